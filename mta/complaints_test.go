@@ -103,7 +103,7 @@ func TestComplaintsActOnAWarmUp(t *testing.T) {
 
 // newFeeder makes a feeder of a list of its own.
 func newFeeder(t *testing.T, pol *wiring.Policy, w *warming) (*feed.Feeder, *suppression.List) {
-	store, err := boltstore.Open(t.TempDir()+"/s.db", nil)
+	store, err := boltstore.Open(t.TempDir()+"/s.db", nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func places(cfg *config.Config) []format.Place {
 	}
 	file := func(s format.Store, path string) format.Place { return format.Place{Store: s, Path: path} }
 	all := []format.Place{
-		folder(queue.Format, queueDir(cfg)),
+		{Store: queue.Format, Path: queueDir(cfg), Folder: true, OnDisk: func() (int, error) { return queue.OnDisk(queueDir(cfg)) }},
 		file(destinations.Format, filepath.Join(cfg.DataDir, "destdb")),
 		file(warmup.Format, filepath.Join(cfg.DataDir, "warmup.db")),
 		file(suppressions.Format, filepath.Join(cfg.DataDir, "suppression.db")),
@@ -90,6 +90,9 @@ func (r *Relay) openFormats(cfg *config.Config, _ *undoer) (err error) {
 	}
 	if err := r.formats.State(r.now()); err != nil {
 		return err
+	}
+	for _, aside := range r.formats.Aside() {
+		r.log.Error("the statement of a format was damaged, and the newest format is stated", "kept", aside)
 	}
 	if pending := r.formats.Pending(); pending != "" {
 		r.log.Info("the upgrade is not finished: the version before can be put back until 'mta upgrade finish'", "formats before", pending)

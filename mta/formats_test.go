@@ -273,3 +273,33 @@ func finishedAfterADay(t *testing.T, mode string) {
 		}
 	})
 }
+
+// TestTheWayBackIsReadFromTheDisk: a version without statements can be put back if its queue shows that it knows a format
+// that this one writes. An older one would not see the mail that comes now.
+func TestTheWayBackIsReadFromTheDisk(t *testing.T) {
+	for dir, back := range map[string]string{
+		"testdata/formats/before-0.1.0/queue": "before 0.1.0", "../queue/testdata/format6": "", "../queue/testdata/format2": "",
+	} {
+		cfg := &config.Config{DataDir: t.TempDir()}
+		if err := os.CopyFS(queueDir(cfg), os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(cfg.DataDir, "suppression.db"), []byte("entries"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, when := range []string{"before the first start", "after it"} {
+			set, err := Formats(cfg, "0.2.0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range UpgradeStatus(cfg, "0.2.0", set).Stores {
+				if s.Reads < s.Writes && s.BackTo != back || s.Reads == s.Writes && s.BackTo != "" {
+					t.Errorf("%s, %s: the %s in format %d goes back to %q", dir, when, s.Store, s.Format, s.BackTo)
+				}
+			}
+			if err := set.State(time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

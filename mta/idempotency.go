@@ -1,9 +1,6 @@
 package mta
 
 import (
-	"path/filepath"
-
-	"example.org/mta/internal/secretfile"
 	"example.org/mta/mta/config"
 	"example.org/mta/queue"
 	"example.org/mta/submission/idempotency"
@@ -12,7 +9,7 @@ import (
 // openIdempotency makes the book of requests that have a key. Its secret is in the data directory, beside the
 // journal that has the keys.
 func (r *Relay) openIdempotency(cfg *config.Config, _ *undoer) error {
-	secret, err := secretfile.Secret(filepath.Join(cfg.DataDir, "idempotency.key"), "requests that are sent again with their Idempotency-Key are taken twice")
+	secret, err := r.secret(cfg, "idempotency.key", "requests that are sent again with their Idempotency-Key are taken twice").Secret()
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func keyedQueue(t *testing.T, dir string) (*queue.Queue, *idempotency.Book) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { q.Close() }) // when the test has failed
-	secret, err := secretfile.Secret(filepath.Join(dir, "idempotency.key"), "")
+	secret, err := secretfile.Own{Path: filepath.Join(dir, "idempotency.key")}.Secret()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,15 +1,18 @@
 package mta
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"example.org/mta/internal/sealed"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/pauses"
+	"example.org/mta/queue"
 )
 
 // TestPauses: of each kind, mail that is paused waits with its reason, over a restart too, other mail
@@ -123,7 +126,15 @@ func (w *world) saysPaused(recipient string) {
 			return false
 		}
 		r := l.Messages[0].Recipients[0]
-		return r.State == control.StateWaiting && strings.Contains(r.Doing, "paused by ann: for the test") && r.Site == ""
+		if r.State != control.StateWaiting || !strings.Contains(r.Doing, "paused by ann: for the test") || r.Site != "" {
+			return false
+		}
+		for _, key := range w.queue.Summary(queue.Filter{}) { // it is shown as paused while its route is looked up, too
+			if key.States[queue.StateParked] > 0 {
+				return true
+			}
+		}
+		return false
 	})
 }
 
@@ -179,13 +190,39 @@ func TestPausedSourceLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// TestPausesThatCantBeReadStopTheStart: mail would be sent that somebody has stopped.
-func TestPausesThatCantBeReadStopTheStart(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "pauses.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
+// TestPausesThatCantBeRead: a second copy takes the place of the file. Without one everything is paused, since mail would
+// be sent that somebody has stopped.
+func TestPausesThatCantBeRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pauses.json")
+	read := func() []control.Pause {
+		t.Helper()
+		p, err := pauses.Read(filepath.Dir(path), func() time.Time { return time.Unix(1e9, 0) }, nil, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.List()
 	}
-	if _, err := pauses.Read(dir, time.Now, nil, nil); err == nil || !strings.Contains(err.Error(), "pauses.json") {
-		t.Errorf("got %v", err)
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := read(); len(got) != 0 {
+		t.Errorf("without a file: %+v", got)
+	}
+	write(path, `{"pauses": [{"what": "domain", "name": "box.example", "by": "ann"}]}`) // of a program without sums
+	for range 2 {
+		if got := read(); len(got) != 1 || got[0].What != control.PauseDomain {
+			t.Fatalf("got %+v", got)
+		}
+		write(path, "{")
+	}
+	write(path+".copy", "{")
+	if got := read(); len(got) != 1 || got[0].What != control.PauseEverything {
+		t.Errorf("without a copy: %+v", got)
+	}
+	if aside, _ := sealed.Aside(filepath.Dir(path)); len(aside) != 1 { // the second has the same time
+		t.Errorf("set aside: %v", aside)
 	}
 }

@@ -96,7 +96,7 @@ func (r *Relay) prepare(cfg *config.Config, trial bool) (p prepared, err error) 
 	if p.templates, err = template.Load(cfg.Templates.Path); err != nil {
 		return p, err
 	}
-	readKeys := returnPathKeys
+	readKeys := r.returnPathKeys
 	if trial {
 		readKeys = ReturnPathKeys
 	}

@@ -12,7 +12,7 @@ import (
 // openReturnPaths reads the secrets of the tokens in return paths. They are there even while no mail has a return
 // path of its own: reports about mail that was sent still come.
 func (r *Relay) openReturnPaths(cfg *config.Config, _ *undoer) error {
-	keys, err := returnPathKeys(cfg)
+	keys, err := r.returnPathKeys(cfg)
 	r.returnPaths.Store(keys)
 	r.node = returnpath.NodeOf(cfg.NodeID)
 	return err
@@ -21,10 +21,12 @@ func (r *Relay) openReturnPaths(cfg *config.Config, _ *undoer) error {
 // secretsAtOnce is how many secrets are in force while one takes over from another.
 const secretsAtOnce = 2
 
+const returnPathSecret = "return-path-secret"
+
 // returnPathKeys makes the keys of a configuration, from the file in the data directory where it has none itself.
-func returnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
-	return returnPathKeysFrom(cfg, func(path string) ([][]byte, error) {
-		return secretfile.Secrets(path, secretsAtOnce, "reports about mail that was sent are refused")
+func (r *Relay) returnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
+	return returnPathKeysFrom(cfg, func(string) ([][]byte, error) {
+		return r.secret(cfg, returnPathSecret, "reports about mail that was sent are refused").Secrets(secretsAtOnce)
 	})
 }
 
@@ -37,7 +39,7 @@ func returnPathKeysFrom(cfg *config.Config, file func(path string) ([][]byte, er
 	if len(cfg.ReturnPaths.Secrets) > 0 {
 		return cfg.ReturnPaths.Keys()
 	}
-	secrets, err := file(filepath.Join(cfg.DataDir, "return-path-secret"))
+	secrets, err := file(filepath.Join(cfg.DataDir, returnPathSecret))
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (w *world) readReturnPath(m sink.Message) (out returned) {
 // Mail of a tenant, and of a sender's domain, leaves with a return path that names message and recipient; so do
 // its header fields, which are signed.
 func TestReturnPaths(t *testing.T) {
-	for name, signing := range map[string]string{"signed": dkimBlock("client.example", ""), "unsigned": ""} {
+	for name, signing := range map[string]string{"signed": dkimBlock("client.example", `tenants = ["acme"]`), "unsigned": ""} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, sink.Config{}, `
 				defaults { smtp_port = PORT }
@@ -295,7 +295,11 @@ func TestReloadOfReturnPaths(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.cfg.DataDir, "return-path-secret"), []byte("no secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Reload(context.Background()); err == nil || !strings.Contains(err.Error(), "restore it from a backup") {
-		t.Errorf("a damaged secret: %v", err)
+	keys := w.returnPaths.Load()
+	if _, err := w.Reload(context.Background()); err != nil || !strings.Contains(w.damaged(), "return-path-secret.damaged-") {
+		t.Errorf("a damaged secret: %v, %q", err, w.damaged())
+	}
+	if token := (returnpath.Token{Message: 7}); keys.Make(returnpath.Bounce, token) != w.returnPaths.Load().Make(returnpath.Bounce, token) {
+		t.Error("the secret is another")
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 func (r *Relay) openSuppression(cfg *config.Config, undo *undoer) error {
-	store, err := boltstore.Open(filepath.Join(cfg.DataDir, "suppression.db"), r.numberOf(boltstore.Format))
+	store, err := boltstore.Open(filepath.Join(cfg.DataDir, "suppression.db"), r.numberOf(boltstore.Format), r.now, r.log)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package mta
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"example.org/mta/internal/envelope"
@@ -14,8 +13,12 @@ import (
 
 // openUnsubscribe reads the secret of unsubscribe links. It is there even while no tenant has any: links in
 // mail that was sent work on.
-func (r *Relay) openUnsubscribe(cfg *config.Config, _ *undoer) (err error) {
-	r.links, err = unsubscribe.Open(filepath.Join(cfg.DataDir, "unsubscribe-secret"))
+func (r *Relay) openUnsubscribe(cfg *config.Config, _ *undoer) error {
+	secret, err := r.secret(cfg, "unsubscribe-secret", "the links in mail that was sent no longer work").Octets()
+	if err != nil {
+		return err
+	}
+	r.links, err = unsubscribe.New(secret)
 	return err
 }
 

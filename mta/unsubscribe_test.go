@@ -48,7 +48,7 @@ func TestUnsubscribe(t *testing.T) {
 		tenant "acme" {
 			networks = ["127.0.0.0/8"]
 			unsubscribe = "`+unsubscribeURL+`"
-		}`+"\n"+dkimBlock("client.example", ""))
+		}`+"\n"+dkimBlock("client.example", `tenants = ["acme"]`))
 	w.send("ann@client.example", "From: ann@client.example\r\nX-MTA-Campaign: spring\r\n\r\nx\r\n", "Joe@box.example")
 	m := w.arrived(1)[0]
 	signed := strings.ToLower(strings.Join(strings.Fields(string(m.Content)), ""))

@@ -13,6 +13,7 @@ import (
 
 	"example.org/mta/destdb"
 	"example.org/mta/internal/reply"
+	"example.org/mta/internal/sealed"
 )
 
 func record(n int) destdb.Record {
@@ -189,8 +190,8 @@ func TestKeysOutOfOrderAreDamage(t *testing.T) {
 	if got := load(t, s); len(got) > 0 {
 		t.Errorf("loaded %+v", got)
 	}
-	if _, err := os.Stat(path + ".corrupt"); err != nil {
-		t.Errorf("the file was not set aside: %v", err)
+	if aside, _ := sealed.Aside(filepath.Dir(path)); len(aside) != 1 {
+		t.Errorf("set aside: %v", aside)
 	}
 }
 
@@ -232,7 +233,7 @@ func TestLockedByAnother(t *testing.T) {
 		other.Close()
 		t.Fatal("two have the same file open")
 	}
-	if _, err := os.Stat(path + ".corrupt"); err == nil {
-		t.Error("a file that is in use was set aside")
+	if aside, _ := sealed.Aside(filepath.Dir(path)); len(aside) != 0 {
+		t.Errorf("a file that is in use was set aside: %v", aside)
 	}
 }

@@ -2,15 +2,16 @@ package file
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 
-	"go.etcd.io/bbolt"
+	"example.org/mta/internal/sidestore"
 )
 
 // Values is a part of the file that keeps small values by name, each with a checksum.
 type Values struct {
 	store  *Store
-	bucket []byte
+	bucket string
 }
 
 // The parts of the file. The number goes up when old values can't be read any more.
@@ -21,7 +22,7 @@ const (
 )
 
 // Values gives a part of the file.
-func (s *Store) Values(part string) Values { return Values{s, []byte(part)} }
+func (s *Store) Values(part string) Values { return Values{s, part} }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -29,43 +30,34 @@ func checksum(name string, value []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(name), castagnoli), castagnoli, value)
 }
 
+// open returns the value in what is kept under a name, which has a checksum before it.
+func open(name string, kept []byte) ([]byte, error) {
+	if len(kept) <= 4 || binary.BigEndian.Uint32(kept) != checksum(name, kept[4:]) {
+		return nil, fmt.Errorf("the value of %q is damaged", name)
+	}
+	return kept[4:], nil
+}
+
 // Save keeps values under their names, in place of what was there; nil removes.
-func (v Values) Save(values map[string][]byte) (err error) {
-	defer guard(&err)()
-	return v.store.db.Update(func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists(v.bucket)
-		if err != nil {
-			return err
+func (v Values) Save(values map[string][]byte) error {
+	changes := make([]sidestore.Change, 0, len(values))
+	for name, value := range values {
+		c := sidestore.Change{Bucket: v.bucket, Key: []byte(name)}
+		if value != nil {
+			c.Value = append(binary.BigEndian.AppendUint32(nil, checksum(name, value)), value...)
 		}
-		for name, value := range values {
-			if value == nil {
-				err = b.Delete([]byte(name))
-			} else {
-				err = b.Put([]byte(name), append(binary.BigEndian.AppendUint32(nil, checksum(name, value)), value...))
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+		changes = append(changes, c)
+	}
+	return v.store.file.Apply(changes)
 }
 
 // Load gives all values. Those that are not what was saved are left out.
 func (v Values) Load() (values map[string][]byte, err error) {
-	defer guard(&err)()
 	values = make(map[string][]byte)
-	err = v.store.db.View(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(v.bucket)
-		if b == nil {
-			return nil
+	return values, v.store.file.Each(v.bucket, nil, func(name, kept []byte) error {
+		if value, err := open(string(name), kept); err == nil {
+			values[string(name)] = value
 		}
-		return b.ForEach(func(name, kept []byte) error {
-			if len(kept) > 4 && binary.BigEndian.Uint32(kept) == checksum(string(name), kept[4:]) {
-				values[string(name)] = append([]byte(nil), kept[4:]...)
-			}
-			return nil
-		})
+		return nil
 	})
-	return values, err
 }

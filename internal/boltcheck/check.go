@@ -36,6 +36,10 @@ const (
 
 var order = binary.NativeEndian
 
+// ErrHead is a file whose tree is sound, and one of whose two heads is not. If that was the newer one, bbolt goes on
+// from the state before the last transaction.
+var ErrHead = errors.New("one of its two heads is damaged, and the last change may be missing")
+
 // Check reads the file at path and gives the first thing that is wrong with it, nil when bbolt can
 // open it. A file without any content is wrong: bbolt makes none of that kind.
 func Check(path string) error {
@@ -60,10 +64,16 @@ func Check(path string) error {
 	if c.size < int64(c.meta.pages)*c.pageSize {
 		return fmt.Errorf("it is cut short: %d octets of %d", c.size, int64(c.meta.pages)*c.pageSize)
 	}
-	if err := c.tree(c.meta.root, nil, 0); err != nil {
+	if _, err := c.tree(c.meta.root, nil, 0); err != nil {
 		return err
 	}
-	return c.freelist()
+	if err := c.freelist(); err != nil {
+		return err
+	}
+	if c.heads < 2 {
+		return ErrHead
+	}
+	return nil
 }
 
 type meta struct{ root, freelist, pages, tx uint64 }
@@ -73,6 +83,7 @@ type checker struct {
 	size     int64
 	pageSize int64
 	meta     meta
+	heads    int             // how many are sound
 	seen     map[uint64]bool // pages that are in use
 }
 
@@ -88,11 +99,15 @@ func (c *checker) findMeta() error {
 		}
 	}
 	found := err == nil
+	if found {
+		c.heads++
+	}
 	for _, size := range sizes {
 		second, err := c.readMeta(size)
 		if err != nil || c.pageSize != size {
 			continue
 		}
+		c.heads++
 		if !found || second.tx > first.tx {
 			first, found = second, true
 		}
@@ -151,31 +166,31 @@ func (c *checker) page(id uint64) (b []byte, err error) {
 	return b, nil
 }
 
-// tree checks a page and all below it. Its first key must not be below least.
-func (c *checker) tree(id uint64, least []byte, depth int) error {
+// tree checks a page and all below it, and returns its last key. Its first key must not be below least.
+func (c *checker) tree(id uint64, least []byte, depth int) (last []byte, err error) {
 	if depth > maxDepth {
-		return errors.New("its pages go too deep")
+		return nil, errors.New("its pages go too deep")
 	}
 	b, err := c.page(id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := c.elements(b, least, depth); err != nil {
-		return fmt.Errorf("page %d: %w", id, err)
+	if last, err = c.elements(b, least, depth); err != nil {
+		return nil, fmt.Errorf("page %d: %w", id, err)
 	}
-	return nil
+	return last, nil
 }
 
-// elements checks what is in a page, which may be one within a value.
-func (c *checker) elements(b, least []byte, depth int) error {
+// elements checks what is in a page, which may be one within a value, and returns the last key of all below it.
+func (c *checker) elements(b, least []byte, depth int) (last []byte, err error) {
 	flags, count := order.Uint16(b[8:]), int(order.Uint16(b[10:]))
 	if flags != branchPage && flags != leafPage || flags == branchPage && count == 0 {
-		return fmt.Errorf("kind %#x with %d entries", flags, count)
+		return nil, fmt.Errorf("kind %#x with %d entries", flags, count)
 	}
 	if pageHeader+count*element > len(b) {
-		return fmt.Errorf("%d entries are more than fit", count)
+		return nil, fmt.Errorf("%d entries are more than fit", count)
 	}
-	last := least
+	last = least
 	for i := range count {
 		at := pageHeader + i*element
 		e := b[at : at+element]
@@ -185,25 +200,23 @@ func (c *checker) elements(b, least []byte, depth int) error {
 		}
 		start += uint64(at)
 		if start+keySize+valueSize > uint64(len(b)) {
-			return fmt.Errorf("entry %d ends behind the page", i)
+			return nil, fmt.Errorf("entry %d ends behind the page", i)
 		}
 		key, value := b[start:start+keySize], b[start+keySize:start+keySize+valueSize]
 		if cmp := bytes.Compare(key, last); cmp < 0 || cmp == 0 && i > 0 {
-			return fmt.Errorf("entry %d is out of order", i)
+			return nil, fmt.Errorf("entry %d is out of order", i)
 		}
-		last = key
-		var err error
-		switch {
-		case flags == branchPage:
-			err = c.tree(order.Uint64(e[8:]), key, depth+1)
+		switch last = key; {
+		case flags == branchPage: // the keys below the next entry come after all below this one
+			last, err = c.tree(order.Uint64(e[8:]), key, depth+1)
 		case order.Uint32(e)&bucketFlag != 0:
 			err = c.bucket(value, depth+1)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return last, nil
 }
 
 func (c *checker) bucket(value []byte, depth int) error {
@@ -211,12 +224,14 @@ func (c *checker) bucket(value []byte, depth int) error {
 		return errors.New("a bucket is too short")
 	}
 	if root := order.Uint64(value); root != 0 {
-		return c.tree(root, nil, depth)
+		_, err := c.tree(root, nil, depth)
+		return err
 	}
 	if len(value) < bucketValue+pageHeader {
 		return errors.New("a bucket is too short")
 	}
-	return c.elements(value[bucketValue:], nil, depth)
+	_, err := c.elements(value[bucketValue:], nil, depth)
+	return err
 }
 
 // freelist checks the list of pages that are free, where the file has one.

@@ -7,18 +7,19 @@
 package format
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"example.org/mta/internal/sealed"
 	"example.org/mta/internal/wholefile"
 )
 
@@ -30,6 +31,9 @@ type Store struct {
 	Name   string
 	Reads  int // the oldest that it reads and writes
 	Writes int // the newest
+	// Vital is a store that no program may open without its statement: a statement that is damaged is refused. That of
+	// another store is set aside, and the newest format stated.
+	Vital bool
 	// Unstated is the format of a store without a statement: a program from before 0.1.0 wrote it.
 	Unstated int
 }
@@ -39,6 +43,8 @@ type Place struct {
 	Store
 	Path   string // of its folder, or of its file
 	Folder bool
+	// OnDisk returns the format of what lies there, 0 if that is not known: for a store without a statement. It may be nil.
+	OnDisk func() (int, error)
 }
 
 // StatementPath names the file that has a store's statement.
@@ -71,20 +77,24 @@ func (s *Statement) reader() string {
 	return s.By + ", which wrote it"
 }
 
-// statement reads the statement of a store. It is zero if there is no file.
-func (p Place) statement() (s Statement, err error) {
+// statement reads the statement of a store. It is zero if there is no file. summed reports whether it has a sum.
+func (p Place) statement() (s Statement, summed bool, err error) {
 	text, err := os.ReadFile(p.StatementPath())
 	if errors.Is(err, fs.ErrNotExist) {
-		return Statement{}, nil
+		return Statement{}, false, nil
 	}
 	if err != nil {
-		return s, err
+		return s, false, err
 	}
-	if err := json.Unmarshal(text, &s); err != nil || s.Store != p.Name || s.Format < 1 {
-		return s, refusal("%s does not state the format of the %s in %s: restore that file from a backup", p.StatementPath(), p.Name, p.Path)
+	summed, err = sealed.Unmarshal(text, &s)
+	if err != nil || s.Store != p.Name || s.Format < 1 {
+		return s, summed, errDamaged
 	}
-	return s, nil
+	return s, summed, nil
 }
+
+// errDamaged is a statement that is none.
+var errDamaged = errors.New("the statement is damaged")
 
 // state makes a statement durable.
 func (p Place) state(s Statement) error {
@@ -94,7 +104,14 @@ func (p Place) state(s Statement) error {
 			return err
 		}
 	}
-	return wholefile.Replace(p.StatementPath(), 0o640, func(w io.Writer) error { return json.NewEncoder(w).Encode(s) })
+	text, err := sealed.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return wholefile.Replace(p.StatementPath(), 0o640, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
 }
 
 // exists reports whether a store has been written.
@@ -146,15 +163,19 @@ type Set struct {
 	program string // this program's version
 	stores  []*Use
 
-	mu sync.Mutex // guards is and stated of all stores
+	mu    sync.Mutex // guards is and stated of all stores, and what follows
+	aside []string   // statements that were damaged, by their new names
 }
 
 // Use is the format that a store is kept in. It is safe for use by many goroutines.
 type Use struct {
 	Place
-	is     Statement
-	stated bool // is that in the file
-	number atomic.Int64
+	is      Statement
+	stated  bool // is that in the file
+	summed  bool // the file has a sum
+	damaged bool // the file is
+	old     bool // without a statement, and in a format that this program reads but can't write
+	number  atomic.Int64
 }
 
 // Number is the format to write in. It grows when an upgrade is finished.
@@ -173,6 +194,13 @@ func Look(program string, places ...Place) (*Set, error) {
 	if err := errors.Join(errs...); err != nil {
 		return s, err
 	}
+	if slices.ContainsFunc(s.stores, func(u *Use) bool { return u.old }) { // what has written it reads nothing of ours
+		for _, u := range s.stores {
+			if u.Number() != 0 && !u.stated {
+				u.set(Statement{Store: u.Name, Format: u.Writes, By: program})
+			}
+		}
+	}
 	before := s.before()
 	for _, u := range s.stores {
 		if u.Number() != 0 {
@@ -189,16 +217,30 @@ func Look(program string, places ...Place) (*Set, error) {
 
 // look finds a store's format; 0 where there is no store.
 func (u *Use) look(program string) error {
-	s, err := u.statement()
-	if err != nil {
+	s, summed, err := u.statement()
+	switch {
+	case errors.Is(err, errDamaged) && u.Vital:
+		return refusal("%s does not state the format of the %s in %s: restore that file from a backup", u.StatementPath(), u.Name, u.Path)
+	case errors.Is(err, errDamaged):
+		u.damaged = true // the store's entries have their versions too
+		u.set(Statement{Store: u.Name, Format: u.Writes, By: program})
+		return nil
+	case err != nil:
 		return err
 	}
-	if u.stated = s.Format != 0; !u.stated {
+	if u.stated, u.summed = s.Format != 0, summed; !u.stated {
 		there, err := u.exists()
 		if err != nil || !there {
 			return err
 		}
 		s = Statement{Store: u.Name, Format: u.Unstated, By: beforeStatements}
+		if u.OnDisk != nil {
+			n, err := u.OnDisk()
+			if err != nil {
+				return err
+			}
+			u.old = n != 0 && n < u.Reads
+		}
 	}
 	u.set(s)
 	return u.check(s, program)
@@ -235,11 +277,19 @@ func (s *Set) State(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range s.stores {
+		if u.damaged {
+			aside := sealed.AsideName(u.StatementPath(), now)
+			if err := os.Link(u.StatementPath(), aside); err != nil && !errors.Is(err, fs.ErrExist) { // a store must not look as if it had no statement
+				return err
+			}
+			u.damaged = false
+			s.aside = append(s.aside, aside)
+		}
 		is := u.is
 		if is.Format == u.Writes {
 			is.By = s.program
 		}
-		if u.stated && is.By == u.is.By {
+		if u.stated && u.summed && is.By == u.is.By {
 			continue
 		}
 		if err := u.become(is, now); err != nil {
@@ -251,13 +301,13 @@ func (s *Set) State(now time.Time) error {
 
 // become states a format. It is durable before anything is written in it.
 func (u *Use) become(is Statement, now time.Time) error {
-	if !u.stated || is.Format != u.is.Format {
+	if is.Since.IsZero() || is.Format != u.is.Format {
 		is.Since = now.UTC().Truncate(time.Second)
 	}
 	if err := u.state(is); err != nil {
 		return fmt.Errorf("stating the format of the %s: %w", u.Name, err)
 	}
-	u.stated = true
+	u.stated, u.summed = true, true
 	u.set(is)
 	return nil
 }
@@ -309,6 +359,13 @@ func (s *Set) Status() (all []Status) {
 		all = append(all, u.status())
 	}
 	return all
+}
+
+// Aside lists the statements that were damaged, and that State has set aside.
+func (s *Set) Aside() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.aside
 }
 
 // Pending lists the names of the stores whose upgrade is yet to be finished.

@@ -16,7 +16,7 @@ func stores(dir string, writes int) []Place {
 	s := Store{Reads: max(1, writes-1), Writes: writes, Unstated: 1}
 	folder, file := s, s
 	folder.Name, file.Name = "queue", "list"
-	return []Place{{folder, filepath.Join(dir, "queue"), true}, {file, filepath.Join(dir, "list.db"), false}}
+	return []Place{{Store: folder, Path: filepath.Join(dir, "queue"), Folder: true}, {Store: file, Path: filepath.Join(dir, "list.db")}}
 }
 
 // begin is the start of a program of a version.
@@ -118,16 +118,68 @@ func TestVersionsWithoutANewFormat(t *testing.T) {
 	}
 }
 
-// TestStatementThatIsNone: a statement that can't be read is no statement of the first format.
+// TestStatementThatIsNone: a statement that is not what was written is refused where the store is vital. Of another store
+// it is set aside, and the newest format stated, which no program before opens.
 func TestStatementThatIsNone(t *testing.T) {
-	for _, text := range []string{"", "{", `{"store":"queue","format":0}`, `{"store":"other","format":1}`} {
-		places := stores(t.TempDir(), 2)
-		begin(t, "0.2.0", places)
-		if err := os.WriteFile(places[0].StatementPath(), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+	whole := stores(t.TempDir(), 2)
+	begin(t, "0.2.0", whole)
+	text, err := os.ReadFile(whole[0].StatementPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := []string{"", "{", `{"store":"queue","format":0}`, `{"store":"other","format":1}`}
+	for bit := 0; bit < 8*len(text); bit += 7 {
+		b := append([]byte(nil), text...)
+		b[bit/8] ^= 1 << (bit % 8)
+		texts = append(texts, string(b))
+	}
+	for _, text := range texts {
+		for _, vital := range []bool{true, false} {
+			places := stores(t.TempDir(), 2)
+			places[0].Vital = vital
+			begin(t, "0.2.0", places)
+			if err := os.WriteFile(places[0].StatementPath(), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			set, err := Look("0.2.0", places...)
+			if err == nil && vital && set.Of("queue").is.Since.Equal(now) && numbers(set) == [2]int{2, 2} {
+				continue // a bit of the sum's own name: all else is as it was
+			}
+			if vital {
+				refused(t, err, places[0].StatementPath(), "backup")
+				continue
+			}
+			if err == nil {
+				err = set.State(now)
+			}
+			if err != nil || numbers(set) != [2]int{2, 2} || set.Status()[0].BackTo != "" {
+				t.Fatalf("%q: %v, %+v", text, err, set.Status())
+			}
+			if again := begin(t, "0.2.0", places); len(again.Aside()) != 0 {
+				t.Errorf("%q: damaged again: %v", text, again.Aside())
+			}
 		}
-		_, err := Look("0.2.0", places...)
-		refused(t, err, places[0].StatementPath(), "backup")
+	}
+}
+
+// TestStatementThatCannotBeReplaced: a start that ends before a damaged statement is replaced, by a full disk, say, does
+// not leave a store without one: that is of a program from before 0.1.0, which could be put back.
+func TestStatementThatCannotBeReplaced(t *testing.T) {
+	places := stores(t.TempDir(), 2)
+	begin(t, "0.2.0", places)
+	path := places[1].StatementPath()
+	if err := errors.Join(os.WriteFile(path, []byte("{"), 0o600), os.MkdirAll(filepath.Join(path+".new", "in the way"), 0o700), os.WriteFile(places[1].Path, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	set, err := Look("0.2.0", places...)
+	if err != nil || set.State(now) == nil {
+		t.Fatalf("%v, or the statement is replaced", err)
+	}
+	if err := os.RemoveAll(path + ".new"); err != nil {
+		t.Fatal(err)
+	}
+	if again := begin(t, "0.2.0", places); numbers(again) != [2]int{2, 2} || again.Pending() != "" {
+		t.Errorf("formats %v, back to %q", numbers(again), again.Pending())
 	}
 }
 

@@ -6,15 +6,32 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
+	"time"
+
+	"example.org/mta/internal/sealed"
+	"example.org/mta/internal/wholefile"
 )
 
 const secretSize = 32
 
-// Secret reads a secret of the relay's from a file, and makes it, for its owner alone, when the file is not
-// there. loss is the consequence of a new one, for the error of a damaged file: "clients ...".
-func Secret(path, loss string) ([]byte, error) {
-	secrets, err := Secrets(path, 1, loss)
+// CopySuffix is the end of the name of a secret's second copy.
+const CopySuffix = ".copy"
+
+// Own is a secret of the relay's own, in a file that it makes for its owner alone, with a second copy. A file that is
+// damaged is set aside: its copy takes its place, else a new secret.
+type Own struct {
+	Path string
+	Loss string // the consequence of a new secret: "clients ..."
+	Now  func() time.Time
+	Log  *slog.Logger
+}
+
+// Secret reads or makes the secret, in hexadecimal digits.
+func (o Own) Secret() ([]byte, error) {
+	secrets, err := o.Secrets(1)
 	if err != nil {
 		return nil, err
 	}
@@ -22,32 +39,96 @@ func Secret(path, loss string) ([]byte, error) {
 }
 
 // Secrets is Secret for a file with up to most secrets, one a line: so one can take over from another.
-func Secrets(path string, most int, loss string) (secrets [][]byte, err error) {
-	err = Update(path, func(text []byte) ([]byte, error) {
-		if len(text) == 0 {
+func (o Own) Secrets(most int) ([][]byte, error) {
+	text, err := o.read(func(text []byte) bool { return parseSecrets(text, most) != nil }, func(secret []byte) []byte {
+		return append(hex.AppendEncode(nil, secret), '\n')
+	})
+	return parseSecrets(text, most), err
+}
+
+// Octets reads or makes the secret, which is the file's content as it is.
+func (o Own) Octets() ([]byte, error) {
+	return o.read(func(text []byte) bool { return len(text) == secretSize }, func(secret []byte) []byte { return secret })
+}
+
+// read returns the text of the file, which is sound.
+func (o Own) read(sound func(text []byte) bool, encode func(secret []byte) []byte) (text []byte, err error) {
+	copied := readCopy(o.Path + CopySuffix)
+	if !sound(copied) {
+		copied = nil
+	}
+	err = Update(o.Path, func(there []byte) ([]byte, error) {
+		if text = bytes.Clone(there); sound(there) && !isRot(there, copied) {
+			return nil, errThere
+		}
+		if text = copied; copied == nil {
 			secret := make([]byte, secretSize)
 			rand.Read(secret) // never fails
-			secrets = [][]byte{secret}
-			return append(hex.AppendEncode(nil, secret), '\n'), nil
+			text = encode(secret)
 		}
-		if secrets = parseSecrets(text, most); secrets == nil {
-			return nil, fmt.Errorf("%s does not hold %s: restore it from a backup; if you remove it, %s", path, wanted(most), loss)
-		}
-		return nil, errThere
+		return text, o.setAside(there, copied != nil)
 	})
 	var mode *ModeError
 	switch {
-	case errors.Is(err, errThere):
-		return secrets, nil
 	case errors.As(err, &mode):
 		return nil, fmt.Errorf("%w: %s", err, mode.Remedy())
-	case err != nil:
+	case err != nil && !errors.Is(err, errThere):
 		return nil, err
 	}
-	return secrets, nil
+	if bytes.Equal(text, copied) {
+		return text, nil
+	}
+	return text, wholefile.Replace(o.Path+CopySuffix, 0o600, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%08x\n%s", sealed.Sum(text), text)
+		return err
+	})
 }
 
-// Existing is Secrets for who only looks: it makes no file.
+// setAside keeps what was damaged, and reports it.
+func (o Own) setAside(there []byte, copied bool) error {
+	if len(there) == 0 && !copied { // the first start
+		return nil
+	}
+	aside, then := "", "its second copy is in its place"
+	if !copied {
+		then = "a new one is made: " + o.Loss
+	}
+	if len(there) > 0 {
+		aside = sealed.AsideName(o.Path, o.Now())
+		if err := os.WriteFile(aside, there, 0o600); err != nil {
+			return err
+		}
+	}
+	o.Log.Error("a secret was damaged, or is gone: "+then, "file", o.Path, "kept", aside)
+	return nil
+}
+
+// readCopy returns the text of a second copy, nil if it is not what was written.
+func readCopy(path string) []byte {
+	b, err := os.ReadFile(path)
+	sum, text, ok := bytes.Cut(b, []byte("\n"))
+	if err != nil || !ok || string(sum) != fmt.Sprintf("%08x", sealed.Sum(text)) {
+		return nil
+	}
+	return text
+}
+
+// isRot reports whether a text differs from its copy as no two secrets do: in few octets. Another secret is the
+// operator's.
+func isRot(text, copied []byte) bool {
+	if len(text) != len(copied) {
+		return false
+	}
+	differ := 0
+	for i := range text {
+		if text[i] != copied[i] {
+			differ++
+		}
+	}
+	return differ > 0 && differ <= len(text)/8
+}
+
+// Existing reads the secrets for who only looks: it makes no file.
 func Existing(path string, most int) ([][]byte, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

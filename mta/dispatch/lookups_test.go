@@ -226,7 +226,7 @@ func TestDomainsAreAskedForAgainForAnEarlierTurn(t *testing.T) {
 // An address that comes on the suppression list while its mail waits in the queue for a route gets no mail.
 func TestSuppressedWhileItWaitsForARoute(t *testing.T) {
 	s := newStage(t)
-	store, err := boltstore.Open(filepath.Join(t.TempDir(), "suppression.db"), nil)
+	store, err := boltstore.Open(filepath.Join(t.TempDir(), "suppression.db"), nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

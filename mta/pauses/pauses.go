@@ -7,13 +7,8 @@ package pauses
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,7 +19,6 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/parking"
-	"example.org/mta/internal/wholefile"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/wiring"
@@ -66,22 +60,14 @@ func Key(what control.PauseWhat, name string) parking.Key {
 	return parking.Key{Kind: parking.Pause, Name: string(what) + " " + name}
 }
 
-// Read reads the pauses in force when the relay stopped. A file that it does not understand is an error:
-// without it, mail would leave that an operator has stopped.
+// Read reads the pauses in force when the relay stopped: see file.go for a file that is damaged.
 func Read(dir string, now func() time.Time, policy func() *wiring.Policy, log *slog.Logger) (*Pauses, error) {
 	p := &Pauses{path: filepath.Join(dir, FileName), now: now, policy: policy, log: log, Taken: func() {}, Resumed: func(parking.Key) {}}
-	text, err := os.ReadFile(p.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return p, nil
-	}
-	var list control.PauseList
-	if err == nil {
-		err = json.Unmarshal(text, &list)
-	}
+	list, err := p.read()
 	if err != nil {
-		return nil, fmt.Errorf("reading the pauses: %s: %w; repair the file, or remove it to end all pauses", p.path, err)
+		return nil, fmt.Errorf("reading the pauses: %w", err)
 	}
-	p.use(list.Pauses)
+	p.use(list)
 	return p, nil
 }
 
@@ -243,14 +229,7 @@ func InWords(x *control.Pause) string {
 // change puts another list in force. It is durable first. Those whose end has come leave by expire only, which
 // takes up their mail.
 func (p *Pauses) change(list []control.Pause) error {
-	text, err := json.MarshalIndent(control.PauseList{Pauses: list}, "", "  ")
-	if err == nil {
-		err = wholefile.Replace(p.path, 0o640, func(w io.Writer) error {
-			_, err := w.Write(append(text, '\n'))
-			return err
-		})
-	}
-	if err != nil {
+	if err := p.write(list); err != nil {
 		return fmt.Errorf("writing down what is paused: %w", err)
 	}
 	p.use(list)

@@ -1,7 +1,6 @@
 package keys
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/format"
+	"example.org/mta/internal/sealed"
 )
 
 // UseFormat is what this program knows of the formats of the file with the last uses of keys.
@@ -57,8 +57,8 @@ func ReadUse(path string) (map[string]time.Time, error) {
 		return nil, err
 	}
 	var f useFile
-	if err := json.Unmarshal(text, &f); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if _, err := sealed.Unmarshal(text, &f); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, errDamaged, err)
 	}
 	if f.Version != useVersion {
 		return nil, fmt.Errorf("%s: its format is version %d, and this mta reads version %d", path, f.Version, useVersion)
@@ -66,14 +66,22 @@ func ReadUse(path string) (map[string]time.Time, error) {
 	return f.Used, nil
 }
 
-// openUses begins with what was written. A file that can't be read is left as it is: nothing is written over
-// what a newer relay may need.
+// errDamaged is a file that is not what was written.
+var errDamaged = errors.New("it is damaged")
+
+// openUses begins with what was written. A file that is damaged is set aside. One of another version is left as it is:
+// nothing is written over what a newer relay may need.
 func openUses(path string, log *slog.Logger) *uses {
 	u := &uses{path: path, log: log, by: make(map[string]*lastUse)}
 	if path == "" {
 		return u
 	}
 	used, err := ReadUse(path)
+	if errors.Is(err, errDamaged) {
+		aside, moved := sealed.SetAside(path, time.Now())
+		log.Error("the last uses of API keys were damaged: they are counted from now on", "kept", aside, "error", errors.Join(err, moved))
+		err = moved
+	}
 	if err != nil {
 		log.Warn("the last uses of API keys can't be read: they are counted from now on, and not written", "error", err,
 			"remedy", "remove the file, and restart the relay")
@@ -150,9 +158,9 @@ func (u *uses) write() {
 		}
 	}
 	u.mu.Unlock()
-	text, err := json.Marshal(f)
+	text, err := sealed.Marshal(f)
 	if err == nil {
-		err = replace(u.path, append(text, '\n'))
+		err = replace(u.path, text)
 	}
 	if err != nil {
 		u.log.Warn("the last uses of API keys can't be written: they are written again with the next use", "error", err)

@@ -9,22 +9,18 @@
 package unsubscribe
 
 import (
-	"bytes"
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
 	"golang.org/x/crypto/chacha20poly1305"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/secretfile"
 )
 
 const (
@@ -69,33 +65,6 @@ func New(secret []byte) (*Links, error) {
 	aead, err := chacha20poly1305.NewX(key)
 	return &Links{aead, nonce}, err
 }
-
-// Open reads the secret, or makes it when the file is not there. A file that is not a secret is an error: with
-// another secret all links in mail that was sent would fail.
-func Open(path string) (*Links, error) {
-	var secret []byte
-	err := secretfile.Update(path, func(text []byte) ([]byte, error) {
-		switch secret = text; len(text) {
-		case 0:
-			secret = make([]byte, secretSize)
-			rand.Read(secret)
-		case secretSize:
-			return nil, errUnchanged
-		default:
-			return nil, fmt.Errorf("%s has %d octets, not %d: restore it from a backup; if you remove it, the links in mail that was sent no longer work", path, len(text), secretSize)
-		}
-		return secret, nil
-	})
-	if mode := (*secretfile.ModeError)(nil); errors.As(err, &mode) {
-		return nil, fmt.Errorf("%w: %s", err, mode.Remedy())
-	}
-	if err != nil && !errors.Is(err, errUnchanged) {
-		return nil, err
-	}
-	return New(bytes.Clone(secret))
-}
-
-var errUnchanged = errors.New("the secret is there")
 
 // URL gives the link of a subscription: base, a slash, and the token.
 func (l *Links) URL(base string, s *Subscription) string { return base + "/" + l.Token(s) }

@@ -2,8 +2,6 @@ package unsubscribe
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -49,37 +47,6 @@ func TestTokens(t *testing.T) {
 		if _, ok := l.Read(bad); ok {
 			t.Errorf("%.40s... is read", bad)
 		}
-	}
-}
-
-// The secret outlives the relay; a damaged one is refused, and stays.
-func TestSecret(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "secret")
-	first, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := again.Read(first.Token(&someone)); !ok {
-		t.Error("a link does not outlive the relay")
-	}
-	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 || info.Size() != secretSize {
-		t.Errorf("mode %v, %d octets", info.Mode(), info.Size())
-	}
-	os.Chmod(path, 0o644)
-	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "chmod 0640 "+path) {
-		t.Errorf("a secret that all can read: %v", err)
-	}
-	os.Chmod(path, 0o600)
-	os.Truncate(path, 7)
-	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "restore it from a backup") {
-		t.Errorf("a damaged secret: %v", err)
-	}
-	if info, _ := os.Stat(path); info.Size() != 7 {
-		t.Error("a damaged secret was replaced")
 	}
 }
 

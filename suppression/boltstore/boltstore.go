@@ -9,22 +9,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
-	"example.org/mta/internal/boltcopy"
 	"example.org/mta/internal/format"
+	"example.org/mta/internal/sidestore"
 	"example.org/mta/suppression"
+	"example.org/mta/suppression/feed"
 )
 
 // The file's buckets.
-var (
-	listed    = []byte("suppression")
-	pending   = []byte("pending")
-	counters  = []byte("counters")
-	providers = []byte("providers")
+const (
+	listed    = "suppression"
+	pending   = "pending"
+	counters  = "counters"
+	providers = "providers"
 )
 
 // Format is what this program knows of the list's formats. A format is the newest version that an entry can have. The last
@@ -33,155 +33,116 @@ var Format = format.Store{Name: "suppression list", Reads: 1, Writes: version, U
 
 // Store is the list's store. Open makes one.
 type Store struct {
-	db     *bolt.DB
-	bucket []byte
+	file   *sidestore.File
+	bucket string
 	form   func() int
 }
 
 var _ suppression.Store = (*Store)(nil)
 
-// Open opens or makes the file at path. form returns the version to write entries in, of those in [Format], and is
-// asked for each; nil: the newest.
-func Open(path string, form func() int) (*Store, error) {
+// Open opens or makes the file at path, and its second copy: an unsubscription is a promise. One that is damaged is set
+// aside. form returns the version to write entries in, of those in [Format], and is asked for each; nil: the newest.
+func Open(path string, form func() int, now func() time.Time, log *slog.Logger) (*Store, error) {
 	if form == nil {
 		form = func() int { return version }
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
-	if err != nil {
-		return nil, fmt.Errorf("opening suppression list %s (another process may have it open; if it is damaged, put a copy or an empty list in its place: 'mta suppress import'): %w", path, err)
-	}
-	err = db.Update(func(tx *bolt.Tx) error {
-		for _, b := range [][]byte{listed, pending, counters, providers} {
-			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
-				return err
-			}
-		}
-		return nil
+	file, err := sidestore.Open(sidestore.Config{
+		Path: path, Name: "suppression list", Buckets: []string{listed, pending, counters, providers}, Copy: true, Sound: sound, Now: now, Log: log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("opening suppression list %s: %w", path, errors.Join(err, db.Close()))
+		return nil, err
 	}
-	return &Store{db, listed, form}, nil
+	return &Store{file, listed, form}, nil
+}
+
+// sound returns why an entry is not one.
+func sound(bucket string, key, value []byte) error {
+	switch bucket {
+	case counters:
+		return feed.CheckCounter(string(key), value)
+	case providers:
+		return feed.CheckProvider(string(key), value)
+	}
+	k, err := decodeKey(key)
+	if err == nil {
+		_, err = decodeEntry(k, value)
+	}
+	return err
 }
 
 // Close closes the file. It is a matter of the list's store alone.
 func (s *Store) Close() error {
-	if !bytes.Equal(s.bucket, listed) {
+	if s.bucket != listed {
 		return nil
 	}
-	return s.db.Close()
+	return s.file.Close()
 }
 
 // Backup returns the file's content at one instant, and its size in octets.
-func (s *Store) Backup() (io.ReadCloser, int64, error) { return boltcopy.Copy(s.db) }
+func (s *Store) Backup() (io.ReadCloser, int64, error) { return s.file.Backup() }
 
 // Pending is the store of entries that were set aside, in the same file.
-func (s *Store) Pending() *Store { return &Store{s.db, pending, s.form} }
+func (s *Store) Pending() *Store { return &Store{s.file, pending, s.form} }
 
 // Counters are the values of [feed.Config.Counters], in the same file.
-func (s *Store) Counters() *Values { return &Values{s.db, counters} }
+func (s *Store) Counters() *Values { return &Values{s.file, counters} }
 
 // Providers are the values of [feed.Config.Providers], in the same file.
-func (s *Store) Providers() *Values { return &Values{s.db, providers} }
+func (s *Store) Providers() *Values { return &Values{s.file, providers} }
 
-// Apply implements suppression.Store. A batch is one transaction and one sync, all of it or
-// nothing.
+// Apply implements suppression.Store. A batch is one transaction, all of it or nothing.
 func (s *Store) Apply(_ context.Context, changes []suppression.Change) error {
-	// Neighbours go into one page: in order they are written once.
-	sorted := slices.Clone(changes)
-	slices.SortStableFunc(sorted, func(a, b suppression.Change) int { return bytes.Compare(encodeKey(a.Key), encodeKey(b.Key)) })
-	tx, err := s.db.Begin(true)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	b := tx.Bucket(s.bucket)
-	for i := range sorted {
-		c := &sorted[i]
-		if c.Remove {
-			err = b.Delete(encodeKey(c.Key))
-		} else {
-			err = b.Put(encodeKey(c.Key), encodeEntry(&c.Entry, s.form()))
-		}
-		if err != nil {
-			return err
+	all := make([]sidestore.Change, len(changes))
+	for i := range changes {
+		c := &changes[i]
+		all[i] = sidestore.Change{Bucket: s.bucket, Key: encodeKey(c.Key)}
+		if !c.Remove {
+			all[i].Value = encodeEntry(&c.Entry, s.form())
 		}
 	}
-	if err := tx.Commit(); err != nil {
-		// bbolt may have written the meta page before it failed to sync it.
+	err := s.file.Apply(all)
+	if errors.Is(err, sidestore.ErrUnknownOutcome) {
 		return fmt.Errorf("%w: %w", suppression.ErrUnknownOutcome, err)
 	}
-	return nil
+	return err
 }
 
 // Get implements suppression.Store.
 func (s *Store) Get(_ context.Context, keys []suppression.Key) (found []suppression.Entry, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
-		b := tx.Bucket(s.bucket)
-		for _, k := range keys {
-			v := b.Get(encodeKey(k))
-			if v == nil {
-				continue
-			}
-			e, err := decodeEntry(k, v)
-			if err != nil {
-				return err
-			}
-			found = append(found, e)
-		}
-		return nil
+	err = s.file.Get(s.bucket, len(keys), func(i int) []byte { return encodeKey(keys[i]) }, func(i int, value []byte) error {
+		e, err := decodeEntry(keys[i], value)
+		found = append(found, e)
+		return err
 	})
-	return found, err
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
-// scanStep is how many entries are read in one transaction: a long one would keep the pages of all
-// that is changed meanwhile from being used again.
-const scanStep = 1000
+// errEnough ends a scan.
+var errEnough = errors.New("enough")
 
 // Scan implements suppression.Store. What is changed while it runs may or may not be seen.
 func (s *Store) Scan(ctx context.Context, after suppression.Key, each func(suppression.Entry) bool) error {
-	for at := encodeKey(after); ; {
+	err := s.file.Each(s.bucket, encodeKey(after), func(k, v []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		step, err := s.step(at)
+		key, err := decodeKey(k)
 		if err != nil {
 			return err
 		}
-		for i := range step {
-			if !each(step[i]) {
-				return nil
-			}
+		e, err := decodeEntry(key, v)
+		if err == nil && !each(e) {
+			err = errEnough
 		}
-		if len(step) < scanStep {
-			return nil
-		}
-		at = encodeKey(step[len(step)-1].Key)
-	}
-}
-
-// step reads the entries behind a key.
-func (s *Store) step(after []byte) (step []suppression.Entry, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
-		c := tx.Bucket(s.bucket).Cursor()
-		k, v := c.Seek(after)
-		if bytes.Equal(k, after) {
-			k, v = c.Next()
-		}
-		for ; k != nil && len(step) < scanStep; k, v = c.Next() {
-			key, err := decodeKey(k)
-			if err != nil {
-				return err
-			}
-			e, err := decodeEntry(key, v)
-			if err != nil {
-				return err
-			}
-			step = append(step, e)
-		}
-		return nil
+		return err
 	})
-	return step, err
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
 }
 
 // A key is the tenant, a NUL, and the address; neither has a NUL in it.

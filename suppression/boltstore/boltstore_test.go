@@ -10,14 +10,12 @@ import (
 	"testing"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
 	"example.org/mta/suppression"
 )
 
 func open(t *testing.T, path string) *Store {
 	t.Helper()
-	s, err := Open(path, nil)
+	s, err := Open(path, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +63,7 @@ func TestStoreKeepsEntries(t *testing.T) {
 	if err != nil || !slices.Equal(got, []suppression.Entry{want[0], want[3], want[4], want[5], want[6], want[2]}) {
 		t.Errorf("scanned %+v, %v", got, err)
 	}
-	if _, err := Open(path, nil); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := Open(path, nil, nil, nil); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("opened twice: %v", err)
 	}
 }
@@ -75,7 +73,7 @@ func TestStoreKeepsEntries(t *testing.T) {
 func TestScanWhileItChanges(t *testing.T) {
 	ctx := context.Background()
 	s := open(t, filepath.Join(t.TempDir(), "s.db"))
-	const n = 2*scanStep + 500
+	const n = 2500 // of which a transaction reads 1000
 	var changes []suppression.Change
 	for i := range n {
 		changes = append(changes, suppression.Change{Entry: suppression.Entry{Key: key("", fmt.Sprintf("r%05d@example.net", i)), Source: suppression.Import}})
@@ -118,7 +116,7 @@ func TestEntriesOfEarlierPrograms(t *testing.T) {
 // TestTheFormatBefore: a store that is asked for the form before writes it, until it is asked for the newest.
 func TestTheFormatBefore(t *testing.T) {
 	ctx, form := context.Background(), version-1
-	s, err := Open(filepath.Join(t.TempDir(), "s.db"), func() int { return form })
+	s, err := Open(filepath.Join(t.TempDir(), "s.db"), func() int { return form }, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,8 +128,8 @@ func TestTheFormatBefore(t *testing.T) {
 				t.Fatal(err)
 			}
 			var stored []byte
-			s.db.View(func(tx *bolt.Tx) error {
-				stored = append(stored, tx.Bucket(listed).Get(encodeKey(e.Key))...)
+			s.file.Get(listed, 1, func(int) []byte { return encodeKey(e.Key) }, func(_ int, value []byte) error {
+				stored = append(stored, value...)
 				return nil
 			})
 			want := e
@@ -151,6 +149,31 @@ func TestTheFormatBefore(t *testing.T) {
 	}
 }
 
+func BenchmarkGet(b *testing.B) {
+	ctx := context.Background()
+	s, err := Open(filepath.Join(b.TempDir(), "s.db"), nil, nil, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	var changes []suppression.Change
+	for i := range 20_000 {
+		changes = append(changes, suppression.Change{Entry: suppression.Entry{Key: key("acme", fmt.Sprintf("r%05d@example.net", i)), Source: suppression.Import, Reason: "550 5.1.1 no such user"}})
+	}
+	if err := s.Apply(ctx, changes); err != nil {
+		b.Fatal(err)
+	}
+	keys := make([]suppression.Key, 2)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		e := &changes[i*7919%len(changes)]
+		keys[0], keys[1] = e.Key, key("", e.Address)
+		if found, err := s.Get(ctx, keys); err != nil || len(found) != 1 {
+			b.Fatal(found, err)
+		}
+	}
+}
+
 func FuzzEntry(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 'x'})
 	f.Add(encodeEntry(&suppression.Entry{Reason: "r", Source: suppression.Bounce, Added: time.Unix(1e9, 0), Expires: time.Unix(2e9, 0)}, version))
@@ -164,4 +187,29 @@ func FuzzEntry(f *testing.F) {
 			t.Fatalf("%x became %+v, then %+v", b, e, again)
 		}
 	})
+}
+
+func BenchmarkOpen(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "s.db")
+	s, err := Open(path, nil, nil, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for n := 0; n < 100_000; n += 1000 {
+		var changes []suppression.Change
+		for i := range 1000 {
+			changes = append(changes, suppression.Change{Entry: suppression.Entry{Key: key("acme", fmt.Sprintf("r%06d@example.net", n+i)), Source: suppression.Import, Reason: "550 5.1.1 no such user"}})
+		}
+		if err := s.Apply(context.Background(), changes); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s.Close()
+	for b.Loop() {
+		s, err := Open(path, nil, nil, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Close()
+	}
 }

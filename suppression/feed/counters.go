@@ -85,10 +85,9 @@ type counters struct {
 func openCounters(store Values) (*counters, error) {
 	c := &counters{store: store, seed: maphash.MakeSeed(), by: make(map[uint64]counter), dirty: make(map[string]struct{})}
 	err := store.Each(func(name string, value []byte) error {
-		k, class, ok := splitCounterName(name)
-		var n counter
-		if err := n.decode(value); err != nil || !ok {
-			return fmt.Errorf("reading the counter of refusals %q: %w", name, err)
+		k, class, n, err := readCounter(name, value)
+		if err != nil {
+			return err
 		}
 		if len(c.by) < maxCounters {
 			c.by[c.hash(k, class)] = n
@@ -97,6 +96,23 @@ func openCounters(store Values) (*counters, error) {
 	})
 	c.used.Store(int64(len(c.by)))
 	return c, err
+}
+
+// CheckCounter returns why a value of [Config.Counters] is none.
+func CheckCounter(name string, value []byte) error {
+	_, _, _, err := readCounter(name, value)
+	return err
+}
+
+func readCounter(name string, value []byte) (k suppression.Key, class string, n counter, err error) {
+	k, class, ok := splitCounterName(name)
+	if err = n.decode(value); err == nil && !ok {
+		err = errors.New("it is of no address")
+	}
+	if err != nil {
+		return k, class, n, fmt.Errorf("reading the counter of refusals %q: %w", name, err)
+	}
+	return k, class, n, nil
 }
 
 // counterName is the name of a counter in the store: tenant, address and class, between NULs.

@@ -50,7 +50,7 @@ func newBench(t testing.TB) *bench {
 
 func (b *bench) open() {
 	b.t.Helper()
-	store, err := boltstore.Open(b.path, nil)
+	store, err := boltstore.Open(b.path, nil, nil, nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}

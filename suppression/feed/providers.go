@@ -43,14 +43,28 @@ type providers struct {
 func openProviders(store Values, now time.Time, f *Flood) (*providers, error) {
 	ps := &providers{store: store, by: make(map[string]*provider)}
 	return ps, store.Each(func(name string, value []byte) error {
-		p := &provider{name: name}
-		if err := p.guard.decode(value); err != nil {
-			return fmt.Errorf("reading what is usual at provider %q: %w", name, err)
+		p, err := readProvider(name, value)
+		if err != nil {
+			return err
 		}
 		p.guard.weigh(now, f)
 		ps.by[name] = p
 		return nil
 	})
+}
+
+// CheckProvider returns why a value of [Config.Providers] is none.
+func CheckProvider(name string, value []byte) error {
+	_, err := readProvider(name, value)
+	return err
+}
+
+func readProvider(name string, value []byte) (*provider, error) {
+	p := &provider{name: name}
+	if err := p.guard.decode(value); err != nil {
+		return nil, fmt.Errorf("reading what is usual at provider %q: %w", name, err)
+	}
+	return p, nil
 }
 
 // of gives the provider of a name.

@@ -1,0 +1,72 @@
+package pauses
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"example.org/mta/internal/sealed"
+	"example.org/mta/internal/wholefile"
+	"example.org/mta/mta/control"
+)
+
+// copyPath is where the second copy of the file is.
+func (p *Pauses) copyPath() string { return p.path + ".copy" }
+
+// write makes a list durable, twice.
+func (p *Pauses) write(list []control.Pause) error {
+	text, err := sealed.Marshal(control.PauseList{Pauses: list})
+	for _, path := range []string{p.path, p.copyPath()} {
+		if err == nil {
+			err = wholefile.Replace(path, 0o640, func(w io.Writer) error {
+				_, err := w.Write(text)
+				return err
+			})
+		}
+	}
+	return err
+}
+
+// read reads the file, or else its second copy. If neither is what was written, everything is paused until an operator
+// has looked: mail that leaves does not come back. A file that is damaged is set aside.
+func (p *Pauses) read() ([]control.Pause, error) {
+	list, text, err := readFile(p.path)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, err
+	}
+	second, copied, copyErr := readFile(p.copyPath())
+	gone, noCopy := errors.Is(err, fs.ErrNotExist), errors.Is(copyErr, fs.ErrNotExist)
+	switch {
+	case err == nil && bytes.Equal(text, copied):
+		return list, nil
+	case err == nil: // a program without sums wrote it, or the copy is missing, damaged or behind
+		return list, p.write(list)
+	case gone && noCopy:
+		return nil, nil
+	case copyErr == nil:
+		list = second
+	default:
+		list = []control.Pause{{What: control.PauseEverything, By: "the relay", Since: p.now(), Reason: "the pauses were damaged: pause again what should be, then go on"}}
+	}
+	aside := ""
+	if !gone {
+		var moved error
+		if aside, moved = sealed.SetAside(p.path, p.now()); moved != nil {
+			return nil, moved
+		}
+	}
+	p.log.Error("the pauses were damaged", "file", p.path, "kept", aside, "error", err, "copy", copyErr, "pauses now", len(list))
+	return list, p.write(list)
+}
+
+// readFile reads the pauses of a file, and its text.
+func readFile(path string) (list []control.Pause, text []byte, err error) {
+	if text, err = os.ReadFile(path); err != nil {
+		return nil, nil, err
+	}
+	var all control.PauseList
+	_, err = sealed.Unmarshal(text, &all)
+	return all.Pauses, text, err
+}
