@@ -14,7 +14,7 @@ import (
 const stateVersion = 4
 
 // Format is what this program knows of the formats of warm-ups. A format is the newest version of a state.
-var Format = format.Store{Name: "warm-up", Reads: stateVersion, Writes: stateVersion, Unstated: stateVersion}
+var Format = format.Store{Name: "warm-up", Vital: true, Reads: stateVersion, Writes: stateVersion, Unstated: stateVersion}
 
 // CheckVersion returns an error that is format.ErrRefused for a stored state that a newer program has written: to
 // that program it is sound, and so nothing must be concluded from it.

@@ -15,6 +15,7 @@
 //   - [Controller]: what a relay holds. A message's tokens are charged in the store, durably,
 //     before it may take the warming IP; a node keeps a lease of its part of at most two
 //     seconds of the plan's pace, so that a crash under-sends by that and nothing over-sends.
+//   - [Patience]: which mail waits for tokens, and which takes another IP; for the relay and for package simulate.
 //
 // The only long-lived goroutine is that of [Controller.Run], when the owner starts it: it talks
 // to the store, and ends with its context. Package simulate calls [Controller.Step] itself.

@@ -49,7 +49,7 @@ func TestEventsOfDays(t *testing.T) {
 	day(4, warmup.Delivered)
 	got.want(t, "a good day", warmup.EventAdvanced)
 	day(4, warmup.HardBounce)
-	got.want(t, "a bad day", warmup.EventProviderHalved, warmup.EventProviderHalved, warmup.EventProviderRecovered, warmup.EventProviderRecovered, warmup.EventBack)
+	got.want(t, "a bad day", warmup.EventProviderHalved, warmup.EventProviderHalved, warmup.EventBack, warmup.EventProviderRecovered)
 	day(4, warmup.Delivered)
 	got.want(t, "a good day again", warmup.EventAdvanced)
 	day(4, warmup.Delivered)

@@ -253,6 +253,22 @@ func TestMinSampleZeroAdvancesDaily(t *testing.T) {
 	want(9, 2, RegressedIdle)
 }
 
+// TestNoMailIsNoDay: min_fill = 0 asks for no volume, but a day without any shows nothing.
+func TestNoMailIsNoDay(t *testing.T) {
+	p := threeStages()
+	p.StartStage, p.Health.MinFill = 1, 0
+	s := NewState(p, 0)
+	s.Advance(p, p.day())
+	if got := s.History[0].Why; s.Stage != 0 || got != StayedIdle {
+		t.Errorf("after a day without mail: stage %d (%v), want 1 (%v)", s.Stage+1, got, StayedIdle)
+	}
+	dayOf(s, p, "google", 1, Outcomes{})
+	s.Advance(p, 2*p.day())
+	if got := s.History[1].Why; s.Stage != 1 || got != Advanced {
+		t.Errorf("after a day with a message: stage %d (%v), want 2 (%v)", s.Stage+1, got, Advanced)
+	}
+}
+
 // TestAPauseIsIdleTime: providers forget an address that an operator has paused like any other.
 func TestAPauseIsIdleTime(t *testing.T) {
 	p := threeStages()

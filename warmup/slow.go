@@ -5,7 +5,7 @@ import "math"
 // Within a day that turns out bad the mail to a provider slows down at once: the day's verdict would
 // come hours and thousands of messages later.
 
-// enoughToday is how many outcomes it takes to slow a provider down within the day.
+// enoughToday is how many outcomes it takes to slow a provider down within the day, and to speed it up again.
 const enoughToday = 100
 
 // leastPace is the least that a provider's pace is cut to.
@@ -62,12 +62,10 @@ func (s *State) halve(p *Plan, v *Provider) {
 	s.setRates(p)
 }
 
-// recover doubles the pace of a provider that has had an hour without being slowed down further, and
-// begins a new sample where there was enough of one: hours of good mail must not hide a bad one. hour
-// has begun.
+// recover doubles the pace of a provider once a sample taken at that pace proves good, and begins a new sample where
+// there was enough of one: hours of good mail must not hide a bad one. hour has begun.
 func (v *Provider) recover(h *Health, hour int64) {
-	proven := v.slowed >= hour || v.fresh.Sum() >= minVerdict && h.proveBad(&v.fresh)
-	if !proven && v.pace < 1 {
+	if v.pace < 1 && v.slowed < hour && h.proveGood(&v.fresh) {
 		if v.pace = min(1, v.pace*2); v.pace == 1 {
 			v.usual = 0
 		}

@@ -52,6 +52,21 @@ func TestW16_ABadDaySlowsDownAtOnce(t *testing.T) {
 	}
 }
 
+// TestW16_ABadDayStaysSlow: hours with too few outcomes to prove anything speed nothing up. A provider at a quarter of a
+// small cap has so few.
+func TestW16_ABadDayStaysSlow(t *testing.T) {
+	p := planOf(75, 1800)
+	s := NewState(p, 0)
+	g := s.Provider(p, "google")
+	var sent int64
+	for range 23 {
+		sent += hourOf(s, p, g, 1, 0.1)
+	}
+	if most := p.Stages[0].Daily * 6 / 10; sent > most || s.Providers[g].pace == 1 {
+		t.Errorf("%d of %d in a day with 10 %% bounces, want %d at most; pace %v", sent, p.Stages[0].Daily, most, s.Providers[g].pace)
+	}
+}
+
 // TestW16_HalfOfWhatThereIs: the pace is that of the mail that there is, not of a cap far above it.
 func TestW16_HalfOfWhatThereIs(t *testing.T) {
 	p := planOf(36_000, 864_000)

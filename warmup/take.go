@@ -169,7 +169,8 @@ func (c *Controller) Charges(source string) bool {
 	return !a.view.unlimited()
 }
 
-// Left is how many recipients an IP can still take today and within a time: of a provider, and of all.
+// Left is how many recipients an IP can still take today and within a time, with what it has saved up at most: of
+// a provider, and of all.
 func (c *Controller) Left(ip, provider string, within time.Duration) (of, all int64) {
 	a := c.address(ip)
 	if a == nil {
@@ -183,7 +184,8 @@ func (c *Controller) Left(ip, provider string, within time.Duration) (of, all in
 	}
 	hours := int64(within / p.Hour)
 	left := func(caps Caps, n *Counter) int64 {
-		return max(0, min(caps.Daily-n.Day, caps.Hourly-n.Hour+hours*caps.Hourly))
+		pace := s.bucketDepth(p, caps.Hourly) + p.Burst*perSecond(p, caps.Hourly)*within.Seconds()
+		return max(0, min(caps.Daily-n.Day, caps.Hourly-n.Hour+hours*caps.Hourly, int64(pace)))
 	}
 	all = left(s.Caps, &s.Total)
 	of = all

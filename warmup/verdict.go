@@ -36,7 +36,7 @@ func (v verdict) String() string { return [...]string{"unjudged", "good", "middl
 // bound does.
 func (h *Health) judge(o *Outcomes) verdict {
 	n := o.Sum()
-	switch a := h.AdvanceBelow; {
+	switch {
 	case n < minVerdict:
 		return unjudged
 	case n < h.MinSample:
@@ -46,7 +46,7 @@ func (h *Health) judge(o *Outcomes) verdict {
 		return unjudged
 	case h.RegressAbove.exceeded(o, share):
 		return bad
-	case share(o.HardBounces, n) < a.Bounce && share(o.Deferred+o.Refused, n) < a.Defer && share(o.Complaints, n) < a.Complaint:
+	case h.AdvanceBelow.kept(o):
 		return good
 	}
 	return middling
@@ -55,12 +55,21 @@ func (h *Health) judge(o *Outcomes) verdict {
 // proveBad reports whether outcomes show beyond chance that a share is over its limit.
 func (h *Health) proveBad(o *Outcomes) bool { return h.RegressAbove.exceeded(o, wilson) }
 
+// proveGood reports whether outcomes are enough, and all shares below the limits for advancing.
+func (h *Health) proveGood(o *Outcomes) bool { return o.Sum() >= enoughToday && h.AdvanceBelow.kept(o) }
+
 func share(k, n int64) float64 { return float64(k) / float64(n) }
 
 // exceeded reports whether a share of outcomes is over its limit.
 func (l *Limits) exceeded(o *Outcomes, share func(k, n int64) float64) bool {
 	n := o.Sum()
 	return share(o.HardBounces, n) > l.Bounce || share(o.Deferred+o.Refused, n) > l.Defer || share(o.Complaints, n) > l.Complaint
+}
+
+// kept reports whether all shares of outcomes are below their limits.
+func (l *Limits) kept(o *Outcomes) bool {
+	n := o.Sum()
+	return share(o.HardBounces, n) < l.Bounce && share(o.Deferred+o.Refused, n) < l.Defer && share(o.Complaints, n) < l.Complaint
 }
 
 // Why says what a day did to the stage.
@@ -187,6 +196,8 @@ func (s *State) nextStage(p *Plan) (Why, string) {
 		return StayedHealth, worst
 	case s.Stage < len(p.Stages) && float64(s.Total.Day) < p.Health.MinFill*float64(s.Caps.Daily):
 		return StayedFill, "" // more than there is to send is no reason to wait for while caps are eased out
+	case s.Total.Day == 0:
+		return StayedIdle, ""
 	}
 	if p.Finish && s.Stage+1 == len(p.Stages)+p.easing() { // for all, caps are lifted
 		if name := s.straggler(p); name != "" {

@@ -20,12 +20,13 @@ with reasons and dates as comments. A plan begins with 250 recipients a day and 
 fifth to three fifths each day, with a fifth of the days in reserve for stages that stay. If
 there are too few days for that, it grows faster, at most doubling each day.
 
---providers limits each provider to that percentage of every stage.`
+--providers limits each provider to that percentage of every stage. A day without mail advances
+nothing: --on names the days of the week with mail, if it isn't all of them, and the dates follow.`
 
 // planFlags are what 'mta warmup plan' is told.
 type planFlags struct {
-	volume, by, begin, dayStarts, providers, name string
-	asJSON                                        bool
+	volume, by, begin, dayStarts, providers, name, on string
+	asJSON                                            bool
 }
 
 func newWarmupPlan(c *cli) *cobra.Command {
@@ -45,6 +46,7 @@ func newWarmupPlan(c *cli) *cobra.Command {
 	flags.StringVar(&f.begin, "begin", "", "the `date` of the first day (default: tomorrow)")
 	flags.StringVar(&f.dayStarts, "day-starts", "", "the `time` and zone at which days start, such as \"08:00 Europe/Berlin\" (default: when the warm-up begins)")
 	flags.StringVar(&f.providers, "providers", "", "the `percentage` of the mail for each provider, such as google=45,microsoft=30")
+	flags.StringVar(&f.on, "on", "", "the `days` of the week with mail, such as mon-fri or tue (default: all)")
 	flags.StringVar(&f.name, "name", "", "the `name` of the plan (default: to-VOLUME)")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON in the format that 'mta warmup simulate' reads")
 	return cmd
@@ -57,6 +59,7 @@ type wantedPlan struct {
 	now       time.Time
 	volume    int64
 	begin, by time.Time // days, at 00:00 UTC
+	on        weekdays
 	dayStarts string
 	providers []providerShare
 	plan      warmup.Plan
@@ -109,10 +112,9 @@ func (c *cli) wantedPlan(f *planFlags) (*wantedPlan, error) {
 	if w.providers, err = c.providerShares(f.providers); err != nil {
 		return nil, err
 	}
-	days := int(w.by.Sub(w.begin)/(24*time.Hour)) + 1
 	few := (*warmup.TooFewDays)(nil)
-	if w.Ramp, err = warmup.NewRamp(w.volume, days); errors.As(err, &few) {
-		return nil, usagef("--by %s: %w: the soonest is %s", f.by, err, w.begin.AddDate(0, 0, few.Least-1).Format(time.DateOnly))
+	if w.Ramp, err = warmup.NewRamp(w.volume, w.on.count(w.begin, w.by)); errors.As(err, &few) {
+		return nil, usagef("--by %s: %w: the soonest is %s", f.by, err, w.on.after(w.begin, few.Least-1).Format(time.DateOnly))
 	}
 	w.make()
 	return w, nil
@@ -135,8 +137,14 @@ func (w *wantedPlan) dates(f *planFlags) error {
 			return usagef("%s %q: write a date, as 2027-03-01", d.flag, d.text)
 		}
 	}
+	var err error
+	if w.on, err = parseWeekdays(f.on); err != nil {
+		return err
+	}
+	begin := w.begin
+	w.begin = w.on.after(begin, 0)
 	switch {
-	case w.begin.Before(today):
+	case begin.Before(today):
 		return usagef("--begin %s has passed: name today, %s, or a day to come", f.begin, today.Format(time.DateOnly))
 	case w.by.Before(w.begin):
 		return usagef("--by %s is before the first day, %s: name a later one", f.by, w.begin.Format(time.DateOnly))
@@ -196,6 +204,13 @@ func (w *wantedPlan) make() {
 		p.Shares[s.name] = s.percent / 100
 	}
 	w.eachDay = p.Forecast(p.Begin, 1)
+	for i := range w.eachDay { // the last lifts the caps after a day with mail
+		day := w.on.after(w.begin, i)
+		if i == len(w.eachDay)-1 && i > 0 {
+			day = w.on.after(w.begin, i-1).AddDate(0, 0, 1)
+		}
+		w.eachDay[i].Day = w.eachDay[i].Day.AddDate(0, 0, int(day.Sub(w.begin)/(24*time.Hour))-i)
+	}
 	w.lastDay = w.eachDay[len(p.Stages)-1].Day
 	w.unlimited = w.eachDay[len(w.eachDay)-1].Day
 }
@@ -207,6 +222,9 @@ func (w *wantedPlan) text() string {
 	p := &w.plan
 	fmt.Fprintf(&b, "# %s recipients a day by %s, written by 'mta warmup plan' on %s.\n#\n", grouped(w.volume), w.by.Format(date), w.now.In(p.DayStarts.Zone()).Format(date))
 	fmt.Fprintf(&b, "# begins   %s with %s: more from an address that nobody knows looks like spam\n", p.Begin.Format(date), grouped(w.Stages[0].Daily))
+	if w.on.some {
+		fmt.Fprintf(&b, "# mail     only on %s: a day without any advances nothing, and so it takes %s\n", &w.on, plural(int(w.lastDay.Sub(w.eachDay[0].Day).Hours()/24+.5)+1, "day"))
+	}
 	if len(w.Stages) > 1 {
 		fmt.Fprintf(&b, "# grows    x%.2f a day in %d stages: %s\n", w.Growth, len(w.Stages), w.why())
 	}

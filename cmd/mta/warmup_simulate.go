@@ -47,7 +47,9 @@ type simulateFlags struct {
 	demand, shape                       string
 	seed                                uint64
 	interval                            int64
+	tier                                int
 	patience                            time.Duration
+	given                               bool // patience is given
 	asJSON                              bool
 }
 
@@ -61,7 +63,10 @@ func newWarmupSimulate(c *cli) *cobra.Command {
   mta warmup simulate --plan standard --demand 20000/day --shape campaign --plot days.svg
   mta warmup simulate --plan plan.json --trace - --pacing pid --plot pid.svg`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return c.warmupSimulate(&f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.given = cmd.Flags().Changed("patience")
+			return c.warmupSimulate(&f)
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.plan, "plan", "", "the `plan`: its name, or a file")
@@ -72,7 +77,8 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	flags.Int64Var(&f.interval, "interval", 10, "`seconds` per row")
 	flags.StringVar(&f.pacing, "pacing", "", "the `pacing`: ledger or pid; or, for comparison and without caps, bare-pid or onoff (default: the plan's pacing)")
 	flags.StringVar(&f.overflow, "overflow", "", "the handling of mail that exceeds the plan, shared or hold: it uses a shared source, or waits (default: that of the plan or its `pools`)")
-	flags.DurationVar(&f.patience, "patience", config.DefaultPatience, "how `long` mail waits before it uses a shared source, as far as the plan can take it; 0s: not at all, like mail of tiers 0 to 2")
+	flags.IntVar(&f.tier, "tier", config.DefaultTier, "the `tier` of the mail, 0 to 5: more important mail has less patience")
+	flags.DurationVar(&f.patience, "patience", 0, "how `long` mail waits before it uses a shared source, as far as the plan can take it (default: as the configuration has it for the plan and the tier)")
 	flags.StringVar(&f.plot, "plot", "", "draw a chart into this `file`, as SVG")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON instead of CSV")
 	flags.StringVar(&f.pacing, "mode", "", "the former name of --pacing")
@@ -87,14 +93,14 @@ func (c *cli) warmupSimulate(f *simulateFlags) error {
 	if f.plan == "" || (f.trace == "") == (f.demand == "") {
 		return usagef("a plan and a load are required: --plan, and --trace or --demand")
 	}
+	if err := f.check(); err != nil {
+		return c.badInput(err)
+	}
 	plan, trace, err := c.simulateInput(f)
 	if err != nil {
 		return c.badInput(err)
 	}
 	opt := simulate.Options{Seed: f.seed, Interval: f.interval, Pacing: simulate.Pacing(f.pacing), Patience: f.patience}
-	if err := f.check(); err != nil {
-		return c.badInput(err)
-	}
 	out := bufio.NewWriter(c.out)
 	if !f.asJSON {
 		fmt.Fprintln(out, simulate.Header) // it stays in the buffer where the input turns out to be bad
@@ -137,6 +143,8 @@ func (f *simulateFlags) check() error {
 	switch {
 	case f.interval == 0: // which is the default there
 		return wrong("interval is 0: it must be 1 s or more")
+	case f.tier < 0 || f.tier > 5:
+		return wrong("tier is %d: it must be from 0 to 5", f.tier)
 	case f.patience < 0:
 		return wrong("patience is %v: it must not be negative", f.patience)
 	case f.pacing != "" && !slices.Contains(simulate.Pacings, f.pacing):
@@ -161,7 +169,7 @@ func (c *cli) badInput(err error) error {
 
 // simulateInput reads the plan and the trace.
 func (c *cli) simulateInput(f *simulateFlags) (*warmup.Plan, []simulate.Event, error) {
-	plan, err := c.simulatedPlan(f.plan)
+	plan, err := c.simulatedPlan(f)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -204,8 +212,14 @@ func plainly(err error) string {
 }
 
 // simulatedPlan finds a plan: in a file when the name looks like one's, else by its name, else in a
-// file all the same.
-func (c *cli) simulatedPlan(name string) (*warmup.Plan, error) {
+// file all the same. It fills in the patience.
+func (c *cli) simulatedPlan(f *simulateFlags) (*warmup.Plan, error) {
+	name, patience := f.plan, config.Default().PatienceOf("", f.tier)
+	defer func() {
+		if !f.given {
+			f.patience = patience
+		}
+	}()
 	if !strings.Contains(name, string(filepath.Separator)) && filepath.Ext(name) != ".json" {
 		cfg, err := c.config()
 		if errors.Is(err, os.ErrPermission) { // presets are for everybody
@@ -217,7 +231,7 @@ func (c *cli) simulatedPlan(name string) (*warmup.Plan, error) {
 		}
 		if p := cfg.WarmupPlan(name); p != nil {
 			own := *p
-			own.Overflow = cfg.OverflowOf(name)
+			own.Overflow, patience = cfg.OverflowOf(name), cfg.PatienceOf(name, f.tier)
 			return &own, nil
 		}
 		if _, err := os.Stat(name); err != nil {

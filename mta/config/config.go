@@ -351,7 +351,7 @@ type Pool struct {
 	// shared source at once, or "hold", it waits. Without shared sources it is "hold".
 	Overflow string `conf:"overflow" oneof:"shared hold"`
 	// Patience is how long mail waits for a dedicated source before it overflows, as much as the plans can
-	// still take; of the tiers from PatienceTier on.
+	// still take; of the tiers before PatienceTier half a minute at most.
 	Patience     time.Duration `conf:"patience" min:"0s"`
 	PatienceTier int           `conf:"patience_tier" min:"0" max:"5"`
 	// TierPatience has, in the place of these, one for each tier from 0 on; the last is that of all later ones.

@@ -88,6 +88,10 @@ func (a *API) SetDefaults() {
 // is an eighth of the day, or more.
 const DefaultPatience = 9 * time.Hour
 
+// urgentPatience is how long mail of the tiers before patience_tier waits at most. What a plan has saved up leaves
+// within it, at its peak of 15 times the plan's pace; at once it is two recipients of most stages.
+const urgentPatience = 30 * time.Second
+
 func (p *Pool) SetDefaults() {
 	p.Overflow = "shared"
 	p.Patience, p.PatienceTier = DefaultPatience, DefaultTier

@@ -279,19 +279,36 @@ func (c *Config) WarmupPlans() []string { return slices.Sorted(maps.Keys(c.resol
 
 // OverflowOf gives what becomes of mail that a plan has no room for: it is held when all pools with that plan do so.
 func (c *Config) OverflowOf(plan string) warmup.Overflow {
-	held := false
+	pools := c.poolsWith(plan)
+	if len(pools) == 0 || slices.ContainsFunc(pools, func(p *Pool) bool { return p.Overflow != "hold" }) {
+		return warmup.Shared
+	}
+	return warmup.Hold
+}
+
+// PatienceOf gives how long mail of a tier waits for the sources of a plan: the shortest time of the pools with it,
+// and, as in the relay, half of max_age at most.
+func (c *Config) PatienceOf(plan string, tier int) time.Duration {
+	pools := c.poolsWith(plan)
+	if len(pools) == 0 {
+		usual := &Pool{}
+		usual.SetDefaults()
+		pools = append(pools, usual)
+	}
+	least := c.Defaults.Traffic.MaxAge / 2
+	for _, p := range pools {
+		least = min(least, p.PatienceOf(nil, tier))
+	}
+	return least
+}
+
+func (c *Config) poolsWith(plan string) (pools []*Pool) {
 	for _, p := range c.Pools {
 		if slices.ContainsFunc(p.Dedicated, func(d *Dedicated) bool { return d.Plan == plan }) {
-			if p.Overflow != "hold" {
-				return warmup.Shared
-			}
-			held = true
+			pools = append(pools, p)
 		}
 	}
-	if held {
-		return warmup.Hold
-	}
-	return warmup.Shared
+	return pools
 }
 
 func (k checker) plans() {

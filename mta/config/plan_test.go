@@ -350,4 +350,24 @@ func TestPatienceOfATier(t *testing.T) {
 			t.Errorf("tier %d of a tenant with its own: %v", tier, got)
 		}
 	}
+	pool := c.Pool("p")
+	pool.Dedicated = append(pool.Dedicated, &Dedicated{Plan: "of p"})
+	for plan, want := range map[string]time.Duration{"of p": 10 * time.Minute, "of none": 30 * time.Second} {
+		if got := c.PatienceOf(plan, 1); got != want {
+			t.Errorf("mail of tier 1 waits %v for a plan %s", got, plan)
+		}
+	}
+	c.Defaults.Traffic.MaxAge = time.Hour
+	if got := c.PatienceOf("of p", 2); got != 30*time.Minute {
+		t.Errorf("mail that is given up after an hour waits %v", got)
+	}
+	for _, x := range []struct {
+		patience      time.Duration
+		urgent, later time.Duration
+	}{{DefaultPatience, 30 * time.Second, DefaultPatience}, {10 * time.Second, 10 * time.Second, 10 * time.Second}, {}} {
+		p := &Pool{Patience: x.patience, PatienceTier: DefaultTier}
+		if urgent, later := p.PatienceOf(nil, DefaultTier-1), p.PatienceOf(nil, DefaultTier); urgent != x.urgent || later != x.later {
+			t.Errorf("of %v: %v before the tier, %v from it on", x.patience, urgent, later)
+		}
+	}
 }

@@ -37,7 +37,7 @@ func (p *Pool) PatienceOf(t *Tenant, tier int) time.Duration {
 	case tier >= p.PatienceTier:
 		return p.Patience
 	}
-	return 0
+	return min(p.Patience, urgentPatience)
 }
 
 // patience complains of mail that would wait until it is given up.

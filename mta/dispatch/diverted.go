@@ -7,6 +7,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
+	"example.org/mta/warmup"
 )
 
 // diversion is the reason why mail that a warming source could have taken left from a shared source.
@@ -106,19 +107,19 @@ func firstAttempts(recipients []queue.Pending, results []delivery.Result) (n int
 	return n
 }
 
-// diversion returns why mail takes a shared source of a pool, whose patience ends in left. shut is that it can
+// diversion returns why mail takes a shared source of a pool. shut is that it can
 // take no dedicated one since they are suspended at its site.
-func (s *splitter) diversion(pool *wiring.Pool, m mail, left time.Duration, shut bool) diversion {
+func (s *splitter) diversion(pool *wiring.Pool, m mail, p warmup.Patience, shut bool) diversion {
 	switch {
 	case !pool.Takes(m.Message):
 		return wasExcepted
 	case shut:
 		return FoundNoWay
-	case m.turn && left <= 0 && pool.Patience(m.Tenant, int(m.Tier)) > 0:
+	case p.Turn && p.Left <= 0 && p.Total > 0:
 		return LostPatience
-	case !s.fits(pool, m, 24*time.Hour):
+	case warmup.Fit(s.line(pool, &m), int64(m.n), 24*time.Hour) < int64(m.n):
 		return ExceededCap
-	case left <= 0:
+	case p.Left <= 0:
 		return CameFaster
 	}
 	return CameTooFast

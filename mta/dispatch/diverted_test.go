@@ -14,7 +14,7 @@ func TestWhatIsDivertedIsCounted(t *testing.T) {
 		diverted Diversions
 	}{
 		{`patience = "0s"`, 1000, 10 * time.Minute, Diversions{CameFaster: 995}},
-		{`patience = "2h"`, 1000, 10 * time.Minute, Diversions{CameTooFast: 900, LostPatience: 38}},
+		{`patience = "2h"`, 1000, 10 * time.Minute, Diversions{CameTooFast: 907, LostPatience: 31}},
 		{"", 1000, 10 * time.Minute, Diversions{ExceededCap: 750}},
 		{`patience = "0s"`, 200, 10 * time.Minute, Diversions{CameFaster: 195}},
 		{`patience = "0s"`, 1440, 24 * time.Hour, Diversions{CameFaster: 275, ExceededCap: 556}},

@@ -30,8 +30,9 @@ type choice struct {
 	n      int    // recipients that take source; the others wait
 	none   bool   // no source of the pool is there
 
-	by     basis // for jobs: what it follows from
-	called bool  // delivery has called for them
+	by      basis     // for jobs: what it follows from
+	called  bool      // delivery has called for them
+	expires time.Time // they are given up then
 
 	// Of a pool with dedicated sources.
 	key   string      // the warm-up's name of source; "" when that is a shared one
@@ -122,13 +123,14 @@ func (m *mail) tokensFor(pool *wiring.Pool) parking.Key {
 // a shared source has called for doesn't wait anew.
 func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice, bool) {
 	shared := s.usable(pool.Shared, pol, m)
-	holds, until := pool.Hold || len(shared) == 0, m.waitsUntil(pool)
-	left := until.Sub(s.now())
-	wait := choice{wait: m.tokensFor(pool), waits: holds || left > 0, until: until, first: pool.Prefers(m.Message)}
-	ask := m.ask(!holds && (left <= 0 || !m.turn), wait.first)
-	if wait.waits && !m.turn && m.via == "" && pool.Takes(m.Message) {
-		if n := s.waiting(wait.wait); n > 0 && (holds || s.fits(pool, m, left)) {
-			ask.Behind = int64(n)
+	p := warmup.Patience{Hold: pool.Hold || len(shared) == 0, Total: m.patience(pool), Turn: m.turn}
+	until := m.Start().Add(p.Total)
+	p.Left = until.Sub(s.now())
+	wait := choice{wait: m.tokensFor(pool), waits: p.Hold || p.Left > 0, until: until, first: pool.Prefers(m.Message)}
+	ask, line, n := m.ask(p.Whole(), wait.first), s.line(pool, &m), int64(m.n)
+	if m.via == "" && pool.Takes(m.Message) {
+		if join, behind := p.Join(line, n); join == n {
+			ask.Behind = behind
 		}
 	}
 	t := s.try(pool, m, pol, &ask)
@@ -144,15 +146,15 @@ func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice,
 	switch {
 	case t.usable == 0 && len(shared) == 0:
 		return choice{}, false
-	case t.shut != nil && t.shuts == t.usable && (holds || !slices.ContainsFunc(shared, open)):
+	case t.shut != nil && t.shuts == t.usable && (p.Hold || !slices.ContainsFunc(shared, open)):
 		return choice{source: t.shut.Name, key: t.shut.Key, n: m.n}, true
 	case t.n > 0:
 		wait.source, wait.key, wait.n, wait.out = t.last.Name, t.last.Key, t.n, t.n
-	case len(shared) > 0 && (t.shuts == t.usable || !holds && (called || !t.asking && !s.fits(pool, m, left))):
+	case len(shared) > 0 && (t.shuts == t.usable || !p.Hold && (called || p.Stay(line, n, t.asking) < n)):
 		if wait.source, wait.n = m.from, m.n; !called {
 			wait.source = shared[wiring.Spread(m.ID)%uint64(len(shared))]
 		}
-		wait.why = s.diversion(pool, m, left, t.shuts > 0 && t.shuts == t.usable)
+		wait.why = s.diversion(pool, m, p, t.shuts > 0 && t.shuts == t.usable)
 	case t.usable < len(pool.Dedicated): // the others must not take what can't leave from them
 		wait.own = t.last.Name
 	}
@@ -210,27 +212,33 @@ func (t tried) after(before tried) tried {
 	return t
 }
 
-// waitsUntil is until when mail waits for a pool's tokens before it takes a shared source.
-func (m *mail) waitsUntil(pool *wiring.Pool) time.Time {
-	return m.Start().Add(min(pool.Patience(m.Tenant, int(m.Tier)), m.age/2))
+// patience is how long mail waits for a pool's tokens before it takes a shared source.
+func (m *mail) patience(pool *wiring.Pool) time.Duration {
+	return min(pool.Patience(m.Tenant, int(m.Tier)), m.age/2)
 }
 
-// fits reports whether the plans of a pool can take mail, and what waits already, within a time and today.
-func (s *splitter) fits(pool *wiring.Pool, m mail, within time.Duration) bool {
-	switch {
-	case within <= 0:
-		return false
-	case m.turn: // it was let in, and waits out its time unless the day is full
-		within = 24 * time.Hour
-	}
-	at := m.tokensFor(pool)
-	var of, all int64
-	for i := range pool.Dedicated {
-		if d := &pool.Dedicated[i]; !d.Except.Has(m.Message) {
-			n, total := s.warm.Left(d.Key, at.Provider, within)
+// poolLine is the warmup.Line of mail in a pool.
+type poolLine struct {
+	*splitter
+	pool *wiring.Pool
+	m    *mail
+	at   parking.Key
+}
+
+func (s *splitter) line(pool *wiring.Pool, m *mail) *poolLine {
+	return &poolLine{s, pool, m, m.tokensFor(pool)}
+}
+
+func (l *poolLine) Left(within time.Duration) (of, all int64) {
+	for i := range l.pool.Dedicated {
+		if d := &l.pool.Dedicated[i]; !d.Except.Has(l.m.Message) {
+			n, total := l.warm.Left(d.Key, l.at.Provider, within)
 			of, all = of+n, all+total
 		}
 	}
-	n := int64(m.n)
-	return int64(s.waiting(at))+n <= of && int64(s.waiting(tokens(pool.Name, "")))+n <= all
+	return of, all
+}
+
+func (l *poolLine) Waiting() (of, all int64) {
+	return int64(l.waiting(l.at)), int64(l.waiting(tokens(l.pool.Name, "")))
 }

@@ -45,6 +45,7 @@ const warmConfig = `
 const overflowing = warmConfig + `
 	pool "acme" {
 		shared = ["pool-1"]
+		patience = "0s"
 		dedicated "acme-1" { plan = "small" }
 	}`
 

@@ -18,8 +18,8 @@ type Options struct {
 	Seed     uint64
 	Interval int64  // seconds that a row covers; 0: 10
 	Pacing   Pacing // "": the plan's pacing
-	// Patience is how long mail waits before it is diverted, as much as the plan can still take in that time
-	// and on that day; the pacings without a ledger have none.
+	// Patience is how long mail waits before it is diverted: see warmup.Patience. The pacings without a ledger have
+	// none.
 	Patience time.Duration
 	// Stop is asked now and then; an error ends the simulation, and is that of Run. Nil: nothing does.
 	Stop func() error

@@ -66,6 +66,7 @@ type node struct {
 // line is mail that is held until there are tokens, or the store has answered.
 type line struct {
 	held int64
+	open bool    // some of it waited for an answer of the store, and may not wait on
 	came []batch // of what has patience, the oldest first
 }
 
@@ -187,7 +188,7 @@ func (n *node) onRoom(_, provider string) {
 func (n *node) again(provider int) {
 	l := &n.lines[provider]
 	if held := l.held; held > 0 {
-		l.held = 0
+		l.held, l.open = 0, false
 		kept := n.try(provider, held, true)
 		n.lines[provider].take(held - kept)
 	}
@@ -216,18 +217,23 @@ func (n *node) impatient() {
 	}
 }
 
-// fit is how many of some messages wait since the plan can still take them.
-func (n *node) fit(provider int, messages int64) int64 {
-	var waiting, all int64
-	for _, nd := range n.world.nodes {
-		for i, l := range nd.lines {
-			if all += l.held; i == provider {
-				waiting += l.held
-			}
-		}
+// heldLine is the warmup.Line of a provider's mail at a node, which has its part of what is left.
+type heldLine struct {
+	*node
+	provider int
+}
+
+func (l heldLine) Left(within time.Duration) (of, all int64) {
+	of, all = l.ctl.Left(ip, l.world.providers[l.provider].name, within)
+	nodes := int64(len(l.world.nodes))
+	return of / nodes, all / nodes
+}
+
+func (l heldLine) Waiting() (of, all int64) {
+	for _, other := range l.lines {
+		all += other.held
 	}
-	of, total := n.ctl.Left(ip, n.world.providers[provider].name, n.world.patience)
-	return max(0, min(messages, of-waiting, total-all))
+	return l.lines[l.provider].held, all
 }
 
 // offer brings messages to random nodes.
@@ -249,40 +255,43 @@ func (w *world) offer(provider int, messages int64) {
 	}
 }
 
-// try sends, diverts or keeps messages, and returns how many it keeps: those that are undecided, are held, or
-// have patience.
+// try sends, diverts or keeps messages as the relay does, each with one recipient, and returns how many it keeps.
 func (n *node) try(provider int, messages int64, again bool) (kept int64) {
+	p := warmup.Patience{Hold: n.world.plan.Overflow == warmup.Hold, Total: n.world.patience, Left: n.world.patience, Turn: again}
+	join, behind := p.Join(heldLine{n, provider}, messages)
+	return n.decide(provider, p, join, behind) + n.decide(provider, p, messages-join, 0)
+}
+
+// decide is try for messages that go behind so many that wait.
+func (n *node) decide(provider int, p warmup.Patience, messages, behind int64) (kept int64) {
 	if messages == 0 {
 		return 0
 	}
-	w, v := n.world, n.world.providers[provider]
-	out, verdict := n.look(provider, messages, again)
+	out, verdict := n.look(provider, messages, behind, p.Turn)
 	n.sent(provider, out)
-	kept = messages - out
-	switch {
-	case w.plan.Overflow == warmup.Hold:
-	case w.patience > 0 && again: // until its time is over
-	case w.patience > 0:
-		fits := n.fit(provider, kept)
-		v.Diverted += kept - fits
-		if kept = fits; kept > 0 {
-			n.lines[provider].came = append(n.lines[provider].came, batch{w.t, kept})
-		}
-	case verdict != warmup.Asking:
-		v.Diverted += kept
-		kept = 0
+	if kept = messages - out; behind == 0 {
+		kept = p.Stay(heldLine{n, provider}, kept, verdict == warmup.Asking)
 	}
-	n.lines[provider].held += kept
+	n.world.providers[provider].Diverted += messages - out - kept
+	if kept == 0 {
+		return 0
+	}
+	l := &n.lines[provider]
+	l.held += kept
+	l.open = !p.Hold && (!p.Turn || verdict == warmup.Asking)
+	if !p.Turn && p.Left > 0 {
+		l.came = append(l.came, batch{n.world.t, kept})
+	}
 	return kept
 }
 
 // look sends as many messages as may leave, and gives the verdict about the others.
-func (n *node) look(provider int, messages int64, again bool) (int64, warmup.Verdict) {
+func (n *node) look(provider int, messages, behind int64, again bool) (int64, warmup.Verdict) {
 	name := n.world.providers[provider].name
 	if c := n.world.counted; c != nil {
 		return c.take(name, messages), warmup.Refused
 	}
-	out, v := n.ctl.Look(ip, warmup.Ask{Provider: name, Recipients: messages, Again: again})
+	out, v := n.ctl.Look(ip, warmup.Ask{Provider: name, Recipients: messages, Again: again, Behind: behind})
 	if out > 0 && !n.ctl.Begin(ip, name, out) {
 		out = 0
 	}
@@ -357,6 +366,19 @@ func (w *world) step() {
 		for first := true; first && w.t >= n.wakes || n.ctl.Asking(); first = false {
 			wait := n.ctl.Step(context.Background())
 			n.wakes = w.t + max(1, int64(math.Ceil(wait.Seconds())))
+		}
+		n.answered()
+	}
+}
+
+// answered decides about the mail that waited for an answer of the store.
+func (n *node) answered() {
+	for i := range n.lines {
+		if n.lines[i].open {
+			n.again(i)
+		}
+		if n.lines[i].open { // the store has yet to answer
+			n.wakes = min(n.wakes, n.world.t+1)
 		}
 	}
 }
