@@ -427,48 +427,28 @@ func TestAClockThatJumps(t *testing.T) {
 	}
 }
 
-func TestSenders(t *testing.T) {
+func TestKindsTakeTurns(t *testing.T) {
 	s := NewSorter([32]byte{1})
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	seen := map[int]int{}
-	for tenant := range 12_800 {
-		seen[s.Cohort(string(rune(tenant)), "", now)]++
+	if s.Turn("acme", "", now) != s.Turn("acme", "", now.Add(59*time.Minute)) {
+		t.Error("the turn changed within the hour")
 	}
-	if len(seen) != Cohorts {
-		t.Errorf("%d cohorts are in use", len(seen))
-	}
-	for cohort, n := range seen {
-		if n < 50 || n > 160 {
-			t.Errorf("cohort %d has %d of 12,800", cohort, n)
+	first := 0
+	for hour := range time.Duration(400) {
+		at := now.Add(hour * time.Hour)
+		a, b := s.Turn("acme", "news", at), s.Turn("acme", "receipts", at)
+		if a < newcomers || b < newcomers {
+			t.Fatal("a new one comes before those that come back")
+		}
+		if a < b {
+			first++
 		}
 	}
-	if s.Cohort("acme", "", now) != s.Cohort("acme", "", now.Add(59*time.Minute)) {
-		t.Error("the cohort changed within the hour")
+	if first < 150 || first > 250 {
+		t.Errorf("one of two kinds was the first in %d of 400 hours", first)
 	}
-	changed := 0
-	for hour := range 100 {
-		if s.Cohort("acme", "", now) != s.Cohort("acme", "", now.Add(time.Duration(hour)*time.Hour)) {
-			changed++
-		}
-	}
-	if changed < 90 {
-		t.Errorf("in 100 hours the cohort was another in %d", changed)
-	}
-	if s.Cohort("ab", "c", now) == s.Cohort("a", "bc", now) && s.Cohort("abc", "", now) == s.Cohort("a", "bc", now) {
+	if s.Turn("ab", "c", now) == s.Turn("a", "bc", now) && s.Turn("abc", "", now) == s.Turn("a", "bc", now) {
 		t.Error("tenant and kind run together")
-	}
-}
-
-func TestAging(t *testing.T) {
-	p := Of(3, 100)
-	if got := p.Aged(30 * time.Minute); got != Of(3, 70) {
-		t.Errorf("after half an hour: %d", got)
-	}
-	if got := p.Aged(10 * time.Hour); got != Of(3, 0) {
-		t.Errorf("after ten hours: tier %d, cohort %d; want the top of tier 3", got.Tier(), got.Cohort())
-	}
-	if got := p.Aged(-time.Hour); got != p {
-		t.Errorf("first refused in the future: %d", got)
 	}
 }
 

@@ -90,7 +90,7 @@ func New(cfg Config) *Controller {
 	}
 	c.last.at = cfg.Now()
 	c.mu.changed = c.last.at
-	c.status.Store(&Status{Limit: c.mu.limit, Level: Levels})
+	c.status.Store(&Status{Limit: c.mu.limit, Level: Levels, Admitted: c.sample.passes(open)})
 	return c
 }
 
@@ -245,7 +245,7 @@ func (c *Controller) Calibrate() {
 		c.reason.Store(&Refusal{Reason: s.Reason})
 	}
 	t := c.sample.cut(s.Share)
-	s.Level, s.Part = t.level(), t.part()
+	s.Level, s.Part, s.Admitted = t.level(), t.part(), c.sample.passes(t)
 	c.gate.Store(uint64(t))
 	c.status.Store(s)
 }

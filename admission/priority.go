@@ -27,27 +27,21 @@ func (p Priority) Tier() int { return int(p) / Cohorts }
 // Cohort returns the cohort within the tier, 0 to Cohorts-1.
 func (p Priority) Cohort() int { return int(p) % Cohorts }
 
-// Aged returns the priority of a submission that was first refused this long ago: one cohort better
-// for each minute, within its tier.
-func (p Priority) Aged(since time.Duration) Priority {
-	return Of(p.Tier(), p.Cohort()-int(max(since, 0)/time.Minute))
-}
-
-// Sorter divides senders into cohorts. Which cohort a sender is in changes every hour, so that
-// nobody is always the first to be refused.
+// Sorter orders the kinds of mail of a tenant. The order changes every hour, so that no kind is always the
+// first to be refused.
 type Sorter struct{ key [32]byte }
 
 // NewSorter returns a sorter. Relays with the same key agree.
 func NewSorter(key [32]byte) *Sorter { return &Sorter{key} }
 
-// Cohort returns the cohort of a tenant's mail of one kind (a campaign, a sender's domain; "" is
-// one kind) at a time.
-func (s *Sorter) Cohort(tenant, kind string, now time.Time) int {
+// Turn returns the turn of a tenant's new mail of one kind (a campaign, a sender's domain; "" is one kind) at
+// a time.
+func (s *Sorter) Turn(tenant, kind string, now time.Time) Turn {
 	buf := make([]byte, 0, 256) // on the stack
 	buf = append(buf, s.key[:]...)
 	buf = binary.BigEndian.AppendUint64(buf, uint64(now.Unix()/3600))
 	buf = binary.BigEndian.AppendUint32(buf, uint32(len(tenant)))
 	buf = append(append(buf, tenant...), kind...)
 	sum := sha256.Sum256(buf)
-	return int(sum[0]) % Cohorts
+	return newcomers + Turn(sum[0])
 }

@@ -3,12 +3,13 @@ package admission
 // Status is what the last calibration found and decided.
 type Status struct {
 	Load      Load
-	Share     float64 // of what is offered that is refused, 0 to 1
-	Reason    string  // Overload, or the pressure that decided
-	Level     int     // the first that is not admitted whole; Levels when all are
-	Part      float64 // of that level that is admitted
-	Limit     float64 // slots
-	Why       string  // there are as many
+	Share     float64        // of what is offered that is refused, 0 to 1
+	Reason    string         // Overload, or the pressure that decided
+	Level     int            // the first that is not admitted whole; Levels when all are
+	Part      float64        // of that level that is admitted
+	Admitted  [Tiers]float64 // the part of what is offered of each tier
+	Limit     float64        // slots
+	Why       string         // there are as many
 	Pressures []Reading
 }
 

@@ -22,6 +22,8 @@ func newThreshold(level int, part float64) threshold {
 func (t threshold) level() int    { return int(t >> 32) }
 func (t threshold) part() float64 { return float64(uint32(t)) / math.MaxUint32 }
 
+const golden = 0x9E3779B9 // 2^32 divided by the golden ratio
+
 // admits reports whether the threshold lets p pass. n counts those at the boundary: multiples of
 // the golden ratio spread evenly, so that each run of them is cut by nearly the same share, which
 // draws from a random source are not.
@@ -32,7 +34,6 @@ func (t threshold) admits(p Priority, n *atomic.Uint32) bool {
 	case int(p) > level:
 		return false
 	}
-	const golden = 0x9E3779B9 // 2^32 divided by the golden ratio
 	return n.Add(1)*golden < uint32(t)
 }
 
@@ -70,6 +71,30 @@ func (s *sample) cut(share float64) threshold {
 		admitted -= part
 	}
 	return open
+}
+
+// passes returns the part of each tier that a threshold admits.
+func (s *sample) passes(t threshold) (parts [Tiers]float64) {
+	for tier := range parts {
+		if t.level() >= (tier+1)*Cohorts {
+			parts[tier] = 1
+			continue
+		}
+		in, all := 0., 0.
+		for cohort := range Cohorts {
+			level := tier*Cohorts + cohort
+			part := s.shares[level]
+			if all += part; level < t.level() {
+				in += part
+			} else if level == t.level() {
+				in += part * t.part()
+			}
+		}
+		if in > 0 {
+			parts[tier] = in / all
+		}
+	}
+	return parts
 }
 
 // follow takes in what the ring holds.

@@ -196,6 +196,12 @@ type shop struct {
 // openShop starts the relay. settings are further lines of its configuration.
 func openShop(t *testing.T, writeRate int64, settings string, crowds ...*crowd) *shop {
 	t.Helper()
+	return openShopOf(t, writeRate, 0, settings, crowds...)
+}
+
+// openShopOf starts the relay with so many percent of a core; 0: any.
+func openShopOf(t *testing.T, writeRate int64, core int, settings string, crowds ...*crowd) *shop {
+	t.Helper()
 	s := &shop{battlefield: newBattlefield(t), crowds: crowds}
 	s.domains = []string{"quick.example"}
 	for _, c := range crowds {
@@ -212,7 +218,7 @@ listener "%[1]s" {
 `, c.tenant, c.tier, c.addr)
 	}
 	s.relay = newRelay(t, s.dns, s.port, settings)
-	group := newControlGroup(t, s.relay.dir, writeRate, overloadMemory)
+	group := newControlGroup(t, s.relay.dir, writeRate, overloadMemory, core)
 	s.relay.process = start(t, "relay", group.run(s.relay.command()...)...)
 	s.relay.listens(t, s.relay.addr)
 	return s

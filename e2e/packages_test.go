@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/internal/dnsserver"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
@@ -81,6 +82,7 @@ func programBefore(t *testing.T, version string) (program string, newest int) {
 // machine is a Debian on which a stranger installs the packages, with the world's mail exchangers around it.
 type machine struct {
 	*tree
+	names  *dnsserver.Zone
 	got    *sink.Recorder // what the mail exchangers took
 	next   atomic.Int64   // numbers the messages of the load
 	newest int            // the newest format of the queue, which the version before does not read
@@ -104,7 +106,7 @@ func TestDebianPackages(t *testing.T) {
 		}
 	}
 	m.sh(t, "cp /srv/"+packagesBefore+"/*.deb /root/")
-	m.serveNames(t, `
+	m.names = m.serveNames(t, `
 		example.org.     300 IN MX 10 mx.example.org.
 		mx.example.org.  300 IN A 192.0.2.25
 		later.example.   300 IN MX 10 mx.later.example.
@@ -117,6 +119,7 @@ func TestDebianPackages(t *testing.T) {
 		do   func(*testing.T)
 	}{
 		{"install", m.install},
+		{"first mail", m.firstMail},
 		{"restore", m.restore},
 		{"beside Postfix", m.besidePostfix},
 		{"socket activation", m.socketActivation},
@@ -170,6 +173,39 @@ func (m *machine) install(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// firstMail goes through docs/first-mail.md, by the page's own commands, configuration and records, until the check of the
+// DNS finds nothing to mend and a message leaves signed.
+func (m *machine) firstMail(t *testing.T) {
+	const page = "../docs/first-mail.md"
+	m.sh(t, "cp -p /etc/mta/mta.conf /root/mta.conf; ip address add 192.0.2.10/32 dev lo")
+	configure := func(text string) { m.sh(t, "cat >>/etc/mta/mta.conf <<'END'\n"+text+"\nEND") }
+	publish := func(records string) {
+		if err := m.names.Add(records); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure(pageCode(t, page, "1. A configuration", "hcl")[0])
+	for _, section := range []string{"2. A name for the address: A and PTR", "3. Who may send: SPF", "5. A policy for unauthenticated mail: DMARC"} {
+		publish(pageCode(t, page, section, "")[0])
+	}
+	publish(pageCode(t, page, "6. A way back for bounces: MX", "")[0] + "gmail.com. IN MX 10 mx.example.org.")
+	steps := pageCode(t, page, "4. Signed mail: DKIM", "sh")
+	record, block, ok := strings.Cut(m.sh(t, steps[0]), "\nand add to the configuration:\n")
+	if !ok {
+		t.Fatalf("keygen prints no block for the configuration:\n%s", record)
+	}
+	_, record, _ = strings.Cut(record, "publish this record:\n")
+	publish(record)
+	configure(block)
+	m.sh(t, strings.Join(steps[1:], ""))
+	if out := m.sh(t, pageBlocks(t, page, "First mail")); !strings.Contains(out, "\n0 failed") {
+		t.Errorf("when every record is published, the check finds:\n%s", out)
+	}
+	m.sh(t, strings.ReplaceAll(pageBlocks(t, page, "9. The result"), " --follow", ""))
+	m.arrives(t, "you@gmail.com", "d=acme.example")
+	m.sh(t, "cp -p /root/mta.conf /etc/mta/mta.conf; rm -r /etc/mta/dkim; systemctl reload mta; ip address del 192.0.2.10/32 dev lo")
 }
 
 // restore puts a backup in the place of the data, by the page's own commands. The sandbox forbids the relay to make the

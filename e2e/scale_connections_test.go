@@ -15,7 +15,7 @@ import (
 // others bring mail meanwhile.
 func TestScaleInbound(t *testing.T) {
 	n := scaled(t, "INBOUND", 10_000, 200)
-	needFiles(t, n+1000)
+	needFiles(t, 2*n+1000)
 	g := farSites(t, 1, sink.Config{})
 	crowd := "127.0.0.1:" + commonPort(t, "127.0.0.1")
 	r := newRelay(t, g.DNS, g.Port, fmt.Sprintf(`listener "crowd" {
@@ -24,7 +24,7 @@ func TestScaleInbound(t *testing.T) {
   max_connections_per_client = %[2]d
   command_timeout            = "1h"
 }
-`, crowd, n))
+`, crowd, n*4/3+1)) // of which one client has three quarters
 	r.start(t)
 	messages := 500
 	if fullScale() {

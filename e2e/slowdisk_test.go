@@ -19,8 +19,9 @@ type controlGroup struct{ procs []string }
 var controlGroups atomic.Int64
 
 // newControlGroup makes a group whose processes write at most writeRate octets a second to the file
-// system of dir, and have at most memory octets. The test is skipped where groups cannot be made.
-func newControlGroup(t *testing.T, dir string, writeRate, memory int64) *controlGroup {
+// system of dir, have at most memory octets, and so many percent of a core; 0: any. The test is skipped where
+// groups cannot be made.
+func newControlGroup(t *testing.T, dir string, writeRate, memory int64, core int) *controlGroup {
 	t.Helper()
 	needRoot(t)
 	disk, err := blockDevice(dir)
@@ -38,6 +39,13 @@ func newControlGroup(t *testing.T, dir string, writeRate, memory int64) *control
 			"io.max":     fmt.Sprintf("%s wbps=%d", disk, writeRate),
 			"memory.max": strconv.FormatInt(memory, 10),
 		}}
+	}
+	if core > 0 {
+		if files := limits[root]; files != nil {
+			files["cpu.max"] = fmt.Sprintf("%d 100000", core*1000)
+		} else {
+			limits[root+"/cpu"] = map[string]string{"cpu.cfs_quota_us": strconv.Itoa(core * 1000)}
+		}
 	}
 	g := new(controlGroup)
 	for parent, files := range limits {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -178,10 +177,11 @@ func (tr *tree) serveMail(t *testing.T, addr string, to *sink.Recorder) {
 	t.Cleanup(func() { s.Close() })
 }
 
-// serveNames starts a name server in the tree.
-func (tr *tree) serveNames(t *testing.T, zone string) {
+// serveNames starts a name server in the tree, and returns what it serves.
+func (tr *tree) serveNames(t *testing.T, records string) *dnsserver.Zone {
 	t.Helper()
-	s := dnsserver.New(dnsserver.MustZone(zone))
+	zone := dnsserver.MustZone(records)
+	s := dnsserver.New(zone)
 	if err := tr.within(func() error {
 		_, err := s.Listen("127.0.0.1:53")
 		return err
@@ -189,29 +189,38 @@ func (tr *tree) serveNames(t *testing.T, zone string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
+	return zone
 }
 
 // pageBlocks gives the commands of a page's section: its blocks for the shell.
 func pageBlocks(t *testing.T, page, section string) string {
 	t.Helper()
+	return strings.Join(pageCode(t, page, section, "sh"), "")
+}
+
+// pageCode gives the blocks of a language in a page's section.
+func pageCode(t *testing.T, page, section, language string) (blocks []string) {
+	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	in, shell := false, false
+	in, code, wanted := false, false, false
 	for line := range strings.Lines(string(text)) {
 		switch trimmed := strings.TrimSpace(line); {
-		case strings.HasPrefix(trimmed, "#") && !shell:
+		case strings.HasPrefix(trimmed, "#") && !code:
 			in = strings.TrimLeft(trimmed, "# ") == section
 		case strings.HasPrefix(trimmed, "```"):
-			shell = in && trimmed == "```sh"
-		case shell:
-			out.WriteString(line)
+			code = !code
+			if wanted = code && in && trimmed == "```"+language; wanted {
+				blocks = append(blocks, "")
+			}
+		case wanted:
+			blocks[len(blocks)-1] += line
 		}
 	}
-	if out.Len() == 0 {
-		t.Fatalf("%s has no commands in the section %q", page, section)
+	if len(blocks) == 0 {
+		t.Fatalf("%s has no code in %q in the section %q", page, language, section)
 	}
-	return out.String()
+	return blocks
 }

@@ -21,7 +21,7 @@ func TestControlPageNamesItsTests(t *testing.T) {
 	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
 		rows[m[1]] = m[0]
 	}
-	if len(rows) != 20+15+7+17+10 {
+	if len(rows) != 20+17+7+17+10 {
 		t.Errorf("the page has %d rows with an id", len(rows))
 	}
 	tests := testsOfTheModule(t)

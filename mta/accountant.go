@@ -251,7 +251,7 @@ func addTimes(rec *accounting.Record, m *envelope.Message, r *delivery.Result, n
 	rec.Queued = max(0, now.Sub(m.Start())-(t.Wait+t.Connect+t.Handshake+t.Turn+t.Send+t.Reply))
 }
 
-// removed writes down what an operator has removed, or its sender cancelled, without a report. It calls
+// removed writes down what an operator has removed or moved, or its sender cancelled, without a report. It calls
 // recorded when that is on stable storage.
 func (a *accountant) removed(items []queue.Item, recorded func()) {
 	if a.log != nil {
@@ -262,16 +262,30 @@ func (a *accountant) removed(items []queue.Item, recorded func()) {
 	a.After(recorded)
 }
 
+// removals are the records of what leaves the queue without a report.
+var removals = map[queue.Action]struct {
+	kind     accounting.Type
+	response reply.Reply
+}{
+	queue.Remove:   {accounting.AdminBounce, reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")},
+	queue.Cancel:   {accounting.Cancellation, reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "cancelled by its sender")},
+	queue.Transfer: {accounting.Transfer, reply.Local(250, reply.Enhanced{2, 0, 0}, "queue", "moved to another relay or an archive")},
+}
+
 func (a *accountant) removal(it *queue.Item) {
 	m := &envelope.Message{ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received,
 		User: it.User, APIKey: it.APIKey, Tenant: it.Tenant, Campaign: it.Campaign, Tags: it.Tags, Meta: it.Meta, Headers: it.Headers, TraceID: it.TraceID,
 	}
 	rec := a.record(accounting.AdminBounce, m, a.now())
-	rec.Response = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")
-	if it.Cancelled {
-		rec.Type, rec.Response.Text = accounting.Cancellation, "cancelled by its sender"
-	}
 	for _, rc := range it.Recipients {
+		if rc.Last.OK() { // it has the record of its delivery: only the report to its sender was outstanding
+			continue
+		}
+		end, known := removals[rc.Asked]
+		if !known {
+			end = removals[queue.Remove]
+		}
+		rec.Type, rec.Response, rec.Class = end.kind, end.response, ""
 		rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Line.Site(), rc.Attempts
 		rec.Queue = queueName(m, rc.Address)
 		a.add(&rec)

@@ -79,7 +79,8 @@ func TestReceptionComesFirst(t *testing.T) {
 	}
 }
 
-// A site in the log is a site: what was held for a warm-up was filed under none.
+// A site in the log is a site: what was held for a warm-up was filed under none. What was delivered, and waited for the
+// report to its sender, has its record.
 func TestRemovedHeldMailHasNoSite(t *testing.T) {
 	dir := t.TempDir()
 	log, err := accounting.Open(accounting.Config{Dir: dir, NodeID: "n", Log: slog.New(slog.DiscardHandler)})
@@ -89,7 +90,8 @@ func TestRemovedHeldMailHasNoSite(t *testing.T) {
 	a := &accountant{log: log, meter: tally.NewMeter(), now: time.Now}
 	recorded := make(chan struct{})
 	a.removed([]queue.Item{{ID: 1, Recipients: []queue.ItemRecipient{
-		{Address: "a@x.example", Line: parking.Line{Key: parking.Key{Name: "mx.x.example"}}}, {Address: "b@x.example", Line: parking.Line{Key: parking.Key{Kind: parking.Tokens, Name: "acme", Provider: "big"}}}}}}, func() { close(recorded) })
+		{Address: "a@x.example", Line: parking.Line{Key: parking.Key{Name: "mx.x.example"}}}, {Address: "b@x.example", Line: parking.Line{Key: parking.Key{Kind: parking.Tokens, Name: "acme", Provider: "big"}}},
+		{Address: "c@x.example", Last: reply.Reply{Code: 250}}}}}, func() { close(recorded) })
 	<-recorded
 	if err := log.Close(); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,8 @@ func (r *Relay) openAdmission(cfg *config.Config, _ *undoer) error {
 			s := r.queue.Stats()
 			return s.Due, s.Delivered + s.Bounced + s.Expired + s.Removed
 		},
-		Slots: int(cfg.Queue.IncomingMemory / leastIncoming),
+		Throttled: admit.Throttled(),
+		Slots:     int(cfg.Queue.IncomingMemory / leastIncoming),
 	})
 	return nil
 }

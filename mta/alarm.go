@@ -20,12 +20,14 @@ const (
 	alarmAge      = "queue_age"      // the first of what is due has waited too long
 	alarmGrowing  = "queue_growing"  // what is due grows and grows
 	alarmSilent   = "low_traffic"    // much less is delivered than at this hour a week ago
+	alarmDKIM     = "dkim"           // mail waits for a signature that can't be made
+	alarmUnsigned = "dkim_unsigned"  // mail leaves without the signature of its domain, since no block may sign it
 	alarmStorage  = "storage"        // the queue's disk is full, or can't be written
 	alarmSources  = "sources"        // a source can't send: this machine does not have its address
 	alarmRecords  = "accounting"     // accounting records can't be written
 	alarmAudit    = "audit"          // operators' actions can't be put on record, so nothing can be changed
 	alarmDNS      = "dns"            // name servers answer nothing
-	alarmDamage   = "damage"         // octets of the queue are not what was written
+	alarmDamage   = "damage"         // octets of a file are not what was written
 	alarmWarmup   = "warmup"         // the ledger of a warm-up is no help: its source sends nothing
 	alarmHealth   = "warmup_health"  // the mail of a warming source is badly received
 	alarmMaildrop = "maildrop"       // mail that sendmail left can't be picked up
@@ -55,7 +57,7 @@ const (
 	storageLook = time.Second
 )
 
-var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmAudit, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock, alarmLogins, alarmCerts, alarmChecks, alarmFlood, alarmOverload, alarmStreams, alarmRefused, alarmGap}
+var alarmNames = []string{alarmAge, alarmGrowing, alarmSilent, alarmStorage, alarmSources, alarmRecords, alarmAudit, alarmDNS, alarmDamage, alarmWarmup, alarmHealth, alarmMaildrop, alarmPaused, alarmClock, alarmLogins, alarmCerts, alarmChecks, alarmFlood, alarmOverload, alarmStreams, alarmRefused, alarmGap, alarmDKIM, alarmUnsigned}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -218,7 +220,9 @@ type sight struct {
 	overload func() string // which share of mail is refused; "": none
 	checks   func() string // what receivers will object to; "": nothing
 	flood    func() string // which providers call far too many recipients unknown; "": none
+	damaged  func() string // which damaged files were set aside; "": none
 	streams  func() (behind, refused, gap string)
+	signing  func() (waits, withheld string)
 }
 
 // run looks once a minute, and after the disk each second, until ctx ends.
@@ -244,6 +248,8 @@ func (a *alarms) run(ctx context.Context, look sight) {
 			on[alarmChecks], on[alarmFlood] = look.checks(), look.flood()
 			on[alarmStreams], on[alarmRefused], on[alarmGap] = look.streams()
 			on[alarmWarmup], on[alarmHealth], on[alarmMaildrop] = look.warmups(), look.health(), look.maildrop()
+			on[alarmDamage] = strings.Trim(on[alarmDamage]+"; "+look.damaged(), "; ")
+			on[alarmDKIM], on[alarmUnsigned] = look.signing()
 			for _, name := range alarmNames {
 				if name != alarmStorage && name != alarmPaused && name != alarmOverload {
 					a.set(now, name, on[name])

@@ -194,9 +194,11 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *alarms, stop fun
 		certs:    func() string { return "" },
 		checks:   func() string { return "" },
 		flood:    func() string { return "" },
+		damaged:  func() string { return "" },
 		streams:  func() (string, string, string) { return "", "", "" },
 		overload: func() string { return "" },
 		paused:   func() string { return "" },
+		signing:  func() (string, string) { return "", "" },
 		records: func() string {
 			if healthy.Load() {
 				return ""

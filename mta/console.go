@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"sync/atomic"
 
 	"example.org/mta/internal/network"
@@ -74,11 +75,14 @@ func (r *Relay) newConsoleLogins(cfg *config.Config) (*auth.Service, error) {
 	if r.console != nil && r.console.users == c.Users {
 		return r.console.logins.Load(), nil
 	}
-	secret, err := loginSecret(cfg.DataDir)
+	secret, err := r.loginSecret(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return auth.New(auth.Config{File: c.Users, Scheme: users.Argon2id, Secret: secret, Now: r.now, Log: r.log.With("console", c.Address)}), nil
+	return auth.New(auth.Config{
+		File: c.Users, Scheme: users.Argon2id, Secret: secret, Known: filepath.Join(cfg.DataDir, "known-networks-console.json"),
+		Now: r.now, Log: r.log.With("console", c.Address),
+	}), nil
 }
 
 // reloadConsole brings another configuration into force. Sessions of users in another file end.

@@ -111,7 +111,10 @@ func TestConsoleByProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask.Header.Set("X-Remote-User", "Ada") // the file has the lower case
+	if id, ok := (consoleLogins{w.console, w.Relay}).Known("Ada"); ok {
+		t.Errorf("Ada, whom the proxy knows, is %s", id.User)
+	}
+	ask.Header.Set("X-Remote-User", "ada")
 	a, err := http.DefaultClient.Do(ask)
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ tenant "ta" {
 tenant "tb" { pool = "pb" }
 tenant "td" { pool = "pd" }
 checks { mail_from = "bounce.relay.example" }
-`+dkimBlock("b.example", `tenants = ["tb"]`)+dkimBlock("relay.example", `senders = ["*"]`)), "mta.conf", os.Getenv)
+`+dkimBlock("b.example", `tenants = ["tb"]`)+dkimBlock("relay.example", "senders = [\"*\"]\n tenants = [\"*\"]")), "mta.conf", os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}

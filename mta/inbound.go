@@ -104,12 +104,12 @@ func (i inboundMail) Take(ctx context.Context, a *submission.Arrival) error {
 func (r *Relay) forwardInbound(_ context.Context, to envelope.Address, content []byte) error {
 	m := &envelope.Message{
 		Recipients: []envelope.Recipient{{Address: to, Notify: envelope.NotifyNever}},
-		Tier:       config.DefaultTier, Received: r.now(), Protocol: envelope.LocalProtocol,
+		Tier:       config.DefaultTier, Received: r.now(), Protocol: envelope.ForwardProtocol,
 	}
 	if bytes.IndexFunc(content, func(c rune) bool { return c > 0x7f }) >= 0 {
 		m.Body = envelope.Body8BitMIME
 	}
-	draft := r.store.Begin(int64(len(content)))
+	draft := r.store.Begin(intake.Owner{}, int64(len(content)))
 	if _, err := draft.Write(content); err != nil {
 		draft.Abort()
 		return err

@@ -15,6 +15,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/control"
@@ -43,17 +46,21 @@ const inboundConfig = `
 `
 
 // bring brings a mail to the listener for strangers, with the null sender.
-func (w *world) bring(to, content string) error {
+func (w *world) bring(to, content string) error { return w.bringFrom("", content, to) }
+
+func (w *world) bringFrom(sender, content string, to ...string) error {
 	c, err := smtp.Dial(w.listeners.addresses()[1])
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := c.Mail(""); err != nil {
+	if err := c.Mail(sender); err != nil {
 		return err
 	}
-	if err := c.Rcpt(to); err != nil {
-		return err
+	for _, rcpt := range to {
+		if err := c.Rcpt(rcpt); err != nil {
+			return err
+		}
 	}
 	d, err := c.Data()
 	if err != nil {
@@ -198,6 +205,83 @@ func TestComplaintsAndWishesByMail(t *testing.T) {
 	}
 }
 
+// wishesOf has a message delivered to each of n recipients, joe0@box.example and so on, and returns the addresses that
+// unsubscribe them, with the return paths.
+func (w *world) wishesOf(n int) (wishes, paths map[string]string) {
+	w.t.Helper()
+	for i := range n {
+		w.send("ann@client.example", letter, fmt.Sprintf("joe%d@box.example", i))
+	}
+	wishes, paths = make(map[string]string), make(map[string]string)
+	for _, m := range w.arrived(int64(n)) {
+		found := regexp.MustCompile(`mailto:(u-[^>?]*)`).FindStringSubmatch(string(m.Content))
+		if found == nil {
+			w.t.Fatalf("no address to unsubscribe in\n%s", m.Content)
+		}
+		wishes[m.Recipients[0]], paths[m.Recipients[0]] = found[1], m.Sender
+	}
+	return wishes, paths
+}
+
+// mustBeUnsubscribed fails unless the list and the log have the end of a recipient's subscription.
+func (w *world) mustBeUnsubscribed(recipient string) {
+	w.t.Helper()
+	e, listed := w.suppression.Keeps("acme", envelope.Address(recipient))
+	if !listed || e.Source != suppression.Unsubscribe || !e.Expires.IsZero() {
+		w.t.Errorf("%s: suppressed %v: %+v", recipient, listed, e)
+	}
+	if rec := w.lastOf(accounting.Unsubscribe); rec == nil || string(rec.Recipient) != recipient || rec.MatchedBy != accounting.ByToken {
+		w.t.Errorf("%s: the last record is %+v", recipient, rec)
+	}
+}
+
+// A genuine token of an address to unsubscribe decides: whatever the mail has, the subscription ends.
+func TestUnsubscribesOfMailPrograms(t *testing.T) {
+	archive, err := txtar.ParseFile("../bounce/report/testdata/unsubscribes.txtar")
+	if err != nil || len(archive.Files) < 15 {
+		t.Fatalf("%d samples, %v", len(archive.Files), err)
+	}
+	w := newWorld(t, sink.Config{}, strings.Replace(inboundConfig, "FORWARD", "", 1))
+	wishes, _ := w.wishesOf(len(archive.Files))
+	for i, f := range archive.Files {
+		name, sender, _ := strings.Cut(f.Name, " ")
+		recipient := fmt.Sprintf("joe%d@box.example", i)
+		content := strings.NewReplacer("TO", wishes[recipient], "\n", "\r\n").Replace(string(f.Data))
+		if err := w.bringFrom(strings.TrimPrefix(sender, "null"), content, wishes[recipient]); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		t.Log(name)
+		w.mustBeUnsubscribed(recipient)
+	}
+}
+
+// A mail to several addresses ends the subscription of each; a return path beside them changes nothing.
+func TestOneMailUnsubscribesSeveral(t *testing.T) {
+	w := newWorld(t, sink.Config{}, strings.Replace(inboundConfig, "FORWARD", "", 1))
+	wishes, paths := w.wishesOf(3)
+	first, second, third := "joe0@box.example", "joe1@box.example", "joe2@box.example"
+	content := "From: joe@box.example\r\nAuto-Submitted: auto-replied\r\n\r\nx\r\n"
+	if err := w.bringFrom("joe@box.example", content, paths[third], wishes[first], wishes[second]); err != nil {
+		t.Fatal(err)
+	}
+	for _, recipient := range []string{first, second} {
+		if _, listed := w.suppression.Keeps("acme", envelope.Address(recipient)); !listed {
+			t.Errorf("%s still gets mail", recipient)
+		}
+	}
+	w.mustBeUnsubscribed(second)
+	if _, listed := w.suppression.Keeps("acme", envelope.Address(third)); listed {
+		t.Error("a return path has unsubscribed its recipient")
+	}
+	text := w.scrape()
+	for _, want := range []string{`{kind="unsubscribe",outcome="unsubscribed"} 2`, `{kind="auto-reply",outcome="ignored"} 1`} {
+		if !strings.Contains(text, "\nmta_inbound_mail_total"+want+"\n") {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+}
+
 // What the relay does not understand is kept for the operator, over restarts.
 func TestInboundMailIsKept(t *testing.T) {
 	w := newWorld(t, sink.Config{}, strings.Replace(inboundConfig, "FORWARD", "", 1))
@@ -236,6 +320,15 @@ func TestInboundMailIsForwarded(t *testing.T) {
 	var refused *textproto.Error
 	if err := w.bring("abuse@b.acme.example", string(m.Content)); !errors.As(err, &refused) || refused.Code != 554 {
 		t.Errorf("the same again: %v", err)
+	}
+}
+
+// A stranger's mail that is forwarded gets no signature: it would prove From.
+func TestForwardedInboundMailIsNotSigned(t *testing.T) {
+	w := newWorld(t, sink.Config{}, strings.Replace(inboundConfig, "FORWARD", `forward = "boss@box.example"`, 1)+dkimBlock("client.example", "")+dkimBlock("esp.example", `senders = ["*"]`))
+	w.mustBring("abuse@b.acme.example", "From: ceo@client.example\r\nSubject: pay\r\n\r\nx\r\n")
+	if by := signedBy(t, w.arrived(1)[0].Content); len(by) > 0 {
+		t.Errorf("signed by %v", by)
 	}
 }
 

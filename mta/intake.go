@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/fairshare"
 	"example.org/mta/internal/trouble"
 	"example.org/mta/mta/dispatch"
 	"example.org/mta/mta/tally"
@@ -29,14 +30,16 @@ func newQueueStore(q *queue.Queue, events dispatch.Events, m *tally.Meter, now f
 }
 
 // Begin opens a place for a message of about so many octets, 0 when that is not known.
-func (s *queueStore) Begin(size int64) intake.Draft {
+func (s *queueStore) Begin(owner intake.Owner, size int64) intake.Draft {
 	d := s.q.Begin()
-	d.Expect(size)
+	d.Expect(owner, size)
 	return queueDraft{d, s}
 }
 
-// Ready returns why a message of so many octets would be refused just now.
-func (s *queueStore) Ready(size int64) error { return s.noted(s.q.Ready(size)) }
+// Ready returns why an owner's message of so many octets would be refused just now.
+func (s *queueStore) Ready(owner intake.Owner, size int64) error {
+	return s.noted(s.q.Ready(owner, size))
+}
 
 // tell notes how it went, and puts an error into submission's words.
 func (s *queueStore) noted(err error) error {
@@ -44,6 +47,8 @@ func (s *queueStore) noted(err error) error {
 	case err == nil:
 		s.refusing.Well()
 	case errors.Is(err, queue.ErrClosed): // by ourselves
+	case errors.Is(err, queue.ErrSharedOut): // others are not refused
+		return diskFull{err}
 	case errors.Is(err, queue.ErrDiskFull):
 		s.refusing.Failed("disk full", "error", err)
 		return diskFull{err}
@@ -115,7 +120,7 @@ func (diskFull) DiskFull() bool { return true }
 // refusing returns why mail is refused just now, "" when it is not. To ask is no mail that was refused,
 // and isn't counted as such.
 func (r *Relay) refusing() string {
-	err := r.queue.Ready(0)
+	err := r.queue.Ready(fairshare.Party{}, 0)
 	switch {
 	case err == nil:
 		r.store.refusing.Well()

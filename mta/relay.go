@@ -51,7 +51,6 @@ import (
 	"example.org/mta/internal/dnscheck"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
-	"example.org/mta/internal/parking"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/audit"
@@ -286,6 +285,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 			return nil, err
 		}
 	}
+	r.alarms.set(r.now(), alarmDamage, r.damaged())
 	return r, nil
 }
 
@@ -370,9 +370,8 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 		MinFree:     int64(cfg.Queue.MinFree),
 
 		IdempotencyKeys: cfg.Queue.IdempotencyKeys,
-		// The queue knows sites, and max_age belongs to the recipient's domain, of which a site can have
-		// many: the dispatcher gives up what must be given up sooner.
-		MaxAge:     func(parking.Key) time.Duration { return r.policy.Load().LongestAge },
+		// The queue knows no domains: the dispatcher gives up what must be given up sooner.
+		MaxAge:     func() time.Duration { return r.policy.Load().LongestAge },
 		Now:        r.now,
 		DelayAfter: cfg.Defaults.Traffic.DelayWarning,
 		OnRemoved:  r.events.removed,
@@ -477,6 +476,7 @@ func (r *Relay) joinedIntake(ic intake.Config, listener string) intake.Config {
 	ic.Verifier, ic.Suppressed, ic.Unsubscribe = domainVerifier{r}, r.suppressed, r.unsubscribeLink
 	ic.Quotas, ic.AsksMailboxes, ic.MissingMailbox = r.quotas, r.asksMailboxes, r.missingMailbox
 	ic.Foreign.MayUsePool = r.mayUsePool
+	ic.Unsignable = r.unsignable
 	ic.TenantOf, ic.TenantAt, ic.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	return ic
 }
@@ -507,7 +507,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	running.Go(func() { r.pauses.Run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.audit.Trouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble, r.flood, r.streamTroubles})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.audit.Trouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble, r.flood, r.damaged, r.streamTroubles, r.dispatcher.SigningTrouble})
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })

@@ -189,6 +189,9 @@ func (r *Relay) apply(before, pol *wiring.Policy, p prepared) {
 	r.delivery.Reload(pol.Stays(before))
 	r.warm.reload(pol)
 	r.dispatcher.Reload()
+	if !pol.SameAges(before) {
+		r.queue.Unpark()
+	}
 	r.admission.Set(admissionSettings(cfg))
 	if r.accounting != nil {
 		r.accounting.SetLimits(wiring.Accounting(cfg))
@@ -202,7 +205,7 @@ func (r *Relay) apply(before, pol *wiring.Policy, p prepared) {
 	}
 	r.reloadConsole(cfg, p.console)
 	r.forgetAPIs(cfg)
-	r.requests.SetLimit(requestMemory(cfg))
+	r.requests.Resize(requestMemory(cfg))
 	maps.DeleteFunc(r.servers, func(name string, _ submissionServer) bool {
 		return !slices.ContainsFunc(cfg.Listeners, func(l *config.Listener) bool { return l.Name == name })
 	})

@@ -1,13 +1,11 @@
 package mta
 
 import (
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"path/filepath"
 
 	"example.org/mta/internal/secretfile"
@@ -38,11 +36,14 @@ func (r *Relay) newLogins(cfg *config.Config) (*auth.Service, error) {
 	if cfg.Users.File == "" {
 		return nil, nil
 	}
-	secret, err := loginSecret(cfg.DataDir)
+	secret, err := r.loginSecret(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return auth.New(auth.Config{File: cfg.Users.File, Scheme: cfg.Users.Scheme, Secret: secret, Now: r.now, Log: r.log}), nil
+	return auth.New(auth.Config{
+		File: cfg.Users.File, Scheme: cfg.Users.Scheme, Secret: secret, Known: filepath.Join(cfg.DataDir, "known-networks.json"),
+		Now: r.now, Log: r.log,
+	}), nil
 }
 
 func (r *Relay) closeUsers() error {
@@ -53,22 +54,8 @@ func (r *Relay) closeUsers() error {
 }
 
 // loginSecret is what the salts of users that don't exist are made from: it outlives restarts.
-func loginSecret(dataDir string) ([]byte, error) {
-	const size = 32
-	path := filepath.Join(dataDir, "login-secret")
-	secret, err := os.ReadFile(path)
-	if err == nil && len(secret) == size {
-		return secret, nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	secret = make([]byte, size)
-	rand.Read(secret)
-	if err := os.WriteFile(path, secret, 0o600); err != nil {
-		return nil, err
-	}
-	return secret, nil
+func (r *Relay) loginSecret(cfg *config.Config) ([]byte, error) {
+	return r.secret(cfg, "login-secret", "the hashes of users that don't exist change").Octets()
 }
 
 // loginsOf puts into a server's settings who may log in at a listener.

@@ -163,7 +163,7 @@ func BenchmarkIdempotencyKey(b *testing.B) {
 						if _, ok, _ := q.Keyed(key); ok {
 							b.Error("known")
 						}
-						batch.Key, batch.Request, batch.Last, batch.Answer, batch.Until = key, key, true, answer, until
+						batch.Key, batch.Request, batch.Last, batch.Answer, batch.Until = key, Key{1}, true, answer, until
 					})
 				})
 				report(b, q, b.N, began, cpu)
@@ -297,13 +297,13 @@ func BenchmarkParkTake(b *testing.B) {
 			each(backlog, 64, func(i int) { mustCommit(b, q, i) })
 			for range backlog {
 				l, _ := q.Next(context.Background())
-				q.Park(l.Message.ID, []int{0}, siteLine("site"))
+				q.Park(l.Message.ID, []int{0}, siteLine("site"), time.Time{})
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for range b.N {
 				l := q.Take(siteLine("site"), 1)[0]
-				q.Park(l.Message.ID, []int{0}, siteLine("site"))
+				q.Park(l.Message.ID, []int{0}, siteLine("site"), time.Time{})
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 	"example.org/mta/queue/vfs"
 )
 
@@ -129,7 +130,7 @@ func TestCancelOfWhatIsLeased(t *testing.T) {
 			t.Errorf("%d are left after a restart", s.Queued)
 		}
 		for _, it := range told {
-			if !it.Cancelled || len(it.Recipients) != 1 {
+			if len(it.Recipients) != 1 || it.Recipients[0].Asked != Cancel {
 				t.Errorf("told of %+v", it)
 			}
 		}
@@ -295,4 +296,33 @@ func fillCampaigns(b *testing.B, q *Queue, n int) {
 		})
 	}
 	all.Wait()
+}
+
+// TestDeliveredIsNeitherCancelledNorExported: a recipient whose last reply is a positive one waits only for the report
+// to its sender.
+func TestDeliveredIsNeitherCancelledNorExported(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfs.Memory()
+		q := open(t, small(t, fs))
+		m := accept(t, q, message(2, "example.net"), "x")
+		next(t, q)
+		later := time.Now().Add(time.Hour)
+		q.Defer(m.ID, []int{0}, later, Attempt{Reply: reply.Reply{Code: 250, Text: "ok"}, Via: "mx.example"}, site("mx.example"))
+		q.Defer(m.ID, []int{1}, later, Attempt{Reply: greylisted}, site("mx.example"))
+		for range 2 { // the second time the reply is read from the disk
+			if all, withheld := exportAll(t, q); len(all) != 1 || !slices.Equal(all[0].Recipients, []int{1}) || withheld != (Withheld{Ending: 1}) {
+				t.Errorf("exported: %+v, %+v", all, withheld)
+			}
+			shut(t, q)
+			q = open(t, small(t, fs))
+		}
+		defer shut(t, q)
+		done, err := q.Cancel(Selector{IDs: []envelope.ID{m.ID}})
+		if err != nil || done.Cancelled != 1 || len(done.Gone) != 1 || done.Gone[0].Recipient != 1 {
+			t.Errorf("%+v, %v", done, err)
+		}
+		if it, err := q.Get(m.ID); err != nil || len(it.Recipients) != 1 || it.Recipients[0].Index != 0 {
+			t.Errorf("%+v, %v", it, err)
+		}
+	})
 }

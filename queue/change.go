@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"example.org/mta/internal/envelope"
@@ -24,6 +25,7 @@ const (
 	RetryHeld                            // as RetryNow, and release what is held
 	RetryHeldScheduled                   // as RetryScheduled, and release what is held
 	Cancel                               // as Remove, for its sender: see Queue.Cancel
+	Transfer                             // as Remove: another relay has it
 
 	countScheduled // nothing: count what RetryNow leaves to its time
 	reroute        // see Queue.Reroute
@@ -44,6 +46,8 @@ func (a Action) String() string {
 		return "remove"
 	case Cancel:
 		return "cancel"
+	case Transfer:
+		return "transfer"
 	}
 	return "unknown"
 }
@@ -69,7 +73,7 @@ type Selector struct {
 // would make, a difference. What it did is durable when it returns without error. ErrUnknown
 // says that a message asked for by id is not in the queue; the others are changed all the same.
 func (q *Queue) Change(sel Selector, a Action, dryRun bool) (n int, err error) {
-	if a < Hold || a > RetryHeldScheduled {
+	if a < Hold || a > RetryHeldScheduled && a != Transfer {
 		return 0, fmt.Errorf("queue: action %d is none", a)
 	}
 	if err := sel.check(); err != nil {
@@ -161,10 +165,20 @@ func (c *changer) byID(sel Selector) error {
 
 // add takes a message into the batch. env is nil when it was not read yet.
 func (c *changer) add(m *candidate, env *envelope.Message) {
+	if c.a == Cancel {
+		last := c.q.readAttempts(m)
+		for i := len(last) - 1; i >= 0; i-- {
+			if last[i].Reply.OK() { // delivered: only the report to its sender is outstanding
+				m.rcpts = slices.Delete(m.rcpts, i, i+1)
+			}
+		}
+		if len(m.rcpts) == 0 {
+			return
+		}
+	}
 	t := target{id: m.id, rcpts: m.numbers()}
 	if c.removes() && !c.dryRun && c.q.cfg.OnRemoved != nil {
 		t.item = c.q.item(m, env)
-		t.item.Cancelled = c.a == Cancel
 	}
 	if c.a == reroute {
 		t.last = c.q.readAttempts(m)
@@ -179,7 +193,7 @@ func (c *changer) add(m *candidate, env *envelope.Message) {
 }
 
 // removes reports whether the action ends recipients without a report.
-func (c *changer) removes() bool { return c.a == Remove || c.a == Cancel }
+func (c *changer) removes() bool { return c.a == Remove || c.a == Cancel || c.a == Transfer }
 
 // apply changes the batch, and reports what it removed.
 func (c *changer) apply() {
@@ -250,7 +264,7 @@ func (c *changer) message(t *target) {
 		c.out.gone(t.id, removed)
 	}
 	if len(removed) > 0 && q.cfg.OnRemoved != nil {
-		c.removed = append(c.removed, t.item.only(removed))
+		c.removed = append(c.removed, t.item.only(removed, c.a))
 		q.setEnding(t.id, removed, c.a)
 	} else {
 		q.settle(t.id, removed, Removed)
@@ -296,7 +310,7 @@ func (c *changer) matters(e *schedule.Entry) bool {
 	case Bounce:
 		return s != schedule.Unreadable && asked != schedule.Bounce && asked != schedule.Bouncing && !asked.Removes()
 	}
-	return c.a == Cancel && s == schedule.Leased || !asked.Removes() // Remove, Cancel
+	return c.a == Cancel && s == schedule.Leased && asked != schedule.Transfer || !asked.Removes() // Remove, Cancel, Transfer
 }
 
 // do changes an entry. It returns when the entry is due if that was changed, else 0.
@@ -304,7 +318,7 @@ func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
 	q, now := c.q, c.q.seconds()
 	if e.State() == schedule.Leased {
 		e.SetAction(map[Action]schedule.Action{
-			Hold: schedule.Hold, Unhold: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry, RetryHeld: schedule.Retry, RetryHeldScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove, Cancel: schedule.Cancel,
+			Hold: schedule.Hold, Unhold: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry, RetryHeld: schedule.Retry, RetryHeldScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove, Cancel: schedule.Cancel, Transfer: schedule.Transfer,
 		}[c.a])
 		return 0
 	}

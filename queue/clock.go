@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
 )
 
@@ -62,15 +61,7 @@ func (q *Queue) tick() time.Duration {
 // recipient is its holder's affair until it comes back.
 type sweeper struct {
 	q    *Queue
-	ages []keyAge // by number of the key
 	next time.Time
-}
-
-// keyAge is the answer of Config.MaxAge for a key. A number can get another key meanwhile, so
-// the key is compared.
-type keyAge struct {
-	key parking.Key
-	max time.Duration
 }
 
 // run sweeps if it is time, and says when it is time again.
@@ -81,11 +72,10 @@ func (s *sweeper) run() time.Duration {
 	}
 	s.q.warnAgain()
 	s.q.ageOn()
-	if floor := s.ask(); s.q.NothingExpiresBefore().IsZero() {
-		if floor > 0 {
-			s.sweep(now, now.Add(-floor))
-		}
+	if s.q.NothingExpiresBefore().IsZero() {
+		s.sweep(now)
 		s.expire(now)
+		s.endWaits(now)
 	}
 	took := s.q.now().Sub(now)
 	wait := min(max(sweepShare*took, minSweep), maxSweep)
@@ -93,53 +83,42 @@ func (s *sweeper) run() time.Duration {
 	return wait
 }
 
-// ask gets the age limit of every key, and returns the smallest of all ages at which something
-// is due, 0 when there is none.
-func (s *sweeper) ask() (floor time.Duration) {
+// sweep looks at all entries that are old enough for something, oldest first.
+func (s *sweeper) sweep(now time.Time) {
 	q := s.q
-	lower := func(d time.Duration) {
-		if d > 0 && (floor == 0 || d < floor) {
-			floor = d
-		}
+	longest := q.maxAge()
+	floor := longest
+	if after := q.cfg.DelayAfter; after > 0 && (floor == 0 || after < floor) {
+		floor = after
 	}
-	lower(q.cfg.DelayAfter)
-	s.ages = s.ages[:0]
+	if floor == 0 {
+		return
+	}
+	q.mu.Lock()
+	q.forgetArrivals()
+	end := q.arrivals.after(now.Add(-floor))
+	q.mu.Unlock()
+	q.eachBefore(end, func(slot schedule.Slot, e *schedule.Entry) { s.look(now, longest, slot, e) })
+}
+
+// maxAge is how long any mail may stay; 0 is for ever.
+func (q *Queue) maxAge() time.Duration {
 	if q.cfg.MaxAge == nil {
-		return floor
+		return 0
 	}
-	for done := false; !done; {
-		from := len(s.ages)
-		q.mu.Lock()
-		for n := from; n < q.keys.Len() && n < from+atOnce; n++ {
-			s.ages = append(s.ages, keyAge{key: q.keys.Key(uint32(n))})
-		}
-		done = len(s.ages) == q.keys.Len()
-		q.mu.Unlock()
-		for i := from; i < len(s.ages); i++ {
-			a := &s.ages[i]
-			if a.key != (parking.Key{}) || i == 0 {
-				a.max = q.cfg.MaxAge(a.key)
-				lower(a.max)
-			}
-		}
-	}
-	return floor
+	return q.cfg.MaxAge()
 }
 
-// sweep looks at all entries made before a time, oldest first.
-func (s *sweeper) sweep(now, before time.Time) {
-	s.q.mu.Lock()
-	s.q.forgetArrivals()
-	end := s.q.arrivals.after(before)
-	s.q.mu.Unlock()
+// eachBefore calls look, under the lock, with each entry whose id is below end. The lock is given to others in
+// between.
+func (q *Queue) eachBefore(end uint64, look func(schedule.Slot, *schedule.Entry)) {
 	for at, more := uint64(0), true; more; {
-		at, more = s.part(now, at, end)
+		at, more = q.part(at, end, look)
 	}
 }
 
-// part looks at some entries from id at on and says where to go on.
-func (s *sweeper) part(now time.Time, at, end uint64) (next uint64, more bool) {
-	q := s.q
+// part is eachBefore for some entries from id at on. It says where to go on.
+func (q *Queue) part(at, end uint64, look func(schedule.Slot, *schedule.Entry)) (next uint64, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := 0
@@ -153,25 +132,22 @@ func (s *sweeper) part(now time.Time, at, end uint64) (next uint64, more bool) {
 		}
 		at = e.ID
 		next = e.ID + 1
-		s.look(now, slot, e)
+		look(slot, e)
 		return true
 	})
 	return next, more
 }
 
-func (s *sweeper) look(now time.Time, slot schedule.Slot, e *schedule.Entry) {
+func (s *sweeper) look(now time.Time, longest time.Duration, slot schedule.Slot, e *schedule.Entry) {
 	q := s.q
 	if !expirable(e) {
 		return
 	}
 	age := now.Sub(q.startOf(e.ID))
-	if int(e.Key) < len(s.ages) {
-		a := &s.ages[e.Key]
-		if a.max > 0 && age >= a.max && a.key == q.keys.Key(e.Key) {
-			q.unlist(slot, e)
-			q.end(slot, e, schedule.Expiring)
-			return
-		}
+	if longest > 0 && age >= longest {
+		q.unlist(slot, e)
+		q.end(slot, e, schedule.Expiring)
+		return
 	}
 	if q.cfg.DelayAfter > 0 && age >= q.cfg.DelayAfter && !e.Warned() && !e.Warning() {
 		q.warn(e)

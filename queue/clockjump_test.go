@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/parking"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/vfs"
 )
@@ -57,7 +56,7 @@ func mailOfAClockThatWasAhead(t *testing.T, restart bool) {
 	clock, book := &wrongClock{}, &logBook{}
 	cfg := clock.config(small(t, vfs.Memory()))
 	cfg.Log = book.logger()
-	cfg.MaxAge = func(parking.Key) time.Duration { return 5 * 24 * time.Hour }
+	cfg.MaxAge = func() time.Duration { return 5 * 24 * time.Hour }
 	q := open(t, cfg)
 	clock.set(tenYears)
 	deferred := accept(t, q, message(1, "deferred.example"), "x")
@@ -276,7 +275,7 @@ func TestMailOverdueByAMomentOfAWrongClock(t *testing.T) {
 func expiring(t *testing.T, clock *wrongClock, book *logBook) Config {
 	cfg := clock.config(small(t, vfs.Memory()))
 	cfg.Log = book.logger()
-	cfg.MaxAge = func(parking.Key) time.Duration { return 5 * 24 * time.Hour }
+	cfg.MaxAge = func() time.Duration { return 5 * 24 * time.Hour }
 	cfg.DelayAfter = 5 * time.Hour
 	return cfg
 }

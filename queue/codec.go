@@ -52,7 +52,7 @@ const (
 
 // Format is what this program knows of a queue's formats. A format is the newest version that a record can have. The last
 // program that stated none wrote version 7.
-var Format = format.Store{Name: "queue", Reads: 7, Writes: codecVersion, Unstated: 7}
+var Format = format.Store{Name: "queue", Vital: true, Reads: 7, Writes: codecVersion, Unstated: 7}
 
 // form is the version to write records in.
 func (q *Queue) form() uint8 {
@@ -617,7 +617,8 @@ const (
 	markWarned
 	markBounce
 	markRemove
-	markCancel // with markRemove: for its sender
+	markCancel   // with markRemove: for its sender
+	markTransfer // with markRemove: another relay has it; earlier programs know it as removed
 )
 
 // recipientState is one recipient of a moved record.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/vfs"
@@ -120,9 +119,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	cfg := small(t, vfs.Memory())
 	cfg.CacheBytes = 100 << 10
 	cfg.DelayAfter = time.Millisecond
-	cfg.MaxAge = func(key parking.Key) time.Duration {
-		return map[string]time.Duration{"short": 2 * time.Millisecond}[key.Name]
-	}
+	cfg.MaxAge = func() time.Duration { return time.Second }
 	q := open(t, cfg)
 	const messages = 3000
 	ctx, cancel := context.WithCancel(context.Background())
@@ -191,7 +188,7 @@ func workAtRandom(ctx context.Context, t *testing.T, q *Queue, rng *rand.Rand) {
 		case l.Why == BounceAsked:
 			q.Settle(id, all, Bounced)
 		case rng.Intn(5) == 0:
-			q.Park(id, all, siteLine("site"))
+			q.Park(id, all, siteLine("site"), time.Now().Add(time.Duration(rng.Intn(100))*time.Millisecond))
 		case rng.Intn(5) == 0:
 			q.Defer(id, all, time.Now().Add(time.Duration(rng.Intn(3))*time.Second), Attempt{Reply: greylisted}, site("short"))
 		case rng.Intn(10) == 0:

@@ -71,7 +71,7 @@ func happen(t *testing.T, q *Queue, rng *rand.Rand) {
 		case 0, 1:
 			q.Settle(id, r, Delivered)
 		case 2:
-			q.Park(id, r, parking.Line{Key: key, Source: fmt.Sprint("source", rng.Intn(3))})
+			q.Park(id, r, parking.Line{Key: key, Source: fmt.Sprint("source", rng.Intn(3))}, time.Time{})
 		case 3:
 			q.File(id, r, key)
 		case 4:

@@ -178,7 +178,7 @@ func TestTakePassesOverTheUnreadable(t *testing.T) {
 		defer shut(t, q)
 		for range 10 {
 			l := next(t, q)
-			q.Park(l.Message.ID, indexes(l), siteLine("site"))
+			q.Park(l.Message.ID, indexes(l), siteLine("site"), time.Time{})
 		}
 		for _, it := range messages[:3] {
 			flip(t, fs, base+segmentSuffix, it.offset()+journal.HeaderSize+preludeSize+3)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/fairshare"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/vfs"
 )
@@ -18,8 +19,9 @@ type Draft struct {
 	size int64
 	err  error // sticky: of an earlier write, or that it is over
 	file *largeFile
-	// promised is the octets of the disk that are reserved for it and not written yet.
-	promised int64
+	// promised is the octets of the disk that are reserved for it, of which some are written.
+	promised, written int64
+	owner             fairshare.Party
 	// standings are those of the recipients of a message that comes from another queue; nil: it is new.
 	standings []Standing
 
@@ -117,7 +119,7 @@ func (d *Draft) spill() error {
 
 // grow sees to it that n octets more are promised than wait to be written.
 func (d *Draft) grow(n int) error {
-	need := int64(n) - d.promised
+	need := int64(n) - (d.promised - d.written)
 	if d.file != nil {
 		need += int64(d.file.w.Buffered())
 	}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"math"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -83,6 +84,75 @@ func (s *sweeper) expireMessage(id uint64) (n int) {
 		return true
 	})
 	return n
+}
+
+// waits is until when messages that wait in lines do so at most, in seconds since 1970. Those are left out that
+// may stay as long as any.
+type waits struct {
+	until   map[uint64]uint32 // by id; what has left its line since is still there
+	soonest uint32            // no later than any of those; 0 when there is none
+}
+
+// waitUntil has what is parked of a message made due at a time, or at an earlier one that is known.
+func (q *Queue) waitUntil(id uint64, until time.Time) {
+	longest := q.maxAge()
+	if until.IsZero() || longest > 0 && !until.Before(q.startOf(id).Add(longest)) {
+		return
+	}
+	at := secondsOf(until)
+	if known, ok := q.waits.until[id]; ok && known <= at {
+		return
+	}
+	if q.waits.until == nil {
+		q.waits.until = make(map[uint64]uint32)
+	}
+	q.waits.until[id] = at
+	if q.waits.soonest == 0 || at < q.waits.soonest {
+		q.waits.soonest = at
+	}
+}
+
+// endWaits makes due what is parked of messages whose time has come.
+func (s *sweeper) endWaits(now time.Time) {
+	q, at := s.q, uint32(now.Unix())
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.waits.soonest == 0 || q.waits.soonest > at {
+		return
+	}
+	q.waits.soonest = 0 // waitUntil and the loop find it again
+	looked := 0
+	for id, until := range q.waits.until {
+		if until <= at {
+			delete(q.waits.until, id)
+			q.table.Run(id, func(slot schedule.Slot, e *schedule.Entry) bool {
+				looked++
+				q.unpark(slot, e, at)
+				return true
+			})
+		} else if q.waits.soonest == 0 || until < q.waits.soonest {
+			q.waits.soonest = until
+		}
+		if looked++; looked > atOnce {
+			looked = 0
+			q.mu.Unlock() // for others
+			q.mu.Lock()
+		}
+	}
+}
+
+// unpark makes an entry due if it is parked.
+func (q *Queue) unpark(slot schedule.Slot, e *schedule.Entry, now uint32) {
+	if e.State() == schedule.Parked {
+		q.unlist(slot, e)
+		q.makeDue(slot, e, now)
+	}
+}
+
+// Unpark makes due all that is parked: what it waits for, and how long, is to be decided anew.
+func (q *Queue) Unpark() {
+	now := q.seconds()
+	q.eachBefore(math.MaxUint64, func(slot schedule.Slot, e *schedule.Entry) { q.unpark(slot, e, now) })
 }
 
 // expirable reports whether a recipient can be given up: nobody holds it, and that has not begun yet.

@@ -73,7 +73,7 @@ func inStateOf(t *testing.T, q *Queue, id envelope.ID, s State) {
 		q.Defer(id, indexes(l), time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, site("site"))
 	case StateParked:
 		l := next(t, q)
-		q.Park(id, indexes(l), siteLine("site"))
+		q.Park(id, indexes(l), siteLine("site"), time.Time{})
 	}
 }
 

@@ -102,8 +102,13 @@ func (q *Queue) exported(c *candidate, f *Filter, w *Withheld) *Exported {
 		case e.State() == StateEnding || e.Action() != schedule.Nothing:
 			w.Ending++
 		default:
+			s := q.standing(r, &replies)
+			if s.Last.Reply.OK() { // delivered: an earlier program would send it again
+				w.Ending++
+				continue
+			}
 			x.Recipients = append(x.Recipients, int(e.Rcpt))
-			x.Standings = append(x.Standings, q.standing(r, &replies))
+			x.Standings = append(x.Standings, s)
 		}
 	}
 	if len(x.Recipients) == 0 {

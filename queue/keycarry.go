@@ -41,8 +41,8 @@ func (c *compaction) carryKeys(r *run) error {
 func (c *keyCarrier) carry(it *keyItem) error {
 	q, loc := c.q, schedule.LocOf(c.v.handle, it.offset())
 	q.mu.Lock()
-	n := q.requests.find(it.key)
-	needed := n != 0 && q.requests.slot(n).loc() == loc
+	t, n := q.findKey(it.key)
+	needed := n != 0 && t.slot(n).loc() == loc
 	q.mu.Unlock()
 	if !needed {
 		return nil

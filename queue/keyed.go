@@ -91,6 +91,7 @@ func decodeKeyed(b []byte) (keyed, error) {
 // keyHead is what the start of a keyed record says.
 type keyHead struct {
 	key       Key
+	imported  bool // see Queue.keyTables
 	at, until uint32
 	// needs is the id of the first message that must be there, 0 when none must: see bind.
 	needs uint64
@@ -105,6 +106,7 @@ func decodeKeyHead(b []byte) (h keyHead, err error) {
 		return h, err
 	}
 	h.key = keyOf(b)
+	h.imported = h.key == [16]byte(b[1+16:])
 	b = b[keyHeadSize:]
 	var n [4]uint64 // at, until, earlier messages, own messages
 	for i := range n {
@@ -212,11 +214,11 @@ func (q *Queue) keyPlace(key Key) (place, *segment) {
 	now := q.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := q.requests.find(key)
+	t, n := q.findKey(key)
 	if n == 0 {
 		return place{}, nil
 	}
-	s := q.requests.slot(n)
+	s := t.slot(n)
 	if s.until <= q.keysEnd(now) {
 		return place{}, nil
 	}
@@ -249,9 +251,9 @@ func (q *Queue) forgetDamaged(key Key, of *segment, err error) bool {
 	q.reportDamage(err, "an idempotency key is lost: a request that is sent again with it is taken as a new one")
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := q.requests.find(key); n != 0 && q.keySegment(n) == of {
+	if t, n := q.findKey(key); n != 0 && q.keySegment(t, n) == of {
 		of.damaged = true
-		q.dropKey(n)
+		q.dropKey(t, n)
 	}
 	return true
 }
@@ -321,43 +323,61 @@ func (q *Queue) answered(k *keying) error {
 }
 
 // keyWritten enters in the table where the latest record of a key lies.
-func (q *Queue) keyWritten(seg *segment, key Key, until uint32, offset, size int64) {
-	q.setKey(seg, keyItem{keyHead: keyHead{key: key, until: until}, off: uint32(offset / journal.Align), size: schedule.SizeClass(size)})
+func (q *Queue) keyWritten(seg *segment, h keyHead, offset, size int64) {
+	q.setKey(seg, keyItem{keyHead: h, off: uint32(offset / journal.Align), size: schedule.SizeClass(size)})
 }
 
 // setKey enters the place of a key's latest record, in place of the one before. Where the table is full the oldest
-// key goes. It returns the number of the key's slot.
-func (q *Queue) setKey(seg *segment, it keyItem) (n uint32) {
-	if n = q.requests.find(it.key); n != 0 {
-		q.uncountKey(n)
-	} else {
-		if q.requests.full() {
-			q.count.keysEvicted++
-			q.dropKey(q.requests.oldest())
-		}
-		n = q.requests.add(it.key)
+// key goes. It returns the table and the number of the key's slot.
+func (q *Queue) setKey(seg *segment, it keyItem) (t *keyTable, n uint32) {
+	was, n := q.findKey(it.key)
+	if t = q.keyTables[0]; it.imported {
+		t = q.keyTables[1]
 	}
-	s := q.requests.slot(n)
+	if n != 0 && was != t { // by an index of an earlier program, which had one table
+		q.dropKey(was, n)
+		n = 0
+	}
+	if n != 0 {
+		q.uncountKey(t, n)
+	} else {
+		if t.full() {
+			t.evicted++
+			q.dropKey(t, t.oldest())
+		}
+		n = t.add(it.key)
+	}
+	s := t.slot(n)
 	s.until, s.size = it.until, it.size
 	s.setLoc(schedule.LocOf(seg.handle, it.offset()))
 	seg.keys++
 	seg.live += schedule.Octets(s.size)
-	return n
+	return t, n
+}
+
+// findKey gives the table that has a key, and its slot there; slot 0 when none has it.
+func (q *Queue) findKey(key Key) (*keyTable, uint32) {
+	for _, t := range q.keyTables {
+		if n := t.find(key); n != 0 {
+			return t, n
+		}
+	}
+	return nil, 0
 }
 
 // keySegment has the latest record of the key in a slot.
-func (q *Queue) keySegment(n uint32) *segment { return q.segs.of(q.requests.slot(n).loc()) }
+func (q *Queue) keySegment(t *keyTable, n uint32) *segment { return q.segs.of(t.slot(n).loc()) }
 
 // dropKey forgets the key in a slot.
-func (q *Queue) dropKey(n uint32) {
-	q.uncountKey(n)
-	q.requests.remove(n)
+func (q *Queue) dropKey(t *keyTable, n uint32) {
+	q.uncountKey(t, n)
+	t.remove(n)
 }
 
-func (q *Queue) uncountKey(n uint32) {
-	seg := q.keySegment(n)
+func (q *Queue) uncountKey(t *keyTable, n uint32) {
+	seg := q.keySegment(t, n)
 	seg.keys--
-	seg.live -= schedule.Octets(q.requests.slot(n).size)
+	seg.live -= schedule.Octets(t.slot(n).size)
 	if seg.sealed && seg.keys == 0 {
 		q.nudge(q.kick.janitor)
 	}
@@ -378,23 +398,28 @@ func (q *Queue) keysEnd(now time.Time) uint32 {
 
 // forgetExpired drops keys whose time is over, unless the clock is in doubt.
 func (q *Queue) forgetExpired() {
-	for range sweptAtOnce / keyChunk {
-		now := q.now()
-		q.mu.Lock()
-		more := q.requests.sweep(q.keysEnd(now), q.dropKey)
-		q.mu.Unlock()
-		if !more {
-			return
+	for _, t := range q.keyTables {
+		for range sweptAtOnce / keyChunk {
+			now := q.now()
+			q.mu.Lock()
+			more := t.sweep(q.keysEnd(now), func(n uint32) { q.dropKey(t, n) })
+			q.mu.Unlock()
+			if !more {
+				break
+			}
 		}
 	}
 }
 
 // loseKeys forgets the keys that damage has left in a segment that is emptied of all else. The caller has q.mu.
 func (q *Queue) loseKeys(v *segment) {
-	if v.damaged && v.keys > 0 {
-		q.requests.each(func(n uint32) {
-			if q.keySegment(n) == v {
-				q.dropKey(n)
+	if !v.damaged || v.keys == 0 {
+		return
+	}
+	for _, t := range q.keyTables {
+		t.each(func(n uint32) {
+			if q.keySegment(t, n) == v {
+				q.dropKey(t, n)
 			}
 		})
 	}
@@ -407,8 +432,8 @@ func (q *Queue) isCurrent(n *note) bool {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	slot := q.requests.find(keyOf(n.payload))
-	return slot != 0 && q.keySegment(slot) == n.of
+	t, slot := q.findKey(keyOf(n.payload))
+	return slot != 0 && q.keySegment(t, slot) == n.of
 }
 
 // keyOf is the key of a keyed record's payload.
@@ -424,11 +449,11 @@ func (q *Queue) keyNoteWritten(seg *segment, n *note) {
 		panic("queue: a keyed record of our own making: " + err.Error())
 	}
 	if n.of != nil {
-		if slot := q.requests.find(h.key); slot == 0 || q.keySegment(slot) != n.of {
+		if t, slot := q.findKey(h.key); slot == 0 || q.keySegment(t, slot) != n.of {
 			return
 		}
 	}
-	q.keyWritten(seg, h.key, h.until, n.offset, journal.Size(len(n.payload)))
+	q.keyWritten(seg, h, n.offset, journal.Size(len(n.payload)))
 }
 
 // noBound is the bound of a segment that was begun since Open: all that its keys name is there.

@@ -34,7 +34,7 @@ func testKey(n int) (k Key) {
 func request(t testing.TB, q *Queue, n int, bodies ...string) *Batch {
 	t.Helper()
 	b := batchOf(t, q, bodies...)
-	b.Key, b.Request, b.Last, b.Answer, b.Until = testKey(n), testKey(n), true, []byte(fmt.Sprint("answer ", n)), time.Now().Add(24*time.Hour)
+	b.Key, b.Request, b.Last, b.Answer, b.Until = testKey(n), testKey(^n), true, []byte(fmt.Sprint("answer ", n)), time.Now().Add(24*time.Hour)
 	if committed, err := q.CommitBatch(b); committed != len(bodies) || err != nil {
 		t.Fatal(committed, err)
 	}
@@ -256,6 +256,47 @@ func removeIndexes(t *testing.T, fs vfs.FS) {
 	}
 }
 
+// TestImportsPushOutNoKeys: keys of imports, which are named as their requests are, have a table of their own, after
+// compaction and restarts with and without indexes, too.
+func TestImportsPushOutNoKeys(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		cfg := small(t, vfs.Memory())
+		cfg.IdempotencyKeys = 50
+		q := open(t, cfg)
+		var own, imports []*Batch
+		for i := range 50 {
+			own = append(own, request(t, q, i, "x"))
+		}
+		for i := range 200 {
+			b := batchOf(t, q, "imported")
+			b.Key, b.Last, b.Answer, b.Until = testKey(1000+i), true, []byte("a"), time.Now().Add(24*time.Hour)
+			b.Request = b.Key
+			if _, err := q.CommitBatch(b); err != nil {
+				t.Fatal(err)
+			}
+			imports = append(imports, b)
+			settleAll(t, q)
+		}
+		for _, prepare := range []func(){func() {}, func() { time.Sleep(10 * time.Minute) }, func() { removeIndexes(t, cfg.FS) }} {
+			prepare()
+			for _, b := range own {
+				mustKnow(t, q, b)
+			}
+			for i, b := range imports {
+				if _, known, err := q.Keyed(b.Key); known != (i >= 150) || err != nil {
+					t.Fatalf("import %d: known: %v, %v", i, known, err)
+				}
+			}
+			if s := q.Stats(); s.IdempotencyKeys != 50 || s.IdempotencyKeysEvicted != 0 || s.ImportKeys != 50 {
+				t.Fatalf("%+v", s)
+			}
+			shut(t, q)
+			q = open(t, cfg)
+		}
+		shut(t, q)
+	})
+}
+
 // TestTooManyKeys: the oldest goes, is counted, and stays forgotten when the queue is opened again with as much room.
 func TestTooManyKeys(t *testing.T) {
 	inTime(t, func(t *testing.T) {
@@ -377,7 +418,7 @@ func TestCarriedKeyIsNotOlder(t *testing.T) {
 			t.Fatal(err)
 		}
 		q.mu.Lock()
-		seg := q.keySegment(q.requests.find(testKey(1)))
+		seg := q.keySegment(q.findKey(testKey(1)))
 		q.mu.Unlock()
 		k, _, err := q.readKey(testKey(1))
 		if err != nil {
@@ -460,7 +501,8 @@ func TestDamagedKey(t *testing.T) {
 		b := request(t, q, 1, "body")
 		accept(t, q, message(1, "example.net"), "behind")
 		q.mu.Lock()
-		s := q.requests.slot(q.requests.find(b.Key))
+		_, n := q.findKey(b.Key)
+		s := q.keyTables[0].slot(n)
 		name, off, size := q.segmentPath(q.segs.of(s.loc()).id), s.loc().Offset(), schedule.Octets(s.size)
 		q.mu.Unlock()
 		shut(t, q)
@@ -506,7 +548,8 @@ func TestDamagedKeyIsNotCarried(t *testing.T) {
 		q := open(t, small(t, fs))
 		b := request(t, q, 1, "body")
 		q.mu.Lock()
-		loc := q.requests.slot(q.requests.find(b.Key)).loc()
+		_, n := q.findKey(b.Key)
+		loc := q.keyTables[0].slot(n).loc()
 		name := q.segmentPath(q.segs.of(loc).id)
 		q.mu.Unlock()
 		flip(t, fs, name, loc.Offset()+journal.HeaderSize+20)
@@ -580,7 +623,7 @@ func TestKeysAtOnce(t *testing.T) {
 		for ctx.Err() == nil {
 			balanced(t, q)
 			q.mu.Lock()
-			q.requests.sweep(q.passed(), q.dropKey)
+			q.keyTables[0].sweep(q.passed(), func(n uint32) { q.dropKey(q.keyTables[0], n) })
 			q.mu.Unlock()
 		}
 	})

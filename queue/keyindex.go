@@ -26,13 +26,16 @@ func (it *keyItem) put(b []byte) {
 	le.PutUint32(b[20:], it.until)
 	le.PutUint32(b[24:], it.at)
 	b[28], b[29], b[30], b[31] = it.size, 0, 0, 0
+	if it.imported {
+		b[29] = 1
+	}
 }
 
 func (it *keyItem) get(b []byte) {
 	le := binary.LittleEndian
 	_ = b[keyItemSize-1]
 	copy(it.key[:], b)
-	it.off, it.until, it.at, it.size = le.Uint32(b[16:]), le.Uint32(b[20:]), le.Uint32(b[24:]), b[28]
+	it.off, it.until, it.at, it.size, it.imported = le.Uint32(b[16:]), le.Uint32(b[20:]), le.Uint32(b[24:]), b[28], b[29] != 0
 }
 
 // addKey takes note of a keyed record.
@@ -114,9 +117,12 @@ func (l *loader) loadKeys() error {
 	if records == 0 {
 		return nil
 	}
-	limit := q.requests.limit
-	q.requests = newKeyTable(max(limit, records))
-	ages := make([]uint32, min(records, maxKeys)+2)
+	limit := q.keyTables[0].limit
+	ages := map[*keyTable][]uint32{}
+	for i := range q.keyTables {
+		t := newKeyTable(max(limit, records))
+		q.keyTables[i], ages[t] = t, nil
+	}
 	now := l.now
 	if q.clock.doubtful(q.clock.running) > 0 {
 		now = 0
@@ -125,8 +131,11 @@ func (l *loader) loadKeys() error {
 		seg := l.list[i].seg
 		err := l.list[i].run.eachKey(func(it *keyItem) error {
 			if it.until > now {
-				n := q.setKey(seg, *it)
-				ages[n] = it.at
+				t, n := q.setKey(seg, *it)
+				if ages[t] == nil {
+					ages[t] = make([]uint32, min(records, maxKeys)+2)
+				}
+				ages[t][n] = it.at
 			}
 			return nil
 		})
@@ -134,10 +143,12 @@ func (l *loader) loadKeys() error {
 			return err
 		}
 	}
-	q.requests.order(ages)
-	for q.requests.limit = limit; q.requests.count > limit; {
-		q.count.keysEvicted++
-		q.dropKey(q.requests.oldest())
+	for t, at := range ages {
+		t.order(at)
+		for t.limit = limit; t.count > limit; {
+			t.evicted++
+			q.dropKey(t, t.oldest())
+		}
 	}
 	return nil
 }

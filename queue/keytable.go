@@ -20,6 +20,8 @@ type keyTable struct {
 	idle   uint32 // the first of those that can be taken again, which lead to each other by newer
 	swept  uint32 // the slot that sweep has looked at last
 	count  int
+
+	evicted uint64 // keys that went since it was full
 }
 
 const (

@@ -511,22 +511,24 @@ func (q *Queue) Parked(line parking.Line) int {
 	return 0
 }
 
-// Park makes leased recipients wait in a line until Take asks for it. It is in memory only: after a
-// restart they are due. Recipients that are not leased are left alone.
-func (q *Queue) Park(id envelope.ID, recipients []int, line parking.Line) {
-	q.release(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
-		q.keys.Set(e, q.keys.Number(line))
-		q.table.SetState(s, schedule.Parked)
-		q.keys.Park(s)
-	})
+// Park makes leased recipients wait in a line until Take asks for it, or until a time, within a sweep: then all
+// of their message that is parked is due, for whoever takes it to give up what is too old. The zero time is never.
+// It is in memory only: after a restart they are due. Recipients that are not leased are left alone.
+func (q *Queue) Park(id envelope.ID, recipients []int, line parking.Line, until time.Time) {
+	q.park(id, recipients, line, until, q.keys.Park)
 }
 
 // ParkFirst is Park at the head of the line: for mail that was taken and keeps its place.
-func (q *Queue) ParkFirst(id envelope.ID, recipients []int, line parking.Line) {
+func (q *Queue) ParkFirst(id envelope.ID, recipients []int, line parking.Line, until time.Time) {
+	q.park(id, recipients, line, until, q.keys.ParkFirst)
+}
+
+func (q *Queue) park(id envelope.ID, recipients []int, line parking.Line, until time.Time, join func(schedule.Slot)) {
 	q.release(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
 		q.keys.Set(e, q.keys.Number(line))
 		q.table.SetState(s, schedule.Parked)
-		q.keys.ParkFirst(s)
+		join(s)
+		q.waitUntil(e.ID, until)
 	})
 }
 
@@ -627,7 +629,7 @@ func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedul
 		q.table.SetState(s, schedule.Held)
 	case schedule.Bounce:
 		q.end(s, e, schedule.Bouncing)
-	case schedule.Remove, schedule.Cancel:
+	case schedule.Remove, schedule.Cancel, schedule.Transfer:
 		q.table.SetState(s, schedule.Ending)
 		return true
 	case schedule.Retry:

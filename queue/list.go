@@ -64,8 +64,6 @@ type Item struct {
 	Total      int // recipients that the message was accepted for
 	Recipients []ItemRecipient
 	Unreadable bool // the record is damaged: all but ID and Recipients' states is unknown
-	// Cancelled says, of what was removed, that its sender has cancelled it.
-	Cancelled bool
 }
 
 // ItemRecipient is a recipient in a listing.
@@ -177,22 +175,25 @@ func itemOf(m *envelope.Message) Item {
 	return it
 }
 
-// only gives the item with some of its recipients, which are in ascending order.
-func (it Item) only(rcpts []uint16) Item {
+// only gives the item with some of its recipients, which are in ascending order and for which a was asked.
+func (it Item) only(rcpts []uint16, a Action) Item {
 	it.Recipients = slices.DeleteFunc(it.Recipients, func(r ItemRecipient) bool {
 		_, found := slices.BinarySearch(rcpts, uint16(r.Index))
 		return !found
 	})
+	for i := range it.Recipients {
+		it.Recipients[i].Asked = a
+	}
 	return it
 }
 
 // askedFor is what an operator has asked for, by the note that an entry carries of it.
-var askedFor = map[schedule.Action]Action{schedule.Hold: Hold, schedule.Retry: RetryNow, schedule.Bounce: Bounce, schedule.Remove: Remove, schedule.Cancel: Cancel}
+var askedFor = map[schedule.Action]Action{schedule.Hold: Hold, schedule.Retry: RetryNow, schedule.Bounce: Bounce, schedule.Remove: Remove, schedule.Cancel: Cancel, schedule.Transfer: Transfer}
 
 func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRecipient {
 	e := &c.entry
 	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Line: c.line, Attempts: int(e.Attempts()), Warned: e.Warned(), Ending: e.Action().Ends()}
-	if r.State == StateLeased {
+	if r.State == StateLeased || e.Action().Removes() {
 		r.Asked = askedFor[e.Action()]
 	}
 	if m != nil && r.Index < len(m.Recipients) {

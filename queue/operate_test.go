@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/parking"
 	"example.org/mta/queue/vfs"
 )
 
@@ -37,7 +36,7 @@ func inState(t *testing.T, q *Queue, s State) envelope.ID {
 	case StateDeferred:
 		q.Defer(m.ID, []int{0}, time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, site("site"))
 	case StateParked:
-		q.Park(m.ID, []int{0}, siteLine("site"))
+		q.Park(m.ID, []int{0}, siteLine("site"), time.Time{})
 	case StateHeld:
 		q.Return(m.ID, []int{0})
 		q.Change(Selector{IDs: []envelope.ID{m.ID}}, Hold, false)
@@ -65,8 +64,7 @@ func TestExpiryInEveryState(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
 				cfg := small(t, vfs.Memory())
-				limits := map[string]time.Duration{"site": 10 * time.Hour, "": 10 * time.Hour}
-				cfg.MaxAge = func(key parking.Key) time.Duration { return limits[key.Name] }
+				cfg.MaxAge = func() time.Duration { return 10 * time.Hour }
 				q := open(t, cfg)
 				defer shut(t, q)
 				began := time.Now()
@@ -98,24 +96,20 @@ func TestMaxAgeIsAskedAgain(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		cfg := small(t, vfs.Memory())
 		limit := 100 * time.Hour
-		cfg.MaxAge = func(key parking.Key) time.Duration {
-			if key == site("site") {
-				return limit
-			}
-			return 0
-		}
+		cfg.MaxAge = func() time.Duration { return limit }
 		q := open(t, cfg)
 		defer shut(t, q)
 		id := inState(t, q, StateParked)
+		time.Sleep(40 * time.Hour)
 		other := inState(t, q, StateHeld)
-		time.Sleep(50 * time.Hour)
+		time.Sleep(10 * time.Hour)
 		nothing(t, q)
 		limit = 20 * time.Hour
 		if l := next(t, q); l.Why != Expired || l.Message.ID != id {
 			t.Fatalf("%+v", l)
 		}
 		if s := stateOf(t, q, other); s != StateHeld {
-			t.Fatalf("what has no limit is %v", s)
+			t.Fatalf("what is not as old is %v", s)
 		}
 	})
 }
@@ -127,7 +121,7 @@ func TestFailedReportWaits(t *testing.T) {
 		t.Run(why.String(), func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
 				cfg := small(t, vfs.Memory())
-				cfg.MaxAge = func(parking.Key) time.Duration { return 10 * time.Hour }
+				cfg.MaxAge = func() time.Duration { return 10 * time.Hour }
 				q := open(t, cfg)
 				id := inState(t, q, StateDeferred)
 				if why == BounceAsked {
@@ -166,7 +160,7 @@ func TestFailedReportWaits(t *testing.T) {
 func TestExpiredTakeTurns(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		cfg := small(t, vfs.Memory())
-		cfg.MaxAge = func(parking.Key) time.Duration { return time.Hour }
+		cfg.MaxAge = func() time.Duration { return time.Hour }
 		q := open(t, cfg)
 		defer shut(t, q)
 		old := inState(t, q, StateHeld)
@@ -237,21 +231,18 @@ func TestDelayWarning(t *testing.T) {
 }
 
 // TestDelayWarningThatCouldNotBeSent: a sender who could not be told of a delay is told later, and once;
-// of what was delivered, or has expired, meanwhile nothing is told.
+// of what was delivered, or given up, meanwhile nothing is told.
 func TestDelayWarningThatCouldNotBeSent(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		const pause = 5 * time.Minute
 		cfg := small(t, vfs.Memory())
 		cfg.DelayAfter = 4 * time.Hour
-		cfg.MaxAge = func(key parking.Key) time.Duration {
-			return map[string]time.Duration{"soon": 4*time.Hour + time.Minute, "late": 24 * time.Hour}[key.Name]
-		}
 		q := open(t, cfg)
 		id := accept(t, q, message(4, "example.net"), "x").ID
 		next(t, q)
-		q.Park(id, []int{0}, siteLine("site"))
-		q.Park(id, []int{1}, siteLine("soon"))
-		q.Park(id, []int{2}, siteLine("late"))
+		q.Park(id, []int{0}, siteLine("site"), time.Time{})
+		q.Park(id, []int{1}, siteLine("soon"), time.Time{})
+		q.Park(id, []int{2}, siteLine("late"), time.Time{})
 		q.Defer(id, []int{3}, time.Now().Add(100*time.Hour), Attempt{Reply: greylisted}, site("late"))
 		if l := next(t, q); l.Why != DelayWarning || !slices.Equal(indexes(l), []int{0, 1, 2, 3}) {
 			t.Fatalf("%v of %v", l.Why, indexes(l))
@@ -260,7 +251,8 @@ func TestDelayWarningThatCouldNotBeSent(t *testing.T) {
 		failed := time.Now()
 		q.Take(siteLine("site"), 1)
 		q.Settle(id, []int{0}, Delivered)
-		if l := next(t, q); l.Why != Expired || !slices.Equal(indexes(l), []int{1}) {
+		q.Change(Selector{Filter: Filter{Key: site("soon")}}, Bounce, false)
+		if l := next(t, q); l.Why != BounceAsked || !slices.Equal(indexes(l), []int{1}) {
 			t.Fatalf("%v of %v", l.Why, indexes(l))
 		}
 		q.Defer(id, []int{1}, time.Now().Add(50*time.Hour), Attempt{Untried: true}, site("soon")) // can't be reported either
@@ -462,26 +454,38 @@ func TestSettledWhileAsked(t *testing.T) {
 	})
 }
 
-// TestRemoveAskedBeforeACrash: a removal that waited for an attempt to end is done at start.
+// TestRemoveAskedBeforeACrash: a removal that waited for an attempt to end is done at start, and whoever hears of it hears
+// why.
 func TestRemoveAskedBeforeACrash(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
-		q := open(t, small(t, fs))
-		id := inState(t, q, StateLeased)
-		q.Change(Selector{IDs: []envelope.ID{id}}, Remove, false)
-		shut(t, q)
-		var told []Item
-		cfg := small(t, fs)
-		cfg.OnRemoved = func(items []Item, recorded func()) { told = append(told, items...); recorded() }
-		q = open(t, cfg)
-		defer shut(t, q)
-		if len(told) != 1 || told[0].ID != id || told[0].Recipients[0].Address != "r0@example.net" {
-			t.Errorf("told of %+v", told)
-		}
-		if s := balanced(t, q); s.Recovered != 1 || s.Removed != 1 || s.Queued != 0 {
-			t.Fatalf("%+v", s)
-		}
-	})
+	for _, why := range []Action{Remove, Cancel, Transfer} {
+		inTime(t, func(t *testing.T) {
+			fs := vfs.Memory()
+			q := open(t, small(t, fs))
+			id := inState(t, q, StateLeased)
+			sel := Selector{IDs: []envelope.ID{id}}
+			if why == Cancel {
+				q.Cancel(sel)
+			} else {
+				q.Change(sel, why, false)
+			}
+			if c, err := q.Cancel(sel); why == Transfer && (err != nil || c.Cancelled+len(c.Leased) != 0) {
+				t.Errorf("what another relay has can be cancelled: %+v, %v", c, err)
+			}
+			shut(t, q)
+			var told []Item
+			cfg := small(t, fs)
+			cfg.OnRemoved = func(items []Item, recorded func()) { told = append(told, items...); recorded() }
+			q = open(t, cfg)
+			defer shut(t, q)
+			want := map[Action]Action{Remove: Cancel, Cancel: Cancel, Transfer: Transfer}[why] // a cancel comes after a removal
+			if len(told) != 1 || told[0].ID != id || told[0].Recipients[0].Address != "r0@example.net" || told[0].Recipients[0].Asked != want {
+				t.Errorf("%v: told of %+v", why, told)
+			}
+			if s := balanced(t, q); s.Recovered != 1 || s.Removed != 1 || s.Queued != 0 {
+				t.Fatalf("%+v", s)
+			}
+		})
+	}
 }
 
 // TestRemovedIsTold: of each recipient that is removed once, with what is known of it.
@@ -502,7 +506,7 @@ func TestRemovedIsTold(t *testing.T) {
 		m := accept(t, q, message(4, "example.net"), "x")
 		next(t, q)
 		q.Defer(m.ID, []int{3}, q.now().Add(time.Hour), Attempt{Reply: greylisted}, site("site"))
-		q.Park(m.ID, []int{1, 2}, siteLine("site"))
+		q.Park(m.ID, []int{1, 2}, siteLine("site"), time.Time{})
 		for _, step := range []struct {
 			sel  Selector
 			dry  bool
@@ -530,7 +534,7 @@ func TestRemovedWhileLeasedIsTold(t *testing.T) {
 			q.Defer(id, []int{1, 0}, q.now(), Attempt{Reply: greylisted}, site("site"))
 		},
 		"returned":  func(q *Queue, id envelope.ID) { q.Return(id, []int{0, 1}) },
-		"parked":    func(q *Queue, id envelope.ID) { q.Park(id, []int{0, 1}, siteLine("site")) },
+		"parked":    func(q *Queue, id envelope.ID) { q.Park(id, []int{0, 1}, siteLine("site"), time.Time{}) },
 		"delivered": func(q *Queue, id envelope.ID) { q.Settle(id, []int{0, 1}, Delivered) },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -577,7 +581,7 @@ func TestRecipientsInAnyOrder(t *testing.T) {
 	for what, back := range map[string]func(*Queue, envelope.ID){
 		"deferred": func(q *Queue, id envelope.ID) { q.Defer(id, named, q.now(), Attempt{Reply: greylisted}, site("site")) },
 		"returned": func(q *Queue, id envelope.ID) { q.Return(id, named) },
-		"parked":   func(q *Queue, id envelope.ID) { q.Park(id, named, siteLine("site")) },
+		"parked":   func(q *Queue, id envelope.ID) { q.Park(id, named, siteLine("site"), time.Time{}) },
 		"settled":  func(q *Queue, id envelope.ID) { q.Settle(id, named, Delivered) },
 		"warned": func(q *Queue, id envelope.ID) {
 			q.Warned(id, named)
@@ -725,7 +729,7 @@ func TestList(t *testing.T) {
 			time.Sleep(time.Second)
 			l := next(t, q)
 			if i%5 == 0 {
-				q.Park(m.ID, indexes(l), siteLine("parked"))
+				q.Park(m.ID, indexes(l), siteLine("parked"), time.Time{})
 				continue
 			}
 			due[m.ID] = time.Now().Add(time.Duration((i*7919)%3600+1000) * time.Second).Truncate(time.Second)
@@ -818,7 +822,7 @@ func TestListByNextAttemptIsAWholeOrder(t *testing.T) {
 			accept(t, q, m, "x")
 			l := next(t, q)
 			if rng.IntN(10) == 0 {
-				q.Park(m.ID, indexes(l), siteLine("parked"))
+				q.Park(m.ID, indexes(l), siteLine("parked"), time.Time{})
 				continue
 			}
 			for _, rcpt := range indexes(l) {
@@ -879,7 +883,7 @@ func TestFileSaysWhatWasAskedFor(t *testing.T) {
 	if q.File(m.ID, []int{0}, site("site")) {
 		t.Error("a retry takes back mail that is about to be tried")
 	}
-	if q.Park(m.ID, []int{0}, siteLine("site")); q.Stats().Parked != 1 {
+	if q.Park(m.ID, []int{0}, siteLine("site"), time.Time{}); q.Stats().Parked != 1 {
 		t.Error("it is retried twice")
 	}
 	if got := q.Take(siteLine("site"), 1); len(got) != 1 {

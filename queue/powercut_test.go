@@ -234,7 +234,7 @@ func (w *workload) work() {
 			w.deferred(l, &p, r)
 		case do == 4 && l.Why != BounceAsked:
 			r.parked = true
-			w.q.Park(l.Message.ID, one, parkedLines[w.rng.Intn(len(parkedLines))])
+			w.q.Park(l.Message.ID, one, parkedLines[w.rng.Intn(len(parkedLines))], time.Time{})
 		default:
 			w.q.Return(l.Message.ID, one)
 		}

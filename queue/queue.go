@@ -34,7 +34,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/parking"
+	"example.org/mta/internal/fairshare"
 	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/vfs"
@@ -73,11 +73,11 @@ type Config struct {
 	// kept free of contents that have their own file, so that they leave room for small mail.
 	MinFree int64
 
-	// MaxAge returns how long mail may stay whose last key is the one given; 0 is for ever. It is
-	// called again at each sweep, so a change takes effect at once. It must not call the queue. Nil:
-	// nothing expires.
-	MaxAge func(parking.Key) time.Duration
-	// OnRemoved is called with the recipients that an operator's Remove, or their sender's Cancel, takes out: at
+	// MaxAge returns how long any mail may stay; 0 is for ever. What may not stay so long is the affair of
+	// who takes it, see Park. It is called again and again, so a change takes effect at once. It must not
+	// call the queue. Nil: nothing expires.
+	MaxAge func() time.Duration
+	// OnRemoved is called with the recipients that an operator's Remove or Transfer, or their sender's Cancel, takes out, with that in Asked: at
 	// once or, for leased ones, when they come back; and at Open for those that had not come back. They are
 	// handed out no more, but stay in the queue until recorded is called, soon and on any goroutine: a crash
 	// before that leaves them in the queue, or has OnRemoved called again. No lock is held. Nil: they go
@@ -87,8 +87,8 @@ type Config struct {
 	// to notify, only the operator. recipients is how many are still in the queue. No lock is held. May
 	// be nil.
 	OnUnreadable func(id envelope.ID, recipients int, err error)
-	// IdempotencyKeys is how many keys of requests are remembered, up to 16,777,214; 0: a million. When there are more
-	// the oldest is forgotten.
+	// IdempotencyKeys is how many keys of requests are remembered, and how many of imports, up to 16,777,214; 0: a million.
+	// When there are more the oldest is forgotten.
 	IdempotencyKeys int
 	// DelayAfter is the age at which the sender is notified of a delay; 0: never.
 	DelayAfter time.Duration
@@ -181,13 +181,16 @@ type Queue struct {
 	large     map[uint64]largeBody             // living messages whose content has its own file
 	starts    moments                          // when the age of living messages that were scheduled begins to count
 	expiries  expiries                         // of living messages that are given up at a time
+	waits     waits                            // until when messages wait in lines
 	arrivals  arrivals                         // when messages were accepted
 	tenants   tenants                          // of living messages that have one
 	domains   *names[string]                   // that recipients are counted by
 	origins   *names[Origin]                   // the same
 	newest    uint64                           // id of the newest message that was ever in the schedule
 	clock     clockWatch
-	requests  *keyTable       // the keys of requests
+	// keyTables are the keys of clients' requests, and those of imports: a whole queue that comes in does not push out what
+	// clients rely on. The request of an import is named by its key.
+	keyTables [2]*keyTable
 	broken    map[uint64]bool // messages whose content is damaged; true when they were handed out as that
 	segs      segments
 	count     counters
@@ -226,7 +229,7 @@ func Open(cfg Config) (*Queue, error) {
 	q := &Queue{
 		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
 		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, detours: map[recipientKey]envelope.Detour{}, followed: map[recipientKey]*Outcome{}, moves: map[uint64]plan{},
-		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(), requests: newKeyTable(cfg.IdempotencyKeys), snapshots: map[*Snapshot]struct{}{},
+		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(), keyTables: [2]*keyTable{newKeyTable(cfg.IdempotencyKeys), newKeyTable(cfg.IdempotencyKeys)}, snapshots: map[*Snapshot]struct{}{},
 	}
 	q.failures = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch
@@ -237,6 +240,7 @@ func Open(cfg Config) (*Queue, error) {
 	if err := q.lockDir(); err != nil {
 		return nil, err
 	}
+	q.free.promised = fairshare.New[fairshare.Party](0)
 	q.freeOctets() // so that nobody finds the answer missing
 	last, err := q.recover()
 	if err != nil {

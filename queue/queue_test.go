@@ -17,6 +17,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/fairshare"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/vfs"
@@ -216,7 +217,7 @@ func TestParkAndTake(t *testing.T) {
 		for i := range 50 {
 			ids = append(ids, accept(t, q, message(1+i%3, "example.net"), strings.Repeat("x", i)).ID)
 			l := next(t, q)
-			q.Park(l.Message.ID, indexes(l), siteLine("site"))
+			q.Park(l.Message.ID, indexes(l), siteLine("site"), time.Time{})
 		}
 		nothing(t, q)
 		if s := balanced(t, q); s.Parked != s.Queued || s.CacheBytes != 0 || s.Keys != 1 {
@@ -258,7 +259,7 @@ func TestLines(t *testing.T) {
 		l := next(t, q)
 		lines := []parking.Line{{Key: site("site"), Source: "a"}, {Key: site("site"), Source: "b"}, siteLine("site")}
 		for i, line := range lines {
-			q.Park(l.Message.ID, []int{i}, line)
+			q.Park(l.Message.ID, []int{i}, line, time.Time{})
 		}
 		f := Filter{Key: site("site")}
 		if sum := q.Summary(f); len(sum) != 1 || sum[0].Key != site("site") || sum[0].Total != 3 {
@@ -299,7 +300,7 @@ func TestTakeNewest(t *testing.T) {
 		for range 10 {
 			ids = append(ids, accept(t, q, message(2, "example.net"), "x").ID)
 			l := next(t, q)
-			q.Park(l.Message.ID, indexes(l), siteLine("site"))
+			q.Park(l.Message.ID, indexes(l), siteLine("site"), time.Time{})
 		}
 		for i, l := range q.TakeNewest(siteLine("site"), 3) {
 			if l.Message.ID != ids[9-i] || len(l.Recipients) != 2 {
@@ -393,7 +394,7 @@ func TestRestart(t *testing.T) {
 				case 0:
 					q.Settle(l.Message.ID, []int{p.Index}, Delivered)
 				case 1:
-					q.Park(l.Message.ID, []int{p.Index}, siteLine("parked"))
+					q.Park(l.Message.ID, []int{p.Index}, siteLine("parked"), time.Time{})
 					want[k] = Pending{}
 				case 2:
 					key := site(fmt.Sprint("site", rng.Intn(5)))
@@ -514,7 +515,7 @@ func TestClosed(t *testing.T) {
 		if err := q.Defer(m.ID, []int{0}, time.Now(), Attempt{Reply: greylisted}, parking.Key{}); !errors.Is(err, ErrClosed) {
 			t.Errorf("Defer: %v", err)
 		}
-		if err := q.Ready(0); !errors.Is(err, ErrClosed) {
+		if err := q.Ready(fairshare.Party{}, 0); !errors.Is(err, ErrClosed) {
 			t.Errorf("Ready: %v", err)
 		}
 		if err := q.Close(); !errors.Is(err, ErrClosed) {

@@ -342,9 +342,13 @@ func (l *loader) recipient(e schedule.Entry, names schedule.Names, rc *recipient
 	switch {
 	case rc.marks&markRemove != 0:
 		state = schedule.Unreadable // finishRemovals ends it
-		e.SetAction(schedule.Remove)
-		if rc.marks&markCancel != 0 {
+		switch {
+		case rc.marks&markCancel != 0:
 			e.SetAction(schedule.Cancel)
+		case rc.marks&markTransfer != 0:
+			e.SetAction(schedule.Transfer)
+		default:
+			e.SetAction(schedule.Remove)
 		}
 	case rc.marks&markBounce != 0:
 		state = schedule.Ending

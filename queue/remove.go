@@ -5,17 +5,14 @@ import (
 	"example.org/mta/queue/schedule"
 )
 
-// A recipient that is removed is in the state Ending, on no list and with the action Remove or Cancel, until
+// A recipient that is removed is in the state Ending, on no list and with the action Remove, Cancel or Transfer, until
 // Config.OnRemoved has it recorded. What was leased when the removal was asked for is marked in the journal as
 // well, so that a crash does not bring it back; anything else is in the queue again after a crash, as whoever
 // asked got no answer yet.
 
 // setEnding takes living recipients off their lists, to be removed.
 func (q *Queue) setEnding(id uint64, rcpts []uint16, a Action) {
-	why := schedule.Remove
-	if a == Cancel {
-		why = schedule.Cancel
-	}
+	why := map[Action]schedule.Action{Remove: schedule.Remove, Cancel: schedule.Cancel, Transfer: schedule.Transfer}[a]
 	for _, r := range rcpts {
 		s, e := q.table.Find(id, r)
 		q.unlist(s, e)
@@ -36,9 +33,8 @@ func (q *Queue) removal(id uint64, rcpts []uint16) func() {
 	it.ID = envelope.ID(id)
 	for _, r := range rcpts {
 		_, e := q.table.Find(id, r)
-		it.Cancelled = e.Action() == schedule.Cancel
 		it.Recipients = append(it.Recipients, ItemRecipient{
-			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Line: q.keys.Line(e.Key), Attempts: int(e.Attempts()),
+			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Line: q.keys.Line(e.Key), Attempts: int(e.Attempts()), Asked: askedFor[e.Action()],
 		})
 	}
 	return func() { q.remove([]Item{it}, func() {}) }
@@ -110,7 +106,5 @@ func (q *Queue) finishRemoval(id uint64, rcpts []uint16) {
 		return
 	}
 	c.keep(rcpts)
-	it := q.item(&c, nil)
-	it.Cancelled = len(c.rcpts) > 0 && c.rcpts[0].entry.Action() == schedule.Cancel
-	q.remove([]Item{it}, func() {})
+	q.remove([]Item{q.item(&c, nil)}, func() {})
 }

@@ -92,7 +92,7 @@ func TestRerouteOfWhatIsLeased(t *testing.T) {
 		if len(l.Recipients) != 1 || l.Recipients[0].Detour != backup || l.Recipients[0].Attempts != 1 {
 			t.Fatalf("%+v", l.Recipients)
 		}
-		q.Park(m.ID, []int{1}, siteLine("site"))
+		q.Park(m.ID, []int{1}, siteLine("site"), time.Time{})
 		if l = next(t, q); len(l.Recipients) != 1 || l.Recipients[0].Index != 1 || l.Recipients[0].Detour != backup {
 			t.Fatalf("%+v", l.Recipients)
 		}

@@ -64,7 +64,7 @@ func scaleFill(t *testing.T, dir string) {
 		case i%10 == 0:
 			q.Settle(l.Message.ID, []int{0}, Delivered)
 		case i%2 == 0:
-			q.Park(l.Message.ID, []int{0}, siteLine("site"))
+			q.Park(l.Message.ID, []int{0}, siteLine("site"), time.Time{})
 		default:
 			q.Defer(l.Message.ID, []int{0}, until.Add(time.Duration(i%40000)*time.Second), Attempt{Reply: greylisted}, site(fmt.Sprint("site", i%1000)))
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/parking"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/powercut"
 )
@@ -197,7 +196,7 @@ func TestT1_OperatorsActOnScheduledMail(t *testing.T) {
 func TestT1_AgeCountsFromTheRelease(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		cfg := small(t, vfs.Memory())
-		cfg.MaxAge = func(parking.Key) time.Duration { return 10 * time.Hour }
+		cfg.MaxAge = func() time.Duration { return 10 * time.Hour }
 		cfg.DelayAfter = 4 * time.Hour
 		q := open(t, cfg)
 		m := accept(t, q, later(1, "example.net", 30*time.Hour, time.Hour), "x")

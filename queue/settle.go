@@ -113,6 +113,7 @@ func (q *Queue) messageDone(id uint64, seg *segment, size uint8) (large uint64) 
 	seg.live -= schedule.Octets(size)
 	q.starts.remove(id)
 	q.expiries.remove(id)
+	delete(q.waits.until, id)
 	delete(q.moves, id)
 	q.tenants.remove(id)
 	delete(q.broken, id)
@@ -328,6 +329,8 @@ func marksOf(e *schedule.Entry) marks {
 		m |= markRemove
 	case schedule.Cancel:
 		m |= markRemove | markCancel
+	case schedule.Transfer:
+		m |= markRemove | markTransfer
 	}
 	return m
 }

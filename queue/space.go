@@ -2,18 +2,28 @@ package queue
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
+
+	"example.org/mta/internal/fairshare"
 )
 
 // freeSpace is what is free on the disk, as it was a moment ago, and how much of that is promised.
 type freeSpace struct {
 	octets  atomic.Int64
 	checked atomic.Int64 // unix nanoseconds
-	// promised is the octets of large contents that are coming in and not written yet: what their
-	// clients declared, or a bit more than has come.
-	promised atomic.Int64
+	// promised is the octets of large contents that are coming in, which tenants and clients share: what they
+	// declared, or a bit more than has come. written is how many of these are on the disk.
+	promised *fairshare.Pool[fairshare.Party]
+	written  atomic.Int64
 }
+
+// unwritten is what is promised and will still be taken from the disk.
+func (f *freeSpace) unwritten() int64 { return f.promised.Used() - f.written.Load() }
+
+// ErrSharedOut is an ErrDiskFull of one owner: it has its share of the disk for large messages that are coming in.
+var ErrSharedOut = fmt.Errorf("%w: this tenant or client has its share of the disk for large messages that are coming in", ErrDiskFull)
 
 const (
 	freeSpaceAge = 250 * time.Millisecond
@@ -39,12 +49,13 @@ func (q *Queue) freeOctets() int64 {
 		q.failures.space.Well()
 	}
 	q.free.octets.Store(n)
+	q.free.promised.Resize(n + q.free.written.Load() - q.largeKept())
 	return n
 }
 
-// Ready returns the error that a message of so many octets would be refused with just now, nil when it
+// Ready returns the error that an owner's message of so many octets would be refused with just now, nil when it
 // would not be: a cheap question for before the content is taken. 0 stands for an unknown size.
-func (q *Queue) Ready(size int64) error {
+func (q *Queue) Ready(owner fairshare.Party, size int64) error {
 	q.mu.Lock()
 	closed, stalled, fault := q.closed, q.stalled, q.fault
 	q.mu.Unlock()
@@ -54,7 +65,13 @@ func (q *Queue) Ready(size int64) error {
 	case stalled != nil:
 		return fault
 	case size > q.cfg.LargeBody:
-		return q.largeRoom(size)
+		if err := q.largeRoom(size); err != nil {
+			return err
+		}
+		if !q.free.promised.Fits(size, partOf(owner)) {
+			return ErrSharedOut
+		}
+		return nil
 	}
 	return q.room(size)
 }
@@ -64,12 +81,14 @@ func (q *Queue) room(n int64) error { return q.keep(q.cfg.MinFree, n) }
 
 // largeRoom is room for a content in a file of its own. Such contents can stay unfinished for as long as
 // their clients are allowed to take, and must not fill the room that small mail needs meanwhile.
-func (q *Queue) largeRoom(n int64) error { return q.keep(q.cfg.MinFree+q.cfg.MinFree/2, n) }
+func (q *Queue) largeRoom(n int64) error { return q.keep(q.largeKept(), n) }
+
+func (q *Queue) largeKept() int64 { return q.cfg.MinFree + q.cfg.MinFree/2 }
 
 // keep returns an ErrDiskFull when n octets more would leave less than kept octets that are free and not
 // promised.
 func (q *Queue) keep(kept, n int64) error {
-	free, promised := q.freeOctets(), q.free.promised.Load()
+	free, promised := q.freeOctets(), q.free.unwritten()
 	if free-promised-n >= kept {
 		return nil
 	}
@@ -79,20 +98,33 @@ func (q *Queue) keep(kept, n int64) error {
 }
 
 // Expect reserves room on the disk for a content of about size octets, when that is more than is kept
-// in memory. Without room the next Write fails with ErrDiskFull, and so does Commit. A content that
-// turns out to be larger gets more room as it grows, or is refused then.
-func (d *Draft) Expect(size int64) {
+// in memory. It counts for its owner; the zero Party is the relay itself, which needs no share. Without room the next
+// Write fails with ErrDiskFull, and so does Commit. A content that turns out to be larger gets more room as it grows,
+// or is refused then.
+func (d *Draft) Expect(owner fairshare.Party, size int64) {
+	d.owner = owner
 	if d.err == nil && size > d.q.cfg.LargeBody {
 		d.err = d.promise(size + headerRoom)
 	}
 }
 
+// partOf is an owner's part of the room for large contents.
+func partOf(owner fairshare.Party) fairshare.Part[fairshare.Party] {
+	times := float64(fairshare.Usual)
+	if owner == (fairshare.Party{}) {
+		times = math.Inf(1)
+	}
+	return fairshare.Part[fairshare.Party]{Key: owner, Times: times}
+}
+
 // promise reserves n octets more.
 func (d *Draft) promise(n int64) error {
-	d.q.free.promised.Add(n)
-	if err := d.q.largeRoom(0); err != nil {
-		d.q.free.promised.Add(-n)
+	q := d.q
+	if err := q.largeRoom(n); err != nil {
 		return err
+	}
+	if !q.free.promised.Take(n, partOf(d.owner)) {
+		return ErrSharedOut
 	}
 	d.promised += n
 	return nil
@@ -100,16 +132,15 @@ func (d *Draft) promise(n int64) error {
 
 // wrote notes that n octets of what was promised are on the disk.
 func (d *Draft) wrote(n int64) {
-	n = min(n, d.promised)
-	d.promised -= n
+	n = min(n, d.promised-d.written)
+	d.written += n
 	d.q.free.octets.Add(-n) // until it is looked at again
-	d.q.free.promised.Add(-n)
+	d.q.free.written.Add(n)
 }
 
 // giveBack ends the reservation.
 func (d *Draft) giveBack() {
-	if d.promised != 0 {
-		d.q.free.promised.Add(-d.promised)
-		d.promised = 0
-	}
+	d.q.free.promised.Give(d.promised, partOf(d.owner))
+	d.q.free.written.Add(-d.written)
+	d.promised, d.written = 0, 0
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/internal/fairshare"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/tight"
 )
@@ -32,7 +33,7 @@ func largeContents(t *testing.T, declared int64) {
 	refused := make([]error, len(drafts))
 	for i := range drafts {
 		drafts[i] = q.Begin()
-		drafts[i].Expect(declared)
+		drafts[i].Expect(fairshare.Party{}, declared)
 	}
 	for n := 0; n < size; n += 1 << 10 {
 		for i, d := range drafts {
@@ -65,10 +66,64 @@ func largeContents(t *testing.T, declared int64) {
 	if disk.Lowest() < minFree {
 		t.Errorf("%d octets were free at the least, want %d", disk.Lowest(), minFree)
 	}
-	if p := q.free.promised.Load(); p != 0 {
+	if p := q.free.promised.Used() + q.free.written.Load(); p != 0 {
 		t.Errorf("%d octets are still promised", p)
 	}
 	shut(t, q)
+}
+
+// TestLargeContentsAreShared: an owner that begins as many large contents as it can, and leaves them unfinished,
+// written or not, leaves room for those of others.
+func TestLargeContentsAreShared(t *testing.T) {
+	for name, written := range map[string]int{"declared": 0, "half written": 22 << 10, "written": 45 << 10} {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, func(t *testing.T) {
+				const minFree, room = 64 << 10, 28 * 64 << 10
+				disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{largeDir}, Capacity: 4*16<<10 + minFree + minFree/2 + room}
+				cfg := small(t, disk)
+				cfg.MinFree = minFree
+				q := open(t, cfg)
+				defer shut(t, q)
+				begin := func(tenant string) (*Draft, error) {
+					owner := fairshare.Party{Tenant: tenant}
+					if err := q.Ready(owner, 45<<10); err != nil {
+						return nil, err
+					}
+					d := q.Begin()
+					d.Expect(owner, 45<<10)
+					_, err := d.Write(make([]byte, written))
+					return d, err
+				}
+				alone := 0
+				for range 40 {
+					d, err := begin("acme")
+					if err != nil && !errors.Is(err, ErrSharedOut) {
+						t.Fatal(err)
+					}
+					if err == nil {
+						alone++
+					}
+					if d != nil {
+						defer d.Abort()
+					}
+					time.Sleep(freeSpaceAge)
+				}
+				if alone < 19 || alone > 22 {
+					t.Errorf("one that is alone has %d, of 29", alone)
+				}
+				for _, tenant := range []string{"other", "third"} {
+					d, err := begin(tenant)
+					if err != nil {
+						t.Fatalf("%s: %v", tenant, err)
+					}
+					defer d.Abort()
+				}
+				if err := q.Ready(fairshare.Party{}, 45<<10); err != nil {
+					t.Errorf("the relay's own: %v", err)
+				}
+			})
+		})
+	}
 }
 
 // TestReadyHoldsTheSizeAgainstTheRoom: what can't fit is refused before it comes.
@@ -78,22 +133,22 @@ func TestReadyHoldsTheSizeAgainstTheRoom(t *testing.T) {
 	cfg.MinFree = 256 << 10
 	q := open(t, cfg)
 	defer shut(t, q)
-	if err := q.Ready(500 << 10); err != nil {
+	if err := q.Ready(fairshare.Party{}, 500<<10); err != nil {
 		t.Errorf("500 KiB: %v", err)
 	}
-	if err := q.Ready(700 << 10); !errors.Is(err, ErrDiskFull) {
+	if err := q.Ready(fairshare.Party{}, 700<<10); !errors.Is(err, ErrDiskFull) {
 		t.Errorf("700 KiB: %v", err)
 	}
 	d := q.Begin()
-	d.Expect(400 << 10)
-	if err := q.Ready(300 << 10); !errors.Is(err, ErrDiskFull) {
+	d.Expect(fairshare.Party{}, 400<<10)
+	if err := q.Ready(fairshare.Party{}, 300<<10); !errors.Is(err, ErrDiskFull) {
 		t.Errorf("300 KiB beside a content of 400: %v", err)
 	}
-	if err := q.Ready(0); err != nil {
+	if err := q.Ready(fairshare.Party{}, 0); err != nil {
 		t.Errorf("small mail: %v", err)
 	}
 	d.Abort()
-	if err := q.Ready(300 << 10); err != nil {
+	if err := q.Ready(fairshare.Party{}, 300<<10); err != nil {
 		t.Errorf("300 KiB afterwards: %v", err)
 	}
 }
@@ -109,11 +164,11 @@ func TestWhatWasWrittenCountsAtOnce(t *testing.T) {
 		defer shut(t, q)
 		d := q.Begin()
 		defer d.Abort()
-		d.Expect(400 << 10)
+		d.Expect(fairshare.Party{}, 400<<10)
 		if _, err := d.Write(make([]byte, 400<<10)); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.Ready(300 << 10); !errors.Is(err, ErrDiskFull) {
+		if err := q.Ready(fairshare.Party{}, 300<<10); !errors.Is(err, ErrDiskFull) {
 			t.Errorf("300 KiB beside 400 that were just written: %v", err)
 		}
 	})

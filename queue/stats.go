@@ -20,7 +20,6 @@ type counters struct {
 	largeOctets, largeLive          int64 // in files of their own; what of that is needed
 	damagedRecords                  int64
 	damagedFiles                    int
-	keysEvicted                     uint64
 	waiters                         int // goroutines that wait in Next
 }
 
@@ -66,6 +65,8 @@ type Stats struct {
 
 	IdempotencyKeys        int    // that are remembered
 	IdempotencyKeysEvicted uint64 // forgotten before their time, since there were too many
+	ImportKeys             int    // likewise, those of imports
+	ImportKeysEvicted      uint64
 
 	Healthy        bool   // the journal can be written
 	Fault          string // what failed last, "" when nothing has
@@ -89,7 +90,8 @@ func (q *Queue) Stats() Stats {
 		Keys: q.keys.Count(), OldestDue: q.oldestDue(),
 		LargeBodies: len(q.large), FreeBytes: free, MemoryBytes: q.table.Bytes(), CacheBytes: q.hotBytes,
 		Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup, Unwritten: unwritten, Moved: c.moved, Compacted: c.compacted,
-		IdempotencyKeys: q.requests.count, IdempotencyKeysEvicted: c.keysEvicted,
+		IdempotencyKeys: q.keyTables[0].count, IdempotencyKeysEvicted: q.keyTables[0].evicted,
+		ImportKeys: q.keyTables[1].count, ImportKeysEvicted: q.keyTables[1].evicted,
 		Healthy: q.stalled == nil, Faults: c.faults, DamagedRecords: c.damagedRecords, DamagedFiles: c.damagedFiles,
 		Clock: q.clock.report(time.Now()),
 	}

@@ -26,7 +26,7 @@ func TestSummaryBothWays(t *testing.T) {
 				key := site(fmt.Sprint("site", rng.Intn(7)))
 				switch rng.Intn(4) {
 				case 0:
-					q.Park(m.ID, []int{r}, parking.Line{Key: key})
+					q.Park(m.ID, []int{r}, parking.Line{Key: key}, time.Time{})
 				case 1:
 					q.Defer(m.ID, []int{r}, q.now().Add(3*time.Hour), Attempt{Reply: greylisted}, key)
 				case 2:
@@ -68,7 +68,7 @@ func BenchmarkSummary(b *testing.B) {
 			b.Fatal(err)
 		}
 		for r := range each {
-			q.Park(l.Message.ID, []int{r}, siteLine(fmt.Sprint("site", (int(l.Message.ID)+r)%1000)))
+			q.Park(l.Message.ID, []int{r}, siteLine(fmt.Sprint("site", (int(l.Message.ID)+r)%1000)), time.Time{})
 		}
 	}
 	b.ResetTimer()

@@ -707,7 +707,7 @@ func (q *Queue) written(seg *segment, g *group, octets int64) {
 		q.enter(seg, d)
 	}
 	for _, k := range g.keyings {
-		q.keyWritten(seg, k.key, k.until, k.offset, k.size)
+		q.keyWritten(seg, keyHead{key: k.key, imported: k.request == k.key, until: k.until}, k.offset, k.size)
 		k.done()
 	}
 	for range min(len(g.accepts), q.count.waiters) {

@@ -166,12 +166,10 @@ func (c *conn) loginFailed(err error) {
 // loggedIn takes note of who the client is.
 func (c *conn) loggedIn(l *auth.Login) {
 	c.setLogin(l)
-	if c.client.stranger { // it may relay now, and has a place among those who may
-		c.client.stranger = false
-		c.srv.unseat()
-	}
 	c.client.proved, c.client.failedLogins = true, 0
-	c.client.excess = c.countTenant()
+	if c.client.excess = c.seat(); c.client.excess == nil {
+		c.client.excess = c.countTenant()
+	}
 }
 
 // setLogin changes who the client has logged in as; nil: as nobody.

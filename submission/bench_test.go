@@ -28,9 +28,9 @@ type discardDraft struct {
 	n int64
 }
 
-func (s *discardStore) Begin(int64) intake.Draft    { return &discardDraft{s: s} }
-func (d *discardDraft) Write(p []byte) (int, error) { d.n += int64(len(p)); return len(p), nil }
-func (d *discardDraft) Abort()                      {}
+func (s *discardStore) Begin(intake.Owner, int64) intake.Draft { return &discardDraft{s: s} }
+func (d *discardDraft) Write(p []byte) (int, error)            { d.n += int64(len(p)); return len(p), nil }
+func (d *discardDraft) Abort()                                 {}
 func (d *discardDraft) Commit(m *envelope.Message) error {
 	m.ID, m.Size = d.s.ids.Next(time.Now()), d.n
 	return nil

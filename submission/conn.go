@@ -170,8 +170,8 @@ func (c *conn) nextCommand(scratch []byte) {
 // mustEnd reports whether the session is over before the next command, and why.
 func (c *conn) mustEnd() (reply.Reply, bool) {
 	switch {
-	case c.client.dismissed.Load():
-		return dismissed.Reply(), true
+	case c.client.dismissed.Load() != nil:
+		return *c.client.dismissed.Load(), true
 	case c.client.excess != nil:
 		return *c.client.excess, true
 	case c.client.failedLogins >= failedLogins:
@@ -233,8 +233,8 @@ func (c *conn) lostClient(err error) {
 	switch {
 	case c.tx == nil && c.srv.isClosing():
 		c.farewell(shuttingDown.Reply())
-	case errors.Is(err, os.ErrDeadlineExceeded) && c.phase == phaseCommand && c.client.dismissed.Load():
-		c.farewell(dismissed.Reply())
+	case errors.Is(err, os.ErrDeadlineExceeded) && c.phase == phaseCommand && c.client.dismissed.Load() != nil:
+		c.farewell(*c.client.dismissed.Load())
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.mu.chunks != nil:
 		c.farewell(contentTimeout.Reply())
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.wasHurried():
@@ -304,7 +304,7 @@ func (c *conn) readDeadline(t time.Time) error {
 		c.mu.idle = true
 	}
 	if c.phase == phaseCommand {
-		if c.client.dismissed.Load() {
+		if c.client.dismissed.Load() != nil {
 			return os.ErrDeadlineExceeded
 		}
 		c.mu.waits = true
@@ -497,7 +497,7 @@ func (c *conn) Close() error {
 	if !c.ended {
 		c.finish()
 	}
-	if c.last {
+	if c.last && c.seated() { // without a slot it would take the room of those who have one
 		c.linger()
 	}
 	err := c.raw.Close()
@@ -506,9 +506,7 @@ func (c *conn) Close() error {
 	if c.client.held {
 		c.srv.releaseClient(c.client.Network)
 	}
-	if c.client.stranger {
-		c.srv.unseat()
-	}
+	c.unseat()
 	c.uncountTenant()
 	c.endTransaction()
 	c.srv.remove(c, nil)

@@ -89,7 +89,7 @@ func (c *conn) info() ConnectionInfo {
 	case !c.mu.greeted:
 		i.State, i.Peer = Greeting, network.Peer(c.socket.RemoteAddr())
 		return i
-	case c.client.dismissed.Load():
+	case c.client.dismissed.Load() != nil:
 		i.State = Closing
 	case c.mu.idle:
 		i.State = Idle
@@ -109,7 +109,7 @@ func (s *Server) CloseConnections(sessions map[string]bool) (known, later int) {
 	for c := range s.mu.conns {
 		if sessions[c.client.Session] {
 			known++
-			if !c.dismiss() {
+			if !c.dismiss(dismissed.Refusal()) {
 				later++
 			}
 		}
@@ -117,11 +117,11 @@ func (s *Server) CloseConnections(sessions map[string]bool) (known, later int) {
 	return known, later
 }
 
-// dismiss has the connection end, and reports whether it does so at once.
-func (c *conn) dismiss() bool {
+// dismiss has the connection end with a reply, and reports whether it does so at once.
+func (c *conn) dismiss(why *reply.Reply) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.client.dismissed.Store(true)
+	c.client.dismissed.Store(why)
 	switch {
 	case !c.mu.greeted:
 		c.socket.Close()
@@ -131,4 +131,18 @@ func (c *conn) dismiss() bool {
 		return false
 	}
 	return true
+}
+
+// waiting is how much the connection waits for its client: 2 between transactions or before the banner, 1 for another
+// command, 0 not at all.
+func (c *conn) waiting() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.mu.greeted || c.mu.idle:
+		return 2
+	case c.mu.waits:
+		return 1
+	}
+	return 0
 }

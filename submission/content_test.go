@@ -316,7 +316,7 @@ func TestStoreTroubleKnownAtMail(t *testing.T) {
 		{errDisk, "451 4.3.0 message could not be stored, try again later\r\n"},
 	} {
 		trouble := c.trouble
-		withRelay(t, Config{Intake: intake.Config{Ready: func(int64) error { return trouble }}}, func(t *testing.T, r *relay) {
+		withRelay(t, Config{Intake: intake.Config{Ready: func(intake.Owner, int64) error { return trouble }}}, func(t *testing.T, r *relay) {
 			p := r.greeted()
 			p.cmd("MAIL FROM:<a@example.org>", c.want)
 			p.cmd("RCPT TO:<b@example.net>", "503")

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/network"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
 )
@@ -152,6 +154,15 @@ func (a *arrival) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// parts is for whom the content counts: the client, and its neighbourhood.
+func (a *arrival) parts() []fairshare.Part[intake.Owner] {
+	cl := &a.conn.client.Client
+	return []fairshare.Part[intake.Owner]{
+		{Key: intake.Owner{Network: cl.Network}, Times: sameClient},
+		{Key: intake.Owner{Network: network.Around(cl.Peer.Addr())}, Times: sameNeighbourhood},
+	}
+}
+
 // grow makes room for so many octets, within the memory that arrivals may have together.
 func (a *arrival) grow(n int) bool {
 	size := max(cap(a.mail.Content), arrivalFirst)
@@ -161,7 +172,7 @@ func (a *arrival) grow(n int) bool {
 	if size == cap(a.mail.Content) {
 		return true
 	}
-	if more := int64(size) - a.held; !a.conn.srv.cfg.InboundMemory.Take(more) {
+	if more := int64(size) - a.held; !a.conn.srv.cfg.InboundMemory.Take(more, a.parts()...) {
 		a.refused = intake.MemoryFull.Refusal()
 		return false
 	}
@@ -192,7 +203,7 @@ func (a *arrival) Commit(ctx context.Context) (*envelope.Message, *reply.Reply) 
 
 // Drop lets go of the content. It does nothing the second time.
 func (a *arrival) Drop() {
-	a.conn.srv.cfg.InboundMemory.Give(a.held)
+	a.conn.srv.cfg.InboundMemory.Give(a.held, a.parts()...)
 	a.held, a.mail.Content = 0, nil
 	a.relayed.Drop()
 }

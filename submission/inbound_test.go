@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/fairshare"
 	"example.org/mta/submission/intake"
 )
 
@@ -225,11 +226,49 @@ func TestInboundContentIsBounded(t *testing.T) {
 		if memory.Used() != 0 {
 			t.Errorf("%d octets are held for nothing", memory.Used())
 		}
-		memory.Take(3<<20 - 100<<10)
+		memory.Take(3<<20-100<<10, fairshare.Part[intake.Owner]{Key: intake.Owner{Tenant: "others"}, Times: 100})
 		if got := send(200 << 10); codes(got) != "452" {
 			t.Fatalf("without memory: %q", got)
 		}
 	})
+}
+
+// One stranger who brings much mail at a time, slowly, doesn't keep the reports of others out.
+func TestInboundMemoryIsShared(t *testing.T) {
+	for _, attacker := range []string{"203.0.113.9", "2001:db9:1:%x::1"} { // one address, and a /48
+		cfg := Config{InboundMemory: intake.NewMemory(8 << 20)}
+		withMailroom(t, cfg, func(t *testing.T, r *relay, room *mailroom) {
+			for i := range 80 {
+				address := attacker
+				if strings.Contains(address, "%") {
+					address = fmt.Sprintf(address, i)
+				}
+				p := r.dial(address)
+				p.expect("220")
+				p.cmd("EHLO x", "250")
+				p.cmd("MAIL FROM:<>", "250")
+				p.cmd("RCPT TO:<b-good@b.example.com>", "250")
+				p.cmd("DATA", "354")
+				p.send(strings.Repeat(strings.Repeat("x", 1022)+"\r\n", 600))
+			}
+			others := 0
+			for i := range 5 { // from anywhere else, each with 100 KiB
+				p := r.dial(fmt.Sprintf("198.18.%d.1", i))
+				p.expect("220")
+				p.cmd("EHLO x", "250")
+				p.cmd("MAIL FROM:<>", "250")
+				p.cmd("RCPT TO:<b-good@b.example.com>", "250")
+				p.cmd("DATA", "354")
+				p.send(strings.Repeat(strings.Repeat("x", 1022)+"\r\n", 100) + ".\r\n")
+				if codes(p.got()) == "250" {
+					others++
+				}
+			}
+			if others != 5 {
+				t.Errorf("%s: %d of 5 reports of others are taken", attacker, others)
+			}
+		})
+	}
 }
 
 // Who has to log in before relaying need not to bring a report.

@@ -11,7 +11,8 @@ import (
 
 func TestConnectionLimit(t *testing.T) {
 	withRelay(t, Config{Limits: Limits{Connections: 2}}, func(t *testing.T, r *relay) {
-		a, b := r.greeted(), r.greeted()
+		a, b := r.greeted(), r.dial("192.0.2.2")
+		b.expect("220")
 		c := r.dial("192.0.2.1")
 		c.expect("421 4.3.2 too many connections")
 		c.mustBeClosed()

@@ -19,18 +19,17 @@ import (
 // 100 ms, and nobody is kept waiting for the disk who has not handed over a message.
 func TestT6_OverloadIsAnsweredAtOnce(t *testing.T) {
 	const (
-		all       = 200 // connections that the relay takes
-		perClient = 20
-		waiting   = 150 // of them, with a message that the disk is to take
-		late      = 500 // clients that come when all is taken
+		all     = 200 // connections that the relay takes
+		waiting = 150 // of them, with a message that the disk is to take
+		late    = 500 // connections that clients try when all is taken
 	)
 	var full error
-	cfg := Config{Intake: intake.Config{Ready: func(int64) error { return full }}, Limits: Limits{Connections: all, ConnectionsPerClient: perClient}}
+	cfg := Config{Intake: intake.Config{Ready: func(intake.Owner, int64) error { return full }}, Limits: Limits{Connections: all}}
 	withRelay(t, cfg, func(t *testing.T, r *relay) {
 		r.store.commit = make(chan struct{})
 		var stuck, idle []*peer
 		for i := range all {
-			p := r.dial(fmt.Sprintf("192.0.2.%d", 1+i/perClient))
+			p := r.dial(fmt.Sprintf("192.0.2.%d", 1+i)) // each has as many as the others
 			p.expect("220")
 			p.cmd("EHLO app.example.org", "250")
 			if i >= waiting {
@@ -51,7 +50,7 @@ func TestT6_OverloadIsAnsweredAtOnce(t *testing.T) {
 		}
 		for i := range late {
 			began := time.Now()
-			p := r.dial(fmt.Sprintf("192.0.2.%d", 100+i%100))
+			p := r.dial(fmt.Sprintf("192.0.2.%d", 1+i%all))
 			took = append(took, p.await(t, "421 4.3.2 too many connections").Sub(began))
 			p.mustBeClosed()
 			time.Sleep(3 * time.Millisecond)

@@ -21,13 +21,13 @@ type client struct {
 	greeted       bool // has got the banner
 	relay         bool // may relay
 
-	began    time.Time
-	stranger bool // counted as one that may not relay
-	secret   bool // the last command was AUTH
-	direct   bool // no proxy stands between
-	proved   bool // has had a recipient accepted
+	began  time.Time
+	slot   slot // guarded by Server.mu
+	secret bool // the last command was AUTH
+	direct bool // no proxy stands between
+	proved bool // has had a recipient accepted
 
-	dismissed atomic.Bool // an operator has closed the connection
+	dismissed atomic.Pointer[reply.Reply] // why it ends before its next command
 
 	errors int // 5xx replies since the last accepted message
 	idle   int // commands since then that carry nothing
@@ -43,16 +43,14 @@ type client struct {
 // turned away. It runs on the connection's own goroutine: a client that is slow here holds up
 // nobody else.
 func (c *conn) preflight() *reply.Reply {
-	if r := c.identify(); r != nil {
-		return r
-	}
 	cl := c.client
-	if !cl.relay {
-		if !c.srv.seat() {
-			r := tooManyConnections.Reply()
-			return &r
+	if !cl.direct {
+		if r := c.identify(); r != nil {
+			return r
 		}
-		cl.stranger = true
+		if r := c.seat(); r != nil {
+			return r
+		}
 	}
 	if !c.srv.holdClient(cl.Network) {
 		c.refused(intruders.Connections)
@@ -76,37 +74,37 @@ func (c *conn) preflight() *reply.Reply {
 	return c.client.excess
 }
 
-// identify finds out the client's address and what it may do. Only networks in ProxyFrom are
+// identify finds out the address of a client behind a proxy, and what it may do. Only networks in ProxyFrom are
 // believed, and they must send a header: whether there is one is never guessed
 // (PROXY protocol, section 2).
 func (c *conn) identify() *reply.Reply {
-	cfg, cl := &c.srv.cfg, c.client
-	cl.Peer = network.Peer(c.socket.RemoteAddr())
-	relay := true
-	cl.direct = !network.Contain(cfg.ProxyFrom, cl.Peer.Addr())
-	if network.Contain(cfg.ProxyFrom, cl.Peer.Addr()) {
-		p := proxyheader.New(c.socket, c.patience(cfg.Timeouts.Proxy))
-		c.raw = p
-		h := p.ProxyHeader()
-		if h == nil {
-			c.raw = c.socket // to be able to answer
-			r := noProxyHeader.Reply(cl.Peer.Addr())
-			return &r
-		}
-		// Without a client's address (the proxy's own health check, or a family that it can't
-		// tell) the proxy stands for itself, but its address must not let a stranger relay.
-		source, _, ok := h.TCPAddrs()
-		if relay = ok && h.Command.IsProxy(); relay {
-			cl.Peer = network.Peer(source)
-		}
+	cl := c.client
+	p := proxyheader.New(c.socket, c.patience(c.srv.cfg.Timeouts.Proxy))
+	c.raw = p
+	h := p.ProxyHeader()
+	if h == nil {
+		c.raw = c.socket // to be able to answer
+		return noProxyHeader.Refusal(cl.Peer.Addr())
 	}
+	// Without a client's address (the proxy's own health check, or a family that it can't
+	// tell) the proxy stands for itself, but its address must not let a stranger relay.
+	source, _, ok := h.TCPAddrs()
+	if ok = ok && h.Command.IsProxy(); ok {
+		cl.Peer = network.Peer(source)
+	}
+	c.settle(ok)
+	return nil
+}
+
+// settle works out what the client may do whose address is known; relay: if that is its own.
+func (c *conn) settle(relay bool) {
+	cfg, cl := &c.srv.cfg, c.client
 	cl.relay = relay && network.Contain(cfg.RelayFrom, cl.Peer.Addr())
 	cl.Network = network.Of(cl.Peer.Addr())
 	c.srv.desk.Settle(&cl.Client)
 	if cl.Newlines = cfg.BareNewlines; network.Contain(cfg.NormaliseFrom, cl.Peer.Addr()) {
 		cl.Newlines = intake.NormaliseBareNewlines
 	}
-	return nil
 }
 
 // talksEarly waits for GreetDelay and reports whether the client said something meanwhile.

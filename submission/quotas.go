@@ -8,26 +8,22 @@ import (
 // countTenant counts the connection as the account's tenant's, and gives the reply that refuses it. Of clients
 // that name a tenant in each message it is nobody's.
 func (c *conn) countTenant() *reply.Reply {
-	cfg, tenant := &c.srv.cfg, c.client.OnBehalfOf()
-	if cfg.Intake.Quotas == nil || !c.mayRelay() || tenant != "" && tenant == c.client.counted {
+	quotas, tenant := c.srv.cfg.Intake.Quotas, c.tenant()
+	if quotas == nil || tenant != "" && tenant == c.client.counted {
 		return nil
 	}
 	c.uncountTenant()
-	if tenant == "" || c.srv.desk.MayNameTenant(&c.client.Client) {
+	if tenant == "" {
 		return nil
 	}
-	counted, over := cfg.Intake.Quotas.Connect(tenant, c.srv.crowded.Load(), cfg.Limits.Connections)
+	counted, over := quotas.Connect(tenant)
 	if counted {
 		c.client.counted = tenant
 	}
 	if over.Reason == quota.Within {
 		return nil
 	}
-	r := tooLargeShare.Reply(reply.Printable(tenant))
-	if over.Reason == quota.Connections {
-		r = tooManyOfTenant.Reply(reply.Printable(tenant), over.Limits.Connections)
-	}
-	return &r
+	return tooManyOfTenant.Refusal(reply.Printable(tenant), over.Limits.Connections)
 }
 
 func (c *conn) uncountTenant() {

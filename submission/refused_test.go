@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/mta/submission/auth"
@@ -129,18 +130,20 @@ func TestBouncesToForgedAddressesAreNoAttack(t *testing.T) {
 	})
 }
 
-// TestWhoeverHasNoTurnIsNoGuesser: while others guess a user's password, the user is put off at another address.
+// TestWhoeverHasNoTurnIsNoGuesser: while others guess a user's password in the same region, the user is put off at
+// another address.
 func TestWhoeverHasNoTurnIsNoGuesser(t *testing.T) {
 	cfg, lines := noted(authConfig(t))
 	withAuth(t, cfg, func(t *testing.T, r *relay) {
 		var guessing sync.WaitGroup
 		for i := range 40 {
-			network := netip.PrefixFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), 32)
+			network := netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(100 + i)}), 32)
 			guessing.Go(func() {
 				_, _ = cfg.Auth.Password(t.Context(), auth.Client{Network: network}, "ann", "guess")
 			})
 		}
 		p := r.secured("198.51.100.1")
+		synctest.Wait()
 		p.send("AUTH PLAIN " + b64("\x00ann\x00secret") + "\r\n")
 		guessing.Wait()
 		time.Sleep(time.Minute)

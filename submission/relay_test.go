@@ -100,7 +100,12 @@ func (r *relay) pair(addr string) (ours net.Conn, theirs *pipeConn) {
 // greeted connects as a client that may relay and says EHLO.
 func (r *relay) greeted() *peer {
 	r.t.Helper()
-	p := r.dial("192.0.2.1")
+	return r.greetedFrom("192.0.2.1")
+}
+
+func (r *relay) greetedFrom(addr string) *peer {
+	r.t.Helper()
+	p := r.dial(addr)
 	p.expect("220 relay.example.com ")
 	p.cmd("EHLO app.example.org", "250")
 	return p
@@ -331,7 +336,7 @@ type memDraft struct {
 	over bool
 }
 
-func (s *memStore) Begin(int64) intake.Draft {
+func (s *memStore) Begin(intake.Owner, int64) intake.Draft {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun++

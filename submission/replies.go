@@ -19,6 +19,7 @@ var (
 	noProxyHeader      = reply.NewForm(421, reply.Enhanced{4, 7, 0}, "PROXY header expected from %s")
 	talksEarly         = reply.NewForm(554, reply.Enhanced{5, 5, 1}, "you spoke before the greeting")
 	shuttingDown       = reply.NewForm(421, reply.Enhanced{4, 3, 2}, "this relay is shutting down, try again later")
+	reclaimed          = reply.NewForm(421, reply.Enhanced{4, 3, 2}, "connections are scarce and others have fewer, try again later")
 	dismissed          = reply.NewForm(421, reply.Enhanced{4, 3, 2}, "closed by the operator of this relay, try again later")
 	idleTooLong        = reply.NewForm(421, reply.Enhanced{4, 4, 2}, "no command within %s, closing connection")
 	tooManyErrors      = reply.NewForm(421, reply.Enhanced{4, 7, 0}, "too many errors, closing connection")

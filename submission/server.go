@@ -15,6 +15,7 @@ import (
 
 	"github.com/emersion/go-smtp"
 
+	"example.org/mta/internal/fairshare"
 	"example.org/mta/internal/handover"
 	"example.org/mta/submission/intake"
 )
@@ -42,14 +43,14 @@ type Server struct {
 	closing atomic.Bool // Shutdown was called; set with mu held
 	crowded atomic.Bool // slots are scarce; set with mu held
 
-	desk *intake.Desk
+	desk  *intake.Desk
+	slots *fairshare.Pool[holder]
 
 	mu struct {
 		sync.Mutex
 		listeners map[net.Listener]struct{}
 		conns     map[*conn]struct{}
 		perClient map[netip.Prefix]int // open connections
-		strangers int                  // open connections of clients that may not relay
 		empty     chan struct{}        // closed when closing and no connection is left
 	}
 }
@@ -57,7 +58,7 @@ type Server struct {
 // New makes a server. Config.Store must be set.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, desk: intake.New(cfg.Intake), afterTLS: handover.New()}
+	s := &Server{cfg: cfg, desk: intake.New(cfg.Intake), afterTLS: handover.New(), slots: fairshare.New[holder](int64(cfg.Limits.Connections))}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.patient, s.noMore = context.WithCancel(s.ctx)
 	s.small.New = func() any { return new([smallBuffer]byte) }
@@ -193,11 +194,11 @@ func (s *Server) removeListener(l net.Listener) {
 	delete(s.mu.listeners, l)
 }
 
-// add takes c into the set of open connections, unless the server is closing or full.
+// add takes c into the set of open connections, unless the server is closing or full. Who has a slot is decided by seat.
 func (s *Server) add(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isClosing() || len(s.mu.conns) >= s.cfg.Limits.Connections {
+	if s.isClosing() || len(s.mu.conns) >= s.cfg.Limits.Connections+inTransit {
 		return false
 	}
 	s.cfg.Open.Add(1)

@@ -1,49 +1,170 @@
 package submission
 
 import (
+	"net/netip"
 	"time"
+
+	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/network"
+	"example.org/mta/internal/reply"
 )
 
-// A listener's connections are slots. Strangers, who may not relay, can do nothing useful with
-// one, and get three in four at most. When three in four are taken by whomever, who has not had a
-// recipient accepted must hurry.
+// A listener's connections are slots, a pool that tenants and clients share. When three in four are taken, who has
+// not had a recipient accepted must hurry. Who finds no slot and has fewer than others gets one of theirs.
 const (
-	reservedPart  = 4                // one slot in so many is kept for clients that may relay
+	crowdedPart   = 4                // slots are scarce when no more than one in so many is left
 	crowdedIdle   = 10 * time.Second // how long a client may be idle before it has shown that it sends mail
 	crowdedWhole  = time.Minute      // how long it may be connected until then
 	uncrowdedPart = 8                // one in so many slots must have become free for the hurry to end
+	// inTransit is how many connections there may be beyond the slots: those that wait for a proxy's header, and
+	// those that have lost their slot and are about to end.
+	inTransit = 32
+	// looked is how many connections are looked at for one whose slot another needs more.
+	looked = 64
 )
 
-// reserved is how many slots strangers can't have.
-func (s *Server) reserved() int { return s.cfg.Limits.Connections / reservedPart }
+// holder is who has slots: a tenant, a client that may relay and has none, or strangers, who may not relay, by client,
+// neighbourhood, and together (no network).
+type holder struct {
+	tenant   string
+	network  netip.Prefix
+	stranger bool
+}
 
-// seat counts a stranger, unless there are enough of them. The caller releases it by unseat.
-func (s *Server) seat() bool {
+// slot is for whom a connection counts, the closest holder first. The zero slot is none.
+type slot []fairshare.Part[holder]
+
+// What strangers may have of what stays free: less than the usual, the closer they are to each other. So neither one
+// nor many of them get the slots that clients need who may relay.
+const (
+	sameClient        = 2
+	sameNeighbourhood = 2.5
+)
+
+// slotOf is the slot that the connection needs, as its client stands now.
+func (c *conn) slotOf() slot {
+	cl := c.client
+	if !c.mayRelay() {
+		return slot{
+			{Key: holder{network: cl.Network, stranger: true}, Times: sameClient},
+			{Key: holder{network: network.Around(cl.Peer.Addr()), stranger: true}, Times: sameNeighbourhood},
+			{Key: holder{stranger: true}, Times: fairshare.Usual},
+		}
+	}
+	if tenant := c.tenant(); tenant != "" {
+		return slot{{Key: holder{tenant: tenant}, Times: fairshare.Usual}}
+	}
+	return slot{{Key: holder{network: cl.Network}, Times: fairshare.Usual}}
+}
+
+// tenant is whose connection it is, "" for nobody's, as of clients that name a tenant in each message.
+func (c *conn) tenant() string {
+	if !c.mayRelay() || c.srv.desk.MayNameTenant(&c.client.Client) {
+		return ""
+	}
+	return c.client.OnBehalfOf()
+}
+
+// seat gives the connection the slot that it needs now, in place of the one that it has. It returns why not.
+func (c *conn) seat() *reply.Reply {
+	s, needs := c.srv, c.slotOf()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.strangers >= s.cfg.Limits.Connections-s.reserved() {
+	c.client.slot = s.freeSlot(c.client.slot)
+	if !s.slots.Take(1, needs...) && !s.reclaim(needs) {
+		if tenant := needs[0].Key.tenant; tenant != "" {
+			if q := s.cfg.Intake.Quotas; q != nil {
+				q.Crowded(tenant)
+			}
+			return tooLargeShare.Refusal(reply.Printable(tenant))
+		}
+		return tooManyConnections.Refusal()
+	}
+	c.client.slot = needs
+	return nil
+}
+
+// freeSlot gives a slot back. mu is held.
+func (s *Server) freeSlot(had slot) slot {
+	s.slots.Give(1, had...)
+	return nil
+}
+
+func (c *conn) unseat() {
+	c.srv.mu.Lock()
+	c.client.slot = c.srv.freeSlot(c.client.slot)
+	c.srv.mu.Unlock()
+}
+
+func (c *conn) seated() bool {
+	c.srv.mu.Lock()
+	defer c.srv.mu.Unlock()
+	return c.client.slot != nil
+}
+
+// reclaim takes the slot of a connection that waits for its client, of a holder that has more, and reports whether there
+// was one. Without one, such a connection that is busy ends after its message, if its holder has more even without those
+// that end so already: who tries again and again must not end all of them. mu is held.
+func (s *Server) reclaim(needs slot) bool {
+	var from *conn
+	var of holder
+	var most [2]int64                // how much it waits, what its holder has
+	ending := make(map[holder]int64) // of those that are looked at
+	n, own := 0, s.slots.Of(needs[0].Key)
+	for c := range s.mu.conns { // in an order by chance, so the one that has most of them is among the first
+		if n++; n > looked {
+			break
+		}
+		if c.client.slot == nil {
+			continue
+		}
+		holder, weaker := c.client.slot.seenBy(needs)
+		if c.client.dismissed.Load() != nil {
+			ending[holder]++
+			continue
+		}
+		has := s.slots.Of(holder)
+		if waits := c.waiting(); weaker && has >= own+2 && (from == nil || waits > most[0] || waits == most[0] && has > most[1]) {
+			from, of, most = c, holder, [2]int64{waits, has}
+		}
+	}
+	if from == nil {
 		return false
 	}
-	s.mu.strangers++
+	if stay := most[1] - ending[of]*int64(len(s.mu.conns))/int64(min(n, looked)); most[0] == 0 && stay < own+2 {
+		return false
+	}
+	if !from.dismiss(reclaimed.Refusal()) {
+		return false
+	}
+	s.slots.Pass(1, from.client.slot, needs)
+	from.client.slot = nil
 	return true
 }
 
-func (s *Server) unseat() {
-	s.mu.Lock()
-	s.mu.strangers--
-	s.mu.Unlock()
+// seenBy is the holder that compares with the one of another slot, and whether it may lose one to that at all. Strangers
+// count together for whoever may relay, and take nothing from those.
+func (s slot) seenBy(other slot) (holder, bool) {
+	switch mine, others := s[0].Key.stranger, other[0].Key.stranger; {
+	case mine && !others:
+		return holder{stranger: true}, true
+	case !mine && others:
+		return holder{}, false
+	}
+	return s[0].Key, true
 }
 
-// watchCrowd sees whether slots are scarce. It is called with mu held when their number changes.
+// watchCrowd sees whether slots are scarce. It is called with mu held when the number of connections changes.
 func (s *Server) watchCrowd() {
 	open, all := len(s.mu.conns), s.cfg.Limits.Connections
+	scarce := all - all/crowdedPart
 	switch crowded := s.crowded.Load(); {
-	case !crowded && open >= all-s.reserved() && s.reserved() > 0:
+	case !crowded && open >= scarce && scarce < all:
 		s.crowded.Store(true)
 		for c := range s.mu.conns {
 			c.hurry()
 		}
-	case crowded && open < all-s.reserved()-all/uncrowdedPart:
+	case crowded && open < scarce-all/uncrowdedPart:
 		s.crowded.Store(false)
 	}
 }

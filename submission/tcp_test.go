@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -158,6 +159,37 @@ func TestCertificateIsAskedForEachHandshake(t *testing.T) {
 	}
 	if n := asked.Load(); n != 3 {
 		t.Errorf("asked %d times", n)
+	}
+}
+
+// Strangers who are turned away, linger, and come again at once leave the slots of relay clients alone.
+func TestStrangersWhoAreTurnedAwayHoldNothing(t *testing.T) {
+	s, addr := onLoopback(t, Config{
+		Intake: intake.Config{Store: new(memStore)}, Limits: Limits{Connections: 20}, RelayFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+	})
+	hears := func(from string) string {
+		t.Helper()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		c, err := d.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		line, _ := bufio.NewReader(c).ReadString('\n')
+		return line
+	}
+	for i := range 40 {
+		if got := hears(fmt.Sprintf("127.1.%d.1", i)); strings.HasPrefix(got, "220") != (i < 15) {
+			t.Fatalf("stranger %d: %q", i, got)
+		}
+	}
+	for i := range 8 {
+		if got := hears("127.0.0.1"); !strings.HasPrefix(got, "220") {
+			t.Errorf("relay client %d: %q", i, got)
+		}
+	}
+	if n := s.Connections(); n > 20 {
+		t.Errorf("%d connections, want 20 at most", n)
 	}
 }
 

@@ -7,8 +7,8 @@
 // leaky bucket that keeps the limit whatever the first lets through. Nodes do not talk to each
 // other; a node that restarts learns the threshold again within seconds.
 //
-// [Signer] makes and checks tokens, and [Memory] stands in for them where a protocol has none. [Ranker]
-// gives the place among the first attempts of the moment to an admission control that measures how
-// many there is room for. [Gate] has the two gates as published, for a limit that is known; the relay
-// does not use it. Nothing here reads a clock or starts a goroutine.
+// [Signer] makes and checks tokens, and [Memory] stands in for them where a protocol has none. The
+// relay uses these with an admission control that measures how many there is room for. [Gate] has the two
+// gates as published, for a limit that is known; the relay does not use it. Nothing here reads a clock or
+// starts a goroutine.
 package fairqueue

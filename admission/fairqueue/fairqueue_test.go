@@ -323,3 +323,25 @@ func TestMemoryIsBoundedAndForgets(t *testing.T) {
 		t.Errorf("%d are kept, 1,000 may be", n)
 	}
 }
+
+func TestKeysOfADayOutliveIt(t *testing.T) {
+	secret := []byte("secret")
+	claim := Claim{First: epoch, Tenant: "acme"}
+	token := NewSigner(Daily(secret, epoch)...).Token(claim)
+	for after, good := range map[time.Duration]bool{0: true, 40 * time.Minute: true, 23 * time.Hour: false} {
+		now := epoch.Add(after)
+		s := NewSigner(Daily(secret, now)...)
+		if got := s.First(token, "acme", [16]byte{}, now).Before(now); got != (good && after > 0) {
+			t.Errorf("%v later: %v", after, got)
+		}
+	}
+	midnight := epoch.Truncate(24 * time.Hour).Add(24 * time.Hour)
+	token = NewSigner(Daily(secret, midnight.Add(-time.Second))...).Token(Claim{First: midnight.Add(-time.Second), Tenant: "acme"})
+	s := NewSigner(Daily(secret, midnight.Add(time.Second))...)
+	if got := s.First(token, "acme", [16]byte{}, midnight.Add(time.Second)); !got.Equal(midnight.Add(-time.Second)) {
+		t.Errorf("across midnight: %v", got)
+	}
+	if s := NewSigner(Daily([]byte("other"), epoch)...); !s.First(token, "acme", [16]byte{}, midnight.Add(time.Second)).Equal(midnight.Add(time.Second)) {
+		t.Error("a token of another secret is taken")
+	}
+}

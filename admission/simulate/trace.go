@@ -25,7 +25,7 @@ const (
 	Slots    Kind = "slots"    // in-flight slots of each node
 	Nodes    Kind = "nodes"    // that share the offered submissions
 	Mix      Kind = "mix"      // shares of tiers, as 0:10,3:60,4:30
-	Tenants  Kind = "tenants"  // among whom all is divided evenly; 0: so many that all cohorts are filled
+	Tenants  Kind = "tenants"  // among whom all is divided evenly; 0: all cohorts are filled
 	End      Kind = "end"      // of the simulation
 )
 

@@ -45,7 +45,6 @@ type world struct {
 	agenda events
 	seq    uint64
 	random *rand.Rand
-	sorter *admission.Sorter
 
 	rps, capacity float64
 	slots         int
@@ -60,6 +59,7 @@ type world struct {
 // node is one machine.
 type node struct {
 	*admission.Controller
+	fair admission.Fair
 	busy int
 }
 
@@ -68,9 +68,6 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func newWorld(opts Options) *world {
 	w := &world{opts: opts, now: epoch, random: rand.New(rand.NewPCG(opts.Seed, 1)), slots: 20}
 	w.mix[3] = 1
-	var key [32]byte
-	key[0] = byte(opts.Seed)
-	w.sorter = admission.NewSorter(key)
 	w.resize(1)
 	return w
 }
@@ -111,7 +108,8 @@ func (w *world) arrive(which uint64) {
 		return
 	}
 	w.after(seconds(w.random.ExpFloat64()/w.rps), func() { w.arrive(which) })
-	w.offer(w.nodes[w.random.IntN(len(w.nodes))], w.priority())
+	n := w.nodes[w.random.IntN(len(w.nodes))]
+	w.offer(n, w.priority(n))
 }
 
 // setRate changes what is offered.
@@ -124,8 +122,8 @@ func (w *world) setRate(rps float64) {
 	}
 }
 
-// priority draws the tier by the mix, and a sender.
-func (w *world) priority() admission.Priority {
+// priority draws the tier by the mix, and a tenant.
+func (w *world) priority(n *node) admission.Priority {
 	tier, at := 0, w.random.Float64()
 	for tier < admission.Tiers-1 && at >= w.mix[tier] {
 		at -= w.mix[tier]
@@ -134,8 +132,8 @@ func (w *world) priority() admission.Priority {
 	if w.tenants == 0 {
 		return admission.Of(tier, w.random.IntN(admission.Cohorts))
 	}
-	tenant := strconv.Itoa(w.random.IntN(w.tenants))
-	return admission.Of(tier, w.sorter.Cohort(tenant, "", w.now))
+	p, _ := n.fair.Priority(w.now, tier, strconv.Itoa(w.random.IntN(w.tenants)), 0)
+	return p
 }
 
 // offer is one submission at one node.

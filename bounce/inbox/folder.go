@@ -4,11 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,13 +18,15 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
+	"example.org/mta/internal/network"
+	"example.org/mta/internal/sealed"
 )
 
 // Format is what this program knows of the formats of a Folder.
 var Format = format.Store{Name: "inbound mail", Reads: keptVersion, Writes: keptVersion, Unstated: keptVersion}
 
-// Folder keeps inbound mail that was not understood, for people to look at: the newest of it, within bounds. Each
-// mail is a file, a line of JSON and then the content. It is safe for use by many goroutines.
+// Folder keeps inbound mail that was not understood, for people to look at: the newest of it, within bounds, and that
+// of no neighbourhood at the expense of others. Each mail is a file, a line of JSON and then the content. It is safe for use by many goroutines.
 type Folder struct {
 	dir    string
 	limits FolderLimits
@@ -45,6 +47,7 @@ type FolderLimits struct {
 type keptFile struct {
 	id     envelope.ID
 	octets int64
+	from   netip.Prefix // the neighbourhood of who brought it; zero when unknown
 }
 
 // KeptMail is what is known of a mail in a Folder.
@@ -61,6 +64,7 @@ type KeptMail struct {
 	From       string             `json:"from,omitempty"`
 	Subject    string             `json:"subject,omitempty"`
 	Message    string             `json:"message,omitempty"` // the id of the message that the token names
+	Content    uint32             `json:"content,omitempty"` // its sum; 0 for one of an earlier program
 }
 
 const (
@@ -93,7 +97,7 @@ func OpenFolder(dir string, limits FolderLimits) (*Folder, error) {
 			continue
 		}
 		if info, err := e.Info(); err == nil {
-			f.files = append(f.files, keptFile{id, info.Size()})
+			f.files = append(f.files, keptFile{id, info.Size(), f.fromOf(id)})
 			f.octets += info.Size()
 			f.ids.Observe(id)
 		}
@@ -106,13 +110,13 @@ func OpenFolder(dir string, limits FolderLimits) (*Folder, error) {
 func (f *Folder) Add(k *KeptMail, content []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	k.Version, k.ID = keptVersion, f.ids.Next(k.Time)
-	line, err := json.Marshal(k)
+	k.Version, k.ID, k.Content = keptVersion, f.ids.Next(k.Time), sealed.Sum(content)
+	line, err := sealed.Marshal(k)
 	if err != nil {
 		return err
 	}
 	path := f.path(k.ID)
-	if err := writeSynced(path+".new", append(append(line, '\n'), content...)); err != nil {
+	if err := writeSynced(path+".new", append(line, content...)); err != nil {
 		os.Remove(path + ".new")
 		return err
 	}
@@ -122,7 +126,7 @@ func (f *Folder) Add(k *KeptMail, content []byte) error {
 	if err := syncFile(f.dir); err != nil {
 		return err
 	}
-	f.files = append(f.files, keptFile{k.ID, int64(len(line) + 1 + len(content))})
+	f.files = append(f.files, keptFile{k.ID, int64(len(line) + len(content)), k.from()})
 	f.octets += f.files[len(f.files)-1].octets
 	return f.shrink()
 }
@@ -146,17 +150,60 @@ func syncFile(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// shrink deletes the oldest mail that is beyond the limits; f.mu is held, or f is new.
+// shrink deletes mail that is beyond the limits; f.mu is held, or f is new.
 func (f *Folder) shrink() error {
 	for len(f.files) > f.limits.Messages || f.octets > f.limits.Octets && len(f.files) > 0 {
-		if err := os.Remove(f.path(f.files[0].id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		i := f.surplus()
+		if err := os.Remove(f.path(f.files[i].id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		f.octets -= f.files[0].octets
-		f.files = f.files[1:]
+		f.octets -= f.files[i].octets
+		f.files = slices.Delete(f.files, i, i+1)
 		f.dropped++
 	}
 	return nil
+}
+
+// surplus is the position of the mail that has to go: the oldest of the neighbourhood that has the most.
+func (f *Folder) surplus() (oldest int) {
+	has := make(map[netip.Prefix]int64)
+	for _, file := range f.files {
+		if has[file.from]++; f.octets > f.limits.Octets {
+			has[file.from] += file.octets
+		}
+	}
+	for i, file := range f.files {
+		if has[file.from] > has[f.files[oldest].from] {
+			oldest = i
+		}
+	}
+	return oldest
+}
+
+// from is the neighbourhood of who brought a mail.
+func (k *KeptMail) from() netip.Prefix {
+	peer, err := netip.ParseAddr(k.Peer)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return network.Around(peer)
+}
+
+// fromOf is from of a mail in the folder, zero where that can't be read: whoever looks at it reports damage.
+func (f *Folder) fromOf(id envelope.ID) netip.Prefix {
+	file, err := os.Open(f.path(id))
+	if err != nil {
+		return netip.Prefix{}
+	}
+	defer file.Close()
+	var k KeptMail
+	if line, err := readLine(bufio.NewReader(file)); err == nil {
+		_, err = sealed.Unmarshal(append(line, '\n'), &k)
+		if err != nil {
+			return netip.Prefix{}
+		}
+	}
+	return k.from()
 }
 
 // FolderStats is what a folder has.
@@ -187,8 +234,8 @@ func (f *Folder) List(before envelope.ID, limit int) ([]KeptMail, error) {
 			break
 		}
 		k, r, err := f.open(file.id)
-		if errors.Is(err, ErrNotKept) {
-			continue // it made room meanwhile
+		if errors.Is(err, ErrNotKept) || errors.Is(err, errDamaged) {
+			continue // it made room meanwhile, or was set aside
 		}
 		if err != nil {
 			return nil, err
@@ -207,7 +254,19 @@ func (f *Folder) Get(id envelope.ID) (KeptMail, []byte, error) {
 	}
 	defer r.Close()
 	content, err := io.ReadAll(r)
+	if err == nil && k.Content != 0 && k.Content != sealed.Sum(content) {
+		return k, nil, f.damaged(id, errors.New("its content is not what was written"))
+	}
 	return k, content, err
+}
+
+// errDamaged is of mail that is not what was kept.
+var errDamaged = errors.New("it was damaged, and is set aside")
+
+// damaged sets a mail aside.
+func (f *Folder) damaged(id envelope.ID, why error) error {
+	aside, err := sealed.SetAside(f.path(id), id.Time())
+	return errors.Join(fmt.Errorf("reading %s: %w: %w", aside, errDamaged, why), err)
 }
 
 // open returns what is known of a mail, and a reader of its content.
@@ -222,14 +281,15 @@ func (f *Folder) open(id envelope.ID) (k KeptMail, _ io.ReadCloser, err error) {
 	r := bufio.NewReaderSize(file, 4<<10)
 	line, err := readLine(r)
 	if err == nil {
-		err = json.Unmarshal(line, &k)
-	}
-	if err == nil && k.Version != keptVersion {
-		err = fmt.Errorf("its version is %d, and this relay reads %d", k.Version, keptVersion)
+		_, err = sealed.Unmarshal(append(line, '\n'), &k)
 	}
 	if err != nil {
 		file.Close()
-		return k, nil, fmt.Errorf("reading %s: %w", file.Name(), err)
+		return k, nil, f.damaged(id, err)
+	}
+	if k.Version != keptVersion {
+		file.Close()
+		return k, nil, fmt.Errorf("reading %s: its version is %d, and this relay reads %d", file.Name(), k.Version, keptVersion)
 	}
 	k.ID = id
 	return k, struct {

@@ -110,8 +110,30 @@ const (
 var Outcomes = []Outcome{Recorded, Repeated, Unsubscribed, Ignored, Own, Kept, Forwarded, Failed}
 
 // Take returns when all that follows from mail is durable. at are the addresses of the listener that took it, where
-// mail that is not understood goes to forward, or is kept when that is "".
+// mail that is not understood goes to forward, or is kept when that is "". Each address to unsubscribe is taken apart:
+// its token ends one subscription, whatever else the mail is.
 func (b *Inbox) Take(ctx context.Context, at *Addresses, forward envelope.Address, m *Mail) error {
+	others := *m
+	others.Recipients = nil
+	for _, rcpt := range m.Recipients {
+		place, err := at.Find(rcpt, b.cfg.Keys(), m.Time)
+		if err != nil || place.Purpose != report.Unsubscription {
+			others.Recipients = append(others.Recipients, rcpt)
+			continue
+		}
+		wish := *m
+		wish.Recipients = []envelope.Address{rcpt}
+		if err := b.take(ctx, at, forward, &wish); err != nil {
+			return err
+		}
+	}
+	if len(others.Recipients) == 0 {
+		return nil
+	}
+	return b.take(ctx, at, forward, &others)
+}
+
+func (b *Inbox) take(ctx context.Context, at *Addresses, forward envelope.Address, m *Mail) error {
 	a := &arrival{Inbox: b, Mail: m, forward: forward}
 	a.locate(at)
 	a.result = report.Read(m.Content, report.Options{

@@ -180,12 +180,8 @@ func (c *cli) admissionWhy(ctx context.Context, who string, asJSON bool) error {
 	fact := func(name, format string, args ...any) {
 		fmt.Fprintln(c.out, draw.Wrap(draw.Clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.Width, 11))
 	}
-	cohort := ""
-	if v.Cohort != nil {
-		cohort = fmt.Sprintf(", cohort %d of 0 to 127 in this hour", *v.Cohort)
-	}
 	fact("tenant", "%s", dashed(v.Tenant))
-	fact("priority", "tier %d of 0 to 5%s; lower is more important", v.Tier, cohort)
+	fact("priority", "tier %d of 0 to 5; lower is more important", v.Tier)
 	switch {
 	case v.Admitted == 1:
 		fact("now", "its mail is admitted")

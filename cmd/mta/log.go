@@ -90,7 +90,7 @@ func newLog(c *cli) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&q.Types, "type", nil, "records of these `types`: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost")
+	flags.StringSliceVar(&q.Types, "type", nil, "records of these `types`: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Transfer, Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost")
 	flags.StringVar(&q.ID, "id", "", "records of this `message`")
 	flags.StringVar(&q.Sender, "sender", "", "messages from this `address`, or from @domain; <> is the null sender")
 	flags.StringVar(&q.Recipient, "recipient", "", "this recipient's `address`, or those at @domain")

@@ -128,7 +128,7 @@ func (x *queueExport) print(w io.Writer, d *exportDone) {
 	for _, left := range []struct {
 		n   int
 		why string
-	}{{d.InDelivery, "in delivery; export again later"}, {d.Ending, "given up: the report to the sender is being written"}, {d.Unreadable, "damaged or too large; see the log"}} {
+	}{{d.InDelivery, "in delivery; export again later"}, {d.Ending, "final: the report to the sender is being written"}, {d.Unreadable, "damaged or too large; see the log"}} {
 		if left.n > 0 {
 			fmt.Fprintf(x.err, "%s left out: %s\n", plural(left.n, "recipient"), left.why)
 		}

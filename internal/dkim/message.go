@@ -88,9 +88,8 @@ func (m *Message) readHeader(in *bufio.Reader) error {
 			return nil
 		case broken, len(m.fields) > 0 && (piece[0] == ' ' || piece[0] == '\t'):
 		default:
-			name, _, ok := bytes.Cut(piece, []byte(":"))
-			name = bytes.TrimRight(name, " \t")
-			if !ok || !isName(name) {
+			name, _, ok := envelope.CutField(piece)
+			if !ok {
 				return fmt.Errorf("%w: line %d of its header is no field", ErrMessage, bytes.Count(m.header, []byte("\n"))+1)
 			}
 			m.fields = append(m.fields, field{name: lowerName(name), start: len(m.header)})
@@ -132,43 +131,25 @@ func lowerName(name []byte) string {
 	return string(lower)
 }
 
-// isName reports whether b can name a header field (RFC 5322, 3.6.8).
-func isName(b []byte) bool {
-	for _, c := range b {
-		if c <= ' ' || c >= 0x7f || c == ';' { // a ";" would end the h= tag
-			return false
-		}
-	}
-	return len(b) > 0
-}
+// From gives the domain of the author, in A-label form: of the first one, where From names several. An error matches
+// ErrMessage, and then domains are those of all that could be taken for an author.
+func (m *Message) From() (domains []string, err error) { return From(m.header) }
 
-// From gives the domain of the author, in A-label form: of the first one, where From names
-// several. An error matches ErrMessage.
-func (m *Message) From() (string, error) {
-	var from *field
-	for i := range m.fields {
-		if m.fields[i].name != "from" {
-			continue
+// From does so for a header section.
+func From(header []byte) (domains []string, err error) {
+	addresses, err := envelope.From(header)
+	for _, a := range addresses {
+		domain, wrong := envelope.ToASCII(a[strings.LastIndexByte(a, '@')+1:])
+		switch {
+		case wrong == nil && err == nil:
+			return []string{domain}, nil
+		case wrong == nil:
+			domains = append(domains, domain)
+		case err == nil:
+			err = errors.New("the domain in its From field is no domain")
 		}
-		if from != nil {
-			return "", fmt.Errorf("%w: it has two From fields", ErrMessage)
-		}
-		from = &m.fields[i]
 	}
-	if from == nil {
-		return "", fmt.Errorf("%w: it has no From field", ErrMessage)
-	}
-	_, value, _ := strings.Cut(string(from.raw), ":")
-	list, err := envelope.ParseList(strings.TrimSpace(value))
-	if err != nil || len(list) == 0 {
-		return "", fmt.Errorf("%w: its From field has no address that can be read", ErrMessage)
-	}
-	address := list[0]
-	domain, err := envelope.ToASCII(address[strings.LastIndexByte(address, '@')+1:])
-	if err != nil {
-		return "", fmt.Errorf("%w: the domain in its From field is no domain", ErrMessage)
-	}
-	return domain, nil
+	return domains, fmt.Errorf("%w: %w", ErrMessage, err)
 }
 
 // always are the fields that are signed once more than they are there, whether or not they are: a

@@ -142,11 +142,18 @@ type Message struct {
 	Peer     netip.AddrPort // who submitted it; zero for the relay's own mail
 	HeloName string         // what the peer called itself
 	Session  string         // the submission session's id
-	Protocol string         // as in Received: "with" (RFC 3848): ESMTP, ESMTPS, UTF8SMTP, HTTP, or LocalProtocol
+	Protocol string         // as in Received: "with" (RFC 3848): ESMTP, ESMTPS, UTF8SMTP, HTTP, or one of the following
 }
 
-// LocalProtocol is the protocol of what the relay makes itself: reports.
-const LocalProtocol = "local"
+// Protocols of mail that nobody has submitted: reports, which the relay makes itself, and inbound mail of strangers,
+// which it forwards.
+const (
+	LocalProtocol   = "local"
+	ForwardProtocol = "forward"
+)
 
-// Generated reports whether the relay has made the message itself.
-func (m *Message) Generated() bool { return m.Protocol == LocalProtocol }
+// Generated reports whether the message begins at the relay: nobody has submitted it.
+func (m *Message) Generated() bool { return m.Protocol == LocalProtocol || m.Forwarded() }
+
+// Forwarded reports whether the message is inbound mail. A stranger has written it, and its From proves nothing.
+func (m *Message) Forwarded() bool { return m.Protocol == ForwardProtocol }

@@ -143,15 +143,12 @@ func (p *Pace[K]) Failures(key K) int {
 	return t.failures
 }
 
-// Done ends a turn. forgive forgets the failures before.
-func (p *Pace[K]) Done(key K, t *Turns, failed, forgive bool) {
+// Done ends a turn.
+func (p *Pace[K]) Done(key K, t *Turns, failed bool) {
 	p.mu.Lock()
-	switch {
-	case failed:
+	if failed {
 		t.failures++
 		t.last = p.cfg.Now()
-	case forgive:
-		t.failures = 0
 	}
 	t.users--
 	if t.users == 0 && t.failures == 0 {

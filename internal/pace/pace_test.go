@@ -20,7 +20,7 @@ func TestFailuresSlowOnlyTheirKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.Done(key, turn, true, false)
+			p.Done(key, turn, true)
 			return time.Since(began)
 		}
 		for i, want := range []time.Duration{0, 0, time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second} {
@@ -57,7 +57,7 @@ func TestTooManyDoNotWait(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		p.Done("a", first, false, false)
+		p.Done("a", first, false)
 		if len(p.by) != 0 {
 			t.Errorf("%d keys are remembered for nothing", len(p.by))
 		}

@@ -2,6 +2,7 @@ package users
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"example.org/mta/internal/envelope"
@@ -61,6 +62,25 @@ func (ss Senders) Allow(a envelope.Address) bool {
 		}
 	}
 	return false
+}
+
+// Cover reports whether all addresses of a domain may send because an entry names it, or all domains above it.
+func (ss Senders) Cover(domain string) bool {
+	return slices.ContainsFunc(ss, func(s Sender) bool {
+		below, isBelow := strings.CutPrefix(string(s), "*")
+		return string(s) == domain || isBelow && strings.HasSuffix(domain, below)
+	})
+}
+
+// Domain is that of the addresses, or one of them.
+func (s Sender) Domain() string {
+	if below, isBelow := strings.CutPrefix(string(s), "*"); isBelow {
+		return "any" + below
+	}
+	if strings.Contains(string(s), "@") {
+		return envelope.Address(s).Domain()
+	}
+	return string(s)
 }
 
 // String lists them with commas between.

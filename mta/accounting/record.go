@@ -18,11 +18,11 @@ import (
 	"example.org/mta/internal/reply"
 )
 
-// Type is the kind of a record's event. The names are KumoMTA's, except Cancellation, Damage, Unsubscribe, Warmup, Lost and Gap.
+// Type is the kind of a record's event. The names are KumoMTA's, except Cancellation, Transfer, Damage, Unsubscribe, Warmup, Lost and Gap.
 type Type string
 
 // The types. A message has one Reception for each of its recipients, and in the end one of
-// Delivery, Bounce, Expiration, AdminBounce and Cancellation for each.
+// Delivery, Bounce, Expiration, AdminBounce, Cancellation and Transfer for each.
 const (
 	Reception        Type = "Reception"        // accepted into the queue
 	Delivery         Type = "Delivery"         // taken by the remote host
@@ -31,6 +31,7 @@ const (
 	Expiration       Type = "Expiration"       // given up after max_age
 	AdminBounce      Type = "AdminBounce"      // bounced or removed by an operator
 	Cancellation     Type = "Cancellation"     // cancelled by its sender
+	Transfer         Type = "Transfer"         // moved to another relay, or an archive
 	Rejection        Type = "Rejection"        // refused by this relay, never queued
 	Damage           Type = "Damage"           // a message in the queue whose envelope can't be read: nobody else can be told
 	OOB              Type = "OOB"              // a report that came back as mail: a recipient's host accepted the message and could not deliver it
@@ -44,7 +45,7 @@ const (
 const Gap Type = "Gap"
 
 // Types lists all types that are in files.
-var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost}
+var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Transfer, Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost}
 
 // Record is one event for one recipient. What is zero is left out of the log where it has no
 // meaning.

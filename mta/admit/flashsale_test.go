@@ -19,11 +19,11 @@ import (
 	"example.org/mta/submission/keys"
 )
 
-// oneKey is a keys file whose only key is everybody's.
-type oneKey struct{}
+// tenantKeys is a keys file in which each tenant's name is its key.
+type tenantKeys struct{}
 
-func (oneKey) Check(context.Context, string, netip.Addr) (keys.Identity, error) {
-	return keys.Identity{ID: "k", Tenant: "shop", Scopes: keys.All}, nil
+func (tenantKeys) Check(_ context.Context, key string, _ netip.Addr) (keys.Identity, error) {
+	return keys.Identity{ID: "k", Tenant: key, Scopes: keys.All}, nil
 }
 
 // shop is a relay whose disk makes 50 messages a second durable, and to which they come by HTTP.
@@ -47,7 +47,7 @@ func newShop(ctx context.Context, secret []byte) *shop {
 		})}
 	go s.gate.Run(ctx)
 	s.server = submissionhttp.New(submissionhttp.Config{
-		Keys: oneKey{}, Admission: s.gate, Tokens: submissionhttp.NewTokens(secret),
+		Keys: tenantKeys{}, Admission: s.gate, Tokens: submissionhttp.NewTokens(secret),
 		Routes: []submissionhttp.Route{{Method: "POST", Pattern: "/v1/messages", Scope: keys.Send, Mail: true, Handle: s.take}},
 	})
 	return s
@@ -73,7 +73,7 @@ func (s *shop) take(c *submissionhttp.Call) error {
 
 // buyer submits one message until it is taken, as its client tells it.
 type buyer struct {
-	key           string
+	tenant, key   string
 	first, served time.Time
 	token         string
 	leaves        time.Time // zero: never
@@ -84,7 +84,7 @@ type buyer struct {
 func (b *buyer) try(t *testing.T, s *shop) time.Duration {
 	req := httptest.NewRequest("POST", "/v1/messages", nil)
 	req.RemoteAddr = "127.0.0.1:1"
-	req.Header.Set("Authorization", "Bearer mta_x")
+	req.Header.Set("Authorization", "Bearer mta_"+b.tenant)
 	req.Header.Set("Idempotency-Key", b.key)
 	if b.token != "" {
 		req.Header.Set("X-Queue-Token", b.token)
@@ -126,9 +126,9 @@ func (b *buyer) run(t *testing.T, s func() *shop) {
 }
 
 // crowd has so many come within a time.
-func crowd(n int, within time.Duration, random *rand.Rand) (all []*buyer) {
+func crowd(tenant string, n int, within time.Duration, random *rand.Rand) (all []*buyer) {
 	for i := range n {
-		all = append(all, &buyer{key: fmt.Sprint("order-", i), first: time.Now().Add(time.Duration(random.Float64() * float64(within)))})
+		all = append(all, &buyer{tenant: tenant, key: fmt.Sprint("order-", i), first: time.Now().Add(time.Duration(random.Float64() * float64(within)))})
 	}
 	return all
 }
@@ -144,6 +144,40 @@ func TestF7_AFlashSaleIsServedInOrder(t *testing.T) {
 // in the middle with nothing but the tokens' secret: it takes anybody until it has measured how many it can.
 func TestF3F4_AFlashSaleWithARestart(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) { sale(t, 7_500, 30*time.Second, 70*time.Second, .1, .03) })
+}
+
+// TestA16_AFlashSaleOfTwoTenants has two tenants share the 50 a second. The one with twice as many waiting
+// gets no more until the other one is served.
+func TestA16_AFlashSaleOfTwoTenants(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		random := rand.New(rand.NewPCG(16, 7))
+		s, began := newShop(ctx, []byte("secret")), time.Now()
+		large, small := crowd("large", 5000, 30*time.Second, random), crowd("small", 2500, 30*time.Second, random)
+		var done sync.WaitGroup
+		for _, b := range slices.Concat(large, small) {
+			done.Go(func() { b.run(t, func() *shop { return s }) })
+		}
+		done.Wait()
+		var of [2][]int // served in each 30 s
+		for i, served := range [][]*buyer{judge(t, large, began, .01), judge(t, small, began, .01)} {
+			of[i] = make([]int, 20)
+			for _, b := range served {
+				of[i][b.served.Sub(began)/(30*time.Second)]++
+			}
+		}
+		t.Logf("served in each half minute: %v and %v", of[0], of[1])
+		left := len(small)
+		for i, n := range of[1] {
+			if left -= n; left < len(small)/10 {
+				break // soon nobody of it waits
+			}
+			if share := float64(n) / float64(n+of[0][i]); share < .475 || share > .525 {
+				t.Errorf("in half minute %d the small tenant has %.3f of what is served, want half", i, share)
+			}
+		}
+	})
 }
 
 func sale(t *testing.T, n int, within, restart time.Duration, leave, wrong float64) {
@@ -162,7 +196,7 @@ func sale(t *testing.T, n int, within, restart time.Duration, leave, wrong float
 			now = newShop(ctx, []byte("secret"))
 		}()
 	}
-	all := crowd(n, within, random)
+	all := crowd("shop", n, within, random)
 	var done sync.WaitGroup
 	for _, b := range all {
 		if random.Float64() < leave {
@@ -177,7 +211,7 @@ func sale(t *testing.T, n int, within, restart time.Duration, leave, wrong float
 	}
 	// F6: less than there is room for is not refused any more.
 	time.Sleep(10 * time.Second)
-	later := crowd(1200, 30*time.Second, random)
+	later := crowd("shop", 1200, 30*time.Second, random)
 	for _, b := range later {
 		done.Go(func() { b.run(t, current) })
 	}

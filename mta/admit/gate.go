@@ -39,6 +39,9 @@ type Machine struct {
 	Memory func() int64            // octets that the process has
 	Mail   func() (due, off int64) // recipients that are due, and those that have left for good so far
 	Slots  int                     // commits at a time for which there is memory
+	// Throttled returns how many periods of a quota of CPU there were, and how many of them ended early because it
+	// was used up. Nil: there is no quota.
+	Throttled func() (early, all int64)
 }
 
 const (
@@ -57,13 +60,13 @@ const (
 type Gate struct {
 	machine Machine
 	core    atomic.Pointer[core]
-	cohorts *admission.Sorter
-	first   *fairqueue.Memory                 // of attempts, where clients can't prove them
-	ranks   [admission.Tiers]fairqueue.Ranker // of attempts that clients can prove
-	shares  shares
+	kinds   *admission.Sorter
+	first   *fairqueue.Memory // of attempts, where clients can't prove them
+	fair    admission.Fair
 	returns returns
 	commits commits
 	account account
+	quota   quota
 }
 
 // core is what one version of the settings has made.
@@ -77,7 +80,7 @@ type core struct {
 func New(s Settings, m Machine) *Gate {
 	var key [32]byte
 	rand.Read(key[:])
-	g := &Gate{machine: m, cohorts: admission.NewSorter(key), first: fairqueue.NewMemory(remembered)}
+	g := &Gate{machine: m, kinds: admission.NewSorter(key), first: fairqueue.NewMemory(remembered)}
 	g.account.init(m.Now())
 	g.Set(s)
 	return g
@@ -90,7 +93,7 @@ func (g *Gate) Set(s Settings) {
 	}
 	c := &core{Settings: s, memory: s.MemoryLimit}
 	if c.memory == 0 {
-		c.memory = cgroupLimit()
+		c.memory = limitOf(cgroupRoot, ownGroups())
 	}
 	if s.Mode != Off {
 		most := float64(max(min(g.machine.Slots, mostSlots), 1))
@@ -134,6 +137,9 @@ func (g *Gate) tick() {
 	if c := g.core.Load(); c.controller != nil {
 		c.controller.Calibrate()
 	}
+	if g.machine.Throttled != nil {
+		g.quota.look(g.machine.Throttled())
+	}
 	g.account.turn(g.machine.Now())
 }
 
@@ -143,52 +149,47 @@ func (g *Gate) Admit(r intake.AdmitRequest) (intake.Admitted, *intake.Refused) {
 	if c.controller == nil {
 		return nil, nil
 	}
-	tier := min(int(r.Tier), admission.Tiers-1)
-	p := g.priority(&r, g.shares.count(g.machine.Now(), tier, r.Tenant))
+	now, first := g.machine.Now(), r.First
 	var attempt []string
-	switch {
-	case !r.First.IsZero():
-		p = g.inOrder(p, r.First)
-	case c.controller.Status().Share > 0:
-		now := g.machine.Now()
+	if first.IsZero() && c.controller.Status().Share > 0 {
 		attempt = attemptOf(&r)
-		p = p.Aged(now.Sub(g.first.First(now, attempt...)))
+		first = g.first.First(now, attempt...)
 	}
+	p, last := g.fair.Priority(now, int(r.Tier), r.Tenant, g.turn(&r, first, now))
 	g.account.asked(p.Tier())
 	ticket, refusal := c.controller.Admit(p)
 	if refusal != nil {
 		return nil, g.refuse(&r, p, refusal.Reason)
 	}
+	ticket = ticket.Lowered(inLine(last, c.controller.Status().Level))
 	return &pass{gate: g, core: c, ticket: ticket, request: r, attempt: attempt}, nil
 }
 
-// priority is the tier that submission worked out, and the cohort of this hour: the last one for a
-// tenant that offers far more than the others.
-func (g *Gate) priority(r *intake.AdmitRequest, greedy bool) admission.Priority {
-	if greedy {
-		return admission.Of(int(r.Tier), admission.Cohorts-1)
+// inLine is the priority in the line for slots of a tenant's messages that were admitted. All tenants that are
+// cut, or nearly, have the same, so that their messages are served as they come: a threshold that moves a
+// little would else let the next ones pass those that wait.
+func inLine(last admission.Priority, level int) admission.Priority {
+	const nearly = 6 // cohorts: half of what is cut
+	if int(last)+nearly < level {
+		return last
+	}
+	return admission.Of(last.Tier(), admission.Cohorts-1)
+}
+
+// soonest is how soon an attempt comes that counts as the first one: no client was asked to come back so soon.
+const soonest = time.Second
+
+// turn is the place of a message in the order of its tenant: what comes back is in the order of first
+// attempts, and before what is new, whose kinds take turns by the hour.
+func (g *Gate) turn(r *intake.AdmitRequest, first, now time.Time) admission.Turn {
+	if !first.IsZero() && now.Sub(first) >= soonest {
+		return admission.Returned(first)
 	}
 	kind := r.Campaign
 	if kind == "" {
 		kind = r.Sender.Domain()
 	}
-	const last = admission.Cohorts - 1 // for the greedy alone
-	return admission.Of(int(r.Tier), g.cohorts.Cohort(r.Tenant, kind, g.machine.Now())%last)
-}
-
-// ofGreedy is the first cohort of a tenant that offers far more than the others, where the order is that
-// of first attempts.
-const ofGreedy = admission.Cohorts * 3 / 4
-
-// inOrder gives a message that waits its turn a cohort by its place among those that come at present: who
-// came first is served first, within the tier.
-func (g *Gate) inOrder(p admission.Priority, first time.Time) admission.Priority {
-	rank := g.ranks[p.Tier()].Rank(first, g.machine.Now())
-	from, to := 0, admission.Cohorts-2
-	if p.Cohort() == admission.Cohorts-1 { // the greedy
-		from, to = ofGreedy, admission.Cohorts-1
-	}
-	return admission.Of(p.Tier(), from+int(rank*float64(to-from)))
+	return g.kinds.Turn(r.Tenant, kind, now)
 }
 
 // attemptOf identifies a message that comes back: SMTP has no name for it before its content, and a
@@ -204,6 +205,9 @@ func (g *Gate) refuse(r *intake.AdmitRequest, p admission.Priority, reason strin
 	hold := time.Duration(0)
 	if r.First.IsZero() {
 		hold = g.returns.refused(now, attemptOf(r))
+	}
+	if r.Refused > 0 && g.quota.short.Load() { // refusals would take the CPU that accepting needs
+		hold = max(hold, holdOf(r.Refused))
 	}
 	if hold > 0 {
 		out.Hold = func(ctx context.Context) { g.returns.hold(ctx, hold) }

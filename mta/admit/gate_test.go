@@ -218,32 +218,9 @@ func TestAGreedyTenantDoesNotCrowdOutTheOthers(t *testing.T) {
 	})
 }
 
-func TestGreed(t *testing.T) {
-	var s shares
-	now := time.Unix(0, 0)
-	if s.count(now, 3, "only") {
-		t.Error("the only tenant is greedy")
-	}
-	for range 9 {
-		s.count(now, 3, "only")
-	}
-	if s.count(now, 3, "other"); !s.greedy(3, "only") || s.greedy(3, "other") || s.greedy(2, "only") {
-		t.Error("ten times as much is not greedy")
-	}
-	for range 9 {
-		s.count(now.Add(halfTime), 3, "other")
-	}
-	if s.greedy(3, "only") || s.greedy(3, "other") {
-		t.Error("equals are greedy")
-	}
-	if s.count(now.Add(3*halfTime), 3, "other"); s.greedy(3, "other") || len(s.old[3].by) != 0 {
-		t.Error("what was long ago counts")
-	}
-}
-
-// TestWhoComesBackMovesUp offers a message again and again while nearly all is refused. It moves up a cohort for
-// each minute since it was first refused, and another message of the same sender does not.
-func TestWhoComesBackMovesUp(t *testing.T) {
+// TestWhoComesBackGoesFirst refuses nearly all of a tenant. A message that comes back is before all new ones of its
+// tenant, and another one of its sender is not.
+func TestWhoComesBackGoesFirst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := machine()
 		m.Memory = func() int64 { return 100 }
@@ -251,26 +228,25 @@ func TestWhoComesBackMovesUp(t *testing.T) {
 		s.MemoryLimit = 100
 		g := running(t, s, m)
 		time.Sleep(time.Second)
-		cohort := func(sender envelope.Address) int {
+		cohort := func(size int64) int {
 			r := request("acme", 4)
-			r.Sender = sender
-			r.Size = 1000 // the same message
-			a, refused := g.Admit(r)
-			if refused != nil {
-				return g.account.lastOf(func(*Refusal) bool { return true })[0].Cohort
+			r.Size = size
+			if _, refused := g.Admit(r); refused == nil {
+				return -1
 			}
-			defer a.Drop()
-			return a.(*pass).ticket.Priority().Cohort()
+			return g.account.lastOf(func(*Refusal) bool { return true })[0].Cohort
 		}
-		first := cohort("a@acme.example")
-		for minute := 1; minute <= 20; minute++ {
-			time.Sleep(time.Minute)
-			if c := cohort("a@acme.example"); c != max(first-minute, 0) {
-				t.Fatalf("it is in cohort %d after %d minutes, and was in %d", c, minute, first)
-			}
+		sum := 0
+		for i := range int64(1000) {
+			time.Sleep(50 * time.Millisecond)
+			sum += cohort(i)
 		}
-		if c := cohort("b@acme.example"); c != first {
-			t.Errorf("a new message is in cohort %d, and was in %d", c, first)
+		others, again := sum/1000, cohort(900)
+		if again > others-15 { // one in twenty comes before it at most
+			t.Errorf("what comes back after five seconds is in cohort %d, new ones are in %d on average", again, others)
+		}
+		if c := cohort(5000); c <= again {
+			t.Errorf("another one is in cohort %d, and what comes back is in %d", c, again)
 		}
 	})
 }

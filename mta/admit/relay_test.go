@@ -60,9 +60,9 @@ func (clientConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 
 // queueOf stores what submission takes.
 type queueOf struct{ *queue.Queue }
 
-func (q queueOf) Begin(size int64) intake.Draft {
+func (q queueOf) Begin(owner intake.Owner, size int64) intake.Draft {
 	d := q.Queue.Begin()
-	d.Expect(size)
+	d.Expect(owner, size)
 	return d
 }
 
@@ -75,12 +75,18 @@ type outcome struct {
 	refusals       map[string]int  // by the start of the reply
 }
 
-// relay is submission on a queue on a slow disk, and a gate between; one server for each tier.
+// relay is submission on a queue on a slow disk, and a gate between; one server for each listener.
 type relay struct {
 	q       *queue.Queue
 	gate    *admit.Gate
-	servers map[uint8]*handover.Listener
+	servers map[listener]*handover.Listener
 	sent    atomic.Int64 // messages; each is another one to the gate
+}
+
+// listener is for the mail of a tenant.
+type listener struct {
+	tenant string
+	tier   uint8
 }
 
 // client has an SMTP session.
@@ -89,9 +95,9 @@ type client struct {
 	relay *relay
 }
 
-func (r *relay) dial(tier uint8) *client {
+func (r *relay) dial(l listener) *client {
 	ours, theirs := net.Pipe()
-	r.servers[tier].Give(clientConn{theirs})
+	r.servers[l].Give(clientConn{theirs})
 	c := &client{textproto.NewConn(ours), r}
 	c.ReadResponse(220)
 	c.cmd("EHLO client.example")
@@ -132,47 +138,25 @@ func TestA6_TheRelayServesTheMostImportant(t *testing.T) {
 			lasts  = 30 * time.Second
 			longed = 250 * time.Millisecond
 		)
-		q, err := queue.Open(queue.Config{Dir: "/q", FS: &slowFS{vfs.Memory(), pace}})
-		if err != nil {
-			t.Fatal(err)
+		var listeners []listener
+		for _, tier := range []uint8{1, 3, 3, 4, 4} {
+			listeners = append(listeners, listener{"t", tier})
 		}
-		r := &relay{q: q, servers: make(map[uint8]*handover.Listener), gate: admit.New(
-			admit.Settings{Mode: admit.Utilisation, SyncLatency: 100 * time.Millisecond},
-			admit.Machine{
-				Now: time.Now, Room: func() int64 { return 1 << 40 }, Memory: func() int64 { return 1 << 20 }, Slots: 4096,
-				Mail: func() (due, off int64) { return 0, 0 },
-			})}
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { r.gate.Run(ctx) })
-		got := make(map[uint8]*outcome)
-		var servers []*submission.Server
-		for _, tier := range []uint8{1, 3, 4} {
-			got[tier] = &outcome{refusals: make(map[string]int)}
-			s := submission.New(submission.Config{Intake: intake.Config{Hostname: "relay.example", Store: queueOf{q}, Admission: r.gate, Tier: tier, TierCeiling: tier, Tenant: "t"}, RelayFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-			l := handover.New()
-			r.servers[tier], servers = l, append(servers, s)
-			running.Go(func() { s.Serve(l) })
-		}
-		offer(r, got, rate, lasts)
-		for _, s := range servers {
-			s.Shutdown(t.Context())
-		}
-		stop()
-		running.Wait()
+		q, got := overloaded(t, pace, rate, lasts, listeners)
 		accepted := 0
-		for tier, o := range got {
+		of := func(tier uint8) *outcome { return got[listener{"t", tier}] }
+		for l, o := range got {
 			accepted += o.taken
 			slices.Sort(o.took)
-			t.Logf("tier %d: %d of %d accepted, p99 %v, refused %v", tier, o.taken, o.offered, o.took[len(o.took)*99/100], o.refusals)
+			t.Logf("tier %d: %d of %d accepted, p99 %v, refused %v", l.tier, o.taken, o.offered, o.took[len(o.took)*99/100], o.refusals)
 		}
-		if one := got[1]; float64(one.taken) < .995*float64(one.offered) || one.took[len(one.took)*99/100] > longed {
+		if one := of(1); float64(one.taken) < .995*float64(one.offered) || one.took[len(one.took)*99/100] > longed {
 			t.Errorf("tier 1: %d of %d accepted, p99 %v", one.taken, one.offered, one.took[len(one.took)*99/100])
 		}
-		if got[3].taken*got[4].offered < got[4].taken*got[3].offered {
+		if of(3).taken*of(4).offered < of(4).taken*of(3).offered {
 			t.Error("tier 4 was shed less than tier 3")
 		}
-		if d := got[4].slowest; d > 5*time.Millisecond {
+		if d := of(4).slowest; d > 5*time.Millisecond {
 			t.Errorf("a reply to MAIL took %v", d)
 		}
 		if s := q.Stats(); s.Queued != int64(accepted) {
@@ -187,28 +171,84 @@ func TestA6_TheRelayServesTheMostImportant(t *testing.T) {
 	})
 }
 
-// offer submits messages at random times. A fifth is of tier 1.
-func offer(r *relay, got map[uint8]*outcome, rate float64, lasts time.Duration) {
+// overloaded has a relay whose disk writes so many octets a second, and messages offered to its listeners, so many
+// a second together.
+func overloaded(t *testing.T, pace, rate float64, lasts time.Duration, listeners []listener) (*queue.Queue, map[listener]*outcome) {
+	q, err := queue.Open(queue.Config{Dir: "/q", FS: &slowFS{vfs.Memory(), pace}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{q: q, servers: make(map[listener]*handover.Listener), gate: admit.New(
+		admit.Settings{Mode: admit.Utilisation, SyncLatency: 100 * time.Millisecond},
+		admit.Machine{
+			Now: time.Now, Room: func() int64 { return 1 << 40 }, Memory: func() int64 { return 1 << 20 }, Slots: 4096,
+			Mail: func() (due, off int64) { return 0, 0 },
+		})}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { r.gate.Run(ctx) })
+	got := make(map[listener]*outcome)
+	var servers []*submission.Server
+	for _, l := range listeners {
+		if got[l] != nil {
+			continue
+		}
+		got[l] = &outcome{refusals: make(map[string]int)}
+		s := submission.New(submission.Config{
+			Intake:    intake.Config{Hostname: "relay.example", Store: queueOf{q}, Admission: r.gate, Tier: l.tier, TierCeiling: l.tier, Tenant: l.tenant},
+			RelayFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		})
+		in := handover.New()
+		r.servers[l], servers = in, append(servers, s)
+		running.Go(func() { s.Serve(in) })
+	}
+	offer(r, got, rate, lasts, listeners)
+	for _, s := range servers {
+		s.Shutdown(t.Context())
+	}
+	stop()
+	running.Wait()
+	return q, got
+}
+
+// TestA16_TheRelayServesTenantsAlike offers mail of two tenants of one tier, three times what the disk takes.
+func TestA16_TheRelayServesTenantsAlike(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		listeners := []listener{{"one", 3}, {"two", 3}}
+		q, got := overloaded(t, 400_000, 900, 20*time.Second, listeners)
+		one, two := got[listeners[0]], got[listeners[1]]
+		share := float64(one.taken) / float64(one.taken+two.taken)
+		t.Logf("%d of %d and %d of %d are accepted", one.taken, one.offered, two.taken, two.offered)
+		if share < .45 || share > .55 || one.taken+two.taken < int(.7*300*20) {
+			t.Errorf("%d and %d messages are accepted of two equal tenants", one.taken, two.taken)
+		}
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// offer submits messages at random times, to random listeners.
+func offer(r *relay, got map[listener]*outcome, rate float64, lasts time.Duration, listeners []listener) {
 	var all sync.WaitGroup
 	random := rand.New(rand.NewPCG(1, 2))
-	tiers := []uint8{1, 3, 3, 4, 4}
 	var mu sync.Mutex
-	idle := make(map[uint8][]*client)
+	idle := make(map[listener][]*client)
 	for end := time.Now().Add(lasts); time.Now().Before(end); {
 		time.Sleep(time.Duration(random.ExpFloat64() / rate * float64(time.Second)))
-		tier := tiers[random.IntN(len(tiers))]
+		l := listeners[random.IntN(len(listeners))]
 		content := "Subject: x\r\n\r\n" + strings.Repeat("x", 500+random.IntN(500))
 		all.Go(func() {
 			mu.Lock()
 			var c *client
-			if n := len(idle[tier]); n > 0 {
-				c, idle[tier] = idle[tier][n-1], idle[tier][:n-1]
+			if n := len(idle[l]); n > 0 {
+				c, idle[l] = idle[l][n-1], idle[l][:n-1]
 			}
 			mu.Unlock()
 			if c == nil {
-				c = r.dial(tier)
+				c = r.dial(l)
 			}
-			began, o := time.Now(), got[tier]
+			began, o := time.Now(), got[l]
 			code, text, mail := c.send(content)
 			o.mu.Lock()
 			o.slowest = max(o.slowest, mail)
@@ -224,7 +264,7 @@ func offer(r *relay, got map[uint8]*outcome, rate float64, lasts time.Duration) 
 				return
 			}
 			mu.Lock()
-			idle[tier] = append(idle[tier], c)
+			idle[l] = append(idle[l], c)
 			mu.Unlock()
 		})
 	}

@@ -53,7 +53,12 @@ func (r *returns) refused(now time.Time, attempt []string) time.Duration {
 	if t.n == 1 {
 		return 0
 	}
-	longest := min(firstHold<<min(t.n-2, 8), longestOne)
+	return holdOf(t.n - 1)
+}
+
+// holdOf is how long the reply is held of a client that has been refused so many times before.
+func holdOf(before int) time.Duration {
+	longest := min(firstHold<<min(before-1, 8), longestOne)
 	return longest/2 + rand.N(longest/2)
 }
 

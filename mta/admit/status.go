@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"example.org/mta/admission"
-	"example.org/mta/submission/intake"
 )
 
 // Status is how the gate is.
@@ -52,19 +51,14 @@ func (g *Gate) Trouble() string {
 	return fmt.Sprintf("%.0f %% of the mail that is offered is refused with 4xx (%s), the least important first: 'mta admission' shows which", 100*s.Share, s.Reason)
 }
 
-// Probe returns the fate of a message that came now, without counting it: its priority, and whether it
-// would be admitted; in part, when the threshold cuts its level.
-func (g *Gate) Probe(r intake.AdmitRequest) (p admission.Priority, part float64) {
-	p, part = g.priority(&r, g.shares.greedy(min(int(r.Tier), admission.Tiers-1), r.Tenant)), 1
-	if c := g.core.Load(); c.controller != nil {
-		switch s := c.controller.Status(); {
-		case int(p) > s.Level:
-			part = 0
-		case int(p) == s.Level:
-			part = s.Part
-		}
+// Passes returns the part of a tenant's mail that is admitted now at a tier, 0 to 1.
+func (g *Gate) Passes(tier int, tenant string) float64 {
+	c := g.core.Load()
+	if c.controller == nil {
+		return 1
 	}
-	return p, part
+	s := c.controller.Status()
+	return g.fair.Passes(g.machine.Now(), tier, tenant, s.Level, s.Part)
 }
 
 // Last returns the last refusals that match, the newest first.

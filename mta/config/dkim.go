@@ -13,6 +13,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/organization"
 	"example.org/mta/internal/settings"
+	"example.org/mta/internal/users"
 )
 
 // DKIM is the keys of one domain, and whose mail they sign.
@@ -24,7 +25,7 @@ type DKIM struct {
 	// Senders are the authors' domains, in From, whose mail is signed. Default: Domain and all names
 	// below it.
 	Senders []Pattern `conf:"senders"`
-	// Tenants are those whose mail is signed. Empty: everybody's.
+	// Tenants are those whose mail is signed, "*" for all. Empty: those whose senders cover Domain.
 	Tenants []string `conf:"tenants"`
 	// OnFailure is what becomes of mail that can't be signed: it waits, or goes out without.
 	OnFailure string     `conf:"on_failure" oneof:"defer send"`
@@ -76,17 +77,15 @@ func (d Date) Time() time.Time {
 	return t
 }
 
-// DKIMFor lists the blocks that sign a tenant's mail from an author's domain: those aligned with the
-// domain, as DMARC wants one to be, first, and the longest of their domains before the others.
-func (c *Config) DKIMFor(tenant, from string) []*DKIM {
-	var found []*DKIM
-	for p := range wider(from) {
-		for _, d := range c.resolved.signers[p] {
-			if d.signsFor(tenant) && !slices.Contains(found, d) {
-				found = append(found, d)
-			}
-		}
+// DKIMFor lists the blocks that sign a tenant's mail from an author's domain: those aligned with the domain, as DMARC
+// wants one to be, first, and the longest of their domains before the others. Where authors has none or several, the
+// author is not known, and the blocks are those that would sign for one of them.
+func (c *Config) DKIMFor(tenant string, authors ...string) []*DKIM {
+	if len(authors) == 0 {
+		authors = []string{""} // whom blocks fit that sign anybody's mail
 	}
+	found := slices.DeleteFunc(c.fitting(authors), func(d *DKIM) bool { return !c.maySign(d, tenant) })
+	from := authors[0]
 	slices.SortStableFunc(found, func(a, b *DKIM) int {
 		if x, y := a.Aligned(from), b.Aligned(from); x != y {
 			if x {
@@ -97,6 +96,30 @@ func (c *Config) DKIMFor(tenant, from string) []*DKIM {
 		return cmp.Compare(len(b.Domain), len(a.Domain))
 	})
 	return found
+}
+
+// fitting lists the blocks whose senders match any of the authors' domains.
+func (c *Config) fitting(authors []string) (found []*DKIM) {
+	for _, from := range authors {
+		for p := range wider(from) {
+			for _, d := range c.resolved.signers[p] {
+				if !slices.Contains(found, d) {
+					found = append(found, d)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// Withheld lists the blocks that fit authors' domains, name no tenants, and must not sign this tenant's mail.
+func (c *Config) Withheld(tenant string, authors ...string) []*DKIM {
+	return slices.DeleteFunc(c.fitting(authors), func(d *DKIM) bool { return len(d.Tenants) > 0 || c.maySign(d, tenant) })
+}
+
+// Waits reports whether mail that blocks should sign and can't waits, and doesn't leave without a signature.
+func Waits(blocks []*DKIM) bool {
+	return slices.ContainsFunc(blocks, func(d *DKIM) bool { return d.OnFailure == "defer" })
 }
 
 // wider gives the patterns that match a domain, the closest first.
@@ -119,9 +142,55 @@ func wider(domain string) func(yield func(Pattern) bool) {
 	}
 }
 
-func (d *DKIM) signsFor(tenant string) bool {
-	return len(d.Tenants) == 0 || slices.Contains(d.Tenants, tenant)
+// maySign reports whether a block may sign a tenant's mail. One that names no tenants would let each of them write as
+// from its domain, so it signs for those whose senders cover the domain. Mail without a tenant is the operator's own.
+func (c *Config) maySign(d *DKIM, tenant string) bool {
+	if len(d.Tenants) > 0 {
+		return slices.Contains(d.Tenants, tenant) || slices.Contains(d.Tenants, everybody)
+	}
+	if tenant == "" || len(c.Tenants) == 0 {
+		return true
+	}
+	t := c.Tenant(tenant)
+	return t != nil && users.Senders(t.Senders).Cover(d.Domain)
 }
+
+// Unsigned returns a sentence for each dkim block without tenants that doesn't sign the mail of some that its senders
+// match.
+func (c *Config) Unsigned() (out []string) {
+	without := make(map[*DKIM][]string)
+	for _, t := range c.Tenants {
+		var authors []string
+		for _, s := range t.Senders {
+			authors = append(authors, s.Domain())
+		}
+		if len(authors) == 0 { // it may be anybody
+			for _, d := range c.DKIMs {
+				for _, p := range d.Senders {
+					authors = append(authors, string(p))
+				}
+			}
+		}
+		for _, d := range c.Withheld(t.Name, authors...) {
+			without[d] = append(without[d], t.Name)
+		}
+	}
+	for _, d := range c.DKIMs {
+		names := without[d]
+		if len(names) == 0 {
+			continue
+		}
+		listed := `"` + strings.Join(names[:min(len(names), mostNamed)], `", "`) + `"`
+		if more := len(names) - mostNamed; more > 0 {
+			listed += fmt.Sprintf(" and %d more", more)
+		}
+		out = append(out, fmt.Sprintf("%s: mail of tenant %s leaves without a signature of %s: a dkim block signs for tenants whose senders cover its domain, or that its tenants name; "+
+			`write tenants = ["*"] to sign for all`, d.Origin("domain"), listed, d.Domain))
+	}
+	return out
+}
+
+const mostNamed = 5 // tenants in a sentence
 
 // Aligned reports whether a signature by the block lets DMARC pass for mail from a domain, by relaxed
 // alignment: both belong to one organization (RFC 7489, 3.1.1).
@@ -147,7 +216,8 @@ func (d *DKIM) Signing(now time.Time) []*DKIMKey {
 	return latest
 }
 
-// Signs reports whether any block may sign a tenant's mail.
+// Signs reports whether any block could sign a tenant's mail: one that names it, or one that names none, even if the
+// tenant's senders don't cover its domain, so that such mail is noticed.
 func (c *Config) Signs(tenant string) bool {
 	return len(c.DKIMs) > 0 && (c.resolved.signed[everybody] || c.resolved.signed[tenant])
 }
@@ -195,7 +265,7 @@ func (k checker) dkim() {
 			k.problem(&d.block, "senders", "remove it to sign for the domain itself and all names below it", "senders: dkim %q signs no mail", d.Name)
 		}
 		for _, t := range d.Tenants {
-			if k.Tenant(t) == nil && !k.listenersTenant(t) {
+			if t != everybody && k.Tenant(t) == nil && !k.listenersTenant(t) {
 				k.reference(&d.block, "tenants", "tenant", t, tenantNames(k.Tenants))
 			}
 		}

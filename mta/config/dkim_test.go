@@ -48,6 +48,7 @@ tenant "other" {}
 dkim "esp" {
   domain  = "esp.example"
   senders = ["*"]
+  tenants = ["*"]
   key "s" { private_key = env("DKIM_KEY") }
 }
 dkim "acme" {
@@ -164,5 +165,76 @@ func TestKeysThatAreWrong(t *testing.T) {
 		if err != nil && (strings.Contains(err.Error(), "nWGx") || strings.Contains(err.Error(), "bm9r")) {
 			t.Errorf("a key is shown: %v", err)
 		}
+	}
+}
+
+// A block that names no tenants signs for those alone whose senders cover its domain.
+func TestDKIMBlocksSignForOwners(t *testing.T) {
+	const tenants = `
+tenant "a" { senders = ["a.test"] }
+tenant "below" { senders = ["*.test"] }
+tenant "news" { senders = ["news.a.test"] }
+tenant "one" { senders = ["bob@a.test"] }
+tenant "b" { senders = ["b.test"] }
+tenant "open" {}`
+	const blocks = `
+dkim "a" {
+  domain = "a.test"
+  key "s" { private_key = env("DKIM_KEY") }
+}
+dkim "esp" {
+  domain  = "esp.example"
+  senders = ["*"]
+  key "s" { private_key = env("DKIM_KEY") }
+}
+dkim "named" {
+  domain  = "named.test"
+  tenants = ["open"]
+  key "s" { private_key = env("DKIM_KEY") }
+}`
+	with, err := loadText(t, tenants+blocks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := loadText(t, strings.ReplaceAll(blocks, `tenants = ["open"]`, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []struct{ tenant, from, want string }{
+		{"a", "a.test", "a"},
+		{"a", "x.a.test", "a"},
+		{"below", "a.test", "a"},
+		{"news", "news.a.test", ""},
+		{"one", "a.test", ""},
+		{"b", "a.test", ""},
+		{"b", "b.test", ""},
+		{"open", "a.test", ""},
+		{"open", "named.test", "named"},
+		{"a", "named.test", ""},
+		{"gone", "a.test", ""},
+		{"", "a.test", "a esp"}, // the operator's own
+	} {
+		check := func(c *Config, tenant, want string) {
+			var got []string
+			for _, d := range c.DKIMFor(tenant, q.from) {
+				got = append(got, d.Name)
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("mail of %q from %s is signed by %v, want %s", tenant, q.from, got, want)
+			}
+		}
+		check(with, q.tenant, q.want)
+		if q.from == "a.test" {
+			check(without, q.tenant, "a esp") // without tenant blocks nothing is bounded
+		}
+	}
+	got := strings.Join(with.Unsigned(), "\n")
+	for _, want := range []string{`mail of tenant "news", "one", "open" leaves without a signature of a.test`, `mail of tenant "a", "below", "news", "one", "b" and 1 more leaves without a signature of esp.example`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("mta check lacks %q:\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "of named.test") || len(without.Unsigned()) > 0 {
+		t.Errorf("%s\n%v", got, without.Unsigned())
 	}
 }

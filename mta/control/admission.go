@@ -68,9 +68,8 @@ type AdmissionQuota struct {
 type AdmissionVerdict struct {
 	Tenant   string             `json:"tenant"`
 	Tier     int                `json:"tier"`
-	Cohort   *int               `json:"cohort,omitempty"` // this hour's, where the sender's domain is known
-	Admitted float64            `json:"admitted"`         // of its mail now, 0 to 1
-	Share    float64            `json:"share"`            // of all mail that is refused now
+	Admitted float64            `json:"admitted"` // of its mail now, 0 to 1
+	Share    float64            `json:"share"`    // of all mail that is refused now
 	Reason   string             `json:"reason,omitempty"`
 	Refused  int                `json:"refused"` // of the last 1,000 refusals
 	Last     []AdmissionRefusal `json:"last"`    // of these, the latest first

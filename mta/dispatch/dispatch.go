@@ -13,7 +13,7 @@
 //	signing.go     DKIM
 //	charge.go      a token is charged when a transaction begins
 //	refill.go      parked mail is taken up when delivery has space, a route is found, a pause has ended
-//	outcome.go     results are settled in the queue
+//	outcome.go     results are reported and settled in the queue
 //	postpone.go    mail without a route, a source or a signature is deferred
 //	retry.go       a temporary failure becomes a later attempt
 //	notify.go      senders are notified, by report.go
@@ -58,10 +58,10 @@ import (
 type Queue interface {
 	Next(ctx context.Context) (*queue.Lease, error)
 	Writable(ctx context.Context) error
-	Park(id envelope.ID, recipients []int, line parking.Line)
+	Park(id envelope.ID, recipients []int, line parking.Line, until time.Time)
 	File(id envelope.ID, recipients []int, key parking.Key) (asked bool)
 	Parked(line parking.Line) int
-	ParkFirst(id envelope.ID, recipients []int, line parking.Line)
+	ParkFirst(id envelope.ID, recipients []int, line parking.Line, until time.Time)
 	ParkedInLines(key parking.Key) int
 	Take(line parking.Line, n int) []*queue.Lease
 	TakeNewest(line parking.Line, n int) []*queue.Lease
@@ -206,6 +206,10 @@ func (d *Dispatcher) LookingUp(id envelope.ID, domain string, recipient int) boo
 // Signing reports whether a message is being signed.
 func (d *Dispatcher) Signing(id envelope.ID) bool { return d.signing.has(id) }
 
+// SigningTrouble returns which mail waits for its signature, and which has left unsigned since no dkim block may sign
+// its tenant's mail; "" when there is none.
+func (d *Dispatcher) SigningTrouble() (waits, withheld string) { return d.signing.trouble() }
+
 // SigningCounts counts messages that were signed, and that could not be.
 func (d *Dispatcher) SigningCounts() *SigningCounts { return &d.signing.counts }
 
@@ -253,6 +257,11 @@ func (d *Dispatcher) pause(ctx context.Context) error {
 }
 
 func (d *Dispatcher) handle(l *queue.Lease) {
+	if l.Why != queue.DelayWarning {
+		if l = d.withoutDelivered(l); l == nil {
+			return
+		}
+	}
 	switch l.Why {
 	case queue.Due:
 		d.route(l, delivery.Flow{})
@@ -360,20 +369,20 @@ func (d *Dispatcher) submitBy(m *envelope.Message, rt *route.Route, recipients [
 	pol, paused := d.Policy(), d.Pauses.Current()
 	d.Sites.remember(rt)
 	expires := d.given(pol.Expires(m, rt.Domain, rt))
-	late := !d.Now().Before(expires)
-	if late && (d.overdue(m) || !d.deservesATry(recipients, rt.Site)) {
+	if !d.Now().Before(expires) {
 		d.expire(m, rt, recipients)
 		return
 	}
-	if recipients = d.withoutPaused(m, rt, pol, recipients); len(recipients) == 0 {
+	if recipients = d.withoutPaused(m, rt, pol, recipients, expires); len(recipients) == 0 {
 		return
 	}
 	for via, group := range groups(recipients, via) {
 		turn := group[0].Key.Kind == parking.Tokens
 		c := d.split.choose(pol, mail{m, rt, via, called.Source, len(group), turn, expires.Sub(m.Start())})
+		c.expires = expires
 		if c.none {
 			if key := d.Pauses.SourceOf(pol.PoolOf(m, rt)); key != (parking.Key{}) {
-				d.parkPaused(m, group, key)
+				d.parkPaused(m, group, key, expires)
 			} else {
 				d.postpone(m, rt, group, pol.NoSource(m, rt))
 			}
@@ -381,14 +390,10 @@ func (d *Dispatcher) submitBy(m *envelope.Message, rt *route.Route, recipients [
 		}
 		if c.source != "" {
 			c.by, c.called = basis{pol, paused}, delivery.FlowOf(m, rt.Site, c.source) == called
-			d.send(m, rt, group[:c.n:c.n], c, expires)
+			d.send(m, rt, group[:c.n:c.n], c)
 			group = group[c.n:]
 		}
-		switch {
-		case len(group) == 0:
-		case late:
-			d.expire(m, rt, group)
-		default:
+		if len(group) > 0 {
 			d.throttled.park(m, indexes(group), &c, d.Policy().Weight(m.Tenant), false)
 		}
 	}
@@ -409,26 +414,9 @@ func (d *Dispatcher) recall(m *envelope.Message, by basis) {
 	}
 }
 
-// overdue reports whether the time has passed that the sender gave for a message. It is worth nothing after
-// that, and not one attempt.
-func (d *Dispatcher) overdue(m *envelope.Message) bool {
-	return !m.Expires.IsZero() && !d.Now().Before(d.given(m.Expires))
-}
-
-// deservesATry reports whether what is too old is to be attempted all the same: when some of it was not
-// yet, as the relay was off, say. Where nothing can leave there is none to be had.
-func (d *Dispatcher) deservesATry(recipients []queue.Pending, site string) bool {
-	untried := func(p queue.Pending) bool { return p.Attempts == 0 }
-	if !slices.ContainsFunc(recipients, untried) {
-		return false
-	}
-	_, trouble := d.Delivery.Trouble(site)
-	return !trouble
-}
-
 // send hands recipients to delivery, to leave from the source of c: together, or each by itself where it has a return
 // path of its own. Without space there, they wait in the queue, in a line for their flow.
-func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []queue.Pending, c choice, expires time.Time) {
+func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []queue.Pending, c choice) {
 	slices.SortFunc(recipients, func(a, b queue.Pending) int { return cmp.Compare(a.Index, b.Index) })
 	path := d.returnPath(c.by.policy, m)
 	size := path.perJob(len(recipients))
@@ -437,26 +425,26 @@ func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 		if size < len(recipients) {
 			part = c.cut(size)
 		}
-		if !d.sendJob(m, rt, recipients[:size:size], path, part, expires) {
+		if !d.sendJob(m, rt, recipients[:size:size], path, part) {
 			if part != &c {
 				d.promise(&c, rt)
 				c.drop()
 			}
-			d.park(m, recipients, delivery.FlowOf(m, rt.Site, c.source))
+			d.park(m, recipients, delivery.FlowOf(m, rt.Site, c.source), c.expires)
 			return
 		}
 	}
 }
 
 // sendJob hands a job to delivery: at once, or when the message is signed. It reports false without space there.
-func (d *Dispatcher) sendJob(m *envelope.Message, rt *route.Route, recipients []queue.Pending, path *returnPath, c *choice, expires time.Time) bool {
+func (d *Dispatcher) sendJob(m *envelope.Message, rt *route.Route, recipients []queue.Pending, path *returnPath, c *choice) bool {
 	job := &delivery.Job{
 		Message:    m,
 		Recipients: indexes(recipients),
 		Route:      rt,
 		Source:     c.source,
 		Demand:     d.Policy().Demand(m, rt),
-		Expires:    expires,
+		Expires:    c.expires,
 		Weight:     d.Policy().Weight(m.Tenant),
 		Called:     c.called,
 		Body:       func() (io.ReadCloser, error) { return d.Queue.Body(m.ID) },
@@ -525,8 +513,8 @@ func (d *Dispatcher) holdWithdrawn(m *envelope.Message, c *choice, results []del
 }
 
 // park lets recipients wait in the queue until delivery has space for a flow.
-func (d *Dispatcher) park(m *envelope.Message, recipients []queue.Pending, f delivery.Flow) {
-	d.Queue.Park(m.ID, indexes(recipients), lineOf(f))
+func (d *Dispatcher) park(m *envelope.Message, recipients []queue.Pending, f delivery.Flow, expires time.Time) {
+	d.Queue.Park(m.ID, indexes(recipients), lineOf(f), expires)
 	// Delivery may have got space before the mail was parked, and would not call again.
 	if d.Delivery.Room(f) > 0 {
 		d.refill(f)

@@ -106,7 +106,7 @@ func (s *stage) say(format string, args ...any) {
 
 func (s *stage) Next(context.Context) (*queue.Lease, error) { return nil, queue.ErrClosed }
 func (s *stage) Writable(ctx context.Context) error         { return ctx.Err() }
-func (s *stage) Park(id envelope.ID, rs []int, line parking.Line) {
+func (s *stage) Park(id envelope.ID, rs []int, line parking.Line, until time.Time) {
 	where := line.String()
 	if line.Source != "" {
 		where += " from " + line.Source
@@ -119,8 +119,8 @@ func (s *stage) Park(id envelope.ID, rs []int, line parking.Line) {
 	}
 	s.parked[line] = append(s.parked[line], &l)
 }
-func (s *stage) ParkFirst(id envelope.ID, rs []int, line parking.Line) {
-	s.Park(id, rs, line)
+func (s *stage) ParkFirst(id envelope.ID, rs []int, line parking.Line, until time.Time) {
+	s.Park(id, rs, line, until)
 	if n := len(s.parked[line]); n > 1 {
 		s.parked[line] = append([]*queue.Lease{s.parked[line][n-1]}, s.parked[line][:n-1]...)
 	}
@@ -391,7 +391,8 @@ func TestWaitDoublesWithAttempts(t *testing.T) {
 
 func TestTemporaryFailureAfterMaxAgeExpires(t *testing.T) {
 	s := newStage(t)
-	s.handle(s.lease(1, 25*time.Hour, "a@x.example"))
+	s.handle(s.lease(1, 0, "a@x.example"))
+	s.jobs[0].Expires = start // it was tried just before
 	s.answer(0, "451 later")
 	s.want(t, "event Expiration 0", "settle 1 [0] expired")
 	if len(s.reports) != 1 {
@@ -619,8 +620,8 @@ func TestDelayWarningOfAProvider(t *testing.T) {
 		max_age = "5d"
 	}`)
 	s.Policy = func() *wiring.Policy { return pol }
-	s.Sites.remember(&route.Route{Domain: "x.example", Site: "mx.big.example", Provider: "big"})
-	s.Sites.remember(&route.Route{Domain: "x.example", Site: "mx.small.example"})
+	s.Sites.remember(&route.Route{Domain: "big.example", Site: "mx.big.example", Provider: "big"})
+	s.Sites.remember(&route.Route{Domain: "small.example", Site: "mx.small.example"})
 	for key, reports := range map[string]int{"mx.big.example": 1, "mx.small.example": 0, "warmup:192.0.2.20/big": 1, "warmup:192.0.2.20/other": 0, "": 1, "mx.unknown.example": 1} {
 		l := s.lease(1, 4*time.Hour, "a@x.example")
 		l.Why = queue.DelayWarning
@@ -678,24 +679,16 @@ func TestAPauseAmidAChoiceTakesItBack(t *testing.T) {
 	s.want(t, "cancel 1")
 }
 
-// What is too old and was never tried is tried once, unless nothing can leave.
-func TestOldMailIsTriedOnce(t *testing.T) {
-	for name, x := range map[string]struct {
-		trouble       reply.Reply
-		jobs, reports int
-	}{
-		"hosts work":  {reply.Reply{}, 1, 0},
-		"hosts don't": {reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "connection refused"), 0, 1},
-	} {
-		s := newStage(t)
-		s.trouble = x.trouble
-		s.handle(s.lease(1, 48*time.Hour, "a@x.example"))
-		if len(s.jobs) != x.jobs {
-			t.Errorf("%s: %d jobs, want %d", name, len(s.jobs), x.jobs)
-		}
-		if len(s.reports) != x.reports {
-			t.Errorf("%s: %d reports, want %d", name, len(s.reports), x.reports)
-		}
+// What is due and too old is not tried, though it never was.
+func TestOldMailIsNotTried(t *testing.T) {
+	s := newStage(t)
+	s.slow["later.example"] = true
+	for _, domain := range []string{"x.example", "later.example"} { // whose route is not known
+		s.handle(s.lease(1, 24*time.Hour, "a@"+domain))
+		s.want(t, "event Expiration 0", "settle 1 [0] expired")
+	}
+	if len(s.jobs) != 0 || len(s.reports) != 2 || s.LookingUp(1, "later.example", 0) {
+		t.Errorf("%d jobs, %d reports", len(s.jobs), len(s.reports))
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 	"example.org/mta/destdb"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/internal/sink"
@@ -121,7 +120,7 @@ func (p *pipeline) start() {
 	log := slog.New(slog.DiscardHandler)
 	var err error
 	p.queue, err = queue.Open(queue.Config{Dir: "/q", FS: p.fs, SegmentSize: 1 << 20, MinFree: 1, Log: log,
-		MaxAge: func(parking.Key) time.Duration { return 5 * 24 * time.Hour }})
+		MaxAge: func() time.Duration { return 5 * 24 * time.Hour }})
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestABacklogIsHandedOutTwice(t *testing.T) {
 func TestDivertedMailKeepsItsPlaceInLine(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const backlog, first, rate = 20_000, 5_000, 20
-		w := newFillWorld(t, strings.NewReplacer(`hourly = 120`, `hourly = 10000`, `daily  = 2880`, `daily  = 240000`, `overflow = "hold"`, `shared = ["old-1"]`, `pool "default"`, fmt.Sprintf(`source "old-1" {
+		w := newFillWorld(t, strings.NewReplacer(`hourly = 120`, `hourly = 10000`, `daily  = 2880`, `daily  = 240000`, `overflow = "hold"`, "shared = [\"old-1\"]\npatience = \"0s\"", `pool "default"`, fmt.Sprintf(`source "old-1" {
 			address          = "192.0.2.21"
 			max_message_rate = "%d/s"
 		}

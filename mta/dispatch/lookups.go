@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
@@ -35,6 +36,10 @@ const (
 	maxRoutingPerTenant  = 2000
 	maxRoutingPerMessage = 500
 )
+
+// lookupPatience is longer than mail in memory waits for its look-up, whatever name servers do: mail that expires
+// sooner waits in the queue.
+const lookupPatience = 15 * time.Minute
 
 // unrouted is the recipients of a message that wait in memory.
 type unrouted struct {
@@ -236,7 +241,13 @@ func (d *Dispatcher) lookUp(m *envelope.Message, unknown map[string][]queue.Pend
 	by := asker{m.Tenant, d.Policy().Weight(m.Tenant), m.Tier, m.ID, len(unknown)}
 	ask := make([]string, 0, len(unknown))
 	for domain, recipients := range unknown {
-		if d.lookups.admit(m, domain, recipients) {
+		expires := d.expires(m, domain, nil)
+		left := expires.Sub(d.Now())
+		if left <= 0 {
+			d.expire(m, nil, recipients)
+			continue
+		}
+		if left > lookupPatience && d.lookups.admit(m, domain, recipients) {
 			ask = append(ask, domain)
 			if asked := d.Queue.File(m.ID, indexes(recipients), parking.Key{Name: domain}); asked {
 				_, back := d.lookups.take(m.ID, domain)
@@ -244,7 +255,7 @@ func (d *Dispatcher) lookUp(m *envelope.Message, unknown map[string][]queue.Pend
 			}
 			continue
 		}
-		d.Queue.Park(m.ID, indexes(recipients), routeLine(domain))
+		d.Queue.Park(m.ID, indexes(recipients), routeLine(domain), expires)
 		if d.lookups.ask(domain, by) {
 			ask = append(ask, strings.Clone(domain))
 		}

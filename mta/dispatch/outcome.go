@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 )
 
@@ -115,14 +116,61 @@ func (d *Dispatcher) settleDelivered(o *Outcomes) {
 		d.Events.Attempted(accounting.Delivery, o, a)
 	}
 	d.Events.After(func() {
-		d.journal(o.Message, d.Queue.Settle(o.Message.ID, attemptIndexes(o.delivered), queue.Delivered))
 		n := Notification{Kind: notifyDelivered, Message: o.Message, Attempts: o.delivered}
-		if len(n.Wanted()) > 0 {
-			d.notify(n, func(err error) {
-				d.reported(o.Message, err)
-			})
+		n.Attempts = n.Wanted()
+		rest := attemptIndexes(o.delivered)
+		if len(n.Attempts) > 0 {
+			wanted := attemptIndexes(n.Attempts)
+			rest = slices.DeleteFunc(rest, func(i int) bool { return slices.Contains(wanted, i) })
+			d.reportDelivered(n, o.key)
+		}
+		if len(rest) > 0 {
+			d.journal(o.Message, d.Queue.Settle(o.Message.ID, rest, queue.Delivered))
 		}
 	})
+}
+
+// reportDelivered reports success first and settles when the report is durable: until then the queue has the
+// content, for its header. Those whose report can't be queued wait, with the reply of the host that took the message,
+// and in place of the source with its name: see withoutDelivered.
+func (d *Dispatcher) reportDelivered(n Notification, key parking.Key) {
+	d.notify(n, func(err error) {
+		d.reported(n.Message, err)
+		if !laterReport(err) {
+			d.journal(n.Message, d.Queue.Settle(n.Message.ID, attemptIndexes(n.Attempts), queue.Delivered))
+			return
+		}
+		for i := range n.Attempts {
+			r := &n.Attempts[i].Result
+			n.Attempts[i].Pending.Via, r.Source = r.Host.Name, ""
+		}
+		for _, group := range byAttempts(n.Attempts) {
+			d.putOff(&Outcomes{Message: n.Message, key: key}, group, d.Now().Add(reportRetry), !group[0].Result.Attempted)
+		}
+	})
+}
+
+// withoutDelivered reports the recipients of a lease that were delivered, and only wait for that: their last reply
+// is a positive one. It gives the lease without them, nil when no others are left.
+func (d *Dispatcher) withoutDelivered(l *queue.Lease) *queue.Lease {
+	n := Notification{Kind: notifyDelivered, Message: l.Message}
+	var rest []queue.Pending
+	for _, p := range l.Recipients {
+		if p.Last.OK() {
+			host := route.Host{Name: p.Via}
+			n.Attempts = append(n.Attempts, Attempt{p, delivery.Result{Recipient: p.Index, Reply: p.Last, Host: host}})
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	if len(n.Attempts) == 0 {
+		return l
+	}
+	d.reportDelivered(n, n.Attempts[0].Pending.Key)
+	if len(rest) == 0 {
+		return nil
+	}
+	return &queue.Lease{Why: l.Why, Message: l.Message, Recipients: rest}
 }
 
 // settleFailed reports to the sender first and settles when the report is durable: a crash in
@@ -170,6 +218,11 @@ func (d *Dispatcher) reported(m *envelope.Message, err error) {
 	default:
 		d.Log.Error("report to the sender could not be made", "message", m.ID, "error", err)
 	}
+}
+
+// laterReport reports whether a report that could not be queued can be later.
+func laterReport(err error) bool {
+	return errors.Is(err, queue.ErrDiskFull) || errors.Is(err, queue.ErrStorage) || errors.Is(err, queue.ErrClosed)
 }
 
 // reportRetry is the wait of a recipient whose report can't be queued (disk full).
@@ -223,14 +276,14 @@ func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply
 	return as
 }
 
-// warn reports a delay to the sender, except for recipients about to be given up. The recipients are not
+// warn reports a delay to the sender, except for recipients that were delivered, or are about to be given up. The recipients are not
 // leased: they stay where they wait.
 func (d *Dispatcher) warn(l *queue.Lease) {
 	m, as := l.Message, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
-	late := slices.DeleteFunc(slices.Clone(as), func(a Attempt) bool { return d.tooOld(m, a.Pending) })
+	late := slices.DeleteFunc(slices.Clone(as), func(a Attempt) bool { return a.Pending.Last.OK() || d.tooOld(m, a.Pending) })
 	d.notify(Notification{Kind: notifyDelayed, Message: m, Attempts: late}, func(err error) {
 		d.reported(m, err)
-		if errors.Is(err, queue.ErrDiskFull) || errors.Is(err, queue.ErrStorage) { // any other is for good
+		if laterReport(err) { // any other is for good
 			d.Queue.WarnLater(m.ID, attemptIndexes(as), d.Now().Add(reportRetry))
 			return
 		}
@@ -241,10 +294,14 @@ func (d *Dispatcher) warn(l *queue.Lease) {
 // tooOld reports whether a recipient that waits is about to be given up: a report of that could not be
 // queued, say.
 func (d *Dispatcher) tooOld(m *envelope.Message, p queue.Pending) bool {
-	domain := m.Recipients[p.Index].Address.Domain()
-	provider, known := d.Sites.Provider(p.Key)
-	rt := &route.Route{Domain: domain, Provider: provider}
-	return known && !d.Now().Before(d.expires(m, domain, rt))
+	return !d.Now().Before(d.given(expiresAt(d.Policy(), d.Sites, m, p)))
+}
+
+// expiresAt is when a recipient that waits is given up.
+func expiresAt(pol *wiring.Policy, sites *Sites, m *envelope.Message, p queue.Pending) time.Time {
+	domain := routeOf(pol.Config, m, p)
+	provider, known := sites.ProviderOf(p.Key, domain)
+	return wiring.Expires(m.Start(), m.Expires, pol.MaxAge(domain, provider, known))
 }
 
 // expires is when a message for a destination is given up.

@@ -63,6 +63,7 @@ func (w *warmStage) begunFrom(source string, first int) (n int) {
 type days struct {
 	*warmStage
 	daily    int           // recipients that come in a day
+	tier     uint8         // of that mail
 	every    time.Duration // so often some of them
 	lasts    time.Duration // until all of the day's have come
 	answers  func(message int, attempt int) string
@@ -97,13 +98,13 @@ func (q tallied) add(line parking.Line, n int) {
 	q.keys[line.Key] += n
 }
 
-func (q tallied) Park(id envelope.ID, rs []int, line parking.Line) {
-	q.stage.Park(id, rs, line)
+func (q tallied) Park(id envelope.ID, rs []int, line parking.Line, until time.Time) {
+	q.stage.Park(id, rs, line, until)
 	q.add(line, len(rs))
 }
 
-func (q tallied) ParkFirst(id envelope.ID, rs []int, line parking.Line) {
-	q.stage.ParkFirst(id, rs, line)
+func (q tallied) ParkFirst(id envelope.ID, rs []int, line parking.Line, until time.Time) {
+	q.stage.ParkFirst(id, rs, line, until)
 	q.add(line, len(rs))
 }
 
@@ -158,7 +159,7 @@ func (d *days) pass() {
 	for since := time.Duration(0); since < 24*time.Hour; since += time.Second {
 		if since < d.lasts && since%d.every == 0 {
 			for range burst {
-				d.mailTo(3, "r@x.example")
+				d.mailTo(d.tier, "r@x.example")
 			}
 		}
 		if d.tiny != "" && since == 12*time.Hour {
@@ -192,7 +193,7 @@ func (d *days) look(since time.Duration) {
 }
 
 func newDays(t *testing.T, patience string, daily int, every, lasts time.Duration) *days {
-	d := &days{warmStage: newWarmStage(t, strings.Replace(newsletter, "PATIENCE", patience, 1)), daily: daily,
+	d := &days{warmStage: newWarmStage(t, strings.Replace(newsletter, "PATIENCE", patience, 1)), daily: daily, tier: 3,
 		every: every, lasts: lasts, answers: func(int, int) string { return ok }, taken: make(map[string]int)}
 	rt := to("192.0.2.98")
 	rt.Domain, rt.Site, rt.Provider = "tiny.example", "mx.tiny.example", "tiny"
@@ -234,25 +235,27 @@ func TestDaysOfWarmUp(t *testing.T) {
 	tenMinutes, fiveMinutes := [2]time.Duration{time.Minute, 10 * time.Minute}, [2]time.Duration{5 * time.Minute, 24 * time.Hour}
 	for _, x := range []struct {
 		name     string
+		tier     uint8
 		comes    [2]time.Duration // so often, within so long
 		patience string
 		answers  func(message, attempt int) string
 		tiny     string
 		stays    bool
 	}{
-		{"within ten minutes", tenMinutes, "", fine, "", false},
-		{"each five minutes", fiveMinutes, "", fine, "", false},
-		{"within ten minutes, no patience", tenMinutes, `patience = "0s"`, fine, "", true},
-		{"30 % greylisted", tenMinutes, "", share(300, "450 4.7.1 Greylisted", 1), "", false},
-		{"4 % full mailboxes", tenMinutes, "", share(40, "452 4.2.2 mailbox full", 5), "", false},
-		{"one bounce a day at a small provider", tenMinutes, "", fine, unknown, false},
-		{"10 % unknown users", tenMinutes, "", share(100, unknown, 1), "", true},
-		{"blocked", tenMinutes, "", share(1000, "554 5.7.1 Service unavailable; Client host [192.0.2.20] blocked using zen.spamhaus.org", 1), "", true},
+		{"within ten minutes", 3, tenMinutes, "", fine, "", false},
+		{"each five minutes", 3, fiveMinutes, "", fine, "", false},
+		{"each five minutes, tier 2", 2, fiveMinutes, "", fine, "", false},
+		{"within ten minutes, no patience", 3, tenMinutes, `patience = "0s"`, fine, "", true},
+		{"30 % greylisted", 3, tenMinutes, "", share(300, "450 4.7.1 Greylisted", 1), "", false},
+		{"4 % full mailboxes", 3, tenMinutes, "", share(40, "452 4.2.2 mailbox full", 5), "", false},
+		{"one bounce a day at a small provider", 3, tenMinutes, "", fine, unknown, false},
+		{"10 % unknown users", 3, tenMinutes, "", share(100, unknown, 1), "", true},
+		{"blocked", 3, tenMinutes, "", share(1000, "554 5.7.1 Service unavailable; Client host [192.0.2.20] blocked using zen.spamhaus.org", 1), "", true},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			n, daily := size(t)
 			d := newDays(t, x.patience, daily, x.comes[0], x.comes[1])
-			d.answers, d.tiny = x.answers, x.tiny
+			d.tier, d.answers, d.tiny = x.tier, x.answers, x.tiny
 			for day := range n {
 				d.pass()
 				got, most, stage := int64(d.taken["acme-1"]), d.today.StageLimit, min(day+1, d.today.TotalStages)
@@ -305,5 +308,56 @@ func TestAFirstTierOvertakesBulkThatIsHeld(t *testing.T) {
 	}
 	if last := w.jobs[len(w.jobs)-1]; last.Message.ID != id || w.clock.Sub(came) > time.Minute {
 		t.Errorf("%v later the last to leave is %s, and %d wait", w.clock.Sub(came), last.Message.ID, w.throttledNow())
+	}
+}
+
+// TestASmallProviderBesideACampaign: while a campaign waits that uses up the day, mail of a small provider gets its
+// part of the tokens. The simulator has the same trial.
+func TestASmallProviderBesideACampaign(t *testing.T) {
+	d := newDays(t, "", 0, time.Minute, time.Minute)
+	d.tiny = ok
+	for second := range 24 * 3600 {
+		if second%60 == 0 && second < 600 {
+			for range 100 {
+				d.mailTo(3, "r@x.example")
+			}
+		}
+		if since := second - 3600; since >= 0 && since%600 == 0 && since < 30*600 {
+			d.mailTo(3, "r@tiny.example")
+		}
+		d.warmStage.pass(time.Second)
+		d.throttled.sweep(t.Context(), false)
+	}
+	tiny := 0
+	for _, j := range d.jobs {
+		if j.Route.Provider == "tiny" && j.Source == "acme-1" {
+			tiny += len(j.Recipients)
+		}
+	}
+	t.Logf("%d of 30 from the source, which sent %d", tiny, d.taken["acme-1"])
+	if tiny < 20 || d.taken["acme-1"] != 250 {
+		t.Errorf("%d of the small provider's 30 were sent, and %d in all; want most, and 250", tiny, d.taken["acme-1"])
+	}
+}
+
+// TestASurplusOfUrgentMailIsDivertedAtOnce: of a lump that the plan can't send within half a minute only that much
+// waits which it can.
+func TestASurplusOfUrgentMailIsDivertedAtOnce(t *testing.T) {
+	d := newDays(t, "", 0, time.Minute, time.Minute)
+	d.warmStage.pass(20 * time.Minute)
+	for range 1000 {
+		d.mailTo(1, "r@x.example")
+	}
+	for range 2 {
+		d.warmStage.pass(time.Second)
+		d.throttled.sweep(t.Context(), false)
+	}
+	if own, shared, waits := d.taken["acme-1"], d.taken["pool-1"], d.throttledNow(); own == 0 || shared < 990 || waits == 0 {
+		t.Errorf("after two seconds %d of 1000 have left from the source, %d from the shared one, %d wait", own, shared, waits)
+	}
+	d.warmStage.pass(30 * time.Second)
+	d.throttled.sweep(t.Context(), false)
+	if n := d.throttledNow(); n > 0 {
+		t.Errorf("after half a minute %d wait", n)
 	}
 }

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"time"
+
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/route"
@@ -9,7 +11,9 @@ import (
 )
 
 // withoutPaused parks the recipients of a message that are paused, and gives the others.
-func (d *Dispatcher) withoutPaused(m *envelope.Message, rt *route.Route, pol *wiring.Policy, recipients []queue.Pending) []queue.Pending {
+func (d *Dispatcher) withoutPaused(
+	m *envelope.Message, rt *route.Route, pol *wiring.Policy, recipients []queue.Pending, expires time.Time,
+) []queue.Pending {
 	if d.Pauses.Current() == nil {
 		return recipients
 	}
@@ -23,14 +27,14 @@ func (d *Dispatcher) withoutPaused(m *envelope.Message, rt *route.Route, pol *wi
 		}
 	}
 	for key, some := range paused {
-		d.parkPaused(m, some, key)
+		d.parkPaused(m, some, key, expires)
 	}
 	return rest
 }
 
 // parkPaused lets recipients wait for the end of a pause.
-func (d *Dispatcher) parkPaused(m *envelope.Message, recipients []queue.Pending, key parking.Key) {
-	d.Queue.Park(m.ID, indexes(recipients), parking.Line{Key: key})
+func (d *Dispatcher) parkPaused(m *envelope.Message, recipients []queue.Pending, key parking.Key, expires time.Time) {
+	d.Queue.Park(m.ID, indexes(recipients), parking.Line{Key: key}, expires)
 	if !d.Pauses.Has(key) { // it has ended meanwhile, and nobody would say so again
 		d.Resume(key)
 	}

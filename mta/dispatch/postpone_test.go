@@ -31,7 +31,7 @@ func TestTheEndOfAPauseIsNotMissed(t *testing.T) {
 	s.Pauses = noPauses(t)
 	l := s.lease(1, 0, "a@x.example")
 	key := pauses.Key(control.PauseEverything, "")
-	s.parkPaused(l.Message, l.Recipients, key)
+	s.parkPaused(l.Message, l.Recipients, key, start.Add(time.Hour))
 	if got, ok := s.ended.next(); !ok || got != key {
 		t.Errorf("taken up after parking: %q", got)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"example.org/mta/internal/dsn"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/route"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 )
@@ -97,12 +96,11 @@ func (w *ReportWriter) build(n Notification, attempts []Attempt, content io.Read
 	}
 	for _, a := range attempts {
 		to := n.Message.Recipients[a.Pending.Index]
-		provider, _ := w.Sites.Provider(a.Pending.Key)
 		rc := dsn.Recipient{
 			Recipient:  to,
 			Reply:      a.Result.Reply,
 			Host:       a.Result.Host.Name,
-			RetryUntil: pol.Expires(n.Message, "", &route.Route{Domain: to.Address.Domain(), Provider: provider}),
+			RetryUntil: expiresAt(pol, w.Sites, n.Message, a.Pending),
 			Relayed:    n.Kind == notifyDelivered, // the final host may report delivery: see Wanted
 		}
 		if a.Result.Attempted {

@@ -128,7 +128,7 @@ func TestDelayIsReportedWhenTheDiskHasRoomAgain(t *testing.T) {
 		if err := q.Settle(m.ID, []int{0}, queue.Delivered); err != nil {
 			t.Fatal(err)
 		}
-		q.Park(m.ID, []int{1}, parking.Line{Key: parking.Key{Name: "mx.x.example"}})
+		q.Park(m.ID, []int{1}, parking.Line{Key: parking.Key{Name: "mx.x.example"}}, time.Time{})
 		disk.full.Store(false)
 		time.Sleep(12 * time.Hour)
 		if n := q.Stats().Accepted - 2; n != 1 {

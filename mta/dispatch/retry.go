@@ -28,11 +28,17 @@ func (d *Dispatcher) deferAll(o *Outcomes) {
 		if at := d.Now().Add(retryOf(d.Policy().Traffic(o.key.Site(), o.Route)).after(first.Pending.Attempts+1, d.chance())); !first.untried() && at.After(until) {
 			until = at
 		}
-		if expires := d.expires(o.Message, o.key.Site(), o.Route); expires.Before(until) {
-			until = expires // to be given up then: the queue doesn't know of a domain's own max_age
-		}
-		d.putOff(o, group, until, first.untried())
+		d.putOff(o, group, d.inTime(o, until), first.untried())
 	}
+}
+
+// inTime returns the time of the next attempt, or the one at which the mail is given up if that is sooner: the queue
+// doesn't know of a domain's own max_age.
+func (d *Dispatcher) inTime(o *Outcomes, until time.Time) time.Time {
+	if expires := d.expires(o.Message, o.key.Site(), o.Route); expires.Before(until) {
+		return expires
+	}
+	return until
 }
 
 // putOff defers recipients that can share a record.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,13 +27,14 @@ import (
 // message's signature is kept for a while, for its other jobs; a later attempt signs it anew, with the key
 // of that day. Goroutines are there while there is work only.
 type signing struct {
-	body    func(envelope.ID) (io.ReadCloser, error)
-	now     func() time.Time
-	workers int
-	failing *trouble.Kind
-	pending budget // messages that wait for their signatures
-	running sync.WaitGroup
-	counts  SigningCounts
+	body              func(envelope.ID) (io.ReadCloser, error)
+	now               func() time.Time
+	workers           int
+	failing           *trouble.Kind
+	pending           budget // messages that wait for their signatures
+	running           sync.WaitGroup
+	counts            SigningCounts
+	waiting, withheld atomic.Pointer[noted] // the last that was refused, and that no block may sign; nil: none
 
 	mu     sync.Mutex // guards the rest
 	busy   int        // goroutines
@@ -66,6 +68,29 @@ type signature struct {
 	fields  []byte // to be put in front of the message, with those of top
 	content error  // that could not be read
 	refused error  // why the message may not leave: it can't be signed
+}
+
+// noted is what alarms have to report of a message.
+type noted struct {
+	at  time.Time
+	why string
+}
+
+const (
+	shownWaiting  = 3 * sourceRetry // longer than mail waits for another try to sign it
+	shownWithheld = time.Hour
+)
+
+// trouble returns which mail waits for its signature, and which has left unsigned since no block may sign it; "" when
+// there is none.
+func (s *signing) trouble() (waits, withheld string) {
+	if last := s.waiting.Load(); last != nil && s.now().Sub(last.at) <= shownWaiting {
+		waits = fmt.Sprintf("mail that can't be signed with DKIM waits until it expires, lastly %s; mta_dkim_failures_total counts the tries", last.why)
+	}
+	if last := s.withheld.Load(); last != nil && s.now().Sub(last.at) <= shownWithheld {
+		withheld = fmt.Sprintf("mail leaves without the signature of its domain, lastly %s: the tenant's senders don't cover the block's domain, and its tenants don't name the tenant", last.why)
+	}
+	return waits, withheld
 }
 
 func newSigning(body func(envelope.ID) (io.ReadCloser, error), now func() time.Time, log *slog.Logger) *signing {
@@ -184,20 +209,22 @@ func (s *signing) make(pol *wiring.Policy, m *envelope.Message, top *top) signat
 		return signature{content: err}
 	}
 	defer content.Close()
-	from, added := "", top.fields
+	added := top.fields
+	var authors []string
 	message, err := dkim.Read(content)
 	if err == nil {
 		if len(top.unsubscribe) > 0 && !message.Has("List-Unsubscribe") {
 			added = slices.Concat(top.fields, top.unsubscribe)
 		}
 		if err = message.Add(added); err == nil {
-			from, err = message.From()
+			authors, err = message.From()
 		}
 	}
 	if err != nil && !errors.Is(err, dkim.ErrMessage) {
 		return signature{content: err}
 	}
-	blocks, keys := s.signers(pol, m.Tenant, from)
+	blocks, keys := s.signers(pol, m, authors)
+	s.noteWithheld(pol, m, authors, blocks)
 	if len(keys) == 0 {
 		s.counts.Unsigned.Add(1)
 		return signature{fields: added}
@@ -212,17 +239,27 @@ func (s *signing) make(pol *wiring.Policy, m *envelope.Message, top *top) signat
 		return signature{fields: append(fields, added...)}
 	}
 	s.counts.Failed.Add(1)
-	wait := slices.ContainsFunc(blocks, func(d *config.DKIM) bool { return d.OnFailure == "defer" })
+	wait := config.Waits(blocks) && !m.Generated() // a report would have nobody to return to
 	s.failing.Failed("DKIM", "message", m.ID, "tenant", m.Tenant, "waits", wait, "error", err)
 	if !wait {
 		return signature{fields: added}
 	}
+	s.waiting.Store(&noted{s.now(), fmt.Sprintf("message %s of tenant %q: %v", m.ID, m.Tenant, err)})
 	return signature{refused: fmt.Errorf("DKIM: %w", err)}
 }
 
-// signers gives the blocks that fit a message, and their keys of today.
-func (s *signing) signers(pol *wiring.Policy, tenant, from string) (blocks []*config.DKIM, keys []*dkim.Key) {
-	blocks = pol.Config.DKIMFor(tenant, from)
+// signers gives the blocks that fit a message, and their keys of today. A report is our own mail, whosever message it
+// is about. What is forwarded is a stranger's, whatever its From: a signature would prove that.
+func (s *signing) signers(pol *wiring.Policy, m *envelope.Message, authors []string) (blocks []*config.DKIM, keys []*dkim.Key) {
+	if m.Forwarded() {
+		return nil, nil
+	}
+	if m.Generated() {
+		blocks = pol.Config.DKIMFor("", authors...)
+	}
+	if len(blocks) == 0 {
+		blocks = pol.Config.DKIMFor(m.Tenant, authors...)
+	}
 	now := s.now()
 	for _, d := range blocks {
 		for _, k := range d.Signing(now) {
@@ -230,6 +267,19 @@ func (s *signing) signers(pol *wiring.Policy, tenant, from string) (blocks []*co
 		}
 	}
 	return blocks, keys
+}
+
+// noteWithheld notes a message that leaves unsigned although there are blocks for it, or, where other blocks sign it,
+// without the signature that DMARC needs.
+func (s *signing) noteWithheld(pol *wiring.Policy, m *envelope.Message, authors []string, signing []*config.DKIM) {
+	lacks := func(d *config.DKIM) bool { return len(signing) == 0 || d.Aligned(authors[0]) }
+	if m.Generated() || len(signing) > 0 && (len(authors) == 0 || signing[0].Aligned(authors[0])) { // aligned ones come first
+		return
+	}
+	blocks := pol.Config.Withheld(m.Tenant, authors...)
+	if i := slices.IndexFunc(blocks, lacks); i >= 0 {
+		s.withheld.Store(&noted{s.now(), fmt.Sprintf("message %s of tenant %q from %s, for dkim %q", m.ID, m.Tenant, strings.Join(authors, ", "), blocks[i].Name)})
+	}
 }
 
 // wait waits for what is being signed. Nothing may be added any more.

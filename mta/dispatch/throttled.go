@@ -93,7 +93,7 @@ func (t *throttled) park(m *envelope.Message, recipients []int, c *choice, weigh
 	if back {
 		park = t.d.Queue.ParkFirst
 	}
-	park(m.ID, recipients, l.line) // under the lock, or the line could be forgotten before there is anything in it
+	park(m.ID, recipients, l.line, c.expires) // under the lock, or the line could be forgotten before there is anything in it
 	t.mu.Unlock()
 }
 

@@ -19,7 +19,7 @@ import (
 func BenchmarkNextThrottled(b *testing.B) {
 	const messages, rcpts = 1_000_000, 1
 	q, err := queue.Open(queue.Config{Dir: "/q", FS: vfs.Memory(), SegmentSize: 64 << 20, MinFree: 1, Log: slog.New(slog.DiscardHandler),
-		MaxAge: func(parking.Key) time.Duration { return 5 * 24 * time.Hour }})
+		MaxAge: func() time.Duration { return 5 * 24 * time.Hour }})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func BenchmarkNextThrottled(b *testing.B) {
 			b.Fatal(err)
 		}
 		line := h.line(parking.Line{Key: h.Key, Tenant: l.Message.Tenant, Tier: tiers.Of(l.Message.Tier)}, 1)
-		q.Park(l.Message.ID, indexes(l.Recipients), line.line)
+		q.Park(l.Message.ID, indexes(l.Recipients), line.line, time.Time{})
 	}
 	if n := q.ParkedInLines(h.Key); n != messages {
 		b.Fatalf("%d wait", n)
@@ -49,7 +49,7 @@ func BenchmarkNextThrottled(b *testing.B) {
 	for b.Loop() {
 		line := h.next("", q.Parked)
 		for _, l := range q.Take(line.line, 1) {
-			q.Park(l.Message.ID, indexes(l.Recipients), line.line)
+			q.Park(l.Message.ID, indexes(l.Recipients), line.line, time.Time{})
 		}
 		h.took(line)
 	}

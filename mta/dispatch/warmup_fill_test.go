@@ -21,6 +21,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
@@ -40,6 +41,8 @@ type fillWorld struct {
 	ctl        *warmup.Controller
 	policy     atomic.Pointer[wiring.Policy]
 	recorder   *sink.Recorder
+	events     *pipeline // and reports
+	pauses     *pauses.Pauses
 	begin      time.Time
 	end        func()
 }
@@ -66,18 +69,24 @@ const (
 )
 
 func newFillWorld(t *testing.T, conf string) *fillWorld {
+	return newFillWorldOf(t, conf, sink.Config{})
+}
+
+// newFillWorldOf is newFillWorld with providers that behave in a certain way.
+func newFillWorldOf(t *testing.T, conf string, providers sink.Config) *fillWorld {
 	log := slog.New(slog.DiscardHandler)
 	pol := parsePolicy(t, conf)
 	w := &fillWorld{t: t, recorder: sink.NewRecorder(sink.Deliveries, 0), begin: time.Now()}
 	w.policy.Store(pol)
 	var err error
 	w.queue, err = queue.Open(queue.Config{Dir: "/q", FS: vfs.Memory(), SegmentSize: 1 << 20, MinFree: 1, Log: log,
-		MaxAge: func(parking.Key) time.Duration { return 5 * 24 * time.Hour }})
+		MaxAge: func() time.Duration { return w.policy.Load().LongestAge }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.turnstile = &turnstile{Queue: w.queue}
-	listen, server := sink.NewPipeListener(), sink.New(sink.Config{Recorder: w.recorder})
+	providers.Recorder = w.recorder
+	listen, server := sink.NewPipeListener(), sink.New(providers)
 	go server.Serve(listen)
 	w.delivery = delivery.New(delivery.Config{
 		Log:  log,
@@ -90,7 +99,12 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 		},
 		OnRoom: func(f delivery.Flow) { w.dispatcher.refill(f) },
 	})
-	p := &pipeline{t: t, arrived: make(map[envelope.ID]time.Time)} // its events and reports
+	p := &pipeline{t: t, arrived: make(map[envelope.ID]time.Time)}
+	w.events = p
+	if w.pauses, err = pauses.Read(t.TempDir(), time.Now, w.policy.Load, log); err != nil {
+		t.Fatal(err)
+	}
+	w.pauses.Resumed = func(key parking.Key) { w.dispatcher.Resume(key) }
 	w.ctl = warmup.New(warmup.Config{
 		Node:    "test",
 		OnRoom:  func(key, provider string) { w.dispatcher.Unthrottle(key, provider) },
@@ -102,6 +116,7 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 	}
 	w.dispatcher = atOnce(New(Config{
 		Queue: w.turnstile, Router: w, Delivery: w.delivery, Notifier: p, Events: p, Sites: new(Sites), Warmup: w.ctl,
+		Pauses: w.pauses, Missing: w.pauses.Source,
 		Policy: w.policy.Load, Now: time.Now, Log: log,
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -128,12 +143,22 @@ func newFillWorld(t *testing.T, conf string) *fillWorld {
 
 // Known is the router's: each domain is a site of its own, all of one provider.
 func (w *fillWorld) Known(d string) (*route.Route, *reply.Reply, bool) {
+	if strings.HasPrefix(d, silent) {
+		return nil, nil, false
+	}
 	host := route.Host{Name: "mx." + d, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, d[0]}), 25)}
 	return &route.Route{Domain: d, Site: "mx." + d, Provider: "big", Tiers: []route.Tier{{host}}}, nil, true
 }
 
-// Submit is the router's, which knows all routes.
-func (w *fillWorld) Submit(router.Request) { panic("nobody is to be asked") }
+// silent is what the names of domains begin with for which there is no answer.
+const silent = "silent"
+
+// Submit is the router's, which knows all other routes.
+func (w *fillWorld) Submit(r router.Request) {
+	if !strings.HasPrefix(r.Domains[0], silent) {
+		panic("nobody is to be asked")
+	}
+}
 
 // accept puts n messages for each domain into the queue, in turns.
 func (w *fillWorld) accept(n int, domains ...string) {

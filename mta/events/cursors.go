@@ -2,18 +2,13 @@ package events
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
+	"log/slog"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
-	"example.org/mta/internal/boltcheck"
-	"example.org/mta/internal/boltcopy"
 	"example.org/mta/internal/format"
+	"example.org/mta/internal/sidestore"
 )
 
 // state is what is kept of a stream over restarts.
@@ -51,62 +46,50 @@ const keptRefused = 100
 // CursorFormat is what this program knows of the formats of the cursors.
 var CursorFormat = format.Store{Name: "cursors of streams", Reads: 1, Writes: 1, Unstated: 1}
 
-var (
-	statesBucket  = []byte("streams-1")
-	refusedBucket = []byte("refused-1")
+const (
+	statesBucket  = "streams-1"
+	refusedBucket = "refused-1"
 )
 
 // cursors is the file of cursors.
-type cursors struct{ db *bolt.DB }
+type cursors struct{ file *sidestore.File }
 
-// openCursors opens or makes the file. One that is damaged is set aside: damaged is its new name then, and
-// the streams begin anew with the oldest record, so that none is missing.
-func openCursors(path string, now time.Time) (c *cursors, damaged string, err error) {
-	switch err := boltcheck.Check(path); {
-	case err == nil, errors.Is(err, fs.ErrNotExist):
-	default:
-		damaged = path + ".damaged-" + now.UTC().Format("20060102T150405")
-		if err := os.Rename(path, damaged); err != nil {
-			return nil, "", fmt.Errorf("setting the damaged cursors of streams aside: %w", err)
-		}
-	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second})
-	if err != nil {
-		return nil, "", fmt.Errorf("opening the cursors of streams, %s (another process may have it open): %w", path, err)
-	}
-	err = db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{statesBucket, refusedBucket} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-				return err
-			}
-		}
-		return nil
+// openCursors opens or makes the file. Of one that is damaged, the cursors that are sound are kept; the other streams
+// begin anew with the oldest record, so that none is missing.
+func openCursors(path string, now func() time.Time, log *slog.Logger) (*cursors, error) {
+	f, err := sidestore.Open(sidestore.Config{
+		Path: path, Name: "cursors of streams", Buckets: []string{statesBucket, refusedBucket}, Sound: soundCursor, Now: now, Log: log,
 	})
 	if err != nil {
-		return nil, "", fmt.Errorf("opening the cursors of streams, %s: %w", path, errors.Join(err, db.Close()))
+		return nil, err
 	}
-	return &cursors{db}, damaged, nil
+	return &cursors{f}, nil
 }
 
-func (c *cursors) close() error { return c.db.Close() }
+// soundCursor returns why an entry is not one.
+func soundCursor(bucket string, _, value []byte) error {
+	if bucket == statesBucket {
+		return json.Unmarshal(value, new(state))
+	}
+	return json.Unmarshal(value, new([]Refused))
+}
+
+func (c *cursors) close() error { return c.file.Close() }
 
 // Backup returns the content of the file of cursors at one instant, and its size in octets.
-func (s *Streams) Backup() (io.ReadCloser, int64, error) { return boltcopy.Copy(s.cursors.db) }
+func (s *Streams) Backup() (io.ReadCloser, int64, error) { return s.cursors.file.Backup() }
 
 // load reads all states, by the name of the stream.
 func (c *cursors) load() (map[string]state, error) {
 	all := make(map[string]state)
-	err := c.db.View(func(tx *bolt.Tx) error {
-		return tx.Bucket(statesBucket).ForEach(func(name, value []byte) error {
-			var s state
-			if err := json.Unmarshal(value, &s); err != nil {
-				return fmt.Errorf("the cursor of stream %q: %w", name, err)
-			}
-			all[string(name)] = s
-			return nil
-		})
+	return all, c.file.Each(statesBucket, nil, func(name, value []byte) error {
+		var s state
+		if err := json.Unmarshal(value, &s); err != nil {
+			return fmt.Errorf("the cursor of stream %q: %w", name, err)
+		}
+		all[string(name)] = s
+		return nil
 	})
-	return all, err
 }
 
 // save writes states in one transaction with one sync.
@@ -114,54 +97,40 @@ func (c *cursors) save(states map[string]state) error {
 	if len(states) == 0 {
 		return nil
 	}
-	return c.db.Update(func(tx *bolt.Tx) error {
-		b := tx.Bucket(statesBucket)
-		for name, s := range states {
-			text, err := json.Marshal(s)
-			if err != nil {
-				return err
-			}
-			if err := b.Put([]byte(name), text); err != nil {
-				return err
-			}
+	changes := make([]sidestore.Change, 0, len(states))
+	for name, s := range states {
+		text, err := json.Marshal(s)
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+		changes = append(changes, sidestore.Change{Bucket: statesBucket, Key: []byte(name), Value: text})
+	}
+	return c.file.Apply(changes)
 }
 
 // forget drops all that is kept of a stream.
 func (c *cursors) forget(name string) error {
-	return c.db.Update(func(tx *bolt.Tx) error {
-		return errors.Join(tx.Bucket(statesBucket).Delete([]byte(name)), tx.Bucket(refusedBucket).Delete([]byte(name)))
-	})
+	return c.file.Apply([]sidestore.Change{{Bucket: statesBucket, Key: []byte(name)}, {Bucket: refusedBucket, Key: []byte(name)}})
 }
 
-// refuse notes an event that was set aside.
+// refuse notes an event that was set aside. One goroutine does so for each stream.
 func (c *cursors) refuse(name string, r Refused) error {
-	return c.db.Update(func(tx *bolt.Tx) error {
-		b := tx.Bucket(refusedBucket)
-		var list []Refused
-		if value := b.Get([]byte(name)); value != nil {
-			if err := json.Unmarshal(value, &list); err != nil {
-				list = nil
-			}
-		}
-		list = append(list, r)
-		text, err := json.Marshal(list[max(0, len(list)-keptRefused):])
-		if err != nil {
-			return err
-		}
-		return b.Put([]byte(name), text)
-	})
+	list, err := c.refused(name)
+	if err != nil {
+		return err
+	}
+	list = append(list, r)
+	text, err := json.Marshal(list[max(0, len(list)-keptRefused):])
+	if err != nil {
+		return err
+	}
+	return c.file.Apply([]sidestore.Change{{Bucket: refusedBucket, Key: []byte(name), Value: text}})
 }
 
 // refused lists the events that were set aside, oldest first.
 func (c *cursors) refused(name string) (list []Refused, err error) {
-	err = c.db.View(func(tx *bolt.Tx) error {
-		if value := tx.Bucket(refusedBucket).Get([]byte(name)); value != nil {
-			return json.Unmarshal(value, &list)
-		}
-		return nil
+	err = c.file.Get(refusedBucket, 1, func(int) []byte { return []byte(name) }, func(_ int, value []byte) error {
+		return json.Unmarshal(value, &list)
 	})
 	return list, err
 }

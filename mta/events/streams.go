@@ -88,16 +88,16 @@ func Open(cfg Config) (*Streams, error) {
 	if s.out == nil {
 		s.out = slog.New(slog.DiscardHandler)
 	}
-	c, damaged, err := openCursors(cfg.Path, s.now())
+	c, err := openCursors(cfg.Path, s.now, s.out)
 	if err != nil {
 		return nil, err
 	}
 	if s.old, err = c.load(); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
-	if damaged != "" {
+	if c.file.Damage() != nil {
 		s.fresh = true
-		s.out.Error("the cursors of streams were damaged: all streams begin with the oldest record", "set_aside", damaged)
+		s.out.Error("the cursors of streams were damaged: streams whose cursor is lost begin with the oldest record")
 	}
 	s.cursors = c
 	s.head = newHead(s.log, s.node, s.now, s.chance, s.out)

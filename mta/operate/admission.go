@@ -40,7 +40,7 @@ func (a Admissions) Admission() control.Admission {
 	for tier, c := range s.Totals {
 		t := control.AdmissionTier{Tier: tier, Offered: c.Asked, Refused: c.Refused, Admitted: 1, History: []float64{}}
 		if s.On {
-			t.Admitted = admitted(&s.Now, tier)
+			t.Admitted = s.Now.Admitted[tier]
 		}
 		for _, slice := range s.Slices {
 			share := -1.
@@ -76,12 +76,6 @@ func reason(s *admission.Status) string {
 	return s.Reason
 }
 
-// admitted is the part of a tier's levels that is admitted.
-func admitted(s *admission.Status, tier int) float64 {
-	whole := float64(s.Level) + s.Part - float64(tier*admission.Cohorts)
-	return min(max(whole/admission.Cohorts, 0), 1)
-}
-
 // mostShown is how many refusals are shown one by one.
 const mostShown = 20
 
@@ -101,15 +95,7 @@ func (a Admissions) WhyRefused(_ context.Context, who string) (control.Admission
 	}
 	v := control.AdmissionVerdict{Tenant: ask.Tenant, Tier: int(ask.Tier), Admitted: 1, Refused: len(last), Last: []control.AdmissionRefusal{}}
 	if s.On {
-		v.Share, v.Reason, v.Admitted = s.Now.Share, reason(&s.Now), admitted(&s.Now, v.Tier)
-	}
-	if ask.Sender == "" && len(last) > 0 { // the cohort depends on the sender's domain
-		ask.Sender = last[0].Sender
-	}
-	if ask.Sender != "" {
-		p, part := a.Gate.Probe(ask)
-		cohort := p.Cohort()
-		v.Cohort, v.Admitted = &cohort, part
+		v.Share, v.Reason, v.Admitted = s.Now.Share, reason(&s.Now), a.Gate.Passes(v.Tier, v.Tenant)
 	}
 	for _, r := range last[:min(len(last), mostShown)] {
 		v.Last = append(v.Last, control.AdmissionRefusal{

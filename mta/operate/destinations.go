@@ -48,7 +48,7 @@ func (d destinations) Sites(ctx context.Context, f control.SiteFilter, after str
 // shown puts all that is known of a site in words.
 func (d destinations) shown(s *delivery.SiteInfo, k *queue.Count, now time.Time) site {
 	out := siteOf(&s.SiteInfo, now)
-	out.Provider, _ = d.r.Provider(parking.Parse(s.Name))
+	out.Provider, _ = d.r.Sites.Provider(parking.Parse(s.Name))
 	out.addLanes(s.Lanes)
 	out.addQueued(k)
 	out.addReason(d.r)

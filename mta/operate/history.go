@@ -174,7 +174,7 @@ func (m HistoryMeter) addQueued(k history.Kind, names []string, all []history.Re
 func (m HistoryMeter) nameOf(k history.Kind, line parking.Line) string {
 	switch {
 	case k == history.Provider:
-		name, _ := m.Provider(line.Key)
+		name, _ := m.Sites.Provider(line.Key)
 		return name
 	case k == history.Source:
 		return line.Source

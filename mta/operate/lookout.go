@@ -76,6 +76,9 @@ func (k *lookout) inQueue(id envelope.ID, rc *queue.ItemRecipient) position {
 	case queue.StateEnding:
 		return ending
 	case queue.StateDeferred:
+		if rc.Last.OK() {
+			return position{state: control.StateEnding, why: delivered, next: rc.Next}
+		}
 		return k.deferred(rc)
 	case queue.StateParked:
 		return k.parked(rc)
@@ -105,6 +108,9 @@ func (k *lookout) deferred(rc *queue.ItemRecipient) position {
 }
 
 var ending = position{state: control.StateEnding, why: "given up: the report to its sender is being written"}
+
+// delivered is why a recipient is still here whose last reply is a positive one: see dispatch.
+const delivered = "delivered: the report to its sender can't be queued yet"
 
 // parked is a recipient that waits in the queue, in a line.
 func (k *lookout) parked(rc *queue.ItemRecipient) position {
@@ -176,6 +182,7 @@ var afterwards = map[queue.Action]string{
 	queue.Hold:     "held when this attempt ends, unless it delivers",
 	queue.Bounce:   "bounced when this attempt ends, unless it delivers",
 	queue.Remove:   "removed when this attempt ends",
+	queue.Transfer: "moved when this attempt ends",
 	queue.RetryNow: "tried again at once if this attempt fails",
 }
 

@@ -7,12 +7,14 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
+	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
+	"example.org/mta/submission/http"
 )
 
 // bare is a relay that has a configuration and no mail.
@@ -25,9 +27,15 @@ func bare(t *testing.T, text string) *Relay {
 	pol := wiring.New(cfg)
 	return &Relay{
 		Policy: func() *wiring.Policy { return pol }, Now: time.Now, Delivery: knowing(t, 0), Dispatcher: idle{}, Pauses: new(pauses.Pauses),
-		Provider: func(parking.Key) (string, bool) { return "", false },
+		Sites: nowhere{},
 	}
 }
+
+// nowhere knows no provider but of what waits for a warm-up.
+type nowhere struct{}
+
+func (nowhere) Provider(k parking.Key) (string, bool)               { return k.Provider, k.Kind == parking.Tokens }
+func (w nowhere) ProviderOf(k parking.Key, _ string) (string, bool) { return w.Provider(k) }
 
 // idle is a dispatcher that has nothing.
 type idle struct{}
@@ -101,5 +109,61 @@ func TestDeferredMailThatExpiresFirst(t *testing.T) {
 		if want := now.Add(min(next, 2*time.Hour)); got.Doing != doing || !got.Next.Equal(want) {
 			t.Errorf("due in %v: %q at %v, want %q at %v", next, got.Doing, got.Next, doing, want)
 		}
+	}
+}
+
+// TestExpiresAsDispatchDecides: a recipient's time is that of its own domain and provider; held, that of no other.
+func TestExpiresAsDispatchDecides(t *testing.T) {
+	r := bare(t, `
+		defaults { max_age = "2d" }
+		domain "soon.example" { max_age = "1h" }
+		provider "slow" {
+			mx      = ["*.slow.example"]
+			max_age = "7d"
+		}`)
+	start := time.Unix(1e9, 0)
+	for _, x := range []struct {
+		to     envelope.Address
+		state  queue.State
+		key    string
+		sender time.Duration // its own time, after start
+		want   time.Duration
+	}{
+		{"a@soon.example", queue.StateParked, "paused: everything", 0, time.Hour},
+		{"a@soon.example", queue.StateDue, "", 0, time.Hour},
+		{"a@soon.example", queue.StateHeld, "", 0, 7 * 24 * time.Hour},
+		{"a@soon.example", queue.StateHeld, "", time.Minute, time.Minute},
+		{"a@soon.example", queue.StateDue, "", 2 * time.Hour, time.Hour},
+		{"a@far.example", queue.StateDue, "", 0, 7 * 24 * time.Hour}, // its provider may be slow
+		{"a@far.example", queue.StateParked, "warmup:p/other", 0, 2 * 24 * time.Hour},
+		{"a@far.example", queue.StateParked, "warmup:p/slow", 0, 7 * 24 * time.Hour},
+	} {
+		it := queue.Item{}
+		if x.sender > 0 {
+			it.Expires = start.Add(x.sender)
+		}
+		rc := &queue.ItemRecipient{Address: x.to, State: x.state, Line: parking.Line{Key: parking.Parse(x.key)}, Start: start}
+		if got := (messages{r}).expires(&it, rc).Sub(start); got != x.want {
+			t.Errorf("%s, %v under %q: after %v, want %v", x.to, x.state, x.key, got, x.want)
+		}
+	}
+}
+
+// TestDeliveredAndNotReported: what waits for its report of success only is no longer delivered.
+func TestDeliveredAndNotReported(t *testing.T) {
+	r := bare(t, "")
+	next := time.Unix(1e9, 0)
+	rc := &queue.ItemRecipient{Address: "a@x.example", State: queue.StateDeferred, Attempts: 1, Next: next, Last: reply.Reply{Code: 250}}
+	p := r.lookOut(queue.Item{}).inQueue(1, rc)
+	if p.state != control.StateEnding || p.why != delivered || !p.next.Equal(next) {
+		t.Errorf("%+v", p)
+	}
+	c := recipientCase{rc: rc, relay: r}
+	if why, until := c.why(); why != "it was "+delivered || !until.Equal(next) {
+		t.Errorf("explained as %q, until %v", why, until)
+	}
+	it := queue.Item{Recipients: []queue.ItemRecipient{*rc}}
+	if got := (&Submitted{Relay: r}).recipient(&it, r.lookOut(it), rc); got.Status != http.Delivered {
+		t.Errorf("its sender is told %q", got.Status)
 	}
 }

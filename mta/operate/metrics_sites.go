@@ -80,7 +80,7 @@ func (m Metrics) queued(ch chan<- prometheus.Metric) {
 	cfg := m.Policy().Config
 	providers, sites, all := map[string]int{"": 0}, map[string]int{}, 0
 	m.Queue.EachLine(func(line parking.Line, n *schedule.Count) {
-		provider, _ := m.Provider(line.Key)
+		provider, _ := m.Sites.Provider(line.Key)
 		providers[provider] += int(n.Total)
 		all += int(n.Total)
 		if line.Key.Kind == parking.Site && line.Key.Name != "" && line.Key.Name != otherSites {

@@ -375,7 +375,7 @@ func (o messages) RemoveMoved(_ context.Context, c control.RemoveMoved) (done co
 		}
 		sel.Counted.Add(id, m.Recipients)
 	}
-	if done.Recipients, err = o.r.Queue.Change(sel, queue.Remove, c.DryRun); err != nil {
+	if done.Recipients, err = o.r.Queue.Change(sel, queue.Transfer, c.DryRun); err != nil {
 		return done, err
 	}
 	done.Gone = sel.Counted.Len() - done.Recipients

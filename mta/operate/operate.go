@@ -59,11 +59,14 @@ type Relay struct {
 	Warmups       WarmupController
 	// Diverted gives what became of the mail for the pools of a warm-up since a time, to the hour.
 	Diverted func(key string, since time.Time) Diverted
-	// Provider gives the provider of what waits under a key; false when it is not known whether it has one.
-	Provider func(parking.Key) (string, bool)
-	Missing  func(source string) bool // whether this machine lacks the source's address
-	UseOf    func(*config.Tenant) *control.TenantUse
-	Keys     func() *keys.Book // in force; nil without a keys file
+	// Sites gives the providers of what waits; false when it is not known whether it has one.
+	Sites interface {
+		Provider(parking.Key) (string, bool)
+		ProviderOf(key parking.Key, domain string) (string, bool)
+	}
+	Missing func(source string) bool // whether this machine lacks the source's address
+	UseOf   func(*config.Tenant) *control.TenantUse
+	Keys    func() *keys.Book // in force; nil without a keys file
 
 	// Receptions hears of messages that are imported.
 	Receptions Receptions

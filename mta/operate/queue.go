@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 )
 
@@ -77,20 +78,17 @@ func (o messages) item(it *queue.Item, k *lookout, show int) control.Item {
 }
 
 func (o messages) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient) control.RecipientStatus {
-	provider, _ := o.r.Provider(rc.Line.Key)
-	expires := rc.Start.Add(o.r.Policy().Config.Traffic(rc.Address.Domain(), provider).MaxAge)
-	if !it.Expires.IsZero() && it.Expires.Before(expires) {
-		expires = it.Expires
-	}
 	st := k.of(it, rc)
 	out := control.RecipientStatus{
 		Address: string(rc.Address), State: st.state, Site: rc.Line.String(), Attempts: rc.Attempts,
-		Warned: rc.Warned, Next: st.next, Expires: expires, Scheduled: rc.Scheduled, Doing: st.why,
+		Warned: rc.Warned, Next: st.next, Expires: o.expires(it, rc), Scheduled: rc.Scheduled, Doing: st.why,
 		Reply: replyOf(rc.Last), Rerouted: o.r.rerouted(rc.Detour),
 	}
 	switch {
 	case st.state == control.StateActive:
 		out.Asked = controlActions[rc.Asked]
+	case st.state == control.StateDeferred && out.Expires.Before(o.r.Now()): // max_age was longer at the last attempt
+		out.Expires = rc.Next
 	case st.state == control.StateDeferred && !st.next.Before(out.Expires):
 		out.Next, out.Doing = out.Expires, "expires before its next attempt"
 	}
@@ -98,6 +96,18 @@ func (o messages) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient)
 		out.Site = ""
 	}
 	return out
+}
+
+// expires is when a recipient is given up: what is held, which nobody looks at, by the longest max_age of all.
+func (o messages) expires(it *queue.Item, rc *queue.ItemRecipient) time.Time {
+	pol := o.r.Policy()
+	age := pol.LongestAge
+	if rc.State != queue.StateHeld {
+		domain := wayOf(pol.Config, it, rc).Domain
+		provider, known := o.r.Sites.ProviderOf(rc.Line.Key, domain)
+		age = pol.MaxAge(domain, provider, known)
+	}
+	return wiring.Expires(rc.Start, it.Expires, age)
 }
 
 func (o messages) Get(_ context.Context, text string) (control.Item, error) {
@@ -145,6 +155,7 @@ var controlActions = map[queue.Action]control.Action{
 	queue.Hold:     control.Hold,
 	queue.Bounce:   control.Bounce,
 	queue.Remove:   control.Remove,
+	queue.Transfer: control.Remove,
 	queue.RetryNow: control.Retry,
 }
 

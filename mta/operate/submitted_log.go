@@ -29,7 +29,7 @@ type record struct {
 // ends are the types of records that end a recipient.
 var ends = map[accounting.Type]http.MessageStatus{
 	accounting.Delivery: http.Delivered, accounting.Bounce: http.Bounced, accounting.Expiration: http.Expired,
-	accounting.AdminBounce: http.Removed, accounting.Cancellation: http.Canceled,
+	accounting.AdminBounce: http.Removed, accounting.Cancellation: http.Canceled, accounting.Transfer: http.Moved,
 }
 
 // logSlack is how far before its id's time a message may have been accepted.

@@ -109,7 +109,7 @@ func (r *Relay) naming(by control.SummaryBy) queue.Naming {
 	switch by {
 	case control.ByProvider:
 		return queue.Naming{Line: func(l parking.Line) string {
-			name, _ := r.Provider(l.Key)
+			name, _ := r.Sites.Provider(l.Key)
 			return name
 		}}
 	case control.BySource:

@@ -50,15 +50,15 @@ func (w warmups) SimulateWarmup(ctx context.Context, q control.SimulateWarmup) (
 	defer w.r.simulations.one.Unlock()
 	ctx, done := context.WithTimeoutCause(ctx, simulationTime, errSlowSimulation)
 	defer done()
-	return simulateOn(ctx, plan, trace, &q)
+	return simulateOn(ctx, plan, trace, w.r.Policy().Config.PatienceOf(q.Plan, config.DefaultTier), &q)
 }
 
 // simulateOn runs a simulation and puts it into words.
-func simulateOn(ctx context.Context, plan *warmup.Plan, trace []simulate.Event, q *control.SimulateWarmup) (control.SimulatedWarmup, error) {
+func simulateOn(ctx context.Context, plan *warmup.Plan, trace []simulate.Event, patience time.Duration, q *control.SimulateWarmup) (control.SimulatedWarmup, error) {
 	out := control.SimulatedWarmup{Plan: plan.Name}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	opt := simulate.Options{Seed: q.Seed, Interval: daySeconds, Patience: config.DefaultPatience, Stop: func() error { return context.Cause(ctx) }}
+	opt := simulate.Options{Seed: q.Seed, Interval: daySeconds, Patience: patience, Stop: func() error { return context.Cause(ctx) }}
 	if q.Hours {
 		opt.Interval = hourSeconds
 	}

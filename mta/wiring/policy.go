@@ -23,6 +23,7 @@ type Policy struct {
 	Config *config.Config
 	// LongestAge is the longest max_age of all destinations.
 	LongestAge time.Duration
+	ages       map[string]time.Duration // each max_age that the file has, by its block
 	// Feed says which refusals put addresses on the suppression list.
 	Feed *feed.Settings
 
@@ -33,7 +34,9 @@ type Policy struct {
 
 // New makes the policy of a configuration.
 func New(cfg *config.Config) *Policy {
-	p := &Policy{Config: cfg, divided: make(map[*config.Pool]*Pool), warming: make(map[string][]string), health: make(map[string]*Health), LongestAge: longestAge(cfg), Feed: Feed(cfg)}
+	p := &Policy{Config: cfg, ages: agesOf(cfg), Feed: Feed(cfg)}
+	p.divided, p.health, p.warming = make(map[*config.Pool]*Pool), make(map[string]*Health), make(map[string][]string)
+	p.LongestAge = slices.Max(slices.Collect(maps.Values(p.ages)))
 	for _, pool := range cfg.Pools {
 		if len(pool.Dedicated) > 0 {
 			p.divided[pool] = newPool(cfg, pool)
@@ -49,16 +52,23 @@ func New(cfg *config.Config) *Policy {
 	return p
 }
 
-func longestAge(cfg *config.Config) time.Duration {
-	age := cfg.Defaults.Traffic.MaxAge
+func agesOf(cfg *config.Config) map[string]time.Duration {
+	ages := map[string]time.Duration{"defaults": cfg.Defaults.Traffic.MaxAge}
 	for _, p := range cfg.Providers {
-		age = max(age, cfg.Traffic("", p.Name).MaxAge)
+		if p.Sets("max_age") {
+			ages["provider "+p.Name] = p.Traffic.MaxAge
+		}
 	}
 	for _, d := range cfg.Domains {
-		age = max(age, cfg.Traffic(string(d.Pattern), "").MaxAge)
+		if d.Sets("max_age") {
+			ages["domain "+string(d.Pattern)] = d.Traffic.MaxAge
+		}
 	}
-	return age
+	return ages
 }
+
+// SameAges reports whether another policy has the same max_age for all.
+func (p *Policy) SameAges(other *Policy) bool { return maps.Equal(p.ages, other.ages) }
 
 // Weight gives the weight of a tenant among tenants.
 func (p *Policy) Weight(tenant string) int {
@@ -88,12 +98,13 @@ func (p *Policy) Divided(m *envelope.Message, rt *route.Route) *Pool {
 
 // Stays returns the question that a reload asks of each queued job: whether its source still belongs to
 // its pool, and means the same to the warm-up as before. A job whose source comes under a plan has no
-// token, and would leave uncounted. A job whose TLS settings or return path have changed is made anew.
+// token, and would leave uncounted. A job whose TLS settings, return path or time to expire have changed is made anew.
 func (p *Policy) Stays(before *Policy) func(*delivery.Job) bool {
 	return func(j *delivery.Job) bool {
 		key, ok := p.keyOf(j)
 		was, _ := before.keyOf(j)
-		return ok && key == was && p.Demand(j.Message, j.Route) == j.Demand && p.returnPath(j) == before.returnPath(j)
+		return ok && key == was && p.Demand(j.Message, j.Route) == j.Demand && p.returnPath(j) == before.returnPath(j) &&
+			p.Expires(j.Message, "", j.Route).Equal(before.Expires(j.Message, "", j.Route))
 	}
 }
 
@@ -225,14 +236,35 @@ func (p *Policy) Traffic(domain string, rt *route.Route) *config.Traffic {
 	return p.Config.Traffic(domain, "")
 }
 
-// Expires returns when a message for a destination is given up: after its max_age, or before if its sender
-// has asked for that.
-func (p *Policy) Expires(m *envelope.Message, domain string, rt *route.Route) time.Time {
-	at := m.Start().Add(p.Traffic(domain, rt).MaxAge)
-	if !m.Expires.IsZero() && m.Expires.Before(at) {
-		return m.Expires
+// MaxAge returns the age at which mail for a domain is given up. While nobody knows the provider of the domain's
+// hosts, that is the longest that any provider's settings lead to.
+func (p *Policy) MaxAge(domain, provider string, known bool) time.Duration {
+	if known {
+		return p.Config.Traffic(domain, provider).MaxAge
 	}
-	return at
+	age := p.Config.Traffic(domain, "").MaxAge
+	for _, any := range p.Config.Providers {
+		age = max(age, p.Config.Traffic(domain, any.Name).MaxAge)
+	}
+	return age
+}
+
+// Expires returns when mail is given up, of an age that counts from start: at its max_age, or before if its sender
+// has given a time.
+func Expires(start, sender time.Time, maxAge time.Duration) time.Time {
+	if at := start.Add(maxAge); sender.IsZero() || at.Before(sender) {
+		return at
+	}
+	return sender
+}
+
+// Expires returns when a message for a destination is given up. Without a route its provider is not known.
+func (p *Policy) Expires(m *envelope.Message, domain string, rt *route.Route) time.Time {
+	provider := ""
+	if rt != nil {
+		domain, provider = rt.Domain, rt.Provider
+	}
+	return Expires(m.Start(), m.Expires, p.MaxAge(domain, provider, rt != nil))
 }
 
 // NoSource is the reply for a message whose pool has no usable source.

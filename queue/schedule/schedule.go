@@ -81,10 +81,13 @@ const (
 	// and, when that failed, while it waits for another try.
 	Expiring
 	Bouncing
+
+	// What an operator asked for while it was leased: to remove it, since another relay has it.
+	Transfer
 )
 
 // Removes reports whether the entry goes, without a report, when it is no longer leased.
-func (a Action) Removes() bool { return a == Remove || a == Cancel }
+func (a Action) Removes() bool { return a == Remove || a == Cancel || a == Transfer }
 
 // Ends reports whether the action is why an entry is ending.
 func (a Action) Ends() bool { return a == Expiring || a == Bouncing }
@@ -121,10 +124,10 @@ type Entry struct {
 	dataLo     uint32
 	noteLo     uint32
 	Rcpt       uint16 // index in the message's recipients
-	tries      uint16 // tier 3, attempts 13
+	tries      uint16 // tier 3, action 1, attempts 12
 	dataHi     uint8
 	noteHi     uint8
-	bits       uint8 // state 3, action 3, warned 1, warning 1
+	bits       uint8 // state 3, action 3 more, warned 1, warning 1
 	Size       uint8 // of the message's record, as SizeClass has it
 }
 
@@ -136,9 +139,12 @@ const (
 )
 
 const (
-	triesBits = 13
+	attemptBits = 12
 	// MaxAttempts is the most that an entry counts.
-	MaxAttempts = 1<<triesBits - 1
+	MaxAttempts = 1<<attemptBits - 1
+
+	tierShift   = attemptBits + 1
+	triesAction = 1 << attemptBits // the highest of the action's four bits
 )
 
 // Attempts is how many there were so far, MaxAttempts at most.
@@ -148,21 +154,26 @@ func (e *Entry) Attempts() uint16 { return e.tries & MaxAttempts }
 func (e *Entry) SetAttempts(n uint16) { e.tries = e.tries&^MaxAttempts | min(n, MaxAttempts) }
 
 // Tier is the message's, 0 to tiers.Count-1.
-func (e *Entry) Tier() uint8 { return uint8(e.tries >> triesBits) }
+func (e *Entry) Tier() uint8 { return uint8(e.tries >> tierShift) }
 
 // SetTier notes the message's tier.
 func (e *Entry) SetTier(tier uint8) {
-	e.tries = e.tries&MaxAttempts | uint16(tiers.Of(tier))<<triesBits
+	e.tries = e.tries&(1<<tierShift-1) | uint16(tiers.Of(tier))<<tierShift
 }
 
 // State is what the entry is doing.
 func (e *Entry) State() State { return State(e.bits & bitsState) }
 
 // Action is what is to be done when it is no longer leased, or why it is ending.
-func (e *Entry) Action() Action { return Action(e.bits & bitsAction >> 3) }
+func (e *Entry) Action() Action {
+	return Action(e.bits&bitsAction>>3 | uint8(e.tries&triesAction>>(attemptBits-3)))
+}
 
 // SetAction notes what is to be done.
-func (e *Entry) SetAction(a Action) { e.bits = e.bits&^bitsAction | uint8(a)<<3 }
+func (e *Entry) SetAction(a Action) {
+	e.bits = e.bits&^bitsAction | uint8(a)<<3&bitsAction
+	e.tries = e.tries&^triesAction | uint16(a)<<(attemptBits-3)&triesAction
+}
 
 // Warned reports whether the sender was notified of the delay.
 func (e *Entry) Warned() bool { return e.bits&bitsWarned != 0 }

@@ -21,8 +21,13 @@ func TestTierAndAttempts(t *testing.T) {
 	for tier := range uint8(8) {
 		want := min(tier, 5)
 		e.SetTier(tier)
+		for a := Nothing; a <= Transfer; a++ {
+			if e.SetAction(a); e.Action() != a || e.Tier() != want {
+				t.Fatalf("tier %d with action %d became tier %d with %d", tier, a, e.Tier(), e.Action())
+			}
+		}
 		for _, n := range []uint16{0, 1, MaxAttempts - 1, MaxAttempts, 1<<16 - 1} {
-			if e.SetAttempts(n); e.Attempts() != min(n, MaxAttempts) || e.Tier() != want {
+			if e.SetAttempts(n); e.Attempts() != min(n, MaxAttempts) || e.Tier() != want || e.Action() != Transfer {
 				t.Fatalf("tier %d with %d attempts became tier %d with %d", tier, n, e.Tier(), e.Attempts())
 			}
 		}

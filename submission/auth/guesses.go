@@ -20,10 +20,11 @@ const (
 	patience = 30 * time.Second
 )
 
-// guesses are the two paces of an attempt.
+// guesses are the two paces of an attempt, and the chances of those that need no turn.
 type guesses struct {
 	networks *pace.Pace[netip.Prefix]
 	users    *pace.Pace[string]
+	chances  chances
 }
 
 // turn is an attempt's with both.
@@ -45,7 +46,7 @@ func (g *guesses) take(ctx context.Context, p place) (*turn, error) {
 	}
 	user, err := g.users.Take(ctx, p.user)
 	if err != nil {
-		g.networks.Done(p.network, network, false, false)
+		g.networks.Done(p.network, network, false)
 		return nil, g.noTurn(p)
 	}
 	return &turn{g, p, network, user}, nil
@@ -59,14 +60,14 @@ func (g *guesses) noTurn(p place) error {
 	return ErrBusy
 }
 
-// done ends a turn; nil is of an attempt that needed none. A right password says that whoever failed
-// at this user was most likely the user. Of the network's others it says nothing.
-func (t *turn) done(failed, right bool) {
+// done ends a turn; nil is of an attempt that needed none. A right password forgives nobody's failures: the
+// user needs no turn from where it has logged in, and whoever guesses must not have as many tries again.
+func (t *turn) done(failed bool) {
 	if t == nil {
 		return
 	}
-	t.g.users.Done(t.place.user, t.user, failed, right)
-	t.g.networks.Done(t.place.network, t.network, failed, false)
+	t.g.users.Done(t.place.user, t.user, failed)
+	t.g.networks.Done(t.place.network, t.network, failed)
 }
 
 // trouble returns who guesses, "" when nobody does much.

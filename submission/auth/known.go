@@ -29,24 +29,63 @@ type acquaintance struct {
 	sum      [sha256.Size]byte // keyed, of the password and its hash
 	verified time.Time         // until when sum counts
 	until    time.Time
-	wrong    int // passwords since the last right one
+	wrong    int       // passwords since the last right one
+	kept     time.Time // when it was to be written down last
 }
 
 // known remembers who has logged in from where. Passwords are kept as a keyed hash: the key is of
-// this process and nowhere on a disk.
+// this process and nowhere on a disk, and neither are the hashes.
 type known struct {
-	now func() time.Time
-	key [32]byte
+	now  func() time.Time
+	key  [32]byte
+	file *knownFile
 
 	mu       sync.Mutex // guards what follows
 	by       map[place]*acquaintance
 	networks map[netip.Prefix]time.Time // until when somebody is known there
 }
 
-func newKnown(now func() time.Time) *known {
-	k := &known{now: now, by: make(map[place]*acquaintance), networks: make(map[netip.Prefix]time.Time)}
+// newKnown begins with what file has.
+func newKnown(now func() time.Time, file *knownFile) *known {
+	k := &known{now: now, file: file, by: make(map[place]*acquaintance), networks: make(map[netip.Prefix]time.Time)}
 	rand.Read(k.key[:])
+	file.write.do = func() { file.replace(k.all()) }
+	at := now()
+	for _, x := range file.read(at) {
+		until := x.Until
+		if latest := at.Add(knownFor); until.After(latest) { // the clock was wrong
+			until = latest
+		}
+		if !at.Before(until) || len(k.by) >= maxKnown {
+			continue
+		}
+		k.by[place{x.User, x.Network}] = &acquaintance{until: until}
+		if until.After(k.networks[x.Network]) {
+			k.networks[x.Network] = until
+		}
+	}
 	return k
+}
+
+// all lists who is known where.
+func (k *known) all() (list []knownPlace) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.now()
+	for p, a := range k.by {
+		if now.Before(a.until) {
+			list = append(list, knownPlace{p.user, p.network, a.until})
+		}
+	}
+	return list
+}
+
+// at reports whether a user is known at a place.
+func (k *known) at(p place) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	a := k.by[p]
+	return a != nil && !k.now().After(a.until)
 }
 
 func (k *known) sum(hash, password string) (out [sha256.Size]byte) {
@@ -78,34 +117,41 @@ func (k *known) has(p place, hash, password string) (here, right bool) {
 
 // right notes a password that is the user's.
 func (k *known) right(p place, hash, password string) {
-	a := &acquaintance{sum: k.sum(hash, password)}
+	sum := k.sum(hash, password)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := k.now()
-	a.verified, a.until = now.Add(verifiedFor), now.Add(knownFor)
-	k.metFrom(p.network, now)
-	if _, there := k.by[p]; !there && len(k.by) >= maxKnown {
-		for any := range k.by { // it is only slower for whoever that is
-			delete(k.by, any)
-			break
-		}
-	}
-	k.by[p] = a
+	a, now := k.metAt(p), k.now()
+	a.sum, a.verified = sum, now.Add(verifiedFor)
 }
 
 // met notes a login without a password.
 func (k *known) met(p place) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.metAt(p)
+}
+
+// metAt notes a login of a user at a place. The caller holds the lock.
+func (k *known) metAt(p place) *acquaintance {
 	now := k.now()
 	k.metFrom(p.network, now)
-	if a := k.by[p]; a != nil {
-		a.wrong, a.until = 0, now.Add(knownFor)
-		return
+	a := k.by[p]
+	if a == nil {
+		if len(k.by) >= maxKnown {
+			for any := range k.by { // it is only slower for whoever that is
+				delete(k.by, any)
+				break
+			}
+		}
+		a = &acquaintance{}
+		k.by[p] = a
 	}
-	if len(k.by) < maxKnown {
-		k.by[p] = &acquaintance{until: now.Add(knownFor)}
+	a.wrong, a.until = 0, now.Add(knownFor)
+	if now.Sub(a.kept) >= keepEvery {
+		a.kept = now
+		k.file.write.soon()
 	}
+	return a
 }
 
 // metFrom notes a login from a network. The caller holds the lock.
@@ -134,6 +180,7 @@ func (k *known) wrong(p place) {
 		if a.wrong++; a.wrong >= wrongWhenKnown {
 			delete(k.by, p)
 			delete(k.networks, p.network) // until the next login
+			k.file.write.soon()
 		}
 	}
 }

@@ -228,10 +228,10 @@ func (s *scramServer) credentials(name string) (scram.StoredCredentials, error) 
 	}, nil
 }
 
-// final checks the proof, when it is the attempt's turn.
+// final checks the proof.
 func (s *scramServer) final(response []byte) ([]byte, bool, error) {
 	a := s.e.a
-	turn, err := a.s.guesses.take(a.ctx, a.place())
+	hearing, err := a.begin(a.s.known.at(a.place()))
 	if err != nil {
 		return nil, false, a.end(nil, err)
 	}
@@ -241,9 +241,9 @@ func (s *scramServer) final(response []byte) ([]byte, bool, error) {
 		a.why, err = "wants to act as another user", ErrDenied
 	}
 	if err != nil || !s.conv.Valid() || a.user == nil {
-		return nil, false, a.end(turn, ErrDenied)
+		return nil, false, a.wrong(hearing)
 	}
-	turn.done(false, true)
+	hearing.right()
 	return []byte(text), false, nil
 }
 

@@ -16,16 +16,20 @@ type renewer struct {
 	path string
 	done func(error) // is told how it went; may be nil
 
-	mu     sync.Mutex // guards what follows
-	new    map[string]renewal
-	timer  *time.Timer
-	closed bool
+	soon later
+
+	mu  sync.Mutex // guards what follows
+	new map[string]renewal
 
 	// was has the hashes that were replaced, and by what: a session that logged in with the one is
 	// still its user's.
 	was map[string]renewal
+}
 
-	writing sync.WaitGroup
+func newRenewer(path string, done func(error)) *renewer {
+	r := &renewer{path: path, done: done}
+	r.soon.after, r.soon.do = renewEvery, r.write
+	return r
 }
 
 type renewal struct{ from, to users.Hash }
@@ -34,9 +38,6 @@ type renewal struct{ from, to users.Hash }
 func (r *renewer) add(name string, from, to users.Hash) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
-		return
-	}
 	if r.new == nil {
 		r.new = make(map[string]renewal)
 	}
@@ -44,10 +45,7 @@ func (r *renewer) add(name string, from, to users.Hash) {
 		r.was = make(map[string]renewal)
 	}
 	r.new[name], r.was[name] = renewal{from, to}, renewal{from, to}
-	if r.timer == nil {
-		r.writing.Add(1)
-		r.timer = time.AfterFunc(renewEvery, func() { defer r.writing.Done(); r.write() })
-	}
+	r.soon.soon()
 }
 
 // tried reports whether a user's hash has been made anew: it is about to be written, or could not be.
@@ -74,7 +72,7 @@ func (r *renewer) same(name, a, b string) bool {
 func (r *renewer) write() {
 	r.mu.Lock()
 	all := r.new
-	r.new, r.timer = nil, nil
+	r.new = nil
 	r.mu.Unlock()
 	if len(all) == 0 {
 		return
@@ -89,17 +87,4 @@ func (r *renewer) write() {
 		return nil
 	})
 	r.done(err)
-}
-
-// close writes what is to be written.
-func (r *renewer) close() {
-	r.mu.Lock()
-	r.closed = true
-	early := r.timer != nil && r.timer.Stop()
-	r.mu.Unlock()
-	if early {
-		r.write()
-		r.writing.Done()
-	}
-	r.writing.Wait()
 }

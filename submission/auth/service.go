@@ -44,8 +44,10 @@ type Config struct {
 	// Secret makes the salts of users that don't exist. It should outlive the process: whoever sees
 	// a salt change knows that there is no such user. Nil: of this process.
 	Secret []byte
-	Now    func() time.Time // nil: time.Now
-	Log    *slog.Logger     // nil: none
+	// Known is the file of the networks that users have logged in from; "": they are forgotten with the process.
+	Known string
+	Now   func() time.Time // nil: time.Now
+	Log   *slog.Logger     // nil: none
 }
 
 // Service checks logins against a users file. It is safe for concurrent use, and shared by all
@@ -81,7 +83,7 @@ func New(cfg Config) *Service {
 	if cfg.Scheme == "" {
 		cfg.Scheme = users.Argon2id
 	}
-	s := &Service{cfg: cfg, secret: cfg.Secret, known: newKnown(cfg.Now), slots: newSlots()}
+	s := &Service{cfg: cfg, secret: cfg.Secret, known: newKnown(cfg.Now, newKnownFile(cfg.Known, cfg.Log)), slots: newSlots()}
 	if len(s.secret) == 0 {
 		s.secret = make([]byte, 32)
 		rand.Read(s.secret)
@@ -89,10 +91,11 @@ func New(cfg Config) *Service {
 	s.guesses = guesses{
 		pace.New[netip.Prefix](pace.Config{Free: freeByNetwork, Longest: longestByNet, Now: cfg.Now}),
 		pace.New[string](pace.Config{Free: freeByUser, Longest: longestByUser, Now: cfg.Now}),
+		newChances(cfg.Now),
 	}
 	reading := trouble.New(cfg.Log, cfg.Now, slog.LevelError, "the users file can't be read: the users before it stay in force", "the users file is read again")
 	s.writing = trouble.New(cfg.Log, cfg.Now, slog.LevelWarn, "hashes of passwords can't be renewed: the old ones stay good", "hashes of passwords are renewed again")
-	s.renew = &renewer{path: cfg.File, done: s.renewed}
+	s.renew = newRenewer(cfg.File, s.renewed)
 	s.file = secretfile.Follow(cfg.File, inForceOf, func(was, is *inForce) {
 		if was != nil {
 			cfg.Log.Info("users file read", "file", cfg.File, "users", len(is.Users()))
@@ -102,7 +105,10 @@ func New(cfg Config) *Service {
 }
 
 // Close writes what is still to be written.
-func (s *Service) Close() { s.renew.close() }
+func (s *Service) Close() {
+	s.renew.soon.close()
+	s.known.file.write.close()
+}
 
 func (s *Service) renewed(err error) {
 	if err != nil {
@@ -176,15 +182,12 @@ func (s *Service) Password(ctx context.Context, c Client, name, password string)
 func (s *Service) Knows(network netip.Prefix) bool { return s.known.from(network) }
 
 // Vouched gives the login of a user for whom somebody else has checked the password, nil when there is no such
-// user.
+// user. The name is the user's exactly: names that are one to this program may be two to whoever vouches.
 func (s *Service) Vouched(name string) *Login {
-	normal, err := users.NormalName(name)
-	t := s.file.Look(lookEvery)
-	if err != nil || t == nil {
-		return nil
-	}
-	if u := t.User(normal); u != nil {
-		return loginOf(u, "")
+	if t := s.file.Look(lookEvery); t != nil {
+		if u := t.User(name); u != nil {
+			return loginOf(u, "")
+		}
 	}
 	return nil
 }
@@ -252,26 +255,21 @@ func (a *attempt) password(name, password string) (*Login, error) {
 	hash := a.hash()
 	here, right := s.known.has(p, hash.String(), password)
 	if here && right {
-		s.remembered.Add(1)
-		return a.login(), a.end(nil, nil)
+		return a.remembered(nil)
 	}
-	var turn *turn
-	if !here {
-		var err error
-		if turn, err = s.guesses.take(a.ctx, p); err != nil {
-			return nil, a.end(nil, err)
-		}
-		// Others of the same user may have been here meanwhile, as when all clients come back at once.
-		if _, right = s.known.has(p, hash.String(), password); right {
-			s.remembered.Add(1)
-			turn.done(false, true)
-			return a.login(), a.end(nil, nil)
-		}
+	ahead, err := a.begin(here)
+	if err != nil {
+		return nil, a.end(nil, err)
 	}
 	giveBack, err := s.slots.take(a.ctx, here)
 	if err != nil {
-		turn.done(false, false)
+		ahead.turn.done(false)
 		return nil, a.end(nil, ErrBusy)
+	}
+	// Others of the same user may have been here meanwhile, as when all clients come back at once.
+	if _, right = s.known.has(p, hash.String(), password); right {
+		giveBack()
+		return a.remembered(ahead)
 	}
 	right = hash.Verify(password) && a.user != nil && a.user.Hash.Scheme != ""
 	if right {
@@ -280,16 +278,57 @@ func (a *attempt) password(name, password string) (*Login, error) {
 	}
 	giveBack()
 	if !right {
-		s.known.wrong(p)
-		if here { // it waits all the same, or the time would say that this user is known here
-			if turn, err = s.guesses.take(a.ctx, p); err != nil {
-				return nil, a.end(nil, err)
-			}
-		}
-		return nil, a.end(turn, ErrDenied)
+		return nil, a.wrong(ahead)
 	}
-	turn.done(false, true)
+	ahead.right()
 	return a.login(), a.end(nil, nil)
+}
+
+// remembered logs in with a password that was verified minutes ago.
+func (a *attempt) remembered(h *hearing) (*Login, error) {
+	a.s.remembered.Add(1)
+	h.right()
+	return a.login(), a.end(nil, nil)
+}
+
+// hearing is how an attempt came to be looked at: in its turn, or before, by a chance or because the user is
+// known at its place.
+type hearing struct {
+	a      *attempt
+	turn   *turn
+	chance bool
+}
+
+// begin waits for an attempt's turn, unless it is looked at before.
+func (a *attempt) begin(here bool) (h *hearing, err error) {
+	h = &hearing{a: a, chance: !here && a.s.guesses.chances.take(a.place())}
+	if !here && !h.chance {
+		h.turn, err = a.s.guesses.take(a.ctx, a.place())
+	}
+	return h, err
+}
+
+// right ends it for a right password.
+func (h *hearing) right() {
+	if h == nil {
+		return
+	}
+	if h.chance {
+		h.a.s.guesses.chances.giveBack(h.a.place())
+	}
+	h.turn.done(false)
+}
+
+// wrong fails an attempt that was looked at. Whoever had no turn waits for it all the same, or the time would
+// say that this was so, and that the user is known here.
+func (a *attempt) wrong(h *hearing) (err error) {
+	a.s.known.wrong(a.place())
+	if h.turn == nil {
+		if h.turn, err = a.s.guesses.take(a.ctx, a.place()); err != nil {
+			return a.end(nil, err)
+		}
+	}
+	return a.end(h.turn, ErrDenied)
 }
 
 // hash gives what the password is checked against. A user who has none, or does not exist, has somebody's:
@@ -348,7 +387,7 @@ func (a *attempt) end(turn *turn, err error) error {
 		s.refused.Add(1)
 		log.Warn("login put off", "user", a.known(), "reason", err.Error())
 	}
-	turn.done(true, false)
+	turn.done(true)
 	pace.Late(a.ctx, s.cfg.Now().Sub(a.began))
 	return err
 }

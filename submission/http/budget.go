@@ -2,60 +2,20 @@ package http
 
 import (
 	"net/http"
-	"sync"
+
+	"example.org/mta/internal/fairshare"
 )
 
-// Memory is a budget for what requests under way hold of their bodies, of all servers that share it. A tenant has
-// three quarters of it at most, so that no tenant's requests refuse those of all others.
-type Memory struct {
-	mu    sync.Mutex
-	limit int64
-	used  int64
-	by    map[string]int64 // used, by tenant
-}
+// Memory is a budget for what requests under way hold of their bodies, of all servers that share it. Tenants share
+// it, too.
+type Memory = fairshare.Pool[string]
 
 // NewMemory makes a budget of so many octets.
-func NewMemory(limit int64) *Memory { return &Memory{limit: limit, by: make(map[string]int64)} }
+func NewMemory(limit int64) *Memory { return fairshare.New[string](limit) }
 
-// SetLimit changes the budget. What is taken stays taken.
-func (m *Memory) SetLimit(octets int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.limit = octets
-}
-
-// take reports whether a tenant could have n octets. A nil Memory has no limit.
-func (m *Memory) take(tenant string, n int64) bool {
-	if m == nil {
-		return true
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.used+n > m.limit || m.by[tenant]+n > m.limit/4*3 {
-		return false
-	}
-	m.used += n
-	m.by[tenant] += n
-	return true
-}
-
-func (m *Memory) give(tenant string, n int64) {
-	if m == nil || n == 0 {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.used -= n
-	if m.by[tenant] -= n; m.by[tenant] == 0 {
-		delete(m.by, tenant)
-	}
-}
-
-// Used returns how many octets are taken.
-func (m *Memory) Used() int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.used
+// part is a tenant's part of a pool.
+func (c *Call) part() fairshare.Part[string] {
+	return fairshare.Part[string]{Key: c.Identity.Tenant, Times: fairshare.Usual}
 }
 
 // What a request takes of the budget.
@@ -80,7 +40,7 @@ func (c *Call) holdMore(octets int64) error {
 		return nil
 	}
 	more := (octets + memoryStep - 1) / memoryStep * memoryStep
-	if !c.server.config.Memory.take(c.Identity.Tenant, more) {
+	if !c.server.config.Memory.Take(more, c.part()) {
 		return &Problem{
 			Status: http.StatusServiceUnavailable, RetryAfter: shortPause, Close: true, Reason: "memory",
 			Detail: "too many large requests are under way: try again",
@@ -92,7 +52,7 @@ func (c *Call) holdMore(octets int64) error {
 
 // release gives back what the request took.
 func (c *Call) release() {
-	c.server.config.Memory.give(c.Identity.Tenant, c.held)
+	c.server.config.Memory.Give(c.held, c.part())
 	c.held = 0
 }
 

@@ -15,7 +15,7 @@ type forgetful struct{ ids envelope.IDs }
 
 type forgottenDraft struct{ s *forgetful }
 
-func (s *forgetful) Begin(int64) intake.Draft { return forgottenDraft{s} }
+func (s *forgetful) Begin(intake.Owner, int64) intake.Draft { return forgottenDraft{s} }
 
 func (s *forgetful) CommitBatch(b *intake.Batch) (int, error) {
 	for _, m := range b.Messages {

@@ -49,7 +49,7 @@ type diskIsFull struct{ error }
 
 func (diskIsFull) DiskFull() bool { return true }
 
-func (s *memoryStore) Begin(int64) intake.Draft {
+func (s *memoryStore) Begin(intake.Owner, int64) intake.Draft {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open++

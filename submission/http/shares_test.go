@@ -38,7 +38,7 @@ func TestATenantLeavesConnectionsToOthers(t *testing.T) {
 	}
 	close(end)
 	slow.Wait()
-	if w := ask(s, "GET", "/v1/messages/x", "good", nil); w.Code != http.StatusOK || len(s.shares.by) != 0 {
-		t.Errorf("afterwards: %d %s, %v", w.Code, w.Body, s.shares.by)
+	if w := ask(s, "GET", "/v1/messages/x", "good", nil); w.Code != http.StatusOK || s.shares.Used() != 0 {
+		t.Errorf("afterwards: %d %s, %v", w.Code, w.Body, s.shares.Used())
 	}
 }

@@ -87,18 +87,19 @@ const (
 	Bounced   MessageStatus = "bounced"   // refused for good
 	Expired   MessageStatus = "expired"   // given up after its time
 	Removed   MessageStatus = "removed"   // by an operator
+	Moved     MessageStatus = "moved"     // to another relay, which delivers it
 	Canceled  MessageStatus = "cancelled" // by its sender
 	Unknown   MessageStatus = "unknown"   // has left, and the relay's log lacks how
 	Mixed     MessageStatus = "mixed"     // of a message: its recipients differ
 )
 
 // MessageStatuses are all of them.
-var MessageStatuses = []MessageStatus{Waiting, Queued, Deferred, Held, Sending, Delivered, Bounced, Expired, Removed, Canceled, Unknown, Mixed}
+var MessageStatuses = []MessageStatus{Waiting, Queued, Deferred, Held, Sending, Delivered, Bounced, Expired, Removed, Moved, Canceled, Unknown, Mixed}
 
 // Final reports whether nothing follows.
 func (s MessageStatus) Final() bool {
 	switch s {
-	case Delivered, Bounced, Expired, Removed, Canceled:
+	case Delivered, Bounced, Expired, Removed, Moved, Canceled:
 		return true
 	}
 	return false

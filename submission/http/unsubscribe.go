@@ -1,9 +1,12 @@
 package http
 
 import (
+	"bytes"
 	"context"
 	_ "embed" // unsubscribe.html
+	"errors"
 	"html/template"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -41,11 +44,42 @@ func (s *Server) unsubscribe(c *Call, post bool) error {
 	case !post:
 		return unsubscribePage(c, http.StatusOK, page{Title: "Unsubscribe", Text: "Stop mail from this sender to " + masked(a) + ".", Button: "Unsubscribe"})
 	}
+	switch asked, err := oneClick(c.Request); {
+	case err != nil:
+		return err
+	case !asked:
+		return unsubscribePage(c, http.StatusBadRequest, page{
+			Title: "Please confirm", Button: "Unsubscribe",
+			Text: "The request lacks " + oneClickPair + " (RFC 8058), and has changed nothing. The button stops mail from this sender to " + masked(a) + ".",
+		})
+	}
 	if err := s.config.Unsubscribes.Unsubscribe(c.Context(), token, c.ID); err != nil {
 		c.Log().Error("a recipient could not be unsubscribed", "tenant", tenant, "error", err)
 		return unsubscribePage(c, http.StatusServiceUnavailable, page{Title: "Try again", Text: "You could not be unsubscribed just now.", Button: "Unsubscribe"})
 	}
 	return unsubscribePage(c, http.StatusOK, page{Title: "Unsubscribed", Text: "You will get no more mail from this sender at " + masked(a) + "."})
+}
+
+const (
+	oneClickPair = "List-Unsubscribe=One-Click"
+	maxOneClick  = 16 << 10 // octets of a body; browsers and mail programs send a few hundred
+)
+
+// oneClick reports whether the body of a POST asks to unsubscribe (RFC 8058, 3.1 and 3.2): as a form of either type,
+// or as the bare pair. Its errors are Problems.
+func oneClick(r *http.Request) (bool, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxOneClick))
+	if err != nil {
+		return false, err
+	}
+	if string(bytes.TrimSpace(body)) == oneClickPair {
+		return true, nil
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if err := r.ParseMultipartForm(maxOneClick); err != nil && !errors.Is(err, http.ErrNotMultipart) {
+		return false, nil //nolint:nilerr // what is no form asks for nothing
+	}
+	return r.PostForm.Get("List-Unsubscribe") == "One-Click", nil
 }
 
 // masked shows an address so that its owner knows it, and others who see the page learn little.

@@ -58,3 +58,47 @@ func TestUnsubscribe(t *testing.T) {
 		}
 	}
 }
+
+// A POST ends a subscription only with the form field of RFC 8058, 3.1: whatever else follows links must not. The forms
+// are those of 3.2.
+func TestOneClickWantsItsBody(t *testing.T) {
+	const pair, form = "List-Unsubscribe=One-Click", "application/x-www-form-urlencoded"
+	parts := func(name, value string) string {
+		return "--b\r\nContent-Disposition: form-data; name=\"" + name + "\"\r\n\r\n" + value + "\r\n--b--\r\n"
+	}
+	for _, c := range []struct {
+		kind, body, query string
+		ends              bool
+	}{
+		{form, pair, "", true},
+		{form + "; charset=UTF-8", pair, "", true},
+		{form, "a=b&" + pair + "&c=d", "", true},
+		{"multipart/form-data; boundary=b", parts("List-Unsubscribe", "One-Click"), "", true},
+		{"", pair + "\r\n", "", true},
+		{"text/plain", pair, "", true},
+		{form, "", "", false},
+		{"", "", "", false},
+		{form, "", "?" + pair, false},
+		{form, "List-Unsubscribe=Yes", "", false},
+		{form, "x=" + pair, "", false},
+		{form, "%zz", "", false},
+		{"multipart/form-data; boundary=b", parts("List-Unsubscribe", "x"), "", false},
+		{"multipart/form-data", pair[:4], "", false},
+		{"application/json", `{"List-Unsubscribe":"One-Click"}`, "", false},
+		{form, "x=" + strings.Repeat("x", 1<<20) + "&" + pair, "", false},
+	} {
+		links := someLinks{"acme": 0}
+		s := testServer(t, func(c *Config) { c.Unsubscribes = links })
+		w := ask(s, "POST", "/unsubscribe/acme"+c.query, "", strings.NewReader(c.body), "Content-Type", c.kind)
+		page, status, ended := w.Body.String(), http.StatusBadRequest, 0
+		if c.ends {
+			status, ended = http.StatusOK, 1
+		}
+		if w.Code != status || links["acme"] != ended {
+			t.Errorf("%q, %.60q: %d, %d ended\n%s", c.kind, c.body, w.Code, links["acme"], page)
+		}
+		if !c.ends && (!strings.Contains(page, pair) || !strings.Contains(page, `<form method="post">`)) {
+			t.Errorf("%q, %.60q: the page doesn't help:\n%s", c.kind, c.body, page)
+		}
+	}
+}

@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/fairshare"
 	"example.org/mta/internal/handover"
+	"example.org/mta/submission/keys"
 )
 
 // fromHere is a pipe that comes from this machine.
@@ -394,7 +396,7 @@ func TestRequestsUnderWayFitIntoMemory(t *testing.T) {
 		if memory.Used() != 0 {
 			t.Errorf("%d octets are not given back", memory.Used())
 		}
-		memory.SetLimit(2 << 20)
+		memory.Resize(2 << 20)
 		if w := ask(s, "POST", "/stream", "", bytes.NewReader(make([]byte, 499<<10))); w.Code != 200 {
 			t.Errorf("a stream: %d", w.Code)
 		}
@@ -404,12 +406,15 @@ func TestRequestsUnderWayFitIntoMemory(t *testing.T) {
 // TestATenantLeavesMemoryToOthers: what one tenant declares of bodies that never come doesn't refuse others.
 func TestATenantLeavesMemoryToOthers(t *testing.T) {
 	m := NewMemory(800)
-	if !m.take("acme", 400) || m.take("acme", 300) || !m.take("acme", 200) || !m.take("other", 200) || m.take("third", 1) {
-		t.Error("a tenant has more or less than three quarters, or all have more than there is")
+	part := func(tenant string) fairshare.Part[string] {
+		return (&Call{Identity: keys.Identity{Tenant: tenant}}).part()
 	}
-	m.give("acme", 600)
-	if m.give("other", 200); m.Used() != 0 || len(m.by) != 0 || !m.take("third", 600) {
-		t.Errorf("%d octets are not given back: %v", m.Used(), m.by)
+	if !m.Take(400, part("acme")) || m.Take(300, part("acme")) || !m.Take(200, part("acme")) || !m.Take(100, part("other")) || !m.Take(50, part("third")) {
+		t.Error("a tenant has more or less than three quarters, or leaves nothing to others")
+	}
+	m.Give(600, part("acme"))
+	if m.Give(100, part("other")); m.Used() != 50 || !m.Take(500, part("fourth")) {
+		t.Errorf("%d octets are not given back", m.Used())
 	}
 }
 

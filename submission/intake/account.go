@@ -116,3 +116,13 @@ func (m *Message) checkFrom() {
 		}
 	}
 }
+
+// checkSignable refuses a message that would only wait in the queue for a signature until it expires.
+func (m *Message) checkSignable() {
+	if m.desk.cfg.Unsignable == nil || m.refused != nil {
+		return
+	}
+	if err := m.desk.cfg.Unsignable(m.account.tenant, m.content.header.text); err != nil {
+		m.reject(unsignable.Refusal(err))
+	}
+}

@@ -16,8 +16,8 @@ import (
 // Store is where accepted messages go.
 type Store interface {
 	// Begin opens a place for one message's content. size is what the client declared, in octets; 0
-	// when it did not (RFC 1870).
-	Begin(size int64) Draft
+	// when it did not (RFC 1870). Owners share the room for those that are unfinished.
+	Begin(owner Owner, size int64) Draft
 }
 
 // Draft takes one message's content: header fields of this relay on top, CRLF line ends, no
@@ -76,7 +76,7 @@ type Config struct {
 	// Ready is asked before any content comes whether the store would take a message of the size that the
 	// client declared, 0 when it did not; its errors are answered as those of Draft.Commit. Nil: it always
 	// would.
-	Ready  func(size int64) error
+	Ready  func(owner Owner, size int64) error
 	Events Events // may be nil
 	// Admission refuses messages while more is offered than can be kept. Nil admits all.
 	Admission Admission
@@ -115,6 +115,9 @@ type Config struct {
 	Quotas *quota.Book
 	// CheckFrom holds the addresses in From to Tenant.Senders and the user's, and not the sender alone.
 	CheckFrom bool
+	// Unsignable returns why a message of a tenant with a header section must be signed and can't be, nil when that
+	// isn't so. Nil: no mail is signed.
+	Unsignable func(tenant string, header []byte) error
 	// ShowUser puts the name of who has logged in into the Received field.
 	ShowUser bool
 

@@ -16,6 +16,7 @@ type content struct {
 	header header
 	top    []byte // this relay's header fields
 	held   int64  // octets of Config.Memory
+	owner  Owner  // who has them
 	cr     bool   // the last octet that came was a CR, which is held back
 	ended  bool
 
@@ -35,7 +36,8 @@ func (m *Message) open() {
 	cfg := &m.desk.cfg
 	x := m.desk.contents.Get().(*content)
 	m.content = x
-	x.draft = cfg.Store.Begin(m.Envelope.Size)
+	x.owner = m.desk.ownerOf(m.client)
+	x.draft = cfg.Store.Begin(x.owner, m.Envelope.Size)
 	x.check = checker{newlines: m.client.Newlines, maxLine: cfg.Limits.LineLength, endsCRLF: true, scratch: x.check.scratch[:0]}
 	x.header = header{text: x.header.text[:0], asked: cfg.Marks, names: &cfg.Foreign}
 	if len(m.recipients) == 0 {
@@ -53,7 +55,7 @@ func (m *Message) release() {
 	}
 	m.content = nil
 	x.abort()
-	m.desk.cfg.Memory.Give(x.held)
+	m.desk.cfg.Memory.Give(x.held, usual(x.owner))
 	*x = content{check: checker{scratch: keepSmall(x.check.scratch)}, header: header{text: keepSmall(x.header.text)}, top: x.top[:0]}
 	m.desk.contents.Put(x)
 }
@@ -78,7 +80,7 @@ func (m *Message) reject(r *reply.Reply) {
 	x := m.content
 	m.refused = r
 	x.abort()
-	m.desk.cfg.Memory.Give(x.held)
+	m.desk.cfg.Memory.Give(x.held, usual(x.owner))
 	x.held, x.header.text, x.header.body = 0, nil, nil
 }
 
@@ -191,6 +193,7 @@ func (m *Message) afterHeader() {
 	m.takeTenant()
 	m.takeForeign()
 	m.checkFrom()
+	m.checkSignable()
 	m.admitByHeader()
 	t := m.trace()
 	if t.unsubscribe = m.unsubscribeLink(); t.unsubscribe != "" {

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/encoding/htmlindex"
+
+	"example.org/mta/internal/envelope"
 )
 
 const (
@@ -54,7 +56,7 @@ func (h *header) value(name string) (string, bool) {
 		case found:
 			return string(bytes.TrimSpace(value)), true
 		case !folded:
-			if n, v, ok := cutField(line); ok && strings.EqualFold(string(n), name) {
+			if n, v, ok := envelope.CutField(line); ok && strings.EqualFold(string(n), name) {
 				found, value = true, append(value, bytes.TrimRight(v, "\r\n")...)
 			}
 		}

@@ -45,7 +45,7 @@ func (d *Desk) Begin(ctx context.Context, c *Client, e Envelope) (*Message, *rep
 	if !d.maySend(c, e.Sender) {
 		return nil, notSender.Refusal(reply.Printable(string(e.Sender)))
 	}
-	if r := d.room(e.Size); r != nil {
+	if r := d.room(c, e.Size); r != nil {
 		return nil, r
 	}
 	m := &Message{desk: d, client: c, Envelope: e, helo: c.Helo, protocol: c.Protocol, account: c.account}
@@ -66,16 +66,17 @@ func (d *Desk) Fits(size int64) *reply.Reply {
 	return nil
 }
 
-// room returns the reply that refuses any message of so many octets just now.
-func (d *Desk) room(size int64) *reply.Reply {
+// room returns the reply that refuses any message of a client, of so many octets, just now.
+func (d *Desk) room(c *Client, size int64) *reply.Reply {
 	if r := d.Fits(size); r != nil {
 		return r
 	}
-	if d.cfg.Memory.short() {
+	owner := d.ownerOf(c)
+	if !d.cfg.Memory.Fits(leastMessage, usual(owner)) {
 		return MemoryFull.Refusal()
 	}
 	if d.cfg.Ready != nil {
-		if err := d.cfg.Ready(size); err != nil {
+		if err := d.cfg.Ready(owner, size); err != nil {
 			return StoreReply(err)
 		}
 	}

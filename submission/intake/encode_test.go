@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"example.org/mta/internal/envelope"
 )
 
 func TestLatin1InFieldsIsEncoded(t *testing.T) {
@@ -62,7 +64,7 @@ func FuzzEncodeHeader(f *testing.F) {
 		f.Add("From", s)
 	}
 	f.Fuzz(func(t *testing.T, name, value string) {
-		if _, _, ok := cutField([]byte(name + ":")); !ok || strings.ContainsAny(value, "\x00") {
+		if _, _, ok := envelope.CutField([]byte(name + ":")); !ok || strings.ContainsAny(value, "\x00") {
 			return
 		}
 		value = strings.NewReplacer("\r", "", "\n", "").Replace(value)

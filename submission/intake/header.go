@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 )
 
@@ -64,7 +65,7 @@ func (h *header) end() {
 // line takes note of the line that has just become complete.
 func (h *header) line() {
 	line := h.text[h.lineAt:]
-	name, value, isField := cutField(line)
+	name, value, isField := envelope.CutField(line)
 	folded := line[0] == ' ' || line[0] == '\t'
 	if !folded {
 		h.removing = nil
@@ -141,25 +142,6 @@ type Mark struct {
 func (m *Mark) is(name, value []byte) bool {
 	return len(name) == len(m.Name) && bytes.EqualFold(name, []byte(m.Name)) &&
 		(m.Value == "" || bytes.EqualFold(bytes.TrimSpace(value), []byte(m.Value)))
-}
-
-// cutField takes a line apart at its colon (RFC 5322, 2.2). White space before the colon is
-// obsolete but allowed (RFC 5322, 4.5).
-func cutField(line []byte) (name, value []byte, ok bool) {
-	colon := bytes.IndexByte(line, ':')
-	if colon < 0 {
-		return nil, nil, false
-	}
-	name = bytes.TrimRight(line[:colon], " \t")
-	if len(name) == 0 {
-		return nil, nil, false
-	}
-	for _, c := range name {
-		if c <= ' ' || c >= 0x7f {
-			return nil, nil, false
-		}
-	}
-	return name, line[colon+1:], true
 }
 
 // limits are what a header section may have.

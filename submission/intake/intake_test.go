@@ -38,7 +38,7 @@ type draft struct {
 
 var errDisk = errors.New("write: input/output error")
 
-func (s *store) Begin(int64) Draft {
+func (s *store) Begin(Owner, int64) Draft {
 	s.open++
 	return &draft{s: s}
 }

@@ -176,10 +176,10 @@ type lockedDraft struct {
 	l *locked
 }
 
-func (l *locked) Begin(n int64) Draft {
+func (l *locked) Begin(o Owner, n int64) Draft {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return lockedDraft{l.s.Begin(n), l}
+	return lockedDraft{l.s.Begin(o, n), l}
 }
 
 func (d lockedDraft) Abort() {

@@ -1,40 +1,29 @@
 package intake
 
-import "sync/atomic"
+import "example.org/mta/internal/fairshare"
 
-// Memory is a budget for the content of messages that are coming in, of all servers that share it.
-type Memory struct {
-	limit int64
-	used  atomic.Int64
-}
+// Owner is for whom a message counts while it comes in.
+type Owner = fairshare.Party
+
+// Memory is a budget for the content of messages that are coming in, of all servers that share it. Tenants and clients
+// share it, too.
+type Memory = fairshare.Pool[Owner]
 
 // NewMemory makes a budget of so many octets.
-func NewMemory(limit int64) *Memory { return &Memory{limit: limit} }
+func NewMemory(limit int64) *Memory { return fairshare.New[Owner](limit) }
 
-// Used is how many octets are taken.
-func (m *Memory) Used() int64 { return m.used.Load() }
-
-// Take reports whether n octets could be had. A nil Memory has no limit.
-func (m *Memory) Take(n int64) bool {
-	if m == nil {
-		return true
+// ownerOf returns for whom a client's messages count: the tenant that is known at MAIL, else the client.
+func (d *Desk) ownerOf(c *Client) Owner {
+	if d.MayNameTenant(c) {
+		return Owner{Network: c.Network}
 	}
-	if m.used.Add(n) <= m.limit {
-		return true
-	}
-	m.used.Add(-n)
-	return false
+	return fairshare.PartyOf(c.account.tenant, c.Network)
 }
 
-// Give returns n octets.
-func (m *Memory) Give(n int64) {
-	if m != nil {
-		m.used.Add(-n)
-	}
+// usual is an owner's part of a pool.
+func usual(o Owner) fairshare.Part[Owner] {
+	return fairshare.Part[Owner]{Key: o, Times: fairshare.Usual}
 }
-
-// short reports whether a message of the least size would find no room.
-func (m *Memory) short() bool { return m != nil && m.used.Load()+leastMessage > m.limit }
 
 // BufferSize is the size of the pieces in which content comes at its best, in octets. Each message is reckoned
 // to have a buffer of that size on its way.
@@ -60,13 +49,13 @@ func (m *Message) memory() int64 {
 
 // holdMemory holds the message against the budget, and refuses it when that is used up.
 func (m *Message) holdMemory() {
-	memory, x := m.desk.cfg.Memory, m.content
+	memory, x, part := m.desk.cfg.Memory, m.content, usual(m.content.owner)
 	switch need := m.memory(); {
 	case need < x.held:
-		memory.Give(x.held - need)
+		memory.Give(x.held-need, part)
 		x.held = need
 	case need == x.held:
-	case memory.Take(need - x.held):
+	case memory.Take(need-x.held, part):
 		x.held = need
 	default:
 		m.reject(MemoryFull.Refusal())

@@ -28,6 +28,7 @@ var (
 	notSender      = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "you may not send as %s")                                                  // RFC 6409, 6.1
 	notAuthor      = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "you may not send as %s, which is in From; use an address of yours there") // RFC 6409, 6.1
 	badFrom        = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "message must have one From field with addresses of yours")
+	unsignable     = reply.NewForm(550, reply.Enhanced{5, 6, 0}, "DKIM: %s; write one From field, such as From: Name <name@example.com>")
 	badTenantField = reply.NewForm(554, reply.Enhanced{5, 5, 4}, "X-MTA-Tenant must name one tenant")
 	unknownTenant  = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "X-MTA-Tenant names %s, and there is no such tenant here")
 	badPoolField   = reply.NewForm(554, reply.Enhanced{5, 5, 4}, "%s must name one pool")

@@ -169,7 +169,7 @@ func (b *Book) refuse(ctx context.Context, k *inForce, token string, from netip.
 		args = append(args, "key", SumOf(token).ID())
 	}
 	b.cfg.Log.Warn("API key refused", args...)
-	b.guesses.Done(client, turn, true, false)
+	b.guesses.Done(client, turn, true)
 	pace.Late(ctx, b.cfg.Now().Sub(began))
 	return ErrRefused
 }

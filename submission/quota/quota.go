@@ -58,10 +58,9 @@ type Book struct {
 	queued func(tenant string) Usage
 	now    func() time.Time
 
-	mu     sync.Mutex // guards all below
-	clock  clock
-	all    map[string]*account
-	active int // tenants with connections
+	mu    sync.Mutex // guards all below
+	clock clock
+	all   map[string]*account
 	// forgetAt is the number of accounts at which those without a tenant are looked for.
 	forgetAt int
 }
@@ -109,33 +108,30 @@ func (b *Book) forgetOthers() {
 	}
 }
 
-// Connect counts an open connection. scarce says that connections are, and that slots is how many there are
-// of them: a tenant then can't have more than an equal share of them, and may keep what it has. counted is
-// false after an Excess, and when there is no such tenant; Disconnect is for what was counted.
-func (b *Book) Connect(tenant string, scarce bool, slots int) (counted bool, _ Excess) {
+// Connect counts an open connection. counted is false after an Excess, and when there is no such tenant; Disconnect is
+// for what was counted.
+func (b *Book) Connect(tenant string) (counted bool, _ Excess) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a, l := b.of(tenant)
 	if a == nil {
 		return false, Excess{}
 	}
-	sharing := b.active
-	if a.connections == 0 {
-		sharing++
-	}
-	switch {
-	case l.Connections > 0 && a.connections >= l.Connections:
+	if l.Connections > 0 && a.connections >= l.Connections {
 		a.refused[Connections]++
 		return false, Excess{Reason: Connections, Limits: l}
-	case scarce && sharing > 1 && a.connections >= max(slots/sharing, 1):
-		a.refused[Share]++
-		return false, Excess{Reason: Share, Limits: l}
-	}
-	if a.connections == 0 {
-		b.active++
 	}
 	a.connections++
 	return true, Excess{}
+}
+
+// Crowded notes that a connection was refused since the tenant has its share of them.
+func (b *Book) Crowded(tenant string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a, _ := b.of(tenant); a != nil {
+		a.refused[Share]++
+	}
 }
 
 // Disconnect ends the count of a connection that Connect has counted.
@@ -143,11 +139,8 @@ func (b *Book) Disconnect(tenant string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.all[tenant]
-	if a == nil || a.connections == 0 {
-		return
-	}
-	if a.connections--; a.connections == 0 {
-		b.active--
+	if a != nil && a.connections > 0 {
+		a.connections--
 	}
 }
 

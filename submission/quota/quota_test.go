@@ -132,38 +132,17 @@ func TestExemptMail(t *testing.T) {
 func TestConnectionsOfATenant(t *testing.T) {
 	w := newWorld(map[string]Limits{"acme": {Connections: 2}, "other": {}})
 	for i, want := range []Reason{Within, Within, Connections} {
-		if _, got := w.Connect("acme", false, 100); got.Reason != want {
+		if _, got := w.Connect("acme"); got.Reason != want {
 			t.Errorf("connection %d: %v", i, got.Reason)
 		}
 	}
 	w.Disconnect("acme")
-	if _, got := w.Connect("acme", false, 100); got.Reason != Within {
+	if _, got := w.Connect("acme"); got.Reason != Within {
 		t.Errorf("after one has gone: %v", got.Reason)
 	}
 	w.limits["acme"] = Limits{Connections: 5} // a reload
-	if _, got := w.Connect("acme", false, 100); got.Reason != Within {
+	if _, got := w.Connect("acme"); got.Reason != Within {
 		t.Errorf("after a reload: %v", got.Reason)
-	}
-}
-
-// While connections are scarce, nobody gets more than an equal share of them, and who is alone may have all.
-func TestShareOfConnections(t *testing.T) {
-	w := newWorld(map[string]Limits{"acme": {}, "other": {}})
-	for range 80 {
-		if _, got := w.Connect("acme", true, 100); got.Reason != Within {
-			t.Fatal("alone:", got.Reason)
-		}
-	}
-	for range 20 {
-		if _, got := w.Connect("other", true, 100); got.Reason != Within {
-			t.Fatal("the second:", got.Reason)
-		}
-	}
-	if _, got := w.Connect("acme", true, 100); got.Reason != Share {
-		t.Error("80 of 100, and one more:", got.Reason)
-	}
-	if _, got := w.Connect("acme", false, 100); got.Reason != Within {
-		t.Error("when they are not scarce:", got.Reason)
 	}
 }
 
@@ -195,15 +174,15 @@ func TestClockThatJumps(t *testing.T) {
 // Tenants that a reload took away are forgotten, and their connections can still end.
 func TestTenantsThatGo(t *testing.T) {
 	w := newWorld(map[string]Limits{"acme": {}})
-	w.Connect("acme", false, 1)
+	w.Connect("acme")
 	delete(w.limits, "acme")
 	w.limits["new"] = Limits{}
-	w.Connect("new", false, 1)
+	w.Connect("new")
 	w.Disconnect("acme")
 	w.limits["newer"] = Limits{}
-	w.Connect("newer", false, 1)
-	if w.all["acme"] != nil || len(w.all) != 2 || w.active != 2 {
-		t.Errorf("%d accounts, %d active", len(w.all), w.active)
+	w.Connect("newer")
+	if w.all["acme"] != nil || len(w.all) != 2 {
+		t.Errorf("%d accounts", len(w.all))
 	}
 	if c, _, over := w.Begin("", 1, false); c != nil || over.Reason != Within {
 		t.Error("mail without a tenant is noted")
@@ -222,14 +201,14 @@ func BenchmarkBegin(b *testing.B) {
 // A connection that came before its tenant was known is not taken for one that is counted.
 func TestConnectionOfATenantThatBecomesKnown(t *testing.T) {
 	w := newWorld(map[string]Limits{})
-	if counted, over := w.Connect("acme", false, 10); counted || over.Reason != Within {
+	if counted, over := w.Connect("acme"); counted || over.Reason != Within {
 		t.Fatalf("of no known tenant: %v, %+v", counted, over)
 	}
 	w.limits["acme"] = Limits{Connections: 1}
-	if counted, over := w.Connect("acme", false, 10); !counted || over.Reason != Within {
+	if counted, over := w.Connect("acme"); !counted || over.Reason != Within {
 		t.Fatalf("the first: %v, %+v", counted, over)
 	}
-	if counted, over := w.Connect("acme", false, 10); counted || over.Reason != Connections {
+	if counted, over := w.Connect("acme"); counted || over.Reason != Connections {
 		t.Fatalf("the second: %v, %+v", counted, over)
 	}
 }

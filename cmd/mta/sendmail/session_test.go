@@ -16,7 +16,7 @@ import (
 // letters is a store that keeps what was accepted.
 type letters []string
 
-func (l *letters) Begin(int64) intake.Draft { return &letter{all: l} }
+func (l *letters) Begin(intake.Owner, int64) intake.Draft { return &letter{all: l} }
 
 type letter struct {
 	bytes.Buffer

@@ -31,11 +31,10 @@ func (r *Relay) Admission() control.Admission {
 
 // WhyRefused knows the tenant acme and its client.
 func (r *Relay) WhyRefused(_ context.Context, who string) (control.AdmissionVerdict, error) {
-	cohort := 17
 	switch who {
 	case "acme", "192.0.2.7":
 		return control.AdmissionVerdict{
-			Tenant: "acme", Tier: 4, Cohort: &cohort, Share: .42, Reason: "overload", Refused: 2,
+			Tenant: "acme", Tier: 4, Share: .42, Reason: "overload", Refused: 2,
 			Last: []control.AdmissionRefusal{
 				{Time: r.Now, Client: "192.0.2.7", Sender: "news@acme.example", Tenant: "acme", Tier: 4, Cohort: 17, Reason: "overload", Held: 1.25},
 				{Time: r.Now.Add(-time.Second), Client: "192.0.2.7", Sender: "news@acme.example", Tenant: "acme", Tier: 4, Cohort: 17, Reason: "overload"},

@@ -308,8 +308,8 @@ func named(by control.SummaryBy, m *control.Item, rcpt *control.RecipientStatus)
 	return ""
 }
 
-// Read gives the records that have the words of q in them, which is as much of a search as a
-// test needs.
+// Read gives the records since q.Since that have the words of q in them, which is as much of a
+// search as a test needs.
 func (r *Relay) Read(ctx context.Context, q control.LogQuery, each func([]byte) error, flush func()) error {
 	var fit []string
 	for _, record := range r.Records {
@@ -373,6 +373,12 @@ func (r *Relay) Newest(_ context.Context, q control.LogQuery, after string, limi
 }
 
 func fitsRecord(q control.LogQuery, record string) bool {
+	var when struct {
+		Time time.Time `json:"event_time"`
+	}
+	if json.Unmarshal([]byte(record), &when) == nil && !when.Time.IsZero() && when.Time.Before(q.Since) {
+		return false
+	}
 	has := func(name, value string) bool {
 		return value == "" || strings.Contains(record, `"`+name+`":"`+value+`"`)
 	}

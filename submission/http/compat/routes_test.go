@@ -35,8 +35,8 @@ type draft struct {
 	k *kept
 }
 
-func (k *kept) Begin(int64) intake.Draft { return &draft{k: k} }
-func (d *draft) Abort()                  {}
+func (k *kept) Begin(intake.Owner, int64) intake.Draft { return &draft{k: k} }
+func (d *draft) Abort()                                {}
 
 func (d *draft) Commit(m *envelope.Message) error {
 	_, err := d.k.CommitBatch(&intake.Batch{Drafts: []intake.Draft{d}, Messages: []*envelope.Message{m}})

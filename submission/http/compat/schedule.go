@@ -123,7 +123,7 @@ func emailID(c *http.Call) (envelope.ID, error) {
 var resendEvents = map[http.MessageStatus]string{
 	http.Waiting: "scheduled", http.Queued: "queued", http.Deferred: "delivery_delayed", http.Held: "queued", http.Sending: "sent",
 	http.Delivered: "delivered", http.Bounced: "bounced", http.Expired: "failed", http.Removed: "failed", http.Canceled: "canceled",
-	http.Unknown: "sent", http.Mixed: "sent",
+	http.Unknown: "sent", http.Moved: "sent", http.Mixed: "sent",
 }
 
 // resendEmail is a message as Resend shows it. What the relay does not keep is null.

@@ -1,0 +1,113 @@
+package envelope
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+)
+
+// From reads the addresses in the From field of a header section (RFC 5322, 3.6.2), as they are written there, for
+// all who act on it: the rights of senders and DKIM must see the same author. An error is about a field that readers
+// could understand differently, or not at all. Then addresses are all that could be taken for one.
+func From(header []byte) (addresses []string, err error) {
+	value, fields := unfolded(header, "From")
+	switch {
+	case fields == 0:
+		return nil, errors.New("it has no From field")
+	case fields > 1:
+		return likeAddresses(value), errors.New("it has two From fields")
+	}
+	if addresses, err = ParseList(strings.TrimSpace(value)); err == nil && len(addresses) > 0 {
+		return addresses, nil
+	}
+	if addresses, ok := behindName(value); ok {
+		return addresses, nil
+	}
+	return likeAddresses(value), errors.New("its From field has no address that can be read")
+}
+
+// behindName reads one mailbox in angle brackets behind a name that is off the grammar, such as O'Neil, Bob
+// <bob@example.com> or Acme [news] <a@example.com>. Whatever a reader makes of such a name, it must find no other
+// domain: an address in the name counts as another author, and has the same domain.
+func behindName(value string) (addresses []string, ok bool) {
+	rest, bracketed := strings.CutSuffix(strings.TrimSpace(value), ">")
+	name, inside := rest, ""
+	if i := strings.LastIndexByte(rest, '<'); i >= 0 {
+		name, inside = rest[:i], strings.Trim(rest[i+1:], " \t")
+	}
+	if !bracketed || !plainAddress(inside) || strings.ContainsAny(name, "<>") {
+		return nil, false
+	}
+	addresses = []string{inside}
+	for _, other := range likeAddresses(name) {
+		if !plainAddress(other) || !strings.EqualFold(domainOf(other), domainOf(inside)) {
+			return nil, false
+		}
+		addresses = append(addresses, other)
+	}
+	return addresses, true
+}
+
+// plainAddress reports whether s is an address without quotes, comments, routes, and literals.
+func plainAddress(s string) bool {
+	local, domain, found := strings.Cut(s, "@")
+	if !found || !isDotString(local) || strings.HasPrefix(domain, "[") {
+		return false
+	}
+	_, err := ToASCII(domain)
+	return err == nil
+}
+
+// likeAddresses lists the words of a field that have an "@".
+func likeAddresses(value string) (words []string) {
+	for _, w := range strings.FieldsFunc(value, betweenWords) {
+		if strings.Contains(w, "@") {
+			words = append(words, w)
+		}
+	}
+	return words
+}
+
+func betweenWords(r rune) bool { return r <= ' ' || strings.ContainsRune(`()<>[],;:"\`, r) }
+
+func domainOf(address string) string { return address[strings.LastIndexByte(address, '@')+1:] }
+
+// unfolded gives the value of a header field without its folding (RFC 5322, 2.2.3), and how many of that name there
+// are. The values of several are joined.
+func unfolded(header []byte, name string) (value string, fields int) {
+	var all []byte
+	within := false
+	for line := range bytes.Lines(header) {
+		if line[0] == ' ' || line[0] == '\t' {
+			if within {
+				all = append(all, bytes.TrimRight(line, "\r\n")...)
+			}
+			continue
+		}
+		n, v, isField := CutField(line)
+		if within = isField && strings.EqualFold(string(n), name); within {
+			fields++
+			all = append(append(all, ' '), bytes.TrimRight(v, "\r\n")...)
+		}
+	}
+	return string(all), fields
+}
+
+// CutField takes the first line of a header field apart at its colon (RFC 5322, 2.2). White space before the colon
+// is obsolete but allowed (RFC 5322, 4.5).
+func CutField(line []byte) (name, value []byte, ok bool) {
+	colon := bytes.IndexByte(line, ':')
+	if colon < 0 {
+		return nil, nil, false
+	}
+	name = bytes.TrimRight(line[:colon], " \t")
+	if len(name) == 0 {
+		return nil, nil, false
+	}
+	for _, c := range name {
+		if c <= ' ' || c >= 0x7f {
+			return nil, nil, false
+		}
+	}
+	return name, line[colon+1:], true
+}

@@ -1,0 +1,309 @@
+package mta
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/bounce"
+	"example.org/mta/bounce/inbox"
+	"example.org/mta/bounce/returnpath"
+	"example.org/mta/destdb"
+	destinations "example.org/mta/destdb/file"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/sink"
+	"example.org/mta/mta/control"
+	"example.org/mta/submission/keys"
+	"example.org/mta/submission/unsubscribe"
+	"example.org/mta/suppression"
+	"example.org/mta/suppression/feed"
+)
+
+var flips = flag.Int("flips", 2, "bits to change in each kind of file of data_dir, each with a start of the relay")
+
+// TestAnyBitOfTheDataDirectory: whatever bit of whichever file of the data directory changes, the relay starts, and
+// either answers what was stored or raises an alarm. Only the queue and the warm-up may stop a start.
+func TestAnyBitOfTheDataDirectory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	token, _, err := keys.Add(path, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, sink.Config{}, fmt.Sprintf(flipsConfig, path, unsubscribeURL))
+	w.fillStores(token)
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.answers() // once more, so that nothing is new in what follows
+	whole := filesIn(t, w.cfg.DataDir)
+	want, err := w.answers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range want {
+		if text == "" || text == "null" || text == "[]" {
+			t.Errorf("%s is empty", name)
+		}
+	}
+	kinds := make(map[string][]string)
+	for path := range whole {
+		if kind := kindOf(path); kind != "" && len(whole[path]) > 0 {
+			kinds[kind] = append(kinds[kind], path)
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		t.Run(strings.ReplaceAll(kind, "/", " "), func(t *testing.T) {
+			slices.Sort(kinds[kind])
+			random := rand.New(rand.NewPCG(27, uint64(crc32.ChecksumIEEE([]byte(kind)))))
+			refused, noticed := 0, 0
+			for range *flips {
+				path := kinds[kind][random.IntN(len(kinds[kind]))]
+				at, bit := random.IntN(len(whole[path])), random.IntN(8)
+				what := fmt.Sprintf("bit %d of octet %d of %s", bit, at, path)
+				writeFiles(t, w.cfg.DataDir, whole)
+				b := slices.Clone(whole[path])
+				b[at] ^= 1 << bit
+				if err := os.WriteFile(filepath.Join(w.cfg.DataDir, path), b, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				got, err := w.answers()
+				if err != nil {
+					if refused++; !strings.HasPrefix(path, "queue") && !strings.HasPrefix(path, "warmup.db") {
+						t.Errorf("%s: no start: %v", what, err)
+					}
+					continue
+				}
+				if got["alarm"] != want["alarm"] {
+					noticed++
+					continue
+				}
+				for name := range want {
+					if got[name] != want[name] {
+						t.Errorf("%s: without any alarm, %s is\n%.600s\nand was\n%.600s", what, name, got[name], want[name])
+					}
+				}
+			}
+			t.Logf("of %d starts, %d had an alarm, and %d were refused", *flips, noticed, refused)
+		})
+	}
+}
+
+// flipsConfig has the files of the relay in use. Where the tests put a path and a URL is %q.
+const flipsConfig = `
+	defaults { smtp_port = PORT }
+	keys { file = %q }
+	tenant "acme" { unsubscribe = %q }
+	api "web" { address = "127.0.0.1:0" }
+	stream "app" { to = "http://127.0.0.1:1/" }
+	source "new-1" { address = "127.0.0.77" }
+	source "old-1" { address = "127.0.0.78" }
+	plan "live" {
+		stage {
+			hourly = 10
+			daily = 20
+		}
+	}
+	pool "default" {
+		shared = ["old-1"]
+		dedicated "new-1" { plan = "live" }
+	}
+`
+
+// fillStores has something in each store.
+func (w *world) fillStores(token string) {
+	t, ctx := w.t, w.t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.until("the warm-up has begun", func() bool { s, _ := w.warm.ctl.Status("127.0.0.77"); return s.Stage > 0 })
+	must(w.pauses.Begin(control.Pause{What: control.PauseDomain, Name: "box.example", By: "ann", Reason: "they ask for it", Since: time.Unix(1e9, 0)}))
+	must(w.pauses.Begin(control.Pause{What: control.PauseTenant, Name: "other", By: "ann", Since: time.Unix(1e9, 0)}))
+	for i := range 5 {
+		w.send("ann@client.example", letter, fmt.Sprintf("bob%d@box.example", i))
+	}
+	for i := range 150 {
+		key := suppression.KeyOf("acme", envelope.Address(fmt.Sprintf("r%d@box.example", i)))
+		_, err := w.suppression.Add(ctx, []suppression.Entry{{Key: key, Reason: "550 5.1.1 no such user", Source: suppression.Import, Added: time.Unix(1e9, 0)}})
+		must(err)
+	}
+	_, err := w.endSubscription(ctx, &unsubscribe.Subscription{Tenant: "acme", Address: "joe@box.example", Campaign: "news", Sent: time.Unix(1e9, 0)}, "")
+	must(err)
+	for i := range 20 {
+		w.feeder.Report(feed.Event{Kind: feed.Refusal, Address: envelope.Address(fmt.Sprintf("full%d@box.example", i)), Class: bounce.QuotaIssues, Tenant: "acme", At: w.now()})
+	}
+	sts := make(map[string][]byte)
+	for i := range 50 {
+		sts[fmt.Sprintf("d%d.example", i)] = fmt.Appendf(nil, `{"id":"%d"}`, i)
+	}
+	must(w.destinations.Values(destinations.STSPolicies).Save(sts))
+	var learned []destdb.Record
+	for i := range 50 {
+		learned = append(learned, destdb.Record{Key: destdb.Key{Site: fmt.Sprintf("site%d.example", i)}, Used: w.now(), Allowed: 3, Usual: 5})
+	}
+	must(w.destinations.Save(learned))
+	must(w.reports.folder.Add(&inbox.KeptMail{Time: time.Unix(1e9, 0), Kind: "unknown", Sender: "a@box.example", Subject: "Hello"}, []byte(strings.Repeat("Dear Sir,\r\n", 50))))
+	_, err = w.keys.Load().Check(ctx, token, netip.MustParseAddr("192.0.2.1"))
+	must(err)
+	must(w.history.Save())
+}
+
+// kindOf is the kind of a file in the data directory, "" for one that is made anew at each start.
+func kindOf(path string) string {
+	switch {
+	case path == "relay.json", strings.HasSuffix(path, "lock"), strings.HasSuffix(path, ".sock"):
+		return ""
+	case strings.HasSuffix(path, "format"):
+		return "format"
+	}
+	if dir := filepath.Dir(path); dir != "." {
+		return dir
+	}
+	return path
+}
+
+func filesIn(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	all := make(map[string][]byte)
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		name, _ := filepath.Rel(dir, path)
+		all[name], err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// writeFiles has a directory hold these files only.
+func writeFiles(t *testing.T, dir string, all map[string][]byte) {
+	t.Helper()
+	for path := range filesIn(t, dir) {
+		if _, there := all[path]; !there {
+			os.Remove(filepath.Join(dir, path))
+		}
+	}
+	for path, b := range all {
+		full := filepath.Join(dir, path)
+		if now, err := os.ReadFile(full); err == nil && string(now) == string(b) {
+			continue
+		}
+		if err := os.WriteFile(full, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// answers starts the relay and stops it before it does anything, and returns what it knows from its files. An error is
+// that of the start.
+func (w *world) answers() (all map[string]string, err error) {
+	t := w.t
+	t.Helper()
+	all = make(map[string]string)
+	r, err := New(w.cfg, Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		r.Run(ctx) // what it can't write it has said
+	}()
+	put := func(name string, v any, err error) {
+		if err != nil {
+			all["alarm"] += name + ": " + err.Error() // who asks gets an error
+			return
+		}
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = string(text)
+	}
+	for _, a := range r.alarms.list() {
+		all["alarm"] += a.Name + ": " + a.Reason + "\n"
+	}
+	s := r.queue.Stats()
+	put("queue", s.Queued, nil)
+	if s.DamagedRecords > 0 {
+		all["alarm"] += "damage of the queue\n"
+	}
+	status, _ := r.warm.ctl.Status("127.0.0.77")
+	put("warm-up", []any{status.Stage, status.Plan}, nil)
+	r.answersOfLists(put)
+	r.answersOfDestinations(put)
+	r.answersOfSecrets(put)
+	put("formats", r.formats.Status(), nil)
+	put("pauses", r.pauses.List(), nil)
+	var streams []any
+	for _, s := range r.streams.List() {
+		streams = append(streams, []any{s.Name, s.At.String(), s.State})
+	}
+	put("streams", streams, nil)
+	put("history", r.history.Names(0), nil)
+	kept, err := r.reports.folder.List(0, 10)
+	put("inbound", kept, err)
+	for _, k := range kept {
+		_, content, err := r.reports.folder.Get(k.ID)
+		put("inbound content", content, err)
+	}
+	all["alarm"] += r.damaged() // what was found just now is an alarm within a minute
+	return all, nil
+}
+
+type putAnswer func(name string, v any, err error)
+
+func (r *Relay) answersOfLists(put putAnswer) {
+	ctx := context.Background()
+	list, _, _, err := r.suppression.Page(ctx, suppression.Query{}, suppression.Key{}, 1000)
+	put("suppressions", list, err)
+	var kept []bool
+	for i := range 150 {
+		_, yes := r.suppression.Keeps("acme", envelope.Address(fmt.Sprintf("r%d@box.example", i)))
+		kept = append(kept, yes)
+	}
+	_, yes := r.suppression.Keeps("acme", "joe@box.example")
+	put("suppressed", append(kept, yes), nil)
+	counters := make(map[string][]byte)
+	err = r.listed.Counters().Each(func(name string, value []byte) error { counters[name] = slices.Clone(value); return nil })
+	put("counters", counters, err)
+}
+
+func (r *Relay) answersOfDestinations(put putAnswer) {
+	values, err := r.destinations.Values(destinations.STSPolicies).Load()
+	put("MTA-STS", values, err)
+	var records []destdb.Record
+	err = r.destinations.Load(func(some []destdb.Record) { records = append(records, some...) })
+	put("destinations", records, err)
+}
+
+func (r *Relay) answersOfSecrets(put putAnswer) {
+	put("return paths", r.returnPaths.Load().Make(returnpath.Bounce, returnpath.Token{Node: r.node, Message: 7, Day: time.Unix(1e9, 0)}), nil)
+	put("unsubscribe links", r.links.Token(&unsubscribe.Subscription{Tenant: "acme", Address: "joe@box.example", Sent: time.Unix(1e9, 0)}), nil)
+	put("idempotency", r.repeats.Key("acme", "order-17"), nil)
+	for _, name := range []string{"login-secret", "queue-token.key"} {
+		text, err := os.ReadFile(filepath.Join(r.policy.Load().Config.DataDir, name))
+		put(name, text, err)
+	}
+	used, err := keys.ReadUse(r.policy.Load().Config.KeysUsed())
+	put("uses of keys", used, err)
+}
