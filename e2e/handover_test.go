@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/smtp"
@@ -50,15 +51,21 @@ smtp_tls_security_level = encrypt
 	if _, port, err := net.SplitHostPort(r.addr); err == nil {
 		commands = strings.ReplaceAll(commands, ":2525", ":"+port)
 	}
-	sh := exec.Command("sh", "-ec", commands)
+	// The master process takes a reload late, as on a busy machine.
+	commands = strings.Replace(commands, "postfix reload", `master=$(tr -d ' ' <"$(postconf -h queue_directory)/pid/master.pid")
+kill -STOP $master
+(sleep 3; kill -CONT $master) &
+postfix reload`, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	sh := exec.CommandContext(ctx, "sh", "-ec", commands)
 	sh.Env = append(os.Environ(), "MAIL_CONFIG="+old.config)
 	if out, err := sh.CombinedOutput(); err != nil || !ok {
 		t.Fatalf("%v\n%s%s", err, commands, out)
 	}
 	eventually(t, patience, func() error {
-		queue, err := exec.Command("postqueue", "-c", old.config, "-p").CombinedOutput()
-		if n := len(took.Messages()); n != messages || !strings.Contains(string(queue), "Mail queue is empty") {
-			return fmt.Errorf("%d of %d messages have arrived, and Postfix has (%v):\n%s", n, messages, err, queue)
+		if n := len(took.Messages()); n != messages {
+			return fmt.Errorf("%d of %d messages have arrived", n, messages)
 		}
 		return nil
 	})

@@ -93,6 +93,7 @@ bounce unix - - n - 0 bounce
 defer unix - - n - 0 bounce
 trace unix - - n - 0 bounce
 verify unix - - n - 1 verify
+showq unix n - n - - showq
 flush unix n - n 1000? 0 flush
 proxymap unix - - n - - proxymap
 smtp unix - - n - - smtp
