@@ -3,16 +3,17 @@ package keys
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/sealed"
+	"example.org/mta/internal/wholefile"
 )
 
 // UseFormat is what this program knows of the formats of the file with the last uses of keys.
@@ -147,7 +148,7 @@ func (u *uses) last(id string) time.Time {
 	return time.Time{}
 }
 
-// write replaces the file. It is not synced: a power cut may lose the last uses, which is no harm.
+// write replaces the file.
 func (u *uses) write() {
 	u.mu.Lock()
 	u.timer = nil
@@ -160,27 +161,14 @@ func (u *uses) write() {
 	u.mu.Unlock()
 	text, err := sealed.Marshal(f)
 	if err == nil {
-		err = replace(u.path, text)
+		err = wholefile.Replace(u.path, 0o640, func(w io.Writer) error {
+			_, err := w.Write(text)
+			return err
+		})
 	}
 	if err != nil {
 		u.log.Warn("the last uses of API keys can't be written: they are written again with the next use", "error", err)
 	}
-}
-
-func replace(path string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(0o640), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
 }
 
 // close writes what is to be written.
