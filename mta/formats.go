@@ -94,6 +94,9 @@ func (r *Relay) openFormats(cfg *config.Config, _ *undoer) (err error) {
 	for _, aside := range r.formats.Aside() {
 		r.log.Error("the statement of a format was damaged, and the newest format is stated", "kept", aside)
 	}
+	for _, err := range r.formats.Later() {
+		r.log.Error("the statement of a format stays as it was until the next start", "error", err)
+	}
 	if pending := r.formats.Pending(); pending != "" {
 		r.log.Info("the upgrade is not finished: the version before can be put back until 'mta upgrade finish'", "formats before", pending)
 	}

@@ -165,6 +165,7 @@ type Set struct {
 
 	mu    sync.Mutex // guards is and stated of all stores, and what follows
 	aside []string   // statements that were damaged, by their new names
+	later []error    // of statements that the next start writes anew
 }
 
 // Use is the format that a store is kept in. It is safe for use by many goroutines.
@@ -272,7 +273,8 @@ func (s *Set) Of(name string) *Use {
 }
 
 // State writes down the formats of stores that have no statement yet, and which version has run on those that are in
-// its newest format. It must return before a store is opened.
+// its newest format. It must return before a store is opened. A statement that names the right format already may stay
+// as it is, on a full disk: see [Set.Later].
 func (s *Set) State(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,8 +294,10 @@ func (s *Set) State(now time.Time) error {
 		if u.stated && u.summed && is.By == u.is.By {
 			continue
 		}
-		if err := u.become(is, now); err != nil {
+		if err := u.become(is, now); err != nil && !u.stated {
 			return err
+		} else if err != nil {
+			s.later = append(s.later, err)
 		}
 	}
 	return nil
@@ -366,6 +370,13 @@ func (s *Set) Aside() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.aside
+}
+
+// Later lists why State could not write statements anew that name the right format, but lack a sum or this version.
+func (s *Set) Later() []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.later
 }
 
 // Pending lists the names of the stores whose upgrade is yet to be finished.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -191,5 +193,54 @@ func TestLookChangesNothing(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("there is %v", left)
+	}
+}
+
+// TestAFullDiskKeepsStatements: the first start after an upgrade needs no space for statements that name the right
+// format but lack a sum or this version. A store without a statement needs one.
+func TestAFullDiskKeepsStatements(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("can't mount a file system: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	places := stores(dir, 1)
+	begin(t, "0.1.0", places)
+	old := `{"store":"queue","format":1,"by":"0.1.0","since":"2026-11-01T00:00:00Z"}`
+	if err := os.WriteFile(places[0].StatementPath(), []byte(old), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	full := filepath.Join(dir, "full")
+	os.WriteFile(full, make([]byte, 2<<20), 0o600)
+
+	set := begin(t, "0.2.0", stores(dir, 2))
+	if got := numbers(set); got != [2]int{1, 1} || len(set.Later()) != 1 || set.Status()[0].BackTo != "0.1.0" {
+		t.Errorf("an upgrade: formats %v, later %v, %+v", got, set.Later(), set.Status())
+	}
+	if _, err := set.Finish(now, false); !errors.Is(err, unix.ENOSPC) || numbers(set) != [2]int{1, 1} {
+		t.Errorf("finishing: %v, formats %v", err, numbers(set))
+	}
+	if set := begin(t, "0.1.1", places); len(set.Later()) != 2 {
+		t.Errorf("another version: %v", set.Later())
+	}
+	if err := os.Remove(places[0].StatementPath()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(places[0].Path, 0o700); err != nil && !os.IsExist(err) {
+		t.Fatal(err)
+	}
+	os.WriteFile(full, make([]byte, 2<<20), 0o600) // what the statement has left
+	set, err := Look("0.2.0", stores(dir, 2)...)
+	if err == nil {
+		err = set.State(now)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("a store without a statement: %v", err)
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	if set := begin(t, "0.2.0", stores(dir, 2)); len(set.Later()) != 0 {
+		t.Errorf("the next start: %v", set.Later())
 	}
 }

@@ -80,9 +80,14 @@ func (f *File) open() error {
 		err = f.begin()
 	default:
 		f.dbs = append(f.dbs, first.db)
-		err = f.prepare(first)
+		if !first.sealed {
+			if err := f.prepare(first.db); err != nil { // a full disk, say
+				f.bare.Store(true)
+				f.Log.Error("a file has no sums, and no second copy, until the disk takes them", "file", f.Path, "error", err)
+			}
+		}
 	}
-	if err != nil || !f.Copy {
+	if err != nil || !f.Copy || f.bare.Load() { // a copy of a file without sums would get those of changes only
 		return errors.Join(err, second.close())
 	}
 	if err := f.follow(second); err != nil { // a full disk, say
@@ -130,11 +135,8 @@ func (f *File) look(path string) (d *found, err error) {
 }
 
 // prepare makes the buckets of a file that is not damaged, and the sums that it does not have.
-func (f *File) prepare(d *found) error {
-	if d.sealed {
-		return nil
-	}
-	return d.db.Update(func(tx *bolt.Tx) error {
+func (f *File) prepare(db *bolt.DB) error {
+	return db.Update(func(tx *bolt.Tx) error {
 		if tx.Bucket(sumsBucket) != nil {
 			if err := tx.DeleteBucket(sumsBucket); err != nil {
 				return err
@@ -207,8 +209,10 @@ func (f *File) begin() error {
 	if err != nil {
 		return err
 	}
-	f.dbs = append(f.dbs, d.db)
-	return f.prepare(d)
+	if f.dbs = append(f.dbs, d.db); d.sealed {
+		return nil
+	}
+	return f.prepare(d.db)
 }
 
 // setAside renames a file that is damaged, and leaves it open.

@@ -46,6 +46,7 @@ type File struct {
 	dbs    []*bolt.DB // the file, then its copy
 	damage error
 	broken atomic.Pointer[error] // it was damaged while it is open
+	bare   atomic.Bool           // the disk did not take its sums: the next change makes them
 }
 
 // Damage returns what was wrong with the file when it was opened; nil when nothing was.
@@ -65,7 +66,15 @@ func (f *File) Apply(changes []Change) error {
 		return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), bytes.Compare(a.Key, b.Key))
 	})
 	for i, db := range f.dbs {
-		err := f.guarded(func() error { return apply(db, sorted) })
+		err := f.guarded(func() error {
+			if i == 0 && f.bare.Load() {
+				if err := f.prepare(db); err != nil {
+					return err
+				}
+				f.bare.Store(false)
+			}
+			return apply(db, sorted)
+		})
 		if err != nil && i > 0 { // the file has them
 			err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 		}
@@ -134,7 +143,13 @@ func (f *File) Get(bucket string, n int, keys func(i int) []byte, each func(i in
 			if value == nil {
 				continue
 			}
-			if err := check(key, value, summed().Get(key)); err != nil {
+			var err error
+			if summed == nil {
+				err = f.entryError(bucket, key, value)
+			} else {
+				err = check(key, value, summed().Get(key))
+			}
+			if err != nil {
 				return err
 			}
 			if err := each(i, value); err != nil {
@@ -155,15 +170,23 @@ func (f *File) Each(bucket string, after []byte, each func(key, value []byte) er
 	for {
 		var some []Change
 		err := f.view(bucket, func(entries *bolt.Bucket, sums func() *bolt.Bucket) error {
-			c, s := entries.Cursor(), sums().Cursor()
+			c := entries.Cursor()
 			k, v := behind(c, after)
-			_, sum := s.Seek(k)
+			next := func() error { return f.entryError(bucket, k, v) }
+			if sums != nil {
+				s := sums().Cursor()
+				_, sum := s.Seek(k)
+				next = func() error {
+					err := check(k, v, sum)
+					_, sum = s.Next()
+					return err
+				}
+			}
 			for ; k != nil && len(some) < step; k, v = c.Next() {
-				if err := check(k, v, sum); err != nil {
+				if err := next(); err != nil {
 					return err
 				}
 				some = append(some, Change{Key: bytes.Clone(k), Value: bytes.Clone(v)})
-				_, sum = s.Next()
 			}
 			return nil
 		})
@@ -191,14 +214,18 @@ func behind(c *bolt.Cursor, after []byte) (key, value []byte) {
 	return key, value
 }
 
-// view reads a bucket and its sums. There is nothing to read in one that no change has made.
+// view reads a bucket and its sums, nil while the file has none. There is nothing to read in one that no change has made.
 func (f *File) view(bucket string, read func(entries *bolt.Bucket, sums func() *bolt.Bucket) error) error {
 	return f.guarded(func() error {
+		bare := f.bare.Load() // before the transaction begins: sums that come later are in later ones
 		return f.dbs[0].View(func(tx *bolt.Tx) error {
 			name := []byte(bucket)
 			entries := tx.Bucket(name)
 			if entries == nil {
 				return nil
+			}
+			if bare {
+				return read(entries, nil)
 			}
 			return read(entries, func() *bolt.Bucket { return tx.Bucket(sumsBucket).Bucket(name) })
 		})
