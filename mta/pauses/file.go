@@ -38,6 +38,8 @@ func (p *Pauses) read() ([]control.Pause, error) {
 	}
 	second, copied, copyErr := readFile(p.copyPath())
 	gone, noCopy := errors.Is(err, fs.ErrNotExist), errors.Is(copyErr, fs.ErrNotExist)
+	var then string
+	var more []any
 	switch {
 	case err == nil && bytes.Equal(text, copied):
 		return list, nil
@@ -46,9 +48,11 @@ func (p *Pauses) read() ([]control.Pause, error) {
 	case gone && noCopy:
 		return nil, nil
 	case copyErr == nil:
-		list = second
+		list, then = second, "their second copy is in their place"
 	default:
-		list = []control.Pause{{What: control.PauseEverything, By: "the relay", Since: p.now(), Reason: "the pauses were damaged: pause again what should be, then go on"}}
+		const remedy = "pause again what you had paused, then run: mta resume everything"
+		list = []control.Pause{{What: control.PauseEverything, By: "the relay", Since: p.now(), Reason: "the pauses were damaged: " + remedy}}
+		then, more = "everything is paused", []any{"copy", copyErr, "remedy", remedy}
 	}
 	aside := ""
 	if !gone {
@@ -57,7 +61,7 @@ func (p *Pauses) read() ([]control.Pause, error) {
 			return nil, moved
 		}
 	}
-	p.log.Error("the pauses were damaged", "file", p.path, "kept", aside, "error", err, "copy", copyErr, "pauses now", len(list))
+	p.log.Error("the pauses were damaged, or are gone: "+then, append([]any{"file", p.path, "kept", aside, "error", err}, more...)...)
 	return list, p.write(list)
 }
 
