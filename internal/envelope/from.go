@@ -23,7 +23,10 @@ func From(header []byte) (addresses []string, err error) {
 	if addresses, ok := behindName(value); ok {
 		return addresses, nil
 	}
-	return likeAddresses(value), errors.New("its From field has no address that can be read")
+	if addresses = likeAddresses(value); len(addresses) > 1 {
+		return addresses, errors.New("its From field can be read as different addresses")
+	}
+	return addresses, errors.New("its From field has no address that can be read")
 }
 
 // behindName reads one mailbox in angle brackets behind a name that is off the grammar, such as O'Neil, Bob

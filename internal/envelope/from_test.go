@@ -48,6 +48,19 @@ func TestFrom(t *testing.T) {
 	}
 }
 
+// The reason that senders get is that of their field.
+func TestFromReasons(t *testing.T) {
+	for header, want := range map[string]string{
+		"From: ceo@a.example <eve@b.example>\r\n": "different addresses",
+		"From: <a@b.example\r\n":                  "no address",
+		"From: Bob\r\n":                           "no address",
+	} {
+		if _, err := From([]byte(header)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q in it", header, err, want)
+		}
+	}
+}
+
 // FuzzFrom looks for names off the grammar behind which another domain stands.
 func FuzzFrom(f *testing.F) {
 	for _, s := range []string{"O'Neil, Bob <bob@b.example>", "x@b.example [x] <bob@b.example>", "a@c.example [x] <bob@b.example>"} {
