@@ -153,6 +153,9 @@ func (d *Dispatcher) reportDelivered(n Notification, key parking.Key) {
 // withoutDelivered reports the recipients of a lease that were delivered, and only wait for that: their last reply
 // is a positive one. It gives the lease without them, nil when no others are left.
 func (d *Dispatcher) withoutDelivered(l *queue.Lease) *queue.Lease {
+	if !slices.ContainsFunc(l.Recipients, func(p queue.Pending) bool { return p.Last.OK() }) {
+		return l // as nearly all are: this costs no allocation
+	}
 	n := Notification{Kind: notifyDelivered, Message: l.Message}
 	var rest []queue.Pending
 	for _, p := range l.Recipients {
@@ -162,9 +165,6 @@ func (d *Dispatcher) withoutDelivered(l *queue.Lease) *queue.Lease {
 		} else {
 			rest = append(rest, p)
 		}
-	}
-	if len(n.Attempts) == 0 {
-		return l
 	}
 	d.reportDelivered(n, n.Attempts[0].Pending.Key)
 	if len(rest) == 0 {
