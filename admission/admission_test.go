@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -478,4 +479,38 @@ func TestWhatComesToNothingDoesNotBendTheLaw(t *testing.T) {
 		}
 		c.Calibrate()
 	}
+}
+
+// A slot that comes as its client gives up is the client's or the next one's, and never lost.
+func TestASlotThatComesTooLateIsNotLost(t *testing.T) {
+	c := New(Config{Limit: 1, Now: time.Now})
+	for i := range 2000 {
+		holder, _ := c.Admit(0)
+		if r := holder.Wait(t.Context()); r != nil {
+			t.Fatalf("round %d: the slot of an earlier round is lost: %v", i, r)
+		}
+		ctx, giveUp := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			late, _ := c.Admit(0)
+			if late.Wait(ctx) == nil {
+				late.Done(0)
+			}
+		})
+		for c.waiting() == 0 {
+			runtime.Gosched()
+		}
+		giveUp()
+		holder.Done(0) // before the waiter runs
+		all.Wait()
+		if c.mu.busy != 0 || c.mu.waiting != 0 {
+			t.Fatalf("round %d: %d slots in use, %d waiting", i, c.mu.busy, c.mu.waiting)
+		}
+	}
+}
+
+func (c *Controller) waiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.waiting
 }

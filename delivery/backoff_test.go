@@ -92,3 +92,24 @@ func TestDefaultRules(t *testing.T) {
 		}
 	}
 }
+
+// Fewer connections is no answer when there is one: it waits for its retry time, without an action.
+func TestALoneConnectionIsNotMadeFewer(t *testing.T) {
+	for connections, acted := range map[int]bool{1: false, 2: true} {
+		bubble.Test(t, func(t *testing.T) {
+			actions := 0
+			w := newWorld(t, func(c *Config) {
+				unhurried(Limits{Site: Scope{Connections: connections}})(c)
+				c.Backoff = []Rule{{Name: "any", Pattern: regexp.MustCompile("."), Fewer: time.Hour}}
+				c.OnAction = func(string, destdb.Action) { actions++ }
+			})
+			defer w.end()
+			refusals := []sink.Refusal{{Phase: sink.Mail, Prefix: "from@", Reply: "450 4.7.0 slow down"}}
+			w.send(routeTo("a", tier(w.host("mx", sink.Config{Latency: 50 * time.Millisecond, Without: sink.Pipelining, Refusals: refusals}))), 10)
+			w.awaitResults(10, time.Minute)
+			if actions > 0 != acted {
+				t.Errorf("%d actions with %d connections", actions, connections)
+			}
+		})
+	}
+}

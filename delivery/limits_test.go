@@ -500,3 +500,20 @@ func TestJobThatConnectionsDieUnderComesBack(t *testing.T) {
 		})
 	}
 }
+
+// A host never has more connections than its connection_limit, and has as many when there is mail for them.
+func TestConnectionLimitOfAHost(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{Host: Scope{Connections: 3}}))
+		defer w.end()
+		w.send(routeTo("a", tier(w.host("mx", sink.Config{Latency: 50 * time.Millisecond, Without: sink.Pipelining}))), 100)
+		most := 0
+		for w.count() < 100 {
+			most = max(most, w.live())
+			time.Sleep(10 * time.Millisecond)
+		}
+		if most != 3 {
+			t.Errorf("%d connections at most, want 3", most)
+		}
+	})
+}

@@ -497,3 +497,20 @@ func FuzzDecodeState(f *testing.F) {
 		}
 	})
 }
+
+// Nothing is granted in the last seconds of an hour: mail in flight then would count in the next.
+func TestNothingIsGrantedInTheLastSecondsOfAnHour(t *testing.T) {
+	p := planOf(3600, 86400)
+	s := NewState(p, 0)
+	i := s.Provider(p, "a")
+	closes := s.hourEnd(p) - p.closing()
+	for now := Instant(0); now < closes; now += second {
+		s.Advance(p, now)
+	}
+	if s.Advance(p, closes-1); s.Grant(p, i, 1, 0) != 1 {
+		t.Error("nothing was granted just before")
+	}
+	if s.Advance(p, closes); s.Grant(p, i, 1, 0) != 0 {
+		t.Error("a token was granted in the last seconds")
+	}
+}

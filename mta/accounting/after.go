@@ -5,12 +5,12 @@ import "time"
 // After calls f when all records that were added before are durable: the outcome that they record can then
 // be noted where it counts, and no kill or power cut leaves it without its records. A disk that takes no
 // records holds nothing up: f is called at once if writing fails or records are dropped, and after longestHold if
-// the disk doesn't answer. f runs on
-// the caller's goroutine or on the writer's, and must neither block nor wait for the Writer.
+// the disk doesn't answer. f runs on the caller's goroutine or on the writer's, and must neither block nor wait for
+// the Writer.
 func (w *Writer) After(f func()) {
 	w.mu.Lock()
 	idle := len(w.mu.waiting) == 0 && !w.mu.writing
-	if idle || w.mu.stats.Failing || w.mu.stuck || w.mu.lost > 0 || w.mu.closed {
+	if idle || w.mu.stuck || w.mu.lost > 0 {
 		w.mu.Unlock()
 		f()
 		return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,4 +182,52 @@ func TestDurable(t *testing.T) {
 		t.Errorf("of a caller who has gone: %v", err)
 	}
 	closed(t, w)
+}
+
+// An outcome waits for a record that is being written, though none waits to be; after Close none waits.
+func TestAnOutcomeWaitsForTheWriteUnderWay(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		d := &syncedDisk{disk: disk{free: 1 << 30, hold: make(chan struct{})}}
+		w := open(t, Config{Dir: t.TempDir(), open: d.open})
+		w.Add(numbered(0))
+		time.Sleep(2 * writeDelay) // the write has begun
+		synctest.Wait()
+		var done atomic.Bool
+		w.After(func() { done.Store(true) })
+		synctest.Wait()
+		if done.Load() {
+			t.Error("it did not wait for the write under way")
+		}
+		close(d.hold)
+		time.Sleep(2 * writeDelay)
+		synctest.Wait()
+		if !done.Load() {
+			t.Error("it waits though the record is durable")
+		}
+		w.Add(numbered(1))
+		closed(t, w)
+		late := false
+		if w.After(func() { late = true }); !late {
+			t.Error("it waits for a writer that has ended")
+		}
+	})
+}
+
+// Records that are dropped hold up no outcome, on a disk that hangs either.
+func TestDroppedRecordsHoldUpNoOutcome(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		d := &syncedDisk{disk: disk{free: 1 << 30, hold: make(chan struct{})}}
+		w := open(t, Config{Dir: t.TempDir(), Buffer: 10_000, open: d.open})
+		w.Add(numbered(0))
+		time.Sleep(writeDelay + longestHold/2) // the write has begun
+		for i := 1; w.Stats().Lost == 0; i++ {
+			w.Add(numbered(i))
+		}
+		now := false
+		if w.After(func() { now = true }); !now {
+			t.Error("an outcome waits though records are dropped")
+		}
+		close(d.hold)
+		closed(t, w)
+	})
 }

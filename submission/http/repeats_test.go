@@ -99,6 +99,26 @@ func TestRepeatedRaw(t *testing.T) {
 	}
 }
 
+// The sum covers what is beside the body: the path, the media type and the query.
+func TestSumOfARequest(t *testing.T) {
+	s, _ := mailServer(t, nil)
+	seen := map[string]string{}
+	for _, x := range [][2]string{{"/v1/messages", jsonType}, {"/v1/messages", rawType}, {"/v1/message", jsonType}, {"/v1/messages?a=b", jsonType}} {
+		r := httptest.NewRequest("POST", x[0], nil)
+		r.Header.Set("Content-Type", x[1])
+		r.Header.Set(keyField, "k")
+		h, err := (&Submission{call: &Call{Request: r}, mail: &s.config.Mail}).sum()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := string(h.Sum(nil))
+		if other := seen[sum]; other != "" {
+			t.Errorf("%v has the sum of %s", x, other)
+		}
+		seen[sum] = x[0] + " with " + x[1]
+	}
+}
+
 // A raw message that was accepted is answered again although the tenant's quota is used up, or its sender is no longer
 // the tenant's: it takes nothing.
 func TestRepeatedRawNeedsNoQuota(t *testing.T) {
