@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/smtp"
 	"net/textproto"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,8 +17,10 @@ import (
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/submission/http"
 	"example.org/mta/submission/request"
 	"example.org/mta/suppression"
+	"example.org/mta/suppression/boltstore"
 )
 
 // refusedAtRCPT gives the reply to a recipient, and fails the test when it is not a refusal.
@@ -80,6 +83,26 @@ func TestSuppressionsOfATenant(t *testing.T) {
 	}
 	if c, err := w.operated.API().Suppressions.Suppressions(ctx, control.SuppressionFilter{Source: control.SuppressedByTenant}, "", 10); err != nil || len(c.Suppressions) != 1 {
 		t.Errorf("operators see %+v, %v", c, err)
+	}
+}
+
+// A tenant that has added all it may gets an error of the API.
+func TestATenantsSuppressionsHaveALimit(t *testing.T) {
+	store, err := boltstore.Open(filepath.Join(t.TempDir(), "suppression.db"), nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := suppression.Open(t.Context(), suppression.Config{Store: store, MostOwn: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	list := tenantSuppressions{l}
+	for i, want := range []error{nil, http.TooManySuppressions(mostSuppressions)} {
+		_, err := list.Add(t.Context(), "acme", []request.Suppression{{Address: envelope.Address(fmt.Sprintf("r%d@box.example", i))}})
+		if !errors.Is(err, want) {
+			t.Errorf("addition %d: %v, want %v", i, err, want)
+		}
 	}
 }
 

@@ -16,6 +16,8 @@ type Key struct {
 	Address string // see KeyOf
 }
 
+func (k Key) key() Key { return k }
+
 // KeyOf makes the key of an address: the domain in A-label form, all in lower case. RFC 5321, 2.4,
 // lets hosts tell Smith from smith; none that matters does, and a list that did would leak.
 func KeyOf(tenant string, a envelope.Address) Key {

@@ -6,7 +6,7 @@ import (
 )
 
 // filter is a Bloom filter that grows: it says for certain that a key is not there, or that it may
-// be. When a layer is full the next one has twice its room; nothing is ever taken out.
+// be. When a layer is full the next one has twice its room. Nothing can be taken out: see [List.renew].
 type filter struct {
 	seed   maphash.Seed
 	layers []layer
@@ -78,6 +78,14 @@ func (l *layer) place(h uint64, i int) (word int, mask uint64) {
 	x := h + uint64(i)*(h<<32|h>>32|1)
 	at, _ := bits.Mul64(x, uint64(len(l.bits))*64)
 	return int(at >> 6), 1 << (at & 63)
+}
+
+// keys is how many were added.
+func (f *filter) keys() (n int) {
+	for i := range f.layers {
+		n += f.layers[i].used
+	}
+	return n
 }
 
 func (f *filter) bytes() (n int64) {

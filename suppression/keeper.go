@@ -25,7 +25,11 @@ func (l *List) keep(ctx context.Context) {
 			}
 		case <-write.C:
 			waiting = false
-			if err := l.writeFed(ctx); err != nil && ctx.Err() == nil {
+			err := l.writeFed(ctx)
+			if err == nil {
+				err = l.renew(ctx)
+			}
+			if err != nil && ctx.Err() == nil {
 				l.log.Error("suppression list could not be written; it is tried again", "error", err, "entries", l.Stats().Unwritten)
 				waiting = true
 				write.Reset(retryDelay)
@@ -78,12 +82,17 @@ func (l *List) someFed() []Entry {
 	return some
 }
 
-// stored returns the entries of the store that have the keys of entries.
-func (l *List) stored(ctx context.Context, entries []Entry) (map[Key]*Entry, error) {
-	keys := make([]Key, len(entries))
-	for i := range entries {
-		keys[i] = entries[i].Key
+// keysOf returns the keys of entries or changes.
+func keysOf[E interface{ key() Key }](all []E) []Key {
+	keys := make([]Key, len(all))
+	for i := range all {
+		keys[i] = all[i].key()
 	}
+	return keys
+}
+
+// stored returns the entries of the store that have these keys.
+func (l *List) stored(ctx context.Context, keys []Key) (map[Key]*Entry, error) {
 	found, err := l.store.Get(ctx, keys)
 	if err != nil {
 		return nil, fmt.Errorf("reading the suppression list: %w", err)
@@ -97,7 +106,7 @@ func (l *List) stored(ctx context.Context, entries []Entry) (map[Key]*Entry, err
 
 // merge writes those of entries that no other entry stands against, and says how many. The caller has l.writing.
 func (l *List) merge(ctx context.Context, entries []Entry) (merged int, err error) {
-	there, err := l.stored(ctx, entries)
+	there, err := l.stored(ctx, keysOf(entries))
 	if err != nil {
 		return 0, err
 	}
@@ -107,7 +116,7 @@ func (l *List) merge(ctx context.Context, entries []Entry) (merged int, err erro
 			changes = append(changes, Change{Entry: entries[i]})
 		}
 	}
-	_, err = l.apply(ctx, changes)
+	_, err = l.apply(ctx, changes, anyNumber)
 	return len(changes), err
 }
 
@@ -156,6 +165,6 @@ func (l *List) removeEnded(ctx context.Context, keys []Key) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	_, err = l.apply(ctx, changes)
+	_, err = l.apply(ctx, changes, anyNumber)
 	return err
 }

@@ -7,16 +7,19 @@
 //
 // Memory is bounded: about ten bits for each entry (a Bloom filter, so that an address that is not
 // on the list costs no look at the disk, but for one in a hundred), and what was fed in the last
-// moment.
+// moment. The filter is made anew when most of its entries are gone.
 //
-// Long-lived goroutine: keeper writes what was fed and, once an hour, removes what has ended.
+// Long-lived goroutine: keeper writes what was fed, renews the filter and, once an hour, removes what has ended.
 // Open starts it, Close stops it and waits.
 package suppression
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -37,31 +40,36 @@ const (
 	maxFed = 100_000
 	// batch is how many changes are written at once.
 	batch = 1000
+	// anyNumber is no limit.
+	anyNumber = math.MaxInt
 )
 
 // Config is what a List works with. Store is needed.
 type Config struct {
-	Store Store
-	Now   func() time.Time // nil: time.Now
-	Log   *slog.Logger     // nil: none
+	Store   Store
+	MostOwn int              // entries that a tenant may have added itself, see [List.AddOwn]; 0: any number
+	Now     func() time.Time // nil: time.Now
+	Log     *slog.Logger     // nil: none
 }
 
 // List is the list. Its methods are safe for use by many goroutines.
 type List struct {
-	store Store
-	now   func() time.Time
-	log   *slog.Logger
+	store   Store
+	mostOwn int
+	now     func() time.Time
+	log     *slog.Logger
 
 	stop   context.CancelFunc
 	ended  chan struct{} // closed when the keeper is done
-	kick   chan struct{} // there is something to write
+	kick   chan struct{} // there is something to write, or the filter to be renewed
 	forgot atomic.Int64  // entries that were fed and are lost
 
 	writing sync.Mutex // held while the store is changed, so that changes have one order; before mu
 
 	mu     sync.RWMutex // guards the rest
 	filter filter
-	count  int           // entries in the store
+	next   *filter       // is being made, see renew
+	count  tally         // of the entries in the store
 	fed    map[Key]Entry // not written yet
 }
 
@@ -73,10 +81,13 @@ func Open(ctx context.Context, c Config) (*List, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &List{store: c.Store, now: c.Now, log: c.Log, ended: make(chan struct{}), kick: make(chan struct{}, 1), fed: make(map[Key]Entry)}
+	l := &List{
+		store: c.Store, mostOwn: cmp.Or(c.MostOwn, anyNumber), now: c.Now, log: c.Log,
+		ended: make(chan struct{}), kick: make(chan struct{}, 1), fed: make(map[Key]Entry),
+	}
 	err := c.Store.Scan(ctx, Key{}, func(e Entry) bool {
 		l.filter.add(e.Key)
-		l.count++
+		l.count.add(&e, 1)
 		return true
 	})
 	if err != nil {
@@ -173,6 +184,11 @@ func (l *List) Feed(e Entry) {
 	}
 	l.fed[e.Key] = e
 	l.mu.Unlock()
+	l.wake()
+}
+
+// wake has the keeper look at what there is to do.
+func (l *List) wake() {
 	select {
 	case l.kick <- struct{}{}:
 	default:
@@ -202,9 +218,22 @@ type Added struct {
 	Unchanged int // were there as they are
 }
 
-// Add puts entries on the list, in place of those that are there. A zero Entry.Added is now, or,
-// when nothing else of the entry changes, as it was. It is durable on return.
-func (l *List) Add(ctx context.Context, entries []Entry) (done Added, err error) {
+// Add puts entries on the list, in place of those that are there. A zero Entry.Added is now, or, when nothing else of
+// the entry changes, as it was. It is durable on return.
+func (l *List) Add(ctx context.Context, entries []Entry) (Added, error) {
+	return l.add(ctx, entries, anyNumber)
+}
+
+// AddOwn is Add for entries that a tenant adds itself. It returns [ErrTooMany] in place of adding to more than
+// Config.MostOwn; entries of other sources don't count.
+func (l *List) AddOwn(ctx context.Context, entries []Entry) (Added, error) {
+	return l.add(ctx, entries, l.mostOwn)
+}
+
+// ErrTooMany is of a tenant that has added as many entries as it may.
+var ErrTooMany = errors.New("the tenant has added as many suppressions as it may")
+
+func (l *List) add(ctx context.Context, entries []Entry, most int) (done Added, err error) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	for len(entries) > 0 {
@@ -215,12 +244,12 @@ func (l *List) Add(ctx context.Context, entries []Entry) (done Added, err error)
 		if err != nil {
 			return done, err
 		}
-		n, err := l.apply(ctx, changes)
-		done.New += n
-		done.Changed += len(changes) - n
+		n, err := l.apply(ctx, changes, most)
 		if err != nil {
 			return done, err
 		}
+		done.New += n
+		done.Changed += len(changes) - n
 	}
 	return done, nil
 }
@@ -239,21 +268,17 @@ func (l *List) Preview(ctx context.Context, entries []Entry) (would Added, err e
 		if err != nil {
 			return would, err
 		}
-		keys := make([]Key, len(changes))
-		for i := range changes {
-			keys[i] = changes[i].Key
-		}
-		there, err := l.known(ctx, keys)
+		there, err := l.stored(ctx, keysOf(changes))
 		if err != nil {
 			return would, err
 		}
 		would.Unchanged += unchanged
-		for _, k := range keys {
-			if there[k] {
+		for i := range changes {
+			if e := &changes[i].Entry; there[e.Key] != nil {
 				would.Changed++
 			} else {
 				would.New++
-				there[k] = true // named twice, it is new once
+				there[e.Key] = e // named twice, it is new once
 			}
 		}
 	}
@@ -262,28 +287,21 @@ func (l *List) Preview(ctx context.Context, entries []Entry) (would Added, err e
 
 // changes leaves out the entries that the store has as they are, and says how many.
 func (l *List) changes(ctx context.Context, entries []Entry) (changes []Change, unchanged int, err error) {
-	keys := make([]Key, len(entries))
-	for i := range entries {
-		keys[i] = entries[i].Key
-	}
-	found, err := l.store.Get(ctx, keys)
+	there, err := l.stored(ctx, keysOf(entries))
 	if err != nil {
-		return nil, 0, fmt.Errorf("reading the suppression list: %w", err)
+		return nil, 0, err
 	}
-	there := make(map[Key]Entry, len(found))
-	for i := range found {
-		there[found[i].Key] = found[i]
-	}
+	now := l.now()
 	for _, e := range entries {
 		e.Reason = shorten(e.Reason)
-		if old, ok := there[e.Key]; ok && old.same(&e) {
+		if old := there[e.Key]; old != nil && old.same(&e) {
 			unchanged++
 			continue
 		}
 		if e.Added.IsZero() {
-			e.Added = l.now()
+			e.Added = now
 		}
-		there[e.Key] = e // named twice, it is compared with the first
+		there[e.Key] = &e // named twice, it is compared with the first
 		changes = append(changes, Change{Entry: e})
 	}
 	return changes, unchanged, nil
@@ -303,7 +321,7 @@ func (l *List) Remove(ctx context.Context, keys []Key) (removed int, err error) 
 		for i, k := range some {
 			changes[i] = Change{Entry: Entry{Key: k}, Remove: true}
 		}
-		n, err := l.apply(ctx, changes)
+		n, err := l.apply(ctx, changes, anyNumber)
 		removed -= n
 		if err != nil {
 			return removed, err
@@ -313,52 +331,53 @@ func (l *List) Remove(ctx context.Context, keys []Key) (removed int, err error) 
 }
 
 // apply changes the store and says by how many entries it has grown. The filter comes first: an
-// address must not be found missing that is in the store already. The caller has l.writing.
-func (l *List) apply(ctx context.Context, changes []Change) (grown int, err error) {
+// address must not be found missing that is in the store already. It returns ErrTooMany if a tenant would have more
+// entries of its own than most. The caller has l.writing.
+func (l *List) apply(ctx context.Context, changes []Change, most int) (grown int, err error) {
 	if len(changes) == 0 {
 		return 0, nil
 	}
-	keys := make([]Key, len(changes))
-	for i := range changes {
-		keys[i] = changes[i].Key
-	}
-	there, err := l.known(ctx, keys)
+	there, err := l.stored(ctx, keysOf(changes))
 	if err != nil {
 		return 0, err
 	}
-	l.mu.Lock()
+	var c tally
 	for i := range changes {
 		k := changes[i].Key
-		switch {
-		case changes[i].Remove && there[k]:
-			grown--
-		case !changes[i].Remove && !there[k]:
-			grown++
-			l.filter.add(k)
+		if old := there[k]; old != nil {
+			c.add(old, -1)
 		}
-		there[k] = !changes[i].Remove // named twice, it counts once
+		if there[k] = nil; !changes[i].Remove {
+			there[k] = &changes[i].Entry // named twice, it counts once
+			c.add(there[k], 1)
+		}
+	}
+	l.mu.Lock()
+	for tenant, n := range c.own {
+		if l.count.own[tenant]+n > most {
+			l.mu.Unlock()
+			return 0, ErrTooMany
+		}
+	}
+	for i := range changes {
+		if !changes[i].Remove {
+			l.filter.add(changes[i].Key)
+			if l.next != nil {
+				l.next.add(changes[i].Key)
+			}
+		}
 	}
 	l.mu.Unlock()
 	if err := l.store.Apply(ctx, changes); err != nil {
 		return 0, fmt.Errorf("writing the suppression list: %w", err)
 	}
 	l.mu.Lock()
-	l.count += grown
+	l.count.merge(&c)
 	l.mu.Unlock()
-	return grown, nil
-}
-
-// known returns which keys the store has.
-func (l *List) known(ctx context.Context, keys []Key) (map[Key]bool, error) {
-	found, err := l.store.Get(ctx, keys)
-	if err != nil {
-		return nil, fmt.Errorf("reading the suppression list: %w", err)
+	if l.stale() {
+		l.wake()
 	}
-	there := make(map[Key]bool, len(found))
-	for i := range found {
-		there[found[i].Key] = true
-	}
-	return there, nil
+	return c.all, nil
 }
 
 // Get gives those of the entries that are there and have not ended, what was fed last included.
@@ -463,5 +482,5 @@ type Stats struct {
 func (l *List) Stats() Stats {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return Stats{Entries: l.count, Unwritten: len(l.fed), Forgotten: l.forgot.Load(), Bytes: l.filter.bytes()}
+	return Stats{Entries: l.count.all, Unwritten: len(l.fed), Forgotten: l.forgot.Load(), Bytes: l.filter.bytes()}
 }

@@ -79,7 +79,7 @@ func (l *List) removeSame(ctx context.Context, entries []Entry) (removed int, er
 	if err := l.writeAll(ctx); err != nil {
 		return 0, err
 	}
-	now, err := l.stored(ctx, entries)
+	now, err := l.stored(ctx, keysOf(entries))
 	if err != nil {
 		return 0, err
 	}
@@ -89,6 +89,6 @@ func (l *List) removeSame(ctx context.Context, entries []Entry) (removed int, er
 			changes = append(changes, Change{Entry: Entry{Key: e.Key}, Remove: true})
 		}
 	}
-	n, err := l.apply(ctx, changes)
+	n, err := l.apply(ctx, changes, anyNumber)
 	return -n, err
 }

@@ -3,6 +3,8 @@ package http
 import (
 	"context"
 	"encoding/base64"
+	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -19,9 +21,18 @@ type Suppressions interface {
 	List(ctx context.Context, tenant, domain, after string, limit int) (page []Suppression, last string, more bool, err error)
 	// Match gives the entry that keeps the tenant's mail from an address: its own, or one for everybody's mail.
 	Match(tenant string, a envelope.Address) (Suppression, bool)
-	// Add and Remove change the tenant's own entries, and return when that is durable.
+	// Add and Remove change the tenant's own entries, and return when that is durable. Add returns TooManySuppressions
+	// in place of adding to more.
 	Add(ctx context.Context, tenant string, entries []request.Suppression) (SuppressionsAdded, error)
 	Remove(ctx context.Context, tenant string, addresses []envelope.Address) (removed int, err error)
+}
+
+// TooManySuppressions is an error of a tenant that would have more entries than this of those that it added itself.
+type TooManySuppressions int
+
+// Error implements error.
+func (most TooManySuppressions) Error() string {
+	return fmt.Sprintf("of the addresses that the tenant adds itself, the list keeps %d at most", int(most))
 }
 
 // Suppression is an address that gets no mail.
@@ -119,6 +130,13 @@ func (s *Server) addSuppressions(c *Call) error {
 		return faults
 	}
 	done, err := s.config.Suppressions.Add(c.Context(), c.Identity.Tenant, entries)
+	if most := TooManySuppressions(0); errors.As(err, &most) {
+		c.Log().Warn("tenant has no suppressions left", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "most", int(most))
+		return &Problem{
+			Status: http.StatusForbidden, Reason: "suppressions",
+			Detail: most.Error() + ", and nothing was added: remove some, or have the relay's operator import them (mta suppress import)",
+		}
+	}
 	if err != nil {
 		return suppressionTrouble(err)
 	}

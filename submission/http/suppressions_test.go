@@ -47,6 +47,9 @@ func (l someSuppressions) Add(_ context.Context, tenant string, entries []reques
 		if e.Address.Domain() == "broken.example" {
 			return done, errors.New("secret of the store")
 		}
+		if e.Address.Domain() == "many.example" {
+			return done, TooManySuppressions(500)
+		}
 		l[tenant][string(e.Address)] = Suppression{Address: string(e.Address), Reason: e.Reason, Source: "tenant", ExpiresAt: e.ExpiresAt}
 		done.Added++
 	}
@@ -95,6 +98,7 @@ func TestSuppressions(t *testing.T) {
 		{"POST", path + "/check", "good", `{"addresses":["` + strings.Repeat(`a@b.example","`, 1000) + `a@b.example"]}`, 400, "send 1000 at most"},
 		{"POST", path + "/remove", "good", `{"addresses":[""]}`, 400, `"pointer":"/addresses/0"`},
 		{"POST", path + "/add", "good", `{"suppressions":[{"address":"a@broken.example"}]}`, 503, "try again"},
+		{"POST", path + "/add", "good", `{"suppressions":[{"address":"a@many.example"}]}`, 403, "the list keeps 500 at most, and nothing was added: remove some"},
 	} {
 		w := ask(s, c.method, c.target, c.token, strings.NewReader(c.body))
 		got := strings.TrimSpace(w.Body.String())
