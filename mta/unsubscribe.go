@@ -65,14 +65,15 @@ func (u unsubscribed) Unsubscribe(ctx context.Context, token, request string) er
 	return err
 }
 
-// endSubscription puts the recipient on the suppression list for good. It reports false when the recipient was there.
+// endSubscription puts the recipient on the suppression list for good. It reports false when the recipient was there. An
+// entry that the tenant added does not count, since the tenant can change it.
 func (r *Relay) endSubscription(ctx context.Context, s *unsubscribe.Subscription, request string) (fresh bool, err error) {
 	key := suppression.KeyOf(s.Tenant, s.Address)
 	there, err := r.suppression.Get(ctx, []suppression.Key{key})
 	if err != nil {
 		return false, err
 	}
-	if len(there) > 0 && there[0].Expires.IsZero() && !there[0].Source.ByHost() {
+	if len(there) > 0 && there[0].Expires.IsZero() && !there[0].Source.ByHost() && there[0].Source != suppression.Tenant {
 		return false, nil
 	}
 	reason := "the recipient unsubscribed"

@@ -14,6 +14,7 @@ import (
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/control"
 	"example.org/mta/submission/keys"
+	"example.org/mta/submission/request"
 	"example.org/mta/suppression"
 )
 
@@ -114,22 +115,31 @@ func TestUnsubscribe(t *testing.T) {
 	}
 }
 
-// An entry that a bounce made ends some day; that of a recipient who unsubscribes does not.
-func TestUnsubscribeOutlivesABounce(t *testing.T) {
+// An entry that a bounce made ends some day, and a tenant can change its own; that of a recipient who unsubscribes stays.
+func TestUnsubscribeOutlivesOtherEntries(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `tenant "acme" { unsubscribe = "`+unsubscribeURL+`" }`)
 	if warnings := strings.Join(unsubscribeWarnings(w.cfg), " "); !strings.Contains(warnings, `no api block answers the unsubscribe links of tenant "acme"`) {
 		t.Errorf("the warnings are %q", warnings)
 	}
 	key := suppression.KeyOf("acme", "joe@box.example")
 	token := strings.TrimPrefix(w.unsubscribeLink("acme", "", "joe@box.example"), unsubscribeURL+"/")
-	for _, ends := range []time.Time{w.now().AddDate(0, 3, 0), {}} { // feed_keep = "0s" makes the second
+	for _, before := range []suppression.Entry{
+		{Source: suppression.Bounce, Expires: w.now().AddDate(0, 3, 0)},
+		{Source: suppression.Bounce}, // by feed_keep = "0s"
+		{Source: suppression.Tenant},
+	} {
+		before.Key = key
 		w.suppression.Remove(t.Context(), []suppression.Key{key})
-		w.suppression.Add(t.Context(), []suppression.Entry{{Key: key, Source: suppression.Bounce, Expires: ends}})
+		w.suppression.Add(t.Context(), []suppression.Entry{before})
 		if err := (unsubscribed{w.Relay}).Unsubscribe(t.Context(), token, "r"); err != nil {
 			t.Fatal(err)
 		}
+		done, err := tenantSuppressions{w.suppression}.Add(t.Context(), "acme", []request.Suppression{{Address: "Joe@box.example", ExpiresAt: w.now().Add(time.Hour)}})
+		if done.Unchanged != 1 || err != nil {
+			t.Errorf("the tenant's entry: %+v, %v", done, err)
+		}
 		if e, found := w.suppression.Match("acme", "joe@box.example"); !found || !e.Expires.IsZero() || e.Source != suppression.Unsubscribe {
-			t.Errorf("a bounce until %v: entry %+v", ends, e)
+			t.Errorf("after %+v: entry %+v", before, e)
 		}
 	}
 }

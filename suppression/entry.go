@@ -53,6 +53,9 @@ const (
 // sources are the word of people.
 func (s Source) ByHost() bool { return s == Bounce || s == Report }
 
+// ByRecipient reports whether entries of the source are the recipient's wish.
+func (s Source) ByRecipient() bool { return s == Complaint || s == Unsubscribe }
+
 // Entry is an address that no mail is to be sent to.
 type Entry struct {
 	Key
@@ -85,14 +88,23 @@ func (e *Entry) same(added *Entry) bool {
 		(added.Added.IsZero() || e.Added.Unix() == added.Added.Unix())
 }
 
+// stays reports whether e stays when somebody adds another entry: nobody but the recipient replaces the recipient's
+// wish. To end it takes a removal.
+func (e *Entry) stays(added *Entry, now time.Time) bool {
+	return e.Source.ByRecipient() && !added.Source.ByRecipient() && !e.Ended(now)
+}
+
 // yields reports whether the relay may put another entry in the place of e: when e has ended, when a person's
-// word comes in the place of a host's, and when the other one of its kind lasts longer.
+// word comes in the place of a host's, when a recipient's wish comes in the place of a tenant's entry, which the tenant
+// can change, and when the other one of its kind lasts longer.
 func (e *Entry) yields(other *Entry, now time.Time) bool {
 	switch {
 	case e.Ended(now):
 		return true
 	case e.Source.ByHost() != other.Source.ByHost():
 		return e.Source.ByHost()
+	case e.Source == Tenant && other.Source.ByRecipient():
+		return true
 	}
 	return !e.Expires.IsZero() && (other.Expires.IsZero() || other.Expires.After(e.Expires))
 }

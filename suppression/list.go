@@ -215,11 +215,11 @@ func (l *List) Merge(ctx context.Context, entries []Entry) (merged int, err erro
 type Added struct {
 	New       int
 	Changed   int // were there, and were other
-	Unchanged int // were there as they are
+	Unchanged int // were there as they are, or are a recipient's wish, which stays
 }
 
-// Add puts entries on the list, in place of those that are there. A zero Entry.Added is now, or, when nothing else of
-// the entry changes, as it was. It is durable on return.
+// Add puts entries on the list, in place of those that are there; a recipient's wish stays. A zero Entry.Added is now,
+// or, when nothing else of the entry changes, as it was. It is durable on return.
 func (l *List) Add(ctx context.Context, entries []Entry) (Added, error) {
 	return l.add(ctx, entries, anyNumber)
 }
@@ -294,7 +294,7 @@ func (l *List) changes(ctx context.Context, entries []Entry) (changes []Change, 
 	now := l.now()
 	for _, e := range entries {
 		e.Reason = shorten(e.Reason)
-		if old := there[e.Key]; old != nil && old.same(&e) {
+		if old := there[e.Key]; old != nil && (old.same(&e) || old.stays(&e, now)) {
 			unchanged++
 			continue
 		}

@@ -74,6 +74,43 @@ func TestATenantsOwnEntriesAreLimited(t *testing.T) {
 	add(own("acme", 8, 9), Added{}, true)
 }
 
+// A recipient's wish outlives what others add, until it is removed.
+func TestARecipientsWishStays(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		for _, wish := range []Source{Unsubscribe, Complaint} {
+			for _, other := range []Source{Tenant, Operator, Import, Bounce} {
+				l := open(t, newMemory())
+				k := KeyOf("acme", "joe@example.net")
+				l.Add(ctx, []Entry{{Key: k, Source: wish, Reason: "the wish"}})
+				done, err := l.Add(ctx, []Entry{{Key: k, Source: other, Expires: time.Now().Add(time.Hour)}})
+				time.Sleep(2 * time.Hour)
+				if e, found := l.Match("acme", "joe@example.net"); !found || e.Source != wish || e.Reason != "the wish" || done != (Added{Unchanged: 1}) || err != nil {
+					t.Errorf("%s after %s: %+v %v, %+v %v", other, wish, e, found, done, err)
+				}
+				shut(t, l)
+			}
+			l := open(t, newMemory())
+			k := KeyOf("acme", "joe@example.net")
+			l.AddOwn(ctx, []Entry{{Key: k, Source: Tenant}})
+			l.Feed(Entry{Key: k, Source: wish, Added: time.Now()})
+			l.Sync(ctx)
+			if e, _ := l.Match("acme", "joe@example.net"); e.Source != wish {
+				t.Errorf("%s after the tenant: %+v", wish, e)
+			}
+			if n, err := l.Remove(ctx, []Key{k}); n != 1 || err != nil {
+				t.Errorf("%d were removed, %v", n, err)
+			}
+			l.Add(ctx, []Entry{{Key: k, Source: wish, Expires: time.Now().Add(time.Minute)}}) // an operator's import
+			time.Sleep(time.Hour / 2)
+			if done, _ := l.AddOwn(ctx, []Entry{{Key: k, Source: Tenant}}); done.Changed != 1 {
+				t.Errorf("after its end: %+v", done)
+			}
+			shut(t, l)
+		}
+	})
+}
+
 // changing is a store that is changed while it is read.
 type changing struct {
 	*memory

@@ -52,7 +52,7 @@ type Suppression struct {
 type SuppressionsAdded struct {
 	Added     int `json:"added"`
 	Changed   int `json:"changed"`   // were there, and said something else
-	Unchanged int `json:"unchanged"` // were there as they are
+	Unchanged int `json:"unchanged"` // were there as they are, or are the recipient's wish, which stays
 }
 
 // suppressionPage is a part of the list.
