@@ -50,10 +50,25 @@ func TestWarmupSimulation(t *testing.T) {
 	if err != nil || len(hours.Rows) != 48 {
 		t.Errorf("%d rows of hours, %v", len(hours.Rows), err)
 	}
+	urgent := 2
+	lumps := control.SimulateWarmup{Plan: "standard", Volume: 2000, Days: 8, Shape: "campaign", On: "mon"}
+	later, err := o.SimulateWarmup(t.Context(), lumps)
+	if err != nil || later.Offered != 2*2000 || later.Sent < 640 {
+		t.Errorf("on two Mondays: %v, %d of %d sent", err, later.Sent, later.Offered)
+	}
+	lumps.Tier = &urgent
+	if at, err := o.SimulateWarmup(t.Context(), lumps); err != nil || at.Sent > later.Sent/10 {
+		t.Errorf("mail of tier 2, which has half a minute: %v, %d sent, of tier 3 %d", err, at.Sent, later.Sent)
+	}
+	lumps.Tier, lumps.Overflow, lumps.Days, lumps.Volume = nil, "hold", 7, 10_000
+	if held, err := o.SimulateWarmup(t.Context(), lumps); err != nil || held.Expired == 0 || held.Waiting > 0 || held.Sent+held.Expired != held.Offered {
+		t.Errorf("held for longer than max_age: %v, %d offered, %d sent, %d expired, %d wait", err, held.Offered, held.Sent, held.Expired, held.Waiting)
+	}
 	for want, q := range map[string]control.SimulateWarmup{
 		"there is no plan": {Plan: "nonsense", Volume: 1},
 		"no stages":        {Document: json.RawMessage(`{"version":1,"stages":[]}`), Volume: 1},
 		"shape":            {Plan: "standard", Volume: 1, Shape: "wavy"},
+		"write days":       {Plan: "standard", Volume: 1, On: "tues"},
 		"overflow":         {Plan: "standard", Volume: 1, Overflow: "lost"},
 	} {
 		if _, err := o.SimulateWarmup(t.Context(), q); err == nil || !strings.Contains(err.Error(), want) {

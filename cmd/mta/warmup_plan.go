@@ -36,6 +36,7 @@ func newWarmupPlan(c *cli) *cobra.Command {
 		Short: "generate a plan from a volume and a date",
 		Long:  warmupPlanHelp,
 		Example: `  mta warmup plan --volume 20000/day --by 2027-03-01
+  mta warmup plan --volume 20000/day --by 2027-06-01 --on tue
   mta warmup plan --volume 20000/day --by 2027-03-01 --providers google=45,microsoft=30 --day-starts "08:00 Europe/Berlin"`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return c.warmupPlan(&f) },
@@ -59,7 +60,7 @@ type wantedPlan struct {
 	now       time.Time
 	volume    int64
 	begin, by time.Time // days, at 00:00 UTC
-	on        weekdays
+	on        warmup.Weekdays
 	dayStarts string
 	providers []providerShare
 	plan      warmup.Plan
@@ -113,8 +114,8 @@ func (c *cli) wantedPlan(f *planFlags) (*wantedPlan, error) {
 		return nil, err
 	}
 	few := (*warmup.TooFewDays)(nil)
-	if w.Ramp, err = warmup.NewRamp(w.volume, w.on.count(w.begin, w.by)); errors.As(err, &few) {
-		return nil, usagef("--by %s: %w: the soonest is %s", f.by, err, w.on.after(w.begin, few.Least-1).Format(time.DateOnly))
+	if w.Ramp, err = warmup.NewRamp(w.volume, w.on.Count(w.begin, w.by)); errors.As(err, &few) {
+		return nil, usagef("--by %s: %w: the soonest is %s", f.by, err, w.on.After(w.begin, few.Least-1).Format(time.DateOnly))
 	}
 	w.make()
 	return w, nil
@@ -138,11 +139,11 @@ func (w *wantedPlan) dates(f *planFlags) error {
 		}
 	}
 	var err error
-	if w.on, err = parseWeekdays(f.on); err != nil {
-		return err
+	if w.on, err = warmup.ParseWeekdays(f.on); err != nil {
+		return usagef("--on %w", err)
 	}
 	begin := w.begin
-	w.begin = w.on.after(begin, 0)
+	w.begin = w.on.After(begin, 0)
 	switch {
 	case begin.Before(today):
 		return usagef("--begin %s has passed: name today, %s, or a day to come", f.begin, today.Format(time.DateOnly))
@@ -205,9 +206,9 @@ func (w *wantedPlan) make() {
 	}
 	w.eachDay = p.Forecast(p.Begin, 1)
 	for i := range w.eachDay { // the last lifts the caps after a day with mail
-		day := w.on.after(w.begin, i)
+		day := w.on.After(w.begin, i)
 		if i == len(w.eachDay)-1 && i > 0 {
-			day = w.on.after(w.begin, i-1).AddDate(0, 0, 1)
+			day = w.on.After(w.begin, i-1).AddDate(0, 0, 1)
 		}
 		w.eachDay[i].Day = w.eachDay[i].Day.AddDate(0, 0, int(day.Sub(w.begin)/(24*time.Hour))-i)
 	}
@@ -222,8 +223,8 @@ func (w *wantedPlan) text() string {
 	p := &w.plan
 	fmt.Fprintf(&b, "# %s recipients a day by %s, written by 'mta warmup plan' on %s.\n#\n", grouped(w.volume), w.by.Format(date), w.now.In(p.DayStarts.Zone()).Format(date))
 	fmt.Fprintf(&b, "# begins   %s with %s: more from an address that nobody knows looks like spam\n", p.Begin.Format(date), grouped(w.Stages[0].Daily))
-	if w.on.some {
-		fmt.Fprintf(&b, "# mail     only on %s: a day without any advances nothing, and so it takes %s\n", &w.on, plural(int(w.lastDay.Sub(w.eachDay[0].Day).Hours()/24+.5)+1, "day"))
+	if !w.on.All() {
+		fmt.Fprintf(&b, "# mail     only on %s: a day without any advances nothing, and so it takes %s\n", w.on, plural(int(w.lastDay.Sub(w.eachDay[0].Day).Hours()/24+.5)+1, "day"))
 	}
 	if len(w.Stages) > 1 {
 		fmt.Fprintf(&b, "# grows    x%.2f a day in %d stages: %s\n", w.Growth, len(w.Stages), w.why())

@@ -17,6 +17,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
 	"example.org/mta/warmup/simulate"
 )
@@ -44,7 +45,7 @@ plans NAME --json', or its "plan".`
 // simulateFlags are the flags of 'mta warmup simulate'.
 type simulateFlags struct {
 	plan, trace, pacing, overflow, plot string
-	demand, shape                       string
+	demand, shape, on                   string
 	seed                                uint64
 	interval                            int64
 	tier                                int
@@ -61,6 +62,7 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 		Long:  warmupSimulateHelp,
 		Example: `  mta warmup simulate --plan standard --trace week.csv --interval 3600 > week.out
   mta warmup simulate --plan standard --demand 20000/day --shape campaign --plot days.svg
+  mta warmup simulate --plan standard --demand 20000/day --on tue --shape campaign --interval 86400
   mta warmup simulate --plan plan.json --trace - --pacing pid --plot pid.svg`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,6 +74,7 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	flags.StringVar(&f.plan, "plan", "", "the `plan`: its name, or a file")
 	flags.StringVar(&f.trace, "trace", "", "the trace `file`; - is standard input")
 	flags.StringVar(&f.demand, "demand", "", "instead of a trace: a daily `volume`, such as 20000/day, for as many days as the plan has caps and one more")
+	flags.StringVar(&f.on, "on", "", "the `days` of the week with mail, such as mon-fri or tue (default: all)")
 	flags.StringVar(&f.shape, "shape", "office", "when the mail arrives within a day: `SHAPE` is even, office (8 to 18 o'clock) or campaign (within ten minutes)")
 	flags.Uint64Var(&f.seed, "seed", 1, "the random seed")
 	flags.Int64Var(&f.interval, "interval", 10, "`seconds` per row")
@@ -96,11 +99,15 @@ func (c *cli) warmupSimulate(f *simulateFlags) error {
 	if err := f.check(); err != nil {
 		return c.badInput(err)
 	}
-	plan, trace, err := c.simulateInput(f)
+	plan, opt, err := c.simulatedPlan(f)
 	if err != nil {
 		return c.badInput(err)
 	}
-	opt := simulate.Options{Seed: f.seed, Interval: f.interval, Pacing: simulate.Pacing(f.pacing), Patience: f.patience}
+	trace, begin, err := c.simulatedMail(f, plan)
+	if err != nil {
+		return c.badInput(err)
+	}
+	opt.Seed, opt.Interval, opt.Pacing = f.seed, f.interval, simulate.Pacing(f.pacing)
 	out := bufio.NewWriter(c.out)
 	if !f.asJSON {
 		fmt.Fprintln(out, simulate.Header) // it stays in the buffer where the input turns out to be bad
@@ -129,9 +136,12 @@ func (c *cli) warmupSimulate(f *simulateFlags) error {
 	if f.demand != "" {
 		mail = f.demand + ", " + f.shape
 	}
+	if f.on != "" {
+		mail += ", " + f.on
+	}
 	return drawPlot(f.plot, &simulate.Picture{
 		Title: plan.Name + ", " + mail, Rows: rows, Interval: f.interval, History: *history,
-		Begin: plan.First(c.now()).In(zoneOf(plan.DayStarts)),
+		Begin: begin.In(zoneOf(plan.DayStarts)),
 	})
 }
 
@@ -141,6 +151,8 @@ func (f *simulateFlags) check() error {
 		return &simulate.InputError{What: "options", Text: fmt.Sprintf(format, args...)}
 	}
 	switch {
+	case f.on != "" && f.demand == "":
+		return wrong("--on is for --demand: a trace has its own days")
 	case f.interval == 0: // which is the default there
 		return wrong("interval is 0: it must be 1 s or more")
 	case f.tier < 0 || f.tier > 5:
@@ -167,40 +179,37 @@ func (c *cli) badInput(err error) error {
 	return exitError(exitUsage)
 }
 
-// simulateInput reads the plan and the trace.
-func (c *cli) simulateInput(f *simulateFlags) (*warmup.Plan, []simulate.Event, error) {
-	plan, err := c.simulatedPlan(f)
-	if err != nil {
-		return nil, nil, err
-	}
-	if o := warmup.Overflow(f.overflow); o.Valid() {
-		plan.Overflow = o
-	} else if o != "" {
-		return nil, nil, &simulate.InputError{What: "options", Text: fmt.Sprintf("overflow %q is not known: use shared or hold", f.overflow)}
-	}
+// simulatedMail reads the trace, or makes that of a demand, and returns when it begins.
+func (c *cli) simulatedMail(f *simulateFlags, plan *warmup.Plan) ([]simulate.Event, time.Time, error) {
 	if f.demand != "" {
-		trace, err := demanded(f, max(len(plan.Stages)+1, len(plan.Forecast(time.Time{}, 1))))
-		return plan, trace, err
+		return c.demanded(f, plan)
 	}
+	begin := plan.First(c.now())
 	in, _, err := c.input(f.trace)
 	if err != nil {
-		return nil, nil, &simulate.InputError{What: "trace", Text: plainly(err)}
+		return nil, begin, &simulate.InputError{What: "trace", Text: plainly(err)}
 	}
 	defer in.Close()
 	trace, err := simulate.ParseTrace(in)
 	if err != nil && !simulate.IsInputError(err) {
 		err = &simulate.InputError{What: "trace", Text: plainly(err)}
 	}
-	return plan, trace, err
+	return trace, begin, err
 }
 
-// demanded makes the trace of --demand and --shape.
-func demanded(f *simulateFlags, days int) ([]simulate.Event, error) {
+// demanded makes the trace of --demand, --shape and --on.
+func (c *cli) demanded(f *simulateFlags, plan *warmup.Plan) ([]simulate.Event, time.Time, error) {
 	n, err := strconv.ParseInt(strings.TrimSuffix(f.demand, "/day"), 10, 64)
 	if err != nil {
-		return nil, &simulate.InputError{What: "options", Text: fmt.Sprintf("demand %q: write it as 20000/day", f.demand)}
+		return nil, time.Time{}, &simulate.InputError{What: "options", Text: fmt.Sprintf("demand %q: write it as 20000/day", f.demand)}
 	}
-	return simulate.Demand(n, f.shape, days)
+	d := simulate.Demand{PerDay: n, Shape: f.shape}
+	if d.On, err = warmup.ParseWeekdays(f.on); err != nil {
+		return nil, time.Time{}, &simulate.InputError{What: "options", Text: fmt.Sprintf("on %v", err)}
+	}
+	begin := d.Begin(plan, c.now())
+	trace, err := d.Trace(begin, d.Days(plan, begin))
+	return trace, begin, err
 }
 
 // plainly takes the name of the system call out of what package os says.
@@ -211,15 +220,27 @@ func plainly(err error) string {
 	return err.Error()
 }
 
-// simulatedPlan finds a plan: in a file when the name looks like one's, else by its name, else in a
-// file all the same. It fills in the patience.
-func (c *cli) simulatedPlan(f *simulateFlags) (*warmup.Plan, error) {
-	name, patience := f.plan, config.Default().PatienceOf("", f.tier)
-	defer func() {
-		if !f.given {
-			f.patience = patience
-		}
-	}()
+// simulatedPlan finds a plan, and how long its mail waits.
+func (c *cli) simulatedPlan(f *simulateFlags) (*warmup.Plan, simulate.Options, error) {
+	plan, cfg, err := c.planOf(f.plan)
+	if err != nil {
+		return nil, simulate.Options{}, err
+	}
+	if o := warmup.Overflow(f.overflow); o.Valid() {
+		plan.Overflow = o
+	} else if o != "" {
+		return nil, simulate.Options{}, &simulate.InputError{What: "options", Text: fmt.Sprintf("overflow %q is not known: use shared or hold", f.overflow)}
+	}
+	opt := wiring.Simulation(cfg, plan.Name, f.tier)
+	if f.given {
+		opt.Patience = f.patience
+	}
+	return plan, opt, nil
+}
+
+// planOf finds a plan and the configuration that it belongs to: in a file when the name looks like one's, else by its
+// name, else in a file all the same.
+func (c *cli) planOf(name string) (*warmup.Plan, *config.Config, error) {
 	if !strings.Contains(name, string(filepath.Separator)) && filepath.Ext(name) != ".json" {
 		cfg, err := c.config()
 		if errors.Is(err, os.ErrPermission) { // presets are for everybody
@@ -227,27 +248,27 @@ func (c *cli) simulatedPlan(f *simulateFlags) (*warmup.Plan, error) {
 			cfg, err = config.Default(), nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if p := cfg.WarmupPlan(name); p != nil {
 			own := *p
-			own.Overflow, patience = cfg.OverflowOf(name), cfg.PatienceOf(name, f.tier)
-			return &own, nil
+			own.Overflow = cfg.OverflowOf(name)
+			return &own, cfg, nil
 		}
 		if _, err := os.Stat(name); err != nil {
-			return nil, &simulate.InputError{What: "plan", Text: fmt.Sprintf("there is no plan and no file %q; the plans: %s", name, strings.Join(cfg.WarmupPlans(), ", "))}
+			return nil, nil, &simulate.InputError{What: "plan", Text: fmt.Sprintf("there is no plan and no file %q; the plans: %s", name, strings.Join(cfg.WarmupPlans(), ", "))}
 		}
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return nil, &simulate.InputError{What: "plan", Text: plainly(err)}
+		return nil, nil, &simulate.InputError{What: "plan", Text: plainly(err)}
 	}
 	p, err := warmup.ParsePlan(bytes.NewReader(planIn(text)))
 	if err != nil {
-		return nil, &simulate.InputError{What: "plan", Text: name + ": " + strings.TrimPrefix(plainly(err), "reading plan: ")}
+		return nil, nil, &simulate.InputError{What: "plan", Text: name + ": " + strings.TrimPrefix(plainly(err), "reading plan: ")}
 	}
 	p.Name = strings.TrimSuffix(filepath.Base(name), ".json")
-	return p, nil
+	return p, config.Default(), nil
 }
 
 // planIn gives the plan in what 'mta warmup plans NAME --json' prints; all else as it is.

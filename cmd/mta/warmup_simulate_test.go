@@ -9,13 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // simulated runs 'mta warmup simulate' on a trace and gives what it prints, cut into rows.
 func simulated(t *testing.T, trace string, args ...string) []map[string]string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	c := &cli{in: strings.NewReader(trace), out: &out, err: &errs, env: func(string) string { return "" }}
+	c := &cli{in: strings.NewReader(trace), out: &out, err: &errs, env: func(string) string { return "" }, now: time.Now}
 	if code := run(c, append([]string{"mta", "warmup", "simulate", "--trace", "-"}, args...)); code != exitDone || errs.Len() > 0 {
 		t.Fatalf("exit code %d: %s", code, &errs)
 	}
@@ -124,6 +125,46 @@ func TestSimulateAddsUp(t *testing.T) {
 		}
 		if len(sums) != hours {
 			t.Errorf("%s: %d hours of %d", overflow, len(sums), hours)
+		}
+	}
+}
+
+// TestSimulateAWeeklyNewsletter: --on has the mail come on one day of the week, and what a plan holds for longer than
+// max_age of the configuration expires.
+func TestSimulateAWeeklyNewsletter(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mta.conf")
+	if err := os.WriteFile(file, []byte(`
+		defaults { max_age = "6h" }
+		source "new-1" { address = "192.0.2.20" }
+		pool "default" {
+			overflow = "hold"
+			dedicated "new-1" { plan = "standard" }
+		}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	simulate := func(args ...string) (int, []string) {
+		out.Reset()
+		errs.Reset()
+		c := &cli{out: &out, err: &errs, env: func(string) string { return "" }, now: time.Now}
+		code := run(c, append([]string{"mta", "--config", file, "warmup", "simulate", "--plan", "standard", "--interval", "86400"}, args...))
+		return code, strings.Split(strings.TrimSpace(out.String()), "\n")
+	}
+	code, rows := simulate("--demand", "2000/day", "--shape", "campaign", "--on", "tue")
+	if code != exitDone || len(rows) != 1+18 {
+		t.Fatalf("exit code %d, %d rows: %s", code, len(rows), &errs)
+	}
+	for i, want := range []string{"0,1,*,normal,31,250,2000,190,0,0,0,0,0,1810", "604800,2,*,normal,50,400,2000,307,0,0,0,0,0,1693"} {
+		if rows[1+i] != want {
+			t.Errorf("row %d: %s, want %s", i+1, rows[1+i], want)
+		}
+	}
+	for want, args := range map[string][]string{
+		`on "tues": write days as mon-fri`: {"--demand", "2000/day", "--on", "tues"},
+		"--on is for --demand":             {"--trace", "-", "--on", "tue"},
+	} {
+		if code, _ := simulate(args...); code != exitUsage || !strings.Contains(errs.String(), want) {
+			t.Errorf("%v: exit code %d, %s", args, code, &errs)
 		}
 	}
 }

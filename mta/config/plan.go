@@ -286,8 +286,7 @@ func (c *Config) OverflowOf(plan string) warmup.Overflow {
 	return warmup.Hold
 }
 
-// PatienceOf gives how long mail of a tier waits for the sources of a plan: the shortest time of the pools with it,
-// and, as in the relay, half of max_age at most.
+// PatienceOf gives how long mail of a tier waits for the sources of a plan: the shortest time of the pools with it.
 func (c *Config) PatienceOf(plan string, tier int) time.Duration {
 	pools := c.poolsWith(plan)
 	if len(pools) == 0 {
@@ -295,8 +294,8 @@ func (c *Config) PatienceOf(plan string, tier int) time.Duration {
 		usual.SetDefaults()
 		pools = append(pools, usual)
 	}
-	least := c.Defaults.Traffic.MaxAge / 2
-	for _, p := range pools {
+	least := pools[0].PatienceOf(nil, tier)
+	for _, p := range pools[1:] {
 		least = min(least, p.PatienceOf(nil, tier))
 	}
 	return least

@@ -357,10 +357,6 @@ func TestPatienceOfATier(t *testing.T) {
 			t.Errorf("mail of tier 1 waits %v for a plan %s", got, plan)
 		}
 	}
-	c.Defaults.Traffic.MaxAge = time.Hour
-	if got := c.PatienceOf("of p", 2); got != 30*time.Minute {
-		t.Errorf("mail that is given up after an hour waits %v", got)
-	}
 	for _, x := range []struct {
 		patience      time.Duration
 		urgent, later time.Duration

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"example.org/mta/internal/tiers"
 	"example.org/mta/warmup"
 )
 
@@ -15,7 +16,9 @@ type SimulateWarmup struct {
 	Document json.RawMessage `json:"document,omitempty"`
 	Volume   int64           `json:"volume"`          // recipients a day, up to MaxSimulatedVolume
 	Shape    string          `json:"shape,omitempty"` // even, office (8 to 18 o'clock; the default) or campaign (within ten minutes)
-	Days     int             `json:"days,omitempty"`  // up to MaxSimulatedDays; 0: as many as the plan has caps, and one more
+	On       string          `json:"on,omitempty"`    // the days of the week with mail, such as mon-fri or tue; "": all
+	Tier     *int            `json:"tier,omitempty"`  // of the mail, 0 to 5, which decides on its patience; nil: 3
+	Days     int             `json:"days,omitempty"`  // up to MaxSimulatedDays; 0: until there was mail on as many as the plan has caps, and one more
 	Hours    bool            `json:"hours,omitempty"` // a row for each hour, not for each day
 	Overflow string          `json:"overflow,omitempty"`
 	// Deferred, Bounced and Complained are the shares of the sent mail, from 0 to 1, with these outcomes.
@@ -38,10 +41,12 @@ type SimulatedWarmup struct {
 	Rows []SimulatedRow `json:"rows"` // by time; of days or hours
 	// Days is what became of the stage on each day, the last 60 at most.
 	Days []warmup.DayStatus `json:"days"`
-	// Sent, Diverted and Waiting are recipients in all: by the source, by shared ones, and at the end.
+	// Sent, Diverted, Expired and Waiting are recipients in all: by the source, by shared ones, at their max_age, and at
+	// the end.
 	Offered  int64 `json:"offered"`
 	Sent     int64 `json:"sent"`
 	Diverted int64 `json:"diverted"`
+	Expired  int64 `json:"expired"`
 	Waiting  int64 `json:"waiting"`
 	// Full is the first day, counted from 1, on which the source takes all that is offered, and on each later one; 0: none is.
 	Full int `json:"full,omitempty"`
@@ -58,6 +63,7 @@ type SimulatedRow struct {
 	Offered  int64  `json:"offered"`
 	Sent     int64  `json:"sent"`
 	Diverted int64  `json:"diverted"`
+	Expired  int64  `json:"expired"` // of mail that is held, at its max_age
 	Waiting  int64  `json:"waiting"` // at the end of it
 }
 
@@ -71,6 +77,8 @@ func (s *Server) simulateWarmup(w http.ResponseWriter, r *http.Request, _ *query
 		return Invalid("name one of the relay's (mta warmup plans), or give a document", "simulate: want a plan")
 	case q.Volume < 1 || q.Volume > MaxSimulatedVolume:
 		return Invalid("", "volume: want 1 to %d recipients a day, not %d", MaxSimulatedVolume, q.Volume)
+	case q.Tier != nil && (*q.Tier < 0 || *q.Tier >= tiers.Count):
+		return Invalid("", "tier: want 0 to %d, not %d", tiers.Count-1, *q.Tier)
 	case q.Days < 0 || q.Days > MaxSimulatedDays:
 		return Invalid("", "days: want 1 to %d, not %d", MaxSimulatedDays, q.Days)
 	}

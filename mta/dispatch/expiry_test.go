@@ -8,9 +8,12 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/pauses"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
+	"example.org/mta/warmup/simulate"
 )
 
 // soonAge is the max_age of soon.example, and silentAge that of a domain whose name servers are silent: far below
@@ -163,4 +166,40 @@ func TestReloadAsksForTheAgeAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHeldMailExpiresAsSimulated: of mail that a plan holds for longer than its max_age, which is that of its provider,
+// as much leaves and as much expires as the simulator has it.
+func TestHeldMailExpiresAsSimulated(t *testing.T) {
+	const offered, hours = 600, 5
+	conf := fillPlan + `
+		defaults { max_age = "90m" }
+		provider "big" {
+			mx      = ["*.big.example"]
+			max_age = "3h"
+		}`
+	cfg := parsePolicy(t, conf).Config
+	plan := *cfg.WarmupPlan("live")
+	plan.Overflow = cfg.OverflowOf("live")
+	opt := wiring.Simulation(cfg, "live", config.DefaultTier)
+	opt.Interval = 3600
+	var simulated simulate.Counts
+	if _, err := simulate.Run(&plan, []simulate.Event{{Kind: simulate.Offer, Provider: "big", Value: offered}, {T: hours * 3600, Kind: simulate.End}}, opt, func(r *simulate.Row) {
+		simulated.Sent, simulated.Expired, simulated.Waiting = simulated.Sent+r.Sent, simulated.Expired+r.Expired, r.Waiting
+	}); err != nil {
+		t.Fatal(err)
+	}
+	bubble.Test(t, func(t *testing.T) {
+		w := newFillWorld(t, conf)
+		defer w.end()
+		w.events.mayFail = true
+		w.accept(offered, "a.example")
+		time.Sleep(hours * time.Hour)
+		left, _ := w.queued("a.example")
+		sent := int64(len(w.seen("a.example")))
+		t.Logf("%d sent, %d wait; simulated: %d sent, %d expired, %d wait", sent, left, simulated.Sent, simulated.Expired, simulated.Waiting)
+		if diff := sent - simulated.Sent; diff < -4 || diff > 4 || left > 0 || simulated.Waiting > 0 || simulated.Sent+simulated.Expired != offered {
+			t.Errorf("%d sent and %d wait, simulated: %+v", sent, left, simulated)
+		}
+	})
 }

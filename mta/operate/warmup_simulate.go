@@ -2,6 +2,7 @@ package operate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/control"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
 	"example.org/mta/warmup/simulate"
 )
@@ -31,15 +33,12 @@ func (w warmups) SimulateWarmup(ctx context.Context, q control.SimulateWarmup) (
 	if err != nil {
 		return out, err
 	}
-	days := q.Days
-	if days == 0 {
-		days = min(max(len(plan.Stages)+1, len(plan.Forecast(time.Time{}, 1))), control.MaxSimulatedDays)
+	d := simulate.Demand{PerDay: q.Volume, Shape: cmp.Or(q.Shape, "office")}
+	if d.On, err = warmup.ParseWeekdays(q.On); err != nil {
+		return out, control.Invalid("", "on %v", err)
 	}
-	shape := q.Shape
-	if shape == "" {
-		shape = "office"
-	}
-	trace, err := simulate.Demand(q.Volume, shape, days)
+	begin := d.Begin(plan, w.r.Now())
+	trace, err := d.Trace(begin, cmp.Or(q.Days, min(d.Days(plan, begin), control.MaxSimulatedDays)))
 	if err != nil {
 		return out, control.Invalid("", "%v", err)
 	}
@@ -50,23 +49,27 @@ func (w warmups) SimulateWarmup(ctx context.Context, q control.SimulateWarmup) (
 	defer w.r.simulations.one.Unlock()
 	ctx, done := context.WithTimeoutCause(ctx, simulationTime, errSlowSimulation)
 	defer done()
-	return simulateOn(ctx, plan, trace, w.r.Policy().Config.PatienceOf(q.Plan, config.DefaultTier), &q)
+	tier := config.DefaultTier
+	if q.Tier != nil {
+		tier = *q.Tier
+	}
+	return simulateOn(ctx, plan, trace, wiring.Simulation(w.r.Policy().Config, q.Plan, tier), &q)
 }
 
 // simulateOn runs a simulation and puts it into words.
-func simulateOn(ctx context.Context, plan *warmup.Plan, trace []simulate.Event, patience time.Duration, q *control.SimulateWarmup) (control.SimulatedWarmup, error) {
+func simulateOn(ctx context.Context, plan *warmup.Plan, trace []simulate.Event, opt simulate.Options, q *control.SimulateWarmup) (control.SimulatedWarmup, error) {
 	out := control.SimulatedWarmup{Plan: plan.Name}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	opt := simulate.Options{Seed: q.Seed, Interval: daySeconds, Patience: patience, Stop: func() error { return context.Cause(ctx) }}
+	opt.Seed, opt.Interval, opt.Stop = q.Seed, daySeconds, func() error { return context.Cause(ctx) }
 	if q.Hours {
 		opt.Interval = hourSeconds
 	}
 	history, err := simulate.Run(plan, trace, opt, func(r *simulate.Row) {
 		out.Rows = append(out.Rows, control.SimulatedRow{
-			Second: r.T, Provider: r.Provider, Stage: r.Stage, State: r.State, CapHour: r.CapHour, CapDay: r.CapDay, Offered: r.Offered, Sent: r.Sent, Diverted: r.Diverted, Waiting: r.Waiting,
+			Second: r.T, Provider: r.Provider, Stage: r.Stage, State: r.State, CapHour: r.CapHour, CapDay: r.CapDay, Offered: r.Offered, Sent: r.Sent, Diverted: r.Diverted, Expired: r.Expired, Waiting: r.Waiting,
 		})
-		out.Offered, out.Sent, out.Diverted = out.Offered+r.Offered, out.Sent+r.Sent, out.Diverted+r.Diverted
+		out.Offered, out.Sent, out.Diverted, out.Expired = out.Offered+r.Offered, out.Sent+r.Sent, out.Diverted+r.Diverted, out.Expired+r.Expired
 		if len(out.Rows) > control.MaxSimulatedRows {
 			stop(errManyRows)
 		}
@@ -98,7 +101,7 @@ func full(rows []control.SimulatedRow) int {
 	day, less := 0, 0
 	for _, r := range rows {
 		switch at := int(r.Second/daySeconds) + 1; {
-		case r.Diverted > 0 || r.Waiting > 0:
+		case r.Diverted > 0 || r.Expired > 0 || r.Waiting > 0:
 			day, less = 0, at
 		case day == 0 && r.Offered > 0 && at > less:
 			day = at

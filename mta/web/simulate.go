@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"example.org/mta/internal/plot"
+	"example.org/mta/internal/tiers"
 	"example.org/mta/mta/control"
 )
 
@@ -17,6 +18,8 @@ type simulationPage struct {
 	Plan   string
 	Volume string
 	Shape  string
+	On     string // the days of the week with mail; "": all
+	Tier   int
 	Result *control.SimulatedWarmup // nil until the form is filled in
 	Days   []simulatedDay
 	Curve  template.HTML // an SVG picture
@@ -29,17 +32,28 @@ var mailShapes = []mailShape{{"office", "from 8 to 18 o'clock"}, {"even", "all d
 
 // simulatedDay is a day of a simulation, all providers together.
 type simulatedDay struct {
-	Number                           int // counted from 1
-	Stage, Cap                       int64
-	Offered, Sent, Diverted, Waiting int64
-	Why, Provider                    string // of the day's effect on the stage; "": not known
+	Number                                    int // counted from 1
+	Stage, Cap                                int64
+	Offered, Sent, Diverted, Expired, Waiting int64
+	Why, Provider                             string // of the day's effect on the stage; "": not known
 }
 
-var simulateParams = []string{"plan", "volume", "shape"}
+var simulateParams = []string{"plan", "volume", "shape", "on", "tier"}
+
+// Tiers are those that mail can have.
+func (p simulationPage) Tiers() (all []int) {
+	for tier := range tiers.Count {
+		all = append(all, tier)
+	}
+	return all
+}
 
 func simulateWarmup(r *request) (any, error) {
-	p := simulationPage{Shapes: mailShapes, Plan: r.get("plan"), Volume: r.get("volume"), Shape: r.get("shape")}
+	p := simulationPage{Shapes: mailShapes, Plan: r.get("plan"), Volume: r.get("volume"), Shape: r.get("shape"), On: r.get("on")}
 	var err error
+	if p.Tier, err = r.number("tier", 3, 0, tiers.Count-1); err != nil {
+		return nil, err
+	}
 	if p.Plans, err = r.relay.WarmupPlans(r.ctx); err != nil || p.Volume == "" {
 		return p, err
 	}
@@ -47,7 +61,7 @@ func simulateWarmup(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	done, err := r.relay.SimulateWarmup(r.ctx, control.SimulateWarmup{Plan: p.Plan, Volume: int64(volume), Shape: p.Shape, Seed: 1})
+	done, err := r.relay.SimulateWarmup(r.ctx, control.SimulateWarmup{Plan: p.Plan, Volume: int64(volume), Shape: p.Shape, On: p.On, Tier: &p.Tier, Seed: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +95,7 @@ func simulatedDays(s *control.SimulatedWarmup) (days []simulatedDay) {
 		}
 		d := &days[len(days)-1]
 		d.Stage, d.Cap = row.Stage, max(d.Cap, row.CapDay)
-		d.Offered, d.Sent, d.Diverted, d.Waiting = d.Offered+row.Offered, d.Sent+row.Sent, d.Diverted+row.Diverted, d.Waiting+row.Waiting
+		d.Offered, d.Sent, d.Diverted, d.Expired, d.Waiting = d.Offered+row.Offered, d.Sent+row.Sent, d.Diverted+row.Diverted, d.Expired+row.Expired, d.Waiting+row.Waiting
 	}
 	return days
 }

@@ -21,6 +21,12 @@ func TestSimulation(t *testing.T) {
 	if strings.Count(svg, "<polyline") != 3 || !strings.Contains(svg, "day 3") || strings.Contains(svg, "style=") {
 		t.Errorf("the picture: %s", svg)
 	}
+	c.relay.Simulated = nil
+	b.get("/warm-ups/simulate?plan=standard&volume=600&on=tue&tier=1").wants(t, 200, `value="tue"`, "<option selected>1</option>")
+	if q := c.relay.Simulated; q == nil || q.On != "tue" || q.Tier == nil || *q.Tier != 1 {
+		t.Errorf("the relay is asked %+v", q)
+	}
+	b.get("/warm-ups/simulate?plan=standard&volume=600&tier=6").wants(t, 400, "Tier: want a number from 0 to 5")
 	for _, volume := range []string{"0", "much", "10000001"} {
 		b.get("/warm-ups/simulate?plan=standard&volume="+volume).wants(t, 400, "Volume: want a number from 1 to 10000000")
 	}

@@ -1,11 +1,16 @@
 package simulate
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"example.org/mta/warmup"
+)
 
 // TestDemandOfADay: each shape has the whole day's mail, in its hours.
 func TestDemandOfADay(t *testing.T) {
 	for shape, hours := range map[string][2]int64{"even": {0, 24}, "office": {8, 18}, "campaign": {10, 11}} {
-		trace, err := Demand(20_000, shape, 2)
+		trace, err := Demand{PerDay: 20_000, Shape: shape}.Trace(time.Time{}, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -24,8 +29,65 @@ func TestDemandOfADay(t *testing.T) {
 		n     int64
 		shape string
 	}{{0, "even"}, {1, "wavy"}} {
-		if _, err := Demand(bad.n, bad.shape, 1); !IsInputError(err) {
+		if _, err := (Demand{PerDay: bad.n, Shape: bad.shape}).Trace(time.Time{}, 1); !IsInputError(err) {
 			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
+
+// TestDemandOfWeekdays: mail comes on its days of the week only, which begin with one; the mail of a weekly newsletter
+// is that of as many weeks as a daily one's of days.
+func TestDemandOfWeekdays(t *testing.T) {
+	p, err := warmup.Preset("standard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := *p
+	began.Begin = time.Date(2026, 12, 3, 0, 0, 0, 0, time.UTC) // a Thursday
+	for _, x := range []struct {
+		plan  *warmup.Plan
+		on    string
+		days  [][2]time.Weekday
+		lasts int
+	}{
+		{p, "tue", [][2]time.Weekday{{time.Tuesday, time.Tuesday}}, 17*7 + 1},
+		{p, "mon-fri", [][2]time.Weekday{{time.Monday, time.Wednesday}}, 24},
+		{&began, "mon-fri", [][2]time.Weekday{{time.Thursday, time.Monday}}, 26},
+		{p, "", nil, 18},
+	} {
+		on, err := warmup.ParseWeekdays(x.on)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := Demand{PerDay: 100, Shape: "campaign", On: on}
+		for today := range 7 { // whatever day it is
+			begin := d.Begin(x.plan, time.Date(2026, 11, 20+today, 0, 0, 0, 0, time.UTC))
+			lasts := d.Days(x.plan, begin)
+			trace, err := d.Trace(begin, lasts)
+			if err != nil || lasts != x.lasts {
+				t.Errorf("%q: %d days, want %d; %v", x.on, lasts, x.lasts, err)
+			}
+			mailed := make(map[int64]float64)
+			for _, e := range trace[:len(trace)-1] {
+				if day := begin.AddDate(0, 0, int(e.T/daySeconds)); !on.Has(day) {
+					t.Errorf("%q: mail on a %v", x.on, day.Weekday())
+				}
+				mailed[e.T/daySeconds] += e.Value
+			}
+			last := begin.AddDate(0, 0, lasts-1)
+			for _, want := range x.days {
+				if begin.Weekday() != want[0] || last.Weekday() != want[1] {
+					t.Errorf("%q: from %v to %v", x.on, begin.Weekday(), last.Weekday())
+				}
+			}
+			if len(mailed) != 18 || mailed[0] != 100 || mailed[int64(lasts-1)] != 100 {
+				t.Errorf("%q: %v", x.on, mailed)
+			}
+		}
+	}
+	for _, bad := range []string{"tuesday", "mon-", "8", "mon,,tue"} {
+		if _, err := warmup.ParseWeekdays(bad); err == nil {
+			t.Errorf("%q is taken", bad)
 		}
 	}
 }

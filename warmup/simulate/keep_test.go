@@ -50,7 +50,7 @@ func TestACampaignWithPatience(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trace, err := Demand(2000, "campaign", 3)
+	trace, err := Demand{PerDay: 2000, Shape: "campaign"}.Trace(time.Time{}, 3)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,11 @@ type Options struct {
 	Seed     uint64
 	Interval int64  // seconds that a row covers; 0: 10
 	Pacing   Pacing // "": the plan's pacing
-	// Patience is how long mail waits before it is diverted: see warmup.Patience. The pacings without a ledger have
-	// none.
+	// Patience is how long mail waits before it is diverted: see warmup.Patience. It is half of MaxAge at most. The
+	// pacings without a ledger have none.
 	Patience time.Duration
+	// MaxAge is the age at which mail for a provider expires. Nil: none does.
+	MaxAge func(provider string) time.Duration
 	// Stop is asked now and then; an error ends the simulation, and is that of Run. Nil: nothing does.
 	Stop func() error
 }
@@ -44,6 +46,7 @@ type Counts struct {
 	Offered    int64 `json:"offered"`
 	Sent       int64 `json:"sent"`
 	Diverted   int64 `json:"diverted"`
+	Expired    int64 `json:"expired"`
 	Waiting    int64 `json:"waiting"` // at the interval's end
 	Deferred   int64 `json:"deferred"`
 	Bounced    int64 `json:"bounced"`
@@ -51,12 +54,12 @@ type Counts struct {
 }
 
 // Header names the columns of a row as CSV.
-const Header = "t,stage,provider,state,cap_hour,cap_day,offered,sent,diverted,waiting,deferred,bounced,complained"
+const Header = "t,stage,provider,state,cap_hour,cap_day,offered,sent,diverted,waiting,deferred,bounced,complained,expired"
 
 // String gives the row as CSV.
 func (r *Row) String() string {
-	return fmt.Sprintf("%d,%d,%s,%s,%d,%d,%d,%d,%d,%d,%d,%d,%d", r.T, r.Stage, r.Provider, r.State, r.CapHour, r.CapDay,
-		r.Offered, r.Sent, r.Diverted, r.Waiting, r.Deferred, r.Bounced, r.Complained)
+	return fmt.Sprintf("%d,%d,%s,%s,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d", r.T, r.Stage, r.Provider, r.State, r.CapHour, r.CapDay,
+		r.Offered, r.Sent, r.Diverted, r.Waiting, r.Deferred, r.Bounced, r.Complained, r.Expired)
 }
 
 // History is what each day did to the stage.
@@ -84,9 +87,10 @@ func Run(plan *warmup.Plan, events []Event, opt Options, row func(*Row)) (*Histo
 	}
 	w := newWorld(&p, opt.Seed, opt.Pacing)
 	w.interval, w.row = opt.Interval, row
-	if p.Overflow == warmup.Shared && w.counted == nil {
+	if w.counted == nil {
 		w.patience = opt.Patience
 	}
+	w.maxAge = opt.MaxAge
 	if opt.Stop == nil {
 		opt.Stop = func() error { return nil }
 	}

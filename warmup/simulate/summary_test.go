@@ -4,7 +4,8 @@ import "fmt"
 
 // summary counts a simulation, from its printed rows alone.
 type summary struct {
-	Offered, Sent, Diverted, Waiting int64 // Held is what still waited at the end
+	Offered, Sent, Diverted, Waiting int64 // Waiting is what still did at the end
+	Expired                          int64
 	Deferred, Bounced, Complained    int64
 
 	Hours, Days int   // that had mail
@@ -35,6 +36,7 @@ func summarize(rows []Row) summary {
 		s.Offered += r.Offered
 		s.Sent += r.Sent
 		s.Diverted += r.Diverted
+		s.Expired += r.Expired
 		s.Deferred += r.Deferred
 		s.Bounced += r.Bounced
 		s.Complained += r.Complained

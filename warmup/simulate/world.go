@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -35,6 +36,7 @@ type world struct {
 	row             func(*Row)
 
 	patience time.Duration // of mail that would be diverted
+	maxAge   func(provider string) time.Duration
 
 	names     []string           // the providers among whom an offer to all is divided, sorted
 	weights   map[string]float64 // by which it is
@@ -52,6 +54,7 @@ type provider struct {
 	name                       string
 	defers, bounces, complains float64
 	block                      bool
+	life                       time.Duration // that its mail can wait; 0: it can't, or, if it is held, without end
 	Counts
 }
 
@@ -67,7 +70,7 @@ type node struct {
 type line struct {
 	held int64
 	open bool    // some of it waited for an answer of the store, and may not wait on
-	came []batch // of what has patience, the oldest first
+	came []batch // of what can't wait without end, the oldest first
 }
 
 // batch is messages that came in one second.
@@ -96,12 +99,26 @@ func (w *world) provider(name string) int {
 	if !ok {
 		i = len(w.providers)
 		w.index[name] = i
-		w.providers = append(w.providers, &provider{name: name})
+		w.providers = append(w.providers, &provider{name: name, life: w.life(name)})
 		for _, n := range w.nodes {
 			n.grow()
 		}
 	}
 	return i
+}
+
+// life is how long mail for a provider can wait: until it is diverted or, if it is held, expires.
+func (w *world) life(provider string) time.Duration {
+	hold := w.plan.Overflow == warmup.Hold
+	switch {
+	case w.maxAge == nil && hold:
+		return 0
+	case w.maxAge == nil:
+		return w.patience
+	case hold:
+		return w.maxAge(provider)
+	}
+	return min(w.patience, w.maxAge(provider)/2)
 }
 
 // shares are the weights of the providers among whom an offer to all is divided: the plan's shares, where it
@@ -140,6 +157,7 @@ func (w *world) setNodes(n int) {
 		for i, l := range gone.lines {
 			to := &w.nodes[0].lines[i]
 			to.came, to.held = append(to.came, l.came...), to.held+l.held
+			slices.SortStableFunc(to.came, func(a, b batch) int { return cmp.Compare(a.t, b.t) })
 			w.nodes[0].again(i)
 		}
 	}
@@ -194,7 +212,7 @@ func (n *node) again(provider int) {
 	}
 }
 
-// take lets messages out that have had patience, the oldest first; the others stay.
+// take lets messages out, the oldest first; the others stay.
 func (l *line) take(messages int64) {
 	for len(l.came) > 0 && messages >= l.came[0].n {
 		messages -= l.came[0].n
@@ -205,13 +223,17 @@ func (l *line) take(messages int64) {
 	}
 }
 
-// impatient diverts what has waited for its time.
-func (n *node) impatient() {
+// end diverts what has waited for its time, or lets it expire.
+func (n *node) end() {
 	for i := range n.lines {
-		l := &n.lines[i]
-		for len(l.came) > 0 && n.world.t-l.came[0].t >= int64(n.world.patience/time.Second) {
+		l, v := &n.lines[i], n.world.providers[i]
+		to := &v.Diverted
+		if n.world.plan.Overflow == warmup.Hold {
+			to = &v.Expired
+		}
+		for len(l.came) > 0 && n.world.t-l.came[0].t >= int64(v.life/time.Second) {
 			l.held -= l.came[0].n
-			n.world.providers[i].Diverted += l.came[0].n
+			*to += l.came[0].n
 			l.came = l.came[1:]
 		}
 	}
@@ -257,7 +279,8 @@ func (w *world) offer(provider int, messages int64) {
 
 // try sends, diverts or keeps messages as the relay does, each with one recipient, and returns how many it keeps.
 func (n *node) try(provider int, messages int64, again bool) (kept int64) {
-	p := warmup.Patience{Hold: n.world.plan.Overflow == warmup.Hold, Total: n.world.patience, Left: n.world.patience, Turn: again}
+	life := n.world.providers[provider].life
+	p := warmup.Patience{Hold: n.world.plan.Overflow == warmup.Hold, Total: life, Left: life, Turn: again}
 	join, behind := p.Join(heldLine{n, provider}, messages)
 	return n.decide(provider, p, join, behind) + n.decide(provider, p, messages-join, 0)
 }
@@ -357,12 +380,14 @@ func (w *world) binomial(n int64, p float64) int64 {
 
 // step lets every node work that wants to, until the store has answered everybody.
 func (w *world) step() {
+	for _, n := range w.nodes {
+		n.end()
+	}
 	if w.counted != nil {
 		w.counted.step()
 		return
 	}
 	for _, n := range w.nodes {
-		n.impatient()
 		for first := true; first && w.t >= n.wakes || n.ctl.Asking(); first = false {
 			wait := n.ctl.Step(context.Background())
 			n.wakes = w.t + max(1, int64(math.Ceil(wait.Seconds())))

@@ -44,6 +44,7 @@ type Relay struct {
 	Explanations     map[string]control.Explanation // by domain or id
 	KnownWarmups     []control.Warmup
 	KnownPlans       []control.WarmupPlan
+	Simulated        *control.SimulateWarmup // what was asked last
 	Conversation     []control.TraceLine
 	TraceEnds        bool // when Conversation has been said
 	Suppressed       []control.Suppression

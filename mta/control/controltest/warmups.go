@@ -94,6 +94,9 @@ func (r *Relay) WarmupPlans(context.Context) ([]control.WarmupPlan, error) {
 
 // SimulateWarmup gives three days, each with a cap that doubles.
 func (r *Relay) SimulateWarmup(_ context.Context, q control.SimulateWarmup) (control.SimulatedWarmup, error) {
+	r.mu.Lock()
+	r.Simulated = &q
+	r.mu.Unlock()
 	out := control.SimulatedWarmup{Plan: q.Plan}
 	for day := range int64(3) {
 		sent := min(q.Volume, 250<<day)

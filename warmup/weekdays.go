@@ -1,18 +1,19 @@
-package main
+package warmup
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
 
-// weekdays are the days of the week on which there is mail; the zero value is all of them.
-type weekdays struct {
+// Weekdays are the days of the week on which there is mail; the zero value is all of them.
+type Weekdays struct {
 	on   [7]bool
 	some bool
 }
 
-// parseWeekdays reads days such as "mon-fri" or "tue,thu".
-func parseWeekdays(text string) (w weekdays, err error) {
+// ParseWeekdays reads days such as "mon-fri" or "tue,thu"; "" is all.
+func ParseWeekdays(text string) (w Weekdays, err error) {
 	if text == "" {
 		return w, nil
 	}
@@ -23,7 +24,7 @@ func parseWeekdays(text string) (w weekdays, err error) {
 		}
 		first, last := weekdayOf(from), weekdayOf(to)
 		if first < 0 || last < 0 {
-			return w, usagef("--on %q: write days as mon-fri or tue,thu", text)
+			return w, fmt.Errorf("%q: write days as mon-fri or tue,thu", text)
 		}
 		for day := first; ; day = (day + 1) % 7 {
 			w.on[day], w.some = true, true
@@ -45,13 +46,17 @@ func weekdayOf(name string) time.Weekday {
 	return -1
 }
 
-func (w *weekdays) has(day time.Time) bool { return !w.some || w.on[day.Weekday()] }
+// All reports whether there is mail on each day.
+func (w Weekdays) All() bool { return !w.some }
 
-// after gives the day with mail that comes n such days after the first one from a day on.
-func (w *weekdays) after(day time.Time, n int) time.Time {
+// Has reports whether there is mail on a day.
+func (w Weekdays) Has(day time.Time) bool { return !w.some || w.on[day.Weekday()] }
+
+// After returns the day with mail that comes n such days after the first one from a day on.
+func (w Weekdays) After(day time.Time, n int) time.Time {
 	for ; ; day = day.AddDate(0, 0, 1) {
 		switch {
-		case !w.has(day):
+		case !w.Has(day):
 		case n == 0:
 			return day
 		default:
@@ -60,10 +65,10 @@ func (w *weekdays) after(day time.Time, n int) time.Time {
 	}
 }
 
-// count gives how many days with mail there are from a day to another.
-func (w *weekdays) count(day, last time.Time) (n int) {
+// Count returns how many days with mail there are from a day to another.
+func (w Weekdays) Count(day, last time.Time) (n int) {
 	for ; !day.After(last); day = day.AddDate(0, 0, 1) {
-		if w.has(day) {
+		if w.Has(day) {
 			n++
 		}
 	}
@@ -71,7 +76,7 @@ func (w *weekdays) count(day, last time.Time) (n int) {
 }
 
 // String lists the days: "Mon, Tue".
-func (w *weekdays) String() string {
+func (w Weekdays) String() string {
 	var names []string
 	for i := range 7 {
 		if day := time.Weekday((i + 1) % 7); w.on[day] {
