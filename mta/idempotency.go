@@ -22,6 +22,6 @@ type keyedRequests struct{ q *queue.Queue }
 
 // Keyed implements idempotency.Store.
 func (k keyedRequests) Keyed(key idempotency.Key) (idempotency.Stored, bool, error) {
-	known, ok, err := k.q.Keyed(queue.Key(key))
+	known, ok, err := k.q.Keyed(key)
 	return idempotency.Stored(known), ok, err
 }

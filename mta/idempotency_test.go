@@ -2,6 +2,7 @@ package mta
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
 	"example.org/mta/queue"
 	"example.org/mta/submission/idempotency"
 )
@@ -50,7 +52,7 @@ func takeOnce(q *queue.Queue, book *idempotency.Book, key, body string) (envelop
 	m := &envelope.Message{Sender: "a@example.com", Tenant: "acme", Recipients: []envelope.Recipient{{Address: "b@example.net"}}}
 	_, err = q.CommitBatch(&queue.Batch{
 		Drafts: []*queue.Draft{d}, Messages: []*envelope.Message{m},
-		Key: queue.Key(claim.Key), Request: claim.Request, Last: true, Until: idempotency.Until(time.Now(), time.Time{}),
+		Key: claim.Key, Request: claim.Request, Last: true, Until: idempotency.Until(time.Now(), time.Time{}),
 	})
 	return m.ID, outcome, err
 }
@@ -129,5 +131,40 @@ func TestMessageSentAgainBySMTP(t *testing.T) {
 	w.send("ann@client.example", letter, "eve@box.example") // without a key
 	if got := w.arrived(2); len(got) != 2 || got[1].Recipients[0] != "eve@box.example" {
 		t.Errorf("%d messages arrived", len(got))
+	}
+}
+
+// TestFloodOfKeysOfAnotherTenant: a tenant that has more keys than the relay remembers has no mail of another sent twice.
+func TestFloodOfKeysOfAnotherTenant(t *testing.T) {
+	const remembered = 1000
+	s := newShops(t, sink.Config{}, func(c *config.Config) { c.Queue.IdempotencyKeys = remembered })
+	const body = `{"from":"ann@client.example","to":"bob@box.example","subject":"s","text":"t"}`
+	order := func(key string) (text string) {
+		t.Helper()
+		status, text := s.ask("other", "POST", "/v1/messages", body, nil, "Idempotency-Key", key)
+		if status != 202 {
+			t.Fatalf("%d %s", status, text)
+		}
+		return text
+	}
+	first := order("order-17")
+	var all sync.WaitGroup
+	for client := range 8 {
+		all.Go(func() {
+			for i := range remembered / 4 {
+				s.ask("acme", "POST", "/v1/messages", body, nil, "Idempotency-Key", fmt.Sprint(client, " ", i))
+			}
+		})
+	}
+	all.Wait()
+	before := s.queue.Stats()
+	if before.IdempotencyKeysEvicted < remembered {
+		t.Fatalf("no flood: %+v", before)
+	}
+	if again := order("order-17"); again != first {
+		t.Errorf("answered %s, and again %s", first, again)
+	}
+	if n := s.queue.Stats().Accepted - before.Accepted; n != 0 {
+		t.Errorf("%d messages were taken twice", n)
 	}
 }

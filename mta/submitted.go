@@ -6,7 +6,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/operate"
-	"example.org/mta/queue"
 )
 
 // answersTenants makes what answers tenants about the mail that they submitted.
@@ -28,7 +27,7 @@ func (r *Relay) flushAccounting(ctx context.Context) error { return r.accounting
 
 // messagesOfRequest gives the ids of the messages that came with an Idempotency-Key.
 func (r *Relay) messagesOfRequest(tenant, key string) ([]envelope.ID, bool, error) {
-	known, ok, err := r.queue.Keyed(queue.Key(r.repeats.Key(tenant, key)))
+	known, ok, err := r.repeats.Known(tenant, key)
 	var ids []envelope.ID
 	for _, id := range known.IDs {
 		ids = append(ids, id)

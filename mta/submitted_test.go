@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/sink"
+	"example.org/mta/mta/config"
 	submissionhttp "example.org/mta/submission/http"
 	"example.org/mta/submission/keys"
 )
@@ -23,7 +24,7 @@ type shops struct {
 	tokens map[string]string // by the name of a key
 }
 
-func newShops(t *testing.T, sc sink.Config) *shops {
+func newShops(t *testing.T, sc sink.Config, change ...func(*config.Config)) *shops {
 	t.Helper()
 	path, port := filepath.Join(t.TempDir(), "keys"), freePort(t)
 	s := &shops{base: "http://127.0.0.1:" + port, tokens: map[string]string{}}
@@ -37,13 +38,13 @@ func newShops(t *testing.T, sc sink.Config) *shops {
 		}
 		s.tokens[k.Name] = token
 	}
-	s.world = newWorld(t, sc, fmt.Sprintf(`
+	s.world = newWorldWith(t, Options{}, sc, fmt.Sprintf(`
 		defaults { smtp_port = PORT }
 		keys { file = %q }
 		api "web" { address = "127.0.0.1:%s" }
 		tenant "acme" {}
 		tenant "other" {}
-	`, path, port))
+	`, path, port), change...)
 	return s
 }
 

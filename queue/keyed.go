@@ -13,9 +13,9 @@ import (
 	"example.org/mta/queue/schedule"
 )
 
-// Key names a request that is to be taken once, however often it is sent: a keyed sum of the tenant and of
+// Key names a request that is to be taken once, however often it is sent: keyed sums of the tenant and of
 // the Idempotency-Key. The zero Key is none.
-type Key [16]byte
+type Key = envelope.RequestKey
 
 // Keyed is what is known of a request that had a key.
 type Keyed struct {
@@ -327,8 +327,8 @@ func (q *Queue) keyWritten(seg *segment, h keyHead, offset, size int64) {
 	q.setKey(seg, keyItem{keyHead: h, off: uint32(offset / journal.Align), size: schedule.SizeClass(size)})
 }
 
-// setKey enters the place of a key's latest record, in place of the one before. Where the table is full the oldest
-// key goes. It returns the table and the number of the key's slot.
+// setKey enters the place of a key's latest record, in place of the one before. Where the table is full another key
+// goes: see keyTable. It returns the table and the number of the key's slot.
 func (q *Queue) setKey(seg *segment, it keyItem) (t *keyTable, n uint32) {
 	was, n := q.findKey(it.key)
 	if t = q.keyTables[0]; it.imported {
@@ -343,7 +343,7 @@ func (q *Queue) setKey(seg *segment, it keyItem) (t *keyTable, n uint32) {
 	} else {
 		if t.full() {
 			t.evicted++
-			q.dropKey(t, t.oldest())
+			q.dropKey(t, t.evictable())
 		}
 		n = t.add(it.key)
 	}

@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand"
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -92,7 +92,16 @@ func TestKeyedRecord(t *testing.T) {
 	}
 }
 
-// TestKeyTable compares the table with a map while keys come, change, go and are forgotten.
+// ownedKey is the key with a number of a tenant with a number; tenant 0 is none.
+func ownedKey(tenant byte, n int) Key {
+	k := testKey(n)
+	if tenant == 0 {
+		return k
+	}
+	return envelope.NewRequestKey([4]byte{tenant}, [10]byte(k[:]))
+}
+
+// TestKeyTable compares the table with a map while keys come, change, go, are forgotten, and make way for others.
 func TestKeyTable(t *testing.T) {
 	if size := unsafe.Sizeof(keySlot{}); size != 32 {
 		t.Errorf("a slot has %d octets", size)
@@ -100,10 +109,19 @@ func TestKeyTable(t *testing.T) {
 	const limit = 500
 	rng := rand.New(rand.NewSource(1))
 	table, model, ages := newKeyTable(limit), map[Key]uint32{}, []Key{}
+	ofTenant := func(tenant [4]byte) (keys []Key) { // the oldest first
+		for _, k := range ages {
+			if of, _ := k.Tenant(); of == tenant {
+				keys = append(keys, k)
+			}
+		}
+		return keys
+	}
 	for step := range 200_000 {
-		key := testKey(rng.Intn(3 * limit))
+		number := rng.Intn(3 * limit)
+		key := ownedKey(byte(min(number%8, 3)), number) // most are of tenant 3
 		if rng.Intn(4) == 0 {
-			key[0], key[7] = 0xff, 0xff // many have their home at the end
+			key[7] = 0xff // many have their home at the end
 		}
 		n := table.find(key)
 		if _, ok := model[key]; ok != (n != 0) || ok && table.slot(n).until != model[key] {
@@ -113,27 +131,27 @@ func TestKeyTable(t *testing.T) {
 			key := table.slot(n).key
 			table.remove(n)
 			delete(model, key)
+			ages = slices.DeleteFunc(ages, func(k Key) bool { return k == key })
 		}
 		switch do := rng.Intn(10); {
 		case do < 3 && n != 0:
 			remove(n)
 		case n == 0:
 			if table.full() {
-				for _, ok := model[ages[0]]; !ok; _, ok = model[ages[0]] {
-					ages = ages[1:]
+				gone := table.slot(table.evictable()).key
+				tenant, _ := gone.Tenant()
+				mine := ofTenant(tenant)
+				if mine[0] != gone {
+					t.Fatalf("step %d: %x goes; the oldest of its tenant is %x", step, gone, mine[0])
 				}
-				if got := table.slot(table.oldest()).key; got != ages[0] {
-					t.Fatalf("step %d: the oldest is %v, want %v", step, got, ages[0])
+				for other := range byte(4) {
+					if theirs := ofTenant([4]byte{other}); len(theirs) > len(mine) {
+						t.Fatalf("step %d: a key goes of a tenant with %d, and another has %d", step, len(mine), len(theirs))
+					}
 				}
-				remove(table.oldest())
-				ages = ages[1:]
+				remove(table.evictable())
 			}
 			table.add(key)
-			for i := range ages {
-				if ages[i] == key { // it was removed since
-					ages[i] = Key{}
-				}
-			}
 			ages = append(ages, key)
 		}
 		if n = table.find(key); n != 0 {
@@ -147,7 +165,11 @@ func TestKeyTable(t *testing.T) {
 		if step%5000 == 0 {
 			for table.sweep(500, remove) {
 			}
-			maps.DeleteFunc(model, func(_ Key, until uint32) bool { return until <= 500 })
+			for _, until := range model {
+				if until <= 500 {
+					t.Fatalf("step %d: a key is left after its time", step)
+				}
+			}
 		}
 		if table.count != len(model) || table.count > limit {
 			t.Fatalf("step %d: %d keys, want %d", step, table.count, len(model))
@@ -162,21 +184,22 @@ func TestKeyTable(t *testing.T) {
 	}
 }
 
-// TestKeyTableOrder: what compaction has carried is read behind younger keys, and is older all the same.
+// TestKeyTableOrder: what compaction has carried is read behind younger keys, and is older all the same, for each tenant.
 func TestKeyTableOrder(t *testing.T) {
 	for _, spread := range []int{100, 10_000, 100_000_000} {
 		rng := rand.New(rand.NewSource(2))
 		table, at := newKeyTable(1000), make([]uint32, 1002)
 		for i := range 1000 {
-			at[table.add(testKey(i))] = 1<<30 + uint32(rng.Intn(spread))
+			at[table.add(ownedKey(byte(i%3), i))] = 1<<30 + uint32(rng.Intn(spread))
 		}
 		table.order(at)
-		before, count, step := uint32(0), 0, uint32(max(60, spread>>20+1))
+		before, count, step := map[[4]byte]uint32{}, 0, uint32(max(60, spread>>20+1))
 		table.aged(func(n uint32) {
-			if at[n]+step < before {
-				t.Fatalf("%d comes after %d", at[n], before)
+			tenant, _ := table.slot(n).key.Tenant()
+			if at[n]+step < before[tenant] {
+				t.Fatalf("%d comes after %d", at[n], before[tenant])
 			}
-			before, count = max(before, at[n]), count+1
+			before[tenant], count = max(before[tenant], at[n]), count+1
 		})
 		if count != 1000 {
 			t.Fatalf("%d are left", count)
@@ -325,6 +348,54 @@ func TestTooManyKeys(t *testing.T) {
 		}
 		if s := q.Stats(); s.Compacted > 0 {
 			t.Logf("%+v", s)
+		}
+		shut(t, q)
+	})
+}
+
+// TestKeysOfOthersStay: a tenant whose keys fill the table loses its own oldest ones, and those of earlier versions,
+// which have no tenant, count as those of one; after restarts with and without indexes, too.
+func TestKeysOfOthersStay(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		cfg := small(t, vfs.Memory())
+		cfg.IdempotencyKeys = 60
+		q := open(t, cfg)
+		all := map[byte][]*Batch{}
+		add := func(tenant byte, n int) {
+			for range n {
+				b := batchOf(t, q, "x")
+				i := len(all[tenant])
+				b.Key, b.Request, b.Last, b.Until = ownedKey(tenant, i), testKey(^i), true, time.Now().Add(24*time.Hour)
+				if _, err := q.CommitBatch(b); err != nil {
+					t.Fatal(err)
+				}
+				all[tenant] = append(all[tenant], b)
+				settleAll(t, q)
+				time.Sleep(time.Minute) // compaction carries what lives on
+			}
+		}
+		add(0, 30)
+		add(1, 10)
+		add(2, 200)
+		for _, prepare := range []func(){func() {}, func() {}, func() { removeIndexes(t, cfg.FS) }} {
+			prepare()
+			for tenant, want := range map[byte]int{0: 25, 1: 10, 2: 25} {
+				left := 0
+				for i, b := range all[tenant] {
+					_, known, err := q.Keyed(b.Key)
+					if err != nil || left > 0 && !known {
+						t.Fatalf("tenant %d, key %d of %d: known: %v, older ones too; %v", tenant, i, len(all[tenant]), known, err)
+					}
+					if known {
+						left++
+					}
+				}
+				if left < want-1 || left > want+1 { // one of those with the most has lost the last key
+					t.Errorf("tenant %d has %d keys, want %d", tenant, left, want)
+				}
+			}
+			shut(t, q)
+			q = open(t, cfg)
 		}
 		shut(t, q)
 	})

@@ -147,7 +147,7 @@ func (l *loader) loadKeys() error {
 		t.order(at)
 		for t.limit = limit; t.count > limit; {
 			t.evicted++
-			q.dropKey(t, t.oldest())
+			q.dropKey(t, t.evictable())
 		}
 	}
 	return nil

@@ -4,24 +4,37 @@ import (
 	"encoding/binary"
 	"math/bits"
 
+	"example.org/mta/internal/minheap"
 	"example.org/mta/queue/schedule"
 )
 
 // keyTable has the place of the latest record of each key, with 37 octets for each and no pointers in them.
-// The oldest key goes when it is full.
+// When it is full, the oldest key of the tenant with the most keys goes: so a tenant loses keys by those of others only
+// while it has more than an equal share. Keys without a tenant count as those of one. A share as of internal/fairshare
+// refuses whoever has too much; a key is never refused, so another one has to go.
 //
 // Slots lie in chunks and are found through words, by open addressing: a word is the number of a slot, and eight
-// bits of its key so that a search looks at few others. Slots are in a ring by age, through slot 0.
+// bits of its key so that a search looks at few others. Slots of a tenant are in a list by age.
 type keyTable struct {
 	limit  int
 	words  []uint32 // tag and number of a slot; 0 is none
 	chunks []*[keyChunk]keySlot
-	used   uint32 // slots that were ever taken, slot 0 included
+	used   uint32 // slots that were ever taken, slot 0 included, which no key has
 	idle   uint32 // the first of those that can be taken again, which lead to each other by newer
 	swept  uint32 // the slot that sweep has looked at last
 	count  int
 
+	owners map[[4]byte]*keyOwner // that have keys
+	most   minheap.Heap[*keyOwner]
+
 	evicted uint64 // keys that went since it was full
+}
+
+// keyOwner is the keys of a tenant.
+type keyOwner struct {
+	oldest, newest uint32 // slots; 0 is none
+	count          int
+	at             int // in keyTable.most
 }
 
 const (
@@ -39,7 +52,7 @@ type keySlot struct {
 	locLo uint32
 	locHi uint8
 	size  uint8   // schedule.SizeClass of the record
-	older [3]byte // the neighbours by age
+	older [3]byte // the neighbours by age; 0 is none
 	newer [3]byte
 }
 
@@ -50,7 +63,13 @@ func get24(b [3]byte) uint32 { return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[
 func put24(n uint32) [3]byte { return [3]byte{byte(n), byte(n >> 8), byte(n >> 16)} }
 
 // newKeyTable makes a table for so many keys. It takes its memory as it fills.
-func newKeyTable(limit int) *keyTable { return &keyTable{limit: min(limit, maxKeys)} }
+func newKeyTable(limit int) *keyTable {
+	more := func(a, b *keyOwner) bool { return a.count > b.count }
+	return &keyTable{
+		limit: min(limit, maxKeys), owners: make(map[[4]byte]*keyOwner),
+		most: minheap.New(more, func(o *keyOwner, at int) { o.at = at }),
+	}
+}
 
 func (t *keyTable) full() bool { return t.count >= t.limit }
 
@@ -97,14 +116,23 @@ func (t *keyTable) find(key Key) uint32 {
 func (t *keyTable) add(key Key) uint32 {
 	if t.words == nil {
 		t.words = make([]uint32, t.limit+t.limit/4+2)
-		t.take() // slot 0
+		t.take() // 0
 	}
 	at, _ := t.look(&key)
 	n := t.take()
 	t.words[at] = uint32(key[8])<<keySlotBits | n
 	*t.slot(n) = keySlot{key: key}
-	t.link(n)
 	t.count++
+	owner, _ := key.Tenant()
+	o := t.owners[owner]
+	if o == nil {
+		o = new(keyOwner)
+		t.owners[owner] = o
+		t.most.Push(o)
+	}
+	o.count++
+	t.most.Fix(o.at)
+	t.link(o, n)
 	return n
 }
 
@@ -121,24 +149,44 @@ func (t *keyTable) take() uint32 {
 	return t.used - 1
 }
 
-// link makes a slot the newest.
-func (t *keyTable) link(n uint32) {
-	s, ring := t.slot(n), t.slot(0)
-	last := get24(ring.older)
-	s.older, s.newer = put24(last), put24(0)
-	t.slot(last).newer = put24(n)
-	ring.older = put24(n)
+// link makes a slot the newest of its owner.
+func (t *keyTable) link(o *keyOwner, n uint32) {
+	s := t.slot(n)
+	s.older, s.newer = put24(o.newest), put24(0)
+	t.join(o, o.newest, n)
+	t.join(o, n, 0)
 }
 
-// oldest is the slot of the key that came first of all.
-func (t *keyTable) oldest() uint32 { return get24(t.slot(0).newer) }
+// join makes two slots neighbours in the list of an owner; 0 is an end of the list.
+func (t *keyTable) join(o *keyOwner, older, newer uint32) {
+	if older == 0 {
+		o.oldest = newer
+	} else {
+		t.slot(older).newer = put24(newer)
+	}
+	if newer == 0 {
+		o.newest = older
+	} else {
+		t.slot(newer).older = put24(older)
+	}
+}
+
+// evictable is the slot of the key that goes when the table is full, which it must be.
+func (t *keyTable) evictable() uint32 { return t.most.Top().oldest }
 
 // remove takes a key out.
 func (t *keyTable) remove(n uint32) {
 	s := t.slot(n)
 	at, _ := t.look(&s.key)
-	older, newer := get24(s.older), get24(s.newer)
-	t.slot(older).newer, t.slot(newer).older = s.newer, s.older
+	owner, _ := s.key.Tenant()
+	o := t.owners[owner]
+	t.join(o, get24(s.older), get24(s.newer))
+	if o.count--; o.count > 0 {
+		t.most.Fix(o.at)
+	} else {
+		t.most.Remove(o.at)
+		delete(t.owners, owner)
+	}
 	*s = keySlot{newer: put24(t.idle)}
 	t.idle = n
 	t.count--
@@ -181,17 +229,15 @@ func (t *keyTable) sweep(now uint32, drop func(n uint32)) bool {
 	return true
 }
 
-// order makes the ring one of age, as at gives it by number of a slot, to the minute; those of one minute stay in their
-// order. It is for a start: what compaction has carried stands behind younger keys in the journal.
+// order puts the keys of each owner in the order of their age, as at has it by number of a slot, to the minute; those of
+// one minute stay in their order. It is for a start: what compaction has carried stands behind younger keys in the
+// journal.
 func (t *keyTable) order(at []uint32) {
-	if t.count == 0 {
-		return
-	}
-	first, last, sorted, before := ^uint32(0), uint32(0), true, uint32(0)
+	first, last, sorted := ^uint32(0), uint32(0), true
 	t.aged(func(n uint32) {
 		first, last = min(first, at[n]), max(last, at[n])
-		sorted = sorted && at[n]/60 >= before/60
-		before = at[n]
+		older := get24(t.slot(n).older)
+		sorted = sorted && (older == 0 || at[n]/60 >= at[older]/60)
 	})
 	if sorted {
 		return
@@ -208,15 +254,20 @@ func (t *keyTable) order(at []uint32) {
 		sort[starts[i]] = n
 		starts[i]++
 	})
-	*t.slot(0) = keySlot{}
+	for _, o := range t.owners {
+		o.oldest, o.newest = 0, 0
+	}
 	for _, n := range sort {
-		t.link(n)
+		owner, _ := t.slot(n).key.Tenant()
+		t.link(t.owners[owner], n)
 	}
 }
 
-// aged calls f for the number of each slot, the oldest first.
+// aged calls f for the number of each slot, the oldest of each owner first.
 func (t *keyTable) aged(f func(n uint32)) {
-	for n := get24(t.slot(0).newer); n != 0; n = get24(t.slot(n).newer) {
-		f(n)
+	for _, o := range t.owners {
+		for n := o.oldest; n != 0; n = get24(t.slot(n).newer) {
+			f(n)
+		}
 	}
 }

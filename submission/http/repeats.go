@@ -92,11 +92,11 @@ func (x *Submission) repeatAnswered(h hash.Hash, body io.Reader) error {
 	if err != nil {
 		return err
 	}
-	answered, err := x.mail.Repeats.Answered(x.call.Identity.Tenant, key)
+	earlier, _, err := x.mail.Repeats.Known(x.call.Identity.Tenant, key)
 	if err != nil {
 		return keysUnreadable(err)
 	}
-	if !answered {
+	if !earlier.Whole {
 		return nil
 	}
 	if _, err := io.Copy(h, body); err != nil {

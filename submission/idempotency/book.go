@@ -18,9 +18,9 @@ import (
 	"example.org/mta/internal/envelope"
 )
 
-// Key names a request in the store: a sum of the tenant and its Idempotency-Key, with a secret of the relay, so
+// Key names a request in the store: sums of the tenant and its Idempotency-Key, with a secret of the relay, so
 // that nobody can tell from a disk which keys a tenant uses. It is never zero.
-type Key [16]byte
+type Key = envelope.RequestKey
 
 // Stored is what the store knows of a request.
 type Stored struct {
@@ -40,8 +40,8 @@ type Store interface {
 
 // Book says what to do with requests that have a key. It is safe for concurrent use.
 type Book struct {
-	keys, requests []byte // secrets
-	store          Store
+	keys, requests, tenants []byte // secrets
+	store                   Store
 
 	mu       sync.Mutex
 	underWay map[Key][16]byte // the sum of each request
@@ -49,7 +49,7 @@ type Book struct {
 
 // New makes a book. The secret must be the same after a restart, or no key is known any more.
 func New(secret []byte, s Store) *Book {
-	return &Book{keys: derive(secret, "idempotency keys"), requests: derive(secret, "requests"), store: s, underWay: map[Key][16]byte{}}
+	return &Book{keys: derive(secret, "idempotency keys"), requests: derive(secret, "requests"), tenants: derive(secret, "tenants"), store: s, underWay: map[Key][16]byte{}}
 }
 
 func derive(secret []byte, purpose string) []byte {
@@ -81,22 +81,47 @@ func (o Outcome) String() string {
 
 // Claim is the right to take a request. Nobody else gets one for the same key until it is dropped.
 type Claim struct {
-	Key     Key
+	Key     Key // in the store
 	Request [16]byte
 	Stored  Stored // of Replay and Continue
 
+	name Key // in Book.underWay
 	book *Book
 	once sync.Once
 }
 
-// Key gives the name of a tenant's request in the store.
-func (b *Book) Key(tenant, key string) (k Key) {
+// names gives the name of a tenant's request in the store, and that which earlier versions of this program gave it.
+func (b *Book) names(tenant, key string) [2]Key {
 	h := hmac.New(sha256.New, b.keys)
 	h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(tenant))))
 	h.Write([]byte(tenant))
 	h.Write([]byte(key))
-	copy(k[:], h.Sum(nil))
-	return k
+	sum := h.Sum(nil)
+	return [2]Key{envelope.NewRequestKey(b.share(tenant), [10]byte(sum)), Key(sum[:16])}
+}
+
+// share stands for a tenant. It need not withstand guesses, since messages have their tenants in clear.
+func (b *Book) share(tenant string) [4]byte {
+	of := sha256.Sum256(append(append(make([]byte, 0, 128), b.tenants...), tenant...))
+	return [4]byte(of[:])
+}
+
+// find looks for a request in the store, and returns the name that it has there.
+func (b *Book) find(names [2]Key) (name Key, s Stored, known bool, err error) {
+	for _, name = range names {
+		if s, known, err = b.store.Keyed(name); err != nil {
+			return name, s, false, fmt.Errorf("looking up an idempotency key: %w", err)
+		} else if known {
+			return name, s, true, nil
+		}
+	}
+	return names[0], s, false, nil
+}
+
+// Known returns what the store knows of a tenant's request, whatever it asked for; false when its key is not known.
+func (b *Book) Known(tenant, key string) (Stored, bool, error) {
+	_, s, known, err := b.find(b.names(tenant, key))
+	return s, known, err
 }
 
 // Hash begins the sum of a request: write what makes it another one, and give it to Sum. Parts whose length isn't
@@ -113,18 +138,20 @@ func Sum(h hash.Hash) (sum [16]byte) {
 // dropped once the request is answered or given up. An error is the relay's own trouble: the request can't be
 // taken now, since it may have been taken before.
 func (b *Book) Begin(tenant, key string, request [16]byte) (*Claim, Outcome, error) {
-	c := &Claim{Key: b.Key(tenant, key), Request: request, book: b}
+	names := b.names(tenant, key)
+	c := &Claim{Request: request, book: b, name: names[0]}
 	if other, ok := b.claim(c); !ok {
 		if other != request {
 			return nil, Other, nil
 		}
 		return nil, UnderWay, nil
 	}
-	stored, known, err := b.store.Keyed(c.Key)
+	name, stored, known, err := b.find(names)
+	c.Key = name
 	switch {
 	case err != nil:
 		c.Drop()
-		return nil, Fresh, fmt.Errorf("looking up an idempotency key: %w", err)
+		return nil, Fresh, err
 	case !known:
 		return c, Fresh, nil
 	case stored.Request != request:
@@ -137,23 +164,14 @@ func (b *Book) Begin(tenant, key string, request [16]byte) (*Claim, Outcome, err
 	return c, Continue, nil
 }
 
-// Answered reports whether a request with the key was answered, whatever it asked for.
-func (b *Book) Answered(tenant, key string) (bool, error) {
-	stored, known, err := b.store.Keyed(b.Key(tenant, key))
-	if err != nil {
-		return false, fmt.Errorf("looking up an idempotency key: %w", err)
-	}
-	return known && stored.Whole, nil
-}
-
 // claim notes that a request is under way. It returns the sum of the one that is, and false, where there is one.
 func (b *Book) claim(c *Claim) (other [16]byte, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if other, taken := b.underWay[c.Key]; taken {
+	if other, taken := b.underWay[c.name]; taken {
 		return other, false
 	}
-	b.underWay[c.Key] = c.Request
+	b.underWay[c.name] = c.Request
 	return c.Request, true
 }
 
@@ -166,7 +184,7 @@ func (c *Claim) Drop() {
 	c.once.Do(func() {
 		c.book.mu.Lock()
 		defer c.book.mu.Unlock()
-		delete(c.book.underWay, c.Key)
+		delete(c.book.underWay, c.name)
 	})
 }
 

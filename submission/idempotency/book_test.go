@@ -171,12 +171,55 @@ func TestTwoHundredAtOnce(t *testing.T) {
 func TestSecretOfTheRelay(t *testing.T) {
 	one, _ := testBook()
 	two := New([]byte("another"), &memoryStore{})
-	if one.Key("acme", "k") == two.Key("acme", "k") || one.sum("body") == two.sum("body") {
+	if one.names("acme", "k")[0] == two.names("acme", "k")[0] || one.share("acme") == two.share("acme") || one.sum("body") == two.sum("body") {
 		t.Error("the secret makes no difference")
 	}
 	same, _ := testBook()
-	if one.Key("acme", "k") == Key(one.sum("acmek")) || one.Key("acme", "k") != same.Key("acme", "k") || one.sum("body") != same.sum("body") {
+	if one.names("acme", "k")[1] == Key(one.sum("acmek")) || one.names("acme", "k") != same.names("acme", "k") || one.sum("body") != same.sum("body") {
 		t.Error("keys and requests have the same sums, or other ones after a restart")
+	}
+}
+
+// TestKeysHaveTheirTenant: keys of a tenant have the same share, and those of another tenant another.
+func TestKeysHaveTheirTenant(t *testing.T) {
+	b, _ := testBook()
+	share := func(tenant, key string) [4]byte {
+		s, ok := b.names(tenant, key)[0].Tenant()
+		if !ok {
+			t.Errorf("a key of %s has no tenant", tenant)
+		}
+		return s
+	}
+	if share("acme", "k") != share("acme", "l") || share("acme", "k") == share("other", "k") || b.names("acme", "k")[0] == b.names("acme", "l")[0] {
+		t.Error("shares are not those of tenants")
+	}
+}
+
+// TestKeysOfEarlierVersions: a request that the version before has stored under its name is answered, continued and
+// refused as one of this version.
+func TestKeysOfEarlierVersions(t *testing.T) {
+	b, s := testBook()
+	former := Key{0xcc, 0x21, 0x5c, 0x17, 0xda, 0xde, 0x4e, 0x00, 0x1d, 0x94, 0x2f, 0xd3, 0xf9, 0xd0, 0xc7, 0x65} // that it made of "acme", "k"
+	for _, c := range []struct {
+		whole bool
+		body  string
+		want  Outcome
+	}{{true, "body", Replay}, {false, "body", Continue}, {true, "other", Other}} {
+		s.known[former] = Stored{Request: b.sum("body"), IDs: map[int]envelope.ID{0: 7}, Whole: c.whole}
+		claim, outcome, err := b.Begin("acme", "k", b.sum(c.body))
+		if outcome != c.want || err != nil || claim != nil && (claim.Key != former || claim.Accepted(0) != 7) {
+			t.Errorf("%+v: %v, %+v, %v", c, outcome, claim, err)
+		}
+		if _, again, _ := b.Begin("acme", "k", b.sum(c.body)); claim != nil && again != UnderWay {
+			t.Errorf("while it is under way: %v", again)
+		}
+		claim.Drop()
+		if len(b.underWay) > 0 {
+			t.Error("a claim is left")
+		}
+	}
+	if known, ok, err := b.Known("acme", "k"); !ok || known.IDs[0] != 7 || err != nil {
+		t.Errorf("%+v, %v, %v", known, ok, err)
 	}
 }
 
