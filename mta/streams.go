@@ -37,7 +37,7 @@ func (r *Relay) openStreams(cfg *config.Config, undo *undoer) error {
 	r.streams, r.streamParts = s, &wiring.StreamParts{
 		NodeID: cfg.NodeID, Agent: "mta/" + r.opts.Version, Now: r.now, Addresses: r.serverAddresses,
 	}
-	r.puller = events.NewPuller(r.accounting, cfg.Accounting.Path, cfg.NodeID)
+	r.puller = events.NewPuller(r.accounting, cfg.Accounting.Path, cfg.NodeID, r.submitted.Searches)
 	undo.add(func() { r.closeStreams() })
 	if err := r.setStreams(cfg); err != nil {
 		return err

@@ -27,6 +27,9 @@ type Query struct {
 	Until     time.Time // zero: to the newest
 	Last      int       // only so many, the newest; 0: all
 	Follow    bool      // and then what comes, until the context ends
+	// Pause is called each time that 64 KiB were looked at, for readings that give way to others. Its error ends the
+	// reading. May be nil.
+	Pause func() error
 }
 
 // clockSlack is how far records may be out of order: they are stamped by those who saw the

@@ -22,6 +22,7 @@ const (
 	followEvery = 200 * time.Millisecond
 	// longestLine is far above any record; what is longer is no record and is passed over.
 	longestLine = 1 << 20
+	pauseAfter  = 64 << 10
 )
 
 // Read calls each with the records in dir that q means, oldest first: one line of JSON without
@@ -96,6 +97,7 @@ type reader struct {
 	flush  func()
 	blocks func(logFile, envelope.ID) lookup // logFile.blocksOf, or the keeper's
 	damage []error                           // that was passed over
+	looked int64                             // octets since the last pause
 }
 
 func (r *reader) read() error {
@@ -309,7 +311,7 @@ func (r *reader) scanBy(buffers *sync.Pool, f logFile, offset int64, use func(li
 	buf.Reset(in)
 	lines := lineReader{in: buf}
 	for {
-		if err := r.ctx.Err(); err != nil {
+		if err := r.rest(); err != nil {
 			return offset, err
 		}
 		line, size, err := lines.next()
@@ -323,7 +325,19 @@ func (r *reader) scanBy(buffers *sync.Pool, f logFile, offset int64, use func(li
 			return offset, err
 		}
 		offset += size
+		r.looked += size
 	}
+}
+
+// rest pauses where the query wants that, and returns why the reading ends.
+func (r *reader) rest() error {
+	if r.match.Pause != nil && r.looked >= pauseAfter {
+		r.looked = 0
+		if err := r.match.Pause(); err != nil {
+			return err
+		}
+	}
+	return r.ctx.Err()
 }
 
 // buffers are for reading files; streams read often and little.

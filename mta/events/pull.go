@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"example.org/mta/internal/turns"
 	"example.org/mta/mta/accounting"
 )
 
@@ -17,7 +18,7 @@ import (
 type Puller struct {
 	log   pulled
 	node  string
-	scans chan struct{} // holds one for each scan of the log
+	scans *turns.Turns // of tenants: a scan of the log is work
 
 	ctx     context.Context // ends the goroutine
 	stop    context.CancelFunc
@@ -63,23 +64,23 @@ var (
 )
 
 const (
-	pullScans   = 2        // scans at a time
 	pullOctets  = 64 << 20 // of the log that a request looks through
 	pageOctets  = 4 << 20  // of a page
 	mostWaiting = 1000
 	mostOfOne   = 16            // waiting requests of a tenant
 	mostReading = 2 * mostOfOne // requests of a tenant that read or wait for a scan: others need the scans, too
+	pauseAfter  = 64 << 10      // octets after which a scan can give way
 	nowWord     = "now"
 	fromHere    = "-next" // follows a position from which on events are wanted
 )
 
-// NewPuller returns a Puller for the log of a node.
-func NewPuller(w *accounting.Writer, dir, node string) *Puller {
-	return newPuller(accountingLog{w, dir}, node)
+// NewPuller returns a Puller for the log of a node. Its scans take turns with whatever else scans stands for.
+func NewPuller(w *accounting.Writer, dir, node string, scans *turns.Turns) *Puller {
+	return newPuller(accountingLog{w, dir}, node, scans)
 }
 
-func newPuller(log pulled, node string) *Puller {
-	p := &Puller{log: log, node: node, scans: make(chan struct{}, pullScans), waiting: make(map[string]map[*waiter]struct{}), reading: make(map[string]int)}
+func newPuller(log pulled, node string, scans *turns.Turns) *Puller {
+	p := &Puller{log: log, node: node, scans: scans, waiting: make(map[string]map[*waiter]struct{}), reading: make(map[string]int)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
 }
@@ -155,7 +156,8 @@ type pullScan struct {
 	skip   bool     // the record at at, too
 	events [][]byte
 	size   int
-	looked int
+	looked int // octets
+	paused int // how many they were when it gave way last
 }
 
 // errPageFull ends a scan.
@@ -167,19 +169,26 @@ func (s *pullScan) run(ctx context.Context) (done bool, err error) {
 		return false, ErrWaiting
 	}
 	defer s.puller.dismiss(s.q.Tenant)
-	select {
-	case s.puller.scans <- struct{}{}:
-		defer func() { <-s.puller.scans }()
-	case <-ctx.Done():
-		return false, ctx.Err()
+	turn, err := s.puller.scans.Begin(ctx, s.q.Tenant)
+	if err != nil {
+		return false, err
 	}
+	defer turn.End()
 	log := s.puller.log
 	for {
 		to := log.Synced()
 		if s.at.Compare(to) >= 0 {
 			return len(s.events) > 0, nil
 		}
-		at, err := log.Read(ctx, s.at, to, s.take)
+		at, err := log.Read(ctx, s.at, to, func(at, next Position, line []byte) error {
+			if s.looked-s.paused >= pauseAfter {
+				s.paused = s.looked
+				if err := turn.Next(ctx); err != nil {
+					return err
+				}
+			}
+			return s.take(at, next, line)
+		})
 		var missing *accounting.MissingError
 		switch {
 		case errors.Is(err, errPageFull):

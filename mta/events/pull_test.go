@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/turns"
 	"example.org/mta/mta/accounting"
 )
 
@@ -40,7 +41,9 @@ func (g *ground) pull(p *Puller, tenant, after string, limit int) (ids []string,
 	}
 }
 
-func (g *ground) puller() *Puller { return NewPuller(g.w, filepath.Join(g.dir, "log"), "node1") }
+func (g *ground) puller() *Puller {
+	return NewPuller(g.w, filepath.Join(g.dir, "log"), "node1", turns.New(2, time.Now))
+}
 
 // TestPull: a tenant gets each of its events once and in order, whatever the pages, and none of another's.
 func TestPull(t *testing.T) {
@@ -251,7 +254,7 @@ func BenchmarkPull(b *testing.B) {
 		}
 	}
 	w.Flush(context.Background())
-	p := NewPuller(w, dir, "node1")
+	p := NewPuller(w, dir, "node1", turns.New(2, time.Now))
 	b.SetBytes(int64(p.log.Synced().Offset))
 	for b.Loop() {
 		if _, err := p.Pull(context.Background(), Pull{Tenant: "nobody", Limit: 100}); err != nil {
@@ -260,35 +263,47 @@ func BenchmarkPull(b *testing.B) {
 	}
 }
 
-// TestScansAreShared: a tenant with many requests that read the log leaves the scans to others.
+// endless is a log in which each record takes a moment to read.
+type endless struct{ pulled }
+
+func (endless) Synced() Position { return Position{File: 1, Offset: 1 << 40} }
+
+func (endless) Read(ctx context.Context, from, _ Position, each func(at, next Position, line []byte) error) (Position, error) {
+	for line := make([]byte, pauseAfter); ; from.Offset++ {
+		time.Sleep(100 * time.Microsecond)
+		if err := each(from, Position{File: from.File, Offset: from.Offset + 1}, line); err != nil {
+			return from, err
+		}
+	}
+}
+
+// TestScansAreShared: a tenant with as many requests that read the log as it may have costs another a moment.
 func TestScansAreShared(t *testing.T) {
-	g := newGround(t)
-	g.add(10, "acme")
-	p := NewPuller(g.w, filepath.Join(g.dir, "log"), "node1")
-	for range pullScans {
-		p.scans <- struct{}{}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	errs := make(chan error, mostReading+5)
-	for range mostReading + 5 {
-		go func() {
-			_, err := p.Pull(ctx, Pull{Tenant: "acme", Limit: 5})
-			errs <- err
-		}()
-	}
-	for range 5 { // the others wait for a scan
-		if err := <-errs; !errors.Is(err, ErrWaiting) {
+	bubble.Test(t, func(t *testing.T) {
+		p := newPuller(endless{}, "node1", turns.New(1, time.Now))
+		errs := make(chan error, mostReading+5)
+		for range mostReading + 5 {
+			go func() {
+				_, err := p.Pull(t.Context(), Pull{Tenant: "acme", Limit: 5})
+				errs <- err
+			}()
+		}
+		for range 5 { // the others read, one at a time
+			if err := <-errs; !errors.Is(err, ErrWaiting) {
+				t.Error(err)
+			}
+		}
+		began := time.Now()
+		if _, err := p.Pull(t.Context(), Pull{Tenant: "other", After: "now", Limit: 5}); err != nil {
 			t.Error(err)
 		}
-	}
-	<-p.scans
-	for range mostReading {
-		if err := <-errs; err != nil {
-			t.Error(err)
+		if took := time.Since(began); took > 5*time.Millisecond {
+			t.Errorf("a scan takes %v beside those of another tenant", took)
 		}
-	}
-	if page, err := p.Pull(ctx, Pull{Tenant: "acme", Limit: 5}); err != nil || len(page.Events) != 5 {
-		t.Error(len(page.Events), err)
-	}
+		for range mostReading {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }

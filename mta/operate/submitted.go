@@ -6,11 +6,11 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
+	"example.org/mta/internal/turns"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
 	"example.org/mta/submission/http"
@@ -27,41 +27,49 @@ type Submitted struct {
 	// Keyed returns the ids of the messages of a request with an Idempotency-Key; false when the key is unknown.
 	Keyed func(tenant, key string) ([]envelope.ID, bool, error)
 
-	searches chan struct{} // holds one for each search of the log
-	turns    *sync.Map     // chan struct{} by tenant: likewise, with room for one
+	// Searches are what tenants take turns at: searches of the log and of the queue, and whatever else looks through much.
+	Searches *turns.Turns
 }
 
-// maxSearches bounds the searches of the log at a time, of which a tenant has one, and searchTime how long one may
-// take.
 const (
+	// maxSearches bounds the searches at a time, of which a tenant has one.
 	maxSearches = 2
-	searchTime  = 10 * time.Second
+	// searchTime is how long one may work, and how long it may wait until it begins.
+	searchTime = 10 * time.Second
 )
 
 // NewSubmitted completes the settings.
 func NewSubmitted(s Submitted) *Submitted {
-	s.searches, s.turns = make(chan struct{}, maxSearches), new(sync.Map)
+	s.Searches = turns.New(maxSearches, time.Now)
 	return &s
 }
 
-// turn waits for a tenant's turn to search the log, until ctx ends. One that searches all the time leaves the other
-// searches to the other tenants.
-func (s *Submitted) turn(ctx context.Context, tenant string) (end func(), err error) {
-	own, ok := s.turns.Load(tenant)
-	if !ok {
-		own, _ = s.turns.LoadOrStore(tenant, make(chan struct{}, 1))
+// search is a tenant's search, which gives way to those of other tenants.
+type search struct {
+	*turns.Turn
+	ctx context.Context
+}
+
+// begin waits for a tenant's turn to search.
+func (s *Submitted) begin(ctx context.Context, tenant string) (*search, error) {
+	wait, cancel := context.WithTimeout(ctx, searchTime)
+	defer cancel()
+	turn, err := s.Searches.Begin(wait, tenant)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, http.ErrBusy
 	}
-	for i, slots := range []chan struct{}{own.(chan struct{}), s.searches} {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			if i > 0 {
-				<-own.(chan struct{})
-			}
-			return nil, http.ErrBusy
-		}
+	return &search{turn, ctx}, nil
+}
+
+// pause gives way, and ends a search that has taken too long: what asks for it is a client's request.
+func (s *search) pause() error {
+	if s.Worked() > searchTime {
+		return http.ErrTooMuch
 	}
-	return func() { <-s.searches; <-own.(chan struct{}) }, nil
+	return s.Next(s.ctx)
 }
 
 // Get returns the state of a message.
@@ -71,7 +79,7 @@ func (s *Submitted) Get(ctx context.Context, tenant string, id envelope.ID) (htt
 	if here && len(it.Recipients) == it.Total {
 		return s.message(&it, s.Relay.lookOut(it)), nil
 	}
-	left, err := s.search(ctx, logSearch{tenant: tenant, id: id})
+	left, err := s.inLog(ctx, logSearch{tenant: tenant, id: id})
 	switch {
 	case err != nil:
 		return http.Message{}, err
@@ -141,11 +149,16 @@ func replyFor(r reply.Reply) *http.Reply {
 
 // List returns a page of messages: those in the queue, and those that the log has.
 func (s *Submitted) List(ctx context.Context, tenant string, q http.MessageQuery) ([]http.Message, envelope.ID, error) {
-	waiting, err := s.waiting(ctx, tenant, q)
+	search, err := s.begin(ctx, tenant)
 	if err != nil {
 		return nil, 0, err
 	}
-	left, err := s.search(ctx, logSearch{tenant: tenant, MessageQuery: q})
+	defer search.End()
+	waiting, err := s.waiting(search, tenant, q)
+	if err != nil {
+		return nil, 0, err
+	}
+	left, err := s.look(search, logSearch{tenant: tenant, MessageQuery: q})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -189,7 +202,7 @@ func (s *Submitted) page(ids []envelope.ID, left map[envelope.ID]*record, tenant
 }
 
 // waiting gives one message more than the page has room for, if there are so many in the queue.
-func (s *Submitted) waiting(ctx context.Context, tenant string, q http.MessageQuery) (all []queue.Item, err error) {
+func (s *Submitted) waiting(search *search, tenant string, q http.MessageQuery) (all []queue.Item, err error) {
 	f := queue.Filter{Tenant: tenant, Campaign: q.Campaign, Tag: q.Tag, Recipient: q.Recipient}
 	now := s.Relay.Now()
 	if age := now.Sub(q.From); !q.From.IsZero() {
@@ -198,33 +211,35 @@ func (s *Submitted) waiting(ctx context.Context, tenant string, q http.MessageQu
 	if age := now.Sub(q.Until); !q.Until.IsZero() && age > 0 {
 		f.OlderThan = age
 	}
-	page := queue.Page{Limit: q.Limit + 1}
+	page := queue.Page{Limit: q.Limit + 1, Time: searchSlice}
 	if q.After != 0 {
 		page.Cursor = (q.After + 1).String()
 	}
-	for range maxPages {
+	for {
 		l, err := s.Relay.Queue.List(f, page)
-		if err != nil || ctx.Err() != nil {
-			return nil, errors.Join(err, ctx.Err())
+		if err != nil {
+			return nil, err
 		}
 		all = append(all, l.Items...)
 		if l.Next == "" || len(all) > q.Limit {
 			return all, nil
 		}
+		if err := search.pause(); err != nil {
+			return nil, err
+		}
 		page.Cursor = l.Next
 	}
-	return nil, http.ErrTooMuch
 }
 
-// maxPages bounds how far a listing looks through the queue at once: 50,000 envelopes each.
-const maxPages = 20
+// searchSlice is how long a listing looks through the queue at once.
+const searchSlice = 5 * time.Millisecond
 
 // Move gives a scheduled message another time.
-func (s *Submitted) Move(_ context.Context, tenant string, id envelope.ID, at time.Time) error {
+func (s *Submitted) Move(ctx context.Context, tenant string, id envelope.ID, at time.Time) error {
 	it, err := s.Relay.Queue.Get(id)
 	switch {
 	case errors.Is(err, queue.ErrUnknown):
-		return s.unless(tenant, id)
+		return s.unless(ctx, tenant, id)
 	case err != nil:
 		return err
 	case it.Unreadable || it.Tenant != tenant:
@@ -240,8 +255,8 @@ func (s *Submitted) Move(_ context.Context, tenant string, id envelope.ID, at ti
 }
 
 // unless is ErrReleased of a message of the tenant that has left the queue, and ErrNoMessage of all others.
-func (s *Submitted) unless(tenant string, id envelope.ID) error {
-	left, err := s.search(context.Background(), logSearch{tenant: tenant, id: id})
+func (s *Submitted) unless(ctx context.Context, tenant string, id envelope.ID) error {
+	left, err := s.inLog(ctx, logSearch{tenant: tenant, id: id})
 	switch {
 	case err != nil:
 		return err

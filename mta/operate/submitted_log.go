@@ -37,27 +37,34 @@ const logSlack = 24 * time.Hour
 
 var errEnough = errors.New("all that was asked for is there")
 
-// search goes through the log. It takes turns with other searches, and gives up one that takes too long: what
-// asks for it is a client's request.
-func (s *Submitted) search(ctx context.Context, h logSearch) (map[envelope.ID]*record, error) {
-	dir := s.LogDir()
-	if dir == "" {
-		return map[envelope.ID]*record{}, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, searchTime)
-	defer cancel()
-	end, err := s.turn(ctx, h.tenant)
+// inLog goes through the log in a search of its own.
+func (s *Submitted) inLog(ctx context.Context, h logSearch) (map[envelope.ID]*record, error) {
+	search, err := s.begin(ctx, h.tenant)
 	if err != nil {
 		return nil, err
 	}
-	defer end()
+	defer search.End()
+	return s.look(search, h)
+}
+
+// look goes through the log.
+func (s *Submitted) look(search *search, h logSearch) (map[envelope.ID]*record, error) {
+	dir, ctx := s.LogDir(), search.ctx
+	if dir == "" {
+		return map[envelope.ID]*record{}, nil
+	}
 	if s.Flush != nil {
-		if err := s.Flush(ctx); err != nil && ctx.Err() == nil {
+		flush, cancel := context.WithTimeout(ctx, searchTime)
+		err := s.Flush(flush)
+		cancel()
+		if err != nil && ctx.Err() == nil {
 			s.Relay.Log.Warn("the latest accounting records are not in the log yet", "error", err)
 		}
 	}
 	f := finder{logSearch: h, found: make(map[envelope.ID]*record)}
-	err = accounting.Read(ctx, dir, f.query(s.Relay.Now()), f.line, nil)
+	q := f.query(s.Relay.Now())
+	q.Pause = search.pause
+	err := accounting.Read(ctx, dir, q, f.line, nil)
 	var damaged *accounting.DamagedError
 	switch {
 	case errors.As(err, &damaged):
@@ -65,8 +72,6 @@ func (s *Submitted) search(ctx context.Context, h logSearch) (map[envelope.ID]*r
 		return f.found, nil
 	case err == nil, errors.Is(err, errEnough):
 		return f.found, nil
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, http.ErrTooMuch
 	}
 	return nil, err
 }
