@@ -427,8 +427,15 @@ type session struct {
 	w    *bufio.Writer
 }
 
-func dialSession(addr string) (*session, error) {
-	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
+func dialSession(addr string) (*session, error) { return dialSessionFrom(nil, addr) }
+
+// dialSessionFrom opens a session from an address of this machine; nil: any.
+func dialSessionFrom(from net.IP, addr string) (*session, error) {
+	d := net.Dialer{Timeout: 5 * time.Second}
+	if from != nil {
+		d.LocalAddr = &net.TCPAddr{IP: from}
+	}
+	conn, err := d.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
