@@ -193,10 +193,11 @@ func TestPausedSourceLeavesTheOthers(t *testing.T) {
 // TestPausesThatCantBeRead: a second copy takes the place of the file. Without one everything is paused, since mail would
 // be sent that somebody has stopped.
 func TestPausesThatCantBeRead(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "pauses.json")
+	path, now := filepath.Join(t.TempDir(), "pauses.json"), time.Unix(1e9, 0)
 	read := func() []control.Pause {
 		t.Helper()
-		p, err := pauses.Read(filepath.Dir(path), func() time.Time { return time.Unix(1e9, 0) }, nil, slog.New(slog.DiscardHandler))
+		now = now.Add(time.Second)
+		p, err := pauses.Read(filepath.Dir(path), func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,17 +213,32 @@ func TestPausesThatCantBeRead(t *testing.T) {
 		t.Errorf("without a file: %+v", got)
 	}
 	write(path, `{"pauses": [{"what": "domain", "name": "box.example", "by": "ann"}]}`) // of a program without sums
-	for range 2 {
-		if got := read(); len(got) != 1 || got[0].What != control.PauseDomain {
-			t.Fatalf("got %+v", got)
+	const domain, everything = control.PauseDomain, control.PauseEverything
+	want := func(what control.PauseWhat, alarms int) {
+		t.Helper()
+		if got := read(); len(got) != 1 || got[0].What != what {
+			t.Fatalf("in force: %+v, want %s", got, what)
 		}
-		write(path, "{")
+		if aside, _ := sealed.Aside(filepath.Dir(path)); len(aside) != alarms {
+			t.Fatalf("set aside: %v, want %d", aside, alarms)
+		}
+	}
+	want(domain, 0)
+	for i, text := range []string{"{", "{}", "null", `{"pauses": null}`, `{"pauses": [], "sum": "0"}`} {
+		write(path, text)
+		want(domain, i+1)
 	}
 	write(path+".copy", "{")
-	if got := read(); len(got) != 1 || got[0].What != control.PauseEverything {
-		t.Errorf("without a copy: %+v", got)
-	}
-	if aside, _ := sealed.Aside(filepath.Dir(path)); len(aside) != 1 { // the second has the same time
-		t.Errorf("set aside: %v", aside)
+	want(domain, 6)
+	os.Remove(path + ".copy") // as after a restore
+	want(domain, 6)
+	os.Remove(path)
+	want(domain, 7)
+	write(path+".copy", "{}")
+	write(path, "{}")
+	want(everything, 8)
+	write(path, `{"pauses": []}`) // all ended by a program without sums
+	if got := read(); len(got) != 0 {
+		t.Errorf("in force: %+v", got)
 	}
 }

@@ -85,7 +85,7 @@ func missingSources(cfg *config.Config, bind func(netip.Addr) error) map[string]
 // Warnings says, a sentence each, what is well written in a configuration and will not work on this
 // machine as it is now, or is of no use.
 func Warnings(cfg *config.Config, now time.Time) []string {
-	out := slices.Concat(cfg.Warnings(), unused(cfg), neverRetried(cfg), cfg.Late(now), cfg.Unsigned(), usersWarnings(cfg), consoleWarnings(cfg), keysWarnings(cfg), unsubscribeWarnings(cfg), templateWarnings(cfg), certificateWarnings(cfg, now), tlsReportWarnings(cfg))
+	out := slices.Concat(cfg.Warnings(), unused(cfg), neverRetried(cfg), cfg.Late(now), cfg.Unsigned(), usersWarnings(cfg), consoleWarnings(cfg), keysWarnings(cfg), unsubscribeWarnings(cfg), templateWarnings(cfg), certificateWarnings(cfg, now), tlsReportWarnings(cfg), asideWarnings(cfg))
 	missing := missingSources(cfg, bindTo)
 	for _, s := range cfg.Sources {
 		if a, is := missing[s.Name]; is {

@@ -29,9 +29,9 @@ are an error with exit status 78: run the check of a new version before an upgra
 
 A warning leaves the exit status at 0: a source whose address this machine doesn't have
 (it may appear later); a source, pool or tenant that nothing names; mail that expires
-before its second attempt; a certificate that has expired or expires within 14 days, since
-a relay that runs is better than one that a date stops. With --strict a warning has exit
-status 1, as an error.
+before its second attempt; a file in data_dir that was damaged and set aside; a certificate
+that has expired or expires within 14 days, since a relay that runs is better than one that a
+date stops. With --strict a warning has exit status 1, as an error.
 
 Permissions are checked for the owner of the queue in data_dir, not for the user who runs the
 check; they are not checked before the first start, or where a relative path may lead elsewhere.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"time"
@@ -53,9 +54,9 @@ func (o Own) Octets() ([]byte, error) {
 
 // read returns the text of the file, which is sound.
 func (o Own) read(sound func(text []byte) bool, encode func(secret []byte) []byte) (text []byte, err error) {
-	copied := readCopy(o.Path + CopySuffix)
-	if !sound(copied) {
-		copied = nil
+	copied, err := o.readCopy(sound)
+	if err != nil {
+		return nil, err
 	}
 	err = Update(o.Path, func(there []byte) ([]byte, error) {
 		if text = bytes.Clone(there); sound(there) && !isRot(there, copied) {
@@ -89,28 +90,32 @@ func (o Own) setAside(there []byte, copied bool) error {
 	if len(there) == 0 && !copied { // the first start
 		return nil
 	}
-	aside, then := "", "its second copy is in its place"
+	then := "its second copy is in its place"
 	if !copied {
 		then = "a new one is made: " + o.Loss
 	}
-	if len(there) > 0 {
-		aside = sealed.AsideName(o.Path, o.Now())
-		if err := os.WriteFile(aside, there, 0o600); err != nil {
-			return err
-		}
+	aside := sealed.AsideName(o.Path, o.Now())
+	if err := os.WriteFile(aside, there, 0o600); err != nil {
+		return err
 	}
 	o.Log.Error("a secret was damaged, or is gone: "+then, "file", o.Path, "kept", aside)
 	return nil
 }
 
-// readCopy returns the text of a second copy, nil if it is not what was written.
-func readCopy(path string) []byte {
+// readCopy returns the text of the second copy, nil without one. It sets one aside that is not what was written.
+func (o Own) readCopy(sound func(text []byte) bool) ([]byte, error) {
+	path := o.Path + CopySuffix
 	b, err := os.ReadFile(path)
-	sum, text, ok := bytes.Cut(b, []byte("\n"))
-	if err != nil || !ok || string(sum) != fmt.Sprintf("%08x", sealed.Sum(text)) {
-		return nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return text
+	sum, text, _ := bytes.Cut(b, []byte("\n"))
+	if err == nil && string(sum) == fmt.Sprintf("%08x", sealed.Sum(text)) && sound(text) {
+		return text, nil
+	}
+	aside, moved := sealed.SetAside(path, o.Now())
+	o.Log.Error("the second copy of a secret was damaged, and is made anew", "file", path, "kept", aside, "error", errors.Join(err, moved))
+	return nil, moved
 }
 
 // isRot reports whether a text differs from its copy as no two secrets do: in few octets. Another secret is the

@@ -215,11 +215,8 @@ func (f *File) begin() error {
 	return f.prepare(d.db)
 }
 
-// setAside renames a file that is damaged, and leaves it open.
+// setAside renames a file that is damaged, or keeps an empty one of a file that is gone, and leaves it open.
 func (f *File) setAside(d *found) (aside string, err error) {
-	if d.missing {
-		return "", nil
-	}
 	if aside, err = sealed.SetAside(d.path, f.Now()); err != nil {
 		return "", fmt.Errorf("setting the damaged file aside: %w", err)
 	}

@@ -271,7 +271,7 @@ func TestTheFileHasWhatItsCopyHasNot(t *testing.T) {
 	}
 }
 
-// TestADamagedCopyOfAFileThatIsGone: its sound entries are taken over, and it is kept.
+// TestADamagedCopyOfAFileThatIsGone: its sound entries are taken over, and both have an alarm.
 func TestADamagedCopyOfAFileThatIsGone(t *testing.T) {
 	c := config(filepath.Join(t.TempDir(), "db"), true)
 	all := fill(t, c, 300)
@@ -291,7 +291,7 @@ func TestADamagedCopyOfAFileThatIsGone(t *testing.T) {
 	if got := content(t, open(t, c)); !maps.Equal(got, all) {
 		t.Fatalf("%d entries of %d", len(got), len(all))
 	}
-	if aside, _ := sealed.Aside(filepath.Dir(c.Path)); len(aside) != 1 {
+	if aside, _ := sealed.Aside(filepath.Dir(c.Path)); len(aside) != 2 {
 		t.Errorf("kept: %q", aside)
 	}
 }

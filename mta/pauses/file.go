@@ -43,7 +43,11 @@ func (p *Pauses) read() ([]control.Pause, error) {
 	switch {
 	case err == nil && bytes.Equal(text, copied):
 		return list, nil
-	case err == nil: // a program without sums wrote it, or the copy is missing, damaged or behind
+	case err == nil && copyErr != nil && !noCopy:
+		aside, moved := sealed.SetAside(p.copyPath(), p.now())
+		p.log.Error("the second copy of the pauses was damaged, and is made anew", "file", p.copyPath(), "kept", aside, "error", copyErr)
+		return list, errors.Join(moved, p.write(list))
+	case err == nil: // a program without sums wrote it, or the copy is missing or behind
 		return list, p.write(list)
 	case gone && noCopy:
 		return nil, nil
@@ -54,12 +58,9 @@ func (p *Pauses) read() ([]control.Pause, error) {
 		list = []control.Pause{{What: control.PauseEverything, By: "the relay", Since: p.now(), Reason: "the pauses were damaged: " + remedy}}
 		then, more = "everything is paused", []any{"copy", copyErr, "remedy", remedy}
 	}
-	aside := ""
-	if !gone {
-		var moved error
-		if aside, moved = sealed.SetAside(p.path, p.now()); moved != nil {
-			return nil, moved
-		}
+	aside, moved := sealed.SetAside(p.path, p.now())
+	if moved != nil {
+		return nil, moved
 	}
 	p.log.Error("the pauses were damaged, or are gone: "+then, append([]any{"file", p.path, "kept", aside, "error", err}, more...)...)
 	return list, p.write(list)
@@ -71,6 +72,8 @@ func readFile(path string) (list []control.Pause, text []byte, err error) {
 		return nil, nil, err
 	}
 	var all control.PauseList
-	_, err = sealed.Unmarshal(text, &all)
+	if _, err = sealed.Unmarshal(text, &all); err == nil && all.Pauses == nil {
+		err = errors.New("it has no list")
+	}
 	return all.Pauses, text, err
 }
