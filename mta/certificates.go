@@ -38,7 +38,7 @@ func (r *Relay) openACME(cfg *config.Config, undo *undoer) error {
 	if len(a.Names) == 0 {
 		return nil
 	}
-	ac := certificates.ACMEConfig{Names: a.Names, Email: a.Email, Directory: a.Directory, Dir: a.Path, Addresses: r.serverAddresses, Log: r.log}
+	ac := certificates.ACMEConfig{Names: a.Names, Email: a.Email, Directory: a.Directory, Dir: a.Path, Addresses: r.serverAddresses, Now: r.now, Log: r.log}
 	for address, to := range map[string]*net.Listener{a.HTTP: &ac.HTTP, a.TLS: &ac.TLS} {
 		if address == "" {
 			continue

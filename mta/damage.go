@@ -20,7 +20,7 @@ func (r *Relay) secret(cfg *config.Config, name, loss string) secretfile.Own {
 
 // aside returns which damaged files were set aside.
 func aside(cfg *config.Config, places []format.Place) (names []string, err error) {
-	dirs := []string{cfg.DataDir}
+	dirs := []string{cfg.DataDir, cfg.ACME.Path}
 	for _, p := range places {
 		dirs = append(dirs, filepath.Dir(p.StatementPath()))
 	}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -23,11 +24,13 @@ import (
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/destdb"
 	destinations "example.org/mta/destdb/file"
+	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
 	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/keys"
+	"example.org/mta/submission/maildrop"
 	"example.org/mta/submission/unsubscribe"
 	"example.org/mta/suppression"
 	"example.org/mta/suppression/feed"
@@ -49,6 +52,10 @@ func TestAnyBitOfTheDataDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.answers() // once more, so that nothing is new in what follows
+	sent := maildrop.Envelope{Sender: "ann@client.example", Recipients: []envelope.Address{"bob@box.example"}}
+	if err := w.maildrop().Put(sent, strings.NewReader(letter), int64(len(letter))); err != nil {
+		t.Fatal(err)
+	}
 	whole := filesIn(t, w.cfg.DataDir)
 	want, err := w.answers()
 	if err != nil {
@@ -108,7 +115,7 @@ func TestAnyBitOfTheDataDirectory(t *testing.T) {
 // summed reports whether a sum or a second copy covers each octet of a kind's files: every change is an alarm, also one
 // that costs nothing.
 func summed(kind string) bool {
-	for _, name := range []string{"pauses.json", "login-secret", "unsubscribe-secret", "return-path-secret", "idempotency.key", "queue-token.key", "keys-used.json", "inbound", "format"} {
+	for _, name := range []string{"acme", "maildrop/new", "pauses.json", "login-secret", "unsubscribe-secret", "return-path-secret", "idempotency.key", "queue-token.key", "keys-used.json", "inbound", "format"} {
 		if strings.TrimSuffix(kind, ".copy") == name {
 			return true
 		}
@@ -122,6 +129,11 @@ const flipsConfig = `
 	keys { file = %q }
 	tenant "acme" { unsubscribe = %q }
 	api "web" { address = "127.0.0.1:0" }
+	acme {
+		names = ["relay.example"]
+		directory = "https://127.0.0.1:1/"
+		http_address = "127.0.0.1:0"
+	}
 	stream "app" { to = "http://127.0.0.1:1/" }
 	source "new-1" { address = "127.0.0.77" }
 	source "old-1" { address = "127.0.0.78" }
@@ -173,10 +185,22 @@ func (w *world) fillStores(token string) {
 	}
 	must(w.destinations.Save(learned))
 	must(w.reports.folder.Add(&inbox.KeptMail{Time: time.Unix(1e9, 0), Kind: "unknown", Sender: "a@box.example", Subject: "Hello"}, []byte(strings.Repeat("Dear Sir,\r\n", 50))))
+	for _, name := range acmeFiles {
+		must(w.acmeFiles().Put(ctx, name, []byte("-----BEGIN "+name+strings.Repeat("\nMHcCAQEEIIrYSSNQFaA2Hwf1duRSxKtLYX5CB04fSeQ6tF1aY", 20))))
+	}
 	_, err = w.keys.Load().Check(ctx, token, netip.MustParseAddr("192.0.2.1"))
 	must(err)
 	must(w.history.Save())
 }
+
+// acmeFiles are those of an account and a certificate.
+var acmeFiles = []string{"acme_account+key", "relay.example"}
+
+func (w *world) acmeFiles() certificates.Cache {
+	return certificates.Cache{Dir: w.cfg.ACME.Path, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
+}
+
+func (w *world) maildrop() maildrop.Dir { return maildrop.Dir(maildropDir(w.cfg.DataDir)) }
 
 // kindOf is the kind of a file in the data directory, "" for one that is made anew at each start.
 func kindOf(path string) string {
@@ -267,6 +291,11 @@ func (w *world) answers() (all map[string]string, err error) {
 	r.answersOfLists(put)
 	r.answersOfDestinations(put)
 	r.answersOfSecrets(put)
+	for _, name := range acmeFiles {
+		text, err := w.acmeFiles().Get(t.Context(), name)
+		put(name, text, err)
+	}
+	w.answersOfMaildrop(put)
 	put("formats", r.formats.Status(), nil)
 	put("pauses", r.pauses.List(), nil)
 	var streams []any
@@ -283,6 +312,20 @@ func (w *world) answers() (all map[string]string, err error) {
 	}
 	all["alarm"] += r.damaged() // what was found just now is an alarm within a minute
 	return all, nil
+}
+
+func (w *world) answersOfMaildrop(put putAnswer) {
+	_, err := w.maildrop().Names(time.Now(), func(name string, _ int) {
+		l, err := w.maildrop().Open(name)
+		if err != nil {
+			put("letter", nil, err)
+			return
+		}
+		defer l.Close()
+		text, err := io.ReadAll(l.Content())
+		put("letter", []any{l.Envelope, text}, err)
+	})
+	put("letters", "listed", err)
 }
 
 type putAnswer func(name string, v any, err error)

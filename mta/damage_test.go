@@ -20,7 +20,7 @@ func TestCheckListsDamagedFiles(t *testing.T) {
 		}
 		return n
 	}
-	for i, name := range []string{"suppression.db", "suppression.db.damaged-20260101T000000.000", "inbound/1.mail.damaged-20260101T000000.000"} {
+	for i, name := range []string{"suppression.db", "suppression.db.damaged-20260101T000000.000", "inbound/1.mail.damaged-20260101T000000.000", "acme/relay.example.damaged-20260101T000000.000"} {
 		path := filepath.Join(dir, name)
 		os.MkdirAll(filepath.Dir(path), 0o700)
 		if err := os.WriteFile(path, nil, 0o600); err != nil {

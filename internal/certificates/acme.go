@@ -38,6 +38,7 @@ type ACMEConfig struct {
 	HTTP, TLS net.Listener
 	// Addresses gives those of the authority's server; nil: by the system's resolver.
 	Addresses httpclient.Addresses
+	Now       func() time.Time
 	Log       *slog.Logger
 }
 
@@ -60,7 +61,7 @@ func NewACME(cfg ACMEConfig) *ACME {
 	return &ACME{
 		cfg: cfg, have: make(map[string]*tls.Certificate), failed: make(map[string]error),
 		manager: &autocert.Manager{
-			Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(cfg.Dir), HostPolicy: autocert.HostWhitelist(cfg.Names...), Email: cfg.Email,
+			Prompt: autocert.AcceptTOS, Cache: Cache{cfg.Dir, cfg.Now, cfg.Log}, HostPolicy: autocert.HostWhitelist(cfg.Names...), Email: cfg.Email,
 			Client: &acme.Client{
 				DirectoryURL: cfg.Directory, UserAgent: "mta",
 				HTTPClient: &http.Client{Transport: &orders{next: transport}, Timeout: time.Minute},
@@ -125,6 +126,9 @@ func (a *ACME) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 
 // order gets a name's certificate: from the folder, or, when there is none or it ends soon, from the CA.
 func (a *ACME) order(ctx context.Context, name string) error {
+	if ctx.Err() != nil {
+		return nil
+	}
 	type result struct {
 		c   *tls.Certificate
 		err error
