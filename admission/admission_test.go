@@ -355,6 +355,33 @@ func TestTheLineIsOrderedAndBounded(t *testing.T) {
 	}
 }
 
+// TestA16_WhoIsAheadDoesNotWait has all slots taken: a submission that is ahead of the others gets one more, up to a
+// quarter of them, and the line has none until these are given back.
+func TestA16_WhoIsAheadDoesNotWait(t *testing.T) {
+	c := New(Config{Limit: 8, Now: newClock().now})
+	ticket, _ := c.Admit(300)
+	for range 8 {
+		if !ticket.Enter() {
+			t.Fatal("no slot at the start")
+		}
+	}
+	served := 0
+	ticket.Ask(func(bool) { served++ })
+	for i, want := range []bool{true, true, false} {
+		if got := ticket.Ahead().Enter(); got != want {
+			t.Errorf("of those ahead number %d got a slot: %v, want %v", i, got, want)
+		}
+	}
+	if ticket.Enter() {
+		t.Error("one of the others got a slot, too")
+	}
+	for i, want := range []int{0, 0, 1} {
+		if ticket.Done(0); served != want {
+			t.Errorf("%d were given back, and %d of the line served", i+1, served)
+		}
+	}
+}
+
 func TestPressuresPushTheSameThreshold(t *testing.T) {
 	clk, used := newClock(), .5
 	c := New(Config{Limit: 1, Now: clk.now, Law: None{}, Pressures: []Pressure{

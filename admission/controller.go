@@ -98,6 +98,7 @@ func New(cfg Config) *Controller {
 type Ticket struct {
 	c        *Controller
 	priority Priority
+	ahead    bool
 }
 
 // Admit reports whether a submission of this priority is admitted. A refusal is final for this
@@ -121,6 +122,13 @@ func (t Ticket) Priority() Priority { return t.priority }
 // Lowered returns the ticket with a priority that has turned out to be less important.
 func (t Ticket) Lowered(p Priority) Ticket {
 	t.priority = min(max(t.priority, p), Levels-1)
+	return t
+}
+
+// Ahead returns the ticket of a submission that no others should delay. It waits for a slot only when a quarter more
+// than there are have been taken.
+func (t Ticket) Ahead() Ticket {
+	t.ahead = true
 	return t
 }
 
@@ -182,8 +190,7 @@ func (t Ticket) Wait(ctx context.Context) *Refusal {
 	ready := make(chan bool, 1)
 	place := &Place{c: c, w: waiter{priority: t.priority, ready: func(got bool) { ready <- got }}}
 	c.mu.Lock()
-	if c.mu.free() {
-		c.mu.enter(nil, c.cfg.Now())
+	if t.enter() {
 		c.mu.Unlock()
 		return nil
 	}
@@ -206,7 +213,18 @@ func (t Ticket) Enter() bool {
 	c := t.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mu.free() && c.mu.enter(nil, c.cfg.Now())
+	return t.enter()
+}
+
+// enter takes a slot if there is one for the ticket. mu is held.
+func (t Ticket) enter() bool {
+	m := &t.c.mu
+	if !m.free() && !(t.ahead && m.spare()) {
+		return false
+	}
+	m.in++
+	m.take(t.c.cfg.Now())
+	return true
 }
 
 // Done gives back the slot. latency is how long the work took that the limit is tuned by; 0 means

@@ -56,6 +56,9 @@ func (s *slots) count(now time.Time) {
 // free reports whether the next one gets a slot.
 func (s *slots) free() bool { return s.busy < s.whole() && s.waiting == 0 }
 
+// spare reports whether somebody whom nobody else should delay gets a slot: a quarter more than there are.
+func (s *slots) spare() bool { return s.busy < s.whole()+(s.whole()+3)/4 }
+
 // enter takes a free slot (w may be nil then), or else a place in line for w. It reports false when
 // the line is full of those who are as important or more.
 func (s *slots) enter(w *waiter, now time.Time) bool {

@@ -96,7 +96,7 @@ func (g *Gate) Set(s Settings) {
 		c.memory = limitOf(cgroupRoot, ownGroups())
 	}
 	if s.Mode != Off {
-		most := float64(max(min(g.machine.Slots, mostSlots), 1))
+		most := float64(max(min(g.machine.Slots*4/5, mostSlots), 1)) // those ahead get a quarter more
 		c.controller = admission.New(admission.Config{
 			Law:       lawOf(s.Mode),
 			Pressures: g.pressures(c),
@@ -161,19 +161,22 @@ func (g *Gate) Admit(r intake.AdmitRequest) (intake.Admitted, *intake.Refused) {
 	if refusal != nil {
 		return nil, g.refuse(&r, p, refusal.Reason)
 	}
-	ticket = ticket.Lowered(inLine(last, c.controller.Status().Level))
+	if level := c.controller.Status().Level; !cut(last, level) {
+		if ticket = ticket.Lowered(last); level < admission.Levels {
+			ticket = ticket.Ahead()
+		}
+	} else {
+		ticket = ticket.Lowered(admission.Of(last.Tier(), admission.Cohorts-1))
+	}
 	return &pass{gate: g, core: c, ticket: ticket, request: r, attempt: attempt}, nil
 }
 
-// inLine is the priority in the line for slots of a tenant's messages that were admitted. All tenants that are
-// cut, or nearly, have the same, so that their messages are served as they come: a threshold that moves a
-// little would else let the next ones pass those that wait.
-func inLine(last admission.Priority, level int) admission.Priority {
+// cut reports whether a threshold refuses some of a tenant's messages, or nearly, by its last priority. All such tenants
+// have the same priority in the line for slots, so that their messages are served as they come: a threshold that moves a
+// little would else let the next ones pass those that wait. Those of other tenants are ahead of them.
+func cut(last admission.Priority, level int) bool {
 	const nearly = 6 // cohorts: half of what is cut
-	if int(last)+nearly < level {
-		return last
-	}
-	return admission.Of(last.Tier(), admission.Cohorts-1)
+	return int(last)+nearly >= level
 }
 
 // soonest is how soon an attempt comes that counts as the first one: no client was asked to come back so soon.

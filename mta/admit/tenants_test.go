@@ -138,6 +138,9 @@ func TestA16_WhoWantsLessThanItsPartGetsAll(t *testing.T) {
 		if part := small.part(slice); part < .995 {
 			t.Errorf("%v: %.3f of the small tenant's mail is stored, want all", proves, part)
 		}
+		if p99 := small.p99(); p99 > 140*time.Millisecond {
+			t.Errorf("%v: the small tenant's mail is stored in %v at p99 beside the large one, want 140 ms at most", proves, p99)
+		}
 		if part := large.part(slice) * 500 / 200; part < .93 {
 			t.Errorf("%v: the large tenant has %.3f of what is left, want all", proves, part)
 		}
