@@ -12,14 +12,15 @@ import (
 // those to strangers, which are hosts that have not proved themselves; and those to suspects, which are
 // strangers whose last connection failed, or who were silent through their first turn. A lane that meets
 // one of these limits lines up as for any other place, and while any does, the wait for a host is short. A
-// stranger's first turn is the shortest, so one that was never met does not wait behind silent ones; who
-// needs more patience goes on as a suspect, or lines up with these.
+// stranger's first turn is the shortest, so one that was never met does not wait behind silent ones (for the
+// order of the line see party.next); who needs more patience goes on as a suspect, or lines up with these.
 
 // Shares of the relay's connections.
 const (
 	onTheirWay     = 4 // at least one in so many is kept for connections that stand
 	strangersShare = 2 // at most one in so many is on its way to a stranger
 	suspectsShare  = 4 // at most one in so many is on its way to a suspect
+	goingOnShare   = 8 // while at most one in so many is, a stranger may go on after its first turn
 )
 
 // patience bounds the wait for a connection while lanes wait for its place: most, and less as the line
@@ -32,6 +33,9 @@ var (
 	// firstTurn is a stranger's, for each of its steps: a host that answers is not a silent one.
 	firstTurn = patience{time.Second, 250 * time.Millisecond}
 )
+
+// maxDoublings bounds the patience with a host that keeps failing, see connection.doublings.
+const maxDoublings = 2
 
 // hurryTick is how often connections are looked at while lanes wait for their places.
 const hurryTick = 50 * time.Millisecond
@@ -103,7 +107,7 @@ func (s *Scheduler) hurry(now time.Time) (next time.Time) {
 			case x.b == s.strangers && c.countsIn(s.suspects) && s.suspects.live < x.limit: // they line up apart
 			case c.firstTurn() && now.Sub(c.heard) >= first:
 				s.endFirstTurn(c, now)
-			case now.Sub(c.rec.Made) >= whole:
+			case now.Sub(c.rec.Made) >= whole<<c.doublings():
 				c.giveUp(now)
 			}
 		}
@@ -111,12 +115,20 @@ func (s *Scheduler) hurry(now time.Time) (next time.Time) {
 	return now.Add(hurryTick)
 }
 
+// doublings is how often the patience with c is doubled: once for each failure of its host in a row but the
+// first, since a good host may delay its greeting to strangers for half a minute. Its retries become as rare,
+// so silent hosts do not take more of the places.
+func (c *connection) doublings() int {
+	p := c.rec.Path
+	return min(max(p.Broken.Failures, p.Host.Broken.Failures, 1)-1, maxDoublings)
+}
+
 // firstTurn reports whether c is on its way to a host that was not met, and has not needed more than that.
 func (c *connection) firstTurn() bool { return c.countsIn(c.s.strangers) && !c.countsIn(c.s.suspects) }
 
 // endFirstTurn leaves a silent host a place among the suspects, if there is one.
 func (s *Scheduler) endFirstTurn(c *connection, now time.Time) {
-	if s.suspects.full(s.suspectsLimit()) {
+	if s.suspects.full(max(s.cfg.MaxConnections/goingOnShare, 1)) {
 		c.giveUp(now)
 		return
 	}

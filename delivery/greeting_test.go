@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/route"
 	"example.org/mta/internal/sink"
 )
@@ -79,7 +81,7 @@ func TestSilentHostsLeavePlacesToOthers(t *testing.T) {
 			t.Fatalf("hosts that were not known: %d of %d messages done within a minute", len(fresh.at), fresh.sent)
 		}
 		t.Logf("others: the last after %v; waited for: %s", fresh.quantile(1), waiting)
-		if fresh.quantile(1) > 5*time.Second {
+		if fresh.quantile(1) > time.Second {
 			t.Errorf("mail for unknown hosts took %v behind 200 silent ones of the same tenant", fresh.quantile(1))
 		}
 		if !strings.Contains(waiting, "have not proved themselves") {
@@ -325,7 +327,117 @@ func TestNewSilentHostsDelayNoFirstMail(t *testing.T) {
 	})
 }
 
-// The same over TCP, with TLS off and in real time, which is printed and fails nothing.
+// Mail for hosts that answer doesn't wait for a burst of silent ones ahead of it, however many they are.
+func TestBurstOfSilentHosts(t *testing.T) {
+	for _, silent := range []int{200, 1000} {
+		bubble.Test(t, func(t *testing.T) {
+			w := newWorld(t, func(c *Config) { c.MaxConnections = 100 })
+			defer w.end()
+			w.burst(silent, func() bool { return false })
+			good := delays{w: w}
+			for i := range 20 {
+				h := w.host(fmt.Sprint("good", i), sink.Config{Latency: 50 * time.Millisecond})
+				good.send(routeTo(h.Name, tier(h)), "out1")
+			}
+			time.Sleep(time.Minute)
+			results := w.settled()
+			t.Logf("behind %d silent hosts: %d of %d, p50 %v, the last after %v", silent, len(good.at), good.sent, good.quantile(.5), good.quantile(1))
+			if len(good.at) != good.sent || good.quantile(1) > time.Second {
+				t.Errorf("behind %d silent hosts: %d of %d, the last after %v", silent, len(good.at), good.sent, good.quantile(1))
+			}
+			for _, r := range results {
+				if !r.Reply.OK() {
+					t.Errorf("result %+v", r)
+				}
+			}
+		})
+	}
+}
+
+// burst submits mail for so many silent hosts, and each again when it comes back, as long as again says so.
+func (w *world) burst(silent int, again func() bool) {
+	for range silent {
+		h := w.host(fmt.Sprint("silent", len(w.hosts)), sink.Config{Work: map[sink.Phase]time.Duration{sink.Greeting: time.Hour}})
+		r := routeTo(h.Name, tier(h))
+		var back func([]Result)
+		back = func([]Result) {
+			if again() {
+				go w.persist(r, "", back)
+			}
+		}
+		w.persist(r, "", back)
+		time.Sleep(time.Microsecond) // one after the other
+	}
+}
+
+// A message for many silent hosts takes turns with the others of its tenant, wherever they stand in line.
+func TestMessageForManySilentHosts(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) { c.MaxConnections = 100 })
+		defer w.end()
+		good := delays{w: w}
+		var many *envelope.Message
+		for i := range 400 {
+			h := w.host(fmt.Sprint("silent", i), sink.Config{Work: map[sink.Phase]time.Duration{sink.Greeting: time.Hour}})
+			j := w.job(routeTo(h.Name, tier(h)), 1)
+			if many == nil {
+				many = j.Message
+			}
+			j.Message, j.Done = many, func(*Job, []Result) {}
+			if !w.submit(j) {
+				t.Fatal("job refused")
+			}
+			time.Sleep(time.Microsecond) // one after the other
+			if i%20 == 10 {
+				h := w.host(fmt.Sprint("good", i), sink.Config{Latency: 50 * time.Millisecond})
+				good.send(routeTo(h.Name, tier(h)), "out1")
+			}
+		}
+		time.Sleep(time.Minute)
+		w.settled()
+		t.Logf("%d of %d, p50 %v, the last after %v", len(good.at), good.sent, good.quantile(.5), good.quantile(1))
+		if len(good.at) != good.sent || good.quantile(1) > time.Second {
+			t.Errorf("%d of %d, the last after %v", len(good.at), good.sent, good.quantile(1))
+		}
+	})
+}
+
+// A host that delays its greeting to strangers for as long as some do has its mail after some attempts,
+// however many silent hosts are tried again all the while.
+func TestDelayedGreetingAmidSilentHosts(t *testing.T) {
+	for _, delay := range []time.Duration{5 * time.Second, 15 * time.Second, 30 * time.Second} {
+		bubble.Test(t, func(t *testing.T) {
+			w := newWorld(t, func(c *Config) { c.MaxConnections = 100 })
+			defer w.end()
+			var over atomic.Bool
+			goOn := func() bool { return !over.Load() }
+			w.burst(200, goOn)
+			began, met, attempts := time.Now(), make(chan bool, 1), 0
+			h := w.host("slow", sink.Config{Work: map[sink.Phase]time.Duration{sink.Greeting: delay}})
+			r := routeTo(h.Name, tier(h))
+			var again func([]Result)
+			again = func(results []Result) {
+				if attempts++; results[0].Reply.OK() {
+					met <- true
+				} else {
+					go w.persist(r, "", again)
+				}
+			}
+			w.persist(r, "", again)
+			w.burst(200, goOn)
+			<-met
+			took := time.Since(began)
+			over.Store(true)
+			t.Logf("a greeting after %v: delivered after %v, by attempt %d", delay, took, attempts)
+			if took > 30*time.Minute {
+				t.Errorf("a greeting after %v: delivered after %v, by attempt %d", delay, took, attempts)
+			}
+			time.Sleep(2 * time.Hour) // the rest comes back
+		})
+	}
+}
+
+// A burst of silent hosts over TCP, with TLS off and in real time, which is printed and fails nothing.
 func TestNewSilentHostsOverTCP(t *testing.T) {
 	const silent, answering = 150, 20
 	mute, err := net.Listen("tcp", "127.0.0.1:0")

@@ -138,6 +138,7 @@ type message struct {
 	workers int // connections that carry parts of it or are being opened for it
 	works   int // jobs that are not done
 	groups  *group
+	turn    int // of the lane that lined up last for it among strangers, see lane.turn
 }
 
 // split cuts a job into parts of at most limit recipients.

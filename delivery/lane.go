@@ -70,6 +70,7 @@ type lane struct {
 	waitsOn  *budget    // for a place in which it is in line
 	waitsFor string     // the tenant for whose mail it is
 	queued   time.Time  // since when it has waited for a place; zero: it does not
+	turn     int        // among strangers: lanes of an earlier turn go first, see budget.wait
 	wake     time.Time  // its timer
 	timer    int        // index in the scheduler's timers, -1 none
 	charged  uint64     // grows with each message; who had one longest ago has the next of a shared rate
@@ -143,7 +144,7 @@ func (l *lane) run(now time.Time) {
 				l.stopWaiting()
 				return
 			}
-			v.full.wait(l, g.tenant.name, now)
+			v.full.wait(l, g, now)
 			s.makeRoom(v.full)
 			if v.full.kind.ofOpening() {
 				s.signal() // whose patience ends now

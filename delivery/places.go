@@ -1,7 +1,9 @@
 package delivery
 
 import (
+	"cmp"
 	"slices"
+	"sort"
 	"time"
 
 	"example.org/mta/destdb"
@@ -33,8 +35,21 @@ const quitPatience = 2 * time.Second
 type party struct {
 	name  string
 	live  int     // its connections
-	lanes []*lane // that wait for a place, the one that has waited longest first
+	lanes []*lane // that wait for a place: by turn, then the one that has waited longest first
 	at    int     // in the scope's line, -1 when no lane waits
+	turn  int     // of the lane that was served last, see lane.turn
+	odd   bool    // it took an odd number of places
+}
+
+// next is the lane whose turn it is: the one that has waited longest. Among strangers every second place goes
+// to the lane that came last of those with the same turn, so that a good host does not wait for all the silent
+// ones ahead of it.
+func (p *party) next(k scopeKind) *lane {
+	first := p.lanes[0]
+	if k == scopeStrangers && p.odd {
+		return p.lanes[sort.Search(len(p.lanes), func(i int) bool { return p.lanes[i].turn > first.turn })-1]
+	}
+	return first
 }
 
 // before returns whose turn comes first: of the party that has the fewest places, of the one that has
@@ -81,22 +96,26 @@ func (b *budget) changed(p *party) {
 	}
 }
 
-// wait puts l in line for the sake of a tenant's mail, behind those of its party that have waited longer.
-func (b *budget) wait(l *lane, tenant string, now time.Time) {
+// wait puts l in line for the sake of a tenant's message, behind those of its party that have waited longer.
+// Among strangers each further lane of a message has a later turn: the messages of a party go round.
+func (b *budget) wait(l *lane, g *group, now time.Time) {
 	if l.waitsOn == b {
 		return
 	}
 	l.stopWaiting()
-	if l.queued.IsZero() {
-		l.queued = now
-	}
-	l.waitsOn, l.waitsFor = b, tenant
 	b.waiting++
-	p := b.party(l, tenant)
-	at := len(p.lanes)
-	for at > 0 && l.queued.Before(p.lanes[at-1].queued) {
-		at--
+	l.waitsOn, l.waitsFor = b, g.tenant.name
+	p := b.party(l, l.waitsFor)
+	if l.queued.IsZero() {
+		l.queued, l.turn = now, 0
 	}
+	if b.kind == scopeStrangers && l.turn == 0 {
+		l.turn = max(p.turn, g.message.turn+1)
+		g.message.turn = l.turn
+	}
+	at, _ := slices.BinarySearchFunc(p.lanes, l, func(o, l *lane) int {
+		return cmp.Or(cmp.Compare(o.turn, l.turn), o.queued.Compare(l.queued), -1)
+	})
 	p.lanes = slices.Insert(p.lanes, at, l)
 	b.changed(p)
 }
@@ -133,6 +152,7 @@ func (b *budget) enter(c *connection) {
 	}
 	b.live++
 	p.live++
+	p.odd = !p.odd
 	b.changed(p)
 }
 
@@ -283,7 +303,9 @@ func (c *connection) missed() bool {
 // others leaves the line, and so costs no more than it did to join.
 func (s *Scheduler) runWaiters(b *budget, now time.Time) {
 	for b.line.Len() > 0 {
-		l := b.line.Top().lanes[0]
+		p := b.line.Top()
+		l := p.next(b.kind)
+		p.turn = max(p.turn, l.turn)
 		l.stopWaiting()
 		if l.run(now); l.waitsOn == b {
 			break

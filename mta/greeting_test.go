@@ -2,7 +2,11 @@ package mta
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"net/netip"
 	"testing"
+	"time"
 
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
@@ -29,4 +33,39 @@ func TestRefusedSessionIsNoBounce(t *testing.T) {
 			t.Fatalf("bounced: %+v", s)
 		}
 	}
+}
+
+// A burst of silent hosts and then 20 that answer, over TCP: each has its mail. The delay is printed.
+func TestFirstMailBehindSilentHosts(t *testing.T) {
+	const silent, answering = 400, 20
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		delivery { max_connections = 100 }
+	`)
+	answers := sink.New(sink.Config{Recorder: w.recorder})
+	t.Cleanup(answers.Close)
+	recipients := func(name string, n, network int) (to []string) {
+		for i := range n {
+			host, at := fmt.Sprint(name, i, ".example"), netip.AddrFrom4([4]byte{127, byte(network), byte(i >> 8), byte(i)})
+			if err := w.zone.Add(fmt.Sprintf("%s. A %v", host, at)); err != nil {
+				t.Fatal(err)
+			}
+			l, err := net.Listen("tcp", net.JoinHostPort(at.String(), w.port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() }) // the system takes connections, and nobody says anything
+			if name == "answers" {
+				go answers.Serve(l)
+			}
+			to = append(to, "bob@"+host)
+		}
+		return to
+	}
+	mute, good := recipients("mute", silent, 36), recipients("answers", answering, 37)
+	w.send("ann@client.example", letter, mute...)
+	began := time.Now()
+	w.send("ann@client.example", letter, good...)
+	w.arrived(answering)
+	t.Logf("behind %d silent hosts the first mail for %d hosts took %v", silent, answering, time.Since(began).Round(time.Millisecond))
 }
