@@ -120,7 +120,7 @@ func (r *Relay) Status() control.Status {
 		},
 		States:      r.operated.States(&s),
 		Rates:       r.rates.PerSecond(r.now(), r.tally.Total()),
-		Connections: control.Connections{In: r.clients.open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running},
+		Connections: control.Connections{In: r.clients.open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running, Lowered: shareDescriptors(r.files, cfg).lowered(cfg)},
 		Memory:      control.Memory{Process: operate.ProcessMemory(), Schedule: s.MemoryBytes},
 		Disk:        control.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},
 	}

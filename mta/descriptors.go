@@ -1,51 +1,78 @@
 package mta
 
 import (
+	"fmt"
 	"log/slog"
 	"math"
+	"slices"
+	"strings"
 	"syscall"
 
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/control"
 )
 
 // descriptors is how many connections the process can have open, given the files it may have.
 type descriptors struct {
-	in, out int // 0: as configured
-	asked   int // by all listeners
-	limit   int
-	need    int // for all that is configured
+	most  int // connections of each listener, each API and delivery; 0: as configured
+	limit int
+	need  int // for all that is configured
 }
 
-// of is how many connections a listener may have at a time for which so many are configured.
+// of is how many connections may be open at a time of a listener, an API or delivery, for which so many are configured.
 func (d descriptors) of(configured int) int {
-	if d.in == 0 {
+	if d.most == 0 {
 		return configured
 	}
-	return max(1, int(int64(d.in)*int64(configured)/int64(d.asked)))
+	return min(configured, d.most)
 }
 
 // keptFiles is how many descriptors are kept from connections: for the journal, contents of their
 // own, the databases, look-ups and logs.
 func keptFiles(limit int) int { return 128 + min(limit/8, 4096) }
 
-// shareDescriptors bounds connections of clients and to hosts so that files are left, in
-// proportion to what is configured.
-func shareDescriptors(limit int, cfg *config.Config) descriptors {
-	in, out := 0, cfg.Delivery.MaxConnections
+// configuredConnections lists max_connections of the configuration.
+func configuredConnections(cfg *config.Config) (all []control.LoweredConnections) {
 	for _, l := range cfg.Listeners {
-		in += l.MaxConnections
+		all = append(all, control.LoweredConnections{Name: "listener " + l.Name, Configured: l.MaxConnections})
 	}
 	for _, a := range cfg.APIs {
-		in += a.MaxConnections
+		all = append(all, control.LoweredConnections{Name: "api " + a.Name, Configured: a.MaxConnections})
 	}
-	d := descriptors{asked: in, limit: limit, need: in + out + keptFiles(limit)}
+	return append(all, control.LoweredConnections{Name: "delivery", Configured: cfg.Delivery.MaxConnections})
+}
+
+// shareDescriptors bounds connections of clients and to hosts so that files are left. The largest bounds are lowered
+// to the same number; what is configured to have fewer has them.
+func shareDescriptors(limit int, cfg *config.Config) descriptors {
+	all := configuredConnections(cfg)
+	d := descriptors{limit: limit, need: keptFiles(limit)}
+	for _, c := range all {
+		d.need += c.Configured
+	}
 	if d.need <= limit {
 		return d
 	}
-	left := max(limit-keptFiles(limit), 2)
-	d.out = max(1, int(int64(left)*int64(out)/int64(in+out)))
-	d.in = max(1, left-d.out)
+	slices.SortFunc(all, func(a, b control.LoweredConnections) int { return a.Configured - b.Configured })
+	left := limit - keptFiles(limit)
+	for i, c := range all {
+		if part := left / (len(all) - i); part < c.Configured {
+			d.most = max(1, part)
+			break
+		}
+		left -= c.Configured
+	}
 	return d
+}
+
+// lowered lists what may have fewer connections than are configured.
+func (d descriptors) lowered(cfg *config.Config) (all []control.LoweredConnections) {
+	for _, c := range configuredConnections(cfg) {
+		if c.Limit = d.of(c.Configured); c.Limit < c.Configured {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // fileLimit is how many files this process may have open. Go raises the soft limit to the hard
@@ -58,12 +85,16 @@ func fileLimit() int {
 	return int(min(l.Cur, math.MaxInt32))
 }
 
-// warn logs that the configuration asks for more than the process may have.
-func (d descriptors) warn(log *slog.Logger) {
-	if d.in == 0 {
+// warn logs that the configuration asks for more than the process may have, and what is in force.
+func (d descriptors) warn(log *slog.Logger, cfg *config.Config) {
+	var words []string
+	for _, c := range d.lowered(cfg) {
+		words = append(words, fmt.Sprintf("%s %d of %d", c.Name, c.Limit, c.Configured))
+	}
+	if len(words) == 0 {
 		return
 	}
-	log.Warn("max_connections of listeners and delivery need more open files than this process may have: fewer connections are made",
-		"needed", d.need, "limit", d.limit, "clients", d.in, "hosts", d.out,
+	log.Warn("max_connections of listeners and delivery need more open files than this process may have: lower limits are in force",
+		"in_force", strings.Join(words, ", "), "needed", d.need, "limit", d.limit,
 		"remedy", "raise the limit (LimitNOFILE= in the systemd unit, or ulimit -n before the start), or lower max_connections")
 }

@@ -10,33 +10,39 @@ import (
 )
 
 func TestDescriptorsAreKeptForFiles(t *testing.T) {
-	cfg := func(in, out int) *config.Config {
-		c := config.Default()
-		c.Listeners[0].MaxConnections, c.Delivery.MaxConnections = in, out
-		return c
-	}
-	for _, c := range []struct{ limit, in, out, wantIn, wantOut int }{
-		{1 << 20, 10_000, 1000, 0, 0},
-		{524_288, 10_000, 1000, 0, 0},
-		{1024, 10_000, 1000, 699, 69},
-		{1024, 300, 300, 0, 0},
-		{4096, 2000, 2000, 1728, 1728},
-		{64, 10_000, 1000, 1, 1},
+	const asIs = 1 << 30
+	for _, c := range []struct{ limit, small, in, out, most int }{
+		{1 << 20, 40, 10_000, 1000, asIs},
+		{524_288, 40, 10_000, 1000, asIs},
+		{1024, 40, 10_000, 1000, 364},
+		{1024, 40, 10_000, 100, 628},
+		{1024, 40, 300, 300, asIs},
+		{4096, 40, 2000, 2000, 1708},
+		{64, 40, 10_000, 1000, 1},
 	} {
-		d := shareDescriptors(c.limit, cfg(c.in, c.out))
-		if d.in != c.wantIn || d.out != c.wantOut {
-			t.Errorf("%d files, %d and %d connections: %d and %d, want %d and %d", c.limit, c.in, c.out, d.in, d.out, c.wantIn, c.wantOut)
+		cfg := config.Default()
+		second := *cfg.Listeners[0]
+		cfg.Listeners = append(cfg.Listeners, &second)
+		second.Name, second.MaxConnections = "small", c.small
+		cfg.Listeners[0].MaxConnections, cfg.Delivery.MaxConnections = c.in, c.out
+		d := shareDescriptors(c.limit, cfg)
+		all := keptFiles(c.limit)
+		for _, configured := range []int{c.small, c.in, c.out} {
+			if n := d.of(configured); n != min(configured, c.most) {
+				t.Errorf("%d files: %d connections of %d, want %d", c.limit, n, configured, min(configured, c.most))
+			}
+			all += d.of(configured)
 		}
-		if d.in > 1 && d.in+d.out+keptFiles(c.limit) > c.limit {
-			t.Errorf("%d files: %d and %d connections leave none for files", c.limit, d.in, d.out)
-		}
-		if n := d.of(cfg(c.in, c.out).Listeners[0].MaxConnections); n != max(c.wantIn, 1) && n != c.in {
-			t.Errorf("%d files: the only listener has %d of %d", c.limit, n, c.wantIn)
+		if c.most > 1 && all > c.limit {
+			t.Errorf("%d files: %d are needed", c.limit, all)
 		}
 		var out bytes.Buffer
-		d.warn(slog.New(slog.NewTextHandler(&out, nil)))
-		if warned := strings.Contains(out.String(), "LimitNOFILE="); warned != (c.wantIn > 0) {
+		d.warn(slog.New(slog.NewTextHandler(&out, nil)), cfg)
+		if warned := strings.Contains(out.String(), "LimitNOFILE="); warned != (c.most < asIs) {
 			t.Errorf("%d files: warned %v: %s", c.limit, warned, out.String())
+		}
+		if c.limit == 1024 && c.out == 1000 && !strings.Contains(out.String(), `in_force="listener smtp 364 of 10000, delivery 364 of 1000"`) {
+			t.Errorf("the warning lacks what is in force: %s", &out)
 		}
 	}
 }

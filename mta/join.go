@@ -62,10 +62,7 @@ func (r *Relay) openPauses(cfg *config.Config, _ *undoer) (err error) {
 }
 
 func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
-	most := cfg.Delivery.MaxConnections
-	if d := shareDescriptors(r.files, cfg); d.out > 0 {
-		most = d.out
-	}
+	most := shareDescriptors(r.files, cfg).of(cfg.Delivery.MaxConnections)
 	r.delivery = delivery.New(delivery.Config{
 		DB:     r.learned,
 		Store:  r.destinations,

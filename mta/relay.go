@@ -403,7 +403,7 @@ func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 	r.quotas = quota.New(r.limitsOf, r.queuedOf, r.now)
 	r.callouts = callout.New(r.askForMailbox, r.now)
 	r.intruders = intruders.New(r.log, r.now)
-	shareDescriptors(r.files, cfg).warn(r.log)
+	shareDescriptors(r.files, cfg).warn(r.log, cfg)
 	entrances, err := r.entrances(cfg, r.logins.Load())
 	if err != nil {
 		return err

@@ -74,6 +74,9 @@ then.`,
 				short.Rate(s.Rates.Accepted), short.Rate(s.Rates.Delivered), short.Rate(s.Rates.Deferred), short.Rate(s.Rates.Bounced))
 			x := s.Connections
 			fact("conns", "%d of clients, %d to hosts with %s on them, %s in memory", x.In, x.Out, plural(x.Running, "transaction"), plural(x.Waiting, "job"))
+			for _, l := range x.Lowered {
+				fact("lowered", "%s has %d of its %d max_connections: the limit on open files is too low", l.Name, l.Limit, l.Configured)
+			}
 			fact("memory", "%s, the schedule of the queue %s", shortSize(s.Memory.Process), shortSize(s.Memory.Schedule))
 			fact("disk", "%s taken by the queue, %s of that needed, %s free", shortSize(s.Disk.Queue), shortSize(s.Disk.Live), shortSize(s.Disk.Free))
 			fact("came in", "%d, and %d were in the queue at the start", q.Accepted, q.Recovered)

@@ -127,7 +127,7 @@ func TestDocumentHasTheTypes(t *testing.T) {
 		reflect.TypeFor[Error](), reflect.TypeFor[Reply](), reflect.TypeFor[RecipientStatus](), reflect.TypeFor[Rerouted](), reflect.TypeFor[Item](), reflect.TypeFor[List](),
 		reflect.TypeFor[Filter](), reflect.TypeFor[Change](), reflect.TypeFor[Changed](), reflect.TypeFor[Obstacle](), reflect.TypeFor[Pause](), reflect.TypeFor[PauseList](), reflect.TypeFor[BeginPause](), reflect.TypeFor[EndPause](), reflect.TypeFor[Summary](), reflect.TypeFor[SummaryRow](),
 		reflect.TypeFor[Status](), reflect.TypeFor[Alarm](), reflect.TypeFor[QueueStats](), reflect.TypeFor[Reload](),
-		reflect.TypeFor[Rates](), reflect.TypeFor[Connections](), reflect.TypeFor[Memory](), reflect.TypeFor[Disk](),
+		reflect.TypeFor[Rates](), reflect.TypeFor[Connections](), reflect.TypeFor[LoweredConnections](), reflect.TypeFor[Memory](), reflect.TypeFor[Disk](),
 		reflect.TypeFor[Imported](), reflect.TypeFor[Refused](), reflect.TypeFor[MovedMessage](), reflect.TypeFor[RemoveMoved](), reflect.TypeFor[MovedRemoved](),
 		reflect.TypeFor[StoreFormat](), reflect.TypeFor[Upgrade](), reflect.TypeFor[FinishUpgrade](), reflect.TypeFor[UpgradeFinished](),
 		reflect.TypeFor[Tally](), reflect.TypeFor[Load](), reflect.TypeFor[Source](), reflect.TypeFor[SourceList](),

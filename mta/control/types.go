@@ -472,6 +472,15 @@ type Connections struct {
 	Out     int   `json:"out"`     // to remote hosts, those that are being opened included
 	Waiting int   `json:"waiting"` // jobs in memory
 	Running int   `json:"running"` // transactions on connections
+	// Lowered lists limits below what is configured, since the process may not have enough files open.
+	Lowered []LoweredConnections `json:"lowered,omitempty"`
+}
+
+// LoweredConnections is a limit of connections that is lower than configured.
+type LoweredConnections struct {
+	Name       string `json:"name"` // "listener NAME", "api NAME" or "delivery"
+	Limit      int    `json:"limit"`
+	Configured int    `json:"configured"`
 }
 
 // Memory is in octets.
