@@ -287,3 +287,43 @@ func forged(victim, own string) (all []string) {
 	}
 	return all
 }
+
+// DMARC evaluates the domains of all authors, so mail of two is signed by both, or, where the tenant may not write as one
+// of them, by neither.
+func TestMailOfSeveralAuthors(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		tenant "a" { senders = ["a.test", "plain.test", "*.client.example"] }
+		listener "tenants" {
+			address            = "127.0.0.1:0"
+			relay_from         = ["127.0.0.0/8"]
+			tenant_header_from = ["127.0.0.0/8"]
+		}
+`+dkimBlock("a.test", "")+dkimBlock("client.example", "")+dkimBlock("named.test", `tenants = ["a"]`)+dkimBlock("victim.test", "")+
+		dkimBlock("esp.example", "senders = [\"*\"]\n tenants = [\"*\"]"))
+	want := map[string]string{
+		"x@a.test, y@a.test":           "a.test esp.example",
+		"x@a.test, y@named.test":       "named.test a.test esp.example", // the longest first
+		"x@a.test, y@plain.test":       "a.test esp.example",
+		"x@a.test, ceo@victim.test":    "esp.example",
+		"ceo@victim.test, x@a.test":    "esp.example",
+		"x@a.test, ceo@elsewhere.test": "esp.example",
+		"x@named.test":                 "named.test esp.example",
+	}
+	for from := range want {
+		err := smtp.SendMail(w.listeners.addresses()[1], nil, "x@a.test", []string{"bob@box.example"}, []byte("X-MTA-Tenant: a\r\nFrom: "+from+"\r\nSender: x@a.test\r\n\r\nx\r\n"))
+		if err != nil {
+			t.Fatalf("%s: %v", from, err)
+		}
+	}
+	for _, m := range w.arrived(int64(len(want))) {
+		_, rest, _ := strings.Cut("\n"+string(m.Content), "\nFrom: ")
+		from, _, _ := strings.Cut(rest, "\r")
+		if by := strings.Join(signedBy(t, m.Content), " "); by != want[from] {
+			t.Errorf("from %s: signed by %q, want %q", from, by, want[from])
+		}
+	}
+	if _, withheld := w.dispatcher.SigningTrouble(); !strings.Contains(withheld, "the tenant may not write as") {
+		t.Errorf("the alarm is %q", withheld)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -131,8 +132,8 @@ func lowerName(name []byte) string {
 	return string(lower)
 }
 
-// From gives the domain of the author, in A-label form: of the first one, where From names several. An error matches
-// ErrMessage, and then domains are those of all that could be taken for an author.
+// From gives the domains of the authors, in A-label form, each once. An error matches ErrMessage, and then domains are
+// those of all that could be taken for an author.
 func (m *Message) From() (domains []string, err error) { return From(m.header) }
 
 // From does so for a header section.
@@ -141,15 +142,16 @@ func From(header []byte) (domains []string, err error) {
 	for _, a := range addresses {
 		domain, wrong := envelope.ToASCII(a[strings.LastIndexByte(a, '@')+1:])
 		switch {
-		case wrong == nil && err == nil:
-			return []string{domain}, nil
-		case wrong == nil:
+		case wrong != nil && err == nil:
+			err = errors.New("a domain in its From field is no domain")
+		case wrong == nil && !slices.Contains(domains, domain):
 			domains = append(domains, domain)
-		case err == nil:
-			err = errors.New("the domain in its From field is no domain")
 		}
 	}
-	return domains, fmt.Errorf("%w: %w", ErrMessage, err)
+	if err != nil {
+		return domains, fmt.Errorf("%w: %w", ErrMessage, err)
+	}
+	return domains, nil
 }
 
 // always are the fields that are signed once more than they are there, whether or not they are: a

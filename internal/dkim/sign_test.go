@@ -148,7 +148,9 @@ func TestFrom(t *testing.T) {
 	for header, want := range map[string]string{
 		"From: joe@Acme.Example\r\n\r\n":                          "acme.example",
 		"Subject: x\r\nfrom :\r\n Joe <joe@acme.example>\r\n\r\n": "acme.example",
-		"From: a@one.example, b@two.example\r\n\r\n":              "one.example",
+		"From: a@one.example, b@two.example\r\n\r\n":              "one.example two.example",
+		"From: a@one.example, b@One.example\r\n\r\n":              "one.example",
+		"From: a@one.example, b@[192.0.2.1]\r\n\r\n":              "one.example [192.0.2.1]",
 		"From: joe@bücher.example\r\n\r\n":                        "xn--bcher-kva.example",
 		"From: \"a@b\" <\"x@y\"@acme.example>\r\n\r\n":            "acme.example",
 		"From: Joe\r\n\r\n":                                       "",
@@ -164,7 +166,7 @@ func TestFrom(t *testing.T) {
 		got := ""
 		domains, err := m.From()
 		if err == nil {
-			got = domains[0]
+			got = strings.Join(domains, " ")
 		}
 		if got != want || (want == "") != errors.Is(err, ErrMessage) {
 			t.Errorf("%q: %q, %v, want %q", header, got, err, want)

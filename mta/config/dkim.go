@@ -78,16 +78,15 @@ func (d Date) Time() time.Time {
 }
 
 // DKIMFor lists the blocks that sign a tenant's mail from an author's domain: those aligned with the domain, as DMARC
-// wants one to be, first, and the longest of their domains before the others. Where authors has none or several, the
-// author is not known, and the blocks are those that would sign for one of them.
+// wants one to be, first, and the longest of their domains before the others. Of several authors, or those that could be
+// the author, these are the blocks that sign for one of them: see Stranger. Without one, they sign for anybody.
 func (c *Config) DKIMFor(tenant string, authors ...string) []*DKIM {
 	if len(authors) == 0 {
 		authors = []string{""} // whom blocks fit that sign anybody's mail
 	}
 	found := slices.DeleteFunc(c.fitting(authors), func(d *DKIM) bool { return !c.maySign(d, tenant) })
-	from := authors[0]
 	slices.SortStableFunc(found, func(a, b *DKIM) int {
-		if x, y := a.Aligned(from), b.Aligned(from); x != y {
+		if x, y := slices.ContainsFunc(authors, a.Aligned), slices.ContainsFunc(authors, b.Aligned); x != y {
 			if x {
 				return -1
 			}
@@ -96,6 +95,22 @@ func (c *Config) DKIMFor(tenant string, authors ...string) []*DKIM {
 		return cmp.Compare(len(b.Domain), len(a.Domain))
 	})
 	return found
+}
+
+// Stranger returns the first of several authors' domains that a tenant may not write as: neither do its senders cover it,
+// nor does a block of that organization sign the tenant's mail. "": there is none.
+func (c *Config) Stranger(tenant string, authors ...string) string {
+	t := c.Tenant(tenant)
+	if tenant == "" || len(c.Tenants) == 0 || len(authors) < 2 {
+		return ""
+	}
+	for _, from := range authors {
+		own := t != nil && users.Senders(t.Senders).Cover(from)
+		if !own && !slices.ContainsFunc(c.DKIMFor(tenant, from), func(d *DKIM) bool { return d.Aligned(from) }) {
+			return from
+		}
+	}
+	return ""
 }
 
 // fitting lists the blocks whose senders match any of the authors' domains.

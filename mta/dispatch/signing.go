@@ -88,7 +88,7 @@ func (s *signing) trouble() (waits, withheld string) {
 		waits = fmt.Sprintf("mail that can't be signed with DKIM waits until it expires, lastly %s; mta_dkim_failures_total counts the tries", last.why)
 	}
 	if last := s.withheld.Load(); last != nil && s.now().Sub(last.at) <= shownWithheld {
-		withheld = fmt.Sprintf("mail leaves without the signature of its domain, lastly %s: the tenant's senders don't cover the block's domain, and its tenants don't name the tenant", last.why)
+		withheld = fmt.Sprintf("mail leaves without the signature of its domain, lastly %s", last.why)
 	}
 	return waits, withheld
 }
@@ -223,8 +223,12 @@ func (s *signing) make(pol *wiring.Policy, m *envelope.Message, top *top) signat
 	if err != nil && !errors.Is(err, dkim.ErrMessage) {
 		return signature{content: err}
 	}
-	blocks, keys := s.signers(pol, m, authors)
-	s.noteWithheld(pol, m, authors, blocks)
+	stranger := ""
+	if err == nil && !m.Generated() {
+		stranger = pol.Config.Stranger(m.Tenant, authors...)
+	}
+	blocks, keys := s.signers(pol, m, authors, stranger)
+	s.noteWithheld(pol, m, authors, blocks, stranger)
 	if len(keys) == 0 {
 		s.counts.Unsigned.Add(1)
 		return signature{fields: added}
@@ -249,8 +253,9 @@ func (s *signing) make(pol *wiring.Policy, m *envelope.Message, top *top) signat
 }
 
 // signers gives the blocks that fit a message, and their keys of today. A report is our own mail, whosever message it
-// is about. What is forwarded is a stranger's, whatever its From: a signature would prove that.
-func (s *signing) signers(pol *wiring.Policy, m *envelope.Message, authors []string) (blocks []*config.DKIM, keys []*dkim.Key) {
+// is about. What is forwarded is a stranger's, whatever its From: a signature would prove that. Mail of several authors,
+// one of whom is a stranger to the tenant, is signed for none of them: DMARC asks for each (RFC 7489, 6.6.1).
+func (s *signing) signers(pol *wiring.Policy, m *envelope.Message, authors []string, stranger string) (blocks []*config.DKIM, keys []*dkim.Key) {
 	if m.Forwarded() {
 		return nil, nil
 	}
@@ -259,6 +264,9 @@ func (s *signing) signers(pol *wiring.Policy, m *envelope.Message, authors []str
 	}
 	if len(blocks) == 0 {
 		blocks = pol.Config.DKIMFor(m.Tenant, authors...)
+	}
+	if stranger != "" {
+		blocks = slices.DeleteFunc(blocks, func(d *config.DKIM) bool { return slices.ContainsFunc(authors, d.Aligned) })
 	}
 	now := s.now()
 	for _, d := range blocks {
@@ -271,14 +279,19 @@ func (s *signing) signers(pol *wiring.Policy, m *envelope.Message, authors []str
 
 // noteWithheld notes a message that leaves unsigned although there are blocks for it, or, where other blocks sign it,
 // without the signature that DMARC needs.
-func (s *signing) noteWithheld(pol *wiring.Policy, m *envelope.Message, authors []string, signing []*config.DKIM) {
+func (s *signing) noteWithheld(pol *wiring.Policy, m *envelope.Message, authors []string, signing []*config.DKIM, stranger string) {
+	if stranger != "" {
+		s.withheld.Store(&noted{s.now(), fmt.Sprintf("message %s of tenant %q from %s: the tenant may not write as %s", m.ID, m.Tenant, strings.Join(authors, ", "), stranger)})
+		return
+	}
 	lacks := func(d *config.DKIM) bool { return len(signing) == 0 || d.Aligned(authors[0]) }
 	if m.Generated() || len(signing) > 0 && (len(authors) == 0 || signing[0].Aligned(authors[0])) { // aligned ones come first
 		return
 	}
 	blocks := pol.Config.Withheld(m.Tenant, authors...)
 	if i := slices.IndexFunc(blocks, lacks); i >= 0 {
-		s.withheld.Store(&noted{s.now(), fmt.Sprintf("message %s of tenant %q from %s, for dkim %q", m.ID, m.Tenant, strings.Join(authors, ", "), blocks[i].Name)})
+		s.withheld.Store(&noted{s.now(), fmt.Sprintf("message %s of tenant %q from %s, for dkim %q: the tenant's senders don't cover the block's domain, and its tenants don't name the tenant",
+			m.ID, m.Tenant, strings.Join(authors, ", "), blocks[i].Name)})
 	}
 }
 
