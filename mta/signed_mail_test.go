@@ -169,10 +169,10 @@ func TestMailThatCannotBeSigned(t *testing.T) {
 		w := newWorld(t, sink.Config{}, "defaults { smtp_port = PORT }\n"+dkimBlock("esp.example", `senders = ["*"]`))
 		w.accept(t, twoAuthors, "bob@box.example") // before there was a block
 		rec := w.await("bob@box.example", "TransientFailure")
-		if why, _ := w.dispatcher.SigningTrouble(); !strings.Contains(why, "two From fields") {
+		if why, _ := w.dispatcher.SigningTrouble(); !strings.Contains(why, "more than one From field") {
 			t.Errorf("the alarm is %q", why)
 		}
-		if !strings.Contains(fmt.Sprint(rec), "two From fields") {
+		if !strings.Contains(fmt.Sprint(rec), "more than one From field") {
 			t.Errorf("the record is %+v", rec)
 		}
 		if w.dispatcher.SigningCounts().Failed.Load() == 0 || !strings.Contains(w.book.String(), "mail can't be signed") {

@@ -15,7 +15,7 @@ func From(header []byte) (addresses []string, err error) {
 	case fields == 0:
 		return nil, errors.New("it has no From field")
 	case fields > 1:
-		return likeAddresses(value), errors.New("it has two From fields")
+		return likeAddresses(value), errors.New("it has more than one From field")
 	}
 	if addresses, err = ParseList(strings.TrimSpace(value)); err == nil && len(addresses) > 0 {
 		return addresses, nil

@@ -54,6 +54,7 @@ func TestFromReasons(t *testing.T) {
 		"From: ceo@a.example <eve@b.example>\r\n": "different addresses",
 		"From: <a@b.example\r\n":                  "no address",
 		"From: Bob\r\n":                           "no address",
+		"From: a@b.example\r\nFrom: a@b.example\r\nFrom: a@b.example\r\n": "more than one From field",
 	} {
 		if _, err := From([]byte(header)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q in it", header, err, want)
