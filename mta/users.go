@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"path/filepath"
+	"slices"
 
 	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/users"
@@ -126,6 +127,28 @@ func usersWarnings(cfg *config.Config) []string {
 	for _, u := range table.Users() {
 		if u.Tenant != "" && cfg.Tenant(u.Tenant) == nil {
 			out = append(out, fmt.Sprintf("%s: user %q of %s is of the tenant %q, which has no block", at, u.Name, path, u.Tenant))
+		}
+	}
+	return append(out, signedWarnings(cfg, table)...)
+}
+
+// signedWarnings lists the listeners at which users without a tenant, whose senders are limited, are signed as the
+// operator: whatever their From.
+func signedWarnings(cfg *config.Config, table *users.Table) (out []string) {
+	for _, l := range cfg.Listeners {
+		if !l.Logins() || l.Tenant != "" || l.CheckFrom {
+			continue
+		}
+		for _, u := range table.Users() {
+			signs := slices.IndexFunc(cfg.DKIMs, func(d *config.DKIM) bool {
+				own := func(s users.Sender) bool { return s.Domain() == d.Domain }
+				return slices.Contains(cfg.DKIMFor("", d.Domain), d) && !u.Senders.Cover(d.Domain) && !slices.ContainsFunc(u.Senders, own)
+			})
+			if u.Tenant == "" && len(u.Senders) > 0 && signs >= 0 {
+				out = append(out, fmt.Sprintf("%s: user %q, who may send as %s only, gets a DKIM signature of %s with that domain in From: write check_from = true, or give the user a tenant",
+					place(fmt.Sprintf("listener %q", l.Name), l.Origin("address")), u.Name, u.Senders, cfg.DKIMs[signs].Domain))
+				break // the others have the same remedy
+			}
 		}
 	}
 	return out

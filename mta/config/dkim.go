@@ -173,7 +173,7 @@ func (c *Config) maySign(d *DKIM, tenant string) bool {
 // Unsigned returns a sentence for each dkim block without tenants that doesn't sign the mail of some that its senders
 // match.
 func (c *Config) Unsigned() (out []string) {
-	without := make(map[*DKIM][]string)
+	without, signed := make(map[*DKIM][]string), make(map[*DKIM][]string)
 	for _, t := range c.Tenants {
 		var authors []string
 		for _, s := range t.Senders {
@@ -189,23 +189,37 @@ func (c *Config) Unsigned() (out []string) {
 		for _, d := range c.Withheld(t.Name, authors...) {
 			without[d] = append(without[d], t.Name)
 		}
+		for _, d := range c.DKIMs {
+			if c.maySign(d, t.Name) {
+				signed[d] = append(signed[d], t.Name)
+			}
+		}
 	}
 	for _, d := range c.DKIMs {
 		names := without[d]
 		if len(names) == 0 {
 			continue
 		}
-		listed := `"` + strings.Join(names[:min(len(names), mostNamed)], `", "`) + `"`
-		if more := len(names) - mostNamed; more > 0 {
-			listed += fmt.Sprintf(" and %d more", more)
+		remedy := fmt.Sprintf("give them senders that cover it, or name each tenant that it signs for: tenants = [%s]", quoted(slices.Concat(signed[d], names), ", and %d more"))
+		if slices.Contains(d.Senders, everybody) { // it signs beside the author's domain
+			remedy = `write tenants = ["*"] into the block to sign for all`
 		}
-		out = append(out, fmt.Sprintf("%s: mail of tenant %s leaves without a signature of %s: a dkim block signs for tenants whose senders cover its domain, or that its tenants name; "+
-			`write tenants = ["*"] to sign for all`, d.Origin("domain"), listed, d.Domain))
+		out = append(out, fmt.Sprintf("%s: mail of tenant %s leaves without a signature of %s: a dkim block signs for tenants whose senders cover its domain, or that its tenants name; %s",
+			d.Origin("domain"), quoted(names, " and %d more"), d.Domain, remedy))
 	}
 	return out
 }
 
 const mostNamed = 5 // tenants in a sentence
+
+// quoted lists names for a sentence.
+func quoted(names []string, more string) string {
+	listed := `"` + strings.Join(names[:min(len(names), mostNamed)], `", "`) + `"`
+	if n := len(names) - mostNamed; n > 0 {
+		listed += fmt.Sprintf(more, n)
+	}
+	return listed
+}
 
 // Aligned reports whether a signature by the block lets DMARC pass for mail from a domain, by relaxed
 // alignment: both belong to one organization (RFC 7489, 3.1.1).
