@@ -1,5 +1,5 @@
 // Package httpclient makes the transports of HTTP requests to other servers: for web hooks, certificate authorities,
-// MTA-STS policies and TLS reports. A transport asks a given resolver for addresses, and bounds each step up to the
+// MTA-STS policies and TLS reports; and the connections of other clients, such as those of brokers. A transport asks a given resolver for addresses, and bounds each step up to the
 // request; the request is bounded by its context. It starts no goroutines but those of net/http.
 package httpclient
 
@@ -37,20 +37,25 @@ type Config struct {
 // New makes a transport that uses no proxy, keeps no connection, and does not unzip: limits are on what is sent. The
 // caller may change that.
 func New(cfg Config) *http.Transport {
-	if cfg.Addresses == nil {
-		cfg.Addresses = System
-	}
-	if cfg.Dial == nil {
-		cfg.Dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
-	}
 	return &http.Transport{
-		DialContext:            cfg.dial,
+		DialContext:            cfg.Dialer(),
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHeaderSize,
 		TLSClientConfig:        cfg.TLS,
 		TLSHandshakeTimeout:    connectTimeout,
 	}
+}
+
+// Dialer returns a function that connects to the first address of a host that answers, as net.Dialer's DialContext.
+func (c Config) Dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
+	if c.Addresses == nil {
+		c.Addresses = System
+	}
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
+	}
+	return c.dial
 }
 
 // System asks the system's resolver, which knows the names of this machine and the domains to search, too.
@@ -68,7 +73,7 @@ func (c *Config) dial(ctx context.Context, _, address string) (net.Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = errors.New("the web server has no address")
+	err = errors.New("the server has no address")
 	tried := make(map[bool]int) // by IPv4, and not
 	for _, a := range addrs {
 		family := a.Unmap().Is4()

@@ -9,6 +9,7 @@ package events
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 )
@@ -32,6 +33,17 @@ type Sink interface {
 	Send(ctx context.Context, b *Batch) error
 	// Close ends connections; no Send is under way.
 	Close() error
+}
+
+// Dial connects to a broker. Nil: as net.Dialer does, by the system's resolver.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Context connects.
+func (d Dial) Context(ctx context.Context, network, address string) (net.Conn, error) {
+	if d == nil {
+		d = new(net.Dialer).DialContext
+	}
+	return d(ctx, network, address)
 }
 
 // Rejected is the error of a receiver that refuses a batch because of its content: it would refuse

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 
+	"example.org/mta/internal/httpclient"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
 	"example.org/mta/mta/events/address"
@@ -31,18 +32,19 @@ func (p *StreamParts) broker(s *config.Stream, f events.Format) (events.Sink, er
 			}
 		}
 	}
+	dial := httpclient.Config{Addresses: p.Addresses}.Dialer()
 	switch a.Scheme {
 	case "kafka":
-		c := kafka.Config{Brokers: a.Hosts, Topic: a.Path, TLS: trust, User: s.User, Password: string(s.Password), Format: format}
+		c := kafka.Config{Brokers: a.Hosts, Topic: a.Path, Dial: dial, TLS: trust, User: s.User, Password: string(s.Password), Format: format}
 		if s.User != "" {
 			c.Mechanism = s.SASL
 		}
 		return kafka.New(c)
 	case "nats":
-		return jetstream.New(jetstream.Config{Servers: a.Hosts, Subject: a.Path, TLS: trust, User: s.User, Password: string(s.Password), Format: format})
+		return jetstream.New(jetstream.Config{Servers: a.Hosts, Subject: a.Path, Dial: dial, TLS: trust, User: s.User, Password: string(s.Password), Format: format})
 	case "amqp":
 		return amqp.New(amqp.Config{
-			Brokers: a.Hosts, TLS: trust, Vhost: a.Path, Exchange: a.Query.Get("exchange"), Key: a.Query.Get("key"),
+			Brokers: a.Hosts, Dial: dial, TLS: trust, Vhost: a.Path, Exchange: a.Query.Get("exchange"), Key: a.Query.Get("key"),
 			User: s.User, Password: string(s.Password), Format: format,
 		})
 	}

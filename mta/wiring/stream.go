@@ -26,7 +26,7 @@ type StreamParts struct {
 	NodeID string
 	Agent  string // User-Agent of requests
 	Now    func() time.Time
-	// Addresses gives those of the servers of web hooks; nil: by the system's resolver.
+	// Addresses gives those of brokers and of the servers of web hooks; nil: by the system's resolver.
 	Addresses httpclient.Addresses
 
 	hooks *http.Transport // of streams that trust the system's authorities

@@ -19,7 +19,8 @@ import (
 
 // Config is what a Sink needs to know.
 type Config struct {
-	Brokers  []string    // "host:port"
+	Brokers  []string // "host:port"
+	Dial     events.Dial
 	TLS      *tls.Config // nil: in clear
 	Vhost    string      // "": "/"
 	Exchange string      // "": the default one, by which the key is a queue's name
@@ -285,7 +286,7 @@ func (s *Sink) connect(ctx context.Context, broker string) (*amqp091.Connection,
 		SASL:  []amqp091.Authentication{&amqp091.PlainAuth{Username: c.User, Password: c.Password}},
 		Vhost: c.Vhost, Heartbeat: heartbeat, Properties: amqp091.Table{"product": "mta", "connection_name": "mta"},
 		Dial: func(network, address string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			conn, err := c.Dial.Context(ctx, network, address)
 			if until, _ := ctx.Deadline(); err == nil {
 				err = conn.SetDeadline(until) // until the broker has let us in; the client lifts it
 			}

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -19,8 +20,9 @@ import (
 
 // Config is what a Sink needs to know.
 type Config struct {
-	Servers  []string    // "host:port"
-	Subject  string      // may have {type} and {tenant}
+	Servers  []string // "host:port"
+	Subject  string   // may have {type} and {tenant}
+	Dial     events.Dial
 	TLS      *tls.Config // nil: in clear
 	User     string      // "" with a password: the password is a token
 	Password string
@@ -60,8 +62,11 @@ func (s *Sink) connected(ctx context.Context) (*session, error) {
 	}
 	c := &s.config
 	down := make(chan struct{})
+	dialing, cancel := context.WithTimeout(ctx, timeLeft(ctx))
+	defer cancel()
 	options := []nats.Option{
 		nats.Name("mta"), nats.Timeout(timeLeft(ctx)), nats.PingInterval(pings),
+		nats.SkipHostLookup(), nats.SetCustomDialer(dialer{dialing, c.Dial}), // which finds the host's addresses
 		// The stream tries again, in its own time: a connection that is lost is over, and what waits for answers
 		// hears of it at once.
 		nats.NoReconnect(),
@@ -87,6 +92,17 @@ func (s *Sink) connected(ctx context.Context) (*session, error) {
 	}
 	s.session = &session{nc, js, down}
 	return s.session, nil
+}
+
+// dialer connects while ctx lasts.
+type dialer struct {
+	ctx  context.Context
+	dial events.Dial
+}
+
+// Dial is [nats.CustomDialer.Dial].
+func (d dialer) Dial(network, address string) (net.Conn, error) {
+	return d.dial.Context(d.ctx, network, address)
 }
 
 // timeLeft is how long connecting may take.

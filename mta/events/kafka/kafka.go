@@ -22,8 +22,9 @@ import (
 
 // Config is what a Sink needs to know.
 type Config struct {
-	Brokers   []string    // "host:port" of some of the cluster
-	Topic     string      // must exist
+	Brokers   []string // "host:port" of some of the cluster
+	Topic     string   // must exist
+	Dial      events.Dial
 	TLS       *tls.Config // nil: in clear
 	Mechanism string      // of SASL, one of Mechanisms; "": no login
 	User      string
@@ -57,12 +58,9 @@ func New(c Config) (*Sink, error) {
 		// The stream sends a batch again that wasn't answered in time. Without this the client would hold on to
 		// it, and the stream would wait for as long as the broker is away.
 		kgo.AllowIdempotentProduceCancellation(),
-		kgo.DialTimeout(dialTimeout),
+		kgo.Dialer(c.dial),
 		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.WithHooks(&s.trouble),
-	}
-	if c.TLS != nil {
-		options = append(options, kgo.DialTLSConfig(c.TLS))
 	}
 	if c.Mechanism != "" {
 		m, err := mechanism(c.Mechanism, c.User, c.Password)
@@ -77,6 +75,23 @@ func New(c Config) (*Sink, error) {
 }
 
 const dialTimeout = 5 * time.Second
+
+func (c *Config) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := c.Dial.Context(ctx, network, address)
+	if err != nil || c.TLS == nil {
+		return conn, err
+	}
+	trust := c.TLS.Clone()
+	trust.ServerName, _, _ = net.SplitHostPort(address)
+	secured := tls.Client(conn, trust)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secured, nil
+}
 
 func mechanism(name, user, password string) (sasl.Mechanism, error) {
 	switch name {
