@@ -258,7 +258,7 @@ func (d *Dispatcher) pause(ctx context.Context) error {
 
 func (d *Dispatcher) handle(l *queue.Lease) {
 	if l.Why != queue.DelayWarning {
-		if l = d.withoutDelivered(l); l == nil {
+		if l = d.withoutEnded(l); l == nil {
 			return
 		}
 	}

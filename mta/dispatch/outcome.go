@@ -132,7 +132,7 @@ func (d *Dispatcher) settleDelivered(o *Outcomes) {
 
 // reportDelivered reports success first and settles when the report is durable: until then the queue has the
 // content, for its header. Those whose report can't be queued wait, with the reply of the host that took the message,
-// and in place of the source with its name: see withoutDelivered.
+// and in place of the source with its name: see withoutEnded.
 func (d *Dispatcher) reportDelivered(n Notification, key parking.Key) {
 	d.notify(n, func(err error) {
 		d.reported(n.Message, err)
@@ -140,41 +140,68 @@ func (d *Dispatcher) reportDelivered(n Notification, key parking.Key) {
 			d.journal(n.Message, d.Queue.Settle(n.Message.ID, attemptIndexes(n.Attempts), queue.Delivered))
 			return
 		}
-		for i := range n.Attempts {
-			r := &n.Attempts[i].Result
-			n.Attempts[i].Pending.Via, r.Source = r.Host.Name, ""
-		}
+		keepHosts(n.Attempts)
 		for _, group := range byAttempts(n.Attempts) {
 			d.putOff(&Outcomes{Message: n.Message, key: key}, group, d.Now().Add(reportRetry), !group[0].Result.Attempted)
 		}
 	})
 }
 
-// withoutDelivered reports the recipients of a lease that were delivered, and only wait for that: their last reply
-// is a positive one. It gives the lease without them, nil when no others are left.
-func (d *Dispatcher) withoutDelivered(l *queue.Lease) *queue.Lease {
-	if !slices.ContainsFunc(l.Recipients, func(p queue.Pending) bool { return p.Last.OK() }) {
+// keepHosts has recipients whose report is put off keep the host that answered, if one did, in place of the source.
+func keepHosts(as []Attempt) {
+	for i := range as {
+		if r := &as[i].Result; !r.Reply.Temporary() {
+			as[i].Pending.Via, r.Source = r.Host.Name, ""
+		}
+	}
+}
+
+// withoutEnded reports the recipients of a lease that were delivered, or refused for good, and only wait for that: their
+// last reply is not a temporary one. It gives the lease without them, nil when no others are left.
+func (d *Dispatcher) withoutEnded(l *queue.Lease) *queue.Lease {
+	if !slices.ContainsFunc(l.Recipients, func(p queue.Pending) bool { return !p.Last.Temporary() }) {
 		return l // as nearly all are: this costs no allocation
 	}
 	n := Notification{Kind: notifyDelivered, Message: l.Message}
 	var rest []queue.Pending
+	failed := make(map[refusedBy][]Attempt)
 	for _, p := range l.Recipients {
-		if p.Last.OK() {
-			host := route.Host{Name: p.Via}
-			n.Attempts = append(n.Attempts, Attempt{p, delivery.Result{Recipient: p.Index, Reply: p.Last, Host: host}})
-		} else {
+		a := Attempt{p, delivery.Result{Recipient: p.Index, Reply: p.Last, Host: route.Host{Name: p.Via}}}
+		switch {
+		case p.Last.OK():
+			n.Attempts = append(n.Attempts, a)
+		case p.Last.Permanent():
+			by := refusedBy{p.Key, p.Last == givenUp}
+			failed[by] = append(failed[by], a)
+		default:
 			rest = append(rest, p)
 		}
 	}
-	d.reportDelivered(n, n.Attempts[0].Pending.Key)
+	if len(n.Attempts) > 0 {
+		d.reportDelivered(n, n.Attempts[0].Pending.Key)
+	}
+	for by, as := range failed {
+		event := accounting.Bounce
+		if by.operator {
+			event = accounting.AdminBounce
+		}
+		d.settleFailed(&Outcomes{Message: l.Message, key: by.key}, as, queue.Bounced, event)
+	}
 	if len(rest) == 0 {
 		return nil
 	}
 	return &queue.Lease{Why: l.Why, Message: l.Message, Recipients: rest}
 }
 
+// refusedBy is who gave up recipients that wait for their report: a site, or the operator.
+type refusedBy struct {
+	key      parking.Key
+	operator bool
+}
+
 // settleFailed reports to the sender first and settles when the report is durable: a crash in
-// between sends the report twice, never not at all.
+// between sends the report twice, never not at all. Recipients whose report can't be queued wait with the reply, which
+// stands: see withoutEnded.
 func (d *Dispatcher) settleFailed(o *Outcomes, failed []Attempt, outcome queue.Outcome, event accounting.Type) {
 	if len(failed) == 0 {
 		return
@@ -183,6 +210,7 @@ func (d *Dispatcher) settleFailed(o *Outcomes, failed []Attempt, outcome queue.O
 	d.notify(Notification{Kind: NotifyFailed, Message: o.Message, Attempts: failed}, func(err error) {
 		if d.reported(o.Message, err); err != nil {
 			until := d.Now().Add(reportRetry)
+			keepHosts(failed)
 			for _, group := range byAttempts(failed) {
 				d.putOff(o, group, until, !group[0].Result.Attempted)
 			}
@@ -254,11 +282,13 @@ func (d *Dispatcher) expire(m *envelope.Message, rt *route.Route, recipients []q
 	}), queue.Expired, accounting.Expiration)
 }
 
+// givenUp is the reply for what an operator gave up.
+var givenUp = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "the administrator of this relay gave up delivery")
+
 // bounceForOperator settles what an operator gave up.
 func (d *Dispatcher) bounceForOperator(l *queue.Lease) {
-	d.settleFailed(&Outcomes{Message: l.Message, key: l.Recipients[0].Key}, asFailed(l.Recipients, func(last reply.Reply) reply.Reply {
-		return reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "the administrator of this relay gave up delivery")
-	}), queue.Bounced, accounting.AdminBounce)
+	d.settleFailed(&Outcomes{Message: l.Message, key: l.Recipients[0].Key}, asFailed(l.Recipients, func(reply.Reply) reply.Reply { return givenUp }),
+		queue.Bounced, accounting.AdminBounce)
 }
 
 // bounceDamaged settles what this relay's disk has spoiled: there is nothing left that could be sent.
@@ -276,11 +306,11 @@ func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply
 	return as
 }
 
-// warn reports a delay to the sender, except for recipients that were delivered, or are about to be given up. The recipients are not
+// warn reports a delay to the sender, except for recipients that were delivered or refused for good, or are about to be given up. The recipients are not
 // leased: they stay where they wait.
 func (d *Dispatcher) warn(l *queue.Lease) {
 	m, as := l.Message, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
-	late := slices.DeleteFunc(slices.Clone(as), func(a Attempt) bool { return a.Pending.Last.OK() || d.tooOld(m, a.Pending) })
+	late := slices.DeleteFunc(slices.Clone(as), func(a Attempt) bool { return !a.Pending.Last.Temporary() || d.tooOld(m, a.Pending) })
 	d.notify(Notification{Kind: notifyDelayed, Message: m, Attempts: late}, func(err error) {
 		d.reported(m, err)
 		if laterReport(err) { // any other is for good

@@ -29,6 +29,7 @@ type successWorld struct {
 	queue   *queue.Queue
 	reports *Reporter
 	lost    atomic.Bool // reports are never written: the relay is killed before
+	refused bool        // by the hosts
 	stop    func()
 }
 
@@ -90,8 +91,11 @@ func (w *successWorld) deliver() (n int) {
 		var rs []delivery.Result
 		for _, i := range j.Recipients {
 			n++
-			rs = append(rs, delivery.Result{Recipient: i, Attempted: true, Host: route.Host{Name: "mx1.x.example"},
-				Reply: reply.Reply{Code: 250, Text: "taken"}})
+			r := delivery.Result{Recipient: i, Attempted: true, Host: route.Host{Name: "mx1.x.example"}, Reply: reply.Reply{Code: 250, Text: "taken"}}
+			if w.refused {
+				r.Reply = reply.Reply{Code: 550, Enhanced: reply.Enhanced{5, 1, 1}, Command: "RCPT", Text: "no such user"}
+			}
+			rs = append(rs, r)
 		}
 		j.Done(j, rs)
 	}
@@ -205,6 +209,68 @@ func TestSuccessIsReportedWhenTheDiskHasRoomAgain(t *testing.T) {
 					t.Fatalf("delivered to %d again", n)
 				}
 				w.wantReport()
+			})
+		})
+	}
+}
+
+// TestAFailureStandsUntilItsReportCanBeQueued: while the disk is full, the hosts are not asked again, over a restart,
+// too. One report and one record for each recipient follow.
+func TestAFailureStandsUntilItsReportCanBeQueued(t *testing.T) {
+	for name, x := range map[string]struct {
+		meanwhile func(*successWorld)
+		event     string
+	}{
+		"stays": {func(*successWorld) {}, "event Bounce"},
+		"restarts": {func(w *successWorld) {
+			w.stop()
+			w.start()
+		}, "event Bounce"},
+		"retried":  {func(w *successWorld) { w.queue.Change(queue.Selector{All: true}, queue.RetryNow, false) }, "event Bounce"},
+		"bounced":  {func(w *successWorld) { w.queue.Change(queue.Selector{All: true}, queue.Bounce, false) }, "event Bounce"},
+		"too old":  {func(*successWorld) { time.Sleep(48 * time.Hour) }, "event Bounce"},
+		"given up": {nil, "event AdminBounce"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				w := &successWorld{t: t, disk: &fullDisk{FS: vfs.Memory()}, refused: true}
+				w.start()
+				defer func() { w.stop() }()
+				w.accept()
+				w.disk.full.Store(true)
+				if x.meanwhile == nil { // before there was any attempt
+					w.queue.Change(queue.Selector{All: true}, queue.Hold, false)
+					time.Sleep(time.Second)
+					w.queue.Change(queue.Selector{All: true}, queue.Bounce, false)
+				} else if n := w.deliver(); n != 3 {
+					t.Fatalf("tried %d", n)
+				}
+				time.Sleep(time.Hour)
+				if x.meanwhile != nil {
+					x.meanwhile(w)
+				}
+				time.Sleep(time.Hour)
+				if n, reports := w.deliver(), len(w.written()); x.meanwhile != nil && n > 0 || reports > 0 || w.queue.Stats().Queued != 3 {
+					t.Fatalf("tried %d again, %d reports, %+v", n, reports, w.queue.Stats())
+				}
+				w.disk.full.Store(false)
+				time.Sleep(10 * time.Minute)
+				if n := w.deliver(); n > 0 {
+					t.Fatalf("tried %d again", n)
+				}
+				all := w.written()
+				if len(all) != 1 || x.meanwhile != nil && (!strings.Contains(all[0], "\nRemote-MTA: dns; mx1.x.example\r") || !strings.Contains(all[0], "550 5.1.1 no such user")) {
+					t.Fatalf("%d reports: %s", len(all), strings.Join(all, "\n"))
+				}
+				records := 0
+				for _, told := range w.told {
+					if strings.HasPrefix(told, x.event+" ") {
+						records++
+					}
+				}
+				if s := w.queue.Stats(); s.Queued != 1 || s.Bounced != 3 || records != 3 {
+					t.Errorf("%+v, %d records %q", s, records, x.event)
+				}
 			})
 		})
 	}

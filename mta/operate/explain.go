@@ -186,8 +186,8 @@ func (r *recipientCase) why() (string, time.Time) {
 }
 
 func (r *recipientCase) deferred() (string, time.Time) {
-	if r.rc.Last.OK() {
-		return "it was " + delivered, r.rc.Next
+	if why := ended(r.rc); why != "" {
+		return "it was " + why, r.rc.Next
 	}
 	if r.rc.Scheduled {
 		return "it is scheduled, and waits for its time ('mta queue retry --scheduled' sends it now)", r.rc.Next

@@ -76,8 +76,8 @@ func (k *lookout) inQueue(id envelope.ID, rc *queue.ItemRecipient) position {
 	case queue.StateEnding:
 		return ending
 	case queue.StateDeferred:
-		if rc.Last.OK() {
-			return position{state: control.StateEnding, why: delivered, next: rc.Next}
+		if why := ended(rc); why != "" {
+			return position{state: control.StateEnding, why: why, next: rc.Next}
 		}
 		return k.deferred(rc)
 	case queue.StateParked:
@@ -109,8 +109,16 @@ func (k *lookout) deferred(rc *queue.ItemRecipient) position {
 
 var ending = position{state: control.StateEnding, why: "given up: the report to its sender is being written"}
 
-// delivered is why a recipient is still here whose last reply is a positive one: see dispatch.
-const delivered = "delivered: the report to its sender can't be queued yet"
+// ended returns what became of a recipient that only waits for the report to its sender, "" of any other.
+func ended(rc *queue.ItemRecipient) string {
+	switch {
+	case rc.Last.OK():
+		return "delivered: the report to its sender can't be queued yet"
+	case rc.Last.Permanent():
+		return "refused for good: the report to its sender can't be queued yet"
+	}
+	return ""
+}
 
 // parked is a recipient that waits in the queue, in a line.
 func (k *lookout) parked(rc *queue.ItemRecipient) position {

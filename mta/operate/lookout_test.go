@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -149,21 +150,26 @@ func TestExpiresAsDispatchDecides(t *testing.T) {
 	}
 }
 
-// TestDeliveredAndNotReported: what waits for its report of success only is no longer delivered.
-func TestDeliveredAndNotReported(t *testing.T) {
+// TestEndedAndNotReported: what waits for the report to its sender only is no longer delivered, or tried.
+func TestEndedAndNotReported(t *testing.T) {
 	r := bare(t, "")
 	next := time.Unix(1e9, 0)
-	rc := &queue.ItemRecipient{Address: "a@x.example", State: queue.StateDeferred, Attempts: 1, Next: next, Last: reply.Reply{Code: 250}}
-	p := r.lookOut(queue.Item{}).inQueue(1, rc)
-	if p.state != control.StateEnding || p.why != delivered || !p.next.Equal(next) {
-		t.Errorf("%+v", p)
-	}
-	c := recipientCase{rc: rc, relay: r}
-	if why, until := c.why(); why != "it was "+delivered || !until.Equal(next) {
-		t.Errorf("explained as %q, until %v", why, until)
-	}
-	it := queue.Item{Recipients: []queue.ItemRecipient{*rc}}
-	if got := (&Submitted{Relay: r}).recipient(&it, r.lookOut(it), rc); got.Status != http.Delivered {
-		t.Errorf("its sender is told %q", got.Status)
+	for code, want := range map[int]struct {
+		why    string
+		status http.MessageStatus
+	}{250: {"delivered: the report", http.Delivered}, 550: {"refused for good: the report", http.Bounced}} {
+		rc := &queue.ItemRecipient{Address: "a@x.example", State: queue.StateDeferred, Attempts: 1, Next: next, Last: reply.Reply{Code: code}}
+		p := r.lookOut(queue.Item{}).inQueue(1, rc)
+		if p.state != control.StateEnding || !strings.HasPrefix(p.why, want.why) || !p.next.Equal(next) {
+			t.Errorf("%+v", p)
+		}
+		c := recipientCase{rc: rc, relay: r}
+		if why, until := c.why(); !strings.HasPrefix(why, "it was "+want.why) || !until.Equal(next) {
+			t.Errorf("explained as %q, until %v", why, until)
+		}
+		it := queue.Item{Recipients: []queue.ItemRecipient{*rc}}
+		if got := (&Submitted{Relay: r}).recipient(&it, r.lookOut(it), rc); got.Status != want.status {
+			t.Errorf("its sender is told %q", got.Status)
+		}
 	}
 }

@@ -110,8 +110,11 @@ func (s *Submitted) message(it *queue.Item, k *lookout) http.Message {
 // operator, is not in it.
 func (s *Submitted) recipient(it *queue.Item, k *lookout, rc *queue.ItemRecipient) http.MessageRecipient {
 	p := k.of(it, rc)
-	if rc.Last.OK() {
+	switch {
+	case rc.Last.OK():
 		return http.MessageRecipient{Address: string(rc.Address), Status: http.Delivered, Attempts: rc.Attempts, LastReply: replyFor(rc.Last)}
+	case rc.Last.Permanent():
+		return http.MessageRecipient{Address: string(rc.Address), Status: http.Bounced, Attempts: rc.Attempts, LastReply: replyFor(rc.Last)}
 	}
 	out := http.MessageRecipient{Address: string(rc.Address), Attempts: rc.Attempts, LastReply: replyFor(rc.Last), NextAt: p.next}
 	switch p.state {
