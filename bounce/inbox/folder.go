@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -26,7 +27,7 @@ import (
 var Format = format.Store{Name: "inbound mail", Reads: keptVersion, Writes: keptVersion, Unstated: keptVersion}
 
 // Folder keeps inbound mail that was not understood, for people to look at: the newest of it, within bounds, and that
-// of no neighbourhood at the expense of others. Each mail is a file, a line of JSON and then the content. It is safe for use by many goroutines.
+// of no neighbourhood or flood at the expense of others. Each mail is a file, a line of JSON and then the content. It is safe for use by many goroutines.
 type Folder struct {
 	dir    string
 	limits FolderLimits
@@ -164,20 +165,28 @@ func (f *Folder) shrink() error {
 	return nil
 }
 
-// surplus is the position of the mail that has to go: the oldest of the neighbourhood that has the most.
-func (f *Folder) surplus() (oldest int) {
+// surplus is the position of the mail that has to go: of a neighbourhood with much, old, and not long before or after
+// other mail. So the oldest goes, except in a flood: whoever it comes from, that thins itself out, and what was there
+// before stays.
+func (f *Folder) surplus() (least int) {
 	has := make(map[netip.Prefix]int64)
 	for _, file := range f.files {
 		if has[file.from]++; f.octets > f.limits.Octets {
 			has[file.from] += file.octets
 		}
 	}
-	for i, file := range f.files {
-		if has[file.from] > has[f.files[oldest].from] {
-			oldest = i
+	at := func(i int) time.Time { return f.files[max(0, min(i, len(f.files)-1))].id.Time() }
+	worth := func(i int) float64 {
+		gap, age := max(at(i).Sub(at(i-1)), at(i+1).Sub(at(i))), at(len(f.files)-1).Sub(at(i))
+		return float64(gap+time.Millisecond) / float64(age+time.Millisecond) / float64(has[f.files[i].from])
+	}
+	lowest := math.Inf(1)
+	for i := range f.files {
+		if w := worth(i); w < lowest {
+			least, lowest = i, w
 		}
 	}
-	return oldest
+	return least
 }
 
 // from is the neighbourhood of who brought a mail.
