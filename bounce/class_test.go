@@ -67,6 +67,20 @@ func TestOf(t *testing.T) {
 		{"RCPT", "550 5.1.1 <spamhaus.org@example.com> user unknown", InvalidRecipient}, // an address is no word
 		{"RCPT", "550 5.1.1 your IP address is blacklisted", SpamBlock},                 // whatever its status
 		{"RCPT", "554 IP address is blacklisted", SpamBlock},
+		{"RCPT", "550 5.4.4 <ann@example.com> is at an invalid domain", BadDomain}, // the route is missing for good
+		{"RCPT", "554 5.4.4 unable to route: host name not found", BadDomain},
+		{"RCPT", "450 4.4.4 host not found", DNSFailure},
+		{"RCPT", "550 5.4.4 no route for now", RoutingErrors},
+		{"EHLO", "501 5.4.4 invalid domain", PolicyRelated}, // ours, not the recipient's
+		{"RCPT", "550 5.1.1 this account is inactive", InvalidRecipient},
+		{"RCPT", "550 this account is inactive", InactiveMailbox},
+		{"RCPT", "550 <ann@example.com>: Recipient address rejected.", Uncategorized},
+		{"content", "554 5.7.0 virus found, content rejected", VirusRelated},
+		{"content", "554 duplicate header DKIM-Signature", ContentRelated},
+		{"content", "550 5.7.1 two authors in the From field: more than one mailbox in From", ContentRelated},
+		{"content", "554 5.6.1 content rejected", ContentRelated},
+		{"RCPT", "504 we do not know that parameter", ProtocolErrors},
+		{"content", "504 we do not know that parameter", ProtocolErrors},
 		{"RCPT", "550 No", Uncategorized},
 		{"MAIL", "550 No", PolicyRelated},
 		{"content", "554 Transaction failed", PolicyRelated},
