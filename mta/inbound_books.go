@@ -41,7 +41,7 @@ func (b reportBooks) find(ctx context.Context, id envelope.ID) (m *inbox.Message
 		if err == nil {
 			records = append(records, rec)
 		}
-		return err
+		return nil
 	}, nil)
 	// What is damaged stays so: to ask for the report again and again would not help.
 	if damaged := (*accounting.DamagedError)(nil); err != nil && !errors.As(err, &damaged) {

@@ -68,7 +68,7 @@ func (c *cli) actions(ctx context.Context, q control.ActionQuery, p *pageFlags) 
 	if err != nil {
 		return err
 	}
-	ask := client.Actions
+	ask, damaged := client.Actions, 0
 	all, next, err := collect(p, func(after string, limit int) ([]audit.Line, string, error) {
 		q.After, q.Limit = after, limit
 		page, err := ask(ctx, q)
@@ -78,13 +78,14 @@ func (c *cli) actions(ctx context.Context, q control.ActionQuery, p *pageFlags) 
 				page, err = ask(ctx, q)
 			}
 		}
+		damaged += page.Damaged
 		return page.Actions, page.Next, err
 	})
 	if err != nil {
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, control.ActionPage{Actions: all, Next: next, Complete: next == ""})
+		return writeJSON(c.out, control.ActionPage{Actions: all, Next: next, Damaged: damaged, Complete: next == ""})
 	}
 	t := &draw.Table{
 		Columns:   []draw.Column{{Title: "TIME"}, {Title: "WHO", Shrink: true}, {Title: "ACTION"}, {Title: "COUNT", Right: true}, {Title: "OUTCOME", State: true}, {Title: "SUBJECT", Shrink: true}},
@@ -104,6 +105,9 @@ func (c *cli) actions(ctx context.Context, q control.ActionQuery, p *pageFlags) 
 		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", plural(len(all), "action"), next)
 	case len(all) == 0:
 		fmt.Fprintln(c.err, "no action matches")
+	}
+	if damaged > 0 {
+		return fmt.Errorf("damaged lines in the audit log: %d: check the disk and its memory", damaged)
 	}
 	return nil
 }

@@ -61,9 +61,7 @@ func (r *reader) page(after string, limit int) (p Page, err error) {
 	if b.more {
 		p.Next = b.before.String()
 	}
-	if len(r.damage) > 0 {
-		p.Damage = &DamagedError{r.damage}
-	}
+	p.Damage = r.damaged()
 	return p, err
 }
 
@@ -76,6 +74,7 @@ type backwards struct {
 	looked  int64
 	found   [][]byte // newest first
 	more    bool     // there may be more before the position
+	older   int      // blocks in a row that are too old
 }
 
 // read goes through files, oldest first in the list, from their ends.
@@ -157,8 +156,10 @@ func (b *backwards) blocks(f logFile, in io.ReaderAt, end int64) (over bool, err
 		}
 		if n := at / backward.BlockSize; n != block {
 			block = n
-			if t := timeOf(line); !b.match.Since.IsZero() && !t.IsZero() && t.Before(b.match.Since.Add(-clockSlack)) {
-				return true, nil // all before it is older
+			if t := timeOf(line); b.match.Since.IsZero() || !t.IsZero() && !t.Before(b.match.Since.Add(-clockSlack)) {
+				b.older = 0
+			} else if b.older++; !t.IsZero() && b.older > 1 {
+				return true, nil // all before it is older; the time of one alone may be damaged
 			}
 		}
 		if b.missing <= 0 || b.looked >= b.room {
@@ -314,17 +315,19 @@ func timeOf(line []byte) time.Time {
 }
 
 // endBefore returns an offset of a line up to end; all lines from there on are younger than t, and most of those before
-// it are not. Damage makes it look at more than it has to.
+// it are not. Two blocks in a row have to be younger, since the time of one line may be damaged. Damage makes it look at
+// more than it has to.
 func endBefore(in io.ReaderAt, end int64, t time.Time) int64 {
-	blocks := int(end / backward.BlockSize)
-	first := sort.Search(blocks, func(i int) bool {
-		_, younger := firstLine(in, int64(i+1)*backward.BlockSize, end)
-		return younger.After(t)
-	})
-	if first == blocks {
+	younger := func(i int) bool {
+		_, first := firstLine(in, int64(i)*backward.BlockSize, end)
+		return first.After(t)
+	}
+	last := int(end / backward.BlockSize)
+	second := 2 + sort.Search(max(0, last-1), func(i int) bool { return younger(i+1) && younger(i+2) })
+	if second > last {
 		return end
 	}
-	at, _ := firstLine(in, int64(first+1)*backward.BlockSize, end)
+	at, _ := firstLine(in, int64(second)*backward.BlockSize, end)
 	return at
 }
 

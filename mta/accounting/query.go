@@ -3,6 +3,7 @@ package accounting
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -44,6 +45,7 @@ type matcher struct {
 	exact   []byte      // the ID; as it is in every line that fits
 	needles [][]byte    // lower case; each is in every line that fits
 	folded  []byte      // the line in lower case
+	damaged int         // lines that may have been meant, and are no records
 }
 
 func (q Query) matcher() matcher {
@@ -148,7 +150,7 @@ type wanted struct {
 
 // fits reports whether line is a record that is meant. What is no record never is.
 func (m *matcher) fits(line []byte) bool {
-	if len(line) == 0 || line[0] != '{' || m.hopeless(line) {
+	if len(line) == 0 || m.hopeless(line) {
 		return false
 	}
 	// Most look-ups are of a message's records, and its lines say so at their beginnings.
@@ -161,7 +163,11 @@ func (m *matcher) fits(line []byte) bool {
 		}
 	}
 	var w wanted
-	if json.Unmarshal(line, &w) != nil || w.Type == "" {
+	if err := json.Unmarshal(line, &w); err != nil || w.Type == "" {
+		syntax := (*json.SyntaxError)(nil)
+		if !errors.As(err, &syntax) || syntax.Offset < int64(len(line)) { // else a crash has cut it off
+			m.damaged++
+		}
 		return false
 	}
 	switch {

@@ -28,7 +28,8 @@ const (
 // Read calls each with the records in dir that q means, oldest first: one line of JSON without
 // its line end, which is good until each returns. Lines that are no records are passed over, as
 // is a last line without an end. Read ends with the error of each, when there is one, or with
-// that of ctx. The error is a *DamagedError after all records were given that can be read.
+// that of ctx. The error is a *DamagedError after all records were given that can be read, if
+// some can't.
 //
 // With q.Follow it goes on with what is written later, until ctx ends; then the error is nil.
 // Before it waits for more it calls flush, which may be nil. It needs no Writer and no other
@@ -38,7 +39,7 @@ func Read(ctx context.Context, dir string, q Query, each func(record []byte) err
 	return r.run()
 }
 
-// DamagedError is returned by Read when parts of compressed files can't be read.
+// DamagedError is returned by Read when parts of compressed files, or lines, can't be read.
 type DamagedError struct {
 	Parts []error // what is wrong, and in which file
 }
@@ -67,10 +68,10 @@ type Entry struct {
 func (w *Writer) Find(ctx context.Context, id envelope.ID) (found []Entry, err error) {
 	err = w.Read(ctx, Query{ID: id.String()}, func(line []byte) error {
 		rec, err := Parse(line)
-		if err == nil {
+		if err == nil { // else it is damaged, and hides no others
 			found = append(found, Entry{eventIDOf(line), rec})
 		}
-		return err
+		return nil
 	}, nil)
 	return found, err
 }
@@ -83,10 +84,21 @@ func (r *reader) run() error {
 	if r.match.Follow && r.ctx.Err() != nil && errors.Is(err, r.ctx.Err()) {
 		err = nil
 	}
-	if err == nil && len(r.damage) > 0 {
-		err = &DamagedError{r.damage}
+	if err == nil {
+		err = r.damaged()
 	}
 	return err
+}
+
+// damaged returns what was passed over, nil if nothing was.
+func (r *reader) damaged() error {
+	if n := r.match.damaged; n > 0 {
+		r.damage = append(r.damage, fmt.Errorf("damaged lines in %s: %d", r.dir, n))
+	}
+	if len(r.damage) == 0 {
+		return nil
+	}
+	return &DamagedError{r.damage}
 }
 
 type reader struct {

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -215,6 +216,58 @@ func TestReading(t *testing.T) {
 	}
 	if p, err := Read(t.Context(), filepath.Join(dir, "none"), Query{Limit: 1}); err != nil || !p.Complete {
 		t.Errorf("no log: %+v, %v", p, err)
+	}
+}
+
+// TestAnyBitOfALog: a changed bit hides one line, or two where it was the line end between them, and never another. A line
+// that can't be read is counted.
+func TestAnyBitOfALog(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	l, err := Open(Config{Dir: dir, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		if err := l.Add(Line{Actor: Actor{Kind: "socket", User: "root"}, Action: "queue hold", Outcome: Done, Count: i}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(24 * time.Hour)
+	}
+	l.Close()
+	files, _ := listFiles(dir)
+	content, err := os.ReadFile(files[0].path)
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	content = bytes.TrimRight(content, "\x00")
+	for bit := 0; bit < 8*(len(content)-1); bit += 29 {
+		rotten := bytes.Clone(content)
+		rotten[bit/8] ^= 1 << (bit % 8)
+		os.WriteFile(files[0].path, rotten, 0o600)
+		of := bytes.Count(content[:bit/8], []byte("\n"))
+		next := of
+		if content[bit/8] == '\n' {
+			next++
+		}
+		for _, q := range []Query{{Limit: 100}, {Limit: 100, Since: now.AddDate(0, 0, -20)}} {
+			p, err := Read(t.Context(), dir, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			there := make(map[int]bool)
+			for _, a := range p.Actions {
+				there[a.Count] = true
+			}
+			for n := range 20 {
+				if !there[n] && n != of && n != next {
+					t.Fatalf("bit %d of octet %d, in line %d: line %d is not found by %+v", bit%8, bit/8, of, n, q)
+				}
+			}
+			if len(p.Actions) < 20 && q.Since.IsZero() && p.Damaged == 0 && !bytes.Contains(rotten, []byte(`"outcome":"begun"`)) {
+				t.Fatalf("bit %d of octet %d, in line %d: nothing is reported", bit%8, bit/8, of)
+			}
+		}
 	}
 }
 

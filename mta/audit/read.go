@@ -29,9 +29,10 @@ type Query struct {
 // Page is lines, newest first.
 type Page struct {
 	Actions  []Line `json:"actions"`
-	Next     string `json:"next,omitempty"` // Query.After of the next page; "" when this is the last
-	Looked   int64  `json:"looked"`         // octets of the log
-	Complete bool   `json:"complete"`       // this is the last page
+	Next     string `json:"next,omitempty"`    // Query.After of the next page; "" when this is the last
+	Looked   int64  `json:"looked"`            // octets of the log
+	Damaged  int    `json:"damaged,omitempty"` // lines that can't be read, among those
+	Complete bool   `json:"complete"`          // this is the last page
 }
 
 // maxLook bounds the octets that a page looks at.
@@ -93,6 +94,7 @@ func (p *Page) readFile(ctx context.Context, f logFile, end int64, q *Query) (en
 		end = info.Size()
 	}
 	lines := backward.New(in, end, maxLine)
+	older := 0 // lines in a row
 	for last := end; ; {
 		if err := ctx.Err(); err != nil {
 			return true, err
@@ -105,15 +107,21 @@ func (p *Page) readFile(ctx context.Context, f logFile, end int64, q *Query) (en
 		if err != nil {
 			return true, err
 		}
+		whole := at+int64(len(text)) < last // a crash can leave the last one without its end
 		p.Looked += last - at
 		last = at
-		if line, ok := parse(text); ok {
-			if q.over(&line) {
+		switch line, ok := parse(text); {
+		case !ok && whole && len(text) > 0:
+			p.Damaged++
+		case !ok:
+		case !q.over(&line):
+			if older = 0; q.fits(&line) {
+				p.Actions = append(p.Actions, line)
+			}
+		default:
+			if older++; older > 1 { // the time of one alone may be damaged
 				p.Complete = true
 				return true, nil
-			}
-			if q.fits(&line) {
-				p.Actions = append(p.Actions, line)
 			}
 		}
 		if len(p.Actions) >= q.Limit || p.Looked >= maxLook {
