@@ -141,7 +141,7 @@ func (b *battlefield) begin(t *testing.T) {
 // startRelay starts the relay for the first time.
 func (b *battlefield) startRelay(t *testing.T) *relay {
 	t.Helper()
-	b.relay = newRelay(t, b.dns, b.port, "queue { segment_size = \"1MiB\" }\n"+b.config)
+	b.relay = newRelay(t, b.dns, b.port, "queue {\n  segment_size = \"1MiB\"\n"+b.queue+"}\n"+b.config)
 	b.relay.start(t)
 	return b.relay
 }
@@ -174,11 +174,13 @@ type battlefield struct {
 	zone      *dnsserver.Zone
 	relay     *relay
 	config    string                  // further lines of the relay's configuration
+	queue     string                  // and of its block queue
 	clients   int                     // how many submit at a time
 	domains   []string                // where their mail goes
 	pause     time.Duration           // at least so long between kills
 	head      func(*rand.Rand) string // further header fields of a message
 	senders   []string                // of its messages
+	notify    string                  // parameter of RCPT
 	started   func(*testing.T)        // called after each start that is waited for, while nobody submits
 	calm      sync.RWMutex            // held while one submits
 	ends      []time.Time             // when it was ended in a way that excuses second copies
@@ -203,11 +205,11 @@ func newBattlefield(t *testing.T, records ...string) *battlefield {
 		domain, addr string
 		cfg          sink.Config
 	}{
-		{"quick.example", "127.30.0.1", sink.Config{Recorder: b.taken}},
-		{"slow.example", "127.30.0.2", sink.Config{Recorder: b.taken, Latency: 50 * time.Millisecond, Refusals: []sink.Refusal{sink.TemporaryFailures(0.05)}}},
-		{"picky.example", "127.30.0.3", sink.Config{Recorder: b.taken, Latency: 5 * time.Millisecond, Refusals: []sink.Refusal{sink.UnknownShare(0.3)}}},
+		{"quick.example", "127.30.0.1", sink.Config{Recorder: b.taken, Without: sink.DSN}},
+		{"slow.example", "127.30.0.2", sink.Config{Recorder: b.taken, Without: sink.DSN, Latency: 50 * time.Millisecond, Refusals: []sink.Refusal{sink.TemporaryFailures(0.05)}}},
+		{"picky.example", "127.30.0.3", sink.Config{Recorder: b.taken, Without: sink.DSN, Latency: 5 * time.Millisecond, Refusals: []sink.Refusal{sink.UnknownShare(0.3)}}},
 		{"home.example", "127.30.0.4", sink.Config{Recorder: b.reports}},
-		{"steady.example", "127.30.0.5", sink.Config{Recorder: b.taken, Latency: 50 * time.Millisecond}},
+		{"steady.example", "127.30.0.5", sink.Config{Recorder: b.taken, Without: sink.DSN, Latency: 50 * time.Millisecond}},
 	}
 	var addrs []string
 	var zone strings.Builder
@@ -268,6 +270,7 @@ func (b *battlefield) submitOne(s *session, addr, id string, rng *rand.Rand) *se
 	}
 	to := b.recipients(rng, id)
 	began := time.Now()
+	s.params = b.notify
 	begun, err := s.send(b.senders[rng.IntN(len(b.senders))], to, b.head(rng)+tortureContent(rng, id))
 	b.note(id, to, began, begun, err)
 	if err != nil {
@@ -422,9 +425,10 @@ func (b *battlefield) duplicates(killed []time.Time) (twice int, age time.Durati
 
 // session is an SMTP client that knows when a message was accepted, and when nobody can know.
 type session struct {
-	conn net.Conn
-	r    *textproto.Reader
-	w    *bufio.Writer
+	conn   net.Conn
+	r      *textproto.Reader
+	w      *bufio.Writer
+	params string // of RCPT, with a space before each
 }
 
 func dialSession(addr string) (*session, error) { return dialSessionFrom(nil, addr) }
@@ -439,7 +443,7 @@ func dialSessionFrom(from net.IP, addr string) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn, textproto.NewReader(bufio.NewReader(conn)), bufio.NewWriter(conn)}
+	s := &session{conn: conn, r: textproto.NewReader(bufio.NewReader(conn)), w: bufio.NewWriter(conn)}
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, _, err = s.r.ReadResponse(220); err == nil {
 		err = s.command("EHLO client.example\r\n", 250)
@@ -469,7 +473,7 @@ func (s *session) send(from string, to []string, content string) (begun bool, er
 		return false, err
 	}
 	for _, rcpt := range to {
-		if err := s.command("RCPT TO:<"+rcpt+">\r\n", 250); err != nil {
+		if err := s.command("RCPT TO:<"+rcpt+">"+s.params+"\r\n", 250); err != nil {
 			return false, err
 		}
 	}
