@@ -78,7 +78,7 @@ torture: ## the kill test at large size, 30 sources, silent hosts and name serve
 	MTA_TORTURE=60 $(GO) test -count=1 -timeout 30m -run Torture -v ./e2e ./mta
 	$(GO) test -count=1 -run 'FlipAnywhere|PowerCut|LargeContents|ClockThatWasAhead' -v ./queue -queue.cutseeds 20
 
-overload: ## three times of what a slow disk takes by SMTP and by HTTP, a flash sale, a thousand connections of one tenant, a full disk
+overload: ## three times of what a slow disk takes by SMTP and by HTTP, and a part of a core, a flash sale, a thousand connections of one tenant, a full disk
 	MTA_OVERLOAD=$${MTA_OVERLOAD:-60s} $(GO) test -count=1 -timeout 30m -run '^TestOverload' -v ./e2e
 
 neighbours: ## what one tenant, client, host or stranger costs the others, a table, in six minutes; JSON=FILE has it as JSON

@@ -541,3 +541,27 @@ func (c *Controller) waiting() int {
 	defer c.mu.Unlock()
 	return c.mu.waiting
 }
+
+// TestA18_ALineWhereCPULacksIsTheCapacity had its slots mostly free before, which promises twenty times of what CPU
+// allows.
+func TestA18_ALineWhereCPULacksIsTheCapacity(t *testing.T) {
+	law := &Utilisation{Line: 250 * time.Millisecond}
+	for range 20 {
+		if got := law.Share(Load{Offered: 100, Done: 100, Busy: 1, Limit: 20}); got != 0 {
+			t.Fatalf("%.2f refused though most slots are free", got)
+		}
+	}
+	var got float64
+	for range 8 {
+		got = law.Share(Load{Offered: 600, Done: 100, Busy: 20, Limit: 20, Waiting: 300, Starved: true})
+	}
+	if got < .8 || got > .9 { // five in six do not fit; a quarter of what fits drains the line
+		t.Errorf("after 4 s %.2f are refused", got)
+	}
+	for range 120 {
+		got = law.Share(Load{Offered: 120, Done: 120, Busy: 1, Limit: 20, Starved: true})
+	}
+	if burst := law.Share(Load{Offered: 1000, Done: 500, Busy: 10, Limit: 20, Starved: true}); got != 0 || burst != 0 {
+		t.Errorf("%.2f refused without a line, and %.2f of a burst", got, burst)
+	}
+}

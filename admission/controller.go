@@ -18,6 +18,8 @@ type Config struct {
 	// gets slots in that time, up to Line.
 	Patience time.Duration
 	Now      func() time.Time
+	// Starved reports whether CPU is what lacks. It must be quick. Nil: it never does.
+	Starved func() bool
 }
 
 // Pressure refuses a share of what is offered as something else than slots runs out: nothing up to
@@ -33,15 +35,16 @@ func (p *Pressure) read() Reading {
 	return Reading{p.Name, v, p.From, p.To, min(max((v-p.From)/(p.To-p.From), 0), most)}
 }
 
-// Overload is the reason of what the law refuses, and Line of what found no slot in time.
+// Overload is the reason of what the law refuses, CPU while that is what lacks, and Line of what found no slot in time.
 const (
 	Overload = "overload"
+	CPU      = "cpu"
 	Line     = "line"
 )
 
 // Refusal is why a submission was not admitted.
 type Refusal struct {
-	Reason string // Overload, Line, or a pressure's name
+	Reason string // Overload, CPU, Line, or a pressure's name
 }
 
 // Error implements error.
@@ -248,8 +251,12 @@ func (c *Controller) Calibrate() {
 		return
 	}
 	load, why := c.look(now, dt)
+	load.Starved = c.cfg.Starved != nil && c.cfg.Starved()
 	s := &Status{Load: load, Limit: load.Limit, Why: why}
 	s.Share, s.Reason = c.cfg.Law.Share(load), Overload
+	if load.Starved {
+		s.Reason = CPU
+	}
 	for i := range c.cfg.Pressures {
 		p := &c.cfg.Pressures[i]
 		r := p.read()

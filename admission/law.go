@@ -21,6 +21,7 @@ type Load struct {
 	Waiting int     // for a slot, at the period's end
 	Free    int     // slots, at the period's end
 	Limit   float64 // how many slots there are
+	Starved bool    // CPU is what lacks: what is done is all that can be, however many slots are free
 }
 
 // Law computes the share of submissions to refuse, 0 to 1, from the load of the last period.
@@ -48,24 +49,35 @@ type Utilisation struct {
 	window   []Load
 	capacity float64 // submissions in a period; 0 while nothing is known
 	offered  float64 // in a period, smoothed
+	done     float64 // in a period while CPU lacks, smoothed
 }
 
 const (
-	enough      = 60 // offered submissions that make a measurement
-	longest     = 20 // periods in a window
-	leastBusy   = .05
-	learning    = .2 // how fast the estimate of the capacity follows
-	draining    = .1 // the part of a line that is too long or too short that is mended in a window
-	smoothing   = .2
-	surprise    = 4 // standard deviations of what is offered that are no chance
-	defaultLine = 50 * time.Millisecond
+	enough          = 60 // offered submissions that make a measurement
+	longest         = 20 // periods in a window
+	leastBusy       = .05
+	learning        = .2 // how fast the estimate of the capacity follows
+	learningStarved = .4
+	probing         = 1.03 // times the capacity, in a period without a line
+	mostCapacity    = 1e6
+	draining        = .1 // the part of a line that is too long or too short that is mended in a window
+	smoothing       = .2
+	surprise        = 4 // standard deviations of what is offered that are no chance
+	defaultLine     = 50 * time.Millisecond
 )
 
 // Share implements Law.
 func (u *Utilisation) Share(l Load) float64 {
 	n, w := u.look(l)
+	line := u.Line
+	if line == 0 {
+		line = defaultLine
+	}
 	// The limit can have fallen below what is still under way.
-	if busy := min(w.Busy/max(w.Limit, 1), 1); busy >= leastBusy {
+	if busy := min(w.Busy/max(w.Limit, 1), 1); l.Starved {
+		done := float64(w.Done) / n
+		u.starve(done, float64(l.Waiting) > done*line.Seconds()/Period.Seconds())
+	} else if busy >= leastBusy {
 		estimate := float64(w.Done) / n / busy
 		if u.capacity == 0 {
 			u.capacity = estimate
@@ -76,12 +88,8 @@ func (u *Utilisation) Share(l Load) float64 {
 	if u.offered == 0 || u.capacity == 0 {
 		return 0
 	}
-	line := u.Line
-	if line == 0 {
-		line = defaultLine
-	}
 	aim := max(1, u.capacity*line.Seconds()/Period.Seconds())
-	room := u.capacity - draining/n*(float64(l.Waiting)-aim)
+	room := u.capacity - min(draining/n*(float64(l.Waiting)-aim), u.capacity/4) // the line has the least important last
 	return min(max(1-room/u.offered, 0), most)
 }
 
@@ -103,6 +111,26 @@ func (u *Utilisation) look(l Load) (n float64, sum Load) {
 	}
 	sum.Busy, sum.Limit = sum.Busy/n, sum.Limit/n
 	return n, sum
+}
+
+// starve learns the capacity while CPU is what lacks. Free slots prove nothing then. If more waits in line than should,
+// what was done is all that could be. Without that, more could be: the more there is to do, the less each takes, so CPU
+// that is used up is no overload.
+func (u *Utilisation) starve(done float64, waits bool) {
+	if u.done == 0 {
+		u.done = done
+	}
+	if u.capacity == 0 {
+		u.capacity = mostCapacity // nothing is known
+	}
+	u.done += smoothing * (done - u.done)
+	u.capacity = max(u.capacity, u.done)
+	if !waits {
+		u.capacity = min(u.capacity*probing, mostCapacity)
+		return
+	}
+	u.capacity = min(u.capacity, 2*u.done)
+	u.capacity += learningStarved * (u.done - u.capacity)
 }
 
 // follow smooths what is offered, and follows at once what chance does not explain.

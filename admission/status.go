@@ -4,7 +4,7 @@ package admission
 type Status struct {
 	Load      Load
 	Share     float64        // of what is offered that is refused, 0 to 1
-	Reason    string         // Overload, or the pressure that decided
+	Reason    string         // Overload, CPU, or the pressure that decided
 	Level     int            // the first that is not admitted whole; Levels when all are
 	Part      float64        // of that level that is admitted
 	Admitted  [Tiers]float64 // the part of what is offered of each tier

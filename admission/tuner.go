@@ -18,6 +18,9 @@ type Tuner struct {
 	// commits that share a sync, takes longer when more is done at once and yet more of it is done:
 	// below Good the limit only rises. 0: there is none.
 	Good time.Duration
+	// Blind reports whether CPU is what lacks: work waits for it, and fewer slots would let it wait in line. The
+	// limit is twice Start at least meanwhile, and stays. Nil: it never lacks.
+	Blind func() bool
 
 	limit  float64
 	began  time.Time // of the interval
@@ -118,6 +121,11 @@ func (t *Tuner) Tune(now time.Time, busy float64) {
 	t.left.add(float64(t.latencies.n) / d.Seconds())
 	p90 := t.latencies.quantile(.9)
 	t.latencies, t.began, t.area = histogram{}, now, 0
+	if t.Blind != nil && t.Blind() {
+		t.limit = min(max(t.Limit(), 2*t.Start), t.most()) // it may have fallen before that was known
+		t.why = "stays: CPU is what lacks"
+		return
+	}
 	if t.settling { // what ended in this interval may have begun under the old limit
 		t.settling = busy > t.limit*settled
 		return

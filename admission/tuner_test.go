@@ -181,3 +181,19 @@ func TestAFarTooHighLimitFallsAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestA18_FewerSlotsGiveNoCPU has latencies far above the ceiling, since CPU lacks.
+func TestA18_FewerSlotsGiveNoCPU(t *testing.T) {
+	now := newClock()
+	tuner := &Tuner{Start: 32, Good: 50 * time.Millisecond, Ceiling: 100 * time.Millisecond, Blind: func() bool { return true }}
+	for range 5 {
+		now.advance(interval)
+		for range 200 {
+			tuner.Observe(500 * time.Millisecond)
+		}
+		tuner.Tune(now.t, tuner.Limit())
+	}
+	if got := tuner.Limit(); got != 64 {
+		t.Errorf("%.0f slots, want 64: %s", got, tuner.Why())
+	}
+}

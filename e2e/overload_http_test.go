@@ -173,7 +173,7 @@ func TestOverloadFlashSale(t *testing.T) {
 	many := &buyers{crowd: crowd{tenant: "many", tier: 3}, connections: 60}
 	wide := &buyers{crowd: crowd{tenant: "wide", tier: 3}, connections: 600}
 	s := openWebShop(t, rate, 0, many, wide)
-	capacity := s.capacity(t, long/6)
+	capacity := s.capacity(t, long/6, false)
 	many.first, wide.first = long/4, long/4
 	// Each has more than its half of what is served in all.
 	many.rate, wide.rate = 5*capacity, 2.5*capacity
@@ -230,7 +230,7 @@ func TestOverloadByHTTP(t *testing.T) {
 		}
 	}
 	s := openWebShop(t, overloadDisk, 0, all...)
-	capacity := s.capacity(t, long/2)
+	capacity := s.capacity(t, long/2, false)
 	for i, part := range []float64{.4, .1, .2, .8, .5, 1} { // of the capacity
 		all[i].rate = part * capacity
 	}

@@ -50,8 +50,10 @@ type crowd struct {
 	tier    int
 	addr    string // of its listener
 	clients int
-	rate    float64 // messages a second that all of them offer; 0: as fast as they are answered
-	retries bool    // what is refused comes back after a moment
+	rate    float64       // messages a second that all of them offer; 0: as fast as they are answered
+	retries bool          // what is refused comes back after a moment
+	fresh   bool          // each attempt has a session of its own
+	lead    time.Duration // in which the clients connect before they offer anything
 
 	mu       sync.Mutex // guards the rest
 	offered  int
@@ -105,6 +107,11 @@ func (c *crowd) client(ctx context.Context, i int) {
 	}()
 	var waiting []again
 	next := time.Now()
+	if c.lead > 0 {
+		next = next.Add(c.lead)
+		wait(ctx, time.Duration(rng.Int64N(int64(c.lead))))
+		s, _ = dialSession(c.addr) // what fails is tried again
+	}
 	for n := 0; ; n++ {
 		if c.rate > 0 {
 			next = next.Add(time.Duration(rng.ExpFloat64() * float64(c.clients) / c.rate * float64(time.Second)))
@@ -148,7 +155,7 @@ func (c *crowd) client(ctx context.Context, i int) {
 			s.close()
 			s = nil
 		}
-		if s != nil && err != nil && s.command("RSET\r\n", 250) != nil {
+		if s != nil && (c.fresh || err != nil && s.command("RSET\r\n", 250) != nil) {
 			s.close()
 			s = nil
 		}
@@ -218,7 +225,11 @@ listener "%[1]s" {
 `, c.tenant, c.tier, c.addr)
 	}
 	s.relay = newRelay(t, s.dns, s.port, settings)
-	group := newControlGroup(t, s.relay.dir, writeRate, overloadMemory, core)
+	memory := int64(overloadMemory)
+	if core > 0 { // there, memory is not to decide
+		memory *= 4
+	}
+	group := newControlGroup(t, s.relay.dir, writeRate, memory, core)
 	s.relay.process = start(t, "relay", group.run(s.relay.command()...)...)
 	s.relay.listens(t, s.relay.addr)
 	return s
@@ -227,7 +238,7 @@ listener "%[1]s" {
 // open lets crowds in for a while.
 func (s *shop) open(t *testing.T, d time.Duration, crowds ...*crowd) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
+	ctx, cancel := context.WithTimeout(t.Context(), d+crowds[0].lead)
 	defer cancel()
 	var all sync.WaitGroup
 	for _, c := range crowds {
@@ -236,10 +247,10 @@ func (s *shop) open(t *testing.T, d time.Duration, crowds ...*crowd) {
 	all.Wait()
 }
 
-// capacity is how many messages a second the disk takes when there are always some to be had.
-func (s *shop) capacity(t *testing.T, d time.Duration) float64 {
+// capacity is how many messages a second the relay takes when there are always some to be had.
+func (s *shop) capacity(t *testing.T, d time.Duration, fresh bool) float64 {
 	t.Helper()
-	c := &crowd{tenant: "probe", tier: 3, addr: s.relay.addr, clients: busySenders}
+	c := &crowd{tenant: "probe", tier: 3, addr: s.relay.addr, clients: busySenders, fresh: fresh}
 	s.open(t, d/4, c)
 	c.accepted = nil // the first messages find room that the disk had saved up
 	s.open(t, d, c)
@@ -323,7 +334,7 @@ func (s *shop) refuseMany(t *testing.T, long time.Duration, second, third *crowd
 func threefold(t *testing.T, long time.Duration, mode string, first, second, third *crowd) *shop {
 	t.Helper()
 	s := openShop(t, overloadDisk, fmt.Sprintf("admission { mode = %q }\n", mode), first, second, third)
-	capacity := s.capacity(t, long/2)
+	capacity := s.capacity(t, long/2, false)
 	first.rate, second.rate, third.rate = capacity/2, capacity, capacity*3/2
 	before := used(t, s.relay.cmd.Process.Pid)
 	s.open(t, long, first, second, third)

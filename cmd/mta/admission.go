@@ -89,7 +89,7 @@ func (c *cli) pressures(all []control.AdmissionPressure) error {
 	t := &draw.Table{Columns: []draw.Column{{Title: "PRESSURE"}, {Title: "NOW", Right: true}, {Title: "FROM", Right: true}, {Title: "TO", Right: true}, {Title: "REFUSES", Right: true}}}
 	for _, p := range all {
 		unit := percent
-		if p.Kind == "sync" || p.Kind == "backlog" {
+		if p.Kind == "sync" || p.Kind == "backlog" || p.Kind == "cpu" {
 			unit = seconds
 		}
 		t.Add("", p.Kind, unit(p.Value), unit(p.From), unit(p.To), percent(p.Share))
@@ -119,6 +119,7 @@ func reasonText(reason string) string {
 		"line":     "overload: too many wait to be stored",
 		"sync":     "sync: the disk takes far too long",
 		"disk":     "disk: at this pace it is full within a minute",
+		"cpu":      "cpu: the process gets too little of it",
 		"memory":   "memory: the process is near its limit",
 		"backlog":  "backlog: more is due than leaves in time",
 	}

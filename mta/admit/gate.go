@@ -2,13 +2,14 @@
 // priority, measures what can run out, holds back clients that come back at once, and keeps account
 // of what was refused, and why.
 //
-// Goroutines: none but that of [Gate.Run].
+// Goroutines: none but that of [Gate.Run], and one that measures while it runs.
 package admit
 
 import (
 	"context"
 	"crypto/rand"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,7 +67,7 @@ type Gate struct {
 	returns returns
 	commits commits
 	account account
-	quota   quota
+	cpu     cpu
 }
 
 // core is what one version of the settings has made.
@@ -102,10 +103,10 @@ func (g *Gate) Set(s Settings) {
 			Pressures: g.pressures(c),
 			Tuner: &admission.Tuner{
 				Least: min(leastSlots, most), Most: most, Start: min(firstSlots, most),
-				Ceiling: s.SyncLatency, Good: s.SyncLatency / 2,
+				Ceiling: s.SyncLatency, Good: s.SyncLatency / 2, Blind: g.cpu.short.Load,
 			},
 			Line: longest, Patience: lineTime,
-			Now: g.machine.Now,
+			Now: g.machine.Now, Starved: g.cpu.short.Load,
 		})
 	}
 	g.core.Store(c)
@@ -123,6 +124,9 @@ func lawOf(mode string) admission.Law {
 func (g *Gate) Run(ctx context.Context) {
 	t := time.NewTicker(admission.Period)
 	defer t.Stop()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { g.cpu.watch(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -134,11 +138,13 @@ func (g *Gate) Run(ctx context.Context) {
 }
 
 func (g *Gate) tick() {
+	var early, all int64
+	if g.machine.Throttled != nil {
+		early, all = g.machine.Throttled()
+	}
+	g.cpu.look(g.machine.Now(), early, all)
 	if c := g.core.Load(); c.controller != nil {
 		c.controller.Calibrate()
-	}
-	if g.machine.Throttled != nil {
-		g.quota.look(g.machine.Throttled())
 	}
 	g.account.turn(g.machine.Now())
 }
@@ -207,10 +213,7 @@ func (g *Gate) refuse(r *intake.AdmitRequest, p admission.Priority, reason strin
 	out := &intake.Refused{Disk: reason == Disk, Close: r.Refused >= tooOften}
 	hold := time.Duration(0)
 	if r.First.IsZero() {
-		hold = g.returns.refused(now, attemptOf(r))
-	}
-	if r.Refused > 0 && g.quota.short.Load() { // refusals would take the CPU that accepting needs
-		hold = max(hold, holdOf(r.Refused))
+		hold = max(g.returns.refused(now, attemptOf(r)), g.cpu.hold(now, p.Tier()))
 	}
 	if hold > 0 {
 		out.Hold = func(ctx context.Context) { g.returns.hold(ctx, hold) }
@@ -263,6 +266,7 @@ func (p *pass) Commit(ctx context.Context, tier uint8, commit func() error) (*in
 		return nil, err
 	}
 	latency = max(g.machine.Now().Sub(began), 1)
+	g.cpu.stored.Add(1)
 	if p.attempt != nil {
 		g.first.Forget(p.attempt...)
 		g.returns.taken(p.attempt)

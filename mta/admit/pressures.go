@@ -13,6 +13,7 @@ const (
 	Memory  = "memory"
 	Sync    = "sync"
 	Backlog = "backlog"
+	CPU     = admission.CPU
 )
 
 // Where the pressures begin and where they refuse nearly everything.
@@ -29,6 +30,7 @@ func (g *Gate) pressures(c *core) []admission.Pressure {
 	all := []admission.Pressure{
 		{Name: Sync, Read: func() float64 { return g.commits.latency(g.machine.Now()).Seconds() }, From: syncFrom * target, To: syncTo * target},
 		{Name: Disk, Read: (&filling{room: g.machine.Room, now: g.machine.Now}).used, From: 0, To: 1},
+		{Name: CPU, Read: g.cpu.lateness, From: lateFrom, To: lateTo},
 	}
 	if c.memory > 0 {
 		all = append(all, admission.Pressure{

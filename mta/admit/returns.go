@@ -29,7 +29,7 @@ const (
 	firstHold  = time.Second
 	longestOne = 5 * time.Second
 	mostKept   = 10_000 // messages in each generation
-	mostHeld   = 1000   // sessions that wait at a time; others hear the reply at once
+	mostHeld   = 10000  // sessions that wait at a time; others hear the reply at once
 )
 
 // refused counts a refusal, and returns how long the client is to wait for it: 0 for the first one
@@ -53,12 +53,7 @@ func (r *returns) refused(now time.Time, attempt []string) time.Duration {
 	if t.n == 1 {
 		return 0
 	}
-	return holdOf(t.n - 1)
-}
-
-// holdOf is how long the reply is held of a client that has been refused so many times before.
-func holdOf(before int) time.Duration {
-	longest := min(firstHold<<min(before-1, 8), longestOne)
+	longest := min(firstHold<<min(t.n-2, 8), longestOne)
 	return longest/2 + rand.N(longest/2)
 }
 
