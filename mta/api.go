@@ -48,7 +48,7 @@ func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.C
 	if r.puller != nil {
 		hc.Events = tenantEvents{r.puller}
 	}
-	hc.Suppressions, hc.Unsubscribes = tenantSuppressions{r.suppression}, unsubscribed{r}
+	hc.Suppressions, hc.Unsubscribes = tenantSuppressions{r.suppression, r.submitted.Searches}, unsubscribed{r}
 	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
 	hc.Refused = r.intruders.Listener(api)
 	hc.Observer, hc.Open = r.meter, r.clients.of("api "+api)

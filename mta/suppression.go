@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/turns"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/http"
 	"example.org/mta/submission/request"
@@ -77,10 +78,18 @@ func (r *Relay) suppressed(tenant string, a envelope.Address) (why string, yes b
 }
 
 // tenantSuppressions is the suppression list as tenants see it over HTTP.
-type tenantSuppressions struct{ list *suppression.List }
+type tenantSuppressions struct {
+	list     *suppression.List
+	searches *turns.Turns // which the list is looked through in
+}
 
 // List implements http.Suppressions.
 func (t tenantSuppressions) List(ctx context.Context, tenant, domain, after string, limit int) (page []http.Suppression, last string, more bool, err error) {
+	turn, err := t.searches.Begin(ctx, tenant)
+	if err != nil {
+		return nil, "", false, err
+	}
+	defer turn.End()
 	found, key, more, err := t.list.Page(ctx, suppression.Query{Tenant: &tenant, Domain: domain}, suppression.Key{Tenant: tenant, Address: after}, limit)
 	for _, e := range found {
 		page = append(page, tenantSuppression(e))

@@ -11,10 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/sink"
+	"example.org/mta/internal/turns"
 	"example.org/mta/mta/control"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/submission/http"
@@ -44,7 +47,7 @@ func (w *world) refusedAtRCPT(from, to string) *textproto.Error {
 // Tenants see and change their own entries only, and meet those for everybody's mail.
 func TestSuppressionsOfATenant(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `tenant "acme" { }`)
-	ctx, list := t.Context(), tenantSuppressions{w.suppression}
+	ctx, list := t.Context(), tenantSuppressions{w.suppression, w.submitted.Searches}
 	w.suppression.Add(ctx, []suppression.Entry{
 		{Key: suppression.KeyOf("", "all@box.example"), Reason: "everybody's", Source: suppression.Operator},
 		{Key: suppression.KeyOf("abc", "before@box.example"), Source: suppression.Operator},
@@ -97,13 +100,47 @@ func TestATenantsSuppressionsHaveALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	list := tenantSuppressions{l}
+	list := tenantSuppressions{list: l}
 	for i, want := range []error{nil, http.TooManySuppressions(mostSuppressions)} {
 		_, err := list.Add(t.Context(), "acme", []request.Suppression{{Address: envelope.Address(fmt.Sprintf("r%d@box.example", i))}})
 		if !errors.Is(err, want) {
 			t.Errorf("addition %d: %v, want %v", i, err, want)
 		}
 	}
+}
+
+// A tenant looks through its entries once at a time, in turns with its searches.
+func TestATenantsListOfSuppressionsTakesATurn(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		store, err := boltstore.Open(filepath.Join(t.TempDir(), "suppression.db"), nil, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := suppression.Open(t.Context(), suppression.Config{Store: store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		list := tenantSuppressions{l, turns.New(2, time.Now)}
+		turn, err := list.searches.Begin(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		looked := false
+		go func() {
+			if _, _, _, err := list.List(t.Context(), "acme", "", "", 10); err != nil {
+				t.Error(err)
+			}
+			looked = true
+		}()
+		if synctest.Wait(); looked {
+			t.Error("it looks while another search of the tenant is under way")
+		}
+		turn.End()
+		if synctest.Wait(); !looked {
+			t.Error("it never looks")
+		}
+	})
 }
 
 // The way of a bad address: a remote host calls it unknown, it is on the list with its bounce, the

@@ -134,7 +134,7 @@ func TestUnsubscribeOutlivesOtherEntries(t *testing.T) {
 		if err := (unsubscribed{w.Relay}).Unsubscribe(t.Context(), token, "r"); err != nil {
 			t.Fatal(err)
 		}
-		done, err := tenantSuppressions{w.suppression}.Add(t.Context(), "acme", []request.Suppression{{Address: "Joe@box.example", ExpiresAt: w.now().Add(time.Hour)}})
+		done, err := tenantSuppressions{w.suppression, w.submitted.Searches}.Add(t.Context(), "acme", []request.Suppression{{Address: "Joe@box.example", ExpiresAt: w.now().Add(time.Hour)}})
 		if done.Unchanged != 1 || err != nil {
 			t.Errorf("the tenant's entry: %+v, %v", done, err)
 		}

@@ -161,8 +161,12 @@ func TestCancelByFilter(t *testing.T) {
 			{Filter{Tenant: "other", Tag: "c"}, 200},
 			{Filter{Tenant: "acme", Tag: "a"}, 200},
 		} {
-			if done, err := q.Cancel(Selector{Filter: x.f}); err != nil || done.Cancelled != x.want {
+			pauses := 0
+			if done, err := q.Cancel(Selector{Filter: x.f, Pause: func() { pauses++ }}); err != nil || done.Cancelled != x.want {
 				t.Errorf("%+v: %d were cancelled, want %d (%v)", x.f, done.Cancelled, x.want, err)
+			}
+			if pauses == 0 {
+				t.Errorf("%+v: it does not pause", x.f)
 			}
 		}
 		for range 2 {

@@ -67,6 +67,8 @@ type Selector struct {
 	All    bool // must be set when neither IDs nor Filter say anything
 
 	Counted *Counted // exactly these, if not nil; the others are without effect
+
+	Pause func() // called now and then while recipients are looked for, for work that gives way; may be nil
 }
 
 // Change does a to the selected recipients and returns for how many it made, or with dryRun
@@ -100,6 +102,7 @@ func (q *Queue) do(sel Selector, c *changer) (n int, err error) {
 		err = c.byID(sel)
 	default:
 		w := q.newWalker(sel.Filter, false, 0)
+		w.pause = sel.Pause
 		for {
 			m, env := w.next()
 			if m == nil {

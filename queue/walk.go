@@ -144,6 +144,7 @@ type walker struct {
 	cut    bool      // it was, before at
 	looked int       // entries examined
 	given  int       // candidates that next has looked at
+	pause  func()    // called before each bit; nil: nothing
 }
 
 // lookEvery is after how many messages the clock is read.
@@ -228,6 +229,9 @@ func (w *walker) next() (*candidate, *envelope.Message) {
 		}
 		if w.done {
 			return nil, nil
+		}
+		if w.pause != nil {
+			w.pause()
 		}
 		w.fill()
 	}

@@ -116,10 +116,25 @@ type lateRecipient struct {
 	status http.MessageStatus
 }
 
+// cancelInQueue cancels messages by their ids, or finds them in turns with searches. A search that has begun is carried
+// out, whatever becomes of its client.
+func (s *Submitted) cancelInQueue(ctx context.Context, sel queue.Selector) (*queue.Cancellation, error) {
+	if len(sel.IDs) == 0 {
+		search, err := s.begin(ctx, sel.Filter.Tenant)
+		if err != nil {
+			return nil, err
+		}
+		defer search.End()
+		whole := context.WithoutCancel(ctx)
+		sel.Pause = func() { _ = search.Next(whole) }
+	}
+	return s.Relay.Queue.Cancel(sel)
+}
+
 // cancel has recipients cancelled in the queue. Those that it had handed out are called back from delivery, and are
 // waited for until they are back, or on a connection.
 func (s *Submitted) cancel(ctx context.Context, sel queue.Selector) (*cancellation, error) {
-	done, err := s.Relay.Queue.Cancel(sel)
+	done, err := s.cancelInQueue(ctx, sel)
 	if err != nil && !errors.Is(err, queue.ErrUnknown) {
 		return nil, err
 	}

@@ -26,6 +26,15 @@ func TestATenantLeavesSearchesToOthers(t *testing.T) {
 		if _, err := s.begin(t.Context(), "acme"); !errors.Is(err, http.ErrBusy) || time.Since(began) != searchTime {
 			t.Errorf("a second search of a tenant after %v: %v", time.Since(began), err)
 		}
+		for what, search := range map[string]func() error{
+			"list":   func() error { _, _, err := s.List(t.Context(), "acme", http.MessageQuery{}); return err },
+			"get":    func() error { _, err := s.inLog(t.Context(), logSearch{tenant: "acme", id: 1}); return err },
+			"cancel": func() error { _, err := s.Cancel(t.Context(), "acme", http.Cancel{Tag: "x"}); return err },
+		} {
+			if err := search(); !errors.Is(err, http.ErrBusy) {
+				t.Errorf("%s beside another search of the tenant: %v", what, err)
+			}
+		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := s.begin(gone, "acme"); !errors.Is(err, context.Canceled) {
