@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -115,11 +116,11 @@ var streetAttacks = []streetAttack{
 		},
 	},
 	{
-		name: "a tenant asks for events: another's events", rate: 5, prepare: longLog, attack: floodOf("/v1/events?limit=1000"),
+		name: "a tenant asks for events: another's events", rate: 5, prepare: longLog, attack: floodOf("/v1/events?limit=1000", ""),
 		victim: func(s *street, _ int) error { return s.get(s.Context(), "victim", "/v1/events?after=now") },
 	},
 	{
-		name: "a tenant searches: another's search", prepare: longLog, attack: floodOf("/v1/messages?recipient=nobody@none.example"), rate: 1,
+		name: "a tenant searches: another's search", prepare: longLog, attack: floodOf("/v1/messages?recipient=nobody@none.example", ""), rate: 1,
 		victim: func(s *street, _ int) error {
 			return s.get(s.Context(), "victim", "/v1/messages?from="+time.Now().UTC().Add(-time.Minute).Format(time.RFC3339))
 		},
@@ -127,23 +128,34 @@ var streetAttacks = []streetAttack{
 	{
 		name: "a tenant searches and asks for events: another's mail", prepare: longLog, victim: postOf(0),
 		attack: func(s *street, ctx context.Context) {
-			floodOf("/v1/messages?recipient=nobody@none.example")(s, ctx)
-			floodOf("/v1/events?limit=1000")(s, ctx)
+			floodOf("/v1/messages?recipient=nobody@none.example", "")(s, ctx)
+			floodOf("/v1/events?limit=1000", "")(s, ctx)
 		},
 	},
 	{
-		name: "a tenant lists a long queue: another's mail", victim: postOf(0),
+		name: "a tenant lists a long queue: another's mail", victim: postOf(0), ready: longQueue,
+		attack: floodOf("/v1/messages?recipient=nobody@quick.example&from="+time.Now().UTC().Add(-time.Hour).Format(time.RFC3339), ""),
+	},
+	{
+		name: "a tenant cancels in a long queue: another's mail", victim: postOf(0), ready: longQueue,
+		attack: floodOf("/v1/messages/cancel", `{"tag": "none"}`),
+	},
+	{
+		name: "a tenant lists 200,000 suppressed addresses: another's mail", victim: postOf(0),
 		ready: func(s *street) {
-			runClient(s.T, "", binary, "--config", s.relay.config, "pause", "domain", "quick.example")
-			s.queue(50_000)
+			for i := range 200 {
+				if err := s.suppress(s.Context(), i); err != nil {
+					s.Fatal(err)
+				}
+			}
 		},
-		attack: floodOf("/v1/messages?recipient=nobody@quick.example&from=" + time.Now().UTC().Add(-time.Hour).Format(time.RFC3339)),
+		attack: floodOf("/v1/suppressions?domain=none.example", ""),
 	},
 	{
-		name: "by HTTP 400 requests wait for a slow disk", note: takenOfAttacker, prepare: slowDisk,
+		name: "by HTTP 700 requests wait for a slow disk", note: takenOfAttacker, prepare: slowDisk,
 		victim: postOf(overloadContent),
 		attack: func(s *street, ctx context.Context) {
-			s.each(ctx, 400, func(ctx context.Context, i int) error {
+			s.each(ctx, 700, func(ctx context.Context, i int) error {
 				id := fmt.Sprintf("a%d-%d", i, time.Now().UnixNano())
 				var token []string
 				for {
@@ -163,10 +175,10 @@ var streetAttacks = []streetAttack{
 		},
 	},
 	{
-		name: "by SMTP 100 clients offer more than a slow disk takes", note: takenOfAttacker, prepare: slowDisk,
+		name: "by SMTP 700 clients offer more than a slow disk takes", slots: 2000, note: takenOfAttacker, prepare: slowDisk,
 		victim: mailOf(overloadContent),
 		attack: func(s *street, ctx context.Context) {
-			s.each(ctx, 100, func(ctx context.Context, i int) error {
+			s.each(ctx, 700, func(ctx context.Context, i int) error {
 				c, err := dialSessionFrom(loopback(10, i), s.smtp)
 				if err != nil {
 					return err
@@ -222,24 +234,33 @@ var streetAttacks = []streetAttack{
 			return err
 		},
 		attack: func(s *street, ctx context.Context) {
-			s.each(ctx, 4, func(ctx context.Context, i int) error {
-				var all []string
-				for n := range 1000 {
-					all = append(all, fmt.Sprintf(`{"address":"a%d-%d-%d@annoying.example","reason":"%s"}`, i, s.done.Load(), n, strings.Repeat("x", 100)))
-				}
-				_, _, err := s.ask(ctx, "attacker", http.MethodPost, "/v1/suppressions/add", `{"suppressions":[`+strings.Join(all, ",")+`]}`)
-				return err
-			})
+			s.each(ctx, 4, func(ctx context.Context, i int) error { return s.suppress(ctx, i) })
 		},
 		note: func(s *street, _ time.Duration) string {
 			more := megabytes(s.T, s.relay.cmd.Process.Pid, "VmRSS") - s.rss
-			return fmt.Sprintf("%d addresses were added, for %.0f MiB of memory", 1000*s.done.Load(), more)
+			return fmt.Sprintf("%d addresses were added, for %.0f MiB of memory", s.added.Load(), more)
 		},
 	},
 }
 
 func takenOfAttacker(s *street, long time.Duration) string {
 	return fmt.Sprintf("%.0f messages a second of the attacker were taken", float64(s.done.Load())/(long.Seconds()*9/8))
+}
+
+// suppress has the attacker suppress a thousand addresses.
+func (s *street) suppress(ctx context.Context, i int) error {
+	var all []string
+	batch := time.Now().UnixNano()
+	for n := range 1000 {
+		all = append(all, fmt.Sprintf(`{"address":"a%d-%d-%d@annoying.example","reason":"%s"}`, i, batch, n, strings.Repeat("x", 100)))
+	}
+	_, answer, err := s.ask(ctx, "attacker", http.MethodPost, "/v1/suppressions/add", `{"suppressions":[`+strings.Join(all, ",")+`]}`)
+	var did struct{ Added int64 }
+	if err == nil {
+		err = json.Unmarshal([]byte(answer), &did)
+	}
+	s.added.Add(did.Added)
+	return err
 }
 
 // bringIn brings a mail to the relay itself.
@@ -298,10 +319,17 @@ func guess(s *street, ctx context.Context) {
 	s.each(ctx, 40, func(ctx context.Context, i int) error { return s.login(ctx, loopback(70+i, i), "wrong") })
 }
 
-// floodOf has a tenant send the same request 60 times at a time.
-func floodOf(path string) func(*street, context.Context) {
+// floodOf has a tenant send the same request 60 times at a time: a POST with a body, else a GET.
+func floodOf(path, body string) func(*street, context.Context) {
+	method := http.MethodGet
+	if body != "" {
+		method = http.MethodPost
+	}
 	return func(s *street, ctx context.Context) {
-		s.each(ctx, 60, func(ctx context.Context, _ int) error { return s.get(ctx, "attacker", path) })
+		s.each(ctx, 60, func(ctx context.Context, _ int) error {
+			_, _, err := s.ask(ctx, "attacker", method, path, body)
+			return err
+		})
 	}
 }
 
@@ -329,15 +357,16 @@ func longLog(s *street) {
 	}
 }
 
-// queue has the attacker submit so many messages.
-func (s *street) queue(most int) {
-	const clients = 16
+// longQueue has the attacker submit 50,000 messages that stay.
+func longQueue(s *street) {
+	runClient(s.T, "", binary, "--config", s.relay.config, "pause", "domain", "quick.example")
+	const most, clients = 50_000, 16
 	var all sync.WaitGroup
 	for i := range clients {
 		all.Go(func() {
 			c, err := dialSessionFrom(loopback(10, i), s.smtp)
 			for n := 0; n < most/clients && err == nil; n++ {
-				_, err = c.send("a@attacker.example", []string{fmt.Sprintf("q%d-%d@quick.example", i, n)}, fmt.Sprintf(streetMail, "q"))
+				_, err = c.send("a@attacker.example", []string{fmt.Sprintf("q%d-%d@quick.example", i, n)}, fmt.Sprintf("X-MTA-Tags: a, b\r\n"+streetMail, "q"))
 			}
 			if err != nil {
 				s.Error(err)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -89,6 +90,7 @@ type streetAttack struct {
 	listener string                                     // and of its listener
 	prepare  func(*street)                              // before the relay starts; nil: nothing
 	ready    func(*street)                              // before the watch; nil: nothing
+	slots    int                                        // connections that the listener takes; 0: 200
 	rate     float64                                    // tries a second of the one who is watched; 0: 20
 	victim   func(s *street, try int) error             // one try
 	attack   func(*street, context.Context)             // starts what runs until the context ends
@@ -104,7 +106,8 @@ type street struct {
 	taken     *sink.Recorder
 	group     *controlGroup // that limits the relay; nil: none
 	crowd     sync.WaitGroup
-	done      atomic.Int64 // by the attackers
+	done      atomic.Int64 // tries of the attackers that were not refused
+	added     atomic.Int64 // addresses that they suppressed
 	answers   sync.Map
 	rss       float64
 }
@@ -160,7 +163,7 @@ listener "street" {
   }
   %s
 }
-%s`, s.web, s.smtp, streetSlots, a.listener, a.settings))
+%s`, s.web, s.smtp, cmp.Or(a.slots, streetSlots), a.listener, a.settings))
 	config, err := os.ReadFile(s.relay.config)
 	if err != nil {
 		t.Fatal(err)
