@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
@@ -18,13 +17,20 @@ import (
 	"example.org/mta/mta/accounting"
 )
 
+// What is asked by HTTP.
+const (
+	allEvents = "/v1/events?limit=1000"
+	searchAll = "/v1/messages?recipient=nobody@quick.example"
+	suppress  = "/v1/suppressions/add"
+)
+
 const inboundStreet = `inbound {
     domains    = ["in.example"]
     complaints = ["fbl@in.example"]
   }`
 
-// streetAttacks are those of TestNeighbours. Addresses in 127.10/16 are the attacking tenant's, in 127.20/15 the watched one's,
-// in 127.60/16 those of clients without a tenant, and the others strangers'.
+// streetAttacks are those of TestNeighbours. Addresses in 127.10/16 are the attacking tenant's, in 127.20/15 the
+// watched one's, in 127.60/16 those of clients without a tenant, and the others strangers'.
 var streetAttacks = []streetAttack{
 	{
 		name: "a tenant holds its connections", victim: mailOf(0),
@@ -64,7 +70,8 @@ var streetAttacks = []streetAttack{
 	{
 		name: "the abuse folder is filled", listener: inboundStreet, rate: 5,
 		victim: func(s *street, try int) error {
-			return s.bringIn(loopback(90, try%200), "abuse@in.example", "Subject: genuine "+strconv.Itoa(try)+"\r\n\r\nYour customer annoys me.\r\n")
+			return s.bringIn(loopback(90, try%200), "abuse@in.example",
+				"Subject: genuine "+strconv.Itoa(try)+"\r\n\r\nYour customer annoys me.\r\n")
 		},
 		attack: func(s *street, ctx context.Context) {
 			s.each(ctx, 20, func(ctx context.Context, i int) error {
@@ -73,12 +80,13 @@ var streetAttacks = []streetAttack{
 		},
 		note: func(s *street, _ time.Duration) string {
 			list := runClient(s.T, "", binary, "--config", s.relay.config, "bounce", "list", "--limit", "0")
-			return fmt.Sprintf("%d of the genuine mails are kept; %d others were brought", strings.Count(list, "genuine"), s.done.Load())
+			return fmt.Sprintf("%d of the genuine mails are kept; %d others were brought",
+				strings.Count(list, "genuine"), s.done.Load())
 		},
 	},
 	{
-		name: "14 messages of 45 MiB, 50 of 1 MiB do not end: another's of 1 MiB", settings: "queue { min_free = \"96MiB\" }\n", prepare: smallDisk(800), rate: 5,
-		victim: mailOf(1 << 20),
+		name:     "14 messages of 45 MiB, 50 of 1 MiB do not end: another's of 1 MiB",
+		settings: "queue { min_free = \"96MiB\" }\n", prepare: smallDisk(800), victim: mailOf(1 << 20), rate: 5,
 		attack: func(s *street, ctx context.Context) {
 			s.each(ctx, 64, func(ctx context.Context, i int) error {
 				size := 45 << 20
@@ -116,11 +124,11 @@ var streetAttacks = []streetAttack{
 		},
 	},
 	{
-		name: "a tenant asks for events: another's events", rate: 5, prepare: longLog, attack: floodOf("/v1/events?limit=1000", ""),
+		name: "a tenant asks for events: another's events", rate: 5, prepare: longLog, attack: floodOf(allEvents, ""),
 		victim: func(s *street, _ int) error { return s.get(s.Context(), "victim", "/v1/events?after=now") },
 	},
 	{
-		name: "a tenant searches: another's search", prepare: longLog, attack: floodOf("/v1/messages?recipient=nobody@none.example", ""), rate: 1,
+		name: "a tenant searches: another's search", rate: 1, prepare: longLog, attack: floodOf(searchAll, ""),
 		victim: func(s *street, _ int) error {
 			return s.get(s.Context(), "victim", "/v1/messages?from="+time.Now().UTC().Add(-time.Minute).Format(time.RFC3339))
 		},
@@ -128,13 +136,13 @@ var streetAttacks = []streetAttack{
 	{
 		name: "a tenant searches and asks for events: another's mail", prepare: longLog, victim: postOf(0),
 		attack: func(s *street, ctx context.Context) {
-			floodOf("/v1/messages?recipient=nobody@none.example", "")(s, ctx)
-			floodOf("/v1/events?limit=1000", "")(s, ctx)
+			floodOf(searchAll, "")(s, ctx)
+			floodOf(allEvents, "")(s, ctx)
 		},
 	},
 	{
 		name: "a tenant lists a long queue: another's mail", victim: postOf(0), ready: longQueue,
-		attack: floodOf("/v1/messages?recipient=nobody@quick.example&from="+time.Now().UTC().Add(-time.Hour).Format(time.RFC3339), ""),
+		attack: floodOf(searchAll, ""),
 	},
 	{
 		name: "a tenant cancels in a long queue: another's mail", victim: postOf(0), ready: longQueue,
@@ -143,7 +151,7 @@ var streetAttacks = []streetAttack{
 	{
 		name: "a tenant lists 200,000 suppressed addresses: another's mail", victim: postOf(0),
 		ready: func(s *street) {
-			for i := range 200 {
+			for i := range s.sized(200) {
 				if err := s.suppress(s.Context(), i); err != nil {
 					s.Fatal(err)
 				}
@@ -185,7 +193,8 @@ var streetAttacks = []streetAttack{
 				}
 				defer c.close()
 				for n := 0; err == nil && ctx.Err() == nil; n++ {
-					if _, err = c.send("a@attacker.example", []string{"a@quick.example"}, overloadMessage(fmt.Sprintf("a%d-%d", i, n))); err == nil {
+					to, id := []string{"a@quick.example"}, fmt.Sprintf("a%d-%d", i, n)
+					if _, err = c.send("a@attacker.example", to, overloadMessage(id)); err == nil {
 						s.done.Add(1)
 					}
 				}
@@ -230,7 +239,8 @@ var streetAttacks = []streetAttack{
 	{
 		name: "a tenant suppresses 150,000 addresses",
 		victim: func(s *street, try int) error {
-			_, _, err := s.ask(s.Context(), "victim", http.MethodPost, "/v1/suppressions/add", fmt.Sprintf(`{"suppressions":[{"address":"v%d@quick.example"}]}`, try))
+			one := fmt.Sprintf(`{"suppressions":[{"address":"v%d@quick.example"}]}`, try)
+			_, _, err := s.ask(s.Context(), "victim", http.MethodPost, suppress, one)
 			return err
 		},
 		attack: func(s *street, ctx context.Context) {
@@ -252,9 +262,10 @@ func (s *street) suppress(ctx context.Context, i int) error {
 	var all []string
 	batch := time.Now().UnixNano()
 	for n := range 1000 {
-		all = append(all, fmt.Sprintf(`{"address":"a%d-%d-%d@annoying.example","reason":"%s"}`, i, batch, n, strings.Repeat("x", 100)))
+		address := fmt.Sprintf("a%d-%d-%d@annoying.example", i, batch, n)
+		all = append(all, fmt.Sprintf(`{"address":%q,"reason":%q}`, address, strings.Repeat("x", 100)))
 	}
-	_, answer, err := s.ask(ctx, "attacker", http.MethodPost, "/v1/suppressions/add", `{"suppressions":[`+strings.Join(all, ",")+`]}`)
+	_, answer, err := s.ask(ctx, "attacker", http.MethodPost, suppress, `{"suppressions":[`+strings.Join(all, ",")+`]}`)
 	var did struct{ Added int64 }
 	if err == nil {
 		err = json.Unmarshal([]byte(answer), &did)
@@ -335,16 +346,17 @@ func floodOf(path, body string) func(*street, context.Context) {
 
 // longLog writes a log of 160 MB, an hour old.
 func longLog(s *street) {
-	w, err := accounting.Open(accounting.Config{Dir: s.relay.dir + "/data/log", NodeID: "relay.example", Log: slog.New(slog.DiscardHandler)})
+	w, err := accounting.Open(accounting.Config{Dir: s.relay.dir + "/data/log", NodeID: "relay.example"})
 	if err != nil {
 		s.Fatal(err)
 	}
 	at := time.Now().Add(-time.Hour)
-	for i := range 400_000 {
+	for i := range s.sized(400_000) {
 		id := envelope.FirstID(at) + envelope.ID(i)
 		w.Add(&accounting.Record{
 			Type: accounting.Delivery, ID: id, Time: at, Created: at, Tenant: "crowd", Sender: "news@crowd.example",
-			Recipient: envelope.Address(fmt.Sprintf("r%d@quick.example", i)), Queue: "quick.example", Site: "mx.quick.example", Size: 2000, Attempts: 1,
+			Recipient: envelope.Address(fmt.Sprintf("r%d@quick.example", i)), Queue: "quick.example",
+			Site: "mx.quick.example", Size: 2000, Attempts: 1,
 		})
 		if i%10_000 == 0 {
 			if err := w.Flush(s.Context()); err != nil {
@@ -360,13 +372,15 @@ func longLog(s *street) {
 // longQueue has the attacker submit 50,000 messages that stay.
 func longQueue(s *street) {
 	runClient(s.T, "", binary, "--config", s.relay.config, "pause", "domain", "quick.example")
-	const most, clients = 50_000, 16
+	const clients = 16
+	most := s.sized(50_000)
 	var all sync.WaitGroup
 	for i := range clients {
 		all.Go(func() {
 			c, err := dialSessionFrom(loopback(10, i), s.smtp)
 			for n := 0; n < most/clients && err == nil; n++ {
-				_, err = c.send("a@attacker.example", []string{fmt.Sprintf("q%d-%d@quick.example", i, n)}, fmt.Sprintf("X-MTA-Tags: a, b\r\n"+streetMail, "q"))
+				to := fmt.Sprintf("q%d-%d@quick.example", i, n)
+				_, err = c.send("a@attacker.example", []string{to}, "X-MTA-Tags: a, b\r\n"+fmt.Sprintf(streetMail, "q"))
 			}
 			if err != nil {
 				s.Error(err)
