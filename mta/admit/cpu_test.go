@@ -290,3 +290,18 @@ func TestQuotaOfControlGroups(t *testing.T) {
 		}
 	}
 }
+
+// TestA18_ByHTTPOnlyReturnsAreHeld refuses requests with a first attempt while CPU lacks: the answer is held of those
+// that come by a connection that was refused before.
+func TestA18_ByHTTPOnlyReturnsAreHeld(t *testing.T) {
+	g := New(settings(), machine())
+	g.cpu.short.Store(true)
+	for refusals, want := range map[int]bool{0: false, 1: true} {
+		r := request("t", 4)
+		r.First, r.Refused = time.Now(), refusals
+		g.refuse(&r, admission.Of(4, 0), "overload")
+		if refused := g.refuse(&r, admission.Of(4, 0), "overload"); (refused.Hold != nil) != want {
+			t.Errorf("after %d refusals held: %v, want %v", refusals, refused.Hold != nil, want)
+		}
+	}
+}

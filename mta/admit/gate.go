@@ -213,7 +213,10 @@ func (g *Gate) refuse(r *intake.AdmitRequest, p admission.Priority, reason strin
 	out := &intake.Refused{Disk: reason == Disk, Close: r.Refused >= tooOften}
 	hold := time.Duration(0)
 	if r.First.IsZero() {
-		hold = max(g.returns.refused(now, attemptOf(r)), g.cpu.hold(now, p.Tier()))
+		hold = g.returns.refused(now, attemptOf(r))
+	}
+	if r.First.IsZero() || r.Refused > 0 { // by HTTP, who does not ask again on its connection waits by itself
+		hold = max(hold, g.cpu.hold(now, p.Tier()))
 	}
 	if hold > 0 {
 		out.Hold = func(ctx context.Context) { g.returns.hold(ctx, hold) }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -57,6 +58,10 @@ func (c *Call) admit() error {
 		Session: c.ID, Peer: c.Client, Network: network.Of(c.Client.Addr()), User: c.Identity.Name, Tenant: c.Identity.Tenant,
 		Tier: normalTier, Size: max(c.Request.ContentLength, 0), TLS: c.Request.TLS != nil, First: first,
 	}
+	link := c.ownLink()
+	if link != nil {
+		ask.Refused = int(link.shed.Load())
+	}
 	if cfg.TierOf != nil {
 		ask.Tier = cfg.TierOf(ask.Tenant)
 	}
@@ -67,10 +72,27 @@ func (c *Call) admit() error {
 		}
 	}
 	if refused != nil {
-		return c.shed(refused, first, bound)
+		p := c.shed(refused, first, bound)
+		if link != nil {
+			link.shed.Add(1)
+			p.hold = refused.Hold
+		}
+		return p
+	}
+	if link != nil {
+		link.shed.Store(0)
 	}
 	c.admitted = admitted
 	return nil
+}
+
+// ownLink is the request's connection if it is one client's; nil for that of a proxy, whose clients share it.
+func (c *Call) ownLink() *link {
+	peer, _ := netip.ParseAddrPort(c.Request.RemoteAddr)
+	if network.Contain(c.server.config.TrustedProxies, peer.Addr().Unmap().WithZone("")) {
+		return nil
+	}
+	return linkOf(c.Request)
 }
 
 // TakeAdmission gives the admission of the request's messages to whoever commits them, nil where nobody
@@ -98,7 +120,7 @@ func (c *Call) bound() (sum [16]byte) {
 }
 
 // shed is the answer to a request that Admission refused.
-func (c *Call) shed(r *intake.Refused, first time.Time, bound [16]byte) error {
+func (c *Call) shed(r *intake.Refused, first time.Time, bound [16]byte) *Problem {
 	p := &Problem{RetryAfter: fairqueue.RetryAfter(rand.Float64())}
 	if r.Disk {
 		p.Status, p.Detail, p.Reason = http.StatusServiceUnavailable, "the relay's disk is nearly full: try again", "disk"

@@ -1,12 +1,18 @@
 package http
 
 import (
+	"bufio"
 	"context"
+	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"example.org/mta/internal/bubble"
 	"example.org/mta/submission/intake"
 )
 
@@ -132,3 +138,69 @@ type reading struct {
 }
 
 func (r *reading) Read(p []byte) (int, error) { r.read = true; return r.Reader.Read(p) }
+
+// holding refuses everything, and has clients wait for the refusal from the second one in a row on.
+type holding struct{}
+
+const heldFor = 3 * time.Second
+
+func (holding) Admit(r intake.AdmitRequest) (intake.Admitted, *intake.Refused) {
+	refused := &intake.Refused{}
+	if r.Refused > 0 {
+		refused.Hold = func(ctx context.Context) {
+			select {
+			case <-time.After(heldFor):
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil, refused
+}
+
+// TestA18_RefusalsByHTTPAreHeld: who asks again on the same connection waits for the refusal, unless a proxy has that
+// connection for many, and holds neither a share of its tenant nor a place that somebody else needs.
+func TestA18_RefusalsByHTTPAreHeld(t *testing.T) {
+	for _, proxied := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			const most = 4
+			s := testServer(t, func(c *Config) {
+				c.Admission, c.MaxConnections = holding{}, most
+				if proxied {
+					c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+				}
+			})
+			w := newLine(t, s)
+			post := func(conn net.Conn, in *bufio.Reader) (status int, took time.Duration) {
+				began := time.Now()
+				go io.WriteString(conn, "POST /v1/messages HTTP/1.1\r\nHost: relay\r\nAuthorization: Bearer good\r\nX-Forwarded-Proto: https\r\nContent-Length: 0\r\n\r\n")
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil {
+					return 0, time.Since(began)
+				}
+				io.Copy(io.Discard, resp.Body)
+				return resp.StatusCode, time.Since(began)
+			}
+			var all sync.WaitGroup
+			defer all.Wait()
+			for range most {
+				conn, in := w.dial()
+				if status, took := post(conn, in); status != http.StatusTooManyRequests || took > 0 {
+					t.Errorf("the first try: %d after %v", status, took)
+				}
+				all.Go(func() {
+					want := heldFor
+					if proxied {
+						want = 0
+					}
+					if status, took := post(conn, in); took != want && status != 0 {
+						t.Errorf("the second try, by a proxy %v: %d after %v, want %v", proxied, status, took, want)
+					}
+				})
+			}
+			time.Sleep(2 * time.Second)
+			if status, took := post(w.dial()); status != http.StatusTooManyRequests || took > 0 {
+				t.Errorf("somebody else, while all places are held: %d after %v", status, took)
+			}
+		})
+	}
+}

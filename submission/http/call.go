@@ -109,6 +109,10 @@ func (c *Call) fail(err error) {
 	if p.Status >= 500 && !errors.Is(err, context.Canceled) {
 		c.logTrouble(p)
 	}
+	if p.hold != nil {
+		c.server.conns.isAnswered(c.Request) // others may have its place
+		p.hold(c.Context())
+	}
 	c.refuse(p)
 }
 

@@ -42,6 +42,8 @@ type link struct {
 	there    time.Time // since when it is in list
 	requests int
 	closing  bool // it ends with the request in hand
+
+	shed atomic.Int32 // requests in a row that Admission refused
 }
 
 // slack is how long a connection without a request, or without a key, is left alone when others need its place.
@@ -179,7 +181,7 @@ func byProxy(r *http.Request) bool {
 // hasKey notes that a request has a key that was accepted.
 func (c *connections) hasKey(r *http.Request) { c.note(r, nil) }
 
-// isAnswered notes that a request has its answer, and that the rest of its body is only read for the client's sake.
+// isAnswered notes that a request has its answer, or only waits for a refusal, and that the rest of its body is only read for the client's sake.
 func (c *connections) isAnswered(r *http.Request) { c.note(r, &c.keyless) }
 
 func (c *connections) note(r *http.Request, to *list.List) {

@@ -2,6 +2,7 @@ package http
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type Problem struct {
 	Close      bool        // the connection ends with the answer
 	Cause      error       // for the log; the client doesn't see it
 	Reason     string      // a label of the metrics; "": the status alone
+
+	hold func(context.Context) // keeps the client waiting for the answer; nil: it gets it at once
 }
 
 // Error returns the status and the detail.
