@@ -299,6 +299,7 @@ func TestImportsPushOutNoKeys(t *testing.T) {
 			}
 			imports = append(imports, b)
 			settleAll(t, q)
+			time.Sleep(time.Minute) // ages are known to the minute
 		}
 		for _, prepare := range []func(){func() {}, func() { time.Sleep(10 * time.Minute) }, func() { removeIndexes(t, cfg.FS) }} {
 			prepare()
