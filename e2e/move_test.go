@@ -69,7 +69,8 @@ func (r *relay) mta(t *testing.T, args ...string) string {
 }
 
 // TestMoveToAnotherRelay moves 1,000 messages in every state that mail can wait in from one relay to another, by the line of
-// docs/backup.md, while relays and commands are killed. Each arrives once, and had its attempts and times at the new relay.
+// docs/backup.md, while relays and commands are killed. Each arrives once, and had its attempts and times at the new relay,
+// although the clients repeat them all there, with their keys.
 func TestMoveToAnotherRelay(t *testing.T) {
 	const each = 250
 	seed := time.Now().UnixNano()
@@ -116,24 +117,28 @@ func TestMoveToAnotherRelay(t *testing.T) {
 	old.mta(t, "pause", "domain", "held.example")
 	now.mta(t, "pause", "everything")
 
-	s, err := dialSession(old.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range each {
-		for _, k := range kinds {
-			head := ""
-			if k == "scheduled" {
-				head = "X-Hold-For: 7200\r\n"
-			}
-			content := fmt.Sprintf("%sFrom: ann@client.example\r\nX-MTA-Tenant: acme\r\nX-Mta-Test-Id: %s-%d\r\n\r\nhello\r\n", head, k, i)
-			to := []string{fmt.Sprintf("a%d@%s.example", i, k), fmt.Sprintf("b%d@%s.example", i, k)}
-			if _, err := s.send("ann@client.example", to, content); err != nil {
-				t.Fatal(err)
+	send := func(r *relay) {
+		t.Helper()
+		s, err := dialSession(r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		for i := range each {
+			for _, k := range kinds {
+				head := fmt.Sprintf("X-MTA-Idempotency-Key: %s-%d\r\n", k, i)
+				if k == "scheduled" {
+					head += "X-Hold-For: 7200\r\n"
+				}
+				content := fmt.Sprintf("%sFrom: ann@client.example\r\nX-MTA-Tenant: acme\r\nX-Mta-Test-Id: %s-%d\r\n\r\nhello\r\n", head, k, i)
+				to := []string{fmt.Sprintf("a%d@%s.example", i, k), fmt.Sprintf("b%d@%s.example", i, k)}
+				if _, err := s.send("ann@client.example", to, content); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 	}
-	s.close()
+	send(old)
 	eventually(t, patience, func() error {
 		n := 0
 		for to, s := range old.standings(t) {
@@ -205,6 +210,7 @@ func TestMoveToAnotherRelay(t *testing.T) {
 	if left, err := old.queued(); err != nil || len(left) > 0 {
 		t.Errorf("%d recipients are left at the old relay, %v", len(left), err)
 	}
+	send(now)
 	after := now.standings(t)
 	for to, s := range after {
 		if !s.is(before[to]) {

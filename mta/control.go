@@ -33,7 +33,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Router: r.router, Resolver: r.resolver,
 		Dispatcher: r.dispatcher, Pauses: r.pauses, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts, TLSReports: r.tlsReports,
 		Inbound: r.reports.inbox, InboundFolder: r.reports.folder, Suppressed: r.suppression, Feeder: r.feeder, Unknown: &r.unknown, Streams: r.streams, Started: r.started, Tally: r.tally, Meter: r.meter, Rates: &r.rates, Entrances: r.openEntrances, Warmups: r.warm, Sites: &r.sites, Missing: r.sources.isMissing, UseOf: r.useOf,
-		Diverted: r.diverted, Keys: r.keys.Load, Receptions: r.events, Version: r.opts.Version,
+		Diverted: r.diverted, Keys: r.keys.Load, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version,
 	}
 	r.api = r.operated.API()
 	r.api.Log, r.api.Relay, r.api.Upgrades, r.api.Backups, r.api.Tracer, r.api.Audit = eventReader{r}, r, r, r, r.tracer, r.audit

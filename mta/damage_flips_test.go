@@ -28,7 +28,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
-	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/maildrop"
 	"example.org/mta/submission/unsubscribe"
@@ -357,7 +356,7 @@ func (r *Relay) answersOfDestinations(put putAnswer) {
 func (r *Relay) answersOfSecrets(put putAnswer) {
 	put("return paths", r.returnPaths.Load().Make(returnpath.Bounce, returnpath.Token{Node: r.node, Message: 7, Day: time.Unix(1e9, 0)}), nil)
 	put("unsubscribe links", r.links.Token(&unsubscribe.Subscription{Tenant: "acme", Address: "joe@box.example", Sent: time.Unix(1e9, 0)}), nil)
-	put("idempotency", idempotency.Sum(r.repeats.Hash()), nil)
+	put("idempotency", r.repeats.Sum().Own(), nil)
 	for _, name := range []string{"login-secret", "queue-token.key"} {
 		text, err := os.ReadFile(filepath.Join(r.policy.Load().Config.DataDir, name))
 		put(name, text, err)

@@ -2,7 +2,7 @@ package mta
 
 import (
 	"example.org/mta/mta/config"
-	"example.org/mta/queue"
+	"example.org/mta/mta/operate"
 	"example.org/mta/submission/idempotency"
 )
 
@@ -13,15 +13,9 @@ func (r *Relay) openIdempotency(cfg *config.Config, _ *undoer) error {
 	if err != nil {
 		return err
 	}
-	r.repeats = idempotency.New(secret, keyedRequests{r.queue})
-	return nil
-}
-
-// keyedRequests is what the queue knows of requests that have a key.
-type keyedRequests struct{ q *queue.Queue }
-
-// Keyed implements idempotency.Store.
-func (k keyedRequests) Keyed(key idempotency.Key) (idempotency.Stored, bool, error) {
-	known, ok, err := k.q.Keyed(key)
-	return idempotency.Stored(known), ok, err
+	store := operate.KeyStore{Queue: r.queue}
+	r.repeats = idempotency.New(secret, store)
+	moved, err := store.Secrets()
+	r.repeats.Moved(moved)
+	return err
 }

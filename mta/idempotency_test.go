@@ -14,6 +14,7 @@ import (
 	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/operate"
 	"example.org/mta/queue"
 	"example.org/mta/submission/idempotency"
 )
@@ -30,14 +31,14 @@ func keyedQueue(t *testing.T, dir string) (*queue.Queue, *idempotency.Book) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return q, idempotency.New(secret, keyedRequests{q})
+	return q, idempotency.New(secret, operate.KeyStore{Queue: q})
 }
 
 // takeOnce does what a server does with a request of one message: it returns its id.
 func takeOnce(q *queue.Queue, book *idempotency.Book, key, body string) (envelope.ID, idempotency.Outcome, error) {
-	h := book.Hash()
+	h := book.Sum()
 	h.Write([]byte(body))
-	claim, outcome, err := book.Begin("acme", key, idempotency.Sum(h))
+	claim, outcome, err := book.Begin("acme", key, h)
 	defer claim.Drop()
 	switch {
 	case err != nil || outcome == idempotency.Other || outcome == idempotency.UnderWay:

@@ -1,13 +1,17 @@
 package mta
 
 import (
+	"bytes"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/sink"
 	"example.org/mta/mta/control"
 	"example.org/mta/queue"
+	"example.org/mta/submission/idempotency"
 )
 
 // move moves what the relay has queued to another one, as the commands do.
@@ -17,7 +21,7 @@ func (w *world) move(to *world) {
 		w.t.Fatal(err)
 	}
 	done := to.imported(w.exported(control.Filter{State: control.StateHeld}), control.ImportOptions{Release: true})
-	if len(done.Refused) > 0 || len(done.Receipt) == 0 {
+	if len(done.Refused) > 0 {
 		w.t.Fatalf("%+v", done)
 	}
 	if _, err := w.api.Moves.RemoveMoved(w.t.Context(), control.RemoveMoved{Receipt: done.Receipt}); err != nil {
@@ -42,5 +46,120 @@ func TestMovedMailIsNotRemoved(t *testing.T) {
 	}
 	if status, text := old.ask("acme", "POST", "/v1/messages/"+id+"/cancel", "", nil); status != 409 {
 		t.Errorf("cancelled at the old relay: %d %s", status, text)
+	}
+}
+
+// TestKeysMove: a request that one relay has answered gets the same answer at the one that its mail moves to, whether its
+// mail has left or not, by HTTP and by SMTP, after a restart and another move; nothing is taken twice. Another request with
+// the key is refused, another tenant's is taken, and the ids of the other relay cancel nothing.
+func TestKeysMove(t *testing.T) {
+	old, now, third := newShops(t, sink.Config{}), newShops(t, sink.Config{}), newShops(t, sink.Config{})
+	const body = `{"from":"ann@client.example","to":"a@box.example","subject":"s","text":"t"%s}`
+	later := fmt.Sprintf(`,"send_at":%q`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	order := func(at *shops, tenant, key, more string) (status int, text string) {
+		return at.ask(tenant, "POST", "/v1/messages", fmt.Sprintf(body, more), nil, "Idempotency-Key", key)
+	}
+	answers := map[string]string{}
+	for key, more := range map[string]string{"left": "", "queued": later} {
+		status, text := order(old, "acme", key, more)
+		if status != 202 {
+			t.Fatal(status, text)
+		}
+		answers[key] = text
+	}
+	const again = "X-MTA-Idempotency-Key: order-7\r\n" + letter
+	old.send("ann@client.example", again, "b@box.example")
+	halfway, whole := half(t, old.world, "half"), half(t, old.world, "whole")
+
+	if archive := old.exported(control.Filter{Tenant: "other"}); bytes.Contains(archive, []byte("keys-1.json")) {
+		t.Error("an export of a tenant has keys of another")
+	}
+	if archive := old.exported(control.Filter{Domain: "box.example"}); bytes.Contains(archive, []byte("keys-1.json")) {
+		t.Error("an export of single messages has keys")
+	}
+	check := func(at *shops) {
+		t.Helper()
+		before := at.queue.Stats().Accepted
+		for key, more := range map[string]string{"left": "", "queued": later} {
+			if status, text := order(at, "acme", key, more); status != 202 || text != answers[key] {
+				t.Errorf("%s: %d %s, was %s", key, status, text, answers[key])
+			}
+			if status, text := order(at, "acme", key, `,"campaign":"x"`); status != 422 {
+				t.Errorf("%s of another request: %d %s", key, status, text)
+			}
+			if status, text := at.ask("acme", "POST", "/v1/messages/cancel", `{"idempotency_key":"`+key+`"}`, nil); status != 404 {
+				t.Errorf("cancelled by a key of another relay: %d %s", status, text)
+			}
+		}
+		at.send("ann@client.example", again, "b@box.example")
+		if n := at.queue.Stats().Accepted - before; n != 0 {
+			t.Errorf("%d messages are taken twice", n)
+		}
+	}
+	left := func(at *shops, queued int64) { // mail that is in delivery does not move
+		t.Helper()
+		at.until("the mail has left", func() bool { return at.queue.Stats().Queued == queued })
+	}
+	left(old, 1)
+	old.move(now.world)
+	check(now)
+	if status, text := order(now, "other", "left", ""); status != 202 || text == answers["left"] {
+		t.Errorf("another tenant: %d %s", status, text)
+	}
+	now.restart(Options{})
+	check(now)
+	whole(old.world)
+	left(old, 0)
+	old.move(now.world) // nothing is left, but keys come again
+	check(now)
+	whole(now.world)
+	left(now, 1)
+	now.move(third.world)
+	check(third)
+	halfway(now.world)
+}
+
+// half has a relay take the first of two messages of a request. What it returns has a relay take the rest, unless it knows
+// that this was done.
+func half(t *testing.T, at *world, key string) func(at *world) {
+	commit := func(at *world, position int, last bool) (*idempotency.Claim, idempotency.Outcome) {
+		sum := at.repeats.Sum()
+		sum.Write([]byte("body"))
+		claim, outcome, err := at.repeats.Begin("acme", key, sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer claim.Drop()
+		if position < 0 {
+			return claim, outcome
+		}
+		d := at.queue.Begin()
+		d.Write([]byte(letter))
+		m := &envelope.Message{Sender: "ann@client.example", Tenant: "acme", Recipients: []envelope.Recipient{{Address: "c@box.example"}}}
+		b := &queue.Batch{
+			Drafts: []*queue.Draft{d}, Messages: []*envelope.Message{m}, Key: claim.Key, Request: claim.Request,
+			Positions: []int{position}, Last: last, Answer: []byte("both"), Until: time.Now().Add(time.Hour),
+		}
+		if _, err := at.queue.CommitBatch(b); err != nil {
+			t.Fatal(err)
+		}
+		return claim, outcome
+	}
+	commit(at, 0, false)
+	claim, _ := commit(at, -1, false)
+	first := claim.Accepted(0)
+	second := envelope.ID(0)
+	return func(at *world) {
+		t.Helper()
+		if second == 0 {
+			if claim, outcome := commit(at, 1, true); outcome != idempotency.Continue || claim.Accepted(0) != first || claim.Accepted(1) != 0 {
+				t.Errorf("the rest: %v, %+v", outcome, claim)
+			}
+		}
+		claim, outcome := commit(at, -1, false)
+		if outcome != idempotency.Replay || string(claim.Stored.Answer) != "both" || claim.Accepted(0) != first || claim.Accepted(1) == 0 || second != 0 && claim.Accepted(1) != second {
+			t.Errorf("again: %v, %+v", outcome, claim)
+		}
+		second = claim.Accepted(1)
 	}
 }

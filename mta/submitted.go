@@ -27,7 +27,7 @@ func (r *Relay) flushAccounting(ctx context.Context) error { return r.accounting
 
 // messagesOfRequest gives the ids of the messages that came with an Idempotency-Key.
 func (r *Relay) messagesOfRequest(tenant, key string) ([]envelope.ID, bool, error) {
-	known, ok, err := r.repeats.Known(tenant, key)
+	known, ok, err := r.repeats.Taken(tenant, key)
 	var ids []envelope.ID
 	for _, id := range known.IDs {
 		ids = append(ids, id)

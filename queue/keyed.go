@@ -279,7 +279,7 @@ func (q *Queue) keyingOf(b *Batch) (*keying, error) {
 	}
 	k := &keying{last: b.Last, final: b.Answer, missing: len(b.Drafts)}
 	k.key, k.request, k.at, k.until = b.Key, b.Request, q.passed(), secondsOf(b.Until)
-	if !known {
+	if !known || Key(b.Request) == b.Key { // what an import stores takes the place of what was there
 		return k, nil
 	}
 	if before.request != b.Request || before.whole {
@@ -331,9 +331,7 @@ func (q *Queue) keyWritten(seg *segment, h keyHead, offset, size int64) {
 // goes: see keyTable. It returns the table and the number of the key's slot.
 func (q *Queue) setKey(seg *segment, it keyItem) (t *keyTable, n uint32) {
 	was, n := q.findKey(it.key)
-	if t = q.keyTables[0]; it.imported {
-		t = q.keyTables[1]
-	}
+	t = q.tableOf(&it.keyHead)
 	if n != 0 && was != t { // by an index of an earlier program, which had one table
 		q.dropKey(was, n)
 		n = 0
@@ -353,6 +351,44 @@ func (q *Queue) setKey(seg *segment, it keyItem) (t *keyTable, n uint32) {
 	seg.keys++
 	seg.live += schedule.Octets(s.size)
 	return t, n
+}
+
+// tableOf returns the table that a key belongs to: see Queue.keyTables.
+func (q *Queue) tableOf(h *keyHead) *keyTable {
+	_, ofTenant := h.key.Tenant()
+	switch {
+	case !h.imported:
+		return q.keyTables[0]
+	case !ofTenant:
+		return q.keyTables[1]
+	}
+	return q.keyTables[2]
+}
+
+// Keys calls each with the requests of clients whose keys have a tenant and fit, and with what imports have stored under
+// such keys. Its error ends the walk.
+func (q *Queue) Keys(fits func(Key) bool, each func(Key, *Keyed) error) error {
+	for _, t := range [...]*keyTable{q.keyTables[0], q.keyTables[2]} {
+		var some []Key
+		for next, more := uint32(1), true; more; {
+			q.mu.Lock()
+			some, next, more = t.some(some[:0], next)
+			q.mu.Unlock()
+			for _, key := range some {
+				if _, ok := key.Tenant(); !ok || !fits(key) {
+					continue
+				}
+				k, ok, err := q.Keyed(key)
+				if ok {
+					err = each(key, &k)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // findKey gives the table that has a key, and its slot there; slot 0 when none has it.

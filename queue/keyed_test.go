@@ -279,26 +279,29 @@ func removeIndexes(t *testing.T, fs vfs.FS) {
 	}
 }
 
-// TestImportsPushOutNoKeys: keys of imports, which are named as their requests are, have a table of their own, after
-// compaction and restarts with and without indexes, too.
+// TestImportsPushOutNoKeys: keys of imports, which are named as their requests are, have a table of their own, those with a
+// tenant another, after compaction and restarts with and without indexes, too.
 func TestImportsPushOutNoKeys(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		cfg := small(t, vfs.Memory())
 		cfg.IdempotencyKeys = 50
 		q := open(t, cfg)
-		var own, imports []*Batch
+		var own []*Batch
+		imports := [2][]*Batch{}
 		for i := range 50 {
 			own = append(own, request(t, q, i, "x"))
 		}
 		for i := range 200 {
-			b := batchOf(t, q, "imported")
-			b.Key, b.Last, b.Answer, b.Until = testKey(1000+i), true, []byte("a"), time.Now().Add(24*time.Hour)
-			b.Request = b.Key
-			if _, err := q.CommitBatch(b); err != nil {
-				t.Fatal(err)
+			for tenant := range imports {
+				b := batchOf(t, q, "imported")
+				b.Key, b.Last, b.Answer, b.Until = ownedKey(byte(tenant), 1000+i), true, []byte("a"), time.Now().Add(24*time.Hour)
+				b.Request = b.Key
+				if _, err := q.CommitBatch(b); err != nil {
+					t.Fatal(err)
+				}
+				imports[tenant] = append(imports[tenant], b)
+				settleAll(t, q)
 			}
-			imports = append(imports, b)
-			settleAll(t, q)
 			time.Sleep(time.Minute) // ages are known to the minute
 		}
 		for _, prepare := range []func(){func() {}, func() { time.Sleep(10 * time.Minute) }, func() { removeIndexes(t, cfg.FS) }} {
@@ -306,13 +309,20 @@ func TestImportsPushOutNoKeys(t *testing.T) {
 			for _, b := range own {
 				mustKnow(t, q, b)
 			}
-			for i, b := range imports {
-				if _, known, err := q.Keyed(b.Key); known != (i >= 150) || err != nil {
-					t.Fatalf("import %d: known: %v, %v", i, known, err)
+			for tenant := range imports {
+				for i, b := range imports[tenant] {
+					if _, known, err := q.Keyed(b.Key); known != (i >= 150) || err != nil {
+						t.Fatalf("import %d of tenant %d: known: %v, %v", i, tenant, known, err)
+					}
 				}
 			}
-			if s := q.Stats(); s.IdempotencyKeys != 50 || s.IdempotencyKeysEvicted != 0 || s.ImportKeys != 50 {
+			if s := q.Stats(); s.IdempotencyKeys != 50 || s.IdempotencyKeysEvicted != 0 || s.ImportKeys != 100 {
 				t.Fatalf("%+v", s)
+			}
+			walked := 0
+			err := q.Keys(func(Key) bool { return true }, func(key Key, k *Keyed) error { walked++; return nil })
+			if walked != 50 || err != nil { // those with a tenant
+				t.Fatalf("%d keys are walked, %v", walked, err)
 			}
 			shut(t, q)
 			q = open(t, cfg)

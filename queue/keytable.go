@@ -215,6 +215,16 @@ func (t *keyTable) each(f func(n uint32)) {
 	}
 }
 
+// some appends the keys of the next chunk of slots to list, and returns where the one after begins; false at the end.
+func (t *keyTable) some(list []Key, from uint32) (_ []Key, next uint32, more bool) {
+	for next = from; next < t.used && next < from+keyChunk; next++ {
+		if s := t.slot(next); s.until != 0 {
+			list = append(list, s.key)
+		}
+	}
+	return list, next, next < t.used
+}
+
 // sweep drops what is over by now from the next chunk of slots. It reports false at the end of the table.
 func (t *keyTable) sweep(now uint32, drop func(n uint32)) bool {
 	for range keyChunk {

@@ -188,9 +188,10 @@ type Queue struct {
 	origins   *names[Origin]                   // the same
 	newest    uint64                           // id of the newest message that was ever in the schedule
 	clock     clockWatch
-	// keyTables are the keys of clients' requests, and those of imports: a whole queue that comes in does not push out what
-	// clients rely on. The request of an import is named by its key.
-	keyTables [2]*keyTable
+	// keyTables are the keys of clients' requests, those of imported messages, and those that imports have stored under the
+	// key of a tenant: a whole queue that comes in, and the keys of another relay, push out nothing that clients and
+	// operators rely on. The request of an import is named by its key.
+	keyTables [3]*keyTable
 	broken    map[uint64]bool // messages whose content is damaged; true when they were handed out as that
 	segs      segments
 	count     counters
@@ -229,7 +230,7 @@ func Open(cfg Config) (*Queue, error) {
 	q := &Queue{
 		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
 		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, detours: map[recipientKey]envelope.Detour{}, followed: map[recipientKey]*Outcome{}, moves: map[uint64]plan{},
-		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(), keyTables: [2]*keyTable{newKeyTable(cfg.IdempotencyKeys), newKeyTable(cfg.IdempotencyKeys)}, snapshots: map[*Snapshot]struct{}{},
+		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(), keyTables: [3]*keyTable{newKeyTable(cfg.IdempotencyKeys), newKeyTable(cfg.IdempotencyKeys), newKeyTable(cfg.IdempotencyKeys)}, snapshots: map[*Snapshot]struct{}{},
 	}
 	q.failures = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch

@@ -29,6 +29,9 @@ func newQueueExport(c *cli) *cobra.Command {
 attempts, times, hold and last reply of each recipient) and ID.eml (the content) for each.
 'mta queue import' gives them to another relay. Mail is taken and delivered meanwhile.
 
+An archive of everything or of a tenant has the clients' idempotency keys, too: a request
+that is repeated at the other relay is not taken twice.
+
 Recipients that are in delivery, or given up, are left out and counted. This relay delivers
 what is not held, too: to move mail, hold it first, and remove it with the receipt of the
 import. With --remove the messages that the file has are removed here once it is on the
@@ -72,6 +75,7 @@ type exportDone struct {
 	InDelivery int  `json:"in_delivery"`
 	Ending     int  `json:"ending"`
 	Unreadable int  `json:"unreadable"`
+	Keys       int  `json:"keys"`
 	Removed    *int `json:"removed,omitempty"`
 	Gone       *int `json:"gone,omitempty"` // of what was exported and is not removed, since it had left the queue
 }
@@ -100,7 +104,7 @@ func (x *queueExport) run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("exporting: %w", err)
 	}
-	done := exportDone{s.Messages, s.Recipients, s.Unheld, s.InDelivery, s.Ending, s.Unreadable, nil, nil}
+	done := exportDone{s.Messages, s.Recipients, s.Unheld, s.InDelivery, s.Ending, s.Unreadable, s.Keys, nil, nil}
 	if x.remove {
 		removed, err := x.removeExported(ctx)
 		if err != nil {
@@ -117,6 +121,9 @@ func (x *queueExport) run(ctx context.Context) (err error) {
 
 func (x *queueExport) print(w io.Writer, d *exportDone) {
 	fmt.Fprintf(w, "%s with %s exported\n", plural(d.Messages, "message"), plural(d.Recipients, "recipient"))
+	if d.Keys > 0 {
+		fmt.Fprintf(w, "%s exported\n", plural(d.Keys, "idempotency key"))
+	}
 	if d.Removed != nil {
 		fmt.Fprintf(w, "%s removed from the queue\n", plural(*d.Removed, "recipient"))
 		if *d.Gone > 0 {

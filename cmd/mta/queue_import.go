@@ -70,6 +70,7 @@ type importDone struct {
 	Messages   int             `json:"messages"`
 	Recipients int             `json:"recipients"`
 	There      int             `json:"there"`
+	Keys       int             `json:"keys"`
 	Refused    []*refusedGroup `json:"refused"`
 	DryRun     bool            `json:"dry_run,omitempty"`
 }
@@ -112,7 +113,9 @@ func (im *queueImport) run(ctx context.Context, name, receipt string) (err error
 		defer f.Close()
 		im.receipt = f
 	}
-	err = im.all(ctx, exported.NewReader(in, draw.Clean(shown)))
+	from := exported.NewReader(in, draw.Clean(shown))
+	from.Keys = func(some []exported.Key) error { return im.keys(ctx, some) }
+	err = im.all(ctx, from)
 	im.done.DryRun = im.options.DryRun
 	if perr := im.print(report); err == nil {
 		err = perr
@@ -140,6 +143,18 @@ func (im *queueImport) all(ctx context.Context, r *exported.Reader) error {
 		}
 		progress()
 	}
+}
+
+// keys hands over some keys.
+func (im *queueImport) keys(ctx context.Context, some []exported.Key) error {
+	if err := im.flush(ctx); err != nil {
+		return err
+	}
+	im.writer = exported.NewWriter(&im.chunk, exported.Summary{})
+	if err := im.writer.Keys(some); err != nil {
+		return err
+	}
+	return im.flush(ctx)
 }
 
 func (im *queueImport) message(ctx context.Context, m *exported.Message, content io.Reader) error {
@@ -207,6 +222,7 @@ func (im *queueImport) add(done control.Imported) error {
 	im.done.Messages += done.Messages
 	im.done.Recipients += done.Recipients
 	im.done.There += done.There
+	im.done.Keys += done.Keys
 	for _, r := range done.Refused {
 		g := im.groups[r.Why]
 		if g == nil {
@@ -249,6 +265,9 @@ func (im *queueImport) print(w io.Writer) error {
 		taken = "would be taken"
 	}
 	fmt.Fprintf(w, "%s with %s %s\n", plural(im.done.Messages, "message"), plural(im.done.Recipients, "recipient"), taken)
+	if im.done.Keys > 0 {
+		fmt.Fprintf(w, "%s %s\n", plural(im.done.Keys, "idempotency key"), taken)
+	}
 	if im.done.There > 0 {
 		fmt.Fprintf(w, "%s there already\n", plural(im.done.There, "recipient"))
 	}

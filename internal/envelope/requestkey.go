@@ -24,3 +24,10 @@ func (k RequestKey) Tenant() (tenant [4]byte, ok bool) {
 	}
 	return [4]byte(k[:4]), true
 }
+
+// Moved returns the name of the request at a relay to which its key was moved; of that, it returns the key itself. No
+// relay gives it to a request that it takes.
+func (k RequestKey) Moved() RequestKey {
+	k[13] = ^k[13]
+	return k
+}

@@ -25,6 +25,7 @@ type Imported struct {
 	Recipients int       `json:"recipients"`
 	There      int       `json:"there"`   // recipients that an import has taken before
 	Refused    []Refused `json:"refused"` // messages that can't be taken
+	Keys       int       `json:"keys"`    // idempotency keys that the archive has
 	// Receipt has the recipients that this relay has, durably: those taken, and those that were there. The relay that they
 	// come from can remove them.
 	Receipt []MovedMessage `json:"receipt"`

@@ -276,3 +276,66 @@ func FuzzReader(f *testing.F) {
 		}
 	})
 }
+
+// TestKeys: keys come before the messages, in any number of files, as they were written; a wrong one is refused.
+func TestKeys(t *testing.T) {
+	good := func() Key {
+		name := envelope.NewRequestKey([4]byte{1}, [10]byte{2})
+		return Key{Key: name[:], Secret: []byte("s\xff"), Request: make([]byte, 16), IDs: map[int]string{0: envelope.FirstID(at).String()}, Whole: true, Answer: []byte{0xff}, Until: at}
+	}
+	write := func(files ...[]Key) []byte {
+		t.Helper()
+		var b bytes.Buffer
+		w := NewWriter(&b, Summary{Node: "n1", At: at})
+		for _, some := range files {
+			if err := w.Keys(some); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m, recipients := sample(0)
+		if _, err := w.Add(New(m, recipients), func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x\r\n")), nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(Summary{}); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	r := NewReader(bytes.NewReader(write([]Key{good(), good()}, []Key{good()})), "f.tar")
+	var came []Key
+	r.Keys = func(some []Key) error { came = append(came, some...); return nil }
+	if m, _, err := r.Next(); err != nil || m == nil || !reflect.DeepEqual(came, []Key{good(), good(), good()}) {
+		t.Errorf("%+v, %v", came, err)
+	}
+	if _, _, err := r.Next(); !errors.Is(err, io.EOF) || r.Summary().Keys != 3 {
+		t.Errorf("%+v, %v", r.Summary(), err)
+	}
+	r = NewReader(bytes.NewReader(write([]Key{good()})), "f.tar")
+	full := errors.New("full")
+	r.Keys = func([]Key) error { return full }
+	if _, _, err := r.Next(); !errors.Is(err, full) {
+		t.Errorf("the error of a relay that can't take keys: %v", err)
+	}
+	for field, spoil := range map[string]func(*Key){
+		"key: ": func(k *Key) { k.Key = k.Key[1:] }, "key: it does": func(k *Key) { k.Key[15]++ }, "request": func(k *Key) { k.Request = nil },
+		"secret": func(k *Key) { k.Secret = nil }, "until": func(k *Key) { k.Until = time.Time{} }, "ids[0]": func(k *Key) { k.IDs[0] = "x" },
+		"ids[-1]": func(k *Key) { k.IDs[-1] = k.IDs[0] },
+	} {
+		bad := good()
+		spoil(&bad)
+		if _, _, err := read(bytes.NewReader(write([]Key{bad}))); err == nil || !strings.Contains(err.Error(), "keys-1.json: keys[0]."+field) {
+			t.Errorf("%s: %v", field, err)
+		}
+		if text, err := bad.Encode(); err != nil {
+			t.Error(err)
+		} else if _, _, err := DecodeKey(text); err == nil {
+			t.Errorf("%s: decoded", field)
+		}
+	}
+	for n := range 5 {
+		whole := write([]Key{good()})
+		if _, _, err := read(bytes.NewReader(whole[:n*256+100])); err == nil {
+			t.Errorf("cut after %d octets: read", n*256+100)
+		}
+	}
+}

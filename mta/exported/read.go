@@ -17,6 +17,10 @@ import (
 
 // Reader reads an archive, one message at a time. It needs memory for the JSON of one message, MaxJSON at most.
 type Reader struct {
+	// Keys takes the keys of a file, before Next returns a message that comes after it. Its error ends the reading. Nil:
+	// keys are only checked.
+	Keys func([]Key) error
+
 	tar     *tar.Reader
 	name    string // of what is read: a file or "standard input"
 	sum     Summary
@@ -26,6 +30,31 @@ type Reader struct {
 
 // NewReader begins to read. name is that of the archive, for errors.
 func NewReader(r io.Reader, name string) *Reader { return &Reader{tar: tar.NewReader(r), name: name} }
+
+// keys reads files of keys, and returns the header of the file that follows.
+func (r *Reader) keys() (*tar.Header, error) {
+	for {
+		h, err := r.next()
+		if err != nil || !strings.HasPrefix(h.Name, keysPrefix) {
+			return h, err
+		}
+		var f keysFile
+		if err := r.decode(h, &f); err != nil {
+			return nil, err
+		}
+		for i := range f.Keys {
+			if _, err := f.Keys[i].check(); err != nil {
+				return nil, wrong(r.place(h.Name), again, "keys[%d].%v", i, err)
+			}
+		}
+		r.sum.Keys += len(f.Keys)
+		if r.Keys != nil {
+			if err := r.Keys(f.Keys); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
 
 // Next returns the next message, whose content must be read to its end before the next call. The error is io.EOF after
 // the last one, when the archive is whole; an *Error has what is wrong with it.
@@ -38,7 +67,7 @@ func (r *Reader) Next() (*Message, *Content, error) {
 			return nil, nil, err
 		}
 	}
-	h, err := r.next()
+	h, err := r.keys()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,11 +121,12 @@ func (r *Reader) next() (*tar.Header, error) {
 	}
 	base, suffix, _ := strings.Cut(h.Name, ".")
 	id, err := envelope.ParseID(base)
-	named := err == nil && id.String() == base && (suffix == "json" || suffix == "eml") || h.Name == SummaryName
+	named := err == nil && id.String() == base && (suffix == "json" || suffix == "eml") || h.Name == SummaryName ||
+		strings.HasPrefix(base, keysPrefix) && suffix == "json"
 	_, sparse := h.PAXRecords["GNU.sparse.realsize"] // a few octets that are read as many
 	_, sparser := h.PAXRecords["GNU.sparse.size"]
 	if !named || h.Typeflag != tar.TypeReg || sparse || sparser {
-		return nil, wrong(r.place(h.Name), "archives of queued mail are made by 'mta queue export', and have ID.json, ID.eml and "+SummaryName+" only", "not a file of an export")
+		return nil, wrong(r.place(h.Name), "archives of queued mail are made by 'mta queue export', and have "+keysPrefix+"N.json, ID.json, ID.eml and "+SummaryName+" only", "not a file of an export")
 	}
 	return h, nil
 }
@@ -147,6 +177,7 @@ func (r *Reader) end(h *tar.Header) error {
 	if _, err := r.tar.Next(); !errors.Is(err, io.EOF) {
 		return wrong(r.place(h.Name), "import archives one by one", "the archive continues after it")
 	}
+	s.Keys = r.sum.Keys
 	r.sum, r.ended = s, true
 	return io.EOF
 }

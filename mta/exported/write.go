@@ -25,14 +25,15 @@ const atOnce = 1 << 20
 
 // Writer writes an archive.
 type Writer struct {
-	tar *tar.Writer
-	sum Summary
+	tar  *tar.Writer
+	sum  Summary
+	keys int // files of them
 }
 
 // NewWriter begins an archive. s says where it comes from; its counts are the writer's.
 func NewWriter(w io.Writer, s Summary) *Writer {
 	s.Version, s.Messages, s.Recipients, s.Unheld = Version, 0, 0, 0
-	return &Writer{tar.NewWriter(w), s}
+	return &Writer{tar: tar.NewWriter(w), sum: s}
 }
 
 // Add writes a message, with the size and the sum of its content, which open returns each time that it is called. The

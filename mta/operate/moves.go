@@ -44,6 +44,11 @@ func (o messages) Export(ctx context.Context, w io.Writer, f control.Filter) err
 	}
 	cfg := o.r.Policy().Config
 	out := exported.NewWriter(w, exported.Summary{Node: cfg.NodeID, Hostname: cfg.Hostname, Program: o.r.Version, At: o.r.Now().UTC()})
+	if of := (control.Filter{Tenant: f.Tenant, State: f.State}); of.String() == f.String() { // clients move, not single messages
+		if err := o.exportKeys(out, f.Tenant); err != nil {
+			return err
+		}
+	}
 	damaged := 0
 	left, err := o.r.Queue.Export(sel, func(x *queue.Exported) error {
 		if ctx.Err() != nil {
@@ -91,7 +96,9 @@ func (o messages) Import(ctx context.Context, r io.Reader, opts control.ImportOp
 	}
 	defer o.r.importing.Unlock()
 	im := importer{o: o, opts: opts, cfg: o.r.Policy().Config, slots: make(chan struct{}, importsAtOnce), seen: map[string]bool{}}
-	err = im.all(ctx, exported.NewReader(r, "archive"))
+	in := exported.NewReader(r, "archive")
+	in.Keys = im.keys
+	err = im.all(ctx, in)
 	im.commits.Wait()
 	if err == nil {
 		err = im.failed

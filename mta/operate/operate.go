@@ -25,6 +25,7 @@ import (
 	"example.org/mta/queue"
 	"example.org/mta/router"
 	"example.org/mta/router/resolver"
+	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/keys"
 	"example.org/mta/suppression"
 	"example.org/mta/suppression/feed"
@@ -67,6 +68,7 @@ type Relay struct {
 	Missing func(source string) bool // whether this machine lacks the source's address
 	UseOf   func(*config.Tenant) *control.TenantUse
 	Keys    func() *keys.Book // in force; nil without a keys file
+	Repeats *idempotency.Book // of requests that have a key
 
 	// Receptions hears of messages that are imported.
 	Receptions Receptions

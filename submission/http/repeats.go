@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"hash"
 	"io"
 	"net/http"
 	"time"
@@ -36,7 +35,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 
 // sum begins the sum by which a request is known again: the book's, with what is beside the body. Nil where the
 // request has no key.
-func (x *Submission) sum() (hash.Hash, error) {
+func (x *Submission) sum() (*idempotency.Sum, error) {
 	key, err := idempotencyKey(x.call.Request)
 	if err != nil || key == "" {
 		return nil, err
@@ -44,7 +43,7 @@ func (x *Submission) sum() (hash.Hash, error) {
 	if x.mail.Repeats == nil {
 		return nil, Problemf(http.StatusBadRequest, "%s: this address does not support the field: leave it out", keyField)
 	}
-	h := x.mail.Repeats.Hash()
+	h := x.mail.Repeats.Sum()
 	for _, part := range []string{x.call.Request.URL.Path, mediaType(x.call.Request), x.call.Request.URL.Query().Encode()} {
 		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))
 		io.WriteString(h, part)
@@ -53,7 +52,7 @@ func (x *Submission) sum() (hash.Hash, error) {
 }
 
 // repeat looks for an earlier request with the same key and the sum in h. Its errors are Problems.
-func (x *Submission) repeat(h hash.Hash) error {
+func (x *Submission) repeat(h *idempotency.Sum) error {
 	if h == nil {
 		return nil
 	}
@@ -61,7 +60,7 @@ func (x *Submission) repeat(h hash.Hash) error {
 	if err != nil {
 		return err
 	}
-	claim, outcome, err := x.mail.Repeats.Begin(x.call.Identity.Tenant, key, idempotency.Sum(h))
+	claim, outcome, err := x.mail.Repeats.Begin(x.call.Identity.Tenant, key, h)
 	x.claim = claim
 	switch {
 	case err != nil:
@@ -84,7 +83,7 @@ func keysUnreadable(err error) error {
 
 // repeatAnswered is repeat for a body that is not read yet, if its key was answered before; else h stays as it is.
 // Such a request takes nothing, so it must not count against limits, and its message must not be begun.
-func (x *Submission) repeatAnswered(h hash.Hash, body io.Reader) error {
+func (x *Submission) repeatAnswered(h *idempotency.Sum, body io.Reader) error {
 	if h == nil {
 		return nil
 	}
@@ -92,11 +91,11 @@ func (x *Submission) repeatAnswered(h hash.Hash, body io.Reader) error {
 	if err != nil {
 		return err
 	}
-	earlier, _, err := x.mail.Repeats.Known(x.call.Identity.Tenant, key)
+	answered, err := x.mail.Repeats.Answered(x.call.Identity.Tenant, key)
 	if err != nil {
 		return keysUnreadable(err)
 	}
-	if !earlier.Whole {
+	if !answered {
 		return nil
 	}
 	if _, err := io.Copy(h, body); err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"net/http"
 	"sync"
@@ -13,6 +12,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
+	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/request"
 )
@@ -109,7 +109,7 @@ func (x *Submission) SendRaw(q *request.Request, body io.Reader) (*Sent, error) 
 }
 
 // stream writes the body into the only message, and all of it into a sum that isn't nil.
-func (s *sending) stream(body io.Reader, sum hash.Hash) error {
+func (s *sending) stream(body io.Reader, sum *idempotency.Sum) error {
 	if sum != nil {
 		body = io.TeeReader(body, sum)
 	}

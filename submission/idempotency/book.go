@@ -40,22 +40,63 @@ type Store interface {
 
 // Book says what to do with requests that have a key. It is safe for concurrent use.
 type Book struct {
-	keys, requests, tenants []byte // secrets
-	store                   Store
+	own   *secrets
+	store Store
 
 	mu       sync.Mutex
+	moved    []*secrets       // of relays whose keys were moved here
 	underWay map[Key][16]byte // the sum of each request
+}
+
+// secrets are what the names and sums of a relay's requests are made with.
+type secrets struct {
+	of                      string // they are derived from it
+	keys, requests, tenants []byte
 }
 
 // New makes a book. The secret must be the same after a restart, or no key is known any more.
 func New(secret []byte, s Store) *Book {
-	return &Book{keys: derive(secret, "idempotency keys"), requests: derive(secret, "requests"), tenants: derive(secret, "tenants"), store: s, underWay: map[Key][16]byte{}}
+	return &Book{own: derived(string(secret)), store: s, underWay: map[Key][16]byte{}}
 }
 
-func derive(secret []byte, purpose string) []byte {
-	h := hmac.New(sha256.New, secret)
-	h.Write([]byte(purpose))
-	return h.Sum(nil)
+func derived(secret string) *secrets {
+	derive := func(purpose string) []byte {
+		h := hmac.New(sha256.New, []byte(secret))
+		h.Write([]byte(purpose))
+		return h.Sum(nil)
+	}
+	return &secrets{secret, derive("idempotency keys"), derive("requests"), derive("tenants")}
+}
+
+// Secret returns the secret that the book was made with.
+func (b *Book) Secret() string { return b.own.of }
+
+// Moved makes the keys of other relays, whose secrets these are, known. The store has them under Key.Moved. They replace
+// the secrets of the call before.
+func (b *Book) Moved(of []string) {
+	var list []*secrets
+	for _, secret := range of {
+		list = append(list, derived(secret))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.moved = list
+}
+
+// movedHere returns the secrets of the other relays. Nobody changes the list.
+func (b *Book) movedHere() []*secrets {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.moved
+}
+
+// Shares returns what stands for a tenant in its keys, those of other relays included.
+func (b *Book) Shares(tenant string) [][4]byte {
+	shares := [][4]byte{b.own.share(tenant)}
+	for _, x := range b.movedHere() {
+		shares = append(shares, x.share(tenant))
+	}
+	return shares
 }
 
 // Outcome is what to do with a request.
@@ -91,23 +132,23 @@ type Claim struct {
 }
 
 // names gives the name of a tenant's request in the store, and that which earlier versions of this program gave it.
-func (b *Book) names(tenant, key string) [2]Key {
-	h := hmac.New(sha256.New, b.keys)
+func (x *secrets) names(tenant, key string) [2]Key {
+	h := hmac.New(sha256.New, x.keys)
 	h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(tenant))))
 	h.Write([]byte(tenant))
 	h.Write([]byte(key))
 	sum := h.Sum(nil)
-	return [2]Key{envelope.NewRequestKey(b.share(tenant), [10]byte(sum)), Key(sum[:16])}
+	return [2]Key{envelope.NewRequestKey(x.share(tenant), [10]byte(sum)), Key(sum[:16])}
 }
 
 // share stands for a tenant. It need not withstand guesses, since messages have their tenants in clear.
-func (b *Book) share(tenant string) [4]byte {
-	of := sha256.Sum256(append(append(make([]byte, 0, 128), b.tenants...), tenant...))
+func (x *secrets) share(tenant string) [4]byte {
+	of := sha256.Sum256(append(append(make([]byte, 0, 128), x.tenants...), tenant...))
 	return [4]byte(of[:])
 }
 
 // find looks for a request in the store, and returns the name that it has there.
-func (b *Book) find(names [2]Key) (name Key, s Stored, known bool, err error) {
+func (b *Book) find(names ...Key) (name Key, s Stored, known bool, err error) {
 	for _, name = range names {
 		if s, known, err = b.store.Keyed(name); err != nil {
 			return name, s, false, fmt.Errorf("looking up an idempotency key: %w", err)
@@ -118,50 +159,139 @@ func (b *Book) find(names [2]Key) (name Key, s Stored, known bool, err error) {
 	return names[0], s, false, nil
 }
 
-// Known returns what the store knows of a tenant's request, whatever it asked for; false when its key is not known.
-func (b *Book) Known(tenant, key string) (Stored, bool, error) {
-	_, s, known, err := b.find(b.names(tenant, key))
+// Taken returns what this relay has taken of a tenant's request, whatever it asked for; false when its key is not known.
+func (b *Book) Taken(tenant, key string) (Stored, bool, error) {
+	names := b.own.names(tenant, key)
+	_, s, known, err := b.find(names[:]...)
 	return s, known, err
 }
 
-// Hash begins the sum of a request: write what makes it another one, and give it to Sum. Parts whose length isn't
-// plain from what they are must be written with it.
-func (b *Book) Hash() hash.Hash { return hmac.New(sha256.New, b.requests) }
+// Answered reports whether a request with the key was answered, here or by a relay whose keys were moved here,
+// whatever it asked for.
+func (b *Book) Answered(tenant, key string) (bool, error) {
+	s, _, err := b.Taken(tenant, key)
+	for _, x := range b.movedHere() {
+		if err != nil || s.Whole {
+			break
+		}
+		_, s, _, err = b.find(x.names(tenant, key)[0].Moved())
+	}
+	return s.Whole, err
+}
 
-// Sum ends the sum of a request.
-func Sum(h hash.Hash) (sum [16]byte) {
-	copy(sum[:], h.Sum(nil))
-	return sum
+// Sum is the sum of a request: write what makes it another one. Parts whose length isn't plain from what they are must
+// be written with it.
+type Sum struct {
+	own   hash.Hash
+	moved []movedSum
+}
+
+// movedSum is the sum that the request has at another relay.
+type movedSum struct {
+	secret string
+	sum    hash.Hash
+}
+
+// Sum begins the sum of a request.
+func (b *Book) Sum() *Sum {
+	s := &Sum{own: hmac.New(sha256.New, b.own.requests)}
+	for _, x := range b.movedHere() {
+		s.moved = append(s.moved, movedSum{x.of, hmac.New(sha256.New, x.requests)})
+	}
+	return s
+}
+
+// Write implements io.Writer. It never fails.
+func (s *Sum) Write(p []byte) (int, error) {
+	for _, m := range s.moved {
+		m.sum.Write(p)
+	}
+	return s.own.Write(p)
+}
+
+// Own returns the sum that is stored with requests which this relay takes.
+func (s *Sum) Own() [16]byte { return [16]byte(s.own.Sum(nil)) }
+
+// at returns the sum that the request has at another relay; false when that was not known at its beginning.
+func (s *Sum) at(x *secrets) (sum [16]byte, ok bool) {
+	for _, m := range s.moved {
+		if m.secret == x.of {
+			return [16]byte(m.sum.Sum(nil)), true
+		}
+	}
+	return sum, false
 }
 
 // Begin looks whether a request was sent before. The claim is nil with Other and UnderWay; otherwise it must be
 // dropped once the request is answered or given up. An error is the relay's own trouble: the request can't be
 // taken now, since it may have been taken before.
-func (b *Book) Begin(tenant, key string, request [16]byte) (*Claim, Outcome, error) {
-	names := b.names(tenant, key)
-	c := &Claim{Request: request, book: b, name: names[0]}
+func (b *Book) Begin(tenant, key string, request *Sum) (*Claim, Outcome, error) {
+	names := b.own.names(tenant, key)
+	c := &Claim{Request: request.Own(), book: b, name: names[0]}
 	if other, ok := b.claim(c); !ok {
-		if other != request {
+		if other != c.Request {
 			return nil, Other, nil
 		}
 		return nil, UnderWay, nil
 	}
-	name, stored, known, err := b.find(names)
-	c.Key = name
+	outcome, err := c.look(tenant, key, names, request)
+	if err != nil || outcome == Other || outcome == UnderWay {
+		c.Drop()
+		return nil, outcome, err
+	}
+	return c, outcome, nil
+}
+
+// look finds out what became of the request here, and at other relays whose keys were moved here: what is there of it
+// is what any of them has taken.
+func (c *Claim) look(tenant, key string, names [2]Key, request *Sum) (Outcome, error) {
+	name, stored, known, err := c.book.find(names[:]...)
+	if err != nil {
+		return Fresh, err
+	}
+	if c.Key, c.Stored = name, stored; known && stored.Request != c.Request {
+		return Other, nil
+	}
+	for _, x := range c.book.movedHere() {
+		_, there, ok, err := c.book.find(x.names(tenant, key)[0].Moved())
+		if err != nil {
+			return Fresh, err
+		}
+		if !ok {
+			continue
+		}
+		sum, ok := request.at(x)
+		if !ok { // the key came after the beginning of the request
+			return UnderWay, nil
+		}
+		if there.Request != sum {
+			return Other, nil
+		}
+		known = true
+		c.Stored.add(&there)
+	}
 	switch {
-	case err != nil:
-		c.Drop()
-		return nil, Fresh, err
 	case !known:
-		return c, Fresh, nil
-	case stored.Request != request:
-		c.Drop()
-		return nil, Other, nil
+		return Fresh, nil
+	case c.Stored.Whole:
+		return Replay, nil
 	}
-	if c.Stored = stored; stored.Whole {
-		return c, Replay, nil
+	return Continue, nil
+}
+
+// add adds what another relay has taken of the request.
+func (s *Stored) add(other *Stored) {
+	if s.IDs == nil {
+		s.IDs = make(map[int]envelope.ID)
 	}
-	return c, Continue, nil
+	for position, id := range other.IDs {
+		if s.IDs[position] == 0 {
+			s.IDs[position] = id
+		}
+	}
+	if !s.Whole {
+		s.Whole, s.Answer = other.Whole, other.Answer
+	}
 }
 
 // claim notes that a request is under way. It returns the sum of the one that is, and false, where there is one.

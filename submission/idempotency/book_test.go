@@ -38,10 +38,10 @@ func testBook() (*Book, *memoryStore) {
 	return New([]byte("secret"), s), s
 }
 
-func (b *Book) sum(body string) [16]byte {
-	h := b.Hash()
-	h.Write([]byte(body))
-	return Sum(h)
+func (b *Book) sum(body string) *Sum {
+	s := b.Sum()
+	s.Write([]byte(body))
+	return s
 }
 
 // TestTheTable is what becomes of a request by what became of the one before with the same key, by its body, and by
@@ -171,11 +171,11 @@ func TestTwoHundredAtOnce(t *testing.T) {
 func TestSecretOfTheRelay(t *testing.T) {
 	one, _ := testBook()
 	two := New([]byte("another"), &memoryStore{})
-	if one.names("acme", "k")[0] == two.names("acme", "k")[0] || one.share("acme") == two.share("acme") || one.sum("body") == two.sum("body") {
+	if one.own.names("acme", "k")[0] == two.own.names("acme", "k")[0] || one.own.share("acme") == two.own.share("acme") || one.sum("body").Own() == two.sum("body").Own() {
 		t.Error("the secret makes no difference")
 	}
 	same, _ := testBook()
-	if one.names("acme", "k")[1] == Key(one.sum("acmek")) || one.names("acme", "k") != same.names("acme", "k") || one.sum("body") != same.sum("body") {
+	if one.own.names("acme", "k")[1] == Key(one.sum("acmek").Own()) || one.own.names("acme", "k") != same.own.names("acme", "k") || one.sum("body").Own() != same.sum("body").Own() {
 		t.Error("keys and requests have the same sums, or other ones after a restart")
 	}
 }
@@ -184,13 +184,13 @@ func TestSecretOfTheRelay(t *testing.T) {
 func TestKeysHaveTheirTenant(t *testing.T) {
 	b, _ := testBook()
 	share := func(tenant, key string) [4]byte {
-		s, ok := b.names(tenant, key)[0].Tenant()
+		s, ok := b.own.names(tenant, key)[0].Tenant()
 		if !ok {
 			t.Errorf("a key of %s has no tenant", tenant)
 		}
 		return s
 	}
-	if share("acme", "k") != share("acme", "l") || share("acme", "k") == share("other", "k") || b.names("acme", "k")[0] == b.names("acme", "l")[0] {
+	if share("acme", "k") != share("acme", "l") || share("acme", "k") == share("other", "k") || b.own.names("acme", "k")[0] == b.own.names("acme", "l")[0] {
 		t.Error("shares are not those of tenants")
 	}
 }
@@ -205,7 +205,7 @@ func TestKeysOfEarlierVersions(t *testing.T) {
 		body  string
 		want  Outcome
 	}{{true, "body", Replay}, {false, "body", Continue}, {true, "other", Other}} {
-		s.known[former] = Stored{Request: b.sum("body"), IDs: map[int]envelope.ID{0: 7}, Whole: c.whole}
+		s.known[former] = Stored{Request: b.sum("body").Own(), IDs: map[int]envelope.ID{0: 7}, Whole: c.whole}
 		claim, outcome, err := b.Begin("acme", "k", b.sum(c.body))
 		if outcome != c.want || err != nil || claim != nil && (claim.Key != former || claim.Accepted(0) != 7) {
 			t.Errorf("%+v: %v, %+v, %v", c, outcome, claim, err)
@@ -218,8 +218,64 @@ func TestKeysOfEarlierVersions(t *testing.T) {
 			t.Error("a claim is left")
 		}
 	}
-	if known, ok, err := b.Known("acme", "k"); !ok || known.IDs[0] != 7 || err != nil {
+	if known, ok, err := b.Taken("acme", "k"); !ok || known.IDs[0] != 7 || err != nil {
 		t.Errorf("%+v, %v, %v", known, ok, err)
+	}
+}
+
+// TestMovedKeys: what another relay has taken of a request is known here, under its secret, together with what this one
+// has taken.
+func TestMovedKeys(t *testing.T) {
+	old, _ := testBook()
+	for _, c := range []struct {
+		name        string
+		own, there  *Stored
+		body        string
+		late        bool // the key comes when the request has begun
+		want        Outcome
+		first, next envelope.ID // of its messages
+	}{
+		{"nothing", nil, nil, "body", false, Fresh, 0, 0},
+		{"answered there", nil, &Stored{IDs: map[int]envelope.ID{0: 7, 1: 8}, Whole: true}, "body", false, Replay, 7, 8},
+		{"another there", nil, &Stored{IDs: map[int]envelope.ID{0: 7, 1: 8}, Whole: true}, "other", false, Other, 0, 0},
+		{"begun there", nil, &Stored{IDs: map[int]envelope.ID{0: 7}}, "body", false, Continue, 7, 0},
+		{"begun there, the rest here", &Stored{IDs: map[int]envelope.ID{1: 9}, Whole: true}, &Stored{IDs: map[int]envelope.ID{0: 7}}, "body", false, Replay, 7, 9},
+		{"answered here only", &Stored{IDs: map[int]envelope.ID{0: 1, 1: 2}, Whole: true}, nil, "body", false, Replay, 1, 2},
+		{"it comes now", nil, &Stored{IDs: map[int]envelope.ID{0: 7}, Whole: true}, "body", true, UnderWay, 0, 0},
+	} {
+		store := &memoryStore{known: map[Key]Stored{}}
+		b := New([]byte("another"), store)
+		if !c.late {
+			b.Moved([]string{"third", old.Secret()})
+		}
+		sum := b.sum(c.body)
+		b.Moved([]string{"third", old.Secret()})
+		if c.own != nil {
+			c.own.Request = b.sum("body").Own()
+			store.known[b.own.names("acme", "k")[0]] = *c.own
+		}
+		if c.there != nil {
+			c.there.Request = old.sum("body").Own()
+			store.known[old.own.names("acme", "k")[0].Moved()] = *c.there
+		}
+		claim, outcome, err := b.Begin("acme", "k", sum)
+		if outcome != c.want || err != nil || claim != nil && (claim.Accepted(0) != c.first || claim.Accepted(1) != c.next || claim.Request != sum.Own()) {
+			t.Errorf("%s: %v, %+v, %v", c.name, outcome, claim, err)
+		}
+		claim.Drop()
+		whole := c.own != nil && c.own.Whole || c.there != nil && c.there.Whole
+		if answered, err := b.Answered("acme", "k"); answered != whole || err != nil {
+			t.Errorf("%s: answered: %v, %v", c.name, answered, err)
+		}
+		if _, taken, _ := b.Taken("acme", "k"); taken != (c.own != nil) {
+			t.Errorf("%s: taken here: %v", c.name, taken)
+		}
+		if _, outcome, _ := b.Begin("other", "k", b.sum("body")); outcome != Fresh {
+			t.Errorf("%s: another tenant: %v", c.name, outcome)
+		}
+		if len(b.underWay) > 1 { // the other tenant's
+			t.Errorf("%s: a claim is left", c.name)
+		}
 	}
 }
 

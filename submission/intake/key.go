@@ -3,7 +3,6 @@ package intake
 import (
 	"context"
 	"encoding/binary"
-	"hash"
 	"slices"
 	"time"
 
@@ -18,8 +17,8 @@ const keyField = "X-MTA-Idempotency-Key"
 
 // Repeats recognises messages that are sent again by their keys.
 type Repeats interface {
-	Hash() hash.Hash
-	Begin(tenant, key string, request [16]byte) (*idempotency.Claim, idempotency.Outcome, error)
+	Sum() *idempotency.Sum
+	Begin(tenant, key string, request *idempotency.Sum) (*idempotency.Claim, idempotency.Outcome, error)
 }
 
 // readKey reads the message's key, and begins the sum that distinguishes it from another message with the same key.
@@ -35,7 +34,7 @@ func (m *Message) readKey() *reply.Reply {
 	if err != nil {
 		return badKey.Refusal(reply.Printable(err.Error()))
 	}
-	m.content.key, m.content.sum = key, repeats.Hash()
+	m.content.key, m.content.sum = key, repeats.Sum()
 	m.sumEnvelope()
 	return nil
 }
@@ -86,7 +85,7 @@ func (x *content) sumText(s string) {
 // commitOnce makes a message with a key durable, unless it was accepted before. Then it returns the id of that time,
 // and nothing is taken.
 func (m *Message) commitOnce(ctx context.Context, out *envelope.Message) (again bool, _ *reply.Reply) {
-	claim, outcome, err := m.desk.cfg.Repeats.Begin(m.account.tenant, m.content.key, idempotency.Sum(m.content.sum))
+	claim, outcome, err := m.desk.cfg.Repeats.Begin(m.account.tenant, m.content.key, m.content.sum)
 	defer claim.Drop()
 	switch {
 	case err != nil:
