@@ -14,7 +14,7 @@ import (
 	"example.org/mta/delivery/smtpclient"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // plodder is a session that works on one transaction after the other, each for as long as time

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // steadily sends single messages to a site at a mean rate, some of them several at once, and gives the

@@ -8,7 +8,7 @@ import (
 	"example.org/mta/destdb"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // A rule is for what hosts say. What this relay answers in a host's place leads to no action, whatever the

@@ -16,7 +16,7 @@ import (
 	"example.org/mta/delivery/smtpclient"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // fakeSession answers everything at once, by a goroutine of its own: what is left is the

@@ -6,7 +6,7 @@ import (
 
 	"example.org/mta/destdb"
 	"example.org/mta/internal/bubble"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // TestConnectionsAreListed: each state, in pages, with what the host has said last.

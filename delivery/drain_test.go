@@ -15,7 +15,7 @@ import (
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // Short outages amid a drain must not keep its backlog for ever, as

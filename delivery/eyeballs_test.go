@@ -10,7 +10,7 @@ import (
 
 	"example.org/mta/destdb"
 	"example.org/mta/internal/bubble"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // hole makes a host that swallows connection requests.

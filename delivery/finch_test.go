@@ -14,7 +14,7 @@ import (
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // When load falls, the newest connection carries what is left and the old ones run dry and close.

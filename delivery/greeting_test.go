@@ -16,7 +16,7 @@ import (
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // silentHosts is a world with 100 connections, 200 sites whose hosts take connections and never greet, 5

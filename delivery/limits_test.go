@@ -14,7 +14,7 @@ import (
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // arrivals gives when messages reached the sinks, from the first on.

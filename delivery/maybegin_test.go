@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // TestASuspensionKeepsWhatMayNotBeginYet: jobs that are asked for a leave at MAIL wait out a suspension like

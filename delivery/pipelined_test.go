@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // T4: a connection is cut at the k-th of n messages that are under way on it. What was

@@ -13,7 +13,7 @@ import (
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // delays is how long each job took from Submit to Done.

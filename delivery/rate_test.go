@@ -9,7 +9,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/gcra"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // T8: whatever the demand, no 60 s hold more than 1.05 times max_message_rate (one message more

@@ -13,7 +13,7 @@ import (
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // TestWhoFilledTheRoomIsToldOfRoom is of a caller with parked jobs that hands over just as many

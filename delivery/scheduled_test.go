@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // A message that was scheduled before an outage and is released while the backlog drains is fresh

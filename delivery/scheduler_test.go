@@ -9,7 +9,7 @@ import (
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 func TestDelivers(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"example.org/mta/delivery/smtpclient"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // sleeper is a session that settles nothing until it is cut; it may go on sending meanwhile.

@@ -6,7 +6,7 @@ import (
 
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/internal/bubble"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // What the phases of an attempt took adds up to the time that it was in delivery, and only the first

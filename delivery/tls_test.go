@@ -13,7 +13,7 @@ import (
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // secureWorld is a world whose policy trusts one certificate, with what it recorded.

@@ -18,7 +18,7 @@ import (
 	"example.org/mta/destdb"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // world is a scheduler among sinks, in virtual time. It belongs in a synctest bubble.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // bouncing is a mail server that accepts mail for everybody at its domain, and then bounces what is for unknown@,
@@ -100,14 +100,14 @@ func (f *bounceField) recorded(t *testing.T, recipient string) (rec *accounting.
 // suppressed reports whether a recipient is on the suppression list, by a report.
 func (f *bounceField) suppressed(t *testing.T, recipient string) bool {
 	t.Helper()
-	c := control.NewClient(f.relay.dir + "/data/control.sock")
+	c := api.NewClient(f.relay.dir + "/data/control.sock")
 	defer c.Close()
 	tenant := "acme"
-	l, err := c.CheckSuppressed(context.Background(), control.SuppressedAddresses{Addresses: []string{recipient}, Tenant: &tenant})
+	l, err := c.CheckSuppressed(context.Background(), api.SuppressedAddresses{Addresses: []string{recipient}, Tenant: &tenant})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(l.Suppressions, func(s control.Suppression) bool { return s.Source == "report" })
+	return slices.ContainsFunc(l.Suppressions, func(s api.Suppression) bool { return s.Source == "report" })
 }
 
 // TestLateBouncesOfRealServers: mail that a server accepts and then can't deliver comes back to its return path, through

@@ -9,13 +9,13 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // client is the API of a relay, for the length of the test.
-func (r *relay) client(t *testing.T) *control.Client {
+func (r *relay) client(t *testing.T) *api.Client {
 	t.Helper()
-	c := control.NewClient(r.dir + "/data/control.sock")
+	c := api.NewClient(r.dir + "/data/control.sock")
 	t.Cleanup(c.Close)
 	return c
 }
@@ -27,57 +27,57 @@ type deed struct {
 	form   []string // names and values
 	then   []string // of the form that the action shows first, where it has one
 	// effect is looked at by the API.
-	effect func(ctx context.Context, c *control.Client) (bool, error)
+	effect func(ctx context.Context, c *api.Client) (bool, error)
 }
 
 // deeds undo each other in pairs. id is a message that is deferred.
 func deeds(id string) []deed {
-	recipient := func(is func(control.RecipientStatus) bool) func(context.Context, *control.Client) (bool, error) {
-		return func(ctx context.Context, c *control.Client) (bool, error) {
+	recipient := func(is func(api.RecipientStatus) bool) func(context.Context, *api.Client) (bool, error) {
+		return func(ctx context.Context, c *api.Client) (bool, error) {
 			m, err := c.Get(ctx, id)
 			return err == nil && is(m.Recipients[0]), err
 		}
 	}
-	held := func(want bool) func(context.Context, *control.Client) (bool, error) {
-		return recipient(func(r control.RecipientStatus) bool { return (r.State == control.StateHeld) == want })
+	held := func(want bool) func(context.Context, *api.Client) (bool, error) {
+		return recipient(func(r api.RecipientStatus) bool { return (r.State == api.StateHeld) == want })
 	}
-	by := func(pool string) func(context.Context, *control.Client) (bool, error) {
-		return recipient(func(r control.RecipientStatus) bool {
+	by := func(pool string) func(context.Context, *api.Client) (bool, error) {
+		return recipient(func(r api.RecipientStatus) bool {
 			return pool == "" && r.Rerouted == nil || r.Rerouted != nil && r.Rerouted.Pool == pool
 		})
 	}
-	paused := func(what control.PauseWhat, name string, want bool) func(context.Context, *control.Client) (bool, error) {
-		return func(ctx context.Context, c *control.Client) (bool, error) {
+	paused := func(what api.PauseWhat, name string, want bool) func(context.Context, *api.Client) (bool, error) {
+		return func(ctx context.Context, c *api.Client) (bool, error) {
 			l, err := c.Pauses(ctx)
-			return slices.ContainsFunc(l.Pauses, func(p control.Pause) bool { return p.What == what && p.Name == name }) == want, err
+			return slices.ContainsFunc(l.Pauses, func(p api.Pause) bool { return p.What == what && p.Name == name }) == want, err
 		}
 	}
-	suspended := func(want bool) func(context.Context, *control.Client) (bool, error) {
-		return func(ctx context.Context, c *control.Client) (bool, error) {
-			l, err := c.Sites(ctx, control.SiteFilter{Suspended: true, Names: []string{"mx.bad.example"}}, "", 1)
+	suspended := func(want bool) func(context.Context, *api.Client) (bool, error) {
+		return func(ctx context.Context, c *api.Client) (bool, error) {
+			l, err := c.Sites(ctx, api.SiteFilter{Suspended: true, Names: []string{"mx.bad.example"}}, "", 1)
 			return (len(l.Sites) == 1) == want, err
 		}
 	}
-	suppressed := func(want bool) func(context.Context, *control.Client) (bool, error) {
-		return func(ctx context.Context, c *control.Client) (bool, error) {
-			l, err := c.CheckSuppressed(ctx, control.SuppressedAddresses{Addresses: []string{"nobody@good.example"}})
+	suppressed := func(want bool) func(context.Context, *api.Client) (bool, error) {
+		return func(ctx context.Context, c *api.Client) (bool, error) {
+			l, err := c.CheckSuppressed(ctx, api.SuppressedAddresses{Addresses: []string{"nobody@good.example"}})
 			return (len(l.Suppressions) == 1) == want, err
 		}
 	}
-	warming := func(want string) func(context.Context, *control.Client) (bool, error) {
-		return func(ctx context.Context, c *control.Client) (bool, error) {
+	warming := func(want string) func(context.Context, *api.Client) (bool, error) {
+		return func(ctx context.Context, c *api.Client) (bool, error) {
 			w, err := c.Warmup(ctx, "new-1")
 			return w.State == want, err
 		}
 	}
-	host := func(is func(control.Host) bool) func(context.Context, *control.Client) (bool, error) {
-		return func(ctx context.Context, c *control.Client) (bool, error) {
-			l, err := c.Hosts(ctx, control.HostFilter{Names: []string{"mx.bad.example"}}, "", 2)
+	host := func(is func(api.Host) bool) func(context.Context, *api.Client) (bool, error) {
+		return func(ctx context.Context, c *api.Client) (bool, error) {
+			l, err := c.Hosts(ctx, api.HostFilter{Names: []string{"mx.bad.example"}}, "", 2)
 			return len(l.Hosts) == 1 && is(l.Hosts[0]), err
 		}
 	}
-	hostSuspended := func(want bool) func(context.Context, *control.Client) (bool, error) {
-		return host(func(h control.Host) bool { return (len(h.Actions) > 0) == want })
+	hostSuspended := func(want bool) func(context.Context, *api.Client) (bool, error) {
+		return host(func(h api.Host) bool { return (len(h.Actions) > 0) == want })
 	}
 	message, site := "/messages/"+id, "/site?name=mx.bad.example"
 	return []deed{
@@ -85,23 +85,23 @@ func deeds(id string) []deed {
 		{message, "/queue/release", []string{"id", id}, nil, held(false)},
 		{message, "/queue/reroute", []string{"id", id}, []string{"pool", "backup"}, by("backup")},
 		{message, "/queue/reroute", []string{"id", id}, []string{"own", "true"}, by("")},
-		{"/tenants", "/pauses/begin", []string{"what", "tenant", "name", "acme"}, nil, paused(control.PauseTenant, "acme", true)},
-		{"/tenants", "/pauses/end", []string{"what", "tenant", "name", "acme"}, nil, paused(control.PauseTenant, "acme", false)},
-		{"/sources", "/pauses/begin", []string{"what", "source", "name", "out-2"}, nil, paused(control.PauseSource, "out-2", true)},
-		{"/pauses", "/pauses/end", []string{"what", "source", "name", "out-2"}, nil, paused(control.PauseSource, "out-2", false)},
-		{"/pools", "/pauses/begin", []string{"what", "pool", "name", "backup"}, nil, paused(control.PausePool, "backup", true)},
-		{"/pools", "/pauses/end", []string{"what", "pool", "name", "backup"}, nil, paused(control.PausePool, "backup", false)},
-		{"/pauses", "/pauses/begin", []string{"what", "domain", "name", "bad.example", "for", "1h"}, nil, paused(control.PauseDomain, "bad.example", true)},
-		{"/pauses", "/pauses/end", []string{"what", "domain", "name", "bad.example"}, nil, paused(control.PauseDomain, "bad.example", false)},
+		{"/tenants", "/pauses/begin", []string{"what", "tenant", "name", "acme"}, nil, paused(api.PauseTenant, "acme", true)},
+		{"/tenants", "/pauses/end", []string{"what", "tenant", "name", "acme"}, nil, paused(api.PauseTenant, "acme", false)},
+		{"/sources", "/pauses/begin", []string{"what", "source", "name", "out-2"}, nil, paused(api.PauseSource, "out-2", true)},
+		{"/pauses", "/pauses/end", []string{"what", "source", "name", "out-2"}, nil, paused(api.PauseSource, "out-2", false)},
+		{"/pools", "/pauses/begin", []string{"what", "pool", "name", "backup"}, nil, paused(api.PausePool, "backup", true)},
+		{"/pools", "/pauses/end", []string{"what", "pool", "name", "backup"}, nil, paused(api.PausePool, "backup", false)},
+		{"/pauses", "/pauses/begin", []string{"what", "domain", "name", "bad.example", "for", "1h"}, nil, paused(api.PauseDomain, "bad.example", true)},
+		{"/pauses", "/pauses/end", []string{"what", "domain", "name", "bad.example"}, nil, paused(api.PauseDomain, "bad.example", false)},
 		{"/hosts", "/hosts/suspend", []string{"host", "127.82.0.2", "for", "1h"}, nil, hostSuspended(true)},
 		{"/hosts", "/hosts/resume", []string{"host", "127.82.0.2"}, nil, hostSuspended(false)},
-		{"/hosts", "/hosts/forget", []string{"host", "127.82.0.2"}, nil, host(func(h control.Host) bool { return h.Broken == nil })},
+		{"/hosts", "/hosts/forget", []string{"host", "127.82.0.2"}, nil, host(func(h api.Host) bool { return h.Broken == nil })},
 		{site, "/sites/suspend", []string{"site", "mx.bad.example", "source", "out-1", "for", "1h"}, nil, suspended(true)},
 		{site, "/sites/resume", []string{"site", "mx.bad.example"}, nil, suspended(false)},
 		{"/suppression", "/suppression/add", []string{"addresses", "nobody@good.example"}, nil, suppressed(true)},
 		{"/suppression", "/suppression/remove", []string{"addresses", "nobody@good.example"}, nil, suppressed(false)},
-		{"/warm-up?source=new-1", "/warm-up/pause", []string{"source", "new-1"}, nil, warming(control.WarmupPaused)},
-		{"/warm-up?source=new-1", "/warm-up/resume", []string{"source", "new-1"}, nil, warming(control.WarmupNormal)},
+		{"/warm-up?source=new-1", "/warm-up/pause", []string{"source", "new-1"}, nil, warming(api.WarmupPaused)},
+		{"/warm-up?source=new-1", "/warm-up/resume", []string{"source", "new-1"}, nil, warming(api.WarmupNormal)},
 	}
 }
 
@@ -109,7 +109,7 @@ func deeds(id string) []deed {
 func (w *walk) carryOut(t *testing.T, r *relay) {
 	t.Helper()
 	c := r.client(t)
-	list, err := c.List(t.Context(), control.Filter{Recipient: "third@bad.example"}, control.Page{})
+	list, err := c.List(t.Context(), api.Filter{Recipient: "third@bad.example"}, api.Page{})
 	if err != nil || len(list.Messages) != 1 {
 		t.Fatalf("the message of the deeds: %+v, %v", list, err)
 	}

@@ -21,10 +21,10 @@ import (
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/chromedp"
 
-	"example.org/mta/mta/audit"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/control/controltest"
-	"example.org/mta/mta/web"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/api/controltest"
+	"example.org/mta/operator/audit"
+	"example.org/mta/operator/web"
 )
 
 var (
@@ -47,10 +47,10 @@ func sampleConsole(t *testing.T) (home, ticket string) {
 	for _, m := range relay.Messages {
 		relay.Contents[m.ID] = "Subject: hello\r\n\r\nhello\r\n"
 	}
-	relay.OnDiffer = func() (control.Reload, error) {
-		return control.Reload{Effect: control.Effect{Count: 1}, Changes: []string{"defaults: connection_limit = 20 (was 10)"}}, nil
+	relay.OnDiffer = func() (api.Reload, error) {
+		return api.Reload{Effect: api.Effect{Count: 1}, Changes: []string{"defaults: connection_limit = 20 (was 10)"}}, nil
 	}
-	server, err := web.New(web.Config{Relay: control.NewLocalClient(relay.Server().Handler()), Now: now})
+	server, err := web.New(web.Config{Relay: api.NewLocalClient(relay.Server().Handler()), Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

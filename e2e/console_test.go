@@ -15,8 +15,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // link is what 'mta console' prints.
@@ -102,11 +102,11 @@ func fill(t *testing.T, r *relay) {
 		}
 	}
 	c := r.client(t)
-	if _, err := c.Suppress(context.Background(), control.Suppress{Suppressions: []control.Suppression{{Address: "gone@good.example", Reason: "asked us"}}}); err != nil {
+	if _, err := c.Suppress(context.Background(), api.Suppress{Suppressions: []api.Suppression{{Address: "gone@good.example", Reason: "asked us"}}}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, patience, func() error {
-		list, err := c.List(context.Background(), control.Filter{State: control.StateDeferred}, control.Page{})
+		list, err := c.List(context.Background(), api.Filter{State: api.StateDeferred}, api.Page{})
 		if err == nil && len(list.Messages) < 4 { // that of tomorrow counts
 			err = fmt.Errorf("%d messages are deferred", len(list.Messages))
 		}
@@ -302,7 +302,7 @@ func (b *browser) byKeyboard(t *testing.T, r *relay, home string) {
 	}
 	b.confirmByKeys(`#ticked button[formaction="/queue/hold"]`, "Done: 1 recipient")
 	c := r.client(t)
-	if list, err := c.List(context.Background(), control.Filter{State: control.StateHeld}, control.Page{}); err != nil || len(list.Messages) != 1 || list.Messages[0].ID != id {
+	if list, err := c.List(context.Background(), api.Filter{State: api.StateHeld}, api.Page{}); err != nil || len(list.Messages) != 1 || list.Messages[0].ID != id {
 		t.Errorf("held are %+v, %v; want %s", list.Messages, err, id)
 	}
 	b.open(home + "/pools")

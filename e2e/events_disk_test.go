@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/bench"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/bench"
 )
 
 // TestStreamsOnALogDiskInTrouble runs a relay with a stream whose accounting log has a real disk (ext4 on a loop device)

@@ -21,9 +21,9 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"example.org/mta/internal/boltcheck"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // testRelay runs a relay with a stream to the broker. A broker that is slow to start has trouble only with MTA_EVENTS.
@@ -215,9 +215,9 @@ func (s *eventStream) written(t *testing.T) (at string, err error) {
 	return at, err
 }
 
-func (s *eventStream) status(t *testing.T) control.Stream {
+func (s *eventStream) status(t *testing.T) api.Stream {
 	t.Helper()
-	var list control.StreamList
+	var list api.StreamList
 	if err := json.Unmarshal([]byte(runClient(t, "", binary, "--config", s.relay.config, "streams", "--json")), &list); err != nil || len(list.Streams) != 1 {
 		t.Fatalf("mta streams shows %+v (%v)", list, err)
 	}

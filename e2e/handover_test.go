@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // TestHandOverFromPostfix: the commands of docs/moving.md empty the queue of a Postfix into the relay, whatever Postfix

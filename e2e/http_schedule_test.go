@@ -8,15 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // scheduled lists the messages of the queue that wait for their time.
 func (f *webField) scheduled(t *testing.T, to string) (ids []string) {
 	t.Helper()
-	c := control.NewClient(f.relay.dir + "/data/control.sock")
+	c := api.NewClient(f.relay.dir + "/data/control.sock")
 	defer c.Close()
-	list, err := c.List(context.Background(), control.Filter{Recipient: to}, control.Page{})
+	list, err := c.List(context.Background(), api.Filter{Recipient: to}, api.Page{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // importWorld is the hosts to which a Postfix and the relay that was imported from it send the same mail.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
 )
 
 // postfixMessages is how many messages Postfix gets in a standard scenario, where the relay's number

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
 )
 
 // contender is a server at a piece of work, and what was measured of it.

@@ -3,7 +3,7 @@ package e2e
 import (
 	"testing"
 
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
 )
 
 // TestMeasureOneDeadSiteAmongTen measures what the mail to nine sites loses when the tenth no longer

@@ -15,9 +15,9 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/bench"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/bench"
 )
 
 // TestMeasureBacklog has a web hook dead behind 30 million events, in compressed files of the relay's log: what that costs

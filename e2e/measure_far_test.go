@@ -3,7 +3,7 @@ package e2e
 import (
 	"testing"
 
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
 )
 
 // TestMeasureOneSiteFarAway sends to one site whose replies come 50 ms late, over 20 connections: the

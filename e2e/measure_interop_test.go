@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
 )
 
 // TestMeasurePipelinedModesWithRealServers sends under load to servers that others wrote, some of

@@ -3,7 +3,7 @@ package e2e
 import (
 	"testing"
 
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
 )
 
 // TestMeasureSmallMailAmongBigEnvelopes has single messages and envelopes of 50 recipients go to ten

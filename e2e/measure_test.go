@@ -10,11 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
 )
 
 // The files measure_*_test.go measure the relay as it is shipped: the binary, its journal synced,
-// its log written, against sites in this process (package mta/bench), and Postfix doing the same
+// its log written, against sites in this process (package lab/bench), and Postfix doing the same
 // work where that says something. With MTA_MEASURE=1 they run at full size and print their tables
 // in Markdown; without, each runs small, and only looks whether everything arrived once. Time never
 // fails a test: the machine may be busy. docs/benchmarks.md has the figures and how to repeat them:

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
+	"example.org/mta/lab/sink"
 )
 
 // difficult is a site that does everything a site can do to a client.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
 )
 
 // TestMeasureThrottledBacklog has a million messages, or as many as MTA_MEASURE_BACKLOG says, wait for

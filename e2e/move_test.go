@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // standing is what must not change when a message moves to another relay.
@@ -33,18 +33,18 @@ func (s standing) is(o standing) bool {
 // standings lists what is queued, by recipient.
 func (r *relay) standings(t *testing.T) map[string]standing {
 	t.Helper()
-	c := control.NewClient(r.dir + "/data/control.sock")
+	c := api.NewClient(r.dir + "/data/control.sock")
 	defer c.Close()
 	all := make(map[string]standing)
-	for page := (control.Page{Limit: control.MaxLimit}); ; {
-		list, err := c.List(context.Background(), control.Filter{}, page)
+	for page := (api.Page{Limit: api.MaxLimit}); ; {
+		list, err := c.List(context.Background(), api.Filter{}, page)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range list.Messages {
 			for _, to := range m.Recipients {
 				s := standing{attempts: to.Attempts, scheduled: to.Scheduled, expires: to.Expires}
-				if to.State == control.StateDeferred {
+				if to.State == api.StateDeferred {
 					s.next = to.Next
 				}
 				if to.Reply != nil {
@@ -181,8 +181,8 @@ func TestMoveToAnotherRelay(t *testing.T) {
 			}
 			_ = cmd.Wait()
 			t.Logf("round %d%s: %s", round, filter, strings.ReplaceAll(strings.TrimSpace(out.String()), "\n", "; "))
-			c := control.NewClient(old.dir + "/data/control.sock")
-			left, err := c.List(t.Context(), control.Filter{State: control.StateHeld}, control.Page{})
+			c := api.NewClient(old.dir + "/data/control.sock")
+			left, err := c.List(t.Context(), api.Filter{State: api.StateHeld}, api.Page{})
 			c.Close()
 			if err != nil {
 				t.Fatal(err)

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
+	"example.org/mta/lab/sink"
 )
 
 // TestNeighbours measures what one tenant, client, host or stranger costs the others: for each attack a relay, and

@@ -21,9 +21,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
 
@@ -455,14 +455,14 @@ func (m *machine) entries(t *testing.T) map[string]entry {
 	t.Helper()
 	all := make(map[string]entry)
 	for line := range strings.Lines(m.sh(t, "mta queue list --limit 0 --json")) {
-		var message control.Item
+		var message api.Item
 		if err := json.Unmarshal([]byte(line), &message); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
 		for _, r := range message.Recipients {
 			e := entry{state: "open", attempts: r.Attempts, recipient: r.Address}
 			switch {
-			case r.State == control.StateHeld:
+			case r.State == api.StateHeld:
 				e.state = "held"
 			case r.Scheduled:
 				e.state, e.release = "scheduled", r.Next.UTC()

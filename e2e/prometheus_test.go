@@ -16,8 +16,8 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 )
 
 const contrib = "../contrib/"

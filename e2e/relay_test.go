@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // relay is the binary at work on a data directory that outlives it.
@@ -81,11 +81,11 @@ func (r *relay) as(t *testing.T, name, input string, args ...string) string {
 
 // queued lists the recipients in the queue, as the control socket says.
 func (r *relay) queued() ([]string, error) {
-	c := control.NewClient(r.dir + "/data/control.sock")
+	c := api.NewClient(r.dir + "/data/control.sock")
 	defer c.Close()
 	var all []string
-	for page := (control.Page{Limit: control.MaxLimit}); ; {
-		list, err := c.List(context.Background(), control.Filter{}, page)
+	for page := (api.Page{Limit: api.MaxLimit}); ; {
+		list, err := c.List(context.Background(), api.Filter{}, page)
 		if err != nil {
 			return nil, fmt.Errorf("listing the queue: %w", err)
 		}
@@ -102,9 +102,9 @@ func (r *relay) queued() ([]string, error) {
 
 // reply is what the queue shows as the last reply to a recipient; "" before the first attempt.
 func (r *relay) reply(rcpt string) (string, error) {
-	c := control.NewClient(r.dir + "/data/control.sock")
+	c := api.NewClient(r.dir + "/data/control.sock")
 	defer c.Close()
-	list, err := c.List(context.Background(), control.Filter{Recipient: rcpt}, control.Page{})
+	list, err := c.List(context.Background(), api.Filter{Recipient: rcpt}, api.Page{})
 	if err != nil {
 		return "", fmt.Errorf("listing the queue: %w", err)
 	}

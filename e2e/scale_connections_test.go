@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // TestScaleInbound holds ten thousand connections that have said EHLO and then nothing, and has

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/bench"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/bench"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // viewedPages are what the viewers of TestScaleConsole look at.
@@ -80,26 +80,26 @@ func askBacklog(t *testing.T, r *relay, f *figures) {
 	c := r.control(t)
 	for _, x := range []struct {
 		what   string
-		filter control.Filter
-		order  control.Order
+		filter api.Filter
+		order  api.Order
 	}{
-		{"everything, by next attempt", control.Filter{}, control.NextAttempt},
-		{"deferred, by next attempt", control.Filter{State: control.StateDeferred}, control.NextAttempt},
-		{"an unknown recipient, by next attempt", control.Filter{Recipient: "nobody@site7.backlog.example"}, control.NextAttempt},
-		{"a campaign without mail, by next attempt", control.Filter{Sender: "nobody@client.example"}, control.NextAttempt},
-		{"active", control.Filter{State: control.StateActive}, ""},
+		{"everything, by next attempt", api.Filter{}, api.NextAttempt},
+		{"deferred, by next attempt", api.Filter{State: api.StateDeferred}, api.NextAttempt},
+		{"an unknown recipient, by next attempt", api.Filter{Recipient: "nobody@site7.backlog.example"}, api.NextAttempt},
+		{"a campaign without mail, by next attempt", api.Filter{Sender: "nobody@client.example"}, api.NextAttempt},
+		{"active", api.Filter{State: api.StateActive}, ""},
 	} {
-		var l control.List
+		var l api.List
 		took := medianOf(t, 5, func() (err error) {
-			l, err = c.List(t.Context(), x.filter, control.Page{Limit: 100, Order: x.order})
+			l, err = c.List(t.Context(), x.filter, api.Page{Limit: 100, Order: x.order})
 			return err
 		})
 		f.add("API: list of "+x.what, "200 ms", "%s, %d listed, %d examined, complete: %v", milliseconds(took), len(l.Messages), l.Looked, l.Complete)
 	}
-	for _, filter := range []control.Filter{{}, {Older: control.Age(time.Second)}, {Domain: "site7.backlog.example"}} {
-		var s control.Summary
+	for _, filter := range []api.Filter{{}, {Older: api.Age(time.Second)}, {Domain: "site7.backlog.example"}} {
+		var s api.Summary
 		took := medianOf(t, 5, func() (err error) {
-			s, err = c.Summary(t.Context(), control.ByState, filter, control.SummaryPage{})
+			s, err = c.Summary(t.Context(), api.ByState, filter, api.SummaryPage{})
 			return err
 		})
 		f.add(fmt.Sprintf("API: summary by state of %+v", filter), "200 ms", "%s, %d recipients, %d examined, complete: %v", milliseconds(took), s.Total.Total, s.Looked, s.Complete)

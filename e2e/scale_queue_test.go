@@ -14,8 +14,8 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
 
@@ -139,18 +139,18 @@ func listBacklog(t *testing.T, r *relay, f *figures) {
 	c := r.control(t)
 	for _, page := range []struct {
 		what   string
-		filter control.Filter
-		order  control.Order
+		filter api.Filter
+		order  api.Order
 	}{
-		{"first page (100) of a site with a thousandth", control.Filter{Site: "site7.backlog.example"}, ""},
-		{"first page (100) of a site with a tenth", control.Filter{Site: "site0.backlog.example"}, ""},
-		{"the same by next attempt", control.Filter{Site: "site0.backlog.example"}, control.NextAttempt},
-		{"first page (100) of everything", control.Filter{}, ""},
+		{"first page (100) of a site with a thousandth", api.Filter{Site: "site7.backlog.example"}, ""},
+		{"first page (100) of a site with a tenth", api.Filter{Site: "site0.backlog.example"}, ""},
+		{"the same by next attempt", api.Filter{Site: "site0.backlog.example"}, api.NextAttempt},
+		{"first page (100) of everything", api.Filter{}, ""},
 	} {
 		list := func() error {
-			l, err := c.List(t.Context(), page.filter, control.Page{Limit: 100, Order: page.order})
+			l, err := c.List(t.Context(), page.filter, api.Page{Limit: 100, Order: page.order})
 			for err == nil && len(l.Messages) == 0 && l.Next != "" { // the time for a page was up
-				l, err = c.List(t.Context(), page.filter, control.Page{Limit: 100, Order: page.order, After: l.Next})
+				l, err = c.List(t.Context(), page.filter, api.Page{Limit: 100, Order: page.order, After: l.Next})
 			}
 			switch {
 			case err != nil:

@@ -13,8 +13,8 @@ import (
 
 	"example.org/mta/destdb"
 	"example.org/mta/destdb/file"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // TestScaleSites starts the relay with all that it once learned of a hundred thousand sites.
@@ -82,12 +82,12 @@ func listSites(t *testing.T, r *relay, f *figures, n int) {
 	c := r.control(t)
 	for _, ask := range []struct {
 		what   string
-		filter control.SiteFilter
+		filter api.SiteFilter
 		limit  int
 		want   int
 	}{
-		{"one site, looked up by name", control.SiteFilter{Names: []string{"mx." + learnedSite(n/2)}}, 1, 1},
-		{"first page (100) of the sites", control.SiteFilter{}, 100, 100},
+		{"one site, looked up by name", api.SiteFilter{Names: []string{"mx." + learnedSite(n/2)}}, 1, 1},
+		{"first page (100) of the sites", api.SiteFilter{}, 100, 100},
 	} {
 		f.add(ask.what, "20 ms", "%s", milliseconds(medianOf(t, 5, func() error {
 			l, err := c.Sites(t.Context(), ask.filter, "", ask.limit)

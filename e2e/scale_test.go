@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/bench"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/bench"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // The files scale_*_test.go put the relay's binary before what is large: a queue, connections in
@@ -98,9 +98,9 @@ func (r *relay) startTimed(t *testing.T, limit time.Duration) time.Duration {
 	return time.Since(began)
 }
 
-func (r *relay) control(t *testing.T) *control.Client {
+func (r *relay) control(t *testing.T) *api.Client {
 	t.Helper()
-	c := control.NewClient(r.dir + "/data/control.sock")
+	c := api.NewClient(r.dir + "/data/control.sock")
 	t.Cleanup(c.Close)
 	return c
 }

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
+	"example.org/mta/lab/sink"
 )
 
 const (

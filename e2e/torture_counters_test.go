@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // TestTortureCountersEqualAScan kills the relay under load, while the mail for a host that is down piles up. After each start the
@@ -61,9 +61,9 @@ func (b *battlefield) startLate(t *testing.T) {
 	server := sink.New(sink.Config{Recorder: b.taken})
 	go server.Serve(l)
 	t.Cleanup(server.Close)
-	c := control.NewClient(b.relay.dir + "/data/control.sock")
+	c := api.NewClient(b.relay.dir + "/data/control.sock")
 	defer c.Close()
-	if _, err := c.Change(t.Context(), control.Change{Action: control.Retry, All: true, Now: true}); err != nil {
+	if _, err := c.Change(t.Context(), api.Change{Action: api.Retry, All: true, Now: true}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -71,11 +71,11 @@ func (b *battlefield) startLate(t *testing.T) {
 // compareCounters suspends the sites whose hosts answer, and compares each counter once what was under way has ended.
 func (b *battlefield) compareCounters(t *testing.T) (queued int) {
 	t.Helper()
-	c := control.NewClient(b.relay.dir + "/data/control.sock")
+	c := api.NewClient(b.relay.dir + "/data/control.sock")
 	defer c.Close()
 	answering := []string{"quick.example", "slow.example"}
 	for _, d := range answering {
-		if _, err := c.Suspend(t.Context(), control.Suspend{Site: d, For: control.Age(time.Hour)}); err != nil {
+		if _, err := c.Suspend(t.Context(), api.Suspend{Site: d, For: api.Age(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,8 +84,8 @@ func (b *battlefield) compareCounters(t *testing.T) (queued int) {
 		if err != nil {
 			return err
 		}
-		for _, by := range control.SummaryBys {
-			counted, err := c.Summary(t.Context(), by, control.Filter{}, control.SummaryPage{})
+		for _, by := range api.SummaryBys {
+			counted, err := c.Summary(t.Context(), by, api.Filter{}, api.SummaryPage{})
 			if err != nil {
 				return err
 			}
@@ -108,7 +108,7 @@ func (b *battlefield) compareCounters(t *testing.T) (queued int) {
 		return nil
 	})
 	for _, name := range answering {
-		if _, err := c.Resume(t.Context(), control.Resume{Site: name}); err != nil {
+		if _, err := c.Resume(t.Context(), api.Resume{Site: name}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -116,16 +116,16 @@ func (b *battlefield) compareCounters(t *testing.T) (queued int) {
 }
 
 // lookThrough has the relay look at each recipient: a filter that fits all rules the counters out.
-func lookThrough(ctx context.Context, c *control.Client, by control.SummaryBy) (all control.Summary, err error) {
-	for page := (control.SummaryPage{}); ; {
-		part, err := c.Summary(ctx, by, control.Filter{Newer: control.Age(24 * time.Hour)}, page)
+func lookThrough(ctx context.Context, c *api.Client, by api.SummaryBy) (all api.Summary, err error) {
+	for page := (api.SummaryPage{}); ; {
+		part, err := c.Summary(ctx, by, api.Filter{Newer: api.Age(24 * time.Hour)}, page)
 		if err != nil {
 			return all, err
 		}
 		if page.After == "" {
 			all = part
 		} else {
-			all = control.AddSummaries(all, part)
+			all = api.AddSummaries(all, part)
 		}
 		if page.After = part.Next; page.After == "" {
 			return all, nil
@@ -134,26 +134,26 @@ func lookThrough(ctx context.Context, c *control.Client, by control.SummaryBy) (
 }
 
 // listCounts walks the list of the queue to its end, and counts recipients by what it shows of them.
-func listCounts(ctx context.Context, c *control.Client) (map[control.SummaryBy]map[string]int, error) {
-	counts := make(map[control.SummaryBy]map[string]int)
-	count := func(by control.SummaryBy, name string) {
+func listCounts(ctx context.Context, c *api.Client) (map[api.SummaryBy]map[string]int, error) {
+	counts := make(map[api.SummaryBy]map[string]int)
+	count := func(by api.SummaryBy, name string) {
 		if counts[by] == nil {
 			counts[by] = make(map[string]int)
 		}
 		counts[by][name]++
 	}
-	for page := (control.Page{Limit: control.MaxLimit}); ; {
-		list, err := c.List(ctx, control.Filter{}, page)
+	for page := (api.Page{Limit: api.MaxLimit}); ; {
+		list, err := c.List(ctx, api.Filter{}, page)
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range list.Messages {
 			for _, r := range m.Recipients {
-				count(control.ByDomain, domainOf(r.Address))
-				count(control.ByTenant, m.Tenant)
-				count(control.ByCampaign, m.Campaign)
-				count(control.BySenderDomain, domainOf(m.Sender))
-				count(control.ByState, string(r.State))
+				count(api.ByDomain, domainOf(r.Address))
+				count(api.ByTenant, m.Tenant)
+				count(api.ByCampaign, m.Campaign)
+				count(api.BySenderDomain, domainOf(m.Sender))
+				count(api.ByState, string(r.State))
 			}
 		}
 		if page.After = list.Next; page.After == "" {

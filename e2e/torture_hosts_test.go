@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // The silent hosts, and the connections that the relay has for them and all others.
@@ -58,7 +58,7 @@ func TestTortureSilentHosts(t *testing.T) {
 	mute.exhaust(t)
 	again := b.phase(t, 3, lasts)
 
-	done, err := r.control(t).Change(t.Context(), control.Change{Action: control.Remove, Filter: control.Filter{Domain: "*.mute.example"}})
+	done, err := r.control(t).Change(t.Context(), api.Change{Action: api.Remove, Filter: api.Filter{Domain: "*.mute.example"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/operator/api"
 )
 
 // How much mail there is for domains whose name servers are silent: so many messages before each kill.
@@ -52,7 +52,7 @@ func TestTortureSilentNameServers(t *testing.T) {
 		return nil
 	})
 	c := b.relay.control(t)
-	done, err := c.Change(t.Context(), control.Change{Action: control.Remove, Filter: control.Filter{Domain: "*.silent.example"}})
+	done, err := c.Change(t.Context(), api.Change{Action: api.Remove, Filter: api.Filter{Domain: "*.silent.example"}})
 	if err != nil {
 		t.Fatal(err)
 	}

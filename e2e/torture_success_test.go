@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // TestTortureReportsOfSuccess kills the relay under load, and every third time starts it on a disk that is short
@@ -38,7 +38,7 @@ func TestTortureReportsOfSuccess(t *testing.T) {
 	r.listens(t, r.addr)
 	var queued map[string]bool
 	for range 3 { // reports that found no space are due later
-		retry := control.Change{Action: control.Retry, All: true}
+		retry := api.Change{Action: api.Retry, All: true}
 		if _, err := b.relay.control(t).Change(t.Context(), retry); err != nil {
 			t.Fatal(err)
 		}

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 )
 
 // How hard the relay is tortured. MTA_TORTURE=60 makes it 60 kills.

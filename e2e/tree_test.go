@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 )
 
 // tree is a whole Debian, booted by systemd-nspawn with a network of its own. What is written to it goes away with

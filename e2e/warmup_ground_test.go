@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // warmGround is a relay with a warming source, and providers that tell its mail from that of the
@@ -178,8 +178,8 @@ plan "live" {
 }
 
 // warmup asks the relay how its warming source is.
-func (g *warmGround) warmup() (control.Warmup, error) {
-	c := control.NewClient(g.relay.dir + "/data/control.sock")
+func (g *warmGround) warmup() (api.Warmup, error) {
+	c := api.NewClient(g.relay.dir + "/data/control.sock")
 	defer c.Close()
 	return c.Warmup(context.Background(), "new-1")
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // planText is a plan that goes a stage up each day, whatever happens.
@@ -287,9 +287,9 @@ func (g *warmGround) reconfigure(t *testing.T, old, text string) {
 		t.Fatalf("the configuration doesn't have\n%s", old)
 	}
 	writeFile(t, g.relay.config, strings.Replace(string(file), old, text, 1))
-	client := control.NewClient(g.relay.dir + "/data/control.sock")
+	client := api.NewClient(g.relay.dir + "/data/control.sock")
 	defer client.Close()
-	if _, err := client.Reload(context.Background(), control.Intent{}); err != nil {
+	if _, err := client.Reload(context.Background(), api.Intent{}); err != nil {
 		t.Fatal(err)
 	}
 }

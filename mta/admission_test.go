@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // A relay with no memory left refuses nearly everything, reports and a postmaster's mail excepted, says

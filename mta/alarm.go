@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/trouble"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/router/resolver"
 )
@@ -81,7 +81,7 @@ type watch struct {
 func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string]string {
 	on := make(map[string]string)
 	if s.OldestDue > tooOldDue {
-		on[alarmAge] = fmt.Sprintf("the oldest due mail has waited for %s: delivery does not keep up", control.Age(s.OldestDue))
+		on[alarmAge] = fmt.Sprintf("the oldest due mail has waited for %s: delivery does not keep up", api.Age(s.OldestDue))
 	}
 	if w.grown++; s.Due <= w.due {
 		w.grown = 0
@@ -128,7 +128,7 @@ func (w *watch) names(now time.Time, s *resolver.Stats) (reason string) {
 	n := s.Failed - w.failed
 	switch {
 	case s.Answered == w.answered && n >= unanswered:
-		return fmt.Sprintf("name servers have answered none of the last %d look-ups, for %s: mail to domains without a cached route waits", n, control.Age(now.Sub(w.heard).Round(time.Minute)))
+		return fmt.Sprintf("name servers have answered none of the last %d look-ups, for %s: mail to domains without a cached route waits", n, api.Age(now.Sub(w.heard).Round(time.Minute)))
 	case s.Answered != w.answered || now.Sub(w.heard) >= quietTime:
 		w.answered, w.failed, w.heard = s.Answered, s.Failed, now
 	}
@@ -140,7 +140,7 @@ type alarms struct {
 	log *slog.Logger
 
 	mu sync.Mutex // guards on
-	on map[string]control.Alarm
+	on map[string]api.Alarm
 }
 
 // set brings an alarm on, for a reason, or off ("").
@@ -148,14 +148,14 @@ func (a *alarms) set(now time.Time, name, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.on == nil {
-		a.on = make(map[string]control.Alarm)
+		a.on = make(map[string]api.Alarm)
 	}
 	old, was := a.on[name]
 	switch {
 	case reason != "" && was:
-		a.on[name] = control.Alarm{Name: name, Reason: reason, Since: old.Since}
+		a.on[name] = api.Alarm{Name: name, Reason: reason, Since: old.Since}
 	case reason != "":
-		a.on[name] = control.Alarm{Name: name, Reason: reason, Since: now}
+		a.on[name] = api.Alarm{Name: name, Reason: reason, Since: now}
 		a.log.Error("alarm begins", "alarm", name, "reason", reason)
 	case was:
 		delete(a.on, name)
@@ -192,7 +192,7 @@ func (a *alarms) states() map[string]bool {
 }
 
 // list gives those that are on.
-func (a *alarms) list() (on []control.Alarm) {
+func (a *alarms) list() (on []api.Alarm) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, name := range alarmNames {

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
 )
 

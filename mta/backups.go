@@ -11,7 +11,7 @@ import (
 
 	archive "example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/submission/maildrop"
 	"example.org/mta/submission/template"
@@ -27,11 +27,11 @@ const (
 // secretFiles are the secrets in the data directory.
 var secretFiles = []string{"idempotency.key", "queue-token.key", "unsubscribe-secret", "return-path-secret", "login-secret"}
 
-// Backup implements control.Backups: the queue at one instant, and the other stores right after it.
+// Backup implements api.Backups: the queue at one instant, and the other stores right after it.
 //
 // Until the letters that sendmail has left are copied, none of them is picked up: each is in the backup once, as a letter or
 // in the queue.
-func (r *Relay) Backup(ctx context.Context, w io.Writer, o control.BackupOptions) error {
+func (r *Relay) Backup(ctx context.Context, w io.Writer, o api.BackupOptions) error {
 	pickUp, err := r.pickup.halt(ctx)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (r *Relay) Backup(ctx context.Context, w io.Writer, o control.BackupOptions
 }
 
 // backup calls pickUp when the letters are copied.
-func (r *Relay) backup(w io.Writer, o control.BackupOptions, pickUp func()) error {
+func (r *Relay) backup(w io.Writer, o api.BackupOptions, pickUp func()) error {
 	cfg := r.policy.Load().Config
 	letters, err := r.letters()
 	if err != nil {
@@ -103,7 +103,7 @@ func compressedSince(parts []archive.Part, dir string) (since []archive.Part) {
 }
 
 // backupParts are the files of a backup apart from the letters.
-func (r *Relay) backupParts(cfg *config.Config, snapshot *queue.Snapshot, o control.BackupOptions) ([]archive.Part, error) {
+func (r *Relay) backupParts(cfg *config.Config, snapshot *queue.Snapshot, o api.BackupOptions) ([]archive.Part, error) {
 	parts := append(r.statements(cfg), r.databases()...)
 	for _, f := range snapshot.Files {
 		parts = append(parts, archive.Part{Name: backupQueue + f.Name, Mode: 0o600, Open: func() (io.ReadCloser, int64, error) {

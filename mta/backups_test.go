@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/format"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/pauses"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/suppression/boltstore"
 )
@@ -37,7 +37,7 @@ func elsewhere(t *testing.T, cfg *config.Config) *config.Config {
 // fsck finds nothing wrong, pauses and suppressions have come along, and once the mail is released it arrives.
 func TestBackupAndRestore(t *testing.T) {
 	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, `defaults { smtp_port = PORT }`)
-	if err := w.pauses.Begin(control.Pause{What: control.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
+	if err := w.pauses.Begin(api.Pause{What: api.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	const before = 20
@@ -51,7 +51,7 @@ func TestBackupAndRestore(t *testing.T) {
 		}
 	})
 	var saved bytes.Buffer
-	if err := w.Backup(t.Context(), &saved, control.BackupOptions{}); err != nil {
+	if err := w.Backup(t.Context(), &saved, api.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	sending.Wait()
@@ -82,7 +82,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if held := w.queue.Stats().Held; int(held) != s.Recipients {
 		t.Fatalf("%d recipients are held, want %d", held, s.Recipients)
 	}
-	if _, found, err := w.pauses.End(pauses.Key(control.PauseEverything, "")); !found || err != nil {
+	if _, found, err := w.pauses.End(pauses.Key(api.PauseEverything, "")); !found || err != nil {
 		t.Errorf("the pause did not come along: %v", err)
 	}
 	if _, err := w.queue.Change(queue.Selector{All: true}, queue.Unhold, false); err != nil {
@@ -118,7 +118,7 @@ func TestRestoreOfWhatSendmailLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	var saved bytes.Buffer
-	if err := w.backup(&saved, control.BackupOptions{}, resume); err != nil {
+	if err := w.backup(&saved, api.BackupOptions{}, resume); err != nil {
 		t.Fatal(err)
 	}
 	w.arrived(1) // of the relay that went on
@@ -162,7 +162,7 @@ func TestALogFileThatIsCompressedMeanwhile(t *testing.T) {
 		}
 		return saved.Write(p)
 	})
-	if err := w.Backup(t.Context(), to, control.BackupOptions{Log: true}); err != nil {
+	if err := w.Backup(t.Context(), to, api.BackupOptions{Log: true}); err != nil {
 		t.Fatal(err)
 	}
 	other := restored(t, w.cfg, &saved)
@@ -226,7 +226,7 @@ func TestTemplatesAndCertificatesAreRestored(t *testing.T) {
 	}
 
 	var saved bytes.Buffer
-	if err := w.Backup(t.Context(), &saved, control.BackupOptions{}); err != nil {
+	if err := w.Backup(t.Context(), &saved, api.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	other := restored(t, w.cfg, &saved)
@@ -257,7 +257,7 @@ func TestRestoreRefusesTheFuture(t *testing.T) {
 	}
 	w := newWorldWith(t, version("7.8.9", later), sink.Config{}, "")
 	var saved bytes.Buffer
-	if err := w.Backup(t.Context(), &saved, control.BackupOptions{Secrets: true}); err != nil {
+	if err := w.Backup(t.Context(), &saved, api.BackupOptions{Secrets: true}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(saved.Bytes(), []byte("idempotency.key")) {
@@ -284,12 +284,12 @@ func TestRestoreRefusesTheFuture(t *testing.T) {
 func backedUp(t *testing.T) (*world, *bytes.Buffer) {
 	t.Helper()
 	w := newWorldWith(t, version("0.1.0", before), sink.Config{}, `defaults { smtp_port = PORT }`)
-	if err := w.pauses.Begin(control.Pause{What: control.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
+	if err := w.pauses.Begin(api.Pause{What: api.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	w.send("a@acme.example", "Subject: one\r\n\r\n1\r\n", "one@box.example")
 	saved := new(bytes.Buffer)
-	if err := w.Backup(t.Context(), saved, control.BackupOptions{}); err != nil {
+	if err := w.Backup(t.Context(), saved, api.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.stop(); err != nil {

@@ -5,10 +5,10 @@ import (
 
 	"example.org/mta/bounce"
 	"example.org/mta/delivery"
+	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/pauses"
+	"example.org/mta/operator/api"
 	"example.org/mta/submission/callout"
 )
 
@@ -39,7 +39,7 @@ const maxRefusal = 200
 // askForMailbox asks the hosts of a recipient's domain whether the mailbox exists, by a message without content.
 func (r *Relay) askForMailbox(ctx context.Context, rcpt envelope.Address) callout.Answer {
 	domain := rcpt.Domain()
-	if r.pauses.First(pauses.Key(control.PauseEverything, ""), pauses.Key(control.PauseDomain, domain)) != "" {
+	if r.pauses.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PauseDomain, domain)) != "" {
 		return callout.Answer{}
 	}
 	if refused, known := r.router.Verify(ctx, domain); !known || refused != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // mailboxes is a host that knows nobody whose name begins with "no", has trouble with "later", has no word for

@@ -6,7 +6,7 @@ import (
 
 	"example.org/mta/bounce"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // TestRecordsHaveTheClassOfTheReply: of a host's reply and of this relay's own, by a block of the

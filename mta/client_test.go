@@ -12,7 +12,7 @@ import (
 	"github.com/jhillyerd/enmime/v2"
 
 	"example.org/mta/client"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/submission/keys"
 )
 

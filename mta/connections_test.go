@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // TestOpenConnectionsForTheOperator: both directions, in pages; what is closed has lost nothing.
@@ -19,10 +19,10 @@ func TestOpenConnectionsForTheOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	api := w.api.OpenConnections
-	get := func(f control.ConnectionFilter) (all []control.Connection) {
+	relay := w.api.OpenConnections
+	get := func(f api.ConnectionFilter) (all []api.Connection) {
 		for after := ""; ; {
-			l, err := api.Connections(t.Context(), f, after, 1)
+			l, err := relay.Connections(t.Context(), f, after, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -35,12 +35,12 @@ func TestOpenConnectionsForTheOperator(t *testing.T) {
 			}
 		}
 	}
-	var out, in []control.Connection
+	var out, in []api.Connection
 	w.until("both are open", func() bool {
-		out, in = get(control.ConnectionFilter{Direction: control.Outgoing, State: control.ConnectionBusy}), get(control.ConnectionFilter{Direction: control.Incoming, State: control.ConnectionIdle})
+		out, in = get(api.ConnectionFilter{Direction: api.Outgoing, State: api.ConnectionBusy}), get(api.ConnectionFilter{Direction: api.Incoming, State: api.ConnectionIdle})
 		return len(out) == 1 && len(in) == 1
 	})
-	if all := get(control.ConnectionFilter{}); len(all) != 2 || all[0].Direction != control.Incoming {
+	if all := get(api.ConnectionFilter{}); len(all) != 2 || all[0].Direction != api.Incoming {
 		t.Errorf("all of them: %+v", all)
 	}
 	if c := out[0]; c.Site != "mx.box.example" || c.PeerName != "mx.box.example" || c.Backlog != 1 || c.Messages != 1 || c.Source == "" {
@@ -49,10 +49,10 @@ func TestOpenConnectionsForTheOperator(t *testing.T) {
 	if c := in[0]; c.Peer != client.LocalAddr().String() || c.Listener == "" || c.LastReply == nil || c.LastReply.Code != 220 || c.IdleSince.IsZero() {
 		t.Errorf("of the client: %+v", c)
 	}
-	ids := control.CloseConnections{IDs: []string{out[0].ID, in[0].ID}, Intent: control.Intent{DryRun: true}}
+	ids := api.CloseConnections{IDs: []string{out[0].ID, in[0].ID}, Intent: api.Intent{DryRun: true}}
 	for _, dry := range []bool{true, false} {
 		ids.DryRun = dry
-		if done, err := api.CloseConnections(t.Context(), ids); err != nil || done.Connections != 2 || done.Busy != 1 {
+		if done, err := relay.CloseConnections(t.Context(), ids); err != nil || done.Connections != 2 || done.Busy != 1 {
 			t.Errorf("dry run %v: %+v, %v", dry, done, err)
 		}
 	}
@@ -63,18 +63,18 @@ func TestOpenConnectionsForTheOperator(t *testing.T) {
 			t.Fatalf("%q, %v", said, err)
 		}
 	}
-	if it, err := w.api.Queue.Get(t.Context(), id); err != nil || it.Recipients[0].State != control.StateActive {
+	if it, err := w.api.Queue.Get(t.Context(), id); err != nil || it.Recipients[0].State != api.StateActive {
 		t.Errorf("%+v, %v", it, err)
 	}
 	answer()
-	w.until("nothing is open", func() bool { return len(get(control.ConnectionFilter{})) == 0 })
-	if _, err := api.CloseConnections(t.Context(), ids); !control.IsNotFound(err) {
+	w.until("nothing is open", func() bool { return len(get(api.ConnectionFilter{})) == 0 })
+	if _, err := relay.CloseConnections(t.Context(), ids); !api.IsNotFound(err) {
 		t.Errorf("closing it again: %v", err)
 	}
 	if it, err := w.api.Queue.Get(t.Context(), id); err != nil || it.Recipients[0].Reply == nil || it.Recipients[0].Reply.Code != 451 {
 		t.Errorf("%+v, %v", it, err)
 	}
-	if _, err := api.Connections(t.Context(), control.ConnectionFilter{}, "nonsense", 1); err == nil {
+	if _, err := relay.Connections(t.Context(), api.ConnectionFilter{}, "nonsense", 1); err == nil {
 		t.Error("a cursor that is none was taken")
 	}
 }
@@ -87,19 +87,19 @@ func TestRecentOutcomesOfASite(t *testing.T) {
 	for range 60 {
 		w.send("ann@client.example", letter, "bob@box.example")
 	}
-	var r control.Recent
+	var r api.Recent
 	w.until("50 deliveries", func() bool {
 		var err error
 		if r, err = w.api.Destinations.Recent(t.Context(), "BOX.example"); err != nil {
 			t.Fatal(err)
 		}
-		return len(r.Outcomes) == 50 && r.Outcomes[49].Outcome == control.OutcomeDelivered
+		return len(r.Outcomes) == 50 && r.Outcomes[49].Outcome == api.OutcomeDelivered
 	})
 	if r.Site != "mx.box.example" || len(r.Errors) != 1 {
 		t.Fatalf("%+v", r)
 	}
 	e := r.Errors[0]
-	if e.Outcome != control.OutcomeBounced || e.Reply.Code != 550 || e.Host != "mx.box.example" || e.Message == "" || e.Session == "" || !e.Attempted || e.Time.IsZero() || e.Class == "" {
+	if e.Outcome != api.OutcomeBounced || e.Reply.Code != 550 || e.Host != "mx.box.example" || e.Message == "" || e.Session == "" || !e.Attempted || e.Time.IsZero() || e.Class == "" {
 		t.Errorf("%+v", e)
 	}
 	for i := 1; i < len(r.Outcomes); i++ {
@@ -107,26 +107,26 @@ func TestRecentOutcomesOfASite(t *testing.T) {
 			t.Fatal("the newest isn't first")
 		}
 	}
-	if _, err := w.api.Destinations.Recent(t.Context(), "nobody.example"); !control.IsNotFound(err) {
+	if _, err := w.api.Destinations.Recent(t.Context(), "nobody.example"); !api.IsNotFound(err) {
 		t.Errorf("a site that is none: %v", err)
 	}
-	sources, err := w.api.Blocks.Sources(t.Context(), control.BlockFilter{}, "", 10)
+	sources, err := w.api.Blocks.Sources(t.Context(), api.BlockFilter{}, "", 10)
 	if err != nil || len(sources.Sources) != 1 {
 		t.Fatal(sources, err)
 	}
 	if s := sources.Sources[0]; !s.Present || len(s.Providers) != 1 || s.Providers[0].Bounced != 1 || s.Providers[0].Delivered < 50 || s.Suspensions != 0 {
 		t.Errorf("%+v", s)
 	}
-	for _, x := range []control.Suspend{{Site: "box.example", Source: sources.Sources[0].Name, For: control.Age(time.Hour), Reason: "a test"}, {Site: "box.example", For: control.Age(time.Hour)}} {
+	for _, x := range []api.Suspend{{Site: "box.example", Source: sources.Sources[0].Name, For: api.Age(time.Hour), Reason: "a test"}, {Site: "box.example", For: api.Age(time.Hour)}} {
 		if _, err := w.api.Destinations.Suspend(t.Context(), x); err != nil {
 			t.Fatal(err)
 		}
 	}
-	sources, _ = w.api.Blocks.Sources(t.Context(), control.BlockFilter{}, "", 10)
+	sources, _ = w.api.Blocks.Sources(t.Context(), api.BlockFilter{}, "", 10)
 	if s := sources.Sources[0]; s.Suspensions != 1 || s.Suspended[0].Site != "mx.box.example" || s.Suspended[0].Reason != "a test" {
 		t.Errorf("%+v", s)
 	}
-	if p, err := w.api.Blocks.Providers(t.Context(), control.BlockFilter{Names: []string{""}}, "", 10); err != nil || len(p.Providers) != 1 || p.Providers[0].Tally.Bounced != 1 {
+	if p, err := w.api.Blocks.Providers(t.Context(), api.BlockFilter{Names: []string{""}}, "", 10); err != nil || len(p.Providers) != 1 || p.Providers[0].Tally.Bounced != 1 {
 		t.Errorf("%+v, %v", p, err)
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"example.org/mta/internal/pace"
 	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/users"
-	"example.org/mta/mta/audit"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/web"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/audit"
+	"example.org/mta/operator/web"
 	"example.org/mta/submission/auth"
 )
 
@@ -44,7 +44,7 @@ func (r *Relay) openConsole(cfg *config.Config, undo *undoer) error {
 	opened := &console{users: c.Users}
 	opened.logins.Store(logins)
 	wc := web.Config{
-		Relay: control.NewLocalClient(r.control.Handler()), Logins: consoleLogins{opened, r}, Access: consoleAccess(cfg),
+		Relay: api.NewLocalClient(r.control.Handler()), Logins: consoleLogins{opened, r}, Access: consoleAccess(cfg),
 		BasePath: c.BasePath, Log: r.log.With("console", c.Address), Now: r.now, Audit: r.auditLogin,
 	}
 	if wc.TLS, err = r.tlsOf(c.TLS); err != nil {
@@ -99,7 +99,7 @@ func (r *Relay) reloadConsole(cfg *config.Config, logins *auth.Service) {
 
 // auditLogin writes a login at the console down, before it counts.
 func (r *Relay) auditLogin(_ context.Context, l web.Login) error {
-	line := audit.Line{Actor: audit.Actor{Kind: control.ByConsole, User: l.User}, Action: "login", Subject: "how=" + l.How, Outcome: audit.Done}
+	line := audit.Line{Actor: audit.Actor{Kind: api.ByConsole, User: l.User}, Action: "login", Subject: "how=" + l.How, Outcome: audit.Done}
 	if l.Address.IsValid() {
 		line.Address = l.Address.String()
 	}
@@ -150,9 +150,9 @@ func (l consoleLogins) Login(ctx context.Context, from netip.Addr, user, passwor
 	}
 	switch {
 	case errors.Is(err, auth.ErrTooMany), errors.Is(err, auth.ErrBusy):
-		return web.Identity{}, &control.Error{Status: 429, Message: err.Error(), Hint: "wait a minute"}
+		return web.Identity{}, &api.Error{Status: 429, Message: err.Error(), Hint: "wait a minute"}
 	case errors.Is(err, auth.ErrNoUsers):
-		return web.Identity{}, control.Unavailable("see the relay's log", "%v", err)
+		return web.Identity{}, api.Unavailable("see the relay's log", "%v", err)
 	case errors.Is(err, auth.ErrMalformed):
 		return web.Identity{}, auth.ErrDenied
 	}

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/sink"
 	"example.org/mta/internal/users"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // TestConsole: users with a role log in at the relay's console, those without look as if they were unknown, and
@@ -56,13 +56,13 @@ func TestConsole(t *testing.T) {
 	if at, page := get(); at != "/" || !strings.Contains(page, "ada, admin") {
 		t.Fatalf("at %s:\n%s", at, page)
 	}
-	api := control.NewClient(w.cfg.Control.Socket)
-	defer api.Close()
-	record, err := api.Actions(t.Context(), control.ActionQuery{Action: "login", Limit: 10})
+	client := api.NewClient(w.cfg.Control.Socket)
+	defer client.Close()
+	record, err := client.Actions(t.Context(), api.ActionQuery{Action: "login", Limit: 10})
 	if err != nil || len(record.Actions) != 4 {
 		t.Fatalf("%d logins are on record, want 4; %v", len(record.Actions), err)
 	}
-	if got := record.Actions[0]; got.User != "ada" || got.Kind != control.ByConsole || got.Address != "127.0.0.1" || got.Outcome != "done" {
+	if got := record.Actions[0]; got.User != "ada" || got.Kind != api.ByConsole || got.Address != "127.0.0.1" || got.Outcome != "done" {
 		t.Errorf("the login: %+v", got)
 	}
 	for _, refused := range record.Actions[1:] {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"example.org/mta/mta/operate"
 	"example.org/mta/mta/tally"
+	"example.org/mta/operator/answer"
 )
 
 // Tests of contrib: the alerts for Prometheus and the dashboards for Grafana speak of metrics that there are. What
@@ -107,7 +107,7 @@ func knownMetrics(t *testing.T) map[string][]string {
 	ch := make(chan *prometheus.Desc)
 	go func() {
 		defer close(ch)
-		for _, c := range append(operate.Metrics{}.Collectors(), tally.NewMeter().Collectors()...) {
+		for _, c := range append(answer.Metrics{}.Collectors(), tally.NewMeter().Collectors()...) {
 			c.Describe(ch)
 		}
 	}()

@@ -8,18 +8,18 @@ import (
 	"path/filepath"
 	"time"
 
+	"example.org/mta/dispatch"
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/audit"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/dispatch"
-	"example.org/mta/mta/history"
-	"example.org/mta/mta/operate"
+	"example.org/mta/operator/answer"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/audit"
+	"example.org/mta/operator/history"
 )
 
 func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
-	socket, err := control.Listen(cfg.Control.Socket, fs.FileMode(cfg.Control.Mode))
+	socket, err := api.Listen(cfg.Control.Socket, fs.FileMode(cfg.Control.Mode))
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	undo.add(func() { r.audit.Close() })
-	r.operated = operate.Relay{
+	r.operated = answer.Relay{
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Router: r.router, Resolver: r.resolver,
 		Dispatcher: r.dispatcher, Pauses: r.pauses, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts, TLSReports: r.tlsReports,
 		Inbound: r.reports.inbox, InboundFolder: r.reports.folder, Suppressed: r.suppression, Feeder: r.feeder, Unknown: &r.unknown, Streams: r.streams, Started: r.started, Tally: r.tally, Meter: r.meter, Rates: &r.rates, Entrances: r.openEntrances, Warmups: r.warm, Sites: &r.sites, Missing: r.sources.isMissing, UseOf: r.useOf,
@@ -38,9 +38,9 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	r.api = r.operated.API()
 	r.api.Log, r.api.Relay, r.api.Upgrades, r.api.Backups, r.api.Tracer, r.api.Audit = eventReader{r}, r, r, r, r.tracer, r.audit
 	r.openHistory(cfg)
-	r.api.Histories = operate.Histories(r.history)
-	r.api.Admissions = operate.Admissions{Relay: &r.operated, Gate: r.admission, Quotas: r.quotas}
-	r.control = control.NewServer(r.api)
+	r.api.Histories = answer.Histories(r.history)
+	r.api.Admissions = answer.Admissions{Relay: &r.operated, Gate: r.admission, Quotas: r.quotas}
+	r.control = api.NewServer(r.api)
 	return nil
 }
 
@@ -51,15 +51,15 @@ func (r *Relay) openHistory(cfg *config.Config) {
 		return int64(s.Connections)
 	}
 	r.history = history.Open(history.Config{
-		Meter: operate.HistoryMeter{Relay: &r.operated, Clients: func() int64 { return r.clients.open("") }, TenantClients: clients},
+		Meter: answer.HistoryMeter{Relay: &r.operated, Clients: func() int64 { return r.clients.open("") }, TenantClients: clients},
 		Path:  filepath.Join(cfg.DataDir, "history"), Now: r.now, Log: r.log,
 	})
 }
 
 // diverted puts into operators' words where the mail went that a warming source could have taken.
-func (r *Relay) diverted(key string, since time.Time) operate.Diverted {
+func (r *Relay) diverted(key string, since time.Time) answer.Diverted {
 	d := r.dispatcher.DivertedSince(key, since)
-	return operate.Diverted{Offered: d.Offered(), Faster: d[dispatch.CameFaster], WarmupDiverted: control.WarmupDiverted{
+	return answer.Diverted{Offered: d.Offered(), Faster: d[dispatch.CameFaster], WarmupDiverted: api.WarmupDiverted{
 		TooFast: d[dispatch.CameFaster] + d[dispatch.CameTooFast], OverCap: d[dispatch.ExceededCap], Waited: d[dispatch.LostPatience], Suspended: d[dispatch.FoundNoWay],
 	}}
 }
@@ -85,22 +85,22 @@ func (r *Relay) announce() {
 func (r *Relay) state() (state, reason string) {
 	switch {
 	case !r.serving.Load():
-		return control.Starting, ""
+		return api.Starting, ""
 	case r.draining.Load():
-		return control.Draining, ""
+		return api.Draining, ""
 	}
 	if reason = r.refusing(); reason != "" {
-		return control.Refusing, reason
+		return api.Refusing, reason
 	}
-	return control.Running, ""
+	return api.Running, ""
 }
 
 // Status returns how the relay is.
-func (r *Relay) Status() control.Status {
+func (r *Relay) Status() api.Status {
 	cfg, s := r.policy.Load().Config, r.queue.Stats()
 	state, reason := r.state()
 	use := r.delivery.Counts()
-	return control.Status{
+	return api.Status{
 		Metrics:  r.http.address(),
 		Version:  r.opts.Version,
 		Hostname: cfg.Hostname,
@@ -109,20 +109,20 @@ func (r *Relay) Status() control.Status {
 		State:    state,
 		Reason:   reason,
 		Paused:   r.pauses.List(),
-		Alarms:   append([]control.Alarm{}, r.alarms.list()...), // never null in JSON
+		Alarms:   append([]api.Alarm{}, r.alarms.list()...), // never null in JSON
 		Started:  r.started,
 		Config:   r.configPath(),
 		SMTP:     r.listeners.addresses(),
 		HTTP:     append([]string{}, addresses(r.listeners.of(entranceHTTP))...), // never null in JSON
-		Queue: control.QueueStats{
+		Queue: api.QueueStats{
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
 		States:      r.operated.States(&s),
 		Rates:       r.rates.PerSecond(r.now(), r.tally.Total()),
-		Connections: control.Connections{In: r.clients.open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running, Lowered: shareDescriptors(r.files, cfg).lowered(cfg)},
-		Memory:      control.Memory{Process: operate.ProcessMemory(), Schedule: s.MemoryBytes},
-		Disk:        control.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},
+		Connections: api.Connections{In: r.clients.open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running, Lowered: shareDescriptors(r.files, cfg).lowered(cfg)},
+		Memory:      api.Memory{Process: answer.ProcessMemory(), Schedule: s.MemoryBytes},
+		Disk:        api.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},
 	}
 }
 
@@ -151,7 +151,7 @@ func (r *Relay) ConfigObject() map[string]any { return settings.Object(r.policy.
 // eventReader finds accounting records for the control API.
 type eventReader struct{ r *Relay }
 
-func (e eventReader) Read(ctx context.Context, q control.LogQuery, each func([]byte) error, flush func()) error {
+func (e eventReader) Read(ctx context.Context, q api.LogQuery, each func([]byte) error, flush func()) error {
 	if err := e.flush(ctx); err != nil {
 		return err
 	}
@@ -161,20 +161,20 @@ func (e eventReader) Read(ctx context.Context, q control.LogQuery, each func([]b
 // flushWait is how long a page of the newest records waits for those that are on their way to the disk.
 const flushWait = 100 * time.Millisecond
 
-func (e eventReader) Newest(ctx context.Context, q control.LogQuery, after string, limit int) (control.LogPage, error) {
+func (e eventReader) Newest(ctx context.Context, q api.LogQuery, after string, limit int) (api.LogPage, error) {
 	soon, cancel := context.WithTimeout(ctx, flushWait)
 	defer cancel()
 	if after != "" {
 		cancel() // those that are on their way are on no page but the first
 	}
 	if err := e.flush(soon); err != nil {
-		return control.LogPage{}, err
+		return api.LogPage{}, err
 	}
 	p, err := e.r.accounting.Newest(ctx, accountingQuery(q), after, limit)
 	if errors.Is(err, accounting.ErrCursor) {
-		err = control.Invalid("give after what the page before ended with", "after: %v", err)
+		err = api.Invalid("give after what the page before ended with", "after: %v", err)
 	}
-	out := control.LogPage{Next: p.Next, Looked: p.Looked, Complete: p.Complete}
+	out := api.LogPage{Next: p.Next, Looked: p.Looked, Complete: p.Complete}
 	for _, record := range p.Records {
 		out.Records = append(out.Records, record)
 	}
@@ -187,7 +187,7 @@ func (e eventReader) Newest(ctx context.Context, q control.LogQuery, after strin
 // flush has the latest records written, as long as ctx allows.
 func (e eventReader) flush(ctx context.Context) error {
 	if e.r.accounting == nil {
-		return control.Unavailable("set accounting { enabled = true }", "the accounting log is switched off")
+		return api.Unavailable("set accounting { enabled = true }", "the accounting log is switched off")
 	}
 	if err := e.r.accounting.Flush(ctx); err != nil && ctx.Err() == nil {
 		// On a full disk, of all times, the log must be readable.
@@ -196,7 +196,7 @@ func (e eventReader) flush(ctx context.Context) error {
 	return nil
 }
 
-func accountingQuery(q control.LogQuery) accounting.Query {
+func accountingQuery(q api.LogQuery) accounting.Query {
 	query := accounting.Query{
 		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant, Classes: q.Classes,
 		Since: q.Since, Until: q.Until, Last: q.Last, Follow: q.Follow,

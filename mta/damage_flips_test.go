@@ -26,8 +26,8 @@ import (
 	destinations "example.org/mta/destdb/file"
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/maildrop"
 	"example.org/mta/submission/unsubscribe"
@@ -158,8 +158,8 @@ func (w *world) fillStores(token string) {
 		}
 	}
 	w.until("the warm-up has begun", func() bool { s, _ := w.warm.ctl.Status("127.0.0.77"); return s.Stage > 0 })
-	must(w.pauses.Begin(control.Pause{What: control.PauseDomain, Name: "box.example", By: "ann", Reason: "they ask for it", Since: time.Unix(1e9, 0)}))
-	must(w.pauses.Begin(control.Pause{What: control.PauseTenant, Name: "other", By: "ann", Since: time.Unix(1e9, 0)}))
+	must(w.pauses.Begin(api.Pause{What: api.PauseDomain, Name: "box.example", By: "ann", Reason: "they ask for it", Since: time.Unix(1e9, 0)}))
+	must(w.pauses.Begin(api.Pause{What: api.PauseTenant, Name: "other", By: "ann", Since: time.Unix(1e9, 0)}))
 	for i := range 5 {
 		w.send("ann@client.example", letter, fmt.Sprintf("bob%d@box.example", i))
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
 )
 

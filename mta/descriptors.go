@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // descriptors is how many connections the process can have open, given the files it may have.
@@ -32,14 +32,14 @@ func (d descriptors) of(configured int) int {
 func keptFiles(limit int) int { return 128 + min(limit/8, 4096) }
 
 // configuredConnections lists max_connections of the configuration.
-func configuredConnections(cfg *config.Config) (all []control.LoweredConnections) {
+func configuredConnections(cfg *config.Config) (all []api.LoweredConnections) {
 	for _, l := range cfg.Listeners {
-		all = append(all, control.LoweredConnections{Name: "listener " + l.Name, Configured: l.MaxConnections})
+		all = append(all, api.LoweredConnections{Name: "listener " + l.Name, Configured: l.MaxConnections})
 	}
 	for _, a := range cfg.APIs {
-		all = append(all, control.LoweredConnections{Name: "api " + a.Name, Configured: a.MaxConnections})
+		all = append(all, api.LoweredConnections{Name: "api " + a.Name, Configured: a.MaxConnections})
 	}
-	return append(all, control.LoweredConnections{Name: "delivery", Configured: cfg.Delivery.MaxConnections})
+	return append(all, api.LoweredConnections{Name: "delivery", Configured: cfg.Delivery.MaxConnections})
 }
 
 // shareDescriptors bounds connections of clients and to hosts so that files are left. The largest bounds are lowered
@@ -53,7 +53,7 @@ func shareDescriptors(limit int, cfg *config.Config) descriptors {
 	if d.need <= limit {
 		return d
 	}
-	slices.SortFunc(all, func(a, b control.LoweredConnections) int { return a.Configured - b.Configured })
+	slices.SortFunc(all, func(a, b api.LoweredConnections) int { return a.Configured - b.Configured })
 	left := limit - keptFiles(limit)
 	for i, c := range all {
 		if part := left / (len(all) - i); part < c.Configured {
@@ -66,7 +66,7 @@ func shareDescriptors(limit int, cfg *config.Config) descriptors {
 }
 
 // lowered lists what may have fewer connections than are configured.
-func (d descriptors) lowered(cfg *config.Config) (all []control.LoweredConnections) {
+func (d descriptors) lowered(cfg *config.Config) (all []api.LoweredConnections) {
 	for _, c := range configuredConnections(cfg) {
 		if c.Limit = d.of(c.Configured); c.Limit < c.Configured {
 			all = append(all, c)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"example.org/mta/internal/dnscheck"
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
 	"example.org/mta/router/resolver"
 )

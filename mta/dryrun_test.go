@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // dryRuns has, for each route that changes something, requests that the relay refuses and one that it carries out; the
@@ -173,13 +173,13 @@ func changingRoutes(t *testing.T, w *world) (paths []string) {
 	t.Helper()
 	r := httptest.NewRecorder()
 	w.control.Handler().ServeHTTP(r, httptest.NewRequest("GET", "/openapi.json", nil))
-	var api struct {
+	var document struct {
 		Paths map[string]map[string]json.RawMessage
 	}
-	if err := json.Unmarshal(r.Body.Bytes(), &api); err != nil {
+	if err := json.Unmarshal(r.Body.Bytes(), &document); err != nil {
 		t.Fatal(err)
 	}
-	for path, methods := range api.Paths {
+	for path, methods := range document.Paths {
 		questions := []string{"/v1/queue/import", // which asks for a dry run in its own way
 			"/v1/suppressions/check", "/v1/warmup/simulate", "/v1/actions/begin", "/v1/actions/end"}
 		if methods["post"] != nil && !slices.Contains(questions, path) {
@@ -211,7 +211,7 @@ func TestADryReloadRefusesWhatAReloadRefuses(t *testing.T) {
 		}
 	}
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	api := control.NewLocalClient(w.control.Handler())
+	client := api.NewLocalClient(w.control.Handler())
 	for name, extra := range map[string]string{
 		"a setting":     `defaults { conection_limit = 3 }`,
 		"a port":        `listener "more" { address = "` + taken.Addr().String() + `" }`,
@@ -231,19 +231,19 @@ func TestADryReloadRefusesWhatAReloadRefuses(t *testing.T) {
 		}`,
 	} {
 		w.rewrite(strings.ReplaceAll(name, " ", "-"), extra)
-		_, dry := api.Reload(t.Context(), control.Intent{DryRun: true})
-		_, err := api.Reload(t.Context(), control.Intent{})
+		_, dry := client.Reload(t.Context(), api.Intent{DryRun: true})
+		_, err := client.Reload(t.Context(), api.Intent{})
 		if err == nil || dry == nil || dry.Error() != err.Error() {
 			t.Errorf("%s: a dry run says %v, the reload %v", name, dry, err)
 		}
 	}
 	// A look at the differences opens nothing: a port that is taken is none of its business.
 	w.rewrite("looked-at", `listener "more" { address = "`+taken.Addr().String()+`" }`)
-	if would, err := api.ConfigChanges(t.Context()); !slices.Contains(would.Changes, `listener "more": address = ["`+taken.Addr().String()+`"] (new)`) {
+	if would, err := client.ConfigChanges(t.Context()); !slices.Contains(would.Changes, `listener "more": address = ["`+taken.Addr().String()+`"] (new)`) {
 		t.Errorf("the differences: %q, %v", would.Changes, err)
 	}
 	w.rewrite("unknown", `defaults { conection_limit = 3 }`)
-	if _, err := api.ConfigChanges(t.Context()); err == nil || !strings.Contains(err.Error(), "conection_limit") {
+	if _, err := client.ConfigChanges(t.Context()); err == nil || !strings.Contains(err.Error(), "conection_limit") {
 		t.Errorf("the differences to a file with a fault: %v", err)
 	}
 	cert, key, _ := certificateFiles(t, "more.example")
@@ -254,25 +254,25 @@ func TestADryReloadRefusesWhatAReloadRefuses(t *testing.T) {
 			key         = "`+key+`"
 		}
 	}`)
-	if _, err := api.Reload(t.Context(), control.Intent{DryRun: true}); err != nil || len(w.expiries()) != 0 {
+	if _, err := client.Reload(t.Context(), api.Intent{DryRun: true}); err != nil || len(w.expiries()) != 0 {
 		t.Errorf("after a dry run the relay looks after the certificates %v; %v", w.expiries(), err)
 	}
 	// A socket that another one has to make room for stays open in a dry run.
 	port := freePort(t)
 	w.rewrite("one", `listener "smtp" { address = "127.0.0.1:`+port+`" }`)
-	if _, err := api.Reload(t.Context(), control.Intent{}); err != nil {
+	if _, err := client.Reload(t.Context(), api.Intent{}); err != nil {
 		t.Fatal(err)
 	}
 	before := w.listeners.addresses()
 	w.rewrite("all", `listener "smtp" { address = "0.0.0.0:`+port+`" }`)
-	if would, err := api.Reload(t.Context(), control.Intent{DryRun: true}); err != nil || would.Count != 1 {
+	if would, err := client.Reload(t.Context(), api.Intent{DryRun: true}); err != nil || would.Count != 1 {
 		t.Errorf("%+v, %v", would, err)
 	}
 	if got := w.listeners.addresses(); !slices.Equal(got, before) {
 		t.Errorf("the relay listens at %v, before at %v", got, before)
 	}
 	w.send("ann@client.example", letter, "bob@box.example")
-	if did, err := api.Reload(t.Context(), control.Intent{}); err != nil || did.Count != 1 {
+	if did, err := client.Reload(t.Context(), api.Intent{}); err != nil || did.Count != 1 {
 		t.Errorf("%+v, %v", did, err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
 
@@ -49,14 +49,14 @@ func accept(t *testing.T, r *Relay, to string, n int) string {
 }
 
 // explained asks about a message again and again until fits says that it is as the test wants it.
-func explained(t *testing.T, r *Relay, id string, fits func(*control.ExplainedRecipient) bool) control.Explanation {
+func explained(t *testing.T, r *Relay, id string, fits func(*api.ExplainedRecipient) bool) api.Explanation {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
 	for before := false; ; {
-		e, err := r.api.Destinations.Explain(ctx, control.ExplainQuery{ID: id})
+		e, err := r.api.Destinations.Explain(ctx, api.ExplainQuery{ID: id})
 		now := err == nil && len(e.Message.Recipients) == 1 && fits(&e.Message.Recipients[0])
 		if now && before {
 			return e // where it goes is asked first, and could be a moment older the first time
@@ -71,15 +71,15 @@ func explained(t *testing.T, r *Relay, id string, fits func(*control.ExplainedRe
 }
 
 // says wants a state and words of the reason.
-func says(state control.State, words string) func(*control.ExplainedRecipient) bool {
-	return func(r *control.ExplainedRecipient) bool {
+func says(state api.State, words string) func(*api.ExplainedRecipient) bool {
+	return func(r *api.ExplainedRecipient) bool {
 		return r.Status.State == state && strings.Contains(r.Why, words)
 	}
 }
 
-func (w *world) explainDomain(domain string) control.Destination {
+func (w *world) explainDomain(domain string) api.Destination {
 	w.t.Helper()
-	e, err := w.api.Destinations.Explain(context.Background(), control.ExplainQuery{Domain: domain})
+	e, err := w.api.Destinations.Explain(context.Background(), api.ExplainQuery{Domain: domain})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestExplainDue(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := accept(t, r, "bob@box.example", 1)
-	e := explained(t, r, id, says(control.StateDue, "it is due"))
+	e := explained(t, r, id, says(api.StateDue, "it is due"))
 	if d := e.Destinations[0]; d.Queued.Unsorted != 1 || d.Site != "mx.box.example" || d.Now != "mail is sent without delay" {
 		t.Errorf("destination %+v", d)
 	}
@@ -114,34 +114,34 @@ func TestExplainParkedForABrokenHost(t *testing.T) {
 	accept(t, w.Relay, "bob@box.example", 1)
 	w.await("bob@box.example", "TransientFailure")
 	id := accept(t, w.Relay, "jim@box.example", 1)
-	e := explained(t, w.Relay, id, says(control.StateWaiting, "no host of mx.box.example can be tried now: mx.box.example"))
+	e := explained(t, w.Relay, id, says(api.StateWaiting, "no host of mx.box.example can be tried now: mx.box.example"))
 	r := e.Message.Recipients[0]
 	if r.Status.Attempts != 0 || !strings.Contains(r.Why, "connection refused") || time.Until(r.Until) < time.Second {
 		t.Errorf("%+v", r)
 	}
 	d := w.api.Destinations
-	if _, err := d.SuspendHosts(context.Background(), control.SuspendHosts{Hosts: []string{"mx.box.example"}, For: control.Age(time.Hour), Reason: "it loses mail"}); err != nil {
+	if _, err := d.SuspendHosts(context.Background(), api.SuspendHosts{Hosts: []string{"mx.box.example"}, For: api.Age(time.Hour), Reason: "it loses mail"}); err != nil {
 		t.Fatal(err)
 	}
-	e = explained(t, w.Relay, id, says(control.StateWaiting, "suspended: it loses mail"))
+	e = explained(t, w.Relay, id, says(api.StateWaiting, "suspended: it loses mail"))
 	if v := e.Destinations[0].Now; v != "no mail is sent: no host can be tried before its retry time: mx.box.example [127.0.0.1:1] is suspended: it loses mail" {
 		t.Errorf("verdict %q", v)
 	}
-	list, err := w.api.Queue.List(context.Background(), control.Filter{State: control.StateWaiting}, control.Page{})
+	list, err := w.api.Queue.List(context.Background(), api.Filter{State: api.StateWaiting}, api.Page{})
 	if err != nil || len(list.Messages) != 1 || list.Messages[0].Recipients[0].Doing != "waits for mx.box.example: mx.box.example[127.0.0.1]:1: suspended: it loses mail" {
 		t.Errorf("listed as %+v, %v", list, err)
 	}
 	if left := time.Until(e.Message.Recipients[0].Until); left < 59*time.Minute {
 		t.Errorf("it is to wait for %v", left)
 	}
-	if hosts, err := d.Hosts(context.Background(), control.HostFilter{}, "", 10); err != nil || len(hosts.Hosts) != 1 || len(hosts.Hosts[0].Actions) != 1 {
+	if hosts, err := d.Hosts(context.Background(), api.HostFilter{}, "", 10); err != nil || len(hosts.Hosts) != 1 || len(hosts.Hosts[0].Actions) != 1 {
 		t.Errorf("hosts %+v, %v", hosts, err)
 	}
-	sites, err := d.Sites(context.Background(), control.SiteFilter{}, "", 10)
+	sites, err := d.Sites(context.Background(), api.SiteFilter{}, "", 10)
 	if err != nil || len(sites.Sites) != 1 || sites.Sites[0].Parked != 1 || !strings.Contains(sites.Sites[0].Why, "suspended") {
 		t.Errorf("sites %+v, %v", sites, err)
 	}
-	if resumed, err := d.ResumeHosts(context.Background(), control.ResumeHosts{Hosts: []string{"127.0.0.1"}}); err != nil || resumed.Ended != 1 {
+	if resumed, err := d.ResumeHosts(context.Background(), api.ResumeHosts{Hosts: []string{"127.0.0.1"}}); err != nil || resumed.Ended != 1 {
 		t.Errorf("%+v, %v", resumed, err)
 	}
 }
@@ -157,7 +157,7 @@ func TestExplainThrottledAndParked(t *testing.T) {
 	if first == second {
 		t.Fatal("one id for two messages")
 	}
-	e := explained(t, w.Relay, second, says(control.StateWaiting, "waits in delivery for its turn at mx.box.example from source default: max_message_rate 1/h"))
+	e := explained(t, w.Relay, second, says(api.StateWaiting, "waits in delivery for its turn at mx.box.example from source default: max_message_rate 1/h"))
 	r := e.Message.Recipients[0]
 	if left := time.Until(r.Until); left < time.Minute || left > time.Hour {
 		t.Errorf("it waits until %v, want the rest of an hour", r.Until)
@@ -177,12 +177,12 @@ func TestExplainThrottledAndParked(t *testing.T) {
 	}
 
 	last := accept(t, w.Relay, "bob@box.example", 2500) // delivery holds 2,000
-	e = explained(t, w.Relay, mostRecent(t, w.Relay, last), says(control.StateWaiting, "delivery already has as much mail as it takes for mx.box.example from default: max_message_rate"))
+	e = explained(t, w.Relay, mostRecent(t, w.Relay, last), says(api.StateWaiting, "delivery already has as much mail as it takes for mx.box.example from default: max_message_rate"))
 	d = e.Destinations[0]
 	if len(d.Lanes) != 1 || d.Lanes[0].Waiting != 2000 {
 		t.Errorf("lanes %+v, want 2000 waiting", d.Lanes)
 	}
-	sites, err := w.api.Destinations.Sites(context.Background(), control.SiteFilter{Busy: true}, "", 10)
+	sites, err := w.api.Destinations.Sites(context.Background(), api.SiteFilter{Busy: true}, "", 10)
 	if err != nil || len(sites.Sites) != 1 || sites.Sites[0].Waiting != 2000 || sites.Sites[0].Parked == 0 || !strings.HasPrefix(sites.Sites[0].Why, "max_message_rate") {
 		t.Errorf("sites %+v, %v", sites, err)
 	}
@@ -210,24 +210,24 @@ func mostRecent(t *testing.T, r *Relay, id string) string {
 	}
 }
 
-func limitNamed(d control.Destination, name string) control.Limit {
+func limitNamed(d api.Destination, name string) api.Limit {
 	for _, l := range d.Limits {
 		if l.Setting == name {
 			return l
 		}
 	}
-	return control.Limit{}
+	return api.Limit{}
 }
 
 func TestExplainOnConnection(t *testing.T) {
 	w := newWorld(t, sink.Config{Swallow: map[sink.Phase]float64{sink.Kept: 1}}, `defaults { smtp_port = PORT }
 		shutdown { drain = "100ms" }`)
 	id := accept(t, w.Relay, "bob@box.example", 1)
-	onConnection := says(control.StateActive, "an attempt is in progress on a connection to mx.box.example[127.0.0.1]:")
+	onConnection := says(api.StateActive, "an attempt is in progress on a connection to mx.box.example[127.0.0.1]:")
 	explained(t, w.Relay, id, onConnection)
 	// Hosts are asked before messages, and the attempt can begin in between: ask once more.
 	d := explained(t, w.Relay, id, onConnection).Destinations[0]
-	if h := d.Hosts[0].Host; h.State != control.HostActive || h.Connections != 1 || h.Backlog != 1 || d.Connections != 1 {
+	if h := d.Hosts[0].Host; h.State != api.HostActive || h.Connections != 1 || h.Backlog != 1 || d.Connections != 1 {
 		t.Errorf("host %+v, site has %d connections", h, d.Connections)
 	}
 	if d.Now != "mail is sent without delay" {
@@ -238,7 +238,7 @@ func TestExplainOnConnection(t *testing.T) {
 func TestExplainDeferredAndHeld(t *testing.T) {
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{{Phase: sink.Rcpt, Reply: "450 4.2.1 not now"}}}, `defaults { smtp_port = PORT }`)
 	id := accept(t, w.Relay, "bob@box.example", 1)
-	e := explained(t, w.Relay, id, says(control.StateDeferred, "one attempt has failed"))
+	e := explained(t, w.Relay, id, says(api.StateDeferred, "one attempt has failed"))
 	r := e.Message.Recipients[0]
 	if !r.Until.Equal(r.Status.Next) || time.Until(r.Until) < time.Minute || r.Status.Reply == nil || r.Status.Reply.Text != "not now" || r.Status.Attempts != 1 {
 		t.Errorf("recipient %+v, reply %+v", r, r.Status.Reply)
@@ -246,35 +246,35 @@ func TestExplainDeferredAndHeld(t *testing.T) {
 	if d := w.explainDomain("box.example"); d.Queued.Deferred != 1 {
 		t.Errorf("queued %+v", d.Queued)
 	}
-	if _, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Hold, All: true}); err != nil {
+	if _, err := w.api.Queue.Change(context.Background(), api.Change{Action: api.Hold, All: true}); err != nil {
 		t.Fatal(err)
 	}
-	explained(t, w.Relay, id, says(control.StateHeld, "it is held"))
+	explained(t, w.Relay, id, says(api.StateHeld, "it is held"))
 }
 
 func TestExplainBrokenHosts(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // nobody listens there
 	id := accept(t, w.Relay, "bob@box.example", 1)
-	explained(t, w.Relay, id, says(control.StateDeferred, "failed"))
+	explained(t, w.Relay, id, says(api.StateDeferred, "failed"))
 	d := w.explainDomain("box.example")
 	h := d.Hosts[0].Host
-	if h.State != control.HostRetry || h.Broken == nil || !strings.Contains(h.Broken.Reply.Text, "refused") {
+	if h.State != api.HostRetry || h.Broken == nil || !strings.Contains(h.Broken.Reply.Text, "refused") {
 		t.Errorf("host %+v", h)
 	}
 	if !strings.HasPrefix(d.Now, "no mail is sent: no host can be tried before its retry time: mx.box.example [127.0.0.1:1] has failed: connect: ") || !d.Until.Equal(h.Broken.RetryAt) || d.Ceiling.PerSecond != 0 || d.Ceiling.Binds == "" {
 		t.Errorf("verdict %q until %v, ceiling %+v", d.Now, d.Until, d.Ceiling)
 	}
-	hosts, err := w.api.Destinations.Hosts(context.Background(), control.HostFilter{State: control.HostRetry}, "", 10)
+	hosts, err := w.api.Destinations.Hosts(context.Background(), api.HostFilter{State: api.HostRetry}, "", 10)
 	if err != nil || len(hosts.Hosts) != 1 {
 		t.Fatalf("hosts %+v, %v", hosts, err)
 	}
-	if done, err := w.api.Destinations.Forget(context.Background(), control.Forget{Hosts: []string{"127.0.0.1"}}); err != nil || done.Hosts != 1 {
+	if done, err := w.api.Destinations.Forget(context.Background(), api.Forget{Hosts: []string{"127.0.0.1"}}); err != nil || done.Hosts != 1 {
 		t.Errorf("forgot %+v, %v", done, err)
 	}
 	if d := w.explainDomain("box.example"); d.Now != "mail is sent without delay" {
 		t.Errorf("after the host was forgotten: %q", d.Now)
 	}
-	if _, err := w.api.Destinations.Forget(context.Background(), control.Forget{Hosts: []string{"nobody.example"}}); !control.IsNotFound(err) {
+	if _, err := w.api.Destinations.Forget(context.Background(), api.Forget{Hosts: []string{"nobody.example"}}); !api.IsNotFound(err) {
 		t.Errorf("forgetting nobody: %v", err)
 	}
 }
@@ -289,15 +289,15 @@ func TestExplainNoRoute(t *testing.T) {
 
 func TestSuspendedMailWaitsAndResumes(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	ctx, api := context.Background(), w.api.Destinations
+	ctx, client := context.Background(), w.api.Destinations
 	// By the name of a domain, before the site is known.
-	done, err := api.Suspend(ctx, control.Suspend{Site: "box.example", For: control.Age(time.Hour), Reason: "they asked us to"})
+	done, err := client.Suspend(ctx, api.Suspend{Site: "box.example", For: api.Age(time.Hour), Reason: "they asked us to"})
 	if err != nil || done.Site != "mx.box.example" {
 		t.Fatalf("suspended %+v, %v", done, err)
 	}
 	id := accept(t, w.Relay, "bob@box.example", 1)
-	e := explained(t, w.Relay, id, says(control.StateWaiting, "suspended: they asked us to"))
-	if list, err := w.api.Queue.List(ctx, control.Filter{}, control.Page{}); err != nil || !strings.HasSuffix(list.Messages[0].Recipients[0].Doing, ": suspended: they asked us to") {
+	e := explained(t, w.Relay, id, says(api.StateWaiting, "suspended: they asked us to"))
+	if list, err := w.api.Queue.List(ctx, api.Filter{}, api.Page{}); err != nil || !strings.HasSuffix(list.Messages[0].Recipients[0].Doing, ": suspended: they asked us to") {
 		t.Errorf("listed as %+v, %v", list, err)
 	}
 	if r := e.Message.Recipients[0]; !r.Until.Equal(done.Until) {
@@ -306,15 +306,15 @@ func TestSuspendedMailWaitsAndResumes(t *testing.T) {
 	if d := e.Destinations[0]; d.Now != "no mail is sent: suspended (they asked us to)" || !d.Until.Equal(done.Until) || len(d.Actions) != 1 || d.Ceiling.Binds == "" {
 		t.Errorf("destination %+v", d)
 	}
-	resumed, err := api.Resume(ctx, control.Resume{Site: "mx.box.example"})
+	resumed, err := client.Resume(ctx, api.Resume{Site: "mx.box.example"})
 	if err != nil || resumed.Ended != 1 {
 		t.Fatalf("resumed %+v, %v", resumed, err)
 	}
 	w.arrived(1)
-	if _, err := api.Suspend(ctx, control.Suspend{Site: "nobody.example", For: control.Age(time.Hour)}); !control.IsNotFound(err) {
+	if _, err := client.Suspend(ctx, api.Suspend{Site: "nobody.example", For: api.Age(time.Hour)}); !api.IsNotFound(err) {
 		t.Errorf("suspending nobody: %v", err)
 	}
-	if _, err := api.Suspend(ctx, control.Suspend{Site: "box.example", Source: "nobody", For: control.Age(time.Hour)}); !control.IsNotFound(err) {
+	if _, err := client.Suspend(ctx, api.Suspend{Site: "box.example", Source: "nobody", For: api.Age(time.Hour)}); !api.IsNotFound(err) {
 		t.Errorf("suspending from an unknown source: %v", err)
 	}
 }
@@ -347,12 +347,12 @@ func TestExplainKeepsToTheTenantsMail(t *testing.T) {
 	for tenant, want := range map[string]string{
 		"slow": "mail from source shared waits: max_message_rate 1/h of tenant slow", "fast": "mail is sent without delay", "apart": "mail is sent without delay",
 	} {
-		e, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{Domain: "box.example", Tenant: tenant})
+		e, err := w.api.Destinations.Explain(t.Context(), api.ExplainQuery{Domain: "box.example", Tenant: tenant})
 		if err != nil || e.Destinations[0].Now != want {
 			t.Errorf("tenant %s: %q, want %q, %v", tenant, e.Destinations[0].Now, want, err)
 		}
 	}
-	sites, err := w.api.Destinations.Sites(t.Context(), control.SiteFilter{Names: []string{"mx.box.example"}}, "", 10)
+	sites, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{Names: []string{"mx.box.example"}}, "", 10)
 	if err != nil || len(sites.Sites) != 1 || sites.Sites[0].Waiting != 1 || sites.Sites[0].Queued != 1 {
 		t.Errorf("sites %+v, %v", sites, err)
 	}
@@ -367,13 +367,13 @@ func TestSitesAfterARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	for _, f := range []control.SiteFilter{{}, {Busy: true}, {Names: []string{"mx.box.example"}}, {Names: []string{".example"}}} {
+	for _, f := range []api.SiteFilter{{}, {Busy: true}, {Names: []string{"mx.box.example"}}, {Names: []string{".example"}}} {
 		l, err := w.api.Destinations.Sites(t.Context(), f, "", 10)
 		if err != nil || len(l.Sites) != 1 || l.Sites[0].Name != "mx.box.example" || l.Sites[0].Deferred != 1 {
 			t.Errorf("%+v: %+v, %v", f, l.Sites, err)
 		}
 	}
-	if l, err := w.api.Destinations.Sites(t.Context(), control.SiteFilter{}, "mx.box.example", 10); err != nil || len(l.Sites) != 0 {
+	if l, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{}, "mx.box.example", 10); err != nil || len(l.Sites) != 0 {
 		t.Errorf("behind it: %+v, %v", l.Sites, err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // TestExplainNamesTheWarmup: of two messages one fits into the warm-up's day, the other is held and
@@ -33,7 +33,7 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 		t.Errorf("it came from %s", got.Client)
 	}
 	id := accept(t, w.Relay, "eve@box.example", 1)
-	explained(t, w.Relay, id, says(control.StateWaiting,
+	explained(t, w.Relay, id, says(api.StateWaiting,
 		"it waits for the warm-up of source new (127.0.0.1): plan tiny, stage 1 of 1, 1 of 1 sent this hour, 1 of 1 today: the day's cap is used"))
 	if it, err := w.api.Queue.Get(t.Context(), id); err != nil || it.Recipients[0].Doing != "waits for the warm-up of new: the day's cap is used" || time.Until(it.Recipients[0].Next) < time.Hour {
 		t.Errorf("in the queue: %+v, %v", it.Recipients, err)
@@ -45,8 +45,8 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	if d.Queued.Warmup != 1 || d.Queued.Unsorted != 0 {
 		t.Errorf("in the queue: %+v", d.Queued)
 	}
-	sites, err := w.api.Destinations.Sites(t.Context(), control.SiteFilter{Busy: true}, "", 10)
-	if err != nil || !slices.ContainsFunc(sites.Sites, func(s control.Site) bool {
+	sites, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{Busy: true}, "", 10)
+	if err != nil || !slices.ContainsFunc(sites.Sites, func(s api.Site) bool {
 		return s.Name == "warmup:default/other" && s.Parked == 1 && s.Why == "the warm-up of new: the day's cap is used"
 	}) {
 		t.Errorf("sites %+v, %v", sites, err)
@@ -79,10 +79,10 @@ func TestExplainTellsOfOtherPools(t *testing.T) {
 		tenant "acme" { pool = "acme" }
 		tenant "subsidiary" { pool = "acme" }
 		tenant "other" { pool = "default" }`)
-	ask := func(tenant string) (control.Destination, error) {
-		e, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{Domain: "box.example", Tenant: tenant})
+	ask := func(tenant string) (api.Destination, error) {
+		e, err := w.api.Destinations.Explain(t.Context(), api.ExplainQuery{Domain: "box.example", Tenant: tenant})
 		if err != nil {
-			return control.Destination{}, err
+			return api.Destination{}, err
 		}
 		return e.Destinations[0], nil
 	}
@@ -93,7 +93,7 @@ func TestExplainTellsOfOtherPools(t *testing.T) {
 	if d, err = ask("acme"); err != nil || !strings.HasPrefix(d.Now, "mail is sent without delay") || len(d.OtherPools) != 1 || d.OtherPools[0].Name != "default" {
 		t.Errorf("others than %s: %+v, %v; %s", d.Pool, d.OtherPools, err, d.Now)
 	}
-	if err := w.api.Warmups.ChangeWarmup(t.Context(), "new", control.WarmupPause, control.StageChoice{}); err != nil {
+	if err := w.api.Warmups.ChangeWarmup(t.Context(), "new", api.WarmupPause, api.StageChoice{}); err != nil {
 		t.Fatal(err)
 	}
 	if d, err = ask("acme"); err != nil || d.Now != "mail is sent without delay, but not from source new, which warms up: paused by an operator" {
@@ -122,13 +122,13 @@ func TestExplainTellsOfSuppression(t *testing.T) {
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.arrived(1)
 	// The warm-up may look at what waits just then, and it is bounced before it is asked about.
-	suppressed := says(control.StateWaiting, "it will then be bounced, since its address is suppressed (since ")
+	suppressed := says(api.StateWaiting, "it will then be bounced, since its address is suppressed (since ")
 	for i := range 20 {
 		address := fmt.Sprintf("eve%d@box.example", i)
 		id := accept(t, w.Relay, address, 1)
-		explained(t, w.Relay, id, says(control.StateWaiting, "the day's cap is used"))
+		explained(t, w.Relay, id, says(api.StateWaiting, "the day's cap is used"))
 		w.suppress(envelope.Address(address))
-		e, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{ID: id})
+		e, err := w.api.Destinations.Explain(t.Context(), api.ExplainQuery{ID: id})
 		if err == nil && suppressed(&e.Message.Recipients[0]) {
 			return
 		}

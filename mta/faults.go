@@ -5,7 +5,7 @@ import (
 	"net"
 
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // Faults says, a sentence each, what keeps a relay with a configuration from starting on this machine.
@@ -57,7 +57,7 @@ func neverRetried(cfg *config.Config) (out []string) {
 		}
 		if first > t.MaxAge {
 			out = append(out, fmt.Sprintf("%s: max_age (%s) is shorter than retry_interval (%s): mail is given up after one attempt",
-				place(title, origin), control.Age(t.MaxAge), control.Age(first)))
+				place(title, origin), api.Age(t.MaxAge), api.Age(first)))
 		}
 	}
 	look("defaults", cfg.Defaults.Origin("max_age"), &cfg.Defaults.Traffic)

@@ -11,14 +11,14 @@ import (
 
 	"example.org/mta/bounce/inbox"
 	destinations "example.org/mta/destdb/file"
+	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/format"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/audit"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/history"
-	"example.org/mta/mta/pauses"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/audit"
+	"example.org/mta/operator/history"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/submission/keys"
@@ -133,31 +133,31 @@ func (r *Relay) finishInTime(ctx context.Context) {
 	}
 }
 
-// Upgrade implements control.Upgrades.
-func (r *Relay) Upgrade(context.Context) (control.Upgrade, error) {
+// Upgrade implements api.Upgrades.
+func (r *Relay) Upgrade(context.Context) (api.Upgrade, error) {
 	return UpgradeStatus(r.policy.Load().Config, r.opts.Version, r.formats), nil
 }
 
-// FinishUpgrade implements control.Upgrades.
-func (r *Relay) FinishUpgrade(_ context.Context, f control.FinishUpgrade) (control.UpgradeFinished, error) {
+// FinishUpgrade implements api.Upgrades.
+func (r *Relay) FinishUpgrade(_ context.Context, f api.FinishUpgrade) (api.UpgradeFinished, error) {
 	done, err := r.formats.Finish(r.now(), f.DryRun)
 	return UpgradeDone(done, f.DryRun), err
 }
 
 // UpgradeStatus puts the formats of a relay into the control API's words.
-func UpgradeStatus(cfg *config.Config, version string, set *format.Set) control.Upgrade {
-	return control.Upgrade{Version: version, Mode: cfg.Upgrade, Pending: set.Pending() != "", Stores: inWords(set.Status())}
+func UpgradeStatus(cfg *config.Config, version string, set *format.Set) api.Upgrade {
+	return api.Upgrade{Version: version, Mode: cfg.Upgrade, Pending: set.Pending() != "", Stores: inWords(set.Status())}
 }
 
 // UpgradeDone puts what was finished into the control API's words.
-func UpgradeDone(done []format.Status, dryRun bool) control.UpgradeFinished {
-	return control.UpgradeFinished{Effect: control.Effect{Count: len(done), DryRun: dryRun}, Stores: inWords(done)}
+func UpgradeDone(done []format.Status, dryRun bool) api.UpgradeFinished {
+	return api.UpgradeFinished{Effect: api.Effect{Count: len(done), DryRun: dryRun}, Stores: inWords(done)}
 }
 
-func inWords(all []format.Status) []control.StoreFormat {
-	out := []control.StoreFormat{} // never null in JSON
+func inWords(all []format.Status) []api.StoreFormat {
+	out := []api.StoreFormat{} // never null in JSON
 	for _, s := range all {
-		out = append(out, control.StoreFormat{Store: s.Store, Path: s.Path, Format: s.Format, Reads: s.Reads, Writes: s.Writes, BackTo: s.BackTo})
+		out = append(out, api.StoreFormat{Store: s.Store, Path: s.Path, Format: s.Format, Reads: s.Reads, Writes: s.Writes, BackTo: s.BackTo})
 	}
 	return out
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/keys"
 )

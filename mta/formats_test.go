@@ -17,13 +17,13 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/format"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/suppression/boltstore"
 	"example.org/mta/warmup"
@@ -60,7 +60,7 @@ func (w *world) restart(opts Options) {
 // delivers all.
 func TestUpgradeAndBack(t *testing.T) {
 	w := newWorldWith(t, version("0.1.0", before), sink.Config{}, `defaults { smtp_port = PORT }`)
-	if err := w.pauses.Begin(control.Pause{What: control.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
+	if err := w.pauses.Begin(api.Pause{What: api.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	w.send("a@acme.example", "Subject: first\r\n\r\n1\r\n", "one@box.example")
@@ -82,7 +82,7 @@ func TestUpgradeAndBack(t *testing.T) {
 	w.send("a@acme.example", "Subject: third\r\n\r\n3\r\n", "three@box.example")
 	w.restart(version("0.2.0", nil))
 	queued(3)
-	if done, err := w.FinishUpgrade(t.Context(), control.FinishUpgrade{}); err != nil || done.Count != 2 {
+	if done, err := w.FinishUpgrade(t.Context(), api.FinishUpgrade{}); err != nil || done.Count != 2 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	if n := w.formats.Of(boltstore.Format.Name).Number(); n != boltstore.Format.Writes {
@@ -98,7 +98,7 @@ func TestUpgradeAndBack(t *testing.T) {
 	}
 	w.start()
 	queued(4)
-	if _, _, err := w.pauses.End(pauses.Key(control.PauseEverything, "")); err != nil {
+	if _, _, err := w.pauses.End(pauses.Key(api.PauseEverything, "")); err != nil {
 		t.Fatal(err)
 	}
 	w.arrived(4)

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // A host that refuses the session says nothing about the message: it may be about us, and pass.
@@ -19,7 +19,7 @@ func TestRefusedSessionIsNoBounce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	for {
-		l, err := w.api.Queue.List(ctx, control.Filter{State: control.StateDeferred}, control.Page{Limit: 1})
+		l, err := w.api.Queue.List(ctx, api.Filter{State: api.StateDeferred}, api.Page{Limit: 1})
 		if err != nil || ctx.Err() != nil {
 			t.Fatalf("not deferred: %v, queue %+v", err, w.queue.Stats())
 		}

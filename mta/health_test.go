@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // ask gets a path of the address for monitoring.
@@ -69,7 +69,7 @@ shutdown { drain = "5s" }`, t.TempDir())), "mta.conf", func(string) string { ret
 	r.draining.Store(true)
 	expect("/livez", 200, "ok")
 	expect("/readyz", 503, "shutting down")
-	if s := r.Status(); s.State != control.Draining {
+	if s := r.Status(); s.State != api.Draining {
 		t.Errorf("the state is %s", s.State)
 	}
 	r.failed.Store(true)

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // TestHistoryOfMail: what a relay does is in its figures a few seconds later, and after a restart.
@@ -20,14 +20,14 @@ func TestHistoryOfMail(t *testing.T) {
 			address = "127.0.0.1:0"
 			tenant  = "acme"
 		}`)
-	client := control.NewClient(w.cfg.Control.Socket)
+	client := api.NewClient(w.cfg.Control.Socket)
 	defer client.Close()
-	subjects := map[control.HistoryQuery]string{
-		{Of: control.OfRelay}: "accepted", {Of: control.OfTenant, Name: "acme"}: "accepted", {Of: control.OfProvider, Name: "box"}: "bounced",
-		{Of: control.OfSource, Name: "out"}: "delivered", {Of: control.OfSite, Name: "mx.box.example"}: "delivered",
+	subjects := map[api.HistoryQuery]string{
+		{Of: api.OfRelay}: "accepted", {Of: api.OfTenant, Name: "acme"}: "accepted", {Of: api.OfProvider, Name: "box"}: "bounced",
+		{Of: api.OfSource, Name: "out"}: "delivered", {Of: api.OfSite, Name: "mx.box.example"}: "delivered",
 	}
 	// Rates need a sample before the mail: in a subject's first one they are unknown. So mail comes until each has one.
-	latest := func(q control.HistoryQuery, figure string) control.Figure {
+	latest := func(q api.HistoryQuery, figure string) api.Figure {
 		names, err := client.HistoryNames(t.Context(), q.Of)
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func TestHistoryOfMail(t *testing.T) {
 				return row.Latest[figure]
 			}
 		}
-		return control.UnknownFigure()
+		return api.UnknownFigure()
 	}
 	w.send("ann@client.example", letter, "later@box.example")
 	sent := time.Time{}
@@ -54,15 +54,15 @@ func TestHistoryOfMail(t *testing.T) {
 		return true
 	})
 	for q := range subjects {
-		if q.Of != control.OfTenant && q.Of != control.OfSource { // it is of none, and may leave from any
+		if q.Of != api.OfTenant && q.Of != api.OfSource { // it is of none, and may leave from any
 			w.until("queued at "+q.Name, func() bool { return latest(q, "queued") >= 1 && latest(q, "queued_deferred") >= 1 })
 		}
 	}
-	h, err := client.History(t.Context(), control.HistoryQuery{Of: control.OfRelay, Span: control.Last15Minutes})
+	h, err := client.History(t.Context(), api.HistoryQuery{Of: api.OfRelay, Span: api.Last15Minutes})
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := func(name string) control.Figure { return h.Series[name].Values[len(h.Series[name].Values)-1] }
+	last := func(name string) api.Figure { return h.Series[name].Values[len(h.Series[name].Values)-1] }
 	for _, name := range []string{"queued", "queued_due", "oldest_due", "connections", "client_connections", "disk_used", "disk_free", "memory", "deferred"} {
 		if !last(name).Known() {
 			t.Errorf("%s is unknown", name)
@@ -75,7 +75,7 @@ func TestHistoryOfMail(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	h, err = client.History(t.Context(), control.HistoryQuery{Of: control.OfSite, Name: "mx.box.example", Span: control.Last14Days})
+	h, err = client.History(t.Context(), api.HistoryQuery{Of: api.OfSite, Name: "mx.box.example", Span: api.Last14Days})
 	known := 0
 	for _, v := range h.Series["delivered"].Values {
 		if v.Known() && v > 0 {

@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/operate"
+	"example.org/mta/operator/answer"
+	"example.org/mta/operator/api"
 	"example.org/mta/submission/auth"
 )
 
@@ -67,7 +67,7 @@ func (r *Relay) openMetrics(*config.Config, *undoer) error {
 	metrics.MustRegister(r.meter.Collectors()...)
 	metrics.MustRegister(r.metrics().Collectors()...)
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	h := promhttp.HandlerFor(operate.Bounded(metrics), promhttp.HandlerOpts{EnableOpenMetrics: true})
+	h := promhttp.HandlerFor(answer.Bounded(metrics), promhttp.HandlerOpts{EnableOpenMetrics: true})
 	r.http.metrics.Store(&h)
 	return nil
 }
@@ -94,7 +94,7 @@ func (s *httpServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		(*h).ServeHTTP(w, req)
 		return
 	}
-	http.Error(w, control.Starting, http.StatusServiceUnavailable)
+	http.Error(w, api.Starting, http.StatusServiceUnavailable)
 }
 
 func (r *Relay) closeHTTP(ctx context.Context) error {
@@ -125,9 +125,9 @@ func (r *Relay) withToken(h http.Handler) http.Handler {
 // readyz answers 200 while the relay accepts mail, and otherwise 503 with the reason: a load balancer needs no more.
 func (r *Relay) readyz(w http.ResponseWriter, _ *http.Request) {
 	switch state, reason := r.state(); {
-	case state == control.Running:
+	case state == api.Running:
 		fmt.Fprintln(w, "ok")
-	case state == control.Draining:
+	case state == api.Draining:
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
 	default:
 		http.Error(w, cmp.Or(reason, state), http.StatusServiceUnavailable)
@@ -142,7 +142,7 @@ func (r *Relay) livez(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "the dispatcher has failed: the relay is stopping", http.StatusServiceUnavailable)
 		return
 	}
-	if state, _ := r.state(); state == control.Running || state == control.Refusing {
+	if state, _ := r.state(); state == api.Running || state == api.Refusing {
 		r.queue.Stats()
 		r.delivery.Counts()
 	}
@@ -150,14 +150,14 @@ func (r *Relay) livez(w http.ResponseWriter, _ *http.Request) {
 }
 
 // metrics are the figures of all parts.
-func (r *Relay) metrics() operate.Metrics {
-	return operate.Metrics{
+func (r *Relay) metrics() answer.Metrics {
+	return answer.Metrics{
 		Admission: r.admission.Status,
 		Relay:     &r.operated, Version: r.opts.Version, Accounting: r.accountingStats, Certificates: r.expiries, Checks: r.checks.last,
 		Alarms: r.alarms.states, Clients: r.clients.open, TenantsIgnored: &r.tenantsIgnored, Quotas: r.quotas, Callouts: r.callouts,
-		Signatures: func() operate.Signatures {
+		Signatures: func() answer.Signatures {
 			c := r.dispatcher.SigningCounts()
-			return operate.Signatures{Signed: c.Signed.Load(), Unsigned: c.Unsigned.Load(), Failed: c.Failed.Load()}
+			return answer.Signatures{Signed: c.Signed.Load(), Unsigned: c.Unsigned.Load(), Failed: c.Failed.Load()}
 		},
 		Logins: func() (s auth.Stats, on bool) {
 			logins := r.logins.Load()

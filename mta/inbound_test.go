@@ -18,9 +18,9 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 	"example.org/mta/suppression"
 )
 
@@ -305,7 +305,7 @@ func TestInboundMailIsKept(t *testing.T) {
 }
 
 func isNotFound(err error) bool {
-	var e *control.Error
+	var e *api.Error
 	return errors.As(err, &e) && e.Status == http.StatusNotFound
 }
 

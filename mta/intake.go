@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"time"
 
+	"example.org/mta/dispatch"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fairshare"
 	"example.org/mta/internal/trouble"
-	"example.org/mta/mta/dispatch"
 	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 	"example.org/mta/submission/intake"

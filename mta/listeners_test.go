@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 	"example.org/mta/submission"
 	"example.org/mta/submission/intake"
 )
@@ -196,15 +196,15 @@ func TestListenersComeAndGoByReload(t *testing.T) {
 	// Two goes, its address is three's; one gets a further address; nobody on one notices.
 	must(reload("three", listen(block("one", "", "127.0.0.1:"+a, "127.0.0.1:"+c), block("three", "max_recipients = 100", "127.0.0.1:"+b))))
 	must(errors.Join(stays.Mail("ann@client.example"), stays.Reset()))
-	sessions := func() (under []control.Connection) {
-		l, err := w.api.OpenConnections.Connections(t.Context(), control.ConnectionFilter{Listener: "two"}, "", 10)
+	sessions := func() (under []api.Connection) {
+		l, err := w.api.OpenConnections.Connections(t.Context(), api.ConnectionFilter{Listener: "two"}, "", 10)
 		must(err)
 		return l.Connections
 	}
 	w.until("the idle session with the listener that is gone has ended", func() bool { return len(sessions()) == 1 })
 	content, err := open.Data()
 	must(err)
-	closing := control.CloseConnections{IDs: []string{sessions()[0].ID}}
+	closing := api.CloseConnections{IDs: []string{sessions()[0].ID}}
 	if done, err := w.api.OpenConnections.CloseConnections(t.Context(), closing); err != nil || done.Connections != 1 {
 		t.Errorf("closing the other one: %+v, %v", done, err)
 	}

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/dnsserver"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // deaf is a host that takes connections and mail, and never answers the content.
@@ -51,11 +51,11 @@ func statesOf(t *testing.T) *world {
 		}
 	}
 	w.zone.Fault("*.silent.example", dnsserver.Fault{Drop: true})
-	api, hour := w.api.Destinations, control.Age(time.Hour)
-	for _, s := range []control.Suspend{
+	client, hour := w.api.Destinations, api.Age(time.Hour)
+	for _, s := range []api.Suspend{
 		{Site: "suspended.example", For: hour, Reason: "a test"}, {Site: "held.example", For: hour}, {Site: "source.example", Source: "other", For: hour, Reason: "a test"},
 	} {
-		if _, err := api.Suspend(t.Context(), s); err != nil {
+		if _, err := client.Suspend(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -87,26 +87,26 @@ func TestEachViewSaysWhereMailIs(t *testing.T) {
 	for _, x := range []struct {
 		tenant, to string
 		release    time.Duration
-		state      control.State
+		state      api.State
 		why, site  string
 		next       time.Duration // at most; 0: not known
 	}{
-		{"", "bob@later.example", 2 * time.Hour, control.StateDeferred, "", "", 2 * time.Hour},
-		{"", "grey@retry.example", 0, control.StateDeferred, "", "mx.retry.example", 24 * time.Hour},
-		{"", "bob@a.silent.example", 0, control.StateWaiting, "the route of a.silent.example is being looked up", "a.silent.example", 0},
-		{"", "bob@suspended.example", 0, control.StateWaiting, "waits for mx.suspended.example: suspended: a test", "mx.suspended.example", time.Hour},
-		{"other", "bob@source.example", 0, control.StateWaiting, "waits for mx.source.example: suspended: a test", "mx.source.example", time.Hour},
-		{"", "bob@rate.example", 0, control.StateWaiting, "waits for mx.rate.example: max_message_rate 1/h of site mx.rate.example", "mx.rate.example", time.Hour},
-		{"", "bob@down.example", 0, control.StateWaiting, "waits for 127.0.0.1:1: ", "127.0.0.1:1", time.Hour},
-		{"narrow", "bob@deaf.example", 0, control.StateActive, "in transit to 127.0.0.1", "", 0},
-		{"narrow", "bob@limit.example", 0, control.StateWaiting, "waits for mx.limit.example: connection_limit of source narrow", "mx.limit.example", 0},
+		{"", "bob@later.example", 2 * time.Hour, api.StateDeferred, "", "", 2 * time.Hour},
+		{"", "grey@retry.example", 0, api.StateDeferred, "", "mx.retry.example", 24 * time.Hour},
+		{"", "bob@a.silent.example", 0, api.StateWaiting, "the route of a.silent.example is being looked up", "a.silent.example", 0},
+		{"", "bob@suspended.example", 0, api.StateWaiting, "waits for mx.suspended.example: suspended: a test", "mx.suspended.example", time.Hour},
+		{"other", "bob@source.example", 0, api.StateWaiting, "waits for mx.source.example: suspended: a test", "mx.source.example", time.Hour},
+		{"", "bob@rate.example", 0, api.StateWaiting, "waits for mx.rate.example: max_message_rate 1/h of site mx.rate.example", "mx.rate.example", time.Hour},
+		{"", "bob@down.example", 0, api.StateWaiting, "waits for 127.0.0.1:1: ", "127.0.0.1:1", time.Hour},
+		{"narrow", "bob@deaf.example", 0, api.StateActive, "in transit to 127.0.0.1", "", 0},
+		{"narrow", "bob@limit.example", 0, api.StateWaiting, "waits for mx.limit.example: connection_limit of source narrow", "mx.limit.example", 0},
 	} {
 		release := time.Time{}
 		if x.release > 0 {
 			release = time.Now().Add(x.release)
 		}
 		id := w.accepted(x.tenant, x.to, release)
-		var rc control.RecipientStatus
+		var rc api.RecipientStatus
 		fits := func() bool {
 			it, err := w.api.Queue.Get(t.Context(), id.String())
 			if err != nil {
@@ -129,15 +129,15 @@ func TestEachViewSaysWhereMailIs(t *testing.T) {
 }
 
 // checkViews compares list, filters, summaries and explanation with what is shown of a message.
-func (w *world) checkViews(id envelope.ID, state control.State, rc *control.RecipientStatus) {
+func (w *world) checkViews(id envelope.ID, state api.State, rc *api.RecipientStatus) {
 	w.t.Helper()
 	ctx, o := w.t.Context(), w.api.Queue
-	for _, s := range control.States {
-		list, err := o.List(ctx, control.Filter{State: s}, control.Page{Limit: 100})
+	for _, s := range api.States {
+		list, err := o.List(ctx, api.Filter{State: s}, api.Page{Limit: 100})
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		at := slices.IndexFunc(list.Messages, func(m control.Item) bool { return m.ID == id.String() })
+		at := slices.IndexFunc(list.Messages, func(m api.Item) bool { return m.ID == id.String() })
 		if (at >= 0) != (s == state) {
 			w.t.Errorf("%s, which is %s: listed among what is %s: %v", rc.Address, state, s, at >= 0)
 		}
@@ -145,32 +145,32 @@ func (w *world) checkViews(id envelope.ID, state control.State, rc *control.Reci
 		for _, m := range list.Messages {
 			n += len(m.Recipients)
 		}
-		if sum, err := o.Summary(ctx, control.BySite, control.Filter{State: s}, control.SummaryPage{}); err != nil || sum.Total.Total != n {
+		if sum, err := o.Summary(ctx, api.BySite, api.Filter{State: s}, api.SummaryPage{}); err != nil || sum.Total.Total != n {
 			w.t.Errorf("%d recipients are %s in the summary, and %d in the list (%v)", sum.Total.Total, s, n, err)
 		}
 	}
-	byState, err := o.Summary(ctx, control.ByState, control.Filter{}, control.SummaryPage{})
-	if err != nil || !slices.ContainsFunc(byState.Rows, func(row control.SummaryRow) bool { return row.Key == string(state) && row.Total > 0 }) {
+	byState, err := o.Summary(ctx, api.ByState, api.Filter{}, api.SummaryPage{})
+	if err != nil || !slices.ContainsFunc(byState.Rows, func(row api.SummaryRow) bool { return row.Key == string(state) && row.Total > 0 }) {
 		w.t.Errorf("%s, which is %s, is not in the summary by state: %+v, %v", rc.Address, state, byState.Rows, err)
 	}
-	if sum, err := o.Summary(ctx, control.ByState, control.Filter{Recipient: rc.Address}, control.SummaryPage{}); err != nil || !slices.ContainsFunc(sum.Rows, func(row control.SummaryRow) bool { return row.Key == string(state) && row.Total > 0 }) {
+	if sum, err := o.Summary(ctx, api.ByState, api.Filter{Recipient: rc.Address}, api.SummaryPage{}); err != nil || !slices.ContainsFunc(sum.Rows, func(row api.SummaryRow) bool { return row.Key == string(state) && row.Total > 0 }) {
 		w.t.Errorf("%s, which is %s, is not in its summary by state: %+v, %v", rc.Address, state, sum.Rows, err)
 	}
-	for _, by := range control.SummaryBys {
-		if sum, err := o.Summary(ctx, by, control.Filter{}, control.SummaryPage{}); err != nil || sum.Total.Total != byState.Total.Total || !sum.Exact || !sum.Complete {
+	for _, by := range api.SummaryBys {
+		if sum, err := o.Summary(ctx, by, api.Filter{}, api.SummaryPage{}); err != nil || sum.Total.Total != byState.Total.Total || !sum.Exact || !sum.Complete {
 			w.t.Errorf("by %s: %+v, %v, want %d in all", by, sum.Total, err, byState.Total.Total)
 		}
 	}
 	if rc.Site != "" {
-		list, err := o.List(ctx, control.Filter{Site: rc.Site}, control.Page{Limit: 100})
-		if err != nil || !slices.ContainsFunc(list.Messages, func(m control.Item) bool { return m.ID == id.String() }) {
+		list, err := o.List(ctx, api.Filter{Site: rc.Site}, api.Page{Limit: 100})
+		if err != nil || !slices.ContainsFunc(list.Messages, func(m api.Item) bool { return m.ID == id.String() }) {
 			w.t.Errorf("%s is not listed among the mail of %s (%v)", rc.Address, rc.Site, err)
 		}
 	}
 	if strings.HasSuffix(rc.Address, ".silent.example") {
 		return // the explanation looks it up, too, which takes its time
 	}
-	ex, err := w.api.Destinations.Explain(ctx, control.ExplainQuery{ID: id.String()})
+	ex, err := w.api.Destinations.Explain(ctx, api.ExplainQuery{ID: id.String()})
 	if err != nil || ex.Message.Recipients[0].Status.State != state {
 		w.t.Errorf("%s is %s, and explained as %+v (%v)", rc.Address, state, ex.Message, err)
 	}
@@ -183,12 +183,12 @@ func TestHeldAndGivenUp(t *testing.T) {
 	o := w.api.Queue
 	id := w.accepted("", "bob@held.example", time.Time{})
 	w.until("with delivery", func() bool { return w.queue.Stats().Leased > 0 })
-	if n, err := o.Change(t.Context(), control.Change{Action: control.Hold, Filter: control.Filter{IDs: []string{id.String()}}}); err != nil || n.Recipients != 1 {
+	if n, err := o.Change(t.Context(), api.Change{Action: api.Hold, Filter: api.Filter{IDs: []string{id.String()}}}); err != nil || n.Recipients != 1 {
 		t.Fatalf("held %+v, %v", n, err)
 	}
 	w.until("held", func() bool {
 		it, err := o.Get(t.Context(), id.String())
-		return err == nil && it.Recipients[0].State == control.StateHeld
+		return err == nil && it.Recipients[0].State == api.StateHeld
 	})
 }
 
@@ -196,15 +196,15 @@ func TestHeldAndGivenUp(t *testing.T) {
 func TestDeferredMailOfASuspendedSite(t *testing.T) {
 	w := statesOf(t)
 	id := w.accepted("", "grey@retry.example", time.Time{})
-	var rc control.RecipientStatus
-	get := func() control.RecipientStatus {
+	var rc api.RecipientStatus
+	get := func() api.RecipientStatus {
 		it, err := w.api.Queue.Get(t.Context(), id.String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return it.Recipients[0]
 	}
-	w.until("it is deferred", func() bool { rc = get(); return rc.State == control.StateDeferred })
+	w.until("it is deferred", func() bool { rc = get(); return rc.State == api.StateDeferred })
 	for _, x := range []struct {
 		until time.Time
 		next  time.Time
@@ -214,7 +214,7 @@ func TestDeferredMailOfASuspendedSite(t *testing.T) {
 		{rc.Next.Add(time.Hour), rc.Next.Add(time.Hour), "suspended: a test"},
 	} {
 		w.delivery.Suspend("mx.retry.example", "", "a test", x.until)
-		if got := get(); got.State != control.StateDeferred || !got.Next.Equal(x.next) || got.Doing != x.doing {
+		if got := get(); got.State != api.StateDeferred || !got.Next.Equal(x.next) || got.Doing != x.doing {
 			t.Errorf("%s: %q until %v, want %q until %v", got.State, got.Doing, got.Next, x.doing, x.next)
 		}
 	}

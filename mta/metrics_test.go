@@ -18,11 +18,11 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/operate"
 	"example.org/mta/mta/tally"
+	"example.org/mta/operator/answer"
 )
 
 // TestMetricsTellOfMail: a message to two recipients, one of whom the host refuses, and the report about
@@ -204,7 +204,7 @@ func TestManySites(t *testing.T) {
 		}
 	}
 	t.Logf("%d series in %v", n, took)
-	if n > operate.MaxSeries {
+	if n > answer.MaxSeries {
 		t.Errorf("%d series", n)
 	}
 }
@@ -236,7 +236,7 @@ func TestMetricsAreInTheManual(t *testing.T) {
 	ch := make(chan *prometheus.Desc)
 	go func() {
 		defer close(ch)
-		for _, c := range append(operate.Metrics{}.Collectors(), tally.NewMeter().Collectors()...) {
+		for _, c := range append(answer.Metrics{}.Collectors(), tally.NewMeter().Collectors()...) {
 			c.Describe(ch)
 		}
 	}()

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/submission/idempotency"
 )
@@ -20,11 +20,11 @@ func (w *world) move(to *world) {
 	if _, err := w.queue.Change(queue.Selector{All: true}, queue.Hold, false); err != nil {
 		w.t.Fatal(err)
 	}
-	done := to.imported(w.exported(control.Filter{State: control.StateHeld}), control.ImportOptions{Release: true})
+	done := to.imported(w.exported(api.Filter{State: api.StateHeld}), api.ImportOptions{Release: true})
 	if len(done.Refused) > 0 {
 		w.t.Fatalf("%+v", done)
 	}
-	if _, err := w.api.Moves.RemoveMoved(w.t.Context(), control.RemoveMoved{Receipt: done.Receipt}); err != nil {
+	if _, err := w.api.Moves.RemoveMoved(w.t.Context(), api.RemoveMoved{Receipt: done.Receipt}); err != nil {
 		w.t.Fatal(err)
 	}
 	if left := w.queue.Stats().Queued; left != 0 {
@@ -71,10 +71,10 @@ func TestKeysMove(t *testing.T) {
 	old.send("ann@client.example", again, "b@box.example")
 	halfway, whole := half(t, old.world, "half"), half(t, old.world, "whole")
 
-	if archive := old.exported(control.Filter{Tenant: "other"}); bytes.Contains(archive, []byte("keys-1.json")) {
+	if archive := old.exported(api.Filter{Tenant: "other"}); bytes.Contains(archive, []byte("keys-1.json")) {
 		t.Error("an export of a tenant has keys of another")
 	}
-	if archive := old.exported(control.Filter{Domain: "box.example"}); bytes.Contains(archive, []byte("keys-1.json")) {
+	if archive := old.exported(api.Filter{Domain: "box.example"}); bytes.Contains(archive, []byte("keys-1.json")) {
 		t.Error("an export of single messages has keys")
 	}
 	check := func(at *shops) {

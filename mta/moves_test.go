@@ -11,15 +11,15 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/control"
 	"example.org/mta/mta/exported"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
 
 // imported hands an archive to a relay.
-func (w *world) imported(archive []byte, o control.ImportOptions) control.Imported {
+func (w *world) imported(archive []byte, o api.ImportOptions) api.Imported {
 	w.t.Helper()
 	done, err := w.api.Moves.Import(w.t.Context(), bytes.NewReader(archive), o)
 	if err != nil {
@@ -28,7 +28,7 @@ func (w *world) imported(archive []byte, o control.ImportOptions) control.Import
 	return done
 }
 
-func (w *world) exported(f control.Filter) []byte {
+func (w *world) exported(f api.Filter) []byte {
 	w.t.Helper()
 	var archive bytes.Buffer
 	if err := w.api.Moves.Export(w.t.Context(), &archive, f); err != nil {
@@ -46,7 +46,7 @@ func TestMoveToAnotherRelay(t *testing.T) {
 		tenant "other" {}
 		defaults { smtp_port = PORT }
 	`)
-	if err := old.pauses.Begin(control.Pause{What: control.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
+	if err := old.pauses.Begin(api.Pause{What: api.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	accepted := time.Now().Add(-3 * time.Hour)
@@ -74,16 +74,16 @@ func TestMoveToAnotherRelay(t *testing.T) {
 		tenant "acme" {}
 		defaults { smtp_port = PORT }
 	`)
-	first := old.exported(control.Filter{Recipient: "a@box.example"})
-	if done := now.imported(first, control.ImportOptions{DryRun: true}); done.Recipients != 1 || now.queue.Stats().Queued != 0 {
+	first := old.exported(api.Filter{Recipient: "a@box.example"})
+	if done := now.imported(first, api.ImportOptions{DryRun: true}); done.Recipients != 1 || now.queue.Stats().Queued != 0 {
 		t.Fatalf("a dry run: %+v", done)
 	}
-	if done := now.imported(first, control.ImportOptions{}); done.Recipients != 1 || done.There != 0 {
+	if done := now.imported(first, api.ImportOptions{}); done.Recipients != 1 || done.There != 0 {
 		t.Fatalf("%+v", done)
 	}
-	all := old.exported(control.Filter{})
-	done := now.imported(all, control.ImportOptions{})
-	want := control.Imported{Messages: 1, Recipients: 1, There: 1, Receipt: []control.MovedMessage{{Node: "old", ID: two.String(), Recipients: []int{0, 1}}}}
+	all := old.exported(api.Filter{})
+	done := now.imported(all, api.ImportOptions{})
+	want := api.Imported{Messages: 1, Recipients: 1, There: 1, Receipt: []api.MovedMessage{{Node: "old", ID: two.String(), Recipients: []int{0, 1}}}}
 	if len(done.Refused) != 1 || !strings.Contains(done.Refused[0].Why, `no tenant "other"`) || done.Refused[0].Remedy == "" {
 		t.Errorf("%+v", done.Refused)
 	}
@@ -93,13 +93,13 @@ func TestMoveToAnotherRelay(t *testing.T) {
 	}
 	now.restart(Options{Version: "0.1.0"})
 	want.Messages, want.Recipients, want.There = 0, 0, 2
-	if done = now.imported(all, control.ImportOptions{}); !reflect.DeepEqual(done.Refused, refused) {
+	if done = now.imported(all, api.ImportOptions{}); !reflect.DeepEqual(done.Refused, refused) {
 		t.Errorf("%+v", done.Refused)
 	}
 	if done.Refused = nil; !reflect.DeepEqual(done, want) {
 		t.Errorf("again: %+v\nwant %+v", done, want)
 	}
-	if done := old.imported(all, control.ImportOptions{}); len(done.Refused) != 2 || !strings.Contains(done.Refused[0].Why, "is in the queue of this relay") || len(done.Receipt) != 0 {
+	if done := old.imported(all, api.ImportOptions{}); len(done.Refused) != 2 || !strings.Contains(done.Refused[0].Why, "is in the queue of this relay") || len(done.Receipt) != 0 {
 		t.Errorf("into the relay that it comes from: %+v", done)
 	}
 
@@ -111,14 +111,14 @@ func TestMoveToAnotherRelay(t *testing.T) {
 	if rec := now.lastOf(accounting.Reception); rec == nil || rec.Recipient != "b@box.example" || rec.ID != moved[1].Message.ID {
 		t.Errorf("the log has %+v", rec)
 	}
-	removed, err := old.api.Moves.RemoveMoved(t.Context(), control.RemoveMoved{Receipt: want.Receipt})
+	removed, err := old.api.Moves.RemoveMoved(t.Context(), api.RemoveMoved{Receipt: want.Receipt})
 	if err != nil || removed.Recipients != 2 || removed.Gone != 0 || old.queue.Stats().Queued != 1 {
 		t.Errorf("%+v, %v, %d are left", removed, err, old.queue.Stats().Queued)
 	}
-	if removed, err = old.api.Moves.RemoveMoved(t.Context(), control.RemoveMoved{Receipt: want.Receipt}); err != nil || removed.Recipients != 0 || removed.Gone != 2 {
+	if removed, err = old.api.Moves.RemoveMoved(t.Context(), api.RemoveMoved{Receipt: want.Receipt}); err != nil || removed.Recipients != 0 || removed.Gone != 2 {
 		t.Errorf("again: %+v, %v", removed, err)
 	}
-	if _, err := now.api.Moves.RemoveMoved(t.Context(), control.RemoveMoved{Receipt: want.Receipt}); err == nil || !strings.Contains(err.Error(), "node old") {
+	if _, err := now.api.Moves.RemoveMoved(t.Context(), api.RemoveMoved{Receipt: want.Receipt}); err == nil || !strings.Contains(err.Error(), "node old") {
 		t.Errorf("at another node: %v", err)
 	}
 	if _, err := now.queue.Change(queue.Selector{All: true}, queue.Unhold, false); err != nil {
@@ -166,7 +166,7 @@ func TestImportRefusals(t *testing.T) {
 	if err := out.Close(exported.Summary{}); err != nil {
 		t.Fatal(err)
 	}
-	done := w.imported(archive.Bytes(), control.ImportOptions{})
+	done := w.imported(archive.Bytes(), api.ImportOptions{})
 	if done.Messages != 2 || len(done.Refused) != 5 || w.queue.Stats().Held != 2 {
 		t.Fatalf("%+v", done)
 	}
@@ -176,8 +176,8 @@ func TestImportRefusals(t *testing.T) {
 		}
 	}
 	cut := archive.Bytes()[:archive.Len()-3000]
-	done, err := w.api.Moves.Import(t.Context(), bytes.NewReader(cut), control.ImportOptions{})
-	if err == nil || control.Hint(err) == "" || done.There == 0 {
+	done, err := w.api.Moves.Import(t.Context(), bytes.NewReader(cut), api.ImportOptions{})
+	if err == nil || api.Hint(err) == "" || done.There == 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // stuck is a world whose provider answers the content when the test lets it, by 451.
@@ -36,17 +36,17 @@ func stuck(t *testing.T) (w *world, answer func()) {
 // list and explanation say so, and so it comes.
 func TestWhatIsOnAConnectionIsDoneLater(t *testing.T) {
 	for _, test := range []struct {
-		action control.Action
+		action api.Action
 		listed string
 		then   func(w *world, id string) bool
 	}{
-		{control.Hold, "; held when this attempt ends, unless it delivers", func(w *world, id string) bool {
+		{api.Hold, "; held when this attempt ends, unless it delivers", func(w *world, id string) bool {
 			it, err := w.api.Queue.Get(w.t.Context(), id)
-			return err == nil && it.Recipients[0].State == control.StateHeld && it.Recipients[0].Asked == ""
+			return err == nil && it.Recipients[0].State == api.StateHeld && it.Recipients[0].Asked == ""
 		}},
-		{control.Bounce, "; bounced when this attempt ends, unless it delivers", func(w *world, id string) bool { return w.queue.Stats().Bounced == 1 }},
-		{control.Remove, "; removed when this attempt ends", func(w *world, id string) bool { return w.queue.Stats().Removed == 1 }},
-		{control.Retry, "; tried again at once if this attempt fails", func(w *world, id string) bool {
+		{api.Bounce, "; bounced when this attempt ends, unless it delivers", func(w *world, id string) bool { return w.queue.Stats().Bounced == 1 }},
+		{api.Remove, "; removed when this attempt ends", func(w *world, id string) bool { return w.queue.Stats().Removed == 1 }},
+		{api.Retry, "; tried again at once if this attempt fails", func(w *world, id string) bool {
 			it, err := w.api.Queue.Get(w.t.Context(), id)
 			return err == nil && it.Recipients[0].Attempts > 1
 		}},
@@ -55,22 +55,22 @@ func TestWhatIsOnAConnectionIsDoneLater(t *testing.T) {
 			w, answer := stuck(t)
 			o := w.api.Queue
 			id := w.accepted("", "bob@box.example", time.Time{}).String()
-			get := func() control.RecipientStatus {
+			get := func() api.RecipientStatus {
 				it, err := o.Get(t.Context(), id)
 				if err != nil {
 					t.Fatal(err)
 				}
 				return it.Recipients[0]
 			}
-			w.until("on a connection", func() bool { return get().State == control.StateActive })
-			done, err := o.Change(t.Context(), control.Change{Action: test.action, Filter: control.Filter{Domain: "box.example"}})
+			w.until("on a connection", func() bool { return get().State == api.StateActive })
+			done, err := o.Change(t.Context(), api.Change{Action: test.action, Filter: api.Filter{Domain: "box.example"}})
 			if err != nil || done.Recipients != 1 || done.Later != 1 {
 				t.Fatalf("%+v, %v", done, err)
 			}
-			if rc := get(); rc.State != control.StateActive || rc.Asked != test.action || !strings.HasSuffix(rc.Doing, test.listed) {
+			if rc := get(); rc.State != api.StateActive || rc.Asked != test.action || !strings.HasSuffix(rc.Doing, test.listed) {
 				t.Errorf("listed as %+v", rc)
 			}
-			ex, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{ID: id})
+			ex, err := w.api.Destinations.Explain(t.Context(), api.ExplainQuery{ID: id})
 			if err != nil || !strings.HasSuffix(ex.Message.Recipients[0].Why, strings.Replace(test.listed, "; ", "; it is ", 1)) {
 				t.Errorf("explained as %q, %v", ex.Message.Recipients[0].Why, err)
 			}
@@ -86,7 +86,7 @@ func TestWhatWaitsInDeliveryIsDoneNow(t *testing.T) {
 	w.delivery.Suspend("mx.box.example", "", "keeps it in delivery", time.Now().Add(time.Hour))
 	id := w.accepted("", "bob@box.example", time.Time{}).String()
 	w.until("in delivery", func() bool { return w.delivery.Counts().Waiting == 1 })
-	done, err := w.api.Queue.Change(t.Context(), control.Change{Action: control.Hold, Filter: control.Filter{IDs: []string{id}}})
+	done, err := w.api.Queue.Change(t.Context(), api.Change{Action: api.Hold, Filter: api.Filter{IDs: []string{id}}})
 	if err != nil || done.Recipients != 1 || done.Later != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
@@ -100,11 +100,11 @@ func TestWhatIsWrongWithASite(t *testing.T) {
 	w.zone.Fault("lame.example.", dnsserver.Fault{Rcode: dns.RcodeServerFailure})
 	w.send("ann@client.example", letter, "bob@lame.example")
 	w.await("bob@lame.example", "TransientFailure")
-	list, err := w.api.Destinations.Sites(t.Context(), control.SiteFilter{}, "", 10)
+	list, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{}, "", 10)
 	if err != nil {
 		t.Fatal(err)
 	}
-	by := make(map[string]control.Site)
+	by := make(map[string]api.Site)
 	for _, s := range list.Sites {
 		by[s.Name] = s
 	}
@@ -114,7 +114,7 @@ func TestWhatIsWrongWithASite(t *testing.T) {
 	if why := by["mx.box.example"].Why; !strings.Contains(why, "mx.box.example") || !strings.HasSuffix(why, " answered 421 4.7.0 too much mail") {
 		t.Errorf("mx.box.example waits for %q", why)
 	}
-	ex, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{Domain: "box.example"})
+	ex, err := w.api.Destinations.Explain(t.Context(), api.ExplainQuery{Domain: "box.example"})
 	if err != nil || !strings.Contains(ex.Destinations[0].Now, "421 4.7.0 too much mail") {
 		t.Errorf("explained as %+v, %v", ex.Destinations, err)
 	}
@@ -122,9 +122,9 @@ func TestWhatIsWrongWithASite(t *testing.T) {
 
 // TestAPauseShowsAtOnce: of mail that waits for a warm-up already, though it waits on in that line for a while.
 func TestAPauseShowsAtOnce(t *testing.T) {
-	for _, what := range []control.BeginPause{
-		{What: control.PauseEverything}, {What: control.PauseTenant, Name: "acme"}, {What: control.PausePool, Name: "new"},
-		{What: control.PauseSource, Name: "new"}, {What: control.PauseDomain, Name: "box.example"},
+	for _, what := range []api.BeginPause{
+		{What: api.PauseEverything}, {What: api.PauseTenant, Name: "acme"}, {What: api.PausePool, Name: "new"},
+		{What: api.PauseSource, Name: "new"}, {What: api.PauseDomain, Name: "box.example"},
 	} {
 		t.Run(string(what.What), func(t *testing.T) {
 			w := newWorld(t, sink.Config{}, `
@@ -146,8 +146,8 @@ func TestAPauseShowsAtOnce(t *testing.T) {
 			w.accepted("acme", "bob@box.example", time.Time{})
 			w.arrived(1)
 			id := w.accepted("acme", "eve@box.example", time.Time{}).String()
-			var rc control.RecipientStatus
-			listed := func(state control.State, why string) func() bool {
+			var rc api.RecipientStatus
+			listed := func(state api.State, why string) func() bool {
 				return func() bool {
 					it, err := w.api.Queue.Get(t.Context(), id)
 					if err != nil {
@@ -157,15 +157,15 @@ func TestAPauseShowsAtOnce(t *testing.T) {
 					return rc.State == state && strings.Contains(rc.Doing, why)
 				}
 			}
-			w.until("waits for a token", listed(control.StateWaiting, "waits for the warm-up of new: the hour's cap is used"))
-			what.For, what.By, what.Reason = control.Age(time.Hour), "ann", "for the test"
+			w.until("waits for a token", listed(api.StateWaiting, "waits for the warm-up of new: the hour's cap is used"))
+			what.For, what.By, what.Reason = api.Age(time.Hour), "ann", "for the test"
 			if _, err := w.api.Pauses.BeginPause(t.Context(), what); err != nil {
 				t.Fatal(err)
 			}
-			if !listed(control.StateWaiting, "paused by ann: for the test")() || time.Until(rc.Next) > time.Hour || time.Until(rc.Next) < 50*time.Minute {
+			if !listed(api.StateWaiting, "paused by ann: for the test")() || time.Until(rc.Next) > time.Hour || time.Until(rc.Next) < 50*time.Minute {
 				t.Errorf("listed as %+v", rc)
 			}
-			ex, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{ID: id})
+			ex, err := w.api.Destinations.Explain(t.Context(), api.ExplainQuery{ID: id})
 			if err != nil || !strings.HasSuffix(ex.Message.Recipients[0].Why, "paused by ann: for the test") {
 				t.Errorf("explained as %+v, %v", ex.Message, err)
 			}
@@ -191,7 +191,7 @@ func TestExplainHasTheLanesOfThePool(t *testing.T) {
 	w.accepted("acme", "bob@box.example", time.Time{})
 	w.arrived(2)
 	for tenant, source := range map[string]string{"": "one", "acme": "two"} {
-		ex, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{Domain: "box.example", Tenant: tenant})
+		ex, err := w.api.Destinations.Explain(t.Context(), api.ExplainQuery{Domain: "box.example", Tenant: tenant})
 		if err != nil || len(ex.Destinations[0].Lanes) != 1 || ex.Destinations[0].Lanes[0].Source != source {
 			t.Errorf("tenant %q: %+v, %v", tenant, ex.Destinations[0].Lanes, err)
 		}
@@ -223,6 +223,6 @@ func TestTheNextTokenIsShown(t *testing.T) {
 		}
 		rc := it.Recipients[0]
 		left := time.Until(rc.Next)
-		return rc.State == control.StateWaiting && strings.Contains(rc.Doing, "spread over the hour") && left > 0 && left <= time.Hour
+		return rc.State == api.StateWaiting && strings.Contains(rc.Doing, "spread over the hour") && left > 0 && left <= time.Hour
 	})
 }

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/sealed"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/pauses"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
 
@@ -19,17 +19,17 @@ import (
 // leaves, and the end of the pause lets it go.
 func TestPauses(t *testing.T) {
 	for _, test := range []struct {
-		what       control.PauseWhat
+		what       api.PauseWhat
 		name       string
 		paused     string // a recipient whose mail waits
 		free       string // and one whose mail leaves, "" for none
 		everything bool
 	}{
-		{control.PauseDomain, "box.example", "bob@box.example", "carl@client.example", false},
-		{control.PauseTenant, "acme", "bob@box.example", "", false},
-		{control.PausePool, "default", "bob@box.example", "", false},
-		{control.PauseSource, "only", "bob@box.example", "", false},
-		{control.PauseEverything, "", "bob@box.example", "", true},
+		{api.PauseDomain, "box.example", "bob@box.example", "carl@client.example", false},
+		{api.PauseTenant, "acme", "bob@box.example", "", false},
+		{api.PausePool, "default", "bob@box.example", "", false},
+		{api.PauseSource, "only", "bob@box.example", "", false},
+		{api.PauseEverything, "", "bob@box.example", "", true},
 	} {
 		t.Run(string(test.what), func(t *testing.T) {
 			w := newWorld(t, sink.Config{}, `
@@ -43,7 +43,7 @@ func TestPauses(t *testing.T) {
 			w.start()
 			ctx := t.Context()
 			o := w.api.Pauses
-			if _, err := o.BeginPause(ctx, control.BeginPause{What: test.what, Name: test.name, Reason: "for the test", By: "ann"}); err != nil {
+			if _, err := o.BeginPause(ctx, api.BeginPause{What: test.what, Name: test.name, Reason: "for the test", By: "ann"}); err != nil {
 				t.Fatal(err)
 			}
 			w.send("ann@sender.example", letter, test.paused)
@@ -59,9 +59,9 @@ func TestPauses(t *testing.T) {
 			}
 			w.start()
 			w.saysPaused(test.paused)
-			var last control.Explanation
+			var last api.Explanation
 			w.until("explain counts it", func() bool { // which is on its way there for a moment after the start
-				e, err := w.api.Destinations.Explain(ctx, control.ExplainQuery{Domain: "box.example", Tenant: "acme"})
+				e, err := w.api.Destinations.Explain(ctx, api.ExplainQuery{Domain: "box.example", Tenant: "acme"})
 				if err != nil || len(e.Destinations) == 0 {
 					return false
 				}
@@ -84,7 +84,7 @@ func TestPauses(t *testing.T) {
 			if n := len(w.recorder.Messages()); int64(n) != delivered {
 				t.Fatalf("%d messages have left, want %d", n, delivered)
 			}
-			if _, err := w.api.Pauses.EndPause(ctx, control.EndPause{What: test.what, Name: test.name}); err != nil {
+			if _, err := w.api.Pauses.EndPause(ctx, api.EndPause{What: test.what, Name: test.name}); err != nil {
 				t.Fatal(err)
 			}
 			w.arrived(delivered + 1)
@@ -93,26 +93,26 @@ func TestPauses(t *testing.T) {
 }
 
 // listsPaused checks that sources, pools and tenants say what is paused.
-func (w *world) listsPaused(what control.PauseWhat) {
+func (w *world) listsPaused(what api.PauseWhat) {
 	w.t.Helper()
 	ctx, b := w.t.Context(), w.api.Blocks
-	sources, _ := b.Sources(ctx, control.BlockFilter{}, "", 10)
-	pools, _ := b.Pools(ctx, control.BlockFilter{Names: []string{"default"}}, "", 10)
-	tenants, _ := b.Tenants(ctx, control.BlockFilter{Names: []string{"acme"}}, nil, "", 10)
+	sources, _ := b.Sources(ctx, api.BlockFilter{}, "", 10)
+	pools, _ := b.Pools(ctx, api.BlockFilter{Names: []string{"default"}}, "", 10)
+	tenants, _ := b.Tenants(ctx, api.BlockFilter{Names: []string{"acme"}}, nil, "", 10)
 	const reason = "paused by ann: for the test"
 	for _, x := range []struct {
 		name, why string
 		want      bool
 	}{
-		{"source", sources.Sources[0].Reason, what == control.PauseSource || what == control.PauseEverything},
-		{"pool", pools.Pools[0].Paused, what == control.PausePool || what == control.PauseEverything},
-		{"tenant", tenants.Tenants[0].Paused, what == control.PauseTenant || what == control.PausePool || what == control.PauseEverything},
+		{"source", sources.Sources[0].Reason, what == api.PauseSource || what == api.PauseEverything},
+		{"pool", pools.Pools[0].Paused, what == api.PausePool || what == api.PauseEverything},
+		{"tenant", tenants.Tenants[0].Paused, what == api.PauseTenant || what == api.PausePool || what == api.PauseEverything},
 	} {
 		if strings.HasSuffix(x.why, reason) != x.want {
 			w.t.Errorf("pause of %s: the %s says %q", what, x.name, x.why)
 		}
 	}
-	if state := sources.Sources[0].State; (state == control.SourcePaused) != (what == control.PauseSource || what == control.PauseEverything) {
+	if state := sources.Sources[0].State; (state == api.SourcePaused) != (what == api.PauseSource || what == api.PauseEverything) {
 		w.t.Errorf("pause of %s: the source is %s", what, state)
 	}
 }
@@ -121,12 +121,12 @@ func (w *world) listsPaused(what control.PauseWhat) {
 func (w *world) saysPaused(recipient string) {
 	w.t.Helper()
 	w.until(recipient+" waits for the pause", func() bool {
-		l, err := w.api.Queue.List(w.t.Context(), control.Filter{Recipient: recipient}, control.Page{})
+		l, err := w.api.Queue.List(w.t.Context(), api.Filter{Recipient: recipient}, api.Page{})
 		if err != nil || len(l.Messages) != 1 {
 			return false
 		}
 		r := l.Messages[0].Recipients[0]
-		if r.State != control.StateWaiting || !strings.Contains(r.Doing, "paused by ann: for the test") || r.Site != "" {
+		if r.State != api.StateWaiting || !strings.Contains(r.Doing, "paused by ann: for the test") || r.Site != "" {
 			return false
 		}
 		for _, key := range w.queue.Summary(queue.Filter{}) { // it is shown as paused while its route is looked up, too
@@ -148,7 +148,7 @@ func TestAPauseTakesWhatDeliveryHas(t *testing.T) {
 		return len(info.Lanes) > 0 && info.Lanes[0].Waiting == 1
 	})
 	pause := func(d time.Duration) {
-		if err := w.pauses.Begin(control.Pause{What: control.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now(), Until: time.Now().Add(d)}); err != nil {
+		if err := w.pauses.Begin(api.Pause{What: api.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now(), Until: time.Now().Add(d)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -172,7 +172,7 @@ func TestPausedSourceLeavesTheOthers(t *testing.T) {
 		source "one" { ehlo = "one.example" }
 		source "two" { ehlo = "two.example" }`)
 	o := w.api.Pauses
-	if _, err := o.BeginPause(t.Context(), control.BeginPause{What: control.PauseSource, Name: "one"}); err != nil {
+	if _, err := o.BeginPause(t.Context(), api.BeginPause{What: api.PauseSource, Name: "one"}); err != nil {
 		t.Fatal(err)
 	}
 	for range 8 {
@@ -183,7 +183,7 @@ func TestPausedSourceLeavesTheOthers(t *testing.T) {
 			t.Errorf("sent as %s", m.Helo)
 		}
 	}
-	for _, b := range []control.BeginPause{{What: control.PauseSource, Name: "three"}, {What: control.PauseTenant, Name: "nobody"}, {What: control.PausePool, Name: "x"}, {What: control.PauseDomain, Name: "a b"}} {
+	for _, b := range []api.BeginPause{{What: api.PauseSource, Name: "three"}, {What: api.PauseTenant, Name: "nobody"}, {What: api.PausePool, Name: "x"}, {What: api.PauseDomain, Name: "a b"}} {
 		if _, err := o.BeginPause(t.Context(), b); err == nil {
 			t.Errorf("%s %s was paused", b.What, b.Name)
 		}
@@ -194,7 +194,7 @@ func TestPausedSourceLeavesTheOthers(t *testing.T) {
 // be sent that somebody has stopped.
 func TestPausesThatCantBeRead(t *testing.T) {
 	path, now := filepath.Join(t.TempDir(), "pauses.json"), time.Unix(1e9, 0)
-	read := func() []control.Pause {
+	read := func() []api.Pause {
 		t.Helper()
 		now = now.Add(time.Second)
 		p, err := pauses.Read(filepath.Dir(path), func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
@@ -213,8 +213,8 @@ func TestPausesThatCantBeRead(t *testing.T) {
 		t.Errorf("without a file: %+v", got)
 	}
 	write(path, `{"pauses": [{"what": "domain", "name": "box.example", "by": "ann"}]}`) // of a program without sums
-	const domain, everything = control.PauseDomain, control.PauseEverything
-	want := func(what control.PauseWhat, alarms int) {
+	const domain, everything = api.PauseDomain, api.PauseEverything
+	want := func(what api.PauseWhat, alarms int) {
 		t.Helper()
 		if got := read(); len(got) != 1 || got[0].What != what {
 			t.Fatalf("in force: %+v, want %s", got, what)

@@ -16,10 +16,10 @@ import (
 	"github.com/emersion/go-smtp"
 
 	"example.org/mta/delivery"
+	"example.org/mta/dispatch"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/dispatch"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/submission/maildrop"

@@ -20,7 +20,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/submission/maildrop"
 )
 

@@ -2,8 +2,8 @@ package mta
 
 import (
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/api"
 	"example.org/mta/submission/quota"
 )
 
@@ -23,12 +23,12 @@ func (r *Relay) queuedOf(tenant string) quota.Usage {
 }
 
 // useOf puts what a tenant uses in the API's words.
-func (r *Relay) useOf(t *config.Tenant) *control.TenantUse {
+func (r *Relay) useOf(t *config.Tenant) *api.TenantUse {
 	s, known := r.quotas.State(t.Name)
 	if !known { // a reload has just taken it away
 		return nil
 	}
-	u := &control.TenantUse{
+	u := &api.TenantUse{
 		Connections: s.Connections, MaxConnections: s.Limits.Connections,
 		QueuedMessages: s.Queued.Messages + s.Coming.Messages, MaxQueuedMessages: s.Limits.Messages,
 		QueuedBytes: s.Queued.Octets + s.Coming.Octets, MaxQueuedBytes: s.Limits.Octets,

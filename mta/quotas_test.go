@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // A quota of messages in the queue holds over a restart, ends when mail leaves, and follows a reload.
@@ -50,7 +50,7 @@ func TestQuotaOfQueuedMessages(t *testing.T) {
 			t.Errorf("the metrics have no %s", want)
 		}
 	}
-	l, err := w.api.Blocks.Tenants(context.Background(), control.BlockFilter{Names: []string{"acme"}}, nil, "", 10)
+	l, err := w.api.Blocks.Tenants(context.Background(), api.BlockFilter{Names: []string{"acme"}}, nil, "", 10)
 	if err != nil || len(l.Tenants) != 1 {
 		t.Fatal(l, err)
 	}
@@ -58,7 +58,7 @@ func TestQuotaOfQueuedMessages(t *testing.T) {
 		t.Errorf("use of acme: %+v", u)
 	}
 
-	if _, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Remove, All: true}); err != nil {
+	if _, err := w.api.Queue.Change(context.Background(), api.Change{Action: api.Remove, All: true}); err != nil {
 		t.Fatal(err)
 	}
 	submit("a@client.example", "<nil>")
@@ -86,7 +86,7 @@ func TestQuotaOfPostedMessages(t *testing.T) {
 			t.Errorf("request %d: %d %+v, want %d", i, code, sent, want)
 		}
 	}
-	if _, err := p.w.api.Queue.Change(context.Background(), control.Change{Action: control.Remove, All: true}); err != nil {
+	if _, err := p.w.api.Queue.Change(context.Background(), api.Change{Action: api.Remove, All: true}); err != nil {
 		t.Fatal(err)
 	}
 	// What is on its way when it is removed leaves the queue with the end of its attempt.

@@ -1,5 +1,5 @@
 // Package mta builds, starts, reloads, drains and stops the relay: what lives and dies. Mail is carried
-// by package dispatch, settings come from package wiring, and operators are answered by package operate.
+// by package dispatch, settings come from package wiring, and operators are answered by package answer.
 //
 // The order of use: New opens everything or nothing, Run takes and delivers mail until its
 // context ends and then stops in named steps, Reload brings another configuration into force.
@@ -47,22 +47,22 @@ import (
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/destdb"
 	"example.org/mta/destdb/file"
+	"example.org/mta/dispatch"
+	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/dnscheck"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/admit"
-	"example.org/mta/mta/audit"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/dispatch"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/history"
-	"example.org/mta/mta/operate"
-	"example.org/mta/mta/pauses"
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/answer"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/audit"
+	"example.org/mta/operator/history"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/router"
@@ -169,7 +169,7 @@ type Relay struct {
 	delivery     *delivery.Scheduler
 	destinations *file.Store
 	learned      *destdb.DB // guarded by delivery
-	tracer       *operate.Tracer
+	tracer       *answer.Tracer
 	warm         *warming
 	dispatcher   *dispatch.Dispatcher
 	pauses       *pauses.Pauses
@@ -181,11 +181,11 @@ type Relay struct {
 	events       *accountant
 	meter        *tally.Meter
 	tally        *tally.Tallies
-	rates        operate.Rates
+	rates        answer.Rates
 	history      *history.History
-	operated     operate.Relay
-	submitted    *operate.Submitted // for tenants, by HTTP
-	api          control.Config
+	operated     answer.Relay
+	submitted    *answer.Submitted // for tenants, by HTTP
+	api          api.Config
 	returnPaths  atomic.Pointer[returnpath.Keys]
 	node         returnpath.Node
 	formats      *format.Set
@@ -196,7 +196,7 @@ type Relay struct {
 	listeners    *listeners
 	http         *httpServer // nil without an address
 	audit        *audit.Log
-	control      *control.Server
+	control      *api.Server
 	socket       net.Listener
 }
 
@@ -232,7 +232,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	r.certs = certificates.New(r.now, opts.Log)
 	r.warn(cfg)
 	r.classes.SetRules(wiring.Classify(cfg))
-	r.tracer = operate.NewTracer(r.now, func() { r.delivery.Retrace() })
+	r.tracer = answer.NewTracer(r.now, func() { r.delivery.Retrace() })
 	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().Config }, opts.Log)
 	r.checks = &dailyChecks{
 		enabled: func() bool { return r.policy.Load().Config.Checks.Daily },

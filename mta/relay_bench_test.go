@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // BenchmarkRelay is the whole way of a message of 2 KB: from 20 connections through the relay to

@@ -21,11 +21,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // world is a relay with a DNS server and a provider, all on loopback.
@@ -284,11 +284,11 @@ func TestQueueOutlivesTheRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	items, err := w.api.Queue.List(context.Background(), control.Filter{}, control.Page{Limit: 10})
+	items, err := w.api.Queue.List(context.Background(), api.Filter{}, api.Page{Limit: 10})
 	if err != nil || len(items.Messages) != 1 || items.Messages[0].Recipients[0].Address != "bob@box.example" {
 		t.Fatalf("in the queue after a restart: %+v, %v", items, err)
 	}
-	changed, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Remove, All: true})
+	changed, err := w.api.Queue.Change(context.Background(), api.Change{Action: api.Remove, All: true})
 	if err != nil || changed.Recipients != 1 {
 		t.Fatalf("removed %+v, %v", changed, err)
 	}
@@ -310,11 +310,11 @@ func TestRemovedAmidAnAttemptIsWrittenDown(t *testing.T) {
 	}}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", letter, "bob@box.example")
 	<-asked
-	list, err := w.api.Queue.List(context.Background(), control.Filter{State: control.StateActive}, control.Page{})
+	list, err := w.api.Queue.List(context.Background(), api.Filter{State: api.StateActive}, api.Page{})
 	if err != nil || len(list.Messages) != 1 || !strings.HasPrefix(list.Messages[0].Recipients[0].Doing, "in transit to mx.box.example") {
 		t.Errorf("listed as %+v, %v", list, err)
 	}
-	changed, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Remove, All: true})
+	changed, err := w.api.Queue.Change(context.Background(), api.Change{Action: api.Remove, All: true})
 	if err != nil || changed.Recipients != 1 {
 		t.Fatalf("removed %+v, %v", changed, err)
 	}
@@ -333,7 +333,7 @@ func TestRemovedAmidAnAttemptIsWrittenDown(t *testing.T) {
 func (w *world) eventsOf(recipient string) []string {
 	w.t.Helper()
 	var out []string
-	err := eventReader{w.Relay}.Read(context.Background(), control.LogQuery{Recipient: recipient}, func(line []byte) error {
+	err := eventReader{w.Relay}.Read(context.Background(), api.LogQuery{Recipient: recipient}, func(line []byte) error {
 		var rec struct{ Type string }
 		if err := json.Unmarshal(line, &rec); err != nil {
 			return err
@@ -355,7 +355,7 @@ func (w *world) await(recipient, kind string) (rec *accounting.Record) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	found := errors.New("found")
-	q := control.LogQuery{Recipient: recipient, Types: []string{kind}, Follow: true}
+	q := api.LogQuery{Recipient: recipient, Types: []string{kind}, Follow: true}
 	err := eventReader{w.Relay}.Read(ctx, q, func(line []byte) (err error) {
 		if rec, err = accounting.Parse(line); err != nil {
 			return err
@@ -473,24 +473,24 @@ func TestReloadCanBeCounted(t *testing.T) {
 			connection_limit = 3
 		}
 	`, w.port))
-	api := control.NewLocalClient(w.control.Handler())
-	would, err := api.Reload(t.Context(), control.Intent{DryRun: true})
+	client := api.NewLocalClient(w.control.Handler())
+	would, err := client.Reload(t.Context(), api.Intent{DryRun: true})
 	if err != nil || would.Count != 1 || !would.DryRun || len(would.Restart) == 0 || !strings.Contains(would.Changes[0], "connection_limit") {
 		t.Fatalf("%+v, %v", would, err)
 	}
 	if w.Config() != before {
 		t.Error("a dry run has changed the configuration in force")
 	}
-	ctx := control.WithReason(control.WithActor(t.Context(), control.Actor{Kind: control.ByConsole, User: "anna", Address: "192.0.2.7"}), "they are slow")
-	did, err := api.Reload(ctx, control.Intent{Expect: &would.Count})
+	ctx := api.WithReason(api.WithActor(t.Context(), api.Actor{Kind: api.ByConsole, User: "anna", Address: "192.0.2.7"}), "they are slow")
+	did, err := client.Reload(ctx, api.Intent{Expect: &would.Count})
 	if err != nil || !slices.Equal(did.Changes, would.Changes) || !slices.Equal(did.Restart, would.Restart) || w.Config() == before {
 		t.Errorf("the reload did %+v, want %+v (%v)", did, would, err)
 	}
 	w.rewrite("typo", `defaults { conection_limit = 3 }`)
-	if _, err := api.Reload(ctx, control.Intent{DryRun: true}); err == nil || !strings.Contains(err.Error(), "connection_limit") {
+	if _, err := client.Reload(ctx, api.Intent{DryRun: true}); err == nil || !strings.Contains(err.Error(), "connection_limit") {
 		t.Errorf("a bad file: %v", err)
 	}
-	p, err := api.Actions(t.Context(), control.ActionQuery{})
+	p, err := client.Actions(t.Context(), api.ActionQuery{})
 	if err != nil || len(p.Actions) != 1 || p.Actions[0].User != "anna" || p.Actions[0].Action != "config reload" || p.Actions[0].Reason != "they are slow" {
 		t.Errorf("the audit log has %+v, %v", p, err)
 	}
@@ -502,16 +502,16 @@ func TestTheNewestRecords(t *testing.T) {
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.arrived(1)
 	w.await("bob@box.example", "Delivery")
-	api := control.NewLocalClient(w.control.Handler())
-	p, err := api.NewestRecords(t.Context(), control.LogQuery{}, "", 1)
+	client := api.NewLocalClient(w.control.Handler())
+	p, err := client.NewestRecords(t.Context(), api.LogQuery{}, "", 1)
 	if err != nil || len(p.Records) != 1 || p.Complete || !strings.Contains(string(p.Records[0]), `"Delivery"`) {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	p, err = api.NewestRecords(t.Context(), control.LogQuery{Types: []string{"Reception"}, Recipient: "bob@box.example"}, p.Next, 50)
+	p, err = client.NewestRecords(t.Context(), api.LogQuery{Types: []string{"Reception"}, Recipient: "bob@box.example"}, p.Next, 50)
 	if err != nil || len(p.Records) != 1 || !p.Complete {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := api.NewestRecords(t.Context(), control.LogQuery{}, "here", 1); err == nil || !strings.Contains(err.Error(), "cursor") {
+	if _, err := client.NewestRecords(t.Context(), api.LogQuery{}, "here", 1); err == nil || !strings.Contains(err.Error(), "cursor") {
 		t.Errorf("a forged cursor: %v", err)
 	}
 }
@@ -602,7 +602,7 @@ func TestRemovalsAndDeliveriesAreWrittenDownOnce(t *testing.T) {
 		pace := time.NewTicker(time.Millisecond) // else what it removes waits for the processor
 		defer pace.Stop()
 		for began := time.Now(); time.Since(began) < limit; <-pace.C {
-			if _, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Remove, All: true}); err != nil {
+			if _, err := w.api.Queue.Change(context.Background(), api.Change{Action: api.Remove, All: true}); err != nil {
 				t.Error(err)
 			}
 			select {
@@ -623,7 +623,7 @@ func TestRemovalsAndDeliveriesAreWrittenDownOnce(t *testing.T) {
 	var events map[string]int64
 	w.until("all is written down", func() bool { // what was out is told of a moment after it is counted
 		events = make(map[string]int64)
-		err := eventReader{w.Relay}.Read(context.Background(), control.LogQuery{Recipient: "bob@box.example"}, func(line []byte) error {
+		err := eventReader{w.Relay}.Read(context.Background(), api.LogQuery{Recipient: "bob@box.example"}, func(line []byte) error {
 			rec, err := accounting.Parse(line)
 			events[string(rec.Type)]++
 			return err

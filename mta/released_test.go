@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/pauses"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
 
@@ -77,7 +77,7 @@ func opensRelease(t *testing.T, dir string) {
 	if rec.Tenant != "acme" {
 		t.Errorf("the accounting record is %+v", rec)
 	}
-	if !w.pauses.Has(pauses.Key(control.PauseDomain, "due.example")) {
+	if !w.pauses.Has(pauses.Key(api.PauseDomain, "due.example")) {
 		t.Error("the pause is lost")
 	}
 
@@ -92,7 +92,7 @@ func opensRelease(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	w.arrived(2)
-	if _, _, err := w.pauses.End(pauses.Key(control.PauseDomain, "due.example")); err != nil {
+	if _, _, err := w.pauses.End(pauses.Key(api.PauseDomain, "due.example")); err != nil {
 		t.Fatal(err)
 	}
 	arrived := map[string]bool{}
@@ -125,7 +125,7 @@ func goesBack(w *world, kept envelope.ID) {
 	w.restart(version("8.0.0", before))
 	has("the release")
 	w.restart(version("9.0.0", nil))
-	if _, err := w.FinishUpgrade(w.t.Context(), control.FinishUpgrade{}); err != nil {
+	if _, err := w.FinishUpgrade(w.t.Context(), api.FinishUpgrade{}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.restart(version("9.0.0", nil))

@@ -9,8 +9,8 @@ import (
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/api"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/template"
@@ -19,34 +19,34 @@ import (
 
 // Hangup answers a SIGHUP with a reload, which is put on record as one by the control API is. The system does not give the
 // sender of a signal.
-func (r *Relay) Hangup(ctx context.Context) (control.Reload, error) {
-	ctx = control.WithActor(ctx, control.Actor{Kind: control.BySignal})
-	return control.NewLocalClient(r.control.Handler()).Reload(ctx, control.Intent{})
+func (r *Relay) Hangup(ctx context.Context) (api.Reload, error) {
+	ctx = api.WithActor(ctx, api.Actor{Kind: api.BySignal})
+	return api.NewLocalClient(r.control.Handler()).Reload(ctx, api.Intent{})
 }
 
 // Reload reads the configuration file again and brings it into force: all of it or, after an
 // error, nothing.
-func (r *Relay) Reload(context.Context) (control.Reload, error) {
+func (r *Relay) Reload(context.Context) (api.Reload, error) {
 	r.reload.Lock()
 	defer r.reload.Unlock()
 	before := r.policy.Load()
 	old := before.Config
 	cfg, err := r.readAgain(old)
 	if err != nil {
-		return control.Reload{}, err
+		return api.Reload{}, err
 	}
 	next, err := r.prepare(cfg, false)
 	if err != nil {
-		return control.Reload{}, err
+		return api.Reload{}, err
 	}
 	if err := r.setStreams(cfg); err != nil {
 		next.undo()
-		return control.Reload{}, err
+		return api.Reload{}, err
 	}
 	pol := wiring.New(cfg)
 	if err := r.reloadRouting(before, pol, next.listeners); err != nil {
 		next.undo()
-		return control.Reload{}, errors.Join(err, r.setStreams(old))
+		return api.Reload{}, errors.Join(err, r.setStreams(old))
 	}
 	next.keys = r.newKeys(cfg)
 	r.apply(before, pol, next)
@@ -110,10 +110,10 @@ func (r *Relay) prepare(cfg *config.Config, trial bool) (p prepared, err error) 
 // readAgain reads the configuration file again, for a reload of the old one.
 func (r *Relay) readAgain(old *config.Config) (*config.Config, error) {
 	if r.draining.Load() {
-		return nil, control.Unavailable("", "the relay is shutting down")
+		return nil, api.Unavailable("", "the relay is shutting down")
 	}
 	if r.opts.ConfigFile == "" {
-		return nil, control.Invalid("start the relay with 'mta serve --config FILE'",
+		return nil, api.Invalid("start the relay with 'mta serve --config FILE'",
 			"the relay runs on its defaults: there is no file to read again")
 	}
 	cfg, err := config.Load(r.opts.ConfigFile, r.opts.Env)
@@ -126,31 +126,31 @@ func (r *Relay) readAgain(old *config.Config) (*config.Config, error) {
 
 // ConfigChanges returns the differences between the file and the configuration in force. It only reads files, and so does
 // not find all for which a reload would be refused.
-func (r *Relay) ConfigChanges() (control.Reload, error) {
+func (r *Relay) ConfigChanges() (api.Reload, error) {
 	old := r.policy.Load().Config
 	cfg, err := r.readAgain(old)
 	if err != nil {
-		return control.Reload{}, err
+		return api.Reload{}, err
 	}
 	return changes(old, cfg), nil
 }
 
 // PreviewReload returns what a reload would change, or the error with which it would be refused.
-func (r *Relay) PreviewReload(context.Context) (control.Reload, error) {
+func (r *Relay) PreviewReload(context.Context) (api.Reload, error) {
 	r.reload.Lock()
 	defer r.reload.Unlock()
 	old := r.policy.Load().Config
 	cfg, err := r.readAgain(old)
 	if err != nil {
-		return control.Reload{}, err
+		return api.Reload{}, err
 	}
 	next, err := r.prepare(cfg, true)
 	if err != nil {
-		return control.Reload{}, err
+		return api.Reload{}, err
 	}
 	defer next.undo()
 	if err := r.checkStreams(cfg); err != nil {
-		return control.Reload{}, err
+		return api.Reload{}, err
 	}
 	pol := wiring.New(cfg)
 	settings, err := wiring.Router(cfg, addrPorts(next.listeners.groups))
@@ -161,7 +161,7 @@ func (r *Relay) PreviewReload(context.Context) (control.Reload, error) {
 		err = warmup.CheckPlans(pol.Plans())
 	}
 	if err != nil {
-		return control.Reload{}, err
+		return api.Reload{}, err
 	}
 	return changes(old, cfg), nil
 }
@@ -227,8 +227,8 @@ func (r *Relay) reloadRouting(old, pol *wiring.Policy, change *listenersChange) 
 }
 
 // changes lists what a reload does.
-func changes(old, cfg *config.Config) control.Reload {
-	out := control.Reload{Changes: []string{}}
+func changes(old, cfg *config.Config) api.Reload {
+	out := api.Reload{Changes: []string{}}
 	for _, c := range cfg.Waiting() {
 		out.Restart = append(out.Restart, c.String())
 	}
@@ -238,7 +238,7 @@ func changes(old, cfg *config.Config) control.Reload {
 	return out
 }
 
-func (r *Relay) logChanges(done *control.Reload) {
+func (r *Relay) logChanges(done *api.Reload) {
 	for _, line := range done.Restart {
 		r.log.Warn("configuration: takes a restart to come into force", "change", line)
 	}

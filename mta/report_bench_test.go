@@ -10,7 +10,7 @@ import (
 
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
 )
 

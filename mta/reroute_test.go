@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // smarthost is a sink beside the world's, with its port.
@@ -42,24 +42,24 @@ const backupPool = `pool "backup" { shared = ["spare"] }
 func TestRerouteByPoolAndRoute(t *testing.T) {
 	smart, port := smarthost(t)
 	w := newWorld(t, sink.Config{}, strings.NewReplacer("BACKUP", backupPool, "SMART", port).Replace(rerouteWorld))
-	api := w.api.Queue
-	change := func(c control.Change) (control.Changed, error) {
-		c.Action = control.Reroute
-		return api.Change(t.Context(), c)
+	client := w.api.Queue
+	change := func(c api.Change) (api.Changed, error) {
+		c.Action = api.Reroute
+		return client.Change(t.Context(), c)
 	}
 	w.delivery.Suspend("mx.box.example", "out", "they refuse us", time.Now().Add(time.Hour))
 	id := w.accepted("", "bob@box.example", time.Time{}).String()
 	w.until("it waits", func() bool {
-		it, err := api.Get(t.Context(), id)
-		return err == nil && it.Recipients[0].State == control.StateWaiting
+		it, err := client.Get(t.Context(), id)
+		return err == nil && it.Recipients[0].State == api.StateWaiting
 	})
-	if _, err := change(control.Change{Filter: control.Filter{Domain: "box.example"}, Reroutes: control.Reroutes{Pool: "bakcup"}}); !control.IsNotFound(err) || control.Hint(err) != `did you mean "backup"?` {
-		t.Errorf("a pool that is none: %v, %q", err, control.Hint(err))
+	if _, err := change(api.Change{Filter: api.Filter{Domain: "box.example"}, Reroutes: api.Reroutes{Pool: "bakcup"}}); !api.IsNotFound(err) || api.Hint(err) != `did you mean "backup"?` {
+		t.Errorf("a pool that is none: %v, %q", err, api.Hint(err))
 	}
-	if _, err := change(control.Change{Filter: control.Filter{Domain: "box.example"}, Reroutes: control.Reroutes{Route: "box.example"}}); !control.IsNotFound(err) {
+	if _, err := change(api.Change{Filter: api.Filter{Domain: "box.example"}, Reroutes: api.Reroutes{Route: "box.example"}}); !api.IsNotFound(err) {
 		t.Errorf("a domain without a route: %v", err)
 	}
-	byPool := control.Change{Filter: control.Filter{Domain: "box.example"}, Reroutes: control.Reroutes{Pool: "backup"}, Intent: control.Intent{DryRun: true}}
+	byPool := api.Change{Filter: api.Filter{Domain: "box.example"}, Reroutes: api.Reroutes{Pool: "backup"}, Intent: api.Intent{DryRun: true}}
 	if done, err := change(byPool); err != nil || done.Recipients != 1 {
 		t.Fatalf("dry run: %+v, %v", done, err)
 	}
@@ -72,7 +72,7 @@ func TestRerouteByPoolAndRoute(t *testing.T) {
 	}
 	down := w.accepted("", "carl@down.example", time.Time{}).String()
 	w.await("carl@down.example", "TransientFailure")
-	if done, err := change(control.Change{Filter: control.Filter{IDs: []string{down}}, Reroutes: control.Reroutes{Route: "Smart.internal"}}); err != nil || done.Recipients != 1 {
+	if done, err := change(api.Change{Filter: api.Filter{IDs: []string{down}}, Reroutes: api.Reroutes{Route: "Smart.internal"}}); err != nil || done.Recipients != 1 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	if rec := w.await("carl@down.example", "Delivery"); rec.EgressPool != "default" || rec.EgressSource != "out" {
@@ -91,12 +91,12 @@ func TestRerouteAfterAReload(t *testing.T) {
 		w.delivery.Suspend("mx.box.example", source, "a test", time.Now().Add(time.Hour))
 	}
 	id := w.accepted("", "bob@box.example", time.Time{}).String()
-	c := control.Change{Action: control.Reroute, Filter: control.Filter{IDs: []string{id}}, Reroutes: control.Reroutes{Pool: "backup"}}
+	c := api.Change{Action: api.Reroute, Filter: api.Filter{IDs: []string{id}}, Reroutes: api.Reroutes{Pool: "backup"}}
 	if done, err := w.api.Queue.Change(t.Context(), c); err != nil || done.Recipients != 1 {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	explained := func() (control.ExplainedRecipient, string) {
-		ex, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{ID: id})
+	explained := func() (api.ExplainedRecipient, string) {
+		ex, err := w.api.Destinations.Explain(t.Context(), api.ExplainQuery{ID: id})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
 
@@ -18,15 +18,15 @@ func TestRetryNamesWhatStandsInTheWay(t *testing.T) {
 	w.delivery.Suspend("mx.box.example", "", "for the test", time.Now().Add(time.Hour))
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.send("ann@client.example", letter, "held@box.example")
-	if _, err := o.Change(ctx, control.Change{Action: control.Hold, Filter: control.Filter{Recipient: "held@box.example"}}); err != nil {
+	if _, err := o.Change(ctx, api.Change{Action: api.Hold, Filter: api.Filter{Recipient: "held@box.example"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.until("one is held, the other waits for its site", func() bool {
-		l, err := o.List(ctx, control.Filter{Recipient: "held@box.example"}, control.Page{})
-		return err == nil && len(l.Messages) == 1 && l.Messages[0].Recipients[0].State == control.StateHeld
+		l, err := o.List(ctx, api.Filter{Recipient: "held@box.example"}, api.Page{})
+		return err == nil && len(l.Messages) == 1 && l.Messages[0].Recipients[0].State == api.StateHeld
 	})
-	all := control.Change{Action: control.Retry, All: true}
-	var done control.Changed
+	all := api.Change{Action: api.Retry, All: true}
+	var done api.Changed
 	w.until("the suspension is named", func() bool {
 		var err error
 		if done, err = o.Change(ctx, all); err != nil {
@@ -63,8 +63,8 @@ func TestRetryNamesAWarmUp(t *testing.T) {
 	w.send("ann@client.example", letter, "one@box.example")
 	w.arrived(1)
 	w.send("ann@client.example", letter, "two@box.example")
-	all := control.Change{Action: control.Retry, All: true, Now: true}
-	var done control.Changed
+	all := api.Change{Action: api.Retry, All: true, Now: true}
+	var done api.Changed
 	w.until("the warm-up is named", func() bool {
 		var err error
 		if done, err = o.Change(ctx, all); err != nil {
@@ -75,14 +75,14 @@ func TestRetryNamesAWarmUp(t *testing.T) {
 	if x := done.Obstacles[0]; x.Recipients != 1 || !strings.HasPrefix(x.Why, "the warm-up of new: ") || x.Until.IsZero() || x.Remedy != "" || !x.Stays {
 		t.Errorf("obstacle %+v", x)
 	}
-	if err := w.api.Warmups.ChangeWarmup(ctx, "new", control.WarmupPause, control.StageChoice{}); err != nil {
+	if err := w.api.Warmups.ChangeWarmup(ctx, "new", api.WarmupPause, api.StageChoice{}); err != nil {
 		t.Fatal(err)
 	}
 	if done, err := o.Change(ctx, all); err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Remedy != "mta warmup resume new" {
 		t.Errorf("with a paused warm-up: %+v, %v", done, err)
 	}
 	// A pause of the source itself is no state of the warm-up, which goes on counting its days, and is shown with it.
-	if _, err := w.api.Pauses.BeginPause(ctx, control.BeginPause{What: control.PauseSource, Name: "new", By: "ann", Reason: "for the test"}); err != nil {
+	if _, err := w.api.Pauses.BeginPause(ctx, api.BeginPause{What: api.PauseSource, Name: "new", By: "ann", Reason: "for the test"}); err != nil {
 		t.Fatal(err)
 	}
 	shown, err := w.api.Warmups.Warmups(ctx)
@@ -100,7 +100,7 @@ func TestRetryNowForgetsThatAHostIsBroken(t *testing.T) {
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.await("bob@box.example", "TransientFailure")
 	o, ctx := w.api.Queue, t.Context()
-	all := control.Change{Action: control.Retry, All: true}
+	all := api.Change{Action: api.Retry, All: true}
 	if done, err := o.Change(ctx, all); err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Until.IsZero() {
 		t.Fatalf("retry: %+v, %v", done, err)
 	}
@@ -109,7 +109,7 @@ func TestRetryNowForgetsThatAHostIsBroken(t *testing.T) {
 		t.Fatalf("with now: %+v, %v", done, err)
 	}
 	w.until("it was tried again", func() bool {
-		l, err := o.List(ctx, control.Filter{}, control.Page{})
+		l, err := o.List(ctx, api.Filter{}, api.Page{})
 		return err == nil && len(l.Messages) == 1 && l.Messages[0].Recipients[0].Attempts == 2
 	})
 }
@@ -126,7 +126,7 @@ func TestRetryNamesSuspensionsOfAllSources(t *testing.T) {
 		info, _ := w.delivery.Site("mx.box.example")
 		return len(info.Lanes) == 1
 	})
-	done, err := w.api.Queue.Change(t.Context(), control.Change{Action: control.Retry, All: true})
+	done, err := w.api.Queue.Change(t.Context(), api.Change{Action: api.Retry, All: true})
 	if err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Why != "suspended: for the test" || done.Obstacles[0].Until.IsZero() {
 		t.Fatalf("%+v, %v", done, err)
 	}
@@ -141,11 +141,11 @@ func TestRetryCountsScheduledMailAlone(t *testing.T) {
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.send("ann@client.example", "X-Hold-For: 3600\r\n"+letter, "later@box.example")
 	w.until("one waits in delivery", func() bool {
-		l, err := o.List(t.Context(), control.Filter{Recipient: "bob@box.example"}, control.Page{})
-		return err == nil && len(l.Messages) == 1 && l.Messages[0].Recipients[0].State == control.StateWaiting
+		l, err := o.List(t.Context(), api.Filter{Recipient: "bob@box.example"}, api.Page{})
+		return err == nil && len(l.Messages) == 1 && l.Messages[0].Recipients[0].State == api.StateWaiting
 	})
 	for _, dry := range []bool{true, false, false} {
-		done, err := o.Change(t.Context(), control.Change{Action: control.Retry, All: true, Intent: control.Intent{DryRun: dry}})
+		done, err := o.Change(t.Context(), api.Change{Action: api.Retry, All: true, Intent: api.Intent{DryRun: dry}})
 		if err != nil || done.Scheduled != 1 {
 			t.Fatalf("dry run %v: %+v, %v", dry, done, err)
 		}
@@ -163,28 +163,28 @@ func TestRetryNowTriesWhatWasHeldOnce(t *testing.T) {
 	o, ctx := w.api.Queue, t.Context()
 	w.delivery.Suspend("mx.box.example", "", "for the test", time.Now().Add(time.Hour))
 	w.send("ann@client.example", letter, "bob@box.example")
-	all := func(a control.Action, now bool) control.Changed {
+	all := func(a api.Action, now bool) api.Changed {
 		t.Helper()
-		done, err := o.Change(ctx, control.Change{Action: a, All: true, Now: now})
+		done, err := o.Change(ctx, api.Change{Action: a, All: true, Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return done
 	}
-	recipient := func() control.RecipientStatus {
-		l, err := o.List(ctx, control.Filter{}, control.Page{})
+	recipient := func() api.RecipientStatus {
+		l, err := o.List(ctx, api.Filter{}, api.Page{})
 		if err != nil || len(l.Messages) != 1 {
 			t.Fatalf("%+v, %v", l, err)
 		}
 		return l.Messages[0].Recipients[0]
 	}
-	all(control.Hold, false)
-	w.until("it is held", func() bool { return recipient().State == control.StateHeld })
+	all(api.Hold, false)
+	w.until("it is held", func() bool { return recipient().State == api.StateHeld })
 	w.delivery.Resume("mx.box.example")
-	if done := all(control.Retry, true); done.Recipients != 1 || done.Ended != 1 {
+	if done := all(api.Retry, true); done.Recipients != 1 || done.Ended != 1 {
 		t.Errorf("%+v", done)
 	}
-	w.until("it was tried", func() bool { return recipient().State == control.StateDeferred })
+	w.until("it was tried", func() bool { return recipient().State == api.StateDeferred })
 	if n := recipient().Attempts; n != 1 {
 		t.Errorf("it was tried %d times", n)
 	}
@@ -193,12 +193,12 @@ func TestRetryNowTriesWhatWasHeldOnce(t *testing.T) {
 // TestRetryNamesTheRemedyForAPause: --now lifts no pause.
 func TestRetryNamesTheRemedyForAPause(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	if err := w.pauses.Begin(control.Pause{What: control.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now()}); err != nil {
+	if err := w.pauses.Begin(api.Pause{What: api.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.saysPaused("bob@box.example")
-	done, err := w.api.Queue.Change(t.Context(), control.Change{Action: control.Retry, All: true, Now: true})
+	done, err := w.api.Queue.Change(t.Context(), api.Change{Action: api.Retry, All: true, Now: true})
 	if err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Site != "" || done.Obstacles[0].Remedy != "mta resume domain box.example" {
 		t.Errorf("%+v, %v", done, err)
 	}

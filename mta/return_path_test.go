@@ -15,7 +15,7 @@ import (
 
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // returned is a mail that arrived, and what its return path names.

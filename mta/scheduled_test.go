@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // Scheduled mail is shown as such, is not sent, and leaves when an operator says so, without the
@@ -15,17 +15,17 @@ import (
 func TestT1_ScheduledMailIsHeldAndReleased(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", "X-Hold-For: 86400\r\n"+letter, "bob@box.example")
-	list, err := w.api.Queue.List(context.Background(), control.Filter{}, control.Page{Limit: 10})
+	list, err := w.api.Queue.List(context.Background(), api.Filter{}, api.Page{Limit: 10})
 	if err != nil || len(list.Messages) != 1 {
 		t.Fatalf("in the queue: %+v, %v", list, err)
 	}
 	m := list.Messages[0]
 	r := m.Recipients[0]
 	age := w.cfg.Defaults.Traffic.MaxAge
-	if wait := r.Next.Sub(m.Received); !r.Scheduled || r.Attempts != 0 || r.State != control.StateDeferred || wait < 24*time.Hour || wait > 24*time.Hour+time.Second || r.Expires.Sub(r.Next) != age {
+	if wait := r.Next.Sub(m.Received); !r.Scheduled || r.Attempts != 0 || r.State != api.StateDeferred || wait < 24*time.Hour || wait > 24*time.Hour+time.Second || r.Expires.Sub(r.Next) != age {
 		t.Errorf("recipient %+v, to be tried %v after it was received, want it scheduled for a day later, and to expire %v after that", r, wait, age)
 	}
-	e, err := w.api.Destinations.Explain(context.Background(), control.ExplainQuery{ID: m.ID})
+	e, err := w.api.Destinations.Explain(context.Background(), api.ExplainQuery{ID: m.ID})
 	if err != nil || !strings.Contains(e.Message.Recipients[0].Why, "it is scheduled") || !e.Message.Recipients[0].Until.Equal(r.Next) {
 		t.Errorf("explained as %+v, %v", e.Message, err)
 	}
@@ -39,7 +39,7 @@ func TestT1_ScheduledMailIsHeldAndReleased(t *testing.T) {
 	if got := w.arrived(1); got[0].Recipients[0] != "eve@box.example" {
 		t.Fatalf("%s has got mail that is scheduled", got[0].Recipients[0])
 	}
-	if n, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Retry, Scheduled: true, Filter: control.Filter{IDs: []string{m.ID}}}); err != nil || n.Recipients != 1 {
+	if n, err := w.api.Queue.Change(context.Background(), api.Change{Action: api.Retry, Scheduled: true, Filter: api.Filter{IDs: []string{m.ID}}}); err != nil || n.Recipients != 1 {
 		t.Fatalf("releasing: %+v, %v", n, err)
 	}
 	for _, got := range w.arrived(2) {

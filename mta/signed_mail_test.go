@@ -15,7 +15,7 @@ import (
 
 	own "example.org/mta/internal/dkim"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/submission/keys"
 )
 

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/dnsserver"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // Domains whose name servers are silent keep no mail for known domains waiting, however many they are.
@@ -34,7 +34,7 @@ func TestMailForSilentDomainsIsInTheQueue(t *testing.T) {
 	w.sendSilent(messages, each)
 	w.until("the mail waits for routes", func() bool { return w.queue.Stats().Parked >= messages*each-2000 })
 	o := w.api.Queue
-	list, err := o.List(t.Context(), control.Filter{State: control.StateWaiting}, control.Page{Limit: 10})
+	list, err := o.List(t.Context(), api.Filter{State: api.StateWaiting}, api.Page{Limit: 10})
 	if err != nil || len(list.Messages) == 0 {
 		t.Fatalf("listed %d messages, %v", len(list.Messages), err)
 	}
@@ -45,11 +45,11 @@ func TestMailForSilentDomainsIsInTheQueue(t *testing.T) {
 			t.Errorf("%s waits for %s: %s", rc.Address, rc.Site, rc.Doing)
 		}
 	}
-	ex, err := w.api.Destinations.Explain(t.Context(), control.ExplainQuery{Domain: "box.example"})
+	ex, err := w.api.Destinations.Explain(t.Context(), api.ExplainQuery{Domain: "box.example"})
 	if err != nil || ex.Destinations[0].Now != "mail is sent without delay" {
 		t.Errorf("of a healthy domain: %+v, %v", ex, err)
 	}
-	if n, err := o.Change(t.Context(), control.Change{Action: control.Remove, Filter: control.Filter{Domain: "*.silent.example"}}); err != nil || n.Recipients != messages*each {
+	if n, err := o.Change(t.Context(), api.Change{Action: api.Remove, Filter: api.Filter{Domain: "*.silent.example"}}); err != nil || n.Recipients != messages*each {
 		t.Errorf("removed %d of %d, %v", n.Recipients, messages*each, err)
 	}
 	w.until("what was being looked up is gone, too", func() bool { return w.queue.Stats().Queued == 0 })

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"example.org/mta/delivery/egress/egresstest"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
 
@@ -152,7 +152,7 @@ func TestMailWaitsForItsSources(t *testing.T) {
 		t.Errorf("it is looked at again in %v", wait)
 	}
 	set(nil)
-	if _, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Retry, All: true}); err != nil {
+	if _, err := w.api.Queue.Change(context.Background(), api.Change{Action: api.Retry, All: true}); err != nil {
 		t.Fatal(err)
 	}
 	if ms := w.arrived(1); ms[0].Client.Addr().Unmap() != netip.MustParseAddr("127.0.0.9") {

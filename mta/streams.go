@@ -8,9 +8,9 @@ import (
 
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
 	"example.org/mta/mta/events"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/api"
 )
 
 const (
@@ -98,7 +98,7 @@ func (r *Relay) streamTroubles() (behind, refused, gap string) {
 	var slow, set, holes []string
 	for _, s := range r.streams.List() {
 		if s.Lag >= streamBehind && s.State != events.Paused {
-			text := fmt.Sprintf("events of stream %q have waited for %s", s.Name, control.Age(s.Lag.Round(time.Second)))
+			text := fmt.Sprintf("events of stream %q have waited for %s", s.Name, api.Age(s.Lag.Round(time.Second)))
 			if s.Tries > 0 {
 				text += ": " + s.LastError
 			}
@@ -125,7 +125,7 @@ func gapReason(s *events.Status) string {
 		if s.Lost > 1 {
 			number = fmt.Sprintf("%d events", s.Lost)
 		}
-		text += fmt.Sprintf("%s that its receiver did not take within hold (%s)", number, control.Age(s.Hold))
+		text += fmt.Sprintf("%s that its receiver did not take within hold (%s)", number, api.Age(s.Hold))
 		if s.Uncounted > 0 {
 			text += ", and "
 		}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"example.org/mta/delivery/tlspolicy"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/events"
 )
 

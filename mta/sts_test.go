@@ -18,12 +18,12 @@ import (
 
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
-	"example.org/mta/internal/dnsserver"
 	"example.org/mta/internal/httpclient"
-	"example.org/mta/internal/sink"
 	"example.org/mta/internal/testca"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // stsWorld is a world whose provider has TLS, behind a man in the middle, and a web server for policies.
@@ -351,25 +351,25 @@ func TestMTASTSForOperators(t *testing.T) {
 	}
 	good := boxPolicy
 	w.web.Store(&good)
-	api := w.api.TLSPolicies
-	p, err := api.STSPolicy(t.Context(), "box.example", true)
+	client := w.api.TLSPolicies
+	p, err := client.STSPolicy(t.Context(), "box.example", true)
 	if err != nil || p.Mode != "enforce" || p.MX[0] != "mx.box.example" || p.Failure != "" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	w.arrived(1) // by a route that has the new policy
 
 	w.web.Store(nil)
-	p, err = api.STSPolicy(t.Context(), "box.example", true)
+	p, err = client.STSPolicy(t.Context(), "box.example", true)
 	if err != nil || p.Mode != "enforce" || !strings.Contains(p.Failure, "404 Not Found") || p.Absent {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if p, err := api.STSPolicy(t.Context(), "null.example", true); err != nil || p.Mode != "none" || !p.Absent {
+	if p, err := client.STSPolicy(t.Context(), "null.example", true); err != nil || p.Mode != "none" || !p.Absent {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := api.STSPolicy(t.Context(), "unknown.example", false); err == nil {
+	if _, err := client.STSPolicy(t.Context(), "unknown.example", false); err == nil {
 		t.Error("something is known of unknown.example")
 	}
-	if _, err := api.STSPolicy(t.Context(), "[192.0.2.1]", true); err == nil || err.(*control.Error).Status != http.StatusBadRequest {
+	if _, err := client.STSPolicy(t.Context(), "[192.0.2.1]", true); err == nil || err.(*api.Error).Status != http.StatusBadRequest {
 		t.Errorf("%v", err)
 	}
 	text := w.scrape()

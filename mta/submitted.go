@@ -5,12 +5,12 @@ import (
 	"slices"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/mta/operate"
+	"example.org/mta/operator/answer"
 )
 
 // answersTenants makes what answers tenants about the mail that they submitted.
-func (r *Relay) answersTenants() *operate.Submitted {
-	return operate.NewSubmitted(operate.Submitted{
+func (r *Relay) answersTenants() *answer.Submitted {
+	return answer.NewSubmitted(answer.Submitted{
 		Relay: &r.operated, LogDir: r.accountingDir, Flush: r.flushAccounting, Keyed: r.messagesOfRequest,
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
 	submissionhttp "example.org/mta/submission/http"
 	"example.org/mta/submission/keys"

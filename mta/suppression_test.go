@@ -16,10 +16,10 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
 	"example.org/mta/internal/turns"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/api"
 	"example.org/mta/submission/http"
 	"example.org/mta/submission/request"
 	"example.org/mta/suppression"
@@ -84,7 +84,7 @@ func TestSuppressionsOfATenant(t *testing.T) {
 			t.Errorf("%s of %q is gone", a, tenant)
 		}
 	}
-	if c, err := w.operated.API().Suppressions.Suppressions(ctx, control.SuppressionFilter{Source: control.SuppressedByTenant}, "", 10); err != nil || len(c.Suppressions) != 1 {
+	if c, err := w.operated.API().Suppressions.Suppressions(ctx, api.SuppressionFilter{Source: api.SuppressedByTenant}, "", 10); err != nil || len(c.Suppressions) != 1 {
 		t.Errorf("operators see %+v, %v", c, err)
 	}
 }
@@ -183,7 +183,7 @@ func TestT3_QueuedMailToASuppressedAddressIsBounced(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", "X-Hold-For: 3600\r\n"+letter, "gone@box.example", "bob@box.example", "postmaster@box.example")
 	w.suppress("gone@box.example", "postmaster@box.example")
-	if n, err := w.api.Queue.Change(context.Background(), control.Change{Action: control.Retry, All: true, Scheduled: true}); err != nil || n.Recipients != 3 {
+	if n, err := w.api.Queue.Change(context.Background(), api.Change{Action: api.Retry, All: true, Scheduled: true}); err != nil || n.Recipients != 3 {
 		t.Fatalf("released %+v, %v", n, err)
 	}
 	reported, got := false, map[string]bool{}
@@ -237,13 +237,13 @@ func (w *world) suppress(addresses ...envelope.Address) {
 func TestSuppressionsForTheOperator(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `tenant "acme" { tier = 2 }`)
 	ctx, o := context.Background(), w.api.Suppressions
-	var add control.Suppress
+	var add api.Suppress
 	for _, tenant := range []string{"", "acme", "a:b %"} {
 		for _, address := range []string{"a@box.example", "b@bücher.example"} {
-			add.Suppressions = append(add.Suppressions, control.Suppression{Address: address, Tenant: tenant, Source: control.SuppressedByImport, Added: time.Now()})
+			add.Suppressions = append(add.Suppressions, api.Suppression{Address: address, Tenant: tenant, Source: api.SuppressedByImport, Added: time.Now()})
 		}
 	}
-	for _, want := range []control.Suppressed{{Added: 6}, {Unchanged: 6}, {Changed: 1, Unchanged: 5}} {
+	for _, want := range []api.Suppressed{{Added: 6}, {Unchanged: 6}, {Changed: 1, Unchanged: 5}} {
 		if want.Changed == 1 {
 			add.Suppressions[0].Reason = "another"
 		}
@@ -252,7 +252,7 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 			t.Fatalf("added %+v, %v, want %+v", done, err, want)
 		}
 	}
-	for _, f := range []control.SuppressionFilter{{}, {Domain: "BÜCHER.example"}} {
+	for _, f := range []api.SuppressionFilter{{}, {Domain: "BÜCHER.example"}} {
 		var got []string
 		for after := ""; ; {
 			l, err := o.Suppressions(ctx, f, after, 1)
@@ -270,7 +270,7 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 			t.Errorf("%+v: %q", f, got)
 		}
 	}
-	if _, err := o.Suppressions(ctx, control.SuppressionFilter{}, "no cursor", 1); err == nil {
+	if _, err := o.Suppressions(ctx, api.SuppressionFilter{}, "no cursor", 1); err == nil {
 		t.Error("what is no cursor was taken for one")
 	}
 	acme, other := "acme", "other"
@@ -278,7 +278,7 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 		tenant *string
 		want   int
 	}{{nil, 3}, {&acme, 1}, {&other, 1}} {
-		if l, err := o.CheckSuppressed(ctx, control.SuppressedAddresses{Addresses: []string{"A@box.example", "x@box.example"}, Tenant: c.tenant}); err != nil || len(l.Suppressions) != c.want {
+		if l, err := o.CheckSuppressed(ctx, api.SuppressedAddresses{Addresses: []string{"A@box.example", "x@box.example"}, Tenant: c.tenant}); err != nil || len(l.Suppressions) != c.want {
 			t.Errorf("checked: %+v, %v, want %d", l, err, c.want)
 		}
 	}
@@ -286,7 +286,7 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 		tenant *string
 		want   int
 	}{{&other, 0}, {&acme, 1}, {nil, 2}} {
-		if done, err := o.Unsuppress(ctx, control.Unsuppress{SuppressedAddresses: control.SuppressedAddresses{Addresses: []string{"a@box.example"}, Tenant: c.tenant}}); err != nil || done.Removed != c.want {
+		if done, err := o.Unsuppress(ctx, api.Unsuppress{SuppressedAddresses: api.SuppressedAddresses{Addresses: []string{"a@box.example"}, Tenant: c.tenant}}); err != nil || done.Removed != c.want {
 			t.Errorf("removed %+v, %v, want %d", done, err, c.want)
 		}
 	}
@@ -309,9 +309,9 @@ func TestFloodForTheOperator(t *testing.T) {
 		w.await(a, "Bounce")
 	}
 	ctx, o := context.Background(), w.api.Suppressions
-	pending := func() control.PendingList {
+	pending := func() api.PendingList {
 		t.Helper()
-		l, err := o.PendingSuppressions(ctx, control.SuppressionFilter{}, "", 100)
+		l, err := o.PendingSuppressions(ctx, api.SuppressionFilter{}, "", 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,7 +337,7 @@ func TestFloodForTheOperator(t *testing.T) {
 	w.start()
 	o = w.api.Suppressions
 	provider := l.Providers[0].Provider
-	sel := control.SuppressionSelection{SuppressionFilter: control.SuppressionFilter{Provider: provider}, Intent: control.Intent{DryRun: true}}
+	sel := api.SuppressionSelection{SuppressionFilter: api.SuppressionFilter{Provider: provider}, Intent: api.Intent{DryRun: true}}
 	if n, err := o.AcceptPending(ctx, sel); err != nil || n.Entries != 40 || len(pending().Suppressions) != 40 {
 		t.Errorf("would accept %+v, %v", n, err)
 	}
@@ -350,11 +350,11 @@ func TestFloodForTheOperator(t *testing.T) {
 	if n, err := o.UnsuppressMatching(ctx, sel); err != nil || n.Removed != 0 {
 		t.Errorf("removed %+v of the future, %v", n, err)
 	}
-	sel.Since, sel.Source = time.Now().Add(-time.Hour), control.SuppressedByBounce
+	sel.Since, sel.Source = time.Now().Add(-time.Hour), api.SuppressedByBounce
 	if n, err := o.UnsuppressMatching(ctx, sel); err != nil || n.Removed != 40 {
 		t.Errorf("removed %+v, %v", n, err)
 	}
-	if n, err := o.DropPending(ctx, control.SuppressionSelection{}); err != nil || n.Entries != 0 {
+	if n, err := o.DropPending(ctx, api.SuppressionSelection{}); err != nil || n.Entries != 0 {
 		t.Errorf("dropped %+v, %v", n, err)
 	}
 }

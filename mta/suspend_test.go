@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 func TestARuleSuspendsASite(t *testing.T) {

@@ -3,7 +3,7 @@ package mta
 import (
 	"testing"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 func TestATenantsRateHoldsUpNobodyElse(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // The tenant and the user of a message are in all its records, and a reload takes a network away from a

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	submissionhttp "example.org/mta/submission/http"
 	"example.org/mta/submission/keys"
 	"example.org/mta/suppression"

@@ -9,8 +9,8 @@ import (
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // A report goes to the domain that has asked for it, through the queue and signed, and is shown.
@@ -41,7 +41,7 @@ func TestTLSReportsGoOut(t *testing.T) {
 	if page := w.scrape(); !strings.Contains(page, "mta_tls_reports_sent_total 1") {
 		t.Error("the metrics have no report")
 	}
-	l, err := w.api.TLSReports.TLSReports(t.Context(), "BOX.example", "", control.MaxLimit)
+	l, err := w.api.TLSReports.TLSReports(t.Context(), "BOX.example", "", api.MaxLimit)
 	if err != nil || !l.On || len(l.Days) != 1 || !l.Days[0].Done || !l.Days[0].Reports[0].Sent {
 		t.Errorf("shown: %+v, %v", l, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/tight"

@@ -15,26 +15,26 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
-	"example.org/mta/mta/control"
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // watching is somebody who watches until the test ends.
 type watching struct {
 	t     *testing.T
-	lines chan control.TraceLine
-	seen  []control.TraceLine
+	lines chan api.TraceLine
+	seen  []api.TraceLine
 }
 
 // watch returns when the watch has begun.
-func (w *world) watch(q control.TraceQuery) *watching {
-	v := &watching{t: w.t.(*testing.T), lines: make(chan control.TraceLine, 10_000)}
+func (w *world) watch(q api.TraceQuery) *watching {
+	v := &watching{t: w.t.(*testing.T), lines: make(chan api.TraceLine, 10_000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	begun, ended := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	go func() {
 		defer close(ended)
-		w.tracer.Trace(ctx, q, func(l control.TraceLine) error { v.lines <- l; return nil }, func() { once.Do(func() { close(begun) }) })
+		w.tracer.Trace(ctx, q, func(l api.TraceLine) error { v.lines <- l; return nil }, func() { once.Do(func() { close(begun) }) })
 	}()
 	w.t.Cleanup(func() { cancel(); <-ended })
 	<-begun
@@ -42,7 +42,7 @@ func (w *world) watch(q control.TraceQuery) *watching {
 }
 
 // until collects lines up to the first that has words in it.
-func (v *watching) until(words string) []control.TraceLine {
+func (v *watching) until(words string) []api.TraceLine {
 	v.t.Helper()
 	timeout := time.After(limit)
 	for {
@@ -58,7 +58,7 @@ func (v *watching) until(words string) []control.TraceLine {
 	}
 }
 
-func said(lines []control.TraceLine) string {
+func said(lines []api.TraceLine) string {
 	var b strings.Builder
 	for _, l := range lines {
 		fmt.Fprintf(&b, "%s %s\n", l.Direction, l.Text)
@@ -108,7 +108,7 @@ func TestTraceShowsConversationsWithoutCredentials(t *testing.T) {
 			username = %q
 			password = %q
 		}`, user, password))
-	v := w.watch(control.TraceQuery{})
+	v := w.watch(api.TraceQuery{})
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.arrived(1)
 	lines := v.until("250 2.0.0 ")
@@ -140,10 +140,10 @@ func TestTraceSeesOpenConnections(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.await("bob@box.example", "Delivery")
-	v := w.watch(control.TraceQuery{Site: "MX.box.example", Recipient: "@box.example", Content: true})
-	plain := w.watch(control.TraceQuery{Recipient: "eve@box.example"})
-	other := w.watch(control.TraceQuery{Recipient: "nobody@box.example"})
-	elsewhere := w.watch(control.TraceQuery{Site: "elsewhere.example"})
+	v := w.watch(api.TraceQuery{Site: "MX.box.example", Recipient: "@box.example", Content: true})
+	plain := w.watch(api.TraceQuery{Recipient: "eve@box.example"})
+	other := w.watch(api.TraceQuery{Recipient: "nobody@box.example"})
+	elsewhere := w.watch(api.TraceQuery{Site: "elsewhere.example"})
 	w.send("ann@client.example", letter, "eve@box.example")
 	w.arrived(2)
 	text := said(v.until("250 2.0.0 "))
@@ -164,10 +164,10 @@ func TestTraceOfClients(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		listener "other" { address = "127.0.0.1:0" }`)
-	hosts := w.watch(control.TraceQuery{})
-	other := w.watch(control.TraceQuery{Clients: true, Listener: "other"})
-	far := w.watch(control.TraceQuery{Clients: true, Client: netip.MustParsePrefix("192.0.2.0/24")})
-	near := w.watch(control.TraceQuery{Clients: true, Client: netip.MustParsePrefix("127.0.0.0/8")})
+	hosts := w.watch(api.TraceQuery{})
+	other := w.watch(api.TraceQuery{Clients: true, Listener: "other"})
+	far := w.watch(api.TraceQuery{Clients: true, Client: netip.MustParsePrefix("192.0.2.0/24")})
+	near := w.watch(api.TraceQuery{Clients: true, Client: netip.MustParsePrefix("127.0.0.0/8")})
 	w.send("ann@client.example", letter, "bob@box.example")
 	lines := near.until("closing connection")
 	if l := lines[0]; l.Listener != "smtp" || !strings.HasPrefix(l.Client, "127.0.0.1:") || l.Session == "" || l.Host != "" || l.Direction != ">" {

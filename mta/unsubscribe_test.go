@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
 	"example.org/mta/suppression"
@@ -102,7 +102,7 @@ func TestUnsubscribe(t *testing.T) {
 		t.Errorf("record %+v", rec)
 	}
 	n := 0
-	eventReader{w.Relay}.Read(t.Context(), control.LogQuery{Types: []string{string(accounting.Unsubscribe)}}, func([]byte) error { n++; return nil }, nil)
+	eventReader{w.Relay}.Read(t.Context(), api.LogQuery{Types: []string{string(accounting.Unsubscribe)}}, func([]byte) error { n++; return nil }, nil)
 	if n != 1 {
 		t.Errorf("%d records of one recipient", n)
 	}

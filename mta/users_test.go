@@ -15,8 +15,8 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/sink"
 	"example.org/mta/internal/users"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
 )
 

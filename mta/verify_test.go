@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 )
 
 // rcptAt gives the code by which a recipient is answered in a new session, 250 when it is accepted.

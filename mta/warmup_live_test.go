@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.org/mta/internal/parking"
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
 	"example.org/mta/warmup"
 )

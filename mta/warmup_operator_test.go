@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/operate"
-	"example.org/mta/mta/pauses"
+	"example.org/mta/dispatch/pauses"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/answer"
+	"example.org/mta/operator/api"
 	"example.org/mta/warmup"
 )
 
@@ -37,11 +37,11 @@ func (s stepped) Do(ctx context.Context, ip string, a warmup.Action) error {
 }
 
 // operated is a warm-up with its operator.
-func operated(t *testing.T) (*warmupAlone, *operate.Relay) {
+func operated(t *testing.T) (*warmupAlone, *answer.Relay) {
 	w := newWarmupAlone(t, acmeWarms)
-	return w, &operate.Relay{
+	return w, &answer.Relay{
 		Policy: func() *wiring.Policy { return w.policy() }, Now: w.now, Warmups: stepped{w.ctl}, Pauses: new(pauses.Pauses),
-		Diverted: func(string, time.Time) (d operate.Diverted) { return d },
+		Diverted: func(string, time.Time) (d answer.Diverted) { return d },
 	}
 }
 
@@ -70,7 +70,7 @@ func TestWarmupsForTheOperator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.State != control.WarmupNormal || s.Plan != "small" || s.Pacing != "ledger" || s.Stage != 1 || s.TotalStages != 1 || s.StageLimit != 15 || s.HourlyLimit != 10 ||
+		if s.State != api.WarmupNormal || s.Plan != "small" || s.Pacing != "ledger" || s.Stage != 1 || s.TotalStages != 1 || s.StageLimit != 15 || s.HourlyLimit != 10 ||
 			s.SentDay != 1 || s.SentHour != 1 || s.SentStage != 1 || s.DayEnds.Sub(s.Started) != 24*time.Hour || s.Outlook != "stayed: last stage" {
 			t.Errorf("%s: %+v", name, s)
 		}
@@ -78,7 +78,7 @@ func TestWarmupsForTheOperator(t *testing.T) {
 			t.Errorf("%s: providers %+v", name, s.Providers)
 		}
 	}
-	if _, err := o.Warmup(ctx, "pool-1"); !control.IsNotFound(err) || control.Hint(err) == "" {
+	if _, err := o.Warmup(ctx, "pool-1"); !api.IsNotFound(err) || api.Hint(err) == "" {
 		t.Errorf("a source without a plan: %v", err)
 	}
 }
@@ -87,14 +87,14 @@ func TestWarmupActions(t *testing.T) {
 	_, r := operated(t)
 	ctx, o := t.Context(), r.API().Warmups
 	for _, x := range []struct {
-		action control.WarmupAction
+		action api.WarmupAction
 		stage  int
 		state  string
 	}{
-		{control.WarmupPause, 0, control.WarmupPaused}, {control.WarmupResume, 0, control.WarmupNormal},
-		{control.WarmupSetStage, 1, control.WarmupNormal}, {control.WarmupPause, 0, control.WarmupPaused}, {control.WarmupStart, 0, control.WarmupNormal},
+		{api.WarmupPause, 0, api.WarmupPaused}, {api.WarmupResume, 0, api.WarmupNormal},
+		{api.WarmupSetStage, 1, api.WarmupNormal}, {api.WarmupPause, 0, api.WarmupPaused}, {api.WarmupStart, 0, api.WarmupNormal},
 	} {
-		if err := o.ChangeWarmup(ctx, "acme-1", x.action, control.StageChoice{Stage: x.stage}); err != nil {
+		if err := o.ChangeWarmup(ctx, "acme-1", x.action, api.StageChoice{Stage: x.stage}); err != nil {
 			t.Fatalf("%s: %v", x.action, err)
 		}
 		if s, _ := o.Warmup(ctx, "acme-1"); s.State != x.state {
@@ -102,22 +102,22 @@ func TestWarmupActions(t *testing.T) {
 		}
 	}
 	wantStatus := func(what string, err error, status int) {
-		if e := (*control.Error)(nil); !errors.As(err, &e) || e.Status != status || e.Hint == "" {
+		if e := (*api.Error)(nil); !errors.As(err, &e) || e.Status != status || e.Hint == "" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	wantStatus("a stage beyond the plan", o.ChangeWarmup(ctx, "192.0.2.20", control.WarmupSetStage, control.StageChoice{Stage: 2}), http.StatusBadRequest)
-	wantStatus("nobody", o.ChangeWarmup(ctx, "nobody", control.WarmupPause, control.StageChoice{}), http.StatusNotFound)
+	wantStatus("a stage beyond the plan", o.ChangeWarmup(ctx, "192.0.2.20", api.WarmupSetStage, api.StageChoice{Stage: 2}), http.StatusBadRequest)
+	wantStatus("nobody", o.ChangeWarmup(ctx, "nobody", api.WarmupPause, api.StageChoice{}), http.StatusNotFound)
 	real := r.Warmups
 	r.Warmups = refusing{real, "normal", fmt.Errorf("waiting for the store: %w", context.DeadlineExceeded)}
-	wantStatus("the store is away", o.ChangeWarmup(ctx, "acme-1", control.WarmupPause, control.StageChoice{}), http.StatusServiceUnavailable)
+	wantStatus("the store is away", o.ChangeWarmup(ctx, "acme-1", api.WarmupPause, api.StageChoice{}), http.StatusServiceUnavailable)
 	r.Warmups = refusing{real, "corrupt", errors.New("reading the state: cut short")}
-	wantStatus("the state can't be read", o.ChangeWarmup(ctx, "acme-1", control.WarmupPause, control.StageChoice{}), http.StatusServiceUnavailable)
+	wantStatus("the state can't be read", o.ChangeWarmup(ctx, "acme-1", api.WarmupPause, api.StageChoice{}), http.StatusServiceUnavailable)
 }
 
 // refusing is a controller in trouble.
 type refusing struct {
-	operate.WarmupController
+	answer.WarmupController
 	state string
 	err   error
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // TestWarmupSimulation: a plan of the relay and the same plan as a document give the same forecast, within bounds.
 func TestWarmupSimulation(t *testing.T) {
 	_, r := operated(t)
 	o := r.API().Warmups
-	ask := control.SimulateWarmup{Plan: "standard", Volume: 500, Days: 6, Seed: 1}
+	ask := api.SimulateWarmup{Plan: "standard", Volume: 500, Days: 6, Seed: 1}
 	got, err := o.SimulateWarmup(t.Context(), ask)
 	if err != nil {
 		t.Fatal(err)
@@ -42,16 +42,16 @@ func TestWarmupSimulation(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(again.Rows, got.Rows) {
 		t.Errorf("as a document: %v, %d rows", err, len(again.Rows))
 	}
-	bad, err := o.SimulateWarmup(t.Context(), control.SimulateWarmup{Plan: "standard", Volume: 500, Days: 6, Bounced: .5})
+	bad, err := o.SimulateWarmup(t.Context(), api.SimulateWarmup{Plan: "standard", Volume: 500, Days: 6, Bounced: .5})
 	if err != nil || bad.Sent >= got.Sent || bad.Days[len(bad.Days)-1].Stage >= got.Days[len(got.Days)-1].Stage {
 		t.Errorf("with many bounces: %v, %d sent, stage %d", err, bad.Sent, bad.Days[len(bad.Days)-1].Stage)
 	}
-	hours, err := o.SimulateWarmup(t.Context(), control.SimulateWarmup{Plan: "standard", Volume: 500, Days: 2, Hours: true, Shape: "even"})
+	hours, err := o.SimulateWarmup(t.Context(), api.SimulateWarmup{Plan: "standard", Volume: 500, Days: 2, Hours: true, Shape: "even"})
 	if err != nil || len(hours.Rows) != 48 {
 		t.Errorf("%d rows of hours, %v", len(hours.Rows), err)
 	}
 	urgent := 2
-	lumps := control.SimulateWarmup{Plan: "standard", Volume: 2000, Days: 8, Shape: "campaign", On: "mon"}
+	lumps := api.SimulateWarmup{Plan: "standard", Volume: 2000, Days: 8, Shape: "campaign", On: "mon"}
 	later, err := o.SimulateWarmup(t.Context(), lumps)
 	if err != nil || later.Offered != 2*2000 || later.Sent < 640 {
 		t.Errorf("on two Mondays: %v, %d of %d sent", err, later.Sent, later.Offered)
@@ -64,7 +64,7 @@ func TestWarmupSimulation(t *testing.T) {
 	if held, err := o.SimulateWarmup(t.Context(), lumps); err != nil || held.Expired == 0 || held.Waiting > 0 || held.Sent+held.Expired != held.Offered {
 		t.Errorf("held for longer than max_age: %v, %d offered, %d sent, %d expired, %d wait", err, held.Offered, held.Sent, held.Expired, held.Waiting)
 	}
-	for want, q := range map[string]control.SimulateWarmup{
+	for want, q := range map[string]api.SimulateWarmup{
 		"there is no plan": {Plan: "nonsense", Volume: 1},
 		"no stages":        {Document: json.RawMessage(`{"version":1,"stages":[]}`), Volume: 1},
 		"shape":            {Plan: "standard", Volume: 1, Shape: "wavy"},

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/sink"
+	"example.org/mta/lab/sink"
 )
 
 // TestPoolsAndRoutesByDomain: the recipient's domain decides before the sender's, and that before the tenant.

@@ -13,8 +13,8 @@ import (
 	"github.com/miekg/dns"
 	"go.uber.org/goleak"
 
-	"example.org/mta/internal/dnsserver"
 	"example.org/mta/internal/route"
+	"example.org/mta/lab/dnsserver"
 	"example.org/mta/router/resolver"
 )
 

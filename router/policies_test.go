@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"example.org/mta/internal/dnsserver"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
+	"example.org/mta/lab/dnsserver"
 	"example.org/mta/router/resolver"
 )
 

@@ -7,9 +7,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"example.org/mta/internal/dnsserver"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
+	"example.org/mta/lab/dnsserver"
 )
 
 func TestAddressesOfWebServers(t *testing.T) {

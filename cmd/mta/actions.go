@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/audit"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/audit"
 )
 
 const actionsHelp = `List what operators did, newest first: each change by a command, by the API or in the
@@ -30,7 +30,7 @@ may have been), or unknown (the relay was killed meanwhile).`
 func newActions(c *cli) *cobra.Command {
 	var (
 		p            pageFlags
-		q            control.ActionQuery
+		q            api.ActionQuery
 		since, until string
 	)
 	cmd := &cobra.Command{
@@ -63,7 +63,7 @@ func newActions(c *cli) *cobra.Command {
 	return cmd
 }
 
-func (c *cli) actions(ctx context.Context, q control.ActionQuery, p *pageFlags) error {
+func (c *cli) actions(ctx context.Context, q api.ActionQuery, p *pageFlags) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (c *cli) actions(ctx context.Context, q control.ActionQuery, p *pageFlags) 
 	all, next, err := collect(p, func(after string, limit int) ([]audit.Line, string, error) {
 		q.After, q.Limit = after, limit
 		page, err := ask(ctx, q)
-		if control.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "" {
+		if api.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "" {
 			if files := c.actionFiles(); files != nil {
 				ask = files
 				page, err = ask(ctx, q)
@@ -85,7 +85,7 @@ func (c *cli) actions(ctx context.Context, q control.ActionQuery, p *pageFlags) 
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, control.ActionPage{Actions: all, Next: next, Damaged: damaged, Complete: next == ""})
+		return writeJSON(c.out, api.ActionPage{Actions: all, Next: next, Damaged: damaged, Complete: next == ""})
 	}
 	t := &draw.Table{
 		Columns:   []draw.Column{{Title: "TIME"}, {Title: "WHO", Shrink: true}, {Title: "ACTION"}, {Title: "COUNT", Right: true}, {Title: "OUTCOME", State: true}, {Title: "SUBJECT", Shrink: true}},
@@ -126,7 +126,7 @@ func actionNote(a *audit.Line) string {
 }
 
 // actionFiles reads the audit log of a relay that doesn't run; nil: there is none.
-func (c *cli) actionFiles() func(context.Context, control.ActionQuery) (control.ActionPage, error) {
+func (c *cli) actionFiles() func(context.Context, api.ActionQuery) (api.ActionPage, error) {
 	w, err := c.find()
 	if err != nil || w.DataDir == "" {
 		return nil
@@ -136,7 +136,7 @@ func (c *cli) actionFiles() func(context.Context, control.ActionQuery) (control.
 		return nil
 	}
 	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", dir)
-	return func(ctx context.Context, q control.ActionQuery) (control.ActionPage, error) {
+	return func(ctx context.Context, q api.ActionQuery) (api.ActionPage, error) {
 		return audit.Read(ctx, dir, q)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // newAdmission is the command of admission control.
@@ -44,7 +44,7 @@ A column of the plot is 10 seconds, the latest on the right: the share that was 
 	return cmd
 }
 
-func (c *cli) admission(a *control.Admission) error {
+func (c *cli) admission(a *api.Admission) error {
 	fact := func(name, format string, args ...any) {
 		fmt.Fprintln(c.out, draw.Wrap(draw.Clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.Width, 11))
 	}
@@ -85,7 +85,7 @@ func (c *cli) admission(a *control.Admission) error {
 	return t.Write(c.out, c.screen)
 }
 
-func (c *cli) pressures(all []control.AdmissionPressure) error {
+func (c *cli) pressures(all []api.AdmissionPressure) error {
 	t := &draw.Table{Columns: []draw.Column{{Title: "PRESSURE"}, {Title: "NOW", Right: true}, {Title: "FROM", Right: true}, {Title: "TO", Right: true}, {Title: "REFUSES", Right: true}}}
 	for _, p := range all {
 		unit := percent
@@ -97,7 +97,7 @@ func (c *cli) pressures(all []control.AdmissionPressure) error {
 	return t.Write(c.out, c.screen)
 }
 
-func (c *cli) admissionTiers(tiers []control.AdmissionTier) error {
+func (c *cli) admissionTiers(tiers []api.AdmissionTier) error {
 	t := &draw.Table{
 		Columns:   []draw.Column{{Title: "TIER", Right: true}, {Title: "OFFERED", Right: true}, {Title: "REFUSED", Right: true}, {Title: "ADMITTED NOW", Right: true}},
 		NoteTitle: "LAST MINUTES",

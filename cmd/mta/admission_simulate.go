@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/admission/simulate"
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/lab/overload"
 )
 
 const admissionSimulateHelp = `Simulate a load, with the production admission controller on a virtual clock. The output
@@ -51,7 +51,7 @@ func newAdmissionSimulate(c *cli) *cobra.Command {
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			err := c.admissionSimulate(&f)
-			if input := (*simulate.InputError)(nil); errors.As(err, &input) {
+			if input := (*overload.InputError)(nil); errors.As(err, &input) {
 				fmt.Fprintf(c.err, "mta: %s\n", draw.Clean(oneLine(err.Error())))
 				return exitError(exitUsage)
 			}
@@ -60,13 +60,13 @@ func newAdmissionSimulate(c *cli) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.trace, "trace", "", "the `file` with the load; - is standard input")
-	flags.StringVar(&f.mode, "mode", simulate.Modes[0], "the `controller`: utilisation; or, for comparison, pid (as published), codel or none")
+	flags.StringVar(&f.mode, "mode", overload.Modes[0], "the `controller`: utilisation; or, for comparison, pid (as published), codel or none")
 	flags.Uint64Var(&f.seed, "seed", 1, "the random seed")
 	flags.DurationVar(&f.timeout, "timeout", 2*time.Second, "how `long` a submission waits for a slot")
 	flags.BoolVar(&f.tune, "tune", false, "let the tuner set the number of slots")
 	flags.BoolVar(&f.byTier, "by-tier", false, "add a column with the ratio of each tier")
 	flags.StringVar(&f.plot, "plot", "", "draw a chart into this `file`, as SVG")
-	oneOf(cmd, "mode", simulate.Modes)
+	oneOf(cmd, "mode", overload.Modes)
 	return cmd
 }
 
@@ -75,9 +75,9 @@ func (c *cli) admissionSimulate(f *overloadFlags) error {
 		return usagef("name the trace: --trace FILE, or --trace - for standard input")
 	}
 	if f.timeout <= 0 {
-		return &simulate.InputError{What: "options", Text: fmt.Sprintf("timeout is %v, want more than 0", f.timeout)}
+		return &overload.InputError{What: "options", Text: fmt.Sprintf("timeout is %v, want more than 0", f.timeout)}
 	}
-	law, err := simulate.LawOf(f.mode)
+	law, err := overload.LawOf(f.mode)
 	if err != nil {
 		return err
 	}
@@ -85,9 +85,9 @@ func (c *cli) admissionSimulate(f *overloadFlags) error {
 	if err != nil {
 		return err
 	}
-	out := simulate.NewCSV(c.out, f.byTier)
-	var rows []simulate.Row
-	err = simulate.Run(trace, simulate.Options{Seed: f.seed, Law: law, Timeout: f.timeout, Tune: f.tune}, func(r *simulate.Row) error {
+	out := overload.NewCSV(c.out, f.byTier)
+	var rows []overload.Row
+	err = overload.Run(trace, overload.Options{Seed: f.seed, Law: law, Timeout: f.timeout, Tune: f.tune}, func(r *overload.Row) error {
 		if f.plot != "" {
 			rows = append(rows, *r)
 		}
@@ -100,22 +100,22 @@ func (c *cli) admissionSimulate(f *overloadFlags) error {
 		return nil
 	}
 	var picture bytes.Buffer
-	if err := simulate.Plot(f.mode+", "+filepath.Base(f.trace), rows, &picture); err != nil {
+	if err := overload.Plot(f.mode+", "+filepath.Base(f.trace), rows, &picture); err != nil {
 		return err
 	}
 	return os.WriteFile(f.plot, picture.Bytes(), 0o644)
 }
 
 // overloadTrace reads a trace.
-func (c *cli) overloadTrace(path string) ([]simulate.Event, error) {
+func (c *cli) overloadTrace(path string) ([]overload.Event, error) {
 	in, _, err := c.input(path)
 	if err != nil {
-		return nil, &simulate.InputError{What: "trace", Text: err.Error()}
+		return nil, &overload.InputError{What: "trace", Text: err.Error()}
 	}
 	defer in.Close()
-	trace, err := simulate.ParseTrace(in)
-	if err != nil && !errors.As(err, new(*simulate.InputError)) {
-		err = &simulate.InputError{What: "trace", Text: plainly(err)}
+	trace, err := overload.ParseTrace(in)
+	if err != nil && !errors.As(err, new(*overload.InputError)) {
+		err = &overload.InputError{What: "trace", Text: plainly(err)}
 	}
 	return trace, err
 }

@@ -16,12 +16,12 @@ import (
 	"example.org/mta/mta"
 	"example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 	"example.org/mta/submission/maildrop"
 )
 
 func newBackup(c *cli) *cobra.Command {
-	var o control.BackupOptions
+	var o api.BackupOptions
 	cmd := &cobra.Command{
 		Use:   "backup DIR|-",
 		Short: "back up the running relay",
@@ -47,7 +47,7 @@ and delivered meanwhile. The configuration, keys and secrets are only in a backu
 	return cmd
 }
 
-func (c *cli) backupTo(ctx context.Context, client *control.Client, dir string, o control.BackupOptions) error {
+func (c *cli) backupTo(ctx context.Context, client *api.Client, dir string, o api.BackupOptions) error {
 	out, in := io.Pipe()
 	taken := make(chan error, 1)
 	go func() { // ended by the reader's Close

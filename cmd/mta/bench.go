@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
 )
 
 const benchHelp = `Measure a mail server: submit messages, receive them at the bench's own sites, and report

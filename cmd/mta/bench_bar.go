@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/progress"
-	"example.org/mta/mta/bench"
+	"example.org/mta/lab/bench"
 )
 
 // benchBar shows on a terminal how far a measurement is, in one line that is drawn again and again.

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // tallyColumns are those of what was counted since the start of the relay.
@@ -17,12 +17,12 @@ var tallyColumns = []draw.Column{
 }
 
 // tallyCells are the cells for them: what expired has bounced, too.
-func tallyCells(t *control.Tally) []string {
+func tallyCells(t *api.Tally) []string {
 	return []string{fmt.Sprint(t.Delivered), fmt.Sprint(t.Deferred), fmt.Sprint(t.Bounced + t.Expired)}
 }
 
 // lastError is the last failure and how long ago it was, "" without one.
-func (c *cli) lastError(t *control.Tally) string {
+func (c *cli) lastError(t *api.Tally) string {
 	if t.LastError == nil {
 		return ""
 	}
@@ -45,14 +45,14 @@ type blockList struct {
 	what  string // a source, a pool, a tenant
 	short string
 	long  string
-	flags func(*cobra.Command, *control.BlockFilter)
-	show  func(context.Context, *control.Client, control.BlockFilter, *pageFlags) error
+	flags func(*cobra.Command, *api.BlockFilter)
+	show  func(context.Context, *api.Client, api.BlockFilter, *pageFlags) error
 }
 
 // newBlockList makes its command.
 func (c *cli) newBlockList(b blockList) *cobra.Command {
 	var (
-		f control.BlockFilter
+		f api.BlockFilter
 		p pageFlags
 	)
 	cmd := &cobra.Command{
@@ -83,9 +83,9 @@ func (c *cli) newBlockList(b blockList) *cobra.Command {
 }
 
 // addOrder adds the flag of what comes first in a listing.
-func addOrder(cmd *cobra.Command, order *control.SiteOrder) {
-	cmd.Flags().StringVar((*string)(order), "order", string(control.BySize), "sort by `size` (the longest queue first) or name")
-	oneOf(cmd, "order", control.SiteOrders)
+func addOrder(cmd *cobra.Command, order *api.SiteOrder) {
+	cmd.Flags().StringVar((*string)(order), "order", string(api.BySize), "sort by `size` (the longest queue first) or name")
+	oneOf(cmd, "order", api.SiteOrders)
 }
 
 const sinceStart = `
@@ -100,7 +100,7 @@ func newSources(c *cli) *cobra.Command {
 those on connections. A source is sending; or warming, with the plan's stage; or paused,
 by an operator or its warm-up; or missing, if this machine does not have its address.
 ` + sinceStart,
-		flags: func(cmd *cobra.Command, f *control.BlockFilter) {
+		flags: func(cmd *cobra.Command, f *api.BlockFilter) {
 			cmd.Flags().StringVar(&f.Pool, "pool", "", "sources of this `pool`")
 		},
 		show: c.showSources,
@@ -109,8 +109,8 @@ by an operator or its warm-up; or missing, if this machine does not have its add
 	return cmd
 }
 
-func (c *cli) showSources(ctx context.Context, client *control.Client, f control.BlockFilter, p *pageFlags) error {
-	all, next, err := collect(p, func(after string, limit int) ([]control.Source, string, error) {
+func (c *cli) showSources(ctx context.Context, client *api.Client, f api.BlockFilter, p *pageFlags) error {
+	all, next, err := collect(p, func(after string, limit int) ([]api.Source, string, error) {
 		l, err := client.Sources(ctx, f, after, limit)
 		return l.Sources, l.Next, err
 	})
@@ -118,7 +118,7 @@ func (c *cli) showSources(ctx context.Context, client *control.Client, f control
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, control.SourceList{Sources: all, Next: next})
+		return writeJSON(c.out, api.SourceList{Sources: all, Next: next})
 	}
 	t := &draw.Table{Columns: append([]draw.Column{
 		{Title: "SOURCE", Shrink: true}, {Title: "ADDRESS"}, {Title: "STATE", State: true},
@@ -156,8 +156,8 @@ ACCEPTED counts recipients of the pool's tenants since the start of the relay.
 	return cmd
 }
 
-func (c *cli) showPools(ctx context.Context, client *control.Client, f control.BlockFilter, p *pageFlags) error {
-	all, next, err := collect(p, func(after string, limit int) ([]control.Pool, string, error) {
+func (c *cli) showPools(ctx context.Context, client *api.Client, f api.BlockFilter, p *pageFlags) error {
+	all, next, err := collect(p, func(after string, limit int) ([]api.Pool, string, error) {
 		l, err := client.Pools(ctx, f, after, limit)
 		return l.Pools, l.Next, err
 	})
@@ -165,7 +165,7 @@ func (c *cli) showPools(ctx context.Context, client *control.Client, f control.B
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, control.PoolList{Pools: all, Next: next})
+		return writeJSON(c.out, api.PoolList{Pools: all, Next: next})
 	}
 	t := &draw.Table{Columns: append([]draw.Column{
 		{Title: "POOL", Shrink: true}, {Title: "SHARED", Right: true, Spare: true}, {Title: "DEDICATED", Right: true, Spare: true}, {Title: "TENANTS", Right: true, Spare: true},
@@ -192,13 +192,13 @@ messages in the queue and their size. OVER is the limit that the next message wo
 over; REFUSED counts connections and messages that were refused for a limit since the
 start of the relay, LOWERED those that over_quota = "lower" moved to the last tier.
 ` + sinceStart,
-		flags: func(cmd *cobra.Command, f *control.BlockFilter) {
+		flags: func(cmd *cobra.Command, f *api.BlockFilter) {
 			cmd.Flags().StringVar(&f.Pool, "pool", "", "tenants of this `pool`")
 			cmd.Flags().Bool("queued", false, "")
 			_ = cmd.Flags().MarkHidden("queued") // the queue of each was once counted only on demand
 			cmd.Flags().BoolVar(&limits, "limits", false, "show what each uses of its limits")
 		},
-		show: func(ctx context.Context, client *control.Client, f control.BlockFilter, p *pageFlags) error {
+		show: func(ctx context.Context, client *api.Client, f api.BlockFilter, p *pageFlags) error {
 			return c.showTenants(ctx, client, f, p, limits)
 		},
 	})
@@ -206,8 +206,8 @@ start of the relay, LOWERED those that over_quota = "lower" moved to the last ti
 	return cmd
 }
 
-func (c *cli) showTenants(ctx context.Context, client *control.Client, f control.BlockFilter, p *pageFlags, limits bool) error {
-	all, next, err := collect(p, func(after string, limit int) ([]control.Tenant, string, error) {
+func (c *cli) showTenants(ctx context.Context, client *api.Client, f api.BlockFilter, p *pageFlags, limits bool) error {
+	all, next, err := collect(p, func(after string, limit int) ([]api.Tenant, string, error) {
 		l, err := client.Tenants(ctx, f, after, limit)
 		return l.Tenants, l.Next, err
 	})
@@ -215,7 +215,7 @@ func (c *cli) showTenants(ctx context.Context, client *control.Client, f control
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, control.TenantList{Tenants: all, Next: next})
+		return writeJSON(c.out, api.TenantList{Tenants: all, Next: next})
 	}
 	if limits {
 		return c.showPage(tenantLimits(all), len(all), "tenant", next)
@@ -237,7 +237,7 @@ func numberOrDash(n *int) string {
 }
 
 // tenantLimits is the table of what tenants use of their limits. Mail of nobody in particular has none.
-func tenantLimits(all []control.Tenant) *draw.Table {
+func tenantLimits(all []api.Tenant) *draw.Table {
 	t := &draw.Table{Columns: []draw.Column{
 		{Title: "TENANT", Shrink: true}, {Title: "CONNS", Right: true}, {Title: "RATE", Right: true}, {Title: "MESSAGES", Right: true}, {Title: "SIZE", Right: true},
 		{Title: "IF OVER", Spare: true}, {Title: "OVER"}, {Title: "REFUSED", Right: true}, {Title: "LOWERED", Right: true},

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 func newBounceList(c *cli) *cobra.Command {
@@ -39,8 +39,8 @@ func (c *cli) bounceList(ctx context.Context, p *pageFlags) error {
 	if err != nil {
 		return err
 	}
-	var last control.InboundList
-	all, next, err := collect(p, func(after string, limit int) ([]control.InboundMail, string, error) {
+	var last api.InboundList
+	all, next, err := collect(p, func(after string, limit int) ([]api.InboundMail, string, error) {
 		l, err := client.Inbound(ctx, after, limit)
 		last = l
 		return l.Mail, l.Next, err
@@ -49,7 +49,7 @@ func (c *cli) bounceList(ctx context.Context, p *pageFlags) error {
 	case err != nil:
 		return err
 	case p.asJSON:
-		return writeJSON(c.out, control.InboundList{Mail: all, Kept: last.Kept, Dropped: last.Dropped, Next: next})
+		return writeJSON(c.out, api.InboundList{Mail: all, Kept: last.Kept, Dropped: last.Dropped, Next: next})
 	case len(all) == 0:
 		fmt.Fprintln(c.err, "no inbound mail is kept")
 		return nil
@@ -74,7 +74,7 @@ func (c *cli) bounceList(ctx context.Context, p *pageFlags) error {
 }
 
 // sentBy is the author of a mail, or else its sender.
-func sentBy(m *control.InboundMail) string {
+func sentBy(m *api.InboundMail) string {
 	if m.From != "" {
 		return m.From
 	}
@@ -131,7 +131,7 @@ func (c *cli) bounceShow(ctx context.Context, id string, asJSON, content bool) e
 }
 
 // inboundFacts prints what is known about a message beside its content, and a blank line.
-func (c *cli) inboundFacts(m *control.InboundMail) {
+func (c *cli) inboundFacts(m *api.InboundMail) {
 	by := m.Peer
 	if m.Helo != "" {
 		by += " (" + m.Helo + ")"

@@ -9,14 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // mostCompleted bounds what a shell is offered: nobody reads more.
 const mostCompleted = 100
 
 // namer asks the relay for names that begin so.
-type namer func(ctx context.Context, client *control.Client, prefix string) ([]string, error)
+type namer func(ctx context.Context, client *api.Client, prefix string) ([]string, error)
 
 // complete offers names for arguments.
 func (c *cli) complete(names namer) cobra.CompletionFunc {
@@ -47,8 +47,8 @@ func (c *cli) completeBy(cmd *cobra.Command, flag string, names namer) {
 
 // siteNames asks for the sites from the prefix on, in the order of names: however many there are, a page
 // has those that begin so.
-func (c *cli) siteNames(ctx context.Context, client *control.Client, prefix string) (names []string, err error) {
-	l, err := client.Sites(ctx, control.SiteFilter{Order: control.ByName}, justBefore(prefix), mostCompleted)
+func (c *cli) siteNames(ctx context.Context, client *api.Client, prefix string) (names []string, err error) {
+	l, err := client.Sites(ctx, api.SiteFilter{Order: api.ByName}, justBefore(prefix), mostCompleted)
 	for i := range l.Sites {
 		names = append(names, l.Sites[i].Name)
 	}
@@ -56,8 +56,8 @@ func (c *cli) siteNames(ctx context.Context, client *control.Client, prefix stri
 }
 
 // hostNames is siteNames for hosts. One with several addresses is offered once.
-func (c *cli) hostNames(ctx context.Context, client *control.Client, prefix string) (names []string, err error) {
-	l, err := client.Hosts(ctx, control.HostFilter{}, justBefore(prefix), mostCompleted)
+func (c *cli) hostNames(ctx context.Context, client *api.Client, prefix string) (names []string, err error) {
+	l, err := client.Hosts(ctx, api.HostFilter{}, justBefore(prefix), mostCompleted)
 	for i := range l.Hosts {
 		names = append(names, l.Hosts[i].Name)
 	}
@@ -73,24 +73,24 @@ func justBefore(prefix string) string {
 	return before
 }
 
-func (c *cli) sourceNames(ctx context.Context, client *control.Client, _ string) (names []string, err error) {
-	l, err := client.Sources(ctx, control.BlockFilter{}, "", control.MaxLimit)
+func (c *cli) sourceNames(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
+	l, err := client.Sources(ctx, api.BlockFilter{}, "", api.MaxLimit)
 	for i := range l.Sources {
 		names = append(names, l.Sources[i].Name)
 	}
 	return names, err
 }
 
-func (c *cli) poolNames(ctx context.Context, client *control.Client, _ string) (names []string, err error) {
-	l, err := client.Pools(ctx, control.BlockFilter{}, "", control.MaxLimit)
+func (c *cli) poolNames(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
+	l, err := client.Pools(ctx, api.BlockFilter{}, "", api.MaxLimit)
 	for i := range l.Pools {
 		names = append(names, l.Pools[i].Name)
 	}
 	return names, err
 }
 
-func (c *cli) tenantNames(ctx context.Context, client *control.Client, _ string) (names []string, err error) {
-	l, err := client.Tenants(ctx, control.BlockFilter{}, "", control.MaxLimit)
+func (c *cli) tenantNames(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
+	l, err := client.Tenants(ctx, api.BlockFilter{}, "", api.MaxLimit)
 	for i := range l.Tenants {
 		names = append(names, l.Tenants[i].Name)
 	}
@@ -110,8 +110,8 @@ func (c *cli) completeNames(cmd *cobra.Command) {
 	}
 }
 
-func (c *cli) connectionIDs(ctx context.Context, client *control.Client, _ string) (ids []string, err error) {
-	l, err := client.Connections(ctx, control.ConnectionFilter{}, "", control.MaxLimit)
+func (c *cli) connectionIDs(ctx context.Context, client *api.Client, _ string) (ids []string, err error) {
+	l, err := client.Connections(ctx, api.ConnectionFilter{}, "", api.MaxLimit)
 	for i := range l.Connections {
 		ids = append(ids, l.Connections[i].ID)
 	}

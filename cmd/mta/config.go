@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 func newConfig(c *cli) *cobra.Command {
@@ -16,7 +16,7 @@ func newConfig(c *cli) *cobra.Command {
 
 func newConfigReload(c *cli) *cobra.Command {
 	var (
-		in     control.Intent
+		in     api.Intent
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -48,7 +48,7 @@ all of that, new ports and certificates included, and undoes it.`,
 	return cmd
 }
 
-func (c *cli) printReload(r *control.Reload) {
+func (c *cli) printReload(r *api.Reload) {
 	all := slices.Concat(r.Changes, r.Restart)
 	indent, none := "", "nothing has changed"
 	if r.DryRun {

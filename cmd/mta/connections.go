@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const connectionsHelp = `List the open connections, those of clients and those to remote hosts, and close some.
@@ -34,7 +34,7 @@ at a time. MESSAGES counts transactions or requests so far.`
 
 func newConnectionsList(c *cli) *cobra.Command {
 	var (
-		f    control.ConnectionFilter
+		f    api.ConnectionFilter
 		p    pageFlags
 		peer string
 	)
@@ -51,7 +51,7 @@ func newConnectionsList(c *cli) *cobra.Command {
 			}
 			if peer != "" {
 				var err error
-				if f.Peer, err = control.ParseNetwork(peer); err != nil {
+				if f.Peer, err = api.ParseNetwork(peer); err != nil {
 					return usagef("--peer: %v", err)
 				}
 			}
@@ -67,18 +67,18 @@ func newConnectionsList(c *cli) *cobra.Command {
 	flags.StringVar(&f.Listener, "listener", "", "incoming ones to this `listener` or api block")
 	flags.StringVar(&f.Tenant, "tenant", "", "incoming ones of this `tenant`, outgoing ones that were opened for its mail")
 	flags.StringVar(&peer, "peer", "", "those whose other end has this `address`, or one in a network such as 192.0.2.0/24")
-	oneOf(cmd, "direction", control.Directions)
-	oneOf(cmd, "state", control.ConnectionStates)
+	oneOf(cmd, "direction", api.Directions)
+	oneOf(cmd, "state", api.ConnectionStates)
 	return c.watchable(cmd)
 }
 
-func (c *cli) connectionsList(ctx context.Context, f control.ConnectionFilter, p *pageFlags) error {
+func (c *cli) connectionsList(ctx context.Context, f api.ConnectionFilter, p *pageFlags) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
 	total := 0
-	all, next, err := collect(p, func(after string, limit int) ([]control.Connection, string, error) {
+	all, next, err := collect(p, func(after string, limit int) ([]api.Connection, string, error) {
 		l, err := client.Connections(ctx, f, after, limit)
 		total = l.Total
 		return l.Connections, l.Next, err
@@ -87,7 +87,7 @@ func (c *cli) connectionsList(ctx context.Context, f control.ConnectionFilter, p
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, control.ConnectionList{Connections: all, Total: total, Next: next})
+		return writeJSON(c.out, api.ConnectionList{Connections: all, Total: total, Next: next})
 	}
 	t := &draw.Table{Columns: []draw.Column{
 		{Title: "ID"}, {Title: "DIR"}, {Title: "STATE", State: true}, {Title: "PEER"}, {Title: "NAME", Shrink: true}, {Title: "FOR", Shrink: true},
@@ -100,9 +100,9 @@ func (c *cli) connectionsList(ctx context.Context, f control.ConnectionFilter, p
 }
 
 // connectionRow gives the cells of a connection.
-func (c *cli) connectionRow(x *control.Connection) []string {
+func (c *cli) connectionRow(x *api.Connection) []string {
 	whose := notes(x.Listener, x.Tenant, x.User)
-	if x.Direction == control.Outgoing {
+	if x.Direction == api.Outgoing {
 		whose = x.Site + " from " + x.Source
 	}
 	tls, idle, backlog, window := "-", "-", "-", "-"
@@ -112,14 +112,14 @@ func (c *cli) connectionRow(x *control.Connection) []string {
 	if !x.IdleSince.IsZero() {
 		idle = c.since(x.IdleSince)
 	}
-	if x.Direction == control.Outgoing {
+	if x.Direction == api.Outgoing {
 		backlog, window = fmt.Sprint(x.Backlog), fmt.Sprint(x.Window)
 	}
 	return []string{x.ID, string(x.Direction), string(x.State), x.Peer, orDash(x.PeerName), whose, tls, c.since(x.Since), idle, backlog, window, fmt.Sprint(x.Messages)}
 }
 
 // lastReply is the reply on one line, "" without one.
-func lastReply(x *control.Connection) string {
+func lastReply(x *api.Connection) string {
 	if x.LastReply == nil {
 		return ""
 	}
@@ -128,7 +128,7 @@ func lastReply(x *control.Connection) string {
 
 func newConnectionsClose(c *cli) *cobra.Command {
 	var (
-		request control.CloseConnections
+		request api.CloseConnections
 		asJSON  bool
 	)
 	cmd := &cobra.Command{

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/mta/web"
+	"example.org/mta/operator/web"
 )
 
 const consoleHelp = `Serve the console, pages for a browser that show the relay and steer it, on this machine's

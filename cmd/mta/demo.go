@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/mta/demo"
+	"example.org/mta/lab/demo"
 )
 
 const demoHelp = `Show the whole relay at work on this machine: a DNS server, mailbox providers that

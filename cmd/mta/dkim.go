@@ -16,7 +16,7 @@ import (
 	"example.org/mta/internal/dkim"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const dkimHelp = `Generate the keys that sign mail, print the DNS records that publish them, and check that
@@ -89,7 +89,7 @@ func (c *cli) dkimKeygen(ctx context.Context, k keygen) error {
 	if err != nil {
 		return err
 	}
-	f := fileChange{"dkim keygen", control.FileSubject{File: k.out, Domain: domain, Selector: k.selector}, k.dryRun}
+	f := fileChange{"dkim keygen", api.FileSubject{File: k.out, Domain: domain, Selector: k.selector}, k.dryRun}
 	err = c.changeFile(ctx, f, func() (int, error) {
 		if k.dryRun {
 			return 1, checkNew(k.out)

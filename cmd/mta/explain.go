@@ -10,7 +10,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const explainHelp = `Explain why a message waits, or what would happen to mail for a domain: the route and how
@@ -39,12 +39,12 @@ func newExplain(c *cli) *cobra.Command {
 				return usagef("%q is an address: use its domain, as in: mta explain %s\nto see whether the address is suppressed: mta suppress check %s",
 					args[0], args[0][at+1:], args[0])
 			}
-			q := control.ExplainQuery{Domain: args[0], Tenant: tenant}
+			q := api.ExplainQuery{Domain: args[0], Tenant: tenant}
 			if _, err := envelope.ParseID(args[0]); err == nil {
 				if tenant != "" {
 					return usagef("--tenant is for domains: a message has its own tenant")
 				}
-				q = control.ExplainQuery{ID: strings.ToLower(args[0])}
+				q = api.ExplainQuery{ID: strings.ToLower(args[0])}
 			}
 			return c.explain(cmd.Context(), q, asJSON)
 		},
@@ -54,7 +54,7 @@ func newExplain(c *cli) *cobra.Command {
 	return c.watchable(cmd)
 }
 
-func (c *cli) explain(ctx context.Context, q control.ExplainQuery, asJSON bool) error {
+func (c *cli) explain(ctx context.Context, q api.ExplainQuery, asJSON bool) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func fact(b *strings.Builder, name, format string, args ...any) {
 	fmt.Fprintf(b, "%-10s  %s\n", name, draw.Clean(fmt.Sprintf(format, args...)))
 }
 
-func (c *cli) explainMessage(b *strings.Builder, m *control.ExplainedMessage) {
+func (c *cli) explainMessage(b *strings.Builder, m *api.ExplainedMessage) {
 	fact(b, "message", "%s from %s, received %s", m.ID, angled(m.Sender), moment(m.Received, c.now()))
 	if m.Tenant != "" {
 		fact(b, "tenant", "%s", m.Tenant)
@@ -102,7 +102,7 @@ func (c *cli) explainMessage(b *strings.Builder, m *control.ExplainedMessage) {
 		fact(b, "recipient", "%s", angled(s.Address))
 		fact(b, "state", "%s, %s so far", s.State, plural(s.Attempts, "attempt"))
 		fact(b, "why", "%s%s", r.Why, c.until(r.Until))
-		if s.State == control.StateDeferred && !s.Next.IsZero() {
+		if s.State == api.StateDeferred && !s.Next.IsZero() {
 			fact(b, "next", "%s", moment(s.Next, c.now()))
 		}
 		if s.Reply != nil {
@@ -117,7 +117,7 @@ func (c *cli) explainMessage(b *strings.Builder, m *control.ExplainedMessage) {
 	}
 }
 
-func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) error {
+func (c *cli) explainDestination(b *strings.Builder, d *api.Destination) error {
 	fact(b, "domain", "%s", d.Domain)
 	fact(b, "now", "%s%s", d.Now, c.until(d.Until))
 	poolFacts(b, d)
@@ -166,7 +166,7 @@ func (c *cli) explainDestination(b *strings.Builder, d *control.Destination) err
 }
 
 // tlsFacts prints how connections must be protected, and how the last one to each host was.
-func (c *cli) tlsFacts(b *strings.Builder, d *control.Destination) {
+func (c *cli) tlsFacts(b *strings.Builder, d *api.Destination) {
 	fact(b, "TLS", "%s (%s)", d.TLS, d.TLSOrigin)
 	for _, p := range d.TLSPolicies {
 		fact(b, "", "%s", p)
@@ -190,7 +190,7 @@ func (c *cli) tlsFacts(b *strings.Builder, d *control.Destination) {
 const mostPools = 5
 
 // poolFacts prints whose sources are shown, where the mail of others takes other ones.
-func poolFacts(b *strings.Builder, d *control.Destination) {
+func poolFacts(b *strings.Builder, d *api.Destination) {
 	if len(d.OtherPools) == 0 {
 		return
 	}
@@ -205,7 +205,7 @@ func poolFacts(b *strings.Builder, d *control.Destination) {
 }
 
 // queued prints what waits where.
-func (c *cli) queued(b *strings.Builder, d *control.Destination) {
+func (c *cli) queued(b *strings.Builder, d *api.Destination) {
 	q := &d.Queued
 	var parts []string
 	for _, p := range []struct {
@@ -243,7 +243,7 @@ func (c *cli) queued(b *strings.Builder, d *control.Destination) {
 //	out1 198.51.100.1 ──┐
 //	out2 198.51.100.2 ──┴─ 10 of 12 connections ─┬─ 1 mx1.example [192.0.2.1:25] active, 10 connections
 //	                                             └─ 2 mx2.example [192.0.2.2:25] unused
-func (c *cli) picture(b *strings.Builder, d *control.Destination) {
+func (c *cli) picture(b *strings.Builder, d *api.Destination) {
 	sources, more := firstOf(d.Sources, mostSources)
 	var left, right []string
 	for _, s := range sources {
@@ -310,7 +310,7 @@ func branch(i, n int, signs string) string {
 	return string(s[1])
 }
 
-func (c *cli) tierHost(t *control.TierHost) string {
+func (c *cli) tierHost(t *api.TierHost) string {
 	h := &t.Host
 	text := fmt.Sprintf("%d %s [%s] %s", t.Tier, h.Name, h.Address, h.State)
 	if h.Connections > 0 {
@@ -328,7 +328,7 @@ func (c *cli) tierHost(t *control.TierHost) string {
 	return text
 }
 
-func (c *cli) limitTable(d *control.Destination) *draw.Table {
+func (c *cli) limitTable(d *api.Destination) *draw.Table {
 	t := &draw.Table{Columns: []draw.Column{{Title: "LIMIT"}, {Title: "VALUE", Right: true}, {Title: "OF"}, {Title: "SET BY"}}, NoteTitle: "NOW"}
 	for _, l := range d.Limits {
 		t.Add(l.Now, l.Setting, l.Value, l.Scope, l.Origin)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // Of a pool of a thousand sources a page shows some, and counts the others: what a few have to wait for
@@ -27,9 +27,9 @@ func firstOf[T any](all []T, most int) (some []T, more int) {
 }
 
 // lanes prints what waits within delivery, the longest first.
-func (c *cli) lanes(b *strings.Builder, all []control.Lane) {
+func (c *cli) lanes(b *strings.Builder, all []api.Lane) {
 	byLength := slices.Clone(all)
-	slices.SortStableFunc(byLength, func(x, y control.Lane) int {
+	slices.SortStableFunc(byLength, func(x, y api.Lane) int {
 		return cmp.Compare(y.Waiting+y.Running, x.Waiting+x.Running)
 	})
 	some, more := firstOf(byLength, mostLines)
@@ -47,7 +47,7 @@ func (c *cli) lanes(b *strings.Builder, all []control.Lane) {
 	fact(b, "delivery", "%d waiting, %d on connections, %d more sources", waiting, running, more)
 }
 
-func (c *cli) lane(l *control.Lane) string {
+func (c *cli) lane(l *api.Lane) string {
 	text := fmt.Sprintf("%d waiting, %d on connections, source %s", l.Waiting, l.Running, l.Source)
 	if l.Opening > 0 {
 		text += fmt.Sprintf(", %d more being opened", l.Opening)
@@ -62,7 +62,7 @@ func (c *cli) lane(l *control.Lane) string {
 }
 
 // warming prints where the warm-ups of sources stand.
-func warming(b *strings.Builder, sources []control.DestinationSource) {
+func warming(b *strings.Builder, sources []api.DestinationSource) {
 	var all []string
 	for _, s := range sources {
 		if s.Warmup != "" {

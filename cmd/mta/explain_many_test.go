@@ -5,24 +5,24 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // With a thousand sources an explanation is one screen, and nothing is left out without a count.
 func TestExplainThousandSourcesOnOneScreen(t *testing.T) {
 	const n = 1000
-	d := &control.Destination{Domain: "big.example", Site: "mx.big.example", Steps: []string{"MX of big.example: 10 mx.big.example"},
-		Hosts: []control.TierHost{{Tier: 1, Host: control.Host{Name: "mx.big.example", Address: "192.0.2.1:25", State: control.HostIdle}}}}
+	d := &api.Destination{Domain: "big.example", Site: "mx.big.example", Steps: []string{"MX of big.example: 10 mx.big.example"},
+		Hosts: []api.TierHost{{Tier: 1, Host: api.Host{Name: "mx.big.example", Address: "192.0.2.1:25", State: api.HostIdle}}}}
 	var sum []string
 	for i := range n {
 		name := fmt.Sprintf("out%04d", i)
-		d.Sources = append(d.Sources, control.DestinationSource{Name: name, Address: "192.0.2.10", Reaches: 1, Warmup: "plan standard, stage 2 of 14"})
-		d.Lanes = append(d.Lanes, control.Lane{Source: name, Waiting: i, Running: 1, Why: "connection_limit 1"})
-		d.Actions = append(d.Actions, control.SiteAction{What: "suspended", Source: name, Reason: "421", End: scriptNow.Add(9e9)})
+		d.Sources = append(d.Sources, api.DestinationSource{Name: name, Address: "192.0.2.10", Reaches: 1, Warmup: "plan standard, stage 2 of 14"})
+		d.Lanes = append(d.Lanes, api.Lane{Source: name, Waiting: i, Running: 1, Why: "connection_limit 1"})
+		d.Actions = append(d.Actions, api.SiteAction{What: "suspended", Source: name, Reason: "421", End: scriptNow.Add(9e9)})
 		sum = append(sum, "max_message_rate 3/s of source "+name)
 	}
-	d.Limits = append(d.Limits, control.Limit{Setting: "max_age", Value: "5d", Scope: "each recipient", Origin: "default"})
-	d.Ceiling = control.Ceiling{PerSecond: 3 * n, Binds: strings.Join(sum, " + ") + ": 3000 messages/s"}
+	d.Limits = append(d.Limits, api.Limit{Setting: "max_age", Value: "5d", Scope: "each recipient", Origin: "default"})
+	d.Ceiling = api.Ceiling{PerSecond: 3 * n, Binds: strings.Join(sum, " + ") + ": 3000 messages/s"}
 	c, b := &cli{now: scriptNow.Local}, &strings.Builder{}
 	if err := c.explainDestination(b, d); err != nil {
 		t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/mta/audit"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/audit"
 )
 
 // Commands that change a file without the relay leave the same two lines in the audit log as a change by the API. A
@@ -22,8 +22,8 @@ import (
 
 // fileChange is such a command.
 type fileChange struct {
-	action string // one of control.FileActions
-	about  control.FileSubject
+	action string // one of api.FileActions
+	about  api.FileSubject
 	dryRun bool // it only shows what it would do
 }
 
@@ -87,13 +87,13 @@ func (c *cli) beginFileChange(ctx context.Context, f fileChange) (endOf, error) 
 	if err != nil {
 		return nil, fmt.Errorf("the change can't be put on record: %w", err)
 	}
-	begun, err := client.BeginFileChange(ctx, control.FileChange{Action: f.action, FileSubject: f.about})
+	begun, err := client.BeginFileChange(ctx, api.FileChange{Action: f.action, FileSubject: f.about})
 	if err == nil {
 		return func(o audit.Outcome, n int, why string) error {
-			return client.EndFileChange(ctx, control.EndedFileChange{Number: begun.Number, Outcome: o, Count: n, Error: why})
+			return client.EndFileChange(ctx, api.EndedFileChange{Number: begun.Number, Outcome: o, Count: n, Error: why})
 		}, nil
 	}
-	if !control.Down(err) || errors.Is(err, fs.ErrPermission) || c.socketFlag != "" {
+	if !api.Down(err) || errors.Is(err, fs.ErrPermission) || c.socketFlag != "" {
 		return nil, err
 	}
 	return c.beginWithoutRelay(ctx, f)
@@ -115,7 +115,7 @@ func (c *cli) beginWithoutRelay(ctx context.Context, f fileChange) (endOf, error
 	if err != nil {
 		return nil, noRecord(err)
 	}
-	begun, err := log.Begin(audit.Line{Actor: thisProcess(), Action: f.action, Subject: f.about.String(), Reason: control.ReasonOf(ctx)})
+	begun, err := log.Begin(audit.Line{Actor: thisProcess(), Action: f.action, Subject: f.about.String(), Reason: api.ReasonOf(ctx)})
 	if err != nil {
 		log.Close()
 		return nil, noRecord(err)

@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // find returns where the relay is. That takes little of the configuration, and none of what may be
@@ -63,9 +63,9 @@ func exists(path string) bool {
 }
 
 // client gives the way to the running relay.
-func (c *cli) client() (*control.Client, error) {
+func (c *cli) client() (*api.Client, error) {
 	if c.socketFlag != "" {
-		return control.NewClient(c.socketFlag), nil
+		return api.NewClient(c.socketFlag), nil
 	}
 	hint := "to do without the file, say where the control socket is: --socket"
 	if c.configFlag == "" && c.env("MTA_CONFIG") != "" {
@@ -78,5 +78,5 @@ func (c *cli) client() (*control.Client, error) {
 	if w.Socket == "" {
 		return nil, hinted{fmt.Errorf("%s: the place of the control socket depends on an environment variable that is not set", c.configPath()), hint}
 	}
-	return control.NewClient(w.Socket), nil
+	return api.NewClient(w.Socket), nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/short"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const historyHelp = `Show what the relay keeps of the last two weeks: recipients accepted, delivered, deferred and
@@ -21,7 +21,7 @@ A plot goes from 0 to the largest value; a dot is a time of which nothing is kno
 
 // newHistory is the command that shows figures over time.
 func newHistory(c *cli) *cobra.Command {
-	span, asJSON := control.Last15Minutes, false
+	span, asJSON := api.Last15Minutes, false
 	cmd := &cobra.Command{
 		Use:     "history [relay | provider | source | site | tenant [NAME]]",
 		Short:   "show figures over time",
@@ -30,11 +30,11 @@ func newHistory(c *cli) *cobra.Command {
 		Args:    cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args = append(args, "", "")[:max(len(args), 2)]
-			q := control.HistoryQuery{Of: control.Subject(args[0]), Name: args[1], Span: span}
+			q := api.HistoryQuery{Of: api.Subject(args[0]), Name: args[1], Span: span}
 			if q.Of == "" {
-				q.Of = control.OfRelay
+				q.Of = api.OfRelay
 			}
-			if !slices.Contains(control.Subjects, q.Of) {
+			if !slices.Contains(api.Subjects, q.Of) {
 				return usagef("want relay, provider, source, site or tenant, not %q", args[0])
 			}
 			return c.history(cmd.Context(), q, asJSON)
@@ -47,19 +47,19 @@ func newHistory(c *cli) *cobra.Command {
 }
 
 // historyArgs completes the kind of subject.
-func (c *cli) historyArgs(context.Context, *control.Client, string) (names []string, err error) {
-	for _, s := range control.Subjects {
+func (c *cli) historyArgs(context.Context, *api.Client, string) (names []string, err error) {
+	for _, s := range api.Subjects {
 		names = append(names, string(s))
 	}
 	return names, nil
 }
 
-func (c *cli) history(ctx context.Context, q control.HistoryQuery, asJSON bool) error {
+func (c *cli) history(ctx context.Context, q api.HistoryQuery, asJSON bool) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	if q.Of != control.OfRelay && q.Name == "" {
+	if q.Of != api.OfRelay && q.Name == "" {
 		names, err := client.HistoryNames(ctx, q.Of)
 		switch {
 		case err != nil:
@@ -87,7 +87,7 @@ var historyOrder = []string{
 }
 
 // historyNames lists subjects with their latest figures.
-func (c *cli) historyNames(names *control.HistoryNames) error {
+func (c *cli) historyNames(names *api.HistoryNames) error {
 	t := &draw.Table{Columns: []draw.Column{
 		{Title: "NAME", Shrink: true}, {Title: "DELIVERED", Right: true}, {Title: "DEFERRED", Right: true}, {Title: "BOUNCED", Right: true},
 		{Title: "P50", Right: true}, {Title: "P99", Right: true}, {Title: "QUEUED", Right: true},
@@ -114,7 +114,7 @@ func unitOf(figure string) string {
 }
 
 // historyFigures shows all of one subject.
-func (c *cli) historyFigures(h *control.History) error {
+func (c *cli) historyFigures(h *api.History) error {
 	t := &draw.Table{
 		Columns:   []draw.Column{{Title: "FIGURE"}, {Title: "UNIT"}, {Title: "NOW", Right: true}, {Title: "MEAN", Right: true}, {Title: "MOST", Right: true}},
 		NoteTitle: "LAST " + string(h.Span),
@@ -136,21 +136,21 @@ func (c *cli) historyFigures(h *control.History) error {
 }
 
 // meanAndMost are over the values that are known; unknown when none is.
-func meanAndMost(values control.Figures) (mean, most control.Figure) {
-	n := control.Figure(0)
+func meanAndMost(values api.Figures) (mean, most api.Figure) {
+	n := api.Figure(0)
 	for _, v := range values {
 		if v.Known() {
 			mean, most, n = mean+v, max(most, v), n+1
 		}
 	}
 	if n == 0 {
-		return control.UnknownFigure(), control.UnknownFigure()
+		return api.UnknownFigure(), api.UnknownFigure()
 	}
 	return mean / n, most
 }
 
 // sparks gives as many shares of the most as there are columns: each the mean of its values, -1 when none is known.
-func sparks(values control.Figures, most control.Figure, columns int) (shares []float64) {
+func sparks(values api.Figures, most api.Figure, columns int) (shares []float64) {
 	for i := range columns {
 		share, _ := meanAndMost(values[i*len(values)/columns : (i+1)*len(values)/columns])
 		switch {
@@ -165,7 +165,7 @@ func sparks(values control.Figures, most control.Figure, columns int) (shares []
 }
 
 // figureText writes a figure for people.
-func figureText(f control.Figure, unit string) string {
+func figureText(f api.Figure, unit string) string {
 	switch {
 	case !f.Known():
 		return "-"
@@ -173,7 +173,7 @@ func figureText(f control.Figure, unit string) string {
 		return short.Size(int64(f))
 	case unit == "seconds":
 		return short.Rate(float64(f)) + "s"
-	case unit == "recipients/s", unit == "refusals/s", f != control.Figure(int64(f)):
+	case unit == "recipients/s", unit == "refusals/s", f != api.Figure(int64(f)):
 		return short.Rate(float64(f))
 	}
 	return fmt.Sprintf("%.0f", float64(f))

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const hostsHelp = `List the hosts that mail goes to, suspend them, and discard their state. Without a
@@ -35,7 +35,7 @@ NAME is a name or an address; .example.com means all names with that ending.`
 
 func newHostsList(c *cli) *cobra.Command {
 	var (
-		f control.HostFilter
+		f api.HostFilter
 		p pageFlags
 	)
 	cmd := &cobra.Command{
@@ -55,17 +55,17 @@ func newHostsList(c *cli) *cobra.Command {
 	p.add(cmd, "hosts")
 	cmd.Flags().StringVar((*string)(&f.State), "state", "", "hosts in this `state`: active, idle, retry, closed or unused")
 	cmd.Flags().StringVar(&f.Source, "source", "", "hosts that this `source` has contacted")
-	oneOf(cmd, "state", control.HostStates)
+	oneOf(cmd, "state", api.HostStates)
 	cmd.ValidArgsFunction = c.complete(c.hostNames)
 	return c.watchable(cmd)
 }
 
-func (c *cli) hostsList(ctx context.Context, f control.HostFilter, p *pageFlags) error {
+func (c *cli) hostsList(ctx context.Context, f api.HostFilter, p *pageFlags) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	hosts, next, err := collect(p, func(after string, limit int) ([]control.Host, string, error) {
+	hosts, next, err := collect(p, func(after string, limit int) ([]api.Host, string, error) {
 		l, err := client.Hosts(ctx, f, after, limit)
 		return l.Hosts, l.Next, err
 	})
@@ -76,7 +76,7 @@ func (c *cli) hostsList(ctx context.Context, f control.HostFilter, p *pageFlags)
 		return hinted{fmt.Errorf("no known host matches the name or address %s", strings.Join(f.Names, ", ")), "to list the known hosts: mta hosts"}
 	}
 	if p.asJSON {
-		return writeJSON(c.out, control.HostList{Hosts: hosts, Next: next})
+		return writeJSON(c.out, api.HostList{Hosts: hosts, Next: next})
 	}
 	t := &draw.Table{
 		Columns: []draw.Column{
@@ -100,7 +100,7 @@ func (c *cli) hostsList(ctx context.Context, f control.HostFilter, p *pageFlags)
 
 // trouble returns when a host is tried again, and what was wrong: with the host itself, else with how
 // it treats one of the sources.
-func (c *cli) trouble(h *control.Host) (retry, why string) {
+func (c *cli) trouble(h *api.Host) (retry, why string) {
 	for _, a := range h.Actions {
 		if a.End.After(c.now()) {
 			from := ""
@@ -131,7 +131,7 @@ func (c *cli) trouble(h *control.Host) (retry, why string) {
 
 func newHostsSuspend(c *cli) *cobra.Command {
 	var (
-		s      control.SuspendHosts
+		s      api.SuspendHosts
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -178,7 +178,7 @@ NAME is a name or an address of a known host; .example.com means all names with 
 
 func newHostsResume(c *cli) *cobra.Command {
 	var (
-		r      control.ResumeHosts
+		r      api.ResumeHosts
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -224,7 +224,7 @@ func someHosts(_ *cobra.Command, args []string) error {
 
 func newHostsForget(c *cli) *cobra.Command {
 	var (
-		f      control.Forget
+		f      api.Forget
 		asJSON bool
 	)
 	cmd := &cobra.Command{

@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/importer"
 	"example.org/mta/internal/settings"
 	"example.org/mta/internal/wholefile"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/importer"
 )
 
 const importHelp = `Write mta.conf from the configuration of another mail server. No mail is moved, and no relay is

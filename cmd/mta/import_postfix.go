@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"example.org/mta/mta/importer"
-	"example.org/mta/mta/importer/postfix"
+	"example.org/mta/importer"
+	"example.org/mta/importer/postfix"
 )
 
 const importPostfixHelp = `Write mta.conf from the configuration of a Postfix: main.cf and master.cf in DIR, /etc/postfix by

@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"example.org/mta/mta/importer"
-	"example.org/mta/mta/importer/powermta"
+	"example.org/mta/importer"
+	"example.org/mta/importer/powermta"
 )
 
 func newImportPowerMTA(c *cli) *cobra.Command {

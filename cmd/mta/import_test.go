@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/mta/importer"
+	"example.org/mta/importer"
 )
 
 // imported runs the end of an import of a draft.

@@ -14,8 +14,8 @@ import (
 	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/spelling"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/operate"
+	"example.org/mta/operator/answer"
+	"example.org/mta/operator/api"
 	"example.org/mta/submission/keys"
 )
 
@@ -67,7 +67,7 @@ func (c *cli) keysTable() (path string, cfg *config.Config, table *keys.Table, e
 type newKeyOptions struct {
 	tenant, name string
 	scopes, from []string
-	expires      control.Age
+	expires      api.Age
 	asJSON       bool
 	dryRun       bool
 }
@@ -129,7 +129,7 @@ func (c *cli) keyAdd(ctx context.Context, o newKeyOptions) error {
 		token string
 		added *keys.Key
 	)
-	f := fileChange{"key add", control.FileSubject{File: path, Tenant: k.Tenant, Names: []string{k.Name}, Scopes: o.scopes}, o.dryRun}
+	f := fileChange{"key add", api.FileSubject{File: path, Tenant: k.Tenant, Names: []string{k.Name}, Scopes: o.scopes}, o.dryRun}
 	err = c.changeFile(ctx, f, func() (int, error) {
 		if o.dryRun {
 			added, err = keys.PreviewAdd(path, k, c.now())
@@ -163,7 +163,7 @@ func tenantOfKey(cfg *config.Config, tenant string) error {
 // newToken prints a key that is shown this once: alone on standard output. A dry run has none.
 func (c *cli) newToken(path, what, token string, k *keys.Key, asJSON bool) error {
 	if asJSON {
-		return writeJSON(c.out, control.NewAPIKey{Effect: control.Effect{Count: 1, DryRun: token == ""}, Key: token, Added: c.listed(k)})
+		return writeJSON(c.out, api.NewAPIKey{Effect: api.Effect{Count: 1, DryRun: token == ""}, Key: token, Added: c.listed(k)})
 	}
 	if token == "" {
 		return c.did(true, path, "%s %s of %s, %s", what, k.Name, k.Tenant, keyBounds(k))
@@ -216,8 +216,8 @@ func keyFault(err error) error {
 func newKeyRotate(c *cli) *cobra.Command {
 	var (
 		tenant  string
-		overlap = control.Age(keys.DefaultOverlap)
-		expires control.Age
+		overlap = api.Age(keys.DefaultOverlap)
+		expires api.Age
 		asJSON  bool
 		dryRun  bool
 	)
@@ -245,7 +245,7 @@ that is valid for as long.`,
 				added, old *keys.Key
 				which      = keys.Which{Tenant: tenant, Name: args[0]}
 			)
-			f := fileChange{"key rotate", control.FileSubject{File: path, Tenant: tenant, Names: args}, dryRun}
+			f := fileChange{"key rotate", api.FileSubject{File: path, Tenant: tenant, Names: args}, dryRun}
 			err = c.changeFile(cmd.Context(), f, func() (int, error) {
 				if dryRun {
 					added, old, err = keys.PreviewRotate(path, which, time.Duration(overlap), end, c.now())
@@ -300,7 +300,7 @@ Requests with them are refused from then on.`,
 				return err
 			}
 			var removed []*keys.Key
-			f := fileChange{"key remove", control.FileSubject{File: path, Tenant: tenant, Names: args, Expired: expired}, dryRun}
+			f := fileChange{"key remove", api.FileSubject{File: path, Tenant: tenant, Names: args, Expired: expired}, dryRun}
 			err = c.changeFile(cmd.Context(), f, func() (int, error) {
 				removed, err = c.removeKeys(path, tenant, args, dryRun)
 				return len(removed), err
@@ -341,7 +341,7 @@ func (c *cli) removeKeys(path, tenant string, names []string, dryRun bool) ([]*k
 	return remove(path, which...)
 }
 
-func (c *cli) listed(k *keys.Key) control.APIKey { return operate.ControlKey(k, c.now()) }
+func (c *cli) listed(k *keys.Key) api.APIKey { return answer.ControlKey(k, c.now()) }
 
 func newKeyList(c *cli) *cobra.Command {
 	var (
@@ -373,7 +373,7 @@ func (c *cli) keyList(tenant string, asJSON bool) error {
 			fmt.Fprintf(c.err, "mta: the last uses of keys can't be read: %v\n", err)
 		}
 	}
-	list := []control.APIKey{}
+	list := []api.APIKey{}
 	for _, k := range table.Keys() {
 		if tenant != "" && tenant != k.Tenant {
 			continue
@@ -383,12 +383,12 @@ func (c *cli) keyList(tenant string, asJSON bool) error {
 		list = append(list, l)
 	}
 	if asJSON {
-		return writeJSON(c.out, control.APIKeyList{Keys: list})
+		return writeJSON(c.out, api.APIKeyList{Keys: list})
 	}
 	return c.keyTable(list)
 }
 
-func (c *cli) keyTable(list []control.APIKey) error {
+func (c *cli) keyTable(list []api.APIKey) error {
 	if len(list) == 0 {
 		fmt.Fprintln(c.err, "no keys")
 		return nil

@@ -11,32 +11,32 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/control/controltest"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/api/controltest"
 )
 
 // slowQueue gives at most a few messages a page and an empty page before each, as a queue may
 // that had much to look through.
 type slowQueue struct{ *controltest.Relay }
 
-func (q slowQueue) List(ctx context.Context, f control.Filter, p control.Page) (control.List, error) {
+func (q slowQueue) List(ctx context.Context, f api.Filter, p api.Page) (api.List, error) {
 	if after, ok := strings.CutPrefix(p.After, "empty-"); ok {
 		p.After = after
 		p.Limit = min(p.Limit, 300)
 		return q.Relay.List(ctx, f, p)
 	}
-	return control.List{Next: "empty-" + p.After}, nil
+	return api.List{Next: "empty-" + p.After}, nil
 }
 
 // runAgainst runs a command line against q and gives what it printed.
-func runAgainst(t *testing.T, r *controltest.Relay, q control.Queue, args ...string) (stdout, stderr string) {
+func runAgainst(t *testing.T, r *controltest.Relay, q api.Queue, args ...string) (stdout, stderr string) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
-	l, err := control.Listen(socket, 0o600)
+	l, err := api.Listen(socket, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := control.NewServer(control.Config{Queue: q, Log: r, Relay: r, Events: slog.New(slog.DiscardHandler)})
+	s := api.NewServer(api.Config{Queue: q, Log: r, Relay: r, Events: slog.New(slog.DiscardHandler)})
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	defer func() {
@@ -65,9 +65,9 @@ func many(n int) *controltest.Relay {
 }
 
 func TestListTakesManyPages(t *testing.T) {
-	const n = 2*control.MaxLimit + 1
+	const n = 2*api.MaxLimit + 1
 	r := many(n)
-	for name, q := range map[string]control.Queue{"full pages": r, "short and empty pages": slowQueue{r}} {
+	for name, q := range map[string]api.Queue{"full pages": r, "short and empty pages": slowQueue{r}} {
 		out, errs := runAgainst(t, r, q, "queue", "list", "--limit", "0")
 		if lines := strings.Count(out, "\n"); lines != n+1 || strings.Count(out, "RECIPIENT") != 1 || errs != "" {
 			t.Errorf("%s: %d lines, %d of them titles; %s", name, lines, strings.Count(out, "RECIPIENT"), errs)
@@ -80,13 +80,13 @@ func TestListTakesManyPages(t *testing.T) {
 }
 
 func TestListJSONTakesManyPages(t *testing.T) {
-	r := many(2*control.MaxLimit + 1)
-	for name, q := range map[string]control.Queue{"full pages": r, "short and empty pages": slowQueue{r}} {
+	r := many(2*api.MaxLimit + 1)
+	for name, q := range map[string]api.Queue{"full pages": r, "short and empty pages": slowQueue{r}} {
 		for _, limit := range []string{"0", "1500"} {
 			out, errs := runAgainst(t, r, q, "queue", "list", "--json", "--limit", limit)
-			var got []control.Item
+			var got []api.Item
 			for line := range strings.Lines(out) {
-				var m control.Item
+				var m api.Item
 				d := json.NewDecoder(strings.NewReader(line))
 				d.DisallowUnknownFields()
 				if err := d.Decode(&m); err != nil {

@@ -20,7 +20,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/visible"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const logHelp = `Search the accounting log, which has a record for each accepted message, each attempt and
@@ -32,7 +32,7 @@ A time is an age (2h: two hours ago), a date, a date and time, or a time of toda
 
 func newLog(c *cli) *cobra.Command {
 	var (
-		q            control.LogQuery
+		q            api.LogQuery
 		since, until string
 		newest       bool
 		asJSON       bool
@@ -128,7 +128,7 @@ func (c *cli) parseTime(flag, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
-	if a, err := control.ParseAge(s); err == nil {
+	if a, err := api.ParseAge(s); err == nil {
 		return c.now().Add(-time.Duration(a)), nil
 	}
 	for _, layout := range []string{time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", time.DateOnly} {
@@ -143,7 +143,7 @@ func (c *cli) parseTime(flag, s string) (time.Time, error) {
 	return time.Time{}, usagef(`%s: %q is not a time: write it as 2h, 2026-11-21, "2026-11-21 10:00" or 10:00`, flag, s)
 }
 
-func (c *cli) log(ctx context.Context, q control.LogQuery, newest, asJSON bool) error {
+func (c *cli) log(ctx context.Context, q api.LogQuery, newest, asJSON bool) error {
 	show := c.logLine
 	if asJSON {
 		show = func(record []byte) error {
@@ -155,7 +155,7 @@ func (c *cli) log(ctx context.Context, q control.LogQuery, newest, asJSON bool) 
 }
 
 // logEach shows the records that fit.
-func (c *cli) logEach(ctx context.Context, q control.LogQuery, newest bool, show func([]byte) error) error {
+func (c *cli) logEach(ctx context.Context, q api.LogQuery, newest bool, show func([]byte) error) error {
 	any := false
 	each := func(record []byte) error { any = true; return show(record) }
 	search := c.search
@@ -170,7 +170,7 @@ func (c *cli) logEach(ctx context.Context, q control.LogQuery, newest bool, show
 }
 
 // search gives the records that fit to each.
-func (c *cli) search(ctx context.Context, q control.LogQuery, each func(record []byte) error) error {
+func (c *cli) search(ctx context.Context, q api.LogQuery, each func(record []byte) error) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -183,14 +183,14 @@ func (c *cli) search(ctx context.Context, q control.LogQuery, each func(record [
 		return nil
 	case q.Follow && err == nil:
 		fmt.Fprintln(c.err, "the relay has stopped")
-	case control.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "":
+	case api.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "":
 		return c.logFiles(ctx, q, each, err)
 	}
 	return err
 }
 
 // searchNewest gives the records that fit to each, newest first: q.Last of them, 0 is all.
-func (c *cli) searchNewest(ctx context.Context, q control.LogQuery, each func(record []byte) error) error {
+func (c *cli) searchNewest(ctx context.Context, q api.LogQuery, each func(record []byte) error) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -201,12 +201,12 @@ func (c *cli) searchNewest(ctx context.Context, q control.LogQuery, each func(re
 	q.Last = 0
 	ask := client.NewestRecords
 	for after := ""; ; {
-		limit := control.MaxLimit
+		limit := api.MaxLimit
 		if !all {
 			limit = min(limit, missing)
 		}
 		p, err := ask(ctx, q, after, limit)
-		if control.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "" && after == "" {
+		if api.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "" && after == "" {
 			if ask, err = c.newestFiles(err); err == nil {
 				continue
 			}
@@ -232,7 +232,7 @@ func (c *cli) searchNewest(ctx context.Context, q control.LogQuery, each func(re
 }
 
 // newestFiles reads the log of a relay that doesn't run, newest first.
-func (c *cli) newestFiles(down error) (func(context.Context, control.LogQuery, string, int) (control.LogPage, error), error) {
+func (c *cli) newestFiles(down error) (func(context.Context, api.LogQuery, string, int) (api.LogPage, error), error) {
 	w, err := c.find()
 	if err != nil {
 		return nil, err
@@ -241,7 +241,7 @@ func (c *cli) newestFiles(down error) (func(context.Context, control.LogQuery, s
 		return nil, down
 	}
 	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", w.Accounting)
-	return func(ctx context.Context, q control.LogQuery, after string, limit int) (out control.LogPage, err error) {
+	return func(ctx context.Context, q api.LogQuery, after string, limit int) (out api.LogPage, err error) {
 		p, err := accounting.Newest(ctx, w.Accounting, filesQuery(q), after, limit)
 		for _, record := range p.Records {
 			out.Records = append(out.Records, record)
@@ -255,7 +255,7 @@ func (c *cli) newestFiles(down error) (func(context.Context, control.LogQuery, s
 }
 
 // logFiles reads the log of a relay that doesn't run: that is when it is wanted most.
-func (c *cli) logFiles(ctx context.Context, q control.LogQuery, each func([]byte) error, down error) error {
+func (c *cli) logFiles(ctx context.Context, q api.LogQuery, each func([]byte) error, down error) error {
 	w, err := c.find()
 	if err != nil {
 		return err
@@ -269,7 +269,7 @@ func (c *cli) logFiles(ctx context.Context, q control.LogQuery, each func([]byte
 }
 
 // filesQuery puts a query into the words of the files.
-func filesQuery(q control.LogQuery) accounting.Query {
+func filesQuery(q api.LogQuery) accounting.Query {
 	files := accounting.Query{
 		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant, Classes: q.Classes,
 		Since: q.Since, Until: q.Until, Last: q.Last,
@@ -299,7 +299,7 @@ func (c *cli) logLine(line []byte) error {
 
 // logText is what happened to whom.
 func logText(r *accounting.Record) string {
-	reply := (&control.Reply{Code: r.Response.Code, Enhanced: r.Response.Enhanced.String(), Text: r.Response.Text, Command: r.Response.Command}).String()
+	reply := (&api.Reply{Code: r.Response.Code, Enhanced: r.Response.Enhanced.String(), Text: r.Response.Text, Command: r.Response.Command}).String()
 	switch r.Type {
 	case accounting.Warmup:
 		return strings.TrimSpace(r.EgressSource + " " + r.Response.Text)

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // acctColumns are those of an acct-file of PowerMTA.
@@ -33,7 +33,7 @@ var acctCategories = map[string]string{
 
 // logPowerMTA prints the records that acct-files have, as CSV with a header line. Lines end in \n, as those of PowerMTA
 // on Linux do: scripts that split them have no \r in the last column.
-func (c *cli) logPowerMTA(ctx context.Context, q control.LogQuery, newest bool) error {
+func (c *cli) logPowerMTA(ctx context.Context, q api.LogQuery, newest bool) error {
 	w := csv.NewWriter(c.out)
 	write := func(line []string) error {
 		if err := w.Write(line); err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/cmd/mta/sendmail"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 func newMailq(c *cli) *cobra.Command {
@@ -60,7 +60,7 @@ func (c *cli) mailq(args []string) int {
 		return c.sysexit("mailq", sendmail.ExUnavailable, err)
 	}
 	messages, octets := 0, int64(0)
-	_, err = eachPage(context.Background(), client, control.Filter{}, control.Page{}, func(l control.List) error {
+	_, err = eachPage(context.Background(), client, api.Filter{}, api.Page{}, func(l api.List) error {
 		if messages == 0 && len(l.Messages) > 0 {
 			fmt.Fprint(c.out, mailqHead)
 		}
@@ -72,7 +72,7 @@ func (c *cli) mailq(args []string) int {
 		return nil
 	})
 	switch {
-	case control.Down(err):
+	case api.Down(err):
 		return c.sysexit("mailq", sendmail.ExUnavailable, err)
 	case err != nil:
 		return c.sysexit("mailq", sendmail.ExSoftware, err)
@@ -91,7 +91,7 @@ func ending(n int) string {
 	return "s"
 }
 
-func (c *cli) mailqMessage(m control.Item) {
+func (c *cli) mailqMessage(m api.Item) {
 	sender := m.Sender
 	if sender == "" {
 		sender = "MAILER-DAEMON"
@@ -108,13 +108,13 @@ func (c *cli) mailqMessage(m control.Item) {
 	fmt.Fprintln(c.out)
 }
 
-func mailqMark(m control.Item) string {
+func mailqMark(m api.Item) string {
 	held := len(m.Recipients) > 0
 	for _, r := range m.Recipients {
-		if r.State == control.StateActive {
+		if r.State == api.StateActive {
 			return "*"
 		}
-		held = held && r.State == control.StateHeld
+		held = held && r.State == api.StateHeld
 	}
 	if held {
 		return "!"

@@ -20,7 +20,7 @@ import (
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // Exit codes. Under the name of sendmail those of sysexits.h are used instead, see package sendmail.
@@ -103,7 +103,7 @@ func (c *cli) fail(command string, err error) int {
 		return int(code)
 	}
 	c.printError(err)
-	usage, refused := usageError{}, (*control.Error)(nil)
+	usage, refused := usageError{}, (*api.Error)(nil)
 	if wait := (inVain{}); errors.As(err, &wait) {
 		return wait.code
 	}
@@ -137,7 +137,7 @@ func hintOf(err error) string {
 	if h := interface{ Hint() string }(nil); errors.As(err, &h) {
 		return h.Hint()
 	}
-	return control.Hint(err)
+	return api.Hint(err)
 }
 
 // defaultConfig is read when neither --config nor MTA_CONFIG says otherwise, if it is there.

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const pauseHelp = `Stop the mail of a tenant, pool or source, the mail to a domain, or all mail, until it is
@@ -21,7 +21,7 @@ Without arguments, list the pauses.`
 
 func newPause(c *cli) *cobra.Command {
 	var (
-		b      control.BeginPause
+		b      api.BeginPause
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -44,7 +44,7 @@ func newPause(c *cli) *cobra.Command {
 			if len(args) == 0 {
 				return c.listPauses(cmd.Context(), client, asJSON)
 			}
-			b.What, b.Name, b.By = control.PauseWhat(args[0]), second(args), c.caller()
+			b.What, b.Name, b.By = api.PauseWhat(args[0]), second(args), c.caller()
 			done, err := client.BeginPause(cmd.Context(), b)
 			if err != nil {
 				return err
@@ -71,7 +71,7 @@ func newPause(c *cli) *cobra.Command {
 
 func newResume(c *cli) *cobra.Command {
 	var (
-		in     control.Intent
+		in     api.Intent
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -85,7 +85,7 @@ func newResume(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			done, err := client.EndPause(cmd.Context(), control.EndPause{Intent: in, What: control.PauseWhat(args[0]), Name: second(args)})
+			done, err := client.EndPause(cmd.Context(), api.EndPause{Intent: in, What: api.PauseWhat(args[0]), Name: second(args)})
 			if err != nil {
 				return err
 			}
@@ -104,7 +104,7 @@ func newResume(c *cli) *cobra.Command {
 	return cmd
 }
 
-func (c *cli) listPauses(ctx context.Context, client *control.Client, asJSON bool) error {
+func (c *cli) listPauses(ctx context.Context, client *api.Client, asJSON bool) error {
 	l, err := client.Pauses(ctx)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (c *cli) listPauses(ctx context.Context, client *control.Client, asJSON boo
 }
 
 // pauseLine returns what is paused, by whom, since when, until when and why.
-func (c *cli) pauseLine(p *control.Pause) string {
+func (c *cli) pauseLine(p *api.Pause) string {
 	text := fmt.Sprintf("%s, by %s since %s", pauseOf(p), p.By, moment(p.Since, c.now()))
 	if !p.Until.IsZero() {
 		text += ", until " + moment(p.Until, c.now())
@@ -133,7 +133,7 @@ func (c *cli) pauseLine(p *control.Pause) string {
 	return draw.Clean(text)
 }
 
-func pauseOf(p *control.Pause) string {
+func pauseOf(p *api.Pause) string {
 	if p.Name == "" {
 		return string(p.What)
 	}
@@ -157,7 +157,7 @@ func second(args []string) string {
 
 func pauseWords() []string {
 	var words []string
-	for _, w := range control.PauseWhats {
+	for _, w := range api.PauseWhats {
 		words = append(words, string(w))
 	}
 	return words
@@ -165,13 +165,13 @@ func pauseWords() []string {
 
 // completePausable completes what can be paused and then its name: those that others give for a kind, or
 // else those of the configuration.
-func (c *cli) completePausable(others func(control.PauseWhat) namer) cobra.CompletionFunc {
+func (c *cli) completePausable(others func(api.PauseWhat) namer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(args) == 0 {
 			return pauseWords(), cobra.ShellCompDirectiveNoFileComp
 		}
-		what := control.PauseWhat(args[0])
-		names := map[control.PauseWhat]namer{control.PauseTenant: c.tenantNames, control.PausePool: c.poolNames, control.PauseSource: c.sourceNames}[what]
+		what := api.PauseWhat(args[0])
+		names := map[api.PauseWhat]namer{api.PauseTenant: c.tenantNames, api.PausePool: c.poolNames, api.PauseSource: c.sourceNames}[what]
 		if others != nil {
 			names = others(what)
 		}
@@ -183,8 +183,8 @@ func (c *cli) completePausable(others func(control.PauseWhat) namer) cobra.Compl
 }
 
 // pausedNames asks for what is paused of a kind.
-func pausedNames(what control.PauseWhat) namer {
-	return func(ctx context.Context, client *control.Client, _ string) (names []string, err error) {
+func pausedNames(what api.PauseWhat) namer {
+	return func(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
 		l, err := client.Pauses(ctx)
 		for _, p := range l.Pauses {
 			if p.What == what {
@@ -199,7 +199,7 @@ func pausedNames(what control.PauseWhat) namer {
 func pausable(orNothing bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		want := 2
-		if len(args) > 0 && args[0] == string(control.PauseEverything) {
+		if len(args) > 0 && args[0] == string(api.PauseEverything) {
 			want = 1
 		}
 		const everyKind = "as in: everything, tenant NAME, pool NAME, source NAME or domain NAME"
@@ -208,7 +208,7 @@ func pausable(orNothing bool) cobra.PositionalArgs {
 			return nil
 		case len(args) == 0:
 			return hinted{usagef("name what to resume or pause"), everyKind}
-		case !slices.Contains(control.PauseWhats, control.PauseWhat(args[0])):
+		case !slices.Contains(api.PauseWhats, api.PauseWhat(args[0])):
 			return hinted{usagef("%q can't be paused", args[0]), everyKind}
 		case len(args) < want:
 			return hinted{usagef("the name of the %s is missing", args[0]), fmt.Sprintf("as in: %s %s NAME", cmd.CommandPath(), args[0])}

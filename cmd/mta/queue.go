@@ -9,7 +9,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const queueHelp = `List the queue of the running relay, and change its messages.
@@ -29,7 +29,7 @@ func newQueue(c *cli) *cobra.Command {
 }
 
 // filterFlags are the flags by which commands mean mail.
-type filterFlags struct{ filter control.Filter }
+type filterFlags struct{ filter api.Filter }
 
 func (f *filterFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
@@ -40,14 +40,14 @@ func (f *filterFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.filter.Tag, "tag", "", "messages with this `tag`")
 	flags.StringVar(&f.filter.Sender, "sender", "", "messages from this `address`; <> is the null sender")
 	flags.StringVar(&f.filter.Recipient, "recipient", "", "this recipient's `address`")
-	flags.StringVar((*string)(&f.filter.State), "state", "", "recipients in this `state`: "+joined(control.States))
+	flags.StringVar((*string)(&f.filter.State), "state", "", "recipients in this `state`: "+joined(api.States))
 	flags.Var((*ageFlag)(&f.filter.Older), "older", "received at least this long ago, such as 90s, 15m, 2h30m, 3d")
 	flags.Var((*ageFlag)(&f.filter.Newer), "newer", "received less than this long ago")
-	oneOf(cmd, "state", control.States)
+	oneOf(cmd, "state", api.States)
 }
 
 // with gives the filter that flags and ids make.
-func (f *filterFlags) with(ids []string) (control.Filter, error) {
+func (f *filterFlags) with(ids []string) (api.Filter, error) {
 	f.filter.IDs = ids
 	if f.filter.Domain != "" {
 		domain, err := envelope.ToASCII(f.filter.Domain)
@@ -63,12 +63,12 @@ func (f *filterFlags) with(ids []string) (control.Filter, error) {
 }
 
 // ageFlag is an age on the command line.
-type ageFlag control.Age
+type ageFlag api.Age
 
 var _ pflag.Value = (*ageFlag)(nil)
 
 func (a *ageFlag) Set(s string) error {
-	v, err := control.ParseAge(s)
+	v, err := api.ParseAge(s)
 	*a = ageFlag(v)
 	return err
 }
@@ -77,7 +77,7 @@ func (a *ageFlag) String() string {
 	if *a == 0 {
 		return ""
 	}
-	return control.Age(*a).String()
+	return api.Age(*a).String()
 }
 
 func (a *ageFlag) Type() string { return "age" }
@@ -88,7 +88,7 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, err := client.List(cmd.Context(), control.Filter{}, control.Page{Order: control.NewestFirst, Recipients: 1})
+	list, err := client.List(cmd.Context(), api.Filter{}, api.Page{Order: api.NewestFirst, Recipients: 1})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -100,11 +100,11 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 }
 
 // nextTry returns when a recipient is tried again.
-func nextTry(r control.RecipientStatus, now time.Time) string {
+func nextTry(r api.RecipientStatus, now time.Time) string {
 	switch {
-	case r.State == control.StateActive:
+	case r.State == api.StateActive:
 		return "now"
-	case r.Next.IsZero() || r.State == control.StateHeld:
+	case r.Next.IsZero() || r.State == api.StateHeld:
 		return "-"
 	case !r.Next.After(now):
 		return "due"

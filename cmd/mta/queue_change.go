@@ -7,40 +7,40 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 func newQueueHold(c *cli) *cobra.Command {
-	return newQueueChange(c, control.Hold, "held", "make no attempts until released", `Hold the selected recipients: no attempts until they are released. An attempt in progress
+	return newQueueChange(c, api.Hold, "held", "make no attempts until released", `Hold the selected recipients: no attempts until they are released. An attempt in progress
 continues; recipients that it does not deliver are held when it ends, and are counted
 separately. Held mail expires like all mail.`)
 }
 
 func newQueueRelease(c *cli) *cobra.Command {
-	return newQueueChange(c, control.Release, "released", "release held messages", `Undo a hold: the selected recipients are tried as before.`)
+	return newQueueChange(c, api.Release, "released", "release held messages", `Undo a hold: the selected recipients are tried as before.`)
 }
 
 func newQueueRetry(c *cli) *cobra.Command {
-	return newQueueChange(c, control.Retry, "due now", "try now", `Try the selected recipients now, regardless of the time of their next attempt, within the
+	return newQueueChange(c, api.Retry, "due now", "try now", `Try the selected recipients now, regardless of the time of their next attempt, within the
 limits of their sites. The command names any remaining obstacle, such as a suspension or
 the retry time of a host that does not answer; --now removes it. Scheduled mail keeps its
 time, unless --scheduled is given.`)
 }
 
 func newQueueBounce(c *cli) *cobra.Command {
-	return newQueueChange(c, control.Bounce, "bounced", "give up and send a report to the sender", `Give up the selected recipients. Their senders get a report, as if the mail had been
+	return newQueueChange(c, api.Bounce, "bounced", "give up and send a report to the sender", `Give up the selected recipients. Their senders get a report, as if the mail had been
 refused.`)
 }
 
 func newQueueRemove(c *cli) *cobra.Command {
-	return newQueueChange(c, control.Remove, "removed", "give up without a report", `Remove the selected recipients from the queue, without a report to the sender.
+	return newQueueChange(c, api.Remove, "removed", "give up without a report", `Remove the selected recipients from the queue, without a report to the sender.
 
 With --receipt, remove exactly what another relay has taken, as the receipt of
 'mta queue import' says. What has left the queue meanwhile is counted.`)
 }
 
 func newQueueReroute(c *cli) *cobra.Command {
-	return newQueueChange(c, control.Reroute, "rerouted", "send by another pool or route", `Send the selected recipients from the sources of another pool (--pool), or by the route of
+	return newQueueChange(c, api.Reroute, "rerouted", "send by another pool or route", `Send the selected recipients from the sources of another pool (--pool), or by the route of
 a domain block in the configuration (--route), such as a smarthost, until they have left
 the queue. They are due immediately by the new way; held and scheduled mail stays so. An
 attempt in progress continues, and counts if it delivers.
@@ -52,10 +52,10 @@ one pool's sources take the mail of another's.`)
 
 // newQueueChange makes the command of an action; done is the word for what has become of the
 // recipients.
-func newQueueChange(c *cli, action control.Action, done, short, long string) *cobra.Command {
+func newQueueChange(c *cli, action api.Action, done, short, long string) *cobra.Command {
 	var (
 		filters filterFlags
-		change  = control.Change{Action: action}
+		change  = api.Change{Action: action}
 		asJSON  bool
 		receipt string
 	)
@@ -84,7 +84,7 @@ queue, use --all.`,
 			if change.All && !change.Filter.Empty() {
 				return usagef("--all means everything: leave out either it or the ids and filters")
 			}
-			if way := change.Reroutes != (control.Reroutes{}); action == control.Reroute && way == change.Own {
+			if way := change.Reroutes != (api.Reroutes{}); action == api.Reroute && way == change.Own {
 				return hinted{usagef("want a way for the mail"), "as in: --pool NAME or --route DOMAIN; --own ends an earlier reroute"}
 			}
 			return c.queueChange(cmd.Context(), change, done, asJSON)
@@ -93,14 +93,14 @@ queue, use --all.`,
 	filters.add(cmd)
 	cmd.Flags().BoolVar(&change.All, "all", false, "everything in the queue")
 	changeFlags(cmd, &change.Intent)
-	if action == control.Retry {
+	if action == api.Retry {
 		cmd.Flags().BoolVar(&change.Now, "now", false, "remove obstacles: holds, suspensions of sites and hosts, retry times of hosts")
 		cmd.Flags().BoolVar(&change.Scheduled, "scheduled", false, "also release scheduled mail before its time")
 	}
-	if action == control.Remove {
+	if action == api.Remove {
 		cmd.Flags().StringVar(&receipt, "receipt", "", "remove what another relay has, as this `file` says; - is standard input")
 	}
-	if action == control.Reroute {
+	if action == api.Reroute {
 		cmd.Flags().StringVar(&change.Pool, "pool", "", "leave from the sources of this `pool`")
 		cmd.Flags().StringVar(&change.Route, "route", "", "take the route that the configuration has for this `domain`")
 		cmd.Flags().BoolVar(&change.Own, "own", false, "end a reroute")
@@ -109,7 +109,7 @@ queue, use --all.`,
 	return cmd
 }
 
-func (c *cli) queueChange(ctx context.Context, change control.Change, done string, asJSON bool) error {
+func (c *cli) queueChange(ctx context.Context, change api.Change, done string, asJSON bool) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (c *cli) queueChange(ctx context.Context, change control.Change, done strin
 }
 
 // inTheWay prints what keeps mail from leaving though it is due.
-func (c *cli) inTheWay(result *control.Changed, removed bool) {
+func (c *cli) inTheWay(result *api.Changed, removed bool) {
 	if n := result.Scheduled; n > 0 {
 		fmt.Fprintf(c.err, "%s scheduled for later, unchanged; to release scheduled mail too: --scheduled\n", plural(n, "recipient"))
 	}
@@ -165,18 +165,18 @@ func (c *cli) inTheWay(result *control.Changed, removed bool) {
 }
 
 // whenItEnds says what becomes of recipients that are on a connection.
-var whenItEnds = map[control.Action]string{
-	control.Hold:    "held when the attempt ends, unless it delivers",
-	control.Bounce:  "bounced when the attempt ends, unless it delivers",
-	control.Remove:  "removed when the attempt ends",
-	control.Reroute: "rerouted when the attempt ends, unless it delivers",
-	control.Retry:   "tried again at once if the attempt fails",
+var whenItEnds = map[api.Action]string{
+	api.Hold:    "held when the attempt ends, unless it delivers",
+	api.Bounce:  "bounced when the attempt ends, unless it delivers",
+	api.Remove:  "removed when the attempt ends",
+	api.Reroute: "rerouted when the attempt ends, unless it delivers",
+	api.Retry:   "tried again at once if the attempt fails",
 }
 
 // nothingDone says why an action found nothing to do, though what was meant may be in the queue.
-var nothingDone = map[control.Action]string{
-	control.Hold:    "all matching recipients are already held, or final",
-	control.Reroute: "no matching recipient can be rerouted; with --own: none is",
-	control.Release: "no matching recipient is held",
-	control.Retry:   "no matching recipient waits for its time; held ones are tried after 'mta queue release', or with --now",
+var nothingDone = map[api.Action]string{
+	api.Hold:    "all matching recipients are already held, or final",
+	api.Reroute: "no matching recipient can be rerouted; with --own: none is",
+	api.Release: "no matching recipient is held",
+	api.Retry:   "no matching recipient waits for its time; held ones are tried after 'mta queue release', or with --now",
 }

@@ -13,8 +13,8 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/wholefile"
-	"example.org/mta/mta/control"
 	"example.org/mta/mta/exported"
+	"example.org/mta/operator/api"
 )
 
 func newQueueExport(c *cli) *cobra.Command {
@@ -43,7 +43,7 @@ disk; all that is selected must be held (--state held).`,
 			if x.filter, err = filters.with(ids); err != nil {
 				return err
 			}
-			if x.remove && (x.to == "-" || x.filter.State != control.StateHeld) {
+			if x.remove && (x.to == "-" || x.filter.State != api.StateHeld) {
 				return usagef("--remove is for held mail and a file: --state held --to FILE")
 			}
 			return x.run(cmd.Context())
@@ -60,8 +60,8 @@ disk; all that is selected must be held (--state held).`,
 // queueExport writes an archive.
 type queueExport struct {
 	*cli
-	client *control.Client
-	filter control.Filter
+	client *api.Client
+	filter api.Filter
 	to     string
 	remove bool
 	asJSON bool
@@ -206,15 +206,15 @@ func (c *cli) progress(done string) func() {
 }
 
 // removeExported removes what the file has, which is on the disk.
-func (x *queueExport) removeExported(ctx context.Context) (control.MovedRemoved, error) {
+func (x *queueExport) removeExported(ctx context.Context) (api.MovedRemoved, error) {
 	f, err := os.Open(x.to)
 	if err != nil {
-		return control.MovedRemoved{}, err
+		return api.MovedRemoved{}, err
 	}
 	defer f.Close()
 	rm := receiptRemoval{ctx: ctx, client: x.client}
 	if _, err := eachExported(f, draw.Clean(x.to), x.progress("removed"), func(m *exported.Message) error {
-		return rm.add(control.MovedMessage{Node: m.Node, ID: m.ID, Recipients: indexesOf(m)})
+		return rm.add(api.MovedMessage{Node: m.Node, ID: m.ID, Recipients: indexesOf(m)})
 	}); err != nil {
 		return rm.done, err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
 	"example.org/mta/mta/exported"
+	"example.org/mta/operator/api"
 )
 
 func newQueueImport(c *cli) *cobra.Command {
@@ -52,8 +52,8 @@ has: 'mta queue remove --receipt FILE'.`,
 // queueImport hands an archive to the relay, some messages at a time.
 type queueImport struct {
 	*cli
-	client  *control.Client
-	options control.ImportOptions
+	client  *api.Client
+	options api.ImportOptions
 	receipt io.Writer // nil: none is written
 	asJSON  bool
 
@@ -218,7 +218,7 @@ func (im *queueImport) flush(ctx context.Context) error {
 }
 
 // add counts what became of some messages, and writes the receipt. Its error is the receipt's.
-func (im *queueImport) add(done control.Imported) error {
+func (im *queueImport) add(done api.Imported) error {
 	im.done.Messages += done.Messages
 	im.done.Recipients += done.Recipients
 	im.done.There += done.There

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/control/controltest"
 	"example.org/mta/mta/exported"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/api/controltest"
 )
 
 // archiveOf has a message with each content. change can damage the last content.
@@ -58,7 +58,7 @@ func TestImportInParts(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		socket := filepath.Join(dir, "control.sock")
-		l, err := control.Listen(socket, 0o600)
+		l, err := api.Listen(socket, 0o600)
 		if err != nil {
 			t.Fatal(err)
 		}

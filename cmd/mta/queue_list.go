@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const queueListHelp = `List messages in the queue, a line for each recipient: the message's id, age, size
@@ -21,7 +21,7 @@ message with many recipients, the first --recipients are shown.`
 func newQueueList(c *cli) *cobra.Command {
 	var (
 		filters filterFlags
-		page    control.Page
+		page    api.Page
 		asJSON  bool
 	)
 	cmd := &cobra.Command{
@@ -45,16 +45,16 @@ func newQueueList(c *cli) *cobra.Command {
 	}
 	filters.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar((*string)(&page.Order), "order", string(control.OldestFirst), "sort by `oldest, newest`, or next (next attempt) first")
-	flags.IntVar(&page.Limit, "limit", control.DefaultLimit, "messages on the page; 0: all")
+	flags.StringVar((*string)(&page.Order), "order", string(api.OldestFirst), "sort by `oldest, newest`, or next (next attempt) first")
+	flags.IntVar(&page.Limit, "limit", api.DefaultLimit, "messages on the page; 0: all")
 	flags.StringVar(&page.After, "after", "", "continue after the previous page (`cursor`)")
-	flags.IntVar(&page.Recipients, "recipients", control.DefaultRecipients, "recipients shown of each message; 0: all")
+	flags.IntVar(&page.Recipients, "recipients", api.DefaultRecipients, "recipients shown of each message; 0: all")
 	flags.BoolVar(&asJSON, "json", false, "print a line of JSON for each message")
-	oneOf(cmd, "order", control.Orders)
+	oneOf(cmd, "order", api.Orders)
 	return c.watchable(cmd)
 }
 
-func (c *cli) queueList(ctx context.Context, f control.Filter, p control.Page, asJSON bool) error {
+func (c *cli) queueList(ctx context.Context, f api.Filter, p api.Page, asJSON bool) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (c *cli) queueList(ctx context.Context, f control.Filter, p control.Page, a
 		return c.listJSON(ctx, client, f, p)
 	}
 	shown := 0
-	next, err := eachPage(ctx, client, f, p, func(l control.List) error {
+	next, err := eachPage(ctx, client, f, p, func(l api.List) error {
 		if len(l.Messages) == 0 {
 			return nil
 		}
@@ -81,12 +81,12 @@ func (c *cli) queueList(ctx context.Context, f control.Filter, p control.Page, a
 
 // eachPage asks for pages until there are p.Limit messages, or with 0 to the end, and gives the
 // cursor of what follows.
-func eachPage(ctx context.Context, client *control.Client, f control.Filter, p control.Page, each func(control.List) error) (next string, err error) {
+func eachPage(ctx context.Context, client *api.Client, f api.Filter, p api.Page, each func(api.List) error) (next string, err error) {
 	left := p.Limit
 	for {
-		p.Limit = control.MaxLimit
+		p.Limit = api.MaxLimit
 		if left > 0 {
-			p.Limit = min(left, control.MaxLimit)
+			p.Limit = min(left, api.MaxLimit)
 		}
 		l, err := client.List(ctx, f, p)
 		if err != nil {
@@ -108,7 +108,7 @@ func eachPage(ctx context.Context, client *control.Client, f control.Filter, p c
 	}
 }
 
-func (c *cli) messageTable(messages []control.Item) *draw.Table {
+func (c *cli) messageTable(messages []api.Item) *draw.Table {
 	t := &draw.Table{
 		Columns: []draw.Column{
 			{Title: "ID"}, {Title: "AGE", Right: true}, {Title: "SIZE", Right: true}, {Title: "SENDER", Shrink: true},
@@ -133,7 +133,7 @@ func (c *cli) messageTable(messages []control.Item) *draw.Table {
 }
 
 // listFooter prints on standard error, where it is in the way of no program, what is not shown.
-func (c *cli) listFooter(f control.Filter, shown int, next string) {
+func (c *cli) listFooter(f api.Filter, shown int, next string) {
 	switch {
 	case next != "":
 		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %s\n", plural(shown, "message"), next)
@@ -145,10 +145,10 @@ func (c *cli) listFooter(f control.Filter, shown int, next string) {
 }
 
 // listJSON prints an object on a line of its own for each message.
-func (c *cli) listJSON(ctx context.Context, client *control.Client, f control.Filter, p control.Page) error {
+func (c *cli) listJSON(ctx context.Context, client *api.Client, f api.Filter, p api.Page) error {
 	e := newEncoder(c.out)
 	shown := 0
-	next, err := eachPage(ctx, client, f, p, func(l control.List) error {
+	next, err := eachPage(ctx, client, f, p, func(l api.List) error {
 		for i := range l.Messages {
 			if err := e.Encode(&l.Messages[i]); err != nil {
 				return err

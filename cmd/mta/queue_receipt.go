@@ -7,23 +7,23 @@ import (
 	"fmt"
 	"io"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // receiptRemoval removes what a receipt names, some at a time.
 type receiptRemoval struct {
 	ctx    context.Context
-	client *control.Client
-	intent control.Intent
-	batch  []control.MovedMessage
+	client *api.Client
+	intent api.Intent
+	batch  []api.MovedMessage
 	n      int // recipients of batch
-	done   control.MovedRemoved
+	done   api.MovedRemoved
 }
 
 // removedAtOnce is how many messages or recipients are removed with one request, which they fit into.
 const removedAtOnce = 1000
 
-func (r *receiptRemoval) add(m control.MovedMessage) error {
+func (r *receiptRemoval) add(m api.MovedMessage) error {
 	if r.n > 0 && (len(r.batch) == removedAtOnce || r.n+len(m.Recipients) > 50*removedAtOnce) {
 		if err := r.flush(); err != nil {
 			return err
@@ -37,7 +37,7 @@ func (r *receiptRemoval) flush() error {
 	if len(r.batch) == 0 {
 		return nil
 	}
-	done, err := r.client.RemoveMoved(r.ctx, control.RemoveMoved{Receipt: r.batch, Intent: r.intent})
+	done, err := r.client.RemoveMoved(r.ctx, api.RemoveMoved{Receipt: r.batch, Intent: r.intent})
 	r.done.Recipients += done.Recipients
 	r.done.Count += done.Count
 	r.done.Later += done.Later
@@ -51,7 +51,7 @@ func (r *receiptRemoval) flush() error {
 const maxReceiptLine = 1 << 20
 
 // removeByReceipt removes what another relay has taken according to its receipt.
-func (c *cli) removeByReceipt(ctx context.Context, name string, intent control.Intent, asJSON bool) error {
+func (c *cli) removeByReceipt(ctx context.Context, name string, intent api.Intent, asJSON bool) error {
 	in, shown, err := c.input(name)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (r *receiptRemoval) read(in io.Reader, name string) error {
 	n := 0
 	for lines.Scan() {
 		n++
-		var m control.MovedMessage
+		var m api.MovedMessage
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil || m.ID == "" || len(m.Recipients) == 0 {
 			return hinted{fmt.Errorf("%s:%d: not a line of a receipt", name, n), "a receipt is written by 'mta queue import --receipt FILE'"}
 		}
@@ -96,14 +96,14 @@ func (r *receiptRemoval) read(in io.Reader, name string) error {
 	return r.flush()
 }
 
-func (c *cli) printRemoved(d *control.MovedRemoved) {
+func (c *cli) printRemoved(d *api.MovedRemoved) {
 	done := "removed"
 	if d.DryRun {
 		done = "would be removed"
 	}
 	fmt.Fprintf(c.out, "%s %s\n", plural(d.Recipients-d.Later, "recipient"), done)
 	if d.Later > 0 {
-		fmt.Fprintf(c.out, "%s on a connection: %s\n", plural(d.Later, "recipient"), whenItEnds[control.Remove])
+		fmt.Fprintf(c.out, "%s on a connection: %s\n", plural(d.Later, "recipient"), whenItEnds[api.Remove])
 	}
 	if d.Gone > 0 {
 		fmt.Fprintf(c.err, "%s not in the queue any more\n", plural(d.Gone, "recipient"))

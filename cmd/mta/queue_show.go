@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const queueShowHelp = `Show a message and each of its recipients in the queue: who submitted it, where it
@@ -34,7 +34,7 @@ func newQueueShow(c *cli) *cobra.Command {
 		},
 		ValidArgsFunction: c.completeIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f := control.Filter{IDs: args}
+			f := api.Filter{IDs: args}
 			if err := f.Check(); err != nil {
 				return usageError{err}
 			}
@@ -82,7 +82,7 @@ func (c *cli) queueShow(ctx context.Context, id string, asJSON bool) error {
 }
 
 // facts prints what is true of the message as a whole.
-func (c *cli) facts(m control.Item) {
+func (c *cli) facts(m api.Item) {
 	fact := func(name, format string, args ...any) {
 		fmt.Fprintf(c.out, "%-10s  %s\n", name, draw.Clean(fmt.Sprintf(format, args...)))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const queueSummaryHelp = `Count the recipients in the queue by site and by age, like Postfix's qshape. T is the
@@ -40,19 +40,19 @@ func newQueueSummary(c *cli) *cobra.Command {
 			if limit < 0 {
 				return usagef("--limit can't be negative")
 			}
-			return c.queueSummary(cmd.Context(), control.SummaryBy(by), f, limit, asJSON)
+			return c.queueSummary(cmd.Context(), api.SummaryBy(by), f, limit, asJSON)
 		},
 	}
 	filters.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&by, "by", string(control.BySite), "what each row counts: `site`, provider, source, domain, tenant, campaign, sender_domain or state")
+	flags.StringVar(&by, "by", string(api.BySite), "what each row counts: `site`, provider, source, domain, tenant, campaign, sender_domain or state")
 	flags.IntVar(&limit, "limit", 20, "rows at most; 0: all")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
-	oneOf(cmd, "by", control.SummaryBys)
+	oneOf(cmd, "by", api.SummaryBys)
 	return c.watchable(cmd)
 }
 
-func (c *cli) queueSummary(ctx context.Context, by control.SummaryBy, f control.Filter, limit int, asJSON bool) error {
+func (c *cli) queueSummary(ctx context.Context, by api.SummaryBy, f api.Filter, limit int, asJSON bool) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -74,8 +74,8 @@ func (c *cli) queueSummary(ctx context.Context, by control.SummaryBy, f control.
 }
 
 // summaryTable has a column for what rows can be off by only if some can.
-func summaryTable(s control.Summary) *draw.Table {
-	inError := slices.ContainsFunc(s.Rows, func(r control.SummaryRow) bool { return r.Error > 0 })
+func summaryTable(s api.Summary) *draw.Table {
+	inError := slices.ContainsFunc(s.Rows, func(r api.SummaryRow) bool { return r.Error > 0 })
 	t := &draw.Table{Columns: []draw.Column{{Title: string(s.By), Shrink: true}, {Title: "T", Right: true}}}
 	for _, b := range s.Bounds {
 		t.Columns = append(t.Columns, draw.Column{Title: shortAge(time.Duration(b)), Right: true})
@@ -90,7 +90,7 @@ func summaryTable(s control.Summary) *draw.Table {
 	}
 	total := s.Total
 	total.Key = "TOTAL"
-	rows := append([]control.SummaryRow{total}, s.Rows...)
+	rows := append([]api.SummaryRow{total}, s.Rows...)
 	if s.Other != nil {
 		other := *s.Other
 		other.Key = "other"

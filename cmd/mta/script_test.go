@@ -20,9 +20,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/dnsserver"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/control/controltest"
+	"example.org/mta/lab/dnsserver"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/api/controltest"
 )
 
 // The scripts run the program as its own process. It differs from the real one in two things: the
@@ -76,8 +76,8 @@ func scriptParams() testscript.Params {
 			"notified": awaitNotify,
 			"smtpaddr": setRelayAddress,
 			"drained":  await("the queue to be empty", "", func(n int) bool { return n == 0 }),
-			"deferred": await("something to be deferred", control.StateDeferred, func(n int) bool { return n > 0 }),
-			"active":   await("an attempt to be under way", control.StateActive, func(n int) bool { return n > 0 }),
+			"deferred": await("something to be deferred", api.StateDeferred, func(n int) bool { return n > 0 }),
+			"active":   await("an attempt to be under way", api.StateActive, func(n int) bool { return n > 0 }),
 			"received": awaitReceived,
 			"printed":  awaitPrinted,
 			"signal":   sendSignal,
@@ -92,16 +92,16 @@ func sampleRelay(ts *testscript.TestScript, _ bool, how []string) {
 	ts.Setenv("NOW", scriptNow.Format(time.RFC3339))
 	path := ts.MkAbs("mta-data/control.sock")
 	ts.Check(os.MkdirAll(filepath.Dir(path), 0o700))
-	l, err := control.Listen(path, 0o600)
+	l, err := api.Listen(path, 0o600)
 	ts.Check(err)
 	r := controltest.Sample(scriptNow)
 	r.TraceEnds = true
 	if slices.Contains(how, "refusing") {
 		r.State.State, r.State.Reason = "refusing", "the disk is full"
-		r.State.Alarms = []control.Alarm{{Name: "storage", Reason: "the disk is full", Since: r.Now.Add(-5 * time.Minute)}}
+		r.State.Alarms = []api.Alarm{{Name: "storage", Reason: "the disk is full", Since: r.Now.Add(-5 * time.Minute)}}
 	}
-	r.OnReload = func() (control.Reload, error) {
-		return control.Reload{Changes: []string{"defaults: connection_limit = 20 (was 10)"}, Restart: []string{"http: address = \"\", needs a restart"}}, nil
+	r.OnReload = func() (api.Reload, error) {
+		return api.Reload{Changes: []string{"defaults: connection_limit = 20 (was 10)"}, Restart: []string{"http: address = \"\", needs a restart"}}, nil
 	}
 	for i, m := range r.Messages {
 		ts.Setenv(fmt.Sprintf("ID%d", i+1), m.ID)
@@ -294,7 +294,7 @@ func awaitNotify(ts *testscript.TestScript, _ bool, args []string) {
 
 // sendSignal sends the running relay one of the signals that testscript's kill doesn't know.
 func sendSignal(ts *testscript.TestScript, _ bool, args []string) {
-	c := control.NewClient(ts.MkAbs("mta-data/control.sock"))
+	c := api.NewClient(ts.MkAbs("mta-data/control.sock"))
 	defer c.Close()
 	s, err := c.Status(context.Background())
 	ts.Check(err)
@@ -303,7 +303,7 @@ func sendSignal(ts *testscript.TestScript, _ bool, args []string) {
 
 // setRelayAddress asks the running relay where it takes mail.
 func setRelayAddress(ts *testscript.TestScript, _ bool, _ []string) {
-	c := control.NewClient(ts.MkAbs("mta-data/control.sock"))
+	c := api.NewClient(ts.MkAbs("mta-data/control.sock"))
 	defer c.Close()
 	s, err := c.Status(context.Background())
 	ts.Check(err)
@@ -311,16 +311,16 @@ func setRelayAddress(ts *testscript.TestScript, _ bool, _ []string) {
 }
 
 // await makes a command that waits until the number of messages in a state is as fits wants it.
-func await(what string, state control.State, fits func(messages int) bool) func(*testscript.TestScript, bool, []string) {
+func await(what string, state api.State, fits func(messages int) bool) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, _ bool, _ []string) {
-		c := control.NewClient(ts.MkAbs("mta-data/control.sock"))
+		c := api.NewClient(ts.MkAbs("mta-data/control.sock"))
 		defer c.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		again := time.NewTicker(5 * time.Millisecond)
 		defer again.Stop()
 		for {
-			l, err := c.List(ctx, control.Filter{State: state}, control.Page{})
+			l, err := c.List(ctx, api.Filter{State: state}, api.Page{})
 			if err != nil {
 				ts.Fatalf("waiting for %s: %v", what, err)
 			}

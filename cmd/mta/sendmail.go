@@ -15,7 +15,7 @@ import (
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/cmd/mta/sendmail"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 func newSendmail(c *cli) *cobra.Command {
@@ -148,9 +148,9 @@ func (c *cli) sendmailFlush() int {
 	if err != nil {
 		return c.sysexit("sendmail", sendmail.ExUnavailable, err)
 	}
-	_, err = client.Change(context.Background(), control.Change{Action: control.Retry, All: true})
+	_, err = client.Change(context.Background(), api.Change{Action: api.Retry, All: true})
 	switch {
-	case control.Down(err), errors.Is(err, os.ErrPermission):
+	case api.Down(err), errors.Is(err, os.ErrPermission):
 		return c.sysexit("sendmail", sendmail.ExUnavailable, err)
 	case err != nil:
 		return c.sysexit("sendmail", sendmail.ExSoftware, err)

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // supervisor is systemd, or who else listens on NOTIFY_SOCKET (sd_notify(3)).
@@ -57,7 +57,7 @@ func (s supervisor) busy(doing string) (done func()) {
 }
 
 // report keeps the status line up to date, until ctx ends.
-func (s supervisor) report(ctx context.Context, status func() control.Status) {
+func (s supervisor) report(ctx context.Context, status func() api.Status) {
 	s.repeat(ctx, statusEvery, func() string { return "STATUS=" + statusLine(status()) })
 }
 
@@ -78,7 +78,7 @@ func (s supervisor) repeat(ctx context.Context, every time.Duration, state func(
 }
 
 // statusLine sums up the relay for 'systemctl status'.
-func statusLine(s control.Status) string {
+func statusLine(s api.Status) string {
 	line := fmt.Sprintf("%s: %d queued, %.0f accepted/s, %.0f delivered/s", s.State, s.Queue.Queued, s.Rates.Accepted, s.Rates.Delivered)
 	if s.Reason != "" {
 		line += "; " + s.Reason

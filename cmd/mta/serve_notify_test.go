@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // A start that reads a large queue asks the service manager for time.
@@ -30,7 +30,7 @@ func TestSupervisorIsAskedForTime(t *testing.T) {
 }
 
 func TestStatusLine(t *testing.T) {
-	s := control.Status{State: "refusing", Reason: "the disk\nis full", Queue: control.QueueStats{Queued: 7}, Rates: control.Rates{Accepted: 1.4, Delivered: 2.6}, Alarms: make([]control.Alarm, 1)}
+	s := api.Status{State: "refusing", Reason: "the disk\nis full", Queue: api.QueueStats{Queued: 7}, Rates: api.Rates{Accepted: 1.4, Delivered: 2.6}, Alarms: make([]api.Alarm, 1)}
 	if got, want := statusLine(s), "refusing: 7 queued, 1 accepted/s, 3 delivered/s; the disk is full; 1 alarm"; got != want || strings.Contains(got, "\n") {
 		t.Errorf("%q, want %q", got, want)
 	}

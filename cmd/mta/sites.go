@@ -12,7 +12,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/short"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const sitesHelp = `List the sites that mail goes to, and suspend them. A site is the set of hosts that
@@ -56,7 +56,7 @@ type pageFlags struct {
 }
 
 func (p *pageFlags) add(cmd *cobra.Command, what string) {
-	cmd.Flags().IntVar(&p.limit, "limit", control.DefaultLimit, what+" on the page; 0: all")
+	cmd.Flags().IntVar(&p.limit, "limit", api.DefaultLimit, what+" on the page; 0: all")
 	cmd.Flags().StringVar(&p.after, "after", "", "continue after the previous page (`cursor`)")
 	cmd.Flags().BoolVar(&p.asJSON, "json", false, "print JSON")
 }
@@ -72,7 +72,7 @@ func (p *pageFlags) check() error {
 func collect[T any](p *pageFlags, ask func(after string, limit int) ([]T, string, error)) (all []T, next string, err error) {
 	all, next = []T{}, p.after
 	for {
-		n := control.MaxLimit
+		n := api.MaxLimit
 		if p.limit > 0 {
 			n = min(p.limit-len(all), n)
 		}
@@ -109,7 +109,7 @@ NAME is a site's name; .example.com means all names with that ending.`
 
 func newSitesList(c *cli) *cobra.Command {
 	var (
-		f control.SiteFilter
+		f api.SiteFilter
 		p pageFlags
 	)
 	cmd := &cobra.Command{
@@ -138,12 +138,12 @@ func newSitesList(c *cli) *cobra.Command {
 	return c.watchable(cmd)
 }
 
-func (c *cli) sitesList(ctx context.Context, f control.SiteFilter, p *pageFlags) error {
+func (c *cli) sitesList(ctx context.Context, f api.SiteFilter, p *pageFlags) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	sites, next, err := collect(p, func(after string, limit int) ([]control.Site, string, error) {
+	sites, next, err := collect(p, func(after string, limit int) ([]api.Site, string, error) {
 		l, err := client.Sites(ctx, f, after, limit)
 		return l.Sites, l.Next, err
 	})
@@ -155,7 +155,7 @@ func (c *cli) sitesList(ctx context.Context, f control.SiteFilter, p *pageFlags)
 			"to list the known sites: mta sites; a site has the name of its first host, and 'mta explain DOMAIN' shows the site of a domain"}
 	}
 	if p.asJSON {
-		return writeJSON(c.out, control.SiteList{Sites: sites, Next: next})
+		return writeJSON(c.out, api.SiteList{Sites: sites, Next: next})
 	}
 	t := &draw.Table{
 		Columns: append([]draw.Column{
@@ -174,7 +174,7 @@ func (c *cli) sitesList(ctx context.Context, f control.SiteFilter, p *pageFlags)
 }
 
 // siteNote is what holds back mail for a site.
-func (c *cli) siteNote(s *control.Site) string {
+func (c *cli) siteNote(s *api.Site) string {
 	var notes []string
 	for _, a := range s.Actions {
 		notes = append(notes, c.action(a))
@@ -189,7 +189,7 @@ func (c *cli) siteNote(s *control.Site) string {
 	return strings.Join(notes, "; ")
 }
 
-func (c *cli) action(a control.SiteAction) string {
+func (c *cli) action(a api.SiteAction) string {
 	from := ""
 	if a.Source != "" {
 		from = " from " + a.Source
@@ -229,7 +229,7 @@ output counts and names the known ones. 'mta pause domain' stops a single one of
 
 func newSitesSuspend(c *cli) *cobra.Command {
 	var (
-		s      control.Suspend
+		s      api.Suspend
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -292,7 +292,7 @@ func fromSource(source string) string {
 
 func newSitesResume(c *cli) *cobra.Command {
 	var (
-		r      control.Resume
+		r      api.Resume
 		asJSON bool
 	)
 	cmd := &cobra.Command{

@@ -9,7 +9,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/short"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 func newStatus(c *cli) *cobra.Command {
@@ -46,7 +46,7 @@ then.`,
 				fmt.Fprintln(c.out, text)
 			}
 			fact("relay", "%s %s, pid %d", s.Hostname, s.Version, s.PID)
-			if s.State == control.Running {
+			if s.State == api.Running {
 				fact("state", "running since %s", moment(s.Started, c.now()))
 			} else {
 				fact("state", "%s; started %s", s.State, moment(s.Started, c.now()))
@@ -90,7 +90,7 @@ then.`,
 }
 
 // status asks the relay, and waits first if that is wanted.
-func (c *cli) status(ctx context.Context, client *control.Client, w statusWait) (control.Status, error) {
+func (c *cli) status(ctx context.Context, client *api.Client, w statusWait) (api.Status, error) {
 	if w.until == "" {
 		return client.Status(ctx)
 	}
@@ -100,7 +100,7 @@ func (c *cli) status(ctx context.Context, client *control.Client, w statusWait) 
 // byState returns how many of the queued are in which state.
 func byState(states map[string]int64) string {
 	var parts []string
-	for _, s := range control.States {
+	for _, s := range api.States {
 		if n := states[string(s)]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}

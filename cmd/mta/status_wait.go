@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // Exit codes of a wait that has ended without what it was for.
@@ -55,7 +55,7 @@ func (w *statusWait) check(cmd *cobra.Command) error {
 }
 
 // wait returns when the relay is as it should be, with its status. On a terminal a line shows what it waits for.
-func (c *cli) wait(ctx context.Context, client *control.Client, w statusWait) (control.Status, error) {
+func (c *cli) wait(ctx context.Context, client *api.Client, w statusWait) (api.Status, error) {
 	if w.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, w.timeout)
@@ -76,7 +76,7 @@ func (c *cli) wait(ctx context.Context, client *control.Client, w statusWait) (c
 		case err == nil:
 			seen, why = true, w.missing(&s)
 		case ctx.Err() != nil: // below
-		case !control.Down(err) || w.until == untilDrained && seen:
+		case !api.Down(err) || w.until == untilDrained && seen:
 			c.waiting("")
 			return s, err
 		default:
@@ -92,15 +92,15 @@ func (c *cli) wait(ctx context.Context, client *control.Client, w statusWait) (c
 	}
 }
 
-func (w statusWait) reached(s *control.Status) bool {
+func (w statusWait) reached(s *api.Status) bool {
 	if w.until == untilReady {
-		return s.State == control.Running
+		return s.State == api.Running
 	}
 	return s.Queue.Queued == 0
 }
 
 // missing returns what the relay lacks to be as it should be.
-func (w statusWait) missing(s *control.Status) string {
+func (w statusWait) missing(s *api.Status) string {
 	switch {
 	case w.until == untilDrained:
 		return fmt.Sprintf("%s queued%s%s", plural(int(s.Queue.Queued), "recipient"), byState(s.States), paused(s.Paused))
@@ -111,7 +111,7 @@ func (w statusWait) missing(s *control.Status) string {
 }
 
 // paused names what nothing is sent of.
-func paused(all []control.Pause) string {
+func paused(all []api.Pause) string {
 	var names []string
 	for i := range all {
 		names = append(names, pauseOf(&all[i]))
@@ -124,20 +124,20 @@ func paused(all []control.Pause) string {
 
 // stuck gives the remedy where nothing that is queued leaves before the end of the wait, unless an operator acts; "" as
 // long as something may.
-func (w statusWait) stuck(ctx context.Context, s *control.Status) string {
+func (w statusWait) stuck(ctx context.Context, s *api.Status) string {
 	if w.until != untilDrained {
 		return ""
 	}
-	count := func(state control.State) int64 { return s.States[string(state)] }
-	if count(control.StateHeld)+count(control.StateUnreadable) == s.Queue.Queued {
+	count := func(state api.State) int64 { return s.States[string(state)] }
+	if count(api.StateHeld)+count(api.StateUnreadable) == s.Queue.Queued {
 		return "this mail does not leave by itself: 'mta queue release', or move it by 'mta queue export'"
 	}
-	if count(control.StateActive)+count(control.StateEnding) > 0 {
+	if count(api.StateActive)+count(api.StateEnding) > 0 {
 		return ""
 	}
 	end, limited := ctx.Deadline()
 	for _, p := range s.Paused {
-		if p.What == control.PauseEverything && (p.Until.IsZero() || limited && p.Until.After(end)) {
+		if p.What == api.PauseEverything && (p.Until.IsZero() || limited && p.Until.After(end)) {
 			return "everything is paused: 'mta resume everything'"
 		}
 	}

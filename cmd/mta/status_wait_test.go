@@ -5,31 +5,31 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 // TestStuck: a wait for an empty queue goes on as long as something may leave before its end.
 func TestStuck(t *testing.T) {
 	end := time.Now().Add(time.Hour)
-	everything := func(until time.Time) []control.Pause {
-		return []control.Pause{{What: control.PauseEverything, Until: until}}
+	everything := func(until time.Time) []api.Pause {
+		return []api.Pause{{What: api.PauseEverything, Until: until}}
 	}
-	states := func(queued, held, active int64) control.Status {
-		return control.Status{
-			Queue:  control.QueueStats{Queued: queued},
-			States: map[string]int64{string(control.StateHeld): held, string(control.StateActive): active, string(control.StateDeferred): queued - held - active},
+	states := func(queued, held, active int64) api.Status {
+		return api.Status{
+			Queue:  api.QueueStats{Queued: queued},
+			States: map[string]int64{string(api.StateHeld): held, string(api.StateActive): active, string(api.StateDeferred): queued - held - active},
 		}
 	}
 	for _, test := range []struct {
 		name     string
-		states   control.Status
-		paused   []control.Pause
+		states   api.Status
+		paused   []api.Pause
 		unending bool // the wait has no end
 		stuck    bool
 	}{
 		{"all is held", states(3, 3, 0), nil, false, true},
 		{"some is deferred", states(3, 2, 0), nil, false, false},
-		{"a domain is paused", states(3, 0, 0), []control.Pause{{What: control.PauseDomain, Name: "a.example"}}, false, false},
+		{"a domain is paused", states(3, 0, 0), []api.Pause{{What: api.PauseDomain, Name: "a.example"}}, false, false},
 		{"everything is paused", states(3, 0, 0), everything(time.Time{}), false, true},
 		{"everything is paused, and an attempt is under way", states(3, 0, 1), everything(time.Time{}), false, false},
 		{"the pause ends before the wait", states(3, 0, 0), everything(end.Add(-time.Minute)), false, false},

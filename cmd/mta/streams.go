@@ -11,7 +11,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const streamsHelp = `List the streams of events: how many events wait for each receiver and since when, the rate
@@ -49,7 +49,7 @@ func newStreams(c *cli) *cobra.Command {
 	return cmd
 }
 
-func (c *cli) streamsTable(streams []control.Stream) error {
+func (c *cli) streamsTable(streams []api.Stream) error {
 	t := &draw.Table{
 		Columns: []draw.Column{
 			{Title: "STREAM", Shrink: true}, {Title: "STATE"}, {Title: "WAITING", Right: true}, {Title: "BYTES", Right: true}, {Title: "FOR", Right: true},
@@ -70,7 +70,7 @@ func (c *cli) streamsTable(streams []control.Stream) error {
 }
 
 // lostBy is how many events a stream has lost: at least so many, if files were deleted that nobody had counted.
-func lostBy(s *control.Stream) string {
+func lostBy(s *api.Stream) string {
 	switch {
 	case s.Uncounted == 0:
 		return fmt.Sprint(s.Lost)
@@ -80,7 +80,7 @@ func lostBy(s *control.Stream) string {
 	return fmt.Sprintf("%d+", s.Lost)
 }
 
-func lostInWords(s *control.Stream) string {
+func lostInWords(s *api.Stream) string {
 	const why = "accounting files were deleted or damaged before the stream had read them"
 	gaps := plural(int(s.Gaps), "gap")
 	switch {
@@ -93,7 +93,7 @@ func lostInWords(s *control.Stream) string {
 }
 
 // lagOf is how long the oldest event has waited.
-func lagOf(s *control.Stream) string {
+func lagOf(s *api.Stream) string {
 	if s.LagEvents == 0 {
 		return "-"
 	}
@@ -103,13 +103,13 @@ func lagOf(s *control.Stream) string {
 func newStreamsShow(c *cli) *cobra.Command {
 	return c.streamCommand("show", "show a stream, and the events that its receiver has refused",
 		"Show a stream, and the last 100 events that its receiver has refused. Those were set aside:\n'mta log --id ID' shows their records.",
-		func(ctx context.Context, client *control.Client, name string) (any, func() error, error) {
+		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 			s, err := client.Stream(ctx, name)
 			return s, func() error { return c.showStream(&s) }, err
 		})
 }
 
-func (c *cli) showStream(s *control.Stream) error {
+func (c *cli) showStream(s *api.Stream) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(c.out, "%-10s %s\n", name, draw.Clean(fmt.Sprintf(format, args...)))
 	}
@@ -141,7 +141,7 @@ func (c *cli) showStream(s *control.Stream) error {
 }
 
 // streamCommand makes a command about one stream. do returns what --json prints, and how to print it for people.
-func (c *cli) streamCommand(use, short, long string, do func(context.Context, *control.Client, string) (any, func() error, error)) *cobra.Command {
+func (c *cli) streamCommand(use, short, long string, do func(context.Context, *api.Client, string) (any, func() error, error)) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:               use + " NAME",
@@ -169,7 +169,7 @@ func (c *cli) streamCommand(use, short, long string, do func(context.Context, *c
 }
 
 // streamNames asks for the streams.
-func streamNames(ctx context.Context, client *control.Client, _ string) (names []string, err error) {
+func streamNames(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
 	l, err := client.Streams(ctx)
 	for i := range l.Streams {
 		names = append(names, l.Streams[i].Name)
@@ -184,8 +184,8 @@ func newStreamsPause(c *cli, pause bool) *cobra.Command {
 		long = "Send no events of a stream until it is resumed, over restarts too. The events wait in the\naccounting log, up to the stream's hold."
 		done = "stream %s is paused\n"
 	}
-	var in control.Intent
-	cmd := c.streamCommand(use, short, long, func(ctx context.Context, client *control.Client, name string) (any, func() error, error) {
+	var in api.Intent
+	cmd := c.streamCommand(use, short, long, func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 		s, err := client.PauseStream(ctx, name, pause, in)
 		return s, func() error {
 			if c.wouldChange(s.Effect, "stream") {
@@ -200,10 +200,10 @@ func newStreamsPause(c *cli, pause bool) *cobra.Command {
 }
 
 func newStreamsSkip(c *cli) *cobra.Command {
-	var in control.Intent
+	var in api.Intent
 	cmd := c.streamCommand("skip", "leave out all events that wait",
 		"Leave out all events that wait for a receiver, and go on with the next. 'mta streams replay'\ntakes that back, as long as the accounting log has them.",
-		func(ctx context.Context, client *control.Client, name string) (any, func() error, error) {
+		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 			m, err := client.SkipStream(ctx, name, in)
 			return m, func() error { return c.movedStream(name, &m, "event") }, err
 		})
@@ -213,12 +213,12 @@ func newStreamsSkip(c *cli) *cobra.Command {
 
 func newStreamsReplay(c *cli) *cobra.Command {
 	var (
-		in   control.Intent
+		in   api.Intent
 		from string
 	)
 	cmd := c.streamCommand("replay", "send events once more",
 		"Send the events of a stream from a time or from an event on once more. Receivers know events\nthat they have by the event_id, which stays the same.",
-		func(ctx context.Context, client *control.Client, name string) (any, func() error, error) {
+		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 			to, err := c.replayFrom(from)
 			if err != nil {
 				return nil, nil, err
@@ -234,21 +234,21 @@ func newStreamsReplay(c *cli) *cobra.Command {
 }
 
 // replayFrom reads --from.
-func (c *cli) replayFrom(from string) (to control.MoveStream, err error) {
+func (c *cli) replayFrom(from string) (to api.MoveStream, err error) {
 	if from == "" {
 		return to, hinted{usageError{errors.New("--from is missing: the time, or the event_id, of the first event to send again")}, "for the events of the last two hours: --from 2h"}
 	}
 	if _, _, err := accounting.ParseEventID(from); err == nil {
-		return control.MoveStream{Event: from}, nil
+		return api.MoveStream{Event: from}, nil
 	}
 	since, err := c.parseTime("--from", from)
 	if err != nil {
 		return to, err
 	}
-	return control.MoveStream{Since: since}, nil
+	return api.MoveStream{Since: since}, nil
 }
 
-func (c *cli) movedStream(name string, m *control.MovedStream, what string) error {
+func (c *cli) movedStream(name string, m *api.MovedStream, what string) error {
 	if c.wouldChange(m.Effect, what) {
 		return nil
 	}
@@ -257,10 +257,10 @@ func (c *cli) movedStream(name string, m *control.MovedStream, what string) erro
 }
 
 func newStreamsTest(c *cli) *cobra.Command {
-	var in control.Intent
+	var in api.Intent
 	cmd := c.streamCommand("test", "send an event of the type Test",
 		"Send an event of the type Test to the receiver of a stream, at once, ahead of the stream's\nwaiting events, and print its answer. Exit status 1 if the receiver did not take it.",
-		func(ctx context.Context, client *control.Client, name string) (any, func() error, error) {
+		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 			r, err := client.TestStream(ctx, name, in)
 			if err == nil && r.Error != "" {
 				err = fmt.Errorf("the test event of stream %s was not delivered: %s", draw.Clean(name), draw.Clean(strings.TrimSpace(r.Error)))

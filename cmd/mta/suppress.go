@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const suppressHelp = `Show and change the list of addresses that get no mail. Without a subcommand,
@@ -59,12 +59,12 @@ func (f *suppressionFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.source, "source", "", "entries from this `source`: bounce, report, complaint, operator, import, tenant or unsubscribe")
 	cmd.Flags().StringVar(&f.provider, "provider", "", "addresses that this `provider` served, or this site")
 	cmd.Flags().StringVar(&f.since, "since", "", "entries added at this `time` or later")
-	oneOf(cmd, "source", control.SuppressionSources)
+	oneOf(cmd, "source", api.SuppressionSources)
 }
 
-func (f *suppressionFlags) filter(c *cli) (control.SuppressionFilter, error) {
+func (f *suppressionFlags) filter(c *cli) (api.SuppressionFilter, error) {
 	since, err := c.parseTime("--since", f.since)
-	return control.SuppressionFilter{Tenant: f.tenant.given(), Domain: f.domain, Source: control.SuppressionSource(f.source), Provider: f.provider, Since: since}, err
+	return api.SuppressionFilter{Tenant: f.tenant.given(), Domain: f.domain, Source: api.SuppressionSource(f.source), Provider: f.provider, Since: since}, err
 }
 
 func newSuppressList(c *cli) *cobra.Command {
@@ -80,7 +80,7 @@ func newSuppressList(c *cli) *cobra.Command {
 }
 
 // listsSuppressions gives a command the flags that select entries, and what shows them.
-func (c *cli) listsSuppressions(cmd *cobra.Command, show func(context.Context, *control.Client, control.SuppressionFilter, *pageFlags) error) {
+func (c *cli) listsSuppressions(cmd *cobra.Command, show func(context.Context, *api.Client, api.SuppressionFilter, *pageFlags) error) {
 	var (
 		f suppressionFlags
 		p pageFlags
@@ -104,8 +104,8 @@ func (c *cli) listsSuppressions(cmd *cobra.Command, show func(context.Context, *
 	}
 }
 
-func (c *cli) suppressList(ctx context.Context, client *control.Client, f control.SuppressionFilter, p *pageFlags) error {
-	all, next, err := collect(p, func(after string, limit int) ([]control.Suppression, string, error) {
+func (c *cli) suppressList(ctx context.Context, client *api.Client, f api.SuppressionFilter, p *pageFlags) error {
+	all, next, err := collect(p, func(after string, limit int) ([]api.Suppression, string, error) {
 		l, err := client.Suppressions(ctx, f, after, limit)
 		return l.Suppressions, l.Next, err
 	})
@@ -113,7 +113,7 @@ func (c *cli) suppressList(ctx context.Context, client *control.Client, f contro
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, control.SuppressionList{Suppressions: all, Next: next})
+		return writeJSON(c.out, api.SuppressionList{Suppressions: all, Next: next})
 	}
 	if err := c.suppressionTable(all); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (c *cli) suppressList(ctx context.Context, client *control.Client, f contro
 	case next != "":
 		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", addresses(len(all)), next)
 	case len(all) == 0:
-		if f == (control.SuppressionFilter{}) {
+		if f == (api.SuppressionFilter{}) {
 			fmt.Fprintln(c.err, "no address is suppressed")
 		} else {
 			fmt.Fprintln(c.err, "no address on the list matches")
@@ -134,7 +134,7 @@ func (c *cli) suppressList(ctx context.Context, client *control.Client, f contro
 	return nil
 }
 
-func (c *cli) suppressionTable(list []control.Suppression) error {
+func (c *cli) suppressionTable(list []api.Suppression) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -171,7 +171,7 @@ func someAddresses(_ *cobra.Command, args []string) error {
 // newEntry are the flags of what is added to the list.
 type newEntry struct {
 	tenant  string
-	lasting control.Age
+	lasting api.Age
 }
 
 func (f *newEntry) add(cmd *cobra.Command) {
@@ -181,8 +181,8 @@ func (f *newEntry) add(cmd *cobra.Command) {
 }
 
 // entry makes an entry for an address.
-func (f *newEntry) entry(address string, now time.Time, source control.SuppressionSource) control.Suppression {
-	s := control.Suppression{Address: address, Tenant: f.tenant, Source: source}
+func (f *newEntry) entry(address string, now time.Time, source api.SuppressionSource) api.Suppression {
+	s := api.Suppression{Address: address, Tenant: f.tenant, Source: source}
 	if f.lasting > 0 {
 		s.Expires = now.Add(time.Duration(f.lasting))
 	}
@@ -192,7 +192,7 @@ func (f *newEntry) entry(address string, now time.Time, source control.Suppressi
 func newSuppressAdd(c *cli) *cobra.Command {
 	var (
 		f      newEntry
-		s      control.Suppress
+		s      api.Suppress
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -205,7 +205,7 @@ command returns, for queued mail too, and survives a restart.`,
 		Args: someAddresses,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, a := range args {
-				s.Suppressions = append(s.Suppressions, f.entry(a, c.now(), control.SuppressedByOperator))
+				s.Suppressions = append(s.Suppressions, f.entry(a, c.now(), api.SuppressedByOperator))
 			}
 			client, err := c.client()
 			if err != nil {
@@ -241,7 +241,7 @@ func (c *cli) printUnknown(tenants []string) {
 }
 
 // told returns what was done to the list.
-func told(done control.Suppressed) string {
+func told(done api.Suppressed) string {
 	text := addresses(done.Added) + " suppressed"
 	if done.Changed > 0 {
 		text += fmt.Sprintf(", %d already listed and changed", done.Changed)
@@ -255,7 +255,7 @@ func told(done control.Suppressed) string {
 func newSuppressRemove(c *cli) *cobra.Command {
 	var (
 		f      suppressionFlags
-		in     control.Intent
+		in     api.Intent
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -272,16 +272,16 @@ that a failing provider's bounces added, for example.`,
 			if err != nil {
 				return err
 			}
-			matching := control.SuppressionSelection{SuppressionFilter: filter, Intent: in}
+			matching := api.SuppressionSelection{SuppressionFilter: filter, Intent: in}
 			wide := filter
 			wide.Tenant = nil
-			switch named := wide != (control.SuppressionFilter{}); {
+			switch named := wide != (api.SuppressionFilter{}); {
 			case len(args) == 0 && !named:
 				return usagef("name addresses, or --since, --source, --provider or --domain")
 			case len(args) > 0 && named:
 				return usagef("with addresses there is only --tenant")
 			case len(args) > 0:
-				return c.unsuppress(cmd.Context(), control.Unsuppress{Intent: in, SuppressedAddresses: control.SuppressedAddresses{Addresses: args, Tenant: filter.Tenant}}, asJSON)
+				return c.unsuppress(cmd.Context(), api.Unsuppress{Intent: in, SuppressedAddresses: api.SuppressedAddresses{Addresses: args, Tenant: filter.Tenant}}, asJSON)
 			}
 			return c.unsuppressMatching(cmd.Context(), matching, asJSON)
 		},
@@ -292,7 +292,7 @@ that a failing provider's bounces added, for example.`,
 	return cmd
 }
 
-func (c *cli) unsuppress(ctx context.Context, a control.Unsuppress, asJSON bool) error {
+func (c *cli) unsuppress(ctx context.Context, a api.Unsuppress, asJSON bool) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -315,7 +315,7 @@ func (c *cli) unsuppress(ctx context.Context, a control.Unsuppress, asJSON bool)
 	return nil
 }
 
-func (c *cli) unsuppressMatching(ctx context.Context, sel control.SuppressionSelection, asJSON bool) error {
+func (c *cli) unsuppressMatching(ctx context.Context, sel api.SuppressionSelection, asJSON bool) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -368,7 +368,7 @@ tenant's mail, including entries for all mail.`,
 			if err != nil {
 				return err
 			}
-			l, err := client.CheckSuppressed(cmd.Context(), control.SuppressedAddresses{Addresses: args, Tenant: tenant.given()})
+			l, err := client.CheckSuppressed(cmd.Context(), api.SuppressedAddresses{Addresses: args, Tenant: tenant.given()})
 			if err != nil {
 				return err
 			}

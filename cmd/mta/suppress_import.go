@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 func newSuppressImport(c *cli) *cobra.Command {
@@ -66,15 +66,15 @@ lines without these values. Invalid lines are reported and skipped; the exit cod
 // suppressImport reads entries and hands them to the relay, as many at a time as a request can have.
 type suppressImport struct {
 	c        *cli
-	client   *control.Client
+	client   *api.Client
 	name     string // of what is read
 	defaults *newEntry
 
 	dryRun bool // only count
 
-	batch []control.Suppression
+	batch []api.Suppression
 	lines []int // where each of batch stands
-	done  control.Suppressed
+	done  api.Suppressed
 	bad   int
 }
 
@@ -159,16 +159,16 @@ func (im *suppressImport) complain(line int, err error) {
 }
 
 // parse reads a line.
-func (im *suppressImport) parse(text string) (control.Suppression, error) {
+func (im *suppressImport) parse(text string) (api.Suppression, error) {
 	if text[0] != '{' {
 		address, reason, _ := strings.Cut(text, ",")
-		s := im.defaults.entry(unbracketed(address), im.c.now(), control.SuppressedByImport)
+		s := im.defaults.entry(unbracketed(address), im.c.now(), api.SuppressedByImport)
 		if reason = unquoted(reason); reason != "" {
 			s.Reason = reason
 		}
 		return s, nil
 	}
-	s := im.defaults.entry("", im.c.now(), control.SuppressedByImport)
+	s := im.defaults.entry("", im.c.now(), api.SuppressedByImport)
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
@@ -204,12 +204,12 @@ func (im *suppressImport) send(ctx context.Context) error {
 		return nil
 	}
 	err := im.add(ctx, batch)
-	if refused := (*control.Error)(nil); !errors.As(err, &refused) || refused.Status != 400 {
+	if refused := (*api.Error)(nil); !errors.As(err, &refused) || refused.Status != 400 {
 		return err
 	}
 	for i := range batch {
 		err := im.add(ctx, batch[i:i+1])
-		if refused := (*control.Error)(nil); errors.As(err, &refused) && refused.Status == 400 {
+		if refused := (*api.Error)(nil); errors.As(err, &refused) && refused.Status == 400 {
 			im.complain(lines[i], errors.New(refused.Message))
 			continue
 		}
@@ -220,8 +220,8 @@ func (im *suppressImport) send(ctx context.Context) error {
 	return nil
 }
 
-func (im *suppressImport) add(ctx context.Context, some []control.Suppression) error {
-	done, err := im.client.Suppress(ctx, control.Suppress{Suppressions: some, Intent: control.Intent{DryRun: im.dryRun}})
+func (im *suppressImport) add(ctx context.Context, some []api.Suppression) error {
+	done, err := im.client.Suppress(ctx, api.Suppress{Suppressions: some, Intent: api.Intent{DryRun: im.dryRun}})
 	im.done.Added += done.Added
 	im.done.Changed += done.Changed
 	im.done.Unchanged += done.Unchanged
@@ -254,7 +254,7 @@ func newSuppressExport(c *cli) *cobra.Command {
 			out := bufio.NewWriter(c.out)
 			e := newEncoder(out)
 			for after := ""; ; {
-				l, err := client.Suppressions(cmd.Context(), filter, after, control.MaxLimit)
+				l, err := client.Suppressions(cmd.Context(), filter, after, api.MaxLimit)
 				if err != nil {
 					return err
 				}

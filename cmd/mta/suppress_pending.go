@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const suppressPendingHelp = `Show and decide about entries that were set aside. When a provider calls far more
@@ -19,9 +19,9 @@ func newSuppressPending(c *cli) *cobra.Command {
 	g := group("pending", "show and decide about entries that were set aside", list,
 		newPendingDecision(c, "accept", "put entries that were set aside on the list", `Put entries that were set aside on the list: the provider was right. When these are all entries
 of a provider whose flood is still under way, its share of unknown recipients counts as
-usual from now on.`, "accepted", (*control.Client).AcceptPending),
+usual from now on.`, "accepted", (*api.Client).AcceptPending),
 		newPendingDecision(c, "drop", "forget entries that were set aside", `Forget entries that were set aside: the provider was wrong. An address that does not exist
-comes on the list when it is refused again.`, "dropped", (*control.Client).DropPending))
+comes on the list when it is refused again.`, "dropped", (*api.Client).DropPending))
 	g.Long = suppressPendingHelp
 	listByDefault(g, list)
 	return g
@@ -39,9 +39,9 @@ func newPendingList(c *cli) *cobra.Command {
 	return cmd
 }
 
-func (c *cli) pendingList(ctx context.Context, client *control.Client, f control.SuppressionFilter, p *pageFlags) error {
-	var providers []control.DoubtedProvider
-	all, next, err := collect(p, func(after string, limit int) ([]control.Suppression, string, error) {
+func (c *cli) pendingList(ctx context.Context, client *api.Client, f api.SuppressionFilter, p *pageFlags) error {
+	var providers []api.DoubtedProvider
+	all, next, err := collect(p, func(after string, limit int) ([]api.Suppression, string, error) {
 		l, err := client.PendingSuppressions(ctx, f, after, limit)
 		providers = l.Providers
 		return l.Suppressions, l.Next, err
@@ -50,7 +50,7 @@ func (c *cli) pendingList(ctx context.Context, client *control.Client, f control
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, control.PendingList{Providers: providers, Suppressions: all, Next: next})
+		return writeJSON(c.out, api.PendingList{Providers: providers, Suppressions: all, Next: next})
 	}
 	for _, d := range providers {
 		fmt.Fprintln(c.out, c.doubt(&d))
@@ -71,7 +71,7 @@ func (c *cli) pendingList(ctx context.Context, client *control.Client, f control
 }
 
 // doubt returns why a provider is doubted.
-func (c *cli) doubt(d *control.DoubtedProvider) string {
+func (c *cli) doubt(d *api.DoubtedProvider) string {
 	const day, minute = "2006-01-02", "15:04"
 	when := "since " + d.Since.UTC().Format(day+" "+minute)
 	if !d.Until.IsZero() {
@@ -84,10 +84,10 @@ func (c *cli) doubt(d *control.DoubtedProvider) string {
 	return fmt.Sprintf("%s called %d of %d recipients unknown %s UTC; usual: %s", d.Provider, d.Unknown, d.Known+d.Unknown, when, percent(d.Usual))
 }
 
-func newPendingDecision(c *cli, name, short, long, done string, decide func(*control.Client, context.Context, control.SuppressionSelection) (control.PendingDecided, error)) *cobra.Command {
+func newPendingDecision(c *cli, name, short, long, done string, decide func(*api.Client, context.Context, api.SuppressionSelection) (api.PendingDecided, error)) *cobra.Command {
 	var (
 		f      suppressionFlags
-		in     control.Intent
+		in     api.Intent
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -106,7 +106,7 @@ func newPendingDecision(c *cli, name, short, long, done string, decide func(*con
 			if err != nil {
 				return err
 			}
-			decided, err := decide(client, cmd.Context(), control.SuppressionSelection{SuppressionFilter: filter, Intent: in})
+			decided, err := decide(client, cmd.Context(), api.SuppressionSelection{SuppressionFilter: filter, Intent: in})
 			switch {
 			case err != nil:
 				return err

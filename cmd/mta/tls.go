@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 func newTLS(c *cli) *cobra.Command {
@@ -24,7 +24,7 @@ is printed, and the exit code is 1. A domain that publishes none is no failure.`
 
 func newTLSPolicy(c *cli) *cobra.Command {
 	var asJSON, cached bool
-	var in control.Intent
+	var in api.Intent
 	cmd := &cobra.Command{
 		Use:   "policy DOMAIN",
 		Short: "look up the MTA-STS policy of a domain",
@@ -42,16 +42,16 @@ func newTLSPolicy(c *cli) *cobra.Command {
 	return cmd
 }
 
-func (c *cli) tlsPolicy(ctx context.Context, domain string, cached, asJSON bool, in control.Intent) error {
+func (c *cli) tlsPolicy(ctx context.Context, domain string, cached, asJSON bool, in api.Intent) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	var p control.STSPolicy
+	var p api.STSPolicy
 	if cached {
 		p, err = client.STSPolicy(ctx, domain)
 	} else {
-		var fresh control.STSRefreshed
+		var fresh api.STSRefreshed
 		fresh, err = client.RefreshSTSPolicy(ctx, domain, in)
 		if err == nil && !asJSON && c.wouldChange(fresh.Effect, "policy") {
 			return nil
@@ -74,7 +74,7 @@ func (c *cli) tlsPolicy(ctx context.Context, domain string, cached, asJSON bool,
 	return err
 }
 
-func (c *cli) stsFacts(b *strings.Builder, p *control.STSPolicy) {
+func (c *cli) stsFacts(b *strings.Builder, p *api.STSPolicy) {
 	fact(b, "domain", "%s", p.Domain)
 	fact(b, "policy", "%s", p.Mode)
 	if p.Ignored != "" {
@@ -99,7 +99,7 @@ func (c *cli) stsFacts(b *strings.Builder, p *control.STSPolicy) {
 }
 
 // stsLines is stsFacts among other facts.
-func (c *cli) stsLines(b *strings.Builder, p *control.STSPolicy) {
+func (c *cli) stsLines(b *strings.Builder, p *api.STSPolicy) {
 	if !p.Fetched.IsZero() {
 		fact(b, "", "MTA-STS policy %s: mode %s, hosts %s", p.ID, p.Mode, strings.Join(p.MX, ", "))
 		fact(b, "", "fetched %s, expires %s", moment(p.Fetched, c.now()), moment(p.Expires, c.now()))

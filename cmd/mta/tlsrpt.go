@@ -9,7 +9,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 func newTLSRPT(c *cli) *cobra.Command {
@@ -62,7 +62,7 @@ func (c *cli) tlsrptShow(ctx context.Context, domain string, p *pageFlags) error
 	case err != nil:
 		return err
 	case p.asJSON:
-		return writeJSON(c.out, control.TLSReportList{On: on, Days: days, Next: next})
+		return writeJSON(c.out, api.TLSReportList{On: on, Days: days, Next: next})
 	case !on:
 		fmt.Fprintln(c.err, `TLS reports are off; to send them: tls_reports { from = "tls-reports@example.com" }`)
 		return nil

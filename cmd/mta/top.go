@@ -15,8 +15,8 @@ import (
 	"golang.org/x/text/encoding"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/top"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/top"
 )
 
 const topHelp = `Watch the relay on a terminal: rates with their last 15 minutes, the queue by state, alarms,
@@ -129,7 +129,7 @@ func (p topPrinter) to(w io.Writer, width int) *cli {
 	return &c
 }
 
-func (p topPrinter) Explain(ctx context.Context, q control.ExplainQuery, w io.Writer, width int) error {
+func (p topPrinter) Explain(ctx context.Context, q api.ExplainQuery, w io.Writer, width int) error {
 	return p.to(w, width).explain(ctx, q, false)
 }
 
@@ -137,7 +137,7 @@ func (p topPrinter) Warmup(ctx context.Context, source string, w io.Writer, widt
 	return p.to(w, width).warmupShow(ctx, source, false)
 }
 
-func (p topPrinter) Trace(ctx context.Context, q control.TraceQuery, w io.Writer, width int) error {
+func (p topPrinter) Trace(ctx context.Context, q api.TraceQuery, w io.Writer, width int) error {
 	c := p.to(w, width)
 	client, err := c.client()
 	if err != nil {
@@ -146,4 +146,4 @@ func (p topPrinter) Trace(ctx context.Context, q control.TraceQuery, w io.Writer
 	return client.Trace(ctx, q, nil, (&tracePrinter{c: c}).print)
 }
 
-var _ top.Relay = (*control.Client)(nil)
+var _ top.Relay = (*api.Client)(nil)

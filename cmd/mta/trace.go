@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const traceHelp = `Watch the SMTP conversations of the running relay live, until interrupted, on open
@@ -32,7 +32,7 @@ their number: mail never waits.`
 
 func newTrace(c *cli) *cobra.Command {
 	var (
-		q      control.TraceQuery
+		q      api.TraceQuery
 		asJSON bool
 		client string
 	)
@@ -66,10 +66,10 @@ func newTrace(c *cli) *cobra.Command {
 }
 
 // clientTrace reads the flags that ask for sessions of clients.
-func clientTrace(cmd *cobra.Command, q *control.TraceQuery, client string) error {
+func clientTrace(cmd *cobra.Command, q *api.TraceQuery, client string) error {
 	if client != "" {
 		var err error
-		if q.Client, err = control.ParseNetwork(client); err != nil {
+		if q.Client, err = api.ParseNetwork(client); err != nil {
 			return usagef("--client: %v", err)
 		}
 	}
@@ -85,7 +85,7 @@ func clientTrace(cmd *cobra.Command, q *control.TraceQuery, client string) error
 	return nil
 }
 
-func (c *cli) trace(ctx context.Context, q control.TraceQuery, asJSON bool) error {
+func (c *cli) trace(ctx context.Context, q api.TraceQuery, asJSON bool) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (c *cli) trace(ctx context.Context, q control.TraceQuery, asJSON bool) erro
 	p := &tracePrinter{c: c}
 	each := p.print
 	if asJSON {
-		each = func(l control.TraceLine) error { return writeLine(c, l) }
+		each = func(l api.TraceLine) error { return writeLine(c, l) }
 	}
 	begun := func() { fmt.Fprintln(c.err, "watching; interrupt to end") }
 	switch err := client.Trace(ctx, q, begun, each); {
@@ -108,7 +108,7 @@ func (c *cli) trace(ctx context.Context, q control.TraceQuery, asJSON bool) erro
 	return nil
 }
 
-func writeLine(c *cli, l control.TraceLine) error {
+func writeLine(c *cli, l api.TraceLine) error {
 	return newEncoder(c.out).Encode(l)
 }
 
@@ -118,7 +118,7 @@ type tracePrinter struct {
 	last string // the session of the line before
 }
 
-func (p *tracePrinter) print(l control.TraceLine) error {
+func (p *tracePrinter) print(l api.TraceLine) error {
 	var b strings.Builder
 	if l.Lost > 0 {
 		fmt.Fprintf(&b, "... %s lost: too fast to show\n", plural(l.Lost, "line"))

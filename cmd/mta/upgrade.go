@@ -8,7 +8,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const upgradeHelp = `Show and finish an upgrade of the relay. A new version goes on writing the formats of the
@@ -48,13 +48,13 @@ read one of them.`,
 }
 
 // upgrade asks the running relay, or looks at its stores when there is none.
-func (c *cli) upgrade(ctx context.Context) (control.Upgrade, error) {
+func (c *cli) upgrade(ctx context.Context) (api.Upgrade, error) {
 	client, err := c.client()
 	if err != nil {
-		return control.Upgrade{}, err
+		return api.Upgrade{}, err
 	}
 	u, err := client.Upgrade(ctx)
-	if !control.Down(err) {
+	if !api.Down(err) {
 		return u, err
 	}
 	cfg, err := c.config()
@@ -69,7 +69,7 @@ func (c *cli) upgrade(ctx context.Context) (control.Upgrade, error) {
 	return mta.UpgradeStatus(cfg, version, set), nil
 }
 
-func (c *cli) upgradeTable(u *control.Upgrade) error {
+func (c *cli) upgradeTable(u *api.Upgrade) error {
 	if err := c.storeTable(u.Stores); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (c *cli) upgradeTable(u *control.Upgrade) error {
 	return nil
 }
 
-func (c *cli) storeTable(stores []control.StoreFormat) error {
+func (c *cli) storeTable(stores []api.StoreFormat) error {
 	t := &draw.Table{Columns: []draw.Column{
 		{Title: "STORE"}, {Title: "FORMAT", Right: true}, {Title: "READS", Right: true}, {Title: "WRITES", Right: true}, {Title: "BACK TO"}, {Title: "PATH", Shrink: true},
 	}}
@@ -96,7 +96,7 @@ func (c *cli) storeTable(stores []control.StoreFormat) error {
 
 func newUpgradeFinish(c *cli) *cobra.Command {
 	var (
-		f      control.FinishUpgrade
+		f      api.FinishUpgrade
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -123,13 +123,13 @@ reads the data. Without a running relay, the next start of this version does so.
 }
 
 // finishUpgrade asks the running relay, or does it to the stores when there is none.
-func (c *cli) finishUpgrade(ctx context.Context, f control.FinishUpgrade) (control.UpgradeFinished, error) {
+func (c *cli) finishUpgrade(ctx context.Context, f api.FinishUpgrade) (api.UpgradeFinished, error) {
 	client, err := c.client()
 	if err != nil {
-		return control.UpgradeFinished{}, err
+		return api.UpgradeFinished{}, err
 	}
 	done, err := client.FinishUpgrade(ctx, f)
-	if !control.Down(err) {
+	if !api.Down(err) {
 		return done, err
 	}
 	cfg, err := c.config()
@@ -140,7 +140,7 @@ func (c *cli) finishUpgrade(ctx context.Context, f control.FinishUpgrade) (contr
 	return mta.UpgradeDone(stores, f.DryRun), err
 }
 
-func (c *cli) upgradeFinished(done *control.UpgradeFinished) error {
+func (c *cli) upgradeFinished(done *api.UpgradeFinished) error {
 	if done.Count == 0 {
 		fmt.Fprintln(c.out, "nothing to finish: every store is in the newest format")
 		return nil

@@ -17,7 +17,7 @@ import (
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/users"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const userHelp = `Show and change the users file: the users who may log in at the relay's listeners (AUTH),
@@ -167,7 +167,7 @@ func (c *cli) addUser(ctx context.Context, book userBook, name string, u *users.
 	if u.Name, err = users.NormalName(name); err != nil {
 		return usageError{err}
 	}
-	f := fileChange{"add", control.FileSubject{File: path, Names: []string{u.Name}, Tenant: u.Tenant, Role: u.Role}, o.dryRun}
+	f := fileChange{"add", api.FileSubject{File: path, Names: []string{u.Name}, Tenant: u.Tenant, Role: u.Role}, o.dryRun}
 	put := func(t *users.Table) error {
 		if t.User(u.Name) != nil {
 			return book.isThere(u.Name)
@@ -265,7 +265,7 @@ func newUserPassword(c *cli, book userBook) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			f := fileChange{"password", control.FileSubject{File: path, Names: []string{name}}, dryRun}
+			f := fileChange{"password", api.FileSubject{File: path, Names: []string{name}}, dryRun}
 			var h users.Hash
 			set := func(t *users.Table) error {
 				if t.User(name) == nil {
@@ -328,7 +328,7 @@ func newUserRemove(c *cli, book userBook) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f := fileChange{"remove", control.FileSubject{File: path, Names: args}, dryRun}
+			f := fileChange{"remove", api.FileSubject{File: path, Names: args}, dryRun}
 			err = book.change(cmd.Context(), c, f, func(t *users.Table) error {
 				for _, arg := range args {
 					name, err := users.NormalName(arg)

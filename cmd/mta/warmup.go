@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const warmupHelp = `Show and control the warm-up of new sources, and try plans before you use them. Without a
@@ -53,7 +53,7 @@ func (c *cli) warmupList(ctx context.Context, p *pageFlags) error {
 	if err != nil {
 		return err
 	}
-	all, next, err := collect(p, func(after string, limit int) ([]control.Warmup, string, error) {
+	all, next, err := collect(p, func(after string, limit int) ([]api.Warmup, string, error) {
 		l, err := client.Warmups(ctx, after, limit)
 		return l.Warmups, l.Next, err
 	})
@@ -61,7 +61,7 @@ func (c *cli) warmupList(ctx context.Context, p *pageFlags) error {
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, control.WarmupList{Warmups: all, Next: next})
+		return writeJSON(c.out, api.WarmupList{Warmups: all, Next: next})
 	}
 	t := &draw.Table{
 		Columns: []draw.Column{
@@ -87,9 +87,9 @@ func (c *cli) warmupList(ctx context.Context, p *pageFlags) error {
 }
 
 // known reports whether the ledger could be read.
-func known(w *control.Warmup) bool { return w.Stage > 0 }
+func known(w *api.Warmup) bool { return w.Stage > 0 }
 
-func warmupStage(w *control.Warmup) string {
+func warmupStage(w *api.Warmup) string {
 	if !known(w) {
 		return "-"
 	}
@@ -97,17 +97,17 @@ func warmupStage(w *control.Warmup) string {
 }
 
 // warmupOf puts a count beside its cap.
-func warmupOf(w *control.Warmup, sent, limit int64) string {
+func warmupOf(w *api.Warmup, sent, limit int64) string {
 	switch {
 	case !known(w):
 		return "-"
-	case w.State == control.WarmupWarm || limit == 0:
+	case w.State == api.WarmupWarm || limit == 0:
 		return fmt.Sprint(sent)
 	}
 	return fmt.Sprintf("%d/%d", sent, limit)
 }
 
-func warmupThrottle(w *control.Warmup) string {
+func warmupThrottle(w *api.Warmup) string {
 	if !known(w) {
 		return "-"
 	}
@@ -118,7 +118,7 @@ func warmupThrottle(w *control.Warmup) string {
 }
 
 // warmupOutlook returns what the day would do to the stage, and on account of whom.
-func warmupOutlook(w *control.Warmup) string {
+func warmupOutlook(w *api.Warmup) string {
 	text := becauseOf(w.Outlook, w.OutlookProvider)
 	if w.Advice != "" {
 		text += "; " + w.Advice
@@ -140,18 +140,18 @@ func becauseOf(why, provider string) string {
 }
 
 // warmupTitle names a warm-up.
-func warmupTitle(w *control.Warmup) string {
+func warmupTitle(w *api.Warmup) string {
 	return draw.Clean(fmt.Sprintf("%s (%s)", w.Source, w.IP))
 }
 
 // onStage returns where a warm-up is, in words.
-func onStage(w *control.Warmup) string { return fmt.Sprintf("stage %d of %d", w.Stage, w.TotalStages) }
+func onStage(w *api.Warmup) string { return fmt.Sprintf("stage %d of %d", w.Stage, w.TotalStages) }
 
 // warmupChange makes a command that does one thing to a source. stage reads the stage that is meant
 // from the arguments behind the source; nil: none is.
-func warmupChange(c *cli, cmd *cobra.Command, a control.WarmupAction, stage func(args []string) (int, error), done func(*control.Warmup) string) *cobra.Command {
+func warmupChange(c *cli, cmd *cobra.Command, a api.WarmupAction, stage func(args []string) (int, error), done func(*api.Warmup) string) *cobra.Command {
 	var (
-		to     control.StageChoice
+		to     api.StageChoice
 		asJSON bool
 	)
 	cmd.ValidArgsFunction = c.complete(c.sourceNames)
@@ -198,12 +198,12 @@ A new warm-up starts automatically. SOURCE is the name of a source, or its IP.`,
 		Args:    oneName("a source"),
 	}
 	cmd.Flags().IntVar(&stage, "stage", 0, "the `stage` to begin on, counted from 1 (default: the plan's start_stage)")
-	return warmupChange(c, cmd, control.WarmupStart, func([]string) (int, error) {
+	return warmupChange(c, cmd, api.WarmupStart, func([]string) (int, error) {
 		if stage < 0 || stage == 0 && cmd.Flags().Changed("stage") {
 			return 0, usagef("--stage: stages are counted from 1")
 		}
 		return stage, nil
-	}, func(w *control.Warmup) string { return "begins again on " + onStage(w) })
+	}, func(w *api.Warmup) string { return "begins again on " + onStage(w) })
 }
 
 func newWarmupPause(c *cli) *cobra.Command {
@@ -215,7 +215,7 @@ the pool's shared sources or waits, depending on the pool.
 
 SOURCE is the name of a source, or its IP.`,
 		Args: oneName("a source"),
-	}, control.WarmupPause, nil, func(w *control.Warmup) string { return "is paused on " + onStage(w) })
+	}, api.WarmupPause, nil, func(w *api.Warmup) string { return "is paused on " + onStage(w) })
 }
 
 func newWarmupResume(c *cli) *cobra.Command {
@@ -226,7 +226,7 @@ func newWarmupResume(c *cli) *cobra.Command {
 
 SOURCE is the name of a source, or its IP.`,
 		Args: oneName("a source"),
-	}, control.WarmupResume, nil, func(w *control.Warmup) string { return "goes on with " + onStage(w) })
+	}, api.WarmupResume, nil, func(w *api.Warmup) string { return "goes on with " + onStage(w) })
 }
 
 func newWarmupSetStage(c *cli) *cobra.Command {
@@ -244,14 +244,14 @@ SOURCE is the name of a source, or its IP. STAGE is counted from 1.`,
 			}
 			return nil
 		},
-	}, control.WarmupSetStage, func(args []string) (int, error) {
+	}, api.WarmupSetStage, func(args []string) (int, error) {
 		n, err := strconv.Atoi(args[0])
 		if err != nil || n < 1 {
 			return 0, usagef("stage %q: want a number from 1", args[0])
 		}
 		return n, nil
-	}, func(w *control.Warmup) string {
-		if w.State == control.WarmupPaused {
+	}, func(w *api.Warmup) string {
+		if w.State == api.WarmupPaused {
 			return "is on " + onStage(w) + ", and stays paused"
 		}
 		return "is on " + onStage(w)

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
-	"example.org/mta/mta/operate"
+	"example.org/mta/operator/answer"
+	"example.org/mta/operator/api"
 	"example.org/mta/warmup"
 )
 
@@ -46,16 +46,16 @@ func newWarmupPlans(c *cli) *cobra.Command {
 			}
 			if len(args) == 0 {
 				if asJSON {
-					return writeJSON(c.out, control.WarmupPlanList{Plans: plans})
+					return writeJSON(c.out, api.WarmupPlanList{Plans: plans})
 				}
 				return planTable(plans).Write(c.out, c.screen)
 			}
-			i := slices.IndexFunc(plans, func(p control.WarmupPlan) bool { return p.Name == args[0] })
+			i := slices.IndexFunc(plans, func(p api.WarmupPlan) bool { return p.Name == args[0] })
 			if i < 0 {
 				return hinted{fmt.Errorf("there is no plan %q", args[0]), "the plans: " + strings.Join(planNames(plans), ", ")}
 			}
 			if asJSON {
-				return writeJSON(c.out, control.WarmupPlanList{Plans: plans[i : i+1]})
+				return writeJSON(c.out, api.WarmupPlanList{Plans: plans[i : i+1]})
 			}
 			return c.showPlan(&plans[i])
 		},
@@ -65,13 +65,13 @@ func newWarmupPlans(c *cli) *cobra.Command {
 }
 
 // warmupPlans asks the relay, or reads the file when none is running.
-func (c *cli) warmupPlans(ctx context.Context) ([]control.WarmupPlan, error) {
+func (c *cli) warmupPlans(ctx context.Context) ([]api.WarmupPlan, error) {
 	client, err := c.client()
 	if err != nil {
 		return nil, err
 	}
 	plans, err := client.WarmupPlans(ctx)
-	if !control.Down(err) || c.socketFlag != "" {
+	if !api.Down(err) || c.socketFlag != "" {
 		return plans, err
 	}
 	cfg, wrong := c.config()
@@ -87,10 +87,10 @@ func (c *cli) warmupPlans(ctx context.Context) ([]control.WarmupPlan, error) {
 		why = "only the user and the group of its socket may ask the relay"
 	}
 	fmt.Fprintf(c.err, "%s: %s\n", why, from)
-	return operate.WarmupPlans(cfg, c.now()), nil
+	return answer.WarmupPlans(cfg, c.now()), nil
 }
 
-func planNames(plans []control.WarmupPlan) []string {
+func planNames(plans []api.WarmupPlan) []string {
 	names := make([]string, len(plans))
 	for i := range plans {
 		names[i] = plans[i].Name
@@ -98,7 +98,7 @@ func planNames(plans []control.WarmupPlan) []string {
 	return names
 }
 
-func planTable(plans []control.WarmupPlan) *draw.Table {
+func planTable(plans []api.WarmupPlan) *draw.Table {
 	t := &draw.Table{
 		Columns: []draw.Column{
 			{Title: "PLAN", Shrink: true}, {Title: "OF"}, {Title: "STAGES", Right: true}, {Title: "FIRST", Right: true}, {Title: "LAST", Right: true}, {Title: "PASSED"}, {Title: "THEN"},
@@ -116,7 +116,7 @@ func planTable(plans []control.WarmupPlan) *draw.Table {
 }
 
 // passed is the day after that of the last stage.
-func passed(p *control.WarmupPlan) string {
+func passed(p *api.WarmupPlan) string {
 	days := p.Forecast
 	if n := len(p.Plan.Stages) - max(p.Plan.StartStage, 1); n >= 0 && n < len(days) {
 		return dateOf(days[n].Day.AddDate(0, 0, 1), p.Plan.DayStarts)
@@ -134,7 +134,7 @@ func afterwards(p *warmup.PlanFile) string {
 	return "caps stay"
 }
 
-func (c *cli) showPlan(p *control.WarmupPlan) error {
+func (c *cli) showPlan(p *api.WarmupPlan) error {
 	var b strings.Builder
 	doc, h := &p.Plan, &p.Plan.Health
 	fact(&b, "plan", "%s, of the %s", p.Name, map[bool]string{true: "presets", false: p.Origin}[p.Origin == "preset"])

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 )
 
 const warmupReportHelp = `Import complaints about the mail of a warming source. They count for its health from now
@@ -29,7 +29,7 @@ eighth; rows of other IPs are ignored. Days before the last two weeks are ignore
 SOURCE is the name of a source, or its IP.`
 
 func newWarmupReport(c *cli) *cobra.Command {
-	var r control.WarmupReport
+	var r api.WarmupReport
 	var google, snds string
 	cmd := &cobra.Command{
 		Use:   "report SOURCE",
@@ -53,7 +53,7 @@ func newWarmupReport(c *cli) *cobra.Command {
 	return cmd
 }
 
-func (c *cli) warmupReport(cmd *cobra.Command, name string, r control.WarmupReport, google, snds string) error {
+func (c *cli) warmupReport(cmd *cobra.Command, name string, r api.WarmupReport, google, snds string) error {
 	counted := cmd.Flags().Changed("complaints")
 	switch {
 	case google != "" && snds != "" || google+snds != "" && (counted || r.Day != ""):
@@ -76,7 +76,7 @@ func (c *cli) warmupReport(cmd *cobra.Command, name string, r control.WarmupRepo
 	if r.Day == "" {
 		r.Day = c.now().UTC().Format(time.DateOnly)
 	}
-	reports := []control.WarmupReport{r}
+	reports := []api.WarmupReport{r}
 	if google+snds != "" {
 		if reports, err = c.readReports(google, snds, w.IP); err != nil {
 			return err
@@ -100,10 +100,10 @@ func (c *cli) warmupReport(cmd *cobra.Command, name string, r control.WarmupRepo
 }
 
 // readReports reads a file of Google's or Microsoft's daily figures, those of the last two weeks.
-func (c *cli) readReports(google, snds, ip string) ([]control.WarmupReport, error) {
+func (c *cli) readReports(google, snds, ip string) ([]api.WarmupReport, error) {
 	path, read := google, readGoogle
 	if snds != "" {
-		path, read = snds, func(rows [][]string) ([]control.WarmupReport, error) { return readSNDS(rows, ip) }
+		path, read = snds, func(rows [][]string) ([]api.WarmupReport, error) { return readSNDS(rows, ip) }
 	}
 	in, shown, err := c.input(path)
 	if err != nil {
@@ -122,14 +122,14 @@ func (c *cli) readReports(google, snds, ip string) ([]control.WarmupReport, erro
 		return nil, fmt.Errorf("%s: %w", shown, err)
 	}
 	since := c.now().UTC().AddDate(0, 0, -13).Format(time.DateOnly)
-	all = slices.DeleteFunc(all, func(r control.WarmupReport) bool { return r.Day < since })
+	all = slices.DeleteFunc(all, func(r api.WarmupReport) bool { return r.Day < since })
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s: it has no figures for %s since %s", shown, ip, since)
 	}
 	return all, nil
 }
 
-func readGoogle(rows [][]string) (all []control.WarmupReport, err error) {
+func readGoogle(rows [][]string) (all []api.WarmupReport, err error) {
 	column := func(names ...string) int {
 		if len(rows) == 0 {
 			return -1
@@ -156,12 +156,12 @@ func readGoogle(rows [][]string) (all []control.WarmupReport, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", i+2, err)
 		}
-		all = append(all, control.WarmupReport{Provider: "google", Day: d, Rate: x})
+		all = append(all, api.WarmupReport{Provider: "google", Day: d, Rate: x})
 	}
 	return all, nil
 }
 
-func readSNDS(rows [][]string, ip string) (all []control.WarmupReport, err error) {
+func readSNDS(rows [][]string, ip string) (all []api.WarmupReport, err error) {
 	for i, row := range rows {
 		if len(row) < 8 {
 			return nil, fmt.Errorf("line %d: it has %d columns, SNDS has 14", i+1, len(row))
@@ -181,7 +181,7 @@ func readSNDS(rows [][]string, ip string) (all []control.WarmupReport, err error
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", i+1, err)
 		}
-		all = append(all, control.WarmupReport{Provider: "microsoft", Day: d, Complaints: int64(math.Round(x * float64(n)))})
+		all = append(all, api.WarmupReport{Provider: "microsoft", Day: d, Complaints: int64(math.Round(x * float64(n)))})
 	}
 	return all, nil
 }

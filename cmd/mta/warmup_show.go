@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta/control"
+	"example.org/mta/operator/api"
 	"example.org/mta/warmup"
 )
 
@@ -56,7 +56,7 @@ func (c *cli) warmupShow(ctx context.Context, name string, asJSON bool) error {
 		return err
 	}
 	var plan warmup.PlanFile // zero when a reload has just taken it away
-	if i := slices.IndexFunc(plans, func(p control.WarmupPlan) bool { return p.Name == w.Plan }); i >= 0 {
+	if i := slices.IndexFunc(plans, func(p api.WarmupPlan) bool { return p.Name == w.Plan }); i >= 0 {
 		plan = plans[i].Plan
 	}
 	var b strings.Builder
@@ -77,19 +77,19 @@ func (c *cli) warmupShow(ctx context.Context, name string, asJSON bool) error {
 		}
 	}
 	fmt.Fprint(c.out, forecastLines(w.Forecast, plan.DayStarts, true))
-	if w.State == control.WarmupWarm && len(w.History) == 0 {
+	if w.State == api.WarmupWarm && len(w.History) == 0 {
 		return nil
 	}
 	_, err = fmt.Fprint(c.out, "\n"+draw.Curve(warmupCurve(&w, plan.Stages[min(w.Stage, len(plan.Stages)):]), c.screen))
 	return err
 }
 
-func (c *cli) warmupFacts(b *strings.Builder, w *control.Warmup) {
+func (c *cli) warmupFacts(b *strings.Builder, w *api.Warmup) {
 	fact(b, "source", "%s (%s)", w.Source, w.IP)
 	fact(b, "state", "%s%s", w.State, stateMeans[w.State])
 	if !known(w) {
 		fact(b, "plan", "%s", w.Plan)
-		if w.State == control.WarmupScheduled {
+		if w.State == api.WarmupScheduled {
 			fact(b, "begins", "%s", moment(w.Started, c.now()))
 		}
 		return
@@ -106,7 +106,7 @@ func (c *cli) warmupFacts(b *strings.Builder, w *control.Warmup) {
 }
 
 // warmupDiverted returns what of today's mail took shared sources, and why.
-func warmupDiverted(offered int64, d *control.WarmupDiverted) string {
+func warmupDiverted(offered int64, d *api.WarmupDiverted) string {
 	var why []string
 	for _, x := range []struct {
 		n    int64
@@ -121,17 +121,17 @@ func warmupDiverted(offered int64, d *control.WarmupDiverted) string {
 
 // stateMeans says what follows from a state.
 var stateMeans = map[string]string{
-	control.WarmupPaused:    " by an operator: nothing is sent from here until 'mta warmup resume'",
-	control.WarmupWarm:      ": the plan is complete, and there are no caps",
-	control.WarmupScheduled: ": its plan begins later; nothing is sent from here before that, except after 'mta warmup start'",
-	control.WarmupStoreDown: ": the ledger can't be reached, and nothing is sent from here",
-	control.WarmupUnknown:   ": the ledger has not been read yet",
-	control.WarmupCorrupt:   ": the ledger's record can't be read, and nothing is sent from here until 'mta warmup start'",
+	api.WarmupPaused:    " by an operator: nothing is sent from here until 'mta warmup resume'",
+	api.WarmupWarm:      ": the plan is complete, and there are no caps",
+	api.WarmupScheduled: ": its plan begins later; nothing is sent from here before that, except after 'mta warmup start'",
+	api.WarmupStoreDown: ": the ledger can't be reached, and nothing is sent from here",
+	api.WarmupUnknown:   ": the ledger has not been read yet",
+	api.WarmupCorrupt:   ": the ledger's record can't be read, and nothing is sent from here until 'mta warmup start'",
 }
 
 // ofCap puts a volume beside its cap, in words.
-func ofCap(w *control.Warmup, sent, limit int64) string {
-	if w.State == control.WarmupWarm || limit == 0 {
+func ofCap(w *api.Warmup, sent, limit int64) string {
+	if w.State == api.WarmupWarm || limit == 0 {
 		return fmt.Sprintf("%d sent", sent)
 	}
 	return fmt.Sprintf("%d of %d sent, %s", sent, limit, wholePercent(sent, limit))
@@ -151,7 +151,7 @@ func (c *cli) endsIn(t time.Time) string {
 	return ""
 }
 
-func (c *cli) warmupProviders(w *control.Warmup) *draw.Table {
+func (c *cli) warmupProviders(w *api.Warmup) *draw.Table {
 	t := &draw.Table{
 		Columns: []draw.Column{
 			{Title: "PROVIDER", Shrink: true}, {Title: "HOUR", Right: true}, {Title: "DAY", Right: true}, {Title: "RATE/s", Right: true},
@@ -168,7 +168,7 @@ func (c *cli) warmupProviders(w *control.Warmup) *draw.Table {
 }
 
 // warmupHealth is how the mail was received today, above what the plan wants of that.
-func warmupHealth(w *control.Warmup, h *warmup.Health) *draw.Table {
+func warmupHealth(w *api.Warmup, h *warmup.Health) *draw.Table {
 	t := &draw.Table{Columns: []draw.Column{
 		{Title: "TODAY", Shrink: true}, {Title: "OUTCOMES", Right: true}, {Title: "BOUNCED", Right: true}, {Title: "DEFERRED", Right: true},
 		{Title: "COMPLAINED", Right: true}, {Title: "HEALTH"},
@@ -223,7 +223,7 @@ func (c *cli) providerNote(p *warmup.ProviderStatus) string {
 }
 
 // warmupDays is each day so far, and today.
-func warmupDays(w *control.Warmup, p *warmup.PlanFile) *draw.Table {
+func warmupDays(w *api.Warmup, p *warmup.PlanFile) *draw.Table {
 	t := &draw.Table{
 		Columns:   []draw.Column{{Title: "DAY", Right: true}, {Title: "DATE"}, {Title: "STAGE", Right: true}, {Title: "DESIRED", Right: true}, {Title: "SENT", Right: true}, {Title: "SHARE", Right: true}},
 		NoteTitle: "THEN",
@@ -237,7 +237,7 @@ func warmupDays(w *control.Warmup, p *warmup.PlanFile) *draw.Table {
 	}
 	limit := fmt.Sprint(w.StageLimit)
 	share := wholePercent(w.SentDay, w.StageLimit)
-	if w.State == control.WarmupWarm {
+	if w.State == api.WarmupWarm {
 		limit, share = "-", "-"
 	}
 	t.Add("so far today: "+warmupOutlook(w), fmt.Sprint(today), date(today), fmt.Sprint(w.Stage), limit, fmt.Sprint(w.SentDay), share)
@@ -245,7 +245,7 @@ func warmupDays(w *control.Warmup, p *warmup.PlanFile) *draw.Table {
 }
 
 // dayNumber counts today from the begin of the warm-up.
-func dayNumber(w *control.Warmup, p *warmup.PlanFile) int {
+func dayNumber(w *api.Warmup, p *warmup.PlanFile) int {
 	return max(len(w.History)+1, int(w.DayEnds.Sub(w.Started)/lengthOfDay(p)))
 }
 
@@ -260,13 +260,13 @@ func lengthOfDay(p *warmup.PlanFile) time.Duration {
 // with more of them nothing could be seen of the past.
 const mostAhead = 1
 
-func warmupCurve(w *control.Warmup, ahead []warmup.Stage) []draw.Day {
+func warmupCurve(w *api.Warmup, ahead []warmup.Stage) []draw.Day {
 	var days []draw.Day
 	for _, d := range w.History {
 		days = append(days, draw.Day{Desired: float64(d.Limit), Sent: float64(d.Sent)})
 	}
 	days = append(days, draw.Day{Desired: float64(w.StageLimit), Sent: float64(w.SentDay)})
-	if w.State != control.WarmupWarm {
+	if w.State != api.WarmupWarm {
 		for _, s := range ahead[:min(mostAhead, len(ahead))] {
 			days = append(days, draw.Day{Desired: float64(s.Daily), Future: true})
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/miekg/dns"
 	"go.uber.org/goleak"
 
-	"example.org/mta/internal/dnsserver"
+	"example.org/mta/lab/dnsserver"
 )
 
 const testZone = `

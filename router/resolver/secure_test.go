@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/dnsserver"
+	"example.org/mta/lab/dnsserver"
 )
 
 // signed has a name for each case: all but plain.test are answered with AD.

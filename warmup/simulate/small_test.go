@@ -8,7 +8,7 @@ import (
 )
 
 // TestASmallProviderBesideACampaign: while a campaign waits that uses up the day, mail of a small provider gets its
-// part of the tokens, as in the relay: see TestASmallProviderBesideACampaign of mta/dispatch.
+// part of the tokens, as in the relay: see TestASmallProviderBesideACampaign of dispatch.
 func TestASmallProviderBesideACampaign(t *testing.T) {
 	p, err := warmup.Preset("standard")
 	if err != nil {
@@ -34,7 +34,7 @@ func TestASmallProviderBesideACampaign(t *testing.T) {
 }
 
 // TestLumpsOfUrgentMail: of mail in lumps every five minutes two recipients of each use the source, but with half a
-// minute of patience the days are full, as in the relay: see TestDaysOfWarmUp of mta/dispatch.
+// minute of patience the days are full, as in the relay: see TestDaysOfWarmUp of dispatch.
 func TestLumpsOfUrgentMail(t *testing.T) {
 	p, err := warmup.Preset("standard")
 	if err != nil {

@@ -1,0 +1,83 @@
+package answer
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.org/mta/bounce/inbox"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/operator/api"
+)
+
+// inbound answers what operators ask about kept inbound mail.
+type inbound struct{ r *Relay }
+
+// Inbound implements api.Inbound.
+func (i inbound) Inbound(_ context.Context, after string, limit int) (api.InboundList, error) {
+	var before envelope.ID
+	if after != "" {
+		var err error
+		if before, err = envelope.ParseID(after); err != nil {
+			return api.InboundList{}, api.Invalid("give --after what the page before ended with", "cursor %q is none", after)
+		}
+	}
+	s := i.r.InboundFolder.Stats()
+	l := api.InboundList{Kept: s.Messages, Dropped: s.Dropped}
+	page, err := i.r.InboundFolder.List(before, limit+1)
+	if err != nil {
+		return l, err
+	}
+	if len(page) > limit {
+		page = page[:limit]
+		l.Next = page[limit-1].ID.String()
+	}
+	for _, k := range page {
+		l.Mail = append(l.Mail, keptMail(&k))
+	}
+	return l, nil
+}
+
+// InboundMail implements api.Inbound.
+func (i inbound) InboundMail(_ context.Context, id string) (api.InboundMail, []byte, error) {
+	parsed, err := envelope.ParseID(id)
+	if err != nil {
+		return api.InboundMail{}, nil, api.Invalid("", "%v", err)
+	}
+	k, content, err := i.r.InboundFolder.Get(parsed)
+	if errors.Is(err, inbox.ErrNotKept) {
+		return api.InboundMail{}, nil, api.NotFound("see what is kept: mta bounce list", "no inbound mail with the id %s is kept", id)
+	}
+	return keptMail(&k), content, err
+}
+
+func keptMail(k *inbox.KeptMail) api.InboundMail {
+	m := api.InboundMail{
+		ID: k.ID.String(), Time: k.Time, Kind: k.Kind, Sender: string(k.Sender), Recipients: []string{}, Peer: k.Peer, Helo: k.Helo,
+		Size: k.Size, From: k.From, Subject: k.Subject, Message: k.Message,
+	}
+	for _, a := range k.Recipients {
+		m.Recipients = append(m.Recipients, string(a))
+	}
+	return m
+}
+
+var (
+	inboundMailDesc = prometheus.NewDesc("mta_inbound_mail_total", "Mail for the relay itself, by what it is and what became of it.", []string{"kind", "outcome"}, nil)
+
+	keptMetrics = []metric[inbox.FolderStats]{
+		newMetric(prometheus.GaugeValue, "mta_inbound_kept_messages", "Inbound mail that was not understood, and is kept.",
+			func(s *inbox.FolderStats) float64 { return float64(s.Messages) }),
+		newMetric(prometheus.GaugeValue, "mta_inbound_kept_bytes", "The size of that mail.",
+			func(s *inbox.FolderStats) float64 { return float64(s.Octets) }),
+		newMetric(prometheus.CounterValue, "mta_inbound_kept_dropped_total", "Kept inbound mail that was deleted for space.",
+			func(s *inbox.FolderStats) float64 { return float64(s.Dropped) }),
+	}
+)
+
+func (m Metrics) inboundMail(ch chan<- prometheus.Metric) {
+	for what, n := range m.Inbound.Counts() {
+		send(ch, inboundMailDesc, prometheus.CounterValue, n, what.Kind.String(), string(what.Outcome))
+	}
+}

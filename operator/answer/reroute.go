@@ -1,0 +1,47 @@
+package answer
+
+import (
+	"fmt"
+	"strings"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/operator/api"
+	"example.org/mta/queue"
+)
+
+// reroute has what is selected take another way.
+func (o messages) reroute(sel *queue.Selector, c api.Change) (int, error) {
+	to := envelope.Detour{Pool: c.Pool}
+	cfg := o.r.Policy().Config
+	if err := checkNamed(cfg, "pool", c.Pool); c.Pool != "" && err != nil {
+		return 0, err
+	}
+	if c.Route != "" {
+		var err error
+		if to.Route, err = envelope.ToASCII(strings.ToLower(c.Route)); err != nil || !cfg.HasRoute(to.Route) {
+			return 0, api.NotFound("a route is that of a domain block: domain \"smarthost.example\" { route = [\"smtp://192.0.2.25\"] }", "the configuration has no route for %s", c.Route)
+		}
+	}
+	if err := o.expect(sel, c.Intent, func() (*queue.Counted, error) { return o.r.Queue.CountReroute(*sel, to) }); err != nil {
+		return 0, err
+	}
+	return o.r.Queue.Reroute(*sel, to, c.DryRun)
+}
+
+// rerouted puts a detour into words; nil for none.
+func (r *Relay) rerouted(d envelope.Detour) *api.Rerouted {
+	if d.IsZero() {
+		return nil
+	}
+	out := &api.Rerouted{Reroutes: api.Reroutes{Pool: d.Pool, Route: d.Route}}
+	cfg := r.Policy().Config
+	var notes []string
+	if d.Pool != "" && cfg.Pool(d.Pool) == nil {
+		notes = append(notes, fmt.Sprintf("the configuration has no pool %s any more: it leaves from its own", d.Pool))
+	}
+	if d.Route != "" && !cfg.HasRoute(d.Route) {
+		notes = append(notes, fmt.Sprintf("the configuration has no route for %s any more: it takes its own", d.Route))
+	}
+	out.Note = strings.Join(notes, "; ")
+	return out
+}

@@ -1,0 +1,61 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Bounces is what the server asks of the relay about refusals.
+type Bounces interface {
+	// UnknownReplies gives the replies that no rule knows, of a provider or, with nil, of all.
+	UnknownReplies(ctx context.Context, provider *string) (UnknownList, error)
+}
+
+// UnknownList is what no rule for classes knows.
+type UnknownList struct {
+	Since   time.Time        `json:"since"`   // when the relay was started, and counting began
+	Unknown []UnknownReplies `json:"unknown"` // the most first
+}
+
+// UnknownReplies are those of a provider.
+type UnknownReplies struct {
+	Provider string          `json:"provider"` // "": of sites without one
+	Count    int64           `json:"count"`    // of all, those without a sample too
+	Samples  []UnknownSample `json:"samples"`  // the most frequent first
+}
+
+// UnknownSample is a reply, and how often the provider gave it, numbers and addresses aside.
+type UnknownSample struct {
+	Reply   Reply     `json:"reply"`             // the latest
+	Message string    `json:"message,omitempty"` // that it refused
+	Count   int64     `json:"count"`
+	First   time.Time `json:"first"`
+	Last    time.Time `json:"last"`
+}
+
+func (s *Server) unknownReplies(w http.ResponseWriter, r *http.Request, q *query) error {
+	var provider *string
+	if q.values.Has("provider") {
+		name := q.str("provider")
+		provider = &name
+	}
+	if q.err != nil {
+		return q.err
+	}
+	l, err := s.config.Bounces.UnknownReplies(r.Context(), provider)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, l)
+}
+
+// UnknownReplies gives the replies that no rule knows, of a provider or, with nil, of all.
+func (c *Client) UnknownReplies(ctx context.Context, provider *string) (l UnknownList, err error) {
+	v := url.Values{}
+	if provider != nil {
+		v.Set("provider", *provider)
+	}
+	return l, c.get(ctx, "/v1/bounces/unknown", v, &l)
+}

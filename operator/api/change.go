@@ -1,0 +1,374 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"example.org/mta/operator/audit"
+)
+
+// Intent is what every request that changes something can ask for.
+type Intent struct {
+	DryRun bool `json:"dry_run,omitempty"` // only count
+	// Expect is what a dry run has counted: if the count is another now, nothing is changed.
+	Expect *int `json:"expect,omitempty"`
+}
+
+func (i *Intent) intent() *Intent { return i }
+
+// Effect is how much a change has touched, or with Intent.DryRun would touch.
+type Effect struct {
+	Count  int  `json:"count"`
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+func (e *Effect) effect() *Effect { return e }
+
+// Audit is what the server asks of the audit log.
+type Audit interface {
+	// Begin makes it durable that an action begins. After an error the action isn't carried out.
+	Begin(audit.Line) (*audit.Begun, error)
+	// Add makes a line durable about something that was read.
+	Add(audit.Line) error
+	Read(context.Context, audit.Query) (audit.Page, error)
+}
+
+// changing makes the answer of a route that changes something. It reads the request, makes sure that the count is
+// the one that is expected, and has the action in the audit log before and after it is carried out: refused ones too,
+// but no dry runs. action is as the command is called; the field "action" of a request stands behind it.
+//
+// do carries the request out, or counts what it would change if Intent.DryRun is set. It sets Effect.Count, also beside an
+// error when a part is done.
+func changing[Q, A any, PQ interface {
+	*Q
+	intent() *Intent
+}, PA interface {
+	*A
+	effect() *Effect
+}](action string, do func(*Server, *http.Request, Q) (A, error)) func(*Server, http.ResponseWriter, *http.Request, *query) error {
+	return func(s *Server, w http.ResponseWriter, r *http.Request, q *query) error {
+		var (
+			c    Q
+			done A
+		)
+		body, err := readChange(r, q, &c)
+		intent := PQ(&c).intent()
+		carryOut := func(r *http.Request, dry bool) (int, error) {
+			intent.DryRun = dry
+			var err error
+			done, err = do(s, r, c)
+			PA(&done).effect().DryRun = dry
+			return PA(&done).effect().Count, err
+		}
+		if err := s.act(r, action, body, *intent, err, carryOut); err != nil {
+			return err
+		}
+		return writeJSON(w, done)
+	}
+}
+
+// readChange reads the body of a request, which may be empty, and returns it also after an error.
+func readChange(r *http.Request, q *query, c any) (body []byte, err error) {
+	body, err = io.ReadAll(r.Body)
+	switch {
+	case q.err != nil:
+		return body, q.err
+	case err != nil:
+		return body, readError(err)
+	case len(bytes.TrimSpace(body)) == 0:
+		return body, nil
+	}
+	return body, readJSON(bytes.NewReader(body), c)
+}
+
+// act carries an action out, with its lines in the audit log. refused is what is wrong with the request itself.
+func (s *Server) act(r *http.Request, action string, body []byte, in Intent, refused error, carryOut func(r *http.Request, dry bool) (int, error)) error {
+	named := named(body)
+	if word.MatchString(named.Action) {
+		action += " " + named.Action
+	}
+	reason, err := readReason(r.Header)
+	if refused == nil {
+		refused = err
+	}
+	reason = cmp.Or(reason, named.Reason)
+	subject := subjectOf(r, body)
+	r = r.WithContext(WithReason(r.Context(), reason))
+	if in.DryRun {
+		if refused == nil {
+			_, refused = carryOut(r, true)
+		}
+		return refused
+	}
+	who := actorOf(r.Context())
+	begun, err := s.beginAction(audit.Line{Actor: who, Action: action, Subject: subject, Reason: reason})
+	if err != nil {
+		return err
+	}
+	count := 0
+	if err = refused; err == nil && !exact[r.Pattern] {
+		err = expected(r, in.Expect, carryOut)
+	}
+	if err == nil {
+		count, err = carryOut(r, false)
+	}
+	s.endAction(begun, count, err)
+	if err == nil || count > 0 {
+		s.config.Events.Info("operator acts", "action", action, "subject", subject, "count", count, "by", who.Name(), "reason", reason)
+	}
+	if err != nil && count > 0 {
+		err = fmt.Errorf("%w; %s of %d others is done", err, action, count)
+	}
+	return err
+}
+
+// expected counts what an action would change, and refuses it if that is not what is expected; nil is anything.
+func expected(r *http.Request, expect *int, carryOut func(r *http.Request, dry bool) (int, error)) error {
+	if expect == nil {
+		return nil
+	}
+	n, err := carryOut(r, true)
+	if err == nil {
+		err = Recount(n, *expect)
+	}
+	return err
+}
+
+// exact has the patterns of the routes that look at Intent.Expect themselves, and change exactly what they have counted.
+// The others change what their request names.
+var exact = map[string]bool{
+	"POST /v1/messages/change": true, "POST /v1/suppressions/remove-matching": true,
+	"POST /v1/suppressions/pending/accept": true, "POST /v1/suppressions/pending/drop": true,
+}
+
+// Recount returns the error of a change that would touch n now where another number is expected, nil where it isn't.
+func Recount(n, expect int) error {
+	if n == expect {
+		return nil
+	}
+	return &Error{
+		Status: http.StatusConflict, Count: &n, Hint: "nothing was changed: look again, and expect the new count",
+		Message: fmt.Sprintf("this would change %d now, not %d", n, expect),
+	}
+}
+
+// beginAction writes the first of an action's lines.
+func (s *Server) beginAction(l audit.Line) (*audit.Begun, error) {
+	if s.config.Audit == nil {
+		return nil, nil
+	}
+	begun, err := s.config.Audit.Begin(l)
+	if err != nil {
+		return nil, noAudit(err)
+	}
+	return begun, nil
+}
+
+// noAudit refuses what can't be put on record.
+func noAudit(err error) error {
+	return Unavailable("look at the disk of the relay's data_dir: nothing can be changed while the audit log can't be written", "the audit log can't be written: %v", err)
+}
+
+// endAction writes the second one. That it can't be written is no error of the action: the first one is on record, and
+// the outcome follows with the next line.
+func (s *Server) endAction(begun *audit.Begun, count int, err error) {
+	if begun == nil {
+		return
+	}
+	outcome, why := audit.Done, ""
+	if err != nil {
+		outcome, why = audit.Refused, err.Error()
+		if count > 0 || asError(err).Status >= http.StatusInternalServerError {
+			outcome = audit.Failed
+		}
+	}
+	if err := begun.End(outcome, count, why); err != nil {
+		s.config.Events.Error("the outcome of an action is not in the audit log yet", "outcome", outcome, "count", count, "error", err)
+	}
+}
+
+// reading makes the answer of a route that gives contents: it is in the audit log before the first octet leaves.
+func reading(action string, answer func(*Server, http.ResponseWriter, *http.Request, *query) error) func(*Server, http.ResponseWriter, *http.Request, *query) error {
+	return func(s *Server, w http.ResponseWriter, r *http.Request, q *query) error {
+		if s.config.Audit == nil {
+			return answer(s, w, r, q)
+		}
+		subject := subjectOf(r, nil)
+		line := audit.Line{Actor: actorOf(r.Context()), Action: action, Subject: subject, Outcome: audit.Done}
+		gate := &auditedAnswer{ResponseWriter: w, record: func() error {
+			s.config.Events.Info("operator reads", "action", action, "subject", subject, "by", line.Name())
+			return s.config.Audit.Add(line)
+		}}
+		err := gate.pass(func() error { return answer(s, gate, r, q) })
+		if err != nil && !gate.begun {
+			line.Outcome, line.Error = audit.Refused, err.Error()
+			if err := s.config.Audit.Add(line); err != nil {
+				return noAudit(err)
+			}
+		}
+		return err
+	}
+}
+
+// auditedAnswer has something recorded before it passes an answer on.
+type auditedAnswer struct {
+	http.ResponseWriter
+	record func() error
+	begun  bool
+	failed error
+}
+
+// pass has an answer made. One that can't be recorded is an error, however it ends.
+func (a *auditedAnswer) pass(answer func() error) (err error) {
+	defer func() {
+		if a.failed != nil {
+			recover() // it is how contents that break off end
+			a.Header().Del("Content-Length")
+			err = noAudit(a.failed)
+		}
+	}()
+	return answer()
+}
+
+func (a *auditedAnswer) begin() error {
+	if !a.begun {
+		a.begun = true
+		a.failed = a.record()
+	}
+	return a.failed
+}
+
+func (a *auditedAnswer) WriteHeader(status int) {
+	if a.begin() == nil {
+		a.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (a *auditedAnswer) Write(p []byte) (int, error) {
+	if err := a.begin(); err != nil {
+		return 0, err
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Unwrap gives http.ResponseController the deadlines.
+func (a *auditedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// FlushError passes on what was written. http.ResponseController calls it.
+func (a *auditedAnswer) FlushError() error {
+	if err := a.begin(); err != nil {
+		return err
+	}
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+var word = regexp.MustCompile(`^[a-z][a-z-]{0,30}$`)
+
+// common is what requests of several routes have.
+type common struct {
+	Action string `json:"action"`
+	Reason string `json:"reason"`
+}
+
+func named(body []byte) (c common) {
+	_ = json.Unmarshal(body, &c) // what is wrong with it, the route says
+	return c
+}
+
+var pathNames = regexp.MustCompile(`\{([a-z]+)\}`)
+
+// subjectOf puts what a request is about into words: the names in its path, its parameters, and the fields of its body
+// that are set, as name=value.
+func subjectOf(r *http.Request, body []byte) string {
+	var parts []string
+	for _, m := range pathNames.FindAllStringSubmatch(r.Pattern, -1) {
+		parts = append(parts, valueOf(m[1], r.PathValue(m[1])))
+	}
+	if r.URL.RawQuery != "" {
+		parts = append(parts, r.URL.RawQuery)
+	}
+	if about := subjectIn(body); about != "" {
+		parts = append(parts, about)
+	}
+	return strings.Join(parts, " ")
+}
+
+// subjectIn puts the fields of a body that are set into words.
+func subjectIn(body []byte) string {
+	var about json.RawMessage
+	if json.Unmarshal(body, &about) != nil {
+		return ""
+	}
+	return strings.Join(appendSubject(nil, "", about, 0), " ")
+}
+
+// subjectList is how many members of a list are named.
+const subjectList = 10
+
+// appendSubject adds a value of a request. Objects within are not named: the fields of a filter stand for themselves.
+func appendSubject(parts []string, name string, value json.RawMessage, depth int) []string {
+	var (
+		list  []json.RawMessage
+		text  string
+		d     = json.NewDecoder(bytes.NewReader(value))
+		begin = strings.TrimSpace(string(value))
+	)
+	switch {
+	case depth > 4 || begin == "" || begin == "null" || begin == "false" || begin == `""` || name != "" && begin == "0":
+	case begin[0] == '{':
+		for d.Token(); d.More(); {
+			key, _ := d.Token()
+			var member json.RawMessage
+			if d.Decode(&member) != nil {
+				return parts
+			}
+			switch key := fmt.Sprint(key); {
+			case depth == 0 && (key == "action" || key == "reason" || key == "dry_run" || key == "expect"):
+			default:
+				parts = appendSubject(parts, key, member, depth+1)
+			}
+		}
+	case begin[0] == '[' && json.Unmarshal(value, &list) == nil:
+		var some []string
+		for _, member := range list[:min(len(list), subjectList)] {
+			some = append(some, strings.Join(appendSubject(nil, "", member, depth+1), " "))
+		}
+		text = strings.Join(some, ",")
+		if more := len(list) - len(some); more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		parts = append(parts, valueOf(name, text))
+	case json.Unmarshal(value, &text) == nil:
+		parts = append(parts, valueOf(name, text))
+	default:
+		parts = append(parts, valueOf(name, begin))
+	}
+	return parts
+}
+
+// valueOf writes name=value, with quotes where the value is more than a word.
+func valueOf(name, value string) string {
+	if name == "" {
+		return value
+	}
+	if value == "" || strings.ContainsAny(value, " \"=\t\n") {
+		value = strconv.Quote(value)
+	}
+	return name + "=" + value
+}
+
+// one is the effect of a change of one thing.
+func one(err error) Effect {
+	if err != nil {
+		return Effect{}
+	}
+	return Effect{Count: 1}
+}

@@ -1,0 +1,319 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Client asks a running relay. It is safe for use by many goroutines.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// NewClient makes a client for the relay that listens on the unix socket. It connects when it is
+// used.
+func NewClient(socket string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "unix", socket)
+	}
+	return &Client{socket, http.Client{Transport: &http.Transport{DialContext: dial}}}
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status asks how the relay is.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	return s, c.get(ctx, "/v1/status", nil, &s)
+}
+
+// List gives a page of what fits.
+func (c *Client) List(ctx context.Context, f Filter, p Page) (List, error) {
+	v := f.values()
+	if p.Order != "" {
+		v.Set("order", string(p.Order))
+	}
+	if p.After != "" {
+		v.Set("after", p.After)
+	}
+	if p.Limit != 0 {
+		v.Set("limit", strconv.Itoa(p.Limit))
+	}
+	v.Set("recipients", strconv.Itoa(p.Recipients))
+	var l List
+	return l, c.get(ctx, "/v1/messages", v, &l)
+}
+
+// Get gives a message with all its queued recipients.
+func (c *Client) Get(ctx context.Context, id string) (Item, error) {
+	var i Item
+	return i, c.get(ctx, "/v1/messages/"+url.PathEscape(id), nil, &i)
+}
+
+// Content writes the message's headers and body to w.
+func (c *Client) Content(ctx context.Context, id string, w io.Writer) error {
+	return c.content(ctx, "/v1/messages/", id, w)
+}
+
+// content writes the content of what has an id below a path.
+func (c *Client) content(ctx context.Context, path, id string, w io.Writer) error {
+	body, err := c.do(ctx, "GET", path+url.PathEscape(id)+"/content", nil, nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if _, err := io.Copy(w, body); err != nil {
+		return fmt.Errorf("reading the content of %s: %w", id, err)
+	}
+	return nil
+}
+
+// Change acts on what fits.
+func (c *Client) Change(ctx context.Context, change Change) (Changed, error) {
+	request, err := json.Marshal(change)
+	if err != nil {
+		return Changed{}, err
+	}
+	var done Changed
+	return done, c.ask(ctx, "POST", "/v1/messages/change", nil, request, &done)
+}
+
+// Summary counts what fits, or the part of it that the relay can look through at once.
+func (c *Client) Summary(ctx context.Context, by SummaryBy, f Filter, p SummaryPage) (Summary, error) {
+	v := f.values()
+	v.Set("by", string(by))
+	v.Set("limit", strconv.Itoa(p.Limit))
+	if p.After != "" {
+		v.Set("after", p.After)
+	}
+	var s Summary
+	return s, c.get(ctx, "/v1/summary", v, &s)
+}
+
+// WholeSummary counts what fits, however many requests that takes, with at most limit rows; 0 for all.
+func (c *Client) WholeSummary(ctx context.Context, by SummaryBy, f Filter, limit int) (Summary, error) {
+	if f.Empty() {
+		return c.Summary(ctx, by, f, SummaryPage{Limit: limit})
+	}
+	whole, err := c.Summary(ctx, by, f, SummaryPage{})
+	for err == nil && whole.Next != "" {
+		var part Summary
+		part, err = c.Summary(ctx, by, f, SummaryPage{After: whole.Next})
+		whole = AddSummaries(whole, part)
+	}
+	whole.Cut(limit)
+	return whole, err
+}
+
+// maxRecord bounds a line of the accounting log.
+const maxRecord = 4 << 20
+
+// Log calls each with the records that fit, without line ends. With q.Follow it returns nil when
+// the relay stops, and the error of ctx when that ends. The error is a *LogDamaged if each was called with all
+// records that can be read, and there were others.
+func (c *Client) Log(ctx context.Context, q LogQuery, each func(record []byte) error) error {
+	answer, err := c.answer(ctx, "GET", "/v1/log", q.values(), nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, maxRecord)
+	for lines.Scan() {
+		if err := each(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("reading the log: %w", err)
+	}
+	if damage := answer.Trailer.Get(damageTrailer); damage != "" {
+		return &LogDamaged{damage}
+	}
+	return nil
+}
+
+// NewestRecords gives a page of the records that fit, newest first. after is LogPage.Next of the page before, limit is from 1
+// to MaxLimit, 0 is DefaultLimit.
+func (c *Client) NewestRecords(ctx context.Context, q LogQuery, after string, limit int) (p LogPage, err error) {
+	v := q.values()
+	v.Set("order", string(NewestFirst))
+	setText(v, "after", after)
+	if limit != 0 {
+		v.Set("limit", strconv.Itoa(limit))
+	}
+	return p, c.get(ctx, "/v1/log", v, &p)
+}
+
+func (q *LogQuery) values() url.Values {
+	v := url.Values{}
+	set := func(name, value string) {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	set("type", strings.Join(q.Types, ","))
+	set("class", strings.Join(q.Classes, ","))
+	set("id", q.ID)
+	set("sender", q.Sender)
+	set("recipient", q.Recipient)
+	set("domain", q.Domain)
+	set("site", q.Site)
+	set("tenant", q.Tenant)
+	if !q.Since.IsZero() {
+		set("since", q.Since.Format(time.RFC3339Nano))
+	}
+	if !q.Until.IsZero() {
+		set("until", q.Until.Format(time.RFC3339Nano))
+	}
+	if q.Last != 0 {
+		set("last", strconv.Itoa(q.Last))
+	}
+	if q.Follow {
+		set("follow", "true")
+	}
+	return v
+}
+
+// EffectiveConfig gives the configuration in force as text, without secrets.
+func (c *Client) EffectiveConfig(ctx context.Context) (string, error) {
+	body, err := c.do(ctx, "GET", "/v1/config", nil, nil)
+	if err != nil {
+		return "", err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(body)
+	return string(text), err
+}
+
+// ConfigObject gives the same for programs.
+func (c *Client) ConfigObject(ctx context.Context) (map[string]any, error) {
+	var o map[string]any
+	err := c.get(ctx, "/v1/config", url.Values{"format": {string(ConfigJSON)}}, &o)
+	return o, err
+}
+
+// ConfigChanges returns the differences between the configuration file and what is in force. A reload checks more than
+// this does: ports, certificates, the receivers of streams.
+func (c *Client) ConfigChanges(ctx context.Context) (Reload, error) {
+	var r Reload
+	return r, c.get(ctx, "/v1/config/changes", nil, &r)
+}
+
+// Reload makes the relay read its configuration file again, or try that and return what it would change.
+func (c *Client) Reload(ctx context.Context, in Intent) (Reload, error) {
+	var r Reload
+	return r, c.post(ctx, "/v1/config/reload", in, &r)
+}
+
+func (c *Client) get(ctx context.Context, path string, v url.Values, answer any) error {
+	return c.ask(ctx, "GET", path, v, nil, answer)
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, v url.Values, request []byte, answer any) error {
+	body, err := c.do(ctx, method, path, v, request)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(answer); err != nil {
+		return fmt.Errorf("reading the relay's answer: %w", err)
+	}
+	return nil
+}
+
+// do gives the body of the answer when that is 200; all else is an error.
+func (c *Client) do(ctx context.Context, method, path string, v url.Values, request []byte) (io.ReadCloser, error) {
+	answer, err := c.answer(ctx, method, path, v, request)
+	if err != nil {
+		return nil, err
+	}
+	return answer.Body, nil
+}
+
+// answer is do with the answer's fields.
+func (c *Client) answer(ctx context.Context, method, path string, v url.Values, request []byte) (*http.Response, error) {
+	form := ""
+	if request != nil {
+		form = "application/json"
+	}
+	return c.send(ctx, method, path, v, bytes.NewReader(request), form)
+}
+
+// send is answer with a request of any form.
+func (c *Client) send(ctx context.Context, method, path string, v url.Values, request io.Reader, form string) (*http.Response, error) {
+	unescaped, err := url.PathUnescape(path)
+	if err != nil {
+		return nil, err
+	}
+	u := url.URL{Scheme: "http", Host: "relay", Path: unescaped, RawPath: path, RawQuery: v.Encode()}
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), request)
+	if err != nil {
+		return nil, err
+	}
+	if form != "" {
+		r.Header.Set("Content-Type", form)
+	}
+	if method != http.MethodGet {
+		sendReason(ctx, r.Header)
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer, nil
+	}
+	defer answer.Body.Close()
+	refusal := &Error{Status: answer.StatusCode}
+	if err := json.NewDecoder(answer.Body).Decode(refusal); err != nil || refusal.Message == "" {
+		return nil, fmt.Errorf("the relay answered %s", answer.Status)
+	}
+	return nil, refusal
+}
+
+// explain returns what a failed connection means.
+func (c *Client) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	op := (*net.OpError)(nil)
+	if !errors.As(err, &op) || op.Op != "dial" {
+		return fmt.Errorf("asking the relay: %w", err)
+	}
+	message := fmt.Sprintf("connecting to the relay at %s: %v", c.socket, op.Err)
+	if sys := (*net.OpError)(nil); errors.As(err, &sys) {
+		if e := syscall.Errno(0); errors.As(err, &e) {
+			message = fmt.Sprintf("connecting to the relay at %s: %v", c.socket, e)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return &Error{Message: message, Hint: "is the relay running? start it with: mta serve"}
+	case errors.Is(err, fs.ErrPermission):
+		return &Error{Message: message, Hint: "only the user and the group of the socket may talk to the relay: get into the group (ls -l shows it), or run this as root", cause: fs.ErrPermission}
+	}
+	return errors.New(message)
+}
+
+// Down reports whether err says that no relay could be asked: none is running, or the socket is not
+// for us, and then it is fs.ErrPermission.
+func Down(err error) bool {
+	e := (*Error)(nil)
+	return errors.As(err, &e) && e.Status == 0
+}

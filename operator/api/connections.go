@@ -1,0 +1,160 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// OpenConnections is what the server asks about the connections of the relay, with clients and with remote hosts. Errors are
+// of type *Error where the operator can do something about them.
+type OpenConnections interface {
+	// Connections gives a page of those that fit, incoming ones first and the oldest first among each: up to limit
+	// behind what after, the Next of the page before, stands for; "" is the beginning.
+	Connections(ctx context.Context, f ConnectionFilter, after string, limit int) (ConnectionList, error)
+	// CloseConnections ends those that are named without loss of mail, see CloseConnections.
+	CloseConnections(context.Context, CloseConnections) (ClosedConnections, error)
+}
+
+// Direction is who has opened a connection.
+type Direction string
+
+// The directions.
+const (
+	Incoming Direction = "in"  // a client
+	Outgoing Direction = "out" // this relay
+)
+
+// Directions are both of them.
+var Directions = []Direction{Incoming, Outgoing}
+
+// ConnectionState is what a connection does.
+type ConnectionState string
+
+// The states of a connection.
+const (
+	ConnectionOpening ConnectionState = "opening" // it isn't ready for mail yet
+	ConnectionBusy    ConnectionState = "busy"    // it has a transaction or a request
+	ConnectionIdle    ConnectionState = "idle"    // it waits for one
+	ConnectionClosing ConnectionState = "closing" // it takes no more
+)
+
+// ConnectionStates are all of them.
+var ConnectionStates = []ConnectionState{ConnectionOpening, ConnectionBusy, ConnectionIdle, ConnectionClosing}
+
+// ConnectionFilter says which connections are meant. All that is set must fit; the zero ConnectionFilter fits all.
+type ConnectionFilter struct {
+	Direction Direction
+	State     ConnectionState
+	Site      string       // of outgoing ones
+	Source    string       // of outgoing ones
+	Listener  string       // of incoming ones: the name of a listener or api block
+	Tenant    string       // on whose behalf the client submits; for whose mail an outgoing one was opened
+	Peer      netip.Prefix // the address of the other end is in it; zero: any
+}
+
+// Connection is one that is open, or being opened.
+type Connection struct {
+	ID        string          `json:"id"` // the session's, as in logs and accounting records
+	Direction Direction       `json:"direction"`
+	State     ConnectionState `json:"state"`
+	Protocol  string          `json:"protocol"`            // SMTP or HTTP
+	Peer      string          `json:"peer"`                // "ip:port" of the other end
+	PeerName  string          `json:"peer_name,omitempty"` // the name of the exchanger; what a client calls itself
+	Tenant    string          `json:"tenant,omitempty"`
+	User      string          `json:"user,omitempty"` // who has logged in, of incoming ones
+
+	Listener string `json:"listener,omitempty"` // of incoming ones: its block
+	Site     string `json:"site,omitempty"`     // of outgoing ones, as the rest up to Window
+	Provider string `json:"provider,omitempty"`
+	Source   string `json:"source,omitempty"`
+	Backlog  int    `json:"backlog,omitempty"` // transactions that it has
+	Mode     string `json:"mode,omitempty"`    // how far commands run ahead: lock-step, pipelining, chunking
+	Window   int    `json:"window,omitempty"`  // transactions that make use of the wire at a time
+
+	TLS       *HostTLS  `json:"tls,omitempty"` // left out for clear text
+	Since     time.Time `json:"since"`         // when it was begun
+	IdleSince time.Time `json:"idle_since,omitzero"`
+	Messages  int       `json:"messages"`             // transactions or requests so far
+	LastReply *Reply    `json:"last_reply,omitempty"` // of the host; or to the client
+}
+
+// ConnectionList is a page of connections.
+type ConnectionList struct {
+	Connections []Connection `json:"connections"`
+	Total       int          `json:"total"`          // that fit, on all pages
+	Next        string       `json:"next,omitempty"` // cursor of the next page; "" when this is the last
+}
+
+// CloseConnections says which connections end. A client is answered 421 before its next command, and a message that is
+// coming in is taken first. An outgoing connection finishes the transactions that have begun; the others go back
+// to their lane. A connection that is being opened is given up.
+type CloseConnections struct {
+	Intent
+	IDs []string `json:"ids"`
+}
+
+// ClosedConnections is what a CloseConnections did, or with DryRun would do.
+type ClosedConnections struct {
+	Effect
+	Connections int `json:"connections"`
+	// Busy counts those of Connections that end when what they have begun is finished.
+	Busy int `json:"busy,omitempty"`
+}
+
+var connectionParams = []string{"direction", "state", "site", "source", "listener", "tenant", "peer", "after", "limit"}
+
+func (s *Server) connections(w http.ResponseWriter, r *http.Request, q *query) error {
+	f := ConnectionFilter{Site: q.str("site"), Source: q.str("source"), Listener: q.str("listener"), Tenant: q.str("tenant"), Peer: q.network("peer")}
+	if q.str("direction") != "" {
+		f.Direction = oneOf(q, "direction", Directions)
+	}
+	if q.str("state") != "" {
+		f.State = oneOf(q, "state", ConnectionStates)
+	}
+	limit := q.number("limit", DefaultLimit, 1, MaxLimit)
+	if q.err != nil {
+		return q.err
+	}
+	l, err := s.config.OpenConnections.Connections(r.Context(), f, q.str("after"), limit)
+	if err != nil {
+		return err
+	}
+	l.Connections = append([]Connection{}, l.Connections...)
+	return writeJSON(w, l)
+}
+
+func (s *Server) closeConnections(r *http.Request, c CloseConnections) (ClosedConnections, error) {
+	if len(c.IDs) == 0 {
+		return ClosedConnections{}, Invalid("", "close: no connection is named")
+	}
+	done, err := s.config.OpenConnections.CloseConnections(r.Context(), c)
+	done.Count = done.Connections
+	return done, err
+}
+
+// Connections gives a page of the connections that fit. after is ConnectionList.Next of the page before, limit is from 1 to
+// MaxLimit, 0 is DefaultLimit.
+func (c *Client) Connections(ctx context.Context, f ConnectionFilter, after string, limit int) (ConnectionList, error) {
+	v := url.Values{}
+	setPage(v, nil, after, limit)
+	setText(v, "direction", string(f.Direction))
+	setText(v, "state", string(f.State))
+	setText(v, "site", f.Site)
+	setText(v, "source", f.Source)
+	setText(v, "listener", f.Listener)
+	setText(v, "tenant", f.Tenant)
+	if f.Peer.IsValid() {
+		v.Set("peer", f.Peer.String())
+	}
+	var l ConnectionList
+	return l, c.get(ctx, "/v1/connections", v, &l)
+}
+
+// CloseConnections ends connections without loss of mail.
+func (c *Client) CloseConnections(ctx context.Context, request CloseConnections) (ClosedConnections, error) {
+	var done ClosedConnections
+	return done, c.post(ctx, "/v1/connections/close", request, &done)
+}

@@ -1,0 +1,124 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// Tracer is what the server asks of those who watch SMTP conversations.
+type Tracer interface {
+	// Trace calls each with what is said, as it is said, until ctx ends; it returns the error of
+	// each when there is one. flush is called once when the watch has begun, and whenever there is
+	// nothing more for the moment. What each can't keep up with is left out and counted in Lost.
+	Trace(ctx context.Context, q TraceQuery, each func(TraceLine) error, flush func()) error
+}
+
+// TraceQuery says which conversations are watched. All that is set must fit. Site and source choose
+// connections, whole from now on; tenant and recipient choose transactions, without what else is
+// said on their connections.
+type TraceQuery struct {
+	Site      string // for which the connection was opened
+	Source    string
+	Tenant    string // of the message
+	Recipient string // one of the transaction's: an address, or "@domain"
+	Content   bool   // show what messages say
+
+	// Clients asks for sessions of clients in place of connections to hosts. Of what is above only
+	// Tenant counts then.
+	Clients  bool
+	Listener string
+	Client   netip.Prefix // the network that clients are in; zero: any
+}
+
+// TraceLine is one line of a conversation, or a piece of a message.
+type TraceLine struct {
+	Time      time.Time `json:"time"`
+	Session   string    `json:"session,omitempty"` // of the connection, as in the accounting log
+	Host      string    `json:"host,omitempty"`    // "mx.example[192.0.2.1]:25"
+	Site      string    `json:"site,omitempty"`
+	Source    string    `json:"source,omitempty"`
+	Client    string    `json:"client,omitempty"`   // whose session, as "192.0.2.1:40000"; then there are no host, site and source
+	Listener  string    `json:"listener,omitempty"` // that the client came to
+	Message   string    `json:"message,omitempty"`  // id, when the line belongs to a transaction
+	Tenant    string    `json:"tenant,omitempty"`
+	Direction string    `json:"direction,omitempty"` // ">" what this relay says, "<" what the other side does
+	Text      string    `json:"text,omitempty"`      // credentials are masked; what is no UTF-8 is replaced
+	Content   bool      `json:"content,omitempty"`   // Text is a piece of the message, line ends included
+	Lost      int       `json:"lost,omitempty"`      // so many lines before this one were left out
+}
+
+// maxTraceLine bounds a line of the stream: a piece of content with all its characters escaped.
+const maxTraceLine = 4 << 20
+
+func (s *Server) trace(w http.ResponseWriter, r *http.Request, q *query) error {
+	t := TraceQuery{Site: q.str("site"), Source: q.str("source"), Tenant: q.str("tenant"), Recipient: q.str("recipient"), Content: q.flag("content"),
+		Clients: q.flag("clients"), Listener: q.str("listener"), Client: q.network("client")}
+	if q.err != nil {
+		return q.err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.streams, cancel)()
+	out := &recordWriter{w: w}
+	err := s.config.Tracer.Trace(ctx, t, func(l TraceLine) error {
+		text, err := json.Marshal(l)
+		if err != nil {
+			return err
+		}
+		return out.write(text)
+	}, out.flush)
+	if err != nil && ctx.Err() == nil && !out.begun {
+		return err
+	}
+	out.begin()
+	return nil
+}
+
+// Trace calls each with what is said in conversations that fit. It returns nil when the relay
+// stops, and the error of ctx when that ends. begun, if not nil, is called when the watch has
+// begun.
+func (c *Client) Trace(ctx context.Context, q TraceQuery, begun func(), each func(TraceLine) error) error {
+	v := url.Values{}
+	setText(v, "site", q.Site)
+	setText(v, "source", q.Source)
+	setText(v, "tenant", q.Tenant)
+	setText(v, "recipient", q.Recipient)
+	setFlag(v, "content", q.Content)
+	setFlag(v, "clients", q.Clients)
+	setText(v, "listener", q.Listener)
+	if q.Client.IsValid() {
+		setText(v, "client", q.Client.String())
+	}
+	body, err := c.do(ctx, "GET", "/v1/trace", v, nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if begun != nil {
+		begun()
+	}
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, maxTraceLine)
+	for lines.Scan() {
+		var l TraceLine
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			return fmt.Errorf("reading the trace: %w", err)
+		}
+		if err := each(l); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("reading the trace: %w", err)
+	}
+	return nil
+}

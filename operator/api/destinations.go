@@ -1,0 +1,447 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Destinations is what the server asks of delivery: what is known of where mail goes.
+type Destinations interface {
+	// Sites and Hosts give a page of what fits, in the order of names, sites in that of f: up to limit behind what after,
+	// the Next of the page before, stands for; "" is the beginning.
+	Sites(ctx context.Context, f SiteFilter, after string, limit int) (SiteList, error)
+	Hosts(ctx context.Context, f HostFilter, after string, limit int) (HostList, error)
+	// Forget makes hosts unknown again, so that they are tried as if for the first time.
+	Forget(context.Context, Forget) (Forgotten, error)
+	// Suspend sends nothing to a site for a while; Resume ends all suspensions of it.
+	Suspend(context.Context, Suspend) (Suspended, error)
+	Resume(context.Context, Resume) (Resumed, error)
+	// SuspendHosts sends nothing to hosts for a while; ResumeHosts ends all suspensions of them.
+	SuspendHosts(context.Context, SuspendHosts) (SuspendedHosts, error)
+	ResumeHosts(context.Context, ResumeHosts) (ResumedHosts, error)
+	Explain(context.Context, ExplainQuery) (Explanation, error)
+	// Recent gives the latest outcomes of a site's mail, by the name of the site or of a domain that it serves.
+	Recent(ctx context.Context, site string) (Recent, error)
+}
+
+// SiteFilter says which sites are meant; the zero SiteFilter fits all.
+type SiteFilter struct {
+	Names     []string // any of these, or what ends in one that begins with a dot
+	Provider  string
+	Suspended bool // only those to which nothing is sent for a while
+	Busy      bool // only those that have mail waiting or connections
+	Queued    bool // only those for which recipients are queued
+	Failing   bool // only those whose last recipient failed
+	Order     SiteOrder
+}
+
+// HostFilter says which hosts are meant; the zero HostFilter fits all.
+type HostFilter struct {
+	Names  []string // names or addresses, or what ends in one that begins with a dot
+	State  HostState
+	Source string // only hosts that this source has met
+}
+
+// Names reports whether one of names is meant by patterns; no patterns mean everything.
+func Names(patterns []string, names ...string) bool {
+	for _, p := range patterns {
+		for _, n := range names {
+			if p = strings.ToLower(p); p == strings.ToLower(n) || strings.HasPrefix(p, ".") && strings.HasSuffix(strings.ToLower(n), p) {
+				return true
+			}
+		}
+	}
+	return len(patterns) == 0
+}
+
+// HostState is Finch's classification of a host.
+type HostState string
+
+// The states of a host, seen from a source or from all of them together.
+const (
+	HostActive HostState = "active" // has busy connections
+	HostIdle   HostState = "idle"   // has connections, none of them busy
+	HostRetry  HostState = "retry"  // could not be reached, or turned us away
+	HostClosed HostState = "closed" // had a connection not long ago
+	HostUnused HostState = "unused" // nothing is known of it
+)
+
+// HostStates are all of them, what is most alive first.
+var HostStates = []HostState{HostActive, HostIdle, HostRetry, HostClosed, HostUnused}
+
+// Site is the hosts that serve some domains, as one budget.
+type Site struct {
+	Name        string `json:"name"`
+	Provider    string `json:"provider,omitempty"`
+	Connections int    `json:"connections"`
+	SlowStart   int    `json:"slow_start"` // connections that it has earned by taking mail
+	// Recipients: Running are on connections, Waiting wait for one within delivery, or for the look-up
+	// of their route; for Parked delivery has no room; Deferred were tried and wait for their time.
+	Waiting  int `json:"waiting"`
+	Running  int `json:"running"`
+	Parked   int `json:"parked"`
+	Deferred int `json:"deferred"`
+	// Queued is the recipients in the queue that are known to be for it, in whatever state.
+	Queued   int       `json:"queued"`
+	Tally    Tally     `json:"tally"`
+	Usual    float64   `json:"usual,omitempty"`    // messages a second, over the last day; 0: not known
+	LastGood time.Time `json:"last_good,omitzero"` // when it last took a message
+	// Why is what the first of those that wait waits for; Until when that ends, where it is known.
+	Why     string       `json:"why,omitempty"`
+	Until   time.Time    `json:"until,omitzero"`
+	Actions []SiteAction `json:"actions,omitempty"` // in force
+}
+
+// SiteAction is something that holds mail for a site or a host back for a while: by an operator, or
+// by the relay itself on account of a reply.
+type SiteAction struct {
+	What   string    `json:"what"`             // suspended, fewer connections
+	Source string    `json:"source,omitempty"` // mail from this source only; "": all
+	Reason string    `json:"reason"`
+	Begin  time.Time `json:"begin"`
+	End    time.Time `json:"end"`
+}
+
+// Host is one address of a mail exchanger and what was learned of it.
+type Host struct {
+	Name        string       `json:"name"`
+	Address     string       `json:"address"` // "ip:port"
+	State       HostState    `json:"state"`   // the most alive one of its paths
+	Connections int          `json:"connections"`
+	Backlog     int          `json:"backlog"` // transactions on them
+	Broken      *Broken      `json:"broken,omitempty"`
+	Mode        string       `json:"mode,omitempty"` // how far commands run ahead: lock-step, pipelining, chunking
+	Window      int          `json:"window,omitempty"`
+	Extensions  []string     `json:"extensions,omitempty"` // of EHLO
+	MaxRcpt     int          `json:"max_rcpt,omitempty"`   // recipients in a transaction that it takes; 0: not said
+	MaxMail     int          `json:"max_mail,omitempty"`   // transactions in a connection; 0: not known
+	PlainUntil  time.Time    `json:"plain_until,omitzero"` // TLS failed: opportunistic mail goes in clear text until then
+	TLS         *HostTLS     `json:"tls,omitempty"`        // of the last connection; left out for clear text
+	Actions     []SiteAction `json:"actions,omitempty"`    // in force
+	Paths       []HostPath   `json:"paths,omitempty"`
+}
+
+// HostTLS is how the last connection to a host was protected.
+type HostTLS struct {
+	Version     string `json:"version"`               // as "TLSv1.3"
+	Cipher      string `json:"cipher"`                // as "TLS_AES_128_GCM_SHA256"
+	VerifiedBy  string `json:"verified_by,omitempty"` // PKIX, STS or DANE; left out when nothing vouches for the certificate
+	Unverified  string `json:"unverified,omitempty"`  // then: why
+	Certificate string `json:"certificate,omitempty"` // its name
+}
+
+// HostPath is a host as one source sees it.
+type HostPath struct {
+	Source      string    `json:"source"`
+	State       HostState `json:"state"`
+	Connections int       `json:"connections"`
+	Backlog     int       `json:"backlog"`
+	Broken      *Broken   `json:"broken,omitempty"`
+	LastMade    time.Time `json:"last_made,omitzero"` // when a connection was last begun
+}
+
+// Broken is why a host is left alone, and until when.
+type Broken struct {
+	Failures int       `json:"failures"` // in a row
+	Since    time.Time `json:"since"`
+	RetryAt  time.Time `json:"retry_at"` // not tried before
+	Reply    Reply     `json:"reply"`    // of the last failure
+}
+
+// SiteList is a page of sites.
+type SiteList struct {
+	Sites []Site `json:"sites"`
+	Next  string `json:"next,omitempty"` // cursor of the next page; "" when this is the last
+}
+
+// HostList is a page of hosts.
+type HostList struct {
+	Hosts []Host `json:"hosts"`
+	Next  string `json:"next,omitempty"`
+}
+
+// Forget says which hosts are to be unknown again, by name or address.
+type Forget struct {
+	Intent
+	Hosts []string `json:"hosts"`
+}
+
+// Forgotten is how many hosts those were.
+type Forgotten struct {
+	Effect
+	Hosts int `json:"hosts"`
+}
+
+// SuspendHosts says to which hosts nothing is to be sent.
+type SuspendHosts struct {
+	Intent
+	Hosts  []string `json:"hosts"` // names or addresses
+	Source string   `json:"source,omitempty"`
+	For    Age      `json:"for"` // at most MaxSuspension
+	Reason string   `json:"reason,omitempty"`
+}
+
+// SuspendedHosts is what a SuspendHosts did.
+type SuspendedHosts struct {
+	Effect
+	Hosts int       `json:"hosts"`
+	Until time.Time `json:"until"`
+}
+
+// ResumeHosts says which hosts are sent to again.
+type ResumeHosts struct {
+	Intent
+	Hosts []string `json:"hosts"` // names or addresses
+}
+
+// ResumedHosts is what a ResumeHosts ended.
+type ResumedHosts struct {
+	Effect
+	Hosts int `json:"hosts"`
+	Ended int `json:"ended"` // suspensions, of all sources
+}
+
+// Suspend says what is not to be sent.
+type Suspend struct {
+	Intent
+	Site   string `json:"site"` // the name of a site, or a domain that it serves
+	Source string `json:"source,omitempty"`
+	For    Age    `json:"for"` // at most MaxSuspension
+	Reason string `json:"reason,omitempty"`
+}
+
+// MaxSuspension bounds how long nothing may be sent: what is forgotten should end by itself.
+const MaxSuspension = Age(30 * 24 * time.Hour)
+
+// Suspended is what a Suspend did.
+type Suspended struct {
+	Effect
+	Site  string    `json:"site"`
+	Until time.Time `json:"until"`
+	// Domains counts the domains that the site is known to serve just now; Some are the latest used of
+	// them, ten at most.
+	Domains int      `json:"domains"`
+	Some    []string `json:"some,omitempty"`
+}
+
+// Resume says which site is sent to again.
+type Resume struct {
+	Intent
+	Site string `json:"site"` // the name of a site, or a domain that it serves
+}
+
+// Resumed is what a Resume ended.
+type Resumed struct {
+	Effect
+	Site  string `json:"site"`
+	Ended int    `json:"ended"` // suspensions, of all sources
+}
+
+var (
+	siteParams = []string{"name", "provider", "suspended", "busy", "queued", "failing", "order", "after", "limit"}
+	hostParams = []string{"name", "state", "source", "after", "limit"}
+)
+
+// page puts a listing in order by key and cuts it. The cursor is the key of the last one before, so
+// that what comes and goes meanwhile moves nothing.
+func page[T any](all []T, key func(*T) string, after string, limit int) (some []T, next string) {
+	slices.SortFunc(all, func(a, b T) int { return strings.Compare(key(&a), key(&b)) })
+	some = []T{}
+	for i := range all {
+		if k := key(&all[i]); k > after || after == "" {
+			if len(some) == limit {
+				return some, key(&some[limit-1])
+			}
+			some = append(some, all[i])
+		}
+	}
+	return some, ""
+}
+
+func (s *Server) sites(w http.ResponseWriter, r *http.Request, q *query) error {
+	f := SiteFilter{Names: q.strs("name"), Provider: q.str("provider"), Suspended: q.flag("suspended"), Busy: q.flag("busy"),
+		Queued: q.flag("queued"), Failing: q.flag("failing"), Order: oneOf(q, "order", SiteOrders)}
+	limit := q.number("limit", DefaultLimit, 1, MaxLimit)
+	if q.err != nil {
+		return q.err
+	}
+	l, err := s.config.Destinations.Sites(r.Context(), f, q.str("after"), limit)
+	if err != nil {
+		return err
+	}
+	if l.Sites == nil {
+		l.Sites = []Site{}
+	}
+	return writeJSON(w, l)
+}
+
+func (s *Server) hosts(w http.ResponseWriter, r *http.Request, q *query) error {
+	f := HostFilter{Names: q.strs("name"), Source: q.str("source")}
+	if q.str("state") != "" {
+		f.State = oneOf(q, "state", HostStates)
+	}
+	limit := q.number("limit", DefaultLimit, 1, MaxLimit)
+	if q.err != nil {
+		return q.err
+	}
+	l, err := s.config.Destinations.Hosts(r.Context(), f, q.str("after"), limit)
+	if err != nil {
+		return err
+	}
+	if l.Hosts == nil {
+		l.Hosts = []Host{}
+	}
+	return writeJSON(w, l)
+}
+
+func (s *Server) forget(r *http.Request, f Forget) (Forgotten, error) {
+	if len(f.Hosts) == 0 {
+		return Forgotten{}, Invalid("", "forget: no host is named")
+	}
+	done, err := s.config.Destinations.Forget(r.Context(), f)
+	done.Count = done.Hosts
+	return done, err
+}
+
+func (s *Server) suspendHosts(r *http.Request, c SuspendHosts) (SuspendedHosts, error) {
+	if len(c.Hosts) == 0 {
+		return SuspendedHosts{}, Invalid("", "suspend: no host is named")
+	}
+	if err := checkSuspension(c.For); err != nil {
+		return SuspendedHosts{}, err
+	}
+	c.Reason = cmp.Or(c.Reason, ReasonOf(r.Context()))
+	done, err := s.config.Destinations.SuspendHosts(r.Context(), c)
+	done.Count = done.Hosts
+	return done, err
+}
+
+func (s *Server) resumeHosts(r *http.Request, c ResumeHosts) (ResumedHosts, error) {
+	if len(c.Hosts) == 0 {
+		return ResumedHosts{}, Invalid("", "resume: no host is named")
+	}
+	done, err := s.config.Destinations.ResumeHosts(r.Context(), c)
+	done.Count = done.Ended
+	return done, err
+}
+
+// checkSuspension refuses times that are none, or too long.
+func checkSuspension(a Age) error {
+	if a <= 0 || a > MaxSuspension {
+		return Invalid("", "for: want a time of at most %v, not %v", MaxSuspension, a)
+	}
+	return nil
+}
+
+func (s *Server) suspend(r *http.Request, c Suspend) (Suspended, error) {
+	if c.Site == "" {
+		return Suspended{}, Invalid("", "suspend: no site is named")
+	}
+	if err := checkSuspension(c.For); err != nil {
+		return Suspended{}, err
+	}
+	c.Reason = cmp.Or(c.Reason, ReasonOf(r.Context()))
+	done, err := s.config.Destinations.Suspend(r.Context(), c)
+	done.Effect = one(err)
+	return done, err
+}
+
+func (s *Server) resume(r *http.Request, c Resume) (Resumed, error) {
+	if c.Site == "" {
+		return Resumed{}, Invalid("", "resume: no site is named")
+	}
+	done, err := s.config.Destinations.Resume(r.Context(), c)
+	done.Count = done.Ended
+	return done, err
+}
+
+// Sites gives a page of the sites that fit. after is SiteList.Next of the page before, limit is
+// from 1 to MaxLimit, 0 is DefaultLimit.
+func (c *Client) Sites(ctx context.Context, f SiteFilter, after string, limit int) (SiteList, error) {
+	v := url.Values{}
+	setPage(v, f.Names, after, limit)
+	setText(v, "provider", f.Provider)
+	setFlag(v, "suspended", f.Suspended)
+	setFlag(v, "busy", f.Busy)
+	setFlag(v, "queued", f.Queued)
+	setFlag(v, "failing", f.Failing)
+	setText(v, "order", string(f.Order))
+	var l SiteList
+	return l, c.get(ctx, "/v1/sites", v, &l)
+}
+
+// Hosts gives a page of the hosts that fit, see Sites.
+func (c *Client) Hosts(ctx context.Context, f HostFilter, after string, limit int) (HostList, error) {
+	v := url.Values{}
+	setPage(v, f.Names, after, limit)
+	setText(v, "state", string(f.State))
+	setText(v, "source", f.Source)
+	var l HostList
+	return l, c.get(ctx, "/v1/hosts", v, &l)
+}
+
+// Forget makes hosts unknown again.
+func (c *Client) Forget(ctx context.Context, f Forget) (Forgotten, error) {
+	var done Forgotten
+	return done, c.post(ctx, "/v1/hosts/forget", f, &done)
+}
+
+// SuspendHosts sends nothing to hosts for a while.
+func (c *Client) SuspendHosts(ctx context.Context, s SuspendHosts) (SuspendedHosts, error) {
+	var done SuspendedHosts
+	return done, c.post(ctx, "/v1/hosts/suspend", s, &done)
+}
+
+// ResumeHosts ends all suspensions of hosts.
+func (c *Client) ResumeHosts(ctx context.Context, r ResumeHosts) (ResumedHosts, error) {
+	var done ResumedHosts
+	return done, c.post(ctx, "/v1/hosts/resume", r, &done)
+}
+
+// Suspend sends nothing to a site for a while.
+func (c *Client) Suspend(ctx context.Context, s Suspend) (Suspended, error) {
+	var done Suspended
+	return done, c.post(ctx, "/v1/sites/suspend", s, &done)
+}
+
+// Resume ends all suspensions of a site, automatic ones too.
+func (c *Client) Resume(ctx context.Context, r Resume) (Resumed, error) {
+	var done Resumed
+	return done, c.post(ctx, "/v1/sites/resume", r, &done)
+}
+
+func (c *Client) post(ctx context.Context, path string, request, answer any) error {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("writing the request: %w", err)
+	}
+	return c.ask(ctx, "POST", path, nil, text, answer)
+}
+
+func setPage(v url.Values, names []string, after string, limit int) {
+	setText(v, "name", strings.Join(names, ","))
+	setText(v, "after", after)
+	if limit != 0 {
+		v.Set("limit", strconv.Itoa(limit))
+	}
+}
+
+func setText(v url.Values, name, value string) {
+	if value != "" {
+		v.Set(name, value)
+	}
+}
+
+func setFlag(v url.Values, name string, value bool) {
+	if value {
+		v.Set(name, "true")
+	}
+}

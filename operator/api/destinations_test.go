@@ -1,0 +1,209 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/api/controltest"
+)
+
+func TestSitesAndHostsPageAndFilter(t *testing.T) {
+	c := serve(t, controltest.Sample(now))
+	ctx := context.Background()
+	sites := func(f api.SiteFilter, limit int) (names []string) {
+		for after := ""; ; {
+			l, err := c.Sites(ctx, f, after, limit)
+			if err != nil || len(l.Sites) > limit {
+				t.Fatalf("%+v, %v", l, err)
+			}
+			for _, s := range l.Sites {
+				names = append(names, s.Name)
+			}
+			if after = l.Next; after == "" {
+				return names
+			}
+		}
+	}
+	for _, test := range []struct {
+		name   string
+		filter api.SiteFilter
+		want   string
+	}{
+		{"all", api.SiteFilter{}, "big.example mx.grey.example slow.example"},
+		{"name", api.SiteFilter{Names: []string{"SLOW.example", "nobody"}}, "slow.example"},
+		{"below", api.SiteFilter{Names: []string{".grey.example"}}, "mx.grey.example"},
+		{"provider", api.SiteFilter{Provider: "big"}, "big.example"},
+		{"suspended", api.SiteFilter{Suspended: true}, "mx.grey.example"},
+		{"none", api.SiteFilter{Busy: true, Names: []string{"nobody"}}, ""},
+	} {
+		for _, limit := range []int{1, 2, 3, 100} {
+			if got := strings.Join(sites(test.filter, limit), " "); got != test.want {
+				t.Errorf("%s, pages of %d: %s, want %s", test.name, limit, got, test.want)
+			}
+		}
+	}
+	hosts, err := c.Hosts(ctx, api.HostFilter{State: api.HostRetry}, "", 0)
+	if err != nil || len(hosts.Hosts) != 1 || hosts.Hosts[0].Broken == nil || hosts.Next != "" {
+		t.Errorf("broken hosts: %+v, %v", hosts, err)
+	}
+	if l, err := c.Hosts(ctx, api.HostFilter{Source: "out1"}, "", 2); err != nil || len(l.Hosts) != 2 || l.Next == "" {
+		t.Errorf("hosts of a source: %+v, %v", l, err)
+	}
+	for name, err := range map[string]error{
+		"state": second(c.Hosts(ctx, api.HostFilter{State: "broken"}, "", 0)),
+		"limit": second(c.Sites(ctx, api.SiteFilter{}, "", api.MaxLimit+1)),
+	} {
+		if e := (*api.Error)(nil); !errors.As(err, &e) || e.Status != 400 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestNamesMatchWholeOrBelow(t *testing.T) {
+	for _, test := range []struct {
+		patterns []string
+		want     bool
+	}{
+		{nil, true},
+		{[]string{"MX.example.com"}, true},
+		{[]string{"192.0.2.1"}, true},
+		{[]string{".example.com"}, true},
+		{[]string{"example.com"}, false},
+		{[]string{"x.example.com"}, false},
+		{[]string{".com", "nobody"}, true},
+		{[]string{"192.0.2"}, false},
+	} {
+		if got := api.Names(test.patterns, "mx.example.com", "192.0.2.1"); got != test.want {
+			t.Errorf("%v: %v, want %v", test.patterns, got, test.want)
+		}
+	}
+}
+
+func TestSuspendIsBoundedAndChecked(t *testing.T) {
+	r := controltest.Sample(now)
+	c := serve(t, r)
+	ctx := context.Background()
+	for _, s := range []api.Suspend{
+		{Site: "slow.example"},
+		{Site: "slow.example", For: api.MaxSuspension + api.Age(time.Second)},
+		{Site: "slow.example", For: -1},
+		{For: api.Age(time.Hour)},
+	} {
+		if e := (*api.Error)(nil); !errors.As(second(c.Suspend(ctx, s)), &e) || e.Status != 400 {
+			t.Errorf("%+v was not refused", s)
+		}
+	}
+	for _, s := range []api.SuspendHosts{
+		{Hosts: []string{"mx1.slow.example"}},
+		{Hosts: []string{"mx1.slow.example"}, For: api.MaxSuspension + api.Age(time.Second)},
+		{For: api.Age(time.Hour)},
+	} {
+		if e := (*api.Error)(nil); !errors.As(second(c.SuspendHosts(ctx, s)), &e) || e.Status != 400 {
+			t.Errorf("%+v was not refused", s)
+		}
+	}
+	hosts, err := c.SuspendHosts(ctx, api.SuspendHosts{Hosts: []string{".slow.example"}, For: api.Age(time.Hour), Reason: "why not"})
+	if err != nil || hosts.Hosts != 1 || !hosts.Until.Equal(now.Add(time.Hour)) {
+		t.Errorf("%+v, %v", hosts, err)
+	}
+	if resumed, err := c.ResumeHosts(ctx, api.ResumeHosts{Hosts: []string{"mx1.slow.example"}}); err != nil || resumed.Hosts != 1 || resumed.Ended != 1 || resumed.Count != 1 {
+		t.Errorf("%+v, %v", resumed, err)
+	}
+	done, err := c.Suspend(ctx, api.Suspend{Site: "slow.example", For: api.Age(time.Hour), Reason: "why not"})
+	if err != nil || !done.Until.Equal(now.Add(time.Hour)) {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if resumed, err := c.Resume(ctx, api.Resume{Site: "slow.example"}); err != nil || resumed.Ended != 1 {
+		t.Errorf("%+v, %v", resumed, err)
+	}
+	for what, err := range map[string]error{
+		"resume":        second(c.Resume(ctx, api.Resume{Site: "nobody.example"})),
+		"suspend hosts": second(c.SuspendHosts(ctx, api.SuspendHosts{Hosts: []string{"nobody.example"}, For: api.Age(time.Hour)})),
+		"resume hosts":  second(c.ResumeHosts(ctx, api.ResumeHosts{Hosts: []string{"nobody.example"}})),
+		"forget":        second(c.Forget(ctx, api.Forget{Hosts: []string{"nobody.example"}})),
+	} {
+		if !api.IsNotFound(err) || api.Hint(err) == "" {
+			t.Errorf("%s of nobody: %v", what, err)
+		}
+	}
+	if err := second(c.Forget(ctx, api.Forget{})); err == nil {
+		t.Error("a forget that names nobody was taken")
+	}
+}
+
+func TestExplainWantsOneQuestion(t *testing.T) {
+	r := controltest.Sample(now)
+	c := serve(t, r)
+	ctx := context.Background()
+	id := r.Messages[1].ID
+	for _, q := range []api.ExplainQuery{{}, {Domain: "big.example", ID: id}, {ID: "x"}, {Domain: "not a domain"}} {
+		if e := (*api.Error)(nil); !errors.As(second(c.Explain(ctx, q)), &e) || e.Status != 400 {
+			t.Errorf("%+v was not refused", q)
+		}
+	}
+	if e, err := c.Explain(ctx, api.ExplainQuery{Domain: "BIG.example."}); err != nil || e.Destinations[0].Site != "big.example" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if e, err := c.Explain(ctx, api.ExplainQuery{ID: strings.ToUpper(id)}); err != nil || e.Message == nil || e.Message.ID != id {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+func TestTraceStreamsUntilTheWatcherGoes(t *testing.T) {
+	r := controltest.Sample(now)
+	c := serve(t, r)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var texts []string
+	begun, lost := false, 0
+	err := c.Trace(ctx, api.TraceQuery{Site: "big.example", Content: true}, func() { begun = true }, func(l api.TraceLine) error {
+		texts = append(texts, l.Text)
+		lost += l.Lost
+		if l.Text == "QUIT" {
+			cancel()
+		}
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || !begun {
+		t.Errorf("ended with %v, begun %v", err, begun)
+	}
+	if !slices.Contains(texts, "BDAT 611 LAST") || !strings.Contains(strings.Join(texts, ""), "the disk is full") || lost != 12 {
+		t.Errorf("said %q, lost %d", texts, lost)
+	}
+}
+
+// TestTraceEndsWithTheRelay: a watcher doesn't keep the relay from stopping, and hears of it as an
+// end, not as an error.
+func TestTraceEndsWithTheRelay(t *testing.T) {
+	r := controltest.Sample(now)
+	socket := t.TempDir() + "/s"
+	l, err := api.Listen(socket, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.Server()
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	c := api.NewClient(socket)
+	defer c.Close()
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- c.Trace(context.Background(), api.TraceQuery{Site: "elsewhere"}, func() { close(begun) }, func(api.TraceLine) error { return nil })
+	}()
+	<-begun
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(<-served, <-ended); err != nil {
+		t.Error(err)
+	}
+}

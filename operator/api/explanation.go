@@ -1,0 +1,185 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"example.org/mta/internal/envelope"
+)
+
+// ExplainQuery says what is to be explained: Domain or ID.
+type ExplainQuery struct {
+	Domain string // a recipient's, A-label form
+	Tenant string // whose mail for the domain is meant; "": nobody's in particular
+	ID     string // of a message in the queue
+}
+
+// Explanation is why mail waits, or what would happen to it.
+type Explanation struct {
+	Message *ExplainedMessage `json:"message,omitempty"` // when one was asked about
+	// Destinations are the one that was asked about, or those of the message's recipients that are
+	// shown; a site is explained once, by the first of its domains.
+	Destinations []Destination `json:"destinations"`
+}
+
+// MaxExplained bounds the recipients of an explanation: each can take a look-up.
+const MaxExplained = 10
+
+// ExplainedMessage is what becomes of a message.
+type ExplainedMessage struct {
+	ID         string               `json:"id"`
+	Sender     string               `json:"sender"`
+	Tenant     string               `json:"tenant,omitempty"`
+	Source     string               `json:"source"` // that its transactions use
+	Received   time.Time            `json:"received"`
+	Recipients []ExplainedRecipient `json:"recipients"`
+	More       int                  `json:"more,omitempty"` // recipients in the queue that were left out
+}
+
+// ExplainedRecipient is a recipient and why it is still here.
+type ExplainedRecipient struct {
+	Status RecipientStatus `json:"status"`
+	Why    string          `json:"why"`            // one sentence
+	Until  time.Time       `json:"until,omitzero"` // when that ends, where it is known
+}
+
+// Destination is all that decides what becomes of mail for a domain.
+type Destination struct {
+	Domain string `json:"domain"`
+	Now    string `json:"now"` // one sentence: what happens to mail for it now
+	// Until is when that ends, where it is known.
+	Until time.Time `json:"until,omitzero"`
+
+	Steps        []string  `json:"steps"`             // how the route was found
+	Failure      *Reply    `json:"failure,omitempty"` // why there is no route
+	RouteExpires time.Time `json:"route_expires,omitzero"`
+	Site         string    `json:"site,omitempty"`
+	Provider     string    `json:"provider,omitempty"`
+	TLS          string    `json:"tls,omitempty"`          // what is demanded of connections: opportunistic, required, verified, off
+	TLSOrigin    string    `json:"tls_origin,omitempty"`   // what made it so
+	TLSPolicies  []string  `json:"tls_policies,omitempty"` // that the domain and its hosts publish
+	// MTASTS is the domain's policy, nil when it has none.
+	MTASTS *STSPolicy `json:"mta_sts,omitempty"`
+	Auth   bool       `json:"auth,omitempty"` // credentials are sent
+
+	Hosts []TierHost `json:"hosts"` // in the order in which they are tried
+	Pool  string     `json:"pool"`
+	// OtherPools are those of other tenants: their mail for the domain takes other sources.
+	OtherPools []OtherPool         `json:"other_pools,omitempty"`
+	Sources    []DestinationSource `json:"sources"`
+	Limits     []Limit             `json:"limits"` // in force
+
+	Connections int          `json:"connections"` // of the site
+	SlowStart   int          `json:"slow_start"`  // connections that it has earned
+	Actions     []SiteAction `json:"actions,omitempty"`
+	Lanes       []Lane       `json:"lanes,omitempty"`
+	Queued      QueuedCounts `json:"queued"`
+	Ceiling     Ceiling      `json:"ceiling"`
+}
+
+// OtherPool is a pool of sources, and the tenants whose mail takes it.
+type OtherPool struct {
+	Name    string   `json:"name"`
+	Tenants []string `json:"tenants"`
+}
+
+// TierHost is a host in its place in a route.
+type TierHost struct {
+	Tier int  `json:"tier"` // 1 is tried first
+	Host Host `json:"host"`
+}
+
+// DestinationSource is an address that mail for a destination can leave from.
+type DestinationSource struct {
+	Name    string `json:"name"`
+	Address string `json:"address,omitempty"` // "": the system chooses
+	EHLO    string `json:"ehlo"`
+	Reaches int    `json:"reaches"`          // hosts of the route, by the families of their addresses
+	Warmup  string `json:"warmup,omitempty"` // where its warm-up stands, "" when it has none
+}
+
+// Limit is a setting in force and the block of the configuration that made it.
+type Limit struct {
+	Setting string `json:"setting"`
+	Value   string `json:"value"`
+	Scope   string `json:"scope"`  // what it bounds: "site mx.example"
+	Origin  string `json:"origin"` // `provider "google" (mta.conf:31)`, or "default"
+	Now     string `json:"now,omitempty"`
+}
+
+// Lane is the mail from one source to one site within delivery, counted in transactions.
+type Lane struct {
+	Source  string    `json:"source"`
+	Waiting int       `json:"waiting"` // no connection has them
+	Running int       `json:"running"` // on connections
+	Opening int       `json:"opening"` // connections on their way
+	Why     string    `json:"why,omitempty"`
+	Until   time.Time `json:"until,omitzero"`
+	Tenant  string    `json:"tenant,omitempty"` // whose rate Why is: other tenants' mail goes past it
+	Oldest  time.Time `json:"oldest,omitzero"`  // since when the oldest waits
+	Drain   string    `json:"drain,omitempty"`  // the rate to which it is held after an outage
+	// DrainEnds is about when what piled up in an outage will be gone.
+	DrainEnds time.Time `json:"drain_ends,omitzero"`
+}
+
+// QueuedCounts are recipients in the queue. One that nobody has looked at yet is not known by its
+// site: those are in Unsorted, for all destinations together.
+type QueuedCounts struct {
+	Parked   int `json:"parked"` // wait in the queue: for room in delivery, or for the route
+	Active   int `json:"active"` // handed to delivery: they wait there, or are on connections
+	Due      int `json:"due"`
+	Deferred int `json:"deferred"`
+	Held     int `json:"held"`
+	Unsorted int `json:"unsorted"`
+	// Warmup wait for the warm-ups of the pool's sources, for all domains of the provider together.
+	Warmup int `json:"warmup"`
+	// Paused wait for the end of the pause that keeps the mail back, all of those that it keeps together.
+	Paused   int    `json:"paused"`
+	PausedBy string `json:"paused_by,omitempty"` // as "domain example.net"
+}
+
+// Ceiling is the most messages a second that the limits let through.
+type Ceiling struct {
+	PerSecond float64  `json:"per_second"`      // meaningless without Binds; 0 with it: nothing leaves now
+	Binds     string   `json:"binds,omitempty"` // the limit that binds; "": no rate is limited
+	Others    []string `json:"others,omitempty"`
+}
+
+func (s *Server) explain(w http.ResponseWriter, r *http.Request, q *query) error {
+	x := ExplainQuery{Domain: q.str("domain"), Tenant: q.str("tenant"), ID: q.str("id")}
+	switch {
+	case q.err != nil:
+		return q.err
+	case (x.Domain == "") == (x.ID == ""):
+		return Invalid("", "explain: want either a domain or the id of a message")
+	case x.ID != "":
+		id, err := envelope.ParseID(x.ID)
+		if err != nil {
+			return Invalid("", "%v", err)
+		}
+		x.ID = id.String()
+	default:
+		domain, err := envelope.ToASCII(x.Domain)
+		if err != nil {
+			return Invalid("", "domain %q: %v", x.Domain, err)
+		}
+		x.Domain = domain
+	}
+	e, err := s.config.Destinations.Explain(r.Context(), x)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, e)
+}
+
+// Explain returns why mail waits, or what would happen to it.
+func (c *Client) Explain(ctx context.Context, q ExplainQuery) (Explanation, error) {
+	v := url.Values{}
+	setText(v, "domain", q.Domain)
+	setText(v, "tenant", q.Tenant)
+	setText(v, "id", q.ID)
+	var e Explanation
+	return e, c.get(ctx, "/v1/explain", v, &e)
+}

@@ -1,0 +1,207 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Histories is what the server asks of the figures that the relay keeps of the last two weeks.
+type Histories interface {
+	// History gives what is kept of one subject over a span; NotFound when nothing is.
+	History(context.Context, HistoryQuery) (History, error)
+	// HistoryNames gives the subjects of a kind with their latest figures, the busiest first and OtherSubjects last.
+	HistoryNames(context.Context, Subject) (HistoryNames, error)
+}
+
+// Subject is a kind of thing of which figures are kept.
+type Subject string
+
+// The kinds.
+const (
+	OfRelay    Subject = "relay" // there is one, without a name
+	OfProvider Subject = "provider"
+	OfSource   Subject = "source"
+	OfSite     Subject = "site"
+	OfTenant   Subject = "tenant"
+)
+
+// Subjects are all of them.
+var Subjects = []Subject{OfRelay, OfProvider, OfSource, OfSite, OfTenant}
+
+// OtherSubjects is the name of all subjects of a kind that have no figures kept by themselves.
+const OtherSubjects = "other"
+
+// Span is how far back a history goes, and with it how far apart its values are.
+type Span string
+
+// The spans.
+const (
+	Last15Minutes Span = "15m" // a value for each 2 s
+	Last12Hours   Span = "12h" // for each 30 s
+	Last14Days    Span = "14d" // for each 10 min; the only one that outlives a restart
+)
+
+// Spans are all of them.
+var Spans = []Span{Last15Minutes, Last12Hours, Last14Days}
+
+// HistoryQuery names a history.
+type HistoryQuery struct {
+	Of   Subject
+	Name string // of the provider, source, site or tenant; "" of the relay
+	Span Span
+}
+
+// History is what is kept of one subject over a span.
+type History struct {
+	Of    Subject   `json:"of"`
+	Name  string    `json:"name"`
+	Span  Span      `json:"span"`
+	Step  float64   `json:"step_seconds"`
+	Start time.Time `json:"start"` // of the step that the first value of each series is for
+
+	Series map[string]HistorySeries `json:"series"` // all of the same length
+}
+
+// HistorySeries is a figure over time.
+type HistorySeries struct {
+	Unit   string  `json:"unit"` // "recipients/s" and so on
+	Values Figures `json:"values"`
+}
+
+// HistoryNames are the subjects of a kind.
+type HistoryNames struct {
+	Of   Subject      `json:"of"`
+	Rows []HistoryRow `json:"rows"`
+}
+
+// HistoryRow is a subject with its latest figures: those per second over the last minute, the others as they are
+// now. A figure that nothing is known of is null.
+type HistoryRow struct {
+	Name   string            `json:"name"`
+	Latest map[string]Figure `json:"latest"`
+}
+
+// Figure is a number that may be unknown: NaN here, null in JSON.
+type Figure float64
+
+// UnknownFigure is one that nothing is known of.
+func UnknownFigure() Figure { return Figure(math.NaN()) }
+
+// Known reports whether it is known.
+func (f Figure) Known() bool { return !math.IsNaN(float64(f)) }
+
+// MarshalJSON implements json.Marshaler. Figures are kept with three digits, so that five are enough.
+func (f Figure) MarshalJSON() ([]byte, error) { return f.append(nil), nil }
+
+func (f Figure) append(b []byte) []byte {
+	if !f.Known() {
+		return append(b, "null"...)
+	}
+	return strconv.AppendFloat(b, float64(f), 'g', 5, 64)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (f *Figure) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		*f = UnknownFigure()
+		return nil
+	}
+	v, err := strconv.ParseFloat(string(b), 64)
+	if *f = Figure(v); err != nil {
+		return fmt.Errorf("a figure: %w", err)
+	}
+	return nil
+}
+
+// Figures are numbers one after the other.
+type Figures []Figure
+
+// MarshalJSON implements json.Marshaler: that of a slice would cost an allocation for each figure.
+func (f Figures) MarshalJSON() ([]byte, error) {
+	b := append(make([]byte, 0, 8*len(f)+2), '[')
+	for i, v := range f {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = v.append(b)
+	}
+	return append(b, ']'), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler, for the same reason.
+func (f *Figures) UnmarshalJSON(b []byte) error {
+	if *f = nil; string(b) == "null" {
+		return nil
+	}
+	inner, opened := bytes.CutPrefix(b, []byte("["))
+	inner, closed := bytes.CutSuffix(inner, []byte("]"))
+	if !opened || !closed {
+		return errors.New("figures: want an array of numbers")
+	}
+	if inner = bytes.TrimSpace(inner); len(inner) == 0 {
+		*f = Figures{}
+		return nil
+	}
+	*f = make(Figures, 0, bytes.Count(inner, []byte(","))+1)
+	for word := range bytes.SplitSeq(inner, []byte(",")) {
+		var v Figure
+		if err := v.UnmarshalJSON(bytes.TrimSpace(word)); err != nil {
+			return err
+		}
+		*f = append(*f, v)
+	}
+	return nil
+}
+
+var historyParams = []string{"of", "name", "span"}
+
+func (s *Server) history(w http.ResponseWriter, r *http.Request, q *query) error {
+	hq := HistoryQuery{Of: oneOf(q, "of", Subjects), Name: q.str("name"), Span: oneOf(q, "span", Spans)}
+	if hq.Of == OfRelay && hq.Name != "" {
+		q.fail(Invalid("", "name: the history of the relay has none, not %q", hq.Name))
+	}
+	if q.err != nil {
+		return q.err
+	}
+	h, err := s.config.Histories.History(r.Context(), hq)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, h)
+}
+
+func (s *Server) historyNames(w http.ResponseWriter, r *http.Request, q *query) error {
+	of := oneOf(q, "of", Subjects)
+	if q.err != nil {
+		return q.err
+	}
+	names, err := s.config.Histories.HistoryNames(r.Context(), of)
+	if err != nil {
+		return err
+	}
+	if names.Rows == nil {
+		names.Rows = []HistoryRow{}
+	}
+	return writeJSON(w, names)
+}
+
+// History gives what is kept of one subject over a span.
+func (c *Client) History(ctx context.Context, q HistoryQuery) (h History, err error) {
+	v := url.Values{"of": {string(q.Of)}, "span": {string(q.Span)}}
+	if q.Name != "" {
+		v.Set("name", q.Name)
+	}
+	return h, c.get(ctx, "/v1/history", v, &h)
+}
+
+// HistoryNames gives the subjects of a kind with their latest figures, the busiest first and OtherSubjects last.
+func (c *Client) HistoryNames(ctx context.Context, of Subject) (n HistoryNames, err error) {
+	return n, c.get(ctx, "/v1/history/names", url.Values{"of": {string(of)}}, &n)
+}

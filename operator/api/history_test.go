@@ -1,0 +1,45 @@
+package api_test
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/api/controltest"
+)
+
+func TestHistory(t *testing.T) {
+	c := serve(t, controltest.Sample(now))
+	for _, span := range api.Spans {
+		for _, of := range api.Subjects {
+			names, err := c.HistoryNames(t.Context(), of)
+			if err != nil || len(names.Rows) == 0 {
+				t.Fatalf("names of %s: %+v, %v", of, names, err)
+			}
+			for _, row := range names.Rows {
+				h, err := c.History(t.Context(), api.HistoryQuery{Of: of, Name: row.Name, Span: span})
+				if err != nil || h.Of != of || h.Name != row.Name || h.Span != span || h.Step <= 0 || h.Start.IsZero() || len(h.Series) != len(row.Latest) {
+					t.Fatalf("%s %q, %s: %+v, %v", of, row.Name, span, h, err)
+				}
+				for name, s := range h.Series {
+					if s.Unit == "" || len(s.Values) == 0 || s.Values[0].Known() || !s.Values[len(s.Values)-1].Known() {
+						t.Errorf("%s %q, %s, %s: unit %q, %d values", of, row.Name, span, name, s.Unit, len(s.Values))
+					}
+					if got, want := row.Latest[name], s.Values[len(s.Values)-1]; span == api.Last15Minutes && got != want {
+						t.Errorf("%s %q, %s: the latest is %v, want %v", of, row.Name, name, got, want)
+					}
+				}
+			}
+		}
+	}
+	var fault *api.Error
+	for q, status := range map[api.HistoryQuery]int{
+		{Of: "planet"}: http.StatusBadRequest, {Span: "1y"}: http.StatusBadRequest, {Name: "x"}: http.StatusBadRequest,
+		{Of: api.OfSite, Name: "unknown.example"}: http.StatusNotFound,
+	} {
+		if _, err := c.History(t.Context(), q); !errors.As(err, &fault) || fault.Status != status {
+			t.Errorf("%+v: %v, want the status %d", q, err, status)
+		}
+	}
+}

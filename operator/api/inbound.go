@@ -1,0 +1,103 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// InboundMail is mail for the relay itself that it did not understand, and keeps for people.
+type InboundMail struct {
+	ID         string    `json:"id"`
+	Time       time.Time `json:"time"`
+	Kind       string    `json:"kind"` // of report: other, or unsubscribe when nobody knows who wants that
+	Sender     string    `json:"sender"`
+	Recipients []string  `json:"recipients"`
+	Peer       string    `json:"peer,omitempty"` // the IP address of the host that brought it
+	Helo       string    `json:"helo,omitempty"`
+	Size       int64     `json:"size"`
+	From       string    `json:"from,omitempty"`
+	Subject    string    `json:"subject,omitempty"`
+	Message    string    `json:"message,omitempty"` // the id of the message that it is about, as its token proves
+}
+
+// InboundList is a page of kept mail, the newest first.
+type InboundList struct {
+	Mail    []InboundMail `json:"mail"`
+	Kept    int           `json:"kept"`    // of all
+	Dropped int64         `json:"dropped"` // since the start of the relay, for space
+	Next    string        `json:"next,omitempty"`
+}
+
+// Inbound is what the server asks of kept inbound mail.
+type Inbound interface {
+	// Inbound gives a page. after is InboundList.Next of the page before.
+	Inbound(ctx context.Context, after string, limit int) (InboundList, error)
+	// InboundMail gives a mail with its content; NotFound when it is there no more.
+	InboundMail(ctx context.Context, id string) (InboundMail, []byte, error)
+}
+
+var inboundParams = []string{"after", "limit"}
+
+func (s *Server) inbound(w http.ResponseWriter, r *http.Request, q *query) error {
+	after, limit := q.str("after"), q.number("limit", DefaultLimit, 1, MaxLimit)
+	if q.err != nil {
+		return q.err
+	}
+	l, err := s.config.Inbound.Inbound(r.Context(), after, limit)
+	if err != nil {
+		return err
+	}
+	l.Mail = append([]InboundMail{}, l.Mail...)
+	return writeJSON(w, l)
+}
+
+func (s *Server) inboundMail(w http.ResponseWriter, r *http.Request, _ *query) error {
+	id, err := pathID(r)
+	if err != nil {
+		return err
+	}
+	m, _, err := s.config.Inbound.InboundMail(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, m)
+}
+
+func (s *Server) inboundContent(w http.ResponseWriter, r *http.Request, _ *query) error {
+	id, err := pathID(r)
+	if err != nil {
+		return err
+	}
+	_, content, err := s.config.Inbound.InboundMail(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "message/rfc822")
+	w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+	w.Write(content)
+	return nil
+}
+
+// Inbound gives a page of kept inbound mail.
+func (c *Client) Inbound(ctx context.Context, after string, limit int) (l InboundList, err error) {
+	v := url.Values{}
+	setText(v, "after", after)
+	if limit != 0 {
+		v.Set("limit", strconv.Itoa(limit))
+	}
+	return l, c.get(ctx, "/v1/inbound", v, &l)
+}
+
+// InboundMail gives what is known of a kept mail.
+func (c *Client) InboundMail(ctx context.Context, id string) (m InboundMail, err error) {
+	return m, c.get(ctx, "/v1/inbound/"+url.PathEscape(id), nil, &m)
+}
+
+// InboundContent writes a kept mail's headers and body to w, as they came.
+func (c *Client) InboundContent(ctx context.Context, id string, w io.Writer) error {
+	return c.content(ctx, "/v1/inbound/", id, w)
+}

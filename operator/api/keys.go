@@ -1,0 +1,131 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// APIKeys is what the server asks of the keys with which tenants submit by HTTP. Errors are of type *Error where
+// the operator can do something about them.
+type APIKeys interface {
+	APIKeys(context.Context) (APIKeyList, error)
+	AddAPIKey(context.Context, AddAPIKey) (NewAPIKey, error)
+	RotateAPIKey(context.Context, RotateAPIKey) (NewAPIKey, error)
+	RemoveAPIKeys(context.Context, RemoveAPIKeys) (APIKeyList, error)
+}
+
+// APIKey is a key without its secret.
+type APIKey struct {
+	ID       string    `json:"id"`
+	Tenant   string    `json:"tenant"`
+	Name     string    `json:"name"`
+	Scopes   []string  `json:"scopes"`
+	From     []string  `json:"from"` // networks; none: anywhere
+	Created  time.Time `json:"created"`
+	Expires  time.Time `json:"expires,omitzero"`   // zero: never
+	Replaced time.Time `json:"replaced,omitzero"`  // by a newer key of the name
+	LastUsed time.Time `json:"last_used,omitzero"` // to a minute or two
+	State    string    `json:"state"`              // valid, replaced (and still valid), expired
+}
+
+// APIKeyList is keys in the order of their file.
+type APIKeyList struct {
+	Keys []APIKey `json:"keys"`
+}
+
+// AddAPIKey asks for a key.
+type AddAPIKey struct {
+	Intent
+	Tenant  string   `json:"tenant"`
+	Name    string   `json:"name"`
+	Scopes  []string `json:"scopes,omitempty"`  // none: all there are
+	From    []string `json:"from,omitempty"`    // networks; none: anywhere
+	Expires Age      `json:"expires,omitempty"` // how long it is valid; 0: for ever
+}
+
+// RotateAPIKey asks for a key in the place of another.
+type RotateAPIKey struct {
+	Intent
+	Tenant  string `json:"tenant,omitempty"`  // needed where several have a key of the name
+	Name    string `json:"name"`              // or an id
+	Overlap *Age   `json:"overlap,omitempty"` // how long both are valid; nil: a day
+	Expires Age    `json:"expires,omitempty"` // how long the new one is valid; 0: as long as the old one was made for
+}
+
+// RemoveAPIKeys names keys.
+type RemoveAPIKeys struct {
+	Intent
+	Tenant string   `json:"tenant,omitempty"` // needed where several have a key of a name
+	Names  []string `json:"names"`            // or ids
+}
+
+// RemovedAPIKeys is the keys that were removed.
+type RemovedAPIKeys struct {
+	Effect
+	APIKeyList
+}
+
+// NewAPIKey is a key with its secret, which is in no other answer, in no file and in no log.
+type NewAPIKey struct {
+	Effect
+	Key   string `json:"key"` // "": it was a dry run
+	Added APIKey `json:"added"`
+	// Old is the key that a rotation replaced, as it is now. Nil: none, or it is gone.
+	Old *APIKey `json:"old,omitempty"`
+}
+
+func (s *Server) apiKeys(w http.ResponseWriter, r *http.Request, _ *query) error {
+	l, err := s.config.APIKeys.APIKeys(r.Context())
+	if err != nil {
+		return err
+	}
+	if l.Keys == nil {
+		l.Keys = []APIKey{}
+	}
+	return writeJSON(w, l)
+}
+
+func (s *Server) addAPIKey(r *http.Request, a AddAPIKey) (NewAPIKey, error) {
+	done, err := s.config.APIKeys.AddAPIKey(r.Context(), a)
+	done.Effect = one(err)
+	return done, err
+}
+
+func (s *Server) rotateAPIKey(r *http.Request, a RotateAPIKey) (NewAPIKey, error) {
+	done, err := s.config.APIKeys.RotateAPIKey(r.Context(), a)
+	done.Effect = one(err)
+	return done, err
+}
+
+func (s *Server) removeAPIKeys(r *http.Request, a RemoveAPIKeys) (RemovedAPIKeys, error) {
+	if len(a.Names) == 0 {
+		return RemovedAPIKeys{}, Invalid("", "names: no key is named")
+	}
+	l, err := s.config.APIKeys.RemoveAPIKeys(r.Context(), a)
+	return RemovedAPIKeys{Effect{Count: len(l.Keys)}, l}, err
+}
+
+// APIKeys lists the keys.
+func (c *Client) APIKeys(ctx context.Context) (APIKeyList, error) {
+	var l APIKeyList
+	return l, c.get(ctx, "/v1/keys", nil, &l)
+}
+
+// AddAPIKey adds a key.
+func (c *Client) AddAPIKey(ctx context.Context, a AddAPIKey) (NewAPIKey, error) {
+	var done NewAPIKey
+	return done, c.post(ctx, "/v1/keys/add", a, &done)
+}
+
+// RotateAPIKey replaces a key.
+func (c *Client) RotateAPIKey(ctx context.Context, a RotateAPIKey) (NewAPIKey, error) {
+	var done NewAPIKey
+	return done, c.post(ctx, "/v1/keys/rotate", a, &done)
+}
+
+// RemoveAPIKeys removes keys, and gives those that it removed.
+func (c *Client) RemoveAPIKeys(ctx context.Context, a RemoveAPIKeys) (RemovedAPIKeys, error) {
+	var l RemovedAPIKeys
+	return l, c.post(ctx, "/v1/keys/remove", a, &l)
+}

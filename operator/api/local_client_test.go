@@ -1,0 +1,103 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/api/controltest"
+)
+
+// TestLocalClient: what a client gets over a socket, it gets in the same process.
+func TestLocalClient(t *testing.T) {
+	r := controltest.Sample(now)
+	c := api.NewLocalClient(r.Server().Handler())
+	defer c.Close()
+	l, err := c.List(t.Context(), api.Filter{Tenant: "acme"}, api.Page{})
+	if err != nil || len(l.Messages) == 0 {
+		t.Fatalf("%d messages, %v", len(l.Messages), err)
+	}
+	if _, err := c.Get(t.Context(), "0000000000000"); !api.IsNotFound(err) {
+		t.Errorf("a message that is not there: %v", err)
+	}
+	var text strings.Builder
+	id := r.Messages[1].ID
+	r.Contents[id] = "Subject: long\r\n\r\n" + strings.Repeat("x", 1<<20)
+	if err := c.Content(t.Context(), id, &text); err != nil || text.String() != r.Contents[id] {
+		t.Errorf("%d octets of %d, %v", text.Len(), len(r.Contents[id]), err)
+	}
+}
+
+// TestLocalClientFollows: records arrive while the request goes on, and it ends with its caller's context.
+func TestLocalClientFollows(t *testing.T) {
+	r := controltest.Sample(now)
+	c := api.NewLocalClient(r.Server().Handler())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	records := make(chan string)
+	go func() {
+		ended <- c.Log(ctx, api.LogQuery{Types: []string{"Bounce"}, Follow: true}, func(record []byte) error {
+			records <- string(record)
+			return nil
+		})
+	}()
+	for range 3 {
+		r.More <- `{"type":"Bounce"}`
+		if got := <-records; got != `{"type":"Bounce"}` {
+			t.Errorf("followed %s", got)
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("following ends with %v", err)
+	}
+}
+
+// TestLocalClientIsNamed: the actor is who the context of the call names, since no stranger has made that.
+func TestLocalClientIsNamed(t *testing.T) {
+	r := controltest.Sample(now)
+	ctx := api.WithActor(t.Context(), api.Actor{Kind: api.ByConsole, User: "anna", Address: "192.0.2.7"})
+	done, err := api.NewLocalClient(r.Server().Handler()).BeginPause(ctx, api.BeginPause{What: api.PauseEverything, By: "somebody else"})
+	if err != nil || done.By != "anna" {
+		t.Errorf("paused by %q, want anna (%v)", done.By, err)
+	}
+}
+
+// TestLocalClientOutlivesAPanic: a handler's fault ends its own answer and nothing else.
+func TestLocalClientOutlivesAPanic(t *testing.T) {
+	for name, h := range map[string]http.HandlerFunc{
+		"before the answer":  func(http.ResponseWriter, *http.Request) { panic("a fault") },
+		"within the answer":  func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"ver`)); panic("a fault") },
+		"answer broken off":  func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"ver`)); panic(http.ErrAbortHandler) },
+		"answer is no JSON":  func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"ver`)) },
+		"nothing is written": func(http.ResponseWriter, *http.Request) {},
+	} {
+		if s, err := api.NewLocalClient(h).Status(t.Context()); err == nil {
+			t.Errorf("%s: got %+v and no error", name, s)
+		}
+	}
+}
+
+// TestLocalClientOfAQuickHandler: a handler that has returned before its answer is looked at has not been given up.
+func TestLocalClientOfAQuickHandler(t *testing.T) {
+	quick := api.NewLocalClient(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"state": "running"}`)) }))
+	broken := api.NewLocalClient(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			for range 200 {
+				if s, err := quick.Status(t.Context()); err != nil || s.State != "running" {
+					t.Errorf("%q, %v", s.State, err)
+				}
+				if _, err := broken.Status(t.Context()); err == nil || errors.Is(err, context.Canceled) {
+					t.Errorf("broken off: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}

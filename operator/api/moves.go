@@ -1,0 +1,165 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// ImportOptions is how exported messages are taken.
+type ImportOptions struct {
+	Hold    bool // all of them are held
+	Release bool // none of them is held
+	DryRun  bool // only count
+}
+
+// Imported is what became of exported messages.
+type Imported struct {
+	Effect               // of recipients that were taken
+	Messages   int       `json:"messages"` // that were taken, or a part of them
+	Recipients int       `json:"recipients"`
+	There      int       `json:"there"`   // recipients that an import has taken before
+	Refused    []Refused `json:"refused"` // messages that can't be taken
+	Keys       int       `json:"keys"`    // idempotency keys that the archive has
+	// Receipt has the recipients that this relay has, durably: those taken, and those that were there. The relay that they
+	// come from can remove them.
+	Receipt []MovedMessage `json:"receipt"`
+	// Stopped is why the import has ended before the end of the archive; what is in Receipt is taken all the same.
+	Stopped *Error `json:"stopped,omitempty"`
+}
+
+// Refused is an exported message that was not taken.
+type Refused struct {
+	Node       string `json:"node"` // the nodeid of the relay that it comes from
+	ID         string `json:"id"`   // there
+	Recipients int    `json:"recipients"`
+	Why        string `json:"why"`
+	Remedy     string `json:"remedy"`
+}
+
+// MovedMessage is recipients of a message that another relay has.
+type MovedMessage struct {
+	Node       string `json:"node"` // the nodeid of the relay that it comes from
+	ID         string `json:"id"`   // there
+	Recipients []int  `json:"recipients"`
+}
+
+// RemoveMoved asks for the removal of what another relay has.
+type RemoveMoved struct {
+	Receipt []MovedMessage `json:"receipt"`
+	Intent
+}
+
+// MovedRemoved is what was removed, because another relay has it.
+type MovedRemoved struct {
+	Effect
+	Recipients int `json:"recipients"`
+	Later      int `json:"later,omitempty"` // of Recipients: on a connection, and removed when the attempt ends
+	Gone       int `json:"gone"`            // were not in the queue any more
+}
+
+// Moves is what the server asks for queued mail that moves between relays.
+type Moves interface {
+	// Export writes an archive of what fits. An error before its first octet is reported as one.
+	Export(ctx context.Context, w io.Writer, f Filter) error
+	// Import takes what is in an archive, each recipient once. What is in Imported is done, also beside an error.
+	Import(ctx context.Context, r io.Reader, o ImportOptions) (Imported, error)
+	// RemoveMoved removes exactly the recipients that are named.
+	RemoveMoved(ctx context.Context, c RemoveMoved) (MovedRemoved, error)
+}
+
+// streamed has the patterns of the routes whose request is read as it comes, whatever its size.
+var streamed = map[string]bool{"POST /v1/queue/import": true}
+
+// exportPatience is how long a client of an export may take nothing: it may have to wait for the relay that imports.
+const exportPatience = time.Hour
+
+// importTime is how long a client may take to send what it imports at once.
+const importTime = 30 * time.Minute
+
+func (s *Server) exportQueue(w http.ResponseWriter, r *http.Request, q *query) error {
+	f := q.filter()
+	if q.err != nil {
+		return q.err
+	}
+	return s.archive(w, exportPatience, "an export of queued mail broke off", func(w io.Writer) error { return s.config.Moves.Export(r.Context(), w, f) })
+}
+
+var importParams = []string{"hold", "release", "dry_run"}
+
+func (s *Server) importQueue(w http.ResponseWriter, r *http.Request, q *query) error {
+	o := ImportOptions{Hold: q.flag("hold"), Release: q.flag("release"), DryRun: q.flag("dry_run")}
+	if o.Hold && o.Release {
+		q.fail(Invalid("", "hold and release exclude each other"))
+	}
+	// The error is that of writers that have no deadline: a client within this process.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(importTime))
+	var done Imported
+	err := s.act(r, "queue import", nil, Intent{DryRun: o.DryRun}, q.err, func(r *http.Request, dry bool) (int, error) {
+		var err error
+		done, err = s.config.Moves.Import(r.Context(), r.Body, o)
+		done.Count, done.DryRun = done.Recipients, dry
+		return done.Count, err
+	})
+	if err != nil && len(done.Receipt) == 0 {
+		return err
+	}
+	if err != nil {
+		done.Stopped = asError(err)
+	}
+	if done.Refused == nil {
+		done.Refused = []Refused{}
+	}
+	if done.Receipt == nil {
+		done.Receipt = []MovedMessage{}
+	}
+	return writeJSON(w, done)
+}
+
+func (s *Server) removeMoved(r *http.Request, c RemoveMoved) (MovedRemoved, error) {
+	for _, m := range c.Receipt {
+		if !slices.IsSorted(m.Recipients) || len(m.Recipients) == 0 || m.Recipients[0] < 0 || m.Recipients[len(m.Recipients)-1] >= 1<<16 {
+			return MovedRemoved{}, Invalid("use a receipt that 'mta queue import' has written", "message %s: its recipients must be numbers from 0 to 65535, in ascending order", m.ID)
+		}
+	}
+	done, err := s.config.Moves.RemoveMoved(r.Context(), c)
+	done.Count = done.Recipients
+	return done, err
+}
+
+// ExportQueue writes an archive of what fits to w.
+func (c *Client) ExportQueue(ctx context.Context, w io.Writer, f Filter) error {
+	return c.archive(ctx, w, "/v1/queue/export", f.values())
+}
+
+// ImportQueue hands over an archive. What is in Imported is done, also beside an error.
+func (c *Client) ImportQueue(ctx context.Context, archive io.Reader, o ImportOptions) (done Imported, err error) {
+	v := url.Values{}
+	for name, on := range map[string]bool{"hold": o.Hold, "release": o.Release, "dry_run": o.DryRun} {
+		if on {
+			v.Set(name, "true")
+		}
+	}
+	answer, err := c.send(ctx, "POST", "/v1/queue/import", v, archive, "application/x-tar")
+	if err != nil {
+		return done, err
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(answer.Body).Decode(&done); err != nil {
+		return done, fmt.Errorf("reading the relay's answer: %w", err)
+	}
+	if done.Stopped != nil {
+		return done, done.Stopped
+	}
+	return done, nil
+}
+
+// RemoveMoved removes what another relay has.
+func (c *Client) RemoveMoved(ctx context.Context, r RemoveMoved) (done MovedRemoved, err error) {
+	return done, c.post(ctx, "/v1/queue/remove-moved", r, &done)
+}

@@ -1,0 +1,98 @@
+package api_test
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/audit"
+)
+
+// TestMove: what is exported is taken once, both are on record, and what is removed is what was taken. Archives and
+// answers pass the server as they are, whatever their size.
+func TestMove(t *testing.T) {
+	r, l := audited(t)
+	for i := range r.Messages {
+		for j := range r.Messages[i].Recipients {
+			r.Messages[i].Recipients[j].State = api.StateHeld
+		}
+	}
+	r.Contents[r.Messages[0].ID] = "Subject: x\r\n\r\n" + strings.Repeat("0123456789\r\n", 3<<20/12)
+	c := serve(t, r)
+	var archive bytes.Buffer
+	if err := c.ExportQueue(t.Context(), &archive, api.Filter{}); err != nil || archive.Len() < 3<<20 {
+		t.Fatal(archive.Len(), err)
+	}
+	dry, err := c.ImportQueue(t.Context(), bytes.NewReader(archive.Bytes()), api.ImportOptions{DryRun: true})
+	if err != nil || !dry.DryRun || dry.Recipients == 0 || len(dry.Receipt) != 0 || len(dry.Refused) != 0 {
+		t.Fatalf("%+v, %v", dry, err)
+	}
+	ctx := api.WithReason(t.Context(), "ticket 4711")
+	done, err := c.ImportQueue(ctx, bytes.NewReader(archive.Bytes()), api.ImportOptions{Hold: true})
+	if err != nil || done.Recipients != dry.Recipients || done.Count != done.Recipients || done.There != 0 || len(done.Receipt) != done.Messages {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	again, err := c.ImportQueue(ctx, bytes.NewReader(archive.Bytes()), api.ImportOptions{})
+	if err != nil || again.Recipients != 0 || again.There != done.Recipients || len(again.Receipt) != len(done.Receipt) {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	removed, err := c.RemoveMoved(ctx, api.RemoveMoved{Receipt: done.Receipt})
+	if err != nil || removed.Recipients != done.Recipients || removed.Gone != 0 || len(r.Messages) != 0 {
+		t.Fatalf("%+v, %v, and %d messages are left", removed, err, len(r.Messages))
+	}
+	got := lines(t, l)
+	want := []audit.Line{
+		{Action: "queue remove", Count: done.Recipients}, {Action: "queue import"}, {Action: "queue import", Count: done.Recipients, Subject: "hold=true"}, {Action: "queue export"},
+	}
+	for i, w := range want {
+		if len(got) != len(want) || got[i].Action != w.Action || got[i].Count != w.Count || w.Subject != "" && got[i].Subject != w.Subject || got[i].Outcome != audit.Done {
+			t.Fatalf("%+v\nwant %+v", got, want)
+		}
+	}
+}
+
+// TestImportThatStops: what was taken before the archive turned out to be damaged is reported with the reason.
+func TestImportThatStops(t *testing.T) {
+	r, l := audited(t)
+	r.Messages[0].Recipients[0].State, r.Messages[1].Recipients[0].State = api.StateHeld, api.StateHeld
+	c := serve(t, r)
+	var archive bytes.Buffer
+	if err := c.ExportQueue(t.Context(), &archive, api.Filter{}); err != nil {
+		t.Fatal(err)
+	}
+	for cut, want := range map[int]int{archive.Len() - 2500: 1, 0: 0} {
+		done, err := c.ImportQueue(t.Context(), bytes.NewReader(archive.Bytes()[:cut]), api.ImportOptions{})
+		e := (*api.Error)(nil)
+		if !errors.As(err, &e) || !strings.Contains(e.Message, "archive") || e.Hint == "" || len(done.Receipt) < want {
+			t.Errorf("cut after %d octets: %+v, %v", cut, done, err)
+		}
+	}
+	if got := lines(t, l); len(got) != 3 || got[0].Outcome == audit.Done || got[0].Error == "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestMoveRefusals(t *testing.T) {
+	r, _ := audited(t)
+	h := r.Server().Handler()
+	for body, want := range map[string]string{
+		`{"receipt":[{"node":"other","id":"x","recipients":[0]}]}`:             "node other",
+		`{"receipt":[{"node":"relay.example","id":"x","recipients":[2,1]}]}`:   "ascending",
+		`{"receipt":[{"node":"relay.example","id":"x","recipients":[-1]}]}`:    "ascending",
+		`{"receipt":[{"node":"relay.example","id":"x","recipients":[70000]}]}`: "ascending",
+		`{"receipt":[{"node":"relay.example","id":"x","recipients":[]}]}`:      "ascending",
+	} {
+		if status, _, text := post(h, "/v1/queue/remove-moved", body); status != http.StatusBadRequest || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", body, status, text)
+		}
+	}
+	if status, _, text := post(h, "/v1/queue/import?hold=true&release=true", ""); status != http.StatusBadRequest || !strings.Contains(text, "exclude") {
+		t.Errorf("%d %s", status, text)
+	}
+	if err := serve(t, r).ExportQueue(t.Context(), &bytes.Buffer{}, api.Filter{State: "odd"}); err == nil {
+		t.Error("a state that is none")
+	}
+}

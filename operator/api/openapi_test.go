@@ -1,0 +1,322 @@
+package api
+
+import (
+	"cmp"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"example.org/mta/delivery/tlspolicy/tlsrpt"
+	"example.org/mta/operator/audit"
+	"example.org/mta/warmup"
+)
+
+// document is as much of OpenAPI as openapi.json makes use of.
+type document struct {
+	Paths      map[string]map[string]operation
+	Components struct {
+		Parameters map[string]parameter
+		Schemas    map[string]schema
+	}
+}
+
+type operation struct {
+	OperationID string
+	Summary     string
+	Parameters  []parameter
+	RequestBody struct {
+		Content map[string]struct{ Schema schema }
+	}
+	Responses map[string]struct {
+		Ref     string `json:"$ref"`
+		Content map[string]struct{ Schema schema }
+	}
+}
+
+type parameter struct {
+	Ref         string `json:"$ref"`
+	Name, In    string
+	Description string
+	Schema      schema
+}
+
+type schema struct {
+	Ref         string `json:"$ref"`
+	Type        schemaWord
+	Description string
+	Enum        []string
+	Default     any
+	Properties  map[string]schema
+	Required    []string
+	Items       *schema
+	// Others is the schema of what has names that nobody knows beforehand.
+	Others *schema `json:"additionalProperties"`
+}
+
+// schemaWord is a type; what may be null has two, of which it is the first.
+type schemaWord string
+
+func (w *schemaWord) UnmarshalJSON(b []byte) error {
+	var words []string
+	if b[0] != '[' {
+		b = slices.Concat([]byte{'['}, b, []byte{']'})
+	}
+	if err := json.Unmarshal(b, &words); err != nil {
+		return err
+	}
+	*w = schemaWord(words[0])
+	return nil
+}
+
+func readDocument(t *testing.T) document {
+	t.Helper()
+	var d document
+	if err := json.Unmarshal(openAPI, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestDocumentHasTheRoutesAndTheirParameters(t *testing.T) {
+	d := readDocument(t)
+	described := 0
+	for _, methods := range d.Paths {
+		described += len(methods)
+	}
+	if described != len(routes) {
+		t.Errorf("openapi.json has %d operations, and there are %d routes", described, len(routes))
+	}
+	for _, r := range routes {
+		op, ok := d.Paths[r.path][strings.ToLower(r.method)]
+		if !ok {
+			t.Errorf("%s %s is not in openapi.json", r.method, r.path)
+			continue
+		}
+		if op.Summary == "" || op.OperationID == "" || op.Responses["default"].Ref != "#/components/responses/Error" {
+			t.Errorf("%s %s: summary, operationId or the default response is missing", r.method, r.path)
+		}
+		var names []string
+		for _, p := range op.Parameters {
+			if p.Ref != "" {
+				p = d.Components.Parameters[strings.TrimPrefix(p.Ref, "#/components/parameters/")]
+			}
+			switch {
+			case p.Description == "":
+				t.Errorf("%s %s: parameter %q is not described", r.method, r.path, p.Name)
+			case p.In == "path" && !strings.Contains(r.path, "{"+p.Name+"}"):
+				t.Errorf("%s %s: parameter %q is not in the path", r.method, r.path, p.Name)
+			case p.In == "query":
+				names = append(names, p.Name)
+			}
+		}
+		if !slices.Equal(sorted(names), sorted(r.params)) {
+			t.Errorf("%s %s: openapi.json has parameters %v, the route has %v", r.method, r.path, names, r.params)
+		}
+	}
+}
+
+func sorted(s []string) []string { s = slices.Clone(s); slices.Sort(s); return s }
+
+// TestDocumentHasTheTypes holds each schema to the struct of its name: the same fields of the
+// same types, and those that may be absent are not required.
+func TestDocumentHasTheTypes(t *testing.T) {
+	d := readDocument(t)
+	types := []reflect.Type{
+		reflect.TypeFor[Error](), reflect.TypeFor[Reply](), reflect.TypeFor[RecipientStatus](), reflect.TypeFor[Rerouted](), reflect.TypeFor[Item](), reflect.TypeFor[List](),
+		reflect.TypeFor[Filter](), reflect.TypeFor[Change](), reflect.TypeFor[Changed](), reflect.TypeFor[Obstacle](), reflect.TypeFor[Pause](), reflect.TypeFor[PauseList](), reflect.TypeFor[BeginPause](), reflect.TypeFor[EndPause](), reflect.TypeFor[Summary](), reflect.TypeFor[SummaryRow](),
+		reflect.TypeFor[Status](), reflect.TypeFor[Alarm](), reflect.TypeFor[QueueStats](), reflect.TypeFor[Reload](),
+		reflect.TypeFor[Rates](), reflect.TypeFor[Connections](), reflect.TypeFor[LoweredConnections](), reflect.TypeFor[Memory](), reflect.TypeFor[Disk](),
+		reflect.TypeFor[Imported](), reflect.TypeFor[Refused](), reflect.TypeFor[MovedMessage](), reflect.TypeFor[RemoveMoved](), reflect.TypeFor[MovedRemoved](),
+		reflect.TypeFor[StoreFormat](), reflect.TypeFor[Upgrade](), reflect.TypeFor[FinishUpgrade](), reflect.TypeFor[UpgradeFinished](),
+		reflect.TypeFor[Tally](), reflect.TypeFor[Load](), reflect.TypeFor[Source](), reflect.TypeFor[SourceList](),
+		reflect.TypeFor[SourceProvider](), reflect.TypeFor[SourceSuspension](), reflect.TypeFor[Provider](), reflect.TypeFor[ProviderList](),
+		reflect.TypeFor[Connection](), reflect.TypeFor[ConnectionList](), reflect.TypeFor[CloseConnections](), reflect.TypeFor[ClosedConnections](),
+		reflect.TypeFor[Recent](), reflect.TypeFor[RecentOutcome](),
+		reflect.TypeFor[Pool](), reflect.TypeFor[PoolList](), reflect.TypeFor[Tenant](), reflect.TypeFor[TenantUse](), reflect.TypeFor[TenantList](),
+		reflect.TypeFor[Site](), reflect.TypeFor[SiteAction](), reflect.TypeFor[SiteList](), reflect.TypeFor[Host](), reflect.TypeFor[HostTLS](), reflect.TypeFor[HostPath](),
+		reflect.TypeFor[Broken](), reflect.TypeFor[HostList](), reflect.TypeFor[Forget](), reflect.TypeFor[Forgotten](),
+		reflect.TypeFor[Suspend](), reflect.TypeFor[Suspended](), reflect.TypeFor[Resume](), reflect.TypeFor[Resumed](),
+		reflect.TypeFor[SuspendHosts](), reflect.TypeFor[SuspendedHosts](), reflect.TypeFor[ResumeHosts](), reflect.TypeFor[ResumedHosts](),
+		reflect.TypeFor[Explanation](), reflect.TypeFor[ExplainedMessage](), reflect.TypeFor[ExplainedRecipient](), reflect.TypeFor[Destination](),
+		reflect.TypeFor[TierHost](), reflect.TypeFor[OtherPool](), reflect.TypeFor[DestinationSource](), reflect.TypeFor[Limit](), reflect.TypeFor[Lane](),
+		reflect.TypeFor[QueuedCounts](), reflect.TypeFor[Ceiling](), reflect.TypeFor[TraceLine](),
+		reflect.TypeFor[APIKey](), reflect.TypeFor[APIKeyList](), reflect.TypeFor[AddAPIKey](), reflect.TypeFor[RotateAPIKey](), reflect.TypeFor[RemoveAPIKeys](), reflect.TypeFor[NewAPIKey](),
+		reflect.TypeFor[Stream](), reflect.TypeFor[SetAside](), reflect.TypeFor[StreamList](), reflect.TypeFor[MoveStream](), reflect.TypeFor[MovedStream](), reflect.TypeFor[TestedStream](),
+		reflect.TypeFor[Suppression](), reflect.TypeFor[SuppressionList](), reflect.TypeFor[Suppress](), reflect.TypeFor[Suppressed](),
+		reflect.TypeFor[SuppressedAddresses](), reflect.TypeFor[Unsuppressed](), reflect.TypeFor[SuppressionSelection](),
+		reflect.TypeFor[DoubtedProvider](), reflect.TypeFor[PendingList](), reflect.TypeFor[PendingDecided](),
+		reflect.TypeFor[Warmup](), reflect.TypeFor[warmup.ProviderStatus](), reflect.TypeFor[warmup.DayStatus](), reflect.TypeFor[warmup.Forecast](), reflect.TypeFor[WarmupDiverted](), reflect.TypeFor[WarmupList](),
+		reflect.TypeFor[WarmupPlan](), reflect.TypeFor[WarmupPlanList](), reflect.TypeFor[warmup.PlanFile](), reflect.TypeFor[warmup.Stage](),
+		reflect.TypeFor[warmup.Caps](), reflect.TypeFor[warmup.Health](), reflect.TypeFor[warmup.Limits](), reflect.TypeFor[warmup.PauseRule](), reflect.TypeFor[StageChoice](), reflect.TypeFor[SimulateWarmup](), reflect.TypeFor[SimulatedWarmup](), reflect.TypeFor[SimulatedRow](), reflect.TypeFor[WarmupReport](),
+		reflect.TypeFor[Intent](), reflect.TypeFor[PauseChanged](), reflect.TypeFor[StreamChanged](), reflect.TypeFor[WarmupChanged](), reflect.TypeFor[STSRefreshed](), reflect.TypeFor[RemovedAPIKeys](), reflect.TypeFor[Unsuppress](),
+		reflect.TypeFor[FileChange](), reflect.TypeFor[BegunFileChange](), reflect.TypeFor[EndedFileChange](),
+		reflect.TypeFor[audit.Page](), reflect.TypeFor[audit.Line](), reflect.TypeFor[LogPage](),
+		reflect.TypeFor[UnknownList](), reflect.TypeFor[UnknownReplies](), reflect.TypeFor[UnknownSample](),
+		reflect.TypeFor[TLSReportList](), reflect.TypeFor[tlsrpt.Day](), reflect.TypeFor[tlsrpt.Policy](), reflect.TypeFor[tlsrpt.Detail](), reflect.TypeFor[tlsrpt.Delivery](),
+		reflect.TypeFor[STSPolicy](), reflect.TypeFor[InboundList](), reflect.TypeFor[InboundMail](),
+		reflect.TypeFor[Admission](), reflect.TypeFor[AdmissionSlots](), reflect.TypeFor[AdmissionPressure](), reflect.TypeFor[AdmissionTier](),
+		reflect.TypeFor[History](), reflect.TypeFor[HistorySeries](), reflect.TypeFor[HistoryNames](), reflect.TypeFor[HistoryRow](),
+		reflect.TypeFor[AdmissionCount](), reflect.TypeFor[AdmissionQuota](), reflect.TypeFor[AdmissionVerdict](), reflect.TypeFor[AdmissionRefusal](),
+	}
+	for _, typ := range types {
+		s, ok := d.Components.Schemas[schemaName(typ)]
+		if !ok {
+			t.Errorf("openapi.json has no schema for %s", schemaName(typ))
+			continue
+		}
+		checkStruct(t, typ, s)
+	}
+	if want := len(types) + len([]string{"State", "Age"}); len(d.Components.Schemas) != want {
+		t.Errorf("openapi.json has %d schemas, want %d", len(d.Components.Schemas), want)
+	}
+}
+
+// schemaName is that of a type: its name, for which package warmup has shorter ones.
+func schemaName(t reflect.Type) string {
+	short := map[reflect.Type]string{
+		reflect.TypeFor[warmup.ProviderStatus](): "WarmupProvider", reflect.TypeFor[warmup.DayStatus](): "WarmupDay", reflect.TypeFor[warmup.Forecast](): "WarmupForecast",
+		reflect.TypeFor[warmup.PlanFile](): "PlanDocument", reflect.TypeFor[warmup.Stage](): "PlanStage", reflect.TypeFor[warmup.Caps](): "PlanCaps",
+		reflect.TypeFor[audit.Page](): "ActionPage", reflect.TypeFor[audit.Line](): "ActionLine",
+		reflect.TypeFor[tlsrpt.Day](): "TLSReportDay", reflect.TypeFor[tlsrpt.Policy](): "TLSReportPolicy", reflect.TypeFor[tlsrpt.Detail](): "TLSReportDetail", reflect.TypeFor[tlsrpt.Delivery](): "TLSReportDelivery",
+		reflect.TypeFor[warmup.Health](): "PlanHealth", reflect.TypeFor[warmup.Limits](): "PlanLimits", reflect.TypeFor[warmup.PauseRule](): "PlanPause",
+	}
+	return cmp.Or(short[t], t.Name())
+}
+
+// fieldsOf are those of a struct in JSON, with those of the structs that it embeds.
+func fieldsOf(typ reflect.Type) (all []reflect.StructField) {
+	for f := range typ.Fields() {
+		switch tag := f.Tag.Get("json"); {
+		case f.Anonymous && tag == "":
+			all = append(all, fieldsOf(f.Type)...)
+		case tag != "-" && f.IsExported():
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+func checkStruct(t *testing.T, typ reflect.Type, s schema) {
+	t.Helper()
+	fields := fieldsOf(typ)
+	for _, f := range fields {
+		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+		p, ok := s.Properties[name]
+		if !ok {
+			t.Errorf("schema %s lacks %s", typ.Name(), name)
+			continue
+		}
+		if p.Description == "" && p.Ref == "" {
+			t.Errorf("schema %s: %s is not described", typ.Name(), name)
+		}
+		if want := schemaType(f.Type); want != cmpType(p) {
+			t.Errorf("schema %s: %s is %s, want %s", typ.Name(), name, cmpType(p), want)
+		}
+		if required := slices.Contains(s.Required, name); required != (option == "") && !(typ == reflect.TypeFor[Change]() && name == "filter") {
+			t.Errorf("schema %s: %s is required: %v, but its tag is %q", typ.Name(), name, required, f.Tag)
+		}
+	}
+	if len(fields) != len(s.Properties) {
+		t.Errorf("schema %s has %d properties, the type has %d fields", typ.Name(), len(s.Properties), len(fields))
+	}
+}
+
+func cmpType(s schema) string {
+	switch {
+	case s.Ref != "":
+		return strings.TrimPrefix(s.Ref, "#/components/schemas/")
+	case s.Items != nil:
+		return "[]" + cmpType(*s.Items)
+	case s.Others != nil:
+		return "map of " + cmpType(*s.Others)
+	}
+	return string(s.Type)
+}
+
+func schemaType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return schemaType(t.Elem())
+	case reflect.Slice:
+		if t == reflect.TypeFor[json.RawMessage]() {
+			return "object"
+		}
+		return "[]" + schemaType(t.Elem())
+	case reflect.Map:
+		return "map of " + schemaType(t.Elem())
+	case reflect.Bool:
+		return "boolean"
+	case reflect.String:
+		if t == reflect.TypeFor[State]() {
+			return t.Name()
+		}
+		return "string"
+	case reflect.Struct:
+		if t.Name() == "Time" {
+			return "string"
+		}
+		return schemaName(t)
+	case reflect.Float64:
+		return "number"
+	}
+	if t == reflect.TypeFor[Age]() {
+		return t.Name()
+	}
+	return "integer"
+}
+
+func TestDocumentHasTheWords(t *testing.T) {
+	d := readDocument(t)
+	s := d.Components.Schemas
+	if got, want := strings.Join(s["State"].Enum, ", "), join(States); got != want {
+		t.Errorf("states %s, want %s", got, want)
+	}
+	if got, want := strings.Join(s["Change"].Properties["action"].Enum, ", "), join(Actions); got != want {
+		t.Errorf("actions %s, want %s", got, want)
+	}
+	for _, name := range []string{"Host", "HostPath"} {
+		if got, want := strings.Join(s[name].Properties["state"].Enum, ", "), join(HostStates); got != want {
+			t.Errorf("states of %s: %s, want %s", name, got, want)
+		}
+	}
+	if got, want := strings.Join(s["FileChange"].Properties["action"].Enum, ", "), join(FileActions); got != want {
+		t.Errorf("action of FileChange: %s, want %s", got, want)
+	}
+	for name, want := range map[string]string{"direction": join(Directions), "state": join(ConnectionStates)} {
+		if got := strings.Join(s["Connection"].Properties[name].Enum, ", "); got != want {
+			t.Errorf("%s of Connection: %s, want %s", name, got, want)
+		}
+	}
+	if got, want := strings.Join(s["RecentOutcome"].Properties["outcome"].Enum, ", "), join(OutcomeNames); got != want {
+		t.Errorf("outcome of RecentOutcome: %s, want %s", got, want)
+	}
+	if got, want := strings.Join(s["Suppression"].Properties["source"].Enum, ", "), join(SuppressionSources); got != want {
+		t.Errorf("source: %s, want %s", got, want)
+	}
+	if got, want := strings.Join(s["Warmup"].Properties["state"].Enum, ", "), join(WarmupStates); got != want {
+		t.Errorf("states of Warmup: %s, want %s", got, want)
+	}
+	for _, a := range WarmupActions {
+		if _, ok := d.Paths["/v1/warmup/{name}/"+string(a)]["post"]; !ok {
+			t.Errorf("there is no path for %s", a)
+		}
+	}
+	for _, p := range d.Paths["/v1/summary"]["get"].Parameters {
+		if p.Name == "by" && strings.Join(p.Schema.Enum, ", ") != join(SummaryBys) {
+			t.Errorf("by: %v, want %s", p.Schema.Enum, join(SummaryBys))
+		}
+	}
+	for _, p := range d.Paths["/v1/messages"]["get"].Parameters {
+		if p.Name == "order" && strings.Join(p.Schema.Enum, ", ") != join(Orders) {
+			t.Errorf("order: %v, want %s", p.Schema.Enum, join(Orders))
+		}
+		if p.Name == "limit" && p.Schema.Default != float64(DefaultLimit) {
+			t.Errorf("limit: %v by default, want %d", p.Schema.Default, DefaultLimit)
+		}
+		if p.Name == "recipients" && p.Schema.Default != float64(DefaultRecipients) {
+			t.Errorf("recipients: %v by default, want %d", p.Schema.Default, DefaultRecipients)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package api_test
+
+import (
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/api/controltest"
+)
+
+// TestAPauseIsByWhoAsks: the system says whose process that is, whatever it claims.
+func TestAPauseIsByWhoAsks(t *testing.T) {
+	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" && runtime.GOOS != "freebsd" {
+		t.Skip("this system does not say")
+	}
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	relay := controltest.Sample(time.Now())
+	s := api.NewServer(api.Config{Pauses: relay})
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := api.Listen(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Shutdown(t.Context())
+		<-served
+	})
+	done, err := api.NewClient(path).BeginPause(t.Context(), api.BeginPause{What: api.PauseEverything, By: "somebody else"})
+	if err != nil || done.By != me.Username {
+		t.Errorf("paused by %q, want %q (%v)", done.By, me.Username, err)
+	}
+}

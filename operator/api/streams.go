@@ -1,0 +1,191 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Stream is a receiver of events, and how far it is.
+type Stream struct {
+	Name       string     `json:"name"`
+	To         string     `json:"to"`
+	State      string     `json:"state"`       // following, behind, failing, paused
+	At         string     `json:"at"`          // the position in the log before which everything was answered
+	LagEvents  int64      `json:"lag_events"`  // about how many wait
+	LagBytes   int64      `json:"lag_bytes"`   // of the log
+	LagSeconds float64    `json:"lag_seconds"` // since the oldest event that waits happened
+	Rate       float64    `json:"rate"`        // events a second in the last minute
+	Delivered  int64      `json:"delivered"`   // events since the start of the relay, as the next six
+	Requests   int64      `json:"requests"`
+	Failures   int64      `json:"failures"`
+	Refused    int64      `json:"refused"`
+	Gaps       int64      `json:"gaps"`
+	Uncounted  int64      `json:"uncounted_gaps"` // gaps with an unknown number of events
+	Lost       int64      `json:"lost"`           // events in gaps, as far as they were counted
+	LastError  string     `json:"last_error,omitempty"`
+	ErrorAt    time.Time  `json:"error_at,omitzero"`
+	NextTry    time.Time  `json:"next_try,omitzero"`
+	SetAside   []SetAside `json:"set_aside,omitempty"` // of one stream alone
+}
+
+// SetAside is an event that a receiver has refused.
+type SetAside struct {
+	EventID string    `json:"event_id"`
+	Type    string    `json:"type"`
+	ID      string    `json:"id,omitempty"` // of the message
+	Reason  string    `json:"reason"`
+	At      time.Time `json:"at"`
+}
+
+// StreamList is all streams.
+type StreamList struct {
+	Streams []Stream `json:"streams"`
+}
+
+// StreamChanged is a stream that was paused or resumed.
+type StreamChanged struct {
+	Effect
+	Stream
+}
+
+// MoveStream moves a stream to the record of an event, or to the first since a time.
+type MoveStream struct {
+	Intent
+	Event string    `json:"event,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+}
+
+// MovedStream is where a stream was, and where it goes on.
+type MovedStream struct {
+	Effect
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// TestedStream is the answer to an event for a test.
+type TestedStream struct {
+	Effect
+	EventID string `json:"event_id"`
+	Error   string `json:"error,omitempty"` // what went wrong; absent: the receiver has taken it
+}
+
+// Streams is what the server asks of the relay about streams.
+type Streams interface {
+	Streams(context.Context) (StreamList, error)
+	Stream(ctx context.Context, name string) (Stream, error)
+	PauseStream(ctx context.Context, name string, paused bool) (Stream, error)
+	// SkipStream and ReplayStream find the place in a dry run, too, and stay.
+	SkipStream(ctx context.Context, name string, in Intent) (MovedStream, error)
+	ReplayStream(ctx context.Context, name string, m MoveStream) (MovedStream, error)
+	TestStream(ctx context.Context, name string) (TestedStream, error)
+}
+
+func (s *Server) listStreams(w http.ResponseWriter, r *http.Request, _ *query) error {
+	l, err := s.config.Streams.Streams(r.Context())
+	if err != nil {
+		return err
+	}
+	l.Streams = append([]Stream{}, l.Streams...)
+	return writeJSON(w, l)
+}
+
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, _ *query) error {
+	one, err := s.config.Streams.Stream(r.Context(), r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, one)
+}
+
+// pauseStream carries out the requests that pause and resume.
+func pauseStream(paused bool) func(*Server, *http.Request, Intent) (StreamChanged, error) {
+	return func(s *Server, r *http.Request, in Intent) (StreamChanged, error) {
+		name := r.PathValue("name")
+		was, err := s.config.Streams.Stream(r.Context(), name)
+		if err != nil {
+			return StreamChanged{}, err
+		}
+		done := StreamChanged{Stream: was}
+		if (was.State == streamPaused) != paused {
+			done.Count = 1
+		}
+		if !in.DryRun {
+			done.Stream, err = s.config.Streams.PauseStream(r.Context(), name, paused)
+		}
+		return done, err
+	}
+}
+
+// streamPaused is the state of a stream that is paused.
+const streamPaused = "paused"
+
+// skipStream counts the events that are skipped.
+func (s *Server) skipStream(r *http.Request, in Intent) (MovedStream, error) {
+	name := r.PathValue("name")
+	was, err := s.config.Streams.Stream(r.Context(), name)
+	if err != nil {
+		return MovedStream{}, err
+	}
+	moved, err := s.config.Streams.SkipStream(r.Context(), name, in)
+	moved.Count = int(was.LagEvents)
+	return moved, err
+}
+
+// replayStream counts the stream alone: the events of the log that it will send again have not been read.
+func (s *Server) replayStream(r *http.Request, m MoveStream) (MovedStream, error) {
+	if (m.Event == "") == m.Since.IsZero() {
+		return MovedStream{}, Invalid("", "want event or since, and not both")
+	}
+	moved, err := s.config.Streams.ReplayStream(r.Context(), r.PathValue("name"), m)
+	moved.Effect = one(err)
+	return moved, err
+}
+
+func (s *Server) testStream(r *http.Request, in Intent) (TestedStream, error) {
+	name := r.PathValue("name")
+	_, err := s.config.Streams.Stream(r.Context(), name)
+	var tested TestedStream
+	if err == nil && !in.DryRun {
+		tested, err = s.config.Streams.TestStream(r.Context(), name)
+	}
+	tested.Effect = one(err)
+	return tested, err
+}
+
+// Streams lists the streams.
+func (c *Client) Streams(ctx context.Context) (l StreamList, err error) {
+	return l, c.get(ctx, "/v1/streams", nil, &l)
+}
+
+// Stream gives one, with the events that were set aside.
+func (c *Client) Stream(ctx context.Context, name string) (s Stream, err error) {
+	return s, c.get(ctx, streamPath(name, ""), nil, &s)
+}
+
+// PauseStream stops a stream, or has it go on.
+func (c *Client) PauseStream(ctx context.Context, name string, paused bool, in Intent) (s StreamChanged, err error) {
+	what := "/resume"
+	if paused {
+		what = "/pause"
+	}
+	return s, c.post(ctx, streamPath(name, what), in, &s)
+}
+
+// SkipStream moves a stream to the end of the log.
+func (c *Client) SkipStream(ctx context.Context, name string, in Intent) (m MovedStream, err error) {
+	return m, c.post(ctx, streamPath(name, "/skip"), in, &m)
+}
+
+// ReplayStream moves a stream.
+func (c *Client) ReplayStream(ctx context.Context, name string, to MoveStream) (m MovedStream, err error) {
+	return m, c.post(ctx, streamPath(name, "/replay"), to, &m)
+}
+
+// TestStream sends an event of the type Test.
+func (c *Client) TestStream(ctx context.Context, name string, in Intent) (t TestedStream, err error) {
+	return t, c.post(ctx, streamPath(name, "/test"), in, &t)
+}
+
+func streamPath(name, what string) string { return "/v1/streams/" + url.PathEscape(name) + what }

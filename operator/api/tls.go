@@ -1,0 +1,76 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"example.org/mta/internal/envelope"
+)
+
+// STSPolicy is what is known of the MTA-STS policy of a domain (RFC 8461).
+type STSPolicy struct {
+	Domain  string    `json:"domain"`
+	Mode    string    `json:"mode"`                // enforce, testing or none
+	MX      []string  `json:"mx,omitempty"`        // the patterns of the names that hosts may have
+	ID      string    `json:"id,omitempty"`        // that it was published under
+	Fetched time.Time `json:"fetched,omitzero"`    // zero: no policy is cached
+	Expires time.Time `json:"expires,omitzero"`    // unless it is fetched again before
+	Next    time.Time `json:"next_check,omitzero"` // when it is looked up again, if there is mail for the domain
+	Failure string    `json:"failure,omitempty"`   // why the last look-up gave no policy
+	Failed  time.Time `json:"failed_at,omitzero"`  // when that was
+	Absent  bool      `json:"absent,omitempty"`    // then: the domain does not publish one
+	Ignored string    `json:"ignored,omitempty"`   // the setting that has mail sent without regard to it
+}
+
+// STSRefreshed is a policy that was looked up anew.
+type STSRefreshed struct {
+	Effect
+	STSPolicy
+}
+
+// TLSPolicies is what the server asks of the relay about what domains publish.
+type TLSPolicies interface {
+	// STSPolicy gives what is known of a domain's policy, which is looked up anew if refresh is set. NotFound when
+	// nothing is known.
+	STSPolicy(ctx context.Context, domain string, refresh bool) (STSPolicy, error)
+}
+
+func (s *Server) stsPolicy(w http.ResponseWriter, r *http.Request, _ *query) error {
+	p, err := s.readSTSPolicy(r, false)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, p)
+}
+
+func (s *Server) refreshSTSPolicy(r *http.Request, in Intent) (STSRefreshed, error) {
+	p, err := s.readSTSPolicy(r, !in.DryRun)
+	if in.DryRun && IsNotFound(err) { // nothing is known of it yet
+		p.Domain, err = r.PathValue("domain"), nil
+	}
+	return STSRefreshed{one(err), p}, err
+}
+
+// readSTSPolicy gives a domain's policy.
+func (s *Server) readSTSPolicy(r *http.Request, refresh bool) (STSPolicy, error) {
+	name := r.PathValue("domain")
+	domain, err := envelope.ToASCII(name)
+	if err != nil || domain == "" {
+		return STSPolicy{}, Invalid("", "%q is not a domain name", name)
+	}
+	return s.config.TLSPolicies.STSPolicy(r.Context(), domain, refresh)
+}
+
+// STSPolicy gives what is known of a domain's MTA-STS policy.
+func (c *Client) STSPolicy(ctx context.Context, domain string) (STSPolicy, error) {
+	var p STSPolicy
+	return p, c.get(ctx, "/v1/mta-sts/"+url.PathEscape(domain), nil, &p)
+}
+
+// RefreshSTSPolicy looks it up anew.
+func (c *Client) RefreshSTSPolicy(ctx context.Context, domain string, in Intent) (STSRefreshed, error) {
+	var p STSRefreshed
+	return p, c.post(ctx, "/v1/mta-sts/"+url.PathEscape(domain)+"/refresh", in, &p)
+}

@@ -1,0 +1,523 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"example.org/mta/internal/envelope"
+)
+
+// State is what a recipient in the queue is doing.
+type State = envelope.State
+
+// The states of a recipient in the queue; internal/envelope has their meanings.
+const (
+	StateDue        = envelope.Due
+	StateWaiting    = envelope.Waiting
+	StateActive     = envelope.Active
+	StateDeferred   = envelope.Deferred
+	StateHeld       = envelope.Held
+	StateEnding     = envelope.Ending
+	StateUnreadable = envelope.Unreadable
+)
+
+// States are all of them.
+var States = states()
+
+func states() (all []State) {
+	for _, s := range envelope.States {
+		all = append(all, s.State)
+	}
+	return all
+}
+
+// Reply is what a remote host answered last, or what the relay says in place of an answer.
+type Reply struct {
+	Code     int    `json:"code"`               // 0: no reply at all
+	Enhanced string `json:"enhanced,omitempty"` // as 4.2.1
+	Text     string `json:"text,omitempty"`     // lines are parted by "\n"
+	Command  string `json:"command,omitempty"`  // what it answers: connect, MAIL, RCPT, content, route...
+	Local    bool   `json:"local,omitempty"`    // made by this relay
+}
+
+// String gives the reply on one line, with what it answers: "RCPT: 450 4.2.0 mailbox busy".
+func (r *Reply) String() string {
+	text := strings.ReplaceAll(r.Text, "\n", " / ")
+	if r.Enhanced != "" {
+		text = r.Enhanced + " " + text
+	}
+	if r.Code != 0 {
+		text = fmt.Sprintf("%d %s", r.Code, text)
+	}
+	if r.Command != "" {
+		text = r.Command + ": " + text
+	}
+	return text
+}
+
+// RecipientStatus is one recipient of a message and what becomes of it.
+type RecipientStatus struct {
+	Address  string    `json:"address"`
+	State    State     `json:"state"`
+	Site     string    `json:"site,omitempty"` // what it waits for, or the site that it was tried at last
+	Attempts int       `json:"attempts"`
+	Next     time.Time `json:"next,omitzero"`    // when it may be tried next, as far as is known; zero: not known, or under way
+	Expires  time.Time `json:"expires,omitzero"` // when it is given up; zero: not known
+	Reply    *Reply    `json:"reply,omitempty"`  // the last one; nil before the first attempt has ended
+	Warned   bool      `json:"warned,omitempty"` // the sender was told of the delay
+	// Scheduled says that it was not tried yet since it was submitted to be released at Next.
+	Scheduled bool `json:"scheduled,omitempty"`
+	// Rerouted is the way that an operator has chosen for it; nil: its own.
+	Rerouted *Rerouted `json:"rerouted,omitempty"`
+	// Asked is what an operator has asked for while it is on a connection: that is done when the attempt
+	// ends, unless it has delivered or bounced the recipient.
+	Asked Action `json:"asked,omitempty"`
+	// Doing is what an active one is about, and what keeps a waiting one: the look-up of its route, a
+	// limit or a suspension of its site, the warm-up that it waits for. "" when nothing is known, or
+	// for a recipient whose last reply says it all.
+	Doing string `json:"doing,omitempty"`
+}
+
+// Why is the reason for a recipient's state on one line: what is going on, or the last reply; "" when there is
+// none. zone is that of the times in it.
+func (r *RecipientStatus) Why(zone *time.Location) string {
+	why := r.ownWhy(zone)
+	switch {
+	case r.Rerouted == nil:
+		return why
+	case why == "":
+		return "rerouted " + r.Rerouted.String()
+	}
+	return "rerouted " + r.Rerouted.String() + "; " + why
+}
+
+// ownWhy is Why without regard to a reroute.
+func (r *RecipientStatus) ownWhy(zone *time.Location) string {
+	switch {
+	case r.Doing != "":
+		return r.Doing
+	case r.Reply != nil:
+		return r.Reply.String()
+	case r.Scheduled:
+		return "scheduled for " + r.Next.In(zone).Format(time.DateTime)
+	case r.State == StateWaiting:
+		return "waits for " + r.Site
+	}
+	return ""
+}
+
+// Rerouted is the way that an operator has chosen for a recipient.
+type Rerouted struct {
+	Reroutes
+	Note string `json:"note,omitempty"` // why a part of it doesn't apply; "": all does
+}
+
+// String gives it in words: "by pool backup, by the route of smarthost.example".
+func (r *Rerouted) String() string {
+	var parts []string
+	if r.Pool != "" {
+		parts = append(parts, "by pool "+r.Pool)
+	}
+	if r.Route != "" {
+		parts = append(parts, "by the route of "+r.Route)
+	}
+	text := strings.Join(parts, ", ")
+	if r.Note != "" {
+		text += " (" + r.Note + ")"
+	}
+	return text
+}
+
+// Item is a message in the queue.
+type Item struct {
+	ID       string    `json:"id"`
+	Sender   string    `json:"sender"` // "" is the null sender
+	Size     int64     `json:"size"`   // octets of the content
+	Received time.Time `json:"received"`
+	Tenant   string    `json:"tenant,omitempty"`
+	Campaign string    `json:"campaign,omitempty"`
+	Tags     []string  `json:"tags,omitempty"`
+	Tier     int       `json:"tier"` // 0 matters most, 5 least
+
+	// From here on: only in the answer for one message.
+	Peer     string `json:"peer,omitempty"` // "ip:port" of who submitted it
+	User     string `json:"user,omitempty"` // who had logged in there
+	HeloName string `json:"helo_name,omitempty"`
+	Protocol string `json:"protocol,omitempty"`
+	Session  string `json:"session,omitempty"`
+	EnvID    string `json:"envid,omitempty"` // as the sender gave it (RFC 3461, 4.4)
+	// Expires is when it is given up at the latest, by its sender's wish; zero: by max_age alone.
+	Expires time.Time       `json:"expires,omitzero"`
+	Meta    json.RawMessage `json:"meta,omitempty"` // the sender's data
+	Pool    string          `json:"pool,omitempty"` // of sources, if the sender named one
+	Key     string          `json:"key,omitempty"`  // the name of the API key that submitted it
+
+	// Recipients has those that are in the queue and fit the filter. A listing leaves out what
+	// is beyond Page.Recipients of them.
+	Recipients []RecipientStatus `json:"recipients"`
+	// Matching counts the recipients that fit the filter, the ones left out included.
+	Matching int `json:"matching"`
+	// Total counts all recipients that the message was accepted for.
+	Total int `json:"total"`
+	// Unreadable says that the message's record on disk is damaged: all but the id and the
+	// states of the recipients is unknown.
+	Unreadable bool `json:"unreadable,omitempty"`
+}
+
+// Filter says which recipients are meant. All that is set must fit; the zero Filter fits all.
+// Domains, sites and addresses are compared without regard to case.
+type Filter struct {
+	IDs       []string `json:"ids,omitempty"`       // any of these messages
+	Domain    string   `json:"domain,omitempty"`    // of the recipient
+	Site      string   `json:"site,omitempty"`      // what it waits for, or was tried at last
+	Tenant    string   `json:"tenant,omitempty"`    // of the message
+	Campaign  string   `json:"campaign,omitempty"`  // of the message
+	Tag       string   `json:"tag,omitempty"`       // one of the message's
+	Sender    string   `json:"sender,omitempty"`    // an address, or "<>" for the null sender
+	Recipient string   `json:"recipient,omitempty"` // an address
+	State     State    `json:"state,omitempty"`
+	Older     Age      `json:"older,omitempty"` // received at least so long ago
+	Newer     Age      `json:"newer,omitempty"` // received less long ago than this
+}
+
+// Empty reports whether f fits everything.
+func (f *Filter) Empty() bool {
+	return len(f.IDs) == 0 && f.Domain == "" && f.Site == "" && f.Tenant == "" && f.Campaign == "" && f.Tag == "" &&
+		f.Sender == "" && f.Recipient == "" && f.State == "" && f.Older == 0 && f.Newer == 0
+}
+
+// String gives what is set, for logs.
+func (f Filter) String() string {
+	if f.Empty() {
+		return "everything"
+	}
+	v := f.values()
+	var parts []string
+	for _, name := range filterParams {
+		if v.Has(name) {
+			parts = append(parts, name+"="+v.Get(name))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// Order is the order of a listing.
+type Order string
+
+// What a listing begins with.
+const (
+	OldestFirst Order = "oldest"
+	NewestFirst Order = "newest"
+	NextAttempt Order = "next" // what is tried first; what waits for no time comes last
+)
+
+// Orders are all of them.
+var Orders = []Order{OldestFirst, NewestFirst, NextAttempt}
+
+// LogOrders are those of the accounting log.
+var LogOrders = []Order{OldestFirst, NewestFirst}
+
+// Limits of a page.
+const (
+	DefaultLimit      = 50
+	MaxLimit          = 1000
+	DefaultRecipients = 10
+)
+
+// Page is which part of a listing is wanted.
+type Page struct {
+	Order      Order  // "": OldestFirst
+	After      string // List.Next of the page before; "": from the start
+	Limit      int    // messages, 1 to MaxLimit
+	Recipients int    // shown for each message at most; 0: all
+}
+
+// List is a page of messages. The relay looks for them for 150 ms: a page can have fewer than were
+// asked for, even none, and a next page.
+type List struct {
+	Messages []Item `json:"messages"`
+	Next     string `json:"next,omitempty"` // Page.After of the next page; "" when this is the last
+	// Looked counts the recipients that were examined for this page.
+	Looked int `json:"looked"`
+	// Complete says that the page is full, or the last; if not, its time was up.
+	Complete bool `json:"complete"`
+}
+
+// Action is what an operator does to messages.
+type Action string
+
+const (
+	Hold    Action = "hold"    // try no more until Release
+	Release Action = "release" // undo Hold
+	Retry   Action = "retry"   // try now, whatever was the time of the next attempt
+	Bounce  Action = "bounce"  // give up and tell the sender
+	Remove  Action = "remove"  // give up and tell nobody
+	Reroute Action = "reroute" // send it by another pool, or by the route of another domain
+)
+
+// Actions are all of them.
+var Actions = []Action{Hold, Release, Retry, Bounce, Remove, Reroute}
+
+// Change is an action on what a filter fits.
+type Change struct {
+	Action Action `json:"action"`
+	Filter Filter `json:"filter"`
+	All    bool   `json:"all,omitempty"` // must be set when Filter is empty
+	Intent
+
+	// Of a retry: Scheduled releases scheduled mail before its time, too; Now lifts what stands in the
+	// way of the mail: holds, suspensions of its sites and hosts, and the retry times of hosts.
+	Scheduled bool `json:"scheduled,omitempty"`
+	Now       bool `json:"now,omitempty"`
+
+	// Of a reroute: the way that the mail takes from now on. What waits is due at once by it, held and scheduled mail
+	// apart. Own ends an earlier reroute; Pool and Route are left out then.
+	Reroutes
+	Own bool `json:"own,omitempty"`
+}
+
+// Reroutes is the way that an operator has chosen for mail, in place of its own.
+type Reroutes struct {
+	Pool  string `json:"pool,omitempty"`  // of the configuration: it leaves from the sources of this one
+	Route string `json:"route,omitempty"` // a domain that has a route in the configuration: it takes that
+}
+
+// checkReroute refuses a way that is none, and one for another action.
+func (c *Change) checkReroute() error {
+	switch ways := c.Reroutes != (Reroutes{}); {
+	case c.Action != Reroute && (ways || c.Own):
+		return Invalid("", "pool, route and own are for the action %s", Reroute)
+	case c.Action == Reroute && ways == c.Own:
+		return Invalid("name a pool, or a domain whose route it takes; or own, for its own way", "%s: want a way for the mail", Reroute)
+	}
+	return nil
+}
+
+// Changed is what a change did, or with DryRun would do.
+type Changed struct {
+	Effect
+	Recipients int `json:"recipients"`
+	// Later counts those of Recipients that are on a connection: the action is done when the attempt
+	// ends, unless it has delivered or bounced them.
+	Later int `json:"later,omitempty"`
+
+	// Of a retry: Scheduled counts recipients that wait for the time that their senders asked for,
+	// and go on waiting; Obstacles are what keeps others from leaving, the largest first; Ended
+	// counts the holds, suspensions and retry times that were ended for Change.Now.
+	Scheduled int        `json:"scheduled,omitempty"`
+	Obstacles []Obstacle `json:"obstacles,omitempty"`
+	Ended     int        `json:"ended,omitempty"`
+}
+
+// Obstacle is what keeps mail that is due from leaving.
+type Obstacle struct {
+	Site       string    `json:"site,omitempty"` // "": whatever the site
+	Recipients int       `json:"recipients"`
+	Why        string    `json:"why"`
+	Until      time.Time `json:"until,omitzero"`   // zero: until something happens
+	Remedy     string    `json:"remedy,omitempty"` // the command that ends it; "": a retry with Now, unless it Stays
+	Stays      bool      `json:"stays,omitempty"`  // a retry doesn't end it, as the pace of a warm-up
+}
+
+// SummaryBy is what a summary has a row for.
+type SummaryBy string
+
+// The properties that a summary can count by.
+const (
+	BySite         SummaryBy = "site"     // what the mail waits for, or was tried at last
+	ByProvider     SummaryBy = "provider" // of the site; "" is none, or not known yet
+	BySource       SummaryBy = "source"   // the only one that the mail may leave from; "" is any, or not known yet
+	ByDomain       SummaryBy = "domain"   // the recipient's
+	ByTenant       SummaryBy = "tenant"
+	ByCampaign     SummaryBy = "campaign"
+	BySenderDomain SummaryBy = "sender_domain" // "" is that of the null sender
+	ByState        SummaryBy = "state"
+)
+
+// SummaryBys are all of them.
+var SummaryBys = []SummaryBy{BySite, ByProvider, BySource, ByDomain, ByTenant, ByCampaign, BySenderDomain, ByState}
+
+// Summary counts queued recipients by a property and by their age, as Postfix's qshape. Without a filter it
+// comes from counters, whatever is queued. With one, the relay looks through the queue for 150 ms: then a
+// summary can be a part of the whole, and AddSummaries joins the parts.
+type Summary struct {
+	By SummaryBy `json:"by"`
+	// Bounds are the upper bounds of the columns of age, growing; there is one more column, for
+	// what is older than the last.
+	Bounds []Age `json:"bounds"`
+	// Rows have the most recipients first.
+	Rows []SummaryRow `json:"rows"`
+	// Other counts the recipients that no row counts: of rows that a limit left out, and of names that the
+	// relay has no counter for. nil when there are none.
+	Other *SummaryRow `json:"other,omitempty"`
+	// Total is over all recipients.
+	Total SummaryRow `json:"total"`
+	// More counts the rows that a limit left out.
+	More int `json:"more,omitempty"`
+	// Exact says that no row has an Error, and that each name with mail has a row or is among More.
+	Exact bool `json:"exact"`
+	// Looked counts the recipients that were examined; 0 when the summary comes from counters.
+	Looked int `json:"looked"`
+	// Complete says that this is the whole, or the last part of it.
+	Complete bool   `json:"complete"`
+	Next     string `json:"next,omitempty"` // SummaryPage.After of the next part; "" when this is Complete
+}
+
+// SummaryRow is the queued recipients of one site, domain...
+type SummaryRow struct {
+	Key    string `json:"key"`
+	Total  int    `json:"total"`
+	Counts []int  `json:"counts"` // by age: one more than Summary.Bounds
+	// States counts them by state; those without recipients are left out. Active includes what waits
+	// within delivery for a connection.
+	States map[State]int `json:"states,omitempty"`
+	// Error is by how much the row can be off, in recipients. There are counters for a bounded number of
+	// domains, campaigns and senders' domains: a name that gets the counter of another inherits its count.
+	Error int `json:"error,omitempty"`
+}
+
+// damageTrailer is the field after the records in which the relay reports damage.
+const damageTrailer = "Mta-Log-Damage"
+
+// maxDamage bounds it, in octets.
+const maxDamage = 500
+
+// LogDamaged is the error of a log whose sound records were all given.
+type LogDamaged struct{ Text string }
+
+func (e *LogDamaged) Error() string { return e.Text }
+
+// SummaryPage is which part of a summary is wanted.
+type SummaryPage struct {
+	// Limit is how many rows there are at most, the largest; 0: all, but 1,000 from counters of names
+	// that the configuration does not have.
+	Limit int
+	After string // Summary.Next of the part before; "": from the start
+}
+
+// MostRows bounds the rows of a summary from counters, by anything but a tenant, provider, source or state.
+const MostRows = 1000
+
+// LogQuery says which accounting records are wanted. All that is set must fit.
+type LogQuery struct {
+	Types     []string  // any of these, as "Delivery"
+	ID        string    // of the message
+	Sender    string    // an address, "@domain", or "<>" for the null sender
+	Recipient string    // an address or "@domain"
+	Domain    string    // of the recipient
+	Site      string    // tried
+	Tenant    string    // of the message
+	Classes   []string  // any of these, of the response
+	Since     time.Time // zero: from the oldest record that is kept
+	Until     time.Time // zero: to the newest
+	Last      int       // only so many, the newest; 0: all
+	Follow    bool      // and then what comes, until the caller ends it
+}
+
+// LogPage is accounting records, newest first. It can have fewer than were asked for, even none, and a next page: then
+// there was much to look through.
+type LogPage struct {
+	Records  []json.RawMessage `json:"records"`
+	Next     string            `json:"next,omitempty"`    // cursor of the next page; "" when this is the last
+	Looked   int64             `json:"looked"`            // octets of the log
+	Complete bool              `json:"complete"`          // this is the last page
+	Damaged  string            `json:"damaged,omitempty"` // which records are missing, as their files are damaged
+}
+
+// The states of the relay: Status.State.
+const (
+	Starting = "starting" // the listeners don't accept mail yet
+	Running  = "running"
+	Refusing = "refusing" // mail, with 4xx
+	Draining = "draining" // about to stop
+)
+
+// Status is how the relay is.
+type Status struct {
+	Version  string     `json:"version"`
+	Hostname string     `json:"hostname"`
+	NodeID   string     `json:"nodeid"`
+	PID      int        `json:"pid"`
+	State    string     `json:"state"`            // Starting, Running, Refusing or Draining
+	Reason   string     `json:"reason,omitempty"` // why mail is refused
+	Alarms   []Alarm    `json:"alarms"`           // those that are on
+	Paused   []Pause    `json:"paused"`           // what an operator lets nothing be sent of
+	Started  time.Time  `json:"started"`
+	Config   string     `json:"config"`            // the file in force; "" without one
+	SMTP     []string   `json:"smtp"`              // "ip:port" where mail is taken
+	HTTP     []string   `json:"http"`              // likewise, by HTTP
+	Metrics  string     `json:"metrics,omitempty"` // "ip:port" of /metrics and /healthz; "": none
+	Queue    QueueStats `json:"queue"`
+	// States counts the recipients in the queue by state.
+	States      map[string]int64 `json:"states"`
+	Rates       Rates            `json:"rates"`
+	Connections Connections      `json:"connections"`
+	Memory      Memory           `json:"memory"`
+	Disk        Disk             `json:"disk"`
+}
+
+// Rates are recipients a second, over the last minute.
+type Rates struct {
+	Accepted  float64 `json:"accepted"`
+	Delivered float64 `json:"delivered"`
+	Deferred  float64 `json:"deferred"` // attempts that failed for now
+	Bounced   float64 `json:"bounced"`  // and expired
+}
+
+// Connections counts those that are open now.
+type Connections struct {
+	In      int64 `json:"in"`      // of clients
+	Out     int   `json:"out"`     // to remote hosts, those that are being opened included
+	Waiting int   `json:"waiting"` // jobs in memory
+	Running int   `json:"running"` // transactions on connections
+	// Lowered lists limits below what is configured, since the process may not have enough files open.
+	Lowered []LoweredConnections `json:"lowered,omitempty"`
+}
+
+// LoweredConnections is a limit of connections that is lower than configured.
+type LoweredConnections struct {
+	Name       string `json:"name"` // "listener NAME", "api NAME" or "delivery"
+	Limit      int    `json:"limit"`
+	Configured int    `json:"configured"`
+}
+
+// Memory is in octets.
+type Memory struct {
+	Process  int64 `json:"process"`  // that the system has given to the relay
+	Schedule int64 `json:"schedule"` // of the queue: it grows with what is queued
+}
+
+// Disk is in octets, of the queue's file system.
+type Disk struct {
+	Queue int64 `json:"queue"` // that the queue takes
+	Live  int64 `json:"live"`  // of those, what is still needed
+	Free  int64 `json:"free"`  // on the file system
+}
+
+// Alarm is something that an operator should look at. The relay looks once a minute.
+type Alarm struct {
+	Name   string    `json:"name"` // as in the metric mta_alarm
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+}
+
+// QueueStats counts recipients since the start of the relay. At every instant
+// Recovered + Accepted = Delivered + Bounced + Expired + Removed + Queued.
+type QueueStats struct {
+	Recovered int64 `json:"recovered"` // found at the start
+	Accepted  int64 `json:"accepted"`
+	Delivered int64 `json:"delivered"`
+	Bounced   int64 `json:"bounced"`
+	Expired   int64 `json:"expired"`
+	Removed   int64 `json:"removed"`
+	Queued    int64 `json:"queued"`
+}
+
+// Reload is what a reload of the configuration changed, or would change.
+type Reload struct {
+	Effect
+	Changes []string `json:"changes"`           // in force after the reload
+	Restart []string `json:"restart,omitempty"` // take a restart to come into force
+}

@@ -1,0 +1,64 @@
+package api
+
+import (
+	"context"
+	"net/http"
+)
+
+// StoreFormat is the format of one of the relay's stores.
+type StoreFormat struct {
+	Store  string `json:"store"`
+	Path   string `json:"path"`
+	Format int    `json:"format"` // that it is written in
+	Reads  int    `json:"reads"`  // the oldest that the relay reads
+	Writes int    `json:"writes"` // what it writes once the upgrade is finished
+	// BackTo is the oldest version known to read the store, while the upgrade is not finished.
+	BackTo string `json:"back_to,omitempty"`
+}
+
+// Upgrade is how far an upgrade of the relay is.
+type Upgrade struct {
+	Version string        `json:"version"`
+	Mode    string        `json:"mode"`    // the setting upgrade: manual or auto
+	Pending bool          `json:"pending"` // the version before can be put back
+	Stores  []StoreFormat `json:"stores"`
+}
+
+// FinishUpgrade asks for the newest formats from now on.
+type FinishUpgrade struct {
+	Intent
+}
+
+// UpgradeFinished is the stores whose format has changed, as they were before.
+type UpgradeFinished struct {
+	Effect
+	Stores []StoreFormat `json:"stores"`
+}
+
+// Upgrades is what the server asks of the relay about upgrades.
+type Upgrades interface {
+	Upgrade(context.Context) (Upgrade, error)
+	FinishUpgrade(context.Context, FinishUpgrade) (UpgradeFinished, error)
+}
+
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, _ *query) error {
+	u, err := s.config.Upgrades.Upgrade(r.Context())
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, u)
+}
+
+func (s *Server) finishUpgrade(r *http.Request, f FinishUpgrade) (UpgradeFinished, error) {
+	return s.config.Upgrades.FinishUpgrade(r.Context(), f)
+}
+
+// Upgrade gives how far an upgrade of the relay is.
+func (c *Client) Upgrade(ctx context.Context) (u Upgrade, err error) {
+	return u, c.get(ctx, "/v1/upgrade", nil, &u)
+}
+
+// FinishUpgrade has the stores written in the newest formats.
+func (c *Client) FinishUpgrade(ctx context.Context, f FinishUpgrade) (done UpgradeFinished, err error) {
+	return done, c.post(ctx, "/v1/upgrade/finish", f, &done)
+}

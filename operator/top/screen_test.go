@@ -1,0 +1,241 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gdamore/tcell/v3"
+	"github.com/gdamore/tcell/v3/vt"
+
+	"example.org/mta/internal/bubble"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/api/controltest"
+)
+
+func TestMain(m *testing.M) {
+	// The screens are compared as text: the same zone, character set and colours everywhere.
+	time.Local = time.UTC
+	os.Setenv("LC_ALL", "C.UTF-8")
+	os.Setenv("TERM", "xterm-256color")
+	for _, name := range []string{"NO_COLOR", "COLORTERM", "RUNEWIDTH_EASTASIAN", "COLUMNS", "LINES", "TCELL_ALTSCREEN"} {
+		os.Unsetenv(name)
+	}
+	os.Exit(m.Run())
+}
+
+// terminal is a mock terminal with the screen of a sample relay.
+type terminal struct {
+	t     *testing.T
+	mock  vt.MockTerm
+	wrote *recorder
+	relay *relay
+	ended chan error
+}
+
+// recorder keeps all that was written to the terminal.
+type recorder struct {
+	vt.MockTerm
+	mu  sync.Mutex
+	out []byte
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	r.out = append(r.out, p...)
+	r.mu.Unlock()
+	return r.MockTerm.Write(p)
+}
+
+// relay is the sample relay, which can be gone.
+type relay struct {
+	*api.Client
+	sample *controltest.Relay
+
+	mu    sync.Mutex
+	gone  error
+	asked map[string]int
+	slow  time.Duration // that an answer takes
+}
+
+func (r *relay) Status(ctx context.Context) (api.Status, error) {
+	r.mu.Lock()
+	gone, slow := r.gone, r.slow
+	r.asked["status"]++
+	r.mu.Unlock()
+	time.Sleep(slow)
+	if gone != nil {
+		return api.Status{}, gone
+	}
+	return r.Client.Status(ctx)
+}
+
+func (r *relay) History(ctx context.Context, q api.HistoryQuery) (api.History, error) {
+	r.mu.Lock()
+	r.asked["history"]++
+	r.mu.Unlock()
+	return r.Client.History(ctx, q)
+}
+
+func (r *relay) goes(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone = err
+}
+
+func (r *relay) requests(name string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked[name]
+}
+
+func newRelay(t *testing.T, change func(*controltest.Relay)) *relay {
+	sample := controltest.Sample(time.Now())
+	sample.Now = time.Now()
+	if change != nil {
+		change(sample)
+	}
+	c := api.NewLocalClient(sample.Server().Handler())
+	t.Cleanup(c.Close)
+	return &relay{Client: c, sample: sample, asked: make(map[string]int)}
+}
+
+// pages prints pages in few words.
+type pages struct{ relay *relay }
+
+func (pages) Explain(_ context.Context, q api.ExplainQuery, w io.Writer, width int) error {
+	if q.Domain == "nothing.example" {
+		return api.NotFound("look elsewhere", "nothing is known")
+	}
+	fmt.Fprintf(w, "explanation of %s%s for %q\n", q.Domain, q.ID, q.Tenant)
+	return nil
+}
+
+func (pages) Warmup(_ context.Context, source string, w io.Writer, width int) error {
+	fmt.Fprintf(w, "warm-up of %s\n", source)
+	return nil
+}
+
+func (p pages) Trace(ctx context.Context, q api.TraceQuery, w io.Writer, width int) error {
+	return p.relay.Trace(ctx, q, nil, func(l api.TraceLine) error {
+		_, err := fmt.Fprintf(w, "%s %s\n", l.Direction, l.Text)
+		return err
+	})
+}
+
+// watched runs the screen in virtual time, and f beside it.
+func watched(t *testing.T, change func(*controltest.Relay), f func(*terminal)) {
+	watchedWith(t, vt.MockOptSize{X: 80, Y: 24}, "", change, f)
+}
+
+func watchedWith(t *testing.T, size vt.MockOptSize, table string, change func(*controltest.Relay), f func(*terminal)) {
+	t.Helper()
+	bubble.Test(t, func(t *testing.T) {
+		mock := vt.NewMockTerm(size)
+		wrote := &recorder{MockTerm: mock}
+		screen, err := tcell.NewTerminfoScreenFromTty(wrote, tcell.OptKeyboardProtocol(tcell.LegacyKeyboard))
+		if err == nil {
+			err = screen.Init()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRelay(t, change)
+		ctx, cancel := context.WithCancel(t.Context())
+		x := &terminal{t, mock, wrote, r, make(chan error, 1)}
+		go func() {
+			x.ended <- Run(ctx, Config{Relay: r, Printer: pages{r}, Now: time.Now, Every: 2 * time.Second, Table: table, Caller: "root"}, screen)
+		}()
+		defer screen.Fini()
+		defer func() { cancel(); <-x.ended }()
+		x.wait(10 * time.Millisecond)
+		f(x)
+	})
+}
+
+// wait lets time pass, and all that was begun come to its end.
+func (x *terminal) wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+	x.mock.Drain()
+	synctest.Wait()
+}
+
+// press types keys, each a text that a terminal sends for one.
+func (x *terminal) press(keys ...string) {
+	for _, k := range keys {
+		x.mock.SendRaw([]byte(k))
+		x.wait(200 * time.Millisecond) // an escape takes a while to be known as one
+	}
+}
+
+const (
+	up, down, left, right = "\x1b[A", "\x1b[B", "\x1b[D", "\x1b[C"
+	escape, enterKey      = "\x1b", "\r"
+)
+
+// text is what the terminal shows.
+func (x *terminal) text() string {
+	size, err := x.mock.WindowSize()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	var b strings.Builder
+	for y := range size.Height {
+		var line strings.Builder
+		for at := 0; at < size.Width; at++ {
+			c := x.mock.GetCell(vt.Coord{X: vt.Col(at), Y: vt.Row(y)})
+			if c.C == "" {
+				line.WriteByte(' ')
+			}
+			line.WriteString(c.C)
+			at += max(0, c.W-1)
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// shows fails the test if the screen lacks one of the texts.
+func (x *terminal) shows(texts ...string) {
+	x.t.Helper()
+	all := x.text()
+	for _, want := range texts {
+		if !strings.Contains(all, want) {
+			x.t.Fatalf("the screen lacks %q:\n%s", want, all)
+		}
+	}
+}
+
+func (x *terminal) golden(name string) {
+	x.t.Helper()
+	compare(x.t, name, x.text())
+}
+
+// compare holds text against testdata/name.txt. UPDATE_GOLDEN=1 writes the files anew; read them before you commit them.
+func compare(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".txt")
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got:\n%s\nwant:\n%s", name, got, want)
+	}
+}
+
+var errGone = errors.New("connecting to the relay at /run/mta/control.sock: connection refused")

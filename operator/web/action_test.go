@@ -1,0 +1,97 @@
+package web
+
+import (
+	"strings"
+	"testing"
+
+	"example.org/mta/operator/api"
+)
+
+// forms fill each action of the table with something of the sample relay.
+var forms = map[string][]string{
+	"/queue/hold":           {"tenant", "acme"},
+	"/queue/release":        {"tenant", "acme"},
+	"/queue/retry":          {"tenant", "acme"},
+	"/queue/reroute":        {"tenant", "acme", "pool", "default"},
+	"/queue/bounce":         {"tenant", "acme"},
+	"/queue/remove":         {"tenant", "acme"},
+	"/sites/suspend":        {"site", "mx.grey.example", "for", "1h"},
+	"/sites/resume":         {"site", "mx.grey.example"},
+	"/hosts/suspend":        {"host", "mx1.slow.example", "for", "1h"},
+	"/hosts/resume":         {"host", "mx1.slow.example"},
+	"/hosts/forget":         {"host", "mx1.slow.example"},
+	"/suppression/add":      {"addresses", "new@big.example", "tenant", "acme"},
+	"/suppression/remove":   {"addresses", "former@acme.example"},
+	"/suppression/accept":   {"provider", "huge"},
+	"/suppression/drop":     {"provider", "huge"},
+	"/configuration/reload": {},
+	"/connections/close":    {"id", ""},
+	"/warm-up/start":        {"source", "acme-1", "stage", "1"},
+	"/warm-up/pause":        {"source", "acme-1"},
+	"/warm-up/resume":       {"source", "acme-1"},
+	"/warm-up/set-stage":    {"source", "acme-1", "stage", "2"},
+	"/pauses/begin":         {"what", "tenant", "name", "acme", "for", "1h"},
+	"/pauses/end":           {"what", "tenant", "name", "acme"},
+}
+
+// undoes are the actions that need another one before them.
+var undoes = map[string]string{"/pauses/end": "/pauses/begin", "/hosts/resume": "/hosts/suspend", "/warm-up/resume": "/warm-up/pause"}
+
+// confirm does an action as somebody who agrees.
+func (b *browser) confirm(path string, form ...string) answer {
+	expect := between(b.post(path, form...).text, `name="expect" value="`, `"`)
+	return b.post(path, append(form, "confirm", "yes", "expect", expect, "reason", "a test", "back", "/queue")...)
+}
+
+// TestAfterAnActionPagesAreNew: whoever goes back sees what was done, however lately the page was made.
+func TestAfterAnActionPagesAreNew(t *testing.T) {
+	b := newConsole(t, nil).as("otto")
+	const resume = `<button>Resume</button>`
+	if a := b.get("/pauses"); strings.Contains(a.text, resume) {
+		t.Fatalf("something is paused:\n%s", a.text)
+	}
+	b.confirm("/pauses/begin", forms["/pauses/begin"]...).wants(t, 200, "Done")
+	b.get("/pauses").wants(t, 200, resume)
+}
+
+// TestEachActionCountsAsksAndActs: the first form changes nothing, the second does what was confirmed, and a count that
+// nobody has seen is never acted on.
+func TestEachActionCountsAsksAndActs(t *testing.T) {
+	for _, r := range routes {
+		if r.action == nil {
+			continue
+		}
+		t.Run(strings.TrimPrefix(r.path, "/"), func(t *testing.T) {
+			form, ok := forms[r.path]
+			if !ok {
+				t.Fatalf("the table of forms lacks %s", r.path)
+			}
+			c := newConsole(t, nil)
+			switch r.path {
+			case "/configuration/reload":
+				c.relay.OnReload = func() (api.Reload, error) {
+					return api.Reload{Changes: []string{"tenant acme: tier 3 -> 2"}}, nil
+				}
+			case "/connections/close":
+				form = []string{"id", c.relay.KnownConnections[0].ID}
+			}
+			b := c.as("ada")
+			if before := undoes[r.path]; before != "" {
+				b.confirm(before, forms[before]...)
+			}
+			a := b.post(r.path, form...)
+			a.wants(t, 200)
+			expect := between(a.text, `name="expect" value="`, `"`)
+			if strings.Contains(a.text, "there is nothing to do") {
+				t.Fatalf("the sample relay has nothing for %v", form)
+			}
+			wrong := b.post(r.path, append(form, "confirm", "yes", "expect", "12345")...)
+			wrong.wants(t, 200, "The count has changed", "Nothing is done yet")
+			again := b.post(r.path, form...)
+			if got := between(again.text, `name="expect" value="`, `"`); got != expect {
+				t.Errorf("the count was %s and is %s: something was done unasked", expect, got)
+			}
+			b.confirm(r.path, form...).wants(t, 200, "Done", `href="/queue"`)
+		})
+	}
+}

@@ -1,0 +1,237 @@
+package web
+
+import (
+	"fmt"
+	"html/template"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.org/mta/internal/short"
+	"example.org/mta/operator/api"
+)
+
+// functions are those of templates, for pages that a role sees.
+func (s *Server) functions(role Role) template.FuncMap {
+	return template.FuncMap{
+		"url":      s.url,
+		"link":     s.link,
+		"asset":    s.assetURL,
+		"count":    count,
+		"rate":     short.Rate,
+		"size":     short.Size,
+		"percent":  percentage,
+		"cut":      cut,
+		"ago":      func(t time.Time) template.HTML { return s.distance(t, "ago") },
+		"until":    func(t time.Time) template.HTML { return s.distance(t, "until") },
+		"clock":    clock,
+		"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"duration": short.Age,
+		"plural":   plural,
+		"reply":    func(r *api.Reply) template.HTML { return cut(100, replyText(r)) },
+		"act":      func(path string, fields ...any) (Act, error) { return s.act(role, path, fields) },
+		"may":      func(path string) bool { r := s.routeOf("POST", path); return r != nil && role >= r.role },
+		"sees":     func(path string) bool { r := s.routeOf("GET", path); return r != nil && role >= r.role },
+		"why":      func(r api.RecipientStatus) string { return r.Why(time.UTC) },
+		"age":      func(t time.Time) string { return short.Age(s.cfg.Now().Sub(t)) },
+		"words":    func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
+		"more":     more,
+		"figure":   figure,
+		"heat":     heat,
+		"ages":     func(sum api.Summary, path, param string) ages { return ages{sum, path, param} },
+		"lane":     lane,
+		"join":     strings.Join,
+		"add":      func(a, b int) int { return a + b },
+		"title":    capital,
+	}
+}
+
+// url gives a path of the console with its prefix, and a query of names and values. Empty values are left
+// out.
+func (s *Server) url(path string, query ...any) string {
+	v := url.Values{}
+	for i := 0; i+1 < len(query); i += 2 {
+		if value := fmt.Sprint(query[i+1]); value != "" {
+			v.Add(fmt.Sprint(query[i]), value)
+		}
+	}
+	if len(v) == 0 {
+		return s.cfg.BasePath + path
+	}
+	return s.cfg.BasePath + path + "?" + v.Encode()
+}
+
+// link gives a link with a text of any length to a path of the console.
+func (s *Server) link(path, text string, query ...any) template.HTML {
+	return template.HTML(`<a href="` + template.HTMLEscapeString(s.url(path, query...)) + `">` + string(cut(60, text)) + `</a>`)
+}
+
+// maxTitle bounds the whole of a text that is cut, in octets.
+const maxTitle = 2000
+
+// cut shows at most n characters of a text. The whole of it is in the title.
+func cut(n int, text any) template.HTML {
+	s := fmt.Sprint(text)
+	end, chars := len(s), 0
+	for i := range s {
+		if chars == n {
+			end = i
+			break
+		}
+		chars++
+	}
+	if end == len(s) {
+		return template.HTML(template.HTMLEscapeString(s))
+	}
+	whole := s
+	if len(whole) > maxTitle {
+		whole = whole[:maxTitle]
+	}
+	return template.HTML(`<span class="cut" title="` + template.HTMLEscapeString(whole) + `">` + template.HTMLEscapeString(s[:end]) + `…</span>`)
+}
+
+func replyText(r *api.Reply) string {
+	if r == nil {
+		return ""
+	}
+	return r.String()
+}
+
+// count writes a number, or that which n points to, with its thousands apart.
+func count(n any) string {
+	digits := fmt.Sprint(reflect.Indirect(reflect.ValueOf(n)))
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "-", digits[1:]
+	}
+	var b strings.Builder
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(d)
+	}
+	return sign + b.String()
+}
+
+// distance writes how far a time is from now: "3m ago", "in 2h". The zero time is not known.
+func (s *Server) distance(t time.Time, how string) template.HTML {
+	if t.IsZero() {
+		return `<span class="none">–</span>`
+	}
+	d := t.Sub(s.cfg.Now())
+	var text string
+	switch {
+	case d > -time.Second && d < time.Second:
+		text = "now"
+	case how == "ago" || d < 0:
+		text = short.Age(-d) + " ago"
+	default:
+		text = "in " + short.Left(d)
+	}
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%[1]s">%s</time>`, t.UTC().Format(time.RFC3339), text))
+}
+
+// clock writes a time of day with its date.
+func clock(t time.Time) template.HTML {
+	if t.IsZero() {
+		return `<span class="none">–</span>`
+	}
+	return template.HTML(t.UTC().Format(`<time datetime="` + time.RFC3339 + `">2006-01-02 15:04:05</time>`))
+}
+
+// lane gives the mail from a source to a site, nil when there is none.
+func lane(d *api.Destination, source string) *api.Lane {
+	for i := range d.Lanes {
+		if d.Lanes[i].Source == source {
+			return &d.Lanes[i]
+		}
+	}
+	return nil
+}
+
+// more names the recipients of a message that a list leaves out, "" when it has all.
+func more(m api.Item) string {
+	if n := m.Matching - len(m.Recipients); n > 0 && len(m.Recipients) > 0 {
+		return plural(n, "more recipient")
+	}
+	return ""
+}
+
+// plural writes a count with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	switch {
+	case strings.HasSuffix(noun, "ss"):
+		noun += "es"
+	case strings.HasSuffix(noun, "y") && !strings.HasSuffix(noun, "ay"):
+		noun = strings.TrimSuffix(noun, "y") + "ies"
+	default:
+		noun += "s"
+	}
+	return count(n) + " " + noun
+}
+
+func capital(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// Act is the button of an action with what it is about.
+type Act struct {
+	Path    string
+	Title   string
+	Allowed bool // the role suffices
+	Fields  []field
+}
+
+// field is an input of a form that nobody edits.
+type field struct{ Name, Value string }
+
+// act makes the data of {{template "button"}}.
+func (s *Server) act(role Role, path string, fields []any) (Act, error) {
+	r := s.routeOf("POST", path)
+	if r == nil {
+		return Act{}, fmt.Errorf("there is no action %s", path)
+	}
+	a := Act{Path: path, Title: r.title, Allowed: role >= r.role}
+	for i := 0; i+1 < len(fields); i += 2 {
+		a.Fields = append(a.Fields, field{fmt.Sprint(fields[i]), fmt.Sprint(fields[i+1])})
+	}
+	return a, nil
+}
+
+// ages is a summary by age, for {{template "ages"}}. Path and Param make the links of its rows; without, they are
+// states.
+type ages struct {
+	Sum         api.Summary
+	Path, Param string
+}
+
+// heat gives the class of a cell by its part of the largest one: the number stands there, the shade helps to find
+// it.
+func heat(n int, rows []api.SummaryRow) string {
+	top := 0
+	for _, row := range rows {
+		top = max(top, slices.Max(append(row.Counts, 0)))
+	}
+	if n == 0 || top == 0 {
+		return ""
+	}
+	return "h" + strconv.Itoa(min(1+4*n/top, 4))
+}
+
+// figure writes a rate that may be unknown.
+func figure(f api.Figure) string {
+	if !f.Known() {
+		return "–"
+	}
+	return short.Rate(float64(f))
+}

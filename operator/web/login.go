@@ -1,0 +1,255 @@
+package web
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"time"
+
+	"example.org/mta/internal/network"
+	"example.org/mta/operator/api"
+)
+
+// ticketLife is how long a link that logs in is good.
+const ticketLife = time.Minute
+
+// tickets are the links that log in, each once. It is safe for concurrent use.
+type tickets struct {
+	now func() time.Time
+
+	mu sync.Mutex // guards by
+	by map[[sha256.Size]byte]ticket
+}
+
+type ticket struct {
+	who   Identity
+	until time.Time
+}
+
+// Ticket gives the path of a link that logs somebody in, once, within a minute.
+func (s *Server) Ticket(who Identity) string {
+	text := rand.Text()
+	s.tickets.add(text, who)
+	return s.url("/login", "ticket", text)
+}
+
+func (t *tickets) add(text string, who Identity) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.by == nil {
+		t.by = make(map[[sha256.Size]byte]ticket)
+	}
+	t.by[sha256.Sum256([]byte(text))] = ticket{who, t.now().Add(ticketLife)}
+}
+
+// use takes a ticket out.
+func (t *tickets) use(text string) (Identity, bool) {
+	key := sha256.Sum256([]byte(text))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	found, ok := t.by[key]
+	delete(t.by, key)
+	return found.who, ok && t.now().Before(found.until)
+}
+
+// onceASecond lets one through a second, and counts the others.
+type onceASecond struct {
+	mu     sync.Mutex // guards what follows
+	last   time.Time
+	others int // since then
+}
+
+// passes reports whether one is let through, and how many were not since the one before.
+func (x *onceASecond) passes(t time.Time) (others int, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if t.Sub(x.last) < time.Second {
+		x.others++
+		return 0, false
+	}
+	others, x.others, x.last = x.others, 0, t
+	return others, true
+}
+
+// maxLogins is how many passwords of a client are checked at a time, or wait for that.
+const maxLogins = 8
+
+// underWay counts the logins of each client.
+type underWay struct {
+	mu sync.Mutex // guards by
+	by map[netip.Prefix]int
+}
+
+// begin counts a login; false: the client has too many. end must be called after it.
+func (u *underWay) begin(client netip.Prefix) (ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by == nil {
+		u.by = make(map[netip.Prefix]int)
+	}
+	if u.by[client] == maxLogins {
+		return false
+	}
+	u.by[client]++
+	return true
+}
+
+func (u *underWay) end(client netip.Prefix) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by[client]--; u.by[client] == 0 {
+		delete(u.by, client)
+	}
+}
+
+// tooOften refuses a login that is not put on record: one a second of its kind is. Anybody can send them, and the audit has
+// an end, where old lines make room for new ones.
+func tooOften() error {
+	return &api.Error{Status: http.StatusTooManyRequests, Message: "too many logins are refused", Hint: "try again in a second"}
+}
+
+// loginPage is the data of the form.
+type loginPage struct {
+	Passwords bool // there are users; otherwise links are the way in
+	User      string
+	Next      string
+	Problem   string
+}
+
+// loginForm shows the form, or takes a ticket.
+func (s *Server) loginForm(w http.ResponseWriter, r *request) error {
+	if text := r.get("ticket"); text != "" {
+		return s.useTicket(w, r, text)
+	}
+	if r.session != nil {
+		http.Redirect(w, r.http, s.next(r), http.StatusSeeOther)
+		return nil
+	}
+	if user, ok := s.byProxy(r.http); ok {
+		if _, ok := s.strangers.passes(r.now); !ok {
+			return tooOften()
+		}
+		if err := s.audit(r, Login{User: user, Address: r.client, How: "proxy", Refused: "no role"}); err != nil {
+			return err
+		}
+		return &api.Error{Status: http.StatusForbidden, Message: "you are logged in as " + user + ", who has no role here",
+			Hint: "an administrator of the relay gives one: mta console user add " + user + " --role viewer"}
+	}
+	return s.showLogin(w, r, http.StatusOK, loginPage{Passwords: s.cfg.Logins != nil, Next: r.get("next")})
+}
+
+func (s *Server) useTicket(w http.ResponseWriter, r *request, text string) error {
+	who, ok := s.tickets.use(text)
+	if !ok {
+		if _, ok := s.guesses.passes(r.now); !ok {
+			return tooOften()
+		}
+		if err := s.audit(r, Login{Address: r.client, How: "link", Refused: "used, too old or made up"}); err != nil {
+			return err
+		}
+		return s.showLogin(w, r, http.StatusForbidden, loginPage{Problem: "This link is used up or too old: each is good once, for a minute."})
+	}
+	if err := s.audit(r, Login{User: who.User, Address: r.client, How: "link"}); err != nil {
+		return err
+	}
+	s.logIn(w, r, who)
+	http.Redirect(w, r.http, s.url("/"), http.StatusSeeOther)
+	return nil
+}
+
+// login checks the form.
+func (s *Server) login(w http.ResponseWriter, r *request) error {
+	if s.cfg.Logins == nil {
+		return api.NotFound("open the link that 'mta console' prints", "nobody has a password here")
+	}
+	client := network.Of(r.client)
+	if !s.logins.begin(client) {
+		return tooOften()
+	}
+	defer s.logins.end(client)
+	user := r.get("user")
+	who, err := s.cfg.Logins.Login(r.ctx, r.client, user, r.get("password"))
+	if err != nil {
+		if r.ctx.Err() != nil {
+			return r.ctx.Err()
+		}
+		if audited := s.auditWrong(r, user, err); audited != nil {
+			return audited
+		}
+		code := http.StatusForbidden
+		if e := (*api.Error)(nil); errors.As(err, &e) && e.Status != 0 {
+			code = e.Status
+		}
+		return s.showLogin(w, r, code, loginPage{Passwords: true, User: user, Next: r.get("next"), Problem: capital(err.Error()) + "."})
+	}
+	if err := s.audit(r, Login{User: who.User, Address: r.client, How: "password"}); err != nil {
+		return err
+	}
+	s.logIn(w, r, who)
+	http.Redirect(w, r.http, s.next(r), http.StatusSeeOther)
+	return nil
+}
+
+// auditWrong writes a refused password down, one a second: whoever guesses could fill the audit, where old lines make room
+// for new ones. The line has the number of the others. Users who are known and users who aren't are in one count, or the
+// time that an answer takes would tell them apart.
+func (s *Server) auditWrong(r *request, user string, why error) error {
+	others, ok := s.wrong.passes(s.cfg.Now())
+	if !ok {
+		return nil
+	}
+	l := Login{Address: r.client, How: "password", Refused: why.Error()}
+	// A wrong name is not written down: people type their password there.
+	if _, known := s.cfg.Logins.Known(user); known {
+		l.User = user
+	}
+	if others > 0 {
+		l.Refused += "; " + plural(others, "login") + " refused before it: see the relay's log"
+	}
+	return s.audit(r, l)
+}
+
+// next gives the page that somebody wanted before the login.
+func (s *Server) next(r *request) string {
+	to := local(r.get("next"))
+	if u, err := url.Parse(to); to == "" || err != nil || u.Path == "/login" || u.Path == "/logout" {
+		return s.url("/")
+	}
+	return s.cfg.BasePath + to
+}
+
+func (s *Server) logout(w http.ResponseWriter, r *request) error {
+	s.sessions.end(r.session.id)
+	s.setCookie(w, r, "", -1)
+	http.Redirect(w, r.http, s.url("/login"), http.StatusSeeOther)
+	return nil
+}
+
+func (s *Server) showLogin(w http.ResponseWriter, r *request, code int, page loginPage) error {
+	html, err := s.render(Anyone, "login.html", "live", page)
+	if err != nil {
+		return err
+	}
+	return s.layout(w, r, code, nil, html)
+}
+
+// audit writes a login down before it counts.
+func (s *Server) audit(r *request, l Login) error {
+	log := s.cfg.Log.With("user", l.User, "address", l.Address, "how", l.How)
+	if l.Refused == "" {
+		log.Info("login at the console")
+	} else {
+		log.Warn("login at the console refused", "reason", l.Refused)
+	}
+	if s.cfg.Audit == nil {
+		return nil
+	}
+	if err := s.cfg.Audit(r.ctx, l); err != nil {
+		return api.Unavailable("see the relay's log", "the login can't be written to the audit, so it is refused: %v", err)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package web
+
+import (
+	"net/http"
+	"time"
+
+	"example.org/mta/operator/api"
+)
+
+// route is one line of the table of all that the console answers: the path, who may ask, and what
+// answers. Exactly one of page, action and serve is set.
+type route struct {
+	method, path string
+	role         Role     // the least that is needed
+	title        string   // heading of a page, verb of an action
+	menu         bool     // stands in the menu
+	params       []string // that the query, or the form of an action, may have; others are refused
+	own          bool     // never for a page of another site: the audit log has a line for it, or it takes a stream or much work
+
+	page   *page
+	action *action
+	serve  func(*Server, http.ResponseWriter, *request) error
+}
+
+// page shows something. data asks the relay and gives what the template is filled with.
+type page struct {
+	template string
+	data     func(*request) (any, error)
+	every    time.Duration // between two refreshes, 0: never
+}
+
+// How often pages are refreshed.
+const (
+	often  = 2 * time.Second
+	seldom = 5 * time.Second
+)
+
+// routes has each path once for each method. The menu is in this order.
+var routes = []route{
+	{method: "GET", path: "/", role: Viewer, title: "Overview", menu: true, page: &page{"overview.html", overview, often}},
+
+	{method: "GET", path: "/queue", role: Viewer, title: "Queue", menu: true, params: queueParams, page: &page{"queue.html", queue, seldom}},
+	{method: "GET", path: "/queue/summary", role: Viewer, title: "Queue by age", params: summaryParams, page: &page{"summary.html", summary, seldom}},
+	{method: "POST", path: "/queue/hold", role: Operator, title: "Hold", params: changeParams, action: &action{do: change(api.Hold), help: "Held mail is not tried until it is released."}},
+	{method: "POST", path: "/queue/release", role: Operator, title: "Release", params: changeParams, action: &action{do: change(api.Release), help: "Mail that was held is tried again."}},
+	{method: "POST", path: "/queue/retry", role: Operator, title: "Retry", params: retryParams, action: &action{do: change(api.Retry), help: "Mail is tried now, whatever was the time of its next attempt."}},
+	{method: "POST", path: "/queue/reroute", role: Operator, title: "Reroute", params: rerouteParams, action: &action{do: change(api.Reroute), help: "The mail takes this way from now on, until it has left the queue or is sent its own way again.", form: &page{template: "reroute.html", data: wayForm}}},
+	{method: "POST", path: "/queue/bounce", role: Operator, title: "Bounce", params: changeParams, action: &action{do: change(api.Bounce), help: "The mail is given up, and its senders get a report. This can't be undone."}},
+	{method: "POST", path: "/queue/remove", role: Operator, title: "Remove", params: changeParams, action: &action{do: change(api.Remove), help: "The mail is given up, and nobody is notified. This can't be undone."}},
+	{method: "GET", path: "/messages/{id}", role: Viewer, title: "Message", page: &page{"message.html", message, seldom}},
+	{method: "GET", path: "/messages/{id}/content", role: Admin, title: "Content of a message", own: true, serve: (*Server).content},
+	{method: "GET", path: "/messages/{id}/download", role: Admin, own: true, serve: (*Server).download},
+
+	{method: "GET", path: "/sites", role: Viewer, title: "Sites", menu: true, params: sitesParams, page: &page{"sites.html", sites, seldom}},
+	{method: "GET", path: "/site", role: Viewer, title: "Site", params: siteParams, page: &page{"site.html", site, seldom}},
+	{method: "POST", path: "/sites/suspend", role: Operator, title: "Suspend", params: suspendParams, action: &action{do: suspendSite, help: "Nothing is sent to the site until the time is up; its mail waits in the queue."}},
+	{method: "POST", path: "/sites/resume", role: Operator, title: "Resume", params: []string{"site"}, action: &action{do: resumeSite, help: "All suspensions of the site end, those by the relay itself too."}},
+	{method: "GET", path: "/hosts", role: Viewer, title: "Hosts", menu: true, params: hostsParams, page: &page{"hosts.html", hosts, seldom}},
+	{method: "POST", path: "/hosts/suspend", role: Operator, title: "Suspend", params: hostParams, action: &action{do: suspendHost, help: "No connection to the host is opened until the time is up."}},
+	{method: "POST", path: "/hosts/resume", role: Operator, title: "Resume", params: hostParams, action: &action{do: resumeHost, help: "All suspensions of the host end."}},
+	{method: "POST", path: "/hosts/forget", role: Operator, title: "Forget", params: hostParams, action: &action{do: forgetHost, help: "What was learned of the host is forgotten, its retry time too: it is tried as if it were new."}},
+
+	{method: "GET", path: "/connections", role: Viewer, title: "Connections", menu: true, params: connectionParams, page: &page{"connections.html", connections, seldom}},
+	{method: "POST", path: "/connections/close", role: Operator, title: "Close", params: []string{"id"}, action: &action{do: closeConnections, help: "A message that is coming in is taken first, and a transaction under way is finished."}},
+	{method: "GET", path: "/providers", role: Viewer, title: "Providers", menu: true, params: blockParams, page: &page{"providers.html", blocks("/providers", api.OfProvider, providers), seldom}},
+	{method: "GET", path: "/sources", role: Viewer, title: "Sources", menu: true, params: blockParams, page: &page{"sources.html", blocks("/sources", api.OfSource, sources), seldom}},
+	{method: "GET", path: "/pools", role: Viewer, title: "Pools", menu: true, params: blockParams, page: &page{"pools.html", blocks("/pools", "", pools), seldom}},
+	{method: "GET", path: "/tenants", role: Viewer, title: "Tenants", menu: true, params: blockParams, page: &page{"tenants.html", blocks("/tenants", api.OfTenant, tenants), seldom}},
+	{method: "GET", path: "/pauses", role: Viewer, title: "Pauses", menu: true, page: &page{"pauses.html", pauses, seldom}},
+	{method: "POST", path: "/pauses/begin", role: Operator, title: "Pause", params: pauseParams, action: &action{do: pause, help: "Nothing of it is sent until the pause ends; its mail waits in the queue."}},
+	{method: "POST", path: "/pauses/end", role: Operator, title: "Resume", params: resumeParams, action: &action{do: unpause, help: "What waited for the end of the pause is sent."}},
+
+	{method: "GET", path: "/warm-ups", role: Viewer, title: "Warm-up", menu: true, params: []string{"after"}, page: &page{"warmups.html", warmups, seldom}},
+	{method: "GET", path: "/warm-ups/simulate", role: Viewer, title: "Simulation of a warm-up", params: simulateParams, page: &page{"simulate.html", simulateWarmup, 0}},
+	{method: "GET", path: "/warm-up", role: Viewer, title: "Warm-up of a source", params: []string{"source"}, page: &page{"warmup.html", warmupOf, seldom}},
+	{method: "POST", path: "/warm-up/start", role: Operator, title: "Start again", params: warmupParams, action: &action{do: changeWarmup(api.WarmupStart), help: "The warm-up begins again, on that stage. No counter changes."}},
+	{method: "POST", path: "/warm-up/pause", role: Operator, title: "Pause", params: warmupParams, action: &action{do: changeWarmup(api.WarmupPause), help: "No mail takes the source until the warm-up is resumed."}},
+	{method: "POST", path: "/warm-up/resume", role: Operator, title: "Resume", params: warmupParams, action: &action{do: changeWarmup(api.WarmupResume), help: "The pause of the warm-up ends."}},
+	{method: "POST", path: "/warm-up/set-stage", role: Operator, title: "Set stage", params: warmupParams, action: &action{do: changeWarmup(api.WarmupSetStage), help: "The warm-up goes on with that stage, at once."}},
+
+	{method: "GET", path: "/log", role: Viewer, title: "Log", menu: true, params: logParams, page: &page{"log.html", accountingLog, 0}},
+	{method: "GET", path: "/log/follow", role: Viewer, params: logParams, own: true, serve: (*Server).followLog},
+	{method: "GET", path: "/log/export", role: Viewer, params: logParams, own: true, serve: (*Server).exportLog},
+	{method: "GET", path: "/trace", role: Viewer, title: "Trace", menu: true, params: traceParams, page: &page{"trace.html", trace, 0}},
+	{method: "GET", path: "/trace/follow", role: Viewer, params: traceParams, own: true, serve: (*Server).followTrace},
+
+	{method: "GET", path: "/suppression", role: Viewer, title: "Suppression", menu: true, params: suppressionParams, page: &page{"suppression.html", suppression, seldom}},
+	{method: "GET", path: "/suppression/export", role: Viewer, params: suppressionFilterParams, own: true, serve: (*Server).exportSuppressions},
+	{method: "GET", path: "/suppression/pending", role: Viewer, title: "Suppressions set aside", params: pendingParams, page: &page{"pending.html", pending, seldom}},
+	{method: "POST", path: "/suppression/add", role: Operator, title: "Suppress", params: suppressParams, action: &action{do: suppress, help: "No mail is sent to suppressed addresses: it is refused when it comes in, and bounced if it waits."}},
+	{method: "POST", path: "/suppression/remove", role: Operator, title: "Remove from the list", params: unsuppressParams, action: &action{do: unsuppress, help: "Mail to these addresses is sent again."}},
+	{method: "POST", path: "/suppression/accept", role: Operator, title: "Accept", params: []string{"provider"}, action: &action{do: decide(true), help: "The entries that were set aside come onto the list."}},
+	{method: "POST", path: "/suppression/drop", role: Operator, title: "Drop", params: []string{"provider"}, action: &action{do: decide(false), help: "The entries that were set aside are forgotten."}},
+
+	{method: "GET", path: "/configuration", role: Viewer, title: "Configuration", menu: true, page: &page{"configuration.html", configuration, 0}},
+	{method: "POST", path: "/configuration/reload", role: Admin, title: "Reload", action: &action{do: reload, help: "The relay reads its configuration file again. A file with a fault changes nothing."}},
+	{method: "GET", path: "/actions", role: Admin, title: "Actions", menu: true, params: actionsParams, page: &page{"actions.html", actions, seldom}},
+	{method: "GET", path: "/help", role: Viewer, title: "Help", menu: true, page: &page{"help.html", help, 0}},
+
+	{method: "GET", path: "/search", role: Viewer, params: []string{"q"}, serve: (*Server).search},
+	{method: "GET", path: "/assets/{hash}/{name}", role: Anyone, serve: (*Server).asset},
+	{method: "GET", path: "/favicon.ico", role: Anyone, serve: (*Server).favicon},
+	{method: "GET", path: "/login", role: Anyone, title: "Log in", params: []string{"next", "ticket"}, serve: (*Server).loginForm},
+	{method: "POST", path: "/login", role: Anyone, params: []string{"user", "password", "next"}, serve: (*Server).login},
+	{method: "POST", path: "/logout", role: Viewer, serve: (*Server).logout},
+}

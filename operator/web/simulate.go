@@ -1,0 +1,131 @@
+package web
+
+import (
+	"bytes"
+	"html/template"
+	"math"
+	"strconv"
+
+	"example.org/mta/internal/plot"
+	"example.org/mta/internal/tiers"
+	"example.org/mta/operator/api"
+)
+
+// simulationPage is how a plan would take a daily volume: the form, and below it the answer.
+type simulationPage struct {
+	Plans  []api.WarmupPlan
+	Shapes []mailShape
+	Plan   string
+	Volume string
+	Shape  string
+	On     string // the days of the week with mail; "": all
+	Tier   int
+	Result *api.SimulatedWarmup // nil until the form is filled in
+	Days   []simulatedDay
+	Curve  template.HTML // an SVG picture
+}
+
+// mailShape is how mail arrives within a day.
+type mailShape struct{ Name, Words string }
+
+var mailShapes = []mailShape{{"office", "from 8 to 18 o'clock"}, {"even", "all day"}, {"campaign", "within ten minutes"}}
+
+// simulatedDay is a day of a simulation, all providers together.
+type simulatedDay struct {
+	Number                                    int // counted from 1
+	Stage, Cap                                int64
+	Offered, Sent, Diverted, Expired, Waiting int64
+	Why, Provider                             string // of the day's effect on the stage; "": not known
+}
+
+var simulateParams = []string{"plan", "volume", "shape", "on", "tier"}
+
+// Tiers are those that mail can have.
+func (p simulationPage) Tiers() (all []int) {
+	for tier := range tiers.Count {
+		all = append(all, tier)
+	}
+	return all
+}
+
+func simulateWarmup(r *request) (any, error) {
+	p := simulationPage{Shapes: mailShapes, Plan: r.get("plan"), Volume: r.get("volume"), Shape: r.get("shape"), On: r.get("on")}
+	var err error
+	if p.Tier, err = r.number("tier", 3, 0, tiers.Count-1); err != nil {
+		return nil, err
+	}
+	if p.Plans, err = r.relay.WarmupPlans(r.ctx); err != nil || p.Volume == "" {
+		return p, err
+	}
+	volume, err := r.number("volume", 0, 1, api.MaxSimulatedVolume)
+	if err != nil {
+		return nil, err
+	}
+	done, err := r.relay.SimulateWarmup(r.ctx, api.SimulateWarmup{Plan: p.Plan, Volume: int64(volume), Shape: p.Shape, On: p.On, Tier: &p.Tier, Seed: 1})
+	if err != nil {
+		return nil, err
+	}
+	p.Result, p.Days = &done, simulatedDays(&done)
+	p.Curve, err = simulationCurve(p.Days)
+	return p, err
+}
+
+// Full is the first day on which the source takes everything, in words.
+func (p simulationPage) Full() string {
+	if p.Result.Full == 0 {
+		return "The source does not take all of it on any of these days."
+	}
+	return "The source takes all of it from day " + strconv.Itoa(p.Result.Full) + " on."
+}
+
+// daySeconds is the step of a simulation's rows.
+const daySeconds = 86_400
+
+// simulatedDays adds the providers of each day up. What a day did to the stage is known of the first 59 days: the
+// relay gives the last 60, without saying which those are.
+func simulatedDays(s *api.SimulatedWarmup) (days []simulatedDay) {
+	for _, row := range s.Rows {
+		n := int(row.Second/daySeconds) + 1
+		if len(days) == 0 || days[len(days)-1].Number != n {
+			d := simulatedDay{Number: n}
+			if len(s.Days) < 60 && n <= len(s.Days) {
+				d.Why, d.Provider, d.Cap = s.Days[n-1].Why, s.Days[n-1].Provider, s.Days[n-1].Limit
+			}
+			days = append(days, d)
+		}
+		d := &days[len(days)-1]
+		d.Stage, d.Cap = row.Stage, max(d.Cap, row.CapDay)
+		d.Offered, d.Sent, d.Diverted, d.Expired, d.Waiting = d.Offered+row.Offered, d.Sent+row.Sent, d.Diverted+row.Diverted, d.Expired+row.Expired, d.Waiting+row.Waiting
+	}
+	return days
+}
+
+// simulationCurve draws the days on a logarithmic scale, on which the first ones can be seen beside the last. Its
+// colours are names of the style sheet, which knows the theme.
+func simulationCurve(days []simulatedDay) (template.HTML, error) {
+	if len(days) == 0 {
+		return "", nil
+	}
+	line := func(name, colour string, of func(simulatedDay) int64) plot.Line {
+		l := plot.Line{Name: name, Colour: "var(--plot-" + colour + ")"}
+		for _, d := range days {
+			if v := of(d); v > 0 || name != "cap" { // a plan that is passed has no cap
+				l.Points = append(l.Points, plot.Point{At: float64(d.Number), Value: float64(v)})
+			}
+		}
+		return l
+	}
+	last := days[len(days)-1].Number
+	g := &plot.Picture{End: float64(last) + .5, Panels: []plot.Panel{{Unit: "recipients a day", Least: 1, Log: true, Lines: []plot.Line{
+		line("offered", "3", func(d simulatedDay) int64 { return d.Offered }),
+		line("cap", "1", func(d simulatedDay) int64 { return d.Cap }),
+		line("sent", "2", func(d simulatedDay) int64 { return d.Sent }),
+	}}}}
+	every := int(math.Ceil(float64(last) / 15))
+	for n := 1; n <= last; n += every {
+		g.Ticks = append(g.Ticks, plot.Tick{At: float64(n), Text: "day " + strconv.Itoa(n)})
+	}
+	var svg bytes.Buffer
+	err := plot.Draw(g, &svg)
+	return template.HTML(svg.String()), err
+}

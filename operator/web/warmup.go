@@ -1,0 +1,116 @@
+package web
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"example.org/mta/operator/api"
+	"example.org/mta/warmup"
+)
+
+// warmupsPage is a page of the sources under a plan.
+type warmupsPage struct {
+	List   api.WarmupList
+	Paging paging
+}
+
+func warmups(r *request) (any, error) {
+	l, err := r.relay.Warmups(r.ctx, r.get("after"), api.DefaultLimit)
+	return warmupsPage{l, r.paging(l.Next)}, err
+}
+
+// warmupPage is where a source stands in its plan.
+type warmupPage struct {
+	Warmup api.Warmup
+	Plan   warmup.PlanFile // zero when a reload has just taken it away
+	Curve  Plot
+	Back   string
+}
+
+func warmupOf(r *request) (any, error) {
+	p := warmupPage{Back: r.here()}
+	if r.get("source") == "" {
+		return nil, api.Invalid("", "name a source")
+	}
+	var err error
+	if p.Warmup, err = r.relay.Warmup(r.ctx, r.get("source")); err != nil {
+		return nil, err
+	}
+	plans, err := r.relay.WarmupPlans(r.ctx)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(plans, func(x api.WarmupPlan) bool { return x.Name == p.Warmup.Plan }); i >= 0 {
+		p.Plan = plans[i].Plan
+	}
+	p.Curve = warmupCurve(&p.Warmup)
+	return p, nil
+}
+
+// warmupCurve has a value for each day: what the plan wanted, what was sent, and what the plan wants of the days to
+// come.
+func warmupCurve(w *api.Warmup) Plot {
+	const day = 24 * time.Hour
+	ahead := min(len(w.Forecast), 7)
+	n := len(w.History) + 1 + ahead
+	plan, sent := make([]float64, n), make([]float64, n)
+	for i, d := range w.History {
+		plan[i], sent[i] = float64(d.Limit), float64(d.Sent)
+	}
+	today := len(w.History)
+	plan[today], sent[today] = float64(w.StageLimit), float64(w.SentDay)
+	for i := range ahead {
+		plan[today+1+i], sent[today+1+i] = float64(w.Forecast[i].Limit), math.NaN()
+	}
+	return Plot{ID: "curve", Title: "Recipients a day", Sentence: curveSentence(w, most(sent), ahead), Start: w.DayEnds.Add(-time.Duration(today+1) * day), Step: day, Series: []Series{{"plan", plan}, {"sent", sent}}, Log: true}
+}
+
+// curveSentence returns what the curve shows: the newest value of the plan is one of the days to come.
+func curveSentence(w *api.Warmup, most float64, ahead int) string {
+	text := plural(int(w.SentDay), "recipient") + " sent today"
+	if w.StageLimit > 0 {
+		text += ", of " + count(w.StageLimit) + " that the plan takes"
+	}
+	text += "; " + count(int64(most)) + " on the best day."
+	if ahead > 0 {
+		text += " If every day goes well, the plan takes " + count(w.Forecast[ahead-1].Limit) + " in " + plural(ahead, "day") + "."
+	}
+	return text
+}
+
+// Outcomes counts today's outcomes at a provider.
+func (warmupPage) Outcomes(p warmup.ProviderStatus) int64 {
+	return p.Delivered + p.HardBounces + p.Deferred + p.Refused
+}
+
+// Share writes n of a whole as a percentage, "" without a whole.
+func (warmupPage) Share(n, of int64) string {
+	if of == 0 {
+		return ""
+	}
+	return percentage(float64(n) / float64(of))
+}
+
+// Refusals counts what a provider deferred or refused by policy: both count in one gate.
+func (warmupPage) Refusals(p warmup.ProviderStatus) int64 { return p.Deferred + p.Refused }
+
+// Percent writes a gate of the plan.
+func (warmupPage) Percent(part float64) string { return percentage(part) }
+
+func percentage(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" }
+
+var warmupParams = []string{"source", "stage"}
+
+// changeWarmup makes an action on a warm-up.
+func changeWarmup(a api.WarmupAction) func(*request, Try) (Outcome, error) {
+	return func(r *request, try Try) (Outcome, error) {
+		stage, err := r.number("stage", 0, 0, math.MaxInt32)
+		if err != nil {
+			return Outcome{}, err
+		}
+		done, err := r.relay.ChangeWarmup(r.ctx, r.get("source"), a, api.StageChoice{Intent: try.intent(), Stage: stage})
+		return Outcome{Count: done.Count, Noun: "warm-up"}, err
+	}
+}
