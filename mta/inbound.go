@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/bounce/inbox"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/accounting/books"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
 	"example.org/mta/submission/intake"
@@ -40,9 +41,10 @@ func (r *Relay) openInbound(cfg *config.Config, _ *undoer) error {
 	r.reports.folder = folder
 	r.reports.memory = intake.NewMemory(int64(cfg.Queue.IncomingMemory) / inboundMemoryPart)
 	r.reports.inbox = inbox.New(inbox.Config{
-		Hostname: cfg.Hostname, Node: r.node, Keys: r.returnPaths.Load, Books: reportBooks{r}, Folder: folder, Forward: r.forwardInbound,
-		Classify: r.classes.Of,
-		MaxHops:  maxInboundHops, Log: r.log,
+		Hostname: cfg.Hostname, Node: r.node, Keys: r.returnPaths.Load,
+		Books:  &books.Reports{Log: r.accounting, Unknown: &r.unknown, Feeder: r.feeder, End: r.endSubscription},
+		Folder: folder, Forward: r.forwardInbound, Classify: r.classes.Of,
+		MaxHops: maxInboundHops, Log: r.log,
 	})
 	return nil
 }

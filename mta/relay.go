@@ -54,6 +54,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/accounting/books"
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
@@ -178,7 +179,7 @@ type Relay struct {
 	suppression  *suppression.List
 	listed       *boltstore.Store // of the suppression list
 	feeder       *feed.Feeder     // of the list
-	events       *accountant
+	events       *books.Accountant
 	meter        *tally.Meter
 	tally        *tally.Tallies
 	rates        answer.Rates
@@ -307,14 +308,22 @@ func (r *Relay) openDataDir(cfg *config.Config) error {
 }
 
 func (r *Relay) openAccounting(cfg *config.Config, undo *undoer) error {
-	w, err := newAccounting(cfg, r.log)
-	if err != nil {
-		return err
+	if cfg.Accounting.Enabled {
+		w, err := accounting.Open(accounting.Config{
+			Dir: cfg.Accounting.Path, NodeID: cfg.NodeID, Limits: wiring.Accounting(cfg), Log: r.log,
+			AwaitKeep: true, // openStreams calls it
+		})
+		if err != nil {
+			return err
+		}
+		r.accounting = w
 	}
-	r.accounting = w
 	r.meter = tally.NewMeter()
 	r.tally = tally.New(func() *config.Config { return r.policy.Load().Config })
-	r.events = &accountant{log: w, meter: r.meter, tally: r.tally, policy: r.policy.Load, classes: r.classes, unknown: &r.unknown, now: r.now}
+	r.events = books.New(books.Config{
+		Log: r.accounting, Meter: r.meter, Tally: r.tally, Policy: r.policy.Load, Classes: r.classes, Unknown: &r.unknown,
+		Now: r.now,
+	})
 	undo.add(func() { r.closeAccounting() })
 	return nil
 }
@@ -324,6 +333,23 @@ func (r *Relay) accountingStats() accounting.Stats {
 		return accounting.Stats{}
 	}
 	return r.accounting.Stats()
+}
+
+// completeReceptions writes the Receptions that a crash has taken along.
+func (r *Relay) completeReceptions(cfg *config.Config) {
+	if r.accounting == nil {
+		return
+	}
+	began := time.Now()
+	latest, err := accounting.LatestReceptions(context.Background(), cfg.Accounting.Path, r.now())
+	if err != nil {
+		r.log.Warn("it is not known which messages have no Reception in the accounting log", "error", err)
+		return
+	}
+	if n := r.events.Complete(r.queue, latest); n > 0 {
+		r.log.Info("accounting records that a crash took along are written",
+			"receptions", n, "took", time.Since(began).Round(time.Millisecond))
+	}
 }
 
 // recordsTrouble returns why accounting records are not written, "" when they are.
@@ -374,9 +400,9 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 		MaxAge:     func() time.Duration { return r.policy.Load().LongestAge },
 		Now:        r.now,
 		DelayAfter: cfg.Defaults.Traffic.DelayWarning,
-		OnRemoved:  r.events.removed,
+		OnRemoved:  r.events.Removed,
 
-		OnUnreadable: r.events.unreadable,
+		OnUnreadable: r.events.Unreadable,
 	})
 	if err != nil {
 		return err
@@ -384,7 +410,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 	r.queue, r.store = q, newQueueStore(q, r.events, r.meter, r.now, r.log)
 	undo.add(func() { q.Close() })
 	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
-	r.reportReceptions(cfg)
+	r.completeReceptions(cfg)
 	reports := &dispatch.ReportWriter{
 		Queue: q, Events: r.events, Policy: r.policy.Load, Sites: &r.sites, Ids: new(envelope.IDs), Now: r.now, Log: r.log,
 	}
@@ -471,7 +497,7 @@ func (r *Relay) joined(sc submission.Config, listener string) submission.Config 
 // joinedIntake gives what a listener's messages are held to with what it needs of the relay.
 func (r *Relay) joinedIntake(ic intake.Config, listener string) intake.Config {
 	ic.Now, ic.Log, ic.Memory = r.now, r.log.With("listener", listener), r.incoming
-	ic.Store, ic.Batches, ic.Ready, ic.Events = r.store, r.store, r.store.Ready, listenerEvents{r.events, listener}
+	ic.Store, ic.Batches, ic.Ready, ic.Events = r.store, r.store, r.store.Ready, r.events.Listener(listener)
 	ic.Admission = r.admission
 	ic.Verifier, ic.Suppressed, ic.Unsubscribe = domainVerifier{r}, r.suppressed, r.unsubscribeLink
 	ic.Quotas, ic.AsksMailboxes, ic.MissingMailbox = r.quotas, r.asksMailboxes, r.missingMailbox

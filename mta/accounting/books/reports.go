@@ -1,4 +1,4 @@
-package mta
+package books
 
 import (
 	"context"
@@ -13,12 +13,18 @@ import (
 	"example.org/mta/suppression/feed"
 )
 
-// reportBooks are the accounting log and the suppression list, as the inbox knows them.
-type reportBooks struct{ r *Relay }
+// Reports are the accounting log and the suppression list, as the inbox knows them (inbox.Books).
+type Reports struct {
+	Log     *accounting.Writer // nil: switched off
+	Unknown *bounce.Unknown
+	Feeder  *feed.Feeder
+	// End ends a subscription durably.
+	End func(ctx context.Context, s *unsubscribe.Subscription, session string) (fresh bool, err error)
+}
 
 // Message implements inbox.Books.
-func (b reportBooks) Message(ctx context.Context, id envelope.ID) (*inbox.Message, error) {
-	if b.r.accounting == nil {
+func (b *Reports) Message(ctx context.Context, id envelope.ID) (*inbox.Message, error) {
+	if b.Log == nil {
 		return nil, nil
 	}
 	m, delivered, err := b.find(ctx, id)
@@ -26,17 +32,17 @@ func (b reportBooks) Message(ctx context.Context, id envelope.ID) (*inbox.Messag
 		return m, err
 	}
 	// The report can be here before the record of the delivery is in its file.
-	if err := b.r.accounting.Flush(ctx); err != nil {
+	if err := b.Log.Flush(ctx); err != nil {
 		return nil, err
 	}
 	m, _, err = b.find(ctx, id)
 	return m, err
 }
 
-func (b reportBooks) find(ctx context.Context, id envelope.ID) (m *inbox.Message, delivered bool, err error) {
+func (b *Reports) find(ctx context.Context, id envelope.ID) (m *inbox.Message, delivered bool, err error) {
 	var records []*accounting.Record
 	q := accounting.Query{ID: id.String(), Types: []accounting.Type{accounting.Reception, accounting.Delivery, accounting.Bounce, accounting.TransientFailure}}
-	err = b.r.accounting.Read(ctx, q, func(line []byte) error {
+	err = b.Log.Read(ctx, q, func(line []byte) error {
 		rec, err := accounting.Parse(line)
 		if err == nil {
 			records = append(records, rec)
@@ -114,35 +120,35 @@ func accountingRecord(r *inbox.Record) *accounting.Record {
 
 // Write implements inbox.Books. An entry on the suppression list is durable, too; what is set aside or counted is within
 // a second.
-func (b reportBooks) Write(ctx context.Context, records []*inbox.Record) error {
+func (b *Reports) Write(ctx context.Context, records []*inbox.Record) error {
 	if err := b.durable(ctx, records); err != nil {
 		return err
 	}
 	follows := false
 	for _, r := range records {
 		if r.Class == bounce.Uncategorized && r.Known != nil {
-			b.r.unknown.Add(r.Known.Provider, r.Reply, r.ID.String(), r.Mail.Time)
+			b.Unknown.Add(r.Known.Provider, r.Reply, r.ID.String(), r.Mail.Time)
 		}
 		if r.Follows {
-			b.r.feeder.Report(followed(r))
+			b.Feeder.Report(followed(r))
 			follows = true
 		}
 	}
 	if !follows {
 		return nil
 	}
-	return b.r.feeder.List.Sync(ctx) // after the 250 nobody brings the report again
+	return b.Feeder.List.Sync(ctx) // after the 250 nobody brings the report again
 }
 
-func (b reportBooks) durable(ctx context.Context, records []*inbox.Record) error {
-	if b.r.accounting == nil {
+func (b *Reports) durable(ctx context.Context, records []*inbox.Record) error {
+	if b.Log == nil {
 		return nil
 	}
 	all := make([]*accounting.Record, len(records))
 	for i, r := range records {
 		all[i] = accountingRecord(r)
 	}
-	return b.r.accounting.Durable(ctx, all...)
+	return b.Log.Durable(ctx, all...)
 }
 
 // followed is a record as the suppression list's feeder knows it. The message and the recipient are known.
@@ -158,9 +164,9 @@ func followed(r *inbox.Record) feed.Event {
 }
 
 // Unsubscribe implements inbox.Books.
-func (b reportBooks) Unsubscribe(ctx context.Context, r *inbox.Record) error {
+func (b *Reports) Unsubscribe(ctx context.Context, r *inbox.Record) error {
 	s := &unsubscribe.Subscription{Tenant: r.Message.Tenant, Address: r.Known.Address, Campaign: r.Message.Campaign, Sent: r.Message.Created}
-	if _, err := b.r.endSubscription(ctx, s, r.Mail.Session); err != nil {
+	if _, err := b.End(ctx, s, r.Mail.Session); err != nil {
 		return err
 	}
 	return b.durable(ctx, []*inbox.Record{r})

@@ -1,9 +1,9 @@
-package mta
+// Package books writes down what happens to mail: Accountant for mail on its way, Reports for what comes back about it.
+// Both put events into the words of the accounting log, and pass them to those that count or draw conclusions.
+package books
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -14,7 +14,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/config"
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
@@ -22,65 +21,67 @@ import (
 	"example.org/mta/submission/unsubscribe"
 )
 
-func newAccounting(cfg *config.Config, log *slog.Logger) (*accounting.Writer, error) {
-	if !cfg.Accounting.Enabled {
-		return nil, nil
-	}
-	return accounting.Open(accounting.Config{
-		Dir: cfg.Accounting.Path, NodeID: cfg.NodeID, Limits: wiring.Accounting(cfg), Log: log,
-		AwaitKeep: true, // openStreams calls it
-	})
+// Config is what an Accountant works with.
+type Config struct {
+	Log     *accounting.Writer // nil: switched off
+	Meter   *tally.Meter
+	Tally   *tally.Tallies
+	Policy  func() *wiring.Policy
+	Classes *bounce.Classifier
+	Unknown *bounce.Unknown // nil: replies that no rule knows are not counted
+	Now     func() time.Time
 }
 
-// accountant puts events into the accounting log's words, and has them counted.
-type accountant struct {
-	log     *accounting.Writer // nil: switched off
-	meter   *tally.Meter
-	tally   *tally.Tallies
-	policy  func() *wiring.Policy
-	classes *bounce.Classifier
-	unknown *bounce.Unknown // nil: they are not counted
-	now     func() time.Time
+// Accountant puts events into the accounting log's words, and has them counted. It is safe for use by many goroutines.
+type Accountant struct {
+	Config
 
 	mu sync.Mutex // guards unreported
-	// unreported are messages on their way into the queue, which may hand one out before the
-	// goroutine that committed it gets to say so: whoever is first counts it and writes the Reception.
+	// unreported are messages on their way into the queue, which may hand one out before the goroutine that committed
+	// it reports that: whichever comes first counts it and writes the Reception.
 	unreported map[*envelope.Message]struct{}
 }
 
+// New returns an Accountant.
+func New(cfg Config) *Accountant {
+	return &Accountant{Config: cfg, unreported: make(map[*envelope.Message]struct{})}
+}
+
+// Listener returns the Accountant as a listener's messages know it.
+func (a *Accountant) Listener(name string) intake.Events { return listenerEvents{a, name} }
+
 // listenerEvents counts what a listener takes and refuses, and passes it on.
 type listenerEvents struct {
-	*accountant
+	*Accountant
 	listener string
 }
 
 // Received is called by submission when a message is durable.
 func (l listenerEvents) Received(m *envelope.Message, missing intake.Fields) {
-	l.tally.Taken(l.listener, m, missing)
-	l.accountant.Received(m)
+	l.Tally.Taken(l.listener, m, missing)
+	l.Accountant.Received(m)
 }
 
 // Rejected is called by submission for each refusal.
 func (l listenerEvents) Rejected(r intake.Rejection) {
-	l.tally.Refused(l.listener, r.Tenant, max(r.Count, 1))
-	l.accountant.Rejected(r)
+	l.Tally.Refused(l.listener, r.Tenant, max(r.Count, 1))
+	l.Accountant.Rejected(r)
 }
 
-// accepted is what the client was told.
+// accepted is the reply that the client got.
 func accepted(m *envelope.Message) reply.Reply {
 	return reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0}, Text: "queued as " + m.ID.String(), Command: "content", Local: true}
 }
 
-func (a *accountant) Accepting(m *envelope.Message) {
+// Accepting notes a message that is about to be committed: Received or Refused follows.
+func (a *Accountant) Accepting(m *envelope.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.unreported == nil {
-		a.unreported = make(map[*envelope.Message]struct{})
-	}
 	a.unreported[m] = struct{}{}
 }
 
-func (a *accountant) Refused(m *envelope.Message) {
+// Refused notes that a message was not committed.
+func (a *Accountant) Refused(m *envelope.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.unreported, m)
@@ -88,21 +89,21 @@ func (a *accountant) Refused(m *envelope.Message) {
 
 // Received writes the Reception of a message that has none yet. The lock is held meanwhile, so
 // that the record of an attempt can't come before it.
-func (a *accountant) Received(m *envelope.Message) {
+func (a *Accountant) Received(m *envelope.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, open := a.unreported[m]; !open {
 		return
 	}
 	delete(a.unreported, m)
-	a.tally.Received(m)
-	if a.log != nil {
+	a.Tally.Received(m)
+	if a.Log != nil {
 		a.reception(m, func(envelope.Address) bool { return true })
 	}
 }
 
 // reception writes the Receptions of those recipients that lack theirs, and returns how many these are.
-func (a *accountant) reception(m *envelope.Message, lacks func(envelope.Address) bool) (n int) {
+func (a *Accountant) reception(m *envelope.Message, lacks func(envelope.Address) bool) (n int) {
 	rec := a.record(accounting.Reception, m, m.Received)
 	rec.Response = accepted(m)
 	rec.Peer = accounting.Peer{Name: m.HeloName, Addr: m.Peer.Addr()}
@@ -123,33 +124,27 @@ func (a *accountant) reception(m *envelope.Message, lacks func(envelope.Address)
 // are missing only if somebody has deleted the log.
 const maxMissing = 200_000
 
-// reportReceptions writes the Receptions that a crash has taken along, of messages that are in the queue. What
-// has left the queue has its records.
-func (r *Relay) reportReceptions(cfg *config.Config) {
-	if r.accounting == nil {
-		return
-	}
-	began := time.Now()
-	latest, err := accounting.LatestReceptions(context.Background(), cfg.Accounting.Path, r.now())
-	if err != nil {
-		r.log.Warn("it is not known which messages have no Reception in the accounting log", "error", err)
-		return
-	}
-	missing := 0
-	r.queue.Envelopes(latest.From, func(id envelope.ID) bool {
+// Queue has the messages whose Receptions may be missing.
+type Queue interface {
+	// Envelopes calls each with the messages from an id on that wanted selects.
+	Envelopes(from envelope.ID, wanted func(envelope.ID) bool, each func(*envelope.Message))
+}
+
+// Complete writes the Receptions that a crash has taken along, of messages that are in the queue, and returns how many
+// these are. What has left the queue has its records.
+func (a *Accountant) Complete(q Queue, latest *accounting.Receptions) (missing int) {
+	q.Envelopes(latest.From, func(id envelope.ID) bool {
 		return missing < maxMissing && !latest.Has(id)
 	}, func(m *envelope.Message) {
-		missing += r.events.reception(m, func(to envelope.Address) bool { return !latest.HasOf(m.ID, to) })
+		missing += a.reception(m, func(to envelope.Address) bool { return !latest.HasOf(m.ID, to) })
 	})
-	if missing > 0 {
-		r.log.Info("accounting records that a crash took along are written", "receptions", missing, "took", time.Since(began).Round(time.Millisecond))
-	}
+	return missing
 }
 
 // Rejected is called by submission for each refusal, or for a number of them.
-func (a *accountant) Rejected(r intake.Rejection) {
-	a.meter.Refused(r.Reply, max(r.Count, 1))
-	if a.log == nil {
+func (a *Accountant) Rejected(r intake.Rejection) {
+	a.Meter.Refused(r.Reply, max(r.Count, 1))
+	if a.Log == nil {
 		return
 	}
 	rec := accounting.Record{
@@ -166,25 +161,25 @@ func (a *accountant) Rejected(r intake.Rejection) {
 }
 
 // Unsubscribed writes down that a recipient ended a subscription.
-func (a *accountant) Unsubscribed(s *unsubscribe.Subscription, session string) {
-	if a.log == nil {
+func (a *Accountant) Unsubscribed(s *unsubscribe.Subscription, session string) {
+	if a.Log == nil {
 		return
 	}
-	a.log.Add(&accounting.Record{
+	a.Log.Add(&accounting.Record{
 		Type: accounting.Unsubscribe, Recipient: s.Address, Queue: queueName(&envelope.Message{Tenant: s.Tenant}, s.Address),
-		Tenant: s.Tenant, Campaign: s.Campaign, Session: session, Time: a.now(), Created: s.Sent,
+		Tenant: s.Tenant, Campaign: s.Campaign, Session: session, Time: a.Now(), Created: s.Sent,
 	})
 }
 
 // Attempted writes down what became of a recipient.
-func (a *accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at dispatch.Attempt) {
-	now := a.now()
+func (a *Accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at dispatch.Attempt) {
+	now := a.Now()
 	m, r := o.Message, at.Result
 	counted := tally.Outcome{Kind: kind, Message: m, Route: o.Route, Site: o.Site(), Result: &r, Class: a.classOf(o, &r, m.ID, now)}
-	a.meter.Attempted(&counted, now)
-	a.tally.Attempted(&counted, now)
+	a.Meter.Attempted(&counted, now)
+	a.Tally.Attempted(&counted, now)
 	a.Received(m)
-	if a.log == nil {
+	if a.Log == nil {
 		return
 	}
 	rec := a.record(kind, m, now)
@@ -201,7 +196,7 @@ func (a *accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at di
 	if r.Host.Name != "" {
 		rec.Peer = accounting.Peer{Name: r.Host.Name, Addr: r.Host.Addr.Addr()}
 	}
-	rec.EgressPool, rec.EgressSource = a.policy().PoolOf(m, o.Route).Name, r.Source
+	rec.EgressPool, rec.EgressSource = a.Policy().PoolOf(m, o.Route).Name, r.Source
 	rec.Session = r.Session
 	addLink(&rec, &r)
 	addTimes(&rec, m, &r, now)
@@ -209,23 +204,23 @@ func (a *accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at di
 }
 
 // After calls f when the records of all that was attempted before are on stable storage.
-func (a *accountant) After(f func()) {
-	if a.log == nil {
+func (a *Accountant) After(f func()) {
+	if a.Log == nil {
 		f()
 		return
 	}
-	a.log.After(f)
+	a.Log.After(f)
 }
 
 // classOf classifies a result. What no rule knows is remembered for the operator.
-func (a *accountant) classOf(o *dispatch.Outcomes, r *delivery.Result, id envelope.ID, now time.Time) bounce.Class {
+func (a *Accountant) classOf(o *dispatch.Outcomes, r *delivery.Result, id envelope.ID, now time.Time) bounce.Class {
 	provider := ""
 	if o.Route != nil {
 		provider = o.Route.Provider
 	}
-	class := a.classes.Of(&r.Reply, provider)
-	if class == bounce.Uncategorized && r.Attempted && !r.Reply.Local && a.unknown != nil {
-		a.unknown.Add(provider, r.Reply, id.String(), now)
+	class := a.Classes.Of(&r.Reply, provider)
+	if class == bounce.Uncategorized && r.Attempted && !r.Reply.Local && a.Unknown != nil {
+		a.Unknown.Add(provider, r.Reply, id.String(), now)
 	}
 	return class
 }
@@ -251,10 +246,10 @@ func addTimes(rec *accounting.Record, m *envelope.Message, r *delivery.Result, n
 	rec.Queued = max(0, now.Sub(m.Start())-(t.Wait+t.Connect+t.Handshake+t.Turn+t.Send+t.Reply))
 }
 
-// removed writes down what an operator has removed or moved, or its sender cancelled, without a report. It calls
+// Removed writes down what an operator has removed or moved, or its sender cancelled, without a report. It calls
 // recorded when that is on stable storage.
-func (a *accountant) removed(items []queue.Item, recorded func()) {
-	if a.log != nil {
+func (a *Accountant) Removed(items []queue.Item, recorded func()) {
+	if a.Log != nil {
 		for i := range items {
 			a.removal(&items[i])
 		}
@@ -272,11 +267,11 @@ var removals = map[queue.Action]struct {
 	queue.Transfer: {accounting.Transfer, reply.Local(250, reply.Enhanced{2, 0, 0}, "queue", "moved to another relay or an archive")},
 }
 
-func (a *accountant) removal(it *queue.Item) {
+func (a *Accountant) removal(it *queue.Item) {
 	m := &envelope.Message{ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received,
 		User: it.User, APIKey: it.APIKey, Tenant: it.Tenant, Campaign: it.Campaign, Tags: it.Tags, Meta: it.Meta, Headers: it.Headers, TraceID: it.TraceID,
 	}
-	rec := a.record(accounting.AdminBounce, m, a.now())
+	rec := a.record(accounting.AdminBounce, m, a.Now())
 	for _, rc := range it.Recipients {
 		if rc.Last.OK() { // it has the record of its delivery: only the report to its sender was outstanding
 			continue
@@ -292,25 +287,25 @@ func (a *accountant) removal(it *queue.Item) {
 	}
 }
 
-// unreadable writes down that a message in the queue can't be read: not even its sender is known.
-func (a *accountant) unreadable(id envelope.ID, _ int, err error) {
-	if a.log == nil {
+// Unreadable writes down that a message in the queue can't be read: not even its sender is known.
+func (a *Accountant) Unreadable(id envelope.ID, _ int, err error) {
+	if a.Log == nil {
 		return
 	}
-	rec := a.record(accounting.Damage, &envelope.Message{ID: id}, a.now())
+	rec := a.record(accounting.Damage, &envelope.Message{ID: id}, a.Now())
 	rec.Response = reply.Local(451, reply.Enhanced{4, 3, 0}, "queue", "the envelope of the message was damaged on this relay's disk: %v", err)
 	a.add(&rec)
 }
 
 // add adds a record with the class of its response, which a success has none of.
-func (a *accountant) add(rec *accounting.Record) {
+func (a *Accountant) add(rec *accounting.Record) {
 	if rec.Class == "" && rec.Response.Code != 0 {
-		rec.Class = a.classes.Of(&rec.Response, rec.Provider).String()
+		rec.Class = a.Classes.Of(&rec.Response, rec.Provider).String()
 	}
-	a.log.Add(rec)
+	a.Log.Add(rec)
 }
 
-func (a *accountant) record(kind accounting.Type, m *envelope.Message, t time.Time) accounting.Record {
+func (a *Accountant) record(kind accounting.Type, m *envelope.Message, t time.Time) accounting.Record {
 	return accounting.Record{
 		Type: kind, ID: m.ID, Sender: m.Sender, Size: m.Size, Time: t, Created: m.Received,
 		User: m.User, Key: m.APIKey, Tenant: m.Tenant, Campaign: m.Campaign, Tags: m.Tags, Meta: m.Meta, Headers: m.Headers, TraceID: m.TraceID,
