@@ -51,7 +51,7 @@ func (r *Relay) askForMailbox(ctx context.Context, rcpt envelope.Address) callou
 	}
 	m := &envelope.Message{Tenant: calloutTenant, Tier: calloutTier, Received: r.now(), Recipients: []envelope.Recipient{{Address: rcpt}}}
 	pol := r.policy.Load()
-	source, ok := pol.SourceFor(m, rt, "", r.sources.isMissing)
+	source, ok := pol.SourceFor(m, rt, "", r.sources.Missing)
 	if !ok {
 		return callout.Answer{}
 	}

@@ -32,7 +32,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 	r.operated = answer.Relay{
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Router: r.router, Resolver: r.resolver,
 		Dispatcher: r.dispatcher, Pauses: r.pauses, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts, TLSReports: r.tlsReports,
-		Inbound: r.reports.inbox, InboundFolder: r.reports.folder, Suppressed: r.suppression, Feeder: r.feeder, Unknown: &r.unknown, Streams: r.streams, Started: r.started, Tally: r.tally, Meter: r.meter, Rates: &r.rates, Entrances: r.openEntrances, Warmups: r.warm, Sites: &r.sites, Missing: r.sources.isMissing, UseOf: r.useOf,
+		Inbound: r.reports.inbox, InboundFolder: r.reports.folder, Suppressed: r.suppression, Feeder: r.feeder, Unknown: &r.unknown, Streams: r.streams, Started: r.started, Tally: r.tally, Meter: r.meter, Rates: &r.rates, Entrances: r.openEntrances, Warmups: r.warm, Sites: &r.sites, Missing: r.sources.Missing, UseOf: r.useOf,
 		Diverted: r.diverted, Keys: r.keys.Load, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version,
 	}
 	r.api = r.operated.API()

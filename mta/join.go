@@ -121,5 +121,5 @@ func openDestDB(path string, now time.Time, log *slog.Logger) (*file.Store, *des
 
 // noSource reports whether nothing can or may leave from a source.
 func (r *Relay) noSource(name string) bool {
-	return r.sources.isMissing(name) || r.pauses.Source(name)
+	return r.sources.Missing(name) || r.pauses.Source(name)
 }

@@ -34,6 +34,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"reflect"
 	"sync"
@@ -43,6 +44,7 @@ import (
 	"example.org/mta/bounce"
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/delivery"
+	"example.org/mta/delivery/egress"
 	"example.org/mta/delivery/tlspolicy/sts"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/destdb"
@@ -111,6 +113,8 @@ type Options struct {
 	// places lists the stores with the formats that the relay knows. Nil: those of this program. For tests of another
 	// version.
 	places func(*config.Config) []format.Place
+	// bind tries to use an address of a source. Nil: egress.Bind. For tests of one that moves.
+	bind func(netip.Addr) error
 	// queueFS is what the queue stands on. Nil: the operating system's. For tests of a full disk.
 	queueFS vfs.FS
 	// policyTransport gets MTA-STS policies. Nil: HTTPS. For tests of an authority of their own.
@@ -128,7 +132,7 @@ type Relay struct {
 	alarms     alarms
 	store      *queueStore // of what submission takes
 	admission  *admit.Gate // asked for what is submitted
-	sources    *sourceWatch
+	sources    *egress.Watch
 	checks     *dailyChecks
 	policy     atomic.Pointer[wiring.Policy]
 	classes    *bounce.Classifier          // of replies
@@ -234,7 +238,6 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	r.warn(cfg)
 	r.classes.SetRules(wiring.Classify(cfg))
 	r.tracer = answer.NewTracer(r.now, func() { r.delivery.Retrace() })
-	r.sources = newSourceWatch(func() *config.Config { return r.policy.Load().Config }, opts.Log)
 	r.checks = &dailyChecks{
 		enabled: func() bool { return r.policy.Load().Config.Checks.Daily },
 		check: func(ctx context.Context) ([]dnscheck.Finding, error) {
@@ -243,7 +246,8 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		log: opts.Log,
 	}
 	r.policy.Store(wiring.New(cfg))
-	r.sources.check()
+	local := func() map[string]netip.Addr { return r.policy.Load().Config.LocalAddresses() }
+	r.sources = egress.NewWatch(local, opts.bind, opts.Log)
 	r.submitted = r.answersTenants()
 	var undo undoer
 	for _, step := range []struct {
@@ -533,7 +537,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	running.Go(func() { r.pauses.Run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.names, r.recordsTrouble, r.audit.Trouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble, r.flood, r.damaged, r.streamTroubles, r.dispatcher.SigningTrouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.Names, r.recordsTrouble, r.audit.Trouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble, r.flood, r.damaged, r.streamTroubles, r.dispatcher.SigningTrouble})
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })
@@ -542,7 +546,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		running.Go(func() { r.tlsReports.Run(dispatching) })
 	}
 	running.Go(func() { r.admission.Run(dispatching) })
-	running.Go(func() { r.sources.run(dispatching) })
+	running.Go(func() { r.sources.Run(dispatching) })
 	running.Go(func() { r.checks.run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })
 	running.Go(func() { r.finishInTime(dispatching) })

@@ -183,7 +183,7 @@ func (r *Relay) apply(before, pol *wiring.Policy, p prepared) {
 	r.warn(cfg)
 	r.returnPaths.Store(p.tokens)
 	r.policy.Store(pol)
-	r.sources.check()
+	r.sources.Check()
 	r.classes.SetRules(wiring.Classify(cfg))
 	r.delivery.SetBackoff(wiring.Backoff(cfg))
 	r.delivery.Reload(pol.Stays(before))

@@ -3,96 +3,18 @@ package mta
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
-	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"example.org/mta/delivery/egress/egresstest"
 	"example.org/mta/lab/sink"
-	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
-
-func TestSourceWatch(t *testing.T) {
-	var text lockedText
-	pol := parsePolicy(t, `
-		source "here" { address = "192.0.2.1" }
-		source "gone" { address = "192.0.2.2" }
-		source "six" { address = "2001:db8::1" }
-		source "busy" { address = "192.0.2.3" }
-		source "proxied" {
-			address = "192.0.2.2"
-			proxy   = "socks5://192.0.2.9:1080"
-		}
-		source "any" {}`)
-	trouble := map[string]error{"192.0.2.2": syscall.EADDRNOTAVAIL, "2001:db8::1": syscall.EAFNOSUPPORT, "192.0.2.3": syscall.EMFILE}
-	w := newSourceWatch(func() *config.Config { return pol.Config }, slog.New(slog.NewTextHandler(&text, nil)))
-	w.bind = func(a netip.Addr) error { return trouble[a.String()] }
-	left := func() (names []string) {
-		for _, s := range pol.Config.Sources {
-			if w.isMissing(s.Name) {
-				names = append(names, s.Name)
-			}
-		}
-		return names
-	}
-	for _, x := range []struct {
-		change func()
-		left   []string
-		log    []string
-	}{
-		{func() {}, []string{"gone", "six"}, []string{"WARN gone", "WARN six"}},
-		{func() {}, []string{"gone", "six"}, nil}, // said once
-		{func() { delete(trouble, "192.0.2.2") }, []string{"six"}, []string{"INFO gone"}},
-		{func() { trouble["192.0.2.1"] = syscall.EADDRNOTAVAIL }, []string{"here", "six"}, []string{"WARN here"}},
-	} {
-		x.change()
-		w.check()
-		var said []string
-		for line := range strings.Lines(text.take()) {
-			_, level, _ := strings.Cut(line, "level=")
-			_, name, _ := strings.Cut(line, "source=")
-			said = append(said, strings.Fields(level)[0]+" "+strings.Fields(name)[0])
-		}
-		if !slices.Equal(left(), x.left) || !slices.Equal(said, x.log) {
-			t.Errorf("left out are %v, want %v; said was %q, want %q", left(), x.left, said, x.log)
-		}
-	}
-}
-
-func TestTheMachineSaysWhichAddressesItHas(t *testing.T) {
-	for address, missing := range map[string]bool{"127.0.0.1": false, "127.1.2.3": false, "192.0.2.77": true} {
-		if err := bindTo(netip.MustParseAddr(address)); isMissing(err) != missing {
-			t.Errorf("%s: %v", address, err)
-		}
-	}
-}
-
-// lockedText is a log that is read while it is written.
-type lockedText struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lockedText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedText) take() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.b.String()
-	l.b.Reset()
-	return s
-}
 
 // clients counts messages by the address that the provider saw, and names each source by EHLO.
 func clients(ms []sink.Message) map[string]int {
@@ -122,22 +44,27 @@ func TestMailLeavesFromThePresentSources(t *testing.T) {
 	if len(seen) != 2 || seen["127.0.0.2 two.example"] < 10 || seen["127.0.0.3 three.example"] < 10 {
 		t.Errorf("mail came from %v", seen)
 	}
-	if !w.sources.isMissing("gone") || w.sources.isMissing("two") {
+	if !w.sources.Missing("gone") || w.sources.Missing("two") {
 		t.Error("the wrong sources are left out")
 	}
 }
 
 func TestMailWaitsForItsSources(t *testing.T) {
-	w := newWorld(t, sink.Config{}, `
+	var moved atomic.Bool
+	bind := func(netip.Addr) error {
+		if moved.Load() {
+			return syscall.EADDRNOTAVAIL
+		}
+		return nil
+	}
+	w := newWorldWith(t, Options{bind: bind}, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "moved" { address = "127.0.0.9" }`)
-	set := func(err error) {
-		w.sources.checking.Lock()
-		w.sources.bind = func(netip.Addr) error { return err }
-		w.sources.checking.Unlock()
-		w.sources.check()
+	set := func(on bool) {
+		moved.Store(on)
+		w.sources.Check()
 	}
-	set(syscall.EADDRNOTAVAIL)
+	set(true)
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.await("bob@box.example", "TransientFailure")
 	l, err := w.queue.List(queue.Filter{Domain: "box.example"}, queue.Page{Limit: 1})
@@ -151,7 +78,7 @@ func TestMailWaitsForItsSources(t *testing.T) {
 	if wait := time.Until(rc.Next); wait < 4*time.Minute || wait > 10*time.Minute {
 		t.Errorf("it is looked at again in %v", wait)
 	}
-	set(nil)
+	set(false)
 	if _, err := w.api.Queue.Change(context.Background(), api.Change{Action: api.Retry, All: true}); err != nil {
 		t.Fatal(err)
 	}

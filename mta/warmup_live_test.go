@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"example.org/mta/delivery/egress"
 	"example.org/mta/internal/parking"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
@@ -266,16 +267,14 @@ func TestWarmupHearsOfARefusedGreeting(t *testing.T) {
 // A plan that a reload brings is known to the warm-up before any mail is chosen by it: an address that
 // the warm-up doesn't know has no limits.
 func TestReloadLeavesNoMomentWithoutLimits(t *testing.T) {
-	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	early := 0
-	w.sources.checking.Lock()
-	w.sources.bind = func(a netip.Addr) error { // is called amid a reload
+	early, w := 0, (*world)(nil)
+	bind := func(a netip.Addr) error { // is called amid a reload, with the sources that it brings
 		if pool := w.policy.Load().Config.PoolOf(""); len(pool.Dedicated) > 0 && !slices.Contains(w.warm.ctl.IPs(), "127.0.0.77") {
 			early++
 		}
-		return bindTo(a)
+		return egress.Bind(a)
 	}
-	w.sources.checking.Unlock()
+	w = newWorldWith(t, Options{bind: bind}, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.rewrite("warming", fmt.Sprintf(`
 		defaults { smtp_port = %s }
 		source "new-1" { address = "127.0.0.77" }

@@ -72,3 +72,14 @@ func (p Proxy) String() string {
 func (s *Source) Local() (a netip.Addr, ok bool) {
 	return s.Address, s.Address.IsValid() && s.Proxy.Kind == ""
 }
+
+// LocalAddresses gives the addresses that this machine must have, by the sources that leave from them.
+func (c *Config) LocalAddresses() map[string]netip.Addr {
+	all := make(map[string]netip.Addr)
+	for _, s := range c.Sources {
+		if a, local := s.Local(); local {
+			all[s.Name] = a
+		}
+	}
+	return all
+}
