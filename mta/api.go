@@ -62,7 +62,7 @@ func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.C
 // openTokens makes the tokens that prove first attempts. Their secret stays in the data directory, so that
 // clients keep their place in the queue while the relay restarts.
 func (r *Relay) openTokens(cfg *config.Config, _ *undoer) error {
-	secret, err := r.secret(cfg, "queue-token.key", "clients that wait lose their places in the queue").Secret()
+	secret, err := r.data.Secret("queue-token.key", "clients that wait lose their places in the queue").Secret()
 	if err != nil {
 		return err
 	}

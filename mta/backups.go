@@ -189,7 +189,7 @@ func backupName(cfg *config.Config, path string) string {
 
 // statements are the formats of the stores, apart from those that folders have among their files.
 func (r *Relay) statements(cfg *config.Config) (parts []archive.Part) {
-	for _, p := range r.opts.places(cfg) {
+	for _, p := range r.data.Places(cfg) {
 		name, err := filepath.Rel(cfg.DataDir, p.StatementPath())
 		if err == nil && (!p.Folder || p.Name == queue.Format.Name) {
 			parts = append(parts, archive.File(filepath.ToSlash(name), p.StatementPath()))

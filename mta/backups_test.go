@@ -19,6 +19,7 @@ import (
 	"example.org/mta/internal/format"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/suppression/boltstore"
@@ -75,7 +76,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if err := s.Restore(true); err != nil {
 		t.Fatal(err)
 	}
-	if report, err := queue.Fsck(queueDir(w.cfg), nil, nil); err != nil || report.Damaged() || report.Messages != s.Messages {
+	if report, err := queue.Fsck(datadir.Queue(w.cfg), nil, nil); err != nil || report.Damaged() || report.Messages != s.Messages {
 		t.Fatalf("fsck: %+v, %v, want %d messages", report, err, s.Messages)
 	}
 	w.start()
@@ -247,7 +248,7 @@ func TestTemplatesAndCertificatesAreRestored(t *testing.T) {
 // trace.
 func TestRestoreRefusesTheFuture(t *testing.T) {
 	later := func(cfg *config.Config) (out []format.Place) {
-		for _, p := range places(cfg) {
+		for _, p := range datadir.Places(cfg) {
 			if p.Name == boltstore.Format.Name {
 				p.Writes++
 			}
@@ -309,7 +310,7 @@ func TestRestoreBeforeTheUpgradeIsFinished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := queue.Open(queue.Config{Dir: queueDir(w.cfg), MinFree: 1, Format: func() int { return queue.Format.Reads }})
+	q, err := queue.Open(queue.Config{Dir: datadir.Queue(w.cfg), MinFree: 1, Format: func() int { return queue.Format.Reads }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +318,7 @@ func TestRestoreBeforeTheUpgradeIsFinished(t *testing.T) {
 	if q.Stats().Held != 1 {
 		t.Errorf("%+v", q.Stats())
 	}
-	indexes, err := filepath.Glob(filepath.Join(queueDir(w.cfg), "*.idx"))
+	indexes, err := filepath.Glob(filepath.Join(datadir.Queue(w.cfg), "*.idx"))
 	if err != nil || len(indexes) < 2 {
 		t.Fatal(indexes, err)
 	}
@@ -363,7 +364,7 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 	if s, err = StageRestore(w.cfg, "0.2.0", bytes.NewReader(whole)); err != nil { // over one that only unpacked
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(queueDir(w.cfg), 0o700); err != nil {
+	if err := os.Mkdir(datadir.Queue(w.cfg), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Restore(false); err == nil || !strings.Contains(err.Error(), "has a queue") {
@@ -525,7 +526,7 @@ func TestRightsAreNoInterruptedRestore(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := notRestoring(&config.Config{DataDir: file}) // fails as a directory of another user does, for root, too
+	err := datadir.NotRestoring(&config.Config{DataDir: file}) // fails as a directory of another user does, for root, too
 	if err == nil || strings.Contains(err.Error(), "under way") {
 		t.Errorf("error %v, want that of the file system alone", err)
 	}

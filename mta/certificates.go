@@ -2,19 +2,15 @@ package mta
 
 import (
 	"crypto/tls"
-	"fmt"
 	"net"
 	"slices"
 	"time"
 
 	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/trouble"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 )
-
-// expiresSoon is how long before the end of a certificate its alarm begins: renewal should have come
-// weeks before.
-const expiresSoon = 14 * 24 * time.Hour
 
 // tlsOf gives how a listener speaks TLS, nil without certificates.
 func (r *Relay) tlsOf(c config.Certificates) (*tls.Config, error) {
@@ -78,13 +74,13 @@ func (r *Relay) keepCertificates(cfg *config.Config) {
 // certificateTrouble returns which certificates end soon or have ended, and why ACME has none; "" for none.
 func (r *Relay) certificateTrouble() string {
 	if r.acme != nil {
-		if trouble := r.acme.Trouble(); trouble != "" {
-			return trouble
+		if failing := r.acme.Trouble(); failing != "" {
+			return failing
 		}
 	}
 	var soon []string
 	note := func(file string, end time.Time) {
-		if why := ending(end, r.now()); why != "" {
+		if why := certificates.Ending(end, r.now()); why != "" {
 			soon = append(soon, file+" "+why)
 		}
 	}
@@ -102,43 +98,5 @@ func (r *Relay) certificateTrouble() string {
 	if len(soon) == 0 {
 		return ""
 	}
-	return few(slices.Compact(soon)) + ": 'mta check' has the remedy"
-}
-
-// certificateWarnings returns which files of certificates have expired, or will soon.
-func certificateWarnings(cfg *config.Config, now time.Time) (out []string) {
-	for _, f := range cfg.PEMFiles() {
-		read, remedy := certificates.End, "renew it"
-		switch f.Kind {
-		case config.Authorities:
-			read, remedy = certificates.LastAuthority, "replace it by valid authorities"
-		case config.PrivateKey:
-			continue
-		}
-		end, err := read(f.Path)
-		if err != nil {
-			continue // a file that can't be read is an error of the configuration
-		}
-		if f.Live {
-			remedy += "; the relay reads the new file by itself"
-		} else {
-			remedy += ", then restart the relay"
-		}
-		if why := ending(end, now); why != "" {
-			out = append(out, fmt.Sprintf("%s: %s %s: %s", place(f.Title, f.Origin), f.Path, why, remedy))
-		}
-	}
-	return out
-}
-
-// ending returns in words that a certificate has ended, or ends soon; "" if neither.
-func ending(end, now time.Time) string {
-	day := end.UTC().Format(time.DateOnly)
-	switch left := end.Sub(now); {
-	case left <= 0:
-		return "expired on " + day
-	case left < expiresSoon:
-		return "expires on " + day
-	}
-	return ""
+	return trouble.Few(slices.Compact(soon)) + ": 'mta check' has the remedy"
 }

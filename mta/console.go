@@ -3,8 +3,6 @@ package mta
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -12,7 +10,6 @@ import (
 
 	"example.org/mta/internal/network"
 	"example.org/mta/internal/pace"
-	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/users"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
@@ -183,28 +180,4 @@ func (l consoleLogins) Still(id web.Identity) bool {
 func identityOf(l *auth.Login, by *auth.Service) (web.Identity, bool) {
 	role, err := web.ParseRole(l.Role)
 	return web.Identity{User: l.User, Role: role, Stamp: stamp{*l, by}}, err == nil
-}
-
-// consoleWarnings returns what is wrong with the users file of the console. The relay starts all the same.
-func consoleWarnings(cfg *config.Config) []string {
-	if cfg.Console.Address == "" {
-		return nil
-	}
-	path, at := cfg.Console.Users, place("console", cfg.Console.Origin("users"))
-	table, err := users.Load(path)
-	var mode *secretfile.ModeError
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return []string{fmt.Sprintf("%s: %s is not there, so that nobody can log in at the console: 'mta console user add NAME --role admin' makes it", at, path)}
-	case errors.As(err, &mode):
-		return []string{fmt.Sprintf("%s: %v, so that nobody can log in at the console: %s", at, err, mode.Remedy())}
-	case err != nil:
-		return []string{fmt.Sprintf("%s: nobody can log in at the console: %v", at, err)}
-	}
-	for _, u := range table.Users() {
-		if u.Role != "" {
-			return nil
-		}
-	}
-	return []string{fmt.Sprintf("%s: no user of %s has a role, so that nobody can log in at the console: 'mta console user add NAME --role admin' adds one", at, path)}
 }

@@ -36,7 +36,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 		Diverted: r.diverted, Keys: r.keys.Load, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version,
 	}
 	r.api = r.operated.API()
-	r.api.Log, r.api.Relay, r.api.Upgrades, r.api.Backups, r.api.Tracer, r.api.Audit = eventReader{r}, r, r, r, r.tracer, r.audit
+	r.api.Log, r.api.Relay, r.api.Upgrades, r.api.Backups, r.api.Tracer, r.api.Audit = eventReader{r}, r, r.data, r, r.tracer, r.audit
 	r.openHistory(cfg)
 	r.api.Histories = answer.Histories(r.history)
 	r.api.Admissions = answer.Admissions{Relay: &r.operated, Gate: r.admission, Quotas: r.quotas}

@@ -295,7 +295,7 @@ func (w *world) answers() (all map[string]string, err error) {
 		put(name, text, err)
 	}
 	w.answersOfMaildrop(put)
-	put("formats", r.formats.Status(), nil)
+	put("formats", r.data.Formats().Status(), nil)
 	put("pauses", r.pauses.List(), nil)
 	var streams []any
 	for _, s := range r.streams.List() {
@@ -309,7 +309,7 @@ func (w *world) answers() (all map[string]string, err error) {
 		_, content, err := r.reports.folder.Get(k.ID)
 		put("inbound content", content, err)
 	}
-	all["alarm"] += r.damaged() // what was found just now is an alarm within a minute
+	all["alarm"] += r.data.Damaged() // what was found just now is an alarm within a minute
 	return all, nil
 }
 

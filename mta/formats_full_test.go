@@ -54,7 +54,7 @@ func TestTheFirstStartOfAVersionOnAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(r.formats.Later()); n != stripped {
+	if n := len(r.data.Formats().Later()); n != stripped {
 		t.Errorf("%d statements of %d stay as they were", n, stripped)
 	}
 	if err := os.Remove(filepath.Join(w.cfg.DataDir, "full")); err != nil {

@@ -1,7 +1,6 @@
 package mta
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -18,11 +17,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"example.org/mta/dispatch/pauses"
-	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/format"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/wiring"
+	"example.org/mta/mta/datadir"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/suppression/boltstore"
@@ -31,7 +29,7 @@ import (
 
 // before are the stores as the version before knows them: the queue and the suppression list have a former format.
 func before(cfg *config.Config) (out []format.Place) {
-	for _, p := range places(cfg) {
+	for _, p := range datadir.Places(cfg) {
 		if p.Reads < p.Writes {
 			p.Writes, p.Unstated = p.Reads, p.Reads
 		}
@@ -73,7 +71,7 @@ func TestUpgradeAndBack(t *testing.T) {
 	w.restart(version("0.2.0", nil))
 	queued(1)
 	w.send("a@acme.example", "Subject: second\r\n\r\n2\r\n", "two@box.example")
-	u, err := w.Upgrade(t.Context())
+	u, err := w.data.Upgrade(t.Context())
 	if err != nil || !u.Pending || u.Stores[0].Format != queue.Format.Reads || u.Stores[0].BackTo != "0.1.0" {
 		t.Errorf("%+v, %v", u, err)
 	}
@@ -82,10 +80,10 @@ func TestUpgradeAndBack(t *testing.T) {
 	w.send("a@acme.example", "Subject: third\r\n\r\n3\r\n", "three@box.example")
 	w.restart(version("0.2.0", nil))
 	queued(3)
-	if done, err := w.FinishUpgrade(t.Context(), api.FinishUpgrade{}); err != nil || done.Count != 2 {
+	if done, err := w.data.FinishUpgrade(t.Context(), api.FinishUpgrade{}); err != nil || done.Count != 2 {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	if n := w.formats.Of(boltstore.Format.Name).Number(); n != boltstore.Format.Writes {
+	if n := w.data.Formats().Of(boltstore.Format.Name).Number(); n != boltstore.Format.Writes {
 		t.Errorf("the suppression list is in format %d", n)
 	}
 	w.send("a@acme.example", "Subject: fourth\r\n\r\n4\r\n", "four@box.example")
@@ -112,7 +110,7 @@ func TestStoresOfTheFuture(t *testing.T) {
 		t.Fatal(err)
 	}
 	quiet := Options{Version: "0.1.0", Log: slog.New(slog.DiscardHandler)}
-	for _, p := range places(w.cfg) {
+	for _, p := range datadir.Places(w.cfg) {
 		was, err := os.ReadFile(p.StatementPath())
 		if err != nil {
 			t.Fatalf("%s has no statement: %v", p.Name, err)
@@ -127,7 +125,7 @@ func TestStoresOfTheFuture(t *testing.T) {
 		if !errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), "start mta 7.8.9") || !strings.Contains(err.Error(), p.Name) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", p.Name, err)
 		}
-		if _, err := FinishUpgrade(w.cfg, "0.1.0", time.Now(), false); !errors.Is(err, format.ErrRefused) {
+		if _, err := datadir.FinishUpgrade(w.cfg, "0.1.0", time.Now(), false); !errors.Is(err, format.ErrRefused) {
 			t.Errorf("finishing the upgrade of %s: %v", p.Name, err)
 		}
 		if has := contents(t, w.cfg.DataDir); has != had {
@@ -200,106 +198,20 @@ func contents(t *testing.T, dir string) string {
 // behind its back.
 func TestFinishOfAStoppedRelay(t *testing.T) {
 	w := newWorldWith(t, version("0.1.0", before), sink.Config{}, "")
-	if _, err := FinishUpgrade(w.cfg, "0.2.0", time.Now(), false); err == nil || !strings.Contains(err.Error(), "control socket") {
+	if _, err := datadir.FinishUpgrade(w.cfg, "0.2.0", time.Now(), false); err == nil || !strings.Contains(err.Error(), "control socket") {
 		t.Errorf("while the relay runs: %v", err)
 	}
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}
-	done, err := FinishUpgrade(w.cfg, "0.2.0", time.Now(), false)
+	done, err := datadir.FinishUpgrade(w.cfg, "0.2.0", time.Now(), false)
 	if err != nil || len(done) != 2 {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	set, err := Formats(w.cfg, "0.2.0")
+	set, err := datadir.Formats(w.cfg, "0.2.0")
 	if err != nil || set.Pending() != "" {
 		t.Errorf("pending %q, %v", set.Pending(), err)
 	}
 	w.given = version("0.2.0", nil)
 	w.start()
-}
-
-// TestFinishOfNothing: an empty directory has nothing to finish, and is none of a version before afterwards.
-func TestFinishOfNothing(t *testing.T) {
-	cfg, err := config.Parse([]byte(`data_dir = "`+t.TempDir()+`"`), "test.conf", os.Getenv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if done, err := FinishUpgrade(cfg, "0.2.0", time.Now(), false); err != nil || len(done) != 0 {
-		t.Errorf("%+v, %v", done, err)
-	}
-	if set, err := Formats(cfg, "0.2.0"); err != nil || set.Pending() != "" {
-		t.Errorf("pending %q, %v", set.Pending(), err)
-	}
-}
-
-// TestUpgradeIsFinishedAfterADay, with upgrade = "auto".
-func TestUpgradeIsFinishedAfterADay(t *testing.T) {
-	for _, mode := range []string{config.UpgradeAuto, config.UpgradeManual} {
-		t.Run(mode, func(t *testing.T) { finishedAfterADay(t, mode) })
-	}
-}
-
-func finishedAfterADay(t *testing.T, mode string) {
-	dir := t.TempDir()
-	cfg, err := config.Parse([]byte(`data_dir = "`+dir+`"`+"\nupgrade = \""+mode+"\""), "test.conf", os.Getenv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old, err := format.Look("0.1.0", before(cfg)...)
-	if err == nil {
-		err = old.State(time.Now())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	bubble.Test(t, func(t *testing.T) {
-		set, err := Formats(cfg, "0.2.0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &Relay{formats: set, log: slog.New(slog.DiscardHandler), now: time.Now}
-		r.policy.Store(wiring.New(cfg))
-		ctx, cancel := context.WithTimeout(t.Context(), upgradeAfter-time.Minute)
-		defer cancel()
-		r.finishInTime(ctx)
-		if set.Pending() == "" {
-			t.Error("it was finished before a day was over")
-		}
-		ctx, cancel = context.WithTimeout(t.Context(), upgradeAfter+2*time.Hour)
-		defer cancel()
-		r.finishInTime(ctx)
-		if finished := set.Pending() == ""; finished != (mode == config.UpgradeAuto) {
-			t.Errorf("after a day: finished is %v", finished)
-		}
-	})
-}
-
-// TestTheWayBackIsReadFromTheDisk: a version without statements can be put back if its queue shows that it knows a format
-// that this one writes. An older one would not see the mail that comes now.
-func TestTheWayBackIsReadFromTheDisk(t *testing.T) {
-	for dir, back := range map[string]string{
-		"testdata/formats/before-0.1.0/queue": "before 0.1.0", "../queue/testdata/format6": "", "../queue/testdata/format2": "",
-	} {
-		cfg := &config.Config{DataDir: t.TempDir()}
-		if err := os.CopyFS(queueDir(cfg), os.DirFS(dir)); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(cfg.DataDir, "suppression.db"), []byte("entries"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		for _, when := range []string{"before the first start", "after it"} {
-			set, err := Formats(cfg, "0.2.0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range UpgradeStatus(cfg, "0.2.0", set).Stores {
-				if s.Reads < s.Writes && s.BackTo != back || s.Reads == s.Writes && s.BackTo != "" {
-					t.Errorf("%s, %s: the %s in format %d goes back to %q", dir, when, s.Store, s.Format, s.BackTo)
-				}
-			}
-			if err := set.State(time.Now()); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 }

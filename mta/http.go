@@ -153,7 +153,7 @@ func (r *Relay) livez(w http.ResponseWriter, _ *http.Request) {
 func (r *Relay) metrics() answer.Metrics {
 	return answer.Metrics{
 		Admission: r.admission.Status,
-		Relay:     &r.operated, Version: r.opts.Version, Accounting: r.accountingStats, Certificates: r.expiries, Checks: r.checks.last,
+		Relay:     &r.operated, Version: r.opts.Version, Accounting: r.accountingStats, Certificates: r.expiries, Checks: r.checks.Last,
 		Alarms: r.alarms.states, Clients: r.clients.open, TenantsIgnored: &r.tenantsIgnored, Quotas: r.quotas, Callouts: r.callouts,
 		Signatures: func() answer.Signatures {
 			c := r.dispatcher.SigningCounts()

@@ -15,6 +15,7 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
+	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/router"
@@ -31,6 +32,7 @@ func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	r.resolver = resolver.New(rc)
+	r.checks = check.NewDaily(r.inForce, r.resolver, r.now, r.log)
 	if cfg.Defaults.Traffic.DANE && !r.resolver.Trusted() {
 		r.log.Info("no DANE: not all name servers are on loopback or trusted to validate DNSSEC, see resolver { trusted }")
 	}

@@ -1,11 +1,6 @@
 package mta
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-
-	"example.org/mta/internal/secretfile"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/keys"
 )
@@ -44,45 +39,4 @@ func (r *Relay) closeKeys() error {
 		book.Close()
 	}
 	return nil
-}
-
-// keysWarnings returns what is wrong with the keys file. The relay starts all the same, so that it can be
-// fixed while mail goes on.
-func keysWarnings(cfg *config.Config) (out []string) {
-	path := cfg.Keys.File
-	if path == "" {
-		return nil
-	}
-	at := place("keys", cfg.Keys.Origin("file"))
-	table, err := keys.Load(path)
-	var mode *secretfile.ModeError
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return []string{fmt.Sprintf("%s: %s is not there, so that nobody can submit by HTTP: 'mta key add' makes it", at, path)}
-	case errors.As(err, &mode):
-		return []string{fmt.Sprintf("%s: %v, so that nobody can submit by HTTP: %s", at, err, mode.Remedy())}
-	case err != nil:
-		return []string{fmt.Sprintf("%s: nobody can submit by HTTP: %v", at, err)}
-	}
-	for _, k := range table.Keys() {
-		if cfg.Tenant(k.Tenant) == nil {
-			out = append(out, fmt.Sprintf("%s: API key %q of %s is of the tenant %q, which has no block: its requests are refused", at, k.Name, path, k.Tenant))
-		}
-	}
-	return out
-}
-
-// keysTenants lists the tenants of API keys.
-func keysTenants(cfg *config.Config) (names []string) {
-	if cfg.Keys.File == "" {
-		return nil
-	}
-	table, err := keys.Load(cfg.Keys.File)
-	if err != nil {
-		return nil // complained of elsewhere
-	}
-	for _, k := range table.Keys() {
-		names = append(names, k.Tenant)
-	}
-	return names
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/keys"
@@ -68,7 +69,7 @@ tenant "acme" { }
 	if _, err := book.Check(ctx, stranger, from); err != keys.ErrNoTenant {
 		t.Errorf("a tenant without a block: %v", err)
 	}
-	if w := strings.Join(Warnings(cfg, time.Now()), "\n"); !strings.Contains(w, `API key "shop" of `+path+` is of the tenant "stranger", which has no block`) {
+	if w := strings.Join(check.Warnings(cfg, time.Now()), "\n"); !strings.Contains(w, `API key "shop" of `+path+` is of the tenant "stranger", which has no block`) {
 		t.Errorf("the warnings are %s", w)
 	}
 	reload := func(text string) {

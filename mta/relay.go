@@ -52,13 +52,14 @@ import (
 	"example.org/mta/dispatch"
 	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/certificates"
-	"example.org/mta/internal/dnscheck"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/accounting/books"
 	"example.org/mta/mta/admit"
+	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
 	"example.org/mta/mta/events"
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/wiring"
@@ -133,7 +134,7 @@ type Relay struct {
 	store      *queueStore // of what submission takes
 	admission  *admit.Gate // asked for what is submitted
 	sources    *egress.Watch
-	checks     *dailyChecks
+	checks     *check.Daily
 	policy     atomic.Pointer[wiring.Policy]
 	classes    *bounce.Classifier          // of replies
 	unknown    bounce.Unknown              // replies
@@ -193,7 +194,7 @@ type Relay struct {
 	api          api.Config
 	returnPaths  atomic.Pointer[returnpath.Keys]
 	node         returnpath.Node
-	formats      *format.Set
+	data         *datadir.Dir
 	accounting   *accounting.Writer // nil when switched off
 	streams      *events.Streams    // of the accounting log; nil without one
 	puller       *events.Puller     // of tenants, by HTTP; nil without an accounting log
@@ -220,9 +221,6 @@ func (o *Options) complete() {
 	if o.now == nil {
 		o.now = time.Now
 	}
-	if o.places == nil {
-		o.places = places
-	}
 	if o.Env == nil {
 		o.Env = os.Getenv
 	}
@@ -238,13 +236,6 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	r.warn(cfg)
 	r.classes.SetRules(wiring.Classify(cfg))
 	r.tracer = answer.NewTracer(r.now, func() { r.delivery.Retrace() })
-	r.checks = &dailyChecks{
-		enabled: func() bool { return r.policy.Load().Config.Checks.Daily },
-		check: func(ctx context.Context) ([]dnscheck.Finding, error) {
-			return checkDNS(ctx, r.policy.Load().Config, r.resolver, r.now(), DNSQuestion{})
-		},
-		log: opts.Log,
-	}
 	r.policy.Store(wiring.New(cfg))
 	local := func() map[string]netip.Addr { return r.policy.Load().Config.LocalAddresses() }
 	r.sources = egress.NewWatch(local, opts.bind, opts.Log)
@@ -254,7 +245,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 		what string
 		open func(*config.Config, *undoer) error
 	}{
-		{"", r.openFormats},
+		{"", r.openData},
 		{"accounting log", r.openAccounting},
 		{"http", r.openHTTP},
 		{"", r.openQueue}, // its errors say so themselves, as those of the suppression list and the socket
@@ -290,7 +281,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 			return nil, err
 		}
 	}
-	r.alarms.set(r.now(), alarmDamage, r.damaged())
+	r.alarms.set(r.now(), alarmDamage, r.data.Damaged())
 	return r, nil
 }
 
@@ -305,11 +296,15 @@ func (u *undoer) all() {
 	}
 }
 
-func (r *Relay) openDataDir(cfg *config.Config) error {
-	// Everybody may pass through, so that users get to the announcement and the maildrop; nobody else
-	// may list it, and all else in it is for the relay's user and group only.
-	return os.MkdirAll(cfg.DataDir, 0o751)
+func (r *Relay) openData(cfg *config.Config, _ *undoer) (err error) {
+	r.data, err = datadir.Open(cfg, datadir.Config{
+		Version: r.opts.Version, Places: r.opts.places, InForce: r.inForce, Now: r.now, Log: r.log,
+	})
+	return err
 }
+
+// inForce is the configuration in force.
+func (r *Relay) inForce() *config.Config { return r.policy.Load().Config }
 
 func (r *Relay) openAccounting(cfg *config.Config, undo *undoer) error {
 	if cfg.Accounting.Enabled {
@@ -390,10 +385,10 @@ func (r *Relay) closeAccounting() error {
 func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 	began := time.Now()
 	q, err := queue.Open(queue.Config{
-		Dir:         queueDir(cfg),
+		Dir:         datadir.Queue(cfg),
 		FS:          r.opts.queueFS,
 		Log:         r.log,
-		Format:      r.numberOf(queue.Format),
+		Format:      r.data.Number(queue.Format),
 		SegmentSize: int64(cfg.Queue.SegmentSize),
 		LargeBody:   int64(cfg.Queue.LargeBody),
 		CacheBytes:  int64(cfg.Queue.Cache),
@@ -423,9 +418,6 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 	undo.add(r.reporter.Close)
 	return nil
 }
-
-// queueDir is where the queue is within the data directory.
-func queueDir(cfg *config.Config) string { return cfg.DataDir + "/queue" }
 
 func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
 	r.files, r.incoming = fileLimit(), intake.NewMemory(int64(cfg.Queue.IncomingMemory))
@@ -537,7 +529,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	running.Go(func() { r.pauses.Run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.Names, r.recordsTrouble, r.audit.Trouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.trouble, r.flood, r.damaged, r.streamTroubles, r.dispatcher.SigningTrouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.Names, r.recordsTrouble, r.audit.Trouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.Trouble, r.flood, r.data.Damaged, r.streamTroubles, r.dispatcher.SigningTrouble})
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })
@@ -547,9 +539,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	running.Go(func() { r.admission.Run(dispatching) })
 	running.Go(func() { r.sources.Run(dispatching) })
-	running.Go(func() { r.checks.run(dispatching) })
+	running.Go(func() { r.checks.Run(dispatching) })
 	running.Go(func() { r.pickup.run(dispatching) })
-	running.Go(func() { r.finishInTime(dispatching) })
+	running.Go(func() { r.data.Run(dispatching) })
 	running.Go(func() { r.rates.Run(dispatching, r.now, r.tally) })
 	running.Go(func() { r.history.Run(dispatching) })
 	running.Go(func() { r.warm.run(dispatching) })

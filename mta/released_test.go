@@ -119,13 +119,13 @@ func goesBack(w *world, kept envelope.ID) {
 			w.t.Errorf("%s: %v, and %d recipients are queued", program, err, w.queue.Stats().Queued)
 		}
 	}
-	if u, err := w.Upgrade(w.t.Context()); err != nil || u.Pending != (w.formats.Pending() != "") {
+	if u, err := w.data.Upgrade(w.t.Context()); err != nil || u.Pending != (w.data.Formats().Pending() != "") {
 		w.t.Errorf("%+v, %v", u, err)
 	}
 	w.restart(version("8.0.0", before))
 	has("the release")
 	w.restart(version("9.0.0", nil))
-	if _, err := w.FinishUpgrade(w.t.Context(), api.FinishUpgrade{}); err != nil {
+	if _, err := w.data.FinishUpgrade(w.t.Context(), api.FinishUpgrade{}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.restart(version("9.0.0", nil))

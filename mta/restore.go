@@ -15,6 +15,7 @@ import (
 	"example.org/mta/internal/wholefile"
 	archive "example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
 )
@@ -28,22 +29,6 @@ type Staged struct {
 	placed bool // a part of it may be in its place
 }
 
-// restoring is the folder in the data directory where a backup is unpacked. While it is there, no relay starts.
-const restoring = ".restoring"
-
-// notRestoring refuses a data directory that a restore has not done with.
-func notRestoring(cfg *config.Config) error {
-	path := filepath.Join(cfg.DataDir, restoring)
-	_, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("looking for an interrupted restore: %w", err)
-	}
-	return fmt.Errorf("a restore is under way, or was interrupted and has left %s: when none is, move %s away and restore again", path, cfg.DataDir)
-}
-
 // StageRestore unpacks a backup into the data directory of a configuration, under a name with which no relay starts, and
 // checks it. An error that is format.ErrRefused says that this version does not read it. A directory that a relay uses,
 // or has used, is refused.
@@ -51,12 +36,12 @@ func StageRestore(cfg *config.Config, version string, from io.Reader) (*Staged, 
 	if err := noRelay(cfg); err != nil {
 		return nil, err
 	}
-	s := &Staged{cfg: cfg, dir: filepath.Join(cfg.DataDir, restoring)}
+	s := &Staged{cfg: cfg, dir: filepath.Join(cfg.DataDir, datadir.Restoring)}
 	if err := os.MkdirAll(cfg.DataDir, 0o751); err != nil {
 		return nil, err
 	}
 	if left, err := os.ReadDir(cfg.DataDir); err != nil || len(left) > 1 { // a part may be in its place
-		if err := errors.Join(err, notRestoring(cfg)); err != nil {
+		if err := errors.Join(err, datadir.NotRestoring(cfg)); err != nil {
 			return nil, err
 		}
 	}
@@ -69,7 +54,7 @@ func StageRestore(cfg *config.Config, version string, from io.Reader) (*Staged, 
 		there := *cfg
 		there.DataDir, there.Accounting.Path = s.dir, filepath.Join(s.dir, backupLog)
 		var set *format.Set
-		if set, err = Formats(&there, version); err == nil {
+		if set, err = datadir.Formats(&there, version); err == nil {
 			s.queue = set.Of(queue.Format.Name)
 			err = s.free()
 		}
@@ -82,8 +67,8 @@ func StageRestore(cfg *config.Config, version string, from io.Reader) (*Staged, 
 
 // noRelay refuses a data directory that holds the mail of a relay.
 func noRelay(cfg *config.Config) error {
-	if _, err := os.Stat(queueDir(cfg)); err == nil {
-		lock, err := vfs.OS().Lock(filepath.Join(queueDir(cfg), queue.LockName))
+	if _, err := os.Stat(datadir.Queue(cfg)); err == nil {
+		lock, err := vfs.OS().Lock(filepath.Join(datadir.Queue(cfg), queue.LockName))
 		if errors.Is(err, vfs.ErrLocked) {
 			return fmt.Errorf("%s is in use by a relay: stop it, and move the directory away", cfg.DataDir)
 		}

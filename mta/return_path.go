@@ -26,7 +26,7 @@ const returnPathSecret = "return-path-secret"
 // returnPathKeys makes the keys of a configuration, from the file in the data directory where it has none itself.
 func (r *Relay) returnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
 	return returnPathKeysFrom(cfg, func(string) ([][]byte, error) {
-		return r.secret(cfg, returnPathSecret, "reports about mail that was sent are refused").Secrets(secretsAtOnce)
+		return r.data.Secret(returnPathSecret, "reports about mail that was sent are refused").Secrets(secretsAtOnce)
 	})
 }
 

@@ -296,8 +296,8 @@ func TestReloadOfReturnPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := w.returnPaths.Load()
-	if _, err := w.Reload(context.Background()); err != nil || !strings.Contains(w.damaged(), "return-path-secret.damaged-") {
-		t.Errorf("a damaged secret: %v, %q", err, w.damaged())
+	if _, err := w.Reload(context.Background()); err != nil || !strings.Contains(w.data.Damaged(), "return-path-secret.damaged-") {
+		t.Errorf("a damaged secret: %v, %q", err, w.data.Damaged())
 	}
 	if token := (returnpath.Token{Message: 7}); keys.Make(returnpath.Bounce, token) != w.returnPaths.Load().Make(returnpath.Bounce, token) {
 		t.Error("the secret is another")

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/trouble"
 	"example.org/mta/internal/turns"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/http"
@@ -21,7 +22,7 @@ import (
 const mostSuppressions = 500_000
 
 func (r *Relay) openSuppression(cfg *config.Config, undo *undoer) error {
-	store, err := boltstore.Open(filepath.Join(cfg.DataDir, "suppression.db"), r.numberOf(boltstore.Format), r.now, r.log)
+	store, err := boltstore.Open(filepath.Join(cfg.DataDir, "suppression.db"), r.data.Number(boltstore.Format), r.now, r.log)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (r *Relay) flood() string {
 	if pending > 0 {
 		all = append(all, fmt.Sprintf("addresses set aside until you accept or drop them: %d ('mta suppress pending')", pending))
 	}
-	return few(all)
+	return trouble.Few(all)
 }
 
 // suppressed answers submission: whether a recipient is refused at RCPT, and why.

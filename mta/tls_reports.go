@@ -1,8 +1,6 @@
 package mta
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
@@ -49,17 +47,4 @@ func (r *Relay) mailTLSReport(mail tlsrpt.Mail) error {
 	}
 	r.events.Received(m)
 	return nil
-}
-
-// tlsReportWarnings returns what keeps receivers from believing TLS reports by mail.
-func tlsReportWarnings(cfg *config.Config) []string {
-	t := cfg.TLSReports
-	if !t.On() {
-		return nil
-	}
-	_, domain, _ := strings.Cut(t.From, "@")
-	if len(cfg.DKIMFor("", domain)) > 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("%s: no dkim block signs mail from %s, and receivers refuse TLS reports that are not signed (RFC 8460, 3)", place("tls_reports", t.Origin("from")), domain)}
 }

@@ -14,6 +14,7 @@ import (
 
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/tight"
 )
@@ -32,7 +33,7 @@ func TestTortureLargeMessagesOnAFullDisk(t *testing.T) {
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}
-	disk := &tight.FS{FS: vfs.OS(), Dir: queueDir(w.cfg), Below: []string{"large"}, Capacity: minFree + minFree/2 + 6*int64(size)}
+	disk := &tight.FS{FS: vfs.OS(), Dir: datadir.Queue(w.cfg), Below: []string{"large"}, Capacity: minFree + minFree/2 + 6*int64(size)}
 	w.given.queueFS, w.cfg.Queue.MinFree, w.cfg.Queue.SegmentSize = disk, config.Size(minFree), 1<<20
 	w.start()
 	content := "Subject: large\r\n\r\n" + strings.Repeat(strings.Repeat("x", 70)+"\r\n", size/72)

@@ -3,7 +3,6 @@ package mta
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
@@ -14,7 +13,7 @@ import (
 // openUnsubscribe reads the secret of unsubscribe links. It is there even while no tenant has any: links in
 // mail that was sent work on.
 func (r *Relay) openUnsubscribe(cfg *config.Config, _ *undoer) error {
-	secret, err := r.secret(cfg, "unsubscribe-secret", "the links in mail that was sent no longer work").Octets()
+	secret, err := r.data.Secret("unsubscribe-secret", "the links in mail that was sent no longer work").Octets()
 	if err != nil {
 		return err
 	}
@@ -30,17 +29,6 @@ func (r *Relay) unsubscribeLink(tenant, campaign string, a envelope.Address) str
 		return ""
 	}
 	return r.links.URL(t.Unsubscribe, &unsubscribe.Subscription{Tenant: tenant, Address: a, Campaign: campaign, Sent: r.now()})
-}
-
-// unsubscribeWarnings returns which tenants have links that nobody answers here.
-func unsubscribeWarnings(cfg *config.Config) (out []string) {
-	for _, t := range cfg.Tenants {
-		answers := func(a *config.API) bool { return len(a.Tenants) == 0 || slices.Contains(a.Tenants, t.Name) }
-		if t.Unsubscribe != "" && !slices.ContainsFunc(cfg.APIs, answers) {
-			out = append(out, fmt.Sprintf("%s: no api block answers the unsubscribe links of tenant %q: they work only if another relay with the same unsubscribe-secret does", t.Origin("unsubscribe"), t.Name))
-		}
-	}
-	return out
 }
 
 // unsubscribed are the links as the api blocks' servers know them.

@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/check"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
@@ -118,7 +119,7 @@ func TestUnsubscribe(t *testing.T) {
 // An entry that a bounce made ends some day, and a tenant can change its own; that of a recipient who unsubscribes stays.
 func TestUnsubscribeOutlivesOtherEntries(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `tenant "acme" { unsubscribe = "`+unsubscribeURL+`" }`)
-	if warnings := strings.Join(unsubscribeWarnings(w.cfg), " "); !strings.Contains(warnings, `no api block answers the unsubscribe links of tenant "acme"`) {
+	if warnings := strings.Join(check.Warnings(w.cfg, time.Now()), " "); !strings.Contains(warnings, `no api block answers the unsubscribe links of tenant "acme"`) {
 		t.Errorf("the warnings are %q", warnings)
 	}
 	key := suppression.KeyOf("acme", "joe@box.example")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.org/mta/destdb/file"
+	"example.org/mta/internal/trouble"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
@@ -218,5 +219,5 @@ func (w *warming) trouble() string {
 			all = append(all, fmt.Sprintf("the warm-up of %s sends nothing: %s", w.policy().WarmupSource(key), s.LedgerTrouble()))
 		}
 	}
-	return few(all)
+	return trouble.Few(all)
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"example.org/mta/internal/trouble"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
@@ -174,7 +175,7 @@ func (b *backup) trouble() string {
 	for _, ip := range slices.Sorted(maps.Keys(b.restored)) {
 		all = append(all, b.restored[ip])
 	}
-	return few(all)
+	return trouble.Few(all)
 }
 
 // save writes what has changed behind the ledger.

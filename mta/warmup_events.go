@@ -2,9 +2,9 @@ package mta
 
 import (
 	"fmt"
-	"strings"
 
 	"example.org/mta/internal/reply"
+	"example.org/mta/internal/trouble"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/warmup"
 )
@@ -50,16 +50,7 @@ func (w *warming) shortOfHealth() string {
 			all = append(all, fmt.Sprintf("the warm-up of %s went back to stage %d yesterday: %s was over the limits", w.policy().WarmupSource(key), s.Stage, s.History[n-1].Provider))
 		}
 	}
-	return few(all)
-}
-
-// few joins the words of an alarm, which are many where all warm-ups have the same trouble.
-func few(all []string) string {
-	const most = 4
-	if more := len(all) - most; more > 0 {
-		all = append(all[:most:most], fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(all, "; ")
+	return trouble.Few(all)
 }
 
 // recordWarmups gives what warm-ups write their accounting records with; nil when they are off.

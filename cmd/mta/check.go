@@ -11,8 +11,9 @@ import (
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/settings"
-	"example.org/mta/mta"
+	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
 )
 
 const checkHelp = `Check the configuration file and report every error with its line, column and remedy. A
@@ -49,7 +50,7 @@ checked, as an address behind a NAT, is no failure.`
 
 func newCheck(c *cli) *cobra.Command {
 	var effective, asJSON, askDNS, strict bool
-	var dns mta.DNSQuestion
+	var dns check.DNSQuestion
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "check the configuration",
@@ -196,8 +197,8 @@ func judged(errs error, warned bool) error {
 // warnings are those of the configuration, and that the relay can't read its file: it may be a draft
 // that is not in its place yet.
 func (c *cli) warnings(cfg *config.Config) []string {
-	out := mta.Warnings(cfg, c.now())
-	if fault := mta.Unreadable(cfg, c.configPath()); fault != "" {
+	out := check.Warnings(cfg, c.now())
+	if fault := check.Unreadable(cfg, c.configPath()); fault != "" {
 		out = append(out, fault+", before the relay is started or reloaded with it")
 	}
 	return out
@@ -205,10 +206,10 @@ func (c *cli) warnings(cfg *config.Config) []string {
 
 // faults are what keeps the relay from starting on this machine, with the exit code once they are printed.
 func (c *cli) faults(cfg *config.Config) (faults []string, failed error) {
-	if faults = mta.Faults(cfg); len(faults) > 0 {
+	if faults = check.Faults(cfg); len(faults) > 0 {
 		failed = exitError(exitFailed)
 	}
-	if _, err := mta.Formats(cfg, thisBuild().Version); errors.Is(err, format.ErrRefused) { // what we may not read, the relay may
+	if _, err := datadir.Formats(cfg, thisBuild().Version); errors.Is(err, format.ErrRefused) { // what we may not read, the relay may
 		faults, failed = append(faults, strings.Split(err.Error(), "\n")...), exitError(exitConfig)
 	}
 	return faults, failed

@@ -8,7 +8,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/dnscheck"
-	"example.org/mta/mta"
+	"example.org/mta/mta/check"
 )
 
 // dnsFindings is what 'mta check --dns --json' prints.
@@ -21,12 +21,12 @@ type dnsFindings struct {
 
 // checkDNS prints what receivers will think of mail, and fails when they would refuse or distrust it,
 // or, if it is strict, when something could be better.
-func (c *cli) checkDNS(ctx context.Context, q mta.DNSQuestion, asJSON, strict bool) error {
+func (c *cli) checkDNS(ctx context.Context, q check.DNSQuestion, asJSON, strict bool) error {
 	cfg, err := c.config()
 	if err != nil {
 		return err
 	}
-	found, err := mta.CheckDNS(ctx, cfg, c.now(), q)
+	found, err := check.DNS(ctx, cfg, c.now(), q)
 	if err != nil {
 		return usagef("%v", err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta"
+	"example.org/mta/mta/datadir"
 	"example.org/mta/operator/api"
 )
 
@@ -62,11 +62,11 @@ func (c *cli) upgrade(ctx context.Context) (api.Upgrade, error) {
 		return u, err
 	}
 	version := thisBuild().Version
-	set, err := mta.Formats(cfg, version)
+	set, err := datadir.Formats(cfg, version)
 	if err != nil {
 		return u, err
 	}
-	return mta.UpgradeStatus(cfg, version, set), nil
+	return datadir.UpgradeStatus(cfg, version, set), nil
 }
 
 func (c *cli) upgradeTable(u *api.Upgrade) error {
@@ -136,8 +136,8 @@ func (c *cli) finishUpgrade(ctx context.Context, f api.FinishUpgrade) (api.Upgra
 	if err != nil {
 		return done, err
 	}
-	stores, err := mta.FinishUpgrade(cfg, thisBuild().Version, c.now(), f.DryRun)
-	return mta.UpgradeDone(stores, f.DryRun), err
+	stores, err := datadir.FinishUpgrade(cfg, thisBuild().Version, c.now(), f.DryRun)
+	return datadir.UpgradeDone(stores, f.DryRun), err
 }
 
 func (c *cli) upgradeFinished(done *api.UpgradeFinished) error {

@@ -6,7 +6,9 @@ package trouble
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,4 +95,13 @@ func (k *Kind) Lately(d time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.on.Load() && !k.well && k.now().Sub(k.last) < d
+}
+
+// Few joins the sentences of an alarm, which are many where many parts fail for the same reason.
+func Few(all []string) string {
+	const most = 4
+	if more := len(all) - most; more > 0 {
+		all = append(all[:most:most], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, "; ")
 }

@@ -1,4 +1,4 @@
-package mta
+package check
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func TestDailyChecks(t *testing.T) {
 		var result atomic.Value
 		enabled.Store(true)
 		result.Store(dnscheck.OK)
-		d := &dailyChecks{
+		d := &Daily{
 			enabled: enabled.Load,
 			check: func(context.Context) ([]dnscheck.Finding, error) {
 				asked.Add(1)
@@ -35,12 +35,12 @@ func TestDailyChecks(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go d.run(ctx)
+		go d.Run(ctx)
 		after := func(wait time.Duration, checks int64, alarm string) {
 			t.Helper()
 			time.Sleep(wait)
 			synctest.Wait()
-			if got := d.trouble(); asked.Load() != checks || !strings.HasPrefix(got, alarm) || (alarm == "") != (got == "") {
+			if got := d.Trouble(); asked.Load() != checks || !strings.HasPrefix(got, alarm) || (alarm == "") != (got == "") {
 				t.Fatalf("after %s: %d checks, %q, want %d, %q", time.Since(start), asked.Load(), got, checks, alarm)
 			}
 		}
@@ -51,7 +51,7 @@ func TestDailyChecks(t *testing.T) {
 		after(time.Hour, 2, "SPF is failed; 'mta check --dns'")
 		result.Store(dnscheck.Unknown) // the name servers are silent: nothing is mended
 		after(time.Hour, 3, "SPF is failed")
-		if found, at := d.last(); len(found) != 2 || at.IsZero() {
+		if found, at := d.Last(); len(found) != 2 || at.IsZero() {
 			t.Errorf("%v of %v", found, at)
 		}
 		result.Store(dnscheck.OK)
@@ -62,7 +62,7 @@ func TestDailyChecks(t *testing.T) {
 		after(24*time.Hour, 6, "SPF is failed")
 		enabled.Store(false) // by a reload
 		after(time.Hour, 6, "")
-		if found, at := d.last(); len(found) != 0 || !at.IsZero() {
+		if found, at := d.Last(); len(found) != 0 || !at.IsZero() {
 			t.Errorf("findings of checks that are off: %v of %v", found, at)
 		}
 	})

@@ -1,4 +1,7 @@
-package mta
+// Package check judges a configuration on this machine, before a relay runs on it and while it does: Faults keep the
+// relay from starting, Warnings are of no use or will not work, and DNS asks how receivers will judge its mail, for which
+// Daily has a goroutine.
+package check
 
 import (
 	"cmp"
@@ -27,17 +30,18 @@ type DNSQuestion struct {
 	MailFrom string   // the domain in MAIL FROM; "": as configured
 }
 
-// CheckDNS finds out what receivers will think of mail by a configuration. The error is about the
+// DNS finds out what receivers will think of mail by a configuration. The error is about the
 // question or the configuration; what the DNS does not answer is a finding.
-func CheckDNS(ctx context.Context, cfg *config.Config, now time.Time, q DNSQuestion) ([]dnscheck.Finding, error) {
+func DNS(ctx context.Context, cfg *config.Config, now time.Time, q DNSQuestion) ([]dnscheck.Finding, error) {
 	rc, err := wiring.Resolver(cfg.Resolver)
 	if err != nil {
 		return nil, err
 	}
-	return checkDNS(ctx, cfg, resolver.New(rc), now, q)
+	return DNSBy(ctx, cfg, resolver.New(rc), now, q)
 }
 
-func checkDNS(ctx context.Context, cfg *config.Config, r *resolver.Resolver, now time.Time, q DNSQuestion) ([]dnscheck.Finding, error) {
+// DNSBy is DNS by a resolver that there is.
+func DNSBy(ctx context.Context, cfg *config.Config, r *resolver.Resolver, now time.Time, q DNSQuestion) ([]dnscheck.Finding, error) {
 	d := dnsSubjects{cfg: cfg, now: now, mailFrom: cmp.Or(q.MailFrom, cfg.Checks.MailFrom), outgoing: outgoing}
 	all, used := d.sources(cfg.Sources), d.sources(cfg.SourcesOf(nil))
 	if len(q.Sources) > 0 {

@@ -1,4 +1,4 @@
-package mta
+package check
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
 )
 
 // folders judges, from the outside and without a trace, whether a relay could write where its
@@ -31,7 +32,7 @@ const nobodyKnown = -1
 // foldersOf takes the relay's user from the queue, whose folder no one else makes.
 func foldersOf(cfg *config.Config) folders {
 	f := folders{owner: nobodyKnown, readOnly: onReadOnly}
-	info, err := os.Stat(queueDir(cfg))
+	info, err := os.Stat(datadir.Queue(cfg))
 	if err != nil {
 		return f
 	}

@@ -1,4 +1,4 @@
-package mta
+package check
 
 import (
 	"context"
@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"example.org/mta/internal/dnscheck"
+	"example.org/mta/mta/config"
+	"example.org/mta/router/resolver"
 )
 
-// dailyChecks has the relay find out by itself what receivers will think of its mail.
-type dailyChecks struct {
+// Daily has the relay find out by itself what receivers will think of its mail.
+type Daily struct {
 	enabled func() bool
 	check   func(context.Context) ([]dnscheck.Finding, error)
 	log     *slog.Logger
@@ -20,6 +22,17 @@ type dailyChecks struct {
 	mu    sync.Mutex // guards what the last check found
 	found []dnscheck.Finding
 	at    time.Time // zero: there was none, or checks are off
+}
+
+// NewDaily checks by the configuration in force, unless that has switched it off. Run does it.
+func NewDaily(inForce func() *config.Config, r *resolver.Resolver, now func() time.Time, log *slog.Logger) *Daily {
+	return &Daily{
+		enabled: func() bool { return inForce().Checks.Daily },
+		check: func(ctx context.Context) ([]dnscheck.Finding, error) {
+			return DNSBy(ctx, inForce(), r, now(), DNSQuestion{})
+		},
+		log: log,
+	}
 }
 
 const (
@@ -31,8 +44,8 @@ const (
 	checkEvery = 24 * time.Hour
 )
 
-// run checks until ctx ends.
-func (d *dailyChecks) run(ctx context.Context) {
+// Run checks until ctx ends.
+func (d *Daily) Run(ctx context.Context) {
 	next := time.NewTimer(firstCheck)
 	defer next.Stop()
 	for {
@@ -47,7 +60,7 @@ func (d *dailyChecks) run(ctx context.Context) {
 }
 
 // look checks if it is time to.
-func (d *dailyChecks) look(ctx context.Context, now time.Time) {
+func (d *Daily) look(ctx context.Context, now time.Time) {
 	d.mu.Lock()
 	before, at := d.found, d.at
 	d.mu.Unlock()
@@ -86,21 +99,22 @@ func stillFailed(before, found []dnscheck.Finding) []dnscheck.Finding {
 	return found
 }
 
-func (d *dailyChecks) keep(found []dnscheck.Finding, at time.Time) {
+func (d *Daily) keep(found []dnscheck.Finding, at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.found, d.at = found, at
 }
 
-func (d *dailyChecks) last() ([]dnscheck.Finding, time.Time) {
+// Last gives the findings of the last check, and its time.
+func (d *Daily) Last() ([]dnscheck.Finding, time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.found), d.at
 }
 
-// trouble gives what the last check found to fail, "" when nothing did.
-func (d *dailyChecks) trouble() string {
-	found, _ := d.last()
+// Trouble gives what the last check found to fail, "" when nothing did.
+func (d *Daily) Trouble() string {
+	found, _ := d.Last()
 	n := dnscheck.Count(found, dnscheck.Failed)
 	if n == 0 {
 		return ""

@@ -1,4 +1,4 @@
-package mta
+package check
 
 import (
 	"os"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
 )
 
 // TestWarningsOfFolders goes through what can be wrong with where the relay writes. Each fault is one
@@ -130,7 +131,7 @@ func TestWhoseFoldersTheyAre(t *testing.T) {
 	if f := foldersOf(cfg); f.owner != nobodyKnown || f.here || len(f.faults(cfg)) > 0 {
 		t.Errorf("before the first start: %d, %v, %q", f.owner, f.here, f.faults(cfg))
 	}
-	if err := os.MkdirAll(queueDir(cfg), 0o700); err != nil {
+	if err := os.MkdirAll(datadir.Queue(cfg), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	f := foldersOf(cfg)

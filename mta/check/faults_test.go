@@ -1,4 +1,4 @@
-package mta
+package check
 
 import (
 	"strings"

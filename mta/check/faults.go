@@ -1,4 +1,4 @@
-package mta
+package check
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 
 	"example.org/mta/delivery/egress"
 	"example.org/mta/mta/config"
-	"example.org/mta/operator/api"
 )
 
 // Faults says, a sentence each, what keeps a relay with a configuration from starting on this machine.
@@ -47,30 +46,4 @@ func foreign(listener string) string {
 		return fmt.Sprintf("this machine does not have the address %s, so that the relay can't start", ip)
 	}
 	return ""
-}
-
-// neverRetried finds where mail is given up before it is tried a second time.
-func neverRetried(cfg *config.Config) (out []string) {
-	look := func(title, origin string, t *config.Traffic) {
-		first := t.RetryInterval.First
-		if list := t.RetryInterval.List; len(list) > 0 {
-			first = list[0]
-		}
-		if first > t.MaxAge {
-			out = append(out, fmt.Sprintf("%s: max_age (%s) is shorter than retry_interval (%s): mail is given up after one attempt",
-				place(title, origin), api.Age(t.MaxAge), api.Age(first)))
-		}
-	}
-	look("defaults", cfg.Defaults.Origin("max_age"), &cfg.Defaults.Traffic)
-	for _, p := range cfg.Providers {
-		if p.Sets("max_age") || p.Sets("retry_interval") {
-			look(fmt.Sprintf("provider %q", p.Name), p.Origin("max_age"), cfg.Traffic("", p.Name))
-		}
-	}
-	for _, d := range cfg.Domains {
-		if d.Sets("max_age") || d.Sets("retry_interval") {
-			look(fmt.Sprintf("domain %q", d.Pattern), d.Origin("max_age"), cfg.Traffic(string(d.Pattern), ""))
-		}
-	}
-	return out
 }

@@ -1,0 +1,136 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/users"
+	"example.org/mta/mta/config"
+	"example.org/mta/submission/keys"
+)
+
+// usersWarnings returns what is wrong with the users file. The relay starts all the same, so that it can be
+// mended while mail goes on.
+func usersWarnings(cfg *config.Config) []string {
+	path := cfg.Users.File
+	if path == "" {
+		return nil
+	}
+	at := place("users", cfg.Users.Origin("file"))
+	table, err := users.Load(path)
+	if err != nil {
+		return []string{shut(at, path, err, "nobody can log in", "'mta user add NAME' makes it")}
+	}
+	var out []string
+	for _, u := range table.Users() {
+		if u.Tenant != "" && cfg.Tenant(u.Tenant) == nil {
+			out = append(out, fmt.Sprintf("%s: user %q of %s is of the tenant %q, which has no block", at, u.Name, path, u.Tenant))
+		}
+	}
+	return append(out, signedWarnings(cfg, table)...)
+}
+
+// signedWarnings lists the listeners at which users without a tenant, whose senders are limited, are signed as the
+// operator: whatever their From.
+func signedWarnings(cfg *config.Config, table *users.Table) (out []string) {
+	for _, l := range cfg.Listeners {
+		if !l.Logins() || l.Tenant != "" || l.CheckFrom {
+			continue
+		}
+		for _, u := range table.Users() {
+			signs := slices.IndexFunc(cfg.DKIMs, func(d *config.DKIM) bool {
+				own := func(s users.Sender) bool { return s.Domain() == d.Domain }
+				return slices.Contains(cfg.DKIMFor("", d.Domain), d) && !u.Senders.Cover(d.Domain) && !slices.ContainsFunc(u.Senders, own)
+			})
+			if u.Tenant == "" && len(u.Senders) > 0 && signs >= 0 {
+				out = append(out, fmt.Sprintf("%s: user %q, who may send as %s only, gets a DKIM signature of %s with that domain in From: write check_from = true, or give the user a tenant",
+					place(fmt.Sprintf("listener %q", l.Name), l.Origin("address")), u.Name, u.Senders, cfg.DKIMs[signs].Domain))
+				break // the others have the same remedy
+			}
+		}
+	}
+	return out
+}
+
+// usersTenants lists the tenants of users.
+func usersTenants(cfg *config.Config) (names []string) {
+	if cfg.Users.File == "" {
+		return nil
+	}
+	table, err := users.Load(cfg.Users.File)
+	if err != nil {
+		return nil // complained of elsewhere
+	}
+	for _, u := range table.Users() {
+		names = append(names, u.Tenant)
+	}
+	return names
+}
+
+// consoleWarnings returns what is wrong with the users file of the console. The relay starts all the same.
+func consoleWarnings(cfg *config.Config) []string {
+	if cfg.Console.Address == "" {
+		return nil
+	}
+	path, at := cfg.Console.Users, place("console", cfg.Console.Origin("users"))
+	table, err := users.Load(path)
+	if err != nil {
+		return []string{shut(at, path, err, "nobody can log in at the console", "'mta console user add NAME --role admin' makes it")}
+	}
+	for _, u := range table.Users() {
+		if u.Role != "" {
+			return nil
+		}
+	}
+	return []string{fmt.Sprintf("%s: no user of %s has a role, so that nobody can log in at the console: 'mta console user add NAME --role admin' adds one", at, path)}
+}
+
+// keysWarnings returns what is wrong with the keys file. The relay starts all the same, so that it can be
+// fixed while mail goes on.
+func keysWarnings(cfg *config.Config) (out []string) {
+	path := cfg.Keys.File
+	if path == "" {
+		return nil
+	}
+	at := place("keys", cfg.Keys.Origin("file"))
+	table, err := keys.Load(path)
+	if err != nil {
+		return []string{shut(at, path, err, "nobody can submit by HTTP", "'mta key add' makes it")}
+	}
+	for _, k := range table.Keys() {
+		if cfg.Tenant(k.Tenant) == nil {
+			out = append(out, fmt.Sprintf("%s: API key %q of %s is of the tenant %q, which has no block: its requests are refused", at, k.Name, path, k.Tenant))
+		}
+	}
+	return out
+}
+
+// keysTenants lists the tenants of API keys.
+func keysTenants(cfg *config.Config) (names []string) {
+	if cfg.Keys.File == "" {
+		return nil
+	}
+	table, err := keys.Load(cfg.Keys.File)
+	if err != nil {
+		return nil // complained of elsewhere
+	}
+	for _, k := range table.Keys() {
+		names = append(names, k.Tenant)
+	}
+	return names
+}
+
+// shut puts into words that a file of users or keys can't be read, with the consequence and the remedy.
+func shut(at, path string, err error, consequence, remedy string) string {
+	var mode *secretfile.ModeError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("%s: %s is not there, so that %s: %s", at, path, consequence, remedy)
+	case errors.As(err, &mode):
+		return fmt.Sprintf("%s: %v, so that %s: %s", at, err, consequence, mode.Remedy())
+	}
+	return fmt.Sprintf("%s: %s: %v", at, consequence, err)
+}

@@ -1,0 +1,57 @@
+package check
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"example.org/mta/internal/users"
+	"example.org/mta/mta/config"
+)
+
+// TestSignaturesOfUsersWithoutTenant: a user whose senders are limited, and whose From is not, would be signed as from
+// another of the operator's domains. mta check warns once for each listener.
+func TestSignaturesOfUsersWithoutTenant(t *testing.T) {
+	hash, err := users.NewHash(users.Argon2id, "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "users")
+	lines := fmt.Sprintf("ann:%[1]s:senders=news@b.test\nbob:%[1]s:senders=news@b.test\n", hash)
+	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const listener = `users { file = "PATH" }
+		listener "out" {
+			address = "127.0.0.1:0"
+			MORE
+			auth {
+				mechanisms        = ["PLAIN"]
+				clear_on_loopback = true
+			}
+		}
+		tenant "acme" {}
+`
+	for name, x := range map[string]struct {
+		more, blocks string
+		want         int
+	}{
+		"another's":     {"", dkimBlock("a.test", ""), 1},
+		"its own":       {"", dkimBlock("b.test", ""), 0},
+		"From is held":  {"check_from = true", dkimBlock("a.test", ""), 0},
+		"of a tenant":   {`tenant = "acme"`, dkimBlock("a.test", ""), 0},
+		"not signed":    {"", dkimBlock("a.test", `tenants = ["acme"]`), 0},
+		"nothing signs": {"", "", 0},
+	} {
+		cfg, err := config.Parse([]byte(strings.NewReplacer("PATH", path, "MORE", x.more).Replace(listener)+x.blocks), "test.conf", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(usersWarnings(cfg), "\n")
+		if n := strings.Count(got, `user "ann", who may send as news@b.test only, gets a DKIM signature of a.test`); n != x.want || strings.Contains(got, "bob") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package datadir
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/format"
+	"example.org/mta/mta/config"
+)
+
+// before are the stores as the version before knows them: the queue and the suppression list have a former format.
+func before(cfg *config.Config) (out []format.Place) {
+	for _, p := range Places(cfg) {
+		if p.Reads < p.Writes {
+			p.Writes, p.Unstated = p.Reads, p.Reads
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// TestFinishOfNothing: an empty directory has nothing to finish, and is none of a version before afterwards.
+func TestFinishOfNothing(t *testing.T) {
+	cfg, err := config.Parse([]byte(`data_dir = "`+t.TempDir()+`"`), "test.conf", os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := FinishUpgrade(cfg, "0.2.0", time.Now(), false); err != nil || len(done) != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if set, err := Formats(cfg, "0.2.0"); err != nil || set.Pending() != "" {
+		t.Errorf("pending %q, %v", set.Pending(), err)
+	}
+}
+
+// TestUpgradeIsFinishedAfterADay, with upgrade = "auto".
+func TestUpgradeIsFinishedAfterADay(t *testing.T) {
+	for _, mode := range []string{config.UpgradeAuto, config.UpgradeManual} {
+		t.Run(mode, func(t *testing.T) { finishedAfterADay(t, mode) })
+	}
+}
+
+func finishedAfterADay(t *testing.T, mode string) {
+	dir := t.TempDir()
+	cfg, err := config.Parse([]byte(`data_dir = "`+dir+`"`+"\nupgrade = \""+mode+"\""), "test.conf", os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := format.Look("0.1.0", before(cfg)...)
+	if err == nil {
+		err = old.State(time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	bubble.Test(t, func(t *testing.T) {
+		d, err := Open(cfg, Config{
+			Version: "0.2.0", InForce: func() *config.Config { return cfg }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := d.Formats()
+		ctx, cancel := context.WithTimeout(t.Context(), upgradeAfter-time.Minute)
+		defer cancel()
+		d.Run(ctx)
+		if set.Pending() == "" {
+			t.Error("it was finished before a day was over")
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), upgradeAfter+2*time.Hour)
+		defer cancel()
+		d.Run(ctx)
+		if finished := set.Pending() == ""; finished != (mode == config.UpgradeAuto) {
+			t.Errorf("after a day: finished is %v", finished)
+		}
+	})
+}
+
+// TestTheWayBackIsReadFromTheDisk: a version without statements can be put back if its queue shows that it knows a format
+// that this one writes. An older one would not see the mail that comes now.
+func TestTheWayBackIsReadFromTheDisk(t *testing.T) {
+	for dir, back := range map[string]string{
+		"../testdata/formats/before-0.1.0/queue": "before 0.1.0", "../../queue/testdata/format6": "", "../../queue/testdata/format2": "",
+	} {
+		cfg := &config.Config{DataDir: t.TempDir()}
+		if err := os.CopyFS(Queue(cfg), os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(cfg.DataDir, "suppression.db"), []byte("entries"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, when := range []string{"before the first start", "after it"} {
+			set, err := Formats(cfg, "0.2.0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range UpgradeStatus(cfg, "0.2.0", set).Stores {
+				if s.Reads < s.Writes && s.BackTo != back || s.Reads == s.Writes && s.BackTo != "" {
+					t.Errorf("%s, %s: the %s in format %d goes back to %q", dir, when, s.Store, s.Format, s.BackTo)
+				}
+			}
+			if err := set.State(time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
