@@ -17,7 +17,7 @@ RUNS  ?= 3
 # onoff runs one mode only, MTA_GRID_SEEDS=3 each cell with three seeds.
 GRID ?= full
 
-.PHONY: help version build man packages image image-check chart release demo test unit e2e e2e-install torture overload neighbours console pictures warmup-live warmup-days check bench measure warmup-grid microbench benchcmp scale soak good-traffic fuzz clean
+.PHONY: help version build man packages image image-check chart release demo test unit e2e e2e-install torture overload neighbours console pictures warmup-live warmup-days generate check bench measure warmup-grid microbench benchcmp scale soak good-traffic fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ warmup-live: ## the warm-up of the real relay, counted at the providers, in six 
 
 warmup-days: ## 15 days of the plan "standard" at 100,000 a day, through the relay's own path in virtual time
 	MTA_WARMUP_DAYS=15 $(GO) test -count=1 -timeout 60m -run DaysOfWarmUp -v ./mta
+
+generate: ## what is made from the code: the reference of settings in docs/configuration.md
+	$(GO) run ./mta/config/manual
 
 check: ## gofmt, go.mod, go vet, staticcheck (when it can be had), and a build for FreeBSD
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'gofmt would change:'; gofmt -l $$(git ls-files '*.go'); exit 1; }

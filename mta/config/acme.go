@@ -7,16 +7,26 @@ import (
 	"example.org/mta/internal/settings"
 )
 
-// ACME is which certificates are had from a certificate authority (RFC 8555). Without names: none.
+// ACME is which certificates are had from a certificate authority (RFC 8555).
+//
+// Obtains certificates from a certificate authority (RFC 8555) such as Let's Encrypt, and renews them, for listeners
+// with `tls { acme = true }`. By setting `names` you accept the authority's terms of service.
 type ACME struct {
 	block
-	Names     []string `conf:"names" check:"hostname"` // each gets a certificate
-	Email     string   `conf:"email"`                  // for the authority to write to
-	Directory string   `conf:"directory"`              // URL of the authority
-	// HTTP and TLS are "ip:port" at which the authority's questions arrive: HTTP-01 and TLS-ALPN-01.
+	// Host names; each gets a certificate. They must resolve to this machine in the DNS.
+	Names []string `conf:"names" check:"hostname"`
+	// The contact address for the authority.
+	Email string `conf:"email"`
+	// The URL of the authority.
+	Directory string `conf:"directory"`
+	// `":80"`: the address for HTTP-01 challenges. The authority always connects to port 80 of the names; another
+	// port here needs port forwarding.
 	HTTP string `conf:"http_address" check:"listen or off"`
-	TLS  string `conf:"tls_address" check:"listen or off"`
-	Path string `conf:"path"` // a directory; default: acme in DataDir
+	// `":443"`: the address for TLS-ALPN-01 challenges (RFC 8737), likewise. One of the two is required; with
+	// `http_address` only, each order begins with a failing challenge at port 443.
+	TLS string `conf:"tls_address" check:"listen or off"`
+	// The directory of the account's key, the certificates and their keys. Default: acme in `data_dir`.
+	Path string `conf:"path"`
 }
 
 func (k checker) acme(taken *claims) {

@@ -9,34 +9,57 @@ import (
 )
 
 // API takes mail and the questions of tenants by HTTP.
+//
+// Accepts mail by HTTP, as [http.md](http.md) describes. By default there is none. Each address that other machines
+// can reach needs TLS or a proxy with TLS in front of it, since keys must not travel in clear; `mta check` refuses
+// anything else.
+//
+// While a setting that takes a restart waits for it, so do the others of the block. A session ends when `users`
+// changes.
+//
+// Its `tls` is that of a [listener](#tls), HTTPS from the first octet: `certificate`, `key`, `acme`, `min_version`
+// and `session_tickets`.
 type API struct {
 	block
 	Name string `conf:",label"`
 
-	// Address has one or more "ip:port"; ":port" is every address of the machine.
+	// One or more of `"ip:port"`; `":8443"` is port 8443 on all addresses of the machine.
 	Address []string `conf:"address" check:"listen"`
 	// TLS is how the listener speaks HTTPS, when it has a certificate.
 	TLS Certificates `conf:"tls,block"`
-	// ProxyFrom is the networks whose connections begin with a PROXY protocol header.
+	// Load balancers whose connections begin with a PROXY protocol header; the client address in the header then
+	// applies everywhere.
 	ProxyFrom []netip.Prefix `conf:"proxy_from"`
-	// TrustedProxies is the networks whose X-Forwarded-For, Forwarded and X-Forwarded-Proto count.
+	// The networks of HTTP proxies. Of a request from there, the client is the right-most address in
+	// `X-Forwarded-For` or `Forwarded` that is not a trusted proxy itself; a request with both that disagree gets a
+	// 400. `X-Forwarded-Proto: https` says that the client used TLS; with `http` the request is refused.
 	TrustedProxies []netip.Prefix `conf:"trusted_proxies"`
-	// Tenants are those whose keys are accepted. Empty: all.
+	// The tenants whose keys are accepted; empty: all.
 	Tenants []string `conf:"tenants"`
-	// Compat is the services whose clients are understood, too.
+	// The services whose clients are understood, too: `"sendgrid"`, `"resend"` ([http-compat.md](http-compat.md)).
 	Compat []string `conf:"compat" oneof:"sendgrid resend"`
 
-	MaxRequest     Size `conf:"max_request" min:"1KiB" max:"1GiB"` // octets of a body, decompressed
-	MaxConnections int  `conf:"max_connections" min:"1"`           // at a time
+	// Octets of a request's body, decompressed; larger ones get a 413. All requests under way hold at most eight
+	// times as much memory (of the largest `max_request` there is); further ones get a 503.
+	MaxRequest Size `conf:"max_request" min:"1KiB" max:"1GiB"`
+	// At a time. When all are in use, a new connection takes the place of one that has never brought a request, else
+	// of one whose request has no valid key, else of one that waits for its next request; each time of the one that
+	// has been so for longest, a second at least. If there is none, it gets a 503.
+	MaxConnections int `conf:"max_connections" min:"1"`
 
-	// VerifyRecipients and MaxHold are as in a listener.
-	VerifyRecipients string        `conf:"verify_recipients" oneof:"off domain"`
-	MaxHold          time.Duration `conf:"max_hold" min:"0" max:"3650d"`
+	// As in a [listener](#listener-name): with `"domain"`, recipients whose domain accepts no mail are refused.
+	VerifyRecipients string `conf:"verify_recipients" oneof:"off domain"`
+	// How far ahead, 3650d at most, mail may be scheduled by `send_at`, `spread` included; with `"0s"` a request
+	// with `send_at` is refused.
+	MaxHold time.Duration `conf:"max_hold" min:"0" max:"3650d"`
 
-	// What each key may ask for. Zero: no limit.
-	MaxRequestRate   Rate     `conf:"max_request_rate"`
-	MaxRecipientRate Rate     `conf:"max_recipient_rate"`
-	MaxByteRate      ByteRate `conf:"max_byte_rate" min:"0B/s"` // of request bodies
+	// Requests with one key, such as `"100/s"`. The same three limits stand in [`tenant`](#tenant-name), for all
+	// keys of the tenant together.
+	MaxRequestRate Rate `conf:"max_request_rate"`
+	// Recipients in requests with one key.
+	MaxRecipientRate Rate `conf:"max_recipient_rate"`
+	// Octets of request bodies with one key; 0: no limit.
+	MaxByteRate ByteRate `conf:"max_byte_rate" min:"0B/s"`
 }
 
 func (k checker) apis(taken *claims) {

@@ -10,37 +10,59 @@ import (
 )
 
 // Users is who may log in at listeners.
+//
+// The users who may log in at the listeners. [`mta user`](cli.md#mta-user) creates and changes the file, and changes
+// take effect immediately.
 type Users struct {
 	block
-	File string `conf:"file"` // as package users reads it; "": nobody
-	// Scheme is how passwords are hashed, those anew that were hashed otherwise.
+	// The users file. The relay's user must be able to read it, and to write it and its directory if the relay
+	// should upgrade hashes.
+	File string `conf:"file"`
+	// The password hash: `"argon2id"`, or `"scram-sha-256"` for [SCRAM](submission.md#scram). A password with
+	// another hash is rehashed at its user's next login.
 	Scheme users.Scheme `conf:"scheme" oneof:"argon2id scram-sha-256"`
 }
 
 // Keys is who may submit by HTTP.
+//
+// The API keys of tenants, with which applications submit mail by HTTP. [`mta key`](cli.md#mta-key) creates and
+// changes the file, and changes take effect immediately.
 type Keys struct {
 	block
-	File string `conf:"file"` // as package submission/keys reads it; "": nobody
+	// The keys file. The relay's user must be able to read it, and to write it and its directory if keys should be
+	// managed through the [control API](cli.md).
+	File string `conf:"file"`
 }
 
 // Templates is where the stored templates of tenants are.
+//
+// The stored templates of tenants, which [requests by HTTP](http.md#templates) name. They are read at start and at
+// each reload; a template with a fault refuses both, and `mta check` names its file and line.
 type Templates struct {
 	block
-	Path string `conf:"path"` // a folder as package submission/template reads it; "": there are none
+	// A folder with a folder for each tenant, and in it, for a template NAME, one or more of `NAME.subject`,
+	// `NAME.text`, `NAME.html`.
+	Path string `conf:"path"`
 }
 
 // KeysUsed is the file in which the relay keeps when each API key was used last.
 func (c *Config) KeysUsed() string { return filepath.Join(c.DataDir, "keys-used.json") }
 
 // Auth is how clients log in at a listener.
+//
+// Within a listener. With `mechanisms` clients can log in [as users](submission.md#logins), and an authenticated
+// user may relay from anywhere.
 type Auth struct {
-	// Mechanisms are those that clients are offered. None: there is no AUTH.
+	// The mechanisms offered under TLS: `"PLAIN"` and `"LOGIN"`, which all clients support; `"SCRAM-SHA-256"` and
+	// `"SCRAM-SHA-256-PLUS"`, which hide the password from the relay, for users [hashed for
+	// it](submission.md#scram); `"EXTERNAL"`, by the client's certificate.
 	Mechanisms []string `conf:"mechanisms" oneof:"PLAIN LOGIN SCRAM-SHA-256 SCRAM-SHA-256-PLUS EXTERNAL"`
-	// Required refuses mail of clients that have not logged in, RelayFrom or not.
+	// Every client needs a login to submit, even those in `relay_from`.
 	Required bool `conf:"required"`
-	// ClearOnLoopback lets clients on this machine log in without TLS.
+	// Programs on this machine, connected by 127.0.0.1 or ::1, may log in without TLS.
 	ClearOnLoopback bool `conf:"clear_on_loopback"`
-	// UserInReceived puts the user's name into the Received field.
+	// The Received field names the user: `(authenticated as ann)`. Recipients then learn the names of users; the
+	// [accounting log](accounting.md) always has them.
 	UserInReceived bool `conf:"user_in_received"`
 }
 

@@ -10,29 +10,53 @@ import (
 	"example.org/mta/internal/settings"
 )
 
-// Backoff says what a refusal leads to besides its own recipient's fate. The first rule that fits
-// decides; those of the file come before the built-in ones.
+// Backoff says what a refusal leads to besides its own recipient's fate.
+//
+// The effect of a refusal on other mail, beyond its own recipient. The first matching rule applies: those of the
+// file in their order, then the built-in ones. A rule with the name of a built-in one replaces it; a rule without
+// `fewer` and `suspend` has no effect and stops the search. Further refusals never extend an action in force, so its
+// end is certain; it is logged, and `mta sites` shows it.
+//
+// The built-in rules: `google-rate`, `google-recipient-rate`, `microsoft-throttle`, `microsoft-block`,
+// `yahoo-deferred`, `orange-rate`, `apple-rate`, `comcast-rate`, `gmx-rate`, `mail.ru-rate`, `mimecast-rate`,
+// `proofpoint-rate`, `blocked`, `too-many-connections`, `rate`, `busy`, `greeting-timeout`.
+//
+// They depend on the [class](bounces.md#classes) of a reply, which the relay derives from enhanced codes and from
+// the wording of the large providers and block lists: a block of the source (`blocked`, 15 minutes, at any site),
+// too much mail, too many connections. A block counts as one whatever its code: `554 IP address is blacklisted`
+// bounces no further mail.
+//
+//	backoff "example-too-fast" {
+//	  provider  = "example"
+//	  codes     = [421, 451]
+//	  pattern   = "4\\.7\\.[0-9]+ .*too fast"
+//	  suspend   = "10m"
+//	  by_source = true
+//	}
 type Backoff struct {
 	block
 	Name string `conf:",label"`
 
-	// Provider is the name of one, "" for any site.
+	// The name of a provider. Default: any site.
 	Provider string `conf:"provider"`
-	// Codes are the reply codes that it is about. Empty: all from 400 to 599.
+	// Reply codes. Default: all from 400 to 599.
 	Codes []int `conf:"codes" min:"400" max:"599"`
-	// Classes are what the reply is about. Empty: anything.
+	// [classes](bounces.md#classes) of replies, such as `["RateLimited"]`. Default: any.
 	Classes []ReplyClass `conf:"classes"`
-	// Pattern is looked for in "code enhanced text", as "421 4.7.0 too many connections". "": any.
+	// A regular expression ([RE2](https://github.com/google/re2/wiki/Syntax)), matched against `421 4.7.0 the text`,
+	// case-insensitively. Write a backslash as `\\`. Default: any text.
 	Pattern Regexp `conf:"pattern"`
-	// Session restricts it to refusals of a session as a whole: connect, greeting, EHLO, TLS, AUTH.
+	// Only refusals of a session as a whole: connect, greeting, EHLO, TLS, AUTH.
 	Session bool `conf:"session"`
 
-	// Fewer halves the connections to the site, and lets them not grow for so long. 0: no.
+	// Halve the connections to the site, for this time; `"0"`: no.
 	Fewer time.Duration `conf:"fewer" min:"0" max:"1d"`
-	// Suspend sends the site nothing for so long; with BySource, nothing from the source that was
-	// refused. 0: no.
-	Suspend  time.Duration `conf:"suspend" min:"0" max:"1d"`
-	BySource bool          `conf:"by_source"`
+	// Suspend the site for this time; `"0"`: no. At most 1d, like `fewer`.
+	Suspend time.Duration `conf:"suspend" min:"0" max:"1d"`
+	// Suspend the site only for the refused source. Its mail waits, and uses no other source of the pool: a provider
+	// that blocks one address soon blocks the next with the same mail. To move the mail anyway, remove the source
+	// from its pool and reload.
+	BySource bool `conf:"by_source"`
 }
 
 // ClassList gives the classes themselves.

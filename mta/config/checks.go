@@ -7,16 +7,22 @@ import (
 	"example.org/mta/internal/envelope"
 )
 
-// Checks is what the DNS is asked about sources and sender's domains: by 'mta check --dns', and by the
-// relay itself.
+// Checks is what the DNS is asked about sources and sender's domains: by 'mta check --dns', and by the relay itself.
+//
+// The DNS checks of sources and sender domains, made by [`mta check --dns`](cli.md#mta-check) and, once a day, by
+// the relay itself. [first-mail.md](first-mail.md) explains how to set up everything that they check.
 type Checks struct {
 	block
-	Daily bool `conf:"daily"` // the relay checks once a day
-	// Domains are those in From that are checked besides those of dkim and tenant blocks.
+	// The relay checks once a day, for the first time ten minutes after its start, and each hour while a check
+	// fails. A failure raises the alarm `dns_checks`, and [metrics](accounting.md#metrics) have each finding. A
+	// failed look-up never begins or ends the alarm.
+	Daily bool `conf:"daily"`
+	// Domains in From to check, in addition to those of `dkim` and `tenant` blocks.
 	Domains []string `conf:"domains" check:"hostname"`
-	// MailFrom is the domain in MAIL FROM of all mail. "": that in From.
+	// The domain in MAIL FROM, if all mail has the same, such as `"bounce.example.com"`. Default: that in From.
 	MailFrom string `conf:"mail_from" check:"hostname"`
-	// DNSLists are block lists of addresses.
+	// DNS block lists of addresses, such as `["zen.spamhaus.org"]`. Read the terms of a list first: many refuse to
+	// answer the resolvers of large networks, which is reported as such and not as a listing.
 	DNSLists []string `conf:"dns_lists" check:"hostname"`
 }
 

@@ -8,22 +8,35 @@ import (
 	"example.org/mta/internal/spelling"
 )
 
-// Classify gives a class to replies. The first block that fits decides; the built-in rules come after
-// those of the file.
+// Classify gives a class to replies.
+//
+// A [class](bounces.md#classes) for replies that the built-in rules do not know, or know otherwise. The first
+// matching block applies: those of the file in their order, then the built-in rules. All conditions of a block must
+// hold; of `words` and `pattern`, one must be in the reply. `mta bounce unknown` shows the replies that no rule
+// knows, and `mta bounce classify --reply` tries a block before it is needed.
+//
+//	classify "example-full" {
+//	  class    = "QuotaIssues"
+//	  provider = "example"
+//	  codes    = [550, 552]
+//	  words    = ["over the limit of this team", "team is full"]
+//	}
 type Classify struct {
 	block
 	Name string `conf:",label"`
 
+	// The class; required.
 	Class ReplyClass `conf:"class"`
-	// Provider is the name of one, "" for any site.
+	// The name of a provider. Default: any site.
 	Provider string `conf:"provider"`
-	// Codes are the reply codes that it is about. Empty: all from 400 to 599.
+	// Reply codes. Default: all from 400 to 599.
 	Codes []int `conf:"codes" min:"400" max:"599"`
-	// Status are the enhanced status codes. Empty: any, and none.
+	// Enhanced status codes: `"5.1.1"`, `"x.1.1"` for 4.1.1 and 5.1.1, `"5.7.606-649"`, `"x.6.*"`. Default: any.
 	Status []StatusRange `conf:"status"`
-	// Words are phrases, one of which is in "code status text". Empty, without a pattern: anything.
+	// Phrases of 2 to 200 octets, one of which is in `552 5.2.2 the text`, case-insensitively. Default: any text.
 	Words []string `conf:"words"`
-	// Pattern is the alternative to them, looked for in the same text. "": none.
+	// A regular expression of at most 1,000 octets, as in [`backoff`](#backoff-name). At most ten patterns may lack
+	// a word that the reply must have: they are tried on every reply. Default: any text.
 	Pattern Regexp `conf:"pattern"`
 }
 

@@ -5,8 +5,8 @@
 // presets.go adds what is known of large providers, check.go looks at what the parts say together), then
 // Config.Traffic and its neighbours for what applies to a destination (traffic.go), Effective to print.
 //
-// Package settings says what the struct tags mean. The example file and the manual page are tested
-// against them.
+// Package settings documents the struct tags. The comments of fields with a tag are the manual: 'make generate'
+// writes docs/configuration.md from them. "Default: ..." ends a comment where the default is not a value.
 package config
 
 import (
@@ -29,19 +29,26 @@ const (
 type Config struct {
 	block
 
-	// Hostname is how the relay calls itself in Received, Message-ID and EHLO.
+	// The relay's name: in Received and Message-ID, in greetings, and to other hosts unless a source has its own
+	// name. The name must resolve to this machine in the DNS, or remote hosts will distrust its mail. Default: the
+	// machine's name.
 	Hostname string `conf:"hostname" reload:"restart"`
-	// DataDir is where the queue, the accounting log and the control socket are by default.
+	// The directory of the queue. Only one relay at a time can use it.
 	DataDir string `conf:"data_dir" reload:"restart"`
-	// Postmaster takes mail for <postmaster> and is the author of reports.
+	// The address that gets mail for `<postmaster>` without a domain, and that reports come from. Default:
+	// postmaster at `hostname`.
 	Postmaster string `conf:"postmaster"`
-	// NodeID tells this relay's accounting records from those of others.
+	// Identifies this relay's accounting records. Default: `hostname`.
 	NodeID string `conf:"nodeid" reload:"restart"`
-	// User is who the relay runs as when root starts it. "": root.
+	// The user that the relay runs as when root starts it: it drops all privileges except binding to ports below
+	// 1024, before it opens any file. Its files (`data_dir`, keys, users file, this file) must belong to this user
+	// or be readable by it. Without this setting a relay started by root stays root, and logs it. Default: the
+	// starting user.
 	User string `conf:"user" reload:"restart"`
-	// Upgrade is who finishes an upgrade: until then the version before can be put back.
+	// Who finishes an [upgrade](upgrade.md). Until then the version before can be put back. `manual`: an operator,
+	// with `mta upgrade finish`; `auto`: the relay, after running for a day.
 	Upgrade string `conf:"upgrade" oneof:"manual auto"`
-	// Presets puts what is known of large providers behind the file's own provider blocks.
+	// The settings for [large providers](#presets) apply where the file has no other ones.
 	Presets bool `conf:"presets"`
 
 	Listeners   []*Listener    `conf:"listener,block"`
@@ -109,84 +116,122 @@ func (c *Config) Waiting() []settings.Change { return c.waiting }
 func Effective(c *Config) []byte { return settings.Print(c, c.waiting) }
 
 // Listener takes mail in by SMTP.
+//
+// Accepts mail by SMTP. A file without listeners has one, named `smtp`, with the defaults here; in a file with
+// listeners each needs an `address`. [submission.md](submission.md) has the replies that clients get.
 type Listener struct {
 	block
 	Name string `conf:",label"`
 
-	// Address has one or more "ip:port"; ":port" is every address of the machine.
+	// One or more of `"ip:port"`; `":25"` is port 25 on all addresses of the machine. Default: `["127.0.0.1:2525"]`.
 	Address []string `conf:"address" check:"listen"`
-	// RelayFrom is the networks that may relay; nobody else may. Empty: nobody.
+	// The networks whose machines may send through the relay. The relay refuses every recipient from all others.
+	// `0.0.0.0/0` is an error: no single line makes an open relay.
 	RelayFrom []netip.Prefix `conf:"relay_from"`
-	// ProxyFrom is the networks whose connections begin with a PROXY protocol header.
+	// Load balancers and similar proxies whose connections begin with a PROXY protocol header; the client address in
+	// the header then applies everywhere.
 	ProxyFrom []netip.Prefix `conf:"proxy_from"`
-	// Banner is the name in the greeting and in the reply to EHLO. Default: Config.Hostname.
+	// The name in the greeting and in the reply to EHLO. Default: `hostname`.
 	Banner string `conf:"banner" check:"hostname"`
-	// Tenant is on whose behalf mail is taken when nothing else says so. "": nobody's.
+	// The tenant of mail that arrives here, unless [something else decides](submission.md#whose-mail-it-is); the
+	// name of a `tenant` block.
 	Tenant string `conf:"tenant"`
-	// TenantHeaderFrom is the networks whose clients name the tenant of a message in X-MTA-Tenant.
+	// The networks whose clients name the tenant of each message in a field `X-MTA-Tenant`: for applications that
+	// send for many tenants. To relay, they still need `relay_from` or a login.
 	TenantHeaderFrom []netip.Prefix `conf:"tenant_header_from"`
-	// PoolHeader, CampaignHeader and EnvIDHeader are names of fields by which messages for another mail server
-	// name their pool, their campaign and their envelope's id. "": none.
-	PoolHeader     string `conf:"pool_header"`
+	// A header field in which clients name the pool of a message, such as `"X-Virtual-MTA"`: see [fields of another
+	// mail server](submission.md#fields-of-another-mail-server). It must begin with `X-`, like the two below.
+	PoolHeader string `conf:"pool_header"`
+	// A field with the campaign, such as `"X-Job"`, where the message has no `X-MTA-Campaign`.
 	CampaignHeader string `conf:"campaign_header"`
-	EnvIDHeader    string `conf:"envid_header"`
-	// HeadersFrom is the networks whose clients' fields of these names count.
+	// A field with the envelope id, such as `"X-Envid"`, where MAIL has no ENVID.
+	EnvIDHeader string `conf:"envid_header"`
+	// The networks whose clients' `pool_header`, `campaign_header` and `envid_header` count. Those of users who have
+	// logged in always count.
 	HeadersFrom []netip.Prefix `conf:"headers_from"`
-	// CheckFrom holds the addresses in From, too, to the senders of tenant and user.
+	// The `senders` of a tenant and of a user also apply to the addresses in the From field, not only to MAIL. A
+	// message without exactly one readable From field is then refused.
 	CheckFrom bool `conf:"check_from"`
-	// Tier of mail that has no tenant, 0 (matters most) to 5.
-	Tier int `conf:"tier" min:"0" max:"5"`
-	// TLS offers STARTTLS, or begins with TLS, when it has a certificate.
-	TLS TLS `conf:"tls,block"`
-	// Auth offers AUTH, when it has mechanisms.
-	Auth Auth `conf:"auth,block"`
-	// Inbound takes reports about the relay's own mail, from anybody, when it has domains.
+	// The priority of mail without a tenant, from 0 (highest) to 5.
+	Tier    int     `conf:"tier" min:"0" max:"5"`
+	TLS     TLS     `conf:"tls,block"`
+	Auth    Auth    `conf:"auth,block"`
 	Inbound Inbound `conf:"inbound,block"`
 
-	MaxMessageSize           Size          `conf:"max_message_size" min:"1KiB" max:"1GiB"` // octets of content
-	MaxRecipients            int           `conf:"max_recipients" min:"100" max:"1000000"` // per message; RFC 5321, 4.5.3.1.8 demands 100
-	MaxConnections           int           `conf:"max_connections" min:"1"`                // at a time
-	MaxConnectionsPerClient  int           `conf:"max_connections_per_client" min:"1"`     // at a time, from one IP address
-	MaxMessagesPerConnection int           `conf:"max_messages_per_connection" min:"0"`    // 0: no limit
-	MaxLineLength            Size          `conf:"max_line_length" min:"998B" max:"16MiB"` // octets without CRLF; RFC 5321, 4.5.3.1.6 demands 998
-	MaxReceived              int           `conf:"max_received" min:"1"`                   // Received headers, against loops; RFC 5321, 6.3
-	GreetDelay               time.Duration `conf:"greet_delay" min:"0" max:"1m"`           // silence that a client has to keep before the greeting; 0: none
-	CommandTimeout           time.Duration `conf:"command_timeout" min:"1s"`               // wait for a command; RFC 5321, 4.5.3.2.7
-	DataTimeout              time.Duration `conf:"data_timeout" min:"1s"`                  // for the whole content of a message
-	MinDataRate              ByteRate      `conf:"min_data_rate" min:"1B/s"`               // slower content ends the session
+	// Octets of content; announced to clients as SIZE (RFC 1870). From 1KiB to 1GiB.
+	MaxMessageSize Size `conf:"max_message_size" min:"1KiB" max:"1GiB"`
+	// For each message, at least 100 (RFC 5321, 4.5.3.1.8). Further ones get a 452 and go into another transaction.
+	MaxRecipients int `conf:"max_recipients" min:"100" max:"1000000"`
+	// At a time, in [shares](submission.md#shares): one tenant or client has three quarters at most. When three
+	// quarters are in use, clients that have sent no mail have less time ([submission.md](submission.md#strangers)).
+	MaxConnections int `conf:"max_connections" min:"1"`
+	// At a time, from one IPv4 address or one IPv6 /64.
+	MaxConnectionsPerClient int `conf:"max_connections_per_client" min:"1"`
+	// Messages after which the client gets a 421; 0 means no limit.
+	MaxMessagesPerConnection int `conf:"max_messages_per_connection" min:"0"`
+	// Octets of a line of content, without CRLF. RFC 5321 (4.5.3.1.6) allows 998, and some hosts refuse or fold
+	// longer lines.
+	MaxLineLength Size `conf:"max_line_length" min:"998B" max:"16MiB"`
+	// Received header fields; a message with more is looping (RFC 5321, 6.3).
+	MaxReceived int `conf:"max_received" min:"1"`
+	// The delay before the greeting; a client that sends earlier gets a 554 and is disconnected. For listeners that
+	// strangers can reach. At most 1m.
+	GreetDelay time.Duration `conf:"greet_delay" min:"0" max:"1m"`
+	// The time for a client to send a command (RFC 5321, 4.5.3.2.7).
+	CommandTimeout time.Duration `conf:"command_timeout" min:"1s"`
+	// The time for the whole content of a message.
+	DataTimeout time.Duration `conf:"data_timeout" min:"1s"`
+	// Slower content, averaged over its whole length, ends the session.
+	MinDataRate ByteRate `conf:"min_data_rate" min:"1B/s"`
 
-	// VerifyRecipients says what is asked about a recipient before it is accepted: nothing, or
-	// whether the DNS says that its domain takes no mail.
+	// The check before a recipient is accepted: none, or, with `"domain"`, whether its domain can accept mail
+	// ([submission.md](submission.md#verified-recipients)).
 	VerifyRecipients string `conf:"verify_recipients" oneof:"off domain"`
-	// BareNewline says what becomes of content with a CR or LF by itself.
+	// The handling of content with a lone CR or LF, which allows message smuggling: `"refuse"` with 550 5.6.11, or
+	// `"normalise"` to CRLF.
 	BareNewline string `conf:"bare_newline" oneof:"refuse normalise"`
-	// NormaliseFrom is the networks whose bare CR and LF become CRLF, whatever BareNewline says.
+	// Networks whose bare CR and LF become CRLF, regardless of `bare_newline`: programs on this machine, and `mta
+	// sendmail`. Add the hosts of applications that end lines in LF, which Postfix accepts
+	// ([submission.md](submission.md#line-ends-and-latin-1)).
 	NormaliseFrom []netip.Prefix `conf:"normalise_from"`
-	// NonUTF8Header says what becomes of a header section with octets that are no UTF-8.
+	// The handling of a header section with octets that are not UTF-8, such as Latin-1: `"encode"` by RFC 2047, or
+	// `"refuse"` with 550 5.6.0.
 	NonUTF8Header string `conf:"non_utf8_header" oneof:"refuse encode"`
-	// MaxHold is how far ahead a message may be scheduled, by its header. 0: not at all.
+	// How far ahead, 3650d at most, a message may be scheduled by `X-Hold-For` and similar fields
+	// ([submission.md](submission.md#scheduled-mail)); with `"0s"` a message with such a field is refused.
 	MaxHold time.Duration `conf:"max_hold" min:"0" max:"3650d"`
 }
 
 // TLS is how a listener speaks TLS with its clients.
+//
+// Within a listener: offers STARTTLS to clients, or TLS from the start.
 type TLS struct {
 	Certificates `conf:",inline"`
 
-	Implicit bool `conf:"implicit"` // TLS from the first octet (RFC 8314, 3.3) in place of STARTTLS
-	// ClientCertificates asks clients for one, which logs a user in.
-	ClientCertificates bool   `conf:"client_certificates"`
-	ClientCA           string `conf:"client_ca"` // PEM; names count in certificates that it has signed
+	// TLS from the first octet, as clients expect it on port 465 (RFC 8314, 3.3), in place of STARTTLS.
+	Implicit bool `conf:"implicit"`
+	// Request a certificate from clients. A certificate of a user in the [users file](submission.md#logins) logs the
+	// client in; any other certificate, or none, has no effect.
+	ClientCertificates bool `conf:"client_certificates"`
+	// File in PEM form with the CAs whose client certificates count by name. Without it only fingerprints count.
+	ClientCA string `conf:"client_ca"`
 }
 
 // Certificates names those of a server, in files or from ACME, and what its TLS has. Without any: no TLS.
 type Certificates struct {
-	Certificate []string `conf:"certificate"` // PEM, each with its chain; the first is for who names no host
-	Key         []string `conf:"key"`         // PEM, in the same order
-	// ACME offers the certificates of Config.ACME, beside those in files.
+	// Files in PEM form, each with the chain of its certificate: `"cert.pem"`, or a list for several names or
+	// algorithms. A client gets the first that matches its requested name (SNI) and its algorithms, otherwise the
+	// first of all. The relay rereads the files when they change; until certificate and key match, it keeps the
+	// previous pair, and logs it.
+	Certificate []string `conf:"certificate"`
+	// Files in PEM form, in the order of `certificate`.
+	Key []string `conf:"key"`
+	// Use the certificates of the [`acme`](#acme) block, too.
 	ACME bool `conf:"acme"`
-	// MinVersion is the lowest version of TLS that clients may have.
+	// The lowest version of TLS: `"1.3"`, `"1.2"`, or `"1.1"` and `"1.0"` for old devices, which are not safe (RFC
+	// 8996).
 	MinVersion string `conf:"min_version" oneof:"1.0 1.1 1.2 1.3"`
-	// SessionTickets lets clients resume sessions (RFC 8446, 2.2).
+	// Clients may resume sessions, which saves both sides most of a handshake.
 	SessionTickets bool `conf:"session_tickets"`
 }
 
@@ -205,180 +250,319 @@ func (c Certificates) Pairs() []certificates.Pair {
 // HTTP is the listener for metrics and the health check.
 type HTTP struct {
 	block
-	Address string `conf:"address" check:"listen or off" reload:"restart"` // "ip:port"; "": none
-	// MetricsToken is what those who ask for metrics must have; "": nothing.
+	// The address of [`/metrics`](accounting.md#metrics) and of [`/livez`, `/readyz` and
+	// `/healthz`](monitoring.md#health); `""` disables them.
+	Address string `conf:"address" check:"listen or off" reload:"restart"`
+	// The token that requests for `/metrics` must have (`Authorization: Bearer`); without it they need none.
 	MetricsToken Secret `conf:"metrics_token"`
-	// TopSites is how many sites have metrics of their own.
+	// How many sites have [metrics](accounting.md#metrics) of their own, at most 200: those with the fullest queues.
 	TopSites int `conf:"top_sites" min:"0" max:"200"`
 }
 
 // Control is the unix socket that the command line speaks to.
+//
+// The socket for the command line. Users with write access to it can read and delete mail.
 type Control struct {
 	block
-	Socket string `conf:"socket"` // default: control.sock in DataDir
-	Mode   Mode   `conf:"mode"`
+	// The file name of the socket. Default: control.sock in `data_dir`.
+	Socket string `conf:"socket"`
+	// The permissions of the socket.
+	Mode Mode `conf:"mode"`
 }
 
 // Resolver asks the DNS.
+//
+// All names are looked up here. Names of web hooks, of brokers and of the server of `acme` that it doesn't find are
+// looked up by the system as well, which knows `/etc/hosts` and search domains.
 type Resolver struct {
 	block
-	Servers []string `conf:"servers" check:"server"` // "ip" or "ip:port"; empty: the system's
-	// Trusted are the networks, besides loopback, of servers whose DNSSEC validation is believed.
-	Trusted      []netip.Prefix `conf:"trusted"`
-	Timeout      time.Duration  `conf:"timeout" min:"100ms"` // for a whole look-up
-	MaxLookups   int            `conf:"max_lookups" min:"1"` // questions under way at a time
-	CacheEntries int            `conf:"cache_entries" min:"1"`
-	MinTTL       time.Duration  `conf:"min_ttl" min:"1s"`
-	MaxTTL       time.Duration  `conf:"max_ttl" min:"1s"`
-	NegativeTTL  time.Duration  `conf:"negative_ttl" min:"1s"` // at most, for "no such name"
+	// `"ip"` or `"ip:port"` of recursive name servers, queried in this order. A server on the same machine is best:
+	// mail makes many look-ups, and DANE needs a trusted one. Default: the system's.
+	Servers []string `conf:"servers" check:"server"`
+	// Networks, besides loopback, of servers that validate DNSSEC and are reached over a tamper-proof path: the
+	// relay accepts their statement that an answer is authentic (the AD bit). All `servers` must be trusted, or none
+	// is.
+	Trusted []netip.Prefix `conf:"trusted"`
+	// For a whole look-up, including retries and aliases.
+	Timeout time.Duration `conf:"timeout" min:"100ms"`
+	// Look-ups at a time; further ones wait.
+	MaxLookups int `conf:"max_lookups" min:"1"`
+	// Cached answers, positive and negative.
+	CacheEntries int `conf:"cache_entries" min:"1"`
+	// The minimum time that an answer is cached.
+	MinTTL time.Duration `conf:"min_ttl" min:"1s"`
+	// The maximum time.
+	MaxTTL time.Duration `conf:"max_ttl" min:"1s"`
+	// The maximum time for a negative answer (RFC 2308).
+	NegativeTTL time.Duration `conf:"negative_ttl" min:"1s"`
 }
 
 // Queue is the store of accepted messages.
 type Queue struct {
 	block
-	SegmentSize Size `conf:"segment_size" min:"1MiB" max:"2GiB"` // of a journal file
-	LargeBody   Size `conf:"large_body" min:"4KiB" max:"64MiB"`  // larger content gets a file of its own
-	Cache       Size `conf:"cache" min:"1MiB"`                   // memory for envelopes and content
-	// IncomingMemory is what messages that are coming in may take of memory, all together; beyond it
-	// they are refused with 4xx.
+	// The size of a journal file. From 1MiB to 2GiB.
+	SegmentSize Size `conf:"segment_size" min:"1MiB" max:"2GiB"`
+	// Larger content gets a separate file. At most a quarter of `segment_size`.
+	LargeBody Size `conf:"large_body" min:"4KiB" max:"64MiB"`
+	// Memory for envelopes and content; the rest is read from disk.
+	Cache Size `conf:"cache" min:"1MiB"`
+	// Memory for all incoming messages together: each has 64 KiB, its header section until that is complete, and its
+	// content up to `large_body`. When it is used up, clients get a 452 and try again.
 	IncomingMemory Size `conf:"incoming_memory" min:"1MiB"`
-	MinFree        Size `conf:"min_free" min:"0"` // free disk below which mail is refused with 4xx
-	// IdempotencyKeys is how many keys of requests are remembered.
+	// Free disk space below which the relay accepts no mail: clients get a 452 and try again. `"0"` means twice
+	// `segment_size`. A message above `large_body` is refused, at MAIL if it declares its SIZE, unless its whole
+	// size leaves one and a half times that free; space reserved for incoming messages counts as used.
+	MinFree Size `conf:"min_free" min:"0"`
+	// Idempotency keys that are remembered, 1,000 to 16,000,000; each takes 40 octets of memory and about 200 on
+	// disk (more for a request of many messages or recipients). They are kept for a day, for scheduled mail until a
+	// day after its release, for [imported mail](backup.md#moving-queued-mail) (counted separately, up to as many)
+	// for 30 days. When there are more, the oldest of the tenant with the most is forgotten and counted
+	// (`mta_queue_idempotency_keys_evicted_total`): a tenant with no more than an equal share loses none by the
+	// others.
 	IdempotencyKeys int `conf:"idempotency_keys" min:"1000" max:"16000000"`
 }
 
 // Admission refuses mail while more is offered than can be kept.
+//
+// Overload protection: when more mail is submitted than the relay can store, it refuses the least important mail
+// first, with 4xx, and stores the rest at the full rate. The defaults need no tuning. [admission.md](admission.md)
+// describes what is refused, and in which order.
 type Admission struct {
 	block
+	// The controller that computes the share to refuse; or `"pid"`, for comparison; or `"off"`: nothing is refused
+	// until connections, memory or disk run out.
 	Mode string `conf:"mode" oneof:"utilisation pid off"`
-	// SyncLatency is how long it may take to make a message durable before fewer are at a time.
+	// The time that storing one message may take. While it takes longer, fewer are stored at a time; at ten times as
+	// much, mail is refused. 1ms to 10s.
 	SyncLatency time.Duration `conf:"sync_latency" min:"1ms" max:"10s"`
-	// MemoryLimit is what the process may take of memory. 0: as much as its control group, if that is limited.
+	// The memory of the process. Mail is refused from 80 % of it on, and nearly all at 95 %. `"0"`: the limit of its
+	// control group, or none if that has no limit.
 	MemoryLimit Size `conf:"memory_limit" min:"0"`
-	// MaxBacklog is the longest backlog, at the pace at which mail leaves. 0: any.
+	// Mail is refused when what is due would take longer than this to leave, at the pace of the last minute; nearly
+	// all at twice as long. `"0"`: never, since a queue is there to be filled.
 	MaxBacklog time.Duration `conf:"max_backlog" min:"0"`
 }
 
 // Router finds out where mail goes.
+//
+// Decides where mail goes.
 type Router struct {
 	block
-	Workers               int           `conf:"workers" min:"1"`                 // domains looked up at a time
-	VerifyWorkers         int           `conf:"verify_workers" min:"1"`          // of those, for recipients to be verified at RCPT
-	MaxMessageConcurrency int           `conf:"max_message_concurrency" min:"1"` // look-ups that each message may have in any case
-	ScaleMaxConcurrency   int           `conf:"scale_max_concurrency" min:"1"`   // and this many for each free worker
-	IPv4                  bool          `conf:"ipv4"`                            // deliver to IPv4 addresses
-	IPv6                  bool          `conf:"ipv6"`                            // deliver to IPv6 addresses
-	AllowLoopback         bool          `conf:"allow_loopback"`                  // mail exchangers may be on this machine: for tests
-	RefusePrivate         bool          `conf:"refuse_private"`                  // mail exchangers may not be at private addresses
-	Timeout               time.Duration `conf:"timeout" min:"1s"`                // for routing one domain, with all look-ups that this takes
-	MaxRouteAge           time.Duration `conf:"max_route_age" min:"1s"`          // a route is kept as long as its DNS records, and no longer than this
+	// Domains looked up at a time.
+	Workers int `conf:"workers" min:"1"`
+	// The number of these that may serve listeners with `verify_recipients`.
+	VerifyWorkers int `conf:"verify_workers" min:"1"`
+	// Look-ups that each message may always have.
+	MaxMessageConcurrency int `conf:"max_message_concurrency" min:"1"`
+	// Or this many for each free worker: a big envelope can use most of an idle system and little of a busy one.
+	ScaleMaxConcurrency int `conf:"scale_max_concurrency" min:"1"`
+	// Deliver to IPv4 addresses.
+	IPv4 bool `conf:"ipv4"`
+	// Deliver to IPv6 addresses. Disable it on a machine without IPv6.
+	IPv6 bool `conf:"ipv6"`
+	// Accept mail exchangers at 127.0.0.0/8 and ::1. For tests only: otherwise anyone's DNS could direct mail back
+	// to this machine.
+	AllowLoopback bool `conf:"allow_loopback"`
+	// Reject mail exchangers at [private addresses](routing.md) (RFC 1918, RFC 4193, and others that no Internet
+	// host has). For a relay that can reach machines to which no foreign DNS should direct it; `route` in `domain`
+	// blocks is not affected.
+	RefusePrivate bool `conf:"refuse_private"`
+	// For routing one domain, including all its look-ups; after that, it is tried again later.
+	Timeout time.Duration `conf:"timeout" min:"1s"`
+	// A route is cached as long as the TTL of its DNS records, and no longer than this.
+	MaxRouteAge time.Duration `conf:"max_route_age" min:"1s"`
 }
 
 // Delivery bounds the relay as a whole; what applies to a destination is Traffic.
+//
+// Limits for the relay as a whole. Those for each destination are under `defaults`.
 type Delivery struct {
 	block
-	MaxConnections        int `conf:"max_connections" min:"1" reload:"restart"`         // outgoing, at a time
-	MaxMessageConcurrency int `conf:"max_message_concurrency" min:"1" reload:"restart"` // connections that each message may have in any case
-	ScaleMaxConcurrency   int `conf:"scale_max_concurrency" min:"1" reload:"restart"`   // and this many for each free one
+	// Outgoing, at a time. At most half of them may be opening to unproven hosts, a quarter to hosts whose last
+	// connection failed or that take long to answer, three quarters to any ([delivery.md](delivery.md#places)). If
+	// the process limit on open files is too low for this and the `max_connections` of listeners and APIs, the
+	// highest of them are lowered to the same number; the log has a warning with the limits in force and the remedy,
+	// and `mta status` shows them.
+	MaxConnections int `conf:"max_connections" min:"1" reload:"restart"`
+	// Connections that each message may always have.
+	MaxMessageConcurrency int `conf:"max_message_concurrency" min:"1" reload:"restart"`
+	// Or this many for each free one.
+	ScaleMaxConcurrency int `conf:"scale_max_concurrency" min:"1" reload:"restart"`
 
-	MaxMessageRate    Rate `conf:"max_message_rate"` // of all mail, from all sources. Zero: no limit
+	// Messages from all sources to all sites together, evenly paced: the limit of the line or of a contract.
+	MaxMessageRate Rate `conf:"max_message_rate"`
+	// Connections likewise.
 	MaxConnectionRate Rate `conf:"max_connection_rate"`
 }
 
 // Log is the relay's own log, for people.
+//
+// The log for people, by default on standard error, where systemd or a container runtime collects it. For systemd's
+// journal (`JOURNAL_STREAM`), lines have their level as priority, for `journalctl -p warning`, and no time: the
+// journal has it. SIGHUP reopens the file, for logrotate.
 type Log struct {
 	block
-	Level  string `conf:"level" oneof:"debug info warn error"`
+	// `"debug"`, `"info"`, `"warn"` or `"error"`.
+	Level string `conf:"level" oneof:"debug info warn error"`
+	// Or `"json"`.
 	Format string `conf:"format" oneof:"text json" reload:"restart"`
-	File   string `conf:"file" reload:"restart"` // "": standard error
+	// A file name, in an existing directory. Default: standard error.
+	File string `conf:"file" reload:"restart"`
 }
 
 // Accounting is the log of what became of each message, for programs.
+//
+// The log for programs: the outcome of each message. See [accounting.md](accounting.md).
 type Accounting struct {
 	block
-	Enabled     bool          `conf:"enabled" reload:"restart"`
-	Path        string        `conf:"path" reload:"restart"` // a directory; default: log in DataDir
-	RotateSize  Size          `conf:"rotate_size" min:"64KiB"`
+	// Write the accounting log.
+	Enabled bool `conf:"enabled" reload:"restart"`
+	// The directory of the files, for this relay only; the relay creates it. Default: log in `data_dir`.
+	Path string `conf:"path" reload:"restart"`
+	// A new file begins at this size,.
+	RotateSize Size `conf:"rotate_size" min:"64KiB"`
+	// And at each multiple of this time, in UTC. At least 1m.
 	RotateEvery time.Duration `conf:"rotate_every" min:"1m"`
-	Keep        time.Duration `conf:"keep" min:"0"`      // 0: for ever
-	KeepSize    Size          `conf:"keep_size" min:"0"` // of all files together; 0: no limit
-	Compress    string        `conf:"compress" oneof:"off zstd"`
-	Headers     []string      `conf:"headers"` // names of fields
+	// Files with only older records are deleted; `"0"` means never.
+	Keep time.Duration `conf:"keep" min:"0"`
+	// The oldest files are deleted while all together exceed this size; `"0"` means no limit. What a
+	// [stream](#stream-name) has yet to read stays, up to its `hold` and as long as the queue's `min_free` is free.
+	KeepSize Size `conf:"keep_size" min:"0"`
+	// `"zstd"`: finished files are compressed, to a seventh or so.
+	Compress string `conf:"compress" oneof:"off zstd"`
+	// Up to 16 names of header fields, such as `["Subject", "X-Order"]`: all records of a message repeat them in
+	// `headers`, decoded, the first of each name, up to 1 KiB each and 4 KiB together. They are kept with the
+	// message when it is accepted, so a change applies to later messages.
+	Headers []string `conf:"headers"`
 }
 
 // DSN is how reports to senders look.
+//
+// Reports to senders (RFC 3464).
 type DSN struct {
 	block
-	From        string `conf:"from"`                             // default: Mail Delivery System <Postmaster>
-	ReturnLimit Size   `conf:"return_limit" min:"0" max:"64MiB"` // larger messages come back as headers only
+	// The From field of reports. They are always sent with the null sender. Default: Mail Delivery System at
+	// `postmaster`.
+	From string `conf:"from"`
+	// Larger messages are returned as headers only.
+	ReturnLimit Size `conf:"return_limit" min:"0" max:"64MiB"`
 }
 
 // Shutdown is how the relay stops.
 type Shutdown struct {
 	block
-	Drain time.Duration `conf:"drain" min:"0"` // for what is under way
+	// The time for open sessions and transactions to finish when the relay stops. Interrupted mail is tried again
+	// after the start; nothing is lost.
+	Drain time.Duration `conf:"drain" min:"0"`
 }
 
 // Source is an IP address from which connections are made: this machine's or a proxy's.
+//
+// A local IP address for outgoing connections, of this machine or of a proxy. Without any there is one named
+// `default`, for which the system chooses the address. [delivery.md](delivery.md#sources) describes how mail is
+// spread over sources, and what happens when an address is missing.
 type Source struct {
 	block
-	Name    string     `conf:",label"`
-	Address netip.Addr `conf:"address"`               // zero: the system, or the proxy, chooses
-	EHLO    string     `conf:"ehlo" check:"hostname"` // default: Config.Hostname
+	Name string `conf:",label"`
+	// An address of this machine, or of the proxy. Forward and reverse DNS should match `ehlo`. A source has one
+	// address, and so reaches hosts of one family; a pool may have sources of both. Default: the system's choice.
+	Address netip.Addr `conf:"address"`
+	// The relay's name on connections from this source. Default: `hostname`.
+	EHLO string `conf:"ehlo" check:"hostname"`
 
-	// PublicAddress is the address that receivers see, where a NAT or a proxy changes it: for checks of the
-	// DNS. Zero: Address.
+	// The address that receivers see, where a NAT or a SOCKS5 proxy changes it. Only checks use it (`mta check
+	// --dns`); connections are made from `address`. Default: `address`.
 	PublicAddress netip.Addr `conf:"public_address"`
 
-	// Proxy is through what connections are made. Zero: none.
+	// Connections are made through a proxy: `"socks5://host:port"` (RFC 1928), or `"haproxy://host:port"` for one
+	// that accepts a PROXY protocol header of version 2 and connects from `address` to the destination in it. A
+	// SOCKS5 proxy chooses the address itself; `address` then only sets the address family.
 	Proxy Proxy `conf:"proxy"`
-	// ProxyUsername and ProxyPassword are for a SOCKS5 proxy (RFC 1929).
+	// For a SOCKS5 proxy (RFC 1929). It goes to the proxy in clear text.
 	ProxyUsername string `conf:"proxy_username"`
+	// Likewise; best as `env("NAME")`.
 	ProxyPassword Secret `conf:"proxy_password"`
 
-	// What leaves from here for all sites together. Zero: no limit.
-	ConnectionLimit   int  `conf:"connection_limit" min:"0"` // at a time
-	MaxMessageRate    Rate `conf:"max_message_rate"`
+	// Connections from this source to all sites together, at a time; 0 means no limit.
+	ConnectionLimit int `conf:"connection_limit" min:"0"`
+	// Messages from this source to all sites together.
+	MaxMessageRate Rate `conf:"max_message_rate"`
+	// Connections from this source to all sites together.
 	MaxConnectionRate Rate `conf:"max_connection_rate"`
 }
 
 // Pool is the sources that a tenant's mail may use.
+//
+// The sources that a tenant's mail may use. A pool named `default`, for mail without a tenant and for tenants that
+// name none, has all sources that no pool dedicates, unless the file has a block for it. A message that is submitted
+// by HTTP can name a pool (`pool`): its tenant's, `default`, or one that no `tenant` block names. If a reload takes
+// that away, the message leaves from its tenant's pool.
+//
+// All mail from an address must count toward its plan, or the plan would be meaningless. So a source under a plan
+// can't be shared, nor dedicated elsewhere without that plan; nor can another source with its address, with its
+// SOCKS5 proxy, or without an address. All of these are errors.
 type Pool struct {
 	block
-	Name   string   `conf:",label"`
-	Shared []string `conf:"shared"` // names of sources
-	// Overflow is what becomes of mail that no dedicated source has room for: "shared", it takes a
-	// shared source at once, or "hold", it waits. Without shared sources it is "hold".
+	Name string `conf:",label"`
+	// Names of sources that accept mail without a plan. A pool without any needs `dedicated` blocks.
+	Shared []string `conf:"shared"`
+	// The handling of mail that exceeds the plans of the dedicated sources: `"shared"`: it uses a shared source
+	// immediately; `"hold"`: it waits. A pool without shared sources has `"hold"`.
 	Overflow string `conf:"overflow" oneof:"shared hold"`
-	// Patience is how long mail waits for a dedicated source before it overflows, as much as the plans can
-	// still take; of the tiers before PatienceTier half a minute at most.
-	Patience     time.Duration `conf:"patience" min:"0s"`
-	PatienceTier int           `conf:"patience_tier" min:"0" max:"5"`
-	// TierPatience has, in the place of these, one for each tier from 0 on; the last is that of all later ones.
+	// With `overflow = "shared"`: how long mail waits for a dedicated source before it uses a shared one. Only as
+	// much mail waits as the plans can still take in that time and on that day; the rest uses a shared source
+	// immediately. Not longer than `max_age`.
+	Patience time.Duration `conf:"patience" min:"0s"`
+	// The first tier whose mail waits so long; mail of more important tiers waits half a minute at most, for what
+	// the plan can send within it.
+	PatienceTier int `conf:"patience_tier" min:"0" max:"5"`
+	// Instead of these two, a duration for each tier from 0 on: `["0s", "0s", "10m", "4h", "9h"]`; the last also
+	// applies to the later tiers.
 	TierPatience []time.Duration `conf:"tier_patience" min:"0s"`
-	// Dedicated sources are preferred to the shared ones.
-	Dedicated []*Dedicated `conf:"dedicated,block"`
+	Dedicated    []*Dedicated    `conf:"dedicated,block"`
 }
 
 // Dedicated is a source of a pool that is its own.
+//
+// Within a pool: a source for this pool only, preferred to the shared ones. Several share the pool's mail.
+//
+//	pool "acme" {
+//	  shared = ["shared-1"]
+//	  dedicated "acme-1" {
+//	    plan = "standard"
+//	    prefer { header = ["X-MTA-Engaged: yes"] }
+//	    except { tier = [0, 1] }
+//	  }
+//	}
 type Dedicated struct {
 	block
 	Name string `conf:",label"` // of a source
-	// Plan is the warm-up plan that the source is bound to. "": it is warm.
+	// The plan that the source warms up by. Without one the source is warm.
 	Plan string `conf:"plan"`
-	// Prefer is mail that goes before other mail, and Except mail that doesn't take the source.
+	// Within `dedicated`, any number: mail with priority. A block matches mail that has one of the values of each of
+	// its settings; with several blocks, one match is enough. Preferred mail leaves first among the mail that waits
+	// for tokens, and other mail leaves enough tokens for a minute of it; the part of the hour that preferred mail
+	// doesn't use is for the rest. A pool without shared sources needs a dedicated one without `except`.
 	Prefer []*Selector `conf:"prefer,block"`
+	// Within `dedicated`, any number: mail that doesn't use the source, but another one of the pool.
 	Except []*Selector `conf:"except,block"`
 }
 
 // Selector is some mail: that which has one of the values of each setting that is there.
 type Selector struct {
 	block
-	Tenants       []string `conf:"tenant"`
-	Tiers         []int    `conf:"tier" min:"0" max:"5"`
-	Campaigns     []string `conf:"campaign"`
+	// Names of tenants. Default: any.
+	Tenants []string `conf:"tenant"`
+	// From 0 to 5. Default: any.
+	Tiers []int `conf:"tier" min:"0" max:"5"`
+	// The value of the message's header field `X-MTA-Campaign`. Default: any.
+	Campaigns []string `conf:"campaign"`
+	// The domain of MAIL FROM. Default: any.
 	SenderDomains []string `conf:"sender_domain"`
-	Headers       []string `conf:"header"` // "Name: value", or "Name" for any value
+	// Header fields: `"X-MTA-Engaged: yes"` with that value, `"List-Id"` with any. Case doesn't matter, and only the
+	// first line of a folded field counts. The relay records them when a message arrives, so mail from before a
+	// reload keeps those of that time. A file has 32 at most. Default: any.
+	Headers []string `conf:"header"`
 }
 
 // DefaultPool is the pool of mail whose tenant names none. Unless the file has a pool of that
@@ -386,50 +570,65 @@ type Selector struct {
 const DefaultPool = "default"
 
 // Tenant is somebody on whose behalf mail is sent.
+//
+// A customer or application on whose behalf mail is sent.
 type Tenant struct {
 	block
 	Name string `conf:",label"`
+	// The name of a pool.
 	Pool string `conf:"pool"`
-	Tier int    `conf:"tier" min:"0" max:"5"`
-	// Weight is how many turns the tenant's mail has for each one of a tenant of weight 1, wherever mail of
-	// several waits.
+	// The priority of the tenant's mail, from 0 (highest) to 5: mail of the first tier goes first, and each later
+	// tier gets one turn in twenty. `MT-Priority` changes it for a message.
+	Tier int `conf:"tier" min:"0" max:"5"`
+	// The number of turns of the tenant's mail for each turn of a tenant of weight 1, where mail of several tenants
+	// waits: for a look-up, for space in delivery, for a connection. 1 to 1000.
 	Weight int `conf:"weight" min:"1" max:"1000"`
 
-	// Patience replaces the pool's for the tenant's mail, of all tiers, where the file has it.
+	// How long the tenant's mail waits for a dedicated source of its pool, whatever its tier. By default the pool
+	// decides.
 	Patience time.Duration `conf:"patience" min:"0s"`
 
-	// MaxMessageRate paces all mail of the tenant, MaxMessageRatePerSource that from one source to a site.
-	// Zero: no limit.
-	MaxMessageRate          Rate `conf:"max_message_rate"`
+	// All messages of the tenant, from all sources to all sites. Other tenants' mail overtakes the waiting mail.
+	MaxMessageRate Rate `conf:"max_message_rate"`
+	// The tenant's messages to a site from one source: a pool of two sources allows it twice.
 	MaxMessageRatePerSource Rate `conf:"max_message_rate_per_source"`
 
-	// Senders are the addresses that the tenant may send as: domains, "*.domain", addresses. Empty: any.
+	// The addresses that the tenant may send as, in MAIL: domains (`"acme.example"`), all domains below one
+	// (`"*.acme.example"`), addresses (`"news@b.example"`). Reports (null sender) are always allowed. With
+	// `check_from` of a listener they also apply to From. Default: any.
 	Senders []users.Sender `conf:"senders"`
-	// Unsubscribe is the URL, as recipients reach it, of the route /unsubscribe of an api block: links to it are
-	// added to messages (RFC 8058). "": none are.
+	// `"https://mail.acme.example/unsubscribe"`: the URL, as recipients reach it, of `/unsubscribe` of an
+	// [`api`](#api-name) block. Messages to one recipient get `List-Unsubscribe` and `List-Unsubscribe-Post` with a
+	// link below it, unless they have the former; see [one-click unsubscribe](submission.md#one-click-unsubscribe).
 	Unsubscribe string `conf:"unsubscribe"`
-	// UnsubscribeMail adds the address that unsubscribes the recipient, at the domain of the return path, to
-	// messages that have no List-Unsubscribe.
+	// Add `List-Unsubscribe` with a mail address, `u-TOKEN@` the domain of the return path, to messages to one
+	// recipient that have no such field; see [bounces.md](bounces.md#header-fields).
 	UnsubscribeMail bool       `conf:"unsubscribe_mail"`
 	ReturnPath      ReturnPath `conf:",inline"`
-	// Networks are those whose clients' mail is the tenant's when nothing else says whose it is.
+	// The networks whose clients' mail belongs to the tenant, unless a user or field decides; the smallest matching
+	// network wins. This does not permit relaying: that is `relay_from`.
 	Networks []netip.Prefix `conf:"networks"`
 
-	// MaxSubmissionRate paces the messages that are accepted; SubmissionBurst is how many may come at once, 0
-	// for what a second holds.
+	// The messages accepted from the tenant, such as `"10/s"`; see [limits of
+	// tenants](submission.md#limits-of-tenants).
 	MaxSubmissionRate Rate `conf:"max_submission_rate"`
-	SubmissionBurst   int  `conf:"submission_burst" min:"0"`
-	// MaxConnections bounds the open connections of clients. 0: no limit.
+	// How many messages may come at once after a pause; 0: as many as a second of `max_submission_rate` holds, at
+	// least 1.
+	SubmissionBurst int `conf:"submission_burst" min:"0"`
+	// Open connections of the tenant's clients; 0: no limit of the tenant's own.
 	MaxConnections int `conf:"max_connections" min:"0"`
-	// MaxQueuedMessages and MaxQueuedBytes bound what is in the queue. 0: no limit.
-	MaxQueuedMessages int  `conf:"max_queued_messages" min:"0"`
-	MaxQueuedBytes    Size `conf:"max_queued_bytes" min:"0B"`
-	// What the tenant's keys may ask for by HTTP, all together. Zero: no limit.
-	MaxRequestRate   Rate     `conf:"max_request_rate"`
-	MaxRecipientRate Rate     `conf:"max_recipient_rate"`
-	MaxByteRate      ByteRate `conf:"max_byte_rate" min:"0B/s"` // of request bodies
-	// OverQuota is what becomes of mail that is over the rate or one of the quotas: "lower" takes it in the
-	// last tier.
+	// The tenant's messages in the queue; 0: no limit.
+	MaxQueuedMessages int `conf:"max_queued_messages" min:"0"`
+	// Their size; 0: no limit. At least the largest `max_message_size` of the listeners.
+	MaxQueuedBytes Size `conf:"max_queued_bytes" min:"0B"`
+	// Requests by HTTP with all keys of the tenant, such as `"100/s"`; further ones get a 429 with the time to wait.
+	MaxRequestRate Rate `conf:"max_request_rate"`
+	// Recipients in these requests.
+	MaxRecipientRate Rate `conf:"max_recipient_rate"`
+	// Octets of their bodies; 0: no limit.
+	MaxByteRate ByteRate `conf:"max_byte_rate" min:"0B/s"`
+	// Mail over the rate, `max_queued_messages` or `max_queued_bytes`: `"refuse"` it with 450, or `"lower"` it to
+	// tier 5.
 	OverQuota string `conf:"over_quota" oneof:"refuse lower"`
 }
 

@@ -8,20 +8,35 @@ import (
 )
 
 // Console serves the pages of package web from within the relay.
+//
+// The [console](console.md) in the relay: pages for browsers, for users with names and roles. Without `address`
+// there is none; `mta console` needs no block.
+//
+// While a setting that takes a restart waits for it, so do the others of the block. A session ends when `users`
+// changes.
+//
+// Its `tls` is that of a [listener](#tls), HTTPS from the first octet: `certificate`, `key`, `acme`, `min_version`
+// and `session_tickets`.
 type Console struct {
 	block
 
-	Address string       `conf:"address" check:"listen or off" reload:"restart"` // "ip:port"; "": none
+	// Where browsers connect, such as `"127.0.0.1:8026"`. Another address than loopback requires `tls`, or a proxy
+	// with TLS in `trusted_proxies`.
+	Address string       `conf:"address" check:"listen or off" reload:"restart"`
 	TLS     Certificates `conf:"tls,block" reload:"restart"`
-	Users   string       `conf:"users"` // a users file as package users reads it; those with a role may log in
-	// Hosts are the names by which browsers call the console. Default: Config.Hostname, and on loopback this
-	// machine's own.
+	// The users file, which [`mta console user`](cli.md#mta-console) creates and changes. Required. Changes take
+	// effect immediately. It can be the file of [`users`](#users): users without a role can't log in here.
+	Users string `conf:"users"`
+	// The names by which browsers call the console, without ports; on loopback also `localhost`, `127.0.0.1` and
+	// `::1`. Requests for other names are refused with 421. Default: `hostname`.
 	Hosts []string `conf:"hosts"`
-	// TrustedProxies is the networks whose X-Forwarded-For, X-Forwarded-Proto and UserHeader count.
+	// The networks of proxies whose `X-Forwarded-For`, `X-Forwarded-Proto` and `user_header` count.
 	TrustedProxies []netip.Prefix `conf:"trusted_proxies"`
-	// UserHeader names the user who has logged in at the proxy. "": none does.
+	// The header field in which such a proxy names the user whom it has logged in, such as `"X-Remote-User"`; the
+	// users file gives the role. The proxy must remove the field from what clients send.
 	UserHeader string `conf:"user_header"`
-	BasePath   string `conf:"base_path" reload:"restart"` // where the console stands at the proxy's, as "/mta"; "": at its top
+	// The path of the console at a proxy, such as `"/mta"`.
+	BasePath string `conf:"base_path" reload:"restart"`
 }
 
 // Names lists the hosts by which browsers may call the console.

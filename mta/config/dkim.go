@@ -17,28 +17,49 @@ import (
 )
 
 // DKIM is the keys of one domain, and whose mail they sign.
+//
+// The keys of one domain, and the mail that they sign: see [dkim.md](dkim.md). All blocks that match a message sign
+// it.
 type DKIM struct {
 	block
 	Name string `conf:",label"`
-	// Domain is the one that signs, the d= tag; its zone publishes the keys.
+	// The signing domain (`d=`); its DNS zone publishes the keys. Default: required.
 	Domain string `conf:"domain" check:"hostname"`
-	// Senders are the authors' domains, in From, whose mail is signed. Default: Domain and all names
-	// below it.
+	// The authors' domains, in `From`, whose mail is signed: a name, `"*.name"` for all names below it, or `"*"` for
+	// all. Default: `domain` and all names below it.
 	Senders []Pattern `conf:"senders"`
-	// Tenants are those whose mail is signed, "*" for all. Empty: those whose senders cover Domain.
+	// [tenants](dkim.md#tenants) whose mail is signed; `"*"` for all. Without `tenant` blocks all mail is signed.
+	// Default: those whose `senders` cover `domain`.
 	Tenants []string `conf:"tenants"`
-	// OnFailure is what becomes of mail that can't be signed: it waits, or goes out without.
+	// The handling of mail that can't be signed: `"defer"`: it is refused at submission, or, if it was accepted
+	// already, waits and bounces at `max_age`; `"send"`: it goes out unsigned.
 	OnFailure string     `conf:"on_failure" oneof:"defer send"`
 	Keys      []*DKIMKey `conf:"key,block"`
 }
 
 // DKIMKey is a private key, from a file or from the environment.
+//
+// Within a `dkim` block: a private key, RSA or Ed25519. One key of each algorithm signs: the one that took over
+// last.
+//
+//	dkim "acme" {
+//	  domain = "acme.example"
+//	  key "2026a" { file = "/etc/mta/dkim/2026a.pem" }
+//	  key "2026b" {
+//	    file = "/etc/mta/dkim/2026b.pem"
+//	    from = "2026-07-01"
+//	  }
+//	}
 type DKIMKey struct {
 	block
-	Selector   string `conf:",label"`
-	File       string `conf:"file"` // PEM
+	Selector string `conf:",label"`
+	// A PEM file that only its owner can write, and only its owner and group can read.
+	File string `conf:"file"`
+	// Instead of `file`: the key in base64 without line breaks, best by `env("NAME")`.
 	PrivateKey Secret `conf:"private_key"`
-	From       Date   `conf:"from"` // when it takes over from those before; "": it is the first
+	// When the key takes over, such as `"2026-07-01"` (UTC) or `"2026-07-01T12:00:00Z"`. Publish its record before
+	// that. Default: from the beginning.
+	From Date `conf:"from"`
 
 	loaded *dkim.Key
 }

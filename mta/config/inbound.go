@@ -8,16 +8,24 @@ import (
 	"example.org/mta/internal/settings"
 )
 
-// Inbound is what a listener takes from anybody: reports about mail that the relay has sent. Without Domains it
-// takes none.
+// Inbound is what a listener takes from anybody: reports about mail that the relay has sent.
+//
+// Within a listener: takes reports about the relay's own mail (bounces, complaints, requests to unsubscribe) from
+// anybody, relays none of them, and records what they report. [bounces.md](bounces.md#reports-in) has a set-up to
+// copy; [submission.md](submission.md#mail-for-the-relay-itself) has the replies that clients get. The listener must
+// be reachable by strangers, on port 25.
 type Inbound struct {
-	// Domains are those of return paths. All mail to them is the relay's own, and none of it is relayed.
+	// The domains whose mail exchanger this listener is, such as `"b.example.com"`: the `return_path` of tenants.
+	// All mail to them is the relay's own.
 	Domains []string `conf:"domains"`
-	// Complaints are the addresses that feedback loops send to.
+	// Addresses at these domains that feedback loops send to, such as `"fbl@b.example.com"`.
 	Complaints []string `conf:"complaints"`
-	// Unsubscribe has mail to u-TOKEN@ a domain end the recipient's subscription.
+	// Mail to `u-TOKEN@` one of the domains ends the subscription of the recipient whom the token names, as a click
+	// on a [link](submission.md#one-click-unsubscribe) does.
 	Unsubscribe bool `conf:"unsubscribe"`
-	// Forward gets what is not understood, and the mail of postmasters. "": it is kept in DataDir.
+	// A mailbox elsewhere that gets what the relay does not understand, and mail to `postmaster@` and `abuse@` the
+	// domains. Without it the relay keeps such mail in `data_dir`, 1000 messages and 64 MiB at most, for [`mta
+	// bounce list`](cli.md#mta-bounce).
 	Forward string `conf:"forward"`
 }
 

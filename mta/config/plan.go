@@ -12,36 +12,75 @@ import (
 	"example.org/mta/warmup"
 )
 
-// Plan is a warm-up plan as the file has it; Config.WarmupPlan gives it ready for use. Its
-// numbers are held against one another by warmup.Plan.Faults.
+// Plan is a warm-up plan as the file has it; Config.WarmupPlan gives it ready for use.
+//
+// The hourly and daily volume of a new address, in recipients, and the conditions for its growth: see
+// [warmup.md](warmup.md). A [pool](#pool-name) puts a source under a plan with a `dedicated` block. The presets
+// `standard`, `sendgrid`, `sparkpost`, `mailtrap`, `ses45` and `linear` need no block; a block with such a name
+// replaces the preset (`presets = false` concerns providers only). `mta warmup plans` shows all of them.
+//
+// A reload changes plans on a running relay: a source keeps its stage and counters, and new caps apply from its next
+// hour and its next day. The same holds for a source that gets another plan: it keeps its stage number.
+//
+//	plan "acme" {
+//	  stage {
+//	    hourly = 50
+//	    daily  = 350
+//	  }
+//	  stage {
+//	    hourly = 80
+//	    daily  = 560
+//	    provider "google" { daily = 280 }
+//	  }
+//	}
+//	plan "careful" {
+//	  preset = "standard"
+//	  spread = "even"
+//	  provider "google" { share = 0.4 }
+//	}
 type Plan struct {
 	block
 	Name string `conf:",label"`
 
-	// Preset is the published plan to begin from: its stages, unless the block has some, and its
-	// finish. "": none.
+	// The preset to start from: its stages, unless the block has `stage` blocks, with their `min_sample` (0 in
+	// `sendgrid`) and `min_fill` (0.9 in `sparkpost`), and its `finish`.
 	Preset string `conf:"preset" check:"plan preset"`
-	// Pacing is how an hour's cap is spread over the hour.
-	Pacing     string `conf:"pacing" was:"law" oneof:"ledger pid"`
-	StartStage int    `conf:"start_stage"` // counted from 1
-	// Begin is when a warm-up begins at the soonest: a time, or a day from its start by DayStarts. "": at once.
+	// How an hour's cap is spread over the hour: `"ledger"` divides the remaining volume by the remaining time,
+	// `"pid"` lets through the share of the demand that [a PID
+	// controller](warmup.md#other-pacings-and-why-they-are-not-the-default) computes. The ledger enforces every cap
+	// with both. The former name `law` is still read, with a warning.
+	Pacing string `conf:"pacing" was:"law" oneof:"ledger pid"`
+	// The stage to begin with, counted from 1.
+	StartStage int `conf:"start_stage"`
+	// The earliest start of a warm-up under the plan: `"2026-12-01"`, from that day's start, or
+	// `"2026-12-01T08:00:00Z"`. Before then the source sends nothing: its mail uses the shared sources or waits,
+	// depending on the pool. None: immediately. A past date is no error, since it stays in the file; `mta check`
+	// warns that a source put under the plan now begins immediately.
 	Begin Date `conf:"begin"`
-	// DayStarts is the time and the zone at which the days of a warm-up start that begins. "": that of its begin.
+	// The time of day and the time zone (tz database) at which the days of a warm-up start, `"08:00 Europe/Berlin"`;
+	// none: at the time the warm-up began. A warm-up that begins in between gets the rest of that day. The setting
+	// takes effect when a warm-up begins: a day is always 24 hours, so after a daylight saving change days start an
+	// hour earlier or later by the clock.
 	DayStarts DayStart `conf:"day_starts"`
-	// Weights are shares, by provider, when mail for several competes; 1 for who is not named.
+	// Shares of [providers](#provider-name) when mail for several competes, such as `{ google = 2, yahoo = 1 }`; 1
+	// for the others. Default: equal.
 	Weights map[string]float64 `conf:"weights" example:"{ google = 2, yahoo = 1 }"`
-	// Shrinking allows a stage to have a lower cap than the one before.
-	Shrinking bool   `conf:"shrinking"`
-	Spread    string `conf:"spread" oneof:"greedy even"` // how the day's cap is used
-	// Nodes is how many relays send from an address under the plan. They have no ledger in common: each
-	// may send an equal part of every cap.
+	// Allow a stage to have a lower cap than the one before it. Without this, that is an error.
+	Shrinking bool `conf:"shrinking"`
+	// `"greedy"` fills hours to their caps until the daily cap is used; `"even"` spreads the daily cap over the day.
+	Spread string `conf:"spread" oneof:"greedy even"`
+	// The number of relays that send from each address under the plan, for example through one proxy or one NAT.
+	// They share no ledger: with the same plan in their files, each sends an equal part of every cap and every
+	// provider's share, and advances by its own outcomes. A cap below the number of relays is refused.
 	Nodes int `conf:"nodes" min:"1"`
-	// Node numbers this relay among them, from 1: what is left over in dividing a cap goes to the first. 0: the
-	// part is rounded down.
+	// The number of this relay among them, from 1 to `nodes`, different in each file. The first relays then get the
+	// remainder, and the parts add up to the cap: 31 among 3 is 11, 10 and 10. 0: the part is rounded down, 10 for
+	// each.
 	Node int `conf:"node" min:"0"`
-	// Finish lifts all caps when the last stage has been passed.
+	// End all caps after the last stage, as presets do. Otherwise its caps stay.
 	Finish bool `conf:"finish"`
-	// EaseOut is for how many days the last stage's caps double each day before Finish lifts them.
+	// Before `finish` ends the last stage's caps, they double each day for this many days, 0 to 14, as long as the
+	// mail is well received, whatever its volume. 0: all caps end immediately.
 	EaseOut int `conf:"ease_out" min:"0"`
 
 	Providers []*PlanProvider `conf:"provider,block"`
@@ -50,59 +89,93 @@ type Plan struct {
 }
 
 // Stage is what may be sent on a day, in recipients.
+//
+// Within a plan: the volume of a day. Stages follow one another in the order of the file. Health decides how many
+// days a stage lasts, at least one.
 type Stage struct {
 	block
-	Hourly    int              `conf:"hourly" min:"1"`
+	// Recipients per hour; required.
+	Hourly int `conf:"hourly" min:"1"`
+	// Recipients per day; required, and not below `hourly`.
 	Daily     int              `conf:"daily" min:"1"`
 	Providers []*StageProvider `conf:"provider,block"`
 }
 
-// StageProvider is what of a stage may go to one provider. Zero: no cap of its own.
+// StageProvider is what of a stage may go to one provider.
+//
+// Within a stage: the caps for one [provider](#provider-name), which must be defined, so that a typo doesn't disable
+// a cap; or for `other`: all sites without a provider.
 type StageProvider struct {
 	block
 	Provider string `conf:",label"`
-	Hourly   int    `conf:"hourly" min:"0"`
-	Daily    int    `conf:"daily" min:"0"`
+	// Recipients per hour; 0 means no separate cap.
+	Hourly int `conf:"hourly" min:"0"`
+	// Recipients per day; 0 means no separate cap.
+	Daily int `conf:"daily" min:"0"`
 }
 
 // PlanProvider is what of every stage may go to one provider.
+//
+// Within a plan: the part of every stage, including those of a preset, for one [provider](#provider-name) or for
+// `other`. A stage's caps for the provider take precedence.
 type PlanProvider struct {
 	block
-	Provider string  `conf:",label"`
-	Share    float64 `conf:"share"` // of the stage's caps, above 0 and at most 1
-	// Growth is how many times its caps of a stage may be those of the stage before, from 1 to 10. 0: as the
-	// plan grows.
+	Provider string `conf:",label"`
+	// Share of the stage's hourly and daily caps, above 0 and at most 1; by default the whole.
+	Share float64 `conf:"share"`
+	// From 1 to 10: the maximum growth factor of the provider's caps from stage to stage, counted from the start
+	// stage. They stay within its share of the stage, so this slows a preset down and never speeds it up. Without it
+	// they grow with the plan.
 	Growth float64 `conf:"growth"`
-	// OwnStage lets it step back alone.
+	// The provider has its own stage: its outcomes move only that stage, never the address. It goes back a stage
+	// after a bad day while the others continue, and is never ahead of them. The caps of the last stage end when it
+	// has caught up.
 	OwnStage bool `conf:"own_stage"`
 }
 
 // PlanHealth says what outcomes move the stage.
+//
+// Within a plan: the outcomes that move the stage, judged each day for each provider with enough outcomes.
 type PlanHealth struct {
-	MinSample int     `conf:"min_sample"` // outcomes of a provider in a day; 0: advance after each day with mail
-	MinFill   float64 `conf:"min_fill"`   // share of the daily cap to be sent before advancing
-	// Refusals are the classes of replies that are about the sender, and pause a provider; Bounces
-	// those whose permanent replies are hard bounces.
-	Refusals     []ReplyClass `conf:"refusals"`
-	Bounces      []ReplyClass `conf:"bounces"`
-	AdvanceBelow PlanLimits   `conf:"advance_below,block"`
-	RegressAbove PlanLimits   `conf:"regress_above,block"`
-	Pause        PlanPause    `conf:"pause,block"`
+	// Outcomes of a provider in a day, below which they can only count against it; 0 advances after each day with
+	// mail, regardless of the outcomes.
+	MinSample int `conf:"min_sample"`
+	// The share of the daily cap that must have been sent to advance; a day without mail never advances.
+	MinFill float64 `conf:"min_fill"`
+	// [classes](bounces.md#classes) of replies that count as refusals by policy, which also pause a provider.
+	Refusals []ReplyClass `conf:"refusals"`
+	// Classes whose permanent replies count as hard bounces.
+	Bounces []ReplyClass `conf:"bounces"`
+	// Within `health`: the plan advances a stage the next day if all shares are below these.
+	AdvanceBelow PlanLimits `conf:"advance_below,block"`
+	// Within `health`: the plan goes back a stage the next day if any share is above these. Between the two, the
+	// stage stays.
+	RegressAbove PlanLimits `conf:"regress_above,block"`
+	Pause        PlanPause  `conf:"pause,block"`
 }
 
 // PlanLimits are shares of a day's outcomes, from 0 to 1.
 type PlanLimits struct {
-	Bounce    float64 `conf:"bounce"`
-	Defer     float64 `conf:"defer"`
+	// Hard bounces.
+	Bounce float64 `conf:"bounce"`
+	// Deferrals and refusals by policy.
+	Defer float64 `conf:"defer"`
+	// Complaints.
 	Complaint float64 `conf:"complaint"`
 }
 
-// PlanPause says when a provider that blocks is left alone. Sample 0: never.
+// PlanPause says when a provider that blocks is left alone.
+//
+// Within `health`: when to pause mail to a provider that blocks.
 type PlanPause struct {
-	Share   float64 `conf:"share"`
-	Sample  int     `conf:"sample"`
-	Seconds int     `conf:"seconds"`
-	Probe   int     `conf:"probe"`
+	// The share of refusals by policy.
+	Share float64 `conf:"share"`
+	// Among this many last outcomes, at most 64; 0 means never.
+	Sample int `conf:"sample"`
+	// The length of the first pause; each further one is twice as long, up to 16 times this.
+	Seconds int `conf:"seconds"`
+	// Recipients tried before mail resumes.
+	Probe int `conf:"probe"`
 }
 
 // DayStart is a time of day in a zone, "08:00 Europe/Berlin".

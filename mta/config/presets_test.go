@@ -99,7 +99,7 @@ func TestTheManualHasThePresets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(page), "\n### Presets\n")
+	_, section, _ := strings.Cut(string(page), "\n## Presets\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	columns := []string{"mx", "connection_limit", "connection_limit_per_source", "max_deliveries_per_connection", "max_connection_rate_per_source"}
 	for _, p := range presets() {

@@ -10,21 +10,35 @@ import (
 )
 
 // ReturnPathKeys is what the tokens in return paths are signed by, and how long they are good.
+//
+// The signature of the tokens in return paths: see [bounces.md](bounces.md#return-path). The domains stand in
+// `tenant` and [`sender_domain`](#sender_domain-pattern) blocks.
 type ReturnPathKeys struct {
 	block
-	// Secrets of relays that take one another's reports: the first signs, the others are on their way out.
-	// Empty: a file in DataDir.
+	// One or more secrets of at least 32 octets, best as `[env("RETURN_PATH_SECRET")]`: the first signs, all verify.
+	// Relays that share a domain must share the secret. Default: `return-path-secret` in `data_dir`.
 	Secrets []Secret `conf:"secrets"`
-	// Valid is how long a token is good, from the day on that its message was accepted.
+	// How long reports about a message are accepted, counted from the day of its acceptance.
 	Valid time.Duration `conf:"valid" min:"1d" max:"3650d"`
 }
 
 // SenderDomain is what is special about mail from some senders' domains, in MAIL.
+//
+// The return path, the pool and the route of mail from a sender's domain, in MAIL: `"example.com"` is that domain
+// only, `"*.example.com"` all below it, `"*"` all. For each of the three, the most specific block that has it
+// decides, and overrules the tenant; `return_path = ""` is none. A `route` of the recipient's domain overrules one
+// here, except that of `domain "*"`. Of the other settings for destinations, those of `defaults` and `domain "*"`
+// apply. Reports (null sender) have no sender's domain.
+//
+//	sender_domain "example.com" {
+//	  return_path = "b.example.com"
+//	}
 type SenderDomain struct {
 	block
 	Pattern    Pattern    `conf:",label"`
 	ReturnPath ReturnPath `conf:",inline"`
-	// Pool is what the mail leaves from, unless the recipient's domain has one. "": that of the tenant.
+	// The name of a pool. The `pool` of a [`domain`](#domain-pattern) block of the recipient's domain overrules it.
+	// Default: the tenant's.
 	Pool string `conf:"pool"`
 	// Smarthosts are where the mail goes, unless a block narrower than "*" has a route for the recipient's domain.
 	Smarthosts `conf:",inline"`
@@ -33,8 +47,11 @@ type SenderDomain struct {
 // ReturnPath is where reports about mail go that was delivered: to a separate address for each message, which
 // stands in MAIL FROM in place of the sender. Domain "": to the sender.
 type ReturnPath struct {
+	// A domain, such as `"b.acme.example"`: mail of the tenant leaves with `MAIL FROM:<b-TOKEN@b.acme.example>`, so
+	// that bounces and complaints come back to the relay; see [bounces.md](bounces.md#return-path). A
+	// `sender_domain` block of the sender's domain overrules a tenant.
 	Domain string `conf:"return_path" check:"domain or empty"`
-	// PerRecipient has each recipient's mail leave in a separate transaction, whose return path names it.
+	// With `return_path`: a transaction for each recipient, so that each token names one.
 	PerRecipient bool `conf:"per_recipient"`
 }
 

@@ -13,37 +13,58 @@ import (
 )
 
 // Stream is a receiver of events of the accounting log.
+//
+// A receiver of events: what happened to mail, sent to a program of yours. See [events.md](events.md).
 type Stream struct {
 	block
 	Name string `conf:",label"`
 
-	// To is the receiver: the URL of a web hook or of a broker.
+	// Required; the receiver: the `https` URL of a [web hook](events.md), or a broker:
+	// [`kafka+tls://`](events.md#kafka), [`nats+tls://`](events.md#nats-jetstream),
+	// [`amqps://`](events.md#rabbitmq-and-others-by-amqp). Without TLS (`http`, `kafka`, `nats`, `amqp`) on this
+	// machine only.
 	To string `conf:"to"`
-	// AllowClear lets To be on another machine without TLS.
+	// `to` may lead to another machine without TLS: the network in between must be yours.
 	AllowClear bool `conf:"allow_clear"`
-	// User and Password are the login at a broker.
-	User     string `conf:"user"`
+	// Of the login at a broker.
+	User string `conf:"user"`
+	// Of the login at a broker; without a user it is a token of NATS.
 	Password Secret `conf:"password"`
-	// SASL is the mechanism of a login at Kafka.
+	// The mechanism of a login at Kafka: `"plain"`, `"scram-sha-256"` or `"scram-sha-512"`.
 	SASL string `conf:"sasl" oneof:"plain scram-sha-256 scram-sha-512"`
 
-	// Types, Tenants and Classes select records: those with one of the values of each setting that is there.
-	Types   []string `conf:"types"`
+	// The [types](accounting.md#types) of records to send. Default: all.
+	Types []string `conf:"types"`
+	// The tenants whose records to send. Default: all.
 	Tenants []string `conf:"tenants"`
+	// The bounce classifications of records to send; records without one are left out then. Default: all.
 	Classes []string `conf:"classes"`
 
-	Format      string   `conf:"format" oneof:"records cloudevents sendgrid"`
-	Compression string   `conf:"compression" oneof:"gzip off"` // of requests
-	Secrets     []Secret `conf:"secrets"`                      // that sign requests, each of them
-	Headers     []Secret `conf:"headers"`                      // fields of requests, as "Name: value"
-	CA          string   `conf:"ca"`                           // PEM: the authorities that sign the receiver's certificate; "": the system's
+	// `"records"`: a JSON array of records, as they stand in the [accounting log](accounting.md#fields);
+	// [`"cloudevents"`](events.md#cloudevents); [`"sendgrid"`](events.md#sendgrids-format).
+	Format string `conf:"format" oneof:"records cloudevents sendgrid"`
+	// Of requests of 16 KiB or more; or `"off"`. Requests in the format `"sendgrid"` are never compressed.
+	Compression string `conf:"compression" oneof:"gzip off"`
+	// Keys that [sign requests](events.md#signatures), made by `mta streams key`. With several, each request has a
+	// signature by each, so that a key can be replaced without a failure; the format `"sendgrid"` has one.
+	Secrets []Secret `conf:"secrets"`
+	// Further fields of requests, as `"Authorization: Bearer ..."`.
+	Headers []Secret `conf:"headers"`
+	// A PEM file of the only authorities that may have signed the receiver's certificate. Default: the system's.
+	CA string `conf:"ca"`
 
-	Batch   int           `conf:"batch" min:"1" max:"10000"`    // events in a request, at most
-	Linger  time.Duration `conf:"linger" min:"0" max:"1m"`      // how long the first event of a batch waits for others
-	Lanes   int           `conf:"lanes" min:"1" max:"64"`       // requests at a time; the events of a message have one lane
-	Timeout time.Duration `conf:"timeout" min:"100ms" max:"5m"` // of a request with its answer
-	Hold    time.Duration `conf:"hold" min:"1m" max:"365d"`     // how long events wait for a receiver that takes none
-	From    string        `conf:"from" oneof:"now oldest"`      // the first event of a new stream
+	// Events in a request, at most (10,000).
+	Batch int `conf:"batch" min:"1" max:"10000"`
+	// How long the first event of a batch waits for others.
+	Linger time.Duration `conf:"linger" min:"0" max:"1m"`
+	// Requests at a time. All events of a message have the same lane, so they stay in order.
+	Lanes int `conf:"lanes" min:"1" max:"64"`
+	// Of a request with its answer.
+	Timeout time.Duration `conf:"timeout" min:"100ms" max:"5m"`
+	// How long events wait for a receiver that takes none; the files are kept that long.
+	Hold time.Duration `conf:"hold" min:"1m" max:"365d"`
+	// Where a new stream begins: with the next event, or with the `"oldest"` in the log.
+	From string `conf:"from" oneof:"now oldest"`
 }
 
 // SetDefaults is called for each block of the file.

@@ -10,25 +10,40 @@ import (
 )
 
 // Suppression is what becomes of mail to addresses on the suppression list, and how they get there.
+//
+// The list of addresses that get no mail, in `data_dir`, which [`mta suppress`](cli.md#mta-suppress) shows and
+// changes. [submission.md](submission.md#suppressed-addresses) describes the effect for clients.
 type Suppression struct {
 	block
-	// Mode is what becomes of mail to them: refused at RCPT, taken and bounced, or nothing.
+	// The handling of mail to such an address: `"refuse"` it at RCPT with 550 5.1.1; `"bounce"`: accept it, send
+	// nothing, and report to the sender; `"off"`: send it. With the first two, mail that was queued before its
+	// address was listed is bounced. Reports (null sender) and mail for a postmaster are always sent.
 	Mode string `conf:"mode" oneof:"refuse bounce off"`
-	// Feed puts addresses on the list that hosts refuse.
-	Feed     bool          `conf:"feed"`
-	FeedKeep time.Duration `conf:"feed_keep" min:"0"` // how long such an entry stays; 0: for ever
-	// Classes are rules beside the built-in ones, and in their place.
-	Classes []*SuppressionClass `conf:"class,block"`
-	Flood   SuppressionFlood    `conf:"flood,block"`
+	// Add addresses that remote hosts refuse, by the [class](bounces.md) of the refusal, in reply to RCPT or in a
+	// report that comes later. Off by default, since an application should see each new failure; enable it for
+	// mailing lists. Complaints and unsubscriptions are always added, permanently.
+	Feed bool `conf:"feed"`
+	// How long such an entry stays, where there is no `class` block. `"0s"` means forever.
+	FeedKeep time.Duration       `conf:"feed_keep" min:"0"`
+	Classes  []*SuppressionClass `conf:"class,block"`
+	Flood    SuppressionFlood    `conf:"flood,block"`
 }
 
 // SuppressionClass says when refusals of a class put an address on the list.
+//
+// When refusals of a class add the address. Without a block: `InvalidRecipient` and `BadDomain` at once,
+// `InactiveMailbox` after 3 days within 30, `QuotaIssues` after 5 days within 60 (and for 30 days only); other
+// classes never do. Only classes that are about the address can be named. Days are counted for each tenant and
+// address, in UTC, several refusals on a day once; a delivery in between begins anew.
 type SuppressionClass struct {
 	block
-	Class  AddressClass  `conf:",label"`
-	After  int           `conf:"after" min:"0" max:"60"`    // days with a refusal, and no delivery in between. 0: never
-	Within time.Duration `conf:"within" min:"1d" max:"60d"` // of each other
-	Keep   time.Duration `conf:"keep" min:"0"`              // how long the entry stays; 0: for ever
+	Class AddressClass `conf:",label"`
+	// On how many days the address must have been refused, no more than `within` has; 1: at once; 0: never.
+	After int `conf:"after" min:"0" max:"60"`
+	// The days that count, up to 60.
+	Within time.Duration `conf:"within" min:"1d" max:"60d"`
+	// How long the entry stays. `"0s"` means forever.
+	Keep time.Duration `conf:"keep" min:"0"`
 }
 
 // SetDefaults is called for each block of the file.
@@ -37,10 +52,16 @@ func (c *SuppressionClass) SetDefaults() {
 }
 
 // SuppressionFlood says when a provider that calls recipients unknown is not believed.
+//
+// When a provider calls so many recipients unknown that it must be wrong. Its entries are then [set
+// aside](bounces.md#the-flood-guard).
 type SuppressionFlood struct {
-	Factor float64 `conf:"factor"` // times its usual share; 0: it always is
-	Share  float64 `conf:"share"`  // at least, from 0 to 1
-	Min    int     `conf:"min" min:"1"`
+	// How many times the provider's usual share of unknown recipients is a flood; 0: no provider is doubted.
+	Factor float64 `conf:"factor"`
+	// The share of unknown recipients, from 0 to 1, that a flood has at least.
+	Share float64 `conf:"share"`
+	// How many recipients the provider must call unknown within a day; below, small hosts are believed.
+	Min int `conf:"min" min:"1"`
 }
 
 // AddressClass is the name of a class of refusals that can be about an address.

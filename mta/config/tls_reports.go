@@ -8,12 +8,19 @@ import (
 	"example.org/mta/internal/settings"
 )
 
-// TLSReports is the sender of reports to domains on how TLS with their hosts went (RFC 8460). Without From there are none.
+// TLSReports is the sender of reports to domains on how TLS with their hosts went (RFC 8460).
+//
+// Reports to domains about TLS with their hosts (RFC 8460): see [tls-reports.md](tls-reports.md). Without `from`
+// nothing is counted or sent.
 type TLSReports struct {
 	block
-	From         string `conf:"from"`         // the address that reports by mail come from
-	Organization string `conf:"organization"` // that sends them; default: the domain of From
-	Contact      string `conf:"contact"`      // of its people; default: From
+	// The sender address of reports by mail, such as `"tls-reports@example.com"`, which also gets their bounces. A
+	// `dkim` block must sign mail from its domain, or receivers refuse the reports.
+	From string `conf:"from"`
+	// The organization named in the reports. Default: the domain of `from`.
+	Organization string `conf:"organization"`
+	// The contact in the reports: an address or a URL. Default: `from`.
+	Contact string `conf:"contact"`
 }
 
 // On reports whether reports are sent.

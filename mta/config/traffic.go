@@ -16,60 +16,75 @@ import (
 // provider and domain; each is taken from the most specific block that has it: a domain's own,
 // then wider domain patterns, then the provider, then defaults.
 type Traffic struct {
-	// ConnectionLimit bounds the connections to a site at a time. In a provider block it bounds
-	// all sites of the provider together as well, see Config.Budget.
+	// Connections to a site at a time.
 	ConnectionLimit int `conf:"connection_limit" min:"1"`
-	// ConnectionLimitPerHost bounds those to one host. 0: as the site's.
+	// Connections to one host of the site; 0 means the site's limit.
 	ConnectionLimitPerHost int `conf:"connection_limit_per_host" min:"0"`
-	// ConnectionLimitPerSource bounds those from one source to a site. 0: as the site's.
+	// Connections to the site from one source, because hosts count connections by client address; 0 means the site's
+	// limit, which always applies to all sources together.
 	ConnectionLimitPerSource int `conf:"connection_limit_per_source" min:"0"`
-	// MaxDeliveriesPerConnection is how many messages a connection takes before it is closed.
+	// Messages after which the connection is closed.
 	MaxDeliveriesPerConnection int `conf:"max_deliveries_per_connection" min:"1"`
-	// MaxRecipientsPerBatch is how many recipients one transaction names at most.
+	// Recipients in one transaction; every host must accept 100 (RFC 5321, 4.5.3.1.8).
 	MaxRecipientsPerBatch int `conf:"max_recipients_per_batch" min:"1"`
-	// MaxMessageRate and MaxConnectionRate pace what leaves for a site. Zero: no limit.
-	MaxMessageRate    Rate `conf:"max_message_rate"`
+	// Messages to a site, evenly paced: `"60/min"` is one a second.
+	MaxMessageRate Rate `conf:"max_message_rate"`
+	// Connections to a site, paced likewise.
 	MaxConnectionRate Rate `conf:"max_connection_rate"`
-	// MaxMessageRatePerSource and MaxConnectionRatePerSource pace what leaves from one source for
-	// a site. Zero: no limit.
-	MaxMessageRatePerSource    Rate `conf:"max_message_rate_per_source"`
+	// Messages to a site from one source.
+	MaxMessageRatePerSource Rate `conf:"max_message_rate_per_source"`
+	// Connections to a site from one source.
 	MaxConnectionRatePerSource Rate `conf:"max_connection_rate_per_source"`
-	// SMTPPort is where hosts found by DNS listen.
+	// The port of the hosts that the DNS names; *here only*.
 	SMTPPort int `conf:"smtp_port" min:"1" max:"65535" only:"defaults"`
 
-	// RetryInterval and MaxRetryInterval are the waits after temporary failures.
-	RetryInterval    Retry         `conf:"retry_interval"`
+	// The wait after a temporary failure, twice as long each time; or a list, such as `["5m", "30m", "2h"]`, whose
+	// last value repeats. Varied at random by up to a tenth.
+	RetryInterval Retry `conf:"retry_interval"`
+	// The maximum of the doubling.
 	MaxRetryInterval time.Duration `conf:"max_retry_interval" min:"1s"`
-	// MaxAge is when a message that is still not delivered is given up.
+	// The age at which a message expires and its sender gets a report (RFC 5321, 4.5.4.1). The age of [scheduled
+	// mail](submission.md#scheduled-mail) counts from its release. It counts in every state: mail that is paused,
+	// waits for a warm-up or has no route expires in time, and nothing is attempted after that. A reload applies to
+	// waiting mail immediately, to deferred mail at its next attempt. While the provider of a domain is not known,
+	// the longest `max_age` that can apply counts. Held mail (`mta queue hold`) expires too, by the longest
+	// `max_age` in the file, whatever its domain. Nothing expires for some hours after the machine's clock [jumped
+	// ahead](queue.md#time).
 	MaxAge time.Duration `conf:"max_age" min:"1m"`
-	// DelayWarning is when the sender is told that a message is late. 0: never.
+	// The age at which the sender gets a delay report; `"0"` means never; *here only*.
 	DelayWarning time.Duration `conf:"delay_warning" min:"0" only:"defaults" reload:"restart"`
-	// HostRetryInterval is how long a host that could not be reached, or turned us away, is left
-	// alone after the first time; it doubles with each further one, up to MaxHostRetryInterval.
-	HostRetryInterval    time.Duration `conf:"host_retry_interval" min:"1s"`
+	// The retry interval for a host that is unreachable or rejects the relay; twice as long each time. Meanwhile
+	// other hosts of the site get the mail.
+	HostRetryInterval time.Duration `conf:"host_retry_interval" min:"1s"`
+	// The maximum of the doubling.
 	MaxHostRetryInterval time.Duration `conf:"max_host_retry_interval" min:"1s"`
 
-	// IdleTimeout closes a connection that has had nothing to do for so long; ActiveTimeout one
-	// that was made so long ago.
-	IdleTimeout   time.Duration `conf:"idle_timeout" min:"1s"`
+	// When an idle connection is closed.
+	IdleTimeout time.Duration `conf:"idle_timeout" min:"1s"`
+	// The age at which a connection takes no more messages, so that load spreads again.
 	ActiveTimeout time.Duration `conf:"active_timeout" min:"1s"`
 
-	// TLS is how much protection connections need, see docs/tls.md.
+	// `"opportunistic"`: TLS where the host offers it, with any certificate (RFC 7435). `"required"`: TLS with any
+	// certificate, or no mail. `"verified"`: TLS with a certificate that is the host's, or no mail. `"off"`: never.
+	// See [tls.md](tls.md).
 	TLS string `conf:"tls" oneof:"opportunistic required verified off"`
-	// TLSMinVersion is the lowest version of TLS. "auto": 1.2, and 1.0 where clear text would do as well.
+	// The lowest version of TLS: `"1.0"`, `"1.1"`, `"1.2"`, `"1.3"`; `"auto"`: `"1.2"`, and `"1.0"` where mail would
+	// otherwise go in clear text.
 	TLSMinVersion string `conf:"tls_min_version" oneof:"auto 1.0 1.1 1.2 1.3"`
-	// TLSCA is a file in PEM with the only authorities that count. "": those of the system.
+	// PEM file with the only CAs to trust for hosts' certificates; by default those of the system.
 	TLSCA string `conf:"tls_ca"`
-	// TLSCertificate and TLSKey are files in PEM: the certificate that hosts are shown that ask for one.
+	// PEM file with a client certificate and its chain, for hosts that request one.
 	TLSCertificate string `conf:"tls_certificate"`
-	TLSKey         string `conf:"tls_key"`
-	// MTASTS has mail heed the MTA-STS policies of recipients' domains.
+	// PEM file with its key.
+	TLSKey string `conf:"tls_key"`
+	// Honor the MTA-STS policies that recipients' domains publish (RFC 8461). The relay fetches them by HTTPS, from
+	// port 443 of hosts on the internet. See [tls.md](tls.md#mta-sts).
 	MTASTS bool `conf:"mta_sts"`
-	// DANE says whether the TLSA records of hosts count (RFC 7672). It has no effect without a resolver
-	// that is trusted, see Resolver.Trusted.
+	// Hosts that publish TLSA records in signed zones must match them (RFC 7672), see [tls.md](tls.md#dane). No
+	// effect unless the `servers` of [`resolver`](#resolver) are trusted.
 	DANE bool `conf:"dane"`
-	// Pipelining is how far commands run ahead of replies: "auto" is as far as the remote
-	// offers, "pipelining" makes no use of CHUNKING, "lockstep" waits for each reply.
+	// How far commands run ahead of replies. `"auto"`: as far as the host offers. `"pipelining"`: without CHUNKING.
+	// `"lockstep"`: each command waits for its reply.
 	Pipelining string `conf:"pipelining" oneof:"auto pipelining lockstep"`
 
 	Timeouts Timeouts `conf:"timeouts,block"`
@@ -78,43 +93,82 @@ type Traffic struct {
 }
 
 // Timeouts bound each phase of a connection (RFC 5321, 4.5.3.2).
+//
+// Within `defaults`, `provider` and `domain`: the timeout of each phase of a connection (RFC 5321, 4.5.3.2).
 type Timeouts struct {
-	Connect  time.Duration `conf:"connect" min:"1s"`
+	// For the TCP connection.
+	Connect time.Duration `conf:"connect" min:"1s"`
+	// For the greeting.
 	Greeting time.Duration `conf:"greeting" min:"1s"`
-	EHLO     time.Duration `conf:"ehlo" min:"1s"` // and STARTTLS and AUTH
-	Mail     time.Duration `conf:"mail" min:"1s"`
-	Rcpt     time.Duration `conf:"rcpt" min:"1s"`
-	Data     time.Duration `conf:"data" min:"1s"`  // the reply to DATA
-	Block    time.Duration `conf:"block" min:"1s"` // writing a piece of the content
-	Dot      time.Duration `conf:"dot" min:"1s"`   // the reply to the content
-	Quit     time.Duration `conf:"quit" min:"1s"`
+	// For the replies to EHLO, STARTTLS and AUTH, and for the TLS handshake.
+	EHLO time.Duration `conf:"ehlo" min:"1s"`
+	// For the reply to MAIL.
+	Mail time.Duration `conf:"mail" min:"1s"`
+	// For the reply to RCPT.
+	Rcpt time.Duration `conf:"rcpt" min:"1s"`
+	// For the reply to DATA.
+	Data time.Duration `conf:"data" min:"1s"`
+	// For the host to accept a block of content.
+	Block time.Duration `conf:"block" min:"1s"`
+	// For the reply to the content. A shorter timeout causes duplicates: the host may have accepted the message.
+	Dot time.Duration `conf:"dot" min:"1s"`
+	// For the reply to QUIT.
+	Quit time.Duration `conf:"quit" min:"1s"`
 }
 
 // Defaults is the traffic settings of all destinations, and complete.
+//
+// The settings for destinations. They are also allowed in `provider` and `domain` blocks, except those marked *here
+// only*. For each setting the most specific block wins: the recipient's domain itself, then wider patterns
+// (`*.example.net` before `*.net` before `*`), then the provider, then `defaults`. `mta explain` shows the block
+// that each value comes from.
+//
+// A **site** is the set of hosts that serve a domain; domains with the same hosts share one site and its limits.
 type Defaults struct {
 	block
 	Traffic Traffic `conf:",inline"`
 }
 
 // Provider is several sites with one budget.
+//
+// Several sites with one budget. The settings apply to each of the sites; `connection_limit`, `max_message_rate` and
+// `max_connection_rate` also limit all of them together.
+//
+//	provider "example" {
+//	  mx               = ["*.mail.example.net"]
+//	  connection_limit = 20
+//	  max_message_rate = "100/s"
+//	}
 type Provider struct {
 	block
-	Name string    `conf:",label"`
-	MX   []Pattern `conf:"mx"` // names of mail exchangers
+	Name string `conf:",label"`
+	// The names of its mail exchangers: `"mx.example.net"`, or `"*.example.net"` for all below it.
+	MX []Pattern `conf:"mx"`
 	// Traffic has only what the block sets; ask Config.Traffic for what applies.
 	Traffic Traffic `conf:",inline"`
 }
 
 // Domain is what is special about some recipients' domains.
+//
+// Settings for some recipient domains: `"example.net"` is that domain only, `"*.example.net"` all below it, `"*"`
+// all, `"[192.0.2.1]"` an address literal.
+//
+//	domain "*" {
+//	  route    = ["smtp://relay.example.net:587"]
+//	  username = "relay"
+//	  password = env("RELAY_PASSWORD")
+//	}
 type Domain struct {
 	block
 	Pattern Pattern `conf:",label"`
 	// Smarthosts are where mail goes instead of to the domain's exchangers. An empty Route in the file means by DNS,
 	// whatever wider blocks have.
 	Smarthosts `conf:",inline"`
-	// Pool is what mail leaves from, whoever sends it. "": that of the sender's domain, or of the tenant.
+	// The pool whose sources mail for these domains takes, from all senders. The most specific block that has it
+	// decides. Default: the sender's or tenant's.
 	Pool string `conf:"pool"`
-	// VerifyRecipients "mailbox" has the hosts of these domains asked at RCPT whether a recipient exists.
+	// `"mailbox"`: ask the domain's host at RCPT whether the recipient exists; for mailbox servers of your own
+	// ([submission.md](submission.md#mailboxes)). The most specific block that has it decides.
 	VerifyRecipients string `conf:"verify_recipients" oneof:"off mailbox"`
 	// Traffic has only what the block sets; ask Config.Traffic for what applies.
 	Traffic Traffic `conf:",inline"`
@@ -122,9 +176,13 @@ type Domain struct {
 
 // Smarthosts are hosts to relay through, and the login there.
 type Smarthosts struct {
-	Route []Smarthost `conf:"route"` // best first
-	// Username and Password are for the hosts of Route.
+	// Hosts to relay through, best first: `"smtp://host:port"` (port 25), or `"smtps://host:port"` (port 465) for TLS
+	// from the first byte. Their MX records are not looked up. `[]`: by DNS, although a wider block such as `domain
+	// "*"` has a route. Default: by DNS.
+	Route []Smarthost `conf:"route"`
+	// For AUTH at the hosts of `route`, over TLS only.
 	Username string `conf:"username"`
+	// Likewise; best as `env("NAME")`.
 	Password Secret `conf:"password"`
 }
 

@@ -50,6 +50,7 @@ func (m *markdown) write(text string) error {
 			if err := m.table(m.heading, tableRows(lines[:n])); err != nil {
 				return err
 			}
+		case strings.HasPrefix(l, "<!--"):
 		case strings.HasPrefix(l, "- "):
 			m.bullet(inline(l[2:]))
 		case l != "":
