@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -94,33 +92,23 @@ type Admissions interface {
 	WhyRefused(ctx context.Context, who string) (AdmissionVerdict, error)
 }
 
-var whyParams = []string{"who"}
-
-func (s *Server) admission(w http.ResponseWriter, _ *http.Request, _ *query) error {
-	return writeJSON(w, s.config.Admissions.Admission())
+type whyQuery struct {
+	Who string `q:"who" help:"a client's address, a sender's address, or a tenant"`
 }
 
-func (s *Server) whyRefused(w http.ResponseWriter, r *http.Request, q *query) error {
-	who := q.str("who")
-	if q.err != nil {
-		return q.err
-	}
-	if who == "" {
+func (q *whyQuery) Check() error {
+	if q.Who == "" {
 		return Invalid("name a client's or sender's address, or a tenant", "who is missing")
 	}
-	v, err := s.config.Admissions.WhyRefused(r.Context(), who)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, v)
+	return nil
 }
 
 // Admission gives which mail is refused, and why.
-func (c *Client) Admission(ctx context.Context) (a Admission, err error) {
-	return a, c.get(ctx, "/v1/admission", nil, &a)
+func (c *Client) Admission(ctx context.Context) (Admission, error) {
+	return opAdmission.call(ctx, c, none{})
 }
 
 // WhyRefused explains the refusals of a client's address, a sender's address, or a tenant.
-func (c *Client) WhyRefused(ctx context.Context, who string) (v AdmissionVerdict, err error) {
-	return v, c.get(ctx, "/v1/admission/why", url.Values{"who": {who}}, &v)
+func (c *Client) WhyRefused(ctx context.Context, who string) (AdmissionVerdict, error) {
+	return opWhyRefused.call(ctx, c, whyQuery{who})
 }

@@ -2,17 +2,15 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 )
 
 // BackupOptions says what a backup has besides the relay's state.
 type BackupOptions struct {
-	Secrets bool // the configuration, keys and secrets
-	Log     bool // the accounting log
+	Secrets bool `q:"secrets" help:"with the configuration, keys and secrets"`
+	Log     bool `q:"log" help:"with the accounting log"`
 }
 
 // Backups is what the server asks for backups.
@@ -21,14 +19,10 @@ type Backups interface {
 	Backup(ctx context.Context, w io.Writer, o BackupOptions) error
 }
 
-var backupParams = []string{"secrets", "log"}
-
-func (s *Server) backup(w http.ResponseWriter, r *http.Request, q *query) error {
-	o := BackupOptions{Secrets: q.flag("secrets"), Log: q.flag("log")}
-	if q.err != nil {
-		return q.err
-	}
-	return s.archive(w, backupPatience, "a backup broke off", func(w io.Writer) error { return s.config.Backups.Backup(r.Context(), w, o) })
+func (s *Server) backup(w http.ResponseWriter, r *http.Request, o BackupOptions) error {
+	return s.archive(w, backupPatience, "a backup broke off", func(w io.Writer) error {
+		return s.config.Backups.Backup(r.Context(), w, o)
+	})
 }
 
 // backupPatience is how long a client of a backup may take nothing: meanwhile the queue deletes no file.
@@ -64,18 +58,5 @@ func (b *begunWriter) Write(p []byte) (int, error) {
 
 // Backup writes a backup of the relay to w.
 func (c *Client) Backup(ctx context.Context, w io.Writer, o BackupOptions) error {
-	return c.archive(ctx, w, "/v1/backup", url.Values{"secrets": {fmt.Sprint(o.Secrets)}, "log": {fmt.Sprint(o.Log)}})
-}
-
-// archive writes the archive that the relay answers with to w.
-func (c *Client) archive(ctx context.Context, w io.Writer, path string, v url.Values) error {
-	body, err := c.do(ctx, "GET", path, v, nil)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	if _, err := io.Copy(w, body); err != nil {
-		return fmt.Errorf("reading the archive: %w", err)
-	}
-	return nil
+	return opBackup.copy(ctx, c, w, "the archive", o)
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 )
@@ -22,11 +21,11 @@ type Blocks interface {
 
 // BlockFilter says which blocks are meant, and what comes first; the zero BlockFilter fits all.
 type BlockFilter struct {
-	Names   []string // any of these
-	Pool    string   // only those of this pool
-	Failing bool     // only those whose last recipient failed
-	Busy    bool     // only those with mail or connections; of tenants, with mail in the queue
-	Order   SiteOrder
+	Names   []string  `q:"name" arg:"NAME" help:"any of these names"`
+	Pool    string    `q:"pool" help:"only those of this <pool>"`
+	Failing bool      `q:"failing" help:"only those whose last recipient failed"`
+	Busy    bool      `q:"busy" help:"only those with mail or connections"` // of tenants, with mail in the queue
+	Order   SiteOrder `q:"order" default:"name" help:"sort by <size> (the longest queue first) or name"`
 }
 
 // SiteOrder is the order of a listing of sites, sources, pools or tenants.
@@ -180,118 +179,53 @@ type TenantList struct {
 	Next    string   `json:"next,omitempty"`
 }
 
-var (
-	providerParams = []string{"name", "failing", "busy", "order", "after", "limit"}
-	blockParams    = []string{"name", "pool", "failing", "busy", "order", "after", "limit"}
-	poolParams     = []string{"name", "failing", "busy", "order", "after", "limit"}
-	tenantParams   = []string{"name", "pool", "failing", "busy", "queued", "order", "after", "limit"}
+// The requests for pages of blocks.
+type (
+	blockQuery struct {
+		BlockFilter
+		Paging
+	}
+	unpooledQuery struct {
+		BlockFilter `without:"pool"`
+		Paging
+	}
+	tenantQuery struct {
+		BlockFilter
+		Queued bool `q:"queued" help:"without effect: the queue of each is always counted"`
+		Paging
+	}
 )
 
-func (q *query) blocks() (f BlockFilter, after string, limit int) {
-	f = BlockFilter{
-		Names: q.strs("name"), Pool: q.str("pool"), Failing: q.flag("failing"), Busy: q.flag("busy"),
-		Order: oneOf(q, "order", SiteOrders),
-	}
-	q.flag("queued") // tenants' queues were once counted only on demand
-	return f, q.str("after"), q.number("limit", DefaultLimit, 1, MaxLimit)
-}
-
-func (f BlockFilter) values(after string, limit int) url.Values {
-	v := url.Values{}
-	setPage(v, f.Names, after, limit)
-	setText(v, "pool", f.Pool)
-	setFlag(v, "failing", f.Failing)
-	setFlag(v, "busy", f.Busy)
-	setText(v, "order", string(f.Order))
-	return v
-}
-
-func (s *Server) providers(w http.ResponseWriter, r *http.Request, q *query) error {
-	f, after, limit := q.blocks()
-	if q.err != nil {
-		return q.err
-	}
-	l, err := s.config.Blocks.Providers(r.Context(), f, after, limit)
-	if err != nil {
-		return err
-	}
-	l.Providers = append([]Provider{}, l.Providers...)
-	return writeJSON(w, l)
-}
-
-func (s *Server) sources(w http.ResponseWriter, r *http.Request, q *query) error {
-	f, after, limit := q.blocks()
-	if q.err != nil {
-		return q.err
-	}
-	l, err := s.config.Blocks.Sources(r.Context(), f, after, limit)
-	if err != nil {
-		return err
-	}
-	l.Sources = append([]Source{}, l.Sources...)
-	for i := range l.Sources {
-		x := &l.Sources[i]
-		x.Providers, x.Suspended = append([]SourceProvider{}, x.Providers...), append([]SourceSuspension{}, x.Suspended...)
-	}
-	return writeJSON(w, l)
-}
-
-func (s *Server) pools(w http.ResponseWriter, r *http.Request, q *query) error {
-	f, after, limit := q.blocks()
-	if q.err != nil {
-		return q.err
-	}
-	l, err := s.config.Blocks.Pools(r.Context(), f, after, limit)
-	if err != nil {
-		return err
-	}
-	l.Pools = append([]Pool{}, l.Pools...)
-	return writeJSON(w, l)
-}
-
-func (s *Server) tenants(w http.ResponseWriter, r *http.Request, q *query) error {
-	f, after, limit := q.blocks()
-	if q.err != nil {
-		return q.err
-	}
+func (s *Server) tenants(r *http.Request, q tenantQuery) (TenantList, error) {
 	sum, err := s.config.Queue.Summary(r.Context(), ByTenant, Filter{}, SummaryPage{}) // from counters
 	if err != nil {
-		return err
+		return TenantList{}, err
 	}
 	queued := make(map[string]int, len(sum.Rows))
 	for _, row := range sum.Rows {
 		queued[row.Key] = row.Total
 	}
-	l, err := s.config.Blocks.Tenants(r.Context(), f, queued, after, limit)
-	if err != nil {
-		return err
-	}
-	l.Tenants = append([]Tenant{}, l.Tenants...)
-	return writeJSON(w, l)
+	return s.config.Blocks.Tenants(r.Context(), q.BlockFilter, queued, q.After, q.Limit)
 }
 
 // Providers gives a page of the providers that fit.
-func (c *Client) Providers(ctx context.Context, f BlockFilter, after string, limit int) (l ProviderList, err error) {
-	err = c.get(ctx, "/v1/providers", f.values(after, limit), &l)
-	return l, err
+func (c *Client) Providers(ctx context.Context, f BlockFilter, after string, limit int) (ProviderList, error) {
+	return opProviders.call(ctx, c, unpooledQuery{f, Paging{after, limit}})
 }
 
 // Sources gives a page of the sources that fit.
-func (c *Client) Sources(ctx context.Context, f BlockFilter, after string, limit int) (l SourceList, err error) {
-	err = c.get(ctx, "/v1/sources", f.values(after, limit), &l)
-	return l, err
+func (c *Client) Sources(ctx context.Context, f BlockFilter, after string, limit int) (SourceList, error) {
+	return opSources.call(ctx, c, blockQuery{f, Paging{after, limit}})
 }
 
 // Pools gives a page of the pools that fit.
-func (c *Client) Pools(ctx context.Context, f BlockFilter, after string, limit int) (l PoolList, err error) {
-	err = c.get(ctx, "/v1/pools", f.values(after, limit), &l)
-	return l, err
+func (c *Client) Pools(ctx context.Context, f BlockFilter, after string, limit int) (PoolList, error) {
+	return opPools.call(ctx, c, unpooledQuery{f, Paging{after, limit}})
 }
 
 // Tenants gives a page of the tenants that fit.
-func (c *Client) Tenants(ctx context.Context, f BlockFilter, after string, limit int) (l TenantList, err error) {
-	err = c.get(ctx, "/v1/tenants", f.values(after, limit), &l)
-	return l, err
+func (c *Client) Tenants(ctx context.Context, f BlockFilter, after string, limit int) (TenantList, error) {
+	return opTenants.call(ctx, c, tenantQuery{f, false, Paging{after, limit}})
 }
 
 // BlockNamed reports whether a block is meant by a filter's names.

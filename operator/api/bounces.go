@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -35,27 +33,11 @@ type UnknownSample struct {
 	Last    time.Time `json:"last"`
 }
 
-func (s *Server) unknownReplies(w http.ResponseWriter, r *http.Request, q *query) error {
-	var provider *string
-	if q.values.Has("provider") {
-		name := q.str("provider")
-		provider = &name
-	}
-	if q.err != nil {
-		return q.err
-	}
-	l, err := s.config.Bounces.UnknownReplies(r.Context(), provider)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, l)
+type unknownQuery struct {
+	Provider *string `q:"provider" help:"of this <provider> alone; empty: of sites without one"`
 }
 
 // UnknownReplies gives the replies that no rule knows, of a provider or, with nil, of all.
-func (c *Client) UnknownReplies(ctx context.Context, provider *string) (l UnknownList, err error) {
-	v := url.Values{}
-	if provider != nil {
-		v.Set("provider", *provider)
-	}
-	return l, c.get(ctx, "/v1/bounces/unknown", v, &l)
+func (c *Client) UnknownReplies(ctx context.Context, provider *string) (UnknownList, error) {
+	return opUnknownReplies.call(ctx, c, unknownQuery{provider})
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -41,57 +40,11 @@ type Audit interface {
 	Read(context.Context, audit.Query) (audit.Page, error)
 }
 
-// changing makes the answer of a route that changes something. It reads the request, makes sure that the count is
-// the one that is expected, and has the action in the audit log before and after it is carried out: refused ones too,
-// but no dry runs. action is as the command is called; the field "action" of a request stands behind it.
-//
-// do carries the request out, or counts what it would change if Intent.DryRun is set. It sets Effect.Count, also beside an
-// error when a part is done.
-func changing[Q, A any, PQ interface {
-	*Q
-	intent() *Intent
-}, PA interface {
-	*A
-	effect() *Effect
-}](action string, do func(*Server, *http.Request, Q) (A, error)) func(*Server, http.ResponseWriter, *http.Request, *query) error {
-	return func(s *Server, w http.ResponseWriter, r *http.Request, q *query) error {
-		var (
-			c    Q
-			done A
-		)
-		body, err := readChange(r, q, &c)
-		intent := PQ(&c).intent()
-		carryOut := func(r *http.Request, dry bool) (int, error) {
-			intent.DryRun = dry
-			var err error
-			done, err = do(s, r, c)
-			PA(&done).effect().DryRun = dry
-			return PA(&done).effect().Count, err
-		}
-		if err := s.act(r, action, body, *intent, err, carryOut); err != nil {
-			return err
-		}
-		return writeJSON(w, done)
-	}
-}
-
-// readChange reads the body of a request, which may be empty, and returns it also after an error.
-func readChange(r *http.Request, q *query, c any) (body []byte, err error) {
-	body, err = io.ReadAll(r.Body)
-	switch {
-	case q.err != nil:
-		return body, q.err
-	case err != nil:
-		return body, readError(err)
-	case len(bytes.TrimSpace(body)) == 0:
-		return body, nil
-	}
-	return body, readJSON(bytes.NewReader(body), c)
-}
-
-// act carries an action out, with its lines in the audit log. refused is what is wrong with the request itself.
-func (s *Server) act(r *http.Request, action string, body []byte, in Intent, refused error, carryOut func(r *http.Request, dry bool) (int, error)) error {
-	named := named(body)
+// act carries an action out. It makes sure that the count is the expected one, and has the action in the audit log before
+// and after it is carried out: refused ones too, but no dry runs. The name of the action is that of the command; the
+// field "action" of a request stands behind it. refused is why the request itself can't be carried out.
+func (s *Server) act(r *http.Request, o *operation, body []byte, in Intent, refused error, carryOut func(r *http.Request, dry bool) (int, error)) error {
+	action, named := o.action, named(body)
 	if word.MatchString(named.Action) {
 		action += " " + named.Action
 	}
@@ -114,7 +67,7 @@ func (s *Server) act(r *http.Request, action string, body []byte, in Intent, ref
 		return err
 	}
 	count := 0
-	if err = refused; err == nil && !exact[r.Pattern] {
+	if err = refused; err == nil && !o.exact {
 		err = expected(r, in.Expect, carryOut)
 	}
 	if err == nil {
@@ -140,13 +93,6 @@ func expected(r *http.Request, expect *int, carryOut func(r *http.Request, dry b
 		err = Recount(n, *expect)
 	}
 	return err
-}
-
-// exact has the patterns of the routes that look at Intent.Expect themselves, and change exactly what they have counted.
-// The others change what their request names.
-var exact = map[string]bool{
-	"POST /v1/messages/change": true, "POST /v1/suppressions/remove-matching": true,
-	"POST /v1/suppressions/pending/accept": true, "POST /v1/suppressions/pending/drop": true,
 }
 
 // Recount returns the error of a change that would touch n now where another number is expected, nil where it isn't.
@@ -195,27 +141,21 @@ func (s *Server) endAction(begun *audit.Begun, count int, err error) {
 	}
 }
 
-// reading makes the answer of a route that gives contents: it is in the audit log before the first octet leaves.
-func reading(action string, answer func(*Server, http.ResponseWriter, *http.Request, *query) error) func(*Server, http.ResponseWriter, *http.Request, *query) error {
-	return func(s *Server, w http.ResponseWriter, r *http.Request, q *query) error {
-		if s.config.Audit == nil {
-			return answer(s, w, r, q)
+// record has contents in the audit log before their first octet leaves.
+func (s *Server) record(w http.ResponseWriter, r *http.Request, action string, answer func(http.ResponseWriter) error) error {
+	line := audit.Line{Actor: actorOf(r.Context()), Action: action, Subject: subjectOf(r, nil), Outcome: audit.Done}
+	gate := &auditedAnswer{ResponseWriter: w, record: func() error {
+		s.config.Events.Info("operator reads", "action", action, "subject", line.Subject, "by", line.Name())
+		return s.config.Audit.Add(line)
+	}}
+	err := gate.pass(func() error { return answer(gate) })
+	if err != nil && !gate.begun {
+		line.Outcome, line.Error = audit.Refused, err.Error()
+		if err := s.config.Audit.Add(line); err != nil {
+			return noAudit(err)
 		}
-		subject := subjectOf(r, nil)
-		line := audit.Line{Actor: actorOf(r.Context()), Action: action, Subject: subject, Outcome: audit.Done}
-		gate := &auditedAnswer{ResponseWriter: w, record: func() error {
-			s.config.Events.Info("operator reads", "action", action, "subject", subject, "by", line.Name())
-			return s.config.Audit.Add(line)
-		}}
-		err := gate.pass(func() error { return answer(s, gate, r, q) })
-		if err != nil && !gate.begun {
-			line.Outcome, line.Error = audit.Refused, err.Error()
-			if err := s.config.Audit.Add(line); err != nil {
-				return noAudit(err)
-			}
-		}
-		return err
 	}
+	return err
 }
 
 // auditedAnswer has something recorded before it passes an answer on.

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -37,72 +35,31 @@ func NewClient(socket string) *Client {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Status asks how the relay is.
-func (c *Client) Status(ctx context.Context) (Status, error) {
-	var s Status
-	return s, c.get(ctx, "/v1/status", nil, &s)
-}
+func (c *Client) Status(ctx context.Context) (Status, error) { return opStatus.call(ctx, c, none{}) }
 
 // List gives a page of what fits.
 func (c *Client) List(ctx context.Context, f Filter, p Page) (List, error) {
-	v := f.values()
-	if p.Order != "" {
-		v.Set("order", string(p.Order))
-	}
-	if p.After != "" {
-		v.Set("after", p.After)
-	}
-	if p.Limit != 0 {
-		v.Set("limit", strconv.Itoa(p.Limit))
-	}
-	v.Set("recipients", strconv.Itoa(p.Recipients))
-	var l List
-	return l, c.get(ctx, "/v1/messages", v, &l)
+	return opList.call(ctx, c, listQuery{f, p})
 }
 
 // Get gives a message with all its queued recipients.
 func (c *Client) Get(ctx context.Context, id string) (Item, error) {
-	var i Item
-	return i, c.get(ctx, "/v1/messages/"+url.PathEscape(id), nil, &i)
+	return opShow.call(ctx, c, none{}, id)
 }
 
 // Content writes the message's headers and body to w.
 func (c *Client) Content(ctx context.Context, id string, w io.Writer) error {
-	return c.content(ctx, "/v1/messages/", id, w)
-}
-
-// content writes the content of what has an id below a path.
-func (c *Client) content(ctx context.Context, path, id string, w io.Writer) error {
-	body, err := c.do(ctx, "GET", path+url.PathEscape(id)+"/content", nil, nil)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	if _, err := io.Copy(w, body); err != nil {
-		return fmt.Errorf("reading the content of %s: %w", id, err)
-	}
-	return nil
+	return opContent.copy(ctx, c, w, "the content of "+id, none{}, id)
 }
 
 // Change acts on what fits.
 func (c *Client) Change(ctx context.Context, change Change) (Changed, error) {
-	request, err := json.Marshal(change)
-	if err != nil {
-		return Changed{}, err
-	}
-	var done Changed
-	return done, c.ask(ctx, "POST", "/v1/messages/change", nil, request, &done)
+	return opChange.call(ctx, c, change)
 }
 
 // Summary counts what fits, or the part of it that the relay can look through at once.
 func (c *Client) Summary(ctx context.Context, by SummaryBy, f Filter, p SummaryPage) (Summary, error) {
-	v := f.values()
-	v.Set("by", string(by))
-	v.Set("limit", strconv.Itoa(p.Limit))
-	if p.After != "" {
-		v.Set("after", p.After)
-	}
-	var s Summary
-	return s, c.get(ctx, "/v1/summary", v, &s)
+	return opSummary.call(ctx, c, summaryQuery{f, by, p})
 }
 
 // WholeSummary counts what fits, however many requests that takes, with at most limit rows; 0 for all.
@@ -127,7 +84,7 @@ const maxRecord = 4 << 20
 // the relay stops, and the error of ctx when that ends. The error is a *LogDamaged if each was called with all
 // records that can be read, and there were others.
 func (c *Client) Log(ctx context.Context, q LogQuery, each func(record []byte) error) error {
-	answer, err := c.answer(ctx, "GET", "/v1/log", q.values(), nil)
+	answer, err := opLog.open(ctx, c, logQuery{LogQuery: q})
 	if err != nil {
 		return err
 	}
@@ -150,112 +107,34 @@ func (c *Client) Log(ctx context.Context, q LogQuery, each func(record []byte) e
 
 // NewestRecords gives a page of the records that fit, newest first. after is LogPage.Next of the page before, limit is from 1
 // to MaxLimit, 0 is DefaultLimit.
-func (c *Client) NewestRecords(ctx context.Context, q LogQuery, after string, limit int) (p LogPage, err error) {
-	v := q.values()
-	v.Set("order", string(NewestFirst))
-	setText(v, "after", after)
-	if limit != 0 {
-		v.Set("limit", strconv.Itoa(limit))
-	}
-	return p, c.get(ctx, "/v1/log", v, &p)
-}
-
-func (q *LogQuery) values() url.Values {
-	v := url.Values{}
-	set := func(name, value string) {
-		if value != "" {
-			v.Set(name, value)
-		}
-	}
-	set("type", strings.Join(q.Types, ","))
-	set("class", strings.Join(q.Classes, ","))
-	set("id", q.ID)
-	set("sender", q.Sender)
-	set("recipient", q.Recipient)
-	set("domain", q.Domain)
-	set("site", q.Site)
-	set("tenant", q.Tenant)
-	if !q.Since.IsZero() {
-		set("since", q.Since.Format(time.RFC3339Nano))
-	}
-	if !q.Until.IsZero() {
-		set("until", q.Until.Format(time.RFC3339Nano))
-	}
-	if q.Last != 0 {
-		set("last", strconv.Itoa(q.Last))
-	}
-	if q.Follow {
-		set("follow", "true")
-	}
-	return v
+func (c *Client) NewestRecords(ctx context.Context, q LogQuery, after string, limit int) (LogPage, error) {
+	return opLog.call(ctx, c, logQuery{q, NewestFirst, after, limit})
 }
 
 // EffectiveConfig gives the configuration in force as text, without secrets.
 func (c *Client) EffectiveConfig(ctx context.Context) (string, error) {
-	body, err := c.do(ctx, "GET", "/v1/config", nil, nil)
-	if err != nil {
-		return "", err
-	}
-	defer body.Close()
-	text, err := io.ReadAll(body)
-	return string(text), err
+	var text strings.Builder
+	err := opConfig.copy(ctx, c, &text, "the configuration", configQuery{})
+	return text.String(), err
 }
 
 // ConfigObject gives the same for programs.
 func (c *Client) ConfigObject(ctx context.Context) (map[string]any, error) {
-	var o map[string]any
-	err := c.get(ctx, "/v1/config", url.Values{"format": {string(ConfigJSON)}}, &o)
-	return o, err
+	return opConfig.call(ctx, c, configQuery{ConfigJSON})
 }
 
 // ConfigChanges returns the differences between the configuration file and what is in force. A reload checks more than
 // this does: ports, certificates, the receivers of streams.
 func (c *Client) ConfigChanges(ctx context.Context) (Reload, error) {
-	var r Reload
-	return r, c.get(ctx, "/v1/config/changes", nil, &r)
+	return opConfigChanges.call(ctx, c, none{})
 }
 
 // Reload makes the relay read its configuration file again, or try that and return what it would change.
 func (c *Client) Reload(ctx context.Context, in Intent) (Reload, error) {
-	var r Reload
-	return r, c.post(ctx, "/v1/config/reload", in, &r)
+	return opReload.call(ctx, c, in)
 }
 
-func (c *Client) get(ctx context.Context, path string, v url.Values, answer any) error {
-	return c.ask(ctx, "GET", path, v, nil, answer)
-}
-
-func (c *Client) ask(ctx context.Context, method, path string, v url.Values, request []byte, answer any) error {
-	body, err := c.do(ctx, method, path, v, request)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	if err := json.NewDecoder(body).Decode(answer); err != nil {
-		return fmt.Errorf("reading the relay's answer: %w", err)
-	}
-	return nil
-}
-
-// do gives the body of the answer when that is 200; all else is an error.
-func (c *Client) do(ctx context.Context, method, path string, v url.Values, request []byte) (io.ReadCloser, error) {
-	answer, err := c.answer(ctx, method, path, v, request)
-	if err != nil {
-		return nil, err
-	}
-	return answer.Body, nil
-}
-
-// answer is do with the answer's fields.
-func (c *Client) answer(ctx context.Context, method, path string, v url.Values, request []byte) (*http.Response, error) {
-	form := ""
-	if request != nil {
-		form = "application/json"
-	}
-	return c.send(ctx, method, path, v, bytes.NewReader(request), form)
-}
-
-// send is answer with a request of any form.
+// send returns the answer when it is 200; all else is an error. form is the media type of the request.
 func (c *Client) send(ctx context.Context, method, path string, v url.Values, request io.Reader, form string) (*http.Response, error) {
 	unescaped, err := url.PathUnescape(path)
 	if err != nil {

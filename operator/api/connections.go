@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"time"
 )
 
@@ -46,13 +45,13 @@ var ConnectionStates = []ConnectionState{ConnectionOpening, ConnectionBusy, Conn
 
 // ConnectionFilter says which connections are meant. All that is set must fit; the zero ConnectionFilter fits all.
 type ConnectionFilter struct {
-	Direction Direction
-	State     ConnectionState
-	Site      string       // of outgoing ones
-	Source    string       // of outgoing ones
-	Listener  string       // of incoming ones: the name of a listener or api block
-	Tenant    string       // on whose behalf the client submits; for whose mail an outgoing one was opened
-	Peer      netip.Prefix // the address of the other end is in it; zero: any
+	Direction Direction       `q:"direction" help:"only those of clients (<in>) or to remote hosts (out)"`
+	State     ConnectionState `q:"state" help:"connections in this <state>: opening, busy, idle or closing"`
+	Site      string          `q:"site" help:"outgoing ones for this <site>"`
+	Source    string          `q:"source" help:"outgoing ones from this <source>"`
+	Listener  string          `q:"listener" help:"incoming ones to this <listener> or api block"`
+	Tenant    string          `q:"tenant" help:"incoming ones of this <tenant>, outgoing ones that were opened for its mail"`
+	Peer      netip.Prefix    `q:"peer" help:"those whose other end has this <address>, or one in a network such as 192.0.2.0/24"`
 }
 
 // Connection is one that is open, or being opened.
@@ -104,26 +103,9 @@ type ClosedConnections struct {
 	Busy int `json:"busy,omitempty"`
 }
 
-var connectionParams = []string{"direction", "state", "site", "source", "listener", "tenant", "peer", "after", "limit"}
-
-func (s *Server) connections(w http.ResponseWriter, r *http.Request, q *query) error {
-	f := ConnectionFilter{Site: q.str("site"), Source: q.str("source"), Listener: q.str("listener"), Tenant: q.str("tenant"), Peer: q.network("peer")}
-	if q.str("direction") != "" {
-		f.Direction = oneOf(q, "direction", Directions)
-	}
-	if q.str("state") != "" {
-		f.State = oneOf(q, "state", ConnectionStates)
-	}
-	limit := q.number("limit", DefaultLimit, 1, MaxLimit)
-	if q.err != nil {
-		return q.err
-	}
-	l, err := s.config.OpenConnections.Connections(r.Context(), f, q.str("after"), limit)
-	if err != nil {
-		return err
-	}
-	l.Connections = append([]Connection{}, l.Connections...)
-	return writeJSON(w, l)
+type connectionQuery struct {
+	ConnectionFilter
+	Paging
 }
 
 func (s *Server) closeConnections(r *http.Request, c CloseConnections) (ClosedConnections, error) {
@@ -138,23 +120,10 @@ func (s *Server) closeConnections(r *http.Request, c CloseConnections) (ClosedCo
 // Connections gives a page of the connections that fit. after is ConnectionList.Next of the page before, limit is from 1 to
 // MaxLimit, 0 is DefaultLimit.
 func (c *Client) Connections(ctx context.Context, f ConnectionFilter, after string, limit int) (ConnectionList, error) {
-	v := url.Values{}
-	setPage(v, nil, after, limit)
-	setText(v, "direction", string(f.Direction))
-	setText(v, "state", string(f.State))
-	setText(v, "site", f.Site)
-	setText(v, "source", f.Source)
-	setText(v, "listener", f.Listener)
-	setText(v, "tenant", f.Tenant)
-	if f.Peer.IsValid() {
-		v.Set("peer", f.Peer.String())
-	}
-	var l ConnectionList
-	return l, c.get(ctx, "/v1/connections", v, &l)
+	return opConnections.call(ctx, c, connectionQuery{f, Paging{after, limit}})
 }
 
 // CloseConnections ends connections without loss of mail.
 func (c *Client) CloseConnections(ctx context.Context, request CloseConnections) (ClosedConnections, error) {
-	var done ClosedConnections
-	return done, c.post(ctx, "/v1/connections/close", request, &done)
+	return opCloseConnections.call(ctx, c, request)
 }

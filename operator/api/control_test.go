@@ -352,6 +352,7 @@ func TestReloadAndConfig(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	r := controltest.Sample(now)
+	r.State.Alarms, r.State.Paused, r.State.HTTP = []api.Alarm{}, []api.Pause{}, []string{}
 	s, err := serve(t, r).Status(context.Background())
 	if err != nil || toJSON(t, s) != toJSON(t, r.State) {
 		t.Errorf("%+v, %v", s, err)

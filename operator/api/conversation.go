@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"time"
 )
 
@@ -23,17 +22,16 @@ type Tracer interface {
 // connections, whole from now on; tenant and recipient choose transactions, without what else is
 // said on their connections.
 type TraceQuery struct {
-	Site      string // for which the connection was opened
-	Source    string
-	Tenant    string // of the message
-	Recipient string // one of the transaction's: an address, or "@domain"
-	Content   bool   // show what messages say
+	Site      string `q:"site" help:"connections opened for this <site>"`
+	Source    string `q:"source" help:"connections from this <source>"`
+	Tenant    string `q:"tenant" help:"messages of this <tenant>"`
+	Recipient string `q:"recipient" help:"transactions with this recipient's <address>, or one at @domain"`
+	Content   bool   `q:"content" help:"show the content of messages"`
 
-	// Clients asks for sessions of clients in place of connections to hosts. Of what is above only
-	// Tenant counts then.
-	Clients  bool
-	Listener string
-	Client   netip.Prefix // the network that clients are in; zero: any
+	// With Clients only Tenant counts of what is above.
+	Clients  bool         `q:"clients" help:"sessions of clients instead of connections to hosts"`
+	Listener string       `q:"listener" help:"sessions of clients of this <listener>"`
+	Client   netip.Prefix `q:"client" help:"sessions of clients from this <address> or network"`
 }
 
 // TraceLine is one line of a conversation, or a piece of a message.
@@ -56,12 +54,7 @@ type TraceLine struct {
 // maxTraceLine bounds a line of the stream: a piece of content with all its characters escaped.
 const maxTraceLine = 4 << 20
 
-func (s *Server) trace(w http.ResponseWriter, r *http.Request, q *query) error {
-	t := TraceQuery{Site: q.str("site"), Source: q.str("source"), Tenant: q.str("tenant"), Recipient: q.str("recipient"), Content: q.flag("content"),
-		Clients: q.flag("clients"), Listener: q.str("listener"), Client: q.network("client")}
-	if q.err != nil {
-		return q.err
-	}
+func (s *Server) trace(w http.ResponseWriter, r *http.Request, t TraceQuery) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.streams, cancel)()
@@ -84,26 +77,15 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request, q *query) error {
 // stops, and the error of ctx when that ends. begun, if not nil, is called when the watch has
 // begun.
 func (c *Client) Trace(ctx context.Context, q TraceQuery, begun func(), each func(TraceLine) error) error {
-	v := url.Values{}
-	setText(v, "site", q.Site)
-	setText(v, "source", q.Source)
-	setText(v, "tenant", q.Tenant)
-	setText(v, "recipient", q.Recipient)
-	setFlag(v, "content", q.Content)
-	setFlag(v, "clients", q.Clients)
-	setText(v, "listener", q.Listener)
-	if q.Client.IsValid() {
-		setText(v, "client", q.Client.String())
-	}
-	body, err := c.do(ctx, "GET", "/v1/trace", v, nil)
+	answer, err := opTrace.open(ctx, c, q)
 	if err != nil {
 		return err
 	}
-	defer body.Close()
+	defer answer.Body.Close()
 	if begun != nil {
 		begun()
 	}
-	lines := bufio.NewScanner(body)
+	lines := bufio.NewScanner(answer.Body)
 	lines.Buffer(nil, maxTraceLine)
 	for lines.Scan() {
 		var l TraceLine

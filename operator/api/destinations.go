@@ -3,12 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
-	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -34,20 +29,20 @@ type Destinations interface {
 
 // SiteFilter says which sites are meant; the zero SiteFilter fits all.
 type SiteFilter struct {
-	Names     []string // any of these, or what ends in one that begins with a dot
-	Provider  string
-	Suspended bool // only those to which nothing is sent for a while
-	Busy      bool // only those that have mail waiting or connections
-	Queued    bool // only those for which recipients are queued
-	Failing   bool // only those whose last recipient failed
-	Order     SiteOrder
+	Names     []string  `q:"name" arg:"NAME" help:"any of these names; .example.com means all names with that ending"`
+	Provider  string    `q:"provider" help:"sites of this <provider>"`
+	Suspended bool      `q:"suspended" help:"only suspended sites"`
+	Busy      bool      `q:"busy" help:"only sites with mail or connections"`
+	Queued    bool      `q:"queued" help:"only sites with queued mail"`
+	Failing   bool      `q:"failing" help:"only sites whose last recipient failed"`
+	Order     SiteOrder `q:"order" default:"name" help:"sort by <size> (the longest queue first) or name"`
 }
 
 // HostFilter says which hosts are meant; the zero HostFilter fits all.
 type HostFilter struct {
-	Names  []string // names or addresses, or what ends in one that begins with a dot
-	State  HostState
-	Source string // only hosts that this source has met
+	Names  []string  `q:"name" arg:"NAME" help:"any of these names or addresses; .example.com means all names with that ending"`
+	State  HostState `q:"state" help:"hosts in this <state>: active, idle, retry, closed or unused"`
+	Source string    `q:"source" help:"hosts that this <source> has contacted"`
 }
 
 // Names reports whether one of names is meant by patterns; no patterns mean everything.
@@ -245,62 +240,17 @@ type Resumed struct {
 	Ended int    `json:"ended"` // suspensions, of all sources
 }
 
-var (
-	siteParams = []string{"name", "provider", "suspended", "busy", "queued", "failing", "order", "after", "limit"}
-	hostParams = []string{"name", "state", "source", "after", "limit"}
+// The requests for pages of sites and hosts.
+type (
+	siteQuery struct {
+		SiteFilter
+		Paging
+	}
+	hostQuery struct {
+		HostFilter
+		Paging
+	}
 )
-
-// page puts a listing in order by key and cuts it. The cursor is the key of the last one before, so
-// that what comes and goes meanwhile moves nothing.
-func page[T any](all []T, key func(*T) string, after string, limit int) (some []T, next string) {
-	slices.SortFunc(all, func(a, b T) int { return strings.Compare(key(&a), key(&b)) })
-	some = []T{}
-	for i := range all {
-		if k := key(&all[i]); k > after || after == "" {
-			if len(some) == limit {
-				return some, key(&some[limit-1])
-			}
-			some = append(some, all[i])
-		}
-	}
-	return some, ""
-}
-
-func (s *Server) sites(w http.ResponseWriter, r *http.Request, q *query) error {
-	f := SiteFilter{Names: q.strs("name"), Provider: q.str("provider"), Suspended: q.flag("suspended"), Busy: q.flag("busy"),
-		Queued: q.flag("queued"), Failing: q.flag("failing"), Order: oneOf(q, "order", SiteOrders)}
-	limit := q.number("limit", DefaultLimit, 1, MaxLimit)
-	if q.err != nil {
-		return q.err
-	}
-	l, err := s.config.Destinations.Sites(r.Context(), f, q.str("after"), limit)
-	if err != nil {
-		return err
-	}
-	if l.Sites == nil {
-		l.Sites = []Site{}
-	}
-	return writeJSON(w, l)
-}
-
-func (s *Server) hosts(w http.ResponseWriter, r *http.Request, q *query) error {
-	f := HostFilter{Names: q.strs("name"), Source: q.str("source")}
-	if q.str("state") != "" {
-		f.State = oneOf(q, "state", HostStates)
-	}
-	limit := q.number("limit", DefaultLimit, 1, MaxLimit)
-	if q.err != nil {
-		return q.err
-	}
-	l, err := s.config.Destinations.Hosts(r.Context(), f, q.str("after"), limit)
-	if err != nil {
-		return err
-	}
-	if l.Hosts == nil {
-		l.Hosts = []Host{}
-	}
-	return writeJSON(w, l)
-}
 
 func (s *Server) forget(r *http.Request, f Forget) (Forgotten, error) {
 	if len(f.Hosts) == 0 {
@@ -366,82 +316,35 @@ func (s *Server) resume(r *http.Request, c Resume) (Resumed, error) {
 // Sites gives a page of the sites that fit. after is SiteList.Next of the page before, limit is
 // from 1 to MaxLimit, 0 is DefaultLimit.
 func (c *Client) Sites(ctx context.Context, f SiteFilter, after string, limit int) (SiteList, error) {
-	v := url.Values{}
-	setPage(v, f.Names, after, limit)
-	setText(v, "provider", f.Provider)
-	setFlag(v, "suspended", f.Suspended)
-	setFlag(v, "busy", f.Busy)
-	setFlag(v, "queued", f.Queued)
-	setFlag(v, "failing", f.Failing)
-	setText(v, "order", string(f.Order))
-	var l SiteList
-	return l, c.get(ctx, "/v1/sites", v, &l)
+	return opSites.call(ctx, c, siteQuery{f, Paging{after, limit}})
 }
 
 // Hosts gives a page of the hosts that fit, see Sites.
 func (c *Client) Hosts(ctx context.Context, f HostFilter, after string, limit int) (HostList, error) {
-	v := url.Values{}
-	setPage(v, f.Names, after, limit)
-	setText(v, "state", string(f.State))
-	setText(v, "source", f.Source)
-	var l HostList
-	return l, c.get(ctx, "/v1/hosts", v, &l)
+	return opHosts.call(ctx, c, hostQuery{f, Paging{after, limit}})
 }
 
 // Forget makes hosts unknown again.
 func (c *Client) Forget(ctx context.Context, f Forget) (Forgotten, error) {
-	var done Forgotten
-	return done, c.post(ctx, "/v1/hosts/forget", f, &done)
+	return opForget.call(ctx, c, f)
 }
 
 // SuspendHosts sends nothing to hosts for a while.
 func (c *Client) SuspendHosts(ctx context.Context, s SuspendHosts) (SuspendedHosts, error) {
-	var done SuspendedHosts
-	return done, c.post(ctx, "/v1/hosts/suspend", s, &done)
+	return opSuspendHosts.call(ctx, c, s)
 }
 
 // ResumeHosts ends all suspensions of hosts.
 func (c *Client) ResumeHosts(ctx context.Context, r ResumeHosts) (ResumedHosts, error) {
-	var done ResumedHosts
-	return done, c.post(ctx, "/v1/hosts/resume", r, &done)
+	return opResumeHosts.call(ctx, c, r)
 }
 
 // Suspend sends nothing to a site for a while.
 func (c *Client) Suspend(ctx context.Context, s Suspend) (Suspended, error) {
-	var done Suspended
-	return done, c.post(ctx, "/v1/sites/suspend", s, &done)
+	return opSuspend.call(ctx, c, s)
 }
 
 // Resume ends all suspensions of a site, automatic ones too.
 func (c *Client) Resume(ctx context.Context, r Resume) (Resumed, error) {
-	var done Resumed
-	return done, c.post(ctx, "/v1/sites/resume", r, &done)
-}
-
-func (c *Client) post(ctx context.Context, path string, request, answer any) error {
-	text, err := json.Marshal(request)
-	if err != nil {
-		return fmt.Errorf("writing the request: %w", err)
-	}
-	return c.ask(ctx, "POST", path, nil, text, answer)
-}
-
-func setPage(v url.Values, names []string, after string, limit int) {
-	setText(v, "name", strings.Join(names, ","))
-	setText(v, "after", after)
-	if limit != 0 {
-		v.Set("limit", strconv.Itoa(limit))
-	}
-}
-
-func setText(v url.Values, name, value string) {
-	if value != "" {
-		v.Set(name, value)
-	}
-}
-
-func setFlag(v url.Values, name string, value bool) {
-	if value {
-		v.Set(name, "true")
-	}
+	return opResume.call(ctx, c, r)
 }

@@ -3,11 +3,10 @@
 // server is given small interfaces (Queue, Log, Relay, Destinations, Warmups,
 // Suppressions, Tracer), and package mta supplies them.
 //
-// In reading order: types.go has what is asked and answered, server.go the interfaces and the
-// life of the server, routes.go what is behind each path, client.go the other side. What is asked
-// about destinations has its words, routes and client together in a file for each:
-// destinations.go, explanation.go, warmup.go, suppress.go, conversation.go. openapi.json
-// describes it all to other programs; a test holds it to the routes and the types.
+// In reading order: operations.go is the table of all that can be asked, a row for each; operation.go has both sides of
+// a row, the answer and the question; params.go reads and writes parameters; change.go puts changes on record; types.go
+// and a file for each topic have the types of requests and answers; server.go and client.go have the lives of both.
+// openapi.json describes it all to other programs; a test holds it to the table and the types.
 //
 // Goroutines: Server.Serve accepts connections on its caller's goroutine, and net/http has one
 // for each connection. Server.Shutdown ends them, and waits for them as long as its context

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
-	"net/url"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -11,9 +9,9 @@ import (
 
 // ExplainQuery says what is to be explained: Domain or ID.
 type ExplainQuery struct {
-	Domain string // a recipient's, A-label form
-	Tenant string // whose mail for the domain is meant; "": nobody's in particular
-	ID     string // of a message in the queue
+	Domain string `q:"domain" help:"of a recipient; this or id"` // in A-label form
+	Tenant string `q:"tenant" help:"mail of this <tenant> for the domain"`
+	ID     string `q:"id" help:"of a message in the queue"`
 }
 
 // Explanation is why mail waits, or what would happen to it.
@@ -147,39 +145,28 @@ type Ceiling struct {
 	Others    []string `json:"others,omitempty"`
 }
 
-func (s *Server) explain(w http.ResponseWriter, r *http.Request, q *query) error {
-	x := ExplainQuery{Domain: q.str("domain"), Tenant: q.str("tenant"), ID: q.str("id")}
-	switch {
-	case q.err != nil:
-		return q.err
-	case (x.Domain == "") == (x.ID == ""):
+// Check makes the domain and the id those of the queue.
+func (q *ExplainQuery) Check() error {
+	if (q.Domain == "") == (q.ID == "") {
 		return Invalid("", "explain: want either a domain or the id of a message")
-	case x.ID != "":
-		id, err := envelope.ParseID(x.ID)
+	}
+	if q.ID != "" {
+		id, err := envelope.ParseID(q.ID)
 		if err != nil {
 			return Invalid("", "%v", err)
 		}
-		x.ID = id.String()
-	default:
-		domain, err := envelope.ToASCII(x.Domain)
-		if err != nil {
-			return Invalid("", "domain %q: %v", x.Domain, err)
-		}
-		x.Domain = domain
+		q.ID = id.String()
+		return nil
 	}
-	e, err := s.config.Destinations.Explain(r.Context(), x)
+	domain, err := envelope.ToASCII(q.Domain)
 	if err != nil {
-		return err
+		return Invalid("", "domain %q: %v", q.Domain, err)
 	}
-	return writeJSON(w, e)
+	q.Domain = domain
+	return nil
 }
 
 // Explain returns why mail waits, or what would happen to it.
 func (c *Client) Explain(ctx context.Context, q ExplainQuery) (Explanation, error) {
-	v := url.Values{}
-	setText(v, "domain", q.Domain)
-	setText(v, "tenant", q.Tenant)
-	setText(v, "id", q.ID)
-	var e Explanation
-	return e, c.get(ctx, "/v1/explain", v, &e)
+	return opExplain.call(ctx, c, q)
 }

@@ -81,28 +81,23 @@ type fileChange struct {
 }
 
 // beginFileChange puts it on record that a command begins.
-func (s *Server) beginFileChange(w http.ResponseWriter, r *http.Request, q *query) error {
-	var c FileChange
-	body, err := readChange(r, q, &c)
-	if err != nil {
-		return err
-	}
+func (s *Server) beginFileChange(r *http.Request, c FileChange) (b BegunFileChange, err error) {
 	if !slices.Contains(FileActions, c.Action) {
-		return Invalid("", "action: want %s, not %q", join(FileActions), c.Action)
+		return b, Invalid("", "action: want %s, not %q", join(FileActions), c.Action)
 	}
 	reason, err := readReason(r.Header)
 	if err != nil {
-		return err
+		return b, err
 	}
 	s.files.mu.Lock()
 	defer s.files.mu.Unlock()
 	if len(s.files.begun) >= mostFileChanges {
-		return Unavailable("try again in a minute", "%d commands change files", mostFileChanges)
+		return b, Unavailable("try again in a minute", "%d commands change files", mostFileChanges)
 	}
-	line := audit.Line{Actor: actorOf(r.Context()), Action: c.Action, Subject: subjectOf(r, body), Reason: reason}
+	line := audit.Line{Actor: actorOf(r.Context()), Action: c.Action, Subject: c.FileSubject.String(), Reason: reason}
 	begun, err := s.beginAction(line)
 	if err != nil {
-		return err
+		return b, err
 	}
 	s.files.last++
 	number := s.files.last
@@ -114,32 +109,28 @@ func (s *Server) beginFileChange(w http.ResponseWriter, r *http.Request, q *quer
 			_ = c.begun.End(audit.Unknown, 0, "the command was killed")
 		}
 	})}
-	return writeJSON(w, BegunFileChange{number})
+	return BegunFileChange{number}, nil
 }
 
 // endFileChange puts on record how a command has ended.
-func (s *Server) endFileChange(w http.ResponseWriter, r *http.Request, q *query) error {
-	var e EndedFileChange
-	if _, err := readChange(r, q, &e); err != nil {
-		return err
-	}
+func (s *Server) endFileChange(_ *http.Request, e EndedFileChange) (Effect, error) {
 	if !slices.Contains(audit.Outcomes, e.Outcome) {
-		return Invalid("", "outcome: want %s, not %q", join(audit.Outcomes), e.Outcome)
+		return Effect{}, Invalid("", "outcome: want %s, not %q", join(audit.Outcomes), e.Outcome)
 	}
 	c, ok := s.files.take(e.Number)
 	if !ok {
-		return NotFound("a command has a minute", "no command with the number %d is under way", e.Number)
+		return Effect{}, NotFound("a command has a minute", "no command with the number %d is under way", e.Number)
 	}
 	c.expiry.Stop()
 	if c.begun != nil {
 		if err := c.begun.End(e.Outcome, e.Count, e.Error); err != nil {
-			return noAudit(err)
+			return Effect{}, noAudit(err)
 		}
 	}
 	if e.Outcome == audit.Done {
 		s.config.Events.Info("operator acts", "action", c.line.Action, "subject", c.line.Subject, "count", e.Count, "by", c.line.Name(), "reason", c.line.Reason)
 	}
-	return writeJSON(w, Effect{Count: e.Count})
+	return Effect{Count: e.Count}, nil
 }
 
 // take returns a change, once.
@@ -153,15 +144,15 @@ func (f *fileChanges) take(number int64) (fileChange, bool) {
 
 // BeginFileChange puts it on record that a command begins, with the reason of ctx. After an error it must not go on.
 func (c *Client) BeginFileChange(ctx context.Context, change FileChange) (BegunFileChange, error) {
-	var begun BegunFileChange
-	if err := c.post(ctx, "/v1/actions/begin", change, &begun); err != nil {
-		return begun, fmt.Errorf("the change can't be put on record: %w", err)
+	begun, err := opBeginFileChange.call(ctx, c, change)
+	if err != nil {
+		err = fmt.Errorf("the change can't be put on record: %w", err)
 	}
-	return begun, nil
+	return begun, err
 }
 
 // EndFileChange puts on record how it has ended, within a minute.
 func (c *Client) EndFileChange(ctx context.Context, ended EndedFileChange) error {
-	var done Effect
-	return c.post(ctx, "/v1/actions/end", ended, &done)
+	_, err := opEndFileChange.call(ctx, c, ended)
+	return err
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 )
@@ -53,9 +51,22 @@ var Spans = []Span{Last15Minutes, Last12Hours, Last14Days}
 
 // HistoryQuery names a history.
 type HistoryQuery struct {
-	Of   Subject
-	Name string // of the provider, source, site or tenant; "" of the relay
-	Span Span
+	Of Subject `q:"of" default:"relay" help:"the kind of subject"`
+	// Name is that of the provider, source, site or tenant; "" of the relay.
+	Name string `q:"name" help:"of the provider, source, site or tenant; other: all those that have no history by themselves"`
+	Span Span   `q:"span" default:"15m" help:"the <span>: 15m (a value for each 2 s), 12h (30 s) or 14d (10 min)"`
+}
+
+// Check refuses a name for the relay.
+func (q *HistoryQuery) Check() error {
+	if q.Of == OfRelay && q.Name != "" {
+		return Invalid("", "name: the history of the relay has none, not %q", q.Name)
+	}
+	return nil
+}
+
+type historyNamesQuery struct {
+	Of Subject `q:"of" default:"relay" help:"the kind of subject"`
 }
 
 // History is what is kept of one subject over a span.
@@ -160,48 +171,12 @@ func (f *Figures) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-var historyParams = []string{"of", "name", "span"}
-
-func (s *Server) history(w http.ResponseWriter, r *http.Request, q *query) error {
-	hq := HistoryQuery{Of: oneOf(q, "of", Subjects), Name: q.str("name"), Span: oneOf(q, "span", Spans)}
-	if hq.Of == OfRelay && hq.Name != "" {
-		q.fail(Invalid("", "name: the history of the relay has none, not %q", hq.Name))
-	}
-	if q.err != nil {
-		return q.err
-	}
-	h, err := s.config.Histories.History(r.Context(), hq)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, h)
-}
-
-func (s *Server) historyNames(w http.ResponseWriter, r *http.Request, q *query) error {
-	of := oneOf(q, "of", Subjects)
-	if q.err != nil {
-		return q.err
-	}
-	names, err := s.config.Histories.HistoryNames(r.Context(), of)
-	if err != nil {
-		return err
-	}
-	if names.Rows == nil {
-		names.Rows = []HistoryRow{}
-	}
-	return writeJSON(w, names)
-}
-
 // History gives what is kept of one subject over a span.
-func (c *Client) History(ctx context.Context, q HistoryQuery) (h History, err error) {
-	v := url.Values{"of": {string(q.Of)}, "span": {string(q.Span)}}
-	if q.Name != "" {
-		v.Set("name", q.Name)
-	}
-	return h, c.get(ctx, "/v1/history", v, &h)
+func (c *Client) History(ctx context.Context, q HistoryQuery) (History, error) {
+	return opHistory.call(ctx, c, q)
 }
 
 // HistoryNames gives the subjects of a kind with their latest figures, the busiest first and OtherSubjects last.
-func (c *Client) HistoryNames(ctx context.Context, of Subject) (n HistoryNames, err error) {
-	return n, c.get(ctx, "/v1/history/names", url.Values{"of": {string(of)}}, &n)
+func (c *Client) HistoryNames(ctx context.Context, of Subject) (HistoryNames, error) {
+	return opHistoryNames.call(ctx, c, historyNamesQuery{of})
 }

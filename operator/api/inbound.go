@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 )
@@ -40,34 +39,15 @@ type Inbound interface {
 	InboundMail(ctx context.Context, id string) (InboundMail, []byte, error)
 }
 
-var inboundParams = []string{"after", "limit"}
-
-func (s *Server) inbound(w http.ResponseWriter, r *http.Request, q *query) error {
-	after, limit := q.str("after"), q.number("limit", DefaultLimit, 1, MaxLimit)
-	if q.err != nil {
-		return q.err
-	}
-	l, err := s.config.Inbound.Inbound(r.Context(), after, limit)
-	if err != nil {
-		return err
-	}
-	l.Mail = append([]InboundMail{}, l.Mail...)
-	return writeJSON(w, l)
-}
-
-func (s *Server) inboundMail(w http.ResponseWriter, r *http.Request, _ *query) error {
+func (s *Server) inboundMail(r *http.Request, _ none) (m InboundMail, err error) {
 	id, err := pathID(r)
-	if err != nil {
-		return err
+	if err == nil {
+		m, _, err = s.config.Inbound.InboundMail(r.Context(), id)
 	}
-	m, _, err := s.config.Inbound.InboundMail(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, m)
+	return m, err
 }
 
-func (s *Server) inboundContent(w http.ResponseWriter, r *http.Request, _ *query) error {
+func (s *Server) inboundContent(w http.ResponseWriter, r *http.Request, _ none) error {
 	id, err := pathID(r)
 	if err != nil {
 		return err
@@ -83,21 +63,16 @@ func (s *Server) inboundContent(w http.ResponseWriter, r *http.Request, _ *query
 }
 
 // Inbound gives a page of kept inbound mail.
-func (c *Client) Inbound(ctx context.Context, after string, limit int) (l InboundList, err error) {
-	v := url.Values{}
-	setText(v, "after", after)
-	if limit != 0 {
-		v.Set("limit", strconv.Itoa(limit))
-	}
-	return l, c.get(ctx, "/v1/inbound", v, &l)
+func (c *Client) Inbound(ctx context.Context, after string, limit int) (InboundList, error) {
+	return opInbound.call(ctx, c, Paging{after, limit})
 }
 
 // InboundMail gives what is known of a kept mail.
-func (c *Client) InboundMail(ctx context.Context, id string) (m InboundMail, err error) {
-	return m, c.get(ctx, "/v1/inbound/"+url.PathEscape(id), nil, &m)
+func (c *Client) InboundMail(ctx context.Context, id string) (InboundMail, error) {
+	return opInboundMail.call(ctx, c, none{}, id)
 }
 
 // InboundContent writes a kept mail's headers and body to w, as they came.
 func (c *Client) InboundContent(ctx context.Context, id string, w io.Writer) error {
-	return c.content(ctx, "/v1/inbound/", id, w)
+	return opInboundContent.copy(ctx, c, w, "the content of "+id, none{}, id)
 }

@@ -75,29 +75,6 @@ type NewAPIKey struct {
 	Old *APIKey `json:"old,omitempty"`
 }
 
-func (s *Server) apiKeys(w http.ResponseWriter, r *http.Request, _ *query) error {
-	l, err := s.config.APIKeys.APIKeys(r.Context())
-	if err != nil {
-		return err
-	}
-	if l.Keys == nil {
-		l.Keys = []APIKey{}
-	}
-	return writeJSON(w, l)
-}
-
-func (s *Server) addAPIKey(r *http.Request, a AddAPIKey) (NewAPIKey, error) {
-	done, err := s.config.APIKeys.AddAPIKey(r.Context(), a)
-	done.Effect = one(err)
-	return done, err
-}
-
-func (s *Server) rotateAPIKey(r *http.Request, a RotateAPIKey) (NewAPIKey, error) {
-	done, err := s.config.APIKeys.RotateAPIKey(r.Context(), a)
-	done.Effect = one(err)
-	return done, err
-}
-
 func (s *Server) removeAPIKeys(r *http.Request, a RemoveAPIKeys) (RemovedAPIKeys, error) {
 	if len(a.Names) == 0 {
 		return RemovedAPIKeys{}, Invalid("", "names: no key is named")
@@ -108,24 +85,20 @@ func (s *Server) removeAPIKeys(r *http.Request, a RemoveAPIKeys) (RemovedAPIKeys
 
 // APIKeys lists the keys.
 func (c *Client) APIKeys(ctx context.Context) (APIKeyList, error) {
-	var l APIKeyList
-	return l, c.get(ctx, "/v1/keys", nil, &l)
+	return opAPIKeys.call(ctx, c, none{})
 }
 
 // AddAPIKey adds a key.
 func (c *Client) AddAPIKey(ctx context.Context, a AddAPIKey) (NewAPIKey, error) {
-	var done NewAPIKey
-	return done, c.post(ctx, "/v1/keys/add", a, &done)
+	return opAddAPIKey.call(ctx, c, a)
 }
 
 // RotateAPIKey replaces a key.
 func (c *Client) RotateAPIKey(ctx context.Context, a RotateAPIKey) (NewAPIKey, error) {
-	var done NewAPIKey
-	return done, c.post(ctx, "/v1/keys/rotate", a, &done)
+	return opRotateAPIKey.call(ctx, c, a)
 }
 
 // RemoveAPIKeys removes keys, and gives those that it removed.
 func (c *Client) RemoveAPIKeys(ctx context.Context, a RemoveAPIKeys) (RemovedAPIKeys, error) {
-	var l RemovedAPIKeys
-	return l, c.post(ctx, "/v1/keys/remove", a, &l)
+	return opRemoveAPIKeys.call(ctx, c, a)
 }

@@ -2,20 +2,17 @@ package api
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 )
 
 // ImportOptions is how exported messages are taken.
 type ImportOptions struct {
-	Hold    bool // all of them are held
-	Release bool // none of them is held
-	DryRun  bool // only count
+	Hold    bool `q:"hold" help:"hold all of them"`
+	Release bool `q:"release" help:"hold none of them"`
+	DryRun  bool `q:"dry_run" help:"only count"`
 }
 
 // Imported is what became of exported messages.
@@ -73,34 +70,29 @@ type Moves interface {
 	RemoveMoved(ctx context.Context, c RemoveMoved) (MovedRemoved, error)
 }
 
-// streamed has the patterns of the routes whose request is read as it comes, whatever its size.
-var streamed = map[string]bool{"POST /v1/queue/import": true}
-
 // exportPatience is how long a client of an export may take nothing: it may have to wait for the relay that imports.
 const exportPatience = time.Hour
 
 // importTime is how long a client may take to send what it imports at once.
 const importTime = 30 * time.Minute
 
-func (s *Server) exportQueue(w http.ResponseWriter, r *http.Request, q *query) error {
-	f := q.filter()
-	if q.err != nil {
-		return q.err
-	}
-	return s.archive(w, exportPatience, "an export of queued mail broke off", func(w io.Writer) error { return s.config.Moves.Export(r.Context(), w, f) })
+func (s *Server) exportQueue(w http.ResponseWriter, r *http.Request, f Filter) error {
+	return s.archive(w, exportPatience, "an export of queued mail broke off", func(w io.Writer) error {
+		return s.config.Moves.Export(r.Context(), w, f)
+	})
 }
 
-var importParams = []string{"hold", "release", "dry_run"}
-
-func (s *Server) importQueue(w http.ResponseWriter, r *http.Request, q *query) error {
-	o := ImportOptions{Hold: q.flag("hold"), Release: q.flag("release"), DryRun: q.flag("dry_run")}
-	if o.Hold && o.Release {
-		q.fail(Invalid("", "hold and release exclude each other"))
+// importQueue answers the one request with an archive. It is on record as a change is.
+func importQueue(op *operation, s *Server, w http.ResponseWriter, r *http.Request) error {
+	var o ImportOptions
+	refused := readQuery(r, Params(&o))
+	if refused == nil && o.Hold && o.Release {
+		refused = Invalid("", "hold and release exclude each other")
 	}
 	// The error is that of writers that have no deadline: a client within this process.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(importTime))
 	var done Imported
-	err := s.act(r, "queue import", nil, Intent{DryRun: o.DryRun}, q.err, func(r *http.Request, dry bool) (int, error) {
+	err := s.act(r, op, nil, Intent{DryRun: o.DryRun}, refused, func(r *http.Request, dry bool) (int, error) {
 		var err error
 		done, err = s.config.Moves.Import(r.Context(), r.Body, o)
 		done.Count, done.DryRun = done.Recipients, dry
@@ -112,13 +104,7 @@ func (s *Server) importQueue(w http.ResponseWriter, r *http.Request, q *query) e
 	if err != nil {
 		done.Stopped = asError(err)
 	}
-	if done.Refused == nil {
-		done.Refused = []Refused{}
-	}
-	if done.Receipt == nil {
-		done.Receipt = []MovedMessage{}
-	}
-	return writeJSON(w, done)
+	return writeJSON(w, &done)
 }
 
 func (s *Server) removeMoved(r *http.Request, c RemoveMoved) (MovedRemoved, error) {
@@ -134,32 +120,22 @@ func (s *Server) removeMoved(r *http.Request, c RemoveMoved) (MovedRemoved, erro
 
 // ExportQueue writes an archive of what fits to w.
 func (c *Client) ExportQueue(ctx context.Context, w io.Writer, f Filter) error {
-	return c.archive(ctx, w, "/v1/queue/export", f.values())
+	return opExport.copy(ctx, c, w, "the archive", f)
 }
 
 // ImportQueue hands over an archive. What is in Imported is done, also beside an error.
 func (c *Client) ImportQueue(ctx context.Context, archive io.Reader, o ImportOptions) (done Imported, err error) {
-	v := url.Values{}
-	for name, on := range map[string]bool{"hold": o.Hold, "release": o.Release, "dry_run": o.DryRun} {
-		if on {
-			v.Set(name, "true")
-		}
-	}
-	answer, err := c.send(ctx, "POST", "/v1/queue/import", v, archive, "application/x-tar")
+	answer, err := c.send(ctx, opImport.method, opImport.path, encode(Params(&o)), archive, opImport.takes)
 	if err != nil {
 		return done, err
 	}
-	defer answer.Body.Close()
-	if err := json.NewDecoder(answer.Body).Decode(&done); err != nil {
-		return done, fmt.Errorf("reading the relay's answer: %w", err)
+	if err := readAnswer(answer, &done); err != nil || done.Stopped == nil {
+		return done, err
 	}
-	if done.Stopped != nil {
-		return done, done.Stopped
-	}
-	return done, nil
+	return done, done.Stopped
 }
 
 // RemoveMoved removes what another relay has.
-func (c *Client) RemoveMoved(ctx context.Context, r RemoveMoved) (done MovedRemoved, err error) {
-	return done, c.post(ctx, "/v1/queue/remove-moved", r, &done)
+func (c *Client) RemoveMoved(ctx context.Context, r RemoveMoved) (MovedRemoved, error) {
+	return opRemoveMoved.call(ctx, c, r)
 }

@@ -69,14 +69,6 @@ type Pauses interface {
 	EndPause(context.Context, EndPause) (Pause, error)
 }
 
-func (s *Server) pauses(w http.ResponseWriter, r *http.Request, _ *query) error {
-	list, err := s.config.Pauses.Pauses(r.Context())
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, list)
-}
-
 func checkPause(what PauseWhat, name string) error {
 	switch {
 	case !slices.Contains(PauseWhats, what):
@@ -111,19 +103,14 @@ func (s *Server) endPause(r *http.Request, e EndPause) (PauseChanged, error) {
 }
 
 // Pauses lists what is paused.
-func (c *Client) Pauses(ctx context.Context) (PauseList, error) {
-	var l PauseList
-	return l, c.get(ctx, "/v1/pauses", nil, &l)
-}
+func (c *Client) Pauses(ctx context.Context) (PauseList, error) { return opPauses.call(ctx, c, none{}) }
 
 // BeginPause sends nothing of something from now on.
 func (c *Client) BeginPause(ctx context.Context, b BeginPause) (PauseChanged, error) {
-	var p PauseChanged
-	return p, c.post(ctx, "/v1/pauses/begin", b, &p)
+	return opBeginPause.call(ctx, c, b)
 }
 
 // EndPause sends it again.
 func (c *Client) EndPause(ctx context.Context, e EndPause) (PauseChanged, error) {
-	var p PauseChanged
-	return p, c.post(ctx, "/v1/pauses/end", e, &p)
+	return opEndPause.call(ctx, c, e)
 }

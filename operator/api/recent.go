@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -40,18 +38,7 @@ const (
 // OutcomeNames are all of them.
 var OutcomeNames = []string{OutcomeDelivered, OutcomeDeferred, OutcomeBounced, OutcomeExpired}
 
-func (s *Server) recent(w http.ResponseWriter, r *http.Request, _ *query) error {
-	found, err := s.config.Destinations.Recent(r.Context(), r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	found.Outcomes = append([]RecentOutcome{}, found.Outcomes...)
-	found.Errors = append([]RecentOutcome{}, found.Errors...)
-	return writeJSON(w, found)
-}
-
 // Recent gives the latest outcomes of a site's mail, by the name of the site or of a domain that it serves.
 func (c *Client) Recent(ctx context.Context, site string) (Recent, error) {
-	var r Recent
-	return r, c.get(ctx, "/v1/sites/"+url.PathEscape(site)+"/recent", nil, &r)
+	return opRecent.call(ctx, c, none{}, site)
 }

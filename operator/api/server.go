@@ -146,8 +146,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // and whoever mounts it elsewhere must.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	for _, r := range routes {
-		mux.Handle(r.method+" "+r.path, s.serve(r))
+	for _, o := range operations {
+		mux.Handle(o.method+" "+o.path, o.handler(s))
 	}
 	return &fallback{mux}
 }
@@ -181,30 +181,9 @@ func (s *statusOnly) Header() http.Header            { return s.header }
 func (s *statusOnly) WriteHeader(status int)         { s.status = status }
 func (s *statusOnly) Write(text []byte) (int, error) { return len(text), nil }
 
-func (s *Server) serve(rt route) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !streamed[rt.method+" "+rt.path] {
-			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
-		}
-		q := newQuery(r, rt.params)
-		err := q.err
-		if err == nil || rt.method == http.MethodPost { // refused changes are on record, too
-			err = rt.answer(s, w, r, q)
-		}
-		if err != nil {
-			writeError(w, err)
-		}
-	})
-}
-
 func writeError(w http.ResponseWriter, err error) {
 	e := asError(err)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.Status)
 	json.NewEncoder(w).Encode(e)
-}
-
-func writeJSON(w http.ResponseWriter, v any) error {
-	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(v)
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 
 	"example.org/mta/internal/tiers"
 	"example.org/mta/warmup"
@@ -67,11 +66,8 @@ type SimulatedRow struct {
 	Waiting  int64  `json:"waiting"` // at the end of it
 }
 
-func (s *Server) simulateWarmup(w http.ResponseWriter, r *http.Request, _ *query) error {
-	var q SimulateWarmup
-	if err := readJSON(r.Body, &q); err != nil {
-		return err
-	}
+// Check returns an error if the question has no answer.
+func (q *SimulateWarmup) Check() error {
 	switch {
 	case (q.Plan == "") == (len(q.Document) == 0):
 		return Invalid("name one of the relay's (mta warmup plans), or give a document", "simulate: want a plan")
@@ -87,17 +83,10 @@ func (s *Server) simulateWarmup(w http.ResponseWriter, r *http.Request, _ *query
 			return Invalid("", "deferred, bounced, complained: want shares from 0 to 1, not %v", share)
 		}
 	}
-	done, err := s.config.Warmups.SimulateWarmup(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	done.Rows = append([]SimulatedRow{}, done.Rows...)
-	done.Days = append([]warmup.DayStatus{}, done.Days...)
-	return writeJSON(w, done)
+	return nil
 }
 
 // SimulateWarmup asks how a plan would take a daily volume.
 func (c *Client) SimulateWarmup(ctx context.Context, q SimulateWarmup) (SimulatedWarmup, error) {
-	var done SimulatedWarmup
-	return done, c.post(ctx, "/v1/warmup/simulate", q, &done)
+	return opSimulateWarmup.call(ctx, c, q)
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -82,23 +81,6 @@ type Streams interface {
 	TestStream(ctx context.Context, name string) (TestedStream, error)
 }
 
-func (s *Server) listStreams(w http.ResponseWriter, r *http.Request, _ *query) error {
-	l, err := s.config.Streams.Streams(r.Context())
-	if err != nil {
-		return err
-	}
-	l.Streams = append([]Stream{}, l.Streams...)
-	return writeJSON(w, l)
-}
-
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, _ *query) error {
-	one, err := s.config.Streams.Stream(r.Context(), r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, one)
-}
-
 // pauseStream carries out the requests that pause and resume.
 func pauseStream(paused bool) func(*Server, *http.Request, Intent) (StreamChanged, error) {
 	return func(s *Server, r *http.Request, in Intent) (StreamChanged, error) {
@@ -155,37 +137,34 @@ func (s *Server) testStream(r *http.Request, in Intent) (TestedStream, error) {
 }
 
 // Streams lists the streams.
-func (c *Client) Streams(ctx context.Context) (l StreamList, err error) {
-	return l, c.get(ctx, "/v1/streams", nil, &l)
+func (c *Client) Streams(ctx context.Context) (StreamList, error) {
+	return opStreams.call(ctx, c, none{})
 }
 
 // Stream gives one, with the events that were set aside.
-func (c *Client) Stream(ctx context.Context, name string) (s Stream, err error) {
-	return s, c.get(ctx, streamPath(name, ""), nil, &s)
+func (c *Client) Stream(ctx context.Context, name string) (Stream, error) {
+	return opStream.call(ctx, c, none{}, name)
 }
 
 // PauseStream stops a stream, or has it go on.
-func (c *Client) PauseStream(ctx context.Context, name string, paused bool, in Intent) (s StreamChanged, err error) {
-	what := "/resume"
+func (c *Client) PauseStream(ctx context.Context, name string, paused bool, in Intent) (StreamChanged, error) {
 	if paused {
-		what = "/pause"
+		return opPauseStream.call(ctx, c, in, name)
 	}
-	return s, c.post(ctx, streamPath(name, what), in, &s)
+	return opResumeStream.call(ctx, c, in, name)
 }
 
 // SkipStream moves a stream to the end of the log.
-func (c *Client) SkipStream(ctx context.Context, name string, in Intent) (m MovedStream, err error) {
-	return m, c.post(ctx, streamPath(name, "/skip"), in, &m)
+func (c *Client) SkipStream(ctx context.Context, name string, in Intent) (MovedStream, error) {
+	return opSkipStream.call(ctx, c, in, name)
 }
 
 // ReplayStream moves a stream.
-func (c *Client) ReplayStream(ctx context.Context, name string, to MoveStream) (m MovedStream, err error) {
-	return m, c.post(ctx, streamPath(name, "/replay"), to, &m)
+func (c *Client) ReplayStream(ctx context.Context, name string, to MoveStream) (MovedStream, error) {
+	return opReplayStream.call(ctx, c, to, name)
 }
 
 // TestStream sends an event of the type Test.
-func (c *Client) TestStream(ctx context.Context, name string, in Intent) (t TestedStream, err error) {
-	return t, c.post(ctx, streamPath(name, "/test"), in, &t)
+func (c *Client) TestStream(ctx context.Context, name string, in Intent) (TestedStream, error) {
+	return opTestStream.call(ctx, c, in, name)
 }
-
-func streamPath(name, what string) string { return "/v1/streams/" + url.PathEscape(name) + what }

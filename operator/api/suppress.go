@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -65,11 +63,11 @@ type Suppression struct {
 
 // SuppressionFilter says which entries are meant. All that is set must fit.
 type SuppressionFilter struct {
-	Tenant   *string           `json:"tenant,omitempty"` // of exactly this tenant; "" is everybody's. nil: all
-	Domain   string            `json:"domain,omitempty"` // of the address
-	Source   SuppressionSource `json:"source,omitempty"`
-	Provider string            `json:"provider,omitempty"` // a provider block's name, else a site's
-	Since    time.Time         `json:"since,omitzero"`     // added then or later
+	Tenant   *string           `json:"tenant,omitempty" q:"tenant" help:"of exactly this tenant; empty: everybody's"` // nil: all
+	Domain   string            `json:"domain,omitempty" q:"domain" help:"of the address"`
+	Source   SuppressionSource `json:"source,omitempty" q:"source" help:"how it got there"`
+	Provider string            `json:"provider,omitempty" q:"provider" help:"a provider block's name, else a site's"`
+	Since    time.Time         `json:"since,omitzero" q:"since" help:"added then or later"`
 }
 
 // SuppressionSelection says which entries are to be changed.
@@ -149,55 +147,6 @@ type PendingDecided struct {
 	Entries int `json:"entries"`
 }
 
-var suppressionParams = []string{"tenant", "domain", "source", "provider", "since", "after", "limit"}
-
-// suppressionFilter reads which entries are wanted.
-func (q *query) suppressionFilter() SuppressionFilter {
-	f := SuppressionFilter{Domain: q.str("domain"), Provider: q.str("provider"), Since: q.time("since")}
-	if q.values.Has("tenant") {
-		tenant := q.str("tenant")
-		f.Tenant = &tenant
-	}
-	if q.str("source") != "" {
-		f.Source = oneOf(q, "source", SuppressionSources)
-	}
-	return f
-}
-
-func (s *Server) suppressions(w http.ResponseWriter, r *http.Request, q *query) error {
-	f, limit := q.suppressionFilter(), q.number("limit", DefaultLimit, 1, MaxLimit)
-	if q.err != nil {
-		return q.err
-	}
-	l, err := s.config.Suppressions.Suppressions(r.Context(), f, q.str("after"), limit)
-	return writeSuppressions(w, l, err)
-}
-
-func writeSuppressions(w http.ResponseWriter, l SuppressionList, err error) error {
-	if err != nil {
-		return err
-	}
-	if l.Suppressions == nil {
-		l.Suppressions = []Suppression{}
-	}
-	return writeJSON(w, l)
-}
-
-func (s *Server) checkSuppressed(w http.ResponseWriter, r *http.Request, q *query) error {
-	var a SuppressedAddresses
-	if q.err != nil {
-		return q.err
-	}
-	if err := readJSON(r.Body, &a); err != nil {
-		return err
-	}
-	if err := a.check(); err != nil {
-		return err
-	}
-	l, err := s.config.Suppressions.CheckSuppressed(r.Context(), a)
-	return writeSuppressions(w, l, err)
-}
-
 func (s *Server) suppress(r *http.Request, c Suppress) (Suppressed, error) {
 	if len(c.Suppressions) == 0 || len(c.Suppressions) > MaxSuppress {
 		return Suppressed{}, Invalid("", "suppressions: want 1 to %d, not %d", MaxSuppress, len(c.Suppressions))
@@ -252,18 +201,12 @@ func hasControl(s string) bool {
 }
 
 func (s *Server) unsuppress(r *http.Request, a Unsuppress) (Unsuppressed, error) {
-	if err := a.check(); err != nil {
-		return Unsuppressed{}, err
-	}
 	done, err := s.config.Suppressions.Unsuppress(r.Context(), a)
 	done.Count = done.Removed
 	return done, err
 }
 
 func (s *Server) unsuppressMatching(r *http.Request, sel SuppressionSelection) (Unsuppressed, error) {
-	if err := sel.check(); err != nil {
-		return Unsuppressed{}, err
-	}
 	if sel.Since.IsZero() && sel.Source == "" && sel.Provider == "" && sel.Domain == "" {
 		return Unsuppressed{}, Invalid("name since, source, provider or domain", "that would remove all entries")
 	}
@@ -272,49 +215,16 @@ func (s *Server) unsuppressMatching(r *http.Request, sel SuppressionSelection) (
 	return done, err
 }
 
-func (s *Server) pendingSuppressions(w http.ResponseWriter, r *http.Request, q *query) error {
-	f, limit := q.suppressionFilter(), q.number("limit", DefaultLimit, 1, MaxLimit)
-	if q.err != nil {
-		return q.err
-	}
-	l, err := s.config.Suppressions.PendingSuppressions(r.Context(), f, q.str("after"), limit)
-	if err != nil {
-		return err
-	}
-	if l.Suppressions == nil {
-		l.Suppressions = []Suppression{}
-	}
-	if l.Providers == nil {
-		l.Providers = []DoubtedProvider{}
-	}
-	return writeJSON(w, l)
-}
-
-func (s *Server) acceptPending(r *http.Request, sel SuppressionSelection) (PendingDecided, error) {
-	return decidePending(r, sel, s.config.Suppressions.AcceptPending)
-}
-
-func (s *Server) dropPending(r *http.Request, sel SuppressionSelection) (PendingDecided, error) {
-	return decidePending(r, sel, s.config.Suppressions.DropPending)
-}
-
-func decidePending(r *http.Request, sel SuppressionSelection, decide func(context.Context, SuppressionSelection) (PendingDecided, error)) (PendingDecided, error) {
-	if err := sel.check(); err != nil {
-		return PendingDecided{}, err
-	}
-	done, err := decide(r.Context(), sel)
-	done.Count = done.Entries
-	return done, err
-}
-
-func (sel *SuppressionSelection) check() error {
+// Check refuses sources that there are not.
+func (sel *SuppressionSelection) Check() error {
 	if sel.Source != "" && !slices.Contains(SuppressionSources, sel.Source) {
 		return Invalid("", "source: want %s, not %q", join(SuppressionSources), sel.Source)
 	}
 	return nil
 }
 
-func (a *SuppressedAddresses) check() error {
+// Check refuses texts that are no addresses.
+func (a *SuppressedAddresses) Check() error {
 	if len(a.Addresses) == 0 || len(a.Addresses) > MaxSuppress {
 		return Invalid("", "addresses: want 1 to %d, not %d", MaxSuppress, len(a.Addresses))
 	}
@@ -326,71 +236,55 @@ func (a *SuppressedAddresses) check() error {
 	return nil
 }
 
+type suppressionQuery struct {
+	SuppressionFilter
+	Paging
+}
+
+// suppressionPage asks for a page of entries. They are added at whole seconds.
+func suppressionPage(f SuppressionFilter, after string, limit int) suppressionQuery {
+	f.Since = f.Since.Truncate(time.Second)
+	return suppressionQuery{f, Paging{after, limit}}
+}
+
 // Suppressions gives a page of the entries that fit. after is SuppressionList.Next of the page
 // before, limit is from 1 to MaxLimit, 0 is DefaultLimit.
 func (c *Client) Suppressions(ctx context.Context, f SuppressionFilter, after string, limit int) (SuppressionList, error) {
-	var l SuppressionList
-	return l, c.get(ctx, "/v1/suppressions", f.values(after, limit), &l)
+	return opSuppressions.call(ctx, c, suppressionPage(f, after, limit))
 }
 
 // PendingSuppressions is Suppressions for the entries that were set aside.
 func (c *Client) PendingSuppressions(ctx context.Context, f SuppressionFilter, after string, limit int) (PendingList, error) {
-	var l PendingList
-	return l, c.get(ctx, "/v1/suppressions/pending", f.values(after, limit), &l)
-}
-
-// values are the parameters of a page.
-func (f *SuppressionFilter) values(after string, limit int) url.Values {
-	v := url.Values{}
-	if f.Tenant != nil {
-		v.Set("tenant", *f.Tenant)
-	}
-	setText(v, "domain", f.Domain)
-	setText(v, "source", string(f.Source))
-	setText(v, "provider", f.Provider)
-	if !f.Since.IsZero() {
-		v.Set("since", f.Since.Format(time.RFC3339))
-	}
-	setText(v, "after", after)
-	if limit != 0 {
-		v.Set("limit", strconv.Itoa(limit))
-	}
-	return v
+	return opPendingSuppressions.call(ctx, c, suppressionPage(f, after, limit))
 }
 
 // CheckSuppressed gives the entries that keep mail from addresses.
 func (c *Client) CheckSuppressed(ctx context.Context, a SuppressedAddresses) (SuppressionList, error) {
-	var l SuppressionList
-	return l, c.post(ctx, "/v1/suppressions/check", a, &l)
+	return opCheckSuppressed.call(ctx, c, a)
 }
 
 // Suppress puts entries on the list.
 func (c *Client) Suppress(ctx context.Context, s Suppress) (Suppressed, error) {
-	var done Suppressed
-	return done, c.post(ctx, "/v1/suppressions/add", s, &done)
+	return opSuppress.call(ctx, c, s)
 }
 
 // Unsuppress takes entries off the list.
 func (c *Client) Unsuppress(ctx context.Context, a Unsuppress) (Unsuppressed, error) {
-	var done Unsuppressed
-	return done, c.post(ctx, "/v1/suppressions/remove", a, &done)
+	return opUnsuppress.call(ctx, c, a)
 }
 
 // UnsuppressMatching takes all entries off the list that fit. The selection has at least a time, a source, a provider
 // or a domain.
 func (c *Client) UnsuppressMatching(ctx context.Context, s SuppressionSelection) (Unsuppressed, error) {
-	var done Unsuppressed
-	return done, c.post(ctx, "/v1/suppressions/remove-matching", s, &done)
+	return opUnsuppressMatching.call(ctx, c, s)
 }
 
 // AcceptPending puts the entries that were set aside and fit on the list.
 func (c *Client) AcceptPending(ctx context.Context, s SuppressionSelection) (PendingDecided, error) {
-	var done PendingDecided
-	return done, c.post(ctx, "/v1/suppressions/pending/accept", s, &done)
+	return opAcceptPending.call(ctx, c, s)
 }
 
 // DropPending forgets the entries that were set aside and fit.
 func (c *Client) DropPending(ctx context.Context, s SuppressionSelection) (PendingDecided, error) {
-	var done PendingDecided
-	return done, c.post(ctx, "/v1/suppressions/pending/drop", s, &done)
+	return opDropPending.call(ctx, c, s)
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -37,14 +36,6 @@ type TLSPolicies interface {
 	STSPolicy(ctx context.Context, domain string, refresh bool) (STSPolicy, error)
 }
 
-func (s *Server) stsPolicy(w http.ResponseWriter, r *http.Request, _ *query) error {
-	p, err := s.readSTSPolicy(r, false)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, p)
-}
-
 func (s *Server) refreshSTSPolicy(r *http.Request, in Intent) (STSRefreshed, error) {
 	p, err := s.readSTSPolicy(r, !in.DryRun)
 	if in.DryRun && IsNotFound(err) { // nothing is known of it yet
@@ -65,12 +56,10 @@ func (s *Server) readSTSPolicy(r *http.Request, refresh bool) (STSPolicy, error)
 
 // STSPolicy gives what is known of a domain's MTA-STS policy.
 func (c *Client) STSPolicy(ctx context.Context, domain string) (STSPolicy, error) {
-	var p STSPolicy
-	return p, c.get(ctx, "/v1/mta-sts/"+url.PathEscape(domain), nil, &p)
+	return opSTSPolicy.call(ctx, c, none{}, domain)
 }
 
 // RefreshSTSPolicy looks it up anew.
 func (c *Client) RefreshSTSPolicy(ctx context.Context, domain string, in Intent) (STSRefreshed, error) {
-	var p STSRefreshed
-	return p, c.post(ctx, "/v1/mta-sts/"+url.PathEscape(domain)+"/refresh", in, &p)
+	return opRefreshSTSPolicy.call(ctx, c, in, domain)
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -169,23 +170,24 @@ type Item struct {
 // Filter says which recipients are meant. All that is set must fit; the zero Filter fits all.
 // Domains, sites and addresses are compared without regard to case.
 type Filter struct {
-	IDs       []string `json:"ids,omitempty"`       // any of these messages
-	Domain    string   `json:"domain,omitempty"`    // of the recipient
-	Site      string   `json:"site,omitempty"`      // what it waits for, or was tried at last
-	Tenant    string   `json:"tenant,omitempty"`    // of the message
-	Campaign  string   `json:"campaign,omitempty"`  // of the message
-	Tag       string   `json:"tag,omitempty"`       // one of the message's
-	Sender    string   `json:"sender,omitempty"`    // an address, or "<>" for the null sender
-	Recipient string   `json:"recipient,omitempty"` // an address
-	State     State    `json:"state,omitempty"`
-	Older     Age      `json:"older,omitempty"` // received at least so long ago
-	Newer     Age      `json:"newer,omitempty"` // received less long ago than this
+	IDs       []string `json:"ids,omitempty" q:"id" arg:"ID" help:"any of these messages"`
+	Domain    string   `json:"domain,omitempty" q:"domain" help:"recipients at this <domain>"`
+	Site      string   `json:"site,omitempty" q:"site" help:"recipients that wait for this <site>, or were tried there"`
+	Tenant    string   `json:"tenant,omitempty" q:"tenant" help:"messages of this <tenant>"`
+	Campaign  string   `json:"campaign,omitempty" q:"campaign" help:"messages of this <campaign>"`
+	Tag       string   `json:"tag,omitempty" q:"tag" help:"messages with this <tag>"`
+	Sender    string   `json:"sender,omitempty" q:"sender" help:"messages from this <address>; <> is the null sender"`
+	Recipient string   `json:"recipient,omitempty" q:"recipient" help:"this recipient's <address>"`
+	State     State    `json:"state,omitempty" q:"state" help:"recipients in this <state>: due, waiting, active, deferred, held, ending, unreadable"`
+	Older     Age      `json:"older,omitempty" q:"older" help:"received at least this long ago, such as 90s, 15m, 2h30m, 3d"`
+	Newer     Age      `json:"newer,omitempty" q:"newer" help:"received less than this long ago"`
 }
 
 // Empty reports whether f fits everything.
 func (f *Filter) Empty() bool {
-	return len(f.IDs) == 0 && f.Domain == "" && f.Site == "" && f.Tenant == "" && f.Campaign == "" && f.Tag == "" &&
-		f.Sender == "" && f.Recipient == "" && f.State == "" && f.Older == 0 && f.Newer == 0
+	whole := *f
+	whole.IDs = nil
+	return len(f.IDs) == 0 && reflect.ValueOf(whole).IsZero()
 }
 
 // String gives what is set, for logs.
@@ -193,11 +195,10 @@ func (f Filter) String() string {
 	if f.Empty() {
 		return "everything"
 	}
-	v := f.values()
 	var parts []string
-	for _, name := range filterParams {
-		if v.Has(name) {
-			parts = append(parts, name+"="+v.Get(name))
+	for _, p := range Params(&f) {
+		if text, set := p.Text(); set {
+			parts = append(parts, p.Name+"="+text)
 		}
 	}
 	return strings.Join(parts, " ")
@@ -216,9 +217,6 @@ const (
 // Orders are all of them.
 var Orders = []Order{OldestFirst, NewestFirst, NextAttempt}
 
-// LogOrders are those of the accounting log.
-var LogOrders = []Order{OldestFirst, NewestFirst}
-
 // Limits of a page.
 const (
 	DefaultLimit      = 50
@@ -228,10 +226,15 @@ const (
 
 // Page is which part of a listing is wanted.
 type Page struct {
-	Order      Order  // "": OldestFirst
-	After      string // List.Next of the page before; "": from the start
-	Limit      int    // messages, 1 to MaxLimit
-	Recipients int    // shown for each message at most; 0: all
+	Order      Order  `q:"order" default:"oldest" help:"sort by <oldest, newest>, or next (next attempt) first"`
+	After      string `q:"after" help:"continue after the previous page (<cursor>)"` // List.Next
+	Limit      int    `q:"limit" default:"50" min:"1" max:"1000" help:"messages on the page"`
+	Recipients int    `q:"recipients" default:"10" help:"recipients shown of each message; 0: all"`
+}
+
+type listQuery struct {
+	Filter
+	Page
 }
 
 // List is a page of messages. The relay looks for them for 150 ms: a page can have fewer than were
@@ -393,8 +396,14 @@ func (e *LogDamaged) Error() string { return e.Text }
 type SummaryPage struct {
 	// Limit is how many rows there are at most, the largest; 0: all, but 1,000 from counters of names
 	// that the configuration does not have.
-	Limit int
-	After string // Summary.Next of the part before; "": from the start
+	Limit int    `q:"limit" help:"rows at most, the largest; 0: all"`
+	After string `q:"after" help:"continue after the previous part (<cursor>)"` // Summary.Next
+}
+
+type summaryQuery struct {
+	Filter `without:"id"`
+	By     SummaryBy `q:"by" default:"site" help:"what a row is for"`
+	SummaryPage
 }
 
 // MostRows bounds the rows of a summary from counters, by anything but a tenant, provider, source or state.
@@ -402,18 +411,50 @@ const MostRows = 1000
 
 // LogQuery says which accounting records are wanted. All that is set must fit.
 type LogQuery struct {
-	Types     []string  // any of these, as "Delivery"
-	ID        string    // of the message
-	Sender    string    // an address, "@domain", or "<>" for the null sender
-	Recipient string    // an address or "@domain"
-	Domain    string    // of the recipient
-	Site      string    // tried
-	Tenant    string    // of the message
-	Classes   []string  // any of these, of the response
-	Since     time.Time // zero: from the oldest record that is kept
-	Until     time.Time // zero: to the newest
-	Last      int       // only so many, the newest; 0: all
-	Follow    bool      // and then what comes, until the caller ends it
+	Types     []string  `q:"type" help:"records of these <types>, such as Delivery"`
+	ID        string    `q:"id" help:"records of this <message>"`
+	Sender    string    `q:"sender" help:"messages from this <address>, or from @domain; <> is the null sender"`
+	Recipient string    `q:"recipient" help:"this recipient's <address>, or those at @domain"`
+	Domain    string    `q:"domain" help:"recipients at this <domain>"`
+	Site      string    `q:"site" help:"attempts at this <site>"`
+	Tenant    string    `q:"tenant" help:"messages of this <tenant>"`
+	Classes   []string  `q:"class" help:"refusals of these <classes>, such as InvalidRecipient: see docs/bounces.md"`
+	Since     time.Time `q:"since" help:"not before this <time>"`
+	Until     time.Time `q:"until" help:"before this <time>"`
+	Last      int       `q:"last" help:"only this many of the newest; 0: all"`
+	Follow    bool      `q:"follow" help:"then wait for new records, until interrupted"`
+}
+
+// Check refuses an id that no message can have.
+func (q *LogQuery) Check() error {
+	if q.ID == "" {
+		return nil
+	}
+	if _, err := envelope.ParseID(q.ID); err != nil {
+		return Invalid("", "%v", err)
+	}
+	return nil
+}
+
+// logQuery is also the request for a page of the newest records.
+type logQuery struct {
+	LogQuery
+	Order Order  `q:"order" default:"oldest" words:"oldest newest" help:"oldest: records as lines; newest: a page of the newest records"`
+	After string `q:"after" help:"of newest: next of the page before"`
+	Limit int    `q:"limit" min:"1" max:"1000" help:"of newest: records on a page"`
+}
+
+// Check refuses mixtures of both.
+func (q *logQuery) Check() error {
+	err := q.LogQuery.Check()
+	switch {
+	case err != nil:
+	case q.Order == NewestFirst && (q.Last != 0 || q.Follow):
+		err = Invalid("leave out order, or use limit and after", "last and follow give the oldest first")
+	case q.Order != NewestFirst && (q.After != "" || q.Limit != 0):
+		err = Invalid("add order=newest", "after and limit are for pages of the newest records")
+	}
+	return err
 }
 
 // LogPage is accounting records, newest first. It can have fewer than were asked for, even none, and a next page: then

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 )
 
 // StoreFormat is the format of one of the relay's stores.
@@ -41,24 +40,10 @@ type Upgrades interface {
 	FinishUpgrade(context.Context, FinishUpgrade) (UpgradeFinished, error)
 }
 
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, _ *query) error {
-	u, err := s.config.Upgrades.Upgrade(r.Context())
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, u)
-}
-
-func (s *Server) finishUpgrade(r *http.Request, f FinishUpgrade) (UpgradeFinished, error) {
-	return s.config.Upgrades.FinishUpgrade(r.Context(), f)
-}
-
 // Upgrade gives how far an upgrade of the relay is.
-func (c *Client) Upgrade(ctx context.Context) (u Upgrade, err error) {
-	return u, c.get(ctx, "/v1/upgrade", nil, &u)
-}
+func (c *Client) Upgrade(ctx context.Context) (Upgrade, error) { return opUpgrade.call(ctx, c, none{}) }
 
 // FinishUpgrade has the stores written in the newest formats.
-func (c *Client) FinishUpgrade(ctx context.Context, f FinishUpgrade) (done UpgradeFinished, err error) {
-	return done, c.post(ctx, "/v1/upgrade/finish", f, &done)
+func (c *Client) FinishUpgrade(ctx context.Context, f FinishUpgrade) (UpgradeFinished, error) {
+	return opFinishUpgrade.call(ctx, c, f)
 }

@@ -3,8 +3,8 @@ package api
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
+	"strings"
 
 	"example.org/mta/warmup"
 )
@@ -113,43 +113,28 @@ type StageChoice struct {
 	Stage int `json:"stage,omitempty"` // counted from 1; for WarmupStart, 0 is the plan's start stage
 }
 
-var warmupParams = []string{"after", "limit"}
-
 func warmupKey(w *Warmup) string { return w.Source + " " + w.IP }
 
-func (s *Server) warmups(w http.ResponseWriter, r *http.Request, q *query) error {
-	limit := q.number("limit", DefaultLimit, 1, MaxLimit)
-	if q.err != nil {
-		return q.err
-	}
+func (s *Server) warmups(r *http.Request, q Paging) (l WarmupList, err error) {
 	all, err := s.config.Warmups.Warmups(r.Context())
-	if err != nil {
-		return err
-	}
-	var l WarmupList
-	l.Warmups, l.Next = page(all, warmupKey, q.str("after"), limit)
-	return writeJSON(w, l)
+	l.Warmups, l.Next = page(all, warmupKey, q.After, q.Limit)
+	return l, err
 }
 
-func (s *Server) warmup(w http.ResponseWriter, r *http.Request, _ *query) error {
-	found, err := s.config.Warmups.Warmup(r.Context(), r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, found)
-}
-
-func (s *Server) warmupPlans(w http.ResponseWriter, r *http.Request, _ *query) error {
-	plans, err := s.config.Warmups.WarmupPlans(r.Context())
-	if err != nil {
-		return err
-	}
-	for i := range plans {
-		if plans[i].Sources == nil {
-			plans[i].Sources = []string{}
+// page puts a listing in order by key and cuts it. The cursor is the key of the last one before, so
+// that what comes and goes meanwhile moves nothing.
+func page[T any](all []T, key func(*T) string, after string, limit int) (some []T, next string) {
+	slices.SortFunc(all, func(a, b T) int { return strings.Compare(key(&a), key(&b)) })
+	some = []T{}
+	for i := range all {
+		if k := key(&all[i]); k > after || after == "" {
+			if len(some) == limit {
+				return some, key(&some[limit-1])
+			}
+			some = append(some, all[i])
 		}
 	}
-	return writeJSON(w, WarmupPlanList{plans})
+	return some, ""
 }
 
 // changeWarmup carries out one action. It ends with the warm-up as it is then.
@@ -195,42 +180,30 @@ func (s *Server) reportWarmup(r *http.Request, report WarmupReport) (WarmupChang
 }
 
 // ReportWarmup takes a day's complaints into account and gives the warm-up as it is then.
-func (c *Client) ReportWarmup(ctx context.Context, name string, r WarmupReport) (w WarmupChanged, err error) {
-	return w, c.post(ctx, "/v1/warmup/"+url.PathEscape(name)+"/report", r, &w)
+func (c *Client) ReportWarmup(ctx context.Context, name string, r WarmupReport) (WarmupChanged, error) {
+	return opReportWarmup.call(ctx, c, r, name)
 }
 
 // Warmups gives a page of the sources that warm up, without their providers and history. after is
 // WarmupList.Next of the page before, limit is from 1 to MaxLimit, 0 is DefaultLimit.
 func (c *Client) Warmups(ctx context.Context, after string, limit int) (WarmupList, error) {
-	v := url.Values{}
-	setPage(v, nil, after, limit)
-	var l WarmupList
-	return l, c.get(ctx, "/v1/warmup", v, &l)
+	return opWarmups.call(ctx, c, Paging{after, limit})
 }
 
 // Warmup gives one of them, by the name of the source or its IP.
 func (c *Client) Warmup(ctx context.Context, name string) (Warmup, error) {
-	var w Warmup
-	return w, c.get(ctx, "/v1/warmup/"+url.PathEscape(name), nil, &w)
+	return opWarmup.call(ctx, c, none{}, name)
 }
 
 // WarmupPlans gives the plans that can be named, sorted.
 func (c *Client) WarmupPlans(ctx context.Context) ([]WarmupPlan, error) {
-	var l WarmupPlanList
-	if err := c.get(ctx, "/v1/warmup/plans", nil, &l); err != nil {
-		return nil, err
-	}
-	slices.SortFunc(l.Plans, func(a, b WarmupPlan) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
-	return l.Plans, nil
+	l, err := opWarmupPlans.call(ctx, c, none{})
+	slices.SortFunc(l.Plans, func(a, b WarmupPlan) int { return strings.Compare(a.Name, b.Name) })
+	return l.Plans, err
 }
 
 // ChangeWarmup carries an action out and gives the warm-up as it is then. The stage is for WarmupStart, where 0 is the
 // plan's start stage, and for WarmupSetStage.
-func (c *Client) ChangeWarmup(ctx context.Context, name string, a WarmupAction, to StageChoice) (w WarmupChanged, err error) {
-	return w, c.post(ctx, "/v1/warmup/"+url.PathEscape(name)+"/"+string(a), to, &w)
+func (c *Client) ChangeWarmup(ctx context.Context, name string, a WarmupAction, to StageChoice) (WarmupChanged, error) {
+	return opChangeWarmup[a].call(ctx, c, to, name)
 }

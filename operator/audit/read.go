@@ -18,12 +18,12 @@ import (
 
 // Query says which lines are wanted. All that is set must fit.
 type Query struct {
-	Since  time.Time // zero: from the oldest line
-	Until  time.Time // zero: to the newest
-	Who    string    // a user, a user id or an address
-	Action string    // as in a line, or its first words: "queue" fits "queue hold"
-	After  string    // Page.Next of the page before; "": from the newest
-	Limit  int       // lines of a page
+	Since  time.Time `q:"since" help:"not before this <time>"`
+	Until  time.Time `q:"until" help:"before this <time>"`
+	Who    string    `q:"who" help:"of this <user>, user id or address"`
+	Action string    `q:"action" help:"this <action>, or all that begin with these words: queue, queue hold"`
+	After  string    `q:"after" help:"continue after the previous page (<cursor>)"` // Page.Next
+	Limit  int       `q:"limit" default:"50" min:"1" max:"1000" help:"actions on the page"`
 }
 
 // Page is lines, newest first.
