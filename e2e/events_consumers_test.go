@@ -155,9 +155,10 @@ func everyEvent(t *testing.T) (all []events.Event) {
 	}
 	add := func(kind accounting.Type, r reply.Reply, class string) {
 		w.Add(&accounting.Record{
-			Type: kind, ID: 7, Sender: "news@acme.example", Recipient: "joe@box.example", Tenant: "acme", Campaign: "März \"1\" \u2028\x00\x1b[31m",
-			Tags: []string{"a", "b"}, Meta: `{"anymail_id":"anymail-7","order":"77","event":"forged"}`, Response: r, Class: class, Attempts: 2,
-			Time: time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC), Created: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+			Type: kind, Message: accounting.Message{ID: 7, Sender: "news@acme.example", Tenant: "acme", Campaign: "März \"1\" \u2028\x00\x1b[31m",
+				Tags: []string{"a", "b"}, Meta: `{"anymail_id":"anymail-7","order":"77","event":"forged"}`, Created: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+			}, Recipient: "joe@box.example", Response: r, Class: class, Attempt: accounting.Attempt{Attempts: 2},
+			Time: time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC),
 		})
 	}
 	refused := reply.Reply{Code: 550, Enhanced: reply.Enhanced{5, 1, 1}, Text: "no such user\nat all \xff", Command: "RCPT"}

@@ -112,7 +112,7 @@ func fillLog(t *testing.T, dir string, records int) {
 	day := began.Add(-24 * time.Hour)
 	for i := range records {
 		r := accounting.Record{
-			Type: accounting.Reception, ID: envelope.FirstID(day) + envelope.ID(i/2), Recipient: "joe@far0.example", Time: day.Add(time.Duration(i) * 24 * time.Hour / time.Duration(records)),
+			Type: accounting.Reception, Message: accounting.Message{ID: envelope.FirstID(day) + envelope.ID(i/2)}, Recipient: "joe@far0.example", Time: day.Add(time.Duration(i) * 24 * time.Hour / time.Duration(records)),
 			Response: reply.Reply{Code: 250},
 		}
 		if i%2 == 1 {

@@ -354,9 +354,9 @@ func longLog(s *street) {
 	for i := range s.sized(400_000) {
 		id := envelope.FirstID(at) + envelope.ID(i)
 		w.Add(&accounting.Record{
-			Type: accounting.Delivery, ID: id, Time: at, Created: at, Tenant: "crowd", Sender: "news@crowd.example",
+			Type: accounting.Delivery, Message: accounting.Message{ID: id, Created: at, Tenant: "crowd", Sender: "news@crowd.example", Size: 2000}, Time: at,
 			Recipient: envelope.Address(fmt.Sprintf("r%d@quick.example", i)), Queue: "quick.example",
-			Site: "mx.quick.example", Size: 2000, Attempts: 1,
+			Attempt: accounting.Attempt{Site: "mx.quick.example", Attempts: 1},
 		})
 		if i%10_000 == 0 {
 			if err := w.Flush(s.Context()); err != nil {

@@ -25,8 +25,9 @@ func (w *warming) report(e warmup.Event) {
 	w.count(source, string(e.Kind))
 	if w.records != nil {
 		w.records(&accounting.Record{
-			Type: accounting.Warmup, Event: string(e.Kind), Stage: e.Stage, EgressSource: source, Provider: e.Provider,
-			Response: reply.Reply{Text: e.String(), Local: true}, Time: w.now(),
+			Type: accounting.Warmup, Event: string(e.Kind), Stage: e.Stage, Time: w.now(),
+			Attempt:  accounting.Attempt{EgressSource: source, Provider: e.Provider},
+			Response: reply.Reply{Text: e.String(), Local: true},
 		})
 	}
 }

@@ -14,10 +14,10 @@ import (
 func TestAcctLine(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.Local)
 	r := accounting.Record{
-		Type: accounting.Bounce, Time: at, Created: at.Add(-time.Minute), Sender: "ann@a.example", Recipient: "bob@b.example", Size: 1234,
+		Type: accounting.Bounce, Time: at, Message: accounting.Message{Created: at.Add(-time.Minute), Sender: "ann@a.example", Size: 1234, Campaign: "spring"}, Recipient: "bob@b.example",
 		Response: reply.Reply{Code: 550, Enhanced: reply.Enhanced{5, 1, 1}, Text: "no such\nuser"}, Class: "InvalidRecipient",
-		Peer:  accounting.Peer{Name: "mx.b.example", Addr: netip.MustParseAddr("192.0.2.1")},
-		Local: netip.MustParseAddrPort("192.0.2.9:0"), EgressSource: "blue-1", EgressPool: "blue", Campaign: "spring",
+		Peer:    accounting.Peer{Name: "mx.b.example", Addr: netip.MustParseAddr("192.0.2.1")},
+		Attempt: accounting.Attempt{Local: netip.MustParseAddrPort("192.0.2.9:0"), EgressSource: "blue-1", EgressPool: "blue"},
 	}
 	zone := at.Format("-0700")
 	logged, queued := "2026-11-21 12:00:00"+zone, "2026-11-21 11:59:00"+zone
@@ -26,7 +26,7 @@ func TestAcctLine(t *testing.T) {
 	deferred := r
 	deferred.Type, deferred.Class, deferred.Response = accounting.TransientFailure, "", reply.Reply{Code: 421, Text: "busy"}
 	received := accounting.Record{
-		Type: accounting.Reception, Time: at, Sender: "ann@a.example", Recipient: "bob@b.example", Size: 1234, Key: "shop",
+		Type: accounting.Reception, Time: at, Message: accounting.Message{Sender: "ann@a.example", Size: 1234, Key: "shop"}, Recipient: "bob@b.example",
 		Response: reply.Reply{Code: 250}, Peer: accounting.Peer{Name: "app", Addr: netip.MustParseAddr("10.0.0.1")},
 	}
 	for _, c := range []struct {

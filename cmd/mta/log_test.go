@@ -14,7 +14,7 @@ func TestLogOfReports(t *testing.T) {
 		rec  accounting.Record
 		want string
 	}{
-		{accounting.Record{Type: accounting.Feedback, Recipient: "ann@example.com", Site: "mx.example.com", Peer: peer, Report: `{"feedback_type":"abuse"}`},
+		{accounting.Record{Type: accounting.Feedback, Recipient: "ann@example.com", Attempt: accounting.Attempt{Site: "mx.example.com"}, Peer: peer, Report: `{"feedback_type":"abuse"}`},
 			"<ann@example.com> at mx.example.com: abuse report from out.example.net[192.0.2.7]"},
 		{accounting.Record{Type: accounting.Feedback, Peer: peer, Report: "{}"}, "<>: feedback report from out.example.net[192.0.2.7]"},
 		{accounting.Record{Type: accounting.Unsubscribe, Recipient: "ann@example.com", Peer: peer}, "<ann@example.com>: unsubscribed, request from out.example.net[192.0.2.7]"},

@@ -25,7 +25,7 @@ func TestTheManualNamesEveryField(t *testing.T) {
 	full.Class, full.Headers, full.Report, full.MatchedBy = "SpamBlock", `{}`, `{}`, ByToken
 	w := Writer{node: `"n"`, cfg: Config{Now: time.Now}}
 	lines := [][]byte{w.Gap(Position{1, 2}, Position{3, 4}, 5)}
-	for _, r := range []Record{full, {Type: Warmup, Event: "advanced", Stage: 2, EgressSource: "s", Time: accepted}, {Type: Lost, Count: 1, Time: accepted}} {
+	for _, r := range []Record{full, {Type: Warmup, Event: "advanced", Stage: 2, Attempt: Attempt{EgressSource: "s"}, Time: accepted}, {Type: Lost, Count: 1, Time: accepted}} {
 		lines = append(lines, appendRecord(nil, &r, `"n"`))
 	}
 	for _, line := range lines {

@@ -102,7 +102,7 @@ func relayMail(t *testing.T, fs *powercut.FS) (accepted map[envelope.ID]bool) {
 			continue
 		}
 		accepted[m.ID] = true
-		w.Add(&Record{Type: Reception, ID: m.ID, Recipient: "b@y.example", Time: time.Now()})
+		w.Add(&Record{Type: Reception, Message: Message{ID: m.ID}, Recipient: "b@y.example", Time: time.Now()})
 		l, err := q.Next(ctx)
 		if err != nil {
 			continue
@@ -113,7 +113,7 @@ func relayMail(t *testing.T, fs *powercut.FS) (accepted map[envelope.ID]bool) {
 				q.Defer(l.Message.ID, []int{0}, time.Now().Add(time.Hour), queue.Attempt{}, l.Recipients[0].Key)
 			}
 		}
-		w.Add(&Record{Type: kind, ID: l.Message.ID, Recipient: "b@y.example", Time: time.Now()})
+		w.Add(&Record{Type: kind, Message: Message{ID: l.Message.ID}, Recipient: "b@y.example", Time: time.Now()})
 		w.After(settle)
 		time.Sleep(time.Duration(i*7) * time.Millisecond)
 	}

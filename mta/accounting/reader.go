@@ -58,24 +58,6 @@ func (w *Writer) Read(ctx context.Context, q Query, each func(record []byte) err
 	return r.run()
 }
 
-// Entry is a record that was found.
-type Entry struct {
-	EventID string // "" of older records
-	*Record
-}
-
-// Find returns the records of a message, oldest first.
-func (w *Writer) Find(ctx context.Context, id envelope.ID) (found []Entry, err error) {
-	err = w.Read(ctx, Query{ID: id.String()}, func(line []byte) error {
-		rec, err := Parse(line)
-		if err == nil { // else it is damaged, and hides no others
-			found = append(found, Entry{eventIDOf(line), rec})
-		}
-		return nil
-	}, nil)
-	return found, err
-}
-
 func (r *reader) run() error {
 	if r.flush == nil {
 		r.flush = func() {}

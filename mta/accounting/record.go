@@ -1,10 +1,9 @@
-// Package accounting writes and reads the log of what became of each message: a line of JSON
-// for each event, for billing, reporting and "where is my mail". It is not the store of truth,
-// that is the queue: records are not synced to disk, and they are never in the way of mail.
+// Package accounting writes and reads the log of what became of each message: a line of JSON for each event, for
+// billing, reporting and "where is my mail". It is not the store of truth, that is the queue.
 //
-// The way through it: a Record is made by whoever saw the event, Writer.Add encodes it into a
-// buffer (encode.go), the writer's goroutine puts the buffer into files that it rotates and
-// deletes in time (writer.go, files.go), Read finds records again (query.go, reader.go).
+// The way through it: the witness of an event makes a Record, Writer.Add encodes it into a buffer (encode.go), the
+// writer's goroutine puts the buffer into files that it rotates and deletes in time (writer.go, files.go), Read finds
+// records again (query.go, reader.go).
 //
 // Long-lived goroutines: one for each Writer, which owns the current file. Close stops it and
 // waits for it.
@@ -47,55 +46,75 @@ const Gap Type = "Gap"
 // Types lists all types that are in files.
 var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Transfer, Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost}
 
-// Record is one event for one recipient. What is zero is left out of the log where it has no
-// meaning.
+// Record is one event for one recipient. What is zero is left out of the log where it has no meaning. Its tags are the
+// names in the log: Parse reads by them, and encode writes them.
 type Record struct {
-	Type      Type
-	ID        envelope.ID // of the message; 0 when there is none (Rejection)
-	Sender    envelope.Address
-	Recipient envelope.Address
-	Queue     string // what the message waited for: the recipient's domain, and the tenant's name
-	Site      string // whose hosts were tried; "" for Reception
-	Provider  string // whom the site belongs to; "" for nobody
-	Size      int64  // octets of the content
+	Type Type `json:"type"`
+	Message
+	Recipient envelope.Address `json:"recipient"`
+	Queue     string           `json:"queue"`          // what the message waited for: the recipient's domain, and the tenant's name
+	Release   time.Time        `json:"scheduled_time"` // when a scheduled message is let go to this recipient; zero: at once
+	Attempt
 
-	Response reply.Reply // of the remote host; of this relay for Reception and Rejection
-	Class    string      // of the response, or of a report; "" for none
-	Peer     Peer
+	Response reply.Reply `json:"response"`              // of the remote host; of this relay for Reception and Rejection
+	Class    string      `json:"bounce_classification"` // of the response, or of a report; "" for none
+	Peer     Peer        `json:"peer_address"`
+	Time     time.Time   `json:"event_time"` // of the event
 
-	Time     time.Time // of the event
-	Created  time.Time // when the message was accepted
-	Release  time.Time // when a scheduled message is let go to this recipient; zero: at once
-	Attempts int       // including this one
+	Session           string `json:"session_id"`         // joins the records of one connection, in or out
+	ReceptionProtocol string `json:"reception_protocol"` // as ESMTPS
 
-	EgressPool   string // the pool of the tenant's sources
-	EgressSource string // the source that was used
+	Report    Object `json:"feedback_report"` // what a Feedback was about, in its own fields
+	MatchedBy string `json:"matched_by"`      // how the recipient of an OOB, Feedback or Unsubscribe is known, see the constants
 
-	User     string // who had logged in to submit it
-	Key      string // the name of the API key that submitted it
-	Tenant   string
-	Campaign string
-	Tags     []string
-	Meta     string // a JSON object, as the sender gave it; "" for none
-	TraceID  string // of the request that submitted it; "" for none
-	Headers  string // a JSON object: fields of the message's header, see Config of the relay; "" for none
-	Session  string // joins the records of one connection, in or out
+	Event string `json:"event"` // of a Warmup: advanced, held, back and the like
+	Stage int    `json:"stage"` // of a Warmup, counted from 1
+	Count int64  `json:"count"` // how many records were lost, for Lost; how many refusals this stands for, for Rejection
 
-	ReceptionProtocol string // as ESMTPS
-	DeliveryProtocol  string // as ESMTP
-	TLS               TLS    // of an outgoing connection; zero for clear text
+	EventID string `json:"event_id"` // set by Parse: the Writer knows where a record stands; "" of older records
+}
 
-	Local  netip.AddrPort // our end of an outgoing connection; port 0 where it is not known
-	Queued time.Duration  // from acceptance, or release, until delivery had it for this attempt
-	Phases Phases         // of the attempt
+// Message is what a record has of its message: what the envelope says, and what its sender wants to find it by.
+type Message struct {
+	ID      envelope.ID      `json:"id"` // 0 when there is none (Rejection)
+	Sender  envelope.Address `json:"sender"`
+	Size    int64            `json:"size"`         // octets of the content
+	Created time.Time        `json:"created_time"` // when it was accepted
 
-	Report    string // a JSON object: what a Feedback was about, in its own fields; "" for none
-	MatchedBy string // how the recipient of an OOB, Feedback or Unsubscribe is known, see the constants
+	User     string   `json:"user"` // who had logged in to submit it
+	Key      string   `json:"key"`  // the name of the API key that submitted it
+	Tenant   string   `json:"tenant"`
+	Campaign string   `json:"campaign"`
+	Tags     []string `json:"tags"`
+	Meta     Object   `json:"meta"`     // as the sender gave it
+	TraceID  string   `json:"trace_id"` // of the request that submitted it; "" for none
+	Headers  Object   `json:"headers"`  // fields of the message's header, see Config of the relay
+}
 
-	Event string // of a Warmup: advanced, held, back and the like
-	Stage int    // of a Warmup, counted from 1
+// Attempt is what a record has of the attempt at its recipient.
+type Attempt struct {
+	Site     string `json:"site"`          // whose hosts were tried; "" for Reception
+	Provider string `json:"provider_name"` // whom the site belongs to; "" for nobody
+	Attempts int    `json:"num_attempts"`  // including this one
 
-	Count int64 // how many records were lost, for Lost; how many refusals this stands for, for Rejection
+	EgressPool   string `json:"egress_pool"`   // the pool of the tenant's sources
+	EgressSource string `json:"egress_source"` // the source that was used
+
+	DeliveryProtocol string         `json:"delivery_protocol"` // as ESMTP
+	TLS              TLS            `json:",embed"`            // of an outgoing connection; zero for clear text
+	Local            netip.AddrPort `json:"source_address"`    // our end of it; port 0 where it is not known
+
+	Queued time.Duration `json:"queue_time"` // from acceptance, or release, until delivery had it for this attempt
+	Phases Phases        `json:"attempt_time"`
+}
+
+// Object is a JSON object as somebody else made it; "" for none.
+type Object string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *Object) UnmarshalJSON(b []byte) error {
+	*o = Object(b)
+	return nil
 }
 
 // The values of Record.MatchedBy, from the surest to the least sure.
@@ -108,12 +127,12 @@ const (
 
 // TLS is how a connection was protected.
 type TLS struct {
-	Version string // as TLSv1.3
-	Cipher  string // as TLS_AES_128_GCM_SHA256
-	Trust   string // Verified or Unverified: whether the certificate is the host's
-	By      string // what vouches for that: PKIX, STS, DANE; "" when nothing does
+	Version string `json:"tls_protocol_version"` // as TLSv1.3
+	Cipher  string `json:"tls_cipher"`           // as TLS_AES_128_GCM_SHA256
+	Trust   string `json:"tls_trust"`            // Verified or Unverified: whether the certificate is the host's
+	By      string `json:"tls_verified_by"`      // what vouches for that: PKIX, STS, DANE; "" when nothing does
 
-	Certificate string // its name
+	Certificate string `json:"tls_certificate"` // its name
 }
 
 // The values of TLS.Trust.
@@ -124,16 +143,16 @@ const (
 
 // Phases is how long the parts of an attempt took; 0 is a part that it did not have.
 type Phases struct {
-	Wait      time.Duration // for a connection: limits, rates, other mail
-	Connect   time.Duration // while a new connection was dialed
-	Handshake time.Duration // its greeting, EHLO, STARTTLS and AUTH
-	Turn      time.Duration // on the connection, behind other messages
-	Send      time.Duration // from MAIL to the end of the content
-	Reply     time.Duration // until the host's answer to that
+	Wait      time.Duration `json:"wait"`      // for a connection: limits, rates, other mail
+	Connect   time.Duration `json:"connect"`   // while a new connection was dialed
+	Handshake time.Duration `json:"handshake"` // its greeting, EHLO, STARTTLS and AUTH
+	Turn      time.Duration `json:"turn"`      // on the connection, behind other messages
+	Send      time.Duration `json:"send"`      // from MAIL to the end of the content
+	Reply     time.Duration `json:"reply"`     // until the host's answer to that
 }
 
 // Peer is the other end: who submitted the message, or where it was delivered.
 type Peer struct {
-	Name string // what it called itself in EHLO; the exchanger's name
-	Addr netip.Addr
+	Name string     `json:"name"` // what it called itself in EHLO; the exchanger's name
+	Addr netip.Addr `json:"addr"`
 }

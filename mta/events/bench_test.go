@@ -82,9 +82,9 @@ func (t *track) add(n, rate, tenants int) {
 			tenant = fmt.Sprintf("tenant%d", t.n%tenants)
 		}
 		t.w.Add(&accounting.Record{
-			Type: accounting.Delivery, ID: envelope.ID(1<<40 + t.n/2), Sender: "bounces@example.com", Recipient: envelope.Address(fmt.Sprintf("user%d@site.example", t.n)),
-			Queue: "site.example", Site: "site.example", Size: 2117, Tenant: tenant, Time: time.Now(), Created: time.Now(), Session: fmt.Sprintf("1m82fn%06d", t.n),
-			Response: reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0}, Text: fmt.Sprintf("queued as %d", t.n)}, DeliveryProtocol: "ESMTP", Queued: 1234 * time.Microsecond,
+			Type: accounting.Delivery, Message: accounting.Message{ID: envelope.ID(1<<40 + t.n/2), Sender: "bounces@example.com", Size: 2117, Tenant: tenant, Created: time.Now()}, Recipient: envelope.Address(fmt.Sprintf("user%d@site.example", t.n)),
+			Queue: "site.example", Attempt: accounting.Attempt{Site: "site.example", DeliveryProtocol: "ESMTP", Queued: 1234 * time.Microsecond}, Time: time.Now(), Session: fmt.Sprintf("1m82fn%06d", t.n),
+			Response: reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0}, Text: fmt.Sprintf("queued as %d", t.n)},
 		})
 		t.n++
 		if i%100 == 99 {

@@ -81,8 +81,9 @@ func (g *ground) add(n int, tenant string) {
 			kind = accounting.Delivery
 		}
 		g.w.Add(&accounting.Record{
-			Type: kind, ID: envelope.ID(1 + g.added/2), Sender: "a@example.com", Recipient: envelope.Address(fmt.Sprintf("r%d@example.net", g.added)),
-			Tenant: tenant, Time: g.now(), Response: reply.Reply{Code: 250, Text: `says "ok"`}, Count: int64(g.added),
+			Type: kind, Message: accounting.Message{ID: envelope.ID(1 + g.added/2), Sender: "a@example.com",
+				Tenant: tenant,
+			}, Recipient: envelope.Address(fmt.Sprintf("r%d@example.net", g.added)), Time: g.now(), Response: reply.Reply{Code: 250, Text: `says "ok"`}, Count: int64(g.added),
 		})
 		if g.added++; g.added%1000 == 0 {
 			g.flush()

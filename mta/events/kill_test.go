@@ -69,7 +69,7 @@ func sendFrom(dir string) error {
 	s.Start()
 	more, _ := strconv.Atoi(os.Getenv(childMore))
 	for i := range more {
-		w.Add(&accounting.Record{Type: accounting.Delivery, ID: envelope.ID(1 + i%300), Recipient: "r@example.net", Time: time.Now()})
+		w.Add(&accounting.Record{Type: accounting.Delivery, Message: accounting.Message{ID: envelope.ID(1 + i%300)}, Recipient: "r@example.net", Time: time.Now()})
 		if i%500 == 499 || i == more-1 {
 			if err := w.Flush(context.Background()); err != nil {
 				return err

@@ -101,8 +101,9 @@ func TestPullWithNamesOfTenantsInMeta(t *testing.T) {
 	g := newGround(t)
 	for _, tenant := range []string{"", "other"} {
 		g.w.Add(&accounting.Record{
-			Type: accounting.Delivery, ID: 1, Recipient: `x","tenant":"acme`, Tenant: tenant, Time: time.Now(),
-			Meta: `{"a":"b","tenant":"acme"}`, Tags: []string{"tenant", "acme"},
+			Type: accounting.Delivery, Message: accounting.Message{ID: 1, Tenant: tenant,
+				Meta: `{"a":"b","tenant":"acme"}`, Tags: []string{"tenant", "acme"},
+			}, Recipient: `x","tenant":"acme`, Time: time.Now(),
 		})
 	}
 	g.flush()
@@ -248,7 +249,7 @@ func BenchmarkPull(b *testing.B) {
 	}
 	defer w.Close()
 	for i := range 20000 {
-		w.Add(&accounting.Record{Type: accounting.Delivery, ID: 1, Recipient: "joe@example.net", Tenant: fmt.Sprint("t", i%50), Time: time.Now()})
+		w.Add(&accounting.Record{Type: accounting.Delivery, Message: accounting.Message{ID: 1, Tenant: fmt.Sprint("t", i%50)}, Recipient: "joe@example.net", Time: time.Now()})
 		if i%1000 == 0 {
 			w.Flush(context.Background())
 		}

@@ -84,7 +84,7 @@ func TestReloadsLeaveNothingBehind(t *testing.T) {
 		}
 		want := requests.Load() + streams
 		for j := range streams {
-			w.Add(&accounting.Record{Type: accounting.Delivery, ID: envelope.ID(1 + i*streams + j), Tenant: fmt.Sprintf("t%d", j), Recipient: "r@example.net", Time: time.Now()})
+			w.Add(&accounting.Record{Type: accounting.Delivery, Message: accounting.Message{ID: envelope.ID(1 + i*streams + j), Tenant: fmt.Sprintf("t%d", j)}, Recipient: "r@example.net", Time: time.Now()})
 		}
 		if err := w.Flush(t.Context()); err != nil {
 			t.Fatal(err)

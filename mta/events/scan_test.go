@@ -21,12 +21,14 @@ func lines(t testing.TB) [][]byte {
 	for i, kind := range accounting.Types {
 		for _, tenant := range []string{"", "acme", `a"c\me`, "ünï"} {
 			w.Add(&accounting.Record{
-				Type: kind, ID: envelope.ID(i * 1000), Sender: `"a,b}"@example.com`, Recipient: "r@example.net", Tenant: tenant, Queue: "x", Site: "y", Size: 1234,
-				Time: time.Date(2026, 3, 1, 12, 0, i, 123456000*(i%3), time.UTC), Created: time.Unix(1, 0),
+				Type: kind, Message: accounting.Message{ID: envelope.ID(i * 1000), Sender: `"a,b}"@example.com`, Tenant: tenant, Size: 1234, Created: time.Unix(1, 0),
+					Tags: []string{"a", `b"]`}, Meta: `{"tenant":"evil","type":["x",{"id":"}"}]}`, Headers: `{"Subject":"\"tenant\":\"evil\""}`,
+				}, Recipient: "r@example.net", Queue: "x", Attempt: accounting.Attempt{Site: "y", Provider: "big", EgressPool: "p", EgressSource: "s",
+					Local: netip.MustParseAddrPort("[2001:db8::1]:25"), Queued: time.Second, Phases: accounting.Phases{Wait: 1, Send: 20000},
+				},
+				Time:     time.Date(2026, 3, 1, 12, 0, i, 123456000*(i%3), time.UTC),
 				Response: reply.Reply{Code: 550, Enhanced: reply.Enhanced{5, 1, 1}, Text: "no \"such\\\" user\n}],{\"tenant\":\"evil\"\x1b[0m", Command: "RCPT"},
-				Peer:     accounting.Peer{Name: "mx.example", Addr: netip.MustParseAddr("192.0.2.1")}, Provider: "big", EgressPool: "p", EgressSource: "s",
-				Tags: []string{"a", `b"]`}, Meta: `{"tenant":"evil","type":["x",{"id":"}"}]}`, Session: "1234", Class: "InvalidRecipient", Headers: `{"Subject":"\"tenant\":\"evil\""}`,
-				Local: netip.MustParseAddrPort("[2001:db8::1]:25"), Queued: time.Second, Phases: accounting.Phases{Wait: 1, Send: 20000},
+				Peer:     accounting.Peer{Name: "mx.example", Addr: netip.MustParseAddr("192.0.2.1")}, Session: "1234", Class: "InvalidRecipient",
 			})
 		}
 	}

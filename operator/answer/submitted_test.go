@@ -79,7 +79,7 @@ func TestASearchOfTheLogIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3000 { // 11 times 64 KiB
-		w.Add(&accounting.Record{Type: accounting.Delivery, ID: 1, Tenant: "other", Recipient: "r@x.example", Time: time.Unix(int64(i), 0), Queue: strings.Repeat("q", 100)})
+		w.Add(&accounting.Record{Type: accounting.Delivery, Message: accounting.Message{ID: 1, Tenant: "other"}, Recipient: "r@x.example", Time: time.Unix(int64(i), 0), Queue: strings.Repeat("q", 100)})
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@
 package books
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
@@ -112,7 +111,7 @@ func (a *Accountant) reception(m *envelope.Message, lacks func(envelope.Address)
 		if rec.Recipient = m.Recipients[i].Address; !lacks(rec.Recipient) {
 			continue
 		}
-		rec.Queue = queueName(m, rec.Recipient)
+		rec.Queue = queueName(m.Tenant, rec.Recipient)
 		rec.Release = m.ReleaseOf(i)
 		a.add(&rec)
 		n++
@@ -148,8 +147,9 @@ func (a *Accountant) Rejected(r intake.Rejection) {
 		return
 	}
 	rec := accounting.Record{
-		Type: accounting.Rejection, Sender: r.Sender, Recipient: r.Recipient, Response: r.Reply,
-		Peer: accounting.Peer{Name: r.HeloName, Addr: r.Peer.Addr()}, Time: r.Time, User: r.User, Tenant: r.Tenant, Session: r.Session, Count: r.Count,
+		Type: accounting.Rejection, Message: accounting.Message{Sender: r.Sender, User: r.User, Tenant: r.Tenant},
+		Recipient: r.Recipient, Response: r.Reply, Peer: accounting.Peer{Name: r.HeloName, Addr: r.Peer.Addr()},
+		Time: r.Time, Session: r.Session, Count: r.Count,
 	}
 	if len(r.Recipients) == 0 {
 		a.add(&rec)
@@ -166,8 +166,9 @@ func (a *Accountant) Unsubscribed(s *unsubscribe.Subscription, session string) {
 		return
 	}
 	a.Log.Add(&accounting.Record{
-		Type: accounting.Unsubscribe, Recipient: s.Address, Queue: queueName(&envelope.Message{Tenant: s.Tenant}, s.Address),
-		Tenant: s.Tenant, Campaign: s.Campaign, Session: session, Time: a.Now(), Created: s.Sent,
+		Type: accounting.Unsubscribe, Recipient: s.Address, Session: session, Time: a.Now(),
+		Message: accounting.Message{Tenant: s.Tenant, Campaign: s.Campaign, Created: s.Sent},
+		Queue:   queueName(s.Tenant, s.Address),
 	})
 }
 
@@ -184,7 +185,7 @@ func (a *Accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at di
 	}
 	rec := a.record(kind, m, now)
 	rec.Recipient = m.Recipients[at.Pending.Index].Address
-	rec.Queue = queueName(m, rec.Recipient)
+	rec.Queue = queueName(m.Tenant, rec.Recipient)
 	rec.Response, rec.Class = r.Reply, counted.Class.String()
 	rec.Attempts = at.Pending.Attempts
 	if r.Attempted {
@@ -268,8 +269,9 @@ var removals = map[queue.Action]struct {
 }
 
 func (a *Accountant) removal(it *queue.Item) {
-	m := &envelope.Message{ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received,
-		User: it.User, APIKey: it.APIKey, Tenant: it.Tenant, Campaign: it.Campaign, Tags: it.Tags, Meta: it.Meta, Headers: it.Headers, TraceID: it.TraceID,
+	m := &envelope.Message{
+		ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received, User: it.User, APIKey: it.APIKey,
+		Tenant: it.Tenant, Campaign: it.Campaign, Tags: it.Tags, Meta: it.Meta, Headers: it.Headers, TraceID: it.TraceID,
 	}
 	rec := a.record(accounting.AdminBounce, m, a.Now())
 	for _, rc := range it.Recipients {
@@ -282,7 +284,7 @@ func (a *Accountant) removal(it *queue.Item) {
 		}
 		rec.Type, rec.Response, rec.Class = end.kind, end.response, ""
 		rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Line.Site(), rc.Attempts
-		rec.Queue = queueName(m, rc.Address)
+		rec.Queue = queueName(m.Tenant, rc.Address)
 		a.add(&rec)
 	}
 }
@@ -306,16 +308,17 @@ func (a *Accountant) add(rec *accounting.Record) {
 }
 
 func (a *Accountant) record(kind accounting.Type, m *envelope.Message, t time.Time) accounting.Record {
-	return accounting.Record{
-		Type: kind, ID: m.ID, Sender: m.Sender, Size: m.Size, Time: t, Created: m.Received,
-		User: m.User, Key: m.APIKey, Tenant: m.Tenant, Campaign: m.Campaign, Tags: m.Tags, Meta: m.Meta, Headers: m.Headers, TraceID: m.TraceID,
-	}
+	return accounting.Record{Type: kind, Time: t, Message: accounting.Message{
+		ID: m.ID, Sender: m.Sender, Size: m.Size, Created: m.Received, User: m.User, Key: m.APIKey, Tenant: m.Tenant,
+		Campaign: m.Campaign, Tags: m.Tags, Meta: accounting.Object(m.Meta), Headers: accounting.Object(m.Headers),
+		TraceID: m.TraceID,
+	}}
 }
 
 // queueName is the tenant and the recipient's domain, as "acme@example.com".
-func queueName(m *envelope.Message, to envelope.Address) string {
-	if m.Tenant == "" {
+func queueName(tenant string, to envelope.Address) string {
+	if tenant == "" {
 		return to.Domain()
 	}
-	return fmt.Sprintf("%s@%s", m.Tenant, to.Domain())
+	return tenant + "@" + to.Domain()
 }

@@ -70,7 +70,7 @@ func sentMessage(records []*accounting.Record) *inbox.Message {
 		if m == nil {
 			m = &inbox.Message{
 				ID: rec.ID, Sender: rec.Sender, Created: rec.Created, Size: rec.Size, User: rec.User, Key: rec.Key,
-				Tenant: rec.Tenant, Campaign: rec.Campaign, Tags: rec.Tags, Meta: rec.Meta, Headers: rec.Headers,
+				Tenant: rec.Tenant, Campaign: rec.Campaign, Tags: rec.Tags, Meta: string(rec.Meta), Headers: string(rec.Headers),
 			}
 		}
 		if _, known := at[rec.Recipient]; !known {
@@ -98,19 +98,21 @@ var reportTypes = map[inbox.RecordKind]accounting.Type{
 
 // accountingRecord puts a report into the log's words: what is known of the message, and who brought the report.
 func accountingRecord(r *inbox.Record) *accounting.Record {
-	out := &accounting.Record{
-		Type: reportTypes[r.Kind], ID: r.ID, Recipient: r.Recipient, Response: r.Reply, Class: r.Class.String(),
-		Peer: accounting.Peer{Name: r.Mail.Helo, Addr: r.Mail.Peer.Addr()}, Time: r.Mail.Time,
-		Session: r.Mail.Session, ReceptionProtocol: r.Mail.Protocol, Report: r.Feedback, MatchedBy: string(r.About),
-	}
 	m := r.Message
 	if m == nil {
 		m = new(inbox.Message)
 	}
-	out.Sender, out.Created, out.Size, out.User, out.Key = m.Sender, m.Created, m.Size, m.User, m.Key
-	out.Tenant, out.Campaign, out.Tags, out.Meta, out.Headers = m.Tenant, m.Campaign, m.Tags, m.Meta, m.Headers
+	out := &accounting.Record{
+		Type: reportTypes[r.Kind], Recipient: r.Recipient, Response: r.Reply, Class: r.Class.String(),
+		Peer: accounting.Peer{Name: r.Mail.Helo, Addr: r.Mail.Peer.Addr()}, Time: r.Mail.Time, Session: r.Mail.Session,
+		ReceptionProtocol: r.Mail.Protocol, Report: accounting.Object(r.Feedback), MatchedBy: string(r.About),
+		Message: accounting.Message{
+			ID: r.ID, Sender: m.Sender, Created: m.Created, Size: m.Size, User: m.User, Key: m.Key, Tenant: m.Tenant,
+			Campaign: m.Campaign, Tags: m.Tags, Meta: accounting.Object(m.Meta), Headers: accounting.Object(m.Headers),
+		},
+	}
 	if r.Recipient != "" {
-		out.Queue = queueName(&envelope.Message{Tenant: m.Tenant}, r.Recipient)
+		out.Queue = queueName(m.Tenant, r.Recipient)
 	}
 	if k := r.Known; k != nil {
 		out.Provider, out.Site, out.EgressPool, out.EgressSource = k.Provider, k.Site, k.Pool, k.Source
