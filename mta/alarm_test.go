@@ -257,3 +257,16 @@ func TestADiskThatIsNearlyFullIsNotFilledWithAlarms(t *testing.T) {
 		}
 	})
 }
+
+// TestEachAlarmHasARule: Prometheus reports what the relay does.
+func TestEachAlarmHasARule(t *testing.T) {
+	rules, err := os.ReadFile("../contrib/prometheus/mta.rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, alarm := range alarmNames {
+		if !strings.Contains(string(rules), `mta_alarm{alarm="`+alarm+`"}`) {
+			t.Errorf("no rule has the alarm %s", alarm)
+		}
+	}
+}

@@ -16,10 +16,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"example.org/mta/delivery/tlspolicy/tlsrpt"
+	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
-	"example.org/mta/operator/answer"
+	"example.org/mta/operator/answer/metrics"
 	"example.org/mta/operator/api"
-	"example.org/mta/submission/auth"
 )
 
 // httpServer answers monitoring: health and metrics. Nothing there changes anything or shows mail. It answers from
@@ -63,11 +64,11 @@ func (r *Relay) openMetrics(*config.Config, *undoer) error {
 	if r.http == nil {
 		return nil
 	}
-	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(r.meter.Collectors()...)
-	metrics.MustRegister(r.metrics().Collectors()...)
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	h := promhttp.HandlerFor(answer.Bounded(metrics), promhttp.HandlerOpts{EnableOpenMetrics: true})
+	all := prometheus.NewRegistry()
+	all.MustRegister(r.meter.Collectors()...)
+	all.MustRegister(r.collectors()...)
+	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	h := promhttp.HandlerFor(metrics.Bounded(all), promhttp.HandlerOpts{EnableOpenMetrics: true})
 	r.http.metrics.Store(&h)
 	return nil
 }
@@ -149,22 +150,38 @@ func (r *Relay) livez(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// metrics are the figures of all parts.
-func (r *Relay) metrics() answer.Metrics {
-	return answer.Metrics{
-		Admission: r.admission.Status,
-		Relay:     &r.operated, Version: r.opts.Version, Accounting: r.accountingStats, Certificates: r.expiries, Checks: r.checks.Last,
-		Alarms: r.alarms.states, Clients: r.clients.open, TenantsIgnored: &r.tenantsIgnored, Quotas: r.quotas, Callouts: r.callouts,
-		Signatures: func() answer.Signatures {
-			c := r.dispatcher.SigningCounts()
-			return answer.Signatures{Signed: c.Signed.Load(), Unsigned: c.Unsigned.Load(), Failed: c.Failed.Load()}
-		},
-		Logins: func() (s auth.Stats, on bool) {
-			logins := r.logins.Load()
-			if logins == nil {
-				return s, false
-			}
-			return logins.Stats(), true
-		},
+// collectors are those of all parts' figures.
+func (r *Relay) collectors() []prometheus.Collector {
+	p := metrics.Parts{
+		Version: r.opts.Version, Config: func() *config.Config { return r.policy.Load().Config }, Now: r.now,
+		Tally: r.tally, Delivery: r.delivery, Warmups: r.warm,
+		WarmupSource: func(key string) string { return r.policy.Load().WarmupSource(key) },
+		EachLine:     r.queue.EachLine, ProviderOf: r.sites.Provider, Quota: r.quotas.State, Missing: r.sources.Missing,
+		Clients: r.clients.open, Checks: r.checks.Last, Certificates: r.expiries,
+		Admission: r.admission.Status, Inbound: r.reports.inbox.Counts, STS: r.sts.Stats, Fed: r.feeder.Stats,
 	}
+	if r.streams != nil {
+		p.Streams = r.streams.List
+	}
+	return append(p.Collectors(),
+		metrics.Of("queue", r.queue.Stats),
+		metrics.By("states", func() map[string]int64 { s := r.queue.Stats(); return r.operated.States(&s) }),
+		metrics.Of("delivery", r.delivery.Counts),
+		metrics.Of("signing", r.dispatcher.SigningCounts),
+		metrics.Of("router", r.router.Stats),
+		metrics.Of("dns", r.resolver.Stats),
+		metrics.Of("sts", r.sts.Stats),
+		metrics.IfThere("tls reports", func() *tlsrpt.Reporter { return r.tlsReports }),
+		metrics.Of("clients", func() int64 { return r.clients.open("") }),
+		metrics.Of("ignored fields", r.tenantsIgnored.Load),
+		metrics.If("admission", func() (admit.Status, bool) { s := r.admission.Status(); return s, s.On }),
+		metrics.IfThere("logins", r.logins.Load),
+		metrics.IfThere("keys", r.keys.Load),
+		metrics.Of("callouts", r.callouts.Stats),
+		metrics.Of("kept", r.reports.folder.Stats),
+		metrics.Of("suppressed", r.suppression.Stats),
+		metrics.Of("feed", r.feeder.Stats),
+		metrics.Of("accounting", r.accountingStats),
+		metrics.By("alarms", r.alarms.states),
+	)
 }

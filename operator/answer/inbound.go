@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"example.org/mta/bounce/inbox"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/operator/api"
@@ -61,23 +59,4 @@ func keptMail(k *inbox.KeptMail) api.InboundMail {
 		m.Recipients = append(m.Recipients, string(a))
 	}
 	return m
-}
-
-var (
-	inboundMailDesc = prometheus.NewDesc("mta_inbound_mail_total", "Mail for the relay itself, by what it is and what became of it.", []string{"kind", "outcome"}, nil)
-
-	keptMetrics = []metric[inbox.FolderStats]{
-		newMetric(prometheus.GaugeValue, "mta_inbound_kept_messages", "Inbound mail that was not understood, and is kept.",
-			func(s *inbox.FolderStats) float64 { return float64(s.Messages) }),
-		newMetric(prometheus.GaugeValue, "mta_inbound_kept_bytes", "The size of that mail.",
-			func(s *inbox.FolderStats) float64 { return float64(s.Octets) }),
-		newMetric(prometheus.CounterValue, "mta_inbound_kept_dropped_total", "Kept inbound mail that was deleted for space.",
-			func(s *inbox.FolderStats) float64 { return float64(s.Dropped) }),
-	}
-)
-
-func (m Metrics) inboundMail(ch chan<- prometheus.Metric) {
-	for what, n := range m.Inbound.Counts() {
-		send(ch, inboundMailDesc, prometheus.CounterValue, n, what.Kind.String(), string(what.Outcome))
-	}
 }

@@ -1,4 +1,4 @@
-package answer
+package metrics
 
 import (
 	"testing"
@@ -20,8 +20,8 @@ func TestMetricsOfChecks(t *testing.T) {
 		want int
 	}{{time.Now(), 1 + 4 + 1}, {time.Time{}, 0}} {
 		ch := make(chan prometheus.Metric, 100)
-		m := Metrics{Checks: func() ([]dnscheck.Finding, time.Time) { return []dnscheck.Finding{failed, another}, x.at }}
-		if m.checks(ch); len(ch) != x.want {
+		p := Parts{Checks: func() ([]dnscheck.Finding, time.Time) { return []dnscheck.Finding{failed, another}, x.at }}
+		if p.checks(new(collector))(ch); len(ch) != x.want {
 			t.Errorf("%d series, want %d", len(ch), x.want)
 		}
 	}
