@@ -32,7 +32,7 @@ var secretFiles = []string{"idempotency.key", "queue-token.key", "unsubscribe-se
 // Until the letters that sendmail has left are copied, none of them is picked up: each is in the backup once, as a letter or
 // in the queue.
 func (r *Relay) Backup(ctx context.Context, w io.Writer, o api.BackupOptions) error {
-	pickUp, err := r.pickup.halt(ctx)
+	pickUp, err := r.pickup.Halt(ctx)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ const backupLetters = config.Maildrop + "/" + maildrop.New + "/"
 
 // letters are those that wait in the maildrop. What users have put there besides is left out.
 func (r *Relay) letters() (parts []archive.Part, err error) {
-	dir := r.pickup.dir
+	dir := maildrop.Dir(filepath.Join(r.inForce().DataDir, config.Maildrop))
 	_, err = dir.Names(r.now(), func(name string, _ int) {
 		parts = append(parts, archive.Part{Name: backupLetters + name, Mode: 0o600, Open: func() (io.ReadCloser, int64, error) {
 			from, size, err := dir.File(name)

@@ -106,16 +106,16 @@ func TestBackupAndRestore(t *testing.T) {
 // the maildrop that the package has made.
 func TestRestoreOfWhatSendmailLeft(t *testing.T) {
 	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, `defaults { smtp_port = PORT }`)
-	w.until("the maildrop is made", func() bool { return dirIsThere(maildropDir(w.cfg.DataDir) + "/new") })
-	resume, err := w.pickup.halt(t.Context())
+	w.until("the maildrop is made", func() bool { return dirIsThere(w.maildropDir() + "/new") })
+	resume, err := w.pickup.Halt(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.leaveLetter(left, "ann@client.example", "bob@box.example")
-	if err := os.WriteFile(filepath.Join(maildropDir(w.cfg.DataDir), "new", "nonsense"), []byte("x"), 0o640); err != nil {
+	if err := os.WriteFile(filepath.Join(w.maildropDir(), "new", "nonsense"), []byte("x"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join(w.cfg.DataDir, "idempotency.key"), filepath.Join(maildropDir(w.cfg.DataDir), "new", "stolen")); err != nil {
+	if err := os.Symlink(filepath.Join(w.cfg.DataDir, "idempotency.key"), filepath.Join(w.maildropDir(), "new", "stolen")); err != nil {
 		t.Fatal(err)
 	}
 	var saved bytes.Buffer
@@ -128,7 +128,7 @@ func TestRestoreOfWhatSendmailLeft(t *testing.T) {
 	}
 	for _, hold := range []bool{true, false} {
 		w.cfg = elsewhere(t, w.cfg)
-		if err := os.MkdirAll(filepath.Join(maildropDir(w.cfg.DataDir), "new"), 0o711); err != nil {
+		if err := os.MkdirAll(filepath.Join(w.maildropDir(), "new"), 0o711); err != nil {
 			t.Fatal(err)
 		}
 		s, err := StageRestore(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes()))

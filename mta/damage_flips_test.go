@@ -199,7 +199,7 @@ func (w *world) acmeFiles() certificates.Cache {
 	return certificates.Cache{Dir: w.cfg.ACME.Path, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
 }
 
-func (w *world) maildrop() maildrop.Dir { return maildrop.Dir(maildropDir(w.cfg.DataDir)) }
+func (w *world) maildrop() maildrop.Dir { return maildrop.Dir(w.maildropDir()) }
 
 // kindOf is the kind of a file in the data directory, "" for one that is made anew at each start.
 func kindOf(path string) string {

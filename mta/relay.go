@@ -79,6 +79,7 @@ import (
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/intruders"
 	"example.org/mta/submission/keys"
+	"example.org/mta/submission/maildrop"
 	"example.org/mta/submission/quota"
 	"example.org/mta/submission/unsubscribe"
 	"example.org/mta/suppression"
@@ -180,7 +181,7 @@ type Relay struct {
 	dispatcher   *dispatch.Dispatcher
 	pauses       *pauses.Pauses
 	reporter     *dispatch.Reporter
-	pickup       *pickup // of what sendmail left while the relay was away
+	pickup       *maildrop.Pickup
 	suppression  *suppression.List
 	listed       *boltstore.Store // of the suppression list
 	feeder       *feed.Feeder     // of the list
@@ -414,7 +415,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 		Queue: q, Events: r.events, Policy: r.policy.Load, Sites: &r.sites, Ids: new(envelope.IDs), Now: r.now, Log: r.log,
 	}
 	r.reporter = dispatch.StartReporter(reports.Write)
-	r.pickup = newPickup(r, reports)
+	r.pickup = r.newPickup(reports)
 	undo.add(r.reporter.Close)
 	return nil
 }
@@ -529,7 +530,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	running.Go(func() { r.pauses.Run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.Names, r.recordsTrouble, r.audit.Trouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.Trouble, r.flood, r.data.Damaged, r.streamTroubles, r.dispatcher.SigningTrouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.Names, r.recordsTrouble, r.audit.Trouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.Trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.Trouble, r.flood, r.data.Damaged, r.streamTroubles, r.dispatcher.SigningTrouble})
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })
@@ -540,7 +541,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.admission.Run(dispatching) })
 	running.Go(func() { r.sources.Run(dispatching) })
 	running.Go(func() { r.checks.Run(dispatching) })
-	running.Go(func() { r.pickup.run(dispatching) })
+	running.Go(func() { r.pickup.Run(dispatching) })
 	running.Go(func() { r.data.Run(dispatching) })
 	running.Go(func() { r.rates.Run(dispatching, r.now, r.tally) })
 	running.Go(func() { r.history.Run(dispatching) })

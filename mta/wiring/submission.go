@@ -2,6 +2,7 @@ package wiring
 
 import (
 	"cmp"
+	"net/netip"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
@@ -88,4 +89,12 @@ func Quota(t *config.Tenant) quota.Limits {
 	}
 	l.Rate.Burst = t.SubmissionBurst
 	return l
+}
+
+// WithoutLogin changes a listener's settings to those for programs on this machine, which may submit without a login.
+func WithoutLogin(sc submission.Config) submission.Config {
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	sc.RelayFrom = []netip.Prefix{netip.PrefixFrom(loopback, loopback.BitLen())}
+	sc.ProxyFrom, sc.ImplicitTLS, sc.Mechanisms, sc.AuthRequired, sc.Timeouts.GreetDelay = nil, false, nil, false, 0
+	return sc
 }

@@ -9,7 +9,7 @@
 // Nothing in a file is trusted: it gives its owner no more than the SMTP session would that
 // sendmail has with the relay otherwise.
 //
-// It starts no goroutines.
+// Pickup takes the letters out, and has the only goroutine.
 package maildrop
 
 import (
