@@ -2,13 +2,13 @@ package mta
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,10 +18,12 @@ import (
 	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/format"
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
+	"example.org/mta/submission/maildrop"
 	"example.org/mta/suppression/boltstore"
 )
 
@@ -52,24 +54,24 @@ func TestBackupAndRestore(t *testing.T) {
 		}
 	})
 	var saved bytes.Buffer
-	if err := w.Backup(t.Context(), &saved, api.BackupOptions{}); err != nil {
+	if err := w.api.Backups.Backup(t.Context(), &saved, api.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	sending.Wait()
 	if bytes.Contains(saved.Bytes(), []byte("idempotency.key")) {
 		t.Error("a backup without secrets has one")
 	}
-	if _, err := StageRestore(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes())); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := backup.Stage(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes())); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("into a directory in use: %v", err)
 	}
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := StageRestore(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes())); err == nil || !strings.Contains(err.Error(), "has a queue") {
+	if _, err := backup.Stage(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes())); err == nil || !strings.Contains(err.Error(), "has a queue") {
 		t.Errorf("over a queue: %v", err)
 	}
 	w.cfg = elsewhere(t, w.cfg)
-	s, err := StageRestore(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
+	s, err := backup.Stage(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
 	if err != nil || s.Recipients < before {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -119,7 +121,9 @@ func TestRestoreOfWhatSendmailLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	var saved bytes.Buffer
-	if err := w.backup(&saved, api.BackupOptions{}, resume); err != nil {
+	taken := *w.api.Backups.(*backup.Relay)
+	taken.Halt = func(context.Context) (func(), error) { return resume, nil }
+	if err := taken.Backup(t.Context(), &saved, api.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.arrived(1) // of the relay that went on
@@ -131,7 +135,7 @@ func TestRestoreOfWhatSendmailLeft(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(w.maildropDir(), "new"), 0o711); err != nil {
 			t.Fatal(err)
 		}
-		s, err := StageRestore(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
+		s, err := backup.Stage(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
 		if err == nil {
 			err = s.Restore(hold)
 		}
@@ -163,7 +167,7 @@ func TestALogFileThatIsCompressedMeanwhile(t *testing.T) {
 		}
 		return saved.Write(p)
 	})
-	if err := w.Backup(t.Context(), to, api.BackupOptions{Log: true}); err != nil {
+	if err := w.api.Backups.Backup(t.Context(), to, api.BackupOptions{Log: true}); err != nil {
 		t.Fatal(err)
 	}
 	other := restored(t, w.cfg, &saved)
@@ -176,7 +180,7 @@ func TestALogFileThatIsCompressedMeanwhile(t *testing.T) {
 func restored(t *testing.T, cfg *config.Config, saved io.Reader) *config.Config {
 	t.Helper()
 	other := elsewhere(t, cfg)
-	s, err := StageRestore(other, "0.1.0", saved)
+	s, err := backup.Stage(other, "0.1.0", saved)
 	if err == nil {
 		err = s.Restore(false)
 	}
@@ -190,9 +194,8 @@ type writerFunc func([]byte) (int, error)
 
 func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
-// TestTemplatesAndCertificatesAreRestored: templates are in each backup, what ACME has got in one with secrets, and both in
-// their place if that is in the data directory.
-func TestTemplatesAndCertificatesAreRestored(t *testing.T) {
+// TestTemplatesAreRestored: templates are in each backup.
+func TestTemplatesAreRestored(t *testing.T) {
 	templates := t.TempDir()
 	write := func(path string) {
 		t.Helper()
@@ -208,26 +211,8 @@ func TestTemplatesAndCertificatesAreRestored(t *testing.T) {
 	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, fmt.Sprintf(`
 		tenant "acme" {}
 		templates { path = %q }`, templates))
-	cfg := *w.cfg
-	cfg.ACME.Names, cfg.ACME.Path = []string{"relay.example"}, filepath.Join(cfg.DataDir, "acme")
-	write(filepath.Join(cfg.ACME.Path, "acme_account+key"))
-	write(filepath.Join(cfg.ACME.Path, "relay.example"))
-	account, err := w.secrets(&cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, p := range account {
-		if strings.HasPrefix(p.Name, "acme/") {
-			names = append(names, p.Name)
-		}
-	}
-	if want := []string{"acme/acme_account+key", "acme/relay.example"}; !slices.Equal(names, want) {
-		t.Errorf("of ACME %q, want %q", names, want)
-	}
-
 	var saved bytes.Buffer
-	if err := w.Backup(t.Context(), &saved, api.BackupOptions{}); err != nil {
+	if err := w.api.Backups.Backup(t.Context(), &saved, api.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	other := restored(t, w.cfg, &saved)
@@ -237,10 +222,6 @@ func TestTemplatesAndCertificatesAreRestored(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(folder); len(left) != 1 {
 		t.Errorf("there is %v", left)
-	}
-	inside := *w.cfg
-	if name := backupName(&inside, filepath.Join(inside.DataDir, "templates", "acme", "a.text")); name != "templates/acme/a.text" {
-		t.Errorf("a template in the data directory is %s", name)
 	}
 }
 
@@ -258,14 +239,14 @@ func TestRestoreRefusesTheFuture(t *testing.T) {
 	}
 	w := newWorldWith(t, version("7.8.9", later), sink.Config{}, "")
 	var saved bytes.Buffer
-	if err := w.Backup(t.Context(), &saved, api.BackupOptions{Secrets: true}); err != nil {
+	if err := w.api.Backups.Backup(t.Context(), &saved, api.BackupOptions{Secrets: true}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(saved.Bytes(), []byte("idempotency.key")) {
 		t.Error("a backup with secrets has none")
 	}
 	cfg := elsewhere(t, w.cfg)
-	_, err := StageRestore(cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
+	_, err := backup.Stage(cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
 	if !errors.Is(err, format.ErrRefused) || !strings.HasPrefix(err.Error(), "the suppression list in ") || !strings.Contains(err.Error(), "start mta 7.8.9") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a format of the future: %v", err)
 	}
@@ -273,7 +254,7 @@ func TestRestoreRefusesTheFuture(t *testing.T) {
 	if bytes.Equal(text, saved.Bytes()) {
 		t.Fatal("the backup has no statement of the queue")
 	}
-	if _, err := StageRestore(cfg, "7.8.9", bytes.NewReader(text)); err == nil || errors.Is(err, format.ErrRefused) {
+	if _, err := backup.Stage(cfg, "7.8.9", bytes.NewReader(text)); err == nil || errors.Is(err, format.ErrRefused) {
 		t.Errorf("a changed octet: %v", err)
 	}
 	if left, _ := os.ReadDir(cfg.DataDir); len(left) != 0 {
@@ -290,7 +271,7 @@ func backedUp(t *testing.T) (*world, *bytes.Buffer) {
 	}
 	w.send("a@acme.example", "Subject: one\r\n\r\n1\r\n", "one@box.example")
 	saved := new(bytes.Buffer)
-	if err := w.Backup(t.Context(), saved, api.BackupOptions{}); err != nil {
+	if err := w.api.Backups.Backup(t.Context(), saved, api.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.stop(); err != nil {
@@ -303,7 +284,7 @@ func backedUp(t *testing.T) (*world, *bytes.Buffer) {
 // TestRestoreBeforeTheUpgradeIsFinished: to hold the mail writes nothing that the version before does not read.
 func TestRestoreBeforeTheUpgradeIsFinished(t *testing.T) {
 	w, saved := backedUp(t)
-	s, err := StageRestore(w.cfg, "0.2.0", saved)
+	s, err := backup.Stage(w.cfg, "0.2.0", saved)
 	if err == nil {
 		err = s.Restore(true)
 	}
@@ -339,7 +320,7 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 	w, saved := backedUp(t)
 	quiet := Options{Version: "0.2.0", Log: slog.New(slog.DiscardHandler)}
 	whole := saved.Bytes()
-	s, err := StageRestore(w.cfg, "0.2.0", bytes.NewReader(whole))
+	s, err := backup.Stage(w.cfg, "0.2.0", bytes.NewReader(whole))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,10 +331,10 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 		t.Errorf("the relay has left %v", left)
 	}
 	part := filepath.Join(w.cfg.DataDir, "destdb") // as a restore that is killed leaves it
-	if err := os.Rename(filepath.Join(s.dir, "destdb"), part); err != nil {
+	if err := os.Rename(filepath.Join(filepath.Join(w.cfg.DataDir, datadir.Restoring), "destdb"), part); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := StageRestore(w.cfg, "0.2.0", bytes.NewReader(whole)); err == nil || !strings.Contains(err.Error(), "restore again") {
+	if _, err := backup.Stage(w.cfg, "0.2.0", bytes.NewReader(whole)); err == nil || !strings.Contains(err.Error(), "restore again") {
 		t.Errorf("after a restore that was killed: %v", err)
 	}
 	if _, err := New(w.cfg, quiet); err == nil {
@@ -361,7 +342,7 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 	}
 	os.Remove(part)
 
-	if s, err = StageRestore(w.cfg, "0.2.0", bytes.NewReader(whole)); err != nil { // over one that only unpacked
+	if s, err = backup.Stage(w.cfg, "0.2.0", bytes.NewReader(whole)); err != nil { // over one that only unpacked
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(datadir.Queue(w.cfg), 0o700); err != nil {
@@ -378,18 +359,18 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 // TestNoRelayStartsAfterARestoreThatFailed: with a part of the backup in its place, what keeps a relay from starting stays.
 func TestNoRelayStartsAfterARestoreThatFailed(t *testing.T) {
 	w, saved := backedUp(t)
-	s, err := StageRestore(w.cfg, "0.2.0", saved)
+	s, err := backup.Stage(w.cfg, "0.2.0", saved)
 	if err != nil {
 		t.Fatal(err)
 	}
-	letters := filepath.Join(s.dir, filepath.FromSlash(backupLetters))
+	letters := filepath.Join(filepath.Join(w.cfg.DataDir, datadir.Restoring), config.Maildrop, maildrop.New)
 	if err := os.MkdirAll(letters, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(letters, "a"), []byte("a letter"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(w.cfg.DataDir, filepath.FromSlash(backupLetters), "a"), 0o700); err != nil { // in its way
+	if err := os.MkdirAll(filepath.Join(w.cfg.DataDir, config.Maildrop, maildrop.New, "a"), 0o700); err != nil { // in its way
 		t.Fatal(err)
 	}
 	if err := s.Restore(false); err == nil || !strings.Contains(err.Error(), "restore again") {
@@ -413,7 +394,7 @@ func TestRestoreBesideOtherFiles(t *testing.T) {
 	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := StageRestore(w.cfg, "0.2.0", saved); err == nil || !strings.Contains(err.Error(), "is there already") {
+	if _, err := backup.Stage(w.cfg, "0.2.0", saved); err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("got %v", err)
 	}
 	if left, _ := os.ReadDir(w.cfg.DataDir); len(left) != 1 {
@@ -436,7 +417,7 @@ func TestRestoreByRoot(t *testing.T) {
 	if err := os.Chown(w.cfg.DataDir, 4711, 4711); err != nil {
 		t.Fatal(err)
 	}
-	s, err := StageRestore(w.cfg, "0.2.0", saved)
+	s, err := backup.Stage(w.cfg, "0.2.0", saved)
 	if err == nil {
 		err = s.Restore(true)
 	}
@@ -451,83 +432,5 @@ func TestRestoreByRoot(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestSecretsAreWhole: every file outside of the data directory that the configuration names is in a backup with secrets.
-func TestSecretsAreWhole(t *testing.T) {
-	cfg, err := config.Parse([]byte(`
-		listener "smtp" {
-		  address = "127.0.0.1:2525"
-		  tls {
-		    certificate = "/x/1"
-		    key         = "/x/2"
-		    client_ca   = "/x/3"
-		    client_certificates = true
-		  }
-		}
-		api "web" {
-		  address = "127.0.0.1:8080"
-		  tls {
-		    certificate = "/x/4"
-		    key         = "/x/5"
-		  }
-		}
-		console {
-		  address = "127.0.0.1:8081"
-		  users   = "/x/6"
-		  tls {
-		    certificate = "/x/7"
-		    key         = "/x/8"
-		  }
-		}
-		users { file = "/x/9" }
-		keys { file = "/x/10" }
-		defaults { tls_ca = "/x/11" }
-		provider "p" {
-		  mx     = ["*.p.example"]
-		  tls_ca = "/x/12"
-		}
-		domain "d.example" {
-		  tls_ca          = "/x/13"
-		  tls_certificate = "/x/14"
-		  tls_key         = "/x/15"
-		}
-		stream "s" {
-		  to = "https://s.example/"
-		  ca = "/x/16"
-		}
-		dkim "d" {
-		  domain = "d.example"
-		  key "k" { file = "/x/17" }
-		}
-	`), "test.conf", os.Getenv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	has := map[string]bool{}
-	parts, err := (&Relay{}).secrets(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range parts {
-		has[p.Name] = true
-	}
-	for i := range 17 {
-		if name := fmt.Sprintf("config/x/%d", i+1); !has[name] {
-			t.Errorf("there is no %s", name)
-		}
-	}
-}
-
-// TestRightsAreNoInterruptedRestore: who may not look into the data directory does not learn that a restore was cut off.
-func TestRightsAreNoInterruptedRestore(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "data")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	err := datadir.NotRestoring(&config.Config{DataDir: file}) // fails as a directory of another user does, for root, too
-	if err == nil || strings.Contains(err.Error(), "under way") {
-		t.Errorf("error %v, want that of the file system alone", err)
 	}
 }

@@ -60,7 +60,7 @@ func TestComplaintsActOnAWarmUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				pol := parsePolicy(t, complaintsWarm)
-				w := &warming{backup: &backup{}, log: slog.New(slog.DiscardHandler), now: time.Now, policy: func() *wiring.Policy { return pol },
+				w := &warming{backup: &secondCopy{}, log: slog.New(slog.DiscardHandler), now: time.Now, policy: func() *wiring.Policy { return pol },
 					count: func(string, string) {}, waiting: func(func(string, string, int)) {}}
 				w.ctl = warmup.New(warmup.Config{Node: "test", OnEvent: w.report, Store: memstore.New(func() warmup.Instant { return warmup.Instant(time.Now().UnixMilli()) })})
 				if err := w.assign(pol); err != nil {

@@ -11,6 +11,7 @@ import (
 	"example.org/mta/dispatch"
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/answer"
 	"example.org/mta/operator/api"
@@ -36,12 +37,28 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 		Diverted: r.diverted, Keys: r.keys.Load, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version,
 	}
 	r.api = r.operated.API()
-	r.api.Log, r.api.Relay, r.api.Upgrades, r.api.Backups, r.api.Tracer, r.api.Audit = eventReader{r}, r, r.data, r, r.tracer, r.audit
+	r.api.Log, r.api.Relay, r.api.Upgrades, r.api.Backups, r.api.Tracer, r.api.Audit = eventReader{r}, r, r.data, r.backups(), r.tracer, r.audit
 	r.openHistory(cfg)
 	r.api.Histories = answer.Histories(r.history)
 	r.api.Admissions = answer.Admissions{Relay: &r.operated, Gate: r.admission, Quotas: r.quotas}
 	r.control = api.NewServer(r.api)
 	return nil
+}
+
+// backups takes backups of the relay's stores.
+func (r *Relay) backups() *backup.Relay {
+	b := &backup.Relay{
+		Version: r.opts.Version, ConfigFile: r.opts.ConfigFile, InForce: r.inForce, Places: r.data.Places, Queue: r.queue,
+		Databases: map[string]backup.Database{"destdb": r.destinations, "suppression.db": r.listed},
+		Letters:   maildropOf(r.inForce()), Halt: r.pickup.Halt, Now: r.now,
+	}
+	if d, ok := r.warm.store.(backup.Database); ok {
+		b.Databases["warmup.db"] = d
+	}
+	if r.streams != nil {
+		b.Databases["streams.db"] = r.streams
+	}
+	return b
 }
 
 // openHistory opens the figures over time.

@@ -20,7 +20,7 @@ import (
 // listener, and need no login.
 func (r *Relay) newPickup(reports *dispatch.ReportWriter) *maildrop.Pickup {
 	return maildrop.NewPickup(maildrop.Config{
-		Dir: maildrop.Dir(filepath.Join(r.inForce().DataDir, config.Maildrop)),
+		Dir: maildropOf(r.inForce()),
 		Session: func() (net.Conn, func()) {
 			cfg := r.inForce()
 			first := cfg.Listeners[0]
@@ -41,4 +41,9 @@ func (r *Relay) newPickup(reports *dispatch.ReportWriter) *maildrop.Pickup {
 		},
 		Now: r.now, Trusted: r.queue.NothingExpiresBefore, Log: r.log,
 	})
+}
+
+// maildropOf is where sendmail leaves letters.
+func maildropOf(cfg *config.Config) maildrop.Dir {
+	return maildrop.Dir(filepath.Join(cfg.DataDir, config.Maildrop))
 }

@@ -32,7 +32,7 @@ type warming struct {
 	now     func() time.Time
 	records func(*accounting.Record) // adds to the accounting log
 	count   func(source, event string)
-	backup  *backup // the second copy, and what became of a ledger that was lost
+	backup  *secondCopy // the second copy, and what became of a ledger that was lost
 }
 
 // ledger is where warm-ups are kept.

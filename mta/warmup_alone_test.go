@@ -37,7 +37,7 @@ const acmeWarms = `
 func newWarmupAlone(t *testing.T, text string) *warmupAlone {
 	w := &warmupAlone{t: t, clock: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	now := func() time.Time { return w.clock }
-	w.warming = &warming{backup: &backup{}, log: slog.New(slog.DiscardHandler), now: now,
+	w.warming = &warming{backup: &secondCopy{}, log: slog.New(slog.DiscardHandler), now: now,
 		count: func(string, string) {}, waiting: func(func(string, string, int)) {}}
 	w.use(text)
 	w.ctl = warmup.New(warmup.Config{

@@ -37,8 +37,8 @@ type copies interface {
 	Load() (map[string][]byte, error)
 }
 
-// backup is the second copy, and the account of a ledger that was lost.
-type backup struct {
+// secondCopy is the second copy, and the account of a ledger that was lost.
+type secondCopy struct {
 	store  copies // nil: there is no second copy
 	now    func() time.Time
 	log    *slog.Logger
@@ -58,8 +58,8 @@ type backup struct {
 
 // openBackup looks whether the ledger was lost: it was damaged, or is new though copies or records show
 // warm-ups.
-func openBackup(cfg *config.Config, l ledger, store copies, now func() time.Time, log *slog.Logger) *backup {
-	b := &backup{store: store, now: now, log: log, report: func(warmup.Event) {}, saved: make(map[string]uint64), owed: make(map[string]bool), restored: make(map[string]string)}
+func openBackup(cfg *config.Config, l ledger, store copies, now func() time.Time, log *slog.Logger) *secondCopy {
+	b := &secondCopy{store: store, now: now, log: log, report: func(warmup.Event) {}, saved: make(map[string]uint64), owed: make(map[string]bool), restored: make(map[string]string)}
 	known, ok := l.(interface {
 		Damage() error
 		Begun() bool
@@ -133,7 +133,7 @@ func provenBy(cfg *config.Config, sources map[string]string, now time.Time) map[
 }
 
 // recall is warmup.Config.Recall.
-func (b *backup) recall(ip string, p *warmup.Plan, now warmup.Instant) *warmup.State {
+func (b *secondCopy) recall(ip string, p *warmup.Plan, now warmup.Instant) *warmup.State {
 	if value := b.found[ip]; value != nil {
 		s, err := warmup.Restored(value, now)
 		if err == nil {
@@ -151,7 +151,7 @@ func (b *backup) recall(ip string, p *warmup.Plan, now warmup.Instant) *warmup.S
 }
 
 // account notes how a warm-up went on.
-func (b *backup) account(ip, how string) {
+func (b *secondCopy) account(ip, how string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.restored[ip] != "" { // it could not be written the last time
@@ -165,7 +165,7 @@ func (b *backup) account(ip, how string) {
 }
 
 // trouble returns in words that the ledger was lost and how warm-ups went on, "" when it was not, or a day ago.
-func (b *backup) trouble() string {
+func (b *secondCopy) trouble() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.since.IsZero() || b.now().Sub(b.since) > toldFor {
@@ -179,7 +179,7 @@ func (b *backup) trouble() string {
 }
 
 // save writes what has changed behind the ledger.
-func (b *backup) save(ctl *warmup.Controller) {
+func (b *secondCopy) save(ctl *warmup.Controller) {
 	if b.store == nil {
 		return
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/mta"
 	"example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
@@ -106,7 +105,7 @@ func (c *cli) restore(name string, hold, send bool) error {
 		return err
 	}
 	defer from.Close()
-	s, err := mta.StageRestore(cfg, thisBuild().Version, from)
+	s, err := backup.Stage(cfg, thisBuild().Version, from)
 	if err != nil {
 		return fmt.Errorf("restoring %s: %w", name, err)
 	}
@@ -122,7 +121,7 @@ func (c *cli) restore(name string, hold, send bool) error {
 		return fmt.Errorf("restoring %s: %w", name, err)
 	}
 	if n := s.Letters(); hold && n > 0 {
-		fmt.Fprintf(c.err, "sendmail had left %s: move what is to leave from %s to %s, both in the data directory\n", plural(n, "more message"), mta.HeldLetters, config.Maildrop+"/"+maildrop.New)
+		fmt.Fprintf(c.err, "sendmail had left %s: move what is to leave from %s to %s, both in the data directory\n", plural(n, "more message"), backup.HeldLetters, config.Maildrop+"/"+maildrop.New)
 	}
 	what := "its mail leaves when the relay starts"
 	if hold {

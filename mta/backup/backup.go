@@ -1,6 +1,9 @@
-// Package backup writes the state of a relay into one stream, checks it, and unpacks it again. A backup is a tar
-// archive: the files of the data directory at one instant, and, last, a manifest with their sums. A backup without its
-// manifest ended too early and is refused. The package knows files; which they are is its caller's business.
+// Package backup writes the state of a relay into one stream, checks it, and puts it into an empty data directory. A
+// backup is a tar archive: the files of the data directory at one instant, and, last, a manifest with their sums. A backup
+// without its manifest ended too early and is refused.
+//
+// A [Relay] takes backups while it runs. [Stage] unpacks and checks one, and [Staged.Restore] puts it into its place. Write
+// and Unpack are the archive itself, which knows files only.
 package backup
 
 import (
@@ -21,7 +24,7 @@ import (
 	"strings"
 	"time"
 
-	formats "example.org/mta/internal/format"
+	"example.org/mta/internal/format"
 )
 
 // Part is a file that goes into a backup.
@@ -73,7 +76,7 @@ type Summed struct {
 const ManifestName = "backup.json"
 
 const (
-	format      = 1
+	version     = 1
 	maxManifest = 256 << 20 // octets
 	maxFiles    = 1 << 20
 )
@@ -84,7 +87,7 @@ var ErrIncomplete = errors.New("the backup is damaged or incomplete: take anothe
 // Write writes a backup with the parts in order. m has all but the files.
 func Write(w io.Writer, m Manifest, parts iter.Seq[Part]) error {
 	t := tar.NewWriter(w)
-	m.Backup, m.Files = format, nil
+	m.Backup, m.Files = version, nil
 	for p := range parts {
 		summed, err := writePart(t, &p, m.At)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -243,8 +246,8 @@ func readManifest(dir string) (*Manifest, error) {
 	if err := json.NewDecoder(io.LimitReader(f, maxManifest)).Decode(m); err != nil {
 		return nil, fmt.Errorf("%s: %w (%v)", ManifestName, ErrIncomplete, err)
 	}
-	if m.Backup != format {
-		return nil, fmt.Errorf("%w: the backup has format %d, and this program reads %d: restore it with mta %s, which took it", formats.ErrRefused, m.Backup, format, m.Version)
+	if m.Backup != version {
+		return nil, fmt.Errorf("%w: the backup has format %d, and this program reads %d: restore it with mta %s, which took it", format.ErrRefused, m.Backup, version, m.Version)
 	}
 	return m, nil
 }

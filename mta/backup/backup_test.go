@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	formats "example.org/mta/internal/format"
+	"example.org/mta/internal/format"
 )
 
 func text(name, content string) Part {
@@ -242,7 +242,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 func TestBackupOfTheFuture(t *testing.T) {
 	text := bytes.Replace(sample(t), []byte(`"backup": 1`), []byte(`"backup": 2`), 1)
 	_, err := Unpack(bytes.NewReader(text), filepath.Join(t.TempDir(), "d"))
-	if !errors.Is(err, formats.ErrRefused) || errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "mta 0.1.0") {
+	if !errors.Is(err, format.ErrRefused) || errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "mta 0.1.0") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package mta
+package backup
 
 import (
 	"errors"
@@ -13,7 +13,6 @@ import (
 
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/wholefile"
-	archive "example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/queue"
@@ -22,17 +21,17 @@ import (
 
 // Staged is a backup that was unpacked and checked, beside the place where it belongs.
 type Staged struct {
-	archive.Manifest
+	Manifest
 	cfg    *config.Config
 	dir    string
 	queue  *format.Use
 	placed bool // a part of it may be in its place
 }
 
-// StageRestore unpacks a backup into the data directory of a configuration, under a name with which no relay starts, and
+// Stage unpacks a backup into the data directory of a configuration, under a name with which no relay starts, and
 // checks it. An error that is format.ErrRefused says that this version does not read it. A directory that a relay uses,
 // or has used, is refused.
-func StageRestore(cfg *config.Config, version string, from io.Reader) (*Staged, error) {
+func Stage(cfg *config.Config, version string, from io.Reader) (*Staged, error) {
 	if err := noRelay(cfg); err != nil {
 		return nil, err
 	}
@@ -48,11 +47,11 @@ func StageRestore(cfg *config.Config, version string, from io.Reader) (*Staged, 
 	if err := os.RemoveAll(s.dir); err != nil { // of a restore that was interrupted
 		return nil, err
 	}
-	m, err := archive.Unpack(from, s.dir)
+	m, err := Unpack(from, s.dir)
 	if err == nil {
 		s.Manifest = *m
 		there := *cfg
-		there.DataDir, there.Accounting.Path = s.dir, filepath.Join(s.dir, backupLog)
+		there.DataDir, there.Accounting.Path = s.dir, filepath.Join(s.dir, inLog)
 		var set *format.Set
 		if set, err = datadir.Formats(&there, version); err == nil {
 			s.queue = set.Of(queue.Format.Name)
@@ -110,7 +109,7 @@ func (s *Staged) Discard() error {
 // Letters counts what sendmail had left and the relay had not picked up.
 func (s *Staged) Letters() (n int) {
 	for _, f := range s.Files {
-		if strings.HasPrefix(f.Name, backupLetters) {
+		if strings.HasPrefix(f.Name, inLetters) {
 			n++
 		}
 	}
@@ -123,7 +122,7 @@ const HeldLetters = config.Maildrop + "/held"
 
 // putLetters puts letters into the maildrop, which may be there, or beside those that the relay picks up.
 func (s *Staged) putLetters(hold bool) error {
-	from := filepath.Join(s.dir, filepath.FromSlash(backupLetters))
+	from := filepath.Join(s.dir, filepath.FromSlash(inLetters))
 	letters, err := os.ReadDir(from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -131,7 +130,7 @@ func (s *Staged) putLetters(hold bool) error {
 	if err != nil {
 		return err
 	}
-	to := filepath.Join(s.cfg.DataDir, filepath.FromSlash(backupLetters))
+	to := filepath.Join(s.cfg.DataDir, filepath.FromSlash(inLetters))
 	if hold {
 		to = filepath.Join(s.cfg.DataDir, filepath.FromSlash(HeldLetters))
 	}
@@ -223,7 +222,7 @@ func (s *Staged) give() error {
 // holdAll holds all mail. It writes the queue in its format, so that the program that took the backup still reads it.
 func (s *Staged) holdAll() error {
 	q, err := queue.Open(queue.Config{
-		Dir: filepath.Join(s.dir, backupQueue), Format: s.queue.Number,
+		Dir: filepath.Join(s.dir, inQueue), Format: s.queue.Number,
 		SegmentSize: int64(s.cfg.Queue.SegmentSize), LargeBody: int64(s.cfg.Queue.LargeBody), MinFree: 1,
 	})
 	if err != nil {

@@ -1,4 +1,4 @@
-package mta
+package backup
 
 import (
 	"context"
@@ -8,8 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
-	archive "example.org/mta/mta/backup"
+	"example.org/mta/internal/format"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
@@ -19,55 +20,68 @@ import (
 
 // Where things are in a backup.
 const (
-	backupQueue  = "queue/"
-	backupLog    = "log"     // the accounting log
-	backupConfig = "config/" // the configuration and the keys outside of the data directory, by their paths
+	inQueue  = "queue/"
+	inLog    = "log"     // the accounting log
+	inConfig = "config/" // the configuration and the keys outside of the data directory, by their paths
 )
 
 // secretFiles are the secrets in the data directory.
 var secretFiles = []string{"idempotency.key", "queue-token.key", "unsubscribe-secret", "return-path-secret", "login-secret"}
+
+// Relay is a relay whose state is backed up.
+type Relay struct {
+	Version, ConfigFile string
+	InForce             func() *config.Config
+	Places              func(*config.Config) []format.Place
+	Queue               *queue.Queue
+	Databases           map[string]Database // by the names of their files in the data directory
+	Letters             maildrop.Dir
+	// Halt keeps letters in the maildrop until resume is called.
+	Halt func(ctx context.Context) (resume func(), err error)
+	Now  func() time.Time
+}
+
+// Database is a file that one transaction sees as a whole.
+type Database interface {
+	Backup() (io.ReadCloser, int64, error)
+}
 
 // Backup implements api.Backups: the queue at one instant, and the other stores right after it.
 //
 // Until the letters that sendmail has left are copied, none of them is picked up: each is in the backup once, as a letter or
 // in the queue.
 func (r *Relay) Backup(ctx context.Context, w io.Writer, o api.BackupOptions) error {
-	pickUp, err := r.pickup.Halt(ctx)
+	pickUp, err := r.Halt(ctx)
 	if err != nil {
 		return err
 	}
 	defer pickUp()
-	return r.backup(w, o, pickUp)
-}
-
-// backup calls pickUp when the letters are copied.
-func (r *Relay) backup(w io.Writer, o api.BackupOptions, pickUp func()) error {
-	cfg := r.policy.Load().Config
+	cfg := r.InForce()
 	letters, err := r.letters()
 	if err != nil {
 		return err
 	}
-	snapshot, err := r.queue.Snapshot()
+	snapshot, err := r.Queue.Snapshot()
 	if err != nil {
 		return err
 	}
 	defer snapshot.Close()
-	m := archive.Manifest{
-		Version: r.opts.Version, Hostname: cfg.Hostname, NodeID: cfg.NodeID, At: snapshot.At,
+	m := Manifest{
+		Version: r.Version, Hostname: cfg.Hostname, NodeID: cfg.NodeID, At: snapshot.At,
 		Messages: snapshot.Messages, Recipients: snapshot.Recipients, Secrets: o.Secrets, Log: o.Log,
 	}
-	parts, err := r.backupParts(cfg, snapshot, o)
+	parts, err := r.parts(cfg, snapshot, o)
 	if err != nil {
 		return err
 	}
-	return archive.Write(w, m, func(yield func(archive.Part) bool) {
+	return Write(w, m, func(yield func(Part) bool) {
 		for _, p := range letters {
 			if !yield(p) {
 				return
 			}
 		}
 		pickUp()
-		parts = archive.Sorted(parts)
+		parts = Sorted(parts)
 		for _, p := range parts {
 			if !yield(p) {
 				return
@@ -85,10 +99,10 @@ func (r *Relay) backup(w io.Writer, o api.BackupOptions, pickUp func()) error {
 }
 
 // compressedSince lists the files of the accounting log that replaced some of parts, perhaps before their turn.
-func compressedSince(parts []archive.Part, dir string) (since []archive.Part) {
-	now, err := filesOf(backupLog, dir)
+func compressedSince(parts []Part, dir string) (since []Part) {
+	now, err := filesOf(inLog, dir)
 	if err != nil {
-		return []archive.Part{{Name: backupLog, Open: func() (io.ReadCloser, int64, error) { return nil, 0, err }}}
+		return []Part{{Name: inLog, Open: func() (io.ReadCloser, int64, error) { return nil, 0, err }}}
 	}
 	had := make(map[string]bool)
 	for _, p := range parts {
@@ -102,21 +116,21 @@ func compressedSince(parts []archive.Part, dir string) (since []archive.Part) {
 	return since
 }
 
-// backupParts are the files of a backup apart from the letters.
-func (r *Relay) backupParts(cfg *config.Config, snapshot *queue.Snapshot, o api.BackupOptions) ([]archive.Part, error) {
+// parts are the files of a backup apart from the letters.
+func (r *Relay) parts(cfg *config.Config, snapshot *queue.Snapshot, o api.BackupOptions) ([]Part, error) {
 	parts := append(r.statements(cfg), r.databases()...)
 	for _, f := range snapshot.Files {
-		parts = append(parts, archive.Part{Name: backupQueue + f.Name, Mode: 0o600, Open: func() (io.ReadCloser, int64, error) {
+		parts = append(parts, Part{Name: inQueue + f.Name, Mode: 0o600, Open: func() (io.ReadCloser, int64, error) {
 			from, err := snapshot.Open(f)
 			return from, f.Size, err
 		}})
 	}
 	for _, name := range []string{"history", "pauses.json", "keys-used.json"} {
-		parts = append(parts, archive.File(name, filepath.Join(cfg.DataDir, name)))
+		parts = append(parts, File(name, filepath.Join(cfg.DataDir, name)))
 	}
 	folders := map[string]string{config.AuditLog: filepath.Join(cfg.DataDir, config.AuditLog), "inbound": filepath.Join(cfg.DataDir, "inbound")}
 	if o.Log && cfg.Accounting.Enabled {
-		folders[backupLog] = cfg.Accounting.Path
+		folders[inLog] = cfg.Accounting.Path
 	}
 	for name, path := range folders {
 		some, err := filesOf(name, path)
@@ -140,14 +154,14 @@ func (r *Relay) backupParts(cfg *config.Config, snapshot *queue.Snapshot, o api.
 	return parts, nil
 }
 
-// backupLetters is where the letters are in a backup that sendmail has left.
-const backupLetters = config.Maildrop + "/" + maildrop.New + "/"
+// inLetters is where the letters are in a backup that sendmail has left.
+const inLetters = config.Maildrop + "/" + maildrop.New + "/"
 
 // letters are those that wait in the maildrop. What users have put there besides is left out.
-func (r *Relay) letters() (parts []archive.Part, err error) {
-	dir := maildrop.Dir(filepath.Join(r.inForce().DataDir, config.Maildrop))
-	_, err = dir.Names(r.now(), func(name string, _ int) {
-		parts = append(parts, archive.Part{Name: backupLetters + name, Mode: 0o600, Open: func() (io.ReadCloser, int64, error) {
+func (r *Relay) letters() (parts []Part, err error) {
+	dir := r.Letters
+	_, err = dir.Names(r.Now(), func(name string, _ int) {
+		parts = append(parts, Part{Name: inLetters + name, Mode: 0o600, Open: func() (io.ReadCloser, int64, error) {
 			from, size, err := dir.File(name)
 			if errors.Is(err, maildrop.ErrBroken) {
 				err = fs.ErrNotExist
@@ -162,19 +176,19 @@ func (r *Relay) letters() (parts []archive.Part, err error) {
 }
 
 // templateParts are the tenants' templates.
-func templateParts(cfg *config.Config) (parts []archive.Part, err error) {
+func templateParts(cfg *config.Config) (parts []Part, err error) {
 	if cfg.Templates.Path == "" {
 		return nil, nil
 	}
 	files, err := template.Files(cfg.Templates.Path)
 	for _, path := range files {
-		parts = append(parts, archive.File(backupName(cfg, path), path))
+		parts = append(parts, File(nameOf(cfg, path), path))
 	}
 	return parts, err
 }
 
-// backupName is where a file is in a backup: at its place, if that is in the data directory.
-func backupName(cfg *config.Config, path string) string {
+// nameOf is where a file is in a backup: at its place, if that is in the data directory.
+func nameOf(cfg *config.Config, path string) string {
 	full, err := filepath.Abs(path)
 	if err != nil {
 		full = path
@@ -184,62 +198,51 @@ func backupName(cfg *config.Config, path string) string {
 			return filepath.ToSlash(name)
 		}
 	}
-	return backupConfig + strings.TrimPrefix(filepath.ToSlash(full), "/")
+	return inConfig + strings.TrimPrefix(filepath.ToSlash(full), "/")
 }
 
 // statements are the formats of the stores, apart from those that folders have among their files.
-func (r *Relay) statements(cfg *config.Config) (parts []archive.Part) {
-	for _, p := range r.data.Places(cfg) {
+func (r *Relay) statements(cfg *config.Config) (parts []Part) {
+	for _, p := range r.Places(cfg) {
 		name, err := filepath.Rel(cfg.DataDir, p.StatementPath())
 		if err == nil && (!p.Folder || p.Name == queue.Format.Name) {
-			parts = append(parts, archive.File(filepath.ToSlash(name), p.StatementPath()))
+			parts = append(parts, File(filepath.ToSlash(name), p.StatementPath()))
 		}
 	}
 	return parts
 }
 
-// databases are the bbolt files, each as one transaction sees it.
-func (r *Relay) databases() (parts []archive.Part) {
-	type copied interface {
-		Backup() (io.ReadCloser, int64, error)
-	}
-	add := func(name string, c copied) {
-		parts = append(parts, archive.Part{Name: name, Mode: 0o600, Open: c.Backup})
-	}
-	add("destdb", r.destinations)
-	add("suppression.db", r.listed)
-	if c, ok := r.warm.store.(copied); ok {
-		add("warmup.db", c)
-	}
-	if r.streams != nil {
-		add("streams.db", r.streams)
+// databases are the bbolt files.
+func (r *Relay) databases() (parts []Part) {
+	for name, d := range r.Databases {
+		parts = append(parts, Part{Name: name, Mode: 0o600, Open: d.Backup})
 	}
 	return parts
 }
 
 // filesOf lists the regular files of a folder, without its lock.
-func filesOf(name, dir string) (parts []archive.Part, err error) {
+func filesOf(name, dir string) (parts []Part, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	for _, e := range entries {
 		if e.Type().IsRegular() && e.Name() != queue.LockName {
-			parts = append(parts, archive.File(name+"/"+e.Name(), filepath.Join(dir, e.Name())))
+			parts = append(parts, File(name+"/"+e.Name(), filepath.Join(dir, e.Name())))
 		}
 	}
 	return parts, err
 }
 
 // secrets are the configuration, what it names, the account and certificates of ACME, and the secrets in the data directory.
-func (r *Relay) secrets(cfg *config.Config) (parts []archive.Part, err error) {
+func (r *Relay) secrets(cfg *config.Config) (parts []Part, err error) {
 	if len(cfg.ACME.Names) > 0 {
-		if parts, err = filesOf(backupName(cfg, cfg.ACME.Path), cfg.ACME.Path); err != nil {
+		if parts, err = filesOf(nameOf(cfg, cfg.ACME.Path), cfg.ACME.Path); err != nil {
 			return nil, err
 		}
 	}
 	for _, name := range secretFiles {
-		parts = append(parts, archive.File(name, filepath.Join(cfg.DataDir, name)))
+		parts = append(parts, File(name, filepath.Join(cfg.DataDir, name)))
 	}
 	outside := func(paths ...string) {
 		for _, path := range paths {
@@ -247,10 +250,10 @@ func (r *Relay) secrets(cfg *config.Config) (parts []archive.Part, err error) {
 			if path == "" || err != nil {
 				continue
 			}
-			parts = append(parts, archive.File(backupConfig+strings.TrimPrefix(filepath.ToSlash(full), "/"), full))
+			parts = append(parts, File(inConfig+strings.TrimPrefix(filepath.ToSlash(full), "/"), full))
 		}
 	}
-	outside(r.opts.ConfigFile, cfg.Users.File, cfg.Keys.File, cfg.Console.Users)
+	outside(r.ConfigFile, cfg.Users.File, cfg.Keys.File, cfg.Console.Users)
 	for _, l := range cfg.Listeners {
 		outside(l.TLS.Certificate...)
 		outside(l.TLS.Key...)
