@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -318,7 +317,7 @@ func logText(r *accounting.Record) string {
 		}
 		return fmt.Sprintf("%s -> %s%s: %s%s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer), reply, often)
 	case accounting.Feedback:
-		reply = feedbackType(r) + " report" + from(r.Peer)
+		reply = cmp.Or(r.FeedbackType(), "feedback") + " report" + from(r.Peer)
 	case accounting.Unsubscribe:
 		reply = "unsubscribed, request" + from(r.Peer)
 	}
@@ -331,17 +330,6 @@ func logText(r *accounting.Record) string {
 		class = " (" + r.Class + ")"
 	}
 	return fmt.Sprintf("%s%s: %s%s", angled(string(r.Recipient)), at, reply, class)
-}
-
-// feedbackType is the Feedback-Type of a feedback report (RFC 5965, 3.1), such as "abuse".
-func feedbackType(r *accounting.Record) string {
-	var report struct {
-		Type string `json:"feedback_type"`
-	}
-	if json.Unmarshal([]byte(r.Report), &report) != nil || report.Type == "" {
-		return "feedback"
-	}
-	return report.Type
 }
 
 // from names the client that submitted a message, "" for messages of the relay itself.

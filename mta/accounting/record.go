@@ -13,6 +13,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 )
@@ -115,6 +117,15 @@ type Object string
 func (o *Object) UnmarshalJSON(b []byte) error {
 	*o = Object(b)
 	return nil
+}
+
+// FeedbackType is the Feedback-Type of the report of a Feedback (RFC 5965, 3.1), such as "abuse"; "" when it has none.
+func (r *Record) FeedbackType() string {
+	var report struct {
+		Type string `json:"feedback_type"`
+	}
+	_ = json.Unmarshal([]byte(r.Report), &report) // what is no object has no type
+	return report.Type
 }
 
 // The values of Record.MatchedBy, from the surest to the least sure.

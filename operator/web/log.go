@@ -77,14 +77,15 @@ func accountingLog(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Damaged, p.Looked, p.Complete = page.Damaged, page.Looked, page.Complete
 	for _, line := range page.Records {
 		rec, err := readRecord(line)
-		if err != nil {
-			return nil, err
+		if err != nil { // it hides no others
+			p.Damaged = cmp.Or(p.Damaged, err.Error())
+			continue
 		}
 		p.Records = append(p.Records, rec)
 	}
-	p.Damaged, p.Looked, p.Complete = page.Damaged, page.Looked, page.Complete
 	same := r.sameOf(append(slices.Clone(logFilterParams), "within", "until"))
 	if page.Next != "" {
 		p.Older = filterURL(same, "after", page.Next)
@@ -121,9 +122,9 @@ func (s *Server) followLog(w http.ResponseWriter, r *request) error {
 		return r.relay.Log(ctx, q, func(line []byte) error {
 			rec, err := readRecord(line)
 			if err != nil {
-				return err
+				return nil // it is damaged, and hides no others
 			}
-			html, err := s.render(r.role(), "log.html", "record", &rec)
+			html, err := s.render(r.role(), "log.html", "record", rec)
 			if err != nil {
 				return err
 			}

@@ -93,11 +93,10 @@ func (p *messagePage) fillRecipients(r *request) {
 
 func (p *messagePage) fillRecords(r *request) error {
 	err := r.relay.Log(r.ctx, api.LogQuery{ID: p.ID, Last: maxShownRecords + 1}, func(line []byte) error {
-		rec, err := readRecord(line)
-		if err == nil {
+		if rec, err := readRecord(line); err == nil { // else it is damaged, and hides no others
 			p.Records = append(p.Records, rec)
 		}
-		return err
+		return nil
 	})
 	if damaged := (*api.LogDamaged)(nil); err != nil && !errors.As(err, &damaged) {
 		return err

@@ -3,7 +3,7 @@ package sendgrid
 import "strings"
 
 // bounce writes how a recipient failed.
-func (o *object) bounce(recordType string, r *record) {
+func (o *object) bounce(recordType string, r record) {
 	o.text("reason", r.reply())
 	o.text("status", r.status())
 	o.text("type", r.kind(recordType))
@@ -12,7 +12,7 @@ func (o *object) bounce(recordType string, r *record) {
 }
 
 // kind reports whether the address is at fault ("bounce": it should get no more mail), or something that can pass.
-func (r *record) kind(recordType string) string {
+func (r record) kind(recordType string) string {
 	switch {
 	case recordType == "Expiration":
 		return "expired"
@@ -20,14 +20,14 @@ func (r *record) kind(recordType string) string {
 		if classes[r.Class] == invalidAddress {
 			return "bounce"
 		}
-	case r.Response.Enhanced.Class == 5 && r.Response.Enhanced.Subject == 1:
+	case r.Response.Enhanced[0] == 5 && r.Response.Enhanced[1] == 1:
 		return "bounce"
 	}
 	return "blocked"
 }
 
 // classification is SendGrid's word for the record's class.
-func (r *record) classification() string {
+func (r record) classification() string {
 	if c, ok := classes[r.Class]; ok {
 		return c
 	}
@@ -86,19 +86,19 @@ var classes = map[string]string{
 }
 
 // suppressed reports whether this relay kept the mail from going out since the recipient is on the suppression list.
-func (r *record) suppressed() bool {
-	return r.Class == "Suppressed" || r.Response.Local && strings.HasPrefix(r.Response.Content, suppressedText)
+func (r record) suppressed() bool {
+	return r.Class == "Suppressed" || r.Response.Local && strings.HasPrefix(r.Response.Text, suppressedText)
 }
 
 // suppressedText begins this relay's reply for a suppressed recipient.
 const suppressedText = "address is suppressed"
 
 // dropReason is SendGrid's phrase where it has one, and otherwise the reply.
-func (r *record) dropReason() string {
+func (r record) dropReason() string {
 	if !r.suppressed() {
 		return r.reply()
 	}
-	_, why, _ := strings.Cut(r.Response.Content, ": ")
+	_, why, _ := strings.Cut(r.Response.Text, ": ")
 	why = strings.ToLower(why)
 	switch {
 	case strings.Contains(why, "unsubscribe"):

@@ -1,14 +1,14 @@
 package sendgrid
 
 import (
-	"bytes"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
 )
 
@@ -70,13 +70,11 @@ func (o *object) pool(name string) {
 }
 
 // connection writes what is known of the connection to the recipient's host.
-func (o *object) connection(r *record) {
-	if end, err := netip.ParseAddrPort(r.Local.Address); err == nil {
-		o.text("ip", end.Addr().String())
-	} else {
-		o.filled("ip", r.Local.Address)
+func (o *object) connection(r record) {
+	if r.Local.Addr().IsValid() {
+		o.text("ip", r.Local.Addr().String())
 	}
-	if r.TLSVersion == "" {
+	if r.TLS.Version == "" {
 		o.number("tls", 0)
 	} else {
 		o.number("tls", 1)
@@ -85,11 +83,11 @@ func (o *object) connection(r *record) {
 
 // arguments writes the sender's data as members beside the others, as SendGrid does with its unique arguments. Those
 // with the name of a member of SendGrid's are left out: a sender's data must not pass for what became of the mail.
-func (o *object) arguments(meta jsontext.Value) error {
-	if len(meta) == 0 {
+func (o *object) arguments(meta accounting.Object) error {
+	if meta == "" {
 		return nil
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(meta))
+	d := jsontext.NewDecoder(strings.NewReader(string(meta)))
 	if d.PeekKind() != '{' {
 		return fmt.Errorf("it is no object")
 	}

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
+	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
 )
 
@@ -65,61 +65,36 @@ var names = map[string]string{
 	"Unsubscribe":      "unsubscribe",
 }
 
-// record is what a record has for SendGrid's fields.
-type record struct {
-	Recipient string `json:"recipient"`
-	Timestamp int64  `json:"timestamp"`
-	Scheduled int64  `json:"scheduled"`
-	Response  struct {
-		Code     int `json:"code"`
-		Enhanced struct {
-			Class   uint16 `json:"class"`
-			Subject uint16 `json:"subject"`
-			Detail  uint16 `json:"detail"`
-		} `json:"enhanced_code"`
-		Content string `json:"content"`
-		Command string `json:"command"`
-		Local   bool   `json:"local"`
-	} `json:"response"`
-	Attempts  int    `json:"num_attempts"`
-	Class     string `json:"bounce_classification"`
-	MatchedBy string `json:"matched_by"`
-	Feedback  struct {
-		Type string `json:"feedback_type"`
-	} `json:"feedback_report"`
-	Campaign   string         `json:"campaign"`
-	Tags       []string       `json:"tags"`
-	Meta       jsontext.Value `json:"meta"`
-	Headers    jsontext.Value `json:"headers"`
-	TLSVersion string         `json:"tls_protocol_version"`
-	Pool       string         `json:"egress_pool"`
-	Local      struct {
-		Address string `json:"address"`
-	} `json:"source_address"`
-}
+// record is a record with SendGrid's words for it.
+type record struct{ *accounting.Record }
 
 // certain reports whether SendGrid's clients may believe the record: they stop mail to the address of a bounce or a
 // spamreport, and anybody can write a report about anybody. Reports of the types not-spam (RFC 6430) and auth-failure
 // (RFC 6591) are no complaints.
-func (r *record) certain() bool {
-	if r.MatchedBy == "message_id" || r.MatchedBy == "fields" || r.Recipient == "" {
+func (r record) certain() bool {
+	if r.MatchedBy == accounting.ByMessageID || r.MatchedBy == accounting.ByFields || r.Recipient == "" {
 		return false
 	}
-	return r.Feedback.Type != "not-spam" && r.Feedback.Type != "auth-failure"
+	if r.Report == "" {
+		return true
+	}
+	kind := r.FeedbackType()
+	return kind != "not-spam" && kind != "auth-failure"
 }
 
 // appendEvent writes one event as an object, or nothing when SendGrid would not have it.
 func appendEvent(to []byte, e *events.Event) ([]byte, error) {
-	var r record
-	if err := json.Unmarshal(e.Line, &r, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
-		return to, fmt.Errorf("read the record: %w", err)
+	parsed, err := accounting.Parse(e.Line)
+	if err != nil {
+		return to, err
 	}
+	r := record{parsed}
 	if !r.certain() {
 		return to, nil
 	}
 	o := begin(to)
-	o.text("email", r.Recipient)
-	o.number("timestamp", r.Timestamp)
+	o.text("email", string(r.Recipient))
+	o.number("timestamp", r.Time.Unix())
 	o.text("sg_event_id", e.ID)
 	o.text("sg_message_id", e.Message)
 	o.filled("smtp-id", messageID(r.Headers))
@@ -132,21 +107,21 @@ func appendEvent(to []byte, e *events.Event) ([]byte, error) {
 	o.text("event", name)
 	switch name {
 	case "processed":
-		o.pool(r.Pool)
-		if r.Scheduled != 0 {
-			o.number("send_at", r.Scheduled)
+		o.pool(r.EgressPool)
+		if !r.Release.IsZero() {
+			o.number("send_at", r.Release.Unix())
 		}
 	case "delivered":
 		o.text("response", r.reply())
-		o.connection(&r)
+		o.connection(r)
 	case "deferred":
 		o.text("response", r.reply())
 		o.text("attempt", strconv.Itoa(r.Attempts)) // SendGrid has a string here
-		o.connection(&r)
+		o.connection(r)
 	case "dropped":
 		o.text("reason", r.dropReason())
 	case "bounce":
-		o.bounce(e.Type, &r)
+		o.bounce(e.Type, r)
 	}
 	if err := o.arguments(r.Meta); err != nil {
 		return to, fmt.Errorf("read meta: %w", err)
@@ -155,32 +130,32 @@ func appendEvent(to []byte, e *events.Event) ([]byte, error) {
 }
 
 // reply is the host's reply as SMTP has it, on one line.
-func (r *record) reply() string {
+func (r record) reply() string {
 	b := strconv.AppendInt(nil, int64(r.Response.Code), 10)
-	if r.Response.Enhanced.Class != 0 {
+	if r.Response.Enhanced[0] != 0 {
 		b = append(append(b, ' '), r.status()...)
 	}
-	if r.Response.Content != "" {
-		b = append(append(b, ' '), r.Response.Content...)
+	if r.Response.Text != "" {
+		b = append(append(b, ' '), r.Response.Text...)
 	}
 	return string(bytes.ReplaceAll(b, []byte{'\n'}, []byte{' '}))
 }
 
 // status is the enhanced code, or the simple one where there is no other.
-func (r *record) status() string {
-	if s := r.Response.Enhanced; s.Class != 0 {
-		return fmt.Sprintf("%d.%d.%d", s.Class, s.Subject, s.Detail)
+func (r record) status() string {
+	if s := r.Response.Enhanced; s[0] != 0 {
+		return s.String()
 	}
 	return strconv.Itoa(r.Response.Code)
 }
 
 // messageID is the value of the field Message-ID, if the log is set to copy it.
-func messageID(headers jsontext.Value) string {
-	if len(headers) == 0 {
+func messageID(headers accounting.Object) string {
+	if headers == "" {
 		return ""
 	}
 	var fields map[string]any
-	if json.Unmarshal(headers, &fields) != nil {
+	if json.Unmarshal([]byte(headers), &fields) != nil {
 		return ""
 	}
 	for name, value := range fields {

@@ -45,7 +45,7 @@ func TestEvents(t *testing.T) {
 		want  map[string]any
 	}{
 		"processed": {
-			line("Reception", `"tags":["a","b"],"campaign":"march","meta":{"anymail_id":"7","event":"open","n":1},"headers":{"message-id":"<m@acme.example>"},"scheduled":1772366500`),
+			line("Reception", `"tags":["a","b"],"campaign":"march","meta":{"anymail_id":"7","event":"open","n":1},"headers":{"message-id":"<m@acme.example>"},"scheduled":1772366500,"scheduled_time":"2026-03-01T12:01:40Z"`),
 			map[string]any{
 				"event": "processed", "category": []any{"a", "b"}, "marketing_campaign_name": "march", "anymail_id": "7", "n": 1.0,
 				"smtp-id": "<m@acme.example>", "send_at": 1772366500.0,
