@@ -119,7 +119,9 @@ type Config struct {
 	// addresses, or returnpath.NoRecipient, that stands in its return path. Nil: the return paths are the senders.
 	Token func(returnpath.Purpose, *envelope.Message, int) string
 	Now   func() time.Time
-	Log   *slog.Logger
+	// Chance is in [0, 1), and safe for concurrent use. Nil: math/rand.
+	Chance func() float64
+	Log    *slog.Logger
 }
 
 // Dispatcher carries leases from the queue through the router to delivery, and the results
@@ -129,8 +131,7 @@ type Config struct {
 // waits for a disk.
 type Dispatcher struct {
 	Config
-	chance func() float64 // in [0, 1), safe for concurrent use
-	split  *splitter
+	split *splitter
 
 	space  *refiller[delivery.Flow] // when delivery has space for a flow
 	found  *refiller[string]        // when the route of a domain is found
@@ -155,7 +156,10 @@ func New(c Config) *Dispatcher {
 	if c.Missing == nil {
 		c.Missing = func(string) bool { return false }
 	}
-	d := &Dispatcher{Config: c, chance: rand.Float64}
+	if c.Chance == nil {
+		c.Chance = rand.Float64
+	}
+	d := &Dispatcher{Config: c}
 	d.space = newRefiller(d.unpark, d.pause)
 	d.found = newRefiller(d.unparkRouted, d.pause)
 	d.ended = newRefiller(d.unparkPaused, d.pause)
@@ -576,7 +580,7 @@ func (d *Dispatcher) take(f delivery.Flow, n int) []*queue.Lease {
 	if !d.Delivery.Draining(f) {
 		return d.Queue.Take(line, n)
 	}
-	oldest := int(float64(n)/5 + d.chance())
+	oldest := int(float64(n)/5 + d.Chance())
 	leases := d.Queue.TakeNewest(line, n-oldest)
 	return append(leases, d.Queue.Take(line, n-len(leases))...)
 }

@@ -83,7 +83,7 @@ func newStageLogging(t *testing.T, log *slog.Logger) *stage {
 		Now:    func() time.Time { return start },
 		Log:    log,
 	}))
-	s.chance = func() float64 { return 0.5 }
+	s.Chance = func() float64 { return 0.5 }
 	return s
 }
 

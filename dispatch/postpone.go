@@ -38,7 +38,7 @@ func (d *Dispatcher) postpone(m *envelope.Message, rt *route.Route, recipients [
 	for _, a := range o.deferred {
 		d.Events.Attempted(accounting.TransientFailure, o, a)
 	}
-	again := d.inTime(o, d.Now().Add(sourceRetry+time.Duration(d.chance()*float64(sourceRetry))))
+	again := d.inTime(o, d.Now().Add(sourceRetry+time.Duration(d.Chance()*float64(sourceRetry))))
 	d.Events.After(func() { d.putOff(o, o.deferred, again, true) })
 }
 

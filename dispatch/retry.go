@@ -25,7 +25,7 @@ func (d *Dispatcher) deferAll(o *Outcomes) {
 	for _, group := range byAttempts(o.deferred) {
 		first := group[0]
 		until := first.Result.RetryAfter
-		if at := d.Now().Add(retryOf(d.Policy().Traffic(o.key.Site(), o.Route)).after(first.Pending.Attempts+1, d.chance())); !first.untried() && at.After(until) {
+		if at := d.Now().Add(retryOf(d.Policy().Traffic(o.key.Site(), o.Route)).after(first.Pending.Attempts+1, d.Chance())); !first.untried() && at.After(until) {
 			until = at
 		}
 		d.putOff(o, group, d.inTime(o, until), first.untried())

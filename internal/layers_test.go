@@ -90,6 +90,7 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/cmd/mta/draw", "mta/...", "tables and curves are drawn of text and numbers"},
 	{"mta/cmd/mta/sendmail", "mta/mta/config", "it is told where the relay is, and submits as any client does"},
 	{"mta/cmd/mta", "mta/internal/bubble", "it is for tests, and brings package testing with it"},
+	{"mta/cmd/mta", "mta/mta/relaytest", "it is for tests, and brings package testing with it"},
 	{"mta/cmd/mta", "mta/internal/testca", "it is for tests, and brings package testing with it"},
 	{"mta/operator/api", "mta/queue", "the API has its own words for JSON, so that the queue may change"},
 	{"mta/operator/answer", "mta/mta", "answers are made from the parts; package mta supplies those"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -20,12 +21,14 @@ import (
 )
 
 func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
-	socket, err := api.Listen(cfg.Control.Socket, fs.FileMode(cfg.Control.Mode))
+	var err error
+	if r.socket = r.opts.Control; r.socket == nil {
+		r.socket, err = api.Listen(cfg.Control.Socket, fs.FileMode(cfg.Control.Mode))
+	}
 	if err != nil {
 		return err
 	}
-	undo.add(func() { socket.Close() })
-	r.socket = socket
+	undo.add(func() { r.socket.Close() })
 	if r.audit, err = audit.Open(audit.Config{Dir: filepath.Join(cfg.DataDir, config.AuditLog), Now: r.now, Log: r.log}); err != nil {
 		return err
 	}
@@ -60,6 +63,9 @@ func (r *Relay) backups() *backup.Relay {
 	}
 	return b
 }
+
+// ControlHandler answers as the control socket does.
+func (r *Relay) ControlHandler() http.Handler { return r.control.Handler() }
 
 // openHistory opens the figures over time.
 func (r *Relay) openHistory(cfg *config.Config) {

@@ -31,12 +31,13 @@ func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
 	if err != nil {
 		return err
 	}
+	rc.Dial = r.opts.Dial
 	r.resolver = resolver.New(rc)
 	r.checks = check.NewDaily(r.inForce, r.resolver, r.now, r.log)
 	if cfg.Defaults.Traffic.DANE && !r.resolver.Trusted() {
 		r.log.Info("no DANE: not all name servers are on loopback or trusted to validate DNSSEC, see resolver { trusted }")
 	}
-	r.router = router.New(router.Config{Settings: settings, Policies: routePolicies{r}, Log: r.log}, r.resolver)
+	r.router = router.New(router.Config{Settings: settings, Policies: routePolicies{r}, Rand: r.opts.Rand(), Log: r.log}, r.resolver)
 	undo.add(r.router.Close)
 	return nil
 }
@@ -73,6 +74,9 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 			return r.policy.Load().Limits(rt, source, tenant)
 		},
 		Dial: func(ctx context.Context, s delivery.Source, h route.Host) (net.Conn, error) {
+			if r.opts.Dial != nil {
+				return r.opts.Dial(ctx, "tcp", h.Addr.String())
+			}
 			return r.policy.Load().Dialer(s)(ctx, h.Addr)
 		},
 		TLS:                   r.newTLSPolicy(),
@@ -85,13 +89,14 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 		MaxConnections:        most,
 		MaxMessageConcurrency: cfg.Delivery.MaxMessageConcurrency,
 		ScaleMaxConcurrency:   cfg.Delivery.ScaleMaxConcurrency,
+		Rand:                  r.opts.Rand(),
 		Log:                   r.log,
 	})
 	undo.add(r.delivery.Close)
 	r.dispatcher = dispatch.New(dispatch.Config{
 		Queue: r.queue, Router: r.router, Delivery: r.delivery, Notifier: r.reporter, Events: r.events, Sites: &r.sites,
 		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.ctl, Pauses: r.pauses, Suppression: r.suppression, Feeder: r.feeder, Classes: r.classes,
-		Token: r.token, Now: r.now, Log: r.log,
+		Token: r.token, Now: r.now, Chance: r.opts.Chance, Log: r.log,
 	})
 	return nil
 }

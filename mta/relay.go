@@ -32,6 +32,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -115,10 +116,20 @@ type Options struct {
 	// places lists the stores with the formats that the relay knows. Nil: those of this program. For tests of another
 	// version.
 	places func(*config.Config) []format.Place
-	// bind tries to use an address of a source. Nil: egress.Bind. For tests of one that moves.
-	bind func(netip.Addr) error
-	// queueFS is what the queue stands on. Nil: the operating system's. For tests of a full disk.
-	queueFS vfs.FS
+	// Bind tries to use an address of a source. Nil: egress.Bind. For tests of one that moves.
+	Bind func(netip.Addr) error
+	// QueueFS is the file system that the queue stands on. Nil: the operating system's. For tests of a full disk, and
+	// of a queue in memory.
+	QueueFS vfs.FS
+	// Dial connects to hosts and name servers ("tcp", "udp"). Nil: the operating system's network. For tests in memory.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Control is the open control socket. Nil: the one of the configuration is opened. For tests in memory.
+	Control net.Listener
+	// Chance, in [0, 1), spreads retries over time. Nil: math/rand. For tests that show times.
+	Chance func() float64
+	// Rand makes the source of a part's other choices. Nil: one with a random seed. For tests in which each run is the
+	// same.
+	Rand func() *rand.Rand
 	// policyTransport gets MTA-STS policies. Nil: HTTPS. For tests of an authority of their own.
 	policyTransport http.RoundTripper
 }
@@ -222,6 +233,9 @@ func (o *Options) complete() {
 	if o.now == nil {
 		o.now = time.Now
 	}
+	if o.Rand == nil {
+		o.Rand = func() *rand.Rand { return nil } // of which each part makes its own
+	}
 	if o.Env == nil {
 		o.Env = os.Getenv
 	}
@@ -239,7 +253,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	r.tracer = answer.NewTracer(r.now, func() { r.delivery.Retrace() })
 	r.policy.Store(wiring.New(cfg))
 	local := func() map[string]netip.Addr { return r.policy.Load().Config.LocalAddresses() }
-	r.sources = egress.NewWatch(local, opts.bind, opts.Log)
+	r.sources = egress.NewWatch(local, opts.Bind, opts.Log)
 	r.submitted = r.answersTenants()
 	var undo undoer
 	for _, step := range []struct {
@@ -387,7 +401,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 	began := time.Now()
 	q, err := queue.Open(queue.Config{
 		Dir:         datadir.Queue(cfg),
-		FS:          r.opts.queueFS,
+		FS:          r.opts.QueueFS,
 		Log:         r.log,
 		Format:      r.data.Number(queue.Format),
 		SegmentSize: int64(cfg.Queue.SegmentSize),

@@ -57,7 +57,7 @@ func TestMailWaitsForItsSources(t *testing.T) {
 		}
 		return nil
 	}
-	w := newWorldWith(t, Options{bind: bind}, sink.Config{}, `
+	w := newWorldWith(t, Options{Bind: bind}, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "moved" { address = "127.0.0.9" }`)
 	set := func(on bool) {

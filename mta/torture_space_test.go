@@ -34,7 +34,7 @@ func TestTortureLargeMessagesOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	disk := &tight.FS{FS: vfs.OS(), Dir: datadir.Queue(w.cfg), Below: []string{"large"}, Capacity: minFree + minFree/2 + 6*int64(size)}
-	w.given.queueFS, w.cfg.Queue.MinFree, w.cfg.Queue.SegmentSize = disk, config.Size(minFree), 1<<20
+	w.given.QueueFS, w.cfg.Queue.MinFree, w.cfg.Queue.SegmentSize = disk, config.Size(minFree), 1<<20
 	w.start()
 	content := "Subject: large\r\n\r\n" + strings.Repeat(strings.Repeat("x", 70)+"\r\n", size/72)
 	var half, all sync.WaitGroup

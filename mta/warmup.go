@@ -71,7 +71,7 @@ func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) error {
 	}
 	w.backup = openBackup(cfg, store, r.destinations.Values(file.WarmupCopies), r.now, r.log)
 	w.ctl = warmup.New(warmup.Config{
-		Node: cfg.NodeID, Store: store, Beside: w.beside, OnEvent: w.report, Recall: w.backup.recall, Log: r.log,
+		Node: cfg.NodeID, Store: store, Beside: w.beside, OnEvent: w.report, Recall: w.backup.recall, Rand: r.opts.Rand(), Log: r.log,
 		OnRoom:  func(key, provider string) { r.dispatcher.Unthrottle(key, provider) },
 		Waiting: func(key, provider string) int64 { return r.dispatcher.Throttled(key, provider) },
 	})

@@ -274,7 +274,7 @@ func TestReloadLeavesNoMomentWithoutLimits(t *testing.T) {
 		}
 		return egress.Bind(a)
 	}
-	w = newWorldWith(t, Options{bind: bind}, sink.Config{}, `defaults { smtp_port = PORT }`)
+	w = newWorldWith(t, Options{Bind: bind}, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.rewrite("warming", fmt.Sprintf(`
 		defaults { smtp_port = %s }
 		source "new-1" { address = "127.0.0.77" }
