@@ -30,7 +30,7 @@ func forPackagers(c *cli) []*cobra.Command {
 		RunE:   func(cmd *cobra.Command, args []string) error { return c.man(cmd.Root(), docs, args[0]) },
 	}
 	cmd.Flags().StringVar(&docs, "docs", "docs", "the folder of the documentation")
-	return []*cobra.Command{cmd, newBill(c)}
+	return []*cobra.Command{cmd}
 }
 
 func (c *cli) man(root *cobra.Command, docs, dir string) error {
@@ -39,14 +39,8 @@ func (c *cli) man(root *cobra.Command, docs, dir string) error {
 		return err
 	}
 	m := manpages.Manual{Root: root, Docs: os.DirFS(docs), Version: thisBuild().Version, Date: date}
-	pages, err := m.Pages()
-	if err != nil {
+	if err := m.Write(dir); err != nil {
 		return err
-	}
-	for _, p := range pages {
-		if err := writePublic(filepath.Join(dir, "man"+strconv.Itoa(p.Section), p.File()), p.Text); err != nil {
-			return err
-		}
 	}
 	for shell, file := range map[string]string{"bash": "mta", "zsh": "_mta", "fish": "mta.fish"} {
 		script, err := completionScript(root, shell)

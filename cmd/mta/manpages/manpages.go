@@ -1,21 +1,22 @@
-// Package manpages makes the manual pages: mta(1) and a page for each command from the commands themselves,
-// mta.conf(5) from the schema of the configuration, sendmail(1), mailq(1) and newaliases(1) from the
-// documentation. The program has it only when it is built with the tag "man".
+// Package manpages writes the manual pages: mta(1) and a page for each command from the commands themselves, mta.conf(5),
+// sendmail(1), mailq(1) and newaliases(1) from the documentation. Only builds with the tag "man" have it.
 package manpages
 
 import (
 	"fmt"
 	"io/fs"
-	"slices"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
+	"github.com/cpuguy83/go-md2man/v2/md2man"
 	"github.com/spf13/cobra"
-
-	"example.org/mta/mta/config"
+	"github.com/spf13/cobra/doc"
 )
 
-// Manual is what the pages are made of.
+// Manual is the source of the pages.
 type Manual struct {
 	Root    *cobra.Command
 	Docs    fs.FS // the folder docs
@@ -23,107 +24,83 @@ type Manual struct {
 	Date    time.Time // of the version
 }
 
-// Page is a manual page.
-type Page struct {
-	Name    string
-	Section int
-	Text    []byte
+// page is a page that comes from the documentation.
+type page struct {
+	name    string
+	section int
+	title   string
+	file    string // of the documentation
+	heading string // of the section in it; "" for the whole file
 }
 
-// File is the name of the page's file.
-func (p Page) File() string { return fmt.Sprintf("%s.%d", p.Name, p.Section) }
+var pages = []page{
+	{"mta.conf", 5, "configuration of the mail relay mta", "configuration.md", ""},
+	{"sendmail", 1, "submit a message to the mail relay mta", "cli.md", "sendmail"},
+	{"mailq", 1, "list the queue of the mail relay mta", "cli.md", "mailq"},
+	{"newaliases", 1, "no effect: the mail relay mta has no aliases", "cli.md", "sendmail"},
+}
 
-// Pages makes all pages. An error says what the documentation lacks.
-func (m *Manual) Pages() ([]Page, error) {
-	pages := m.commands(m.Root)
-	for _, make := range []func() (Page, error){m.settings, m.sendmail, m.mailq, m.newaliases} {
-		p, err := make()
+// Write writes all pages into man1 and man5 of a directory. It fails if the documentation lacks a section.
+func (m *Manual) Write(dir string) error {
+	for _, section := range []string{"man1", "man5"} {
+		if err := os.MkdirAll(filepath.Join(dir, section), 0o755); err != nil {
+			return err
+		}
+	}
+	m.Root.DisableAutoGenTag = true
+	header := &doc.GenManHeader{Section: "1", Date: &m.Date, Source: "mta " + m.Version, Manual: "User Commands"}
+	if err := doc.GenManTree(m.Root, header, filepath.Join(dir, "man1")); err != nil {
+		return err
+	}
+	for _, p := range pages {
+		text, err := m.render(p)
+		if err == nil {
+			file := fmt.Sprintf("man%d/%s.%d", p.section, p.name, p.section)
+			err = os.WriteFile(filepath.Join(dir, file), text, 0o644)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("making %s: %w", p.File(), err)
-		}
-		pages = append(pages, p)
-	}
-	return pages, nil
-}
-
-// page begins a page.
-func (m *Manual) page(name string, section int, short string) *roff {
-	volume := "User Commands"
-	if section == 5 {
-		volume = "File Formats"
-	}
-	r := &roff{}
-	r.title(name, section, m.Date, "mta "+m.Version, volume)
-	r.section("NAME")
-	r.paragraph(escape(name) + ` \- ` + escape(short))
-	return r
-}
-
-// settings makes mta.conf(5): the page of the documentation, with the settings, their values and defaults
-// from the schema.
-func (m *Manual) settings() (Page, error) {
-	p := Page{Name: "mta.conf", Section: 5}
-	page, err := fs.ReadFile(m.Docs, "configuration.md")
-	if err != nil {
-		return p, err
-	}
-	r := m.page(p.Name, p.Section, "configuration of the mail relay mta")
-	r.section("DESCRIPTION")
-	schema := config.Reference()
-	md := &markdown{roff: r, table: func(heading string, rows [][]string) error {
-		if rows[0][0] != "setting" {
-			definitions(r, rows)
-			return nil
-		}
-		block := blockOf(heading)
-		b, ok := schema[block]
-		if !ok {
-			return fmt.Errorf("configuration.md has a block %q twice, or one that does not exist", block)
-		}
-		delete(schema, block)
-		return settingsOf(r, b, rows[1:])
-	}}
-	if err := md.write(strings.Replace(withoutTitle(page), "marked **R** below", "below whose changes need a restart", 1)); err != nil {
-		return p, err
-	}
-	for name, b := range schema {
-		if len(b.Settings) > 0 {
-			return p, fmt.Errorf("configuration.md lacks the block %q", name)
-		}
-	}
-	r.section("FILES")
-	r.term(bold("/etc/mta/mta.conf"), "the configuration of packaged relays")
-	r.section("SEE ALSO")
-	r.paragraph(reference("mta", 1) + ", " + reference("mta-check", 1) + ", " + reference("mta-config", 1))
-	r.paragraph("The pages that are named like " + bold("submission.md") + " are in the documentation of mta.")
-	p.Text = []byte(r.text.String())
-	return p, nil
-}
-
-// settingsOf writes the settings of a block: their values and defaults from the schema, their descriptions
-// from the documentation, which has name, default, a mark and the description in a row.
-func settingsOf(r *roff, b config.BlockReference, rows [][]string) error {
-	for _, s := range b.Settings {
-		at := slices.IndexFunc(rows, func(row []string) bool { return row[0] == "`"+s.Name+"`" })
-		if at < 0 || len(rows[at]) != 4 {
-			return fmt.Errorf("configuration.md lacks the setting %s of the block %q", s.Name, b.Name)
-		}
-		term := bold(s.Name)
-		if s.Default != "" {
-			term = bold(s.Name + " = " + s.Default)
-		}
-		facts := escape(s.Kind)
-		if s.Default == "" {
-			facts += "; default: " + inline(rows[at][1])
-		}
-		if s.Restart {
-			facts += "; changes need a restart"
-		}
-		if description := inline(rows[at][3]); description != "" {
-			r.term(term, "("+facts+")", description)
-		} else {
-			r.term(term, "("+facts+")")
+			return fmt.Errorf("%s(%d): %w", p.name, p.section, err)
 		}
 	}
 	return nil
+}
+
+func (m *Manual) render(p page) ([]byte, error) {
+	file, err := fs.ReadFile(m.Docs, p.file)
+	if err != nil {
+		return nil, err
+	}
+	_, text, found := strings.Cut(string(file), "\n") // without the title
+	if p.heading != "" {
+		_, text, found = strings.Cut("\n"+string(file), "\n## "+p.heading+"\n")
+		text, _, _ = strings.Cut(text, "\n## ")
+	}
+	if !found {
+		return nil, fmt.Errorf("%s lacks the section %q", p.file, p.heading)
+	}
+	head := fmt.Sprintf("%% %q %q %q %q %q\n# NAME\n%s - %s\n\n# DESCRIPTION\n",
+		p.name, fmt.Sprint(p.section), m.Date.Format("January 2006"), "mta "+m.Version, "mta", p.name, p.title)
+	return md2man.Render([]byte(head + definitions(link.ReplaceAllString(text, "$1")))), nil
+}
+
+// link matches links within the documentation; their targets are in no manual page.
+var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+
+var table = regexp.MustCompile(`(?m)(^\|.*\n)+`)
+
+// definitions turns tables, which are wider than a terminal, into lists of definitions.
+func definitions(text string) string {
+	return table.ReplaceAllStringFunc(text, func(t string) string {
+		var out strings.Builder
+		for _, row := range strings.Split(strings.TrimSpace(t), "\n")[2:] { // without the names of the columns, and the rule
+			var cells []string
+			for _, cell := range strings.Split(row, "|") {
+				if cell = strings.TrimSpace(cell); cell != "" {
+					cells = append(cells, cell)
+				}
+			}
+			fmt.Fprintf(&out, "\n%s\n:   %s\n", cells[0], strings.Join(cells[1:], "; "))
+		}
+		return out.String()
+	})
 }
