@@ -88,9 +88,9 @@ var errNotBegun = errors.New("its plan has not begun")
 // Forecast is a day to come, if each one until then is good. Without a limit there are no caps from then on; the last
 // of those that have one is the first of the days on which it stays.
 type Forecast struct {
-	Day   time.Time `json:"day"`                   // its start, in the zone of the plan
-	Stage int       `json:"stage"`                 // counted from 1; as in Status, that of the caps that go on to grow is the last
-	Limit int64     `json:"stage_limit,omitempty"` // the day's cap
+	Day   time.Time `json:"day"`                   // its start, in the zone of the plan's day_starts
+	Stage int       `json:"stage"`                 // in force then
+	Limit int64     `json:"stage_limit,omitempty"` // the day's cap; absent: there are none from then on
 }
 
 // Forecast returns what the days allow from one on that starts on a stage, counted from 1. The last has no cap,

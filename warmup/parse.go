@@ -13,10 +13,10 @@ import (
 
 // PlanFile is a plan as JSON.
 type PlanFile struct {
-	Version int `json:"version"`
+	Version int `json:"version"` // 1
 	Plan
-	Spread      string  `json:"spread"` // greedy or even
-	HourSeconds float64 `json:"hour_seconds"`
+	Spread      string  `json:"spread"`       // of the day's cap over its hours: greedy or even
+	HourSeconds float64 `json:"hour_seconds"` // length of an hour
 }
 
 // File gives the plan as ParsePlan reads it. Its name is not part of it.

@@ -11,16 +11,16 @@ import (
 )
 
 // Caps bound the recipients handed over in an hour and in a day of 24 hours from the begin of
-// the warm-up. In a provider's caps zero is no cap of its own.
+// the warm-up. In a provider's caps zero means that it has no separate cap.
 type Caps struct {
-	Hourly int64 `json:"hourly"`
-	Daily  int64 `json:"daily"`
+	Hourly int64 `json:"hourly"` // in an hour
+	Daily  int64 `json:"daily"`  // in a day
 }
 
 // Stage is a day's volume, or several days' while health holds it.
 type Stage struct {
 	Caps
-	Providers map[string]Caps `json:"providers,omitempty"`
+	Providers map[string]Caps `json:"providers,omitempty"` // the part of some providers
 }
 
 // Overflow is what happens to mail that does not fit.
@@ -59,19 +59,20 @@ type PauseRule struct {
 
 // Health says what outcomes move the stage.
 type Health struct {
-	MinSample    int64     `json:"min_sample"` // outcomes of a provider in a day; 0: advance after each day with mail, whatever happens
-	MinFill      float64   `json:"min_fill"`   // share of the daily cap that must have been sent to advance
-	AdvanceBelow Limits    `json:"advance_below"`
-	RegressAbove Limits    `json:"regress_above"`
-	Pause        PauseRule `json:"pause"`
+	MinSample    int64     `json:"min_sample"`    // outcomes of a provider in a day; 0: advance after each day with mail, whatever happens
+	MinFill      float64   `json:"min_fill"`      // share of the daily cap that must have been sent to advance
+	AdvanceBelow Limits    `json:"advance_below"` // on when all are below
+	RegressAbove Limits    `json:"regress_above"` // back when any is above
+	Pause        PauseRule `json:"pause"`         // of a provider that blocks
 }
 
 // Plan is a warm-up plan. Plans are shared and must not be changed once in use. DefaultPlan has
 // the defaults of every field but Stages; a PlanFile is one as JSON.
 type Plan struct {
-	Name     string   `json:"-"`
+	Name string `json:"-"`
+	// the handling of mail that exceeds the plan, shared or hold; in a relay the pool decides
 	Overflow Overflow `json:"overflow"`
-	Pacing   Pacing   `json:"pacing"`
+	Pacing   Pacing   `json:"pacing"` // ledger or pid
 
 	Burst         float64 `json:"burst"`               // how much faster than hourly/3600 missed volume is caught up
 	BucketSeconds float64 `json:"bucket_seconds"`      // of flow that may be saved up while there is no mail
@@ -81,19 +82,18 @@ type Plan struct {
 
 	Begin     time.Time `json:"begin,omitzero"`       // no warm-up begins sooner; zero: it begins at once
 	DayStarts DayStart  `json:"day_starts,omitempty"` // of a warm-up that begins
-	// EaseOut is for how many days the last stage's caps double each day before they are lifted. It is
-	// nothing to plans whose caps stay.
+	// for how many days the last stage's caps double each day before they end; without effect if the caps stay
 	EaseOut int `json:"ease_out"`
 
 	Shares    map[string]float64 `json:"shares,omitempty"`     // of each stage's caps, at most, by provider; caps of a stage's own go before
 	Growths   map[string]float64 `json:"growths,omitempty"`    // by provider: how many times its caps of a stage may be those of the stage before
 	OwnStages map[string]bool    `json:"own_stages,omitempty"` // providers that step back alone
 	Weights   map[string]float64 `json:"weights,omitempty"`    // shares when mail for several providers competes; 1 when absent
-	Stages    []Stage            `json:"stages"`
-	Health    Health             `json:"health"`
+	Stages    []Stage            `json:"stages"`               // in their order
+	Health    Health             `json:"health"`               // what outcomes move the stage
 
 	Shrinking bool `json:"shrinking"` // a stage may have a lower cap than the one before
-	Finish    bool `json:"finish"`    // all caps are lifted when the last stage has been passed; otherwise its caps stay
+	Finish    bool `json:"finish"`    // all caps end when the last stage has been passed; otherwise its caps stay
 	// SpreadEven spreads the daily cap over the day. Otherwise hours are filled to their caps
 	// until the day's is used, as Mailgun does.
 	SpreadEven bool `json:"-"`

@@ -10,60 +10,64 @@ import (
 // Status is where an IP stands in its plan. The JSON names are those of Mailgun's API where it has them.
 // Stages are counted from 1, volumes are in recipients.
 type Status struct {
-	IP          string  `json:"ip"`
-	Plan        string  `json:"plan"`
-	Pacing      string  `json:"pacing"` // the plan's pacing: ledger or pid
-	State       string  `json:"state"`  // normal, paused, warm, scheduled, store_down, unknown or corrupt
-	Stage       int     `json:"stage"`  // 0 while nothing is known
-	TotalStages int     `json:"total_stages"`
-	StageLimit  int64   `json:"stage_limit"`  // the day's cap in force
-	HourlyLimit int64   `json:"hourly_limit"` // the hour's cap in force
-	Throttle    float64 `json:"throttle"`     // share of the demand that takes this IP
-	SentStage   int64   `json:"sent_within_stage"`
-	SentHour    int64   `json:"sent_this_hour"`
-	SentDay     int64   `json:"sent_today"`
+	IP     string `json:"ip"`     // its address
+	Plan   string `json:"plan"`   // the plan's name
+	Pacing string `json:"pacing"` // the plan's pacing: ledger or pid
+	// how it is: paused by an operator; warm: the plan is passed, there are no caps; scheduled: the plan begins
+	// later, no mail takes the source before; store_down and corrupt: the ledger can't be reached or read, no mail
+	// takes the source; unknown: not read yet
+	State       string  `json:"state" words:"normal,paused,warm,scheduled,store_down,unknown,corrupt"`
+	Stage       int     `json:"stage"`             // the stage in force
+	TotalStages int     `json:"total_stages"`      // of the plan
+	StageLimit  int64   `json:"stage_limit"`       // the day's cap in force
+	HourlyLimit int64   `json:"hourly_limit"`      // the hour's cap in force
+	Throttle    float64 `json:"throttle"`          // share of the mail that takes this source now, from 0 to 1
+	SentStage   int64   `json:"sent_within_stage"` // since the stage began
+	SentHour    int64   `json:"sent_this_hour"`    // in the hour of the plan
+	SentDay     int64   `json:"sent_today"`        // in the day of the plan
 
-	StageStarted time.Time `json:"stage_started_at,omitzero"`
-	Started      time.Time `json:"started_at,omitzero"` // or, of one that is scheduled, when it begins
-	HourEnds     time.Time `json:"hour_ends_at,omitzero"`
-	DayEnds      time.Time `json:"day_ends_at,omitzero"`
+	StageStarted time.Time `json:"stage_started_at,omitzero"` // when the stage began
+	// when the warm-up began; its hours and days are counted from then
+	Started  time.Time `json:"started_at,omitzero"`
+	HourEnds time.Time `json:"hour_ends_at,omitzero"` // when the next hour begins
+	DayEnds  time.Time `json:"day_ends_at,omitzero"`  // when the day is judged and the next one begins
 
-	// Outlook is what the day will do to the stage as far as is known by now, in the words of a Why, and on
-	// account of whom.
+	// what the day will do to the stage as far as is known by now; 'open' while too little was sent and the day may
+	// yet be filled
 	Outlook         string `json:"outlook,omitempty"`
-	OutlookProvider string `json:"outlook_provider,omitempty"`
+	OutlookProvider string `json:"outlook_provider,omitempty"` // on account of whom
 
-	Providers []ProviderStatus `json:"providers,omitempty"`
+	Providers []ProviderStatus `json:"providers,omitempty"`     // each provider's part
 	History   []DayStatus      `json:"stage_history,omitempty"` // a day each, oldest first
-	Forecast  []Forecast       `json:"forecast,omitempty"`      // from tomorrow on, if each day is good
+	Forecast  []Forecast       `json:"forecast,omitempty"`      // the days to come, if each is good
 }
 
 // ProviderStatus is the part of one provider.
 type ProviderStatus struct {
-	Provider    string    `json:"provider"`
-	State       string    `json:"state"`          // normal, paused or probing
-	Until       time.Time `json:"until,omitzero"` // of a pause
-	Health      string    `json:"health"`         // today's outcomes: good, middling, bad, or unjudged while they are few
-	HourlyLimit int64     `json:"hourly_limit"`
-	DailyLimit  int64     `json:"daily_limit"`
-	Stage       int       `json:"stage,omitempty"` // its own, where it is behind the address's
+	Provider    string    `json:"provider"`        // its name; other: all sites that belong to none
+	State       string    `json:"state"`           // normal, paused or probing
+	Until       time.Time `json:"until,omitzero"`  // of a pause
+	Health      string    `json:"health"`          // today's outcomes: good, middling, bad, or unjudged while they are few
+	HourlyLimit int64     `json:"hourly_limit"`    // cap in force
+	DailyLimit  int64     `json:"daily_limit"`     // cap in force
+	Stage       int       `json:"stage,omitempty"` // its own, where it has stepped back alone
 	Factor      float64   `json:"factor"`          // of the stage's caps: a bad day halves it
 	Pace        float64   `json:"pace"`            // of an hour's usual mail: outcomes of today that prove bad halve it
-	SentHour    int64     `json:"sent_this_hour"`
-	SentDay     int64     `json:"sent_today"`
-	Rate        float64   `json:"rate"`   // recipients a second that may go
-	Demand      float64   `json:"demand"` // recipients a second that want to
-	Waiting     int64     `json:"waiting"`
-	// NextToken is about when a recipient may go, as the rates are; zero: one may now, or none on account
-	// of a cap or a pause.
+	SentHour    int64     `json:"sent_this_hour"`  // recipients
+	SentDay     int64     `json:"sent_today"`      // recipients
+	Rate        float64   `json:"rate"`            // recipients a second that may go
+	Demand      float64   `json:"demand"`          // recipients a second that want to
+	Waiting     int64     `json:"waiting"`         // recipients that wait for tokens
+	// about when the next recipient may go, as the rates are; absent: one may now, or none on account of a cap or a
+	// pause
 	NextToken   time.Time `json:"next_token,omitzero"`
-	Delivered   int64     `json:"delivered_today"`
-	HardBounces int64     `json:"hard_bounces_today"`
-	Deferred    int64     `json:"deferred_today"`
-	Refused     int64     `json:"policy_refusals_today"`
-	Complaints  int64     `json:"complaints_today"`
-	Reported    bool      `json:"complaints_reported"` // somebody reports them
-	Network     string    `json:"network,omitempty"`   // that it blocks, on account of another IP there
+	Delivered   int64     `json:"delivered_today"`       // recipients
+	HardBounces int64     `json:"hard_bounces_today"`    // recipients
+	Deferred    int64     `json:"deferred_today"`        // recipients, policy refusals not counted
+	Refused     int64     `json:"policy_refusals_today"` // recipients
+	Complaints  int64     `json:"complaints_today"`      // of feedback loops
+	Reported    bool      `json:"complaints_reported"`   // somebody reports them
+	Network     string    `json:"network,omitempty"`     // that it blocks, on account of another source there
 }
 
 // Of gives the part of the provider under which mail for one counts; nil when nothing was there for it yet.
@@ -80,10 +84,10 @@ func (s *Status) Of(provider string) *ProviderStatus {
 
 // DayStatus is a past day: what was desired and what was sent, and what it did to the stage.
 type DayStatus struct {
-	Stage    int    `json:"stage"`
-	Limit    int64  `json:"stage_limit"`
-	Sent     int64  `json:"sent"`
-	Why      string `json:"why"`                // in the words of a Why
+	Stage    int    `json:"stage"`              // in force on that day
+	Limit    int64  `json:"stage_limit"`        // the day's cap: what was desired
+	Sent     int64  `json:"sent"`               // recipients
+	Why      string `json:"why"`                // what the day did to the stage
 	Provider string `json:"provider,omitempty"` // on account of whom
 }
 

@@ -42,13 +42,13 @@ var SiteOrders = []SiteOrder{ByName, BySize}
 
 // Tally counts what became of recipients since the start of the relay.
 type Tally struct {
-	Accepted  int64     `json:"accepted,omitempty"` // of pools and tenants
-	Delivered int64     `json:"delivered"`
-	Deferred  int64     `json:"deferred"` // attempts that failed for now
-	Bounced   int64     `json:"bounced"`
-	Expired   int64     `json:"expired"`
+	Accepted  int64     `json:"accepted,omitempty"`   // of pools and tenants
+	Delivered int64     `json:"delivered"`            // taken by a host
+	Deferred  int64     `json:"deferred"`             // attempts that failed for now
+	Bounced   int64     `json:"bounced"`              // refused for good
+	Expired   int64     `json:"expired"`              // given up after max_age
 	LastError *Reply    `json:"last_error,omitempty"` // the last failure, for now or for good
-	ErrorAt   time.Time `json:"error_at,omitzero"`
+	ErrorAt   time.Time `json:"error_at,omitzero"`    // when that was
 }
 
 // Load is what delivery has in hand, in transactions.
@@ -60,39 +60,41 @@ type Load struct {
 
 // Source is a local address from which mail leaves.
 type Source struct {
-	Name    string   `json:"name"`
-	Address string   `json:"address,omitempty"` // "": the system or a proxy chooses
-	EHLO    string   `json:"ehlo"`
-	Pools   []string `json:"pools"`
-	State   string   `json:"state"`            // sending, warming, paused or missing
-	Reason  string   `json:"reason,omitempty"` // why it is missing or paused, or where its warm-up stands
-	Present bool     `json:"present"`          // whether this machine has the address; true where the system or a proxy chooses it
-	Load    Load     `json:"load"`
-	Tally   Tally    `json:"tally"`
-	// Providers are its outcomes at each provider that it has attempted, by name; "" is the sites that are none's.
+	Name    string   `json:"name"`              // of its block
+	Address string   `json:"address,omitempty"` // an IP address; "": the system or a proxy chooses
+	EHLO    string   `json:"ehlo"`              // what it calls itself
+	Pools   []string `json:"pools"`             // that have it
+	// sending: it takes what its limits allow; warming: a plan bounds it; paused: its warm-up is stopped; missing:
+	// this machine does not have the address
+	State   string `json:"state" words:"sending,warming,paused,missing"`
+	Reason  string `json:"reason,omitempty"` // why it is missing or paused, or where its warm-up stands
+	Present bool   `json:"present"`          // whether this machine has the address; true where the system or a proxy chooses it
+	Load    Load   `json:"load"`
+	Tally   Tally  `json:"tally"`
+	// its outcomes at each provider that it has attempted, by name
 	Providers []SourceProvider `json:"providers"`
-	// Suspended is what holds its mail for a site or host back for a while, the latest first: the first
-	// MaxSourceSuspensions of Suspensions. Suspensions for all sources together are left out.
+	// what holds its mail for a site or host back for a while, the latest first; 20 at most. Suspensions for all
+	// sources together are left out
 	Suspended   []SourceSuspension `json:"suspended"`
-	Suspensions int                `json:"suspensions"`
+	Suspensions int                `json:"suspensions"` // how many there are of them
 }
 
 // SourceProvider is the outcomes of a source's attempts at a provider since the start of the relay, in recipients.
 type SourceProvider struct {
-	Provider  string `json:"provider"`
-	Delivered int64  `json:"delivered"`
-	Deferred  int64  `json:"deferred"`
-	Bounced   int64  `json:"bounced"`
-	Expired   int64  `json:"expired"`
+	Provider  string `json:"provider"`  // its name; "": the sites that are none's
+	Delivered int64  `json:"delivered"` // recipients
+	Deferred  int64  `json:"deferred"`  // attempts that failed for now
+	Bounced   int64  `json:"bounced"`   // recipients
+	Expired   int64  `json:"expired"`   // recipients
 }
 
 // SourceSuspension is a site or a host that gets no mail from a source for a while.
 type SourceSuspension struct {
-	Site   string    `json:"site,omitempty"`
+	Site   string    `json:"site,omitempty"` // the site
 	Host   string    `json:"host,omitempty"` // "ip:port", where it is of one host only
-	Reason string    `json:"reason"`
-	Begin  time.Time `json:"begin"`
-	End    time.Time `json:"end"`
+	Reason string    `json:"reason"`         // why
+	Begin  time.Time `json:"begin"`          // since when
+	End    time.Time `json:"end"`            // until when
 }
 
 // MaxSourceSuspensions is how many suspensions a source is listed with.
@@ -100,15 +102,15 @@ const MaxSourceSuspensions = 20
 
 // Provider is several sites with one budget.
 type Provider struct {
-	Name  string `json:"name"` // "": the sites that are none's
+	Name  string `json:"name"` // of its block; "": the sites that are none's
 	Load  Load   `json:"load"`
 	Tally Tally  `json:"tally"`
 }
 
 // ProviderList is a page of providers.
 type ProviderList struct {
-	Providers []Provider `json:"providers"`
-	Next      string     `json:"next,omitempty"` // cursor of the next page; "" when this is the last
+	Providers []Provider `json:"providers"`      // in the order asked for
+	Next      string     `json:"next,omitempty"` // cursor of the next page; left out on the last
 }
 
 // The states of a source.
@@ -125,22 +127,24 @@ var SourceStates = []string{SourceSending, SourceWarming, SourcePaused, SourceMi
 // Pool is the sources that mail of some tenants may take. Load is that of its sources, whatever pools
 // they are of.
 type Pool struct {
-	Name      string   `json:"name"`
-	Shared    []string `json:"shared"`
-	Dedicated []string `json:"dedicated"`
-	Tenants   int      `json:"tenants"`
-	Paused    string   `json:"paused,omitempty"` // by whom and why; "": it is not
+	Name      string   `json:"name"`             // of its block
+	Shared    []string `json:"shared"`           // sources
+	Dedicated []string `json:"dedicated"`        // sources
+	Tenants   int      `json:"tenants"`          // how many have it
+	Paused    string   `json:"paused,omitempty"` // by whom and why; left out: it is not
 	Load      Load     `json:"load"`
 	Tally     Tally    `json:"tally"`
 }
 
 // Tenant is on whose behalf mail is sent. The one without a name is all mail of nobody in particular.
 type Tenant struct {
-	Name   string     `json:"name"`
-	Pool   string     `json:"pool"`
-	Tier   *int       `json:"tier,omitempty"`   // of the tenant; other mail has its listener's
-	Queued int        `json:"queued"`           // recipients in the queue
-	Paused string     `json:"paused,omitempty"` // the tenant, its pool or everything: by whom and why; "": none is
+	Name string `json:"name"` // of its block; "" is all mail of nobody in particular
+	Pool string `json:"pool"` // whose sources its mail takes
+	// 0 matters most, 5 least; missing for mail of nobody in particular, which has its listener's
+	Tier   *int `json:"tier,omitempty"`
+	Queued int  `json:"queued"` // recipients in the queue
+	// the tenant, its pool or everything: by whom and why; left out: none is
+	Paused string     `json:"paused,omitempty"`
 	Tally  Tally      `json:"tally"`
 	Rates  Rates      `json:"rates"`
 	Use    *TenantUse `json:"use,omitempty"` // of a tenant that the configuration has
@@ -148,35 +152,42 @@ type Tenant struct {
 
 // TenantUse is what a tenant uses of what it may submit. A limit that is left out is none.
 type TenantUse struct {
-	Connections       int              `json:"connections"`
-	MaxConnections    int              `json:"max_connections,omitempty"`
-	MaxSubmissionRate string           `json:"max_submission_rate,omitempty"`
-	QueuedMessages    int64            `json:"queued_messages"` // with those that are coming in
-	MaxQueuedMessages int64            `json:"max_queued_messages,omitempty"`
-	QueuedBytes       int64            `json:"queued_bytes"` // the same
-	MaxQueuedBytes    int64            `json:"max_queued_bytes,omitempty"`
-	OverQuota         string           `json:"over_quota"`     // refuse or lower: what becomes of mail over the rate or a quota
-	Over              string           `json:"over,omitempty"` // the limit that the next message would be over: rate, messages or bytes
-	Refused           map[string]int64 `json:"refused"`        // connections and messages, by the limit that they were over
-	Lowered           map[string]int64 `json:"lowered"`        // messages that went to the last tier, by the same
+	Connections    int `json:"connections"`               // open connections of its clients
+	MaxConnections int `json:"max_connections,omitempty"` // how many there may be
+	// of messages that are accepted, such as 10/s
+	MaxSubmissionRate string `json:"max_submission_rate,omitempty"`
+	// its messages in the queue, with those that are coming in
+	QueuedMessages    int64 `json:"queued_messages"`
+	MaxQueuedMessages int64 `json:"max_queued_messages,omitempty"` // how many there may be
+	QueuedBytes       int64 `json:"queued_bytes"`                  // their size
+	MaxQueuedBytes    int64 `json:"max_queued_bytes,omitempty"`    // the size they may have
+	// what becomes of mail over the rate or a quota: refuse or lower
+	OverQuota string `json:"over_quota"`
+	// the limit that the next message would be over: rate, messages or bytes; left out: none
+	Over string `json:"over,omitempty"`
+	// connections and messages that were refused since the start, by the limit: rate, messages, bytes, connections
+	// or share
+	Refused map[string]int64 `json:"refused"`
+	// messages that were moved to the last tier since the start, by the limit
+	Lowered map[string]int64 `json:"lowered"`
 }
 
 // SourceList is a page of sources.
 type SourceList struct {
-	Sources []Source `json:"sources"`
-	Next    string   `json:"next,omitempty"` // cursor of the next page; "" when this is the last
+	Sources []Source `json:"sources"`        // in the order that was asked for
+	Next    string   `json:"next,omitempty"` // cursor of the next page; missing when this is the last
 }
 
 // PoolList is a page of pools.
 type PoolList struct {
-	Pools []Pool `json:"pools"`
-	Next  string `json:"next,omitempty"`
+	Pools []Pool `json:"pools"`          // in the order that was asked for
+	Next  string `json:"next,omitempty"` // cursor of the next page; missing when this is the last
 }
 
 // TenantList is a page of tenants.
 type TenantList struct {
-	Tenants []Tenant `json:"tenants"`
-	Next    string   `json:"next,omitempty"`
+	Tenants []Tenant `json:"tenants"`        // in the order that was asked for
+	Next    string   `json:"next,omitempty"` // cursor of the next page; missing when this is the last
 }
 
 // The requests for pages of blocks.

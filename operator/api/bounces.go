@@ -14,12 +14,12 @@ type Bounces interface {
 // UnknownList is what no rule for classes knows.
 type UnknownList struct {
 	Since   time.Time        `json:"since"`   // when the relay was started, and counting began
-	Unknown []UnknownReplies `json:"unknown"` // the most first
+	Unknown []UnknownReplies `json:"unknown"` // by provider, the most first
 }
 
 // UnknownReplies are those of a provider.
 type UnknownReplies struct {
-	Provider string          `json:"provider"` // "": of sites without one
+	Provider string          `json:"provider"` // empty: of sites without one
 	Count    int64           `json:"count"`    // of all, those without a sample too
 	Samples  []UnknownSample `json:"samples"`  // the most frequent first
 }
@@ -27,10 +27,10 @@ type UnknownReplies struct {
 // UnknownSample is a reply, and how often the provider gave it, numbers and addresses aside.
 type UnknownSample struct {
 	Reply   Reply     `json:"reply"`             // the latest
-	Message string    `json:"message,omitempty"` // that it refused
-	Count   int64     `json:"count"`
-	First   time.Time `json:"first"`
-	Last    time.Time `json:"last"`
+	Message string    `json:"message,omitempty"` // the latest message that it refused
+	Count   int64     `json:"count"`             // how often
+	First   time.Time `json:"first"`             // the first time
+	Last    time.Time `json:"last"`              // the latest time
 }
 
 type unknownQuery struct {

@@ -17,7 +17,7 @@ import (
 // Intent is what every request that changes something can ask for.
 type Intent struct {
 	DryRun bool `json:"dry_run,omitempty"` // only count
-	// Expect is what a dry run has counted: if the count is another now, nothing is changed.
+	// the count of a dry run: if it is another now, nothing is changed, and the answer is 409 with the new count
 	Expect *int `json:"expect,omitempty"`
 }
 
@@ -25,8 +25,8 @@ func (i *Intent) intent() *Intent { return i }
 
 // Effect is how much a change has touched, or with Intent.DryRun would touch.
 type Effect struct {
-	Count  int  `json:"count"`
-	DryRun bool `json:"dry_run,omitempty"`
+	Count  int  `json:"count"`             // what was changed, or with dry_run would be
+	DryRun bool `json:"dry_run,omitempty"` // nothing was changed
 }
 
 func (e *Effect) effect() *Effect { return e }

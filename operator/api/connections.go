@@ -56,35 +56,40 @@ type ConnectionFilter struct {
 
 // Connection is one that is open, or being opened.
 type Connection struct {
-	ID        string          `json:"id"` // the session's, as in logs and accounting records
-	Direction Direction       `json:"direction"`
-	State     ConnectionState `json:"state"`
-	Protocol  string          `json:"protocol"`            // SMTP or HTTP
-	Peer      string          `json:"peer"`                // "ip:port" of the other end
-	PeerName  string          `json:"peer_name,omitempty"` // the name of the exchanger; what a client calls itself
-	Tenant    string          `json:"tenant,omitempty"`
-	User      string          `json:"user,omitempty"` // who has logged in, of incoming ones
+	ID        string    `json:"id"`        // the session's, as in logs and accounting records
+	Direction Direction `json:"direction"` // who has opened it: a client (in) or this relay (out)
+	// opening: not ready for mail yet; busy: it has a transaction or a request; idle: it waits for one; closing: it
+	// takes no more
+	State    ConnectionState `json:"state"`
+	Protocol string          `json:"protocol" words:"SMTP,HTTP"` // SMTP or HTTP
+	Peer     string          `json:"peer"`                       // "ip:port" of the other end
+	PeerName string          `json:"peer_name,omitempty"`        // the name of the exchanger; what a client calls itself
+	// on whose behalf the client submits; for whose mail an outgoing connection was opened
+	Tenant string `json:"tenant,omitempty"`
+	User   string `json:"user,omitempty"` // who has logged in
 
-	Listener string `json:"listener,omitempty"` // of incoming ones: its block
-	Site     string `json:"site,omitempty"`     // of outgoing ones, as the rest up to Window
-	Provider string `json:"provider,omitempty"`
-	Source   string `json:"source,omitempty"`
-	Backlog  int    `json:"backlog,omitempty"` // transactions that it has
-	Mode     string `json:"mode,omitempty"`    // how far commands run ahead: lock-step, pipelining, chunking
-	Window   int    `json:"window,omitempty"`  // transactions that make use of the wire at a time
+	Listener string `json:"listener,omitempty"` // of an incoming one: its listener or api block
+	Site     string `json:"site,omitempty"`     // of an outgoing one: the site for which it was opened
+	Provider string `json:"provider,omitempty"` // of that site
+	Source   string `json:"source,omitempty"`   // of an outgoing one
+	Backlog  int    `json:"backlog,omitempty"`  // of an outgoing one: transactions that it has
+	// of an outgoing one: how far commands run ahead: lock-step, pipelining, chunking
+	Mode string `json:"mode,omitempty"`
+	// of an outgoing one: transactions that make use of the wire at a time
+	Window int `json:"window,omitempty"`
 
-	TLS       *HostTLS  `json:"tls,omitempty"` // left out for clear text
-	Since     time.Time `json:"since"`         // when it was begun
-	IdleSince time.Time `json:"idle_since,omitzero"`
+	TLS       *HostTLS  `json:"tls,omitempty"`        // left out for clear text
+	Since     time.Time `json:"since"`                // when it was begun
+	IdleSince time.Time `json:"idle_since,omitzero"`  // since when it waits; left out while it is busy
 	Messages  int       `json:"messages"`             // transactions or requests so far
 	LastReply *Reply    `json:"last_reply,omitempty"` // of the host; or to the client
 }
 
 // ConnectionList is a page of connections.
 type ConnectionList struct {
-	Connections []Connection `json:"connections"`
-	Total       int          `json:"total"`          // that fit, on all pages
-	Next        string       `json:"next,omitempty"` // cursor of the next page; "" when this is the last
+	Connections []Connection `json:"connections"`    // incoming ones first, the oldest of each direction first
+	Total       int          `json:"total"`          // how many fit, on all pages
+	Next        string       `json:"next,omitempty"` // cursor of the next page; left out on the last
 }
 
 // CloseConnections says which connections end. A client is answered 421 before its next command, and a message that is
@@ -92,15 +97,14 @@ type ConnectionList struct {
 // to their lane. A connection that is being opened is given up.
 type CloseConnections struct {
 	Intent
-	IDs []string `json:"ids"`
+	IDs []string `json:"ids"` // the ids of connections
 }
 
 // ClosedConnections is what a CloseConnections did, or with DryRun would do.
 type ClosedConnections struct {
 	Effect
-	Connections int `json:"connections"`
-	// Busy counts those of Connections that end when what they have begun is finished.
-	Busy int `json:"busy,omitempty"`
+	Connections int `json:"connections"`    // that end
+	Busy        int `json:"busy,omitempty"` // of those, the ones that end when what they have begun is finished
 }
 
 type connectionQuery struct {

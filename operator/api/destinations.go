@@ -74,25 +74,23 @@ var HostStates = []HostState{HostActive, HostIdle, HostRetry, HostClosed, HostUn
 
 // Site is the hosts that serve some domains, as one budget.
 type Site struct {
-	Name        string `json:"name"`
-	Provider    string `json:"provider,omitempty"`
-	Connections int    `json:"connections"`
-	SlowStart   int    `json:"slow_start"` // connections that it has earned by taking mail
-	// Recipients: Running are on connections, Waiting wait for one within delivery, or for the look-up
-	// of their route; for Parked delivery has no room; Deferred were tried and wait for their time.
+	Name        string `json:"name"`               // by which it is known here: its first exchanger, as a rule
+	Provider    string `json:"provider,omitempty"` // its operator, when configured
+	Connections int    `json:"connections"`        // live now
+	SlowStart   int    `json:"slow_start"`         // connections that it has earned by taking mail
+	// recipients that wait for a connection within delivery, or for the look-up of their route
 	Waiting  int `json:"waiting"`
-	Running  int `json:"running"`
-	Parked   int `json:"parked"`
-	Deferred int `json:"deferred"`
-	// Queued is the recipients in the queue that are known to be for it, in whatever state.
-	Queued   int       `json:"queued"`
-	Tally    Tally     `json:"tally"`
-	Usual    float64   `json:"usual,omitempty"`    // messages a second, over the last day; 0: not known
-	LastGood time.Time `json:"last_good,omitzero"` // when it last took a message
-	// Why is what the first of those that wait waits for; Until when that ends, where it is known.
-	Why     string       `json:"why,omitempty"`
-	Until   time.Time    `json:"until,omitzero"`
-	Actions []SiteAction `json:"actions,omitempty"` // in force
+	Running  int `json:"running"`  // recipients on connections
+	Parked   int `json:"parked"`   // recipients parked in the queue, since delivery has enough mail for the site
+	Deferred int `json:"deferred"` // recipients that were tried and wait for their time
+	// recipients in the queue that are known to be for it, in whatever state
+	Queued   int          `json:"queued"`
+	Tally    Tally        `json:"tally"`
+	Usual    float64      `json:"usual,omitempty"`    // messages a second, over the last day; 0: not known
+	LastGood time.Time    `json:"last_good,omitzero"` // when it last took a message
+	Why      string       `json:"why,omitempty"`      // what the first of those that wait waits for
+	Until    time.Time    `json:"until,omitzero"`     // when that ends, where it is known
+	Actions  []SiteAction `json:"actions,omitempty"`  // in force
 }
 
 // SiteAction is something that holds mail for a site or a host back for a while: by an operator, or
@@ -100,28 +98,29 @@ type Site struct {
 type SiteAction struct {
 	What   string    `json:"what"`             // suspended, fewer connections
 	Source string    `json:"source,omitempty"` // mail from this source only; "": all
-	Reason string    `json:"reason"`
-	Begin  time.Time `json:"begin"`
-	End    time.Time `json:"end"`
+	Reason string    `json:"reason"`           // an operator's words, or the reply that led to it
+	Begin  time.Time `json:"begin"`            // since when
+	End    time.Time `json:"end"`              // until when
 }
 
 // Host is one address of a mail exchanger and what was learned of it.
 type Host struct {
-	Name        string       `json:"name"`
-	Address     string       `json:"address"` // "ip:port"
-	State       HostState    `json:"state"`   // the most alive one of its paths
-	Connections int          `json:"connections"`
-	Backlog     int          `json:"backlog"` // transactions on them
-	Broken      *Broken      `json:"broken,omitempty"`
-	Mode        string       `json:"mode,omitempty"` // how far commands run ahead: lock-step, pipelining, chunking
-	Window      int          `json:"window,omitempty"`
-	Extensions  []string     `json:"extensions,omitempty"` // of EHLO
-	MaxRcpt     int          `json:"max_rcpt,omitempty"`   // recipients in a transaction that it takes; 0: not said
-	MaxMail     int          `json:"max_mail,omitempty"`   // transactions in a connection; 0: not known
-	PlainUntil  time.Time    `json:"plain_until,omitzero"` // TLS failed: opportunistic mail goes in clear text until then
-	TLS         *HostTLS     `json:"tls,omitempty"`        // of the last connection; left out for clear text
-	Actions     []SiteAction `json:"actions,omitempty"`    // in force
-	Paths       []HostPath   `json:"paths,omitempty"`
+	Name        string    `json:"name"`        // of the exchanger
+	Address     string    `json:"address"`     // "ip:port"
+	State       HostState `json:"state"`       // the most alive one of its paths
+	Connections int       `json:"connections"` // live now
+	Backlog     int       `json:"backlog"`     // transactions on them
+	Broken      *Broken   `json:"broken,omitempty"`
+	Mode        string    `json:"mode,omitempty"` // how far commands run ahead: lock-step, pipelining, chunking
+	// transactions that may be under way at a time; 0: not known
+	Window     int          `json:"window,omitempty"`
+	Extensions []string     `json:"extensions,omitempty"` // of EHLO
+	MaxRcpt    int          `json:"max_rcpt,omitempty"`   // recipients in a transaction that it takes; 0: not said
+	MaxMail    int          `json:"max_mail,omitempty"`   // transactions in a connection; 0: not known
+	PlainUntil time.Time    `json:"plain_until,omitzero"` // TLS failed: opportunistic mail goes in clear text until then
+	TLS        *HostTLS     `json:"tls,omitempty"`        // of the last connection; left out for clear text
+	Actions    []SiteAction `json:"actions,omitempty"`    // by which nothing is sent to it for a while, in force
+	Paths      []HostPath   `json:"paths,omitempty"`      // the host as each source sees it
 }
 
 // HostTLS is how the last connection to a host was protected.
@@ -135,10 +134,10 @@ type HostTLS struct {
 
 // HostPath is a host as one source sees it.
 type HostPath struct {
-	Source      string    `json:"source"`
-	State       HostState `json:"state"`
-	Connections int       `json:"connections"`
-	Backlog     int       `json:"backlog"`
+	Source      string    `json:"source"`      // whose
+	State       HostState `json:"state"`       // seen from the source
+	Connections int       `json:"connections"` // live now
+	Backlog     int       `json:"backlog"`     // transactions on them
 	Broken      *Broken   `json:"broken,omitempty"`
 	LastMade    time.Time `json:"last_made,omitzero"` // when a connection was last begun
 }
@@ -146,49 +145,49 @@ type HostPath struct {
 // Broken is why a host is left alone, and until when.
 type Broken struct {
 	Failures int       `json:"failures"` // in a row
-	Since    time.Time `json:"since"`
+	Since    time.Time `json:"since"`    // the first of them
 	RetryAt  time.Time `json:"retry_at"` // not tried before
 	Reply    Reply     `json:"reply"`    // of the last failure
 }
 
 // SiteList is a page of sites.
 type SiteList struct {
-	Sites []Site `json:"sites"`
+	Sites []Site `json:"sites"`          // by name
 	Next  string `json:"next,omitempty"` // cursor of the next page; "" when this is the last
 }
 
 // HostList is a page of hosts.
 type HostList struct {
-	Hosts []Host `json:"hosts"`
-	Next  string `json:"next,omitempty"`
+	Hosts []Host `json:"hosts"`          // by name and address
+	Next  string `json:"next,omitempty"` // cursor of the next page; absent when this is the last
 }
 
-// Forget says which hosts are to be unknown again, by name or address.
+// Forget names hosts that become unknown again, by name or address.
 type Forget struct {
 	Intent
-	Hosts []string `json:"hosts"`
+	Hosts []string `json:"hosts"` // names or addresses
 }
 
 // Forgotten is how many hosts those were.
 type Forgotten struct {
 	Effect
-	Hosts int `json:"hosts"`
+	Hosts int `json:"hosts"` // that were known
 }
 
-// SuspendHosts says to which hosts nothing is to be sent.
+// SuspendHosts names hosts that get nothing for a while.
 type SuspendHosts struct {
 	Intent
-	Hosts  []string `json:"hosts"` // names or addresses
-	Source string   `json:"source,omitempty"`
-	For    Age      `json:"for"` // at most MaxSuspension
-	Reason string   `json:"reason,omitempty"`
+	Hosts  []string `json:"hosts"`            // names or addresses
+	Source string   `json:"source,omitempty"` // mail from this source only; all when absent
+	For    Age      `json:"for"`              // at most MaxSuspension
+	Reason string   `json:"reason,omitempty"` // for those who ask why
 }
 
 // SuspendedHosts is what a SuspendHosts did.
 type SuspendedHosts struct {
 	Effect
-	Hosts int       `json:"hosts"`
-	Until time.Time `json:"until"`
+	Hosts int       `json:"hosts"` // that were known by those names
+	Until time.Time `json:"until"` // when mail is sent again
 }
 
 // ResumeHosts says which hosts are sent to again.
@@ -200,17 +199,17 @@ type ResumeHosts struct {
 // ResumedHosts is what a ResumeHosts ended.
 type ResumedHosts struct {
 	Effect
-	Hosts int `json:"hosts"`
+	Hosts int `json:"hosts"` // that were known by those names
 	Ended int `json:"ended"` // suspensions, of all sources
 }
 
 // Suspend says what is not to be sent.
 type Suspend struct {
 	Intent
-	Site   string `json:"site"` // the name of a site, or a domain that it serves
-	Source string `json:"source,omitempty"`
-	For    Age    `json:"for"` // at most MaxSuspension
-	Reason string `json:"reason,omitempty"`
+	Site   string `json:"site"`             // the name of a site, or a domain that it serves
+	Source string `json:"source,omitempty"` // mail from this source only; all when absent
+	For    Age    `json:"for"`              // at most MaxSuspension
+	Reason string `json:"reason,omitempty"` // for those who ask why
 }
 
 // MaxSuspension bounds how long nothing may be sent: what is forgotten should end by itself.
@@ -219,12 +218,10 @@ const MaxSuspension = Age(30 * 24 * time.Hour)
 // Suspended is what a Suspend did.
 type Suspended struct {
 	Effect
-	Site  string    `json:"site"`
-	Until time.Time `json:"until"`
-	// Domains counts the domains that the site is known to serve just now; Some are the latest used of
-	// them, ten at most.
-	Domains int      `json:"domains"`
-	Some    []string `json:"some,omitempty"`
+	Site    string    `json:"site"`           // its name
+	Until   time.Time `json:"until"`          // when mail is sent again
+	Domains int       `json:"domains"`        // how many domains the site is known to serve just now
+	Some    []string  `json:"some,omitempty"` // the latest used of them, ten at most
 }
 
 // Resume says which site is sent to again.
@@ -236,7 +233,7 @@ type Resume struct {
 // Resumed is what a Resume ended.
 type Resumed struct {
 	Effect
-	Site  string `json:"site"`
+	Site  string `json:"site"`  // its name
 	Ended int    `json:"ended"` // suspensions, of all sources
 }
 

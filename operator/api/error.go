@@ -6,14 +6,13 @@ import (
 	"net/http"
 )
 
-// Error is trouble as the operator reads it: what is wrong, and what to do about it. What the
-// interfaces of this package return as another kind of error is answered as an internal one.
+// Error is a fault as the operator reads it, and its remedy. Errors of another kind that the interfaces of this package
+// return are answered as internal ones.
 type Error struct {
-	Status  int    `json:"-"` // of HTTP
-	Message string `json:"error"`
-	Hint    string `json:"hint,omitempty"`
-	// Count is what would be changed now, when that is not what was expected (Intent.Expect); else nil.
-	Count *int `json:"count,omitempty"`
+	Status  int    `json:"-"`               // of HTTP
+	Message string `json:"error"`           // what is wrong
+	Hint    string `json:"hint,omitempty"`  // what to do
+	Count   *int   `json:"count,omitempty"` // of 409: what would be changed now
 
 	cause error // why the relay could not be asked
 }

@@ -21,20 +21,20 @@ var FileActions = []string{
 
 // FileChange is a change that such a command is about to make.
 type FileChange struct {
-	Action string `json:"action"` // one of FileActions
+	Action string `json:"action" words:"key add,key rotate,key remove,user add,user password,user remove,console user add,console user password,console user remove,dkim keygen"` // the command
 	FileSubject
 }
 
 // FileSubject is what a FileChange is about.
 type FileSubject struct {
-	File     string   `json:"file"`
-	Tenant   string   `json:"tenant,omitempty"`
-	Names    []string `json:"names,omitempty"` // of users or keys
-	Role     string   `json:"role,omitempty"`
-	Scopes   []string `json:"scopes,omitempty"`
-	Expired  bool     `json:"expired,omitempty"` // all expired keys
-	Domain   string   `json:"domain,omitempty"`
-	Selector string   `json:"selector,omitempty"`
+	File     string   `json:"file"`               // the path of the file
+	Tenant   string   `json:"tenant,omitempty"`   // of a key or user
+	Names    []string `json:"names,omitempty"`    // of users or keys
+	Role     string   `json:"role,omitempty"`     // of a user of the console
+	Scopes   []string `json:"scopes,omitempty"`   // of a key
+	Expired  bool     `json:"expired,omitempty"`  // all expired keys
+	Domain   string   `json:"domain,omitempty"`   // of a DKIM key
+	Selector string   `json:"selector,omitempty"` // of a DKIM key
 }
 
 // String puts it into the words of the audit log.
@@ -48,14 +48,14 @@ func (f FileSubject) String() string {
 
 // BegunFileChange is a FileChange that is on record.
 type BegunFileChange struct {
-	Number int64 `json:"number"` // for EndedFileChange
+	Number int64 `json:"number"` // for its outcome
 }
 
 // EndedFileChange is what became of a FileChange.
 type EndedFileChange struct {
-	Number  int64         `json:"number"`
-	Outcome audit.Outcome `json:"outcome"`
-	Count   int           `json:"count,omitempty"`
+	Number  int64         `json:"number"`          // that it was begun with
+	Outcome audit.Outcome `json:"outcome"`         // how it has ended
+	Count   int           `json:"count,omitempty"` // what was changed
 	Error   string        `json:"error,omitempty"` // why it was refused or has failed
 }
 

@@ -71,31 +71,34 @@ type historyNamesQuery struct {
 
 // History is what is kept of one subject over a span.
 type History struct {
-	Of    Subject   `json:"of"`
-	Name  string    `json:"name"`
-	Span  Span      `json:"span"`
-	Step  float64   `json:"step_seconds"`
-	Start time.Time `json:"start"` // of the step that the first value of each series is for
+	Of    Subject   `json:"of"`           // the kind of subject
+	Name  string    `json:"name"`         // of the subject; empty for the relay
+	Span  Span      `json:"span"`         // how far back it goes
+	Step  float64   `json:"step_seconds"` // the time between two values
+	Start time.Time `json:"start"`        // the beginning of the step that the first values are for
 
-	Series map[string]HistorySeries `json:"series"` // all of the same length
+	// by the name of the figure; all have the same number of values
+	Series map[string]HistorySeries `json:"series"`
 }
 
 // HistorySeries is a figure over time.
 type HistorySeries struct {
-	Unit   string  `json:"unit"` // "recipients/s" and so on
-	Values Figures `json:"values"`
+	Unit   string  `json:"unit"`   // recipients/s, recipients, seconds, connections, bytes and the like
+	Values Figures `json:"values"` // one for each step, the oldest first, to three digits; null: not known
 }
 
 // HistoryNames are the subjects of a kind.
 type HistoryNames struct {
-	Of   Subject      `json:"of"`
+	Of Subject `json:"of"` // the kind of subject
+	// the busiest first; other, which is all that have no history by themselves, last
 	Rows []HistoryRow `json:"rows"`
 }
 
 // HistoryRow is a subject with its latest figures: those per second over the last minute, the others as they are
 // now. A figure that nothing is known of is null.
 type HistoryRow struct {
-	Name   string            `json:"name"`
+	Name string `json:"name"` // of the subject
+	// by the name of the figure: rates over the last minute, the others as they are now; null: not known
 	Latest map[string]Figure `json:"latest"`
 }
 

@@ -10,25 +10,25 @@ import (
 
 // InboundMail is mail for the relay itself that it did not understand, and keeps for people.
 type InboundMail struct {
-	ID         string    `json:"id"`
-	Time       time.Time `json:"time"`
-	Kind       string    `json:"kind"` // of report: other, or unsubscribe when nobody knows who wants that
-	Sender     string    `json:"sender"`
-	Recipients []string  `json:"recipients"`
-	Peer       string    `json:"peer,omitempty"` // the IP address of the host that brought it
-	Helo       string    `json:"helo,omitempty"`
-	Size       int64     `json:"size"`
-	From       string    `json:"from,omitempty"`
-	Subject    string    `json:"subject,omitempty"`
+	ID         string    `json:"id"`                // its id
+	Time       time.Time `json:"time"`              // when it came
+	Kind       string    `json:"kind"`              // what it is: other, or unsubscribe when nobody knows who wants that
+	Sender     string    `json:"sender"`            // of the envelope; empty for the null sender
+	Recipients []string  `json:"recipients"`        // of the envelope
+	Peer       string    `json:"peer,omitempty"`    // the IP address of the host that brought it
+	Helo       string    `json:"helo,omitempty"`    // what that host calls itself
+	Size       int64     `json:"size"`              // octets
+	From       string    `json:"from,omitempty"`    // its From field, printable
+	Subject    string    `json:"subject,omitempty"` // its Subject field, printable
 	Message    string    `json:"message,omitempty"` // the id of the message that it is about, as its token proves
 }
 
 // InboundList is a page of kept mail, the newest first.
 type InboundList struct {
-	Mail    []InboundMail `json:"mail"`
-	Kept    int           `json:"kept"`    // of all
-	Dropped int64         `json:"dropped"` // since the start of the relay, for space
-	Next    string        `json:"next,omitempty"`
+	Mail    []InboundMail `json:"mail"`           // the newest first
+	Kept    int           `json:"kept"`           // how many are kept in all
+	Dropped int64         `json:"dropped"`        // how many were deleted since the start of the relay, for space
+	Next    string        `json:"next,omitempty"` // after for the next page; absent on the last
 }
 
 // Inbound is what the server asks of kept inbound mail.

@@ -17,30 +17,32 @@ type APIKeys interface {
 
 // APIKey is a key without its secret.
 type APIKey struct {
-	ID       string    `json:"id"`
-	Tenant   string    `json:"tenant"`
-	Name     string    `json:"name"`
-	Scopes   []string  `json:"scopes"`
-	From     []string  `json:"from"` // networks; none: anywhere
-	Created  time.Time `json:"created"`
-	Expires  time.Time `json:"expires,omitzero"`   // zero: never
-	Replaced time.Time `json:"replaced,omitzero"`  // by a newer key of the name
-	LastUsed time.Time `json:"last_used,omitzero"` // to a minute or two
-	State    string    `json:"state"`              // valid, replaced (and still valid), expired
+	ID      string    `json:"id"`               // the first 12 hexadecimal digits of the SHA-256 of the secret
+	Tenant  string    `json:"tenant"`           // whose requests have it
+	Name    string    `json:"name"`             // unique among the tenant's keys that are not replaced
+	Scopes  []string  `json:"scopes"`           // what it allows: send, read, cancel, events, suppress
+	From    []string  `json:"from"`             // the networks where it may be used; empty: anywhere
+	Created time.Time `json:"created"`          // to the second
+	Expires time.Time `json:"expires,omitzero"` // when it ends; absent: never
+	// when a newer key took its name; absent: it is the current one
+	Replaced time.Time `json:"replaced,omitzero"`
+	LastUsed time.Time `json:"last_used,omitzero"`                   // to a minute or two; absent: never
+	State    string    `json:"state" words:"valid,replaced,expired"` // valid; replaced, and valid until it expires; expired
 }
 
 // APIKeyList is keys in the order of their file.
 type APIKeyList struct {
-	Keys []APIKey `json:"keys"`
+	Keys []APIKey `json:"keys"` // in the order of their file
 }
 
 // AddAPIKey asks for a key.
 type AddAPIKey struct {
 	Intent
-	Tenant  string   `json:"tenant"`
-	Name    string   `json:"name"`
-	Scopes  []string `json:"scopes,omitempty"`  // none: all there are
-	From    []string `json:"from,omitempty"`    // networks; none: anywhere
+	Tenant string `json:"tenant"` // a tenant of the configuration
+	Name   string `json:"name"`   // unique for the tenant
+	// what it allows: send, read, cancel, events, suppress; absent: all of them
+	Scopes  []string `json:"scopes,omitempty"`
+	From    []string `json:"from,omitempty"`    // the networks where it may be used; absent: anywhere
 	Expires Age      `json:"expires,omitempty"` // how long it is valid; 0: for ever
 }
 
@@ -48,7 +50,7 @@ type AddAPIKey struct {
 type RotateAPIKey struct {
 	Intent
 	Tenant  string `json:"tenant,omitempty"`  // needed where several have a key of the name
-	Name    string `json:"name"`              // or an id
+	Name    string `json:"name"`              // of the key, or its id
 	Overlap *Age   `json:"overlap,omitempty"` // how long both are valid; nil: a day
 	Expires Age    `json:"expires,omitempty"` // how long the new one is valid; 0: as long as the old one was made for
 }
@@ -57,7 +59,7 @@ type RotateAPIKey struct {
 type RemoveAPIKeys struct {
 	Intent
 	Tenant string   `json:"tenant,omitempty"` // needed where several have a key of a name
-	Names  []string `json:"names"`            // or ids
+	Names  []string `json:"names"`            // names or ids
 }
 
 // RemovedAPIKeys is the keys that were removed.
@@ -69,7 +71,7 @@ type RemovedAPIKeys struct {
 // NewAPIKey is a key with its secret, which is in no other answer, in no file and in no log.
 type NewAPIKey struct {
 	Effect
-	Key   string `json:"key"` // "": it was a dry run
+	Key   string `json:"key"` // the key with its secret, which is in no other answer; "": it was a dry run
 	Added APIKey `json:"added"`
 	// Old is the key that a rotation replaced, as it is now. Nil: none, or it is gone.
 	Old *APIKey `json:"old,omitempty"`

@@ -18,13 +18,12 @@ type ImportOptions struct {
 // Imported is what became of exported messages.
 type Imported struct {
 	Effect               // of recipients that were taken
-	Messages   int       `json:"messages"` // that were taken, or a part of them
-	Recipients int       `json:"recipients"`
-	There      int       `json:"there"`   // recipients that an import has taken before
-	Refused    []Refused `json:"refused"` // messages that can't be taken
-	Keys       int       `json:"keys"`    // idempotency keys that the archive has
-	// Receipt has the recipients that this relay has, durably: those taken, and those that were there. The relay that they
-	// come from can remove them.
+	Messages   int       `json:"messages"`   // messages of which recipients were taken
+	Recipients int       `json:"recipients"` // recipients that were taken
+	There      int       `json:"there"`      // recipients that an import has taken before
+	Refused    []Refused `json:"refused"`    // messages that can't be taken
+	Keys       int       `json:"keys"`       // idempotency keys that the archive has
+	// recipients that this relay has, durably: those taken, and those that were there; none in a dry run
 	Receipt []MovedMessage `json:"receipt"`
 	// Stopped is why the import has ended before the end of the archive; what is in Receipt is taken all the same.
 	Stopped *Error `json:"stopped,omitempty"`
@@ -32,32 +31,34 @@ type Imported struct {
 
 // Refused is an exported message that was not taken.
 type Refused struct {
-	Node       string `json:"node"` // the nodeid of the relay that it comes from
-	ID         string `json:"id"`   // there
-	Recipients int    `json:"recipients"`
-	Why        string `json:"why"`
-	Remedy     string `json:"remedy"`
+	Node       string `json:"node"`       // the nodeid of the relay that it comes from
+	ID         string `json:"id"`         // its id there
+	Recipients int    `json:"recipients"` // its recipients in the archive
+	Why        string `json:"why"`        // why it was not taken
+	Remedy     string `json:"remedy"`     // what to do about it
 }
 
 // MovedMessage is recipients of a message that another relay has.
 type MovedMessage struct {
-	Node       string `json:"node"` // the nodeid of the relay that it comes from
-	ID         string `json:"id"`   // there
-	Recipients []int  `json:"recipients"`
+	Node string `json:"node"` // the nodeid of the relay that it comes from
+	ID   string `json:"id"`   // its id there
+	// their numbers among those that the message was accepted for, in ascending order
+	Recipients []int `json:"recipients"`
 }
 
 // RemoveMoved asks for the removal of what another relay has.
 type RemoveMoved struct {
-	Receipt []MovedMessage `json:"receipt"`
+	Receipt []MovedMessage `json:"receipt"` // what it has
 	Intent
 }
 
 // MovedRemoved is what was removed, because another relay has it.
 type MovedRemoved struct {
 	Effect
-	Recipients int `json:"recipients"`
-	Later      int `json:"later,omitempty"` // of Recipients: on a connection, and removed when the attempt ends
-	Gone       int `json:"gone"`            // were not in the queue any more
+	Recipients int `json:"recipients"` // recipients that were removed
+	// those of recipients that are on a connection: they are removed when the attempt ends
+	Later int `json:"later,omitempty"`
+	Gone  int `json:"gone"` // recipients that were not in the queue any more
 }
 
 // Moves is what the server asks for queued mail that moves between relays.

@@ -130,7 +130,7 @@ func sorted(s []string) []string { s = slices.Clone(s); slices.Sort(s); return s
 func TestDocumentHasTheTypes(t *testing.T) {
 	d := readDocument(t)
 	types := []reflect.Type{
-		reflect.TypeFor[Error](), reflect.TypeFor[Reply](), reflect.TypeFor[RecipientStatus](), reflect.TypeFor[Rerouted](), reflect.TypeFor[Item](), reflect.TypeFor[List](),
+		reflect.TypeFor[Error](), reflect.TypeFor[Effect](), reflect.TypeFor[Reply](), reflect.TypeFor[RecipientStatus](), reflect.TypeFor[Rerouted](), reflect.TypeFor[Item](), reflect.TypeFor[List](),
 		reflect.TypeFor[Filter](), reflect.TypeFor[Change](), reflect.TypeFor[Changed](), reflect.TypeFor[Obstacle](), reflect.TypeFor[Pause](), reflect.TypeFor[PauseList](), reflect.TypeFor[BeginPause](), reflect.TypeFor[EndPause](), reflect.TypeFor[Summary](), reflect.TypeFor[SummaryRow](),
 		reflect.TypeFor[Status](), reflect.TypeFor[Alarm](), reflect.TypeFor[QueueStats](), reflect.TypeFor[Reload](),
 		reflect.TypeFor[Rates](), reflect.TypeFor[Connections](), reflect.TypeFor[LoweredConnections](), reflect.TypeFor[Memory](), reflect.TypeFor[Disk](),

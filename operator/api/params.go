@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/operator/audit"
 )
 
 // Param is a parameter of a request: a field of its type with these tags.
@@ -20,7 +21,7 @@ import (
 //	help:"..."           its meaning; a word in angle brackets stands for the value
 //	default:"..."        the value when it is absent, other than the zero value
 //	min:"1" max:"1000"   the bounds of a number; without them it is not negative
-//	words:"one another"  the values that it takes, if its type has no entry in wordsOf
+//	words:"one,another"  the values that it takes, if its type has no entry in wordsOf
 //	arg:"NAME"           commands take it as arguments
 //	label:"..."          its name in a form, if other than q
 //	hint:"..."           an example in a form
@@ -48,7 +49,7 @@ func appendParams(all []Param, v reflect.Value, without []string) []Param {
 		case ok && !slices.Contains(without, name):
 			words := wordsOf[f.Type]
 			if own := f.Tag.Get("words"); own != "" {
-				words = strings.Fields(own)
+				words = strings.Split(own, ",")
 			}
 			all = append(all, Param{name, f.Tag.Get("help"), f.Tag.Get("default"), words, f.Tag, v.Field(i)})
 		}
@@ -71,6 +72,7 @@ var wordsOf = map[reflect.Type][]string{
 	reflect.TypeFor[Subject]():           texts(Subjects),
 	reflect.TypeFor[Span]():              texts(Spans),
 	reflect.TypeFor[ConfigFormat]():      texts(ConfigFormats),
+	reflect.TypeFor[audit.Outcome]():     texts(audit.Outcomes),
 }
 
 func texts[T ~string](words []T) (all []string) {

@@ -25,34 +25,34 @@ var PauseWhats = []PauseWhat{PauseEverything, PauseTenant, PausePool, PauseSourc
 
 // Pause is something of which nothing is sent, until an operator resumes it or its time is over.
 type Pause struct {
-	What   PauseWhat `json:"what"`
-	Name   string    `json:"name,omitempty"` // of the tenant, pool, source or domain
-	Reason string    `json:"reason,omitempty"`
-	By     string    `json:"by"` // who has asked for it
-	Since  time.Time `json:"since"`
-	Until  time.Time `json:"until,omitzero"` // zero: until it is resumed
+	What   PauseWhat `json:"what"`             // what it is of
+	Name   string    `json:"name,omitempty"`   // of the tenant, pool, source or domain; absent of everything
+	Reason string    `json:"reason,omitempty"` // for those who ask why
+	By     string    `json:"by"`               // who has asked for it
+	Since  time.Time `json:"since"`            // when it began
+	Until  time.Time `json:"until,omitzero"`   // when it ends; absent: when it is resumed
 }
 
 // PauseList is all that is paused.
 type PauseList struct {
-	Pauses []Pause `json:"pauses"`
+	Pauses []Pause `json:"pauses"` // the most far-reaching first
 }
 
 // BeginPause asks for a pause.
 type BeginPause struct {
 	Intent
-	What   PauseWhat `json:"what"`
-	Name   string    `json:"name,omitempty"`
-	For    Age       `json:"for,omitempty"` // 0: until it is resumed
-	Reason string    `json:"reason,omitempty"`
-	By     string    `json:"by,omitempty"` // counts only where the system does not say whose process asks
+	What   PauseWhat `json:"what"`             // the kind of the object to pause
+	Name   string    `json:"name,omitempty"`   // of the tenant, pool, source or domain
+	For    Age       `json:"for,omitempty"`    // 0: until it is resumed
+	Reason string    `json:"reason,omitempty"` // for those who ask why
+	By     string    `json:"by,omitempty"`     // who asks for it
 }
 
 // EndPause asks for the end of one.
 type EndPause struct {
 	Intent
-	What PauseWhat `json:"what"`
-	Name string    `json:"name,omitempty"`
+	What PauseWhat `json:"what"`           // what it is of
+	Name string    `json:"name,omitempty"` // of the tenant, pool, source or domain
 }
 
 // PauseChanged is a pause that has begun or ended.

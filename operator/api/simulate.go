@@ -10,21 +10,26 @@ import (
 
 // SimulateWarmup asks how a plan would take a daily volume. Nothing is changed by it.
 type SimulateWarmup struct {
-	// Plan is the name of a plan that the relay knows, or Document is a plan as WarmupPlan.Plan has it: one of the two.
+	// the name of a preset or of a plan of the configuration; or:
 	Plan     string          `json:"plan,omitempty"`
-	Document json.RawMessage `json:"document,omitempty"`
-	Volume   int64           `json:"volume"`          // recipients a day, up to MaxSimulatedVolume
-	Shape    string          `json:"shape,omitempty"` // even, office (8 to 18 o'clock; the default) or campaign (within ten minutes)
-	On       string          `json:"on,omitempty"`    // the days of the week with mail, such as mon-fri or tue; "": all
-	Tier     *int            `json:"tier,omitempty"`  // of the mail, 0 to 5, which decides on its patience; nil: 3
-	Days     int             `json:"days,omitempty"`  // up to MaxSimulatedDays; 0: until there was mail on as many as the plan has caps, and one more
-	Hours    bool            `json:"hours,omitempty"` // a row for each hour, not for each day
-	Overflow string          `json:"overflow,omitempty"`
-	// Deferred, Bounced and Complained are the shares of the sent mail, from 0 to 1, with these outcomes.
-	Deferred   float64 `json:"deferred,omitempty"`
-	Bounced    float64 `json:"bounced,omitempty"`
-	Complained float64 `json:"complained,omitempty"`
-	Seed       uint64  `json:"seed,omitempty"` // the same seed gives the same answer
+	Document json.RawMessage `json:"document,omitempty"`            // a plan, as plan in the answer to /v1/warmup/plans
+	Volume   int64           `json:"volume" min:"1" max:"10000000"` // recipients a day
+	// when the mail comes within a day: even, office (8 to 18 o'clock) or campaign (within ten minutes)
+	Shape string `json:"shape,omitempty" words:"even,office,campaign" default:"office"`
+	// the days of the week with mail, such as mon-fri or tue,thu; left out: all
+	On string `json:"on,omitempty"`
+	// that of the mail, which decides how long it waits before it uses a shared source
+	Tier *int `json:"tier,omitempty" min:"0" max:"5" default:"3"`
+	// how many; 0: until there was mail on as many as the plan has caps, and one more
+	Days  int  `json:"days,omitempty" min:"0" max:"120"`
+	Hours bool `json:"hours,omitempty"` // a row for each hour, not for each day
+	// what becomes of mail that exceeds the plan: it takes a shared source, or waits; left out: as the plan or its
+	// pools have it
+	Overflow   string  `json:"overflow,omitempty" words:"shared,hold"`
+	Deferred   float64 `json:"deferred,omitempty" min:"0" max:"1"`   // the share of the sent mail that is deferred
+	Bounced    float64 `json:"bounced,omitempty" min:"0" max:"1"`    // the share that bounces
+	Complained float64 `json:"complained,omitempty" min:"0" max:"1"` // the share that is complained about
+	Seed       uint64  `json:"seed,omitempty" min:"0"`               // the same seed gives the same answer
 }
 
 // Bounds of a simulation.
@@ -36,34 +41,32 @@ const (
 
 // SimulatedWarmup is how a plan takes a volume.
 type SimulatedWarmup struct {
-	Plan string         `json:"plan"`
-	Rows []SimulatedRow `json:"rows"` // by time; of days or hours
-	// Days is what became of the stage on each day, the last 60 at most.
-	Days []warmup.DayStatus `json:"days"`
-	// Sent, Diverted, Expired and Waiting are recipients in all: by the source, by shared ones, at their max_age, and at
-	// the end.
-	Offered  int64 `json:"offered"`
-	Sent     int64 `json:"sent"`
-	Diverted int64 `json:"diverted"`
-	Expired  int64 `json:"expired"`
-	Waiting  int64 `json:"waiting"`
-	// Full is the first day, counted from 1, on which the source takes all that is offered, and on each later one; 0: none is.
+	Plan     string             `json:"plan"`     // its name
+	Rows     []SimulatedRow     `json:"rows"`     // days or hours
+	Days     []warmup.DayStatus `json:"days"`     // what became of the stage on each day, the last 60 at most
+	Offered  int64              `json:"offered"`  // recipients in all
+	Sent     int64              `json:"sent"`     // of those, by the source
+	Diverted int64              `json:"diverted"` // of those, by shared sources
+	Expired  int64              `json:"expired"`  // of those, held until their max_age
+	Waiting  int64              `json:"waiting"`  // of those, at the end
+	// the first day, counted from 1, from which on the source takes all that is offered; left out when there is
+	// none
 	Full int `json:"full,omitempty"`
 }
 
 // SimulatedRow is a day or an hour of a provider's mail.
 type SimulatedRow struct {
-	Provider string `json:"provider"` // "*" where the plan tells none apart
+	Provider string `json:"provider"` // its name; * where the plan has none of its own
 	Second   int64  `json:"second"`   // at which it begins, from the begin of the warm-up
-	Stage    int64  `json:"stage"`
+	Stage    int64  `json:"stage"`    // counted from 1
 	State    string `json:"state"`    // normal or paused
-	CapHour  int64  `json:"cap_hour"` // 0: none
-	CapDay   int64  `json:"cap_day"`  // 0: none
-	Offered  int64  `json:"offered"`
-	Sent     int64  `json:"sent"`
-	Diverted int64  `json:"diverted"`
-	Expired  int64  `json:"expired"` // of mail that is held, at its max_age
-	Waiting  int64  `json:"waiting"` // at the end of it
+	CapHour  int64  `json:"cap_hour"` // of the last hour in it; 0: none
+	CapDay   int64  `json:"cap_day"`  // of the day; 0: none
+	Offered  int64  `json:"offered"`  // recipients that came
+	Sent     int64  `json:"sent"`     // by the source
+	Diverted int64  `json:"diverted"` // by shared sources
+	Expired  int64  `json:"expired"`  // held until their max_age
+	Waiting  int64  `json:"waiting"`  // at the end of it
 }
 
 // Check returns an error if the question has no answer.

@@ -49,28 +49,30 @@ var SuppressionSources = []SuppressionSource{SuppressedByBounce, SuppressedByRep
 
 // Suppression is an address that no mail is sent to.
 type Suppression struct {
-	Address string            `json:"address"`
-	Tenant  string            `json:"tenant,omitempty"` // whose mail; "": everybody's
-	Reason  string            `json:"reason,omitempty"`
-	Source  SuppressionSource `json:"source,omitempty"`
-	// Class is that of the refusal, as InvalidRecipient; Provider serves the address: a provider block's name, else
-	// the site's. Both are "" when unknown.
-	Class    string    `json:"class,omitempty"`
+	Address string `json:"address"`          // in lower case, the domain in A-label form
+	Tenant  string `json:"tenant,omitempty"` // whose mail; absent: everybody's
+	Reason  string `json:"reason,omitempty"` // for people
+	// how it got on the list: a remote host refused the recipient, a delivery report that came back later did, the
+	// recipient called a message spam, it was added by hand, it was read from a file, the tenant added it, the
+	// recipient unsubscribed
+	Source SuppressionSource `json:"source,omitempty"`
+	Class  string            `json:"class,omitempty"` // of the refusal, as InvalidRecipient; absent: it was none
+	// who serves the address: the name of a provider block, else the site; absent: unknown
 	Provider string    `json:"provider,omitempty"`
-	Added    time.Time `json:"added,omitzero"`
-	Expires  time.Time `json:"expires,omitzero"` // zero: never
+	Added    time.Time `json:"added,omitzero"`   // to the second
+	Expires  time.Time `json:"expires,omitzero"` // when it ends; absent: never
 }
 
 // SuppressionFilter says which entries are meant. All that is set must fit.
 type SuppressionFilter struct {
-	Tenant   *string           `json:"tenant,omitempty" q:"tenant" help:"of exactly this tenant; empty: everybody's"` // nil: all
+	Tenant   *string           `json:"tenant,omitempty" q:"tenant" help:"of exactly this tenant; empty: everybody's; absent: all"`
 	Domain   string            `json:"domain,omitempty" q:"domain" help:"of the address"`
 	Source   SuppressionSource `json:"source,omitempty" q:"source" help:"how it got there"`
 	Provider string            `json:"provider,omitempty" q:"provider" help:"a provider block's name, else a site's"`
 	Since    time.Time         `json:"since,omitzero" q:"since" help:"added then or later"`
 }
 
-// SuppressionSelection says which entries are to be changed.
+// SuppressionSelection selects the entries that a change is for.
 type SuppressionSelection struct {
 	Intent
 	SuppressionFilter
@@ -79,14 +81,14 @@ type SuppressionSelection struct {
 // SuppressionList is a page of entries. It can have fewer than were asked for, even none, and a
 // next page: then there was much to look through.
 type SuppressionList struct {
-	Suppressions []Suppression `json:"suppressions"`
-	Next         string        `json:"next,omitempty"` // cursor of the next page; "" when this is the last
+	Suppressions []Suppression `json:"suppressions"`   // by tenant and address
+	Next         string        `json:"next,omitempty"` // cursor of the next page; absent when this is the last
 }
 
 // Suppress is entries to be put on the list, in place of those that are there.
 type Suppress struct {
 	Intent
-	// At most MaxSuppress. Added zero: now, or as it was when nothing else changes. Source "": operator.
+	// at most 2000; added by default now, or as it was when nothing else changes; source operator
 	Suppressions []Suppression `json:"suppressions"`
 }
 
@@ -96,19 +98,17 @@ const MaxSuppress = 2000
 // Suppressed is what a Suppress did.
 type Suppressed struct {
 	Effect
-	Added     int `json:"added"`
+	Added     int `json:"added"`     // were not on the list
 	Changed   int `json:"changed"`   // were on the list, and said something else
 	Unchanged int `json:"unchanged"` // were on the list as they are
-	// UnknownTenants are those of the entries that the configuration doesn't have: the entries keep
-	// nobody's mail until it does.
+	// those of the entries that the configuration doesn't have: the entries keep nobody's mail until it does
 	UnknownTenants []string `json:"unknown_tenants,omitempty"`
 }
 
 // SuppressedAddresses names addresses on the list.
 type SuppressedAddresses struct {
-	Addresses []string `json:"addresses"`
-	// Tenant is whose entries are meant; nil: all. To a check it is whose mail, which meets
-	// everybody's entries too.
+	Addresses []string `json:"addresses"` // at most 2000
+	// whose entries; absent: all. To a check it is whose mail, which meets everybody's entries too
 	Tenant *string `json:"tenant,omitempty"`
 }
 
@@ -121,30 +121,32 @@ type Unsuppress struct {
 // Unsuppressed is what an Unsuppress did.
 type Unsuppressed struct {
 	Effect
-	Removed int `json:"removed"`
+	Removed int `json:"removed"` // entries
 }
 
 // DoubtedProvider is a provider that calls, or called, far more recipients unknown than usual.
 type DoubtedProvider struct {
-	Provider string    `json:"provider"` // a provider block's name, else a site's
-	Since    time.Time `json:"since"`
-	Until    time.Time `json:"until,omitzero"` // zero: it still does
+	Provider string    `json:"provider"`       // the name of a provider block, else a site
+	Since    time.Time `json:"since"`          // when that began
+	Until    time.Time `json:"until,omitzero"` // when it ended; absent: it has not
 	Known    int64     `json:"known"`          // recipients that it took meanwhile
-	Unknown  int64     `json:"unknown"`        // those that it called unknown
+	Unknown  int64     `json:"unknown"`        // recipients that it called unknown
 	Usual    float64   `json:"usual"`          // the share of unknown ones that is usual there, from 0 to 1
 }
 
 // PendingList is a page of the entries that were set aside.
 type PendingList struct {
+	// those in a flood, and those whose flood left entries behind
 	Providers    []DoubtedProvider `json:"providers"`
-	Suppressions []Suppression     `json:"suppressions"`
-	Next         string            `json:"next,omitempty"` // cursor of the next page; "" when this is the last
+	Suppressions []Suppression     `json:"suppressions"` // by tenant and address
+	// cursor of the next page; absent when this is the last
+	Next string `json:"next,omitempty"`
 }
 
 // PendingDecided is what became of entries that were set aside, or with DryRun would.
 type PendingDecided struct {
 	Effect
-	Entries int `json:"entries"`
+	Entries int `json:"entries"` // that were put on the list, or forgotten; with dry_run, would be
 }
 
 func (s *Server) suppress(r *http.Request, c Suppress) (Suppressed, error) {

@@ -10,17 +10,20 @@ import (
 
 // STSPolicy is what is known of the MTA-STS policy of a domain (RFC 8461).
 type STSPolicy struct {
-	Domain  string    `json:"domain"`
-	Mode    string    `json:"mode"`                // enforce, testing or none
+	Domain string `json:"domain"` // whose it is
+	// what happens to mail for hosts that don't satisfy it; none: it goes as without a policy
+	Mode    string    `json:"mode"`
 	MX      []string  `json:"mx,omitempty"`        // the patterns of the names that hosts may have
 	ID      string    `json:"id,omitempty"`        // that it was published under
-	Fetched time.Time `json:"fetched,omitzero"`    // zero: no policy is cached
-	Expires time.Time `json:"expires,omitzero"`    // unless it is fetched again before
+	Fetched time.Time `json:"fetched,omitzero"`    // when it was fetched; absent: no policy is cached
+	Expires time.Time `json:"expires,omitzero"`    // when it expires, unless it is fetched again before
 	Next    time.Time `json:"next_check,omitzero"` // when it is looked up again, if there is mail for the domain
 	Failure string    `json:"failure,omitempty"`   // why the last look-up gave no policy
 	Failed  time.Time `json:"failed_at,omitzero"`  // when that was
-	Absent  bool      `json:"absent,omitempty"`    // then: the domain does not publish one
-	Ignored string    `json:"ignored,omitempty"`   // the setting that has mail sent without regard to it
+	// the last look-up showed that the domain does not publish a policy
+	Absent bool `json:"absent,omitempty"`
+	// the setting that has mail sent without regard to the policy; absent: none
+	Ignored string `json:"ignored,omitempty"`
 }
 
 // STSRefreshed is a policy that was looked up anew.

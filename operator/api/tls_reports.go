@@ -8,9 +8,9 @@ import (
 
 // TLSReportList is a page of what is counted for TLS reports (RFC 8460), and of what was sent.
 type TLSReportList struct {
-	On   bool         `json:"on"` // the configuration has them sent
-	Days []tlsrpt.Day `json:"days"`
-	Next string       `json:"next,omitempty"` // where the next page begins; "" on the last
+	On   bool         `json:"on"`             // the configuration has reports sent
+	Days []tlsrpt.Day `json:"days"`           // by date and domain
+	Next string       `json:"next,omitempty"` // after for the next page; absent on the last
 }
 
 // TLSReports is what the server asks of the relay about TLS reports.

@@ -36,9 +36,9 @@ func states() (all []State) {
 
 // Reply is what a remote host answered last, or what the relay says in place of an answer.
 type Reply struct {
-	Code     int    `json:"code"`               // 0: no reply at all
-	Enhanced string `json:"enhanced,omitempty"` // as 4.2.1
-	Text     string `json:"text,omitempty"`     // lines are parted by "\n"
+	Code     int    `json:"code"`               // SMTP reply code; 0: no reply at all
+	Enhanced string `json:"enhanced,omitempty"` // enhanced status code, as 4.2.1
+	Text     string `json:"text,omitempty"`     // lines are parted by \n
 	Command  string `json:"command,omitempty"`  // what it answers: connect, MAIL, RCPT, content, route...
 	Local    bool   `json:"local,omitempty"`    // made by this relay
 }
@@ -60,24 +60,22 @@ func (r *Reply) String() string {
 
 // RecipientStatus is one recipient of a message and what becomes of it.
 type RecipientStatus struct {
-	Address  string    `json:"address"`
-	State    State     `json:"state"`
-	Site     string    `json:"site,omitempty"` // what it waits for, or the site that it was tried at last
-	Attempts int       `json:"attempts"`
-	Next     time.Time `json:"next,omitzero"`    // when it may be tried next, as far as is known; zero: not known, or under way
-	Expires  time.Time `json:"expires,omitzero"` // when it is given up; zero: not known
-	Reply    *Reply    `json:"reply,omitempty"`  // the last one; nil before the first attempt has ended
-	Warned   bool      `json:"warned,omitempty"` // the sender was told of the delay
-	// Scheduled says that it was not tried yet since it was submitted to be released at Next.
-	Scheduled bool `json:"scheduled,omitempty"`
+	Address   string    `json:"address"` // without angle brackets
+	State     State     `json:"state"`
+	Site      string    `json:"site,omitempty"`      // what it waits for, or was tried at last
+	Attempts  int       `json:"attempts"`            // so far
+	Next      time.Time `json:"next,omitzero"`       // the time of the next attempt; absent: as soon as possible
+	Expires   time.Time `json:"expires,omitzero"`    // when it is given up; absent: not known
+	Reply     *Reply    `json:"reply,omitempty"`     // the last one; nil before the first attempt has ended
+	Warned    bool      `json:"warned,omitempty"`    // the sender has had a delay report
+	Scheduled bool      `json:"scheduled,omitempty"` // not tried yet: submitted to be released at next
 	// Rerouted is the way that an operator has chosen for it; nil: its own.
 	Rerouted *Rerouted `json:"rerouted,omitempty"`
-	// Asked is what an operator has asked for while it is on a connection: that is done when the attempt
-	// ends, unless it has delivered or bounced the recipient.
-	Asked Action `json:"asked,omitempty"`
-	// Doing is what an active one is about, and what keeps a waiting one: the look-up of its route, a
-	// limit or a suspension of its site, the warm-up that it waits for. "" when nothing is known, or
-	// for a recipient whose last reply says it all.
+	// what an operator has asked for while it is on a connection: done when the attempt ends, unless that has
+	// delivered or bounced it
+	Asked Action `json:"asked,omitempty" words:"hold,bounce,remove,retry"`
+	// what an active one is about, for people: the look-up of its route, waiting for a connection, or the transfer.
+	// Of a waiting one, what keeps it, or the warm-up that it waits for. Absent from long pages
 	Doing string `json:"doing,omitempty"`
 }
 
@@ -112,7 +110,7 @@ func (r *RecipientStatus) ownWhy(zone *time.Location) string {
 // Rerouted is the way that an operator has chosen for a recipient.
 type Rerouted struct {
 	Reroutes
-	Note string `json:"note,omitempty"` // why a part of it doesn't apply; "": all does
+	Note string `json:"note,omitempty"` // why a part of it doesn't apply; left out when all does
 }
 
 // String gives it in words: "by pool backup, by the route of smarthost.example".
@@ -133,37 +131,35 @@ func (r *Rerouted) String() string {
 
 // Item is a message in the queue.
 type Item struct {
-	ID       string    `json:"id"`
-	Sender   string    `json:"sender"` // "" is the null sender
-	Size     int64     `json:"size"`   // octets of the content
-	Received time.Time `json:"received"`
-	Tenant   string    `json:"tenant,omitempty"`
-	Campaign string    `json:"campaign,omitempty"`
-	Tags     []string  `json:"tags,omitempty"`
-	Tier     int       `json:"tier"` // 0 matters most, 5 least
+	ID       string    `json:"id"`                 // 13 characters; ids sort by the time of acceptance
+	Sender   string    `json:"sender"`             // "" is the null sender
+	Size     int64     `json:"size"`               // octets of the content
+	Received time.Time `json:"received"`           // when it was accepted
+	Tenant   string    `json:"tenant,omitempty"`   // on whose behalf
+	Campaign string    `json:"campaign,omitempty"` // a finer label below the tenant
+	Tags     []string  `json:"tags,omitempty"`     // the sender's labels
+	Tier     int       `json:"tier"`               // 0 matters most, 5 least
 
-	// From here on: only in the answer for one message.
-	Peer     string `json:"peer,omitempty"` // "ip:port" of who submitted it
-	User     string `json:"user,omitempty"` // who had logged in there
+	Peer string `json:"peer,omitempty"` // ip:port of who submitted it
+	User string `json:"user,omitempty"` // who had logged in there; only in the answer for one message
+	// what the peer called itself; only in the answer for one message
 	HeloName string `json:"helo_name,omitempty"`
-	Protocol string `json:"protocol,omitempty"`
-	Session  string `json:"session,omitempty"`
-	EnvID    string `json:"envid,omitempty"` // as the sender gave it (RFC 3461, 4.4)
-	// Expires is when it is given up at the latest, by its sender's wish; zero: by max_age alone.
+	Protocol string `json:"protocol,omitempty"` // as ESMTP; only in the answer for one message
+	Session  string `json:"session,omitempty"`  // of the submission; only in the answer for one message
+	// the sender's own id of the envelope (RFC 3461); only in the answer for one message
+	EnvID string `json:"envid,omitempty"`
+	// when it is given up at the latest, as its sender has asked; only in the answer for one message
 	Expires time.Time       `json:"expires,omitzero"`
-	Meta    json.RawMessage `json:"meta,omitempty"` // the sender's data
-	Pool    string          `json:"pool,omitempty"` // of sources, if the sender named one
-	Key     string          `json:"key,omitempty"`  // the name of the API key that submitted it
+	Meta    json.RawMessage `json:"meta,omitempty"` // the sender's data; only in the answer for one message
+	// the pool of sources that its sender named; only in the answer for one message
+	Pool string `json:"pool,omitempty"`
+	// the name of the API key that submitted it; only in the answer for one message
+	Key string `json:"key,omitempty"`
 
-	// Recipients has those that are in the queue and fit the filter. A listing leaves out what
-	// is beyond Page.Recipients of them.
-	Recipients []RecipientStatus `json:"recipients"`
-	// Matching counts the recipients that fit the filter, the ones left out included.
-	Matching int `json:"matching"`
-	// Total counts all recipients that the message was accepted for.
-	Total int `json:"total"`
-	// Unreadable says that the message's record on disk is damaged: all but the id and the
-	// states of the recipients is unknown.
+	Recipients []RecipientStatus `json:"recipients"` // those in the queue that fit the filter, up to a limit
+	Matching   int               `json:"matching"`   // recipients that fit the filter, those left out included
+	Total      int               `json:"total"`      // recipients that the message was accepted for
+	// the record on disk is damaged: all but the id and the states is unknown
 	Unreadable bool `json:"unreadable,omitempty"`
 }
 
@@ -240,12 +236,10 @@ type listQuery struct {
 // List is a page of messages. The relay looks for them for 150 ms: a page can have fewer than were
 // asked for, even none, and a next page.
 type List struct {
-	Messages []Item `json:"messages"`
-	Next     string `json:"next,omitempty"` // Page.After of the next page; "" when this is the last
-	// Looked counts the recipients that were examined for this page.
-	Looked int `json:"looked"`
-	// Complete says that the page is full, or the last; if not, its time was up.
-	Complete bool `json:"complete"`
+	Messages []Item `json:"messages"`       // in the order that was asked for
+	Next     string `json:"next,omitempty"` // after of the next page; absent: this is the last
+	Looked   int    `json:"looked"`         // recipients that were examined for this page
+	Complete bool   `json:"complete"`       // the page is full, or the last; if not, the 150 ms for a page were over
 }
 
 // Action is what an operator does to messages.
@@ -265,26 +259,29 @@ var Actions = []Action{Hold, Release, Retry, Bounce, Remove, Reroute}
 
 // Change is an action on what a filter fits.
 type Change struct {
+	// hold: make no attempts; release: undo a hold; retry: try now; bounce: give up and send a report to the
+	// sender; remove: give up without a report; reroute: send by another pool, or by the route of another domain
 	Action Action `json:"action"`
 	Filter Filter `json:"filter"`
-	All    bool   `json:"all,omitempty"` // must be set when Filter is empty
+	All    bool   `json:"all,omitempty"` // must be true when the filter is empty
 	Intent
 
-	// Of a retry: Scheduled releases scheduled mail before its time, too; Now lifts what stands in the
-	// way of the mail: holds, suspensions of its sites and hosts, and the retry times of hosts.
-	Scheduled bool `json:"scheduled,omitempty"`
-	Now       bool `json:"now,omitempty"`
+	Scheduled bool `json:"scheduled,omitempty"` // of retry: release scheduled mail before its time, too
+	// of retry: end all obstacles that can be ended: holds, suspensions of sites and hosts, retry times of hosts
+	Now bool `json:"now,omitempty"`
 
 	// Of a reroute: the way that the mail takes from now on. What waits is due at once by it, held and scheduled mail
 	// apart. Own ends an earlier reroute; Pool and Route are left out then.
 	Reroutes
+	// of a reroute: end an earlier one, so that the mail takes its own way again
 	Own bool `json:"own,omitempty"`
 }
 
 // Reroutes is the way that an operator has chosen for mail, in place of its own.
 type Reroutes struct {
-	Pool  string `json:"pool,omitempty"`  // of the configuration: it leaves from the sources of this one
-	Route string `json:"route,omitempty"` // a domain that has a route in the configuration: it takes that
+	Pool string `json:"pool,omitempty"` // of a reroute: the pool from whose sources the mail leaves
+	// of a reroute: a domain with a route in the configuration, which the mail takes
+	Route string `json:"route,omitempty"`
 }
 
 // checkReroute refuses a way that is none, and one for another action.
@@ -301,27 +298,28 @@ func (c *Change) checkReroute() error {
 // Changed is what a change did, or with DryRun would do.
 type Changed struct {
 	Effect
-	Recipients int `json:"recipients"`
-	// Later counts those of Recipients that are on a connection: the action is done when the attempt
-	// ends, unless it has delivered or bounced them.
+	Recipients int `json:"recipients"` // for how many it made a difference
+	// those of recipients that are on a connection: the action is done when the attempt ends, unless it has
+	// delivered or bounced them
 	Later int `json:"later,omitempty"`
 
-	// Of a retry: Scheduled counts recipients that wait for the time that their senders asked for,
-	// and go on waiting; Obstacles are what keeps others from leaving, the largest first; Ended
-	// counts the holds, suspensions and retry times that were ended for Change.Now.
-	Scheduled int        `json:"scheduled,omitempty"`
+	// of retry: recipients that go on waiting for the time that their senders asked for
+	Scheduled int `json:"scheduled,omitempty"`
+	// of retry: what keeps mail from leaving all the same, the largest first, 100 at most
 	Obstacles []Obstacle `json:"obstacles,omitempty"`
-	Ended     int        `json:"ended,omitempty"`
+	// of retry with now: holds, suspensions and retry times that were ended
+	Ended int `json:"ended,omitempty"`
 }
 
 // Obstacle is what keeps mail that is due from leaving.
 type Obstacle struct {
-	Site       string    `json:"site,omitempty"` // "": whatever the site
-	Recipients int       `json:"recipients"`
-	Why        string    `json:"why"`
-	Until      time.Time `json:"until,omitzero"`   // zero: until something happens
-	Remedy     string    `json:"remedy,omitempty"` // the command that ends it; "": a retry with Now, unless it Stays
-	Stays      bool      `json:"stays,omitempty"`  // a retry doesn't end it, as the pace of a warm-up
+	Site       string    `json:"site,omitempty"` // empty: whatever the site
+	Recipients int       `json:"recipients"`     // how many of those that are meant it keeps
+	Why        string    `json:"why"`            // one sentence
+	Until      time.Time `json:"until,omitzero"` // left out: until something happens
+	// the command that ends it; left out: a retry with now, unless it stays
+	Remedy string `json:"remedy,omitempty"`
+	Stays  bool   `json:"stays,omitempty"` // a retry doesn't end it, as the pace of a warm-up
 }
 
 // SummaryBy is what a summary has a row for.
@@ -346,39 +344,30 @@ var SummaryBys = []SummaryBy{BySite, ByProvider, BySource, ByDomain, ByTenant, B
 // comes from counters, whatever is queued. With one, the relay looks through the queue for 150 ms: then a
 // summary can be a part of the whole, and AddSummaries joins the parts.
 type Summary struct {
-	By SummaryBy `json:"by"`
-	// Bounds are the upper bounds of the columns of age, growing; there is one more column, for
-	// what is older than the last.
-	Bounds []Age `json:"bounds"`
-	// Rows have the most recipients first.
-	Rows []SummaryRow `json:"rows"`
+	By SummaryBy `json:"by"` // what the rows are
+	// upper bounds of the columns of age; there is one more column for what is older
+	Bounds []Age        `json:"bounds"`
+	Rows   []SummaryRow `json:"rows"` // most recipients first
 	// Other counts the recipients that no row counts: of rows that a limit left out, and of names that the
 	// relay has no counter for. nil when there are none.
 	Other *SummaryRow `json:"other,omitempty"`
 	// Total is over all recipients.
-	Total SummaryRow `json:"total"`
-	// More counts the rows that a limit left out.
-	More int `json:"more,omitempty"`
-	// Exact says that no row has an Error, and that each name with mail has a row or is among More.
-	Exact bool `json:"exact"`
-	// Looked counts the recipients that were examined; 0 when the summary comes from counters.
-	Looked int `json:"looked"`
-	// Complete says that this is the whole, or the last part of it.
-	Complete bool   `json:"complete"`
-	Next     string `json:"next,omitempty"` // SummaryPage.After of the next part; "" when this is Complete
+	Total    SummaryRow `json:"total"`
+	More     int        `json:"more,omitempty"` // rows that the limit left out
+	Exact    bool       `json:"exact"`          // no row has an error, and each name with mail has a row or is among more
+	Looked   int        `json:"looked"`         // recipients that were examined; 0: the summary comes from counters
+	Complete bool       `json:"complete"`       // this is the whole, or the last part of it
+	Next     string     `json:"next,omitempty"` // after of the next part; absent: this is the last
 }
 
 // SummaryRow is the queued recipients of one site, domain...
 type SummaryRow struct {
-	Key    string `json:"key"`
-	Total  int    `json:"total"`
-	Counts []int  `json:"counts"` // by age: one more than Summary.Bounds
-	// States counts them by state; those without recipients are left out. Active includes what waits
-	// within delivery for a connection.
+	Key    string `json:"key"`    // the site, the domain...; empty: none, or not known; and of total and other
+	Total  int    `json:"total"`  // recipients
+	Counts []int  `json:"counts"` // recipients by age
+	// recipients by state; active includes what waits within delivery for a connection
 	States map[State]int `json:"states,omitempty"`
-	// Error is by how much the row can be off, in recipients. There are counters for a bounded number of
-	// domains, campaigns and senders' domains: a name that gets the counter of another inherits its count.
-	Error int `json:"error,omitempty"`
+	Error  int           `json:"error,omitempty"` // by how much the row can be off, in recipients
 }
 
 // damageTrailer is the field after the records in which the relay reports damage.
@@ -439,7 +428,7 @@ func (q *LogQuery) Check() error {
 // logQuery is also the request for a page of the newest records.
 type logQuery struct {
 	LogQuery
-	Order Order  `q:"order" default:"oldest" words:"oldest newest" help:"oldest: records as lines; newest: a page of the newest records"`
+	Order Order  `q:"order" default:"oldest" words:"oldest,newest" help:"oldest: records as lines; newest: a page of the newest records"`
 	After string `q:"after" help:"of newest: next of the page before"`
 	Limit int    `q:"limit" min:"1" max:"1000" help:"of newest: records on a page"`
 }
@@ -460,11 +449,12 @@ func (q *logQuery) Check() error {
 // LogPage is accounting records, newest first. It can have fewer than were asked for, even none, and a next page: then
 // there was much to look through.
 type LogPage struct {
-	Records  []json.RawMessage `json:"records"`
-	Next     string            `json:"next,omitempty"`    // cursor of the next page; "" when this is the last
-	Looked   int64             `json:"looked"`            // octets of the log
-	Complete bool              `json:"complete"`          // this is the last page
-	Damaged  string            `json:"damaged,omitempty"` // which records are missing, as their files are damaged
+	Records []json.RawMessage `json:"records"` // newest first; docs/accounting.md has their fields
+	// after of the next page; left out when this is the last
+	Next     string `json:"next,omitempty"`
+	Looked   int64  `json:"looked"`            // octets of the log that were looked at
+	Complete bool   `json:"complete"`          // this is the last page
+	Damaged  string `json:"damaged,omitempty"` // which records are missing, as their files are damaged
 }
 
 // The states of the relay: Status.State.
@@ -477,22 +467,24 @@ const (
 
 // Status is how the relay is.
 type Status struct {
-	Version  string     `json:"version"`
-	Hostname string     `json:"hostname"`
-	NodeID   string     `json:"nodeid"`
-	PID      int        `json:"pid"`
-	State    string     `json:"state"`            // Starting, Running, Refusing or Draining
-	Reason   string     `json:"reason,omitempty"` // why mail is refused
-	Alarms   []Alarm    `json:"alarms"`           // those that are on
-	Paused   []Pause    `json:"paused"`           // what an operator lets nothing be sent of
-	Started  time.Time  `json:"started"`
-	Config   string     `json:"config"`            // the file in force; "" without one
-	SMTP     []string   `json:"smtp"`              // "ip:port" where mail is taken
-	HTTP     []string   `json:"http"`              // likewise, by HTTP
-	Metrics  string     `json:"metrics,omitempty"` // "ip:port" of /metrics and /healthz; "": none
-	Queue    QueueStats `json:"queue"`
-	// States counts the recipients in the queue by state.
-	States      map[string]int64 `json:"states"`
+	Version  string `json:"version"`  // of the program
+	Hostname string `json:"hostname"` // how it calls itself
+	NodeID   string `json:"nodeid"`   // identifies its accounting records
+	PID      int    `json:"pid"`      // process id
+	// starting: the listeners don't accept mail yet; refusing: mail is answered 4xx for the reason given, and what
+	// is queued is delivered if it can be; draining: it is about to stop
+	State   string    `json:"state" words:"starting,running,refusing,draining"`
+	Reason  string    `json:"reason,omitempty"` // why mail is refused
+	Alarms  []Alarm   `json:"alarms"`           // the alarms that are on
+	Paused  []Pause   `json:"paused"`           // what an operator lets nothing be sent of
+	Started time.Time `json:"started"`          // when
+	Config  string    `json:"config"`           // the file in force; "" without one
+	SMTP    []string  `json:"smtp"`             // ip:port where mail is taken
+	HTTP    []string  `json:"http"`             // ip:port where mail is taken by HTTP
+	// the address of /metrics and /healthz; left out: there is none
+	Metrics     string           `json:"metrics,omitempty"`
+	Queue       QueueStats       `json:"queue"`
+	States      map[string]int64 `json:"states"` // recipients in the queue by state
 	Rates       Rates            `json:"rates"`
 	Connections Connections      `json:"connections"`
 	Memory      Memory           `json:"memory"`
@@ -501,10 +493,10 @@ type Status struct {
 
 // Rates are recipients a second, over the last minute.
 type Rates struct {
-	Accepted  float64 `json:"accepted"`
-	Delivered float64 `json:"delivered"`
-	Deferred  float64 `json:"deferred"` // attempts that failed for now
-	Bounced   float64 `json:"bounced"`  // and expired
+	Accepted  float64 `json:"accepted"`  // into the queue
+	Delivered float64 `json:"delivered"` // taken by a host
+	Deferred  float64 `json:"deferred"`  // attempts that failed for now
+	Bounced   float64 `json:"bounced"`   // refused for good, or expired
 }
 
 // Connections counts those that are open now.
@@ -513,15 +505,16 @@ type Connections struct {
 	Out     int   `json:"out"`     // to remote hosts, those that are being opened included
 	Waiting int   `json:"waiting"` // jobs in memory
 	Running int   `json:"running"` // transactions on connections
-	// Lowered lists limits below what is configured, since the process may not have enough files open.
+	// limits below what is configured, since the process may not have enough files open; left out when there are
+	// none
 	Lowered []LoweredConnections `json:"lowered,omitempty"`
 }
 
 // LoweredConnections is a limit of connections that is lower than configured.
 type LoweredConnections struct {
-	Name       string `json:"name"` // "listener NAME", "api NAME" or "delivery"
-	Limit      int    `json:"limit"`
-	Configured int    `json:"configured"`
+	Name       string `json:"name"`       // listener NAME, api NAME or delivery
+	Limit      int    `json:"limit"`      // the connections that it may have at a time
+	Configured int    `json:"configured"` // its max_connections
 }
 
 // Memory is in octets.
@@ -539,26 +532,26 @@ type Disk struct {
 
 // Alarm is something that an operator should look at. The relay looks once a minute.
 type Alarm struct {
-	Name   string    `json:"name"` // as in the metric mta_alarm
-	Reason string    `json:"reason"`
-	Since  time.Time `json:"since"`
+	Name   string    `json:"name" words:"queue_age,queue_growing,low_traffic,storage,sources"` // which, as in the metric mta_alarm
+	Reason string    `json:"reason"`                                                           // what is wrong
+	Since  time.Time `json:"since"`                                                            // when it was seen first
 }
 
 // QueueStats counts recipients since the start of the relay. At every instant
 // Recovered + Accepted = Delivered + Bounced + Expired + Removed + Queued.
 type QueueStats struct {
-	Recovered int64 `json:"recovered"` // found at the start
-	Accepted  int64 `json:"accepted"`
-	Delivered int64 `json:"delivered"`
-	Bounced   int64 `json:"bounced"`
-	Expired   int64 `json:"expired"`
-	Removed   int64 `json:"removed"`
-	Queued    int64 `json:"queued"`
+	Recovered int64 `json:"recovered"` // found in the queue at the start
+	Accepted  int64 `json:"accepted"`  // since
+	Delivered int64 `json:"delivered"` // taken by the remote host
+	Bounced   int64 `json:"bounced"`   // refused for good
+	Expired   int64 `json:"expired"`   // given up after max_age
+	Removed   int64 `json:"removed"`   // by an operator
+	Queued    int64 `json:"queued"`    // still in the queue
 }
 
 // Reload is what a reload of the configuration changed, or would change.
 type Reload struct {
 	Effect
-	Changes []string `json:"changes"`           // in force after the reload
+	Changes []string `json:"changes"`           // in force now
 	Restart []string `json:"restart,omitempty"` // take a restart to come into force
 }

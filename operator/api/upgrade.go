@@ -6,21 +6,21 @@ import (
 
 // StoreFormat is the format of one of the relay's stores.
 type StoreFormat struct {
-	Store  string `json:"store"`
-	Path   string `json:"path"`
-	Format int    `json:"format"` // that it is written in
-	Reads  int    `json:"reads"`  // the oldest that the relay reads
-	Writes int    `json:"writes"` // what it writes once the upgrade is finished
-	// BackTo is the oldest version known to read the store, while the upgrade is not finished.
+	Store  string `json:"store"`  // its name
+	Path   string `json:"path"`   // its folder or file
+	Format int    `json:"format"` // the format that is written
+	Reads  int    `json:"reads"`  // the oldest format that the relay reads
+	Writes int    `json:"writes"` // the format that is written once the upgrade is finished
+	// the version that has stated the format and can be put back; absent when none can
 	BackTo string `json:"back_to,omitempty"`
 }
 
 // Upgrade is how far an upgrade of the relay is.
 type Upgrade struct {
-	Version string        `json:"version"`
-	Mode    string        `json:"mode"`    // the setting upgrade: manual or auto
-	Pending bool          `json:"pending"` // the version before can be put back
-	Stores  []StoreFormat `json:"stores"`
+	Version string        `json:"version"`                  // of the relay
+	Mode    string        `json:"mode" words:"manual,auto"` // the setting upgrade
+	Pending bool          `json:"pending"`                  // the upgrade is not finished: the version before can be put back
+	Stores  []StoreFormat `json:"stores"`                   // all that have a format
 }
 
 // FinishUpgrade asks for the newest formats from now on.
@@ -31,7 +31,7 @@ type FinishUpgrade struct {
 // UpgradeFinished is the stores whose format has changed, as they were before.
 type UpgradeFinished struct {
 	Effect
-	Stores []StoreFormat `json:"stores"`
+	Stores []StoreFormat `json:"stores"` // the stores whose format has changed, as they were before
 }
 
 // Upgrades is what the server asks of the relay about upgrades.

@@ -56,23 +56,23 @@ var WarmupStates = []string{WarmupNormal, WarmupPaused, WarmupWarm, WarmupSchedu
 
 // Warmup is where a source stands in its plan.
 type Warmup struct {
-	Source string `json:"source"`
+	Source string `json:"source"` // its name
 	warmup.Status
-	Paused string `json:"paused,omitempty"` // the source by 'mta pause': by whom and why; "": it is not
+	// by whom the source, or everything, is paused, and why; left out: it is not
+	Paused string `json:"paused,omitempty"`
 
-	// Advice is what the operator can do about the outlook.
-	Advice string `json:"advice,omitempty"`
-	// Offered is today's mail that could take the source, in recipients at their first attempt: what it or another
-	// dedicated source of its pools took, and what was diverted. It is what this run of the relay has counted.
+	Advice string `json:"advice,omitempty"` // what the operator can do about the outlook
+	// today's mail that could take the source, in recipients at their first attempt: what the dedicated sources of
+	// its pools took, and what was diverted; as this run of the relay has counted it
 	Offered  int64          `json:"offered_today"`
-	Diverted WarmupDiverted `json:"diverted_today"`
+	Diverted WarmupDiverted `json:"diverted_today"` // what of it took a shared source, and why
 }
 
 // WarmupDiverted is today's mail that took a shared source, in recipients, by what kept it from the dedicated
 // ones.
 type WarmupDiverted struct {
 	TooFast   int64 `json:"too_fast"`  // it came faster than the plan takes it, and for its patience
-	OverCap   int64 `json:"over_cap"`  // the day had no room for it
+	OverCap   int64 `json:"over_cap"`  // exceeded the day's cap
 	Waited    int64 `json:"waited"`    // until its patience had an end
 	Suspended int64 `json:"suspended"` // its site was, for all dedicated sources
 }
@@ -88,29 +88,29 @@ type WarmupChanged struct {
 
 // WarmupList is a page of warm-ups, without their providers and history.
 type WarmupList struct {
-	Warmups []Warmup `json:"warmups"`
-	Next    string   `json:"next,omitempty"` // cursor of the next page; "" when this is the last
+	Warmups []Warmup `json:"warmups"`        // by name of the source
+	Next    string   `json:"next,omitempty"` // cursor of the next page; absent when this is the last
 }
 
 // WarmupPlan is a plan that a source can be put under.
 type WarmupPlan struct {
-	Name    string          `json:"name"`
+	Name    string          `json:"name"`    // by which it is named
 	Origin  string          `json:"origin"`  // preset or configuration
 	Sources []string        `json:"sources"` // that warm up by it
-	Plan    warmup.PlanFile `json:"plan"`
+	Plan    warmup.PlanFile `json:"plan"`    // what it says
 
 	Forecast []warmup.Forecast `json:"forecast,omitempty"` // of a warm-up that begins now, or when the plan says
 }
 
 // WarmupPlanList is all of them.
 type WarmupPlanList struct {
-	Plans []WarmupPlan `json:"plans"`
+	Plans []WarmupPlan `json:"plans"` // by name
 }
 
 // StageChoice names the stage that WarmupStart and WarmupSetStage go to.
 type StageChoice struct {
 	Intent
-	Stage int `json:"stage,omitempty"` // counted from 1; for WarmupStart, 0 is the plan's start stage
+	Stage int `json:"stage,omitempty"` // counted from 1; at start, 0 or none is the plan's start stage
 }
 
 func warmupKey(w *Warmup) string { return w.Source + " " + w.IP }
@@ -163,10 +163,10 @@ func changeWarmup(a WarmupAction) func(*Server, *http.Request, StageChoice) (War
 // replace those before.
 type WarmupReport struct {
 	Intent
-	Provider   string  `json:"provider"`
-	Day        string  `json:"day"` // 2026-11-22, in UTC
-	Complaints int64   `json:"complaints,omitempty"`
-	Rate       float64 `json:"rate,omitempty"` // in the place of complaints, their share of the mail, from 0 to 1
+	Provider   string  `json:"provider"`             // whose users complained
+	Day        string  `json:"day"`                  // 2026-11-22, in UTC
+	Complaints int64   `json:"complaints,omitempty"` // how many there were
+	Rate       float64 `json:"rate,omitempty"`       // in the place of complaints, their share of the mail, from 0 to 1
 }
 
 // reportWarmup ends with the warm-up as it is then.

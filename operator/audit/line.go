@@ -16,11 +16,13 @@ import (
 
 // Actor is who sends a request.
 type Actor struct {
-	Kind    string  `json:"kind"`              // socket, console, api, command, signal or relay
-	User    string  `json:"user,omitempty"`    // of the system for a socket, else of the console
-	Address string  `json:"address,omitempty"` // the IP address of a user of the console
-	UID     *uint32 `json:"uid,omitempty"`     // of the process on the socket; nil: the system does not give it
-	PID     int     `json:"pid,omitempty"`     // likewise; 0: not known
+	// how it came: socket (a process on the control socket), console (a user of it), api (a caller of another
+	// interface), command (one that changed a file while no relay ran), signal (SIGHUP), relay (the relay itself)
+	Kind    string  `json:"kind" words:"socket,console,api,command,signal,relay"`
+	User    string  `json:"user,omitempty"`    // the system's user, or of the console
+	Address string  `json:"address,omitempty"` // IP address of a user of the console
+	UID     *uint32 `json:"uid,omitempty"`     // user id of the process on the socket
+	PID     int     `json:"pid,omitempty"`     // process id of the same
 }
 
 // Kinds of actors that are on no connection; package api has the others.
@@ -64,14 +66,15 @@ var Outcomes = []Outcome{Done, Refused, Failed, Unknown}
 type Line struct {
 	Time time.Time `json:"time"` // when it ended; of outcome unknown, when it began
 	Actor
-	Action  string  `json:"action"`            // as the command is called: queue hold, sites suspend...
-	Subject string  `json:"subject,omitempty"` // what it was about, as name=value
-	Count   int     `json:"count"`             // what was changed
-	Reason  string  `json:"reason,omitempty"`  // as the operator gave it
+	Action  string `json:"action"`            // as the command is called, such as queue hold
+	Subject string `json:"subject,omitempty"` // what it was about: name=value
+	Count   int    `json:"count"`             // what was changed
+	Reason  string `json:"reason,omitempty"`  // as the operator gave it
+	// refused: nothing was changed; failed: something may have been; unknown: the relay was killed meanwhile
 	Outcome Outcome `json:"outcome"`
 	Error   string  `json:"error,omitempty"` // why it was refused or has failed
 
-	Number int64 `json:"number"` // joins the two lines of an action; it grows
+	Number int64 `json:"number"` // of the action
 }
 
 // The largest lengths of texts in a line, in octets; what is longer is cut.

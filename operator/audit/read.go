@@ -28,11 +28,12 @@ type Query struct {
 
 // Page is lines, newest first.
 type Page struct {
-	Actions  []Line `json:"actions"`
-	Next     string `json:"next,omitempty"`    // Query.After of the next page; "" when this is the last
-	Looked   int64  `json:"looked"`            // octets of the log
-	Damaged  int    `json:"damaged,omitempty"` // lines that can't be read, among those
-	Complete bool   `json:"complete"`          // this is the last page
+	Actions []Line `json:"actions"`        // newest first
+	Next    string `json:"next,omitempty"` // after of the next page; left out when this is the last
+	Looked  int64  `json:"looked"`         // octets of the audit log that were looked at
+	// lines that can't be read, among those; left out when there are none
+	Damaged  int  `json:"damaged,omitempty"`
+	Complete bool `json:"complete"` // this is the last page
 }
 
 // maxLook bounds the octets that a page looks at.

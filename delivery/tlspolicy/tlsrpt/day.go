@@ -22,49 +22,50 @@ const (
 
 // Day is what was counted for a policy domain on a day of UTC, and what was sent about it.
 type Day struct {
-	Date     string   `json:"date"` // as 2006-01-02
-	Domain   string   `json:"domain"`
-	Policies []Policy `json:"policies"`
-	// Reports has one entry for each destination that the domain has named.
-	Reports []Delivery `json:"reports,omitempty"`
-	// Unwanted: the domain asks for no reports.
-	Unwanted bool `json:"unwanted,omitempty"`
-	// LookupError is the error of the last look-up of the record that requests reports.
+	Date     string   `json:"date"`     // as 2006-01-02
+	Domain   string   `json:"domain"`   // whose policy applied: the recipients' domain
+	Policies []Policy `json:"policies"` // what was counted, by policy
+	// a report's way to each destination that the domain has named
+	Reports  []Delivery `json:"reports,omitempty"`
+	Unwanted bool       `json:"unwanted,omitempty"` // the domain asks for no reports
+	// the failed look-up of the record that requests reports
 	LookupError string `json:"lookup_error,omitempty"`
-	// Next is when the domain's record is looked up, or a report is tried, again; zero before the first
-	// time and after the last.
+	// when the domain's record is looked up, or a report is tried, again
 	Next  time.Time `json:"next,omitzero"`
-	Began time.Time `json:"began,omitzero"` // the first try
-	Tries int       `json:"tries,omitempty"`
-	Done  bool      `json:"done,omitempty"` // nothing is sent any more
+	Began time.Time `json:"began,omitzero"`  // the first try
+	Tries int       `json:"tries,omitempty"` // how often the report was tried
+	Done  bool      `json:"done,omitempty"`  // nothing is sent any more
 }
 
 // Policy is what was counted under one policy (RFC 8460, 4.4).
 type Policy struct {
-	Type    tlspolicy.PolicyType `json:"type"`
-	Mode    string               `json:"mode,omitempty"`    // of an MTA-STS policy; "" when it could not be had
-	MX      string               `json:"mx,omitempty"`      // its patterns, or the TLSA records of a host, with commas between
-	MaxAge  int64                `json:"max_age,omitempty"` // in seconds; 0 when it is not known
-	Success int64                `json:"success"`
-	Failure int64                `json:"failure"`
-	Details []Detail             `json:"details,omitempty"`
+	Type tlspolicy.PolicyType `json:"type"` // tlsa, sts or no-policy-found
+	// of an MTA-STS policy; absent when the policy could not be fetched
+	Mode string `json:"mode,omitempty"`
+	// the patterns of an MTA-STS policy, or a host's TLSA records, with commas between
+	MX      string `json:"mx,omitempty"`
+	MaxAge  int64  `json:"max_age,omitempty"` // its lifetime in seconds, where known
+	Success int64  `json:"success"`           // connection attempts that were as the policy wants
+	// those that were not; look-ups that failed, where the policy could not be fetched
+	Failure int64    `json:"failure"`
+	Details []Detail `json:"details,omitempty"` // what failed
 }
 
 // Detail is how often one thing failed.
 type Detail struct {
-	Class  tlspolicy.Class `json:"class"`
-	Source string          `json:"source,omitempty"` // IP address
-	Host   string          `json:"host,omitempty"`
-	Addr   string          `json:"addr,omitempty"`   // of the host
-	Reason string          `json:"reason,omitempty"` // of the first
-	Count  int64           `json:"count"`
+	Class  tlspolicy.Class `json:"class"`            // the result type of RFC 8460, 4.3
+	Source string          `json:"source,omitempty"` // IP address from which the attempt was made
+	Host   string          `json:"host,omitempty"`   // mail exchanger
+	Addr   string          `json:"addr,omitempty"`   // its IP address
+	Reason string          `json:"reason,omitempty"` // more about the first of them
+	Count  int64           `json:"count"`            // attempts
 }
 
 // Delivery is a report's way to one destination.
 type Delivery struct {
-	To    string    `json:"to"` // "mailto:..." or "https://..."
-	At    time.Time `json:"at"` // of the last try
-	Sent  bool      `json:"sent"`
+	To    string    `json:"to"`              // mailto: with an address, or an https URL
+	At    time.Time `json:"at"`              // the last try
+	Sent  bool      `json:"sent"`            // it was queued, or the web server has taken it
 	Error string    `json:"error,omitempty"` // of the last try
 }
 
