@@ -69,43 +69,39 @@ func (c *cli) actions(ctx context.Context, q api.ActionQuery, p *pageFlags) erro
 		return err
 	}
 	ask, damaged := client.Actions, 0
-	all, next, err := collect(p, func(after string, limit int) ([]audit.Line, string, error) {
-		q.After, q.Limit = after, limit
-		page, err := ask(ctx, q)
-		if api.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "" {
-			if files := c.actionFiles(); files != nil {
-				ask = files
-				page, err = ask(ctx, q)
+	l, err := collect(p, func(l *api.ActionPage) (*[]audit.Line, *string) { return &l.Actions, &l.Next },
+		func(after string, limit int) (api.ActionPage, error) {
+			q.After, q.Limit = after, limit
+			page, err := ask(ctx, q)
+			if api.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "" {
+				if files := c.actionFiles(); files != nil {
+					ask = files
+					page, err = ask(ctx, q)
+				}
 			}
-		}
-		damaged += page.Damaged
-		return page.Actions, page.Next, err
-	})
+			damaged += page.Damaged
+			return page, err
+		})
 	if err != nil {
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, api.ActionPage{Actions: all, Next: next, Damaged: damaged, Complete: next == ""})
+		return writeJSON(c.out, api.ActionPage{Actions: l.Actions, Next: l.Next, Damaged: damaged, Complete: l.Next == ""})
 	}
 	t := &draw.Table{
-		Columns:   []draw.Column{{Title: "TIME"}, {Title: "WHO", Shrink: true}, {Title: "ACTION"}, {Title: "COUNT", Right: true}, {Title: "OUTCOME", State: true}, {Title: "SUBJECT", Shrink: true}},
+		Columns:   []draw.Column{{Title: "TIME"}, {Title: "WHO", Shrink: true}, {Title: "ACTION"}, {Title: "COUNT", Right: true}, {Title: "OUTCOME", Colour: colourOf}, {Title: "SUBJECT", Shrink: true}},
 		NoteTitle: "REASON",
 	}
-	for i := range all {
-		a := &all[i]
+	for i := range l.Actions {
+		a := &l.Actions[i]
 		t.Add(actionNote(a), a.Time.Local().Format(time.DateTime), orDash(actor(a)), a.Action, fmt.Sprint(a.Count), string(a.Outcome), orDash(a.Subject))
 	}
-	if len(all) > 0 {
+	if !t.Empty() {
 		if err := t.Write(c.out, c.screen); err != nil {
 			return err
 		}
 	}
-	switch {
-	case next != "":
-		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", plural(len(all), "action"), next)
-	case len(all) == 0:
-		fmt.Fprintln(c.err, "no action matches")
-	}
+	c.pageFooter(len(l.Actions), "action", l.Next, "no action matches")
 	if damaged > 0 {
 		return fmt.Errorf("damaged lines in the audit log: %d: check the disk and its memory", damaged)
 	}

@@ -39,18 +39,14 @@ func (c *cli) bounceList(ctx context.Context, p *pageFlags) error {
 	if err != nil {
 		return err
 	}
-	var last api.InboundList
-	all, next, err := collect(p, func(after string, limit int) ([]api.InboundMail, string, error) {
-		l, err := client.Inbound(ctx, after, limit)
-		last = l
-		return l.Mail, l.Next, err
-	})
+	l, err := collect(p, func(l *api.InboundList) (*[]api.InboundMail, *string) { return &l.Mail, &l.Next },
+		func(after string, limit int) (api.InboundList, error) { return client.Inbound(ctx, after, limit) })
 	switch {
 	case err != nil:
 		return err
 	case p.asJSON:
-		return writeJSON(c.out, api.InboundList{Mail: all, Kept: last.Kept, Dropped: last.Dropped, Next: next})
-	case len(all) == 0:
+		return writeJSON(c.out, l)
+	case len(l.Mail) == 0:
 		fmt.Fprintln(c.err, "no inbound mail is kept")
 		return nil
 	}
@@ -58,17 +54,17 @@ func (c *cli) bounceList(ctx context.Context, p *pageFlags) error {
 		Columns:   []draw.Column{{Title: "ID"}, {Title: "AGE", Right: true}, {Title: "KIND"}, {Title: "FROM", Shrink: true}, {Title: "TO", Shrink: true}, {Title: "SIZE", Right: true}},
 		NoteTitle: "SUBJECT",
 	}
-	for _, m := range all {
+	for _, m := range l.Mail {
 		t.Add(m.Subject, m.ID, shortAge(c.now().Sub(m.Time)), m.Kind, sentBy(&m), strings.Join(m.Recipients, ", "), shortSize(m.Size))
 	}
 	if err := t.Write(c.out, c.screen); err != nil {
 		return err
 	}
-	if next != "" {
-		fmt.Fprintf(c.err, "%s shown of %d; for the next ones add: --after %q\n", plural(len(all), "message"), last.Kept, next)
+	if l.Next != "" {
+		fmt.Fprintf(c.err, "%s shown of %d; for the next ones add: --after %q\n", plural(len(l.Mail), "message"), l.Kept, l.Next)
 	}
-	if last.Dropped > 0 {
-		fmt.Fprintf(c.err, "%s deleted since the start of the relay, for space\n", plural(int(last.Dropped), "message"))
+	if l.Dropped > 0 {
+		fmt.Fprintf(c.err, "%s deleted since the start of the relay, for space\n", plural(int(l.Dropped), "message"))
 	}
 	return nil
 }

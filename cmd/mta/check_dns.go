@@ -56,7 +56,7 @@ func (f *dnsFindings) write(w io.Writer, s draw.Screen) error {
 			}
 			b.WriteString(draw.Clean(subject) + "\n")
 		}
-		line := "  " + s.Coloured(string(finding.Result)) + strings.Repeat(" ", max(1, 9-len(finding.Result))) + draw.Clean(finding.Text)
+		line := "  " + s.Coloured(string(finding.Result), colourOf(string(finding.Result))) + strings.Repeat(" ", max(1, 9-len(finding.Result))) + draw.Clean(finding.Text)
 		b.WriteString(draw.Wrap(line, s.Width, findingIndent) + "\n")
 		writeRemedy(&b, finding, s.Width)
 	}

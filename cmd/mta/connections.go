@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 const connectionsHelp = `List the open connections, those of clients and those to remote hosts, and close some.
@@ -77,53 +77,17 @@ func (c *cli) connectionsList(ctx context.Context, f api.ConnectionFilter, p *pa
 	if err != nil {
 		return err
 	}
-	total := 0
-	all, next, err := collect(p, func(after string, limit int) ([]api.Connection, string, error) {
-		l, err := client.Connections(ctx, f, after, limit)
-		total = l.Total
-		return l.Connections, l.Next, err
-	})
+	l, err := collect(p, func(l *api.ConnectionList) (*[]api.Connection, *string) { return &l.Connections, &l.Next },
+		func(after string, limit int) (api.ConnectionList, error) {
+			return client.Connections(ctx, f, after, limit)
+		})
 	if err != nil {
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, api.ConnectionList{Connections: all, Total: total, Next: next})
+		return writeJSON(c.out, l)
 	}
-	t := &draw.Table{Columns: []draw.Column{
-		{Title: "ID"}, {Title: "DIR"}, {Title: "STATE", State: true}, {Title: "PEER"}, {Title: "NAME", Shrink: true}, {Title: "FOR", Shrink: true},
-		{Title: "TLS", Spare: true}, {Title: "AGE", Right: true}, {Title: "IDLE", Right: true, Spare: true}, {Title: "BACKLOG", Right: true}, {Title: "WINDOW", Right: true, Spare: true}, {Title: "MESSAGES", Right: true},
-	}, NoteTitle: "LAST REPLY"}
-	for i := range all {
-		t.Add(lastReply(&all[i]), c.connectionRow(&all[i])...)
-	}
-	return c.showPage(t, len(all), "connection", next)
-}
-
-// connectionRow gives the cells of a connection.
-func (c *cli) connectionRow(x *api.Connection) []string {
-	whose := notes(x.Listener, x.Tenant, x.User)
-	if x.Direction == api.Outgoing {
-		whose = x.Site + " from " + x.Source
-	}
-	tls, idle, backlog, window := "-", "-", "-", "-"
-	if x.TLS != nil {
-		tls = x.TLS.Version
-	}
-	if !x.IdleSince.IsZero() {
-		idle = c.since(x.IdleSince)
-	}
-	if x.Direction == api.Outgoing {
-		backlog, window = fmt.Sprint(x.Backlog), fmt.Sprint(x.Window)
-	}
-	return []string{x.ID, string(x.Direction), string(x.State), x.Peer, orDash(x.PeerName), whose, tls, c.since(x.Since), idle, backlog, window, fmt.Sprint(x.Messages)}
-}
-
-// lastReply is the reply on one line, "" without one.
-func lastReply(x *api.Connection) string {
-	if x.LastReply == nil {
-		return ""
-	}
-	return x.LastReply.String()
+	return printPage(c, listing.Connections, l.Connections, "connection", l.Next)
 }
 
 func newConnectionsClose(c *cli) *cobra.Command {

@@ -257,7 +257,7 @@ func newDKIMList(c *cli) *cobra.Command {
 which sign today; a key in state "later" takes over on its day, a "replaced" one no longer
 signs: keep its record until the mail that it signed has arrived.`,
 	}, func(keys []dkimKey) error {
-		t := draw.Table{Columns: []draw.Column{{Title: "DKIM"}, {Title: "DOMAIN"}, {Title: "SELECTOR"}, {Title: "KEY"}, {Title: "STATE", State: true}, {Title: "FROM"}, {Title: "SENDERS", Shrink: true}, {Title: "TENANTS", Shrink: true}, {Title: "FILE", Shrink: true, Spare: true}}}
+		t := draw.Table{Columns: []draw.Column{{Title: "DKIM"}, {Title: "DOMAIN"}, {Title: "SELECTOR"}, {Title: "KEY"}, {Title: "STATE", Colour: colourOf}, {Title: "FROM"}, {Title: "SENDERS", Shrink: true}, {Title: "TENANTS", Shrink: true}, {Title: "FILE", Shrink: true, Spare: 1}}}
 		for _, k := range keys {
 			from, tenants, file := "-", "-", "environment"
 			if k.From != nil {

@@ -101,7 +101,7 @@ func (c *cli) explainMessage(b *strings.Builder, m *api.ExplainedMessage) {
 		fmt.Fprintln(b)
 		fact(b, "recipient", "%s", angled(s.Address))
 		fact(b, "state", "%s, %s so far", s.State, plural(s.Attempts, "attempt"))
-		fact(b, "why", "%s%s", r.Why, c.until(r.Until))
+		fact(b, "why", "%s%s", r.Why, c.look().More(r.Until))
 		if s.State == api.StateDeferred && !s.Next.IsZero() {
 			fact(b, "next", "%s", moment(s.Next, c.now()))
 		}
@@ -119,7 +119,7 @@ func (c *cli) explainMessage(b *strings.Builder, m *api.ExplainedMessage) {
 
 func (c *cli) explainDestination(b *strings.Builder, d *api.Destination) error {
 	fact(b, "domain", "%s", d.Domain)
-	fact(b, "now", "%s%s", d.Now, c.until(d.Until))
+	fact(b, "now", "%s%s", d.Now, c.look().More(d.Until))
 	poolFacts(b, d)
 	for i, step := range d.Steps {
 		name := ""
@@ -154,7 +154,7 @@ func (c *cli) explainDestination(b *strings.Builder, d *api.Destination) error {
 	}
 	actions, more := firstOf(d.Actions, mostLines)
 	for _, a := range actions {
-		fact(b, "action", "%s", c.action(a))
+		fact(b, "action", "%s", c.look().Action(a))
 	}
 	if more > 0 {
 		fact(b, "action", "%d more: mta sites %s --json", more, d.Site)
@@ -319,9 +319,12 @@ func (c *cli) tierHost(t *api.TierHost) string {
 	if h.Mode != "" {
 		text += ", " + h.Mode
 	}
-	if retry, why := c.trouble(h); why != "" {
-		if retry != "-" {
-			text += ", next try " + map[bool]string{true: "now", false: "in " + retry}[retry == "due"]
+	if retry, why := c.look().HostNote(h); why != "" {
+		switch {
+		case retry.After(c.now()):
+			text += ", next try in " + shortLeft(retry.Sub(c.now()))
+		case !retry.IsZero():
+			text += ", next try now"
 		}
 		text += ": " + why
 	}

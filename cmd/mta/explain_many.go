@@ -53,9 +53,9 @@ func (c *cli) lane(l *api.Lane) string {
 		text += fmt.Sprintf(", %d more being opened", l.Opening)
 	}
 	if l.Waiting > 0 {
-		text += ", for " + c.since(l.Oldest)
+		text += ", for " + shortAge(c.now().Sub(l.Oldest))
 		if l.Why != "" {
-			text += ": " + l.Why + c.until(l.Until)
+			text += ": " + l.Why + c.look().More(l.Until)
 		}
 	}
 	return text

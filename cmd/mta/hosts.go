@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 const hostsHelp = `List the hosts that mail goes to, suspend them, and discard their state. Without a
@@ -65,68 +65,18 @@ func (c *cli) hostsList(ctx context.Context, f api.HostFilter, p *pageFlags) err
 	if err != nil {
 		return err
 	}
-	hosts, next, err := collect(p, func(after string, limit int) ([]api.Host, string, error) {
-		l, err := client.Hosts(ctx, f, after, limit)
-		return l.Hosts, l.Next, err
-	})
+	l, err := collect(p, func(l *api.HostList) (*[]api.Host, *string) { return &l.Hosts, &l.Next },
+		func(after string, limit int) (api.HostList, error) { return client.Hosts(ctx, f, after, limit) })
 	if err != nil {
 		return err
 	}
-	if filtered := f.State != "" || f.Source != ""; len(hosts) == 0 && len(f.Names) > 0 && !filtered && p.after == "" {
+	if filtered := f.State != "" || f.Source != ""; len(l.Hosts) == 0 && len(f.Names) > 0 && !filtered && p.after == "" {
 		return hinted{fmt.Errorf("no known host matches the name or address %s", strings.Join(f.Names, ", ")), "to list the known hosts: mta hosts"}
 	}
 	if p.asJSON {
-		return writeJSON(c.out, api.HostList{Hosts: hosts, Next: next})
+		return writeJSON(c.out, l)
 	}
-	t := &draw.Table{
-		Columns: []draw.Column{
-			{Title: "HOST", Shrink: true}, {Title: "ADDRESS"}, {Title: "STATE", State: true}, {Title: "CONNS", Right: true}, {Title: "BACKLOG", Right: true},
-			{Title: "MODE"}, {Title: "RETRY IN", Right: true},
-		},
-		NoteTitle: "REASON",
-	}
-	for _, h := range hosts {
-		retry, why := c.trouble(&h)
-		t.Add(why, h.Name, h.Address, string(h.State), fmt.Sprint(h.Connections), fmt.Sprint(h.Backlog), orDash(h.Mode), retry)
-	}
-	if len(hosts) > 0 {
-		if err := t.Write(c.out, c.screen); err != nil {
-			return err
-		}
-	}
-	c.pageFooter(len(hosts), "host", next)
-	return nil
-}
-
-// trouble returns when a host is tried again, and what was wrong: with the host itself, else with how
-// it treats one of the sources.
-func (c *cli) trouble(h *api.Host) (retry, why string) {
-	for _, a := range h.Actions {
-		if a.End.After(c.now()) {
-			from := ""
-			if a.Source != "" {
-				from = " from " + a.Source
-			}
-			return shortLeft(a.End.Sub(c.now())), fmt.Sprintf("%s%s: %s", a.What, from, a.Reason)
-		}
-	}
-	b, from := h.Broken, ""
-	for i := range h.Paths {
-		if p := &h.Paths[i]; b == nil && p.Broken != nil {
-			b, from = p.Broken, "from "+p.Source+": "
-		}
-	}
-	if b == nil {
-		if h.PlainUntil.After(c.now()) {
-			return "-", "TLS failed: clear text" + c.until(h.PlainUntil)
-		}
-		return "-", ""
-	}
-	retry = "due"
-	if b.RetryAt.After(c.now()) {
-		retry = shortLeft(b.RetryAt.Sub(c.now()))
-	}
-	return retry, fmt.Sprintf("%s%s (%s, for %s)", from, b.Reply.String(), plural(b.Failures, "failure"), c.since(b.Since))
+	return printPage(c, listing.Hosts, l.Hosts, "host", l.Next)
 }
 
 func newHostsSuspend(c *cli) *cobra.Command {

@@ -393,7 +393,7 @@ func (c *cli) keyTable(list []api.APIKey) error {
 		fmt.Fprintln(c.err, "no keys")
 		return nil
 	}
-	t := &draw.Table{Columns: []draw.Column{{Title: "NAME"}, {Title: "TENANT", Shrink: true}, {Title: "ID"}, {Title: "STATE"}, {Title: "SCOPES", Shrink: true}, {Title: "FROM", Shrink: true, Spare: true},
+	t := &draw.Table{Columns: []draw.Column{{Title: "NAME"}, {Title: "TENANT", Shrink: true}, {Title: "ID"}, {Title: "STATE"}, {Title: "SCOPES", Shrink: true}, {Title: "FROM", Shrink: true, Spare: 1},
 		{Title: "AGE", Right: true}, {Title: "ENDS IN", Right: true}, {Title: "LAST USED", Right: true}}}
 	for _, l := range list {
 		from, end, used := "anywhere", "-", "-"

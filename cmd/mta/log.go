@@ -292,7 +292,7 @@ func (c *cli) logLine(line []byte) error {
 	}
 	text := fmt.Sprintf("%s  %-16s  %-13s  %s", r.Time.Local().Format(time.DateTime), r.Type, id, logText(r))
 	text = draw.Wrap(draw.Clean(text), c.screen.Width, 4)
-	_, err = fmt.Fprintln(c.out, strings.Replace(text, string(r.Type), c.screen.Coloured(string(r.Type)), 1))
+	_, err = fmt.Fprintln(c.out, strings.Replace(text, string(r.Type), c.screen.Coloured(string(r.Type), colourOf(string(r.Type))), 1))
 	return err
 }
 

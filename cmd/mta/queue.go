@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -97,17 +96,4 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 		ids = append(ids, fmt.Sprintf("%s\t%s from %s", m.ID, shortAge(c.now().Sub(m.Received)), angled(draw.Clean(m.Sender))))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
-}
-
-// nextTry returns when a recipient is tried again.
-func nextTry(r api.RecipientStatus, now time.Time) string {
-	switch {
-	case r.State == api.StateActive:
-		return "now"
-	case r.Next.IsZero() || r.State == api.StateHeld:
-		return "-"
-	case !r.Next.After(now):
-		return "due"
-	}
-	return shortLeft(r.Next.Sub(now))
 }

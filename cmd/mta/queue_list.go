@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 const queueListHelp = `List messages in the queue, a line for each recipient: the message's id, age, size
@@ -67,7 +66,7 @@ func (c *cli) queueList(ctx context.Context, f api.Filter, p api.Page, asJSON bo
 		if len(l.Messages) == 0 {
 			return nil
 		}
-		t := c.messageTable(l.Messages)
+		t := tableOf(c, listing.Queue, listing.QueueRows(l.Messages))
 		t.Untitled = shown > 0
 		shown += len(l.Messages)
 		return t.Write(c.out, c.screen)
@@ -106,30 +105,6 @@ func eachPage(ctx context.Context, client *api.Client, f api.Filter, p api.Page,
 			}
 		}
 	}
-}
-
-func (c *cli) messageTable(messages []api.Item) *draw.Table {
-	t := &draw.Table{
-		Columns: []draw.Column{
-			{Title: "ID"}, {Title: "AGE", Right: true}, {Title: "SIZE", Right: true}, {Title: "SENDER", Shrink: true},
-			{Title: "RECIPIENT", Shrink: true}, {Title: "STATE", State: true}, {Title: "TRIES", Right: true}, {Title: "NEXT", Right: true},
-		},
-		NoteTitle: "REASON",
-	}
-	for _, m := range messages {
-		first := []string{m.ID, shortAge(c.now().Sub(m.Received)), shortSize(m.Size), angled(m.Sender)}
-		if m.Unreadable {
-			first = []string{m.ID, shortAge(c.now().Sub(m.Received)), "?", "?"}
-		}
-		for _, r := range m.Recipients {
-			t.Add(r.Why(time.Local), append(first, angled(r.Address), string(r.State), fmt.Sprint(r.Attempts), nextTry(r, c.now()))...)
-			first = []string{"", "", "", ""}
-		}
-		if left := m.Matching - len(m.Recipients); left > 0 {
-			t.Add("", "", "", "", "", "... and "+plural(left, "more recipient"), "", "", "")
-		}
-	}
-	return t
 }
 
 // listFooter prints on standard error, where it is in the way of no program, what is not shown.

@@ -75,7 +75,7 @@ func (c *cli) queueShow(ctx context.Context, id string, asJSON bool) error {
 		if !r.Expires.IsZero() {
 			end = shortLeft(r.Expires.Sub(c.now()))
 		}
-		t.Add(r.Why(time.Local), angled(r.Address), string(r.State), orDash(r.Site), fmt.Sprint(r.Attempts), nextTry(r, c.now()), end)
+		t.Add(r.Why(time.Local), angled(r.Address), string(r.State), orDash(r.Site), fmt.Sprint(r.Attempts), c.look().Next(&r).Text, end)
 	}
 	fmt.Fprintln(c.out)
 	return t.Write(c.out, c.screen)

@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 const sitesHelp = `List the sites that mail goes to, and suspend them. A site is the set of hosts that
@@ -48,59 +46,10 @@ func listByDefault(g, list *cobra.Command) {
 	}
 }
 
-// pageFlags are the flags of a listing in pages.
-type pageFlags struct {
-	limit  int
-	after  string
-	asJSON bool
-}
-
-func (p *pageFlags) add(cmd *cobra.Command, what string) {
-	cmd.Flags().IntVar(&p.limit, "limit", api.DefaultLimit, what+" on the page; 0: all")
-	cmd.Flags().StringVar(&p.after, "after", "", "continue after the previous page (`cursor`)")
-	cmd.Flags().BoolVar(&p.asJSON, "json", false, "print JSON")
-}
-
-func (p *pageFlags) check() error {
-	if p.limit < 0 {
-		return usagef("--limit can't be negative")
-	}
-	return nil
-}
-
-// collect asks for pages until there are as many as the flags want.
-func collect[T any](p *pageFlags, ask func(after string, limit int) ([]T, string, error)) (all []T, next string, err error) {
-	all, next = []T{}, p.after
-	for {
-		n := api.MaxLimit
-		if p.limit > 0 {
-			n = min(p.limit-len(all), n)
-		}
-		some, more, err := ask(next, n)
-		if err != nil {
-			return nil, "", err
-		}
-		all = append(all, some...)
-		if next = more; next == "" || len(all) == p.limit {
-			return all, next, nil
-		}
-	}
-}
-
-// pageFooter prints on standard error what is not shown.
-func (c *cli) pageFooter(shown int, what, next string) {
-	switch {
-	case next != "":
-		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", plural(shown, what), next)
-	case shown == 0:
-		fmt.Fprintf(c.err, "no %s is known or matches\n", what)
-	}
-}
-
 const sitesListHelp = `List the known sites, the longest queue first. QUEUED counts the recipients in the queue
 for a site, in any state. CONNS shows the connections to it, and the number it may have
 so far: each site begins with one, and gets more as it accepts mail (slow start). Of the
-queued recipients, RUNNING are on connections, WAITING wait for one, and DEFERRED wait
+queued recipients, ACTIVE are on connections, WAITING wait for one, and DEFERRED wait
 for their retry time. USUAL/s is the usual rate of messages, LAST the time since it last
 accepted one.
 ` + sinceStart + `
@@ -143,82 +92,19 @@ func (c *cli) sitesList(ctx context.Context, f api.SiteFilter, p *pageFlags) err
 	if err != nil {
 		return err
 	}
-	sites, next, err := collect(p, func(after string, limit int) ([]api.Site, string, error) {
-		l, err := client.Sites(ctx, f, after, limit)
-		return l.Sites, l.Next, err
-	})
+	l, err := collect(p, func(l *api.SiteList) (*[]api.Site, *string) { return &l.Sites, &l.Next },
+		func(after string, limit int) (api.SiteList, error) { return client.Sites(ctx, f, after, limit) })
 	if err != nil {
 		return err
 	}
-	if filtered := f.Provider != "" || f.Suspended || f.Busy || f.Queued || f.Failing; len(sites) == 0 && len(f.Names) > 0 && !filtered && p.after == "" {
+	if filtered := f.Provider != "" || f.Suspended || f.Busy || f.Queued || f.Failing; len(l.Sites) == 0 && len(f.Names) > 0 && !filtered && p.after == "" {
 		return hinted{fmt.Errorf("no known site has the name %s", strings.Join(f.Names, ", ")),
 			"to list the known sites: mta sites; a site has the name of its first host, and 'mta explain DOMAIN' shows the site of a domain"}
 	}
 	if p.asJSON {
-		return writeJSON(c.out, api.SiteList{Sites: sites, Next: next})
+		return writeJSON(c.out, l)
 	}
-	t := &draw.Table{
-		Columns: append([]draw.Column{
-			{Title: "SITE", Shrink: true}, {Title: "PROVIDER"}, {Title: "QUEUED", Right: true}, {Title: "CONNS", Right: true},
-			{Title: "RUNNING", Right: true, Spare: true}, {Title: "WAITING", Right: true, Spare: true}, {Title: "DEFERRED", Right: true},
-		}, append(slices.Clone(tallyColumns), draw.Column{Title: "USUAL/s", Right: true, Spare: true}, draw.Column{Title: "LAST", Right: true, Spare: true})...),
-		NoteTitle: "REASON",
-	}
-	for _, s := range sites {
-		cells := []string{s.Name, orDash(s.Provider), fmt.Sprint(s.Queued), fmt.Sprintf("%d/%d", s.Connections, s.SlowStart),
-			fmt.Sprint(s.Running), fmt.Sprint(s.Waiting + s.Parked), fmt.Sprint(s.Deferred)}
-		cells = append(cells, tallyCells(&s.Tally)...)
-		t.Add(notes(c.siteNote(&s), c.lastError(&s.Tally)), append(cells, orNone(s.Usual), c.since(s.LastGood))...)
-	}
-	return c.showPage(t, len(sites), "site", next)
-}
-
-// siteNote is what holds back mail for a site.
-func (c *cli) siteNote(s *api.Site) string {
-	var notes []string
-	for _, a := range s.Actions {
-		notes = append(notes, c.action(a))
-	}
-	switch {
-	case s.Why == "" || len(notes) > 0:
-	case s.Waiting+s.Parked > 0:
-		notes = append(notes, "waits: "+s.Why+c.until(s.Until))
-	default:
-		notes = append(notes, "can't be tried: "+s.Why+c.until(s.Until))
-	}
-	return strings.Join(notes, "; ")
-}
-
-func (c *cli) action(a api.SiteAction) string {
-	from := ""
-	if a.Source != "" {
-		from = " from " + a.Source
-	}
-	return a.What + from + " for " + shortLeft(a.End.Sub(c.now())) + " more: " + oneLine(a.Reason)
-}
-
-// until says in how long something ends, "" when that is not known or no time at all.
-func (c *cli) until(t time.Time) string {
-	if d := t.Sub(c.now()); !t.IsZero() && d >= time.Second {
-		return " (for " + shortLeft(d) + " more)"
-	}
-	return ""
-}
-
-// since returns how long ago something was.
-func (c *cli) since(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return shortAge(c.now().Sub(t))
-}
-
-// orNone writes a rate, none as a dash.
-func orNone(rate float64) string {
-	if rate == 0 {
-		return "-"
-	}
-	return short.Rate(rate)
+	return printPage(c, listing.Sites, l.Sites, "site", l.Next)
 }
 
 const sitesSuspendHelp = `Stop all mail to a site for a time. Transactions in progress finish; waiting mail expires

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 const streamsHelp = `List the streams of events: how many events wait for each receiver and since when, the rate
@@ -41,43 +41,12 @@ func newStreams(c *cli) *cobra.Command {
 				fmt.Fprintln(c.err, `there are no streams; to add one: stream "app" { to = "https://..." }`)
 				return nil
 			}
-			return c.streamsTable(l.Streams)
+			return tableOf(c, listing.Streams, l.Streams).Write(c.out, c.screen)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.AddCommand(newStreamsShow(c), newStreamsPause(c, true), newStreamsPause(c, false), newStreamsSkip(c), newStreamsReplay(c), newStreamsTest(c), newStreamsKey(c))
 	return cmd
-}
-
-func (c *cli) streamsTable(streams []api.Stream) error {
-	t := &draw.Table{
-		Columns: []draw.Column{
-			{Title: "STREAM", Shrink: true}, {Title: "STATE"}, {Title: "WAITING", Right: true}, {Title: "BYTES", Right: true}, {Title: "FOR", Right: true},
-			{Title: "PER S", Right: true}, {Title: "DELIVERED", Right: true}, {Title: "REFUSED", Right: true}, {Title: "LOST", Right: true},
-		},
-		NoteTitle: "LAST ERROR",
-	}
-	for i := range streams {
-		s := &streams[i]
-		note := s.LastError
-		if note != "" {
-			note = fmt.Sprintf("%s ago: %s", shortAge(c.now().Sub(s.ErrorAt)), note)
-		}
-		t.Add(draw.Clean(note), draw.Clean(s.Name), s.State, fmt.Sprint(s.LagEvents), shortSize(s.LagBytes), lagOf(s),
-			fmt.Sprintf("%.1f", s.Rate), fmt.Sprint(s.Delivered), fmt.Sprint(s.Refused), lostBy(s))
-	}
-	return t.Write(c.out, c.screen)
-}
-
-// lostBy is how many events a stream has lost: at least so many, if files were deleted that nobody had counted.
-func lostBy(s *api.Stream) string {
-	switch {
-	case s.Uncounted == 0:
-		return fmt.Sprint(s.Lost)
-	case s.Lost == 0:
-		return "unknown"
-	}
-	return fmt.Sprintf("%d+", s.Lost)
 }
 
 func lostInWords(s *api.Stream) string {
@@ -90,14 +59,6 @@ func lostInWords(s *api.Stream) string {
 		return fmt.Sprintf("an unknown number of events in %s: %s", gaps, why)
 	}
 	return fmt.Sprintf("at least %s in %s: %s", plural(int(s.Lost), "event"), gaps, why)
-}
-
-// lagOf is how long the oldest event has waited.
-func lagOf(s *api.Stream) string {
-	if s.LagEvents == 0 {
-		return "-"
-	}
-	return shortAge(time.Duration(s.LagSeconds * float64(time.Second)))
 }
 
 func newStreamsShow(c *cli) *cobra.Command {
@@ -117,7 +78,7 @@ func (c *cli) showStream(s *api.Stream) error {
 	line("to", "%s", s.To)
 	line("state", "%s, at %s", s.State, s.At)
 	if s.LagEvents > 0 || s.LagBytes > 0 {
-		line("waiting", "about %s for %s; %s of the log", plural(int(s.LagEvents), "event"), lagOf(s), shortSize(s.LagBytes))
+		line("lag", "about %s for %s; %s of the log", plural(int(s.LagEvents), "event"), listing.Lag(s).Text, shortSize(s.LagBytes))
 	}
 	line("delivered", "%s in %s since the start of the relay; %.1f/s in the last minute", plural(int(s.Delivered), "event"), plural(int(s.Requests), "request"), s.Rate)
 	if s.LastError != "" {

@@ -105,32 +105,24 @@ func (c *cli) listsSuppressions(cmd *cobra.Command, show func(context.Context, *
 }
 
 func (c *cli) suppressList(ctx context.Context, client *api.Client, f api.SuppressionFilter, p *pageFlags) error {
-	all, next, err := collect(p, func(after string, limit int) ([]api.Suppression, string, error) {
-		l, err := client.Suppressions(ctx, f, after, limit)
-		return l.Suppressions, l.Next, err
-	})
+	l, err := collect(p, func(l *api.SuppressionList) (*[]api.Suppression, *string) { return &l.Suppressions, &l.Next },
+		func(after string, limit int) (api.SuppressionList, error) {
+			return client.Suppressions(ctx, f, after, limit)
+		})
 	if err != nil {
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, api.SuppressionList{Suppressions: all, Next: next})
+		return writeJSON(c.out, l)
 	}
-	if err := c.suppressionTable(all); err != nil {
+	if err := c.suppressionTable(l.Suppressions); err != nil {
 		return err
 	}
-	if next == "" && len(all) == 1 {
-		return nil
+	nothing := "no address on the list matches"
+	if f == (api.SuppressionFilter{}) {
+		nothing = "no address is suppressed"
 	}
-	switch {
-	case next != "":
-		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", addresses(len(all)), next)
-	case len(all) == 0:
-		if f == (api.SuppressionFilter{}) {
-			fmt.Fprintln(c.err, "no address is suppressed")
-		} else {
-			fmt.Fprintln(c.err, "no address on the list matches")
-		}
-	}
+	c.pageFooter(len(l.Suppressions), "address", l.Next, nothing)
 	return nil
 }
 
@@ -150,14 +142,6 @@ func (c *cli) suppressionTable(list []api.Suppression) error {
 		t.Add(s.Reason, s.Address, orDash(s.Tenant), string(s.Source), shortAge(c.now().Sub(s.Added)), end)
 	}
 	return t.Write(c.out, c.screen)
-}
-
-// addresses counts them in words.
-func addresses(n int) string {
-	if n == 1 {
-		return "1 address"
-	}
-	return fmt.Sprintf("%d addresses", n)
 }
 
 // someAddresses demands arguments.
@@ -242,7 +226,7 @@ func (c *cli) printUnknown(tenants []string) {
 
 // told returns what was done to the list.
 func told(done api.Suppressed) string {
-	text := addresses(done.Added) + " suppressed"
+	text := plural(done.Added, "address") + " suppressed"
 	if done.Changed > 0 {
 		text += fmt.Sprintf(", %d already listed and changed", done.Changed)
 	}

@@ -40,33 +40,26 @@ func newPendingList(c *cli) *cobra.Command {
 }
 
 func (c *cli) pendingList(ctx context.Context, client *api.Client, f api.SuppressionFilter, p *pageFlags) error {
-	var providers []api.DoubtedProvider
-	all, next, err := collect(p, func(after string, limit int) ([]api.Suppression, string, error) {
-		l, err := client.PendingSuppressions(ctx, f, after, limit)
-		providers = l.Providers
-		return l.Suppressions, l.Next, err
-	})
+	l, err := collect(p, func(l *api.PendingList) (*[]api.Suppression, *string) { return &l.Suppressions, &l.Next },
+		func(after string, limit int) (api.PendingList, error) {
+			return client.PendingSuppressions(ctx, f, after, limit)
+		})
 	if err != nil {
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, api.PendingList{Providers: providers, Suppressions: all, Next: next})
+		return writeJSON(c.out, l)
 	}
-	for _, d := range providers {
+	for _, d := range l.Providers {
 		fmt.Fprintln(c.out, c.doubt(&d))
 	}
-	if len(providers) > 0 && len(all) > 0 {
+	if len(l.Providers) > 0 && len(l.Suppressions) > 0 {
 		fmt.Fprintln(c.out)
 	}
-	if err := c.suppressionTable(all); err != nil {
+	if err := c.suppressionTable(l.Suppressions); err != nil {
 		return err
 	}
-	switch {
-	case next != "":
-		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", addresses(len(all)), next)
-	case len(all) == 0:
-		fmt.Fprintln(c.err, "no entry is set aside")
-	}
+	c.pageFooter(len(l.Suppressions), "address", l.Next, "no entry is set aside")
 	return nil
 }
 

@@ -52,32 +52,30 @@ func (c *cli) tlsrptShow(ctx context.Context, domain string, p *pageFlags) error
 	if err != nil {
 		return err
 	}
-	on := false
-	days, next, err := collect(p, func(after string, limit int) ([]tlsrpt.Day, string, error) {
-		l, err := client.TLSReports(ctx, domain, after, limit)
-		on = l.On
-		return l.Days, l.Next, err
-	})
+	l, err := collect(p, func(l *api.TLSReportList) (*[]tlsrpt.Day, *string) { return &l.Days, &l.Next },
+		func(after string, limit int) (api.TLSReportList, error) {
+			return client.TLSReports(ctx, domain, after, limit)
+		})
 	switch {
 	case err != nil:
 		return err
 	case p.asJSON:
-		return writeJSON(c.out, api.TLSReportList{On: on, Days: days, Next: next})
-	case !on:
+		return writeJSON(c.out, l)
+	case !l.On:
 		fmt.Fprintln(c.err, `TLS reports are off; to send them: tls_reports { from = "tls-reports@example.com" }`)
 		return nil
-	case len(days) == 0:
+	case len(l.Days) == 0:
 		fmt.Fprintln(c.err, "nothing is counted yet")
 		return nil
 	}
-	if err := c.tlsrptTable(days); err != nil {
+	if err := c.tlsrptTable(l.Days); err != nil {
 		return err
 	}
-	for i := range days {
-		c.tlsrptDay(&days[i])
+	for i := range l.Days {
+		c.tlsrptDay(&l.Days[i])
 	}
-	if next != "" {
-		fmt.Fprintf(c.err, "%d shown; for the next ones add: --after %q\n", len(days), next)
+	if l.Next != "" {
+		fmt.Fprintf(c.err, "%d shown; for the next ones add: --after %q\n", len(l.Days), l.Next)
 	}
 	return nil
 }

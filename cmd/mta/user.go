@@ -398,7 +398,7 @@ another hash than the configured one is rehashed at the user's next login.`,
 
 // userTable makes a table of users.
 func userTable(list []listedUser) *draw.Table {
-	t := &draw.Table{Columns: []draw.Column{{Title: "USER"}, {Title: "PASSWORD"}, {Title: "TENANT"}, {Title: "SENDERS", Shrink: true}, {Title: "CERTIFICATES", Shrink: true, Spare: true}}}
+	t := &draw.Table{Columns: []draw.Column{{Title: "USER"}, {Title: "PASSWORD"}, {Title: "TENANT"}, {Title: "SENDERS", Shrink: true}, {Title: "CERTIFICATES", Shrink: true, Spare: 1}}}
 	or := func(text, other string) string {
 		if text == "" {
 			return other

@@ -9,6 +9,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 const warmupHelp = `Show and control the warm-up of new sources, and try plans before you use them. Without a
@@ -53,91 +54,22 @@ func (c *cli) warmupList(ctx context.Context, p *pageFlags) error {
 	if err != nil {
 		return err
 	}
-	all, next, err := collect(p, func(after string, limit int) ([]api.Warmup, string, error) {
-		l, err := client.Warmups(ctx, after, limit)
-		return l.Warmups, l.Next, err
-	})
-	if err != nil {
+	l, err := collect(p, func(l *api.WarmupList) (*[]api.Warmup, *string) { return &l.Warmups, &l.Next },
+		func(after string, limit int) (api.WarmupList, error) { return client.Warmups(ctx, after, limit) })
+	switch {
+	case err != nil:
 		return err
-	}
-	if p.asJSON {
-		return writeJSON(c.out, api.WarmupList{Warmups: all, Next: next})
-	}
-	t := &draw.Table{
-		Columns: []draw.Column{
-			{Title: "SOURCE", Shrink: true}, {Title: "IP"}, {Title: "PLAN", Shrink: true}, {Title: "STATE"}, {Title: "STAGE", Right: true},
-			{Title: "HOUR", Right: true}, {Title: "DAY", Right: true}, {Title: "THROTTLE", Right: true},
-		},
-		NoteTitle: "OUTLOOK",
-	}
-	for i := range all {
-		w := &all[i]
-		t.Add(warmupOutlook(w), w.Source, w.IP, w.Plan, w.State, warmupStage(w),
-			warmupOf(w, w.SentHour, w.HourlyLimit), warmupOf(w, w.SentDay, w.StageLimit), warmupThrottle(w))
-	}
-	if len(all) == 0 && next == "" {
-		fmt.Fprintln(c.err, "no source has a plan: give it one where a pool dedicates it")
+	case p.asJSON:
+		return writeJSON(c.out, l)
+	case len(l.Warmups) == 0 && l.Next == "":
+		fmt.Fprintln(c.out, "no source has a plan: give it one where a pool dedicates it")
 		return nil
 	}
-	if err := t.Write(c.out, c.screen); err != nil {
-		return err
-	}
-	c.pageFooter(len(all), "source", next)
-	return nil
+	return printPage(c, listing.Warmups, l.Warmups, "source", l.Next)
 }
 
 // known reports whether the ledger could be read.
 func known(w *api.Warmup) bool { return w.Stage > 0 }
-
-func warmupStage(w *api.Warmup) string {
-	if !known(w) {
-		return "-"
-	}
-	return fmt.Sprintf("%d/%d", w.Stage, w.TotalStages)
-}
-
-// warmupOf puts a count beside its cap.
-func warmupOf(w *api.Warmup, sent, limit int64) string {
-	switch {
-	case !known(w):
-		return "-"
-	case w.State == api.WarmupWarm || limit == 0:
-		return fmt.Sprint(sent)
-	}
-	return fmt.Sprintf("%d/%d", sent, limit)
-}
-
-func warmupThrottle(w *api.Warmup) string {
-	if !known(w) {
-		return "-"
-	}
-	if w.Throttle > 0 && w.Throttle < 0.01 {
-		return "<0.01" // and not as if nothing took it
-	}
-	return fmt.Sprintf("%.2f", w.Throttle)
-}
-
-// warmupOutlook returns what the day would do to the stage, and on account of whom.
-func warmupOutlook(w *api.Warmup) string {
-	text := becauseOf(w.Outlook, w.OutlookProvider)
-	if w.Advice != "" {
-		text += "; " + w.Advice
-	}
-	switch {
-	case w.Paused != "" && text != "":
-		text = w.Paused + "; " + text
-	case w.Paused != "":
-		text = w.Paused
-	}
-	return text
-}
-
-func becauseOf(why, provider string) string {
-	if provider == "" {
-		return why
-	}
-	return why + " (" + provider + ")"
-}
 
 // warmupTitle names a warm-up.
 func warmupTitle(w *api.Warmup) string {

@@ -11,6 +11,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 	"example.org/mta/warmup"
 )
 
@@ -98,11 +99,11 @@ func (c *cli) warmupFacts(b *strings.Builder, w *api.Warmup) {
 	fact(b, "this hour", "%s%s", ofCap(w, w.SentHour, w.HourlyLimit), c.endsIn(w.HourEnds))
 	fact(b, "today", "%s%s", ofCap(w, w.SentDay, w.StageLimit), c.endsIn(w.DayEnds))
 	fact(b, "this stage", "%d sent", w.SentStage)
-	fact(b, "throttle", "%s: the share of the mail that uses this source now", warmupThrottle(w))
+	fact(b, "throttle", "%s: the share of the mail that uses this source now", listing.Throttle(w).Text)
 	if d := &w.Diverted; d.Sum() > 0 {
 		fact(b, "diverted", "%s", warmupDiverted(w.Offered, d))
 	}
-	fact(b, "outlook", "%s", warmupOutlook(w))
+	fact(b, "outlook", "%s", listing.Outlook(w))
 }
 
 // warmupDiverted returns what of today's mail took shared sources, and why.
@@ -161,8 +162,8 @@ func (c *cli) warmupProviders(w *api.Warmup) *draw.Table {
 	}
 	for i := range w.Providers {
 		p := &w.Providers[i]
-		t.Add(c.providerNote(p), p.Provider, warmupOf(w, p.SentHour, p.HourlyLimit), warmupOf(w, p.SentDay, p.DailyLimit),
-			orNone(p.Rate), orNone(p.Demand), fmt.Sprint(p.Waiting))
+		t.Add(c.providerNote(p), p.Provider, listing.OfCap(w, p.SentHour, p.HourlyLimit).Text, listing.OfCap(w, p.SentDay, p.DailyLimit).Text,
+			listing.KnownRate(p.Rate).Text, listing.KnownRate(p.Demand).Text, fmt.Sprint(p.Waiting))
 	}
 	return t
 }
@@ -205,7 +206,7 @@ func shareOf(n, of int64) string {
 func (c *cli) providerNote(p *warmup.ProviderStatus) string {
 	var notes []string
 	if p.State != "normal" {
-		notes = append(notes, p.State+c.until(p.Until))
+		notes = append(notes, p.State+c.look().More(p.Until))
 	}
 	if p.Network != "" {
 		notes = append(notes, "it blocks another source in "+p.Network)
@@ -233,14 +234,14 @@ func warmupDays(w *api.Warmup, p *warmup.PlanFile) *draw.Table {
 		return dateOf(w.DayEnds.Add(-time.Duration(today-day+1)*lengthOfDay(p)), p.DayStarts)
 	}
 	for i, d := range w.History {
-		t.Add(becauseOf(d.Why, d.Provider), fmt.Sprint(today-len(w.History)+i), date(today-len(w.History)+i), fmt.Sprint(d.Stage), fmt.Sprint(d.Limit), fmt.Sprint(d.Sent), wholePercent(d.Sent, d.Limit))
+		t.Add(listing.Because(d.Why, d.Provider), fmt.Sprint(today-len(w.History)+i), date(today-len(w.History)+i), fmt.Sprint(d.Stage), fmt.Sprint(d.Limit), fmt.Sprint(d.Sent), wholePercent(d.Sent, d.Limit))
 	}
 	limit := fmt.Sprint(w.StageLimit)
 	share := wholePercent(w.SentDay, w.StageLimit)
 	if w.State == api.WarmupWarm {
 		limit, share = "-", "-"
 	}
-	t.Add("so far today: "+warmupOutlook(w), fmt.Sprint(today), date(today), fmt.Sprint(w.Stage), limit, fmt.Sprint(w.SentDay), share)
+	t.Add("so far today: "+listing.Outlook(w), fmt.Sprint(today), date(today), fmt.Sprint(w.Stage), limit, fmt.Sprint(w.SentDay), share)
 	return t
 }
 

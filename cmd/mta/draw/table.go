@@ -21,8 +21,9 @@ type Column struct {
 	Title  string
 	Right  bool // numbers
 	Shrink bool // can be cut when the screen is narrow
-	State  bool // words that have a colour
-	Spare  bool // left out when the screen is narrow
+	Spare  int  // left out when the screen is narrow, the largest first; 0: never
+
+	Colour func(word string) Colour // nil: its words have none
 }
 
 // Table is rows under titles. Every row has a cell for each column; its note comes last, on the
@@ -46,24 +47,20 @@ const (
 	boldOn, boldOff = "\x1b[1m", "\x1b[0m"
 )
 
-// What states look like where there is colour: green goes on, yellow waits, red needs a look.
-var stateColours = map[string]string{
-	"running": green, "active": green, "idle": green, "ok": green, "Delivery": green, "sending": green,
-	"waiting": yellow, "deferred": yellow, "retry": yellow, "TransientFailure": yellow, "draining": yellow, "warning": yellow, "unknown": yellow, "warming": yellow,
-	"failed": red, "held": red, "unreadable": red, "suspended": red, "missing": red, "paused": red, "refusing": red, "alarm": red,
-	"Bounce": red, "Expiration": red, "AdminBounce": red, "Cancellation": red, "Rejection": red, "Damage": red, "Lost": red,
-}
+// Colour is that of a word.
+type Colour string
 
+// The colours, by what a terminal is sent.
 const (
-	green  = "\x1b[32m"
-	yellow = "\x1b[33m"
-	red    = "\x1b[31m"
+	Green  Colour = "\x1b[32m"
+	Yellow Colour = "\x1b[33m"
+	Red    Colour = "\x1b[31m"
 )
 
-// Coloured gives a word in the colour of the state that it names, where there is colour.
-func (s Screen) Coloured(word string) string {
-	if colour := stateColours[word]; s.Colour && colour != "" {
-		return colour + word + boldOff
+// Coloured gives a word in a colour, where there is any.
+func (s Screen) Coloured(word string, c Colour) string {
+	if s.Colour && c != "" {
+		return string(c) + word + boldOff
 	}
 	return word
 }
@@ -102,14 +99,16 @@ func (t *Table) Write(w io.Writer, s Screen) error {
 	return err
 }
 
-// dropSpare takes out the last spare column, if the line is too long even when the others are cut.
+// dropSpare takes out the most spare column, if the line is too long even when the others are cut.
 func (t *Table) dropSpare(widths []int, s Screen) bool {
 	least := len(gap) * (len(widths) - 1)
 	last := -1
 	for i, n := range widths {
-		if c := t.Columns[i]; c.Shrink {
+		c := t.Columns[i]
+		if c.Shrink {
 			n = min(n, leastCell)
-		} else if c.Spare {
+		}
+		if c.Spare > 0 && (last < 0 || c.Spare >= t.Columns[last].Spare) {
 			last = i
 		}
 		least += n
@@ -212,8 +211,8 @@ func (t *Table) line(b *strings.Builder, widths []int, cells []string, note stri
 func (t *Table) cell(i int, text string, width int, s Screen, title bool) string {
 	text = Cut(text, width)
 	pad := strings.Repeat(" ", max(0, width-Width(text)))
-	if t.Columns[i].State && !title {
-		text = s.Coloured(text)
+	if colour := t.Columns[i].Colour; colour != nil && !title {
+		text = s.Coloured(text, colour(text))
 	}
 	if t.Columns[i].Right {
 		return pad + text

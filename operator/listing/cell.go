@@ -1,0 +1,216 @@
+package listing
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"example.org/mta/internal/short"
+	"example.org/mta/operator/api"
+)
+
+// Cell is what a row has in a column. The zero Cell is blank.
+type Cell struct {
+	Text  string  // in few characters; Nothing: there is none, or it isn't known
+	Long  string  // where there is room; "": Text
+	By    float64 // what a figure is sorted by
+	Is    Kind
+	Time  time.Time // that the text is about
+	Links []Link    // to what the text names; several stand in its place
+}
+
+// Kind is what a cell has.
+type Kind uint8
+
+// The kinds of cells.
+const (
+	IsText Kind = iota
+	IsFigure
+	IsState
+)
+
+// Link leads to what a cell names.
+type Link struct{ To, Name string }
+
+// What links lead to.
+const (
+	ToMessage  = "message"
+	ToSite     = "site"
+	ToSource   = "source"
+	ToPool     = "pool"
+	ToTenant   = "tenant"
+	ToTenants  = "tenants" // of a pool
+	ToProvider = "provider"
+	ToWarmup   = "warm-up"
+	ToQueue    = "queue" // of a tenant
+)
+
+// Nothing is the text of a cell without a value.
+const Nothing = "-"
+
+// Word is a text.
+func Word[S ~string](s S) Cell { return Cell{Text: cmp.Or(string(s), Nothing)} }
+
+// State is a word that has a colour.
+func State[S ~string](s S) Cell { return Cell{Text: cmp.Or(string(s), Nothing), Is: IsState} }
+
+// Name is a text that links to what it names.
+func Name(to, name string) Cell { return Word(name).to(to, name) }
+
+func (c Cell) to(to, name string) Cell {
+	if name != "" {
+		c.Links = []Link{{to, name}}
+	}
+	return c
+}
+
+// Names counts names in few characters, and links them where there is room.
+func Names(to string, names []string) Cell {
+	c := figure(fmt.Sprint(len(names)), float64(len(names)))
+	for _, n := range names {
+		c.Links = append(c.Links, Link{to, n})
+	}
+	return c
+}
+
+// Address is one of mail; the null sender is <>.
+func Address(a string) Cell { return Cell{Text: "<" + a + ">", Long: cmp.Or(a, "<>")} }
+
+func figure(text string, by float64) Cell { return Cell{Text: text, By: by, Is: IsFigure} }
+
+// Unknown is a figure that is not known.
+func Unknown() Cell { return figure(Nothing, -1) }
+
+// Count is a number of things.
+func Count[T ~int | ~int64](n T) Cell {
+	c := figure(fmt.Sprint(n), float64(n))
+	c.Long = Thousands(int64(n))
+	return c
+}
+
+// Thousands writes a number with its thousands apart.
+func Thousands(n int64) string {
+	digits := fmt.Sprint(n)
+	sign := ""
+	if n < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// Of is a number of the most that it can be.
+func Of[T ~int | ~int64](n, most T) Cell {
+	c := figure(fmt.Sprintf("%d/%d", n, most), float64(n))
+	c.Long = Thousands(int64(n)) + " of " + Thousands(int64(most))
+	return c
+}
+
+// OfLimit is a number beside its limit, if it has one.
+func OfLimit[T ~int | ~int64](n, limit T) Cell {
+	if limit <= 0 {
+		return Count(n)
+	}
+	return Of(n, limit)
+}
+
+// Size is a number of octets.
+func Size(n int64) Cell { return figure(short.Size(n), float64(n)) }
+
+// Rate is a number a second.
+func Rate(r float64) Cell { return figure(short.Rate(r), r) }
+
+// KnownRate is a rate that is unknown while it is 0.
+func KnownRate(r float64) Cell {
+	if r == 0 {
+		return Unknown()
+	}
+	return Rate(r)
+}
+
+// ago is how long something is past, of which the longest is the largest.
+func (l Look) ago(t time.Time) Cell {
+	if t.IsZero() {
+		return Unknown()
+	}
+	c := figure(short.Age(l.Now.Sub(t)), l.Now.Sub(t).Seconds())
+	c.Long, c.Time = c.Text+" ago", t
+	return c
+}
+
+// until is how long something is yet to come; what is due is "due".
+func (l Look) until(t time.Time) Cell {
+	if t.IsZero() {
+		return Unknown()
+	}
+	c := figure("due", t.Sub(l.Now).Seconds())
+	if t.After(l.Now) {
+		c.Text = short.Left(t.Sub(l.Now))
+		c.Long = "in " + c.Text
+	}
+	c.Time = t
+	return c
+}
+
+// history is the sum of what the history has of some series.
+func (l Look) history(series []string, write func(float64) string) Cell {
+	sum, found := 0.0, false
+	for _, name := range series {
+		if f, ok := l.Latest[name]; ok && f.Known() {
+			sum, found = sum+float64(f), true
+		}
+	}
+	if !found {
+		return Unknown()
+	}
+	return figure(write(sum), sum)
+}
+
+func (l Look) rate(series ...string) Cell { return l.history(series, short.Rate) }
+
+func (l Look) whole(series ...string) Cell {
+	return l.history(series, func(f float64) string { return fmt.Sprintf("%.0f", f) })
+}
+
+func (l Look) seconds(series string) Cell {
+	return l.history([]string{series}, func(f float64) string {
+		if f < 1 {
+			return fmt.Sprintf("%.0fms", 1000*f)
+		}
+		return short.Age(time.Duration(f * float64(time.Second)))
+	})
+}
+
+// More is how long something goes on, " (for 5m more)"; "" when that is not known or no time at all.
+func (l Look) More(t time.Time) string {
+	if d := t.Sub(l.Now); !t.IsZero() && d >= time.Second {
+		return " (for " + short.Left(d) + " more)"
+	}
+	return ""
+}
+
+// Action is what holds mail back, and for how long.
+func (l Look) Action(a api.SiteAction) string {
+	return a.What + from(a.Source) + " for " + short.Left(a.End.Sub(l.Now)) + " more: " + oneLine(a.Reason)
+}
+
+// from names the one source that something is of, if it is of one.
+func from(source string) string {
+	if source == "" {
+		return ""
+	}
+	return " from " + source
+}
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " / ") }
+
+// LastError is the last failure and its age, "" without one.
+func (l Look) LastError(t *api.Tally) string {
+	if t.LastError == nil {
+		return ""
+	}
+	return "last error " + short.Age(l.Now.Sub(t.ErrorAt)) + " ago: " + t.LastError.String()
+}

@@ -1,0 +1,101 @@
+// Package listing has the columns of each listing that operators see. The command line, mta top and the console draw
+// from it, so a figure has one name and one form on all three. A new column is a line in the file of its listing.
+package listing
+
+import (
+	"strings"
+	"time"
+
+	"example.org/mta/operator/api"
+)
+
+// Face is where operators see a listing.
+type Face uint8
+
+// The faces.
+const (
+	CLI Face = 1 << iota
+	Top
+	Console
+)
+
+// Look is what cells are made with, besides their row.
+type Look struct {
+	Now  time.Time
+	Zone *time.Location
+	// Latest is what the history has of the row's subject; nil: nothing.
+	Latest map[string]api.Figure
+}
+
+// Listing is how rows of type T are listed.
+type Listing[T any] struct {
+	Name      string // in the plural
+	Columns   []Column[T]
+	NoteTitle string
+	// Note is why a row is as it is.
+	Note func(*T, Look) string
+	// Key identifies a row.
+	Key func(*T) string
+}
+
+// Column is one of a listing. The first names the row.
+type Column[T any] struct {
+	Title  string
+	Right  bool // figures, of which the largest come first
+	Shrink bool // can be cut when the screen is narrow
+	Spare  int  // left out when the screen is narrow, the largest first; 0: never
+	In     Face // where it is shown; 0: on all faces
+	// Cell makes a cell by the row alone, At by the time too.
+	Cell func(*T) Cell
+	At   func(*T, Look) Cell
+}
+
+// For gives the listing with the columns of a face.
+func (l Listing[T]) For(f Face) Listing[T] {
+	var some []Column[T]
+	for _, c := range l.Columns {
+		if c.In == 0 || c.In&f != 0 {
+			some = append(some, c)
+		}
+	}
+	l.Columns = some
+	return l
+}
+
+// Cells gives the cells of a row.
+func (l *Listing[T]) Cells(row *T, look Look) []Cell {
+	cells := make([]Cell, len(l.Columns))
+	for i, c := range l.Columns {
+		if c.At != nil {
+			cells[i] = c.At(row, look)
+		} else {
+			cells[i] = c.Cell(row)
+		}
+	}
+	return cells
+}
+
+// long has the titles that are abbreviated in terminals.
+var long = map[string]string{
+	"CONNS": "Connections", "DELIV/s": "Delivered/s", "ID": "ID", "IP": "Address", "TLS": "TLS", "EHLO": "EHLO",
+	"HOUR": "This hour", "DAY": "Today", "LAST": "Last good",
+}
+
+// Long is a title where there is room for all of its words.
+func Long(title string) string {
+	if text := long[title]; text != "" {
+		return text
+	}
+	return strings.ToUpper(title[:1]) + strings.ToLower(title[1:])
+}
+
+// Join joins the notes that are not empty.
+func Join(notes ...string) string {
+	var some []string
+	for _, n := range notes {
+		if n != "" {
+			some = append(some, n)
+		}
+	}
+	return strings.Join(some, "; ")
+}
