@@ -96,7 +96,7 @@ func (s *sweeper) sweep(now time.Time) {
 	}
 	q.mu.Lock()
 	q.forgetArrivals()
-	end := q.arrivals.after(now.Add(-floor))
+	end := q.arrivals.After(now.Add(-floor))
 	q.mu.Unlock()
 	q.eachBefore(end, func(slot schedule.Slot, e *schedule.Entry) { s.look(now, longest, slot, e) })
 }

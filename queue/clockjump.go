@@ -9,9 +9,6 @@ import (
 )
 
 const (
-	// clockSlack is how far the clock may differ from the time that went by, and the dates of messages from
-	// their order, without a word: clocks are adjusted, and messages are dated before they are put in order.
-	clockSlack = time.Minute
 	// longestDoubt bounds how long a clock that went ahead is doubted.
 	longestDoubt = 6 * time.Hour
 	// longestSilence is how old the newest record may be at Open without a doubt about the clock.
@@ -48,9 +45,9 @@ func (w *clockWatch) look(now, running time.Time) time.Duration {
 	drift := w.drift(now, running)
 	w.wall, w.running = now.Round(0), running
 	switch {
-	case drift < -clockSlack:
+	case drift < -schedule.ClockSlack:
 		w.wasSetBack(-drift, running)
-	case drift > clockSlack:
+	case drift > schedule.ClockSlack:
 		w.wentAhead(drift, running)
 	}
 	return drift
@@ -70,7 +67,7 @@ func (w *clockWatch) wentAhead(by time.Duration, running time.Time) {
 
 func (w *clockWatch) wasSetBack(by time.Duration, running time.Time) {
 	w.setBack, w.by, w.unlogged = running, by, true
-	if w.ahead -= by; w.ahead <= clockSlack {
+	if w.ahead -= by; w.ahead <= schedule.ClockSlack {
 		w.ahead, w.doubted = 0, time.Time{}
 	}
 }
@@ -78,7 +75,7 @@ func (w *clockWatch) wasSetBack(by time.Duration, running time.Time) {
 // corrected is a time to wait for that was reckoned from now or, if the clock was set back a moment ago,
 // perhaps from what it showed before.
 func (w *clockWatch) corrected(until, now time.Time) time.Time {
-	if w.by > 0 && w.running.Sub(w.setBack) < clockSlack && until.After(now.Add(w.by)) {
+	if w.by > 0 && w.running.Sub(w.setBack) < schedule.ClockSlack && until.After(now.Add(w.by)) {
 		return until.Add(-w.by)
 	}
 	return until
@@ -112,7 +109,7 @@ func (q *Queue) watchClock() {
 	now, report := q.now(), ""
 	q.mu.Lock()
 	q.lookAtClock(now)
-	q.clamp(now, clockSlack)
+	q.clamp(now, schedule.ClockSlack)
 	if q.clock.unlogged {
 		q.clock.unlogged, report = false, q.clock.report(q.clock.running)
 	}
@@ -124,11 +121,11 @@ func (q *Queue) watchClock() {
 
 // lookAtClock looks whether the clock was set. The caller has q.mu.
 func (q *Queue) lookAtClock(now time.Time) {
-	if drift := q.clock.drift(now, time.Now()); drift.Abs() > clockSlack {
+	if drift := q.clock.drift(now, time.Now()); drift.Abs() > schedule.ClockSlack {
 		now = q.now() // the process may have been stopped between the two readings
 	}
 	drift := q.clock.look(now, time.Now())
-	if drift.Abs() <= clockSlack {
+	if drift.Abs() <= schedule.ClockSlack {
 		return
 	}
 	if drift < 0 {
@@ -190,15 +187,15 @@ func (q *Queue) clockWentBack(now time.Time, back time.Duration) {
 
 // awaitsRelease reports whether what a recipient waits for is the time that its message was scheduled for.
 func (q *Queue) awaitsRelease(e *schedule.Entry) bool {
-	start, ok := q.starts.find(e.ID)
+	start, ok := q.starts.Find(e.ID)
 	return ok && e.Attempts() == 0 && e.Due <= start
 }
 
 // clamp takes messages that seem to have been accepted later than now, by more than slack, for accepted now.
 // The caller has q.mu.
 func (q *Queue) clamp(now time.Time, slack time.Duration) {
-	if q.arrivals.latest().After(now.Add(slack)) {
-		q.arrivals.clamp(uint64(q.ids.Next(now)), now.UnixMilli())
+	if q.arrivals.Latest().After(now.Add(slack)) {
+		q.arrivals.Clamp(uint64(q.ids.Next(now)), now.UnixMilli())
 		q.w.renew.Store(true)
 	}
 }
@@ -210,19 +207,19 @@ func (q *Queue) forgetArrivals() {
 		first = e.ID
 		return false
 	})
-	q.arrivals.forget(first)
+	q.arrivals.Forget(first)
 }
 
 // date corrects when a message was received, where its record has a time that lay ahead, and when it is released,
 // where that was moved.
 func (q *Queue) date(m *envelope.Message, id uint64) {
 	q.mu.Lock()
-	at := q.arrivals.of(id)
+	at := q.arrivals.Of(id)
 	if p, moved := q.moves[id]; moved {
 		m.Release = p.releaseTime()
 	}
 	q.mu.Unlock()
-	if !at.IsZero() && m.Received.After(at.Add(clockSlack)) {
+	if !at.IsZero() && m.Received.After(at.Add(schedule.ClockSlack)) {
 		m.Received = at.UTC()
 	}
 }

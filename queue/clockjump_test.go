@@ -13,6 +13,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/vfs"
 )
 
@@ -447,7 +448,7 @@ func TestDeferralReckonedBeforeTheClockWentBack(t *testing.T) {
 
 // TestOpenedRecordsOfOlderForms: the doubt about the clock came with form 5.
 func TestOpenedRecordsOfOlderForms(t *testing.T) {
-	o := opening{lastID: 7, allocated: 1 << 20, created: time.Unix(1e9, 0).UTC(), marks: []arrival{{3, 4}}, doubted: time.Unix(2e9, 0), ahead: time.Hour}
+	o := opening{lastID: 7, allocated: 1 << 20, created: time.Unix(1e9, 0).UTC(), marks: []schedule.Arrival{{ID: 3, At: 4}}, doubted: time.Unix(2e9, 0), ahead: time.Hour}
 	b := appendOpening(nil, codecVersion, o)
 	got, err := decodeOpening(b)
 	if err != nil || !got.doubted.Equal(o.doubted) || got.ahead != o.ahead || got.lastID != 7 || len(got.marks) != 1 {

@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
 )
 
 // The kinds of records in the journal.
@@ -483,7 +484,7 @@ func decodeTimes(env []byte) times {
 
 // decodeOrigin reads of an envelope only where the message is from, and calls each with the domains of its recipients,
 // in order. It reports false for one that can't be read: as far as it can, it gives what stands before that.
-func decodeOrigin(env []byte, each func(recipient int, domain string)) (o Origin, ok bool) {
+func decodeOrigin(env []byte, each func(recipient int, domain string)) (o schedule.Origin, ok bool) {
 	d := decoder{s: string(env)}
 	d.version()
 	var m envelope.Message
@@ -827,9 +828,9 @@ type opening struct {
 	lastID    uint64 // the largest id given out so far
 	allocated int64  // octets that the file was made with; a shorter one was trimmed
 	created   time.Time
-	marks     []arrival     // what was accepted up to an id was so by a time, see arrivals
-	doubted   time.Time     // until when ages were in doubt, see clockWatch; the zero time when they were not
-	ahead     time.Duration // by how much the clock had jumped ahead then
+	marks     []schedule.Arrival // what was accepted up to an id was so by a time, see arrivals
+	doubted   time.Time          // until when ages were in doubt, see clockWatch; the zero time when they were not
+	ahead     time.Duration      // by how much the clock had jumped ahead then
 }
 
 type segmentEnd struct {
@@ -850,8 +851,8 @@ func appendOpening(b []byte, form uint8, o opening) []byte {
 	e.int(o.created.UnixNano())
 	e.uint(uint64(len(o.marks)))
 	for _, m := range o.marks {
-		e.uint(m.id)
-		e.int(m.at)
+		e.uint(m.ID)
+		e.int(m.At)
 	}
 	e.uint(uint64(secondsSince1970(o.doubted)))
 	e.uint(uint64(o.ahead / time.Second))
@@ -873,7 +874,7 @@ func decodeOpening(b []byte) (opening, error) {
 	o.created = time.Unix(0, d.int()).UTC()
 	if d.form >= 3 {
 		for range d.count(2) {
-			o.marks = append(o.marks, arrival{id: d.uint(), at: d.int()})
+			o.marks = append(o.marks, schedule.Arrival{ID: d.uint(), At: d.int()})
 		}
 	}
 	if d.form >= 5 {

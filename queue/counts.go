@@ -9,40 +9,19 @@ import (
 	"example.org/mta/queue/schedule"
 )
 
-// Origin is where a message comes from.
-type Origin struct {
-	Tenant   string
-	Campaign string
-	Sender   string // the domain of the sender, "" for the null sender
-	Folded   bool   // only the tenant is known
-}
-
-// text is what an index has of an origin, beside the tenant. originOf is the inverse.
-func (o *Origin) text() string { return o.Campaign + "\x00" + o.Sender }
-
-func originOf(tenant, text string) Origin {
-	i := max(strings.LastIndexByte(text, 0), 0)
-	return Origin{Tenant: tenant, Campaign: text[:i], Sender: text[min(i+1, len(text)):]}
-}
-
-func (o Origin) clone() Origin {
-	o.Tenant, o.Campaign, o.Sender = strings.Clone(o.Tenant), strings.Clone(o.Campaign), strings.Clone(o.Sender)
-	return o
-}
-
-func (q *Queue) newDomains() *names[string] {
+func (q *Queue) newDomains() *schedule.Numbering[string] {
 	table := q.table
-	return newNames(func(string) string { return "" }, strings.Clone, table.CountOfDomain, table.NewDomain)
+	return schedule.NewNumbering(func(string) string { return "" }, strings.Clone, table.CountOfDomain, table.NewDomain)
 }
 
-func (q *Queue) newOrigins() *names[Origin] {
+func (q *Queue) newOrigins() *schedule.Numbering[schedule.Origin] {
 	table := q.table
-	return newNames(func(o Origin) string { return o.Tenant }, Origin.clone, table.CountOfOrigin, table.NewOrigin)
+	return schedule.NewNumbering(func(o schedule.Origin) string { return o.Tenant }, schedule.Origin.Clone, table.CountOfOrigin, table.NewOrigin)
 }
 
 // originOf gives the number of the origin of a message that is about to enter the schedule.
 func (q *Queue) originOf(m *envelope.Message) uint16 {
-	return q.origins.number(Origin{Tenant: m.Tenant, Campaign: m.Campaign, Sender: m.Sender.Domain()}, len(m.Recipients))
+	return q.origins.Number(schedule.Origin{Tenant: m.Tenant, Campaign: m.Campaign, Sender: m.Sender.Domain()}, len(m.Recipients))
 }
 
 // ageOn counts recipients by their age of now.
@@ -58,7 +37,7 @@ func (q *Queue) ageSome() (more bool) {
 	now := q.now()
 	var ends [schedule.AgeClasses - 1]uint64
 	for i, limit := range AgeLimits {
-		ends[i] = min(q.arrivals.after(now.Add(-limit)), q.newest+1)
+		ends[i] = min(q.arrivals.After(now.Add(-limit)), q.newest+1)
 	}
 	return q.table.Age(ends, 8*atOnce)
 }
@@ -164,17 +143,17 @@ func (q *Queue) copyDomains() (c Counts) {
 	defer q.mu.Unlock()
 	unnamed := q.table.CountOfDomain(0)
 	c.Unnamed.addKept(unnamed)
-	leftover := q.domains.leftover(q.domains.familyOf(""))
-	for n := 1; n < len(q.domains.all); n++ {
+	leftover := q.domains.Leftover(q.domains.FamilyOf(""))
+	for n := 1; n < len(q.domains.All); n++ {
 		count := q.table.CountOfDomain(uint16(n))
 		if count.Total == 0 {
 			continue
 		}
-		r := Row{Name: q.domains.all[n].name}
+		r := Row{Name: q.domains.All[n].Name}
 		r.addKept(count)
-		r.Error = int(q.domains.inherited(uint16(n)))
+		r.Error = int(q.domains.Inherited(uint16(n)))
 		if leftover > 0 {
-			r.Error = max(r.Error, int(min(*q.domains.lostOf(r.Name), leftover)))
+			r.Error = max(r.Error, int(min(*q.domains.LostOf(r.Name), leftover)))
 		}
 		r.Error += int(unnamed.Total)
 		c.Rows = append(c.Rows, r)
@@ -184,25 +163,25 @@ func (q *Queue) copyDomains() (c Counts) {
 
 // CountTenants counts the recipients in the queue by tenant. No row has an error.
 func (q *Queue) CountTenants() Counts {
-	return q.countOrigins("", func(o *Origin) (string, bool) { return o.Tenant, true }, func(*family) int { return 0 })
+	return q.countOrigins("", func(o *schedule.Origin) (string, bool) { return o.Tenant, true }, func(*schedule.Family) int { return 0 })
 }
 
 // CountCampaigns counts the recipients in the queue, those of a tenant or with "" all, by campaign.
 func (q *Queue) CountCampaigns(tenant string) Counts {
-	return q.countOrigins(tenant, func(o *Origin) (string, bool) { return o.Campaign, !o.Folded }, q.leftoverOrigins)
+	return q.countOrigins(tenant, func(o *schedule.Origin) (string, bool) { return o.Campaign, !o.Folded }, q.leftoverOrigins)
 }
 
 // CountSenders counts the recipients in the queue, those of a tenant or with "" all, by the sender's domain.
 func (q *Queue) CountSenders(tenant string) Counts {
-	return q.countOrigins(tenant, func(o *Origin) (string, bool) { return o.Sender, !o.Folded }, q.leftoverOrigins)
+	return q.countOrigins(tenant, func(o *schedule.Origin) (string, bool) { return o.Sender, !o.Folded }, q.leftoverOrigins)
 }
 
 // leftoverOrigins is how many recipients of a tenant may be counted for another origin of the tenant.
-func (q *Queue) leftoverOrigins(f *family) int { return int(q.origins.leftover(f)) }
+func (q *Queue) leftoverOrigins(f *schedule.Family) int { return int(q.origins.Leftover(f)) }
 
 // countOrigins counts by a name of the origin. What may be counted for another origin of the same tenant is the error of
 // all rows that have mail of the tenant.
-func (q *Queue) countOrigins(tenant string, name func(*Origin) (string, bool), leftover func(*family) int) Counts {
+func (q *Queue) countOrigins(tenant string, name func(*schedule.Origin) (string, bool), leftover func(*schedule.Family) int) Counts {
 	q.ageOn()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -210,17 +189,17 @@ func (q *Queue) countOrigins(tenant string, name func(*Origin) (string, bool), l
 	if tenant == "" {
 		c.total.Unnamed.addKept(q.table.CountOfOrigin(0))
 	}
-	for of, f := range q.origins.families {
+	for of, f := range q.origins.Families {
 		if tenant != "" && of != tenant {
 			continue
 		}
 		inError := map[string]bool{}
-		for _, n := range f.numbers {
+		for _, n := range f.Numbers {
 			count := q.table.CountOfOrigin(n)
 			if count.Total == 0 {
 				continue
 			}
-			name, known := name(&q.origins.all[n].name)
+			name, known := name(&q.origins.All[n].Name)
 			if !known {
 				c.total.Unnamed.addKept(count)
 				continue
@@ -250,4 +229,18 @@ func (q *Queue) CountStates() (by [schedule.States]Count) {
 		}
 	}
 	return by
+}
+
+// Usage returns what a tenant has in the queue at this instant; of mail without a tenant nothing is known.
+func (q *Queue) Usage(tenant string) schedule.Usage {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.tenants.Usage(tenant)
+}
+
+// Usages returns what each tenant has in the queue; those with nothing are left out.
+func (q *Queue) Usages() map[string]schedule.Usage {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.tenants.Usages()
 }

@@ -18,13 +18,13 @@ func expiryOf(m *envelope.Message) uint32 {
 
 // expiries is when messages are given up that their senders gave a time for.
 type expiries struct {
-	moments
+	schedule.Moments
 	// soonest is no later than any of those times; 0 when there is none.
 	soonest uint32
 }
 
 func (x *expiries) add(id uint64, at uint32) {
-	x.moments.add(id, at)
+	x.Moments.Add(id, at)
 	if x.soonest == 0 || at < x.soonest {
 		x.soonest = at
 	}
@@ -51,21 +51,21 @@ func (s *sweeper) expirePart(at uint32, from uint64) (next uint64, more bool) {
 	q := s.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i, _ := q.expiries.search(from)
+	i, _ := q.expiries.Search(from)
 	looked, ended := 0, 0
-	for ; i < len(q.expiries.all); i++ {
-		x := q.expiries.all[i]
+	for ; i < len(q.expiries.All); i++ {
+		x := q.expiries.All[i]
 		if looked++; looked > 16*atOnce || ended > atOnce {
-			return x.id, true
+			return x.ID, true
 		}
-		if x.gone {
+		if x.Gone {
 			continue
 		}
-		if q.expiries.soonest == 0 || x.at < q.expiries.soonest {
-			q.expiries.soonest = x.at
+		if q.expiries.soonest == 0 || x.At < q.expiries.soonest {
+			q.expiries.soonest = x.At
 		}
-		if x.at <= at {
-			ended += s.expireMessage(x.id)
+		if x.At <= at {
+			ended += s.expireMessage(x.ID)
 		}
 	}
 	return 0, false

@@ -50,7 +50,7 @@ func TestFilterFindsWhatItSelects(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		q := open(t, small(t, vfs.Memory()))
 		defer shut(t, q)
-		q.domains.most, q.origins.most = 20, 20
+		q.domains.Most, q.origins.Most = 20, 20
 		rng := rand.New(rand.NewSource(1))
 		for i := range 700 {
 			happen(t, q, rng)
@@ -76,7 +76,7 @@ func TestFilterFindsWhatItSelects(t *testing.T) {
 				}
 			}
 		}
-		if q.domains.leftover(q.domains.familyOf("")) == 0 || len(q.origins.families) < 4 {
+		if q.domains.Leftover(q.domains.FamilyOf("")) == 0 || len(q.origins.Families) < 4 {
 			t.Error("no name has lost its number with mail")
 		}
 	})

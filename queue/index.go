@@ -289,7 +289,7 @@ func (ix *index) addNames(it item, env []byte) (tenant string) {
 		last = key
 	})
 	if ok {
-		ix.items[at].due = ix.key(o.text()) + 1
+		ix.items[at].due = ix.key(o.Text()) + 1
 	} else {
 		ix.items = ix.items[:at+1]
 		ix.items[at].key = 0

@@ -42,7 +42,7 @@ func (c *keyCarrier) carry(it *keyItem) error {
 	q, loc := c.q, schedule.LocOf(c.v.handle, it.offset())
 	q.mu.Lock()
 	t, n := q.findKey(it.key)
-	needed := n != 0 && t.slot(n).loc() == loc
+	needed := n != 0 && t.Slot(n).Loc() == loc
 	q.mu.Unlock()
 	if !needed {
 		return nil

@@ -218,11 +218,11 @@ func (q *Queue) keyPlace(key Key) (place, *segment) {
 	if n == 0 {
 		return place{}, nil
 	}
-	s := t.slot(n)
-	if s.until <= q.keysEnd(now) {
+	s := t.Slot(n)
+	if s.Until <= q.keysEnd(now) {
 		return place{}, nil
 	}
-	return q.placeOf(s.loc(), schedule.Octets(s.size)), q.segs.of(s.loc())
+	return q.placeOf(s.Loc(), schedule.Octets(s.Size)), q.segs.of(s.Loc())
 }
 
 // readKeyed reads a keyed record from its place.
@@ -329,7 +329,7 @@ func (q *Queue) keyWritten(seg *segment, h keyHead, offset, size int64) {
 
 // setKey enters the place of a key's latest record, in place of the one before. Where the table is full another key
 // goes: see keyTable. It returns the table and the number of the key's slot.
-func (q *Queue) setKey(seg *segment, it keyItem) (t *keyTable, n uint32) {
+func (q *Queue) setKey(seg *segment, it keyItem) (t *schedule.KeyTable, n uint32) {
 	was, n := q.findKey(it.key)
 	t = q.tableOf(&it.keyHead)
 	if n != 0 && was != t { // by an index of an earlier program, which had one table
@@ -339,22 +339,22 @@ func (q *Queue) setKey(seg *segment, it keyItem) (t *keyTable, n uint32) {
 	if n != 0 {
 		q.uncountKey(t, n)
 	} else {
-		if t.full() {
-			t.evicted++
-			q.dropKey(t, t.evictable())
+		if t.Full() {
+			t.Evicted++
+			q.dropKey(t, t.Evictable())
 		}
-		n = t.add(it.key)
+		n = t.Add(it.key)
 	}
-	s := t.slot(n)
-	s.until, s.size = it.until, it.size
-	s.setLoc(schedule.LocOf(seg.handle, it.offset()))
+	s := t.Slot(n)
+	s.Until, s.Size = it.until, it.size
+	s.SetLoc(schedule.LocOf(seg.handle, it.offset()))
 	seg.keys++
-	seg.live += schedule.Octets(s.size)
+	seg.live += schedule.Octets(s.Size)
 	return t, n
 }
 
 // tableOf returns the table that a key belongs to: see Queue.keyTables.
-func (q *Queue) tableOf(h *keyHead) *keyTable {
+func (q *Queue) tableOf(h *keyHead) *schedule.KeyTable {
 	_, ofTenant := h.key.Tenant()
 	switch {
 	case !h.imported:
@@ -368,11 +368,11 @@ func (q *Queue) tableOf(h *keyHead) *keyTable {
 // Keys calls each with the requests of clients whose keys have a tenant and fit, and with what imports have stored under
 // such keys. Its error ends the walk.
 func (q *Queue) Keys(fits func(Key) bool, each func(Key, *Keyed) error) error {
-	for _, t := range [...]*keyTable{q.keyTables[0], q.keyTables[2]} {
+	for _, t := range [...]*schedule.KeyTable{q.keyTables[0], q.keyTables[2]} {
 		var some []Key
 		for next, more := uint32(1), true; more; {
 			q.mu.Lock()
-			some, next, more = t.some(some[:0], next)
+			some, next, more = t.Some(some[:0], next)
 			q.mu.Unlock()
 			for _, key := range some {
 				if _, ok := key.Tenant(); !ok || !fits(key) {
@@ -392,9 +392,9 @@ func (q *Queue) Keys(fits func(Key) bool, each func(Key, *Keyed) error) error {
 }
 
 // findKey gives the table that has a key, and its slot there; slot 0 when none has it.
-func (q *Queue) findKey(key Key) (*keyTable, uint32) {
+func (q *Queue) findKey(key Key) (*schedule.KeyTable, uint32) {
 	for _, t := range q.keyTables {
-		if n := t.find(key); n != 0 {
+		if n := t.Find(key); n != 0 {
 			return t, n
 		}
 	}
@@ -402,18 +402,20 @@ func (q *Queue) findKey(key Key) (*keyTable, uint32) {
 }
 
 // keySegment has the latest record of the key in a slot.
-func (q *Queue) keySegment(t *keyTable, n uint32) *segment { return q.segs.of(t.slot(n).loc()) }
-
-// dropKey forgets the key in a slot.
-func (q *Queue) dropKey(t *keyTable, n uint32) {
-	q.uncountKey(t, n)
-	t.remove(n)
+func (q *Queue) keySegment(t *schedule.KeyTable, n uint32) *segment {
+	return q.segs.of(t.Slot(n).Loc())
 }
 
-func (q *Queue) uncountKey(t *keyTable, n uint32) {
+// dropKey forgets the key in a slot.
+func (q *Queue) dropKey(t *schedule.KeyTable, n uint32) {
+	q.uncountKey(t, n)
+	t.Remove(n)
+}
+
+func (q *Queue) uncountKey(t *schedule.KeyTable, n uint32) {
 	seg := q.keySegment(t, n)
 	seg.keys--
-	seg.live -= schedule.Octets(t.slot(n).size)
+	seg.live -= schedule.Octets(t.Slot(n).Size)
 	if seg.sealed && seg.keys == 0 {
 		q.nudge(q.kick.janitor)
 	}
@@ -435,10 +437,10 @@ func (q *Queue) keysEnd(now time.Time) uint32 {
 // forgetExpired drops keys whose time is over, unless the clock is in doubt.
 func (q *Queue) forgetExpired() {
 	for _, t := range q.keyTables {
-		for range sweptAtOnce / keyChunk {
+		for range sweptAtOnce / schedule.KeyChunk {
 			now := q.now()
 			q.mu.Lock()
-			more := t.sweep(q.keysEnd(now), func(n uint32) { q.dropKey(t, n) })
+			more := t.Sweep(q.keysEnd(now), func(n uint32) { q.dropKey(t, n) })
 			q.mu.Unlock()
 			if !more {
 				break
@@ -453,7 +455,7 @@ func (q *Queue) loseKeys(v *segment) {
 		return
 	}
 	for _, t := range q.keyTables {
-		t.each(func(n uint32) {
+		t.Each(func(n uint32) {
 			if q.keySegment(t, n) == v {
 				q.dropKey(t, n)
 			}

@@ -5,16 +5,13 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
-	"math/rand"
 	"os"
 	"reflect"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-	"unsafe"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/journal"
@@ -99,112 +96,6 @@ func ownedKey(tenant byte, n int) Key {
 		return k
 	}
 	return envelope.NewRequestKey([4]byte{tenant}, [10]byte(k[:]))
-}
-
-// TestKeyTable compares the table with a map while keys come, change, go, are forgotten, and make way for others.
-func TestKeyTable(t *testing.T) {
-	if size := unsafe.Sizeof(keySlot{}); size != 32 {
-		t.Errorf("a slot has %d octets", size)
-	}
-	const limit = 500
-	rng := rand.New(rand.NewSource(1))
-	table, model, ages := newKeyTable(limit), map[Key]uint32{}, []Key{}
-	ofTenant := func(tenant [4]byte) (keys []Key) { // the oldest first
-		for _, k := range ages {
-			if of, _ := k.Tenant(); of == tenant {
-				keys = append(keys, k)
-			}
-		}
-		return keys
-	}
-	for step := range 200_000 {
-		number := rng.Intn(3 * limit)
-		key := ownedKey(byte(min(number%8, 3)), number) // most are of tenant 3
-		if rng.Intn(4) == 0 {
-			key[7] = 0xff // many have their home at the end
-		}
-		n := table.find(key)
-		if _, ok := model[key]; ok != (n != 0) || ok && table.slot(n).until != model[key] {
-			t.Fatalf("step %d: found %v", step, n)
-		}
-		remove := func(n uint32) {
-			key := table.slot(n).key
-			table.remove(n)
-			delete(model, key)
-			ages = slices.DeleteFunc(ages, func(k Key) bool { return k == key })
-		}
-		switch do := rng.Intn(10); {
-		case do < 3 && n != 0:
-			remove(n)
-		case n == 0:
-			if table.full() {
-				gone := table.slot(table.evictable()).key
-				tenant, _ := gone.Tenant()
-				mine := ofTenant(tenant)
-				if mine[0] != gone {
-					t.Fatalf("step %d: %x goes; the oldest of its tenant is %x", step, gone, mine[0])
-				}
-				for other := range byte(4) {
-					if theirs := ofTenant([4]byte{other}); len(theirs) > len(mine) {
-						t.Fatalf("step %d: a key goes of a tenant with %d, and another has %d", step, len(mine), len(theirs))
-					}
-				}
-				remove(table.evictable())
-			}
-			table.add(key)
-			ages = append(ages, key)
-		}
-		if n = table.find(key); n != 0 {
-			model[key] = 1 + uint32(rng.Intn(1000))
-			table.slot(n).until = model[key]
-			loc := schedule.LocOf(uint32(rng.Intn(schedule.MaxSegments)), int64(rng.Intn(schedule.MaxOffset))&^15)
-			if table.slot(n).setLoc(loc); table.slot(n).loc() != loc {
-				t.Fatalf("%v became %v", loc, table.slot(n).loc())
-			}
-		}
-		if step%5000 == 0 {
-			for table.sweep(500, remove) {
-			}
-			for _, until := range model {
-				if until <= 500 {
-					t.Fatalf("step %d: a key is left after its time", step)
-				}
-			}
-		}
-		if table.count != len(model) || table.count > limit {
-			t.Fatalf("step %d: %d keys, want %d", step, table.count, len(model))
-		}
-	}
-	full := newKeyTable(100_000)
-	for i := range 100_000 {
-		full.add(testKey(i))
-	}
-	if each := float64(len(full.words)*4+len(full.chunks)*keyChunk*32) / 100_000; each > 40 {
-		t.Errorf("%.1f octets for each key", each)
-	}
-}
-
-// TestKeyTableOrder: what compaction has carried is read behind younger keys, and is older all the same, for each tenant.
-func TestKeyTableOrder(t *testing.T) {
-	for _, spread := range []int{100, 10_000, 100_000_000} {
-		rng := rand.New(rand.NewSource(2))
-		table, at := newKeyTable(1000), make([]uint32, 1002)
-		for i := range 1000 {
-			at[table.add(ownedKey(byte(i%3), i))] = 1<<30 + uint32(rng.Intn(spread))
-		}
-		table.order(at)
-		before, count, step := map[[4]byte]uint32{}, 0, uint32(max(60, spread>>20+1))
-		table.aged(func(n uint32) {
-			tenant, _ := table.slot(n).key.Tenant()
-			if at[n]+step < before[tenant] {
-				t.Fatalf("%d comes after %d", at[n], before[tenant])
-			}
-			before[tenant], count = max(before[tenant], at[n]), count+1
-		})
-		if count != 1000 {
-			t.Fatalf("%d are left", count)
-		}
-	}
 }
 
 // TestKeysLast: a request that was answered is known after restarts, with and without indexes, while its messages
@@ -584,8 +475,8 @@ func TestDamagedKey(t *testing.T) {
 		accept(t, q, message(1, "example.net"), "behind")
 		q.mu.Lock()
 		_, n := q.findKey(b.Key)
-		s := q.keyTables[0].slot(n)
-		name, off, size := q.segmentPath(q.segs.of(s.loc()).id), s.loc().Offset(), schedule.Octets(s.size)
+		s := q.keyTables[0].Slot(n)
+		name, off, size := q.segmentPath(q.segs.of(s.Loc()).id), s.Loc().Offset(), schedule.Octets(s.Size)
 		q.mu.Unlock()
 		shut(t, q)
 		forgotten := 0
@@ -631,7 +522,7 @@ func TestDamagedKeyIsNotCarried(t *testing.T) {
 		b := request(t, q, 1, "body")
 		q.mu.Lock()
 		_, n := q.findKey(b.Key)
-		loc := q.keyTables[0].slot(n).loc()
+		loc := q.keyTables[0].Slot(n).Loc()
 		name := q.segmentPath(q.segs.of(loc).id)
 		q.mu.Unlock()
 		flip(t, fs, name, loc.Offset()+journal.HeaderSize+20)
@@ -705,7 +596,7 @@ func TestKeysAtOnce(t *testing.T) {
 		for ctx.Err() == nil {
 			balanced(t, q)
 			q.mu.Lock()
-			q.keyTables[0].sweep(q.passed(), func(n uint32) { q.dropKey(q.keyTables[0], n) })
+			q.keyTables[0].Sweep(q.passed(), func(n uint32) { q.dropKey(q.keyTables[0], n) })
 			q.mu.Unlock()
 		}
 	})

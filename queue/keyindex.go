@@ -93,11 +93,11 @@ func countKeys(runs []*run) (int, error) {
 	for _, r := range runs {
 		records += r.keyed
 	}
-	seen := newKeyTable(records)
+	seen := schedule.NewKeyTable(records)
 	for _, r := range runs {
 		err := r.eachKey(func(it *keyItem) error {
-			if seen.find(it.key) == 0 && !seen.full() {
-				seen.slot(seen.add(it.key)).until = it.until
+			if seen.Find(it.key) == 0 && !seen.Full() {
+				seen.Slot(seen.Add(it.key)).Until = it.until
 			}
 			return nil
 		})
@@ -105,7 +105,7 @@ func countKeys(runs []*run) (int, error) {
 			return 0, err
 		}
 	}
-	return seen.count, nil
+	return seen.Count, nil
 }
 
 // loadKeys brings back the keys of requests. The latest record of a key counts.
@@ -117,10 +117,10 @@ func (l *loader) loadKeys() error {
 	if records == 0 {
 		return nil
 	}
-	limit := q.keyTables[0].limit
-	ages := map[*keyTable][]uint32{}
+	limit := q.keyTables[0].Limit
+	ages := map[*schedule.KeyTable][]uint32{}
 	for i := range q.keyTables {
-		t := newKeyTable(max(limit, records))
+		t := schedule.NewKeyTable(max(limit, records))
 		q.keyTables[i], ages[t] = t, nil
 	}
 	now := l.now
@@ -133,7 +133,7 @@ func (l *loader) loadKeys() error {
 			if it.until > now {
 				t, n := q.setKey(seg, *it)
 				if ages[t] == nil {
-					ages[t] = make([]uint32, min(records, maxKeys)+2)
+					ages[t] = make([]uint32, min(records, schedule.MaxKeys)+2)
 				}
 				ages[t][n] = it.at
 			}
@@ -144,10 +144,10 @@ func (l *loader) loadKeys() error {
 		}
 	}
 	for t, at := range ages {
-		t.order(at)
-		for t.limit = limit; t.count > limit; {
-			t.evicted++
-			q.dropKey(t, t.evictable())
+		t.Order(at)
+		for t.Limit = limit; t.Count > limit; {
+			t.Evicted++
+			q.dropKey(t, t.Evictable())
 		}
 	}
 	return nil

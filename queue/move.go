@@ -55,7 +55,7 @@ func (q *Queue) move(id uint64, p plan) error {
 	case !awaits:
 		return ErrReleased
 	}
-	q.starts.add(id, p.start())
+	q.starts.Add(id, p.start())
 	q.moves[id] = p
 	q.evict(id) // the envelope in memory has the old time
 	byMarks := map[marks][]uint16{}
@@ -74,7 +74,7 @@ func (q *Queue) move(id uint64, p plan) error {
 // movable reports whether a recipient waits for its release, or is held and would.
 func (q *Queue) movable(e *schedule.Entry) bool {
 	if e.State() == schedule.Held {
-		_, scheduled := q.starts.find(e.ID)
+		_, scheduled := q.starts.Find(e.ID)
 		return scheduled && e.Attempts() == 0 && e.Key == 0 && e.Due > q.passed()
 	}
 	return q.scheduledLater(e) && !e.Action().Ends() && e.Due > q.passed()

@@ -41,7 +41,7 @@ func (q *Queue) outOf(ids []uint64, to []Leased) []Leased {
 	for _, id := range ids {
 		q.table.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
 			if e.State() == schedule.Leased {
-				to = append(to, Leased{envelope.ID(id), int(e.Rcpt), e.Action().Ends(), ageClass(q.now().Sub(q.arrivals.of(id)))})
+				to = append(to, Leased{envelope.ID(id), int(e.Rcpt), e.Action().Ends(), ageClass(q.now().Sub(q.arrivals.Of(id)))})
 			}
 			return true
 		})

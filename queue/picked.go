@@ -30,23 +30,23 @@ type picker struct {
 
 // pick brings the picker up to date. The caller has q.mu.
 func (p *picker) pick(q *Queue, f *Filter) {
-	if domain, ok := f.oneDomain(); ok && !p.anyDomain && p.domainsSeen != q.domains.version+1 {
-		p.domainsSeen = q.domains.version + 1
+	if domain, ok := f.oneDomain(); ok && !p.anyDomain && p.domainsSeen != q.domains.Version+1 {
+		p.domainsSeen = q.domains.Version + 1
 		p.pickDomain(q, domain)
 	}
-	if (f.Tenant != "" || f.Campaign != "" || f.Sender != "") && p.originsSeen != q.origins.version+1 {
-		p.originsSeen = q.origins.version + 1
+	if (f.Tenant != "" || f.Campaign != "" || f.Sender != "") && p.originsSeen != q.origins.Version+1 {
+		p.originsSeen = q.origins.Version + 1
 		p.pickOrigins(q, f)
 	}
 }
 
 func (p *picker) pickDomain(q *Queue, domain string) {
-	if q.domains.scattered(domain) {
+	if q.domains.Scattered(domain) {
 		p.anyDomain, p.domains = true, nil
 		return
 	}
 	p.domains.add(0)
-	if n, ok := q.domains.find(domain); ok {
+	if n, ok := q.domains.Find(domain); ok {
 		p.domains.add(n)
 	}
 }
@@ -56,13 +56,13 @@ func (p *picker) pickDomain(q *Queue, domain string) {
 func (p *picker) pickOrigins(q *Queue, f *Filter) {
 	sender, oneSender := domainOf(f.Sender)
 	p.origins.add(0)
-	for tenant, of := range q.origins.families {
+	for tenant, of := range q.origins.Families {
 		if f.Tenant != "" && tenant != f.Tenant {
 			continue
 		}
-		for _, n := range of.numbers {
-			o := &q.origins.all[n].name
-			if of.lossy || o.Folded || (f.Campaign == "" || o.Campaign == f.Campaign) && (!oneSender || o.Sender == sender) {
+		for _, n := range of.Numbers {
+			o := &q.origins.All[n].Name
+			if of.Lossy || o.Folded || (f.Campaign == "" || o.Campaign == f.Campaign) && (!oneSender || o.Sender == sender) {
 				p.origins.add(n)
 			}
 		}

@@ -126,8 +126,8 @@ func (c *Config) setDefaults() error {
 	if c.IdempotencyKeys == 0 {
 		c.IdempotencyKeys = 1_000_000
 	}
-	if c.IdempotencyKeys < 0 || c.IdempotencyKeys > maxKeys {
-		return fmt.Errorf("queue: %d idempotency keys: want 1 to %d", c.IdempotencyKeys, maxKeys)
+	if c.IdempotencyKeys < 0 || c.IdempotencyKeys > schedule.MaxKeys {
+		return fmt.Errorf("queue: %d idempotency keys: want 1 to %d", c.IdempotencyKeys, schedule.MaxKeys)
 	}
 	return nil
 }
@@ -174,24 +174,24 @@ type Queue struct {
 	unsent    []warning                  // that could not be sent, for another try
 	hot       map[uint64]*hot
 	hotBytes  int64
-	replies   map[recipientKey]Attempt         // of deferrals that are not written yet
-	detours   map[recipientKey]envelope.Detour // of leased recipients
-	followed  map[recipientKey]*Outcome        // of recipients that were leased when they were cancelled
-	moves     map[uint64]plan                  // of living messages whose release was moved, and their records have another
-	large     map[uint64]largeBody             // living messages whose content has its own file
-	starts    moments                          // when the age of living messages that were scheduled begins to count
-	expiries  expiries                         // of living messages that are given up at a time
-	waits     waits                            // until when messages wait in lines
-	arrivals  arrivals                         // when messages were accepted
-	tenants   tenants                          // of living messages that have one
-	domains   *names[string]                   // that recipients are counted by
-	origins   *names[Origin]                   // the same
-	newest    uint64                           // id of the newest message that was ever in the schedule
+	replies   map[recipientKey]Attempt             // of deferrals that are not written yet
+	detours   map[recipientKey]envelope.Detour     // of leased recipients
+	followed  map[recipientKey]*Outcome            // of recipients that were leased when they were cancelled
+	moves     map[uint64]plan                      // of living messages whose release was moved, and their records have another
+	large     map[uint64]largeBody                 // living messages whose content has its own file
+	starts    schedule.Moments                     // when the age of living messages that were scheduled begins to count
+	expiries  expiries                             // of living messages that are given up at a time
+	waits     waits                                // until when messages wait in lines
+	arrivals  schedule.Arrivals                    // when messages were accepted
+	tenants   schedule.Tenants                     // of living messages that have one
+	domains   *schedule.Numbering[string]          // that recipients are counted by
+	origins   *schedule.Numbering[schedule.Origin] // the same
+	newest    uint64                               // id of the newest message that was ever in the schedule
 	clock     clockWatch
 	// keyTables are the keys of clients' requests, those of imported messages, and those that imports have stored under the
 	// key of a tenant: a whole queue that comes in, and the keys of another relay, push out nothing that clients and
 	// operators rely on. The request of an import is named by its key.
-	keyTables [3]*keyTable
+	keyTables [3]*schedule.KeyTable
 	broken    map[uint64]bool // messages whose content is damaged; true when they were handed out as that
 	segs      segments
 	count     counters
@@ -230,7 +230,7 @@ func Open(cfg Config) (*Queue, error) {
 	q := &Queue{
 		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
 		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, detours: map[recipientKey]envelope.Detour{}, followed: map[recipientKey]*Outcome{}, moves: map[uint64]plan{},
-		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: newTenants(), keyTables: [3]*keyTable{newKeyTable(cfg.IdempotencyKeys), newKeyTable(cfg.IdempotencyKeys), newKeyTable(cfg.IdempotencyKeys)}, snapshots: map[*Snapshot]struct{}{},
+		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: schedule.NewTenants(), keyTables: [3]*schedule.KeyTable{schedule.NewKeyTable(cfg.IdempotencyKeys), schedule.NewKeyTable(cfg.IdempotencyKeys), schedule.NewKeyTable(cfg.IdempotencyKeys)}, snapshots: map[*Snapshot]struct{}{},
 	}
 	q.failures = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch

@@ -150,7 +150,7 @@ func (q *Queue) findEnds(list []found) {
 		}
 		q.ids.Observe(envelope.ID(f.open.lastID))
 		for _, m := range f.open.marks {
-			q.arrivals.mark(m)
+			q.arrivals.Mark(m)
 		}
 	}
 	for i := range list {
@@ -273,10 +273,10 @@ func (l *loader) judgeClock(now time.Time) {
 	if silence := now.Sub(time.Unix(int64(l.newest), 0)); silence > longestSilence && l.q.table.Len() > 0 {
 		clock.wentAhead(silence, running)
 	}
-	if ahead := l.q.arrivals.latest().Sub(now); ahead > clockSlack {
+	if ahead := l.q.arrivals.Latest().Sub(now); ahead > schedule.ClockSlack {
 		clock.wasSetBack(ahead, running)
 	}
-	l.q.arrivals.clamp(uint64(l.q.ids.Next(now)), now.UnixMilli())
+	l.q.arrivals.Clamp(uint64(l.q.ids.Next(now)), now.UnixMilli())
 }
 
 // wroteAt notes when something was written, unless the clock was ahead.
@@ -296,11 +296,11 @@ func (l *loader) message(h *history) error {
 		accepted = envelope.ID(h.id).Time() // all that there is to go by
 	}
 	l.wroteAt(secondsSince1970(accepted))
-	q.arrivals.add(h.id, accepted)
+	q.arrivals.Add(h.id, accepted)
 	l.age(h.id)
-	q.tenants.add(h.id, l.tenant(&h.tenant), h.tenant.octets)
+	q.tenants.Add(h.id, l.tenant(&h.tenant), h.tenant.octets)
 	if h.plan.scheduled() {
-		q.starts.add(h.id, h.plan.start())
+		q.starts.Add(h.id, h.plan.start())
 	}
 	if h.moved {
 		q.moves[h.id] = h.plan
@@ -382,7 +382,7 @@ const longestWait = 7 * 24 * 3600
 func (l *loader) due(h *history, rc *recipientHistory) uint32 {
 	switch {
 	case rc.due == 0:
-		return min(secondsSince1970(l.q.arrivals.of(h.id)), l.now)
+		return min(secondsSince1970(l.q.arrivals.Of(h.id)), l.now)
 	case rc.due <= l.now, h.plan.scheduled() && rc.due <= h.plan.start():
 		return rc.due
 	case rc.said > l.now:
@@ -407,7 +407,7 @@ func (l *loader) tenant(h *tenantHistory) string {
 
 // age notes how old the next message is. Ages fall from message to message, unless a clock was wrong.
 func (l *loader) age(id uint64) {
-	accepted := l.q.arrivals.of(id)
+	accepted := l.q.arrivals.Of(id)
 	for i, limit := range l.old {
 		if limit.IsZero() || accepted.After(limit) {
 			l.old[i] = time.Time{}
@@ -423,10 +423,10 @@ func (l *loader) origin(h *history) uint16 {
 	tenant := l.tenant(&h.tenant)
 	text, known := l.list[h.run].run.nameOf(h.origin)
 	if !known {
-		return l.q.origins.number(Origin{Tenant: tenant, Folded: true}, h.living)
+		return l.q.origins.Number(schedule.Origin{Tenant: tenant, Folded: true}, h.living)
 	}
 	cached := l.cached(h.run, h.origin)
-	*cached = l.q.origins.again(*cached, originOf(tenant, text), h.living)
+	*cached = l.q.origins.Again(*cached, schedule.OriginOf(tenant, text), h.living)
 	return *cached
 }
 
@@ -437,7 +437,7 @@ func (l *loader) domain(run int, key uint32) uint16 {
 		return 0
 	}
 	cached := l.cached(run, key)
-	*cached = l.q.domains.again(*cached, name, 1)
+	*cached = l.q.domains.Again(*cached, name, 1)
 	return *cached
 }
 

@@ -61,14 +61,14 @@ func (q *Queue) scheduledLater(e *schedule.Entry) bool {
 	if e.State() != schedule.Deferred || e.Attempts() > 0 || e.Key != 0 {
 		return false
 	}
-	start, scheduled := q.starts.find(e.ID)
+	start, scheduled := q.starts.Find(e.ID)
 	return scheduled && e.Due <= start
 }
 
 // startOf is when the age of a message began to count, or will begin. The caller has q.mu.
 func (q *Queue) startOf(id uint64) time.Time {
-	if at, ok := q.starts.find(id); ok {
+	if at, ok := q.starts.Find(id); ok {
 		return time.Unix(int64(at), 0)
 	}
-	return q.arrivals.of(id)
+	return q.arrivals.Of(id)
 }

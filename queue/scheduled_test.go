@@ -104,7 +104,7 @@ func TestT1_TheReleaseSurvivesRestarts(t *testing.T) {
 			}
 			q.Settle(l.Message.ID, indexes(l), Delivered)
 		}
-		if n := len(q.starts.all) - q.starts.gone; n != 0 {
+		if n := q.starts.Len(); n != 0 {
 			t.Errorf("%d starts are remembered of messages that are gone", n)
 		}
 	})
@@ -361,31 +361,5 @@ func TestT2_NotAFractionOfASecondTooSoon(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// The register of moments gives back its memory and answers for what is left.
-func TestStarts(t *testing.T) {
-	var s moments
-	for id := uint64(1); id <= 1000; id++ {
-		s.add(id*3, uint32(id))
-	}
-	s.add(4, 44) // out of order, as never in practice
-	for id := uint64(1); id <= 1000; id++ {
-		if id%10 != 0 {
-			s.remove(id * 3)
-			s.remove(id * 3)
-		}
-	}
-	if len(s.all) > 400 {
-		t.Errorf("%d moments are kept of 101", len(s.all))
-	}
-	for id := uint64(1); id <= 1000; id++ {
-		if at, ok := s.find(id * 3); ok != (id%10 == 0) || ok && at != uint32(id) {
-			t.Fatalf("start of %d: %d %v", id*3, at, ok)
-		}
-	}
-	if at, ok := s.find(4); !ok || at != 44 {
-		t.Errorf("start of 4: %d %v", at, ok)
 	}
 }

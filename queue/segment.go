@@ -204,7 +204,7 @@ func (q *Queue) addSegment(seg *segment) error {
 func (q *Queue) opening(now time.Time) opening {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	o := opening{created: now, marks: slices.Clone(q.arrivals.marks), lastID: uint64(q.ids.Next(now)), allocated: q.cfg.SegmentSize}
+	o := opening{created: now, marks: slices.Clone(q.arrivals.Marks), lastID: uint64(q.ids.Next(now)), allocated: q.cfg.SegmentSize}
 	if left := q.clock.doubtful(time.Now()); left > 0 {
 		o.doubted, o.ahead = now.Add(left), q.clock.ahead
 	}

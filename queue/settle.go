@@ -111,11 +111,11 @@ func (q *Queue) livingAfter(id uint64, n int) int {
 func (q *Queue) messageDone(id uint64, seg *segment, size uint8) (large uint64) {
 	seg.messages--
 	seg.live -= schedule.Octets(size)
-	q.starts.remove(id)
-	q.expiries.remove(id)
+	q.starts.Remove(id)
+	q.expiries.Remove(id)
 	delete(q.waits.until, id)
 	delete(q.moves, id)
-	q.tenants.remove(id)
+	q.tenants.Remove(id)
 	delete(q.broken, id)
 	if seg.sealed && seg.messages == 0 {
 		q.nudge(q.kick.janitor)

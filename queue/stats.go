@@ -90,8 +90,8 @@ func (q *Queue) Stats() Stats {
 		Keys: q.keys.Count(), OldestDue: q.oldestDue(),
 		LargeBodies: len(q.large), FreeBytes: free, MemoryBytes: q.table.Bytes(), CacheBytes: q.hotBytes,
 		Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup, Unwritten: unwritten, Moved: c.moved, Compacted: c.compacted,
-		IdempotencyKeys: q.keyTables[0].count, IdempotencyKeysEvicted: q.keyTables[0].evicted,
-		ImportKeys: q.keyTables[1].count + q.keyTables[2].count, ImportKeysEvicted: q.keyTables[1].evicted + q.keyTables[2].evicted,
+		IdempotencyKeys: q.keyTables[0].Count, IdempotencyKeysEvicted: q.keyTables[0].Evicted,
+		ImportKeys: q.keyTables[1].Count + q.keyTables[2].Count, ImportKeysEvicted: q.keyTables[1].Evicted + q.keyTables[2].Evicted,
 		Healthy: q.stalled == nil, Faults: c.faults, DamagedRecords: c.damagedRecords, DamagedFiles: c.damagedFiles,
 		Clock: q.clock.report(time.Now()),
 	}

@@ -169,7 +169,7 @@ func (t *tally[K]) countLine(e *schedule.Entry) {
 		c = t.of(t.name(t.q.keys.Line(e.Key)))
 		t.met[e.Key] = c
 	}
-	t.count(c, e, t.q.arrivals.of(e.ID))
+	t.count(c, e, t.q.arrivals.Of(e.ID))
 }
 
 // envelopes counts what a walker selects and reads.
@@ -207,10 +207,10 @@ func (t *tally[K]) statesOfEntries(w *walker, name func(RecipientState) K) {
 		out, since = out[:0], since[:0]
 		t.entries(w, func(e *schedule.Entry) {
 			if e.State() == schedule.Leased {
-				out, since = append(out, *e), append(since, t.q.arrivals.of(e.ID))
+				out, since = append(out, *e), append(since, t.q.arrivals.Of(e.ID))
 				return
 			}
-			t.count(&in[e.State()], e, t.q.arrivals.of(e.ID))
+			t.count(&in[e.State()], e, t.q.arrivals.Of(e.ID))
 		})
 		for i := range out {
 			t.count(t.of(name(doing(&out[i]))), &out[i], since[i])

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/vfs"
 )
 
@@ -26,10 +27,10 @@ func TestUsageOfTenants(t *testing.T) {
 		living := map[envelope.ID]*sent{}
 		want := func(when string) {
 			t.Helper()
-			model := map[string]Usage{}
+			model := map[string]schedule.Usage{}
 			for _, s := range living {
 				if u := model[s.tenant]; s.tenant != "" {
-					model[s.tenant] = Usage{u.Messages + 1, u.Octets + s.octets}
+					model[s.tenant] = schedule.Usage{Messages: u.Messages + 1, Octets: u.Octets + s.octets}
 				}
 			}
 			if got := q.Usages(); !maps.Equal(got, model) {
@@ -87,43 +88,8 @@ func TestUsageOfTenants(t *testing.T) {
 			delete(living, l.Message.ID)
 		}
 		want("emptied")
-		if len(q.tenants.pages) != 0 || len(q.tenants.byName) != 0 {
-			t.Errorf("%d pages and %d names are left of nothing", len(q.tenants.pages), len(q.tenants.byName))
+		if left := q.tenants.Usages(); len(left) != 0 {
+			t.Errorf("%v is left of nothing", left)
 		}
 	})
-}
-
-// The count of a tenant costs a few octets for a message, and what is gone gives its memory back.
-func TestTenantsGiveMemoryBack(t *testing.T) {
-	ts := newTenants()
-	const n = 100_000
-	for id := range uint64(n) {
-		ts.add(id+1, "acme", 10)
-	}
-	for id := range uint64(n) {
-		if id%50 != 0 {
-			ts.remove(id + 1)
-			ts.remove(id + 1) // twice is once
-		}
-	}
-	room := 0
-	for _, p := range ts.pages {
-		room += cap(p.all)
-	}
-	if u := ts.usage("acme"); u != (Usage{n / 50, n / 5}) || room > 4*n/50 {
-		t.Errorf("%+v are left, with room for %d", u, room)
-	}
-}
-
-func BenchmarkTenants(b *testing.B) {
-	ts := newTenants()
-	const queued = 1_000_000
-	for id := range uint64(queued) {
-		ts.add(id, "acme", 10)
-	}
-	b.ReportAllocs()
-	for id := uint64(queued); b.Loop(); id++ {
-		ts.add(id, "acme", 10)
-		ts.remove(id - queued)
-	}
 }

@@ -196,10 +196,10 @@ func (w *walker) bounds(now time.Time) {
 	w.q.mu.Lock()
 	defer w.q.mu.Unlock()
 	if w.f.OlderThan > 0 {
-		w.newest = w.q.arrivals.after(now.Add(-w.f.OlderThan)) - 1
+		w.newest = w.q.arrivals.After(now.Add(-w.f.OlderThan)) - 1
 	}
 	if w.f.NewerThan > 0 {
-		w.oldest = w.q.arrivals.after(now.Add(-w.f.NewerThan - time.Millisecond))
+		w.oldest = w.q.arrivals.After(now.Add(-w.f.NewerThan - time.Millisecond))
 	}
 }
 
@@ -351,7 +351,7 @@ func (w *walker) consider(s schedule.Slot, e *schedule.Entry) {
 	}
 	n := len(w.batch)
 	if n == 0 || w.batch[n-1].id != e.ID {
-		w.batch = append(w.batch, candidate{id: e.ID, data: w.q.placeOf(e.Data(), schedule.Octets(e.Size)), since: w.q.arrivals.of(e.ID)})
+		w.batch = append(w.batch, candidate{id: e.ID, data: w.q.placeOf(e.Data(), schedule.Octets(e.Size)), since: w.q.arrivals.Of(e.ID)})
 		n++
 	}
 	c := &w.batch[n-1]

@@ -722,13 +722,13 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 	e := schedule.Entry{ID: uint64(m.ID), Due: secondsSince1970(m.Received), Size: size}
 	e.SetData(schedule.LocOf(seg.handle, d.offset))
 	e.SetTier(m.Tier)
-	if q.arrivals.add(e.ID, m.Received) {
+	if q.arrivals.Add(e.ID, m.Received) {
 		q.w.renew.Store(true)
 	}
-	q.tenants.add(e.ID, m.Tenant, d.size)
+	q.tenants.Add(e.ID, m.Tenant, d.size)
 	p := planOf(m)
 	if p.scheduled() {
-		q.starts.add(e.ID, p.start())
+		q.starts.Add(e.ID, p.start())
 	}
 	if at := expiryOf(m); at != 0 {
 		q.expiries.add(e.ID, at)
@@ -739,9 +739,9 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 	last, due := "", false // due: one that was in another queue
 	for i := range m.Recipients {
 		if domain := m.Recipients[i].Address.Domain(); i == 0 || domain != last {
-			names.Domain, last = q.domains.number(domain, 0), domain
+			names.Domain, last = q.domains.Number(domain, 0), domain
 		}
-		q.domains.count(names.Domain, 1)
+		q.domains.Count(names.Domain, 1)
 		e.Rcpt = uint16(i)
 		if d.standings != nil {
 			due = q.enterStanding(e, names, &d.standings[i], e.Data()) || due

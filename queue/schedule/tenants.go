@@ -1,4 +1,4 @@
-package queue
+package schedule
 
 import (
 	"cmp"
@@ -12,27 +12,9 @@ type Usage struct {
 	Octets   int64 // of their contents
 }
 
-// Usage returns what a tenant has in the queue at this instant; of mail without a tenant nothing is known.
-func (q *Queue) Usage(tenant string) Usage {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.tenants.usage(tenant)
-}
-
-// Usages returns what each tenant has in the queue; those with nothing are left out.
-func (q *Queue) Usages() map[string]Usage {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	all := make(map[string]Usage, len(q.tenants.byName))
-	for name, n := range q.tenants.byName {
-		all[name] = q.tenants.all[n].Usage
-	}
-	return all
-}
-
-// tenants counts messages by tenant. It has 16 octets for each message of a tenant, and none for mail that
+// Tenants counts messages by tenant. It has 16 octets for each message of a tenant, and none for mail that
 // has none.
-type tenants struct {
+type Tenants struct {
 	all    []tenant // by number; 0 is nobody
 	byName map[string]uint32
 	free   []uint32
@@ -64,10 +46,10 @@ const (
 	pageLeast = 64
 )
 
-func newTenants() tenants { return tenants{all: make([]tenant, 1), byName: map[string]uint32{}} }
+func NewTenants() Tenants { return Tenants{all: make([]tenant, 1), byName: map[string]uint32{}} }
 
-// add counts a message. Ids grow from call to call.
-func (t *tenants) add(id uint64, name string, octets int64) {
+// Add counts a message. Ids grow from call to call.
+func (t *Tenants) Add(id uint64, name string, octets int64) {
 	if name == "" {
 		return
 	}
@@ -84,8 +66,8 @@ func (t *tenants) add(id uint64, name string, octets int64) {
 	t.all[o.tenant].Octets += int64(o.octets)
 }
 
-// remove ends the count of a message; one without a tenant is not counted.
-func (t *tenants) remove(id uint64) {
+// Remove ends the count of a message; one without a tenant is not counted.
+func (t *Tenants) Remove(id uint64) {
 	at, _ := slices.BinarySearchFunc(t.pages, id, func(p ownedPage, id uint64) int { return cmp.Compare(p.last, id) })
 	if at == len(t.pages) {
 		return
@@ -106,7 +88,7 @@ func (t *tenants) remove(id uint64) {
 }
 
 // forget takes a message off its tenant's count, and the tenant's name when it was the last.
-func (t *tenants) forget(o owned) {
+func (t *Tenants) forget(o owned) {
 	of := &t.all[o.tenant]
 	of.Messages--
 	of.Octets -= int64(o.octets)
@@ -118,7 +100,7 @@ func (t *tenants) forget(o owned) {
 }
 
 // number returns the number of a tenant, a new one when it has nothing in the queue.
-func (t *tenants) number(name string) uint32 {
+func (t *Tenants) number(name string) uint32 {
 	if n, ok := t.byName[name]; ok {
 		return n
 	}
@@ -133,4 +115,13 @@ func (t *tenants) number(name string) uint32 {
 	return n
 }
 
-func (t *tenants) usage(name string) Usage { return t.all[t.byName[name]].Usage }
+func (t *Tenants) Usage(name string) Usage { return t.all[t.byName[name]].Usage }
+
+// Usages is what each tenant has; those with nothing are left out.
+func (t *Tenants) Usages() map[string]Usage {
+	all := make(map[string]Usage, len(t.byName))
+	for name, n := range t.byName {
+		all[name] = t.all[n].Usage
+	}
+	return all
+}

@@ -1,12 +1,10 @@
-package queue
+package schedule
 
 import (
 	"fmt"
 	"math/rand"
 	"strings"
 	"testing"
-
-	"example.org/mta/queue/schedule"
 )
 
 // TestNamesAreBounded counts many more names than there are counters for, some of them with much mail, while mail
@@ -14,10 +12,10 @@ import (
 // rows.
 func TestNamesAreBounded(t *testing.T) {
 	const most, large = 512, 40
-	counts := []schedule.Count{{}}
-	n := newNames(func(string) string { return "" }, strings.Clone, func(i uint16) *schedule.Count { return &counts[i] },
-		func() { counts = append(counts, schedule.Count{}) })
-	n.most = most
+	counts := []Count{{}}
+	n := NewNumbering(func(string) string { return "" }, strings.Clone, func(i uint16) *Count { return &counts[i] },
+		func() { counts = append(counts, Count{}) })
+	n.Most = most
 	rng := rand.New(rand.NewSource(1))
 	type recipient struct {
 		name   string
@@ -30,7 +28,7 @@ func TestNamesAreBounded(t *testing.T) {
 		if rng.Intn(3) == 0 {
 			name = fmt.Sprintf("large%d.example", rng.Intn(large))
 		}
-		number := n.number(name, 1)
+		number := n.Number(name, 1)
 		counts[number].Total++
 		queued = append(queued, recipient{name, number})
 		truth[name]++
@@ -47,8 +45,8 @@ func TestNamesAreBounded(t *testing.T) {
 		}
 	}
 	checkNames(t, n, truth, len(queued))
-	if len(n.all) > most+1 || len(n.byName) > most {
-		t.Errorf("%d counters for %d names, want at most %d", len(n.all), len(n.byName), most)
+	if len(n.All) > most+1 || len(n.byName) > most {
+		t.Errorf("%d counters for %d names, want at most %d", len(n.All), len(n.byName), most)
 	}
 	for i := range large {
 		if name := fmt.Sprintf("large%d.example", i); counts[n.byName[name]].Total == 0 || n.byName[name] == 0 {
@@ -58,21 +56,21 @@ func TestNamesAreBounded(t *testing.T) {
 	for _, r := range queued {
 		counts[r.number].Total--
 	}
-	if left := n.leftover(n.familyOf("")); left != 0 || n.scattered("large1.example") {
+	if left := n.Leftover(n.FamilyOf("")); left != 0 || n.Scattered("large1.example") {
 		t.Errorf("%d recipients of an empty queue may be counted under another name", left)
 	}
 }
 
-func checkNames(t *testing.T, n *names[string], truth map[string]int, queued int) {
+func checkNames(t *testing.T, n *Numbering[string], truth map[string]int, queued int) {
 	t.Helper()
-	sum, leftover := 0, n.leftover(n.familyOf(""))
-	for number := 1; number < len(n.all); number++ {
-		name, got := n.all[number].name, int(n.counts(uint16(number)).Total)
+	sum, leftover := 0, n.Leftover(n.FamilyOf(""))
+	for number := 1; number < len(n.All); number++ {
+		name, got := n.All[number].Name, int(n.counts(uint16(number)).Total)
 		sum += got
 		if number != int(n.byName[name]) {
 			continue
 		}
-		over, under := int(n.inherited(uint16(number))), int(min(*n.lostOf(name), leftover))
+		over, under := int(n.Inherited(uint16(number))), int(min(*n.LostOf(name), leftover))
 		if got-truth[name] > over || truth[name]-got > under {
 			t.Fatalf("%s has %d recipients and is counted as %d, with errors of up to %d and %d", name, truth[name], got, over, under)
 		}
@@ -84,10 +82,10 @@ func checkNames(t *testing.T, n *names[string], truth map[string]int, queued int
 
 // TestTenantsAreExact: however many campaigns there are, a tenant's counters go to its own mail only.
 func TestTenantsAreExact(t *testing.T) {
-	counts := []schedule.Count{{}}
-	n := newNames(func(o Origin) string { return o.Tenant }, Origin.clone, func(i uint16) *schedule.Count { return &counts[i] },
-		func() { counts = append(counts, schedule.Count{}) })
-	n.most = 300
+	counts := []Count{{}}
+	n := NewNumbering(func(o Origin) string { return o.Tenant }, Origin.Clone, func(i uint16) *Count { return &counts[i] },
+		func() { counts = append(counts, Count{}) })
+	n.Most = 300
 	rng := rand.New(rand.NewSource(1))
 	truth := map[string]uint32{}
 	for range 100_000 {
@@ -95,20 +93,20 @@ func TestTenantsAreExact(t *testing.T) {
 		if rng.Intn(2) == 0 {
 			tenant = "greedy"
 		}
-		number := n.number(Origin{Tenant: tenant, Campaign: fmt.Sprint(rng.Intn(1000))}, 1)
+		number := n.Number(Origin{Tenant: tenant, Campaign: fmt.Sprint(rng.Intn(1000))}, 1)
 		counts[number].Total++
 		truth[tenant]++
 	}
 	got := map[string]uint32{}
-	for number := 1; number < len(n.all); number++ {
-		got[n.all[number].name.Tenant] += counts[number].Total
+	for number := 1; number < len(n.All); number++ {
+		got[n.All[number].Name.Tenant] += counts[number].Total
 	}
 	for tenant, want := range truth {
 		if got[tenant] != want {
 			t.Errorf("%s has %d recipients and is counted as %d", tenant, want, got[tenant])
 		}
 	}
-	if most := n.most + 201*fewNames; len(n.all) > most {
-		t.Errorf("%d counters, want at most %d", len(n.all), most)
+	if most := n.Most + 201*fewNames; len(n.All) > most {
+		t.Errorf("%d counters, want at most %d", len(n.All), most)
 	}
 }
