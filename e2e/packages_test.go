@@ -24,7 +24,7 @@ import (
 	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
-	"example.org/mta/queue"
+	"example.org/mta/queue/store"
 )
 
 // The versions that the test builds.
@@ -693,7 +693,7 @@ func (m *machine) refusedDowngrade(t *testing.T) {
 	m.addLater(t, "in-the-newest-format")
 	queued, before := m.entries(t), m.pid(t)
 	refusal := fmt.Sprintf("has format %d, and this program, mta %s, reads formats %d to %d: start mta %s, which wrote it, or a later version",
-		m.newest, packagesBefore, queue.Format.Reads, m.newest-1, programAfter(t))
+		m.newest, packagesBefore, store.Format.Reads, m.newest-1, programAfter(t))
 	out, err := m.put(packagesBefore)
 	m.goesOn(t, before, refusal, out, err)
 	m.refusesToStart(t, refusal)

@@ -23,6 +23,7 @@ import (
 	"example.org/mta/mta/datadir"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
+	"example.org/mta/queue/store"
 	"example.org/mta/submission/maildrop"
 	"example.org/mta/suppression/boltstore"
 )
@@ -78,7 +79,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if err := s.Restore(true); err != nil {
 		t.Fatal(err)
 	}
-	if report, err := queue.Fsck(datadir.Queue(w.cfg), nil, nil); err != nil || report.Damaged() || report.Messages != s.Messages {
+	if report, err := store.Fsck(datadir.Queue(w.cfg), nil, nil); err != nil || report.Damaged() || report.Messages != s.Messages {
 		t.Fatalf("fsck: %+v, %v, want %d messages", report, err, s.Messages)
 	}
 	w.start()
@@ -291,7 +292,7 @@ func TestRestoreBeforeTheUpgradeIsFinished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := queue.Open(queue.Config{Dir: datadir.Queue(w.cfg), MinFree: 1, Format: func() int { return queue.Format.Reads }})
+	q, err := queue.Open(queue.Config{Dir: datadir.Queue(w.cfg), MinFree: 1, Format: func() int { return store.Format.Reads }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +309,7 @@ func TestRestoreBeforeTheUpgradeIsFinished(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if newest := int(text[40]); newest > queue.Format.Reads { // see queue.index
+		if newest := int(text[40]); newest > store.Format.Reads { // see queue.index
 			t.Errorf("%s is of a segment with records of version %d", name, newest)
 		}
 	}

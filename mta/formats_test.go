@@ -22,7 +22,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/operator/api"
-	"example.org/mta/queue"
+	"example.org/mta/queue/store"
 	"example.org/mta/suppression/boltstore"
 	"example.org/mta/warmup"
 )
@@ -72,7 +72,7 @@ func TestUpgradeAndBack(t *testing.T) {
 	queued(1)
 	w.send("a@acme.example", "Subject: second\r\n\r\n2\r\n", "two@box.example")
 	u, err := w.data.Upgrade(t.Context())
-	if err != nil || !u.Pending || u.Stores[0].Format != queue.Format.Reads || u.Stores[0].BackTo != "0.1.0" {
+	if err != nil || !u.Pending || u.Stores[0].Format != store.Format.Reads || u.Stores[0].BackTo != "0.1.0" {
 		t.Errorf("%+v, %v", u, err)
 	}
 	w.restart(version("0.1.0", before))

@@ -69,6 +69,7 @@ import (
 	"example.org/mta/operator/audit"
 	"example.org/mta/operator/history"
 	"example.org/mta/queue"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/router"
 	"example.org/mta/router/resolver"
@@ -403,7 +404,7 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 		Dir:         datadir.Queue(cfg),
 		FS:          r.opts.QueueFS,
 		Log:         r.log,
-		Format:      r.data.Number(queue.Format),
+		Format:      r.data.Number(store.Format),
 		SegmentSize: int64(cfg.Queue.SegmentSize),
 		LargeBody:   int64(cfg.Queue.LargeBody),
 		CacheBytes:  int64(cfg.Queue.Cache),

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -147,7 +148,7 @@ func BenchmarkIdempotencyKey(b *testing.B) {
 				q.mu.Lock()
 				q.segs.add(&segment{})
 				for i := range 200_000 {
-					q.setKey(q.segs.byHandle[1], keyItem{keyHead: keyHead{key: testKey(-1 - i), until: uint32(until.Unix())}})
+					q.setKey(q.segs.byHandle[1], store.KeyItem{KeyHead: store.KeyHead{Key: testKey(-1 - i), Until: uint32(until.Unix())}})
 				}
 				q.mu.Unlock()
 				answer := make([]byte, 24)

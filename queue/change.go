@@ -9,6 +9,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 // Action is what an operator does to recipients. It acts in every state; on a leased one when it
@@ -260,7 +261,7 @@ func (c *changer) message(t *target) {
 	}
 	c.count(t.id, counted)
 	for k, rcpts := range changed {
-		q.noteChange(t.id, seg, change{due: k.due, marks: k.marks, rcpts: sorted(rcpts)})
+		q.noteChange(t.id, seg, store.Change{Due: k.due, Marks: k.marks, Rcpts: sorted(rcpts)})
 	}
 	removed = sorted(removed)
 	if c.out != nil {
@@ -287,7 +288,7 @@ func (c *changer) count(id uint64, rcpts []uint16) {
 // change0 is what recipients that are written down together have in common.
 type change0 struct {
 	due   uint32
-	marks marks
+	marks store.Marks
 }
 
 // matters reports whether the action makes a difference to an entry.

@@ -6,6 +6,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 const (
@@ -82,9 +83,9 @@ func (w *clockWatch) corrected(until, now time.Time) time.Time {
 }
 
 // resume goes on with a doubt that was in force when the queue was closed.
-func (w *clockWatch) resume(o *opening, now, running time.Time) {
-	if left := o.doubted.Sub(now); left > 0 && left <= longestDoubt {
-		w.wentAhead(o.ahead, running)
+func (w *clockWatch) resume(o *store.Opening, now, running time.Time) {
+	if left := o.Doubted.Sub(now); left > 0 && left <= longestDoubt {
+		w.wentAhead(o.Ahead, running)
 		w.doubted = running.Add(left)
 	}
 }
@@ -216,7 +217,7 @@ func (q *Queue) date(m *envelope.Message, id uint64) {
 	q.mu.Lock()
 	at := q.arrivals.Of(id)
 	if p, moved := q.moves[id]; moved {
-		m.Release = p.releaseTime()
+		m.Release = p.ReleaseTime()
 	}
 	q.mu.Unlock()
 	if !at.IsZero() && m.Received.After(at.Add(schedule.ClockSlack)) {

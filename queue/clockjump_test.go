@@ -14,6 +14,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -149,21 +150,21 @@ func TestScheduledMailKeepsItsTime(t *testing.T) {
 // segment has an index, the start ends and names file, place and version; nothing is changed.
 func TestUnknownFormatEndsTheStart(t *testing.T) {
 	seg := journal.Segment{Number: 1, Salt: 9}
-	name := "/q/" + segmentBase(seg) + segmentSuffix
-	for kind := kindOpened; kind <= kindKeyed+1; kind++ {
+	name := "/q/" + store.SegmentBase(seg) + store.SegmentSuffix
+	for kind := store.KindOpened; kind <= store.KindKeyed+1; kind++ {
 		fs := vfs.Memory()
 		b, start := journal.Begin(nil)
-		b = journal.Finish(appendOpening(b, codecVersion, opening{}), start, seg, 0, kindOpened, 0)
+		b = journal.Finish(store.AppendOpening(b, store.CodecVersion, store.Opening{}), start, seg, 0, store.KindOpened, 0)
 		off := len(b)
 		b, start = journal.Begin(b)
 		b = journal.Finish(append(b, make([]byte, 100)...), start, seg, 0, kind, 5)
-		b[start+journal.HeaderSize] = codecVersion + 1
+		b[start+journal.HeaderSize] = store.CodecVersion + 1
 		b = journal.Finish(b[:off+journal.HeaderSize+100], start, seg, 0, kind, 5)
 		w, _ := fs.Create(name)
 		w.WriteAt(b, 0)
 		_, err := Open(Config{Dir: "/q", FS: fs, MinFree: 1})
-		want := []string{name, fmt.Sprintf("offset %d", off), fmt.Sprintf("version %d", codecVersion+1), kindNames[kind], "start that one"}
-		if kind > kindKeyed {
+		want := []string{name, fmt.Sprintf("offset %d", off), fmt.Sprintf("version %d", store.CodecVersion+1), store.KindNames[kind], "start that one"}
+		if kind > store.KindKeyed {
 			want[2] = fmt.Sprintf("kind %d", kind)
 		}
 		for _, w := range want {
@@ -171,16 +172,16 @@ func TestUnknownFormatEndsTheStart(t *testing.T) {
 				t.Errorf("kind %d: %v\nwant an error with %q", kind, err, w)
 			}
 		}
-		if report, err := Fsck("/q", fs, nil); err != nil || len(report.Damage) != 1 || !strings.Contains(report.Damage[0].AtStart, "does not start") {
+		if report, err := store.Fsck("/q", fs, nil); err != nil || len(report.Damage) != 1 || !strings.Contains(report.Damage[0].AtStart, "does not start") {
 			t.Errorf("fsck: %v %+v", err, report)
 		}
 		// The same from the index alone.
-		ix := newIndex(seg)
-		ix.form, ix.end = codecVersion+1, int64(len(b))
-		if err := ix.write(fs, "/q/"+segmentBase(seg)+indexSuffix); err != nil {
+		ix := store.NewIndex(seg)
+		ix.Form, ix.End = store.CodecVersion+1, int64(len(b))
+		if err := ix.Write(fs, "/q/"+store.SegmentBase(seg)+store.IndexSuffix); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(Config{Dir: "/q", FS: fs, MinFree: 1}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("version %d", codecVersion+1)) {
+		if _, err := Open(Config{Dir: "/q", FS: fs, MinFree: 1}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("version %d", store.CodecVersion+1)) {
 			t.Errorf("with an index: %v", err)
 		}
 	}
@@ -448,16 +449,16 @@ func TestDeferralReckonedBeforeTheClockWentBack(t *testing.T) {
 
 // TestOpenedRecordsOfOlderForms: the doubt about the clock came with form 5.
 func TestOpenedRecordsOfOlderForms(t *testing.T) {
-	o := opening{lastID: 7, allocated: 1 << 20, created: time.Unix(1e9, 0).UTC(), marks: []schedule.Arrival{{ID: 3, At: 4}}, doubted: time.Unix(2e9, 0), ahead: time.Hour}
-	b := appendOpening(nil, codecVersion, o)
-	got, err := decodeOpening(b)
-	if err != nil || !got.doubted.Equal(o.doubted) || got.ahead != o.ahead || got.lastID != 7 || len(got.marks) != 1 {
+	o := store.Opening{LastID: 7, Allocated: 1 << 20, Created: time.Unix(1e9, 0).UTC(), Marks: []schedule.Arrival{{ID: 3, At: 4}}, Doubted: time.Unix(2e9, 0), Ahead: time.Hour}
+	b := store.AppendOpening(nil, store.CodecVersion, o)
+	got, err := store.DecodeOpening(b)
+	if err != nil || !got.Doubted.Equal(o.Doubted) || got.Ahead != o.Ahead || got.LastID != 7 || len(got.Marks) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	old := bytes.Clone(b[:len(b)-7]) // two numbers of five and two octets
 	old[0] = 4
-	got, err = decodeOpening(old)
-	if err != nil || got.doubted.Unix() > 0 || got.ahead != 0 || got.lastID != 7 || len(got.marks) != 1 {
+	got, err = store.DecodeOpening(old)
+	if err != nil || got.Doubted.Unix() > 0 || got.Ahead != 0 || got.LastID != 7 || len(got.Marks) != 1 {
 		t.Errorf("form 4: %+v, %v", got, err)
 	}
 }
@@ -475,7 +476,7 @@ func TestDueAtTheStart(t *testing.T) {
 		"in an old form, more than a week ahead": {now + week + 1, 0, now},
 	} {
 		l := loader{q: &Queue{}, now: now}
-		if got := l.due(&history{}, &recipientHistory{due: x.due, said: x.said}); got != x.want {
+		if got := l.due(&store.History{}, &store.RecipientHistory{Due: x.due, Said: x.said}); got != x.want {
 			t.Errorf("a time that %s: due %d s from now, want %d", name, int64(got)-now, int64(x.want)-now)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 // Compaction makes a sealed segment needless, so that it is deleted: it moves the living
@@ -76,12 +77,12 @@ type compaction struct {
 	ctx   context.Context
 	v     *segment
 	moved int64 // octets since the last pause
-	last  replyReader
+	last  store.ReplyReader
 }
 
 // compact empties a segment of all that is needed.
 func (q *Queue) compact(ctx context.Context, v *segment) error {
-	c := &compaction{q: q, ctx: ctx, v: v, last: replyReader{q: q}}
+	c := &compaction{q: q, ctx: ctx, v: v, last: store.ReplyReader{Dir: q.dir}}
 	q.mu.Lock()
 	start := q.segs.tick + 1
 	var dependents []*segment
@@ -113,22 +114,22 @@ func (q *Queue) compact(ctx context.Context, v *segment) error {
 		v.emptied = true
 	} else if !v.stuck {
 		v.stuck = true
-		q.log.Error("queue: BUG: compaction did not empty a segment; it stays", "file", q.segmentPath(v.id), "messages", v.messages, "replies", v.notes, "keys", v.keys, "needed by", v.neededBy)
+		q.log.Error("queue: BUG: compaction did not empty a segment; it stays", "file", q.dir.SegmentPath(v.id), "messages", v.messages, "replies", v.notes, "keys", v.keys, "needed by", v.neededBy)
 	}
 	return nil
 }
 
 // indexOf reads the index of a segment, or makes it.
-func (q *Queue) indexOf(seg *segment) (*run, error) {
-	r, err := openIndex(q.fs, q.indexPath(seg.id), seg.id)
+func (q *Queue) indexOf(seg *segment) (*store.Run, error) {
+	r, err := store.OpenIndex(q.dir.FS, q.dir.IndexPath(seg.id), seg.id)
 	if err == nil {
 		return r, nil
 	}
-	ix, _, err := scanIndex(q.fs, q.segmentPath(seg.id), seg.id, seg.size)
+	ix, _, err := store.ScanIndex(q.dir.FS, q.dir.SegmentPath(seg.id), seg.id, seg.size)
 	if err != nil {
 		return nil, err
 	}
-	return ix.run(), nil
+	return ix.Run(), nil
 }
 
 // carry moves the living messages, the last replies and the keys that lie in the segment.
@@ -137,28 +138,28 @@ func (c *compaction) carry() error {
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	if !c.v.indexed && len(r.damaged) > 0 && !r.unread() { // it was sealed after the janitor had looked
-		c.q.scanned(c.v, r.damaged)
+	defer r.Close()
+	if !c.v.indexed && len(r.Damaged) > 0 && !r.Unread() { // it was sealed after the janitor had looked
+		c.q.scanned(c.v, r.Damaged)
 	}
 	if err := c.carryKeys(r); err != nil {
 		return err
 	}
-	var it item
+	var it store.Item
 	for {
-		ok, err := r.read(&it, replayMemory/64)
+		ok, err := r.Read(&it, store.ReplayMemory/64)
 		if err != nil {
 			return err
 		}
 		if !ok {
 			return nil
 		}
-		switch it.kind {
-		case itemAccepted, itemMoved:
+		switch it.Kind {
+		case store.ItemAccepted, store.ItemMoved:
 			err = c.moveMessage(&it)
-		case itemDeferred, itemState:
+		case store.ItemDeferred, store.ItemState:
 			err = c.carryReply(&it)
-		case itemChanged:
+		case store.ItemChanged:
 			c.carryMarks(&it)
 		}
 		if err == nil {
@@ -194,24 +195,24 @@ func (c *compaction) pace() error {
 type moving struct {
 	rcpt, attempts uint16
 	note           schedule.Loc
-	place          place // of note
+	place          store.Place // of note
 	last           Attempt
 	lost           bool // last can't be read
 }
 
 // moveMessage writes a living message again, with the states of its recipients.
-func (c *compaction) moveMessage(it *item) error {
-	loc := schedule.LocOf(c.v.handle, it.offset())
+func (c *compaction) moveMessage(it *store.Item) error {
+	loc := schedule.LocOf(c.v.handle, it.Offset())
 	for {
-		rcpts := c.living(it.id, loc)
+		rcpts := c.living(it.ID, loc)
 		if len(rcpts) == 0 {
 			return nil
 		}
-		p := place{id: c.v.id, off: it.offset(), size: schedule.Octets(it.size)}
-		rec, err := c.q.readRecord(p)
-		var body content
+		p := store.Place{ID: c.v.id, Off: it.Offset(), Size: schedule.Octets(it.Size)}
+		rec, err := c.q.dir.ReadRecord(p)
+		var body store.Content
 		if err == nil {
-			body, err = parseContent(rec.Payload)
+			body, err = store.ParseContent(rec.Payload)
 		}
 		if err != nil {
 			return c.leave(err)
@@ -219,7 +220,7 @@ func (c *compaction) moveMessage(it *item) error {
 		if err := c.readReplies(rcpts); err != nil {
 			return err
 		}
-		if c.noteMove(it.id, loc, &body, rcpts) {
+		if c.noteMove(it.ID, loc, &body, rcpts) {
 			c.moved += journal.Size(len(rec.Payload))
 			return nil
 		}
@@ -246,7 +247,7 @@ func (c *compaction) living(id uint64, loc schedule.Loc) []moving {
 		if e.Data() == loc {
 			m := moving{rcpt: e.Rcpt, attempts: e.Attempts(), note: e.Note()}
 			if m.note != 0 {
-				m.place = q.placeOf(m.note, noteGuess)
+				m.place = q.placeOf(m.note, store.NoteGuess)
 			}
 			list = append(list, m)
 		}
@@ -261,13 +262,13 @@ func (c *compaction) readReplies(rcpts []moving) error {
 		if m.note == 0 {
 			continue
 		}
-		r, err := c.last.read(m.place, m.rcpt)
+		r, err := c.last.Read(m.place, m.rcpt)
 		if errors.Is(err, ErrDamaged) {
 			c.q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
 			m.lost = true
 			continue
 		}
-		if err != nil && !errors.Is(err, errGone) {
+		if err != nil && !errors.Is(err, store.ErrGone) {
 			return err
 		}
 		m.last = r
@@ -277,11 +278,11 @@ func (c *compaction) readReplies(rcpts []moving) error {
 
 // noteMove has a message written again as it is at this instant. It reports false when that has
 // changed since it was read.
-func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *content, rcpts []moving) bool {
+func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *store.Content, rcpts []moving) bool {
 	q := c.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	states := make([]recipientState, 0, len(rcpts))
+	states := make([]store.RecipientState, 0, len(rcpts))
 	for i := range rcpts {
 		m := &rcpts[i]
 		_, e := q.table.Find(id, m.rcpt)
@@ -291,13 +292,13 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *content, rcpts 
 		if e.Data() != loc {
 			return false
 		}
-		st := recipientState{rcpt: m.rcpt, attempts: e.Attempts(), due: e.Due, marks: marksOf(e), key: q.keys.Key(e.Key).String()}
+		st := store.RecipientState{Rcpt: m.rcpt, Attempts: e.Attempts(), Due: e.Due, Marks: marksOf(e), Key: q.keys.Key(e.Key).String()}
 		if r, ok := q.replies[recipientKey{id, m.rcpt}]; ok {
-			st.replied, st.last = true, r
+			st.Replied, st.Last = true, r
 		} else if e.Attempts() != m.attempts || e.Note() != m.note {
 			return false
 		} else if m.note != 0 && !m.lost {
-			st.replied, st.last = true, m.last
+			st.Replied, st.Last = true, m.last
 		}
 		states = append(states, st)
 	}
@@ -305,30 +306,18 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *content, rcpts 
 		return true
 	}
 	if p, moved := q.moves[id]; moved {
-		body = body.released(q.form(), p)
+		body = body.Released(q.form(), p)
 	}
-	q.w.note(kindMoved, id, c.v, 0, func(b []byte) []byte { return appendMoved(b, q.form(), id, body, q.passed(), states) })
+	q.w.note(store.KindMoved, id, c.v, 0, func(b []byte) []byte { return store.AppendMoved(b, q.form(), id, body, q.passed(), states) })
 	return true
-}
-
-// appendMoved makes the payload of a moved record.
-func appendMoved(b []byte, form uint8, id uint64, c *content, at uint32, states []recipientState) []byte {
-	encoded := appendStates(nil, form, at, states)
-	p := c.prelude
-	p.form, p.stateLen, p.stateCRC = form, uint32(len(encoded)), journal.Checksum(0, encoded)
-	start := len(b)
-	b = append(b, make([]byte, preludeSize)...)
-	p.put(b[start:])
-	sign(b[start:], id)
-	return append(append(append(b, c.env...), encoded...), c.body...)
 }
 
 // moveWritten enters in the schedule that a message has a new place.
 func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
-	c, err := parseContent(n.payload)
-	var states []recipientState
+	c, err := store.ParseContent(n.payload)
+	var states []store.RecipientState
 	if err == nil {
-		_, states, err = decodeStates(c.states)
+		_, states, err = store.DecodeStates(c.States)
 	}
 	if err != nil {
 		panic("queue: a moved record of our own making: " + err.Error())
@@ -336,16 +325,16 @@ func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
 	size, old, moved := schedule.SizeClass(journal.Size(len(n.payload))), uint8(0), false
 	for i := range states {
 		st := &states[i]
-		_, e := q.table.Find(n.id, st.rcpt)
+		_, e := q.table.Find(n.id, st.Rcpt)
 		if e == nil || q.segs.of(e.Data()) != n.of {
 			continue
 		}
 		old, moved = e.Size, true
 		e.SetData(loc)
 		e.Size = size
-		if st.replied && e.Attempts() == st.attempts && !q.replied(recipientKey{n.id, st.rcpt}, &st.last) {
+		if st.Replied && e.Attempts() == st.Attempts && !q.replied(recipientKey{n.id, st.Rcpt}, &st.Last) {
 			q.setNote(e, loc)
-			delete(q.replies, recipientKey{n.id, st.rcpt})
+			delete(q.replies, recipientKey{n.id, st.Rcpt})
 		}
 	}
 	if !slices.Contains(n.of.movedTo, seg) {
@@ -361,17 +350,17 @@ func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
 
 // carryReply writes a last reply again that lies in the segment, for recipients whose message
 // lies elsewhere.
-func (c *compaction) carryReply(it *item) error {
+func (c *compaction) carryReply(it *store.Item) error {
 	q := c.q
-	loc := schedule.LocOf(c.v.handle, it.offset())
+	loc := schedule.LocOf(c.v.handle, it.Offset())
 	q.mu.Lock()
-	_, e := q.table.Find(it.id, it.rcpt)
+	_, e := q.table.Find(it.ID, it.Rcpt)
 	needed := e != nil && e.Note() == loc && q.segs.of(e.Data()) != c.v
 	q.mu.Unlock()
 	if !needed {
 		return nil
 	}
-	r, err := c.last.read(place{id: c.v.id, off: it.offset(), size: noteGuess}, it.rcpt)
+	r, err := c.last.Read(store.Place{ID: c.v.id, Off: it.Offset(), Size: store.NoteGuess}, it.Rcpt)
 	lost := errors.Is(err, ErrDamaged)
 	if lost {
 		q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
@@ -380,11 +369,11 @@ func (c *compaction) carryReply(it *item) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, e = q.table.Find(it.id, it.rcpt)
+	_, e = q.table.Find(it.ID, it.Rcpt)
 	if e == nil || e.Note() != loc {
 		return nil
 	}
-	if _, newer := q.replies[recipientKey{it.id, it.rcpt}]; newer {
+	if _, newer := q.replies[recipientKey{it.ID, it.Rcpt}]; newer {
 		return nil // and on its way to the journal
 	}
 	if lost {
@@ -392,23 +381,23 @@ func (c *compaction) carryReply(it *item) error {
 		c.v.damaged = true
 		return nil
 	}
-	f := deferral{at: q.passed(), due: e.Due, key: q.keys.Key(e.Key).String(), last: r, rcpts: []uint16{e.Rcpt}, attempts: []uint16{e.Attempts()}}
-	q.w.note(kindDeferred, it.id, q.segs.of(e.Data()), 0, func(b []byte) []byte { return appendDeferral(b, q.form(), &f) })
+	f := store.Deferral{At: q.passed(), Due: e.Due, Key: q.keys.Key(e.Key).String(), Last: r, Rcpts: []uint16{e.Rcpt}, Attempts: []uint16{e.Attempts()}}
+	q.w.note(store.KindDeferred, it.ID, q.segs.of(e.Data()), 0, func(b []byte) []byte { return store.AppendDeferral(b, q.form(), &f) })
 	c.moved += noteOctets
 	return nil
 }
 
 // carryMarks writes the marks of a recipient again that were changed by a record in the segment.
 // Marks that are none matter too: an older record, elsewhere, can have set some.
-func (c *compaction) carryMarks(it *item) {
+func (c *compaction) carryMarks(it *store.Item) {
 	q := c.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, e := q.table.Find(it.id, it.rcpt)
+	_, e := q.table.Find(it.ID, it.Rcpt)
 	if e == nil || q.segs.of(e.Data()) == c.v {
 		return
 	}
-	q.noteChange(it.id, q.segs.of(e.Data()), change{due: e.Due, marks: marksOf(e), rcpts: []uint16{it.rcpt}, release: q.moves[it.id].release})
+	q.noteChange(it.ID, q.segs.of(e.Data()), store.Change{Due: e.Due, Marks: marksOf(e), Rcpts: []uint16{it.Rcpt}, Release: q.moves[it.ID].Release})
 	c.moved += noteOctets
 }
 
@@ -419,39 +408,39 @@ func (c *compaction) bury(of *segment) error {
 	if err != nil {
 		return err
 	}
-	defer r.close()
+	defer r.Close()
 	// What an index lacks would be buried alive, and so would what the start could not read.
 	c.q.mu.Lock()
-	damaged := of.damaged || len(r.damaged) > 0
+	damaged := of.damaged || len(r.Damaged) > 0
 	c.q.mu.Unlock()
 	if damaged {
-		return fmt.Errorf("it says what is settled in %s, and that is damaged", c.q.segmentPath(of.id))
+		return fmt.Errorf("it says what is settled in %s, and that is damaged", c.q.dir.SegmentPath(of.id))
 	}
-	var data []item
+	var data []store.Item
 	for {
-		var it item
-		ok, err := r.read(&it, replayMemory/64)
+		var it store.Item
+		ok, err := r.Read(&it, store.ReplayMemory/64)
 		if err != nil {
 			return err
 		}
 		if !ok {
 			break
 		}
-		if it.kind == itemAccepted || it.kind == itemMoved {
+		if it.Kind == store.ItemAccepted || it.Kind == store.ItemMoved {
 			data = append(data, it)
 		}
 	}
-	slices.SortFunc(data, func(a, b item) int { return cmp.Compare(a.off, b.off) })
-	g := burial{segment: of.id.Number}
+	slices.SortFunc(data, func(a, b store.Item) int { return cmp.Compare(a.Off, b.Off) })
+	g := store.Burial{Segment: of.id.Number}
 	joined := false // the last stretch ends with the message before
 	for len(data) > 0 {
 		n := min(len(data), atOnce/4)
 		joined = c.buryPart(of, data[:n], &g, joined)
 		data = data[n:]
 	}
-	if len(g.stretches) > 0 {
+	if len(g.Stretches) > 0 {
 		c.q.mu.Lock()
-		c.q.w.note(kindBuried, 0, of, 0, func(b []byte) []byte { return appendBurial(b, c.q.form(), &g) })
+		c.q.w.note(store.KindBuried, 0, of, 0, func(b []byte) []byte { return store.AppendBurial(b, c.q.form(), &g) })
 		c.q.mu.Unlock()
 	}
 	return nil
@@ -459,7 +448,7 @@ func (c *compaction) bury(of *segment) error {
 
 // buryPart looks at some messages and adds those that are settled to the burial. A stretch that
 // ends with the message before grows, if joined says so.
-func (c *compaction) buryPart(of *segment, data []item, g *burial, joined bool) bool {
+func (c *compaction) buryPart(of *segment, data []store.Item, g *store.Burial, joined bool) bool {
 	q := c.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -469,10 +458,10 @@ func (c *compaction) buryPart(of *segment, data []item, g *burial, joined bool) 
 			joined = false
 			continue
 		}
-		if n := len(g.stretches); joined {
-			g.stretches[n-1].to = it.offset() + journal.Align
+		if n := len(g.Stretches); joined {
+			g.Stretches[n-1].To = it.Offset() + journal.Align
 		} else {
-			g.stretches = append(g.stretches, stretch{it.offset(), it.offset() + journal.Align})
+			g.Stretches = append(g.Stretches, store.Stretch{From: it.Offset(), To: it.Offset() + journal.Align})
 		}
 		joined = true
 	}
@@ -480,11 +469,11 @@ func (c *compaction) buryPart(of *segment, data []item, g *burial, joined bool) 
 }
 
 // restate writes down, of a message that lives, which recipients do not. It reports false when the message does not live, or not at this place.
-func (c *compaction) restate(of *segment, it *item) bool {
+func (c *compaction) restate(of *segment, it *store.Item) bool {
 	q := c.q
-	loc := schedule.LocOf(of.handle, it.offset())
+	loc := schedule.LocOf(of.handle, it.Offset())
 	living := make(map[uint16]bool)
-	q.table.Run(it.id, func(_ schedule.Slot, e *schedule.Entry) bool {
+	q.table.Run(it.ID, func(_ schedule.Slot, e *schedule.Entry) bool {
 		if e.Data() != loc {
 			return false
 		}
@@ -495,13 +484,13 @@ func (c *compaction) restate(of *segment, it *item) bool {
 		return false
 	}
 	var settled []uint16
-	for r := range it.rcpt {
+	for r := range it.Rcpt {
 		if !living[r] {
 			settled = append(settled, r)
 		}
 	}
 	if len(settled) > 0 {
-		q.w.note(kindSettled, it.id, of, 0, func(b []byte) []byte { return appendSettled(b, q.form(), Delivered, settled) })
+		q.w.note(store.KindSettled, it.ID, of, 0, func(b []byte) []byte { return store.AppendSettled(b, q.form(), uint8(Delivered), settled) })
 	}
 	return true
 }

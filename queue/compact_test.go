@@ -13,12 +13,13 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/journal"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
 // diskUse is what the directory's files take, in octets.
 func diskUse(t *testing.T, fs vfs.FS) (n int64) {
-	for _, dir := range []string{"/q", "/q/" + largeDir} {
+	for _, dir := range []string{"/q", "/q/" + store.LargeDir} {
 		list, err := fs.List(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -204,86 +205,16 @@ func workAtRandom(ctx context.Context, t *testing.T, q *Queue, rng *rand.Rand) {
 	}
 }
 
-var fuzzMessage = &envelope.Message{
-	Sender: "a@example.com", Recipients: []envelope.Recipient{{Address: "b@example.net", Notify: envelope.NotifyDelay, ORcpt: "rfc822;b@example.net"}},
-	Body: envelope.Body8BitMIME, UTF8: true, RequireTLS: true, TLSOptional: true, EnvID: "env", Tenant: "t", User: "ann", Campaign: "c", Marks: []string{"x-mta-engaged: yes", "precedence: "}, Tier: 3, HeloName: "helo", Session: "s", Protocol: "ESMTPS",
-	Received: time.Unix(1e9, 5).UTC(), Release: time.Unix(2e9, 0).UTC(), Spread: time.Minute, Expires: time.Unix(3e9, 0).UTC(),
-	Tags: []string{"a", "b"}, Meta: `{"order":"17"}`, Headers: `{"Subject":"x"}`, Pool: "dedicated", APIKey: "shop", TraceID: "4bf92f3577b34da6a3ce929d0e0e4736",
-}
-
-// FuzzCodec gives the decoders octets of any kind: they must not panic nor take more memory than
-// the octets justify, and what they accept must come out the same when it goes in again.
-func FuzzCodec(f *testing.F) {
-	f.Add(uint8(0), appendEnvelope(nil, codecVersion, fuzzMessage))
-	f.Add(uint8(1), appendStates(nil, codecVersion, 9, []recipientState{{rcpt: 1, key: "k", replied: true, last: Attempt{Reply: greylisted, Via: "source"}}, {rcpt: 2, key: "k", replied: true, last: Attempt{Reply: greylisted, Via: "source"}}}))
-	f.Add(uint8(2), appendDeferral(nil, codecVersion, &deferral{due: 5, key: "k", last: Attempt{Reply: greylisted, Via: "source"}, rcpts: []uint16{1, 7}, attempts: []uint16{1, 2}}))
-	f.Add(uint8(3), appendChange(nil, codecVersion, &change{due: 5, marks: markHeld, rcpts: []uint16{1, 7}}))
-	f.Add(uint8(4), appendSettled(nil, codecVersion, Bounced, []uint16{0, 9}))
-	f.Add(uint8(5), appendBurial(nil, codecVersion, &burial{segment: 3, stretches: []stretch{{16, 64}, {128, 256}}}))
-	f.Add(uint8(6), appendOpening(nil, codecVersion, opening{ends: []segmentEnd{{1, 2}}, lastID: 7, created: time.Unix(1e9, 0)}))
-	p := prelude{rcpts: 1, envLen: 3, bodyLen: 2}
-	head := make([]byte, preludeSize)
-	p.put(head)
-	f.Add(uint8(7), append(head, "envbo"...))
-	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
-		again, ok := recode(kind%8, b)
-		if !ok {
-			return
-		}
-		if third, ok := recode(kind%8, again); !ok || string(third) != string(again) {
-			t.Fatalf("kind %d: %x becomes %x, then %x %v", kind%8, b, again, third, ok)
-		}
-	})
-}
-
-// recode decodes and encodes again; it reports false when b can't be decoded.
-func recode(kind uint8, b []byte) ([]byte, bool) {
-	switch kind {
-	case 0:
-		m, err := decodeEnvelope(b)
-		if err != nil {
-			return nil, false
-		}
-		return appendEnvelope(nil, codecVersion, m), true
-	case 1:
-		at, s, err := decodeStates(b)
-		return appendStates(nil, codecVersion, at, s), err == nil
-	case 2:
-		d, err := decodeDeferral(b)
-		return appendDeferral(nil, codecVersion, &d), err == nil
-	case 3:
-		c, err := decodeChange(b)
-		return appendChange(nil, codecVersion, &c), err == nil
-	case 4:
-		var rcpts []uint16
-		o, err := decodeSettled(b, func(r uint16) { rcpts = append(rcpts, r) })
-		return appendSettled(nil, codecVersion, o, rcpts), err == nil
-	case 5:
-		g, err := decodeBurial(b)
-		return appendBurial(nil, codecVersion, &g), err == nil
-	case 6:
-		o, err := decodeOpening(b)
-		return appendOpening(nil, codecVersion, o), err == nil
-	}
-	c, err := parseContent(b)
-	if err != nil {
-		return nil, false
-	}
-	head := make([]byte, preludeSize)
-	c.put(head)
-	return append(append(append(head, c.env...), c.states...), c.body...), true
-}
-
 // FuzzIndex gives the whole way of start-up a segment of any kind.
 func FuzzIndex(f *testing.F) {
 	seg := journal.Segment{Number: 1, Salt: 9}
 	b, start := journal.Begin(nil)
-	b = journal.Finish(appendOpening(b, codecVersion, opening{}), start, seg, 0, kindOpened, 0)
+	b = journal.Finish(store.AppendOpening(b, store.CodecVersion, store.Opening{}), start, seg, 0, store.KindOpened, 0)
 	b, start = journal.Begin(b)
-	b = journal.Finish(appendSettled(b, codecVersion, Delivered, []uint16{0}), start, seg, 0, kindSettled, 5)
-	f.Add(uint8(kindSettled), uint64(5), appendSettled(nil, codecVersion, Delivered, []uint16{0}))
-	f.Add(uint8(kindBuried), uint64(0), appendBurial(nil, codecVersion, &burial{segment: 1, stretches: []stretch{{0, 64}}}))
-	f.Add(uint8(kindDeferred), uint64(5), appendDeferral(nil, codecVersion, &deferral{rcpts: []uint16{3}, attempts: []uint16{1}}))
+	b = journal.Finish(store.AppendSettled(b, store.CodecVersion, uint8(Delivered), []uint16{0}), start, seg, 0, store.KindSettled, 5)
+	f.Add(uint8(store.KindSettled), uint64(5), store.AppendSettled(nil, store.CodecVersion, uint8(Delivered), []uint16{0}))
+	f.Add(uint8(store.KindBuried), uint64(0), store.AppendBurial(nil, store.CodecVersion, &store.Burial{Segment: 1, Stretches: []store.Stretch{{From: 0, To: 64}}}))
+	f.Add(uint8(store.KindDeferred), uint64(5), store.AppendDeferral(nil, store.CodecVersion, &store.Deferral{Rcpts: []uint16{3}, Attempts: []uint16{1}}))
 	f.Fuzz(func(t *testing.T, kind uint8, id uint64, payload []byte) {
 		fs := vfs.Memory()
 		file := append([]byte(nil), b...)
@@ -292,13 +223,13 @@ func FuzzIndex(f *testing.F) {
 			file, start = journal.Begin(file)
 			file = journal.Finish(append(file, payload...), start, seg, 0, journal.Kind(kind), id)
 		}
-		w, _ := fs.Create("/q/" + segmentBase(seg) + segmentSuffix)
+		w, _ := fs.Create("/q/" + store.SegmentBase(seg) + store.SegmentSuffix)
 		w.WriteAt(file, 0)
-		if _, err := Fsck("/q", fs, func(FsckMessage) {}); err != nil {
+		if _, err := store.Fsck("/q", fs, func(store.FsckMessage) {}); err != nil {
 			t.Fatal(err)
 		}
 		q, err := Open(Config{Dir: "/q", FS: fs, MinFree: 1})
-		if format := (*formatError)(nil); errors.As(err, &format) {
+		if format := (*store.FormatError)(nil); errors.As(err, &format) {
 			return
 		}
 		if err != nil {
@@ -307,13 +238,4 @@ func FuzzIndex(f *testing.F) {
 		balanced(t, q)
 		q.Close()
 	})
-}
-
-func TestEnvelopeRoundTrip(t *testing.T) {
-	for _, m := range []*envelope.Message{fuzzMessage, message(300, "example.org")} {
-		got, err := decodeEnvelope(appendEnvelope(nil, codecVersion, m))
-		if err != nil || fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", m) {
-			t.Fatalf("%v\n got %+v\nwant %+v", err, got, m)
-		}
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/journal"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -54,16 +55,16 @@ func fill(t *testing.T, fs vfs.FS, n int) map[envelope.ID]string {
 }
 
 // firstSegment is the name of the first segment's files without the suffix, and its index.
-func firstSegment(t *testing.T, fs vfs.FS) (base string, ix *index) {
+func firstSegment(t *testing.T, fs vfs.FS) (base string, ix *store.Index) {
 	t.Helper()
 	list, err := fs.List("/q")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range list {
-		if id, suffix, ok := parseSegmentName(f.Name); ok && suffix == segmentSuffix {
-			base = "/q/" + segmentBase(id)
-			ix, _, err = scanIndex(fs, base+segmentSuffix, id, journal.Unknown)
+		if id, suffix, ok := store.ParseSegmentName(f.Name); ok && suffix == store.SegmentSuffix {
+			base = "/q/" + store.SegmentBase(id)
+			ix, _, err = store.ScanIndex(fs, base+store.SegmentSuffix, id, journal.Unknown)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,10 +76,10 @@ func firstSegment(t *testing.T, fs vfs.FS) (base string, ix *index) {
 }
 
 // firstMessages returns where the messages of the first segment lie.
-func firstMessages(t *testing.T, fs vfs.FS) (base string, messages []item) {
+func firstMessages(t *testing.T, fs vfs.FS) (base string, messages []store.Item) {
 	t.Helper()
 	base, ix := firstSegment(t, fs)
-	return base, slices.DeleteFunc(ix.items, func(it item) bool { return it.kind != itemAccepted })
+	return base, slices.DeleteFunc(ix.Items, func(it store.Item) bool { return it.Kind != store.ItemAccepted })
 }
 
 func flip(t *testing.T, fs vfs.FS, name string, off int64) {
@@ -113,11 +114,11 @@ func flippedBit(t *testing.T, indexed bool) {
 	base, messages := firstMessages(t, fs)
 	victim := messages[3]
 	if !indexed {
-		fs.Remove(base + indexSuffix)
+		fs.Remove(base + store.IndexSuffix)
 	}
-	flip(t, fs, base+segmentSuffix, victim.offset()+journal.HeaderSize+preludeSize+3)
-	report, err := Fsck("/q", fs, nil)
-	if err != nil || len(report.Damage) != 1 || report.Damage[0].Offset != victim.offset() || report.Messages != 60 {
+	flip(t, fs, base+store.SegmentSuffix, victim.Offset()+journal.HeaderSize+store.PreludeSize+3)
+	report, err := store.Fsck("/q", fs, nil)
+	if err != nil || len(report.Damage) != 1 || report.Damage[0].Offset != victim.Offset() || report.Messages != 60 {
 		t.Fatalf("fsck: %v, %d messages, damage %+v", err, report.Messages, report.Damage)
 	}
 	book := &logBook{}
@@ -130,7 +131,7 @@ func flippedBit(t *testing.T, indexed bool) {
 		if l == nil {
 			break
 		}
-		if got := bodyOf(t, q, l.Message.ID); got != bodies[l.Message.ID] || l.Message.ID == envelope.ID(victim.id) {
+		if got := bodyOf(t, q, l.Message.ID); got != bodies[l.Message.ID] || l.Message.ID == envelope.ID(victim.ID) {
 			t.Fatalf("message %s has a wrong content", l.Message.ID)
 		}
 		served++
@@ -140,7 +141,7 @@ func flippedBit(t *testing.T, indexed bool) {
 	if served != 59 || s.DamagedRecords == 0 {
 		t.Fatalf("%d of 60 served, %+v", served, s)
 	}
-	want := fmt.Sprintf("%s: offset %d", base+segmentSuffix, victim.offset())
+	want := fmt.Sprintf("%s: offset %d", base+store.SegmentSuffix, victim.Offset())
 	if !strings.Contains(book.String(), "DAMAGE") || !strings.Contains(book.String(), want) {
 		t.Fatalf("the log does not tell of %q:\n%s", want, book)
 	}
@@ -148,18 +149,18 @@ func flippedBit(t *testing.T, indexed bool) {
 	if s.Unreadable != 1 {
 		t.Fatalf("%+v", s)
 	}
-	it, err := q.Get(envelope.ID(victim.id))
+	it, err := q.Get(envelope.ID(victim.ID))
 	if err != nil || !it.Unreadable || it.Recipients[0].State != StateUnreadable {
 		t.Fatalf("%+v %v", it, err)
 	}
-	if n, err := q.Change(Selector{IDs: []envelope.ID{envelope.ID(victim.id)}}, Remove, false); n != 1 || err != nil {
+	if n, err := q.Change(Selector{IDs: []envelope.ID{envelope.ID(victim.ID)}}, Remove, false); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	time.Sleep(5 * time.Second)
 	if s := balanced(t, q); s.Queued != 0 || s.DamagedFiles != 1 {
 		t.Fatalf("%+v", s)
 	}
-	aside, _ := fs.List("/q/" + damagedDir)
+	aside, _ := fs.List("/q/" + store.DamagedDir)
 	if len(aside) != 1 {
 		t.Fatalf("%d files are set aside, want 1", len(aside))
 	}
@@ -181,7 +182,7 @@ func TestTakePassesOverTheUnreadable(t *testing.T) {
 			q.Park(l.Message.ID, indexes(l), siteLine("site"), time.Time{})
 		}
 		for _, it := range messages[:3] {
-			flip(t, fs, base+segmentSuffix, it.offset()+journal.HeaderSize+preludeSize+3)
+			flip(t, fs, base+store.SegmentSuffix, it.Offset()+journal.HeaderSize+store.PreludeSize+3)
 		}
 		for i, n := range []int{1, 4, 9, 1} {
 			if got, want := len(q.Take(siteLine("site"), n)), []int{1, 4, 2, 0}[i]; got != want {
@@ -209,9 +210,9 @@ func TestDamagedIndexIsMadeAgain(t *testing.T) {
 		bodies := fill(t, fs, 60)
 		base, _ := firstSegment(t, fs)
 		shut(t, open(t, small(t, fs))) // gives all an index
-		size := fileSize(t, fs, base+indexSuffix)
+		size := fileSize(t, fs, base+store.IndexSuffix)
 		for off := int64(0); off < size; off += 11 {
-			flip(t, fs, base+indexSuffix, off)
+			flip(t, fs, base+store.IndexSuffix, off)
 			q := open(t, small(t, fs))
 			if s := balanced(t, q); s.Queued != int64(len(bodies)) || s.DamagedRecords != 0 {
 				t.Fatalf("bit flipped at %d of the index: %+v", off, s)
@@ -241,7 +242,7 @@ func TestDamagedLargeContent(t *testing.T) {
 		q := open(t, small(t, fs))
 		defer shut(t, q)
 		a := accept(t, q, message(1, "example.net"), strings.Repeat("a", 9000))
-		flip(t, fs, q.largePath(1), 8000)
+		flip(t, fs, q.dir.LargePath(1), 8000)
 		next(t, q)
 		for range 2 {
 			if _, err := q.Body(a.ID); !errors.Is(err, ErrDamaged) {
@@ -269,9 +270,9 @@ func TestMissingLargeContent(t *testing.T) {
 		fs := vfs.Memory()
 		q := open(t, small(t, fs))
 		accept(t, q, message(1, "example.net"), strings.Repeat("a", 9000))
-		fs.Remove(q.largePath(1))
+		fs.Remove(q.dir.LargePath(1))
 		shut(t, q)
-		report, err := Fsck("/q", fs, nil)
+		report, err := store.Fsck("/q", fs, nil)
 		if err != nil || len(report.Damage) != 1 {
 			t.Fatalf("%v %+v", err, report.Damage)
 		}
@@ -293,8 +294,8 @@ func TestUnreadableSegment(t *testing.T) {
 		fs := vfs.Memory()
 		fill(t, fs, 60)
 		base, messages := firstMessages(t, fs)
-		fs.Remove(base + indexSuffix)
-		bad := &unreadable{FS: fs, name: base + segmentSuffix}
+		fs.Remove(base + store.IndexSuffix)
+		bad := &unreadable{FS: fs, name: base + store.SegmentSuffix}
 		book := &logBook{}
 		cfg := small(t, bad)
 		cfg.Log = book.logger()
@@ -324,8 +325,8 @@ func TestUnreadableBlock(t *testing.T) {
 		fs := vfs.Memory()
 		bodies := fill(t, fs, 60)
 		base, _ := firstSegment(t, fs)
-		fs.Remove(base + indexSuffix)
-		q := open(t, small(t, &badBlock{FS: fs, name: base + segmentSuffix, from: 4000, to: 5000}))
+		fs.Remove(base + store.IndexSuffix)
+		q := open(t, small(t, &badBlock{FS: fs, name: base + store.SegmentSuffix, from: 4000, to: 5000}))
 		s := balanced(t, q)
 		if s.DamagedRecords == 0 || s.Queued >= 60 || s.Queued < 50 {
 			t.Fatalf("%+v", s)
@@ -412,15 +413,15 @@ func TestFsck(t *testing.T) {
 		last, _ := q.List(Filter{}, Page{Order: NewestFirst, Limit: 1})
 		q.Change(Selector{IDs: []envelope.ID{last.Items[0].ID}}, Hold, false)
 		q.w.flush()
-		inUse, err := Fsck("/q", fs, nil)
+		inUse, err := store.Fsck("/q", fs, nil)
 		if err != nil || inUse.Messages != 30 {
 			t.Fatalf("%v %+v", err, inUse)
 		}
 		shut(t, q)
 		orphan, _ := fs.Create("/q/large/00000000000000ff")
 		orphan.Close()
-		var seen []FsckMessage
-		r, err := Fsck("/q", fs, func(m FsckMessage) { seen = append(seen, m) })
+		var seen []store.FsckMessage
+		r, err := store.Fsck("/q", fs, func(m store.FsckMessage) { seen = append(seen, m) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -459,17 +460,17 @@ func TestForgedRecordInContent(t *testing.T) {
 		var forged []byte
 		for salt := range uint32(64) {
 			b, start := journal.Begin(nil)
-			b = appendSettled(b, codecVersion, Delivered, []uint16{0})
-			forged = append(forged, journal.Finish(b, start, journal.Segment{Number: 1, Salt: salt}, 0, kindSettled, uint64(victim.ID))...)
+			b = store.AppendSettled(b, store.CodecVersion, uint8(Delivered), []uint16{0})
+			forged = append(forged, journal.Finish(b, start, journal.Segment{Number: 1, Salt: salt}, 0, store.KindSettled, uint64(victim.ID))...)
 		}
 		carrier := accept(t, q, message(1, "example.net"), string(forged))
 		accept(t, q, message(1, "example.net"), "third")
 		shut(t, q)
 		base, messages := firstMessages(t, fs)
-		fs.Remove(base + indexSuffix)
+		fs.Remove(base + store.IndexSuffix)
 		for _, it := range messages {
-			if it.id == uint64(carrier.ID) {
-				flip(t, fs, base+segmentSuffix, it.offset()+8)
+			if it.ID == uint64(carrier.ID) {
+				flip(t, fs, base+store.SegmentSuffix, it.Offset()+8)
 			}
 		}
 		q = open(t, small(t, fs))

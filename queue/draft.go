@@ -8,6 +8,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fairshare"
 	"example.org/mta/queue/journal"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -85,7 +86,7 @@ func (d *Draft) Write(p []byte) (int, error) {
 		d.file.crc = journal.Checksum(d.file.crc, p[:n])
 		d.size += int64(n)
 		if err != nil {
-			d.err = d.q.storageError("writing a large content", err)
+			d.err = store.StorageError("writing a large content", err)
 		}
 		return n, d.err
 	}
@@ -103,15 +104,15 @@ func (d *Draft) spill() error {
 		return err
 	}
 	n := d.q.largeSeq.Add(1)
-	f, err := d.q.fs.Create(d.q.largePath(n))
+	f, err := d.q.dir.FS.Create(d.q.dir.LargePath(n))
 	if err != nil {
-		return d.q.storageError("creating the file of a large content", err)
+		return store.StorageError("creating the file of a large content", err)
 	}
 	d.file = &largeFile{d: d, number: n, f: f}
 	d.file.w = bufio.NewWriterSize(d.file, 64<<10)
 	d.file.crc = journal.Checksum(0, d.body)
 	if _, err := d.file.w.Write(d.body); err != nil {
-		return d.q.storageError("writing a large content", err)
+		return store.StorageError("writing a large content", err)
 	}
 	d.body = nil
 	return nil
@@ -148,8 +149,8 @@ func (d *Draft) dropFile() {
 		return
 	}
 	d.file.f.Close()
-	if err := d.q.fs.Remove(d.q.largePath(d.file.number)); err != nil {
-		d.q.failures.leftover.Failed(troubleClass(err), "file", d.q.largePath(d.file.number), "error", err)
+	if err := d.q.dir.FS.Remove(d.q.dir.LargePath(d.file.number)); err != nil {
+		d.q.failures.leftover.Failed(store.FailureClass(err), "file", d.q.dir.LargePath(d.file.number), "error", err)
 	} else {
 		d.q.failures.leftover.Well()
 	}
@@ -226,8 +227,8 @@ func (q *Queue) keepVoid(d *Draft) bool {
 
 // prepare makes all that can be made without the writer.
 func (d *Draft) prepare(m *envelope.Message) error {
-	if n := len(m.Recipients); n == 0 || n > maxRecipients {
-		return fmt.Errorf("queue: message has %d recipients: want 1 to %d", n, maxRecipients)
+	if n := len(m.Recipients); n == 0 || n > store.MaxRecipients {
+		return fmt.Errorf("queue: message has %d recipients: want 1 to %d", n, store.MaxRecipients)
 	}
 	if err := d.roomToCommit(); err != nil {
 		return err
@@ -236,25 +237,25 @@ func (d *Draft) prepare(m *envelope.Message) error {
 	if m.Received.IsZero() {
 		m.Received = d.q.now()
 	}
-	p := prelude{form: d.q.form(), rcpts: uint16(len(m.Recipients)), bodyLen: d.size}
+	p := store.Prelude{Form: d.q.form(), Rcpts: uint16(len(m.Recipients)), BodyLen: d.size}
 	if d.file != nil {
 		if err := d.finishFile(); err != nil {
 			return err
 		}
-		p.large, p.bodyCRC = d.file.number, d.file.crc
+		p.Large, p.BodyCRC = d.file.number, d.file.crc
 	}
 	d.msg, d.scratch = m, d.q.scratch.Get().(*scratch)
-	b := append(d.head[:0], make([]byte, preludeSize)...)
-	b = appendEnvelope(b, p.form, m)
-	p.envLen = uint32(len(b) - preludeSize)
-	p.envCRC = journal.Checksum(0, b[preludeSize:])
+	b := append(d.head[:0], make([]byte, store.PreludeSize)...)
+	b = store.AppendEnvelope(b, p.Form, m)
+	p.EnvLen = uint32(len(b) - store.PreludeSize)
+	p.EnvCRC = journal.Checksum(0, b[store.PreludeSize:])
 	if d.standings != nil {
 		var err error
 		if b, err = d.appendStandings(b, &p); err != nil {
 			return err
 		}
 	}
-	p.put(b)
+	p.Put(b)
 	d.head = b
 	return nil
 }
@@ -278,15 +279,15 @@ func (d *Draft) finishFile() error {
 		err = cerr
 	}
 	if err != nil {
-		return d.q.storageError("syncing a large content", err)
+		return store.StorageError("syncing a large content", err)
 	}
 	return nil
 }
 
 // syncLarge makes the names of finished files durable.
 func (q *Queue) syncLarge() error {
-	if err := q.fs.SyncDir(q.path(largeDir)); err != nil {
-		return q.storageError("syncing the folder of large contents", err)
+	if err := q.dir.FS.SyncDir(q.dir.Path(store.LargeDir)); err != nil {
+		return store.StorageError("syncing the folder of large contents", err)
 	}
 	return nil
 }

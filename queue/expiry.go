@@ -4,17 +4,9 @@ import (
 	"math"
 	"time"
 
-	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
-
-// expiryOf is when a message is given up whatever its age, in seconds since 1970; 0: never.
-func expiryOf(m *envelope.Message) uint32 {
-	if m.Expires.IsZero() {
-		return 0
-	}
-	return secondsOf(m.Expires)
-}
 
 // expiries is when messages are given up that their senders gave a time for.
 type expiries struct {
@@ -99,7 +91,7 @@ func (q *Queue) waitUntil(id uint64, until time.Time) {
 	if until.IsZero() || longest > 0 && !until.Before(q.startOf(id).Add(longest)) {
 		return
 	}
-	at := secondsOf(until)
+	at := store.SecondsOf(until)
 	if known, ok := q.waits.until[id]; ok && known <= at {
 		return
 	}

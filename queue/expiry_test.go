@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -147,15 +148,15 @@ func TestAPlainEnvelopeIsAsShortAsBefore(t *testing.T) {
 		Tier: 3, HeloName: "helo", Session: "s", Protocol: "ESMTPS", Received: time.Unix(1e9, 5).UTC(),
 	}
 	before, _ := hex.DecodeString(envelopeOfVersion6)
-	got := appendEnvelope(nil, codecVersion, m)
+	got := store.AppendEnvelope(nil, store.CodecVersion, m)
 	if len(got) != len(before) || !bytes.Equal(got[1:], before[1:]) {
 		t.Errorf("the envelope is\n%x\nand was\n%x", got, before)
 	}
-	if read, err := decodeEnvelope(before); err != nil || read.User != "ann" || len(read.Recipients) != 1 || !read.Expires.IsZero() {
+	if read, err := store.DecodeEnvelope(before); err != nil || read.User != "ann" || len(read.Recipients) != 1 || !read.Expires.IsZero() {
 		t.Errorf("read back: %+v %v", read, err)
 	}
 	buf := make([]byte, 0, 1024)
-	if n := testing.AllocsPerRun(100, func() { appendEnvelope(buf, codecVersion, m) }); n > 1 {
+	if n := testing.AllocsPerRun(100, func() { store.AppendEnvelope(buf, store.CodecVersion, m) }); n > 1 {
 		t.Errorf("it takes %v allocations, and took 1", n)
 	}
 }

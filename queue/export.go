@@ -10,6 +10,7 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 // Standing is what the queue knows of a recipient beside the message: another queue goes on from there.
@@ -86,7 +87,7 @@ func (q *Queue) exported(c *candidate, f *Filter, w *Withheld) *Exported {
 		return nil
 	}
 	x := &Exported{Message: m}
-	replies := replyReader{q: q}
+	replies := store.ReplyReader{Dir: q.dir}
 	now.keep(c.numbers())
 	for i := range now.rcpts {
 		r := &now.rcpts[i]
@@ -117,7 +118,7 @@ func (q *Queue) exported(c *candidate, f *Filter, w *Withheld) *Exported {
 	return x
 }
 
-func (q *Queue) standing(r *candidateRecipient, replies *replyReader) Standing {
+func (q *Queue) standing(r *candidateRecipient, replies *store.ReplyReader) Standing {
 	e := &r.entry
 	s := Standing{Attempts: int(e.Attempts()), Held: e.State() == StateHeld, Warned: e.Warned(), Site: r.line.Site()}
 	if e.Due > q.passed() {
@@ -126,8 +127,8 @@ func (q *Queue) standing(r *candidateRecipient, replies *replyReader) Standing {
 	switch {
 	case r.last != nil:
 		s.Tried, s.Last = true, *r.last
-	case r.note != place{}:
-		last, err := replies.follow(r.note, e.ID, e.Rcpt)
+	case r.note != store.Place{}:
+		last, err := q.follow(replies, r.note, e.ID, e.Rcpt)
 		if err != nil {
 			q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
 		}
@@ -145,36 +146,36 @@ func (d *Draft) Continue(standings []Standing) {
 
 // appendStandings puts the standings into the form of a moved record: a message that comes from elsewhere is one that
 // was moved here, and has no earlier place.
-func (d *Draft) appendStandings(b []byte, p *prelude) ([]byte, error) {
-	if len(d.standings) != int(p.rcpts) {
-		return b, fmt.Errorf("queue: %d standings for %d recipients", len(d.standings), p.rcpts)
+func (d *Draft) appendStandings(b []byte, p *store.Prelude) ([]byte, error) {
+	if len(d.standings) != int(p.Rcpts) {
+		return b, fmt.Errorf("queue: %d standings for %d recipients", len(d.standings), p.Rcpts)
 	}
-	states := make([]recipientState, len(d.standings))
+	states := make([]store.RecipientState, len(d.standings))
 	for i := range d.standings {
 		s := &d.standings[i]
-		if p.form < withDetours && !s.Last.Detour.IsZero() {
-			return b, fmt.Errorf("queue: format %d has no reroutes: finish the upgrade first, with 'mta upgrade finish'", p.form)
+		if p.Form < store.WithDetours && !s.Last.Detour.IsZero() {
+			return b, fmt.Errorf("queue: format %d has no reroutes: finish the upgrade first, with 'mta upgrade finish'", p.Form)
 		}
-		states[i] = recipientState{
-			rcpt: uint16(i), attempts: uint16(min(max(s.Attempts, 0), schedule.MaxAttempts)), marks: s.marks(),
-			key: parking.Key{Name: s.Site}.String(), replied: s.Tried, last: s.Last,
+		states[i] = store.RecipientState{
+			Rcpt: uint16(i), Attempts: uint16(min(max(s.Attempts, 0), schedule.MaxAttempts)), Marks: s.marks(),
+			Key: parking.Key{Name: s.Site}.String(), Replied: s.Tried, Last: s.Last,
 		}
 		if !s.Due.IsZero() {
-			states[i].due = secondsOf(s.Due)
+			states[i].Due = store.SecondsOf(s.Due)
 		}
 	}
 	at := len(b)
-	b = appendStates(b, p.form, d.q.passed(), states)
-	p.stateLen, p.stateCRC = uint32(len(b)-at), journal.Checksum(0, b[at:])
+	b = store.AppendStates(b, p.Form, d.q.passed(), states)
+	p.StateLen, p.StateCRC = uint32(len(b)-at), journal.Checksum(0, b[at:])
 	return b, nil
 }
 
-func (s *Standing) marks() (m marks) {
+func (s *Standing) marks() (m store.Marks) {
 	if s.Held {
-		m |= markHeld
+		m |= store.MarkHeld
 	}
 	if s.Warned {
-		m |= markWarned
+		m |= store.MarkWarned
 	}
 	return m
 }
@@ -186,7 +187,7 @@ func (q *Queue) enterStanding(e schedule.Entry, names schedule.Names, s *Standin
 	e.SetWarned(s.Warned)
 	e.Key = q.keys.Number(parking.Line{Key: parking.Key{Name: s.Site}})
 	if !s.Due.IsZero() {
-		e.Due = secondsOf(s.Due)
+		e.Due = store.SecondsOf(s.Due)
 	}
 	state := schedule.Due
 	switch {

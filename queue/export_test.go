@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -128,7 +129,7 @@ func TestExportAndContinue(t *testing.T) {
 		}
 		check("at once")
 		shut(t, to)
-		if report, err := Fsck(cfg.Dir, cfg.FS, nil); err != nil || report.Damaged() || report.Messages != 1 {
+		if report, err := store.Fsck(cfg.Dir, cfg.FS, nil); err != nil || report.Damaged() || report.Messages != 1 {
 			t.Errorf("fsck: %+v, %v", report, err)
 		}
 		to = open(t, cfg)

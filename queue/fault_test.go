@@ -17,6 +17,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fairshare"
 	"example.org/mta/queue/journal"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/faulty"
 )
@@ -34,7 +35,7 @@ func once(n int64, fault faulty.Fault, match func(op faulty.Op, name string) boo
 
 // isSegment goes by the name that a file was opened with; the writer opens spares.
 func isSegment(name string) bool {
-	return filepath.Ext(name) == segmentSuffix || filepath.Ext(name) == spareSuffix
+	return filepath.Ext(name) == store.SegmentSuffix || filepath.Ext(name) == store.SpareSuffix
 }
 
 // TestFailedGroup: the write or the sync of a group fails, in several ways. The client is told
@@ -211,7 +212,7 @@ func TestRefusedContentsLeaveTheDisk(t *testing.T) {
 		q := open(t, cfg)
 		defer shut(t, q)
 		large := func() int {
-			files, err := disk.List(q.path(largeDir))
+			files, err := disk.List(q.dir.Path(store.LargeDir))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -328,7 +329,7 @@ func actionWhileUnreadable(t *testing.T, fault *faulty.Fault, from State, a Acti
 		}
 		n := reads.Add(1)
 		if fault == nil && (n == 1 || n == 4) { // it is read three times before it is given up, and then sound again
-			flip(t, disk.FS, name, 64+journal.HeaderSize+preludeSize+3) // in the envelope
+			flip(t, disk.FS, name, 64+journal.HeaderSize+store.PreludeSize+3) // in the envelope
 		}
 		if n > 1 {
 			return nil

@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue/journal"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -27,12 +28,12 @@ func TestFlipAnywhere(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				large, err := disk.List("/q/" + largeDir)
+				large, err := disk.List("/q/" + store.LargeDir)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for i := range large {
-					large[i].Name = filepath.Join(largeDir, large[i].Name)
+					large[i].Name = filepath.Join(store.LargeDir, large[i].Name)
 				}
 				told, step := map[string]int{}, int64(1)
 				if raceEnabled {
@@ -101,7 +102,7 @@ func flipGround(t *testing.T, clean, indexed bool) (disk vfs.FS, known map[envel
 func copyOf(t *testing.T, fs vfs.FS) vfs.FS {
 	t.Helper()
 	twin := vfs.Memory()
-	for _, dir := range []string{"/q", "/q/" + largeDir} {
+	for _, dir := range []string{"/q", "/q/" + store.LargeDir} {
 		list, err := fs.List(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -184,31 +185,31 @@ func bodyOrDamage(q *Queue, id envelope.ID) string {
 func TestSalvageNoticesDamagedStates(t *testing.T) {
 	seg := journal.Segment{Number: 1, Salt: 9}
 	m := message(2, "example.net")
-	env := appendEnvelope(nil, codecVersion, m)
-	c := content{env: env, body: []byte("body")}
-	c.prelude = prelude{form: codecVersion, rcpts: 2, envLen: uint32(len(env)), envCRC: journal.Checksum(0, env), bodyLen: 4}
-	states := []recipientState{
-		{rcpt: 0, attempts: 3, due: 1 << 30, key: "site", replied: true, last: Attempt{Reply: greylisted}}, {rcpt: 1, due: 7},
+	env := store.AppendEnvelope(nil, store.CodecVersion, m)
+	c := store.Content{Env: env, Body: []byte("body")}
+	c.Prelude = store.Prelude{Form: store.CodecVersion, Rcpts: 2, EnvLen: uint32(len(env)), EnvCRC: journal.Checksum(0, env), BodyLen: 4}
+	states := []store.RecipientState{
+		{Rcpt: 0, Attempts: 3, Due: 1 << 30, Key: "site", Replied: true, Last: Attempt{Reply: greylisted}}, {Rcpt: 1, Due: 7},
 	}
-	payload := appendMoved(nil, codecVersion, 5, &c, 1<<30, states)
+	payload := store.AppendMoved(nil, store.CodecVersion, 5, &c, 1<<30, states)
 	record := func() []byte {
 		b, start := journal.Begin(nil)
-		return journal.Finish(append(b, payload...), start, seg, 0, kindMoved, 5)
+		return journal.Finish(append(b, payload...), start, seg, 0, store.KindMoved, 5)
 	}
-	first := journal.HeaderSize + preludeSize + len(env)
-	last := first + len(appendStates(nil, codecVersion, 1<<30, states))
-	if r, err := salvage(bytes.NewReader(record()), seg, 0, 1<<20); err != nil || !r.sound || !r.moved || r.id != 5 {
+	first := journal.HeaderSize + store.PreludeSize + len(env)
+	last := first + len(store.AppendStates(nil, store.CodecVersion, 1<<30, states))
+	if r, err := store.Salvage(bytes.NewReader(record()), seg, 0, 1<<20); err != nil || !r.Sound || !r.Moved || r.ID != 5 {
 		t.Fatalf("a record without damage: %+v, %v", r, err)
 	}
 	readable := 0
 	for at := first; at < last; at++ {
 		b := record()
 		b[at] ^= 1
-		if _, _, err := decodeStates(b[first:last]); err == nil {
+		if _, _, err := store.DecodeStates(b[first:last]); err == nil {
 			readable++
 		}
-		if r, err := salvage(bytes.NewReader(b), seg, 0, 1<<20); err != nil || r.sound || r.id != 5 {
-			t.Errorf("octet %d of the states: sound %v, id %d, %v", at-first, r.sound, r.id, err)
+		if r, err := store.Salvage(bytes.NewReader(b), seg, 0, 1<<20); err != nil || r.Sound || r.ID != 5 {
+			t.Errorf("octet %d of the states: sound %v, id %d, %v", at-first, r.Sound, r.ID, err)
 		}
 	}
 	if readable == 0 {

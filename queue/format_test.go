@@ -12,6 +12,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -23,25 +24,25 @@ func newest(t *testing.T, cfg Config) (form uint8) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if id, suffix, ok := parseSegmentName(f.Name); ok && suffix == segmentSuffix {
-			ix, _, err := scanIndex(cfg.FS, cfg.Dir+"/"+f.Name, id, -1)
+		if id, suffix, ok := store.ParseSegmentName(f.Name); ok && suffix == store.SegmentSuffix {
+			ix, _, err := store.ScanIndex(cfg.FS, cfg.Dir+"/"+f.Name, id, -1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, part := range ix.items { // envelopes and states have versions, too
-				if part.kind != itemAccepted && part.kind != itemMoved {
+			for _, part := range ix.Items { // envelopes and states have versions, too
+				if part.Kind != store.ItemAccepted && part.Kind != store.ItemMoved {
 					continue
 				}
-				q := &Queue{cfg: cfg, fs: cfg.FS, files: newFileCache(cfg.FS)}
-				if _, c, err := q.readMessage(place{id: id, off: part.offset(), size: 4 << 10}); err == nil {
-					ix.form = max(ix.form, c.env[0])
-					if len(c.states) > 0 {
-						ix.form = max(ix.form, c.states[0])
+				d := store.NewDir(cfg.Dir, cfg.FS, nil)
+				if _, c, err := d.ReadMessage(store.Place{ID: id, Off: part.Offset(), Size: 4 << 10}); err == nil {
+					ix.Form = max(ix.Form, c.Env[0])
+					if len(c.States) > 0 {
+						ix.Form = max(ix.Form, c.States[0])
 					}
 				}
-				q.files.close()
+				d.Files.Close()
 			}
-			form = max(form, ix.form)
+			form = max(form, ix.Form)
 		}
 	}
 	return form
@@ -51,7 +52,7 @@ func newest(t *testing.T, cfg Config) (form uint8) {
 // it, until it is asked for that; then all that was written before is read on.
 func TestTheFormatBefore(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		before := Format.Reads
+		before := store.Format.Reads
 		asked := before
 		cfg := small(t, vfs.Memory())
 		cfg.Format = func() int { return asked }
@@ -79,12 +80,12 @@ func TestTheFormatBefore(t *testing.T) {
 		if s := balanced(t, q); s.Queued != 2 || s.DamagedRecords != 0 {
 			t.Fatalf("%+v", s)
 		}
-		asked = codecVersion // the upgrade is finished
+		asked = store.CodecVersion // the upgrade is finished
 		if n, err := q.Reroute(Selector{IDs: ids}, backup, false); n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
 		shut(t, q)
-		if got := newest(t, cfg); got != codecVersion {
+		if got := newest(t, cfg); got != store.CodecVersion {
 			t.Fatalf("the newest record has version %d", got)
 		}
 		q = open(t, cfg)
@@ -101,13 +102,13 @@ func TestTheFormatBefore(t *testing.T) {
 func TestEnvelopeFieldsOfANewerProgram(t *testing.T) {
 	m := message(1, "example.net")
 	m.Tags = []string{"a"}
-	env := appendEnvelope(nil, codecVersion, m)
-	env[2] |= moreKnown + 1
-	if err := checkEnvelope(env); !errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), "a newer one") {
+	env := store.AppendEnvelope(nil, store.CodecVersion, m)
+	env[2] |= store.MoreKnown + 1
+	if err := store.CheckEnvelope(env); !errors.Is(err, format.ErrRefused) || !strings.Contains(err.Error(), "a newer one") {
 		t.Errorf("got %v", err)
 	}
-	env[2] &= moreKnown
-	if err := checkEnvelope(env); err != nil {
+	env[2] &= store.MoreKnown
+	if err := store.CheckEnvelope(env); err != nil {
 		t.Error(err)
 	}
 }
@@ -116,16 +117,16 @@ func TestEnvelopeFieldsOfANewerProgram(t *testing.T) {
 func TestFieldsThatTheFormatBeforeLacks(t *testing.T) {
 	m := message(1, "example.net")
 	m.APIKey, m.Headers, m.TraceID = "key", "X-New: 1", "4bf92f3577b34da6a3ce929d0e0e4736"
-	for form := Format.Reads; form <= Format.Writes; form++ {
-		env := appendEnvelope(nil, uint8(form), m)
-		got, err := decodeEnvelope(env)
+	for form := store.Format.Reads; form <= store.Format.Writes; form++ {
+		env := store.AppendEnvelope(nil, uint8(form), m)
+		got, err := store.DecodeEnvelope(env)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if has := got.Headers == m.Headers && got.TraceID == m.TraceID; got.APIKey != m.APIKey || has != (form >= 8) {
 			t.Errorf("form %d: %+v", form, got)
 		}
-		if form < 8 && env[2] != moreAPIKey { // all that version 7 knew of, in the second octet of flags
+		if form < 8 && env[2] != store.MoreAPIKey { // all that version 7 knew of, in the second octet of flags
 			t.Errorf("form %d announces %b", form, env[2])
 		}
 	}
@@ -150,11 +151,11 @@ func TestIndexOfAnotherVersion(t *testing.T) {
 	accept(t, q, message(1, "example.net"), "x")
 	shut(t, q)
 	open(t, cfg).Close() // the segment is sealed, and has an index
-	indexes, err := filepath.Glob(filepath.Join(cfg.Dir, "*"+indexSuffix))
+	indexes, err := filepath.Glob(filepath.Join(cfg.Dir, "*"+store.IndexSuffix))
 	if err != nil || len(indexes) == 0 {
 		t.Fatal(indexes, err)
 	}
-	for version, damaged := range map[string]bool{"mtaidx1\n": false, indexMagic: false, "mtaidx?x": true} {
+	for version, damaged := range map[string]bool{"mtaidx1\n": false, store.IndexMagic: false, "mtaidx?x": true} {
 		text, err := os.ReadFile(indexes[0])
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +163,7 @@ func TestIndexOfAnotherVersion(t *testing.T) {
 		if err := os.WriteFile(indexes[0], append([]byte(version), text[8:]...), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if report, err := Fsck(cfg.Dir, nil, nil); err != nil || report.Damaged() != damaged {
+		if report, err := store.Fsck(cfg.Dir, nil, nil); err != nil || report.Damaged() != damaged {
 			t.Errorf("version %q: %+v, %v", version, report.Damage, err)
 		}
 	}
@@ -185,13 +186,13 @@ func opensReleasedQueue(t *testing.T, release string) {
 	if err := os.CopyFS(cfg.Dir, os.DirFS(release)); err != nil {
 		t.Fatal(err)
 	}
-	set, err := format.Look("test", format.Place{Store: Format, Path: cfg.Dir, Folder: true})
+	set, err := format.Look("test", format.Place{Store: store.Format, Path: cfg.Dir, Folder: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Format = set.Of(Format.Name).Number
+	cfg.Format = set.Of(store.Format.Name).Number
 	was := newest(t, cfg)
-	if report, err := Fsck(cfg.Dir, nil, nil); err != nil || report.Damaged() {
+	if report, err := store.Fsck(cfg.Dir, nil, nil); err != nil || report.Damaged() {
 		t.Fatalf("fsck: %+v, %v", report, err)
 	}
 	q := open(t, cfg)

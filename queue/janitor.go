@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/queue/journal"
+	"example.org/mta/queue/store"
 )
 
 // The janitor is called when a segment is sealed or needless; tendAgain is when it tries again
@@ -54,7 +55,7 @@ func (q *Queue) tend(ctx context.Context) (again bool) {
 		}
 		if err := q.compact(ctx, v); err != nil {
 			if ctx.Err() == nil {
-				q.failures.compacting.Failed(troubleClass(err), "file", q.segmentPath(v.id), "error", err)
+				q.failures.compacting.Failed(store.FailureClass(err), "file", q.dir.SegmentPath(v.id), "error", err)
 				q.letRest(v)
 			}
 			again = true
@@ -88,28 +89,15 @@ func (q *Queue) dropLarge() {
 	}
 	q.mu.Unlock()
 	for _, n := range numbers {
-		name := q.largePath(n)
-		size := q.sizeOf(name)
-		if err := q.fs.Remove(name); err != nil && !isNotExist(err) {
+		name := q.dir.LargePath(n)
+		size := q.dir.SizeOf(name)
+		if err := q.dir.FS.Remove(name); err != nil && !store.IsNotExist(err) {
 			q.log.Warn("queue: removing the file of a content that is no longer needed; the next start tries again", "file", name, "error", err)
 		}
 		q.mu.Lock()
 		q.count.largeOctets -= size
 		q.mu.Unlock()
 	}
-}
-
-func (q *Queue) sizeOf(name string) int64 {
-	f, err := q.fs.Open(name)
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	n, err := f.Size()
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 // finishSealed gives sealed segments their index and cuts off what is behind their end. It
@@ -131,7 +119,7 @@ func (q *Queue) finishSealed() (again bool) {
 	q.mu.Unlock()
 	for _, seg := range todo {
 		if err := q.finishSegment(seg); err != nil {
-			q.failures.finishing.Failed(troubleClass(err), "file", q.segmentPath(seg.id), "after", restAfterFailure, "error", err)
+			q.failures.finishing.Failed(store.FailureClass(err), "file", q.dir.SegmentPath(seg.id), "after", restAfterFailure, "error", err)
 			q.letRest(seg)
 			again = true
 		}
@@ -153,7 +141,7 @@ func (q *Queue) letRest(seg *segment) {
 
 func (q *Queue) finishSegment(seg *segment) error {
 	if !seg.trimmed { // only this goroutine changes it
-		if err := q.trim(seg.id, seg.size); err != nil {
+		if err := q.dir.Trim(seg.id, seg.size); err != nil {
 			return err
 		}
 		q.mu.Lock()
@@ -166,53 +154,29 @@ func (q *Queue) finishSegment(seg *segment) error {
 	if skip {
 		return nil
 	}
-	ix, _, err := scanIndex(q.fs, q.segmentPath(seg.id), seg.id, seg.size)
+	ix, _, err := store.ScanIndex(q.dir.FS, q.dir.SegmentPath(seg.id), seg.id, seg.size)
 	if err != nil {
 		return err
 	}
-	if ix.unread() { // the disk may be in a better mood later
-		return fmt.Errorf("not all of it could be read: %s", ix.damaged[0])
+	if ix.Unread() { // the disk may be in a better mood later
+		return fmt.Errorf("not all of it could be read: %s", ix.Damaged[0])
 	}
-	if len(ix.damaged) == 0 {
-		if err := ix.write(q.fs, q.indexPath(seg.id)); err != nil {
+	if len(ix.Damaged) == 0 {
+		if err := ix.Write(q.dir.FS, q.dir.IndexPath(seg.id)); err != nil {
 			return err
 		}
 	}
-	q.scanned(seg, ix.damaged)
+	q.scanned(seg, ix.Damaged)
 	return nil
 }
 
 // scanned reports the damage of a segment that was read from end to end.
 func (q *Queue) scanned(seg *segment, damaged []journal.Damage) {
-	q.countDamage(seg.id, damaged)
+	q.dir.ReportDamage(seg.id, damaged, q.reportDamage)
 	q.mu.Lock()
 	seg.indexed = true // a damaged one has no file with an index
 	seg.damaged = seg.damaged || len(damaged) > 0
 	q.mu.Unlock()
-}
-
-// trim cuts a segment off at its end, durably.
-func (q *Queue) trim(id journal.Segment, size int64) error {
-	f, err := q.fs.OpenWrite(q.segmentPath(id))
-	if err != nil {
-		return err
-	}
-	err = f.Truncate(size)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return err
-}
-
-// countDamage logs and counts the damage in a segment.
-func (q *Queue) countDamage(id journal.Segment, damaged []journal.Damage) {
-	for _, d := range damaged {
-		q.reportDamage(&damageError{file: q.segmentPath(id), off: d.Offset, err: errors.New(d.String())},
-			"part of a journal segment; a message there whose envelope is sound is reported to its sender, one whose envelope is not is named when it is due; the file is set aside and not deleted when it is no longer needed")
-	}
 }
 
 // dropNeedless deletes the segments that nothing needs any more, and reports whether there were
@@ -244,7 +208,7 @@ func (q *Queue) dropNeedless() bool {
 		err = q.removeFiles(seg)
 	}
 	if err == nil {
-		err = q.fs.SyncDir(q.cfg.Dir)
+		err = q.dir.FS.SyncDir(q.cfg.Dir)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -256,7 +220,7 @@ func (q *Queue) dropNeedless() bool {
 		q.segs.remove(seg)
 	}
 	if err != nil {
-		q.failures.deleting.Failed(troubleClass(err), "error", err)
+		q.failures.deleting.Failed(store.FailureClass(err), "error", err)
 	} else {
 		q.failures.deleting.Well()
 	}
@@ -278,15 +242,15 @@ func (q *Queue) endsAreKnown() bool {
 
 // removeFiles deletes the files of a segment. One with damage is set aside for the operator.
 func (q *Queue) removeFiles(seg *segment) error {
-	idle := q.files.drop(seg.id)
-	name := q.segmentPath(seg.id)
+	idle := q.dir.Files.Drop(seg.id)
+	name := q.dir.SegmentPath(seg.id)
 	var err error
 	switch {
 	case idle && !seg.damaged && q.w.recycle(name, seg.size):
 	case seg.damaged:
-		aside := q.path(damagedDir, segmentBase(seg.id)+segmentSuffix)
-		if err = q.fs.Rename(name, aside); err == nil {
-			err = q.fs.SyncDir(q.path(damagedDir))
+		aside := q.dir.Path(store.DamagedDir, store.SegmentBase(seg.id)+store.SegmentSuffix)
+		if err = q.dir.FS.Rename(name, aside); err == nil {
+			err = q.dir.FS.SyncDir(q.dir.Path(store.DamagedDir))
 		}
 		if err == nil {
 			q.mu.Lock()
@@ -295,12 +259,12 @@ func (q *Queue) removeFiles(seg *segment) error {
 			q.log.Warn("queue: a damaged journal segment is no longer needed and was set aside; delete it when you have looked at it", "file", aside)
 		}
 	default:
-		err = q.fs.Remove(name)
+		err = q.dir.FS.Remove(name)
 	}
-	if err != nil && !isNotExist(err) {
+	if err != nil && !store.IsNotExist(err) {
 		return err
 	}
-	if err := q.fs.Remove(q.indexPath(seg.id)); err != nil && !isNotExist(err) {
+	if err := q.dir.FS.Remove(q.dir.IndexPath(seg.id)); err != nil && !store.IsNotExist(err) {
 		return err
 	}
 	return nil

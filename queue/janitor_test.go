@@ -177,7 +177,7 @@ func TestSegmentStaysThatKnowsWhereOthersEnd(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Second)
-		second := q.segmentPath(q.w.active.id)
+		second := q.dir.SegmentPath(q.w.active.id)
 		killed := copyOf(t, disk)
 		shut(t, q)
 

@@ -3,6 +3,7 @@ package queue
 import (
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -19,17 +20,17 @@ type keyCarrier struct {
 // keyWindow is what is read at once, in octets.
 const keyWindow = 128 << 10
 
-func (c *compaction) carryKeys(r *run) error {
-	if r.keyed == 0 {
+func (c *compaction) carryKeys(r *store.Run) error {
+	if r.Keyed == 0 {
 		return nil
 	}
-	f, release, err := c.q.files.get(c.v.id, c.q.segmentPath(c.v.id))
+	f, release, err := c.q.dir.Files.Get(c.v.id, c.q.dir.SegmentPath(c.v.id))
 	if err != nil {
 		return err
 	}
 	defer release()
 	k := keyCarrier{compaction: c, f: f}
-	return r.eachKey(func(it *keyItem) error {
+	return r.EachKey(func(it *store.KeyItem) error {
 		if err := k.carry(it); err != nil {
 			return err
 		}
@@ -38,10 +39,10 @@ func (c *compaction) carryKeys(r *run) error {
 }
 
 // carry writes one key again.
-func (c *keyCarrier) carry(it *keyItem) error {
-	q, loc := c.q, schedule.LocOf(c.v.handle, it.offset())
+func (c *keyCarrier) carry(it *store.KeyItem) error {
+	q, loc := c.q, schedule.LocOf(c.v.handle, it.Offset())
 	q.mu.Lock()
-	t, n := q.findKey(it.key)
+	t, n := q.findKey(it.Key)
 	needed := n != 0 && t.Slot(n).Loc() == loc
 	q.mu.Unlock()
 	if !needed {
@@ -49,24 +50,24 @@ func (c *keyCarrier) carry(it *keyItem) error {
 	}
 	k, err := c.read(it)
 	if err != nil {
-		if q.forgetDamaged(it.key, c.v, err) {
+		if q.forgetDamaged(it.Key, c.v, err) {
 			return nil
 		}
 		return err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.w.note(kindKeyed, 0, c.v, 0, func(b []byte) []byte { return appendKeyed(b, q.form(), &k) })
-	c.moved += schedule.Octets(it.size)
+	q.w.note(store.KindKeyed, 0, c.v, 0, func(b []byte) []byte { return store.AppendKeyed(b, q.form(), &k) })
+	c.moved += schedule.Octets(it.Size)
 	return nil
 }
 
 // read reads the record of a key: from the window, or alone where that doesn't do.
-func (c *keyCarrier) read(it *keyItem) (keyed, error) {
-	size := schedule.Octets(it.size)
-	at := it.offset() - c.off
+func (c *keyCarrier) read(it *store.KeyItem) (store.Keyed, error) {
+	size := schedule.Octets(it.Size)
+	at := it.Offset() - c.off
 	if at < 0 || at+size > int64(len(c.window)) {
-		c.off, at = it.offset(), 0
+		c.off, at = it.Offset(), 0
 		c.window = c.window[:cap(c.window)]
 		if c.window == nil {
 			c.window = make([]byte, keyWindow)
@@ -74,11 +75,11 @@ func (c *keyCarrier) read(it *keyItem) (keyed, error) {
 		n, _ := c.f.ReadAt(c.window, c.off) // what can't be read is found out below
 		c.window = c.window[:n]
 	}
-	if rec, ok := journal.Parse(c.window[at:], c.v.id, it.offset()); ok && rec.Kind == kindKeyed && len(rec.Payload) >= keyHeadSize && keyOf(rec.Payload) == it.key {
-		if k, err := decodeKeyed(rec.Payload); err == nil {
-			k.bind(c.v.maxID)
+	if rec, ok := journal.Parse(c.window[at:], c.v.id, it.Offset()); ok && rec.Kind == store.KindKeyed && len(rec.Payload) >= store.KeyHeadSize && store.KeyOf(rec.Payload) == it.Key {
+		if k, err := store.DecodeKeyed(rec.Payload); err == nil {
+			k.Bind(c.v.maxID)
 			return k, nil
 		}
 	}
-	return c.q.readKeyed(place{id: c.v.id, off: it.offset(), size: size}, it.key, c.v.maxID)
+	return c.q.readKeyed(store.Place{ID: c.v.id, Off: it.Offset(), Size: size}, it.Key, c.v.maxID)
 }

@@ -1,16 +1,14 @@
 package queue
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"time"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 // Key names a request that is to be taken once, however often it is sent: keyed sums of the tenant and of
@@ -29,150 +27,6 @@ type Keyed struct {
 // maxAnswer bounds an answer, in octets.
 const maxAnswer = 1 << 20
 
-// keyed is the payload of a keyed record. It precedes the messages of its group, and the latest of a key has
-// all that is known of the request.
-type keyed struct {
-	key     Key
-	request [16]byte
-	whole   bool
-	at      uint32 // when the key came first, in seconds since 1970
-	until   uint32
-	// earlier messages are on the disk if this record is; own ones lie behind it, in the same group, of which a
-	// power cut can leave the beginning only: see bind.
-	earlier, own []placed
-	answer       []byte
-}
-
-// placed is a message of a request.
-type placed struct {
-	position int
-	id       envelope.ID
-}
-
-func appendKeyed(b []byte, form uint8, k *keyed) []byte {
-	e := encoder{b, form}
-	e.byte(form)
-	e.b = append(append(e.b, k.key[:]...), k.request[:]...)
-	e.bool(k.whole)
-	e.uint(uint64(k.at))
-	e.uint(uint64(k.until))
-	e.placed(k.earlier)
-	e.placed(k.own)
-	e.string(string(k.answer))
-	return e.b
-}
-
-func (e *encoder) placed(list []placed) {
-	e.uint(uint64(len(list)))
-	var last placed
-	for _, p := range list {
-		e.uint(uint64(p.position - last.position))
-		e.int(int64(p.id - last.id))
-		last = p
-	}
-}
-
-func decodeKeyed(b []byte) (keyed, error) {
-	d := decoder{s: string(b)}
-	d.version()
-	var k keyed
-	copy(k.key[:], d.take(len(k.key)))
-	copy(k.request[:], d.take(len(k.request)))
-	k.whole = d.bool()
-	k.at, k.until = uint32(d.uint()), uint32(d.uint())
-	k.earlier, k.own = d.placed(), d.placed()
-	k.answer = []byte(d.string())
-	if d.err == nil && d.s != "" {
-		d.fail(errShort)
-	}
-	return k, d.err
-}
-
-// keyHead is what the start of a keyed record says.
-type keyHead struct {
-	key       Key
-	imported  bool // see Queue.keyTables
-	at, until uint32
-	// needs is the id of the first message that must be there, 0 when none must: see bind.
-	needs uint64
-}
-
-// decodeKeyHead reads no more of a keyed record than that: compaction and starts read many.
-func decodeKeyHead(b []byte) (h keyHead, err error) {
-	if len(b) < keyHeadSize {
-		return h, errShort
-	}
-	if err := checkVersion(b[0]); err != nil {
-		return h, err
-	}
-	h.key = keyOf(b)
-	h.imported = h.key == [16]byte(b[1+16:])
-	b = b[keyHeadSize:]
-	var n [4]uint64 // at, until, earlier messages, own messages
-	for i := range n {
-		if i == 3 && n[2] > 0 {
-			break
-		}
-		v, size := binary.Uvarint(b)
-		if size <= 0 {
-			return h, errShort
-		}
-		n[i], b = v, b[size:]
-	}
-	if h.at, h.until = uint32(n[0]), uint32(n[1]); n[3] > 0 {
-		_, size := binary.Uvarint(b) // its position
-		if size <= 0 {
-			return h, errShort
-		}
-		id, size := binary.Varint(b[size:])
-		if size <= 0 {
-			return h, errShort
-		}
-		h.needs = uint64(id)
-	}
-	return h, nil
-}
-
-// keyHeadSize is what precedes the times: version, key, request, whether it is whole.
-const keyHeadSize = 1 + 16 + 16 + 1
-
-// take reads n octets.
-func (d *decoder) take(n int) string {
-	if n > len(d.s) {
-		d.fail(errShort)
-		return ""
-	}
-	v := d.s[:n]
-	d.s = d.s[n:]
-	return v
-}
-
-func (d *decoder) placed() []placed {
-	n := d.count(2)
-	if n == 0 {
-		return nil
-	}
-	list := make([]placed, n)
-	var last placed
-	for i := range list {
-		last.position += int(uint32(d.uint()))
-		last.id += envelope.ID(d.int())
-		list[i] = last
-	}
-	return list
-}
-
-// bind makes one list of the messages, without those of the record's own group that a power cut took away.
-// Ids grow along a segment, so those are the ones above maxID, the largest that is left in the segment. An
-// answer that speaks of them was never given.
-func (k *keyed) bind(maxID uint64) {
-	torn := slices.IndexFunc(k.own, func(p placed) bool { return uint64(p.id) > maxID })
-	if torn >= 0 {
-		k.own, k.whole, k.answer = k.own[:torn], false, nil
-	}
-	k.earlier, k.own = append(k.earlier, k.own...), nil
-}
-
 // Keyed returns what became of the request with a key; false when the key is not known, or not any more. An
 // error says that it is known and can't be read just now.
 func (q *Queue) Keyed(key Key) (Keyed, bool, error) {
@@ -180,72 +34,72 @@ func (q *Queue) Keyed(key Key) (Keyed, bool, error) {
 	if !ok || err != nil {
 		return Keyed{}, false, err
 	}
-	out := Keyed{Request: k.request, IDs: make(map[int]envelope.ID, len(k.earlier)), Whole: k.whole, Answer: k.answer, Until: time.Unix(int64(k.until), 0)}
-	for _, p := range k.earlier {
-		out.IDs[p.position] = p.id
+	out := Keyed{Request: k.Request, IDs: make(map[int]envelope.ID, len(k.Earlier)), Whole: k.Whole, Answer: k.Answer, Until: time.Unix(int64(k.Until), 0)}
+	for _, p := range k.Earlier {
+		out.IDs[p.Position] = p.ID
 	}
 	return out, true, nil
 }
 
 // readKey reads the latest record of a key. One that is damaged is forgotten: a request that is sent again is
 // taken again.
-func (q *Queue) readKey(key Key) (k keyed, ok bool, err error) {
-	for last := (place{}); ; {
+func (q *Queue) readKey(key Key) (k store.Keyed, ok bool, err error) {
+	for last := (store.Place{}); ; {
 		p, seg := q.keyPlace(key)
 		if seg == nil {
-			return keyed{}, false, nil
+			return store.Keyed{}, false, nil
 		}
 		k, err = q.readKeyed(p, key, seg.maxID)
 		switch {
 		case err == nil:
 			return k, true, nil
-		case errors.Is(err, errGone) && p != last:
+		case errors.Is(err, store.ErrGone) && p != last:
 			last = p
-		case q.forgetDamaged(key, seg, q.gone(p, err)):
-			return keyed{}, false, nil
+		case q.forgetDamaged(key, seg, q.dir.Gone(p, err)):
+			return store.Keyed{}, false, nil
 		default:
-			return keyed{}, false, q.gone(p, err)
+			return store.Keyed{}, false, q.dir.Gone(p, err)
 		}
 	}
 }
 
 // keyPlace is where the latest record of a key lies; nil where the key is not known, or not any more.
-func (q *Queue) keyPlace(key Key) (place, *segment) {
+func (q *Queue) keyPlace(key Key) (store.Place, *segment) {
 	now := q.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t, n := q.findKey(key)
 	if n == 0 {
-		return place{}, nil
+		return store.Place{}, nil
 	}
 	s := t.Slot(n)
 	if s.Until <= q.keysEnd(now) {
-		return place{}, nil
+		return store.Place{}, nil
 	}
 	return q.placeOf(s.Loc(), schedule.Octets(s.Size)), q.segs.of(s.Loc())
 }
 
 // readKeyed reads a keyed record from its place.
-func (q *Queue) readKeyed(p place, key Key, maxID uint64) (keyed, error) {
-	rec, err := q.readRecord(p)
+func (q *Queue) readKeyed(p store.Place, key Key, maxID uint64) (store.Keyed, error) {
+	rec, err := q.dir.ReadRecord(p)
 	if err != nil {
-		return keyed{}, err
+		return store.Keyed{}, err
 	}
-	k, err := decodeKeyed(rec.Payload)
-	if err == nil && (rec.Kind != kindKeyed || k.key != key) {
+	k, err := store.DecodeKeyed(rec.Payload)
+	if err == nil && (rec.Kind != store.KindKeyed || k.Key != key) {
 		err = errors.New("another record is there")
 	}
 	if err != nil {
-		return keyed{}, &damageError{file: q.segmentPath(p.id), off: p.off, err: err}
+		return store.Keyed{}, &store.DamageError{File: q.dir.SegmentPath(p.ID), Off: p.Off, Err: err}
 	}
-	k.bind(maxID)
+	k.Bind(maxID)
 	return k, nil
 }
 
 // forgetDamaged drops a key whose record is not what was written, and reports whether that is so.
 func (q *Queue) forgetDamaged(key Key, of *segment, err error) bool {
-	damage := (*damageError)(nil)
-	if !errors.As(err, &damage) || damage.disk {
+	damage := (*store.DamageError)(nil)
+	if !errors.As(err, &damage) || damage.Disk {
 		return false
 	}
 	q.reportDamage(err, "an idempotency key is lost: a request that is sent again with it is taken as a new one")
@@ -261,7 +115,7 @@ func (q *Queue) forgetDamaged(key Key, of *segment, err error) bool {
 // keying is the keyed records of a batch that is being written. It is the writer's until the batch has its
 // answer.
 type keying struct {
-	keyed
+	store.Keyed
 	last    bool   // the batch is the last of its request
 	final   []byte // the answer then
 	missing int    // drafts that are not durable yet
@@ -278,60 +132,60 @@ func (q *Queue) keyingOf(b *Batch) (*keying, error) {
 		return nil, err
 	}
 	k := &keying{last: b.Last, final: b.Answer, missing: len(b.Drafts)}
-	k.key, k.request, k.at, k.until = b.Key, b.Request, q.passed(), secondsOf(b.Until)
+	k.Key, k.Request, k.At, k.Until = b.Key, b.Request, q.passed(), store.SecondsOf(b.Until)
 	if !known || Key(b.Request) == b.Key { // what an import stores takes the place of what was there
 		return k, nil
 	}
-	if before.request != b.Request || before.whole {
+	if before.Request != b.Request || before.Whole {
 		return nil, errors.New("queue: the key is that of another request, or of one that came to its end")
 	}
-	for _, p := range before.earlier {
-		if b.has(p.position) {
-			return nil, fmt.Errorf("queue: message %d of the request was committed before", p.position)
+	for _, p := range before.Earlier {
+		if b.has(p.Position) {
+			return nil, fmt.Errorf("queue: message %d of the request was committed before", p.Position)
 		}
 	}
-	k.at, k.until, k.earlier = before.at, max(before.until, k.until), before.earlier
+	k.At, k.Until, k.Earlier = before.At, max(before.Until, k.Until), before.Earlier
 	return k, nil
 }
 
 // bound is more than the octets of the record for the group.
 func (k *keying) bound() int64 {
-	return journal.Size(64 + (len(k.earlier)+k.inGroup)*2*10 + len(k.final))
+	return journal.Size(64 + (len(k.Earlier)+k.inGroup)*2*10 + len(k.final))
 }
 
 // append makes the record for the messages that are its own now. Positions are in order but for those of a
 // request that was sent again.
 func (k *keying) append(b []byte, form uint8) []byte {
-	if k.whole = k.last && k.missing == len(k.own); k.whole {
-		k.answer = k.final
+	if k.Whole = k.last && k.missing == len(k.Own); k.Whole {
+		k.Answer = k.final
 	}
-	return appendKeyed(b, form, &k.keyed)
+	return store.AppendKeyed(b, form, &k.Keyed)
 }
 
 // done notes that the record and the messages of its group are durable.
 func (k *keying) done() {
-	k.missing -= len(k.own)
-	k.earlier, k.own, k.inGroup = append(k.earlier, k.own...), k.own[:0], 0
+	k.missing -= len(k.Own)
+	k.Earlier, k.Own, k.inGroup = append(k.Earlier, k.Own...), k.Own[:0], 0
 }
 
 // answered writes down the answer of a request whose end has no messages.
 func (q *Queue) answered(k *keying) error {
 	q.mu.Lock()
-	q.w.note(kindKeyed, 0, nil, 0, func(b []byte) []byte { return k.append(b, q.form()) })
+	q.w.note(store.KindKeyed, 0, nil, 0, func(b []byte) []byte { return k.append(b, q.form()) })
 	q.mu.Unlock()
 	return q.w.flush()
 }
 
 // keyWritten enters in the table where the latest record of a key lies.
-func (q *Queue) keyWritten(seg *segment, h keyHead, offset, size int64) {
-	q.setKey(seg, keyItem{keyHead: h, off: uint32(offset / journal.Align), size: schedule.SizeClass(size)})
+func (q *Queue) keyWritten(seg *segment, h store.KeyHead, offset, size int64) {
+	q.setKey(seg, store.KeyItem{KeyHead: h, Off: uint32(offset / journal.Align), Size: schedule.SizeClass(size)})
 }
 
 // setKey enters the place of a key's latest record, in place of the one before. Where the table is full another key
 // goes: see keyTable. It returns the table and the number of the key's slot.
-func (q *Queue) setKey(seg *segment, it keyItem) (t *schedule.KeyTable, n uint32) {
-	was, n := q.findKey(it.key)
-	t = q.tableOf(&it.keyHead)
+func (q *Queue) setKey(seg *segment, it store.KeyItem) (t *schedule.KeyTable, n uint32) {
+	was, n := q.findKey(it.Key)
+	t = q.tableOf(&it.KeyHead)
 	if n != 0 && was != t { // by an index of an earlier program, which had one table
 		q.dropKey(was, n)
 		n = 0
@@ -343,21 +197,21 @@ func (q *Queue) setKey(seg *segment, it keyItem) (t *schedule.KeyTable, n uint32
 			t.Evicted++
 			q.dropKey(t, t.Evictable())
 		}
-		n = t.Add(it.key)
+		n = t.Add(it.Key)
 	}
 	s := t.Slot(n)
-	s.Until, s.Size = it.until, it.size
-	s.SetLoc(schedule.LocOf(seg.handle, it.offset()))
+	s.Until, s.Size = it.Until, it.Size
+	s.SetLoc(schedule.LocOf(seg.handle, it.Offset()))
 	seg.keys++
 	seg.live += schedule.Octets(s.Size)
 	return t, n
 }
 
 // tableOf returns the table that a key belongs to: see Queue.keyTables.
-func (q *Queue) tableOf(h *keyHead) *schedule.KeyTable {
-	_, ofTenant := h.key.Tenant()
+func (q *Queue) tableOf(h *store.KeyHead) *schedule.KeyTable {
+	_, ofTenant := h.Key.Tenant()
 	switch {
-	case !h.imported:
+	case !h.Imported:
 		return q.keyTables[0]
 	case !ofTenant:
 		return q.keyTables[1]
@@ -470,29 +324,20 @@ func (q *Queue) isCurrent(n *note) bool {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t, slot := q.findKey(keyOf(n.payload))
+	t, slot := q.findKey(store.KeyOf(n.payload))
 	return slot != 0 && q.keySegment(t, slot) == n.of
-}
-
-// keyOf is the key of a keyed record's payload.
-func keyOf(payload []byte) (key Key) {
-	copy(key[:], payload[1:])
-	return key
 }
 
 // keyNoteWritten enters a key that was carried, or whose request ended without messages.
 func (q *Queue) keyNoteWritten(seg *segment, n *note) {
-	h, err := decodeKeyHead(n.payload)
+	h, err := store.DecodeKeyHead(n.payload)
 	if err != nil {
 		panic("queue: a keyed record of our own making: " + err.Error())
 	}
 	if n.of != nil {
-		if t, slot := q.findKey(h.key); slot == 0 || q.keySegment(t, slot) != n.of {
+		if t, slot := q.findKey(h.Key); slot == 0 || q.keySegment(t, slot) != n.of {
 			return
 		}
 	}
 	q.keyWritten(seg, h, n.offset, journal.Size(len(n.payload)))
 }
-
-// noBound is the bound of a segment that was begun since Open: all that its keys name is there.
-const noBound = math.MaxUint64

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/faulty"
 )
@@ -57,35 +57,6 @@ func settleAll(t testing.TB, q *Queue) {
 	for q.Stats().Due > 0 {
 		l := next(t, q)
 		q.Settle(l.Message.ID, indexes(l), Delivered)
-	}
-}
-
-// TestKeyedRecord is a record written and read again, and cut off at each octet.
-func TestKeyedRecord(t *testing.T) {
-	for _, k := range []keyed{
-		{key: testKey(1), request: testKey(2), at: 5, until: 1 << 31, own: []placed{{0, 1 << 60}}, answer: []byte{}},
-		{key: testKey(1), whole: true, earlier: []placed{{1, 9}, {7, 8}, {1 << 30, 1<<64 - 1}}, own: []placed{{2, 1}}, answer: []byte("answer")},
-		{key: testKey(3), whole: true, answer: []byte("nothing was taken")},
-	} {
-		b := appendKeyed(nil, codecVersion, &k)
-		if got, err := decodeKeyed(b); err != nil || !reflect.DeepEqual(got, k) {
-			t.Errorf("%+v\nwant %+v, %v", got, k, err)
-		}
-		for n := range b {
-			if _, err := decodeKeyed(b[:n]); err == nil {
-				t.Errorf("%d of %d octets are a record", n, len(b))
-			}
-		}
-		if _, err := decodeKeyed(append(b, 0)); err == nil {
-			t.Error("an octet too many is no error")
-		}
-		want := keyHead{key: k.key, at: k.at, until: k.until}
-		if len(k.earlier) == 0 && len(k.own) > 0 {
-			want.needs = uint64(k.own[0].id)
-		}
-		if h, err := decodeKeyHead(b); h != want || err != nil {
-			t.Errorf("the head is %+v, want %+v: %v", h, want, err)
-		}
 	}
 }
 
@@ -133,7 +104,7 @@ func TestKeysLast(t *testing.T) {
 				t.Fatal("nothing was compacted")
 			}
 			shut(t, q)
-			if r, err := Fsck("/q", fs, nil); err != nil || r.Damaged() || r.Keys < 202 || r.Records["keyed"] < r.Keys {
+			if r, err := store.Fsck("/q", fs, nil); err != nil || r.Damaged() || r.Keys < 202 || r.Records["keyed"] < r.Keys {
 				t.Fatalf("fsck: %+v, %v", r, err)
 			}
 			if generation%2 == 0 {
@@ -164,7 +135,7 @@ func removeIndexes(t *testing.T, fs vfs.FS) {
 		t.Fatal(err)
 	}
 	for _, f := range list {
-		if strings.HasSuffix(f.Name, indexSuffix) {
+		if strings.HasSuffix(f.Name, store.IndexSuffix) {
 			fs.Remove("/q/" + f.Name)
 		}
 	}
@@ -406,7 +377,7 @@ func TestCarriedKeyIsNotOlder(t *testing.T) {
 			t.Fatal(err)
 		}
 		q.mu.Lock() // as carryKey does, had it read the record a moment earlier
-		q.w.note(kindKeyed, 0, seg, 0, func(b []byte) []byte { return appendKeyed(b, codecVersion, &k) })
+		q.w.note(store.KindKeyed, 0, seg, 0, func(b []byte) []byte { return store.AppendKeyed(b, store.CodecVersion, &k) })
 		q.mu.Unlock()
 		if err := q.w.flush(); err != nil {
 			t.Fatal(err)
@@ -427,25 +398,25 @@ func TestCarriedKeyIsNotOlder(t *testing.T) {
 func TestTornKey(t *testing.T) {
 	seg := journal.Segment{Number: 1, Salt: 9}
 	b, start := journal.Begin(nil)
-	b = journal.Finish(appendOpening(b, codecVersion, opening{lastID: 99, allocated: 1 << 20}), start, seg, 0, kindOpened, 0)
+	b = journal.Finish(store.AppendOpening(b, store.CodecVersion, store.Opening{LastID: 99, Allocated: 1 << 20}), start, seg, 0, store.KindOpened, 0)
 	group := int64(len(b))
 	b, start = journal.Begin(b)
 	until := uint32(time.Now().Add(time.Hour).Unix())
-	b = journal.Finish(appendKeyed(b, codecVersion, &keyed{key: testKey(1), whole: true, until: until, own: []placed{{0, 100}, {1, 101}}, answer: []byte("answer")}), start, seg, group, kindKeyed, 0)
+	b = journal.Finish(store.AppendKeyed(b, store.CodecVersion, &store.Keyed{Key: testKey(1), Whole: true, Until: until, Own: []store.Placed{{Position: 0, ID: 100}, {Position: 1, ID: 101}}, Answer: []byte("answer")}), start, seg, group, store.KindKeyed, 0)
 	for id := uint64(100); id < 102; id++ {
-		env := appendEnvelope(nil, codecVersion, message(1, "example.net"))
-		p := prelude{form: codecVersion, rcpts: 1, envLen: uint32(len(env)), envCRC: journal.Checksum(0, env), bodyLen: 4}
+		env := store.AppendEnvelope(nil, store.CodecVersion, message(1, "example.net"))
+		p := store.Prelude{Form: store.CodecVersion, Rcpts: 1, EnvLen: uint32(len(env)), EnvCRC: journal.Checksum(0, env), BodyLen: 4}
 		b, start = journal.Begin(b)
 		at := len(b)
-		b = append(b, make([]byte, preludeSize)...)
-		p.put(b[at:])
-		sign(b[at:], id)
-		b = journal.Finish(append(append(b, env...), "body"...), start, seg, group, kindAccepted, id)
+		b = append(b, make([]byte, store.PreludeSize)...)
+		p.Put(b[at:])
+		store.Sign(b[at:], id)
+		b = journal.Finish(append(append(b, env...), "body"...), start, seg, group, store.KindAccepted, id)
 	}
 	seen := map[int]bool{}
 	for cut := int(group); cut <= len(b); cut += 4 {
 		fs := vfs.Memory()
-		f, _ := fs.Create("/q/" + segmentBase(seg) + segmentSuffix)
+		f, _ := fs.Create("/q/" + store.SegmentBase(seg) + store.SegmentSuffix)
 		f.Allocate(1 << 20)
 		f.WriteAt(b[:cut], 0)
 		for range 2 { // without and with an index
@@ -476,7 +447,7 @@ func TestDamagedKey(t *testing.T) {
 		q.mu.Lock()
 		_, n := q.findKey(b.Key)
 		s := q.keyTables[0].Slot(n)
-		name, off, size := q.segmentPath(q.segs.of(s.Loc()).id), s.Loc().Offset(), schedule.Octets(s.Size)
+		name, off, size := q.dir.SegmentPath(q.segs.of(s.Loc()).id), s.Loc().Offset(), schedule.Octets(s.Size)
 		q.mu.Unlock()
 		shut(t, q)
 		forgotten := 0
@@ -523,7 +494,7 @@ func TestDamagedKeyIsNotCarried(t *testing.T) {
 		q.mu.Lock()
 		_, n := q.findKey(b.Key)
 		loc := q.keyTables[0].Slot(n).Loc()
-		name := q.segmentPath(q.segs.of(loc).id)
+		name := q.dir.SegmentPath(q.segs.of(loc).id)
 		q.mu.Unlock()
 		flip(t, fs, name, loc.Offset()+journal.HeaderSize+20)
 		for i := 2; i < 100; i++ {
@@ -636,9 +607,9 @@ func TestOpenWithManyKeys(t *testing.T) {
 	for n := 0; n < *keyScale; {
 		for range 2000 { // as compaction writes them
 			ids = q.ids.Next(time.Now())
-			k := keyed{key: testKey(n), whole: true, at: uint32(until.Unix()) - 86400, until: uint32(until.Unix()), earlier: []placed{{0, ids}}}
+			k := store.Keyed{Key: testKey(n), Whole: true, At: uint32(until.Unix()) - 86400, Until: uint32(until.Unix()), Earlier: []store.Placed{{Position: 0, ID: ids}}}
 			q.mu.Lock()
-			q.w.note(kindKeyed, 0, nil, 0, func(b []byte) []byte { return appendKeyed(b, codecVersion, &k) })
+			q.w.note(store.KindKeyed, 0, nil, 0, func(b []byte) []byte { return store.AppendKeyed(b, store.CodecVersion, &k) })
 			q.mu.Unlock()
 			n++
 		}

@@ -12,6 +12,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 // Why says what a lease is for.
@@ -78,18 +79,15 @@ type claim struct {
 	id    uint64
 	rcpts []Pending
 	notes []noteRef
-	data  place
+	data  store.Place
 	msg   *envelope.Message // nil: not read yet
 }
 
 // noteRef is where the journal has the last reply to a recipient.
 type noteRef struct {
 	pending int // index in claim.rcpts
-	place   place
+	place   store.Place
 }
-
-// noteGuess is what is read at first of a record with a reply, in octets.
-const noteGuess = 512
 
 // Next waits for something to do and hands it out: in turn what expired or is to be bounced, and what
 // is due; warnings before what is due. Of what is due the first tier goes first, with a share for each of
@@ -244,7 +242,7 @@ func (q *Queue) describe(l *claim, e *schedule.Entry) {
 	if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
 		p.remember(r)
 	} else if note := e.Note(); note != 0 {
-		l.notes = append(l.notes, noteRef{len(l.rcpts), q.placeOf(note, noteGuess)})
+		l.notes = append(l.notes, noteRef{len(l.rcpts), q.placeOf(note, store.NoteGuess)})
 	}
 	l.rcpts = append(l.rcpts, p)
 }
@@ -261,8 +259,8 @@ func (q *Queue) complete(l *claim) *Lease {
 			}
 		}
 		l.msg = m
-		if c.large == 0 {
-			body = c.body
+		if c.Large == 0 {
+			body = c.Body
 		}
 	}
 	q.readReplies(l)
@@ -276,22 +274,22 @@ func (q *Queue) complete(l *claim) *Lease {
 
 // withoutContent gives the envelope of a message whose record is damaged, if that is sound: then its sender
 // can be told. The error is the one that says what is damaged.
-func (q *Queue) withoutContent(l *claim, damage error) (*envelope.Message, content, error) {
-	if d := (*damageError)(nil); !errors.As(damage, &d) || d.disk {
-		return nil, content{}, damage
+func (q *Queue) withoutContent(l *claim, damage error) (*envelope.Message, store.Content, error) {
+	if d := (*store.DamageError)(nil); !errors.As(damage, &d) || d.Disk {
+		return nil, store.Content{}, damage
 	}
-	if m, c, err := q.readMessage(l.data); err == nil {
+	if m, c, err := q.dir.ReadMessage(l.data); err == nil {
 		return m, c, nil // it was the way from the disk, and not what is on it
 	}
-	m, c, err := q.salvageMessage(l.data, l.id)
+	m, c, err := q.dir.SalvageMessage(l.data, l.id)
 	if err != nil {
-		return nil, content{}, damage
+		return nil, store.Content{}, damage
 	}
 	q.date(m, l.id)
 	q.contentBroken(l.id, damage)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	seg := q.segs.byID(l.data.id)
+	seg := q.segs.byID(l.data.ID)
 	if seg != nil {
 		seg.stuck, seg.damaged = true, true
 	}
@@ -303,13 +301,13 @@ func (q *Queue) withoutContent(l *claim, damage error) (*envelope.Message, conte
 }
 
 // fetch reads the message, looking again for where it lies when compaction was quicker.
-func (q *Queue) fetch(l *claim) (*envelope.Message, content, error) {
+func (q *Queue) fetch(l *claim) (*envelope.Message, store.Content, error) {
 	for {
-		m, c, err := q.readMessage(l.data)
+		m, c, err := q.dir.ReadMessage(l.data)
 		if err == nil {
 			q.date(m, l.id)
 		}
-		if !errors.Is(err, errGone) {
+		if !errors.Is(err, store.ErrGone) {
 			return m, c, err
 		}
 		q.mu.Lock()
@@ -320,7 +318,7 @@ func (q *Queue) fetch(l *claim) (*envelope.Message, content, error) {
 		}
 		q.mu.Unlock()
 		if now == l.data {
-			return nil, content{}, q.gone(now, err)
+			return nil, store.Content{}, q.dir.Gone(now, err)
 		}
 		l.data = now
 	}
@@ -328,11 +326,11 @@ func (q *Queue) fetch(l *claim) (*envelope.Message, content, error) {
 
 // readReplies fills in the last replies. One that can't be read is left out and logged.
 func (q *Queue) readReplies(l *claim) {
-	replies := replyReader{q: q}
+	replies := store.ReplyReader{Dir: q.dir}
 	for i := range l.notes {
 		n := &l.notes[i]
 		p := &l.rcpts[n.pending]
-		r, err := replies.follow(n.place, l.id, uint16(p.Index))
+		r, err := q.follow(&replies, n.place, l.id, uint16(p.Index))
 		if err != nil {
 			q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
 		}
@@ -406,8 +404,8 @@ const readAgain = 600
 
 // setUnreadable keeps recipients whose message can't be read, and says so.
 func (q *Queue) setUnreadable(l *claim, err error) {
-	damage := (*damageError)(nil)
-	later := errors.As(err, &damage) && damage.disk
+	damage := (*store.DamageError)(nil)
+	later := errors.As(err, &damage) && damage.Disk
 	consequence := fmt.Sprintf("message %s is kept and not handed out: 'retry' tries again to read it, 'remove' gives it up", envelope.ID(l.id))
 	if later {
 		consequence = fmt.Sprintf("message %s is kept, and tried to be read again in %d s", envelope.ID(l.id), readAgain)
@@ -612,7 +610,7 @@ func (q *Queue) release(id envelope.ID, recipients []int, rest func(schedule.Slo
 
 // find gives a recipient's entry; nil when there is none.
 func (q *Queue) find(id envelope.ID, rcpt int) (schedule.Slot, *schedule.Entry) {
-	if rcpt < 0 || rcpt > maxRecipients {
+	if rcpt < 0 || rcpt > store.MaxRecipients {
 		return schedule.None, nil
 	}
 	return q.table.Find(uint64(id), uint16(rcpt))

@@ -10,6 +10,7 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 // Order says what a listing begins with.
@@ -147,13 +148,13 @@ func (q *Queue) item(c *candidate, m *envelope.Message) Item {
 	}
 	// Downward walks give recipients last to first.
 	slices.SortFunc(c.rcpts, func(a, b candidateRecipient) int { return cmp.Compare(a.entry.Rcpt, b.entry.Rcpt) })
-	replies := replyReader{q: q}
+	replies := store.ReplyReader{Dir: q.dir}
 	for i := range c.rcpts {
 		r := q.itemRecipient(&c.rcpts[i], m)
 		if last := c.rcpts[i].last; last != nil {
 			r.Last, r.Via, r.Detour = last.Reply, last.Via, last.Detour
-		} else if note := c.rcpts[i].note; note != (place{}) {
-			last, _ := replies.follow(note, c.id, c.rcpts[i].entry.Rcpt) // a listing does without
+		} else if note := c.rcpts[i].note; note != (store.Place{}) {
+			last, _ := q.follow(&replies, note, c.id, c.rcpts[i].entry.Rcpt) // a listing does without
 			r.Last, r.Via, r.Detour = last.Reply, last.Via, last.Detour
 		}
 		it.Recipients = append(it.Recipients, r)
@@ -203,7 +204,7 @@ func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRe
 		r.Next = time.Unix(int64(e.Due), 0).UTC()
 	}
 	if m != nil && e.State() == schedule.Deferred && e.Attempts() == 0 {
-		r.Scheduled = planOf(m).due(e.ID, r.Index) == e.Due
+		r.Scheduled = store.PlanOf(m).Due(e.ID, r.Index) == e.Due
 	}
 	q.mu.Lock()
 	r.Start = q.startOf(e.ID)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 // ErrReleased is returned for a message whose time has come, for some of its recipients at least, or that was
@@ -25,7 +25,7 @@ func (q *Queue) Move(id envelope.ID, release time.Time) error {
 	if err != nil {
 		return fmt.Errorf("message %s: %w", id, err)
 	}
-	p := planOf(&envelope.Message{Release: release, Spread: m.Spread})
+	p := store.PlanOf(&envelope.Message{Release: release, Spread: m.Spread})
 	if err := q.move(uint64(id), p); err != nil {
 		return fmt.Errorf("message %s: %w", id, err)
 	}
@@ -36,7 +36,7 @@ func (q *Queue) Move(id envelope.ID, release time.Time) error {
 }
 
 // move changes the schedule, and has that written down.
-func (q *Queue) move(id uint64, p plan) error {
+func (q *Queue) move(id uint64, p store.Plan) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.ended {
@@ -55,10 +55,10 @@ func (q *Queue) move(id uint64, p plan) error {
 	case !awaits:
 		return ErrReleased
 	}
-	q.starts.Add(id, p.start())
+	q.starts.Add(id, p.Start())
 	q.moves[id] = p
 	q.evict(id) // the envelope in memory has the old time
-	byMarks := map[marks][]uint16{}
+	byMarks := map[store.Marks][]uint16{}
 	for _, s := range slots {
 		e := q.table.At(s)
 		byMarks[marksOf(e)] = append(byMarks[marksOf(e)], e.Rcpt)
@@ -66,7 +66,7 @@ func (q *Queue) move(id uint64, p plan) error {
 	}
 	seg := q.segs.of(q.table.At(slots[0]).Data())
 	for m, rcpts := range byMarks {
-		q.noteChange(id, seg, change{marks: m, rcpts: sorted(rcpts), release: p.release})
+		q.noteChange(id, seg, store.Change{Marks: m, Rcpts: sorted(rcpts), Release: p.Release})
 	}
 	return nil
 }
@@ -80,8 +80,8 @@ func (q *Queue) movable(e *schedule.Entry) bool {
 	return q.scheduledLater(e) && !e.Action().Ends() && e.Due > q.passed()
 }
 
-func (q *Queue) moveEntry(s schedule.Slot, e *schedule.Entry, p plan) {
-	due, now := p.due(e.ID, int(e.Rcpt)), q.passed()
+func (q *Queue) moveEntry(s schedule.Slot, e *schedule.Entry, p store.Plan) {
+	due, now := p.Due(e.ID, int(e.Rcpt)), q.passed()
 	if e.State() == schedule.Held {
 		e.Due = due
 		return
@@ -92,20 +92,4 @@ func (q *Queue) moveEntry(s schedule.Slot, e *schedule.Entry, p plan) {
 	} else {
 		q.makeDue(s, e, now)
 	}
-}
-
-// releaseTime is when the first recipient is released.
-func (p plan) releaseTime() time.Time { return time.Unix(int64(p.release), 0).UTC() }
-
-// released gives the content of a message whose envelope has another release.
-func (c *content) released(form uint8, p plan) *content {
-	m, err := decodeEnvelope(c.env)
-	if err != nil {
-		return c // whoever is handed it finds out
-	}
-	m.Release = p.releaseTime()
-	moved := *c
-	moved.env = appendEnvelope(nil, form, m)
-	moved.envLen, moved.envCRC = uint32(len(moved.env)), journal.Checksum(0, moved.env)
-	return &moved
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -579,7 +580,9 @@ func TestRemovedWhileLeasedIsTold(t *testing.T) {
 func TestRecipientsInAnyOrder(t *testing.T) {
 	named := []int{3, 1, 3, 0, 1, 0}
 	for what, back := range map[string]func(*Queue, envelope.ID){
-		"deferred": func(q *Queue, id envelope.ID) { q.Defer(id, named, q.now(), Attempt{Reply: greylisted}, site("site")) },
+		"deferred": func(q *Queue, id envelope.ID) {
+			q.Defer(id, named, q.now(), Attempt{Reply: greylisted}, site("site"))
+		},
 		"returned": func(q *Queue, id envelope.ID) { q.Return(id, named) },
 		"parked":   func(q *Queue, id envelope.ID) { q.Park(id, named, siteLine("site"), time.Time{}) },
 		"settled":  func(q *Queue, id envelope.ID) { q.Settle(id, named, Delivered) },
@@ -699,14 +702,14 @@ func TestLastReplyIsNeverUnknown(t *testing.T) {
 					t.Fatal(err)
 				}
 				c, _ := q.lookUp(uint64(m.ID))
-				if c.rcpts[0].note != (place{}) {
+				if c.rcpts[0].note != (store.Place{}) {
 					t.Fatal("the record is written already")
 				}
 				if p := next(t, q).Recipients[0]; p.Last != greylisted || p.Via != "out1" {
 					t.Errorf("taken before the record is written: last reply %v, by way of %q", p.Last, p.Via)
 				}
 				time.Sleep(2 * noteDelay)
-				if now, _ := q.lookUp(uint64(m.ID)); now.rcpts[0].note == (place{}) {
+				if now, _ := q.lookUp(uint64(m.ID)); now.rcpts[0].note == (store.Place{}) {
 					t.Fatal("the record is not written yet")
 				}
 				if r := q.item(&c, nil).Recipients[0]; r.Last != greylisted || r.Via != "out1" {

@@ -15,6 +15,7 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/journal"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs/faulty"
 	"example.org/mta/queue/vfs/powercut"
 )
@@ -467,27 +468,27 @@ func (w *workload) dump(id envelope.ID) {
 	}
 	list, _ := w.disk.List("/q")
 	for _, f := range list {
-		seg, suffix, ok := parseSegmentName(f.Name)
-		if !ok || suffix != segmentSuffix {
+		seg, suffix, ok := store.ParseSegmentName(f.Name)
+		if !ok || suffix != store.SegmentSuffix {
 			w.t.Log(f.Name, f.Size)
 			continue
 		}
-		ix := newIndex(seg)
+		ix := store.NewIndex(seg)
 		file, _ := w.disk.Open("/q/" + f.Name)
 		res, _ := journal.Scan(file, f.Size, seg, journal.Unknown, func(r journal.Record) error {
-			if r.Kind == kindOpened {
-				o, _ := decodeOpening(r.Payload)
+			if r.Kind == store.KindOpened {
+				o, _ := store.DecodeOpening(r.Payload)
 				w.t.Logf("%s opened %+v", f.Name, o)
 			}
-			return ix.add(r)
+			return ix.Add(r)
 		})
-		w.t.Logf("%s size %d, %+v, records %v", f.Name, f.Size, res, ix.records)
-		for _, it := range ix.items {
-			if it.id == uint64(id) {
-				w.t.Logf("   %+v offset %d", it, it.offset())
+		w.t.Logf("%s size %d, %+v, records %v", f.Name, f.Size, res, ix.Records)
+		for _, it := range ix.Items {
+			if it.ID == uint64(id) {
+				w.t.Logf("   %+v offset %d", it, it.Offset())
 			}
 		}
-		w.t.Logf("   buried %+v", ix.buried)
+		w.t.Logf("   buried %+v", ix.Buried)
 	}
 	w.q.mu.Lock()
 	defer w.q.mu.Unlock()

@@ -27,7 +27,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -37,23 +36,34 @@ import (
 	"example.org/mta/internal/fairshare"
 	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
-// Errors that Commit and others wrap. All of them are this relay's own trouble: the client is to
-// try again later.
+// form is the version to write records in.
+func (q *Queue) form() uint8 {
+	if q.cfg.Format == nil {
+		return store.CodecVersion
+	}
+	return uint8(q.cfg.Format())
+}
+
+// Errors that Commit and others wrap. All of them are this relay's own trouble: the client is to try again later.
 var (
 	ErrClosed   = errors.New("queue is closed")
-	ErrDiskFull = errors.New("disk is full")
-	ErrStorage  = errors.New("storage failed")
-	// ErrUnknown is returned for a message, or a recipient, that is not in the queue or not in
-	// the state that the call is for.
+	ErrDiskFull = store.ErrDiskFull
+	ErrStorage  = store.ErrStorage
+	// ErrUnknown is returned for a message, or a recipient, that is not in the queue or not in the state that the call
+	// is for.
 	ErrUnknown = errors.New("not in the queue")
 	// ErrDamaged is returned for what is in the queue and can't be read.
-	ErrDamaged = errors.New("record is damaged")
+	ErrDamaged = store.ErrDamaged
 	// ErrLocked is returned by Open when another process has the directory.
-	ErrLocked = vfs.ErrLocked
+	ErrLocked = store.ErrLocked
 )
+
+// Attempt is what is remembered of an attempt that failed.
+type Attempt = store.Attempt
 
 // Config is what a queue is made from. Dir is the only field that must be set.
 type Config struct {
@@ -137,12 +147,11 @@ const minSegmentSize = 4 << 10
 // Queue is an open queue. Its methods are safe for use by many goroutines.
 type Queue struct {
 	cfg      Config
-	fs       vfs.FS
 	log      *slog.Logger
 	failures troubles
 	now      func() time.Time
 	lock     io.Closer
-	files    *fileCache
+	dir      *store.Dir
 	w        *writer
 	ids      envelope.IDs
 
@@ -177,7 +186,7 @@ type Queue struct {
 	replies   map[recipientKey]Attempt             // of deferrals that are not written yet
 	detours   map[recipientKey]envelope.Detour     // of leased recipients
 	followed  map[recipientKey]*Outcome            // of recipients that were leased when they were cancelled
-	moves     map[uint64]plan                      // of living messages whose release was moved, and their records have another
+	moves     map[uint64]store.Plan                // of living messages whose release was moved, and their records have another
 	large     map[uint64]largeBody                 // living messages whose content has its own file
 	starts    schedule.Moments                     // when the age of living messages that were scheduled begins to count
 	expiries  expiries                             // of living messages that are given up at a time
@@ -228,15 +237,15 @@ func Open(cfg Config) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{
-		cfg: cfg, fs: cfg.FS, log: cfg.Log, now: cfg.Now,
-		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, detours: map[recipientKey]envelope.Detour{}, followed: map[recipientKey]*Outcome{}, moves: map[uint64]plan{},
+		cfg: cfg, log: cfg.Log, now: cfg.Now,
+		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, detours: map[recipientKey]envelope.Detour{}, followed: map[recipientKey]*Outcome{}, moves: map[uint64]store.Plan{},
 		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: schedule.NewTenants(), keyTables: [3]*schedule.KeyTable{schedule.NewKeyTable(cfg.IdempotencyKeys), schedule.NewKeyTable(cfg.IdempotencyKeys), schedule.NewKeyTable(cfg.IdempotencyKeys)}, snapshots: map[*Snapshot]struct{}{},
 	}
 	q.failures = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch
 	q.due = sync.NewCond(&q.mu)
 	q.kick.clock, q.kick.janitor = make(chan struct{}, 1), make(chan struct{}, 1)
-	q.files = newFileCache(q.fs)
+	q.dir = store.NewDir(cfg.Dir, cfg.FS, q.inUse)
 	q.resetSchedule()
 	if err := q.lockDir(); err != nil {
 		return nil, err
@@ -270,12 +279,12 @@ func (q *Queue) resetSchedule() {
 }
 
 func (q *Queue) lockDir() (err error) {
-	for _, dir := range []string{q.cfg.Dir, q.path(largeDir), q.path(damagedDir)} {
-		if err := q.fs.MkdirAll(dir); err != nil {
+	for _, dir := range []string{q.cfg.Dir, q.dir.Path(store.LargeDir), q.dir.Path(store.DamagedDir)} {
+		if err := q.dir.FS.MkdirAll(dir); err != nil {
 			return fmt.Errorf("queue: making directory: %w", err)
 		}
 	}
-	q.lock, err = q.fs.Lock(q.path(LockName))
+	q.lock, err = q.dir.FS.Lock(q.dir.Path(store.LockName))
 	if errors.Is(err, ErrLocked) {
 		return fmt.Errorf("queue: %s is in use by another relay: stop that one, or set another data_dir: %w", q.cfg.Dir, err)
 	}
@@ -304,7 +313,7 @@ func (q *Queue) Close() error {
 	q.ended = true
 	q.mu.Unlock()
 	err := q.w.close()
-	q.files.close()
+	q.dir.Files.Close()
 	if lerr := q.lock.Close(); err == nil {
 		err = lerr
 	}
@@ -312,27 +321,10 @@ func (q *Queue) Close() error {
 }
 
 // seconds is the time as the schedule has it.
-func (q *Queue) seconds() uint32 { return secondsOf(q.now()) }
+func (q *Queue) seconds() uint32 { return store.SecondsOf(q.now()) }
 
 // passed is the last whole second: what is due by then may be handed out.
 func (q *Queue) passed() uint32 { return uint32(q.now().Unix()) }
-
-// secondsSince1970 rounds down; the zero time is 0.
-func secondsSince1970(t time.Time) uint32 {
-	if t.IsZero() {
-		return 0
-	}
-	return uint32(min(max(t.Unix(), 0), 1<<32-1))
-}
-
-// secondsOf rounds up, so that nothing is due before its time.
-func secondsOf(t time.Time) uint32 {
-	s := t.Unix()
-	if t.Nanosecond() > 0 {
-		s++
-	}
-	return uint32(min(max(s, 1), 1<<32-1))
-}
 
 func (q *Queue) nudge(c chan struct{}) {
 	select {
@@ -358,5 +350,3 @@ func (q *Queue) Writable(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
-
-func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -20,6 +20,7 @@ import (
 	"example.org/mta/internal/fairshare"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -473,7 +474,7 @@ func TestLargeContent(t *testing.T) {
 }
 
 func largeFiles(t *testing.T, fs vfs.FS) int {
-	list, err := fs.List("/q/" + largeDir)
+	list, err := fs.List("/q/" + store.LargeDir)
 	if err != nil {
 		t.Fatal(err)
 	}

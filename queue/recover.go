@@ -1,50 +1,43 @@
 package queue
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
-
-// found is a segment as the start finds it.
-type found struct {
-	id    journal.Segment
-	size  int64 // of the file
-	end   int64 // what of it is to be trusted, or journal.Unknown
-	index bool  // there is a file with its index
-	run   *run
-	open  opening
-	seg   *segment
-}
 
 // recover brings back what the directory has. It returns the largest segment number in use.
 func (q *Queue) recover() (last uint32, err error) {
 	began := time.Now()
-	list, last, err := q.listSegments()
+	list, last, aside, err := q.dir.ListSegments()
 	if err != nil {
 		return 0, err
 	}
 	defer func() {
 		for i := range list {
-			if list[i].run != nil {
-				list[i].run.close()
+			if list[i].Run != nil {
+				list[i].Run.Close()
 			}
 		}
 	}()
-	if list, err = q.readIndexes(list); err != nil {
+	q.dir.FindEnds(list)
+	q.observe(list)
+	o := store.Opener{Dir: q.dir, Log: q.log, Damage: q.reportDamage}
+	if list, err = o.ReadIndexes(list); err != nil {
 		return 0, err
 	}
-	bodies, err := q.listLarge()
+	q.count.damagedFiles = aside + o.Unreadable
+	bodies, err := q.dir.ListLarge()
 	if err != nil {
 		return 0, err
+	}
+	for n := range bodies {
+		q.largeSeq.Store(max(q.largeSeq.Load(), n))
 	}
 	if err := q.load(list, bodies); err != nil {
 		return 0, err
@@ -57,180 +50,36 @@ func (q *Queue) recover() (last uint32, err error) {
 	return last, nil
 }
 
-// listSegments finds the segments, in order of number.
-func (q *Queue) listSegments() (list []found, last uint32, err error) {
-	files, err := q.fs.List(q.cfg.Dir)
-	if err != nil {
-		return nil, 0, fmt.Errorf("queue: reading directory: %w", err)
-	}
-	indexes := map[journal.Segment]bool{}
-	for _, f := range files {
-		if strings.HasSuffix(f.Name, tmpSuffix) || strings.HasSuffix(f.Name, spareSuffix) {
-			q.fs.Remove(q.path(f.Name)) // was being written, or never used; if it stays it does no harm
-			continue
-		}
-		id, suffix, ok := parseSegmentName(f.Name)
-		if !ok {
-			continue
-		}
-		last = max(last, id.Number)
-		switch suffix {
-		case segmentSuffix:
-			list = append(list, found{id: id, size: f.Size, end: journal.Unknown})
-		case indexSuffix:
-			indexes[id] = true
-		}
-	}
-	slices.SortFunc(list, func(a, b found) int { return cmp.Compare(a.id.Number, b.id.Number) })
+// observe takes note of the ids and times that the opened records of the segments have.
+func (q *Queue) observe(list []store.Found) {
 	for i := range list {
-		list[i].index = indexes[list[i].id]
-		delete(indexes, list[i].id)
-	}
-	for id := range indexes { // of segments that are gone
-		q.fs.Remove(q.indexPath(id))
-	}
-	aside, err := q.fs.List(q.path(damagedDir))
-	if err != nil {
-		return nil, 0, fmt.Errorf("queue: reading directory: %w", err)
-	}
-	for _, f := range aside {
-		if id, _, ok := parseSegmentName(f.Name); ok {
-			last = max(last, id.Number)
-			q.count.damagedFiles++
-		}
-	}
-	return list, last, nil
-}
-
-// readIndexes opens the index of each segment, or makes it. Files in which nothing was ever
-// synced are deleted; those that can't be read at all are left alone and out of the list.
-func (q *Queue) readIndexes(list []found) ([]found, error) {
-	q.findEnds(list)
-	kept := list[:0]
-	for i := range list {
-		f := list[i]
-		if f.index {
-			r, err := openIndex(q.fs, q.indexPath(f.id), f.id)
-			format := (*formatError)(nil)
-			switch {
-			case err == nil:
-				f.run = r
-			case errors.As(err, &format):
-				format.file = q.indexPath(f.id)
-				return nil, fmt.Errorf("queue: %w", format)
-			default:
-				q.log.Warn("queue: an index can't be used and is made again from its segment", "file", q.indexPath(f.id), "error", err)
-			}
-		}
-		use := true
-		if f.run == nil {
-			var err error
-			if use, err = q.scanSegment(&f); err != nil {
-				return nil, err
-			}
-		}
-		if use {
-			kept = append(kept, f)
-		}
-	}
-	return kept, nil
-}
-
-// findEnds reads, from the opened records, where the segments before end.
-func (q *Queue) findEnds(list []found) {
-	ends := map[uint32]int64{}
-	for i := range list {
-		f := &list[i]
-		rec, err := q.readRecord(place{id: f.id, off: 0, size: noteGuess})
-		if err == nil && rec.Kind == kindOpened {
-			f.open, _ = decodeOpening(rec.Payload)
-		}
-		for _, e := range f.open.ends {
-			ends[e.number] = e.end
-		}
-		q.ids.Observe(envelope.ID(f.open.lastID))
-		for _, m := range f.open.marks {
+		q.ids.Observe(envelope.ID(list[i].Open.LastID))
+		for _, m := range list[i].Open.Marks {
 			q.arrivals.Mark(m)
 		}
 	}
-	for i := range list {
-		f := &list[i]
-		if end, ok := ends[f.id.Number]; ok {
-			f.end = end
-		} else if f.size < f.open.allocated {
-			f.end = f.size // it was trimmed
-		}
-	}
-}
-
-// scanSegment makes the index of a segment from its records. It reports false when the segment
-// is not to be used. An error says that a newer program has written it.
-func (q *Queue) scanSegment(f *found) (use bool, _ error) {
-	name := q.segmentPath(f.id)
-	ix, res, err := scanIndex(q.fs, name, f.id, f.end)
-	if format := (*formatError)(nil); errors.As(err, &format) {
-		return false, fmt.Errorf("queue: %w", format)
-	}
-	if err != nil {
-		q.reportDamage(&damageError{file: name, off: 0, err: err}, "a journal segment can't be read at all; it is left where it is, and what is in it is not served")
-		q.count.damagedFiles++
-		return false, nil
-	}
-	if res.Torn > 0 {
-		q.log.Info("queue: the end of a journal segment was never synced, so that nothing in it was promised; it is void", "file", name, "offset", res.End, "octets", res.Torn)
-	}
-	q.countDamage(f.id, ix.damaged)
-	if res.End == 0 && len(ix.damaged) == 0 {
-		q.fs.Remove(name) // a segment that was made and never used; if it stays it does no harm
-		return false, nil
-	}
-	f.run = ix.run()
-	if len(ix.damaged) > 0 {
-		f.index = true // there must be none
-		q.fs.Remove(q.indexPath(f.id))
-	} else if err := ix.write(q.fs, q.indexPath(f.id)); err != nil {
-		q.log.Warn("queue: writing an index; it is tried again", "file", q.indexPath(f.id), "error", err)
-	} else {
-		f.index = true
-	}
-	return true, nil
-}
-
-func (q *Queue) listLarge() (map[uint64]int64, error) {
-	files, err := q.fs.List(q.path(largeDir))
-	if err != nil {
-		return nil, fmt.Errorf("queue: reading directory: %w", err)
-	}
-	sizes := map[uint64]int64{}
-	for _, f := range files {
-		if n, ok := parseLargeName(f.Name); ok {
-			sizes[n] = f.Size
-			q.largeSeq.Store(max(q.largeSeq.Load(), n))
-		}
-	}
-	return sizes, nil
 }
 
 // load fills the schedule.
-func (q *Queue) load(list []found, bodies map[uint64]int64) error {
+func (q *Queue) load(list []store.Found, bodies map[uint64]int64) error {
 	if len(list) >= schedule.MaxSegments-1 {
 		return fmt.Errorf("queue: %d journal segments are more than there can be", len(list))
 	}
-	runs := make([]*run, len(list))
+	runs, segs := make([]*store.Run, len(list)), make([]*segment, len(list))
 	for i := range list {
 		f := &list[i]
-		runs[i] = f.run
-		f.seg = &segment{
-			id: f.id, maxID: f.run.maxID, size: f.run.end, sealed: true, indexed: f.index,
-			trimmed: f.size <= f.run.end, damaged: len(f.run.damaged) > 0, unread: f.run.unread(),
+		runs[i] = f.Run
+		segs[i] = &segment{
+			id: f.ID, maxID: f.Run.MaxID, size: f.Run.End, sealed: true, indexed: f.Index,
+			trimmed: f.Size <= f.Run.End, damaged: len(f.Run.Damaged) > 0, unread: f.Run.Unread(),
 		}
-		q.segs.add(f.seg)
-		q.ids.Observe(envelope.ID(f.run.maxID))
+		q.segs.add(segs[i])
+		q.ids.Observe(envelope.ID(f.Run.MaxID))
 	}
 	now := q.now()
-	l := newLoader(q, list, bodies, now)
-	rep := newReplay(runs, func(of, on int, changed bool) { q.segs.depend(list[of].seg, list[on].seg, changed) })
-	if err := rep.all(l.message); err != nil {
+	l := newLoader(q, list, segs, bodies, now)
+	rep := store.NewReplay(runs, func(of, on int, changed bool) { q.segs.depend(segs[of], segs[on], changed) })
+	if err := rep.All(l.message); err != nil {
 		return fmt.Errorf("queue: reading an index failed: %w", err)
 	}
 	l.judgeClock(now)
@@ -240,7 +89,8 @@ func (q *Queue) load(list []found, bodies map[uint64]int64) error {
 // loader puts histories on the schedule.
 type loader struct {
 	q      *Queue
-	list   []found
+	list   []store.Found
+	segs   []*segment // of list
 	bodies map[uint64]int64
 	keys   [][]uint32 // numbers of a run's keys, one more each; 0 when not looked up yet
 	now    uint32
@@ -250,8 +100,8 @@ type loader struct {
 	old   [len(AgeLimits)]time.Time // when what is older than a class was accepted at the latest; zero when younger mail was met
 }
 
-func newLoader(q *Queue, list []found, bodies map[uint64]int64, now time.Time) *loader {
-	l := &loader{q: q, list: list, bodies: bodies, now: uint32(now.Unix())}
+func newLoader(q *Queue, list []store.Found, segs []*segment, bodies map[uint64]int64, now time.Time) *loader {
+	l := &loader{q: q, list: list, segs: segs, bodies: bodies, now: uint32(now.Unix())}
 	l.keys, l.names = make([][]uint32, len(list)), make([][]uint16, len(list))
 	for i, limit := range AgeLimits {
 		l.old[i] = now.Add(-limit)
@@ -265,10 +115,10 @@ func (l *loader) judgeClock(now time.Time) {
 	clock, running := &l.q.clock, time.Now()
 	clock.look(now, running)
 	for i := range l.list {
-		l.wroteAt(secondsSince1970(l.list[i].open.created))
+		l.wroteAt(store.SecondsSince1970(l.list[i].Open.Created))
 	}
 	if n := len(l.list); n > 0 {
-		clock.resume(&l.list[n-1].open, now, running)
+		clock.resume(&l.list[n-1].Open, now, running)
 	}
 	if silence := now.Sub(time.Unix(int64(l.newest), 0)); silence > longestSilence && l.q.table.Len() > 0 {
 		clock.wentAhead(silence, running)
@@ -286,74 +136,74 @@ func (l *loader) wroteAt(at uint32) {
 	}
 }
 
-func (l *loader) message(h *history) error {
+func (l *loader) message(h *store.History) error {
 	q := l.q
-	seg := l.list[h.run].seg
+	seg := l.segs[h.Run]
 	seg.messages++
-	seg.live += schedule.Octets(h.size)
-	accepted := time.Unix(int64(h.at), 0)
-	if h.at == 0 {
-		accepted = envelope.ID(h.id).Time() // all that there is to go by
+	seg.live += schedule.Octets(h.Size)
+	accepted := time.Unix(int64(h.At), 0)
+	if h.At == 0 {
+		accepted = envelope.ID(h.ID).Time() // all that there is to go by
 	}
-	l.wroteAt(secondsSince1970(accepted))
-	q.arrivals.Add(h.id, accepted)
-	l.age(h.id)
-	q.tenants.Add(h.id, l.tenant(&h.tenant), h.tenant.octets)
-	if h.plan.scheduled() {
-		q.starts.Add(h.id, h.plan.start())
+	l.wroteAt(store.SecondsSince1970(accepted))
+	q.arrivals.Add(h.ID, accepted)
+	l.age(h.ID)
+	q.tenants.Add(h.ID, l.tenant(&h.Tenant), h.Tenant.Octets)
+	if h.Plan.Scheduled() {
+		q.starts.Add(h.ID, h.Plan.Start())
 	}
-	if h.moved {
-		q.moves[h.id] = h.plan
+	if h.Moved {
+		q.moves[h.ID] = h.Plan
 	}
-	if h.expires != 0 {
-		q.expiries.add(h.id, h.expires)
+	if h.Expires != 0 {
+		q.expiries.add(h.ID, h.Expires)
 	}
-	if h.large != 0 {
-		size, ok := l.bodies[h.large]
-		q.large[h.id] = largeBody{h.large, size}
+	if h.Large != 0 {
+		size, ok := l.bodies[h.Large]
+		q.large[h.ID] = largeBody{h.Large, size}
 		q.count.largeOctets += size
 		q.count.largeLive += size
 		if !ok {
-			q.contentBroken(h.id, &damageError{file: q.largePath(h.large), off: 0, err: errors.New("file is missing")})
+			q.contentBroken(h.ID, &store.DamageError{File: q.dir.LargePath(h.Large), Off: 0, Err: errors.New("file is missing")})
 		}
 	}
-	e := schedule.Entry{ID: h.id, Size: h.size}
-	e.SetTier(h.tier)
-	e.SetData(schedule.LocOf(seg.handle, h.off))
+	e := schedule.Entry{ID: h.ID, Size: h.Size}
+	e.SetTier(h.Tier)
+	e.SetData(schedule.LocOf(seg.handle, h.Off))
 	names := schedule.Names{Origin: l.origin(h)}
-	for i := range h.rcpts {
-		if rc := &h.rcpts[i]; rc.living {
+	for i := range h.Rcpts {
+		if rc := &h.Rcpts[i]; rc.Living {
 			e.Rcpt = uint16(i)
-			l.wroteAt(rc.said)
+			l.wroteAt(rc.Said)
 			e.Due = l.due(h, rc)
-			names.Domain = l.domain(h.run, rc.domain)
+			names.Domain = l.domain(h.Run, rc.Domain)
 			l.recipient(e, names, rc)
 		}
 	}
 	return nil
 }
 
-func (l *loader) recipient(e schedule.Entry, names schedule.Names, rc *recipientHistory) {
+func (l *loader) recipient(e schedule.Entry, names schedule.Names, rc *store.RecipientHistory) {
 	q := l.q
-	e.SetAttempts(rc.attempts)
+	e.SetAttempts(rc.Attempts)
 	e.Key = l.key(rc)
-	e.SetWarned(rc.marks&markWarned != 0)
+	e.SetWarned(rc.Marks&store.MarkWarned != 0)
 	state := schedule.Deferred
 	switch {
-	case rc.marks&markRemove != 0:
+	case rc.Marks&store.MarkRemove != 0:
 		state = schedule.Unreadable // finishRemovals ends it
 		switch {
-		case rc.marks&markCancel != 0:
+		case rc.Marks&store.MarkCancel != 0:
 			e.SetAction(schedule.Cancel)
-		case rc.marks&markTransfer != 0:
+		case rc.Marks&store.MarkTransfer != 0:
 			e.SetAction(schedule.Transfer)
 		default:
 			e.SetAction(schedule.Remove)
 		}
-	case rc.marks&markBounce != 0:
+	case rc.Marks&store.MarkBounce != 0:
 		state = schedule.Ending
 		e.SetAction(schedule.Bouncing)
-	case rc.marks&markHeld != 0:
+	case rc.Marks&store.MarkHeld != 0:
 		state = schedule.Held
 	case e.Due <= l.now:
 		state = schedule.Due
@@ -361,8 +211,8 @@ func (l *loader) recipient(e schedule.Entry, names schedule.Names, rc *recipient
 	s := q.table.Append(e, names, state)
 	p := q.table.At(s)
 	q.keys.Hold(p)
-	if rc.noteRun >= 0 {
-		q.setNote(p, schedule.LocOf(l.list[rc.noteRun].seg.handle, rc.noteOff))
+	if rc.NoteRun >= 0 {
+		q.setNote(p, schedule.LocOf(l.segs[rc.NoteRun].handle, rc.NoteOff))
 	}
 	switch state {
 	case schedule.Due:
@@ -379,30 +229,30 @@ const longestWait = 7 * 24 * 3600
 
 // due is when a recipient is due. What the clock said when that was written down is held against what it
 // says now: if it was ahead, the recipient waits as long as it was to wait then, from now on.
-func (l *loader) due(h *history, rc *recipientHistory) uint32 {
+func (l *loader) due(h *store.History, rc *store.RecipientHistory) uint32 {
 	switch {
-	case rc.due == 0:
-		return min(secondsSince1970(l.q.arrivals.Of(h.id)), l.now)
-	case rc.due <= l.now, h.plan.scheduled() && rc.due <= h.plan.start():
-		return rc.due
-	case rc.said > l.now:
-		return l.now + rc.due - min(rc.said, rc.due)
-	case rc.said == 0 && rc.due-l.now > longestWait:
+	case rc.Due == 0:
+		return min(store.SecondsSince1970(l.q.arrivals.Of(h.ID)), l.now)
+	case rc.Due <= l.now, h.Plan.Scheduled() && rc.Due <= h.Plan.Start():
+		return rc.Due
+	case rc.Said > l.now:
+		return l.now + rc.Due - min(rc.Said, rc.Due)
+	case rc.Said == 0 && rc.Due-l.now > longestWait:
 		return l.now
 	}
-	return rc.due
+	return rc.Due
 }
 
 // tenant gives whose a message is.
-func (l *loader) tenant(h *tenantHistory) string {
-	if h.run < 0 {
+func (l *loader) tenant(h *store.TenantHistory) string {
+	if h.Run < 0 {
 		return ""
 	}
-	names := l.list[h.run].run.keys
-	if int(h.key) >= len(names) {
+	names := l.list[h.Run].Run.Keys
+	if int(h.Key) >= len(names) {
 		return ""
 	}
-	return names[h.key]
+	return names[h.Key]
 }
 
 // age notes how old the next message is. Ages fall from message to message, unless a clock was wrong.
@@ -419,20 +269,20 @@ func (l *loader) age(id uint64) {
 }
 
 // origin gives the number of a message's origin.
-func (l *loader) origin(h *history) uint16 {
-	tenant := l.tenant(&h.tenant)
-	text, known := l.list[h.run].run.nameOf(h.origin)
+func (l *loader) origin(h *store.History) uint16 {
+	tenant := l.tenant(&h.Tenant)
+	text, known := l.list[h.Run].Run.NameOf(h.Origin)
 	if !known {
-		return l.q.origins.Number(schedule.Origin{Tenant: tenant, Folded: true}, h.living)
+		return l.q.origins.Number(schedule.Origin{Tenant: tenant, Folded: true}, h.Living)
 	}
-	cached := l.cached(h.run, h.origin)
-	*cached = l.q.origins.Again(*cached, schedule.OriginOf(tenant, text), h.living)
+	cached := l.cached(h.Run, h.Origin)
+	*cached = l.q.origins.Again(*cached, schedule.OriginOf(tenant, text), h.Living)
 	return *cached
 }
 
 // domain gives the number of a recipient's domain.
 func (l *loader) domain(run int, key uint32) uint16 {
-	name, known := l.list[run].run.nameOf(key)
+	name, known := l.list[run].Run.NameOf(key)
 	if !known {
 		return 0
 	}
@@ -444,26 +294,26 @@ func (l *loader) domain(run int, key uint32) uint16 {
 // cached is the number that a name of a run had last.
 func (l *loader) cached(run int, key uint32) *uint16 {
 	if l.names[run] == nil {
-		l.names[run] = make([]uint16, len(l.list[run].run.keys))
+		l.names[run] = make([]uint16, len(l.list[run].Run.Keys))
 	}
 	return &l.names[run][key-1]
 }
 
 // key gives the number of the key that a recipient waited under.
-func (l *loader) key(rc *recipientHistory) uint32 {
-	if rc.keyRun < 0 {
+func (l *loader) key(rc *store.RecipientHistory) uint32 {
+	if rc.KeyRun < 0 {
 		return 0
 	}
-	names := l.list[rc.keyRun].run.keys
-	if int(rc.key) >= len(names) {
+	names := l.list[rc.KeyRun].Run.Keys
+	if int(rc.Key) >= len(names) {
 		return 0
 	}
-	if l.keys[rc.keyRun] == nil {
-		l.keys[rc.keyRun] = make([]uint32, len(names))
+	if l.keys[rc.KeyRun] == nil {
+		l.keys[rc.KeyRun] = make([]uint32, len(names))
 	}
-	known := &l.keys[rc.keyRun][rc.key]
+	known := &l.keys[rc.KeyRun][rc.Key]
 	if *known == 0 {
-		*known = l.q.keys.Number(parking.Line{Key: parking.Parse(names[rc.key])}) + 1
+		*known = l.q.keys.Number(parking.Line{Key: parking.Parse(names[rc.Key])}) + 1
 	}
 	return *known - 1
 }
@@ -481,8 +331,8 @@ func (q *Queue) removeOrphans(bodies map[uint64]int64) {
 		if needed[number] {
 			continue
 		}
-		if err := q.fs.Remove(q.largePath(number)); err != nil {
-			q.log.Warn("queue: removing a content that no message names", "file", q.largePath(number), "error", err)
+		if err := q.dir.FS.Remove(q.dir.LargePath(number)); err != nil {
+			q.log.Warn("queue: removing a content that no message names", "file", q.dir.LargePath(number), "error", err)
 			continue
 		}
 		n++
@@ -490,4 +340,49 @@ func (q *Queue) removeOrphans(bodies map[uint64]int64) {
 	if n > 0 {
 		q.log.Info("queue: removed contents that no message names", "files", n)
 	}
+}
+
+// loadKeys brings back the keys of requests. The latest record of a key counts.
+func (l *loader) loadKeys() error {
+	q, records := l.q, 0
+	for i := range l.list {
+		records += l.list[i].Run.Keyed
+	}
+	if records == 0 {
+		return nil
+	}
+	limit := q.keyTables[0].Limit
+	ages := map[*schedule.KeyTable][]uint32{}
+	for i := range q.keyTables {
+		t := schedule.NewKeyTable(max(limit, records))
+		q.keyTables[i], ages[t] = t, nil
+	}
+	now := l.now
+	if q.clock.doubtful(q.clock.running) > 0 {
+		now = 0
+	}
+	for i := range l.list {
+		seg := l.segs[i]
+		err := l.list[i].Run.EachKey(func(it *store.KeyItem) error {
+			if it.Until > now {
+				t, n := q.setKey(seg, *it)
+				if ages[t] == nil {
+					ages[t] = make([]uint32, min(records, schedule.MaxKeys)+2)
+				}
+				ages[t][n] = it.At
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for t, at := range ages {
+		t.Order(at)
+		for t.Limit = limit; t.Count > limit; {
+			t.Evicted++
+			q.dropKey(t, t.Evictable())
+		}
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 // Reroute has the selected recipients take a detour from now on, or with the zero one their own way again, and makes
@@ -16,7 +17,7 @@ func (q *Queue) Reroute(sel Selector, to envelope.Detour, dryRun bool) (n int, e
 	if err := sel.check(); err != nil {
 		return 0, err
 	}
-	if form := q.form(); form < withDetours {
+	if form := q.form(); form < store.WithDetours {
 		return 0, fmt.Errorf("queue: format %d has no reroutes: finish the upgrade first, with 'mta upgrade finish'", form)
 	}
 	return q.do(sel, &changer{q: q, a: reroute, to: to, dryRun: dryRun})
@@ -25,13 +26,13 @@ func (q *Queue) Reroute(sel Selector, to envelope.Detour, dryRun bool) (n int, e
 // readAttempts gives the last attempt at each recipient of a candidate. What can't be read is left out and logged.
 func (q *Queue) readAttempts(m *candidate) []Attempt {
 	all := make([]Attempt, len(m.rcpts))
-	replies := replyReader{q: q}
+	replies := store.ReplyReader{Dir: q.dir}
 	for i := range m.rcpts {
 		switch r := &m.rcpts[i]; {
 		case r.last != nil:
 			all[i] = *r.last
-		case r.note != place{}:
-			last, err := replies.follow(r.note, m.id, r.entry.Rcpt)
+		case r.note != store.Place{}:
+			last, err := q.follow(&replies, r.note, m.id, r.entry.Rcpt)
 			if err != nil {
 				q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
 			}
@@ -45,7 +46,7 @@ func (q *Queue) readAttempts(m *candidate) []Attempt {
 // what a start, a lease and compaction look at.
 func (c *changer) detour(t *target) {
 	q := c.q
-	by := map[deferral0]*deferral{}
+	by := map[deferral0]*store.Deferral{}
 	var counted []uint16
 	var seg *segment
 	for i, r := range t.rcpts {
@@ -80,14 +81,14 @@ func (c *changer) detour(t *target) {
 		key := deferral0{due, q.keys.Key(e.Key).String(), last}
 		f := by[key]
 		if f == nil {
-			f = &deferral{at: q.passed(), due: due, key: key.key, last: last}
+			f = &store.Deferral{At: q.passed(), Due: due, Key: key.key, Last: last}
 			by[key] = f
 		}
-		f.rcpts, f.attempts = append(f.rcpts, r), append(f.attempts, e.Attempts())
+		f.Rcpts, f.Attempts = append(f.Rcpts, r), append(f.Attempts, e.Attempts())
 	}
 	c.count(t.id, counted)
 	for _, f := range by {
-		q.w.note(kindDeferred, t.id, seg, 0, func(b []byte) []byte { return appendDeferral(b, q.form(), f) })
+		q.w.note(store.KindDeferred, t.id, seg, 0, func(b []byte) []byte { return store.AppendDeferral(b, q.form(), f) })
 	}
 }
 

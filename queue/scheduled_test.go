@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/powercut"
 )
@@ -111,7 +112,7 @@ func TestT1_TheReleaseSurvivesRestarts(t *testing.T) {
 }
 
 // ceil gives a time in whole seconds, as records have it.
-func ceil(t time.Time) time.Time { return time.Unix(int64(secondsOf(t)), 0) }
+func ceil(t time.Time) time.Time { return time.Unix(int64(store.SecondsOf(t)), 0) }
 
 // Whenever the power goes, a scheduled message is in the queue with its time, or not at all: it is
 // never due early.

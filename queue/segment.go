@@ -2,46 +2,14 @@ package queue
 
 import (
 	"fmt"
-	"path/filepath"
+	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
-
-// LockName is the file in a queue's directory that is locked while a queue is open.
-const LockName = "lock"
-
-// The other names in a queue's directory.
-const (
-	largeDir      = "large"   // contents that have their own file
-	damagedDir    = "damaged" // segments that were set aside
-	segmentSuffix = ".seg"
-	indexSuffix   = ".idx"
-	spareSuffix   = ".new" // a segment file to be used next
-	tmpSuffix     = ".tmp"
-)
-
-// segmentBase is the name of a segment's files without the suffix. The salt is in it because a
-// damaged segment can't be searched for sound records without it.
-func segmentBase(s journal.Segment) string { return fmt.Sprintf("%08x-%08x", s.Number, s.Salt) }
-
-func parseSegmentName(name string) (s journal.Segment, suffix string, ok bool) {
-	base, suffix, _ := strings.Cut(name, ".")
-	n, err := fmt.Sscanf(base, "%08x-%08x", &s.Number, &s.Salt)
-	ok = err == nil && n == 2 && base == segmentBase(s) && s.Number != 0
-	return s, "." + suffix, ok
-}
-
-func largeName(number uint64) string { return fmt.Sprintf("%016x", number) }
-
-func parseLargeName(name string) (uint64, bool) {
-	var n uint64
-	_, err := fmt.Sscanf(name, "%016x", &n)
-	return n, err == nil && name == largeName(n) && n != 0
-}
 
 // segment is what is known of a segment file. All but id and handle is guarded by the
 // queue's mutex.
@@ -180,15 +148,6 @@ func (seg *segment) needless() bool {
 	return seg.sealed && !seg.gone && !seg.unread && seg.messages == 0 && seg.notes == 0 && seg.keys == 0 && seg.neededBy == 0
 }
 
-func (q *Queue) path(name ...string) string {
-	return filepath.Join(append([]string{q.cfg.Dir}, name...)...)
-}
-
-func (q *Queue) segmentPath(s journal.Segment) string { return q.path(segmentBase(s) + segmentSuffix) }
-func (q *Queue) indexPath(s journal.Segment) string   { return q.path(segmentBase(s) + indexSuffix) }
-func (q *Queue) sparePath(s journal.Segment) string   { return q.path(segmentBase(s) + spareSuffix) }
-func (q *Queue) largePath(n uint64) string            { return q.path(largeDir, largeName(n)) }
-
 // addSegment makes a segment the active one.
 func (q *Queue) addSegment(seg *segment) error {
 	q.mu.Lock()
@@ -201,16 +160,16 @@ func (q *Queue) addSegment(seg *segment) error {
 
 // opening returns where the segments end that are not trimmed yet. Every new segment says so of all
 // of them, so that the newest, which is never deleted, can be relied on for it.
-func (q *Queue) opening(now time.Time) opening {
+func (q *Queue) opening(now time.Time) store.Opening {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	o := opening{created: now, marks: slices.Clone(q.arrivals.Marks), lastID: uint64(q.ids.Next(now)), allocated: q.cfg.SegmentSize}
+	o := store.Opening{Created: now, Marks: slices.Clone(q.arrivals.Marks), LastID: uint64(q.ids.Next(now)), Allocated: q.cfg.SegmentSize}
 	if left := q.clock.doubtful(time.Now()); left > 0 {
-		o.doubted, o.ahead = now.Add(left), q.clock.ahead
+		o.Doubted, o.Ahead = now.Add(left), q.clock.ahead
 	}
 	for s := range q.segs.all {
 		if s.sealed && !s.trimmed {
-			o.ends = append(o.ends, segmentEnd{s.id.Number, s.size})
+			o.Ends = append(o.Ends, store.SegmentEnd{Number: s.id.Number, End: s.size})
 		}
 	}
 	return o
@@ -223,3 +182,6 @@ func (q *Queue) sealSegment(seg *segment) {
 	q.mu.Unlock()
 	q.nudge(q.kick.janitor)
 }
+
+// noBound is the bound of a segment that was begun since Open: all that its keys name is there.
+const noBound = math.MaxUint64

@@ -6,8 +6,8 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
-	"example.org/mta/internal/reply"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 // Outcome is how it ended for a recipient.
@@ -92,7 +92,7 @@ func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 		q.evict(id)
 		large = q.messageDone(id, seg, size)
 	}
-	q.w.note(kindSettled, id, seg, large, func(b []byte) []byte { return appendSettled(b, q.form(), o, rcpts) })
+	q.w.note(store.KindSettled, id, seg, large, func(b []byte) []byte { return store.AppendSettled(b, q.form(), uint8(o), rcpts) })
 }
 
 // livingAfter is how many recipients of a message are left after n have been freed.
@@ -159,16 +159,6 @@ func (c *counters) settle(o Outcome, n int64) {
 	}
 }
 
-// Attempt is what is remembered of an attempt that failed.
-type Attempt struct {
-	Reply reply.Reply
-	// Untried says that none was made, and why is the reply: it is not counted.
-	Untried bool
-	Via     string // which way it took, in the caller's words, so that the next can take the same
-	// Detour is what an operator has chosen for the recipient. The queue keeps it: Defer takes no notice of it.
-	Detour envelope.Detour
-}
-
 // Defer makes leased recipients wait until a time, after an attempt that failed with last. key
 // says what they wait for. It is written as Settle's outcome is, and ErrUnknown means the same.
 // What was leased as expired, or to be bounced, is handed out as that again when the time has come.
@@ -183,10 +173,10 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	last.Untried = false
 	now := q.now()
 	q.lookAtClock(now) // it may have been set for a moment only, in which until was reckoned
-	f := deferral{at: uint32(now.Unix()), due: secondsOf(q.clock.corrected(until, now)), key: key.String(), last: last}
+	f := store.Deferral{At: uint32(now.Unix()), Due: store.SecondsOf(q.clock.corrected(until, now)), Key: key.String(), Last: last}
 	rest := q.deferEntry
 	if handedOut, broken := q.broken[uint64(id)]; broken && !handedOut {
-		at := f.at
+		at := f.At
 		rest = func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, at) } // to be reported
 	}
 	var seg *segment
@@ -200,8 +190,8 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		if tried {
 			e.SetAttempts(e.Attempts() + 1)
 		}
-		e.Due = f.due
-		f.rcpts = append(f.rcpts, e.Rcpt)
+		e.Due = f.Due
+		f.Rcpts = append(f.Rcpts, e.Rcpt)
 		q.replies[recipientKey{e.ID, e.Rcpt}] = q.keepsDetour(e, last)
 		q.setNote(e, 0) // the record of the attempt before is needless from now on, see dropNeedless
 		q.keys.Set(e, q.keys.Number(parking.Line{Key: key}))
@@ -212,12 +202,12 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 			hurried = append(hurried, e.Rcpt)
 		}
 	}
-	known := len(f.rcpts)
+	known := len(f.Rcpts)
 	if known > 0 {
-		f.rcpts = sorted(f.rcpts)
-		for _, r := range f.rcpts {
+		f.Rcpts = sorted(f.Rcpts)
+		for _, r := range f.Rcpts {
 			_, e := q.table.Find(uint64(id), r)
-			f.attempts = append(f.attempts, e.Attempts())
+			f.Attempts = append(f.Attempts, e.Attempts())
 		}
 		q.noteDeferral(uint64(id), seg, f)
 		if len(hurried) > 0 {
@@ -236,14 +226,14 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 
 // noteDeferral has a deferral written down: a record for each detour that its recipients have, which is one nearly
 // always.
-func (q *Queue) noteDeferral(id uint64, seg *segment, f deferral) {
-	for from, to := 0, 0; from < len(f.rcpts); from = to {
+func (q *Queue) noteDeferral(id uint64, seg *segment, f store.Deferral) {
+	for from, to := 0, 0; from < len(f.Rcpts); from = to {
 		part := f
-		part.last = q.replies[recipientKey{id, f.rcpts[from]}]
-		for to = from + 1; to < len(f.rcpts) && q.replies[recipientKey{id, f.rcpts[to]}].Detour == part.last.Detour; to++ {
+		part.Last = q.replies[recipientKey{id, f.Rcpts[from]}]
+		for to = from + 1; to < len(f.Rcpts) && q.replies[recipientKey{id, f.Rcpts[to]}].Detour == part.Last.Detour; to++ {
 		}
-		part.rcpts, part.attempts = f.rcpts[from:to], f.attempts[from:to]
-		q.w.note(kindDeferred, id, seg, 0, func(b []byte) []byte { return appendDeferral(b, q.form(), &part) })
+		part.Rcpts, part.Attempts = f.Rcpts[from:to], f.Attempts[from:to]
+		q.w.note(store.KindDeferred, id, seg, 0, func(b []byte) []byte { return store.AppendDeferral(b, q.form(), &part) })
 	}
 }
 
@@ -279,7 +269,7 @@ func (q *Queue) Warned(id envelope.ID, recipients []int) {
 func (q *Queue) WarnLater(id envelope.ID, recipients []int, at time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w := warning{id: uint64(id), from: secondsOf(at)}
+	w := warning{id: uint64(id), from: store.SecondsOf(at)}
 	for _, r := range recipients {
 		if _, e := q.find(id, r); e != nil && e.Warning() {
 			w.rcpts = append(w.rcpts, e.Rcpt)
@@ -294,7 +284,7 @@ func (q *Queue) WarnLater(id envelope.ID, recipients []int, at time.Time) {
 // they are due.
 func (q *Queue) noteMarks(id uint64, rcpts []uint16, due uint32) {
 	var seg *segment
-	byMarks := map[marks][]uint16{}
+	byMarks := map[store.Marks][]uint16{}
 	for _, r := range rcpts {
 		_, e := q.table.Find(id, r)
 		seg = q.segs.of(e.Data())
@@ -302,54 +292,54 @@ func (q *Queue) noteMarks(id uint64, rcpts []uint16, due uint32) {
 		byMarks[m] = append(byMarks[m], r)
 	}
 	for m, rcpts := range byMarks {
-		q.noteChange(id, seg, change{due: due, marks: m, rcpts: sorted(rcpts)})
+		q.noteChange(id, seg, store.Change{Due: due, Marks: m, Rcpts: sorted(rcpts)})
 	}
 }
 
 // noteChange has a change of recipients written down.
-func (q *Queue) noteChange(id uint64, seg *segment, c change) {
-	c.at = q.passed()
-	q.w.note(kindChanged, id, seg, 0, func(b []byte) []byte { return appendChange(b, q.form(), &c) })
+func (q *Queue) noteChange(id uint64, seg *segment, c store.Change) {
+	c.At = q.passed()
+	q.w.note(store.KindChanged, id, seg, 0, func(b []byte) []byte { return store.AppendChange(b, q.form(), &c) })
 }
 
 // marksOf returns what must survive a restart of an entry, beside its times.
-func marksOf(e *schedule.Entry) marks {
-	var m marks
+func marksOf(e *schedule.Entry) store.Marks {
+	var m store.Marks
 	if e.State() == schedule.Held || e.Action() == schedule.Hold {
-		m |= markHeld
+		m |= store.MarkHeld
 	}
 	if e.Warned() {
-		m |= markWarned
+		m |= store.MarkWarned
 	}
 	if e.Action() == schedule.Bounce || e.Action() == schedule.Bouncing {
-		m |= markBounce
+		m |= store.MarkBounce
 	}
 	switch e.Action() {
 	case schedule.Remove:
-		m |= markRemove
+		m |= store.MarkRemove
 	case schedule.Cancel:
-		m |= markRemove | markCancel
+		m |= store.MarkRemove | store.MarkCancel
 	case schedule.Transfer:
-		m |= markRemove | markTransfer
+		m |= store.MarkRemove | store.MarkTransfer
 	}
 	return m
 }
 
 // noteWritten enters a durable note in the accounts of the segments.
 func (q *Queue) noteWritten(seg *segment, n *note) {
-	if n.kind != kindDeferred && n.kind != kindKeyed { // which matter while they are the latest of a recipient or a key, and no longer
-		q.segs.depend(n.of, seg, n.kind == kindChanged)
+	if n.kind != store.KindDeferred && n.kind != store.KindKeyed { // which matter while they are the latest of a recipient or a key, and no longer
+		q.segs.depend(n.of, seg, n.kind == store.KindChanged)
 	}
 	loc := schedule.LocOf(seg.handle, n.offset)
 	switch n.kind {
-	case kindDeferred:
+	case store.KindDeferred:
 		q.deferralWritten(n, loc)
-	case kindMoved:
+	case store.KindMoved:
 		q.count.moved++
 		q.moveWritten(seg, n, loc)
-	case kindBuried:
+	case store.KindBuried:
 		q.count.buried++
-	case kindKeyed:
+	case store.KindKeyed:
 		q.keyNoteWritten(seg, n)
 	}
 	if n.large != 0 {
@@ -367,13 +357,13 @@ func (q *Queue) replied(r recipientKey, last *Attempt) bool {
 
 // deferralWritten notes where the last reply to recipients lies, unless there is a newer one.
 func (q *Queue) deferralWritten(n *note, loc schedule.Loc) {
-	f, err := decodeDeferral(n.payload)
+	f, err := store.DecodeDeferral(n.payload)
 	if err != nil {
 		panic("queue: a deferral of our own making: " + err.Error())
 	}
-	for i, r := range f.rcpts {
+	for i, r := range f.Rcpts {
 		_, e := q.table.Find(n.id, r)
-		if e != nil && e.Attempts() == f.attempts[i] && !q.replied(recipientKey{n.id, r}, &f.last) {
+		if e != nil && e.Attempts() == f.Attempts[i] && !q.replied(recipientKey{n.id, r}, &f.Last) {
 			q.setNote(e, loc)
 			delete(q.replies, recipientKey{n.id, r})
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"example.org/mta/queue/store"
 )
 
 // Snapshot is the files of an open queue as they were at one instant: every message that was accepted before it, and
@@ -52,19 +54,19 @@ func (q *Queue) Snapshot() (*Snapshot, error) {
 	s.At, s.Recipients = q.now(), q.table.Len()
 	for seg := range q.segs.all {
 		if !seg.gone && seg.size > 0 {
-			s.Files = append(s.Files, SnapshotFile{segmentBase(seg.id) + segmentSuffix, seg.size})
+			s.Files = append(s.Files, SnapshotFile{store.SegmentBase(seg.id) + store.SegmentSuffix, seg.size})
 			s.Messages += seg.messages
 		}
 	}
 	q.mu.Unlock()
-	large, err := q.fs.List(q.path(largeDir))
+	large, err := q.dir.FS.List(q.dir.Path(store.LargeDir))
 	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("queue: reading directory: %w", err)
 	}
 	for _, f := range large { // with those of messages that are coming in, which a start removes
-		if _, ok := parseLargeName(f.Name); ok {
-			s.Files = append(s.Files, SnapshotFile{largeDir + "/" + f.Name, f.Size})
+		if _, ok := store.ParseLargeName(f.Name); ok {
+			s.Files = append(s.Files, SnapshotFile{store.LargeDir + "/" + f.Name, f.Size})
 		}
 	}
 	slices.SortFunc(s.Files, func(a, b SnapshotFile) int { return strings.Compare(a.Name, b.Name) })
@@ -93,7 +95,7 @@ func (q *Queue) loseSnapshots() {
 // Open opens a file of the snapshot. Its error is fs.ErrNotExist for the file of a content that no message of the
 // snapshot names any more: its removal had begun before, or its draft was given up.
 func (s *Snapshot) Open(f SnapshotFile) (io.ReadCloser, error) {
-	file, err := s.q.fs.Open(s.q.path(filepath.FromSlash(f.Name)))
+	file, err := s.q.dir.FS.Open(s.q.dir.Path(filepath.FromSlash(f.Name)))
 	if s.lost.Load() { // then a file that is not there says nothing
 		if err == nil {
 			file.Close()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -91,7 +92,7 @@ func TestSnapshotOnAFullDisk(t *testing.T) {
 		segments := func() (n int) {
 			files, _ := disk.List(cfg.Dir)
 			for _, f := range files {
-				if strings.HasSuffix(f.Name, segmentSuffix) {
+				if strings.HasSuffix(f.Name, store.SegmentSuffix) {
 					n++
 				}
 			}
@@ -131,7 +132,7 @@ func TestSnapshotOnAFullDisk(t *testing.T) {
 func copyFile(t *testing.T, s *Snapshot, f SnapshotFile, dir string) {
 	t.Helper()
 	from, err := s.Open(f)
-	if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(f.Name, largeDir) {
+	if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(f.Name, store.LargeDir) {
 		return // nothing needs it, or the check of the copy fails
 	}
 	if err != nil {
@@ -145,7 +146,7 @@ func copyFile(t *testing.T, s *Snapshot, f SnapshotFile, dir string) {
 		t.Fatal(err)
 	}
 	defer to.Close()
-	if n, err := io.Copy(to, from); err != nil || n != f.Size && !strings.HasPrefix(f.Name, largeDir) {
+	if n, err := io.Copy(to, from); err != nil || n != f.Size && !strings.HasPrefix(f.Name, store.LargeDir) {
 		t.Fatalf("%s: %d octets of %d, %v", f.Name, n, f.Size, err)
 	}
 }
@@ -153,7 +154,7 @@ func copyFile(t *testing.T, s *Snapshot, f SnapshotFile, dir string) {
 // holds checks a copy of a queue.
 func holds(t *testing.T, dir string, kept map[envelope.ID]string) {
 	t.Helper()
-	report, err := Fsck(dir, nil, nil)
+	report, err := store.Fsck(dir, nil, nil)
 	if err != nil || report.Damaged() {
 		t.Fatalf("fsck of the copy: %v, %+v", err, report.Damage)
 	}

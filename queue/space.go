@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/fairshare"
+	"example.org/mta/queue/store"
 )
 
 // freeSpace is what is free on the disk, as it was a moment ago, and how much of that is promised.
@@ -41,9 +42,9 @@ func (q *Queue) freeOctets() int64 {
 	if last != 0 && now-last < int64(freeSpaceAge) && now >= last || !q.free.checked.CompareAndSwap(last, now) {
 		return q.free.octets.Load()
 	}
-	n, err := q.fs.Free(q.cfg.Dir)
+	n, err := q.dir.FS.Free(q.cfg.Dir)
 	if err != nil {
-		q.failures.space.Failed(troubleClass(err), "dir", q.cfg.Dir, "error", err)
+		q.failures.space.Failed(store.FailureClass(err), "dir", q.cfg.Dir, "error", err)
 		n = 0
 	} else {
 		q.failures.space.Well()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/fairshare"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/tight"
 )
@@ -24,7 +25,7 @@ func TestLargeContentsLeaveMinFree(t *testing.T) {
 
 func largeContents(t *testing.T, declared int64) {
 	const size, minFree, room = 45 << 10, 64 << 10, 6 * 64 << 10
-	disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{largeDir}, Capacity: 4*16<<10 + minFree + minFree/2 + room}
+	disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 4*16<<10 + minFree + minFree/2 + room}
 	cfg := small(t, disk)
 	cfg.MinFree = minFree
 	q := open(t, cfg)
@@ -79,7 +80,7 @@ func TestLargeContentsAreShared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
 				const minFree, room = 64 << 10, 28 * 64 << 10
-				disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{largeDir}, Capacity: 4*16<<10 + minFree + minFree/2 + room}
+				disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 4*16<<10 + minFree + minFree/2 + room}
 				cfg := small(t, disk)
 				cfg.MinFree = minFree
 				q := open(t, cfg)
@@ -128,7 +129,7 @@ func TestLargeContentsAreShared(t *testing.T) {
 
 // TestReadyHoldsTheSizeAgainstTheRoom: what can't fit is refused before it comes.
 func TestReadyHoldsTheSizeAgainstTheRoom(t *testing.T) {
-	disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{largeDir}, Capacity: 1 << 20}
+	disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 1 << 20}
 	cfg := small(t, disk)
 	cfg.MinFree = 256 << 10
 	q := open(t, cfg)
@@ -157,7 +158,7 @@ func TestReadyHoldsTheSizeAgainstTheRoom(t *testing.T) {
 // neither promised nor free.
 func TestWhatWasWrittenCountsAtOnce(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{largeDir}, Capacity: 1 << 20}
+		disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 1 << 20}
 		cfg := small(t, disk)
 		cfg.MinFree = 256 << 10
 		q := open(t, cfg)
@@ -177,7 +178,7 @@ func TestWhatWasWrittenCountsAtOnce(t *testing.T) {
 // TestAFastDiskKeepsItsRoom: what small mail takes between two looks at the disk counts, too.
 func TestAFastDiskKeepsItsRoom(t *testing.T) {
 	inTime(t, func(t *testing.T) { // no time passes
-		disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{largeDir}, Capacity: 1 << 20}
+		disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 1 << 20}
 		cfg := small(t, disk)
 		cfg.MinFree = 512 << 10
 		q := open(t, cfg)

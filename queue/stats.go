@@ -1,11 +1,10 @@
 package queue
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 // counters are the numbers of Stats that are kept as they change. Queue.mu guards them.
@@ -119,17 +118,6 @@ func (q *Queue) oldestDue() time.Duration {
 	return oldest
 }
 
-// storageError wraps an error of the disk in one of this package's own.
-func (q *Queue) storageError(step string, err error) error {
-	if errors.Is(err, ErrDiskFull) || errors.Is(err, ErrStorage) {
-		return fmt.Errorf("%s: %w", step, err)
-	}
-	if isFull(err) {
-		return fmt.Errorf("%w: %s: %w", ErrDiskFull, step, err)
-	}
-	return fmt.Errorf("%w: %s: %w", ErrStorage, step, err)
-}
-
 // setFault remembers what failed last.
 func (q *Queue) setFault(err error) {
 	q.mu.Lock()
@@ -146,7 +134,7 @@ func (q *Queue) stall(err error) {
 		q.stalled = make(chan struct{})
 	}
 	q.mu.Unlock()
-	q.failures.stalled.Failed(troubleClass(err), "dir", q.cfg.Dir, "error", err)
+	q.failures.stalled.Failed(store.FailureClass(err), "dir", q.cfg.Dir, "error", err)
 }
 
 func (q *Queue) unstall() {

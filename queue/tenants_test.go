@@ -9,6 +9,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -67,7 +68,7 @@ func TestUsageOfTenants(t *testing.T) {
 			shut(t, q)
 			files, _ := fs.List("/q")
 			for _, f := range files {
-				if name := "/q/" + f.Name; strings.HasSuffix(name, indexSuffix) && round%3 > 0 {
+				if name := "/q/" + f.Name; strings.HasSuffix(name, store.IndexSuffix) && round%3 > 0 {
 					fs.Remove(name)
 					if round%3 == 2 {
 						w, _ := fs.Create(name)

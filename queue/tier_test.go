@@ -7,6 +7,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/tiers"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -81,18 +82,18 @@ func TestTiersOfTheBacklog(t *testing.T) {
 
 // An index that was written without tiers is that of normal mail.
 func TestIndexWithoutTiers(t *testing.T) {
-	var b [itemSize]byte
+	var b [store.ItemSize]byte
 	for tier := range uint8(tiers.Count) {
-		it := item{id: 7, kind: itemAccepted, tier: tier}
-		it.put(b[:])
-		if it.get(b[:]); it.tier != tier {
-			t.Errorf("tier %d is read as %d", tier, it.tier)
+		it := store.Item{ID: 7, Kind: store.ItemAccepted, Tier: tier}
+		it.Put(b[:])
+		if it.Get(b[:]); it.Tier != tier {
+			t.Errorf("tier %d is read as %d", tier, it.Tier)
 		}
 	}
-	var it item
+	var it store.Item
 	b[15] = 0 // as versions before wrote
-	if it.get(b[:]); it.tier != unknownTier {
-		t.Errorf("no tier is read as %d", it.tier)
+	if it.Get(b[:]); it.Tier != store.UnknownTier {
+		t.Errorf("no tier is read as %d", it.Tier)
 	}
 }
 

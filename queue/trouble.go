@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"errors"
 	"log/slog"
 	"time"
 
@@ -43,12 +42,4 @@ func (t *troubles) look() {
 	for _, k := range []*trouble.Kind{t.journal, t.stalled, t.spare, t.deleting, t.finishing, t.compacting, t.leftover, t.space} {
 		k.Look()
 	}
-}
-
-// troubleClass is what failures have in common that one log line is enough for.
-func troubleClass(err error) string {
-	if errors.Is(err, ErrDiskFull) || isFull(err) {
-		return "disk full"
-	}
-	return "storage"
 }

@@ -10,6 +10,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 // State is what a recipient is doing, as far as the queue knows. Operators see the states of
@@ -89,7 +90,7 @@ func matchDomain(want string, a envelope.Address) bool {
 // were at one instant.
 type candidate struct {
 	id    uint64
-	data  place
+	data  store.Place
 	rcpts []candidateRecipient
 	since time.Time // when it was accepted
 }
@@ -114,8 +115,8 @@ func (c *candidate) numbers() (rcpts []uint16) {
 type candidateRecipient struct {
 	entry schedule.Entry
 	line  parking.Line
-	last  *Attempt // while it is in memory only: it is in the journal a moment later
-	note  place    // of the record that has it otherwise; zero when there was none
+	last  *Attempt    // while it is in memory only: it is in the journal a moment later
+	note  store.Place // of the record that has it otherwise; zero when there was none
 }
 
 // walker goes through the schedule in order of id, a bit at a time, so that nobody waits for it.
@@ -138,7 +139,7 @@ type walker struct {
 	single  bool // for one message: finding the names that the filter can mean would cost more than its envelope
 	reading bool // the envelope of each candidate is read, even where the filter needs none
 	reads   int  // envelopes read
-	ahead   readAhead
+	ahead   store.ReadAhead
 
 	until  time.Time // when the walk is cut short; zero: never
 	cut    bool      // it was, before at
@@ -252,7 +253,7 @@ func (w *walker) holder(c *candidate) bool {
 func (w *walker) envelope(c *candidate) *envelope.Message {
 	w.reads++
 	if !w.down {
-		if m := w.ahead.envelope(w.q, c.data); m != nil {
+		if m := w.ahead.Envelope(w.q.dir, c.data); m != nil {
 			m.ID = envelope.ID(c.id)
 			w.q.date(m, c.id)
 			return m
@@ -364,14 +365,14 @@ func (q *Queue) candidate(e *schedule.Entry) candidateRecipient {
 		kept := last // on the heap, which last then isn't for all others
 		r.last = &kept
 	} else if note := e.Note(); note != 0 {
-		r.note = q.placeOf(note, noteGuess)
+		r.note = q.placeOf(note, store.NoteGuess)
 	}
 	return r
 }
 
 // envelopeOf reads a message's envelope, from memory if it is there. Compaction may have moved
 // it since p was looked up. ErrUnknown says that the message is gone.
-func (q *Queue) envelopeOf(id uint64, p place) (*envelope.Message, error) {
+func (q *Queue) envelopeOf(id uint64, p store.Place) (*envelope.Message, error) {
 	for {
 		q.mu.Lock()
 		h := q.hot[id]
@@ -379,13 +380,13 @@ func (q *Queue) envelopeOf(id uint64, p place) (*envelope.Message, error) {
 		if h != nil {
 			return h.msg, nil
 		}
-		m, err := q.readEnvelope(p)
+		m, err := q.dir.ReadEnvelope(p)
 		if err == nil {
 			m.ID = envelope.ID(id)
 			q.date(m, id)
 			return m, nil
 		}
-		if !errors.Is(err, errGone) {
+		if !errors.Is(err, store.ErrGone) {
 			return nil, err
 		}
 		again, ok := q.whereIs(id)
@@ -393,14 +394,14 @@ func (q *Queue) envelopeOf(id uint64, p place) (*envelope.Message, error) {
 			return nil, ErrUnknown
 		}
 		if again == p {
-			return nil, q.gone(p, err)
+			return nil, q.dir.Gone(p, err)
 		}
 		p = again
 	}
 }
 
 // whereIs looks a message's data up.
-func (q *Queue) whereIs(id uint64) (p place, ok bool) {
+func (q *Queue) whereIs(id uint64) (p store.Place, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.table.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {

@@ -11,6 +11,7 @@ import (
 
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -220,7 +221,7 @@ func (w *writer) run() {
 	}
 	if w.spare != nil {
 		w.spare.file.Close()
-		w.q.fs.Remove(w.q.sparePath(w.spare.id))
+		w.q.dir.FS.Remove(w.q.dir.SparePath(w.spare.id))
 	}
 }
 
@@ -441,10 +442,10 @@ func (w *writer) write(g *group) error {
 	buf := w.build(g)
 	err := w.put(buf)
 	if err != nil {
-		w.q.failures.journal.Failed(troubleClass(err),
-			"file", w.q.segmentPath(w.active.id), "offset", w.active.size, "octets", len(buf), "error", err)
+		w.q.failures.journal.Failed(store.FailureClass(err),
+			"file", w.q.dir.SegmentPath(w.active.id), "offset", w.active.size, "octets", len(buf), "error", err)
 		w.seal()
-		return w.q.storageError("writing the journal", err)
+		return store.StorageError("writing the journal", err)
 	}
 	w.begun, w.proven, w.wrote = true, false, time.Now()
 	w.q.failures.journal.Well()
@@ -464,7 +465,7 @@ func (w *writer) prove() {
 		return
 	}
 	b, start := journal.Begin(nil)
-	b = journal.Finish(append(b, w.q.form()), start, w.active.id, w.active.size, kindSynced, 0)
+	b = journal.Finish(append(b, w.q.form()), start, w.active.id, w.active.size, store.KindSynced, 0)
 	if w.active.size+int64(len(b)) > w.q.cfg.SegmentSize {
 		return
 	}
@@ -502,11 +503,11 @@ func (w *writer) build(g *group) []byte {
 	now := w.q.now()
 	if !w.begun {
 		b, start = journal.Begin(b)
-		b = journal.Finish(appendOpening(b, w.q.form(), w.q.opening(now)), start, id, base, kindOpened, 0)
+		b = journal.Finish(store.AppendOpening(b, w.q.form(), w.q.opening(now)), start, id, base, store.KindOpened, 0)
 	}
 	for i := range g.notes {
 		n := &g.notes[i]
-		if n.kind == kindKeyed && !w.q.isCurrent(n) {
+		if n.kind == store.KindKeyed && !w.q.isCurrent(n) {
 			continue
 		}
 		b, start = journal.Begin(b)
@@ -516,23 +517,23 @@ func (w *writer) build(g *group) []byte {
 	for _, d := range g.accepts {
 		d.msg.ID = w.q.ids.Next(now)
 		if k := d.keying(); k != nil {
-			k.own = append(k.own, placed{d.position, d.msg.ID})
+			k.Own = append(k.Own, store.Placed{Position: d.position, ID: d.msg.ID})
 		}
 	}
 	for _, k := range g.keyings {
 		b, start = journal.Begin(b)
 		k.offset = base + int64(start)
-		b = journal.Finish(k.append(b, w.q.form()), start, id, base, kindKeyed, 0)
+		b = journal.Finish(k.append(b, w.q.form()), start, id, base, store.KindKeyed, 0)
 		k.size = base + int64(len(b)) - k.offset
 	}
 	for _, d := range g.accepts {
 		b, start = journal.Begin(b)
 		d.offset = base + int64(start)
 		b = append(append(b, d.head...), d.body...)
-		sign(b[start+journal.HeaderSize:], uint64(d.msg.ID))
-		kind := kindAccepted
+		store.Sign(b[start+journal.HeaderSize:], uint64(d.msg.ID))
+		kind := store.KindAccepted
 		if d.standings != nil {
-			kind = kindMoved
+			kind = store.KindMoved
 		}
 		b = journal.Finish(b, start, id, base, kind, uint64(d.msg.ID))
 	}
@@ -552,14 +553,14 @@ func (w *writer) open() error {
 		}
 	}
 	if err != nil {
-		w.q.failures.journal.Failed(troubleClass(err), "step", "beginning a segment", "error", err)
+		w.q.failures.journal.Failed(store.FailureClass(err), "step", "beginning a segment", "error", err)
 		return err
 	}
 	w.active, w.file, w.begun = &segment{id: s.id, maxID: noBound}, s.file, false
 	if err := w.q.addSegment(w.active); err != nil {
 		w.active = nil
 		s.file.Close()
-		w.q.fs.Remove(w.q.segmentPath(s.id))
+		w.q.dir.FS.Remove(w.q.dir.SegmentPath(s.id))
 		return err
 	}
 	return nil
@@ -589,7 +590,7 @@ func (w *writer) makeSpare() {
 	}
 	s, err := w.make()
 	if err != nil {
-		w.q.failures.spare.Failed(troubleClass(err), "error", err)
+		w.q.failures.spare.Failed(store.FailureClass(err), "error", err)
 		return
 	}
 	w.spare = s
@@ -613,10 +614,10 @@ func (w *writer) recycle(name string, size int64) bool {
 	}
 	w.number++
 	id := newSegment(w.number)
-	if err := w.q.fs.Rename(name, w.q.sparePath(id)); err != nil {
+	if err := w.q.dir.FS.Rename(name, w.q.dir.SparePath(id)); err != nil {
 		return false
 	}
-	f, err := w.q.fs.OpenWrite(w.q.sparePath(id))
+	f, err := w.q.dir.FS.OpenWrite(w.q.dir.SparePath(id))
 	if err == nil {
 		w.spare, err = w.q.allocate(id, f)
 	}
@@ -652,11 +653,11 @@ func newSegment(number uint32) journal.Segment {
 
 // makeSegment makes an empty segment file, under its name as a spare.
 func (q *Queue) makeSegment(id journal.Segment) (*spare, error) {
-	f, err := q.fs.Create(q.sparePath(id))
+	f, err := q.dir.FS.Create(q.dir.SparePath(id))
 	if err == nil {
 		return q.allocate(id, f)
 	}
-	return nil, q.storageError("creating a journal segment", err)
+	return nil, store.StorageError("creating a journal segment", err)
 }
 
 // allocate gives a spare its room on the disk, durably: a segment that is shorter later was
@@ -668,8 +669,8 @@ func (q *Queue) allocate(id journal.Segment, f vfs.File) (*spare, error) {
 	}
 	if err != nil {
 		f.Close()
-		q.fs.Remove(q.sparePath(id)) // if it stays it does no harm, and the next start removes it
-		return nil, q.storageError("creating a journal segment", err)
+		q.dir.FS.Remove(q.dir.SparePath(id)) // if it stays it does no harm, and the next start removes it
+		return nil, store.StorageError("creating a journal segment", err)
 	}
 	q.free.octets.Add(-q.cfg.SegmentSize) // until it is looked at again
 	return &spare{id: id, file: f}, nil
@@ -677,15 +678,15 @@ func (q *Queue) allocate(id journal.Segment, f vfs.File) (*spare, error) {
 
 // use gives a spare its name as a segment, durably.
 func (q *Queue) use(s *spare) error {
-	err := q.fs.Rename(q.sparePath(s.id), q.segmentPath(s.id))
+	err := q.dir.FS.Rename(q.dir.SparePath(s.id), q.dir.SegmentPath(s.id))
 	if err == nil {
-		err = q.fs.SyncDir(q.cfg.Dir)
+		err = q.dir.FS.SyncDir(q.cfg.Dir)
 	}
 	if err != nil {
-		for _, name := range []string{q.sparePath(s.id), q.segmentPath(s.id)} {
-			q.fs.Remove(name) // if it stays the next start finds that it was never used
+		for _, name := range []string{q.dir.SparePath(s.id), q.dir.SegmentPath(s.id)} {
+			q.dir.FS.Remove(name) // if it stays the next start finds that it was never used
 		}
-		return q.storageError("creating a journal segment", err)
+		return store.StorageError("creating a journal segment", err)
 	}
 	return nil
 }
@@ -707,7 +708,7 @@ func (q *Queue) written(seg *segment, g *group, octets int64) {
 		q.enter(seg, d)
 	}
 	for _, k := range g.keyings {
-		q.keyWritten(seg, keyHead{key: k.key, imported: k.request == k.key, until: k.until}, k.offset, k.size)
+		q.keyWritten(seg, store.KeyHead{Key: k.Key, Imported: k.Request == k.Key, Until: k.Until}, k.offset, k.size)
 		k.done()
 	}
 	for range min(len(g.accepts), q.count.waiters) {
@@ -719,18 +720,18 @@ func (q *Queue) written(seg *segment, g *group, octets int64) {
 func (q *Queue) enter(seg *segment, d *Draft) {
 	m := d.msg
 	size := schedule.SizeClass(d.recordSize())
-	e := schedule.Entry{ID: uint64(m.ID), Due: secondsSince1970(m.Received), Size: size}
+	e := schedule.Entry{ID: uint64(m.ID), Due: store.SecondsSince1970(m.Received), Size: size}
 	e.SetData(schedule.LocOf(seg.handle, d.offset))
 	e.SetTier(m.Tier)
 	if q.arrivals.Add(e.ID, m.Received) {
 		q.w.renew.Store(true)
 	}
 	q.tenants.Add(e.ID, m.Tenant, d.size)
-	p := planOf(m)
-	if p.scheduled() {
-		q.starts.Add(e.ID, p.start())
+	p := store.PlanOf(m)
+	if p.Scheduled() {
+		q.starts.Add(e.ID, p.Start())
 	}
-	if at := expiryOf(m); at != 0 {
+	if at := store.ExpiryOf(m); at != 0 {
 		q.expiries.add(e.ID, at)
 	}
 	q.newest = e.ID
@@ -757,7 +758,7 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 		q.count.largeOctets += d.size
 		q.count.largeLive += d.size
 	}
-	if !p.scheduled() && d.standings == nil || due {
+	if !p.Scheduled() && d.standings == nil || due {
 		q.admit(m, d.body, n)
 	}
 }

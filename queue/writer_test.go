@@ -3,6 +3,8 @@ package queue
 import (
 	"bytes"
 	"testing"
+
+	"example.org/mta/queue/store"
 )
 
 // Notes share memory, but a large one must not make that memory grow for good: moved messages are as
@@ -12,7 +14,7 @@ func TestLargeNotesLeaveNoMemoryBehind(t *testing.T) {
 	w := newWriter(q, 1000) // one that doesn't run
 	sizes := []int{10, 4000, 300, 100_000, 30_000, 1}
 	for i := range 600 {
-		w.note(kindSettled, uint64(i), nil, 0, func(b []byte) []byte {
+		w.note(store.KindSettled, uint64(i), nil, 0, func(b []byte) []byte {
 			return append(b, bytes.Repeat([]byte{byte(i)}, sizes[i%len(sizes)])...)
 		})
 		if cap(w.arena) > arenaSize {

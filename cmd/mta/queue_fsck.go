@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/queue"
+	"example.org/mta/queue/store"
 )
 
 const queueFsckHelp = `Read every octet of a queue on disk and report its contents and any damage. Nothing is
@@ -79,18 +79,18 @@ type fsckMessage struct {
 func (c *cli) queueFsck(dir string, listed, asJSON bool) error {
 	var (
 		messages []fsckMessage
-		visit    func(queue.FsckMessage)
+		visit    func(store.FsckMessage)
 	)
 	if listed {
-		visit = func(m queue.FsckMessage) { messages = append(messages, newFsckMessage(m)) }
+		visit = func(m store.FsckMessage) { messages = append(messages, newFsckMessage(m)) }
 	}
-	report, err := queue.Fsck(dir, nil, visit)
+	report, err := store.Fsck(dir, nil, visit)
 	if err != nil {
 		return err
 	}
 	if asJSON {
 		err = writeJSON(c.out, struct {
-			*queue.Report
+			*store.Report
 			List []fsckMessage `json:"list,omitempty"`
 		}{report, messages})
 	} else {
@@ -105,7 +105,7 @@ func (c *cli) queueFsck(dir string, listed, asJSON bool) error {
 	return nil
 }
 
-func newFsckMessage(m queue.FsckMessage) fsckMessage {
+func newFsckMessage(m store.FsckMessage) fsckMessage {
 	out := fsckMessage{ID: m.ID.String(), File: m.File, Offset: m.Offset, Recipients: map[string]string{}, Unreadable: m.Message == nil}
 	for i, state := range m.Recipients {
 		name := fmt.Sprint(i)

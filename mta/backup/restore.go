@@ -16,6 +16,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/queue"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -54,7 +55,7 @@ func Stage(cfg *config.Config, version string, from io.Reader) (*Staged, error) 
 		there.DataDir, there.Accounting.Path = s.dir, filepath.Join(s.dir, inLog)
 		var set *format.Set
 		if set, err = datadir.Formats(&there, version); err == nil {
-			s.queue = set.Of(queue.Format.Name)
+			s.queue = set.Of(store.Format.Name)
 			err = s.free()
 		}
 	}
@@ -67,7 +68,7 @@ func Stage(cfg *config.Config, version string, from io.Reader) (*Staged, error) 
 // noRelay refuses a data directory that holds the mail of a relay.
 func noRelay(cfg *config.Config) error {
 	if _, err := os.Stat(datadir.Queue(cfg)); err == nil {
-		lock, err := vfs.OS().Lock(filepath.Join(datadir.Queue(cfg), queue.LockName))
+		lock, err := vfs.OS().Lock(filepath.Join(datadir.Queue(cfg), store.LockName))
 		if errors.Is(err, vfs.ErrLocked) {
 			return fmt.Errorf("%s is in use by a relay: stop it, and move the directory away", cfg.DataDir)
 		}

@@ -14,6 +14,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
+	"example.org/mta/queue/store"
 	"example.org/mta/submission/maildrop"
 	"example.org/mta/submission/template"
 )
@@ -205,7 +206,7 @@ func nameOf(cfg *config.Config, path string) string {
 func (r *Relay) statements(cfg *config.Config) (parts []Part) {
 	for _, p := range r.Places(cfg) {
 		name, err := filepath.Rel(cfg.DataDir, p.StatementPath())
-		if err == nil && (!p.Folder || p.Name == queue.Format.Name) {
+		if err == nil && (!p.Folder || p.Name == store.Format.Name) {
 			parts = append(parts, File(filepath.ToSlash(name), p.StatementPath()))
 		}
 	}
@@ -227,7 +228,7 @@ func filesOf(name, dir string) (parts []Part, err error) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		if e.Type().IsRegular() && e.Name() != queue.LockName {
+		if e.Type().IsRegular() && e.Name() != store.LockName {
 			parts = append(parts, File(name+"/"+e.Name(), filepath.Join(dir, e.Name())))
 		}
 	}

@@ -29,7 +29,7 @@ import (
 	"example.org/mta/mta/events"
 	"example.org/mta/operator/audit"
 	"example.org/mta/operator/history"
-	"example.org/mta/queue"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/submission/keys"
 	suppressions "example.org/mta/suppression/boltstore"
@@ -47,7 +47,7 @@ func Places(cfg *config.Config) []format.Place {
 	}
 	file := func(s format.Store, path string) format.Place { return format.Place{Store: s, Path: path} }
 	all := []format.Place{
-		{Store: queue.Format, Path: Queue(cfg), Folder: true, OnDisk: func() (int, error) { return queue.OnDisk(Queue(cfg)) }},
+		{Store: store.Format, Path: Queue(cfg), Folder: true, OnDisk: func() (int, error) { return store.OnDisk(Queue(cfg)) }},
 		file(destinations.Format, filepath.Join(cfg.DataDir, "destdb")),
 		file(warmup.Format, filepath.Join(cfg.DataDir, "warmup.db")),
 		file(suppressions.Format, filepath.Join(cfg.DataDir, "suppression.db")),
@@ -79,7 +79,7 @@ func FinishUpgrade(cfg *config.Config, version string, now time.Time, dryRun boo
 	if _, err := os.Stat(Queue(cfg)); dryRun || errors.Is(err, fs.ErrNotExist) { // no relay has begun
 		return set.Finish(now, dryRun)
 	}
-	lock, err := vfs.OS().Lock(filepath.Join(Queue(cfg), queue.LockName))
+	lock, err := vfs.OS().Lock(filepath.Join(Queue(cfg), store.LockName))
 	if errors.Is(err, vfs.ErrLocked) {
 		return nil, fmt.Errorf("%s is in use by a relay that does not answer on its control socket: %w", cfg.DataDir, err)
 	}

@@ -18,7 +18,7 @@ import (
 type KeyTable struct {
 	Limit  int
 	words  []uint32 // tag and number of a slot; 0 is none
-	chunks []*[KeyChunk]keySlot
+	chunks []*[KeyChunk]KeySlot
 	used   uint32 // slots that were ever taken, slot 0 included, which no key has
 	idle   uint32 // the first of those that can be taken again, which lead to each other by newer
 	swept  uint32 // the slot that sweep has looked at last
@@ -45,8 +45,8 @@ const (
 	MaxKeys = keySlotMask - 1
 )
 
-// keySlot is a key and where its latest record lies.
-type keySlot struct {
+// KeySlot is a key and where its latest record lies.
+type KeySlot struct {
 	key   envelope.RequestKey
 	Until uint32 // seconds since 1970
 	locLo uint32
@@ -56,8 +56,9 @@ type keySlot struct {
 	newer [3]byte
 }
 
-func (s *keySlot) Loc() Loc     { return Loc(s.locHi)<<32 | Loc(s.locLo) }
-func (s *keySlot) SetLoc(l Loc) { s.locLo, s.locHi = uint32(l), uint8(l>>32) }
+// Loc is where the latest record of the key lies.
+func (s *KeySlot) Loc() Loc     { return Loc(s.locHi)<<32 | Loc(s.locLo) }
+func (s *KeySlot) SetLoc(l Loc) { s.locLo, s.locHi = uint32(l), uint8(l>>32) }
 
 func get24(b [3]byte) uint32 { return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 }
 func put24(n uint32) [3]byte { return [3]byte{byte(n), byte(n >> 8), byte(n >> 16)} }
@@ -71,9 +72,11 @@ func NewKeyTable(limit int) *KeyTable {
 	}
 }
 
+// Full reports whether a key has to go before another one comes.
 func (t *KeyTable) Full() bool { return t.Count >= t.Limit }
 
-func (t *KeyTable) Slot(n uint32) *keySlot { return &t.chunks[n/KeyChunk][n%KeyChunk] }
+// Slot gives the slot with a number.
+func (t *KeyTable) Slot(n uint32) *KeySlot { return &t.chunks[n/KeyChunk][n%KeyChunk] }
 
 // home is the first word to look at for a key, and the tag that it has there. Keys are sums, so any of their
 // octets will do.
@@ -121,7 +124,7 @@ func (t *KeyTable) Add(key envelope.RequestKey) uint32 {
 	at, _ := t.look(&key)
 	n := t.take()
 	t.words[at] = uint32(key[8])<<keySlotBits | n
-	*t.Slot(n) = keySlot{key: key}
+	*t.Slot(n) = KeySlot{key: key}
 	t.Count++
 	owner, _ := key.Tenant()
 	o := t.owners[owner]
@@ -143,7 +146,7 @@ func (t *KeyTable) take() uint32 {
 		return n
 	}
 	if int(t.used) == len(t.chunks)*KeyChunk {
-		t.chunks = append(t.chunks, new([KeyChunk]keySlot))
+		t.chunks = append(t.chunks, new([KeyChunk]KeySlot))
 	}
 	t.used++
 	return t.used - 1
@@ -187,7 +190,7 @@ func (t *KeyTable) Remove(n uint32) {
 		t.most.Remove(o.at)
 		delete(t.owners, owner)
 	}
-	*s = keySlot{newer: put24(t.idle)}
+	*s = KeySlot{newer: put24(t.idle)}
 	t.idle = n
 	t.Count--
 	t.fill(at)

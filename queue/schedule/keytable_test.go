@@ -27,7 +27,7 @@ func tableKeyOf(tenant byte, n int) envelope.RequestKey {
 
 // TestKeyTable compares the table with a map while keys come, change, go, are forgotten, and make way for others.
 func TestKeyTable(t *testing.T) {
-	if size := unsafe.Sizeof(keySlot{}); size != 32 {
+	if size := unsafe.Sizeof(KeySlot{}); size != 32 {
 		t.Errorf("a slot has %d octets", size)
 	}
 	const limit = 500

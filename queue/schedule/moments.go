@@ -18,6 +18,7 @@ type moment struct {
 	Gone bool
 }
 
+// Search finds the position of a message, or where it would be.
 func (s *Moments) Search(id uint64) (int, bool) {
 	return slices.BinarySearchFunc(s.All, id, func(a moment, id uint64) int { return cmp.Compare(a.ID, id) })
 }
@@ -31,6 +32,7 @@ func (s *Moments) Add(id uint64, at uint32) {
 	s.All[i] = moment{ID: id, At: at}
 }
 
+// Find gives the time of a message.
 func (s *Moments) Find(id uint64) (at uint32, ok bool) {
 	if len(s.All) == 0 {
 		return 0, false

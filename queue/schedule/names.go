@@ -52,6 +52,7 @@ const (
 	fewNames = 16
 )
 
+// NewNumbering makes an empty one: see the fields of Numbering for its functions.
 func NewNumbering[K comparable](family func(K) string, clone func(K) K, counts func(uint16) *Count, grow func()) *Numbering[K] {
 	n := &Numbering[K]{family: family, clone: clone, counts: counts, grow: grow, Most: mostNames, seed: maphash.MakeSeed()}
 	n.reset()
@@ -84,6 +85,7 @@ func (n *Numbering[K]) Again(number uint16, name K, recipients int) uint16 {
 	return number
 }
 
+// Count notes recipients that are about to be counted under a number.
 func (n *Numbering[K]) Count(number uint16, recipients int) {
 	of := &n.All[number]
 	of.added = uint32(min(uint64(of.added)+uint64(recipients), math.MaxUint32))
@@ -112,6 +114,7 @@ func (n *Numbering[K]) take(name K) uint16 {
 	return number
 }
 
+// FamilyOf gives the family of a name, a new one if need be.
 func (n *Numbering[K]) FamilyOf(name K) *Family {
 	of := n.family(name)
 	f := n.Families[of]
@@ -133,6 +136,7 @@ func (n *Numbering[K]) evict(f *Family, number uint16) {
 	}
 }
 
+// LostOf gives the entry of lost for a name.
 func (n *Numbering[K]) LostOf(name K) *uint32 {
 	return &n.lost[maphash.Comparable(n.seed, name)%uint64(len(n.lost))]
 }

@@ -46,6 +46,7 @@ const (
 	pageLeast = 64
 )
 
+// NewTenants makes an empty count.
 func NewTenants() Tenants { return Tenants{all: make([]tenant, 1), byName: map[string]uint32{}} }
 
 // Add counts a message. Ids grow from call to call.
@@ -115,6 +116,7 @@ func (t *Tenants) number(name string) uint32 {
 	return n
 }
 
+// Usage is what a tenant has.
 func (t *Tenants) Usage(name string) Usage { return t.all[t.byName[name]].Usage }
 
 // Usages is what each tenant has; those with nothing are left out.

@@ -1,5 +1,5 @@
 //go:build !unix
 
-package queue
+package store
 
 func isFull(error) bool { return false }

@@ -1,4 +1,4 @@
-package queue
+package store
 
 import (
 	"reflect"
@@ -13,16 +13,16 @@ import (
 // read is right or refused. Compaction took a living message for a settled one otherwise, and buried it.
 func TestIndexReadTwice(t *testing.T) {
 	seg := journal.Segment{Number: 3, Salt: 7}
-	ix := newIndex(seg)
-	ix.form, ix.end = codecVersion, 4096
+	ix := NewIndex(seg)
+	ix.Form, ix.End = CodecVersion, 4096
 	for i := range uint64(40_000) {
-		ix.items = append(ix.items, item{id: i + 1, off: uint32(i), kind: itemAccepted, rcpt: 1})
-		ix.byKey = append(ix.byKey, keyItem{keyHead: keyHead{key: testKey(int(i)), at: 1, until: 2}, off: uint32(i)})
+		ix.Items = append(ix.Items, Item{ID: i + 1, Off: uint32(i), Kind: ItemAccepted, Rcpt: 1})
+		ix.byKey = append(ix.byKey, KeyItem{KeyHead: KeyHead{Key: recordKey(int(i)), At: 1, Until: 2}, Off: uint32(i)})
 	}
 	ix.key("key")
-	ix.buried = append(ix.buried, burial{segment: 2, stretches: []stretch{{16, 32}}})
+	ix.Buried = append(ix.Buried, Burial{Segment: 2, Stretches: []Stretch{{16, 32}}})
 	disk := &faulty.FS{FS: vfs.Memory()}
-	if err := ix.write(disk, "/q/index"); err != nil {
+	if err := ix.Write(disk, "/q/index"); err != nil {
 		t.Fatal(err)
 	}
 	refused := 0
@@ -40,7 +40,7 @@ func TestIndexReadTwice(t *testing.T) {
 		switch {
 		case err != nil:
 			refused++
-		case !reflect.DeepEqual(items, ix.items) || !reflect.DeepEqual(keys, ix.byKey) || !reflect.DeepEqual(r.buried, ix.buried) || !reflect.DeepEqual(r.keys, ix.keys):
+		case !reflect.DeepEqual(items, ix.Items) || !reflect.DeepEqual(keys, ix.byKey) || !reflect.DeepEqual(r.Buried, ix.Buried) || !reflect.DeepEqual(r.Keys, ix.Keys):
 			t.Errorf("read %d gives a wrong bit, and nobody notices", n)
 		}
 		if reads < n {
@@ -53,14 +53,14 @@ func TestIndexReadTwice(t *testing.T) {
 	}
 }
 
-func readIndex(fs vfs.FS, seg journal.Segment) (items []item, keys []keyItem, r *run, err error) {
-	if r, err = openIndex(fs, "/q/index", seg); err != nil {
+func readIndex(fs vfs.FS, seg journal.Segment) (items []Item, keys []KeyItem, r *Run, err error) {
+	if r, err = OpenIndex(fs, "/q/index", seg); err != nil {
 		return nil, nil, nil, err
 	}
-	defer r.close()
+	defer r.Close()
 	for {
-		var it item
-		ok, err := r.read(&it, 64<<10)
+		var it Item
+		ok, err := r.Read(&it, 64<<10)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -69,7 +69,7 @@ func readIndex(fs vfs.FS, seg journal.Segment) (items []item, keys []keyItem, r 
 		}
 		items = append(items, it)
 	}
-	err = r.eachKey(func(it *keyItem) error {
+	err = r.EachKey(func(it *KeyItem) error {
 		keys = append(keys, *it)
 		return nil
 	})

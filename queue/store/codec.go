@@ -1,4 +1,4 @@
-package queue
+package store
 
 import (
 	"cmp"
@@ -17,20 +17,21 @@ import (
 
 // The kinds of records in the journal.
 const (
-	kindOpened   journal.Kind = 1 + iota // begins a segment: what came before it
-	kindAccepted                         // a message: envelope, content
-	kindSettled                          // recipients with a final outcome
-	kindDeferred                         // recipients that wait: until when, attempts, last reply
-	kindChanged                          // recipients that an operator, or a warning, marked
-	kindMoved                            // a message that compaction carried on, or another queue handed over, with all its states
-	kindBuried                           // places in another segment whose messages are settled
-	kindSynced                           // all before it in the segment had been synced when it was written
-	kindKeyed                            // what became of a request that had a key
+	KindOpened   journal.Kind = 1 + iota // begins a segment: what came before it
+	KindAccepted                         // a message: envelope, content
+	KindSettled                          // recipients with a final outcome
+	KindDeferred                         // recipients that wait: until when, attempts, last reply
+	KindChanged                          // recipients that an operator, or a warning, marked
+	KindMoved                            // a message that compaction carried on, or another queue handed over, with all its states
+	KindBuried                           // places in another segment whose messages are settled
+	KindSynced                           // all before it in the segment had been synced when it was written
+	KindKeyed                            // what became of a request that had a key
 )
 
-var kindNames = map[journal.Kind]string{
-	kindOpened: "opened", kindAccepted: "accepted", kindSettled: "settled", kindDeferred: "deferred",
-	kindChanged: "changed", kindMoved: "moved", kindBuried: "buried", kindSynced: "synced", kindKeyed: "keyed",
+// KindNames are the words for the kinds of records.
+var KindNames = map[journal.Kind]string{
+	KindOpened: "opened", KindAccepted: "accepted", KindSettled: "settled", KindDeferred: "deferred",
+	KindChanged: "changed", KindMoved: "moved", KindBuried: "buried", KindSynced: "synced", KindKeyed: "keyed",
 }
 
 // Every payload begins with the version of its form. Older ones down to oldestVersion are read; one that
@@ -47,29 +48,21 @@ const (
 	oldestVersion = 2
 	ownSums       = 4
 	withHeaders   = 8
-	withDetours   = 9
-	codecVersion  = 9
+	WithDetours   = 9
+	CodecVersion  = 9
 )
 
 // Format is what this program knows of a queue's formats. A format is the newest version that a record can have. The last
 // program that stated none wrote version 7.
-var Format = format.Store{Name: "queue", Vital: true, Reads: 7, Writes: codecVersion, Unstated: 7}
+var Format = format.Store{Name: "queue", Vital: true, Reads: 7, Writes: CodecVersion, Unstated: 7}
 
-// form is the version to write records in.
-func (q *Queue) form() uint8 {
-	if q.cfg.Format == nil {
-		return codecVersion
-	}
-	return uint8(q.cfg.Format())
-}
-
-// maxRecipients is how many recipients a message can have.
-const maxRecipients = 1<<16 - 1
+// MaxRecipients is how many recipients a message can have.
+const MaxRecipients = 1<<16 - 1
 
 var errShort = errors.New("record is shorter than it says")
 
-// formatError is a record that is whole and that this program doesn't understand. It is a format.ErrRefused.
-type formatError struct {
+// FormatError is a record that is whole and that this program doesn't understand. It is a format.ErrRefused.
+type FormatError struct {
 	file string // "" where it is not known
 	off  int64
 	kind journal.Kind
@@ -77,7 +70,8 @@ type formatError struct {
 	more bool  // it is the envelope's flags that are not known
 }
 
-func (e *formatError) Error() string {
+// Error names the place, and the program that reads the record.
+func (e *FormatError) Error() string {
 	where := ""
 	if e.file != "" {
 		where = fmt.Sprintf("%s: offset %d: ", e.file, e.off)
@@ -89,14 +83,14 @@ func (e *formatError) Error() string {
 		return fmt.Sprintf("%san envelope with fields that this program does not know: a newer one has written it; start that one", where)
 	case e.form < oldestVersion:
 		return fmt.Sprintf("%sa record (%s) of version %d, which only versions of mta before 0.1.0 read, and this program reads %d to %d: deliver that mail with the program that has written it",
-			where, cmp.Or(kindNames[e.kind], "any kind"), e.form, oldestVersion, codecVersion)
+			where, cmp.Or(KindNames[e.kind], "any kind"), e.form, oldestVersion, CodecVersion)
 	}
 	return fmt.Sprintf("%sa record (%s) of version %d, and this program knows %d to %d: a newer one has written it; start that one",
-		where, cmp.Or(kindNames[e.kind], "any kind"), e.form, oldestVersion, codecVersion)
+		where, cmp.Or(KindNames[e.kind], "any kind"), e.form, oldestVersion, CodecVersion)
 }
 
 // Is reports whether other is format.ErrRefused.
-func (e *formatError) Is(other error) bool { return other == format.ErrRefused }
+func (e *FormatError) Is(other error) bool { return other == format.ErrRefused }
 
 // encoder appends fields to b.
 type encoder struct {
@@ -157,8 +151,8 @@ func (d *decoder) version() {
 }
 
 func checkVersion(form uint8) error {
-	if form < oldestVersion || form > codecVersion {
-		return &formatError{form: form}
+	if form < oldestVersion || form > CodecVersion {
+		return &FormatError{form: form}
 	}
 	return nil
 }
@@ -255,10 +249,10 @@ const (
 	moreTags
 	moreMeta
 	morePool
-	moreAPIKey
+	MoreAPIKey
 	moreHeaders
 	moreTrace
-	moreKnown = 1<<iota - 1
+	MoreKnown = 1<<iota - 1
 )
 
 // moreOf gives the second octet of a message's flags. A former format leaves out what it doesn't know.
@@ -268,7 +262,7 @@ func moreOf(m *envelope.Message, form uint8) (more uint8) {
 		is  bool
 	}{
 		{moreExpires, !m.Expires.IsZero()}, {moreTags, len(m.Tags) > 0}, {moreMeta, m.Meta != ""}, {morePool, m.Pool != ""},
-		{moreAPIKey, m.APIKey != ""}, {moreHeaders, m.Headers != ""}, {moreTrace, m.TraceID != ""},
+		{MoreAPIKey, m.APIKey != ""}, {moreHeaders, m.Headers != ""}, {moreTrace, m.TraceID != ""},
 	} {
 		if f.is {
 			more |= f.bit
@@ -296,8 +290,8 @@ func flagsOf(m *envelope.Message, more uint8) (flags uint8) {
 	return flags
 }
 
-// appendEnvelope appends all of m but ID and Size, which the record has elsewhere.
-func appendEnvelope(b []byte, form uint8, m *envelope.Message) []byte {
+// AppendEnvelope appends all of m but ID and Size, which the record has elsewhere.
+func AppendEnvelope(b []byte, form uint8, m *envelope.Message) []byte {
 	e := encoder{b, form}
 	e.byte(form)
 	more := moreOf(m, form)
@@ -313,12 +307,12 @@ func appendEnvelope(b []byte, form uint8, m *envelope.Message) []byte {
 		e.int(m.Received.UnixNano())
 	}
 	if flags&flagScheduled != 0 {
-		plan := planOf(m)
-		e.uint(uint64(plan.release))
+		plan := PlanOf(m)
+		e.uint(uint64(plan.Release))
 		e.uint(uint64(plan.spread))
 	}
 	if more&moreExpires != 0 {
-		e.uint(uint64(secondsOf(m.Expires)))
+		e.uint(uint64(SecondsOf(m.Expires)))
 	}
 	e.string(string(m.Sender))
 	e.string(m.EnvID)
@@ -357,7 +351,7 @@ func (e *encoder) more(m *envelope.Message, more uint8) {
 	if more&morePool != 0 {
 		e.string(m.Pool)
 	}
-	if more&moreAPIKey != 0 {
+	if more&MoreAPIKey != 0 {
 		e.string(m.APIKey)
 	}
 	if more&moreHeaders != 0 {
@@ -379,7 +373,7 @@ func (d *decoder) more(m *envelope.Message, more uint8) {
 	if more&morePool != 0 {
 		m.Pool = d.string()
 	}
-	if more&moreAPIKey != 0 {
+	if more&MoreAPIKey != 0 {
 		m.APIKey = d.string()
 	}
 	if more&moreHeaders != 0 {
@@ -390,8 +384,8 @@ func (d *decoder) more(m *envelope.Message, more uint8) {
 	}
 }
 
-// decodeEnvelope is the inverse of appendEnvelope.
-func decodeEnvelope(b []byte) (*envelope.Message, error) {
+// DecodeEnvelope is the inverse of appendEnvelope.
+func DecodeEnvelope(b []byte) (*envelope.Message, error) {
 	d := decoder{s: string(b)}
 	d.version()
 	m := &envelope.Message{}
@@ -405,7 +399,7 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 	}
 	m.HeloName, m.Session, m.Protocol = d.string(), d.string(), d.string()
 	n := d.count(3)
-	if n > maxRecipients {
+	if n > MaxRecipients {
 		d.fail(errShort)
 		n = 0
 	}
@@ -429,12 +423,12 @@ func decodeEnvelope(b []byte) (*envelope.Message, error) {
 	return m, nil
 }
 
-// checkEnvelope returns a formatError for an envelope that another version of this program has written.
-func checkEnvelope(env []byte) error {
+// CheckEnvelope returns a formatError for an envelope that another version of this program has written.
+func CheckEnvelope(env []byte) error {
 	d := decoder{s: string(env[:min(len(env), maxTimes)])}
 	d.version()
 	d.times(new(envelope.Message))
-	if odd := (*formatError)(nil); errors.As(d.err, &odd) {
+	if odd := (*FormatError)(nil); errors.As(d.err, &odd) {
 		return odd
 	}
 	return nil
@@ -443,8 +437,8 @@ func checkEnvelope(env []byte) error {
 // times reads what an envelope begins with, up to where the addresses begin, and gives its flags.
 func (d *decoder) times(m *envelope.Message) (flags, more uint8) {
 	if flags = d.byte(); flags&flagMore != 0 {
-		if more = d.byte(); more&^moreKnown != 0 {
-			d.fail(&formatError{form: d.form, more: true})
+		if more = d.byte(); more&^MoreKnown != 0 {
+			d.fail(&FormatError{form: d.form, more: true})
 		}
 	}
 	m.UTF8, m.RequireTLS, m.TLSOptional = flags&flagUTF8 != 0, flags&flagRequireTLS != 0, flags&flagTLSOptional != 0
@@ -465,7 +459,7 @@ func (d *decoder) times(m *envelope.Message) (flags, more uint8) {
 // times is what the schedule must know of an envelope.
 type times struct {
 	received time.Time
-	plan     plan
+	plan     Plan
 	expires  uint32 // seconds since 1970; 0: by age alone
 	tier     uint8
 }
@@ -477,9 +471,9 @@ func decodeTimes(env []byte) times {
 	d.version()
 	var m envelope.Message
 	if d.times(&m); d.err != nil {
-		return times{tier: unknownTier}
+		return times{tier: UnknownTier}
 	}
-	return times{m.Received, planOf(&m), expiryOf(&m), tiers.Of(m.Tier)}
+	return times{m.Received, PlanOf(&m), ExpiryOf(&m), tiers.Of(m.Tier)}
 }
 
 // decodeOrigin reads of an envelope only where the message is from, and calls each with the domains of its recipients,
@@ -510,169 +504,171 @@ func decodeOrigin(env []byte, each func(recipient int, domain string)) (o schedu
 // maxTimes is the most that an envelope can have before the addresses, in octets.
 const maxTimes = 6 + 4*10
 
-// prelude begins the payload of accepted and moved records. Envelope and states follow it, and
+// Prelude begins the payload of accepted and moved records. Envelope and states follow it, and
 // then the content, unless that has its own file.
-type prelude struct {
-	form     uint8  // the version
-	rcpts    uint16 // how many the envelope has
-	envLen   uint32
-	envCRC   uint32 // so that the envelope can be read without the content
-	stateLen uint32 // moved records only
-	large    uint64 // number of the content's own file, 0 when it is in the record
-	bodyLen  int64
-	bodyCRC  uint32 // of the content in its own file; the record's sum covers it otherwise
-	stateCRC uint32 // of the states
+type Prelude struct {
+	Form     uint8  // the version
+	Rcpts    uint16 // how many the envelope has
+	EnvLen   uint32
+	EnvCRC   uint32 // so that the envelope can be read without the content
+	StateLen uint32 // moved records only
+	Large    uint64 // number of the content's own file, 0 when it is in the record
+	BodyLen  int64
+	BodyCRC  uint32 // of the content in its own file; the record's sum covers it otherwise
+	StateCRC uint32 // of the states
 	id       uint64 // of the message, since the record's header may be what is broken
 }
 
 // The size of a prelude; that of older versions ends before stateCRC.
-const preludeSize, oldPreludeSize = 52, 36
+const PreludeSize, oldPreludeSize = 52, 36
 
-func (p *prelude) size() int {
-	if p.form < ownSums {
+func (p *Prelude) size() int {
+	if p.Form < ownSums {
 		return oldPreludeSize
 	}
-	return preludeSize
+	return PreludeSize
 }
 
-// put writes all but the id, which sign adds.
-func (p *prelude) put(b []byte) {
+// Put writes all but the id, which sign adds.
+func (p *Prelude) Put(b []byte) {
 	le := binary.LittleEndian
-	b[0], b[1] = p.form, 0
-	le.PutUint32(b[36:], p.stateCRC)
-	le.PutUint16(b[2:], p.rcpts)
-	le.PutUint32(b[4:], p.envLen)
-	le.PutUint32(b[8:], p.envCRC)
-	le.PutUint32(b[12:], p.stateLen)
-	le.PutUint64(b[16:], p.large)
-	le.PutUint64(b[24:], uint64(p.bodyLen))
-	le.PutUint32(b[32:], p.bodyCRC)
+	b[0], b[1] = p.Form, 0
+	le.PutUint32(b[36:], p.StateCRC)
+	le.PutUint16(b[2:], p.Rcpts)
+	le.PutUint32(b[4:], p.EnvLen)
+	le.PutUint32(b[8:], p.EnvCRC)
+	le.PutUint32(b[12:], p.StateLen)
+	le.PutUint64(b[16:], p.Large)
+	le.PutUint64(b[24:], uint64(p.BodyLen))
+	le.PutUint32(b[32:], p.BodyCRC)
 }
 
-// sign completes a prelude: with the id, and the sum of all that is in it.
-func sign(b []byte, id uint64) {
+// Sign completes a prelude: with the id, and the sum of all that is in it.
+func Sign(b []byte, id uint64) {
 	le := binary.LittleEndian
 	le.PutUint64(b[40:], id)
 	le.PutUint32(b[48:], journal.Checksum(0, b[:48]))
 }
 
 // signed reports whether a prelude's own sum, which b begins with, is right.
-func (p *prelude) signed(b []byte) bool {
-	return p.form >= ownSums && journal.Checksum(0, b[:48]) == binary.LittleEndian.Uint32(b[48:])
+func (p *Prelude) signed(b []byte) bool {
+	return p.Form >= ownSums && journal.Checksum(0, b[:48]) == binary.LittleEndian.Uint32(b[48:])
 }
 
-func parsePrelude(b []byte) (prelude, error) {
-	if len(b) < oldPreludeSize || b[0] >= ownSums && len(b) < preludeSize {
-		return prelude{}, errShort
+func parsePrelude(b []byte) (Prelude, error) {
+	if len(b) < oldPreludeSize || b[0] >= ownSums && len(b) < PreludeSize {
+		return Prelude{}, errShort
 	}
 	if err := checkVersion(b[0]); err != nil {
-		return prelude{}, err
+		return Prelude{}, err
 	}
 	le := binary.LittleEndian
-	p := prelude{
-		form: b[0], rcpts: le.Uint16(b[2:]), envLen: le.Uint32(b[4:]), envCRC: le.Uint32(b[8:]), stateLen: le.Uint32(b[12:]),
-		large: le.Uint64(b[16:]), bodyLen: int64(le.Uint64(b[24:])), bodyCRC: le.Uint32(b[32:]),
+	p := Prelude{
+		Form: b[0], Rcpts: le.Uint16(b[2:]), EnvLen: le.Uint32(b[4:]), EnvCRC: le.Uint32(b[8:]), StateLen: le.Uint32(b[12:]),
+		Large: le.Uint64(b[16:]), BodyLen: int64(le.Uint64(b[24:])), BodyCRC: le.Uint32(b[32:]),
 	}
-	if p.bodyLen < 0 {
-		return prelude{}, errShort
+	if p.BodyLen < 0 {
+		return Prelude{}, errShort
 	}
-	if p.form >= ownSums {
-		p.stateCRC, p.id = le.Uint32(b[36:]), le.Uint64(b[40:])
+	if p.Form >= ownSums {
+		p.StateCRC, p.id = le.Uint32(b[36:]), le.Uint64(b[40:])
 	}
 	return p, nil
 }
 
-// content is the payload of an accepted or moved record, taken apart.
-type content struct {
-	prelude
-	env, states, body []byte
+// Content is the payload of an accepted or moved record, taken apart.
+type Content struct {
+	Prelude
+	Env, States, Body []byte
 }
 
-func parseContent(payload []byte) (content, error) {
+// ParseContent takes a payload apart.
+func ParseContent(payload []byte) (Content, error) {
 	p, err := parsePrelude(payload)
 	if err != nil {
-		return content{}, err
+		return Content{}, err
 	}
-	c := content{prelude: p}
+	c := Content{Prelude: p}
 	rest := payload[p.size():]
-	if uint64(len(rest)) < uint64(p.envLen)+uint64(p.stateLen) {
-		return content{}, errShort
+	if uint64(len(rest)) < uint64(p.EnvLen)+uint64(p.StateLen) {
+		return Content{}, errShort
 	}
-	c.env, rest = rest[:p.envLen], rest[p.envLen:]
-	c.states, c.body = rest[:p.stateLen], rest[p.stateLen:]
-	want := p.bodyLen
-	if p.large != 0 {
+	c.Env, rest = rest[:p.EnvLen], rest[p.EnvLen:]
+	c.States, c.Body = rest[:p.StateLen], rest[p.StateLen:]
+	want := p.BodyLen
+	if p.Large != 0 {
 		want = 0
 	}
-	if int64(len(c.body)) != want {
-		return content{}, errShort
+	if int64(len(c.Body)) != want {
+		return Content{}, errShort
 	}
 	return c, nil
 }
 
-// marks are what stays with a recipient whatever it waits for.
-type marks uint8
+// Marks are what stays with a recipient whatever it waits for.
+type Marks uint8
 
 const (
-	markHeld marks = 1 << iota
-	markWarned
-	markBounce
-	markRemove
-	markCancel   // with markRemove: for its sender
-	markTransfer // with markRemove: another relay has it; earlier programs know it as removed
+	MarkHeld Marks = 1 << iota
+	MarkWarned
+	MarkBounce
+	MarkRemove
+	MarkCancel   // with markRemove: for its sender
+	MarkTransfer // with markRemove: another relay has it; earlier programs know it as removed
 )
 
-// recipientState is one recipient of a moved record.
-type recipientState struct {
-	rcpt     uint16
-	attempts uint16
-	due      uint32
-	marks    marks
-	key      string
-	replied  bool
-	last     Attempt
+// RecipientState is one recipient of a moved record.
+type RecipientState struct {
+	Rcpt     uint16
+	Attempts uint16
+	Due      uint32
+	Marks    Marks
+	Key      string
+	Replied  bool
+	Last     Attempt
 }
 
-// appendStates appends the states of a moved record, as they are at a time. A reply and a key that are
+// AppendStates appends the states of a moved record, as they are at a time. A reply and a key that are
 // the same as the one before, as most are, take an octet.
-func appendStates(b []byte, form uint8, at uint32, states []recipientState) []byte {
+func AppendStates(b []byte, form uint8, at uint32, states []RecipientState) []byte {
 	e := encoder{b, form}
 	e.byte(form)
 	e.uint(uint64(at))
 	e.uint(uint64(len(states)))
 	for i := range states {
 		s := &states[i]
-		e.uint(uint64(s.rcpt))
-		e.uint(uint64(s.attempts))
-		e.uint(uint64(s.due))
-		e.byte(uint8(s.marks))
-		same := i > 0 && s.key == states[i-1].key && s.replied == states[i-1].replied && s.last == states[i-1].last
+		e.uint(uint64(s.Rcpt))
+		e.uint(uint64(s.Attempts))
+		e.uint(uint64(s.Due))
+		e.byte(uint8(s.Marks))
+		same := i > 0 && s.Key == states[i-1].Key && s.Replied == states[i-1].Replied && s.Last == states[i-1].Last
 		switch {
 		case same:
 			e.byte(2)
 			continue
-		case s.replied:
+		case s.Replied:
 			e.byte(1)
 		default:
 			e.byte(0)
 		}
-		e.string(s.key)
-		if s.replied {
-			e.attempt(s.last)
+		e.string(s.Key)
+		if s.Replied {
+			e.attempt(s.Last)
 		}
 	}
 	return e.b
 }
 
-func decodeStates(b []byte) (at uint32, _ []recipientState, _ error) {
+// DecodeStates is the inverse of AppendStates.
+func DecodeStates(b []byte) (at uint32, _ []RecipientState, _ error) {
 	d := decoder{s: string(b)}
 	d.version()
 	at = d.written()
-	states := make([]recipientState, d.count(5))
+	states := make([]RecipientState, d.count(5))
 	for i := range states {
 		s := &states[i]
-		s.rcpt, s.attempts, s.due = uint16(d.uint()), uint16(d.uint()), uint32(d.uint())
-		s.marks = marks(d.byte())
+		s.Rcpt, s.Attempts, s.Due = uint16(d.uint()), uint16(d.uint()), uint32(d.uint())
+		s.Marks = Marks(d.byte())
 		switch d.byte() {
 		case 2:
 			if i == 0 {
@@ -680,12 +676,12 @@ func decodeStates(b []byte) (at uint32, _ []recipientState, _ error) {
 				break
 			}
 			prev := &states[i-1]
-			s.key, s.replied, s.last = prev.key, prev.replied, prev.last
+			s.Key, s.Replied, s.Last = prev.Key, prev.Replied, prev.Last
 		case 1:
-			s.key, s.replied = d.string(), true
-			s.last = d.attempt()
+			s.Key, s.Replied = d.string(), true
+			s.Last = d.attempt()
 		default:
-			s.key = d.string()
+			s.Key = d.string()
 		}
 	}
 	if d.err == nil && d.s != "" {
@@ -697,7 +693,7 @@ func decodeStates(b []byte) (at uint32, _ []recipientState, _ error) {
 func (e *encoder) attempt(a Attempt) {
 	e.reply(a.Reply)
 	e.string(a.Via)
-	if e.form >= withDetours {
+	if e.form >= WithDetours {
 		e.string(a.Detour.Pool)
 		e.string(a.Detour.Route)
 	}
@@ -705,17 +701,17 @@ func (e *encoder) attempt(a Attempt) {
 
 func (d *decoder) attempt() Attempt {
 	a := Attempt{Reply: d.reply(), Via: d.string()}
-	if d.form >= withDetours {
+	if d.form >= WithDetours {
 		a.Detour = envelope.Detour{Pool: d.string(), Route: d.string()}
 	}
 	return a
 }
 
-// appendSettled makes the payload of a settled record. Recipients are in ascending order.
-func appendSettled(b []byte, form uint8, o Outcome, rcpts []uint16) []byte {
+// AppendSettled makes the payload of a settled record. Recipients are in ascending order.
+func AppendSettled(b []byte, form uint8, outcome uint8, rcpts []uint16) []byte {
 	e := encoder{b, form}
 	e.byte(form)
-	e.byte(uint8(o))
+	e.byte(outcome)
 	e.recipients(rcpts)
 	return e.b
 }
@@ -739,184 +735,226 @@ func (d *decoder) recipients(f func(uint16)) {
 	}
 }
 
-func decodeSettled(b []byte, f func(uint16)) (Outcome, error) {
+func decodeSettled(b []byte, f func(uint16)) (outcome uint8, err error) {
 	d := decoder{s: string(b)}
 	d.version()
-	o := Outcome(d.byte())
+	outcome = d.byte()
 	d.recipients(f)
-	return o, d.err
+	return outcome, d.err
 }
 
-// deferral is the payload of a deferred record.
-type deferral struct {
-	at       uint32 // when it was written; 0 in old ones
-	due      uint32
-	key      string
-	last     Attempt
-	rcpts    []uint16
-	attempts []uint16 // of each of rcpts
+// Deferral is the payload of a deferred record.
+type Deferral struct {
+	At       uint32 // when it was written; 0 in old ones
+	Due      uint32
+	Key      string
+	Last     Attempt
+	Rcpts    []uint16
+	Attempts []uint16 // of each of rcpts
 }
 
-func appendDeferral(b []byte, form uint8, f *deferral) []byte {
+// AppendDeferral makes the payload of a deferred record.
+func AppendDeferral(b []byte, form uint8, f *Deferral) []byte {
 	e := encoder{b, form}
 	e.byte(form)
-	e.uint(uint64(f.at))
-	e.uint(uint64(f.due))
-	e.string(f.key)
-	e.attempt(f.last)
-	e.recipients(f.rcpts)
-	for _, n := range f.attempts {
+	e.uint(uint64(f.At))
+	e.uint(uint64(f.Due))
+	e.string(f.Key)
+	e.attempt(f.Last)
+	e.recipients(f.Rcpts)
+	for _, n := range f.Attempts {
 		e.uint(uint64(n))
 	}
 	return e.b
 }
 
-func decodeDeferral(b []byte) (deferral, error) {
+// DecodeDeferral is the inverse of AppendDeferral.
+func DecodeDeferral(b []byte) (Deferral, error) {
 	d := decoder{s: string(b)}
 	d.version()
-	var f deferral
-	f.at = d.written()
-	f.due = uint32(d.uint())
-	f.key = d.string()
-	f.last = d.attempt()
-	d.recipients(func(r uint16) { f.rcpts = append(f.rcpts, r) })
-	for range f.rcpts {
-		f.attempts = append(f.attempts, uint16(d.uint()))
+	var f Deferral
+	f.At = d.written()
+	f.Due = uint32(d.uint())
+	f.Key = d.string()
+	f.Last = d.attempt()
+	d.recipients(func(r uint16) { f.Rcpts = append(f.Rcpts, r) })
+	for range f.Rcpts {
+		f.Attempts = append(f.Attempts, uint16(d.uint()))
 	}
 	return f, d.err
 }
 
-// change is the payload of a changed record: what the marks of recipients are now and, unless it
+// Change is the payload of a changed record: what the marks of recipients are now and, unless it
 // is 0, when they are due.
-type change struct {
-	at      uint32 // when it was written; 0 in old ones
-	due     uint32
-	marks   marks
-	rcpts   []uint16
-	release uint32 // of their message, from now on; 0: as before
+type Change struct {
+	At      uint32 // when it was written; 0 in old ones
+	Due     uint32
+	Marks   Marks
+	Rcpts   []uint16
+	Release uint32 // of their message, from now on; 0: as before
 }
 
-func appendChange(b []byte, form uint8, c *change) []byte {
+// AppendChange makes the payload of a changed record.
+func AppendChange(b []byte, form uint8, c *Change) []byte {
 	e := encoder{b, form}
 	e.byte(form)
-	e.uint(uint64(c.at))
-	e.uint(uint64(c.due))
-	e.byte(uint8(c.marks))
-	e.recipients(c.rcpts)
-	if c.release != 0 {
-		e.uint(uint64(c.release))
+	e.uint(uint64(c.At))
+	e.uint(uint64(c.Due))
+	e.byte(uint8(c.Marks))
+	e.recipients(c.Rcpts)
+	if c.Release != 0 {
+		e.uint(uint64(c.Release))
 	}
 	return e.b
 }
 
-func decodeChange(b []byte) (change, error) {
+func decodeChange(b []byte) (Change, error) {
 	d := decoder{s: string(b)}
 	d.version()
-	c := change{at: d.written(), due: uint32(d.uint()), marks: marks(d.byte())}
-	d.recipients(func(r uint16) { c.rcpts = append(c.rcpts, r) })
+	c := Change{At: d.written(), Due: uint32(d.uint()), Marks: Marks(d.byte())}
+	d.recipients(func(r uint16) { c.Rcpts = append(c.Rcpts, r) })
 	if d.form >= 7 && d.s != "" {
-		c.release = uint32(d.uint())
+		c.Release = uint32(d.uint())
 	}
 	return c, d.err
 }
 
-// opening is the payload of an opened record.
-type opening struct {
+// Opening is the payload of an opened record.
+type Opening struct {
 	// ends says of the segments before that may have octets behind what was synced where that
 	// ends: what is behind is void.
-	ends      []segmentEnd
-	lastID    uint64 // the largest id given out so far
-	allocated int64  // octets that the file was made with; a shorter one was trimmed
-	created   time.Time
-	marks     []schedule.Arrival // what was accepted up to an id was so by a time, see arrivals
-	doubted   time.Time          // until when ages were in doubt, see clockWatch; the zero time when they were not
-	ahead     time.Duration      // by how much the clock had jumped ahead then
+	Ends      []SegmentEnd
+	LastID    uint64 // the largest id given out so far
+	Allocated int64  // octets that the file was made with; a shorter one was trimmed
+	Created   time.Time
+	Marks     []schedule.Arrival // what was accepted up to an id was so by a time, see arrivals
+	Doubted   time.Time          // until when ages were in doubt, see clockWatch; the zero time when they were not
+	Ahead     time.Duration      // by how much the clock had jumped ahead then
 }
 
-type segmentEnd struct {
-	number uint32
-	end    int64 // octets
+// SegmentEnd is where a segment ends.
+type SegmentEnd struct {
+	Number uint32
+	End    int64 // octets
 }
 
-func appendOpening(b []byte, form uint8, o opening) []byte {
+// AppendOpening makes the payload of an opened record.
+func AppendOpening(b []byte, form uint8, o Opening) []byte {
 	e := encoder{b, form}
 	e.byte(form)
-	e.uint(uint64(len(o.ends)))
-	for _, x := range o.ends {
-		e.uint(uint64(x.number))
-		e.uint(uint64(x.end))
+	e.uint(uint64(len(o.Ends)))
+	for _, x := range o.Ends {
+		e.uint(uint64(x.Number))
+		e.uint(uint64(x.End))
 	}
-	e.uint(o.lastID)
-	e.uint(uint64(o.allocated))
-	e.int(o.created.UnixNano())
-	e.uint(uint64(len(o.marks)))
-	for _, m := range o.marks {
+	e.uint(o.LastID)
+	e.uint(uint64(o.Allocated))
+	e.int(o.Created.UnixNano())
+	e.uint(uint64(len(o.Marks)))
+	for _, m := range o.Marks {
 		e.uint(m.ID)
 		e.int(m.At)
 	}
-	e.uint(uint64(secondsSince1970(o.doubted)))
-	e.uint(uint64(o.ahead / time.Second))
+	e.uint(uint64(SecondsSince1970(o.Doubted)))
+	e.uint(uint64(o.Ahead / time.Second))
 	return e.b
 }
 
-func decodeOpening(b []byte) (opening, error) {
+// DecodeOpening is the inverse of AppendOpening.
+func DecodeOpening(b []byte) (Opening, error) {
 	d := decoder{s: string(b)}
 	d.version()
-	var o opening
+	var o Opening
 	for range d.count(2) {
-		x := segmentEnd{number: uint32(d.uint()), end: int64(d.uint())}
-		if x.end < 0 {
+		x := SegmentEnd{Number: uint32(d.uint()), End: int64(d.uint())}
+		if x.End < 0 {
 			d.fail(errShort)
 		}
-		o.ends = append(o.ends, x)
+		o.Ends = append(o.Ends, x)
 	}
-	o.lastID, o.allocated = d.uint(), int64(d.uint())
-	o.created = time.Unix(0, d.int()).UTC()
+	o.LastID, o.Allocated = d.uint(), int64(d.uint())
+	o.Created = time.Unix(0, d.int()).UTC()
 	if d.form >= 3 {
 		for range d.count(2) {
-			o.marks = append(o.marks, schedule.Arrival{ID: d.uint(), At: d.int()})
+			o.Marks = append(o.Marks, schedule.Arrival{ID: d.uint(), At: d.int()})
 		}
 	}
 	if d.form >= 5 {
-		o.doubted = time.Unix(int64(uint32(d.uint())), 0)
-		o.ahead = time.Duration(uint32(d.uint())) * time.Second
+		o.Doubted = time.Unix(int64(uint32(d.uint())), 0)
+		o.Ahead = time.Duration(uint32(d.uint())) * time.Second
 	}
 	return o, d.err
 }
 
-// burial is the payload of a buried record: the places, as stretches of a segment, at which
+// Burial is the payload of a buried record: the places, as stretches of a segment, at which
 // every message is settled.
-type burial struct {
-	segment   uint32
-	stretches []stretch
+type Burial struct {
+	Segment   uint32
+	Stretches []Stretch
 }
 
-// stretch is a part of a segment, in octets; to is not in it.
-type stretch struct{ from, to int64 }
+// Stretch is a part of a segment, in octets; to is not in it.
+type Stretch struct{ From, To int64 }
 
-func appendBurial(b []byte, form uint8, g *burial) []byte {
+// AppendBurial makes the payload of a buried record.
+func AppendBurial(b []byte, form uint8, g *Burial) []byte {
 	e := encoder{b, form}
 	e.byte(form)
-	e.uint(uint64(g.segment))
-	e.uint(uint64(len(g.stretches)))
+	e.uint(uint64(g.Segment))
+	e.uint(uint64(len(g.Stretches)))
 	at := int64(0)
-	for _, s := range g.stretches {
-		e.uint(uint64(s.from-at) / journal.Align)
-		e.uint(uint64(s.to-s.from) / journal.Align)
-		at = s.to
+	for _, s := range g.Stretches {
+		e.uint(uint64(s.From-at) / journal.Align)
+		e.uint(uint64(s.To-s.From) / journal.Align)
+		at = s.To
 	}
 	return e.b
 }
 
-func decodeBurial(b []byte) (burial, error) {
+func decodeBurial(b []byte) (Burial, error) {
 	d := decoder{s: string(b)}
 	d.version()
-	g := burial{segment: uint32(d.uint())}
+	g := Burial{Segment: uint32(d.uint())}
 	at := int64(0)
 	for range d.count(2) {
 		from := at + int64(uint32(d.uint()))*journal.Align
 		at = from + int64(uint32(d.uint()))*journal.Align
-		g.stretches = append(g.stretches, stretch{from, at})
+		g.Stretches = append(g.Stretches, Stretch{from, at})
 	}
 	return g, d.err
+}
+
+// AppendMoved makes the payload of a moved record.
+func AppendMoved(b []byte, form uint8, id uint64, c *Content, at uint32, states []RecipientState) []byte {
+	encoded := AppendStates(nil, form, at, states)
+	p := c.Prelude
+	p.Form, p.StateLen, p.StateCRC = form, uint32(len(encoded)), journal.Checksum(0, encoded)
+	start := len(b)
+	b = append(b, make([]byte, PreludeSize)...)
+	p.Put(b[start:])
+	Sign(b[start:], id)
+	return append(append(append(b, c.Env...), encoded...), c.Body...)
+}
+
+// Released gives the content of a message whose envelope has another release.
+func (c *Content) Released(form uint8, p Plan) *Content {
+	m, err := DecodeEnvelope(c.Env)
+	if err != nil {
+		return c // whoever is handed it finds out
+	}
+	m.Release = p.ReleaseTime()
+	moved := *c
+	moved.Env = AppendEnvelope(nil, form, m)
+	moved.EnvLen, moved.EnvCRC = uint32(len(moved.Env)), journal.Checksum(0, moved.Env)
+	return &moved
+}
+
+// Attempt is what is remembered of an attempt that failed.
+type Attempt struct {
+	Reply reply.Reply
+	// Untried says that none was made, and why is the reply: it is not counted.
+	Untried bool
+	Via     string // which way it took, in the caller's words, so that the next can take the same
+	// Detour is what an operator has chosen for the recipient. The queue keeps it: Defer takes no notice of it.
+	Detour envelope.Detour
 }

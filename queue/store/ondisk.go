@@ -1,4 +1,4 @@
-package queue
+package store
 
 import (
 	"cmp"
@@ -21,13 +21,13 @@ func OnDisk(dir string) (int, error) {
 	}
 	var segments []journal.Segment
 	for _, e := range entries {
-		if id, suffix, ok := parseSegmentName(e.Name()); ok && suffix == segmentSuffix {
+		if id, suffix, ok := ParseSegmentName(e.Name()); ok && suffix == SegmentSuffix {
 			segments = append(segments, id)
 		}
 	}
 	slices.SortFunc(segments, func(a, b journal.Segment) int { return cmp.Compare(b.Number, a.Number) })
 	for _, id := range segments {
-		f, err := os.Open(filepath.Join(dir, segmentBase(id)+segmentSuffix))
+		f, err := os.Open(filepath.Join(dir, SegmentBase(id)+SegmentSuffix))
 		if err != nil {
 			return 0, err
 		}
@@ -36,7 +36,7 @@ func OnDisk(dir string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if rec, ok := journal.Parse(start, id, 0); ok && rec.Kind == kindOpened && len(rec.Payload) > 0 {
+		if rec, ok := journal.Parse(start, id, 0); ok && rec.Kind == KindOpened && len(rec.Payload) > 0 {
 			return int(rec.Payload[0]), nil
 		}
 	}

@@ -1,11 +1,10 @@
-package queue
+package store
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,15 +64,15 @@ type DamageReport struct {
 // damaged. It changes nothing. fs may be nil: the operating system's. visit, if not nil, is
 // called for each message with living recipients, oldest first. An error says that the directory
 // could not be looked at; damage in it is in the report.
-func Fsck(dir string, fs vfs.FS, visit func(FsckMessage)) (*Report, error) {
+func Fsck(root string, fs vfs.FS, visit func(FsckMessage)) (*Report, error) {
 	if fs == nil {
 		fs = vfs.OS()
 	}
-	c := &checker{fs: fs, visit: visit, r: &Report{Dir: dir, Records: map[string]int{}, Recipients: map[string]int{}}}
-	c.q = &Queue{cfg: Config{Dir: dir, FS: fs}, fs: fs, files: newFileCache(fs)}
-	defer c.q.files.close()
+	c := &checker{visit: visit, r: &Report{Dir: root, Records: map[string]int{}, Recipients: map[string]int{}}}
+	c.dir = NewDir(root, fs, nil)
+	defer c.dir.Files.Close()
 	if err := c.run(); err != nil {
-		return nil, fmt.Errorf("reading queue %s: %w", dir, err)
+		return nil, fmt.Errorf("reading queue %s: %w", root, err)
 	}
 	return c.r, nil
 }
@@ -83,17 +82,16 @@ type FsckMessage struct {
 	ID         envelope.ID
 	File       string
 	Offset     int64
-	Message    *envelope.Message // nil when it can't be read
-	Recipients map[int]State     // the living, by index
+	Message    *envelope.Message      // nil when it can't be read
+	Recipients map[int]schedule.State // the living, by index
 }
 
 // checker is one run of Fsck.
 type checker struct {
-	q      *Queue // for its paths and reading; it is not open
-	fs     vfs.FS
+	dir    *Dir
 	visit  func(FsckMessage)
 	r      *Report
-	list   []found
+	list   []Found
 	bodies map[uint64]int64
 	named  map[uint64]bool
 }
@@ -103,12 +101,12 @@ func (c *checker) run() error {
 		return err
 	}
 	c.readSegments()
-	runs := make([]*run, len(c.list))
+	runs := make([]*Run, len(c.list))
 	for i := range c.list {
-		runs[i] = c.list[i].run
+		runs[i] = c.list[i].Run
 	}
-	rep := newReplay(runs, func(int, int, bool) {})
-	err := rep.all(func(h *history) error {
+	rep := NewReplay(runs, func(int, int, bool) {})
+	err := rep.All(func(h *History) error {
 		c.message(h)
 		return nil
 	})
@@ -122,20 +120,20 @@ func (c *checker) run() error {
 
 // look lists the directory.
 func (c *checker) look() error {
-	files, err := c.fs.List(c.r.Dir)
+	files, err := c.dir.FS.List(c.r.Dir)
 	if err != nil {
 		return err
 	}
 	for _, f := range files {
-		id, suffix, ok := parseSegmentName(f.Name)
+		id, suffix, ok := ParseSegmentName(f.Name)
 		switch {
 		case f.Name == LockName:
 			c.r.InUse = c.locked()
-		case ok && suffix == segmentSuffix:
-			c.list = append(c.list, found{id: id, size: f.Size, end: journal.Unknown})
+		case ok && suffix == SegmentSuffix:
+			c.list = append(c.list, Found{ID: id, Size: f.Size, end: journal.Unknown})
 			c.r.Bytes += f.Size
-		case ok && suffix == indexSuffix, f.Name == format.FileName:
-		case ok && suffix == spareSuffix:
+		case ok && suffix == IndexSuffix, f.Name == format.FileName:
+		case ok && suffix == SpareSuffix:
 			c.r.Notes = append(c.r.Notes, f.Name+" is an unused segment; a start removes it")
 		case strings.HasSuffix(f.Name, tmpSuffix):
 			c.r.Notes = append(c.r.Notes, f.Name+" was being written; a start removes it")
@@ -143,30 +141,30 @@ func (c *checker) look() error {
 			c.r.Notes = append(c.r.Notes, f.Name+" is not the queue's")
 		}
 	}
-	slices.SortFunc(c.list, func(a, b found) int { return int(int64(a.id.Number) - int64(b.id.Number)) })
+	slices.SortFunc(c.list, func(a, b Found) int { return int(int64(a.ID.Number) - int64(b.ID.Number)) })
 	c.bodies, c.named = map[uint64]int64{}, map[uint64]bool{}
-	large, err := c.fs.List(filepath.Join(c.r.Dir, largeDir))
-	if err != nil && !isNotExist(err) {
+	large, err := c.dir.FS.List(filepath.Join(c.r.Dir, LargeDir))
+	if err != nil && !IsNotExist(err) {
 		return err
 	}
 	for _, f := range large {
-		if n, ok := parseLargeName(f.Name); ok {
+		if n, ok := ParseLargeName(f.Name); ok {
 			c.bodies[n] = f.Size
 		}
 	}
-	aside, err := c.fs.List(filepath.Join(c.r.Dir, damagedDir))
-	if err != nil && !isNotExist(err) {
+	aside, err := c.dir.FS.List(filepath.Join(c.r.Dir, DamagedDir))
+	if err != nil && !IsNotExist(err) {
 		return err
 	}
 	for _, f := range aside {
-		c.r.SetAside = append(c.r.SetAside, filepath.Join(damagedDir, f.Name))
+		c.r.SetAside = append(c.r.SetAside, filepath.Join(DamagedDir, f.Name))
 	}
 	return nil
 }
 
 // locked asks for the lock and gives it back at once.
 func (c *checker) locked() bool {
-	l, err := c.fs.Lock(c.q.path(LockName))
+	l, err := c.dir.FS.Lock(c.dir.Path(LockName))
 	if err != nil {
 		return errors.Is(err, ErrLocked)
 	}
@@ -176,31 +174,31 @@ func (c *checker) locked() bool {
 
 // readSegments reads every record, and compares the indexes with what is in the segments.
 func (c *checker) readSegments() {
-	c.findEnds()
+	c.dir.FindEnds(c.list)
 	kept := c.list[:0]
 	for i := range c.list {
 		f := c.list[i]
-		name := segmentBase(f.id) + segmentSuffix
-		s := SegmentReport{File: name, Size: f.size, Index: "good"}
-		r, err := openIndex(c.fs, c.q.indexPath(f.id), f.id)
+		name := SegmentBase(f.ID) + SegmentSuffix
+		s := SegmentReport{File: name, Size: f.Size, Index: "good"}
+		r, err := OpenIndex(c.dir.FS, c.dir.IndexPath(f.ID), f.ID)
 		if err == nil {
-			f.end = r.end
-			r.close()
-		} else if s.Index = "damaged"; isNotExist(err) || errors.Is(err, errOtherIndex) {
+			f.end = r.End
+			r.Close()
+		} else if s.Index = "damaged"; IsNotExist(err) || errors.Is(err, errOtherIndex) {
 			s.Index = "missing"
 		}
-		ix, res, err := scanIndex(c.fs, c.q.segmentPath(f.id), f.id, f.end)
-		if odd := (*formatError)(nil); errors.As(err, &odd) {
-			c.damage(name, journal.Damage{Offset: odd.off, End: f.size, Err: err}, "nothing: another version of mta has written it", "this program does not start; start that version")
+		ix, res, err := ScanIndex(c.dir.FS, c.dir.SegmentPath(f.ID), f.ID, f.end)
+		if odd := (*FormatError)(nil); errors.As(err, &odd) {
+			c.damage(name, journal.Damage{Offset: odd.off, End: f.Size, Err: err}, "nothing: another version of mta has written it", "this program does not start; start that version")
 			continue
 		}
 		if err != nil {
-			c.damage(name, journal.Damage{End: f.size, Err: err}, "nothing in this segment can be read", "it is left where it is and not served")
+			c.damage(name, journal.Damage{End: f.Size, Err: err}, "nothing in this segment can be read", "it is left where it is and not served")
 			continue
 		}
 		c.segment(&f, &s, ix, res)
 		if s.Records > 0 || s.Damaged > 0 {
-			f.run = ix.run()
+			f.Run = ix.Run()
 			kept = append(kept, f)
 			c.r.Segments = append(c.r.Segments, s)
 		} else {
@@ -210,28 +208,23 @@ func (c *checker) readSegments() {
 	c.list = kept
 }
 
-func (c *checker) findEnds() {
-	c.q.log = slog.New(slog.DiscardHandler)
-	c.q.findEnds(c.list)
-}
-
-func (c *checker) segment(f *found, s *SegmentReport, ix *index, res journal.Result) {
-	s.End, s.Damaged = res.End, len(ix.damaged)
-	for kind, n := range ix.records {
+func (c *checker) segment(f *Found, s *SegmentReport, ix *Index, res journal.Result) {
+	s.End, s.Damaged = res.End, len(ix.Damaged)
+	for kind, n := range ix.Records {
 		if n > 0 {
-			c.r.Records[kindNames[journal.Kind(kind)]] += n
+			c.r.Records[KindNames[journal.Kind(kind)]] += n
 			s.Records += n
 		}
 	}
 	if res.Torn > 0 {
 		c.r.Notes = append(c.r.Notes, fmt.Sprintf("%s: %d octets from offset %d were written and never synced: nothing in them was promised; a start leaves them out", s.File, res.Torn, res.End))
 	}
-	for _, d := range ix.damaged {
+	for _, d := range ix.Damaged {
 		c.damage(s.File, d, "a message in this stretch can't be delivered; outcomes there are lost, and those messages are delivered again; idempotency keys there are lost, and a request that is sent again with one is taken again",
 			"a message whose envelope is sound is reported to its sender, one whose envelope is not is named and kept; all else in the segment is served; the file is set aside, not deleted, when it is no longer needed")
 	}
 	if s.Index == "damaged" {
-		c.r.Damage = append(c.r.Damage, DamageReport{File: segmentBase(f.id) + indexSuffix, Error: errIndex.Error(), Meaning: "nothing is lost", AtStart: "it is made again from the segment"})
+		c.r.Damage = append(c.r.Damage, DamageReport{File: SegmentBase(f.ID) + IndexSuffix, Error: errIndex.Error(), Meaning: "nothing is lost", AtStart: "it is made again from the segment"})
 	}
 }
 
@@ -244,24 +237,24 @@ func (c *checker) damage(file string, d journal.Damage, meaning, atStart string)
 }
 
 // message takes a message with living recipients into the report.
-func (c *checker) message(h *history) {
-	s := &c.r.Segments[h.run]
+func (c *checker) message(h *History) {
+	s := &c.r.Segments[h.Run]
 	s.Messages++
-	s.Live += schedule.Octets(h.size)
-	c.r.LiveBytes += schedule.Octets(h.size)
+	s.Live += schedule.Octets(h.Size)
+	c.r.LiveBytes += schedule.Octets(h.Size)
 	c.r.Messages++
 	if c.r.OldestID == "" {
-		c.r.Oldest = envelope.ID(h.id)
+		c.r.Oldest = envelope.ID(h.ID)
 		c.r.OldestID = c.r.Oldest.String()
 	}
-	if h.large != 0 {
-		c.named[h.large] = true
+	if h.Large != 0 {
+		c.named[h.Large] = true
 		c.checkLarge(h)
 	}
-	m := FsckMessage{ID: envelope.ID(h.id), File: s.File, Offset: h.off, Recipients: map[int]State{}}
-	for i := range h.rcpts {
-		rc := &h.rcpts[i]
-		if !rc.living {
+	m := FsckMessage{ID: envelope.ID(h.ID), File: s.File, Offset: h.Off, Recipients: map[int]schedule.State{}}
+	for i := range h.Rcpts {
+		rc := &h.Rcpts[i]
+		if !rc.Living {
 			continue
 		}
 		state := stateAtStart(rc)
@@ -269,42 +262,42 @@ func (c *checker) message(h *history) {
 		m.Recipients[i] = state
 	}
 	if c.visit != nil {
-		m.Message, _ = c.q.readEnvelope(place{id: c.list[h.run].id, off: h.off, size: schedule.Octets(h.size)}) // damage there is told already
+		m.Message, _ = c.dir.ReadEnvelope(Place{ID: c.list[h.Run].ID, Off: h.Off, Size: schedule.Octets(h.Size)}) // damage there is told already
 		c.visit(m)
 	}
 }
 
 // checkLarge reads a content that has its own file.
-func (c *checker) checkLarge(h *history) {
-	if _, ok := c.bodies[h.large]; !ok {
+func (c *checker) checkLarge(h *History) {
+	if _, ok := c.bodies[h.Large]; !ok {
 		return // large reports it
 	}
-	_, body, err := c.q.readMessage(place{id: c.list[h.run].id, off: h.off, size: schedule.Octets(h.size)})
+	_, body, err := c.dir.ReadMessage(Place{ID: c.list[h.Run].ID, Off: h.Off, Size: schedule.Octets(h.Size)})
 	if err != nil {
 		return // told already
 	}
-	r, err := c.q.openLarge(body.prelude)
+	r, err := c.dir.OpenLarge(body.Prelude)
 	if err == nil {
 		_, err = io.Copy(io.Discard, r)
 		r.Close()
 	}
 	if err != nil {
-		c.damage(filepath.Join(largeDir, largeName(h.large)), journal.Damage{End: body.bodyLen, Err: err},
-			fmt.Sprintf("the content of message %s can't be read whole", envelope.ID(h.id)), "the message is served; each attempt fails when its content does not add up")
+		c.damage(filepath.Join(LargeDir, largeName(h.Large)), journal.Damage{End: body.BodyLen, Err: err},
+			fmt.Sprintf("the content of message %s can't be read whole", envelope.ID(h.ID)), "the message is served; each attempt fails when its content does not add up")
 	}
 }
 
 // stateAtStart is the state that a recipient has after Open, whatever its time is.
-func stateAtStart(rc *recipientHistory) State {
+func stateAtStart(rc *RecipientHistory) schedule.State {
 	switch {
-	case rc.marks&markBounce != 0:
-		return StateEnding
-	case rc.marks&markHeld != 0:
-		return StateHeld
-	case rc.attempts > 0:
-		return StateDeferred
+	case rc.Marks&MarkBounce != 0:
+		return schedule.Ending
+	case rc.Marks&MarkHeld != 0:
+		return schedule.Held
+	case rc.Attempts > 0:
+		return schedule.Deferred
 	}
-	return StateDue
+	return schedule.Due
 }
 
 // large compares the files of large contents with what the messages name.
@@ -312,7 +305,7 @@ func (c *checker) large() {
 	for n, size := range c.bodies {
 		c.r.Bytes += size
 		if !c.named[n] {
-			c.r.Orphans = append(c.r.Orphans, filepath.Join(largeDir, largeName(n)))
+			c.r.Orphans = append(c.r.Orphans, filepath.Join(LargeDir, largeName(n)))
 			continue
 		}
 		c.r.Large++
@@ -322,7 +315,7 @@ func (c *checker) large() {
 	slices.Sort(c.r.Orphans)
 	for n := range c.named {
 		if _, ok := c.bodies[n]; !ok {
-			c.damage(filepath.Join(largeDir, largeName(n)), journal.Damage{Err: errors.New("file is missing")},
+			c.damage(filepath.Join(LargeDir, largeName(n)), journal.Damage{Err: errors.New("file is missing")},
 				"the content of a message is lost", "the message is kept, unreadable, until an operator removes it")
 		}
 	}
@@ -339,15 +332,15 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintln(t, "A RELAY IS USING IT: this report may be inconsistent")
 	}
 	fmt.Fprintf(t, "\nmessages\t%d\n", r.Messages)
-	for _, s := range []State{StateDue, StateDeferred, StateHeld, StateEnding} {
+	for _, s := range []schedule.State{schedule.Due, schedule.Deferred, schedule.Held, schedule.Ending} {
 		fmt.Fprintf(t, "recipients %s\t%d\n", s, r.Recipients[s.String()])
 	}
 	fmt.Fprintf(t, "oldest message\t%s\n", cmp.Or(r.OldestID, "-"))
 	fmt.Fprintf(t, "idempotency keys\t%d\n", r.Keys)
 	fmt.Fprintf(t, "octets\t%d, living %d\n", r.Bytes, r.LiveBytes)
 	fmt.Fprintf(t, "large contents\t%d, %d octets\n", r.Large, r.LargeBytes)
-	for k := kindOpened; k <= kindKeyed; k++ {
-		fmt.Fprintf(t, "records %s\t%d\n", kindNames[k], r.Records[kindNames[k]])
+	for k := KindOpened; k <= KindKeyed; k++ {
+		fmt.Fprintf(t, "records %s\t%d\n", KindNames[k], r.Records[KindNames[k]])
 	}
 	if len(r.Segments) > 0 {
 		fmt.Fprintln(t, "\nsegment\tsize\tend\trecords\tmessages\tliving\tindex\tdamaged")

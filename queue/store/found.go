@@ -1,0 +1,218 @@
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"example.org/mta/queue/journal"
+)
+
+// Found is a segment as the start finds it.
+type Found struct {
+	ID    journal.Segment
+	Size  int64 // of the file
+	end   int64 // what of it is to be trusted, or journal.Unknown
+	Index bool  // there is a file with its index
+	Run   *Run
+	Open  Opening
+}
+
+// ListSegments finds the segments, in order of number, and the largest number that was ever given to one. aside counts the
+// damaged segments that were set aside. What a crash has left is removed.
+func (d *Dir) ListSegments() (list []Found, last uint32, aside int, err error) {
+	files, err := d.FS.List(d.root)
+	if err != nil {
+		return nil, 0, 0, fmt.Errorf("queue: reading directory: %w", err)
+	}
+	indexes := map[journal.Segment]bool{}
+	for _, f := range files {
+		if strings.HasSuffix(f.Name, tmpSuffix) || strings.HasSuffix(f.Name, SpareSuffix) {
+			d.FS.Remove(d.Path(f.Name)) // was being written, or never used; if it stays it does no harm
+			continue
+		}
+		id, suffix, ok := ParseSegmentName(f.Name)
+		if !ok {
+			continue
+		}
+		last = max(last, id.Number)
+		switch suffix {
+		case SegmentSuffix:
+			list = append(list, Found{ID: id, Size: f.Size, end: journal.Unknown})
+		case IndexSuffix:
+			indexes[id] = true
+		}
+	}
+	slices.SortFunc(list, func(a, b Found) int { return cmp.Compare(a.ID.Number, b.ID.Number) })
+	for i := range list {
+		list[i].Index = indexes[list[i].ID]
+		delete(indexes, list[i].ID)
+	}
+	for id := range indexes { // of segments that are gone
+		d.FS.Remove(d.IndexPath(id))
+	}
+	damaged, err := d.FS.List(d.Path(DamagedDir))
+	if err != nil {
+		return nil, 0, 0, fmt.Errorf("queue: reading directory: %w", err)
+	}
+	for _, f := range damaged {
+		if id, _, ok := ParseSegmentName(f.Name); ok {
+			last = max(last, id.Number)
+			aside++
+		}
+	}
+	return list, last, aside, nil
+}
+
+// Opener gives the segments of a directory their indexes.
+type Opener struct {
+	*Dir
+	Log        *slog.Logger
+	Damage     func(err error, consequence string) // reports it
+	Unreadable int                                 // segments that can't be read at all
+}
+
+// ReadIndexes opens the index of each segment, or makes it. Files in which nothing was ever
+// synced are deleted; those that can't be read at all are left alone and out of the list.
+func (o *Opener) ReadIndexes(list []Found) ([]Found, error) {
+	kept := list[:0]
+	for i := range list {
+		f := list[i]
+		if f.Index {
+			r, err := OpenIndex(o.FS, o.IndexPath(f.ID), f.ID)
+			format := (*FormatError)(nil)
+			switch {
+			case err == nil:
+				f.Run = r
+			case errors.As(err, &format):
+				format.file = o.IndexPath(f.ID)
+				return nil, fmt.Errorf("queue: %w", format)
+			default:
+				o.Log.Warn("queue: an index can't be used and is made again from its segment", "file", o.IndexPath(f.ID), "error", err)
+			}
+		}
+		use := true
+		if f.Run == nil {
+			var err error
+			if use, err = o.scanSegment(&f); err != nil {
+				return nil, err
+			}
+		}
+		if use {
+			kept = append(kept, f)
+		}
+	}
+	return kept, nil
+}
+
+// FindEnds reads, from the opened records, where the segments before end.
+func (d *Dir) FindEnds(list []Found) {
+	ends := map[uint32]int64{}
+	for i := range list {
+		f := &list[i]
+		rec, err := d.ReadRecord(Place{ID: f.ID, Off: 0, Size: NoteGuess})
+		if err == nil && rec.Kind == KindOpened {
+			f.Open, _ = DecodeOpening(rec.Payload)
+		}
+		for _, e := range f.Open.Ends {
+			ends[e.Number] = e.End
+		}
+	}
+	for i := range list {
+		f := &list[i]
+		if end, ok := ends[f.ID.Number]; ok {
+			f.end = end
+		} else if f.Size < f.Open.Allocated {
+			f.end = f.Size // it was trimmed
+		}
+	}
+}
+
+// scanSegment makes the index of a segment from its records. It reports false when the segment
+// is not to be used. An error says that a newer program has written it.
+func (o *Opener) scanSegment(f *Found) (use bool, _ error) {
+	name := o.SegmentPath(f.ID)
+	ix, res, err := ScanIndex(o.FS, name, f.ID, f.end)
+	if format := (*FormatError)(nil); errors.As(err, &format) {
+		return false, fmt.Errorf("queue: %w", format)
+	}
+	if err != nil {
+		o.Damage(&DamageError{File: name, Off: 0, Err: err}, "a journal segment can't be read at all; it is left where it is, and what is in it is not served")
+		o.Unreadable++
+		return false, nil
+	}
+	if res.Torn > 0 {
+		o.Log.Info("queue: the end of a journal segment was never synced, so that nothing in it was promised; it is void", "file", name, "offset", res.End, "octets", res.Torn)
+	}
+	o.ReportDamage(f.ID, ix.Damaged, o.Damage)
+	if res.End == 0 && len(ix.Damaged) == 0 {
+		o.FS.Remove(name) // a segment that was made and never used; if it stays it does no harm
+		return false, nil
+	}
+	f.Run = ix.Run()
+	if len(ix.Damaged) > 0 {
+		f.Index = true // there must be none
+		o.FS.Remove(o.IndexPath(f.ID))
+	} else if err := ix.Write(o.FS, o.IndexPath(f.ID)); err != nil {
+		o.Log.Warn("queue: writing an index; it is tried again", "file", o.IndexPath(f.ID), "error", err)
+	} else {
+		f.Index = true
+	}
+	return true, nil
+}
+
+// ReportDamage reports the damage in a segment.
+func (d *Dir) ReportDamage(id journal.Segment, damaged []journal.Damage, report func(err error, consequence string)) {
+	for _, at := range damaged {
+		report(&DamageError{File: d.SegmentPath(id), Off: at.Offset, Err: errors.New(at.String())},
+			"part of a journal segment; a message there whose envelope is sound is reported to its sender, one whose envelope is not is named when it is due; the file is set aside and not deleted when it is no longer needed")
+	}
+}
+
+// ListLarge gives the sizes of the contents that have their own file, by their numbers.
+func (d *Dir) ListLarge() (map[uint64]int64, error) {
+	files, err := d.FS.List(d.Path(LargeDir))
+	if err != nil {
+		return nil, fmt.Errorf("queue: reading directory: %w", err)
+	}
+	sizes := map[uint64]int64{}
+	for _, f := range files {
+		if n, ok := ParseLargeName(f.Name); ok {
+			sizes[n] = f.Size
+		}
+	}
+	return sizes, nil
+}
+
+// Trim cuts a segment off at its end, durably.
+func (d *Dir) Trim(id journal.Segment, size int64) error {
+	f, err := d.FS.OpenWrite(d.SegmentPath(id))
+	if err != nil {
+		return err
+	}
+	err = f.Truncate(size)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// SizeOf is the size of a file, 0 where that is not known.
+func (d *Dir) SizeOf(name string) int64 {
+	f, err := d.FS.Open(name)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	n, err := f.Size()
+	if err != nil {
+		return 0
+	}
+	return n
+}
