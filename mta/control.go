@@ -55,7 +55,7 @@ func (r *Relay) backups() *backup.Relay {
 		Databases: map[string]backup.Database{"destdb": r.destinations, "suppression.db": r.listed},
 		Letters:   maildropOf(r.inForce()), Halt: r.pickup.Halt, Now: r.now,
 	}
-	if d, ok := r.warm.store.(backup.Database); ok {
+	if d, ok := r.warm.Ledger().(backup.Database); ok {
 		b.Databases["warmup.db"] = d
 	}
 	if r.streams != nil {

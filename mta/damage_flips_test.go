@@ -157,7 +157,7 @@ func (w *world) fillStores(token string) {
 			t.Fatal(err)
 		}
 	}
-	w.until("the warm-up has begun", func() bool { s, _ := w.warm.ctl.Status("127.0.0.77"); return s.Stage > 0 })
+	w.until("the warm-up has begun", func() bool { s, _ := w.warm.Controller().Status("127.0.0.77"); return s.Stage > 0 })
 	must(w.pauses.Begin(api.Pause{What: api.PauseDomain, Name: "box.example", By: "ann", Reason: "they ask for it", Since: time.Unix(1e9, 0)}))
 	must(w.pauses.Begin(api.Pause{What: api.PauseTenant, Name: "other", By: "ann", Since: time.Unix(1e9, 0)}))
 	for i := range 5 {
@@ -285,7 +285,7 @@ func (w *world) answers() (all map[string]string, err error) {
 	if s.DamagedRecords > 0 {
 		all["alarm"] += "damage of the queue\n"
 	}
-	status, _ := r.warm.ctl.Status("127.0.0.77")
+	status, _ := r.warm.Controller().Status("127.0.0.77")
 	put("warm-up", []any{status.Stage, status.Plan}, nil)
 	r.answersOfLists(put)
 	r.answersOfDestinations(put)

@@ -15,8 +15,10 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
+	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/warming"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/router"
 	"example.org/mta/router/resolver"
@@ -51,6 +53,24 @@ func (r *Relay) openDestinations(cfg *config.Config, undo *undoer) error {
 	}
 	r.destinations, r.learned = store, db
 	undo.add(func() { store.Close() })
+	return nil
+}
+
+func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) (err error) {
+	r.warm, err = warming.Open(cfg, warming.Config{
+		Open: r.opts.openLedger, Copies: r.destinations.Values(file.WarmupCopies), Policy: r.policy.Load,
+		Records: func(rec *accounting.Record) {
+			if r.accounting != nil {
+				r.accounting.Add(rec)
+			}
+		},
+		Count: r.meter.Warmup, Now: r.now, Rand: r.opts.Rand(), Log: r.log,
+	})
+	if err != nil {
+		return err
+	}
+	undo.add(func() { r.warm.Close() })
+	r.alarms.set(r.now(), alarmWarmup, r.warm.Lost())
 	return nil
 }
 
@@ -95,9 +115,10 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 	undo.add(r.delivery.Close)
 	r.dispatcher = dispatch.New(dispatch.Config{
 		Queue: r.queue, Router: r.router, Delivery: r.delivery, Notifier: r.reporter, Events: r.events, Sites: &r.sites,
-		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.ctl, Pauses: r.pauses, Suppression: r.suppression, Feeder: r.feeder, Classes: r.classes,
+		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.Controller(), Pauses: r.pauses, Suppression: r.suppression, Feeder: r.feeder, Classes: r.classes,
 		Token: r.token, Now: r.now, Chance: r.opts.Chance, Log: r.log,
 	})
+	r.warm.Serve(r.dispatcher)
 	return nil
 }
 

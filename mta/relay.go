@@ -63,6 +63,7 @@ import (
 	"example.org/mta/mta/datadir"
 	"example.org/mta/mta/events"
 	"example.org/mta/mta/tally"
+	"example.org/mta/mta/warming"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer"
 	"example.org/mta/operator/api"
@@ -108,9 +109,8 @@ type Options struct {
 	// relay's own, as the level of its log. May be nil.
 	OnReload func(*config.Config)
 
-	// openLedger opens the store of warm-ups at a path. Nil: boltstore.Open. For tests of one that
-	// is lost.
-	openLedger func(path string) (ledger, error)
+	// openLedger opens the store of warm-ups at a path. Nil: boltstore.Open. For tests of one that is lost.
+	openLedger func(path string) (warming.Ledger, error)
 	// now is the time of day. Nil: time.Now. For tests of a clock that jumps. Delivery has time.Now in any
 	// case: what it compares has a monotonic reading too.
 	now func() time.Time
@@ -189,7 +189,7 @@ type Relay struct {
 	destinations *file.Store
 	learned      *destdb.DB // guarded by delivery
 	tracer       *answer.Tracer
-	warm         *warming
+	warm         *warming.Warming
 	dispatcher   *dispatch.Dispatcher
 	pauses       *pauses.Pauses
 	reporter     *dispatch.Reporter
@@ -545,7 +545,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	running.Go(func() { r.pauses.Run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.Names, r.recordsTrouble, r.audit.Trouble, r.resolver.Stats, r.warm.trouble, r.warm.shortOfHealth, r.pickup.Trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.Trouble, r.flood, r.data.Damaged, r.streamTroubles, r.dispatcher.SigningTrouble})
+		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.Names, r.recordsTrouble, r.audit.Trouble, r.resolver.Stats, r.warm.Trouble, r.warm.Health, r.pickup.Trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.Trouble, r.flood, r.data.Damaged, r.streamTroubles, r.dispatcher.SigningTrouble})
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })
@@ -560,7 +560,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.data.Run(dispatching) })
 	running.Go(func() { r.rates.Run(dispatching, r.now, r.tally) })
 	running.Go(func() { r.history.Run(dispatching) })
-	running.Go(func() { r.warm.run(dispatching) })
+	running.Go(func() { r.warm.Run(dispatching) })
 	running.Go(func() { r.sts.Run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })
 	if r.console != nil {
@@ -614,7 +614,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"the dispatcher and the servers", func() error { running.Wait(); return nil }},
 		{"signatures", r.dispatcher.Close},
 		{"what feeds the suppression list", r.feeder.Close},
-		{"warm-up", r.warm.close},
+		{"warm-up", r.warm.Close},
 		{"MTA-STS policies", r.closeSTS},
 		{"destination database", r.destinations.Close},
 		{"suppression list", r.suppression.Close},

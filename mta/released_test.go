@@ -104,7 +104,7 @@ func opensRelease(t *testing.T, dir string) {
 		t.Errorf("arrived for %v, want %v", got, want)
 	}
 
-	if s, known := w.warm.ctl.Status("127.0.0.2"); !known || s.Started.Sub(rec.Time).Abs() > time.Hour {
+	if s, known := w.warm.Controller().Status("127.0.0.2"); !known || s.Started.Sub(rec.Time).Abs() > time.Hour {
 		t.Errorf("the warm-up is not known: %+v", s)
 	}
 	goesBack(w, list.Items[0].ID)

@@ -187,7 +187,7 @@ func (r *Relay) apply(before, pol *wiring.Policy, p prepared) {
 	r.classes.SetRules(wiring.Classify(cfg))
 	r.delivery.SetBackoff(wiring.Backoff(cfg))
 	r.delivery.Reload(pol.Stays(before))
-	r.warm.reload(pol)
+	r.warm.Reload(pol)
 	r.dispatcher.Reload()
 	if !pol.SameAges(before) {
 		r.queue.Unpark()
@@ -217,11 +217,11 @@ func (r *Relay) reloadRouting(old, pol *wiring.Policy, change *listenersChange) 
 	if err != nil {
 		return err
 	}
-	if err := r.warm.prepare(pol); err != nil {
+	if err := r.warm.Prepare(pol); err != nil {
 		return err
 	}
 	if err := r.router.Reload(settings); err != nil {
-		return errors.Join(err, r.warm.assign(old))
+		return errors.Join(err, r.warm.Assign(old))
 	}
 	return nil
 }

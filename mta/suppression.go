@@ -38,7 +38,7 @@ func (r *Relay) openSuppression(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	r.feeder, err = feed.New(context.Background(), feed.Config{
-		List: list, Pending: aside, Counters: store.Counters(), Providers: store.Providers(), Complained: r.warm.complained,
+		List: list, Pending: aside, Counters: store.Counters(), Providers: store.Providers(), Complained: r.warm.Complained,
 		Settings: func() *feed.Settings { return r.policy.Load().Feed }, Now: r.now, Log: r.log,
 	})
 	if err != nil {

@@ -106,7 +106,7 @@ func damageLedger(t *testing.T, name string, damage func(path string) error) {
 			shared = ["old-1"]
 			dedicated "new-1" { plan = "live" }
 		}`, damageDay), shortHours)
-	state := func() warmup.Status { s, _ := w.warm.ctl.Status("127.0.0.77"); return s }
+	state := func() warmup.Status { s, _ := w.warm.Controller().Status("127.0.0.77"); return s }
 	w.until("the warm-up has begun", func() bool { return state().Stage > 0 })
 	begun := time.Now()
 	if err := w.warm.Do(t.Context(), "127.0.0.77", warmup.SetStage(damageStage)); err != nil {
@@ -145,7 +145,7 @@ func damageLedger(t *testing.T, name string, damage func(path string) error) {
 			t.Errorf("%d from the warming source in a day of %d", n, damageDay)
 		}
 	}
-	if why := w.warm.trouble(); !strings.Contains(why, "the warm-up ledger was lost") || !strings.Contains(why, "goes on at stage 2") || !w.alarms.isOn(alarmWarmup) {
+	if why := w.warm.Trouble(); !strings.Contains(why, "the warm-up ledger was lost") || !strings.Contains(why, "goes on at stage 2") || !w.alarms.isOn(alarmWarmup) {
 		t.Errorf("the alarm says %q", why)
 	}
 	aside, _ := filepath.Glob(filepath.Join(w.cfg.DataDir, "warmup.db.damaged-*"))

@@ -19,12 +19,13 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/warming"
 	"example.org/mta/warmup"
 )
 
 // shaky is a ledger that can be lost.
 type shaky struct {
-	ledger
+	warming.Ledger
 	how atomic.Int32
 }
 
@@ -36,13 +37,13 @@ const (
 	doubted // each write is carried out, and fails for all that the writer hears
 )
 
-func openShaky(into **shaky) func(string) (ledger, error) {
-	return func(path string) (ledger, error) {
-		l, err := openBolt(path)
+func openShaky(into **shaky) func(string) (warming.Ledger, error) {
+	return func(path string) (warming.Ledger, error) {
+		l, err := warming.OpenBolt(path)
 		if err != nil {
 			return nil, err
 		}
-		*into = &shaky{ledger: l}
+		*into = &shaky{Ledger: l}
 		return *into, nil
 	}
 }
@@ -51,7 +52,7 @@ func (s *shaky) Claim(ctx context.Context, owner string, ttl time.Duration, keys
 	if s.how.Load() == gone {
 		return dst, 0, errors.New("nobody answers")
 	}
-	return s.ledger.Claim(ctx, owner, ttl, keys, dst)
+	return s.Ledger.Claim(ctx, owner, ttl, keys, dst)
 }
 
 func (s *shaky) Write(ctx context.Context, changes []warmup.Change, dst []bool) ([]bool, error) {
@@ -61,12 +62,12 @@ func (s *shaky) Write(ctx context.Context, changes []warmup.Change, dst []bool) 
 	case full:
 		return dst, fmt.Errorf("%w: %w", warmup.ErrUnknownOutcome, syscall.ENOSPC)
 	case doubted:
-		if _, err := s.ledger.Write(ctx, changes, nil); err != nil {
+		if _, err := s.Ledger.Write(ctx, changes, nil); err != nil {
 			return dst, err
 		}
 		return dst, fmt.Errorf("%w: %w", warmup.ErrUnknownOutcome, syscall.EIO)
 	}
-	return s.ledger.Write(ctx, changes, dst)
+	return s.Ledger.Write(ctx, changes, dst)
 }
 
 // The plan of the tests below.
@@ -175,10 +176,10 @@ func loseLedger(t *testing.T, how int32, pool string) {
 
 	store.how.Store(how)
 	w.until("the store is found lost", func() bool {
-		s, _ := w.warm.ctl.Status("127.0.0.77")
+		s, _ := w.warm.Controller().Status("127.0.0.77")
 		return s.State == "store_down"
 	})
-	if why := w.warm.trouble(); why != "the warm-up of new-1 sends nothing: its ledger can't be reached" {
+	if why := w.warm.Trouble(); why != "the warm-up of new-1 sends nothing: its ledger can't be reached" {
 		t.Errorf("the alarm says %q", why)
 	}
 	lost := time.Now()
@@ -197,7 +198,7 @@ func loseLedger(t *testing.T, how int32, pool string) {
 	store.how.Store(sound)
 	back := len(w.fromWarming())
 	w.until("mail takes the warming source again", func() bool { return len(w.fromWarming()) >= back+lossCap/4 })
-	if why := w.warm.trouble(); why != "" {
+	if why := w.warm.Trouble(); why != "" {
 		t.Errorf("the alarm says %q when mail takes the source again", why)
 	}
 	close(stop)
@@ -205,7 +206,7 @@ func loseLedger(t *testing.T, how int32, pool string) {
 	if loadErr != nil {
 		t.Fatal(loadErr)
 	}
-	status, _ := w.warm.ctl.Status("127.0.0.77")
+	status, _ := w.warm.Controller().Status("127.0.0.77")
 	w.judgeLoss(sent, status.Started)
 }
 
@@ -269,7 +270,7 @@ func TestWarmupHearsOfARefusedGreeting(t *testing.T) {
 func TestReloadLeavesNoMomentWithoutLimits(t *testing.T) {
 	early, w := 0, (*world)(nil)
 	bind := func(a netip.Addr) error { // is called amid a reload, with the sources that it brings
-		if pool := w.policy.Load().Config.PoolOf(""); len(pool.Dedicated) > 0 && !slices.Contains(w.warm.ctl.IPs(), "127.0.0.77") {
+		if pool := w.policy.Load().Config.PoolOf(""); len(pool.Dedicated) > 0 && !slices.Contains(w.warm.Controller().IPs(), "127.0.0.77") {
 			early++
 		}
 		return egress.Bind(a)
@@ -293,8 +294,8 @@ func TestReloadLeavesNoMomentWithoutLimits(t *testing.T) {
 	if _, err := w.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(w.warm.ctl.IPs(), []string{"127.0.0.77"}) {
-		t.Fatalf("warming: %v", w.warm.ctl.IPs())
+	if !slices.Equal(w.warm.Controller().IPs(), []string{"127.0.0.77"}) {
+		t.Fatalf("warming: %v", w.warm.Controller().IPs())
 	}
 	if early > 0 {
 		t.Error("the configuration is in force and its warm-up is not")
@@ -303,7 +304,7 @@ func TestReloadLeavesNoMomentWithoutLimits(t *testing.T) {
 	if _, err := w.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if ips := w.warm.ctl.IPs(); len(ips) > 0 {
+	if ips := w.warm.Controller().IPs(); len(ips) > 0 {
 		t.Errorf("still warming: %v", ips)
 	}
 }

@@ -1,4 +1,4 @@
-package mta
+package warming
 
 import (
 	"bytes"
@@ -40,7 +40,7 @@ func (s stepped) Do(ctx context.Context, ip string, a warmup.Action) error {
 func operated(t *testing.T) (*warmupAlone, *answer.Relay) {
 	w := newWarmupAlone(t, acmeWarms)
 	return w, &answer.Relay{
-		Policy: func() *wiring.Policy { return w.policy() }, Now: w.now, Warmups: stepped{w.ctl}, Pauses: new(pauses.Pauses),
+		Policy: func() *wiring.Policy { return w.c.Policy() }, Now: w.c.Now, Warmups: stepped{w.ctl}, Pauses: new(pauses.Pauses),
 		Diverted: func(string, time.Time) (d answer.Diverted) { return d },
 	}
 }

@@ -1,4 +1,4 @@
-package mta
+package warming
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/suppression"
 	"example.org/mta/suppression/boltstore"
@@ -59,11 +60,13 @@ func TestComplaintsActOnAWarmUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				pol := parsePolicy(t, complaintsWarm)
-				w := &warming{backup: &secondCopy{}, log: slog.New(slog.DiscardHandler), now: time.Now, policy: func() *wiring.Policy { return pol },
-					count: func(string, string) {}, waiting: func(func(string, string, int)) {}}
+				pol := policyOf(t, complaintsWarm)
+				w := &Warming{copies: &secondCopy{}, mail: none{}, c: Config{
+					Policy: func() *wiring.Policy { return pol }, Records: func(*accounting.Record) {},
+					Count: func(string, string) {}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+				}}
 				w.ctl = warmup.New(warmup.Config{Node: "test", OnEvent: w.report, Store: memstore.New(func() warmup.Instant { return warmup.Instant(time.Now().UnixMilli()) })})
-				if err := w.assign(pol); err != nil {
+				if err := w.Assign(pol); err != nil {
 					t.Fatal(err)
 				}
 				ctx, stop := context.WithCancel(t.Context())
@@ -102,7 +105,7 @@ func TestComplaintsActOnAWarmUp(t *testing.T) {
 }
 
 // newFeeder makes a feeder of a list of its own.
-func newFeeder(t *testing.T, pol *wiring.Policy, w *warming) (*feed.Feeder, *suppression.List) {
+func newFeeder(t *testing.T, pol *wiring.Policy, w *Warming) (*feed.Feeder, *suppression.List) {
 	store, err := boltstore.Open(t.TempDir()+"/s.db", nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +117,7 @@ func newFeeder(t *testing.T, pol *wiring.Policy, w *warming) (*feed.Feeder, *sup
 		}
 	}
 	f, err := feed.New(t.Context(), feed.Config{List: lists[0], Pending: lists[1], Counters: store.Counters(), Providers: store.Providers(),
-		Complained: w.complained, Settings: func() *feed.Settings { return pol.Feed }})
+		Complained: w.Complained, Settings: func() *feed.Settings { return pol.Feed }})
 	if err != nil {
 		t.Fatal(err)
 	}

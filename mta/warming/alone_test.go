@@ -1,10 +1,12 @@
-package mta
+package warming
 
 import (
 	"log/slog"
 	"testing"
 	"time"
 
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
 	"example.org/mta/warmup/memstore"
@@ -12,7 +14,7 @@ import (
 
 // warmupAlone is the warm-up without mail, on a clock of its own, for a source 192.0.2.20.
 type warmupAlone struct {
-	*warming
+	*Warming
 	t     *testing.T
 	clock time.Time
 }
@@ -37,22 +39,32 @@ const acmeWarms = `
 func newWarmupAlone(t *testing.T, text string) *warmupAlone {
 	w := &warmupAlone{t: t, clock: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	now := func() time.Time { return w.clock }
-	w.warming = &warming{backup: &secondCopy{}, log: slog.New(slog.DiscardHandler), now: now,
-		count: func(string, string) {}, waiting: func(func(string, string, int)) {}}
+	w.Warming = &Warming{copies: &secondCopy{}, mail: none{}, c: Config{
+		Records: func(*accounting.Record) {}, Count: func(string, string) {}, Now: now, Log: slog.New(slog.DiscardHandler),
+	}}
 	w.use(text)
 	w.ctl = warmup.New(warmup.Config{
 		Node: "test", Now: now, Beside: w.beside, OnEvent: func(e warmup.Event) { w.report(e) },
 		Store: memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
 	})
-	if err := w.assign(w.policy()); err != nil {
+	if err := w.Assign(w.c.Policy()); err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
 func (w *warmupAlone) use(text string) {
-	pol := parsePolicy(w.t, text)
-	w.policy = func() *wiring.Policy { return pol }
+	pol := policyOf(w.t, text)
+	w.c.Policy = func() *wiring.Policy { return pol }
+}
+
+func policyOf(t *testing.T, text string) *wiring.Policy {
+	t.Helper()
+	cfg, err := config.Parse([]byte(text), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wiring.New(cfg)
 }
 
 // pass lets time pass, a second at a time.

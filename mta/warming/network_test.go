@@ -1,4 +1,4 @@
-package mta
+package warming
 
 import (
 	"slices"
@@ -28,7 +28,7 @@ func TestABlockPausesTheNetwork(t *testing.T) {
 			dedicated "d" { plan = "standard" }
 		}`)
 	var events []string
-	w.records = func(r *accounting.Record) { events = append(events, r.EgressSource+" "+r.Response.Text) }
+	w.c.Records = func(r *accounting.Record) { events = append(events, r.EgressSource+" "+r.Response.Text) }
 	w.pass(time.Minute)
 	for range 20 {
 		w.ctl.Report("192.0.2.20", "big", warmup.PolicyRefusal)
@@ -54,7 +54,7 @@ func TestABlockPausesTheNetwork(t *testing.T) {
 	if !said("a", "; so do the other sources of its pool in 192.0.2.0/24") || !said("b", "it blocks another source of the pool in 192.0.2.0/24") {
 		t.Errorf("events:\n%s", strings.Join(events, "\n"))
 	}
-	if alarm := w.shortOfHealth(); !strings.Contains(alarm, "in 192.0.2.0/24") {
+	if alarm := w.Health(); !strings.Contains(alarm, "in 192.0.2.0/24") {
 		t.Errorf("alarm: %s", alarm)
 	}
 	w.pass(20 * time.Minute)

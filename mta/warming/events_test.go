@@ -1,4 +1,4 @@
-package mta
+package warming
 
 import (
 	"bytes"
@@ -16,13 +16,13 @@ func TestTheOperatorHearsOfABlock(t *testing.T) {
 	w := newWarmupAlone(t, acmeWarms)
 	var log bytes.Buffer
 	var records []accounting.Record
-	w.log = slog.New(slog.NewTextHandler(&log, nil))
-	w.records = func(r *accounting.Record) { records = append(records, *r) }
+	w.c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	w.c.Records = func(r *accounting.Record) { records = append(records, *r) }
 	counted := make(map[string]int)
-	w.count = func(source, event string) { counted[source+" "+event]++ }
+	w.c.Count = func(source, event string) { counted[source+" "+event]++ }
 	const key, source = "192.0.2.20", "acme-1"
 	w.pass(1e9)
-	if why := w.shortOfHealth(); why != "" {
+	if why := w.Health(); why != "" {
 		t.Fatal(why)
 	}
 	w.ctl.ReportSome(key, "big", warmup.PolicyRefusal, 20)
@@ -36,7 +36,7 @@ func TestTheOperatorHearsOfABlock(t *testing.T) {
 	if n := counted[source+" provider_paused"]; n != 1 {
 		t.Errorf("counted %d times", n)
 	}
-	if why := w.shortOfHealth(); why != "big refuses the mail of "+source+" by policy (paused)" {
+	if why := w.Health(); why != "big refuses the mail of "+source+" by policy (paused)" {
 		t.Errorf("alarm: %q", why)
 	}
 }

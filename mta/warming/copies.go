@@ -1,4 +1,4 @@
-package mta
+package warming
 
 import (
 	"bytes"
@@ -31,15 +31,15 @@ const (
 	toldFor     = 24 * time.Hour     // how long the alarm stays
 )
 
-// copies keeps values by name.
-type copies interface {
+// Copies keeps values by name.
+type Copies interface {
 	Save(map[string][]byte) error
 	Load() (map[string][]byte, error)
 }
 
 // secondCopy is the second copy, and the account of a ledger that was lost.
 type secondCopy struct {
-	store  copies // nil: there is no second copy
+	store  Copies // nil: there is no second copy
 	now    func() time.Time
 	log    *slog.Logger
 	report func(warmup.Event)
@@ -56,41 +56,41 @@ type secondCopy struct {
 	restored map[string]string // how warm-ups went on, by address
 }
 
-// openBackup looks whether the ledger was lost: it was damaged, or is new though copies or records show
+// openCopies looks whether the ledger was lost: it was damaged, or is new though copies or records show
 // warm-ups.
-func openBackup(cfg *config.Config, l ledger, store copies, now func() time.Time, log *slog.Logger) *secondCopy {
-	b := &secondCopy{store: store, now: now, log: log, report: func(warmup.Event) {}, saved: make(map[string]uint64), owed: make(map[string]bool), restored: make(map[string]string)}
+func openCopies(cfg *config.Config, l Ledger, store Copies, now func() time.Time, log *slog.Logger) *secondCopy {
+	c := &secondCopy{store: store, now: now, log: log, report: func(warmup.Event) {}, saved: make(map[string]uint64), owed: make(map[string]bool), restored: make(map[string]string)}
 	known, ok := l.(interface {
 		Damage() error
 		Begun() bool
 	})
 	if !ok {
-		return b
+		return c
 	}
 	var err error
-	if b.found, err = store.Load(); err != nil {
+	if c.found, err = store.Load(); err != nil {
 		log.Error("second copy of the warm-up ledger can't be read", "error", err)
 	}
-	if b.lost = known.Damage(); b.lost == nil && !known.Begun() {
-		return b
+	if c.lost = known.Damage(); c.lost == nil && !known.Begun() {
+		return c
 	}
 	addresses := sourcesUnderPlans(cfg)
 	missing := maps.Clone(addresses) // those without a copy
-	maps.DeleteFunc(missing, func(_, address string) bool { return b.found[address] != nil })
+	maps.DeleteFunc(missing, func(_, address string) bool { return c.found[address] != nil })
 	if len(missing) > 0 {
-		b.proven = provenBy(cfg, missing, now())
+		c.proven = provenBy(cfg, missing, now())
 	}
-	if b.lost == nil && (len(missing) < len(addresses) || len(b.proven) > 0) {
-		b.lost = errors.New("the file is missing")
+	if c.lost == nil && (len(missing) < len(addresses) || len(c.proven) > 0) {
+		c.lost = errors.New("the file is missing")
 	}
-	if b.lost != nil {
-		b.since = now()
+	if c.lost != nil {
+		c.since = now()
 		for _, address := range addresses {
-			b.owed[address] = true
+			c.owed[address] = true
 		}
-		log.Error("warm-up ledger was lost", "error", b.lost)
+		log.Error("warm-up ledger was lost", "error", c.lost)
 	}
-	return b
+	return c
 }
 
 // sourcesUnderPlans gives the address of each source that warms up.
@@ -133,72 +133,72 @@ func provenBy(cfg *config.Config, sources map[string]string, now time.Time) map[
 }
 
 // recall is warmup.Config.Recall.
-func (b *secondCopy) recall(ip string, p *warmup.Plan, now warmup.Instant) *warmup.State {
-	if value := b.found[ip]; value != nil {
+func (c *secondCopy) recall(ip string, p *warmup.Plan, now warmup.Instant) *warmup.State {
+	if value := c.found[ip]; value != nil {
 		s, err := warmup.Restored(value, now)
 		if err == nil {
-			b.account(ip, fmt.Sprintf("%s goes on at stage %d from its second copy", ip, s.Stage+1))
+			c.account(ip, fmt.Sprintf("%s goes on at stage %d from its second copy", ip, s.Stage+1))
 			return s
 		}
-		b.log.Error("second copy of a warm-up can't be used", "ip", ip, "error", err)
+		c.log.Error("second copy of a warm-up can't be used", "ip", ip, "error", err)
 	}
-	if !b.owed[ip] {
+	if !c.owed[ip] {
 		return nil
 	}
-	s := warmup.Proven(p, now, b.proven[ip])
-	b.account(ip, fmt.Sprintf("%s goes on at stage %d, which accounting records prove (%d in a day), and sends nothing today", ip, s.Stage+1, b.proven[ip]))
+	s := warmup.Proven(p, now, c.proven[ip])
+	c.account(ip, fmt.Sprintf("%s goes on at stage %d, which accounting records prove (%d in a day), and sends nothing today", ip, s.Stage+1, c.proven[ip]))
 	return s
 }
 
 // account notes how a warm-up went on.
-func (b *secondCopy) account(ip, how string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.restored[ip] != "" { // it could not be written the last time
+func (c *secondCopy) account(ip, how string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.restored[ip] != "" { // it could not be written the last time
 		return
 	}
-	b.report(warmup.Event{Kind: warmup.EventLedgerRestored, IP: ip, Why: "goes on without its ledger: " + how})
-	b.restored[ip] = how
-	if b.since.IsZero() {
-		b.since = b.now()
+	c.report(warmup.Event{Kind: warmup.EventLedgerRestored, IP: ip, Why: "goes on without its ledger: " + how})
+	c.restored[ip] = how
+	if c.since.IsZero() {
+		c.since = c.now()
 	}
 }
 
 // trouble returns in words that the ledger was lost and how warm-ups went on, "" when it was not, or a day ago.
-func (b *secondCopy) trouble() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.since.IsZero() || b.now().Sub(b.since) > toldFor {
+func (c *secondCopy) trouble() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() || c.now().Sub(c.since) > toldFor {
 		return ""
 	}
-	all := []string{fmt.Sprintf("the warm-up ledger was lost: %v", cmp.Or(b.lost, errors.New("it lacked records")))}
-	for _, ip := range slices.Sorted(maps.Keys(b.restored)) {
-		all = append(all, b.restored[ip])
+	all := []string{fmt.Sprintf("the warm-up ledger was lost: %v", cmp.Or(c.lost, errors.New("it lacked records")))}
+	for _, ip := range slices.Sorted(maps.Keys(c.restored)) {
+		all = append(all, c.restored[ip])
 	}
 	return trouble.Few(all)
 }
 
 // save writes what has changed behind the ledger.
-func (b *secondCopy) save(ctl *warmup.Controller) {
-	if b.store == nil {
+func (c *secondCopy) save(ctl *warmup.Controller) {
+	if c.store == nil {
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	values, versions := make(map[string][]byte), make(map[string]uint64)
 	for _, ip := range ctl.IPs() {
-		if value, version := ctl.Copy(ip, b.saved[ip]); value != nil {
+		if value, version := ctl.Copy(ip, c.saved[ip]); value != nil {
 			values[ip], versions[ip] = value, version
 		}
 	}
 	if len(values) == 0 {
 		return
 	}
-	err := b.store.Save(values)
-	if err != nil && !b.failing {
-		b.log.Error("second copy of the warm-up ledger can't be written", "error", err)
+	err := c.store.Save(values)
+	if err != nil && !c.failing {
+		c.log.Error("second copy of the warm-up ledger can't be written", "error", err)
 	}
-	if b.failing = err != nil; !b.failing {
-		maps.Copy(b.saved, versions)
+	if c.failing = err != nil; !c.failing {
+		maps.Copy(c.saved, versions)
 	}
 }
