@@ -45,6 +45,7 @@ type Relay struct {
 	Config string // of the relay, apart from what New gives it
 	Dir    string // data_dir
 	Zone   *dnsserver.Zone
+	Free   int64 // octets of the queue's disk
 	// Missing has the addresses that the machine lacks, with the error of one who tries to use them.
 	Missing map[string]error
 
@@ -62,9 +63,10 @@ func New(t testing.TB, records, conf string) *Relay {
 	t.Helper()
 	zone := dnsserver.MustZone(records)
 	r := &Relay{
-		Config: conf, Dir: folder(t), Zone: zone, t: t, queue: disk{vfs.Memory()}, names: dnsserver.New(zone),
+		Config: conf, Dir: folder(t), Zone: zone, t: t, Free: 80 << 30, names: dnsserver.New(zone),
 		hosts: make(map[string]*sink.PipeListener),
 	}
+	r.queue = disk{vfs.Memory(), &r.Free}
 	t.Cleanup(func() { r.names.Close() })
 	t.Cleanup(func() { r.Stop() })
 	return r
@@ -80,10 +82,13 @@ func folder(t testing.TB) string {
 	return dir
 }
 
-// disk has as much space as a test shows.
-type disk struct{ vfs.FS }
+// disk has as much space as the test gives it.
+type disk struct {
+	vfs.FS
+	free *int64
+}
 
-func (disk) Free(string) (int64, error) { return 80 << 30, nil }
+func (d disk) Free(string) (int64, error) { return *d.free, nil }
 
 // Host puts a server at addresses with ports. Another one that is there ends.
 func (r *Relay) Host(name string, c sink.Config, addresses ...string) {
@@ -157,7 +162,7 @@ func (r *Relay) configuration() string {
 		resolver { servers = [%q] }
 		router { allow_loopback = true }
 		queue {
-			min_free = 0
+			min_free = "1MiB"
 			segment_size = "1MiB"
 		}
 		http { address = "" }

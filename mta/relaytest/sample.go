@@ -154,10 +154,12 @@ func (s *Sample) begin() {
 	time.Sleep(time.Second)
 }
 
-// during lets the relay run for a while, and stops it.
+// during lets the relay run for a while, and stops it. What it keeps of figures over time is forgotten: to read it takes
+// longer than all else.
 func (s *Sample) during(d time.Duration) {
 	time.Sleep(d)
 	s.Stop()
+	s.must(os.Remove(filepath.Join(s.Dir, "history")))
 }
 
 // servers are the hosts of the sample.

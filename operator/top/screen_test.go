@@ -17,8 +17,8 @@ import (
 	"github.com/gdamore/tcell/v3/vt"
 
 	"example.org/mta/internal/bubble"
+	"example.org/mta/mta/relaytest"
 	"example.org/mta/operator/api"
-	"example.org/mta/operator/api/controltest"
 )
 
 func TestMain(m *testing.M) {
@@ -58,7 +58,8 @@ func (r *recorder) Write(p []byte) (int, error) {
 // relay is the sample relay, which can be gone.
 type relay struct {
 	*api.Client
-	sample *controltest.Relay
+	sample *relaytest.Sample
+	named  func(*api.Site) // gives sites other names; nil: they keep theirs
 
 	mu    sync.Mutex
 	gone  error
@@ -66,6 +67,7 @@ type relay struct {
 	slow  time.Duration // that an answer takes
 }
 
+// Status has a memory that doesn't depend on the test's process.
 func (r *relay) Status(ctx context.Context) (api.Status, error) {
 	r.mu.Lock()
 	gone, slow := r.gone, r.slow
@@ -75,7 +77,19 @@ func (r *relay) Status(ctx context.Context) (api.Status, error) {
 	if gone != nil {
 		return api.Status{}, gone
 	}
-	return r.Client.Status(ctx)
+	s, err := r.Client.Status(ctx)
+	s.Memory.Process = 61 << 20
+	return s, err
+}
+
+func (r *relay) Sites(ctx context.Context, f api.SiteFilter, after string, limit int) (api.SiteList, error) {
+	l, err := r.Client.Sites(ctx, f, after, limit)
+	for i := range l.Sites {
+		if r.named != nil {
+			r.named(&l.Sites[i])
+		}
+	}
+	return l, err
 }
 
 func (r *relay) History(ctx context.Context, q api.HistoryQuery) (api.History, error) {
@@ -97,15 +111,21 @@ func (r *relay) requests(name string) int {
 	return r.asked[name]
 }
 
-func newRelay(t *testing.T, change func(*controltest.Relay)) *relay {
-	sample := controltest.Sample(time.Now())
-	sample.Now = time.Now()
-	if change != nil {
-		change(sample)
+// sample makes a relay; change, if not nil, changes its world before it starts.
+type sample struct {
+	more   string // configuration
+	change func(*relaytest.Sample)
+	after  func(*relay) // changes it when it runs
+}
+
+func (s sample) relay(t *testing.T) *relay {
+	r := &relay{sample: relaytest.NewSample(t, s.more, s.change), asked: make(map[string]int)}
+	r.Client = r.sample.Client()
+	t.Cleanup(r.Client.Close)
+	if s.after != nil {
+		s.after(r)
 	}
-	c := api.NewLocalClient(sample.Server().Handler())
-	t.Cleanup(c.Close)
-	return &relay{Client: c, sample: sample, asked: make(map[string]int)}
+	return r
 }
 
 // pages prints pages in few words.
@@ -132,11 +152,11 @@ func (p pages) Trace(ctx context.Context, q api.TraceQuery, w io.Writer, width i
 }
 
 // watched runs the screen in virtual time, and f beside it.
-func watched(t *testing.T, change func(*controltest.Relay), f func(*terminal)) {
-	watchedWith(t, vt.MockOptSize{X: 80, Y: 24}, "", change, f)
+func watched(t *testing.T, of sample, f func(*terminal)) {
+	watchedWith(t, vt.MockOptSize{X: 80, Y: 24}, "", of, f)
 }
 
-func watchedWith(t *testing.T, size vt.MockOptSize, table string, change func(*controltest.Relay), f func(*terminal)) {
+func watchedWith(t *testing.T, size vt.MockOptSize, table string, of sample, f func(*terminal)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		mock := vt.NewMockTerm(size)
@@ -148,7 +168,7 @@ func watchedWith(t *testing.T, size vt.MockOptSize, table string, change func(*c
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newRelay(t, change)
+		r := of.relay(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		x := &terminal{t, mock, wrote, r, make(chan error, 1)}
 		go func() {
@@ -213,6 +233,16 @@ func (x *terminal) shows(texts ...string) {
 			x.t.Fatalf("the screen lacks %q:\n%s", want, all)
 		}
 	}
+}
+
+// actions gives what the relay does about a site.
+func (x *terminal) actions(site string) []api.SiteAction {
+	x.t.Helper()
+	l, err := x.relay.Client.Sites(x.t.Context(), api.SiteFilter{Names: []string{site}}, "", 1)
+	if err != nil || len(l.Sites) != 1 {
+		x.t.Fatalf("%+v, %v", l, err)
+	}
+	return l.Sites[0].Actions
 }
 
 func (x *terminal) golden(name string) {

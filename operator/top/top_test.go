@@ -1,37 +1,55 @@
 package top
 
 import (
+	"cmp"
+	"context"
 	"os"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gdamore/tcell/v3/vt"
 
+	"example.org/mta/internal/bubble"
+	"example.org/mta/lab/sink"
+	"example.org/mta/mta/relaytest"
 	"example.org/mta/operator/api"
-	"example.org/mta/operator/api/controltest"
 )
 
-// alarmed has alarms and a pause.
-func alarmed(r *controltest.Relay) {
-	r.State.Alarms = []api.Alarm{{Name: "storage", Reason: "the disk is full", Since: r.Now.Add(-5 * time.Minute)}}
-	r.State.Paused = []api.Pause{{What: api.PauseTenant, Name: "acme", Reason: "their list is stolen", By: "root", Since: r.Now.Add(-time.Hour)}}
+// alarmed has an alarm, a pause, and a source without its address.
+var alarmed = sample{
+	more: `source "spare" { address = "198.51.100.7" }`,
+	change: func(s *relaytest.Sample) {
+		s.Missing = map[string]error{"198.51.100.7": os.NewSyscallError("bind", syscall.EADDRNOTAVAIL)}
+	},
+	after: func(r *relay) {
+		b := api.BeginPause{What: api.PauseTenant, Name: "acme", Reason: "their list is stolen", By: "root"}
+		if _, err := r.BeginPause(context.Background(), b); err != nil {
+			panic(err)
+		}
+		time.Sleep(time.Minute)
+	},
 }
 
 // TestTables: the screen of each table, at 80 by 24 and wide.
 func TestTables(t *testing.T) {
-	for table := range tables {
-		name := kinds[table].name
-		t.Run(name, func(t *testing.T) {
-			watchedWith(t, vt.MockOptSize{X: 80, Y: 24}, name, alarmed, func(x *terminal) { x.golden(name) })
-			watchedWith(t, vt.MockOptSize{X: 150, Y: 30}, name, alarmed, func(x *terminal) { x.golden(name + "-wide") })
+	for suffix, size := range map[string]vt.MockOptSize{"": {X: 80, Y: 24}, "-wide": {X: 150, Y: 30}} {
+		watchedWith(t, size, "sites", alarmed, func(x *terminal) {
+			x.golden("sites" + suffix)
+			for i, kind := range kinds[1:] {
+				x.press(strconv.Itoa(i + 2))
+				x.golden(kind.name + suffix)
+			}
 		})
 	}
 }
 
 // TestKeysOnTables: order, filter and cursor.
 func TestKeysOnTables(t *testing.T) {
-	watched(t, nil, func(x *terminal) {
+	const big = "(mx1|mx2).big.…" // as it fits
+	watched(t, sample{}, func(x *terminal) {
 		first := func() string {
 			for line := range strings.Lines(x.text()) {
 				if rest, ok := strings.CutPrefix(line, "> "); ok {
@@ -40,7 +58,7 @@ func TestKeysOnTables(t *testing.T) {
 			}
 			return ""
 		}
-		if got := first(); got != "big.example" {
+		if got := first(); got != big {
 			t.Errorf("the cursor begins on %q", got)
 		}
 		x.press(down)
@@ -48,14 +66,14 @@ func TestKeysOnTables(t *testing.T) {
 			t.Errorf("below is %q", got)
 		}
 		x.press("g", "o") // the order is reversed, the cursor stays with its row
-		if got := first(); got != "big.example" {
+		if got := first(); got != big {
 			t.Errorf("the cursor has moved to %q", got)
 		}
 		x.press(left)
 		x.shows("sorted by PROVIDER", "PROVIDER▲")
 		x.press("/", "s", "l", "o", "w")
 		x.shows("rows with: slow_")
-		if got := first(); got != "slow.example" {
+		if got := first(); got != "mx1.slow.example" {
 			t.Errorf("the filter shows %q", got)
 		}
 		x.press(enterKey)
@@ -63,7 +81,7 @@ func TestKeysOnTables(t *testing.T) {
 		x.press("/", "x", enterKey)
 		x.shows("no row fits the filter")
 		x.press(escape)
-		x.shows("big.example")
+		x.shows("(mx1|mx2)")
 		x.press("2")
 		x.shows("[2 providers]", "p99")
 		x.press("\t", "\t", "\x1b[Z")
@@ -80,19 +98,19 @@ func TestKeysOnTables(t *testing.T) {
 
 // TestPages: an explanation and a trace.
 func TestPages(t *testing.T) {
-	watched(t, nil, func(x *terminal) {
+	watched(t, sample{}, func(x *terminal) {
 		x.press("e")
-		x.shows("big.example", `explanation of big.example for "acme"`, "q:back")
+		x.shows("(mx1|mx2).big.example", `explanation of big.example for "shop"`, "q:back")
 		x.press("q", "t")
-		x.shows("conversations with big.example", "> EHLO relay.example", "(watching)")
+		x.shows("conversations with (mx1|mx2).big.example", "(watching)")
 		x.press("q")
 		x.shows("[1 sites]")
 		x.press("4", "e")
-		x.shows("The oldest message of tenant acme:", "explanation of "+x.relay.sample.Messages[1].ID)
+		x.shows("The oldest message of tenant acme:", "explanation of "+x.relay.sample.IDs[1])
 		x.press("q", "5", "e")
 		x.shows("warm-up of ")
 		x.press("q", "3", down, "e")
-		x.shows("source", "shared1", "address", "192.0.2.20", "greylisted, come back in")
+		x.shows("source", "news-1", "address", "2001:db8::20", "warm-up: paused")
 		x.press("q", "a")
 		x.shows("no alarm is on, and nothing is paused")
 	})
@@ -100,24 +118,24 @@ func TestPages(t *testing.T) {
 
 // TestSuspendAndResume: what would wait is shown before the question, and the question names all that will be done.
 func TestSuspendAndResume(t *testing.T) {
-	watched(t, nil, func(x *terminal) {
+	watched(t, sample{}, func(x *terminal) {
 		x.press("s")
-		x.shows("suspend site big.example: it serves 61 known domains; 2845 recipients queued", "> for how long: 30m_")
+		x.shows("suspend site (mx1|mx2).big.example: it serves 1 known domain; 2 recipients queu", "> for how long: 30m_")
 		x.press("\x15", "x", enterKey)
 		x.shows(`"x" is not an age`)
 		x.press("\x15", "2", "h", enterKey, "s", "l", "o", "w", enterKey)
 		x.golden("suspend")
 		x.press("x") // is no answer
-		if x.relay.sample.KnownSites[0].Actions != nil {
+		if x.actions("(mx1|mx2).big.example") != nil {
 			t.Fatal("it was suspended before it was confirmed")
 		}
 		x.press("y")
 		x.wait(3 * time.Second)
-		x.shows("suspend site big.example: done", "suspended for 1h59m more: slow")
+		x.shows("suspend site (mx1|mx2).big.example: done", "suspended for 1h59m more: slow")
 		x.press("r", enterKey, "y")
 		x.wait(3 * time.Second)
-		x.shows("resume site big.example: done")
-		if a := x.relay.sample.KnownSites[0].Actions; len(a) != 0 {
+		x.shows("resume site (mx1|mx2).big.example: done")
+		if a := x.actions("(mx1|mx2).big.example"); len(a) != 0 {
 			t.Errorf("resumed, there is %v", a)
 		}
 		x.press("s", enterKey, enterKey, "n")
@@ -173,29 +191,30 @@ func TestAnotherCountIsAskedAbout(t *testing.T) {
 
 // TestTheRelayHasAnotherCount: the relay refuses what was confirmed about another count, and the question is asked again.
 func TestTheRelayHasAnotherCount(t *testing.T) {
-	watched(t, nil, func(x *terminal) {
+	watched(t, sample{}, func(x *terminal) {
 		x.press("r")
 		x.shows("nothing to do: 0 suspensions would end")
 		x.press(down, "r", enterKey)
 		x.shows("1 suspension would end", "resume site mx.grey.example?")
-		site := &x.relay.sample.KnownSites[1]
-		site.Actions = append(site.Actions, site.Actions[0])
+		if _, err := x.relay.Suspend(x.t.Context(), api.Suspend{Site: "mx.grey.example", Source: "out1", For: api.Age(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
 		x.press("y")
 		x.shows("2 suspensions would end", "it was 1 when you confirmed")
-		if len(site.Actions) != 2 {
-			t.Errorf("the site has %d suspensions", len(site.Actions))
+		if a := x.actions("mx.grey.example"); len(a) != 2 {
+			t.Errorf("the site has %v", a)
 		}
 		x.press("y")
 		x.shows("resume site mx.grey.example: done")
-		if len(site.Actions) != 0 {
-			t.Errorf("then it has %d", len(site.Actions))
+		if a := x.actions("mx.grey.example"); len(a) != 0 {
+			t.Errorf("then it has %v", a)
 		}
 	})
 }
 
 // TestTheRelayGoes: what was known stays, with its age, and the screen recovers by itself.
 func TestTheRelayGoes(t *testing.T) {
-	watched(t, nil, func(x *terminal) {
+	watched(t, sample{}, func(x *terminal) {
 		x.relay.goes(errGone)
 		x.wait(14 * time.Second)
 		x.golden("gone")
@@ -224,7 +243,7 @@ func TestNoRelayAtTheStart(t *testing.T) {
 // TestRefreshIsCheap: the relay is asked every two seconds, for its history less often, and much less often when it takes
 // long to answer. A stopped screen asks for nothing.
 func TestRefreshIsCheap(t *testing.T) {
-	watched(t, nil, func(x *terminal) {
+	watched(t, sample{}, func(x *terminal) {
 		x.wait(60 * time.Second)
 		if n := x.relay.requests("status"); n < 29 || n > 32 {
 			t.Errorf("in a minute the relay was asked %d times", n)
@@ -298,40 +317,28 @@ func TestTheManualHasAllKeys(t *testing.T) {
 	}
 }
 
-// hostile has texts of strangers that would drive a terminal, wherever a stranger can put them.
-func hostile(r *controltest.Relay) {
-	const bad = "a\x1b]0;owned\x07\x1b]52;c;b3duZWQ=\x07\x1b[31mred\u009b2J\u202etxt.exe\r\nb\x00\u200b"
-	reply := &api.Reply{Code: 450, Text: bad, Command: "RCPT"}
-	r.State.Alarms = []api.Alarm{{Name: "dns", Reason: bad, Since: r.Now}}
-	r.State.Hostname = bad
-	for i := range r.KnownSites {
-		s := &r.KnownSites[i]
-		s.Tally.LastError, s.Tally.ErrorAt, s.Why = reply, r.Now, bad
-	}
-	r.KnownSites[0].Name, r.KnownSites[0].Provider = bad, bad
-	for i := range r.KnownSources {
-		r.KnownSources[i].Tally.LastError, r.KnownSources[i].Reason = reply, bad
-	}
-	for i := range r.KnownTenants {
-		r.KnownTenants[i].Tally.LastError = reply
-	}
-	for i := range r.Conversation {
-		r.Conversation[i].Text, r.Conversation[i].Site = bad, ""
-	}
-	for i := range r.Messages {
-		for j := range r.Messages[i].Recipients {
-			r.Messages[i].Recipients[j].Address, r.Messages[i].Recipients[j].Site = bad, bad
+// evil is a text of strangers that would drive a terminal.
+const evil = "a\x1b]0;owned\x07\x1b]52;c;b3duZWQ=\x07\x1b[31mred\u009b2J\u202etxt.exe\r\nb\x00\u200b"
+
+// hostile has it where a host can put it, as the relay passes it on, and where none can, as it is.
+var hostile = sample{after: func(r *relay) {
+	r.named = func(s *api.Site) { s.Why, s.Provider = evil, evil }
+	text, _, _ := strings.Cut(evil, "\r")
+	r.sample.Host("mx.post.example", sink.Config{Refusals: []sink.Refusal{{Phase: sink.Rcpt, Reply: "450 4.7.1 " + text}}}, "192.0.2.2:25")
+	for _, a := range []api.Action{api.Release, api.Retry} {
+		if _, err := r.Change(context.Background(), api.Change{Action: a, Filter: api.Filter{Recipient: "боб@почта.example"}, Now: a == api.Retry}); err != nil {
+			panic(err)
 		}
 	}
-	for i := range r.KnownWarmups {
-		r.KnownWarmups[i].Outlook = bad
-	}
-}
+	time.Sleep(time.Minute)
+}}
 
 // TestStrangersDriveNothing: what strangers wrote is shown, and no terminal obeys it.
 func TestStrangersDriveNothing(t *testing.T) {
 	watchedWith(t, vt.MockOptSize{X: 200, Y: 40}, "sites", hostile, func(x *terminal) {
 		x.shows(`\u001b]0;owned\u0007`, `\u009b2J`, `\u202etxt.exe / b\u0000\u200b`)
+		x.press(down, down)
+		x.shows(`a?]0;owned??`, `\u202etxt.exe`)
 		for _, table := range []string{"1", "2", "3", "4", "5", "6"} {
 			x.press(table)
 			for _, page := range []string{"e", enterKey, "t", "a"} {
@@ -353,11 +360,13 @@ func TestStrangersDriveNothing(t *testing.T) {
 
 // TestWideCharacters: names in any script keep the columns in line.
 func TestWideCharacters(t *testing.T) {
-	watched(t, func(r *controltest.Relay) {
-		r.KnownSites[0].Name = "日本語ドメイン名の例.example"
-		r.KnownSites[1].Name = "\u0301e\u0301te\u0301.example"                       // begins with a mark
-		r.KnownSites[2].Name = "a" + strings.Repeat("\u0301", 100) + "👍🏽한국어.example" // a tower of marks
-	}, func(x *terminal) {
+	names := map[string]string{
+		"(mx1|mx2).big.example": "日本語ドメイン名の例.example",
+		"mx.grey.example":       "\u0301e\u0301te\u0301.example",                       // begins with a mark
+		"mx.silent.example":     "a" + strings.Repeat("\u0301", 100) + "👍🏽한국어.example", // a tower of marks
+	}
+	named := func(s *api.Site) { s.Name = cmp.Or(names[s.Name], s.Name) }
+	watched(t, sample{after: func(r *relay) { r.named = named }}, func(x *terminal) {
 		x.golden("wide-characters")
 		x.mock.SetSize(vt.Coord{X: 33, Y: 24}) // names are cut, also in the middle of a wide character
 		x.wait(time.Second)
@@ -367,18 +376,18 @@ func TestWideCharacters(t *testing.T) {
 
 // TestOnce: one screen as text.
 func TestOnce(t *testing.T) {
-	r := newRelay(t, alarmed)
-	now := r.sample.Now
-	text, err := Once(t.Context(), Config{Relay: r, Now: func() time.Time { return now }, Every: 2 * time.Second, Table: "tenants"}, 80, 24)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"ALARM storage since 5m: the disk is full", "[4 tenants]", "acme", "mta top  relay.example"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the screen lacks %q:\n%s", want, text)
+	bubble.Test(t, func(t *testing.T) {
+		text, err := Once(t.Context(), Config{Relay: alarmed.relay(t), Now: time.Now, Every: 2 * time.Second, Table: "tenants"}, 80, 24)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if n := strings.Count(text, "\n"); n > 24 {
-		t.Errorf("%d lines:\n%s", n, text)
-	}
+		for _, want := range []string{"ALARM", "[4 tenants]", "acme", "mta top  relay.example"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the screen lacks %q:\n%s", want, text)
+			}
+		}
+		if n := strings.Count(text, "\n"); n > 24 {
+			t.Errorf("%d lines:\n%s", n, text)
+		}
+	})
 }
