@@ -17,7 +17,7 @@ var Providers = Listing[provider]{
 	Name: "providers",
 	Columns: slices.Concat([]Column[provider]{
 		{Title: "PROVIDER", Shrink: true,
-			Cell: func(p *provider) Cell { return orRest(Name(ToProvider, p.Name), "all other sites") }},
+			Cell: func(p *provider) Cell { return orRest(Name(ToProvider, p.Name), "(none)", "all other sites") }},
 		{Title: "QUEUED", Right: true, In: Top, At: func(_ *provider, l Look) Cell { return l.whole("queued") }},
 		{Title: "DEFERRED", Right: true, In: Top,
 			At: func(_ *provider, l Look) Cell { return l.whole("queued_deferred") }},
@@ -30,15 +30,16 @@ var Providers = Listing[provider]{
 		{Title: "p99", Right: true, Spare: 5, In: Top,
 			At: func(_ *provider, l Look) Cell { return l.seconds("delay_p99") }},
 	}, tally(Console, func(p *provider) *api.Tally { return &p.Tally })),
-	NoteTitle: "REASON",
+	NoteTitle: Reason,
 	Note:      func(p *provider, l Look) string { return l.LastError(&p.Tally) },
 	Key:       func(p *provider) string { return p.Name },
+	Rest:      api.OtherSubjects,
 }
 
-// orRest names the row of all that have no name.
-func orRest(name Cell, rest string) Cell {
+// orRest names the row of all that have no name, in few and in more words.
+func orRest(name Cell, short, long string) Cell {
 	if name.Text == Nothing {
-		name.Long = rest
+		return Cell{Text: short, Long: long}
 	}
 	return name
 }
@@ -56,11 +57,11 @@ var Sources = Listing[source]{
 			At: func(_ *source, l Look) Cell { return l.whole("queued") }},
 	}, load(0, func(s *source) *api.Load { return &s.Load }), []Column[source]{
 		rate[source]("DELIV/s", 0, "delivered"),
-		rate[source]("FAILED/s", 1, "deferred", "bounced"),
+		rate[source]("FAIL/s", 1, "deferred", "bounced"),
 	}, tally(CLI|Console, func(s *source) *api.Tally { return &s.Tally }), []Column[source]{
 		{Title: "SUSPENSIONS", Right: true, In: Console, Cell: func(s *source) Cell { return Count(s.Suspensions) }},
 	}),
-	NoteTitle: "REASON",
+	NoteTitle: Reason,
 	Note:      func(s *source, l Look) string { return Join(s.Reason, l.LastError(&s.Tally)) },
 	Key:       func(s *source) string { return s.Name },
 }
@@ -77,7 +78,7 @@ var Pools = Listing[pool]{
 	}, load(0, func(p *pool) *api.Load { return &p.Load }), []Column[pool]{
 		{Title: "ACCEPTED", Right: true, Cell: func(p *pool) Cell { return Count(p.Tally.Accepted) }},
 	}, tally(0, func(p *pool) *api.Tally { return &p.Tally })),
-	NoteTitle: "REASON",
+	NoteTitle: Reason,
 	Note:      func(p *pool, l Look) string { return Join(p.Paused, l.LastError(&p.Tally)) },
 	Key:       func(p *pool) string { return p.Name },
 }

@@ -49,6 +49,14 @@ const (
 // Nothing is the text of a cell without a value.
 const Nothing = "-"
 
+// Compare orders cells of a column: figures by number, texts by letter.
+func (c Cell) Compare(o Cell) int {
+	if c.Is == IsFigure || o.Is == IsFigure {
+		return cmp.Compare(c.By, o.By)
+	}
+	return strings.Compare(strings.ToLower(c.Text), strings.ToLower(o.Text))
+}
+
 // Word is a text.
 func Word[S ~string](s S) Cell { return Cell{Text: cmp.Or(string(s), Nothing)} }
 

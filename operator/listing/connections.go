@@ -17,7 +17,7 @@ var Connections = Listing[connection]{
 		{Title: "DIR", Cell: func(c *connection) Cell { return Word(c.Direction) }},
 		{Title: "STATE", Spare: 3, Cell: func(c *connection) Cell { return State(c.State) }},
 		{Title: "PEER", In: CLI | Console, Cell: peer},
-		{Title: "NAME", Shrink: true, In: CLI | Console, Cell: func(c *connection) Cell { return Word(c.PeerName) }},
+		{Title: "NAME", Shrink: true, Spare: 9, Cell: func(c *connection) Cell { return Word(c.PeerName) }},
 		{Title: "FOR", Shrink: true, In: CLI, Cell: func(c *connection) Cell { return Word(whose(c)) }},
 		{Title: "SITE OR LISTENER", Spare: 6, In: Top | Console, Cell: func(c *connection) Cell {
 			return Word(cmp.Or(c.Site, c.Listener)).to(ToSite, c.Site)

@@ -23,7 +23,7 @@ var Hosts = Listing[host]{
 		{Title: "TLS", In: Console, Cell: func(h *host) Cell { return secured(h.TLS) }},
 		{Title: "RETRY IN", Right: true, At: func(h *host, l Look) Cell { at, _ := l.HostNote(h); return l.until(at) }},
 	},
-	NoteTitle: "REASON",
+	NoteTitle: Reason,
 	Note:      func(h *host, l Look) string { _, note := l.HostNote(h); return note },
 	Key:       func(h *host) string { return h.Address },
 }

@@ -3,6 +3,7 @@
 package listing
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -27,6 +28,9 @@ type Look struct {
 	Latest map[string]api.Figure
 }
 
+// Reason is the title of notes that say why a row is as it is.
+const Reason = "REASON"
+
 // Listing is how rows of type T are listed.
 type Listing[T any] struct {
 	Name      string // in the plural
@@ -36,7 +40,12 @@ type Listing[T any] struct {
 	Note func(*T, Look) string
 	// Key identifies a row.
 	Key func(*T) string
+	// Rest is by which name the history has the row without a key; "": by none.
+	Rest string
 }
+
+// Subject is by which name the history has a row.
+func (l *Listing[T]) Subject(row *T) string { return cmp.Or(l.Key(row), l.Rest) }
 
 // Column is one of a listing. The first names the row.
 type Column[T any] struct {
@@ -77,7 +86,8 @@ func (l *Listing[T]) Cells(row *T, look Look) []Cell {
 
 // long has the titles that are abbreviated in terminals.
 var long = map[string]string{
-	"CONNS": "Connections", "DELIV/s": "Delivered/s", "ID": "ID", "IP": "Address", "TLS": "TLS", "EHLO": "EHLO",
+	"CONNS": "Connections", "ACC/s": "Accepted/s", "DELIV/s": "Delivered/s", "FAIL/s": "Failed/s",
+	"ID": "ID", "IP": "Address", "TLS": "TLS", "EHLO": "EHLO",
 	"HOUR": "This hour", "DAY": "Today", "LAST": "Last good",
 }
 

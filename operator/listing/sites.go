@@ -21,14 +21,14 @@ var Sites = Listing[site]{
 		{Title: "WAITING", Right: true, Spare: 5, Cell: func(s *site) Cell { return Count(waiting(s)) }},
 		{Title: "DEFERRED", Right: true, Spare: 3, Cell: func(s *site) Cell { return Count(s.Deferred) }},
 		rate[site]("DELIV/s", 0, "delivered"),
-		rate[site]("FAILED/s", 1, "deferred", "bounced"),
+		rate[site]("FAIL/s", 1, "deferred", "bounced"),
 	}, tally(CLI, func(s *site) *api.Tally { return &s.Tally }), []Column[site]{
 		{Title: "USUAL/s", Right: true, Spare: 8, In: CLI | Console,
 			Cell: func(s *site) Cell { return KnownRate(s.Usual) }},
 		{Title: "LAST", Right: true, Spare: 9, At: func(s *site, l Look) Cell { return l.ago(s.LastGood) }},
 		{Title: "STATE", In: Top | Console, Cell: func(s *site) Cell { return State(siteState(s)) }},
 	}),
-	NoteTitle: "REASON",
+	NoteTitle: Reason,
 	Note:      func(s *site, l Look) string { return Join(l.siteNote(s), l.LastError(&s.Tally)) },
 	Key:       func(s *site) string { return s.Name },
 }

@@ -14,17 +14,17 @@ var Tenants = Listing[tenant]{
 	Name: "tenants",
 	Columns: slices.Concat([]Column[tenant]{
 		{Title: "TENANT", Shrink: true,
-			Cell: func(t *tenant) Cell { return orRest(Name(ToTenant, t.Name), "nobody's") }},
+			Cell: func(t *tenant) Cell { return orRest(Name(ToTenant, t.Name), Nothing, "nobody's") }},
 		{Title: "POOL", Spare: 6, Cell: func(t *tenant) Cell { return Name(ToPool, t.Pool) }},
 		{Title: "TIER", Right: true, In: CLI, Cell: func(t *tenant) Cell { return tier(t.Tier) }},
 		{Title: "QUEUED", Right: true, Cell: func(t *tenant) Cell { return Count(t.Queued).to(ToQueue, t.Name) }},
 		{Title: "ACCEPTED", Right: true, In: CLI, Cell: func(t *tenant) Cell { return Count(t.Tally.Accepted) }},
-		{Title: "ACCEPTED/s", Right: true, In: Top | Console,
+		{Title: "ACC/s", Right: true, In: Top | Console,
 			Cell: func(t *tenant) Cell { return Rate(t.Rates.Accepted) }},
 		rate[tenant]("REFUSED/s", 4, "refused"),
 		{Title: "DELIV/s", Right: true, In: Top | Console,
 			Cell: func(t *tenant) Cell { return Rate(t.Rates.Delivered) }},
-		{Title: "FAILED/s", Right: true, Spare: 3, In: Top, Cell: func(t *tenant) Cell {
+		{Title: "FAIL/s", Right: true, Spare: 3, In: Top, Cell: func(t *tenant) Cell {
 			return Rate(t.Rates.Deferred + t.Rates.Bounced)
 		}},
 		{Title: "CONNS", Right: true, Spare: 5, In: Top | Console, Cell: usedConnections},
@@ -33,7 +33,7 @@ var Tenants = Listing[tenant]{
 		{Title: "SIZE", Right: true, In: Console, Cell: usedSize},
 		{Title: "REFUSED", Right: true, In: Console, Cell: refused},
 	}, tally(CLI|Console, func(t *tenant) *api.Tally { return &t.Tally })),
-	NoteTitle: "REASON",
+	NoteTitle: Reason,
 	Note:      func(t *tenant, l Look) string { return Join(t.Paused, overLimit(t), l.LastError(&t.Tally)) },
 	Key:       func(t *tenant) string { return t.Name },
 }

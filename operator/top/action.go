@@ -93,7 +93,7 @@ func (v verb) refused(t Table, r *row) string {
 
 // subject is what an action is on, in words.
 func (a *action) subject() string {
-	name := a.row.cells[0].text
+	name := a.row.cells[0].Text
 	switch a.table {
 	case sites:
 		return "site " + name
@@ -270,8 +270,8 @@ func (a *action) carry(ctx context.Context, relay Relay, caller string, in api.I
 // waiting returns how many recipients wait in the queue for the subject.
 func (a *action) waiting() string {
 	for i, c := range kinds[a.table].columns {
-		if v := &a.row.cells[i]; c.title == queuedTitle && v.by >= 0 {
-			return plural(int(v.by), "recipient") + " queued"
+		if v := &a.row.cells[i]; c.title == queuedTitle && v.By >= 0 {
+			return plural(int(v.By), "recipient") + " queued"
 		}
 	}
 	return "the number of queued recipients is not known"

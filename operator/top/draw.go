@@ -119,7 +119,7 @@ func (m *Model) head(all bool) (lines []line) {
 		return lines
 	}
 	x := s.Connections
-	text := fmt.Sprintf("conns      %d in, %d out, %d running, %d waiting; memory %s, disk %s free",
+	text := fmt.Sprintf("conns      %d in, %d out, %d running, %d ready; memory %s, disk %s free",
 		x.In, x.Out, x.Running, x.Waiting, short.Size(s.Memory.Process), short.Size(s.Disk.Free))
 	return append(lines, line{{text, plain}})
 }
@@ -315,7 +315,7 @@ func (m *Model) drawTable(c *canvas, y, height int) {
 		if first+i == at && !m.bare {
 			mark, style = "> ", chosen
 		}
-		c.row(y+1+i, widths, mark, style, func(i int) string { return r.cells[i].text }, k)
+		c.row(y+1+i, widths, mark, style, func(i int) string { return r.cells[i].Text }, k)
 	}
 }
 
@@ -351,7 +351,7 @@ func (k *kind) widths(rows []row, st *tableState, width int) []int {
 	for i := range k.columns {
 		widths[i] = columns(k.columns[i].title)
 		for j := range rows {
-			widths[i] = max(widths[i], min(columns(rows[j].cells[i].text), width/2))
+			widths[i] = max(widths[i], min(columns(rows[j].cells[i].Text), width/2))
 		}
 		whole += widths[i] + columnGap
 	}

@@ -79,7 +79,7 @@ func (m *Model) rows() []row {
 		rows = slices.DeleteFunc(rows, func(r row) bool { return !r.has(want) })
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
-		n := a.cells[st.sort].compare(&b.cells[st.sort])
+		n := a.cells[st.sort].Compare(b.cells[st.sort])
 		if !st.up {
 			n = -n
 		}

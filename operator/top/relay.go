@@ -193,7 +193,7 @@ func siteQuery(ctx context.Context, relay Relay, site string) (api.ExplainQuery,
 func (e *explain) facts() string {
 	var b strings.Builder
 	for i, c := range kinds[e.table].columns {
-		fmt.Fprintf(&b, "%-16s  %s\n", strings.ToLower(c.title), clean(e.row.cells[i].text))
+		fmt.Fprintf(&b, "%-16s  %s\n", strings.ToLower(c.title), clean(e.row.cells[i].Text))
 	}
 	if e.row.note == "" {
 		return b.String()

@@ -48,7 +48,7 @@ func TestTables(t *testing.T) {
 
 // TestKeysOnTables: order, filter and cursor.
 func TestKeysOnTables(t *testing.T) {
-	const big = "(mx1|mx2).big.…" // as it fits
+	const big = "(mx1|mx2).big.e…" // as it fits
 	watched(t, sample{}, func(x *terminal) {
 		first := func() string {
 			for line := range strings.Lines(x.text()) {

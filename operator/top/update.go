@@ -414,7 +414,7 @@ func (m *Model) explain(Key) []any {
 	if r == nil {
 		return nil
 	}
-	title := r.cells[0].text
+	title := r.cells[0].Text
 	if m.table == connections && !r.incoming {
 		title = r.site
 	}
@@ -442,7 +442,7 @@ func (m *Model) trace(Key) []any {
 		q, what = api.TraceQuery{Tenant: r.tenant}, "conversations about the mail of tenant "+r.tenant
 	case connections:
 		if r.incoming {
-			peer := addressOf(r.cells[0].text)
+			peer := addressOf(r.cells[0].Text)
 			if !peer.IsValid() {
 				m.note = "this client has no address to trace"
 				return nil
