@@ -1,4 +1,5 @@
-// Package wholefile replaces files: whatever happens, a file is the old one or the new one, and durable.
+// Package wholefile replaces files: whatever happens, a file is the old one or the new one, and durable. What it needs
+// for that, Sync and SyncDir, serves others too.
 package wholefile
 
 import (
@@ -31,7 +32,7 @@ func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 		err = w.Flush()
 	}
 	if err == nil {
-		err = f.Sync()
+		err = Sync(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
@@ -39,7 +40,12 @@ func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes durable what was created, renamed or removed in a folder.
+func SyncDir(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}

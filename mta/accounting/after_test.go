@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/linelog"
 )
 
 // synced is a disk that counts what was synced, and whose syncs fail or hang.
@@ -27,7 +28,7 @@ type syncedFile struct {
 	of *syncedDisk
 }
 
-func (d *syncedDisk) open(path string, create bool) (file, error) {
+func (d *syncedDisk) open(path string, create bool) (linelog.OutFile, error) {
 	f, err := d.disk.open(path, create)
 	if err != nil {
 		return nil, err

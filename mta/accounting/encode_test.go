@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/linelog"
 	"example.org/mta/internal/reply"
 )
 
@@ -268,7 +269,7 @@ func BenchmarkParse(b *testing.B) {
 // BenchmarkAdd is what a record costs those who make it, the disk left aside: a loop like this
 // outruns any.
 func BenchmarkAdd(b *testing.B) {
-	w, err := Open(Config{Dir: b.TempDir(), NodeID: "node1", open: func(string, bool) (file, error) { return &nowhere{}, nil }})
+	w, err := Open(Config{Dir: b.TempDir(), NodeID: "node1", open: func(string, bool) (linelog.OutFile, error) { return &nowhere{}, nil }})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -284,7 +285,7 @@ func BenchmarkAdd(b *testing.B) {
 }
 
 // nowhere is a file on a disk that is infinitely fast.
-type nowhere struct{ file }
+type nowhere struct{ linelog.OutFile }
 
 func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
 func (nowhere) Stat() (os.FileInfo, error)  { return nil, os.ErrInvalid }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/linelog"
 )
 
 // BenchmarkFind finds messages in a log of MTA_LOG_MIB mebibytes (64 without it), in files of 128 MiB.
@@ -44,20 +45,20 @@ func benchmarkFind(b *testing.B, mib int, compressed bool) {
 				b.Fatal(err)
 			}
 			p := w.Synced()
-			files, _ := listFiles(dir)
+			files, _ := logDir(dir).Files()
 			written = (len(files)-1)<<27 + int(p.Offset)
 		}
 	}
 	if err := w.Close(); err != nil {
 		b.Fatal(err)
 	}
-	files, _ := listFiles(dir)
+	files, _ := logDir(dir).Files()
 	for _, f := range files[:len(files)-1] {
 		if err := newIndexer(f).finish(); err != nil {
 			b.Fatal(err)
 		}
 		if compressed {
-			if err := compress(f, nil); err != nil {
+			if err := linelog.Compress(f, nil); err != nil {
 				b.Fatal(err)
 			}
 		}

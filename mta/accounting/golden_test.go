@@ -24,7 +24,7 @@ func TestGoldenRecordOfEachType(t *testing.T) {
 	for _, kind := range Types {
 		full.Type = kind
 		line := appendRecord(nil, &full, `"node1"`)
-		Position{File: accepted.Unix(), Offset: int64(len(got))}.stamp(line)
+		fillIn(Position{File: accepted.Unix(), Offset: int64(len(got))}, line)
 		got = append(got, line...)
 	}
 	golden := filepath.Join("testdata", "types.jsonl")

@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/linelog"
 )
 
 // An index says in which blocks of a file a message has records. It is a file beside it, of pages, each with a
@@ -205,9 +206,12 @@ type lookup struct {
 	whole   bool  // that is the end of the file, which grows no more
 }
 
+// indexOf is the name of a file's index.
+func indexOf(f linelog.File) string { return f.Beside(indexSuffix) }
+
 // blocksOf looks a message up in the index of a file.
-func (f logFile) blocksOf(id envelope.ID) (r lookup) {
-	index, err := os.Open(f.index())
+func blocksOf(f linelog.File, id envelope.ID) (r lookup) {
+	index, err := os.Open(indexOf(f))
 	if err != nil {
 		return r
 	}
@@ -223,13 +227,13 @@ func (f logFile) blocksOf(id envelope.ID) (r lookup) {
 		}
 		at, r.covered = s.end(), s.to
 	}
-	r.whole = f.compressed && r.covered > 0 // it was indexed before
+	r.whole = f.Compressed && r.covered > 0 // it was indexed before
 	return r
 }
 
 // blocksIn is blocksOf for a file whose sections are known, and cover all of it. A section that can't have the message
 // costs nothing: no file is opened.
-func (f logFile) blocksIn(all []section, id envelope.ID) (r lookup, err error) {
+func blocksIn(f linelog.File, all []section, id envelope.ID) (r lookup, err error) {
 	r.whole = true
 	var index *os.File
 	var page [pageSize]byte
@@ -239,7 +243,7 @@ func (f logFile) blocksIn(all []section, id envelope.ID) (r lookup, err error) {
 			continue
 		}
 		if index == nil {
-			if index, err = os.Open(f.index()); err != nil {
+			if index, err = os.Open(indexOf(f)); err != nil {
 				return r, err
 			}
 			defer index.Close()
@@ -253,7 +257,7 @@ func (f logFile) blocksIn(all []section, id envelope.ID) (r lookup, err error) {
 
 // indexer makes the index of a file, as the file grows. It is for one goroutine.
 type indexer struct {
-	file    logFile
+	file    linelog.File
 	at      int64 // the end of the index
 	from    int64 // the part of the file that the entries are about
 	to      int64
@@ -264,9 +268,9 @@ type indexer struct {
 }
 
 // newIndexer goes on with the index that there is, as far as it is sound.
-func newIndexer(f logFile) *indexer {
+func newIndexer(f linelog.File) *indexer {
 	x := &indexer{file: f}
-	index, err := os.Open(f.index())
+	index, err := os.Open(indexOf(f))
 	if err != nil {
 		return x
 	}
@@ -282,7 +286,7 @@ func newIndexer(f logFile) *indexer {
 // line takes in the line at x.to.
 func (x *indexer) line(line []byte, size int64) error {
 	if id, ok := idOf(line); ok {
-		x.add(entry{id, uint32(x.to / blockSize)})
+		x.add(entry{id, uint32(x.to / linelog.BlockSize)})
 	}
 	x.to += size
 	if len(x.entries) >= sectionEntries {
@@ -320,7 +324,7 @@ func (x *indexer) flush() error {
 	if x.to == x.from {
 		return nil
 	}
-	index, err := os.OpenFile(x.file.index(), os.O_CREATE|os.O_RDWR, 0o640)
+	index, err := os.OpenFile(indexOf(x.file), os.O_CREATE|os.O_RDWR, 0o640)
 	if err != nil {
 		return err
 	}
@@ -330,7 +334,7 @@ func (x *indexer) flush() error {
 	}
 	end, err := appendSection(index, x.at, x.from, x.to, x.entries)
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", x.file.index(), err)
+		return fmt.Errorf("writing %s: %w", indexOf(x.file), err)
 	}
 	x.at, x.from = end, x.to
 	x.entries, x.older = x.entries[:0], x.older[:0]
@@ -352,12 +356,12 @@ func (x *indexer) find(id envelope.ID, to []int64) []int64 {
 }
 
 // indexed reports whether the index of a file covers all of it, and gives the sections. It is read whole.
-func (f logFile) indexed() (all []section, good bool, err error) {
-	size, err := f.size()
+func indexed(f linelog.File) (all []section, good bool, err error) {
+	size, err := f.Size()
 	if err != nil {
 		return nil, false, err
 	}
-	index, err := os.Open(f.index())
+	index, err := os.Open(indexOf(f))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, size == 0, nil
 	}

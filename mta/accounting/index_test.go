@@ -17,6 +17,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/linelog"
 )
 
 // fill writes a log of several files: each message has a Reception, an attempt somewhere and an outcome, one has a
@@ -105,10 +106,10 @@ func TestMessagesAreFoundByTheIndex(t *testing.T) {
 			wantFound(t, "at once", all, fromInside)
 			time.Sleep(2 * houseEvery)
 			synctest.Wait()
-			files, _ := listFiles(dir)
+			files, _ := logDir(dir).Files()
 			for _, f := range files[:len(files)-1] {
-				if _, good, err := f.indexed(); !good || err != nil || f.compressed != compress {
-					t.Errorf("%s: indexed %v, %v", f.path, good, err)
+				if _, good, err := indexed(f); !good || err != nil || f.Compressed != compress {
+					t.Errorf("%s: indexed %v, %v", f.Path, good, err)
 				}
 			}
 			wantFound(t, "later", all, fromInside)
@@ -133,12 +134,12 @@ func TestADamagedIndexHidesNothing(t *testing.T) {
 	fill(t, w, 800)
 	closed(t, w)
 	all := byMessage(t, dir)
-	files, _ := listFiles(dir)
+	files, _ := logDir(dir).Files()
 	f := files[0]
 	if err := newIndexer(f).finish(); err != nil {
 		t.Fatal(err)
 	}
-	good, err := os.ReadFile(f.index())
+	good, err := os.ReadFile(indexOf(f))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func TestADamagedIndexHidesNothing(t *testing.T) {
 		bad := bytes.Clone(good)
 		bad[at] ^= 0x10
 		for _, content := range [][]byte{bad, good[:at], append(bytes.Clone(good), bad[:at]...)} {
-			if err := os.WriteFile(f.index(), content, 0o600); err != nil {
+			if err := os.WriteFile(indexOf(f), content, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			few := make(map[envelope.ID][]string)
@@ -159,27 +160,27 @@ func TestADamagedIndexHidesNothing(t *testing.T) {
 			wantFound(t, fmt.Sprint("damaged at ", at), few, read)
 		}
 	}
-	if _, ok, err := f.indexed(); ok || err != nil {
+	if _, ok, err := indexed(f); ok || err != nil {
 		t.Fatalf("the damage is not noticed: %v", err)
 	}
 	bubble.Test(t, func(t *testing.T) {
 		w := open(t, cfg)
 		time.Sleep(houseEvery)
 		synctest.Wait()
-		if _, ok, err := f.indexed(); !ok || err != nil {
+		if _, ok, err := indexed(f); !ok || err != nil {
 			t.Errorf("the index is not mended: %v", err)
 		}
 		// The writer knows the sections of that index, and notices when its pages are no longer good.
 		inside := func(q Query, each func([]byte) error) error { return w.Read(t.Context(), q, each, nil) }
 		wantFound(t, "mended", all, inside)
-		os.WriteFile(f.index(), make([]byte, len(good)), 0o600)
+		os.WriteFile(indexOf(f), make([]byte, len(good)), 0o600)
 		wantFound(t, "damaged under the writer", all, inside)
 		time.Sleep(2 * houseEvery)
 		synctest.Wait()
-		if _, ok, err := f.indexed(); !ok || err != nil {
+		if _, ok, err := indexed(f); !ok || err != nil {
 			t.Errorf("the index is not mended again: %v", err)
 		}
-		os.Remove(f.index())
+		os.Remove(indexOf(f))
 		wantFound(t, "deleted under the writer", all, inside)
 		os.WriteFile(filepath.Join(dir, "mta-20010101T000000.idx"), nil, 0o600) // of a file that is gone
 		time.Sleep(2 * houseEvery)
@@ -198,15 +199,15 @@ func TestCompressedFilesAreReadFromAnyOffset(t *testing.T) {
 	fill(t, w, 300)
 	closed(t, w)
 	all, _ := streamFrom(t, dir, Position{}, Position{})
-	files, _ := listFiles(dir)
+	files, _ := logDir(dir).Files()
 	f := files[0]
-	plain, err := os.ReadFile(f.path)
+	plain, err := os.ReadFile(f.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	check := func(what string) {
 		t.Helper()
-		if size, err := f.size(); err != nil || size != int64(len(plain)) {
+		if size, err := f.Size(); err != nil || size != int64(len(plain)) {
 			t.Errorf("%s: %d octets, want %d (%v)", what, size, len(plain), err)
 		}
 		for i := 0; i < len(all); i += 37 {
@@ -214,33 +215,33 @@ func TestCompressedFilesAreReadFromAnyOffset(t *testing.T) {
 				t.Errorf("%s: from %v on there are %d records, want %d", what, all[i].at, len(rest), len(all)-i)
 			}
 		}
-		if rest, _ := streamFrom(t, dir, Position{f.id(), int64(len(plain))}, Position{}); len(rest) != 0 {
+		if rest, _ := streamFrom(t, dir, Position{File: f.ID(), Offset: int64(len(plain))}, Position{}); len(rest) != 0 {
 			t.Errorf("%s: %d records at the end", what, len(rest))
 		}
 	}
 	check("plain")
-	if err := compress(f, nil); err != nil {
+	if err := linelog.Compress(f, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(f.path); err == nil {
+	if _, err := os.Stat(f.Path); err == nil {
 		t.Error("the plain file is still there")
 	}
 	check("compressed")
 	if zstd, err := exec.LookPath("zstd"); err == nil {
-		out, err := exec.Command(zstd, "-dc", f.path+compressedSuffix).Output()
+		out, err := exec.Command(zstd, "-dc", f.Path+".zst").Output()
 		if err != nil || !bytes.Equal(out, plain) {
 			t.Errorf("zstd reads %d octets, want %d (%v)", len(out), len(plain), err)
 		}
-		os.Remove(f.path + compressedSuffix)
-		os.WriteFile(f.path, plain, 0o600)
-		if out, err := exec.Command(zstd, "-q", "--rm", f.path).CombinedOutput(); err != nil {
+		os.Remove(f.Path + ".zst")
+		os.WriteFile(f.Path, plain, 0o600)
+		if out, err := exec.Command(zstd, "-q", "--rm", f.Path).CombinedOutput(); err != nil {
 			t.Fatalf("%s %v", out, err)
 		}
 		check("compressed by zstd")
 	}
 	// The plain file of a crash counts.
-	os.WriteFile(f.path, plain, 0o600)
-	if files, _ := listFiles(dir); len(files) != 1 || files[0].compressed {
+	os.WriteFile(f.Path, plain, 0o600)
+	if files, _ := logDir(dir).Files(); len(files) != 1 || files[0].Compressed {
 		t.Errorf("files are %+v", files)
 	}
 	check("both")
@@ -258,18 +259,18 @@ func TestNeededFilesAreKept(t *testing.T) {
 		}
 		flush(t, w)
 		var needless atomic.Bool
-		files, _ := listFiles(dir)
-		w.Keep(func() (Position, bool) { return Position{files[4].id(), 17}, !needless.Load() })
+		files, _ := logDir(dir).Files()
+		w.Keep(func() (Position, bool) { return Position{File: files[4].ID(), Offset: 17}, !needless.Load() })
 		w.SetLimits(limits)
 		time.Sleep(2 * houseEvery)
 		synctest.Wait()
-		if left, _ := listFiles(dir); len(left) != 6 || left[0].path != files[4].path {
+		if left, _ := logDir(dir).Files(); len(left) != 6 || left[0].Path != files[4].Path {
 			t.Errorf("%d files are left, want those from the fifth on", len(left))
 		}
 		needless.Store(true)
 		time.Sleep(2 * houseEvery)
 		synctest.Wait()
-		if left, _ := listFiles(dir); len(left) != 2 {
+		if left, _ := logDir(dir).Files(); len(left) != 2 {
 			t.Errorf("%d files are left, want 2", len(left))
 		}
 		if extra, _ := fs.Glob(os.DirFS(dir), "*.idx"); len(extra) > 2 {
@@ -289,17 +290,17 @@ func TestAStartDeletesNothingThatIsNeeded(t *testing.T) {
 		}
 		flush(t, w)
 		closed(t, w)
-		files, _ := listFiles(dir)
+		files, _ := logDir(dir).Files()
 		w = open(t, Config{Dir: dir, Limits: Limits{RotateSize: one, KeepSize: one}, AwaitKeep: true})
 		defer closed(t, w)
 		time.Sleep(2 * houseEvery)
 		synctest.Wait()
-		if left, _ := listFiles(dir); len(left) != len(files) {
+		if left, _ := logDir(dir).Files(); len(left) != len(files) {
 			t.Errorf("%d files are left, want all %d", len(left), len(files))
 		}
 		w.Keep(func() (Position, bool) { return Position{}, false })
 		synctest.Wait()
-		if left, _ := listFiles(dir); len(left) != 1 {
+		if left, _ := logDir(dir).Files(); len(left) != 1 {
 			t.Errorf("%d files are left, want 1", len(left))
 		}
 	})

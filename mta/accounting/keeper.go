@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/linelog"
 )
 
 // keeper looks after the files of a log: it indexes and compresses them, and deletes those that are too old. It
@@ -27,7 +27,7 @@ type keeper struct {
 	// indexed has the sections of finished files whose index is good: 48 octets for 256k records.
 	indexed map[int64][]section
 	// known are the files that are there or should be, oldest first: a reader misses those that somebody deletes.
-	known []logFile
+	known []linelog.File
 
 	told time.Time // when the log last heard of trouble
 }
@@ -99,13 +99,13 @@ func (k *keeper) catchUp() error {
 	if synced.File <= 0 {
 		return nil
 	}
-	if k.newest == nil || k.newest.file.id() != synced.File {
+	if k.newest == nil || k.newest.file.ID() != synced.File {
 		if k.newest != nil {
 			if err := k.newest.finish(); err != nil {
 				return err
 			}
 		}
-		k.newest = newIndexer(fileAt(k.w.cfg.Dir, time.Unix(synced.File, 0)))
+		k.newest = newIndexer(k.w.dir.At(time.Unix(synced.File, 0)))
 	}
 	return k.newest.readTo(synced.Offset)
 }
@@ -115,14 +115,14 @@ func (x *indexer) readTo(end int64) error {
 	if x.to >= end {
 		return nil
 	}
-	r := reader{ctx: context.Background()}
-	_, err := r.scan(x.file, x.to, func(line []byte, size int64) error {
+	r := linelog.Reader{Ctx: context.Background(), Dir: logDir("")}
+	_, err := r.Scan(x.file, x.to, func(line []byte, size int64) error {
 		if x.to >= end {
-			return errReached
+			return linelog.ErrReached
 		}
 		return x.line(line, size)
 	})
-	if errors.Is(err, errReached) {
+	if errors.Is(err, linelog.ErrReached) {
 		return nil
 	}
 	return err
@@ -130,7 +130,7 @@ func (x *indexer) readTo(end int64) error {
 
 // finish completes the index of a file that grows no more.
 func (x *indexer) finish() error {
-	size, err := x.file.size()
+	size, err := x.file.Size()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // deleted
 	}
@@ -147,29 +147,29 @@ func (x *indexer) finish() error {
 	if err := x.flush(); err != nil || x.at == 0 {
 		return err
 	}
-	return os.Truncate(x.file.index(), x.at) // what follows was not sound
+	return os.Truncate(indexOf(x.file), x.at) // what follows was not sound
 }
 
-// blocksOf is logFile.blocksOf. It knows of the newest file what was just written, and of finished files between which
+// blocksOf is as the function. It knows of the newest file what was just written, and of finished files between which
 // ids theirs are.
-func (k *keeper) blocksOf(f logFile, id envelope.ID) lookup {
+func (k *keeper) blocksOf(f linelog.File, id envelope.ID) lookup {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if all, known := k.indexed[f.id()]; known {
-		r, err := f.blocksIn(all, id)
+	if all, known := k.indexed[f.ID()]; known {
+		r, err := blocksIn(f, all, id)
 		if err == nil {
 			return r
 		}
-		delete(k.indexed, f.id()) // to be made again
-		return f.blocksOf(id)
+		delete(k.indexed, f.ID()) // to be made again
+		return blocksOf(f, id)
 	}
-	if f.id() != k.w.Synced().File {
-		return f.blocksOf(id)
+	if f.ID() != k.w.Synced().File {
+		return blocksOf(f, id)
 	}
-	if k.catchUp() != nil || k.newest == nil || k.newest.file.id() != f.id() {
-		return f.blocksOf(id)
+	if k.catchUp() != nil || k.newest == nil || k.newest.file.ID() != f.ID() {
+		return blocksOf(f, id)
 	}
-	r := f.blocksOf(id)
+	r := blocksOf(f, id)
 	if r.covered == k.newest.from {
 		r.blocks, r.covered = k.newest.find(id, r.blocks), k.newest.to
 	}
@@ -183,22 +183,22 @@ func (k *keeper) house() {
 	if !known {
 		l.Keep, l.KeepSize = 0, 0
 	}
-	n, err := sweep(k.w.cfg.Dir, k.w.cfg.Now(), l.Keep, l.KeepSize, needed)
+	n, err := k.w.dir.Sweep(k.w.cfg.Now(), linelog.Limits{Keep: l.Keep, KeepSize: l.KeepSize, Needed: needed}, indexSuffix)
 	if err != nil {
 		k.complain("old accounting files can't be deleted", err)
 	}
 	if n > 0 {
 		k.w.cfg.Log.Info("old accounting files deleted", "files", n)
 	}
-	files, err := listFiles(k.w.cfg.Dir)
+	files, err := k.w.dir.Files()
 	if err != nil {
-		return // there is no log, or sweep has complained
+		return // Sweep has complained
 	}
 	k.tidy(files)
 	k.forget(files)
 	for _, f := range files[:max(0, len(files)-1)] {
 		began := time.Now()
-		if f.id() == k.w.Synced().File {
+		if f.ID() == k.w.Synced().File {
 			break
 		}
 		if !k.finished(f, l.Compress) || !k.rest(2*time.Since(began)) {
@@ -208,16 +208,16 @@ func (k *keeper) house() {
 }
 
 // finished indexes a file, if that was not done yet, and compresses it. It reports false if the keeper is to end.
-func (k *keeper) finished(f logFile, compressed bool) bool {
+func (k *keeper) finished(f linelog.File, compressed bool) bool {
 	if err := k.index(f); err != nil {
 		k.complain("an accounting file can't be indexed; finding a message takes longer", err)
 		return true
 	}
-	if !compressed || f.compressed {
+	if !compressed || f.Compressed {
 		return true
 	}
-	err := compress(f, k.stop)
-	if errors.Is(err, errStopped) {
+	err := linelog.Compress(f, k.stop)
+	if errors.Is(err, linelog.ErrStopped) {
 		return false
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -227,17 +227,17 @@ func (k *keeper) finished(f logFile, compressed bool) bool {
 }
 
 // index has the index of a finished file made, unless it is known to be good.
-func (k *keeper) index(f logFile) error {
+func (k *keeper) index(f linelog.File) error {
 	k.mu.Lock()
-	_, known := k.indexed[f.id()]
+	_, known := k.indexed[f.ID()]
 	k.mu.Unlock()
 	if known {
 		return nil
 	}
-	all, good, err := f.indexed()
+	all, good, err := indexed(f)
 	if err == nil && !good {
 		if err = newIndexer(f).finish(); err == nil {
-			all, good, err = f.indexed()
+			all, good, err = indexed(f)
 		}
 	}
 	if err == nil && !good {
@@ -250,59 +250,51 @@ func (k *keeper) index(f logFile) error {
 		return err
 	}
 	k.mu.Lock()
-	k.indexed[f.id()] = all
+	k.indexed[f.ID()] = all
 	k.mu.Unlock()
 	return nil
 }
 
 // files returns the known files.
-func (k *keeper) files() []logFile {
+func (k *keeper) files() []linelog.File {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.known
 }
 
 // begun notes a new file.
-func (k *keeper) begun(f logFile) {
+func (k *keeper) begun(f linelog.File) {
 	k.mu.Lock()
 	k.known = append(k.known, f)
 	k.mu.Unlock()
 }
 
 // forget drops the known files that have expired.
-func (k *keeper) forget(files []logFile) {
+func (k *keeper) forget(files []linelog.File) {
 	if len(files) == 0 {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	i := 0
-	for i < len(k.known) && k.known[i].begun.Before(files[0].begun) {
+	for i < len(k.known) && k.known[i].Begun.Before(files[0].Begun) {
 		i++
 	}
 	k.known = k.known[i:]
 }
 
 // tidy removes indexes of files that are gone, and what a crash has left of a compression.
-func (k *keeper) tidy(files []logFile) {
-	there := make(map[string]bool)
-	for _, f := range files {
-		there[f.index()] = true
+func (k *keeper) tidy(files []linelog.File) {
+	for _, name := range k.w.dir.Leftovers(files, indexSuffix) {
+		_ = os.Remove(name)
 	}
-	names, _ := filepath.Glob(filepath.Join(k.w.cfg.Dir, namePrefix+"*"))
-	for _, name := range names {
-		gone := strings.HasSuffix(name, indexSuffix) && !there[name] || strings.HasSuffix(name, nameSuffix+compressedSuffix+partSuffix)
-		if gone {
-			_ = os.Remove(name)
-		}
+	there := make(map[int64]bool, len(files))
+	for _, f := range files {
+		there[f.ID()] = true
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for id := range k.indexed {
-		if !there[fileAt(k.w.cfg.Dir, time.Unix(id, 0)).index()] {
-			delete(k.indexed, id)
-		}
-	}
+	maps.DeleteFunc(k.indexed, func(id int64, _ []section) bool { return !there[id] })
 }
 
 // oldestNeeded is the file that somebody has yet to read, 0 for none; known is false while nobody can say that.

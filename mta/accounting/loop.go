@@ -47,7 +47,8 @@ func (w *Writer) collect() {
 func (w *Writer) untilAlarm() time.Duration {
 	now := w.cfg.Now()
 	wait := longestRest
-	if end := w.out.end(w.limits()); !end.IsZero() {
+	w.limit()
+	if end := w.out.End(); !end.IsZero() {
 		wait = min(wait, end.Sub(now))
 	}
 	if !w.retryAt.IsZero() {
@@ -57,8 +58,8 @@ func (w *Writer) untilAlarm() time.Duration {
 }
 
 func (w *Writer) alarmed() {
-	if end := w.out.end(w.limits()); !end.IsZero() && !w.cfg.Now().Before(end) {
-		w.out.close() // all of it was synced
+	if w.limit(); w.out.Ended() {
+		w.out.Close() // all of it was synced
 		signal(w.keeper.changed)
 	}
 	if !w.retryAt.IsZero() {
@@ -83,7 +84,8 @@ func (w *Writer) write() error {
 			return nil
 		}
 		stuck := w.watchDisk()
-		n, err := w.out.write(w.pending, w.limits())
+		w.limit()
+		n, err := w.out.Write(w.pending)
 		stuck.Stop()
 		w.wrote(n, err)
 		if err != nil {
@@ -128,7 +130,7 @@ func (w *Writer) wrote(n int, err error) {
 	recovered := w.mu.stats.Failing && err == nil
 	w.mu.stats.Failing = err != nil
 	w.mu.writing = len(rest) > 0
-	if at := w.out.durable(); at != w.mu.synced {
+	if at := w.out.Durable(); at != w.mu.synced {
 		w.mu.synced = at
 		for c := range w.mu.watches {
 			signal(c)
@@ -182,8 +184,14 @@ func (w *Writer) finish() {
 	if err != nil {
 		w.failed = fmt.Errorf("closing the accounting log: %d records are lost: %w", left, err)
 	}
-	_, cerr := w.out.close()
+	_, cerr := w.out.Close()
 	w.failed = errors.Join(w.failed, cerr)
+}
+
+// limit has the limits that are in force end files.
+func (w *Writer) limit() {
+	l := w.limits()
+	w.out.RotateSize, w.out.RotateEvery = l.RotateSize, l.RotateEvery
 }
 
 func (w *Writer) limits() Limits {

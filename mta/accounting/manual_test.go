@@ -24,7 +24,7 @@ func TestTheManualNamesEveryField(t *testing.T) {
 	full.Key, full.Tags, full.Meta, full.TraceID = "shop", []string{"news"}, `{}`, "4bf92f3577b34da6a3ce929d0e0e4736"
 	full.Class, full.Headers, full.Report, full.MatchedBy = "SpamBlock", `{}`, `{}`, ByToken
 	w := Writer{node: `"n"`, cfg: Config{Now: time.Now}}
-	lines := [][]byte{w.Gap(Position{1, 2}, Position{3, 4}, 5)}
+	lines := [][]byte{w.Gap(Position{File: 1, Offset: 2}, Position{File: 3, Offset: 4}, 5)}
 	for _, r := range []Record{full, {Type: Warmup, Event: "advanced", Stage: 2, Attempt: Attempt{EgressSource: "s"}, Time: accepted}, {Type: Lost, Count: 1, Time: accepted}} {
 		lines = append(lines, appendRecord(nil, &r, `"n"`))
 	}
@@ -59,7 +59,7 @@ func TestTheManualNamesEveryField(t *testing.T) {
 	}
 	example := delivery()
 	line := appendRecord(nil, &example, `"node1"`)
-	Position{File: accepted.Unix(), Offset: 4711}.stamp(line)
+	fillIn(Position{File: accepted.Unix(), Offset: 4711}, line)
 	if line := string(line); !strings.Contains(text, line) {
 		t.Errorf("the manual's example is not what is written:\n%s", line)
 	}

@@ -2,6 +2,7 @@ package accounting
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -11,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/backward"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/linelog"
 )
 
 // pages reads all pages of a query.
@@ -42,7 +43,7 @@ func TestNewest(t *testing.T) {
 	w := open(t, Config{Dir: dir, NodeID: "n", Limits: Limits{RotateSize: 300_000}})
 	fill(t, w, 1200)
 	closed(t, w)
-	files, _ := listFiles(dir)
+	files, _ := logDir(dir).Files()
 	check := func(what string) {
 		t.Helper()
 		for _, q := range []Query{
@@ -83,13 +84,13 @@ func TestNewest(t *testing.T) {
 		if err := newIndexer(f).finish(); err != nil {
 			t.Fatal(err)
 		}
-		if err := compress(f, nil); err != nil {
+		if err := linelog.Compress(f, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	check("compressed")
 	if zstd, err := exec.LookPath("zstd"); err == nil {
-		if out, err := exec.Command(zstd, "-q", "--rm", files[2].path).CombinedOutput(); err != nil {
+		if out, err := exec.Command(zstd, "-q", "--rm", files[2].Path).CombinedOutput(); err != nil {
 			t.Fatalf("%s %v", out, err)
 		}
 		check("compressed by zstd")
@@ -97,7 +98,7 @@ func TestNewest(t *testing.T) {
 	if _, err := Newest(t.Context(), dir, Query{}, "20260301T120000-4711", 5); !errors.Is(err, ErrCursor) {
 		t.Errorf("a forged cursor: %v", err)
 	}
-	if p, err := Newest(t.Context(), dir, Query{}, Position{1, 5}.String(), 5); err != nil || !p.Complete || len(p.Records) != 0 {
+	if p, err := Newest(t.Context(), dir, Query{}, Position{File: 1, Offset: 5}.String(), 5); err != nil || !p.Complete || len(p.Records) != 0 {
 		t.Errorf("a cursor before all: %+v, %v", p, err)
 	}
 	if p, err := Newest(t.Context(), dir+"/none", Query{}, "", 5); err != nil || !p.Complete {
@@ -115,8 +116,8 @@ func TestNewestLooksAtLittle(t *testing.T) {
 		r.Time, r.ID = accepted.Add(time.Duration(i)*time.Minute), envelope.FirstID(accepted)+envelope.ID(i)
 		text = append(text, appendRecord(nil, &r, `"n"`)...)
 	}
-	f := fileAt(dir, accepted)
-	if err := os.WriteFile(f.path, text, 0o600); err != nil {
+	f := logDir(dir).At(accepted)
+	if err := os.WriteFile(f.Path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	middle := accepted.Add(30_000 * time.Minute)
@@ -137,7 +138,7 @@ func TestNewestLooksAtLittle(t *testing.T) {
 		if err != nil || p.Complete || p.Looked < pageOctets || p.Looked > pageOctets+2000 {
 			t.Errorf("%s: nothing: %+v, %v", form, p, err)
 		}
-		if err := compress(f, nil); form == "plain" && err != nil {
+		if err := linelog.Compress(f, nil); form == "plain" && err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,14 +154,14 @@ func TestADamagedTimeHidesNothing(t *testing.T) {
 		r.Time, r.Attempts = accepted.Add(time.Duration(i)*time.Hour), i
 		at := len(content)
 		content = appendRecord(content, &r, `"n"`)
-		if at/backward.BlockSize != (len(content)+1200)/backward.BlockSize || max(0, at-1200)/backward.BlockSize != at/backward.BlockSize {
+		if at/linelog.BlockSize != (len(content)+1200)/linelog.BlockSize || max(0, at-1200)/linelog.BlockSize != at/linelog.BlockSize {
 			borders = append(borders, at)
 		}
 	}
 	if len(borders) < 10 {
 		t.Fatal(borders)
 	}
-	path := fileAt(dir, accepted).path
+	path := logDir(dir).At(accepted).Path
 	for _, at := range borders {
 		for _, test := range []struct {
 			year string
@@ -194,11 +195,11 @@ func TestNewestPassesOverDamage(t *testing.T) {
 	fill(t, w, 600)
 	closed(t, w)
 	all, _ := pages(t, dir, Query{}, 10_000)
-	files, _ := listFiles(dir)
-	if err := compress(files[0], nil); err != nil {
+	files, _ := logDir(dir).Files()
+	if err := linelog.Compress(files[0], nil); err != nil {
 		t.Fatal(err)
 	}
-	path := files[0].path + compressedSuffix
+	path := files[0].Path + ".zst"
 	z := frameEnds(t, path)
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -222,23 +223,33 @@ func TestNewestPassesOverDamage(t *testing.T) {
 			octets += len(r) + 1
 		}
 	}
-	if len(got) == len(all) || octets > 2*blockSize {
+	if len(got) == len(all) || octets > 2*linelog.BlockSize {
 		t.Errorf("%d octets of %d records are missing", octets, len(all)-len(got))
 	}
 }
 
-func frameEnds(t *testing.T, path string) []frameEnd {
+// frameEnd is where a frame of a compressed file ends, in both forms.
+type frameEnd struct{ compressed, plain int64 }
+
+// frameEnds reads the table at the end of a compressed file.
+func frameEnds(t *testing.T, path string) (ends []frameEnd) {
 	t.Helper()
-	f, err := os.Open(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	z, err := openFrames(f)
-	if err != nil || len(z.ends) < 3 {
-		t.Fatalf("%d blocks, %v", len(z.ends), err)
+	const footer, entry = 9, 8
+	count := int(binary.LittleEndian.Uint32(text[len(text)-footer:]))
+	var end frameEnd
+	for e := text[len(text)-footer-count*entry : len(text)-footer]; len(e) > 0; e = e[entry:] {
+		end.compressed += int64(binary.LittleEndian.Uint32(e))
+		end.plain += int64(binary.LittleEndian.Uint32(e[4:]))
+		ends = append(ends, end)
 	}
-	return z.ends
+	if len(ends) < 3 {
+		t.Fatalf("%d blocks", len(ends))
+	}
+	return ends
 }
 
 // FuzzNewest: whatever is in a file, pages have the records of a read, in the other order.
@@ -250,7 +261,7 @@ func FuzzNewest(f *testing.F) {
 	f.Add([]byte("{}\n\n\x00\xff{\"type\":\"Bounce\",\"recipient\":\"\\u006aoe@b\\u00fccher.example\"}\nnull\n"), "", "x", 2)
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, content []byte, recipient, after string, limit int) {
-		if err := os.WriteFile(fileAt(dir, accepted).path, content, 0o600); err != nil {
+		if err := os.WriteFile(logDir(dir).At(accepted).Path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		q := Query{Recipient: recipient}
@@ -287,7 +298,7 @@ func BenchmarkNewest(b *testing.B) {
 		r.Time, r.ID = accepted.Add(time.Duration(i)*time.Second), envelope.FirstID(accepted)+envelope.ID(i)
 		text = append(text, appendRecord(nil, &r, `"n"`)...)
 	}
-	if err := os.WriteFile(fileAt(dir, accepted).path, text, 0o600); err != nil {
+	if err := os.WriteFile(logDir(dir).At(accepted).Path, text, 0o600); err != nil {
 		b.Fatal(err)
 	}
 	for name, q := range map[string]Query{
@@ -296,13 +307,13 @@ func BenchmarkNewest(b *testing.B) {
 		for _, form := range []string{"plain", "compressed"} {
 			b.Run(strings.Join([]string{form, name}, "/"), func(b *testing.B) {
 				if form == "compressed" {
-					if files, _ := listFiles(dir); !files[0].compressed {
-						if err := compress(files[0], nil); err != nil {
+					if files, _ := logDir(dir).Files(); !files[0].Compressed {
+						if err := linelog.Compress(files[0], nil); err != nil {
 							b.Fatal(err)
 						}
 					}
 				} else {
-					os.WriteFile(fileAt(dir, accepted).path, text, 0o600)
+					os.WriteFile(logDir(dir).At(accepted).Path, text, 0o600)
 				}
 				b.ResetTimer()
 				for b.Loop() {

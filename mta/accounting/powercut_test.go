@@ -14,6 +14,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/linelog"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/powercut"
@@ -36,8 +37,8 @@ func (f cutFile) Write(b []byte) (int, error) {
 
 func (f cutFile) Stat() (os.FileInfo, error) { return nil, os.ErrInvalid }
 
-func openCut(fs *powercut.FS) opener {
-	return func(path string, create bool) (file, error) {
+func openCut(fs *powercut.FS) linelog.Opener {
+	return func(path string, create bool) (linelog.OutFile, error) {
 		path = "/log/" + filepath.Base(path)
 		if !create {
 			f, err := fs.OpenWrite(path)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/linelog"
 )
 
 // Query says which records are meant. All that is set must fit; the zero Query fits all.
@@ -203,12 +204,12 @@ func fitsAddress(want, got string) bool {
 func domainOf(address string) string { return envelope.Address(address).Domain() }
 
 // within gives those of the files, oldest first, that can have records in the query's time.
-func (m *matcher) within(files []logFile) []logFile {
+func (m *matcher) within(files []linelog.File) []linelog.File {
 	first, last := 0, len(files)
-	for first+1 < len(files) && !m.Since.IsZero() && files[first+1].begun.Before(m.Since.Add(-clockSlack)) {
+	for first+1 < len(files) && !m.Since.IsZero() && files[first+1].Begun.Before(m.Since.Add(-clockSlack)) {
 		first++
 	}
-	for last > first && !m.Until.IsZero() && files[last-1].begun.After(m.Until.Add(clockSlack)) {
+	for last > first && !m.Until.IsZero() && files[last-1].Begun.After(m.Until.Add(clockSlack)) {
 		last--
 	}
 	return files[first:last]

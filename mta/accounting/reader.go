@@ -1,29 +1,21 @@
 package accounting
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"math"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/linelog"
 )
 
-const (
-	// followEvery is how often a reader that follows looks for more.
-	followEvery = 200 * time.Millisecond
-	// longestLine is far above any record; what is longer is no record and is passed over.
-	longestLine = 1 << 20
-	pauseAfter  = 64 << 10
-)
+// followEvery is how often a reader that follows looks for more.
+const followEvery = 200 * time.Millisecond
 
 // Read calls each with the records in dir that q means, oldest first: one line of JSON without
 // its line end, which is good until each returns. Lines that are no records are passed over, as
@@ -35,8 +27,7 @@ const (
 // Before it waits for more it calls flush, which may be nil. It needs no Writer and no other
 // process's help: it sees what is in the files.
 func Read(ctx context.Context, dir string, q Query, each func(record []byte) error, flush func()) error {
-	r := reader{ctx: ctx, dir: dir, match: q.matcher(), each: each, flush: flush, blocks: logFile.blocksOf}
-	return r.run()
+	return newReader(ctx, dir, q, blocksOf).run(each, flush)
 }
 
 // DamagedError is returned by Read when parts of compressed files, or lines, can't be read.
@@ -54,16 +45,34 @@ func (e *DamagedError) Error() string {
 
 // Read is as the function Read, but finds a message that was recorded just now at once, too.
 func (w *Writer) Read(ctx context.Context, q Query, each func(record []byte) error, flush func()) error {
-	r := reader{ctx: ctx, dir: w.cfg.Dir, match: q.matcher(), each: each, flush: flush, blocks: w.keeper.blocksOf}
-	return r.run()
+	return newReader(ctx, w.cfg.Dir, q, w.keeper.blocksOf).run(each, flush)
 }
 
-func (r *reader) run() error {
-	if r.flush == nil {
+// reader reads the log for a Query.
+type reader struct {
+	linelog.Reader
+	match  matcher
+	each   func([]byte) error
+	flush  func()
+	blocks lookUp
+}
+
+// lookUp looks a message up in the index of a file: blocksOf, or the keeper's.
+type lookUp func(linelog.File, envelope.ID) lookup
+
+func newReader(ctx context.Context, dir string, q Query, blocks lookUp) *reader {
+	return &reader{
+		Reader: linelog.Reader{Ctx: ctx, Dir: logDir(dir), Pause: q.Pause, Begins: beginsAt}, match: q.matcher(), blocks: blocks,
+	}
+}
+
+func (r *reader) run(each func([]byte) error, flush func()) error {
+	r.each, r.flush = each, flush
+	if flush == nil {
 		r.flush = func() {}
 	}
 	err := r.read()
-	if r.match.Follow && r.ctx.Err() != nil && errors.Is(err, r.ctx.Err()) {
+	if r.match.Follow && r.Ctx.Err() != nil && errors.Is(err, r.Ctx.Err()) {
 		err = nil
 	}
 	if err == nil {
@@ -75,37 +84,23 @@ func (r *reader) run() error {
 // damaged returns what was passed over, nil if nothing was.
 func (r *reader) damaged() error {
 	if n := r.match.damaged; n > 0 {
-		r.damage = append(r.damage, fmt.Errorf("damaged lines in %s: %d", r.dir, n))
+		r.Damage = append(r.Damage, fmt.Errorf("damaged lines in %s: %d", r.Dir.Path, n))
 	}
-	if len(r.damage) == 0 {
+	if len(r.Damage) == 0 {
 		return nil
 	}
-	return &DamagedError{r.damage}
-}
-
-type reader struct {
-	ctx    context.Context
-	dir    string
-	match  matcher
-	each   func([]byte) error
-	flush  func()
-	blocks func(logFile, envelope.ID) lookup // logFile.blocksOf, or the keeper's
-	damage []error                           // that was passed over
-	looked int64                             // octets since the last pause
+	return &DamagedError{r.Damage}
 }
 
 func (r *reader) read() error {
-	all, err := listFiles(r.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil // nothing was ever written
-	}
+	all, err := r.Dir.Files()
 	if err != nil {
 		return err
 	}
 	var at place // where to go on
 	files := r.match.within(all)
 	if r.match.Last > 0 {
-		at, err = r.newest(files)
+		at, err = r.last(files)
 	} else {
 		at, err = r.forward(files)
 	}
@@ -117,12 +112,12 @@ func (r *reader) read() error {
 
 // place is how far a log was read: the octets up to the end of the last whole line of a file.
 type place struct {
-	file   logFile // zero: before the first file
+	file   linelog.File // zero: before the first file
 	offset int64
 }
 
 // forward reads files from their beginnings, one after the other.
-func (r *reader) forward(files []logFile) (at place, err error) {
+func (r *reader) forward(files []linelog.File) (at place, err error) {
 	for _, f := range files {
 		at = place{file: f}
 		if at.offset, err = r.lines(f, r.give); err != nil {
@@ -133,75 +128,24 @@ func (r *reader) forward(files []logFile) (at place, err error) {
 }
 
 // lines calls use with the lines of f that can be meant and their offsets, and returns where the last whole line ends.
-func (r *reader) lines(f logFile, use func(line []byte, at int64) error) (int64, error) {
+func (r *reader) lines(f linelog.File, use func(line []byte, at int64) error) (int64, error) {
 	if r.match.message == 0 {
-		return r.sound(f, 0, use)
+		return r.Lines(f, 0, use)
 	}
 	in := r.blocks(f, r.match.message)
 	slices.Sort(in.blocks)
 	for _, b := range slices.Compact(in.blocks) {
-		if err := r.block(f, b*blockSize, in.covered, use); err != nil {
+		if err := r.Block(f, b*linelog.BlockSize, in.covered, use); err != nil {
 			return 0, err
 		}
 	}
 	if in.whole {
 		return in.covered, nil
 	}
-	if info, err := os.Stat(f.path); err == nil && info.Size() == in.covered {
+	if info, err := os.Stat(f.Path); err == nil && info.Size() == in.covered {
 		return in.covered, nil
 	}
-	return r.sound(f, in.covered, use)
-}
-
-// sound is scan without an end at damage: it goes on behind that, where the next line begins.
-func (r *reader) sound(f logFile, offset int64, use func(line []byte, at int64) error) (int64, error) {
-	partial := false
-	for {
-		at := offset
-		end, err := r.scan(f, offset, func(line []byte, size int64) error {
-			begun := at
-			at += size
-			if begun == offset && partial && !beginsAt(line, offset) {
-				return nil
-			}
-			return use(line, begun)
-		})
-		var damage *damageError
-		if !errors.As(err, &damage) {
-			return end, err
-		}
-		r.damage = append(r.damage, damage)
-		if damage.end <= end {
-			return end, nil // the rest of the file
-		}
-		offset, partial = damage.end, true
-	}
-}
-
-// block calls use with the lines that begin in the block at an offset, and before the end of what is covered.
-func (r *reader) block(f logFile, offset, covered int64, use func(line []byte, at int64) error) error {
-	at, end := offset, min(offset+blockSize, covered)
-	_, err := r.scanBy(&blockBuffers, f, offset, func(line []byte, size int64) error {
-		if at >= end {
-			return errReached
-		}
-		begun := at
-		at += size
-		// The block can begin within a line, whose event_id then has another offset.
-		if begun == offset && offset > 0 && !beginsAt(line, offset) {
-			return nil
-		}
-		return use(line, begun)
-	})
-	var damage *damageError
-	switch {
-	case errors.Is(err, errReached):
-		return nil
-	case errors.As(err, &damage):
-		r.damage = append(r.damage, damage)
-		return nil
-	}
-	return err
+	return r.Lines(f, in.covered, use)
 }
 
 // beginsAt reports whether a line is a record that begins at an offset.
@@ -221,20 +165,20 @@ func (r *reader) give(line []byte, _ int64) error {
 	return nil
 }
 
-// newest gives the last records that fit, oldest first. It returns the end of the newest file.
-func (r *reader) newest(files []logFile) (at place, err error) {
+// last gives the last records that fit, oldest first. It returns the end of the newest file.
+func (r *reader) last(files []linelog.File) (at place, err error) {
 	if len(files) == 0 {
 		return at, nil
 	}
 	at.file = files[len(files)-1]
-	if at.offset, err = r.endOf(at.file); err != nil {
+	if at.offset, err = r.Dir.EndOf(at.file); err != nil {
 		return at, err
 	}
-	b := backwards{reader: r, before: Position{at.file.id(), at.offset}, missing: r.match.Last, room: math.MaxInt64}
-	if err := b.read(files); err != nil {
+	b := r.newest(Position{File: at.file.ID(), Offset: at.offset}, r.match.Last, math.MaxInt64)
+	if err := b.Read(files); err != nil {
 		return at, err
 	}
-	for _, record := range slices.Backward(b.found) {
+	for _, record := range slices.Backward(b.Found) {
 		if err := r.each(record); err != nil {
 			return at, err
 		}
@@ -254,8 +198,8 @@ func (r *reader) follow(at place) error {
 		r.flush()
 		select {
 		case <-tick.C:
-		case <-r.ctx.Done():
-			return r.ctx.Err()
+		case <-r.Ctx.Done():
+			return r.Ctx.Err()
 		}
 	}
 }
@@ -263,112 +207,20 @@ func (r *reader) follow(at place) error {
 // catchUp reads on from at to the end of the newest file. The list of files is asked for first:
 // a file that has a successor in it is complete.
 func (r *reader) catchUp(at place) (place, error) {
-	files, err := listFiles(r.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return at, nil
-	}
+	files, err := r.Dir.Files()
 	if err != nil {
 		return at, err
 	}
 	for _, f := range files {
 		switch {
-		case f.begun.Before(at.file.begun):
+		case f.Begun.Before(at.file.Begun):
 			continue
-		case f.begun.After(at.file.begun):
+		case f.Begun.After(at.file.Begun):
 			at = place{file: f}
 		}
-		if at.offset, err = r.sound(f, at.offset, r.give); err != nil {
+		if at.offset, err = r.Lines(f, at.offset, r.give); err != nil {
 			return at, err
 		}
 	}
 	return at, nil
-}
-
-// scan calls use with each whole line of f from offset on and its size in the file, and returns where the last
-// of them ends; line is nil if it is too long for a record. A file that is deleted meanwhile has no more lines.
-func (r *reader) scan(f logFile, offset int64, use func(line []byte, size int64) error) (int64, error) {
-	return r.scanBy(&buffers, f, offset, use)
-}
-
-// scanBy is scan with buffers of another size.
-func (r *reader) scanBy(buffers *sync.Pool, f logFile, offset int64, use func(line []byte, size int64) error) (int64, error) {
-	in, err := f.from(offset)
-	if errors.Is(err, fs.ErrNotExist) {
-		return offset, nil
-	}
-	if err != nil {
-		return offset, err
-	}
-	defer in.Close()
-	buf := buffers.Get().(*bufio.Reader)
-	defer buffers.Put(buf)
-	buf.Reset(in)
-	lines := lineReader{in: buf}
-	for {
-		if err := r.rest(); err != nil {
-			return offset, err
-		}
-		line, size, err := lines.next()
-		if err == io.EOF {
-			return offset, nil
-		}
-		if err != nil {
-			return offset, err
-		}
-		if err := use(line, size); err != nil {
-			return offset, err
-		}
-		offset += size
-		r.looked += size
-	}
-}
-
-// rest pauses where the query wants that, and returns why the reading ends.
-func (r *reader) rest() error {
-	if r.match.Pause != nil && r.looked >= pauseAfter {
-		r.looked = 0
-		if err := r.match.Pause(); err != nil {
-			return err
-		}
-	}
-	return r.ctx.Err()
-}
-
-// buffers are for reading files; streams read often and little.
-var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 256<<10) }}
-
-// blockBuffers are for reading one block.
-var blockBuffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, blockSize) }}
-
-// lineReader parts a file into lines, in bounded memory.
-type lineReader struct {
-	in   *bufio.Reader
-	long []byte // a line that is longer than the buffer of in
-}
-
-// next gives the next whole line without its end, and how many octets were read for it. The
-// line is nil when it is longer than any record. io.EOF means that no whole line is left.
-func (l *lineReader) next() (line []byte, size int64, err error) {
-	l.long = l.long[:0]
-	for {
-		part, err := l.in.ReadSlice('\n')
-		size += int64(len(part))
-		if err != nil && err != bufio.ErrBufferFull {
-			return nil, size, err
-		}
-		if size > longestLine {
-			l.long = l.long[:0]
-		} else if err != nil || len(l.long) > 0 {
-			l.long = append(l.long, part...)
-		}
-		switch {
-		case err != nil:
-			continue
-		case size > longestLine:
-			return nil, size, nil
-		case len(l.long) > 0:
-			return bytes.TrimSuffix(l.long, []byte("\n")), size, nil
-		}
-		return part[:len(part)-1], size, nil
-	}
 }

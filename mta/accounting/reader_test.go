@@ -29,7 +29,7 @@ func history(t *testing.T, change func(i int, r *Record)) (dir string) {
 		if change != nil {
 			change(i, &r)
 		}
-		appendTo(t, fileAt(dir, accepted.Add(time.Duration(i/10)*10*time.Hour)).path, appendRecord(nil, &r, `"n"`))
+		appendTo(t, logDir(dir).At(accepted.Add(time.Duration(i/10)*10*time.Hour)).Path, appendRecord(nil, &r, `"n"`))
 	}
 	return dir
 }
@@ -125,7 +125,7 @@ func TestReadingNothing(t *testing.T) {
 
 func TestWhatIsNoRecordIsPassedOver(t *testing.T) {
 	dir := history(t, nil)
-	first := fileAt(dir, accepted).path
+	first := logDir(dir).At(accepted).Path
 	appendTo(t, first, []byte("\n\nnot JSON\n{\"type\":\n{}\n[1]\nnull\n{\"type\":5}\n{\"type\":\"Delivery\",\"event_time\":\"yesterday\"}\n"))
 	appendTo(t, first, append(bytes.Repeat([]byte("x"), 3*longestLine), '\n'))
 	r := delivery()
@@ -151,7 +151,7 @@ func TestWhatIsNoRecordIsPassedOver(t *testing.T) {
 // line that can't be read is reported.
 func TestAnyBitOfALog(t *testing.T) {
 	dir := history(t, nil)
-	path := fileAt(dir, accepted.Add(10*time.Hour)).path
+	path := logDir(dir).At(accepted.Add(10 * time.Hour)).Path
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -311,7 +311,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"type":"a","id":"1kjmma2g00007","recipient":"x@K.example"}`+"\n"), "x@k.example", "1KJMMA2G00007", 3)
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, content []byte, recipient, id string, last int) {
-		if err := os.WriteFile(fileAt(dir, accepted).path, content, 0o600); err != nil {
+		if err := os.WriteFile(logDir(dir).At(accepted).Path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		q := Query{Recipient: recipient, ID: id, Last: max(0, last%100)}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io/fs"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -48,7 +47,7 @@ func (r *Receptions) HasOf(id envelope.ID, recipient envelope.Address) bool {
 // LatestReceptions reads the end of the log in dir. A crash takes along the Receptions that were not written
 // yet; who has the messages can find by this which those are. now is for a log without records.
 func LatestReceptions(ctx context.Context, dir string, now time.Time) (*Receptions, error) {
-	from, err := tail(dir, tailSize)
+	from, err := logDir(dir).Tail(tailSize)
 	if err != nil {
 		return nil, err
 	}
@@ -102,21 +101,4 @@ func recipientsOf(lines []byte) map[envelope.Address]struct{} {
 		}
 	}
 	return all
-}
-
-// tail returns the position from which on a log has about size octets.
-func tail(dir string, size int64) (Position, error) {
-	files, err := listFiles(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Position{}, err
-	}
-	var at Position
-	for i := len(files) - 1; i >= 0 && size > 0; i-- {
-		at = Position{File: files[i].id()}
-		if n, err := files[i].size(); err == nil {
-			at.Offset = max(0, n-size)
-			size -= n
-		}
-	}
-	return at, nil
 }

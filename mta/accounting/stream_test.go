@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/mta/internal/linelog"
 )
 
 type streamed struct {
@@ -93,7 +95,9 @@ func TestPositionsAreThoseOfTheEventIDs(t *testing.T) {
 }
 
 func TestPositionsAreText(t *testing.T) {
-	for _, p := range []Position{{}, {accepted.Unix(), 0}, {accepted.Unix(), 4711}, {accepted.Unix() + 1, maxFileSize}} {
+	for _, p := range []Position{
+		{}, {File: accepted.Unix()}, {File: accepted.Unix(), Offset: 4711}, {File: accepted.Unix() + 1, Offset: linelog.MaxFileSize},
+	} {
 		back, err := ParsePosition(p.String())
 		if err != nil || back != p || len(p.String()) != positionLength {
 			t.Errorf("%v comes back as %v, %v", p, back, err)
@@ -115,7 +119,7 @@ func TestPositionAt(t *testing.T) {
 		t.Errorf("in an empty log: %v, %v", p, err)
 	}
 	for h := range 3 {
-		if err := os.WriteFile(fileAt(dir, accepted.Add(time.Duration(h)*time.Hour)).path, nil, 0o600); err != nil {
+		if err := os.WriteFile(logDir(dir).At(accepted.Add(time.Duration(h)*time.Hour)).Path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -163,29 +167,29 @@ func TestMissingRecordsAreReported(t *testing.T) {
 	end := w.Synced()
 	closed(t, w)
 	all, _ := streamFrom(t, dir, Position{}, end)
-	files, _ := listFiles(dir)
+	files, _ := logDir(dir).Files()
 	if len(files) < 3 {
 		t.Fatal(files)
 	}
 	last := files[len(files)-1]
-	content, err := os.ReadFile(last.path)
+	content, err := os.ReadFile(last.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	os.Truncate(last.path, int64(len(content)/2))
+	os.Truncate(last.Path, int64(len(content)/2))
 	n, missing := missingFrom(t, dir, all[1].at, end)
-	if len(missing) != 1 || missing[0].From.File != last.id() || missing[0].To != end || n < 30 {
+	if len(missing) != 1 || missing[0].From.File != last.ID() || missing[0].To != end || n < 30 {
 		t.Errorf("a truncated file: %d records, missing %v", n, missing)
 	}
-	os.Remove(last.path)
+	os.Remove(last.Path)
 	n, missing = missingFrom(t, dir, all[1].at, end)
-	if len(missing) != 1 || missing[0].From.File != files[len(files)-2].id() || missing[0].To != end || n < 30 {
+	if len(missing) != 1 || missing[0].From.File != files[len(files)-2].ID() || missing[0].To != end || n < 30 {
 		t.Errorf("no newest file: %d records, missing %v", n, missing)
 	}
 	for _, f := range files {
-		os.Remove(f.path)
+		os.Remove(f.Path)
 	}
-	if n, missing = missingFrom(t, dir, all[1].at, end); n != 0 || len(missing) != 1 || missing[0] != (MissingError{all[1].at, end}) {
+	if n, missing = missingFrom(t, dir, all[1].at, end); n != 0 || len(missing) != 1 || missing[0] != (MissingError{From: all[1].at, To: end}) {
 		t.Errorf("no file: %d records, missing %v", n, missing)
 	}
 }
@@ -200,32 +204,27 @@ func TestADamagedFrameHidesOnlyItsRecords(t *testing.T) {
 	flush(t, w)
 	end := w.Synced()
 	closed(t, w)
-	files, _ := listFiles(dir)
+	files, _ := logDir(dir).Files()
 	f := files[0]
-	if err := compress(f, nil); err != nil {
+	if err := linelog.Compress(f, nil); err != nil {
 		t.Fatal(err)
 	}
-	later := fileAt(dir, f.begun.Add(time.Hour))
-	os.WriteFile(later.path, []byte("{}\n"), 0o600)
-	path := f.path + compressedSuffix
+	later := logDir(dir).At(f.Begun.Add(time.Hour))
+	os.WriteFile(later.Path, []byte("{}\n"), 0o600)
+	path := f.Path + ".zst"
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, _ := os.Open(path)
-	z, err := openFrames(in)
-	in.Close()
-	if err != nil || len(z.ends) < 4 {
-		t.Fatal(z, err)
-	}
+	ends := frameEnds(t, path)
 	damaged := slices.Clone(content)
-	for i := z.ends[0].compressed; i < z.ends[1].compressed; i++ {
+	for i := ends[0].compressed; i < ends[1].compressed; i++ {
 		damaged[i] ^= 0x55
 	}
 	os.WriteFile(path, damaged, 0o600)
 	lines := int(end.Offset / 2000)
 	n, missing := missingFrom(t, dir, Position{}, Position{})
-	if len(missing) != 1 || missing[0].To != (Position{f.id(), z.ends[1].plain}) || n < 2001-blockSize/lines-5 || n >= 2001 {
+	if len(missing) != 1 || missing[0].To != (Position{File: f.ID(), Offset: ends[1].plain}) || n < 2001-linelog.BlockSize/lines-5 || n >= 2001 {
 		t.Errorf("a damaged frame: %d records, missing %v", n, missing)
 	}
 	for _, q := range []Query{{}, {Last: 5000}, {Since: time.Now().Add(-time.Hour)}} {
@@ -240,7 +239,7 @@ func TestADamagedFrameHidesOnlyItsRecords(t *testing.T) {
 	}
 	os.WriteFile(path, content[:len(content)/2], 0o600)
 	n, missing = missingFrom(t, dir, Position{}, Position{})
-	if len(missing) != 1 || missing[0].To.File != later.id() || n < 2 || n >= 2001 {
+	if len(missing) != 1 || missing[0].To.File != later.ID() || n < 2 || n >= 2001 {
 		t.Errorf("half a file: %d records, missing %v", n, missing)
 	}
 }

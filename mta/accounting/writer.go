@@ -1,17 +1,16 @@
 package accounting
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"example.org/mta/internal/linelog"
 	"example.org/mta/queue/vfs"
 )
 
@@ -27,7 +26,7 @@ type Config struct {
 	Now func() time.Time // nil: time.Now
 	Log *slog.Logger     // nil: nowhere
 
-	open opener // nil: the OS; for tests
+	open linelog.Opener // nil: the OS; for tests
 }
 
 // Limits say when a file ends and when it is deleted. A zero field is no limit.
@@ -50,6 +49,8 @@ const (
 	retryDelay = time.Second
 	// longestRest is how long the writer sleeps at most while it has nothing to do.
 	longestRest = 10 * time.Minute
+	// checkEvery is how often the writer looks whether its file was taken away by somebody else.
+	checkEvery = time.Second
 	// longestHold is how long a disk that doesn't answer can hold up outcomes.
 	longestHold = 5 * time.Second
 	// complainEvery bounds how often the same trouble is told.
@@ -61,6 +62,7 @@ const (
 // are dropped, counted, and reported in the log and by a record of the type Lost.
 type Writer struct {
 	cfg  Config
+	dir  linelog.Dir
 	node string // NodeID as JSON
 
 	mu struct {
@@ -91,7 +93,7 @@ type Writer struct {
 	failed  error // what Close returns; written before ended is closed
 
 	// What follows is owned by the goroutine.
-	out     output
+	out     linelog.Output
 	pending []byte    // whole lines that a write has left over; they go before those that wait
 	records int       // their number
 	retryAt time.Time // after a failure, when to write again
@@ -119,33 +121,72 @@ func Open(cfg Config) (*Writer, error) {
 		cfg.Buffer = defaultBuffer
 	}
 	if cfg.open == nil {
-		cfg.open = openOS
+		cfg.open = linelog.OpenOS
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o750); err != nil {
+	if err := linelog.MakeDir(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("making the accounting directory: %w", err)
 	}
 	w := &Writer{
 		cfg: cfg, node: string(quote(nil, cfg.NodeID)),
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), changed: make(chan struct{}, 1), flushes: make(chan chan error),
 		stop: make(chan struct{}), ended: make(chan struct{}),
-		out: output{dir: cfg.Dir, open: cfg.open, log: cfg.Log, now: cfg.Now},
+		dir: logDir(cfg.Dir),
 	}
+	w.out = linelog.Output{Dir: w.dir, Open: cfg.open, Now: cfg.Now, Stamp: fillIn, Begun: w.begun, CheckEvery: checkEvery}
 	w.mu.limits = cfg.Limits
 	if err := w.lockDir(); err != nil {
 		return nil, err
 	}
-	err := w.out.resume(cfg.Limits)
-	known, listed := listFiles(cfg.Dir)
-	if err = cmp.Or(err, listed); err != nil {
+	w.keeper = newKeeper(w)
+	if err := w.resume(); err != nil {
 		w.lock.Close()
 		return nil, err
 	}
-	w.mu.synced, w.mu.watches = w.out.durable(), make(map[chan struct{}]struct{})
-	w.keeper = newKeeper(w)
-	w.keeper.known, w.out.begun = known, w.keeper.begun
+	w.mu.synced, w.mu.watches = w.out.Durable(), make(map[chan struct{}]struct{})
 	go w.run()
 	go w.keeper.run()
 	return w, nil
+}
+
+// resume goes on with the newest file that is there.
+func (w *Writer) resume() error {
+	files, err := w.dir.Files()
+	if w.keeper.known = files; err != nil || len(files) == 0 {
+		return err
+	}
+	newest := files[len(files)-1]
+	whole, size, err := newest.Whole()
+	if err != nil {
+		return fmt.Errorf("looking at the newest accounting file: %w", err)
+	}
+	if err := w.out.Resume(newest, size); err != nil {
+		return err
+	}
+	if !whole {
+		if err := w.out.EndLine(); err != nil { // the disk is full: no reason to hold up mail
+			w.cfg.Log.Error("the last line of an accounting file can't be ended; the next record begins another file", "error", err)
+			end, err := w.dir.EndOf(newest)
+			if err != nil {
+				return err
+			}
+			return w.out.Leave(end)
+		}
+	}
+	if err := w.out.Settle(); err != nil {
+		return err
+	}
+	if w.limit(); w.out.Ended() {
+		_, err = w.out.Close()
+	}
+	return err
+}
+
+// begun has the newest file looked after, and found.
+func (w *Writer) begun(f linelog.File) {
+	w.keeper.begun(f)
+	if err := point(w.cfg.Dir, f); err != nil {
+		w.cfg.Log.Warn("the link to the newest accounting file can't be made", "error", err)
+	}
 }
 
 // lockDir makes sure that no other process writes to the log: positions would be wrong.

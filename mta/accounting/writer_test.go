@@ -19,6 +19,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/linelog"
 	"example.org/mta/queue/vfs"
 )
 
@@ -77,13 +78,13 @@ func written(t *testing.T, dir string) []*Record {
 
 func fileNames(t *testing.T, dir string) []string {
 	t.Helper()
-	files, err := listFiles(dir)
+	files, err := logDir(dir).Files()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var names []string
 	for _, f := range files {
-		names = append(names, filepath.Base(f.path))
+		names = append(names, filepath.Base(f.Path))
 	}
 	return names
 }
@@ -313,16 +314,16 @@ type disk struct {
 }
 
 type diskFile struct {
-	osFile
+	linelog.OSFile
 	disk *disk
 }
 
-func (d *disk) open(path string, create bool) (file, error) {
-	f, err := openOS(path, create)
+func (d *disk) open(path string, create bool) (linelog.OutFile, error) {
+	f, err := linelog.OpenOS(path, create)
 	if err != nil {
 		return nil, err
 	}
-	return diskFile{f.(osFile), d}, nil
+	return diskFile{f.(linelog.OSFile), d}, nil
 }
 
 var errFull = errors.New("no space left on device")
@@ -530,6 +531,21 @@ func TestATornLineOnAFullDisk(t *testing.T) {
 }
 
 // Two writers would spoil each other's positions.
+// TestAFailedSyncAtAStartTakesNothingBack: what earlier runs have written stays, whatever the disk does.
+func TestAFailedSyncAtAStartTakesNothingBack(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, Config{Dir: dir})
+	w.Add(numbered(0))
+	closed(t, w)
+	d := &syncedDisk{disk: disk{free: 1 << 30}, fail: 1}
+	if w, err := Open(Config{Dir: dir, open: d.open}); !errors.Is(err, errSync) {
+		t.Errorf("the log %v is open on a disk that fails: %v", w, err)
+	}
+	if got := readAll(t, dir); len(got) != 1 {
+		t.Errorf("%d records are left of 1", len(got))
+	}
+}
+
 func TestASecondWriterIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, Config{Dir: dir})

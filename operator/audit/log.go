@@ -1,16 +1,16 @@
 package audit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"example.org/mta/internal/linelog"
 	"example.org/mta/internal/wholefile"
 	"example.org/mta/queue/vfs"
 )
@@ -47,50 +47,13 @@ type Log struct {
 	lock io.Closer
 
 	mu       sync.Mutex
-	f        file // nil: the next line begins a file
-	current  logFile
-	size     int64
-	reserved int64  // of f, the disk that is kept for it
+	out      linelog.Output
+	reserved int64  // of the file, the disk that is kept for it
 	late     []byte // second lines that could not be written yet
 	number   int64
 	failing  error     // of the last write; nil: it succeeded
 	since    time.Time // when the first of the writes failed that have failed in a row
 	closed   bool
-}
-
-// file is what a Log needs of an open file.
-type file interface {
-	io.Writer
-	io.Closer
-	Sync() error
-	Truncate(size int64) error
-	// Reserve takes disk from an offset on.
-	Reserve(from, size int64) error
-}
-
-type opener func(path string, create bool) (file, error)
-
-type osFile struct{ *os.File }
-
-func (f osFile) Sync() error                    { return vfs.Sync(f.File) }
-func (f osFile) Reserve(from, size int64) error { return reserve(f.File, from, size) }
-
-func openOS(path string, create bool) (file, error) {
-	flags := os.O_WRONLY | os.O_APPEND
-	if create {
-		flags |= os.O_CREATE | os.O_EXCL
-	}
-	f, err := os.OpenFile(path, flags, 0o640)
-	if err != nil {
-		return nil, err
-	}
-	if create {
-		if err := errors.Join(wholefile.Inherit(path), vfs.OS().SyncDir(filepath.Dir(path))); err != nil {
-			f.Close()
-			return nil, err
-		}
-	}
-	return osFile{f}, nil
 }
 
 // Open begins or goes on with a log.
@@ -107,10 +70,13 @@ func Open(cfg Config) (*Log, error) {
 	if cfg.wait == nil {
 		cfg.wait = func() { time.Sleep(lockRetry) }
 	}
-	if err := makeDir(cfg.Dir); err != nil {
-		return nil, err
+	if err := linelog.MakeDir(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("making the audit directory: %w", err)
 	}
 	l := &Log{cfg: cfg}
+	l.out = linelog.Output{Dir: logDir(cfg.Dir), Now: cfg.Now, Begun: l.begun, Open: func(path string, create bool) (linelog.OutFile, error) {
+		return cfg.open(path, create)
+	}}
 	var err error
 	if l.lock, err = lock(filepath.Join(cfg.Dir, "lock"), cfg.wait); errors.Is(err, vfs.ErrLocked) {
 		return nil, fmt.Errorf("%s is in use by another relay: stop that one, or set another data_dir: %w", cfg.Dir, err)
@@ -142,35 +108,21 @@ func lock(path string, wait func()) (io.Closer, error) {
 	}
 }
 
-func makeDir(dir string) error {
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
-	err := os.MkdirAll(dir, 0o750)
-	if err == nil {
-		err = wholefile.Inherit(dir)
-	}
-	if err != nil {
-		return fmt.Errorf("making the audit directory: %w", err)
-	}
-	return nil
-}
-
 // resume goes on with the newest file: a torn line is taken off, and what a kill has left open is ended.
 func (l *Log) resume() error {
-	files, err := listFiles(l.cfg.Dir)
+	files, err := l.out.Dir.Files()
 	if err != nil || len(files) == 0 {
 		return err
 	}
-	l.current = files[len(files)-1]
-	if l.f, err = l.cfg.open(l.current.path, false); err != nil {
-		return fmt.Errorf("opening the newest audit file: %w", err)
-	}
-	open, err := l.unended(files[max(0, len(files)-2):])
+	open, size, err := l.unended(files[max(0, len(files)-2):])
 	if err != nil {
 		return err
 	}
-	if err := l.f.Truncate(l.size); err != nil { // the file may have no torn line, and the disk be read-only
+	if err := l.out.Resume(files[len(files)-1], size); err != nil {
+		return err
+	}
+	// The file may have no torn line, and the disk be read-only.
+	if err := l.out.File().Truncate(size); err != nil {
 		l.cfg.Log.Error("the audit log can't be written: no change is possible until it can", "error", err)
 	}
 	for _, line := range open {
@@ -185,23 +137,28 @@ func (l *Log) resume() error {
 	return nil
 }
 
-// unended returns the first lines in the newest files that have no second one, and notes the size of the last file and
-// the largest number.
-func (l *Log) unended(files []logFile) (open []Line, err error) {
+// unended returns the first lines in the newest files that have no second one, and the size of the last file up to its
+// last whole line. It notes the largest number.
+func (l *Log) unended(files []linelog.File) (open []Line, size int64, err error) {
+	r := linelog.Reader{Ctx: context.Background(), Dir: l.out.Dir}
 	begins := make(map[int64]Line)
 	var order []int64
 	for _, f := range files {
-		l.size, err = eachLine(f.path, func(line Line) {
+		size, err = r.Scan(f, 0, func(text []byte, _ int64) error {
+			line, ok := parse(text)
 			l.number = max(l.number, line.Number)
-			if line.Outcome == begun {
+			switch {
+			case !ok:
+			case line.Outcome == begun:
 				begins[line.Number] = line
 				order = append(order, line.Number)
-			} else {
+			default:
 				delete(begins, line.Number)
 			}
+			return nil
 		})
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	for _, n := range order {
@@ -209,7 +166,7 @@ func (l *Log) unended(files []logFile) (open []Line, err error) {
 			open = append(open, line)
 		}
 	}
-	return open, nil
+	return open, size, nil
 }
 
 // Add makes a line durable that is about something done: a login, the reading of a message.
@@ -262,7 +219,7 @@ func (b *Begun) End(outcome Outcome, count int, why string) error {
 
 var errClosed = errors.New("the audit log is closed")
 
-// write appends what is late and then lines, and syncs. After an error none of them is in the file. The caller has l.mu.
+// write appends what is late and then a line, and syncs. After an error the line is not in the file. The caller has l.mu.
 func (l *Log) write(lines []byte) error {
 	if l.closed {
 		return errClosed
@@ -280,53 +237,43 @@ func (l *Log) tryWrite(lines []byte) error {
 		return err
 	}
 	text := append(l.late[:len(l.late):len(l.late)], lines...)
-	_, err := l.f.Write(text)
-	if err == nil {
-		err = l.f.Sync()
-	}
+	n, err := l.out.Write(text)
 	if err != nil {
-		l.takeBack()
-		return fmt.Errorf("writing %s: %w", l.current.path, err)
+		l.reserved, l.late = 0, l.late[min(n, len(l.late)):]
+		return err
 	}
-	l.size += int64(len(text))
 	l.late = nil
 	return nil
 }
 
-// takeBack removes what a failed write has left, or gives the file up: nobody knows what the disk has of it. A torn line
-// is passed over by readers.
-func (l *Log) takeBack() {
-	err := l.f.Truncate(l.size)
-	if err == nil {
-		err = l.f.Sync()
-	}
-	l.reserved = 0
-	if err != nil {
-		l.f.Close()
-		l.f = nil
-	}
-}
-
-// ready makes sure that there is a file with room for a line.
+// ready makes sure that there is a file with space for a line.
 func (l *Log) ready() error {
-	now := l.cfg.Now()
-	old := l.f != nil && (l.size >= rotateSize || now.Sub(l.current.begun) >= rotateEvery)
-	if old || l.f == nil || l.taken() {
-		if err := l.begin(now); err != nil && (l.f == nil || !old) {
-			return err
-		}
+	if l.out.File() != nil && (l.out.Size() >= rotateSize || l.cfg.Now().Sub(l.out.Began()) >= rotateEvery) {
+		_ = l.out.Next() // else this one goes on
 	}
-	if l.reserved-l.size < reserveAhead/2 {
+	if _, err := l.out.Ready(); err != nil { // all was synced: nothing is lost
+		return err
+	}
+	if l.reserved-l.out.Size() < reserveAhead/2 {
 		_ = l.reserve() // lines may still fit
 	}
 	return nil
 }
 
+// begun makes space for a new file.
+func (l *Log) begun(linelog.File) {
+	l.reserved = 0
+	if _, err := l.out.Dir.Sweep(l.cfg.Now(), linelog.Limits{Keep: Keep, KeepSize: maxTotal}); err != nil {
+		l.cfg.Log.Error("old audit files can't be deleted", "error", err)
+	}
+}
+
 // reserve keeps disk for lines to come.
 func (l *Log) reserve() error {
-	err := l.f.Reserve(l.size, reserveAhead)
+	size := l.out.Size()
+	err := l.out.File().(file).Reserve(size, reserveAhead)
 	if err == nil {
-		l.reserved = l.size + reserveAhead
+		l.reserved = size + reserveAhead
 	}
 	return err
 }
@@ -358,39 +305,6 @@ func (l *Log) Trouble() string {
 	return ""
 }
 
-// taken reports whether the file was moved or removed by somebody else: what is written to it would be lost.
-func (l *Log) taken() bool {
-	info, err := os.Stat(l.current.path)
-	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() < l.size
-}
-
-// begin makes a new file. Names only grow, whatever the clock does.
-func (l *Log) begin(now time.Time) error {
-	next := fileAt(l.cfg.Dir, now)
-	if !next.begun.After(l.current.begun) {
-		next = fileAt(l.cfg.Dir, l.current.begun.Add(time.Second))
-	}
-	if err := makeDir(l.cfg.Dir); err != nil {
-		return err
-	}
-	f, err := l.cfg.open(next.path, true)
-	for errors.Is(err, fs.ErrExist) {
-		next = fileAt(l.cfg.Dir, next.begun.Add(time.Second))
-		f, err = l.cfg.open(next.path, true)
-	}
-	if err != nil {
-		return fmt.Errorf("beginning an audit file: %w", err)
-	}
-	if l.f != nil {
-		_ = l.f.Close() // all in it is synced
-	}
-	l.f, l.current, l.size, l.reserved = f, next, 0, 0
-	if err := sweep(l.cfg.Dir, now, Keep, maxTotal); err != nil {
-		l.cfg.Log.Error("old audit files can't be deleted", "error", err)
-	}
-	return nil
-}
-
 // Close ends the log. What is under way then is ended by the next start.
 func (l *Log) Close() error {
 	l.mu.Lock()
@@ -400,9 +314,9 @@ func (l *Log) Close() error {
 	}
 	l.closed = true
 	var err error
-	if l.f != nil {
-		_ = l.f.Truncate(l.size) // gives back the disk that was reserved
-		err = l.f.Close()
+	if f := l.out.File(); f != nil {
+		_ = f.Truncate(l.out.Size()) // gives back the disk that was reserved
+		_, err = l.out.Close()
 	}
 	return errors.Join(err, l.lock.Close())
 }

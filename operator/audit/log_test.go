@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.org/mta/internal/linelog"
 )
 
 // The process that TestKilled kills has a directory, and the number of its round.
@@ -136,11 +138,11 @@ func TestAKillLeavesNothingOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	kill(l)
-	files, _ := listFiles(dir)
+	files, _ := logDir(dir).Files()
 	if len(files) != 2 {
 		t.Fatalf("%d files", len(files))
 	}
-	f, err := os.OpenFile(files[1].path, os.O_APPEND|os.O_WRONLY, 0)
+	f, err := os.OpenFile(files[1].Path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +160,7 @@ func TestAKillLeavesNothingOpen(t *testing.T) {
 
 // kill ends a log as a kill does.
 func kill(l *Log) {
-	l.f.Close()
+	l.out.File().Close()
 	l.lock.Close()
 }
 
@@ -235,8 +237,8 @@ func TestAnyBitOfALog(t *testing.T) {
 		now = now.Add(24 * time.Hour)
 	}
 	l.Close()
-	files, _ := listFiles(dir)
-	content, err := os.ReadFile(files[0].path)
+	files, _ := logDir(dir).Files()
+	content, err := os.ReadFile(files[0].Path)
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
 	}
@@ -244,7 +246,7 @@ func TestAnyBitOfALog(t *testing.T) {
 	for bit := 0; bit < 8*(len(content)-1); bit += 29 {
 		rotten := bytes.Clone(content)
 		rotten[bit/8] ^= 1 << (bit % 8)
-		os.WriteFile(files[0].path, rotten, 0o600)
+		os.WriteFile(files[0].Path, rotten, 0o600)
 		of := bytes.Count(content[:bit/8], []byte("\n"))
 		next := of
 		if content[bit/8] == '\n' {
@@ -276,7 +278,7 @@ func TestWorkIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	line := Line{Time: time.Now(), Action: "login", Outcome: Refused, Error: strings.Repeat("x", maxText)}.encode()
 	text := strings.Repeat(string(line), 2*maxLook/len(line))
-	if err := os.WriteFile(fileAt(dir, time.Now()).path, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(logDir(dir).At(time.Now()).Path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p, err := Read(t.Context(), dir, Query{Who: "nobody", Limit: 10})
@@ -308,14 +310,14 @@ func TestFilesEndAndAreDeleted(t *testing.T) {
 	if oldest := now.Sub(got[len(got)-1].Time); oldest < Keep || oldest > Keep+2*rotateEvery {
 		t.Errorf("the oldest line is %v old", oldest)
 	}
-	files, _ := listFiles(dir)
+	files, _ := logDir(dir).Files()
 	for _, f := range files {
-		os.WriteFile(f.path, make([]byte, 400), 0o600)
+		os.WriteFile(f.Path, make([]byte, 400), 0o600)
 	}
-	if err := sweep(dir, now, 100*Keep, 1000); err != nil {
+	if _, err := logDir(dir).Sweep(now, linelog.Limits{Keep: 100 * Keep, KeepSize: 1000}); err != nil {
 		t.Fatal(err)
 	}
-	if left, _ := listFiles(dir); len(left) != 2 || left[1] != files[len(files)-1] {
+	if left, _ := logDir(dir).Files(); len(left) != 2 || left[1] != files[len(files)-1] {
 		t.Errorf("%d files are left", len(left))
 	}
 }
@@ -499,7 +501,7 @@ func TestAFullDisk(t *testing.T) {
 	if err := add(); err != nil { // in another file
 		t.Error(err)
 	}
-	if files, _ := listFiles(dir); len(files) != 2 {
+	if files, _ := logDir(dir).Files(); len(files) != 2 {
 		t.Errorf("%d files", len(files))
 	}
 }
@@ -536,7 +538,7 @@ func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, after string) {
 		dir := t.TempDir()
 		begun := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-		if err := os.WriteFile(fileAt(dir, begun).path, text, 0o600); err != nil {
+		if err := os.WriteFile(logDir(dir).At(begun).Path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if c, err := parseCursor(after); err == nil && after != "" && c.String() != after {

@@ -1,19 +1,14 @@
 package audit
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"example.org/mta/internal/backward"
+	"example.org/mta/internal/linelog"
 )
 
 // Query says which lines are wanted. All that is set must fit.
@@ -51,91 +46,44 @@ func Read(ctx context.Context, dir string, q Query) (p Page, err error) {
 	if err != nil {
 		return p, err
 	}
-	files, err := listFiles(dir)
+	r := linelog.Reader{Ctx: ctx, Dir: logDir(dir)}
+	files, err := r.Dir.Files()
 	if err != nil {
 		return p, err
 	}
-	p.Actions = []Line{}
-	for _, f := range slices.Backward(files) {
-		if !at.begun.IsZero() && f.begun.After(at.begun) {
-			continue
-		}
-		end := int64(-1)
-		if f.begun.Equal(at.begun) {
-			end = at.offset
-		}
-		more, err := p.readFile(ctx, f, end, &q)
-		if err != nil || more {
-			return p, err
-		}
+	var line Line // the last one
+	var whole bool
+	b := linelog.Newest{
+		Reader: &r, Before: linelog.Position(at), Wanted: q.Limit, Most: maxLook, Stride: 1,
+		Fits: func(text []byte) bool {
+			if line, whole = parse(text); !whole && len(text) > 0 {
+				p.Damaged++
+			}
+			return whole && q.fits(&line)
+		},
+		Time: func([]byte) time.Time {
+			if !whole || line.Outcome == Unknown { // it has the time of its beginning
+				return q.Since
+			}
+			return line.Time
+		},
 	}
-	p.Complete = true
-	return p, nil
+	if !q.Since.IsZero() {
+		b.After = q.Since.Add(-clockSlack)
+	}
+	err = b.Read(files)
+	p.Actions, p.Looked = make([]Line, len(b.Found)), b.Looked
+	for i, text := range b.Found {
+		p.Actions[i], _ = parse(text)
+	}
+	if p.Complete = err == nil && !b.More; b.More {
+		p.Next = cursor(b.Before).String()
+	}
+	return p, err
 }
 
 // Read is as the function Read.
 func (l *Log) Read(ctx context.Context, q Query) (Page, error) { return Read(ctx, l.cfg.Dir, q) }
-
-// readFile adds the lines of a file that end at or before an offset; -1 is all of them. It reports whether Read is to
-// end: the page is full, or what is left is too old.
-func (p *Page) readFile(ctx context.Context, f logFile, end int64, q *Query) (ended bool, err error) {
-	in, err := os.Open(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // deleted meanwhile
-	}
-	if err != nil {
-		return false, err
-	}
-	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return false, err
-	}
-	if end < 0 || end > info.Size() {
-		end = info.Size()
-	}
-	lines := backward.New(in, end, maxLine)
-	older := 0 // lines in a row
-	for last := end; ; {
-		if err := ctx.Err(); err != nil {
-			return true, err
-		}
-		text, at, err := lines.Next()
-		if err == io.EOF {
-			p.Looked += last
-			return false, nil
-		}
-		if err != nil {
-			return true, err
-		}
-		whole := at+int64(len(text)) < last // a crash can leave the last one without its end
-		p.Looked += last - at
-		last = at
-		switch line, ok := parse(text); {
-		case !ok && whole && len(text) > 0:
-			p.Damaged++
-		case !ok:
-		case !q.over(&line):
-			if older = 0; q.fits(&line) {
-				p.Actions = append(p.Actions, line)
-			}
-		default:
-			if older++; older > 1 { // the time of one alone may be damaged
-				p.Complete = true
-				return true, nil
-			}
-		}
-		if len(p.Actions) >= q.Limit || p.Looked >= maxLook {
-			p.Next = cursor{f.begun, at}.String()
-			return true, nil
-		}
-	}
-}
-
-// over reports whether all lines before this one are too old.
-func (q *Query) over(l *Line) bool {
-	return !q.Since.IsZero() && l.Time.Before(q.Since.Add(-clockSlack)) && l.Outcome != Unknown
-}
 
 func (q *Query) fits(l *Line) bool {
 	return l.Outcome != begun &&
@@ -145,13 +93,10 @@ func (q *Query) fits(l *Line) bool {
 }
 
 // cursor is a place in a log: all before it is older.
-type cursor struct {
-	begun  time.Time // of the file
-	offset int64
-}
+type cursor linelog.Position
 
 func (c cursor) String() string {
-	return c.begun.Format(nameLayout) + "-" + strconv.FormatInt(c.offset, 10)
+	return time.Unix(c.File, 0).UTC().Format(linelog.Layout) + "-" + strconv.FormatInt(c.Offset, 10)
 }
 
 func parseCursor(text string) (c cursor, err error) {
@@ -159,36 +104,13 @@ func parseCursor(text string) (c cursor, err error) {
 		return c, nil
 	}
 	file, offset, _ := strings.Cut(text, "-")
-	if c.begun, err = time.Parse(nameLayout, file); err == nil {
-		c.offset, err = strconv.ParseInt(offset, 10, 64)
+	begun, err := time.Parse(linelog.Layout, file)
+	if err == nil {
+		c.File = begun.Unix()
+		c.Offset, err = strconv.ParseInt(offset, 10, 64)
 	}
-	if err != nil || c.String() != text || c.offset < 0 {
+	if err != nil || c.String() != text || c.Offset < 0 {
 		return cursor{}, fmt.Errorf("%q %w", text, ErrCursor)
 	}
 	return c, nil
-}
-
-// eachLine calls use with the lines of a file, oldest first, and returns where the last whole one ends.
-func eachLine(path string, use func(Line)) (size int64, err error) {
-	in, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer in.Close()
-	for r := bufio.NewReaderSize(in, maxLine); ; {
-		text, err := r.ReadSlice('\n')
-		if err == io.EOF {
-			return size, nil
-		}
-		if err != nil && err != bufio.ErrBufferFull {
-			return size, err
-		}
-		size += int64(len(text))
-		if line, ok := parse(text); ok {
-			use(line)
-		}
-	}
 }

@@ -2,6 +2,8 @@ package vfs
 
 import (
 	"os"
+
+	"example.org/mta/internal/wholefile"
 )
 
 // OS gives the file system of the operating system.
@@ -55,16 +57,9 @@ func (osFS) List(dir string) ([]Info, error) {
 	return list, nil
 }
 
-func (osFS) SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
+func (osFS) SyncDir(dir string) error { return wholefile.SyncDir(dir) }
 
-func (f osFile) Sync() error { return Sync(f.File) }
+func (f osFile) Sync() error { return wholefile.Sync(f.File) }
 
 func (f osFile) Size() (int64, error) {
 	fi, err := f.Stat()

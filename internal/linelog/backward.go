@@ -1,17 +1,16 @@
-// Package backward reads the lines of a file from its end, in bounded memory: the newest records of a log cost the
-// same whatever its size.
-package backward
+package linelog
 
 import (
 	"bytes"
 	"io"
 )
 
-// BlockSize is the size of the reads, which begin at multiples of it.
+// BlockSize is the size of reads from the end, which begin at multiples of it, and of the frames of compressed files.
 const BlockSize = 64 << 10
 
-// Lines reads the lines of a file, the last one first. It is for one goroutine.
-type Lines struct {
+// lastLines reads the lines of a file, the last one first, in bounded memory: the newest lines of a log cost the same
+// whatever its size. It is for one goroutine.
+type lastLines struct {
 	in      io.ReaderAt
 	longest int
 
@@ -21,15 +20,15 @@ type Lines struct {
 	whole    bool  // a line end was found: what followed it was no whole line
 }
 
-// New reads the lines that end at or before an offset. What stands between the last line end and the offset is not a
+// newLastLines reads the lines that end at or before an offset. What stands between the last line end and the offset is not a
 // line. Lines of more than longest octets are returned as nil.
-func New(in io.ReaderAt, end int64, longest int) *Lines {
-	return &Lines{in: in, longest: longest, at: end}
+func newLastLines(in io.ReaderAt, end int64, longest int) *lastLines {
+	return &lastLines{in: in, longest: longest, at: end}
 }
 
-// Next returns a line without its line end, which is good until the next call, and its offset. The error is io.EOF
+// next returns a line without its line end, which is good until the next call, and its offset. The error is io.EOF
 // after the first line of the file.
-func (l *Lines) Next() (line []byte, at int64, err error) {
+func (l *lastLines) next() (line []byte, at int64, err error) {
 	if err := l.skipTail(); err != nil {
 		return nil, 0, err
 	}
@@ -53,7 +52,7 @@ func (l *Lines) Next() (line []byte, at int64, err error) {
 }
 
 // take returns the line that begins at an index of the buffer, and goes up to the line end at its end.
-func (l *Lines) take(begin int, tooLong bool) (line []byte, at int64, err error) {
+func (l *lastLines) take(begin int, tooLong bool) (line []byte, at int64, err error) {
 	if end := l.to - 1; !tooLong && end-begin <= l.longest {
 		line = l.buf[begin:end:end]
 	}
@@ -62,7 +61,7 @@ func (l *Lines) take(begin int, tooLong bool) (line []byte, at int64, err error)
 }
 
 // skipTail finds the last line end, and has at least one line in the buffer.
-func (l *Lines) skipTail() error {
+func (l *lastLines) skipTail() error {
 	for l.from == l.to || !l.whole {
 		if i := bytes.LastIndexByte(l.buf[l.from:l.to], '\n'); i >= 0 {
 			l.to, l.whole = l.from+i+1, true
@@ -79,7 +78,7 @@ func (l *Lines) skipTail() error {
 }
 
 // fill puts the block before what is in the buffer.
-func (l *Lines) fill() error {
+func (l *lastLines) fill() error {
 	if l.at == 0 {
 		return io.EOF
 	}

@@ -1,4 +1,4 @@
-package accounting
+package linelog
 
 import (
 	"bufio"
@@ -13,19 +13,16 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"example.org/mta/queue/vfs"
+	"example.org/mta/internal/wholefile"
 )
 
-// A compressed file is in zstd's seekable format: independent frames of blockSize octets, and a table of their
+// A compressed file is in zstd's seekable format: independent frames of BlockSize octets, and a table of their
 // sizes in a frame that other programs skip. Any zstd reads it, and the block of an offset is found without
 // reading what precedes it.
 const (
-	blockSize = 64 << 10
-
 	tableMagic  = 0x184D2A5E
 	footerMagic = 0x8F92EAB1
 	footerSize  = 9
-	partSuffix  = ".part"
 	// largestFrame bounds the memory for a frame that somebody else may have made.
 	largestFrame = 8 << 20
 )
@@ -33,10 +30,10 @@ const (
 // errNoTable is for a file that was compressed by another program.
 var errNoTable = errors.New("no table of frames")
 
-// compress makes the compressed form of a finished file, and removes the plain one. Both are there after a
+// Compress makes the compressed form of a finished file, and removes the plain one. Both are there after a
 // crash in between, and either is good.
-func compress(f logFile, stop <-chan struct{}) error {
-	in, err := os.Open(f.path)
+func Compress(f File, stop <-chan struct{}) error {
+	in, err := os.Open(f.Path)
 	if err != nil {
 		return err
 	}
@@ -45,7 +42,7 @@ func compress(f logFile, stop <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	part := f.path + compressedSuffix + partSuffix
+	part := f.Path + compressedSuffix + partSuffix
 	out, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, info.Mode().Perm())
 	if err != nil {
 		return err
@@ -53,32 +50,33 @@ func compress(f logFile, stop <-chan struct{}) error {
 	defer os.Remove(part) // there only after an error
 	err = writeFrames(out, in, stop)
 	if err == nil {
-		err = vfs.Sync(out)
+		err = wholefile.Sync(out)
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
-		return fmt.Errorf("compressing %s: %w", f.path, err)
+		return fmt.Errorf("compressing %s: %w", f.Path, err)
 	}
 	_ = os.Chtimes(part, info.ModTime(), info.ModTime())
-	if err := os.Rename(part, f.path+compressedSuffix); err != nil {
+	if err := os.Rename(part, f.Path+compressedSuffix); err != nil {
 		return err
 	}
-	if err := vfs.OS().SyncDir(filepath.Dir(f.path)); err != nil {
+	if err := wholefile.SyncDir(filepath.Dir(f.Path)); err != nil {
 		return err
 	}
-	return os.Remove(f.path)
+	return os.Remove(f.Path)
 }
 
-var errStopped = errors.New("stopped")
+// ErrStopped is the error of Compress when it was stopped.
+var ErrStopped = errors.New("stopped")
 
 // writeFrames writes what it reads as frames, and their table.
 func writeFrames(out io.Writer, in io.Reader, stop <-chan struct{}) error {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(blockSize))
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(BlockSize))
 	if err != nil {
 		return err
 	}
 	defer e.Close()
 	w := bufio.NewWriterSize(out, 1<<20)
-	block := make([]byte, blockSize)
+	block := make([]byte, BlockSize)
 	var frame, table []byte
 	for {
 		n, err := io.ReadFull(in, block)
@@ -98,7 +96,7 @@ func writeFrames(out io.Writer, in io.Reader, stop <-chan struct{}) error {
 		}
 		select {
 		case <-stop:
-			return errStopped
+			return ErrStopped
 		default:
 		}
 	}
@@ -174,16 +172,16 @@ var decoders = sync.Pool{New: func() any {
 	return d
 }}
 
-// damageError is for a part of a compressed file that can't be read.
-type damageError struct {
-	name       string
-	begin, end int64 // of the part, in octets of the plain form; end 0: nothing behind it can be read
-	err        error
+// DamageError is the error for a part of a compressed file that can't be read.
+type DamageError struct {
+	Name       string
+	Begin, End int64 // of the part, in octets of the plain form; End 0: nothing behind it can be read
+	Err        error
 }
 
-func (e *damageError) Error() string { return fmt.Sprintf("%s is damaged: %v", e.name, e.err) }
+func (e *DamageError) Error() string { return fmt.Sprintf("%s is damaged: %v", e.Name, e.Err) }
 
-func (e *damageError) Unwrap() error { return e.err }
+func (e *DamageError) Unwrap() error { return e.Err }
 
 // frame decompresses the i-th frame.
 func (z *frames) frame(i int, to []byte) ([]byte, error) {
@@ -202,7 +200,7 @@ func (z *frames) frame(i int, to []byte) ([]byte, error) {
 		err = fmt.Errorf("frame %d has %d octets", i, len(out))
 	}
 	if err != nil {
-		err = &damageError{z.f.Name(), start.plain, z.ends[i].plain, err}
+		err = &DamageError{z.f.Name(), start.plain, z.ends[i].plain, err}
 	}
 	return out, err
 }
@@ -254,8 +252,8 @@ func (z *frames) from(offset int64) (io.ReadCloser, error) {
 
 // from opens the file, in whichever form it is there, and reads from an offset on. The error is fs.ErrNotExist
 // if it was deleted.
-func (f logFile) from(offset int64) (io.ReadCloser, error) {
-	in, err := os.Open(f.plain())
+func (f File) from(offset int64) (io.ReadCloser, error) {
+	in, err := os.Open(f.Plain())
 	if err == nil {
 		if offset > 0 {
 			_, err = in.Seek(offset, io.SeekStart)
@@ -269,7 +267,7 @@ func (f logFile) from(offset int64) (io.ReadCloser, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if in, err = os.Open(f.plain() + compressedSuffix); err != nil {
+	if in, err = os.Open(f.Plain() + compressedSuffix); err != nil {
 		return nil, err
 	}
 	z, err := openFrames(in)
@@ -286,12 +284,12 @@ func (f logFile) from(offset int64) (io.ReadCloser, error) {
 	return nil, err
 }
 
-// size is that of the plain form of a file.
-func (f logFile) size() (int64, error) {
-	if info, err := os.Stat(f.plain()); err == nil || !errors.Is(err, fs.ErrNotExist) {
+// Size is that of the plain form of a file.
+func (f File) Size() (int64, error) {
+	if info, err := os.Stat(f.Plain()); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return sizeOf(info), err
 	}
-	in, err := os.Open(f.plain() + compressedSuffix)
+	in, err := os.Open(f.Plain() + compressedSuffix)
 	if err != nil {
 		return 0, err
 	}
@@ -337,7 +335,7 @@ type foreignReader struct {
 func (r *foreignReader) Read(p []byte) (int, error) {
 	n, err := r.Decoder.Read(p)
 	if err != nil && err != io.EOF {
-		err = &damageError{name: r.f.Name(), err: err}
+		err = &DamageError{Name: r.f.Name(), Err: err}
 	}
 	return n, err
 }

@@ -1,4 +1,4 @@
-package backward
+package linelog
 
 import (
 	"bytes"
@@ -27,9 +27,9 @@ func forward(text string, longest int) (lines []string, ats []int64) {
 func check(t *testing.T, text string, longest int) {
 	t.Helper()
 	want, ats := forward(text, longest)
-	l := New(strings.NewReader(text), int64(len(text)), longest)
+	l := newLastLines(strings.NewReader(text), int64(len(text)), longest)
 	for i := len(want) - 1; i >= 0; i-- {
-		line, at, err := l.Next()
+		line, at, err := l.next()
 		if line == nil && err == nil {
 			line = []byte("too long")
 		}
@@ -37,7 +37,7 @@ func check(t *testing.T, text string, longest int) {
 			t.Fatalf("line %d of %d: %d octets at %d, %v, want %d at %d", i, len(want), len(line), at, err, len(want[i]), ats[i])
 		}
 	}
-	if line, _, err := l.Next(); err != io.EOF {
+	if line, _, err := l.next(); err != io.EOF {
 		t.Fatalf("after the first line: %q, %v", line, err)
 	}
 }
@@ -70,16 +70,16 @@ func TestLinesOfAnyLength(t *testing.T) {
 
 // TestShortFile: a file that has been cut meanwhile is an error, not the end of the log.
 func TestShortFile(t *testing.T) {
-	if _, _, err := New(strings.NewReader("one\n"), 100, 100).Next(); err != io.ErrUnexpectedEOF {
+	if _, _, err := newLastLines(strings.NewReader("one\n"), 100, 100).next(); err != io.ErrUnexpectedEOF {
 		t.Errorf("got %v", err)
 	}
 }
 
 // TestMemoryIsBounded: a line of any length needs no more memory than the longest that is wanted.
 func TestMemoryIsBounded(t *testing.T) {
-	l := New(strings.NewReader("first\n"+strings.Repeat("x", 8<<20)+"\n"), 6+8<<20+1, 1000)
+	l := newLastLines(strings.NewReader("first\n"+strings.Repeat("x", 8<<20)+"\n"), 6+8<<20+1, 1000)
 	for range 2 {
-		if _, _, err := l.Next(); err != nil {
+		if _, _, err := l.next(); err != nil {
 			t.Fatal(err)
 		}
 	}
