@@ -41,10 +41,10 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/trouble"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
@@ -139,11 +139,11 @@ type Dispatcher struct {
 	refill func(delivery.Flow)      // has unpark called soon, until there is no more
 	takeUp func(domain string)      // the same of unparkRouted
 
-	reports   *trouble.Kind // that could not be queued
-	lookups   *lookups      // mail whose route is not known
-	throttled *throttled    // mail that waits for tokens
-	reporting budget        // recipients that are with the notifier
-	signing   *signing      // mail on its way to delivery
+	reports   *faultlog.Kind // that could not be queued
+	lookups   *lookups       // mail whose route is not known
+	throttled *throttled     // mail that waits for tokens
+	reporting budget         // recipients that are with the notifier
+	signing   *signing       // mail on its way to delivery
 	diverted  divertedMail
 	stopping  atomic.Bool // nobody is to wait for a later attempt because of our own stop
 }
@@ -169,7 +169,7 @@ func New(c Config) *Dispatcher {
 	d.signing = newSigning(c.Queue.Body, c.Now, c.Log)
 	d.lookups = newLookups(c.Queue.Parked)
 	d.reporting.limit = maxReporting
-	d.reports = trouble.New(c.Log, c.Now, slog.LevelError, "reports to senders can't be queued; recipients that have failed stay queued until they can", "reports to senders are queued again")
+	d.reports = faultlog.New(c.Log, c.Now, slog.LevelError, "reports to senders can't be queued; recipients that have failed stay queued until they can", "reports to senders are queued again")
 	return d
 }
 
@@ -236,7 +236,7 @@ func (d *Dispatcher) run(ctx context.Context) error {
 		if err := d.pause(ctx); err != nil {
 			return nil
 		}
-		d.reports.Look()
+		d.reports.Check()
 		l, err := d.Queue.Next(ctx)
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, queue.ErrClosed) {

@@ -16,8 +16,8 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/internal/dkim"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/trouble"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
@@ -30,7 +30,7 @@ type signing struct {
 	body              func(envelope.ID) (io.ReadCloser, error)
 	now               func() time.Time
 	workers           int
-	failing           *trouble.Kind
+	failing           *faultlog.Kind
 	pending           budget // messages that wait for their signatures
 	running           sync.WaitGroup
 	counts            SigningCounts
@@ -97,7 +97,7 @@ func newSigning(body func(envelope.ID) (io.ReadCloser, error), now func() time.T
 	s := &signing{
 		body: body, now: now, workers: runtime.GOMAXPROCS(0),
 		recent:  make(map[signed]*signature),
-		failing: trouble.New(log, now, slog.LevelError, "mail can't be signed with DKIM", "mail is signed with DKIM again"),
+		failing: faultlog.New(log, now, slog.LevelError, "mail can't be signed with DKIM", "mail is signed with DKIM again"),
 	}
 	s.pending.limit = maxPending
 	return s

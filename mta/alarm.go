@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"example.org/mta/internal/trouble"
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/router/resolver"
@@ -169,7 +169,7 @@ func (a *alarms) storage(now time.Time, refusing string) {
 	a.mu.Lock()
 	on, is := a.on[alarmStorage]
 	a.mu.Unlock()
-	if refusing == "" && is && now.Sub(on.Since) < trouble.Quiet {
+	if refusing == "" && is && now.Sub(on.Since) < faultlog.Quiet {
 		return
 	}
 	a.set(now, alarmStorage, refusing)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/certificates"
-	"example.org/mta/internal/trouble"
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 )
@@ -98,5 +98,5 @@ func (r *Relay) certificateTrouble() string {
 	if len(soon) == 0 {
 		return ""
 	}
-	return trouble.Few(slices.Compact(soon)) + ": 'mta check' has the remedy"
+	return faultlog.Few(slices.Compact(soon)) + ": 'mta check' has the remedy"
 }

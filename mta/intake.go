@@ -9,7 +9,7 @@ import (
 	"example.org/mta/dispatch"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fairshare"
-	"example.org/mta/internal/trouble"
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 	"example.org/mta/submission/intake"
@@ -22,11 +22,11 @@ type queueStore struct {
 	events   dispatch.Events
 	meter    *tally.Meter
 	now      func() time.Time
-	refusing *trouble.Kind
+	refusing *faultlog.Kind
 }
 
 func newQueueStore(q *queue.Queue, events dispatch.Events, m *tally.Meter, now func() time.Time, log *slog.Logger) *queueStore {
-	return &queueStore{q, events, m, now, trouble.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
+	return &queueStore{q, events, m, now, faultlog.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
 }
 
 // Begin opens a place for a message of about so many octets, 0 when that is not known.

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"example.org/mta/internal/trouble"
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
@@ -115,7 +115,7 @@ func (r *Relay) streamTroubles() (behind, refused, gap string) {
 	if broken := r.streams.Broken(); broken != "" {
 		slow = append(slow, "the cursors of streams can't be written: "+broken)
 	}
-	return trouble.Few(slow), trouble.Few(set), trouble.Few(holes)
+	return faultlog.Few(slow), faultlog.Few(set), faultlog.Few(holes)
 }
 
 // gapReason returns what a stream has lost, and why.

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/trouble"
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/turns"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/http"
@@ -63,7 +63,7 @@ func (r *Relay) flood() string {
 	if pending > 0 {
 		all = append(all, fmt.Sprintf("addresses set aside until you accept or drop them: %d ('mta suppress pending')", pending))
 	}
-	return trouble.Few(all)
+	return faultlog.Few(all)
 }
 
 // suppressed answers submission: whether a recipient is refused at RCPT, and why.

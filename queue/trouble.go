@@ -4,25 +4,25 @@ import (
 	"log/slog"
 	"time"
 
-	"example.org/mta/internal/trouble"
+	"example.org/mta/internal/faultlog"
 )
 
 // troubles are the failures that repeat while a disk is full or broken, each message or each
 // second. The janitor looks whether they are over.
 type troubles struct {
-	journal    *trouble.Kind // a group could not be written
-	stalled    *trouble.Kind // nothing can be
-	spare      *trouble.Kind // a segment in advance
-	deleting   *trouble.Kind // of needless segments
-	finishing  *trouble.Kind // sealed segments
-	compacting *trouble.Kind
-	leftover   *trouble.Kind // content of a refused message that can't be removed
-	space      *trouble.Kind // free disk space isn't known
+	journal    *faultlog.Kind // a group could not be written
+	stalled    *faultlog.Kind // nothing can be
+	spare      *faultlog.Kind // a segment in advance
+	deleting   *faultlog.Kind // of needless segments
+	finishing  *faultlog.Kind // sealed segments
+	compacting *faultlog.Kind
+	leftover   *faultlog.Kind // content of a refused message that can't be removed
+	space      *faultlog.Kind // free disk space isn't known
 }
 
 func newTroubles(log *slog.Logger, now func() time.Time) troubles {
-	kind := func(level slog.Level, began, ended string) *trouble.Kind {
-		return trouble.New(log, now, level, "queue: "+began, "queue: "+ended)
+	kind := func(level slog.Level, began, ended string) *faultlog.Kind {
+		return faultlog.New(log, now, level, "queue: "+began, "queue: "+ended)
 	}
 	return troubles{
 		journal: kind(slog.LevelError, "writing the journal failed; what fails is not accepted, and its segment is closed and its end void",
@@ -39,7 +39,7 @@ func newTroubles(log *slog.Logger, now func() time.Time) troubles {
 }
 
 func (t *troubles) look() {
-	for _, k := range []*trouble.Kind{t.journal, t.stalled, t.spare, t.deleting, t.finishing, t.compacting, t.leftover, t.space} {
-		k.Look()
+	for _, k := range []*faultlog.Kind{t.journal, t.stalled, t.spare, t.deleting, t.finishing, t.compacting, t.leftover, t.space} {
+		k.Check()
 	}
 }

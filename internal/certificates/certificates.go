@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.org/mta/internal/trouble"
+	"example.org/mta/internal/faultlog"
 )
 
 // lookEvery is how old what is known of the files may be.
@@ -30,7 +30,7 @@ type Pair struct{ Certificate, Key string }
 type Store struct {
 	now     func() time.Time
 	log     *slog.Logger
-	reading *trouble.Kind
+	reading *faultlog.Kind
 
 	mu          sync.Mutex // guards what follows
 	files       map[Pair]*file
@@ -57,7 +57,7 @@ type stamp struct {
 func New(now func() time.Time, log *slog.Logger) *Store {
 	return &Store{
 		now: now, log: log, files: make(map[Pair]*file), authorities: make(map[string]*authorities),
-		reading: trouble.New(log, now, slog.LevelError, "a certificate has changed and can't be read: the one before stays in force", "certificates are read again"),
+		reading: faultlog.New(log, now, slog.LevelError, "a certificate has changed and can't be read: the one before stays in force", "certificates are read again"),
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"example.org/mta/internal/trouble"
+	"example.org/mta/internal/faultlog"
 )
 
 // Follower has what a file says, and reads it again once the file has changed. A file that can't be read
@@ -17,7 +17,7 @@ type Follower[T any] struct {
 	path  string
 	load  func(path string) (*T, error)
 	taken func(was, is *T) // nil: nothing to do
-	kind  *trouble.Kind
+	kind  *faultlog.Kind
 
 	mu     sync.Mutex // guards what follows, for who writes
 	value  atomic.Pointer[T]
@@ -36,7 +36,7 @@ type stamp struct {
 
 // Follow reads a file by load. taken is called with each new value, and the one before it or nil, before
 // the new one is in force; kind is of a file that can't be read.
-func Follow[T any](path string, load func(path string) (*T, error), taken func(was, is *T), kind *trouble.Kind) *Follower[T] {
+func Follow[T any](path string, load func(path string) (*T, error), taken func(was, is *T), kind *faultlog.Kind) *Follower[T] {
 	f := &Follower[T]{path: path, load: load, taken: taken, kind: kind}
 	f.Look(0)
 	return f

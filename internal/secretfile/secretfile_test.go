@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/trouble"
+	"example.org/mta/internal/faultlog"
 )
 
 func follow(path string) *Follower[string] {
@@ -25,7 +25,7 @@ func follow(path string) *Follower[string] {
 		}
 		return &s, nil
 	}
-	return Follow(path, load, nil, trouble.New(slog.New(slog.DiscardHandler), time.Now, slog.LevelError, "began", "ended"))
+	return Follow(path, load, nil, faultlog.New(slog.New(slog.DiscardHandler), time.Now, slog.LevelError, "began", "ended"))
 }
 
 // What a file said before stays in force while it can't be read; a chmod alone brings it back.

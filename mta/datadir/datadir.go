@@ -20,10 +20,10 @@ import (
 	"example.org/mta/bounce/inbox"
 	destinations "example.org/mta/destdb/file"
 	"example.org/mta/dispatch/pauses"
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/sealed"
 	"example.org/mta/internal/secretfile"
-	"example.org/mta/internal/trouble"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
@@ -223,5 +223,5 @@ func (d *Dir) Damaged() string {
 	case len(names) == 0:
 		return ""
 	}
-	return fmt.Sprintf("files in data_dir were damaged and set aside: %s; the log has what took their place; check the disk and its memory, then move these files away", trouble.Few(names))
+	return fmt.Sprintf("files in data_dir were damaged and set aside: %s; the log has what took their place; check the disk and its memory, then move these files away", faultlog.Few(names))
 }

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"example.org/mta/internal/trouble"
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
@@ -175,7 +175,7 @@ func (c *secondCopy) trouble() string {
 	for _, ip := range slices.Sorted(maps.Keys(c.restored)) {
 		all = append(all, c.restored[ip])
 	}
-	return trouble.Few(all)
+	return faultlog.Few(all)
 }
 
 // save writes what has changed behind the ledger.

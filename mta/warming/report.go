@@ -3,8 +3,8 @@ package warming
 import (
 	"fmt"
 
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/trouble"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/warmup"
 )
@@ -49,5 +49,5 @@ func (w *Warming) Health() string {
 			all = append(all, fmt.Sprintf("the warm-up of %s went back to stage %d yesterday: %s was over the limits", w.c.Policy().WarmupSource(key), s.Stage, s.History[n-1].Provider))
 		}
 	}
-	return trouble.Few(all)
+	return faultlog.Few(all)
 }

@@ -20,7 +20,7 @@ import (
 	"sync"
 	"time"
 
-	"example.org/mta/internal/trouble"
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
@@ -251,7 +251,7 @@ func (w *Warming) Trouble() string {
 			all = append(all, fmt.Sprintf("the warm-up of %s sends nothing: %s", w.c.Policy().WarmupSource(key), s.LedgerTrouble()))
 		}
 	}
-	return trouble.Few(all)
+	return faultlog.Few(all)
 }
 
 // Lost returns that the ledger was lost and how warm-ups went on, "" when it was not, or a day ago.

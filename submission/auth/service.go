@@ -15,9 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/pace"
 	"example.org/mta/internal/secretfile"
-	"example.org/mta/internal/trouble"
 	"example.org/mta/internal/users"
 )
 
@@ -60,7 +60,7 @@ type Service struct {
 	guesses guesses
 	slots   slots
 	renew   *renewer
-	writing *trouble.Kind
+	writing *faultlog.Kind
 	file    *secretfile.Follower[inForce]
 
 	succeeded, remembered, failed, refused atomic.Int64
@@ -93,8 +93,8 @@ func New(cfg Config) *Service {
 		pace.New[string](pace.Config{Free: freeByUser, Longest: longestByUser, Now: cfg.Now}),
 		newChances(cfg.Now),
 	}
-	reading := trouble.New(cfg.Log, cfg.Now, slog.LevelError, "the users file can't be read: the users before it stay in force", "the users file is read again")
-	s.writing = trouble.New(cfg.Log, cfg.Now, slog.LevelWarn, "hashes of passwords can't be renewed: the old ones stay good", "hashes of passwords are renewed again")
+	reading := faultlog.New(cfg.Log, cfg.Now, slog.LevelError, "the users file can't be read: the users before it stay in force", "the users file is read again")
+	s.writing = faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn, "hashes of passwords can't be renewed: the old ones stay good", "hashes of passwords are renewed again")
 	s.renew = newRenewer(cfg.File, s.renewed)
 	s.file = secretfile.Follow(cfg.File, inForceOf, func(was, is *inForce) {
 		if was != nil {

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/network"
 	"example.org/mta/internal/pace"
 	"example.org/mta/internal/secretfile"
-	"example.org/mta/internal/trouble"
 )
 
 // How requests without a good key are slowed, by network.
@@ -39,8 +39,8 @@ type Book struct {
 	file    *secretfile.Follower[byKey]
 	uses    *uses
 	guesses *pace.Pace[netip.Prefix]
-	putOff  *trouble.Kind
-	orphans *trouble.Kind
+	putOff  *faultlog.Kind
+	orphans *faultlog.Kind
 
 	accepted, refused, tooMany atomic.Int64
 }
@@ -66,11 +66,11 @@ func Open(cfg Config) *Book {
 	b := &Book{
 		cfg: cfg, uses: openUses(cfg.Use, cfg.Log),
 		guesses: pace.New[netip.Prefix](pace.Config{Free: freeRefusals, Longest: longestWait, Waiting: maxWaiting, Now: cfg.Now}),
-		putOff: trouble.New(cfg.Log, cfg.Now, slog.LevelWarn, "requests without a valid API key are put off: their network sends too many",
+		putOff: faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn, "requests without a valid API key are put off: their network sends too many",
 			"no more requests without a valid API key are put off"),
 	}
-	b.orphans = trouble.New(cfg.Log, cfg.Now, slog.LevelWarn, "an API key is of a tenant without a block: write the block, or remove the key", "API keys of unknown tenants are no longer used")
-	reading := trouble.New(cfg.Log, cfg.Now, slog.LevelError, "the keys file can't be read; API keys that were read before stay in force", "the keys file is read again")
+	b.orphans = faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn, "an API key is of a tenant without a block: write the block, or remove the key", "API keys of unknown tenants are no longer used")
+	reading := faultlog.New(cfg.Log, cfg.Now, slog.LevelError, "the keys file can't be read; API keys that were read before stay in force", "the keys file is read again")
 	b.file = secretfile.Follow(cfg.File, b.load, b.taken, reading)
 	return b
 }

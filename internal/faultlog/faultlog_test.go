@@ -1,4 +1,4 @@
-package trouble
+package faultlog
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ func TestTwoLinesForAnyNumberOfFailures(t *testing.T) {
 		book.Reset()
 	}
 	k.Well()
-	k.Look()
+	k.Check()
 	want("all is well", "")
 	for i := range 1000 {
 		k.Failed("disk full", "nth", i)
@@ -36,7 +36,7 @@ func TestTwoLinesForAnyNumberOfFailures(t *testing.T) {
 	k.Failed("broken", "error", "EIO")
 	want("another class", "level=ERROR msg=\"mail is refused\" error=EIO\n")
 	now = now.Add(time.Hour)
-	k.Look()
+	k.Check()
 	want("nobody knows whether it would go well", "")
 	k.Failed("broken")
 	k.Well()
@@ -47,8 +47,8 @@ func TestTwoLinesForAnyNumberOfFailures(t *testing.T) {
 	k.Well()
 	want("not quiet for long enough", "")
 	now = now.Add(1)
-	k.Look()
-	k.Look()
+	k.Check()
+	k.Check()
 	want("over", "level=INFO msg=\"mail is taken again\" failures=1002 lasted=1h0m1s\n")
 	k.Failed("disk full")
 	want("again", "level=ERROR msg=\"mail is refused\"\n")

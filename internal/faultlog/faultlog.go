@@ -1,8 +1,8 @@
-// Package trouble logs failures that repeat: one line when they begin and one when they are over,
+// Package faultlog logs failures that repeat: one line when they begin and one when they are over,
 // with how many there were. A full disk that refuses a thousand messages a second must not fill
-// the log, often on the same disk, with them. It has no goroutines: who owns a Kind calls Look
+// the log, often on the same disk, with them. It has no goroutines: the owner of a Kind calls Check
 // now and then.
-package trouble
+package faultlog
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Quiet is how long nothing must have failed before trouble is over: what fails and goes well by
-// turns, as on a disk that is nearly full, is one trouble.
+// Quiet is how long nothing must have failed before a failure is over: failures and successes by turns, as on a
+// disk that is nearly full, are one failure.
 const Quiet = 10 * time.Second
 
 // Kind is one thing that can fail again and again. It is safe for concurrent use.
@@ -35,8 +35,7 @@ type Kind struct {
 	well  bool // it has gone well since it failed last
 }
 
-// New makes a kind of trouble that has not happened yet. began is logged at level, ended as
-// information.
+// New makes a kind of failure that has not happened yet. began is logged at level, ended as information.
 func New(log *slog.Logger, now func() time.Time, level slog.Level, began, ended string) *Kind {
 	return &Kind{log: log, now: now, level: level, began: began, ended: ended}
 }
@@ -67,11 +66,11 @@ func (k *Kind) Well() {
 	k.mu.Lock()
 	k.well = true
 	k.mu.Unlock()
-	k.Look()
+	k.Check()
 }
 
-// Look logs the end of trouble that is over.
-func (k *Kind) Look() {
+// Check logs the end of a failure that is over.
+func (k *Kind) Check() {
 	if !k.on.Load() {
 		return
 	}
