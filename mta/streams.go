@@ -29,7 +29,7 @@ func (r *Relay) openStreams(cfg *config.Config, undo *undoer) error {
 		return nil
 	}
 	s, err := events.Open(events.Config{
-		Log: events.NewLog(r.accounting, cfg.Accounting.Path), Path: filepath.Join(cfg.DataDir, "streams.db"),
+		Log: r.accounting, Path: filepath.Join(cfg.DataDir, "streams.db"),
 		NodeID: cfg.NodeID, Now: r.now, Out: r.log,
 	})
 	if err != nil {
@@ -38,7 +38,7 @@ func (r *Relay) openStreams(cfg *config.Config, undo *undoer) error {
 	r.streams, r.streamParts = s, &wiring.StreamParts{
 		NodeID: cfg.NodeID, Agent: "mta/" + r.opts.Version, Now: r.now, Addresses: r.serverAddresses,
 	}
-	r.puller = events.NewPuller(r.accounting, cfg.Accounting.Path, cfg.NodeID, r.submitted.Searches)
+	r.puller = events.NewPuller(r.accounting, cfg.NodeID, r.submitted.Searches)
 	undo.add(func() { r.closeStreams() })
 	if err := r.setStreams(cfg); err != nil {
 		return err

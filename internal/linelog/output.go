@@ -76,8 +76,13 @@ type Output struct {
 	checked time.Time
 }
 
-// Durable is the end of what is on stable storage.
-func (o *Output) Durable() Position { return Position{o.current.ID(), o.synced} }
+// Durable is the end of what is on stable storage; zero while there is no file.
+func (o *Output) Durable() Position {
+	if o.current.Begun.IsZero() {
+		return Position{}
+	}
+	return Position{o.current.ID(), o.synced}
+}
 
 // File is the file that is written to, nil if the next line begins another.
 func (o *Output) File() OutFile { return o.f }

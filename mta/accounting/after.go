@@ -62,7 +62,7 @@ func (w *Writer) releaseAll() {
 	}
 }
 
-// Synced returns the end of what is on stable storage. What was read beyond can be gone after a power cut, and
+// Synced returns the end of what is on stable storage, the zero Position while the log has no file. What was read beyond can be gone after a power cut, and
 // something else be at its place: readers who pass records on must stop there.
 func (w *Writer) Synced() Position {
 	w.mu.Lock()

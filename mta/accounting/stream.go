@@ -75,3 +75,9 @@ func PositionAt(dir string, t time.Time) (Position, error) {
 	}
 	return Position{File: files[0].ID()}, nil
 }
+
+// Since is as PositionAt for the log that w writes.
+func (w *Writer) Since(t time.Time) (Position, error) { return PositionAt(w.cfg.Dir, t) }
+
+// Octets is about how many octets of records are between two positions.
+func (w *Writer) Octets(from, to Position) int64 { return w.dir.Octets(from, to) }

@@ -47,7 +47,7 @@ func newTrack(b *testing.B, hook string, settings []events.Settings) *track {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := events.Open(events.Config{Log: events.NewLog(w, log), Path: filepath.Join(dir, "streams.db"), NodeID: "mta1.example.com"})
+	s, err := events.Open(events.Config{Log: w, Path: filepath.Join(dir, "streams.db"), NodeID: "mta1.example.com"})
 	if err != nil {
 		b.Fatal(err)
 	}

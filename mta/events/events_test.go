@@ -52,7 +52,7 @@ func (g *ground) open(limits accounting.Limits) {
 func (g *ground) start(settings ...Settings) {
 	g.t.Helper()
 	s, err := Open(Config{
-		Log: NewLog(g.w, filepath.Join(g.dir, "log")), Path: filepath.Join(g.dir, "streams.db"), NodeID: "node1",
+		Log: g.w, Path: filepath.Join(g.dir, "streams.db"), NodeID: "node1",
 		Now: g.now, Chance: func() float64 { return 0 }, Out: slog.New(slog.NewTextHandler(g.t.Output(), nil)),
 	})
 	if err != nil {

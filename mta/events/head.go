@@ -148,7 +148,7 @@ func (h *head) read(ctx context.Context) {
 		h.mu.Unlock()
 		return
 	}
-	_, err := h.log.Read(ctx, from, to, h.take)
+	_, err := h.log.ReadFrom(ctx, from, to, h.take)
 	if ctx.Err() != nil {
 		return
 	}
@@ -335,7 +335,7 @@ func (h *head) join(m *member, at Position) (from Position, ok bool) {
 	if m.next != nil {
 		return m.next.from, true
 	}
-	if at.Compare(h.at) < 0 && h.log.Bytes(at, h.at) > nearBytes {
+	if at.Compare(h.at) < 0 && h.log.Octets(at, h.at) > nearBytes {
 		return h.at, false
 	}
 	if m.sel.open.events > 0 && at.Compare(m.sel.open.from) > 0 {

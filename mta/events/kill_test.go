@@ -51,7 +51,7 @@ func sendFrom(dir string) error {
 	if err != nil {
 		return err
 	}
-	s, err := events.Open(events.Config{Log: events.NewLog(w, log), Path: filepath.Join(dir, "streams.db"), NodeID: "node1"})
+	s, err := events.Open(events.Config{Log: w, Path: filepath.Join(dir, "streams.db"), NodeID: "node1"})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 //
 // While somebody waits, one goroutine reads what is written, once for all: a record costs a look, however many wait.
 type Puller struct {
-	log   pulled
+	log   PullLog
 	node  string
 	scans *turns.Turns // of tenants: a scan of the log is work
 
@@ -32,8 +32,8 @@ type Puller struct {
 	at       Position                        // it has read everything before
 }
 
-// pulled is a Log that can describe records that were deleted.
-type pulled interface {
+// PullLog is a Log that can describe records that were deleted.
+type PullLog interface {
 	Log
 	Gap(from, to Position, count int64) []byte
 }
@@ -75,11 +75,7 @@ const (
 )
 
 // NewPuller returns a Puller for the log of a node. Its scans take turns with whatever else scans stands for.
-func NewPuller(w *accounting.Writer, dir, node string, scans *turns.Turns) *Puller {
-	return newPuller(accountingLog{w, dir}, node, scans)
-}
-
-func newPuller(log pulled, node string, scans *turns.Turns) *Puller {
+func NewPuller(log PullLog, node string, scans *turns.Turns) *Puller {
 	p := &Puller{log: log, node: node, scans: scans, waiting: make(map[string]map[*waiter]struct{}), reading: make(map[string]int)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
@@ -180,7 +176,7 @@ func (s *pullScan) run(ctx context.Context) (done bool, err error) {
 		if s.at.Compare(to) >= 0 {
 			return len(s.events) > 0, nil
 		}
-		at, err := log.Read(ctx, s.at, to, func(at, next Position, line []byte) error {
+		at, err := log.ReadFrom(ctx, s.at, to, func(at, next Position, line []byte) error {
 			if s.looked-s.paused >= pauseAfter {
 				s.paused = s.looked
 				if err := turn.Next(ctx); err != nil {
@@ -338,7 +334,7 @@ func (p *Puller) watch(changed <-chan struct{}, stop func()) {
 		if from.Compare(to) >= 0 {
 			continue
 		}
-		_, err := p.log.Read(p.ctx, from, to, p.wake)
+		_, err := p.log.ReadFrom(p.ctx, from, to, p.wake)
 		p.mu.Lock()
 		if p.at = to; err != nil { // those who wait find out by themselves
 			for tenant := range p.waiting {

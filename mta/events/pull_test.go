@@ -42,7 +42,7 @@ func (g *ground) pull(p *Puller, tenant, after string, limit int) (ids []string,
 }
 
 func (g *ground) puller() *Puller {
-	return NewPuller(g.w, filepath.Join(g.dir, "log"), "node1", turns.New(2, time.Now))
+	return NewPuller(g.w, "node1", turns.New(2, time.Now))
 }
 
 // TestPull: a tenant gets each of its events once and in order, whatever the pages, and none of another's.
@@ -255,7 +255,7 @@ func BenchmarkPull(b *testing.B) {
 		}
 	}
 	w.Flush(context.Background())
-	p := NewPuller(w, dir, "node1", turns.New(2, time.Now))
+	p := NewPuller(w, "node1", turns.New(2, time.Now))
 	b.SetBytes(int64(p.log.Synced().Offset))
 	for b.Loop() {
 		if _, err := p.Pull(context.Background(), Pull{Tenant: "nobody", Limit: 100}); err != nil {
@@ -265,11 +265,11 @@ func BenchmarkPull(b *testing.B) {
 }
 
 // endless is a log in which each record takes a moment to read.
-type endless struct{ pulled }
+type endless struct{ PullLog }
 
 func (endless) Synced() Position { return Position{File: 1, Offset: 1 << 40} }
 
-func (endless) Read(ctx context.Context, from, _ Position, each func(at, next Position, line []byte) error) (Position, error) {
+func (endless) ReadFrom(ctx context.Context, from, _ Position, each func(at, next Position, line []byte) error) (Position, error) {
 	for line := make([]byte, pauseAfter); ; from.Offset++ {
 		time.Sleep(100 * time.Microsecond)
 		if err := each(from, Position{File: from.File, Offset: from.Offset + 1}, line); err != nil {
@@ -281,7 +281,7 @@ func (endless) Read(ctx context.Context, from, _ Position, each func(at, next Po
 // TestScansAreShared: a tenant with as many requests that read the log as it may have costs another a moment.
 func TestScansAreShared(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := newPuller(endless{}, "node1", turns.New(1, time.Now))
+		p := NewPuller(endless{}, "node1", turns.New(1, time.Now))
 		errs := make(chan error, mostReading+5)
 		for range mostReading + 5 {
 			go func() {

@@ -58,7 +58,7 @@ func TestReloadsLeaveNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	s, err := events.Open(events.Config{Log: events.NewLog(w, filepath.Join(dir, "log")), Path: filepath.Join(dir, "streams.db"), NodeID: "node1"})
+	s, err := events.Open(events.Config{Log: w, Path: filepath.Join(dir, "streams.db"), NodeID: "node1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,12 +89,12 @@ func (s *Streams) status(st *stream) Status {
 	if to, idle := s.head.reached(st.member); idle && queued == 0 {
 		r.At = to
 	} else {
-		r.LagBytes = max(0, s.log.Bytes(st.at, end))
+		r.LagBytes = max(0, s.log.Octets(st.at, end))
 	}
 	if joined {
 		r.State = Following
 	} else {
-		r.LagEvents += int64(share * float64(s.log.Bytes(from, end)))
+		r.LagEvents += int64(share * float64(s.log.Octets(from, end)))
 	}
 	if oldest.IsZero() && !joined && r.LagBytes > 0 {
 		oldest = c.sentAt
@@ -198,7 +198,7 @@ func (s *Streams) ReplayEvent(ctx context.Context, name, id string, dry bool) (f
 		return from, to, fmt.Errorf("%s is an event of the node %q, and this one is %q", id, node, s.node)
 	}
 	there := false
-	_, err = s.log.Read(ctx, to, s.log.Synced(), func(at, _ Position, line []byte) error {
+	_, err = s.log.ReadFrom(ctx, to, s.log.Synced(), func(at, _ Position, line []byte) error {
 		r, ok := scan(line)
 		there = ok && string(r.id) == id
 		return errEnough
@@ -239,7 +239,7 @@ func (s *Streams) find(ctx context.Context, since time.Time) (Position, error) {
 		return at, err
 	}
 	found := s.log.Synced()
-	_, err = s.log.Read(ctx, at, found, func(at, _ Position, line []byte) error {
+	_, err = s.log.ReadFrom(ctx, at, found, func(at, _ Position, line []byte) error {
 		if r, ok := scan(line); ok && !r.time().Before(since) {
 			found = at
 			return errEnough

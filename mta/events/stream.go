@@ -238,7 +238,7 @@ func (s *stream) read(ctx context.Context, from, limit Position, w *window) (ful
 	defer s.of.readers.Release(1)
 	next = from
 	floor, octets := s.floor(), 0
-	_, err = s.of.log.Read(ctx, from, limit, func(at, after Position, line []byte) error {
+	_, err = s.of.log.ReadFrom(ctx, from, limit, func(at, after Position, line []byte) error {
 		r, ok := scan(line)
 		switch {
 		case !ok || !s.Filter.wants(&r):

@@ -125,7 +125,7 @@ func (s *Streams) nearest() Position {
 	head := s.log.Synced()
 	first := head
 	for _, st := range s.all {
-		if at, _, _ := st.cursor(); at.Compare(first) < 0 && s.log.Bytes(at, head) <= nearBytes {
+		if at, _, _ := st.cursor(); at.Compare(first) < 0 && s.log.Octets(at, head) <= nearBytes {
 			first = at
 		}
 	}
