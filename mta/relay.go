@@ -66,6 +66,7 @@ import (
 	"example.org/mta/mta/warming"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer"
+	"example.org/mta/operator/answer/trace"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/audit"
 	"example.org/mta/operator/history"
@@ -188,7 +189,7 @@ type Relay struct {
 	delivery     *delivery.Scheduler
 	destinations *file.Store
 	learned      *destdb.DB // guarded by delivery
-	tracer       *answer.Tracer
+	tracer       *trace.Tracer
 	warm         *warming.Warming
 	dispatcher   *dispatch.Dispatcher
 	pauses       *pauses.Pauses
@@ -251,7 +252,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 	r.certs = certificates.New(r.now, opts.Log)
 	r.warn(cfg)
 	r.classes.SetRules(wiring.Classify(cfg))
-	r.tracer = answer.NewTracer(r.now, func() { r.delivery.Retrace() })
+	r.tracer = trace.New(r.now, func() { r.delivery.Retrace() })
 	r.policy.Store(wiring.New(cfg))
 	local := func() map[string]netip.Addr { return r.policy.Load().Config.LocalAddresses() }
 	r.sources = egress.NewWatch(local, opts.Bind, opts.Log)

@@ -1,4 +1,4 @@
-package answer
+package trace
 
 import (
 	"strings"

@@ -1,4 +1,5 @@
-package answer
+// Package trace lets operators watch SMTP conversations, those with remote hosts and those with clients.
+package trace
 
 import (
 	"bytes"
@@ -44,9 +45,9 @@ type watcher struct {
 	lost   atomic.Int64 // since the last line that went into lines
 }
 
-// NewTracer returns a tracer that nobody uses yet. retrace has open connections to hosts ask again who
+// New returns a tracer that nobody uses yet. retrace has open connections to hosts ask again who
 // watches them.
-func NewTracer(now func() time.Time, retrace func()) *Tracer {
+func New(now func() time.Time, retrace func()) *Tracer {
 	return &Tracer{now: now, retrace: retrace}
 }
 
