@@ -3,7 +3,7 @@ package mta
 import (
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
-	"example.org/mta/operator/answer"
+	"example.org/mta/operator/history"
 )
 
 // leastIncoming is what a message that is coming in takes of memory at least, in octets.
@@ -13,7 +13,7 @@ func (r *Relay) openAdmission(cfg *config.Config, _ *undoer) error {
 	r.admission = admit.New(admissionSettings(cfg), admit.Machine{
 		Now:    r.now,
 		Room:   func() int64 { return r.queue.Stats().FreeBytes - int64(cfg.Queue.MinFree) },
-		Memory: answer.ProcessMemory,
+		Memory: history.ProcessMemory,
 		Mail: func() (due, off int64) {
 			s := r.queue.Stats()
 			return s.Due, s.Delivered + s.Bounced + s.Expired + s.Removed

@@ -9,12 +9,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"example.org/mta/dispatch"
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
-	"example.org/mta/operator/answer"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/audit"
 	"example.org/mta/operator/history"
@@ -33,17 +31,8 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	undo.add(func() { r.audit.Close() })
-	r.operated = answer.Relay{
-		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Router: r.router, Resolver: r.resolver,
-		Dispatcher: r.dispatcher, Pauses: r.pauses, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts, TLSReports: r.tlsReports,
-		Inbound: r.reports.inbox, InboundFolder: r.reports.folder, Suppressed: r.suppression, Feeder: r.feeder, Unknown: &r.unknown, Streams: r.streams, Started: r.started, Tally: r.tally, Meter: r.meter, Rates: &r.rates, Entrances: r.openEntrances, Warmups: r.warm, Sites: &r.sites, Missing: r.sources.Missing, UseOf: r.useOf,
-		Diverted: r.diverted, Keys: r.keys.Load, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version,
-	}
-	r.api = r.operated.API()
-	r.api.Log, r.api.Relay, r.api.Upgrades, r.api.Backups, r.api.Tracer, r.api.Audit = eventReader{r}, r, r.data, r.backups(), r.tracer, r.audit
 	r.openHistory(cfg)
-	r.api.Histories = answer.Histories(r.history)
-	r.api.Admissions = answer.Admissions{Relay: &r.operated, Gate: r.admission, Quotas: r.quotas}
+	r.api = r.answers()
 	r.control = api.NewServer(r.api)
 	return nil
 }
@@ -66,26 +55,6 @@ func (r *Relay) backups() *backup.Relay {
 
 // ControlHandler answers as the control socket does.
 func (r *Relay) ControlHandler() http.Handler { return r.control.Handler() }
-
-// openHistory opens the figures over time.
-func (r *Relay) openHistory(cfg *config.Config) {
-	clients := func(tenant string) int64 {
-		s, _ := r.quotas.State(tenant)
-		return int64(s.Connections)
-	}
-	r.history = history.Open(history.Config{
-		Meter: answer.HistoryMeter{Relay: &r.operated, Clients: func() int64 { return r.clients.open("") }, TenantClients: clients},
-		Path:  filepath.Join(cfg.DataDir, "history"), Now: r.now, Log: r.log,
-	})
-}
-
-// diverted puts into operators' words where the mail went that a warming source could have taken.
-func (r *Relay) diverted(key string, since time.Time) answer.Diverted {
-	d := r.dispatcher.DivertedSince(key, since)
-	return answer.Diverted{Offered: d.Offered(), Faster: d[dispatch.CameFaster], WarmupDiverted: api.WarmupDiverted{
-		TooFast: d[dispatch.CameFaster] + d[dispatch.CameTooFast], OverCap: d[dispatch.ExceededCap], Waited: d[dispatch.LostPatience], Suspended: d[dispatch.FoundNoWay],
-	}}
-}
 
 // announce writes down where the relay is, for commands of users who can't read the configuration.
 func (r *Relay) announce() {
@@ -141,10 +110,10 @@ func (r *Relay) Status() api.Status {
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
-		States:      r.operated.States(&s),
+		States:      r.queued.States(),
 		Rates:       r.rates.PerSecond(r.now(), r.tally.Total()),
 		Connections: api.Connections{In: r.clients.open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running, Lowered: shareDescriptors(r.files, cfg).lowered(cfg)},
-		Memory:      api.Memory{Process: answer.ProcessMemory(), Schedule: s.MemoryBytes},
+		Memory:      api.Memory{Process: history.ProcessMemory(), Schedule: s.MemoryBytes},
 		Disk:        api.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},
 	}
 }

@@ -153,7 +153,7 @@ func (r *Relay) livez(w http.ResponseWriter, _ *http.Request) {
 // collectors are those of all parts' figures.
 func (r *Relay) collectors() []prometheus.Collector {
 	p := metrics.Parts{
-		Version: r.opts.Version, Config: func() *config.Config { return r.policy.Load().Config }, Now: r.now,
+		Version: r.opts.Version, Config: r.inForce, Now: r.now,
 		Tally: r.tally, Delivery: r.delivery, Warmups: r.warm,
 		WarmupSource: func(key string) string { return r.policy.Load().WarmupSource(key) },
 		EachLine:     r.queue.EachLine, ProviderOf: r.sites.Provider, Quota: r.quotas.State, Missing: r.sources.Missing,
@@ -165,7 +165,7 @@ func (r *Relay) collectors() []prometheus.Collector {
 	}
 	return append(p.Collectors(),
 		metrics.Of("queue", r.queue.Stats),
-		metrics.By("states", func() map[string]int64 { s := r.queue.Stats(); return r.operated.States(&s) }),
+		metrics.By("states", r.queued.States),
 		metrics.Of("delivery", r.delivery.Counts),
 		metrics.Of("signing", r.dispatcher.SigningCounts),
 		metrics.Of("router", r.router.Stats),

@@ -2,7 +2,7 @@ package mta
 
 import (
 	"example.org/mta/mta/config"
-	"example.org/mta/operator/answer"
+	"example.org/mta/operator/answer/messages"
 	"example.org/mta/submission/idempotency"
 )
 
@@ -13,7 +13,7 @@ func (r *Relay) openIdempotency(cfg *config.Config, _ *undoer) error {
 	if err != nil {
 		return err
 	}
-	store := answer.KeyStore{Queue: r.queue}
+	store := messages.KeyStore{Queue: r.queue}
 	r.repeats = idempotency.New(secret, store)
 	moved, err := store.Secrets()
 	r.repeats.Moved(moved)

@@ -14,7 +14,7 @@ import (
 	"example.org/mta/internal/secretfile"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
-	"example.org/mta/operator/answer"
+	"example.org/mta/operator/answer/messages"
 	"example.org/mta/queue"
 	"example.org/mta/submission/idempotency"
 )
@@ -31,7 +31,7 @@ func keyedQueue(t *testing.T, dir string) (*queue.Queue, *idempotency.Book) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return q, idempotency.New(secret, answer.KeyStore{Queue: q})
+	return q, idempotency.New(secret, messages.KeyStore{Queue: q})
 }
 
 // takeOnce does what a server does with a request of one message: it returns its id.

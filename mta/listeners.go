@@ -15,7 +15,7 @@ import (
 
 	"example.org/mta/internal/handover"
 	"example.org/mta/mta/config"
-	"example.org/mta/operator/answer"
+	"example.org/mta/operator/answer/connections"
 	"example.org/mta/submission"
 	submissionhttp "example.org/mta/submission/http"
 )
@@ -378,13 +378,13 @@ func (ls *listeners) withSessions() []*listenerGroup {
 }
 
 // openEntrances gives the servers that clients have sessions with.
-func (r *Relay) openEntrances() (list []answer.Entrance) {
+func (r *Relay) openEntrances() (list []connections.Entrance) {
 	for _, g := range r.listeners.withSessions() {
 		switch s := g.in.server.(type) {
 		case *submission.Server:
-			list = append(list, answer.Entrance{Listener: g.name, SMTP: s})
+			list = append(list, connections.Entrance{Listener: g.name, SMTP: s})
 		case *submissionhttp.Server:
-			list = append(list, answer.Entrance{Listener: g.name, HTTP: s})
+			list = append(list, connections.Entrance{Listener: g.name, HTTP: s})
 		}
 	}
 	return list

@@ -1,5 +1,5 @@
 // Package mta builds, starts, reloads, drains and stops the relay: what lives and dies. Mail is carried
-// by package dispatch, settings come from package wiring, and operators are answered by package answer.
+// by package dispatch, settings come from package wiring, and operators are answered by the packages in operator/answer.
 //
 // The order of use: New opens everything or nothing, Run takes and delivers mail until its
 // context ends and then stops in named steps, Reload brings another configuration into force.
@@ -65,7 +65,9 @@ import (
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/warming"
 	"example.org/mta/mta/wiring"
-	"example.org/mta/operator/answer"
+	"example.org/mta/operator/answer/blocks"
+	"example.org/mta/operator/answer/messages"
+	"example.org/mta/operator/answer/submitted"
 	"example.org/mta/operator/answer/trace"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/audit"
@@ -201,10 +203,10 @@ type Relay struct {
 	events       *books.Accountant
 	meter        *tally.Meter
 	tally        *tally.Tallies
-	rates        answer.Rates
+	rates        blocks.Rates
 	history      *history.History
-	operated     answer.Relay
-	submitted    *answer.Submitted // for tenants, by HTTP
+	queued       messages.Messages
+	submitted    *submitted.Submitted // for tenants, by HTTP
 	api          api.Config
 	returnPaths  atomic.Pointer[returnpath.Keys]
 	node         returnpath.Node

@@ -5,13 +5,13 @@ import (
 	"slices"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/operator/answer"
+	"example.org/mta/operator/answer/submitted"
 )
 
 // answersTenants makes what answers tenants about the mail that they submitted.
-func (r *Relay) answersTenants() *answer.Submitted {
-	return answer.NewSubmitted(answer.Submitted{
-		Relay: &r.operated, LogDir: r.accountingDir, Flush: r.flushAccounting, Keyed: r.messagesOfRequest,
+func (r *Relay) answersTenants() *submitted.Submitted {
+	return submitted.New(submitted.Submitted{
+		Messages: &r.queued, LogDir: r.accountingDir, Flush: r.flushAccounting, Keyed: r.messagesOfRequest,
 	})
 }
 

@@ -84,7 +84,7 @@ func TestSuppressionsOfATenant(t *testing.T) {
 			t.Errorf("%s of %q is gone", a, tenant)
 		}
 	}
-	if c, err := w.operated.API().Suppressions.Suppressions(ctx, api.SuppressionFilter{Source: api.SuppressedByTenant}, "", 10); err != nil || len(c.Suppressions) != 1 {
+	if c, err := w.api.Suppressions.Suppressions(ctx, api.SuppressionFilter{Source: api.SuppressedByTenant}, "", 10); err != nil || len(c.Suppressions) != 1 {
 		t.Errorf("operators see %+v, %v", c, err)
 	}
 }

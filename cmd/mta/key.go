@@ -14,7 +14,7 @@ import (
 	"example.org/mta/internal/secretfile"
 	"example.org/mta/internal/spelling"
 	"example.org/mta/mta/config"
-	"example.org/mta/operator/answer"
+	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/keys"
 )
@@ -341,7 +341,7 @@ func (c *cli) removeKeys(path, tenant string, names []string, dryRun bool) ([]*k
 	return remove(path, which...)
 }
 
-func (c *cli) listed(k *keys.Key) api.APIKey { return answer.ControlKey(k, c.now()) }
+func (c *cli) listed(k *keys.Key) api.APIKey { return kept.APIKey(k, c.now()) }
 
 func newKeyList(c *cli) *cobra.Command {
 	var (

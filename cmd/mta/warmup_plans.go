@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/operator/answer"
+	"example.org/mta/operator/answer/blocks"
 	"example.org/mta/operator/api"
 	"example.org/mta/warmup"
 )
@@ -87,7 +87,7 @@ func (c *cli) warmupPlans(ctx context.Context) ([]api.WarmupPlan, error) {
 		why = "only the user and the group of its socket may ask the relay"
 	}
 	fmt.Fprintf(c.err, "%s: %s\n", why, from)
-	return answer.WarmupPlans(cfg, c.now()), nil
+	return blocks.WarmupPlans(cfg, c.now()), nil
 }
 
 func planNames(plans []api.WarmupPlan) []string {

@@ -14,7 +14,7 @@ import (
 
 	"example.org/mta/dispatch/pauses"
 	"example.org/mta/mta/wiring"
-	"example.org/mta/operator/answer"
+	"example.org/mta/operator/answer/blocks"
 	"example.org/mta/operator/api"
 	"example.org/mta/warmup"
 )
@@ -37,22 +37,22 @@ func (s stepped) Do(ctx context.Context, ip string, a warmup.Action) error {
 }
 
 // operated is a warm-up with its operator.
-func operated(t *testing.T) (*warmupAlone, *answer.Relay) {
+func operated(t *testing.T) (*warmupAlone, *blocks.Warmups) {
 	w := newWarmupAlone(t, acmeWarms)
-	return w, &answer.Relay{
-		Policy: func() *wiring.Policy { return w.c.Policy() }, Now: w.c.Now, Warmups: stepped{w.ctl}, Pauses: new(pauses.Pauses),
-		Diverted: func(string, time.Time) (d answer.Diverted) { return d },
+	return w, &blocks.Warmups{
+		Policy: func() *wiring.Policy { return w.c.Policy() }, Now: w.c.Now, Controller: stepped{w.ctl},
+		Pauses: new(pauses.Pauses), Diverted: func(string, time.Time) (d blocks.Diverted) { return d },
 	}
 }
 
 func TestWarmupsForTheOperator(t *testing.T) {
 	w, r := operated(t)
-	ctx, o := t.Context(), r.API().Warmups
+	ctx, o := t.Context(), r
 	all, err := o.Warmups(ctx)
 	if err != nil || len(all) != 1 || all[0].Source != "acme-1" || all[0].IP != "192.0.2.20" || all[0].Providers != nil {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	ctl := r.Warmups.(stepped)
+	ctl := r.Controller.(stepped)
 	ask := warmup.Ask{Provider: "big", Recipients: 1}
 	_, v := ctl.Look("192.0.2.20", ask)
 	if v == warmup.Asking {
@@ -85,7 +85,7 @@ func TestWarmupsForTheOperator(t *testing.T) {
 
 func TestWarmupActions(t *testing.T) {
 	_, r := operated(t)
-	ctx, o := t.Context(), r.API().Warmups
+	ctx, o := t.Context(), r
 	for _, x := range []struct {
 		action api.WarmupAction
 		stage  int
@@ -108,22 +108,22 @@ func TestWarmupActions(t *testing.T) {
 	}
 	wantStatus("a stage beyond the plan", o.ChangeWarmup(ctx, "192.0.2.20", api.WarmupSetStage, api.StageChoice{Stage: 2}), http.StatusBadRequest)
 	wantStatus("nobody", o.ChangeWarmup(ctx, "nobody", api.WarmupPause, api.StageChoice{}), http.StatusNotFound)
-	real := r.Warmups
-	r.Warmups = refusing{real, "normal", fmt.Errorf("waiting for the store: %w", context.DeadlineExceeded)}
+	real := r.Controller
+	r.Controller = refusing{real, "normal", fmt.Errorf("waiting for the store: %w", context.DeadlineExceeded)}
 	wantStatus("the store is away", o.ChangeWarmup(ctx, "acme-1", api.WarmupPause, api.StageChoice{}), http.StatusServiceUnavailable)
-	r.Warmups = refusing{real, "corrupt", errors.New("reading the state: cut short")}
+	r.Controller = refusing{real, "corrupt", errors.New("reading the state: cut short")}
 	wantStatus("the state can't be read", o.ChangeWarmup(ctx, "acme-1", api.WarmupPause, api.StageChoice{}), http.StatusServiceUnavailable)
 }
 
 // refusing is a controller in trouble.
 type refusing struct {
-	answer.WarmupController
+	blocks.Controller
 	state string
 	err   error
 }
 
 func (r refusing) Status(ip string) (warmup.Status, bool) {
-	s, ok := r.WarmupController.Status(ip)
+	s, ok := r.Controller.Status(ip)
 	s.State = r.state
 	return s, ok
 }
@@ -133,7 +133,7 @@ func (r refusing) Do(context.Context, string, warmup.Action) error { return r.er
 // TestWarmupPlansForTheOperator: what the API says of a plan, the simulator reads as that plan.
 func TestWarmupPlansForTheOperator(t *testing.T) {
 	_, r := operated(t)
-	plans, err := r.API().Warmups.WarmupPlans(t.Context())
+	plans, err := r.WarmupPlans(t.Context())
 	if err != nil || len(plans) != len(warmup.PresetNames())+1 {
 		t.Fatalf("%d plans, %v", len(plans), err)
 	}

@@ -14,7 +14,7 @@ import (
 // TestWarmupSimulation: a plan of the relay and the same plan as a document give the same forecast, within bounds.
 func TestWarmupSimulation(t *testing.T) {
 	_, r := operated(t)
-	o := r.API().Warmups
+	o := r
 	ask := api.SimulateWarmup{Plan: "standard", Volume: 500, Days: 6, Seed: 1}
 	got, err := o.SimulateWarmup(t.Context(), ask)
 	if err != nil {

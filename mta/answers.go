@@ -1,0 +1,75 @@
+package mta
+
+import (
+	"path/filepath"
+	"time"
+
+	"example.org/mta/dispatch"
+	"example.org/mta/mta/config"
+	"example.org/mta/operator/answer/blocks"
+	"example.org/mta/operator/answer/connections"
+	"example.org/mta/operator/answer/kept"
+	"example.org/mta/operator/answer/messages"
+	"example.org/mta/operator/answer/sites"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/history"
+)
+
+// answers gives each topic of the control API the parts that it asks.
+func (r *Relay) answers() api.Config {
+	warmups := &blocks.Warmups{
+		Policy: r.policy.Load, Now: r.now, Controller: r.warm, Pauses: r.pauses, Diverted: r.diverted,
+	}
+	r.queued = messages.Messages{
+		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Dispatcher: r.dispatcher,
+		Router: r.router, Pauses: r.pauses, Warmups: warmups, Providers: &r.sites,
+	}
+	destinations := &sites.Sites{
+		Policy: r.policy.Load, Now: r.now, Queue: r.queue, Delivery: r.delivery, Router: r.router, Tally: r.tally,
+		Messages: &r.queued, Suppressed: r.suppression, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts,
+		Missing: r.sources.Missing,
+	}
+	return api.Config{
+		Queue: &r.queued, Destinations: destinations, TLSPolicies: destinations, Warmups: warmups,
+		Moves: &messages.Moves{Messages: &r.queued, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version},
+		Blocks: blocks.Blocks{
+			Config: r.inForce, Now: r.now, Delivery: r.delivery, Tally: r.tally, Meter: r.meter, Rates: &r.rates,
+			Pauses: r.pauses, Warmups: warmups, Missing: r.sources.Missing, UseOf: r.useOf,
+		},
+		Histories:       blocks.Histories{Figures: r.history},
+		OpenConnections: connections.Connections{Delivery: r.delivery, Entrances: r.openEntrances},
+		Pauses:          blocks.Pauses{Config: r.inForce, Now: r.now, Paused: r.pauses},
+		APIKeys:         kept.Keys{Config: r.inForce, Now: r.now, Book: r.keys.Load},
+		Suppressions:    kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce},
+		Bounces:         kept.Bounces{Unknown: &r.unknown, Started: r.started},
+		TLSReports:      kept.TLSReports{Reporter: r.tlsReports},
+		Inbound:         kept.Inbound{Folder: r.reports.folder},
+		Streams:         kept.Streams{Open: r.streams},
+		Admissions:      kept.Admissions{Config: r.inForce, Gate: r.admission, Quotas: r.quotas},
+		Log:             eventReader{r}, Relay: r, Upgrades: r.data, Backups: r.backups(), Tracer: r.tracer, Audit: r.audit, Events: r.log,
+	}
+}
+
+// openHistory opens the figures over time.
+func (r *Relay) openHistory(cfg *config.Config) {
+	clients := func(tenant string) int64 {
+		s, _ := r.quotas.State(tenant)
+		return int64(s.Connections)
+	}
+	r.history = history.Open(history.Config{
+		Meter: blocks.Meter{
+			Config: r.inForce, Tally: r.tally, Queue: r.queue, Delivery: r.delivery, States: r.queued.States,
+			ProviderOf: r.sites.Provider, Clients: func() int64 { return r.clients.open("") }, TenantClients: clients,
+		},
+		Path: filepath.Join(cfg.DataDir, "history"), Now: r.now, Log: r.log,
+	})
+}
+
+// diverted puts into operators' words where the mail went that a warming source could have taken.
+func (r *Relay) diverted(key string, since time.Time) blocks.Diverted {
+	d := r.dispatcher.DivertedSince(key, since)
+	return blocks.Diverted{Offered: d.Offered(), Faster: d[dispatch.CameFaster], WarmupDiverted: api.WarmupDiverted{
+		TooFast: d[dispatch.CameFaster] + d[dispatch.CameTooFast], OverCap: d[dispatch.ExceededCap],
+		Waited: d[dispatch.LostPatience], Suspended: d[dispatch.FoundNoWay],
+	}}
+}

@@ -1,0 +1,285 @@
+// Package blocks answers about the configuration's blocks: sources, providers, pools and tenants, what of them is paused,
+// their warm-ups, and their figures over time.
+package blocks
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/mta/delivery"
+	"example.org/mta/destdb"
+	"example.org/mta/dispatch/pauses"
+	"example.org/mta/internal/spelling"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/tally"
+	"example.org/mta/operator/api"
+)
+
+// Blocks answers about sources, providers, pools and tenants: as many as the configuration has. It implements api.Blocks.
+type Blocks struct {
+	Config   func() *config.Config // in force
+	Now      func() time.Time
+	Delivery Delivery
+	Tally    *tally.Tallies
+	Meter    *tally.Meter
+	Rates    *Rates
+	Pauses   *pauses.Pauses
+	Warmups  *Warmups
+	Missing  func(source string) bool // whether this machine lacks the source's address
+	UseOf    func(*config.Tenant) *api.TenantUse
+}
+
+// Delivery has what is under way from the sources, and what is suspended.
+type Delivery interface {
+	Usage() delivery.Usage
+	Suspensions() []destdb.Suspension
+}
+
+// Check returns an error when the configuration has no source, pool or tenant of a name, with those that it has.
+func Check(cfg *config.Config, what, name string) error {
+	names := []string{}
+	switch what {
+	case "source":
+		for _, s := range cfg.Sources {
+			names = append(names, s.Name)
+		}
+	case "pool":
+		for _, p := range cfg.Pools {
+			names = append(names, p.Name)
+		}
+	case "tenant":
+		for _, t := range cfg.Tenants {
+			names = append(names, t.Name)
+		}
+	}
+	const most = 10 // that fit into a line
+	hint := fmt.Sprintf("the %ss: %s", what, strings.Join(names, ", "))
+	switch meant := spelling.Nearest(name, names); {
+	case slices.Contains(names, name):
+		return nil
+	case meant != "":
+		hint = fmt.Sprintf("did you mean %q?", meant)
+	case len(names) == 0:
+		hint = "the configuration has none"
+	case len(names) > most:
+		hint = fmt.Sprintf("for a list of the %ss: mta %ss", what, what)
+	}
+	return api.NotFound(hint, "there is no %s %q", what, name)
+}
+
+// row is a block with what its place in a listing depends on.
+type row[T any] struct {
+	value T
+	name  string
+	size  int
+}
+
+// cut gives a page of rows: by name, or by size and then by name. The cursor is the name of the last
+// row before; a block that has moved since may be seen twice.
+func cut[T any](rows []row[T], order api.SiteOrder, after string, limit int) (page []T, next string) {
+	slices.SortFunc(rows, func(a, b row[T]) int {
+		if order == api.BySize && a.size != b.size {
+			return cmp.Compare(b.size, a.size)
+		}
+		return cmp.Compare(a.name, b.name)
+	})
+	if after != "" {
+		i := slices.IndexFunc(rows, func(r row[T]) bool { return r.name == strings.TrimPrefix(after, cursorMark) })
+		rows = rows[i+1:]
+	}
+	for i := range rows {
+		if len(page) == limit {
+			return page, cursorMark + rows[i-1].name
+		}
+		page = append(page, rows[i].value)
+	}
+	return page, ""
+}
+
+// cursorMark begins a cursor, which is never "" even if the name is.
+const cursorMark = ":"
+
+func (b Blocks) Sources(_ context.Context, f api.BlockFilter, after string, limit int) (l api.SourceList, _ error) {
+	cfg, use := b.Config(), b.Delivery.Usage()
+	if err := Check(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
+		return l, err
+	}
+	attempts, suspended := sourceAttempts(b.Meter), b.suspensions()
+	var rows []row[api.Source]
+	for _, s := range cfg.Sources {
+		c := b.Tally.Get(tally.Source, s.Name)
+		src := api.Source{Name: s.Name, EHLO: s.EHLO, Pools: poolsOf(cfg, s.Name), Load: loadOf(use.Sources[s.Name]), Tally: TallyOf(&c)}
+		if s.Address.IsValid() {
+			src.Address = s.Address.String()
+		}
+		src.State, src.Reason = b.sourceState(s)
+		src.Present, src.Providers = !b.Missing(s.Name), attempts[s.Name]
+		src.Suspended, src.Suspensions = suspended[s.Name], len(suspended[s.Name])
+		src.Suspended = src.Suspended[:min(src.Suspensions, api.MaxSourceSuspensions)]
+		if !f.BlockNamed(s.Name) || f.Pool != "" && !slices.Contains(src.Pools, f.Pool) || leftOut(&f, &c, src.Load) {
+			continue
+		}
+		rows = append(rows, row[api.Source]{src, s.Name, src.Load.Waiting + src.Load.Running})
+	}
+	l.Sources, l.Next = cut(rows, f.Order, after, limit)
+	return l, nil
+}
+
+// sourceAttempts are the outcomes at each provider, by source.
+func sourceAttempts(m *tally.Meter) map[string][]api.SourceProvider {
+	by := make(map[string][]api.SourceProvider)
+	for _, a := range m.BySourceAndProvider() {
+		by[a.Source] = append(by[a.Source], api.SourceProvider{Provider: a.Provider, Delivered: a.Delivered, Deferred: a.Deferred, Bounced: a.Bounced, Expired: a.Expired})
+	}
+	return by
+}
+
+// suspensions are the sites and hosts that get no mail from a source, by source, the latest first.
+func (b Blocks) suspensions() map[string][]api.SourceSuspension {
+	by := make(map[string][]api.SourceSuspension)
+	for _, s := range b.Delivery.Suspensions() {
+		if s.Source != "" {
+			by[s.Source] = append(by[s.Source], api.SourceSuspension{Site: s.Site, Host: api.AddressOf(s.Host), Reason: s.Reason, Begin: s.Begin, End: s.End})
+		}
+	}
+	for _, list := range by {
+		slices.SortStableFunc(list, func(a, b api.SourceSuspension) int { return b.Begin.Compare(a.Begin) })
+	}
+	return by
+}
+
+func (b Blocks) Providers(_ context.Context, f api.BlockFilter, after string, limit int) (l api.ProviderList, _ error) {
+	cfg, use := b.Config(), b.Delivery.Usage()
+	var rows []row[api.Provider]
+	for _, p := range append([]*config.Provider{{}}, cfg.Providers...) {
+		c := b.Tally.Get(tally.Provider, p.Name)
+		x := api.Provider{Name: p.Name, Load: loadOf(use.Providers[p.Name]), Tally: TallyOf(&c)}
+		if f.BlockNamed(p.Name) && !leftOut(&f, &c, x.Load) {
+			rows = append(rows, row[api.Provider]{x, p.Name, x.Load.Waiting + x.Load.Running})
+		}
+	}
+	l.Providers, l.Next = cut(rows, f.Order, after, limit)
+	return l, nil
+}
+
+// sourceState returns whether a source sends, and the obstacle if not.
+func (b Blocks) sourceState(s *config.Source) (state, reason string) {
+	if b.Missing(s.Name) {
+		return api.SourceMissing, "this machine does not have its address"
+	}
+	if why := pausedSource(b.Pauses, s.Name); why != "" {
+		return api.SourcePaused, why
+	}
+	w, warming := b.Warmups.Of(s.Name)
+	switch {
+	case !warming || w.State == "warm":
+		return api.SourceSending, ""
+	case w.State == "normal":
+		return api.SourceWarming, standing(&w)
+	}
+	why := "warm-up: " + w.State
+	if w.State == "scheduled" {
+		why += ": " + standing(&w)
+	}
+	return api.SourcePaused, why
+}
+
+// pausedSource returns by whom and why a source is paused, alone or with everything; "" if it is not.
+func pausedSource(p *pauses.Pauses, name string) string {
+	return p.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PauseSource, name))
+}
+
+// poolsOf names the pools that have a source.
+func poolsOf(cfg *config.Config, source string) []string {
+	names := []string{}
+	for _, p := range cfg.Pools {
+		if slices.Contains(p.Shared, source) || slices.Contains(dedicatedOf(p), source) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+func dedicatedOf(p *config.Pool) []string {
+	names := []string{}
+	for _, d := range p.Dedicated {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+func loadOf(l delivery.Load) api.Load {
+	return api.Load(l)
+}
+
+// leftOut reports whether a block doesn't fit what a filter asks of its state.
+func leftOut(f *api.BlockFilter, c *tally.Tally, l api.Load) bool {
+	return f.Failing && !c.Failing() || f.Busy && l == (api.Load{})
+}
+
+func (b Blocks) Pools(_ context.Context, f api.BlockFilter, after string, limit int) (l api.PoolList, _ error) {
+	cfg, use := b.Config(), b.Delivery.Usage()
+	tenants := make(map[string]int)
+	for _, t := range cfg.Tenants {
+		tenants[cfg.PoolOf(t.Name).Name]++
+	}
+	var rows []row[api.Pool]
+	for _, p := range cfg.Pools {
+		c := b.Tally.Get(tally.Pool, p.Name)
+		pool := api.Pool{Name: p.Name, Shared: append([]string{}, p.Shared...), Dedicated: dedicatedOf(p), Tenants: tenants[p.Name], Tally: TallyOf(&c)}
+		pool.Paused = b.Pauses.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PausePool, p.Name))
+		for _, s := range slices.Concat(pool.Shared, pool.Dedicated) {
+			x := use.Sources[s]
+			pool.Load.Connections += x.Connections
+			pool.Load.Waiting += x.Waiting
+			pool.Load.Running += x.Running
+		}
+		if f.BlockNamed(p.Name) && !leftOut(&f, &c, pool.Load) {
+			rows = append(rows, row[api.Pool]{pool, p.Name, pool.Load.Waiting + pool.Load.Running})
+		}
+	}
+	l.Pools, l.Next = cut(rows, f.Order, after, limit)
+	return l, nil
+}
+
+func (b Blocks) Tenants(_ context.Context, f api.BlockFilter, queued map[string]int, after string, limit int) (l api.TenantList, _ error) {
+	cfg := b.Config()
+	counts := make(map[string]int)
+	for name, n := range queued {
+		if cfg.Tenant(name) == nil {
+			name = ""
+		}
+		counts[name] += n
+	}
+	if err := Check(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
+		return l, err
+	}
+	rates := b.Rates.OfTenants(b.Now(), b.Tally.Counts(tally.Tenant))
+	var rows []row[api.Tenant]
+	for _, t := range append([]*config.Tenant{{}}, cfg.Tenants...) {
+		c := b.Tally.Get(tally.Tenant, t.Name)
+		tenant := api.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Queued: counts[t.Name], Tally: TallyOf(&c), Rates: rates[t.Name]}
+		tenant.Paused = b.Pauses.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PauseTenant, t.Name), pauses.Key(api.PausePool, tenant.Pool))
+		if t.Name != "" { // other mail has its listener's
+			tenant.Tier, tenant.Use = &t.Tier, b.UseOf(t)
+		}
+		idle := counts[t.Name] == 0
+		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.Failing()) && !(f.Busy && idle) {
+			rows = append(rows, row[api.Tenant]{tenant, t.Name, counts[t.Name]})
+		}
+	}
+	l.Tenants, l.Next = cut(rows, f.Order, after, limit)
+	return l, nil
+}
+
+// TallyOf puts a tally in the API's words.
+func TallyOf(c *tally.Tally) api.Tally {
+	return api.Tally{
+		Accepted: c.Accepted, Delivered: c.Delivered, Deferred: c.Deferred, Bounced: c.Bounced, Expired: c.Expired,
+		LastError: api.ReplyOf(c.Failure), ErrorAt: c.FailureAt,
+	}
+}

@@ -1,0 +1,191 @@
+package kept
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	"example.org/mta/internal/secretfile"
+	"example.org/mta/mta/config"
+	"example.org/mta/operator/answer/blocks"
+	"example.org/mta/operator/api"
+	"example.org/mta/submission/keys"
+)
+
+// Keys answers about API keys, and changes them, in the keys file; it implements api.APIKeys.
+type Keys struct {
+	Config func() *config.Config // in force
+	Now    func() time.Time
+	Book   func() *keys.Book // in force; nil without a keys file
+}
+
+// file is the keys file of the configuration in force.
+func (a Keys) file() (string, error) {
+	if path := a.Config().Keys.File; path != "" {
+		return path, nil
+	}
+	return "", api.Invalid(`add keys { file = "/etc/mta/keys" } to the configuration`, "there is no keys file")
+}
+
+func (a Keys) APIKeys(context.Context) (api.APIKeyList, error) {
+	path, err := a.file()
+	if err != nil {
+		return api.APIKeyList{}, err
+	}
+	table, err := keys.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return api.APIKeyList{}, nil
+	}
+	if err != nil {
+		return api.APIKeyList{}, keyError(err)
+	}
+	return a.list(table.Keys()), nil
+}
+
+func (a Keys) list(some []*keys.Key) (l api.APIKeyList) {
+	for _, k := range some {
+		l.Keys = append(l.Keys, a.key(k))
+	}
+	return l
+}
+
+func (a Keys) key(k *keys.Key) api.APIKey {
+	out := APIKey(k, a.Now())
+	if book := a.Book(); book != nil {
+		out.LastUsed = book.LastUse(out.ID)
+	}
+	return out
+}
+
+// APIKey returns a key in the API's words.
+func APIKey(k *keys.Key, now time.Time) api.APIKey {
+	from := []string{}
+	for _, p := range k.From {
+		from = append(from, p.String())
+	}
+	return api.APIKey{ID: k.ID(), Tenant: k.Tenant, Name: k.Name, Scopes: k.Scopes.Names(), From: from, Created: k.Created, Expires: k.Expires, Replaced: k.Replaced, State: k.State(now)}
+}
+
+func (a Keys) AddAPIKey(_ context.Context, add api.AddAPIKey) (api.NewAPIKey, error) {
+	path, err := a.file()
+	if err != nil {
+		return api.NewAPIKey{}, err
+	}
+	if err := blocks.Check(a.Config(), "tenant", add.Tenant); err != nil {
+		return api.NewAPIKey{}, err
+	}
+	now := a.Now()
+	k := keys.Key{Tenant: add.Tenant, Name: add.Name, Scopes: keys.All}
+	if len(add.Scopes) > 0 {
+		if k.Scopes, err = keys.ParseScopes(add.Scopes); err != nil {
+			return api.NewAPIKey{}, api.Invalid("", "scopes: %v", err)
+		}
+	}
+	if k.From, err = keys.ParseNetworks(add.From); err != nil {
+		return api.NewAPIKey{}, api.Invalid("", "from: %v", err)
+	}
+	if add.Expires > 0 {
+		k.Expires = now.Add(time.Duration(add.Expires))
+	}
+	if add.DryRun {
+		added, err := keys.PreviewAdd(path, k, now)
+		if err != nil {
+			return api.NewAPIKey{}, keyError(err)
+		}
+		return api.NewAPIKey{Added: a.key(added)}, nil
+	}
+	token, added, err := keys.Add(path, k, now)
+	if err != nil {
+		return api.NewAPIKey{}, keyError(err)
+	}
+	a.reread()
+	return api.NewAPIKey{Key: token, Added: a.key(added)}, nil
+}
+
+func (a Keys) RotateAPIKey(_ context.Context, o api.RotateAPIKey) (api.NewAPIKey, error) {
+	path, err := a.file()
+	if err != nil {
+		return api.NewAPIKey{}, err
+	}
+	now, overlap := a.Now(), keys.DefaultOverlap
+	if o.Overlap != nil {
+		overlap = time.Duration(*o.Overlap)
+	}
+	var end time.Time
+	if o.Expires > 0 {
+		end = now.Add(time.Duration(o.Expires))
+	}
+	which := keys.Which{Tenant: o.Tenant, Name: o.Name}
+	var (
+		token      string
+		added, old *keys.Key
+	)
+	if o.DryRun {
+		added, old, err = keys.PreviewRotate(path, which, overlap, end, now)
+	} else {
+		token, added, old, err = keys.Rotate(path, which, overlap, end, now)
+	}
+	if err != nil {
+		return api.NewAPIKey{}, keyError(err)
+	}
+	if !o.DryRun {
+		a.reread()
+	}
+	done := api.NewAPIKey{Key: token, Added: a.key(added)}
+	if overlap > 0 {
+		was := a.key(old)
+		done.Old = &was
+	}
+	return done, nil
+}
+
+func (a Keys) RemoveAPIKeys(_ context.Context, o api.RemoveAPIKeys) (api.APIKeyList, error) {
+	path, err := a.file()
+	if err != nil {
+		return api.APIKeyList{}, err
+	}
+	var which []keys.Which
+	for _, name := range o.Names {
+		which = append(which, keys.Which{Tenant: o.Tenant, Name: name})
+	}
+	remove := keys.Remove
+	if o.DryRun {
+		remove = keys.PreviewRemove
+	}
+	removed, err := remove(path, which...)
+	if err != nil {
+		return api.APIKeyList{}, keyError(err)
+	}
+	if !o.DryRun {
+		a.reread()
+	}
+	return a.list(removed), nil
+}
+
+// reread brings a change of the keys file into force.
+func (a Keys) reread() {
+	if book := a.Book(); book != nil {
+		book.Reread()
+	}
+}
+
+// keyError puts an error about the keys file into the API's words.
+func keyError(err error) error {
+	var mode *secretfile.ModeError
+	switch {
+	case errors.As(err, &mode):
+		return api.Unavailable(mode.Remedy(), "%v", err)
+	case errors.Is(err, fs.ErrPermission):
+		return api.Unavailable("run 'mta key' as the owner of the file, or let the relay's user write it and its directory", "%v", err)
+	case errors.Is(err, keys.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return api.NotFound("the keys: mta key list", "%v", err)
+	case errors.Is(err, keys.ErrAmbiguous):
+		return api.Invalid("name the tenant, or give the id of the key", "%v", err)
+	case errors.Is(err, keys.ErrExists):
+		return api.Invalid("rotate it, or choose another name", "%v", err)
+	case errors.Is(err, keys.ErrInvalid):
+		return api.Invalid("", "%v", err)
+	}
+	return err
+}

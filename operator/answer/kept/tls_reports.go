@@ -1,0 +1,29 @@
+package kept
+
+import (
+	"context"
+
+	"example.org/mta/delivery/tlspolicy/tlsrpt"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/operator/api"
+)
+
+// TLSReports answers about TLS reports; it implements api.TLSReports.
+type TLSReports struct{ Reporter *tlsrpt.Reporter } // nil when none are sent
+
+func (t TLSReports) TLSReports(_ context.Context, domain, after string, limit int) (api.TLSReportList, error) {
+	reports := t.Reporter
+	if reports == nil {
+		return api.TLSReportList{}, nil
+	}
+	if domain != "" {
+		ascii, err := envelope.ToASCII(domain)
+		if err != nil {
+			return api.TLSReportList{}, api.Invalid("", "%q is no domain: %v", domain, err)
+		}
+		domain = ascii
+	}
+	l := api.TLSReportList{On: true}
+	l.Days, l.Next = reports.Days(domain, after, limit)
+	return l, nil
+}

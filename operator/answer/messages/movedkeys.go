@@ -1,0 +1,198 @@
+package messages
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/exported"
+	"example.org/mta/operator/api"
+	"example.org/mta/queue"
+	"example.org/mta/submission/idempotency"
+)
+
+// KeyStore is what the queue knows of requests that have a key: those that this relay has taken, and, under RequestKey.Moved,
+// those of other relays whose keys were imported. The latter are records of imports, whose answer is an exported.Key: so
+// nothing takes the ids of another relay for those of this one.
+type KeyStore struct{ Queue *queue.Queue }
+
+// Keyed implements idempotency.Store.
+func (s KeyStore) Keyed(key idempotency.Key) (idempotency.Stored, bool, error) {
+	known, ok, err := s.Queue.Keyed(key)
+	if !ok || err != nil || known.Request != key {
+		return idempotency.Stored(known), ok, err
+	}
+	k, ids, err := exported.DecodeKey(known.Answer)
+	if err != nil { // it is none
+		return idempotency.Stored{}, false, nil
+	}
+	return idempotency.Stored{Request: [16]byte(k.Request), IDs: ids, Whole: k.Whole, Answer: k.Answer, Until: known.Until}, true, nil
+}
+
+const (
+	// maxSecrets is how many relays there can be whose keys are known, and secretKept is how long their secrets are kept
+	// beyond their keys.
+	maxSecrets = 64
+	secretKept = 7 * 24 * time.Hour
+	// keysAtOnce and answersAtOnce bound a file of keys: their number, and the octets of their answers.
+	keysAtOnce    = 1000
+	answersAtOnce = 1 << 20
+)
+
+// secretKey names the record of an import that has the secret of another relay.
+func secretKey(n int) queue.Key {
+	sum := sha256.Sum256(fmt.Appendf(nil, "mta queue import, secret\x00%d", n))
+	return envelope.NewRequestKey([4]byte{}, [10]byte(sum[:]))
+}
+
+// Secrets returns the secrets of the relays whose keys were imported.
+func (s KeyStore) Secrets() (list []string, err error) {
+	for n := range maxSecrets {
+		known, ok, err := s.Queue.Keyed(secretKey(n))
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			list = append(list, string(known.Answer))
+		}
+	}
+	return list, nil
+}
+
+// keep stores what an import has brought.
+func (s KeyStore) keep(key queue.Key, what []byte, until time.Time) error {
+	_, err := s.Queue.CommitBatch(&queue.Batch{Key: key, Request: key, Last: true, Answer: what, Until: until})
+	return err
+}
+
+// keepSecret keeps the secret of another relay for as long as its keys.
+func (s KeyStore) keepSecret(secret string, until time.Time) error {
+	free := -1
+	for n := range maxSecrets {
+		known, ok, err := s.Queue.Keyed(secretKey(n))
+		if err != nil {
+			return err
+		}
+		if ok && string(known.Answer) == secret {
+			if !known.Until.Before(until) {
+				return nil
+			}
+			free = n
+			break
+		}
+		if !ok && free < 0 {
+			free = n
+		}
+	}
+	if free < 0 {
+		return fmt.Errorf("the keys of %d other relays are here already", maxSecrets)
+	}
+	return s.keep(secretKey(free), []byte(secret), until.Add(secretKept))
+}
+
+// exportKeys writes the keys of a tenant, or all where that is "". Keys that earlier versions of this program have made are
+// not among them: they don't have a tenant.
+func (m *Moves) exportKeys(out *exported.Writer, tenant string) error {
+	shares := m.Repeats.Shares(tenant)
+	fits := func(key queue.Key) bool {
+		of, _ := key.Tenant()
+		return tenant == "" || slices.Contains(shares, of)
+	}
+	var some []exported.Key
+	answers := 0
+	flush := func() (err error) {
+		if len(some) > 0 {
+			err = out.Keys(some)
+		}
+		some, answers = some[:0], 0
+		return err
+	}
+	err := m.Queue.Keys(fits, func(key queue.Key, known *queue.Keyed) error {
+		k := &exported.Key{Key: key[:], Secret: []byte(m.Repeats.Secret()), Request: known.Request[:], Whole: known.Whole, Answer: known.Answer, Until: known.Until.UTC()}
+		if known.Request == key {
+			var err error
+			if k, _, err = exported.DecodeKey(known.Answer); err != nil { // it is none
+				return nil
+			}
+		} else if len(known.IDs) > 0 {
+			k.IDs = make(map[int]string, len(known.IDs))
+			for position, id := range known.IDs {
+				k.IDs[position] = id.String()
+			}
+		}
+		some, answers = append(some, *k), answers+len(k.Answer)
+		if len(some) < keysAtOnce && answers < answersAtOnce {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	return err
+}
+
+// keys stores keys of another relay. They are durable before the first message that comes after them is taken.
+func (im *importer) keys(some []exported.Key) error {
+	im.mu.Lock()
+	im.done.Keys += len(some)
+	im.mu.Unlock()
+	if im.opts.DryRun {
+		return nil
+	}
+	store := KeyStore{im.to.Queue}
+	last := map[string]time.Time{} // of the keys of each secret
+	for i := range some {
+		if k := &some[i]; k.Until.After(last[string(k.Secret)]) {
+			last[string(k.Secret)] = k.Until
+		}
+	}
+	const remedy = "look at 'mta status' and the log, and import again: messages that were taken are not taken twice"
+	for secret, until := range last {
+		if err := store.keepSecret(secret, until); err != nil {
+			return api.Unavailable(remedy, "storing idempotency keys: %v", err)
+		}
+	}
+	secrets, err := store.Secrets()
+	if err != nil {
+		return api.Unavailable(remedy, "reading idempotency keys: %v", err)
+	}
+	im.to.Repeats.Moved(secrets)
+	var commits sync.WaitGroup
+	errs := make(chan error, len(some))
+	for i := range some {
+		im.slots <- struct{}{}
+		commits.Go(func() {
+			defer func() { <-im.slots }()
+			errs <- store.keepKey(&some[i])
+		})
+	}
+	commits.Wait()
+	close(errs)
+	var all []error
+	for err := range errs {
+		all = append(all, err)
+	}
+	if err := errors.Join(all...); err != nil {
+		return api.Unavailable(remedy, "storing idempotency keys: %v", err)
+	}
+	return nil
+}
+
+// keepKey keeps a key, unless as much is known of its request.
+func (s KeyStore) keepKey(k *exported.Key) error {
+	name := k.Name().Moved()
+	there, ok, err := s.Keyed(name)
+	if err != nil || ok && (there.Whole || len(there.IDs) > len(k.IDs) || len(there.IDs) == len(k.IDs) && !k.Whole) {
+		return err
+	}
+	text, err := k.Encode()
+	if err != nil {
+		return err
+	}
+	return s.keep(name, text, k.Until)
+}

@@ -1,0 +1,97 @@
+package sites
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"example.org/mta/operator/api"
+	"example.org/mta/queue"
+)
+
+// sitesBySize is Sites in the order of their queues. The cursor is the size and the name of the last
+// site before: sizes change between pages, and a site may be seen twice or be missed.
+func (d *Sites) sitesBySize(ctx context.Context, f api.SiteFilter, after string, limit int) (l api.SiteList, _ error) {
+	from := sizedSite{size: -1}
+	if after != "" {
+		size, name, _ := strings.Cut(after, " ")
+		n, err := strconv.Atoi(size)
+		if from = (sizedSite{name, n}); err != nil {
+			return l, api.Invalid("give --after what the page before ended with", "cursor %q is none", after)
+		}
+	}
+	queued, now := d.queuedByKey(), d.Now()
+	var last sizedSite // of those that are listed
+	for s := range d.bySize(f.Names, queued, from) {
+		if err := ctx.Err(); err != nil {
+			return l, err
+		}
+		info, _ := d.Delivery.Site(s.name)
+		info.Name = s.name
+		site := d.shown(&info, queued[s.name], now)
+		if !site.fits(&f) {
+			continue
+		}
+		if len(l.Sites) == limit {
+			l.Next = fmt.Sprintf("%d %s", last.size, last.name)
+			break
+		}
+		l.Sites, last = append(l.Sites, site.Site), s
+	}
+	return l, nil
+}
+
+// sizedSite is what the order of sites depends on.
+type sizedSite struct {
+	name string
+	size int // recipients in the queue
+}
+
+// behind reports whether s comes after another in a listing; all come after a size of -1.
+func (s sizedSite) behind(o sizedSite) bool {
+	return o.size < 0 || s.size < o.size || s.size == o.size && s.name > o.name
+}
+
+// bySize gives the sites behind one, the longest queue first. Those with mail are sorted; the others
+// follow by name, and are asked for as they are wanted.
+func (d *Sites) bySize(names []string, queued map[string]*queue.Count, from sizedSite) iter.Seq[sizedSite] {
+	sized := withMail(names, queued)
+	return func(yield func(sizedSite) bool) {
+		for _, s := range sized {
+			if s.behind(from) && !yield(s) {
+				return
+			}
+		}
+		shown := make(map[string]bool, len(sized))
+		for _, s := range sized {
+			shown[s.name] = true
+		}
+		if from.size != 0 {
+			from.name = ""
+		}
+		for s := range knownSites(d.Delivery, names, from.name) {
+			if !shown[s.Name] && !yield(sizedSite{name: s.Name}) {
+				return
+			}
+		}
+	}
+}
+
+// withMail gives the sites of some names that have mail in the queue, the longest queue first. Mail that
+// waits for no site yet has no name.
+func withMail(names []string, queued map[string]*queue.Count) []sizedSite {
+	var list []sizedSite
+	for name, k := range queued {
+		if name != "" && k.Total > 0 && api.Names(names, name) {
+			list = append(list, sizedSite{name, k.Total})
+		}
+	}
+	slices.SortFunc(list, func(a, b sizedSite) int {
+		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.name, b.name))
+	})
+	return list
+}

@@ -1,0 +1,102 @@
+package sites
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"example.org/mta/delivery"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/operator/api"
+)
+
+// bound is the most messages a second that one limit lets through.
+type bound struct {
+	perSecond float64
+	what      string
+}
+
+// ceiling works out which of the limits on rates binds when mail leaves from these sources. Limits
+// on connections bound no rate: how fast a connection is, is up to the host.
+func (c *domainCase) ceiling(able []sourceCase) api.Ceiling {
+	if len(able) == 0 {
+		_, why := c.hindrance()
+		return api.Ceiling{Binds: why}
+	}
+	bounds := c.sharedBounds(&able[0].limits)
+	bounds = append(bounds, c.ownBounds(able)...)
+	slices.SortStableFunc(bounds, func(a, b bound) int { return cmp.Compare(a.perSecond, b.perSecond) })
+	var out api.Ceiling
+	for i, b := range bounds {
+		text := fmt.Sprintf("%s: %s", b.what, perSecond(b.perSecond))
+		if i == 0 {
+			out.PerSecond, out.Binds = b.perSecond, text
+		} else {
+			out.Others = append(out.Others, text)
+		}
+	}
+	return out
+}
+
+// sharedBounds are of limits that all sources share.
+func (c *domainCase) sharedBounds(l *delivery.Limits) []bound {
+	bounds := scopeBounds(nil, l.Site, "site "+c.Site, l)
+	bounds = scopeBounds(bounds, l.Tenant, "tenant "+c.tenant, l)
+	bounds = scopeBounds(bounds, l.Relay, "the relay", l)
+	if c.Provider != "" {
+		bounds = scopeBounds(bounds, l.Provider, "provider "+c.Provider, l)
+	}
+	return bounds
+}
+
+// ownBounds are of limits that each source has for itself. The sources together bind only if each
+// of them is bound.
+func (c *domainCase) ownBounds(able []sourceCase) []bound {
+	total, what := 0.0, ""
+	for i := range able {
+		s := &able[i]
+		own := scopeBounds(nil, s.limits.Path, "site "+c.Site+" from source "+s.Name, &s.limits)
+		own = scopeBounds(own, s.limits.Source, "source "+s.Name, &s.limits)
+		own = scopeBounds(own, s.limits.TenantPath, "tenant "+c.tenant+" from source "+s.Name, &s.limits)
+		for _, d := range c.drains {
+			if d.source == s.Name {
+				own = append(own, bound{rateOf(d.rate), "drain after an outage from source " + s.Name})
+			}
+		}
+		if len(own) == 0 {
+			return nil
+		}
+		least := slices.MinFunc(own, func(a, b bound) int { return cmp.Compare(a.perSecond, b.perSecond) })
+		total += least.perSecond
+		if what != "" {
+			what += " + "
+		}
+		what += least.what
+	}
+	return []bound{{total, what}}
+}
+
+// scopeBounds adds what the rates of a scope allow: messages, and connections full of messages.
+func scopeBounds(bounds []bound, s delivery.Scope, scope string, l *delivery.Limits) []bound {
+	if !s.MessageRate.Unlimited() {
+		bounds = append(bounds, bound{rateOf(s.MessageRate), fmt.Sprintf("max_message_rate %v of %s", s.MessageRate, scope)})
+	}
+	if n := l.MaxDeliveriesPerConnection; !s.ConnectionRate.Unlimited() && n > 0 {
+		bounds = append(bounds, bound{
+			rateOf(s.ConnectionRate) * float64(n),
+			fmt.Sprintf("max_connection_rate %v of %s, %d messages each", s.ConnectionRate, scope, n),
+		})
+	}
+	return bounds
+}
+
+// rateOf is a rate in events a second.
+func rateOf(r gcra.Rate) float64 { return 1 / r.Interval().Seconds() }
+
+// perSecond writes a rate with as many digits as mean something.
+func perSecond(r float64) string {
+	if r >= 100 {
+		return fmt.Sprintf("%.0f messages/s", r)
+	}
+	return fmt.Sprintf("%.3g messages/s", r)
+}

@@ -1,0 +1,464 @@
+package sites
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/mta/delivery"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/parking"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
+	"example.org/mta/operator/answer/blocks"
+	"example.org/mta/operator/answer/messages"
+	"example.org/mta/operator/api"
+	"example.org/mta/queue"
+	"example.org/mta/warmup"
+)
+
+// domainCase is the explanation of one domain while it is being put together.
+type domainCase struct {
+	api.Destination
+	now     time.Time
+	cfg     *config.Config
+	route   *route.Route
+	tenant  string
+	pool    *config.Pool
+	sources []sourceCase
+	drains  []drainCase
+}
+
+// sourceCase is a source of the pool, and what applies to mail that takes it.
+type sourceCase struct {
+	delivery.Source
+	limits    delivery.Limits
+	hosts     []api.Host // of the route, as far as it reaches them
+	suspended time.Time  // until when; zero: it is not
+	missing   bool       // this machine does not have its address
+
+	// What its warm-up lacks for the provider, and until when; "" when it lacks nothing or has none.
+	lacks      string
+	lacksUntil time.Time
+}
+
+// drainCase is the rate to which a source is held after an outage.
+type drainCase struct {
+	source string
+	rate   gcra.Rate
+}
+
+// explainDomain returns all that decides the fate of a tenant's mail for a domain from a pool. queued is what queuedByKey
+// gives: one count of the queue is enough for all domains of a message.
+func (d *Sites) explainDomain(ctx context.Context, domain, tenant string, pool *config.Pool, queued map[string]*queue.Count) api.Destination {
+	pol := d.Policy()
+	c := domainCase{now: d.Now(), cfg: pol.Config, tenant: tenant, pool: pool}
+	c.Destination = api.Destination{
+		Domain: domain, Pool: pool.Name, OtherPools: otherPools(c.cfg, pool), Steps: []string{}, Hosts: []api.TierHost{}, Sources: []api.DestinationSource{}, Limits: []api.Limit{},
+	}
+	res := d.Router.Lookup(ctx, domain)
+	c.Steps, c.RouteExpires = append(c.Steps, res.Notes...), res.Expires
+	for _, x := range res.Exchangers {
+		if x.Skipped != "" {
+			c.Steps = append(c.Steps, fmt.Sprintf("%s is not used: %s", x.Name, x.Skipped))
+		}
+	}
+	c.count(queued, domain)
+	if res.Route == nil {
+		c.Failure = api.ReplyOf(*res.Trouble)
+		c.countPaused(queued, d)
+		c.judge()
+		d.overrule(&c)
+		return c.Destination
+	}
+	c.route = res.Route
+	c.Site, c.Provider = c.route.Site, c.route.Provider
+	c.addTLS(ctx, d.TLSA)
+	c.addSTS(d)
+	if c.Site != domain {
+		c.count(queued, c.Site)
+	}
+	c.addHosts(d)
+	c.addSite(d)
+	for _, name := range pool.Sources() {
+		if s, ok := pol.Outgoing(name); ok {
+			c.addSource(s, pol.Limits(c.route, name, tenant), d)
+		}
+	}
+	c.countThrottled(queued, pool.Name)
+	c.countPaused(queued, d)
+	c.addTrafficLimits()
+	c.judge()
+	d.overrule(&c)
+	return c.Destination
+}
+
+// overrule puts an operator's pause before all other answers about a destination.
+func (d *Sites) overrule(c *domainCase) {
+	p := d.Messages.Pauses
+	if why, until, ok := p.Why(p.Keeps(c.tenant, c.pool, c.Domain)); ok {
+		c.Now, c.Until = "no mail is sent: "+why, until
+	}
+}
+
+// otherPools are those whose sources the mail of other tenants takes.
+func otherPools(cfg *config.Config, this *config.Pool) []api.OtherPool {
+	var all []api.OtherPool
+	for _, t := range cfg.Tenants {
+		name := cfg.PoolOf(t.Name).Name
+		if name == this.Name {
+			continue
+		}
+		at := slices.IndexFunc(all, func(p api.OtherPool) bool { return p.Name == name })
+		if at < 0 {
+			at, all = len(all), append(all, api.OtherPool{Name: name})
+		}
+		all[at].Tenants = append(all[at].Tenants, t.Name)
+	}
+	return all
+}
+
+// count adds what waits in the queue under a key, and what waits under none.
+func (c *domainCase) count(queued map[string]*queue.Count, key string) {
+	if k := queued[key]; k != nil {
+		c.Queued.Parked += k.States[queue.StateParked]
+		c.Queued.Active += k.States[queue.StateLeased]
+		c.Queued.Due += k.States[queue.StateDue] + k.States[queue.StateEnding]
+		c.Queued.Deferred += k.States[queue.StateDeferred]
+		c.Queued.Held += k.States[queue.StateHeld] + k.States[queue.StateUnreadable]
+	}
+	if k := queued[""]; k != nil {
+		c.Queued.Unsorted = k.Total
+	}
+}
+
+// countThrottled adds the mail that waits for the warm-ups of the pool.
+func (c *domainCase) countThrottled(queued map[string]*queue.Count, pool string) {
+	if k := queued[(parking.Key{Kind: parking.Tokens, Name: pool, Provider: cmp.Or(c.Provider, warmup.Other)}).String()]; k != nil {
+		c.Queued.Warmup += k.States[queue.StateParked]
+	}
+}
+
+// countPaused adds what waits for the end of the pause that is in the way of the tenant's mail.
+func (c *domainCase) countPaused(queued map[string]*queue.Count, r *Sites) {
+	key := cmp.Or(r.Messages.Pauses.Of(c.tenant, c.pool, c.Domain), r.Messages.Pauses.SourceOf(c.pool))
+	if k := queued[key.String()]; key != (parking.Key{}) && k != nil {
+		c.Queued.Paused, c.Queued.PausedBy = k.States[queue.StateParked], key.Name
+	}
+}
+
+// addHosts gives the route's hosts with what is known of them.
+func (c *domainCase) addHosts(d *Sites) {
+	for i, tier := range c.route.Tiers {
+		for _, h := range tier {
+			host := api.Host{Name: h.Name, Address: h.Addr.String(), State: api.HostUnused}
+			for _, known := range d.Delivery.HostsAt(h.Addr.Addr()) {
+				if known.Addr == h.Addr {
+					host = hostOf(&known, c.now)
+					host.Name = h.Name // an address can have several
+				}
+			}
+			c.Hosts = append(c.Hosts, api.TierHost{Tier: i + 1, Host: host})
+		}
+	}
+}
+
+func (c *domainCase) addSite(d *Sites) {
+	c.SlowStart = 1
+	known, ok := d.Delivery.Site(c.Site)
+	if ok {
+		s := siteOf(&known.SiteInfo, c.now)
+		c.Connections, c.SlowStart, c.Actions = s.Connections, s.SlowStart, s.Actions
+	}
+	drains := 0
+	for _, l := range known.Lanes {
+		if l.Draining != nil {
+			drains++
+		}
+	}
+	for _, l := range known.Lanes {
+		if !slices.Contains(c.pool.Sources(), l.Source) {
+			continue // the mail of other pools
+		}
+		c.Lanes = append(c.Lanes, api.Lane{
+			Source: l.Source, Waiting: l.Waiting, Running: l.Running, Opening: l.Opening, Why: l.Why, Until: l.Until, Tenant: l.Tenant, Oldest: l.Oldest,
+		})
+		if l.Draining != nil {
+			c.addDrain(&l, c.Queued.Parked/drains)
+		}
+	}
+}
+
+// addDrain adds how fast the backlog of a lane leaves after an outage, and when it will be gone. Parked is how
+// much of it waits in the queue.
+func (c *domainCase) addDrain(l *delivery.LaneInfo, parked int) {
+	rate, n := l.Draining.Rate, parked+l.Waiting
+	gone := c.now.Add(l.Draining.Takes(n))
+	shown := &c.Lanes[len(c.Lanes)-1]
+	shown.Drain, shown.DrainEnds = rate.String(), gone
+	if shown.Why != "" {
+		shown.Why += fmt.Sprintf("; the backlog of %d will be gone by about %s if the site continues to accept it", n, gone.Format(time.DateTime))
+	}
+	c.limit("drain after an outage", shown.Drain, "site "+c.Site+" from source "+l.Source, "the usual rate of the site, doubled every half minute without failures",
+		fmt.Sprintf("%d wait, gone by about %s", n, gone.Format(time.DateTime)))
+	c.drains = append(c.drains, drainCase{l.Source, rate})
+}
+
+func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, r *Sites) {
+	x := sourceCase{Source: s, limits: limits, missing: r.Missing(s.Name)}
+	for _, tier := range c.route.Tiers {
+		for _, h := range tier {
+			if s.Reaches(h) {
+				at := slices.IndexFunc(c.Hosts, func(t api.TierHost) bool { return t.Host.Address == h.Addr.String() })
+				x.hosts = append(x.hosts, c.Hosts[at].Host)
+			}
+		}
+	}
+	for _, a := range c.Actions {
+		if a.What == messages.Suspended && (a.Source == "" || a.Source == s.Name) && a.End.After(x.suspended) {
+			x.suspended = a.End
+		}
+	}
+	shown := api.DestinationSource{Name: s.Name, EHLO: s.EHLO, Reaches: len(x.hosts)}
+	if s.Address.IsValid() {
+		shown.Address = s.Address.String()
+	}
+	if st, ok := r.Messages.Warmups.Of(s.Name); ok {
+		shown.Warmup = blocks.Progress(&st, c.Provider)
+		if st.State != "unknown" { // the first mail has the ledger read
+			x.lacks, x.lacksUntil = blocks.Lacking(&st, c.Provider)
+		}
+	}
+	c.sources = append(c.sources, x)
+	c.Sources = append(c.Sources, shown)
+	if conf := c.cfg.Source(s.Name); conf != nil {
+		c.addScope(limits.Source, "source "+s.Name, conf.Origin)
+	}
+}
+
+// limitsLeftOut are settings that bound nothing by themselves.
+var limitsLeftOut = []string{"smtp_port", "delay_warning", "pipelining"}
+
+// addTrafficLimits adds the settings for the destination, with the block that made each, and those
+// of the provider, the tenant and the relay.
+func (c *domainCase) addTrafficLimits() {
+	t := c.cfg.Traffic(c.route.Domain, c.route.Provider)
+	for _, name := range t.Settings() {
+		value := t.Value(name)
+		if slices.Contains(limitsLeftOut, name) || strings.HasPrefix(name, "tls") || strings.Contains(name, ".") || value == "0" || value == "none" {
+			continue
+		}
+		now := ""
+		if name == "connection_limit" {
+			now = fmt.Sprintf("%d in use", c.Connections)
+		}
+		c.limit(name, value, c.scopeOf(name), t.Origin(name), now)
+	}
+	if len(c.sources) > 0 {
+		lim := &c.sources[0].limits
+		for _, p := range c.cfg.Providers {
+			if p.Name == c.Provider {
+				c.addScope(lim.Provider, "provider "+p.Name, p.Origin)
+			}
+		}
+		if tenant := c.cfg.Tenant(c.tenant); tenant != nil {
+			c.addScope(lim.Tenant, "tenant "+c.tenant, tenant.Origin)
+			if r := lim.TenantPath.MessageRate; !r.Unlimited() {
+				c.limit("max_message_rate_per_source", r.String(), "tenant "+c.tenant+" at site "+c.Site+", each source", tenant.Origin("max_message_rate_per_source"), "")
+			}
+		}
+		c.addScope(lim.Relay, "the relay", c.cfg.Delivery.Origin)
+	}
+	c.limit("max_connections", fmt.Sprint(c.cfg.Delivery.MaxConnections), "the relay", c.cfg.Delivery.Origin("max_connections"), "")
+}
+
+// scopeOf names the scope that a traffic setting limits.
+func (c *domainCase) scopeOf(setting string) string {
+	switch {
+	case strings.HasSuffix(setting, "_per_source"):
+		return "site " + c.Site + ", each source"
+	case strings.HasSuffix(setting, "_per_host"), strings.Contains(setting, "host_retry"):
+		return "each host"
+	case strings.HasSuffix(setting, "_per_connection"), setting == "idle_timeout", setting == "active_timeout":
+		return "each connection"
+	case strings.HasSuffix(setting, "_per_batch"):
+		return "each transaction"
+	case setting == "max_age", strings.HasSuffix(setting, "retry_interval"):
+		return "each recipient"
+	}
+	return "site " + c.Site
+}
+
+func (c *domainCase) addScope(s delivery.Scope, scope string, origin func(string) string) {
+	if s.Connections > 0 {
+		c.limit("connection_limit", fmt.Sprint(s.Connections), scope, origin("connection_limit"), "")
+	}
+	if !s.MessageRate.Unlimited() {
+		c.limit("max_message_rate", s.MessageRate.String(), scope, origin("max_message_rate"), "")
+	}
+	if !s.ConnectionRate.Unlimited() {
+		c.limit("max_connection_rate", s.ConnectionRate.String(), scope, origin("max_connection_rate"), "")
+	}
+}
+
+func (c *domainCase) limit(setting, value, scope, origin, now string) {
+	c.Limits = append(c.Limits, api.Limit{Setting: setting, Value: value, Scope: scope, Origin: origin, Now: now})
+}
+
+// judge describes what happens to mail for the domain now, the first obstacle first.
+func (c *domainCase) judge() {
+	say := func(until time.Time, format string, args ...any) {
+		c.Now, c.Until = fmt.Sprintf(format, args...), until
+	}
+	if c.Failure != nil {
+		if c.Failure.Code >= 500 {
+			say(time.Time{}, "mail bounces: there is no route")
+			return
+		}
+		say(time.Time{}, "mail is deferred and retried: no route can be found now")
+		return
+	}
+	able := c.able()
+	c.Ceiling = c.ceiling(able)
+	switch until, why := c.hindrance(); {
+	case len(able) == 0:
+		say(until, "no mail is sent: %s", why)
+	case c.waits() != nil:
+		l := c.waits()
+		say(l.Until, "mail from source %s waits: %s", l.Source, l.Why)
+	case len(able) < len(c.sources):
+		say(until, "mail is sent from %d of %d sources, not from the others: %s", len(able), len(c.sources), why)
+	default:
+		c.Until, c.Now = c.afterWarmup(able)
+	}
+}
+
+// afterWarmup is the answer when only a warm-up can delay mail.
+func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
+	pool := c.pool
+	var lacks *sourceCase // the warm-up that has room first, of those that have none
+	free := false         // a source takes mail now
+	for i := range able {
+		s := &able[i]
+		switch {
+		case s.lacks == "":
+			free = free || pool.Overflow != "hold" || !slices.Contains(pool.Shared, s.Name)
+		case lacks == nil, !s.lacksUntil.IsZero() && (lacks.lacksUntil.IsZero() || s.lacksUntil.Before(lacks.lacksUntil)):
+			lacks = s
+		}
+	}
+	switch {
+	case lacks == nil:
+		return time.Time{}, "mail is sent without delay"
+	case free:
+		return time.Time{}, fmt.Sprintf("mail is sent without delay, but not from source %s, which warms up: %s", lacks.Name, lacks.lacks)
+	}
+	return lacks.lacksUntil, fmt.Sprintf("mail waits for the warm-up of source %s: %s", lacks.Name, lacks.lacks)
+}
+
+// waits is the lane in which mail waits longest, nil when none has to.
+func (c *domainCase) waits() *api.Lane {
+	var first *api.Lane
+	for i := range c.Lanes {
+		if l := &c.Lanes[i]; l.Waiting > 0 && l.Why != "" && c.concerns(l) && (first == nil || l.Oldest.Before(first.Oldest)) {
+			first = l
+		}
+	}
+	return first
+}
+
+// concerns reports whether what keeps mail in a lane keeps the tenant's, too.
+func (c *domainCase) concerns(l *api.Lane) bool {
+	return (l.Tenant == "" || l.Tenant == c.tenant) && slices.ContainsFunc(c.sources, func(s sourceCase) bool { return s.Name == l.Source })
+}
+
+// able are the sources from which mail can leave now.
+func (c *domainCase) able() []sourceCase {
+	return slices.DeleteFunc(slices.Clone(c.sources), func(s sourceCase) bool {
+		_, why := c.whyNot(&s)
+		return why != ""
+	})
+}
+
+// hindrance is what keeps mail back from the source that can go on first.
+func (c *domainCase) hindrance() (until time.Time, why string) {
+	for i := range c.sources {
+		at, w := c.whyNot(&c.sources[i])
+		if w != "" && (why == "" || !at.IsZero() && (until.IsZero() || at.Before(until))) {
+			until, why = at, w
+		}
+	}
+	if len(c.sources) == 0 {
+		why = fmt.Sprintf("pool %s has no source", c.Pool)
+	}
+	return until, why
+}
+
+// whyNot returns the obstacle to all mail from a source, "" without one.
+func (c *domainCase) whyNot(s *sourceCase) (time.Time, string) {
+	if s.suspended.After(c.now) {
+		why := ""
+		for _, a := range c.Actions {
+			if a.What == messages.Suspended && a.End.Equal(s.suspended) {
+				why = a.Reason
+			}
+		}
+		return s.suspended, "suspended (" + why + ")"
+	}
+	if s.missing {
+		return time.Time{}, fmt.Sprintf("source %s is skipped: this machine does not have its address, %v", s.Name, s.Address)
+	}
+	if len(s.hosts) == 0 {
+		return time.Time{}, fmt.Sprintf("source %s can't reach any of the hosts: they have addresses of the other family only", s.Name)
+	}
+	var (
+		first time.Time
+		host  string // that can be tried first, and why not yet
+	)
+	for i := range s.hosts {
+		h := &s.hosts[i]
+		at, why := retryAt(h, s.Name)
+		if !at.After(c.now) {
+			return time.Time{}, ""
+		}
+		if first.IsZero() || at.Before(first) {
+			first, host = at, fmt.Sprintf("%s [%s] %s", h.Name, h.Address, why)
+		}
+	}
+	if n := len(s.hosts) - 1; n > 0 {
+		host += fmt.Sprintf(", and %d more", n)
+	}
+	return first, "no host can be tried before its retry time: " + host
+}
+
+// retryAt is when a source may try a host, and why not now; zero when nothing is wrong, or it has
+// connections to it.
+func retryAt(h *api.Host, source string) (at time.Time, why string) {
+	for _, a := range h.Actions {
+		if (a.Source == "" || a.Source == source) && a.End.After(at) {
+			at, why = a.End, "is suspended: "+a.Reason
+		}
+	}
+	if !at.IsZero() {
+		return at, why // whatever else may be: connections go on, but take nothing more
+	}
+	failed := func(b *api.Broken) (time.Time, string) {
+		return b.RetryAt, "has failed: " + b.Reply.String()
+	}
+	if h.Broken != nil {
+		at, why = failed(h.Broken)
+	}
+	for _, p := range h.Paths {
+		switch {
+		case p.Source != source:
+		case p.State == api.HostActive, p.State == api.HostIdle:
+			return time.Time{}, ""
+		case p.Broken != nil && p.Broken.RetryAt.After(at):
+			at, why = failed(p.Broken)
+		}
+	}
+	return at, why
+}

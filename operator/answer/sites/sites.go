@@ -1,0 +1,414 @@
+// Package sites answers about where mail goes: sites and hosts, and why the mail of a domain, or a message, is where it is.
+// Package sites answers about where mail goes: sites and hosts, and why the mail of a domain, or a message, is where it is.
+package sites
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/mta/bounce"
+	"example.org/mta/delivery"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/delivery/tlspolicy/sts"
+	"example.org/mta/destdb"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
+	"example.org/mta/mta/tally"
+	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/answer/blocks"
+	"example.org/mta/operator/answer/messages"
+	"example.org/mta/operator/api"
+	"example.org/mta/queue"
+	"example.org/mta/router"
+	"example.org/mta/suppression"
+)
+
+// Sites answers about sites and hosts, and suspends them; it implements api.Destinations and api.TLSPolicies.
+type Sites struct {
+	Policy     func() *wiring.Policy // in force
+	Now        func() time.Time
+	Queue      *queue.Queue
+	Delivery   Delivery
+	Router     Router
+	Tally      *tally.Tallies
+	Messages   *messages.Messages
+	Suppressed *suppression.List
+	TLSA       tlspolicy.Records
+	STS        *sts.Policies
+	Missing    func(source string) bool // whether this machine lacks the source's address
+}
+
+// Delivery has the sites and hosts that mail went to.
+type Delivery interface {
+	Site(name string) (delivery.SiteInfo, bool)
+	Sites(after string, n int) []delivery.SiteInfo
+	Hosts(after destdb.HostKey, n int) []destdb.HostInfo
+	HostsAt(netip.Addr) []destdb.HostInfo
+	Whereabouts(envelope.ID) (delivery.Whereabouts, bool)
+	Forget(hosts []netip.AddrPort) int
+	Suspend(site, source, reason string, until time.Time)
+	Resume(site string) (ended int)
+	SuspendHosts(hosts []netip.AddrPort, source, reason string, until time.Time) int
+	ResumeHosts(hosts []netip.AddrPort) (known, ended int)
+}
+
+// Router knows the ways of domains.
+type Router interface {
+	messages.Router
+	Lookup(ctx context.Context, domain string) router.Result
+	Known(domain string) (*route.Route, *reply.Reply, bool)
+	DomainsOf(site string) []string
+}
+
+func (d *Sites) Sites(ctx context.Context, f api.SiteFilter, after string, limit int) (l api.SiteList, _ error) {
+	if f.Order == api.BySize {
+		return d.sitesBySize(ctx, f, after, limit)
+	}
+	now := d.Now()
+	queued := d.queuedByKey()
+	for s := range withQueued(knownSites(d.Delivery, f.Names, after), waitingKeys(queued, f.Names, after)) {
+		if err := ctx.Err(); err != nil {
+			return l, err
+		}
+		site := d.shown(&s, queued[s.Name], now)
+		if !site.fits(&f) {
+			continue
+		}
+		if len(l.Sites) == limit {
+			l.Next = l.Sites[limit-1].Name
+			break
+		}
+		l.Sites = append(l.Sites, site.Site)
+	}
+	return l, nil
+}
+
+// shown puts all that is known of a site in words.
+func (d *Sites) shown(s *delivery.SiteInfo, k *queue.Count, now time.Time) site {
+	out := siteOf(&s.SiteInfo, now)
+	out.Provider, _ = d.Messages.Providers.Provider(parking.Parse(s.Name))
+	out.addLanes(s.Lanes)
+	out.addQueued(k)
+	out.addReason(d)
+	c := d.Tally.Get(tally.Site, s.Name)
+	out.Tally, out.failing = blocks.TallyOf(&c), c.Failing()
+	return out
+}
+
+// fits reports whether a site is meant by all of a filter but its names.
+func (s *site) fits(f *api.SiteFilter) bool {
+	return (f.Provider == "" || f.Provider == s.Provider) && (!f.Suspended || s.suspended()) && (!f.Busy || s.busy()) &&
+		(!f.Queued || s.Queued > 0) && (!f.Failing || s.failing)
+}
+
+// waitingKeys are those behind a name that mail in the queue waits for, by name. After a start nothing
+// is known of a site to which no mail has gone, and much may wait for it. What has no route yet waits
+// for its domain, and is listed under that; mail that waits for a warm-up, under that.
+func waitingKeys(queued map[string]*queue.Count, patterns []string, after string) []string {
+	var keys []string
+	for key, k := range queued {
+		if key > after && api.Names(patterns, key) && k.States[queue.StateParked]+k.States[queue.StateDeferred] > 0 {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// queuedByKey counts what is in the queue by what it waits for.
+func (d *Sites) queuedByKey() map[string]*queue.Count {
+	counts := d.Queue.CountKeys()
+	by := make(map[string]*queue.Count, len(counts))
+	for key, c := range counts {
+		by[key.String()] = c
+	}
+	return by
+}
+
+// site is a site that is being put into words.
+type site struct {
+	api.Site
+	failing bool // the last recipient failed
+}
+
+func siteOf(s *destdb.SiteInfo, now time.Time) site {
+	return site{Site: api.Site{
+		Name: s.Name, Connections: s.Live, SlowStart: max(int(s.Allowed), 1), Usual: s.Usual, LastGood: s.LastGood,
+		Actions: actionsOf(s.Actions, now),
+	}}
+}
+
+// actionsOf gives the actions that are in force.
+func actionsOf(all []destdb.Action, now time.Time) []api.SiteAction {
+	var list []api.SiteAction
+	for _, a := range all {
+		if now.Before(a.End) {
+			list = append(list, api.SiteAction{What: a.What, Source: a.Source, Reason: a.Reason, Begin: a.Begin, End: a.End})
+		}
+	}
+	return list
+}
+
+func (s *site) addLanes(lanes []delivery.LaneInfo) {
+	for _, l := range lanes {
+		s.Running += l.Carried
+	}
+	s.Why, s.Until = messages.WhyIn(lanes)
+}
+
+func (s *site) addQueued(k *queue.Count) {
+	if k != nil {
+		s.Parked, s.Deferred = k.States[queue.StateParked], k.States[queue.StateDeferred]
+		s.Waiting = max(k.States[queue.StateLeased]-s.Running, 0)
+		s.Queued = k.Total
+	}
+}
+
+// addReason adds why mail waits if delivery has none of it.
+func (s *site) addReason(r *Sites) {
+	if s.Why == "" && s.Parked+s.Waiting > 0 {
+		if key := parking.Parse(s.Name); key.Kind != parking.Site {
+			p := r.Messages.LookOut().Parked(&queue.ItemRecipient{Line: parking.Line{Key: key}})
+			s.Why, s.Until = p.Why, p.Next
+			if why, until, paused := r.Messages.Pauses.Why(r.Messages.Pauses.KeepsPool(r.Policy().Config.Pool(key.Name))); paused {
+				s.Why, s.Until = why, until
+			}
+			s.Why = strings.TrimPrefix(s.Why, "waits for ") // what it is that it waits for
+		} else if r.Queue.Parked(parking.Line{Key: parking.Key{Name: s.Name}, Route: true}) > 0 || r.Router.LookingUp(s.Name) {
+			s.Why = r.Messages.LookUp(s.Name)
+		}
+	}
+}
+
+func (s *site) suspended() bool {
+	return slices.ContainsFunc(s.Actions, func(a api.SiteAction) bool { return a.What == messages.Suspended })
+}
+
+func (s *site) busy() bool { return s.Connections+s.Waiting+s.Running+s.Parked+s.Deferred > 0 }
+
+func (d *Sites) Hosts(ctx context.Context, f api.HostFilter, after string, limit int) (l api.HostList, _ error) {
+	now := d.Now()
+	var last destdb.HostKey // of those that are listed
+	for h := range knownHosts(d.Delivery, f.Names, hostCursor(after)) {
+		if err := ctx.Err(); err != nil {
+			return l, err
+		}
+		host := hostOf(&h, now)
+		if f.State != "" && f.State != host.State || f.Source != "" && !met(&host, f.Source) {
+			continue
+		}
+		if len(l.Hosts) == limit {
+			l.Next = cursorOf(last)
+			break
+		}
+		l.Hosts = append(l.Hosts, host)
+		last = h.Key()
+	}
+	return l, nil
+}
+
+func met(h *api.Host, source string) bool {
+	return slices.ContainsFunc(h.Paths, func(p api.HostPath) bool { return p.Source == source })
+}
+
+// hostOf puts a host in words. Paths of one source that differ in what they demand of the
+// connection (TLS, credentials) are shown as one.
+func hostOf(h *destdb.HostInfo, now time.Time) api.Host {
+	out := api.Host{
+		Name: h.Name, Address: h.Addr.String(), Broken: brokenOf(&h.Broken), Mode: h.Facts.Mode, Window: h.Facts.WindowMessages,
+		Extensions: h.Facts.Extensions, MaxRcpt: h.Facts.RcptMax, MaxMail: h.Facts.MailMax, TLS: hostTLS(h.Facts.TLS), Actions: actionsOf(h.Suspensions, now),
+	}
+	if now.Before(h.Facts.PlainUntil) {
+		out.PlainUntil = h.Facts.PlainUntil
+	}
+	for i := range h.Paths {
+		p := &h.Paths[i]
+		last := len(out.Paths) - 1
+		if last < 0 || out.Paths[last].Source != p.Source {
+			out.Paths = append(out.Paths, api.HostPath{Source: p.Source, State: api.HostUnused})
+			last++
+		}
+		addPath(&out.Paths[last], p)
+	}
+	out.State = api.HostUnused
+	if out.Broken != nil {
+		out.State = api.HostRetry
+	}
+	for _, p := range out.Paths {
+		out.State = moreAlive(out.State, p.State)
+		out.Connections += p.Connections
+		out.Backlog += p.Backlog
+	}
+	return out
+}
+
+func addPath(out *api.HostPath, p *destdb.PathInfo) {
+	out.State = moreAlive(out.State, api.HostState(p.State.String()))
+	out.Connections += p.Connections
+	out.Backlog += p.Backlog
+	if b := brokenOf(&p.Broken); b != nil && (out.Broken == nil || b.RetryAt.After(out.Broken.RetryAt)) {
+		out.Broken = b
+	}
+	if p.Made.After(out.LastMade) {
+		out.LastMade = p.Made
+	}
+}
+
+// moreAlive gives the state that comes first in api.HostStates.
+func moreAlive(a, b api.HostState) api.HostState {
+	if slices.Index(api.HostStates, b) < slices.Index(api.HostStates, a) {
+		return b
+	}
+	return a
+}
+
+func brokenOf(b *destdb.Broken) *api.Broken {
+	if b.Failures == 0 {
+		return nil
+	}
+	out := &api.Broken{Failures: b.Failures, Since: b.Since, RetryAt: b.RetryAt}
+	if r := api.ReplyOf(b.Why); r != nil {
+		out.Reply = *r
+	}
+	return out
+}
+
+func (d *Sites) Forget(_ context.Context, f api.Forget) (api.Forgotten, error) {
+	named := d.hostsNamed(f.Hosts)
+	n := len(named)
+	if !f.DryRun {
+		n = d.Delivery.Forget(named)
+	}
+	if n == 0 {
+		return api.Forgotten{}, noSuchHost(f.Hosts)
+	}
+	return api.Forgotten{Hosts: n}, nil
+}
+
+func (d *Sites) SuspendHosts(_ context.Context, s api.SuspendHosts) (api.SuspendedHosts, error) {
+	if err := blocks.Check(d.Policy().Config, "source", s.Source); s.Source != "" && err != nil {
+		return api.SuspendedHosts{}, err
+	}
+	until := d.Now().Add(time.Duration(s.For))
+	named := d.hostsNamed(s.Hosts)
+	n := len(named)
+	if !s.DryRun {
+		n = d.Delivery.SuspendHosts(named, s.Source, cmp.Or(s.Reason, "by an operator"), until)
+	}
+	if n == 0 {
+		return api.SuspendedHosts{}, noSuchHost(s.Hosts)
+	}
+	return api.SuspendedHosts{Hosts: n, Until: until}, nil
+}
+
+func (d *Sites) ResumeHosts(_ context.Context, s api.ResumeHosts) (api.ResumedHosts, error) {
+	var hosts, ended int
+	if s.DryRun {
+		for h := range knownHosts(d.Delivery, s.Hosts, destdb.HostKey{}) {
+			hosts++
+			ended += len(actionsOf(h.Suspensions, d.Now()))
+		}
+	} else {
+		hosts, ended = d.Delivery.ResumeHosts(d.hostsNamed(s.Hosts))
+	}
+	if hosts == 0 {
+		return api.ResumedHosts{}, noSuchHost(s.Hosts)
+	}
+	return api.ResumedHosts{Hosts: hosts, Ended: ended}, nil
+}
+
+// hostsNamed returns the addresses of the hosts with the given names or addresses.
+func (d *Sites) hostsNamed(names []string) (addrs []netip.AddrPort) {
+	for h := range knownHosts(d.Delivery, names, destdb.HostKey{}) {
+		addrs = append(addrs, h.Addr)
+	}
+	return addrs
+}
+
+func noSuchHost(names []string) error {
+	return api.NotFound("those that are known: mta hosts", "no host is known by the name or address %s", strings.Join(names, ", "))
+}
+
+func (d *Sites) Suspend(ctx context.Context, s api.Suspend) (api.Suspended, error) {
+	if err := blocks.Check(d.Policy().Config, "source", s.Source); s.Source != "" && err != nil {
+		return api.Suspended{}, err
+	}
+	name, err := d.siteNamed(ctx, s.Site)
+	if err != nil {
+		return api.Suspended{}, err
+	}
+	until := d.Now().Add(time.Duration(s.For))
+	if !s.DryRun {
+		d.Delivery.Suspend(name, s.Source, cmp.Or(s.Reason, "by an operator"), until)
+	}
+	domains := d.Router.DomainsOf(name)
+	return api.Suspended{Site: name, Until: until, Domains: len(domains), Some: domains[:min(len(domains), 10)]}, nil
+}
+
+func (d *Sites) Resume(ctx context.Context, s api.Resume) (api.Resumed, error) {
+	name, err := d.siteNamed(ctx, s.Site)
+	if err != nil {
+		return api.Resumed{}, err
+	}
+	if !s.DryRun {
+		return api.Resumed{Site: name, Ended: d.Delivery.Resume(name)}, nil
+	}
+	info, _ := d.Delivery.Site(name)
+	done := api.Resumed{Site: name}
+	for _, a := range actionsOf(info.Actions, d.Now()) {
+		if a.What == messages.Suspended {
+			done.Ended++
+		}
+	}
+	return done, nil
+}
+
+// siteNamed gives the site that is called so, or that a domain of that name has.
+func (d *Sites) siteNamed(ctx context.Context, name string) (string, error) {
+	name = strings.ToLower(name)
+	if _, known := d.Delivery.Site(name); known {
+		return name, nil
+	}
+	unknown := api.NotFound("those that are known: mta sites", "no site is known by the name %s, and no domain of that name has a route", name)
+	domain, err := envelope.ToASCII(name)
+	if err != nil {
+		return "", unknown
+	}
+	if res := d.Router.Lookup(ctx, domain); res.Route != nil {
+		return res.Route.Site, nil
+	}
+	return "", unknown
+}
+
+func (d *Sites) Recent(ctx context.Context, site string) (api.Recent, error) {
+	name, err := d.siteNamed(ctx, site)
+	if err != nil {
+		return api.Recent{}, err
+	}
+	tries, errors := d.Tally.Recent(name)
+	return api.Recent{Site: name, Outcomes: recentOf(tries), Errors: recentOf(errors)}, nil
+}
+
+func recentOf(tries []tally.Try) (list []api.RecentOutcome) {
+	for i := range tries {
+		t := &tries[i]
+		o := api.RecentOutcome{
+			Time: t.At, Outcome: t.Outcome(), Message: t.Message.String(), Source: t.Source, Host: t.Host.Name, Address: api.AddressOf(t.Host.Addr),
+			Session: t.Session, Attempted: t.Attempted,
+		}
+		if t.Class != bounce.None {
+			o.Class = t.Class.String()
+		}
+		if r := api.ReplyOf(t.Reply); r != nil {
+			o.Reply = *r
+		}
+		list = append(list, o)
+	}
+	return list
+}
