@@ -28,46 +28,16 @@ is how much was changed. OUTCOME is done, refused (nothing was changed), failed 
 may have been), or unknown (the relay was killed meanwhile).`
 
 func newActions(c *cli) *cobra.Command {
-	var (
-		p            pageFlags
-		q            api.ActionQuery
-		since, until string
-	)
-	cmd := &cobra.Command{
-		Use:   "actions",
-		Short: "list what operators did",
-		Long:  actionsHelp,
-		Example: `  mta actions --since 1d
+	return newList(c, list[api.ActionQuery]{
+		use: "actions", short: "list what operators did", long: actionsHelp,
+		example: `  mta actions --since 1d
   mta actions --who alice --action "queue remove"
   mta actions --action sites --json`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			if q.Since, err = c.parseTime("--since", since); err != nil {
-				return err
-			}
-			if q.Until, err = c.parseTime("--until", until); err != nil {
-				return err
-			}
-			if err := p.check(); err != nil {
-				return err
-			}
-			return c.actions(cmd.Context(), q, &p)
-		},
-	}
-	p.add(cmd, "actions")
-	cmd.Flags().StringVar(&q.Who, "who", "", "by this `user`, user id or address")
-	cmd.Flags().StringVar(&q.Action, "action", "", "this `action`, or all that begin with these words, such as queue")
-	cmd.Flags().StringVar(&since, "since", "", "not before this `time`")
-	cmd.Flags().StringVar(&until, "until", "", "before this `time`")
-	return cmd
+		what: "actions", show: actions,
+	})
 }
 
-func (c *cli) actions(ctx context.Context, q api.ActionQuery, p *pageFlags) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
+func actions(ctx context.Context, c *cli, client *api.Client, q api.ActionQuery, p *pageFlags) error {
 	ask, damaged := client.Actions, 0
 	l, err := collect(p, func(l *api.ActionPage) (*[]audit.Line, *string) { return &l.Actions, &l.Next },
 		func(after string, limit int) (api.ActionPage, error) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -33,61 +32,16 @@ BACKLOG counts the transactions on an outgoing connection, WINDOW those that use
 at a time. MESSAGES counts transactions or requests so far.`
 
 func newConnectionsList(c *cli) *cobra.Command {
-	var (
-		f    api.ConnectionFilter
-		p    pageFlags
-		peer string
-	)
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list open connections",
-		Long:  connectionsListHelp,
-		Example: `  mta connections list --site mx.example.com
+	return c.watchable(newList(c, list[api.ConnectionFilter]{
+		use: "list", short: "list open connections", long: connectionsListHelp,
+		example: `  mta connections list --site mx.example.com
   mta connections list --direction in --peer 192.0.2.0/24 --json`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.check(); err != nil {
-				return err
-			}
-			if peer != "" {
-				var err error
-				if f.Peer, err = api.ParseNetwork(peer); err != nil {
-					return usagef("--peer: %v", err)
-				}
-			}
-			return c.connectionsList(cmd.Context(), f, &p)
-		},
-	}
-	p.add(cmd, "connections")
-	flags := cmd.Flags()
-	flags.StringVar((*string)(&f.Direction), "direction", "", "only those of clients (`in`) or to remote hosts (out)")
-	flags.StringVar((*string)(&f.State), "state", "", "connections in this `state`: opening, busy, idle or closing")
-	flags.StringVar(&f.Site, "site", "", "outgoing ones for this `site`")
-	flags.StringVar(&f.Source, "source", "", "outgoing ones from this `source`")
-	flags.StringVar(&f.Listener, "listener", "", "incoming ones to this `listener` or api block")
-	flags.StringVar(&f.Tenant, "tenant", "", "incoming ones of this `tenant`, outgoing ones that were opened for its mail")
-	flags.StringVar(&peer, "peer", "", "those whose other end has this `address`, or one in a network such as 192.0.2.0/24")
-	oneOf(cmd, "direction", api.Directions)
-	oneOf(cmd, "state", api.ConnectionStates)
-	return c.watchable(cmd)
-}
-
-func (c *cli) connectionsList(ctx context.Context, f api.ConnectionFilter, p *pageFlags) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	l, err := collect(p, func(l *api.ConnectionList) (*[]api.Connection, *string) { return &l.Connections, &l.Next },
-		func(after string, limit int) (api.ConnectionList, error) {
-			return client.Connections(ctx, f, after, limit)
-		})
-	if err != nil {
-		return err
-	}
-	if p.asJSON {
-		return writeJSON(c.out, l)
-	}
-	return printPage(c, listing.Connections, l.Connections, "connection", l.Next)
+		what: "connections",
+		show: pages[api.ConnectionFilter, api.ConnectionList, api.Connection]{
+			noun: "connection", table: listing.Connections, ask: (*api.Client).Connections,
+			of: func(l *api.ConnectionList) (*[]api.Connection, *string) { return &l.Connections, &l.Next },
+		}.show,
+	}))
 }
 
 func newConnectionsClose(c *cli) *cobra.Command {

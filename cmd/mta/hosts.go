@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,49 +32,17 @@ const hostsListHelp = `List the known hosts, by name and address:
 NAME is a name or an address; .example.com means all names with that ending.`
 
 func newHostsList(c *cli) *cobra.Command {
-	var (
-		f api.HostFilter
-		p pageFlags
-	)
-	cmd := &cobra.Command{
-		Use:   "list [NAME...]",
-		Short: "list hosts",
-		Long:  hostsListHelp,
-		Example: `  mta hosts list --state retry
+	return c.watchable(newList(c, list[api.HostFilter]{
+		use: "list [NAME...]", short: "list hosts", long: hostsListHelp,
+		example: `  mta hosts list --state retry
   mta hosts list .google.com --json`,
-		RunE: func(cmd *cobra.Command, names []string) error {
-			if err := p.check(); err != nil {
-				return err
-			}
-			f.Names = names
-			return c.hostsList(cmd.Context(), f, &p)
-		},
-	}
-	p.add(cmd, "hosts")
-	cmd.Flags().StringVar((*string)(&f.State), "state", "", "hosts in this `state`: active, idle, retry, closed or unused")
-	cmd.Flags().StringVar(&f.Source, "source", "", "hosts that this `source` has contacted")
-	oneOf(cmd, "state", api.HostStates)
-	cmd.ValidArgsFunction = c.complete(c.hostNames)
-	return c.watchable(cmd)
-}
-
-func (c *cli) hostsList(ctx context.Context, f api.HostFilter, p *pageFlags) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	l, err := collect(p, func(l *api.HostList) (*[]api.Host, *string) { return &l.Hosts, &l.Next },
-		func(after string, limit int) (api.HostList, error) { return client.Hosts(ctx, f, after, limit) })
-	if err != nil {
-		return err
-	}
-	if filtered := f.State != "" || f.Source != ""; len(l.Hosts) == 0 && len(f.Names) > 0 && !filtered && p.after == "" {
-		return hinted{fmt.Errorf("no known host matches the name or address %s", strings.Join(f.Names, ", ")), "to list the known hosts: mta hosts"}
-	}
-	if p.asJSON {
-		return writeJSON(c.out, l)
-	}
-	return printPage(c, listing.Hosts, l.Hosts, "host", l.Next)
+		what: "hosts", names: c.hostNames,
+		show: pages[api.HostFilter, api.HostList, api.Host]{
+			noun: "host", table: listing.Hosts, ask: (*api.Client).Hosts,
+			of:      func(l *api.HostList) (*[]api.Host, *string) { return &l.Hosts, &l.Next },
+			unknown: "no known host matches the name or address", hint: "to list the known hosts: mta hosts",
+		}.show,
+	}))
 }
 
 func newHostsSuspend(c *cli) *cobra.Command {

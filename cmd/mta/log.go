@@ -31,11 +31,10 @@ A time is an age (2h: two hours ago), a date, a date and time, or a time of toda
 
 func newLog(c *cli) *cobra.Command {
 	var (
-		q            api.LogQuery
-		since, until string
-		newest       bool
-		asJSON       bool
-		format       string
+		q      api.LogQuery
+		newest bool
+		asJSON bool
+		format string
 	)
 	cmd := &cobra.Command{
 		Use:   "log",
@@ -46,13 +45,6 @@ func newLog(c *cli) *cobra.Command {
   mta log --type Bounce --since 1d --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			if q.Since, err = c.parseTime("--since", since); err != nil {
-				return err
-			}
-			if q.Until, err = c.parseTime("--until", until); err != nil {
-				return err
-			}
 			if q.Last < 0 {
 				return usagef("--last can't be negative")
 			}
@@ -89,19 +81,8 @@ func newLog(c *cli) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&q.Types, "type", nil, "records of these `types`: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Transfer, Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost")
-	flags.StringVar(&q.ID, "id", "", "records of this `message`")
-	flags.StringVar(&q.Sender, "sender", "", "messages from this `address`, or from @domain; <> is the null sender")
-	flags.StringVar(&q.Recipient, "recipient", "", "this recipient's `address`, or those at @domain")
-	flags.StringVar(&q.Domain, "domain", "", "recipients at this `domain`")
-	flags.StringVar(&q.Site, "site", "", "attempts at this `site`")
-	flags.StringVar(&q.Tenant, "tenant", "", "messages of this `tenant`")
-	flags.StringSliceVar(&q.Classes, "class", nil, "refusals of these `classes`, such as InvalidRecipient: see docs/bounces.md")
-	flags.StringVar(&since, "since", "", "not before this `time`")
-	flags.StringVar(&until, "until", "", "before this `time`")
-	flags.IntVarP(&q.Last, "last", "n", 0, "only this many of the newest; 0: all")
+	c.addParams(cmd, &q)
 	flags.BoolVar(&newest, "newest", false, "the newest first: the first ones come at once, however large the log is")
-	flags.BoolVarP(&q.Follow, "follow", "f", false, "then wait for new records, until interrupted")
 	flags.BoolVar(&asJSON, "json", false, "print the records unchanged: a line of JSON for each")
 	flags.StringVar(&format, "format", "", "pmta: print CSV as PowerMTA's accounting files have it, a `format` for scripts")
 	oneOf(cmd, "format", []string{"pmta"})

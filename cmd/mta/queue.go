@@ -30,21 +30,6 @@ func newQueue(c *cli) *cobra.Command {
 // filterFlags are the flags by which commands mean mail.
 type filterFlags struct{ filter api.Filter }
 
-func (f *filterFlags) add(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.filter.Domain, "domain", "", "recipients at this `domain`")
-	flags.StringVar(&f.filter.Site, "site", "", "recipients that wait for this `site`, or were tried there")
-	flags.StringVar(&f.filter.Tenant, "tenant", "", "messages of this `tenant`")
-	flags.StringVar(&f.filter.Campaign, "campaign", "", "messages of this `campaign`")
-	flags.StringVar(&f.filter.Tag, "tag", "", "messages with this `tag`")
-	flags.StringVar(&f.filter.Sender, "sender", "", "messages from this `address`; <> is the null sender")
-	flags.StringVar(&f.filter.Recipient, "recipient", "", "this recipient's `address`")
-	flags.StringVar((*string)(&f.filter.State), "state", "", "recipients in this `state`: "+joined(api.States))
-	flags.Var((*ageFlag)(&f.filter.Older), "older", "received at least this long ago, such as 90s, 15m, 2h30m, 3d")
-	flags.Var((*ageFlag)(&f.filter.Newer), "newer", "received less than this long ago")
-	oneOf(cmd, "state", api.States)
-}
-
 // with gives the filter that flags and ids make.
 func (f *filterFlags) with(ids []string) (api.Filter, error) {
 	f.filter.IDs = ids

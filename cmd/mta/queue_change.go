@@ -90,7 +90,7 @@ queue, use --all.`,
 			return c.queueChange(cmd.Context(), change, done, asJSON)
 		},
 	}
-	filters.add(cmd)
+	c.addParams(cmd, &filters.filter)
 	cmd.Flags().BoolVar(&change.All, "all", false, "everything in the queue")
 	changeFlags(cmd, &change.Intent)
 	if action == api.Retry {

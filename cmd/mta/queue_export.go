@@ -49,7 +49,7 @@ disk; all that is selected must be held (--state held).`,
 			return x.run(cmd.Context())
 		},
 	}
-	filters.add(cmd)
+	c.addParams(cmd, &filters.filter)
 	cmd.Flags().StringVar(&x.to, "to", "-", "a new `file`; - is standard output")
 	cmd.Flags().BoolVar(&x.remove, "remove", false, "remove from the queue what the file has")
 	cmd.Flags().BoolVar(&x.asJSON, "json", false, "print JSON")

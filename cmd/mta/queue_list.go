@@ -42,14 +42,12 @@ func newQueueList(c *cli) *cobra.Command {
 			return c.queueList(cmd.Context(), f, page, asJSON)
 		},
 	}
-	filters.add(cmd)
+	c.addParams(cmd, &filters.filter)
+	c.addParams(cmd, &page)
 	flags := cmd.Flags()
-	flags.StringVar((*string)(&page.Order), "order", string(api.OldestFirst), "sort by `oldest, newest`, or next (next attempt) first")
 	flags.IntVar(&page.Limit, "limit", api.DefaultLimit, "messages on the page; 0: all")
 	flags.StringVar(&page.After, "after", "", "continue after the previous page (`cursor`)")
-	flags.IntVar(&page.Recipients, "recipients", api.DefaultRecipients, "recipients shown of each message; 0: all")
 	flags.BoolVar(&asJSON, "json", false, "print a line of JSON for each message")
-	oneOf(cmd, "order", api.Orders)
 	return c.watchable(cmd)
 }
 

@@ -43,7 +43,7 @@ func newQueueSummary(c *cli) *cobra.Command {
 			return c.queueSummary(cmd.Context(), api.SummaryBy(by), f, limit, asJSON)
 		},
 	}
-	filters.add(cmd)
+	c.addParams(cmd, &filters.filter)
 	flags := cmd.Flags()
 	flags.StringVar(&by, "by", string(api.BySite), "what each row counts: `site`, provider, source, domain, tenant, campaign, sender_domain or state")
 	flags.IntVar(&limit, "limit", 20, "rows at most; 0: all")

@@ -85,6 +85,9 @@ func joined[T ~string](words []T) string {
 
 // flagError puts Go's words for what is no number into ours.
 func flagError(_ *cobra.Command, err error) error {
+	if own := (usageError{}); errors.As(err, &own) {
+		return own
+	}
 	if at := strings.LastIndex(err.Error(), `: strconv.Parse`); at >= 0 {
 		return errors.New(err.Error()[:at] + ": want a number")
 	}

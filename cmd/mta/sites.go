@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -57,54 +56,20 @@ accepted one.
 NAME is a site's name; .example.com means all names with that ending.`
 
 func newSitesList(c *cli) *cobra.Command {
-	var (
-		f api.SiteFilter
-		p pageFlags
-	)
-	cmd := &cobra.Command{
-		Use:   "list [NAME...]",
-		Short: "list sites",
-		Long:  sitesListHelp,
-		Example: `  mta sites list --busy
+	return c.watchable(newList(c, list[api.SiteFilter]{
+		use: "list [NAME...]", short: "list sites", long: sitesListHelp,
+		example: `  mta sites list --busy
   mta sites list --suspended --json
   mta sites list .protection.outlook.com`,
-		RunE: func(cmd *cobra.Command, names []string) error {
-			if err := p.check(); err != nil {
-				return err
-			}
-			f.Names = names
-			return c.sitesList(cmd.Context(), f, &p)
-		},
-	}
-	p.add(cmd, "sites")
-	cmd.Flags().StringVar(&f.Provider, "provider", "", "sites of this `provider`")
-	cmd.Flags().BoolVar(&f.Suspended, "suspended", false, "only suspended sites")
-	cmd.Flags().BoolVar(&f.Busy, "busy", false, "only sites with mail or connections")
-	cmd.Flags().BoolVar(&f.Queued, "queued", false, "only sites with queued mail")
-	cmd.Flags().BoolVar(&f.Failing, "failing", false, "only sites whose last recipient failed")
-	addOrder(cmd, &f.Order)
-	cmd.ValidArgsFunction = c.complete(c.siteNames)
-	return c.watchable(cmd)
-}
-
-func (c *cli) sitesList(ctx context.Context, f api.SiteFilter, p *pageFlags) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	l, err := collect(p, func(l *api.SiteList) (*[]api.Site, *string) { return &l.Sites, &l.Next },
-		func(after string, limit int) (api.SiteList, error) { return client.Sites(ctx, f, after, limit) })
-	if err != nil {
-		return err
-	}
-	if filtered := f.Provider != "" || f.Suspended || f.Busy || f.Queued || f.Failing; len(l.Sites) == 0 && len(f.Names) > 0 && !filtered && p.after == "" {
-		return hinted{fmt.Errorf("no known site has the name %s", strings.Join(f.Names, ", ")),
-			"to list the known sites: mta sites; a site has the name of its first host, and 'mta explain DOMAIN' shows the site of a domain"}
-	}
-	if p.asJSON {
-		return writeJSON(c.out, l)
-	}
-	return printPage(c, listing.Sites, l.Sites, "site", l.Next)
+		what: "sites", filter: api.SiteFilter{Order: api.BySize}, names: c.siteNames,
+		show: pages[api.SiteFilter, api.SiteList, api.Site]{
+			noun: "site", table: listing.Sites, ask: (*api.Client).Sites,
+			of:      func(l *api.SiteList) (*[]api.Site, *string) { return &l.Sites, &l.Next },
+			unknown: "no known site has the name",
+			hint: "to list the known sites: mta sites; a site has the name of its first host, " +
+				"and 'mta explain DOMAIN' shows the site of a domain",
+		}.show,
+	}))
 }
 
 const sitesSuspendHelp = `Stop all mail to a site for a time. Transactions in progress finish; waiting mail expires

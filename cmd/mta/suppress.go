@@ -28,83 +28,17 @@ func newSuppress(c *cli) *cobra.Command {
 	return g
 }
 
-// tenantFlag is a tenant that was given, or not.
-type tenantFlag struct {
-	name string
-	cmd  *cobra.Command
-}
-
-func (f *tenantFlag) add(cmd *cobra.Command, usage string) {
-	f.cmd = cmd
-	cmd.Flags().StringVar(&f.name, "tenant", "", usage)
-}
-
-// given is nil when the flag was not.
-func (f *tenantFlag) given() *string {
-	if f.cmd.Flags().Changed("tenant") {
-		return &f.name
-	}
-	return nil
-}
-
-// suppressionFlags narrow a listing down.
-type suppressionFlags struct {
-	tenant                          tenantFlag
-	domain, source, provider, since string
-}
-
-func (f *suppressionFlags) add(cmd *cobra.Command) {
-	f.tenant.add(cmd, "entries of this `tenant` only; \"\": those for all mail")
-	cmd.Flags().StringVar(&f.domain, "domain", "", "addresses in this `domain`")
-	cmd.Flags().StringVar(&f.source, "source", "", "entries from this `source`: bounce, report, complaint, operator, import, tenant or unsubscribe")
-	cmd.Flags().StringVar(&f.provider, "provider", "", "addresses that this `provider` served, or this site")
-	cmd.Flags().StringVar(&f.since, "since", "", "entries added at this `time` or later")
-	oneOf(cmd, "source", api.SuppressionSources)
-}
-
-func (f *suppressionFlags) filter(c *cli) (api.SuppressionFilter, error) {
-	since, err := c.parseTime("--since", f.since)
-	return api.SuppressionFilter{Tenant: f.tenant.given(), Domain: f.domain, Source: api.SuppressionSource(f.source), Provider: f.provider, Since: since}, err
-}
-
 func newSuppressList(c *cli) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list suppressed addresses",
-		Long:  `List suppressed addresses, by tenant and address. For all of them, see 'mta suppress export'.`,
-		Example: `  mta suppress list --source bounce --domain example.com
+	return newList(c, list[api.SuppressionFilter]{
+		use: "list", short: "list suppressed addresses",
+		long: `List suppressed addresses, by tenant and address. For all of them, see 'mta suppress export'.`,
+		example: `  mta suppress list --source bounce --domain example.com
   mta suppress list --tenant acme --json`,
-	}
-	c.listsSuppressions(cmd, c.suppressList)
-	return cmd
+		what: "addresses", show: suppressList,
+	})
 }
 
-// listsSuppressions gives a command the flags that select entries, and what shows them.
-func (c *cli) listsSuppressions(cmd *cobra.Command, show func(context.Context, *api.Client, api.SuppressionFilter, *pageFlags) error) {
-	var (
-		f suppressionFlags
-		p pageFlags
-	)
-	p.add(cmd, "addresses")
-	f.add(cmd)
-	cmd.Args = noArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := p.check(); err != nil {
-			return err
-		}
-		filter, err := f.filter(c)
-		if err != nil {
-			return err
-		}
-		client, err := c.client()
-		if err != nil {
-			return err
-		}
-		return show(cmd.Context(), client, filter, &p)
-	}
-}
-
-func (c *cli) suppressList(ctx context.Context, client *api.Client, f api.SuppressionFilter, p *pageFlags) error {
+func suppressList(ctx context.Context, c *cli, client *api.Client, f api.SuppressionFilter, p *pageFlags) error {
 	l, err := collect(p, func(l *api.SuppressionList) (*[]api.Suppression, *string) { return &l.Suppressions, &l.Next },
 		func(after string, limit int) (api.SuppressionList, error) {
 			return client.Suppressions(ctx, f, after, limit)
@@ -238,7 +172,7 @@ func told(done api.Suppressed) string {
 
 func newSuppressRemove(c *cli) *cobra.Command {
 	var (
-		f      suppressionFlags
+		filter api.SuppressionFilter
 		in     api.Intent
 		asJSON bool
 	)
@@ -252,10 +186,6 @@ that a failing provider's bounces added, for example.`,
   mta suppress remove someone@example.com --tenant acme
   mta suppress remove --since 2h --source bounce --provider google --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			filter, err := f.filter(c)
-			if err != nil {
-				return err
-			}
 			matching := api.SuppressionSelection{SuppressionFilter: filter, Intent: in}
 			wide := filter
 			wide.Tenant = nil
@@ -270,7 +200,7 @@ that a failing provider's bounces added, for example.`,
 			return c.unsuppressMatching(cmd.Context(), matching, asJSON)
 		},
 	}
-	f.add(cmd)
+	c.addParams(cmd, &filter)
 	changeFlags(cmd, &in)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -336,7 +266,7 @@ func isOrAre(args []string) string {
 
 func newSuppressCheck(c *cli) *cobra.Command {
 	var (
-		tenant tenantFlag
+		asked  api.SuppressedAddresses
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -348,11 +278,12 @@ tenant's mail, including entries for all mail.`,
   mta suppress check someone@example.com --tenant acme --json`,
 		Args: someAddresses,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			asked.Addresses = args
 			client, err := c.client()
 			if err != nil {
 				return err
 			}
-			l, err := client.CheckSuppressed(cmd.Context(), api.SuppressedAddresses{Addresses: args, Tenant: tenant.given()})
+			l, err := client.CheckSuppressed(cmd.Context(), asked)
 			if err != nil {
 				return err
 			}
@@ -366,7 +297,7 @@ tenant's mail, including entries for all mail.`,
 			return c.suppressionTable(l.Suppressions)
 		},
 	}
-	tenant.add(cmd, "the entries that apply to this `tenant`'s mail; \"\": to mail without a tenant (default: all)")
+	c.addParams(cmd, &asked)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -234,7 +234,7 @@ func (im *suppressImport) add(ctx context.Context, some []api.Suppression) error
 }
 
 func newSuppressExport(c *cli) *cobra.Command {
-	var f suppressionFlags
+	var filter api.SuppressionFilter
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "write the list as lines of JSON",
@@ -244,10 +244,6 @@ func newSuppressExport(c *cli) *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			filter, err := f.filter(c)
 			if err != nil {
 				return err
 			}
@@ -269,6 +265,6 @@ func newSuppressExport(c *cli) *cobra.Command {
 			}
 		},
 	}
-	f.add(cmd)
+	c.addParams(cmd, &filter)
 	return cmd
 }

@@ -28,18 +28,16 @@ comes on the list when it is refused again.`, "dropped", (*api.Client).DropPendi
 }
 
 func newPendingList(c *cli) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list the entries that were set aside",
-		Long:  `List the entries that were set aside, by tenant and address, after the providers that are doubted.`,
-		Example: `  mta suppress pending
+	return newList(c, list[api.SuppressionFilter]{
+		use: "list", short: "list the entries that were set aside",
+		long: `List the entries that were set aside, by tenant and address, after the providers that are doubted.`,
+		example: `  mta suppress pending
   mta suppress pending list --provider google --since 2h --json`,
-	}
-	c.listsSuppressions(cmd, c.pendingList)
-	return cmd
+		what: "addresses", show: pendingList,
+	})
 }
 
-func (c *cli) pendingList(ctx context.Context, client *api.Client, f api.SuppressionFilter, p *pageFlags) error {
+func pendingList(ctx context.Context, c *cli, client *api.Client, f api.SuppressionFilter, p *pageFlags) error {
 	l, err := collect(p, func(l *api.PendingList) (*[]api.Suppression, *string) { return &l.Suppressions, &l.Next },
 		func(after string, limit int) (api.PendingList, error) {
 			return client.PendingSuppressions(ctx, f, after, limit)
@@ -79,7 +77,7 @@ func (c *cli) doubt(d *api.DoubtedProvider) string {
 
 func newPendingDecision(c *cli, name, short, long, done string, decide func(*api.Client, context.Context, api.SuppressionSelection) (api.PendingDecided, error)) *cobra.Command {
 	var (
-		f      suppressionFlags
+		filter api.SuppressionFilter
 		in     api.Intent
 		asJSON bool
 	)
@@ -91,10 +89,6 @@ func newPendingDecision(c *cli, name, short, long, done string, decide func(*api
   mta suppress pending ` + name + " --provider google --since 2h --dry-run",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			filter, err := f.filter(c)
-			if err != nil {
-				return err
-			}
 			client, err := c.client()
 			if err != nil {
 				return err
@@ -113,7 +107,7 @@ func newPendingDecision(c *cli, name, short, long, done string, decide func(*api
 			return nil
 		},
 	}
-	f.add(cmd)
+	c.addParams(cmd, &filter)
 	changeFlags(cmd, &in)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

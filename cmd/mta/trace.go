@@ -34,7 +34,6 @@ func newTrace(c *cli) *cobra.Command {
 	var (
 		q      api.TraceQuery
 		asJSON bool
-		client string
 	)
 	cmd := &cobra.Command{
 		Use:   "trace",
@@ -46,34 +45,20 @@ func newTrace(c *cli) *cobra.Command {
   mta trace --client 192.0.2.0/24`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := clientTrace(cmd, &q, client); err != nil {
+			if err := clientTrace(cmd, &q); err != nil {
 				return err
 			}
 			return c.trace(cmd.Context(), q, asJSON)
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&q.Site, "site", "", "connections opened for this `site`")
-	flags.StringVar(&q.Source, "source", "", "connections from this `source`")
-	flags.StringVar(&q.Tenant, "tenant", "", "messages of this `tenant`")
-	flags.StringVar(&q.Recipient, "recipient", "", "transactions with this recipient's `address`, or one at @domain")
-	flags.BoolVar(&q.Clients, "clients", false, "sessions of clients instead of connections to hosts")
-	flags.StringVar(&q.Listener, "listener", "", "sessions of clients of this `listener`")
-	flags.StringVar(&client, "client", "", "sessions of clients from this `address` or network")
-	flags.BoolVar(&q.Content, "content", false, "show the content of messages")
-	flags.BoolVar(&asJSON, "json", false, "print a line of JSON for each line")
+	c.addParams(cmd, &q)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each line")
 	return cmd
 }
 
-// clientTrace reads the flags that ask for sessions of clients.
-func clientTrace(cmd *cobra.Command, q *api.TraceQuery, client string) error {
-	if client != "" {
-		var err error
-		if q.Client, err = api.ParseNetwork(client); err != nil {
-			return usagef("--client: %v", err)
-		}
-	}
-	q.Clients = q.Clients || q.Listener != "" || client != ""
+// clientTrace checks the flags that ask for sessions of clients.
+func clientTrace(cmd *cobra.Command, q *api.TraceQuery) error {
+	q.Clients = q.Clients || q.Listener != "" || q.Client.IsValid()
 	if !q.Clients {
 		return nil
 	}

@@ -23,6 +23,7 @@ import (
 //	min:"1" max:"1000"   the bounds of a number; without them it is not negative
 //	words:"one,another"  the values that it takes, if its type has no entry in wordsOf
 //	arg:"NAME"           commands take it as arguments
+//	short:"n"            the one letter of its flag
 //	label:"..."          its name in a form, if other than q
 //	hint:"..."           an example in a form
 //

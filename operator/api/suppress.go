@@ -65,11 +65,11 @@ type Suppression struct {
 
 // SuppressionFilter says which entries are meant. All that is set must fit.
 type SuppressionFilter struct {
-	Tenant   *string           `json:"tenant,omitempty" q:"tenant" help:"of exactly this tenant; empty: everybody's; absent: all"`
-	Domain   string            `json:"domain,omitempty" q:"domain" help:"of the address"`
-	Source   SuppressionSource `json:"source,omitempty" q:"source" help:"how it got there"`
-	Provider string            `json:"provider,omitempty" q:"provider" help:"a provider block's name, else a site's"`
-	Since    time.Time         `json:"since,omitzero" q:"since" help:"added then or later"`
+	Tenant   *string           `json:"tenant,omitempty" q:"tenant" help:"entries of this <tenant> only; \"\": those for all mail"`
+	Domain   string            `json:"domain,omitempty" q:"domain" help:"addresses in this <domain>"`
+	Source   SuppressionSource `json:"source,omitempty" q:"source" help:"entries from this <source>: bounce, report, complaint, operator, import, tenant or unsubscribe"`
+	Provider string            `json:"provider,omitempty" q:"provider" help:"addresses that this <provider> served, or this site"`
+	Since    time.Time         `json:"since,omitzero" q:"since" help:"entries added at this <time> or later"`
 }
 
 // SuppressionSelection selects the entries that a change is for.
@@ -109,7 +109,7 @@ type Suppressed struct {
 type SuppressedAddresses struct {
 	Addresses []string `json:"addresses"` // at most 2000
 	// whose entries; absent: all. To a check it is whose mail, which meets everybody's entries too
-	Tenant *string `json:"tenant,omitempty"`
+	Tenant *string `json:"tenant,omitempty" q:"tenant" help:"the entries that apply to this <tenant>'s mail; \"\": to mail without a tenant (default: all)"`
 }
 
 // Unsuppress is entries to be taken off the list.

@@ -400,7 +400,7 @@ const MostRows = 1000
 
 // LogQuery says which accounting records are wanted. All that is set must fit.
 type LogQuery struct {
-	Types     []string  `q:"type" help:"records of these <types>, such as Delivery"`
+	Types     []string  `q:"type" help:"records of these <types>: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Transfer, Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost"`
 	ID        string    `q:"id" help:"records of this <message>"`
 	Sender    string    `q:"sender" help:"messages from this <address>, or from @domain; <> is the null sender"`
 	Recipient string    `q:"recipient" help:"this recipient's <address>, or those at @domain"`
@@ -410,8 +410,8 @@ type LogQuery struct {
 	Classes   []string  `q:"class" help:"refusals of these <classes>, such as InvalidRecipient: see docs/bounces.md"`
 	Since     time.Time `q:"since" help:"not before this <time>"`
 	Until     time.Time `q:"until" help:"before this <time>"`
-	Last      int       `q:"last" help:"only this many of the newest; 0: all"`
-	Follow    bool      `q:"follow" help:"then wait for new records, until interrupted"`
+	Last      int       `q:"last" short:"n" help:"only this many of the newest; 0: all"`
+	Follow    bool      `q:"follow" short:"f" help:"then wait for new records, until interrupted"`
 }
 
 // Check refuses an id that no message can have.

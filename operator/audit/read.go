@@ -15,8 +15,8 @@ import (
 type Query struct {
 	Since  time.Time `q:"since" help:"not before this <time>"`
 	Until  time.Time `q:"until" help:"before this <time>"`
-	Who    string    `q:"who" help:"of this <user>, user id or address"`
-	Action string    `q:"action" help:"this <action>, or all that begin with these words: queue, queue hold"`
+	Who    string    `q:"who" help:"by this <user>, user id or address"`
+	Action string    `q:"action" help:"this <action>, or all that begin with these words, such as queue"`
 	After  string    `q:"after" help:"continue after the previous page (<cursor>)"` // Page.Next
 	Limit  int       `q:"limit" default:"50" min:"1" max:"1000" help:"actions on the page"`
 }
