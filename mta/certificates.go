@@ -74,7 +74,7 @@ func (r *Relay) keepCertificates(cfg *config.Config) {
 // certificateTrouble returns which certificates end soon or have ended, and why ACME has none; "" for none.
 func (r *Relay) certificateTrouble() string {
 	if r.acme != nil {
-		if failing := r.acme.Trouble(); failing != "" {
+		if failing := r.acme.Problem(); failing != "" {
 			return failing
 		}
 	}

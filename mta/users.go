@@ -85,17 +85,17 @@ func (r *Relay) tenantAt(a netip.Addr) string { return r.policy.Load().Config.Te
 // loginTrouble returns what an operator should look at, "" when there is nothing: of users, else of API keys.
 func (r *Relay) loginTrouble() string {
 	if logins := r.logins.Load(); logins != nil {
-		if text := logins.Trouble(); text != "" {
+		if text := logins.Problem(); text != "" {
 			return text
 		}
 	}
 	if r.console != nil {
-		if text := r.console.logins.Load().Trouble(); text != "" {
+		if text := r.console.logins.Load().Problem(); text != "" {
 			return "console: " + text
 		}
 	}
 	if book := r.keys.Load(); book != nil {
-		return book.Trouble()
+		return book.Problem()
 	}
 	return ""
 }

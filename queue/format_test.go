@@ -186,7 +186,7 @@ func opensReleasedQueue(t *testing.T, release string) {
 	if err := os.CopyFS(cfg.Dir, os.DirFS(release)); err != nil {
 		t.Fatal(err)
 	}
-	set, err := format.Look("test", format.Place{Store: store.Format, Path: cfg.Dir, Folder: true})
+	set, err := format.Inspect("test", format.Place{Store: store.Format, Path: cfg.Dir, Folder: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// renewLook is how often a certificate is looked at, retryAfter when one could not be had: a CA
+	// renewCheck is how often a certificate is looked at, retryAfter when one could not be had: a CA
 	// bounds how often it is asked in vain.
-	renewLook  = time.Hour
+	renewCheck = time.Hour
 	retryAfter = 10 * time.Minute
 )
 
@@ -89,7 +89,7 @@ func (a *ACME) Run(ctx context.Context) {
 		all.Go(func() { a.serve(ctx, questions, http.NotFoundHandler()) })
 	}
 	for {
-		next := renewLook
+		next := renewCheck
 		for _, name := range a.cfg.Names {
 			if err := a.order(ctx, name); err != nil {
 				next = retryAfter
@@ -190,8 +190,8 @@ func (a *ACME) Expiries() (all []Expiry) {
 	return all
 }
 
-// Trouble returns which certificates can't be had, "" when all can.
-func (a *ACME) Trouble() string {
+// Problem returns which certificates can't be had, "" when all can.
+func (a *ACME) Problem() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, name := range a.cfg.Names {

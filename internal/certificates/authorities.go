@@ -45,10 +45,10 @@ func readPEM(file string) ([]byte, error) {
 
 // authorities is one file of them, as it was read last.
 type authorities struct {
-	mu     sync.Mutex // guards what follows
-	looked time.Time
-	seen   stamp
-	pool   *x509.CertPool
+	mu      sync.Mutex // guards what follows
+	checked time.Time
+	seen    stamp
+	pool    *x509.CertPool
 }
 
 // Authorities gives the authorities of a file, read again when it has changed. When it can't be read any
@@ -64,10 +64,10 @@ func (s *Store) Authorities(file string) (*x509.CertPool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := s.now()
-	if since := now.Sub(a.looked); a.pool != nil && since >= 0 && since < lookEvery {
+	if since := now.Sub(a.checked); a.pool != nil && since >= 0 && since < checkEvery {
 		return a.pool, nil
 	}
-	a.looked = now
+	a.checked = now
 	var seen stamp // before the content, so that a change meanwhile is seen later
 	if info, err := os.Stat(file); err == nil {
 		seen = stampOf(info)

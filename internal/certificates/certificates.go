@@ -20,8 +20,8 @@ import (
 	"example.org/mta/internal/faultlog"
 )
 
-// lookEvery is how old what is known of the files may be.
-const lookEvery = time.Second
+// checkEvery is how old what is known of the files may be.
+const checkEvery = time.Second
 
 // Pair names the files of a certificate, with its chain, and of its key, both in PEM.
 type Pair struct{ Certificate, Key string }
@@ -42,9 +42,9 @@ type file struct {
 	Pair
 	loaded atomic.Pointer[tls.Certificate]
 
-	mu     sync.Mutex // guards what follows
-	looked time.Time
-	seen   [2]stamp
+	mu      sync.Mutex // guards what follows
+	checked time.Time
+	seen    [2]stamp
 }
 
 // stamp tells one version of a file from another.
@@ -124,10 +124,10 @@ func (s *Store) current(f *file) *tls.Certificate {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := s.now()
-	if since := now.Sub(f.looked); since >= 0 && since < lookEvery {
+	if since := now.Sub(f.checked); since >= 0 && since < checkEvery {
 		return f.loaded.Load()
 	}
-	f.looked = now
+	f.checked = now
 	if f.stamps() == f.seen {
 		return f.loaded.Load()
 	}

@@ -103,12 +103,12 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		cert, key := certificate(t, until.Add(time.Hour), "new.example")
-		time.Sleep(2 * lookEvery)
+		time.Sleep(2 * checkEvery)
 		if err := os.WriteFile(p.Certificate, append(cert, '\n'), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
-			time.Sleep(2 * lookEvery)
+			time.Sleep(2 * checkEvery)
 			if got := shown(t, get, ""); got != "old.example" {
 				t.Fatalf("with half a change: %s", got)
 			}
@@ -119,7 +119,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 		if err := os.WriteFile(p.Key, append(key, '\n'), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * lookEvery)
+		time.Sleep(2 * checkEvery)
 		if got := shown(t, get, ""); got != "new.example" {
 			t.Errorf("after the change: %s\n%s", got, log.String())
 		}
@@ -127,7 +127,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 			t.Errorf("expiries %+v", all)
 		}
 		os.Remove(p.Certificate)
-		time.Sleep(2 * lookEvery)
+		time.Sleep(2 * checkEvery)
 		if got := shown(t, get, ""); got != "new.example" {
 			t.Errorf("after the file was removed: %s", got)
 		}

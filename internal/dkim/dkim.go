@@ -148,10 +148,10 @@ func appendNames(out []byte, names []string) []byte {
 
 // appendFolded adds base64 behind the b= tag, in lines.
 func appendFolded(out []byte, text string) []byte {
-	for room := lineLength - len("\tb="); len(text) > room; room = lineLength - 2 {
-		out = append(out, text[:room]...)
+	for width := lineLength - len("\tb="); len(text) > width; width = lineLength - 2 {
+		out = append(out, text[:width]...)
 		out = append(out, "\r\n\t "...)
-		text = text[room:]
+		text = text[width:]
 	}
 	return append(out, text...)
 }

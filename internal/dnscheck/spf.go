@@ -48,22 +48,22 @@ func (c *Checker) heloSPF(ctx context.Context, s Source) Finding {
 	return f
 }
 
-// spfVerdict is what the library says; the error explains every result but a pass.
-type spfVerdict struct {
+// spfResult is what the library says; the error explains every result but a pass.
+type spfResult struct {
 	result spf.Result
 	err    error
 }
 
-func (c *Checker) checkHost(ctx context.Context, s Source, sender string) spfVerdict {
+func (c *Checker) checkHost(ctx context.Context, s Source, sender string) spfResult {
 	result, err := spf.CheckHostWithSender(s.Address.AsSlice(), s.EHLO, sender, spf.WithContext(ctx), spf.WithResolver(forSPF{c.Resolver}))
 	var failed *net.DNSError
 	if errors.As(err, &failed) {
 		err = errors.New(failed.Err)
 	}
-	return spfVerdict{result, err}
+	return spfResult{result, err}
 }
 
-func judgeSPF(f Finding, domain string, v spfVerdict) Finding {
+func judgeSPF(f Finding, domain string, v spfResult) Finding {
 	f.Result = Failed
 	switch v.result {
 	case spf.Pass:
@@ -84,7 +84,7 @@ func judgeSPF(f Finding, domain string, v spfVerdict) Finding {
 	return f
 }
 
-func permErrorRemedy(v spfVerdict) string {
+func permErrorRemedy(v spfResult) string {
 	switch {
 	case v.result != spf.PermError:
 		return ""

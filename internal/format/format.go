@@ -182,15 +182,15 @@ type Use struct {
 // Number is the format to write in. It grows when an upgrade is finished.
 func (u *Use) Number() int { return int(u.number.Load()) }
 
-// Look reads the statements of stores and changes nothing. The error is ErrRefused if this program, whose version is
+// Inspect reads the statements of stores and changes nothing. The error is ErrRefused if this program, whose version is
 // given, must not open one of them.
-func Look(program string, places ...Place) (*Set, error) {
+func Inspect(program string, places ...Place) (*Set, error) {
 	s := &Set{program: program}
 	var errs []error
 	for _, p := range places {
 		u := &Use{Place: p}
 		s.stores = append(s.stores, u)
-		errs = append(errs, u.look(program))
+		errs = append(errs, u.inspect(program))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return s, err
@@ -216,8 +216,8 @@ func Look(program string, places ...Place) (*Set, error) {
 	return s, nil
 }
 
-// look finds a store's format; 0 where there is no store.
-func (u *Use) look(program string) error {
+// inspect finds a store's format; 0 where there is no store.
+func (u *Use) inspect(program string) error {
 	s, summed, err := u.statement()
 	switch {
 	case errors.Is(err, errDamaged) && u.Vital:

@@ -24,7 +24,7 @@ func stores(dir string, writes int) []Place {
 // begin is the start of a program of a version.
 func begin(t *testing.T, program string, places []Place) *Set {
 	t.Helper()
-	set, err := Look(program, places...)
+	set, err := Inspect(program, places...)
 	if err == nil {
 		err = set.State(now)
 	}
@@ -48,7 +48,7 @@ func TestUpgrade(t *testing.T) {
 		t.Fatalf("after the upgrade: %v, pending %q, %+v", got, set.Pending(), set.Status())
 	}
 	begin(t, "0.1.0", first) // back
-	_, err := Look("0.3.0", third...)
+	_, err := Inspect("0.3.0", third...)
 	refused(t, err, "format 1", "formats 2 to 3", "start mta 0.1.0", "mta upgrade finish")
 
 	set = begin(t, "0.2.0", second)
@@ -58,7 +58,7 @@ func TestUpgrade(t *testing.T) {
 	if done, err := set.Finish(now, false); len(done) != 2 || err != nil || numbers(set) != [2]int{2, 2} || set.Pending() != "" {
 		t.Fatalf("finishing: %+v, %v, %v", done, err, numbers(set))
 	}
-	_, err = Look("0.1.0", first...)
+	_, err = Inspect("0.1.0", first...)
 	refused(t, err, "format 2", "reads format 1", "start mta 0.2.0")
 	if got := numbers(begin(t, "0.3.0", third)); got != [2]int{2, 2} {
 		t.Errorf("the next upgrade begins with %v", got)
@@ -102,7 +102,7 @@ func TestStoresWithoutStatement(t *testing.T) {
 			t.Errorf("the %s goes back to %q", s.Store, s.BackTo)
 		}
 	}
-	_, err := Look("0.3.0", stores(dir, 3)...)
+	_, err := Inspect("0.3.0", stores(dir, 3)...)
 	refused(t, err, "start mta 0.1.0, which reads it, and upgrade")
 }
 
@@ -143,7 +143,7 @@ func TestStatementThatIsNone(t *testing.T) {
 			if err := os.WriteFile(places[0].StatementPath(), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			set, err := Look("0.2.0", places...)
+			set, err := Inspect("0.2.0", places...)
 			if err == nil && vital && set.Of("queue").is.Since.Equal(now) && numbers(set) == [2]int{2, 2} {
 				continue // a bit of the sum's own name: all else is as it was
 			}
@@ -173,7 +173,7 @@ func TestStatementThatCannotBeReplaced(t *testing.T) {
 	if err := errors.Join(os.WriteFile(path, []byte("{"), 0o600), os.MkdirAll(filepath.Join(path+".new", "in the way"), 0o700), os.WriteFile(places[1].Path, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	set, err := Look("0.2.0", places...)
+	set, err := Inspect("0.2.0", places...)
 	if err != nil || set.State(now) == nil {
 		t.Fatalf("%v, or the statement is replaced", err)
 	}
@@ -188,7 +188,7 @@ func TestStatementThatCannotBeReplaced(t *testing.T) {
 // TestLookChangesNothing: a check before an upgrade leaves no trace.
 func TestLookChangesNothing(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Look("0.1.0", stores(dir, 1)...); err != nil {
+	if _, err := Inspect("0.1.0", stores(dir, 1)...); err != nil {
 		t.Fatal(err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
@@ -230,7 +230,7 @@ func TestAFullDiskKeepsStatements(t *testing.T) {
 		t.Fatal(err)
 	}
 	os.WriteFile(full, make([]byte, 2<<20), 0o600) // what the statement has left
-	set, err := Look("0.2.0", stores(dir, 2)...)
+	set, err := Inspect("0.2.0", stores(dir, 2)...)
 	if err == nil {
 		err = set.State(now)
 	}

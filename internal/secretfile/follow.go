@@ -19,11 +19,11 @@ type Follower[T any] struct {
 	taken func(was, is *T) // nil: nothing to do
 	kind  *faultlog.Kind
 
-	mu     sync.Mutex // guards what follows, for who writes
-	value  atomic.Pointer[T]
-	seen   stamp
-	looked atomic.Int64 // when the file was looked at last, in Unix nanoseconds
-	broken atomic.Pointer[error]
+	mu      sync.Mutex // guards what follows, for who writes
+	value   atomic.Pointer[T]
+	seen    stamp
+	checked atomic.Int64 // when the file was looked at last, in Unix nanoseconds
+	broken  atomic.Pointer[error]
 }
 
 // stamp tells one version of a file from another.
@@ -38,21 +38,21 @@ type stamp struct {
 // the new one is in force; kind is of a file that can't be read.
 func Follow[T any](path string, load func(path string) (*T, error), taken func(was, is *T), kind *faultlog.Kind) *Follower[T] {
 	f := &Follower[T]{path: path, load: load, taken: taken, kind: kind}
-	f.Look(0)
+	f.Get(0)
 	return f
 }
 
-// Look gives what the file says, nil when it could never be read. What is known of the file is no older
+// Get gives what the file says, nil when it could never be read. What is known of the file is no older
 // than age; a look at an unchanged file costs a stat.
-func (f *Follower[T]) Look(age time.Duration) *T {
+func (f *Follower[T]) Get(age time.Duration) *T {
 	now := time.Now().UnixNano()
-	if age > 0 && now-f.looked.Load() < int64(age) {
+	if age > 0 && now-f.checked.Load() < int64(age) {
 		return f.value.Load()
 	}
 	info, err := os.Stat(f.path)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.looked.Store(now)
+	f.checked.Store(now)
 	is := stampOf(info)
 	if err == nil && is == f.seen {
 		return f.value.Load()
@@ -76,12 +76,12 @@ func (f *Follower[T]) Look(age time.Duration) *T {
 	return next
 }
 
-// Last gives what Look gave last.
+// Last gives what Get gave last.
 func (f *Follower[T]) Last() *T { return f.value.Load() }
 
 // Broken looks at the file and says why it can't be read, nil when it can.
 func (f *Follower[T]) Broken() error {
-	f.Look(0)
+	f.Get(0)
 	if err := f.broken.Load(); err != nil {
 		return *err
 	}

@@ -32,7 +32,7 @@ func follow(path string) *Follower[string] {
 func TestFollower(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	f := follow(path)
-	if f.Look(0) != nil || !errors.Is(f.Broken(), fs.ErrNotExist) {
+	if f.Get(0) != nil || !errors.Is(f.Broken(), fs.ErrNotExist) {
 		t.Errorf("without a file: %v", f.Broken())
 	}
 	set := func(text string) {
@@ -43,7 +43,7 @@ func TestFollower(t *testing.T) {
 	}
 	want := func(text string, broken bool) {
 		t.Helper()
-		if got := f.Look(0); got == nil || *got != text || (f.Broken() != nil) != broken {
+		if got := f.Get(0); got == nil || *got != text || (f.Broken() != nil) != broken {
 			t.Errorf("got %v, broken %v, want %q", got, f.Broken(), text)
 		}
 	}
@@ -62,7 +62,7 @@ func TestFollower(t *testing.T) {
 	os.Chmod(path, 0o640)
 	want("two", false)
 	set("three")
-	if *f.Look(time.Hour) != "two" || *f.Last() != "two" {
+	if *f.Get(time.Hour) != "two" || *f.Last() != "two" {
 		t.Error("the file was looked at before its time")
 	}
 	want("three", false)

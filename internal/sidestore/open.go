@@ -60,13 +60,13 @@ func Open(c Config) (*File, error) {
 }
 
 func (f *File) open() error {
-	first, err := f.look(f.Path)
+	first, err := f.inspect(f.Path)
 	if err != nil {
 		return err
 	}
 	second := &found{missing: true}
 	if f.Copy {
-		if second, err = f.look(f.copyPath()); err != nil {
+		if second, err = f.inspect(f.copyPath()); err != nil {
 			return errors.Join(err, first.close())
 		}
 	}
@@ -96,8 +96,8 @@ func (f *File) open() error {
 	return nil
 }
 
-// look opens a file and verifies it.
-func (f *File) look(path string) (d *found, err error) {
+// inspect opens a file and verifies it.
+func (f *File) inspect(path string) (d *found, err error) {
 	d = &found{path: path}
 	if err := regular(path); errors.Is(err, fs.ErrNotExist) {
 		d.missing = true
@@ -200,7 +200,7 @@ func (f *File) replace(first, second *found) error {
 
 // begin opens or makes the file, which is not damaged.
 func (f *File) begin() error {
-	d, err := f.look(f.Path)
+	d, err := f.inspect(f.Path)
 	if err == nil && d.missing {
 		d.db, err = bolt.Open(f.Path, 0o600, options())
 	} else if err == nil {

@@ -108,7 +108,7 @@ func write(tx *bolt.Tx, changes []Change) error {
 	if err != nil {
 		return err
 	}
-	room := make([]byte, 0, sumSize*len(changes)) // bbolt keeps what it is given until the commit
+	buffer := make([]byte, 0, sumSize*len(changes)) // bbolt keeps what it is given until the commit
 	var entries, sums *bolt.Bucket
 	for i := range changes {
 		c := &changes[i]
@@ -123,9 +123,9 @@ func write(tx *bolt.Tx, changes []Change) error {
 		if c.Value == nil {
 			err = errors.Join(entries.Delete(c.Key), sums.Delete(c.Key))
 		} else {
-			start := len(room)
-			room = appendSum(room, c.Key, c.Value)
-			err = errors.Join(entries.Put(c.Key, c.Value), sums.Put(c.Key, room[start:]))
+			start := len(buffer)
+			buffer = appendSum(buffer, c.Key, c.Value)
+			err = errors.Join(entries.Put(c.Key, c.Value), sums.Put(c.Key, buffer[start:]))
 		}
 		if err != nil {
 			return err

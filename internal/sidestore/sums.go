@@ -37,8 +37,8 @@ func kept(tx *bolt.Tx) []byte {
 
 // check returns an error unless a value is what was stored under a key.
 func check(key, value, sum []byte) error {
-	var room [sumSize]byte
-	if value == nil || !bytes.Equal(appendSum(room[:0], key, value), sum) {
+	var buffer [sumSize]byte
+	if value == nil || !bytes.Equal(appendSum(buffer[:0], key, value), sum) {
 		return fmt.Errorf("the entry %.60q is damaged", key)
 	}
 	return nil

@@ -67,7 +67,7 @@ func Places(cfg *config.Config) []format.Place {
 // Formats reads in which formats the stores of a configuration are, and changes nothing. An error that is
 // format.ErrRefused says why a relay of this version doesn't start with them.
 func Formats(cfg *config.Config, version string) (*format.Set, error) {
-	return format.Look(version, Places(cfg)...)
+	return format.Inspect(version, Places(cfg)...)
 }
 
 // FinishUpgrade has the stores of a relay that is not running written in the newest formats from its next start on.
@@ -114,7 +114,7 @@ func Open(cfg *config.Config, c Config) (*Dir, error) {
 	if err := NotRestoring(cfg); err != nil {
 		return nil, err
 	}
-	set, err := format.Look(c.Version, c.Places(cfg)...)
+	set, err := format.Inspect(c.Version, c.Places(cfg)...)
 	if err != nil {
 		return nil, err
 	}

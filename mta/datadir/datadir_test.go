@@ -51,7 +51,7 @@ func finishedAfterADay(t *testing.T, mode string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := format.Look("0.1.0", before(cfg)...)
+	old, err := format.Inspect("0.1.0", before(cfg)...)
 	if err == nil {
 		err = old.State(time.Now())
 	}

@@ -30,7 +30,7 @@ func (s *Service) byCertificate(c Client) *users.User {
 	}
 	cert := c.TLS.PeerCertificates[0]
 	now := s.cfg.Now()
-	t := s.file.Look(0)
+	t := s.file.Get(0)
 	if t == nil || now.Before(cert.NotBefore) || now.After(cert.NotAfter) {
 		return nil
 	}

@@ -70,8 +70,8 @@ func (t *turn) done(failed bool) {
 	t.g.networks.Done(t.place.network, t.network, failed)
 }
 
-// trouble returns who guesses, "" when nobody does much.
-func (g *guesses) trouble() string {
+// problem returns who guesses, "" when nobody does much.
+func (g *guesses) problem() string {
 	network, n := g.networks.Worst()
 	user, m := g.users.Worst()
 	switch {

@@ -32,9 +32,9 @@ var (
 	ErrNoUsers = errors.New("the users file can't be read")
 )
 
-// lookEvery is how old what is known of the users file may be when an open session is asked about. A
+// checkEvery is how old what is known of the users file may be when an open session is asked about. A
 // login always looks.
-const lookEvery = time.Second
+const checkEvery = time.Second
 
 // Config is what a Service needs to know.
 type Config struct {
@@ -156,7 +156,7 @@ type Login struct {
 // Still reports whether a login is still good, and brings what the users file says of the user up to
 // date: a user who was removed, or whose password was changed, is logged out.
 func (s *Service) Still(l *Login) bool {
-	t := s.file.Look(lookEvery)
+	t := s.file.Get(checkEvery)
 	if t == nil {
 		return true
 	}
@@ -184,7 +184,7 @@ func (s *Service) Knows(network netip.Prefix) bool { return s.known.from(network
 // Vouched gives the login of a user for whom somebody else has checked the password, nil when there is no such
 // user. The name is the user's exactly: names that are one to this program may be two to whoever vouches.
 func (s *Service) Vouched(name string) *Login {
-	if t := s.file.Look(lookEvery); t != nil {
+	if t := s.file.Get(checkEvery); t != nil {
 		if u := t.User(name); u != nil {
 			return loginOf(u, "")
 		}
@@ -196,12 +196,12 @@ func loginOf(u *users.User, mechanism string) *Login {
 	return &Login{User: u.Name, Tenant: u.Tenant, Senders: u.Senders, Role: u.Role, Mechanism: mechanism, hash: u.Hash.String()}
 }
 
-// Trouble returns what an operator should look at, "" when there is nothing.
-func (s *Service) Trouble() string {
+// Problem returns what an operator should look at, "" when there is nothing.
+func (s *Service) Problem() string {
 	if err := s.file.Broken(); err != nil {
 		return fmt.Sprintf("the users file can't be read, and the users before it stay in force: %v", err)
 	}
-	return s.guesses.trouble()
+	return s.guesses.problem()
 }
 
 // Stats counts logins since the start.
@@ -232,7 +232,7 @@ type attempt struct {
 
 // find notes whom the client wants to be.
 func (a *attempt) find(name string) error {
-	t := a.s.file.Look(0)
+	t := a.s.file.Get(0)
 	if t == nil {
 		return ErrNoUsers
 	}

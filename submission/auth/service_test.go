@@ -80,7 +80,7 @@ func TestGuessesAreSlowed(t *testing.T) {
 		if took[9] != time.Second || took[19] < longestByNet || time.Since(began) < 60*time.Second {
 			t.Errorf("attempts took %v", took)
 		}
-		if got := s.Trouble(); !strings.Contains(got, "20 logins from 198.51.100.7/32 have failed") {
+		if got := s.Problem(); !strings.Contains(got, "20 logins from 198.51.100.7/32 have failed") {
 			t.Errorf("trouble %q", got)
 		}
 		for range 12 { // a net of machines guesses at one user
@@ -103,7 +103,7 @@ func TestGuessesAreSlowed(t *testing.T) {
 		if _, err := try(s, from("198.51.100.7"), "ann", "secret"); err != nil || time.Since(at) > time.Second {
 			t.Errorf("after %v without a failure: %v after %v", pace.ForgetAfter, err, time.Since(at))
 		}
-		if got := s.Trouble(); got != "" {
+		if got := s.Problem(); got != "" {
 			t.Errorf("trouble goes on: %q", got)
 		}
 	})
@@ -264,7 +264,7 @@ func TestHashesAreRenewed(t *testing.T) {
 		if _, err := try(s, from("192.0.2.1"), "ann", "new"); err != nil {
 			t.Errorf("the new password: %v", err)
 		}
-		time.Sleep(2 * lookEvery)
+		time.Sleep(2 * checkEvery)
 		if s.Still(l) {
 			t.Error("a session with the old password goes on")
 		}
@@ -286,11 +286,11 @@ func TestBrokenFilesKeepTheUsers(t *testing.T) {
 			if _, err := try(s, from("192.0.2.1"), "ann", "secret"); err != nil {
 				t.Errorf("%q: %v", bad, err)
 			}
-			if got := s.Trouble(); !strings.Contains(got, "users:") {
+			if got := s.Problem(); !strings.Contains(got, "users:") {
 				t.Errorf("%q: trouble %q", bad, got)
 			}
 		}
-		if strings.Contains(log.String(), "$2a$") || strings.Contains(s.Trouble(), "$") {
+		if strings.Contains(log.String(), "$2a$") || strings.Contains(s.Problem(), "$") {
 			t.Errorf("a hash is in the log:\n%s", log.String())
 		}
 	})

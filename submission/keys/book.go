@@ -104,14 +104,14 @@ func (b *Book) Close() { b.uses.close() }
 const fresh = 10 * time.Millisecond
 
 // Reread looks at the keys file at once. Whoever has changed the file calls it.
-func (b *Book) Reread() { b.file.Look(0) }
+func (b *Book) Reread() { b.file.Get(0) }
 
 // Check gives the identity of a token that a client at an address shows. The error is one of this package's:
 // ErrRefused and ErrTooMany come late, so that guesses are slow; a good token never waits.
 func (b *Book) Check(ctx context.Context, token string, from netip.Addr) (Identity, error) {
-	keys, sum := b.file.Look(fresh), SumOf(token)
+	keys, sum := b.file.Get(fresh), SumOf(token)
 	if keys == nil || keys.of[sum] == nil {
-		keys = b.file.Look(0) // it may just have been added
+		keys = b.file.Get(0) // it may just have been added
 	}
 	if keys == nil {
 		return Identity{}, ErrNoKeys
@@ -177,8 +177,8 @@ func (b *Book) refuse(ctx context.Context, k *inForce, token string, from netip.
 // LastUse gives when a key was used last, by its id, to the minute; the zero time when it never was.
 func (b *Book) LastUse(id string) time.Time { return b.uses.last(id) }
 
-// Trouble returns what an operator should look at, "" when there is nothing.
-func (b *Book) Trouble() string {
+// Problem returns what an operator should look at, "" when there is nothing.
+func (b *Book) Problem() string {
 	if !b.putOff.Lately(time.Minute) {
 		b.putOff.Well()
 	}

@@ -103,8 +103,8 @@ func TestRefusalsLookAlike(t *testing.T) {
 				}
 				took[what] = append(took[what], time.Since(began))
 			}
-			if trouble := b.Trouble(); !strings.Contains(trouble, "20 requests from 198.51.100.7/32") {
-				t.Errorf("%s: the alarm says %q", what, trouble)
+			if problem := b.Problem(); !strings.Contains(problem, "20 requests from 198.51.100.7/32") {
+				t.Errorf("%s: the alarm says %q", what, problem)
 			}
 			b.Close()
 		}

@@ -17,14 +17,14 @@ const (
 	Wrong   Result = "wrong"
 )
 
-// Verdict is a result in words. Why and Remedy are empty when the record fits.
-type Verdict struct {
+// Outcome is a result in words. Why and Remedy are empty when the record fits.
+type Outcome struct {
 	Result      Result
 	Why, Remedy string
 }
 
 // Judge holds the texts that are published at the key's name against the key.
-func (k *Key) Judge(texts []string) Verdict {
+func (k *Key) Judge(texts []string) Outcome {
 	const publish = "publish the key's record ('mta dkim dns' prints it)"
 	var records []string
 	for _, t := range texts {
@@ -34,19 +34,19 @@ func (k *Key) Judge(texts []string) Verdict {
 	}
 	switch len(records) {
 	case 0:
-		return Verdict{Missing, "there is no record " + k.Name(), publish}
+		return Outcome{Missing, "there is no record " + k.Name(), publish}
 	case 1:
 	default:
-		return Verdict{Wrong, fmt.Sprintf("there are %d records %s, and receivers take any of them", len(records), k.Name()), "leave one: " + publish}
+		return Outcome{Wrong, fmt.Sprintf("there are %d records %s, and receivers take any of them", len(records), k.Name()), "leave one: " + publish}
 	}
 	testing, err := k.Fits(records[0])
 	switch {
 	case errors.Is(err, ErrOtherKey):
-		return Verdict{Wrong, err.Error(), publish + ", or take the private key that belongs to the record"}
+		return Outcome{Wrong, err.Error(), publish + ", or take the private key that belongs to the record"}
 	case err != nil:
-		return Verdict{Wrong, err.Error(), publish}
+		return Outcome{Wrong, err.Error(), publish}
 	case testing:
-		return Verdict{Testing, "t=y in the record lets receivers treat mail as unsigned", "take t=y out of the record"}
+		return Outcome{Testing, "t=y in the record lets receivers treat mail as unsigned", "take t=y out of the record"}
 	}
-	return Verdict{Result: Fits}
+	return Outcome{Result: Fits}
 }
