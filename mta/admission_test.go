@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 )
 
 // A relay with no memory left refuses nearly everything, reports and a postmaster's mail excepted, says
@@ -21,7 +22,7 @@ func TestAdmissionOfARelay(t *testing.T) {
 		}`
 	w := newWorld(t, sink.Config{}, `admission { memory_limit = "1KiB" }`+shop)
 	submit := func(from string) string {
-		err := smtp.SendMail(w.listeners.addresses()[0], nil, from, []string{"bob@box.example"}, []byte(letter))
+		err := smtp.SendMail(w.listeners.Addresses(listen.SMTP)[0], nil, from, []string{"bob@box.example"}, []byte(letter))
 		return strings.ReplaceAll(fmt.Sprint(err), `"`, "")
 	}
 	refused := 0

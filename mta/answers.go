@@ -59,7 +59,7 @@ func (r *Relay) openHistory(cfg *config.Config) {
 	r.history = history.Open(history.Config{
 		Meter: blocks.Meter{
 			Config: r.inForce, Tally: r.tally, Queue: r.queue, Delivery: r.delivery, States: r.queued.States,
-			ProviderOf: r.sites.Provider, Clients: func() int64 { return r.clients.open("") }, TenantClients: clients,
+			ProviderOf: r.sites.Provider, Clients: func() int64 { return r.clients.Open("") }, TenantClients: clients,
 		},
 		Path: filepath.Join(cfg.DataDir, "history"), Now: r.now, Log: r.log,
 	})

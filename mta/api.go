@@ -26,7 +26,7 @@ type apiServer struct {
 // from is the same: a reload that changes other things disturbs no client.
 func (r *Relay) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Server, err error) {
 	made := apiServer{settings: wiring.API(cfg, a), tls: a.TLS, compat: a.Compat}
-	made.settings.MaxConnections = shareDescriptors(r.files, cfg).of(a.MaxConnections)
+	made.settings.MaxConnections = wiring.ShareDescriptors(r.files, cfg).Of(a.MaxConnections)
 	hc := r.joinedAPI(made.settings, a.Name)
 	hc.Routes, hc.Forms = compat.Services(a.Compat)
 	if hc.TLS, err = r.tlsOf(a.TLS); err != nil {
@@ -51,7 +51,7 @@ func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.C
 	hc.Suppressions, hc.Unsubscribes = tenantSuppressions{r.suppression, r.submitted.Searches}, unsubscribed{r}
 	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
 	hc.Refused = r.intruders.Listener(api)
-	hc.Observer, hc.Open = r.meter, r.clients.of("api "+api)
+	hc.Observer, hc.Open = r.meter, r.clients.Of("api "+api)
 	hc.Admission, hc.Tokens, hc.TierOf = r.admission, r.tokens, r.tierOf
 	hc.Mail.Intake = r.joinedIntake(hc.Mail.Intake, api)
 	hc.Mail.Templates, hc.Mail.Repeats = &r.templates, r.repeats

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 )
 
 // mailboxes is a host that knows nobody whose name begins with "no", has trouble with "later", has no word for
@@ -56,7 +57,7 @@ func TestS16_MailboxesAreVerifiedAtRCPT(t *testing.T) {
 		defaults { smtp_port = PORT }
 		domain "box.example" { verify_recipients = "mailbox" }
 	`)
-	listener := w.listeners.addresses()[0]
+	listener := w.listeners.Addresses(listen.SMTP)[0]
 	check := func(to string, want int, words string) {
 		t.Helper()
 		if code, text := w.rcptAt(listener, to); code != want || !strings.Contains(text, words) {
@@ -107,7 +108,7 @@ func TestMailboxOfASilentHostPasses(t *testing.T) {
 		domain "box.example" { verify_recipients = "mailbox" }
 	`)
 	began := time.Now()
-	if code, text := w.rcptAt(w.listeners.addresses()[0], "silent@box.example"); code != 250 {
+	if code, text := w.rcptAt(w.listeners.Addresses(listen.SMTP)[0], "silent@box.example"); code != 250 {
 		t.Errorf("%d %s", code, text)
 	}
 	if took := time.Since(began); took < 4*time.Second {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestOpenConnectionsForTheOperator(t *testing.T) {
 	w, answer := stuck(t)
 	id := w.accepted("", "bob@box.example", time.Time{}).String()
-	client, err := net.Dial("tcp", w.listeners.addresses()[0])
+	client, err := net.Dial("tcp", w.listeners.Addresses(listen.SMTP)[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/listen"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/audit"
 	"example.org/mta/operator/history"
@@ -60,7 +62,7 @@ func (r *Relay) ControlHandler() http.Handler { return r.control.Handler() }
 func (r *Relay) announce() {
 	cfg := r.policy.Load().Config
 	w := config.Whereabouts{
-		Hostname: cfg.Hostname, DataDir: cfg.DataDir, Socket: cfg.Control.Socket, Accounting: cfg.Accounting.Path, SMTP: config.ForSendmail(cfg.Listeners, r.listeners.addressesOf),
+		Hostname: cfg.Hostname, DataDir: cfg.DataDir, Socket: cfg.Control.Socket, Accounting: cfg.Accounting.Path, SMTP: config.ForSendmail(cfg.Listeners, r.addressesOf),
 	}
 	if err := config.Announce(cfg.DataDir, w); err != nil {
 		r.log.Warn("writing down where the relay is: users who can't read its configuration may not find it", "dir", cfg.DataDir, "error", err)
@@ -101,21 +103,29 @@ func (r *Relay) Status() api.Status {
 		State:    state,
 		Reason:   reason,
 		Paused:   r.pauses.List(),
-		Alarms:   append([]api.Alarm{}, r.alarms.list()...), // never null in JSON
+		Alarms:   append([]api.Alarm{}, r.alarms.List()...), // never null in JSON
 		Started:  r.started,
 		Config:   r.configPath(),
-		SMTP:     r.listeners.addresses(),
-		HTTP:     append([]string{}, addresses(r.listeners.of(entranceHTTP))...), // never null in JSON
+		SMTP:     r.listeners.Addresses(listen.SMTP),
+		HTTP:     r.listeners.Addresses(listen.HTTP),
 		Queue: api.QueueStats{
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
 		States:      r.queued.States(),
 		Rates:       r.rates.PerSecond(r.now(), r.tally.Total()),
-		Connections: api.Connections{In: r.clients.open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running, Lowered: shareDescriptors(r.files, cfg).lowered(cfg)},
+		Connections: api.Connections{In: r.clients.Open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running, Lowered: lowered(wiring.ShareDescriptors(r.files, cfg).Lowered(cfg))},
 		Memory:      api.Memory{Process: history.ProcessMemory(), Schedule: s.MemoryBytes},
 		Disk:        api.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},
 	}
+}
+
+// lowered puts lowered limits into the API's words.
+func lowered(list []wiring.Lowered) (out []api.LoweredConnections) {
+	for _, l := range list {
+		out = append(out, api.LoweredConnections(l))
+	}
+	return out
 }
 
 // ScheduleBytes is the memory of the queue's schedule: it grows with what is queued, and holds no

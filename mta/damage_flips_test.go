@@ -277,7 +277,7 @@ func (w *world) answers() (all map[string]string, err error) {
 		}
 		all[name] = string(text)
 	}
-	for _, a := range r.alarms.list() {
+	for _, a := range r.alarms.List() {
 		all["alarm"] += a.Name + ": " + a.Reason + "\n"
 	}
 	s := r.queue.Stats()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
 )
 
@@ -106,7 +107,7 @@ func TestADryRunRefusesWhatTheRealOneRefuses(t *testing.T) {
 		}`)
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.arrived(1)
-	client, err := net.Dial("tcp", w.listeners.addresses()[0])
+	client, err := net.Dial("tcp", w.listeners.Addresses(listen.SMTP)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,12 +264,12 @@ func TestADryReloadRefusesWhatAReloadRefuses(t *testing.T) {
 	if _, err := client.Reload(t.Context(), api.Intent{}); err != nil {
 		t.Fatal(err)
 	}
-	before := w.listeners.addresses()
+	before := w.listeners.Addresses(listen.SMTP)
 	w.rewrite("all", `listener "smtp" { address = "0.0.0.0:`+port+`" }`)
 	if would, err := client.Reload(t.Context(), api.Intent{DryRun: true}); err != nil || would.Count != 1 {
 		t.Errorf("%+v, %v", would, err)
 	}
-	if got := w.listeners.addresses(); !slices.Equal(got, before) {
+	if got := w.listeners.Addresses(listen.SMTP); !slices.Equal(got, before) {
 		t.Errorf("the relay listens at %v, before at %v", got, before)
 	}
 	w.send("ann@client.example", letter, "bob@box.example")

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
 )
 
@@ -44,7 +45,7 @@ func TestHistoryOfMail(t *testing.T) {
 	w.until("in the figures", func() bool {
 		if time.Since(sent) > time.Second {
 			sent = time.Now()
-			w.sendTo(w.listeners.addresses()[1], "ann@client.example", letter, "bob@box.example", "nobody@box.example")
+			w.sendTo(w.listeners.Addresses(listen.SMTP)[1], "ann@client.example", letter, "bob@box.example", "nobody@box.example")
 		}
 		for q, figure := range subjects {
 			if f := latest(q, figure); !f.Known() || f == 0 {

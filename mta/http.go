@@ -157,7 +157,7 @@ func (r *Relay) collectors() []prometheus.Collector {
 		Tally: r.tally, Delivery: r.delivery, Warmups: r.warm,
 		WarmupSource: func(key string) string { return r.policy.Load().WarmupSource(key) },
 		EachLine:     r.queue.EachLine, ProviderOf: r.sites.Provider, Quota: r.quotas.State, Missing: r.sources.Missing,
-		Clients: r.clients.open, Checks: r.checks.Last, Certificates: r.expiries,
+		Clients: r.clients.Open, Checks: r.checks.Last, Certificates: r.expiries,
 		Admission: r.admission.Status, Inbound: r.reports.inbox.Counts, STS: r.sts.Stats, Fed: r.feeder.Stats,
 	}
 	if r.streams != nil {
@@ -172,7 +172,7 @@ func (r *Relay) collectors() []prometheus.Collector {
 		metrics.Of("dns", r.resolver.Stats),
 		metrics.Of("sts", r.sts.Stats),
 		metrics.IfThere("tls reports", func() *tlsrpt.Reporter { return r.tlsReports }),
-		metrics.Of("clients", func() int64 { return r.clients.open("") }),
+		metrics.Of("clients", func() int64 { return r.clients.Open("") }),
 		metrics.Of("ignored fields", r.tenantsIgnored.Load),
 		metrics.If("admission", func() (admit.Status, bool) { s := r.admission.Status(); return s, s.On }),
 		metrics.IfThere("logins", r.logins.Load),
@@ -182,6 +182,6 @@ func (r *Relay) collectors() []prometheus.Collector {
 		metrics.Of("suppressed", r.suppression.Stats),
 		metrics.Of("feed", r.feeder.Stats),
 		metrics.Of("accounting", r.accountingStats),
-		metrics.By("alarms", r.alarms.states),
+		metrics.By("alarms", r.alarms.States),
 	)
 }

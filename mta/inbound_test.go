@@ -20,6 +20,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
 	"example.org/mta/suppression"
 )
@@ -49,7 +50,7 @@ const inboundConfig = `
 func (w *world) bring(to, content string) error { return w.bringFrom("", content, to) }
 
 func (w *world) bringFrom(sender, content string, to ...string) error {
-	c, err := smtp.Dial(w.listeners.addresses()[1])
+	c, err := smtp.Dial(w.listeners.Addresses(listen.SMTP)[1])
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,10 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/alarm"
 	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/listen"
 	"example.org/mta/mta/warming"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/router"
@@ -29,7 +31,7 @@ func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
 	if err != nil {
 		return err
 	}
-	settings, err := wiring.Router(cfg, addrPorts(r.listeners.all()))
+	settings, err := wiring.Router(cfg, addrPorts(r.listeners.Addresses(listen.SMTP)))
 	if err != nil {
 		return err
 	}
@@ -70,7 +72,7 @@ func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) (err error) {
 		return err
 	}
 	undo.add(func() { r.warm.Close() })
-	r.alarms.set(r.now(), alarmWarmup, r.warm.Lost())
+	r.alarms.Set(r.now(), alarm.Warmup, r.warm.Lost())
 	return nil
 }
 
@@ -85,7 +87,7 @@ func (r *Relay) openPauses(cfg *config.Config, _ *undoer) (err error) {
 }
 
 func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
-	most := shareDescriptors(r.files, cfg).of(cfg.Delivery.MaxConnections)
+	most := wiring.ShareDescriptors(r.files, cfg).Of(cfg.Delivery.MaxConnections)
 	r.delivery = delivery.New(delivery.Config{
 		DB:     r.learned,
 		Store:  r.destinations,

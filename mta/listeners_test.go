@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/smtp"
 	"os"
@@ -20,9 +19,8 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
-	"example.org/mta/submission"
-	"example.org/mta/submission/intake"
 )
 
 // certificateFiles writes a new certificate and its key to files, and gives who trusts it.
@@ -56,7 +54,7 @@ func TestListenerWithTLSFromTheStart(t *testing.T) {
 			implicit    = true
 		}
 	}`)
-	c, err := tls.Dial("tcp", w.listeners.addresses()[1], &tls.Config{RootCAs: pool, ServerName: "relay.example"})
+	c, err := tls.Dial("tcp", w.listeners.Addresses(listen.SMTP)[1], &tls.Config{RootCAs: pool, ServerName: "relay.example"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +69,7 @@ func TestGreetDelay(t *testing.T) {
 		address     = "127.0.0.1:0"
 		greet_delay = "1m"
 	}`)
-	c, err := net.Dial("tcp", w.listeners.addresses()[1])
+	c, err := net.Dial("tcp", w.listeners.Addresses(listen.SMTP)[1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,41 +113,6 @@ func freePort(t *testing.T) string {
 	}
 	t.Fatal("no port is free")
 	return ""
-}
-
-// A reload can come while the relay starts, before anything is accepted: its listeners are those that serve.
-func TestReloadBeforeListenersServe(t *testing.T) {
-	with := func(port string) []entrance {
-		server := submission.New(submission.Config{Intake: intake.Config{Hostname: "relay.example", Log: slog.New(slog.DiscardHandler)}})
-		return []entrance{{entranceSMTP, "smtp", []string{"127.0.0.1:" + port}, server}}
-	}
-	gone, kept := freePort(t), freePort(t)
-	ls, err := openListeners(with(gone), nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	change, err := ls.prepare(with(kept), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	change.commit()
-	ls.serve()
-	defer func() {
-		ls.closeSockets()
-		ls.shutdown(t.Context())
-	}()
-	if c, err := net.Dial("tcp", "127.0.0.1:"+gone); err == nil {
-		c.Close()
-		t.Error("the address that the reload removed still takes connections")
-	}
-	c, err := net.Dial("tcp", "127.0.0.1:"+kept)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if got := converse(t, c, "QUIT\r\n"); !strings.HasPrefix(got, "220 relay.example") {
-		t.Errorf("the relay answers %q", got)
-	}
 }
 
 // Listeners and addresses come, move and go by a reload. Sessions with those that go end well: an
@@ -210,7 +173,9 @@ func TestListenersComeAndGoByReload(t *testing.T) {
 	}
 	fmt.Fprint(content, letter)
 	must(content.Close())
-	w.until("all sessions with it have ended", func() bool { return len(sessions()) == 0 && len(w.listeners.withSessions()) == len(w.listeners.all()) })
+	w.until("all sessions with it have ended", func() bool {
+		return len(sessions()) == 0 && len(w.listeners.WithSessions()) == len(w.inForce().Listeners)
+	})
 	w.arrived(1)
 	if err := idle.Noop(); err == nil || !strings.Contains(err.Error(), "421") {
 		t.Errorf("an idle client of the listener that is gone: %v", err)

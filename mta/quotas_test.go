@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
 )
 
@@ -25,7 +26,7 @@ func TestQuotaOfQueuedMessages(t *testing.T) {
 	w := newWorld(t, sink.Config{}, settings(`max_queued_messages = 2`))
 	submit := func(from, want string) {
 		t.Helper()
-		err := smtp.SendMail(w.listeners.addresses()[0], nil, from, []string{"bob@box.example"}, []byte(letter))
+		err := smtp.SendMail(w.listeners.Addresses(listen.SMTP)[0], nil, from, []string{"bob@box.example"}, []byte(letter))
 		if got := strings.ReplaceAll(fmt.Sprint(err), `"`, ""); !strings.HasPrefix(got, want) {
 			t.Errorf("mail of %q: %q, want %q", from, got, want)
 		}

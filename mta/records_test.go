@@ -10,6 +10,7 @@ import (
 
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/listen"
 )
 
 // What the log has of a connection is what was negotiated, each fact in a field of its own.
@@ -78,7 +79,7 @@ func TestATornReceptionIsCompleted(t *testing.T) {
 	w := newWorld(t, sink.Config{}, "defaults { smtp_port = 1 } # nobody listens there\n")
 	to := []string{"bob@box.example", "eve@box.example", "joe@box.example"}
 	for range 2 { // the one before the last is whole
-		if err := smtp.SendMail(w.listeners.addresses()[0], nil, "a@client.example", to, []byte(letter)); err != nil {
+		if err := smtp.SendMail(w.listeners.Addresses(listen.SMTP)[0], nil, "a@client.example", to, []byte(letter)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -58,14 +58,17 @@ import (
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/accounting/books"
 	"example.org/mta/mta/admit"
+	"example.org/mta/mta/alarm"
 	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/mta/events"
+	"example.org/mta/mta/listen"
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/warming"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer/blocks"
+	"example.org/mta/operator/answer/connections"
 	"example.org/mta/operator/answer/messages"
 	"example.org/mta/operator/answer/submitted"
 	"example.org/mta/operator/answer/trace"
@@ -107,7 +110,7 @@ type Options struct {
 	// directory is there; "" for none.
 	Announce string
 	// Sockets are open already, for blocks of the configuration. Every one has to be used by its block.
-	Sockets []Socket
+	Sockets []listen.Socket
 	// OnReload is called with a configuration that has come into force, for what is not the
 	// relay's own, as the level of its log. May be nil.
 	OnReload func(*config.Config)
@@ -146,7 +149,7 @@ type Relay struct {
 	started time.Time
 	now     func() time.Time
 
-	alarms     alarms
+	alarms     *alarm.Alarms
 	store      *queueStore // of what submission takes
 	admission  *admit.Gate // asked for what is submitted
 	sources    *egress.Watch
@@ -156,7 +159,7 @@ type Relay struct {
 	unknown    bounce.Unknown              // replies
 	servers    map[string]submissionServer // by listener; New's, then guarded by reload
 	apis       map[string]apiServer        // by api block; likewise
-	clients    clientCounts                // connections of clients
+	clients    listen.Counts               // connections of clients
 	reports    reports                     // about the relay's own mail, that come in
 	requests   *submissionhttp.Memory      // for requests under way of all api blocks
 	limits     *submissionhttp.Limits      // of keys' and tenants' requests
@@ -215,7 +218,7 @@ type Relay struct {
 	streams      *events.Streams    // of the accounting log; nil without one
 	puller       *events.Puller     // of tenants, by HTTP; nil without an accounting log
 	streamParts  *wiring.StreamParts
-	listeners    *listeners
+	listeners    *listen.Listeners
 	http         *httpServer // nil without an address
 	audit        *audit.Log
 	control      *api.Server
@@ -250,7 +253,7 @@ func (o *Options) complete() {
 func New(cfg *config.Config, opts Options) (*Relay, error) {
 	opts.complete()
 	r := &Relay{opts: opts, log: opts.Log, now: opts.now, started: time.Now(), classes: new(bounce.Classifier), servers: make(map[string]submissionServer), apis: make(map[string]apiServer)}
-	r.alarms.log = opts.Log
+	r.alarms = alarm.New(opts.Log)
 	r.certs = certificates.New(r.now, opts.Log)
 	r.warn(cfg)
 	r.classes.SetRules(wiring.Classify(cfg))
@@ -300,7 +303,7 @@ func New(cfg *config.Config, opts Options) (*Relay, error) {
 			return nil, err
 		}
 	}
-	r.alarms.set(r.now(), alarmDamage, r.data.Damaged())
+	r.alarms.Set(r.now(), alarm.Damage, r.data.Damaged())
 	return r, nil
 }
 
@@ -439,35 +442,35 @@ func (r *Relay) openQueue(cfg *config.Config, undo *undoer) error {
 }
 
 func (r *Relay) openListeners(cfg *config.Config, undo *undoer) (err error) {
-	r.files, r.incoming = fileLimit(), intake.NewMemory(int64(cfg.Queue.IncomingMemory))
+	r.files, r.incoming = wiring.FileLimit(), intake.NewMemory(int64(cfg.Queue.IncomingMemory))
 	r.requests, r.limits = submissionhttp.NewMemory(requestMemory(cfg)), submissionhttp.NewLimits(r.now)
 	r.quotas = quota.New(r.limitsOf, r.queuedOf, r.now)
 	r.callouts = callout.New(r.askForMailbox, r.now)
 	r.intruders = intruders.New(r.log, r.now)
-	shareDescriptors(r.files, cfg).warn(r.log, cfg)
+	wiring.ShareDescriptors(r.files, cfg).Warn(r.log, cfg)
 	entrances, err := r.entrances(cfg, r.logins.Load())
 	if err != nil {
 		return err
 	}
-	r.listeners, err = openListeners(entrances, r.opts.Sockets, r.log)
+	r.listeners, err = listen.Open(entrances, r.opts.Sockets, r.log)
 	if err == nil {
-		undo.add(r.listeners.closeSockets)
+		undo.add(r.listeners.Close)
 	}
 	return err
 }
 
 // entrances makes the servers of a configuration, or gives those that there are.
-func (r *Relay) entrances(cfg *config.Config, logins *auth.Service) (all []entrance, err error) {
+func (r *Relay) entrances(cfg *config.Config, logins *auth.Service) (all []listen.Entrance, err error) {
 	for _, l := range cfg.Listeners {
-		e := entrance{kind: entranceSMTP, name: l.Name, address: l.Address}
-		if e.server, err = r.newSubmission(cfg, l, logins); err != nil {
+		e := listen.Entrance{Kind: listen.SMTP, Name: l.Name, Address: l.Address, Ended: submission.ErrServerClosed}
+		if e.Server, err = r.newSubmission(cfg, l, logins); err != nil {
 			return nil, fmt.Errorf("%v: %w", &e, err)
 		}
 		all = append(all, e)
 	}
 	for _, a := range cfg.APIs {
-		e := entrance{kind: entranceHTTP, name: a.Name, address: a.Address}
-		if e.server, err = r.newAPI(cfg, a); err != nil {
+		e := listen.Entrance{Kind: listen.HTTP, Name: a.Name, Address: a.Address, Ended: submissionhttp.ErrServerClosed}
+		if e.Server, err = r.newAPI(cfg, a); err != nil {
 			return nil, fmt.Errorf("%v: %w", &e, err)
 		}
 		all = append(all, e)
@@ -479,9 +482,9 @@ func (r *Relay) entrances(cfg *config.Config, logins *auth.Service) (all []entra
 // was made from is the same: a reload that changes other things disturbs no client.
 func (r *Relay) newSubmission(cfg *config.Config, l *config.Listener, logins *auth.Service) (_ *submission.Server, err error) {
 	made := submissionServer{settings: wiring.Submission(cfg, l)}
-	made.settings.Limits.Connections = shareDescriptors(r.files, cfg).of(l.MaxConnections)
+	made.settings.Limits.Connections = wiring.ShareDescriptors(r.files, cfg).Of(l.MaxConnections)
 	sc := r.joined(made.settings, l.Name)
-	sc.Open = r.clients.of(l.Name)
+	sc.Open = r.clients.Of(l.Name)
 	made.tls, made.inbound = l.TLS, l.Inbound
 	sc.Inbound, sc.InboundMemory = r.inboundOf(l), r.reports.memory
 	if sc.TLS, err = r.tlsOf(l.TLS.Certificates); err != nil {
@@ -533,6 +536,37 @@ type submissionServer struct {
 	clientCAs *x509.CertPool
 }
 
+// openEntrances gives the servers that clients have sessions with.
+func (r *Relay) openEntrances() (list []connections.Entrance) {
+	for _, e := range r.listeners.WithSessions() {
+		switch s := e.Server.(type) {
+		case *submission.Server:
+			list = append(list, connections.Entrance{Listener: e.Name, SMTP: s})
+		case *submissionhttp.Server:
+			list = append(list, connections.Entrance{Listener: e.Name, HTTP: s})
+		}
+	}
+	return list
+}
+
+// addressesOf returns the addresses of a listener block.
+func (r *Relay) addressesOf(l *config.Listener) []string {
+	return r.listeners.AddressesOf(listen.SMTP, l.Name)
+}
+
+// addrPorts returns addresses for the router.
+func addrPorts(addresses []string) (all []netip.AddrPort) {
+	for _, a := range addresses {
+		if ap, err := netip.ParseAddrPort(a); err == nil {
+			all = append(all, ap)
+		}
+	}
+	return all
+}
+
+// drainShare is the part of the time for shutting down that open submissions may use; the rest is for deliveries.
+func drainShare(total time.Duration) time.Duration { return total / 3 }
+
 // Run takes and delivers mail until ctx ends, and then stops: what is under way may end within
 // the configured time. The relay can't be used again.
 func (r *Relay) Run(ctx context.Context) error {
@@ -548,7 +582,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	running.Go(func() { r.pauses.Run(dispatching) })
 	running.Go(func() {
-		r.alarms.run(dispatching, sight{r.queue.Stats, r.refusing, r.sources.Names, r.recordsTrouble, r.audit.Trouble, r.resolver.Stats, r.warm.Trouble, r.warm.Health, r.pickup.Trouble, r.pauses.Trouble, r.loginTrouble, r.certificateTrouble, r.admission.Trouble, r.checks.Trouble, r.flood, r.data.Damaged, r.streamTroubles, r.dispatcher.SigningTrouble})
+		r.alarms.Run(dispatching, alarm.Sight{
+			Queue: r.queue.Stats, Refusing: r.refusing, Sources: r.sources.Names, Records: r.recordsTrouble,
+			Audit: r.audit.Trouble, DNS: r.resolver.Stats, Warmups: r.warm.Trouble, Health: r.warm.Health,
+			Maildrop: r.pickup.Trouble, Paused: r.pauses.Trouble, Logins: r.loginTrouble, Certificates: r.certificateTrouble,
+			Overload: r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.flood, Damaged: r.data.Damaged,
+			Streams: r.streamTroubles, Signing: r.dispatcher.SigningTrouble,
+		})
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })
@@ -570,7 +610,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		running.Go(r.serveConsole)
 	}
 	r.startStreams()
-	r.listeners.serve()
+	r.listeners.Serve()
 	r.serving.Store(true)
 	if r.opts.Ready != nil {
 		r.opts.Ready(r)
@@ -603,7 +643,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		what string
 		do   func() error
 	}{
-		{"submissions under way", func() error { return r.listeners.shutdown(submitted) }},
+		{"submissions under way", func() error { return r.listeners.Shutdown(submitted) }},
 		{"call-outs", func() error { r.callouts.Close(); return nil }},
 		{"the dispatcher", func() error { r.dispatcher.Stop(); stopDispatching(); return nil }},
 		{"deliveries under way", func() error { return r.delivery.Drain(drained) }},

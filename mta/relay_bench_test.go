@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 )
 
 // BenchmarkRelay is the whole way of a message of 2 KB: from 20 connections through the relay to
@@ -73,7 +74,7 @@ func (w *world) submit(b *testing.B, client, n int, body string) {
 
 // flights is submit to one of the listeners, of any mail.
 func (w *world) flights(b *testing.B, listener, n int, mail func(i int) (from, to, content string)) {
-	c, err := net.Dial("tcp", w.listeners.addresses()[listener])
+	c, err := net.Dial("tcp", w.listeners.Addresses(listen.SMTP)[listener])
 	if err != nil {
 		b.Error(err)
 		return

@@ -25,6 +25,7 @@ import (
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
 )
 
@@ -163,7 +164,7 @@ func (w *world) start() {
 
 func (w *world) send(from string, content string, to ...string) {
 	w.t.Helper()
-	w.sendTo(w.listeners.addresses()[0], from, content, to...)
+	w.sendTo(w.listeners.Addresses(listen.SMTP)[0], from, content, to...)
 }
 
 // sendTo hands a message to the listener at an address.
@@ -401,7 +402,7 @@ func TestReloadActsOnListeners(t *testing.T) {
 	if _, err := w.Reload(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	c, err := smtp.Dial(w.listeners.addresses()[0])
+	c, err := smtp.Dial(w.listeners.Addresses(listen.SMTP)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,7 +414,7 @@ func TestReloadActsOnListeners(t *testing.T) {
 
 func TestReloadOfOtherThingsDisturbsNoClient(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	c, err := smtp.Dial(w.listeners.addresses()[0])
+	c, err := smtp.Dial(w.listeners.Addresses(listen.SMTP)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -566,7 +567,7 @@ func TestHealthKnowsOfAFullDisk(t *testing.T) {
 		t.Error("a question about the health is logged as mail that was refused")
 	}
 	for range 100 {
-		c, err := smtp.Dial(w.listeners.addresses()[0])
+		c, err := smtp.Dial(w.listeners.Addresses(listen.SMTP)[0])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/listen"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/auth"
@@ -65,7 +66,7 @@ func (r *Relay) prepare(cfg *config.Config, trial bool) (p prepared, err error) 
 	servers, apis := maps.Clone(r.servers), maps.Clone(r.apis)
 	p.undo = func() {
 		if p.listeners != nil {
-			p.listeners.undo()
+			p.listeners.Undo()
 		}
 		if p.logins != nil && p.logins != r.logins.Load() {
 			p.logins.Close()
@@ -103,7 +104,7 @@ func (r *Relay) prepare(cfg *config.Config, trial bool) (p prepared, err error) 
 	if p.tokens, err = readKeys(cfg); err != nil {
 		return p, err
 	}
-	p.listeners, err = r.listeners.prepare(entrances, trial)
+	p.listeners, err = r.listeners.Prepare(entrances, trial)
 	return p, err
 }
 
@@ -153,7 +154,7 @@ func (r *Relay) PreviewReload(context.Context) (api.Reload, error) {
 		return api.Reload{}, err
 	}
 	pol := wiring.New(cfg)
-	settings, err := wiring.Router(cfg, addrPorts(next.listeners.groups))
+	settings, err := wiring.Router(cfg, addrPorts(next.listeners.Addresses(listen.SMTP)))
 	if err == nil {
 		err = settings.Validate()
 	}
@@ -168,7 +169,7 @@ func (r *Relay) PreviewReload(context.Context) (api.Reload, error) {
 
 // prepared is what a reload has opened and read, and is not in force yet.
 type prepared struct {
-	listeners *listenersChange
+	listeners *listen.Change
 	logins    *auth.Service
 	console   *auth.Service // of the console's users; nil without a console
 	keys      *keys.Book
@@ -196,7 +197,7 @@ func (r *Relay) apply(before, pol *wiring.Policy, p prepared) {
 	if r.accounting != nil {
 		r.accounting.SetLimits(wiring.Accounting(cfg))
 	}
-	p.listeners.commit()
+	p.listeners.Commit()
 	r.keepCertificates(cfg)
 	r.swapKeys(p.keys)
 	r.templates.current.Store(p.templates)
@@ -212,8 +213,8 @@ func (r *Relay) apply(before, pol *wiring.Policy, p prepared) {
 }
 
 // reloadRouting brings into force what can be refused: warm-ups and routes.
-func (r *Relay) reloadRouting(old, pol *wiring.Policy, change *listenersChange) error {
-	settings, err := wiring.Router(pol.Config, addrPorts(change.groups))
+func (r *Relay) reloadRouting(old, pol *wiring.Policy, change *listen.Change) error {
+	settings, err := wiring.Router(pol.Config, addrPorts(change.Addresses(listen.SMTP)))
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 )
 
 // returned is a mail that arrived, and what its return path names.
@@ -66,7 +67,7 @@ func TestReturnPaths(t *testing.T) {
 				sender_domain "off.client.example" { return_path = "" }
 			`+signing)
 			for _, from := range []string{"ann@client.example", "ann@sub.client.example", "ann@off.client.example"} {
-				w.sendTo(w.listeners.addresses()[1], from, "From: ann@client.example\r\nSubject: "+from+"\r\n\r\nx\r\n", "bob@box.example")
+				w.sendTo(w.listeners.Addresses(listen.SMTP)[1], from, "From: ann@client.example\r\nSubject: "+from+"\r\n\r\nx\r\n", "bob@box.example")
 			}
 			for _, m := range w.arrived(3) {
 				got := w.readReturnPath(m)
@@ -124,7 +125,7 @@ func TestReturnPathsAndReports(t *testing.T) {
 	if rec := w.await("nobody@box.example", "Bounce"); rec.Sender != "ann@client.example" {
 		t.Errorf("the record has the sender %s", rec.Sender)
 	}
-	c, err := textproto.Dial("tcp", w.listeners.addresses()[0])
+	c, err := textproto.Dial("tcp", w.listeners.Addresses(listen.SMTP)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,10 +230,10 @@ func TestUnsubscribeMail(t *testing.T) {
 			unsubscribe_mail = true
 		}
 	`)
-	w.sendTo(w.listeners.addresses()[1], "ann@client.example", "Subject: without\r\n\r\nx\r\n", "bob@box.example")
-	w.sendTo(w.listeners.addresses()[1], "ann@client.example", "Subject: with\r\nlist-unsubscribe: <mailto:me@client.example>\r\n\r\nx\r\n", "bob@box.example")
-	w.sendTo(w.listeners.addresses()[1], "ann@client.example", "Subject: several\r\n\r\nx\r\n", "bob@box.example", "joe@box.example")
-	w.sendTo(w.listeners.addresses()[1], "ann@client.example", "Subject: postmaster\r\n\r\nx\r\n", "postmaster@box.example")
+	w.sendTo(w.listeners.Addresses(listen.SMTP)[1], "ann@client.example", "Subject: without\r\n\r\nx\r\n", "bob@box.example")
+	w.sendTo(w.listeners.Addresses(listen.SMTP)[1], "ann@client.example", "Subject: with\r\nlist-unsubscribe: <mailto:me@client.example>\r\n\r\nx\r\n", "bob@box.example")
+	w.sendTo(w.listeners.Addresses(listen.SMTP)[1], "ann@client.example", "Subject: several\r\n\r\nx\r\n", "bob@box.example", "joe@box.example")
+	w.sendTo(w.listeners.Addresses(listen.SMTP)[1], "ann@client.example", "Subject: postmaster\r\n\r\nx\r\n", "postmaster@box.example")
 	for _, m := range w.arrived(5) {
 		got := w.readReturnPath(m)
 		field := got.header["List-Unsubscribe"]

@@ -16,6 +16,7 @@ import (
 	own "example.org/mta/internal/dkim"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 	"example.org/mta/submission/keys"
 )
 
@@ -127,7 +128,7 @@ func TestMailThatCannotBeSignedIsRefused(t *testing.T) {
 	} {
 		for name, block := range blocks {
 			w := newWorld(t, sink.Config{}, "defaults { smtp_port = PORT }\n"+block)
-			err := smtp.SendMail(w.listeners.addresses()[0], nil, "ann@client.example", []string{"bob@box.example"}, []byte(header))
+			err := smtp.SendMail(w.listeners.Addresses(listen.SMTP)[0], nil, "ann@client.example", []string{"bob@box.example"}, []byte(header))
 			refused := err != nil && strings.Contains(err.Error(), "5.6.0 DKIM: the message can't be signed") && strings.Contains(err.Error(), "From")
 			if refused != slices.Contains(strings.Fields(by), name) {
 				t.Errorf("%q with block %s: %v", header, name, err)
@@ -218,7 +219,7 @@ func TestTenantsAreNotSignedAsAnother(t *testing.T) {
 			tenant_header_from = ["127.0.0.0/8"]
 		}
 `+dkimBlock("a.test", "")+dkimBlock("client.example", "")+dkimBlock("relay.example", ""))
-	port := w.listeners.addresses()[1]
+	port := w.listeners.Addresses(listen.SMTP)[1]
 	submit := func(tenant, header, to string) bool {
 		return smtp.SendMail(port, nil, "x@client.example", []string{to}, []byte("X-MTA-Tenant: "+tenant+"\r\n"+header+"\r\n\r\nx\r\n")) == nil
 	}
@@ -311,7 +312,7 @@ func TestMailOfSeveralAuthors(t *testing.T) {
 		"x@named.test":                 "named.test esp.example",
 	}
 	for from := range want {
-		err := smtp.SendMail(w.listeners.addresses()[1], nil, "x@a.test", []string{"bob@box.example"}, []byte("X-MTA-Tenant: a\r\nFrom: "+from+"\r\nSender: x@a.test\r\n\r\nx\r\n"))
+		err := smtp.SendMail(w.listeners.Addresses(listen.SMTP)[1], nil, "x@a.test", []string{"bob@box.example"}, []byte("X-MTA-Tenant: a\r\nFrom: "+from+"\r\nSender: x@a.test\r\n\r\nx\r\n"))
 		if err != nil {
 			t.Fatalf("%s: %v", from, err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"example.org/mta/delivery/egress/egresstest"
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
@@ -135,7 +136,7 @@ func TestABrokenProxyIsNoFaultOfTheHost(t *testing.T) {
 			address = "127.0.0.1:0"
 			tenant  = "proxied"
 		}`)
-	w.sendTo(w.listeners.addresses()[1], "ann@client.example", letter, "bob@box.example")
+	w.sendTo(w.listeners.Addresses(listen.SMTP)[1], "ann@client.example", letter, "bob@box.example")
 	w.await("bob@box.example", "TransientFailure")
 	l, err := w.queue.List(queue.Filter{Recipient: "bob@box.example"}, queue.Page{Limit: 1})
 	if err != nil || len(l.Items) != 1 {

@@ -18,6 +18,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/turns"
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/http"
@@ -29,7 +30,7 @@ import (
 // refusedAtRCPT gives the reply to a recipient, and fails the test when it is not a refusal.
 func (w *world) refusedAtRCPT(from, to string) *textproto.Error {
 	w.t.Helper()
-	c, err := smtp.Dial(w.listeners.addresses()[0])
+	c, err := smtp.Dial(w.listeners.Addresses(listen.SMTP)[0])
 	if err != nil {
 		w.t.Fatal(err)
 	}

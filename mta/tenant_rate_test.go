@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 )
 
 func TestATenantsRateHoldsUpNobodyElse(t *testing.T) {
@@ -14,7 +15,7 @@ func TestATenantsRateHoldsUpNobodyElse(t *testing.T) {
 			address = "127.0.0.1:0"
 			tenant  = "slow"
 		}`)
-	other, slow := w.listeners.addresses()[0], w.listeners.addresses()[1]
+	other, slow := w.listeners.Addresses(listen.SMTP)[0], w.listeners.Addresses(listen.SMTP)[1]
 	w.sendTo(slow, "ann@client.example", letter, "first@box.example")
 	w.arrived(1)
 	w.sendTo(slow, "ann@client.example", letter, "second@box.example")

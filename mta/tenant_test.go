@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 )
 
 // The tenant and the user of a message are in all its records, and a reload takes a network away from a
@@ -36,8 +37,8 @@ func TestWhoseMailItIs(t *testing.T) {
 	}
 	w := newWorld(t, sink.Config{}, settings("127.0.0.0/8"))
 	w.send("a@client.example", "X-MTA-Tenant: far\r\n\r\nthe field does not count here\r\n", "one@box.example")
-	w.sendTo(w.listeners.addresses()[1], "a@client.example", "X-MTA-Tenant: far\r\n\r\nhere it does\r\n", "two@box.example")
-	w.sendAs("ann", w.listeners.addresses()[1], "X-MTA-Tenant: far\r\n\r\nnor as a user of another\r\n", "three@box.example")
+	w.sendTo(w.listeners.Addresses(listen.SMTP)[1], "a@client.example", "X-MTA-Tenant: far\r\n\r\nhere it does\r\n", "two@box.example")
+	w.sendAs("ann", w.listeners.Addresses(listen.SMTP)[1], "X-MTA-Tenant: far\r\n\r\nnor as a user of another\r\n", "three@box.example")
 	arrived := w.arrived(3)
 	for _, m := range arrived {
 		if strings.Contains(string(m.Content), "X-MTA-Tenant") {

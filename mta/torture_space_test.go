@@ -15,6 +15,7 @@ import (
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
+	"example.org/mta/mta/listen"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/tight"
 )
@@ -43,7 +44,7 @@ func TestTortureLargeMessagesOnAFullDisk(t *testing.T) {
 	var taken, refused atomic.Int64
 	for i := range clients {
 		all.Go(func() {
-			err := sendSlowly(w.listeners.addresses()[0], content, i%2 == 0, half.Done, goOn)
+			err := sendSlowly(w.listeners.Addresses(listen.SMTP)[0], content, i%2 == 0, half.Done, goOn)
 			var reply *textproto.Error
 			switch {
 			case err == nil:

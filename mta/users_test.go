@@ -17,6 +17,7 @@ import (
 
 	"example.org/mta/internal/users"
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 )
 
 // userLine makes a line of a users file with the password "secret".
@@ -82,7 +83,7 @@ func TestUsersRelay(t *testing.T) {
 	w := newWorld(t, sink.Config{}, settings)
 	connect := func(cfg *tls.Config) net.Conn {
 		cfg.InsecureSkipVerify = true
-		all := w.listeners.addresses()
+		all := w.listeners.Addresses(listen.SMTP)
 		c, err := tls.Dial("tcp", all[len(all)-1], cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/listen"
 )
 
 // rcptAt gives the code by which a recipient is answered in a new session, 250 when it is accepted.
@@ -55,7 +56,7 @@ func TestS16_RecipientsAreVerifiedAtRCPT(t *testing.T) {
 	}
 	w.zone.Fault("dead.example.", dnsserver.Fault{Drop: true})
 	w.zone.Fault("broken.example.", dnsserver.Fault{Rcode: 2}) // SERVFAIL
-	listeners := w.listeners.addresses()
+	listeners := w.listeners.Addresses(listen.SMTP)
 	for _, x := range []struct {
 		to   string
 		code int

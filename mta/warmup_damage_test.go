@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/alarm"
 	"example.org/mta/warmup"
 )
 
@@ -145,7 +146,7 @@ func damageLedger(t *testing.T, name string, damage func(path string) error) {
 			t.Errorf("%d from the warming source in a day of %d", n, damageDay)
 		}
 	}
-	if why := w.warm.Trouble(); !strings.Contains(why, "the warm-up ledger was lost") || !strings.Contains(why, "goes on at stage 2") || !w.alarms.isOn(alarmWarmup) {
+	if why := w.warm.Trouble(); !strings.Contains(why, "the warm-up ledger was lost") || !strings.Contains(why, "goes on at stage 2") || !w.alarms.On(alarm.Warmup) {
 		t.Errorf("the alarm says %q", why)
 	}
 	aside, _ := filepath.Glob(filepath.Join(w.cfg.DataDir, "warmup.db.damaged-*"))

@@ -19,6 +19,7 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/listen"
 	"example.org/mta/mta/warming"
 	"example.org/mta/warmup"
 )
@@ -106,7 +107,7 @@ func lossWorld(t *testing.T, pool string) (*world, *shaky) {
 
 // load submits messages without a pause between them, until it is told to stop, and says how many.
 func (w *world) load(stop <-chan struct{}) (sent int, err error) {
-	c, err := smtp.Dial(w.listeners.addresses()[0])
+	c, err := smtp.Dial(w.listeners.Addresses(listen.SMTP)[0])
 	if err != nil {
 		return 0, err
 	}

@@ -18,8 +18,8 @@ import (
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/settings"
-	"example.org/mta/mta"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
 )
 
@@ -108,7 +108,7 @@ func (c *cli) fail(command string, err error) int {
 		return wait.code
 	}
 	switch {
-	case errors.Is(err, format.ErrRefused), errors.Is(err, mta.ErrSockets):
+	case errors.Is(err, format.ErrRefused), errors.Is(err, listen.ErrSockets):
 		return exitConfig
 	case !c.started, errors.As(err, &usage):
 		fmt.Fprintf(c.err, "mta: see: %s --help\n", command)

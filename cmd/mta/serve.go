@@ -15,6 +15,7 @@ import (
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/listen"
 )
 
 const serveHelp = `Run the relay in the foreground.
@@ -110,7 +111,7 @@ func (c *cli) serve(ctx context.Context) error {
 }
 
 // openRelay opens the relay. While that takes long, as with a large queue, the supervisor hears of it.
-func (c *cli) openRelay(cfg *config.Config, log *logbook, supervisor supervisor, sockets []mta.Socket) (*mta.Relay, error) {
+func (c *cli) openRelay(cfg *config.Config, log *logbook, supervisor supervisor, sockets []listen.Socket) (*mta.Relay, error) {
 	defer supervisor.busy("opening the queue")()
 	return mta.New(cfg, mta.Options{
 		Log:        log.Logger,
@@ -145,7 +146,7 @@ func (c *cli) notStarted(err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return hinted{err, "is another relay or mail server running? check with: mta status"}
-	case errors.Is(err, format.ErrRefused), errors.Is(err, mta.ErrSockets):
+	case errors.Is(err, format.ErrRefused), errors.Is(err, listen.ErrSockets):
 		return err
 	case !errors.As(err, &file) && errors.Is(err, syscall.EACCES):
 		return hinted{err, "this user lacks the privilege for ports below 1024"}

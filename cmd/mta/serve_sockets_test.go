@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/mta/mta/listen"
 	"golang.org/x/sys/unix"
-
-	"example.org/mta/mta"
 )
 
 func TestPassedSockets(t *testing.T) {
@@ -56,7 +55,7 @@ func TestPassedSockets(t *testing.T) {
 		{"2", "smtp", "FileDescriptorName"},
 		{"1", "smtp", "not at an IP address"},
 	} {
-		if _, err := passedSockets(wrong.count, wrong.names, first); !errors.Is(err, mta.ErrSockets) || !strings.Contains(err.Error(), wrong.want) {
+		if _, err := passedSockets(wrong.count, wrong.names, first); !errors.Is(err, listen.ErrSockets) || !strings.Contains(err.Error(), wrong.want) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"example.org/mta/mta"
+	"example.org/mta/mta/listen"
 )
 
 // What only an operator can mend ends the start with exit code 78, so that systemd does not try again, and with the
@@ -34,7 +34,7 @@ func TestNotStarted(t *testing.T) {
 		{"a read-only file system", file(syscall.EROFS), exitConfig, "ReadWritePaths="},
 		{"a file in place of a directory", file(syscall.ENOTDIR), exitConfig, "move away what is there"},
 		{"a directory in place of a file", file(syscall.EISDIR), exitConfig, "move away what is there"},
-		{"a socket that no listener has", fmt.Errorf("starting the relay: %w: no listener", mta.ErrSockets), exitConfig, "no listener"},
+		{"a socket that no listener has", fmt.Errorf("starting the relay: %w: no listener", listen.ErrSockets), exitConfig, "no listener"},
 		{"a full disk", file(syscall.ENOSPC), exitFailed, "no space left"},
 		{"a port that is in use", port(syscall.EADDRINUSE), exitFailed, "another relay"},
 		{"a port below 1024", port(syscall.EACCES), exitFailed, "ports below 1024"},

@@ -29,6 +29,7 @@ import (
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue/vfs"
 )
@@ -208,9 +209,9 @@ func (r *Relay) Start() {
 	<-ready
 }
 
-func (r *Relay) open(name, address string) mta.Socket {
+func (r *Relay) open(name, address string) listen.Socket {
 	r.doors[address] = &door{sink.NewPipeListener(), net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))}
-	return mta.Socket{Name: name, Listener: r.doors[address]}
+	return listen.Socket{Name: name, Listener: r.doors[address]}
 }
 
 // Stop stops the relay.

@@ -1,4 +1,4 @@
-package mta
+package wiring
 
 import (
 	"fmt"
@@ -9,22 +9,28 @@ import (
 	"syscall"
 
 	"example.org/mta/mta/config"
-	"example.org/mta/operator/api"
 )
 
-// descriptors is how many connections the process can have open, given the files it may have.
-type descriptors struct {
+// Descriptors is how many connections the process can have open, given the files it may have.
+type Descriptors struct {
 	most  int // connections of each listener, each API and delivery; 0: as configured
 	limit int
 	need  int // for all that is configured
 }
 
-// of is how many connections may be open at a time of a listener, an API or delivery, for which so many are configured.
-func (d descriptors) of(configured int) int {
+// Of is how many connections may be open at a time of a listener, an API or delivery, for which so many are configured.
+func (d Descriptors) Of(configured int) int {
 	if d.most == 0 {
 		return configured
 	}
 	return min(configured, d.most)
+}
+
+// Lowered is a max_connections of the configuration with the limit in force.
+type Lowered struct {
+	Name       string // listener NAME, api NAME or delivery
+	Limit      int
+	Configured int
 }
 
 // keptFiles is how many descriptors are kept from connections: for the journal, contents of their
@@ -32,28 +38,28 @@ func (d descriptors) of(configured int) int {
 func keptFiles(limit int) int { return 128 + min(limit/8, 4096) }
 
 // configuredConnections lists max_connections of the configuration.
-func configuredConnections(cfg *config.Config) (all []api.LoweredConnections) {
+func configuredConnections(cfg *config.Config) (all []Lowered) {
 	for _, l := range cfg.Listeners {
-		all = append(all, api.LoweredConnections{Name: "listener " + l.Name, Configured: l.MaxConnections})
+		all = append(all, Lowered{Name: "listener " + l.Name, Configured: l.MaxConnections})
 	}
 	for _, a := range cfg.APIs {
-		all = append(all, api.LoweredConnections{Name: "api " + a.Name, Configured: a.MaxConnections})
+		all = append(all, Lowered{Name: "api " + a.Name, Configured: a.MaxConnections})
 	}
-	return append(all, api.LoweredConnections{Name: "delivery", Configured: cfg.Delivery.MaxConnections})
+	return append(all, Lowered{Name: "delivery", Configured: cfg.Delivery.MaxConnections})
 }
 
-// shareDescriptors bounds connections of clients and to hosts so that files are left. The largest bounds are lowered
+// ShareDescriptors bounds connections of clients and to hosts so that files are left. The largest bounds are lowered
 // to the same number; what is configured to have fewer has them.
-func shareDescriptors(limit int, cfg *config.Config) descriptors {
+func ShareDescriptors(limit int, cfg *config.Config) Descriptors {
 	all := configuredConnections(cfg)
-	d := descriptors{limit: limit, need: keptFiles(limit)}
+	d := Descriptors{limit: limit, need: keptFiles(limit)}
 	for _, c := range all {
 		d.need += c.Configured
 	}
 	if d.need <= limit {
 		return d
 	}
-	slices.SortFunc(all, func(a, b api.LoweredConnections) int { return a.Configured - b.Configured })
+	slices.SortFunc(all, func(a, b Lowered) int { return a.Configured - b.Configured })
 	left := limit - keptFiles(limit)
 	for i, c := range all {
 		if part := left / (len(all) - i); part < c.Configured {
@@ -65,19 +71,19 @@ func shareDescriptors(limit int, cfg *config.Config) descriptors {
 	return d
 }
 
-// lowered lists what may have fewer connections than are configured.
-func (d descriptors) lowered(cfg *config.Config) (all []api.LoweredConnections) {
+// Lowered lists what may have fewer connections than are configured.
+func (d Descriptors) Lowered(cfg *config.Config) (all []Lowered) {
 	for _, c := range configuredConnections(cfg) {
-		if c.Limit = d.of(c.Configured); c.Limit < c.Configured {
+		if c.Limit = d.Of(c.Configured); c.Limit < c.Configured {
 			all = append(all, c)
 		}
 	}
 	return all
 }
 
-// fileLimit is how many files this process may have open. Go raises the soft limit to the hard
+// FileLimit is how many files this process may have open. Go raises the soft limit to the hard
 // one when the program starts.
-func fileLimit() int {
+func FileLimit() int {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
 		return math.MaxInt32
@@ -85,10 +91,10 @@ func fileLimit() int {
 	return int(min(l.Cur, math.MaxInt32))
 }
 
-// warn logs that the configuration asks for more than the process may have, and what is in force.
-func (d descriptors) warn(log *slog.Logger, cfg *config.Config) {
+// Warn logs that the configuration asks for more than the process may have, and what is in force.
+func (d Descriptors) Warn(log *slog.Logger, cfg *config.Config) {
 	var words []string
-	for _, c := range d.lowered(cfg) {
+	for _, c := range d.Lowered(cfg) {
 		words = append(words, fmt.Sprintf("%s %d of %d", c.Name, c.Limit, c.Configured))
 	}
 	if len(words) == 0 {

@@ -1,4 +1,4 @@
-package mta
+package alarm
 
 import (
 	"bytes"
@@ -16,14 +16,14 @@ import (
 	"example.org/mta/router/resolver"
 )
 
-var alarmStart = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func TestT10_AlarmForAnOldQueue(t *testing.T) {
 	var w watch
-	if on := w.step(alarmStart, &queue.Stats{Healthy: true, OldestDue: 5 * time.Minute}, nil); len(on) != 0 {
+	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5 * time.Minute}, nil); len(on) != 0 {
 		t.Errorf("at the limit: %v", on)
 	}
-	if on := w.step(alarmStart, &queue.Stats{Healthy: true, OldestDue: 5*time.Minute + 1}, nil); on[alarmAge] == "" {
+	if on := w.step(start, &queue.Stats{Healthy: true, OldestDue: 5*time.Minute + 1}, nil); on[Age] == "" {
 		t.Errorf("beyond the limit: %v", on)
 	}
 }
@@ -33,7 +33,7 @@ func TestT10_AlarmForAGrowingQueue(t *testing.T) {
 	due := int64(0)
 	step := func(by int64) bool {
 		due += by
-		_, on := w.step(alarmStart, &queue.Stats{Healthy: true, Due: due}, nil)[alarmGrowing]
+		_, on := w.step(start, &queue.Stats{Healthy: true, Due: due}, nil)[Growing]
 		return on
 	}
 	for minute := 1; minute < growsFor; minute++ {
@@ -52,10 +52,10 @@ func TestT10_AlarmForAGrowingQueue(t *testing.T) {
 func TestT10_AlarmForUnusuallyLowTraffic(t *testing.T) {
 	var w watch
 	delivered := int64(0)
-	now := alarmStart
+	now := start
 	hour := func(n int64) bool {
 		now, delivered = now.Add(time.Hour), delivered+n
-		_, on := w.step(now, &queue.Stats{Healthy: true, Delivered: delivered}, nil)[alarmSilent]
+		_, on := w.step(now, &queue.Stats{Healthy: true, Delivered: delivered}, nil)[Silent]
 		return on
 	}
 	w.step(now, &queue.Stats{Healthy: true}, nil)
@@ -77,10 +77,10 @@ func TestT10_AlarmForUnusuallyLowTraffic(t *testing.T) {
 
 func TestAlarmForTheClock(t *testing.T) {
 	var w watch
-	if on := w.step(alarmStart, &queue.Stats{Healthy: true, Clock: "the clock jumped ahead"}, nil)[alarmClock]; on != "the clock jumped ahead" {
+	if on := w.step(start, &queue.Stats{Healthy: true, Clock: "the clock jumped ahead"}, nil)[Clock]; on != "the clock jumped ahead" {
 		t.Errorf("reason %q", on)
 	}
-	if _, on := w.step(alarmStart, &queue.Stats{Healthy: true}, nil)[alarmClock]; on {
+	if _, on := w.step(start, &queue.Stats{Healthy: true}, nil)[Clock]; on {
 		t.Error("on with a clock that is right")
 	}
 }
@@ -90,7 +90,7 @@ func TestAlarmForTheClock(t *testing.T) {
 func TestT10_AlarmForSourcesThatAreGone(t *testing.T) {
 	var w watch
 	step := func(missing ...string) string {
-		return w.step(alarmStart, &queue.Stats{Healthy: true}, missing)[alarmSources]
+		return w.step(start, &queue.Stats{Healthy: true}, missing)[Sources]
 	}
 	if on := step(); on != "" {
 		t.Errorf("with all sources there: %s", on)
@@ -138,11 +138,11 @@ func TestAlarmForNameServersThatAnswerNothing(t *testing.T) {
 }
 
 func TestAlarmsAreInTheManual(t *testing.T) {
-	manual, err := os.ReadFile("../docs/accounting.md")
+	manual, err := os.ReadFile("../../docs/accounting.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range alarmNames {
+	for _, name := range names {
 		if !strings.Contains(string(manual), "\n| `"+name+"` | ") {
 			t.Errorf("docs/accounting.md lacks %s", name)
 		}
@@ -157,57 +157,57 @@ func TestAlarmsAreToldOnce(t *testing.T) {
 		defer stop()
 		time.Sleep(3*time.Minute + time.Second)
 		synctest.Wait()
-		if n := strings.Count(text.String(), "alarm begins"); n != 2 || !a.isOn(alarmStorage) {
+		if n := strings.Count(text.String(), "alarm begins"); n != 2 || !a.On(Storage) {
 			t.Errorf("told %d times:\n%s", n, &text)
 		}
-		if on := a.list(); len(on) != 2 || on[1].Name != alarmRecords || on[1].Reason != "no records" || on[0].Name != alarmStorage || on[0].Reason != "no space left" || time.Since(on[0].Since) != 3*time.Minute {
+		if on := a.List(); len(on) != 2 || on[1].Name != Records || on[1].Reason != "no records" || on[0].Name != Storage || on[0].Reason != "no space left" || time.Since(on[0].Since) != 3*time.Minute {
 			t.Errorf("shown as %+v", on)
 		}
 		healthy.Store(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := strings.Count(text.String(), "alarm ends"); n != 2 || a.isOn(alarmStorage) {
+		if n := strings.Count(text.String(), "alarm ends"); n != 2 || a.On(Storage) {
 			t.Errorf("their ends were told %d times:\n%s", n, &text)
 		}
-		if on := a.list(); len(on) != 0 {
+		if on := a.List(); len(on) != 0 {
 			t.Errorf("shown as %+v after its end", on)
 		}
 	})
 }
 
 // alarmsOfDisk runs alarms over a disk that is healthy or full, until stop.
-func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *alarms, stop func()) {
-	a = &alarms{log: slog.New(slog.NewTextHandler(text, nil))}
+func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *Alarms, stop func()) {
+	a = New(slog.New(slog.NewTextHandler(text, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
-	go a.run(ctx, sight{
-		queue: func() queue.Stats { return queue.Stats{} },
-		refusing: func() string {
+	go a.Run(ctx, Sight{
+		Queue: func() queue.Stats { return queue.Stats{} },
+		Refusing: func() string {
 			if healthy.Load() {
 				return ""
 			}
 			return "no space left"
 		},
-		missing:  func() []string { return nil },
-		audit:    func() string { return "" },
-		maildrop: func() string { return "" },
-		logins:   func() string { return "" },
-		certs:    func() string { return "" },
-		checks:   func() string { return "" },
-		flood:    func() string { return "" },
-		damaged:  func() string { return "" },
-		streams:  func() (string, string, string) { return "", "", "" },
-		overload: func() string { return "" },
-		paused:   func() string { return "" },
-		signing:  func() (string, string) { return "", "" },
-		records: func() string {
+		Sources:      func() []string { return nil },
+		Audit:        func() string { return "" },
+		Maildrop:     func() string { return "" },
+		Logins:       func() string { return "" },
+		Certificates: func() string { return "" },
+		Checks:       func() string { return "" },
+		Flood:        func() string { return "" },
+		Damaged:      func() string { return "" },
+		Streams:      func() (string, string, string) { return "", "", "" },
+		Overload:     func() string { return "" },
+		Paused:       func() string { return "" },
+		Signing:      func() (string, string) { return "", "" },
+		Records: func() string {
 			if healthy.Load() {
 				return ""
 			}
 			return "no records"
 		},
-		names:   func() resolver.Stats { return resolver.Stats{} },
-		warmups: func() string { return "" },
-		health:  func() string { return "" },
+		DNS:     func() resolver.Stats { return resolver.Stats{} },
+		Warmups: func() string { return "" },
+		Health:  func() string { return "" },
 	})
 	return a, cancel
 }
@@ -225,14 +225,14 @@ func TestTheStorageAlarmIsPrompt(t *testing.T) {
 			healthy.Store(false)
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if !a.isOn(alarmStorage) {
+			if !a.On(Storage) {
 				t.Error("no alarm a second after the disk was full")
 			}
 			time.Sleep(full)
 			healthy.Store(true)
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if a.isOn(alarmStorage) {
+			if a.On(Storage) {
 				t.Error("the alarm is on a second after the disk had room")
 			}
 		}
@@ -260,11 +260,11 @@ func TestADiskThatIsNearlyFullIsNotFilledWithAlarms(t *testing.T) {
 
 // TestEachAlarmHasARule: Prometheus reports what the relay does.
 func TestEachAlarmHasARule(t *testing.T) {
-	rules, err := os.ReadFile("../contrib/prometheus/mta.rules.yml")
+	rules, err := os.ReadFile("../../contrib/prometheus/mta.rules.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, alarm := range alarmNames {
+	for _, alarm := range names {
 		if !strings.Contains(string(rules), `mta_alarm{alarm="`+alarm+`"}`) {
 			t.Errorf("no rule has the alarm %s", alarm)
 		}

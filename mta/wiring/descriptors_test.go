@@ -1,4 +1,4 @@
-package mta
+package wiring
 
 import (
 	"bytes"
@@ -25,19 +25,19 @@ func TestDescriptorsAreKeptForFiles(t *testing.T) {
 		cfg.Listeners = append(cfg.Listeners, &second)
 		second.Name, second.MaxConnections = "small", c.small
 		cfg.Listeners[0].MaxConnections, cfg.Delivery.MaxConnections = c.in, c.out
-		d := shareDescriptors(c.limit, cfg)
+		d := ShareDescriptors(c.limit, cfg)
 		all := keptFiles(c.limit)
 		for _, configured := range []int{c.small, c.in, c.out} {
-			if n := d.of(configured); n != min(configured, c.most) {
+			if n := d.Of(configured); n != min(configured, c.most) {
 				t.Errorf("%d files: %d connections of %d, want %d", c.limit, n, configured, min(configured, c.most))
 			}
-			all += d.of(configured)
+			all += d.Of(configured)
 		}
 		if c.most > 1 && all > c.limit {
 			t.Errorf("%d files: %d are needed", c.limit, all)
 		}
 		var out bytes.Buffer
-		d.warn(slog.New(slog.NewTextHandler(&out, nil)), cfg)
+		d.Warn(slog.New(slog.NewTextHandler(&out, nil)), cfg)
 		if warned := strings.Contains(out.String(), "LimitNOFILE="); warned != (c.most < asIs) {
 			t.Errorf("%d files: warned %v: %s", c.limit, warned, out.String())
 		}

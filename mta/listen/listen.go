@@ -1,4 +1,9 @@
-package mta
+// Package listen has the sockets at which mail comes in, and hands their connections to servers. A reload opens and closes
+// sockets and replaces servers; what stays is not disturbed.
+//
+// The order of use: Open opens the sockets, Serve begins to take mail, Prepare and Commit bring another configuration into
+// force, Shutdown ends it.
+package listen
 
 import (
 	"context"
@@ -6,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,57 +18,53 @@ import (
 	"time"
 
 	"example.org/mta/internal/handover"
-	"example.org/mta/mta/config"
-	"example.org/mta/operator/answer/connections"
-	"example.org/mta/submission"
-	submissionhttp "example.org/mta/submission/http"
 )
 
-// server takes the connections of one block's clients, by SMTP or by HTTP.
-type server interface {
+// Server takes the connections of one block's clients, by SMTP or by HTTP.
+type Server interface {
 	Serve(net.Listener) error
 	// Shutdown is for the end of the relay, Retire for a server that another one replaces.
 	Shutdown(context.Context) error
 	Retire(context.Context) error
 }
 
-// entrance is a block of the configuration by which mail comes in.
-type entrance struct {
-	kind    string // of the block: entranceSMTP or entranceHTTP
-	name    string // its label
-	address []string
-	server  server
+// Entrance is a block of the configuration by which mail comes in.
+type Entrance struct {
+	Kind    string // of the block: SMTP or HTTP
+	Name    string // its label
+	Address []string
+	Server  Server
+	Ended   error // that Serve returns after Shutdown or Retire
 }
 
-// The kinds of entrances.
+// The kinds of entrances, as their blocks are called.
 const (
-	entranceSMTP = "listener"
-	entranceHTTP = "api"
+	SMTP = "listener"
+	HTTP = "api"
 )
 
-func (e *entrance) String() string { return fmt.Sprintf("%s %q", e.kind, e.name) }
+func (e *Entrance) String() string { return fmt.Sprintf("%s %q", e.Kind, e.Name) }
 
-// listeners take mail in: sockets, and behind those of each entrance a server. A reload
-// opens and closes sockets and replaces servers; what stays is not disturbed.
+// Listeners take mail in: sockets, and behind those of each entrance a server.
 //
 // Goroutines: accept, one for each socket, owns it; serve, one for each server. shutdown ends them
 // and waits.
-type listeners struct {
+type Listeners struct {
 	log     *slog.Logger
 	given   []*socket // by the service manager, which keeps them open; not changed
 	running sync.WaitGroup
 
 	mu      sync.Mutex // guards the rest; it changes by New, serve, Reload and the end of sessions
-	groups  []*listenerGroup
-	retired []*listenerGroup // replaced by a reload, with sessions that have not ended
-	serving bool             // serve was called
+	groups  []*group
+	retired []*group // replaced by a reload, with sessions that have not ended
+	serving bool     // serve was called
 
 	replaced context.Context // bounds the sessions with servers that were replaced
 	cut      context.CancelFunc
 }
 
-// listenerGroup is one entrance. It is not changed once others can see it.
-type listenerGroup struct {
+// group is one entrance. It is not changed once others can see it.
+type group struct {
 	kind    string // of the entrance
 	name    string
 	sockets []*socket
@@ -82,15 +82,16 @@ type socket struct {
 
 // inlet is a server and the way by which connections get to it.
 type inlet struct {
-	server server
+	server Server
+	ended  error
 	conns  *handover.Listener
 }
 
-// openListeners opens all sockets that the service manager has not opened, or none. Nothing is accepted before serve.
-func openListeners(entrances []entrance, given []Socket, log *slog.Logger) (*listeners, error) {
-	ls := &listeners{log: log, given: givenSockets(given)}
+// Open opens all sockets that the service manager has not opened, or none. Nothing is accepted before Serve.
+func Open(entrances []Entrance, given []Socket, log *slog.Logger) (*Listeners, error) {
+	ls := &Listeners{log: log, given: givenSockets(given)}
 	ls.replaced, ls.cut = context.WithCancel(context.Background())
-	c, err := ls.prepare(entrances, false)
+	c, err := ls.Prepare(entrances, false)
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +99,8 @@ func openListeners(entrances []entrance, given []Socket, log *slog.Logger) (*lis
 	return ls, nil
 }
 
-// serve begins to take mail. A reload can come before it, and then only changes what it begins with.
-func (ls *listeners) serve() {
+// Serve begins to take mail. A reload can come before it, and then only changes what it begins with.
+func (ls *Listeners) Serve() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.serving = true
@@ -111,28 +112,28 @@ func (ls *listeners) serve() {
 	}
 }
 
-// listenersChange is what a configuration makes of the listeners. Its new sockets are open, and
-// nothing is accepted on them before commit.
-type listenersChange struct {
-	ls     *listeners
-	groups []*listenerGroup
+// Change is what a configuration makes of the listeners. Its new sockets are open, and
+// nothing is accepted on them before Commit.
+type Change struct {
+	ls     *Listeners
+	groups []*group
 	opened []*socket
 	going  []*socket // not in the configuration any more, and open
 	closed []*socket // of those, what had to make room for another
 	trial  bool      // nothing makes room: it is undone
 }
 
-// prepare opens the sockets that the configuration has and the relay has not, all or none.
-func (ls *listeners) prepare(entrances []entrance, trial bool) (*listenersChange, error) {
-	c := &listenersChange{ls: ls, going: slices.Clone(ls.given), trial: trial}
+// Prepare opens the sockets that the configuration has and the relay has not, all or none.
+func (ls *Listeners) Prepare(entrances []Entrance, trial bool) (*Change, error) {
+	c := &Change{ls: ls, going: slices.Clone(ls.given), trial: trial}
 	for _, g := range ls.all() {
 		c.going = append(c.going, slices.DeleteFunc(slices.Clone(g.sockets), (*socket).isGiven)...)
 	}
-	open := make(map[*listenerGroup][]string)
+	open := make(map[*group][]string)
 	for _, e := range entrances {
-		g := &listenerGroup{kind: e.kind, name: e.name, in: ls.inletOf(&e)}
-		for _, address := range e.address {
-			if i := slices.IndexFunc(c.going, func(s *socket) bool { return s.serves(e.name, address) }); i >= 0 {
+		g := &group{kind: e.Kind, name: e.Name, in: ls.inletOf(&e)}
+		for _, address := range e.Address {
+			if i := slices.IndexFunc(c.going, func(s *socket) bool { return s.serves(e.Name, address) }); i >= 0 {
 				g.sockets = append(g.sockets, c.going[i])
 				c.going = slices.Delete(c.going, i, i+1)
 			} else {
@@ -148,7 +149,7 @@ func (ls *listeners) prepare(entrances []entrance, trial bool) (*listenersChange
 		for _, address := range open[g] {
 			s, err := c.open(address)
 			if err != nil {
-				c.undo()
+				c.Undo()
 				return nil, fmt.Errorf("%s %q: %w", g.kind, g.name, err)
 			}
 			if s != nil {
@@ -160,18 +161,18 @@ func (ls *listeners) prepare(entrances []entrance, trial bool) (*listenersChange
 }
 
 // inletOf gives the way to a server, which is there already when the server is.
-func (ls *listeners) inletOf(e *entrance) *inlet {
+func (ls *Listeners) inletOf(e *Entrance) *inlet {
 	for _, g := range ls.all() {
-		if g.kind == e.kind && g.name == e.name && g.in.server == e.server {
+		if g.kind == e.Kind && g.name == e.Name && g.in.server == e.Server {
 			return g.in
 		}
 	}
-	return &inlet{e.server, handover.New()}
+	return &inlet{e.Server, e.Ended, handover.New()}
 }
 
 // open opens a socket. One that goes can be in its way, as that of all addresses is in the way of
 // one: it is closed first. A trial takes it that there would be room then, and opens nothing.
-func (c *listenersChange) open(address string) (*socket, error) {
+func (c *Change) open(address string) (*socket, error) {
 	l, err := net.Listen("tcp", address)
 	for errors.Is(err, syscall.EADDRINUSE) {
 		i := slices.IndexFunc(c.going, func(s *socket) bool { return portOf(s.address) == portOf(address) })
@@ -199,8 +200,8 @@ func portOf(address string) string {
 	return port
 }
 
-// undo closes what was opened, and opens anew what had to make room.
-func (c *listenersChange) undo() {
+// Undo closes what was opened, and opens anew what had to make room.
+func (c *Change) Undo() {
 	for _, s := range c.opened {
 		s.Close()
 	}
@@ -215,7 +216,7 @@ func (c *listenersChange) undo() {
 }
 
 // reopen puts a socket in the place of one that was closed.
-func (ls *listeners) reopen(old, s *socket) {
+func (ls *Listeners) reopen(old, s *socket) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.groups = slices.Clone(ls.groups)
@@ -223,7 +224,7 @@ func (ls *listeners) reopen(old, s *socket) {
 		if j := slices.Index(g.sockets, old); j >= 0 {
 			sockets := slices.Clone(g.sockets)
 			sockets[j] = s
-			ls.groups[i] = &listenerGroup{g.kind, g.name, sockets, g.in}
+			ls.groups[i] = &group{g.kind, g.name, sockets, g.in}
 			if ls.serving {
 				ls.accepting(ls.groups[i], s)
 			}
@@ -231,9 +232,9 @@ func (ls *listeners) reopen(old, s *socket) {
 	}
 }
 
-// commit brings the change into force. Open transactions with servers that go may end; idle
+// Commit brings the change into force. Open transactions with servers that go may end; idle
 // clients are told to come again.
-func (c *listenersChange) commit() {
+func (c *Change) Commit() {
 	ls := c.ls
 	ls.mu.Lock()
 	old, serving := ls.groups, ls.serving
@@ -271,7 +272,7 @@ func (c *listenersChange) commit() {
 
 // accepting has a socket's connections go to a listener's server, and begins to accept when nobody
 // does yet.
-func (ls *listeners) accepting(g *listenerGroup, s *socket) {
+func (ls *Listeners) accepting(g *group, s *socket) {
 	s.name.Store(&g.name)
 	if s.in.Swap(g.in) == nil {
 		ls.log.Info("taking mail", g.kind, g.name, "address", s.Addr().String())
@@ -279,16 +280,16 @@ func (ls *listeners) accepting(g *listenerGroup, s *socket) {
 	}
 }
 
-func (ls *listeners) start(g *listenerGroup) {
+func (ls *Listeners) start(g *group) {
 	ls.running.Go(func() {
-		if err := g.in.server.Serve(g.in.conns); err != nil && !errors.Is(err, submission.ErrServerClosed) && !errors.Is(err, submissionhttp.ErrServerClosed) {
+		if err := g.in.server.Serve(g.in.conns); err != nil && !errors.Is(err, g.in.ended) {
 			ls.log.Error("no longer taking mail", g.kind, g.name, "error", err)
 		}
 	})
 }
 
 // end ends the sessions with a listener's server.
-func (ls *listeners) end(g *listenerGroup) {
+func (ls *Listeners) end(g *group) {
 	ls.mu.Lock()
 	ls.retired = append(ls.retired, g)
 	ls.mu.Unlock()
@@ -302,14 +303,14 @@ func (ls *listeners) end(g *listenerGroup) {
 }
 
 // forget drops a listener whose sessions have ended.
-func (ls *listeners) forget(g *listenerGroup) {
+func (ls *Listeners) forget(g *group) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.retired = slices.DeleteFunc(slices.Clone(ls.retired), func(other *listenerGroup) bool { return other == g })
+	ls.retired = slices.DeleteFunc(slices.Clone(ls.retired), func(other *group) bool { return other == g })
 }
 
 // accept hands the socket's connections to whichever server is in force.
-func (ls *listeners) accept(s *socket) {
+func (ls *Listeners) accept(s *socket) {
 	for pause := time.Duration(0); ; {
 		conn, err := s.Accept()
 		switch {
@@ -341,13 +342,14 @@ func (s *socket) give(conn net.Conn) {
 }
 
 // all gives the entrances in force.
-func (ls *listeners) all() []*listenerGroup {
+func (ls *Listeners) all() []*group {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.groups
 }
 
-func (ls *listeners) closeSockets() {
+// Close closes the sockets.
+func (ls *Listeners) Close() {
 	for _, g := range ls.all() {
 		for _, s := range g.sockets {
 			s.Close()
@@ -355,9 +357,9 @@ func (ls *listeners) closeSockets() {
 	}
 }
 
-// shutdown stops taking mail. Open transactions may end until ctx does.
-func (ls *listeners) shutdown(ctx context.Context) error {
-	ls.closeSockets()
+// Shutdown stops taking mail. Open transactions may end until ctx does.
+func (ls *Listeners) Shutdown(ctx context.Context) error {
+	ls.Close()
 	defer context.AfterFunc(ctx, ls.cut)()
 	groups := ls.all()
 	errs := make([]error, len(groups))
@@ -370,54 +372,32 @@ func (ls *listeners) shutdown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// withSessions gives the entrances in force, and those that a reload has replaced while they have sessions.
-func (ls *listeners) withSessions() []*listenerGroup {
+// WithSessions gives the entrances in force, and those that a reload has replaced while they have sessions.
+func (ls *Listeners) WithSessions() (all []Entrance) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return slices.Concat(ls.groups, ls.retired)
-}
-
-// openEntrances gives the servers that clients have sessions with.
-func (r *Relay) openEntrances() (list []connections.Entrance) {
-	for _, g := range r.listeners.withSessions() {
-		switch s := g.in.server.(type) {
-		case *submission.Server:
-			list = append(list, connections.Entrance{Listener: g.name, SMTP: s})
-		case *submissionhttp.Server:
-			list = append(list, connections.Entrance{Listener: g.name, HTTP: s})
-		}
+	for _, g := range slices.Concat(ls.groups, ls.retired) {
+		all = append(all, Entrance{Kind: g.kind, Name: g.name, Server: g.in.server})
 	}
-	return list
+	return all
 }
 
-// of gives the entrances of a kind.
-func (ls *listeners) of(kind string) []*listenerGroup { return ofKind(ls.all(), kind) }
+// Addresses returns the addresses of the blocks of a kind, in the order of the configuration.
+func (ls *Listeners) Addresses(kind string) []string { return addresses(ls.all(), kind, "") }
 
-func ofKind(groups []*listenerGroup, kind string) (some []*listenerGroup) {
+// AddressesOf returns the addresses of a block.
+func (ls *Listeners) AddressesOf(kind, name string) []string { return addresses(ls.all(), kind, name) }
+
+// Addresses returns those of the blocks of a kind once the change is in force.
+func (c *Change) Addresses(kind string) []string { return addresses(c.groups, kind, "") }
+
+// addresses returns those of a block, or of all of its kind.
+func addresses(groups []*group, kind, name string) []string {
+	out := []string{} // never null in JSON
 	for _, g := range groups {
-		if g.kind == kind {
-			some = append(some, g)
+		if g.kind != kind || name != "" && g.name != name {
+			continue
 		}
-	}
-	return some
-}
-
-// addresses returns the addresses that accept mail by SMTP, in the order of the configuration.
-func (ls *listeners) addresses() []string { return addresses(ls.of(entranceSMTP)) }
-
-// addressesOf returns the addresses of a listener block.
-func (ls *listeners) addressesOf(l *config.Listener) []string {
-	for _, g := range ls.of(entranceSMTP) {
-		if g.name == l.Name {
-			return addresses([]*listenerGroup{g})
-		}
-	}
-	return nil
-}
-
-func addresses(groups []*listenerGroup) []string {
-	var out []string
-	for _, g := range groups {
 		for _, s := range g.sockets {
 			out = append(out, s.Addr().String())
 		}
@@ -425,25 +405,14 @@ func addresses(groups []*listenerGroup) []string {
 	return out
 }
 
-// addrPorts returns the addresses that accept mail by SMTP, for the router.
-func addrPorts(groups []*listenerGroup) []netip.AddrPort {
-	var out []netip.AddrPort
-	for _, a := range addresses(ofKind(groups, entranceSMTP)) {
-		if ap, err := netip.ParseAddrPort(a); err == nil {
-			out = append(out, ap)
-		}
-	}
-	return out
-}
-
-// clientCounts counts the connections of clients by listener, whatever server they came to.
-type clientCounts struct {
+// Counts counts the connections of clients by listener, whatever server they came to.
+type Counts struct {
 	mu sync.Mutex // guards by
 	by map[string]*atomic.Int64
 }
 
-// of gives the counter of a listener.
-func (i *clientCounts) of(listener string) *atomic.Int64 {
+// Of gives the counter of a listener.
+func (i *Counts) Of(listener string) *atomic.Int64 {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.by == nil {
@@ -455,8 +424,8 @@ func (i *clientCounts) of(listener string) *atomic.Int64 {
 	return i.by[listener]
 }
 
-// open counts the connections to a listener, or to all: "".
-func (i *clientCounts) open(listener string) (n int64) {
+// Open counts the connections to a listener, or to all: "".
+func (i *Counts) Open(listener string) (n int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for name, c := range i.by {
@@ -466,7 +435,3 @@ func (i *clientCounts) open(listener string) (n int64) {
 	}
 	return n
 }
-
-// drainShare is the part of the time for shutting down that open submissions may use; the rest is
-// for deliveries.
-func drainShare(total time.Duration) time.Duration { return total / 3 }

@@ -1,0 +1,262 @@
+// Package alarm looks at the relay once a minute, at its disk each second, and keeps which alarms are on.
+package alarm
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"example.org/mta/internal/faultlog"
+	"example.org/mta/operator/api"
+	"example.org/mta/queue"
+	"example.org/mta/router/resolver"
+)
+
+// The alarms, each a log line when it begins and when it ends, and the metric mta_alarm and a line of 'mta status'
+// meanwhile.
+const (
+	Age      = "queue_age"      // the first of what is due has waited too long
+	Growing  = "queue_growing"  // what is due grows and grows
+	Silent   = "low_traffic"    // much less is delivered than at this hour a week ago
+	DKIM     = "dkim"           // mail waits for a signature that can't be made
+	Unsigned = "dkim_unsigned"  // mail leaves without the signature of its domain, since no block may sign it
+	Storage  = "storage"        // the queue's disk is full, or can't be written
+	Sources  = "sources"        // a source can't send: this machine does not have its address
+	Records  = "accounting"     // accounting records can't be written
+	Audit    = "audit"          // operators' actions can't be put on record, so nothing can be changed
+	DNS      = "dns"            // name servers answer nothing
+	Damage   = "damage"         // octets of a file are not what was written
+	Warmup   = "warmup"         // the ledger of a warm-up is no help: its source sends nothing
+	Health   = "warmup_health"  // the mail of a warming source is badly received
+	Maildrop = "maildrop"       // mail that sendmail left can't be picked up
+	Paused   = "paused"         // an operator lets nothing be sent at all
+	Clock    = "clock"          // the machine's clock jumped ahead, or was set back
+	Certs    = "certificates"   // a certificate has expired, or will soon
+	Checks   = "dns_checks"     // receivers will refuse or distrust mail: its DNS is not right
+	Flood    = "flood"          // a provider calls recipients unknown that it knew: entries are set aside
+	Overload = "overload"       // mail is refused, since more comes than can be kept
+	Streams  = "streams"        // events have waited for long
+	Refused  = "stream_refused" // a receiver refuses events
+	Gap      = "stream_gap"     // a stream has lost events
+	Logins   = "logins"         // somebody guesses passwords or API keys, or the file of users or keys can't be read
+
+	tooOldDue     = 5 * time.Minute
+	growsFor      = 5 // minutes in a row
+	hoursInWeek   = 7 * 24
+	silentShare   = 0.3
+	unanswered    = 10 // look-ups in a row within quietTime; fewer may be those of broken domains
+	quietTime     = 30 * time.Minute
+	worthCounting = 100 // deliveries in an hour below which traffic is too little to compare
+
+	// damageShown is how long the alarm is on after the last damage was found.
+	damageShown = 24 * time.Hour
+
+	// storageLook is how often the queue is asked whether it takes mail, which costs microseconds.
+	storageLook = time.Second
+)
+
+var names = []string{Age, Growing, Silent, Storage, Sources, Records, Audit, DNS, Damage, Warmup, Health, Maildrop, Paused, Clock, Logins, Certs, Checks, Flood, Overload, Streams, Refused, Gap, DKIM, Unsigned}
+
+// watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
+type watch struct {
+	due       int64
+	grown     int // minutes in a row that due has grown
+	hour      int // hours since the watch began
+	delivered int64
+	perHour   [hoursInWeek]int64 // delivered, by hour; as they were a week ago until overwritten
+	begun     time.Time
+
+	answered uint64    // look-ups, when there was an answer last
+	failed   uint64    // the failures until then
+	heard    time.Time // when that was seen, or the count begun anew
+
+	damaged int64     // places of the queue that could not be read
+	spoiled time.Time // when the last of them was found
+}
+
+// step judges by the state of the queue now, and by the sources that are missing. It gives the alarms
+// that are on, each with its reason.
+func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string]string {
+	on := make(map[string]string)
+	if s.OldestDue > tooOldDue {
+		on[Age] = fmt.Sprintf("the oldest due mail has waited for %s: delivery does not keep up", api.Age(s.OldestDue))
+	}
+	if w.grown++; s.Due <= w.due {
+		w.grown = 0
+	}
+	if w.due = s.Due; w.grown >= growsFor {
+		on[Growing] = fmt.Sprintf("%d recipients are due, and the number has grown for %d minutes", s.Due, w.grown)
+	}
+	if reason := w.traffic(now, s.Delivered); reason != "" {
+		on[Silent] = reason
+	}
+	if s.DamagedRecords > w.damaged {
+		w.damaged, w.spoiled = s.DamagedRecords, now
+	}
+	if w.damaged > 0 && now.Sub(w.spoiled) < damageShown {
+		on[Damage] = fmt.Sprintf("%d places in the queue's files are corrupt: the disk, or its memory, is failing; the log has DAMAGE with file and message, 'mta queue fsck' checks all", w.damaged)
+	}
+	if s.Clock != "" {
+		on[Clock] = s.Clock
+	}
+	if len(missing) > 0 {
+		on[Sources] = fmt.Sprintf("this machine does not have the address of %s: their mail leaves from other sources of the pool, or waits", strings.Join(missing, ", "))
+	}
+	return on
+}
+
+// traffic compares the last whole hour with the same one a week before.
+func (w *watch) traffic(now time.Time, delivered int64) (reason string) {
+	if w.begun.IsZero() {
+		w.begun, w.delivered = now, delivered
+	}
+	for hour := int(now.Sub(w.begun) / time.Hour); w.hour < hour; w.hour++ {
+		slot := &w.perHour[w.hour%hoursInWeek]
+		before, this := *slot, delivered-w.delivered
+		*slot, w.delivered = this, delivered
+		if reason = ""; w.hour >= hoursInWeek && before >= worthCounting && float64(this) < silentShare*float64(before) {
+			reason = fmt.Sprintf("%d recipients were delivered in the last hour, %d in the same hour a week ago", this, before)
+		}
+	}
+	return reason
+}
+
+// names judges the name servers by what became of look-ups so far.
+func (w *watch) names(now time.Time, s *resolver.Stats) (reason string) {
+	n := s.Failed - w.failed
+	switch {
+	case s.Answered == w.answered && n >= unanswered:
+		return fmt.Sprintf("name servers have answered none of the last %d look-ups, for %s: mail to domains without a cached route waits", n, api.Age(now.Sub(w.heard).Round(time.Minute)))
+	case s.Answered != w.answered || now.Sub(w.heard) >= quietTime:
+		w.answered, w.failed, w.heard = s.Answered, s.Failed, now
+	}
+	return ""
+}
+
+// New keeps alarms, all of them off.
+func New(log *slog.Logger) *Alarms { return &Alarms{log: log, on: make(map[string]api.Alarm)} }
+
+// Alarms keeps which are on.
+type Alarms struct {
+	log *slog.Logger
+
+	mu sync.Mutex // guards on
+	on map[string]api.Alarm
+}
+
+// Set brings an alarm on, for a reason, or off ("").
+func (a *Alarms) Set(now time.Time, name, reason string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	old, was := a.on[name]
+	switch {
+	case reason != "" && was:
+		a.on[name] = api.Alarm{Name: name, Reason: reason, Since: old.Since}
+	case reason != "":
+		a.on[name] = api.Alarm{Name: name, Reason: reason, Since: now}
+		a.log.Error("alarm begins", "alarm", name, "reason", reason)
+	case was:
+		delete(a.on, name)
+		a.log.Info("alarm ends", "alarm", name)
+	}
+}
+
+// storage follows why mail is refused. The alarm stays for some seconds at least: a disk that is nearly
+// full has room by turns, and must not be filled with lines about that.
+func (a *Alarms) storage(now time.Time, refusing string) {
+	a.mu.Lock()
+	on, is := a.on[Storage]
+	a.mu.Unlock()
+	if refusing == "" && is && now.Sub(on.Since) < faultlog.Quiet {
+		return
+	}
+	a.Set(now, Storage, refusing)
+}
+
+// On reports whether an alarm is on.
+func (a *Alarms) On(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, on := a.on[name]
+	return on
+}
+
+// States gives for each alarm whether it is on.
+func (a *Alarms) States() map[string]bool {
+	all := make(map[string]bool, len(names))
+	for _, name := range names {
+		all[name] = a.On(name)
+	}
+	return all
+}
+
+// List gives those that are on.
+func (a *Alarms) List() (on []api.Alarm) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range names {
+		if alarm, is := a.on[name]; is {
+			on = append(on, alarm)
+		}
+	}
+	return on
+}
+
+// Sight is where the alarms look. A function that returns a reason returns "" for none.
+type Sight struct {
+	Queue        func() queue.Stats
+	Refusing     func() string   // why mail is refused; "": it is not
+	Sources      func() []string // sources that this machine does not have
+	Records      func() string   // why accounting records are not written; "": they are
+	Audit        func() string   // why operators' actions can't be put on record; "": they can
+	DNS          func() resolver.Stats
+	Warmups      func() string // why warm-ups send nothing, though nobody wants that; "": they do
+	Health       func() string // which warm-ups are badly received; "": none
+	Maildrop     func() string // why what sendmail left is not picked up; "": it is
+	Paused       func() string // that everything is paused; "": it is not
+	Logins       func() string // who guesses passwords; "": nobody
+	Certificates func() string // which certificates expire; "": none
+	Overload     func() string // which share of mail is refused; "": none
+	Checks       func() string // what receivers will object to; "": nothing
+	Flood        func() string // which providers call far too many recipients unknown; "": none
+	Damaged      func() string // which damaged files were set aside; "": none
+	Streams      func() (behind, refused, gap string)
+	Signing      func() (waits, withheld string)
+}
+
+// Run looks once a minute, and after the disk each second, until ctx ends.
+func (a *Alarms) Run(ctx context.Context, look Sight) {
+	w := watch{heard: time.Now()}
+	minute, storage := time.NewTicker(time.Minute), time.NewTicker(storageLook)
+	defer minute.Stop()
+	defer storage.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-storage.C:
+			a.storage(now, look.Refusing())
+			a.Set(now, Paused, look.Paused())
+			a.Set(now, Overload, look.Overload())
+		case now := <-minute.C:
+			s := look.Queue()
+			on := w.step(now, &s, look.Sources())
+			dns := look.DNS()
+			on[Records], on[Audit], on[DNS] = look.Records(), look.Audit(), w.names(now, &dns)
+			on[Logins], on[Certs] = look.Logins(), look.Certificates()
+			on[Checks], on[Flood] = look.Checks(), look.Flood()
+			on[Streams], on[Refused], on[Gap] = look.Streams()
+			on[Warmup], on[Health], on[Maildrop] = look.Warmups(), look.Health(), look.Maildrop()
+			on[Damage] = strings.Trim(on[Damage]+"; "+look.Damaged(), "; ")
+			on[DKIM], on[Unsigned] = look.Signing()
+			for _, name := range names {
+				if name != Storage && name != Paused && name != Overload {
+					a.Set(now, name, on[name])
+				}
+			}
+		}
+	}
+}
