@@ -22,6 +22,7 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/queue", "mta/delivery", "the queue knows durable states; who delivers is not its business"},
 	{"mta/queue", "mta/submission", "the queue is handed messages; it doesn't know by which protocol"},
 	{"mta/queue", "mta/router", "keys are opaque to the queue"},
+	{"mta/queue/store", "mta/queue/view", "files know records and places, not who looks at them"},
 	{"mta/queue", "net/http", "the queue has no interface to the outside"},
 	{"mta/delivery", "mta/queue", "delivery is handed jobs and gives back results; only package mta joins the two"},
 	{"mta/delivery", "mta/router", "routes come as values"},

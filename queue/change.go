@@ -7,58 +7,22 @@ import (
 	"sync"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
+	"example.org/mta/queue/view"
 )
-
-// Action is what an operator does to recipients. It acts in every state; on a leased one when it
-// comes back, unless it is settled then.
-type Action uint8
 
 const (
-	Hold               Action = 1 + iota // make no attempts until it is unheld; it expires all the same
-	Unhold                               // go on as before
-	RetryNow                             // attempt it now, or try again to read it; scheduled mail keeps its time
-	Bounce                               // report it as undeliverable to its sender, and settle it
-	Remove                               // settle it without a report
-	RetryScheduled                       // as RetryNow, and release what was scheduled before its time
-	RetryHeld                            // as RetryNow, and release what is held
-	RetryHeldScheduled                   // as RetryScheduled, and release what is held
-	Cancel                               // as Remove, for its sender: see Queue.Cancel
-	Transfer                             // as Remove: another relay has it
-
-	countScheduled // nothing: count what RetryNow leaves to its time
-	reroute        // see Queue.Reroute
+	countScheduled = Transfer + 1 + iota // nothing: count what RetryNow leaves to its time
+	reroute                              // see Queue.Reroute
 )
 
-// String gives the operator's word.
-func (a Action) String() string {
-	switch a {
-	case Hold:
-		return "hold"
-	case Unhold:
-		return "release"
-	case RetryNow, RetryScheduled, RetryHeld, RetryHeldScheduled:
-		return "retry"
-	case Bounce:
-		return "bounce"
-	case Remove:
-		return "remove"
-	case Cancel:
-		return "cancel"
-	case Transfer:
-		return "transfer"
-	}
-	return "unknown"
-}
-
 // retries reports whether the action is a retry, and keepsTime and keepsHeld what it leaves alone.
-func (a Action) retries() bool {
+func retries(a Action) bool {
 	return a == RetryNow || a == RetryScheduled || a == RetryHeld || a == RetryHeldScheduled
 }
-func (a Action) keepsTime() bool { return a == RetryNow || a == RetryHeld }
-func (a Action) keepsHeld() bool { return a == RetryNow || a == RetryScheduled }
+func keepsTime(a Action) bool { return a == RetryNow || a == RetryHeld }
+func keepsHeld(a Action) bool { return a == RetryNow || a == RetryScheduled }
 
 // Selector says which recipients an action is for: those of some messages, those that a filter
 // selects, or what both select.
@@ -102,10 +66,10 @@ func (q *Queue) do(sel Selector, c *changer) (n int, err error) {
 	case len(sel.IDs) > 0:
 		err = c.byID(sel)
 	default:
-		w := q.newWalker(sel.Filter, false, 0)
-		w.pause = sel.Pause
+		w := q.Walk(sel.Filter, false, 0)
+		w.Pause = sel.Pause
 		for {
-			m, env := w.next()
+			m, env := w.Next()
 			if m == nil {
 				break
 			}
@@ -120,10 +84,6 @@ func (q *Queue) do(sel Selector, c *changer) (n int, err error) {
 		}
 	}
 	return c.n, err
-}
-
-func (f *Filter) isZero() bool {
-	return len(f.States) == 0 && f.Key == (parking.Key{}) && f.OlderThan == 0 && f.NewerThan == 0 && !f.needsEnvelope()
 }
 
 // changer applies an action, some messages at a time.
@@ -156,11 +116,11 @@ type target struct {
 func (c *changer) byID(sel Selector) error {
 	var missing []error
 	for _, id := range sel.IDs {
-		if _, ok := c.q.lookUp(uint64(id)); !ok {
+		if _, ok := c.q.LookUp(uint64(id)); !ok {
 			missing = append(missing, fmt.Errorf("message %s: %w", id, ErrUnknown))
 			continue
 		}
-		if found := c.q.pickOne(uint64(id), sel.Filter); found != nil {
+		if found := c.q.PickOne(uint64(id), sel.Filter); found != nil {
 			c.add(found, nil)
 		}
 	}
@@ -168,26 +128,26 @@ func (c *changer) byID(sel Selector) error {
 }
 
 // add takes a message into the batch. env is nil when it was not read yet.
-func (c *changer) add(m *candidate, env *envelope.Message) {
+func (c *changer) add(m *view.Candidate, env *envelope.Message) {
 	if c.a == Cancel {
 		last := c.q.readAttempts(m)
 		for i := len(last) - 1; i >= 0; i-- {
 			if last[i].Reply.OK() { // delivered: only the report to its sender is outstanding
-				m.rcpts = slices.Delete(m.rcpts, i, i+1)
+				m.Rcpts = slices.Delete(m.Rcpts, i, i+1)
 			}
 		}
-		if len(m.rcpts) == 0 {
+		if len(m.Rcpts) == 0 {
 			return
 		}
 	}
-	t := target{id: m.id, rcpts: m.numbers()}
+	t := target{id: m.ID, rcpts: m.Numbers()}
 	if c.removes() && !c.dryRun && c.q.cfg.OnRemoved != nil {
-		t.item = c.q.item(m, env)
+		t.item = c.q.Item(m, env)
 	}
 	if c.a == reroute {
 		t.last = c.q.readAttempts(m)
-		for i := range m.rcpts {
-			t.notes = append(t.notes, m.rcpts[i].entry.Note())
+		for i := range m.Rcpts {
+			t.notes = append(t.notes, m.Rcpts[i].Note())
 		}
 	}
 	c.batch = append(c.batch, t)
@@ -212,7 +172,7 @@ func (c *changer) apply() {
 			c.message(&c.batch[i])
 		}
 	}
-	q.table.Tidy()
+	q.s.Tidy()
 	q.mu.Unlock()
 	if len(c.removed) > 0 {
 		c.records.Add(1)
@@ -221,8 +181,8 @@ func (c *changer) apply() {
 	stale := c.stale
 	c.batch, c.pending, c.removed, c.stale = c.batch[:0], 0, nil, nil
 	for _, t := range stale {
-		if m, ok := q.lookUp(t.id); ok {
-			m.keep(t.rcpts)
+		if m, ok := q.LookUp(t.id); ok {
+			m.Keep(t.rcpts)
 			c.add(&m, nil)
 		}
 	}
@@ -238,7 +198,7 @@ func (c *changer) message(t *target) {
 	var seg *segment
 	changed := map[change0][]uint16{}
 	for _, r := range t.rcpts {
-		s, e := q.table.Find(t.id, r)
+		s, e := q.s.Find(t.id, r)
 		if e == nil || !c.matters(e) {
 			continue
 		}
@@ -268,12 +228,12 @@ func (c *changer) message(t *target) {
 		c.out.gone(t.id, removed)
 	}
 	if len(removed) > 0 && q.cfg.OnRemoved != nil {
-		c.removed = append(c.removed, t.item.only(removed, c.a))
+		c.removed = append(c.removed, t.item.Only(removed, c.a))
 		q.setEnding(t.id, removed, c.a)
 	} else {
 		q.settle(t.id, removed, Removed)
 	}
-	if len(changed) > 0 && !c.dryRun && !c.a.retries() && c.a != Unhold {
+	if len(changed) > 0 && !c.dryRun && !retries(c.a) && c.a != Unhold {
 		q.evict(t.id)
 	}
 }
@@ -300,10 +260,10 @@ func (c *changer) matters(e *schedule.Entry) bool {
 	case Unhold:
 		return s == schedule.Held || asked == schedule.Hold
 	case RetryNow, RetryScheduled, RetryHeld, RetryHeldScheduled:
-		if !c.a.keepsHeld() && (s == schedule.Held || asked == schedule.Hold) {
+		if !keepsHeld(c.a) && (s == schedule.Held || asked == schedule.Hold) {
 			return true
 		}
-		if c.a.keepsTime() && c.q.scheduledLater(e) {
+		if keepsTime(c.a) && c.q.scheduledLater(e) {
 			return false
 		}
 		return s == schedule.Deferred || s == schedule.Parked || s == schedule.Unreadable || s == schedule.Leased && asked == schedule.Nothing
@@ -330,7 +290,7 @@ func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
 	switch c.a {
 	case Hold:
 		e.SetAction(schedule.Nothing)
-		q.table.SetState(s, schedule.Held)
+		q.s.SetState(s, schedule.Held)
 	case Unhold:
 		if e.Due > now {
 			q.deferEntry(s, e)
@@ -338,7 +298,7 @@ func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
 			q.makeDue(s, e, now)
 		}
 	case RetryNow, RetryScheduled, RetryHeld, RetryHeldScheduled:
-		if c.a.keepsTime() && q.scheduledLater(e) { // it was held
+		if keepsTime(c.a) && q.scheduledLater(e) { // it was held
 			q.deferEntry(s, e)
 			return 0
 		}

@@ -44,8 +44,8 @@ func (q *Queue) tick() time.Duration {
 		now := q.now()
 		q.mu.Lock()
 		seconds := uint32(now.Unix())
-		more := q.wheel.Advance(seconds, atOnce, func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, seconds) })
-		next, ok := q.wheel.Next()
+		more := q.s.Wheel.Advance(seconds, atOnce, func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, seconds) })
+		next, ok := q.s.Wheel.Next()
 		q.mu.Unlock()
 		if more {
 			continue
@@ -71,7 +71,7 @@ func (s *sweeper) run() time.Duration {
 		return wait
 	}
 	s.q.warnAgain()
-	s.q.ageOn()
+	s.q.AgeOn()
 	if s.q.NothingExpiresBefore().IsZero() {
 		s.sweep(now)
 		s.expire(now)
@@ -96,7 +96,7 @@ func (s *sweeper) sweep(now time.Time) {
 	}
 	q.mu.Lock()
 	q.forgetArrivals()
-	end := q.arrivals.After(now.Add(-floor))
+	end := q.s.Arrivals.After(now.Add(-floor))
 	q.mu.Unlock()
 	q.eachBefore(end, func(slot schedule.Slot, e *schedule.Entry) { s.look(now, longest, slot, e) })
 }
@@ -122,7 +122,7 @@ func (q *Queue) part(at, end uint64, look func(schedule.Slot, *schedule.Entry)) 
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := 0
-	q.table.Ascend(at, func(slot schedule.Slot, e *schedule.Entry) bool {
+	q.s.Ascend(at, func(slot schedule.Slot, e *schedule.Entry) bool {
 		if e.ID >= end {
 			return false
 		}
@@ -143,7 +143,7 @@ func (s *sweeper) look(now time.Time, longest time.Duration, slot schedule.Slot,
 	if !expirable(e) {
 		return
 	}
-	age := now.Sub(q.startOf(e.ID))
+	age := now.Sub(q.s.Start(e.ID))
 	if longest > 0 && age >= longest {
 		q.unlist(slot, e)
 		q.end(slot, e, schedule.Expiring)

@@ -154,10 +154,10 @@ func (q *Queue) NothingExpiresBefore() time.Time {
 func (q *Queue) clockWentBack(now time.Time, back time.Duration) {
 	q.clamp(now, 0)
 	at, before := uint32(now.Unix()), uint32(now.Add(back).Unix())
-	q.table.Ascend(0, func(s schedule.Slot, e *schedule.Entry) bool {
+	q.s.Ascend(0, func(s schedule.Slot, e *schedule.Entry) bool {
 		deferred := e.State() == schedule.Deferred
 		if deferred {
-			q.table.Unlink(s)
+			q.s.Unlink(s)
 		}
 		switch {
 		case q.awaitsRelease(e):
@@ -168,10 +168,10 @@ func (q *Queue) clockWentBack(now time.Time, back time.Duration) {
 		}
 		return true
 	})
-	q.wheel.Rewind(at)
-	q.table.Ascend(0, func(s schedule.Slot, e *schedule.Entry) bool {
+	q.s.Wheel.Rewind(at)
+	q.s.Ascend(0, func(s schedule.Slot, e *schedule.Entry) bool {
 		if e.State() == schedule.Deferred {
-			q.wheel.Add(s)
+			q.s.Wheel.Add(s)
 		}
 		return true
 	})
@@ -188,15 +188,15 @@ func (q *Queue) clockWentBack(now time.Time, back time.Duration) {
 
 // awaitsRelease reports whether what a recipient waits for is the time that its message was scheduled for.
 func (q *Queue) awaitsRelease(e *schedule.Entry) bool {
-	start, ok := q.starts.Find(e.ID)
+	start, ok := q.s.Starts.Find(e.ID)
 	return ok && e.Attempts() == 0 && e.Due <= start
 }
 
 // clamp takes messages that seem to have been accepted later than now, by more than slack, for accepted now.
 // The caller has q.mu.
 func (q *Queue) clamp(now time.Time, slack time.Duration) {
-	if q.arrivals.Latest().After(now.Add(slack)) {
-		q.arrivals.Clamp(uint64(q.ids.Next(now)), now.UnixMilli())
+	if q.s.Arrivals.Latest().After(now.Add(slack)) {
+		q.s.Arrivals.Clamp(uint64(q.ids.Next(now)), now.UnixMilli())
 		q.w.renew.Store(true)
 	}
 }
@@ -204,18 +204,18 @@ func (q *Queue) clamp(now time.Time, slack time.Duration) {
 // forgetArrivals forgets when messages were accepted that are gone.
 func (q *Queue) forgetArrivals() {
 	first := ^uint64(0)
-	q.table.Ascend(0, func(_ schedule.Slot, e *schedule.Entry) bool {
+	q.s.Ascend(0, func(_ schedule.Slot, e *schedule.Entry) bool {
 		first = e.ID
 		return false
 	})
-	q.arrivals.Forget(first)
+	q.s.Arrivals.Forget(first)
 }
 
 // date corrects when a message was received, where its record has a time that lay ahead, and when it is released,
 // where that was moved.
 func (q *Queue) date(m *envelope.Message, id uint64) {
 	q.mu.Lock()
-	at := q.arrivals.Of(id)
+	at := q.s.Arrivals.Of(id)
 	if p, moved := q.moves[id]; moved {
 		m.Release = p.ReleaseTime()
 	}

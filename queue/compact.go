@@ -243,7 +243,7 @@ func (c *compaction) living(id uint64, loc schedule.Loc) []moving {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var list []moving
-	q.table.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
+	q.s.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
 		if e.Data() == loc {
 			m := moving{rcpt: e.Rcpt, attempts: e.Attempts(), note: e.Note()}
 			if m.note != 0 {
@@ -285,14 +285,14 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *store.Content, 
 	states := make([]store.RecipientState, 0, len(rcpts))
 	for i := range rcpts {
 		m := &rcpts[i]
-		_, e := q.table.Find(id, m.rcpt)
+		_, e := q.s.Find(id, m.rcpt)
 		if e == nil {
 			continue // settled meanwhile
 		}
 		if e.Data() != loc {
 			return false
 		}
-		st := store.RecipientState{Rcpt: m.rcpt, Attempts: e.Attempts(), Due: e.Due, Marks: marksOf(e), Key: q.keys.Key(e.Key).String()}
+		st := store.RecipientState{Rcpt: m.rcpt, Attempts: e.Attempts(), Due: e.Due, Marks: marksOf(e), Key: q.s.Keys.Key(e.Key).String()}
 		if r, ok := q.replies[recipientKey{id, m.rcpt}]; ok {
 			st.Replied, st.Last = true, r
 		} else if e.Attempts() != m.attempts || e.Note() != m.note {
@@ -325,7 +325,7 @@ func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
 	size, old, moved := schedule.SizeClass(journal.Size(len(n.payload))), uint8(0), false
 	for i := range states {
 		st := &states[i]
-		_, e := q.table.Find(n.id, st.Rcpt)
+		_, e := q.s.Find(n.id, st.Rcpt)
 		if e == nil || q.segs.of(e.Data()) != n.of {
 			continue
 		}
@@ -354,7 +354,7 @@ func (c *compaction) carryReply(it *store.Item) error {
 	q := c.q
 	loc := schedule.LocOf(c.v.handle, it.Offset())
 	q.mu.Lock()
-	_, e := q.table.Find(it.ID, it.Rcpt)
+	_, e := q.s.Find(it.ID, it.Rcpt)
 	needed := e != nil && e.Note() == loc && q.segs.of(e.Data()) != c.v
 	q.mu.Unlock()
 	if !needed {
@@ -369,7 +369,7 @@ func (c *compaction) carryReply(it *store.Item) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, e = q.table.Find(it.ID, it.Rcpt)
+	_, e = q.s.Find(it.ID, it.Rcpt)
 	if e == nil || e.Note() != loc {
 		return nil
 	}
@@ -381,7 +381,7 @@ func (c *compaction) carryReply(it *store.Item) error {
 		c.v.damaged = true
 		return nil
 	}
-	f := store.Deferral{At: q.passed(), Due: e.Due, Key: q.keys.Key(e.Key).String(), Last: r, Rcpts: []uint16{e.Rcpt}, Attempts: []uint16{e.Attempts()}}
+	f := store.Deferral{At: q.passed(), Due: e.Due, Key: q.s.Keys.Key(e.Key).String(), Last: r, Rcpts: []uint16{e.Rcpt}, Attempts: []uint16{e.Attempts()}}
 	q.w.note(store.KindDeferred, it.ID, q.segs.of(e.Data()), 0, func(b []byte) []byte { return store.AppendDeferral(b, q.form(), &f) })
 	c.moved += noteOctets
 	return nil
@@ -393,7 +393,7 @@ func (c *compaction) carryMarks(it *store.Item) {
 	q := c.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, e := q.table.Find(it.ID, it.Rcpt)
+	_, e := q.s.Find(it.ID, it.Rcpt)
 	if e == nil || q.segs.of(e.Data()) == c.v {
 		return
 	}
@@ -473,7 +473,7 @@ func (c *compaction) restate(of *segment, it *store.Item) bool {
 	q := c.q
 	loc := schedule.LocOf(of.handle, it.Offset())
 	living := make(map[uint16]bool)
-	q.table.Run(it.ID, func(_ schedule.Slot, e *schedule.Entry) bool {
+	q.s.Run(it.ID, func(_ schedule.Slot, e *schedule.Entry) bool {
 		if e.Data() != loc {
 			return false
 		}

@@ -89,12 +89,12 @@ func (c *Counted) each(use func(id uint64, rcpts []uint16)) {
 // at where it is changed.
 func (c *changer) byCount(counted *Counted) {
 	counted.each(func(id uint64, rcpts []uint16) {
-		m, ok := c.q.lookUp(id)
+		m, ok := c.q.LookUp(id)
 		if !ok {
 			return
 		}
-		m.keep(rcpts)
-		if len(m.rcpts) > 0 {
+		m.Keep(rcpts)
+		if len(m.Rcpts) > 0 {
 			c.add(&m, nil)
 		}
 	})
@@ -102,7 +102,7 @@ func (c *changer) byCount(counted *Counted) {
 
 // check refuses a selector that names nothing.
 func (sel *Selector) check() error {
-	if sel.Counted == nil && len(sel.IDs) == 0 && !sel.All && sel.Filter.isZero() {
+	if sel.Counted == nil && len(sel.IDs) == 0 && !sel.All && sel.Filter.IsZero() {
 		return errors.New("queue: nothing is selected: give ids or a filter, or ask for all")
 	}
 	return nil

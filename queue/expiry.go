@@ -67,7 +67,7 @@ func (s *sweeper) expirePart(at uint32, from uint64) (next uint64, more bool) {
 // are found again when they come back. It returns how many it looked at.
 func (s *sweeper) expireMessage(id uint64) (n int) {
 	q := s.q
-	q.table.Run(id, func(slot schedule.Slot, e *schedule.Entry) bool {
+	q.s.Run(id, func(slot schedule.Slot, e *schedule.Entry) bool {
 		n++
 		if expirable(e) {
 			q.unlist(slot, e)
@@ -88,7 +88,7 @@ type waits struct {
 // waitUntil has what is parked of a message made due at a time, or at an earlier one that is known.
 func (q *Queue) waitUntil(id uint64, until time.Time) {
 	longest := q.maxAge()
-	if until.IsZero() || longest > 0 && !until.Before(q.startOf(id).Add(longest)) {
+	if until.IsZero() || longest > 0 && !until.Before(q.s.Start(id).Add(longest)) {
 		return
 	}
 	at := store.SecondsOf(until)
@@ -117,7 +117,7 @@ func (s *sweeper) endWaits(now time.Time) {
 	for id, until := range q.waits.until {
 		if until <= at {
 			delete(q.waits.until, id)
-			q.table.Run(id, func(slot schedule.Slot, e *schedule.Entry) bool {
+			q.s.Run(id, func(slot schedule.Slot, e *schedule.Entry) bool {
 				looked++
 				q.unpark(slot, e, at)
 				return true

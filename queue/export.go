@@ -11,6 +11,7 @@ import (
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
+	"example.org/mta/queue/view"
 )
 
 // Standing is what the queue knows of a recipient beside the message: another queue goes on from there.
@@ -46,18 +47,18 @@ func (q *Queue) Export(sel Selector, each func(*Exported) error) (w Withheld, er
 		return w, err
 	}
 	for _, id := range sel.IDs {
-		if _, ok := q.lookUp(uint64(id)); !ok {
+		if _, ok := q.LookUp(uint64(id)); !ok {
 			return w, fmt.Errorf("message %s: %w", id, ErrUnknown)
 		}
 	}
-	one := func(c *candidate) error {
+	one := func(c *view.Candidate) error {
 		if x := q.exported(c, &sel.Filter, &w); x != nil {
 			return each(x)
 		}
 		return nil
 	}
 	for _, id := range sel.IDs {
-		if c := q.pickOne(uint64(id), sel.Filter); c != nil {
+		if c := q.PickOne(uint64(id), sel.Filter); c != nil {
 			if err := one(c); err != nil {
 				return w, err
 			}
@@ -66,8 +67,8 @@ func (q *Queue) Export(sel Selector, each func(*Exported) error) (w Withheld, er
 	if len(sel.IDs) > 0 {
 		return w, nil
 	}
-	walk := q.newWalker(sel.Filter, false, 0)
-	for c, _ := walk.next(); c != nil; c, _ = walk.next() {
+	walk := q.Walk(sel.Filter, false, 0)
+	for c, _ := walk.Next(); c != nil; c, _ = walk.Next() {
 		if err := one(c); err != nil {
 			return w, err
 		}
@@ -77,21 +78,21 @@ func (q *Queue) Export(sel Selector, each func(*Exported) error) (w Withheld, er
 
 // exported looks again at a message that was selected: much can have happened since. It is nil when nothing of it can
 // leave.
-func (q *Queue) exported(c *candidate, f *Filter, w *Withheld) *Exported {
-	now, ok := q.lookUp(c.id)
+func (q *Queue) exported(c *view.Candidate, f *Filter, w *Withheld) *Exported {
+	now, ok := q.LookUp(c.ID)
 	if !ok {
 		return nil
 	}
-	m, err := q.envelopeOf(now.id, now.data)
+	m, err := q.envelopeOf(now.ID, nil)
 	if errors.Is(err, ErrUnknown) {
 		return nil
 	}
 	x := &Exported{Message: m}
 	replies := store.ReplyReader{Dir: q.dir}
-	now.keep(c.numbers())
-	for i := range now.rcpts {
-		r := &now.rcpts[i]
-		e := &r.entry
+	now.Keep(c.Numbers())
+	for i := range now.Rcpts {
+		r := &now.Rcpts[i]
+		e := &r.Entry
 		if len(f.States) > 0 && !slices.Contains(f.States, e.State()) {
 			continue
 		}
@@ -118,22 +119,13 @@ func (q *Queue) exported(c *candidate, f *Filter, w *Withheld) *Exported {
 	return x
 }
 
-func (q *Queue) standing(r *candidateRecipient, replies *store.ReplyReader) Standing {
-	e := &r.entry
-	s := Standing{Attempts: int(e.Attempts()), Held: e.State() == StateHeld, Warned: e.Warned(), Site: r.line.Site()}
+func (q *Queue) standing(r *view.Recipient, replies *store.ReplyReader) Standing {
+	e := &r.Entry
+	s := Standing{Attempts: int(e.Attempts()), Held: e.State() == StateHeld, Warned: e.Warned(), Site: r.Line.Site()}
 	if e.Due > q.passed() {
 		s.Due = time.Unix(int64(e.Due), 0).UTC()
 	}
-	switch {
-	case r.last != nil:
-		s.Tried, s.Last = true, *r.last
-	case r.note != store.Place{}:
-		last, err := q.follow(replies, r.note, e.ID, e.Rcpt)
-		if err != nil {
-			q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
-		}
-		s.Tried, s.Last = err == nil, last
-	}
+	s.Last, s.Tried = q.attemptAt(replies, e)
 	return s
 }
 
@@ -185,7 +177,7 @@ func (s *Standing) marks() (m store.Marks) {
 func (q *Queue) enterStanding(e schedule.Entry, names schedule.Names, s *Standing, note schedule.Loc) (due bool) {
 	e.SetAttempts(uint16(min(max(s.Attempts, 0), schedule.MaxAttempts)))
 	e.SetWarned(s.Warned)
-	e.Key = q.keys.Number(parking.Line{Key: parking.Key{Name: s.Site}})
+	e.Key = q.s.Keys.Number(parking.Line{Key: parking.Key{Name: s.Site}})
 	if !s.Due.IsZero() {
 		e.Due = store.SecondsOf(s.Due)
 	}
@@ -196,17 +188,17 @@ func (q *Queue) enterStanding(e schedule.Entry, names schedule.Names, s *Standin
 	case e.Due > q.passed():
 		state = schedule.Deferred
 	}
-	slot := q.table.Append(e, names, state)
-	p := q.table.At(slot)
-	q.keys.Hold(p)
+	slot := q.s.Append(e, names, state)
+	p := q.s.At(slot)
+	q.s.Keys.Hold(p)
 	if s.Tried {
 		q.setNote(p, note)
 	}
 	switch state {
 	case schedule.Due:
-		q.table.Push(q.backlog[e.Tier()], slot)
+		q.s.Push(q.backlog[e.Tier()], slot)
 	case schedule.Deferred:
-		q.wheel.Add(slot)
+		q.s.Wheel.Add(slot)
 	}
 	return state == schedule.Due
 }

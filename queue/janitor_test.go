@@ -143,7 +143,7 @@ func fillSegment(t *testing.T, q *Queue) (ids []envelope.ID) {
 func segmentOf(q *Queue, loc func(*schedule.Entry) schedule.Loc, id envelope.ID) *segment {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, e := q.table.Find(uint64(id), 0)
+	_, e := q.s.Find(uint64(id), 0)
 	return q.segs.of(loc(e))
 }
 

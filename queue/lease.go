@@ -142,7 +142,7 @@ func (q *Queue) pick() *claim {
 	if q.stalled != nil {
 		return nil
 	}
-	ending := q.table.Front(q.ending)
+	ending := q.s.Front(q.ending)
 	if ending != schedule.None && !q.wasEnding {
 		q.wasEnding = true
 		return q.claim(ending)
@@ -165,7 +165,7 @@ func (q *Queue) pickDue() *claim {
 	}
 	var waiting tiers.Set
 	for tier := range uint8(tiers.Count) {
-		if !q.table.Empty(q.fresh[tier]) || !q.table.Empty(q.backlog[tier]) {
+		if !q.s.Empty(q.fresh[tier]) || !q.s.Empty(q.backlog[tier]) {
 			waiting = waiting.With(tier)
 		}
 	}
@@ -174,7 +174,7 @@ func (q *Queue) pickDue() *claim {
 	}
 	tier := q.tiers.Next(waiting)
 	q.tiers.Took(tier, waiting)
-	fresh, backlog := q.table.Front(q.fresh[tier]), q.table.Front(q.backlog[tier])
+	fresh, backlog := q.s.Front(q.fresh[tier]), q.s.Front(q.backlog[tier])
 	if q.turn = backlog == schedule.None || fresh != schedule.None && !q.turn; q.turn {
 		return q.claim(fresh)
 	}
@@ -184,7 +184,7 @@ func (q *Queue) pickDue() *claim {
 // claim leases the recipient in a slot and all others of its message that are there for the same
 // reason.
 func (q *Queue) claim(s schedule.Slot) *claim {
-	first := *q.table.At(s)
+	first := *q.s.At(s)
 	l := &claim{why: Due, id: first.ID, data: q.placeOf(first.Data(), schedule.Octets(first.Size))}
 	state := first.State()
 	if state == schedule.Ending {
@@ -193,12 +193,12 @@ func (q *Queue) claim(s schedule.Slot) *claim {
 			l.why = BounceAsked
 		}
 	}
-	q.table.Run(first.ID, func(s schedule.Slot, e *schedule.Entry) bool {
+	q.s.Run(first.ID, func(s schedule.Slot, e *schedule.Entry) bool {
 		if e.State() != state || state == schedule.Parked && e.Key != first.Key || state == schedule.Ending && e.Action() != first.Action() {
 			return true
 		}
 		q.unlist(s, e)
-		q.table.SetState(s, schedule.Leased)
+		q.s.SetState(s, schedule.Leased)
 		q.describe(l, e)
 		return true
 	})
@@ -216,7 +216,7 @@ func (q *Queue) claim(s schedule.Slot) *claim {
 func (q *Queue) claimWarning(w warning) *claim {
 	l := &claim{why: DelayWarning, id: w.id}
 	for _, r := range w.rcpts {
-		_, e := q.table.Find(w.id, r)
+		_, e := q.s.Find(w.id, r)
 		if e == nil || !e.Warning() {
 			continue
 		}
@@ -238,7 +238,7 @@ func (q *Queue) claimWarning(w warning) *claim {
 
 // describe adds a recipient to a claim.
 func (q *Queue) describe(l *claim, e *schedule.Entry) {
-	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts()), Key: q.keys.Key(e.Key), Since: q.startOf(e.ID)}
+	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts()), Key: q.s.Keys.Key(e.Key), Since: q.s.Start(e.ID)}
 	if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
 		p.remember(r)
 	} else if note := e.Note(); note != 0 {
@@ -311,7 +311,7 @@ func (q *Queue) fetch(l *claim) (*envelope.Message, store.Content, error) {
 			return m, c, err
 		}
 		q.mu.Lock()
-		_, e := q.table.Find(l.id, uint16(l.rcpts[0].Index))
+		_, e := q.s.Find(l.id, uint16(l.rcpts[0].Index))
 		now := l.data
 		if e != nil {
 			now = q.placeOf(e.Data(), schedule.Octets(e.Size))
@@ -345,7 +345,7 @@ func (q *Queue) lease(l *claim, body []byte) {
 	h := q.hot[l.id]
 	if h == nil {
 		h = &hot{msg: l.msg}
-		q.table.Run(l.id, func(schedule.Slot, *schedule.Entry) bool { h.living++; return true })
+		q.s.Run(l.id, func(schedule.Slot, *schedule.Entry) bool { h.living++; return true })
 		q.hot[l.id] = h
 		q.charge(h, body)
 	}
@@ -393,9 +393,9 @@ func (q *Queue) evict(id uint64) {
 // unlist takes an entry off whatever list it is on.
 func (q *Queue) unlist(s schedule.Slot, e *schedule.Entry) {
 	if e.State() == schedule.Parked {
-		q.keys.Unpark(s)
+		q.s.Keys.Unpark(s)
 	} else {
-		q.table.Unlink(s)
+		q.s.Unlink(s)
 	}
 }
 
@@ -422,7 +422,7 @@ func (q *Queue) setUnreadable(l *claim, err error) {
 // setAside keeps recipients that could not be handed out; later says that it is worth trying again. To
 // an operator who acted on them meanwhile they have come back: it gives those that are to be removed.
 func (q *Queue) setAside(l *claim, later bool) (gone []uint16) {
-	aside := func(s schedule.Slot, e *schedule.Entry) { q.table.SetState(s, schedule.Unreadable) }
+	aside := func(s schedule.Slot, e *schedule.Entry) { q.s.SetState(s, schedule.Unreadable) }
 	if later {
 		aside = func(s schedule.Slot, e *schedule.Entry) {
 			e.Due = q.seconds() + readAgain
@@ -432,7 +432,7 @@ func (q *Queue) setAside(l *claim, later bool) (gone []uint16) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, p := range l.rcpts {
-		s, e := q.table.Find(l.id, uint16(p.Index))
+		s, e := q.s.Find(l.id, uint16(p.Index))
 		if e == nil {
 			continue
 		}
@@ -462,10 +462,10 @@ func (q *Queue) reportDamage(err error, consequence string) {
 
 // Take hands out the first n messages of a line, oldest parked first. It does not wait, not for the
 // journal to be written either: see Writable.
-func (q *Queue) Take(line parking.Line, n int) []*Lease { return q.take(line, n, q.keys.First) }
+func (q *Queue) Take(line parking.Line, n int) []*Lease { return q.take(line, n, q.s.Keys.First) }
 
 // TakeNewest hands out n messages as Take does, those first that were parked last.
-func (q *Queue) TakeNewest(line parking.Line, n int) []*Lease { return q.take(line, n, q.keys.Last) }
+func (q *Queue) TakeNewest(line parking.Line, n int) []*Lease { return q.take(line, n, q.s.Keys.Last) }
 
 // take gives less than n only when nothing is left: what turns out to be unreadable is made up for.
 func (q *Queue) take(line parking.Line, n int, turn func(number uint32) schedule.Slot) []*Lease {
@@ -488,7 +488,7 @@ func (q *Queue) take(line parking.Line, n int, turn func(number uint32) schedule
 func (q *Queue) claimParked(line parking.Line, n int, turn func(number uint32) schedule.Slot) (taken []*claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	k, ok := q.keys.Lookup(line)
+	k, ok := q.s.Keys.Lookup(line)
 	for ok && len(taken) < n && !q.closed {
 		s := turn(k)
 		if s == schedule.None {
@@ -503,8 +503,8 @@ func (q *Queue) claimParked(line parking.Line, n int, turn func(number uint32) s
 func (q *Queue) Parked(line parking.Line) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if k, ok := q.keys.Lookup(line); ok {
-		return q.keys.Waiting(k)
+	if k, ok := q.s.Keys.Lookup(line); ok {
+		return q.s.Keys.Waiting(k)
 	}
 	return 0
 }
@@ -513,18 +513,18 @@ func (q *Queue) Parked(line parking.Line) int {
 // of their message that is parked is due, for whoever takes it to give up what is too old. The zero time is never.
 // It is in memory only: after a restart they are due. Recipients that are not leased are left alone.
 func (q *Queue) Park(id envelope.ID, recipients []int, line parking.Line, until time.Time) {
-	q.park(id, recipients, line, until, q.keys.Park)
+	q.park(id, recipients, line, until, q.s.Keys.Park)
 }
 
 // ParkFirst is Park at the head of the line: for mail that was taken and keeps its place.
 func (q *Queue) ParkFirst(id envelope.ID, recipients []int, line parking.Line, until time.Time) {
-	q.park(id, recipients, line, until, q.keys.ParkFirst)
+	q.park(id, recipients, line, until, q.s.Keys.ParkFirst)
 }
 
 func (q *Queue) park(id envelope.ID, recipients []int, line parking.Line, until time.Time, join func(schedule.Slot)) {
 	q.release(id, recipients, func(s schedule.Slot, e *schedule.Entry) {
-		q.keys.Set(e, q.keys.Number(line))
-		q.table.SetState(s, schedule.Parked)
+		q.s.Keys.Set(e, q.s.Keys.Number(line))
+		q.s.SetState(s, schedule.Parked)
 		join(s)
 		q.waitUntil(e.ID, until)
 	})
@@ -534,8 +534,8 @@ func (q *Queue) park(id envelope.ID, recipients []int, line parking.Line, until 
 func (q *Queue) ParkedInLines(key parking.Key) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if k, ok := q.keys.Lookup(parking.Line{Key: key}); ok {
-		return q.keys.InLines(k)
+	if k, ok := q.s.Keys.Lookup(parking.Line{Key: key}); ok {
+		return q.s.Keys.InLines(k)
 	}
 	return 0
 }
@@ -549,8 +549,8 @@ func (q *Queue) File(id envelope.ID, recipients []int, key parking.Key) (asked b
 	defer q.mu.Unlock()
 	for _, r := range recipients {
 		if _, e := q.find(id, r); e != nil && e.State() == schedule.Leased {
-			if n := q.keys.Number(parking.Line{Key: key}); e.Key != n {
-				q.keys.Set(e, n)
+			if n := q.s.Keys.Number(parking.Line{Key: key}); e.Key != n {
+				q.s.Keys.Set(e, n)
 			}
 			if e.Action() == schedule.Retry {
 				e.SetAction(schedule.Nothing)
@@ -574,11 +574,11 @@ func (q *Queue) makeDue(s schedule.Slot, e *schedule.Entry, now uint32) {
 		return
 	}
 	e.Due = min(e.Due, now)
-	q.table.SetState(s, schedule.Due)
+	q.s.SetState(s, schedule.Due)
 	if e.Attempts() == 0 {
-		q.table.Push(q.fresh[e.Tier()], s)
+		q.s.Push(q.fresh[e.Tier()], s)
 	} else {
-		q.table.Push(q.backlog[e.Tier()], s)
+		q.s.Push(q.backlog[e.Tier()], s)
 	}
 	q.due.Signal()
 }
@@ -605,7 +605,7 @@ func (q *Queue) release(id envelope.ID, recipients []int, rest func(schedule.Slo
 	gone = sorted(gone)
 	notify = q.removal(uint64(id), gone)
 	q.endLease(uint64(id), n, due)
-	q.table.Tidy()
+	q.s.Tidy()
 }
 
 // find gives a recipient's entry; nil when there is none.
@@ -613,7 +613,7 @@ func (q *Queue) find(id envelope.ID, rcpt int) (schedule.Slot, *schedule.Entry) 
 	if rcpt < 0 || rcpt > store.MaxRecipients {
 		return schedule.None, nil
 	}
-	return q.table.Find(uint64(id), uint16(rcpt))
+	return q.s.Find(uint64(id), uint16(rcpt))
 }
 
 // settleDown does with an entry that is no longer leased what an operator asked for, or else
@@ -624,11 +624,11 @@ func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedul
 	switch e.Action() {
 	case schedule.Hold:
 		e.SetAction(schedule.Nothing)
-		q.table.SetState(s, schedule.Held)
+		q.s.SetState(s, schedule.Held)
 	case schedule.Bounce:
 		q.end(s, e, schedule.Bouncing)
 	case schedule.Remove, schedule.Cancel, schedule.Transfer:
-		q.table.SetState(s, schedule.Ending)
+		q.s.SetState(s, schedule.Ending)
 		return true
 	case schedule.Retry:
 		e.SetAction(schedule.Nothing)
@@ -642,8 +642,8 @@ func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedul
 // end puts an entry that is on no list where Next finds it first: to be reported, and settled.
 func (q *Queue) end(s schedule.Slot, e *schedule.Entry, why schedule.Action) {
 	e.SetAction(why)
-	q.table.SetState(s, schedule.Ending)
-	q.table.Push(q.ending, s)
+	q.s.SetState(s, schedule.Ending)
+	q.s.Push(q.ending, s)
 	q.due.Signal()
 }
 

@@ -17,11 +17,11 @@ var ErrReleased = errors.New("already released")
 // Move gives a scheduled message another time of release; its spread stays. It is durable when Move returns without
 // error. ErrReleased says that it was too late for that, for one recipient at least, and that nothing was changed.
 func (q *Queue) Move(id envelope.ID, release time.Time) error {
-	c, ok := q.lookUp(uint64(id))
+	c, ok := q.LookUp(uint64(id))
 	if !ok {
 		return fmt.Errorf("message %s: %w", id, ErrUnknown)
 	}
-	m, err := q.envelopeOf(c.id, c.data)
+	m, err := q.envelopeOf(c.ID, nil)
 	if err != nil {
 		return fmt.Errorf("message %s: %w", id, err)
 	}
@@ -44,7 +44,7 @@ func (q *Queue) move(id uint64, p store.Plan) error {
 	}
 	var slots []schedule.Slot
 	awaits := true
-	q.table.Run(id, func(s schedule.Slot, e *schedule.Entry) bool {
+	q.s.Run(id, func(s schedule.Slot, e *schedule.Entry) bool {
 		slots = append(slots, s)
 		awaits = awaits && q.movable(e)
 		return awaits
@@ -55,16 +55,16 @@ func (q *Queue) move(id uint64, p store.Plan) error {
 	case !awaits:
 		return ErrReleased
 	}
-	q.starts.Add(id, p.Start())
+	q.s.Starts.Add(id, p.Start())
 	q.moves[id] = p
 	q.evict(id) // the envelope in memory has the old time
 	byMarks := map[store.Marks][]uint16{}
 	for _, s := range slots {
-		e := q.table.At(s)
+		e := q.s.At(s)
 		byMarks[marksOf(e)] = append(byMarks[marksOf(e)], e.Rcpt)
 		q.moveEntry(s, e, p)
 	}
-	seg := q.segs.of(q.table.At(slots[0]).Data())
+	seg := q.segs.of(q.s.At(slots[0]).Data())
 	for m, rcpts := range byMarks {
 		q.noteChange(id, seg, store.Change{Marks: m, Rcpts: sorted(rcpts), Release: p.Release})
 	}
@@ -74,7 +74,7 @@ func (q *Queue) move(id uint64, p store.Plan) error {
 // movable reports whether a recipient waits for its release, or is held and would.
 func (q *Queue) movable(e *schedule.Entry) bool {
 	if e.State() == schedule.Held {
-		_, scheduled := q.starts.Find(e.ID)
+		_, scheduled := q.s.Starts.Find(e.ID)
 		return scheduled && e.Attempts() == 0 && e.Key == 0 && e.Due > q.passed()
 	}
 	return q.scheduledLater(e) && !e.Action().Ends() && e.Due > q.passed()

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
 
@@ -701,18 +700,18 @@ func TestLastReplyIsNeverUnknown(t *testing.T) {
 				if err := q.Defer(m.ID, []int{0}, time.Now().Add(time.Hour), last, site("site")); err != nil {
 					t.Fatal(err)
 				}
-				c, _ := q.lookUp(uint64(m.ID))
-				if c.rcpts[0].note != (store.Place{}) {
+				c, _ := q.LookUp(uint64(m.ID))
+				if c.Rcpts[0].Note() != 0 {
 					t.Fatal("the record is written already")
 				}
 				if p := next(t, q).Recipients[0]; p.Last != greylisted || p.Via != "out1" {
 					t.Errorf("taken before the record is written: last reply %v, by way of %q", p.Last, p.Via)
 				}
 				time.Sleep(2 * noteDelay)
-				if now, _ := q.lookUp(uint64(m.ID)); now.rcpts[0].note == (store.Place{}) {
+				if now, _ := q.LookUp(uint64(m.ID)); now.Rcpts[0].Note() == 0 {
 					t.Fatal("the record is not written yet")
 				}
-				if r := q.item(&c, nil).Recipients[0]; r.Last != greylisted || r.Via != "out1" {
+				if r := q.Item(&c, nil).Recipients[0]; r.Last != greylisted || r.Via != "out1" {
 					t.Errorf("listed while the record was written: last reply %v, by way of %q", r.Last, r.Via)
 				}
 			})
@@ -834,13 +833,13 @@ func TestListByNextAttemptIsAWholeOrder(t *testing.T) {
 			}
 		}
 		for _, f := range []Filter{{}, {Key: site("site1")}, {Tenant: "b", Domain: "d2.example"}, {States: []State{StateDeferred}}} {
-			sorted, err := q.List(f, Page{Limit: maxLimit})
+			sorted, err := q.List(f, Page{Limit: 10_000})
 			want := sorted.Items
 			if err != nil || len(want) < 50 {
 				t.Fatalf("%+v: %d items, %v", f, len(want), err)
 			}
 			slices.SortStableFunc(want, func(a, b Item) int { return cmp.Compare(soonest(a), soonest(b)) })
-			for _, limit := range []int{1, 6, 90, maxLimit} {
+			for _, limit := range []int{1, 6, 90, 10_000} {
 				var got []Item
 				for cursor := ""; ; {
 					l, err := q.List(f, Page{Order: NextAttempt, Limit: limit, Cursor: cursor})

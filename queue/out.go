@@ -5,6 +5,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/view"
 )
 
 // Leased is a recipient that was handed out.
@@ -39,9 +40,9 @@ func (q *Queue) outOf(ids []uint64, to []Leased) []Leased {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, id := range ids {
-		q.table.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
+		q.s.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
 			if e.State() == schedule.Leased {
-				to = append(to, Leased{envelope.ID(id), int(e.Rcpt), e.Action().Ends(), ageClass(q.now().Sub(q.arrivals.Of(id)))})
+				to = append(to, Leased{envelope.ID(id), int(e.Rcpt), e.Action().Ends(), view.AgeClass(q.now().Sub(q.s.Arrivals.Of(id)))})
 			}
 			return true
 		})

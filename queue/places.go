@@ -28,28 +28,84 @@ func (q *Queue) inUse(id journal.Segment) bool {
 	return seg != nil && !seg.gone
 }
 
-// follow reads the last attempt at a recipient, looking again for where it lies when compaction
-// was quicker.
+// follow reads the last attempt at a recipient, looking again for where it lies when compaction was quicker.
 func (q *Queue) follow(r *store.ReplyReader, p store.Place, id uint64, rcpt uint16) (Attempt, error) {
-	for {
-		last, err := r.Read(p, rcpt)
-		if !errors.Is(err, store.ErrGone) {
-			return last, err
-		}
+	last, err := r.Read(p, rcpt)
+	if errors.Is(err, store.ErrGone) {
+		last, _, err = q.lastAttempt(r, id, rcpt)
+	}
+	return last, err
+}
+
+// lastAttempt finds the last attempt at a recipient, in memory or on the disk; false when there was none.
+func (q *Queue) lastAttempt(r *store.ReplyReader, id uint64, rcpt uint16) (last Attempt, tried bool, err error) {
+	for was := (store.Place{}); ; {
 		q.mu.Lock()
-		last, now := q.replies[recipientKey{id, rcpt}], store.Place{}
-		if _, e := q.table.Find(id, rcpt); e != nil && e.Note() != 0 {
+		last, known := q.replies[recipientKey{id, rcpt}]
+		now := store.Place{}
+		if _, e := q.s.Find(id, rcpt); e != nil && e.Note() != 0 {
 			now = q.placeOf(e.Note(), store.NoteGuess)
 		}
 		q.mu.Unlock()
-		switch now {
-		case store.Place{}:
-			return last, nil
-		case p:
-			return last, q.dir.Gone(p, err)
+		switch {
+		case known || now == store.Place{}:
+			return last, known, nil
+		case now == was:
+			return Attempt{}, true, q.dir.Gone(now, err)
 		}
-		p = now
+		was = now
+		if last, err = r.Read(now, rcpt); !errors.Is(err, store.ErrGone) {
+			return last, true, err
+		}
 	}
+}
+
+// envelopeOf reads a message's envelope, from memory if it is there. Compaction may move it meanwhile. ErrUnknown says that
+// the message is gone.
+func (q *Queue) envelopeOf(id uint64, ahead *store.ReadAhead) (*envelope.Message, error) {
+	for was := (store.Place{}); ; {
+		q.mu.Lock()
+		h := q.hot[id]
+		q.mu.Unlock()
+		if h != nil {
+			return h.msg, nil
+		}
+		p, ok := q.whereIs(id)
+		if !ok {
+			return nil, ErrUnknown
+		}
+		m, err := q.readAhead(ahead, p)
+		if err == nil {
+			m.ID = envelope.ID(id)
+			q.date(m, id)
+			return m, nil
+		}
+		if !errors.Is(err, store.ErrGone) || p == was {
+			return nil, q.dir.Gone(p, err)
+		}
+		was = p
+	}
+}
+
+// readAhead reads an envelope, with those that follow if there is where to keep them.
+func (q *Queue) readAhead(ahead *store.ReadAhead, p store.Place) (*envelope.Message, error) {
+	if ahead != nil {
+		if m := ahead.Envelope(q.dir, p); m != nil {
+			return m, nil
+		}
+	}
+	return q.dir.ReadEnvelope(p)
+}
+
+// whereIs looks a message's data up.
+func (q *Queue) whereIs(id uint64) (p store.Place, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.s.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
+		p, ok = q.placeOf(e.Data(), schedule.Octets(e.Size)), true
+		return false
+	})
+	return p, ok
 }
 
 // Body opens the content of a message that is in the queue, whatever its state. A content that

@@ -5,12 +5,11 @@
 // message and envelope are durable. Next hands out Leases: what is due, expired, to be bounced or
 // to be warned about. A leased recipient comes back by Settle (it is done), Defer (a later
 // attempt), Park (it waits under a key until Take asks for that key) or Return (due again).
-// Change, List, Get, Summary, the Counts and Stats are the operator's. Fsck reads a directory that no queue
-// has open.
+// Change and Stats are the operator's, and so is all of View: listings, summaries, counts.
 //
-// On disk is a journal of segments; in memory is a table of 44 octets for each recipient that
-// waits. docs/queue.md has the format, and a table of what happens at start for each state that
-// the disk can be in.
+// On disk is a journal of segments (package store); in memory is a table of 44 octets for each recipient that waits
+// (package schedule). docs/queue.md has the format, and a table of what happens at start for each state that the disk can
+// be in.
 //
 // Long-lived goroutines, all started by Open, stopped and waited for by Close:
 //
@@ -38,6 +37,7 @@ import (
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/view"
 )
 
 // form is the version to write records in.
@@ -55,7 +55,7 @@ var (
 	ErrStorage  = store.ErrStorage
 	// ErrUnknown is returned for a message, or a recipient, that is not in the queue or not in the state that the call
 	// is for.
-	ErrUnknown = errors.New("not in the queue")
+	ErrUnknown = view.ErrUnknown
 	// ErrDamaged is returned for what is in the queue and can't be read.
 	ErrDamaged = store.ErrDamaged
 	// ErrLocked is returned by Open when another process has the directory.
@@ -165,14 +165,12 @@ type Queue struct {
 
 	due *sync.Cond // with mu: there may be something for Next
 
-	parts parts // of listings
+	*view.View // of what is queued
 
-	mu        sync.Mutex // guards all below
-	closed    bool       // nothing is handed out any more
-	ended     bool       // no outcome is taken any more
-	table     *schedule.Table
-	wheel     *schedule.Wheel
-	keys      *schedule.Keys
+	mu        sync.Mutex                 // guards all below
+	closed    bool                       // nothing is handed out any more
+	ended     bool                       // no outcome is taken any more
+	s         *schedule.Schedule         // all that waits
 	fresh     [tiers.Count]schedule.List // due, never attempted; by tier
 	backlog   [tiers.Count]schedule.List // due again; by tier
 	tiers     tiers.Turns                // whose turn of those it is
@@ -183,19 +181,13 @@ type Queue struct {
 	unsent    []warning                  // that could not be sent, for another try
 	hot       map[uint64]*hot
 	hotBytes  int64
-	replies   map[recipientKey]Attempt             // of deferrals that are not written yet
-	detours   map[recipientKey]envelope.Detour     // of leased recipients
-	followed  map[recipientKey]*Outcome            // of recipients that were leased when they were cancelled
-	moves     map[uint64]store.Plan                // of living messages whose release was moved, and their records have another
-	large     map[uint64]largeBody                 // living messages whose content has its own file
-	starts    schedule.Moments                     // when the age of living messages that were scheduled begins to count
-	expiries  expiries                             // of living messages that are given up at a time
-	waits     waits                                // until when messages wait in lines
-	arrivals  schedule.Arrivals                    // when messages were accepted
-	tenants   schedule.Tenants                     // of living messages that have one
-	domains   *schedule.Numbering[string]          // that recipients are counted by
-	origins   *schedule.Numbering[schedule.Origin] // the same
-	newest    uint64                               // id of the newest message that was ever in the schedule
+	replies   map[recipientKey]Attempt         // of deferrals that are not written yet
+	detours   map[recipientKey]envelope.Detour // of leased recipients
+	followed  map[recipientKey]*Outcome        // of recipients that were leased when they were cancelled
+	moves     map[uint64]store.Plan            // of living messages whose release was moved, and their records have another
+	large     map[uint64]largeBody             // living messages whose content has its own file
+	expiries  expiries                         // of living messages that are given up at a time
+	waits     waits                            // until when messages wait in lines
 	clock     clockWatch
 	// keyTables are the keys of clients' requests, those of imported messages, and those that imports have stored under the
 	// key of a tenant: a whole queue that comes in, and the keys of another relay, push out nothing that clients and
@@ -239,7 +231,7 @@ func Open(cfg Config) (*Queue, error) {
 	q := &Queue{
 		cfg: cfg, log: cfg.Log, now: cfg.Now,
 		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, detours: map[recipientKey]envelope.Detour{}, followed: map[recipientKey]*Outcome{}, moves: map[uint64]store.Plan{},
-		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, tenants: schedule.NewTenants(), keyTables: [3]*schedule.KeyTable{schedule.NewKeyTable(cfg.IdempotencyKeys), schedule.NewKeyTable(cfg.IdempotencyKeys), schedule.NewKeyTable(cfg.IdempotencyKeys)}, snapshots: map[*Snapshot]struct{}{},
+		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, keyTables: [3]*schedule.KeyTable{schedule.NewKeyTable(cfg.IdempotencyKeys), schedule.NewKeyTable(cfg.IdempotencyKeys), schedule.NewKeyTable(cfg.IdempotencyKeys)}, snapshots: map[*Snapshot]struct{}{},
 	}
 	q.failures = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch
@@ -247,6 +239,7 @@ func Open(cfg Config) (*Queue, error) {
 	q.kick.clock, q.kick.janitor = make(chan struct{}, 1), make(chan struct{}, 1)
 	q.dir = store.NewDir(cfg.Dir, cfg.FS, q.inUse)
 	q.resetSchedule()
+	q.View = view.New(looks{q}, q.dir, q.now, &q.mu, q.s)
 	if err := q.lockDir(); err != nil {
 		return nil, err
 	}
@@ -268,13 +261,10 @@ func Open(cfg Config) (*Queue, error) {
 }
 
 func (q *Queue) resetSchedule() {
-	q.table = schedule.New()
-	q.wheel = schedule.NewWheel(q.table, q.passed())
-	q.keys = schedule.NewKeys(q.table)
-	q.ending = q.table.NewList()
-	q.domains, q.origins = q.newDomains(), q.newOrigins()
+	q.s = schedule.NewSchedule(q.passed())
+	q.ending = q.s.NewList()
 	for tier := range q.fresh {
-		q.fresh[tier], q.backlog[tier] = q.table.NewList(), q.table.NewList()
+		q.fresh[tier], q.backlog[tier] = q.s.NewList(), q.s.NewList()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
+	"example.org/mta/queue/view"
 )
 
 // recover brings back what the directory has. It returns the largest segment number in use.
@@ -43,9 +44,9 @@ func (q *Queue) recover() (last uint32, err error) {
 		return 0, err
 	}
 	q.removeOrphans(bodies)
-	q.count.Recovered = int64(q.table.Len())
+	q.count.Recovered = int64(q.s.Len())
 	if len(list) > 0 {
-		q.log.Info("queue: opened", "dir", q.cfg.Dir, "recipients", q.table.Len(), "segments", len(list), "took", time.Since(began))
+		q.log.Info("queue: opened", "dir", q.cfg.Dir, "recipients", q.s.Len(), "segments", len(list), "took", time.Since(began))
 	}
 	return last, nil
 }
@@ -55,7 +56,7 @@ func (q *Queue) observe(list []store.Found) {
 	for i := range list {
 		q.ids.Observe(envelope.ID(list[i].Open.LastID))
 		for _, m := range list[i].Open.Marks {
-			q.arrivals.Mark(m)
+			q.s.Arrivals.Mark(m)
 		}
 	}
 }
@@ -96,14 +97,14 @@ type loader struct {
 	now    uint32
 	newest uint32 // when the newest record about mail that is left was written
 
-	names [][]uint16                // numbers of the origins and domains that a run's keys are; 0 when not looked up yet
-	old   [len(AgeLimits)]time.Time // when what is older than a class was accepted at the latest; zero when younger mail was met
+	names [][]uint16                     // numbers of the origins and domains that a run's keys are; 0 when not looked up yet
+	old   [len(view.AgeLimits)]time.Time // when what is older than a class was accepted at the latest; zero when younger mail was met
 }
 
 func newLoader(q *Queue, list []store.Found, segs []*segment, bodies map[uint64]int64, now time.Time) *loader {
 	l := &loader{q: q, list: list, segs: segs, bodies: bodies, now: uint32(now.Unix())}
 	l.keys, l.names = make([][]uint32, len(list)), make([][]uint16, len(list))
-	for i, limit := range AgeLimits {
+	for i, limit := range view.AgeLimits {
 		l.old[i] = now.Add(-limit)
 	}
 	return l
@@ -120,13 +121,13 @@ func (l *loader) judgeClock(now time.Time) {
 	if n := len(l.list); n > 0 {
 		clock.resume(&l.list[n-1].Open, now, running)
 	}
-	if silence := now.Sub(time.Unix(int64(l.newest), 0)); silence > longestSilence && l.q.table.Len() > 0 {
+	if silence := now.Sub(time.Unix(int64(l.newest), 0)); silence > longestSilence && l.q.s.Len() > 0 {
 		clock.wentAhead(silence, running)
 	}
-	if ahead := l.q.arrivals.Latest().Sub(now); ahead > schedule.ClockSlack {
+	if ahead := l.q.s.Arrivals.Latest().Sub(now); ahead > schedule.ClockSlack {
 		clock.wasSetBack(ahead, running)
 	}
-	l.q.arrivals.Clamp(uint64(l.q.ids.Next(now)), now.UnixMilli())
+	l.q.s.Arrivals.Clamp(uint64(l.q.ids.Next(now)), now.UnixMilli())
 }
 
 // wroteAt notes when something was written, unless the clock was ahead.
@@ -146,11 +147,11 @@ func (l *loader) message(h *store.History) error {
 		accepted = envelope.ID(h.ID).Time() // all that there is to go by
 	}
 	l.wroteAt(store.SecondsSince1970(accepted))
-	q.arrivals.Add(h.ID, accepted)
+	q.s.Arrivals.Add(h.ID, accepted)
 	l.age(h.ID)
-	q.tenants.Add(h.ID, l.tenant(&h.Tenant), h.Tenant.Octets)
+	q.s.Tenants.Add(h.ID, l.tenant(&h.Tenant), h.Tenant.Octets)
 	if h.Plan.Scheduled() {
-		q.starts.Add(h.ID, h.Plan.Start())
+		q.s.Starts.Add(h.ID, h.Plan.Start())
 	}
 	if h.Moved {
 		q.moves[h.ID] = h.Plan
@@ -208,19 +209,19 @@ func (l *loader) recipient(e schedule.Entry, names schedule.Names, rc *store.Rec
 	case e.Due <= l.now:
 		state = schedule.Due
 	}
-	s := q.table.Append(e, names, state)
-	p := q.table.At(s)
-	q.keys.Hold(p)
+	s := q.s.Append(e, names, state)
+	p := q.s.At(s)
+	q.s.Keys.Hold(p)
 	if rc.NoteRun >= 0 {
 		q.setNote(p, schedule.LocOf(l.segs[rc.NoteRun].handle, rc.NoteOff))
 	}
 	switch state {
 	case schedule.Due:
-		q.table.Push(q.backlog[e.Tier()], s)
+		q.s.Push(q.backlog[e.Tier()], s)
 	case schedule.Ending:
-		q.table.Push(q.ending, s)
+		q.s.Push(q.ending, s)
 	case schedule.Deferred:
-		q.wheel.Add(s)
+		q.s.Wheel.Add(s)
 	}
 }
 
@@ -232,7 +233,7 @@ const longestWait = 7 * 24 * 3600
 func (l *loader) due(h *store.History, rc *store.RecipientHistory) uint32 {
 	switch {
 	case rc.Due == 0:
-		return min(store.SecondsSince1970(l.q.arrivals.Of(h.ID)), l.now)
+		return min(store.SecondsSince1970(l.q.s.Arrivals.Of(h.ID)), l.now)
 	case rc.Due <= l.now, h.Plan.Scheduled() && rc.Due <= h.Plan.Start():
 		return rc.Due
 	case rc.Said > l.now:
@@ -257,15 +258,15 @@ func (l *loader) tenant(h *store.TenantHistory) string {
 
 // age notes how old the next message is. Ages fall from message to message, unless a clock was wrong.
 func (l *loader) age(id uint64) {
-	accepted := l.q.arrivals.Of(id)
+	accepted := l.q.s.Arrivals.Of(id)
 	for i, limit := range l.old {
 		if limit.IsZero() || accepted.After(limit) {
 			l.old[i] = time.Time{}
 			continue
 		}
-		l.q.table.BeginOld(i, id+1)
+		l.q.s.BeginOld(i, id+1)
 	}
-	l.q.newest = id
+	l.q.s.Newest = id
 }
 
 // origin gives the number of a message's origin.
@@ -273,10 +274,10 @@ func (l *loader) origin(h *store.History) uint16 {
 	tenant := l.tenant(&h.Tenant)
 	text, known := l.list[h.Run].Run.NameOf(h.Origin)
 	if !known {
-		return l.q.origins.Number(schedule.Origin{Tenant: tenant, Folded: true}, h.Living)
+		return l.q.s.Origins.Number(schedule.Origin{Tenant: tenant, Folded: true}, h.Living)
 	}
 	cached := l.cached(h.Run, h.Origin)
-	*cached = l.q.origins.Again(*cached, schedule.OriginOf(tenant, text), h.Living)
+	*cached = l.q.s.Origins.Again(*cached, schedule.OriginOf(tenant, text), h.Living)
 	return *cached
 }
 
@@ -287,7 +288,7 @@ func (l *loader) domain(run int, key uint32) uint16 {
 		return 0
 	}
 	cached := l.cached(run, key)
-	*cached = l.q.domains.Again(*cached, name, 1)
+	*cached = l.q.s.Domains.Again(*cached, name, 1)
 	return *cached
 }
 
@@ -313,7 +314,7 @@ func (l *loader) key(rc *store.RecipientHistory) uint32 {
 	}
 	known := &l.keys[rc.KeyRun][rc.Key]
 	if *known == 0 {
-		*known = l.q.keys.Number(parking.Line{Key: parking.Parse(names[rc.Key])}) + 1
+		*known = l.q.s.Keys.Number(parking.Line{Key: parking.Parse(names[rc.Key])}) + 1
 	}
 	return *known - 1
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/view"
 )
 
 // A recipient that is removed is in the state Ending, on no list and with the action Remove, Cancel or Transfer, until
@@ -14,10 +15,10 @@ import (
 func (q *Queue) setEnding(id uint64, rcpts []uint16, a Action) {
 	why := map[Action]schedule.Action{Remove: schedule.Remove, Cancel: schedule.Cancel, Transfer: schedule.Transfer}[a]
 	for _, r := range rcpts {
-		s, e := q.table.Find(id, r)
+		s, e := q.s.Find(id, r)
 		q.unlist(s, e)
 		e.SetAction(why)
-		q.table.SetState(s, schedule.Ending)
+		q.s.SetState(s, schedule.Ending)
 	}
 }
 
@@ -29,12 +30,12 @@ func (q *Queue) removal(id uint64, rcpts []uint16) func() {
 		q.settle(id, rcpts, Removed)
 		return func() {}
 	}
-	it := itemOf(h.msg)
+	it := view.ItemOf(h.msg)
 	it.ID = envelope.ID(id)
 	for _, r := range rcpts {
-		_, e := q.table.Find(id, r)
+		_, e := q.s.Find(id, r)
 		it.Recipients = append(it.Recipients, ItemRecipient{
-			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Line: q.keys.Line(e.Key), Attempts: int(e.Attempts()), Asked: askedFor[e.Action()],
+			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Line: q.s.Keys.Line(e.Key), Attempts: int(e.Attempts()), Asked: view.AskedFor[e.Action()],
 		})
 	}
 	return func() { q.remove([]Item{it}, func() {}) }
@@ -52,7 +53,7 @@ func (q *Queue) remove(items []Item, done func()) {
 		for i := range items {
 			q.settle(uint64(items[i].ID), q.stillEnding(&items[i]), Removed)
 		}
-		q.table.Tidy()
+		q.s.Tidy()
 	})
 }
 
@@ -60,7 +61,7 @@ func (q *Queue) remove(items []Item, done func()) {
 func (q *Queue) stillEnding(it *Item) (rcpts []uint16) {
 	for i := range it.Recipients {
 		r := uint16(it.Recipients[i].Index)
-		if _, e := q.table.Find(uint64(it.ID), r); e != nil && e.State() == schedule.Ending && e.Action().Removes() {
+		if _, e := q.s.Find(uint64(it.ID), r); e != nil && e.State() == schedule.Ending && e.Action().Removes() {
 			rcpts = append(rcpts, r)
 		}
 	}
@@ -72,8 +73,8 @@ func (q *Queue) stillEnding(it *Item) (rcpts []uint16) {
 func (q *Queue) finishRemovals() {
 	doomed := map[uint64][]uint16{}
 	q.mu.Lock()
-	if q.table.Count(schedule.Unreadable) > 0 {
-		q.table.Ascend(0, func(_ schedule.Slot, e *schedule.Entry) bool {
+	if q.s.Count(schedule.Unreadable) > 0 {
+		q.s.Ascend(0, func(_ schedule.Slot, e *schedule.Entry) bool {
 			if e.State() == schedule.Unreadable && e.Action().Removes() {
 				doomed[e.ID] = append(doomed[e.ID], e.Rcpt)
 			}
@@ -82,8 +83,8 @@ func (q *Queue) finishRemovals() {
 	}
 	for id, rcpts := range doomed {
 		for _, r := range rcpts {
-			s, _ := q.table.Find(id, r)
-			q.table.SetState(s, schedule.Ending)
+			s, _ := q.s.Find(id, r)
+			q.s.SetState(s, schedule.Ending)
 		}
 	}
 	q.mu.Unlock()
@@ -94,7 +95,7 @@ func (q *Queue) finishRemovals() {
 
 // finishRemoval removes recipients of a message that is not in memory, and were set ending.
 func (q *Queue) finishRemoval(id uint64, rcpts []uint16) {
-	c, ok := q.lookUp(id)
+	c, ok := q.LookUp(id)
 	if !ok {
 		return
 	}
@@ -102,9 +103,9 @@ func (q *Queue) finishRemoval(id uint64, rcpts []uint16) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.settle(id, rcpts, Removed)
-		q.table.Tidy()
+		q.s.Tidy()
 		return
 	}
-	c.keep(rcpts)
-	q.remove([]Item{q.item(&c, nil)}, func() {})
+	c.Keep(rcpts)
+	q.remove([]Item{q.Item(&c, nil)}, func() {})
 }

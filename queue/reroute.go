@@ -7,6 +7,7 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
+	"example.org/mta/queue/view"
 )
 
 // Reroute has the selected recipients take a detour from now on, or with the zero one their own way again, and makes
@@ -24,22 +25,22 @@ func (q *Queue) Reroute(sel Selector, to envelope.Detour, dryRun bool) (n int, e
 }
 
 // readAttempts gives the last attempt at each recipient of a candidate. What can't be read is left out and logged.
-func (q *Queue) readAttempts(m *candidate) []Attempt {
-	all := make([]Attempt, len(m.rcpts))
+func (q *Queue) readAttempts(m *view.Candidate) []Attempt {
+	all := make([]Attempt, len(m.Rcpts))
 	replies := store.ReplyReader{Dir: q.dir}
-	for i := range m.rcpts {
-		switch r := &m.rcpts[i]; {
-		case r.last != nil:
-			all[i] = *r.last
-		case r.note != store.Place{}:
-			last, err := q.follow(&replies, r.note, m.id, r.entry.Rcpt)
-			if err != nil {
-				q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
-			}
-			all[i] = last
-		}
+	for i := range m.Rcpts {
+		all[i], _ = q.attemptAt(&replies, &m.Rcpts[i].Entry)
 	}
 	return all
+}
+
+// attemptAt gives the last attempt at a recipient; false when there was none, or it can't be read, which is logged.
+func (q *Queue) attemptAt(replies *store.ReplyReader, e *schedule.Entry) (Attempt, bool) {
+	last, tried, err := q.lastAttempt(replies, e.ID, e.Rcpt)
+	if err != nil {
+		q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
+	}
+	return last, tried && err == nil
 }
 
 // detour reroutes the recipients of one message. The last attempt is written again with its detour: that record is
@@ -50,7 +51,7 @@ func (c *changer) detour(t *target) {
 	var counted []uint16
 	var seg *segment
 	for i, r := range t.rcpts {
-		_, e := q.table.Find(t.id, r)
+		_, e := q.s.Find(t.id, r)
 		if e == nil || !c.matters(e) {
 			continue
 		}
@@ -64,7 +65,7 @@ func (c *changer) detour(t *target) {
 		t.last[i] = last
 	}
 	for i, r := range t.rcpts {
-		s, e := q.table.Find(t.id, r)
+		s, e := q.s.Find(t.id, r)
 		if e == nil || !c.matters(e) || c.to.IsZero() && t.last[i].Detour.IsZero() {
 			continue
 		}
@@ -78,7 +79,7 @@ func (c *changer) detour(t *target) {
 		due := c.leaveBy(s, e)
 		q.replies[recipientKey{t.id, r}] = last
 		q.setNote(e, 0)
-		key := deferral0{due, q.keys.Key(e.Key).String(), last}
+		key := deferral0{due, q.s.Keys.Key(e.Key).String(), last}
 		f := by[key]
 		if f == nil {
 			f = &store.Deferral{At: q.passed(), Due: due, Key: key.key, Last: last}
@@ -116,11 +117,11 @@ func (c *changer) leaveBy(s schedule.Slot, e *schedule.Entry) (due uint32) {
 		return e.Due
 	}
 	q.unlist(s, e)
-	key := q.keys.Key(e.Key)
+	key := q.s.Keys.Key(e.Key)
 	if key.Kind != parking.Site { // it waited for something on its old way
 		key = parking.Key{}
 	}
-	q.keys.Set(e, q.keys.Number(parking.Line{Key: key}))
+	q.s.Keys.Set(e, q.s.Keys.Number(parking.Line{Key: key}))
 	e.Due = now
 	q.makeDue(s, e, now)
 	return now

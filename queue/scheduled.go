@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"time"
-
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 )
@@ -13,13 +11,13 @@ func (q *Queue) enterRecipient(e schedule.Entry, names schedule.Names, p store.P
 	if p.Scheduled() {
 		e.Due = p.Due(e.ID, int(e.Rcpt))
 	}
-	s := q.table.Append(e, names, schedule.Due)
-	q.keys.Hold(q.table.At(s))
+	s := q.s.Append(e, names, schedule.Due)
+	q.s.Keys.Hold(q.s.At(s))
 	if e.Due > q.passed() && p.Scheduled() {
-		q.deferEntry(s, q.table.At(s))
+		q.deferEntry(s, q.s.At(s))
 		return
 	}
-	q.table.Push(q.fresh[e.Tier()], s)
+	q.s.Push(q.fresh[e.Tier()], s)
 }
 
 // scheduledLater reports whether a recipient waits for the time that its sender asked for: it was
@@ -28,14 +26,6 @@ func (q *Queue) scheduledLater(e *schedule.Entry) bool {
 	if e.State() != schedule.Deferred || e.Attempts() > 0 || e.Key != 0 {
 		return false
 	}
-	start, scheduled := q.starts.Find(e.ID)
+	start, scheduled := q.s.Starts.Find(e.ID)
 	return scheduled && e.Due <= start
-}
-
-// startOf is when the age of a message began to count, or will begin. The caller has q.mu.
-func (q *Queue) startOf(id uint64) time.Time {
-	if at, ok := q.starts.Find(id); ok {
-		return time.Unix(int64(at), 0)
-	}
-	return q.arrivals.Of(id)
 }

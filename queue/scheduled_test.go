@@ -105,7 +105,7 @@ func TestT1_TheReleaseSurvivesRestarts(t *testing.T) {
 			}
 			q.Settle(l.Message.ID, indexes(l), Delivered)
 		}
-		if n := q.starts.Len(); n != 0 {
+		if n := q.s.Starts.Len(); n != 0 {
 			t.Errorf("%d starts are remembered of messages that are gone", n)
 		}
 	})

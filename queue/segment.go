@@ -163,7 +163,7 @@ func (q *Queue) addSegment(seg *segment) error {
 func (q *Queue) opening(now time.Time) store.Opening {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	o := store.Opening{Created: now, Marks: slices.Clone(q.arrivals.Marks), LastID: uint64(q.ids.Next(now)), Allocated: q.cfg.SegmentSize}
+	o := store.Opening{Created: now, Marks: slices.Clone(q.s.Arrivals.Marks), LastID: uint64(q.ids.Next(now)), Allocated: q.cfg.SegmentSize}
 	if left := q.clock.doubtful(time.Now()); left > 0 {
 		o.Doubted, o.Ahead = now.Add(left), q.clock.ahead
 	}

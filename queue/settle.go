@@ -60,7 +60,7 @@ func (q *Queue) Settle(id envelope.ID, recipients []int, o Outcome) error {
 	}
 	q.settle(uint64(id), rcpts, o)
 	q.evict(uint64(id))
-	q.table.Tidy()
+	q.s.Tidy()
 	if len(rcpts) < len(recipients) {
 		return fmt.Errorf("message %s: %d of %d recipients: %w", id, len(recipients)-len(rcpts), len(recipients), ErrUnknown)
 	}
@@ -75,13 +75,13 @@ func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 	var data schedule.Loc
 	var size uint8
 	for _, r := range rcpts {
-		s, e := q.table.Find(id, r)
+		s, e := q.s.Find(id, r)
 		data, size = e.Data(), e.Size
 		q.setNote(e, 0)
 		q.unlist(s, e)
-		q.keys.Release(e)
+		q.s.Keys.Release(e)
 		q.forgetDetour(e)
-		q.table.Free(s)
+		q.s.Free(s)
 		delete(q.replies, recipientKey{id, r})
 		q.noteEnd(recipientKey{id, r}, o)
 	}
@@ -102,7 +102,7 @@ func (q *Queue) livingAfter(id uint64, n int) int {
 		return h.living
 	}
 	living := 0
-	q.table.Run(id, func(schedule.Slot, *schedule.Entry) bool { living++; return false })
+	q.s.Run(id, func(schedule.Slot, *schedule.Entry) bool { living++; return false })
 	return living
 }
 
@@ -111,11 +111,11 @@ func (q *Queue) livingAfter(id uint64, n int) int {
 func (q *Queue) messageDone(id uint64, seg *segment, size uint8) (large uint64) {
 	seg.messages--
 	seg.live -= schedule.Octets(size)
-	q.starts.Remove(id)
+	q.s.Starts.Remove(id)
 	q.expiries.Remove(id)
 	delete(q.waits.until, id)
 	delete(q.moves, id)
-	q.tenants.Remove(id)
+	q.s.Tenants.Remove(id)
 	delete(q.broken, id)
 	if seg.sealed && seg.messages == 0 {
 		q.nudge(q.kick.janitor)
@@ -194,7 +194,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		f.Rcpts = append(f.Rcpts, e.Rcpt)
 		q.replies[recipientKey{e.ID, e.Rcpt}] = q.keepsDetour(e, last)
 		q.setNote(e, 0) // the record of the attempt before is needless from now on, see dropNeedless
-		q.keys.Set(e, q.keys.Number(parking.Line{Key: key}))
+		q.s.Keys.Set(e, q.s.Keys.Number(parking.Line{Key: key}))
 		if q.settleDown(s, e, rest) {
 			gone = append(gone, e.Rcpt)
 		}
@@ -206,7 +206,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	if known > 0 {
 		f.Rcpts = sorted(f.Rcpts)
 		for _, r := range f.Rcpts {
-			_, e := q.table.Find(uint64(id), r)
+			_, e := q.s.Find(uint64(id), r)
 			f.Attempts = append(f.Attempts, e.Attempts())
 		}
 		q.noteDeferral(uint64(id), seg, f)
@@ -217,7 +217,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		notify = q.removal(uint64(id), gone)
 		q.endLease(uint64(id), known, len(hurried) > 0)
 	}
-	q.table.Tidy()
+	q.s.Tidy()
 	if known < len(recipients) {
 		return fmt.Errorf("message %s: %d of %d recipients: %w", id, len(recipients)-known, len(recipients), ErrUnknown)
 	}
@@ -239,10 +239,10 @@ func (q *Queue) noteDeferral(id uint64, seg *segment, f store.Deferral) {
 
 // deferEntry puts an entry that is on no list on the wheel.
 func (q *Queue) deferEntry(s schedule.Slot, e *schedule.Entry) {
-	q.table.SetState(s, schedule.Deferred)
-	before, any := q.wheel.Next()
-	q.wheel.Add(s)
-	if after, _ := q.wheel.Next(); !any || after < before {
+	q.s.SetState(s, schedule.Deferred)
+	before, any := q.s.Wheel.Next()
+	q.s.Wheel.Add(s)
+	if after, _ := q.s.Wheel.Next(); !any || after < before {
 		q.nudge(q.kick.clock)
 	}
 }
@@ -286,7 +286,7 @@ func (q *Queue) noteMarks(id uint64, rcpts []uint16, due uint32) {
 	var seg *segment
 	byMarks := map[store.Marks][]uint16{}
 	for _, r := range rcpts {
-		_, e := q.table.Find(id, r)
+		_, e := q.s.Find(id, r)
 		seg = q.segs.of(e.Data())
 		m := marksOf(e)
 		byMarks[m] = append(byMarks[m], r)
@@ -362,7 +362,7 @@ func (q *Queue) deferralWritten(n *note, loc schedule.Loc) {
 		panic("queue: a deferral of our own making: " + err.Error())
 	}
 	for i, r := range f.Rcpts {
-		_, e := q.table.Find(n.id, r)
+		_, e := q.s.Find(n.id, r)
 		if e != nil && e.Attempts() == f.Attempts[i] && !q.replied(recipientKey{n.id, r}, &f.Last) {
 			q.setNote(e, loc)
 			delete(q.replies, recipientKey{n.id, r})

@@ -51,7 +51,7 @@ func (q *Queue) Snapshot() (*Snapshot, error) {
 		return nil, ErrClosed
 	}
 	q.snapshots[s] = struct{}{}
-	s.At, s.Recipients = q.now(), q.table.Len()
+	s.At, s.Recipients = q.now(), q.s.Len()
 	for seg := range q.segs.all {
 		if !seg.gone && seg.size > 0 {
 			s.Files = append(s.Files, SnapshotFile{store.SegmentBase(seg.id) + store.SegmentSuffix, seg.size})

@@ -83,11 +83,11 @@ func (q *Queue) Stats() Stats {
 	c := &q.count
 	s := Stats{
 		Recovered: c.Recovered, Accepted: c.Accepted, Delivered: c.Delivered, Bounced: c.Bounced, Expired: c.Expired, Removed: c.Removed,
-		Queued: int64(q.table.Len()),
+		Queued: int64(q.s.Len()),
 		Due:    q.inState(schedule.Due), Deferred: q.inState(schedule.Deferred), Parked: q.inState(schedule.Parked),
 		Held: q.inState(schedule.Held), Leased: q.inState(schedule.Leased), Ending: q.inState(schedule.Ending), Unreadable: q.inState(schedule.Unreadable),
-		Keys: q.keys.Count(), OldestDue: q.oldestDue(),
-		LargeBodies: len(q.large), FreeBytes: free, MemoryBytes: q.table.Bytes(), CacheBytes: q.hotBytes,
+		Keys: q.s.Keys.Count(), OldestDue: q.oldestDue(),
+		LargeBodies: len(q.large), FreeBytes: free, MemoryBytes: q.s.Bytes(), CacheBytes: q.hotBytes,
 		Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup, Unwritten: unwritten, Moved: c.moved, Compacted: c.compacted,
 		IdempotencyKeys: q.keyTables[0].Count, IdempotencyKeysEvicted: q.keyTables[0].Evicted,
 		ImportKeys: q.keyTables[1].Count + q.keyTables[2].Count, ImportKeysEvicted: q.keyTables[1].Evicted + q.keyTables[2].Evicted,
@@ -106,13 +106,13 @@ func (q *Queue) Stats() Stats {
 	return s
 }
 
-func (q *Queue) inState(s schedule.State) int64 { return int64(q.table.Count(s)) }
+func (q *Queue) inState(s schedule.State) int64 { return int64(q.s.Count(s)) }
 
 func (q *Queue) oldestDue() time.Duration {
 	oldest := time.Duration(0)
 	for _, l := range append(q.fresh[:], q.backlog[:]...) {
-		if s := q.table.Front(l); s != schedule.None {
-			oldest = max(oldest, q.now().Sub(time.Unix(int64(q.table.At(s).Due), 0)))
+		if s := q.s.Front(l); s != schedule.None {
+			oldest = max(oldest, q.now().Sub(time.Unix(int64(q.s.At(s).Due), 0)))
 		}
 	}
 	return oldest

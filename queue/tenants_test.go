@@ -89,7 +89,7 @@ func TestUsageOfTenants(t *testing.T) {
 			delete(living, l.Message.ID)
 		}
 		want("emptied")
-		if left := q.tenants.Usages(); len(left) != 0 {
+		if left := q.s.Tenants.Usages(); len(left) != 0 {
 			t.Errorf("%v is left of nothing", left)
 		}
 	})

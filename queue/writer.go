@@ -723,26 +723,26 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 	e := schedule.Entry{ID: uint64(m.ID), Due: store.SecondsSince1970(m.Received), Size: size}
 	e.SetData(schedule.LocOf(seg.handle, d.offset))
 	e.SetTier(m.Tier)
-	if q.arrivals.Add(e.ID, m.Received) {
+	if q.s.Arrivals.Add(e.ID, m.Received) {
 		q.w.renew.Store(true)
 	}
-	q.tenants.Add(e.ID, m.Tenant, d.size)
+	q.s.Tenants.Add(e.ID, m.Tenant, d.size)
 	p := store.PlanOf(m)
 	if p.Scheduled() {
-		q.starts.Add(e.ID, p.Start())
+		q.s.Starts.Add(e.ID, p.Start())
 	}
 	if at := store.ExpiryOf(m); at != 0 {
 		q.expiries.add(e.ID, at)
 	}
-	q.newest = e.ID
+	q.s.Newest = e.ID
 	n := len(m.Recipients)
-	names := schedule.Names{Origin: q.originOf(m)}
+	names := schedule.Names{Origin: q.s.Origins.Number(schedule.Origin{Tenant: m.Tenant, Campaign: m.Campaign, Sender: m.Sender.Domain()}, len(m.Recipients))}
 	last, due := "", false // due: one that was in another queue
 	for i := range m.Recipients {
 		if domain := m.Recipients[i].Address.Domain(); i == 0 || domain != last {
-			names.Domain, last = q.domains.Number(domain, 0), domain
+			names.Domain, last = q.s.Domains.Number(domain, 0), domain
 		}
-		q.domains.Count(names.Domain, 1)
+		q.s.Domains.Count(names.Domain, 1)
 		e.Rcpt = uint16(i)
 		if d.standings != nil {
 			due = q.enterStanding(e, names, &d.standings[i], e.Data()) || due

@@ -87,15 +87,17 @@ func (a *Arrivals) Latest() time.Time {
 }
 
 // Of is when a message was accepted; the zero time if there is none.
-func (a *Arrivals) Of(id uint64) time.Time {
-	i, ok := slices.BinarySearchFunc(a.all, id, func(x Arrival, id uint64) int { return cmp.Compare(x.ID, id) })
+func (a *Arrivals) Of(id uint64) time.Time { return arrivalOf(a.all, id) }
+
+func arrivalOf(all []Arrival, id uint64) time.Time {
+	i, ok := slices.BinarySearchFunc(all, id, func(x Arrival, id uint64) int { return cmp.Compare(x.ID, id) })
 	if !ok {
 		i--
 	}
 	if i < 0 {
 		return time.Time{}
 	}
-	return time.UnixMilli(a.all[i].At)
+	return time.UnixMilli(all[i].At)
 }
 
 // After is the first id of those accepted after a time, or about to be.

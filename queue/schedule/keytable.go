@@ -57,7 +57,9 @@ type KeySlot struct {
 }
 
 // Loc is where the latest record of the key lies.
-func (s *KeySlot) Loc() Loc     { return Loc(s.locHi)<<32 | Loc(s.locLo) }
+func (s *KeySlot) Loc() Loc { return Loc(s.locHi)<<32 | Loc(s.locLo) }
+
+// SetLoc notes where that is.
 func (s *KeySlot) SetLoc(l Loc) { s.locLo, s.locHi = uint32(l), uint8(l>>32) }
 
 func get24(b [3]byte) uint32 { return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 }

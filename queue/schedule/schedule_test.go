@@ -378,3 +378,18 @@ func TestRewind(t *testing.T) {
 		t.Errorf("%d came out, want %d", came, len(slots))
 	}
 }
+
+// BenchmarkCopy is how long the owner's lock is held for a stretch.
+func BenchmarkCopy(b *testing.B) {
+	s := NewSchedule(0)
+	for id := range uint64(10 * stretchLen) {
+		s.Keys.Hold(s.At(s.Append(Entry{ID: id, Key: s.Keys.Number(site(fmt.Sprint("site", id%50)))}, Names{}, Due)))
+	}
+	var to Stretch
+	p := Part{Top: 1 << 63}
+	p.States[Due] = true
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Copy(&to, stretchLen, &p)
+	}
+}

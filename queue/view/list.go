@@ -1,4 +1,4 @@
-package queue
+package view
 
 import (
 	"cmp"
@@ -99,13 +99,13 @@ const (
 )
 
 // List gives the selected messages, a page at a time. The error is that of a cursor that is none.
-func (q *Queue) List(f Filter, p Page) (Listing, error) {
+func (v *View) List(f Filter, p Page) (Listing, error) {
 	if p.Limit <= 0 {
 		p.Limit = defaultLimit
 	}
 	p.Limit = min(p.Limit, maxLimit)
 	if p.Order == NextAttempt {
-		return q.listByTime(f, p)
+		return v.listByTime(f, p)
 	}
 	from := uint64(0)
 	if p.Cursor != "" {
@@ -115,55 +115,51 @@ func (q *Queue) List(f Filter, p Page) (Listing, error) {
 		}
 		from = uint64(id)
 	}
-	w := q.newWalker(f, p.Order == NewestFirst, from)
+	w := v.Walk(f, p.Order == NewestFirst, from)
 	w.endAfter(p.Time)
 	var l Listing
 	for {
-		c, m := w.next()
+		c, m := w.Next()
 		l.Looked = w.looked
 		switch {
 		case c == nil:
 			l.Next, l.Complete = w.cursor(), !w.cut
 			return l, nil
 		case len(l.Items) == p.Limit || w.reads > maxReads:
-			l.Next, l.Complete = envelope.ID(c.id).String(), len(l.Items) == p.Limit
+			l.Next, l.Complete = envelope.ID(c.ID).String(), len(l.Items) == p.Limit
 			return l, nil
 		}
-		l.Items = append(l.Items, q.item(c, m))
+		l.Items = append(l.Items, v.Item(c, m))
 	}
 }
 
-// item puts a candidate in words. m is nil when it was not read yet.
-func (q *Queue) item(c *candidate, m *envelope.Message) Item {
-	it := Item{ID: envelope.ID(c.id)}
+// Item puts a candidate in words. m is nil when it was not read yet.
+func (v *View) Item(c *Candidate, m *envelope.Message) Item {
+	it := Item{ID: envelope.ID(c.ID)}
 	if m == nil {
 		var err error
-		if m, err = q.envelopeOf(c.id, c.data); err != nil {
+		if m, err = v.q.Envelope(c.ID, nil); err != nil {
 			it.Unreadable = true
 		}
 	}
 	if m != nil {
-		it = itemOf(m)
-		it.ID = envelope.ID(c.id)
+		it = ItemOf(m)
+		it.ID = envelope.ID(c.ID)
 	}
 	// Downward walks give recipients last to first.
-	slices.SortFunc(c.rcpts, func(a, b candidateRecipient) int { return cmp.Compare(a.entry.Rcpt, b.entry.Rcpt) })
-	replies := store.ReplyReader{Dir: q.dir}
-	for i := range c.rcpts {
-		r := q.itemRecipient(&c.rcpts[i], m)
-		if last := c.rcpts[i].last; last != nil {
-			r.Last, r.Via, r.Detour = last.Reply, last.Via, last.Detour
-		} else if note := c.rcpts[i].note; note != (store.Place{}) {
-			last, _ := q.follow(&replies, note, c.id, c.rcpts[i].entry.Rcpt) // a listing does without
-			r.Last, r.Via, r.Detour = last.Reply, last.Via, last.Detour
-		}
+	slices.SortFunc(c.Rcpts, func(a, b Recipient) int { return cmp.Compare(a.Rcpt, b.Rcpt) })
+	replies := store.ReplyReader{Dir: v.dir}
+	for i := range c.Rcpts {
+		r := v.itemRecipient(&c.Rcpts[i], m)
+		last, _, _ := v.q.LastAttempt(&replies, c.ID, c.Rcpts[i].Rcpt) // a listing does without
+		r.Last, r.Via, r.Detour = last.Reply, last.Via, last.Detour
 		it.Recipients = append(it.Recipients, r)
 	}
 	return it
 }
 
-// itemOf is what a message says of itself.
-func itemOf(m *envelope.Message) Item {
+// ItemOf is what a message says of itself.
+func ItemOf(m *envelope.Message) Item {
 	it := Item{
 		Sender: m.Sender, Size: m.Size, Received: m.Received, Total: len(m.Recipients),
 		Tenant: m.Tenant, User: m.User, Campaign: m.Campaign, Tier: m.Tier,
@@ -176,8 +172,8 @@ func itemOf(m *envelope.Message) Item {
 	return it
 }
 
-// only gives the item with some of its recipients, which are in ascending order and for which a was asked.
-func (it Item) only(rcpts []uint16, a Action) Item {
+// Only gives the item with some of its recipients, which are in ascending order and for which a was asked.
+func (it Item) Only(rcpts []uint16, a Action) Item {
 	it.Recipients = slices.DeleteFunc(it.Recipients, func(r ItemRecipient) bool {
 		_, found := slices.BinarySearch(rcpts, uint16(r.Index))
 		return !found
@@ -188,14 +184,14 @@ func (it Item) only(rcpts []uint16, a Action) Item {
 	return it
 }
 
-// askedFor is what an operator has asked for, by the note that an entry carries of it.
-var askedFor = map[schedule.Action]Action{schedule.Hold: Hold, schedule.Retry: RetryNow, schedule.Bounce: Bounce, schedule.Remove: Remove, schedule.Cancel: Cancel, schedule.Transfer: Transfer}
+// AskedFor is what an operator has asked for, by the note that an entry carries of it.
+var AskedFor = map[schedule.Action]Action{schedule.Hold: Hold, schedule.Retry: RetryNow, schedule.Bounce: Bounce, schedule.Remove: Remove, schedule.Cancel: Cancel, schedule.Transfer: Transfer}
 
-func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRecipient {
-	e := &c.entry
-	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Line: c.line, Attempts: int(e.Attempts()), Warned: e.Warned(), Ending: e.Action().Ends()}
+func (v *View) itemRecipient(c *Recipient, m *envelope.Message) ItemRecipient {
+	e := &c.Entry
+	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Line: c.Line, Attempts: int(e.Attempts()), Warned: e.Warned(), Ending: e.Action().Ends()}
 	if r.State == StateLeased || e.Action().Removes() {
-		r.Asked = askedFor[e.Action()]
+		r.Asked = AskedFor[e.Action()]
 	}
 	if m != nil && r.Index < len(m.Recipients) {
 		r.Address = m.Recipients[r.Index].Address
@@ -206,56 +202,8 @@ func (q *Queue) itemRecipient(c *candidateRecipient, m *envelope.Message) ItemRe
 	if m != nil && e.State() == schedule.Deferred && e.Attempts() == 0 {
 		r.Scheduled = store.PlanOf(m).Due(e.ID, r.Index) == e.Due
 	}
-	q.mu.Lock()
-	r.Start = q.startOf(e.ID)
-	q.mu.Unlock()
+	v.lock.Lock()
+	r.Start = v.s.Start(e.ID)
+	v.lock.Unlock()
 	return r
-}
-
-// Get gives one message with all recipients that are still in the queue. ErrUnknown says that
-// there are none.
-func (q *Queue) Get(id envelope.ID) (Item, error) {
-	c, ok := q.lookUp(uint64(id))
-	if !ok {
-		return Item{}, fmt.Errorf("message %s: %w", id, ErrUnknown)
-	}
-	return q.item(&c, nil), nil
-}
-
-// Pick gives those of some messages, by id, that a filter selects. What is not in the queue is left
-// out.
-func (q *Queue) Pick(ids []envelope.ID, f Filter) []Item {
-	var items []Item
-	for _, id := range ids {
-		if c := q.pickOne(uint64(id), f); c != nil {
-			items = append(items, q.item(c, nil))
-		}
-	}
-	return items
-}
-
-// pickOne is nil when the message is not in the queue or not selected.
-func (q *Queue) pickOne(id uint64, f Filter) *candidate {
-	if f.isZero() {
-		if c, ok := q.lookUp(id); ok {
-			return &c
-		}
-		return nil
-	}
-	w := q.newWalker(f, false, id)
-	w.newest, w.single = min(w.newest, id), true
-	c, _ := w.next()
-	return c
-}
-
-// lookUp makes a candidate of one message.
-func (q *Queue) lookUp(id uint64) (c candidate, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.table.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
-		c.id, c.data = id, q.placeOf(e.Data(), schedule.Octets(e.Size))
-		c.rcpts = append(c.rcpts, q.candidate(e))
-		return true
-	})
-	return c, len(c.rcpts) > 0
 }

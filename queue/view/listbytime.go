@@ -1,4 +1,4 @@
-package queue
+package view
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ func (a timed) compare(b timed) int {
 // timedCursor is where a listing by next attempt goes on.
 type timedCursor struct {
 	after timed
-	part  uint64 // of q.parts; 0: of none
+	part  uint64 // of v.parts; 0: of none
 }
 
 // String gives "DUE.ID", followed by the number of a part if there is one.
@@ -62,7 +62,7 @@ type byTime struct {
 
 	// A message is in first for each time at which a selected recipient is attempted: only its envelope
 	// shows which recipients are meant.
-	walker *walker             // through the schedule; nil once it was looked through
+	walker *Walker             // through the schedule; nil once it was looked through
 	first  minheap.Heap[timed] // what comes first of what the walker has seen, the latest on top
 	list   []timed             // what was found, and not looked at
 	more   bool                // the schedule has more than that
@@ -72,19 +72,19 @@ type byTime struct {
 // are meant.
 const someByTime = 16384
 
-func (q *Queue) newByTime(f Filter, after timed, limit int) *byTime {
+func (v *View) newByTime(f Filter, after timed, limit int) *byTime {
 	b := &byTime{filter: f, after: after, size: 2 * (limit + 1)}
 	if b.filter.Leased = nil; f.needsEnvelope() || f.Leased != nil {
 		b.size = max(b.size, someByTime)
 	}
-	b.begin(q)
+	b.begin(v)
 	return b
 }
 
 // begin starts a look through the schedule for what comes after b.after. It has to look at every entry; one that
 // is no earlier than all of what was found costs no more than that look, nor does one that was listed.
-func (b *byTime) begin(q *Queue) {
-	b.walker = q.newWalker(b.filter, false, 0)
+func (b *byTime) begin(v *View) {
+	b.walker = v.Walk(b.filter, false, 0)
 	b.walker.reading, b.walker.notBefore = false, uint64(b.after.due)
 	b.first = laterFirst()
 }
@@ -96,9 +96,9 @@ func laterFirst() minheap.Heap[timed] {
 // find goes on with the look through the schedule until its end, or the walker's time is up.
 func (b *byTime) find() (ended bool) {
 	w := b.walker
-	for c, _ := w.next(); c != nil; c, _ = w.next() {
+	for c, _ := w.Next(); c != nil; c, _ = w.Next() {
 		for _, due := range attemptsOf(c) {
-			t := timed{due: due, id: c.id}
+			t := timed{due: due, id: c.ID}
 			if t.compare(b.after) <= 0 {
 				continue
 			}
@@ -119,20 +119,20 @@ func (b *byTime) find() (ended bool) {
 }
 
 // listByTime lists a page. One that is cut short leaves a part behind, for the next page to go on with.
-func (q *Queue) listByTime(f Filter, p Page) (l Listing, err error) {
+func (v *View) listByTime(f Filter, p Page) (l Listing, err error) {
 	var from timedCursor
 	if p.Cursor != "" {
 		if from, err = parseTimedCursor(p.Cursor); err != nil {
 			return l, err
 		}
 	}
-	b := q.newByTime(f, from.after, p.Limit)
-	if part := q.parts.get(from.part, b); part != nil {
+	b := v.newByTime(f, from.after, p.Limit)
+	if part := v.parts.get(from.part, b); part != nil {
 		b = part
 	}
-	until := q.until(p.Time)
+	until := v.until(p.Time)
 	cut := func() (Listing, error) {
-		l.Next = timedCursor{b.after, q.parts.keep(b)}.String()
+		l.Next = timedCursor{b.after, v.parts.keep(b)}.String()
 		return l, nil
 	}
 	for {
@@ -149,12 +149,12 @@ func (q *Queue) listByTime(f Filter, p Page) (l Listing, err error) {
 				l.Next, l.Complete = timedCursor{after: b.after}.String(), true
 				return l, nil
 			}
-			if i > 0 && q.late(until) {
+			if i > 0 && v.late(until) {
 				b.list = b.list[i:]
 				return cut()
 			}
-			if c := q.pickOne(t.id, f); c != nil && firstAttempt(c) == t.due {
-				l.Items = append(l.Items, q.item(c, nil))
+			if c := v.PickOne(t.id, f); c != nil && firstAttempt(c) == t.due {
+				l.Items = append(l.Items, v.Item(c, nil))
 			}
 			l.Looked++
 			b.after = t
@@ -164,28 +164,28 @@ func (q *Queue) listByTime(f Filter, p Page) (l Listing, err error) {
 			l.Complete = true
 			return l, nil
 		}
-		b.begin(q)
-		if q.late(until) {
+		b.begin(v)
+		if v.late(until) {
 			return cut()
 		}
 	}
 }
 
 // attemptsOf gives the times at which a candidate's recipients are attempted next, each once.
-func attemptsOf(c *candidate) []uint32 {
+func attemptsOf(c *Candidate) []uint32 {
 	times := make([]uint32, 0, 1)
-	for i := range c.rcpts {
-		times = append(times, attemptAt(&c.rcpts[i].entry))
+	for i := range c.Rcpts {
+		times = append(times, attemptAt(&c.Rcpts[i].Entry))
 	}
 	slices.Sort(times)
 	return slices.Compact(times)
 }
 
 // firstAttempt is the earliest next attempt of a candidate's recipients.
-func firstAttempt(c *candidate) uint32 {
+func firstAttempt(c *Candidate) uint32 {
 	due := noTime
-	for i := range c.rcpts {
-		due = min(due, attemptAt(&c.rcpts[i].entry))
+	for i := range c.Rcpts {
+		due = min(due, attemptAt(&c.Rcpts[i].Entry))
 	}
 	return due
 }
@@ -246,7 +246,7 @@ func (b *byTime) clone() *byTime {
 	}
 	if b.walker != nil {
 		w := *b.walker
-		w.batch = nil
+		w.batch, w.rcpts, w.copy = nil, nil, schedule.Stretch{}
 		w.picker.domains, w.picker.origins = slices.Clone(w.picker.domains), slices.Clone(w.picker.origins)
 		c.walker = &w
 	}

@@ -1,4 +1,4 @@
-package queue
+package view
 
 import (
 	"cmp"
@@ -44,9 +44,9 @@ type KeySummary struct {
 // Summary counts the selected recipients by key, most first. A filter that asks for what only
 // envelopes know has them read; all others cost some 20 ns for each recipient in the queue, and with
 // Leased a microsecond for each that is selected.
-func (q *Queue) Summary(f Filter) []KeySummary {
-	t := newTally(q, func(line parking.Line) parking.Key { return line.Key })
-	t.run(q.newWalker(f, false, 0))
+func (v *View) Summary(f Filter) []KeySummary {
+	t := newTally(v, func(line parking.Line) parking.Key { return line.Key })
+	t.run(v.Walk(f, false, 0))
 	list := make([]KeySummary, 0, len(t.rows))
 	for key, c := range t.rows {
 		list = append(list, KeySummary{key, *c})
@@ -88,7 +88,7 @@ type Tally struct {
 
 // Tally looks through the queue for what a filter selects, from a cursor on and for a time, 0 for no bound, and
 // counts it by name. Recipients whose envelope is damaged are left out where that must be read.
-func (q *Queue) Tally(f Filter, by Naming, cursor string, most time.Duration) (Tally, error) {
+func (v *View) Tally(f Filter, by Naming, cursor string, most time.Duration) (Tally, error) {
 	from := uint64(0)
 	if cursor != "" {
 		id, err := envelope.ParseID(cursor)
@@ -97,9 +97,9 @@ func (q *Queue) Tally(f Filter, by Naming, cursor string, most time.Duration) (T
 		}
 		from = uint64(id)
 	}
-	w := q.newWalker(f, false, from)
+	w := v.Walk(f, false, from)
 	w.endAfter(most)
-	t := newTally(q, by.Line)
+	t := newTally(v, by.Line)
 	switch {
 	case by.Envelope != nil:
 		w.reading = true
@@ -124,7 +124,6 @@ func (r Row) Compare(o Row) int {
 
 // tally counts entries in order of their ids.
 type tally[K comparable] struct {
-	q    *Queue
 	now  time.Time
 	name func(parking.Line) K
 	rows map[K]*Count
@@ -133,50 +132,46 @@ type tally[K comparable] struct {
 	id    uint64
 	class int
 
-	// By number of the line, nil for those not met in this batch: numbers are given to other names
-	// when the lock is free.
-	met []*Count
+	lines []*Count // by position of the line in the stretch; nil for those not met yet
 }
 
-func newTally[K comparable](q *Queue, name func(parking.Line) K) *tally[K] {
-	return &tally[K]{q: q, now: q.now(), name: name, rows: map[K]*Count{}}
+func newTally[K comparable](v *View, name func(parking.Line) K) *tally[K] {
+	return &tally[K]{now: v.now(), name: name, rows: map[K]*Count{}}
 }
 
 // run counts what a walker selects, by line.
-func (t *tally[K]) run(w *walker) {
-	if !w.f.needsEnvelope() && w.f.Leased == nil {
-		for !w.done {
-			clear(t.met)
-			t.met = t.met[:0]
-			t.entries(w, t.countLine)
+func (t *tally[K]) run(w *Walker) {
+	if w.f.byEntry() {
+		for w.more() {
+			t.lines = append(t.lines[:0], make([]*Count, w.copy.Lines())...)
+			w.each(func(e *schedule.Entry) { t.count(t.ofLine(w, e), e, w.copy.Accepted(e)) })
 		}
 		return
 	}
-	for c, _ := w.next(); c != nil; c, _ = w.next() {
-		for i := range c.rcpts {
-			t.count(t.of(t.name(c.rcpts[i].line)), &c.rcpts[i].entry, c.since)
+	for c, _ := w.Next(); c != nil; c, _ = w.Next() {
+		for i := range c.Rcpts {
+			t.count(t.of(t.name(c.Rcpts[i].Line)), &c.Rcpts[i].Entry, c.since)
 		}
 	}
 }
 
-// countLine counts an entry by its line, with the queue's lock held.
-func (t *tally[K]) countLine(e *schedule.Entry) {
-	if n := int(e.Key) + 1; n > len(t.met) {
-		t.met = slices.Grow(t.met, n-len(t.met))[:n]
+// byEntry reports whether the schedule alone says what is selected.
+func (f *Filter) byEntry() bool { return !f.needsEnvelope() && f.Leased == nil }
+
+// ofLine is the count of an entry's line.
+func (t *tally[K]) ofLine(w *Walker, e *schedule.Entry) *Count {
+	c := &t.lines[w.copy.LineOf(e)]
+	if *c == nil {
+		*c = t.of(t.name(w.copy.Line(w.copy.LineOf(e))))
 	}
-	c := t.met[e.Key]
-	if c == nil {
-		c = t.of(t.name(t.q.keys.Line(e.Key)))
-		t.met[e.Key] = c
-	}
-	t.count(c, e, t.q.arrivals.Of(e.ID))
+	return *c
 }
 
 // envelopes counts what a walker selects and reads.
-func (t *tally[K]) envelopes(w *walker, name func(*envelope.Message, int) K) {
-	for c, m := w.next(); c != nil; c, m = w.next() {
-		for i := range c.rcpts {
-			e := &c.rcpts[i].entry
+func (t *tally[K]) envelopes(w *Walker, name func(*envelope.Message, int) K) {
+	for c, m := w.Next(); c != nil; c, m = w.Next() {
+		for i := range c.Rcpts {
+			e := &c.Rcpts[i].Entry
 			if int(e.Rcpt) < len(m.Recipients) {
 				t.count(t.of(name(m, int(e.Rcpt))), e, c.since)
 			}
@@ -184,37 +179,26 @@ func (t *tally[K]) envelopes(w *walker, name func(*envelope.Message, int) K) {
 	}
 }
 
-// states counts what a walker selects, by what it is doing.
-func (t *tally[K]) states(w *walker, name func(RecipientState) K) {
-	if !w.f.needsEnvelope() && w.f.Leased == nil {
-		t.statesOfEntries(w, name)
+// states counts what a walker selects, by what it is doing. Only what is handed out is named one by one.
+func (t *tally[K]) states(w *Walker, name func(RecipientState) K) {
+	if !w.f.byEntry() {
+		for c, _ := w.Next(); c != nil; c, _ = w.Next() {
+			for i := range c.Rcpts {
+				e := &c.Rcpts[i].Entry
+				t.count(t.of(name(doing(e))), e, c.since)
+			}
+		}
 		return
 	}
-	for c, _ := w.next(); c != nil; c, _ = w.next() {
-		for i := range c.rcpts {
-			e := &c.rcpts[i].entry
-			t.count(t.of(name(doing(e))), e, c.since)
-		}
-	}
-}
-
-// statesOfEntries counts by state in the schedule itself. What is handed out is named one by one.
-func (t *tally[K]) statesOfEntries(w *walker, name func(RecipientState) K) {
 	var in [schedule.States]Count
-	var out []schedule.Entry
-	var since []time.Time
-	for !w.done {
-		out, since = out[:0], since[:0]
-		t.entries(w, func(e *schedule.Entry) {
+	for w.more() {
+		w.each(func(e *schedule.Entry) {
+			of := &in[e.State()]
 			if e.State() == schedule.Leased {
-				out, since = append(out, *e), append(since, t.q.arrivals.Of(e.ID))
-				return
+				of = t.of(name(doing(e)))
 			}
-			t.count(&in[e.State()], e, t.q.arrivals.Of(e.ID))
+			t.count(of, e, w.copy.Accepted(e))
 		})
-		for i := range out {
-			t.count(t.of(name(doing(&out[i]))), &out[i], since[i])
-		}
 	}
 	for s := range in {
 		if in[s].Total > 0 {
@@ -225,37 +209,6 @@ func (t *tally[K]) statesOfEntries(w *walker, name func(RecipientState) K) {
 
 func doing(e *schedule.Entry) RecipientState {
 	return RecipientState{envelope.ID(e.ID), int(e.Rcpt), e.State(), e.Action().Ends()}
-}
-
-// entries gives the walker's next batch in the schedule itself, with the queue's lock held.
-func (t *tally[K]) entries(w *walker, each func(*schedule.Entry)) {
-	if w.looked > 0 && w.late() {
-		w.cut, w.done = true, true
-		return
-	}
-	q := t.q
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !w.findKey() || !w.findState() {
-		return
-	}
-	seen, before, ended := 0, uint64(0), true
-	q.table.Ascend(w.at, func(s schedule.Slot, e *schedule.Entry) bool {
-		if e.ID > w.newest {
-			return false
-		}
-		if seen++; seen > 8*atOnce && e.ID != before {
-			w.at, ended = e.ID, false
-			return false
-		}
-		if w.selects(s, e) {
-			each(e)
-		}
-		before = e.ID
-		return true
-	})
-	w.looked += seen
-	w.done = ended
 }
 
 func (t *tally[K]) of(name K) *Count {
@@ -269,14 +222,15 @@ func (t *tally[K]) of(name K) *Count {
 
 func (t *tally[K]) count(c *Count, e *schedule.Entry, since time.Time) {
 	if e.ID != t.id {
-		t.id, t.class = e.ID, ageClass(t.now.Sub(since))
+		t.id, t.class = e.ID, AgeClass(t.now.Sub(since))
 	}
 	c.Total++
 	c.States[e.State()]++
 	c.Ages[t.class]++
 }
 
-func ageClass(age time.Duration) int {
+// AgeClass gives the index in Count.Ages for an age.
+func AgeClass(age time.Duration) int {
 	for i, limit := range AgeLimits {
 		if age < limit {
 			return i
