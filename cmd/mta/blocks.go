@@ -23,7 +23,7 @@ by an operator or its warm-up; or missing, if this machine does not have its add
 ` + sinceStart,
 		what: "sources", filter: api.BlockFilter{Order: api.BySize}, names: c.sourceNames,
 		show: pages[api.BlockFilter, api.SourceList, api.Source]{
-			noun: "source", table: listing.Sources, ask: (*api.Client).Sources,
+			table: listing.Sources, ask: (*api.Client).Sources,
 			of: func(l *api.SourceList) (*[]api.Source, *string) { return &l.Sources, &l.Next },
 		}.show,
 	}))
@@ -43,7 +43,7 @@ ACCEPTED counts recipients of the pool's tenants since the start of the relay.
 ` + sinceStart,
 		what: "pools", filter: poolFilter{api.BlockFilter{Order: api.BySize}}, names: c.poolNames,
 		show: pages[poolFilter, api.PoolList, api.Pool]{
-			noun: "pool", table: listing.Pools,
+			table: listing.Pools,
 			ask: func(client *api.Client, ctx context.Context, f poolFilter, after string, limit int) (api.PoolList, error) {
 				return client.Pools(ctx, f.BlockFilter, after, limit)
 			},
@@ -55,7 +55,7 @@ ACCEPTED counts recipients of the pool's tenants since the start of the relay.
 func newTenants(c *cli) *cobra.Command {
 	limits := false
 	usual := pages[api.BlockFilter, api.TenantList, api.Tenant]{
-		noun: "tenant", table: listing.Tenants, ask: (*api.Client).Tenants,
+		table: listing.Tenants, ask: (*api.Client).Tenants,
 		of: func(l *api.TenantList) (*[]api.Tenant, *string) { return &l.Tenants, &l.Next },
 	}
 	cmd := newList(c, list[api.BlockFilter]{
@@ -81,7 +81,7 @@ start of the relay, LOWERED those that over_quota = "lower" moved to the last ti
 				return err
 			}
 			limited := slices.DeleteFunc(l.Tenants, func(t api.Tenant) bool { return t.Use == nil })
-			return printPage(c, listing.TenantLimits, limited, "tenant", l.Next)
+			return printPage(c, listing.TenantLimits, limited, l.Next)
 		},
 	})
 	cmd.Flags().Bool("queued", false, "")

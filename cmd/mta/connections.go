@@ -38,7 +38,7 @@ func newConnectionsList(c *cli) *cobra.Command {
   mta connections list --direction in --peer 192.0.2.0/24 --json`,
 		what: "connections",
 		show: pages[api.ConnectionFilter, api.ConnectionList, api.Connection]{
-			noun: "connection", table: listing.Connections, ask: (*api.Client).Connections,
+			table: listing.Connections, ask: (*api.Client).Connections,
 			of: func(l *api.ConnectionList) (*[]api.Connection, *string) { return &l.Connections, &l.Next },
 		}.show,
 	}))

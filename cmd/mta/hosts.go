@@ -38,7 +38,7 @@ func newHostsList(c *cli) *cobra.Command {
   mta hosts list .google.com --json`,
 		what: "hosts", names: c.hostNames,
 		show: pages[api.HostFilter, api.HostList, api.Host]{
-			noun: "host", table: listing.Hosts, ask: (*api.Client).Hosts,
+			table: listing.Hosts, ask: (*api.Client).Hosts,
 			of:      func(l *api.HostList) (*[]api.Host, *string) { return &l.Hosts, &l.Next },
 			unknown: "no known host matches the name or address", hint: "to list the known hosts: mta hosts",
 		}.show,

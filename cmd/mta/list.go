@@ -49,7 +49,6 @@ func newList[F any](c *cli, l list[F]) *cobra.Command {
 
 // pages is the usual way to show a list: pages are collected, and printed as a table or as JSON.
 type pages[F, L, T any] struct {
-	noun          string
 	table         listing.Listing[T]
 	ask           func(*api.Client, context.Context, F, string, int) (L, error)
 	of            func(*L) (*[]T, *string) // the rows of a page, and the cursor of the next one
@@ -68,7 +67,7 @@ func (p pages[F, L, T]) show(ctx context.Context, c *cli, client *api.Client, f 
 	if flags.asJSON {
 		return writeJSON(c.out, l)
 	}
-	return printPage(c, p.table, *rows, p.noun, *next)
+	return printPage(c, p.table, *rows, *next)
 }
 
 // onlyNames returns the names that a filter has, if it has nothing else.

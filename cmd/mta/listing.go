@@ -85,13 +85,13 @@ func tableOf[T any](c *cli, l listing.Listing[T], rows []T) *draw.Table {
 }
 
 // printPage prints a page of a listing, and on standard error what is not shown.
-func printPage[T any](c *cli, l listing.Listing[T], rows []T, what, next string) error {
+func printPage[T any](c *cli, l listing.Listing[T], rows []T, next string) error {
 	if len(rows) > 0 {
 		if err := tableOf(c, l, rows).Write(c.out, c.screen); err != nil {
 			return err
 		}
 	}
-	c.pageFooter(len(rows), what, next, "no "+what+" is known or matches")
+	c.pageFooter(len(rows), l.Noun, next, "no "+l.Noun+" is known or matches")
 	return nil
 }
 

@@ -63,7 +63,7 @@ func newSitesList(c *cli) *cobra.Command {
   mta sites list .protection.outlook.com`,
 		what: "sites", filter: api.SiteFilter{Order: api.BySize}, names: c.siteNames,
 		show: pages[api.SiteFilter, api.SiteList, api.Site]{
-			noun: "site", table: listing.Sites, ask: (*api.Client).Sites,
+			table: listing.Sites, ask: (*api.Client).Sites,
 			of:      func(l *api.SiteList) (*[]api.Site, *string) { return &l.Sites, &l.Next },
 			unknown: "no known site has the name",
 			hint: "to list the known sites: mta sites; a site has the name of its first host, " +

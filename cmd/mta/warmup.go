@@ -65,7 +65,7 @@ func (c *cli) warmupList(ctx context.Context, p *pageFlags) error {
 		fmt.Fprintln(c.out, "no source has a plan: give it one where a pool dedicates it")
 		return nil
 	}
-	return printPage(c, listing.Warmups, l.Warmups, "source", l.Next)
+	return printPage(c, listing.Warmups, l.Warmups, l.Next)
 }
 
 // known reports whether the ledger could be read.

@@ -14,7 +14,9 @@ type (
 
 // Providers lists the providers of the configuration.
 var Providers = Listing[provider]{
-	Name: "providers",
+	Name:  "providers",
+	Noun:  "provider",
+	Empty: "sites with one budget are a provider of the configuration",
 	Columns: slices.Concat([]Column[provider]{
 		{Title: "PROVIDER", Shrink: true,
 			Cell: func(p *provider) Cell { return orRest(Name(ToProvider, p.Name), "(none)", "all other sites") }},
@@ -46,7 +48,9 @@ func orRest(name Cell, short, long string) Cell {
 
 // Sources lists the sources of the configuration.
 var Sources = Listing[source]{
-	Name: "sources",
+	Name:  "sources",
+	Noun:  "source",
+	Empty: "the local addresses from which mail leaves would stand here",
 	Columns: slices.Concat([]Column[source]{
 		{Title: "SOURCE", Shrink: true, Cell: func(s *source) Cell { return Name(ToSource, s.Name) }},
 		{Title: "ADDRESS", Spare: 5, Cell: func(s *source) Cell { return Word(s.Address) }},
@@ -68,7 +72,9 @@ var Sources = Listing[source]{
 
 // Pools lists the pools of sources.
 var Pools = Listing[pool]{
-	Name: "pools",
+	Name:  "pools",
+	Noun:  "pool",
+	Empty: "the groups of sources that tenants may use would stand here",
 	Columns: slices.Concat([]Column[pool]{
 		{Title: "POOL", Shrink: true, Cell: func(p *pool) Cell { return Word(p.Name) }},
 		{Title: "SHARED", Right: true, Spare: 4, Cell: func(p *pool) Cell { return Names(ToSource, p.Shared) }},

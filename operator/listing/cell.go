@@ -31,7 +31,10 @@ const (
 )
 
 // Link leads to what a cell names.
-type Link struct{ To, Name string }
+type Link struct {
+	To, Name string
+	Text     string // "": that of the cell
+}
 
 // What links lead to.
 const (
@@ -68,16 +71,16 @@ func Name(to, name string) Cell { return Word(name).to(to, name) }
 
 func (c Cell) to(to, name string) Cell {
 	if name != "" {
-		c.Links = []Link{{to, name}}
+		c.Links = []Link{{To: to, Name: name}}
 	}
 	return c
 }
 
 // Names counts names in few characters, and links them where there is room.
 func Names(to string, names []string) Cell {
-	c := figure(fmt.Sprint(len(names)), float64(len(names)))
+	c := Count(len(names))
 	for _, n := range names {
-		c.Links = append(c.Links, Link{to, n})
+		c.Links = append(c.Links, Link{to, n, n})
 	}
 	return c
 }

@@ -10,7 +10,9 @@ type connection = api.Connection
 
 // Connections lists the open connections, with clients and with remote hosts.
 var Connections = Listing[connection]{
-	Name: "connections",
+	Name:  "connections",
+	Noun:  "connection",
+	Empty: "those with clients and with remote hosts would stand here",
 	Columns: []Column[connection]{
 		{Title: "PEER", Shrink: true, In: Top, Cell: peer},
 		{Title: "ID", In: CLI | Console, Cell: func(c *connection) Cell { return Word(c.ID) }},

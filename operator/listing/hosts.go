@@ -12,7 +12,9 @@ type host = api.Host
 
 // Hosts lists the hosts that mail goes to.
 var Hosts = Listing[host]{
-	Name: "hosts",
+	Name:  "hosts",
+	Noun:  "host",
+	Empty: "the hosts that mail was sent to, and what was learned of them, would stand here",
 	Columns: []Column[host]{
 		{Title: "HOST", Shrink: true, Cell: func(h *host) Cell { return Word(h.Name) }},
 		{Title: "ADDRESS", Cell: func(h *host) Cell { return Word(h.Address) }},

@@ -34,6 +34,8 @@ const Reason = "REASON"
 // Listing is how rows of type T are listed.
 type Listing[T any] struct {
 	Name      string // in the plural
+	Noun      string
+	Empty     string // what would stand here, where there are no rows
 	Columns   []Column[T]
 	NoteTitle string
 	// Note is why a row is as it is.
@@ -88,7 +90,8 @@ func (l *Listing[T]) Cells(row *T, look Look) []Cell {
 var long = map[string]string{
 	"CONNS": "Connections", "ACC/s": "Accepted/s", "DELIV/s": "Delivered/s", "FAIL/s": "Failed/s",
 	"ID": "ID", "IP": "Address", "TLS": "TLS", "EHLO": "EHLO",
-	"HOUR": "This hour", "DAY": "Today", "LAST": "Last good",
+	"HOUR": "This hour", "DAY": "Today", "LAST": "Last good", "DIVERTED": "Diverted today", "DIR": "Direction",
+	"SHARED": "Shared sources", "DEDICATED": "Dedicated sources",
 }
 
 // Long is a title where there is room for all of its words.

@@ -9,9 +9,9 @@ import (
 // Queued is a recipient of a message in the queue.
 type Queued struct {
 	*api.Item
-	*api.RecipientStatus      // nil: More stands in its place
-	First                bool // of the message, which the others don't repeat
-	More                 int  // recipients that are left out
+	*api.RecipientStatus     // nil: More stands in its place
+	Number               int // of the recipient, from 0
+	More                 int // recipients that are left out
 }
 
 // QueueRows gives the rows of messages.
@@ -19,7 +19,7 @@ func QueueRows(messages []api.Item) (rows []Queued) {
 	for i := range messages {
 		m := &messages[i]
 		for j := range m.Recipients {
-			rows = append(rows, Queued{Item: m, RecipientStatus: &m.Recipients[j], First: j == 0})
+			rows = append(rows, Queued{Item: m, RecipientStatus: &m.Recipients[j], Number: j})
 		}
 		if left := m.Matching - len(m.Recipients); left > 0 {
 			rows = append(rows, Queued{Item: m, More: left})
@@ -30,7 +30,9 @@ func QueueRows(messages []api.Item) (rows []Queued) {
 
 // Queue lists the messages in the queue, a row for each recipient.
 var Queue = Listing[Queued]{
-	Name: "messages",
+	Name:  "messages",
+	Noun:  "message",
+	Empty: "messages that wait for delivery would stand here",
 	Columns: []Column[Queued]{
 		{Title: "ID", Cell: first(func(m *api.Item) Cell { return Name(ToMessage, m.ID) })},
 		{Title: "AGE", Right: true, At: age},
@@ -49,13 +51,21 @@ var Queue = Listing[Queued]{
 		}
 		return q.Why(l.Zone)
 	},
-	Key: func(q *Queued) string { return q.Item.ID },
+	Key: func(q *Queued) string {
+		if q.RecipientStatus == nil {
+			return q.Item.ID + "-more"
+		}
+		return fmt.Sprint(q.Item.ID, "-", q.Number)
+	},
 }
+
+// First reports whether a row has the cells of its message, which the others don't repeat.
+func (q *Queued) First() bool { return q.RecipientStatus != nil && q.Number == 0 }
 
 // first is a cell of a message: blank but in its first row.
 func first(of func(*api.Item) Cell) func(*Queued) Cell {
 	return func(q *Queued) Cell {
-		if !q.First {
+		if !q.First() {
 			return Cell{}
 		}
 		return of(q.Item)
@@ -73,7 +83,7 @@ func each(of func(*api.RecipientStatus) Cell) func(*Queued) Cell {
 }
 
 func age(q *Queued, l Look) Cell {
-	if !q.First {
+	if !q.First() {
 		return Cell{}
 	}
 	return l.ago(q.Received)

@@ -10,7 +10,9 @@ type site = api.Site
 
 // Sites lists the sites that mail goes to.
 var Sites = Listing[site]{
-	Name: "sites",
+	Name:  "sites",
+	Noun:  "site",
+	Empty: "sites that mail has gone to would stand here, the longest queue first",
 	Columns: slices.Concat([]Column[site]{
 		{Title: "SITE", Shrink: true, Cell: func(s *site) Cell { return Name(ToSite, s.Name) }},
 		{Title: "PROVIDER", Spare: 6, Cell: func(s *site) Cell { return Word(s.Provider) }},
@@ -18,7 +20,7 @@ var Sites = Listing[site]{
 		{Title: "CONNS", Right: true, Spare: 4, Cell: func(s *site) Cell { return Of(s.Connections, s.SlowStart) }},
 		{Title: "ACTIVE", Right: true, Spare: 5, In: CLI | Console,
 			Cell: func(s *site) Cell { return Count(s.Running) }},
-		{Title: "WAITING", Right: true, Spare: 5, Cell: func(s *site) Cell { return Count(waiting(s)) }},
+		{Title: "WAITING", Right: true, Spare: 5, Cell: func(s *site) Cell { return Count(Waiting(s)) }},
 		{Title: "DEFERRED", Right: true, Spare: 3, Cell: func(s *site) Cell { return Count(s.Deferred) }},
 		rate[site]("DELIV/s", 0, "delivered"),
 		rate[site]("FAIL/s", 1, "deferred", "bounced"),
@@ -33,15 +35,15 @@ var Sites = Listing[site]{
 	Key:       func(s *site) string { return s.Name },
 }
 
-// waiting counts the recipients in the state waiting: in delivery, or in the queue for lack of space there.
-func waiting(s *site) int { return s.Waiting + s.Parked }
+// Waiting counts the recipients in the state waiting: in delivery, or in the queue for lack of space there.
+func Waiting(s *site) int { return s.Waiting + s.Parked }
 
 // siteState is what a site's mail does, "" without any.
 func siteState(s *site) string {
 	switch {
 	case len(s.Actions) > 0:
 		return s.Actions[0].What
-	case s.Why != "" && waiting(s) > 0:
+	case s.Why != "" && Waiting(s) > 0:
 		return "waiting"
 	case s.Running > 0:
 		return "sending"
@@ -61,7 +63,7 @@ func (l Look) siteNote(s *site) string {
 		return Join(notes...)
 	}
 	note := "can't be tried: " + s.Why
-	if waiting(s) > 0 {
+	if Waiting(s) > 0 {
 		note = "waits: " + s.Why
 	}
 	return note + l.More(s.Until)

@@ -11,7 +11,9 @@ type tenant = api.Tenant
 
 // Tenants lists the tenants of the configuration, and the mail without a tenant.
 var Tenants = Listing[tenant]{
-	Name: "tenants",
+	Name:  "tenants",
+	Noun:  "tenant",
+	Empty: "those on whose behalf mail is sent would stand here",
 	Columns: slices.Concat([]Column[tenant]{
 		{Title: "TENANT", Shrink: true,
 			Cell: func(t *tenant) Cell { return orRest(Name(ToTenant, t.Name), Nothing, "nobody's") }},
@@ -41,6 +43,7 @@ var Tenants = Listing[tenant]{
 // TenantLimits lists what tenants use of their limits.
 var TenantLimits = Listing[tenant]{
 	Name: "tenants",
+	Noun: "tenant",
 	Columns: []Column[tenant]{
 		Tenants.Columns[0],
 		{Title: "CONNS", Right: true, Cell: usedConnections},

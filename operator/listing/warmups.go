@@ -10,7 +10,9 @@ type warming = api.Warmup
 
 // Warmups lists the sources that have a plan.
 var Warmups = Listing[warming]{
-	Name: "warm-ups",
+	Name:  "warm-ups",
+	Noun:  "source",
+	Empty: "give it a plan where a pool dedicates it",
 	Columns: []Column[warming]{
 		{Title: "SOURCE", Shrink: true, Cell: func(w *warming) Cell { return Name(ToWarmup, w.Source) }},
 		{Title: "IP", Spare: 5, Cell: func(w *warming) Cell { return Word(w.IP) }},

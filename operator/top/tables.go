@@ -63,26 +63,26 @@ func (r *row) has(want string) bool {
 const queuedTitle = "QUEUED"
 
 var kinds = [tables]kind{
-	sites: kindOf(listing.Sites, queuedTitle, "no site is known: they are listed once mail has gone to them",
+	sites: kindOf(listing.Sites, queuedTitle,
 		func(d *Data) []api.Site { return d.Sites }, func(s *api.Site) row { return row{site: s.Name} }),
-	providers: kindOf(listing.Providers, queuedTitle, "the configuration has no provider, and no mail was sent yet",
+	providers: kindOf(listing.Providers, queuedTitle,
 		func(d *Data) []api.Provider { return d.Providers }, func(*api.Provider) row { return row{} }),
-	sources: kindOf(listing.Sources, "SOURCE", "the configuration has no source",
+	sources: kindOf(listing.Sources, "SOURCE",
 		func(d *Data) []api.Source { return d.Sources }, func(s *api.Source) row { return row{source: s.Name} }),
-	tenants: kindOf(listing.Tenants, queuedTitle, "the configuration has no tenant",
+	tenants: kindOf(listing.Tenants, queuedTitle,
 		func(d *Data) []api.Tenant { return d.Tenants }, func(t *api.Tenant) row { return row{tenant: t.Name} }),
-	warmups: kindOf(listing.Warmups, "SOURCE", "no source has a plan: give it one where a pool dedicates it",
+	warmups: kindOf(listing.Warmups, "SOURCE",
 		func(d *Data) []api.Warmup { return d.Warmups }, func(w *api.Warmup) row { return row{source: w.Source} }),
-	connections: kindOf(listing.Connections, "AGE", "no connection is open",
+	connections: kindOf(listing.Connections, "AGE",
 		func(d *Data) []api.Connection { return d.Connections }, func(c *api.Connection) row {
 			return row{site: c.Site, source: c.Source, tenant: c.Tenant, incoming: c.Direction == api.Incoming}
 		}),
 }
 
 // kindOf makes the table of a listing, sorted by the column of a title. about tells of what a row is.
-func kindOf[T any](l listing.Listing[T], sort, empty string, list func(*Data) []T, about func(*T) row) kind {
+func kindOf[T any](l listing.Listing[T], sort string, list func(*Data) []T, about func(*T) row) kind {
 	l = l.For(listing.Top)
-	k := kind{name: l.Name, empty: empty}
+	k := kind{name: l.Name, empty: "no " + l.Noun + " is known: " + l.Empty}
 	for i, c := range l.Columns {
 		k.columns = append(k.columns, column{c.Title, c.Right, c.Spare})
 		if c.Title == sort {

@@ -1,11 +1,10 @@
 package web
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 // blocksPage is a page of the providers, sources, pools or tenants of the configuration.
@@ -13,7 +12,7 @@ type blocksPage struct {
 	Filter api.BlockFilter
 	Find   string
 	Rows   any
-	Empty  bool
+	Table  *table
 	Paging paging
 	// Path is that of the page, Pools that sources and tenants can be filtered by one.
 	Path  string
@@ -23,25 +22,35 @@ type blocksPage struct {
 
 var blockParams = []string{"name", "pool", "busy", "failing", "order", "after"}
 
-// blocks makes the page of a kind of block.
-func blocks[T any](path string, of api.Subject, list func(r *request, f api.BlockFilter, after string) ([]T, string, error)) func(*request) (any, error) {
+// blocks makes the page of a kind of block. Its label is that of the page, and rows have the actions of pauses.
+func blocks[T any](
+	of api.Subject, l listing.Listing[T], buttons func(path string, row *T) []act,
+	list func(r *request, f api.BlockFilter, after string) ([]T, string, error),
+) func(*request) (any, error) {
+	path := "/" + l.Name
 	return func(r *request) (any, error) {
 		p := blocksPage{Path: path, Find: r.get("name"), Filter: api.BlockFilter{
-			Names: r.list("name"), Pool: r.get("pool"), Busy: r.flag("busy"), Failing: r.flag("failing"), Order: api.SiteOrder(r.get("order")),
+			Names: r.list("name"), Pool: r.get("pool"), Busy: r.flag("busy"), Failing: r.flag("failing"),
+			Order: api.SiteOrder(r.get("order")),
 		}}
 		p.Pools = path == "/sources" || path == "/tenants"
 		rows, next, err := list(r, p.Filter, r.get("after"))
 		if err != nil {
 			return nil, err
 		}
-		p.Rows, p.Empty, p.Paging = rows, len(rows) == 0, r.paging(next)
+		p.Rows, p.Paging = rows, r.paging(next)
+		p.Table = newTable(r, l, rows)
+		if buttons != nil {
+			acts(p.Table, "/pauses/begin", rows, func(row *T) []act { return buttons(path, row) })
+		}
 		if of == "" || len(p.Filter.Names) != 1 {
 			return p, nil
 		}
 		h, err := r.relay.History(r.ctx, api.HistoryQuery{Of: of, Name: p.Find, Span: api.Last12Hours})
 		switch {
 		case err == nil:
-			p.Plots = []Plot{history(h, "rates", "Recipients", "/s", "accepted", "delivered", "deferred", "bounced"), history(h, "delay", "Time to delivery", "s", "delay_p50", "delay_p99")}
+			p.Plots = []Plot{history(h, "rates", "Recipients", "/s", "accepted", "delivered", "deferred", "bounced"),
+				history(h, "delay", "Time to delivery", "s", "delay_p50", "delay_p99")}
 		case !api.IsNotFound(err):
 			return nil, err
 		}
@@ -49,60 +58,72 @@ func blocks[T any](path string, of api.Subject, list func(r *request, f api.Bloc
 	}
 }
 
-func providers(r *request, f api.BlockFilter, after string) ([]api.Provider, string, error) {
-	l, err := r.relay.Providers(r.ctx, api.BlockFilter{Names: f.Names, Busy: f.Busy, Failing: f.Failing, Order: f.Order}, after, api.DefaultLimit)
-	return l.Providers, l.Next, err
-}
-
-func sources(r *request, f api.BlockFilter, after string) ([]api.Source, string, error) {
-	l, err := r.relay.Sources(r.ctx, f, after, api.DefaultLimit)
-	return l.Sources, l.Next, err
-}
-
-func pools(r *request, f api.BlockFilter, after string) ([]api.Pool, string, error) {
-	l, err := r.relay.Pools(r.ctx, api.BlockFilter{Names: f.Names, Busy: f.Busy, Failing: f.Failing, Order: f.Order}, after, api.DefaultLimit)
-	return l.Pools, l.Next, err
-}
-
-func tenants(r *request, f api.BlockFilter, after string) ([]api.Tenant, string, error) {
-	l, err := r.relay.Tenants(r.ctx, f, after, api.DefaultLimit)
-	return l.Tenants, l.Next, err
-}
-
-// Refused counts what a tenant's limits have refused.
-func (blocksPage) Refused(u *api.TenantUse) (n int64) {
-	for _, refused := range u.Refused {
-		n += refused
+// pausing is the button that pauses something, or has it go on.
+func pausing(what api.PauseWhat, name, back string, paused bool) act {
+	path := "/pauses/begin"
+	if paused {
+		path = "/pauses/end"
 	}
-	return n
+	return act{path: path, fields: []any{"what", what, "name", name, "back", back}}
 }
 
-// Limits are those of a tenant beside what it uses of them.
-func (blocksPage) Limits(u *api.TenantUse) (all []string) {
-	use := func(name string, now, most int64) {
-		if most > 0 {
-			all = append(all, fmt.Sprintf("%s %s of %s", name, count(now), count(most)))
-		}
-	}
-	use("connections", int64(u.Connections), int64(u.MaxConnections))
-	use("messages", u.QueuedMessages, u.MaxQueuedMessages)
-	use("octets", u.QueuedBytes, u.MaxQueuedBytes)
-	if u.MaxSubmissionRate != "" {
-		all = append(all, "rate "+u.MaxSubmissionRate)
-	}
-	return all
+func poolActs(back string, p *api.Pool) []act {
+	return []act{pausing(api.PausePool, p.Name, back, p.Paused != "")}
 }
+
+func sourceActs(back string, s *api.Source) []act {
+	return []act{pausing(api.PauseSource, s.Name, back, s.State == api.SourcePaused)}
+}
+
+func tenantActs(back string, t *api.Tenant) []act {
+	if t.Name == "" {
+		return nil
+	}
+	fields := []any{"tenant", t.Name, "back", back}
+	return []act{pausing(api.PauseTenant, t.Name, back, t.Paused != ""),
+		{path: "/queue/hold", fields: fields}, {path: "/queue/release", fields: fields}}
+}
+
+// The pages of the four kinds.
+var (
+	providers = blocks(api.OfProvider, listing.Providers, nil,
+		func(r *request, f api.BlockFilter, after string) ([]api.Provider, string, error) {
+			f.Pool = ""
+			l, err := r.relay.Providers(r.ctx, f, after, api.DefaultLimit)
+			return l.Providers, l.Next, err
+		})
+	sources = blocks(api.OfSource, listing.Sources, sourceActs,
+		func(r *request, f api.BlockFilter, after string) ([]api.Source, string, error) {
+			l, err := r.relay.Sources(r.ctx, f, after, api.DefaultLimit)
+			return l.Sources, l.Next, err
+		})
+	pools = blocks("", listing.Pools, poolActs,
+		func(r *request, f api.BlockFilter, after string) ([]api.Pool, string, error) {
+			f.Pool = ""
+			l, err := r.relay.Pools(r.ctx, f, after, api.DefaultLimit)
+			return l.Pools, l.Next, err
+		})
+	tenants = blocks(api.OfTenant, listing.Tenants, tenantActs,
+		func(r *request, f api.BlockFilter, after string) ([]api.Tenant, string, error) {
+			l, err := r.relay.Tenants(r.ctx, f, after, api.DefaultLimit)
+			return l.Tenants, l.Next, err
+		})
+)
 
 // pausesPage is what is paused, and the form to pause something.
 type pausesPage struct {
-	List  api.PauseList
+	Table *table
 	Whats []api.PauseWhat
 	Spans []string
 }
 
 func pauses(r *request) (any, error) {
 	l, err := r.relay.Pauses(r.ctx)
-	return pausesPage{l, api.PauseWhats, slices.Clone(suspensions)}, err
+	t := newTable(r, listing.Pauses, l.Pauses)
+	acts(t, "/pauses/end", l.Pauses, func(p *api.Pause) []act {
+		return []act{pausing(p.What, p.Name, "/pauses", true)}
+	})
+	return pausesPage{t, api.PauseWhats, suspensions}, err
 }
 
 var (

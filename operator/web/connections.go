@@ -2,6 +2,7 @@ package web
 
 import (
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 // connectionsPage is a page of the open connections.
@@ -10,7 +11,8 @@ type connectionsPage struct {
 	Peer       string
 	Directions []api.Direction
 	States     []api.ConnectionState
-	List       api.ConnectionList
+	Total      int
+	Table      *table
 	Paging     paging
 	Back       string
 }
@@ -28,8 +30,10 @@ func connections(r *request) (any, error) {
 			return nil, api.Invalid("", "peer: %v", err)
 		}
 	}
-	p.List, err = r.relay.Connections(r.ctx, p.Filter, r.get("after"), api.DefaultLimit)
-	p.Paging = r.paging(p.List.Next)
+	l, err := r.relay.Connections(r.ctx, p.Filter, r.get("after"), api.DefaultLimit)
+	p.Table = newTable(r, listing.Connections, l.Connections)
+	p.Table.tick("/connections/close", "connections", func(i int) string { return l.Connections[i].ID })
+	p.Total, p.Paging = l.Total, r.paging(l.Next)
 	return p, err
 }
 

@@ -12,40 +12,41 @@ import (
 
 	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 // functions are those of templates, for pages that a role sees.
 func (s *Server) functions(role Role) template.FuncMap {
 	return template.FuncMap{
-		"url":      s.url,
-		"link":     s.link,
-		"asset":    s.assetURL,
-		"count":    count,
-		"rate":     short.Rate,
-		"size":     short.Size,
-		"percent":  percentage,
-		"cut":      cut,
-		"ago":      func(t time.Time) template.HTML { return s.distance(t, "ago") },
-		"until":    func(t time.Time) template.HTML { return s.distance(t, "until") },
-		"clock":    clock,
-		"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-		"duration": short.Age,
-		"plural":   plural,
-		"reply":    func(r *api.Reply) template.HTML { return cut(100, replyText(r)) },
-		"act":      func(path string, fields ...any) (Act, error) { return s.act(role, path, fields) },
-		"may":      func(path string) bool { r := s.routeOf("POST", path); return r != nil && role >= r.role },
-		"sees":     func(path string) bool { r := s.routeOf("GET", path); return r != nil && role >= r.role },
-		"why":      func(r api.RecipientStatus) string { return r.Why(time.UTC) },
-		"age":      func(t time.Time) string { return short.Age(s.cfg.Now().Sub(t)) },
-		"words":    func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
-		"more":     more,
-		"figure":   figure,
-		"heat":     heat,
-		"ages":     func(sum api.Summary, path, param string) ages { return ages{sum, path, param} },
-		"lane":     lane,
-		"join":     strings.Join,
-		"add":      func(a, b int) int { return a + b },
-		"title":    capital,
+		"url":     s.url,
+		"link":    s.link,
+		"asset":   s.assetURL,
+		"count":   count,
+		"rate":    short.Rate,
+		"size":    short.Size,
+		"percent": percentage,
+		"cut":     cut,
+		"ago":     func(t time.Time) template.HTML { return s.distance(t, "ago") },
+		"until":   func(t time.Time) template.HTML { return s.distance(t, "until") },
+		"clock":   clock,
+		"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"plural":  plural,
+		"reply":   func(r *api.Reply) template.HTML { return cut(100, replyText(r)) },
+		"act":     func(path string, fields ...any) (Act, error) { return s.act(role, act{path: path, fields: fields}) },
+		"button":  func(a act) (Act, error) { return s.act(role, a) },
+		"cell":    s.cell,
+		"state":   state,
+		"may":     func(path string) bool { r := s.routeOf("POST", path); return r != nil && role >= r.role },
+		"sees":    func(path string) bool { r := s.routeOf("GET", path); return r != nil && role >= r.role },
+		"why":     func(r api.RecipientStatus) string { return r.Why(time.UTC) },
+		"age":     func(t time.Time) string { return short.Age(s.cfg.Now().Sub(t)) },
+		"words":   func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
+		"figure":  figure,
+		"heat":    heat,
+		"ages":    func(sum api.Summary, path, param string) ages { return ages{sum, path, param} },
+		"lane":    lane,
+		"join":    strings.Join,
+		"title":   capital,
 	}
 }
 
@@ -102,25 +103,17 @@ func replyText(r *api.Reply) string {
 
 // count writes a number, or that which n points to, with its thousands apart.
 func count(n any) string {
-	digits := fmt.Sprint(reflect.Indirect(reflect.ValueOf(n)))
-	sign := ""
-	if strings.HasPrefix(digits, "-") {
-		sign, digits = "-", digits[1:]
+	v := reflect.Indirect(reflect.ValueOf(n))
+	if v.CanInt() {
+		return listing.Thousands(v.Int())
 	}
-	var b strings.Builder
-	for i, d := range digits {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			b.WriteByte(',')
-		}
-		b.WriteRune(d)
-	}
-	return sign + b.String()
+	return listing.Thousands(int64(v.Uint()))
 }
 
 // distance writes how far a time is from now: "3m ago", "in 2h". The zero time is not known.
 func (s *Server) distance(t time.Time, how string) template.HTML {
 	if t.IsZero() {
-		return `<span class="none">–</span>`
+		return none
 	}
 	d := t.Sub(s.cfg.Now())
 	var text string
@@ -138,7 +131,7 @@ func (s *Server) distance(t time.Time, how string) template.HTML {
 // clock writes a time of day with its date.
 func clock(t time.Time) template.HTML {
 	if t.IsZero() {
-		return `<span class="none">–</span>`
+		return none
 	}
 	return template.HTML(t.UTC().Format(`<time datetime="` + time.RFC3339 + `">2006-01-02 15:04:05</time>`))
 }
@@ -151,14 +144,6 @@ func lane(d *api.Destination, source string) *api.Lane {
 		}
 	}
 	return nil
-}
-
-// more names the recipients of a message that a list leaves out, "" when it has all.
-func more(m api.Item) string {
-	if n := m.Matching - len(m.Recipients); n > 0 && len(m.Recipients) > 0 {
-		return plural(n, "more recipient")
-	}
-	return ""
 }
 
 // plural writes a count with its noun.
@@ -190,20 +175,29 @@ type Act struct {
 	Title   string
 	Allowed bool // the role suffices
 	Fields  []field
+	Spans   []string // times to choose from
+	More    []Act    // buttons of the same form
 }
 
 // field is an input of a form that nobody edits.
 type field struct{ Name, Value string }
 
 // act makes the data of {{template "button"}}.
-func (s *Server) act(role Role, path string, fields []any) (Act, error) {
-	r := s.routeOf("POST", path)
+func (s *Server) act(role Role, of act) (Act, error) {
+	r := s.routeOf("POST", of.path)
 	if r == nil {
-		return Act{}, fmt.Errorf("there is no action %s", path)
+		return Act{}, fmt.Errorf("there is no action %s", of.path)
 	}
-	a := Act{Path: path, Title: r.title, Allowed: role >= r.role}
-	for i := 0; i+1 < len(fields); i += 2 {
-		a.Fields = append(a.Fields, field{fmt.Sprint(fields[i]), fmt.Sprint(fields[i+1])})
+	a := Act{Path: of.path, Title: r.title, Allowed: role >= r.role, Spans: of.spans}
+	for i := 0; i+1 < len(of.fields); i += 2 {
+		a.Fields = append(a.Fields, field{fmt.Sprint(of.fields[i]), fmt.Sprint(of.fields[i+1])})
+	}
+	for _, path := range of.more {
+		more, err := s.act(role, act{path: path})
+		if err != nil {
+			return Act{}, err
+		}
+		a.More = append(a.More, more)
 	}
 	return a, nil
 }

@@ -4,29 +4,34 @@ import (
 	"net/netip"
 
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 // hostsPage is a page of the list of hosts.
 type hostsPage struct {
 	Filter api.HostFilter
 	States []api.HostState
-	List   api.HostList
+	Table  *table
 	Paging paging
-	Spans  []string
 }
 
 var hostsParams = []string{"name", "state", "source", "after"}
 
 func hosts(r *request) (any, error) {
-	p := hostsPage{States: api.HostStates, Spans: suspensions, Filter: api.HostFilter{Names: r.list("name"), State: api.HostState(r.get("state")), Source: r.get("source")}}
-	var err error
-	p.List, err = r.relay.Hosts(r.ctx, p.Filter, r.get("after"), api.DefaultLimit)
-	p.Paging = r.paging(p.List.Next)
+	p := hostsPage{States: api.HostStates, Filter: api.HostFilter{Names: r.list("name"), State: api.HostState(r.get("state")), Source: r.get("source")}}
+	l, err := r.relay.Hosts(r.ctx, p.Filter, r.get("after"), api.DefaultLimit)
+	p.Table = newTable(r, listing.Hosts, l.Hosts)
+	acts(p.Table, "/hosts/forget", l.Hosts, func(h *api.Host) []act {
+		fields := []any{"host", address(h), "back", "/hosts"}
+		more := []string{"/hosts/resume", "/hosts/forget"}
+		return []act{{path: "/hosts/suspend", fields: fields, spans: suspensions, more: more}}
+	})
+	p.Paging = r.paging(l.Next)
 	return p, err
 }
 
-// Address is that of a host without its port, by which actions name it.
-func (hostsPage) Address(h api.Host) string {
+// address is that of a host without its port, by which actions name it.
+func address(h *api.Host) string {
 	if ap, err := netip.ParseAddrPort(h.Address); err == nil {
 		return ap.Addr().String()
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 // queuePage is a page of the list of messages.
@@ -15,7 +16,7 @@ type queuePage struct {
 	Order  api.Order
 	States []api.State
 	Orders []api.Order
-	List   api.List
+	Table  *table
 	Paging paging
 	// Same is the filter as fields of a form; without one it means the whole queue.
 	Same []field
@@ -37,12 +38,23 @@ func queue(r *request) (any, error) {
 	if p.Same, p.Whole = r.sameFilter(), p.Filter.Empty(); p.Whole {
 		p.Same = []field{{"all", "true"}}
 	}
-	p.List, err = r.relay.List(r.ctx, p.Filter, api.Page{Order: p.Order, After: r.get("after"), Limit: api.DefaultLimit, Recipients: shownRecipients})
+	l, err := r.relay.List(r.ctx, p.Filter, api.Page{Order: p.Order, After: r.get("after"), Limit: api.DefaultLimit, Recipients: shownRecipients})
 	if err != nil {
 		return nil, err
 	}
-	p.Paging = r.paging(p.List.Next)
-	p.Paging.Looked, p.Paging.Complete = p.List.Looked, p.List.Complete
+	rows := listing.QueueRows(l.Messages)
+	p.Table = newTable(r, listing.Queue, rows)
+	if p.Table.Empty = "No message in the queue fits the filter."; p.Whole {
+		p.Table.Empty = "The queue is empty: " + listing.Queue.Empty + "."
+	}
+	p.Table.tick("/queue/hold", "messages", func(i int) string {
+		if !rows[i].First() {
+			return ""
+		}
+		return rows[i].Item.ID
+	})
+	p.Paging = r.paging(l.Next)
+	p.Paging.Looked, p.Paging.Complete = l.Looked, l.Complete
 	return p, nil
 }
 

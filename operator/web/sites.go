@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 // sitesPage is a page of the list of sites.
@@ -12,7 +13,7 @@ type sitesPage struct {
 	Filter api.SiteFilter
 	Find   string // what was searched for
 	Orders []api.SiteOrder
-	List   api.SiteList
+	Table  *table
 	Paging paging
 }
 
@@ -26,9 +27,9 @@ func sites(r *request) (any, error) {
 	if p.Find != "" { // a name, or all below it
 		p.Filter.Names = append(p.Filter.Names, p.Find, "."+strings.TrimPrefix(p.Find, "."))
 	}
-	var err error
-	p.List, err = r.relay.Sites(r.ctx, p.Filter, r.get("after"), api.DefaultLimit)
-	p.Paging = r.paging(p.List.Next)
+	l, err := r.relay.Sites(r.ctx, p.Filter, r.get("after"), api.DefaultLimit)
+	p.Table = newTable(r, listing.Sites, l.Sites)
+	p.Paging = r.paging(l.Next)
 	return p, err
 }
 
@@ -108,6 +109,9 @@ func (p *sitePage) explain(r *request) error {
 
 // suspensions are the times for which a form offers to suspend.
 var suspensions = []string{"15m", "1h", "4h", "1d", "7d"}
+
+// Waiting counts the recipients that wait for the site.
+func (p sitePage) Waiting() int { return listing.Waiting(&p.Site) }
 
 // Spans are those times.
 func (sitePage) Spans() []string { return suspensions }

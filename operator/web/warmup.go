@@ -7,18 +7,19 @@ import (
 	"time"
 
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 	"example.org/mta/warmup"
 )
 
 // warmupsPage is a page of the sources under a plan.
 type warmupsPage struct {
-	List   api.WarmupList
+	Table  *table
 	Paging paging
 }
 
 func warmups(r *request) (any, error) {
 	l, err := r.relay.Warmups(r.ctx, r.get("after"), api.DefaultLimit)
-	return warmupsPage{l, r.paging(l.Next)}, err
+	return warmupsPage{newTable(r, listing.Warmups, l.Warmups), r.paging(l.Next)}, err
 }
 
 // warmupPage is where a source stands in its plan.
