@@ -15,7 +15,8 @@ import (
 	"example.org/mta/internal/reply"
 )
 
-// Parse reads one line of the log. What it doesn't know is left out.
+// Parse reads one line of the log. What it doesn't know is left out, and so are ids and addresses that are not valid: damage
+// to one hides no record.
 func Parse(line []byte) (*Record, error) {
 	r := new(Record)
 	if err := json.Unmarshal(line, r, readings); err != nil {
@@ -33,18 +34,24 @@ func Parse(line []byte) (*Record, error) {
 var readings = json.JoinOptions(
 	jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true),
 	json.WithUnmarshalers(json.JoinUnmarshalers(
-		json.UnmarshalFunc(readID), json.UnmarshalFunc(readSeconds),
+		json.UnmarshalFunc(readID), json.UnmarshalFunc(readSeconds), json.UnmarshalFunc(readAddr),
 		json.UnmarshalFromFunc(readReply), json.UnmarshalFromFunc(readEnd),
 	)),
 )
 
 // readID reads the id of a message, which is empty in records of none.
-func readID(text []byte, id *envelope.ID) (err error) {
-	if string(text) != `""` {
-		*id, err = envelope.ParseID(strings.Trim(string(text), `"`))
-	}
-	return err
+func readID(quoted []byte, id *envelope.ID) error {
+	*id, _ = envelope.ParseID(unquoted(quoted))
+	return nil
 }
+
+func readAddr(quoted []byte, a *netip.Addr) error {
+	*a, _ = netip.ParseAddr(unquoted(quoted))
+	return nil
+}
+
+// unquoted is a JSON string of characters that need no escapes.
+func unquoted(s []byte) string { return strings.Trim(string(s), `"`) }
 
 // readSeconds reads a duration in seconds, to the microsecond.
 func readSeconds(text []byte, d *time.Duration) error {
@@ -80,11 +87,13 @@ func readEnd(d *jsontext.Decoder, end *netip.AddrPort) error {
 	var w struct {
 		Address string `json:"address"`
 	}
-	err := json.UnmarshalDecode(d, &w)
-	if a, bare := netip.ParseAddr(w.Address); bare == nil {
-		*end = netip.AddrPortFrom(a, 0)
-	} else if err == nil && w.Address != "" {
-		*end, err = netip.ParseAddrPort(w.Address)
+	if err := json.UnmarshalDecode(d, &w); err != nil {
+		return err
 	}
-	return err
+	if a, err := netip.ParseAddr(w.Address); err == nil {
+		*end = netip.AddrPortFrom(a, 0)
+	} else {
+		*end, _ = netip.ParseAddrPort(w.Address)
+	}
+	return nil
 }

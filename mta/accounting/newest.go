@@ -2,7 +2,6 @@ package accounting
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -81,9 +80,8 @@ func (r *reader) newest(before Position, limit int, most int64) *linelog.Newest 
 
 // timeOf returns when the event of a record was; zero if the line is none.
 func timeOf(line []byte) time.Time {
-	var w struct {
-		Time time.Time `json:"event_time"`
+	if r, err := Parse(line); err == nil {
+		return r.Time
 	}
-	_ = json.Unmarshal(line, &w)
-	return w.Time
+	return time.Time{}
 }

@@ -2,8 +2,8 @@ package accounting
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -75,7 +75,7 @@ func (q Query) matcher() matcher {
 	return m
 }
 
-// asciiDomain gives a domain as domainOf does.
+// asciiDomain gives a domain as Address.Domain does.
 func asciiDomain(s string) string {
 	if a, err := envelope.ToASCII(s); err == nil {
 		return a
@@ -135,20 +135,6 @@ func (m *matcher) typed(line []byte) bool {
 	return false
 }
 
-// wanted is what a matcher looks at.
-type wanted struct {
-	Type      Type      `json:"type"`
-	ID        string    `json:"id"`
-	Sender    string    `json:"sender"`
-	Recipient string    `json:"recipient"`
-	Site      string    `json:"site"`
-	Tenant    string    `json:"tenant"`
-	Campaign  string    `json:"campaign"`
-	Tags      []string  `json:"tags"`
-	Class     string    `json:"bounce_classification"`
-	Time      time.Time `json:"event_time"`
-}
-
 // fits reports whether line is a record that is meant. What is no record never is.
 func (m *matcher) fits(line []byte) bool {
 	if len(line) == 0 || m.hopeless(line) {
@@ -163,20 +149,19 @@ func (m *matcher) fits(line []byte) bool {
 			return true
 		}
 	}
-	var w wanted
-	if err := json.Unmarshal(line, &w); err != nil || w.Type == "" {
-		syntax := (*json.SyntaxError)(nil)
-		if !errors.As(err, &syntax) || syntax.Offset < int64(len(line)) { // else a crash has cut it off
+	w, err := Parse(line)
+	if err != nil || w.Type == "" {
+		if !errors.Is(err, io.ErrUnexpectedEOF) { // else a crash has cut it off
 			m.damaged++
 		}
 		return false
 	}
 	switch {
 	case len(m.Types) > 0 && !slices.Contains(m.Types, w.Type),
-		m.ID != "" && m.ID != w.ID,
+		m.ID != "" && (m.message == 0 || m.message != w.ID),
 		!fitsAddress(m.Sender, w.Sender),
 		!fitsAddress(m.Recipient, w.Recipient),
-		m.Domain != "" && !strings.EqualFold(m.Domain, domainOf(w.Recipient)),
+		m.Domain != "" && !strings.EqualFold(m.Domain, w.Recipient.Domain()),
 		m.Site != "" && !strings.EqualFold(m.Site, w.Site),
 		m.Tenant != "" && m.Tenant != w.Tenant,
 		m.Campaign != "" && m.Campaign != w.Campaign,
@@ -189,19 +174,17 @@ func (m *matcher) fits(line []byte) bool {
 	return true
 }
 
-func fitsAddress(want, got string) bool {
+func fitsAddress(want string, got envelope.Address) bool {
 	switch {
 	case want == "":
 		return true
 	case want == "<>":
 		return got == ""
 	case strings.HasPrefix(want, "@"):
-		return strings.EqualFold(want[1:], domainOf(got))
+		return strings.EqualFold(want[1:], got.Domain())
 	}
-	return strings.EqualFold(want, got)
+	return strings.EqualFold(want, string(got))
 }
-
-func domainOf(address string) string { return envelope.Address(address).Domain() }
 
 // within gives those of the files, oldest first, that can have records in the query's time.
 func (m *matcher) within(files []linelog.File) []linelog.File {

@@ -3,7 +3,6 @@ package accounting
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -337,11 +336,11 @@ func plainly(content []byte, q Query) (want [][]byte) {
 	m := q.matcher()
 	for line := range bytes.Lines(content) {
 		text, whole := bytes.CutSuffix(line, []byte("\n"))
-		var w wanted
-		if !whole || len(text) == 0 || text[0] != '{' || json.Unmarshal(text, &w) != nil || w.Type == "" {
+		w, err := Parse(text)
+		if !whole || len(text) == 0 || text[0] != '{' || err != nil || w.Type == "" {
 			continue
 		}
-		if fitsAddress(m.Recipient, w.Recipient) && (m.ID == "" || m.ID == w.ID) && (m.Since.IsZero() || !w.Time.Before(m.Since)) {
+		if fitsAddress(m.Recipient, w.Recipient) && (m.ID == "" || m.ID == w.ID.String()) && (m.Since.IsZero() || !w.Time.Before(m.Since)) {
 			want = append(want, text)
 		}
 	}

@@ -2,8 +2,9 @@ package events
 
 import (
 	"bytes"
-	"encoding/json"
 	"time"
+
+	"example.org/mta/mta/accounting"
 )
 
 // fields are those of a record that streams select and send by. They are parts of its line.
@@ -163,19 +164,16 @@ func skipNested(line []byte, i int) int {
 
 // parse reads a record in the slow way.
 func parse(line []byte) (f fields, ok bool) {
-	var w struct {
-		ID        string    `json:"event_id"`
-		Type      string    `json:"type"`
-		Message   string    `json:"id"`
-		Tenant    string    `json:"tenant"`
-		Class     string    `json:"bounce_classification"`
-		Timestamp int64     `json:"timestamp"`
-		Time      time.Time `json:"event_time"`
-	}
-	if json.Unmarshal(line, &w) != nil || w.Type == "" {
+	r, err := accounting.Parse(line)
+	if err != nil || r.Type == "" {
 		return fields{}, false
 	}
-	return fields{
-		[]byte(w.ID), []byte(w.Type), []byte(w.Message), []byte(w.Tenant), []byte(w.Class), w.Timestamp, int64(w.Time.Nanosecond() / 1000),
-	}, true
+	f = fields{
+		id: []byte(r.EventID), kind: []byte(r.Type), tenant: []byte(r.Tenant), class: []byte(r.Class),
+		timestamp: r.Time.Unix(), micros: int64(r.Time.Nanosecond() / 1000),
+	}
+	if r.ID != 0 {
+		f.message = []byte(r.ID.String())
+	}
+	return f, true
 }

@@ -1,10 +1,8 @@
 package warming
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -117,14 +115,11 @@ func provenBy(cfg *config.Config, sources map[string]string, now time.Time) map[
 	sent, most := make(map[day]int64), make(map[string]int64)
 	q := accounting.Query{Types: []accounting.Type{accounting.Delivery, accounting.TransientFailure, accounting.Bounce}, Since: now.Add(-provenSince)}
 	_ = accounting.Read(ctx, cfg.Accounting.Path, q, func(line []byte) error { // as far as it can be read
-		var r struct {
-			Source string    `json:"egress_source"`
-			Time   time.Time `json:"event_time"`
-		}
-		if !bytes.Contains(line, []byte("egress_source")) || json.Unmarshal(line, &r) != nil || sources[r.Source] == "" {
+		r, err := accounting.Parse(line)
+		if err != nil || sources[r.EgressSource] == "" {
 			return nil
 		}
-		d := day{sources[r.Source], now.Sub(r.Time) / (24 * time.Hour)}
+		d := day{sources[r.EgressSource], now.Sub(r.Time) / (24 * time.Hour)}
 		sent[d]++
 		most[d.address] = max(most[d.address], sent[d])
 		return nil
