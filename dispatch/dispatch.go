@@ -217,7 +217,7 @@ func (d *Dispatcher) SigningTrouble() (waits, withheld string) { return d.signin
 // SigningCounts counts messages that were signed, and that could not be.
 func (d *Dispatcher) SigningCounts() *SigningCounts { return &d.signing.counts }
 
-// Unthrottle tries mail that waits for tokens: see warmup.Config.OnRoom.
+// Unthrottle tries mail that waits for tokens: see warmup.Config.OnTokens.
 func (d *Dispatcher) Unthrottle(key, provider string) { d.throttled.tryAll(key, provider) }
 
 // Throttled returns how many recipients wait for tokens of a warm-up: see warmup.Config.Waiting.

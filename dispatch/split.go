@@ -100,7 +100,7 @@ func (s *splitter) again(pool *wiring.Pool, key string, m mail) choice {
 		return choice{}
 	}
 	first := pool.Prefers(m.Message)
-	n, _ := s.warm.Look(key, m.ask(false, first))
+	n, _ := s.warm.Allowance(key, m.ask(false, first))
 	c := choice{n: int(n), wait: m.tokensFor(pool), own: m.via, waits: true, first: first}
 	if n > 0 {
 		c.source, c.key, c.out = m.via, key, int(n)
@@ -195,7 +195,7 @@ func (s *splitter) try(pool *wiring.Pool, m mail, pol *wiring.Policy, ask *warmu
 			continue
 		}
 		t.last = d
-		got, v := s.warm.Look(d.Key, *ask)
+		got, v := s.warm.Allowance(d.Key, *ask)
 		if t.n = int(got); got > 0 {
 			return t
 		}

@@ -130,7 +130,7 @@ func (t *throttled) waitingFor(key, provider string) (n int64) {
 	return n
 }
 
-// tryAll is warmup.Config.OnRoom: it tries mail as long as some leaves.
+// tryAll is warmup.Config.OnTokens: it tries mail as long as some leaves.
 func (t *throttled) tryAll(key, provider string) {
 	pol := t.d.Policy()
 	source := pol.WarmupSource(key)

@@ -106,10 +106,10 @@ func newFillWorldOf(t *testing.T, conf string, providers sink.Config) *fillWorld
 	}
 	w.pauses.Resumed = func(key parking.Key) { w.dispatcher.Resume(key) }
 	w.ctl = warmup.New(warmup.Config{
-		Node:    "test",
-		OnRoom:  func(key, provider string) { w.dispatcher.Unthrottle(key, provider) },
-		Waiting: func(key, provider string) int64 { return w.dispatcher.Throttled(key, provider) },
-		Store:   memstore.New(func() warmup.Instant { return warmup.Instant(time.Now().UnixMilli()) }),
+		Node:     "test",
+		OnTokens: func(key, provider string) { w.dispatcher.Unthrottle(key, provider) },
+		Waiting:  func(key, provider string) int64 { return w.dispatcher.Throttled(key, provider) },
+		Store:    memstore.New(func() warmup.Instant { return warmup.Instant(time.Now().UnixMilli()) }),
 	})
 	if err := w.ctl.Assign(pol.Plans()); err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func newWarmStage(t *testing.T, text string) *warmStage {
 	w := &warmStage{stage: newStage(t), t: t, clock: start, missing: make(map[string]bool)}
 	now := func() time.Time { return w.clock }
 	w.ctl = warmup.New(warmup.Config{
-		Node: "test", OnRoom: w.Unthrottle, Waiting: w.Throttled, Now: now,
+		Node: "test", OnTokens: w.Unthrottle, Waiting: w.Throttled, Now: now,
 		Store: memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
 	})
 	w.Now, w.Warmup = now, w.ctl

@@ -41,13 +41,13 @@ func (q *search) exchangers(ctx context.Context) {
 		rest = rest[n:]
 	}
 	if len(rt.Tiers) == 0 {
-		q.Trouble = q.noneUsable()
+		q.Failure = q.noneUsable()
 		return
 	}
 	q.Route = rt
 }
 
-// findExchangers gets the list of exchangers, best first, each name once. False: q.Trouble says
+// findExchangers gets the list of exchangers, best first, each name once. False: q.Failure says
 // why not.
 func (q *search) findExchangers(ctx context.Context) bool {
 	a, err := q.resolver.MX(ctx, q.Domain)
@@ -62,7 +62,7 @@ func (q *search) findExchangers(ctx context.Context) bool {
 	}
 	if len(a.MX) == 1 && a.MX[0].Host == "" {
 		q.note("its only exchanger is \".\": null MX (RFC 7505)")
-		q.Trouble = nullMX(q.Domain)
+		q.Failure = nullMX(q.Domain)
 		return false
 	}
 	list := slices.Clone(a.MX)
@@ -82,7 +82,7 @@ func (q *search) findExchangers(ctx context.Context) bool {
 		q.Exchangers = append(q.Exchangers, Exchanger{Preference: mx.Preference, Name: mx.Host})
 	}
 	if len(q.Exchangers) == 0 {
-		q.Trouble = noUsableExchanger(q.Domain, "none has the name of a host")
+		q.Failure = noUsableExchanger(q.Domain, "none has the name of a host")
 		return false
 	}
 	q.note("MX of %s: %s", q.Domain, q.list())
@@ -114,9 +114,9 @@ func (q *search) withoutMX(err error) bool {
 		q.Exchangers = []Exchanger{{Name: q.Domain}}
 		return true
 	case resolver.NXDomain:
-		q.Trouble = noSuchDomain(q.Domain)
+		q.Failure = noSuchDomain(q.Domain)
 	default:
-		q.Trouble = dnsTrouble(q.Domain, reasonOf(err))
+		q.Failure = dnsFailure(q.Domain, reasonOf(err))
 	}
 	return false
 }
@@ -133,7 +133,7 @@ func (q *search) beforeOurselves() bool {
 		q.note("exchanger %s is this relay: those of preference %d and above are left out", x.Name, x.Preference)
 		q.Exchangers = q.Exchangers[:keep]
 		if keep == 0 {
-			q.Trouble = loop(q.Domain)
+			q.Failure = loop(q.Domain)
 			return false
 		}
 		return true
@@ -165,7 +165,7 @@ func (q *search) provider(best []Exchanger) string {
 func (q *search) noneUsable() *reply.Reply {
 	for _, x := range q.Exchangers {
 		if x.temporary {
-			return dnsTrouble(q.Domain, x.Skipped)
+			return dnsFailure(q.Domain, x.Skipped)
 		}
 	}
 	if q.implicit && q.Exchangers[0].nothing {

@@ -16,7 +16,7 @@ import (
 type Result struct {
 	Domain     string
 	Route      *route.Route // nil when there is none
-	Trouble    *reply.Reply // then: why
+	Failure    *reply.Reply // then: why
 	Expires    time.Time    // until when it holds
 	Exchangers []Exchanger  // all that were considered, best first
 	Notes      []string     // the steps, for people
@@ -87,7 +87,7 @@ func (q *search) smarthost(ctx context.Context, hosts []Smarthost) {
 		}
 	}
 	if len(rt.Tiers) == 0 {
-		q.Trouble = smarthostTrouble(q.Domain, q.whySkipped())
+		q.Failure = smarthostFailure(q.Domain, q.whySkipped())
 		return
 	}
 	rt.Provider = q.provider(q.Exchangers[:1])
@@ -98,15 +98,15 @@ func (q *search) smarthost(ctx context.Context, hosts []Smarthost) {
 func (q *search) literal() {
 	a, err := parseLiteral(q.Domain)
 	if err != nil {
-		q.Trouble = badLiteral(q.Domain, err)
+		q.Failure = badLiteral(q.Domain, err)
 		return
 	}
 	host := netip.AddrPortFrom(a, q.settings.Port)
 	switch why := q.settings.unusable(a); {
 	case q.settings.own(host):
-		q.Trouble = loop(q.Domain)
+		q.Failure = loop(q.Domain)
 	case why != "":
-		q.Trouble = noUsableExchanger(q.Domain, why)
+		q.Failure = noUsableExchanger(q.Domain, why)
 	default:
 		q.note("%s is an address literal: no look-up", q.Domain)
 		q.Exchangers = []Exchanger{{Name: a.String(), Addrs: []netip.Addr{a}}}

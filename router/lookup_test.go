@@ -42,8 +42,8 @@ func start(t testing.TB, z *dnsserver.Zone, s Settings) (*Router, *dnsserver.Ser
 // show puts a result on one line: site, provider, then the tiers, whose hosts are sorted, since
 // chance orders them.
 func show(r Result) string {
-	if r.Trouble != nil {
-		return r.Trouble.String()
+	if r.Failure != nil {
+		return r.Failure.String()
 	}
 	out := r.Route.Site
 	if r.Route.Provider != "" {
@@ -242,11 +242,11 @@ func TestRoutes(t *testing.T) {
 		if got := show(res); got != tc.want {
 			t.Errorf("%s:\n got  %s\n want %s\n notes: %s", tc.domain, got, tc.want, strings.Join(res.Notes, "\n        "))
 		}
-		if (res.Route == nil) == (res.Trouble == nil) {
-			t.Errorf("%s: route %v and trouble %v", tc.domain, res.Route, res.Trouble)
+		if (res.Route == nil) == (res.Failure == nil) {
+			t.Errorf("%s: route %v and trouble %v", tc.domain, res.Route, res.Failure)
 		}
-		if res.Trouble != nil && (res.Trouble.Command != "route" || !res.Trouble.Local) {
-			t.Errorf("%s: %+v is not said to be ours, of step route", tc.domain, res.Trouble)
+		if res.Failure != nil && (res.Failure.Command != "route" || !res.Failure.Local) {
+			t.Errorf("%s: %+v is not said to be ours, of step route", tc.domain, res.Failure)
 		}
 	}
 }

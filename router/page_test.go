@@ -20,8 +20,8 @@ func TestPageNamesAllTroubles(t *testing.T) {
 	table, _, _ = strings.Cut(table, "\n## ")
 	known := make(map[string]bool)
 	for _, r := range []*reply.Reply{
-		noSuchDomain("d"), nullMX("d"), noAddress("d"), noUsableExchanger("d", "w"), dnsTrouble("d", "w"), loop("d"),
-		badLiteral("d", errors.New("w")), badDomain(), smarthostTrouble("d", "w"), stopping(),
+		noSuchDomain("d"), nullMX("d"), noAddress("d"), noUsableExchanger("d", "w"), dnsFailure("d", "w"), loop("d"),
+		badLiteral("d", errors.New("w")), badDomain(), smarthostFailure("d", "w"), stopping(),
 	} {
 		code := fmt.Sprintf("| %d %s |", r.Code, r.Enhanced)
 		known[code] = true

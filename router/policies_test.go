@@ -54,8 +54,8 @@ func TestRoutesBringPolicies(t *testing.T) {
 	p.fail = true
 	answer := func() (rt *route.Route, why *reply.Reply) {
 		done := make(chan struct{})
-		r.Submit(Request{Message: 1, Domains: []string{"x.test"}, Done: func(_ string, found *route.Route, trouble *reply.Reply) {
-			rt, why = found, trouble
+		r.Submit(Request{Message: 1, Domains: []string{"x.test"}, Done: func(_ string, found *route.Route, failure *reply.Reply) {
+			rt, why = found, failure
 			close(done)
 		}})
 		<-done

@@ -93,7 +93,7 @@ type Router struct {
 		sync.Mutex
 		closed   bool
 		settings *settings
-		known    *lru.Cache[string, verdict]
+		known    *lru.Cache[string, routed]
 		schedule *schedule
 		patience patience
 		verify   *verifications
@@ -102,10 +102,10 @@ type Router struct {
 	}
 }
 
-// verdict is what Done is told.
-type verdict struct {
+// routed is what Done is told.
+type routed struct {
 	route   *route.Route
-	trouble *reply.Reply
+	failure *reply.Reply
 }
 
 // quest is a look-up under way, and who else wants to know. Those have no worker meanwhile. It is guarded
@@ -147,7 +147,7 @@ func New(cfg Config, r Resolver) *Router {
 // those who asked before, and nobody else. r.mu is held, or nobody knows r yet.
 func (r *Router) use(s *settings) {
 	r.mu.settings = s
-	r.mu.known = lru.New[string, verdict](r.routes)
+	r.mu.known = lru.New[string, routed](r.routes)
 	r.mu.finding = make(map[string]*quest)
 	for _, each := range []*schedule{r.mu.schedule, r.mu.patience.waiting} {
 		each.allowance, each.guard = s.allowance(), s.guarding()
@@ -177,7 +177,7 @@ func (r *Router) Submit(req Request) {
 	for i, d := range req.Domains {
 		if v, ok := r.recall(d); ok {
 			r.hits.Add(1)
-			req.Done(d, v.route, v.trouble)
+			req.Done(d, v.route, v.failure)
 			continue
 		}
 		if unknown == nil {
@@ -197,7 +197,7 @@ func (r *Router) Known(domain string) (rt *route.Route, err *reply.Reply, known 
 	if ok {
 		r.hits.Add(1)
 	}
-	return v.route, v.trouble, ok
+	return v.route, v.failure, ok
 }
 
 // Forget has a domain looked up anew the next time, since something has changed that its route was made from.
@@ -230,12 +230,12 @@ func (r *Router) LookingUp(domain string) bool {
 }
 
 // recall gives what is known of a domain. After Close that is a refusal.
-func (r *Router) recall(domain string) (verdict, bool) {
+func (r *Router) recall(domain string) (routed, bool) {
 	now := r.now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.closed {
-		return verdict{trouble: stopping()}, true
+		return routed{failure: stopping()}, true
 	}
 	return r.mu.known.Get(domain, now)
 }
@@ -315,7 +315,7 @@ func (r *Router) do(j *job) {
 	s := r.mu.settings
 	if v, ok := r.mu.known.Get(j.domain, r.now()); ok {
 		r.mu.Unlock()
-		done(j.domain, v.route, v.trouble)
+		done(j.domain, v.route, v.failure)
 		return
 	}
 	if q := r.mu.finding[j.domain]; q != nil {
@@ -346,10 +346,10 @@ func (r *Router) try(q *quest, s *settings) Result {
 
 // answer notifies all who wait for a quest's domain.
 func (r *Router) answer(q *quest, s *settings, res Result) {
-	j, v := q.job, verdict{res.Route, res.Trouble}
-	failed := v.trouble != nil && v.trouble.Temporary()
+	j, v := q.job, routed{res.Route, res.Failure}
+	failed := v.failure != nil && v.failure.Temporary()
 	if failed && r.ctx.Err() != nil {
-		v.trouble = stopping() // we cut the look-up off ourselves
+		v.failure = stopping() // we cut the look-up off ourselves
 	}
 	r.mu.Lock()
 	q.over = true
@@ -369,7 +369,7 @@ func (r *Router) answer(q *quest, s *settings, res Result) {
 	q.waiting = nil
 	r.mu.Unlock()
 	for _, j := range append(waiting, j) {
-		j.entry.request.Done(j.domain, v.route, v.trouble)
+		j.entry.request.Done(j.domain, v.route, v.failure)
 	}
 }
 
@@ -377,7 +377,7 @@ func (r *Router) answer(q *quest, s *settings, res Result) {
 func (r *Router) find(ctx context.Context, s *settings, domain string) Result {
 	r.lookups.Add(1)
 	if domain == "" {
-		return Result{Trouble: badDomain(), Expires: r.now().Add(s.MaxRouteAge)}
+		return Result{Failure: badDomain(), Expires: r.now().Add(s.MaxRouteAge)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
@@ -386,8 +386,8 @@ func (r *Router) find(ctx context.Context, s *settings, domain string) Result {
 	if res.Route != nil && !res.Route.Configured && r.policies != nil {
 		r.addPolicy(ctx, &res)
 	}
-	if res.Trouble != nil {
-		r.log.Debug("no route", "domain", domain, "reply", res.Trouble.String())
+	if res.Failure != nil {
+		r.log.Debug("no route", "domain", domain, "reply", res.Failure.String())
 	} else {
 		r.log.Debug("route found", "domain", domain, "site", res.Route.Site, "provider", res.Route.Provider, "hosts", res.Route.Hosts())
 	}
@@ -399,7 +399,7 @@ func (r *Router) find(ctx context.Context, s *settings, domain string) Result {
 func (r *Router) addPolicy(ctx context.Context, res *Result) {
 	sts, err := r.policies.STS(ctx, res.Route)
 	if err != nil {
-		res.Route, res.Trouble, res.Expires = nil, policyTrouble(res.Domain), r.now()
+		res.Route, res.Failure, res.Expires = nil, policyFailure(res.Domain), r.now()
 		return
 	}
 	res.Route.STS = sts

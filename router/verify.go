@@ -16,7 +16,7 @@ import (
 // It is guarded by Router.mu.
 type verifications struct {
 	entry
-	asking map[string][]chan verdict // who waits for a domain, which is in entry.waiting or being looked up
+	asking map[string][]chan routed // who waits for a domain, which is in entry.waiting or being looked up
 }
 
 // maxVerifications bounds the domains that wait for one of the workers for verification. Who asks
@@ -27,7 +27,7 @@ const maxVerifications = 10_000
 const verificationTenant = "\x00verification"
 
 func newVerifications() *verifications {
-	v := &verifications{asking: make(map[string][]chan verdict)}
+	v := &verifications{asking: make(map[string][]chan routed)}
 	v.index = -1
 	v.request = Request{Tenant: verificationTenant}
 	return v
@@ -38,7 +38,7 @@ func newVerifications() *verifications {
 // already needs no worker; for the rest, all calls together have Settings.VerifyWorkers.
 func (r *Router) Verify(ctx context.Context, domain string) (refused *reply.Reply, known bool) {
 	if v, ok := r.recall(domain); ok {
-		return v.trouble, true
+		return v.failure, true
 	}
 	answer, ok := r.ask(domain)
 	if !ok {
@@ -46,7 +46,7 @@ func (r *Router) Verify(ctx context.Context, domain string) (refused *reply.Repl
 	}
 	select {
 	case v := <-answer:
-		return v.trouble, true
+		return v.failure, true
 	case <-ctx.Done():
 		r.withdraw(domain, answer)
 		return nil, false
@@ -54,8 +54,8 @@ func (r *Router) Verify(ctx context.Context, domain string) (refused *reply.Repl
 }
 
 // ask lets a question wait, once for each domain. It says no when too many wait.
-func (r *Router) ask(domain string) (chan verdict, bool) {
-	answer := make(chan verdict, 1) // nobody may be there to take it
+func (r *Router) ask(domain string) (chan routed, bool) {
+	answer := make(chan routed, 1) // nobody may be there to take it
 	r.mu.Lock()
 	v := r.mu.verify
 	others, asked := v.asking[domain]
@@ -78,7 +78,7 @@ func (r *Router) ask(domain string) (chan verdict, bool) {
 
 // withdraw takes a question back. A domain that nobody asks for any more is not looked up when its
 // turn comes; a look-up that is under way goes on, and its answer is kept for the next who asks.
-func (r *Router) withdraw(domain string, answer chan verdict) {
+func (r *Router) withdraw(domain string, answer chan routed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	v := r.mu.verify
@@ -105,7 +105,7 @@ func (r *Router) verified(domain string, rt *route.Route, err *reply.Reply) {
 	defer r.mu.Unlock()
 	v := r.mu.verify
 	for _, answer := range v.asking[domain] {
-		answer <- verdict{rt, err}
+		answer <- routed{rt, err}
 	}
 	delete(v.asking, domain)
 }
@@ -116,7 +116,7 @@ func (v *verifications) refuse(s *schedule) {
 	s.remove(&v.entry)
 	for domain, who := range v.asking {
 		for _, answer := range who {
-			answer <- verdict{trouble: stopping()}
+			answer <- routed{failure: stopping()}
 		}
 		delete(v.asking, domain)
 	}

@@ -257,8 +257,8 @@ func (l *lane) giveBack(now time.Time, t Instant, period time.Duration) {
 	l.lease = kept
 }
 
-// reckon averages the node's own demand over a minute of the plan, as the state does that of all.
-func (l *lane) reckon(now time.Time) {
+// compute averages the node's own demand over a minute of the plan, as the state does that of all.
+func (l *lane) compute(now time.Time) {
 	hours := float64(now.Sub(l.told)) / float64(l.address.plan.Hour)
 	if !l.told.IsZero() {
 		l.demand *= math.Exp(-60 * hours)
@@ -270,7 +270,7 @@ func (l *lane) reckon(now time.Time) {
 
 // collect takes what is to be told now. With a lag, statistics go through a queue.
 func (l *lane) collect(now time.Time, lag time.Duration) delta {
-	l.reckon(now)
+	l.compute(now)
 	d := l.delta
 	l.delta = delta{}
 	if lag > 0 {

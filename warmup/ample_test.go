@@ -17,7 +17,7 @@ func TestAnAmplePlanKeepsNobodyWaiting(t *testing.T) {
 	for tick := range 1000 { // 10 s of 10,000 a second
 		waited := 0
 		for range 100 {
-			if n, _ := c.Look("ip", warmup.Ask{Provider: "google", Recipients: 1}); n == 0 || !c.Begin("ip", "google", 1) {
+			if n, _ := c.Allowance("ip", warmup.Ask{Provider: "google", Recipients: 1}); n == 0 || !c.Begin("ip", "google", 1) {
 				waited++
 			}
 		}
@@ -67,7 +67,7 @@ func TestWhoComesLaterLeavesTokensToTheLine(t *testing.T) {
 	take(c, "ip", "google", 40, false)
 	c.Step(context.Background())
 	for behind, want := range map[int64]int64{10: 1, 1000: 0} {
-		n, v := c.Look("ip", warmup.Ask{Provider: "google", Recipients: 1, Behind: behind})
+		n, v := c.Allowance("ip", warmup.Ask{Provider: "google", Recipients: 1, Behind: behind})
 		if n != want || (v == warmup.Granted) != (want > 0) {
 			t.Errorf("behind %d: %d are let out, %v", behind, n, v)
 		}

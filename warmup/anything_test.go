@@ -52,7 +52,7 @@ type bound struct {
 	stage int // counted from 1
 }
 
-// out is mail between Look and Begin.
+// out is mail between Allowance and Begin.
 type out struct {
 	node     *warmup.Controller
 	provider string
@@ -150,7 +150,7 @@ func (w *anything) assign(c *warmup.Controller) {
 	if err := c.Assign(map[string]*warmup.Plan{"ip": w.plan}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.look(c)
+	w.allowance(c)
 }
 
 // restart kills all nodes.
@@ -179,7 +179,7 @@ func (w *anything) tick() {
 			n *= 20
 		}
 		for again := range 3 {
-			got, v := c.Look("ip", warmup.Ask{Provider: p, Recipients: n, Whole: w.r.IntN(3) == 0, Again: again > 0, Preferred: w.r.IntN(4) == 0})
+			got, v := c.Allowance("ip", warmup.Ask{Provider: p, Recipients: n, Whole: w.r.IntN(3) == 0, Again: again > 0, Preferred: w.r.IntN(4) == 0})
 			if got > 0 {
 				w.out = append(w.out, out{c, p, got})
 			}
@@ -204,7 +204,7 @@ func (w *anything) tick() {
 
 func (w *anything) step(c *warmup.Controller) {
 	c.Step(context.Background())
-	w.look(c)
+	w.allowance(c)
 }
 
 // happen does something.
@@ -281,8 +281,8 @@ func (w *anything) do(a warmup.Action) {
 	w.note("do %+v: %v", a, err)
 }
 
-// look notes what is in force.
-func (w *anything) look(c *warmup.Controller) {
+// allowance notes what is in force.
+func (w *anything) allowance(c *warmup.Controller) {
 	{
 		s, ok := c.Status("ip")
 		if !ok || s.State == "scheduled" || s.Started.IsZero() {
@@ -331,7 +331,7 @@ func (x *window) open(index int64) {
 
 // charged counts what began.
 func (w *anything) charged(x out) {
-	w.look(x.node)
+	w.allowance(x.node)
 	if w.begin == 0 {
 		st, _ := x.node.Status("ip")
 		w.t.Fatalf("mail left before the warm-up began: %v %+v\nbegin %v now %v\n%s", x, st, w.plan.Begin, w.high, w.noted.String())
@@ -420,7 +420,7 @@ func (w *anything) calm() {
 	w.high = max(w.high, w.ms)
 	c, p := w.one(), w.provider()
 	for again := range 3 {
-		got, v := c.Look("ip", warmup.Ask{Provider: p, Recipients: 1, Again: again > 0})
+		got, v := c.Allowance("ip", warmup.Ask{Provider: p, Recipients: 1, Again: again > 0})
 		if got > 0 && c.Begin("ip", p, 1) {
 			w.charged(out{c, p, 1})
 		}

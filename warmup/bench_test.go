@@ -26,12 +26,12 @@ func BenchmarkLookAndBegin(b *testing.B) {
 	}
 	c.Step(context.Background())
 	now = now.Add(time.Minute)
-	c.Look("ip", warmup.Ask{Provider: "google", Recipients: 1 << 30})
+	c.Allowance("ip", warmup.Ask{Provider: "google", Recipients: 1 << 30})
 	c.Step(context.Background())
 	granted := 0
 	b.ReportAllocs()
 	for b.Loop() {
-		if n, _ := c.Look("ip", warmup.Ask{Provider: "google", Recipients: 1}); n > 0 && c.Begin("ip", "google", 1) {
+		if n, _ := c.Allowance("ip", warmup.Ask{Provider: "google", Recipients: 1}); n > 0 && c.Begin("ip", "google", 1) {
 			granted++
 		}
 	}
@@ -93,7 +93,7 @@ type relay5000 struct {
 
 func newRelay5000(b *testing.B, st warmup.Store, now *time.Time, ample bool) *relay5000 {
 	r := &relay5000{b: b, now: now, waiting: make(map[[2]string]int64)}
-	r.c = warmup.New(warmup.Config{Node: "a", Store: st, Now: func() time.Time { return *now }, Rand: rand.New(rand.NewPCG(1, 2)), OnRoom: r.room,
+	r.c = warmup.New(warmup.Config{Node: "a", Store: st, Now: func() time.Time { return *now }, Rand: rand.New(rand.NewPCG(1, 2)), OnTokens: r.room,
 		Waiting: func(ip, provider string) int64 { return r.waiting[[2]string{ip, provider}] }})
 	p, err := warmup.Preset("standard")
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *relay5000) mail(round int) {
 }
 
 func (r *relay5000) send(ip, provider string, again bool) bool {
-	if n, _ := r.c.Look(ip, warmup.Ask{Provider: provider, Recipients: 1, Again: again}); n == 0 || !r.c.Begin(ip, provider, 1) {
+	if n, _ := r.c.Allowance(ip, warmup.Ask{Provider: provider, Recipients: 1, Again: again}); n == 0 || !r.c.Begin(ip, provider, 1) {
 		return false
 	}
 	r.c.Report(ip, provider, warmup.Delivered)

@@ -31,10 +31,10 @@ type Config struct {
 	// held and must neither block nor call the Controller. nil: none ever does.
 	Waiting func(ip, provider string) int64
 
-	// OnRoom has mail tried again that waits for tokens of an IP for a provider: there are some, or the
+	// OnTokens has mail tried again that waits for tokens of an IP for a provider: there are some, or the
 	// store has answered mail that asked. It is called from the goroutine that steps and must not
 	// block; it may call the Controller's methods but Step. nil: nobody waits.
-	OnRoom func(ip, provider string)
+	OnTokens func(ip, provider string)
 
 	// Beside gives the other IPs of an IP's pools in its network, and the name of that: a provider that blocks
 	// one of them is left alone by all. It is called from the goroutine that steps. nil: there are none.
@@ -85,7 +85,7 @@ type Controller struct {
 	changes  []Change
 	written  []bool
 	buf      []byte
-	rooms    []*lane // OnRoom is to be called when no lock is held
+	supplied []*lane // OnTokens is to be called when no lock is held
 	events   []Event
 }
 

@@ -65,8 +65,8 @@ func (w *world) node(name string, change ...func(*warmup.Config)) *warmup.Contro
 }
 
 // take sends as many of n messages of one recipient as there are tokens for.
-func take(c *warmup.Controller, ip, provider string, n int64, again bool) (sent int64, rest warmup.Verdict) {
-	sent, rest = c.Look(ip, warmup.Ask{Provider: provider, Recipients: n, Again: again})
+func take(c *warmup.Controller, ip, provider string, n int64, again bool) (sent int64, rest warmup.Decision) {
+	sent, rest = c.Allowance(ip, warmup.Ask{Provider: provider, Recipients: n, Again: again})
 	if sent > 0 && !c.Begin(ip, provider, sent) {
 		panic("there were tokens at this very moment")
 	}
@@ -110,7 +110,7 @@ type chosen struct {
 }
 
 func (p pool) choose(c *warmup.Controller, id uint64, q warmup.Ask) chosen {
-	n, v := c.Look("ip", q)
+	n, v := c.Allowance("ip", q)
 	switch {
 	case n > 0:
 		return chosen{source: "ip", n: n}
@@ -190,7 +190,7 @@ func TestW4_LedgerDivertsWhatDoesNotFit(t *testing.T) {
 		count[x.source]++
 	}
 	c = w.node("a", func(cfg *warmup.Config) {
-		cfg.OnRoom = func(ip, provider string) {
+		cfg.OnTokens = func(ip, provider string) {
 			if ip != "ip" || provider != "google" {
 				t.Errorf("room of %s for %s", ip, provider)
 			}
@@ -316,7 +316,7 @@ func TestW7_ThousandsOfIPsByThreeNodes(t *testing.T) {
 		for k := range workers { // traffic on every IP, somewhere
 			wg.Go(func() {
 				for i := k; i < ips; i += workers {
-					cs[i%nodes].Look(names[i], warmup.Ask{Provider: "google", Recipients: 1})
+					cs[i%nodes].Allowance(names[i], warmup.Ask{Provider: "google", Recipients: 1})
 				}
 			})
 		}
@@ -511,7 +511,7 @@ func TestW18_ThrottledMailLeavesAtTheCap(t *testing.T) {
 	}
 	c = w.node("a", func(cfg *warmup.Config) {
 		cfg.Waiting = func(string, string) int64 { return int64(len(parked)) }
-		cfg.OnRoom = func(string, string) {
+		cfg.OnTokens = func(string, string) {
 			batch := parked
 			parked = nil
 			for _, id := range batch {
@@ -565,12 +565,12 @@ func TestW19_RetryKeepsTheSource(t *testing.T) {
 	}
 	w.pass(5 * time.Minute)
 	c.Step(context.Background())
-	c.Look("ip", ask)
+	c.Allowance("ip", ask)
 	for range 3 {
 		c.Step(context.Background())
 		w.pass(time.Second)
 	}
-	if n, v := c.Look("ip", ask); n != 0 {
+	if n, v := c.Allowance("ip", ask); n != 0 {
 		t.Errorf("a retry without tokens: %d, %v", n, v)
 	}
 	if err := c.Do(withStep(t, c), "ip", warmup.Resume()); err != nil {
@@ -578,9 +578,9 @@ func TestW19_RetryKeepsTheSource(t *testing.T) {
 	}
 	w.pass(2 * time.Minute)
 	c.Step(context.Background())
-	c.Look("ip", ask)
+	c.Allowance("ip", ask)
 	c.Step(context.Background())
-	if n, v := c.Look("ip", ask); n != 1 || v != warmup.Granted {
+	if n, v := c.Allowance("ip", ask); n != 1 || v != warmup.Granted {
 		t.Errorf("a retry with tokens: %d, %v", n, v)
 	}
 }
@@ -633,27 +633,27 @@ func TestAPromiseIsNotMadeTwice(t *testing.T) {
 	c.Step(context.Background())
 	w.pass(10 * time.Minute)
 	ask := warmup.Ask{Provider: "google", Recipients: 10, Again: true}
-	look := func(want int64) {
+	allowance := func(want int64) {
 		t.Helper()
-		if n, _ := c.Look("ip", ask); n != want {
+		if n, _ := c.Allowance("ip", ask); n != want {
 			t.Errorf("%d are let out, want %d", n, want)
 		}
 	}
-	c.Look("ip", warmup.Ask{Provider: "google", Recipients: 10})
+	c.Allowance("ip", warmup.Ask{Provider: "google", Recipients: 10})
 	c.Step(context.Background())
-	look(10)
-	look(0)
+	allowance(10)
+	allowance(0)
 	c.Drop("ip", "google", 4)
-	look(4)
+	allowance(4)
 	if !c.Begin("ip", "google", 7) || c.Begin("ip", "google", 4) || !c.Begin("ip", "google", 3) {
 		t.Error("ten tokens are not good for ten recipients")
 	}
 	if s := status(t, c); s.SentHour != 10 {
 		t.Errorf("%d are counted", s.SentHour)
 	}
-	c.Look("ip", warmup.Ask{Provider: "google", Recipients: 10})
+	c.Allowance("ip", warmup.Ask{Provider: "google", Recipients: 10})
 	c.Step(context.Background())
-	look(10)
+	allowance(10)
 	for range 40 {
 		w.pass(time.Second)
 		c.Step(context.Background())
@@ -661,9 +661,9 @@ func TestAPromiseIsNotMadeTwice(t *testing.T) {
 	if s := status(t, c); s.SentHour != 10 || c.Begin("ip", "google", 1) {
 		t.Errorf("%d are counted; what never began kept its tokens", s.SentHour)
 	}
-	c.Look("ip", warmup.Ask{Provider: "google", Recipients: 10})
+	c.Allowance("ip", warmup.Ask{Provider: "google", Recipients: 10})
 	c.Step(context.Background())
-	look(10)
+	allowance(10)
 }
 
 // TestCharges: a source takes tokens until its plan is passed; one without a plan takes none.
@@ -746,7 +746,7 @@ func TestChoosingAndChargingDoesNotAllocate(t *testing.T) {
 	c.Step(context.Background()) // the warm-up begins
 	w.pass(10 * time.Minute)
 	send(c, "google", 5000)
-	c.Look("ip", warmup.Ask{Provider: "google", Recipients: 5000})
+	c.Allowance("ip", warmup.Ask{Provider: "google", Recipients: 5000})
 	c.Step(context.Background())
 	c.Drop("ip", "google", 5000)
 	granted := 0
@@ -778,7 +778,7 @@ func TestManyGoroutines(t *testing.T) {
 	for k := range 4 {
 		senders.Go(func() {
 			for i := range 3000 {
-				_, v := cs[k%2].Look("ip", warmup.Ask{Provider: "google", Recipients: 1})
+				_, v := cs[k%2].Allowance("ip", warmup.Ask{Provider: "google", Recipients: 1})
 				if v == warmup.Granted && i%10 == 0 {
 					cs[k%2].Drop("ip", "google", 1)
 				} else if v == warmup.Granted && cs[k%2].Begin("ip", "google", 1) {

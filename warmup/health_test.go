@@ -63,7 +63,7 @@ func TestW16_SmallSamplesCondemnOnlyWhatTheyProve(t *testing.T) {
 	h := DefaultPlan().Health
 	for _, c := range []struct {
 		n, bounces int64
-		want       verdict
+		want       judgement
 	}{{10, 10, unjudged}, {19, 19, unjudged}, {20, 2, unjudged}, {50, 4, unjudged}, {50, 8, bad}, {20, 4, bad}, {99, 6, unjudged}, {100, 6, bad}, {0, 0, unjudged}} {
 		o := Outcomes{Delivered: c.n - c.bounces, HardBounces: c.bounces}
 		if got := h.judge(&o); got != c.want {

@@ -54,7 +54,7 @@ func TestKillChild(t *testing.T) {
 	}
 	began := false
 	for {
-		if _, v := c.Look("ip", warmup.Ask{Provider: "google", Recipients: 1}); v == warmup.Granted && c.Begin("ip", "google", 1) {
+		if _, v := c.Allowance("ip", warmup.Ask{Provider: "google", Recipients: 1}); v == warmup.Granted && c.Begin("ip", "google", 1) {
 			fmt.Fprintln(log, time.Now().UnixMilli())
 			continue
 		}

@@ -15,8 +15,8 @@ type backlog struct {
 	sent    map[string]int64
 }
 
-// onRoom is warmup.Config.OnRoom.
-func (b *backlog) onRoom(_, provider string) {
+// onTokens is warmup.Config.OnTokens.
+func (b *backlog) onTokens(_, provider string) {
 	got, _ := take(b.c, "ip", provider, b.waiting[provider], true)
 	b.waiting[provider] -= got
 	b.sent[provider] += got
@@ -31,7 +31,7 @@ func TestW18_BacklogsShareShortHours(t *testing.T) {
 	w.plan.Hour, w.plan.Overflow = 4*time.Second, warmup.Hold
 	b := &backlog{waiting: map[string]int64{"big": 300, "mid": 300, "small": 20}, sent: make(map[string]int64)}
 	b.c = w.node("a", func(cfg *warmup.Config) {
-		cfg.OnRoom, cfg.Waiting = b.onRoom, func(_, provider string) int64 { return b.waiting[provider] }
+		cfg.OnTokens, cfg.Waiting = b.onTokens, func(_, provider string) int64 { return b.waiting[provider] }
 	})
 	for provider, n := range b.waiting {
 		got := send(b.c, provider, n)
@@ -67,7 +67,7 @@ func TestUnknownOutcomeIsAskedForSoon(t *testing.T) {
 	c := w.node("a")
 	c.Step(context.Background())
 	w.store.Unsure(func() (apply, answer bool) { return false, false })
-	c.Look("ip", warmup.Ask{Provider: "big", Recipients: 1})
+	c.Allowance("ip", warmup.Ask{Provider: "big", Recipients: 1})
 	for range 10 {
 		w.pass(time.Second)
 		if wait := c.Step(context.Background()); wait > time.Second {

@@ -157,9 +157,9 @@ func (s *State) expected(p *Plan, name string) int {
 	return n
 }
 
-// makeRoom counts the providers with the least mail under Other as long as there are too many beside those for
+// makeSpace counts the providers with the least mail under Other as long as there are too many beside those for
 // which a changed plan has caps.
-func (s *State) makeRoom(p *Plan) {
+func (s *State) makeSpace(p *Plan) {
 	for s.expected(p, "") > maxProviders-1 {
 		named, least := p.named(), -1
 		for i := range s.Providers {
@@ -251,7 +251,7 @@ func (s *State) openDay(p *Plan) {
 // burst.
 func (s *State) openHour(p *Plan) {
 	s.Total.Hour = 0
-	s.makeRoom(p)
+	s.makeSpace(p)
 	s.Caps.Hourly = s.hourlyCap(p)
 	s.pid, s.P, s.steered = pid.State{}, 0, s.Now-second
 	s.setDepths(p)

@@ -216,8 +216,8 @@ func (c *Controller) IPs() []string {
 // Blocked reports whether the provider is left alone for now.
 func (v *Provider) Blocked() bool { return v.block.state == blocked }
 
-// LedgerTrouble returns what is wrong when a warm-up sends nothing on account of its ledger; "" otherwise.
-func (s *Status) LedgerTrouble() string {
+// LedgerFailure returns what is wrong when a warm-up sends nothing on account of its ledger; "" otherwise.
+func (s *Status) LedgerFailure() string {
 	return map[string]string{
 		"store_down": "its ledger can't be reached",
 		"unknown":    "its ledger was not read yet",

@@ -20,7 +20,7 @@ func (c *Controller) Step(ctx context.Context) time.Duration {
 	if len(c.round) > 0 {
 		c.work(ctx, now)
 	}
-	c.callRooms()
+	c.callTokens()
 	c.report()
 	return c.next(now)
 }
@@ -132,7 +132,7 @@ func (c *Controller) giveUp(a *address, now time.Time) {
 func (c *Controller) answered(l *lane) {
 	if l.asking {
 		l.asking = false
-		c.rooms = append(c.rooms, l)
+		c.supplied = append(c.supplied, l)
 	}
 }
 
@@ -492,14 +492,14 @@ func (c *Controller) waiting(l *lane) int64 {
 	return c.cfg.Waiting(l.address.ip, l.name)
 }
 
-// callRooms has mail tried again that waits.
-func (c *Controller) callRooms() {
-	for _, l := range c.rooms {
-		if c.cfg.OnRoom != nil {
-			c.cfg.OnRoom(l.address.ip, l.name)
+// callTokens has mail tried again that waits.
+func (c *Controller) callTokens() {
+	for _, l := range c.supplied {
+		if c.cfg.OnTokens != nil {
+			c.cfg.OnTokens(l.address.ip, l.name)
 		}
 	}
-	c.rooms = c.rooms[:0]
+	c.supplied = c.supplied[:0]
 }
 
 // next is how long the next step can wait.

@@ -2,13 +2,13 @@ package warmup
 
 import "time"
 
-// Verdict is what was decided about mail.
-type Verdict uint8
+// Decision is what was decided about mail.
+type Decision uint8
 
 const (
-	Refused Verdict = iota // there is no room now
-	Granted                // there are tokens for all of it
-	Asking                 // not known before the store has answered, which takes milliseconds: see OnRoom
+	Refused Decision = iota // there is no room now
+	Granted                 // there are tokens for all of it
+	Asking                  // not known before the store has answered, which takes milliseconds: see OnTokens
 )
 
 // Ask is mail for one provider that looks for an IP.
@@ -21,11 +21,11 @@ type Ask struct {
 	Behind     int64 // recipients that wait already and go before it
 }
 
-// Look returns how many of the recipients may set out for an IP. It charges nothing: Begin does, at
+// Allowance returns how many of the recipients may set out for an IP. It charges nothing: Begin does, at
 // the moment of sending. As long as they are out, their tokens are not promised to others; Begin and
 // Drop end that, and so does a little time. It does no input or output and does not allocate. An IP
 // without a plan is not limited.
-func (c *Controller) Look(ip string, q Ask) (int64, Verdict) {
+func (c *Controller) Allowance(ip string, q Ask) (int64, Decision) {
 	a := c.address(ip)
 	if a == nil {
 		return q.Recipients, Granted
@@ -33,7 +33,7 @@ func (c *Controller) Look(ip string, q Ask) (int64, Verdict) {
 	now := c.cfg.Now()
 	t := c.storeTime(now)
 	a.mu.Lock()
-	n, v := a.look(a.lane(q.Provider), &q, now, t, c.down.Load())
+	n, v := a.allowance(a.lane(q.Provider), &q, now, t, c.down.Load())
 	wake := v == Asking && !a.queued
 	if wake {
 		a.queued = true
@@ -45,8 +45,8 @@ func (c *Controller) Look(ip string, q Ask) (int64, Verdict) {
 	return n, v
 }
 
-// look is Look. Callers hold a.mu, as for begin.
-func (a *address) look(l *lane, q *Ask, now time.Time, t Instant, down bool) (n int64, v Verdict) {
+// allowance is Allowance. Callers hold a.mu, as for begin.
+func (a *address) allowance(l *lane, q *Ask, now time.Time, t Instant, down bool) (n int64, v Decision) {
 	if !q.Again {
 		l.delta.offered += q.Recipients
 		if q.Preferred {

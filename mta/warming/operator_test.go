@@ -54,10 +54,10 @@ func TestWarmupsForTheOperator(t *testing.T) {
 	}
 	ctl := r.Controller.(stepped)
 	ask := warmup.Ask{Provider: "big", Recipients: 1}
-	_, v := ctl.Look("192.0.2.20", ask)
+	_, v := ctl.Allowance("192.0.2.20", ask)
 	if v == warmup.Asking {
 		ctl.Step(ctx)
-		_, v = ctl.Look("192.0.2.20", ask)
+		_, v = ctl.Allowance("192.0.2.20", ask)
 	}
 	if v != warmup.Granted || !ctl.Begin("192.0.2.20", "big", 1) {
 		t.Fatalf("nothing was sent: %v", v)

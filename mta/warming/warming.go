@@ -96,8 +96,8 @@ func Open(cfg *config.Config, c Config) (*Warming, error) {
 	w.copies = openCopies(cfg, store, c.Copies, c.Now, c.Log)
 	w.ctl = warmup.New(warmup.Config{
 		Node: cfg.NodeID, Store: store, Beside: w.beside, OnEvent: w.report, Recall: w.copies.recall, Rand: c.Rand, Log: c.Log,
-		OnRoom:  func(key, provider string) { w.mail.Unthrottle(key, provider) },
-		Waiting: func(key, provider string) int64 { return w.mail.Throttled(key, provider) },
+		OnTokens: func(key, provider string) { w.mail.Unthrottle(key, provider) },
+		Waiting:  func(key, provider string) int64 { return w.mail.Throttled(key, provider) },
 	})
 	w.copies.report = w.report
 	if err := w.Assign(c.Policy()); err != nil {
@@ -247,8 +247,8 @@ func (w *Warming) Trouble() string {
 		all = append(all, lost)
 	}
 	for _, key := range w.ctl.IPs() {
-		if s, _ := w.ctl.Status(key); s.LedgerTrouble() != "" {
-			all = append(all, fmt.Sprintf("the warm-up of %s sends nothing: %s", w.c.Policy().WarmupSource(key), s.LedgerTrouble()))
+		if s, _ := w.ctl.Status(key); s.LedgerFailure() != "" {
+			all = append(all, fmt.Sprintf("the warm-up of %s sends nothing: %s", w.c.Policy().WarmupSource(key), s.LedgerFailure()))
 		}
 	}
 	return faultlog.Few(all)

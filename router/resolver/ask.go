@@ -95,7 +95,7 @@ func (r *Resolver) try(ctx context.Context, s *server, q question, patience time
 		return nil, err
 	}
 	m.secure = m.secure && r.trusted
-	return m, m.trouble()
+	return m, m.failure()
 }
 
 // exchange sends a question with a random id from a random port (RFC 5452, 9.2) and reads until

@@ -81,8 +81,8 @@ func (m *message) records() int {
 
 func (m *message) empty() bool { return m.records() == 0 }
 
-// trouble is why the message answers nothing, nil when it does.
-func (m *message) trouble() error {
+// failure is why the message answers nothing, nil when it does.
+func (m *message) failure() error {
 	switch {
 	case m.rcode != "":
 		return m.rcode

@@ -97,7 +97,7 @@ func Run(plan *warmup.Plan, events []Event, opt Options, row func(*Row)) (*Histo
 	if err := w.run(events, opt.Stop); err != nil {
 		return nil, err
 	}
-	end := w.look(w.t)
+	end := w.allowance(w.t)
 	return &History{int(end.Hour/24) - len(end.History), slices.Clone(end.History)}, nil
 }
 
@@ -229,7 +229,7 @@ func (w *world) rows() {
 			continue
 		}
 		if state == nil {
-			state = w.look(min(w.t, w.start+w.interval) - 1) // that of the interval, not of the next one
+			state = w.allowance(min(w.t, w.start+w.interval) - 1) // that of the interval, not of the next one
 		}
 		row := Row{T: w.start, Stage: int64(state.Stage + 1), Provider: name, State: "normal", CapHour: state.Caps.Hourly, CapDay: state.Caps.Daily, Counts: v.Counts}
 		if k := state.Find(w.plan, name); k >= 0 {

@@ -169,7 +169,7 @@ func (n *node) restart() {
 	w := n.world
 	w.made++
 	n.ctl = warmup.New(warmup.Config{
-		Node: fmt.Sprint("node", w.made), Store: w.store, Now: w.now, OnRoom: n.onRoom, Waiting: n.waiting,
+		Node: fmt.Sprint("node", w.made), Store: w.store, Now: w.now, OnTokens: n.onTokens, Waiting: n.waiting,
 		StatsLag: func() time.Duration { return w.lag },
 		Rand:     rand.New(rand.NewPCG(w.rand.Uint64(), w.rand.Uint64())),
 	})
@@ -195,8 +195,8 @@ func (n *node) waiting(_, provider string) int64 {
 	return 0
 }
 
-// onRoom is warmup.Config.OnRoom: what waits is tried again.
-func (n *node) onRoom(_, provider string) {
+// onTokens is warmup.Config.OnTokens: what waits is tried again.
+func (n *node) onTokens(_, provider string) {
 	if i, ok := n.world.index[provider]; ok {
 		n.again(i)
 	}
@@ -290,10 +290,10 @@ func (n *node) decide(provider int, p warmup.Patience, messages, behind int64) (
 	if messages == 0 {
 		return 0
 	}
-	out, verdict := n.look(provider, messages, behind, p.Turn)
+	out, judgement := n.allowance(provider, messages, behind, p.Turn)
 	n.sent(provider, out)
 	if kept = messages - out; behind == 0 {
-		kept = p.Stay(heldLine{n, provider}, kept, verdict == warmup.Asking)
+		kept = p.Stay(heldLine{n, provider}, kept, judgement == warmup.Asking)
 	}
 	n.world.providers[provider].Diverted += messages - out - kept
 	if kept == 0 {
@@ -301,20 +301,20 @@ func (n *node) decide(provider int, p warmup.Patience, messages, behind int64) (
 	}
 	l := &n.lines[provider]
 	l.held += kept
-	l.open = !p.Hold && (!p.Turn || verdict == warmup.Asking)
+	l.open = !p.Hold && (!p.Turn || judgement == warmup.Asking)
 	if !p.Turn && p.Left > 0 {
 		l.came = append(l.came, batch{n.world.t, kept})
 	}
 	return kept
 }
 
-// look sends as many messages as may leave, and gives the verdict about the others.
-func (n *node) look(provider int, messages, behind int64, again bool) (int64, warmup.Verdict) {
+// allowance sends as many messages as may leave, and gives the verdict about the others.
+func (n *node) allowance(provider int, messages, behind int64, again bool) (int64, warmup.Decision) {
 	name := n.world.providers[provider].name
 	if c := n.world.counted; c != nil {
 		return c.take(name, messages), warmup.Refused
 	}
-	out, v := n.ctl.Look(ip, warmup.Ask{Provider: name, Recipients: messages, Again: again, Behind: behind})
+	out, v := n.ctl.Allowance(ip, warmup.Ask{Provider: name, Recipients: messages, Again: again, Behind: behind})
 	if out > 0 && !n.ctl.Begin(ip, name, out) {
 		out = 0
 	}
@@ -408,8 +408,8 @@ func (n *node) answered() {
 	}
 }
 
-// look gives the state as the store has it, brought up to a time.
-func (w *world) look(t int64) *warmup.State {
+// allowance gives the state as the store has it, brought up to a time.
+func (w *world) allowance(t int64) *warmup.State {
 	state := &w.state
 	if w.counted != nil {
 		state = w.counted.state

@@ -91,7 +91,7 @@ func Lacking(s *warmup.Status, provider string) (string, time.Time) {
 	case s.State == "scheduled":
 		return "it begins later", s.Started
 	case s.State != "normal":
-		return s.LedgerTrouble(), time.Time{}
+		return s.LedgerFailure(), time.Time{}
 	case s.SentDay >= s.StageLimit:
 		return "the day's cap is used", s.DayEnds
 	case s.SentHour >= s.HourlyLimit:

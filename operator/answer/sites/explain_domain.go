@@ -68,7 +68,7 @@ func (d *Sites) explainDomain(ctx context.Context, domain, tenant string, pool *
 	}
 	c.count(queued, domain)
 	if res.Route == nil {
-		c.Failure = api.ReplyOf(*res.Trouble)
+		c.Failure = api.ReplyOf(*res.Failure)
 		c.countPaused(queued, d)
 		c.judge()
 		d.overrule(&c)

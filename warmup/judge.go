@@ -2,9 +2,9 @@ package warmup
 
 import "math"
 
-// minVerdict is how many outcomes a verdict takes at least. A provider with fewer in a day is judged
+// minJudged is how many outcomes a verdict takes at least. A provider with fewer in a day is judged
 // together with Other.
-const minVerdict = 20
+const minJudged = 20
 
 // wilson gives the lower bound of the share of k in n, with 97.5 % confidence: what a small
 // sample proves at least. One bounce of ten is not 10 %.
@@ -19,25 +19,25 @@ func wilson(k, n int64) float64 {
 	return (centre - spread) / (1 + z*z/m)
 }
 
-// verdict is what outcomes mean for the next day.
-type verdict uint8
+// judgement is what outcomes mean for the next day.
+type judgement uint8
 
 const (
-	unjudged verdict = iota // too few outcomes, or a small sample that proves nothing bad
+	unjudged judgement = iota // too few outcomes, or a small sample that proves nothing bad
 	good
 	middling
 	bad
 )
 
 // String gives the word of a ProviderStatus.
-func (v verdict) String() string { return [...]string{"unjudged", "good", "middling", "bad"}[v] }
+func (v judgement) String() string { return [...]string{"unjudged", "good", "middling", "bad"}[v] }
 
 // judge gives the verdict about outcomes. A small sample can only condemn, and only when its Wilson
 // bound does.
-func (h *Health) judge(o *Outcomes) verdict {
+func (h *Health) judge(o *Outcomes) judgement {
 	n := o.Sum()
 	switch {
-	case n < minVerdict:
+	case n < minJudged:
 		return unjudged
 	case n < h.MinSample:
 		if h.proveBad(o) {
@@ -153,9 +153,9 @@ func (s *State) aside(p *Plan, g *group) {
 	v := g.members[0]
 	filled := func(sent, most int64) bool { return float64(sent) >= p.Health.MinFill*float64(most) }
 	switch {
-	case g.verdict == bad:
+	case g.judgement == bad:
 		v.step = stepBack
-	case g.verdict == middling || !filled(v.Count.Day, v.Caps.Daily) && !filled(s.Total.Day, s.Caps.Daily):
+	case g.judgement == middling || !filled(v.Count.Day, v.Caps.Daily) && !filled(s.Total.Day, s.Caps.Daily):
 		v.step = stay
 	default:
 		v.step = stepOn
@@ -209,11 +209,11 @@ func (s *State) nextStage(p *Plan) (Why, string) {
 
 // group is a provider, or several that are judged together since each has too few outcomes.
 type group struct {
-	name     string
-	members  []*Provider
-	outcomes Outcomes
-	sent     int64
-	verdict  verdict
+	name      string
+	members   []*Provider
+	outcomes  Outcomes
+	sent      int64
+	judgement judgement
 }
 
 func (g *group) add(v *Provider) {
@@ -231,7 +231,7 @@ func (s *State) groups(p *Plan) []*group {
 	all := []*group{rest}
 	for i := range s.Providers {
 		v := &s.Providers[i]
-		if v.Name == Other || v.Today.Sum()+v.carried.Sum() < minVerdict && !p.OwnStages[v.Name] {
+		if v.Name == Other || v.Today.Sum()+v.carried.Sum() < minJudged && !p.OwnStages[v.Name] {
 			rest.add(v)
 			continue
 		}
@@ -251,16 +251,16 @@ func (s *State) groups(p *Plan) []*group {
 // say; only where several of them are bad, and have a tenth together, they count as one.
 func (s *State) judgeProviders(p *Plan) (worst string, bads, judged int) {
 	var all []*group // that have a say
-	small, smallBad := &group{verdict: bad}, 0
+	small, smallBad := &group{judgement: bad}, 0
 	for _, g := range s.groups(p) {
 		g.judge(&p.Health)
 		switch {
 		case p.OwnStages[g.name] && g.name == g.members[0].Name:
 			s.aside(p, g)
-		case g.verdict == unjudged:
+		case g.judgement == unjudged:
 		case 10*g.sent >= s.Total.Day:
 			all = append(all, g)
-		case g.verdict == bad:
+		case g.judgement == bad:
 			smallBad++
 			small.name, small.sent = g.name, small.sent+g.sent
 			g.halve()
@@ -271,12 +271,12 @@ func (s *State) judgeProviders(p *Plan) (worst string, bads, judged int) {
 	}
 	most, alone := good, small
 	for _, g := range all {
-		if g.verdict == bad {
+		if g.judgement == bad {
 			bads++
 			alone = g
 		}
-		if g.verdict > most {
-			most, worst = g.verdict, g.name
+		if g.judgement > most {
+			most, worst = g.judgement, g.name
 		}
 	}
 	if bads == 1 && len(all) > 1 {
@@ -288,14 +288,14 @@ func (s *State) judgeProviders(p *Plan) (worst string, bads, judged int) {
 // judge judges a group's day. Too few outcomes are kept for the days to come; a good day gives
 // shares back.
 func (g *group) judge(h *Health) {
-	g.verdict = h.judge(&g.outcomes)
+	g.judgement = h.judge(&g.outcomes)
 	for _, v := range g.members {
-		if g.outcomes.Sum() < minVerdict {
+		if g.outcomes.Sum() < minJudged {
 			v.carried.merge(v.Today)
 			continue
 		}
 		v.carried = Outcomes{}
-		if g.verdict == good {
+		if g.judgement == good {
 			v.Factor = min(1, v.Factor*2)
 		}
 	}
