@@ -190,43 +190,6 @@ func TestExemplars(t *testing.T) {
 	}
 }
 
-// TestManySites: whatever the number of sites, there are 10,000 series at most.
-func TestManySites(t *testing.T) {
-	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	w.knowSites(120_000) // more than are remembered
-	began := time.Now()
-	text := w.scrape()
-	took := time.Since(began)
-	n := 0
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "#") {
-			n++
-		}
-	}
-	t.Logf("%d series in %v", n, took)
-	if n > metrics.MaxSeries {
-		t.Errorf("%d series", n)
-	}
-}
-
-func BenchmarkMetricsOfAMillionSites(b *testing.B) {
-	w := newWorld(b, sink.Config{}, `defaults { smtp_port = PORT }`)
-	w.knowSites(1_000_000)
-	for b.Loop() {
-		w.scrape()
-	}
-}
-
-// knowSites makes sites known by one delivery to each.
-func (w *world) knowSites(n int) {
-	now := time.Now()
-	m, r := &envelope.Message{Received: now}, &delivery.Result{Source: "out"}
-	for i := range n {
-		site := fmt.Sprintf("mx%d.example", i)
-		w.tally.Attempted(&tally.Outcome{Kind: accounting.Delivery, Message: m, Route: &route.Route{Site: site}, Site: site, Result: r}, now)
-	}
-}
-
 // TestEachMetricIsCollected: no row of the tables is forgotten.
 func TestEachMetricIsCollected(t *testing.T) {
 	w := newWorld(t, sink.Config{}, "")

@@ -1,0 +1,86 @@
+package kept
+
+import (
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"example.org/mta/mta/config"
+	"example.org/mta/operator/api"
+	"example.org/mta/suppression"
+	"example.org/mta/suppression/boltstore"
+)
+
+// What an operator asks of the list, tenant by tenant and page by page.
+func TestSuppressionsForTheOperator(t *testing.T) {
+	ctx := t.Context()
+	store, err := boltstore.Open(filepath.Join(t.TempDir(), "suppression.db"), nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := suppression.Open(ctx, suppression.Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer list.Close()
+	cfg, err := config.Parse([]byte(`tenant "acme" {}`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Suppressions{List: list, Config: func() *config.Config { return cfg }}
+	var add api.Suppress
+	for _, tenant := range []string{"", "acme", "a:b %"} {
+		for _, address := range []string{"a@box.example", "b@bücher.example"} {
+			add.Suppressions = append(add.Suppressions, api.Suppression{Address: address, Tenant: tenant, Source: api.SuppressedByImport, Added: time.Now()})
+		}
+	}
+	for _, want := range []api.Suppressed{{Added: 6}, {Unchanged: 6}, {Changed: 1, Unchanged: 5}} {
+		if want.Changed == 1 {
+			add.Suppressions[0].Reason = "another"
+		}
+		want.UnknownTenants = []string{"a:b %"}
+		if done, err := o.Suppress(ctx, add); err != nil || !reflect.DeepEqual(done, want) {
+			t.Fatalf("added %+v, %v, want %+v", done, err, want)
+		}
+	}
+	for _, f := range []api.SuppressionFilter{{}, {Domain: "BÜCHER.example"}} {
+		var got []string
+		for after := ""; ; {
+			l, err := o.Suppressions(ctx, f, after, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range l.Suppressions {
+				got = append(got, e.Tenant+"\x00"+e.Address)
+			}
+			if after = l.Next; after == "" {
+				break
+			}
+		}
+		if want := map[bool]int{true: 6, false: 3}[f.Domain == ""]; len(got) != want || !slices.IsSorted(got) {
+			t.Errorf("%+v: %q", f, got)
+		}
+	}
+	if _, err := o.Suppressions(ctx, api.SuppressionFilter{}, "no cursor", 1); err == nil {
+		t.Error("what is no cursor was taken for one")
+	}
+	acme, other := "acme", "other"
+	for _, c := range []struct {
+		tenant *string
+		want   int
+	}{{nil, 3}, {&acme, 1}, {&other, 1}} {
+		if l, err := o.CheckSuppressed(ctx, api.SuppressedAddresses{Addresses: []string{"A@box.example", "x@box.example"}, Tenant: c.tenant}); err != nil || len(l.Suppressions) != c.want {
+			t.Errorf("checked: %+v, %v, want %d", l, err, c.want)
+		}
+	}
+	for _, c := range []struct {
+		tenant *string
+		want   int
+	}{{&other, 0}, {&acme, 1}, {nil, 2}} {
+		if done, err := o.Unsuppress(ctx, api.Unsuppress{SuppressedAddresses: api.SuppressedAddresses{Addresses: []string{"a@box.example"}, Tenant: c.tenant}}); err != nil || done.Removed != c.want {
+			t.Errorf("removed %+v, %v, want %d", done, err, c.want)
+		}
+	}
+}

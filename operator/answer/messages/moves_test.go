@@ -1,0 +1,226 @@
+package messages
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
+	"example.org/mta/mta/exported"
+	"example.org/mta/operator/api"
+	"example.org/mta/queue"
+	"example.org/mta/queue/vfs"
+	"example.org/mta/submission/idempotency"
+)
+
+const letter = "From: ann@client.example\r\nTo: bob@box.example\r\nSubject: hello\r\n\r\nend\r\n"
+
+// moving is a relay as far as mail moves to it and from it.
+type moving struct {
+	Moves
+	t        *testing.T
+	disk     queue.Config
+	received []string // what the accounting log hears of
+}
+
+func newMoving(t *testing.T, text string) *moving {
+	m := &moving{t: t, disk: queue.Config{Dir: "/queue", FS: vfs.Memory(), MinFree: 1}}
+	m.Moves = Moves{Messages: bare(t, text), Receptions: m, Version: "0.1.0"}
+	m.Log = slog.New(slog.DiscardHandler)
+	m.open()
+	t.Cleanup(func() { m.Queue.Close() })
+	return m
+}
+
+func (m *moving) open() {
+	m.t.Helper()
+	var err error
+	if m.Queue, err = queue.Open(m.disk); err != nil {
+		m.t.Fatal(err)
+	}
+	m.Repeats = idempotency.New([]byte("secret"), KeyStore{Queue: m.Queue})
+}
+
+func (m *moving) restart() {
+	m.t.Helper()
+	if err := m.Queue.Close(); err != nil {
+		m.t.Fatal(err)
+	}
+	m.open()
+}
+
+func (m *moving) Accepting(*envelope.Message) {}
+func (m *moving) Refused(*envelope.Message)   {}
+func (m *moving) Received(x *envelope.Message) {
+	for i := range x.Recipients {
+		m.received = append(m.received, string(x.Recipients[i].Address))
+	}
+}
+
+// imported takes an archive.
+func (m *moving) imported(archive []byte, o api.ImportOptions) api.Imported {
+	m.t.Helper()
+	done, err := m.Import(m.t.Context(), bytes.NewReader(archive), o)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return done
+}
+
+func (m *moving) exported(f api.Filter) []byte {
+	m.t.Helper()
+	var archive bytes.Buffer
+	if err := m.Export(m.t.Context(), &archive, f); err != nil {
+		m.t.Fatal(err)
+	}
+	return archive.Bytes()
+}
+
+// TestMoveToAnotherRelay: held mail moves with its times; an import that is repeated takes nothing, one that comes with
+// recipients that were left out before takes these; what is refused has a remedy; what was taken can be removed exactly.
+func TestMoveToAnotherRelay(t *testing.T) {
+	old := newMoving(t, `
+		nodeid = "old"
+		tenant "acme" {}
+		tenant "other" {}
+	`)
+	accepted := time.Now().Add(-3 * time.Hour)
+	put := func(tenant string, s []queue.Standing, to ...string) envelope.ID {
+		m := &envelope.Message{Sender: "ann@client.example", Tenant: tenant, Release: accepted.Truncate(time.Second), EnvID: "e1", RequireTLS: false}
+		for _, a := range to {
+			m.Recipients = append(m.Recipients, envelope.Recipient{Address: envelope.Address(a), Notify: envelope.NotifyNever})
+		}
+		d := old.Queue.Begin()
+		io.WriteString(d, letter)
+		d.Continue(s)
+		if err := d.Commit(m); err != nil {
+			t.Fatal(err)
+		}
+		return m.ID
+	}
+	tried := queue.Standing{Attempts: 4, Due: time.Now().Add(2 * time.Hour).Truncate(time.Second).UTC(), Held: true, Site: "mx.box.example", Tried: true,
+		Last: queue.Attempt{Reply: reply.Reply{Code: 451, Text: "later", Command: "RCPT"}, Via: "s1"}}
+	fresh := queue.Standing{Held: true}
+	two := put("acme", []queue.Standing{tried, fresh}, "a@box.example", "b@box.example")
+	put("other", []queue.Standing{fresh}, "c@box.example")
+
+	now := newMoving(t, `
+		nodeid = "new"
+		tenant "acme" {}
+	`)
+	first := old.exported(api.Filter{Recipient: "a@box.example"})
+	if done := now.imported(first, api.ImportOptions{DryRun: true}); done.Recipients != 1 || now.Queue.Stats().Queued != 0 {
+		t.Fatalf("a dry run: %+v", done)
+	}
+	if done := now.imported(first, api.ImportOptions{}); done.Recipients != 1 || done.There != 0 {
+		t.Fatalf("%+v", done)
+	}
+	all := old.exported(api.Filter{})
+	done := now.imported(all, api.ImportOptions{})
+	want := api.Imported{Messages: 1, Recipients: 1, There: 1, Receipt: []api.MovedMessage{{Node: "old", ID: two.String(), Recipients: []int{0, 1}}}}
+	if len(done.Refused) != 1 || !strings.Contains(done.Refused[0].Why, `no tenant "other"`) || done.Refused[0].Remedy == "" {
+		t.Errorf("%+v", done.Refused)
+	}
+	refused := done.Refused
+	if done.Refused = nil; !reflect.DeepEqual(done, want) {
+		t.Errorf("%+v\nwant %+v", done, want)
+	}
+	now.restart()
+	want.Messages, want.Recipients, want.There = 0, 0, 2
+	if done = now.imported(all, api.ImportOptions{}); !reflect.DeepEqual(done.Refused, refused) {
+		t.Errorf("%+v", done.Refused)
+	}
+	if done.Refused = nil; !reflect.DeepEqual(done, want) {
+		t.Errorf("again: %+v\nwant %+v", done, want)
+	}
+	if done := old.imported(all, api.ImportOptions{}); len(done.Refused) != 2 || !strings.Contains(done.Refused[0].Why, "is in the queue of this relay") || len(done.Receipt) != 0 {
+		t.Errorf("into the relay that it comes from: %+v", done)
+	}
+
+	var moved []*queue.Exported
+	now.Queue.Export(queue.Selector{All: true}, func(x *queue.Exported) error { moved = append(moved, x); return nil })
+	if len(moved) != 2 || !reflect.DeepEqual(moved[0].Standings, []queue.Standing{tried}) || !reflect.DeepEqual(moved[1].Standings, []queue.Standing{fresh}) || !moved[0].Message.Start().Equal(accepted.Truncate(time.Second)) || moved[0].Message.EnvID != "e1" {
+		t.Errorf("%+v %+v", moved[0], moved[1])
+	}
+	if want := []string{"a@box.example", "b@box.example"}; !slices.Equal(now.received, want) {
+		t.Errorf("the log hears of %q, want %q", now.received, want)
+	}
+	removed, err := old.RemoveMoved(t.Context(), api.RemoveMoved{Receipt: want.Receipt})
+	if err != nil || removed.Recipients != 2 || removed.Gone != 0 || old.Queue.Stats().Queued != 1 {
+		t.Errorf("%+v, %v, %d are left", removed, err, old.Queue.Stats().Queued)
+	}
+	if removed, err = old.RemoveMoved(t.Context(), api.RemoveMoved{Receipt: want.Receipt}); err != nil || removed.Recipients != 0 || removed.Gone != 2 {
+		t.Errorf("again: %+v, %v", removed, err)
+	}
+	if _, err := now.RemoveMoved(t.Context(), api.RemoveMoved{Receipt: want.Receipt}); err == nil || !strings.Contains(err.Error(), "node old") {
+		t.Errorf("at another node: %v", err)
+	}
+	if _, err := now.Queue.Change(queue.Selector{All: true}, queue.Unhold, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := now.Queue.Change(queue.Selector{All: true}, queue.RetryNow, false); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[envelope.Address]int{}
+	for range 2 {
+		l, err := now.Queue.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[l.Message.Recipients[0].Address]++
+	}
+	if fmt.Sprint(seen) != "map[a@box.example:1 b@box.example:1]" {
+		t.Error(seen)
+	}
+}
+
+// TestImportRefusals: one message that can't be taken keeps no other from being taken, and a content that could smuggle
+// another is among those.
+func TestImportRefusals(t *testing.T) {
+	w := newMoving(t, `nodeid = "new"`)
+	var archive bytes.Buffer
+	out := exported.NewWriter(&archive, exported.Summary{Node: "old"})
+	n := 0
+	add := func(content string, change func(*exported.Message)) {
+		t.Helper()
+		n++
+		m := exported.New(&envelope.Message{ID: envelope.ID(n), Sender: "a@client.example", Received: time.Now(), Recipients: []envelope.Recipient{{Address: "b@box.example"}}},
+			[]exported.Recipient{{Index: 0, Held: true}})
+		change(m)
+		if _, err := out.Add(m, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none := func(*exported.Message) {}
+	add("Subject: x\r\n\r\nfirst\r\n", none)
+	add("Subject: x\r\n\r\nsmuggled\r\n.\nMAIL FROM:<x@y>\r\n", none)
+	add("Subject: x\r\n\r\n\x00\r\n", none)
+	add("Subject: x\r\n", func(m *exported.Message) { m.Pool = "gone" })
+	add("Subject: x\r\n", func(m *exported.Message) { m.Sender = "no address" })
+	add("Subject: x\r\n", func(m *exported.Message) { m.Recipients[0].Last = &exported.Attempt{Pool: "gone"} })
+	add("Subject: x\r\n\r\nlast\r\n", none)
+	if err := out.Close(exported.Summary{}); err != nil {
+		t.Fatal(err)
+	}
+	done := w.imported(archive.Bytes(), api.ImportOptions{})
+	if done.Messages != 2 || len(done.Refused) != 5 || w.Queue.Stats().Held != 2 {
+		t.Fatalf("%+v", done)
+	}
+	for i, want := range []string{"stands alone", "NUL", `no pool "gone"`, "sender: ", `no pool "gone"`} {
+		if r := done.Refused[i]; !strings.Contains(r.Why, want) || r.Remedy == "" {
+			t.Errorf("%+v, want %q", r, want)
+		}
+	}
+	cut := archive.Bytes()[:archive.Len()-3000]
+	done, err := w.Import(t.Context(), bytes.NewReader(cut), api.ImportOptions{})
+	if err == nil || api.Hint(err) == "" || done.There == 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
