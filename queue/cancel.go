@@ -45,10 +45,10 @@ func (q *Queue) Cancel(sel Selector) (*Cancellation, error) {
 // follow has the end of a leased recipient noted. The caller has q.mu.
 func (c *Cancellation) follow(e *schedule.Entry) {
 	key := recipientKey{e.ID, e.Rcpt}
-	end := c.q.followed[key]
+	end := c.q.rcpts.followed[key]
 	if end == nil {
 		end = new(Outcome)
-		c.q.followed[key] = end
+		c.q.rcpts.followed[key] = end
 	}
 	c.Leased = append(c.Leased, Followed{envelope.ID(e.ID), int(e.Rcpt), end})
 }
@@ -69,11 +69,11 @@ func (c *Cancellation) Outcome(f Followed) (Outcome, bool) {
 
 // noteEnd notes the end of a recipient for whoever follows it. The caller has q.mu.
 func (q *Queue) noteEnd(key recipientKey, o Outcome) {
-	if len(q.followed) == 0 {
+	if len(q.rcpts.followed) == 0 {
 		return
 	}
-	if end := q.followed[key]; end != nil {
+	if end := q.rcpts.followed[key]; end != nil {
 		*end = o
-		delete(q.followed, key)
+		delete(q.rcpts.followed, key)
 	}
 }

@@ -31,8 +31,8 @@ func TestCancelAgainstRelease(t *testing.T) {
 		if n := counts["cancelled"] + counts["delivered"]; n != rounds*each || counts["cancelled"] == 0 || counts["delivered"] == 0 {
 			t.Errorf("of %d recipients: %v", rounds*each, counts)
 		}
-		if s := balanced(t, q); s.Queued != 0 || len(q.followed) != 0 {
-			t.Errorf("%d are left, %d are followed", s.Queued, len(q.followed))
+		if s := balanced(t, q); s.Queued != 0 || len(q.rcpts.followed) != 0 {
+			t.Errorf("%d are left, %d are followed", s.Queued, len(q.rcpts.followed))
 		}
 	})
 }
@@ -236,8 +236,8 @@ func moveAndWait(t *testing.T, after time.Duration, held bool) {
 			}
 			q.Settle(m.ID, indexes(l), Delivered)
 		}
-		if err := q.Move(m.ID, time.Now()); !errors.Is(err, ErrUnknown) || len(q.moves) != 0 {
-			t.Errorf("%v, %d moves are remembered", err, len(q.moves))
+		if err := q.Move(m.ID, time.Now()); !errors.Is(err, ErrUnknown) || len(q.few.moves) != 0 {
+			t.Errorf("%v, %d moves are remembered", err, len(q.few.moves))
 		}
 	})
 }

@@ -234,7 +234,7 @@ func (c *changer) message(t *target) {
 		q.settle(t.id, removed, Removed)
 	}
 	if len(changed) > 0 && !c.dryRun && !retries(c.a) && c.a != Unhold {
-		q.evict(t.id)
+		q.cache.evict(t.id)
 	}
 }
 

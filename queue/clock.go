@@ -156,16 +156,16 @@ func (s *sweeper) look(now time.Time, longest time.Duration, slot schedule.Slot,
 
 // warn lets Next tell of a recipient's delay.
 func (q *Queue) warn(e *schedule.Entry) {
-	n := len(q.warnings)
-	if n > 0 && q.warnings[n-1].id == e.ID {
-		q.warnings[n-1].rcpts = append(q.warnings[n-1].rcpts, e.Rcpt)
+	n := len(q.ready.warnings)
+	if n > 0 && q.ready.warnings[n-1].id == e.ID {
+		q.ready.warnings[n-1].rcpts = append(q.ready.warnings[n-1].rcpts, e.Rcpt)
 		e.SetWarning(true)
 		return
 	}
-	if n+len(q.unsent) >= maxWarnings {
+	if n+len(q.ready.unsent) >= maxWarnings {
 		return // the next sweep finds it again
 	}
-	q.warnings = append(q.warnings, warning{id: e.ID, rcpts: []uint16{e.Rcpt}})
+	q.ready.warnings = append(q.ready.warnings, warning{id: e.ID, rcpts: []uint16{e.Rcpt}})
 	e.SetWarning(true)
 	q.due.Signal()
 }
@@ -175,11 +175,11 @@ func (q *Queue) warnAgain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.passed()
-	q.unsent = slices.DeleteFunc(q.unsent, func(w warning) bool {
+	q.ready.unsent = slices.DeleteFunc(q.ready.unsent, func(w warning) bool {
 		if w.from > now {
 			return false
 		}
-		q.warnings = append(q.warnings, w)
+		q.ready.warnings = append(q.ready.warnings, w)
 		q.due.Signal()
 		return true
 	})

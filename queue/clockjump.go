@@ -175,14 +175,14 @@ func (q *Queue) clockWentBack(now time.Time, back time.Duration) {
 		}
 		return true
 	})
-	for i := range q.unsent {
-		q.unsent[i].from = min(q.unsent[i].from, at)
+	for i := range q.ready.unsent {
+		q.ready.unsent[i].from = min(q.ready.unsent[i].from, at)
 	}
 	for seg := range q.segs.all {
 		seg.rest = time.Time{}
 	}
-	for id := range q.hot {
-		q.evict(id) // its envelope may have a time that lies ahead
+	for id := range q.cache.hot {
+		q.cache.evict(id) // its envelope may have a time that lies ahead
 	}
 }
 
@@ -216,7 +216,7 @@ func (q *Queue) forgetArrivals() {
 func (q *Queue) date(m *envelope.Message, id uint64) {
 	q.mu.Lock()
 	at := q.s.Arrivals.Of(id)
-	if p, moved := q.moves[id]; moved {
+	if p, moved := q.few.moves[id]; moved {
 		m.Release = p.ReleaseTime()
 	}
 	q.mu.Unlock()

@@ -37,7 +37,7 @@ const maxSmall = 8
 func (q *Queue) victim() *segment {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.stalled != nil || len(q.snapshots) > 0 {
+	if q.health.stalled != nil || len(q.files.snapshots) > 0 {
 		return nil
 	}
 	var size, live int64
@@ -293,7 +293,7 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *store.Content, 
 			return false
 		}
 		st := store.RecipientState{Rcpt: m.rcpt, Attempts: e.Attempts(), Due: e.Due, Marks: marksOf(e), Key: q.s.Keys.Key(e.Key).String()}
-		if r, ok := q.replies[recipientKey{id, m.rcpt}]; ok {
+		if r, ok := q.rcpts.replies[recipientKey{id, m.rcpt}]; ok {
 			st.Replied, st.Last = true, r
 		} else if e.Attempts() != m.attempts || e.Note() != m.note {
 			return false
@@ -305,7 +305,7 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *store.Content, 
 	if len(states) == 0 {
 		return true
 	}
-	if p, moved := q.moves[id]; moved {
+	if p, moved := q.few.moves[id]; moved {
 		body = body.Released(q.form(), p)
 	}
 	q.w.note(store.KindMoved, id, c.v, 0, func(b []byte) []byte { return store.AppendMoved(b, q.form(), id, body, q.passed(), states) })
@@ -334,7 +334,7 @@ func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
 		e.Size = size
 		if st.Replied && e.Attempts() == st.Attempts && !q.replied(recipientKey{n.id, st.Rcpt}, &st.Last) {
 			q.setNote(e, loc)
-			delete(q.replies, recipientKey{n.id, st.Rcpt})
+			delete(q.rcpts.replies, recipientKey{n.id, st.Rcpt})
 		}
 	}
 	if !slices.Contains(n.of.movedTo, seg) {
@@ -373,7 +373,7 @@ func (c *compaction) carryReply(it *store.Item) error {
 	if e == nil || e.Note() != loc {
 		return nil
 	}
-	if _, newer := q.replies[recipientKey{it.ID, it.Rcpt}]; newer {
+	if _, newer := q.rcpts.replies[recipientKey{it.ID, it.Rcpt}]; newer {
 		return nil // and on its way to the journal
 	}
 	if lost {
@@ -397,7 +397,7 @@ func (c *compaction) carryMarks(it *store.Item) {
 	if e == nil || q.segs.of(e.Data()) == c.v {
 		return
 	}
-	q.noteChange(it.ID, q.segs.of(e.Data()), store.Change{Due: e.Due, Marks: marksOf(e), Rcpts: []uint16{it.Rcpt}, Release: q.moves[it.ID].Release})
+	q.noteChange(it.ID, q.segs.of(e.Data()), store.Change{Due: e.Due, Marks: marksOf(e), Rcpts: []uint16{it.Rcpt}, Release: q.few.moves[it.ID].Release})
 	c.moved += noteOctets
 }
 

@@ -217,10 +217,10 @@ func (d *Draft) release() {
 func (q *Queue) keepVoid(d *Draft) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.stalled == nil || d.file == nil || d.offset == 0 {
+	if q.health.stalled == nil || d.file == nil || d.offset == 0 {
 		return false
 	}
-	q.largeVoid = append(q.largeVoid, d.file.number)
+	q.files.void = append(q.files.void, d.file.number)
 	q.count.largeOctets += d.size
 	return true
 }

@@ -27,11 +27,11 @@ func (x *expiries) add(id uint64, at uint32) {
 func (s *sweeper) expire(now time.Time) {
 	q, at := s.q, uint32(now.Unix())
 	q.mu.Lock()
-	if q.expiries.soonest == 0 || q.expiries.soonest > at {
+	if q.few.expiries.soonest == 0 || q.few.expiries.soonest > at {
 		q.mu.Unlock()
 		return
 	}
-	q.expiries.soonest = 0 // add and expirePart find it again
+	q.few.expiries.soonest = 0 // add and expirePart find it again
 	q.mu.Unlock()
 	for from, more := uint64(0), true; more; {
 		from, more = s.expirePart(at, from)
@@ -43,18 +43,18 @@ func (s *sweeper) expirePart(at uint32, from uint64) (next uint64, more bool) {
 	q := s.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i, _ := q.expiries.Search(from)
+	i, _ := q.few.expiries.Search(from)
 	looked, ended := 0, 0
-	for ; i < len(q.expiries.All); i++ {
-		x := q.expiries.All[i]
+	for ; i < len(q.few.expiries.All); i++ {
+		x := q.few.expiries.All[i]
 		if looked++; looked > 16*atOnce || ended > atOnce {
 			return x.ID, true
 		}
 		if x.Gone {
 			continue
 		}
-		if q.expiries.soonest == 0 || x.At < q.expiries.soonest {
-			q.expiries.soonest = x.At
+		if q.few.expiries.soonest == 0 || x.At < q.few.expiries.soonest {
+			q.few.expiries.soonest = x.At
 		}
 		if x.At <= at {
 			ended += s.expireMessage(x.ID)
@@ -92,15 +92,15 @@ func (q *Queue) waitUntil(id uint64, until time.Time) {
 		return
 	}
 	at := store.SecondsOf(until)
-	if known, ok := q.waits.until[id]; ok && known <= at {
+	if known, ok := q.few.waits.until[id]; ok && known <= at {
 		return
 	}
-	if q.waits.until == nil {
-		q.waits.until = make(map[uint64]uint32)
+	if q.few.waits.until == nil {
+		q.few.waits.until = make(map[uint64]uint32)
 	}
-	q.waits.until[id] = at
-	if q.waits.soonest == 0 || at < q.waits.soonest {
-		q.waits.soonest = at
+	q.few.waits.until[id] = at
+	if q.few.waits.soonest == 0 || at < q.few.waits.soonest {
+		q.few.waits.soonest = at
 	}
 }
 
@@ -109,21 +109,21 @@ func (s *sweeper) endWaits(now time.Time) {
 	q, at := s.q, uint32(now.Unix())
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.waits.soonest == 0 || q.waits.soonest > at {
+	if q.few.waits.soonest == 0 || q.few.waits.soonest > at {
 		return
 	}
-	q.waits.soonest = 0 // waitUntil and the loop find it again
+	q.few.waits.soonest = 0 // waitUntil and the loop find it again
 	looked := 0
-	for id, until := range q.waits.until {
+	for id, until := range q.few.waits.until {
 		if until <= at {
-			delete(q.waits.until, id)
+			delete(q.few.waits.until, id)
 			q.s.Run(id, func(slot schedule.Slot, e *schedule.Entry) bool {
 				looked++
 				q.unpark(slot, e, at)
 				return true
 			})
-		} else if q.waits.soonest == 0 || until < q.waits.soonest {
-			q.waits.soonest = until
+		} else if q.few.waits.soonest == 0 || until < q.few.waits.soonest {
+			q.few.waits.soonest = until
 		}
 		if looked++; looked > atOnce {
 			looked = 0

@@ -54,7 +54,7 @@ func TestExpiresAtItsTimeInEveryState(t *testing.T) {
 					if s := balanced(t, q); s.Expired != 2 || s.Queued != 0 {
 						t.Fatalf("%+v", s)
 					}
-					if n := len(q.expiries.All) - q.expiries.Gone; n != 0 {
+					if n := len(q.few.expiries.All) - q.few.expiries.Gone; n != 0 {
 						t.Errorf("%d times are remembered of messages that are gone", n)
 					}
 				})

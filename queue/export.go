@@ -196,7 +196,7 @@ func (q *Queue) enterStanding(e schedule.Entry, names schedule.Names, s *Standin
 	}
 	switch state {
 	case schedule.Due:
-		q.s.Push(q.backlog[e.Tier()], slot)
+		q.s.Push(q.ready.backlog[e.Tier()], slot)
 	case schedule.Deferred:
 		q.s.Wheel.Add(slot)
 	}

@@ -84,8 +84,8 @@ func (q *Queue) activeIsNearlyFull() bool {
 func (q *Queue) dropLarge() {
 	q.mu.Lock()
 	var numbers []uint64
-	if len(q.snapshots) == 0 {
-		numbers, q.largeDone = q.largeDone, nil
+	if len(q.files.snapshots) == 0 {
+		numbers, q.files.done = q.files.done, nil
 	}
 	q.mu.Unlock()
 	for _, n := range numbers {
@@ -186,7 +186,7 @@ func (q *Queue) dropNeedless() bool {
 	q.mu.Lock()
 	var list []*segment
 	for seg := range q.segs.all {
-		if len(q.snapshots) == 0 && seg.needless() && q.endsAreKnown() {
+		if len(q.files.snapshots) == 0 && seg.needless() && q.endsAreKnown() {
 			seg.gone = true
 			list = append(list, seg)
 		}

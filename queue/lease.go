@@ -139,15 +139,15 @@ func (q *Queue) wait(ctx context.Context) (*claim, error) {
 
 // pick takes what is first in turn off the schedule; nil when there is nothing to do.
 func (q *Queue) pick() *claim {
-	if q.stalled != nil {
+	if q.health.stalled != nil {
 		return nil
 	}
-	ending := q.s.Front(q.ending)
-	if ending != schedule.None && !q.wasEnding {
-		q.wasEnding = true
+	ending := q.s.Front(q.ready.ending)
+	if ending != schedule.None && !q.ready.wasEnding {
+		q.ready.wasEnding = true
 		return q.claim(ending)
 	}
-	q.wasEnding = false
+	q.ready.wasEnding = false
 	if l := q.pickDue(); l != nil || ending == schedule.None {
 		return l
 	}
@@ -156,26 +156,26 @@ func (q *Queue) pick() *claim {
 
 // pickDue is pick for all that isn't ending.
 func (q *Queue) pickDue() *claim {
-	for len(q.warnings) > 0 {
-		w := q.warnings[0]
-		q.warnings = q.warnings[1:]
+	for len(q.ready.warnings) > 0 {
+		w := q.ready.warnings[0]
+		q.ready.warnings = q.ready.warnings[1:]
 		if l := q.claimWarning(w); l != nil {
 			return l
 		}
 	}
 	var waiting tiers.Set
 	for tier := range uint8(tiers.Count) {
-		if !q.s.Empty(q.fresh[tier]) || !q.s.Empty(q.backlog[tier]) {
+		if !q.s.Empty(q.ready.fresh[tier]) || !q.s.Empty(q.ready.backlog[tier]) {
 			waiting = waiting.With(tier)
 		}
 	}
 	if waiting == 0 {
 		return nil
 	}
-	tier := q.tiers.Next(waiting)
-	q.tiers.Took(tier, waiting)
-	fresh, backlog := q.s.Front(q.fresh[tier]), q.s.Front(q.backlog[tier])
-	if q.turn = backlog == schedule.None || fresh != schedule.None && !q.turn; q.turn {
+	tier := q.ready.tiers.Next(waiting)
+	q.ready.tiers.Took(tier, waiting)
+	fresh, backlog := q.s.Front(q.ready.fresh[tier]), q.s.Front(q.ready.backlog[tier])
+	if q.ready.turn = backlog == schedule.None || fresh != schedule.None && !q.ready.turn; q.ready.turn {
 		return q.claim(fresh)
 	}
 	return q.claim(backlog)
@@ -202,12 +202,12 @@ func (q *Queue) claim(s schedule.Slot) *claim {
 		q.describe(l, e)
 		return true
 	})
-	if h := q.hot[first.ID]; h != nil {
+	if h := q.cache.hot[first.ID]; h != nil {
 		l.msg = h.msg
 	}
-	if _, broken := q.broken[first.ID]; broken && l.why == Due {
+	if _, broken := q.few.broken[first.ID]; broken && l.why == Due {
 		l.why = Damaged
-		q.broken[first.ID] = true
+		q.few.broken[first.ID] = true
 	}
 	return l
 }
@@ -230,7 +230,7 @@ func (q *Queue) claimWarning(w warning) *claim {
 	if len(l.rcpts) == 0 {
 		return nil
 	}
-	if h := q.hot[w.id]; h != nil {
+	if h := q.cache.hot[w.id]; h != nil {
 		l.msg = h.msg
 	}
 	return l
@@ -239,7 +239,7 @@ func (q *Queue) claimWarning(w warning) *claim {
 // describe adds a recipient to a claim.
 func (q *Queue) describe(l *claim, e *schedule.Entry) {
 	p := Pending{Index: int(e.Rcpt), Attempts: int(e.Attempts()), Key: q.s.Keys.Key(e.Key), Since: q.s.Start(e.ID)}
-	if r, ok := q.replies[recipientKey{e.ID, e.Rcpt}]; ok {
+	if r, ok := q.rcpts.replies[recipientKey{e.ID, e.Rcpt}]; ok {
 		p.remember(r)
 	} else if note := e.Note(); note != 0 {
 		l.notes = append(l.notes, noteRef{len(l.rcpts), q.placeOf(note, store.NoteGuess)})
@@ -295,7 +295,7 @@ func (q *Queue) withoutContent(l *claim, damage error) (*envelope.Message, store
 	}
 	if l.why == Due {
 		l.why = Damaged
-		q.broken[l.id] = true
+		q.few.broken[l.id] = true
 	}
 	return m, c, nil
 }
@@ -342,52 +342,17 @@ func (p *Pending) remember(a Attempt) { p.Last, p.Via, p.Detour = a.Reply, a.Via
 
 // lease enters in memory what was handed out.
 func (q *Queue) lease(l *claim, body []byte) {
-	h := q.hot[l.id]
+	h := q.cache.hot[l.id]
 	if h == nil {
 		h = &hot{msg: l.msg}
 		q.s.Run(l.id, func(schedule.Slot, *schedule.Entry) bool { h.living++; return true })
-		q.hot[l.id] = h
-		q.charge(h, body)
+		q.cache.hot[l.id] = h
+		q.cache.charge(h, body)
 	}
 	h.leases += len(l.rcpts)
 	for i := range l.rcpts {
 		q.keepDetour(recipientKey{l.id, uint16(l.rcpts[i].Index)}, l.rcpts[i].Detour)
 	}
-}
-
-// charge keeps a content in memory if there is room for it.
-func (q *Queue) charge(h *hot, body []byte) {
-	cost := cacheCost(h.msg, body)
-	if q.hotBytes+cost > q.cfg.CacheBytes {
-		return
-	}
-	h.body, h.charged = body, cost
-	q.hotBytes += cost
-}
-
-// cacheCost is about what a message takes in memory, in octets.
-func cacheCost(m *envelope.Message, body []byte) int64 {
-	return int64(cap(body)) + 512 + 80*int64(len(m.Recipients))
-}
-
-// admit keeps a message that was just accepted in memory, if there is room: it is due at once.
-func (q *Queue) admit(m *envelope.Message, body []byte, living int) {
-	cost := cacheCost(m, body)
-	if q.hotBytes+cost > q.cfg.CacheBytes {
-		return
-	}
-	q.hotBytes += cost
-	q.hot[uint64(m.ID)] = &hot{msg: m, body: body, charged: cost, living: living}
-}
-
-// evict drops a message from memory unless some of it is leased.
-func (q *Queue) evict(id uint64) {
-	h := q.hot[id]
-	if h == nil || h.leases > 0 {
-		return
-	}
-	q.hotBytes -= h.charged
-	delete(q.hot, id)
 }
 
 // unlist takes an entry off whatever list it is on.
@@ -576,9 +541,9 @@ func (q *Queue) makeDue(s schedule.Slot, e *schedule.Entry, now uint32) {
 	e.Due = min(e.Due, now)
 	q.s.SetState(s, schedule.Due)
 	if e.Attempts() == 0 {
-		q.s.Push(q.fresh[e.Tier()], s)
+		q.s.Push(q.ready.fresh[e.Tier()], s)
 	} else {
-		q.s.Push(q.backlog[e.Tier()], s)
+		q.s.Push(q.ready.backlog[e.Tier()], s)
 	}
 	q.due.Signal()
 }
@@ -604,7 +569,7 @@ func (q *Queue) release(id envelope.ID, recipients []int, rest func(schedule.Slo
 	}
 	gone = sorted(gone)
 	notify = q.removal(uint64(id), gone)
-	q.endLease(uint64(id), n, due)
+	q.cache.endLease(uint64(id), n, due)
 	q.s.Tidy()
 }
 
@@ -643,21 +608,8 @@ func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedul
 func (q *Queue) end(s schedule.Slot, e *schedule.Entry, why schedule.Action) {
 	e.SetAction(why)
 	q.s.SetState(s, schedule.Ending)
-	q.s.Push(q.ending, s)
+	q.s.Push(q.ready.ending, s)
 	q.due.Signal()
-}
-
-// endLease counts n recipients as back. Unless they are due again at once, the message leaves
-// memory with the last of them.
-func (q *Queue) endLease(id uint64, n int, due bool) {
-	h := q.hot[id]
-	if h == nil {
-		return
-	}
-	h.leases -= n
-	if !due {
-		q.evict(id)
-	}
 }
 
 // sorted gives recipients in ascending order and once each.

@@ -56,8 +56,8 @@ func (q *Queue) move(id uint64, p store.Plan) error {
 		return ErrReleased
 	}
 	q.s.Starts.Add(id, p.Start())
-	q.moves[id] = p
-	q.evict(id) // the envelope in memory has the old time
+	q.few.moves[id] = p
+	q.cache.evict(id) // the envelope in memory has the old time
 	byMarks := map[store.Marks][]uint16{}
 	for _, s := range slots {
 		e := q.s.At(s)

@@ -617,7 +617,7 @@ func TestRecipientsInAnyOrder(t *testing.T) {
 				if s := balanced(t, q); s.Leased != 2 || s.Queued != 5-ended || s.Delivered+s.Removed != ended {
 					t.Errorf("%+v", s)
 				}
-				if h := q.hot[uint64(m.ID)]; h == nil || h.leases != 2 || h.living != int(5-ended) {
+				if h := q.cache.hot[uint64(m.ID)]; h == nil || h.leases != 2 || h.living != int(5-ended) {
 					t.Errorf("in memory: %+v, want 2 leases of %d recipients", h, 5-ended)
 				}
 				if it, _ := q.Get(m.ID); what == "deferred" && it.Recipients[0].Attempts != 1 {

@@ -20,7 +20,7 @@ type Leased struct {
 func (q *Queue) Out(each func(Leased)) {
 	q.mu.Lock()
 	var ids []uint64
-	for id, h := range q.hot {
+	for id, h := range q.cache.hot {
 		if h.leases > 0 {
 			ids = append(ids, id)
 		}

@@ -41,7 +41,7 @@ func (q *Queue) follow(r *store.ReplyReader, p store.Place, id uint64, rcpt uint
 func (q *Queue) lastAttempt(r *store.ReplyReader, id uint64, rcpt uint16) (last Attempt, tried bool, err error) {
 	for was := (store.Place{}); ; {
 		q.mu.Lock()
-		last, known := q.replies[recipientKey{id, rcpt}]
+		last, known := q.rcpts.replies[recipientKey{id, rcpt}]
 		now := store.Place{}
 		if _, e := q.s.Find(id, rcpt); e != nil && e.Note() != 0 {
 			now = q.placeOf(e.Note(), store.NoteGuess)
@@ -65,7 +65,7 @@ func (q *Queue) lastAttempt(r *store.ReplyReader, id uint64, rcpt uint16) (last 
 func (q *Queue) envelopeOf(id uint64, ahead *store.ReadAhead) (*envelope.Message, error) {
 	for was := (store.Place{}); ; {
 		q.mu.Lock()
-		h := q.hot[id]
+		h := q.cache.hot[id]
 		q.mu.Unlock()
 		if h != nil {
 			return h.msg, nil
@@ -113,7 +113,7 @@ func (q *Queue) whereIs(id uint64) (p store.Place, ok bool) {
 func (q *Queue) Body(id envelope.ID) (io.ReadCloser, error) {
 	for last := (store.Place{}); ; {
 		q.mu.Lock()
-		if h := q.hot[uint64(id)]; h != nil && h.body != nil {
+		if h := q.cache.hot[uint64(id)]; h != nil && h.body != nil {
 			body := h.body
 			q.mu.Unlock()
 			return io.NopCloser(bytes.NewReader(body)), nil
@@ -148,9 +148,9 @@ func (q *Queue) Body(id envelope.ID) (io.ReadCloser, error) {
 // read again.
 func (q *Queue) contentBroken(id uint64, err error) {
 	q.mu.Lock()
-	_, known := q.broken[id]
+	_, known := q.few.broken[id]
 	if !known {
-		q.broken[id] = false
+		q.few.broken[id] = false
 	}
 	q.mu.Unlock()
 	if !known {

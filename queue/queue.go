@@ -167,10 +167,27 @@ type Queue struct {
 
 	*view.View // of what is queued
 
-	mu        sync.Mutex                 // guards all below
-	closed    bool                       // nothing is handed out any more
-	ended     bool                       // no outcome is taken any more
-	s         *schedule.Schedule         // all that waits
+	mu     sync.Mutex         // guards all below
+	closed bool               // nothing is handed out any more
+	ended  bool               // no outcome is taken any more
+	s      *schedule.Schedule // all that waits
+	ready  ready
+	cache  cache
+	rcpts  rcpts
+	few    few
+	clock  clockWatch
+	// keyTables are the keys of clients' requests, those of imported messages, and those that imports have stored under
+	// the key of a tenant: a whole queue that comes in, and the keys of another relay, push out nothing that clients and
+	// operators rely on. The request of an import is named by its key.
+	keyTables [3]*schedule.KeyTable
+	segs      segments
+	files     files
+	health    health
+	count     counters
+}
+
+// ready is what Next hands out, and in which order.
+type ready struct {
 	fresh     [tiers.Count]schedule.List // due, never attempted; by tier
 	backlog   [tiers.Count]schedule.List // due again; by tier
 	tiers     tiers.Turns                // whose turn of those it is
@@ -179,37 +196,35 @@ type Queue struct {
 	turn      bool                       // something fresh was handed out last, and not of the backlog
 	warnings  []warning                  // for Next to hand out
 	unsent    []warning                  // that could not be sent, for another try
-	hot       map[uint64]*hot
-	hotBytes  int64
-	replies   map[recipientKey]Attempt         // of deferrals that are not written yet
-	detours   map[recipientKey]envelope.Detour // of leased recipients
-	followed  map[recipientKey]*Outcome        // of recipients that were leased when they were cancelled
-	moves     map[uint64]store.Plan            // of living messages whose release was moved, and their records have another
-	large     map[uint64]largeBody             // living messages whose content has its own file
-	expiries  expiries                         // of living messages that are given up at a time
-	waits     waits                            // until when messages wait in lines
-	clock     clockWatch
-	// keyTables are the keys of clients' requests, those of imported messages, and those that imports have stored under the
-	// key of a tenant: a whole queue that comes in, and the keys of another relay, push out nothing that clients and
-	// operators rely on. The request of an import is named by its key.
-	keyTables [3]*schedule.KeyTable
-	broken    map[uint64]bool // messages whose content is damaged; true when they were handed out as that
-	segs      segments
-	count     counters
-	largeDone []uint64               // files of contents that can be removed
-	largeVoid []uint64               // files of contents that can be removed once the journal can be written
-	snapshots map[*Snapshot]struct{} // open ones; while there are any no file is deleted
-	stalled   chan struct{}          // closed when the journal can be written again; nil while it can be
-	fault     error                  // why it can't, or couldn't last
 }
 
-// hot is what is in memory of a message that is due or leased.
-type hot struct {
-	msg     *envelope.Message
-	body    []byte // nil: on disk only
-	charged int64  // octets of the cache's budget
-	leases  int    // leased recipients
-	living  int    // recipients without a final outcome
+// rcpts is what is in memory alone of some recipients.
+type rcpts struct {
+	replies  map[recipientKey]Attempt         // of deferrals that are not written yet
+	detours  map[recipientKey]envelope.Detour // of leased recipients
+	followed map[recipientKey]*Outcome        // of recipients that were leased when they were cancelled
+}
+
+// few is what few living messages have, by id.
+type few struct {
+	moves    map[uint64]store.Plan // another release than their records have
+	large    map[uint64]largeBody  // a content with its own file
+	broken   map[uint64]bool       // a content that is damaged; true when they were handed out as that
+	expiries expiries              // a time at which they are given up
+	waits    waits                 // until when they wait in lines
+}
+
+// files is which files may be removed.
+type files struct {
+	done      []uint64               // contents that can be removed
+	void      []uint64               // contents that can be removed once the journal can be written
+	snapshots map[*Snapshot]struct{} // open ones; while there are any no file is deleted
+}
+
+// health is whether the journal can be written.
+type health struct {
+	stalled chan struct{} // closed when it can be again; nil while it can be
+	fault   error         // why it can't, or couldn't last
 }
 
 type recipientKey struct {
@@ -230,8 +245,13 @@ func Open(cfg Config) (*Queue, error) {
 	}
 	q := &Queue{
 		cfg: cfg, log: cfg.Log, now: cfg.Now,
-		hot: map[uint64]*hot{}, replies: map[recipientKey]Attempt{}, detours: map[recipientKey]envelope.Detour{}, followed: map[recipientKey]*Outcome{}, moves: map[uint64]store.Plan{},
-		large: map[uint64]largeBody{}, broken: map[uint64]bool{}, keyTables: [3]*schedule.KeyTable{schedule.NewKeyTable(cfg.IdempotencyKeys), schedule.NewKeyTable(cfg.IdempotencyKeys), schedule.NewKeyTable(cfg.IdempotencyKeys)}, snapshots: map[*Snapshot]struct{}{},
+		cache: cache{hot: map[uint64]*hot{}, limit: cfg.CacheBytes},
+		rcpts: rcpts{map[recipientKey]Attempt{}, map[recipientKey]envelope.Detour{}, map[recipientKey]*Outcome{}},
+		few:   few{moves: map[uint64]store.Plan{}, large: map[uint64]largeBody{}, broken: map[uint64]bool{}},
+		files: files{snapshots: map[*Snapshot]struct{}{}},
+	}
+	for i := range q.keyTables {
+		q.keyTables[i] = schedule.NewKeyTable(cfg.IdempotencyKeys)
 	}
 	q.failures = newTroubles(q.log, q.now)
 	q.scratch.New = newScratch
@@ -262,9 +282,9 @@ func Open(cfg Config) (*Queue, error) {
 
 func (q *Queue) resetSchedule() {
 	q.s = schedule.NewSchedule(q.passed())
-	q.ending = q.s.NewList()
-	for tier := range q.fresh {
-		q.fresh[tier], q.backlog[tier] = q.s.NewList(), q.s.NewList()
+	q.ready.ending = q.s.NewList()
+	for tier := range q.ready.fresh {
+		q.ready.fresh[tier], q.ready.backlog[tier] = q.s.NewList(), q.s.NewList()
 	}
 }
 
@@ -328,7 +348,7 @@ func (q *Queue) nudge(c chan struct{}) {
 // context's.
 func (q *Queue) Writable(ctx context.Context) error {
 	q.mu.Lock()
-	stalled := q.stalled
+	stalled := q.health.stalled
 	q.mu.Unlock()
 	if stalled == nil {
 		return ctx.Err()

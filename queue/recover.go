@@ -154,14 +154,14 @@ func (l *loader) message(h *store.History) error {
 		q.s.Starts.Add(h.ID, h.Plan.Start())
 	}
 	if h.Moved {
-		q.moves[h.ID] = h.Plan
+		q.few.moves[h.ID] = h.Plan
 	}
 	if h.Expires != 0 {
-		q.expiries.add(h.ID, h.Expires)
+		q.few.expiries.add(h.ID, h.Expires)
 	}
 	if h.Large != 0 {
 		size, ok := l.bodies[h.Large]
-		q.large[h.ID] = largeBody{h.Large, size}
+		q.few.large[h.ID] = largeBody{h.Large, size}
 		q.count.largeOctets += size
 		q.count.largeLive += size
 		if !ok {
@@ -217,9 +217,9 @@ func (l *loader) recipient(e schedule.Entry, names schedule.Names, rc *store.Rec
 	}
 	switch state {
 	case schedule.Due:
-		q.s.Push(q.backlog[e.Tier()], s)
+		q.s.Push(q.ready.backlog[e.Tier()], s)
 	case schedule.Ending:
-		q.s.Push(q.ending, s)
+		q.s.Push(q.ready.ending, s)
 	case schedule.Deferred:
 		q.s.Wheel.Add(s)
 	}
@@ -323,7 +323,7 @@ func (l *loader) key(rc *store.RecipientHistory) uint32 {
 // of messages that were settled just before the end.
 func (q *Queue) removeOrphans(bodies map[uint64]int64) {
 	needed := map[uint64]bool{}
-	for _, l := range q.large {
+	for _, l := range q.few.large {
 		needed[l.number] = true
 		q.largeSeq.Store(max(q.largeSeq.Load(), l.number))
 	}

@@ -25,7 +25,7 @@ func (q *Queue) setEnding(id uint64, rcpts []uint16, a Action) {
 // removal begins the end of leased recipients that settleDown has set ending. It returns what is to be
 // called without mu.
 func (q *Queue) removal(id uint64, rcpts []uint16) func() {
-	h := q.hot[id]
+	h := q.cache.hot[id]
 	if len(rcpts) == 0 || q.cfg.OnRemoved == nil || h == nil {
 		q.settle(id, rcpts, Removed)
 		return func() {}

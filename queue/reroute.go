@@ -55,7 +55,7 @@ func (c *changer) detour(t *target) {
 		if e == nil || !c.matters(e) {
 			continue
 		}
-		last, known := q.replies[recipientKey{t.id, r}]
+		last, known := q.rcpts.replies[recipientKey{t.id, r}]
 		if !known {
 			if last = t.last[i]; e.Note() != t.notes[i] {
 				c.stale = append(c.stale, *t)
@@ -77,7 +77,7 @@ func (c *changer) detour(t *target) {
 		last.Detour = c.to
 		seg = q.segs.of(e.Data())
 		due := c.leaveBy(s, e)
-		q.replies[recipientKey{t.id, r}] = last
+		q.rcpts.replies[recipientKey{t.id, r}] = last
 		q.setNote(e, 0)
 		key := deferral0{due, q.s.Keys.Key(e.Key).String(), last}
 		f := by[key]
@@ -105,7 +105,7 @@ func (c *changer) leaveBy(s schedule.Slot, e *schedule.Entry) (due uint32) {
 	q, now := c.q, c.q.seconds()
 	switch e.State() {
 	case schedule.Leased:
-		q.detours[recipientKey{e.ID, e.Rcpt}] = c.to
+		q.rcpts.detours[recipientKey{e.ID, e.Rcpt}] = c.to
 		if e.Action() == schedule.Nothing {
 			e.SetAction(schedule.Retry)
 		}
@@ -129,22 +129,22 @@ func (c *changer) leaveBy(s schedule.Slot, e *schedule.Entry) (due uint32) {
 
 // keepDetour notes the detour of a recipient that is being leased, unless it has another by now.
 func (q *Queue) keepDetour(r recipientKey, d envelope.Detour) {
-	if _, newer := q.detours[r]; !newer && !d.IsZero() {
-		q.detours[r] = d
+	if _, newer := q.rcpts.detours[r]; !newer && !d.IsZero() {
+		q.rcpts.detours[r] = d
 	}
 }
 
 // keepsDetour is the last attempt at a leased recipient as it is remembered: with the detour that it has.
 func (q *Queue) keepsDetour(e *schedule.Entry, last Attempt) Attempt {
-	if len(q.detours) > 0 {
-		last.Detour = q.detours[recipientKey{e.ID, e.Rcpt}]
+	if len(q.rcpts.detours) > 0 {
+		last.Detour = q.rcpts.detours[recipientKey{e.ID, e.Rcpt}]
 	}
 	return last
 }
 
 // forgetDetour ends what is known of the detour of a recipient while it is leased.
 func (q *Queue) forgetDetour(e *schedule.Entry) {
-	if len(q.detours) > 0 {
-		delete(q.detours, recipientKey{e.ID, e.Rcpt})
+	if len(q.rcpts.detours) > 0 {
+		delete(q.rcpts.detours, recipientKey{e.ID, e.Rcpt})
 	}
 }

@@ -98,8 +98,8 @@ func TestRerouteOfWhatIsLeased(t *testing.T) {
 		}
 		q.Settle(m.ID, []int{0}, Delivered)
 		q.Settle(m.ID, []int{1}, Bounced)
-		if len(q.detours) != 0 || len(q.replies) != 0 {
-			t.Errorf("left behind: %v, %v", q.detours, q.replies)
+		if len(q.rcpts.detours) != 0 || len(q.rcpts.replies) != 0 {
+			t.Errorf("left behind: %v, %v", q.rcpts.detours, q.rcpts.replies)
 		}
 		balanced(t, q)
 		shut(t, q)

@@ -17,7 +17,7 @@ func (q *Queue) enterRecipient(e schedule.Entry, names schedule.Names, p store.P
 		q.deferEntry(s, q.s.At(s))
 		return
 	}
-	q.s.Push(q.fresh[e.Tier()], s)
+	q.s.Push(q.ready.fresh[e.Tier()], s)
 }
 
 // scheduledLater reports whether a recipient waits for the time that its sender asked for: it was

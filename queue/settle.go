@@ -55,11 +55,11 @@ func (q *Queue) Settle(id envelope.ID, recipients []int, o Outcome) error {
 		}
 	}
 	rcpts = sorted(rcpts)
-	if h := q.hot[uint64(id)]; h != nil {
+	if h := q.cache.hot[uint64(id)]; h != nil {
 		h.leases -= len(rcpts)
 	}
 	q.settle(uint64(id), rcpts, o)
-	q.evict(uint64(id))
+	q.cache.evict(uint64(id))
 	q.s.Tidy()
 	if len(rcpts) < len(recipients) {
 		return fmt.Errorf("message %s: %d of %d recipients: %w", id, len(recipients)-len(rcpts), len(recipients), ErrUnknown)
@@ -82,14 +82,14 @@ func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 		q.s.Keys.Release(e)
 		q.forgetDetour(e)
 		q.s.Free(s)
-		delete(q.replies, recipientKey{id, r})
+		delete(q.rcpts.replies, recipientKey{id, r})
 		q.noteEnd(recipientKey{id, r}, o)
 	}
 	q.count.settle(o, int64(len(rcpts)))
 	seg := q.segs.of(data)
 	large := uint64(0)
 	if q.livingAfter(id, len(rcpts)) == 0 {
-		q.evict(id)
+		q.cache.evict(id)
 		large = q.messageDone(id, seg, size)
 	}
 	q.w.note(store.KindSettled, id, seg, large, func(b []byte) []byte { return store.AppendSettled(b, q.form(), uint8(o), rcpts) })
@@ -97,7 +97,7 @@ func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 
 // livingAfter is how many recipients of a message are left after n have been freed.
 func (q *Queue) livingAfter(id uint64, n int) int {
-	if h := q.hot[id]; h != nil {
+	if h := q.cache.hot[id]; h != nil {
 		h.living -= n
 		return h.living
 	}
@@ -112,16 +112,16 @@ func (q *Queue) messageDone(id uint64, seg *segment, size uint8) (large uint64) 
 	seg.messages--
 	seg.live -= schedule.Octets(size)
 	q.s.Starts.Remove(id)
-	q.expiries.Remove(id)
-	delete(q.waits.until, id)
-	delete(q.moves, id)
+	q.few.expiries.Remove(id)
+	delete(q.few.waits.until, id)
+	delete(q.few.moves, id)
 	q.s.Tenants.Remove(id)
-	delete(q.broken, id)
+	delete(q.few.broken, id)
 	if seg.sealed && seg.messages == 0 {
 		q.nudge(q.kick.janitor)
 	}
-	if l, ok := q.large[id]; ok {
-		delete(q.large, id)
+	if l, ok := q.few.large[id]; ok {
+		delete(q.few.large, id)
 		q.count.largeLive -= l.size
 		return l.number
 	}
@@ -175,7 +175,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	q.lookAtClock(now) // it may have been set for a moment only, in which until was reckoned
 	f := store.Deferral{At: uint32(now.Unix()), Due: store.SecondsOf(q.clock.corrected(until, now)), Key: key.String(), Last: last}
 	rest := q.deferEntry
-	if handedOut, broken := q.broken[uint64(id)]; broken && !handedOut {
+	if handedOut, broken := q.few.broken[uint64(id)]; broken && !handedOut {
 		at := f.At
 		rest = func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, at) } // to be reported
 	}
@@ -192,7 +192,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		}
 		e.Due = f.Due
 		f.Rcpts = append(f.Rcpts, e.Rcpt)
-		q.replies[recipientKey{e.ID, e.Rcpt}] = q.keepsDetour(e, last)
+		q.rcpts.replies[recipientKey{e.ID, e.Rcpt}] = q.keepsDetour(e, last)
 		q.setNote(e, 0) // the record of the attempt before is needless from now on, see dropNeedless
 		q.s.Keys.Set(e, q.s.Keys.Number(parking.Line{Key: key}))
 		if q.settleDown(s, e, rest) {
@@ -215,7 +215,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		}
 		gone = sorted(gone)
 		notify = q.removal(uint64(id), gone)
-		q.endLease(uint64(id), known, len(hurried) > 0)
+		q.cache.endLease(uint64(id), known, len(hurried) > 0)
 	}
 	q.s.Tidy()
 	if known < len(recipients) {
@@ -229,8 +229,8 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 func (q *Queue) noteDeferral(id uint64, seg *segment, f store.Deferral) {
 	for from, to := 0, 0; from < len(f.Rcpts); from = to {
 		part := f
-		part.Last = q.replies[recipientKey{id, f.Rcpts[from]}]
-		for to = from + 1; to < len(f.Rcpts) && q.replies[recipientKey{id, f.Rcpts[to]}].Detour == part.Last.Detour; to++ {
+		part.Last = q.rcpts.replies[recipientKey{id, f.Rcpts[from]}]
+		for to = from + 1; to < len(f.Rcpts) && q.rcpts.replies[recipientKey{id, f.Rcpts[to]}].Detour == part.Last.Detour; to++ {
 		}
 		part.Rcpts, part.Attempts = f.Rcpts[from:to], f.Attempts[from:to]
 		q.w.note(store.KindDeferred, id, seg, 0, func(b []byte) []byte { return store.AppendDeferral(b, q.form(), &part) })
@@ -276,7 +276,7 @@ func (q *Queue) WarnLater(id envelope.ID, recipients []int, at time.Time) {
 		}
 	}
 	if w.rcpts = sorted(w.rcpts); len(w.rcpts) > 0 {
-		q.unsent = append(q.unsent, w)
+		q.ready.unsent = append(q.ready.unsent, w)
 	}
 }
 
@@ -343,7 +343,7 @@ func (q *Queue) noteWritten(seg *segment, n *note) {
 		q.keyNoteWritten(seg, n)
 	}
 	if n.large != 0 {
-		q.largeDone = append(q.largeDone, n.large)
+		q.files.done = append(q.files.done, n.large)
 		q.nudge(q.kick.janitor)
 	}
 }
@@ -351,7 +351,7 @@ func (q *Queue) noteWritten(seg *segment, n *note) {
 // replied reports whether another attempt than last is on its way to the journal: a reroute writes the last one again,
 // with as many attempts as before.
 func (q *Queue) replied(r recipientKey, last *Attempt) bool {
-	newer, known := q.replies[r]
+	newer, known := q.rcpts.replies[r]
 	return known && newer != *last
 }
 
@@ -365,7 +365,7 @@ func (q *Queue) deferralWritten(n *note, loc schedule.Loc) {
 		_, e := q.s.Find(n.id, r)
 		if e != nil && e.Attempts() == f.Attempts[i] && !q.replied(recipientKey{n.id, r}, &f.Last) {
 			q.setNote(e, loc)
-			delete(q.replies, recipientKey{n.id, r})
+			delete(q.rcpts.replies, recipientKey{n.id, r})
 		}
 	}
 }

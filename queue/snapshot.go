@@ -50,7 +50,7 @@ func (q *Queue) Snapshot() (*Snapshot, error) {
 		q.mu.Unlock()
 		return nil, ErrClosed
 	}
-	q.snapshots[s] = struct{}{}
+	q.files.snapshots[s] = struct{}{}
 	s.At, s.Recipients = q.now(), q.s.Len()
 	for seg := range q.segs.all {
 		if !seg.gone && seg.size > 0 {
@@ -79,17 +79,17 @@ func (q *Queue) fullForSnapshots() bool { return q.keep(2*q.cfg.MinFree, q.cfg.S
 // loseSnapshots gives up all snapshots if the disk is nearly full.
 func (q *Queue) loseSnapshots() {
 	q.mu.Lock()
-	none := len(q.snapshots) == 0
+	none := len(q.files.snapshots) == 0
 	q.mu.Unlock()
 	if none || !q.fullForSnapshots() {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for s := range q.snapshots {
+	for s := range q.files.snapshots {
 		s.lost.Store(true)
 	}
-	clear(q.snapshots)
+	clear(q.files.snapshots)
 }
 
 // Open opens a file of the snapshot. Its error is fs.ErrNotExist for the file of a content that no message of the
@@ -126,7 +126,7 @@ func (r *snapshotReader) Read(p []byte) (int, error) {
 // Close lets the queue delete files again.
 func (s *Snapshot) Close() {
 	s.q.mu.Lock()
-	delete(s.q.snapshots, s)
+	delete(s.q.files.snapshots, s)
 	s.q.mu.Unlock()
 	s.q.nudge(s.q.kick.janitor)
 }

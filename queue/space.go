@@ -58,7 +58,7 @@ func (q *Queue) freeOctets() int64 {
 // would not be: a cheap question for before the content is taken. 0 stands for an unknown size.
 func (q *Queue) Ready(owner fairshare.Party, size int64) error {
 	q.mu.Lock()
-	closed, stalled, fault := q.closed, q.stalled, q.fault
+	closed, stalled, fault := q.closed, q.health.stalled, q.health.fault
 	q.mu.Unlock()
 	switch {
 	case closed:

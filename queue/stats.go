@@ -45,6 +45,20 @@ type Stats struct {
 	Keys      int           // names that mail waits, or last waited, under
 	OldestDue time.Duration // how long the first of what is due has been due, 0 when nothing is
 
+	DiskStats
+	JournalStats
+	KeyStats
+
+	Healthy        bool   // the journal can be written
+	Fault          string // what failed last, "" when nothing has
+	Faults         uint64 // failed writes and syncs of the journal
+	DamagedRecords int64  // stretches of the journal that could not be read since Open
+	DamagedFiles   int    // segments that were set aside
+	Clock          string // why an operator should look after the machine's clock, "" when it is right
+}
+
+// DiskStats is what a queue takes.
+type DiskStats struct {
 	Segments    int   // files of the journal, the active one included
 	Bytes       int64 // octets on disk: journal and large contents
 	LiveBytes   int64 // octets of Bytes that are still needed
@@ -52,7 +66,10 @@ type Stats struct {
 	FreeBytes   int64 // octets free on the disk
 	MemoryBytes int64 // octets of the schedule's entries
 	CacheBytes  int64 // octets of envelopes and contents in memory
+}
 
+// JournalStats is what was written.
+type JournalStats struct {
 	Syncs        uint64 // syncs of the journal
 	Records      uint64 // records written with them
 	Groups       uint64 // syncs that accepted messages
@@ -61,18 +78,14 @@ type Stats struct {
 	Unwritten    int64  // octets of outcomes that are not durable yet
 	Moved        uint64 // messages that compaction carried to another segment
 	Compacted    uint64 // segments that compaction emptied
+}
 
+// KeyStats is the keys of requests.
+type KeyStats struct {
 	IdempotencyKeys        int    // that are remembered
 	IdempotencyKeysEvicted uint64 // forgotten before their time, since there were too many
 	ImportKeys             int    // likewise, those of imports
 	ImportKeysEvicted      uint64
-
-	Healthy        bool   // the journal can be written
-	Fault          string // what failed last, "" when nothing has
-	Faults         uint64 // failed writes and syncs of the journal
-	DamagedRecords int64  // stretches of the journal that could not be read since Open
-	DamagedFiles   int    // segments that were set aside
-	Clock          string // why an operator should look after the machine's clock, "" when it is right
 }
 
 // Stats gives the numbers of this instant.
@@ -87,15 +100,20 @@ func (q *Queue) Stats() Stats {
 		Due:    q.inState(schedule.Due), Deferred: q.inState(schedule.Deferred), Parked: q.inState(schedule.Parked),
 		Held: q.inState(schedule.Held), Leased: q.inState(schedule.Leased), Ending: q.inState(schedule.Ending), Unreadable: q.inState(schedule.Unreadable),
 		Keys: q.s.Keys.Count(), OldestDue: q.oldestDue(),
-		LargeBodies: len(q.large), FreeBytes: free, MemoryBytes: q.s.Bytes(), CacheBytes: q.hotBytes,
-		Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup, Unwritten: unwritten, Moved: c.moved, Compacted: c.compacted,
-		IdempotencyKeys: q.keyTables[0].Count, IdempotencyKeysEvicted: q.keyTables[0].Evicted,
-		ImportKeys: q.keyTables[1].Count + q.keyTables[2].Count, ImportKeysEvicted: q.keyTables[1].Evicted + q.keyTables[2].Evicted,
-		Healthy: q.stalled == nil, Faults: c.faults, DamagedRecords: c.damagedRecords, DamagedFiles: c.damagedFiles,
+		DiskStats: DiskStats{LargeBodies: len(q.few.large), FreeBytes: free, MemoryBytes: q.s.Bytes(), CacheBytes: q.cache.octets},
+		JournalStats: JournalStats{
+			Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup,
+			Unwritten: unwritten, Moved: c.moved, Compacted: c.compacted,
+		},
+		KeyStats: KeyStats{
+			IdempotencyKeys: q.keyTables[0].Count, IdempotencyKeysEvicted: q.keyTables[0].Evicted,
+			ImportKeys: q.keyTables[1].Count + q.keyTables[2].Count, ImportKeysEvicted: q.keyTables[1].Evicted + q.keyTables[2].Evicted,
+		},
+		Healthy: q.health.stalled == nil, Faults: c.faults, DamagedRecords: c.damagedRecords, DamagedFiles: c.damagedFiles,
 		Clock: q.clock.report(time.Now()),
 	}
-	if q.fault != nil {
-		s.Fault = q.fault.Error()
+	if q.health.fault != nil {
+		s.Fault = q.health.fault.Error()
 	}
 	s.Bytes, s.LiveBytes = q.count.largeOctets, q.count.largeLive
 	for seg := range q.segs.all {
@@ -110,7 +128,7 @@ func (q *Queue) inState(s schedule.State) int64 { return int64(q.s.Count(s)) }
 
 func (q *Queue) oldestDue() time.Duration {
 	oldest := time.Duration(0)
-	for _, l := range append(q.fresh[:], q.backlog[:]...) {
+	for _, l := range append(q.ready.fresh[:], q.ready.backlog[:]...) {
 		if s := q.s.Front(l); s != schedule.None {
 			oldest = max(oldest, q.now().Sub(time.Unix(int64(q.s.At(s).Due), 0)))
 		}
@@ -122,7 +140,7 @@ func (q *Queue) oldestDue() time.Duration {
 func (q *Queue) setFault(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.fault = err
+	q.health.fault = err
 	q.count.faults++
 }
 
@@ -130,8 +148,8 @@ func (q *Queue) setFault(err error) {
 // repeat all of it.
 func (q *Queue) stall(err error) {
 	q.mu.Lock()
-	if q.fault = err; q.stalled == nil {
-		q.stalled = make(chan struct{})
+	if q.health.fault = err; q.health.stalled == nil {
+		q.health.stalled = make(chan struct{})
 	}
 	q.mu.Unlock()
 	q.failures.stalled.Failed(store.FailureClass(err), "dir", q.cfg.Dir, "error", err)
@@ -139,10 +157,10 @@ func (q *Queue) stall(err error) {
 
 func (q *Queue) unstall() {
 	q.mu.Lock()
-	if q.stalled != nil {
-		close(q.stalled)
-		q.stalled = nil
-		q.largeDone, q.largeVoid = append(q.largeDone, q.largeVoid...), nil
+	if q.health.stalled != nil {
+		close(q.health.stalled)
+		q.health.stalled = nil
+		q.files.done, q.files.void = append(q.files.done, q.files.void...), nil
 		q.nudge(q.kick.janitor)
 	}
 	q.due.Broadcast()
@@ -153,5 +171,5 @@ func (q *Queue) unstall() {
 func (q *Queue) lastFault() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.fault
+	return q.health.fault
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand"
 	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/mta/internal/parking"
@@ -37,6 +38,7 @@ func TestSummaryBothWays(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 			}
 		}
+		synctest.Wait() // for what the clock still makes due
 		for _, f := range []Filter{
 			{}, {Key: site("site3")}, {Key: site("nobody")}, {States: []State{StateParked, StateLeased}},
 			{OlderThan: time.Hour}, {NewerThan: time.Hour}, {OlderThan: 30 * time.Minute, NewerThan: 2 * time.Hour, Key: site("site1")},

@@ -732,7 +732,7 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 		q.s.Starts.Add(e.ID, p.Start())
 	}
 	if at := store.ExpiryOf(m); at != 0 {
-		q.expiries.add(e.ID, at)
+		q.few.expiries.add(e.ID, at)
 	}
 	q.s.Newest = e.ID
 	n := len(m.Recipients)
@@ -754,11 +754,11 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 	seg.messages++
 	seg.live += schedule.Octets(size)
 	if d.file != nil {
-		q.large[uint64(m.ID)] = largeBody{d.file.number, d.size}
+		q.few.large[uint64(m.ID)] = largeBody{d.file.number, d.size}
 		q.count.largeOctets += d.size
 		q.count.largeLive += d.size
 	}
 	if !p.Scheduled() && d.standings == nil || due {
-		q.admit(m, d.body, n)
+		q.cache.admit(m, d.body, n)
 	}
 }
