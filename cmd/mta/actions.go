@@ -7,15 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/audit"
+	"example.org/mta/operator/listing"
 )
 
 const actionsHelp = `List what operators did, newest first: each change by a command, by the API or in the
@@ -58,37 +56,14 @@ func actions(ctx context.Context, c *cli, client *api.Client, q api.ActionQuery,
 	if p.asJSON {
 		return writeJSON(c.out, api.ActionPage{Actions: l.Actions, Next: l.Next, Damaged: damaged, Complete: l.Next == ""})
 	}
-	t := &draw.Table{
-		Columns:   []draw.Column{{Title: "TIME"}, {Title: "WHO", Shrink: true}, {Title: "ACTION"}, {Title: "COUNT", Right: true}, {Title: "OUTCOME", Colour: colourOf}, {Title: "SUBJECT", Shrink: true}},
-		NoteTitle: "REASON",
-	}
-	for i := range l.Actions {
-		a := &l.Actions[i]
-		t.Add(actionNote(a), a.Time.Local().Format(time.DateTime), orDash(actor(a)), a.Action, fmt.Sprint(a.Count), string(a.Outcome), orDash(a.Subject))
-	}
-	if !t.Empty() {
-		if err := t.Write(c.out, c.screen); err != nil {
-			return err
-		}
+	if err := c.printTable(tableOf(c, listing.Actions, l.Actions)); err != nil {
+		return err
 	}
 	c.pageFooter(len(l.Actions), "action", l.Next, "no action matches")
 	if damaged > 0 {
 		return fmt.Errorf("damaged lines in the audit log: %d: check the disk and its memory", damaged)
 	}
 	return nil
-}
-
-// actor is who did it, and from where if that is not this machine's socket.
-func actor(a *audit.Line) string {
-	if a.Address == "" {
-		return a.Name()
-	}
-	return a.Name() + "@" + a.Address
-}
-
-// actionNote is the reason of the operator, and why nothing came of the action.
-func actionNote(a *audit.Line) string {
-	return strings.TrimPrefix(strings.TrimSuffix(a.Reason+"; "+a.Error, "; "), "; ")
 }
 
 // actionFiles reads the audit log of a relay that doesn't run; nil: there is none.

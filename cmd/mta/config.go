@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -15,36 +16,22 @@ func newConfig(c *cli) *cobra.Command {
 }
 
 func newConfigReload(c *cli) *cobra.Command {
-	var (
-		in     api.Intent
-		asJSON bool
-	)
-	cmd := &cobra.Command{
+	var in api.Intent
+	cmd := answers(c, &cobra.Command{
 		Use:   "reload",
 		Short: "reload the configuration file",
 		Long: `Make the running relay reload its configuration file. The whole new file takes effect,
 or, if it has an error, none of it. SIGHUP does the same. With --dry-run the relay tries
 all of that, new ports and certificates included, and undoes it.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			done, err := client.Reload(cmd.Context(), in)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, done)
-			}
-			c.printReload(&done)
-			return nil
-		},
-	}
+	}, func(ctx context.Context, client *api.Client, _ []string) (api.Reload, error) {
+		return client.Reload(ctx, in)
+	}, func(done api.Reload) error {
+		c.printReload(&done)
+		return nil
+	})
 	cmd.Flags().BoolVarP(&in.DryRun, "dry-run", "n", false, "only print what would change")
 	reasonFlag(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -45,11 +46,8 @@ func newConnectionsList(c *cli) *cobra.Command {
 }
 
 func newConnectionsClose(c *cli) *cobra.Command {
-	var (
-		request api.CloseConnections
-		asJSON  bool
-	)
-	cmd := &cobra.Command{
+	var in api.Intent
+	cmd := answers(c, &cobra.Command{
 		Use:   "close ID...",
 		Short: "close connections without loss of mail",
 		Long: `Close connections. A client hears 421 before its next command; a message that is coming in
@@ -60,39 +58,21 @@ or sent twice.
 To keep a site's connections from being opened again, see 'mta sites suspend'.`,
 		Example: `  mta connections close 6920000a0001
   mta connections close 6920000a0001 6920000a0002 --dry-run`,
-		Args: func(_ *cobra.Command, ids []string) error {
-			if len(ids) == 0 {
-				return usagef("no connection is named")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			request.IDs = ids
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			done, err := client.CloseConnections(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, done)
-			}
-			what := "closed"
-			if done.DryRun {
-				what = "would be closed"
-			}
-			fmt.Fprintf(c.out, "%s %s", plural(done.Connections, "connection"), what)
-			if done.Busy > 0 {
-				fmt.Fprintf(c.out, ", %d of them when what has begun is finished", done.Busy)
-			}
-			fmt.Fprintln(c.out)
-			return nil
-		},
-	}
-	changeFlags(cmd, &request.Intent)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+		Args: some("connection"),
+	}, func(ctx context.Context, client *api.Client, ids []string) (api.ClosedConnections, error) {
+		return client.CloseConnections(ctx, api.CloseConnections{Intent: in, IDs: ids})
+	}, func(done api.ClosedConnections) error {
+		what := "closed"
+		if done.DryRun {
+			what = "would be closed"
+		}
+		if done.Busy > 0 {
+			what += fmt.Sprintf(", %d of them when what has begun is finished", done.Busy)
+		}
+		fmt.Fprintf(c.out, "%s %s\n", plural(done.Connections, "connection"), what)
+		return nil
+	})
+	changeFlags(cmd, &in)
 	cmd.ValidArgsFunction = c.complete(c.connectionIDs)
 	return cmd
 }

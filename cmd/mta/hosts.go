@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -46,10 +47,7 @@ func newHostsList(c *cli) *cobra.Command {
 }
 
 func newHostsSuspend(c *cli) *cobra.Command {
-	var (
-		s      api.SuspendHosts
-		asJSON bool
-	)
+	var s api.SuspendHosts
 	cmd := &cobra.Command{
 		Use:   "suspend NAME... --for TIME",
 		Short: "stop mail to hosts for a time",
@@ -60,90 +58,45 @@ Jobs on connections to the hosts finish, and then the connections end.
 NAME is a name or an address of a known host; .example.com means all names with that ending.`,
 		Example: `  mta hosts suspend mx1.example.com --for 30m --reason "it loses mail"
   mta hosts suspend 192.0.2.7 --for 2h --source out1`,
-		Args: someHosts,
-		RunE: func(cmd *cobra.Command, names []string) error {
-			s.Hosts = names
-			if s.For <= 0 {
-				return hinted{usagef("a duration is required"), "as in: --for 30m"}
-			}
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			done, err := client.SuspendHosts(cmd.Context(), s)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, done)
-			}
-			if c.wouldChange(done.Effect, "host") {
-				return nil
-			}
-			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", plural(done.Hosts, "host"), fromSource(s.Source), moment(done.Until, c.now()))
-			return nil
-		},
 	}
-	cmd.Flags().Var((*ageFlag)(&s.For), "for", "the duration, such as 90s, 15m, 2h; 30d at most")
-	cmd.Flags().StringVar(&s.Source, "source", "", "only mail from this `source`")
-	changeFlags(cmd, &s.Intent)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.ValidArgsFunction = c.complete(c.hostNames)
-	return cmd
+	suspensionFlags(cmd, &s.For, &s.Source)
+	return c.ofHosts(changes(c, cmd, &s.Intent, "host",
+		func(ctx context.Context, client *api.Client, names []string) (api.SuspendedHosts, error) {
+			if s.Hosts = names; s.For <= 0 {
+				return api.SuspendedHosts{}, errNoDuration
+			}
+			return client.SuspendHosts(ctx, s)
+		}, func(done api.SuspendedHosts) {
+			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n",
+				plural(done.Hosts, "host"), fromSource(s.Source), moment(done.Until, c.now()))
+		}))
 }
 
 func newHostsResume(c *cli) *cobra.Command {
-	var (
-		r      api.ResumeHosts
-		asJSON bool
-	)
-	cmd := &cobra.Command{
+	var in api.Intent
+	return c.ofHosts(changes(c, &cobra.Command{
 		Use:   "resume NAME...",
 		Short: "end suspensions of hosts",
 		Long: `End all suspensions of hosts.
 
 NAME is a name or an address; .example.com means all names with that ending.`,
-		Args: someHosts,
-		RunE: func(cmd *cobra.Command, names []string) error {
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			r.Hosts = names
-			done, err := client.ResumeHosts(cmd.Context(), r)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, done)
-			}
-			if c.wouldChange(done.Effect, "suspension") {
-				return nil
-			}
-			fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), plural(done.Hosts, "host"))
-			return nil
-		},
-	}
-	changeFlags(cmd, &r.Intent)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	}, &in, "suspension", func(ctx context.Context, client *api.Client, names []string) (api.ResumedHosts, error) {
+		return client.ResumeHosts(ctx, api.ResumeHosts{Intent: in, Hosts: names})
+	}, func(done api.ResumedHosts) {
+		fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), plural(done.Hosts, "host"))
+	}))
+}
+
+// ofHosts makes a command take the names of hosts.
+func (c *cli) ofHosts(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = some("host")
 	cmd.ValidArgsFunction = c.complete(c.hostNames)
 	return cmd
 }
 
-// someHosts wants one argument or more.
-func someHosts(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return usagef("no host is named")
-	}
-	return nil
-}
-
 func newHostsForget(c *cli) *cobra.Command {
-	var (
-		f      api.Forget
-		asJSON bool
-	)
-	cmd := &cobra.Command{
+	var in api.Intent
+	return c.ofHosts(changes(c, &cobra.Command{
 		Use:   "forget NAME...",
 		Short: "discard the state of hosts",
 		Long: `Discard the relay's knowledge about hosts: failures, offered extensions, capacity. They
@@ -153,29 +106,7 @@ NAME is a name or an address; .example.com means all names with that ending. Mai
 was deferred because of a host keeps its retry time: see 'mta queue retry --site'.`,
 		Example: `  mta hosts forget mx1.example.com
   mta hosts forget 192.0.2.7`,
-		Args: someHosts,
-		RunE: func(cmd *cobra.Command, names []string) error {
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			f.Hosts = names
-			done, err := client.Forget(cmd.Context(), f)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, done)
-			}
-			if c.wouldChange(done.Effect, "host") {
-				return nil
-			}
-			fmt.Fprintf(c.out, "%s forgotten\n", plural(done.Hosts, "host"))
-			return nil
-		},
-	}
-	changeFlags(cmd, &f.Intent)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.ValidArgsFunction = c.complete(c.hostNames)
-	return cmd
+	}, &in, "host", func(ctx context.Context, client *api.Client, names []string) (api.Forgotten, error) {
+		return client.Forget(ctx, api.Forget{Intent: in, Hosts: names})
+	}, func(done api.Forgotten) { fmt.Fprintf(c.out, "%s forgotten\n", plural(done.Hosts, "host")) }))
 }

@@ -84,12 +84,18 @@ func tableOf[T any](c *cli, l listing.Listing[T], rows []T) *draw.Table {
 	return t
 }
 
+// printTable prints a table that has rows.
+func (c *cli) printTable(t *draw.Table) error {
+	if t.Empty() {
+		return nil
+	}
+	return t.Write(c.out, c.screen)
+}
+
 // printPage prints a page of a listing, and on standard error what is not shown.
 func printPage[T any](c *cli, l listing.Listing[T], rows []T, next string) error {
-	if len(rows) > 0 {
-		if err := tableOf(c, l, rows).Write(c.out, c.screen); err != nil {
-			return err
-		}
+	if err := c.printTable(tableOf(c, l, rows)); err != nil {
+		return err
 	}
 	c.pageFooter(len(rows), l.Noun, next, "no "+l.Noun+" is known or matches")
 	return nil

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -41,16 +40,8 @@ func moment(t, now time.Time) string {
 	return t.Local().Format(time.DateTime) + " (" + shortAge(now.Sub(t)) + " ago)"
 }
 
-// plural counts in words: "1 message", "2 messages".
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	if strings.HasSuffix(what, "s") {
-		what += "e"
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+// plural counts in words.
+func plural(n int, noun string) string { return short.Count(n, noun) }
 
 // angled writes an address as on the wire; the null sender is <>.
 func angled(address string) string { return "<" + address + ">" }

@@ -70,38 +70,18 @@ func newPause(c *cli) *cobra.Command {
 }
 
 func newResume(c *cli) *cobra.Command {
-	var (
-		in     api.Intent
-		asJSON bool
-	)
-	cmd := &cobra.Command{
+	var in api.Intent
+	return changes(c, &cobra.Command{
 		Use:               "resume everything | tenant NAME | pool NAME | source NAME | domain NAME",
 		Short:             "end a pause",
 		Long:              "End a pause: its mail leaves immediately, within the limits of sites and sources.\nOther pauses stay in force.",
 		Args:              pausable(false),
 		ValidArgsFunction: c.completePausable(pausedNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			done, err := client.EndPause(cmd.Context(), api.EndPause{Intent: in, What: api.PauseWhat(args[0]), Name: second(args)})
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, done)
-			}
-			if c.wouldChange(done.Effect, "pause") {
-				return nil
-			}
-			fmt.Fprintf(c.out, "%s is resumed; it was paused for %s\n", pauseOf(&done.Pause), shortAge(c.now().Sub(done.Since)))
-			return nil
-		},
-	}
-	changeFlags(cmd, &in)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}, &in, "pause", func(ctx context.Context, client *api.Client, args []string) (api.PauseChanged, error) {
+		return client.EndPause(ctx, api.EndPause{Intent: in, What: api.PauseWhat(args[0]), Name: second(args)})
+	}, func(done api.PauseChanged) {
+		fmt.Fprintf(c.out, "%s is resumed; it was paused for %s\n", pauseOf(&done.Pause), shortAge(c.now().Sub(done.Since)))
+	})
 }
 
 func (c *cli) listPauses(ctx context.Context, client *api.Client, asJSON bool) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -79,47 +80,40 @@ SITE is the name of a site, or a domain that it serves. A site can serve many do
 output counts and names the known ones. 'mta pause domain' stops a single one of them.`
 
 func newSitesSuspend(c *cli) *cobra.Command {
-	var (
-		s      api.Suspend
-		asJSON bool
-	)
+	var s api.Suspend
 	cmd := &cobra.Command{
 		Use:     "suspend SITE --for TIME",
 		Short:   "stop mail to a site for a time",
 		Long:    sitesSuspendHelp,
 		Example: `  mta sites suspend example.com --for 30m --reason "postmaster asked us to"`,
-		Args:    oneName("a site or domain"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s.Site = args[0]
-			if s.For <= 0 {
-				return hinted{usagef("a duration is required"), "as in: --for 30m"}
+	}
+	suspensionFlags(cmd, &s.For, &s.Source)
+	return c.ofSite(changes(c, cmd, &s.Intent, "site",
+		func(ctx context.Context, client *api.Client, args []string) (api.Suspended, error) {
+			if s.Site = args[0]; s.For <= 0 {
+				return api.Suspended{}, errNoDuration
 			}
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			done, err := client.Suspend(cmd.Context(), s)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, done)
-			}
-			if c.wouldChange(done.Effect, "site") {
-				return nil
-			}
+			return client.Suspend(ctx, s)
+		}, func(done api.Suspended) {
 			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", draw.Clean(done.Site), fromSource(s.Source), moment(done.Until, c.now()))
 			if done.Domains > 1 {
 				fmt.Fprintf(c.err, "the site serves %s, and mail for all of them waits: %s\nto stop one of them alone: mta pause domain NAME\n",
 					plural(done.Domains, "domain"), draw.Clean(someOf(done.Some, done.Domains)))
 			}
-			return nil
-		},
-	}
-	cmd.Flags().Var((*ageFlag)(&s.For), "for", "the duration, such as 90s, 15m, 2h; 30d at most")
-	cmd.Flags().StringVar(&s.Source, "source", "", "only mail from this `source`")
-	changeFlags(cmd, &s.Intent)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+		}))
+}
+
+var errNoDuration = hinted{usagef("a duration is required"), "as in: --for 30m"}
+
+// suspensionFlags adds the flags of a suspension: how long, and of which source.
+func suspensionFlags(cmd *cobra.Command, length *api.Age, source *string) {
+	cmd.Flags().Var((*ageFlag)(length), "for", "the duration, such as 90s, 15m, 2h; 30d at most")
+	cmd.Flags().StringVar(source, "source", "", "only mail from this `source`")
+}
+
+// ofSite makes a command take the name of a site.
+func (c *cli) ofSite(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = oneName("a site or domain")
 	cmd.ValidArgsFunction = c.complete(c.siteNames)
 	return cmd
 }
@@ -142,41 +136,28 @@ func fromSource(source string) string {
 }
 
 func newSitesResume(c *cli) *cobra.Command {
-	var (
-		r      api.Resume
-		asJSON bool
-	)
-	cmd := &cobra.Command{
+	var in api.Intent
+	return c.ofSite(changes(c, &cobra.Command{
 		Use:   "resume SITE",
 		Short: "end suspensions of a site",
 		Long: `End all suspensions of a site, including automatic ones.
 
 SITE is the name of a site, or a domain that it serves.`,
-		Args: oneName("a site or domain"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			r.Site = args[0]
-			done, err := client.Resume(cmd.Context(), r)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, done)
-			}
-			if c.wouldChange(done.Effect, "suspension") {
-				return nil
-			}
-			fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), draw.Clean(done.Site))
-			return nil
-		},
+	}, &in, "suspension", func(ctx context.Context, client *api.Client, args []string) (api.Resumed, error) {
+		return client.Resume(ctx, api.Resume{Intent: in, Site: args[0]})
+	}, func(done api.Resumed) {
+		fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), draw.Clean(done.Site))
+	}))
+}
+
+// some wants one argument or more.
+func some(noun string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("no %s is named", noun)
+		}
+		return nil
 	}
-	changeFlags(cmd, &r.Intent)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.ValidArgsFunction = c.complete(c.siteNames)
-	return cmd
 }
 
 // oneName wants exactly one argument.

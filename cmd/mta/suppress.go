@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 const suppressHelp = `Show and change the list of addresses that get no mail. Without a subcommand,
@@ -49,7 +49,7 @@ func suppressList(ctx context.Context, c *cli, client *api.Client, f api.Suppres
 	if p.asJSON {
 		return writeJSON(c.out, l)
 	}
-	if err := c.suppressionTable(l.Suppressions); err != nil {
+	if err := c.printTable(tableOf(c, listing.Suppressions, l.Suppressions)); err != nil {
 		return err
 	}
 	nothing := "no address on the list matches"
@@ -57,32 +57,6 @@ func suppressList(ctx context.Context, c *cli, client *api.Client, f api.Suppres
 		nothing = "no address is suppressed"
 	}
 	c.pageFooter(len(l.Suppressions), "address", l.Next, nothing)
-	return nil
-}
-
-func (c *cli) suppressionTable(list []api.Suppression) error {
-	if len(list) == 0 {
-		return nil
-	}
-	t := &draw.Table{
-		Columns:   []draw.Column{{Title: "ADDRESS", Shrink: true}, {Title: "TENANT", Shrink: true}, {Title: "SOURCE"}, {Title: "AGE", Right: true}, {Title: "ENDS IN", Right: true}},
-		NoteTitle: "REASON",
-	}
-	for _, s := range list {
-		end := "-"
-		if !s.Expires.IsZero() {
-			end = shortLeft(s.Expires.Sub(c.now()))
-		}
-		t.Add(s.Reason, s.Address, orDash(s.Tenant), string(s.Source), shortAge(c.now().Sub(s.Added)), end)
-	}
-	return t.Write(c.out, c.screen)
-}
-
-// someAddresses demands arguments.
-func someAddresses(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return usagef("no address is named")
-	}
 	return nil
 }
 
@@ -109,45 +83,33 @@ func (f *newEntry) entry(address string, now time.Time, source api.SuppressionSo
 
 func newSuppressAdd(c *cli) *cobra.Command {
 	var (
-		f      newEntry
-		s      api.Suppress
-		asJSON bool
+		f newEntry
+		s api.Suppress
 	)
-	cmd := &cobra.Command{
+	cmd := answers(c, &cobra.Command{
 		Use:   "add ADDRESS...",
 		Short: "add addresses to the list",
 		Long: `Add addresses to the list, replacing existing entries. The change is in force when the
 command returns, for queued mail too, and survives a restart.`,
 		Example: `  mta suppress add someone@example.com --reason "asked us to, ticket 4711"
   mta suppress add someone@example.com --tenant acme --for 90d`,
-		Args: someAddresses,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, a := range args {
-				s.Suppressions = append(s.Suppressions, f.entry(a, c.now(), api.SuppressedByOperator))
-			}
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			done, err := client.Suppress(cmd.Context(), s)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, done)
-			}
-			if done.DryRun {
-				fmt.Fprintln(c.out, entries(done.Count)+" would be added or changed")
-			} else {
-				fmt.Fprintln(c.out, told(done))
-			}
-			c.printUnknown(done.UnknownTenants)
-			return nil
-		},
-	}
+		Args: some("address"),
+	}, func(ctx context.Context, client *api.Client, addresses []string) (api.Suppressed, error) {
+		for _, a := range addresses {
+			s.Suppressions = append(s.Suppressions, f.entry(a, c.now(), api.SuppressedByOperator))
+		}
+		return client.Suppress(ctx, s)
+	}, func(done api.Suppressed) error {
+		if done.DryRun {
+			fmt.Fprintln(c.out, plural(done.Count, "entry")+" would be added or changed")
+		} else {
+			fmt.Fprintln(c.out, told(done))
+		}
+		c.printUnknown(done.UnknownTenants)
+		return nil
+	})
 	f.add(cmd)
 	cmd.Flags().BoolVarP(&s.DryRun, "dry-run", "n", false, "only count")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
@@ -172,11 +134,11 @@ func told(done api.Suppressed) string {
 
 func newSuppressRemove(c *cli) *cobra.Command {
 	var (
-		filter api.SuppressionFilter
-		in     api.Intent
-		asJSON bool
+		filter    api.SuppressionFilter
+		in        api.Intent
+		addresses []string
 	)
-	cmd := &cobra.Command{
+	cmd := answers(c, &cobra.Command{
 		Use:   "remove [ADDRESS...]",
 		Short: "remove addresses from the list",
 		Long: `Take addresses off the list: all entries of each, or those of one tenant. Without an
@@ -185,76 +147,39 @@ that a failing provider's bounces added, for example.`,
 		Example: `  mta suppress remove someone@example.com
   mta suppress remove someone@example.com --tenant acme
   mta suppress remove --since 2h --source bounce --provider google --dry-run`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			matching := api.SuppressionSelection{SuppressionFilter: filter, Intent: in}
-			wide := filter
-			wide.Tenant = nil
-			switch named := wide != (api.SuppressionFilter{}); {
-			case len(args) == 0 && !named:
-				return usagef("name addresses, or --since, --source, --provider or --domain")
-			case len(args) > 0 && named:
-				return usagef("with addresses there is only --tenant")
-			case len(args) > 0:
-				return c.unsuppress(cmd.Context(), api.Unsuppress{Intent: in, SuppressedAddresses: api.SuppressedAddresses{Addresses: args, Tenant: filter.Tenant}}, asJSON)
-			}
-			return c.unsuppressMatching(cmd.Context(), matching, asJSON)
-		},
-	}
+	}, func(ctx context.Context, client *api.Client, args []string) (api.Unsuppressed, error) {
+		wide := filter
+		wide.Tenant = nil
+		switch named := wide != (api.SuppressionFilter{}); {
+		case len(args) == 0 && !named:
+			return api.Unsuppressed{}, usagef("name addresses, or --since, --source, --provider or --domain")
+		case len(args) > 0 && named:
+			return api.Unsuppressed{}, usagef("with addresses there is only --tenant")
+		case len(args) == 0:
+			return client.UnsuppressMatching(ctx, api.SuppressionSelection{SuppressionFilter: filter, Intent: in})
+		}
+		addresses = args
+		return client.Unsuppress(ctx, api.Unsuppress{
+			Intent: in, SuppressedAddresses: api.SuppressedAddresses{Addresses: args, Tenant: filter.Tenant},
+		})
+	}, func(done api.Unsuppressed) error {
+		if done.Removed == 0 && addresses != nil {
+			return hinted{fmt.Errorf("%s not on the list", isOrAre(addresses)), "to list the entries: mta suppress"}
+		}
+		c.entriesAre(done.Removed, done.DryRun, "removed")
+		return nil
+	})
 	c.addParams(cmd, &filter)
 	changeFlags(cmd, &in)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (c *cli) unsuppress(ctx context.Context, a api.Unsuppress, asJSON bool) error {
-	client, err := c.client()
-	if err != nil {
-		return err
+// entriesAre prints how many entries something was done to.
+func (c *cli) entriesAre(n int, dry bool, done string) {
+	if dry {
+		done = "would be " + done
 	}
-	done, err := client.Unsuppress(ctx, a)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return writeJSON(c.out, done)
-	}
-	if done.Removed == 0 {
-		return hinted{fmt.Errorf("%s not on the list", isOrAre(a.Addresses)), "to list the entries: mta suppress"}
-	}
-	if done.DryRun {
-		fmt.Fprintln(c.out, entries(done.Removed)+" would be removed")
-	} else {
-		fmt.Fprintln(c.out, entries(done.Removed)+" removed")
-	}
-	return nil
-}
-
-func (c *cli) unsuppressMatching(ctx context.Context, sel api.SuppressionSelection, asJSON bool) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	done, err := client.UnsuppressMatching(ctx, sel)
-	if err != nil {
-		return err
-	}
-	switch {
-	case asJSON:
-		return writeJSON(c.out, done)
-	case sel.DryRun:
-		fmt.Fprintln(c.out, entries(done.Removed)+" would be removed")
-	default:
-		fmt.Fprintln(c.out, entries(done.Removed)+" removed")
-	}
-	return nil
-}
-
-// entries counts them in words.
-func entries(n int) string {
-	if n == 1 {
-		return "1 entry"
-	}
-	return fmt.Sprintf("%d entries", n)
+	fmt.Fprintln(c.out, plural(n, "entry"), done)
 }
 
 func isOrAre(args []string) string {
@@ -265,39 +190,25 @@ func isOrAre(args []string) string {
 }
 
 func newSuppressCheck(c *cli) *cobra.Command {
-	var (
-		asked  api.SuppressedAddresses
-		asJSON bool
-	)
-	cmd := &cobra.Command{
+	var asked api.SuppressedAddresses
+	cmd := answers(c, &cobra.Command{
 		Use:   "check ADDRESS...",
 		Short: "show whether addresses are suppressed, and why",
 		Long: `Show the entries for addresses: all of them or, with --tenant, those that apply to this
 tenant's mail, including entries for all mail.`,
 		Example: `  mta suppress check someone@example.com
   mta suppress check someone@example.com --tenant acme --json`,
-		Args: someAddresses,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			asked.Addresses = args
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			l, err := client.CheckSuppressed(cmd.Context(), asked)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, l)
-			}
-			if len(l.Suppressions) == 0 {
-				fmt.Fprintf(c.out, "%s not suppressed\n", isOrAre(args))
-				return nil
-			}
-			return c.suppressionTable(l.Suppressions)
-		},
-	}
+		Args: some("address"),
+	}, func(ctx context.Context, client *api.Client, args []string) (api.SuppressionList, error) {
+		asked.Addresses = args
+		return client.CheckSuppressed(ctx, asked)
+	}, func(l api.SuppressionList) error {
+		if len(l.Suppressions) == 0 {
+			fmt.Fprintf(c.out, "%s not suppressed\n", isOrAre(asked.Addresses))
+			return nil
+		}
+		return c.printTable(tableOf(c, listing.Suppressions, l.Suppressions))
+	})
 	c.addParams(cmd, &asked)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 const suppressPendingHelp = `Show and decide about entries that were set aside. When a provider calls far more
@@ -54,7 +55,7 @@ func pendingList(ctx context.Context, c *cli, client *api.Client, f api.Suppress
 	if len(l.Providers) > 0 && len(l.Suppressions) > 0 {
 		fmt.Fprintln(c.out)
 	}
-	if err := c.suppressionTable(l.Suppressions); err != nil {
+	if err := c.printTable(tableOf(c, listing.Suppressions, l.Suppressions)); err != nil {
 		return err
 	}
 	c.pageFooter(len(l.Suppressions), "address", l.Next, "no entry is set aside")
@@ -76,39 +77,21 @@ func (c *cli) doubt(d *api.DoubtedProvider) string {
 }
 
 func newPendingDecision(c *cli, name, short, long, done string, decide func(*api.Client, context.Context, api.SuppressionSelection) (api.PendingDecided, error)) *cobra.Command {
-	var (
-		filter api.SuppressionFilter
-		in     api.Intent
-		asJSON bool
-	)
-	cmd := &cobra.Command{
+	var sel api.SuppressionSelection
+	cmd := answers(c, &cobra.Command{
 		Use:   name,
 		Short: short,
 		Long:  long,
 		Example: "  mta suppress pending " + name + ` --provider google
   mta suppress pending ` + name + " --provider google --since 2h --dry-run",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			decided, err := decide(client, cmd.Context(), api.SuppressionSelection{SuppressionFilter: filter, Intent: in})
-			switch {
-			case err != nil:
-				return err
-			case asJSON:
-				return writeJSON(c.out, decided)
-			case in.DryRun:
-				fmt.Fprintf(c.out, "%s would be %s\n", entries(decided.Entries), done)
-			default:
-				fmt.Fprintf(c.out, "%s %s\n", entries(decided.Entries), done)
-			}
-			return nil
-		},
-	}
-	c.addParams(cmd, &filter)
-	changeFlags(cmd, &in)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	}, func(ctx context.Context, client *api.Client, _ []string) (api.PendingDecided, error) {
+		return decide(client, ctx, sel)
+	}, func(decided api.PendingDecided) error {
+		c.entriesAre(decided.Entries, sel.DryRun, done)
+		return nil
+	})
+	c.addParams(cmd, &sel.SuppressionFilter)
+	changeFlags(cmd, &sel.Intent)
 	return cmd
 }

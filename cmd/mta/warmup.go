@@ -82,37 +82,19 @@ func onStage(w *api.Warmup) string { return fmt.Sprintf("stage %d of %d", w.Stag
 // warmupChange makes a command that does one thing to a source. stage reads the stage that is meant
 // from the arguments behind the source; nil: none is.
 func warmupChange(c *cli, cmd *cobra.Command, a api.WarmupAction, stage func(args []string) (int, error), done func(*api.Warmup) string) *cobra.Command {
-	var (
-		to     api.StageChoice
-		asJSON bool
-	)
+	var to api.StageChoice
 	cmd.ValidArgsFunction = c.complete(c.sourceNames)
-	changeFlags(cmd, &to.Intent)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if stage != nil {
-			var err error
-			if to.Stage, err = stage(args[1:]); err != nil {
-				return err
+	return changes(c, cmd, &to.Intent, "warm-up",
+		func(ctx context.Context, client *api.Client, args []string) (w api.WarmupChanged, err error) {
+			if stage != nil {
+				if to.Stage, err = stage(args[1:]); err != nil {
+					return w, err
+				}
 			}
-		}
-		client, err := c.client()
-		if err != nil {
-			return err
-		}
-		w, err := client.ChangeWarmup(cmd.Context(), args[0], a, to)
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			return writeJSON(c.out, w)
-		}
-		if !c.wouldChange(w.Effect, "warm-up") {
+			return client.ChangeWarmup(ctx, args[0], a, to)
+		}, func(w api.WarmupChanged) {
 			fmt.Fprintf(c.out, "%s %s\n", warmupTitle(&w.Warmup), done(&w.Warmup))
-		}
-		return nil
-	}
-	return cmd
+		})
 }
 
 func newWarmupStart(c *cli) *cobra.Command {

@@ -4,6 +4,7 @@ package short
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -58,4 +59,21 @@ func Rate(r float64) string {
 		return fmt.Sprintf("%.0f", r)
 	}
 	return fmt.Sprintf("%.3g", r)
+}
+
+// Count counts in words: 1 entry, 2 addresses.
+func Count(n int, noun string) string { return fmt.Sprint(n) + " " + Plural(n, noun) }
+
+// Plural is a noun for n of what it names.
+func Plural(n int, noun string) string {
+	stem, y := strings.CutSuffix(noun, "y")
+	switch {
+	case n == 1:
+		return noun
+	case strings.HasSuffix(noun, "ss"):
+		return noun + "es"
+	case y && !strings.ContainsAny(stem[max(0, len(stem)-1):], "aeou"):
+		return stem + "ies"
+	}
+	return noun + "s"
 }

@@ -35,3 +35,11 @@ func TestRate(t *testing.T) {
 		}
 	}
 }
+
+func TestCount(t *testing.T) {
+	for noun, want := range map[string]string{"host": "2 hosts", "address": "2 addresses", "entry": "2 entries", "key": "2 keys", "day": "2 days"} {
+		if got := Count(2, noun); got != want || Count(1, noun) != "1 "+noun {
+			t.Errorf("%s, %s", Count(1, noun), got)
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"example.org/mta/internal/short"
 )
 
 // Report is what a measurement has found. Rates are a second; times are in seconds.
@@ -210,12 +212,7 @@ func (s *Scenario) submitted() string {
 	return t
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func plural(n int, noun string) string { return short.Count(n, noun) }
 
 func (s *Scenario) sites() string {
 	parts := []string{plural(s.Domains, "domain") + " on " + plural(s.Hosts, "host")}

@@ -31,6 +31,9 @@ type Effect struct {
 
 func (e *Effect) effect() *Effect { return e }
 
+// Done is the effect of any answer that has one.
+func (e Effect) Done() Effect { return e }
+
 // Audit is what the server asks of the audit log.
 type Audit interface {
 	// Begin makes it durable that an action begins. After an error the action isn't carried out.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
 )
 
@@ -277,12 +278,7 @@ func (a *action) waiting() string {
 	return "the number of queued recipients is not known"
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func plural(n int, noun string) string { return short.Count(n, noun) }
 
 // addressOf is the network of one address of a peer as "ip:port"; the zero Prefix if it has none.
 func addressOf(peer string) netip.Prefix {
