@@ -4,12 +4,13 @@ import (
 	"time"
 
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 // actionsPage is a page of the audit log.
 type actionsPage struct {
 	Who, Action, Within string
-	Page                api.ActionPage
+	Table               *table
 	Paging              paging
 }
 
@@ -25,9 +26,7 @@ func actions(r *request) (any, error) {
 	if within > 0 {
 		q.Since = r.now.Add(-time.Duration(within))
 	}
-	if p.Page, err = r.relay.Actions(r.ctx, q); err != nil {
-		return nil, err
-	}
-	p.Paging = r.paging(p.Page.Next)
-	return p, nil
+	l, err := r.relay.Actions(r.ctx, q)
+	p.Table, p.Paging = newTable(r, listing.Actions, l.Actions), r.paging(l.Next)
+	return p, err
 }

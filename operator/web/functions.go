@@ -147,20 +147,7 @@ func lane(d *api.Destination, source string) *api.Lane {
 }
 
 // plural writes a count with its noun.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	switch {
-	case strings.HasSuffix(noun, "ss"):
-		noun += "es"
-	case strings.HasSuffix(noun, "y") && !strings.HasSuffix(noun, "ay"):
-		noun = strings.TrimSuffix(noun, "y") + "ies"
-	default:
-		noun += "s"
-	}
-	return count(n) + " " + noun
-}
+func plural(n int, noun string) string { return count(n) + " " + short.Plural(n, noun) }
 
 func capital(s string) string {
 	if s == "" {

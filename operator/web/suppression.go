@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -8,18 +9,18 @@ import (
 	"time"
 
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 // suppressionPage is a page of the suppression list, or the entries that keep mail from one address.
 type suppressionPage struct {
 	Filter  suppressionFilter
 	Sources []api.SuppressionSource
-	Checked bool // Entries are those of Filter.Address
-	Entries []api.Suppression
+	Checked bool // the entries are those of Filter.Address
+	Table   *table
 	Paging  paging
 	Export  string
 	Back    string
-	Filters bool // there is a filter
 }
 
 // suppressionFilter is the filter as it was typed.
@@ -55,29 +56,41 @@ func suppression(r *request) (any, error) {
 		Sources: api.SuppressionSources, Back: r.here(),
 	}
 	same := r.sameOf(suppressionFilterParams)
-	p.Export, p.Filters = filterURL(same), len(same) > 0
+	p.Export = filterURL(same)
 	if p.Filter.Address != "" {
 		l, err := r.relay.CheckSuppressed(r.ctx, api.SuppressedAddresses{Addresses: []string{p.Filter.Address}, Tenant: r.tenant()})
-		p.Checked, p.Entries = true, l.Suppressions
+		p.Checked, p.Table = true, p.table(r, l.Suppressions)
 		return p, err
 	}
 	l, err := r.relay.Suppressions(r.ctx, r.suppressionFilter(), r.get("after"), api.DefaultLimit)
-	p.Entries, p.Paging = l.Suppressions, r.paging(l.Next)
+	p.Table, p.Paging = p.table(r, l.Suppressions), r.paging(l.Next)
 	return p, err
+}
+
+func (p *suppressionPage) table(r *request, entries []api.Suppression) *table {
+	t := newTable(r, listing.Suppressions, entries)
+	return acts(t, "/suppression/remove", entries, func(s *api.Suppression) []act {
+		fields := []any{"addresses", s.Address, "tenant", cmp.Or(s.Tenant, "-"), "back", p.Back}
+		return []act{{path: "/suppression/remove", fields: fields}}
+	})
 }
 
 // pendingPage is the entries that were set aside because their provider is in doubt.
 type pendingPage struct {
-	api.PendingList
-	Paging paging
-	Back   string
+	Providers []api.DoubtedProvider
+	Table     *table
+	Paging    paging
+	Back      string
 }
 
 var pendingParams = []string{"provider", "after"}
 
 func pending(r *request) (any, error) {
 	l, err := r.relay.PendingSuppressions(r.ctx, api.SuppressionFilter{Provider: r.get("provider")}, r.get("after"), api.DefaultLimit)
-	return pendingPage{l, r.paging(l.Next), r.here()}, err
+	t := newTable(r, listing.Suppressions, l.Suppressions)
+	t.Label = "Entries that were set aside"
+	t.Empty = "Nothing is set aside: entries of providers in doubt would stand here."
+	return pendingPage{l.Providers, t, r.paging(l.Next), r.here()}, err
 }
 
 // addresses are those of a form: one on a line, or with commas or blanks between them.
