@@ -25,7 +25,7 @@ type BlockFilter struct {
 	Pool    string    `q:"pool" help:"only those of this <pool>"`
 	Failing bool      `q:"failing" help:"only those whose last recipient failed"`
 	Busy    bool      `q:"busy" help:"only those with mail or connections"` // of tenants, with mail in the queue
-	Order   SiteOrder `q:"order" default:"name" help:"sort by <size> (the longest queue first) or name"`
+	Order   SiteOrder `q:"order" default:"name" options:"name,longest queue first" help:"sort by <size> (the longest queue first) or name"`
 }
 
 // SiteOrder is the order of a listing of sites, sources, pools or tenants.

@@ -45,13 +45,13 @@ var ConnectionStates = []ConnectionState{ConnectionOpening, ConnectionBusy, Conn
 
 // ConnectionFilter says which connections are meant. All that is set must fit; the zero ConnectionFilter fits all.
 type ConnectionFilter struct {
-	Direction Direction       `q:"direction" help:"only those of clients (<in>) or to remote hosts (out)"`
+	Direction Direction       `q:"direction" options:"incoming,outgoing" help:"only those of clients (<in>) or to remote hosts (out)"`
 	State     ConnectionState `q:"state" help:"connections in this <state>: opening, busy, idle or closing"`
 	Site      string          `q:"site" help:"outgoing ones for this <site>"`
 	Source    string          `q:"source" help:"outgoing ones from this <source>"`
 	Listener  string          `q:"listener" help:"incoming ones to this <listener> or api block"`
 	Tenant    string          `q:"tenant" help:"incoming ones of this <tenant>, outgoing ones that were opened for its mail"`
-	Peer      netip.Prefix    `q:"peer" help:"those whose other end has this <address>, or one in a network such as 192.0.2.0/24"`
+	Peer      netip.Prefix    `q:"peer" hint:"192.0.2.0/24" help:"those whose other end has this <address>, or one in a network such as 192.0.2.0/24"`
 }
 
 // Connection is one that is open, or being opened.

@@ -33,14 +33,14 @@ type SiteFilter struct {
 	Provider  string    `q:"provider" help:"sites of this <provider>"`
 	Suspended bool      `q:"suspended" help:"only suspended sites"`
 	Busy      bool      `q:"busy" help:"only sites with mail or connections"`
-	Queued    bool      `q:"queued" help:"only sites with queued mail"`
+	Queued    bool      `q:"queued" label:"with mail queued" help:"only sites with queued mail"`
 	Failing   bool      `q:"failing" help:"only sites whose last recipient failed"`
-	Order     SiteOrder `q:"order" default:"name" help:"sort by <size> (the longest queue first) or name"`
+	Order     SiteOrder `q:"order" default:"name" options:"name,longest queue first" help:"sort by <size> (the longest queue first) or name"`
 }
 
 // HostFilter says which hosts are meant; the zero HostFilter fits all.
 type HostFilter struct {
-	Names  []string  `q:"name" arg:"NAME" help:"any of these names or addresses; .example.com means all names with that ending"`
+	Names  []string  `q:"name" arg:"NAME" label:"Name or address" hint:"mx.example or .example" help:"any of these names or addresses; .example.com means all names with that ending"`
 	State  HostState `q:"state" help:"hosts in this <state>: active, idle, retry, closed or unused"`
 	Source string    `q:"source" help:"hosts that this <source> has contacted"`
 }

@@ -26,6 +26,7 @@ import (
 //	short:"n"            the one letter of its flag
 //	label:"..."          its name in a form, if other than q
 //	hint:"..."           an example in a form
+//	options:"One,Two"    its words in a form, if other than words
 //
 // The fields of an embedded struct count as the request's. The tag without of an embedded struct lists fields that don't.
 type Param struct {

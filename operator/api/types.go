@@ -175,8 +175,8 @@ type Filter struct {
 	Sender    string   `json:"sender,omitempty" q:"sender" help:"messages from this <address>; <> is the null sender"`
 	Recipient string   `json:"recipient,omitempty" q:"recipient" help:"this recipient's <address>"`
 	State     State    `json:"state,omitempty" q:"state" help:"recipients in this <state>: due, waiting, active, deferred, held, ending, unreadable"`
-	Older     Age      `json:"older,omitempty" q:"older" help:"received at least this long ago, such as 90s, 15m, 2h30m, 3d"`
-	Newer     Age      `json:"newer,omitempty" q:"newer" help:"received less than this long ago"`
+	Older     Age      `json:"older,omitempty" q:"older" label:"Older than" hint:"2h" help:"received at least this long ago, such as 90s, 15m, 2h30m, 3d"`
+	Newer     Age      `json:"newer,omitempty" q:"newer" label:"Newer than" hint:"15m" help:"received less than this long ago"`
 }
 
 // Empty reports whether f fits everything.
@@ -222,7 +222,7 @@ const (
 
 // Page is which part of a listing is wanted.
 type Page struct {
-	Order      Order  `q:"order" default:"oldest" help:"sort by <oldest, newest>, or next (next attempt) first"`
+	Order      Order  `q:"order" default:"oldest" options:"oldest first,newest first,next attempt" help:"sort by <oldest, newest>, or next (next attempt) first"`
 	After      string `q:"after" help:"continue after the previous page (<cursor>)"` // List.Next
 	Limit      int    `q:"limit" default:"50" min:"1" max:"1000" help:"messages on the page"`
 	Recipients int    `q:"recipients" default:"10" help:"recipients shown of each message; 0: all"`

@@ -10,17 +10,15 @@ import (
 // blocksPage is a page of the providers, sources, pools or tenants of the configuration.
 type blocksPage struct {
 	Filter api.BlockFilter
-	Find   string
+	Inputs []input
 	Rows   any
 	Table  *table
 	Paging paging
-	// Path is that of the page, Pools that sources and tenants can be filtered by one.
-	Path  string
-	Pools bool
-	Plots []Plot
+	Path   string // of the page
+	Plots  []Plot
 }
 
-var blockParams = []string{"name", "pool", "busy", "failing", "order", "after"}
+var blockParams = paramsOf(new(api.BlockFilter), "after")
 
 // blocks makes the page of a kind of block. Its label is that of the page, and rows have the actions of pauses.
 func blocks[T any](
@@ -29,11 +27,15 @@ func blocks[T any](
 ) func(*request) (any, error) {
 	path := "/" + l.Name
 	return func(r *request) (any, error) {
-		p := blocksPage{Path: path, Find: r.get("name"), Filter: api.BlockFilter{
-			Names: r.list("name"), Pool: r.get("pool"), Busy: r.flag("busy"), Failing: r.flag("failing"),
-			Order: api.SiteOrder(r.get("order")),
-		}}
-		p.Pools = path == "/sources" || path == "/tenants"
+		p := blocksPage{Path: path}
+		if err := r.read(&p.Filter); err != nil {
+			return nil, err
+		}
+		if path == "/sources" || path == "/tenants" {
+			p.Inputs = inputs(&p.Filter)
+		} else {
+			p.Inputs = inputs(&p.Filter, "pool")
+		}
 		rows, next, err := list(r, p.Filter, r.get("after"))
 		if err != nil {
 			return nil, err
@@ -46,7 +48,7 @@ func blocks[T any](
 		if of == "" || len(p.Filter.Names) != 1 {
 			return p, nil
 		}
-		h, err := r.relay.History(r.ctx, api.HistoryQuery{Of: of, Name: p.Find, Span: api.Last12Hours})
+		h, err := r.relay.History(r.ctx, api.HistoryQuery{Of: of, Name: p.Filter.Names[0], Span: api.Last12Hours})
 		switch {
 		case err == nil:
 			p.Plots = []Plot{history(h, "rates", "Recipients", "/s", "accepted", "delivered", "deferred", "bounced"),
@@ -88,7 +90,6 @@ func tenantActs(back string, t *api.Tenant) []act {
 var (
 	providers = blocks(api.OfProvider, listing.Providers, nil,
 		func(r *request, f api.BlockFilter, after string) ([]api.Provider, string, error) {
-			f.Pool = ""
 			l, err := r.relay.Providers(r.ctx, f, after, api.DefaultLimit)
 			return l.Providers, l.Next, err
 		})
@@ -99,7 +100,6 @@ var (
 		})
 	pools = blocks("", listing.Pools, poolActs,
 		func(r *request, f api.BlockFilter, after string) ([]api.Pool, string, error) {
-			f.Pool = ""
 			l, err := r.relay.Pools(r.ctx, f, after, api.DefaultLimit)
 			return l.Pools, l.Next, err
 		})

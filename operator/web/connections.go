@@ -7,30 +7,23 @@ import (
 
 // connectionsPage is a page of the open connections.
 type connectionsPage struct {
-	Filter     api.ConnectionFilter
-	Peer       string
-	Directions []api.Direction
-	States     []api.ConnectionState
-	Total      int
-	Table      *table
-	Paging     paging
-	Back       string
+	Inputs []input
+	Total  int
+	Table  *table
+	Paging paging
+	Back   string
 }
 
-var connectionParams = []string{"direction", "state", "site", "source", "listener", "tenant", "peer", "after"}
+var connectionParams = paramsOf(new(api.ConnectionFilter), "after")
 
 func connections(r *request) (any, error) {
-	p := connectionsPage{Directions: api.Directions, States: api.ConnectionStates, Peer: r.get("peer"), Back: r.here(), Filter: api.ConnectionFilter{
-		Direction: api.Direction(r.get("direction")), State: api.ConnectionState(r.get("state")), Site: r.get("site"), Source: r.get("source"),
-		Listener: r.get("listener"), Tenant: r.get("tenant"),
-	}}
-	var err error
-	if p.Peer != "" {
-		if p.Filter.Peer, err = api.ParseNetwork(p.Peer); err != nil {
-			return nil, api.Invalid("", "peer: %v", err)
-		}
+	var f api.ConnectionFilter
+	err := r.read(&f)
+	if err != nil {
+		return nil, err
 	}
-	l, err := r.relay.Connections(r.ctx, p.Filter, r.get("after"), api.DefaultLimit)
+	p := connectionsPage{Inputs: inputs(&f), Back: r.here()}
+	l, err := r.relay.Connections(r.ctx, f, r.get("after"), api.DefaultLimit)
 	p.Table = newTable(r, listing.Connections, l.Connections)
 	p.Table.tick("/connections/close", "connections", func(i int) string { return l.Connections[i].ID })
 	p.Total, p.Paging = l.Total, r.paging(l.Next)

@@ -9,17 +9,20 @@ import (
 
 // hostsPage is a page of the list of hosts.
 type hostsPage struct {
-	Filter api.HostFilter
-	States []api.HostState
+	Inputs []input
 	Table  *table
 	Paging paging
 }
 
-var hostsParams = []string{"name", "state", "source", "after"}
+var hostsParams = paramsOf(new(api.HostFilter), "after")
 
 func hosts(r *request) (any, error) {
-	p := hostsPage{States: api.HostStates, Filter: api.HostFilter{Names: r.list("name"), State: api.HostState(r.get("state")), Source: r.get("source")}}
-	l, err := r.relay.Hosts(r.ctx, p.Filter, r.get("after"), api.DefaultLimit)
+	var f api.HostFilter
+	if err := r.read(&f); err != nil {
+		return nil, err
+	}
+	p := hostsPage{Inputs: inputs(&f)}
+	l, err := r.relay.Hosts(r.ctx, f, r.get("after"), api.DefaultLimit)
 	p.Table = newTable(r, listing.Hosts, l.Hosts)
 	acts(p.Table, "/hosts/forget", l.Hosts, func(h *api.Host) []act {
 		fields := []any{"host", address(h), "back", "/hosts"}

@@ -12,10 +12,8 @@ import (
 // queuePage is a page of the list of messages.
 type queuePage struct {
 	Filter api.Filter
+	Inputs []input
 	Whole  bool // there is no filter
-	Order  api.Order
-	States []api.State
-	Orders []api.Order
 	Table  *table
 	Paging paging
 	// Same is the filter as fields of a form; without one it means the whole queue.
@@ -27,18 +25,28 @@ type queuePage struct {
 // shownRecipients is how many recipients of a message the list shows.
 const shownRecipients = 3
 
-var queueParams = slices.Concat(filterParams, []string{"order", "after"})
+var queueParams = paramsOf(new(queueQuery), "after")
+
+// queueQuery is what the page of the queue can ask for.
+type queueQuery struct {
+	api.Filter
+	api.Page `without:"after limit recipients"`
+}
 
 func queue(r *request) (any, error) {
-	p := queuePage{States: api.States, Orders: api.Orders, By: api.SummaryBys, Order: api.Order(r.get("order")), Back: r.here()}
-	var err error
-	if p.Filter, err = r.filter(); err != nil {
+	q := queueQuery{Page: api.Page{After: r.get("after"), Limit: api.DefaultLimit, Recipients: shownRecipients}}
+	err := r.read(&q)
+	if err != nil {
 		return nil, err
 	}
-	if p.Same, p.Whole = r.sameFilter(), p.Filter.Empty(); p.Whole {
+	if err := q.Check(); err != nil {
+		return nil, err
+	}
+	p := queuePage{Filter: q.Filter, Inputs: inputs(&q, "id"), By: api.SummaryBys, Back: r.here()}
+	if p.Same, p.Whole = r.sameFilter(), q.Empty(); p.Whole {
 		p.Same = []field{{"all", "true"}}
 	}
-	l, err := r.relay.List(r.ctx, p.Filter, api.Page{Order: p.Order, After: r.get("after"), Limit: api.DefaultLimit, Recipients: shownRecipients})
+	l, err := r.relay.List(r.ctx, q.Filter, q.Page)
 	if err != nil {
 		return nil, err
 	}

@@ -89,21 +89,12 @@ func (r *request) role() Role {
 }
 
 // filterParams are those that filter reads.
-var filterParams = []string{"id", "domain", "site", "tenant", "campaign", "tag", "sender", "recipient", "state", "older", "newer"}
+var filterParams = paramsOf(new(api.Filter))
 
 // filter reads which recipients are meant.
-func (r *request) filter() (api.Filter, error) {
-	older, err := r.age("older")
-	if err != nil {
-		return api.Filter{}, err
-	}
-	newer, err := r.age("newer")
-	if err != nil {
-		return api.Filter{}, err
-	}
-	f := api.Filter{
-		IDs: r.list("id"), Domain: r.get("domain"), Site: r.get("site"), Tenant: r.get("tenant"), Campaign: r.get("campaign"), Tag: r.get("tag"),
-		Sender: r.get("sender"), Recipient: r.get("recipient"), State: api.State(r.get("state")), Older: older, Newer: newer,
+func (r *request) filter() (f api.Filter, err error) {
+	if err := r.read(&f); err != nil {
+		return f, err
 	}
 	return f, f.Check()
 }

@@ -10,24 +10,24 @@ import (
 
 // sitesPage is a page of the list of sites.
 type sitesPage struct {
-	Filter api.SiteFilter
+	Inputs []input
 	Find   string // what was searched for
-	Orders []api.SiteOrder
 	Table  *table
 	Paging paging
 }
 
-var sitesParams = []string{"q", "name", "provider", "suspended", "busy", "queued", "failing", "order", "after"}
+var sitesParams = paramsOf(new(api.SiteFilter), "q", "after")
 
 func sites(r *request) (any, error) {
-	p := sitesPage{Find: r.get("q"), Orders: api.SiteOrders, Filter: api.SiteFilter{
-		Names: r.list("name"), Provider: r.get("provider"), Suspended: r.flag("suspended"), Busy: r.flag("busy"), Queued: r.flag("queued"),
-		Failing: r.flag("failing"), Order: api.SiteOrder(r.get("order")),
-	}}
-	if p.Find != "" { // a name, or all below it
-		p.Filter.Names = append(p.Filter.Names, p.Find, "."+strings.TrimPrefix(p.Find, "."))
+	var f api.SiteFilter
+	if err := r.read(&f); err != nil {
+		return nil, err
 	}
-	l, err := r.relay.Sites(r.ctx, p.Filter, r.get("after"), api.DefaultLimit)
+	p := sitesPage{Find: r.get("q"), Inputs: inputs(&f, "name")}
+	if p.Find != "" { // a name, or all below it
+		f.Names = append(f.Names, p.Find, "."+strings.TrimPrefix(p.Find, "."))
+	}
+	l, err := r.relay.Sites(r.ctx, f, r.get("after"), api.DefaultLimit)
 	p.Table = newTable(r, listing.Sites, l.Sites)
 	p.Paging = r.paging(l.Next)
 	return p, err
