@@ -9,7 +9,7 @@ import (
 // leastIncoming is what a message that is coming in takes of memory at least, in octets.
 const leastIncoming = 64 << 10
 
-func (r *Relay) openAdmission(cfg *config.Config, _ *undoer) error {
+func (r *mailIn) openAdmission(cfg *config.Config, _ *undoer) error {
 	r.admission = admit.New(admissionSettings(cfg), admit.Machine{
 		Now:    r.now,
 		Room:   func() int64 { return r.queue.Stats().FreeBytes - int64(cfg.Queue.MinFree) },

@@ -15,26 +15,26 @@ import (
 	"example.org/mta/operator/history"
 )
 
-// answers gives each topic of the control API the parts that it asks.
-func (r *Relay) answers() api.Config {
-	warmups := &blocks.Warmups{
+// warmupAnswers answers about warm-ups.
+func (r *mailOut) warmupAnswers() *blocks.Warmups {
+	return &blocks.Warmups{
 		Policy: r.policy.Load, Now: r.now, Controller: r.warm, Pauses: r.pauses, Diverted: r.diverted,
 	}
-	r.queued = messages.Messages{
-		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Dispatcher: r.dispatcher,
-		Router: r.router, Pauses: r.pauses, Warmups: warmups, Providers: &r.sites,
-	}
+}
+
+// answers gives each topic of the control API the parts that it asks.
+func (r *operators) answers() api.Config {
 	destinations := &sites.Sites{
 		Policy: r.policy.Load, Now: r.now, Queue: r.queue, Delivery: r.delivery, Router: r.router, Tally: r.tally,
 		Messages: &r.queued, Suppressed: r.suppression, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts,
 		Missing: r.sources.Missing,
 	}
 	return api.Config{
-		Queue: &r.queued, Destinations: destinations, TLSPolicies: destinations, Warmups: warmups,
+		Queue: &r.queued, Destinations: destinations, TLSPolicies: destinations, Warmups: r.warmups,
 		Moves: &messages.Moves{Messages: &r.queued, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version},
 		Blocks: blocks.Blocks{
 			Config: r.inForce, Now: r.now, Delivery: r.delivery, Tally: r.tally, Meter: r.meter, Rates: &r.rates,
-			Pauses: r.pauses, Warmups: warmups, Missing: r.sources.Missing, UseOf: r.useOf,
+			Pauses: r.pauses, Warmups: r.warmups, Missing: r.sources.Missing, UseOf: r.useOf,
 		},
 		Histories:       blocks.Histories{Figures: r.history},
 		OpenConnections: connections.Connections{Delivery: r.delivery, Entrances: r.openEntrances},
@@ -46,12 +46,12 @@ func (r *Relay) answers() api.Config {
 		Inbound:         kept.Inbound{Folder: r.reports.folder},
 		Streams:         kept.Streams{Open: r.streams},
 		Admissions:      kept.Admissions{Config: r.inForce, Gate: r.admission, Quotas: r.quotas},
-		Log:             eventReader{r}, Relay: r, Upgrades: r.data, Backups: r.backups(), Tracer: r.tracer, Audit: r.audit, Events: r.log,
+		Log:             eventReader{r.stores}, Relay: r, Upgrades: r.data, Backups: r.backups(), Tracer: r.tracer, Audit: r.audit, Events: r.log,
 	}
 }
 
 // openHistory opens the figures over time.
-func (r *Relay) openHistory(cfg *config.Config) {
+func (r *operators) openHistory(cfg *config.Config) {
 	clients := func(tenant string) int64 {
 		s, _ := r.quotas.State(tenant)
 		return int64(s.Connections)
@@ -66,7 +66,7 @@ func (r *Relay) openHistory(cfg *config.Config) {
 }
 
 // diverted puts into operators' words where the mail went that a warming source could have taken.
-func (r *Relay) diverted(key string, since time.Time) blocks.Diverted {
+func (r *mailOut) diverted(key string, since time.Time) blocks.Diverted {
 	d := r.dispatcher.DivertedSince(key, since)
 	return blocks.Diverted{Offered: d.Offered(), Faster: d[dispatch.CameFaster], WarmupDiverted: api.WarmupDiverted{
 		TooFast: d[dispatch.CameFaster] + d[dispatch.CameTooFast], OverCap: d[dispatch.ExceededCap],

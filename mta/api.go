@@ -24,7 +24,7 @@ type apiServer struct {
 
 // newAPI makes the server of an api block, or gives the one that there is when all that it was made
 // from is the same: a reload that changes other things disturbs no client.
-func (r *Relay) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Server, err error) {
+func (r *mailIn) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Server, err error) {
 	made := apiServer{settings: wiring.API(cfg, a), tls: a.TLS, compat: a.Compat}
 	made.settings.MaxConnections = wiring.ShareDescriptors(r.files, cfg).Of(a.MaxConnections)
 	hc := r.joinedAPI(made.settings, a.Name)
@@ -42,7 +42,7 @@ func (r *Relay) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Ser
 }
 
 // joinedAPI gives the settings of an api block with what they need of the relay.
-func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.Config {
+func (r *mailIn) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.Config {
 	hc.Now, hc.Log, hc.IDs = r.now, r.log.With("api", api), &r.sessions
 	hc.Messages = r.submitted
 	if r.puller != nil {
@@ -61,7 +61,7 @@ func (r *Relay) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.C
 
 // openTokens makes the tokens that prove first attempts. Their secret stays in the data directory, so that
 // clients keep their place in the queue while the relay restarts.
-func (r *Relay) openTokens(cfg *config.Config, _ *undoer) error {
+func (r *mailIn) openTokens(cfg *config.Config, _ *undoer) error {
 	secret, err := r.data.Secret("queue-token.key", "clients that wait lose their places in the queue").Secret()
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (r *Relay) openTokens(cfg *config.Config, _ *undoer) error {
 }
 
 // tierOf gives the tier of a tenant's mail, by the configuration in force.
-func (r *Relay) tierOf(tenant string) uint8 {
+func (r *mailIn) tierOf(tenant string) uint8 {
 	if t := r.policy.Load().Config.Tenant(tenant); t != nil {
 		return uint8(t.Tier)
 	}
@@ -79,7 +79,7 @@ func (r *Relay) tierOf(tenant string) uint8 {
 }
 
 // tenantRates gives the limits of a tenant's requests, by the configuration in force.
-func (r *Relay) tenantRates(tenant string) submissionhttp.Rates {
+func (r *mailIn) tenantRates(tenant string) submissionhttp.Rates {
 	t := r.policy.Load().Config.Tenant(tenant)
 	if t == nil {
 		return submissionhttp.Rates{}
@@ -88,7 +88,7 @@ func (r *Relay) tenantRates(tenant string) submissionhttp.Rates {
 }
 
 // forgetAPIs forgets the servers of blocks that the configuration has no more.
-func (r *Relay) forgetAPIs(cfg *config.Config) {
+func (r *mailIn) forgetAPIs(cfg *config.Config) {
 	maps.DeleteFunc(r.apis, func(name string, _ apiServer) bool {
 		return !slices.ContainsFunc(cfg.APIs, func(a *config.API) bool { return a.Name == name })
 	})
@@ -106,7 +106,7 @@ func requestMemory(cfg *config.Config) (most int64) {
 const requestsAtOnce = 8
 
 // apiKeys are the keys in force.
-type apiKeys struct{ r *Relay }
+type apiKeys struct{ r *mailIn }
 
 // Check implements submissionhttp.Keys.
 func (k apiKeys) Check(ctx context.Context, token string, from netip.Addr) (keys.Identity, error) {

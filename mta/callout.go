@@ -13,12 +13,12 @@ import (
 )
 
 // asksMailboxes reports whether a domain block wants the recipients of a domain verified.
-func (r *Relay) asksMailboxes(domain string) bool {
+func (r *mailIn) asksMailboxes(domain string) bool {
 	return r.policy.Load().Config.VerifiesMailboxes(domain)
 }
 
 // missingMailbox lets submission ask whether a recipient's mailbox exists.
-func (r *Relay) missingMailbox(ctx context.Context, rcpt envelope.Address) (words string, missing bool) {
+func (r *mailIn) missingMailbox(ctx context.Context, rcpt envelope.Address) (words string, missing bool) {
 	a := r.callouts.Check(ctx, rcpt)
 	if !a.Missing() {
 		return "", false
@@ -37,7 +37,7 @@ const (
 const maxRefusal = 200
 
 // askForMailbox asks the hosts of a recipient's domain whether the mailbox exists, by a message without content.
-func (r *Relay) askForMailbox(ctx context.Context, rcpt envelope.Address) callout.Answer {
+func (r *mailOut) askForMailbox(ctx context.Context, rcpt envelope.Address) callout.Answer {
 	domain := rcpt.Domain()
 	if r.pauses.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PauseDomain, domain)) != "" {
 		return callout.Answer{}

@@ -13,7 +13,7 @@ import (
 )
 
 // tlsOf gives how a listener speaks TLS, nil without certificates.
-func (r *Relay) tlsOf(c config.Certificates) (*tls.Config, error) {
+func (r *mailIn) tlsOf(c config.Certificates) (*tls.Config, error) {
 	if !c.Enabled() {
 		return nil, nil
 	}
@@ -29,7 +29,7 @@ func (r *Relay) tlsOf(c config.Certificates) (*tls.Config, error) {
 }
 
 // openACME opens the sockets at which a certificate authority asks, when there is one.
-func (r *Relay) openACME(cfg *config.Config, undo *undoer) error {
+func (r *mailIn) openACME(cfg *config.Config, undo *undoer) error {
 	a := cfg.ACME
 	if len(a.Names) == 0 {
 		return nil
@@ -50,7 +50,7 @@ func (r *Relay) openACME(cfg *config.Config, undo *undoer) error {
 	return nil
 }
 
-func (r *Relay) expiries() []certificates.Expiry {
+func (r *mailIn) expiries() []certificates.Expiry {
 	all := r.certs.Expiries()
 	if r.acme != nil {
 		all = append(all, r.acme.Expiries()...)
@@ -59,7 +59,7 @@ func (r *Relay) expiries() []certificates.Expiry {
 }
 
 // keepCertificates forgets those that are not named any more.
-func (r *Relay) keepCertificates(cfg *config.Config) {
+func (r *mailIn) keepCertificates(cfg *config.Config) {
 	var all []certificates.Pair
 	for _, l := range cfg.Listeners {
 		all = append(all, l.TLS.Pairs()...)
@@ -72,7 +72,7 @@ func (r *Relay) keepCertificates(cfg *config.Config) {
 }
 
 // certificateTrouble returns which certificates end soon or have ended, and why ACME has none; "" for none.
-func (r *Relay) certificateTrouble() string {
+func (r *mailIn) certificateTrouble() string {
 	if r.acme != nil {
 		if failing := r.acme.Problem(); failing != "" {
 			return failing

@@ -28,7 +28,7 @@ type console struct {
 
 // openConsole opens the console's socket, when the configuration has one. It asks by a client of the API in this
 // process, as it would by the socket.
-func (r *Relay) openConsole(cfg *config.Config, undo *undoer) error {
+func (r *operators) openConsole(cfg *config.Config, undo *undoer) error {
 	c := &cfg.Console
 	if c.Address == "" {
 		return nil
@@ -67,7 +67,7 @@ func consoleAccess(cfg *config.Config) web.Access {
 }
 
 // newConsoleLogins reads the console's users, unless they are in the file that is in force.
-func (r *Relay) newConsoleLogins(cfg *config.Config) (*auth.Service, error) {
+func (r *operators) newConsoleLogins(cfg *config.Config) (*auth.Service, error) {
 	c := &cfg.Console
 	if r.console != nil && r.console.users == c.Users {
 		return r.console.logins.Load(), nil
@@ -83,7 +83,7 @@ func (r *Relay) newConsoleLogins(cfg *config.Config) (*auth.Service, error) {
 }
 
 // reloadConsole brings another configuration into force. Sessions of users in another file end.
-func (r *Relay) reloadConsole(cfg *config.Config, logins *auth.Service) {
+func (r *operators) reloadConsole(cfg *config.Config, logins *auth.Service) {
 	if r.console == nil {
 		return
 	}
@@ -95,7 +95,7 @@ func (r *Relay) reloadConsole(cfg *config.Config, logins *auth.Service) {
 }
 
 // auditLogin writes a login at the console down, before it counts.
-func (r *Relay) auditLogin(_ context.Context, l web.Login) error {
+func (r *operators) auditLogin(_ context.Context, l web.Login) error {
 	line := audit.Line{Actor: audit.Actor{Kind: api.ByConsole, User: l.User}, Action: "login", Subject: "how=" + l.How, Outcome: audit.Done}
 	if l.Address.IsValid() {
 		line.Address = l.Address.String()
@@ -106,14 +106,14 @@ func (r *Relay) auditLogin(_ context.Context, l web.Login) error {
 	return r.audit.Add(line)
 }
 
-func (r *Relay) serveConsole() {
+func (r *operators) serveConsole() {
 	r.log.Info("serving the console", "address", r.console.socket.Addr().String())
 	if err := r.console.server.Serve(r.console.socket); err != nil {
 		r.log.Error("console ended", "error", err)
 	}
 }
 
-func (r *Relay) closeConsole(ctx context.Context) error {
+func (r *operators) closeConsole(ctx context.Context) error {
 	if r.console == nil {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (r *Relay) closeConsole(ctx context.Context) error {
 // consoleLogins are the users of the console.
 type consoleLogins struct {
 	of    *console
-	relay *Relay
+	relay *operators
 }
 
 // stamp is how an identity was established: a login says nothing about the users of another file.

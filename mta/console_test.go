@@ -111,7 +111,7 @@ func TestConsoleByProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, ok := (consoleLogins{w.console, w.Relay}).Known("Ada"); ok {
+	if id, ok := (consoleLogins{w.console, w.operators}).Known("Ada"); ok {
 		t.Errorf("Ada, whom the proxy knows, is %s", id.User)
 	}
 	ask.Header.Set("X-Remote-User", "ada")
@@ -127,7 +127,7 @@ func TestConsoleByProxy(t *testing.T) {
 	if err := os.WriteFile(path, []byte(userLine(t, "ada", "tenant=acme")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.until("the role is gone", func() bool { _, ok := (consoleLogins{w.console, w.Relay}).Known("ada"); return !ok })
+	w.until("the role is gone", func() bool { _, ok := (consoleLogins{w.console, w.operators}).Known("ada"); return !ok })
 	w.send("ann@client.example", letter, "bob@box.example")
 	for lines.Scan() {
 		if strings.Contains(lines.Text(), "bob@box.example") {

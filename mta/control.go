@@ -20,7 +20,7 @@ import (
 	"example.org/mta/operator/history"
 )
 
-func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
+func (r *operators) openControl(cfg *config.Config, undo *undoer) error {
 	var err error
 	if r.socket = r.opts.Control; r.socket == nil {
 		r.socket, err = api.Listen(cfg.Control.Socket, fs.FileMode(cfg.Control.Mode))
@@ -40,7 +40,7 @@ func (r *Relay) openControl(cfg *config.Config, undo *undoer) error {
 }
 
 // backups takes backups of the relay's stores.
-func (r *Relay) backups() *backup.Relay {
+func (r *operators) backups() *backup.Relay {
 	b := &backup.Relay{
 		Version: r.opts.Version, ConfigFile: r.opts.ConfigFile, InForce: r.inForce, Places: r.data.Places, Queue: r.queue,
 		Databases: map[string]backup.Database{"destdb": r.destinations, "suppression.db": r.listed},
@@ -56,10 +56,10 @@ func (r *Relay) backups() *backup.Relay {
 }
 
 // ControlHandler answers as the control socket does.
-func (r *Relay) ControlHandler() http.Handler { return r.control.Handler() }
+func (r *operators) ControlHandler() http.Handler { return r.control.Handler() }
 
 // announce writes down where the relay is, for commands of users who can't read the configuration.
-func (r *Relay) announce() {
+func (r *operators) announce() {
 	cfg := r.policy.Load().Config
 	w := config.Whereabouts{
 		Hostname: cfg.Hostname, DataDir: cfg.DataDir, Socket: cfg.Control.Socket, Accounting: cfg.Accounting.Path, SMTP: config.ForSendmail(cfg.Listeners, r.addressesOf),
@@ -76,11 +76,11 @@ func (r *Relay) announce() {
 }
 
 // state reports whether the relay accepts mail, and why it refuses it.
-func (r *Relay) state() (state, reason string) {
+func (r *stores) state() (state, reason string) {
 	switch {
-	case !r.serving.Load():
+	case !r.life.serving.Load():
 		return api.Starting, ""
-	case r.draining.Load():
+	case r.life.draining.Load():
 		return api.Draining, ""
 	}
 	if reason = r.refusing(); reason != "" {
@@ -90,7 +90,7 @@ func (r *Relay) state() (state, reason string) {
 }
 
 // Status returns how the relay is.
-func (r *Relay) Status() api.Status {
+func (r *operators) Status() api.Status {
 	cfg, s := r.policy.Load().Config, r.queue.Stats()
 	state, reason := r.state()
 	use := r.delivery.Counts()
@@ -130,10 +130,10 @@ func lowered(list []wiring.Lowered) (out []api.LoweredConnections) {
 
 // ScheduleBytes is the memory of the queue's schedule: it grows with what is queued, and holds no
 // pointers.
-func (r *Relay) ScheduleBytes() int64 { return r.queue.Stats().MemoryBytes }
+func (r *stores) ScheduleBytes() int64 { return r.queue.Stats().MemoryBytes }
 
 // configPath is the configuration's file in full, for those who are in another folder; "" without one.
-func (r *Relay) configPath() string {
+func (r *stores) configPath() string {
 	if r.opts.ConfigFile == "" {
 		return ""
 	}
@@ -145,13 +145,13 @@ func (r *Relay) configPath() string {
 }
 
 // Config prints the configuration in force, without secrets.
-func (r *Relay) Config() string { return string(config.Effective(r.policy.Load().Config)) }
+func (r *stores) Config() string { return string(config.Effective(r.policy.Load().Config)) }
 
 // ConfigObject gives the same for JSON.
-func (r *Relay) ConfigObject() map[string]any { return settings.Object(r.policy.Load().Config) }
+func (r *stores) ConfigObject() map[string]any { return settings.Object(r.policy.Load().Config) }
 
 // eventReader finds accounting records for the control API.
-type eventReader struct{ r *Relay }
+type eventReader struct{ r *stores }
 
 func (e eventReader) Read(ctx context.Context, q api.LogQuery, each func([]byte) error, flush func()) error {
 	if err := e.flush(ctx); err != nil {

@@ -66,13 +66,13 @@ shutdown { drain = "5s" }`, t.TempDir())), "mta.conf", func(string) string { ret
 		t.Errorf("metrics: %d %.100q", code, text)
 	}
 
-	r.draining.Store(true)
+	r.life.draining.Store(true)
 	expect("/livez", 200, "ok")
 	expect("/readyz", 503, "shutting down")
 	if s := r.Status(); s.State != api.Draining {
 		t.Errorf("the state is %s", s.State)
 	}
-	r.failed.Store(true)
+	r.life.failed.Store(true)
 	expect("/livez", 503, "the dispatcher has failed: the relay is stopping")
 	stop()
 	if err := <-ended; err != nil {

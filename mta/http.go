@@ -29,11 +29,12 @@ type httpServer struct {
 	server  http.Server
 	socket  net.Listener
 	metrics atomic.Pointer[http.Handler] // nil until all parts are there
+	touch   atomic.Pointer[func()]       // asks the parts that all mail passes; likewise
 	ended   chan struct{}                // closed when nothing is answered any more
 	log     *slog.Logger
 }
 
-func (r *Relay) openHTTP(cfg *config.Config, undo *undoer) error {
+func (r *stores) openHTTP(cfg *config.Config, undo *undoer) error {
 	if cfg.HTTP.Address == "" {
 		return nil
 	}
@@ -60,7 +61,7 @@ func (r *Relay) openHTTP(cfg *config.Config, undo *undoer) error {
 }
 
 // openMetrics adds the metrics, once the parts are there.
-func (r *Relay) openMetrics(*config.Config, *undoer) error {
+func (r *operators) openMetrics(*config.Config, *undoer) error {
 	if r.http == nil {
 		return nil
 	}
@@ -70,6 +71,11 @@ func (r *Relay) openMetrics(*config.Config, *undoer) error {
 	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	h := promhttp.HandlerFor(metrics.Bounded(all), promhttp.HandlerOpts{EnableOpenMetrics: true})
 	r.http.metrics.Store(&h)
+	touch := func() {
+		r.queue.Stats()
+		r.delivery.Counts()
+	}
+	r.http.touch.Store(&touch)
 	return nil
 }
 
@@ -98,7 +104,7 @@ func (s *httpServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	http.Error(w, api.Starting, http.StatusServiceUnavailable)
 }
 
-func (r *Relay) closeHTTP(ctx context.Context) error {
+func (r *stores) closeHTTP(ctx context.Context) error {
 	if r.http == nil {
 		return nil
 	}
@@ -111,7 +117,7 @@ func (r *Relay) closeHTTP(ctx context.Context) error {
 }
 
 // withToken lets only those in who have the token, if the configuration has one.
-func (r *Relay) withToken(h http.Handler) http.Handler {
+func (r *stores) withToken(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		want := "Bearer " + string(r.policy.Load().Config.HTTP.MetricsToken)
 		if want != "Bearer " && subtle.ConstantTimeCompare([]byte(req.Header.Get("Authorization")), []byte(want)) == 0 {
@@ -124,7 +130,7 @@ func (r *Relay) withToken(h http.Handler) http.Handler {
 }
 
 // readyz answers 200 while the relay accepts mail, and otherwise 503 with the reason: a load balancer needs no more.
-func (r *Relay) readyz(w http.ResponseWriter, _ *http.Request) {
+func (r *stores) readyz(w http.ResponseWriter, _ *http.Request) {
 	switch state, reason := r.state(); {
 	case state == api.Running:
 		fmt.Fprintln(w, "ok")
@@ -138,20 +144,20 @@ func (r *Relay) readyz(w http.ResponseWriter, _ *http.Request) {
 // livez answers 200 unless the process can't go on and a new one could: the dispatcher has failed. A full disk or an
 // unreachable network are no reason to kill a relay. The parts that all mail passes are asked for their state, so
 // that a deadlock in them leaves the question unanswered.
-func (r *Relay) livez(w http.ResponseWriter, _ *http.Request) {
-	if r.failed.Load() {
+func (r *stores) livez(w http.ResponseWriter, _ *http.Request) {
+	if r.life.failed.Load() {
 		http.Error(w, "the dispatcher has failed: the relay is stopping", http.StatusServiceUnavailable)
 		return
 	}
-	if state, _ := r.state(); state == api.Running || state == api.Refusing {
-		r.queue.Stats()
-		r.delivery.Counts()
+	state, _ := r.state()
+	if touch := r.http.touch.Load(); touch != nil && (state == api.Running || state == api.Refusing) {
+		(*touch)()
 	}
 	fmt.Fprintln(w, "ok")
 }
 
 // collectors are those of all parts' figures.
-func (r *Relay) collectors() []prometheus.Collector {
+func (r *operators) collectors() []prometheus.Collector {
 	p := metrics.Parts{
 		Version: r.opts.Version, Config: r.inForce, Now: r.now,
 		Tally: r.tally, Delivery: r.delivery, Warmups: r.warm,

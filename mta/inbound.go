@@ -33,7 +33,7 @@ type reports struct {
 }
 
 // openInbound makes what takes reports about the relay's own mail.
-func (r *Relay) openInbound(cfg *config.Config, _ *undoer) error {
+func (r *mailIn) openInbound(cfg *config.Config, _ *undoer) error {
 	folder, err := inbox.OpenFolder(filepath.Join(cfg.DataDir, "inbound"), keptInbound)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (r *Relay) openInbound(cfg *config.Config, _ *undoer) error {
 }
 
 // inboundOf gives what takes a listener's inbound mail, nil when the listener takes none.
-func (r *Relay) inboundOf(l *config.Listener) submission.Inbound {
+func (r *mailIn) inboundOf(l *config.Listener) submission.Inbound {
 	in := &l.Inbound
 	if !in.On() {
 		return nil
@@ -64,7 +64,7 @@ func (r *Relay) inboundOf(l *config.Listener) submission.Inbound {
 
 // inboundMail is the inbound mail of a listener, as submission knows it.
 type inboundMail struct {
-	r         *Relay
+	r         *mailIn
 	addresses *inbox.Addresses
 	forward   envelope.Address
 }
@@ -103,7 +103,7 @@ func (i inboundMail) Take(ctx context.Context, a *submission.Arrival) error {
 
 // forwardInbound puts inbound mail into the queue. Its sender is the null sender: nobody ever gets a report about it,
 // and its own sender has not authorised this relay (SPF).
-func (r *Relay) forwardInbound(_ context.Context, to envelope.Address, content []byte) error {
+func (r *mailIn) forwardInbound(_ context.Context, to envelope.Address, content []byte) error {
 	m := &envelope.Message{
 		Recipients: []envelope.Recipient{{Address: to, Notify: envelope.NotifyNever}},
 		Tier:       config.DefaultTier, Received: r.now(), Protocol: envelope.ForwardProtocol,

@@ -119,7 +119,7 @@ func (diskFull) DiskFull() bool { return true }
 
 // refusing returns why mail is refused just now, "" when it is not. To ask is no mail that was refused,
 // and isn't counted as such.
-func (r *Relay) refusing() string {
+func (r *stores) refusing() string {
 	err := r.queue.Ready(fairshare.Party{}, 0)
 	switch {
 	case err == nil:

@@ -6,7 +6,7 @@ import (
 )
 
 // openKeys begins to check API keys, when the configuration has a keys file.
-func (r *Relay) openKeys(cfg *config.Config, undo *undoer) error {
+func (r *mailIn) openKeys(cfg *config.Config, undo *undoer) error {
 	r.keys.Store(r.newKeys(cfg))
 	undo.add(func() { r.closeKeys() })
 	return nil
@@ -14,7 +14,7 @@ func (r *Relay) openKeys(cfg *config.Config, undo *undoer) error {
 
 // newKeys gives the keys of a configuration: those that there are, when their file is the same; nil without
 // a file.
-func (r *Relay) newKeys(cfg *config.Config) *keys.Book {
+func (r *mailIn) newKeys(cfg *config.Config) *keys.Book {
 	if there := r.keys.Load(); there != nil && r.policy.Load().Config.Keys.File == cfg.Keys.File {
 		return there
 	}
@@ -28,13 +28,13 @@ func (r *Relay) newKeys(cfg *config.Config) *keys.Book {
 }
 
 // swapKeys brings the keys of a new configuration into force.
-func (r *Relay) swapKeys(next *keys.Book) {
+func (r *mailIn) swapKeys(next *keys.Book) {
 	if was := r.keys.Swap(next); was != nil && was != next {
 		was.Close()
 	}
 }
 
-func (r *Relay) closeKeys() error {
+func (r *mailIn) closeKeys() error {
 	if book := r.keys.Load(); book != nil {
 		book.Close()
 	}

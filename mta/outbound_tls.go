@@ -8,7 +8,7 @@ import (
 )
 
 // newTLSPolicy makes what gives outgoing connections their terms.
-func (r *Relay) newTLSPolicy() *tlspolicy.Policy {
+func (r *mailOut) newTLSPolicy() *tlspolicy.Policy {
 	cfg := tlspolicy.Config{
 		Records: tlsaRecords{r.resolver, r.now},
 		Roots:   r.certs.Authorities,

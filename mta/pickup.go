@@ -18,7 +18,7 @@ import (
 
 // newPickup makes what takes sendmail's letters in. Their sessions have the settings, limits and records of the first
 // listener, and need no login.
-func (r *Relay) newPickup(reports *dispatch.ReportWriter) *maildrop.Pickup {
+func (r *mailIn) newPickup() *maildrop.Pickup {
 	return maildrop.NewPickup(maildrop.Config{
 		Dir: maildropOf(r.inForce()),
 		Session: func() (net.Conn, func()) {
@@ -35,7 +35,7 @@ func (r *Relay) newPickup(reports *dispatch.ReportWriter) *maildrop.Pickup {
 				n.Attempts = append(n.Attempts, dispatch.Attempt{Pending: queue.Pending{Index: one.Index}, Result: result})
 			}
 			if wanted := n.Wanted(); len(wanted) > 0 {
-				return reports.Commit(n, wanted, content)
+				return r.writer.Commit(n, wanted, content)
 			}
 			return nil
 		},

@@ -8,7 +8,7 @@ import (
 )
 
 // limitsOf gives a tenant's limits to the book of quotas, by the configuration in force.
-func (r *Relay) limitsOf(tenant string) (quota.Limits, bool) {
+func (r *mailIn) limitsOf(tenant string) (quota.Limits, bool) {
 	t := r.policy.Load().Config.Tenant(tenant)
 	if t == nil {
 		return quota.Limits{}, false
@@ -17,13 +17,13 @@ func (r *Relay) limitsOf(tenant string) (quota.Limits, bool) {
 }
 
 // queuedOf gives what a tenant has in the queue to the book of quotas.
-func (r *Relay) queuedOf(tenant string) quota.Usage {
+func (r *mailIn) queuedOf(tenant string) quota.Usage {
 	u := r.queue.Usage(tenant)
 	return quota.Usage{Messages: u.Messages, Octets: u.Octets}
 }
 
 // useOf puts what a tenant uses in the API's words.
-func (r *Relay) useOf(t *config.Tenant) *api.TenantUse {
+func (r *mailIn) useOf(t *config.Tenant) *api.TenantUse {
 	s, known := r.quotas.State(t.Name)
 	if !known { // a reload has just taken it away
 		return nil

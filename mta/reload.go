@@ -20,14 +20,14 @@ import (
 
 // Hangup answers a SIGHUP with a reload, which is put on record as one by the control API is. The system does not give the
 // sender of a signal.
-func (r *Relay) Hangup(ctx context.Context) (api.Reload, error) {
+func (r *operators) Hangup(ctx context.Context) (api.Reload, error) {
 	ctx = api.WithActor(ctx, api.Actor{Kind: api.BySignal})
 	return api.NewLocalClient(r.control.Handler()).Reload(ctx, api.Intent{})
 }
 
 // Reload reads the configuration file again and brings it into force: all of it or, after an
 // error, nothing.
-func (r *Relay) Reload(context.Context) (api.Reload, error) {
+func (r *operators) Reload(context.Context) (api.Reload, error) {
 	r.reload.Lock()
 	defer r.reload.Unlock()
 	before := r.policy.Load()
@@ -62,7 +62,7 @@ func (r *Relay) Reload(context.Context) (api.Reload, error) {
 
 // prepare opens and reads what a configuration needs and the relay does not have yet: all of it or, after an error, nothing.
 // A trial disturbs nothing that is in force, and is undone.
-func (r *Relay) prepare(cfg *config.Config, trial bool) (p prepared, err error) {
+func (r *operators) prepare(cfg *config.Config, trial bool) (p prepared, err error) {
 	servers, apis := maps.Clone(r.servers), maps.Clone(r.apis)
 	p.undo = func() {
 		if p.listeners != nil {
@@ -109,8 +109,8 @@ func (r *Relay) prepare(cfg *config.Config, trial bool) (p prepared, err error) 
 }
 
 // readAgain reads the configuration file again, for a reload of the old one.
-func (r *Relay) readAgain(old *config.Config) (*config.Config, error) {
-	if r.draining.Load() {
+func (r *operators) readAgain(old *config.Config) (*config.Config, error) {
+	if r.life.draining.Load() {
 		return nil, api.Unavailable("", "the relay is shutting down")
 	}
 	if r.opts.ConfigFile == "" {
@@ -127,7 +127,7 @@ func (r *Relay) readAgain(old *config.Config) (*config.Config, error) {
 
 // ConfigChanges returns the differences between the file and the configuration in force. It only reads files, and so does
 // not find all for which a reload would be refused.
-func (r *Relay) ConfigChanges() (api.Reload, error) {
+func (r *operators) ConfigChanges() (api.Reload, error) {
 	old := r.policy.Load().Config
 	cfg, err := r.readAgain(old)
 	if err != nil {
@@ -137,7 +137,7 @@ func (r *Relay) ConfigChanges() (api.Reload, error) {
 }
 
 // PreviewReload returns what a reload would change, or the error with which it would be refused.
-func (r *Relay) PreviewReload(context.Context) (api.Reload, error) {
+func (r *operators) PreviewReload(context.Context) (api.Reload, error) {
 	r.reload.Lock()
 	defer r.reload.Unlock()
 	old := r.policy.Load().Config
@@ -179,7 +179,7 @@ type prepared struct {
 }
 
 // apply brings a configuration into force that was prepared. Nothing of it can fail.
-func (r *Relay) apply(before, pol *wiring.Policy, p prepared) {
+func (r *operators) apply(before, pol *wiring.Policy, p prepared) {
 	cfg := pol.Config
 	r.warn(cfg)
 	r.returnPaths.Store(p.tokens)
@@ -213,7 +213,7 @@ func (r *Relay) apply(before, pol *wiring.Policy, p prepared) {
 }
 
 // reloadRouting brings into force what can be refused: warm-ups and routes.
-func (r *Relay) reloadRouting(old, pol *wiring.Policy, change *listen.Change) error {
+func (r *operators) reloadRouting(old, pol *wiring.Policy, change *listen.Change) error {
 	settings, err := wiring.Router(pol.Config, addrPorts(change.Addresses(listen.SMTP)))
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func changes(old, cfg *config.Config) api.Reload {
 	return out
 }
 
-func (r *Relay) logChanges(done *api.Reload) {
+func (r *operators) logChanges(done *api.Reload) {
 	for _, line := range done.Restart {
 		r.log.Warn("configuration: takes a restart to come into force", "change", line)
 	}

@@ -11,7 +11,7 @@ import (
 
 // openReturnPaths reads the secrets of the tokens in return paths. They are there even while no mail has a return
 // path of its own: reports about mail that was sent still come.
-func (r *Relay) openReturnPaths(cfg *config.Config, _ *undoer) error {
+func (r *mailOut) openReturnPaths(cfg *config.Config, _ *undoer) error {
 	keys, err := r.returnPathKeys(cfg)
 	r.returnPaths.Store(keys)
 	r.node = returnpath.NodeOf(cfg.NodeID)
@@ -24,7 +24,7 @@ const secretsAtOnce = 2
 const returnPathSecret = "return-path-secret"
 
 // returnPathKeys makes the keys of a configuration, from the file in the data directory where it has none itself.
-func (r *Relay) returnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
+func (r *mailOut) returnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
 	return returnPathKeysFrom(cfg, func(string) ([][]byte, error) {
 		return r.data.Secret(returnPathSecret, "reports about mail that was sent are refused").Secrets(secretsAtOnce)
 	})
@@ -47,6 +47,6 @@ func returnPathKeysFrom(cfg *config.Config, file func(path string) ([][]byte, er
 }
 
 // token makes the token of a message and one of its recipients, or none.
-func (r *Relay) token(p returnpath.Purpose, m *envelope.Message, recipient int) string {
+func (r *mailOut) token(p returnpath.Purpose, m *envelope.Message, recipient int) string {
 	return r.returnPaths.Load().Make(p, returnpath.Token{Node: r.node, Message: m.ID, Recipient: recipient, Day: m.Start()})
 }

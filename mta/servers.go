@@ -11,7 +11,7 @@ import (
 // serverAddresses gives the addresses of a server that the operator has named, such as that of a web hook: by the
 // relay's resolver. A name that it does not find may be one of this machine (/etc/hosts), or have a domain that the
 // system searches, as in containers.
-func (r *Relay) serverAddresses(ctx context.Context, host string) (all []netip.Addr, err error) {
+func (r *stores) serverAddresses(ctx context.Context, host string) (all []netip.Addr, err error) {
 	for _, find := range []func(context.Context, string) (*resolver.Answer, error){r.resolver.A, r.resolver.AAAA} {
 		if found, err := find(ctx, host); err == nil {
 			all = append(all, found.Addrs...)

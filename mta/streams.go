@@ -24,7 +24,7 @@ const (
 )
 
 // openStreams opens the cursors of streams. They begin to send in Run.
-func (r *Relay) openStreams(cfg *config.Config, undo *undoer) error {
+func (r *stores) openStreams(cfg *config.Config, undo *undoer) error {
 	if r.accounting == nil {
 		return nil
 	}
@@ -38,7 +38,6 @@ func (r *Relay) openStreams(cfg *config.Config, undo *undoer) error {
 	r.streams, r.streamParts = s, &wiring.StreamParts{
 		NodeID: cfg.NodeID, Agent: "mta/" + r.opts.Version, Now: r.now, Addresses: r.serverAddresses,
 	}
-	r.puller = events.NewPuller(r.accounting, cfg.NodeID, r.submitted.Searches)
 	undo.add(func() { r.closeStreams() })
 	if err := r.setStreams(cfg); err != nil {
 		return err
@@ -49,7 +48,7 @@ func (r *Relay) openStreams(cfg *config.Config, undo *undoer) error {
 
 // neededByStreams is the position from which on accounting files are kept for streams: nothing is, once the
 // queue could need the room.
-func (r *Relay) neededByStreams() (accounting.Position, bool) {
+func (r *stores) neededByStreams() (accounting.Position, bool) {
 	minFree := int64(r.policy.Load().Config.Queue.MinFree)
 	if r.queue.Stats().FreeBytes < minFree+minFree/2 {
 		return accounting.Position{}, false
@@ -58,7 +57,7 @@ func (r *Relay) neededByStreams() (accounting.Position, bool) {
 }
 
 // setStreams brings the streams of a configuration into force.
-func (r *Relay) setStreams(cfg *config.Config) error {
+func (r *stores) setStreams(cfg *config.Config) error {
 	if r.streams == nil {
 		return nil
 	}
@@ -66,7 +65,7 @@ func (r *Relay) setStreams(cfg *config.Config) error {
 }
 
 // checkStreams returns the error with which setStreams would refuse a configuration.
-func (r *Relay) checkStreams(cfg *config.Config) error {
+func (r *stores) checkStreams(cfg *config.Config) error {
 	if r.streams == nil {
 		return nil
 	}
@@ -74,24 +73,23 @@ func (r *Relay) checkStreams(cfg *config.Config) error {
 }
 
 // startStreams begins to send events.
-func (r *Relay) startStreams() {
+func (r *stores) startStreams() {
 	if r.streams != nil {
 		r.streams.Start()
 	}
 }
 
-func (r *Relay) closeStreams() error {
+func (r *stores) closeStreams() error {
 	if r.streams == nil {
 		return nil
 	}
-	r.puller.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), streamsEnd)
 	defer cancel()
 	return r.streams.Close(ctx)
 }
 
 // streamTroubles returns which streams are behind, which had events refused, and which have gaps; "" for none.
-func (r *Relay) streamTroubles() (behind, refused, gap string) {
+func (r *stores) streamTroubles() (behind, refused, gap string) {
 	if r.streams == nil {
 		return "", "", ""
 	}

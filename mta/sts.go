@@ -14,7 +14,7 @@ import (
 )
 
 // openSTS begins with the MTA-STS policies that were cached before.
-func (r *Relay) openSTS(_ *config.Config, undo *undoer) error {
+func (r *mailOut) openSTS(_ *config.Config, undo *undoer) error {
 	transport := r.opts.policyTransport
 	if transport == nil {
 		transport = httpclient.New(httpclient.Config{Addresses: r.router.Addresses})
@@ -34,13 +34,13 @@ var stsClasses = map[sts.Kind]tlspolicy.Class{
 }
 
 // reportSTS counts for TLS reports that a domain's policy could not be fetched.
-func (r *Relay) reportSTS(domain string, f *sts.Failure) {
+func (r *mailOut) reportSTS(domain string, f *sts.Failure) {
 	if class := stsClasses[f.Kind]; class != "" && r.tlsReports != nil {
 		r.tlsReports.Record(tlspolicy.Result{Time: f.At, Domain: domain, Policy: tlspolicy.STSPolicy, Class: class, Reason: f.Error()})
 	}
 }
 
-func (r *Relay) closeSTS() error {
+func (r *mailOut) closeSTS() error {
 	r.sts.Close()
 	return nil
 }
@@ -60,7 +60,7 @@ func (t textResolver) TXT(ctx context.Context, name string) ([]string, error) {
 }
 
 // routePolicies is what the router knows of MTA-STS.
-type routePolicies struct{ r *Relay }
+type routePolicies struct{ r *mailOut }
 
 var stsModes = map[sts.Mode]route.STSMode{sts.None: route.STSNone, sts.Testing: route.STSTesting, sts.Enforce: route.STSEnforce}
 
@@ -76,6 +76,6 @@ func (p routePolicies) STS(ctx context.Context, rt *route.Route) (route.STS, err
 }
 
 // doubts passes on that mail could not be sent by a policy.
-type doubts struct{ r *Relay }
+type doubts struct{ r *mailOut }
 
 func (d doubts) Failed(domain string) { d.r.sts.Doubt(domain) }

@@ -21,7 +21,7 @@ import (
 // the second copy, and up to 1.6 kB with a long reason.
 const mostSuppressions = 500_000
 
-func (r *Relay) openSuppression(cfg *config.Config, undo *undoer) error {
+func (r *stores) openSuppression(cfg *config.Config, undo *undoer) error {
 	store, err := boltstore.Open(filepath.Join(cfg.DataDir, "suppression.db"), r.data.Number(boltstore.Format), r.now, r.log)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (r *Relay) openSuppression(cfg *config.Config, undo *undoer) error {
 }
 
 // flood returns which providers are doubted and how many addresses are set aside for that, "" when there are none.
-func (r *Relay) flood() string {
+func (r *stores) flood() string {
 	pending := r.feeder.Stats().Pending
 	var all []string
 	for _, d := range r.feeder.Doubted() {
@@ -67,7 +67,7 @@ func (r *Relay) flood() string {
 }
 
 // suppressed answers submission: whether a recipient is refused at RCPT, and why.
-func (r *Relay) suppressed(tenant string, a envelope.Address) (why string, yes bool) {
+func (r *mailIn) suppressed(tenant string, a envelope.Address) (why string, yes bool) {
 	if r.policy.Load().Config.Suppression.Mode != "refuse" {
 		return "", false
 	}

@@ -23,7 +23,7 @@ func (t *templates) Compile(tenant string, m template.Mail) (*template.Template,
 	return t.current.Load().Compile(tenant, m)
 }
 
-func (r *Relay) openTemplates(cfg *config.Config, _ *undoer) error {
+func (r *mailIn) openTemplates(cfg *config.Config, _ *undoer) error {
 	stored, err := template.Load(cfg.Templates.Path)
 	r.templates.current.Store(stored)
 	return err

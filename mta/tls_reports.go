@@ -10,7 +10,7 @@ import (
 )
 
 // openTLSReports begins to count for TLS reports, when the configuration has them sent.
-func (r *Relay) openTLSReports(cfg *config.Config, _ *undoer) (err error) {
+func (r *mailOut) openTLSReports(cfg *config.Config, _ *undoer) (err error) {
 	t := cfg.TLSReports
 	if !t.On() {
 		return nil
@@ -30,7 +30,7 @@ func (r *Relay) openTLSReports(cfg *config.Config, _ *undoer) (err error) {
 }
 
 // mailTLSReport puts a TLS report into the queue.
-func (r *Relay) mailTLSReport(mail tlsrpt.Mail) error {
+func (r *mailOut) mailTLSReport(mail tlsrpt.Mail) error {
 	m := &envelope.Message{
 		Sender: envelope.Address(mail.From), Recipients: []envelope.Recipient{{Address: envelope.Address(mail.To)}},
 		Tier: 5, TLSOptional: true, Received: r.now(), Protocol: envelope.LocalProtocol,

@@ -7,7 +7,7 @@ import (
 
 // unsignable returns why a message must not be accepted: a dkim block would have to sign it, and can't, so that it
 // would wait until it expires.
-func (r *Relay) unsignable(tenant string, header []byte) error {
+func (r *mailIn) unsignable(tenant string, header []byte) error {
 	cfg := r.policy.Load().Config
 	if !cfg.Signs(tenant) {
 		return nil

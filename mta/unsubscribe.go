@@ -12,7 +12,7 @@ import (
 
 // openUnsubscribe reads the secret of unsubscribe links. It is there even while no tenant has any: links in
 // mail that was sent work on.
-func (r *Relay) openUnsubscribe(cfg *config.Config, _ *undoer) error {
+func (r *mailIn) openUnsubscribe(cfg *config.Config, _ *undoer) error {
 	secret, err := r.data.Secret("unsubscribe-secret", "the links in mail that was sent no longer work").Octets()
 	if err != nil {
 		return err
@@ -23,7 +23,7 @@ func (r *Relay) openUnsubscribe(cfg *config.Config, _ *undoer) error {
 
 // unsubscribeLink gives the link for a recipient of a tenant's message, "" where the tenant has none. A
 // postmaster gets none, since mail to it is never suppressed.
-func (r *Relay) unsubscribeLink(tenant, campaign string, a envelope.Address) string {
+func (r *mailIn) unsubscribeLink(tenant, campaign string, a envelope.Address) string {
 	t := r.policy.Load().Config.Tenant(tenant)
 	if t == nil || t.Unsubscribe == "" || suppression.Exempt(a) {
 		return ""
@@ -32,7 +32,7 @@ func (r *Relay) unsubscribeLink(tenant, campaign string, a envelope.Address) str
 }
 
 // unsubscribed are the links as the api blocks' servers know them.
-type unsubscribed struct{ r *Relay }
+type unsubscribed struct{ r *mailIn }
 
 // Subscription implements http.Unsubscribes.
 func (u unsubscribed) Subscription(token string) (tenant string, a envelope.Address, ok bool) {
@@ -55,7 +55,7 @@ func (u unsubscribed) Unsubscribe(ctx context.Context, token, request string) er
 
 // endSubscription puts the recipient on the suppression list for good. It reports false when the recipient was there. An
 // entry that the tenant added does not count, since the tenant can change it.
-func (r *Relay) endSubscription(ctx context.Context, s *unsubscribe.Subscription, request string) (fresh bool, err error) {
+func (r *mailIn) endSubscription(ctx context.Context, s *unsubscribe.Subscription, request string) (fresh bool, err error) {
 	key := suppression.KeyOf(s.Tenant, s.Address)
 	there, err := r.suppression.Get(ctx, []suppression.Key{key})
 	if err != nil {

@@ -103,7 +103,7 @@ func TestUnsubscribe(t *testing.T) {
 		t.Errorf("record %+v", rec)
 	}
 	n := 0
-	eventReader{w.Relay}.Read(t.Context(), api.LogQuery{Types: []string{string(accounting.Unsubscribe)}}, func([]byte) error { n++; return nil }, nil)
+	eventReader{w.stores}.Read(t.Context(), api.LogQuery{Types: []string{string(accounting.Unsubscribe)}}, func([]byte) error { n++; return nil }, nil)
 	if n != 1 {
 		t.Errorf("%d records of one recipient", n)
 	}
@@ -132,7 +132,7 @@ func TestUnsubscribeOutlivesOtherEntries(t *testing.T) {
 		before.Key = key
 		w.suppression.Remove(t.Context(), []suppression.Key{key})
 		w.suppression.Add(t.Context(), []suppression.Entry{before})
-		if err := (unsubscribed{w.Relay}).Unsubscribe(t.Context(), token, "r"); err != nil {
+		if err := (unsubscribed{w.mailIn}).Unsubscribe(t.Context(), token, "r"); err != nil {
 			t.Fatal(err)
 		}
 		done, err := tenantSuppressions{w.suppression, w.submitted.Searches}.Add(t.Context(), "acme", []request.Suppression{{Address: "Joe@box.example", ExpiresAt: w.now().Add(time.Hour)}})

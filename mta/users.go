@@ -13,7 +13,7 @@ import (
 )
 
 // openUsers begins to check logins, when the configuration has a users file.
-func (r *Relay) openUsers(cfg *config.Config, undo *undoer) error {
+func (r *mailIn) openUsers(cfg *config.Config, undo *undoer) error {
 	logins, err := r.newLogins(cfg)
 	if err == nil {
 		r.logins.Store(logins)
@@ -24,7 +24,7 @@ func (r *Relay) openUsers(cfg *config.Config, undo *undoer) error {
 
 // newLogins gives the service for a configuration's users: the one that there is, when they are the same;
 // nil without any.
-func (r *Relay) newLogins(cfg *config.Config) (*auth.Service, error) {
+func (r *mailIn) newLogins(cfg *config.Config) (*auth.Service, error) {
 	before := r.policy.Load().Config.Users
 	if there := r.logins.Load(); there != nil && before.File == cfg.Users.File && before.Scheme == cfg.Users.Scheme {
 		return there, nil
@@ -42,7 +42,7 @@ func (r *Relay) newLogins(cfg *config.Config) (*auth.Service, error) {
 	}), nil
 }
 
-func (r *Relay) closeUsers() error {
+func (r *mailIn) closeUsers() error {
 	if logins := r.logins.Load(); logins != nil {
 		logins.Close()
 	}
@@ -50,12 +50,12 @@ func (r *Relay) closeUsers() error {
 }
 
 // loginSecret is what the salts of users that don't exist are made from: it outlives restarts.
-func (r *Relay) loginSecret(cfg *config.Config) ([]byte, error) {
+func (r *mailIn) loginSecret(cfg *config.Config) ([]byte, error) {
 	return r.data.Secret("login-secret", "the hashes of users that don't exist change").Octets()
 }
 
 // loginsOf puts into a server's settings who may log in at a listener.
-func (r *Relay) loginsOf(l *config.Listener, logins *auth.Service, sc *submission.Config) error {
+func (r *mailIn) loginsOf(l *config.Listener, logins *auth.Service, sc *submission.Config) error {
 	if !l.Logins() || logins == nil {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (r *Relay) loginsOf(l *config.Listener, logins *auth.Service, sc *submissio
 }
 
 // tenantOf describes a tenant to submission, by the configuration in force.
-func (r *Relay) tenantOf(name string) (intake.Tenant, bool) {
+func (r *mailIn) tenantOf(name string) (intake.Tenant, bool) {
 	t := r.policy.Load().Config.Tenant(name)
 	if t == nil {
 		return intake.Tenant{}, false
@@ -80,10 +80,10 @@ func (r *Relay) tenantOf(name string) (intake.Tenant, bool) {
 }
 
 // tenantAt gives the tenant of a client's network, by the configuration in force.
-func (r *Relay) tenantAt(a netip.Addr) string { return r.policy.Load().Config.TenantAt(a) }
+func (r *mailIn) tenantAt(a netip.Addr) string { return r.policy.Load().Config.TenantAt(a) }
 
 // loginTrouble returns what an operator should look at, "" when there is nothing: of users, else of API keys.
-func (r *Relay) loginTrouble() string {
+func (r *operators) loginTrouble() string {
 	if logins := r.logins.Load(); logins != nil {
 		if text := logins.Problem(); text != "" {
 			return text
@@ -101,6 +101,6 @@ func (r *Relay) loginTrouble() string {
 }
 
 // mayUsePool reports whether a tenant's mail may name a pool, by the configuration in force.
-func (r *Relay) mayUsePool(tenant, pool string) bool {
+func (r *mailIn) mayUsePool(tenant, pool string) bool {
 	return r.policy.Load().Config.MayUse(tenant, pool)
 }

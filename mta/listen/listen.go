@@ -99,6 +99,19 @@ func Open(entrances []Entrance, given []Socket, log *slog.Logger) (*Listeners, e
 	return ls, nil
 }
 
+// Attach sets the servers of entrances whose sockets are open, before Serve.
+func (ls *Listeners) Attach(entrances []Entrance) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, e := range entrances {
+		for _, g := range ls.groups {
+			if g.kind == e.Kind && g.name == e.Name {
+				g.in = &inlet{e.Server, e.Ended, handover.New()}
+			}
+		}
+	}
+}
+
 // Serve begins to take mail. A reload can come before it, and then only changes what it begins with.
 func (ls *Listeners) Serve() {
 	ls.mu.Lock()

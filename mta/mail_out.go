@@ -2,42 +2,81 @@ package mta
 
 import (
 	"context"
-	"log/slog"
 	"net"
-	"path/filepath"
-	"time"
+	"net/netip"
+	"sync/atomic"
 
+	"example.org/mta/bounce/returnpath"
 	"example.org/mta/delivery"
+	"example.org/mta/delivery/egress"
+	"example.org/mta/delivery/tlspolicy/sts"
+	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/destdb"
-	"example.org/mta/destdb/file"
 	"example.org/mta/dispatch"
 	"example.org/mta/dispatch/pauses"
+	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
-	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/alarm"
-	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/listen"
-	"example.org/mta/mta/warming"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/answer/trace"
 	"example.org/mta/router"
-	"example.org/mta/router/resolver"
 )
 
-func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
-	rc, err := wiring.Resolver(cfg.Resolver)
-	if err != nil {
-		return err
+// mailOut is the second stage: mail goes out, and what is known of hosts comes in. Nothing of it takes mail.
+type mailOut struct {
+	*stores
+
+	certs       *certificates.Store
+	sources     *egress.Watch
+	sites       dispatch.Sites
+	returnPaths atomic.Pointer[returnpath.Keys]
+	node        returnpath.Node
+	router      *router.Router
+	sts         *sts.Policies
+	tlsReports  *tlsrpt.Reporter // nil when none are sent
+	pauses      *pauses.Pauses
+	tracer      *trace.Tracer
+	delivery    *delivery.Scheduler
+	dispatcher  *dispatch.Dispatcher
+	writer      *dispatch.ReportWriter // of reports to senders
+	reporter    *dispatch.Reporter
+}
+
+func openMailOut(cfg *config.Config, kept *stores, undo *undoer) (*mailOut, error) {
+	r := &mailOut{stores: kept, certs: certificates.New(kept.now, kept.log)}
+	r.tracer = trace.New(r.now, func() { r.delivery.Retrace() })
+	local := func() map[string]netip.Addr { return r.inForce().LocalAddresses() }
+	r.sources = egress.NewWatch(local, r.opts.Bind, r.log)
+	return r, openAll(cfg, undo, []step{
+		{"", r.openReports},
+		{"return paths", r.openReturnPaths},
+		{"router", r.openRouter},
+		{"", r.openSTS},
+		{"", r.openTLSReports},
+		{"", r.openPauses},
+		{"delivery", r.openDelivery},
+	})
+}
+
+// openReports starts what writes reports to senders.
+func (r *mailOut) openReports(_ *config.Config, undo *undoer) error {
+	r.writer = &dispatch.ReportWriter{
+		Queue: r.queue, Events: r.events, Policy: r.policy.Load, Sites: &r.sites, Ids: new(envelope.IDs), Now: r.now, Log: r.log,
 	}
+	r.reporter = dispatch.StartReporter(r.writer.Write)
+	undo.add(r.reporter.Close)
+	return nil
+}
+
+func (r *mailOut) openRouter(cfg *config.Config, undo *undoer) error {
 	settings, err := wiring.Router(cfg, addrPorts(r.listeners.Addresses(listen.SMTP)))
 	if err != nil {
 		return err
 	}
-	rc.Dial = r.opts.Dial
-	r.resolver = resolver.New(rc)
-	r.checks = check.NewDaily(r.inForce, r.resolver, r.now, r.log)
 	if cfg.Defaults.Traffic.DANE && !r.resolver.Trusted() {
 		r.log.Info("no DANE: not all name servers are on loopback or trusted to validate DNSSEC, see resolver { trusted }")
 	}
@@ -46,37 +85,7 @@ func (r *Relay) openRouter(cfg *config.Config, undo *undoer) error {
 	return nil
 }
 
-// openDestinations brings back what was learned of destinations. The warm-up has its second copy there,
-// and so it is opened before that.
-func (r *Relay) openDestinations(cfg *config.Config, undo *undoer) error {
-	store, db, err := openDestDB(filepath.Join(cfg.DataDir, "destdb"), r.now(), r.log)
-	if err != nil {
-		return err
-	}
-	r.destinations, r.learned = store, db
-	undo.add(func() { store.Close() })
-	return nil
-}
-
-func (r *Relay) openWarmup(cfg *config.Config, undo *undoer) (err error) {
-	r.warm, err = warming.Open(cfg, warming.Config{
-		Open: r.opts.openLedger, Copies: r.destinations.Values(file.WarmupCopies), Policy: r.policy.Load,
-		Records: func(rec *accounting.Record) {
-			if r.accounting != nil {
-				r.accounting.Add(rec)
-			}
-		},
-		Count: r.meter.Warmup, Now: r.now, Rand: r.opts.Rand(), Log: r.log,
-	})
-	if err != nil {
-		return err
-	}
-	undo.add(func() { r.warm.Close() })
-	r.alarms.Set(r.now(), alarm.Warmup, r.warm.Lost())
-	return nil
-}
-
-func (r *Relay) openPauses(cfg *config.Config, _ *undoer) (err error) {
+func (r *mailOut) openPauses(cfg *config.Config, _ *undoer) (err error) {
 	r.pauses, err = pauses.Read(cfg.DataDir, r.now, r.policy.Load, r.log)
 	if err != nil {
 		return err
@@ -86,7 +95,7 @@ func (r *Relay) openPauses(cfg *config.Config, _ *undoer) (err error) {
 	return nil
 }
 
-func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
+func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 	most := wiring.ShareDescriptors(r.files, cfg).Of(cfg.Delivery.MaxConnections)
 	r.delivery = delivery.New(delivery.Config{
 		DB:     r.learned,
@@ -125,31 +134,11 @@ func (r *Relay) openDelivery(cfg *config.Config, undo *undoer) error {
 }
 
 // logAction logs what the relay does by itself.
-func (r *Relay) logAction(site string, a destdb.Action) {
+func (r *mailOut) logAction(site string, a destdb.Action) {
 	r.log.Warn("automatic action", "site", site, "action", a.What, "source", a.Source, "reason", a.Reason, "until", a.End)
 }
 
-// openDestDB brings back what was learned of destinations.
-func openDestDB(path string, now time.Time, log *slog.Logger) (*file.Store, *destdb.DB, error) {
-	store, err := file.Open(path, log)
-	if err != nil {
-		return nil, nil, err
-	}
-	db := destdb.New(destdb.Lifetimes{})
-	learn := func(records []destdb.Record) {
-		for i := range records {
-			records[i].Judge(now)
-		}
-		db.Learn(records)
-	}
-	if err := store.Load(learn); err != nil {
-		store.Close()
-		return nil, nil, err
-	}
-	return store, db, nil
-}
-
 // noSource reports whether nothing can or may leave from a source.
-func (r *Relay) noSource(name string) bool {
+func (r *mailOut) noSource(name string) bool {
 	return r.sources.Missing(name) || r.pauses.Source(name)
 }

@@ -1,0 +1,206 @@
+package mta
+
+import (
+	"crypto/x509"
+	"fmt"
+	"reflect"
+	"sync/atomic"
+
+	submissionhttp "example.org/mta/submission/http"
+
+	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/admit"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/events"
+	"example.org/mta/mta/listen"
+	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/answer/blocks"
+	"example.org/mta/operator/answer/connections"
+	"example.org/mta/operator/answer/messages"
+	"example.org/mta/operator/answer/submitted"
+	"example.org/mta/submission"
+	"example.org/mta/submission/auth"
+	"example.org/mta/submission/callout"
+	"example.org/mta/submission/idempotency"
+	"example.org/mta/submission/intake"
+	"example.org/mta/submission/intruders"
+	"example.org/mta/submission/keys"
+	"example.org/mta/submission/maildrop"
+	"example.org/mta/submission/quota"
+	"example.org/mta/submission/unsubscribe"
+)
+
+// mailIn is the third stage: mail comes in.
+type mailIn struct {
+	*mailOut
+
+	reports   reports                      // about the relay's own mail, that come in
+	admission *admit.Gate                  // asked for what is submitted
+	servers   map[string]submissionServer  // by listener; New's, then guarded by reload
+	apis      map[string]apiServer         // by api block; likewise
+	clients   listen.Counts                // connections of clients
+	requests  *submissionhttp.Memory       // for requests under way of all api blocks
+	limits    *submissionhttp.Limits       // of keys' and tenants' requests
+	repeats   *idempotency.Book            // of requests with an Idempotency-Key
+	tokens    *submissionhttp.Tokens       // that prove first attempts
+	incoming  *intake.Memory               // for messages of all servers that are coming in
+	quotas    *quota.Book                  // of tenants
+	callouts  *callout.Checker             // of recipients' mailboxes
+	intruders *intruders.Log               // clients that are refused, for fail2ban
+	acme      *certificates.ACME           // nil without names
+	logins    atomic.Pointer[auth.Service] // nil without users
+	keys      atomic.Pointer[keys.Book]    // nil without a keys file
+	links     *unsubscribe.Links
+	templates templates
+	sessions  envelope.IDs // names sessions, whatever the listener
+	pickup    *maildrop.Pickup
+	warmups   *blocks.Warmups
+	queued    messages.Messages    // for those who ask about mail in the queue
+	submitted *submitted.Submitted // for tenants, by HTTP
+	puller    *events.Puller       // of tenants, by HTTP; nil without an accounting log
+	// tenantsIgnored counts X-MTA-Tenant fields of clients that may not name a tenant.
+	tenantsIgnored atomic.Int64
+}
+
+func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error) {
+	r := &mailIn{
+		mailOut: out, servers: make(map[string]submissionServer), apis: make(map[string]apiServer),
+		incoming: intake.NewMemory(int64(cfg.Queue.IncomingMemory)), requests: submissionhttp.NewMemory(requestMemory(cfg)),
+		limits: submissionhttp.NewLimits(out.now), intruders: intruders.New(out.log, out.now),
+	}
+	r.quotas, r.callouts = quota.New(r.limitsOf, r.queuedOf, r.now), callout.New(r.askForMailbox, r.now)
+	r.warmups = r.warmupAnswers()
+	r.queued = messages.Messages{
+		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Dispatcher: r.dispatcher,
+		Router: r.router, Pauses: r.pauses, Warmups: r.warmups, Providers: &r.sites,
+	}
+	r.submitted, r.pickup = r.answersTenants(), r.newPickup()
+	return r, openAll(cfg, undo, []step{
+		{"events of tenants", r.openPuller},
+		{"idempotency keys", r.openIdempotency},
+		{"queue tokens", r.openTokens},
+		{"unsubscribe links", r.openUnsubscribe},
+		{"users", r.openUsers},
+		{"API keys", r.openKeys},
+		{"", r.openTemplates},
+		{"acme", r.openACME},
+		{"", r.openAdmission},
+		{"inbound mail", r.openInbound},
+		{"listeners", r.openServers},
+	})
+}
+
+// openServers makes the servers behind the sockets.
+func (r *mailIn) openServers(cfg *config.Config, _ *undoer) error {
+	entrances, err := r.entrances(cfg, r.logins.Load())
+	if err != nil {
+		return err
+	}
+	r.listeners.Attach(entrances)
+	return nil
+}
+
+// openPuller makes what gives tenants their events.
+func (r *mailIn) openPuller(cfg *config.Config, undo *undoer) error {
+	if r.accounting == nil {
+		return nil
+	}
+	r.puller = events.NewPuller(r.accounting, cfg.NodeID, r.submitted.Searches)
+	undo.add(r.puller.Close)
+	return nil
+}
+
+func (r *mailIn) closePuller() error {
+	if r.puller != nil {
+		r.puller.Close()
+	}
+	return nil
+}
+
+// entrances makes the servers of a configuration, or gives those that there are.
+func (r *mailIn) entrances(cfg *config.Config, logins *auth.Service) (all []listen.Entrance, err error) {
+	all = entrancesOf(cfg)
+	for i := range all {
+		if at := i - len(cfg.Listeners); at < 0 {
+			all[i].Server, err = r.newSubmission(cfg, cfg.Listeners[i], logins)
+		} else {
+			all[i].Server, err = r.newAPI(cfg, cfg.APIs[at])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%v: %w", &all[i], err)
+		}
+	}
+	return all, nil
+}
+
+// newSubmission makes the server of a listener, or gives the one that there is when all that it
+// was made from is the same: a reload that changes other things disturbs no client.
+func (r *mailIn) newSubmission(cfg *config.Config, l *config.Listener, logins *auth.Service) (_ *submission.Server, err error) {
+	made := submissionServer{settings: wiring.Submission(cfg, l)}
+	made.settings.Limits.Connections = wiring.ShareDescriptors(r.files, cfg).Of(l.MaxConnections)
+	sc := r.joined(made.settings, l.Name)
+	sc.Open = r.clients.Of(l.Name)
+	made.tls, made.inbound = l.TLS, l.Inbound
+	sc.Inbound, sc.InboundMemory = r.inboundOf(l), r.reports.memory
+	if sc.TLS, err = r.tlsOf(l.TLS.Certificates); err != nil {
+		return nil, err
+	}
+	if err := r.loginsOf(l, logins, &sc); err != nil {
+		return nil, err
+	}
+	made.logins, made.clientCAs = sc.Auth, sc.ClientCAs
+	old := r.servers[l.Name]
+	if old.server != nil && old.logins == made.logins && old.clientCAs.Equal(made.clientCAs) &&
+		reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.tls, made.tls) && reflect.DeepEqual(old.inbound, made.inbound) {
+		return old.server, nil
+	}
+	made.server = submission.New(sc)
+	r.servers[l.Name] = made
+	return made.server, nil
+}
+
+// joined gives the settings of a listener with what they need of the relay.
+func (r *mailIn) joined(sc submission.Config, listener string) submission.Config {
+	sc.Intake = r.joinedIntake(sc.Intake, listener)
+	sc.Intake.Repeats = r.repeats
+	sc.IDs, sc.Watcher, sc.Refused = &r.sessions, r.tracer.Listener(listener), r.intruders.Listener(listener)
+	return sc
+}
+
+// joinedIntake gives what a listener's messages are held to with what it needs of the relay.
+func (r *mailIn) joinedIntake(ic intake.Config, listener string) intake.Config {
+	ic.Now, ic.Log, ic.Memory = r.now, r.log.With("listener", listener), r.incoming
+	ic.Store, ic.Batches, ic.Ready, ic.Events = r.store, r.store, r.store.Ready, r.events.Listener(listener)
+	ic.Admission = r.admission
+	ic.Verifier, ic.Suppressed, ic.Unsubscribe = domainVerifier{r}, r.suppressed, r.unsubscribeLink
+	ic.Quotas, ic.AsksMailboxes, ic.MissingMailbox = r.quotas, r.asksMailboxes, r.missingMailbox
+	ic.Foreign.MayUsePool = r.mayUsePool
+	ic.Unsignable = r.unsignable
+	ic.TenantOf, ic.TenantAt, ic.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
+	return ic
+}
+
+// submissionServer is a listener's server and what it was made from.
+type submissionServer struct {
+	server   *submission.Server
+	settings submission.Config // as the configuration says, nothing of the relay's own
+	tls      config.TLS
+	inbound  config.Inbound
+
+	logins    *auth.Service
+	clientCAs *x509.CertPool
+}
+
+// openEntrances gives the servers that clients have sessions with.
+func (r *mailIn) openEntrances() (list []connections.Entrance) {
+	for _, e := range r.listeners.WithSessions() {
+		switch s := e.Server.(type) {
+		case *submission.Server:
+			list = append(list, connections.Entrance{Listener: e.Name, SMTP: s})
+		case *submissionhttp.Server:
+			list = append(list, connections.Entrance{Listener: e.Name, HTTP: s})
+		}
+	}
+	return list
+}

@@ -1,0 +1,317 @@
+package mta
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	submissionhttp "example.org/mta/submission/http"
+
+	"example.org/mta/bounce"
+	"example.org/mta/destdb"
+	"example.org/mta/destdb/file"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/accounting/books"
+	"example.org/mta/mta/alarm"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
+	"example.org/mta/mta/events"
+	"example.org/mta/mta/listen"
+	"example.org/mta/mta/tally"
+	"example.org/mta/mta/warming"
+	"example.org/mta/mta/wiring"
+	"example.org/mta/queue"
+	"example.org/mta/queue/store"
+	"example.org/mta/router/resolver"
+	"example.org/mta/submission"
+	"example.org/mta/suppression"
+	"example.org/mta/suppression/boltstore"
+	"example.org/mta/suppression/feed"
+)
+
+// stores is the first stage: what is kept over restarts, the counts of it, and the sockets, which are open before mail
+// goes out since the router must know the relay's addresses.
+type stores struct {
+	opts    Options
+	log     *slog.Logger
+	started time.Time
+	now     func() time.Time
+	policy  atomic.Pointer[wiring.Policy] // of the configuration in force
+	life    life
+	files   int // that the process may have open
+
+	alarms       *alarm.Alarms
+	data         *datadir.Dir
+	http         *httpServer        // nil without an address
+	accounting   *accounting.Writer // nil when switched off
+	events       *books.Accountant  // into that log
+	classes      *bounce.Classifier // of replies
+	unknown      bounce.Unknown     // replies
+	meter        *tally.Meter
+	tally        *tally.Tallies
+	queue        *queue.Queue
+	store        *queueStore // the queue, as submission knows it
+	resolver     *resolver.Resolver
+	streams      *events.Streams // of the accounting log; nil without one
+	streamParts  *wiring.StreamParts
+	destinations *file.Store
+	learned      *destdb.DB // guarded by delivery
+	warm         *warming.Warming
+	suppression  *suppression.List
+	listed       *boltstore.Store // of the suppression list
+	feeder       *feed.Feeder     // of the list
+	listeners    *listen.Listeners
+}
+
+// life is how far the relay has come.
+type life struct {
+	serving  atomic.Bool // the listeners take mail, or have
+	draining atomic.Bool
+	failed   atomic.Bool // the dispatcher has ended by a fault
+}
+
+func openStores(cfg *config.Config, opts Options, undo *undoer) (*stores, error) {
+	r := &stores{
+		opts: opts, log: opts.Log, started: time.Now(), now: opts.now, files: wiring.FileLimit(),
+		alarms: alarm.New(opts.Log), classes: new(bounce.Classifier),
+	}
+	r.warn(cfg)
+	r.classes.SetRules(wiring.Classify(cfg))
+	r.policy.Store(wiring.New(cfg))
+	return r, openAll(cfg, undo, []step{
+		{"", r.openData},
+		{"accounting log", r.openAccounting},
+		{"http", r.openHTTP},
+		{"", r.openQueue}, // its errors name it, as those of the suppression list
+		{"router", r.openResolver},
+		{"streams", r.openStreams},
+		{"destinations", r.openDestinations},
+		{"warm-up", r.openWarmup},
+		{"", r.openSuppression},
+		{"listeners", r.openSockets},
+	})
+}
+
+// warn logs what the file should say otherwise.
+func (r *stores) warn(cfg *config.Config) {
+	for _, w := range cfg.Warnings() {
+		r.log.Warn("configuration should be changed", "what", w)
+	}
+}
+
+func (r *stores) openData(cfg *config.Config, _ *undoer) (err error) {
+	r.data, err = datadir.Open(cfg, datadir.Config{
+		Version: r.opts.Version, Places: r.opts.places, InForce: r.inForce, Now: r.now, Log: r.log,
+	})
+	return err
+}
+
+// inForce is the configuration in force.
+func (r *stores) inForce() *config.Config { return r.policy.Load().Config }
+
+func (r *stores) openAccounting(cfg *config.Config, undo *undoer) error {
+	if cfg.Accounting.Enabled {
+		w, err := accounting.Open(accounting.Config{
+			Dir: cfg.Accounting.Path, NodeID: cfg.NodeID, Limits: wiring.Accounting(cfg), Log: r.log,
+			AwaitKeep: true, // openStreams calls it
+		})
+		if err != nil {
+			return err
+		}
+		r.accounting = w
+	}
+	r.meter = tally.NewMeter()
+	r.tally = tally.New(func() *config.Config { return r.policy.Load().Config })
+	r.events = books.New(books.Config{
+		Log: r.accounting, Meter: r.meter, Tally: r.tally, Policy: r.policy.Load, Classes: r.classes, Unknown: &r.unknown,
+		Now: r.now,
+	})
+	undo.add(func() { r.closeAccounting() })
+	return nil
+}
+
+func (r *stores) accountingStats() accounting.Stats {
+	if r.accounting == nil {
+		return accounting.Stats{}
+	}
+	return r.accounting.Stats()
+}
+
+// completeReceptions writes the Receptions that a crash has taken along.
+func (r *stores) completeReceptions(cfg *config.Config) {
+	if r.accounting == nil {
+		return
+	}
+	began := time.Now()
+	latest, err := accounting.LatestReceptions(context.Background(), cfg.Accounting.Path, r.now())
+	if err != nil {
+		r.log.Warn("it is not known which messages have no Reception in the accounting log", "error", err)
+		return
+	}
+	if n := r.events.Complete(r.queue, latest); n > 0 {
+		r.log.Info("accounting records that a crash took along are written",
+			"receptions", n, "took", time.Since(began).Round(time.Millisecond))
+	}
+}
+
+// recordsTrouble returns why accounting records are not written, "" when they are.
+func (r *stores) recordsTrouble() string {
+	s := r.accountingStats()
+	if !s.Failing {
+		return ""
+	}
+	return fmt.Sprintf("accounting records can't be written, and are lost when memory for them is full: %d so far; the log says why", s.Lost)
+}
+
+// flushRecords waits for the outcomes that wait for their records. If those can't be written, that is reported
+// when the accounting log is closed.
+func (r *stores) flushRecords() error {
+	if r.accounting == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
+	defer cancel()
+	_ = r.accounting.Flush(ctx)
+	return nil
+}
+
+// flushPatience is longer than the accounting log holds up any outcome.
+const flushPatience = 10 * time.Second
+
+func (r *stores) closeAccounting() error {
+	if r.accounting == nil {
+		return nil
+	}
+	return r.accounting.Close()
+}
+
+func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {
+	began := time.Now()
+	q, err := queue.Open(queue.Config{
+		Dir:         datadir.Queue(cfg),
+		FS:          r.opts.QueueFS,
+		Log:         r.log,
+		Format:      r.data.Number(store.Format),
+		SegmentSize: int64(cfg.Queue.SegmentSize),
+		LargeBody:   int64(cfg.Queue.LargeBody),
+		CacheBytes:  int64(cfg.Queue.Cache),
+		MinFree:     int64(cfg.Queue.MinFree),
+
+		IdempotencyKeys: cfg.Queue.IdempotencyKeys,
+		// The queue knows no domains: the dispatcher gives up what must be given up sooner.
+		MaxAge:     func() time.Duration { return r.policy.Load().LongestAge },
+		Now:        r.now,
+		DelayAfter: cfg.Defaults.Traffic.DelayWarning,
+		OnRemoved:  r.events.Removed,
+
+		OnUnreadable: r.events.Unreadable,
+	})
+	if err != nil {
+		return err
+	}
+	r.queue, r.store = q, newQueueStore(q, r.events, r.meter, r.now, r.log)
+	undo.add(func() { q.Close() })
+	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
+	r.completeReceptions(cfg)
+	return nil
+}
+
+func (r *stores) openResolver(cfg *config.Config, _ *undoer) error {
+	rc, err := wiring.Resolver(cfg.Resolver)
+	if err != nil {
+		return err
+	}
+	rc.Dial = r.opts.Dial
+	r.resolver = resolver.New(rc)
+	return nil
+}
+
+// openSockets opens the sockets at which mail will be taken.
+func (r *stores) openSockets(cfg *config.Config, undo *undoer) (err error) {
+	wiring.ShareDescriptors(r.files, cfg).Warn(r.log, cfg)
+	r.listeners, err = listen.Open(entrancesOf(cfg), r.opts.Sockets, r.log)
+	if err == nil {
+		undo.add(r.listeners.Close)
+	}
+	return err
+}
+
+// entrancesOf lists the blocks of a configuration at which mail comes in, without their servers.
+func entrancesOf(cfg *config.Config) (all []listen.Entrance) {
+	for _, l := range cfg.Listeners {
+		all = append(all, listen.Entrance{Kind: listen.SMTP, Name: l.Name, Address: l.Address, Ended: submission.ErrServerClosed})
+	}
+	for _, a := range cfg.APIs {
+		all = append(all, listen.Entrance{Kind: listen.HTTP, Name: a.Name, Address: a.Address, Ended: submissionhttp.ErrServerClosed})
+	}
+	return all
+}
+
+// addressesOf returns the addresses of a listener block.
+func (r *stores) addressesOf(l *config.Listener) []string {
+	return r.listeners.AddressesOf(listen.SMTP, l.Name)
+}
+
+// addrPorts returns addresses for the router.
+func addrPorts(addresses []string) (all []netip.AddrPort) {
+	for _, a := range addresses {
+		if ap, err := netip.ParseAddrPort(a); err == nil {
+			all = append(all, ap)
+		}
+	}
+	return all
+}
+
+// openDestinations brings back what was learned of destinations. The warm-up has its second copy there,
+// and so it is opened before that.
+func (r *stores) openDestinations(cfg *config.Config, undo *undoer) error {
+	store, db, err := openDestDB(filepath.Join(cfg.DataDir, "destdb"), r.now(), r.log)
+	if err != nil {
+		return err
+	}
+	r.destinations, r.learned = store, db
+	undo.add(func() { store.Close() })
+	return nil
+}
+
+func (r *stores) openWarmup(cfg *config.Config, undo *undoer) (err error) {
+	r.warm, err = warming.Open(cfg, warming.Config{
+		Open: r.opts.openLedger, Copies: r.destinations.Values(file.WarmupCopies), Policy: r.policy.Load,
+		Records: func(rec *accounting.Record) {
+			if r.accounting != nil {
+				r.accounting.Add(rec)
+			}
+		},
+		Count: r.meter.Warmup, Now: r.now, Rand: r.opts.Rand(), Log: r.log,
+	})
+	if err != nil {
+		return err
+	}
+	undo.add(func() { r.warm.Close() })
+	r.alarms.Set(r.now(), alarm.Warmup, r.warm.Lost())
+	return nil
+}
+
+// openDestDB brings back what was learned of destinations.
+func openDestDB(path string, now time.Time, log *slog.Logger) (*file.Store, *destdb.DB, error) {
+	store, err := file.Open(path, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	db := destdb.New(destdb.Lifetimes{})
+	learn := func(records []destdb.Record) {
+		for i := range records {
+			records[i].Judge(now)
+		}
+		db.Learn(records)
+	}
+	if err := store.Load(learn); err != nil {
+		store.Close()
+		return nil, nil, err
+	}
+	return store, db, nil
+}
