@@ -13,8 +13,7 @@ import (
 
 // newAdmission is the command of admission control.
 func newAdmission(c *cli) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	cmd := answers(c, &cobra.Command{
 		Use:   "admission",
 		Short: "show what is refused under overload, and why",
 		Long: `Show which mail the relay refuses while more is offered than it can store, and what is short.
@@ -23,22 +22,9 @@ A column of the plot is 10 seconds, the latest on the right: the share that was 
   mta admission --watch
   mta admission why 192.0.2.7`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			a, err := client.Admission(cmd.Context())
-			switch {
-			case err != nil:
-				return err
-			case asJSON:
-				return writeJSON(c.out, a)
-			}
-			return c.admission(&a)
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	}, func(ctx context.Context, client *api.Client, _ []string) (api.Admission, error) {
+		return client.Admission(ctx)
+	}, func(a api.Admission) error { return c.admission(&a) })
 	c.watchable(cmd)
 	cmd.AddCommand(newAdmissionWhy(c), newAdmissionSimulate(c))
 	return cmd
@@ -67,7 +53,7 @@ func (c *cli) admission(a *api.Admission) error {
 	fact("slots", "%.0f, of which %.1f are used and %s; %s", a.Slots.Limit, a.Slots.Used, waitingText(a.Slots.Waiting), a.Slots.Why)
 	fact("held", "%s until the reply; the first attempts of %s are remembered", plural(int(a.Held), "session"), plural(a.Remembered, "message"))
 	for _, q := range a.OverQuota {
-		fact("quota", "%s is over its limit of %s", dashed(q.Tenant), q.Limit)
+		fact("quota", "%s is over its limit of %s", orDash(q.Tenant), q.Limit)
 	}
 	fmt.Fprintln(c.out)
 	if err := c.pressures(a.Pressures); err != nil {
@@ -80,7 +66,7 @@ func (c *cli) admission(a *api.Admission) error {
 	fmt.Fprintln(c.out)
 	t := &draw.Table{Columns: []draw.Column{{Title: "REFUSED", Right: true}, {Title: "TENANT", Shrink: true}, {Title: "TIER", Right: true}, {Title: "REASON"}}}
 	for _, r := range a.Refusals[:min(len(a.Refusals), 20)] {
-		t.Add("", fmt.Sprint(r.Count), dashed(r.Tenant), fmt.Sprint(r.Tier), r.Reason)
+		t.Add("", fmt.Sprint(r.Count), orDash(r.Tenant), fmt.Sprint(r.Tier), r.Reason)
 	}
 	return t.Write(c.out, c.screen)
 }
@@ -136,17 +122,8 @@ func waitingText(n int) string {
 	return fmt.Sprintf("%d messages wait for one", n)
 }
 
-// dashed is how an empty name is shown.
-func dashed(name string) string {
-	if name == "" {
-		return "-"
-	}
-	return name
-}
-
 func newAdmissionWhy(c *cli) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return answers(c, &cobra.Command{
 		Use:   "why ADDRESS|TENANT",
 		Short: "explain why somebody's mail is refused",
 		Long: `Explain what becomes of the mail of a client (by its IP address), a sender (by the address in
@@ -160,28 +137,16 @@ MAIL FROM) or a tenant, and list what was refused of it lately.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return c.admissionWhy(cmd.Context(), args[0], asJSON) },
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}, func(ctx context.Context, client *api.Client, args []string) (api.AdmissionVerdict, error) {
+		return client.WhyRefused(ctx, args[0])
+	}, c.admissionWhy)
 }
 
-func (c *cli) admissionWhy(ctx context.Context, who string, asJSON bool) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	v, err := client.WhyRefused(ctx, who)
-	switch {
-	case err != nil:
-		return err
-	case asJSON:
-		return writeJSON(c.out, v)
-	}
+func (c *cli) admissionWhy(v api.AdmissionVerdict) error {
 	fact := func(name, format string, args ...any) {
 		fmt.Fprintln(c.out, draw.Wrap(draw.Clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.Width, 11))
 	}
-	fact("tenant", "%s", dashed(v.Tenant))
+	fact("tenant", "%s", orDash(v.Tenant))
 	fact("priority", "tier %d of 0 to 5; lower is more important", v.Tier)
 	switch {
 	case v.Admitted == 1:

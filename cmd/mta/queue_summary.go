@@ -25,52 +25,36 @@ func newQueueSummary(c *cli) *cobra.Command {
 		filters filterFlags
 		by      string
 		limit   int
-		asJSON  bool
 	)
-	cmd := &cobra.Command{
+	cmd := answers(c, &cobra.Command{
 		Use:   "summary",
 		Short: "count recipients by site and age",
 		Long:  queueSummaryHelp,
 		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			f, err := filters.with(nil)
-			if err != nil {
-				return err
-			}
-			if limit < 0 {
-				return usagef("--limit can't be negative")
-			}
-			return c.queueSummary(cmd.Context(), api.SummaryBy(by), f, limit, asJSON)
-		},
-	}
+	}, func(ctx context.Context, client *api.Client, _ []string) (api.Summary, error) {
+		f, err := filters.with(nil)
+		if err == nil && limit < 0 {
+			err = usagef("--limit can't be negative")
+		}
+		if err != nil {
+			return api.Summary{}, err
+		}
+		return client.WholeSummary(ctx, api.SummaryBy(by), f, limit)
+	}, func(s api.Summary) error {
+		if err := summaryTable(s).Write(c.out, c.screen); err != nil {
+			return err
+		}
+		if s.More > 0 {
+			fmt.Fprintf(c.err, "%s not shown: --limit 0 shows all\n", plural(s.More, "row"))
+		}
+		return nil
+	})
 	c.addParams(cmd, &filters.filter)
 	flags := cmd.Flags()
 	flags.StringVar(&by, "by", string(api.BySite), "what each row counts: `site`, provider, source, domain, tenant, campaign, sender_domain or state")
 	flags.IntVar(&limit, "limit", 20, "rows at most; 0: all")
-	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	oneOf(cmd, "by", api.SummaryBys)
 	return c.watchable(cmd)
-}
-
-func (c *cli) queueSummary(ctx context.Context, by api.SummaryBy, f api.Filter, limit int, asJSON bool) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	s, err := client.WholeSummary(ctx, by, f, limit)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return writeJSON(c.out, s)
-	}
-	if err := summaryTable(s).Write(c.out, c.screen); err != nil {
-		return err
-	}
-	if s.More > 0 {
-		fmt.Fprintf(c.err, "%s not shown: --limit 0 shows all\n", plural(s.More, "row"))
-	}
-	return nil
 }
 
 // summaryTable has a column for what rows can be off by only if some can.

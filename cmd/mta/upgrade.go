@@ -22,8 +22,7 @@ func newUpgrade(c *cli) *cobra.Command {
 }
 
 func newUpgradeStatus(c *cli) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return answers(c, &cobra.Command{
 		Use:   "status",
 		Short: "show the formats of the relay's stores",
 		Long: `Show in which format each store of the relay is, which formats this version reads, and to
@@ -32,27 +31,13 @@ version reads, and WRITES what it writes once the upgrade is finished. Without a
 relay, the data directory of the configuration is read. Exit code 78: this version does not
 read one of them.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			u, err := c.upgrade(cmd.Context())
-			switch {
-			case err != nil:
-				return err
-			case asJSON:
-				return writeJSON(c.out, u)
-			}
-			return c.upgradeTable(&u)
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}, func(ctx context.Context, client *api.Client, _ []string) (api.Upgrade, error) {
+		return c.upgrade(ctx, client)
+	}, func(u api.Upgrade) error { return c.upgradeTable(&u) })
 }
 
 // upgrade asks the running relay, or looks at its stores when there is none.
-func (c *cli) upgrade(ctx context.Context) (api.Upgrade, error) {
-	client, err := c.client()
-	if err != nil {
-		return api.Upgrade{}, err
-	}
+func (c *cli) upgrade(ctx context.Context, client *api.Client) (api.Upgrade, error) {
 	u, err := client.Upgrade(ctx)
 	if !api.Down(err) {
 		return u, err
@@ -89,45 +74,29 @@ func (c *cli) storeTable(stores []api.StoreFormat) error {
 		{Title: "STORE"}, {Title: "FORMAT", Right: true}, {Title: "READS", Right: true}, {Title: "WRITES", Right: true}, {Title: "BACK TO"}, {Title: "PATH", Shrink: true},
 	}}
 	for _, s := range stores {
-		t.Add("", draw.Clean(s.Store), fmt.Sprint(s.Format), fmt.Sprint(s.Reads), fmt.Sprint(s.Writes), dashed(draw.Clean(s.BackTo)), draw.Clean(s.Path))
+		t.Add("", draw.Clean(s.Store), fmt.Sprint(s.Format), fmt.Sprint(s.Reads), fmt.Sprint(s.Writes), orDash(draw.Clean(s.BackTo)), draw.Clean(s.Path))
 	}
 	return t.Write(c.out, c.screen)
 }
 
 func newUpgradeFinish(c *cli) *cobra.Command {
-	var (
-		f      api.FinishUpgrade
-		asJSON bool
-	)
-	cmd := &cobra.Command{
+	var f api.FinishUpgrade
+	cmd := answers(c, &cobra.Command{
 		Use:   "finish",
 		Short: "write the newest formats from now on",
 		Long: `Have the relay write the newest formats from now on. The version before then no longer
 reads the data. Without a running relay, the next start of this version does so.`,
 		Example: "  mta upgrade finish --dry-run\n  mta upgrade finish",
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			done, err := c.finishUpgrade(cmd.Context(), f)
-			switch {
-			case err != nil:
-				return err
-			case asJSON:
-				return writeJSON(c.out, done)
-			}
-			return c.upgradeFinished(&done)
-		},
-	}
+	}, func(ctx context.Context, client *api.Client, _ []string) (api.UpgradeFinished, error) {
+		return c.finishUpgrade(ctx, client, f)
+	}, func(done api.UpgradeFinished) error { return c.upgradeFinished(&done) })
 	changeFlags(cmd, &f.Intent)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 // finishUpgrade asks the running relay, or does it to the stores when there is none.
-func (c *cli) finishUpgrade(ctx context.Context, f api.FinishUpgrade) (api.UpgradeFinished, error) {
-	client, err := c.client()
-	if err != nil {
-		return api.UpgradeFinished{}, err
-	}
+func (c *cli) finishUpgrade(ctx context.Context, client *api.Client, f api.FinishUpgrade) (api.UpgradeFinished, error) {
 	done, err := client.FinishUpgrade(ctx, f)
 	if !api.Down(err) {
 		return done, err

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/operator/listing"
 	"example.org/mta/warmup"
 )
 
@@ -49,16 +50,7 @@ func forecastLines(days []warmup.Forecast, dayStarts warmup.DayStart, more bool)
 func forecastLine(d warmup.Forecast, dayStarts warmup.DayStart) string {
 	limit := "no more caps"
 	if d.Limit > 0 {
-		limit = grouped(d.Limit)
+		limit = listing.Thousands(d.Limit)
 	}
 	return dateOf(d.Day, dayStarts) + ": " + limit
-}
-
-// grouped writes a number as people do, "10,737".
-func grouped(n int64) string {
-	text := fmt.Sprint(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }

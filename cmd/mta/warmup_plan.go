@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/mta/config"
+	"example.org/mta/operator/listing"
 	"example.org/mta/warmup"
 )
 
@@ -221,8 +222,8 @@ func (w *wantedPlan) text() string {
 	const date = "Mon 2 Jan 2006"
 	var b strings.Builder
 	p := &w.plan
-	fmt.Fprintf(&b, "# %s recipients a day by %s, written by 'mta warmup plan' on %s.\n#\n", grouped(w.volume), w.by.Format(date), w.now.In(p.DayStarts.Zone()).Format(date))
-	fmt.Fprintf(&b, "# begins   %s with %s: more from an address that nobody knows looks like spam\n", p.Begin.Format(date), grouped(w.Stages[0].Daily))
+	fmt.Fprintf(&b, "# %s recipients a day by %s, written by 'mta warmup plan' on %s.\n#\n", listing.Thousands(w.volume), w.by.Format(date), w.now.In(p.DayStarts.Zone()).Format(date))
+	fmt.Fprintf(&b, "# begins   %s with %s: more from an address that nobody knows looks like spam\n", p.Begin.Format(date), listing.Thousands(w.Stages[0].Daily))
 	if !w.on.All() {
 		fmt.Fprintf(&b, "# mail     only on %s: a day without any advances nothing, and so it takes %s\n", w.on, plural(int(w.lastDay.Sub(w.eachDay[0].Day).Hours()/24+.5)+1, "day"))
 	}
@@ -238,13 +239,13 @@ func (w *wantedPlan) text() string {
 	}
 	fmt.Fprintf(&b, "  finish     = true\n  ease_out   = %d # days in which the caps double before they end\n", p.EaseOut)
 	for _, s := range w.providers {
-		part := func(n int64) string { return grouped(int64(float64(n) * s.percent / 100)) }
+		part := func(n int64) string { return listing.Thousands(int64(float64(n) * s.percent / 100)) }
 		fmt.Fprintf(&b, "\n  # %.4g %% of the mail goes there: %s on the first day, %s in the end.\n", s.percent, part(w.Stages[0].Daily), part(w.volume))
 		fmt.Fprintf(&b, "  provider %q { share = %s }\n", s.name, strconv.FormatFloat(s.percent/100, 'g', 6, 64))
 	}
 	b.WriteString("\n  # An hour has an eighth of its day.\n")
 	for i, s := range p.Stages {
-		fmt.Fprintf(&b, "  stage { # %s: %s\n    hourly = %d\n    daily  = %d\n  }\n", w.eachDay[i].Day.Format("Mon 2 Jan"), grouped(s.Daily), s.Hourly, s.Daily)
+		fmt.Fprintf(&b, "  stage { # %s: %s\n    hourly = %d\n    daily  = %d\n  }\n", w.eachDay[i].Day.Format("Mon 2 Jan"), listing.Thousands(s.Daily), s.Hourly, s.Daily)
 	}
 	b.WriteString("}\n")
 	return b.String()
