@@ -11,7 +11,8 @@ var Suppressions = Listing[suppression]{
 	Empty: "addresses that get no mail would stand here, with how they came onto the list",
 	Columns: []Column[suppression]{
 		{Title: "ADDRESS", Shrink: true, Cell: func(s *suppression) Cell { return Word(s.Address) }},
-		{Title: "TENANT", Shrink: true, Cell: func(s *suppression) Cell { return orRest(Word(s.Tenant), Nothing, "everybody's") }},
+		{Title: "TENANT", Shrink: true,
+			Cell: func(s *suppression) Cell { return orRest(Word(s.Tenant), Nothing, "everybody's") }},
 		{Title: "SOURCE", Cell: func(s *suppression) Cell { return Word(s.Source) }},
 		{Title: "CLASS", In: Console, Cell: func(s *suppression) Cell { return Word(s.Class) }},
 		{Title: "PROVIDER", In: Console, Cell: func(s *suppression) Cell { return Word(s.Provider) }},
@@ -20,5 +21,5 @@ var Suppressions = Listing[suppression]{
 	},
 	NoteTitle: Reason,
 	Note:      func(s *suppression, _ Look) string { return s.Reason },
-	Key:       func(s *suppression) string { return s.Tenant + " " + s.Address },
+	Key:       func(s *suppression) string { return s.Tenant + "-" + s.Address },
 }
