@@ -31,9 +31,7 @@ A column of the plot is 10 seconds, the latest on the right: the share that was 
 }
 
 func (c *cli) admission(a *api.Admission) error {
-	fact := func(name, format string, args ...any) {
-		fmt.Fprintln(c.out, draw.Wrap(draw.Clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.Width, 11))
-	}
+	fact := c.fact
 	if a.Mode == "off" {
 		fact("admission", `off: nothing is refused for load; to change that: admission { mode = "utilisation" }`)
 		return nil
@@ -143,9 +141,7 @@ MAIL FROM) or a tenant, and list what was refused of it lately.`,
 }
 
 func (c *cli) admissionWhy(v api.AdmissionVerdict) error {
-	fact := func(name, format string, args ...any) {
-		fmt.Fprintln(c.out, draw.Wrap(draw.Clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.Width, 11))
-	}
+	fact := c.fact
 	fact("tenant", "%s", orDash(v.Tenant))
 	fact("priority", "tier %d of 0 to 5; lower is more important", v.Tier)
 	switch {

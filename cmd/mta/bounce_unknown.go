@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/operator/api"
 )
 
 const bounceUnknownHelp = `Show the replies of hosts that no rule for classes knows (Uncategorized), by provider: how many
@@ -17,40 +18,24 @@ addresses only count as one.
 Give them a class with classify blocks in the configuration.`
 
 func newBounceUnknown(c *cli) *cobra.Command {
-	var (
-		provider string
-		asJSON   bool
-	)
+	var provider string
 	cmd := &cobra.Command{
 		Use:   "unknown",
 		Short: "show the replies that no rule for classes knows",
 		Long:  bounceUnknownHelp,
 		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var of *string
-			if cmd.Flags().Changed("provider") {
-				of = &provider
-			}
-			return c.bounceUnknown(cmd.Context(), of, asJSON)
-		},
 	}
 	cmd.Flags().StringVar(&provider, "provider", "", "of this `provider` only; \"\": of sites without one")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return answers(c, cmd, func(ctx context.Context, client *api.Client, _ []string) (api.UnknownList, error) {
+		if !cmd.Flags().Changed("provider") {
+			return client.UnknownReplies(ctx, nil)
+		}
+		return client.UnknownReplies(ctx, &provider)
+	}, c.bounceUnknown)
 }
 
-func (c *cli) bounceUnknown(ctx context.Context, provider *string, asJSON bool) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	l, err := client.UnknownReplies(ctx, provider)
-	switch {
-	case err != nil:
-		return err
-	case asJSON:
-		return writeJSON(c.out, l)
-	case len(l.Unknown) == 0:
+func (c *cli) bounceUnknown(l api.UnknownList) error {
+	if len(l.Unknown) == 0 {
 		fmt.Fprintln(c.err, "no unknown replies since the relay was started")
 		return nil
 	}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"time"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/short"
 	"example.org/mta/internal/visible"
 )
@@ -42,6 +44,12 @@ func moment(t, now time.Time) string {
 
 // plural counts in words.
 func plural(n int, noun string) string { return short.Count(n, noun) }
+
+// fact prints a line of what is known, wrapped where the screen is narrow.
+func (c *cli) fact(name, format string, args ...any) {
+	text := draw.Clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...)))
+	fmt.Fprintln(c.out, draw.Wrap(text, c.screen.Width, 11))
+}
 
 // angled writes an address as on the wire; the null sender is <>.
 func angled(address string) string { return "<" + address + ">" }

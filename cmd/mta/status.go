@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
 )
@@ -41,10 +40,7 @@ then.`,
 			if asJSON {
 				return writeJSON(c.out, s)
 			}
-			fact := func(name, format string, args ...any) {
-				text := draw.Wrap(draw.Clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...))), c.screen.Width, 11)
-				fmt.Fprintln(c.out, text)
-			}
+			fact := c.fact
 			fact("relay", "%s %s, pid %d", s.Hostname, s.Version, s.PID)
 			if s.State == api.Running {
 				fact("state", "running since %s", moment(s.Started, c.now()))
