@@ -12,6 +12,7 @@ import (
 	"example.org/mta/destdb"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/operator/api"
+	"example.org/mta/queue"
 )
 
 // knowing makes a scheduler that knows n sites, and of each a host with two ports.
@@ -154,5 +155,22 @@ func TestSitesWithMailInTheQueueOnly(t *testing.T) {
 		for range withQueued(known, strings.Fields(x.keys)) {
 			break
 		}
+	}
+}
+
+// TestWaitingKeys: a site is listed by name for any mail that the queue has for it, though all of it be held.
+func TestWaitingKeys(t *testing.T) {
+	counts := make(map[string]*queue.Count)
+	for name, state := range map[string]queue.State{"a": queue.StateHeld, "b": queue.StateDeferred, "c": queue.StateDue} {
+		c := &queue.Count{Total: 1}
+		c.States[state] = 1
+		counts[name] = c
+	}
+	counts["empty"] = new(queue.Count)
+	if got := waitingKeys(counts, nil, ""); !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Errorf("listed are %q", got)
+	}
+	if got := waitingKeys(counts, nil, "a"); !slices.Equal(got, []string{"b", "c"}) {
+		t.Errorf("after a there are %q", got)
 	}
 }

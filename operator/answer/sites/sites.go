@@ -107,13 +107,13 @@ func (s *site) fits(f *api.SiteFilter) bool {
 		(!f.Queued || s.Queued > 0) && (!f.Failing || s.failing)
 }
 
-// waitingKeys are those behind a name that mail in the queue waits for, by name. After a start nothing
-// is known of a site to which no mail has gone, and much may wait for it. What has no route yet waits
-// for its domain, and is listed under that; mail that waits for a warm-up, under that.
+// waitingKeys are those behind a name for which there is mail in the queue, by name. After a start nothing is known of a
+// site to which no mail has gone, and the queue may have much for it, though all be held. Mail without a route waits for
+// its domain, and is listed under that; mail that waits for a warm-up, under that.
 func waitingKeys(queued map[string]*queue.Count, patterns []string, after string) []string {
 	var keys []string
 	for key, k := range queued {
-		if key > after && api.Names(patterns, key) && k.States[queue.StateParked]+k.States[queue.StateDeferred] > 0 {
+		if key > after && api.Names(patterns, key) && k.Total > 0 {
 			keys = append(keys, key)
 		}
 	}
