@@ -60,7 +60,7 @@ func blocksOf(file, text string) (blocks []block) {
 // TestManualExamples runs every example with a "$" and compares what it prints. Each block begins
 // with the sample relay as it is.
 func TestManualExamples(t *testing.T) {
-	p := scriptParams()
+	p := scriptParams(t)
 	dir := t.TempDir()
 	for _, b := range readBlocks(t) {
 		if b.kind != "console" && b.kind != "console fails" {
@@ -81,7 +81,7 @@ func TestManualExamples(t *testing.T) {
 // script makes a script of a block's commands and what they are to print.
 func (b *block) script(t *testing.T) string {
 	t.Helper()
-	script, files := "relay\nreceiver\n", ""
+	script, files := "fake\nreceiver\n", ""
 	not := ""
 	if b.kind == "console fails" {
 		not = "! "

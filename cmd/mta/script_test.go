@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/lab/dnsserver"
+	"example.org/mta/mta/relaytest"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/api/controltest"
 )
@@ -46,17 +48,17 @@ func scriptCLI() *cli {
 	return c
 }
 
-// scriptNow is the time in scripts that have the sample relay.
+// scriptNow is the time in scripts that have the fake relay.
 var scriptNow = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func TestScripts(t *testing.T) {
-	p := scriptParams()
+	p := scriptParams(t)
 	p.Dir = "testdata/script"
 	testscript.Run(t, p)
 }
 
 // scriptParams is what scripts have: a configuration, and the commands below.
-func scriptParams() testscript.Params {
+func scriptParams(t *testing.T) testscript.Params {
 	return testscript.Params{
 		UpdateScripts:       os.Getenv("UPDATE") != "",
 		RequireExplicitExec: true,
@@ -70,7 +72,9 @@ func scriptParams() testscript.Params {
 			return os.WriteFile(filepath.Join(env.WorkDir, "mta.conf"), []byte("hostname = \"relay.example\"\ndata_dir = \"mta-data\"\n"), 0o600)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"relay":    sampleRelay,
+			"relay":    func(ts *testscript.TestScript, _ bool, how []string) { sampleRelay(t, ts, how) },
+			"pass":     letPass,
+			"fake":     fakeRelay,
 			"receiver": startReceiver,
 			"notify":   listenForNotify,
 			"notified": awaitNotify,
@@ -88,7 +92,46 @@ func scriptParams() testscript.Params {
 }
 
 // sampleRelay answers on the control socket until the script ends. "refusing" is how it can be.
-func sampleRelay(ts *testscript.TestScript, _ bool, how []string) {
+func sampleRelay(t *testing.T, ts *testscript.TestScript, how []string) {
+	ts.Setenv("NOW", relaytest.Now.Format(time.RFC3339))
+	path := ts.MkAbs("mta-data/control.sock")
+	ts.Check(os.MkdirAll(filepath.Dir(path), 0o700))
+	l, err := api.Listen(path, 0o600)
+	ts.Check(err)
+	r := relaytest.Serve(t, func(t *testing.T) *relaytest.Sample {
+		s := relaytest.NewSample(t, "", nil)
+		if slices.Contains(how, "refusing") {
+			s.Free = 0
+			time.Sleep(5 * time.Second)
+		}
+		return s
+	})
+	ts.Defer(r.Close)
+	relays.Store(path, r)
+	for i, id := range r.IDs {
+		ts.Setenv(fmt.Sprintf("ID%d", i+1), id)
+	}
+	ts.Setenv("DATA", r.Dir)
+	alice := api.Actor{Kind: api.BySocket, User: "alice"}
+	s := http.Server{Handler: r, ConnContext: func(ctx context.Context, _ net.Conn) context.Context { return api.WithActor(ctx, alice) }}
+	served := make(chan struct{})
+	go func() { defer close(served); s.Serve(l) }()
+	ts.Defer(func() { s.Close(); <-served })
+}
+
+// relays finds the sample relay of a script for letPass.
+var relays sync.Map
+
+// letPass lets time pass for the sample relay.
+func letPass(ts *testscript.TestScript, _ bool, args []string) {
+	d, err := time.ParseDuration(args[0])
+	ts.Check(err)
+	v, _ := relays.Load(ts.MkAbs("mta-data/control.sock"))
+	v.(*relaytest.Outside).Do(func() { time.Sleep(d) })
+}
+
+// fakeRelay answers on the control socket until the script ends, for scripts about what the sample relay does not have.
+func fakeRelay(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("NOW", scriptNow.Format(time.RFC3339))
 	path := ts.MkAbs("mta-data/control.sock")
 	ts.Check(os.MkdirAll(filepath.Dir(path), 0o700))
@@ -96,10 +139,6 @@ func sampleRelay(ts *testscript.TestScript, _ bool, how []string) {
 	ts.Check(err)
 	r := controltest.Sample(scriptNow)
 	r.TraceEnds = true
-	if slices.Contains(how, "refusing") {
-		r.State.State, r.State.Reason = "refusing", "the disk is full"
-		r.State.Alarms = []api.Alarm{{Name: "storage", Reason: "the disk is full", Since: r.Now.Add(-5 * time.Minute)}}
-	}
 	r.OnReload = func() (api.Reload, error) {
 		return api.Reload{Changes: []string{"defaults: connection_limit = 20 (was 10)"}, Restart: []string{"http: address = \"\", needs a restart"}}, nil
 	}

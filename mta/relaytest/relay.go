@@ -176,7 +176,7 @@ func (r *Relay) Start() {
 	r.t.Helper()
 	file := filepath.Join(r.Dir, "mta.conf")
 	r.must(os.WriteFile(file, []byte(r.configuration()), 0o600))
-	cfg, err := config.Parse([]byte(r.configuration()), file, func(string) string { return "" })
+	cfg, err := config.Parse([]byte(r.configuration()), "mta.conf", func(string) string { return "" })
 	r.must(err)
 	ready := make(chan struct{})
 	opts := mta.Options{

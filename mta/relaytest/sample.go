@@ -99,7 +99,7 @@ func NewSample(t testing.TB, more string, change func(*Sample)) *Sample {
 	s := &Sample{Relay: New(t, sampleZone, strings.Replace(sampleConfig, `"keys"`, fmt.Sprintf("%q", "KEYS"), 1)+more)}
 	file := filepath.Join(s.Dir, "keys")
 	s.Config = strings.Replace(s.Config, "KEYS", file, 1)
-	Until(Now.Add(-3*24*time.Hour - 10*time.Minute))
+	Until(Now.Add(-3*24*time.Hour - 10*time.Minute - time.Second))
 	s.must(os.WriteFile(file, nil, 0o600))
 	var err error
 	s.Key, _, err = keys.Add(file, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.All}, time.Now())
@@ -113,13 +113,13 @@ func NewSample(t testing.TB, more string, change func(*Sample)) *Sample {
 	s.Submit("", "Subject: report\r\n\r\n"+strings.Repeat("x", 2000)+"\r\n", "billing@slow.example")
 	s.during(time.Second)
 
-	Until(Now.Add(-2 * time.Hour))
+	Until(Now.Add(-2*time.Hour - time.Second))
 	s.begin()
 	s.Post("/v1/messages", s.Key, `{"from": "news@acme.example", "to": ["anna@grey.example", "боб@почта.example", "日本語@例え.example"],
 		"pool": "default", "subject": "autumn", "text": "shoes", "campaign": "autumn", "tags": ["news", "shoes"], "meta": {"order": "17"}}`)
 	s.during(time.Second)
 
-	Until(Now.Add(-7 * time.Minute))
+	Until(Now.Add(-7*time.Minute - 4*time.Second))
 	s.begin()
 	s.mail("acme", "news@acme.example", 100, "first@big.example")
 	s.mail("shop", "shop@acme.example", 100, "second@big.example")
@@ -136,6 +136,7 @@ func NewSample(t testing.TB, more string, change func(*Sample)) *Sample {
 	s.operate()
 	Until(Now.Add(-4 * time.Second))
 	s.Submit("root@host.example", "From: root@host.example\r\nSubject: disk\r\n\r\nthe disk is full\r\n", "dave@big.example")
+	time.Sleep(300 * time.Millisecond) // off the full second, when the relay notes its figures
 	s.connect()
 	Until(Now)
 	s.list()
