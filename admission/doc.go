@@ -15,5 +15,9 @@
 // few; a [Tuner] finds how many. Those who wait for one are ordered by priority, bounded in number
 // and in time.
 //
+// Clients are served in the order of their first attempts, without remembering them (after Shopify's stateless fair
+// queueing, 2022): a [Signer] makes and checks tokens with the time of the first attempt, and a [Memory] stands in for
+// them where a protocol has none.
+//
 // The package starts no goroutine; its clock is given. The caller calls Calibrate.
 package admission

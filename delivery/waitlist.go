@@ -3,7 +3,7 @@ package delivery
 import (
 	"time"
 
-	"example.org/mta/internal/drr"
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/minheap"
 	"example.org/mta/internal/tiers"
@@ -25,8 +25,8 @@ type waitlist struct {
 	draining bool
 	tenants  map[tenantKey]*tenant
 	accounts map[string]*account
-	rounds   [2]drr.Ring[*tenant] // of fresh mail, which is all but for a drain; of the backlog
-	fresh    int                  // turns of fresh mail since the backlog's last, while both wait
+	rounds   [2]fair.Ring[*tenant] // of fresh mail, which is all but for a drain; of the backlog
+	fresh    int                   // turns of fresh mail since the backlog's last, while both wait
 	picks    int
 
 	minExpires time.Time // no part expires before; zero: none does
@@ -48,7 +48,7 @@ type tenantKey struct {
 
 // tenant is one tenant's share of a round.
 type tenant struct {
-	drr.Member[*tenant]
+	fair.Member[*tenant]
 	*account
 	round   int
 	newest  bool // its newest message goes first

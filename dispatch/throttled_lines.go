@@ -3,7 +3,7 @@ package dispatch
 import (
 	"time"
 
-	"example.org/mta/internal/drr"
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/tiers"
 )
@@ -21,7 +21,7 @@ type throttledLines struct {
 	parking.Key
 	turns  map[bool]*tiers.Turns
 	known  map[parking.Line]*throttledLine
-	rounds map[lineRound]*[tiers.Count]drr.Ring[*throttledLine]
+	rounds map[lineRound]*[tiers.Count]fair.Ring[*throttledLine]
 }
 
 // lineRound is the lines from which a source may take, or all of the pool's: "".
@@ -34,14 +34,14 @@ func roundOf(l parking.Line) lineRound { return lineRound{l.Source, l.Preferred}
 
 // throttledLine is a line of the queue.
 type throttledLine struct {
-	drr.Member[*throttledLine]
+	fair.Member[*throttledLine]
 	line  parking.Line
 	until time.Time // its first message waits so long at least; nothing is to be decided before
 }
 
 func newThrottledLines(k parking.Key) *throttledLines {
 	return &throttledLines{Key: k, turns: map[bool]*tiers.Turns{true: {}, false: {}},
-		known: make(map[parking.Line]*throttledLine), rounds: make(map[lineRound]*[tiers.Count]drr.Ring[*throttledLine])}
+		known: make(map[parking.Line]*throttledLine), rounds: make(map[lineRound]*[tiers.Count]fair.Ring[*throttledLine])}
 }
 
 // line gives a line with what is known of it, adding that if need be.
@@ -53,7 +53,7 @@ func (h *throttledLines) line(at parking.Line, weight int) *throttledLine {
 		h.known[l.line] = l
 		round := roundOf(l.line)
 		if h.rounds[round] == nil {
-			h.rounds[round] = new([tiers.Count]drr.Ring[*throttledLine])
+			h.rounds[round] = new([tiers.Count]fair.Ring[*throttledLine])
 		}
 		h.rounds[round][at.Tier].Join(&l.Member)
 	}
@@ -91,7 +91,7 @@ func (h *throttledLines) next(source string, parked func(parking.Line) int) *thr
 func anyLine(*throttledLine) bool { return true }
 
 // first gives the line of a round whose turn it is.
-func (h *throttledLines) first(r *drr.Ring[*throttledLine], parked func(parking.Line) int) *throttledLine {
+func (h *throttledLines) first(r *fair.Ring[*throttledLine], parked func(parking.Line) int) *throttledLine {
 	for m := r.Pick(anyLine); m != nil; m = r.Pick(anyLine) {
 		if parked(m.Value.line) > 0 {
 			return m.Value

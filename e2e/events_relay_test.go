@@ -20,7 +20,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"example.org/mta/internal/boltcheck"
+	"example.org/mta/internal/sidestore"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/operator/api"
@@ -198,7 +198,7 @@ func (s *eventStream) written(t *testing.T) (at string, err error) {
 	t.Helper()
 	now := filepath.Join(t.TempDir(), "streams.db")
 	writeFile(t, now, readFile(t, filepath.Join(s.relay.dir, "data", "streams.db")))
-	if err := boltcheck.Check(now); err != nil {
+	if err := sidestore.Check(now); err != nil {
 		return "", err // it was written to while it was read
 	}
 	db, err := bolt.Open(now, 0o600, &bolt.Options{ReadOnly: true})

@@ -8,7 +8,7 @@ import (
 
 	"example.org/mta/dispatch"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/faultlog"
 	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
@@ -120,7 +120,7 @@ func (diskFull) DiskFull() bool { return true }
 // refusing returns why mail is refused just now, "" when it is not. To ask is no mail that was refused,
 // and isn't counted as such.
 func (r *stores) refusing() string {
-	err := r.queue.Ready(fairshare.Party{}, 0)
+	err := r.queue.Ready(fair.Party{}, 0)
 	switch {
 	case err == nil:
 		r.store.refusing.Well()

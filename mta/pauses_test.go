@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/dispatch/pauses"
-	"example.org/mta/internal/sealed"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
@@ -219,7 +219,7 @@ func TestPausesThatCantBeRead(t *testing.T) {
 		if got := read(); len(got) != 1 || got[0].What != what {
 			t.Fatalf("in force: %+v, want %s", got, what)
 		}
-		if aside, _ := sealed.Aside(filepath.Dir(path)); len(aside) != alarms {
+		if aside, _ := smallfile.Aside(filepath.Dir(path)); len(aside) != alarms {
 			t.Fatalf("set aside: %v, want %d", aside, alarms)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/config"
 )
 
@@ -32,7 +32,7 @@ func (r *mailOut) returnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
 
 // ReturnPathKeys gives the keys of a configuration to who only looks at tokens.
 func ReturnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
-	return returnPathKeysFrom(cfg, func(path string) ([][]byte, error) { return secretfile.Existing(path, secretsAtOnce) })
+	return returnPathKeysFrom(cfg, func(path string) ([][]byte, error) { return smallfile.ExistingSecrets(path, secretsAtOnce) })
 }
 
 func returnPathKeysFrom(cfg *config.Config, file func(path string) ([][]byte, error)) (*returnpath.Keys, error) {

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/faultlog"
-	"example.org/mta/internal/turns"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/http"
 	"example.org/mta/submission/request"
@@ -81,7 +81,7 @@ func (r *mailIn) suppressed(tenant string, a envelope.Address) (why string, yes 
 // tenantSuppressions is the suppression list as tenants see it over HTTP.
 type tenantSuppressions struct {
 	list     *suppression.List
-	searches *turns.Turns // which the list is looked through in
+	searches *fair.Turns // which the list is looked through in
 }
 
 // List implements http.Suppressions.

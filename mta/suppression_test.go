@@ -14,7 +14,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/turns"
+	"example.org/mta/internal/fair"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/listen"
 	"example.org/mta/mta/wiring"
@@ -120,7 +120,7 @@ func TestATenantsListOfSuppressionsTakesATurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		list := tenantSuppressions{l, turns.New(2, time.Now)}
+		list := tenantSuppressions{l, fair.New(2, time.Now)}
 		turn, err := list.searches.Begin(t.Context(), "acme")
 		if err != nil {
 			t.Fatal(err)

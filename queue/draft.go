@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/fair"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
@@ -22,7 +22,7 @@ type Draft struct {
 	file *largeFile
 	// promised is the octets of the disk that are reserved for it, of which some are written.
 	promised, written int64
-	owner             fairshare.Party
+	owner             fair.Party
 	// standings are those of the recipients of a message that comes from another queue; nil: it is new.
 	standings []Standing
 

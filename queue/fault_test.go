@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/fair"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
@@ -175,7 +175,7 @@ func TestDiskThatIsGone(t *testing.T) {
 		writable := make(chan error, 1)
 		go func() { writable <- q.Writable(t.Context()) }()
 		synctest.Wait() // the writer tries again at this very moment, and what it tries is not waiting
-		if s := balanced(t, q); s.Healthy || s.Unwritten == 0 || s.Delivered != 10 || s.Queued != 10 || q.Ready(fairshare.Party{}, 0) == nil {
+		if s := balanced(t, q); s.Healthy || s.Unwritten == 0 || s.Delivered != 10 || s.Queued != 10 || q.Ready(fair.Party{}, 0) == nil {
 			t.Fatalf("%+v", s)
 		}
 		if len(writable) > 0 {
@@ -189,7 +189,7 @@ func TestDiskThatIsGone(t *testing.T) {
 			next(t, q) // handed out again
 		}
 		time.Sleep(time.Second)
-		if s := balanced(t, q); !s.Healthy || s.Unwritten != 0 || q.Ready(fairshare.Party{}, 0) != nil {
+		if s := balanced(t, q); !s.Healthy || s.Unwritten != 0 || q.Ready(fair.Party{}, 0) != nil {
 			t.Fatalf("%+v", s)
 		}
 		accept(t, q, message(1, "example.net"), "welcome")
@@ -402,7 +402,7 @@ func TestMinFree(t *testing.T) {
 		m := accept(t, q, message(1, "example.net"), "x")
 		disk.free.Store(1 << 19)
 		time.Sleep(time.Second)
-		if err := commit(q, message(1, "example.net"), "x"); !errors.Is(err, ErrDiskFull) || !errors.Is(q.Ready(fairshare.Party{}, 0), ErrDiskFull) {
+		if err := commit(q, message(1, "example.net"), "x"); !errors.Is(err, ErrDiskFull) || !errors.Is(q.Ready(fair.Party{}, 0), ErrDiskFull) {
 			t.Fatalf("commit: %v", err)
 		}
 		if err := commit(q, message(1, "example.net"), strings.Repeat("x", 10000)); !errors.Is(err, ErrDiskFull) || largeFiles(t, disk) != 0 {

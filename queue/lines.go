@@ -1,18 +1,18 @@
 package queue
 
-import "example.org/mta/internal/drr"
+import "example.org/mta/internal/fair"
 
 // lines are the messages that wait to be written, a line for each tenant, which take turns: a tenant that
 // submits by a thousand connections delays its own mail and not that of others. Whoever owns them guards them.
 type lines struct {
-	ring     drr.Ring[*line]
+	ring     fair.Ring[*line]
 	byTenant map[string]*line
 	waiting  int
 	idle     *line // to use again
 }
 
 type line struct {
-	drr.Member[*line]
+	fair.Member[*line]
 	tenant string
 	drafts []*Draft
 	next   int // of drafts

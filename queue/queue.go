@@ -32,7 +32,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
@@ -263,7 +263,7 @@ func Open(cfg Config) (*Queue, error) {
 	if err := q.lockDir(); err != nil {
 		return nil, err
 	}
-	q.free.promised = fairshare.New[fairshare.Party](0)
+	q.free.promised = fair.NewPool[fair.Party](0)
 	q.freeOctets() // so that nobody finds the answer missing
 	last, err := q.recover()
 	if err != nil {

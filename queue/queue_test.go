@@ -17,7 +17,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/store"
@@ -516,7 +516,7 @@ func TestClosed(t *testing.T) {
 		if err := q.Defer(m.ID, []int{0}, time.Now(), Attempt{Reply: greylisted}, parking.Key{}); !errors.Is(err, ErrClosed) {
 			t.Errorf("Defer: %v", err)
 		}
-		if err := q.Ready(fairshare.Party{}, 0); !errors.Is(err, ErrClosed) {
+		if err := q.Ready(fair.Party{}, 0); !errors.Is(err, ErrClosed) {
 			t.Errorf("Ready: %v", err)
 		}
 		if err := q.Close(); !errors.Is(err, ErrClosed) {

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/fair"
 	"example.org/mta/queue/store"
 )
 
@@ -16,7 +16,7 @@ type freeSpace struct {
 	checked atomic.Int64 // unix nanoseconds
 	// promised is the octets of large contents that are coming in, which tenants and clients share: what they
 	// declared, or a bit more than has come. written is how many of these are on the disk.
-	promised *fairshare.Pool[fairshare.Party]
+	promised *fair.Pool[fair.Party]
 	written  atomic.Int64
 }
 
@@ -56,7 +56,7 @@ func (q *Queue) freeOctets() int64 {
 
 // Ready returns the error that an owner's message of so many octets would be refused with just now, nil when it
 // would not be: a cheap question for before the content is taken. 0 stands for an unknown size.
-func (q *Queue) Ready(owner fairshare.Party, size int64) error {
+func (q *Queue) Ready(owner fair.Party, size int64) error {
 	q.mu.Lock()
 	closed, stalled, fault := q.closed, q.health.stalled, q.health.fault
 	q.mu.Unlock()
@@ -102,7 +102,7 @@ func (q *Queue) keep(kept, n int64) error {
 // in memory. It counts for its owner; the zero Party is the relay itself, which needs no share. Without room the next
 // Write fails with ErrDiskFull, and so does Commit. A content that turns out to be larger gets more room as it grows,
 // or is refused then.
-func (d *Draft) Expect(owner fairshare.Party, size int64) {
+func (d *Draft) Expect(owner fair.Party, size int64) {
 	d.owner = owner
 	if d.err == nil && size > d.q.cfg.LargeBody {
 		d.err = d.promise(size + headerRoom)
@@ -110,12 +110,12 @@ func (d *Draft) Expect(owner fairshare.Party, size int64) {
 }
 
 // partOf is an owner's part of the room for large contents.
-func partOf(owner fairshare.Party) fairshare.Part[fairshare.Party] {
-	times := float64(fairshare.Usual)
-	if owner == (fairshare.Party{}) {
+func partOf(owner fair.Party) fair.Part[fair.Party] {
+	times := float64(fair.Usual)
+	if owner == (fair.Party{}) {
 		times = math.Inf(1)
 	}
-	return fairshare.Part[fairshare.Party]{Key: owner, Times: times}
+	return fair.Part[fair.Party]{Key: owner, Times: times}
 }
 
 // promise reserves n octets more.

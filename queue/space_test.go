@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/fair"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/tight"
@@ -34,7 +34,7 @@ func largeContents(t *testing.T, declared int64) {
 	refused := make([]error, len(drafts))
 	for i := range drafts {
 		drafts[i] = q.Begin()
-		drafts[i].Expect(fairshare.Party{}, declared)
+		drafts[i].Expect(fair.Party{}, declared)
 	}
 	for n := 0; n < size; n += 1 << 10 {
 		for i, d := range drafts {
@@ -86,7 +86,7 @@ func TestLargeContentsAreShared(t *testing.T) {
 				q := open(t, cfg)
 				defer shut(t, q)
 				begin := func(tenant string) (*Draft, error) {
-					owner := fairshare.Party{Tenant: tenant}
+					owner := fair.Party{Tenant: tenant}
 					if err := q.Ready(owner, 45<<10); err != nil {
 						return nil, err
 					}
@@ -119,7 +119,7 @@ func TestLargeContentsAreShared(t *testing.T) {
 					}
 					defer d.Abort()
 				}
-				if err := q.Ready(fairshare.Party{}, 45<<10); err != nil {
+				if err := q.Ready(fair.Party{}, 45<<10); err != nil {
 					t.Errorf("the relay's own: %v", err)
 				}
 			})
@@ -134,22 +134,22 @@ func TestReadyHoldsTheSizeAgainstTheRoom(t *testing.T) {
 	cfg.MinFree = 256 << 10
 	q := open(t, cfg)
 	defer shut(t, q)
-	if err := q.Ready(fairshare.Party{}, 500<<10); err != nil {
+	if err := q.Ready(fair.Party{}, 500<<10); err != nil {
 		t.Errorf("500 KiB: %v", err)
 	}
-	if err := q.Ready(fairshare.Party{}, 700<<10); !errors.Is(err, ErrDiskFull) {
+	if err := q.Ready(fair.Party{}, 700<<10); !errors.Is(err, ErrDiskFull) {
 		t.Errorf("700 KiB: %v", err)
 	}
 	d := q.Begin()
-	d.Expect(fairshare.Party{}, 400<<10)
-	if err := q.Ready(fairshare.Party{}, 300<<10); !errors.Is(err, ErrDiskFull) {
+	d.Expect(fair.Party{}, 400<<10)
+	if err := q.Ready(fair.Party{}, 300<<10); !errors.Is(err, ErrDiskFull) {
 		t.Errorf("300 KiB beside a content of 400: %v", err)
 	}
-	if err := q.Ready(fairshare.Party{}, 0); err != nil {
+	if err := q.Ready(fair.Party{}, 0); err != nil {
 		t.Errorf("small mail: %v", err)
 	}
 	d.Abort()
-	if err := q.Ready(fairshare.Party{}, 300<<10); err != nil {
+	if err := q.Ready(fair.Party{}, 300<<10); err != nil {
 		t.Errorf("300 KiB afterwards: %v", err)
 	}
 }
@@ -165,11 +165,11 @@ func TestWhatWasWrittenCountsAtOnce(t *testing.T) {
 		defer shut(t, q)
 		d := q.Begin()
 		defer d.Abort()
-		d.Expect(fairshare.Party{}, 400<<10)
+		d.Expect(fair.Party{}, 400<<10)
 		if _, err := d.Write(make([]byte, 400<<10)); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.Ready(fairshare.Party{}, 300<<10); !errors.Is(err, ErrDiskFull) {
+		if err := q.Ready(fair.Party{}, 300<<10); !errors.Is(err, ErrDiskFull) {
 			t.Errorf("300 KiB beside 400 that were just written: %v", err)
 		}
 	})

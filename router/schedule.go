@@ -4,7 +4,7 @@ import (
 	"container/list"
 	"time"
 
-	"example.org/mta/internal/drr"
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/minheap"
 	"example.org/mta/internal/tiers"
 )
@@ -45,13 +45,13 @@ type schedule struct {
 	seq     uint64
 	waiting int // messages with waiting jobs
 	tenants map[string]*tenant
-	round   drr.Ring[*tenant] // those with waiting jobs
-	arrival *list.List        // messages with waiting jobs, as *entry, oldest first
+	round   fair.Ring[*tenant] // those with waiting jobs
+	arrival *list.List         // messages with waiting jobs, as *entry, oldest first
 }
 
 // tenant is those of a tenant's messages that have waiting jobs.
 type tenant struct {
-	drr.Member[*tenant]
+	fair.Member[*tenant]
 	name    string
 	turns   tiers.Turns
 	waiting tiers.Set                         // those that have messages

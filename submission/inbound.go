@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/network"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
@@ -155,9 +155,9 @@ func (a *arrival) Write(p []byte) (int, error) {
 }
 
 // parts is for whom the content counts: the client, and its neighbourhood.
-func (a *arrival) parts() []fairshare.Part[intake.Owner] {
+func (a *arrival) parts() []fair.Part[intake.Owner] {
 	cl := &a.conn.client.Client
-	return []fairshare.Part[intake.Owner]{
+	return []fair.Part[intake.Owner]{
 		{Key: intake.Owner{Network: cl.Network}, Times: sameClient},
 		{Key: intake.Owner{Network: network.Around(cl.Peer.Addr())}, Times: sameNeighbourhood},
 	}

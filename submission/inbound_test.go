@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/fair"
 	"example.org/mta/submission/intake"
 )
 
@@ -226,7 +226,7 @@ func TestInboundContentIsBounded(t *testing.T) {
 		if memory.Used() != 0 {
 			t.Errorf("%d octets are held for nothing", memory.Used())
 		}
-		memory.Take(3<<20-100<<10, fairshare.Part[intake.Owner]{Key: intake.Owner{Tenant: "others"}, Times: 100})
+		memory.Take(3<<20-100<<10, fair.Part[intake.Owner]{Key: intake.Owner{Tenant: "others"}, Times: 100})
 		if got := send(200 << 10); codes(got) != "452" {
 			t.Fatalf("without memory: %q", got)
 		}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/network"
-	"example.org/mta/internal/proxyheader"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
@@ -79,7 +78,7 @@ func (c *conn) preflight() *reply.Reply {
 // (PROXY protocol, section 2).
 func (c *conn) identify() *reply.Reply {
 	cl := c.client
-	p := proxyheader.New(c.socket, c.patience(c.srv.cfg.Timeouts.Proxy))
+	p := network.ProxyHeader(c.socket, c.patience(c.srv.cfg.Timeouts.Proxy))
 	c.raw = p
 	h := p.ProxyHeader()
 	if h == nil {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/emersion/go-smtp"
 
-	"example.org/mta/internal/fairshare"
-	"example.org/mta/internal/handover"
+	"example.org/mta/internal/fair"
+	"example.org/mta/internal/network"
 	"example.org/mta/submission/intake"
 )
 
@@ -38,13 +38,13 @@ type Server struct {
 	serve   sync.WaitGroup // the goroutine that accepts on afterTLS
 	once    sync.Once      // starts it
 
-	afterTLS *handover.Listener // connections after STARTTLS
+	afterTLS *network.Handover // connections after STARTTLS
 
 	closing atomic.Bool // Shutdown was called; set with mu held
 	crowded atomic.Bool // slots are scarce; set with mu held
 
 	desk  *intake.Desk
-	slots *fairshare.Pool[holder]
+	slots *fair.Pool[holder]
 
 	mu struct {
 		sync.Mutex
@@ -58,7 +58,7 @@ type Server struct {
 // New makes a server. Config.Store must be set.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, desk: intake.New(cfg.Intake), afterTLS: handover.New(), slots: fairshare.New[holder](int64(cfg.Limits.Connections))}
+	s := &Server{cfg: cfg, desk: intake.New(cfg.Intake), afterTLS: network.NewHandover(), slots: fair.NewPool[holder](int64(cfg.Limits.Connections))}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.patient, s.noMore = context.WithCancel(s.ctx)
 	s.small.New = func() any { return new([smallBuffer]byte) }

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/network"
 	"example.org/mta/internal/reply"
 )
@@ -32,7 +32,7 @@ type holder struct {
 }
 
 // slot is for whom a connection counts, the closest holder first. The zero slot is none.
-type slot []fairshare.Part[holder]
+type slot []fair.Part[holder]
 
 // What strangers may have of what stays free: less than the usual, the closer they are to each other. So neither one
 // nor many of them get the slots that clients need who may relay.
@@ -48,13 +48,13 @@ func (c *conn) slotOf() slot {
 		return slot{
 			{Key: holder{network: cl.Network, stranger: true}, Times: sameClient},
 			{Key: holder{network: network.Around(cl.Peer.Addr()), stranger: true}, Times: sameNeighbourhood},
-			{Key: holder{stranger: true}, Times: fairshare.Usual},
+			{Key: holder{stranger: true}, Times: fair.Usual},
 		}
 	}
 	if tenant := c.tenant(); tenant != "" {
-		return slot{{Key: holder{tenant: tenant}, Times: fairshare.Usual}}
+		return slot{{Key: holder{tenant: tenant}, Times: fair.Usual}}
 	}
-	return slot{{Key: holder{network: cl.Network}, Times: fairshare.Usual}}
+	return slot{{Key: holder{network: cl.Network}, Times: fair.Usual}}
 }
 
 // tenant is whose connection it is, "" for nobody's, as of clients that name a tenant in each message.

@@ -20,7 +20,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/network"
-	"example.org/mta/internal/sealed"
+	"example.org/mta/internal/smallfile"
 )
 
 // Format is what this program knows of the formats of a Folder.
@@ -111,8 +111,8 @@ func OpenFolder(dir string, limits FolderLimits) (*Folder, error) {
 func (f *Folder) Add(k *KeptMail, content []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	k.Version, k.ID, k.Content = keptVersion, f.ids.Next(k.Time), sealed.Sum(content)
-	line, err := sealed.Marshal(k)
+	k.Version, k.ID, k.Content = keptVersion, f.ids.Next(k.Time), smallfile.Sum(content)
+	line, err := smallfile.Marshal(k)
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (f *Folder) fromOf(id envelope.ID) netip.Prefix {
 	defer file.Close()
 	var k KeptMail
 	if line, err := readLine(bufio.NewReader(file)); err == nil {
-		_, err = sealed.Unmarshal(append(line, '\n'), &k)
+		_, err = smallfile.Unmarshal(append(line, '\n'), &k)
 		if err != nil {
 			return netip.Prefix{}
 		}
@@ -263,7 +263,7 @@ func (f *Folder) Get(id envelope.ID) (KeptMail, []byte, error) {
 	}
 	defer r.Close()
 	content, err := io.ReadAll(r)
-	if err == nil && k.Content != 0 && k.Content != sealed.Sum(content) {
+	if err == nil && k.Content != 0 && k.Content != smallfile.Sum(content) {
 		return k, nil, f.damaged(id, errors.New("its content is not what was written"))
 	}
 	return k, content, err
@@ -274,7 +274,7 @@ var errDamaged = errors.New("it was damaged, and is set aside")
 
 // damaged sets a mail aside.
 func (f *Folder) damaged(id envelope.ID, why error) error {
-	aside, err := sealed.SetAside(f.path(id), id.Time())
+	aside, err := smallfile.SetAside(f.path(id), id.Time())
 	return errors.Join(fmt.Errorf("reading %s: %w: %w", aside, errDamaged, why), err)
 }
 
@@ -290,7 +290,7 @@ func (f *Folder) open(id envelope.ID) (k KeptMail, _ io.ReadCloser, err error) {
 	r := bufio.NewReaderSize(file, 4<<10)
 	line, err := readLine(r)
 	if err == nil {
-		_, err = sealed.Unmarshal(append(line, '\n'), &k)
+		_, err = smallfile.Unmarshal(append(line, '\n'), &k)
 	}
 	if err != nil {
 		file.Close()

@@ -4,19 +4,18 @@ import (
 	"strings"
 
 	"example.org/mta/bounce"
-	"example.org/mta/bounce/report/mimeparts"
 )
 
 // maxValues bounds the values of one field of a feedback report.
 const maxValues = 100
 
 // feedbackOf reads the fields of a feedback report.
-func feedbackOf(fields mimeparts.Header) Feedback {
+func feedbackOf(fields Header) Feedback {
 	f := Feedback{}
 	for _, field := range fields {
 		name := clean(strings.ToLower(field.Name))
 		if name != "" && len(f[name]) < maxValues && len(f) < maxValues {
-			f[name] = append(f[name], clean(mimeparts.Words(field.Value)))
+			f[name] = append(f[name], clean(Words(field.Value)))
 		}
 	}
 	return f
@@ -32,7 +31,7 @@ func (f Feedback) Type() string {
 
 // readFeedback reads a feedback report. One of failed authentication (RFC 6591) is about us, not about the
 // wish of a recipient: it has no recipient, and is no reason to stop mail to anybody.
-func (r *reader) readFeedback(fields mimeparts.Header) {
+func (r *reader) readFeedback(fields Header) {
 	f, class := feedbackOf(fields), bounce.Uncategorized
 	r.result.Feedback = f
 	switch f.Type() {

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/jhillyerd/enmime/v2"
-
-	"example.org/mta/bounce/report/mimeparts"
 )
 
 // TestSplitAsEnmime: the parts that machines wrote are the same as those that enmime finds, which is
@@ -31,7 +29,7 @@ func TestSplitAsEnmime(t *testing.T) {
 		for _, p := range root.DepthMatchAll(func(p *enmime.Part) bool { return isReport(p.ContentType) }) {
 			want = append(want, p.ContentType+": "+squeeze(string(p.Content)))
 		}
-		parts := mimeparts.Split(content)
+		parts := Split(content)
 		for i := range parts {
 			if p := &parts[i]; isReport(p.Type) {
 				got = append(got, p.Type+": "+squeeze(p.Text()))
@@ -93,7 +91,7 @@ func BenchmarkSplit(b *testing.B) {
 	}
 	i := 0
 	for b.Loop() {
-		mimeparts.Split(all[i%len(all)])
+		Split(all[i%len(all)])
 		i++
 	}
 }

@@ -2,8 +2,6 @@ package report
 
 import (
 	"strings"
-
-	"example.org/mta/bounce/report/mimeparts"
 )
 
 // isOriginal reports whether a part is the returned message, or its header.
@@ -17,8 +15,8 @@ func isOriginal(mediaType string) bool {
 }
 
 // readOriginal reads the header of what is returned; some of it is quoted with ">".
-func readOriginal(content []byte) mimeparts.Header {
-	text := strings.TrimLeft(string(content[:min(len(content), mimeparts.MaxSize)]), "\r\n")
+func readOriginal(content []byte) Header {
+	text := strings.TrimLeft(string(content[:min(len(content), MaxSize)]), "\r\n")
 	if strings.HasPrefix(text, ">") {
 		lines := strings.SplitAfter(text, "\n")
 		for i, line := range lines {
@@ -33,14 +31,14 @@ func readOriginal(content []byte) mimeparts.Header {
 	if strings.HasPrefix(text, "From ") {
 		_, text, _ = strings.Cut(text, "\n")
 	}
-	header, _ := mimeparts.ReadHeader([]byte(text))
+	header, _ := ReadHeader([]byte(text))
 	return header
 }
 
 // maxTo bounds the recipients that are read of a returned header.
 const maxTo = 50
 
-func originalOf(h mimeparts.Header) Original {
+func originalOf(h Header) Original {
 	o := Original{
 		MessageID: clean(strings.TrimSpace(h.Get("Message-ID"))), From: clean(addressOf(h.Get("From"))),
 		Subject: clean(h.Decoded("Subject")),
@@ -56,7 +54,7 @@ func originalOf(h mimeparts.Header) Original {
 }
 
 // returnsAnOriginal reports whether a header is one of a message.
-func returnsAnOriginal(h mimeparts.Header) bool {
+func returnsAnOriginal(h Header) bool {
 	n := 0
 	for _, name := range []string{
 		"From", "To", "Date", "Subject", "Message-ID", "Received", "MIME-Version", "Return-Path",
@@ -69,7 +67,7 @@ func returnsAnOriginal(h mimeparts.Header) bool {
 }
 
 // deliveredTo returns the recipient that the last hosts wrote into the returned header; "" when they did not.
-func deliveredTo(h mimeparts.Header) string {
+func deliveredTo(h Header) string {
 	for _, name := range []string{
 		"X-Original-To", "Delivered-To", "Envelope-To", "X-Envelope-To", "X-Rcpt-To",
 		"X-HmXmrOriginalRecipient", "Apparently-To",
@@ -91,7 +89,7 @@ func deliveredTo(h mimeparts.Header) string {
 
 // onlyRecipient returns the address that a returned header was sent to, when there is only one. The header of a
 // mailing list names the list.
-func onlyRecipient(h mimeparts.Header, to []string) string {
+func onlyRecipient(h Header, to []string) string {
 	for _, name := range []string{"List-Id", "List-Post", "List-Help", "Mailing-List"} {
 		if h.Has(name) {
 			return ""

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"example.org/mta/bounce"
-	"example.org/mta/bounce/report/mimeparts"
 	"example.org/mta/internal/reply"
 )
 
@@ -29,7 +28,7 @@ type reading struct {
 }
 
 func read(content []byte, o Options) *reading {
-	r := &reader{o: o, parts: mimeparts.Split(content), result: &reading{}}
+	r := &reader{o: o, parts: Split(content), result: &reading{}}
 	r.divide()
 	r.result.Original = originalOf(r.original)
 	r.collect()
@@ -40,17 +39,17 @@ func read(content []byte, o Options) *reading {
 // reader is a message that is being read.
 type reader struct {
 	o      Options
-	parts  []mimeparts.Part
+	parts  []Part
 	result *reading
 
-	statuses    mimeparts.Header // of the delivery status, all groups
-	feedback    mimeparts.Header
-	disposition mimeparts.Header
-	original    mimeparts.Header // of what is returned
-	notice      string           // the text for people, without what is returned
-	lower       string           // the notice in lower case
-	subject     string           // in lower case
-	from        string           // the address of the From field
+	statuses    Header // of the delivery status, all groups
+	feedback    Header
+	disposition Header
+	original    Header // of what is returned
+	notice      string // the text for people, without what is returned
+	lower       string // the notice in lower case
+	subject     string // in lower case
+	from        string // the address of the From field
 }
 
 // maxNotice bounds the text for people, in octets: reports come to the point.
@@ -113,7 +112,7 @@ func (r *reader) noteForwarded(content []byte) {
 }
 
 // typeOf returns the media type of a part, in the spelling of the standards.
-func (r *reader) typeOf(p *mimeparts.Part) string {
+func (r *reader) typeOf(p *Part) string {
 	switch p.Type {
 	case "message/delivery-status", "message/delivery_status", "message/deliverystatus",
 		"message/global-delivery-status", "text/delivery-status":
@@ -253,7 +252,7 @@ func kindOf(reports []Report) Kind {
 
 // readDisposition reads what a reader did with the message (RFC 8098). A filter that refuses a message after it
 // was accepted says that it has deleted it by itself (RFC 5429, 2.2).
-func (r *reader) readDisposition(fields mimeparts.Header) {
+func (r *reader) readDisposition(fields Header) {
 	r.result.Kind = Disposition
 	p := Report{Recipient: recipientOf(fields.Get("Original-Recipient"))}
 	if p.Recipient == "" {

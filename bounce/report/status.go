@@ -1,11 +1,9 @@
 package report
 
 import (
+	"example.org/mta/internal/reply"
 	"strconv"
 	"strings"
-
-	"example.org/mta/bounce/report/mimeparts"
-	"example.org/mta/internal/reply"
 )
 
 // maxReports bounds the recipients of one message.
@@ -23,7 +21,7 @@ func (f *statusFields) empty() bool { return f.original == "" && f.final == "" &
 
 // statuses reads the fields of a delivery status. Recipients are divided by empty lines, by the standard; where
 // those are missing, by the fields that each recipient has only once.
-func statuses(fields mimeparts.Header) (all []statusFields, host string) {
+func statuses(fields Header) (all []statusFields, host string) {
 	var now statusFields
 	next := func() {
 		if !now.empty() && len(all) < maxReports {
@@ -81,10 +79,10 @@ func setFirst(s *string, value string) {
 }
 
 // allFields reads the fields of all groups of a report, each with a field without a name after it.
-func allFields(content []byte) (all mimeparts.Header) {
+func allFields(content []byte) (all Header) {
 	for len(content) > 0 && len(all) < 10*maxReports {
-		fields, n := mimeparts.ReadHeader(content)
-		all = append(append(all, fields...), mimeparts.Field{})
+		fields, n := ReadHeader(content)
+		all = append(append(all, fields...), Field{})
 		if n == 0 { // a line that is no field
 			i := strings.IndexByte(string(content[:min(len(content), 4096)]), '\n')
 			if i < 0 {
@@ -198,7 +196,7 @@ func (r *reader) statusReport(f statusFields) Report {
 			break
 		}
 	}
-	diagnostic := mimeparts.Words(f.diagnostic)
+	diagnostic := Words(f.diagnostic)
 	if kind, rest, ok := strings.Cut(diagnostic, ";"); ok && len(kind) < 20 && !strings.Contains(kind, " ") {
 		diagnostic = strings.TrimSpace(rest)
 	}

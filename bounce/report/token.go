@@ -1,7 +1,5 @@
 package report
 
-import "example.org/mta/bounce/report/mimeparts"
-
 const (
 	tokenLength = 43 // of package returnpath
 	maxTokens   = 16
@@ -38,7 +36,7 @@ func (r *reader) addToken(word string) {
 func isWord(c byte) bool { return isLetter(c) || isDigit(c) }
 
 // tokensOf collects those of a header.
-func (r *reader) tokensOf(h mimeparts.Header) {
+func (r *reader) tokensOf(h Header) {
 	for _, f := range h {
 		r.collectTokens(f.Value)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"example.org/mta/bounce"
 	"example.org/mta/bounce/report"
-	"example.org/mta/bounce/report/mimeparts"
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/reply"
 )
@@ -95,7 +94,7 @@ func (c *cli) classifyFile(name string, of func(*reply.Reply, string) bounce.Cla
 		return classifiedFile{}, err
 	}
 	defer in.Close()
-	content, err := io.ReadAll(io.LimitReader(in, mimeparts.MaxSize))
+	content, err := io.ReadAll(io.LimitReader(in, report.MaxSize))
 	if err != nil {
 		if path := (*os.PathError)(nil); !errors.As(err, &path) {
 			err = fmt.Errorf("reading %s: %w", shown, err)

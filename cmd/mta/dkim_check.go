@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/authority"
+	"example.org/mta/internal/dnscheck"
 	"example.org/mta/router/resolver"
 )
 
@@ -66,12 +66,12 @@ func newDKIMCheck(c *cli) *cobra.Command {
 const askTimeout = 5 * time.Second
 
 // asker finds name servers by the resolvers of the configuration, or asks those that are given.
-func (c *cli) asker(servers []string) (*authority.Asker, error) {
+func (c *cli) asker(servers []string) (*dnscheck.Asker, error) {
 	cfg, err := c.config()
 	if err != nil {
 		return nil, err
 	}
-	a := &authority.Asker{Timeout: askTimeout, Resolvers: resolver.SystemServers()}
+	a := &dnscheck.Asker{Timeout: askTimeout, Resolvers: resolver.SystemServers()}
 	if len(cfg.Resolver.Servers) > 0 {
 		a.Resolvers = nil
 		for _, s := range cfg.Resolver.Servers {
@@ -103,7 +103,7 @@ func serverAddress(s string) (netip.AddrPort, error) {
 	return at, nil
 }
 
-func checkKey(ctx context.Context, a *authority.Asker, k dkimKey) []checkedKey {
+func checkKey(ctx context.Context, a *dnscheck.Asker, k dkimKey) []checkedKey {
 	row := checkedKey{Domain: k.Domain, Selector: k.Selector, State: k.State}
 	answers, err := a.TXT(ctx, k.Name)
 	if err != nil {
@@ -123,7 +123,7 @@ func checkKey(ctx context.Context, a *authority.Asker, k dkimKey) []checkedKey {
 }
 
 // judge holds what a server has against a key.
-func (row *checkedKey) judge(k dkimKey, ans authority.Answer) {
+func (row *checkedKey) judge(k dkimKey, ans dnscheck.Answer) {
 	if ans.Err != nil {
 		row.Result, row.Why = "unknown", ans.Err.Error()
 		row.Remedy = "a receiver that asks this server learns nothing: see to it, or take it out of the zone's NS records"

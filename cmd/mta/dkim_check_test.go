@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/authority"
 	"example.org/mta/internal/dkim"
+	"example.org/mta/internal/dnscheck"
 )
 
 // What a name server has is judged, and each fault has a remedy.
@@ -21,17 +21,17 @@ func TestRecordsAreJudged(t *testing.T) {
 	}
 	k := dkimKey{Block: "acme", Name: key.Name(), key: key}
 	for _, c := range []struct {
-		answer    authority.Answer
+		answer    dnscheck.Answer
 		want, why string
 	}{
-		{authority.Answer{Texts: []string{key.Record()}}, "ok", ""},
-		{authority.Answer{Texts: []string{"v=spf1 -all", key.Record()}}, "ok", ""},
-		{authority.Answer{Texts: []string{key.Record() + "; t=y"}}, "testing", "t=y"},
-		{authority.Answer{}, "missing", "no record s._domainkey.acme.example"},
-		{authority.Answer{Texts: []string{"v=DKIM1; k=ed25519; p="}}, "wrong", "revokes"},
-		{authority.Answer{Texts: []string{"v=DKIM1; k=ed25519; p=11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="}}, "wrong", "another key"},
-		{authority.Answer{Texts: []string{key.Record(), key.Record()}}, "wrong", "2 records"},
-		{authority.Answer{Err: errors.New("it answers REFUSED")}, "unknown", "REFUSED"},
+		{dnscheck.Answer{Texts: []string{key.Record()}}, "ok", ""},
+		{dnscheck.Answer{Texts: []string{"v=spf1 -all", key.Record()}}, "ok", ""},
+		{dnscheck.Answer{Texts: []string{key.Record() + "; t=y"}}, "testing", "t=y"},
+		{dnscheck.Answer{}, "missing", "no record s._domainkey.acme.example"},
+		{dnscheck.Answer{Texts: []string{"v=DKIM1; k=ed25519; p="}}, "wrong", "revokes"},
+		{dnscheck.Answer{Texts: []string{"v=DKIM1; k=ed25519; p=11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="}}, "wrong", "another key"},
+		{dnscheck.Answer{Texts: []string{key.Record(), key.Record()}}, "wrong", "2 records"},
+		{dnscheck.Answer{Err: errors.New("it answers REFUSED")}, "unknown", "REFUSED"},
 	} {
 		var row checkedKey
 		row.judge(k, c.answer)

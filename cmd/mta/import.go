@@ -19,7 +19,7 @@ import (
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/importer"
 	"example.org/mta/internal/settings"
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/config"
 )
 
@@ -146,7 +146,7 @@ func (im *importing) write(text []byte, secrets map[string]string) error {
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		err := wholefile.Replace(path, 0o600, func(w io.Writer) error {
+		err := smallfile.Replace(path, 0o600, func(w io.Writer) error {
 			_, err := w.Write(files[path])
 			return err
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/internal/spelling"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/answer/kept"
@@ -197,7 +197,7 @@ func networks(k *keys.Key) []string {
 
 // keyFault adds the remedy to an error about keys.
 func keyFault(err error) error {
-	var mode *secretfile.ModeError
+	var mode *smallfile.ModeError
 	switch {
 	case errors.As(err, &mode):
 		return hinted{err, mode.Remedy()}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/exported"
 	"example.org/mta/operator/api"
 )
@@ -96,7 +96,7 @@ func (x *queueExport) run(ctx context.Context) (err error) {
 		if _, err := os.Lstat(x.to); !errors.Is(err, fs.ErrNotExist) {
 			return hinted{fmt.Errorf("%s is there already", x.to), "name another file: an archive can be the only place where its mail is"}
 		}
-		err = wholefile.Replace(x.to, 0o600, func(w io.Writer) (err error) {
+		err = smallfile.Replace(x.to, 0o600, func(w io.Writer) (err error) {
 			s, err = x.write(ctx, w)
 			return err
 		})

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/internal/users"
 	"example.org/mta/operator/api"
 )
@@ -301,7 +301,7 @@ func (b userBook) noUser(name string) error {
 
 // withRemedy adds how to mend a users file that can't be read.
 func (b userBook) withRemedy(err error) error {
-	var mode *secretfile.ModeError
+	var mode *smallfile.ModeError
 	switch {
 	case errors.As(err, &mode):
 		return hinted{err, mode.Remedy()}

@@ -13,7 +13,7 @@ import (
 
 	"example.org/mta/destdb"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/sealed"
+	"example.org/mta/internal/smallfile"
 )
 
 func record(n int) destdb.Record {
@@ -190,7 +190,7 @@ func TestKeysOutOfOrderAreDamage(t *testing.T) {
 	if got := load(t, s); len(got) > 0 {
 		t.Errorf("loaded %+v", got)
 	}
-	if aside, _ := sealed.Aside(filepath.Dir(path)); len(aside) != 1 {
+	if aside, _ := smallfile.Aside(filepath.Dir(path)); len(aside) != 1 {
 		t.Errorf("set aside: %v", aside)
 	}
 }
@@ -233,7 +233,7 @@ func TestLockedByAnother(t *testing.T) {
 		other.Close()
 		t.Fatal("two have the same file open")
 	}
-	if aside, _ := sealed.Aside(filepath.Dir(path)); len(aside) != 0 {
+	if aside, _ := smallfile.Aside(filepath.Dir(path)); len(aside) != 0 {
 		t.Errorf("a file that is in use was set aside: %v", aside)
 	}
 }

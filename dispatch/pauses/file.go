@@ -7,8 +7,7 @@ import (
 	"io/fs"
 	"os"
 
-	"example.org/mta/internal/sealed"
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/operator/api"
 )
 
@@ -17,10 +16,10 @@ func (p *Pauses) copyPath() string { return p.path + ".copy" }
 
 // write makes a list durable, twice.
 func (p *Pauses) write(list []api.Pause) error {
-	text, err := sealed.Marshal(api.PauseList{Pauses: list})
+	text, err := smallfile.Marshal(api.PauseList{Pauses: list})
 	for _, path := range []string{p.path, p.copyPath()} {
 		if err == nil {
-			err = wholefile.Replace(path, 0o640, func(w io.Writer) error {
+			err = smallfile.Replace(path, 0o640, func(w io.Writer) error {
 				_, err := w.Write(text)
 				return err
 			})
@@ -44,7 +43,7 @@ func (p *Pauses) read() ([]api.Pause, error) {
 	case err == nil && bytes.Equal(text, copied):
 		return list, nil
 	case err == nil && copyErr != nil && !noCopy:
-		aside, moved := sealed.SetAside(p.copyPath(), p.now())
+		aside, moved := smallfile.SetAside(p.copyPath(), p.now())
 		p.log.Error("the second copy of the pauses was damaged, and is made anew", "file", p.copyPath(), "kept", aside, "error", copyErr)
 		return list, errors.Join(moved, p.write(list))
 	case err == nil: // a program without sums wrote it, or the copy is missing or behind
@@ -58,7 +57,7 @@ func (p *Pauses) read() ([]api.Pause, error) {
 		list = []api.Pause{{What: api.PauseEverything, By: "the relay", Since: p.now(), Reason: "the pauses were damaged: " + remedy}}
 		then, more = "everything is paused", []any{"copy", copyErr, "remedy", remedy}
 	}
-	aside, moved := sealed.SetAside(p.path, p.now())
+	aside, moved := smallfile.SetAside(p.path, p.now())
 	if moved != nil {
 		return nil, moved
 	}
@@ -72,7 +71,7 @@ func readFile(path string) (list []api.Pause, text []byte, err error) {
 		return nil, nil, err
 	}
 	var all api.PauseList
-	if _, err = sealed.Unmarshal(text, &all); err == nil && all.Pauses == nil {
+	if _, err = smallfile.Unmarshal(text, &all); err == nil && all.Pauses == nil {
 		err = errors.New("it has no list")
 	}
 	return all.Pauses, text, err

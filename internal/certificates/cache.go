@@ -14,8 +14,7 @@ import (
 
 	"golang.org/x/crypto/acme/autocert"
 
-	"example.org/mta/internal/sealed"
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 )
 
 // Cache is the folder in which an ACME keeps its account's key and the certificates. Each file begins with a line that
@@ -42,7 +41,7 @@ func (c Cache) Get(ctx context.Context, name string) ([]byte, error) {
 		return nil, autocert.ErrCacheMiss
 	case err != nil:
 		return nil, err
-	case len(data) > sumSize && string(data[:sumSize]) == fmt.Sprintf(sumLine, sealed.Sum(data[sumSize:])):
+	case len(data) > sumSize && string(data[:sumSize]) == fmt.Sprintf(sumLine, smallfile.Sum(data[sumSize:])):
 		return data[sumSize:], nil
 	case bytes.HasPrefix(data, []byte("-----BEGIN ")): // an earlier program wrote it
 		if err := c.Put(ctx, name, data); err != nil {
@@ -50,7 +49,7 @@ func (c Cache) Get(ctx context.Context, name string) ([]byte, error) {
 		}
 		return data, nil
 	}
-	aside, err := sealed.SetAside(c.path(name), c.Now())
+	aside, err := smallfile.SetAside(c.path(name), c.Now())
 	c.Log.Error("a file of acme was damaged: the certificate authority is asked for what was in it", "file", c.path(name), "kept", aside)
 	if err != nil {
 		return nil, err
@@ -63,8 +62,8 @@ func (c Cache) Put(_ context.Context, name string, data []byte) error {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return err
 	}
-	return wholefile.Replace(c.path(name), 0o600, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, sumLine+"%s", sealed.Sum(data), data)
+	return smallfile.Replace(c.path(name), 0o600, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, sumLine+"%s", smallfile.Sum(data), data)
 		return err
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/crypto/acme"
 	"golang.org/x/crypto/acme/autocert"
 
-	"example.org/mta/internal/sealed"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/internal/testca"
 )
 
@@ -66,7 +66,7 @@ func TestAnyBitOfACertificate(t *testing.T) {
 		if got, err := c.Get(ctx, "mx.example.com"); err != autocert.ErrCacheMiss {
 			t.Fatalf("bit %d: %v, %q", bit, err, got)
 		}
-		if aside, _ := sealed.Aside(c.Dir); len(aside) != 1 || os.Remove(aside[0]) != nil {
+		if aside, _ := smallfile.Aside(c.Dir); len(aside) != 1 || os.Remove(aside[0]) != nil {
 			t.Fatalf("bit %d: set aside: %q", bit, aside)
 		}
 	}

@@ -19,8 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.org/mta/internal/sealed"
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 )
 
 // ErrRefused is wrapped by every error about data in a format that this program does not read.
@@ -86,7 +85,7 @@ func (p Place) statement() (s Statement, summed bool, err error) {
 	if err != nil {
 		return s, false, err
 	}
-	summed, err = sealed.Unmarshal(text, &s)
+	summed, err = smallfile.Unmarshal(text, &s)
 	if err != nil || s.Store != p.Name || s.Format < 1 {
 		return s, summed, errDamaged
 	}
@@ -100,15 +99,15 @@ var errDamaged = errors.New("the statement is damaged")
 func (p Place) state(s Statement) error {
 	dir := filepath.Dir(p.StatementPath())
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := errors.Join(os.MkdirAll(dir, 0o750), wholefile.Inherit(dir)); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o750), smallfile.Inherit(dir)); err != nil {
 			return err
 		}
 	}
-	text, err := sealed.Marshal(s)
+	text, err := smallfile.Marshal(s)
 	if err != nil {
 		return err
 	}
-	return wholefile.Replace(p.StatementPath(), 0o640, func(w io.Writer) error {
+	return smallfile.Replace(p.StatementPath(), 0o640, func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	})
@@ -280,7 +279,7 @@ func (s *Set) State(now time.Time) error {
 	defer s.mu.Unlock()
 	for _, u := range s.stores {
 		if u.damaged {
-			aside := sealed.AsideName(u.StatementPath(), now)
+			aside := smallfile.AsideName(u.StatementPath(), now)
 			if err := os.Link(u.StatementPath(), aside); err != nil && !errors.Is(err, fs.ErrExist) { // a store must not look as if it had no statement
 				return err
 			}

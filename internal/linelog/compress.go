@@ -13,7 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 )
 
 // A compressed file is in zstd's seekable format: independent frames of BlockSize octets, and a table of their
@@ -50,7 +50,7 @@ func Compress(f File, stop <-chan struct{}) error {
 	defer os.Remove(part) // there only after an error
 	err = writeFrames(out, in, stop)
 	if err == nil {
-		err = wholefile.Sync(out)
+		err = smallfile.Sync(out)
 	}
 	if err = errors.Join(err, out.Close()); err != nil {
 		return fmt.Errorf("compressing %s: %w", f.Path, err)
@@ -59,7 +59,7 @@ func Compress(f File, stop <-chan struct{}) error {
 	if err := os.Rename(part, f.Path+compressedSuffix); err != nil {
 		return err
 	}
-	if err := wholefile.SyncDir(filepath.Dir(f.Path)); err != nil {
+	if err := smallfile.SyncDir(filepath.Dir(f.Path)); err != nil {
 		return err
 	}
 	return os.Remove(f.Path)

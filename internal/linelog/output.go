@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 )
 
 // OutFile is an open file that lines are appended to.
@@ -37,7 +37,7 @@ func OpenOS(path string, create bool) (OutFile, error) {
 		return nil, err
 	}
 	if create {
-		if err := errors.Join(wholefile.Inherit(path), wholefile.SyncDir(filepath.Dir(path))); err != nil {
+		if err := errors.Join(smallfile.Inherit(path), smallfile.SyncDir(filepath.Dir(path))); err != nil {
 			f.Close()
 			return nil, err
 		}
@@ -49,7 +49,7 @@ func OpenOS(path string, create bool) (OutFile, error) {
 type OSFile struct{ *os.File }
 
 // Sync implements OutFile.
-func (f OSFile) Sync() error { return wholefile.Sync(f.File) }
+func (f OSFile) Sync() error { return smallfile.Sync(f.File) }
 
 // Output is the file that is written to, and its change for another. It is for one goroutine at a time.
 type Output struct {
@@ -308,7 +308,7 @@ func MakeDir(path string) error {
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		return err
 	}
-	return wholefile.Inherit(path)
+	return smallfile.Inherit(path)
 }
 
 // Close ends the current file; the next line begins another. It returns how many octets of the file could not be made

@@ -3,19 +3,14 @@ package sidestore
 import (
 	"cmp"
 	"errors"
+	"example.org/mta/internal/smallfile"
 	"fmt"
+	bolt "go.etcd.io/bbolt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"time"
-
-	bolt "go.etcd.io/bbolt"
-
-	"example.org/mta/internal/boltcheck"
-	"example.org/mta/internal/boltcopy"
-	"example.org/mta/internal/sealed"
-	"example.org/mta/internal/wholefile"
 )
 
 // found is a file as it was found.
@@ -107,9 +102,9 @@ func (f *File) inspect(path string) (d *found, err error) {
 	if d.missing {
 		return d, nil
 	}
-	if d.damage = boltcheck.Check(path); errors.Is(d.damage, fs.ErrPermission) {
+	if d.damage = Check(path); errors.Is(d.damage, fs.ErrPermission) {
 		return nil, d.damage
-	} else if d.damage != nil && !errors.Is(d.damage, boltcheck.ErrHead) {
+	} else if d.damage != nil && !errors.Is(d.damage, ErrHead) {
 		return d, nil
 	}
 	if d.db, err = bolt.Open(path, 0o600, options()); err != nil {
@@ -217,7 +212,7 @@ func (f *File) begin() error {
 
 // setAside renames a file that is damaged, or keeps an empty one of a file that is gone, and leaves it open.
 func (f *File) setAside(d *found) (aside string, err error) {
-	if aside, err = sealed.SetAside(d.path, f.Now()); err != nil {
+	if aside, err = smallfile.SetAside(d.path, f.Now()); err != nil {
 		return "", fmt.Errorf("setting the damaged file aside: %w", err)
 	}
 	return aside, nil
@@ -267,12 +262,12 @@ func (f *File) follow(second *found) error {
 		}
 		f.Log.Error("the second copy of a file was damaged, and is made anew", "file", second.path, "kept", aside, "error", second.damage)
 	}
-	from, _, err := boltcopy.Copy(f.dbs[0])
+	from, _, err := CopyOf(f.dbs[0])
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	err = wholefile.Replace(f.copyPath(), 0o600, func(w io.Writer) error {
+	err = smallfile.Replace(f.copyPath(), 0o600, func(w io.Writer) error {
 		_, err := io.Copy(w, from)
 		return err
 	})

@@ -23,8 +23,6 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-
-	"example.org/mta/internal/boltcopy"
 )
 
 // Config is what a File is opened with.
@@ -254,7 +252,7 @@ func (f *File) guard(err *error, before bool) {
 // Backup returns the file's content at one instant, and its size in octets.
 func (f *File) Backup() (from io.ReadCloser, size int64, err error) {
 	err = f.guarded(func() (err error) {
-		from, size, err = boltcopy.Copy(f.dbs[0])
+		from, size, err = CopyOf(f.dbs[0])
 		return err
 	})
 	return from, size, err

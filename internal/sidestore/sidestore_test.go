@@ -12,7 +12,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"example.org/mta/internal/sealed"
+	"example.org/mta/internal/smallfile"
 )
 
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -110,7 +110,7 @@ func TestAnyFlip(t *testing.T) {
 				if f.Damage() != nil {
 					damaged++
 				}
-				aside, _ := sealed.Aside(filepath.Dir(path))
+				aside, _ := smallfile.Aside(filepath.Dir(path))
 				if (f.Damage() != nil) && len(aside) == 0 {
 					t.Errorf("octet %d: %v, and no file is kept", at, f.Damage())
 				}
@@ -291,7 +291,7 @@ func TestADamagedCopyOfAFileThatIsGone(t *testing.T) {
 	if got := content(t, open(t, c)); !maps.Equal(got, all) {
 		t.Fatalf("%d entries of %d", len(got), len(all))
 	}
-	if aside, _ := sealed.Aside(filepath.Dir(c.Path)); len(aside) != 2 {
+	if aside, _ := smallfile.Aside(filepath.Dir(c.Path)); len(aside) != 2 {
 		t.Errorf("kept: %q", aside)
 	}
 }

@@ -1,24 +1,24 @@
 package users
 
-import "example.org/mta/internal/secretfile"
+import "example.org/mta/internal/smallfile"
 
 // Load reads a users file.
 func Load(path string) (*Table, error) {
-	text, err := secretfile.Read(path)
+	text, err := smallfile.ReadSecret(path)
 	if err != nil {
 		return nil, err
 	}
 	return Parse(text, path)
 }
 
-// Update changes a users file as a whole: see [secretfile.Update].
+// Update changes a users file as a whole: see [smallfile.UpdateSecret].
 func Update(path string, change func(*Table) error) error {
-	return secretfile.Update(path, changing(path, change))
+	return smallfile.UpdateSecret(path, changing(path, change))
 }
 
-// Preview has a change made and writes nothing: see [secretfile.Preview].
+// Preview has a change made and writes nothing: see [smallfile.PreviewSecret].
 func Preview(path string, change func(*Table) error) error {
-	return secretfile.Preview(path, changing(path, change))
+	return smallfile.PreviewSecret(path, changing(path, change))
 }
 
 // changing makes a change of a file's text.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/smallfile"
 )
 
 // Hashes that others have made: openssl passwd -6, crypt(3), the bcrypt of libxcrypt, the argon2 tool's
@@ -183,7 +183,7 @@ func TestUpdate(t *testing.T) {
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	var mode *secretfile.ModeError
+	var mode *smallfile.ModeError
 	if _, err := Load(path); !errors.As(err, &mode) || mode.Remedy() != "chmod 0640 "+path {
 		t.Errorf("a file for all: %v", err)
 	}

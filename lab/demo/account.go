@@ -168,7 +168,7 @@ func (a *account) summary(submitting, elapsed time.Duration, p palette) []string
 		lines = append(lines, line("unsure", a.unsure, "messages: the session ended before their reply"))
 	}
 	lines = append(lines, "",
-		fmt.Sprintf("  From our 250 to the provider's: %s typically, %s for one in a hundred;", short(a.p50), short(a.p99)),
+		fmt.Sprintf("  From our 250 to the provider's: %s typically, %s for one in a hundred;", brief(a.p50), brief(a.p99)),
 		fmt.Sprintf("  %.1f %% within a second. The relay's own sum, reports to senders included:", 100*a.firstTry),
 		fmt.Sprintf("  %s accepted = %s delivered + %s bounced + %s queued.",
 			commas(a.relay.accepted), commas(a.relay.delivered), commas(a.relay.bounced), commas(a.relay.queued)))

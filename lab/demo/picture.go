@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"example.org/mta/internal/progress"
+	"example.org/mta/internal/short"
 )
 
 // snapshot is what the picture shows: the state of the demo at one moment.
@@ -95,7 +95,7 @@ func barLine(label string, n, of int64, perSecond float64, width int, fill strin
 
 // bar fills n of of's share of width columns, to an eighth of a column.
 func bar(n, of int64, width int, fill string, p palette) string {
-	done, left := progress.Bar(n, of, width)
+	done, left := short.Bar(n, of, width)
 	return fill + done + p.off + p.dim + left + p.off
 }
 
@@ -137,7 +137,7 @@ func table(rows []row, width int, p palette) []string {
 		}
 		l += fmt.Sprintf("%7s", commas(r.to)) + number(r.delivered, 10, p.green, p) + number(r.bounced, 8, p.red, p) + number(r.waiting, 8, p.yellow, p)
 		if typical {
-			l += fmt.Sprintf("%9s", short(r.typical))
+			l += fmt.Sprintf("%9s", brief(r.typical))
 		}
 		if refusal {
 			l += "  " + p.dim + r.refusal + p.off
@@ -155,8 +155,8 @@ func number(n int64, width int, c string, p palette) string {
 	return c + fmt.Sprintf("%*s", width, commas(n)) + p.off
 }
 
-// short is a duration in at most seven columns, "" for 0.
-func short(d time.Duration) string {
+// brief is a duration in at most seven columns, "" for 0.
+func brief(d time.Duration) string {
 	switch {
 	case d == 0:
 		return "-"

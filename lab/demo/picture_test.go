@@ -87,8 +87,8 @@ func TestNumbersForPeople(t *testing.T) {
 		}
 	}
 	for d, want := range map[time.Duration]string{0: "-", 41 * time.Millisecond: "41 ms", 4100 * time.Millisecond: "4.1 s"} {
-		if got := short(d); got != want {
-			t.Errorf("short(%v) is %s, want %s", d, got, want)
+		if got := brief(d); got != want {
+			t.Errorf("brief(%v) is %s, want %s", d, got, want)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"example.org/mta/admission"
-	"example.org/mta/admission/fairqueue"
 	"example.org/mta/submission/intake"
 )
 
@@ -62,7 +61,7 @@ type Gate struct {
 	machine Machine
 	core    atomic.Pointer[core]
 	kinds   *admission.Sorter
-	first   *fairqueue.Memory // of attempts, where clients can't prove them
+	first   *admission.Memory // of attempts, where clients can't prove them
 	fair    admission.Fair
 	returns returns
 	commits commits
@@ -81,7 +80,7 @@ type core struct {
 func New(s Settings, m Machine) *Gate {
 	var key [32]byte
 	rand.Read(key[:])
-	g := &Gate{machine: m, kinds: admission.NewSorter(key), first: fairqueue.NewMemory(remembered)}
+	g := &Gate{machine: m, kinds: admission.NewSorter(key), first: admission.NewMemory(remembered)}
 	g.account.init(m.Now())
 	g.Set(s)
 	return g

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
-	"example.org/mta/internal/handover"
+	"example.org/mta/internal/network"
 	"example.org/mta/mta/admit"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
@@ -79,7 +79,7 @@ type outcome struct {
 type relay struct {
 	q       *queue.Queue
 	gate    *admit.Gate
-	servers map[listener]*handover.Listener
+	servers map[listener]*network.Handover
 	sent    atomic.Int64 // messages; each is another one to the gate
 }
 
@@ -178,7 +178,7 @@ func overloaded(t *testing.T, pace, rate float64, lasts time.Duration, listeners
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{q: q, servers: make(map[listener]*handover.Listener), gate: admit.New(
+	r := &relay{q: q, servers: make(map[listener]*network.Handover), gate: admit.New(
 		admit.Settings{Mode: admit.Utilisation, SyncLatency: 100 * time.Millisecond},
 		admit.Machine{
 			Now: time.Now, Room: func() int64 { return 1 << 40 }, Memory: func() int64 { return 1 << 20 }, Slots: 4096,
@@ -198,7 +198,7 @@ func overloaded(t *testing.T, pace, rate float64, lasts time.Duration, listeners
 			Intake:    intake.Config{Hostname: "relay.example", Store: queueOf{q}, Admission: r.gate, Tier: l.tier, TierCeiling: l.tier, Tenant: l.tenant},
 			RelayFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		})
-		in := handover.New()
+		in := network.NewHandover()
 		r.servers[l], servers = in, append(servers, s)
 		running.Go(func() { s.Serve(in) })
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/admission/fairqueue"
+	"example.org/mta/admission"
 	"example.org/mta/internal/bubble"
 )
 
@@ -57,7 +57,7 @@ func (c *customer) offer(g *Gate, d *slowDisk, seed uint64) {
 		size, chance := random.Int64(), random.Float64()
 		all.Go(func() {
 			for first := time.Now(); !c.try(g, d, size, first, began) && c.proves; {
-				time.Sleep(fairqueue.RetryAfter(chance))
+				time.Sleep(admission.RetryAfter(chance))
 				if !time.Now().Before(end) {
 					return
 				}

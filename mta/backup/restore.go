@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"example.org/mta/internal/format"
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/queue"
@@ -139,7 +139,7 @@ func (s *Staged) putLetters(hold bool) error {
 		return err
 	}
 	for _, folder := range []string{filepath.Dir(to), to} {
-		if err := wholefile.Inherit(folder); err != nil {
+		if err := smallfile.Inherit(folder); err != nil {
 			return err
 		}
 	}
@@ -216,7 +216,7 @@ func (s *Staged) give() error {
 		if err != nil {
 			return err
 		}
-		return wholefile.Inherit(path) // a folder comes before what is in it
+		return smallfile.Inherit(path) // a folder comes before what is in it
 	})
 }
 

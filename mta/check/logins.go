@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"slices"
 
-	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/internal/users"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/keys"
@@ -125,7 +125,7 @@ func keysTenants(cfg *config.Config) (names []string) {
 
 // shut puts into words that a file of users or keys can't be read, with the consequence and the remedy.
 func shut(at, path string, err error, consequence, remedy string) string {
-	var mode *secretfile.ModeError
+	var mode *smallfile.ModeError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Sprintf("%s: %s is not there, so that %s: %s", at, path, consequence, remedy)

@@ -22,8 +22,7 @@ import (
 	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/format"
-	"example.org/mta/internal/sealed"
-	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
@@ -148,8 +147,8 @@ func (d *Dir) Number(s format.Store) func() int { return d.set.Of(s.Name).Number
 func (d *Dir) Places(cfg *config.Config) []format.Place { return d.c.Places(cfg) }
 
 // Secret is a random secret in the data directory. loss is what its loss means.
-func (d *Dir) Secret(name, loss string) secretfile.Own {
-	return secretfile.Own{Path: filepath.Join(d.c.InForce().DataDir, name), Loss: loss, Now: d.c.Now, Log: d.c.Log}
+func (d *Dir) Secret(name, loss string) smallfile.Secret {
+	return smallfile.Secret{Path: filepath.Join(d.c.InForce().DataDir, name), Loss: loss, Now: d.c.Now, Log: d.c.Log}
 }
 
 // upgradeAfter is how long a relay runs before it finishes an upgrade by itself, with upgrade = "auto".
@@ -203,7 +202,7 @@ func Aside(cfg *config.Config, places []format.Place) (names []string, err error
 	}
 	slices.Sort(dirs)
 	for _, dir := range slices.Compact(dirs) {
-		some, err := sealed.Aside(dir)
+		some, err := smallfile.Aside(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return names, err
 		}

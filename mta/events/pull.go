@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"example.org/mta/internal/turns"
+	"example.org/mta/internal/fair"
 	"example.org/mta/mta/accounting"
 )
 
@@ -18,7 +18,7 @@ import (
 type Puller struct {
 	log   PullLog
 	node  string
-	scans *turns.Turns // of tenants: a scan of the log is work
+	scans *fair.Turns // of tenants: a scan of the log is work
 
 	ctx     context.Context // ends the goroutine
 	stop    context.CancelFunc
@@ -75,7 +75,7 @@ const (
 )
 
 // NewPuller returns a Puller for the log of a node. Its scans take turns with whatever else scans stands for.
-func NewPuller(log PullLog, node string, scans *turns.Turns) *Puller {
+func NewPuller(log PullLog, node string, scans *fair.Turns) *Puller {
 	p := &Puller{log: log, node: node, scans: scans, waiting: make(map[string]map[*waiter]struct{}), reading: make(map[string]int)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
-	"example.org/mta/internal/turns"
+	"example.org/mta/internal/fair"
 	"example.org/mta/mta/accounting"
 )
 
@@ -42,7 +42,7 @@ func (g *ground) pull(p *Puller, tenant, after string, limit int) (ids []string,
 }
 
 func (g *ground) puller() *Puller {
-	return NewPuller(g.w, "node1", turns.New(2, time.Now))
+	return NewPuller(g.w, "node1", fair.New(2, time.Now))
 }
 
 // TestPull: a tenant gets each of its events once and in order, whatever the pages, and none of another's.
@@ -255,7 +255,7 @@ func BenchmarkPull(b *testing.B) {
 		}
 	}
 	w.Flush(context.Background())
-	p := NewPuller(w, "node1", turns.New(2, time.Now))
+	p := NewPuller(w, "node1", fair.New(2, time.Now))
 	b.SetBytes(int64(p.log.Synced().Offset))
 	for b.Loop() {
 		if _, err := p.Pull(context.Background(), Pull{Tenant: "nobody", Limit: 100}); err != nil {
@@ -281,7 +281,7 @@ func (endless) ReadFrom(ctx context.Context, from, _ Position, each func(at, nex
 // TestScansAreShared: a tenant with as many requests that read the log as it may have costs another a moment.
 func TestScansAreShared(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := NewPuller(endless{}, "node1", turns.New(1, time.Now))
+		p := NewPuller(endless{}, "node1", fair.New(1, time.Now))
 		errs := make(chan error, mostReading+5)
 		for range mostReading + 5 {
 			go func() {

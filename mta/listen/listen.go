@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"example.org/mta/internal/handover"
+	"example.org/mta/internal/network"
 )
 
 // Server takes the connections of one block's clients, by SMTP or by HTTP.
@@ -84,7 +84,7 @@ type socket struct {
 type inlet struct {
 	server Server
 	ended  error
-	conns  *handover.Listener
+	conns  *network.Handover
 }
 
 // Open opens all sockets that the service manager has not opened, or none. Nothing is accepted before Serve.
@@ -106,7 +106,7 @@ func (ls *Listeners) Attach(entrances []Entrance) {
 	for _, e := range entrances {
 		for _, g := range ls.groups {
 			if g.kind == e.Kind && g.name == e.Name {
-				g.in = &inlet{e.Server, e.Ended, handover.New()}
+				g.in = &inlet{e.Server, e.Ended, network.NewHandover()}
 			}
 		}
 	}
@@ -180,7 +180,7 @@ func (ls *Listeners) inletOf(e *Entrance) *inlet {
 			return g.in
 		}
 	}
-	return &inlet{e.Server, e.Ended, handover.New()}
+	return &inlet{e.Server, e.Ended, network.NewHandover()}
 }
 
 // open opens a socket. One that goes can be in its way, as that of all addresses is in the way of

@@ -5,7 +5,7 @@ import (
 
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/linelog"
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 )
 
 // Format is what this program knows of the log's formats. Fields may be added to lines without a new one.
@@ -27,7 +27,7 @@ type opener func(path string, create bool) (file, error)
 
 type osFile struct{ *os.File }
 
-func (f osFile) Sync() error                    { return wholefile.Sync(f.File) }
+func (f osFile) Sync() error                    { return smallfile.Sync(f.File) }
 func (f osFile) Reserve(from, size int64) error { return reserve(f.File, from, size) }
 
 func openOS(path string, create bool) (file, error) {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/linelog"
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/queue/vfs"
 )
 
@@ -96,7 +96,7 @@ func lock(path string, wait func()) (io.Closer, error) {
 	for waited := time.Duration(0); ; waited += lockRetry {
 		held, err := vfs.OS().Lock(path)
 		if err == nil {
-			if err = wholefile.Inherit(path); err != nil {
+			if err = smallfile.Inherit(path); err != nil {
 				held.Close()
 			}
 			return held, err

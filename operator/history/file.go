@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/format"
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 )
 
 // The file has the figures of the last 14 days: lines of JSON, compressed with gzip, whose checksum shows a file that
@@ -53,7 +53,7 @@ func (h *History) Save() error {
 	if h.Path == "" {
 		return nil
 	}
-	return wholefile.Replace(h.Path, 0o640, h.encode)
+	return smallfile.Replace(h.Path, 0o640, h.encode)
 }
 
 // encode writes all subjects. Others may take samples meanwhile: each subject is locked by itself.

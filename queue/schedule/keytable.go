@@ -10,7 +10,7 @@ import (
 
 // KeyTable has the place of the latest record of each key, with 37 octets for each and no pointers in them.
 // When it is full, the oldest key of the tenant with the most keys goes: so a tenant loses keys by those of others only
-// while it has more than an equal share. Keys without a tenant count as those of one. A share as of internal/fairshare
+// while it has more than an equal share. Keys without a tenant count as those of one. A share as of internal/fair
 // refuses whoever has too much; a key is never refused, so another one has to go.
 //
 // Slots lie in chunks and are found through words, by open addressing: a word is the number of a slot, and eight

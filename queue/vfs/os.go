@@ -3,7 +3,7 @@ package vfs
 import (
 	"os"
 
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 )
 
 // OS gives the file system of the operating system.
@@ -57,9 +57,9 @@ func (osFS) List(dir string) ([]Info, error) {
 	return list, nil
 }
 
-func (osFS) SyncDir(dir string) error { return wholefile.SyncDir(dir) }
+func (osFS) SyncDir(dir string) error { return smallfile.SyncDir(dir) }
 
-func (f osFile) Sync() error { return wholefile.Sync(f.File) }
+func (f osFile) Sync() error { return smallfile.Sync(f.File) }
 
 func (f osFile) Size() (int64, error) {
 	fi, err := f.Stat()

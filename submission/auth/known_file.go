@@ -15,8 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"example.org/mta/internal/sealed"
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 )
 
 // Who has logged in from where outlives the process, so that guesses which go on over a restart keep nobody
@@ -67,7 +66,7 @@ func (f *knownFile) read(now time.Time) []knownPlace {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return list
 	}
-	aside, moved := sealed.SetAside(f.path, now)
+	aside, moved := smallfile.SetAside(f.path, now)
 	err = errors.Join(err, moved)
 	f.log.Error("the networks that users have logged in from can't be read: they are learned again with the next logins; the file was set aside",
 		"file", aside, "error", err)
@@ -108,7 +107,7 @@ func (f *knownFile) replace(list []knownPlace) {
 	body, err := json.Marshal(list[:min(len(list), maxKept)])
 	if err == nil {
 		body = append(body, '\n')
-		err = wholefile.Replace(f.path, 0o600, func(w io.Writer) error {
+		err = smallfile.Replace(f.path, 0o600, func(w io.Writer) error {
 			if err := json.NewEncoder(w).Encode(knownHeader{knownVersion, sumOf(body)}); err != nil {
 				return err
 			}

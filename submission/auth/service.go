@@ -17,7 +17,7 @@ import (
 
 	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/pace"
-	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/internal/users"
 )
 
@@ -61,7 +61,7 @@ type Service struct {
 	slots   slots
 	renew   *renewer
 	writing *faultlog.Kind
-	file    *secretfile.Follower[inForce]
+	file    *smallfile.Follower[inForce]
 
 	succeeded, remembered, failed, refused atomic.Int64
 }
@@ -96,7 +96,7 @@ func New(cfg Config) *Service {
 	reading := faultlog.New(cfg.Log, cfg.Now, slog.LevelError, "the users file can't be read: the users before it stay in force", "the users file is read again")
 	s.writing = faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn, "hashes of passwords can't be renewed: the old ones stay good", "hashes of passwords are renewed again")
 	s.renew = newRenewer(cfg.File, s.renewed)
-	s.file = secretfile.Follow(cfg.File, inForceOf, func(was, is *inForce) {
+	s.file = smallfile.Follow(cfg.File, inForceOf, func(was, is *inForce) {
 		if was != nil {
 			cfg.Log.Info("users file read", "file", cfg.File, "users", len(is.Users()))
 		}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.org/mta/admission/fairqueue"
+	"example.org/mta/admission"
 	"example.org/mta/internal/network"
 	"example.org/mta/submission/intake"
 )
@@ -21,20 +21,20 @@ const queueToken = "X-Queue-Token"
 // safe for use by many goroutines.
 type Tokens struct {
 	secret []byte
-	signer *fairqueue.Signer
+	signer *admission.Signer
 	day    atomic.Int64 // of the signer's keys
 }
 
 // NewTokens makes tokens of a secret. Servers with the same one take each other's.
 func NewTokens(secret []byte) *Tokens {
-	return &Tokens{secret: secret, signer: fairqueue.NewSigner(fairqueue.Key{})}
+	return &Tokens{secret: secret, signer: admission.NewSigner(admission.Key{})}
 }
 
 // at gives the signer with the keys of a day.
-func (t *Tokens) at(now time.Time) *fairqueue.Signer {
+func (t *Tokens) at(now time.Time) *admission.Signer {
 	day := now.Unix()/86_400 + 1 // never 0
 	if t.day.Load() != day {
-		t.signer.Rotate(fairqueue.Daily(t.secret, now)...) // several may, to the same
+		t.signer.Rotate(admission.Daily(t.secret, now)...) // several may, to the same
 		t.day.Store(day)
 	}
 	return t.signer
@@ -121,7 +121,7 @@ func (c *Call) bound() (sum [16]byte) {
 
 // shed is the answer to a request that Admission refused.
 func (c *Call) shed(r *intake.Refused, first time.Time, bound [16]byte) *Problem {
-	p := &Problem{RetryAfter: fairqueue.RetryAfter(rand.Float64())}
+	p := &Problem{RetryAfter: admission.RetryAfter(rand.Float64())}
 	if r.Disk {
 		p.Status, p.Detail, p.Reason = http.StatusServiceUnavailable, "the relay's disk is nearly full: try again", "disk"
 		return p
@@ -130,7 +130,7 @@ func (c *Call) shed(r *intake.Refused, first time.Time, bound [16]byte) *Problem
 	p.Detail = "the relay is overloaded: try again"
 	if tokens := c.server.config.Tokens; tokens != nil {
 		p.Detail += ", and send X-Queue-Token back to keep your place in the queue"
-		token := tokens.at(c.server.config.Now()).Token(fairqueue.Claim{First: first, Tenant: c.Identity.Tenant, Bound: bound})
+		token := tokens.at(c.server.config.Now()).Token(admission.Claim{First: first, Tenant: c.Identity.Tenant, Bound: bound})
 		p.Header = http.Header{queueToken: {token}}
 	}
 	return p

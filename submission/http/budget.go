@@ -3,19 +3,19 @@ package http
 import (
 	"net/http"
 
-	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/fair"
 )
 
 // Memory is a budget for what requests under way hold of their bodies, of all servers that share it. Tenants share
 // it, too.
-type Memory = fairshare.Pool[string]
+type Memory = fair.Pool[string]
 
 // NewMemory makes a budget of so many octets.
-func NewMemory(limit int64) *Memory { return fairshare.New[string](limit) }
+func NewMemory(limit int64) *Memory { return fair.NewPool[string](limit) }
 
 // part is a tenant's part of a pool.
-func (c *Call) part() fairshare.Part[string] {
-	return fairshare.Part[string]{Key: c.Identity.Tenant, Times: fairshare.Usual}
+func (c *Call) part() fair.Part[string] {
+	return fair.Part[string]{Key: c.Identity.Tenant, Times: fair.Usual}
 }
 
 // What a request takes of the budget.

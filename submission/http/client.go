@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"example.org/mta/internal/network"
-	"example.org/mta/internal/proxyheader"
 )
 
 // behindProxy expects a PROXY header on a connection from ProxyFrom. It is read by the connection's
@@ -16,7 +15,7 @@ func (s *Server) behindProxy(conn net.Conn) net.Conn {
 	if peer := network.Peer(conn.RemoteAddr()); !network.Contain(s.config.ProxyFrom, peer.Addr()) {
 		return conn
 	}
-	return proxied{proxyheader.New(conn, s.config.Timeouts.Header)}
+	return proxied{network.ProxyHeader(conn, s.config.Timeouts.Header)}
 }
 
 // proxied is a connection that a proxy in ProxyFrom has made.

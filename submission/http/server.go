@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/fairshare"
+	"example.org/mta/internal/fair"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/intruders"
 )
@@ -144,8 +144,8 @@ type Server struct {
 	http   http.Server
 	table  *table
 	conns  *connections
-	shares *fairshare.Pool[string] // the connections, by whose requests are under way
-	desk   *intake.Desk            // nil: no route brings messages
+	shares *fair.Pool[string] // the connections, by whose requests are under way
+	desk   *intake.Desk       // nil: no route brings messages
 
 	renders renders
 
@@ -170,7 +170,7 @@ func New(config Config) *Server {
 	s := &Server{config: config.withDefaults(), leaving: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.calls.none = sync.NewCond(&s.calls.mu)
-	s.shares = fairshare.New[string](int64(max(s.config.MaxConnections, 1)))
+	s.shares = fair.NewPool[string](int64(max(s.config.MaxConnections, 1)))
 	s.conns = newConnections(s.config.MaxConnections, s.config.Open)
 	if m := &s.config.Mail; m.Intake.Store != nil {
 		m.Intake = m.Intake.WithDefaults()

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
-	"example.org/mta/internal/fairshare"
-	"example.org/mta/internal/handover"
+	"example.org/mta/internal/fair"
+	"example.org/mta/internal/network"
 	"example.org/mta/submission/keys"
 )
 
@@ -29,13 +29,13 @@ func (fromHere) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0,
 // line takes connections to a server without a network.
 type line struct {
 	t *testing.T
-	*handover.Listener
+	*network.Handover
 	server *Server
 }
 
 // newLine has a server serve until the test ends, in virtual time.
 func newLine(t *testing.T, s *Server) *line {
-	w := &line{t, handover.New(), s}
+	w := &line{t, network.NewHandover(), s}
 	done := make(chan struct{})
 	go func() { defer close(done); s.Serve(w) }()
 	t.Cleanup(func() { s.Shutdown(t.Context()); <-done })
@@ -406,7 +406,7 @@ func TestRequestsUnderWayFitIntoMemory(t *testing.T) {
 // TestATenantLeavesMemoryToOthers: what one tenant declares of bodies that never come doesn't refuse others.
 func TestATenantLeavesMemoryToOthers(t *testing.T) {
 	m := NewMemory(800)
-	part := func(tenant string) fairshare.Part[string] {
+	part := func(tenant string) fair.Part[string] {
 		return (&Call{Identity: keys.Identity{Tenant: tenant}}).part()
 	}
 	if !m.Take(400, part("acme")) || m.Take(300, part("acme")) || !m.Take(200, part("acme")) || !m.Take(100, part("other")) || !m.Take(50, part("third")) {

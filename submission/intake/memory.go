@@ -1,28 +1,28 @@
 package intake
 
-import "example.org/mta/internal/fairshare"
+import "example.org/mta/internal/fair"
 
 // Owner is for whom a message counts while it comes in.
-type Owner = fairshare.Party
+type Owner = fair.Party
 
 // Memory is a budget for the content of messages that are coming in, of all servers that share it. Tenants and clients
 // share it, too.
-type Memory = fairshare.Pool[Owner]
+type Memory = fair.Pool[Owner]
 
 // NewMemory makes a budget of so many octets.
-func NewMemory(limit int64) *Memory { return fairshare.New[Owner](limit) }
+func NewMemory(limit int64) *Memory { return fair.NewPool[Owner](limit) }
 
 // ownerOf returns for whom a client's messages count: the tenant that is known at MAIL, else the client.
 func (d *Desk) ownerOf(c *Client) Owner {
 	if d.MayNameTenant(c) {
 		return Owner{Network: c.Network}
 	}
-	return fairshare.PartyOf(c.account.tenant, c.Network)
+	return fair.PartyOf(c.account.tenant, c.Network)
 }
 
 // usual is an owner's part of a pool.
-func usual(o Owner) fairshare.Part[Owner] {
-	return fairshare.Part[Owner]{Key: o, Times: fairshare.Usual}
+func usual(o Owner) fair.Part[Owner] {
+	return fair.Part[Owner]{Key: o, Times: fair.Usual}
 }
 
 // BufferSize is the size of the pieces in which content comes at its best, in octets. Each message is reckoned

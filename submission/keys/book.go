@@ -12,7 +12,7 @@ import (
 	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/network"
 	"example.org/mta/internal/pace"
-	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/smallfile"
 )
 
 // How requests without a good key are slowed, by network.
@@ -36,7 +36,7 @@ type Config struct {
 // Book is the keys in force. It is safe for concurrent use, and shared by all listeners.
 type Book struct {
 	cfg     Config
-	file    *secretfile.Follower[byKey]
+	file    *smallfile.Follower[byKey]
 	uses    *uses
 	guesses *pace.Pace[netip.Prefix]
 	putOff  *faultlog.Kind
@@ -71,7 +71,7 @@ func Open(cfg Config) *Book {
 	}
 	b.orphans = faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn, "an API key is of a tenant without a block: write the block, or remove the key", "API keys of unknown tenants are no longer used")
 	reading := faultlog.New(cfg.Log, cfg.Now, slog.LevelError, "the keys file can't be read; API keys that were read before stay in force", "the keys file is read again")
-	b.file = secretfile.Follow(cfg.File, b.load, b.taken, reading)
+	b.file = smallfile.Follow(cfg.File, b.load, b.taken, reading)
 	return b
 }
 

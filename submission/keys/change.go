@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/smallfile"
 )
 
 // DefaultOverlap is how long a key is good beside the one that takes its place.
@@ -23,21 +23,21 @@ var (
 
 // Load reads a keys file.
 func Load(path string) (*Table, error) {
-	text, err := secretfile.Read(path)
+	text, err := smallfile.ReadSecret(path)
 	if err != nil {
 		return nil, err
 	}
 	return Parse(text, path)
 }
 
-// update changes a keys file as a whole: see [secretfile.Update].
+// update changes a keys file as a whole: see [smallfile.UpdateSecret].
 func update(path string, change func(*Table) (*Table, error)) error {
-	return secretfile.Update(path, changing(path, change))
+	return smallfile.UpdateSecret(path, changing(path, change))
 }
 
-// preview has a change made and writes nothing: see [secretfile.Preview].
+// preview has a change made and writes nothing: see [smallfile.PreviewSecret].
 func preview(path string, change func(*Table) (*Table, error)) error {
-	return secretfile.Preview(path, changing(path, change))
+	return smallfile.PreviewSecret(path, changing(path, change))
 }
 
 // changing makes a change of a file's text.

@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/format"
-	"example.org/mta/internal/sealed"
-	"example.org/mta/internal/wholefile"
+	"example.org/mta/internal/smallfile"
 )
 
 // UseFormat is what this program knows of the formats of the file with the last uses of keys.
@@ -58,7 +57,7 @@ func ReadUse(path string) (map[string]time.Time, error) {
 		return nil, err
 	}
 	var f useFile
-	if _, err := sealed.Unmarshal(text, &f); err != nil {
+	if _, err := smallfile.Unmarshal(text, &f); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, errDamaged, err)
 	}
 	if f.Version != useVersion {
@@ -79,7 +78,7 @@ func openUses(path string, log *slog.Logger) *uses {
 	}
 	used, err := ReadUse(path)
 	if errors.Is(err, errDamaged) {
-		aside, moved := sealed.SetAside(path, time.Now())
+		aside, moved := smallfile.SetAside(path, time.Now())
 		log.Error("the last uses of API keys were damaged: they are counted from now on", "kept", aside, "error", errors.Join(err, moved))
 		err = moved
 	}
@@ -159,9 +158,9 @@ func (u *uses) write() {
 		}
 	}
 	u.mu.Unlock()
-	text, err := sealed.Marshal(f)
+	text, err := smallfile.Marshal(f)
 	if err == nil {
-		err = wholefile.Replace(u.path, 0o640, func(w io.Writer) error {
+		err = smallfile.Replace(u.path, 0o640, func(w io.Writer) error {
 			_, err := w.Write(text)
 			return err
 		})

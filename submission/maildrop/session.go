@@ -5,7 +5,7 @@ import (
 	"net"
 	"net/netip"
 
-	"example.org/mta/internal/handover"
+	"example.org/mta/internal/network"
 )
 
 // server takes mail by SMTP.
@@ -16,7 +16,7 @@ type server interface {
 
 // Session begins a session with a server that has no other. end ends both, and waits for that.
 func Session(s server) (client net.Conn, end func()) {
-	conns := handover.New()
+	conns := network.NewHandover()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

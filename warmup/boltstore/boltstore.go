@@ -21,8 +21,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"example.org/mta/internal/boltcheck"
-	"example.org/mta/internal/boltcopy"
+	"example.org/mta/internal/sidestore"
 	"example.org/mta/warmup"
 )
 
@@ -93,7 +92,7 @@ func Open(path string, now func() time.Time) (*Store, error) {
 		now = time.Now
 	}
 	s := &Store{now: now, opened: now(), keys: make(map[string]*lock)}
-	err := boltcheck.Check(path)
+	err := sidestore.Check(path)
 	if s.begun = errors.Is(err, fs.ErrNotExist); err != nil && !s.begun {
 		if err := s.setAside(path, err); err != nil {
 			return nil, fmt.Errorf("opening warm-up store %s: %w", path, err)
@@ -326,7 +325,7 @@ func (s *Store) Backup() (_ io.ReadCloser, _ int64, err error) {
 		return nil, 0, s.broken
 	}
 	defer s.guard(&err)()
-	return boltcopy.Copy(s.db)
+	return sidestore.CopyOf(s.db)
 }
 
 // Each calls each with all records, in the order of their names, until one returns an error.

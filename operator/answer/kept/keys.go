@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"time"
 
-	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/answer/blocks"
 	"example.org/mta/operator/api"
@@ -172,7 +172,7 @@ func (a Keys) reread() {
 
 // keyError puts an error about the keys file into the API's words.
 func keyError(err error) error {
-	var mode *secretfile.ModeError
+	var mode *smallfile.ModeError
 	switch {
 	case errors.As(err, &mode):
 		return api.Unavailable(mode.Remedy(), "%v", err)

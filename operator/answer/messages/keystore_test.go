@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/secretfile"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/queue"
 	"example.org/mta/submission/idempotency"
 )
@@ -22,7 +22,7 @@ func keyedQueue(t *testing.T, dir string) (*queue.Queue, *idempotency.Book) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { q.Close() }) // when the test has failed
-	secret, err := secretfile.Own{Path: filepath.Join(dir, "idempotency.key")}.Secret()
+	secret, err := smallfile.Secret{Path: filepath.Join(dir, "idempotency.key")}.Secret()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/turns"
 	"example.org/mta/operator/answer/messages"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
@@ -30,7 +30,7 @@ type Submitted struct {
 	Keyed func(tenant, key string) ([]envelope.ID, bool, error)
 
 	// Searches are what tenants take turns at: searches of the log and of the queue, and whatever else looks through much.
-	Searches *turns.Turns
+	Searches *fair.Turns
 }
 
 const (
@@ -42,13 +42,13 @@ const (
 
 // New completes the settings.
 func New(s Submitted) *Submitted {
-	s.Searches = turns.New(maxSearches, time.Now)
+	s.Searches = fair.New(maxSearches, time.Now)
 	return &s
 }
 
 // search is a tenant's search, which gives way to those of other tenants.
 type search struct {
-	*turns.Turn
+	*fair.Turn
 	ctx context.Context
 }
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/turns"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/operator/answer/messages"
 	"example.org/mta/queue"
@@ -89,7 +89,7 @@ func TestASearchOfTheLogIsBounded(t *testing.T) {
 	}
 	at := time.Unix(0, 0)
 	s := New(Submitted{Messages: &messages.Messages{Now: time.Now}, LogDir: func() string { return dir }})
-	s.Searches = turns.New(1, func() time.Time { at = at.Add(time.Second); return at })
+	s.Searches = fair.New(1, func() time.Time { at = at.Add(time.Second); return at })
 	if _, err := s.inLog(t.Context(), logSearch{tenant: "acme"}); !errors.Is(err, http.ErrTooMuch) {
 		t.Errorf("a search for which each look takes a second: %v", err)
 	}

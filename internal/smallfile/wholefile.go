@@ -1,0 +1,81 @@
+// Package smallfile keeps the relay's small files. Replace makes a file the old one or the new one, whole and durable,
+// whatever happens; Sync and SyncDir serve others too. Marshal and Unmarshal keep JSON that may be damaged: a sum of the
+// text is its last member, which programs without sums pass by; SetAside names the place for what is damaged. ReadSecret,
+// UpdateSecret and Follow are for the files of users and API keys: others than the owner and its group may not read them,
+// and a change counts without a reload. A Secret is made by the relay, with a second copy.
+package smallfile
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Replace writes a file anew, by way of a file beside it whose name ends in ".new". Of root's, it gets the owner of the
+// file before, or of the folder.
+func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
+	temporary := path + ".new"
+	// What a crash has left has the rights that it had, and a link planted there leads elsewhere.
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(f, 64<<10)
+	if err = giveTo(f.Name(), path, filepath.Dir(path)); err == nil {
+		err = write(w)
+	}
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = Sync(f)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes durable what was created, renamed or removed in a folder.
+func SyncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// Inherit gives a file or folder that root has made to the owner of its folder: a relay that runs as another user must be
+// able to write it.
+func Inherit(path string) error { return giveTo(path, filepath.Dir(path)) }
+
+// giveTo gives what root has made to the owner of the first of others that is there.
+func giveTo(path string, others ...string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	for _, other := range others {
+		info, err := os.Stat(other)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+			return os.Lchown(path, int(owner.Uid), int(owner.Gid))
+		}
+	}
+	return nil
+}

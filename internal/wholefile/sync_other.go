@@ -1,8 +1,0 @@
-//go:build !linux
-
-package wholefile
-
-import "os"
-
-// Sync is fsync.
-func Sync(f *os.File) error { return f.Sync() }
