@@ -97,7 +97,7 @@ func (w *Warmups) ChangeWarmup(ctx context.Context, name string, action api.Warm
 func (w *Warmups) ReportWarmup(ctx context.Context, name string, r api.WarmupReport) error {
 	day, err := time.Parse(time.DateOnly, r.Day)
 	if err != nil {
-		return api.Invalid("write it as 2026-11-22", "day: %q is no day", r.Day)
+		return api.Invalid("write it as 2026-11-22", "day: %q is not a valid date", r.Day)
 	}
 	if r.Provider != warmup.Other && !slices.ContainsFunc(w.Policy().Config.Providers, func(p *config.Provider) bool { return p.Name == r.Provider }) {
 		return api.Invalid("the providers that 'mta check --effective' prints have names, and the others are \"other\"", "there is no provider %q", r.Provider)

@@ -64,7 +64,7 @@ const cursorParts = ":"
 func (c Connections) Connections(_ context.Context, f api.ConnectionFilter, after string, limit int) (l api.ConnectionList, _ error) {
 	direction, id, ok := strings.Cut(after, cursorParts)
 	if after != "" && (!ok || !slices.Contains(api.Directions, api.Direction(direction))) {
-		return l, api.Invalid("take it from the page before", "cursor %q is none", after)
+		return l, api.Invalid("take it from the page before", "%q is not a valid cursor", after)
 	}
 	var in []api.Connection
 	if f.Direction != api.Outgoing && f.Site == "" && f.Source == "" {

@@ -115,7 +115,7 @@ func (a Admissions) who(who string) (ask intake.AdmitRequest, match func(*admit.
 	if strings.Contains(who, "@") {
 		sender, err := envelope.ParseAddress(who)
 		if err != nil {
-			return ask, nil, api.Invalid("", "%q is no address: %v", who, err)
+			return ask, nil, api.Invalid("", "%q is not a valid address: %v", who, err)
 		}
 		ask.Sender = sender
 		for _, t := range cfg.Tenants {

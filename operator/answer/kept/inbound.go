@@ -17,7 +17,7 @@ func (i Inbound) Inbound(_ context.Context, after string, limit int) (api.Inboun
 	if after != "" {
 		var err error
 		if before, err = envelope.ParseID(after); err != nil {
-			return api.InboundList{}, api.Invalid("give --after what the page before ended with", "cursor %q is none", after)
+			return api.InboundList{}, api.Invalid("give --after what the page before ended with", "%q is not a valid cursor", after)
 		}
 	}
 	s := i.Folder.Stats()

@@ -68,7 +68,7 @@ func parseCursor(text string) (suppression.Key, error) {
 	escaped, address, ok := strings.Cut(text, ":")
 	tenant, err := url.QueryUnescape(escaped)
 	if !ok || err != nil {
-		return suppression.Key{}, api.Invalid("give --after what the page before ended with", "cursor %q is none", text)
+		return suppression.Key{}, api.Invalid("give --after what the page before ended with", "%q is not a valid cursor", text)
 	}
 	return suppression.Key{Tenant: tenant, Address: address}, nil
 }

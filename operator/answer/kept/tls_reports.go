@@ -19,7 +19,7 @@ func (t TLSReports) TLSReports(_ context.Context, domain, after string, limit in
 	if domain != "" {
 		ascii, err := envelope.ToASCII(domain)
 		if err != nil {
-			return api.TLSReportList{}, api.Invalid("", "%q is no domain: %v", domain, err)
+			return api.TLSReportList{}, api.Invalid("", "%q is not a valid domain: %v", domain, err)
 		}
 		domain = ascii
 	}

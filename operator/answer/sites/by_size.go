@@ -21,7 +21,7 @@ func (d *Sites) sitesBySize(ctx context.Context, f api.SiteFilter, after string,
 		size, name, _ := strings.Cut(after, " ")
 		n, err := strconv.Atoi(size)
 		if from = (sizedSite{name, n}); err != nil {
-			return l, api.Invalid("give --after what the page before ended with", "cursor %q is none", after)
+			return l, api.Invalid("give --after what the page before ended with", "%q is not a valid cursor", after)
 		}
 	}
 	queued, now := d.queuedByKey(), d.Now()
