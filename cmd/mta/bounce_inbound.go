@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
 )
 
@@ -55,7 +56,7 @@ func (c *cli) bounceList(ctx context.Context, p *pageFlags) error {
 		NoteTitle: "SUBJECT",
 	}
 	for _, m := range l.Mail {
-		t.Add(m.Subject, m.ID, shortAge(c.now().Sub(m.Time)), m.Kind, sentBy(&m), strings.Join(m.Recipients, ", "), shortSize(m.Size))
+		t.Add(m.Subject, m.ID, short.Age(c.now().Sub(m.Time)), m.Kind, sentBy(&m), strings.Join(m.Recipients, ", "), short.Size(m.Size))
 	}
 	if err := t.Write(c.out, c.screen); err != nil {
 		return err
@@ -134,7 +135,7 @@ func (c *cli) inboundFacts(m *api.InboundMail) {
 	}
 	for _, f := range []struct{ name, value string }{
 		{"id", m.ID}, {"kind", m.Kind}, {"arrived", moment(m.Time, c.now())}, {"from", by}, {"sender", angled(m.Sender)},
-		{"to", strings.Join(m.Recipients, ", ")}, {"about", m.Message}, {"size", shortSize(m.Size)},
+		{"to", strings.Join(m.Recipients, ", ")}, {"about", m.Message}, {"size", short.Size(m.Size)},
 	} {
 		if f.value != "" {
 			fmt.Fprintf(c.out, "%-8s %s\n", f.name, draw.Clean(f.value))

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
 )
 
@@ -44,7 +45,7 @@ func (c *cli) bounceUnknown(l api.UnknownList) error {
 		left := of.Count
 		for _, s := range of.Samples {
 			left -= s.Count
-			t.Add(strings.Join(strings.Fields(s.Reply.String()), " "), orDash(of.Provider), fmt.Sprint(s.Count), shortAge(c.now().Sub(s.Last)), orDash(s.Message))
+			t.Add(strings.Join(strings.Fields(s.Reply.String()), " "), orDash(of.Provider), fmt.Sprint(s.Count), short.Age(c.now().Sub(s.Last)), orDash(s.Message))
 		}
 		if left > 0 {
 			t.Add("others, of which no sample is kept", orDash(of.Provider), fmt.Sprint(left), "-", "-")

@@ -10,6 +10,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
 )
 
@@ -322,7 +323,7 @@ func (c *cli) tierHost(t *api.TierHost) string {
 	if retry, why := c.look().HostNote(h); why != "" {
 		switch {
 		case retry.After(c.now()):
-			text += ", next try in " + shortLeft(retry.Sub(c.now()))
+			text += ", next try in " + short.Left(retry.Sub(c.now()))
 		case !retry.IsZero():
 			text += ", next try now"
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
 )
 
@@ -53,7 +54,7 @@ func (c *cli) lane(l *api.Lane) string {
 		text += fmt.Sprintf(", %d more being opened", l.Opening)
 	}
 	if l.Waiting > 0 {
-		text += ", for " + shortAge(c.now().Sub(l.Oldest))
+		text += ", for " + short.Age(c.now().Sub(l.Oldest))
 		if l.Why != "" {
 			text += ": " + l.Why + c.look().More(l.Until)
 		}

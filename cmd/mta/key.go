@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/short"
 	"example.org/mta/internal/smallfile"
 	"example.org/mta/internal/spelling"
 	"example.org/mta/mta/config"
@@ -401,12 +402,12 @@ func (c *cli) keyTable(list []api.APIKey) error {
 			from = strings.Join(l.From, ",")
 		}
 		if !l.Expires.IsZero() {
-			end = shortLeft(l.Expires.Sub(c.now()))
+			end = short.Left(l.Expires.Sub(c.now()))
 		}
 		if !l.LastUsed.IsZero() {
-			used = shortAge(c.now().Sub(l.LastUsed)) + " ago"
+			used = short.Age(c.now().Sub(l.LastUsed)) + " ago"
 		}
-		t.Add("", l.Name, l.Tenant, l.ID, l.State, strings.Join(l.Scopes, ","), from, shortAge(c.now().Sub(l.Created)), end, used)
+		t.Add("", l.Name, l.Tenant, l.ID, l.State, strings.Join(l.Scopes, ","), from, short.Age(c.now().Sub(l.Created)), end, used)
 	}
 	return t.Write(c.out, c.screen)
 }

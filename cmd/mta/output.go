@@ -30,16 +30,12 @@ func newEncoder(w io.Writer) *json.Encoder {
 	return e
 }
 
-func shortAge(d time.Duration) string  { return short.Age(d) }
-func shortLeft(d time.Duration) string { return short.Left(d) }
-func shortSize(n int64) string         { return short.Size(n) }
-
 // moment is a time for people, with its distance from now.
 func moment(t, now time.Time) string {
 	if d := t.Sub(now); d > 0 {
-		return t.Local().Format(time.DateTime) + " (in " + shortLeft(d) + ")"
+		return t.Local().Format(time.DateTime) + " (in " + short.Left(d) + ")"
 	}
-	return t.Local().Format(time.DateTime) + " (" + shortAge(now.Sub(t)) + " ago)"
+	return t.Local().Format(time.DateTime) + " (" + short.Age(now.Sub(t)) + " ago)"
 }
 
 // plural counts in words.

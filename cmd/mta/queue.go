@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
 )
 
@@ -78,7 +79,7 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 	}
 	var ids []string
 	for _, m := range list.Messages {
-		ids = append(ids, fmt.Sprintf("%s\t%s from %s", m.ID, shortAge(c.now().Sub(m.Received)), angled(draw.Clean(m.Sender))))
+		ids = append(ids, fmt.Sprintf("%s\t%s from %s", m.ID, short.Age(c.now().Sub(m.Received)), angled(draw.Clean(m.Sender))))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
 )
 
@@ -73,7 +74,7 @@ func (c *cli) queueShow(ctx context.Context, id string, asJSON bool) error {
 	for _, r := range m.Recipients {
 		end := "-"
 		if !r.Expires.IsZero() {
-			end = shortLeft(r.Expires.Sub(c.now()))
+			end = short.Left(r.Expires.Sub(c.now()))
 		}
 		t.Add(r.Why(time.Local), angled(r.Address), string(r.State), orDash(r.Site), fmt.Sprint(r.Attempts), c.look().Next(&r).Text, end)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
 )
 
@@ -62,11 +63,11 @@ func summaryTable(s api.Summary) *draw.Table {
 	inError := slices.ContainsFunc(s.Rows, func(r api.SummaryRow) bool { return r.Error > 0 })
 	t := &draw.Table{Columns: []draw.Column{{Title: string(s.By), Shrink: true}, {Title: "T", Right: true}}}
 	for _, b := range s.Bounds {
-		t.Columns = append(t.Columns, draw.Column{Title: shortAge(time.Duration(b)), Right: true})
+		t.Columns = append(t.Columns, draw.Column{Title: short.Age(time.Duration(b)), Right: true})
 	}
 	oldest := "all"
 	if n := len(s.Bounds); n > 0 {
-		oldest = shortAge(time.Duration(s.Bounds[n-1])) + "+"
+		oldest = short.Age(time.Duration(s.Bounds[n-1])) + "+"
 	}
 	t.Columns = append(t.Columns, draw.Column{Title: oldest, Right: true})
 	if inError {

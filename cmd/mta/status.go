@@ -73,8 +73,8 @@ then.`,
 			for _, l := range x.Lowered {
 				fact("lowered", "%s has %d of its %d max_connections: the limit on open files is too low", l.Name, l.Limit, l.Configured)
 			}
-			fact("memory", "%s, the schedule of the queue %s", shortSize(s.Memory.Process), shortSize(s.Memory.Schedule))
-			fact("disk", "%s taken by the queue, %s of that needed, %s free", shortSize(s.Disk.Queue), shortSize(s.Disk.Live), shortSize(s.Disk.Free))
+			fact("memory", "%s, the schedule of the queue %s", short.Size(s.Memory.Process), short.Size(s.Memory.Schedule))
+			fact("disk", "%s taken by the queue, %s of that needed, %s free", short.Size(s.Disk.Queue), short.Size(s.Disk.Live), short.Size(s.Disk.Free))
 			fact("came in", "%d, and %d were in the queue at the start", q.Accepted, q.Recovered)
 			fact("went out", "%d delivered, %d bounced, %d expired, %d removed", q.Delivered, q.Bounced, q.Expired, q.Removed)
 			return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/short"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/listing"
@@ -78,7 +79,7 @@ func (c *cli) showStream(s *api.Stream) error {
 	line("to", "%s", s.To)
 	line("state", "%s, at %s", s.State, s.At)
 	if s.LagEvents > 0 || s.LagBytes > 0 {
-		line("lag", "about %s for %s; %s of the log", plural(int(s.LagEvents), "event"), listing.Lag(s).Text, shortSize(s.LagBytes))
+		line("lag", "about %s for %s; %s of the log", plural(int(s.LagEvents), "event"), listing.Lag(s).Text, short.Size(s.LagBytes))
 	}
 	line("delivered", "%s in %s since the start of the relay; %.1f/s in the last minute", plural(int(s.Delivered), "event"), plural(int(s.Requests), "request"), s.Rate)
 	if s.LastError != "" {
@@ -96,37 +97,26 @@ func (c *cli) showStream(s *api.Stream) error {
 	fmt.Fprintln(c.out)
 	t := &draw.Table{Columns: []draw.Column{{Title: "REFUSED EVENT"}, {Title: "TYPE"}, {Title: "MESSAGE"}, {Title: "AGE", Right: true}}, NoteTitle: "ANSWER"}
 	for _, e := range s.SetAside {
-		t.Add(draw.Clean(e.Reason), draw.Clean(e.EventID), draw.Clean(e.Type), draw.Clean(e.ID), shortAge(c.now().Sub(e.At)))
+		t.Add(draw.Clean(e.Reason), draw.Clean(e.EventID), draw.Clean(e.Type), draw.Clean(e.ID), short.Age(c.now().Sub(e.At)))
 	}
 	return t.Write(c.out, c.screen)
 }
 
 // streamCommand makes a command about one stream. do returns what --json prints, and how to print it for people.
-func (c *cli) streamCommand(use, short, long string, do func(context.Context, *api.Client, string) (any, func() error, error)) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+func (c *cli) streamCommand(
+	use, short, long string, do func(context.Context, *api.Client, string) (any, func() error, error),
+) *cobra.Command {
+	var print func() error
+	return answers(c, &cobra.Command{
 		Use:               use + " NAME",
 		Short:             short,
 		Long:              long,
 		Args:              oneArg("the stream's name"),
 		ValidArgsFunction: c.complete(streamNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			result, print, err := do(cmd.Context(), client, args[0])
-			switch {
-			case err != nil:
-				return err
-			case asJSON:
-				return writeJSON(c.out, result)
-			}
-			return print()
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}, func(ctx context.Context, client *api.Client, args []string) (result any, err error) {
+		result, print, err = do(ctx, client, args[0])
+		return result, err
+	}, func(any) error { return print() })
 }
 
 // streamNames asks for the streams.
