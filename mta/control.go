@@ -1,16 +1,13 @@
 package mta
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
-	"time"
 
 	"example.org/mta/internal/settings"
-	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/listen"
@@ -149,62 +146,3 @@ func (r *stores) Config() string { return string(config.Effective(r.policy.Load(
 
 // ConfigObject gives the same for JSON.
 func (r *stores) ConfigObject() map[string]any { return settings.Object(r.policy.Load().Config) }
-
-// eventReader finds accounting records for the control API.
-type eventReader struct{ r *stores }
-
-func (e eventReader) Read(ctx context.Context, q api.LogQuery, each func([]byte) error, flush func()) error {
-	if err := e.flush(ctx); err != nil {
-		return err
-	}
-	return e.r.accounting.Read(ctx, accountingQuery(q), each, flush)
-}
-
-// flushWait is how long a page of the newest records waits for those that are on their way to the disk.
-const flushWait = 100 * time.Millisecond
-
-func (e eventReader) Newest(ctx context.Context, q api.LogQuery, after string, limit int) (api.LogPage, error) {
-	soon, cancel := context.WithTimeout(ctx, flushWait)
-	defer cancel()
-	if after != "" {
-		cancel() // those that are on their way are on no page but the first
-	}
-	if err := e.flush(soon); err != nil {
-		return api.LogPage{}, err
-	}
-	p, err := e.r.accounting.Newest(ctx, accountingQuery(q), after, limit)
-	if errors.Is(err, accounting.ErrCursor) {
-		err = api.Invalid("give after what the page before ended with", "after: %v", err)
-	}
-	out := api.LogPage{Next: p.Next, Looked: p.Looked, Complete: p.Complete}
-	for _, record := range p.Records {
-		out.Records = append(out.Records, record)
-	}
-	if p.Damage != nil {
-		out.Damaged = p.Damage.Error()
-	}
-	return out, err
-}
-
-// flush has the latest records written, as long as ctx allows.
-func (e eventReader) flush(ctx context.Context) error {
-	if e.r.accounting == nil {
-		return api.Unavailable("set accounting { enabled = true }", "the accounting log is switched off")
-	}
-	if err := e.r.accounting.Flush(ctx); err != nil && ctx.Err() == nil {
-		// On a full disk, of all times, the log must be readable.
-		e.r.log.Warn("the latest accounting records are not in the log yet", "error", err)
-	}
-	return nil
-}
-
-func accountingQuery(q api.LogQuery) accounting.Query {
-	query := accounting.Query{
-		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant, Classes: q.Classes,
-		Since: q.Since, Until: q.Until, Last: q.Last, Follow: q.Follow,
-	}
-	for _, t := range q.Types {
-		query.Types = append(query.Types, accounting.Type(t))
-	}
-	return query
-}

@@ -19,6 +19,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/visible"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/operator/answer/records"
 	"example.org/mta/operator/api"
 )
 
@@ -221,17 +222,7 @@ func (c *cli) newestFiles(down error) (func(context.Context, api.LogQuery, strin
 		return nil, down
 	}
 	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", w.Accounting)
-	return func(ctx context.Context, q api.LogQuery, after string, limit int) (out api.LogPage, err error) {
-		p, err := accounting.Newest(ctx, w.Accounting, filesQuery(q), after, limit)
-		for _, record := range p.Records {
-			out.Records = append(out.Records, record)
-		}
-		if p.Damage != nil {
-			out.Damaged = p.Damage.Error()
-		}
-		out.Next = p.Next
-		return out, err
-	}, nil
+	return records.Files(w.Accounting).Newest, nil
 }
 
 // logFiles reads the log of a relay that doesn't run: that is when it is wanted most.
@@ -245,19 +236,7 @@ func (c *cli) logFiles(ctx context.Context, q api.LogQuery, each func([]byte) er
 		return down
 	}
 	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", dir)
-	return accounting.Read(ctx, dir, filesQuery(q), each, nil)
-}
-
-// filesQuery puts a query into the words of the files.
-func filesQuery(q api.LogQuery) accounting.Query {
-	files := accounting.Query{
-		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant, Classes: q.Classes,
-		Since: q.Since, Until: q.Until, Last: q.Last,
-	}
-	for _, t := range q.Types {
-		files.Types = append(files.Types, accounting.Type(t))
-	}
-	return files
+	return records.Files(dir).Read(ctx, q, each)
 }
 
 // logLine prints a record for people.

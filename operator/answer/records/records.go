@@ -1,0 +1,93 @@
+// Package records answers operators from the accounting log, in the words of the control API: that of a running relay, or
+// the files of one that is away.
+package records
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"example.org/mta/mta/accounting"
+	"example.org/mta/operator/api"
+)
+
+// Log is the accounting log of a running relay.
+type Log struct {
+	Writer *accounting.Writer // nil: switched off
+	Out    *slog.Logger
+}
+
+// flushWait is how long a page of the newest records waits for those that are on their way to the disk.
+const flushWait = 100 * time.Millisecond
+
+// Read implements api.Log.
+func (l Log) Read(ctx context.Context, q api.LogQuery, each func([]byte) error, flush func()) error {
+	if err := l.flush(ctx); err != nil {
+		return err
+	}
+	return l.Writer.Read(ctx, query(q), each, flush)
+}
+
+// Newest implements api.Log.
+func (l Log) Newest(ctx context.Context, q api.LogQuery, after string, limit int) (api.LogPage, error) {
+	soon, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
+	if after != "" {
+		cancel() // those that are on their way are on no page but the first
+	}
+	if err := l.flush(soon); err != nil {
+		return api.LogPage{}, err
+	}
+	return page(l.Writer.Newest(ctx, query(q), after, limit))
+}
+
+// flush has the latest records written, as long as ctx allows.
+func (l Log) flush(ctx context.Context) error {
+	if l.Writer == nil {
+		return api.Unavailable("set accounting { enabled = true }", "the accounting log is switched off")
+	}
+	if err := l.Writer.Flush(ctx); err != nil && ctx.Err() == nil {
+		// On a full disk, of all times, the log must be readable.
+		l.Out.Warn("the latest accounting records are not in the log yet", "error", err)
+	}
+	return nil
+}
+
+// Files are those of an accounting log in a directory.
+type Files string
+
+// Read calls each with the records that fit, oldest first.
+func (f Files) Read(ctx context.Context, q api.LogQuery, each func([]byte) error) error {
+	return accounting.Read(ctx, string(f), query(q), each, nil)
+}
+
+// Newest is as Log.Newest.
+func (f Files) Newest(ctx context.Context, q api.LogQuery, after string, limit int) (api.LogPage, error) {
+	return page(accounting.Newest(ctx, string(f), query(q), after, limit))
+}
+
+func query(q api.LogQuery) accounting.Query {
+	out := accounting.Query{
+		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant, Classes: q.Classes,
+		Since: q.Since, Until: q.Until, Last: q.Last, Follow: q.Follow,
+	}
+	for _, t := range q.Types {
+		out.Types = append(out.Types, accounting.Type(t))
+	}
+	return out
+}
+
+func page(p accounting.Page, err error) (api.LogPage, error) {
+	if errors.Is(err, accounting.ErrCursor) {
+		err = api.Invalid("give after what the page before ended with", "after: %v", err)
+	}
+	out := api.LogPage{Next: p.Next, Looked: p.Looked, Complete: p.Complete}
+	for _, record := range p.Records {
+		out.Records = append(out.Records, record)
+	}
+	if p.Damage != nil {
+		out.Damaged = p.Damage.Error()
+	}
+	return out, err
+}
