@@ -146,9 +146,9 @@ func BenchmarkIdempotencyKey(b *testing.B) {
 				q := benchQueue(b, disk.fs())
 				until := time.Now().Add(24 * time.Hour)
 				q.mu.Lock()
-				q.segs.add(&segment{})
+				q.segs.Add(&store.Segment{})
 				for i := range 200_000 {
-					q.setKey(q.segs.byHandle[1], store.KeyItem{KeyHead: store.KeyHead{Key: testKey(-1 - i), Until: uint32(until.Unix())}})
+					q.setKey(q.segs.ByHandle[1], store.KeyItem{KeyHead: store.KeyHead{Key: testKey(-1 - i), Until: uint32(until.Unix())}})
 				}
 				q.mu.Unlock()
 				answer := make([]byte, 24)

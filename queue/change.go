@@ -195,7 +195,7 @@ func (c *changer) apply() {
 func (c *changer) message(t *target) {
 	q := c.q
 	var removed, counted []uint16
-	var seg *segment
+	var seg *store.Segment
 	changed := map[change0][]uint16{}
 	for _, r := range t.rcpts {
 		s, e := q.s.Find(t.id, r)
@@ -214,7 +214,7 @@ func (c *changer) message(t *target) {
 			removed = append(removed, r)
 			continue
 		}
-		seg = q.segs.of(e.Data())
+		seg = q.segs.Of(e.Data())
 		due := c.do(s, e)
 		key := change0{due, marksOf(e)}
 		changed[key] = append(changed[key], r)

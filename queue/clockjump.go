@@ -178,8 +178,8 @@ func (q *Queue) clockWentBack(now time.Time, back time.Duration) {
 	for i := range q.ready.unsent {
 		q.ready.unsent[i].from = min(q.ready.unsent[i].from, at)
 	}
-	for seg := range q.segs.all {
-		seg.rest = time.Time{}
+	for seg := range q.segs.All {
+		seg.Rest = time.Time{}
 	}
 	for id := range q.cache.hot {
 		q.cache.evict(id) // its envelope may have a time that lies ahead

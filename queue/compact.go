@@ -34,27 +34,27 @@ const maxSmall = 8
 // victim is the segment to be compacted next; nil while the disk is used well enough: sealed
 // segments take less than one and a half times what is living, and a quarter of a segment, and
 // few are small.
-func (q *Queue) victim() *segment {
+func (q *Queue) victim() *store.Segment {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.health.stalled != nil || len(q.files.snapshots) > 0 {
 		return nil
 	}
 	var size, live int64
-	var worst, smallest *segment
+	var worst, smallest *store.Segment
 	small, now := 0, q.now()
-	for seg := range q.segs.all {
-		if !seg.sealed || seg.gone || seg.stuck || seg.unread || seg.emptied || now.Before(seg.rest) {
+	for seg := range q.segs.All {
+		if !seg.Sealed || seg.Gone || seg.Stuck || seg.Unread || seg.Emptied || now.Before(seg.Rest) {
 			continue
 		}
-		size += seg.size
-		live += seg.live
-		if worst == nil || seg.share() < worst.share() || seg.share() == worst.share() && seg.id.Number < worst.id.Number {
+		size += seg.Size
+		live += seg.Live
+		if worst == nil || seg.Share() < worst.Share() || seg.Share() == worst.Share() && seg.ID.Number < worst.ID.Number {
 			worst = seg
 		}
-		if seg.size < q.cfg.SegmentSize/4 {
+		if seg.Size < q.cfg.SegmentSize/4 {
 			small++
-			if smallest == nil || seg.size < smallest.size {
+			if smallest == nil || seg.Size < smallest.Size {
 				smallest = seg
 			}
 		}
@@ -68,26 +68,23 @@ func (q *Queue) victim() *segment {
 	return nil
 }
 
-// share is how much of a segment is living.
-func (seg *segment) share() float64 { return float64(seg.live) / float64(max(seg.size, 1)) }
-
 // compaction is one segment being emptied.
 type compaction struct {
 	q     *Queue
 	ctx   context.Context
-	v     *segment
+	v     *store.Segment
 	moved int64 // octets since the last pause
 	last  store.ReplyReader
 }
 
 // compact empties a segment of all that is needed.
-func (q *Queue) compact(ctx context.Context, v *segment) error {
+func (q *Queue) compact(ctx context.Context, v *store.Segment) error {
 	c := &compaction{q: q, ctx: ctx, v: v, last: store.ReplyReader{Dir: q.dir}}
 	q.mu.Lock()
-	start := q.segs.tick + 1
-	var dependents []*segment
-	for seg := range q.segs.all {
-		if _, ok := seg.deps[v]; ok && !seg.gone {
+	start := q.segs.Tick + 1
+	var dependents []*store.Segment
+	for seg := range q.segs.All {
+		if _, ok := seg.Deps[v]; ok && !seg.Gone {
 			dependents = append(dependents, seg)
 		}
 	}
@@ -107,25 +104,25 @@ func (q *Queue) compact(ctx context.Context, v *segment) error {
 	defer q.mu.Unlock()
 	q.count.compacted++
 	for _, of := range dependents {
-		q.segs.buried(of, v, start)
+		q.segs.Buried(of, v, start)
 	}
 	q.loseKeys(v)
-	if v.messages == 0 && v.notes == 0 && v.keys == 0 && v.neededBy == 0 {
-		v.emptied = true
-	} else if !v.stuck {
-		v.stuck = true
-		q.log.Error("queue: BUG: compaction did not empty a segment; it stays", "file", q.dir.SegmentPath(v.id), "messages", v.messages, "replies", v.notes, "keys", v.keys, "needed by", v.neededBy)
+	if v.Messages == 0 && v.Notes == 0 && v.Keys == 0 && v.NeededBy == 0 {
+		v.Emptied = true
+	} else if !v.Stuck {
+		v.Stuck = true
+		q.log.Error("queue: BUG: compaction did not empty a segment; it stays", "file", q.dir.SegmentPath(v.ID), "messages", v.Messages, "replies", v.Notes, "keys", v.Keys, "needed by", v.NeededBy)
 	}
 	return nil
 }
 
 // indexOf reads the index of a segment, or makes it.
-func (q *Queue) indexOf(seg *segment) (*store.Run, error) {
-	r, err := store.OpenIndex(q.dir.FS, q.dir.IndexPath(seg.id), seg.id)
+func (q *Queue) indexOf(seg *store.Segment) (*store.Run, error) {
+	r, err := store.OpenIndex(q.dir.FS, q.dir.IndexPath(seg.ID), seg.ID)
 	if err == nil {
 		return r, nil
 	}
-	ix, _, err := store.ScanIndex(q.dir.FS, q.dir.SegmentPath(seg.id), seg.id, seg.size)
+	ix, _, err := store.ScanIndex(q.dir.FS, q.dir.SegmentPath(seg.ID), seg.ID, seg.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +136,7 @@ func (c *compaction) carry() error {
 		return err
 	}
 	defer r.Close()
-	if !c.v.indexed && len(r.Damaged) > 0 && !r.Unread() { // it was sealed after the janitor had looked
+	if !c.v.Indexed && len(r.Damaged) > 0 && !r.Unread() { // it was sealed after the janitor had looked
 		c.q.scanned(c.v, r.Damaged)
 	}
 	if err := c.carryKeys(r); err != nil {
@@ -202,13 +199,13 @@ type moving struct {
 
 // moveMessage writes a living message again, with the states of its recipients.
 func (c *compaction) moveMessage(it *store.Item) error {
-	loc := schedule.LocOf(c.v.handle, it.Offset())
+	loc := schedule.LocOf(c.v.Handle, it.Offset())
 	for {
 		rcpts := c.living(it.ID, loc)
 		if len(rcpts) == 0 {
 			return nil
 		}
-		p := store.Place{ID: c.v.id, Off: it.Offset(), Size: schedule.Octets(it.Size)}
+		p := store.Place{ID: c.v.ID, Off: it.Offset(), Size: schedule.Octets(it.Size)}
 		rec, err := c.q.dir.ReadRecord(p)
 		var body store.Content
 		if err == nil {
@@ -233,7 +230,7 @@ func (c *compaction) leave(err error) error {
 	c.q.reportDamage(err, "a message in a journal segment can't be moved; the segment stays")
 	c.q.mu.Lock()
 	defer c.q.mu.Unlock()
-	c.v.stuck, c.v.damaged = true, true
+	c.v.Stuck, c.v.Damaged = true, true
 	return nil
 }
 
@@ -313,7 +310,7 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *store.Content, 
 }
 
 // moveWritten enters in the schedule that a message has a new place.
-func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
+func (q *Queue) moveWritten(seg *store.Segment, n *note, loc schedule.Loc) {
 	c, err := store.ParseContent(n.payload)
 	var states []store.RecipientState
 	if err == nil {
@@ -326,7 +323,7 @@ func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
 	for i := range states {
 		st := &states[i]
 		_, e := q.s.Find(n.id, st.Rcpt)
-		if e == nil || q.segs.of(e.Data()) != n.of {
+		if e == nil || q.segs.Of(e.Data()) != n.of {
 			continue
 		}
 		old, moved = e.Size, true
@@ -337,14 +334,14 @@ func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
 			delete(q.rcpts.replies, recipientKey{n.id, st.Rcpt})
 		}
 	}
-	if !slices.Contains(n.of.movedTo, seg) {
-		n.of.movedTo = append(n.of.movedTo, seg)
+	if !slices.Contains(n.of.MovedTo, seg) {
+		n.of.MovedTo = append(n.of.MovedTo, seg)
 	}
 	if moved {
-		n.of.messages--
-		n.of.live -= schedule.Octets(old)
-		seg.messages++
-		seg.live += schedule.Octets(size)
+		n.of.Messages--
+		n.of.Live -= schedule.Octets(old)
+		seg.Messages++
+		seg.Live += schedule.Octets(size)
 	}
 }
 
@@ -352,15 +349,15 @@ func (q *Queue) moveWritten(seg *segment, n *note, loc schedule.Loc) {
 // lies elsewhere.
 func (c *compaction) carryReply(it *store.Item) error {
 	q := c.q
-	loc := schedule.LocOf(c.v.handle, it.Offset())
+	loc := schedule.LocOf(c.v.Handle, it.Offset())
 	q.mu.Lock()
 	_, e := q.s.Find(it.ID, it.Rcpt)
-	needed := e != nil && e.Note() == loc && q.segs.of(e.Data()) != c.v
+	needed := e != nil && e.Note() == loc && q.segs.Of(e.Data()) != c.v
 	q.mu.Unlock()
 	if !needed {
 		return nil
 	}
-	r, err := c.last.Read(store.Place{ID: c.v.id, Off: it.Offset(), Size: store.NoteGuess}, it.Rcpt)
+	r, err := c.last.Read(store.Place{ID: c.v.ID, Off: it.Offset(), Size: store.NoteGuess}, it.Rcpt)
 	lost := errors.Is(err, ErrDamaged)
 	if lost {
 		q.reportDamage(err, "the reply to the last attempt is lost; the message is not")
@@ -378,12 +375,12 @@ func (c *compaction) carryReply(it *store.Item) error {
 	}
 	if lost {
 		q.setNote(e, 0)
-		c.v.damaged = true
+		c.v.Damaged = true
 		return nil
 	}
 	f := store.Deferral{At: q.passed(), Due: e.Due, Key: q.s.Keys.Key(e.Key).String(), Last: r, Rcpts: []uint16{e.Rcpt}, Attempts: []uint16{e.Attempts()}}
-	q.w.note(store.KindDeferred, it.ID, q.segs.of(e.Data()), 0, func(b []byte) []byte { return store.AppendDeferral(b, q.form(), &f) })
-	c.moved += noteOctets
+	q.w.note(store.KindDeferred, it.ID, q.segs.Of(e.Data()), 0, func(b []byte) []byte { return store.AppendDeferral(b, q.form(), &f) })
+	c.moved += store.NoteOctets
 	return nil
 }
 
@@ -394,16 +391,16 @@ func (c *compaction) carryMarks(it *store.Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	_, e := q.s.Find(it.ID, it.Rcpt)
-	if e == nil || q.segs.of(e.Data()) == c.v {
+	if e == nil || q.segs.Of(e.Data()) == c.v {
 		return
 	}
-	q.noteChange(it.ID, q.segs.of(e.Data()), store.Change{Due: e.Due, Marks: marksOf(e), Rcpts: []uint16{it.Rcpt}, Release: q.few.moves[it.ID].Release})
-	c.moved += noteOctets
+	q.noteChange(it.ID, q.segs.Of(e.Data()), store.Change{Due: e.Due, Marks: marksOf(e), Rcpts: []uint16{it.Rcpt}, Release: q.few.moves[it.ID].Release})
+	c.moved += store.NoteOctets
 }
 
 // bury writes down which messages of another segment are settled, so that the records that say
 // so one by one are needed no longer.
-func (c *compaction) bury(of *segment) error {
+func (c *compaction) bury(of *store.Segment) error {
 	r, err := c.q.indexOf(of)
 	if err != nil {
 		return err
@@ -411,10 +408,10 @@ func (c *compaction) bury(of *segment) error {
 	defer r.Close()
 	// What an index lacks would be buried alive, and so would what the start could not read.
 	c.q.mu.Lock()
-	damaged := of.damaged || len(r.Damaged) > 0
+	damaged := of.Damaged || len(r.Damaged) > 0
 	c.q.mu.Unlock()
 	if damaged {
-		return fmt.Errorf("it says what is settled in %s, and that is damaged", c.q.dir.SegmentPath(of.id))
+		return fmt.Errorf("it says what is settled in %s, and that is damaged", c.q.dir.SegmentPath(of.ID))
 	}
 	var data []store.Item
 	for {
@@ -431,7 +428,7 @@ func (c *compaction) bury(of *segment) error {
 		}
 	}
 	slices.SortFunc(data, func(a, b store.Item) int { return cmp.Compare(a.Off, b.Off) })
-	g := store.Burial{Segment: of.id.Number}
+	g := store.Burial{Segment: of.ID.Number}
 	joined := false // the last stretch ends with the message before
 	for len(data) > 0 {
 		n := min(len(data), atOnce/4)
@@ -448,7 +445,7 @@ func (c *compaction) bury(of *segment) error {
 
 // buryPart looks at some messages and adds those that are settled to the burial. A stretch that
 // ends with the message before grows, if joined says so.
-func (c *compaction) buryPart(of *segment, data []store.Item, g *store.Burial, joined bool) bool {
+func (c *compaction) buryPart(of *store.Segment, data []store.Item, g *store.Burial, joined bool) bool {
 	q := c.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -469,9 +466,9 @@ func (c *compaction) buryPart(of *segment, data []store.Item, g *store.Burial, j
 }
 
 // restate writes down, of a message that lives, which recipients do not. It reports false when the message does not live, or not at this place.
-func (c *compaction) restate(of *segment, it *store.Item) bool {
+func (c *compaction) restate(of *store.Segment, it *store.Item) bool {
 	q := c.q
-	loc := schedule.LocOf(of.handle, it.Offset())
+	loc := schedule.LocOf(of.Handle, it.Offset())
 	living := make(map[uint16]bool)
 	q.s.Run(it.ID, func(_ schedule.Slot, e *schedule.Entry) bool {
 		if e.Data() != loc {

@@ -150,9 +150,9 @@ func (d *Draft) dropFile() {
 	}
 	d.file.f.Close()
 	if err := d.q.dir.FS.Remove(d.q.dir.LargePath(d.file.number)); err != nil {
-		d.q.failures.leftover.Failed(store.FailureClass(err), "file", d.q.dir.LargePath(d.file.number), "error", err)
+		d.q.failures.Leftover.Failed(store.FailureClass(err), "file", d.q.dir.LargePath(d.file.number), "error", err)
 	} else {
-		d.q.failures.leftover.Well()
+		d.q.failures.Leftover.Well()
 	}
 	d.file = nil
 }

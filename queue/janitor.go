@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.org/mta/queue/journal"
+	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 )
 
@@ -35,7 +37,7 @@ func (q *Queue) runJanitor(ctx context.Context) {
 
 // tend does what there is to do, and reports whether something is left.
 func (q *Queue) tend(ctx context.Context) (again bool) {
-	q.failures.look()
+	q.failures.Look()
 	q.loseSnapshots()
 	q.dropLarge()
 	q.forgetExpired()
@@ -49,19 +51,19 @@ func (q *Queue) tend(ctx context.Context) (again bool) {
 		v := q.victim()
 		if v == nil {
 			if !again {
-				q.failures.compacting.Well()
+				q.failures.Compacting.Well()
 			}
 			return again
 		}
 		if err := q.compact(ctx, v); err != nil {
 			if ctx.Err() == nil {
-				q.failures.compacting.Failed(store.FailureClass(err), "file", q.dir.SegmentPath(v.id), "error", err)
+				q.failures.Compacting.Failed(store.FailureClass(err), "file", q.dir.SegmentPath(v.ID), "error", err)
 				q.letRest(v)
 			}
 			again = true
 			continue
 		}
-		q.failures.compacting.Well()
+		q.failures.Compacting.Well()
 		again = q.finishSealed() || again
 		for q.dropNeedless() {
 		}
@@ -72,9 +74,9 @@ func (q *Queue) tend(ctx context.Context) (again bool) {
 func (q *Queue) activeIsNearlyFull() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for seg := range q.segs.all {
-		if !seg.sealed {
-			return seg.size > q.cfg.SegmentSize*7/8
+	for seg := range q.segs.All {
+		if !seg.Sealed {
+			return seg.Size > q.cfg.SegmentSize*7/8
 		}
 	}
 	return false
@@ -105,12 +107,12 @@ func (q *Queue) dropLarge() {
 func (q *Queue) finishSealed() (again bool) {
 	now := q.now()
 	q.mu.Lock()
-	var todo []*segment
-	for seg := range q.segs.all {
-		if !seg.sealed || seg.gone || seg.trimmed && (seg.indexed || seg.needless()) {
+	var todo []*store.Segment
+	for seg := range q.segs.All {
+		if !seg.Sealed || seg.Gone || seg.Trimmed && (seg.Indexed || seg.Needless()) {
 			continue
 		}
-		if now.Before(seg.rest) {
+		if now.Before(seg.Rest) {
 			again = true
 		} else {
 			todo = append(todo, seg)
@@ -119,13 +121,13 @@ func (q *Queue) finishSealed() (again bool) {
 	q.mu.Unlock()
 	for _, seg := range todo {
 		if err := q.finishSegment(seg); err != nil {
-			q.failures.finishing.Failed(store.FailureClass(err), "file", q.dir.SegmentPath(seg.id), "after", restAfterFailure, "error", err)
+			q.failures.Finishing.Failed(store.FailureClass(err), "file", q.dir.SegmentPath(seg.ID), "after", restAfterFailure, "error", err)
 			q.letRest(seg)
 			again = true
 		}
 	}
 	if !again {
-		q.failures.finishing.Well()
+		q.failures.Finishing.Well()
 	}
 	return again
 }
@@ -133,28 +135,28 @@ func (q *Queue) finishSealed() (again bool) {
 // restAfterFailure is how long the janitor leaves a segment alone after something failed with it.
 const restAfterFailure = 30 * time.Second
 
-func (q *Queue) letRest(seg *segment) {
+func (q *Queue) letRest(seg *store.Segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	seg.rest = q.now().Add(restAfterFailure)
+	seg.Rest = q.now().Add(restAfterFailure)
 }
 
-func (q *Queue) finishSegment(seg *segment) error {
-	if !seg.trimmed { // only this goroutine changes it
-		if err := q.dir.Trim(seg.id, seg.size); err != nil {
+func (q *Queue) finishSegment(seg *store.Segment) error {
+	if !seg.Trimmed { // only this goroutine changes it
+		if err := q.dir.Trim(seg.ID, seg.Size); err != nil {
 			return err
 		}
 		q.mu.Lock()
-		seg.trimmed = true
+		seg.Trimmed = true
 		q.mu.Unlock()
 	}
 	q.mu.Lock()
-	skip := seg.indexed || seg.needless()
+	skip := seg.Indexed || seg.Needless()
 	q.mu.Unlock()
 	if skip {
 		return nil
 	}
-	ix, _, err := store.ScanIndex(q.dir.FS, q.dir.SegmentPath(seg.id), seg.id, seg.size)
+	ix, _, err := store.ScanIndex(q.dir.FS, q.dir.SegmentPath(seg.ID), seg.ID, seg.Size)
 	if err != nil {
 		return err
 	}
@@ -162,7 +164,7 @@ func (q *Queue) finishSegment(seg *segment) error {
 		return fmt.Errorf("not all of it could be read: %s", ix.Damaged[0])
 	}
 	if len(ix.Damaged) == 0 {
-		if err := ix.Write(q.dir.FS, q.dir.IndexPath(seg.id)); err != nil {
+		if err := ix.Write(q.dir.FS, q.dir.IndexPath(seg.ID)); err != nil {
 			return err
 		}
 	}
@@ -171,11 +173,11 @@ func (q *Queue) finishSegment(seg *segment) error {
 }
 
 // scanned reports the damage of a segment that was read from end to end.
-func (q *Queue) scanned(seg *segment, damaged []journal.Damage) {
-	q.dir.ReportDamage(seg.id, damaged, q.reportDamage)
+func (q *Queue) scanned(seg *store.Segment, damaged []journal.Damage) {
+	q.dir.ReportDamage(seg.ID, damaged, q.reportDamage)
 	q.mu.Lock()
-	seg.indexed = true // a damaged one has no file with an index
-	seg.damaged = seg.damaged || len(damaged) > 0
+	seg.Indexed = true // a damaged one has no file with an index
+	seg.Damaged = seg.Damaged || len(damaged) > 0
 	q.mu.Unlock()
 }
 
@@ -184,10 +186,10 @@ func (q *Queue) scanned(seg *segment, damaged []journal.Damage) {
 // gone; until then a power cut can bring them back, and what they need must be there too.
 func (q *Queue) dropNeedless() bool {
 	q.mu.Lock()
-	var list []*segment
-	for seg := range q.segs.all {
-		if len(q.files.snapshots) == 0 && seg.needless() && q.endsAreKnown() {
-			seg.gone = true
+	var list []*store.Segment
+	for seg := range q.segs.All {
+		if len(q.files.snapshots) == 0 && seg.Needless() && q.endsAreKnown() {
+			seg.Gone = true
 			list = append(list, seg)
 		}
 	}
@@ -214,15 +216,15 @@ func (q *Queue) dropNeedless() bool {
 	defer q.mu.Unlock()
 	for _, seg := range list {
 		if err != nil {
-			seg.gone = false
+			seg.Gone = false
 			continue
 		}
-		q.segs.remove(seg)
+		q.segs.Remove(seg)
 	}
 	if err != nil {
-		q.failures.deleting.Failed(store.FailureClass(err), "error", err)
+		q.failures.Deleting.Failed(store.FailureClass(err), "error", err)
 	} else {
-		q.failures.deleting.Well()
+		q.failures.Deleting.Well()
 	}
 	return err == nil
 }
@@ -231,24 +233,24 @@ func (q *Queue) dropNeedless() bool {
 // without any of the sealed ones: just after Open it can be that only those say so.
 func (q *Queue) endsAreKnown() bool {
 	untrimmed := false
-	for seg := range q.segs.all {
-		if !seg.sealed && seg.size > 0 {
+	for seg := range q.segs.All {
+		if !seg.Sealed && seg.Size > 0 {
 			return true
 		}
-		untrimmed = untrimmed || seg.sealed && !seg.trimmed
+		untrimmed = untrimmed || seg.Sealed && !seg.Trimmed
 	}
 	return !untrimmed
 }
 
 // removeFiles deletes the files of a segment. One with damage is set aside for the operator.
-func (q *Queue) removeFiles(seg *segment) error {
-	idle := q.dir.Files.Drop(seg.id)
-	name := q.dir.SegmentPath(seg.id)
+func (q *Queue) removeFiles(seg *store.Segment) error {
+	idle := q.dir.Files.Drop(seg.ID)
+	name := q.dir.SegmentPath(seg.ID)
 	var err error
 	switch {
-	case idle && !seg.damaged && q.w.recycle(name, seg.size):
-	case seg.damaged:
-		aside := q.dir.Path(store.DamagedDir, store.SegmentBase(seg.id)+store.SegmentSuffix)
+	case idle && !seg.Damaged && q.w.recycle(name, seg.Size):
+	case seg.Damaged:
+		aside := q.dir.Path(store.DamagedDir, store.SegmentBase(seg.ID)+store.SegmentSuffix)
 		if err = q.dir.FS.Rename(name, aside); err == nil {
 			err = q.dir.FS.SyncDir(q.dir.Path(store.DamagedDir))
 		}
@@ -264,8 +266,43 @@ func (q *Queue) removeFiles(seg *segment) error {
 	if err != nil && !store.IsNotExist(err) {
 		return err
 	}
-	if err := q.dir.FS.Remove(q.dir.IndexPath(seg.id)); err != nil && !store.IsNotExist(err) {
+	if err := q.dir.FS.Remove(q.dir.IndexPath(seg.ID)); err != nil && !store.IsNotExist(err) {
 		return err
 	}
 	return nil
+}
+
+// addSegment makes a segment the active one.
+func (q *Queue) addSegment(seg *store.Segment) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.segs.Add(seg) {
+		return fmt.Errorf("%w: %d journal segments are in use, and that is as many as there can be", ErrStorage, schedule.MaxSegments-1)
+	}
+	return nil
+}
+
+// opening returns where the segments end that are not trimmed yet. Every new segment says so of all
+// of them, so that the newest, which is never deleted, can be relied on for it.
+func (q *Queue) opening(now time.Time) store.Opening {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	o := store.Opening{Created: now, Marks: slices.Clone(q.s.Arrivals.Marks), LastID: uint64(q.ids.Next(now)), Allocated: q.cfg.SegmentSize}
+	if left := q.clock.doubtful(time.Now()); left > 0 {
+		o.Doubted, o.Ahead = now.Add(left), q.clock.ahead
+	}
+	for s := range q.segs.All {
+		if s.Sealed && !s.Trimmed {
+			o.Ends = append(o.Ends, store.SegmentEnd{Number: s.ID.Number, End: s.Size})
+		}
+	}
+	return o
+}
+
+// sealSegment hands a segment to the janitor.
+func (q *Queue) sealSegment(seg *store.Segment) {
+	q.mu.Lock()
+	seg.Sealed = true
+	q.mu.Unlock()
+	q.nudge(q.kick.janitor)
 }

@@ -11,6 +11,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/faulty"
 	"example.org/mta/queue/vfs/powercut"
@@ -140,11 +141,11 @@ func fillSegment(t *testing.T, q *Queue) (ids []envelope.ID) {
 }
 
 // segmentOf is the segment that has a record of a message's first recipient.
-func segmentOf(q *Queue, loc func(*schedule.Entry) schedule.Loc, id envelope.ID) *segment {
+func segmentOf(q *Queue, loc func(*schedule.Entry) schedule.Loc, id envelope.ID) *store.Segment {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	_, e := q.s.Find(uint64(id), 0)
-	return q.segs.of(loc(e))
+	return q.segs.Of(loc(e))
 }
 
 // TestSegmentStaysThatKnowsWhereOthersEnd: a segment that could not be cut off at its end has octets behind it that
@@ -177,7 +178,7 @@ func TestSegmentStaysThatKnowsWhereOthersEnd(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Second)
-		second := q.dir.SegmentPath(q.w.active.id)
+		second := q.dir.SegmentPath(q.w.active.ID)
 		killed := copyOf(t, disk)
 		shut(t, q)
 

@@ -24,7 +24,7 @@ func (c *compaction) carryKeys(r *store.Run) error {
 	if r.Keyed == 0 {
 		return nil
 	}
-	f, release, err := c.q.dir.Files.Get(c.v.id, c.q.dir.SegmentPath(c.v.id))
+	f, release, err := c.q.dir.Files.Get(c.v.ID, c.q.dir.SegmentPath(c.v.ID))
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (c *compaction) carryKeys(r *store.Run) error {
 
 // carry writes one key again.
 func (c *keyCarrier) carry(it *store.KeyItem) error {
-	q, loc := c.q, schedule.LocOf(c.v.handle, it.Offset())
+	q, loc := c.q, schedule.LocOf(c.v.Handle, it.Offset())
 	q.mu.Lock()
 	t, n := q.findKey(it.Key)
 	needed := n != 0 && t.Slot(n).Loc() == loc
@@ -75,11 +75,11 @@ func (c *keyCarrier) read(it *store.KeyItem) (store.Keyed, error) {
 		n, _ := c.f.ReadAt(c.window, c.off) // what can't be read is found out below
 		c.window = c.window[:n]
 	}
-	if rec, ok := journal.Parse(c.window[at:], c.v.id, it.Offset()); ok && rec.Kind == store.KindKeyed && len(rec.Payload) >= store.KeyHeadSize && store.KeyOf(rec.Payload) == it.Key {
+	if rec, ok := journal.Parse(c.window[at:], c.v.ID, it.Offset()); ok && rec.Kind == store.KindKeyed && len(rec.Payload) >= store.KeyHeadSize && store.KeyOf(rec.Payload) == it.Key {
 		if k, err := store.DecodeKeyed(rec.Payload); err == nil {
-			k.Bind(c.v.maxID)
+			k.Bind(c.v.MaxID)
 			return k, nil
 		}
 	}
-	return c.q.readKeyed(store.Place{ID: c.v.id, Off: it.Offset(), Size: size}, it.Key, c.v.maxID)
+	return c.q.readKeyed(store.Place{ID: c.v.ID, Off: it.Offset(), Size: size}, it.Key, c.v.MaxID)
 }

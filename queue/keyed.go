@@ -49,7 +49,7 @@ func (q *Queue) readKey(key Key) (k store.Keyed, ok bool, err error) {
 		if seg == nil {
 			return store.Keyed{}, false, nil
 		}
-		k, err = q.readKeyed(p, key, seg.maxID)
+		k, err = q.readKeyed(p, key, seg.MaxID)
 		switch {
 		case err == nil:
 			return k, true, nil
@@ -64,7 +64,7 @@ func (q *Queue) readKey(key Key) (k store.Keyed, ok bool, err error) {
 }
 
 // keyPlace is where the latest record of a key lies; nil where the key is not known, or not any more.
-func (q *Queue) keyPlace(key Key) (store.Place, *segment) {
+func (q *Queue) keyPlace(key Key) (store.Place, *store.Segment) {
 	now := q.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -76,7 +76,7 @@ func (q *Queue) keyPlace(key Key) (store.Place, *segment) {
 	if s.Until <= q.keysEnd(now) {
 		return store.Place{}, nil
 	}
-	return q.placeOf(s.Loc(), schedule.Octets(s.Size)), q.segs.of(s.Loc())
+	return q.placeOf(s.Loc(), schedule.Octets(s.Size)), q.segs.Of(s.Loc())
 }
 
 // readKeyed reads a keyed record from its place.
@@ -97,7 +97,7 @@ func (q *Queue) readKeyed(p store.Place, key Key, maxID uint64) (store.Keyed, er
 }
 
 // forgetDamaged drops a key whose record is not what was written, and reports whether that is so.
-func (q *Queue) forgetDamaged(key Key, of *segment, err error) bool {
+func (q *Queue) forgetDamaged(key Key, of *store.Segment, err error) bool {
 	damage := (*store.DamageError)(nil)
 	if !errors.As(err, &damage) || damage.Disk {
 		return false
@@ -106,7 +106,7 @@ func (q *Queue) forgetDamaged(key Key, of *segment, err error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t, n := q.findKey(key); n != 0 && q.keySegment(t, n) == of {
-		of.damaged = true
+		of.Damaged = true
 		q.dropKey(t, n)
 	}
 	return true
@@ -177,13 +177,13 @@ func (q *Queue) answered(k *keying) error {
 }
 
 // keyWritten enters in the table where the latest record of a key lies.
-func (q *Queue) keyWritten(seg *segment, h store.KeyHead, offset, size int64) {
+func (q *Queue) keyWritten(seg *store.Segment, h store.KeyHead, offset, size int64) {
 	q.setKey(seg, store.KeyItem{KeyHead: h, Off: uint32(offset / journal.Align), Size: schedule.SizeClass(size)})
 }
 
 // setKey enters the place of a key's latest record, in place of the one before. Where the table is full another key
 // goes: see keyTable. It returns the table and the number of the key's slot.
-func (q *Queue) setKey(seg *segment, it store.KeyItem) (t *schedule.KeyTable, n uint32) {
+func (q *Queue) setKey(seg *store.Segment, it store.KeyItem) (t *schedule.KeyTable, n uint32) {
 	was, n := q.findKey(it.Key)
 	t = q.tableOf(&it.KeyHead)
 	if n != 0 && was != t { // by an index of an earlier program, which had one table
@@ -201,9 +201,9 @@ func (q *Queue) setKey(seg *segment, it store.KeyItem) (t *schedule.KeyTable, n 
 	}
 	s := t.Slot(n)
 	s.Until, s.Size = it.Until, it.Size
-	s.SetLoc(schedule.LocOf(seg.handle, it.Offset()))
-	seg.keys++
-	seg.live += schedule.Octets(s.Size)
+	s.SetLoc(schedule.LocOf(seg.Handle, it.Offset()))
+	seg.Keys++
+	seg.Live += schedule.Octets(s.Size)
 	return t, n
 }
 
@@ -256,8 +256,8 @@ func (q *Queue) findKey(key Key) (*schedule.KeyTable, uint32) {
 }
 
 // keySegment has the latest record of the key in a slot.
-func (q *Queue) keySegment(t *schedule.KeyTable, n uint32) *segment {
-	return q.segs.of(t.Slot(n).Loc())
+func (q *Queue) keySegment(t *schedule.KeyTable, n uint32) *store.Segment {
+	return q.segs.Of(t.Slot(n).Loc())
 }
 
 // dropKey forgets the key in a slot.
@@ -268,9 +268,9 @@ func (q *Queue) dropKey(t *schedule.KeyTable, n uint32) {
 
 func (q *Queue) uncountKey(t *schedule.KeyTable, n uint32) {
 	seg := q.keySegment(t, n)
-	seg.keys--
-	seg.live -= schedule.Octets(t.Slot(n).Size)
-	if seg.sealed && seg.keys == 0 {
+	seg.Keys--
+	seg.Live -= schedule.Octets(t.Slot(n).Size)
+	if seg.Sealed && seg.Keys == 0 {
 		q.nudge(q.kick.janitor)
 	}
 }
@@ -304,8 +304,8 @@ func (q *Queue) forgetExpired() {
 }
 
 // loseKeys forgets the keys that damage has left in a segment that is emptied of all else. The caller has q.mu.
-func (q *Queue) loseKeys(v *segment) {
-	if !v.damaged || v.keys == 0 {
+func (q *Queue) loseKeys(v *store.Segment) {
+	if !v.Damaged || v.Keys == 0 {
 		return
 	}
 	for _, t := range q.keyTables {
@@ -329,7 +329,7 @@ func (q *Queue) isCurrent(n *note) bool {
 }
 
 // keyNoteWritten enters a key that was carried, or whose request ended without messages.
-func (q *Queue) keyNoteWritten(seg *segment, n *note) {
+func (q *Queue) keyNoteWritten(seg *store.Segment, n *note) {
 	h, err := store.DecodeKeyHead(n.payload)
 	if err != nil {
 		panic("queue: a keyed record of our own making: " + err.Error())

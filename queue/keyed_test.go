@@ -447,7 +447,7 @@ func TestDamagedKey(t *testing.T) {
 		q.mu.Lock()
 		_, n := q.findKey(b.Key)
 		s := q.keyTables[0].Slot(n)
-		name, off, size := q.dir.SegmentPath(q.segs.of(s.Loc()).id), s.Loc().Offset(), schedule.Octets(s.Size)
+		name, off, size := q.dir.SegmentPath(q.segs.Of(s.Loc()).ID), s.Loc().Offset(), schedule.Octets(s.Size)
 		q.mu.Unlock()
 		shut(t, q)
 		forgotten := 0
@@ -494,7 +494,7 @@ func TestDamagedKeyIsNotCarried(t *testing.T) {
 		q.mu.Lock()
 		_, n := q.findKey(b.Key)
 		loc := q.keyTables[0].Slot(n).Loc()
-		name := q.dir.SegmentPath(q.segs.of(loc).id)
+		name := q.dir.SegmentPath(q.segs.Of(loc).ID)
 		q.mu.Unlock()
 		flip(t, fs, name, loc.Offset()+journal.HeaderSize+20)
 		for i := 2; i < 100; i++ {

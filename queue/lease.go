@@ -289,9 +289,9 @@ func (q *Queue) withoutContent(l *claim, damage error) (*envelope.Message, store
 	q.contentBroken(l.id, damage)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	seg := q.segs.byID(l.data.ID)
+	seg := q.segs.ByID(l.data.ID)
 	if seg != nil {
-		seg.stuck, seg.damaged = true, true
+		seg.Stuck, seg.Damaged = true, true
 	}
 	if l.why == Due {
 		l.why = Damaged
@@ -407,8 +407,8 @@ func (q *Queue) setAside(l *claim, later bool) (gone []uint16) {
 			continue
 		}
 		if !later {
-			seg := q.segs.of(e.Data())
-			seg.stuck, seg.damaged = true, true
+			seg := q.segs.Of(e.Data())
+			seg.Stuck, seg.Damaged = true, true
 		}
 		if q.settleDown(s, e, aside) {
 			gone = append(gone, e.Rcpt)

@@ -14,18 +14,18 @@ import (
 
 // placeOf must be called with the lock.
 func (q *Queue) placeOf(l schedule.Loc, size int64) store.Place {
-	return store.Place{ID: q.segs.of(l).id, Off: l.Offset(), Size: size}
+	return store.Place{ID: q.segs.Of(l).ID, Off: l.Offset(), Size: size}
 }
 
 // inUse reports whether the queue uses a segment.
 func (q *Queue) inUse(id journal.Segment) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.segs.byHandle) == 0 {
+	if len(q.segs.ByHandle) == 0 {
 		return true // before they are known
 	}
-	seg := q.segs.byID(id)
-	return seg != nil && !seg.gone
+	seg := q.segs.ByID(id)
+	return seg != nil && !seg.Gone
 }
 
 // follow reads the last attempt at a recipient, looking again for where it lies when compaction was quicker.

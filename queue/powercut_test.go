@@ -492,10 +492,10 @@ func (w *workload) dump(id envelope.ID) {
 	}
 	w.q.mu.Lock()
 	defer w.q.mu.Unlock()
-	for seg := range w.q.segs.all {
-		w.t.Logf("memory: segment %d messages %d notes %d neededBy %d trimmed %v gone %v", seg.id.Number, seg.messages, seg.notes, seg.neededBy, seg.trimmed, seg.gone)
-		for d, why := range seg.deps {
-			w.t.Logf("     needs %d %+v", d.id.Number, why)
+	for seg := range w.q.segs.All {
+		w.t.Logf("memory: segment %d messages %d notes %d neededBy %d trimmed %v gone %v", seg.ID.Number, seg.Messages, seg.Notes, seg.NeededBy, seg.Trimmed, seg.Gone)
+		for d, why := range seg.Deps {
+			w.t.Logf("     needs %d %+v", d.ID.Number, why)
 		}
 	}
 }

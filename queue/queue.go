@@ -148,7 +148,7 @@ const minSegmentSize = 4 << 10
 type Queue struct {
 	cfg      Config
 	log      *slog.Logger
-	failures troubles
+	failures store.Failures
 	now      func() time.Time
 	lock     io.Closer
 	dir      *store.Dir
@@ -180,7 +180,7 @@ type Queue struct {
 	// the key of a tenant: a whole queue that comes in, and the keys of another relay, push out nothing that clients and
 	// operators rely on. The request of an import is named by its key.
 	keyTables [3]*schedule.KeyTable
-	segs      segments
+	segs      store.Segments
 	files     files
 	health    health
 	count     counters
@@ -253,7 +253,7 @@ func Open(cfg Config) (*Queue, error) {
 	for i := range q.keyTables {
 		q.keyTables[i] = schedule.NewKeyTable(cfg.IdempotencyKeys)
 	}
-	q.failures = newTroubles(q.log, q.now)
+	q.failures = store.NewFailures(q.log, q.now)
 	q.scratch.New = newScratch
 	q.due = sync.NewCond(&q.mu)
 	q.kick.clock, q.kick.janitor = make(chan struct{}, 1), make(chan struct{}, 1)

@@ -66,20 +66,20 @@ func (q *Queue) load(list []store.Found, bodies map[uint64]int64) error {
 	if len(list) >= schedule.MaxSegments-1 {
 		return fmt.Errorf("queue: %d journal segments are more than there can be", len(list))
 	}
-	runs, segs := make([]*store.Run, len(list)), make([]*segment, len(list))
+	runs, segs := make([]*store.Run, len(list)), make([]*store.Segment, len(list))
 	for i := range list {
 		f := &list[i]
 		runs[i] = f.Run
-		segs[i] = &segment{
-			id: f.ID, maxID: f.Run.MaxID, size: f.Run.End, sealed: true, indexed: f.Index,
-			trimmed: f.Size <= f.Run.End, damaged: len(f.Run.Damaged) > 0, unread: f.Run.Unread(),
+		segs[i] = &store.Segment{
+			ID: f.ID, MaxID: f.Run.MaxID, Size: f.Run.End, Sealed: true, Indexed: f.Index,
+			Trimmed: f.Size <= f.Run.End, Damaged: len(f.Run.Damaged) > 0, Unread: f.Run.Unread(),
 		}
-		q.segs.add(segs[i])
+		q.segs.Add(segs[i])
 		q.ids.Observe(envelope.ID(f.Run.MaxID))
 	}
 	now := q.now()
 	l := newLoader(q, list, segs, bodies, now)
-	rep := store.NewReplay(runs, func(of, on int, changed bool) { q.segs.depend(segs[of], segs[on], changed) })
+	rep := store.NewReplay(runs, func(of, on int, changed bool) { q.segs.Depend(segs[of], segs[on], changed) })
 	if err := rep.All(l.message); err != nil {
 		return fmt.Errorf("queue: reading an index failed: %w", err)
 	}
@@ -91,7 +91,7 @@ func (q *Queue) load(list []store.Found, bodies map[uint64]int64) error {
 type loader struct {
 	q      *Queue
 	list   []store.Found
-	segs   []*segment // of list
+	segs   []*store.Segment // of list
 	bodies map[uint64]int64
 	keys   [][]uint32 // numbers of a run's keys, one more each; 0 when not looked up yet
 	now    uint32
@@ -101,7 +101,7 @@ type loader struct {
 	old   [len(view.AgeLimits)]time.Time // when what is older than a class was accepted at the latest; zero when younger mail was met
 }
 
-func newLoader(q *Queue, list []store.Found, segs []*segment, bodies map[uint64]int64, now time.Time) *loader {
+func newLoader(q *Queue, list []store.Found, segs []*store.Segment, bodies map[uint64]int64, now time.Time) *loader {
 	l := &loader{q: q, list: list, segs: segs, bodies: bodies, now: uint32(now.Unix())}
 	l.keys, l.names = make([][]uint32, len(list)), make([][]uint16, len(list))
 	for i, limit := range view.AgeLimits {
@@ -140,8 +140,8 @@ func (l *loader) wroteAt(at uint32) {
 func (l *loader) message(h *store.History) error {
 	q := l.q
 	seg := l.segs[h.Run]
-	seg.messages++
-	seg.live += schedule.Octets(h.Size)
+	seg.Messages++
+	seg.Live += schedule.Octets(h.Size)
 	accepted := time.Unix(int64(h.At), 0)
 	if h.At == 0 {
 		accepted = envelope.ID(h.ID).Time() // all that there is to go by
@@ -170,7 +170,7 @@ func (l *loader) message(h *store.History) error {
 	}
 	e := schedule.Entry{ID: h.ID, Size: h.Size}
 	e.SetTier(h.Tier)
-	e.SetData(schedule.LocOf(seg.handle, h.Off))
+	e.SetData(schedule.LocOf(seg.Handle, h.Off))
 	names := schedule.Names{Origin: l.origin(h)}
 	for i := range h.Rcpts {
 		if rc := &h.Rcpts[i]; rc.Living {
@@ -213,7 +213,7 @@ func (l *loader) recipient(e schedule.Entry, names schedule.Names, rc *store.Rec
 	p := q.s.At(s)
 	q.s.Keys.Hold(p)
 	if rc.NoteRun >= 0 {
-		q.setNote(p, schedule.LocOf(l.segs[rc.NoteRun].handle, rc.NoteOff))
+		q.setNote(p, schedule.LocOf(l.segs[rc.NoteRun].Handle, rc.NoteOff))
 	}
 	switch state {
 	case schedule.Due:

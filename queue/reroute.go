@@ -49,7 +49,7 @@ func (c *changer) detour(t *target) {
 	q := c.q
 	by := map[deferral0]*store.Deferral{}
 	var counted []uint16
-	var seg *segment
+	var seg *store.Segment
 	for i, r := range t.rcpts {
 		_, e := q.s.Find(t.id, r)
 		if e == nil || !c.matters(e) {
@@ -75,7 +75,7 @@ func (c *changer) detour(t *target) {
 		}
 		last := t.last[i]
 		last.Detour = c.to
-		seg = q.segs.of(e.Data())
+		seg = q.segs.Of(e.Data())
 		due := c.leaveBy(s, e)
 		q.rcpts.replies[recipientKey{t.id, r}] = last
 		q.setNote(e, 0)

@@ -1,6 +1,11 @@
 package queue
 
 import (
+	"errors"
+	"fmt"
+	"time"
+
+	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 )
@@ -28,4 +33,88 @@ func (q *Queue) scheduledLater(e *schedule.Entry) bool {
 	}
 	start, scheduled := q.s.Starts.Find(e.ID)
 	return scheduled && e.Due <= start
+}
+
+// ErrReleased is returned for a message whose time has come, for some of its recipients at least, or that was
+// never scheduled.
+var ErrReleased = errors.New("already released")
+
+// Move gives a scheduled message another time of release; its spread stays. It is durable when Move returns without
+// error. ErrReleased says that it was too late for that, for one recipient at least, and that nothing was changed.
+func (q *Queue) Move(id envelope.ID, release time.Time) error {
+	c, ok := q.LookUp(uint64(id))
+	if !ok {
+		return fmt.Errorf("message %s: %w", id, ErrUnknown)
+	}
+	m, err := q.envelopeOf(c.ID, nil)
+	if err != nil {
+		return fmt.Errorf("message %s: %w", id, err)
+	}
+	p := store.PlanOf(&envelope.Message{Release: release, Spread: m.Spread})
+	if err := q.move(uint64(id), p); err != nil {
+		return fmt.Errorf("message %s: %w", id, err)
+	}
+	if err := q.w.flush(); err != nil {
+		return fmt.Errorf("message %s has its new time, but not durably yet: %w", id, err)
+	}
+	return nil
+}
+
+// move changes the schedule, and has that written down.
+func (q *Queue) move(id uint64, p store.Plan) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ended {
+		return ErrClosed
+	}
+	var slots []schedule.Slot
+	awaits := true
+	q.s.Run(id, func(s schedule.Slot, e *schedule.Entry) bool {
+		slots = append(slots, s)
+		awaits = awaits && q.movable(e)
+		return awaits
+	})
+	switch {
+	case len(slots) == 0:
+		return ErrUnknown
+	case !awaits:
+		return ErrReleased
+	}
+	q.s.Starts.Add(id, p.Start())
+	q.few.moves[id] = p
+	q.cache.evict(id) // the envelope in memory has the old time
+	byMarks := map[store.Marks][]uint16{}
+	for _, s := range slots {
+		e := q.s.At(s)
+		byMarks[marksOf(e)] = append(byMarks[marksOf(e)], e.Rcpt)
+		q.moveEntry(s, e, p)
+	}
+	seg := q.segs.Of(q.s.At(slots[0]).Data())
+	for m, rcpts := range byMarks {
+		q.noteChange(id, seg, store.Change{Marks: m, Rcpts: sorted(rcpts), Release: p.Release})
+	}
+	return nil
+}
+
+// movable reports whether a recipient waits for its release, or is held and would.
+func (q *Queue) movable(e *schedule.Entry) bool {
+	if e.State() == schedule.Held {
+		_, scheduled := q.s.Starts.Find(e.ID)
+		return scheduled && e.Attempts() == 0 && e.Key == 0 && e.Due > q.passed()
+	}
+	return q.scheduledLater(e) && !e.Action().Ends() && e.Due > q.passed()
+}
+
+func (q *Queue) moveEntry(s schedule.Slot, e *schedule.Entry, p store.Plan) {
+	due, now := p.Due(e.ID, int(e.Rcpt)), q.passed()
+	if e.State() == schedule.Held {
+		e.Due = due
+		return
+	}
+	q.unlist(s, e)
+	if e.Due = due; due > now {
+		q.deferEntry(s, e)
+	} else {
+		q.makeDue(s, e, now)
+	}
 }

@@ -86,7 +86,7 @@ func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 		q.noteEnd(recipientKey{id, r}, o)
 	}
 	q.count.settle(o, int64(len(rcpts)))
-	seg := q.segs.of(data)
+	seg := q.segs.Of(data)
 	large := uint64(0)
 	if q.livingAfter(id, len(rcpts)) == 0 {
 		q.cache.evict(id)
@@ -108,16 +108,16 @@ func (q *Queue) livingAfter(id uint64, n int) int {
 
 // messageDone takes a message without living recipients off its segment's account. It returns
 // the number of the file that its content has to itself, or 0.
-func (q *Queue) messageDone(id uint64, seg *segment, size uint8) (large uint64) {
-	seg.messages--
-	seg.live -= schedule.Octets(size)
+func (q *Queue) messageDone(id uint64, seg *store.Segment, size uint8) (large uint64) {
+	seg.Messages--
+	seg.Live -= schedule.Octets(size)
 	q.s.Starts.Remove(id)
 	q.few.expiries.Remove(id)
 	delete(q.few.waits.until, id)
 	delete(q.few.moves, id)
 	q.s.Tenants.Remove(id)
 	delete(q.few.broken, id)
-	if seg.sealed && seg.messages == 0 {
+	if seg.Sealed && seg.Messages == 0 {
 		q.nudge(q.kick.janitor)
 	}
 	if l, ok := q.few.large[id]; ok {
@@ -131,17 +131,17 @@ func (q *Queue) messageDone(id uint64, seg *segment, size uint8) (large uint64) 
 // setNote notes where a recipient's last reply is, and for which segments that matters.
 func (q *Queue) setNote(e *schedule.Entry, l schedule.Loc) {
 	if old := e.Note(); old != 0 {
-		seg := q.segs.of(old)
-		seg.notes--
-		seg.live -= noteOctets
-		if seg.sealed && seg.notes == 0 {
+		seg := q.segs.Of(old)
+		seg.Notes--
+		seg.Live -= store.NoteOctets
+		if seg.Sealed && seg.Notes == 0 {
 			q.nudge(q.kick.janitor)
 		}
 	}
 	if l != 0 {
-		seg := q.segs.of(l)
-		seg.notes++
-		seg.live += noteOctets
+		seg := q.segs.Of(l)
+		seg.Notes++
+		seg.Live += store.NoteOctets
 	}
 	e.SetNote(l)
 }
@@ -179,14 +179,14 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		at := f.At
 		rest = func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, at) } // to be reported
 	}
-	var seg *segment
+	var seg *store.Segment
 	var gone, hurried []uint16 // that an operator wants removed, or attempted at once
 	for _, r := range recipients {
 		s, e := q.find(id, r)
 		if e == nil || e.State() != schedule.Leased {
 			continue
 		}
-		seg = q.segs.of(e.Data())
+		seg = q.segs.Of(e.Data())
 		if tried {
 			e.SetAttempts(e.Attempts() + 1)
 		}
@@ -226,7 +226,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 
 // noteDeferral has a deferral written down: a record for each detour that its recipients have, which is one nearly
 // always.
-func (q *Queue) noteDeferral(id uint64, seg *segment, f store.Deferral) {
+func (q *Queue) noteDeferral(id uint64, seg *store.Segment, f store.Deferral) {
 	for from, to := 0, 0; from < len(f.Rcpts); from = to {
 		part := f
 		part.Last = q.rcpts.replies[recipientKey{id, f.Rcpts[from]}]
@@ -283,11 +283,11 @@ func (q *Queue) WarnLater(id envelope.ID, recipients []int, at time.Time) {
 // noteMarks has the marks that living recipients have now written down and, unless it is 0, when
 // they are due.
 func (q *Queue) noteMarks(id uint64, rcpts []uint16, due uint32) {
-	var seg *segment
+	var seg *store.Segment
 	byMarks := map[store.Marks][]uint16{}
 	for _, r := range rcpts {
 		_, e := q.s.Find(id, r)
-		seg = q.segs.of(e.Data())
+		seg = q.segs.Of(e.Data())
 		m := marksOf(e)
 		byMarks[m] = append(byMarks[m], r)
 	}
@@ -297,7 +297,7 @@ func (q *Queue) noteMarks(id uint64, rcpts []uint16, due uint32) {
 }
 
 // noteChange has a change of recipients written down.
-func (q *Queue) noteChange(id uint64, seg *segment, c store.Change) {
+func (q *Queue) noteChange(id uint64, seg *store.Segment, c store.Change) {
 	c.At = q.passed()
 	q.w.note(store.KindChanged, id, seg, 0, func(b []byte) []byte { return store.AppendChange(b, q.form(), &c) })
 }
@@ -326,11 +326,11 @@ func marksOf(e *schedule.Entry) store.Marks {
 }
 
 // noteWritten enters a durable note in the accounts of the segments.
-func (q *Queue) noteWritten(seg *segment, n *note) {
+func (q *Queue) noteWritten(seg *store.Segment, n *note) {
 	if n.kind != store.KindDeferred && n.kind != store.KindKeyed { // which matter while they are the latest of a recipient or a key, and no longer
-		q.segs.depend(n.of, seg, n.kind == store.KindChanged)
+		q.segs.Depend(n.of, seg, n.kind == store.KindChanged)
 	}
-	loc := schedule.LocOf(seg.handle, n.offset)
+	loc := schedule.LocOf(seg.Handle, n.offset)
 	switch n.kind {
 	case store.KindDeferred:
 		q.deferralWritten(n, loc)

@@ -52,10 +52,10 @@ func (q *Queue) Snapshot() (*Snapshot, error) {
 	}
 	q.files.snapshots[s] = struct{}{}
 	s.At, s.Recipients = q.now(), q.s.Len()
-	for seg := range q.segs.all {
-		if !seg.gone && seg.size > 0 {
-			s.Files = append(s.Files, SnapshotFile{store.SegmentBase(seg.id) + store.SegmentSuffix, seg.size})
-			s.Messages += seg.messages
+	for seg := range q.segs.All {
+		if !seg.Gone && seg.Size > 0 {
+			s.Files = append(s.Files, SnapshotFile{store.SegmentBase(seg.ID) + store.SegmentSuffix, seg.Size})
+			s.Messages += seg.Messages
 		}
 	}
 	q.mu.Unlock()

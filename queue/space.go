@@ -44,10 +44,10 @@ func (q *Queue) freeOctets() int64 {
 	}
 	n, err := q.dir.FS.Free(q.cfg.Dir)
 	if err != nil {
-		q.failures.space.Failed(store.FailureClass(err), "dir", q.cfg.Dir, "error", err)
+		q.failures.Space.Failed(store.FailureClass(err), "dir", q.cfg.Dir, "error", err)
 		n = 0
 	} else {
-		q.failures.space.Well()
+		q.failures.Space.Well()
 	}
 	q.free.octets.Store(n)
 	q.free.promised.Resize(n + q.free.written.Load() - q.largeKept())

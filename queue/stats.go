@@ -116,10 +116,10 @@ func (q *Queue) Stats() Stats {
 		s.Fault = q.health.fault.Error()
 	}
 	s.Bytes, s.LiveBytes = q.count.largeOctets, q.count.largeLive
-	for seg := range q.segs.all {
+	for seg := range q.segs.All {
 		s.Segments++
-		s.Bytes += seg.size
-		s.LiveBytes += seg.live
+		s.Bytes += seg.Size
+		s.LiveBytes += seg.Live
 	}
 	return s
 }
@@ -152,7 +152,7 @@ func (q *Queue) stall(err error) {
 		q.health.stalled = make(chan struct{})
 	}
 	q.mu.Unlock()
-	q.failures.stalled.Failed(store.FailureClass(err), "dir", q.cfg.Dir, "error", err)
+	q.failures.Stalled.Failed(store.FailureClass(err), "dir", q.cfg.Dir, "error", err)
 }
 
 func (q *Queue) unstall() {
@@ -165,7 +165,7 @@ func (q *Queue) unstall() {
 	}
 	q.due.Broadcast()
 	q.mu.Unlock()
-	q.failures.stalled.Well()
+	q.failures.Stalled.Well()
 }
 
 func (q *Queue) lastFault() error {

@@ -42,9 +42,9 @@ type note struct {
 	id      uint64
 	payload []byte
 	seq     uint64
-	of      *segment // that has the message's data
-	large   uint64   // file that can go once this is durable, or 0
-	offset  int64    // where it was written
+	of      *store.Segment // that has the message's data
+	large   uint64         // file that can go once this is durable, or 0
+	offset  int64          // where it was written
 }
 
 // barrier waits until the notes up to seq are durable.
@@ -76,7 +76,7 @@ type writer struct {
 	spare  *spare     // the next segment, nil when it is still to be made
 
 	// The goroutine's own.
-	active *segment
+	active *store.Segment
 	file   vfs.File
 	begun  bool      // the opened record of the active segment is durable
 	proven bool      // a synced record follows the last group, or could not be written
@@ -127,7 +127,7 @@ func (w *writer) accept(drafts ...*Draft) bool {
 
 // note queues a record. The payload is what encode appends. It is called with Queue.mu held, so
 // that the journal has the order of the schedule's changes.
-func (w *writer) note(kind journal.Kind, id uint64, of *segment, large uint64, encode func([]byte) []byte) uint64 {
+func (w *writer) note(kind journal.Kind, id uint64, of *store.Segment, large uint64, encode func([]byte) []byte) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if cap(w.arena)-len(w.arena) < 256 {
@@ -431,7 +431,7 @@ func (w *writer) write(g *group) error {
 	for _, k := range w.assign(g) {
 		size += k.bound()
 	}
-	if w.active != nil && w.begun && (w.active.size+size > w.q.cfg.SegmentSize || w.renew.Swap(false)) {
+	if w.active != nil && w.begun && (w.active.Size+size > w.q.cfg.SegmentSize || w.renew.Swap(false)) {
 		w.seal()
 	}
 	if w.active == nil {
@@ -442,15 +442,15 @@ func (w *writer) write(g *group) error {
 	buf := w.build(g)
 	err := w.put(buf)
 	if err != nil {
-		w.q.failures.journal.Failed(store.FailureClass(err),
-			"file", w.q.dir.SegmentPath(w.active.id), "offset", w.active.size, "octets", len(buf), "error", err)
+		w.q.failures.Journal.Failed(store.FailureClass(err),
+			"file", w.q.dir.SegmentPath(w.active.ID), "offset", w.active.Size, "octets", len(buf), "error", err)
 		w.seal()
 		return store.StorageError("writing the journal", err)
 	}
 	w.begun, w.proven, w.wrote = true, false, time.Now()
-	w.q.failures.journal.Well()
+	w.q.failures.Journal.Well()
 	w.q.written(w.active, g, int64(len(buf)))
-	if w.active.size > w.q.cfg.SegmentSize*7/8 {
+	if w.active.Size > w.q.cfg.SegmentSize*7/8 {
 		w.q.nudge(w.q.kick.janitor) // it makes the next one
 	}
 	return nil
@@ -465,15 +465,15 @@ func (w *writer) prove() {
 		return
 	}
 	b, start := journal.Begin(nil)
-	b = journal.Finish(append(b, w.q.form()), start, w.active.id, w.active.size, store.KindSynced, 0)
-	if w.active.size+int64(len(b)) > w.q.cfg.SegmentSize {
+	b = journal.Finish(append(b, w.q.form()), start, w.active.ID, w.active.Size, store.KindSynced, 0)
+	if w.active.Size+int64(len(b)) > w.q.cfg.SegmentSize {
 		return
 	}
-	w.file.WriteAt(b, w.active.size) // it counts as no part of the segment: the next group is written over it
+	w.file.WriteAt(b, w.active.Size) // it counts as no part of the segment: the next group is written over it
 }
 
 func (w *writer) put(buf []byte) error {
-	off := w.active.size
+	off := w.active.Size
 	if n, err := w.file.WriteAt(buf, off); err != nil {
 		return err
 	} else if n < len(buf) {
@@ -498,7 +498,7 @@ func (w *writer) assign(g *group) []*keying {
 // build makes the octets of a group, gives the messages their ids and notes where each lies.
 func (w *writer) build(g *group) []byte {
 	b := w.buf[:0]
-	id, base := w.active.id, w.active.size
+	id, base := w.active.ID, w.active.Size
 	var start int
 	now := w.q.now()
 	if !w.begun {
@@ -553,10 +553,10 @@ func (w *writer) open() error {
 		}
 	}
 	if err != nil {
-		w.q.failures.journal.Failed(store.FailureClass(err), "step", "beginning a segment", "error", err)
+		w.q.failures.Journal.Failed(store.FailureClass(err), "step", "beginning a segment", "error", err)
 		return err
 	}
-	w.active, w.file, w.begun = &segment{id: s.id, maxID: noBound}, s.file, false
+	w.active, w.file, w.begun = &store.Segment{ID: s.id, MaxID: store.NoBound}, s.file, false
 	if err := w.q.addSegment(w.active); err != nil {
 		w.active = nil
 		s.file.Close()
@@ -576,7 +576,7 @@ func (w *writer) takeSpare() (*spare, error) {
 	}
 	s, err := w.make()
 	if err == nil {
-		w.q.failures.spare.Well()
+		w.q.failures.Spare.Well()
 	}
 	return s, err
 }
@@ -585,16 +585,16 @@ func (w *writer) takeSpare() (*spare, error) {
 func (w *writer) makeSpare() {
 	w.making.Lock()
 	defer w.making.Unlock()
-	if w.spare != nil || w.q.failures.spare.Lately(tendAgain) {
+	if w.spare != nil || w.q.failures.Spare.Lately(tendAgain) {
 		return // each group written to a nearly full segment asks for it
 	}
 	s, err := w.make()
 	if err != nil {
-		w.q.failures.spare.Failed(store.FailureClass(err), "error", err)
+		w.q.failures.Spare.Failed(store.FailureClass(err), "error", err)
 		return
 	}
 	w.spare = s
-	w.q.failures.spare.Well()
+	w.q.failures.Spare.Well()
 }
 
 func (w *writer) make() (*spare, error) {
@@ -630,7 +630,7 @@ func (w *writer) recycle(name string, size int64) bool {
 // end cuts the active segment off where the last good sync left it, so that the next start knows that all of
 // it was synced. If that fails, it takes the end for what it finds.
 func (w *writer) end() {
-	if !w.begun || w.file.Truncate(w.active.size) != nil {
+	if !w.begun || w.file.Truncate(w.active.Size) != nil {
 		return
 	}
 	w.file.Sync()
@@ -692,10 +692,10 @@ func (q *Queue) use(s *spare) error {
 }
 
 // written enters a durable group in the schedule.
-func (q *Queue) written(seg *segment, g *group, octets int64) {
+func (q *Queue) written(seg *store.Segment, g *group, octets int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	seg.size += octets
+	seg.Size += octets
 	q.count.syncs++
 	q.count.records += uint64(len(g.notes) + len(g.accepts))
 	for i := range g.notes {
@@ -717,11 +717,11 @@ func (q *Queue) written(seg *segment, g *group, octets int64) {
 }
 
 // enter puts an accepted message on the schedule.
-func (q *Queue) enter(seg *segment, d *Draft) {
+func (q *Queue) enter(seg *store.Segment, d *Draft) {
 	m := d.msg
 	size := schedule.SizeClass(d.recordSize())
 	e := schedule.Entry{ID: uint64(m.ID), Due: store.SecondsSince1970(m.Received), Size: size}
-	e.SetData(schedule.LocOf(seg.handle, d.offset))
+	e.SetData(schedule.LocOf(seg.Handle, d.offset))
 	e.SetTier(m.Tier)
 	if q.s.Arrivals.Add(e.ID, m.Received) {
 		q.w.renew.Store(true)
@@ -751,8 +751,8 @@ func (q *Queue) enter(seg *segment, d *Draft) {
 		}
 	}
 	q.count.Accepted += int64(n)
-	seg.messages++
-	seg.live += schedule.Octets(size)
+	seg.Messages++
+	seg.Live += schedule.Octets(size)
 	if d.file != nil {
 		q.few.large[uint64(m.ID)] = largeBody{d.file.number, d.size}
 		q.count.largeOctets += d.size
