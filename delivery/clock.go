@@ -31,19 +31,19 @@ func (s *Scheduler) clock() {
 		if look := s.hurry(now); next.IsZero() || !look.IsZero() && look.Before(next) {
 			next = look
 		}
-		finished, room, closed := s.finished, s.room, s.closed
-		s.finished, s.room = nil, nil
+		finished, space, closed := s.finished, s.space, s.closed
+		s.finished, s.space = nil, nil
 		last := closed && s.total.live == 0
 		s.mu.Unlock()
 		for _, w := range finished {
 			w.Done(w.Job, w.results)
 		}
 		if !closed {
-			for _, key := range room {
-				s.cfg.OnRoom(key)
+			for _, key := range space {
+				s.cfg.OnSpace(key)
 			}
 		}
-		if len(finished)+len(room) > 0 {
+		if len(finished)+len(space) > 0 {
 			s.mu.Lock()
 			for _, w := range finished {
 				s.leave(w.Job, now)

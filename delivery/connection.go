@@ -369,7 +369,7 @@ func (s *Scheduler) failedToOpen(c *connection, err error) {
 			s.db.Refused(c.rec.Path, now, r, backoff)
 		}
 		c.lane.failedAt = now
-		c.lane.drain.trouble(now)
+		c.lane.drain.failure(now)
 		if !r.Local {
 			s.cfg.OnRefused(c.route, c.source.Name, r)
 		}

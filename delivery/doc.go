@@ -17,7 +17,7 @@
 //
 // Long-lived goroutines:
 //   - the clock (clock.go), one: wakes lanes at their time, keeps house once a second, writes destdb
-//     behind, calls Done for jobs that never met a connection, and OnRoom. Close ends it and waits.
+//     behind, calls Done for jobs that never met a connection, and OnSpace. Close ends it and waits.
 //   - establish (connection.go), one for each connection while it is being opened: dials and
 //     shakes hands. Its context ends it, at its deadline or by Close, which waits.
 //   - the two of each smtpclient.Conn; they call the scheduler by Done and Closed. Close cuts the

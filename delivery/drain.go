@@ -140,12 +140,12 @@ func (d *drain) refused(r *reply.Reply, class bounce.Class, now time.Time) {
 	subject := r.Status()[1]
 	aboutRecipient := !r.Local && (subject == 1 || subject == 2 || class.AboutRecipient() || class == bounce.Greylisted)
 	if !aboutRecipient {
-		d.trouble(now)
+		d.failure(now)
 	}
 }
 
-// trouble halves the rate and holds it there for a while, for longer each time unless it has grown since.
-func (d *drain) trouble(now time.Time) {
+// failure halves the rate and holds it there for a while, for longer each time unless it has grown since.
+func (d *drain) failure(now time.Time) {
 	if !d.active() || now.Sub(d.fell) < drainFallOnce {
 		return
 	}
@@ -188,9 +188,9 @@ func (d *drain) begin(l *lane, level float64, now time.Time) {
 	d.began, d.bound, d.grows, d.fell = now, now, now, now
 	d.level, d.least, d.calm, d.missed = level, max(d.usual, drainLeast), 0, 0
 	for p := l.waiting.oldest; p != nil; p = p.newer {
-		if w := p.work; !w.room.backlog {
-			w.room.backlog = true
-			w.room.flow.backlog++
+		if w := p.work; !w.space.backlog {
+			w.space.backlog = true
+			w.space.flow.backlog++
 		}
 	}
 	l.waiting.drain(true)

@@ -283,7 +283,7 @@ func TestDrainSaysWhenItEnds(t *testing.T) {
 
 // What is about one address is no sign of trouble.
 func TestSignsOfTrouble(t *testing.T) {
-	for text, trouble := range map[string]bool{
+	for text, failure := range map[string]bool{
 		"451 4.3.2 slow down":                  true,
 		"421 4.7.0 too much mail":              true,
 		"450 too busy":                         true,
@@ -299,7 +299,7 @@ func TestSignsOfTrouble(t *testing.T) {
 			before := d.perSecond(now)
 			r := replyOf(t, text)
 			d.refused(&r, bounce.Of(r), now)
-			if after := d.perSecond(now); (after < before) != trouble {
+			if after := d.perSecond(now); (after < before) != failure {
 				t.Errorf("%s: from %v/s to %v/s", text, before, after)
 			}
 		})

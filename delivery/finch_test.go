@@ -110,21 +110,21 @@ func TestS11AllDownDefersWithTheFirstRetryTime(t *testing.T) {
 		}
 		// What comes while all are left alone is not taken.
 		time.Sleep(time.Second)
-		if w.submit(w.job(r, 1)) || w.s.Room(toA) != 0 {
+		if w.submit(w.job(r, 1)) || w.s.Space(toA) != 0 {
 			t.Error("a job was taken that can go nowhere")
 		}
 		// When its time has come it is tried, by one connection and one job, and works.
 		w.setDown(a, false)
 		time.Sleep(time.Minute)
 		before := len(w.told())
-		if n := w.s.Room(toA); n != 1 || before == 0 {
+		if n := w.s.Space(toA); n != 1 || before == 0 {
 			t.Errorf("room for %d, told of it %d times; want one to try with", n, before)
 		}
 		w.send(r, 1)
 		w.awaitResults(4, time.Minute)
 		w.send(r, 5)
-		if n := delivered(w.awaitResults(9, time.Minute)); n != 6 || w.s.Room(toA) < 1000 {
-			t.Errorf("%d delivered, room for %d", n, w.s.Room(toA))
+		if n := delivered(w.awaitResults(9, time.Minute)); n != 6 || w.s.Space(toA) < 1000 {
+			t.Errorf("%d delivered, room for %d", n, w.s.Space(toA))
 		}
 	})
 }

@@ -24,7 +24,7 @@ type Job struct {
 	// unattempted, with 4.4.7. Zero is never.
 	Expires time.Time
 	Weight  int // of the tenant among tenants, 0 is 1
-	// Called says that the caller took the job out of a line because Room gave its flow so much. The job has that
+	// Called says that the caller took the job out of a line because Space gave its flow so much. The job has that
 	// room even if the flow's part has become smaller since.
 	Called bool
 
@@ -40,7 +40,7 @@ type Job struct {
 	// Submit.
 	Done func(*Job, []Result)
 
-	room room // from Reserve
+	space space // from Reserve
 }
 
 // Result is what became of one recipient of a job.

@@ -145,7 +145,7 @@ func (l *lane) run(now time.Time) {
 				return
 			}
 			v.full.wait(l, g, now)
-			s.makeRoom(v.full)
+			s.makeSpace(v.full)
 			if v.full.kind.ofOpening() {
 				s.signal() // whose patience ends now
 			}
@@ -177,7 +177,7 @@ func (l *lane) decide(g *group, now time.Time) decision {
 		if c := newestIdle(paths); c != nil && allowed {
 			return decision{kind: decisionTake, conn: c}
 		}
-		if c := newestWithRoom(paths); c != nil {
+		if c := newestWithSpace(paths); c != nil {
 			return decision{kind: decisionTake, conn: c}
 		}
 		if !allowed {

@@ -326,7 +326,7 @@ func TestSuspendAndResumeHosts(t *testing.T) {
 		if w.submit(w.job(r, 1)) {
 			t.Error("mail is taken that can go nowhere")
 		}
-		if why, ok := w.s.Trouble("a"); !ok || !strings.HasSuffix(why.Text, ": suspended: it loses mail") {
+		if why, ok := w.s.Blocked("a"); !ok || !strings.HasSuffix(why.Text, ": suspended: it loses mail") {
 			t.Errorf("trouble %v %v", why, ok)
 		}
 		if l := lanes(w, "a")[0]; !l.Until.Equal(until) || !strings.Contains(l.Why, "suspended: it loses mail") {

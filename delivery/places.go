@@ -14,7 +14,7 @@ import (
 // comes free:
 //
 //   - An idle connection yields at once. While fewer connections of the scope are on their way out than
-//     lanes wait in line, the one that has been idle longest is closed (makeRoom).
+//     lanes wait in line, the one that has been idle longest is closed (makeSpace).
 //   - A busy connection gives way after the job in hand when its party has more places than the one in
 //     line, or as many and has had its turn (giveWay).
 
@@ -237,8 +237,8 @@ func (x *idleList) remove(c *connection) {
 	c.idleBefore, c.idleAfter = nil, nil
 }
 
-// makeRoom closes idle connections of a scope until one is on its way out for each lane in line.
-func (s *Scheduler) makeRoom(b *budget) {
+// makeSpace closes idle connections of a scope until one is on its way out for each lane in line.
+func (s *Scheduler) makeSpace(b *budget) {
 	for b.waiting > b.leaving && b.idle > 0 {
 		c := s.idle.first
 		for !c.countsIn(b) {
@@ -254,7 +254,7 @@ func (s *Scheduler) offerPlaces(c *connection, now time.Time) {
 		if b == nil || b.waiting == 0 {
 			continue
 		}
-		s.makeRoom(b)
+		s.makeSpace(b)
 		if c.rec.Phase == destdb.Open && b.leaving == 0 && b.turns >= 1 && b.owes(c, now) {
 			b.turns--
 			s.giveWay(c, now)
@@ -311,5 +311,5 @@ func (s *Scheduler) runWaiters(b *budget, now time.Time) {
 			break
 		}
 	}
-	s.makeRoom(b)
+	s.makeSpace(b)
 }

@@ -50,7 +50,7 @@ func paced(t *testing.T, rate gcra.Rate, limits Limits, demand func(int) bool) {
 	for s := range seconds {
 		if demand(s) {
 			demanded++
-			w.send(r, min(2*perMinute, w.s.Room(toA)))
+			w.send(r, min(2*perMinute, w.s.Space(toA)))
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()

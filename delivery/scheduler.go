@@ -27,10 +27,10 @@ type Config struct {
 	// Reload. nil: no limits but the defaults. Like Source it is called with the lock held: it must
 	// be quick, and not call the scheduler.
 	Limits func(r *route.Route, source, tenant string) Limits
-	// OnRoom is called when a flow has room again for which Reserve or Room found none: when half its
+	// OnSpace is called when a flow has room again for which Reserve or Space found none: when half its
 	// part is free, when the time has come to try the site's hosts again, when they work again. It is
 	// called from the scheduler's own goroutine, and may Reserve and Submit.
-	OnRoom func(Flow)
+	OnSpace func(Flow)
 	// Share is how many jobs may wait for each site in memory (2,000), in equal parts for its flows.
 	// MaxJobs is how many may wait in all (100,000): while there are more, a site's share is a tenth
 	// of that.
@@ -79,8 +79,8 @@ func (c Config) withDefaults() Config {
 	if c.Limits == nil {
 		c.Limits = func(*route.Route, string, string) Limits { return Limits{} }
 	}
-	if c.OnRoom == nil {
-		c.OnRoom = func(Flow) {}
+	if c.OnSpace == nil {
+		c.OnSpace = func(Flow) {}
 	}
 	if c.OnAction == nil {
 		c.OnAction = func(string, destdb.Action) {}
@@ -149,7 +149,7 @@ type Scheduler struct {
 	idle     idleList
 	timers   minheap.Heap[*lane] // those that wait for a time, the first on top
 	finished []*work             // whose Done is to be called by the clock
-	room     []Flow              // that OnRoom is to be told of
+	space    []Flow              // that OnSpace is to be told of
 	limGen   int
 	charged  uint64 // messages that were given to connections
 	waiting  int    // jobs that are not done

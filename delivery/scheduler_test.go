@@ -141,14 +141,14 @@ func TestShareOfMemory(t *testing.T) {
 				taken++
 			}
 		}
-		if taken != 10 || w.s.Room(toA) != 0 {
-			t.Fatalf("%d jobs taken, room for %d more", taken, w.s.Room(toA))
+		if taken != 10 || w.s.Space(toA) != 0 {
+			t.Fatalf("%d jobs taken, room for %d more", taken, w.s.Space(toA))
 		}
 		w.awaitResults(10, time.Minute)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(w.room) != 1 || w.room[0] != toA || w.s.Room(toA) != 10 {
-			t.Errorf("told of room: %v, want once; room now %d", w.room, w.s.Room(toA))
+		if len(w.space) != 1 || w.space[0] != toA || w.s.Space(toA) != 10 {
+			t.Errorf("told of room: %v, want once; room now %d", w.space, w.s.Space(toA))
 		}
 		w.s.mu.Lock()
 		defer w.s.mu.Unlock()

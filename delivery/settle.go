@@ -94,7 +94,7 @@ func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result,
 	case smtpclient.Ambiguous:
 		s.cfg.Log.Warn("ambiguous: the host may have taken the message, it is tried again", "message", p.work.Message.ID.String(), "host", c.host.String(), "session", c.id)
 		s.counts.Ambiguous++
-		p.work.lane.drain.trouble(now)
+		p.work.lane.drain.failure(now)
 	case smtpclient.Answered, smtpclient.Failed:
 		// What is untried is left out: the 421 that ends a connection of so many messages is no more
 		// than that; one that means more is heard again on the next connection.

@@ -26,9 +26,9 @@ func newestToShare(paths []*destdb.Path) *destdb.Conn {
 	return newestBelow(paths, (*destdb.Conn).Shares)
 }
 
-// newestWithRoom is step 2: the newest busy connection on which a job waits for a round trip at most.
-func newestWithRoom(paths []*destdb.Path) *destdb.Conn {
-	return newestBelow(paths, (*destdb.Conn).Room)
+// newestWithSpace is step 2: the newest busy connection on which a job waits for a round trip at most.
+func newestWithSpace(paths []*destdb.Path) *destdb.Conn {
+	return newestBelow(paths, (*destdb.Conn).Space)
 }
 
 func newestBelow(paths []*destdb.Path, takes func(*destdb.Conn) bool) *destdb.Conn {

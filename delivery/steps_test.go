@@ -47,23 +47,23 @@ func TestS7NewestWithRoomFirst(t *testing.T) {
 	old := s.conn(0, 1, 1)
 	middle := s.conn(1, 2, 4)
 	newest := s.conn(0, 3, 5)
-	if got := newestWithRoom(s.paths); got != middle {
+	if got := newestWithSpace(s.paths); got != middle {
 		t.Errorf("the newest is at its threshold: got the one made at %v, want the middle one", got.Made.Sub(t0))
 	}
 	middle.Backlog = 5
-	if got := newestWithRoom(s.paths); got != old {
+	if got := newestWithSpace(s.paths); got != old {
 		t.Error("want the old one")
 	}
 	newest.Backlog = 4
-	if got := newestWithRoom(s.paths); got != newest {
+	if got := newestWithSpace(s.paths); got != newest {
 		t.Error("want the newest one")
 	}
 	newest.Backlog, old.Backlog = 0, 0
-	if got := newestWithRoom(s.paths); got != nil {
+	if got := newestWithSpace(s.paths); got != nil {
 		t.Error("an idle connection was taken for a busy one")
 	}
 	newest.Backlog, newest.Phase = 1, destdb.Closing
-	if got := newestWithRoom(s.paths); got != nil {
+	if got := newestWithSpace(s.paths); got != nil {
 		t.Error("a connection that is being closed was taken")
 	}
 }

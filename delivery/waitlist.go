@@ -147,7 +147,7 @@ func (w *waitlist) add(p *part, front bool) {
 
 func (w *waitlist) group(p *part) *group {
 	key := tenantKey{name: p.work.Message.Tenant}
-	if w.draining && p.work.room.backlog {
+	if w.draining && p.work.space.backlog {
 		key.round = backlogMail
 	}
 	t := w.tenants[key]

@@ -165,7 +165,7 @@ func TestDrainPrefersFreshMail(t *testing.T) {
 	add := func(from, to int, backlog bool) {
 		for i := from; i < to; i++ {
 			p := waiter(&message{id: envelope.ID(i)}, "", i)
-			p.work.room.backlog = backlog
+			p.work.space.backlog = backlog
 			w.add(p, false)
 		}
 	}
@@ -220,7 +220,7 @@ func TestWaitlistKeepsItsBooks(t *testing.T) {
 				if rapid.Bool().Draw(t, "expires") {
 					p.work.Expires = t0.Add(time.Duration(now+20) * time.Second)
 				}
-				p.work.room.backlog = rapid.Bool().Draw(t, "backlog")
+				p.work.space.backlog = rapid.Bool().Draw(t, "backlog")
 				w.add(p, false)
 				waiting[p] = true
 			case 2:

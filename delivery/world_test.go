@@ -33,7 +33,7 @@ type world struct {
 	dials   []string // "source>host" in order
 	results []Result
 	jobs    int // done
-	room    []Flow
+	space   []Flow
 }
 
 // worldHost is a sink, or something that is none.
@@ -52,10 +52,10 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 		Source: func(name string) (Source, bool) { return Source{Name: name, EHLO: name + ".example"}, name != "nobody" },
 		Dial:   w.dial,
 		Rand:   rand.New(rand.NewPCG(1, 2)),
-		OnRoom: func(f Flow) {
+		OnSpace: func(f Flow) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.room = append(w.room, f)
+			w.space = append(w.space, f)
 		},
 	}
 	if change != nil {
@@ -230,11 +230,11 @@ func (w *world) awaitResults(n int, most time.Duration) []Result {
 	}
 }
 
-// told gives the flows that OnRoom was told of.
+// told gives the flows that OnSpace was told of.
 func (w *world) told() []Flow {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]Flow(nil), w.room...)
+	return append([]Flow(nil), w.space...)
 }
 
 func (w *world) dialed() []string {

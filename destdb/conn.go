@@ -33,8 +33,8 @@ type Conn struct {
 // Shares reports whether one more job would wait for nothing.
 func (c *Conn) Shares() bool { return c.Phase == Open && c.Backlog < c.Shared }
 
-// Room reports whether it takes a job without being asked twice (S7).
-func (c *Conn) Room() bool { return c.Phase == Open && c.Backlog < c.Threshold }
+// Space reports whether it takes a job without being asked twice (S7).
+func (c *Conn) Space() bool { return c.Phase == Open && c.Backlog < c.Threshold }
 
 // Rideable reports whether it may take a job when no other worker can be had (S8).
 func (c *Conn) Rideable() bool { return c.Phase == Open && c.Backlog < c.Limit }

@@ -80,9 +80,9 @@ type Delivery interface {
 	Submit(*delivery.Job)
 	Release(*delivery.Job)
 	Cancel(id envelope.ID) int
-	Room(delivery.Flow) int
+	Space(delivery.Flow) int
 	Draining(delivery.Flow) bool
-	Trouble(site string) (reply.Reply, bool)
+	Blocked(site string) (reply.Reply, bool)
 	Suspended(site, source string) bool
 }
 
@@ -520,7 +520,7 @@ func (d *Dispatcher) holdWithdrawn(m *envelope.Message, c *choice, results []del
 func (d *Dispatcher) park(m *envelope.Message, recipients []queue.Pending, f delivery.Flow, expires time.Time) {
 	d.Queue.Park(m.ID, indexes(recipients), lineOf(f), expires)
 	// Delivery may have got space before the mail was parked, and would not call again.
-	if d.Delivery.Room(f) > 0 {
+	if d.Delivery.Space(f) > 0 {
 		d.refill(f)
 	}
 }
@@ -558,7 +558,7 @@ func detour(p *queue.Pending) envelope.Detour { return p.Detour }
 // unpark takes as much mail of a flow out of the queue as delivery has space for. It reports whether
 // there may be more to be taken: a flow whose mail leaves as fast as it is read always has space.
 func (d *Dispatcher) unpark(f delivery.Flow) (more bool) {
-	n := d.Delivery.Room(f)
+	n := d.Delivery.Space(f)
 	if n == 0 {
 		return false
 	}

@@ -245,7 +245,7 @@ func (s stageDelivery) Cancel(id envelope.ID) int {
 	s.say("cancel %d", id)
 	return 1
 }
-func (s stageDelivery) Room(f delivery.Flow) int {
+func (s stageDelivery) Space(f delivery.Flow) int {
 	if s.full[f.Site+" "+f.Source] {
 		return 0
 	}
@@ -253,7 +253,7 @@ func (s stageDelivery) Room(f delivery.Flow) int {
 }
 func (s stageDelivery) Suspended(site, source string) bool { return s.suspended[site+" "+source] }
 func (s stageDelivery) Draining(delivery.Flow) bool        { return s.draining }
-func (s stageDelivery) Trouble(string) (reply.Reply, bool) {
+func (s stageDelivery) Blocked(string) (reply.Reply, bool) {
 	return s.trouble, s.trouble.Code != 0
 }
 
@@ -572,7 +572,7 @@ func TestRoomThatComesWhileParkingIsNotMissed(t *testing.T) {
 type lateRoom struct{ stageDelivery }
 
 func (lateRoom) Reserve(*delivery.Job) bool { return false }
-func (lateRoom) Room(delivery.Flow) int     { return 1 }
+func (lateRoom) Space(delivery.Flow) int    { return 1 }
 
 func TestDelayWarningLeavesTheRecipientWhereItIs(t *testing.T) {
 	s := newStage(t)

@@ -135,7 +135,7 @@ func (p *pipeline) start() {
 			db.Site(rt.Site).Allowed = 1e6 // slow start is over
 			return p.pol.Limits(rt, source, "")
 		},
-		OnRoom: func(f delivery.Flow) { p.dispatcher.refill(f) },
+		OnSpace: func(f delivery.Flow) { p.dispatcher.refill(f) },
 	})
 	p.turnstile = &turnstile{Queue: p.queue}
 	p.dispatcher = atOnce(New(Config{

@@ -273,7 +273,7 @@ func (d *Dispatcher) expire(m *envelope.Message, rt *route.Route, recipients []q
 	}
 	d.settleFailed(&Outcomes{Message: m, Route: rt, key: key}, asFailed(recipients, func(last reply.Reply) reply.Reply {
 		if last.Code == 0 {
-			if why, ok := d.Delivery.Trouble(key.Site()); ok {
+			if why, ok := d.Delivery.Blocked(key.Site()); ok {
 				return why
 			}
 			return reply.Local(451, reply.Enhanced{4, 4, 7}, "queue", "no delivery was attempted before the message expired")

@@ -97,7 +97,7 @@ func newFillWorldOf(t *testing.T, conf string, providers sink.Config) *fillWorld
 		Limits: func(rt *route.Route, source, tenant string) delivery.Limits {
 			return w.policy.Load().Limits(rt, source, "")
 		},
-		OnRoom: func(f delivery.Flow) { w.dispatcher.refill(f) },
+		OnSpace: func(f delivery.Flow) { w.dispatcher.refill(f) },
 	})
 	p := &pipeline{t: t, arrived: make(map[envelope.ID]time.Time)}
 	w.events = p

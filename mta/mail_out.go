@@ -111,7 +111,7 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 			return r.policy.Load().Dialer(s)(ctx, h.Addr)
 		},
 		TLS:                   r.newTLSPolicy(),
-		OnRoom:                func(f delivery.Flow) { r.dispatcher.Refill(f) },
+		OnSpace:               func(f delivery.Flow) { r.dispatcher.Refill(f) },
 		OnAction:              r.logAction,
 		OnRefused:             func(rt *route.Route, source string, words reply.Reply) { r.dispatcher.Refused(rt, source, words) },
 		Classes:               r.classes,

@@ -47,11 +47,11 @@ func SOCKS5(at, username, password string) Dialer {
 		}
 		d, err := proxy.SOCKS5("tcp", at, auth, plain())
 		if err != nil {
-			return nil, trouble("socks5 proxy", at, err)
+			return nil, problem("socks5 proxy", at, err)
 		}
 		nc, err := d.(proxy.ContextDialer).DialContext(ctx, "tcp", unmap(host).String())
 		if err != nil {
-			return nil, trouble("socks5 proxy", at, err)
+			return nil, problem("socks5 proxy", at, err)
 		}
 		return nc, nil
 	}
@@ -69,11 +69,11 @@ func PROXY(at string, from netip.Addr) Dialer {
 		}
 		nc, err := plain().DialContext(ctx, "tcp", at)
 		if err != nil {
-			return nil, trouble("haproxy", at, err)
+			return nil, problem("haproxy", at, err)
 		}
 		if err := introduce(ctx, nc, from, host); err != nil {
 			nc.Close()
-			return nil, trouble("haproxy", at, err)
+			return nil, problem("haproxy", at, err)
 		}
 		return nc, nil
 	}
@@ -96,8 +96,8 @@ func introduce(ctx context.Context, nc net.Conn, from netip.Addr, host netip.Add
 
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// trouble names the proxy, and the cause without the addresses that the libraries put around it.
-func trouble(what, at string, err error) error {
+// problem names the proxy, and the cause without the addresses that the libraries put around it.
+func problem(what, at string, err error) error {
 	if t := net.Error(nil); errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout() {
 		return fmt.Errorf("%s %s: timed out", what, at)
 	}

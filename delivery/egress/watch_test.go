@@ -15,8 +15,8 @@ func TestWatch(t *testing.T) {
 		"here": netip.MustParseAddr("192.0.2.1"), "gone": netip.MustParseAddr("192.0.2.2"),
 		"six": netip.MustParseAddr("2001:db8::1"), "busy": netip.MustParseAddr("192.0.2.3"),
 	}
-	trouble := map[string]error{"192.0.2.2": syscall.EADDRNOTAVAIL, "2001:db8::1": syscall.EAFNOSUPPORT, "192.0.2.3": syscall.EMFILE}
-	w := NewWatch(func() map[string]netip.Addr { return addresses }, func(a netip.Addr) error { return trouble[a.String()] },
+	problem := map[string]error{"192.0.2.2": syscall.EADDRNOTAVAIL, "2001:db8::1": syscall.EAFNOSUPPORT, "192.0.2.3": syscall.EMFILE}
+	w := NewWatch(func() map[string]netip.Addr { return addresses }, func(a netip.Addr) error { return problem[a.String()] },
 		slog.New(slog.NewTextHandler(&text, nil)))
 	for _, x := range []struct {
 		change func()
@@ -25,8 +25,8 @@ func TestWatch(t *testing.T) {
 	}{
 		{func() {}, []string{"gone", "six"}, []string{"WARN gone", "WARN six"}},
 		{w.Check, []string{"gone", "six"}, nil}, // logged once
-		{func() { delete(trouble, "192.0.2.2"); w.Check() }, []string{"six"}, []string{"INFO gone"}},
-		{func() { trouble["192.0.2.1"] = syscall.EADDRNOTAVAIL; w.Check() }, []string{"here", "six"}, []string{"WARN here"}},
+		{func() { delete(problem, "192.0.2.2"); w.Check() }, []string{"six"}, []string{"INFO gone"}},
+		{func() { problem["192.0.2.1"] = syscall.EADDRNOTAVAIL; w.Check() }, []string{"here", "six"}, []string{"WARN here"}},
 	} {
 		x.change()
 		var logged []string

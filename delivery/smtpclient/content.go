@@ -16,10 +16,10 @@ var (
 	errTooLong = errors.New("more octets than Message.Size")
 )
 
-// verdictOn is what the open recipients of a message get whose content could not be sent. A
+// resultOf is what the open recipients of a message get whose content could not be sent. A
 // content that can't be put into SMTP (RFC 5321, 2.3.8) will be no better the next time: mending
 // it would break its signatures, so it is refused. Trouble with reading it is ours and passes.
-func verdictOn(err error) Result {
+func resultOf(err error) Result {
 	if errors.Is(err, errBareCR) || errors.Is(err, errBareLF) {
 		return Result{Fate: Answered, Reply: reply.Local(550, reply.Enhanced{5, 6, 11}, "content", "the content has %v", err)}
 	}

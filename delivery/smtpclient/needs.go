@@ -173,7 +173,7 @@ func (c *Conn) checkContent(t *Transaction) *Result {
 // only: it may name files.
 func (c *Conn) unreadable(t *Transaction, err error) *Result {
 	c.cfg.Log.Error("the content of a message could not be sent", "id", t.Message.ID, "err", err)
-	v := verdictOn(err)
+	v := resultOf(err)
 	return &v
 }
 

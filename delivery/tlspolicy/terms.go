@@ -55,7 +55,7 @@ type Terms struct {
 	roots  *x509.CertPool // nil: the system's
 
 	facts   Facts
-	trouble error // why nothing vouches for the certificate
+	problem error // why nothing vouches for the certificate
 	refused bool  // Verify said no
 }
 
@@ -137,7 +137,7 @@ func (t *Terms) REQUIRETLS() bool { return t.demand.RequireTLS }
 // Config gives the settings of a handshake; Verify is to be its verification. What an earlier handshake
 // showed is forgotten.
 func (t *Terms) Config() *tls.Config {
-	t.facts, t.trouble, t.refused = Facts{}, nil, false
+	t.facts, t.problem, t.refused = Facts{}, nil, false
 	d, name := &t.demand, cmp.Or(t.tlsa.Name, strings.TrimSuffix(t.host.Name, "."))
 	cfg := &tls.Config{
 		ServerName: name, MinVersion: t.minVersion(), InsecureSkipVerify: true,

@@ -43,7 +43,7 @@ func (t *Terms) Verify(state *tls.ConnectionState) error {
 	}
 	by, err := t.vouch(state)
 	err = bounded(err)
-	t.facts.Verified, t.trouble = by, err
+	t.facts.Verified, t.problem = by, err
 	if err == nil {
 		return nil
 	}
@@ -176,7 +176,7 @@ func (t *Terms) Established(from netip.Addr) {
 	case t.policyType() == NoPolicy:
 		t.record(from, nil) // nothing says that the certificate must be good
 	default:
-		t.record(from, t.trouble)
+		t.record(from, t.problem)
 	}
 }
 
@@ -187,8 +187,8 @@ func (t *Terms) NotOffered(from netip.Addr, err error) {
 
 // Broken notes that the handshake has failed.
 func (t *Terms) Broken(from netip.Addr, err error) {
-	if t.trouble != nil {
-		err = t.trouble
+	if t.problem != nil {
+		err = t.problem
 	}
 	t.record(from, err)
 }

@@ -46,8 +46,8 @@ func TestNamesInCertificates(t *testing.T) {
 					t.Errorf("%d octets: %.60q", len(said), said)
 				}
 			}
-			if tlsa.State == Usable && classOf(terms.trouble) != TLSAInvalid {
-				t.Errorf("class %q", classOf(terms.trouble))
+			if tlsa.State == Usable && classOf(terms.problem) != TLSAInvalid {
+				t.Errorf("class %q", classOf(terms.problem))
 			}
 		}
 	}

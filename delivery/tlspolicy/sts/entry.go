@@ -52,9 +52,9 @@ func (e *entry) fresh(now time.Time) bool {
 func (e *entry) fail(f *Failure) {
 	e.failure = f
 	e.failures++
-	wait := lookAfter
+	wait := checkAfter
 	if f.Kind != Absent {
-		wait = min(retryAfter<<min(e.failures-1, 10), lookAfter)
+		wait = min(retryAfter<<min(e.failures-1, 10), checkAfter)
 	}
 	e.next = f.At.Add(wait)
 }

@@ -56,7 +56,7 @@ func (p *Policies) unchanged(c *call, id string) bool {
 		return false
 	}
 	p.mu.counts.Unchanged++
-	e.next, e.failure, e.failures = now.Add(min(lookAfter, e.lifetime()/2)), nil, 0
+	e.next, e.failure, e.failures = now.Add(min(checkAfter, e.lifetime()/2)), nil, 0
 	p.end(c, e.demand(), false)
 	return true
 }
@@ -73,7 +73,7 @@ func (p *Policies) fetch(c *call, id string) {
 	now := p.now()
 	p.mu.Lock()
 	e := &entry{domain: c.domain, policy: policy, id: id, fetched: now, used: now}
-	e.next = now.Add(min(lookAfter, e.lifetime()/2))
+	e.next = now.Add(min(checkAfter, e.lifetime()/2))
 	before := p.find(c.domain)
 	if before != nil {
 		e.used = before.used
@@ -198,7 +198,7 @@ func (p *Policies) renew() {
 		case e.holds(now) && !idle && begun < renewMost && !e.fresh(now) && !now.Before(e.next) && p.mu.calls[e.domain] == nil:
 			p.call(e.domain)
 			begun++
-		case !e.holds(now) && now.Sub(e.expires()) > lookAfter:
+		case !e.holds(now) && now.Sub(e.expires()) > checkAfter:
 			p.mu.policies.drop(e.domain)
 			p.touch(e.domain)
 		}

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	lookAfter   = time.Hour           // a domain's record is looked at again
-	retryAfter  = 5 * time.Minute     // after a failure; doubled each time, up to lookAfter (RFC 8461, 3.3 wants 5 minutes)
+	checkAfter  = time.Hour           // a domain's record is looked at again
+	retryAfter  = 5 * time.Minute     // after a failure; doubled each time, up to checkAfter (RFC 8461, 3.3 wants 5 minutes)
 	renewAfter  = 24 * time.Hour      // a policy is fetched again, whatever its id (RFC 8461, 3.3), or after half its lifetime
 	forgetAfter = 30 * 24 * time.Hour // without mail for the domain its policy is not renewed, and expires
 	minLifetime = time.Minute         // of a policy with a max_age below it, lest each message fetch it

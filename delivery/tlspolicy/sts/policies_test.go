@@ -306,14 +306,14 @@ func TestChangedID(t *testing.T) {
 		w.set("a.test", "v=STSv1; id=1", policyText("testing", week))
 		p, _ := w.start(t, nil)
 		mode(t, p, "a.test")
-		time.Sleep(lookAfter)
+		time.Sleep(checkAfter)
 		p.Known("a.test")
 		synctest.Wait()
 		if w.lookups("a.test") != 2 || w.fetches("a.test") != 1 {
 			t.Errorf("same id: asked %d times, fetched %d times", w.lookups("a.test"), w.fetches("a.test"))
 		}
 		w.set("a.test", "v=STSv1; id=2", policyText("enforce", week))
-		time.Sleep(lookAfter)
+		time.Sleep(checkAfter)
 		if got := mode(t, p, "a.test"); got != "testing" {
 			t.Errorf("mail waited for the new policy, %s", got)
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	lookEvery  = time.Minute // what was counted is saved, and what is due is sent
+	checkEvery = time.Minute // what was counted is saved, and what is due is sent
 	atOnce     = 8           // reports under way
 	dnsTimeout = 10 * time.Second
 
@@ -168,7 +168,7 @@ func (r *Reporter) Days(domain, after string, limit int) (days []Day, next strin
 
 // Run saves what is counted and sends reports until ctx ends.
 func (r *Reporter) Run(ctx context.Context) {
-	again := time.NewTicker(lookEvery)
+	again := time.NewTicker(checkEvery)
 	defer again.Stop()
 	var sending sync.WaitGroup // web servers can take long, which keeps nothing from being saved
 	defer sending.Wait()

@@ -509,7 +509,7 @@ func TestSlowCollectors(t *testing.T) {
 		<-asked
 		now := tlspolicy.Result{Time: time.Now(), Domain: "other.example", Policy: tlspolicy.NoPolicy}
 		r.Record(now)
-		time.Sleep(lookEvery + time.Second)
+		time.Sleep(checkEvery + time.Second)
 		if all, _ := kept.Load(); all[now.Time.UTC().Format(dayLayout)+"/other.example"] == nil {
 			t.Error("what was counted meanwhile is not saved")
 		}

@@ -33,11 +33,11 @@ type flow struct {
 
 	jobs    int
 	backlog int  // of those, accepted before an outage that has ended
-	wanted  bool // the caller found no room, and waits for OnRoom
+	wanted  bool // the caller found no room, and waits for OnSpace
 }
 
-// room is what a job has from Reserve until it is done.
-type room struct {
+// space is what a job has from Reserve until it is done.
+type space struct {
 	flow    *flow
 	backlog bool // the message was accepted before an outage ended; see drain
 }
@@ -56,9 +56,9 @@ func (h *share) wanted() bool {
 // come: the connection decides, and its failure costs an attempt of each.
 const probeJobs = 1
 
-// Room is how many more jobs a flow may have. When there is none, OnRoom is called once there is; otherwise a caller
+// Space is how many more jobs a flow may have. When there is none, OnSpace is called once there is; otherwise a caller
 // that took exactly as much as fitted would never hear of more.
-func (s *Scheduler) Room(f Flow) int {
+func (s *Scheduler) Space(f Flow) int {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,9 +73,9 @@ func (s *Scheduler) Room(f Flow) int {
 }
 
 // Reserve takes room for a job, which Submit or Release must follow. It returns false when the site's share of
-// memory is full, when none of its hosts may be tried now, or when the scheduler is stopping: OnRoom is called
-// when there is room for the flow. A caller that parks the job calls Room after that, as room may have come
-// meanwhile, and sets Job.Called when it submits what Room gave space for.
+// memory is full, when none of its hosts may be tried now, or when the scheduler is stopping: OnSpace is called
+// when there is room for the flow. A caller that parks the job calls Space after that, as room may have come
+// meanwhile, and sets Job.Called when it submits what Space gave space for.
 func (s *Scheduler) Reserve(j *Job) bool {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -88,7 +88,7 @@ func (s *Scheduler) Reserve(j *Job) bool {
 		s.counts.Refused++
 		return false
 	}
-	j.room = room{p, backlog}
+	j.space = space{p, backlog}
 	p.share.jobs++
 	p.jobs++
 	if backlog {
@@ -115,8 +115,8 @@ func (s *Scheduler) Draining(f Flow) bool {
 	return s.stock(f, now) > 0
 }
 
-// Trouble is why no mail for a site can leave, as a reply; false when some can.
-func (s *Scheduler) Trouble(site string) (reply.Reply, bool) {
+// Blocked is why no mail for a site can leave, as a reply; false when some can.
+func (s *Scheduler) Blocked(site string) (reply.Reply, bool) {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,10 +246,10 @@ func (l *lane) prospects(now time.Time) prospects {
 // leave gives a job's room back. A caller that wants room hears of it when half of its part is free, not
 // at each job.
 func (s *Scheduler) leave(j *Job, now time.Time) {
-	p := j.room.flow
+	p := j.space.flow
 	p.share.jobs--
 	p.jobs--
-	if j.room.backlog {
+	if j.space.backlog {
 		p.backlog--
 	}
 	s.waiting--
@@ -257,19 +257,19 @@ func (s *Scheduler) leave(j *Job, now time.Time) {
 	s.tidyShare(p)
 }
 
-// offer schedules OnRoom for a flow that wants room, once there is enough room to be worth it.
+// offer schedules OnSpace for a flow that wants room, once there is enough room to be worth it.
 func (s *Scheduler) offer(p *flow, now time.Time) {
 	if !p.wanted {
 		return
 	}
 	if most, free := s.part(p, false, now); free > 0 && free >= most-most/2 {
 		p.wanted = false
-		s.room = append(s.room, p.Flow)
+		s.space = append(s.space, p.Flow)
 		s.signal()
 	}
 }
 
-// remind schedules OnRoom for flows that want room, and have it because time has passed.
+// remind schedules OnSpace for flows that want room, and have it because time has passed.
 func (s *Scheduler) remind(now time.Time) {
 	for site, h := range s.shares {
 		if !h.wanted() || s.outlook(site, now) == laneOut {

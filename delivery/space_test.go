@@ -23,24 +23,24 @@ func TestWhoFilledTheRoomIsToldOfRoom(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Share = 10 })
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second})))
-		n := w.s.Room(toA)
+		n := w.s.Space(toA)
 		for range n {
 			w.send(r, 1)
 		}
-		if left := w.s.Room(toA); n != 10 || left != 0 {
+		if left := w.s.Space(toA); n != 10 || left != 0 {
 			t.Fatalf("room for %d, and then for %d", n, left)
 		}
 		w.awaitResults(n, time.Hour)
 		synctest.Wait()
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if len(w.room) == 0 || w.room[0] != toA {
-			t.Errorf("told of room: %v, want a", w.room)
+		if len(w.space) == 0 || w.space[0] != toA {
+			t.Errorf("told of room: %v, want a", w.space)
 		}
 	})
 }
 
-// Room that is reserved is taken, until it is released or its job is done.
+// Space that is reserved is taken, until it is released or its job is done.
 func TestReservedRoomIsTaken(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Share = 4 })
@@ -54,7 +54,7 @@ func TestReservedRoomIsTaken(t *testing.T) {
 			}
 			jobs = append(jobs, j)
 		}
-		if n := w.s.Room(toA); n != 0 || w.s.Reserve(w.job(r, 1)) {
+		if n := w.s.Space(toA); n != 0 || w.s.Reserve(w.job(r, 1)) {
 			t.Errorf("room for %d more", n)
 		}
 		w.s.Release(jobs[0])
@@ -64,13 +64,13 @@ func TestReservedRoomIsTaken(t *testing.T) {
 		}
 		w.s.Release(jobs[1])
 		synctest.Wait()
-		if told := w.told(); len(told) != 1 || w.s.Room(toA) != 2 {
-			t.Errorf("told of room: %v, want once; room for %d, want 2", told, w.s.Room(toA))
+		if told := w.told(); len(told) != 1 || w.s.Space(toA) != 2 {
+			t.Errorf("told of room: %v, want once; room for %d, want 2", told, w.s.Space(toA))
 		}
 		w.s.Submit(jobs[2])
 		w.s.Submit(jobs[3])
-		if n := delivered(w.awaitResults(2, time.Minute)); n != 2 || w.s.Room(toA) != 4 {
-			t.Errorf("%d delivered, room for %d", n, w.s.Room(toA))
+		if n := delivered(w.awaitResults(2, time.Minute)); n != 2 || w.s.Space(toA) != 4 {
+			t.Errorf("%d delivered, room for %d", n, w.s.Space(toA))
 		}
 	})
 }
@@ -81,7 +81,7 @@ func TestCalledMailHasItsRoom(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Share = 10 })
 		defer w.end()
 		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second})))
-		n := w.s.Room(toA)
+		n := w.s.Space(toA)
 		other := w.job(r, 1)
 		if other.Source = "out2"; !w.submit(other) {
 			t.Fatal("no room for another source")
@@ -194,7 +194,7 @@ func TestFlowsHaveEqualParts(t *testing.T) {
 			if !told(l.Source) {
 				t.Errorf("%s was not told of room", l.Source)
 			}
-			if n := w.s.Room(Flow{Site: "a", Source: l.Source}); n != share {
+			if n := w.s.Space(Flow{Site: "a", Source: l.Source}); n != share {
 				t.Errorf("%s has room for %d when nobody has jobs, want %d", l.Source, n, share)
 			}
 		}
@@ -252,10 +252,10 @@ func TestOneSourceDrainsAlone(t *testing.T) {
 		if !w.s.Draining(toA) || w.s.Draining(other) {
 			t.Errorf("out1 drains: %v, out2: %v", w.s.Draining(toA), w.s.Draining(other))
 		}
-		if n := w.s.Room(toA); n != 0 {
+		if n := w.s.Space(toA); n != 0 {
 			t.Errorf("room for %d of the backlog, of which there is more than leaves in two seconds", n)
 		}
-		if n := w.s.Room(other); n != 1000 {
+		if n := w.s.Space(other); n != 1000 {
 			t.Errorf("out2 has room for %d, want half of 2,000", n)
 		}
 		before := w.count()
@@ -284,7 +284,7 @@ func TestBacklogOfABrokenHostStaysWithItsOwner(t *testing.T) {
 		var taken, failed, good atomic.Int64
 		backlog := all
 		handOver := func(f Flow) {
-			for backlog > 0 && w.s.Room(f) > 0 {
+			for backlog > 0 && w.s.Space(f) > 0 {
 				j := w.job(r, 1)
 				j.Done = func(_ *Job, results []Result) {
 					if results[0].Reply.OK() {
@@ -302,7 +302,7 @@ func TestBacklogOfABrokenHostStaysWithItsOwner(t *testing.T) {
 		}
 		w = newWorld(t, func(c *Config) {
 			unhurried(Limits{HostRetry: time.Minute, MaxHostRetry: 4 * time.Minute})(c)
-			c.Share, c.OnRoom = share, func(f Flow) { handOver(f) }
+			c.Share, c.OnSpace = share, func(f Flow) { handOver(f) }
 		})
 		defer w.end()
 		host := w.host("mx", sink.Config{})
