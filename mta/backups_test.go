@@ -321,8 +321,7 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 	w, saved := backedUp(t)
 	quiet := Options{Version: "0.2.0", Log: slog.New(slog.DiscardHandler)}
 	whole := saved.Bytes()
-	s, err := backup.Stage(w.cfg, "0.2.0", bytes.NewReader(whole))
-	if err != nil {
+	if _, err := backup.Stage(w.cfg, "0.2.0", bytes.NewReader(whole)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(w.cfg, quiet); err == nil || !strings.Contains(err.Error(), "restore again") {
@@ -343,7 +342,8 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 	}
 	os.Remove(part)
 
-	if s, err = backup.Stage(w.cfg, "0.2.0", bytes.NewReader(whole)); err != nil { // over one that only unpacked
+	s, err := backup.Stage(w.cfg, "0.2.0", bytes.NewReader(whole)) // over one that only unpacked
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(datadir.Queue(w.cfg), 0o700); err != nil {
