@@ -101,7 +101,7 @@ func sampleRelay(t *testing.T, ts *testscript.TestScript, how []string) {
 	r := relaytest.Serve(t, func(t *testing.T) *relaytest.Sample {
 		s := relaytest.NewSample(t, "", nil)
 		if slices.Contains(how, "refusing") {
-			s.Free = 0
+			s.Free.Store(0)
 			time.Sleep(5 * time.Second)
 		}
 		return s

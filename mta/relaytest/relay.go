@@ -20,6 +20,8 @@ import (
 	"net/smtp"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -46,7 +48,7 @@ type Relay struct {
 	Config string // of the relay, apart from what New gives it
 	Dir    string // data_dir
 	Zone   *dnsserver.Zone
-	Free   int64 // octets of the queue's disk
+	Free   atomic.Int64 // octets of the queue's disk
 	// Missing has the addresses that the machine lacks, with the error of one who tries to use them.
 	Missing map[string]error
 
@@ -54,7 +56,7 @@ type Relay struct {
 	t     testing.TB
 	queue vfs.FS
 	names *dnsserver.Server
-	hosts map[string]*sink.PipeListener // by address and port
+	hosts sync.Map // of *sink.PipeListener by address
 	doors map[string]*door
 	stop  func()
 }
@@ -64,9 +66,9 @@ func New(t testing.TB, records, conf string) *Relay {
 	t.Helper()
 	zone := dnsserver.MustZone(records)
 	r := &Relay{
-		Config: conf, Dir: folder(t), Zone: zone, t: t, Free: 80 << 30, names: dnsserver.New(zone),
-		hosts: make(map[string]*sink.PipeListener),
+		Config: conf, Dir: folder(t), Zone: zone, t: t, names: dnsserver.New(zone),
 	}
+	r.Free.Store(80 << 30)
 	r.queue = disk{vfs.Memory(), &r.Free}
 	t.Cleanup(func() { r.names.Close() })
 	t.Cleanup(func() { r.Stop() })
@@ -86,10 +88,10 @@ func folder(t testing.TB) string {
 // disk has as much space as the test gives it.
 type disk struct {
 	vfs.FS
-	free *int64
+	free *atomic.Int64
 }
 
-func (d disk) Free(string) (int64, error) { return *d.free, nil }
+func (d disk) Free(string) (int64, error) { return d.free.Load(), nil }
 
 // Host puts a server at addresses with ports. Another one that is there ends.
 func (r *Relay) Host(name string, c sink.Config, addresses ...string) {
@@ -97,11 +99,10 @@ func (r *Relay) Host(name string, c sink.Config, addresses ...string) {
 	server := sink.New(c)
 	r.t.Cleanup(server.Close)
 	for _, a := range addresses {
-		if old := r.hosts[a]; old != nil {
-			old.Close()
-		}
 		l := sink.NewPipeListener()
-		r.hosts[a] = l
+		if old, ok := r.hosts.Swap(a, l); ok {
+			old.(*sink.PipeListener).Close()
+		}
 		go server.Serve(l)
 	}
 }
@@ -112,11 +113,11 @@ func (r *Relay) dial(ctx context.Context, network, address string) (net.Conn, er
 		return r.names.Conn(), nil
 	}
 	to := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))
-	host := r.hosts[address]
-	if host == nil {
+	host, ok := r.hosts.Load(address)
+	if !ok {
 		return nil, &net.OpError{Op: "dial", Net: network, Addr: to, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
-	c, err := host.Dial(ctx)
+	c, err := host.(*sink.PipeListener).Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
