@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,7 +28,8 @@ type moving struct {
 	Moves
 	t        *testing.T
 	disk     queue.Config
-	received []string // what the accounting log hears of
+	mu       sync.Mutex // imports commit side by side
+	received []string   // recipients of which the accounting log hears
 }
 
 func newMoving(t *testing.T, text string) *moving {
@@ -59,6 +61,8 @@ func (m *moving) restart() {
 func (m *moving) Accepting(*envelope.Message) {}
 func (m *moving) Refused(*envelope.Message)   {}
 func (m *moving) Received(x *envelope.Message) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for i := range x.Recipients {
 		m.received = append(m.received, string(x.Recipients[i].Address))
 	}
@@ -149,6 +153,7 @@ func TestMoveToAnotherRelay(t *testing.T) {
 	if len(moved) != 2 || !reflect.DeepEqual(moved[0].Standings, []queue.Standing{tried}) || !reflect.DeepEqual(moved[1].Standings, []queue.Standing{fresh}) || !moved[0].Message.Start().Equal(accepted.Truncate(time.Second)) || moved[0].Message.EnvID != "e1" {
 		t.Errorf("%+v %+v", moved[0], moved[1])
 	}
+	slices.Sort(now.received)
 	if want := []string{"a@box.example", "b@box.example"}; !slices.Equal(now.received, want) {
 		t.Errorf("the log hears of %q, want %q", now.received, want)
 	}
