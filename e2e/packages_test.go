@@ -49,12 +49,12 @@ func buildPackages(t *testing.T, dir, formats, version, program string) {
 // formats but that one, which is returned.
 func programBefore(t *testing.T, version string) (program string, newest int) {
 	t.Helper()
-	const path = "../queue/codec.go"
+	const path = "../queue/store/codec.go"
 	code, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	is := regexp.MustCompile(`(?m)^\tcodecVersion += ([0-9]+)$`).FindSubmatch(code)
+	is := regexp.MustCompile(`(?m)^\tCodecVersion += ([0-9]+)$`).FindSubmatch(code)
 	if is == nil {
 		t.Fatal(path + " has no line for codecVersion: this test has to be adapted")
 	}
@@ -63,7 +63,7 @@ func programBefore(t *testing.T, version string) (program string, newest int) {
 	}
 	dir := scratch(t)
 	program, former := filepath.Join(dir, "mta"), filepath.Join(dir, "codec.go")
-	writeFile(t, former, strings.Replace(string(code), string(is[0]), fmt.Sprintf("\tcodecVersion = %d", newest-1), 1))
+	writeFile(t, former, strings.Replace(string(code), string(is[0]), fmt.Sprintf("\tCodecVersion = %d", newest-1), 1))
 	original, err := filepath.Abs(path)
 	if err != nil {
 		t.Fatal(err)
