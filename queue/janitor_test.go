@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -114,6 +115,60 @@ func TestDeferralIsDurableBeforeItsPredecessorGoes(t *testing.T) {
 			t.Fatalf("the recipient has %d attempts, want 2", n)
 		}
 	})
+}
+
+// TestSettlementOutlivesItsMessage: while the janitor makes durable what made a segment needless, a write fails once,
+// and the settlement lands in a further segment. The first segment can't be deleted for now, and still needs that one.
+// They must not be deleted together: a power cut between the two would bring the message back.
+func TestSettlementOutlivesItsMessage(t *testing.T) {
+	done := false
+	for cut := 1; !done; cut++ {
+		for seed := range int64(8) {
+			inTime(t, func(t *testing.T) { done = cutAfterFailedDeletion(t, seed, cut) })
+		}
+	}
+}
+
+// cutAfterFailedDeletion cuts the power at an operation after the failure, and reports whether there were fewer.
+func cutAfterFailedDeletion(t *testing.T, seed int64, cut int) (fewer bool) {
+	disk := powercut.New(rand.New(rand.NewSource(seed<<20 + int64(cut))))
+	hook := &faulty.FS{FS: disk}
+	q := open(t, small(t, hook))
+	settled := accept(t, q, message(1, "example.net"), "settled")
+	next(t, q)
+	q.w.renew.Store(true)
+	accept(t, q, message(1, "example.net"), "in the second segment")
+	synctest.Wait()
+	var failed, mended atomic.Bool
+	hook.Decide(func(op faulty.Op, name string) *faulty.Fault {
+		if op == faulty.Write && isSegment(name) && failed.CompareAndSwap(false, true) ||
+			(op == faulty.Rename || op == faulty.Remove) && strings.Contains(name, "00000001-") && !mended.Load() {
+			return &faulty.Fault{Err: errDisk}
+		}
+		return nil
+	})
+	q.Settle(settled.ID, []int{0}, Delivered) // which the janitor makes durable, to delete the first segment
+	synctest.Wait()
+	if !failed.Load() || q.w.pending() > 0 {
+		t.Fatalf("a write failed: %v; not durable: %d octets", failed.Load(), q.w.pending())
+	}
+	disk.CutAt(disk.Ops() + cut)
+	q.w.renew.Store(true)
+	commit(q, message(1, "example.net"), "in the fourth segment")
+	synctest.Wait()
+	mended.Store(true)
+	time.Sleep(10 * time.Second)
+	fewer = !disk.IsCut()
+	if n := q.Stats().Segments; fewer && n != 2 {
+		t.Fatalf("%d segments are left, want those with the two messages", n)
+	}
+	q.Close()
+	q = open(t, small(t, disk.Reboot()))
+	defer shut(t, q)
+	if it, err := q.Get(settled.ID); err == nil {
+		t.Fatalf("power cut %d operations after the failure: a message that was settled durably is back: %+v", cut, it)
+	}
+	return fewer
 }
 
 func deferUntilPast(t *testing.T, q *Queue, id envelope.ID, attempt int) {

@@ -31,8 +31,8 @@ type Segment struct {
 	Gone    bool      // its file is being deleted
 	Rest    time.Time // when the janitor tries again what failed
 
-	// deps are the segments that must stay as long as this one does, since they have records that
-	// settle, move or change messages whose data are here.
+	// Deps are the segments that must stay until this one's file is durably gone, since they have records that
+	// settle, move or change messages whose data are here. Nil: it is.
 	Deps     map[*Segment]dependency
 	NeededBy int        // how many segments have this one in deps
 	MovedTo  []*Segment // where compaction carried its messages
@@ -106,7 +106,7 @@ func (s *Segments) Depend(of, on *Segment, changed bool) {
 }
 
 func (s *Segments) dependOne(of, on *Segment, changed bool) {
-	if of == on || of.Gone {
+	if of == on || of.Deps == nil { // removed; one that is only Gone stays if its file can't be deleted
 		return
 	}
 	d, ok := of.Deps[on]
@@ -136,6 +136,7 @@ func (s *Segments) Remove(seg *Segment) {
 	for on := range seg.Deps {
 		s.release(seg, on)
 	}
+	seg.Deps = nil
 	s.ByHandle[seg.Handle] = nil
 	s.free = append(s.free, seg.Handle)
 }
