@@ -15,11 +15,8 @@ import (
 	"example.org/mta/internal/testca"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/cloudevents"
-	"example.org/mta/mta/events/records"
-	"example.org/mta/mta/events/sendgrid"
-	"example.org/mta/mta/events/standardwebhooks"
-	"example.org/mta/mta/events/webhook"
+	"example.org/mta/mta/events/formats"
+	"example.org/mta/mta/events/sinks"
 )
 
 // heard is what a consumer made of a request.
@@ -34,12 +31,12 @@ type heard struct {
 func TestConsumersReadEvents(t *testing.T) {
 	t.Parallel()
 	python, path := pythonOf(t, "standardwebhooks", "cloudevents", "anymail", "sendgrid")
-	shared, private := key(t, standardwebhooks.NewShared()), key(t, standardwebhooks.NewPrivate())
-	ecdsa, err := sendgrid.NewKey()
+	shared, private := key(t, formats.NewShared()), key(t, formats.NewPrivate())
+	ecdsa, err := formats.NewSendGridKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := sendgrid.ParseKey(ecdsa)
+	signer, err := formats.ParseSendGridKey(ecdsa)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,16 +52,16 @@ func TestConsumersReadEvents(t *testing.T) {
 	nginx(t, front, upstream, certificate, keyFile)
 
 	all := everyEvent(t)
-	standard := standardwebhooks.New(key(t, standardwebhooks.NewShared()).key, private.key, shared.key) // the first is one that the receiver doesn't know yet
-	for path, o := range map[string]webhook.Options{
-		"/standard":    {Format: records.Format{}, Signer: standard, Gzip: true},
-		"/asymmetric":  {Format: records.Format{}, Signer: standard},
-		"/cloudevents": {Format: cloudevents.New("node1"), Signer: standard, Gzip: true},
-		"/sendgrid":    {Format: sendgrid.Format{}, Signer: signer},
-		"/anymail":     {Format: sendgrid.Format{}, Signer: signer},
+	standard := formats.New(key(t, formats.NewShared()).key, private.key, shared.key) // the first is one that the receiver doesn't know yet
+	for path, o := range map[string]sinks.HookOptions{
+		"/standard":    {Format: formats.Records{}, Signer: standard, Gzip: true},
+		"/asymmetric":  {Format: formats.Records{}, Signer: standard},
+		"/cloudevents": {Format: formats.NewCloudEvents("node1"), Signer: standard, Gzip: true},
+		"/sendgrid":    {Format: formats.SendGrid{}, Signer: signer},
+		"/anymail":     {Format: formats.SendGrid{}, Signer: signer},
 	} {
-		o.URL, o.Timeout, o.Now, o.Transport = "https://"+front+path, 30*time.Second, time.Now, webhook.NewTransport(ca.Pool(), nil)
-		hook := webhook.New(o)
+		o.URL, o.Timeout, o.Now, o.Transport = "https://"+front+path, 30*time.Second, time.Now, sinks.NewTransport(ca.Pool(), nil)
+		hook := sinks.NewHook(o)
 		batch := &events.Batch{ID: "batch" + path[1:], Stream: "test", Events: all}
 		if err := hook.Send(context.Background(), batch); err == nil {
 			t.Errorf("%s: the first request is answered 503, and counts as delivered", path)
@@ -205,12 +202,12 @@ func everyEvent(t *testing.T) (all []events.Event) {
 // secret is a key and its text.
 type secret struct {
 	text string
-	key  standardwebhooks.Key
+	key  formats.Key
 }
 
 func key(t *testing.T, text string) secret {
 	t.Helper()
-	k, err := standardwebhooks.Parse(text)
+	k, err := formats.ParseSecret(text)
 	if err != nil {
 		t.Fatal(err)
 	}

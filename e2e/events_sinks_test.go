@@ -20,10 +20,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/amqp"
-	"example.org/mta/mta/events/cloudevents"
-	"example.org/mta/mta/events/jetstream"
-	"example.org/mta/mta/events/kafka"
+	"example.org/mta/mta/events/formats"
+	"example.org/mta/mta/events/sinks"
 )
 
 // login is how a sink gets in.
@@ -296,10 +294,15 @@ func sinkOf(t *testing.T, s events.Sink, err error) events.Sink {
 	return s
 }
 
+// tlsTo is how a sink reaches a broker by TLS.
+func tlsTo(b *broker, l login) sinks.Broker {
+	return sinks.Broker{
+		Hosts: []string{b.tls}, TLS: l.tls, User: l.user, Password: l.password, Format: formats.NewCloudEvents("e2e"),
+	}
+}
+
 func kafkaSink(t *testing.T, b *broker, l login, topic string) events.Sink {
-	s, err := kafka.New(kafka.Config{
-		Brokers: []string{b.tls}, Topic: topic, TLS: l.tls, Mechanism: l.mechanism, User: l.user, Password: l.password, Format: cloudevents.New("e2e"),
-	})
+	s, err := sinks.NewKafka(tlsTo(b, l), topic, l.mechanism)
 	return sinkOf(t, s, err)
 }
 
@@ -349,10 +352,7 @@ func receiveKafka(t *testing.T, b *broker, topic string, each func(message, id s
 }
 
 func natsSink(t *testing.T, b *broker, l login, topic string) events.Sink {
-	s, err := jetstream.New(jetstream.Config{
-		Servers: []string{b.tls}, Subject: topic + ".{tenant}.{type}", TLS: l.tls, User: l.user, Password: l.password, Format: cloudevents.New("e2e"),
-	})
-	return sinkOf(t, s, err)
+	return sinkOf(t, sinks.NewNATS(tlsTo(b, l), topic+".{tenant}.{type}"), nil)
 }
 
 func natsClient(t *testing.T, b *broker) natsjs.JetStream {
@@ -388,8 +388,7 @@ func receiveNATS(t *testing.T, b *broker, topic string, each func(message, id st
 }
 
 func amqpSink(t *testing.T, b *broker, l login, topic string) events.Sink {
-	s, err := amqp.New(amqp.Config{Brokers: []string{b.tls}, Key: topic, TLS: l.tls, User: l.user, Password: l.password, Format: cloudevents.New("e2e")})
-	return sinkOf(t, s, err)
+	return sinkOf(t, sinks.NewAMQP(tlsTo(b, l), "", "", topic), nil)
 }
 
 func amqpChannel(t *testing.T, b *broker) *amqp091.Channel {

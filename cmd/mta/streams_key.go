@@ -9,8 +9,7 @@ import (
 
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/events/sendgrid"
-	"example.org/mta/mta/events/standardwebhooks"
+	"example.org/mta/mta/events/formats"
 )
 
 // streamKey is a secret that signs a stream's requests, and what its receiver verifies them with.
@@ -21,18 +20,18 @@ type streamKey struct {
 
 // newStreamKeys are the makers of keys, by their kinds.
 var newStreamKeys = map[string]func() (streamKey, error){
-	"shared": func() (streamKey, error) { return streamKey{Secret: standardwebhooks.NewShared()}, nil },
+	"shared": func() (streamKey, error) { return streamKey{Secret: formats.NewShared()}, nil },
 	"ed25519": func() (streamKey, error) {
-		secret := standardwebhooks.NewPrivate()
-		key, err := standardwebhooks.Parse(secret)
+		secret := formats.NewPrivate()
+		key, err := formats.ParseSecret(secret)
 		return streamKey{secret, key.Public()}, err
 	},
 	"sendgrid": func() (streamKey, error) {
-		secret, err := sendgrid.NewKey()
+		secret, err := formats.NewSendGridKey()
 		if err != nil {
 			return streamKey{}, err
 		}
-		signer, err := sendgrid.ParseKey(secret)
+		signer, err := formats.ParseSendGridKey(secret)
 		if err != nil {
 			return streamKey{}, err
 		}

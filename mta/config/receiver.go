@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"example.org/mta/mta/events/address"
+	"example.org/mta/mta/events"
 )
 
 // receiver looks at where a stream leads.
@@ -19,7 +19,7 @@ func (k checker) receiver(s *Stream) {
 	case s.To == "":
 		k.problem(&s.block, "to", remedy, "stream %q has no receiver", s.Name)
 		return
-	case address.Known(s.To):
+	case events.IsBroker(s.To):
 		k.broker(s)
 		return
 	}
@@ -43,7 +43,7 @@ func (k checker) receiver(s *Stream) {
 
 // broker looks at a stream to a broker.
 func (k checker) broker(s *Stream) {
-	a, err := address.Parse(s.To)
+	a, err := events.ParseAddress(s.To)
 	if err == nil {
 		err = checkPlace(a)
 	}
@@ -95,7 +95,7 @@ func schemeOf(to string) string {
 }
 
 // checkPlace looks at what an address has after its hosts.
-func checkPlace(a *address.Address) error {
+func checkPlace(a *events.Address) error {
 	for name, values := range a.Query {
 		switch known := a.Scheme == "amqp" && (name == "exchange" || name == "key"); {
 		case !known:
@@ -113,12 +113,12 @@ func checkPlace(a *address.Address) error {
 		if a.Path == "" || strings.ContainsAny(a.Path, "/ *>") || slices.Contains(strings.Split(a.Path, "."), "") {
 			return errors.New("it names no subject, which has no space, / or wildcard")
 		}
-		return address.CheckName(a.Path)
+		return events.CheckName(a.Path)
 	case "amqp":
 		if a.Query.Get("exchange") == "" && a.Query.Get("key") == "" {
 			return errors.New("it names neither an exchange nor, by its key, a queue")
 		}
-		return address.CheckName(a.Query.Get("key"))
+		return events.CheckName(a.Query.Get("key"))
 	}
 	return nil
 }

@@ -4,8 +4,7 @@ import (
 	"fmt"
 
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/sendgrid"
-	"example.org/mta/mta/events/standardwebhooks"
+	"example.org/mta/mta/events/formats"
 )
 
 // Signer returns what signs the stream's requests, nil when it has no secrets.
@@ -28,20 +27,20 @@ func (s *Stream) readSecrets() (signer events.Signer, public []string, err error
 		if len(s.Secrets) > 1 {
 			return nil, nil, fmt.Errorf("a request in SendGrid's format has one signature, and there are %d secrets", len(s.Secrets))
 		}
-		key, err := sendgrid.ParseKey(string(s.Secrets[0]))
+		key, err := formats.ParseSendGridKey(string(s.Secrets[0]))
 		if err != nil {
 			return nil, nil, err
 		}
 		return key, []string{key.Public()}, nil
 	}
-	keys := make([]standardwebhooks.Key, len(s.Secrets))
+	keys := make([]formats.Key, len(s.Secrets))
 	for i, secret := range s.Secrets {
-		if keys[i], err = standardwebhooks.Parse(string(secret)); err != nil {
+		if keys[i], err = formats.ParseSecret(string(secret)); err != nil {
 			return nil, nil, err
 		}
 		public = append(public, keys[i].Public())
 	}
-	return standardwebhooks.New(keys...), public, nil
+	return formats.New(keys...), public, nil
 }
 
 // secrets looks at the keys that sign requests.

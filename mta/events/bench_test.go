@@ -17,8 +17,8 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/records"
-	"example.org/mta/mta/events/webhook"
+	"example.org/mta/mta/events/formats"
+	"example.org/mta/mta/events/sinks"
 )
 
 // benchHook is the address of a hook in another process, so that its work does not count.
@@ -51,7 +51,7 @@ func newTrack(b *testing.B, hook string, settings []events.Settings) *track {
 	if err != nil {
 		b.Fatal(err)
 	}
-	transport := webhook.NewTransport(nil, nil)
+	transport := sinks.NewTransport(nil, nil)
 	for i := range settings {
 		set := &settings[i]
 		set.Lanes, set.Linger, set.Hold, set.Format = max(1, set.Lanes), time.Second, time.Hour, "records"
@@ -59,7 +59,7 @@ func newTrack(b *testing.B, hook string, settings []events.Settings) *track {
 			set.Batch = 1000
 		}
 		set.Open = func() (events.Sink, error) {
-			return webhook.New(webhook.Options{URL: hook, Format: records.Format{}, Gzip: true, Timeout: 30 * time.Second, Transport: transport}), nil
+			return sinks.NewHook(sinks.HookOptions{URL: hook, Format: formats.Records{}, Gzip: true, Timeout: 30 * time.Second, Transport: transport}), nil
 		}
 	}
 	if err := s.Set(settings); err != nil {

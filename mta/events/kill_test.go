@@ -22,8 +22,8 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/records"
-	"example.org/mta/mta/events/webhook"
+	"example.org/mta/mta/events/formats"
+	"example.org/mta/mta/events/sinks"
 )
 
 // The process that is killed writes a log and sends it, to a hook for each stream.
@@ -59,7 +59,7 @@ func sendFrom(dir string) error {
 		return events.Settings{
 			Name: name, Batch: 200, Lanes: lanes, Linger: 5 * time.Millisecond, Hold: time.Hour, Format: "records", Oldest: true,
 			Open: func() (events.Sink, error) {
-				return webhook.New(webhook.Options{URL: os.Getenv(childHook) + name, Format: records.Format{}, Gzip: true, Timeout: time.Minute, Transport: webhook.NewTransport(nil, nil)}), nil
+				return sinks.NewHook(sinks.HookOptions{URL: os.Getenv(childHook) + name, Format: formats.Records{}, Gzip: true, Timeout: time.Minute, Transport: sinks.NewTransport(nil, nil)}), nil
 			},
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/records"
-	"example.org/mta/mta/events/webhook"
+	"example.org/mta/mta/events/formats"
+	"example.org/mta/mta/events/sinks"
 )
 
 // reloads has how many reloads TestReloadsLeaveNothingBehind makes, 100 for a long run.
@@ -67,12 +67,12 @@ func TestReloadsLeaveNothingBehind(t *testing.T) {
 	for i := range times {
 		all := make([]events.Settings, streams)
 		for j := range all {
-			transport := webhook.NewTransport(nil, nil) // as a relay has one for each stream with an authority
+			transport := sinks.NewTransport(nil, nil) // as a relay has one for each stream with an authority
 			all[j] = events.Settings{
 				Name: fmt.Sprintf("s%d", j), Batch: 10 + i%2, Lanes: 1, Linger: time.Millisecond, Hold: time.Hour, Format: "records",
 				Filter: events.Filter{Tenants: []string{fmt.Sprintf("t%d", j)}},
 				Open: func() (events.Sink, error) {
-					return webhook.New(webhook.Options{URL: hook.URL, Format: records.Format{}, Timeout: time.Minute, Transport: transport}), nil
+					return sinks.NewHook(sinks.HookOptions{URL: hook.URL, Format: formats.Records{}, Timeout: time.Minute, Transport: transport}), nil
 				},
 			}
 		}

@@ -7,10 +7,7 @@ import (
 	"example.org/mta/internal/httpclient"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/address"
-	"example.org/mta/mta/events/amqp"
-	"example.org/mta/mta/events/jetstream"
-	"example.org/mta/mta/events/kafka"
+	"example.org/mta/mta/events/sinks"
 )
 
 // broker makes the sink of a stream to a broker.
@@ -19,7 +16,7 @@ func (p *StreamParts) broker(s *config.Stream, f events.Format) (events.Sink, er
 	if !single {
 		return nil, fmt.Errorf("the format %s is for web hooks", s.Format)
 	}
-	a, err := address.Parse(s.To)
+	a, err := events.ParseAddress(s.To)
 	if err != nil {
 		return nil, err
 	}
@@ -32,21 +29,21 @@ func (p *StreamParts) broker(s *config.Stream, f events.Format) (events.Sink, er
 			}
 		}
 	}
-	dial := httpclient.Config{Addresses: p.Addresses}.Dialer()
+	b := sinks.Broker{
+		Hosts: a.Hosts, Dial: httpclient.Config{Addresses: p.Addresses}.Dialer(), TLS: trust, User: s.User, Password: string(s.Password),
+		Format: format,
+	}
 	switch a.Scheme {
 	case "kafka":
-		c := kafka.Config{Brokers: a.Hosts, Topic: a.Path, Dial: dial, TLS: trust, User: s.User, Password: string(s.Password), Format: format}
-		if s.User != "" {
-			c.Mechanism = s.SASL
+		login := s.SASL
+		if s.User == "" {
+			login = ""
 		}
-		return kafka.New(c)
+		return sinks.NewKafka(b, a.Path, login)
 	case "nats":
-		return jetstream.New(jetstream.Config{Servers: a.Hosts, Subject: a.Path, Dial: dial, TLS: trust, User: s.User, Password: string(s.Password), Format: format})
+		return sinks.NewNATS(b, a.Path), nil
 	case "amqp":
-		return amqp.New(amqp.Config{
-			Brokers: a.Hosts, Dial: dial, TLS: trust, Vhost: a.Path, Exchange: a.Query.Get("exchange"), Key: a.Query.Get("key"),
-			User: s.User, Password: string(s.Password), Format: format,
-		})
+		return sinks.NewAMQP(b, a.Path, a.Query.Get("exchange"), a.Query.Get("key")), nil
 	}
 	return nil, fmt.Errorf("there are no streams to %s", a.Scheme)
 }

@@ -14,11 +14,8 @@ import (
 	"example.org/mta/internal/httpclient"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/address"
-	"example.org/mta/mta/events/cloudevents"
-	"example.org/mta/mta/events/records"
-	"example.org/mta/mta/events/sendgrid"
-	"example.org/mta/mta/events/webhook"
+	"example.org/mta/mta/events/formats"
+	"example.org/mta/mta/events/sinks"
 )
 
 // StreamParts is what streams are made with, besides their settings.
@@ -35,10 +32,10 @@ type StreamParts struct {
 // Streams makes the settings of all streams.
 func Streams(cfg *config.Config, parts *StreamParts) []events.Settings {
 	if parts.hooks == nil {
-		parts.hooks = webhook.NewTransport(nil, parts.Addresses)
+		parts.hooks = sinks.NewTransport(nil, parts.Addresses)
 	}
 	formats := map[string]events.Format{
-		"records": records.Format{}, "cloudevents": cloudevents.New(parts.NodeID), "sendgrid": sendgrid.Format{},
+		"records": formats.Records{}, "cloudevents": formats.NewCloudEvents(parts.NodeID), "sendgrid": formats.SendGrid{},
 	}
 	var all []events.Settings
 	for _, s := range cfg.Streams {
@@ -64,7 +61,7 @@ func fingerprint(s *config.Stream) string {
 }
 
 func (p *StreamParts) sink(s *config.Stream, f events.Format) (events.Sink, error) {
-	if address.Known(s.To) {
+	if events.IsBroker(s.To) {
 		return p.broker(s, f)
 	}
 	return p.webhook(s, f)
@@ -86,9 +83,9 @@ func (p *StreamParts) webhook(s *config.Stream, f events.Format) (events.Sink, e
 		if err != nil {
 			return nil, err
 		}
-		transport = webhook.NewTransport(roots, p.Addresses)
+		transport = sinks.NewTransport(roots, p.Addresses)
 	}
-	return webhook.New(webhook.Options{
+	return sinks.NewHook(sinks.HookOptions{
 		URL: s.To, Format: f, Gzip: s.Compression == "gzip" && s.Format != "sendgrid", Signer: signer, Headers: header,
 		Timeout: s.Timeout, Agent: p.Agent, Now: p.Now, Transport: transport,
 	}), nil

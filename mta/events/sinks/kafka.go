@@ -1,5 +1,4 @@
-// Package kafka sends events to a topic of Kafka, a message for each, keyed by the mail's message id.
-package kafka
+package sinks
 
 import (
 	"context"
@@ -20,50 +19,36 @@ import (
 	"example.org/mta/mta/events"
 )
 
-// Config is what a Sink needs to know.
-type Config struct {
-	Brokers   []string // "host:port" of some of the cluster
-	Topic     string   // must exist
-	Dial      events.Dial
-	TLS       *tls.Config // nil: in clear
-	Mechanism string      // of SASL, one of Mechanisms; "": no login
-	User      string
-	Password  string
-	Format    events.Single
-}
-
-// Mechanisms are those of SASL that a login can have.
-var Mechanisms = []string{"plain", "scram-sha-256", "scram-sha-512"}
-
-// Sink is a topic. The message of an event is acknowledged by all replicas in sync, and the producer is idempotent:
+// Kafka is a topic. The message of an event is acknowledged by all replicas in sync, and the producer is idempotent:
 // what the client itself has to send again is in the topic once.
-type Sink struct {
-	topic   string
-	format  events.Single
+type Kafka struct {
+	Broker
+	topic   string // must exist
 	client  *kgo.Client
 	checked atomic.Bool // a broker has answered since the last failure
 	trouble trouble
 }
 
-// New makes a sink. It connects when the first batch is sent.
-func New(c Config) (*Sink, error) {
-	s := &Sink{topic: c.Topic, format: c.Format}
+// NewKafka makes a sink. login is the mechanism of SASL: plain, scram-sha-256, scram-sha-512, or "" for no login. It
+// connects when the first batch is sent.
+func NewKafka(b Broker, topic, login string) (*Kafka, error) {
+	s := &Kafka{Broker: b, topic: topic}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(c.Brokers...),
+		kgo.SeedBrokers(b.Hosts...),
 		kgo.ClientID("mta"),
-		kgo.DefaultProduceTopic(c.Topic),
+		kgo.DefaultProduceTopic(topic),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // by the key as Java's clients do it
 		kgo.ProducerLinger(0),                                // batches have waited in the stream
 		// The stream sends a batch again that wasn't answered in time. Without this the client would hold on to
 		// it, and the stream would wait for as long as the broker is away.
 		kgo.AllowIdempotentProduceCancellation(),
-		kgo.Dialer(c.dial),
+		kgo.Dialer(s.dial),
 		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.WithHooks(&s.trouble),
 	}
-	if c.Mechanism != "" {
-		m, err := mechanism(c.Mechanism, c.User, c.Password)
+	if login != "" {
+		m, err := mechanism(login, b.User, b.Password)
 		if err != nil {
 			return nil, err
 		}
@@ -74,16 +59,14 @@ func New(c Config) (*Sink, error) {
 	return s, err
 }
 
-const dialTimeout = 5 * time.Second
-
-func (c *Config) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (s *Kafka) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := c.Dial.Context(ctx, network, address)
-	if err != nil || c.TLS == nil {
+	conn, err := s.Dial.Context(ctx, network, address)
+	if err != nil || s.TLS == nil {
 		return conn, err
 	}
-	trust := c.TLS.Clone()
+	trust := s.TLS.Clone()
 	trust.ServerName, _, _ = net.SplitHostPort(address)
 	secured := tls.Client(conn, trust)
 	if err := secured.HandshakeContext(ctx); err != nil {
@@ -106,7 +89,7 @@ func mechanism(name, user, password string) (sasl.Mechanism, error) {
 }
 
 // Send is [events.Sink.Send].
-func (s *Sink) Send(ctx context.Context, b *events.Batch) error {
+func (s *Kafka) Send(ctx context.Context, b *events.Batch) error {
 	if err := s.send(ctx, b); err != nil {
 		s.checked.Store(false)
 		return s.explain(err)
@@ -114,7 +97,7 @@ func (s *Sink) Send(ctx context.Context, b *events.Batch) error {
 	return nil
 }
 
-func (s *Sink) send(ctx context.Context, b *events.Batch) error {
+func (s *Kafka) send(ctx context.Context, b *events.Batch) error {
 	if !s.checked.Load() {
 		// Producing would wait for a broker that takes the login until ctx ends, without a reason.
 		if err := s.ping(ctx); err != nil {
@@ -125,7 +108,7 @@ func (s *Sink) send(ctx context.Context, b *events.Batch) error {
 	for _, wave := range b.Waves() {
 		records := make([]*kgo.Record, len(wave))
 		for i, e := range wave {
-			value, err := s.format.EncodeOne(nil, e)
+			value, err := s.Format.EncodeOne(nil, e)
 			if err != nil {
 				return err
 			}
@@ -140,7 +123,7 @@ func (s *Sink) send(ctx context.Context, b *events.Batch) error {
 
 // ping returns once a broker has answered. The client sets connections up without regard to ctx: a broker that says
 // nothing is given up, and the client comes to that later.
-func (s *Sink) ping(ctx context.Context) error {
+func (s *Kafka) ping(ctx context.Context) error {
 	answered := make(chan error, 1)
 	go func() { answered <- s.client.Ping(ctx) }()
 	select {
@@ -152,11 +135,11 @@ func (s *Sink) ping(ctx context.Context) error {
 }
 
 // record makes the message of an event. Events of no message have no key, and go to any partition.
-func (s *Sink) record(e *events.Event, value []byte) *kgo.Record {
+func (s *Kafka) record(e *events.Event, value []byte) *kgo.Record {
 	r := &kgo.Record{
 		Value: value, Timestamp: e.Time,
 		Headers: []kgo.RecordHeader{
-			{Key: "content-type", Value: []byte(s.format.ContentTypeOne())},
+			{Key: "content-type", Value: []byte(s.Format.ContentTypeOne())},
 			{Key: "event-id", Value: []byte(e.ID)},
 		},
 	}
@@ -167,10 +150,9 @@ func (s *Sink) record(e *events.Event, value []byte) *kgo.Record {
 }
 
 // explain makes of a client's error what an operator can act on.
-func (s *Sink) explain(err error) error {
-	var rejected *events.Rejected
+func (s *Kafka) explain(err error) error {
 	switch {
-	case errors.As(err, &rejected):
+	case isRejected(err):
 		return err
 	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge), errors.Is(err, kerr.InvalidRecord), errors.Is(err, kerr.PolicyViolation):
 		return &events.Rejected{Reason: "kafka: " + err.Error()}
@@ -188,7 +170,7 @@ func (s *Sink) explain(err error) error {
 }
 
 // Close ends the connections.
-func (s *Sink) Close() error {
+func (s *Kafka) Close() error {
 	s.client.Close()
 	return nil
 }

@@ -1,4 +1,4 @@
-package sendgrid
+package formats
 
 import (
 	"crypto/ecdsa"
@@ -94,7 +94,7 @@ func TestEvents(t *testing.T) {
 		"meta with the names of events": {line("Unsubscribe", `"meta":{"email":"x","sg_event_id":"y","ok":"z"}`), map[string]any{"event": "unsubscribe", "ok": "z"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body, err := Format{}.Encode(nil, &events.Batch{Events: []events.Event{c.event}})
+			body, err := SendGrid{}.Encode(nil, &events.Batch{Events: []events.Event{c.event}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,11 +115,11 @@ func TestEvents(t *testing.T) {
 // TestOthers: what SendGrid has no event for is left out, and a batch of nothing else is empty.
 func TestOthers(t *testing.T) {
 	warmup, lost := line("Warmup", `"stage":2`), line("Lost", `"count":2`)
-	body, err := Format{}.Encode([]byte("x"), &events.Batch{Events: []events.Event{warmup, lost}})
+	body, err := SendGrid{}.Encode([]byte("x"), &events.Batch{Events: []events.Event{warmup, lost}})
 	if err != nil || string(body) != "x" {
 		t.Errorf("%q, %v", body, err)
 	}
-	body, err = Format{}.Encode(nil, &events.Batch{Events: []events.Event{warmup, line("Delivery", accepted), lost, line("Delivery", accepted)}})
+	body, err = SendGrid{}.Encode(nil, &events.Batch{Events: []events.Event{warmup, line("Delivery", accepted), lost, line("Delivery", accepted)}})
 	var got []any
 	if err != nil || json.Unmarshal(body, &got) != nil || len(got) != 2 {
 		t.Errorf("%q, %v", body, err)
@@ -140,20 +140,20 @@ func TestUncertainReports(t *testing.T) {
 		line("Unsubscribe", `"matched_by":"fields"`),
 		{ID: "x", Type: "OOB", Line: []byte(`{"type":"OOB","recipient":"","matched_by":"token"}`)},
 	}}
-	got, err := Format{}.Encode(nil, b)
-	want, _ := Format{}.Encode(nil, &events.Batch{Events: []events.Event{good}})
+	got, err := SendGrid{}.Encode(nil, b)
+	want, _ := SendGrid{}.Encode(nil, &events.Batch{Events: []events.Event{good}})
 	if err != nil || string(got) != string(want) || !strings.Contains(string(want), `"bounce"`) {
 		t.Errorf("%s, %v", got, err)
 	}
 	b.Events = b.Events[:2]
-	if got, err := (Format{}).Encode(nil, b); err != nil || len(got) != 0 {
+	if got, err := (SendGrid{}).Encode(nil, b); err != nil || len(got) != 0 {
 		t.Errorf("of uncertain ones alone: %s, %v", got, err)
 	}
 }
 
 func TestDamage(t *testing.T) {
 	for _, bad := range []string{`{"type":`, `[]`, `{"recipient":7}`, ``, `{"recipient":"a@b","meta":[1]}`} {
-		_, err := Format{}.Encode(nil, &events.Batch{Events: []events.Event{{Type: "Delivery", Line: []byte(bad)}}})
+		_, err := SendGrid{}.Encode(nil, &events.Batch{Events: []events.Event{{Type: "Delivery", Line: []byte(bad)}}})
 		if rejected := (*events.Rejected)(nil); !errors.As(err, &rejected) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -161,7 +161,7 @@ func TestDamage(t *testing.T) {
 }
 
 func TestSigner(t *testing.T) {
-	text, err := NewKey()
+	text, err := NewSendGridKey()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestSigner(t *testing.T) {
 		"one line": text,
 		"PEM":      string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
 	} {
-		signer, err := ParseKey(key)
+		signer, err := ParseSendGridKey(key)
 		if err != nil {
 			t.Fatalf("%s: %v", form, err)
 		}
@@ -187,12 +187,12 @@ func TestSigner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		signature, err := base64.StdEncoding.DecodeString(header.Get(SignatureField))
+		signature, err := base64.StdEncoding.DecodeString(header.Get(SendGridSignature))
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum := sha256.Sum256(append([]byte(header.Get(TimestampField)), body...))
-		if !ecdsa.VerifyASN1(public.(*ecdsa.PublicKey), sum[:], signature) || header.Get(TimestampField) != "1600000000" {
+		sum := sha256.Sum256(append([]byte(header.Get(SendGridTimestamp)), body...))
+		if !ecdsa.VerifyASN1(public.(*ecdsa.PublicKey), sum[:], signature) || header.Get(SendGridTimestamp) != "1600000000" {
 			t.Errorf("%s: the signature doesn't verify", form)
 		}
 	}
@@ -200,20 +200,20 @@ func TestSigner(t *testing.T) {
 
 func TestBadKeys(t *testing.T) {
 	for _, bad := range []string{"", "%%", "AAAA", strings.Repeat("A", 64), "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"} {
-		if _, err := ParseKey(bad); err == nil {
+		if _, err := ParseSendGridKey(bad); err == nil {
 			t.Errorf("%q is a key", bad)
 		}
 	}
 }
 
-func BenchmarkEncode(b *testing.B) {
+func BenchmarkSendGrid(b *testing.B) {
 	batch := &events.Batch{Events: []events.Event{line("Delivery", accepted+`,"tags":["a"],"meta":{"user":"7"},`+source+
 		`,"peer_address":{"name":"gmail-smtp-in.l.google.com","addr":"142.251.2.27"},"provider_name":"google","egress_pool":"acme","session_id":"0g3k7v6a9c0de","reception_protocol":"ESMTPS","delivery_protocol":"ESMTPS","tls_cipher":"TLS_AES_128_GCM_SHA256","tls_trust":"verified","queue_time":0.01204,"attempt_time":{"wait":0.00031,"connect":0.098123,"handshake":0.301,"turn":0.000012,"send":0.102,"reply":0.72}`)}}
 	var to []byte
 	b.ReportAllocs()
 	for b.Loop() {
 		var err error
-		if to, err = (Format{}).Encode(to[:0], batch); err != nil {
+		if to, err = (SendGrid{}).Encode(to[:0], batch); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package cloudevents
+package formats
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ var batch = &events.Batch{ID: "b", Events: []events.Event{
 }}
 
 func TestBatch(t *testing.T) {
-	f := New("node 1")
+	f := NewCloudEvents("node 1")
 	body, err := f.Encode(nil, batch)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestBatch(t *testing.T) {
 }
 
 func TestSingle(t *testing.T) {
-	body, err := New("n").EncodeOne(nil, &batch.Events[1])
+	body, err := NewCloudEvents("n").EncodeOne(nil, &batch.Events[1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestSingle(t *testing.T) {
 }
 
 func BenchmarkEncode(b *testing.B) {
-	f := New("node1")
+	f := NewCloudEvents("node1")
 	var to []byte
 	b.ReportAllocs()
 	for b.Loop() {

@@ -1,8 +1,4 @@
-// Package sendgrid writes events as SendGrid's event webhook does, and signs them as its signed event webhook does,
-// so that programs made for SendGrid hear what became of mail.
-//
-// Records have to be parsed for it, which costs a few microseconds for each.
-package sendgrid
+package formats
 
 import (
 	"bytes"
@@ -16,15 +12,16 @@ import (
 	"example.org/mta/mta/events"
 )
 
-// Format is SendGrid's format.
-type Format struct{}
+// SendGrid writes events as SendGrid's event webhook does, so that programs made for SendGrid learn the fate of mail.
+// Records have to be parsed for it, which costs a few microseconds for each.
+type SendGrid struct{}
 
 // ContentType is SendGrid's.
-func (Format) ContentType() string { return "application/json" }
+func (SendGrid) ContentType() string { return "application/json" }
 
 // Encode appends a JSON array of the events that SendGrid has a name for. It appends nothing when the batch has
 // none of them.
-func (Format) Encode(to []byte, b *events.Batch) ([]byte, error) {
+func (SendGrid) Encode(to []byte, b *events.Batch) ([]byte, error) {
 	start := len(to)
 	for i := range b.Events {
 		e := &b.Events[i]

@@ -1,4 +1,4 @@
-package webhook
+package sinks
 
 import (
 	"compress/gzip"
@@ -17,8 +17,7 @@ import (
 	"time"
 
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/records"
-	"example.org/mta/mta/events/standardwebhooks"
+	"example.org/mta/mta/events/formats"
 )
 
 func batch(events_ ...string) *events.Batch {
@@ -30,12 +29,12 @@ func batch(events_ ...string) *events.Batch {
 }
 
 // sinkTo makes the sink of a hook.
-func sinkTo(url string, change func(*Options)) *Sink {
-	o := Options{URL: url, Format: records.Format{}, Gzip: true, Timeout: time.Minute, Agent: "mta/test", Transport: NewTransport(nil, nil)}
+func sinkTo(url string, change func(*HookOptions)) *Hook {
+	o := HookOptions{URL: url, Format: formats.Records{}, Gzip: true, Timeout: time.Minute, Agent: "mta/test", Transport: NewTransport(nil, nil)}
 	if change != nil {
 		change(&o)
 	}
-	return New(o)
+	return NewHook(o)
 }
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -53,13 +52,13 @@ func TestARequest(t *testing.T) {
 			}
 			body, _ = io.ReadAll(in)
 		}))
-		key, err := standardwebhooks.Parse(secret)
+		key, err := formats.ParseSecret(secret)
 		if err != nil {
 			t.Fatal(err)
 		}
 		now := time.Unix(1772366400, 0)
-		s := sinkTo(h.URL, func(o *Options) {
-			o.Signer = standardwebhooks.New(key)
+		s := sinkTo(h.URL, func(o *HookOptions) {
+			o.Signer = formats.New(key)
 			o.Headers = http.Header{"X-Relay": {"mta1"}, "Content-Type": {"application/mail+json"}}
 			o.Now = func() time.Time { return now }
 		})
@@ -74,7 +73,7 @@ func TestARequest(t *testing.T) {
 			t.Errorf("%d octets: gzip is %v", size, zip)
 		}
 		want := make(http.Header)
-		if err := standardwebhooks.New(key).Sign(want, "evt_1", now, body); err != nil {
+		if err := formats.New(key).Sign(want, "evt_1", now, body); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"} {
@@ -111,7 +110,7 @@ func TestAnswers(t *testing.T) {
 				io.WriteString(w, "busy\x1b[31m\r\nnow\xff")
 			}
 		}))
-		err := sinkTo(h.URL, func(o *Options) { o.Now = func() time.Time { return now } }).Send(t.Context(), batch("{}"))
+		err := sinkTo(h.URL, func(o *HookOptions) { o.Now = func() time.Time { return now } }).Send(t.Context(), batch("{}"))
 		var rejected *events.Rejected
 		var later *events.Later
 		got := ""
@@ -176,7 +175,7 @@ func TestHooksThatTakeTheirTime(t *testing.T) {
 			h := httptest.NewServer(hook)
 			defer h.CloseClientConnections()
 			began := time.Now()
-			err := sinkTo(h.URL, func(o *Options) { o.Timeout = 200 * time.Millisecond }).Send(t.Context(), batch("{}"))
+			err := sinkTo(h.URL, func(o *HookOptions) { o.Timeout = 200 * time.Millisecond }).Send(t.Context(), batch("{}"))
 			if took := time.Since(began); err == nil || took > 30*time.Second {
 				t.Errorf("%v after %s", err, took)
 			}
@@ -228,7 +227,7 @@ func TestAWrongCertificate(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(h.Certificate())
-	trusting := func(o *Options) { o.Transport = NewTransport(roots, nil) }
+	trusting := func(o *HookOptions) { o.Transport = NewTransport(roots, nil) }
 	_, port, _ := net.SplitHostPort(h.Listener.Addr().String())
 	if err := sinkTo("https://localhost:"+port, trusting).Send(t.Context(), batch("{}")); err == nil || !strings.Contains(err.Error(), "localhost") {
 		t.Errorf("a certificate for another name: %v", err)

@@ -1,9 +1,7 @@
-// Package jetstream sends events to a subject of NATS that a JetStream stream takes, a message for each.
-package jetstream
+package sinks
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -15,24 +13,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/address"
 )
 
-// Config is what a Sink needs to know.
-type Config struct {
-	Servers  []string // "host:port"
-	Subject  string   // may have {type} and {tenant}
-	Dial     events.Dial
-	TLS      *tls.Config // nil: in clear
-	User     string      // "" with a password: the password is a token
-	Password string
-	Format   events.Single
-}
-
-// Sink is a subject. A message has the event's id as Nats-Msg-Id, by which JetStream drops the second of two within
+// NATS is a subject. A message has the event's id as Nats-Msg-Id, by which JetStream drops the second of two within
 // its window.
-type Sink struct {
-	config Config
+type NATS struct {
+	Broker
+	subject string // may have {type} and {tenant}
 
 	mu      sync.Mutex
 	session *session // nil: none yet, or the last one failed
@@ -45,43 +32,40 @@ type session struct {
 	down chan struct{} // closed with the connection
 }
 
-// New makes a sink. It connects when the first batch is sent.
-func New(c Config) (*Sink, error) { return &Sink{config: c}, nil }
+// NewNATS makes a sink. It connects when the first batch is sent.
+func NewNATS(b Broker, subject string) *NATS { return &NATS{Broker: b, subject: subject} }
 
-const (
-	dialTimeout = 5 * time.Second
-	pings       = 10 * time.Second // a connection without an answer to two of them is dead
-)
+// pings is how often a connection is asked: one without an answer to two of them is dead.
+const pings = 10 * time.Second
 
 // connected returns the connection, a new one if need be.
-func (s *Sink) connected(ctx context.Context) (*session, error) {
+func (s *NATS) connected(ctx context.Context) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.session != nil {
 		return s.session, nil
 	}
-	c := &s.config
 	down := make(chan struct{})
 	dialing, cancel := context.WithTimeout(ctx, timeLeft(ctx))
 	defer cancel()
 	options := []nats.Option{
 		nats.Name("mta"), nats.Timeout(timeLeft(ctx)), nats.PingInterval(pings),
-		nats.SkipHostLookup(), nats.SetCustomDialer(dialer{dialing, c.Dial}), // which finds the host's addresses
+		nats.SkipHostLookup(), nats.SetCustomDialer(dialer{dialing, s.Dial}), // which finds the host's addresses
 		// The stream tries again, in its own time: a connection that is lost is over, and what waits for answers
 		// hears of it at once.
 		nats.NoReconnect(),
 		nats.ClosedHandler(func(*nats.Conn) { close(down) }),
 	}
 	switch {
-	case c.User != "":
-		options = append(options, nats.UserInfo(c.User, c.Password))
-	case c.Password != "":
-		options = append(options, nats.Token(c.Password))
+	case s.User != "":
+		options = append(options, nats.UserInfo(s.User, s.Password))
+	case s.Password != "":
+		options = append(options, nats.Token(s.Password))
 	}
-	if c.TLS != nil {
-		options = append(options, nats.Secure(c.TLS))
+	if s.TLS != nil {
+		options = append(options, nats.Secure(s.TLS))
 	}
-	nc, err := nats.Connect("nats://"+strings.Join(c.Servers, ",nats://"), options...)
+	nc, err := nats.Connect("nats://"+strings.Join(s.Hosts, ",nats://"), options...)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +101,7 @@ func timeLeft(ctx context.Context) time.Duration {
 const maxPending = 10000
 
 // drop ends a connection that failed, so that the next batch gets a new one.
-func (s *Sink) drop(failed *session) {
+func (s *NATS) drop(failed *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.session == failed {
@@ -127,7 +111,7 @@ func (s *Sink) drop(failed *session) {
 }
 
 // Send is [events.Sink.Send].
-func (s *Sink) Send(ctx context.Context, b *events.Batch) error {
+func (s *NATS) Send(ctx context.Context, b *events.Batch) error {
 	session, err := s.connected(ctx)
 	if err != nil {
 		return s.explain(err)
@@ -135,7 +119,7 @@ func (s *Sink) Send(ctx context.Context, b *events.Batch) error {
 	for _, wave := range b.Waves() {
 		if err := s.send(ctx, session, wave); err != nil {
 			err = s.explain(err)
-			if rejected := (*events.Rejected)(nil); !errors.As(err, &rejected) {
+			if !isRejected(err) {
 				s.drop(session)
 			}
 			return err
@@ -145,7 +129,7 @@ func (s *Sink) Send(ctx context.Context, b *events.Batch) error {
 }
 
 // send publishes the events of a wave and waits until all are stored.
-func (s *Sink) send(ctx context.Context, to *session, wave []*events.Event) error {
+func (s *NATS) send(ctx context.Context, to *session, wave []*events.Event) error {
 	acks := make([]jetstream.PubAckFuture, 0, len(wave))
 	var failed error
 	for _, e := range wave {
@@ -176,11 +160,11 @@ func (s *Sink) send(ctx context.Context, to *session, wave []*events.Event) erro
 
 var errDown = errors.New("the connection was lost")
 
-func (s *Sink) message(e *events.Event) (*nats.Msg, error) {
-	m := nats.NewMsg(address.Expand(s.config.Subject, e))
-	m.Header.Set("Content-Type", s.config.Format.ContentTypeOne())
+func (s *NATS) message(e *events.Event) (*nats.Msg, error) {
+	m := nats.NewMsg(events.ExpandName(s.subject, e))
+	m.Header.Set("Content-Type", s.Format.ContentTypeOne())
 	var err error
-	m.Data, err = s.config.Format.EncodeOne(nil, e)
+	m.Data, err = s.Format.EncodeOne(nil, e)
 	return m, err
 }
 
@@ -188,11 +172,10 @@ func (s *Sink) message(e *events.Event) (*nats.Msg, error) {
 const tooLarge = 10054
 
 // explain makes of a client's error what an operator can act on.
-func (s *Sink) explain(err error) error {
-	var rejected *events.Rejected
+func (s *NATS) explain(err error) error {
 	var api *jetstream.APIError
 	switch {
-	case errors.As(err, &rejected):
+	case isRejected(err):
 		return err
 	case errors.Is(err, nats.ErrMaxPayload):
 		return &events.Rejected{Reason: "nats: the event exceeds the server's max_payload"}
@@ -201,15 +184,15 @@ func (s *Sink) explain(err error) error {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
 		return fmt.Errorf("nats: the server refuses the login (user, password): %w", err)
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("nats: no JetStream stream takes the subject %q: create one: %w", s.config.Subject, err)
+		return fmt.Errorf("nats: no JetStream stream takes the subject %q: create one: %w", s.subject, err)
 	case errors.Is(err, nats.ErrPermissionViolation):
-		return fmt.Errorf("nats: the user may not publish to %q: %w", s.config.Subject, err)
+		return fmt.Errorf("nats: the user may not publish to %q: %w", s.subject, err)
 	}
 	return fmt.Errorf("nats: %w", err)
 }
 
 // Close ends the connection.
-func (s *Sink) Close() error {
+func (s *NATS) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.session != nil {

@@ -1,4 +1,4 @@
-package standardwebhooks
+package formats
 
 import (
 	"crypto/ed25519"
@@ -11,7 +11,7 @@ import (
 
 // TestSharedSecret: the vector of the specification's own libraries.
 func TestSharedSecret(t *testing.T) {
-	key, err := Parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	key, err := ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestSharedSecret(t *testing.T) {
 func TestRotation(t *testing.T) {
 	var keys []Key
 	for _, secret := range []string{NewShared(), NewPrivate(), NewShared()} {
-		key, err := Parse(secret)
+		key, err := ParseSecret(secret)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestParse(t *testing.T) {
 		"whsk_" + b64(seed[:31]):                                 false,
 		"whpk_" + b64(long.Public().(ed25519.PublicKey)):         false,
 	} {
-		_, err := Parse(text)
+		_, err := ParseSecret(text)
 		if (err == nil) != good {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -111,7 +111,7 @@ func BenchmarkSign(b *testing.B) {
 	body := make([]byte, 100<<10)
 	for name, secret := range map[string]string{"shared": NewShared(), "private": NewPrivate()} {
 		b.Run(name, func(b *testing.B) {
-			key, err := Parse(secret)
+			key, err := ParseSecret(secret)
 			if err != nil {
 				b.Fatal(err)
 			}

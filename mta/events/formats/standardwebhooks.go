@@ -1,9 +1,4 @@
-// Package standardwebhooks signs requests to web hooks as Standard Webhooks 1.0 has it, symmetrically
-// (HMAC-SHA256) and asymmetrically (Ed25519).
-//
-// The project's own Go module is not used: it knows no asymmetric keys and one secret at a time, and copies the
-// body for each signature.
-package standardwebhooks
+package formats
 
 import (
 	"crypto/ed25519"
@@ -45,9 +40,9 @@ type Key struct {
 	own    ed25519.PrivateKey // for Ed25519
 }
 
-// Parse reads a secret: "whsec_" and 24 to 64 octets in base64, or "whsk_" and an Ed25519 private key, as its seed
+// ParseSecret reads a secret: "whsec_" and 24 to 64 octets in base64, or "whsk_" and an Ed25519 private key, as its seed
 // of 32 octets or as the seed and the public key. Its errors don't repeat the secret.
-func Parse(secret string) (Key, error) {
+func ParseSecret(secret string) (Key, error) {
 	switch {
 	case strings.HasPrefix(secret, symmetric):
 		octets, err := decode(secret[len(symmetric):])
@@ -114,7 +109,11 @@ func (k Key) Public() string {
 	return public + base64.StdEncoding.EncodeToString(k.own.Public().(ed25519.PublicKey))
 }
 
-// Signer signs with each of its keys, so that a receiver can change from one to the next. Any number of goroutines
+// Signer signs requests to web hooks as Standard Webhooks 1.0 has it, symmetrically (HMAC-SHA256) and asymmetrically
+// (Ed25519). The project's Go module is not used: it knows no asymmetric keys and one secret at a time, and copies the
+// body for each signature.
+//
+// It signs with each of its keys, so that a receiver can change from one to the next. Any number of goroutines
 // may use it.
 type Signer struct{ keys []Key }
 

@@ -1,11 +1,9 @@
-package address
+package events
 
 import (
 	"net/url"
 	"reflect"
 	"testing"
-
-	"example.org/mta/mta/events"
 )
 
 func TestParse(t *testing.T) {
@@ -33,14 +31,14 @@ func TestParse(t *testing.T) {
 		"kafka://b1/%zz":       nil,
 		"kafka://b1?x=1":       nil,
 	} {
-		got, err := Parse(to)
+		got, err := ParseAddress(to)
 		if want != nil && want.Query == nil {
 			want.Query = url.Values{}
 		}
 		if (err == nil) != (want != nil) || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", to, got, err, want)
 		}
-		if want != nil && !Known(to) {
+		if want != nil && !IsBroker(to) {
 			t.Errorf("%s is not known", to)
 		}
 	}
@@ -48,14 +46,14 @@ func TestParse(t *testing.T) {
 
 func TestExpand(t *testing.T) {
 	for name, want := range map[string]string{"mail.{tenant}.{type}": "mail.a_b__.Delivery", "fixed": "fixed", "{type}{type}": "DeliveryDelivery"} {
-		if got := Expand(name, &events.Event{Type: "Delivery", Tenant: "a.b*>"}); got != want {
+		if got := ExpandName(name, &Event{Type: "Delivery", Tenant: "a.b*>"}); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 		if err := CheckName(name); err != nil {
 			t.Error(err)
 		}
 	}
-	if got := Expand("{tenant}", &events.Event{}); got != "_" {
+	if got := ExpandName("{tenant}", &Event{}); got != "_" {
 		t.Errorf("no tenant is %q", got)
 	}
 	if CheckName("mail.{tennant}") == nil {

@@ -1,6 +1,4 @@
-// Package cloudevents writes events as CloudEvents 1.0 in JSON: batched for web hooks, one by one for brokers. A
-// record is the data of its event as it stands in the log, and isn't parsed.
-package cloudevents
+package formats
 
 import (
 	"bytes"
@@ -10,22 +8,23 @@ import (
 	"example.org/mta/mta/events"
 )
 
-// Format writes CloudEvents of one relay.
-type Format struct {
+// CloudEvents writes events of one relay as CloudEvents 1.0 in JSON: batched for web hooks, one by one for brokers. A
+// record is the data of its event as it stands in the log, and isn't parsed.
+type CloudEvents struct {
 	source string // the attribute, quoted
 }
 
-// New returns the format of the events of a node.
-func New(node string) *Format {
+// NewCloudEvents returns the format of the events of a node.
+func NewCloudEvents(node string) *CloudEvents {
 	source := (&url.URL{Path: "/mta/" + node}).EscapedPath() // a URI reference that is not empty
-	return &Format{string(events.AppendString(nil, source))}
+	return &CloudEvents{string(events.AppendString(nil, source))}
 }
 
 // ContentType is that of a batch (CloudEvents JSON format 1.0.2, 4.2).
-func (*Format) ContentType() string { return "application/cloudevents-batch+json" }
+func (*CloudEvents) ContentType() string { return "application/cloudevents-batch+json" }
 
 // Encode appends a batch.
-func (f *Format) Encode(to []byte, b *events.Batch) ([]byte, error) {
+func (f *CloudEvents) Encode(to []byte, b *events.Batch) ([]byte, error) {
 	to = append(to, '[')
 	for i := range b.Events {
 		if i > 0 {
@@ -37,17 +36,17 @@ func (f *Format) Encode(to []byte, b *events.Batch) ([]byte, error) {
 }
 
 // ContentTypeOne is that of one event in structured mode.
-func (*Format) ContentTypeOne() string { return "application/cloudevents+json" }
+func (*CloudEvents) ContentTypeOne() string { return "application/cloudevents+json" }
 
 // EncodeOne appends one event.
-func (f *Format) EncodeOne(to []byte, e *events.Event) ([]byte, error) {
+func (f *CloudEvents) EncodeOne(to []byte, e *events.Event) ([]byte, error) {
 	return f.append(to, e), nil
 }
 
 // append writes one event. Its id and source together are unique, as the specification demands, since the id is.
 // The extension partitionkey is the message's id: who spreads events over partitions by it keeps the order of each
 // message.
-func (f *Format) append(to []byte, e *events.Event) []byte {
+func (f *CloudEvents) append(to []byte, e *events.Event) []byte {
 	to = append(to, `{"specversion":"1.0","id":`...)
 	to = events.AppendString(to, e.ID)
 	to = append(to, `,"source":`...)

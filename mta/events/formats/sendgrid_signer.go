@@ -1,4 +1,4 @@
-package sendgrid
+package formats
 
 import (
 	"crypto/ecdsa"
@@ -17,16 +17,16 @@ import (
 
 // The header fields of a signed request.
 const (
-	SignatureField = "X-Twilio-Email-Event-Webhook-Signature"
-	TimestampField = "X-Twilio-Email-Event-Webhook-Timestamp"
+	SendGridSignature = "X-Twilio-Email-Event-Webhook-Signature"
+	SendGridTimestamp = "X-Twilio-Email-Event-Webhook-Timestamp"
 )
 
-// Signer signs requests with ECDSA on the curve P-256 and SHA-256.
-type Signer struct{ key *ecdsa.PrivateKey }
+// SendGridSigner signs requests with ECDSA on the curve P-256 and SHA-256.
+type SendGridSigner struct{ key *ecdsa.PrivateKey }
 
-// ParseKey reads a private key: PKCS #8 or SEC 1, in PEM or in base64 on one line as NewKey makes it. Its errors
+// ParseSendGridKey reads a private key: PKCS #8 or SEC 1, in PEM or in base64 on one line as NewSendGridKey makes it. Its errors
 // don't repeat the key.
-func ParseKey(text string) (*Signer, error) {
+func ParseSendGridKey(text string) (*SendGridSigner, error) {
 	var der []byte
 	if block, _ := pem.Decode([]byte(text)); block != nil {
 		der = block.Bytes
@@ -49,11 +49,11 @@ func ParseKey(text string) (*Signer, error) {
 	if key.Curve != elliptic.P256() {
 		return nil, errors.New("the key is on another curve than P-256")
 	}
-	return &Signer{key}, nil
+	return &SendGridSigner{key}, nil
 }
 
-// NewKey returns a new private key on one line, for a variable of the environment.
-func NewKey() (string, error) {
+// NewSendGridKey returns a new private key on one line, for a variable of the environment.
+func NewSendGridKey() (string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return "", err
@@ -63,7 +63,7 @@ func NewKey() (string, error) {
 }
 
 // Public returns the public key as SendGrid's libraries take it: base64 without PEM's lines.
-func (s *Signer) Public() string {
+func (s *SendGridSigner) Public() string {
 	der, err := x509.MarshalPKIXPublicKey(&s.key.PublicKey)
 	if err != nil {
 		panic(err) // P-256 can be marshalled
@@ -72,7 +72,7 @@ func (s *Signer) Public() string {
 }
 
 // Sign sets the header fields of a request with this body. SendGrid's requests have no id.
-func (s *Signer) Sign(header http.Header, _ string, at time.Time, body []byte) error {
+func (s *SendGridSigner) Sign(header http.Header, _ string, at time.Time, body []byte) error {
 	seconds := strconv.FormatInt(at.Unix(), 10)
 	hash := sha256.New()
 	hash.Write([]byte(seconds))
@@ -81,7 +81,7 @@ func (s *Signer) Sign(header http.Header, _ string, at time.Time, body []byte) e
 	if err != nil {
 		return err
 	}
-	header.Set(TimestampField, seconds)
-	header.Set(SignatureField, base64.StdEncoding.EncodeToString(signature))
+	header.Set(SendGridTimestamp, seconds)
+	header.Set(SendGridSignature, base64.StdEncoding.EncodeToString(signature))
 	return nil
 }

@@ -1,4 +1,4 @@
-package amqp
+package sinks
 
 import (
 	"context"
@@ -10,29 +10,27 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/eventstest"
-	"example.org/mta/mta/events/records"
+	"example.org/mta/mta/events/formats"
 )
 
 // The tests with real brokers are in e2e.
 
-func TestNobodyThere(t *testing.T) {
-	eventstest.NobodyThere(t, func(addr string) (events.Sink, error) {
-		return New(Config{Brokers: []string{addr}, Key: "q", User: "mta", Password: "x", Format: records.Format{}})
+func TestNoBrokerOfAMQP(t *testing.T) {
+	nobodyThere(t, func(addr string) (events.Sink, error) {
+		return NewAMQP(Broker{Hosts: []string{addr}, User: "mta", Password: "x", Format: formats.Records{}}, "", "", "q"), nil
 	})
 }
 
 // TestErrors: what a broker answers is a refusal, or an error with a remedy.
-func TestErrors(t *testing.T) {
-	s := &Sink{config: Config{Exchange: "mail", Vhost: "/v", User: "mta"}}
+func TestErrorsOfAMQP(t *testing.T) {
+	s := NewAMQP(Broker{User: "mta"}, "/v", "mail", "")
 	for err, want := range map[error]string{
 		&amqp091.Error{Code: amqp091.ContentTooLarge}: "", &amqp091.Error{Code: amqp091.PreconditionFailed}: "", &events.Rejected{Reason: "x"}: "",
 		&amqp091.Error{Code: amqp091.AccessRefused}: `the user "mta"`, &amqp091.Error{Code: amqp091.NotFound}: `no exchange "mail"`,
 		&amqp091.Error{Code: amqp091.NotAllowed}: `virtual host "/v"`, &amqp091.Error{Code: amqp091.InternalError}: "amqp: ",
 	} {
 		got := s.explain(err)
-		rejected := (*events.Rejected)(nil)
-		if errors.As(got, &rejected) != (want == "") || !strings.Contains(got.Error(), want) {
+		if isRejected(got) != (want == "") || !strings.Contains(got.Error(), want) {
 			t.Errorf("%v: %v", err, got)
 		}
 	}
@@ -45,10 +43,7 @@ func TestNobodyWaitsForASilentBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	s, err := New(Config{Brokers: []string{silent.Addr().String()}, Key: "q", Format: records.Format{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := NewAMQP(Broker{Hosts: []string{silent.Addr().String()}, Format: formats.Records{}}, "", "", "q")
 	connecting := make(chan error, 1)
 	go func() { connecting <- s.Send(context.Background(), &events.Batch{Events: []events.Event{{ID: "1"}}}) }()
 	conn, err := silent.Accept()

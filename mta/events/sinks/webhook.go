@@ -1,5 +1,4 @@
-// Package webhook sends events to a web server: a POST request for each batch.
-package webhook
+package sinks
 
 import (
 	"bytes"
@@ -31,8 +30,8 @@ const (
 	shownAnswer = 200
 )
 
-// Options say how a hook is called.
-type Options struct {
+// HookOptions say how a hook is called.
+type HookOptions struct {
 	URL     string
 	Format  events.Format
 	Gzip    bool
@@ -55,26 +54,26 @@ func NewTransport(roots *x509.CertPool, addresses httpclient.Addresses) *http.Tr
 	return t
 }
 
-// Sink calls a hook.
-type Sink struct{ o Options }
+// Hook calls a hook.
+type Hook struct{ o HookOptions }
 
-// New returns the sink of a hook.
-func New(o Options) *Sink {
+// NewHook returns the sink of a hook.
+func NewHook(o HookOptions) *Hook {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Sink{o}
+	return &Hook{o}
 }
 
 // Close closes connections that no request uses.
-func (s *Sink) Close() error {
+func (s *Hook) Close() error {
 	s.o.Transport.CloseIdleConnections()
 	return nil
 }
 
 // Send implements events.Sink. The transport is asked itself, since an http.Client adds only what hooks don't get:
 // redirects and cookies.
-func (s *Sink) Send(ctx context.Context, b *events.Batch) error {
+func (s *Hook) Send(ctx context.Context, b *events.Batch) error {
 	if s.o.Timeout > 0 {
 		limited, cancel := context.WithTimeout(ctx, s.o.Timeout)
 		defer cancel()
@@ -86,7 +85,7 @@ func (s *Sink) Send(ctx context.Context, b *events.Batch) error {
 	}
 	answer, err := s.o.Transport.RoundTrip(request)
 	if err != nil {
-		return plain(err)
+		return inWords(err)
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
@@ -100,7 +99,7 @@ func (s *Sink) Send(ctx context.Context, b *events.Batch) error {
 }
 
 // request makes the request for a batch; nil if the format has no word for any of its events.
-func (s *Sink) request(ctx context.Context, b *events.Batch) (*http.Request, error) {
+func (s *Hook) request(ctx context.Context, b *events.Batch) (*http.Request, error) {
 	content, err := b.Body(s.o.Format)
 	if err != nil || len(content) == 0 {
 		return nil, err
@@ -135,7 +134,7 @@ func (s *Sink) request(ctx context.Context, b *events.Batch) (*http.Request, err
 }
 
 // refusal is the error for an answer that is no success.
-func (s *Sink) refusal(answer *http.Response, text []byte) error {
+func (s *Hook) refusal(answer *http.Response, text []byte) error {
 	reason := fmt.Sprintf("the receiver answered %s", shown(answer.Status))
 	if text := shown(string(text[:min(len(text), shownAnswer)])); text != "" {
 		reason += ": " + text
@@ -174,8 +173,8 @@ func retryAfter(value string, now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// plain is the error of a request in words for an operator.
-func plain(err error) error {
+// inWords is the error of a request in words for an operator.
+func inWords(err error) error {
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		return errors.New("the receiver did not answer in time")

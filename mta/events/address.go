@@ -1,5 +1,4 @@
-// Package address reads the addresses of message brokers, such as kafka://b1.example.com,b2.example.com/topic.
-package address
+package events
 
 import (
 	"fmt"
@@ -7,8 +6,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-
-	"example.org/mta/mta/events"
 )
 
 // Address is where a stream leads.
@@ -36,16 +33,16 @@ var schemes = map[string]scheme{
 	"amqps":     {"amqp", true, 5671},
 }
 
-// Known reports whether an address is a broker's, by its scheme.
-func Known(to string) bool {
+// IsBroker reports whether an address is a broker's, by its scheme.
+func IsBroker(to string) bool {
 	name, _, ok := strings.Cut(to, "://")
 	_, known := schemes[strings.ToLower(name)]
 	return ok && known
 }
 
-// Parse reads an address: SCHEME://HOST[:PORT][,HOST[:PORT]...]/PATH[?QUERY]. A user or password is an error, since
+// ParseAddress reads an address: SCHEME://HOST[:PORT][,HOST[:PORT]...]/PATH[?QUERY]. A user or password is an error, since
 // addresses are shown.
-func Parse(to string) (*Address, error) {
+func ParseAddress(to string) (*Address, error) {
 	name, rest, _ := strings.Cut(to, "://")
 	s, known := schemes[strings.ToLower(name)]
 	if !known {
@@ -95,9 +92,9 @@ func withPort(host string, usual int) (string, error) {
 	return net.JoinHostPort(h, strconv.Itoa(usual)), nil
 }
 
-// Expand replaces {type} and {tenant} in the name of a subject or a routing key by those of an event. What could
+// ExpandName replaces {type} and {tenant} in the name of a subject or a routing key by those of an event. What could
 // make more than one word of it, or a wildcard, becomes "_"; so does no tenant.
-func Expand(name string, e *events.Event) string {
+func ExpandName(name string, e *Event) string {
 	if !strings.Contains(name, "{") {
 		return name
 	}
@@ -117,7 +114,7 @@ func word(s string) string {
 	}, s)
 }
 
-// CheckName returns the fault of a name that Expand is to fill in.
+// CheckName returns the fault of a name that ExpandName is to fill in.
 func CheckName(name string) error {
 	rest := strings.NewReplacer("{type}", "", "{tenant}", "").Replace(name)
 	if i := strings.IndexAny(rest, "{}"); i >= 0 {

@@ -1,9 +1,8 @@
-// Package amqp sends events to a broker of AMQP 0-9-1 such as RabbitMQ, a message for each.
-package amqp
+package sinks
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -14,26 +13,16 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/address"
 )
 
-// Config is what a Sink needs to know.
-type Config struct {
-	Brokers  []string // "host:port"
-	Dial     events.Dial
-	TLS      *tls.Config // nil: in clear
-	Vhost    string      // "": "/"
-	Exchange string      // "": the default one, by which the key is a queue's name
-	Key      string      // the routing key, may have {type} and {tenant}
-	User     string      // "": guest
-	Password string
-	Format   events.Single
-}
-
-// Sink is an exchange and a routing key. Messages are persistent and mandatory, and the broker confirms each one when
+// AMQP is an exchange and a routing key. Messages are persistent and mandatory, and the broker confirms each one when
 // it is in all its queues.
-type Sink struct {
-	config  Config
+type AMQP struct {
+	Broker
+	vhost    string
+	exchange string // "": the default one, by which the key is a queue's name
+	key      string // the routing key, may have {type} and {tenant}
+
 	opening chan struct{} // has room for one: who connects, or opens a channel
 	first   int           // the broker to try first; for who is opening
 
@@ -57,25 +46,21 @@ type channel struct {
 	closed   chan *amqp091.Error
 }
 
-// New makes a sink. It connects when the first batch is sent.
-func New(c Config) (*Sink, error) {
-	if c.Vhost == "" {
-		c.Vhost = "/"
+// NewAMQP makes a sink, of the virtual host "/" unless another is named. It connects when the first batch is sent.
+func NewAMQP(b Broker, vhost, exchange, key string) *AMQP {
+	if b.User == "" {
+		b.User, b.Password = "guest", "guest"
 	}
-	if c.User == "" {
-		c.User, c.Password = "guest", "guest"
-	}
-	return &Sink{config: c, opening: make(chan struct{}, 1)}, nil
+	return &AMQP{Broker: b, vhost: cmp.Or(vhost, "/"), exchange: exchange, key: key, opening: make(chan struct{}, 1)}
 }
 
 const (
-	dialTimeout = 5 * time.Second
-	heartbeat   = 10 * time.Second // a connection without a word for two of them is dead
-	inFlight    = 256              // messages that wait for their confirmation in a channel
+	heartbeat = 10 * time.Second // a connection without a word for two of them is dead
+	inFlight  = 256              // messages that wait for their confirmation in a channel
 )
 
 // Send is [events.Sink.Send].
-func (s *Sink) Send(ctx context.Context, b *events.Batch) error {
+func (s *AMQP) Send(ctx context.Context, b *events.Batch) error {
 	ch, err := s.take(ctx)
 	if err != nil {
 		return s.explain(err)
@@ -99,14 +84,14 @@ func (s *Sink) Send(ctx context.Context, b *events.Batch) error {
 }
 
 // send publishes events and waits until all are confirmed.
-func (s *Sink) send(ctx context.Context, ch *channel, wave []*events.Event) error {
+func (s *AMQP) send(ctx context.Context, ch *channel, wave []*events.Event) error {
 	confirmations := make([]*amqp091.DeferredConfirmation, len(wave))
 	for i, e := range wave {
 		m, err := s.message(e)
 		if err != nil {
 			return err
 		}
-		confirmations[i], err = ch.PublishWithDeferredConfirm(s.config.Exchange, address.Expand(s.config.Key, e), true, false, m)
+		confirmations[i], err = ch.PublishWithDeferredConfirm(s.exchange, events.ExpandName(s.key, e), true, false, m)
 		if err != nil {
 			return ch.why(err)
 		}
@@ -129,15 +114,15 @@ func (s *Sink) send(ctx context.Context, ch *channel, wave []*events.Event) erro
 	}
 }
 
-func (s *Sink) message(e *events.Event) (m amqp091.Publishing, err error) {
+func (s *AMQP) message(e *events.Event) (m amqp091.Publishing, err error) {
 	m = amqp091.Publishing{
-		ContentType: s.config.Format.ContentTypeOne(), DeliveryMode: amqp091.Persistent,
+		ContentType: s.Format.ContentTypeOne(), DeliveryMode: amqp091.Persistent,
 		MessageId: e.ID, Type: e.Type, Timestamp: e.Time, AppId: "mta",
 	}
 	if e.Message != "" {
 		m.CorrelationId = e.Message
 	}
-	m.Body, err = s.config.Format.EncodeOne(nil, e)
+	m.Body, err = s.Format.EncodeOne(nil, e)
 	return m, err
 }
 
@@ -157,9 +142,8 @@ func (ch *channel) why(err error) error {
 }
 
 // explain makes of a client's error what an operator can act on.
-func (s *Sink) explain(err error) error {
-	var rejected *events.Rejected
-	if errors.As(err, &rejected) {
+func (s *AMQP) explain(err error) error {
+	if isRejected(err) {
 		return err
 	}
 	var protocol *amqp091.Error
@@ -170,17 +154,17 @@ func (s *Sink) explain(err error) error {
 	case amqp091.ContentTooLarge, amqp091.PreconditionFailed: // the latter is RabbitMQ's beyond max_message_size
 		return &events.Rejected{Reason: "amqp: " + err.Error()}
 	case amqp091.AccessRefused:
-		return fmt.Errorf("amqp: the broker refuses the login or the rights of the user %q (user, password): %w", s.config.User, err)
+		return fmt.Errorf("amqp: the broker refuses the login or the rights of the user %q (user, password): %w", s.User, err)
 	case amqp091.NotFound:
-		return fmt.Errorf("amqp: there is no exchange %q in the virtual host %q: create it: %w", s.config.Exchange, s.config.Vhost, err)
+		return fmt.Errorf("amqp: there is no exchange %q in the virtual host %q: create it: %w", s.exchange, s.vhost, err)
 	case amqp091.NotAllowed:
-		return fmt.Errorf("amqp: the virtual host %q is not there, or not open to the user %q: %w", s.config.Vhost, s.config.User, err)
+		return fmt.Errorf("amqp: the virtual host %q is not there, or not open to the user %q: %w", s.vhost, s.User, err)
 	}
 	return fmt.Errorf("amqp: %w", err)
 }
 
 // take returns a channel, a new one if need be. One batch at a time connects, and the others wait for it.
-func (s *Sink) take(ctx context.Context) (*channel, error) {
+func (s *AMQP) take(ctx context.Context) (*channel, error) {
 	if ch := s.spare(); ch != nil {
 		return ch, nil
 	}
@@ -213,7 +197,7 @@ func (s *Sink) take(ctx context.Context) (*channel, error) {
 }
 
 // spare returns a channel that no batch uses; nil if there is none.
-func (s *Sink) spare() *channel {
+func (s *AMQP) spare() *channel {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n := len(s.idle); n > 0; n = len(s.idle) {
@@ -227,7 +211,7 @@ func (s *Sink) spare() *channel {
 }
 
 // connected returns the connection if it works.
-func (s *Sink) connected() *connection {
+func (s *AMQP) connected() *connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == nil || s.conn.IsClosed() {
@@ -237,11 +221,11 @@ func (s *Sink) connected() *connection {
 }
 
 // dial connects to one of the brokers, the last one that worked first.
-func (s *Sink) dial(ctx context.Context) (_ *connection, err error) {
-	for i := range s.config.Brokers {
-		n := (s.first + i) % len(s.config.Brokers)
+func (s *AMQP) dial(ctx context.Context) (_ *connection, err error) {
+	for i := range s.Hosts {
+		n := (s.first + i) % len(s.Hosts)
 		var conn *amqp091.Connection
-		if conn, err = s.connect(ctx, s.config.Brokers[n]); err == nil {
+		if conn, err = s.connect(ctx, s.Hosts[n]); err == nil {
 			s.first = n
 			return s.keep(&connection{Connection: conn})
 		}
@@ -250,7 +234,7 @@ func (s *Sink) dial(ctx context.Context) (_ *connection, err error) {
 }
 
 // keep makes a connection that of the sink, which may have been closed meanwhile.
-func (s *Sink) keep(c *connection) (*connection, error) {
+func (s *AMQP) keep(c *connection) (*connection, error) {
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
@@ -278,31 +262,30 @@ func (c *connection) watch(changes <-chan amqp091.Blocking) {
 // end closes the connection, without waiting for long for a broker that may be gone.
 func (c *connection) end() { _ = c.CloseDeadline(time.Now().Add(time.Second)) }
 
-func (s *Sink) connect(ctx context.Context, broker string) (*amqp091.Connection, error) {
-	c := &s.config
+func (s *AMQP) connect(ctx context.Context, broker string) (*amqp091.Connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	config := amqp091.Config{
-		SASL:  []amqp091.Authentication{&amqp091.PlainAuth{Username: c.User, Password: c.Password}},
-		Vhost: c.Vhost, Heartbeat: heartbeat, Properties: amqp091.Table{"product": "mta", "connection_name": "mta"},
+		SASL:  []amqp091.Authentication{&amqp091.PlainAuth{Username: s.User, Password: s.Password}},
+		Vhost: s.vhost, Heartbeat: heartbeat, Properties: amqp091.Table{"product": "mta", "connection_name": "mta"},
 		Dial: func(network, address string) (net.Conn, error) {
-			conn, err := c.Dial.Context(ctx, network, address)
+			conn, err := s.Dial.Context(ctx, network, address)
 			if until, _ := ctx.Deadline(); err == nil {
 				err = conn.SetDeadline(until) // until the broker has let us in; the client lifts it
 			}
 			return conn, err
 		},
 	}
-	if c.TLS == nil {
+	if s.TLS == nil {
 		return amqp091.DialConfig("amqp://"+broker, config)
 	}
-	config.TLSClientConfig = c.TLS.Clone()
+	config.TLSClientConfig = s.TLS.Clone()
 	config.TLSClientConfig.ServerName, _, _ = net.SplitHostPort(broker)
 	return amqp091.DialConfig("amqps://"+broker, config)
 }
 
 // lose closes a connection after a failure of which it may be the cause.
-func (s *Sink) lose(c *connection) {
+func (s *AMQP) lose(c *connection) {
 	s.mu.Lock()
 	if s.conn == c {
 		s.conn, s.idle = nil, nil
@@ -312,7 +295,7 @@ func (s *Sink) lose(c *connection) {
 }
 
 // Close ends the connection.
-func (s *Sink) Close() error {
+func (s *AMQP) Close() error {
 	s.mu.Lock()
 	c := s.conn
 	s.conn, s.idle, s.closed = nil, nil, true
