@@ -104,7 +104,7 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/operator/answer/metrics", "mta/mta", "figures are given to it; package mta supplies the parts"},
 	{"mta/operator/answer/metrics", "mta/operator/api", "a figure is the same, whoever asks for it"},
 	{"mta/operator/answer/submitted", "mta/mta", "the queue and the log are given to it"},
-	{"mta/operator/answer/trace", "mta/queue", "conversations are watched without knowing where mail is kept"},
+	{"mta/operator/answer/connections", "mta/queue", "conversations are watched without knowing where mail is kept"},
 	{"mta/operator/top", "mta/mta", "the screen needs a client of the control API, wherever the relay runs"},
 	{"mta/operator/top", "mta/operator/answer/...", "the screen needs a client of the control API, wherever the relay runs"},
 	{"mta/operator/top", "mta/mta/config", "what is configured is asked of the relay"},

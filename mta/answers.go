@@ -10,7 +10,6 @@ import (
 	"example.org/mta/operator/answer/connections"
 	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/answer/messages"
-	"example.org/mta/operator/answer/records"
 	"example.org/mta/operator/answer/sites"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/history"
@@ -47,7 +46,7 @@ func (r *operators) answers() api.Config {
 		Inbound:         kept.Inbound{Folder: r.reports.folder},
 		Streams:         kept.Streams{Open: r.streams},
 		Admissions:      kept.Admissions{Config: r.inForce, Gate: r.admission, Quotas: r.quotas},
-		Log:             records.Log{Writer: r.accounting, Out: r.log}, Relay: r, Upgrades: r.data, Backups: r.backups(), Tracer: r.tracer, Audit: r.audit, Events: r.log,
+		Log:             kept.Log{Writer: r.accounting, Out: r.log}, Relay: r, Upgrades: r.data, Backups: r.backups(), Tracer: r.tracer, Audit: r.audit, Events: r.log,
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/listen"
 	"example.org/mta/mta/wiring"
-	"example.org/mta/operator/answer/trace"
+	"example.org/mta/operator/answer/connections"
 	"example.org/mta/router"
 )
 
@@ -39,7 +39,7 @@ type mailOut struct {
 	sts         *sts.Policies
 	tlsReports  *tlsrpt.Reporter // nil when none are sent
 	pauses      *pauses.Pauses
-	tracer      *trace.Tracer
+	tracer      *connections.Tracer
 	delivery    *delivery.Scheduler
 	dispatcher  *dispatch.Dispatcher
 	writer      *dispatch.ReportWriter // of reports to senders
@@ -48,7 +48,7 @@ type mailOut struct {
 
 func openMailOut(cfg *config.Config, kept *stores, undo *undoer) (*mailOut, error) {
 	r := &mailOut{stores: kept, certs: certificates.New(kept.now, kept.log)}
-	r.tracer = trace.New(r.now, func() { r.delivery.Retrace() })
+	r.tracer = connections.NewTracer(r.now, func() { r.delivery.Retrace() })
 	local := func() map[string]netip.Addr { return r.inForce().LocalAddresses() }
 	r.sources = egress.NewWatch(local, r.opts.Bind, r.log)
 	return r, openAll(cfg, undo, []step{

@@ -26,7 +26,7 @@ import (
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/listen"
-	"example.org/mta/operator/answer/records"
+	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/api"
 )
 
@@ -335,7 +335,7 @@ func TestRemovedAmidAnAttemptIsWrittenDown(t *testing.T) {
 func (w *world) eventsOf(recipient string) []string {
 	w.t.Helper()
 	var out []string
-	err := (records.Log{Writer: w.accounting, Out: w.log}).Read(context.Background(), api.LogQuery{Recipient: recipient}, func(line []byte) error {
+	err := (kept.Log{Writer: w.accounting, Out: w.log}).Read(context.Background(), api.LogQuery{Recipient: recipient}, func(line []byte) error {
 		var rec struct{ Type string }
 		if err := json.Unmarshal(line, &rec); err != nil {
 			return err
@@ -358,7 +358,7 @@ func (w *world) await(recipient, kind string) (rec *accounting.Record) {
 	defer cancel()
 	found := errors.New("found")
 	q := api.LogQuery{Recipient: recipient, Types: []string{kind}, Follow: true}
-	err := (records.Log{Writer: w.accounting, Out: w.log}).Read(ctx, q, func(line []byte) (err error) {
+	err := (kept.Log{Writer: w.accounting, Out: w.log}).Read(ctx, q, func(line []byte) (err error) {
 		if rec, err = accounting.Parse(line); err != nil {
 			return err
 		}
@@ -625,7 +625,7 @@ func TestRemovalsAndDeliveriesAreWrittenDownOnce(t *testing.T) {
 	var events map[string]int64
 	w.until("all is written down", func() bool { // what was out is told of a moment after it is counted
 		events = make(map[string]int64)
-		err := (records.Log{Writer: w.accounting, Out: w.log}).Read(context.Background(), api.LogQuery{Recipient: "bob@box.example"}, func(line []byte) error {
+		err := (kept.Log{Writer: w.accounting, Out: w.log}).Read(context.Background(), api.LogQuery{Recipient: "bob@box.example"}, func(line []byte) error {
 			rec, err := accounting.Parse(line)
 			events[string(rec.Type)]++
 			return err

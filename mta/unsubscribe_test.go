@@ -13,7 +13,7 @@ import (
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/check"
-	"example.org/mta/operator/answer/records"
+	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
@@ -104,7 +104,7 @@ func TestUnsubscribe(t *testing.T) {
 		t.Errorf("record %+v", rec)
 	}
 	n := 0
-	(records.Log{Writer: w.accounting, Out: w.log}).Read(t.Context(), api.LogQuery{Types: []string{string(accounting.Unsubscribe)}}, func([]byte) error { n++; return nil }, nil)
+	(kept.Log{Writer: w.accounting, Out: w.log}).Read(t.Context(), api.LogQuery{Types: []string{string(accounting.Unsubscribe)}}, func([]byte) error { n++; return nil }, nil)
 	if n != 1 {
 		t.Errorf("%d records of one recipient", n)
 	}

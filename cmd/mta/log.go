@@ -19,7 +19,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/visible"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/operator/answer/records"
+	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/api"
 )
 
@@ -222,7 +222,7 @@ func (c *cli) newestFiles(down error) (func(context.Context, api.LogQuery, strin
 		return nil, down
 	}
 	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", w.Accounting)
-	return records.Files(w.Accounting).Newest, nil
+	return kept.LogFiles(w.Accounting).Newest, nil
 }
 
 // logFiles reads the log of a relay that doesn't run: that is when it is wanted most.
@@ -236,7 +236,7 @@ func (c *cli) logFiles(ctx context.Context, q api.LogQuery, each func([]byte) er
 		return down
 	}
 	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", dir)
-	return records.Files(dir).Read(ctx, q, each)
+	return kept.LogFiles(dir).Read(ctx, q, each)
 }
 
 // logLine prints a record for people.

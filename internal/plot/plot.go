@@ -1,4 +1,4 @@
-// Package plot draws panels of lines over one axis as an SVG picture.
+// Package plot draws panels of lines over one axis as an SVG picture, and reads the traces of events that simulators draw.
 package plot
 
 import (

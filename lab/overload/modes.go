@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"example.org/mta/admission"
-	"example.org/mta/internal/trace"
+	"example.org/mta/internal/plot"
 )
 
 // Modes are the names of the laws.
@@ -22,7 +22,7 @@ func LawOf(mode string) (func() admission.Law, error) {
 	case "none":
 		return func() admission.Law { return admission.None{} }, nil
 	}
-	return nil, trace.Wrong("options", "mode %s is not known; there are %s", mode, list(Modes))
+	return nil, plot.Wrong("options", "mode %s is not known; there are %s", mode, list(Modes))
 }
 
 func list(names []string) (text string) {

@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	"example.org/mta/admission"
-	"example.org/mta/internal/trace"
+	"example.org/mta/internal/plot"
 )
 
 // InputError is what is wrong with a trace or an option.
-type InputError = trace.InputError
+type InputError = plot.InputError
 
 // Kind is what an event of a trace sets.
 type Kind string
@@ -48,7 +48,7 @@ const (
 
 // ParseTrace reads a trace as CSV: t,event,value. Errors of the input are of type *InputError.
 func ParseTrace(r io.Reader) (events []Event, err error) {
-	err = trace.Read(r, header, func(line string) error {
+	err = plot.ReadTrace(r, header, func(line string) error {
 		e, err := parseEvent(line)
 		if n := len(events); err == nil && n > 0 && e.T < events[n-1].T {
 			err = fmt.Errorf("t goes back from %v to %v: sort by time", events[n-1].T, e.T)
@@ -65,14 +65,14 @@ func ParseTrace(r io.Reader) (events []Event, err error) {
 // check looks for what a simulation can't do without.
 func check(events []Event) error {
 	if len(events) == 0 {
-		return trace.Wrong("trace", "it has no events")
+		return plot.Wrong("trace", "it has no events")
 	}
 	if events[len(events)-1].Kind != End {
-		return trace.Wrong("trace", `the last event must be "end"`)
+		return plot.Wrong("trace", `the last event must be "end"`)
 	}
 	for _, k := range []Kind{RPS, Capacity} {
 		if !slices.ContainsFunc(events, func(e Event) bool { return e.Kind == k }) {
-			return trace.Wrong("trace", "no event sets %q", k)
+			return plot.Wrong("trace", "no event sets %q", k)
 		}
 	}
 	return nil

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/internal/trace"
+	"example.org/mta/internal/plot"
 	"example.org/mta/warmup"
 )
 
@@ -61,9 +61,9 @@ func (d Demand) Trace(begin time.Time, days int) ([]Event, error) {
 	by, ok := dayShapes[d.Shape]
 	switch {
 	case !ok:
-		return nil, trace.Wrong("options", "shape %q is not known: use %s", d.Shape, strings.Join(Shapes(), ", "))
+		return nil, plot.Wrong("options", "shape %q is not known: use %s", d.Shape, strings.Join(Shapes(), ", "))
 	case d.PerDay < 1 || d.PerDay > 1e9:
-		return nil, trace.Wrong("options", "a demand of %d a day is outside 1 to 1000000000", d.PerDay)
+		return nil, plot.Wrong("options", "a demand of %d a day is outside 1 to 1000000000", d.PerDay)
 	}
 	var events []Event
 	for day := range days {

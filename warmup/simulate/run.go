@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"example.org/mta/internal/trace"
+	"example.org/mta/internal/plot"
 	"example.org/mta/warmup"
 )
 
@@ -80,10 +80,10 @@ func Run(plan *warmup.Plan, events []Event, opt Options, row func(*Row)) (*Histo
 		opt.Interval = 10
 	}
 	if opt.Interval < 1 || opt.Interval > daySeconds {
-		return nil, trace.Wrong("options", "interval is %d, outside 1 to %d seconds", opt.Interval, daySeconds)
+		return nil, plot.Wrong("options", "interval is %d, outside 1 to %d seconds", opt.Interval, daySeconds)
 	}
 	if err := p.Check(); err != nil {
-		return nil, trace.Wrong("plan", "%v", err)
+		return nil, plot.Wrong("plan", "%v", err)
 	}
 	w := newWorld(&p, opt.Seed, opt.Pacing)
 	w.interval, w.row = opt.Interval, row

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"strings"
 
-	"example.org/mta/internal/trace"
+	"example.org/mta/internal/plot"
 )
 
 // InputError is what is wrong with a plan, a trace or an option.
-type InputError = trace.InputError
+type InputError = plot.InputError
 
 // IsInputError reports whether err is about the input, which is the caller's to mend.
 func IsInputError(err error) bool { return errors.As(err, new(*InputError)) }
@@ -50,7 +50,7 @@ const (
 
 // ParseTrace reads a trace as CSV. Errors that are not of reading are of type *InputError.
 func ParseTrace(r io.Reader) (events []Event, err error) {
-	err = trace.Read(r, traceHeader, func(line string) error {
+	err = plot.ReadTrace(r, traceHeader, func(line string) error {
 		e, err := parseEvent(line)
 		if n := len(events); err == nil && n > 0 && e.T < events[n-1].T {
 			err = fmt.Errorf("t goes back from %d to %d: sort by time", events[n-1].T, e.T)

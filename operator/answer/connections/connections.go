@@ -1,5 +1,5 @@
-// Package connections answers about open connections: those of clients, and those to remote hosts.
-// Package connections answers about open connections: those of clients, and those to remote hosts.
+// Package connections answers about open connections, those of clients and those to remote hosts, and lets operators watch
+// the SMTP conversations on them.
 package connections
 
 import (

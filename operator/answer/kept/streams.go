@@ -1,5 +1,5 @@
-// Package kept answers about lists that one part of the relay keeps each: suppressed addresses, API keys, streams, inbound
-// mail, unknown replies, TLS reports, refusals for load.
+// Package kept answers about lists that one part of the relay keeps each: the accounting log, suppressed addresses, API
+// keys, streams, inbound mail, unknown replies, TLS reports, refusals for load.
 package kept
 
 import (

@@ -1,5 +1,4 @@
 // Package sites answers about where mail goes: sites and hosts, and why the mail of a domain, or a message, is where it is.
-// Package sites answers about where mail goes: sites and hosts, and why the mail of a domain, or a message, is where it is.
 package sites
 
 import (

@@ -1,5 +1,4 @@
-// Package trace lets operators watch SMTP conversations, those with remote hosts and those with clients.
-package trace
+package connections
 
 import (
 	"bytes"
@@ -45,9 +44,9 @@ type watcher struct {
 	lost   atomic.Int64 // since the last line that went into lines
 }
 
-// New returns a tracer that nobody uses yet. retrace has open connections to hosts ask again who
+// NewTracer returns a tracer that nobody uses yet. retrace has open connections to hosts ask again who
 // watches them.
-func New(now func() time.Time, retrace func()) *Tracer {
+func NewTracer(now func() time.Time, retrace func()) *Tracer {
 	return &Tracer{now: now, retrace: retrace}
 }
 

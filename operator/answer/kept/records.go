@@ -1,6 +1,4 @@
-// Package records answers operators from the accounting log, in the words of the control API: that of a running relay, or
-// the files of one that is away.
-package records
+package kept
 
 import (
 	"context"
@@ -26,7 +24,7 @@ func (l Log) Read(ctx context.Context, q api.LogQuery, each func([]byte) error, 
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	return l.Writer.Read(ctx, query(q), each, flush)
+	return l.Writer.Read(ctx, logQuery(q), each, flush)
 }
 
 // Newest implements api.Log.
@@ -39,7 +37,7 @@ func (l Log) Newest(ctx context.Context, q api.LogQuery, after string, limit int
 	if err := l.flush(soon); err != nil {
 		return api.LogPage{}, err
 	}
-	return page(l.Writer.Newest(ctx, query(q), after, limit))
+	return logPage(l.Writer.Newest(ctx, logQuery(q), after, limit))
 }
 
 // flush has the latest records written, as long as ctx allows.
@@ -54,20 +52,20 @@ func (l Log) flush(ctx context.Context) error {
 	return nil
 }
 
-// Files are those of an accounting log in a directory.
-type Files string
+// LogFiles are those of an accounting log in a directory.
+type LogFiles string
 
 // Read calls each with the records that fit, oldest first.
-func (f Files) Read(ctx context.Context, q api.LogQuery, each func([]byte) error) error {
-	return accounting.Read(ctx, string(f), query(q), each, nil)
+func (f LogFiles) Read(ctx context.Context, q api.LogQuery, each func([]byte) error) error {
+	return accounting.Read(ctx, string(f), logQuery(q), each, nil)
 }
 
 // Newest is as Log.Newest.
-func (f Files) Newest(ctx context.Context, q api.LogQuery, after string, limit int) (api.LogPage, error) {
-	return page(accounting.Newest(ctx, string(f), query(q), after, limit))
+func (f LogFiles) Newest(ctx context.Context, q api.LogQuery, after string, limit int) (api.LogPage, error) {
+	return logPage(accounting.Newest(ctx, string(f), logQuery(q), after, limit))
 }
 
-func query(q api.LogQuery) accounting.Query {
+func logQuery(q api.LogQuery) accounting.Query {
 	out := accounting.Query{
 		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant, Classes: q.Classes,
 		Since: q.Since, Until: q.Until, Last: q.Last, Follow: q.Follow,
@@ -78,7 +76,7 @@ func query(q api.LogQuery) accounting.Query {
 	return out
 }
 
-func page(p accounting.Page, err error) (api.LogPage, error) {
+func logPage(p accounting.Page, err error) (api.LogPage, error) {
 	if errors.Is(err, accounting.ErrCursor) {
 		err = api.Invalid("give after what the page before ended with", "after: %v", err)
 	}

@@ -1,5 +1,4 @@
-// Package trace reads what a simulator is given: CSV with a header and a line for each event.
-package trace
+package plot
 
 import (
 	"bufio"
@@ -29,9 +28,9 @@ func Wrong(what, format string, args ...any) *InputError {
 	return &InputError{What: what, Text: fmt.Sprintf(format, args...)}
 }
 
-// Read hands each line after the header to event, leaving out empty ones. What event says is wrong with one, and a
-// trace without that header, is an *InputError.
-func Read(r io.Reader, header string, event func(line string) error) error {
+// ReadTrace reads the input of a simulator, CSV with a header and a line for each event. It calls event with each line
+// after the header, except empty ones. An error of event, and a trace without that header, is an *InputError.
+func ReadTrace(r io.Reader, header string, event func(line string) error) error {
 	in := bufio.NewScanner(r)
 	n := 0
 	for in.Scan() {

@@ -1,4 +1,4 @@
-package trace
+package connections
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // TestTraceNeverWaits: who doesn't take lines loses them, and is told how many, in their place.
 func TestTraceNeverWaits(t *testing.T) {
-	tr := New(time.Now, func() {})
+	tr := NewTracer(time.Now, func() {})
 	stuck, release := make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	got, lost := 0, 0
@@ -72,7 +72,7 @@ func TestTraceNeverWaits(t *testing.T) {
 // TestTraceBoundsOctets: large pieces fill the buffer before many lines do.
 func TestTraceBoundsOctets(t *testing.T) {
 	w := &watcher{TraceQuery: api.TraceQuery{Content: true}, lines: make(chan api.TraceLine, maxTraceLines)}
-	tr := New(time.Now, func() {})
+	tr := NewTracer(time.Now, func() {})
 	tr.watchers.Store(&[]*watcher{w})
 	m := &envelope.Message{Recipients: []envelope.Recipient{{Address: "bob@box.example"}}}
 	piece := []byte(strings.Repeat("a line of the content\r\n", 2*maxTraceOctets/23))
@@ -91,7 +91,7 @@ var watched = delivery.Watched{
 
 // BenchmarkNobodyWatches is what tracing costs each new connection while nobody watches.
 func BenchmarkNobodyWatches(b *testing.B) {
-	tr := New(time.Now, func() {})
+	tr := NewTracer(time.Now, func() {})
 	b.ReportAllocs()
 	for b.Loop() {
 		if tr.Watch(watched) != nil {

@@ -1,4 +1,4 @@
-package trace
+package connections
 
 import (
 	"strings"

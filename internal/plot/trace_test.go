@@ -1,4 +1,4 @@
-package trace_test
+package plot_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"example.org/mta/internal/trace"
+	"example.org/mta/internal/plot"
 )
 
 // TestReadNamesTheLine: what is wrong is told with its line, counted with the header and empty lines; a reader that
@@ -24,12 +24,12 @@ func TestReadNamesTheLine(t *testing.T) {
 		"\ufeffa,b\r\n\r\nodd\n":             "trace, line 3: it is odd",
 		"a,b\n" + strings.Repeat("x", 1<<17): "trace, line 2: it is too long for a line",
 	} {
-		err := trace.Read(strings.NewReader(text), "a,b", odd)
-		if err == nil || err.Error() != want || !errors.As(err, new(*trace.InputError)) {
+		err := plot.ReadTrace(strings.NewReader(text), "a,b", odd)
+		if err == nil || err.Error() != want || !errors.As(err, new(*plot.InputError)) {
 			t.Errorf("%.20q: %v, want %s", text, err, want)
 		}
 	}
-	if err := trace.Read(iotest.ErrReader(errors.New("gone")), "a,b", odd); err == nil || errors.As(err, new(*trace.InputError)) {
+	if err := plot.ReadTrace(iotest.ErrReader(errors.New("gone")), "a,b", odd); err == nil || errors.As(err, new(*plot.InputError)) {
 		t.Errorf("a reader that fails: %v", err)
 	}
 }
