@@ -9,6 +9,9 @@ import (
 // ActionQuery says which lines of the audit log are wanted.
 type ActionQuery = audit.Query
 
+// ActionLine is a line of the audit log.
+type ActionLine = audit.Line
+
 // ActionPage is lines of the audit log, newest first. It can have fewer than were asked for, even none, and a next page:
 // then there was much to look through.
 type ActionPage = audit.Page

@@ -13,25 +13,14 @@ import (
 // action changes something. It is a dry run that counts, a confirmation that takes a reason, and then the
 // change; when the count has changed meanwhile, it asks again.
 type action struct {
-	do   func(*request, Try) (Outcome, error)
+	do   func(*request, api.Intent) (Outcome, error)
 	help string // what it does, for the confirmation; one sentence or two
 	// form asks for what do needs and the request lacks. Its data is nil when nothing is missing; the template gets
 	// asked, with the data in Form.
 	form *page
 }
 
-// Try is how an action is done.
-type Try struct {
-	DryRun bool // only count
-	// Expect is the count that was confirmed: a relay that finds another changes nothing and answers 409. nil in
-	// a dry run.
-	Expect *int
-}
-
-// intent is the same for a request to the relay.
-func (t Try) intent() api.Intent { return api.Intent{DryRun: t.DryRun, Expect: t.Expect} }
-
-// Outcome is what an action did, or with Try.DryRun would do.
+// Outcome is what an action did, or in a dry run would do.
 type Outcome struct {
 	Count int
 	Noun  string // of what is counted, as "recipient"; "": nothing is counted
@@ -80,7 +69,7 @@ func (s *Server) doAction(w http.ResponseWriter, r *request) error {
 			return s.showAction(w, r, a.form.template, "live", page)
 		}
 	}
-	found, err := a.do(r, Try{DryRun: true})
+	found, err := a.do(r, api.Intent{DryRun: true})
 	if err != nil {
 		return err
 	}
@@ -96,10 +85,10 @@ func (s *Server) doAction(w http.ResponseWriter, r *request) error {
 		return s.showAction(w, r, "action.html", "ask", page)
 	}
 	r.ctx = api.WithReason(r.ctx, page.Reason)
-	done, err := a.do(r, Try{Expect: &expect})
+	done, err := a.do(r, api.Intent{Expect: &expect})
 	s.views.outdate()
 	if e := (*api.Error)(nil); errors.As(err, &e) && e.Status == http.StatusConflict {
-		if page.Outcome, err = a.do(r, Try{DryRun: true}); err == nil {
+		if page.Outcome, err = a.do(r, api.Intent{DryRun: true}); err == nil {
 			page.Changed, page.Was = true, expect
 			return s.showAction(w, r, "action.html", "ask", page)
 		}

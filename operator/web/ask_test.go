@@ -16,14 +16,14 @@ type counted struct {
 	races bool // the count changes between the dry run and the change
 }
 
-func (a *counted) do(_ *request, try Try) (Outcome, error) {
+func (a *counted) do(_ *request, in api.Intent) (Outcome, error) {
 	switch {
-	case try.DryRun:
+	case in.DryRun:
 		return Outcome{Count: a.count, Noun: "thing"}, nil
 	case a.races:
 		a.races, a.count = false, a.count+1
 		fallthrough
-	case *try.Expect != a.count:
+	case *in.Expect != a.count:
 		return Outcome{}, &api.Error{Status: http.StatusConflict, Message: "the count has changed"}
 	}
 	a.done = append(a.done, a.count)

@@ -1,5 +1,5 @@
 // Package web serves the console: pages for a browser that show the relay and steer it. It asks the
-// relay by a control.Client and knows nothing else of it, so that the pages are the same in the relay
+// relay by a api.Client and knows nothing else of it, so that the pages are the same in the relay
 // (the console block of the configuration) and on the operator's side of its socket ('mta console').
 //
 // # How to add a page
@@ -8,7 +8,7 @@
 //
 //	// pools.go
 //	func pools(r *request) (any, error) {            // asks the relay, returns the template's data
-//		return r.relay.Pools(r.ctx, control.PoolFilter{Names: r.list("name")})
+//		return r.relay.Pools(r.ctx, api.BlockFilter{Names: r.list("name")}, "", api.DefaultLimit)
 //	}
 //
 //	{{/* templates/pools.html */}}
@@ -26,7 +26,7 @@
 // refreshed (filters belong there).
 //
 // Text from strangers needs no care: templates escape HTML, and control characters and marks of
-// direction are made visible in all that is written (visible.go). Cut what may be long: {{cut 80 .Text}}.
+// direction are made visible in all that is written (reveal in render.go). Cut what may be long: {{cut 80 .Text}}.
 // The functions of templates are in functions.go, the parts that pages share in templates/parts.html:
 //
 //	{{template "state" .State}}   a state of a message as text
@@ -37,8 +37,8 @@
 //
 // # How to add an action
 //
-//	func hold(r *request, try Try) (Outcome, error) {
-//		done, err := r.relay.Change(r.ctx, control.Change{Action: control.Hold, Filter: r.filter(), Intent: control.Intent{DryRun: try.DryRun}})
+//	func hold(r *request, in api.Intent) (Outcome, error) {
+//		done, err := r.relay.Change(r.ctx, api.Change{Action: api.Hold, Filter: r.filter(), Intent: api.Intent{DryRun: in.DryRun}})
 //		return Outcome{Count: done.Recipients, Noun: "recipient"}, err
 //	}
 //

@@ -11,6 +11,7 @@ import (
 
 	"example.org/mta/internal/short"
 	"example.org/mta/internal/visible"
+	"example.org/mta/operator/api"
 )
 
 // Plot is curves over time, for {{template "plot" .}}: they are drawn by the page's script, and stand in a
@@ -195,4 +196,44 @@ func (p Plot) Rows() (rows []PlotRow) {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// history makes a plot of figures that the relay keeps: of those named, in this order, with the ones that it has.
+// Names of figures become words: queued_deferred is "deferred".
+func history(h api.History, id, title, unit string, figures ...string) Plot {
+	p := Plot{ID: id, Title: title, Unit: unit, Start: h.Start, Step: time.Duration(h.Step * float64(time.Second))}
+	for _, name := range figures {
+		s, ok := h.Series[name]
+		if !ok {
+			continue
+		}
+		values := make([]float64, len(s.Values))
+		for i, v := range s.Values {
+			values[i] = float64(v)
+		}
+		p.Series = append(p.Series, Series{figureName(name), values})
+	}
+	return p
+}
+
+func figureName(name string) string {
+	for _, prefix := range []string{"queued_", "delay_"} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			return rest
+		}
+	}
+	return strings.ReplaceAll(name, "_", " ")
+}
+
+// plotsOf are the curves of a subject; none if nothing is kept of it by itself.
+func plotsOf(r *request, of api.Subject, name string, span api.Span) ([]Plot, error) {
+	h, err := r.relay.History(r.ctx, api.HistoryQuery{Of: of, Name: name, Span: span})
+	switch {
+	case api.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return []Plot{history(h, "rates", "Recipients", "/s", "accepted", "delivered", "deferred", "bounced"),
+		history(h, "delay", "Time to delivery", "s", "delay_p50", "delay_p99")}, nil
 }

@@ -127,13 +127,13 @@ func (r *request) selection() (api.Change, error) {
 }
 
 // change makes an action on what is ticked, or on what a filter fits.
-func change(a api.Action) func(*request, Try) (Outcome, error) {
-	return func(r *request, try Try) (Outcome, error) {
+func change(a api.Action) func(*request, api.Intent) (Outcome, error) {
+	return func(r *request, in api.Intent) (Outcome, error) {
 		c, err := r.selection()
 		if err != nil {
 			return Outcome{}, err
 		}
-		c.Action, c.Intent = a, try.intent()
+		c.Action, c.Intent = a, in
 		switch a {
 		case api.Retry:
 			c.Scheduled, c.Now = r.flag("scheduled"), r.flag("now")

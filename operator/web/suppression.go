@@ -107,7 +107,7 @@ func (r *request) addresses() ([]string, error) {
 
 var suppressParams = []string{"addresses", "tenant", "note", "for"}
 
-func suppress(r *request, try Try) (Outcome, error) {
+func suppress(r *request, in api.Intent) (Outcome, error) {
 	addresses, err := r.addresses()
 	if err != nil {
 		return Outcome{}, err
@@ -116,7 +116,7 @@ func suppress(r *request, try Try) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	s := api.Suppress{Intent: try.intent()}
+	s := api.Suppress{Intent: in}
 	for _, a := range addresses {
 		e := api.Suppression{Address: a, Reason: r.get("note")}
 		if t := r.tenant(); t != nil {
@@ -140,22 +140,22 @@ func suppress(r *request, try Try) (Outcome, error) {
 
 var unsuppressParams = []string{"addresses", "tenant"}
 
-func unsuppress(r *request, try Try) (Outcome, error) {
+func unsuppress(r *request, in api.Intent) (Outcome, error) {
 	addresses, err := r.addresses()
 	if err != nil {
 		return Outcome{}, err
 	}
 	done, err := r.relay.Unsuppress(r.ctx, api.Unsuppress{
-		Intent:              try.intent(),
+		Intent:              in,
 		SuppressedAddresses: api.SuppressedAddresses{Addresses: addresses, Tenant: r.tenant()},
 	})
 	return Outcome{Count: done.Count, Noun: "entry"}, err
 }
 
 // decide makes an action on the entries of a provider that were set aside.
-func decide(accept bool) func(*request, Try) (Outcome, error) {
-	return func(r *request, try Try) (Outcome, error) {
-		s := api.SuppressionSelection{Intent: try.intent(), SuppressionFilter: api.SuppressionFilter{Provider: r.get("provider")}}
+func decide(accept bool) func(*request, api.Intent) (Outcome, error) {
+	return func(r *request, in api.Intent) (Outcome, error) {
+		s := api.SuppressionSelection{Intent: in, SuppressionFilter: api.SuppressionFilter{Provider: r.get("provider")}}
 		do := r.relay.DropPending
 		if accept {
 			do = r.relay.AcceptPending

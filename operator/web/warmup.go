@@ -7,20 +7,8 @@ import (
 	"time"
 
 	"example.org/mta/operator/api"
-	"example.org/mta/operator/listing"
 	"example.org/mta/warmup"
 )
-
-// warmupsPage is a page of the sources under a plan.
-type warmupsPage struct {
-	Table  *table
-	Paging paging
-}
-
-func warmups(r *request) (any, error) {
-	l, err := r.relay.Warmups(r.ctx, r.get("after"), api.DefaultLimit)
-	return warmupsPage{newTable(r, listing.Warmups, l.Warmups), r.paging(l.Next)}, err
-}
 
 // warmupPage is where a source stands in its plan.
 type warmupPage struct {
@@ -101,17 +89,3 @@ func (warmupPage) Refusals(p warmup.ProviderStatus) int64 { return p.Deferred + 
 func (warmupPage) Percent(part float64) string { return percentage(part) }
 
 func percentage(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" }
-
-var warmupParams = []string{"source", "stage"}
-
-// changeWarmup makes an action on a warm-up.
-func changeWarmup(a api.WarmupAction) func(*request, Try) (Outcome, error) {
-	return func(r *request, try Try) (Outcome, error) {
-		stage, err := r.number("stage", 0, 0, math.MaxInt32)
-		if err != nil {
-			return Outcome{}, err
-		}
-		done, err := r.relay.ChangeWarmup(r.ctx, r.get("source"), a, api.StageChoice{Intent: try.intent(), Stage: stage})
-		return Outcome{Count: done.Count, Noun: "warm-up"}, err
-	}
-}

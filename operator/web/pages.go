@@ -1,6 +1,13 @@
 package web
 
-import "example.org/mta/internal/envelope"
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/operator/api"
+)
 
 // helpPage has the words of the console.
 type helpPage struct {
@@ -34,4 +41,60 @@ func help(*request) (any, error) {
 		p.States = append(p.States, term{string(s.State), s.Meaning})
 	}
 	return p, nil
+}
+
+// configurationPage is the configuration in force, and what a reload would change.
+type configurationPage struct {
+	File    string // "": the built-in defaults
+	Text    string
+	Changes []string // the file differs by these, and a reload brings them into force
+	Restart []string // these take a restart
+	Fault   string   // why the file can't be loaded
+}
+
+func configuration(r *request) (any, error) {
+	s, err := r.relay.Status(r.ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := configurationPage{File: s.Config}
+	if p.Text, err = r.relay.EffectiveConfig(r.ctx); err != nil {
+		return nil, err
+	}
+	diff, err := r.relay.ConfigChanges(r.ctx)
+	if err != nil {
+		if relayGone(err) {
+			return nil, err
+		}
+		p.Fault = err.Error()
+	}
+	p.Changes, p.Restart = diff.Changes, diff.Restart
+	return p, nil
+}
+
+// search goes to the page of what somebody has typed: an id of a message, an address, a domain, a site, an
+// IP address, a session.
+func (s *Server) search(w http.ResponseWriter, r *request) error {
+	q := strings.TrimSpace(r.get("q"))
+	if q == "" {
+		return api.Invalid("", "type an id, an address, a domain, a site, an IP address or a session")
+	}
+	if len(q) > 320 {
+		return api.Invalid("", "nothing that can be looked for is longer than 320 octets")
+	}
+	http.Redirect(w, r.http, s.found(q), http.StatusSeeOther)
+	return nil
+}
+
+func (s *Server) found(q string) string {
+	if id, err := envelope.ParseID(q); err == nil {
+		return s.url("/messages/" + id.String())
+	}
+	if _, err := netip.ParseAddr(strings.Trim(q, "[]")); err == nil {
+		return s.url("/hosts", "name", strings.Trim(q, "[]"))
+	}
+	if strings.Contains(q, "@") {
+		return s.url("/queue", "recipient", q)
+	}
+	return s.url("/sites", "q", q)
 }
