@@ -62,7 +62,7 @@ unit: export GORACE = atexit_sleep_ms=0
 unit: ## unit tests with the race detector, where there is a C compiler
 	@race=$$(GO='$(GO)' sh .ci/race) && alone="^($$(grep -v '^#' .ci/alone | paste -sd'|'))$$" && \
 	echo "$(GO) test $$race ./..., but e2e" && \
-	$(GO) test $$race -timeout 30m -skip "$$alone" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$ -e /lab/overload$$) && \
+	$(GO) test $$race -timeout 30m -parallel 8 -skip "$$alone" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$ -e /lab/overload$$) && \
 	$(GO) test ./warmup/simulate ./lab/overload && \
 	$(GO) test -run "$$alone" $$(grep -rlE --include='*_test.go' "^func ($$(grep -v '^#' .ci/alone | paste -sd'|'))\(" . | xargs -n1 dirname | sort -u)
 

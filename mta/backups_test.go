@@ -108,6 +108,7 @@ func TestBackupAndRestore(t *testing.T) {
 // TestRestoreOfWhatSendmailLeft: letters that were not picked up are in a backup, wait with hold, and leave without, beside
 // the maildrop that the package has made.
 func TestRestoreOfWhatSendmailLeft(t *testing.T) {
+	t.Parallel()
 	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.until("the maildrop is made", func() bool { return dirIsThere(w.maildropDir() + "/new") })
 	resume, err := w.pickup.Halt(t.Context())

@@ -102,6 +102,7 @@ func TestS16_MailboxesAreVerifiedAtRCPT(t *testing.T) {
 
 // A host that does not answer keeps a client waiting for five seconds, and the recipient passes.
 func TestMailboxOfASilentHostPasses(t *testing.T) {
+	t.Parallel()
 	var b mailboxes
 	w := newWorld(t, sink.Config{Hook: b.hook}, `
 		defaults { smtp_port = PORT }

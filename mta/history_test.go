@@ -11,6 +11,7 @@ import (
 
 // TestHistoryOfMail: what a relay does is in its figures a few seconds later, and after a restart.
 func TestHistoryOfMail(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody"), {Phase: sink.Rcpt, Prefix: "later", Reply: "450 4.2.0 later"}}}, `
 		defaults { smtp_port = PORT }
 		provider "box" { mx = ["mx.box.example"] }

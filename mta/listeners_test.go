@@ -118,6 +118,7 @@ func freePort(t *testing.T) string {
 // Listeners and addresses come, move and go by a reload. Sessions with those that go end well: an
 // open transaction may end, an idle client hears 421.
 func TestListenersComeAndGoByReload(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	a, b, c := freePort(t), freePort(t), freePort(t)
 	listen := func(blocks ...string) string {

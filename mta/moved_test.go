@@ -53,6 +53,7 @@ func TestMovedMailIsNotRemoved(t *testing.T) {
 // mail has left or not, by HTTP and by SMTP, after a restart and another move; nothing is taken twice. Another request with
 // the key is refused, another tenant's is taken, and the ids of the other relay cancel nothing.
 func TestKeysMove(t *testing.T) {
+	t.Parallel()
 	old, now, third := newShops(t, sink.Config{}), newShops(t, sink.Config{}), newShops(t, sink.Config{})
 	const body = `{"from":"ann@client.example","to":"a@box.example","subject":"s","text":"t"%s}`
 	later := fmt.Sprintf(`,"send_at":%q`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))

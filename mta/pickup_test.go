@@ -29,6 +29,7 @@ func (w *world) leaveLetter(text string, sender envelope.Address, to ...envelope
 // TestWhatSendmailLeftGoesOut once the relay is back, and what the relay refuses comes back to its
 // sender. What is left while it runs goes out, too.
 func TestWhatSendmailLeftGoesOut(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.until("the maildrop is made", func() bool { return dirIsThere(w.maildropDir() + "/new") })
 	w.suppress("gone@box.example")
@@ -66,6 +67,7 @@ func TestWhatSendmailLeftGoesOut(t *testing.T) {
 
 // TestLettersNeedNoLogin: the maildrop is for who may write there, whatever the listeners demand.
 func TestLettersNeedNoLogin(t *testing.T) {
+	t.Parallel()
 	cert, key, _ := certificateFiles(t, "relay.example")
 	path := filepath.Join(t.TempDir(), "users")
 	if err := os.WriteFile(path, []byte(userLine(t, "ann", "tenant=acme")), 0o600); err != nil {
@@ -81,6 +83,7 @@ func TestLettersNeedNoLogin(t *testing.T) {
 		"a proxy":           `proxy_from = ["127.0.0.0/8"]`,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 			w.rewrite("users", fmt.Sprintf(`
 				defaults { smtp_port = %s }

@@ -118,6 +118,7 @@ func TestPostedRawMailArrives(t *testing.T) {
 // Each personalised message has an id and a time of its own; a request that is sent again after a restart gets the
 // same answer, and sends nothing.
 func TestPostedMailIsRepeatedAfterARestart(t *testing.T) {
+	t.Parallel()
 	p := newPoster(t, "")
 	later := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	body := `{"from":"ann@client.example","subject":"{{n}}","text":"{{n}}","recipients":[

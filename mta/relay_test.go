@@ -267,6 +267,7 @@ func TestFailureComesBackAsAReport(t *testing.T) {
 }
 
 func TestGreylistedMailIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, sink.Config{Greylist: 100 * time.Millisecond},
 		`defaults {
 			smtp_port = PORT

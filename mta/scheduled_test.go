@@ -51,6 +51,7 @@ func TestT1_ScheduledMailIsHeldAndReleased(t *testing.T) {
 
 // A time that has come releases the mail by itself, after a restart too.
 func TestT2_ScheduledMailLeavesByItself(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	began := time.Now()
 	w.send("ann@client.example", "X-Hold-For: 2\r\n"+letter, "bob@box.example")

@@ -81,6 +81,7 @@ func TestMailLeavesSigned(t *testing.T) {
 
 // A later attempt carries a signature of that day, and a reload brings other keys.
 func TestRetriesAreSigned(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, sink.Config{Greylist: 100 * time.Millisecond}, `defaults {
 			smtp_port = PORT
 			retry_interval = "1s"

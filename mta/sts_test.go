@@ -144,6 +144,7 @@ func (w *stsWorld) nothingReadable() {
 }
 
 func TestMTASTSModes(t *testing.T) {
+	t.Parallel()
 	policy := func(mode, mx string) string {
 		return "version: STSv1\nmode: " + mode + "\nmx: " + mx + "\nmax_age: 604800\n"
 	}
@@ -176,6 +177,7 @@ func TestMTASTSModes(t *testing.T) {
 		{"TLS switched off", stsSetup{noTLS: true, extra: `domain "box.example" { tls = "off" }`}, "", true, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			w := newSTSWorld(t, tc.setup)
 			if tc.says != "" {
 				if rec := w.deferred("bob@box.example"); !strings.Contains(rec.Response.Text, tc.says) {
@@ -240,8 +242,10 @@ func TestMTASTSOfASmarthost(t *testing.T) {
 // With a policy of mode enforce, a man in the middle delays mail and gets nothing: not a word of it is readable, and it
 // is delivered when he goes.
 func TestMTASTSManInTheMiddle(t *testing.T) {
+	t.Parallel()
 	for _, does := range []attack{stripsEHLO, refuses, breaks, swaps, closes, answersEarly} {
 		t.Run(string(does), func(t *testing.T) {
+			t.Parallel()
 			w := newSTSWorld(t, stsSetup{})
 			w.man.begin(does)
 			w.deferred("bob@box.example")
@@ -272,6 +276,7 @@ func TestManInTheMiddleReadsWithoutPolicy(t *testing.T) {
 // Who keeps the relay from the DNS and the web server, and strips STARTTLS, gains nothing against a cached policy, not even
 // over a restart.
 func TestMTASTSPolicyCantBeLookedUp(t *testing.T) {
+	t.Parallel()
 	for name, begin := range map[string]func(*stsWorld){
 		"DNS times out": func(w *stsWorld) { w.zone.Fault("_mta-sts.box.example", dnsserver.Fault{Drop: true}) },
 		"record is forged away": func(w *stsWorld) {
@@ -283,6 +288,7 @@ func TestMTASTSPolicyCantBeLookedUp(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newSTSWorld(t, stsSetup{})
 			w.send("ann@client.example", letter, "first@box.example")
 			w.await("first@box.example", string(accounting.Delivery))
@@ -343,6 +349,7 @@ func TestTLSReportsKnowThePolicy(t *testing.T) {
 }
 
 func TestMTASTSForOperators(t *testing.T) {
+	t.Parallel()
 	w := newSTSWorld(t, stsSetup{policy: strings.Replace(boxPolicy, "mx.box", "mx2.box", 1)})
 	w.deferred("bob@box.example")
 	e := w.explainDomain("box.example")

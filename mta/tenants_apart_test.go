@@ -126,6 +126,7 @@ func (a *apart) askRoute(r *submissionhttp.Route, token, id string) (status int,
 // Each route refuses a request without a key, with an unknown, expired, removed or malformed one, from a network that
 // the key does not allow, all with one answer; and a key that lacks the route's scope.
 func TestEachRouteNeedsAKeyWithItsScope(t *testing.T) {
+	t.Parallel()
 	a := newApart(t)
 	scopes := []keys.Scopes{keys.Send, keys.Read, keys.Cancel, keys.Events, keys.Suppress}
 	without := make(map[keys.Scopes]string)

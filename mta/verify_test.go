@@ -38,6 +38,7 @@ func (w *world) rcptAt(listener, to string) (code int, text string) {
 // A listener that verifies refuses what the DNS denies, accepts what it doesn't say, and its mail
 // goes as all mail does.
 func TestS16_RecipientsAreVerifiedAtRCPT(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		listener "other" {
 			address           = "127.0.0.1:0"

@@ -248,6 +248,7 @@ func TestWarmupEndsWhenItsLedgerIsLost(t *testing.T) {
 
 // The greeting of a provider that turns a warming source away reaches its warm-up.
 func TestWarmupHearsOfARefusedGreeting(t *testing.T) {
+	t.Parallel()
 	w := newWorldWith(t, Options{}, sink.Config{Refusals: []sink.Refusal{{Phase: sink.Connect, Reply: "554 5.7.1 go away"}}}, `
 		defaults { smtp_port = PORT }
 		source "new-1" { address = "127.0.0.77" }
