@@ -2,10 +2,20 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 // asker asks the relay what a command wants to know or done, by its arguments.
@@ -46,3 +56,294 @@ func changes[A effected](
 
 // effected is an answer to a change.
 type effected interface{ Done() api.Effect }
+
+// changeFlags adds the flags of all commands that change something: --dry-run and --reason.
+func changeFlags(cmd *cobra.Command, in *api.Intent) {
+	cmd.Flags().BoolVarP(&in.DryRun, "dry-run", "n", false, "only count")
+	reasonFlag(cmd)
+}
+
+// reasonFlag adds --reason, which goes with the request: into the audit log, and where people ask why something is
+// suspended or paused.
+func reasonFlag(cmd *cobra.Command) {
+	reason := cmd.Flags().String("reason", "", "the `text` shown to anyone who asks why, and in 'mta actions'")
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
+		cmd.SetContext(api.WithReason(cmd.Context(), *reason))
+	}
+}
+
+// wouldChange reports whether a change was only counted, and prints how many of what that were.
+func (c *cli) wouldChange(e api.Effect, what string) bool {
+	if e.DryRun {
+		fmt.Fprintf(c.out, "%s would be changed\n", plural(e.Count, what))
+	}
+	return e.DryRun
+}
+
+// list is a command that shows pages of what fits a filter. Its flags and arguments are the filter's parameters, see
+// api.Param.
+type list[F any] struct {
+	use, short, long, example string
+	what                      string // is listed, in the plural
+	filter                    F      // with the defaults of the flags
+	names                     namer  // for the arguments
+	show                      func(context.Context, *cli, *api.Client, F, *pageFlags) error
+}
+
+func newList[F any](c *cli, l list[F]) *cobra.Command {
+	var p pageFlags
+	cmd := &cobra.Command{
+		Use: l.use, Short: l.short, Long: l.long, Example: l.example,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			takeArgs(&l.filter, args)
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			return l.show(cmd.Context(), c, client, l.filter, &p)
+		},
+	}
+	p.add(cmd, l.what)
+	if !c.addParams(cmd, &l.filter) {
+		cmd.Args = noArgs
+	}
+	if l.names != nil {
+		cmd.ValidArgsFunction = c.complete(l.names)
+	}
+	return cmd
+}
+
+// pages is the usual way to show a list: pages are collected, and printed as a table or as JSON.
+type pages[F, L, T any] struct {
+	table         listing.Listing[T]
+	ask           func(*api.Client, context.Context, F, string, int) (L, error)
+	of            func(*L) (*[]T, *string) // the rows of a page, and the cursor of the next one
+	unknown, hint string                   // the error if nothing has a name that was given; "": that is none
+}
+
+func (p pages[F, L, T]) show(ctx context.Context, c *cli, client *api.Client, f F, flags *pageFlags) error {
+	l, err := collect(flags, p.of, func(after string, limit int) (L, error) { return p.ask(client, ctx, f, after, limit) })
+	if err != nil {
+		return err
+	}
+	rows, next := p.of(&l)
+	if names := onlyNames(&f); len(*rows) == 0 && len(names) > 0 && p.unknown != "" && flags.after == "" {
+		return hinted{fmt.Errorf("%s %s", p.unknown, strings.Join(names, ", ")), p.hint}
+	}
+	if flags.asJSON {
+		return writeJSON(c.out, l)
+	}
+	return printPage(c, p.table, *rows, *next)
+}
+
+// onlyNames returns the names that a filter has, if it has nothing else.
+func onlyNames(filter any) (names []string) {
+	for _, p := range api.Params(filter) {
+		switch _, set := p.Text(); {
+		case p.Tag.Get("arg") != "":
+			names = *p.Field().(*[]string)
+		case set && p.Name != "order":
+			return nil
+		}
+	}
+	return names
+}
+
+// pageFlags are the flags of a listing in pages.
+type pageFlags struct {
+	limit  int
+	after  string
+	asJSON bool
+}
+
+func (p *pageFlags) add(cmd *cobra.Command, what string) {
+	cmd.Flags().IntVar(&p.limit, "limit", api.DefaultLimit, what+" on the page; 0: all")
+	cmd.Flags().StringVar(&p.after, "after", "", "continue after the previous page (`cursor`)")
+	cmd.Flags().BoolVar(&p.asJSON, "json", false, "print JSON")
+}
+
+func (p *pageFlags) check() error {
+	if p.limit < 0 {
+		return usagef("--limit can't be negative")
+	}
+	return nil
+}
+
+// collect asks for pages until there are as many rows as the flags want. It gives them as one page; of returns the rows
+// of a page, and the cursor of the next one.
+func collect[L, T any](
+	p *pageFlags, of func(*L) (*[]T, *string), ask func(after string, limit int) (L, error),
+) (L, error) {
+	all, after := []T{}, p.after
+	for {
+		n := api.MaxLimit
+		if p.limit > 0 {
+			n = min(p.limit-len(all), n)
+		}
+		l, err := ask(after, n)
+		if err != nil {
+			return l, err
+		}
+		rows, next := of(&l)
+		all = append(all, *rows...)
+		if after = *next; after == "" || len(all) == p.limit {
+			*rows = all
+			return l, nil
+		}
+	}
+}
+
+// colours are those of states: green goes on, yellow waits, red needs an operator.
+var colours = map[listing.Colour]draw.Colour{listing.Good: draw.Green, listing.Warn: draw.Yellow, listing.Bad: draw.Red}
+
+func colourOf(state string) draw.Colour { return colours[listing.ColourOf(state)] }
+
+// look is what the cells of listings are made with.
+func (c *cli) look() listing.Look { return listing.Look{Now: c.now(), Zone: time.Local} }
+
+// tableOf makes the table of a listing.
+func tableOf[T any](c *cli, l listing.Listing[T], rows []T) *draw.Table {
+	l = l.For(listing.CLI)
+	t := &draw.Table{NoteTitle: l.NoteTitle}
+	for _, col := range l.Columns {
+		t.Columns = append(t.Columns,
+			draw.Column{Title: col.Title, Right: col.Right, Shrink: col.Shrink, Spare: col.Spare})
+	}
+	for i := range rows {
+		var texts []string
+		for j, cell := range l.Cells(&rows[i], c.look()) {
+			texts = append(texts, cell.Text)
+			if cell.Is == listing.IsState {
+				t.Columns[j].Colour = colourOf
+			}
+		}
+		t.Add(l.Note(&rows[i], c.look()), texts...)
+	}
+	return t
+}
+
+// printTable prints a table that has rows.
+func (c *cli) printTable(t *draw.Table) error {
+	if t.Empty() {
+		return nil
+	}
+	return t.Write(c.out, c.screen)
+}
+
+// printPage prints a page of a listing, and on standard error what is not shown.
+func printPage[T any](c *cli, l listing.Listing[T], rows []T, next string) error {
+	if err := c.printTable(tableOf(c, l, rows)); err != nil {
+		return err
+	}
+	c.pageFooter(len(rows), l.Noun, next, "no "+l.Noun+" is known or matches")
+	return nil
+}
+
+// pageFooter prints on standard error, where it is in the way of no program, what is not shown, or that there is
+// nothing.
+func (c *cli) pageFooter(shown int, what, next, nothing string) {
+	switch {
+	case next != "":
+		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %q\n", plural(shown, what), next)
+	case shown == 0:
+		fmt.Fprintln(c.err, nothing)
+	}
+}
+
+// placeholder is the name of a value in the help of a parameter.
+var placeholder = regexp.MustCompile(`<([a-z, ]+)>`)
+
+// addParams gives a command a flag for each parameter of a request, with its help and its words. What the request has
+// is the default. Those of a page have other flags. It reports whether the request has arguments.
+func (c *cli) addParams(cmd *cobra.Command, request any) (args bool) {
+	for _, p := range api.Params(request) {
+		switch {
+		case p.Tag.Get("arg") != "":
+			args = true
+		case p.Name != "after" && p.Name != "limit":
+			c.addParam(cmd, p)
+		}
+	}
+	return args
+}
+
+func (c *cli) addParam(cmd *cobra.Command, p api.Param) {
+	if _, set := p.Text(); !set && p.Default != "" {
+		if err := p.Set(p.Default); err != nil {
+			panic(err) // a tag of the type is wrong
+		}
+	}
+	flags, short, help := cmd.Flags(), p.Tag.Get("short"), placeholder.ReplaceAllString(p.Help, "`$1`")
+	switch field := p.Field().(type) {
+	case *bool:
+		flags.BoolVarP(field, p.Name, short, *field, help)
+	case *int:
+		flags.IntVarP(field, p.Name, short, *field, help)
+	case *[]string:
+		flags.StringSliceVarP(field, p.Name, short, *field, help)
+	case *api.Age:
+		flags.VarP((*ageFlag)(field), p.Name, short, help)
+	case *time.Time, *netip.Prefix, **string:
+		flags.VarP(paramFlag{p, c}, p.Name, short, help)
+	default:
+		text := reflect.ValueOf(field).Convert(reflect.TypeFor[*string]()).Interface().(*string)
+		flags.StringVarP(text, p.Name, short, *text, help)
+	}
+	if len(p.Words) > 0 {
+		oneOf(cmd, p.Name, p.Words)
+	}
+}
+
+// takeArgs makes the arguments of a command the parameter that takes them.
+func takeArgs(request any, args []string) {
+	for _, p := range api.Params(request) {
+		if p.Tag.Get("arg") != "" {
+			*p.Field().(*[]string) = args
+		}
+	}
+}
+
+// paramFlag is a parameter with a form of its own on the command line.
+type paramFlag struct {
+	api.Param
+	c *cli
+}
+
+// Set reads a time in one of the ways of 'mta log', and the others as the relay does.
+func (f paramFlag) Set(text string) (err error) {
+	if t, ok := f.Field().(*time.Time); ok {
+		*t, err = f.c.parseTime("--"+f.Name, text)
+		return err
+	}
+	if err := f.Param.Set(text); err != nil {
+		return usagef("--%s: %v", f.Name, err)
+	}
+	return nil
+}
+
+func (f paramFlag) String() string { return "" }
+
+func (f paramFlag) Type() string { return "string" }
+
+// input opens the file that an argument names, where "-" is standard input. Messages call it shown.
+func (c *cli) input(name string) (in io.ReadCloser, shown string, err error) {
+	if name == "-" {
+		return io.NopCloser(c.in), "standard input", nil
+	}
+	f, err := os.Open(name)
+	return f, name, err
+}
+
+// readInput reads all of what an argument names.
+func (c *cli) readInput(name string) (content []byte, shown string, err error) {
+	in, shown, err := c.input(name)
+	if err != nil {
+		return nil, shown, err
+	}
+	defer in.Close()
+	content, err = io.ReadAll(in)
+	return content, shown, err
+}

@@ -2,11 +2,122 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/operator/api"
 )
+
+// mostCompleted bounds what a shell is offered: nobody reads more.
+const mostCompleted = 100
+
+// namer asks the relay for names that begin so.
+type namer func(ctx context.Context, client *api.Client, prefix string) ([]string, error)
+
+// complete offers names for arguments.
+func (c *cli) complete(names namer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		client, err := c.client()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		all, err := names(cmp.Or(cmd.Context(), context.Background()), client, prefix)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var some []string
+		for _, n := range all {
+			if n = draw.Clean(n); n != "" && strings.HasPrefix(n, strings.ToLower(prefix)) && len(some) < mostCompleted {
+				some = append(some, n)
+			}
+		}
+		return some, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeBy offers names for a flag.
+func (c *cli) completeBy(cmd *cobra.Command, flag string, names namer) {
+	// The flag was made by the caller: there is no other error.
+	_ = cmd.RegisterFlagCompletionFunc(flag, c.complete(names))
+}
+
+// siteNames asks for the sites from the prefix on, in the order of names: however many there are, a page
+// has those that begin so.
+func (c *cli) siteNames(ctx context.Context, client *api.Client, prefix string) (names []string, err error) {
+	l, err := client.Sites(ctx, api.SiteFilter{Order: api.ByName}, justBefore(prefix), mostCompleted)
+	for i := range l.Sites {
+		names = append(names, l.Sites[i].Name)
+	}
+	return names, err
+}
+
+// hostNames is siteNames for hosts. One with several addresses is offered once.
+func (c *cli) hostNames(ctx context.Context, client *api.Client, prefix string) (names []string, err error) {
+	l, err := client.Hosts(ctx, api.HostFilter{}, justBefore(prefix), mostCompleted)
+	for i := range l.Hosts {
+		names = append(names, l.Hosts[i].Name)
+	}
+	return slices.Compact(names), err
+}
+
+// justBefore is a cursor behind which the names come that begin so.
+func justBefore(prefix string) string {
+	before := strings.ToLower(prefix)
+	if n := len(before); n > 0 {
+		before = before[:n-1] + string(rune(before[n-1]-1)) + "~"
+	}
+	return before
+}
+
+func (c *cli) sourceNames(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
+	l, err := client.Sources(ctx, api.BlockFilter{}, "", api.MaxLimit)
+	for i := range l.Sources {
+		names = append(names, l.Sources[i].Name)
+	}
+	return names, err
+}
+
+func (c *cli) poolNames(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
+	l, err := client.Pools(ctx, api.BlockFilter{}, "", api.MaxLimit)
+	for i := range l.Pools {
+		names = append(names, l.Pools[i].Name)
+	}
+	return names, err
+}
+
+func (c *cli) tenantNames(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
+	l, err := client.Tenants(ctx, api.BlockFilter{}, "", api.MaxLimit)
+	for i := range l.Tenants {
+		names = append(names, l.Tenants[i].Name)
+	}
+	return names, err
+}
+
+// completeNames gives each flag that names something of the running relay its completion, whatever
+// command it is of.
+func (c *cli) completeNames(cmd *cobra.Command) {
+	for flag, names := range map[string]namer{"site": c.siteNames, "source": c.sourceNames, "tenant": c.tenantNames, "pool": c.poolNames} {
+		if f := cmd.Flags().Lookup(flag); f != nil {
+			c.completeBy(cmd, flag, names) // an error means that it has one
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		c.completeNames(sub)
+	}
+}
+
+func (c *cli) connectionIDs(ctx context.Context, client *api.Client, _ string) (ids []string, err error) {
+	l, err := client.Connections(ctx, api.ConnectionFilter{}, "", api.MaxLimit)
+	for i := range l.Connections {
+		ids = append(ids, l.Connections[i].ID)
+	}
+	return ids, err
+}
 
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 

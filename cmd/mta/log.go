@@ -3,12 +3,16 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,8 +23,11 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/visible"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/config"
 	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/audit"
+	"example.org/mta/operator/listing"
 )
 
 const logHelp = `Search the accounting log, which has a record for each accepted message, each attempt and
@@ -301,4 +308,163 @@ func from(p accounting.Peer) string {
 		return " from " + p.Name
 	}
 	return ""
+}
+
+// acctColumns are those of an acct-file of PowerMTA.
+var acctColumns = []string{
+	"type", "timeLogged", "timeQueued", "orig", "rcpt", "dsnAction", "dsnStatus", "dsnDiag", "dsnMta", "bounceCat", "srcType", "srcMta",
+	"dlvType", "dlvSourceIp", "dlvDestinationIp", "dlvSize", "vmta", "vmtaPool", "jobId", "queue",
+}
+
+// acctTypes are the types of records that acct-files have, with their letter and DSN action.
+var acctTypes = map[accounting.Type][2]string{
+	accounting.Reception: {"r", ""}, accounting.Delivery: {"d", "relayed"}, accounting.TransientFailure: {"t", "delayed"},
+	accounting.Bounce: {"b", "failed"}, accounting.Expiration: {"b", "failed"}, accounting.AdminBounce: {"b", "failed"},
+}
+
+// acctCategories are the bounce categories of PowerMTA, by our class; others are "other".
+var acctCategories = map[string]string{
+	"InvalidRecipient": "bad-mailbox", "BadDomain": "bad-domain", "InactiveMailbox": "inactive-mailbox", "QuotaIssues": "quota-issues",
+	"SpamBlock": "spam-related", "SpamContent": "spam-related", "SpamRelated": "spam-related", "VirusRelated": "virus-related",
+	"PolicyRelated": "policy-related", "InvalidSender": "invalid-sender", "RoutingErrors": "routing-errors", "ProtocolErrors": "protocol-errors",
+}
+
+// logPowerMTA prints the records that acct-files have, as CSV with a header line. Lines end in \n, as those of PowerMTA
+// on Linux do: scripts that split them have no \r in the last column.
+func (c *cli) logPowerMTA(ctx context.Context, q api.LogQuery, newest bool) error {
+	w := csv.NewWriter(c.out)
+	write := func(line []string) error {
+		if err := w.Write(line); err != nil {
+			return err
+		}
+		w.Flush() // a line that is followed has to appear
+		return w.Error()
+	}
+	if err := write(acctColumns); err != nil {
+		return err
+	}
+	return c.logEach(ctx, q, newest, func(line []byte) error {
+		r, err := accounting.Parse(line)
+		if err != nil || acctTypes[r.Type][0] == "" {
+			return nil // no record, or none that CSV could have
+		}
+		return write(acctLine(r))
+	})
+}
+
+// acctLine gives the columns of a record.
+func acctLine(r *accounting.Record) []string {
+	const layout = "2006-01-02 15:04:05-0700"
+	kind, peer := acctTypes[r.Type], address(r.Peer.Addr)
+	queue := r.Recipient.Domain()
+	if r.EgressSource != "" {
+		queue += "/" + r.EgressSource
+	}
+	of := map[string]string{
+		"type": kind[0], "timeLogged": r.Time.Local().Format(layout), "orig": string(r.Sender), "rcpt": string(r.Recipient),
+		"dsnAction": kind[1], "dlvSize": strconv.FormatInt(r.Size, 10), "srcType": "smtp",
+		"vmta": r.EgressSource, "vmtaPool": r.EgressPool, "jobId": r.Campaign, "queue": queue,
+	}
+	if r.Key != "" {
+		of["srcType"] = "api"
+	}
+	if kind[0] == "b" || kind[0] == "t" {
+		of["bounceCat"] = cmp.Or(acctCategories[r.Class], "other")
+	}
+	created := r.Created
+	if r.Type == accounting.Reception {
+		created = r.Time
+		of["srcMta"] = strings.TrimSpace(r.Peer.Name + " " + peer)
+	} else {
+		of["dlvType"], of["dlvSourceIp"], of["dlvDestinationIp"] = "smtp", address(r.Local.Addr()), peer
+		if of["dsnMta"] = r.Peer.Name; peer != "" {
+			of["dsnMta"] += " (" + peer + ")"
+		}
+		of["dsnStatus"] = r.Response.Status().String()
+		if r.Response.Code != 0 {
+			of["dsnDiag"] = "smtp;" + oneLine(r.Response.String())
+		}
+	}
+	if !created.IsZero() {
+		of["timeQueued"] = created.Local().Format(layout)
+	}
+	line := make([]string, len(acctColumns))
+	for i, name := range acctColumns {
+		line[i] = of[name]
+	}
+	return line
+}
+
+// address is "" where there is none.
+func address(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+const actionsHelp = `List what operators did, newest first: each change by a command, by the API or in the
+console, refused ones too, each reading of a message's content, and each login at the
+console. The relay writes an action down before it carries it out, and keeps it for 400
+days. Without a running relay the command reads the files.
+
+WHO is the user whose process was on the control socket, or the user of the console. COUNT
+is how much was changed. OUTCOME is done, refused (nothing was changed), failed (something
+may have been), or unknown (the relay was killed meanwhile).`
+
+func newActions(c *cli) *cobra.Command {
+	return newList(c, list[api.ActionQuery]{
+		use: "actions", short: "list what operators did", long: actionsHelp,
+		example: `  mta actions --since 1d
+  mta actions --who alice --action "queue remove"
+  mta actions --action sites --json`,
+		what: "actions", show: actions,
+	})
+}
+
+func actions(ctx context.Context, c *cli, client *api.Client, q api.ActionQuery, p *pageFlags) error {
+	ask, damaged := client.Actions, 0
+	l, err := collect(p, func(l *api.ActionPage) (*[]audit.Line, *string) { return &l.Actions, &l.Next },
+		func(after string, limit int) (api.ActionPage, error) {
+			q.After, q.Limit = after, limit
+			page, err := ask(ctx, q)
+			if api.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "" {
+				if files := c.actionFiles(); files != nil {
+					ask = files
+					page, err = ask(ctx, q)
+				}
+			}
+			damaged += page.Damaged
+			return page, err
+		})
+	if err != nil {
+		return err
+	}
+	if p.asJSON {
+		return writeJSON(c.out, api.ActionPage{Actions: l.Actions, Next: l.Next, Damaged: damaged, Complete: l.Next == ""})
+	}
+	if err := c.printTable(tableOf(c, listing.Actions, l.Actions)); err != nil {
+		return err
+	}
+	c.pageFooter(len(l.Actions), "action", l.Next, "no action matches")
+	if damaged > 0 {
+		return fmt.Errorf("damaged lines in the audit log: %d: check the disk and its memory", damaged)
+	}
+	return nil
+}
+
+// actionFiles reads the audit log of a relay that doesn't run; nil: there is none.
+func (c *cli) actionFiles() func(context.Context, api.ActionQuery) (api.ActionPage, error) {
+	w, err := c.find()
+	if err != nil || w.DataDir == "" {
+		return nil
+	}
+	dir := filepath.Join(w.DataDir, config.AuditLog)
+	if _, err := os.Stat(dir); err != nil {
+		return nil
+	}
+	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", dir)
+	return func(ctx context.Context, q api.ActionQuery) (api.ActionPage, error) {
+		return audit.Read(ctx, dir, q)
+	}
 }

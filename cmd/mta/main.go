@@ -1,5 +1,9 @@
-// Command mta is an outbound mail relay, and what its operator needs to run it: a file for each
-// command. Called as sendmail or mailq it behaves as those do.
+// Command mta is an outbound mail relay, and what its operator needs to run it. Called as sendmail or mailq it behaves as
+// those do.
+//
+// A file has the commands of one topic; lab.go has those that measure and simulate. main.go has what is there before a
+// command runs: the command line, the configuration and the way to the running relay, and how errors are reported.
+// answer.go makes commands of the relay's operations, and output.go prints.
 package main
 
 import (
@@ -7,12 +11,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 	_ "time/tzdata" // the zones of day_starts, on machines that have none
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"example.org/mta/cmd/mta/draw"
@@ -176,4 +186,319 @@ func screenOf(f *os.File, env func(string) string) draw.Screen {
 		s.Width, s.Height = width, height
 	}
 	return s
+}
+
+const rootHelp = `mta is an outbound mail relay.
+
+It accepts mail by SMTP, keeps it safe on disk, delivers it to the mail exchangers of
+each recipient, retries temporary failures, and reports permanent ones to the sender.
+'mta serve' runs the relay; the other commands talk to the running relay on its
+control socket.
+
+The configuration is the file of --config, else of $MTA_CONFIG, else ` + defaultConfig + `
+if it exists, else the built-in defaults: the relay accepts mail on 127.0.0.1:2525 and
+keeps it in ./mta-data.
+
+Exit codes: 0 success, 1 failure, 2 usage error, 78 the data were written by a version of
+mta whose format this one does not read, or 'mta serve' needs an operator.`
+
+func newRoot(c *cli) *cobra.Command {
+	root := group("mta", "an outbound mail relay")
+	root.Long = rootHelp
+	root.Version = thisBuild().Version
+	root.SetVersionTemplate("mta {{.Version}}\n")
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(flagError)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetIn(c.in)
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	root.PersistentPreRun = func(*cobra.Command, []string) { c.started = true }
+	root.PersistentFlags().StringVar(&c.configFlag, "config", "", "the configuration `file`")
+	root.PersistentFlags().StringVar(&c.socketFlag, "socket", "", "the control `socket` of the relay (default: that of the configuration)")
+	root.AddCommand(
+		newServe(c), newCheck(c), newDemo(c), newBench(c), newImport(c),
+		newStatus(c), newTop(c),
+		newQueue(c), newExplain(c), newSites(c), newHosts(c), newConnections(c), newSources(c), newPools(c), newTenants(c), newWarmup(c), newPause(c), newResume(c), newStreams(c), newTLS(c), newTrace(c), newConsole(c), newSuppress(c), newBounce(c), newUser(c), newKey(c), newTemplate(c), newAdmission(c), newHistory(c), newDKIM(c), newTLSRPT(c), newLog(c), newActions(c), newUpgrade(c), newConfig(c),
+		newBackup(c), newRestore(c),
+		newSend(c), newSendmail(c), newMailq(c), newVersion(c), newCompletion(c),
+	)
+	root.AddCommand(forPackagers(c)...)
+	c.completeNames(root)
+	return root
+}
+
+// group makes a command that has only commands below it.
+func group(use, short string, below ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{Use: use, Short: short}
+	g.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		err := usagef("unknown command %q for %q", args[0], cmd.CommandPath())
+		cmd.SuggestionsMinimumDistance = max(1, min(2, len(args[0])/2)) // of a short word all would be like some other
+		if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+			err = hinted{err, "did you mean " + strings.Join(like, " or ") + "?"}
+		}
+		return err
+	}
+	g.RunE = func(cmd *cobra.Command, _ []string) error {
+		fmt.Fprint(cmd.ErrOrStderr(), cmd.Long)
+		if cmd.Long != "" {
+			fmt.Fprint(cmd.ErrOrStderr(), "\n\n")
+		}
+		fmt.Fprint(cmd.ErrOrStderr(), cmd.UsageString())
+		return exitError(exitUsage)
+	}
+	g.AddCommand(below...)
+	return g
+}
+
+// joined lists words.
+func joined[T ~string](words []T) string {
+	list := make([]string, len(words))
+	for i, w := range words {
+		list[i] = string(w)
+	}
+	return strings.Join(list, ", ")
+}
+
+// flagError puts Go's words for what is no number into ours.
+func flagError(_ *cobra.Command, err error) error {
+	if own := (usageError{}); errors.As(err, &own) {
+		return own
+	}
+	if at := strings.LastIndex(err.Error(), `: strconv.Parse`); at >= 0 {
+		return errors.New(err.Error()[:at] + ": want a number")
+	}
+	return err
+}
+
+// noArgs refuses arguments.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+// oneOf completes a flag that takes one of a few words.
+func oneOf[T ~string](cmd *cobra.Command, flag string, words []T) {
+	list := make([]string, len(words))
+	for i, w := range words {
+		list[i] = string(w)
+	}
+	// The flag was made by the caller: there is no other error.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// find returns where the relay is. That takes little of the configuration, and none of what may be
+// wrong in it: see [config.Find]. What the file doesn't say, or who may not read it, is told by
+// what the relay itself has written in a well-known place.
+func (c *cli) find() (config.Whereabouts, error) {
+	path := c.configPath()
+	if path == "" {
+		w := config.DefaultWhereabouts()
+		if known, ok := c.announced(); ok && !exists(w.Socket) {
+			w = known
+		}
+		return w, nil
+	}
+	w, err := config.Find(path, c.env)
+	switch {
+	case err == nil && w.Socket != "" && w.DataDir != "":
+		return w, nil
+	case err != nil && !errors.Is(err, fs.ErrPermission):
+		return w, fmt.Errorf("reading the configuration: %w", err)
+	}
+	known, ok := c.announced()
+	switch {
+	case !ok && err != nil:
+		return w, fmt.Errorf("reading the configuration: %w", err)
+	case !ok:
+		return w, nil
+	}
+	w.Hostname = cmp.Or(w.Hostname, known.Hostname)
+	w.DataDir = cmp.Or(w.DataDir, known.DataDir)
+	w.Socket = cmp.Or(w.Socket, known.Socket)
+	w.Accounting = cmp.Or(w.Accounting, known.Accounting)
+	if err != nil {
+		w.SMTP = known.SMTP
+	}
+	return w, nil
+}
+
+// announced gives what the first relay in a well-known place says.
+func (c *cli) announced() (config.Whereabouts, bool) {
+	for _, dir := range c.wellKnown {
+		if w, err := config.Announced(dir); err == nil {
+			return w, true
+		}
+	}
+	return config.Whereabouts{}, false
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// client gives the way to the running relay.
+func (c *cli) client() (*api.Client, error) {
+	if c.socketFlag != "" {
+		return api.NewClient(c.socketFlag), nil
+	}
+	hint := "to do without the file, say where the control socket is: --socket"
+	if c.configFlag == "" && c.env("MTA_CONFIG") != "" {
+		hint = "MTA_CONFIG names the file; " + hint
+	}
+	w, err := c.find()
+	if err != nil {
+		return nil, hinted{err, hint}
+	}
+	if w.Socket == "" {
+		return nil, hinted{fmt.Errorf("%s: the place of the control socket depends on an environment variable that is not set", c.configPath()), hint}
+	}
+	return api.NewClient(w.Socket), nil
+}
+
+// pathFault is why a file or directory can't be used, in plain words, and the remedy.
+type pathFault struct{ text, remedy string }
+
+// inPlain puts the system's words for a missing, closed or wrong kind of path, wherever they are in the text of an
+// error, into plain ones, and gives the remedy; "" where there is none.
+func inPlain(err error) (text, remedy string) {
+	text = err.Error()
+	var p *fs.PathError
+	if !errors.As(err, &p) {
+		return text, ""
+	}
+	f, known := faultOf(p)
+	if !known {
+		return text, ""
+	}
+	text = strings.Replace(text, p.Error(), f.text, 1)
+	if twice := p.Path + ": " + f.text; text == twice || strings.HasSuffix(text, ": "+twice) {
+		text = strings.TrimSuffix(text, twice) + f.text
+	}
+	if !strings.HasSuffix(text, f.text) {
+		return text, "" // what follows is a remedy
+	}
+	return text, f.remedy
+}
+
+func faultOf(p *fs.PathError) (f pathFault, known bool) {
+	switch {
+	case errors.Is(p, fs.ErrNotExist):
+		if above := filepath.Dir(p.Path); above != p.Path && !there(above) {
+			for further := filepath.Dir(above); further != above && !there(further); further = filepath.Dir(above) {
+				above = further
+			}
+			return pathFault{fmt.Sprintf("%s does not exist: there is no directory %s", p.Path, above), "check the path, or make the directory"}, true
+		}
+		return pathFault{fmt.Sprintf("%s does not exist", p.Path), "check the path"}, true
+	case errors.Is(p, syscall.EISDIR):
+		return pathFault{p.Path + " is a directory", "give a file"}, true
+	case errors.Is(p, syscall.ENOTDIR):
+		at := p.Path
+		for above := filepath.Dir(at); above != at && !there(at); above = filepath.Dir(at) {
+			at = above
+		}
+		return pathFault{at + " is not a directory", "give the path of a directory"}, true
+	case errors.Is(p, fs.ErrPermission):
+		return pathFault{fmt.Sprintf("%s may not use %s", whoAmI(), p.Path), "run the command as root or as the relay's user, or change the rights of the path"}, true
+	}
+	return pathFault{}, false
+}
+
+// there reports whether something is at a path, or could be for all that we may see.
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
+}
+
+// whoAmI names the user who runs the command.
+func whoAmI() string {
+	if u, err := user.LookupId(fmt.Sprint(os.Geteuid())); err == nil {
+		return "the user " + u.Username
+	}
+	return fmt.Sprintf("the user with the id %d", os.Geteuid())
+}
+
+// version is set by the linker (see Makefile).
+var version = ""
+
+// build describes this binary. Commit and Date are empty when Go did not see the repository.
+type build struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Date    string `json:"date,omitempty"` // of the commit, RFC 3339
+	Changed bool   `json:"changed,omitempty"`
+	Go      string `json:"go"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+}
+
+// thisBuild returns what the linker and Go recorded in this binary.
+func thisBuild() build {
+	b := build{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		b.fill(info)
+	}
+	if b.Version == "" {
+		b.Version = "unknown"
+	}
+	return b
+}
+
+// fill adds what Go recorded. The linker's version has precedence.
+func (b *build) fill(info *debug.BuildInfo) {
+	if b.Version == "" {
+		b.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.time":
+			b.Date = s.Value
+		case "vcs.modified":
+			b.Changed = s.Value == "true"
+		}
+	}
+}
+
+// String is the line that 'mta version' prints.
+func (b build) String() string {
+	parts := []string{}
+	if b.Commit != "" {
+		commit := "commit " + b.Commit[:min(12, len(b.Commit))]
+		if b.Date != "" {
+			commit += " of " + b.Date
+		}
+		if b.Changed {
+			commit += " with uncommitted changes"
+		}
+		parts = append(parts, commit)
+	}
+	parts = append(parts, b.Go, b.OS+"/"+b.Arch)
+	return fmt.Sprintf("mta %s (%s)", b.Version, strings.Join(parts, ", "))
+}
+
+func newVersion(c *cli) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "print the version",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if asJSON {
+				return writeJSON(c.out, thisBuild())
+			}
+			_, err := fmt.Fprintln(c.out, thisBuild())
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
 }

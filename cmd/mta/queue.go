@@ -1,7 +1,13 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -10,6 +16,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 const queueHelp = `List the queue of the running relay, and change its messages.
@@ -82,4 +89,534 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 		ids = append(ids, fmt.Sprintf("%s\t%s from %s", m.ID, short.Age(c.now().Sub(m.Received)), angled(draw.Clean(m.Sender))))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+const queueListHelp = `List messages in the queue, a line for each recipient: the message's id, age, size
+and sender, the recipient and its state, the number of attempts, the time of the
+next one, and the last reply.
+
+A page has --limit messages; the hint below it shows how to get the next one. For a
+message with many recipients, the first --recipients are shown.`
+
+func newQueueList(c *cli) *cobra.Command {
+	var (
+		filters filterFlags
+		page    api.Page
+		asJSON  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "list [ID...]",
+		Short: "list messages",
+		Long:  queueListHelp,
+		Example: `  mta queue list --state deferred --older 2h
+  mta queue list --domain example.org --order newest --limit 10
+  mta queue list --tenant acme --limit 0 --json`,
+		ValidArgsFunction: c.completeIDs,
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			f, err := filters.with(ids)
+			if err != nil {
+				return err
+			}
+			if page.Limit < 0 || page.Recipients < 0 {
+				return usagef("--limit and --recipients can't be negative")
+			}
+			return c.queueList(cmd.Context(), f, page, asJSON)
+		},
+	}
+	c.addParams(cmd, &filters.filter)
+	c.addParams(cmd, &page)
+	flags := cmd.Flags()
+	flags.IntVar(&page.Limit, "limit", api.DefaultLimit, "messages on the page; 0: all")
+	flags.StringVar(&page.After, "after", "", "continue after the previous page (`cursor`)")
+	flags.BoolVar(&asJSON, "json", false, "print a line of JSON for each message")
+	return c.watchable(cmd)
+}
+
+func (c *cli) queueList(ctx context.Context, f api.Filter, p api.Page, asJSON bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return c.listJSON(ctx, client, f, p)
+	}
+	shown := 0
+	next, err := eachPage(ctx, client, f, p, func(l api.List) error {
+		if len(l.Messages) == 0 {
+			return nil
+		}
+		t := tableOf(c, listing.Queue, listing.QueueRows(l.Messages))
+		t.Untitled = shown > 0
+		shown += len(l.Messages)
+		return t.Write(c.out, c.screen)
+	})
+	if err != nil {
+		return err
+	}
+	c.listFooter(f, shown, next)
+	return nil
+}
+
+// eachPage asks for pages until there are p.Limit messages, or with 0 to the end, and gives the
+// cursor of what follows.
+func eachPage(ctx context.Context, client *api.Client, f api.Filter, p api.Page, each func(api.List) error) (next string, err error) {
+	left := p.Limit
+	for {
+		p.Limit = api.MaxLimit
+		if left > 0 {
+			p.Limit = min(left, api.MaxLimit)
+		}
+		l, err := client.List(ctx, f, p)
+		if err != nil {
+			return "", err
+		}
+		if err := each(l); err != nil {
+			return "", err
+		}
+		if l.Next == "" {
+			return "", nil
+		}
+		p.After = l.Next
+		// A page may have fewer messages than it could: the relay had much to look through.
+		if left > 0 {
+			if left -= len(l.Messages); left <= 0 {
+				return l.Next, nil
+			}
+		}
+	}
+}
+
+// listFooter prints on standard error, where it is in the way of no program, what is not shown.
+func (c *cli) listFooter(f api.Filter, shown int, next string) {
+	switch {
+	case next != "":
+		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %s\n", plural(shown, "message"), next)
+	case shown == 0 && f.Empty():
+		fmt.Fprintln(c.err, "the queue is empty")
+	case shown == 0:
+		fmt.Fprintln(c.err, "nothing in the queue matches")
+	}
+}
+
+// listJSON prints an object on a line of its own for each message.
+func (c *cli) listJSON(ctx context.Context, client *api.Client, f api.Filter, p api.Page) error {
+	e := newEncoder(c.out)
+	shown := 0
+	next, err := eachPage(ctx, client, f, p, func(l api.List) error {
+		for i := range l.Messages {
+			if err := e.Encode(&l.Messages[i]); err != nil {
+				return err
+			}
+		}
+		shown += len(l.Messages)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.listFooter(f, shown, next)
+	return nil
+}
+
+const queueShowHelp = `Show a message and each of its recipients in the queue: who submitted it, where it
+goes, the last reply, the time of the next attempt, and when it expires.
+
+Only --content shows the content of the message: headers and body as stored, octet for
+octet unless standard output is a terminal.`
+
+func newQueueShow(c *cli) *cobra.Command {
+	var asJSON, content bool
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "show a message",
+		Long:  queueShowHelp,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("want the id of one message, got %d", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: c.completeIDs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f := api.Filter{IDs: args}
+			if err := f.Check(); err != nil {
+				return usageError{err}
+			}
+			if content {
+				return c.queueContent(cmd.Context(), args[0])
+			}
+			return c.queueShow(cmd.Context(), args[0], asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&content, "content", false, "print the content of the message, headers and body")
+	cmd.MarkFlagsMutuallyExclusive("json", "content")
+	return cmd
+}
+
+func (c *cli) queueShow(ctx context.Context, id string, asJSON bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	m, err := client.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(c.out, m)
+	}
+	c.facts(m)
+	t := &draw.Table{
+		Columns: []draw.Column{
+			{Title: "RECIPIENT", Shrink: true}, {Title: "STATE"}, {Title: "SITE", Shrink: true},
+			{Title: "TRIES", Right: true}, {Title: "NEXT", Right: true}, {Title: "GIVEN UP IN", Right: true},
+		},
+		NoteTitle: "REASON",
+	}
+	for _, r := range m.Recipients {
+		end := "-"
+		if !r.Expires.IsZero() {
+			end = short.Left(r.Expires.Sub(c.now()))
+		}
+		t.Add(r.Why(time.Local), angled(r.Address), string(r.State), orDash(r.Site), fmt.Sprint(r.Attempts), c.look().Next(&r).Text, end)
+	}
+	fmt.Fprintln(c.out)
+	return t.Write(c.out, c.screen)
+}
+
+// facts prints what is true of the message as a whole.
+func (c *cli) facts(m api.Item) {
+	fact := func(name, format string, args ...any) {
+		fmt.Fprintf(c.out, "%-10s  %s\n", name, draw.Clean(fmt.Sprintf(format, args...)))
+	}
+	fact("message", "%s", m.ID)
+	if m.Unreadable {
+		fact("damaged", "its record can't be read: 'mta queue fsck' says where, 'mta queue retry' tries again")
+	} else {
+		fact("received", "%s", moment(m.Received, c.now()))
+		fact("sender", "%s", angled(m.Sender))
+		fact("size", "%s", plural(int(m.Size), "octet"))
+	}
+	if m.Peer != "" {
+		by := ""
+		for _, w := range []struct{ word, value string }{{"user", m.User}, {"as", m.HeloName}, {"by", m.Protocol}, {"session", m.Session}} {
+			if w.value != "" {
+				by += " " + w.word + " " + w.value
+			}
+		}
+		fact("from", "%s%s", m.Peer, by)
+	}
+	if m.Tenant != "" {
+		fact("tenant", "%s", m.Tenant)
+	}
+	if m.Campaign != "" {
+		fact("campaign", "%s", m.Campaign)
+	}
+	for _, f := range []struct{ name, value string }{
+		{"tags", strings.Join(m.Tags, ", ")}, {"meta", string(m.Meta)}, {"pool", m.Pool}, {"key", m.Key},
+	} {
+		if f.value != "" {
+			fact(f.name, "%s", f.value)
+		}
+	}
+	fact("tier", "%d", m.Tier)
+	if !m.Expires.IsZero() {
+		fact("expires", "%s", moment(m.Expires, c.now()))
+	}
+	if m.EnvID != "" {
+		fact("envid", "%s", m.EnvID)
+	}
+	fact("recipients", "%d in the queue of %d", m.Matching, m.Total)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func (c *cli) queueContent(ctx context.Context, id string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	if !c.screen.TTY {
+		return client.Content(ctx, id, c.out)
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(client.Content(ctx, id, w)) }()
+	defer r.Close()
+	return writeClean(c.out, r)
+}
+
+// writeClean shows content on a terminal, see clean.
+func writeClean(w io.Writer, r io.Reader) error {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		if line != "" || err == nil {
+			fmt.Fprintln(w, draw.Clean(line))
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+const queueSummaryHelp = `Count the recipients in the queue by site and by age, like Postfix's qshape. T is the
+total of a row; each further column counts the recipients younger than its title that
+are not in an earlier column, and the last one the rest.
+
+High counts in the first columns are incoming mail; in the middle columns of one row, a
+site that is slow or refuses mail; in the last columns of all rows, a problem of this
+relay.`
+
+func newQueueSummary(c *cli) *cobra.Command {
+	var (
+		filters filterFlags
+		by      string
+		limit   int
+	)
+	cmd := answers(c, &cobra.Command{
+		Use:   "summary",
+		Short: "count recipients by site and age",
+		Long:  queueSummaryHelp,
+		Args:  noArgs,
+	}, func(ctx context.Context, client *api.Client, _ []string) (api.Summary, error) {
+		f, err := filters.with(nil)
+		if err == nil && limit < 0 {
+			err = usagef("--limit can't be negative")
+		}
+		if err != nil {
+			return api.Summary{}, err
+		}
+		return client.WholeSummary(ctx, api.SummaryBy(by), f, limit)
+	}, func(s api.Summary) error {
+		if err := summaryTable(s).Write(c.out, c.screen); err != nil {
+			return err
+		}
+		if s.More > 0 {
+			fmt.Fprintf(c.err, "%s not shown: --limit 0 shows all\n", plural(s.More, "row"))
+		}
+		return nil
+	})
+	c.addParams(cmd, &filters.filter)
+	flags := cmd.Flags()
+	flags.StringVar(&by, "by", string(api.BySite), "what each row counts: `site`, provider, source, domain, tenant, campaign, sender_domain or state")
+	flags.IntVar(&limit, "limit", 20, "rows at most; 0: all")
+	oneOf(cmd, "by", api.SummaryBys)
+	return c.watchable(cmd)
+}
+
+// summaryTable has a column for what rows can be off by only if some can.
+func summaryTable(s api.Summary) *draw.Table {
+	inError := slices.ContainsFunc(s.Rows, func(r api.SummaryRow) bool { return r.Error > 0 })
+	t := &draw.Table{Columns: []draw.Column{{Title: string(s.By), Shrink: true}, {Title: "T", Right: true}}}
+	for _, b := range s.Bounds {
+		t.Columns = append(t.Columns, draw.Column{Title: short.Age(time.Duration(b)), Right: true})
+	}
+	oldest := "all"
+	if n := len(s.Bounds); n > 0 {
+		oldest = short.Age(time.Duration(s.Bounds[n-1])) + "+"
+	}
+	t.Columns = append(t.Columns, draw.Column{Title: oldest, Right: true})
+	if inError {
+		t.Columns = append(t.Columns, draw.Column{Title: "ERROR", Right: true})
+	}
+	total := s.Total
+	total.Key = "TOTAL"
+	rows := append([]api.SummaryRow{total}, s.Rows...)
+	if s.Other != nil {
+		other := *s.Other
+		other.Key = "other"
+		rows = append(rows, other)
+	}
+	for _, row := range rows {
+		cells := []string{orDash(row.Key), fmt.Sprint(row.Total)}
+		for _, n := range row.Counts {
+			cells = append(cells, fmt.Sprint(n))
+		}
+		if inError {
+			cells = append(cells, fmt.Sprint(row.Error))
+		}
+		t.Add("", cells...)
+	}
+	return t
+}
+
+func newQueueHold(c *cli) *cobra.Command {
+	return newQueueChange(c, api.Hold, "held", "make no attempts until released", `Hold the selected recipients: no attempts until they are released. An attempt in progress
+continues; recipients that it does not deliver are held when it ends, and are counted
+separately. Held mail expires like all mail.`)
+}
+
+func newQueueRelease(c *cli) *cobra.Command {
+	return newQueueChange(c, api.Release, "released", "release held messages", `Undo a hold: the selected recipients are tried as before.`)
+}
+
+func newQueueRetry(c *cli) *cobra.Command {
+	return newQueueChange(c, api.Retry, "due now", "try now", `Try the selected recipients now, regardless of the time of their next attempt, within the
+limits of their sites. The command names any remaining obstacle, such as a suspension or
+the retry time of a host that does not answer; --now removes it. Scheduled mail keeps its
+time, unless --scheduled is given.`)
+}
+
+func newQueueBounce(c *cli) *cobra.Command {
+	return newQueueChange(c, api.Bounce, "bounced", "give up and send a report to the sender", `Give up the selected recipients. Their senders get a report, as if the mail had been
+refused.`)
+}
+
+func newQueueRemove(c *cli) *cobra.Command {
+	return newQueueChange(c, api.Remove, "removed", "give up without a report", `Remove the selected recipients from the queue, without a report to the sender.
+
+With --receipt, remove exactly what another relay has taken, as the receipt of
+'mta queue import' says. What has left the queue meanwhile is counted.`)
+}
+
+func newQueueReroute(c *cli) *cobra.Command {
+	return newQueueChange(c, api.Reroute, "rerouted", "send by another pool or route", `Send the selected recipients from the sources of another pool (--pool), or by the route of
+a domain block in the configuration (--route), such as a smarthost, until they have left
+the queue. They are due immediately by the new way; held and scheduled mail stays so. An
+attempt in progress continues, and counts if it delivers.
+
+--own ends this: the mail goes its own way again. If a reload removes the pool or the
+route, the mail goes its own way, too; 'mta explain ID' says so. Sites that have suspended
+one pool's sources take the mail of another's.`)
+}
+
+// newQueueChange makes the command of an action; done is the word for what has become of the
+// recipients.
+func newQueueChange(c *cli, action api.Action, done, short, long string) *cobra.Command {
+	var (
+		filters filterFlags
+		change  = api.Change{Action: action}
+		asJSON  bool
+		receipt string
+	)
+	cmd := &cobra.Command{
+		Use:   string(action) + " [ID...]",
+		Short: short,
+		Long: long + `
+
+There is no confirmation: --dry-run counts and changes nothing. To select the whole
+queue, use --all.`,
+		ValidArgsFunction: c.completeIDs,
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			var err error
+			if change.Filter, err = filters.with(ids); err != nil {
+				return err
+			}
+			if receipt != "" {
+				if !change.Filter.Empty() || change.All {
+					return usagef("--receipt says what is meant: leave out ids, filters and --all")
+				}
+				return c.removeByReceipt(cmd.Context(), receipt, change.Intent, asJSON)
+			}
+			if change.Filter.Empty() && !change.All {
+				return hinted{usagef("no message is named and no filter given"), "to mean the whole queue, add: --all"}
+			}
+			if change.All && !change.Filter.Empty() {
+				return usagef("--all means everything: leave out either it or the ids and filters")
+			}
+			if way := change.Reroutes != (api.Reroutes{}); action == api.Reroute && way == change.Own {
+				return hinted{usagef("want a way for the mail"), "as in: --pool NAME or --route DOMAIN; --own ends an earlier reroute"}
+			}
+			return c.queueChange(cmd.Context(), change, done, asJSON)
+		},
+	}
+	c.addParams(cmd, &filters.filter)
+	cmd.Flags().BoolVar(&change.All, "all", false, "everything in the queue")
+	changeFlags(cmd, &change.Intent)
+	if action == api.Retry {
+		cmd.Flags().BoolVar(&change.Now, "now", false, "remove obstacles: holds, suspensions of sites and hosts, retry times of hosts")
+		cmd.Flags().BoolVar(&change.Scheduled, "scheduled", false, "also release scheduled mail before its time")
+	}
+	if action == api.Remove {
+		cmd.Flags().StringVar(&receipt, "receipt", "", "remove what another relay has, as this `file` says; - is standard input")
+	}
+	if action == api.Reroute {
+		cmd.Flags().StringVar(&change.Pool, "pool", "", "leave from the sources of this `pool`")
+		cmd.Flags().StringVar(&change.Route, "route", "", "take the route that the configuration has for this `domain`")
+		cmd.Flags().BoolVar(&change.Own, "own", false, "end a reroute")
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (c *cli) queueChange(ctx context.Context, change api.Change, done string, asJSON bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	result, err := client.Change(ctx, change)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(c.out, result)
+	}
+	if change.DryRun {
+		done = "would be " + done
+	}
+	if n := result.Recipients - result.Later; n > 0 || result.Later == 0 {
+		fmt.Fprintf(c.out, "%s %s\n", plural(n, "recipient"), done)
+	}
+	if result.Later > 0 {
+		fmt.Fprintf(c.out, "%s on a connection: %s\n", plural(result.Later, "recipient"), whenItEnds[change.Action])
+	}
+	if why := nothingDone[change.Action]; result.Recipients == 0 && result.Scheduled == 0 && len(result.Obstacles) == 0 && why != "" {
+		fmt.Fprintln(c.err, why)
+	}
+	c.inTheWay(&result, change.Now)
+	return nil
+}
+
+// inTheWay prints what keeps mail from leaving though it is due.
+func (c *cli) inTheWay(result *api.Changed, removed bool) {
+	if n := result.Scheduled; n > 0 {
+		fmt.Fprintf(c.err, "%s scheduled for later, unchanged; to release scheduled mail too: --scheduled\n", plural(n, "recipient"))
+	}
+	removable := false
+	for _, o := range result.Obstacles {
+		where, until, remedy := "", "", ""
+		if o.Site != "" {
+			where = " for " + o.Site
+		}
+		if !o.Until.IsZero() {
+			until = ", until " + moment(o.Until, c.now())
+		}
+		if removable = removable || o.Remedy == "" && !o.Stays; o.Remedy != "" {
+			remedy = "; to end that: " + draw.Clean(o.Remedy)
+		}
+		fmt.Fprintf(c.err, "%s%s blocked: %s%s\n", plural(o.Recipients, "recipient"), draw.Clean(where), draw.Clean(o.Why), until+remedy)
+	}
+	switch {
+	case result.Ended > 0:
+		fmt.Fprintf(c.err, "%s ended\n", plural(result.Ended, "obstacle"))
+	case removable && !removed:
+		fmt.Fprintln(c.err, "to end them: --now")
+	}
+}
+
+// whenItEnds says what becomes of recipients that are on a connection.
+var whenItEnds = map[api.Action]string{
+	api.Hold:    "held when the attempt ends, unless it delivers",
+	api.Bounce:  "bounced when the attempt ends, unless it delivers",
+	api.Remove:  "removed when the attempt ends",
+	api.Reroute: "rerouted when the attempt ends, unless it delivers",
+	api.Retry:   "tried again at once if the attempt fails",
+}
+
+// nothingDone says why an action found nothing to do, though what was meant may be in the queue.
+var nothingDone = map[api.Action]string{
+	api.Hold:    "all matching recipients are already held, or final",
+	api.Reroute: "no matching recipient can be rerouted; with --own: none is",
+	api.Release: "no matching recipient is held",
+	api.Retry:   "no matching recipient waits for its time; held ones are tried after 'mta queue release', or with --now",
 }

@@ -5,9 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"runtime/metrics"
+	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -165,4 +171,93 @@ func (c *cli) notStarted(err error) error {
 	}
 	c.printError(err)
 	return exitError(exitConfig)
+}
+
+// warnRoot prints that the relay has more rights than it needs.
+func warnRoot(log *slog.Logger) {
+	if os.Geteuid() == 0 {
+		log.Warn("THE RELAY RUNS AS ROOT: a fault in it would give the whole machine away",
+			"remedy", `write user = "mta" into the configuration, or start it as another user: ports below 1024 take AmbientCapabilities=CAP_NET_BIND_SERVICE in the systemd unit`)
+	}
+}
+
+// volumeEnv is set in the container image. True: data_dir must be on a volume.
+const volumeEnv = "MTA_REQUIRE_VOLUME"
+
+// requireVolume refuses a data directory in the file system of the container, which ends with the container, and all
+// accepted mail with it.
+func (c *cli) requireVolume(dataDir string) error {
+	if required, err := strconv.ParseBool(c.env(volumeEnv)); err != nil || !required || !sameMount(dataDir, "/") {
+		return nil
+	}
+	c.printError(hinted{
+		fmt.Errorf("data_dir %s is on no volume: it would be lost with the container, and all queued mail with it", dataDir),
+		"mount a volume there, or set " + volumeEnv + "=false if nothing has to be kept",
+	})
+	return exitError(exitConfig)
+}
+
+// sameMount reports whether two directories are in one mount. For a directory that does not exist yet, the one above
+// it counts. Where that isn't known, they are not.
+func sameMount(a, b string) bool {
+	if abs, err := filepath.Abs(a); err == nil {
+		a = abs
+	}
+	for a != "/" {
+		if _, err := os.Stat(a); err == nil {
+			break
+		}
+		a = filepath.Dir(a)
+	}
+	of, ok1 := mountID(a)
+	root, ok2 := mountID(b)
+	return ok1 && ok2 && of == root
+}
+
+const (
+	// garbageFloor is how much garbage may pile up however small the heap is. A relay without a
+	// backlog has some ten MB that live: by Go's default, which is as much garbage as there is that
+	// lives, the collector would run every few hundred messages, and take 8 % of the processor.
+	garbageFloor = 32 << 20
+	// heapMinimum is what Go's collector takes for alive at least (runtime/mgcpacer.go).
+	heapMinimum = 4 << 20
+	// collectorLook is how often the heap is looked at. The collector itself adapts meanwhile.
+	collectorLook = time.Second
+)
+
+// paceCollector keeps the garbage that may pile up in step with what the collector has to look
+// through, until ctx ends. The schedule of a large queue is hundreds of MB in which there is nothing
+// to look for, and Go's default would allow as much garbage again. GOGC, where it is set, rules.
+func (c *cli) paceCollector(ctx context.Context, schedule func() int64) {
+	if c.env("GOGC") != "" {
+		return
+	}
+	look := time.NewTicker(collectorLook)
+	defer look.Stop()
+	for set := 100; ; {
+		if want := gcPercent(liveHeap(), schedule()); want > set*11/10 || want < set*9/10 {
+			debug.SetGCPercent(want) // stops the world for a moment, so not for every little change
+			set = want
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// gcPercent is the garbage to be allowed, as a share of live octets on the heap, of which some are the
+// schedule's.
+func gcPercent(live, schedule int64) int {
+	live = max(live, heapMinimum)
+	garbage := max(live-schedule, garbageFloor)
+	return int(garbage * 100 / live)
+}
+
+// liveHeap is what was alive when the collector ran last.
+func liveHeap() int64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64())
 }

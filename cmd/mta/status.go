@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/short"
 	"example.org/mta/operator/api"
 )
@@ -112,4 +116,484 @@ func orDefaults(path string) string {
 		return "the built-in defaults"
 	}
 	return path
+}
+
+// Exit codes of a wait that has ended without what it was for.
+const (
+	exitTimeout = 3 // it has waited for as long as it may
+	exitStuck   = 4 // what is left in the queue does not leave by itself
+)
+
+// What 'mta status' can wait for.
+const (
+	untilReady   = "ready"   // the relay accepts mail
+	untilDrained = "drained" // nothing is queued
+)
+
+// waitEvery is how often the relay is asked.
+const waitEvery = 500 * time.Millisecond
+
+// statusWait waits for a state of the relay.
+type statusWait struct {
+	until   string
+	timeout time.Duration
+}
+
+func (w *statusWait) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&w.until, "wait", "", "wait until the relay is `ready` (accepts mail) or drained (nothing is queued)")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "with --wait: wait no longer than this `time`; 0: without limit")
+	oneOf(cmd, "wait", []string{untilReady, untilDrained})
+}
+
+// check refuses flags that make no sense.
+func (w *statusWait) check(cmd *cobra.Command) error {
+	switch {
+	case cmd.Flags().Changed("wait") && w.until != untilReady && w.until != untilDrained:
+		return usagef("--wait: want %s or %s, not %q", untilReady, untilDrained, w.until)
+	case w.timeout < 0:
+		return usagef("--timeout: want a time")
+	case w.until == "" && cmd.Flags().Changed("timeout"):
+		return usagef("--timeout goes with --wait")
+	case w.until != "" && cmd.Flags().Changed("watch"):
+		return usagef("--wait and --watch exclude each other")
+	}
+	return nil
+}
+
+// wait returns when the relay is as it should be, with its status. On a terminal a line shows what it waits for.
+func (c *cli) wait(ctx context.Context, client *api.Client, w statusWait) (api.Status, error) {
+	if w.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, w.timeout)
+		defer cancel()
+	}
+	again := time.NewTicker(waitEvery)
+	defer again.Stop()
+	seen, why := false, ""
+	for {
+		s, err := client.Status(ctx)
+		switch {
+		case err == nil && w.reached(&s):
+			c.waiting("")
+			return s, nil
+		case err == nil && w.stuck(ctx, &s) != "":
+			c.waiting("")
+			return s, inVain{hinted{fmt.Errorf("not %s: %s", w.until, w.missing(&s)), w.stuck(ctx, &s)}, exitStuck}
+		case err == nil:
+			seen, why = true, w.missing(&s)
+		case ctx.Err() != nil: // below
+		case !api.Down(err) || w.until == untilDrained && seen:
+			c.waiting("")
+			return s, err
+		default:
+			why = "the relay is not running"
+		}
+		c.waiting(why)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			c.waiting("")
+			return s, w.ended(ctx, why)
+		}
+	}
+}
+
+func (w statusWait) reached(s *api.Status) bool {
+	if w.until == untilReady {
+		return s.State == api.Running
+	}
+	return s.Queue.Queued == 0
+}
+
+// missing returns what the relay lacks to be as it should be.
+func (w statusWait) missing(s *api.Status) string {
+	switch {
+	case w.until == untilDrained:
+		return fmt.Sprintf("%s queued%s%s", plural(int(s.Queue.Queued), "recipient"), byState(s.States), paused(s.Paused))
+	case s.Reason != "":
+		return fmt.Sprintf("the relay is %s: %s", s.State, s.Reason)
+	}
+	return fmt.Sprintf("the relay is %s", s.State)
+}
+
+// paused names what nothing is sent of.
+func paused(all []api.Pause) string {
+	var names []string
+	for i := range all {
+		names = append(names, pauseOf(&all[i]))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; paused: " + strings.Join(names, ", ")
+}
+
+// stuck gives the remedy where nothing that is queued leaves before the end of the wait, unless an operator acts; "" as
+// long as something may.
+func (w statusWait) stuck(ctx context.Context, s *api.Status) string {
+	if w.until != untilDrained {
+		return ""
+	}
+	count := func(state api.State) int64 { return s.States[string(state)] }
+	if count(api.StateHeld)+count(api.StateUnreadable) == s.Queue.Queued {
+		return "this mail does not leave by itself: 'mta queue release', or move it by 'mta queue export'"
+	}
+	if count(api.StateActive)+count(api.StateEnding) > 0 {
+		return ""
+	}
+	end, limited := ctx.Deadline()
+	for _, p := range s.Paused {
+		if p.What == api.PauseEverything && (p.Until.IsZero() || limited && p.Until.After(end)) {
+			return "everything is paused: 'mta resume everything'"
+		}
+	}
+	return ""
+}
+
+// inVain ends a command that has waited in vain, with the exit code that says why.
+type inVain struct {
+	error
+	code int
+}
+
+func (v inVain) Unwrap() error { return v.error }
+
+func (w statusWait) ended(ctx context.Context, why string) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return inVain{fmt.Errorf("not %s within %v: %s", w.until, w.timeout, why), exitTimeout}
+	}
+	return ctx.Err()
+}
+
+// waiting shows on a terminal what is waited for; "" removes the line.
+func (c *cli) waiting(why string) {
+	if !c.screen.TTY {
+		return
+	}
+	if why != "" {
+		why = "waiting: " + why
+		if width := c.screen.Width; width > 0 && len(why) >= width {
+			why = why[:width-1]
+		}
+	}
+	fmt.Fprint(c.out, "\r"+why+"\x1b[K")
+}
+
+const historyHelp = `Show what the relay keeps of the last two weeks: recipients accepted, delivered, deferred and
+bounced a second, the queue, delays, connections, disk and memory. Without arguments it is the
+relay as a whole. 'mta history site' lists the sites that have figures of their own, the busiest
+first; with a name it shows those of one. The others of a kind have theirs together, as "other".
+
+A plot goes from 0 to the largest value; a dot is a time of which nothing is known.`
+
+// newHistory is the command that shows figures over time.
+func newHistory(c *cli) *cobra.Command {
+	span, asJSON := api.Last15Minutes, false
+	cmd := &cobra.Command{
+		Use:     "history [relay | provider | source | site | tenant [NAME]]",
+		Short:   "show figures over time",
+		Long:    historyHelp,
+		Example: "  mta history\n  mta history site\n  mta history provider google --span 14d",
+		Args:    cobra.MaximumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			args = append(args, "", "")[:max(len(args), 2)]
+			q := api.HistoryQuery{Of: api.Subject(args[0]), Name: args[1], Span: span}
+			if q.Of == "" {
+				q.Of = api.OfRelay
+			}
+			if !slices.Contains(api.Subjects, q.Of) {
+				return usagef("want relay, provider, source, site or tenant, not %q", args[0])
+			}
+			return c.history(cmd.Context(), q, asJSON)
+		},
+	}
+	cmd.Flags().StringVar((*string)(&span), "span", string(span), "how far back: 15m, 12h or 14d")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.ValidArgsFunction = c.complete(c.historyArgs)
+	return c.watchable(cmd)
+}
+
+// historyArgs completes the kind of subject.
+func (c *cli) historyArgs(context.Context, *api.Client, string) (names []string, err error) {
+	for _, s := range api.Subjects {
+		names = append(names, string(s))
+	}
+	return names, nil
+}
+
+func (c *cli) history(ctx context.Context, q api.HistoryQuery, asJSON bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	if q.Of != api.OfRelay && q.Name == "" {
+		names, err := client.HistoryNames(ctx, q.Of)
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			return writeJSON(c.out, names)
+		}
+		return c.historyNames(&names)
+	}
+	h, err := client.History(ctx, q)
+	switch {
+	case err != nil:
+		return err
+	case asJSON:
+		return writeJSON(c.out, h)
+	}
+	return c.historyFigures(&h)
+}
+
+// historyOrder is that of figures for people.
+var historyOrder = []string{
+	"accepted", "refused", "delivered", "deferred", "bounced", "delay_p50", "delay_p99",
+	"queued", "queued_due", "queued_waiting", "queued_active", "queued_deferred", "queued_held", "queued_ending", "queued_unreadable", "oldest_due",
+	"connections", "client_connections", "disk_used", "disk_free", "memory",
+}
+
+// historyNames lists subjects with their latest figures.
+func (c *cli) historyNames(names *api.HistoryNames) error {
+	t := &draw.Table{Columns: []draw.Column{
+		{Title: "NAME", Shrink: true}, {Title: "DELIVERED", Right: true}, {Title: "DEFERRED", Right: true}, {Title: "BOUNCED", Right: true},
+		{Title: "P50", Right: true}, {Title: "P99", Right: true}, {Title: "QUEUED", Right: true},
+	}}
+	for _, row := range names.Rows {
+		cells := []string{row.Name}
+		for _, figure := range []string{"delivered", "deferred", "bounced", "delay_p50", "delay_p99", "queued"} {
+			cells = append(cells, figureText(row.Latest[figure], unitOf(figure)))
+		}
+		t.Add("", cells...)
+	}
+	return t.Write(c.out, c.screen)
+}
+
+// unitOf is the unit of the figures that all kinds of subjects have.
+func unitOf(figure string) string {
+	switch figure {
+	case "delay_p50", "delay_p99":
+		return "seconds"
+	case "queued":
+		return "recipients"
+	}
+	return "recipients/s"
+}
+
+// historyFigures shows all of one subject.
+func (c *cli) historyFigures(h *api.History) error {
+	t := &draw.Table{
+		Columns:   []draw.Column{{Title: "FIGURE"}, {Title: "UNIT"}, {Title: "NOW", Right: true}, {Title: "MEAN", Right: true}, {Title: "MOST", Right: true}},
+		NoteTitle: "LAST " + string(h.Span),
+	}
+	for _, figure := range historyOrder {
+		s, ok := h.Series[figure]
+		if !ok || len(s.Values) == 0 {
+			continue
+		}
+		mean, most := meanAndMost(s.Values)
+		unit := s.Unit
+		if unit == "bytes" || unit == "seconds" { // the cells name it
+			unit = ""
+		}
+		const columns = 45
+		t.Add(draw.Spark(sparks(s.Values, most, columns)), figure, unit, figureText(s.Values[len(s.Values)-1], s.Unit), figureText(mean, s.Unit), figureText(most, s.Unit))
+	}
+	return t.Write(c.out, c.screen)
+}
+
+// meanAndMost are over the values that are known; unknown when none is.
+func meanAndMost(values api.Figures) (mean, most api.Figure) {
+	n := api.Figure(0)
+	for _, v := range values {
+		if v.Known() {
+			mean, most, n = mean+v, max(most, v), n+1
+		}
+	}
+	if n == 0 {
+		return api.UnknownFigure(), api.UnknownFigure()
+	}
+	return mean / n, most
+}
+
+// sparks gives as many shares of the most as there are columns: each the mean of its values, -1 when none is known.
+func sparks(values api.Figures, most api.Figure, columns int) (shares []float64) {
+	for i := range columns {
+		share, _ := meanAndMost(values[i*len(values)/columns : (i+1)*len(values)/columns])
+		switch {
+		case !share.Known():
+			share = -1
+		case most > 0:
+			share /= most
+		}
+		shares = append(shares, float64(share))
+	}
+	return shares
+}
+
+// figureText writes a figure for people.
+func figureText(f api.Figure, unit string) string {
+	switch {
+	case !f.Known():
+		return "-"
+	case unit == "bytes":
+		return short.Size(int64(f))
+	case unit == "seconds":
+		return short.Rate(float64(f)) + "s"
+	case unit == "recipients/s", unit == "refusals/s", f != api.Figure(int64(f)):
+		return short.Rate(float64(f))
+	}
+	return fmt.Sprintf("%.0f", float64(f))
+}
+
+// newAdmission is the command of admission control.
+func newAdmission(c *cli) *cobra.Command {
+	cmd := answers(c, &cobra.Command{
+		Use:   "admission",
+		Short: "show what is refused under overload, and why",
+		Long: `Show which mail the relay refuses while more is offered than it can store, and what is short.
+A column of the plot is 10 seconds, the latest on the right: the share that was refused of a tier.`,
+		Example: `  mta admission
+  mta admission --watch
+  mta admission why 192.0.2.7`,
+		Args: noArgs,
+	}, func(ctx context.Context, client *api.Client, _ []string) (api.Admission, error) {
+		return client.Admission(ctx)
+	}, func(a api.Admission) error { return c.admission(&a) })
+	c.watchable(cmd)
+	cmd.AddCommand(newAdmissionWhy(c), newAdmissionSimulate(c))
+	return cmd
+}
+
+func (c *cli) admission(a *api.Admission) error {
+	fact := c.fact
+	if a.Mode == "off" {
+		fact("admission", `off: nothing is refused for load; to change that: admission { mode = "utilisation" }`)
+		return nil
+	}
+	switch {
+	case a.Share > 0:
+		fact("refused", "%s of what is offered, for %s", percent(a.Share), reasonText(a.Reason))
+	case !a.Since.IsZero():
+		fact("refused", "nothing now; until a moment ago mail was")
+	default:
+		fact("refused", "nothing")
+	}
+	if !a.Since.IsZero() {
+		fact("since", "%s", moment(a.Since, c.now()))
+	}
+	fact("threshold", "%.1f of 768 priority levels are admitted", a.Threshold)
+	fact("slots", "%.0f, of which %.1f are used and %s; %s", a.Slots.Limit, a.Slots.Used, waitingText(a.Slots.Waiting), a.Slots.Why)
+	fact("held", "%s until the reply; the first attempts of %s are remembered", plural(int(a.Held), "session"), plural(a.Remembered, "message"))
+	for _, q := range a.OverQuota {
+		fact("quota", "%s is over its limit of %s", orDash(q.Tenant), q.Limit)
+	}
+	fmt.Fprintln(c.out)
+	if err := c.pressures(a.Pressures); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.out)
+	if err := c.admissionTiers(a.Tiers); err != nil || len(a.Refusals) == 0 {
+		return err
+	}
+	fmt.Fprintln(c.out)
+	t := &draw.Table{Columns: []draw.Column{{Title: "REFUSED", Right: true}, {Title: "TENANT", Shrink: true}, {Title: "TIER", Right: true}, {Title: "REASON"}}}
+	for _, r := range a.Refusals[:min(len(a.Refusals), 20)] {
+		t.Add("", fmt.Sprint(r.Count), orDash(r.Tenant), fmt.Sprint(r.Tier), r.Reason)
+	}
+	return t.Write(c.out, c.screen)
+}
+
+func (c *cli) pressures(all []api.AdmissionPressure) error {
+	t := &draw.Table{Columns: []draw.Column{{Title: "PRESSURE"}, {Title: "NOW", Right: true}, {Title: "FROM", Right: true}, {Title: "TO", Right: true}, {Title: "REFUSES", Right: true}}}
+	for _, p := range all {
+		unit := percent
+		if p.Kind == "sync" || p.Kind == "backlog" || p.Kind == "cpu" {
+			unit = seconds
+		}
+		t.Add("", p.Kind, unit(p.Value), unit(p.From), unit(p.To), percent(p.Share))
+	}
+	return t.Write(c.out, c.screen)
+}
+
+func (c *cli) admissionTiers(tiers []api.AdmissionTier) error {
+	t := &draw.Table{
+		Columns:   []draw.Column{{Title: "TIER", Right: true}, {Title: "OFFERED", Right: true}, {Title: "REFUSED", Right: true}, {Title: "ADMITTED NOW", Right: true}},
+		NoteTitle: "LAST MINUTES",
+	}
+	for _, tier := range tiers {
+		t.Add(draw.Spark(tier.History), fmt.Sprint(tier.Tier), fmt.Sprint(tier.Offered), fmt.Sprint(tier.Refused), percent(tier.Admitted))
+	}
+	return t.Write(c.out, c.screen)
+}
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(100 * time.Microsecond).String()
+}
+
+// reasonText explains a reason of refusals.
+func reasonText(reason string) string {
+	texts := map[string]string{
+		"overload": "overload: more comes than can be stored",
+		"line":     "overload: too many wait to be stored",
+		"sync":     "sync: the disk takes far too long",
+		"disk":     "disk: at this pace it is full within a minute",
+		"cpu":      "cpu: the process gets too little of it",
+		"memory":   "memory: the process is near its limit",
+		"backlog":  "backlog: more is due than leaves in time",
+	}
+	if text := texts[reason]; text != "" {
+		return text
+	}
+	return reason
+}
+
+func waitingText(n int) string {
+	if n == 1 {
+		return "1 message waits for one"
+	}
+	return fmt.Sprintf("%d messages wait for one", n)
+}
+
+func newAdmissionWhy(c *cli) *cobra.Command {
+	return answers(c, &cobra.Command{
+		Use:   "why ADDRESS|TENANT",
+		Short: "explain why somebody's mail is refused",
+		Long: `Explain what becomes of the mail of a client (by its IP address), a sender (by the address in
+MAIL FROM) or a tenant, and list what was refused of it lately.`,
+		Example: `  mta admission why 192.0.2.7
+  mta admission why news@example.com
+  mta admission why acme`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("name a client's address, a sender's address or a tenant: mta admission why 192.0.2.7")
+			}
+			return nil
+		},
+	}, func(ctx context.Context, client *api.Client, args []string) (api.AdmissionVerdict, error) {
+		return client.WhyRefused(ctx, args[0])
+	}, c.admissionWhy)
+}
+
+func (c *cli) admissionWhy(v api.AdmissionVerdict) error {
+	fact := c.fact
+	fact("tenant", "%s", orDash(v.Tenant))
+	fact("priority", "tier %d of 0 to 5; lower is more important", v.Tier)
+	switch {
+	case v.Admitted == 1:
+		fact("now", "its mail is admitted")
+	default:
+		fact("now", "%s of its mail is admitted: %s of all mail is refused for %s", percent(v.Admitted), percent(v.Share), reasonText(v.Reason))
+	}
+	if v.Refused == 0 {
+		fact("lately", "nothing of it was refused")
+		return nil
+	}
+	fact("lately", "%d of the last 1,000 refusals were its", v.Refused)
+	fmt.Fprintln(c.out)
+	t := &draw.Table{Columns: []draw.Column{{Title: "TIME"}, {Title: "CLIENT"}, {Title: "SENDER", Shrink: true}, {Title: "TIER", Right: true}, {Title: "COHORT", Right: true}, {Title: "HELD", Right: true}, {Title: "REASON"}}}
+	for _, r := range v.Last {
+		t.Add("", moment(r.Time, c.now()), r.Client, r.Sender, fmt.Sprint(r.Tier), fmt.Sprint(r.Cohort), seconds(r.Held), r.Reason)
+	}
+	return t.Write(c.out, c.screen)
 }

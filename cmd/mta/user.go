@@ -2,14 +2,22 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
+	"os/signal"
+	"os/user"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -18,6 +26,7 @@ import (
 	"example.org/mta/internal/smallfile"
 	"example.org/mta/internal/users"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/web"
 )
 
 const userHelp = `Show and change the users file: the users who may log in at the relay's listeners (AUTH),
@@ -466,4 +475,216 @@ func (c *cli) userCheck(table *users.Table, arg string, scheme users.Scheme) err
 	}
 	_, err = fmt.Fprintf(c.out, "correct password of %s%s\n", name, note)
 	return err
+}
+
+const consoleUserHelp = `Show and change the users of the console that the relay serves, and their roles: a viewer
+sees all but what messages say; an operator also acts on the queue, destinations, warm-up
+and suppression; an admin also reads contents and the audit, and reloads the configuration.
+
+The configuration names the file, console { users = "..." }; --file names another. A
+change takes effect immediately: a session ends when its user's password or role changes.
+'mta console' itself needs no users.`
+
+func newConsoleUser(c *cli) *cobra.Command {
+	book := c.consoleUserBook()
+	g := group("user", "the users of the relay's console", newConsoleUserAdd(c, book), newUserPassword(c, book), newUserRemove(c, book), newConsoleUserList(c, book))
+	g.Long = consoleUserHelp
+	g.PersistentFlags().StringVar(&c.usersFlag, "file", "", "the users `file` (default: that of the configuration)")
+	return g
+}
+
+// consoleUserBook is the file of those who may log in at the console.
+func (c *cli) consoleUserBook() userBook { return userBook{"mta console user", c.consoleUsersFile} }
+
+func (c *cli) consoleUsersFile() (path string, scheme users.Scheme, err error) {
+	if c.usersFlag != "" {
+		return c.usersFlag, users.Argon2id, nil
+	}
+	cfg, err := c.config()
+	if err != nil {
+		return "", "", err
+	}
+	if cfg.Console.Users == "" {
+		return "", "", hinted{errors.New("the configuration has no users of the console"), `add console { address = "127.0.0.1:8026", users = "/etc/mta/console-users" } to it, or name a file with --file`}
+	}
+	return cfg.Console.Users, users.Argon2id, nil
+}
+
+func newConsoleUserAdd(c *cli, book userBook) *cobra.Command {
+	var (
+		o    newUserOptions
+		role string
+	)
+	cmd := &cobra.Command{
+		Use:   "add NAME --role ROLE",
+		Short: "add a user",
+		Long: `Add a user with a role, and prompt for its password. --no-password is for a user whom a
+proxy logs in (user_header of the block console).`,
+		Example: `  mta console user add ann --role admin
+  mta console user add wall --role viewer --generate`,
+		Args: oneArg("the user's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(users.Roles, role) {
+				return usagef("--role: want %s, not %q", joined(users.Roles), role)
+			}
+			return c.addUser(cmd.Context(), book, args[0], &users.User{Role: role}, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&role, "role", "", "what the user may do: "+joined(users.Roles))
+	f.BoolVar(&o.hash, "hash", false, "read a hash instead of the password")
+	f.BoolVar(&o.generate, "generate", false, "generate a password and print it")
+	f.BoolVar(&o.noPassword, "no-password", false, "the user has no password: a proxy logs it in")
+	cmd.MarkFlagsMutuallyExclusive("hash", "generate", "no-password")
+	oneOf(cmd, "role", users.Roles)
+	fileFlags(cmd, &o.dryRun)
+	return cmd
+}
+
+// consoleUser is a user of the console for tables and JSON.
+type consoleUser struct {
+	Name     string `json:"name"`
+	Role     string `json:"role"`     // "": none, the user can't log in
+	Password string `json:"password"` // how it is hashed, "" without one
+}
+
+func newConsoleUserList(c *cli, book userBook) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list the users and their roles",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			path, _, err := book.file()
+			if err != nil {
+				return err
+			}
+			table, err := users.Load(path)
+			if err != nil {
+				return book.withRemedy(err)
+			}
+			list := []consoleUser{}
+			t := &draw.Table{Columns: []draw.Column{{Title: "USER"}, {Title: "ROLE"}, {Title: "PASSWORD"}}}
+			for _, u := range table.Users() {
+				list = append(list, consoleUser{u.Name, u.Role, string(u.Hash.Scheme)})
+				t.Add("", u.Name, cmp.Or(u.Role, "none"), cmp.Or(string(u.Hash.Scheme), "none"))
+			}
+			if asJSON {
+				return writeJSON(c.out, map[string]any{"users": list})
+			}
+			return t.Write(c.out, c.screen)
+		},
+	}
+	cmd.Long = fmt.Sprintf("List the users in the order of the file. A user without a role (%s) can't log in at the console.", strings.Join(users.Roles, ", "))
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+const consoleHelp = `Serve the console, pages for a browser that show the relay and steer it, on this machine's
+loopback address until interrupted. The command prints a link that logs in: it is good
+once, within a minute; press Enter for another one.
+
+The right to use the relay's control socket is the right to use the console. With
+--read-only nobody can change anything, or read what messages say. The audit names the
+user who runs the command.
+
+On a remote machine, choose a port and forward it:
+
+  ssh -L 8026:127.0.0.1:8026 mta1.example.com mta console --port 8026
+
+The relay can serve the console itself, for users with names and roles: see the block
+console of the configuration, and 'mta console user'.`
+
+func newConsole(c *cli) *cobra.Command {
+	var (
+		readOnly bool
+		port     int
+	)
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "serve the console, pages for a browser",
+		Long:  consoleHelp,
+		Example: `  mta console
+  mta console --read-only --port 8026`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if port < 0 || port > 65535 {
+				return usagef("--port: want 0 to 65535, not %d", port)
+			}
+			return c.console(cmd.Context(), readOnly, port)
+		},
+	}
+	cmd.AddCommand(newConsoleUser(c))
+	cmd.Flags().BoolVar(&readOnly, "read-only", false, "nobody can change anything, or read what messages say")
+	cmd.Flags().IntVar(&port, "port", 0, "the `port` on 127.0.0.1; 0: any that is free")
+	return cmd
+}
+
+func (c *cli) console(ctx context.Context, readOnly bool, port int) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if _, err := client.Status(ctx); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return fmt.Errorf("listening for browsers: %w", err)
+	}
+	port = l.Addr().(*net.TCPAddr).Port
+	server, err := web.New(web.Config{Relay: client, ReadOnly: readOnly, CookieSuffix: "-" + strconv.Itoa(port), Now: c.now})
+	if err != nil {
+		l.Close()
+		return err
+	}
+	c.printLink(server, port)
+	go c.printMoreLinks(server, port)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	shut, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := server.Shutdown(shut); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// printLink prints a link that logs in, for whoever has run the command.
+func (c *cli) printLink(s *web.Server, port int) {
+	who := web.Identity{User: userName(), Role: web.Admin}
+	fmt.Fprintf(c.out, "http://127.0.0.1:%d%s\n", port, s.Ticket(who))
+	fmt.Fprintln(c.err, "open the link within a minute; it is good once. Enter prints another one, interrupt ends the console")
+}
+
+// printMoreLinks prints one for each line of a terminal.
+func (c *cli) printMoreLinks(s *web.Server, port int) {
+	if !c.onTerminal() {
+		return
+	}
+	lines := make([]byte, 1)
+	for {
+		if _, err := c.in.Read(lines); err != nil {
+			return
+		}
+		if lines[0] == '\n' {
+			c.printLink(s, port)
+		}
+	}
+}
+
+// userName is who runs the command.
+func userName() string {
+	if u, err := user.Current(); err == nil {
+		return cmp.Or(u.Username, u.Uid)
+	}
+	return strconv.Itoa(os.Getuid())
 }

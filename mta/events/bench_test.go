@@ -107,7 +107,7 @@ func (t *track) settled() {
 	}
 }
 
-// relayGC has the collector work as often as in a relay, whose heap is larger (cmd/mta/serve_memory.go).
+// relayGC has the collector work as often as in a relay, whose heap is larger (cmd/mta/serve.go).
 const relayGC = 320
 
 // BenchmarkHead prints the processor's time for each event, at 20,000 events a second: of the log alone, and with

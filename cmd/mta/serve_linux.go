@@ -90,3 +90,10 @@ func guardMemory(log *slog.Logger) {
 		log.Warn("core dumps can't be switched off: one would have keys and passwords in it", "error", err)
 	}
 }
+
+// mountID identifies the mount that a path is in. Linux has it from 5.8 on.
+func mountID(path string) (id uint64, ok bool) {
+	var stat unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MNT_ID, &stat)
+	return stat.Mnt_id, err == nil && stat.Mask&unix.STATX_MNT_ID != 0
+}

@@ -1,0 +1,609 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/user"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/short"
+	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
+)
+
+const sitesHelp = `List the sites that mail goes to, and suspend them. A site is the set of hosts that
+serve a domain; it usually has the name of its first host. Without a subcommand,
+'mta sites' lists them.`
+
+func newSites(c *cli) *cobra.Command {
+	list := newSitesList(c)
+	g := group("sites", "list sites, suspend and resume them", list, newSitesSuspend(c), newSitesResume(c))
+	g.Long = sitesHelp
+	listByDefault(g, list)
+	return g
+}
+
+// listByDefault makes a group without a command below it the same as its listing, flags and arguments included.
+// A word that is like a command is taken for a mistyped one.
+func listByDefault(g, list *cobra.Command) {
+	if list.Args == nil { // the listing takes names
+		g.Use = strings.Replace(list.Use, list.Name(), g.Name(), 1)
+		commandsOnly := g.Args
+		g.Args = func(cmd *cobra.Command, args []string) error {
+			if err := commandsOnly(cmd, args); errors.As(err, new(hinted)) {
+				return err
+			}
+			return nil
+		}
+	}
+	g.Flags().AddFlagSet(list.Flags())
+	g.ValidArgsFunction = list.ValidArgsFunction
+	g.RunE = func(cmd *cobra.Command, args []string) error {
+		list.SetContext(cmd.Context())
+		return list.RunE(list, args)
+	}
+}
+
+const sitesListHelp = `List the known sites, the longest queue first. QUEUED counts the recipients in the queue
+for a site, in any state. CONNS shows the connections to it, and the number it may have
+so far: each site begins with one, and gets more as it accepts mail (slow start). Of the
+queued recipients, ACTIVE are on connections, WAITING wait for one, and DEFERRED wait
+for their retry time. USUAL/s is the usual rate of messages, LAST the time since it last
+accepted one.
+` + sinceStart + `
+
+NAME is a site's name; .example.com means all names with that ending.`
+
+func newSitesList(c *cli) *cobra.Command {
+	return c.watchable(newList(c, list[api.SiteFilter]{
+		use: "list [NAME...]", short: "list sites", long: sitesListHelp,
+		example: `  mta sites list --busy
+  mta sites list --suspended --json
+  mta sites list .protection.outlook.com`,
+		what: "sites", filter: api.SiteFilter{Order: api.BySize}, names: c.siteNames,
+		show: pages[api.SiteFilter, api.SiteList, api.Site]{
+			table: listing.Sites, ask: (*api.Client).Sites,
+			of:      func(l *api.SiteList) (*[]api.Site, *string) { return &l.Sites, &l.Next },
+			unknown: "no known site has the name",
+			hint: "to list the known sites: mta sites; a site has the name of its first host, " +
+				"and 'mta explain DOMAIN' shows the site of a domain",
+		}.show,
+	}))
+}
+
+const sitesSuspendHelp = `Stop all mail to a site for a time. Transactions in progress finish; waiting mail expires
+as usual.
+
+SITE is the name of a site, or a domain that it serves. A site can serve many domains: the
+output counts and names the known ones. 'mta pause domain' stops a single one of them.`
+
+func newSitesSuspend(c *cli) *cobra.Command {
+	var s api.Suspend
+	cmd := &cobra.Command{
+		Use:     "suspend SITE --for TIME",
+		Short:   "stop mail to a site for a time",
+		Long:    sitesSuspendHelp,
+		Example: `  mta sites suspend example.com --for 30m --reason "postmaster asked us to"`,
+	}
+	suspensionFlags(cmd, &s.For, &s.Source)
+	return c.ofSite(changes(c, cmd, &s.Intent, "site",
+		func(ctx context.Context, client *api.Client, args []string) (api.Suspended, error) {
+			if s.Site = args[0]; s.For <= 0 {
+				return api.Suspended{}, errNoDuration
+			}
+			return client.Suspend(ctx, s)
+		}, func(done api.Suspended) {
+			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", draw.Clean(done.Site), fromSource(s.Source), moment(done.Until, c.now()))
+			if done.Domains > 1 {
+				fmt.Fprintf(c.err, "the site serves %s, and mail for all of them waits: %s\nto stop one of them alone: mta pause domain NAME\n",
+					plural(done.Domains, "domain"), draw.Clean(someOf(done.Some, done.Domains)))
+			}
+		}))
+}
+
+var errNoDuration = hinted{usagef("a duration is required"), "as in: --for 30m"}
+
+// suspensionFlags adds the flags of a suspension: how long, and of which source.
+func suspensionFlags(cmd *cobra.Command, length *api.Age, source *string) {
+	cmd.Flags().Var((*ageFlag)(length), "for", "the duration, such as 90s, 15m, 2h; 30d at most")
+	cmd.Flags().StringVar(source, "source", "", "only mail from this `source`")
+}
+
+// ofSite makes a command take the name of a site.
+func (c *cli) ofSite(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = oneName("a site or domain")
+	cmd.ValidArgsFunction = c.complete(c.siteNames)
+	return cmd
+}
+
+// someOf lists the first of n names.
+func someOf(names []string, n int) string {
+	text := strings.Join(names, ", ")
+	if more := n - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// fromSource names the one source that a suspension is of, if it is of one.
+func fromSource(source string) string {
+	if source == "" {
+		return ""
+	}
+	return " from " + source
+}
+
+func newSitesResume(c *cli) *cobra.Command {
+	var in api.Intent
+	return c.ofSite(changes(c, &cobra.Command{
+		Use:   "resume SITE",
+		Short: "end suspensions of a site",
+		Long: `End all suspensions of a site, including automatic ones.
+
+SITE is the name of a site, or a domain that it serves.`,
+	}, &in, "suspension", func(ctx context.Context, client *api.Client, args []string) (api.Resumed, error) {
+		return client.Resume(ctx, api.Resume{Intent: in, Site: args[0]})
+	}, func(done api.Resumed) {
+		fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), draw.Clean(done.Site))
+	}))
+}
+
+// some wants one argument or more.
+func some(noun string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("no %s is named", noun)
+		}
+		return nil
+	}
+}
+
+// oneName wants exactly one argument.
+func oneName(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("want the name of %s, got %d", what, len(args))
+		}
+		return nil
+	}
+}
+
+const hostsHelp = `List the hosts that mail goes to, suspend them, and discard their state. Without a
+subcommand, 'mta hosts' lists them. To stop all mail for a set of domains, see
+'mta sites suspend'.`
+
+func newHosts(c *cli) *cobra.Command {
+	list := newHostsList(c)
+	g := group("hosts", "list hosts, suspend them, discard their state", list, newHostsSuspend(c), newHostsResume(c), newHostsForget(c))
+	g.Long = hostsHelp
+	listByDefault(g, list)
+	return g
+}
+
+const hostsListHelp = `List the known hosts, by name and address:
+
+  active  has busy connections
+  idle    has connections, none of them busy
+  retry   unreachable, or rejected the relay; not tried until its retry time
+  closed  had a connection recently
+  unused  nothing is known about it except the extensions it once offered
+
+NAME is a name or an address; .example.com means all names with that ending.`
+
+func newHostsList(c *cli) *cobra.Command {
+	return c.watchable(newList(c, list[api.HostFilter]{
+		use: "list [NAME...]", short: "list hosts", long: hostsListHelp,
+		example: `  mta hosts list --state retry
+  mta hosts list .google.com --json`,
+		what: "hosts", names: c.hostNames,
+		show: pages[api.HostFilter, api.HostList, api.Host]{
+			table: listing.Hosts, ask: (*api.Client).Hosts,
+			of:      func(l *api.HostList) (*[]api.Host, *string) { return &l.Hosts, &l.Next },
+			unknown: "no known host matches the name or address", hint: "to list the known hosts: mta hosts",
+		}.show,
+	}))
+}
+
+func newHostsSuspend(c *cli) *cobra.Command {
+	var s api.SuspendHosts
+	cmd := &cobra.Command{
+		Use:   "suspend NAME... --for TIME",
+		Short: "stop mail to hosts for a time",
+		Long: `Stop all mail to hosts for a time, or the mail from one source. Mail goes to the other
+hosts of its site; if there is none, it waits in the queue without counting an attempt.
+Jobs on connections to the hosts finish, and then the connections end.
+
+NAME is a name or an address of a known host; .example.com means all names with that ending.`,
+		Example: `  mta hosts suspend mx1.example.com --for 30m --reason "it loses mail"
+  mta hosts suspend 192.0.2.7 --for 2h --source out1`,
+	}
+	suspensionFlags(cmd, &s.For, &s.Source)
+	return c.ofHosts(changes(c, cmd, &s.Intent, "host",
+		func(ctx context.Context, client *api.Client, names []string) (api.SuspendedHosts, error) {
+			if s.Hosts = names; s.For <= 0 {
+				return api.SuspendedHosts{}, errNoDuration
+			}
+			return client.SuspendHosts(ctx, s)
+		}, func(done api.SuspendedHosts) {
+			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n",
+				plural(done.Hosts, "host"), fromSource(s.Source), moment(done.Until, c.now()))
+		}))
+}
+
+func newHostsResume(c *cli) *cobra.Command {
+	var in api.Intent
+	return c.ofHosts(changes(c, &cobra.Command{
+		Use:   "resume NAME...",
+		Short: "end suspensions of hosts",
+		Long: `End all suspensions of hosts.
+
+NAME is a name or an address; .example.com means all names with that ending.`,
+	}, &in, "suspension", func(ctx context.Context, client *api.Client, names []string) (api.ResumedHosts, error) {
+		return client.ResumeHosts(ctx, api.ResumeHosts{Intent: in, Hosts: names})
+	}, func(done api.ResumedHosts) {
+		fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), plural(done.Hosts, "host"))
+	}))
+}
+
+// ofHosts makes a command take the names of hosts.
+func (c *cli) ofHosts(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = some("host")
+	cmd.ValidArgsFunction = c.complete(c.hostNames)
+	return cmd
+}
+
+func newHostsForget(c *cli) *cobra.Command {
+	var in api.Intent
+	return c.ofHosts(changes(c, &cobra.Command{
+		Use:   "forget NAME...",
+		Short: "discard the state of hosts",
+		Long: `Discard the relay's knowledge about hosts: failures, offered extensions, capacity. They
+are tried again immediately. Connections stay open.
+
+NAME is a name or an address; .example.com means all names with that ending. Mail that
+was deferred because of a host keeps its retry time: see 'mta queue retry --site'.`,
+		Example: `  mta hosts forget mx1.example.com
+  mta hosts forget 192.0.2.7`,
+	}, &in, "host", func(ctx context.Context, client *api.Client, names []string) (api.Forgotten, error) {
+		return client.Forget(ctx, api.Forget{Intent: in, Hosts: names})
+	}, func(done api.Forgotten) { fmt.Fprintf(c.out, "%s forgotten\n", plural(done.Hosts, "host")) }))
+}
+
+const connectionsHelp = `List the open connections, those of clients and those to remote hosts, and close some.
+Without a subcommand, 'mta connections' lists them.`
+
+func newConnections(c *cli) *cobra.Command {
+	list := newConnectionsList(c)
+	g := group("connections", "list open connections, close some", list, newConnectionsClose(c))
+	g.Long = connectionsHelp
+	listByDefault(g, list)
+	return g
+}
+
+const connectionsListHelp = `List the open connections: those of clients (in), then those to remote hosts (out), the
+oldest first.
+
+  opening  not ready for mail yet
+  busy     has a transaction or a request
+  idle     waits for one
+  closing  takes no more
+
+BACKLOG counts the transactions on an outgoing connection, WINDOW those that use the wire
+at a time. MESSAGES counts transactions or requests so far.`
+
+func newConnectionsList(c *cli) *cobra.Command {
+	return c.watchable(newList(c, list[api.ConnectionFilter]{
+		use: "list", short: "list open connections", long: connectionsListHelp,
+		example: `  mta connections list --site mx.example.com
+  mta connections list --direction in --peer 192.0.2.0/24 --json`,
+		what: "connections",
+		show: pages[api.ConnectionFilter, api.ConnectionList, api.Connection]{
+			table: listing.Connections, ask: (*api.Client).Connections,
+			of: func(l *api.ConnectionList) (*[]api.Connection, *string) { return &l.Connections, &l.Next },
+		}.show,
+	}))
+}
+
+func newConnectionsClose(c *cli) *cobra.Command {
+	var in api.Intent
+	cmd := answers(c, &cobra.Command{
+		Use:   "close ID...",
+		Short: "close connections without loss of mail",
+		Long: `Close connections. A client hears 421 before its next command; a message that is coming in
+is taken first. An outgoing connection finishes the transactions that have begun, and the
+others leave by another connection; one that is being opened is given up. No mail is lost
+or sent twice.
+
+To keep a site's connections from being opened again, see 'mta sites suspend'.`,
+		Example: `  mta connections close 6920000a0001
+  mta connections close 6920000a0001 6920000a0002 --dry-run`,
+		Args: some("connection"),
+	}, func(ctx context.Context, client *api.Client, ids []string) (api.ClosedConnections, error) {
+		return client.CloseConnections(ctx, api.CloseConnections{Intent: in, IDs: ids})
+	}, func(done api.ClosedConnections) error {
+		what := "closed"
+		if done.DryRun {
+			what = "would be closed"
+		}
+		if done.Busy > 0 {
+			what += fmt.Sprintf(", %d of them when what has begun is finished", done.Busy)
+		}
+		fmt.Fprintf(c.out, "%s %s\n", plural(done.Connections, "connection"), what)
+		return nil
+	})
+	changeFlags(cmd, &in)
+	cmd.ValidArgsFunction = c.complete(c.connectionIDs)
+	return cmd
+}
+
+const sinceStart = `
+DELIVERED, DEFERRALS (temporary failures, each attempt) and BOUNCED (including expired)
+count recipients since the start of the relay.`
+
+func newSources(c *cli) *cobra.Command {
+	return c.watchable(newList(c, list[api.BlockFilter]{
+		use: "sources [NAME...]", short: "list the sources of the configuration",
+		long: `List the sources: the connections from each, the transactions that are READY for one
+and those RUNNING on one. A source is sending; or warming, with the plan's stage; or paused,
+by an operator or its warm-up; or missing, if this machine does not have its address.
+` + sinceStart,
+		what: "sources", filter: api.BlockFilter{Order: api.BySize}, names: c.sourceNames,
+		show: pages[api.BlockFilter, api.SourceList, api.Source]{
+			table: listing.Sources, ask: (*api.Client).Sources,
+			of: func(l *api.SourceList) (*[]api.Source, *string) { return &l.Sources, &l.Next },
+		}.show,
+	}))
+}
+
+// poolFilter is that of blocks, except that no pool is in a pool.
+type poolFilter struct {
+	api.BlockFilter `without:"pool"`
+}
+
+func newPools(c *cli) *cobra.Command {
+	return c.watchable(newList(c, list[poolFilter]{
+		use: "pools [NAME...]", short: "list the pools of sources",
+		long: `List the pools: their sources, the tenants that use them, the connections of the sources
+and the transactions that are READY for one or RUNNING on one, whatever pool they are for.
+ACCEPTED counts recipients of the pool's tenants since the start of the relay.
+` + sinceStart,
+		what: "pools", filter: poolFilter{api.BlockFilter{Order: api.BySize}}, names: c.poolNames,
+		show: pages[poolFilter, api.PoolList, api.Pool]{
+			table: listing.Pools,
+			ask: func(client *api.Client, ctx context.Context, f poolFilter, after string, limit int) (api.PoolList, error) {
+				return client.Pools(ctx, f.BlockFilter, after, limit)
+			},
+			of: func(l *api.PoolList) (*[]api.Pool, *string) { return &l.Pools, &l.Next },
+		}.show,
+	}))
+}
+
+func newTenants(c *cli) *cobra.Command {
+	limits := false
+	usual := pages[api.BlockFilter, api.TenantList, api.Tenant]{
+		table: listing.Tenants, ask: (*api.Client).Tenants,
+		of: func(l *api.TenantList) (*[]api.Tenant, *string) { return &l.Tenants, &l.Next },
+	}
+	cmd := newList(c, list[api.BlockFilter]{
+		use: "tenants [NAME...]", short: "list the tenants of the configuration",
+		long: `List the tenants: the pool and the tier of each, and the outcomes of its mail. The name
+"-" stands for all mail without a tenant. QUEUED counts the recipients in the queue,
+ACCEPTED those since the start of the relay.
+
+--limits shows what each tenant uses of what it may submit, as used/limit: connections,
+messages in the queue and their size. OVER is the limit that the next message would be
+over; REFUSED counts connections and messages that were refused for a limit since the
+start of the relay, LOWERED those that over_quota = "lower" moved to the last tier.
+` + sinceStart,
+		what: "tenants", filter: api.BlockFilter{Order: api.BySize}, names: c.tenantNames,
+		show: func(ctx context.Context, c *cli, client *api.Client, f api.BlockFilter, p *pageFlags) error {
+			if !limits || p.asJSON {
+				return usual.show(ctx, c, client, f, p)
+			}
+			l, err := collect(p, usual.of, func(after string, limit int) (api.TenantList, error) {
+				return client.Tenants(ctx, f, after, limit)
+			})
+			if err != nil {
+				return err
+			}
+			limited := slices.DeleteFunc(l.Tenants, func(t api.Tenant) bool { return t.Use == nil })
+			return printPage(c, listing.TenantLimits, limited, l.Next)
+		},
+	})
+	cmd.Flags().Bool("queued", false, "")
+	_ = cmd.Flags().MarkHidden("queued") // the queue of each was once counted only on demand
+	cmd.Flags().BoolVar(&limits, "limits", false, "show what each uses of its limits")
+	return c.watchable(cmd)
+}
+
+const pauseHelp = `Stop the mail of a tenant, pool or source, the mail to a domain, or all mail, until it is
+resumed or for a time. The mail waits in the queue, with the pause as its reason, and
+expires as usual; transactions in progress finish. Mail of a paused source leaves from the
+others of its pool, if there are any. Pauses survive a restart.
+
+Without arguments, list the pauses.`
+
+func newPause(c *cli) *cobra.Command {
+	var (
+		b      api.BeginPause
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "pause [everything | tenant NAME | pool NAME | source NAME | domain NAME]",
+		Short: "stop the mail of a tenant, pool, source or domain, or all mail",
+		Long:  pauseHelp,
+		Example: `  mta pause tenant acme --reason "their list is stolen"
+  mta pause domain example.com --for 2h
+  mta pause everything`,
+		Args:              pausable(true),
+		ValidArgsFunction: c.completePausable(nil),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && (b.For > 0 || b.Reason != "") {
+				return hinted{usagef("say what to pause"), "to stop all mail: mta pause everything"}
+			}
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return c.listPauses(cmd.Context(), client, asJSON)
+			}
+			b.What, b.Name, b.By = api.PauseWhat(args[0]), second(args), c.caller()
+			done, err := client.BeginPause(cmd.Context(), b)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, done)
+			}
+			if c.wouldChange(done.Effect, "pause") {
+				return nil
+			}
+			until := "until it is resumed"
+			if !done.Until.IsZero() {
+				until = "until " + moment(done.Until, c.now())
+			}
+			fmt.Fprintf(c.out, "%s is paused %s\n", pauseOf(&done.Pause), until)
+			return nil
+		},
+	}
+	cmd.Flags().Var((*ageFlag)(&b.For), "for", "the duration, such as 90s, 15m, 2h (default: until resumed)")
+	changeFlags(cmd, &b.Intent)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newResume(c *cli) *cobra.Command {
+	var in api.Intent
+	return changes(c, &cobra.Command{
+		Use:               "resume everything | tenant NAME | pool NAME | source NAME | domain NAME",
+		Short:             "end a pause",
+		Long:              "End a pause: its mail leaves immediately, within the limits of sites and sources.\nOther pauses stay in force.",
+		Args:              pausable(false),
+		ValidArgsFunction: c.completePausable(pausedNames),
+	}, &in, "pause", func(ctx context.Context, client *api.Client, args []string) (api.PauseChanged, error) {
+		return client.EndPause(ctx, api.EndPause{Intent: in, What: api.PauseWhat(args[0]), Name: second(args)})
+	}, func(done api.PauseChanged) {
+		fmt.Fprintf(c.out, "%s is resumed; it was paused for %s\n", pauseOf(&done.Pause), short.Age(c.now().Sub(done.Since)))
+	})
+}
+
+func (c *cli) listPauses(ctx context.Context, client *api.Client, asJSON bool) error {
+	l, err := client.Pauses(ctx)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(c.out, l)
+	}
+	if len(l.Pauses) == 0 {
+		fmt.Fprintln(c.err, "nothing is paused")
+	}
+	for i := range l.Pauses {
+		fmt.Fprintln(c.out, c.pauseLine(&l.Pauses[i]))
+	}
+	return nil
+}
+
+// pauseLine returns what is paused, by whom, since when, until when and why.
+func (c *cli) pauseLine(p *api.Pause) string {
+	text := fmt.Sprintf("%s, by %s since %s", pauseOf(p), p.By, moment(p.Since, c.now()))
+	if !p.Until.IsZero() {
+		text += ", until " + moment(p.Until, c.now())
+	}
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	return draw.Clean(text)
+}
+
+func pauseOf(p *api.Pause) string {
+	if p.Name == "" {
+		return string(p.What)
+	}
+	return draw.Clean(string(p.What) + " " + p.Name)
+}
+
+// caller is who runs the command, for those who ask who has paused something.
+func (c *cli) caller() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return c.env("LOGNAME")
+}
+
+func second(args []string) string {
+	if len(args) < 2 {
+		return ""
+	}
+	return args[1]
+}
+
+func pauseWords() []string {
+	var words []string
+	for _, w := range api.PauseWhats {
+		words = append(words, string(w))
+	}
+	return words
+}
+
+// completePausable completes what can be paused and then its name: those that others give for a kind, or
+// else those of the configuration.
+func (c *cli) completePausable(others func(api.PauseWhat) namer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return pauseWords(), cobra.ShellCompDirectiveNoFileComp
+		}
+		what := api.PauseWhat(args[0])
+		names := map[api.PauseWhat]namer{api.PauseTenant: c.tenantNames, api.PausePool: c.poolNames, api.PauseSource: c.sourceNames}[what]
+		if others != nil {
+			names = others(what)
+		}
+		if names == nil || len(args) > 1 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return c.complete(names)(cmd, args, prefix)
+	}
+}
+
+// pausedNames asks for what is paused of a kind.
+func pausedNames(what api.PauseWhat) namer {
+	return func(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
+		l, err := client.Pauses(ctx)
+		for _, p := range l.Pauses {
+			if p.What == what {
+				names = append(names, p.Name)
+			}
+		}
+		return names, err
+	}
+}
+
+// pausable wants what can be paused and, of all but everything, its name.
+func pausable(orNothing bool) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		want := 2
+		if len(args) > 0 && args[0] == string(api.PauseEverything) {
+			want = 1
+		}
+		const everyKind = "as in: everything, tenant NAME, pool NAME, source NAME or domain NAME"
+		switch {
+		case len(args) == 0 && orNothing:
+			return nil
+		case len(args) == 0:
+			return hinted{usagef("name what to resume or pause"), everyKind}
+		case !slices.Contains(api.PauseWhats, api.PauseWhat(args[0])):
+			return hinted{usagef("%q can't be paused", args[0]), everyKind}
+		case len(args) < want:
+			return hinted{usagef("the name of the %s is missing", args[0]), fmt.Sprintf("as in: %s %s NAME", cmd.CommandPath(), args[0])}
+		case len(args) > want:
+			return usagef("unexpected argument %q", args[want])
+		}
+		return nil
+	}
+}

@@ -1,0 +1,656 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"example.org/mta/client"
+	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/cmd/mta/sendmail"
+	"example.org/mta/internal/spelling"
+	"example.org/mta/mta/config"
+	"example.org/mta/operator/api"
+	"example.org/mta/submission/compose"
+	"example.org/mta/submission/request"
+	"example.org/mta/submission/template"
+)
+
+const sendHelp = `Submit a request by HTTP, as an application does: the JSON of POST /v1/messages, from a
+file or standard input (-). The relay is that of --url, of $MTA_URL, or the first api block
+of the configuration. The API key is in the file of --key-file or in $MTA_KEY; it is never
+an argument, which other users can see.
+
+The command tries again until the relay has answered, for --patience. Whatever is lost on
+the way, the message is accepted once. If it gives up, it prints the Idempotency-Key with
+which the same request can be sent again.
+
+The exit status is 1 if a recipient is refused.`
+
+// sending is what a request is sent with.
+type sending struct {
+	file, url, keyFile, key string
+	patience                time.Duration
+	asJSON                  bool
+}
+
+func newSend(c *cli) *cobra.Command {
+	var s sending
+	cmd := &cobra.Command{
+		Use:   "send --json FILE",
+		Short: "submit a message by HTTP",
+		Long:  sendHelp,
+		Args:  noArgs,
+		Example: `  mta send --json letter.json --key-file shop.key
+  mta send --json - --url https://relay.example.com --idempotency-key order-4711`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if s.file == "" {
+				return usagef("name the file of the request: --json FILE")
+			}
+			return c.send(cmd.Context(), s)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.file, "json", "", "the `file` with the request; - is standard input")
+	f.StringVar(&s.url, "url", "", "the `URL` of the relay's api listener (default: $MTA_URL, or that of the configuration)")
+	f.StringVar(&s.keyFile, "key-file", "", "a `file` with the API key (default: $MTA_KEY has the key)")
+	f.StringVar(&s.key, "idempotency-key", "", "the `name` under which the request counts once (default: a random one)")
+	f.DurationVar(&s.patience, "patience", 2*time.Minute, "for how `long` to try again; 0s: once")
+	f.BoolVar(&s.asJSON, "print-json", false, "print the relay's answer as JSON")
+	return cmd
+}
+
+func (c *cli) send(ctx context.Context, s sending) error {
+	body, _, err := c.readInput(s.file)
+	if err != nil {
+		return err
+	}
+	to := client.Client{Patience: s.patience}
+	if s.patience == 0 {
+		to.Patience = -1
+	}
+	if to.URL, err = c.apiURL(s.url); err != nil {
+		return err
+	}
+	if to.Key, err = c.apiKey(s.keyFile); err != nil {
+		return err
+	}
+	sent, err := to.SendJSON(ctx, body, s.key)
+	if err != nil {
+		return sendFault(err)
+	}
+	if s.asJSON {
+		err = writeJSON(c.out, sent)
+	} else {
+		err = c.printSent(sent)
+	}
+	if err == nil && refused(sent) {
+		return exitError(exitFailed)
+	}
+	return err
+}
+
+// apiURL is where the relay takes requests.
+func (c *cli) apiURL(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	if url := c.env("MTA_URL"); url != "" {
+		return url, nil
+	}
+	cfg, err := c.config()
+	if err != nil {
+		return "", err
+	}
+	if len(cfg.APIs) == 0 || len(cfg.APIs[0].Address) == 0 {
+		return "", hinted{errors.New("the configuration has no api block"), `name the relay with --url, or add api "local" { address = "127.0.0.1:8080" } to it`}
+	}
+	return urlOf(cfg, cfg.APIs[0])
+}
+
+// urlOf is the URL of an api block, for programs on this machine.
+func urlOf(cfg *config.Config, a *config.API) (string, error) {
+	host, port, err := net.SplitHostPort(a.Address[0])
+	if err != nil {
+		return "", err
+	}
+	if a.TLS.Enabled() {
+		return "https://" + net.JoinHostPort(cfg.Hostname, port), nil
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port), nil
+}
+
+// apiKey reads the key from a file or the environment.
+func (c *cli) apiKey(file string) (string, error) {
+	if file == "" {
+		if key := strings.TrimSpace(c.env("MTA_KEY")); key != "" {
+			return key, nil
+		}
+		return "", hinted{errors.New("there is no API key"), "put it into a file and name that with --key-file, or into $MTA_KEY; 'mta key add' makes one"}
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	key := strings.TrimSpace(string(content))
+	if key == "" || strings.ContainsAny(key, " \r\n") {
+		return "", fmt.Errorf("%s: want a file with one line, the API key", file)
+	}
+	return key, nil
+}
+
+// sendFault puts each fault on a line.
+func sendFault(err error) error {
+	var e *client.Error
+	if !errors.As(err, &e) || len(e.Faults) == 0 {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %s: %s", e.Status, e.Title, e.Detail)
+	for _, f := range e.Faults {
+		fmt.Fprintf(&b, "\n  %s: %s", f.Pointer, f.Detail)
+		if f.Remedy != "" {
+			fmt.Fprintf(&b, " (%s)", f.Remedy)
+		}
+	}
+	return errors.New(b.String())
+}
+
+func (c *cli) printSent(sent *client.Sent) error {
+	t := &draw.Table{Columns: []draw.Column{{Title: "ID"}, {Title: "RECIPIENT", Shrink: true}, {Title: "STATUS"}}}
+	for _, m := range sent.Messages {
+		id := m.ID
+		if id == "" {
+			id = "-"
+		}
+		if len(m.Recipients) == 0 {
+			t.Add(m.Detail, id, "-", m.Status)
+		}
+		for _, r := range m.Recipients {
+			t.Add(strings.TrimSpace(r.Code+" "+r.Detail), id, r.Address, r.Status)
+		}
+		if m.Content != "" {
+			fmt.Fprint(c.out, m.Content)
+		}
+	}
+	if sent.Replayed {
+		fmt.Fprintln(c.err, "the relay has accepted this request before")
+	}
+	return t.Write(c.out, c.screen)
+}
+
+func refused(sent *client.Sent) bool {
+	for _, m := range sent.Messages {
+		for _, r := range m.Recipients {
+			if r.Status == "refused" || r.Status == "failed" {
+				return true
+			}
+		}
+		if m.Status == "refused" || m.Status == "failed" {
+			return true
+		}
+	}
+	return false
+}
+
+func newSendmail(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:                "sendmail [-t] [-i] [-f SENDER] [RECIPIENT...]",
+		Short:              "submit a message to the relay, like sendmail",
+		DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return asExit(c.sendmail(args))
+		},
+	}
+	cmd.Long = "Behave like sendmail. A link to mta under the name sendmail does the same. 'mta sendmail --help' lists the options."
+	return cmd
+}
+
+// sendmail is the program of that name.
+func (c *cli) sendmail(args []string) int {
+	args, err := c.commonFlags(args)
+	if err != nil {
+		return c.sysexit("sendmail", sendmail.ExUsage, err)
+	}
+	o, err := sendmail.Parse(args)
+	if err != nil {
+		return c.sysexit("sendmail", sendmail.ExUsage, err)
+	}
+	if o.Config != "" {
+		c.configFlag = o.Config
+	}
+	switch o.Mode {
+	case sendmail.ModeHelp:
+		fmt.Fprint(c.out, sendmail.Help)
+		return sendmail.ExOK
+	case sendmail.ModeList:
+		return c.mailq(nil)
+	case sendmail.ModeFlush:
+		return c.sendmailFlush()
+	case sendmail.ModeAliases:
+		fmt.Fprintln(c.err, "sendmail: the relay has no aliases, there is nothing to build")
+		return sendmail.ExOK
+	case sendmail.ModeSMTP:
+		l := c.local()
+		return c.ended(sendmail.PassSMTP(c.in, c.out, &l))
+	}
+	return c.sendmailSend(o)
+}
+
+// sysexit reports an error under the name that the program was called by, and gives the code.
+func (c *cli) sysexit(name string, code int, err error) int {
+	fmt.Fprintf(c.err, "%s: %s\n", name, strings.ReplaceAll(draw.Clean(err.Error()), "\n", "\n"+name+": "))
+	if hint := hintOf(err); hint != "" {
+		fmt.Fprintf(c.err, "%s: %s\n", name, draw.Clean(hint))
+	}
+	return code
+}
+
+// local never fails for want of the configuration: mail must not be lost over a file that somebody
+// else may be editing.
+func (c *cli) local() sendmail.Local {
+	w, err := c.find()
+	known, announced := c.announced()
+	switch {
+	case err != nil && announced:
+		w = known
+	case err != nil:
+		w = config.DefaultWhereabouts()
+	}
+	l := sendmail.Local{SMTP: c.env("MTA_SMTP"), Hostname: cmp.Or(w.Hostname, config.DefaultWhereabouts().Hostname)}
+	if l.SMTP == "" {
+		if !announced {
+			l.Unknown = c.whyUnknown(&w, err)
+		}
+		l.Maildrop = filepath.Join(cmp.Or(w.DataDir, config.DefaultWhereabouts().DataDir), config.Maildrop)
+		if w.SMTP == nil {
+			w.SMTP = config.DefaultWhereabouts().SMTP
+		}
+		for _, address := range w.SMTP {
+			if l.SMTP = config.Reachable(address); l.SMTP != "" {
+				break
+			}
+		}
+	}
+	if u, err := user.Current(); err == nil {
+		l.User = u.Username
+	} else if l.User = c.env("LOGNAME"); l.User == "" {
+		l.User = "nobody"
+	}
+	return l
+}
+
+// whyUnknown returns why nothing names the place of the relay, where no relay has written it down; "" when the
+// configuration does.
+func (c *cli) whyUnknown(w *config.Whereabouts, err error) string {
+	why := ""
+	switch path := c.configPath(); {
+	case err != nil:
+		why = err.Error()
+	case path == "" && !exists(w.DataDir):
+		why = "there is no configuration at " + defaultConfig
+	case w.DataDir == "" || w.SMTP == nil:
+		why = "in " + path + " it depends on an environment variable that is not set"
+	default:
+		return ""
+	}
+	if len(c.wellKnown) > 0 {
+		why += fmt.Sprintf(", and no relay has written relay.json into %s", strings.Join(c.wellKnown, " or "))
+	}
+	return why
+}
+
+// ended gives the exit code after an error, or none, of sendmail.
+func (c *cli) ended(err error) int {
+	if err == nil {
+		return sendmail.ExOK
+	}
+	return c.sysexit("sendmail", sendmail.Code(err), err)
+}
+
+func (c *cli) sendmailSend(o sendmail.Options) int {
+	l := c.local()
+	err := sendmail.Send(c.in, &l, o, c.env("NAME"))
+	if err != nil && sendmail.Code(err) == sendmail.ExTempFail {
+		fmt.Fprintln(c.err, "sendmail: the message was not sent: try again later")
+	}
+	return c.ended(err)
+}
+
+// sendmailFlush makes everything in the queue due.
+func (c *cli) sendmailFlush() int {
+	client, err := c.client()
+	if err != nil {
+		return c.sysexit("sendmail", sendmail.ExUnavailable, err)
+	}
+	_, err = client.Change(context.Background(), api.Change{Action: api.Retry, All: true})
+	switch {
+	case api.Down(err), errors.Is(err, os.ErrPermission):
+		return c.sysexit("sendmail", sendmail.ExUnavailable, err)
+	case err != nil:
+		return c.sysexit("sendmail", sendmail.ExSoftware, err)
+	}
+	return sendmail.ExOK
+}
+
+func newMailq(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:                "mailq",
+		Short:              "list the queue in the format of mailq",
+		Long:               mailqHelp,
+		DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return asExit(c.mailq(args))
+		},
+	}
+}
+
+// asExit carries an exit code through cobra.
+func asExit(code int) error {
+	if code == exitDone {
+		return nil
+	}
+	return exitError(code)
+}
+
+const mailqHelp = `List the whole queue in the format of Postfix's mailq: * after the id marks active
+messages, ! held ones. A link to mta under the name mailq does the same.`
+
+const mailqHead = "----Queue ID----- --Size-- ---Arrival Time---- --Sender/Recipient------\n"
+
+// mailq lists the queue as Postfix does: * marks what is being tried, ! what is held.
+func (c *cli) mailq(args []string) int {
+	args, err := c.commonFlags(args)
+	if err != nil {
+		return c.sysexit("mailq", sendmail.ExUsage, err)
+	}
+	for _, arg := range args {
+		if arg == "--help" {
+			fmt.Fprint(c.out, "usage: mailq [--config FILE] [--socket SOCKET]\n\n"+mailqHelp+"\n")
+			return sendmail.ExOK
+		}
+		// Sendmail's has -v and -Ac and the like, for details that this one shows anyway.
+		if !strings.HasPrefix(arg, "-") {
+			return c.sysexit("mailq", sendmail.ExUsage, fmt.Errorf("unexpected argument %q", arg))
+		}
+	}
+	client, err := c.client()
+	if err != nil {
+		return c.sysexit("mailq", sendmail.ExUnavailable, err)
+	}
+	messages, octets := 0, int64(0)
+	_, err = eachPage(context.Background(), client, api.Filter{}, api.Page{}, func(l api.List) error {
+		if messages == 0 && len(l.Messages) > 0 {
+			fmt.Fprint(c.out, mailqHead)
+		}
+		for _, m := range l.Messages {
+			messages++
+			octets += m.Size
+			c.mailqMessage(m)
+		}
+		return nil
+	})
+	switch {
+	case api.Down(err):
+		return c.sysexit("mailq", sendmail.ExUnavailable, err)
+	case err != nil:
+		return c.sysexit("mailq", sendmail.ExSoftware, err)
+	case messages == 0:
+		fmt.Fprintln(c.out, "Mail queue is empty")
+		return sendmail.ExOK
+	}
+	fmt.Fprintf(c.out, "-- %d Kbytes in %d Request%s.\n", octets/1024, messages, ending(messages))
+	return sendmail.ExOK
+}
+
+func ending(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
+}
+
+func (c *cli) mailqMessage(m api.Item) {
+	sender := m.Sender
+	if sender == "" {
+		sender = "MAILER-DAEMON"
+	}
+	fmt.Fprintf(c.out, "%-17s%8d %-20s %s\n", m.ID+mailqMark(m), m.Size, m.Received.Local().Format(time.ANSIC)[:19], draw.Clean(sender))
+	last := ""
+	for _, r := range m.Recipients {
+		if why := r.Why(time.Local); why != last && why != "" {
+			fmt.Fprintf(c.out, "%*s\n", 80, "("+draw.Clean(why)+")")
+			last = why
+		}
+		fmt.Fprintf(c.out, "%39s%s\n", "", draw.Clean(r.Address))
+	}
+	fmt.Fprintln(c.out)
+}
+
+func mailqMark(m api.Item) string {
+	held := len(m.Recipients) > 0
+	for _, r := range m.Recipients {
+		if r.State == api.StateActive {
+			return "*"
+		}
+		held = held && r.State == api.StateHeld
+	}
+	if held {
+		return "!"
+	}
+	return ""
+}
+
+// commonFlags takes --config and --socket out of the arguments of a command that reads the rest
+// itself.
+func (c *cli) commonFlags(args []string) (rest []string, err error) {
+	for i := 0; i < len(args); i++ {
+		name, value, given := strings.Cut(args[i], "=")
+		to := map[string]*string{"--config": &c.configFlag, "--socket": &c.socketFlag}[name]
+		switch {
+		case args[i] == "--":
+			return append(rest, args[i:]...), nil
+		case to == nil:
+			rest = append(rest, args[i])
+		case given:
+			*to = value
+		case i+1 == len(args):
+			return nil, errors.New(name + " needs a value")
+		default:
+			i++
+			*to = args[i]
+		}
+	}
+	return rest, nil
+}
+
+const templateHelp = `Show what the stored templates of tenants make. The configuration names their folder,
+templates { path = "..." }; --path names another. These commands need no running relay.`
+
+func newTemplate(c *cli) *cobra.Command {
+	var path string
+	g := group("template", "the templates of tenants", newTemplateList(c, &path), newTemplateRender(c, &path))
+	g.Long = templateHelp
+	g.PersistentFlags().StringVar(&path, "path", "", "the `folder` of templates (default: that of the configuration)")
+	return g
+}
+
+// templates loads the stored templates.
+func (c *cli) templates(path string) (*template.Store, error) {
+	if path == "" {
+		cfg, err := c.config()
+		if err != nil {
+			return nil, err
+		}
+		if path = cfg.Templates.Path; path == "" {
+			return nil, hinted{errors.New("the configuration has no templates"), `add templates { path = "/etc/mta/templates" } to it, or name a folder with --path`}
+		}
+	}
+	return template.Load(path)
+}
+
+func newTemplateList(c *cli, path *string) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list [TENANT]",
+		Short: "list the stored templates",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			store, err := c.templates(*path)
+			if err != nil {
+				return err
+			}
+			tenants := store.Tenants()
+			if len(args) == 1 {
+				tenants = args
+			}
+			list := make(map[string][]string, len(tenants))
+			table := &draw.Table{Columns: []draw.Column{{Title: "TENANT"}, {Title: "NAME"}}}
+			for _, tenant := range tenants {
+				list[tenant] = append([]string{}, store.Names(tenant)...)
+				for _, name := range list[tenant] {
+					table.Add("", tenant, name)
+				}
+			}
+			if asJSON {
+				return writeJSON(c.out, list)
+			}
+			if table.Empty() {
+				fmt.Fprintln(c.err, "no templates")
+				return nil
+			}
+			return table.Write(c.out, c.screen)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// rendering is what a template is rendered with.
+type rendering struct {
+	data, part, from, to string
+	strict, asJSON       bool
+}
+
+func newTemplateRender(c *cli, path *string) *cobra.Command {
+	var r rendering
+	cmd := &cobra.Command{
+		Use:   "render TENANT NAME",
+		Short: "print the message that a template makes",
+		Long: `Print the message that a template makes of data, as it would leave the relay, without the
+fields that the relay adds. Without --data there are no data: each variable is empty.`,
+		Args: cobra.ExactArgs(2),
+		Example: `  mta template render acme welcome --data ann.json
+  mta template render acme welcome --data ann.json --part html`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := c.templates(*path)
+			if err != nil {
+				return err
+			}
+			stored, ok := store.Stored(args[0], args[1])
+			if !ok {
+				return noTemplate(store, args[0], args[1])
+			}
+			data, err := c.templateData(r.data)
+			if err != nil {
+				return err
+			}
+			mail, err := stored.Render(cmd.Context(), r.strict, data)
+			if err != nil {
+				return err
+			}
+			return c.printRendered(mail, r)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.data, "data", "", "a `file` with a JSON object; - is standard input")
+	f.BoolVar(&r.strict, "strict", false, "refuse data that lack a variable")
+	f.StringVar(&r.part, "part", "", "print one part only: subject, text or html")
+	f.StringVar(&r.from, "from", "sender@example.com", "the `address` in From")
+	f.StringVar(&r.to, "to", "recipient@example.com", "the `address` in To")
+	f.BoolVar(&r.asJSON, "json", false, "print the parts as JSON")
+	oneOf(cmd, "part", []string{"subject", "text", "html"})
+	return cmd
+}
+
+func noTemplate(store *template.Store, tenant, name string) error {
+	err := fmt.Errorf("the tenant %q has no template %q", tenant, name)
+	names := store.Names(tenant)
+	if like := spelling.Nearest(name, names); like != "" {
+		return hinted{err, fmt.Sprintf("did you mean %q?", like)}
+	}
+	if len(names) == 0 {
+		return hinted{err, "it has none; 'mta template list' shows those of all tenants"}
+	}
+	return hinted{err, "it has " + strings.Join(names, ", ")}
+}
+
+// templateData reads a JSON object with numbers as they are written.
+func (c *cli) templateData(file string) (template.Data, error) {
+	if file == "" {
+		return template.NewData(nil), nil
+	}
+	content, shown, err := c.readInput(file)
+	if err != nil {
+		return template.Data{}, err
+	}
+	d := json.NewDecoder(bytes.NewReader(content))
+	d.UseNumber()
+	var values map[string]any
+	if err := d.Decode(&values); err != nil {
+		return template.Data{}, hinted{fmt.Errorf("%s: %w", shown, err), `data are a JSON object, such as {"name": "Ann"}`}
+	}
+	return template.NewData(values), nil
+}
+
+func (c *cli) printRendered(m template.Mail, r rendering) error {
+	switch {
+	case r.asJSON:
+		return writeJSON(c.out, struct {
+			Subject string `json:"subject"`
+			Text    string `json:"text"`
+			HTML    string `json:"html"`
+		}{m.Subject, m.Text, m.HTML})
+	case r.part == "subject":
+		_, err := fmt.Fprintln(c.out, m.Subject)
+		return err
+	case r.part == "text":
+		_, err := io.WriteString(c.out, m.Text)
+		return err
+	case r.part == "html":
+		_, err := io.WriteString(c.out, m.HTML)
+		return err
+	case r.part != "":
+		return usagef("--part is subject, text or html")
+	}
+	from, err := request.ParseMailbox(r.from)
+	if err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	to, err := request.ParseMailbox(r.to)
+	if err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	letter := compose.Letter{
+		From: []request.Mailbox{from}, To: []request.Mailbox{to}, Subject: m.Subject, Text: m.Text, HTML: m.HTML,
+		Date: c.now(), MessageID: "rendered@" + from.Address.Domain(), Random: rand.Reader,
+	}
+	_, err = letter.WriteTo(c.out)
+	return err
+}
