@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -95,6 +96,44 @@ func flip(t *testing.T, fs vfs.FS, name string, off int64) {
 	}
 	b[0] ^= 4
 	f.WriteAt(b, off)
+}
+
+// TestNothingSoundInATrimmedSegment: what a clean end has trimmed was all synced. Without one sound record it is damaged,
+// and no segment that was made and never used, which a start removes without a word.
+func TestNothingSoundInATrimmedSegment(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfs.Memory()
+		fill(t, fs, 3)
+		base, _ := firstSegment(t, fs)
+		f, err := fs.OpenWrite(base + store.SegmentSuffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, err := f.Size()
+		if err != nil || size >= 16<<10 {
+			t.Fatalf("a segment of %d octets was not trimmed: %v", size, err)
+		}
+		f.WriteAt(bytes.Repeat([]byte{0xa5}, int(size)), 0)
+		f.Close()
+		fs.Remove(base + store.IndexSuffix)
+		if report, err := store.Fsck("/q", fs, nil); err != nil || !report.Damaged() {
+			t.Errorf("fsck: %v, %+v", err, report)
+		}
+		book := &logBook{}
+		cfg := small(t, fs)
+		cfg.Log = book.logger()
+		q := open(t, cfg)
+		if s := q.Stats(); s.DamagedRecords != 1 || !strings.Contains(book.String(), "DAMAGE") {
+			t.Errorf("the loss is not told: %+v\n%s", s, book)
+		}
+		shut(t, q)
+		served, _ := fs.List("/q")
+		aside, _ := fs.List("/q/" + store.DamagedDir)
+		name := filepath.Base(base) + store.SegmentSuffix
+		if !slices.ContainsFunc(append(served, aside...), func(i vfs.Info) bool { return i.Name == name }) {
+			t.Errorf("the file is gone: %v, %v", served, aside)
+		}
+	})
 }
 
 // TestFlippedBitInSegment: one message is lost, which is said with file and offset; all others

@@ -26,7 +26,7 @@ func (q *Queue) recover() (last uint32, err error) {
 			}
 		}
 	}()
-	q.dir.FindEnds(list)
+	q.dir.FindEnds(list, q.cfg.SegmentSize)
 	q.observe(list)
 	o := store.Opener{Dir: q.dir, Log: q.log, Damage: q.reportDamage}
 	if list, err = o.ReadIndexes(list); err != nil {

@@ -108,14 +108,22 @@ func (o *Opener) ReadIndexes(list []Found) ([]Found, error) {
 	return kept, nil
 }
 
-// FindEnds reads, from the opened records, where the segments before end.
-func (d *Dir) FindEnds(list []Found) {
+// FindEnds reads, from the opened records, where the segments before end. made is what a new segment is made with, 0
+// where that is not known.
+func (d *Dir) FindEnds(list []Found, made int64) {
 	ends := map[uint32]int64{}
+	trimmed := make([]bool, len(list))
 	for i := range list {
 		f := &list[i]
 		rec, err := d.ReadRecord(Place{ID: f.ID, Off: 0, Size: NoteGuess})
-		if err == nil && rec.Kind == KindOpened {
+		switch {
+		case err == nil && rec.Kind == KindOpened:
 			f.Open, _ = DecodeOpening(rec.Payload)
+			trimmed[i] = f.Size < f.Open.Allocated
+		case made > 0: // a file has its room before it has the name of a segment
+			trimmed[i] = f.Size != made
+		default:
+			trimmed[i] = f.Size%1024 != 0
 		}
 		for _, e := range f.Open.Ends {
 			ends[e.Number] = e.End
@@ -125,8 +133,8 @@ func (d *Dir) FindEnds(list []Found) {
 		f := &list[i]
 		if end, ok := ends[f.ID.Number]; ok {
 			f.end = end
-		} else if f.Size < f.Open.Allocated {
-			f.end = f.Size // it was trimmed
+		} else if trimmed[i] {
+			f.end = f.Size
 		}
 	}
 }

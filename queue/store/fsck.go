@@ -174,7 +174,7 @@ func (c *checker) locked() bool {
 
 // readSegments reads every record, and compares the indexes with what is in the segments.
 func (c *checker) readSegments() {
-	c.dir.FindEnds(c.list)
+	c.dir.FindEnds(c.list, 0)
 	kept := c.list[:0]
 	for i := range c.list {
 		f := c.list[i]
