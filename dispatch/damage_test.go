@@ -11,14 +11,14 @@ import (
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestDamagedContentIsReported: an octet of a large content is not what was written. The message is not sent; its
 // sender gets one report, which is made without the content.
 func TestDamagedContentIsReported(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		q, err := queue.Open(queue.Config{Dir: "/q", FS: fs, SegmentSize: 4 << 20})
 		if err != nil {
 			t.Fatal(err)

@@ -28,6 +28,7 @@ import (
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 	"example.org/mta/router"
 )
 
@@ -97,7 +98,7 @@ func newPipeline(t *testing.T) *pipeline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pipeline{t: t, fs: vfs.Memory(), store: &destStore{records: make(map[destdb.Key]destdb.Record)}, pol: wiring.New(cfg),
+	p := &pipeline{t: t, fs: vfstest.Memory(), store: &destStore{records: make(map[destdb.Key]destdb.Record)}, pol: wiring.New(cfg),
 		arrived: make(map[envelope.ID]time.Time), listen: sink.NewPipeListener()}
 	host := route.Host{Name: pipelineSite, Addr: netip.MustParseAddrPort("192.0.2.1:25")}
 	p.rt = &route.Route{Domain: "box.example", Site: pipelineSite, Tiers: []route.Tier{{host}}}

@@ -13,7 +13,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestDelayReportSaysHowLongItsProviderIsTried: a provider can have a max_age of its own.
@@ -27,7 +27,7 @@ func TestDelayReportSaysHowLongItsProviderIsTried(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := queue.Open(queue.Config{Dir: "/queue", FS: vfs.Memory()})
+	q, err := queue.Open(queue.Config{Dir: "/queue", FS: vfstest.Memory()})
 	if err != nil {
 		t.Fatal(err)
 	}

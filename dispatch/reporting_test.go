@@ -15,6 +15,7 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // expiring is a queue in which all has expired.
@@ -86,7 +87,7 @@ func (d *fullDisk) Free(dir string) (int64, error) {
 // the attempts at it.
 func TestDelayIsReportedWhenTheDiskHasRoomAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		disk := &fullDisk{FS: vfs.Memory()}
+		disk := &fullDisk{FS: vfstest.Memory()}
 		q, err := queue.Open(queue.Config{Dir: "/q", FS: disk, SegmentSize: 1 << 20, DelayAfter: 4 * time.Hour})
 		if err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/queue"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // successWorld is the relay between a queue, whose disk can be short of space, and hosts that take all mail when they
@@ -150,7 +150,7 @@ func TestSuccessIsSettledWhenItsReportIsDurable(t *testing.T) {
 	for name, killed := range map[string]bool{"at once": false, "killed before the report": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				w := &successWorld{t: t, disk: &fullDisk{FS: vfs.Memory()}}
+				w := &successWorld{t: t, disk: &fullDisk{FS: vfstest.Memory()}}
 				w.start()
 				defer func() { w.stop() }()
 				w.accept()
@@ -190,7 +190,7 @@ func TestSuccessIsReportedWhenTheDiskHasRoomAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				w := &successWorld{t: t, disk: &fullDisk{FS: vfs.Memory()}}
+				w := &successWorld{t: t, disk: &fullDisk{FS: vfstest.Memory()}}
 				w.start()
 				defer func() { w.stop() }()
 				w.accept()
@@ -234,7 +234,7 @@ func TestAFailureStandsUntilItsReportCanBeQueued(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				w := &successWorld{t: t, disk: &fullDisk{FS: vfs.Memory()}, refused: true}
+				w := &successWorld{t: t, disk: &fullDisk{FS: vfstest.Memory()}, refused: true}
 				if x.meanwhile == nil { // no attempt is due before it is given up
 					w.release = time.Now().Add(24 * time.Hour)
 				}

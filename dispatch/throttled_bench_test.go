@@ -11,14 +11,14 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/tiers"
 	"example.org/mta/queue"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // BenchmarkNextThrottled is the next message of 1,000,000 that wait for tokens, of ten tenants and three tiers: whose
 // turn it is, taking it out of the queue, and letting it wait again at the end of its line.
 func BenchmarkNextThrottled(b *testing.B) {
 	const messages, rcpts = 1_000_000, 1
-	q, err := queue.Open(queue.Config{Dir: "/q", FS: vfs.Memory(), SegmentSize: 64 << 20, MinFree: 1, Log: slog.New(slog.DiscardHandler),
+	q, err := queue.Open(queue.Config{Dir: "/q", FS: vfstest.Memory(), SegmentSize: 64 << 20, MinFree: 1, Log: slog.New(slog.DiscardHandler),
 		MaxAge: func() time.Duration { return 5 * 24 * time.Hour }})
 	if err != nil {
 		b.Fatal(err)

@@ -24,7 +24,7 @@ import (
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 	"example.org/mta/router"
 	"example.org/mta/warmup"
 	"example.org/mta/warmup/memstore"
@@ -79,7 +79,7 @@ func newFillWorldOf(t *testing.T, conf string, providers sink.Config) *fillWorld
 	w := &fillWorld{t: t, recorder: sink.NewRecorder(sink.Deliveries, 0), begin: time.Now()}
 	w.policy.Store(pol)
 	var err error
-	w.queue, err = queue.Open(queue.Config{Dir: "/q", FS: vfs.Memory(), SegmentSize: 1 << 20, MinFree: 1, Log: log,
+	w.queue, err = queue.Open(queue.Config{Dir: "/q", FS: vfstest.Memory(), SegmentSize: 1 << 20, MinFree: 1, Log: log,
 		MaxAge: func() time.Duration { return w.policy.Load().LongestAge }})
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	"example.org/mta/mta/datadir"
 	"example.org/mta/mta/listen"
 	"example.org/mta/queue/vfs"
-	"example.org/mta/queue/vfs/tight"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestTortureLargeMessagesOnAFullDisk sends large messages to a relay from many clients at once, on a disk that
@@ -34,7 +34,7 @@ func TestTortureLargeMessagesOnAFullDisk(t *testing.T) {
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}
-	disk := &tight.FS{FS: vfs.OS(), Dir: datadir.Queue(w.cfg), Below: []string{"large"}, Capacity: minFree + minFree/2 + 6*int64(size)}
+	disk := &vfstest.Tight{FS: vfs.OS(), Dir: datadir.Queue(w.cfg), Below: []string{"large"}, Capacity: minFree + minFree/2 + 6*int64(size)}
 	w.given.QueueFS, w.cfg.Queue.MinFree, w.cfg.Queue.SegmentSize = disk, config.Size(minFree), 1<<20
 	w.start()
 	content := "Subject: large\r\n\r\n" + strings.Repeat(strings.Repeat("x", 70)+"\r\n", size/72)

@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/vfs"
-	"example.org/mta/queue/vfs/faulty"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // batchOf makes a batch of a content each.
@@ -44,7 +43,7 @@ func TestBatchTakesFewGroups(t *testing.T) {
 		groups  uint64
 	}{{1, 100, 1}, {100, 2 << 10, 1}, {1000, 2 << 10, 1}, {1000, 7 << 10, 2}, {3, 300 << 10, 1}} {
 		inTime(t, func(t *testing.T) {
-			disk := vfs.Memory()
+			disk := vfstest.Memory()
 			q := open(t, Config{Dir: "/q", FS: disk, MinFree: 1})
 			list := bodies(c.n, c.size)
 			b := batchOf(t, q, list...)
@@ -74,11 +73,11 @@ func TestBatchTakesFewGroups(t *testing.T) {
 func TestBatchThatFailsHalfWay(t *testing.T) {
 	for fails := int64(1); fails <= 6; fails++ {
 		inTime(t, func(t *testing.T) {
-			disk := &faulty.FS{FS: vfs.Memory()}
+			disk := &vfstest.Faulty{FS: vfstest.Memory()}
 			q := open(t, small(t, disk))
 			accept(t, q, message(1, "example.net"), "first") // the segment is there
 			b := batchOf(t, q, bodies(30, 1500)...)
-			disk.Decide(once(fails, faulty.Fault{Err: errDisk, Done: true}, groupSyncs()))
+			disk.Decide(once(fails, vfstest.Fault{Err: errDisk, Done: true}, groupSyncs()))
 			n, err := q.CommitBatch(b)
 			if !errors.Is(err, ErrStorage) || n >= 30 || fails > 3 && n == 0 {
 				t.Fatalf("sync %d fails: %d committed, %v", fails, n, err)
@@ -104,15 +103,15 @@ func TestBatchThatFailsHalfWay(t *testing.T) {
 
 // groupSyncs matches the syncs of groups: of segments that were written since the one before. Spares are synced, too, and
 // full segments when they are trimmed, at times that chance decides.
-func groupSyncs() func(op faulty.Op, name string) bool {
+func groupSyncs() func(op vfstest.Op, name string) bool {
 	var mu sync.Mutex
 	written := map[string]bool{}
-	return func(op faulty.Op, name string) bool {
+	return func(op vfstest.Op, name string) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		is := op == faulty.Sync && isSegment(name) && written[name]
-		if op == faulty.Write || op == faulty.Sync {
-			written[name] = op == faulty.Write
+		is := op == vfstest.Sync && isSegment(name) && written[name]
+		if op == vfstest.Write || op == vfstest.Sync {
+			written[name] = op == vfstest.Write
 		}
 		return is
 	}
@@ -122,7 +121,7 @@ func groupSyncs() func(op faulty.Op, name string) bool {
 // group of limited size.
 func TestBatchBesideOthers(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, Config{Dir: "/q", FS: slowDisk{vfs.Memory(), 2 * time.Millisecond, 100 << 20}, MinFree: 1})
+		q := open(t, Config{Dir: "/q", FS: slowDisk{vfstest.Memory(), 2 * time.Millisecond, 100 << 20}, MinFree: 1})
 		defer shut(t, q)
 		other := func() time.Duration {
 			m := message(1, "example.net")
@@ -156,7 +155,7 @@ func TestBatchBesideOthers(t *testing.T) {
 // TestBatchIsRefusedWhole: what can't be committed at all.
 func TestBatchIsRefusedWhole(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		several := batchOf(t, q, "a", "b")
 		several.Messages[1].Tenant = "other"
 		short := batchOf(t, q, "a", "b")

@@ -13,6 +13,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // cpuTime is what the process has used, user and system.
@@ -92,7 +93,7 @@ func BenchmarkCommit(b *testing.B) {
 	for _, disk := range []struct {
 		name string
 		fs   func() vfs.FS
-	}{{"disk", vfs.OS}, {"memory", vfs.Memory}} {
+	}{{"disk", vfs.OS}, {"memory", vfstest.Memory}} {
 		for _, writers := range []int{1, 64, 512} {
 			b.Run(fmt.Sprintf("%s/writers=%d", disk.name, writers), func(b *testing.B) {
 				q := benchQueue(b, disk.fs())
@@ -112,7 +113,7 @@ func BenchmarkCommitBatch(b *testing.B) {
 	for _, disk := range []struct {
 		name string
 		fs   func() vfs.FS
-	}{{"disk", vfs.OS}, {"memory", vfs.Memory}} {
+	}{{"disk", vfs.OS}, {"memory", vfstest.Memory}} {
 		for _, size := range []int{0, 1, 10, 100, 1000} {
 			name := fmt.Sprintf("%s/batch=%d", disk.name, size)
 			if size == 0 {
@@ -140,7 +141,7 @@ func BenchmarkIdempotencyKey(b *testing.B) {
 	for _, disk := range []struct {
 		name string
 		fs   func() vfs.FS
-	}{{"disk", vfs.OS}, {"memory", vfs.Memory}} {
+	}{{"disk", vfs.OS}, {"memory", vfstest.Memory}} {
 		for _, keyed := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/keyed=%v", disk.name, keyed), func(b *testing.B) {
 				q := benchQueue(b, disk.fs())
@@ -261,7 +262,7 @@ func BenchmarkKeysLeftBehind(b *testing.B) {
 // BenchmarkSettle is the final outcome of a message: the schedule, and the record in the journal
 // that is written behind.
 func BenchmarkSettle(b *testing.B) {
-	q := benchQueue(b, vfs.Memory())
+	q := benchQueue(b, vfstest.Memory())
 	each(b.N, 64, func(i int) { mustCommit(b, q, i) })
 	leases := make([]*Lease, b.N)
 	for i := range leases {
@@ -275,7 +276,7 @@ func BenchmarkSettle(b *testing.B) {
 }
 
 func BenchmarkDefer(b *testing.B) {
-	q := benchQueue(b, vfs.Memory())
+	q := benchQueue(b, vfstest.Memory())
 	each(b.N, 64, func(i int) { mustCommit(b, q, i) })
 	leases := make([]*Lease, b.N)
 	for i := range leases {
@@ -294,7 +295,7 @@ func BenchmarkDefer(b *testing.B) {
 func BenchmarkParkTake(b *testing.B) {
 	for _, backlog := range []int{1000, 100_000} {
 		b.Run(fmt.Sprint("backlog=", backlog), func(b *testing.B) {
-			q := benchQueue(b, vfs.Memory())
+			q := benchQueue(b, vfstest.Memory())
 			each(backlog, 64, func(i int) { mustCommit(b, q, i) })
 			for range backlog {
 				l, _ := q.Next(context.Background())

@@ -12,7 +12,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // A cancel and the release of a message meet at the same instant, 10,000 times: a recipient is handed out or
@@ -20,7 +20,7 @@ import (
 func TestCancelAgainstRelease(t *testing.T) {
 	const rounds, each = 500, 20
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.SegmentSize = 1 << 20
 		q := open(t, cfg)
 		defer shut(t, q)
@@ -93,7 +93,7 @@ func meet(t *testing.T, q *Queue, n int, counts map[string]int) {
 func TestCancelOfWhatIsLeased(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		var told []Item
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.OnRemoved = func(items []Item, recorded func()) { told = append(told, items...); recorded() }
 		q := open(t, cfg)
 		m := accept(t, q, message(4, "example.net"), "x")
@@ -143,7 +143,7 @@ func TestCancelOfWhatIsLeased(t *testing.T) {
 // A cancel selects by tenant, campaign and tag.
 func TestCancelByFilter(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.SegmentSize = 1 << 20
 		q := open(t, cfg)
 		for i := range 600 {
@@ -192,7 +192,7 @@ func TestMove(t *testing.T) {
 
 func moveAndWait(t *testing.T, after time.Duration, held bool) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		q := open(t, cfg)
 		m := accept(t, q, later(20, "example.net", time.Hour, 10*time.Minute), "x")
 		want := *m
@@ -306,7 +306,7 @@ func fillCampaigns(b *testing.B, q *Queue, n int) {
 // to its sender.
 func TestDeliveredIsNeitherCancelledNorExported(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		q := open(t, small(t, fs))
 		m := accept(t, q, message(2, "example.net"), "x")
 		next(t, q)

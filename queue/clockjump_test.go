@@ -15,7 +15,7 @@ import (
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // wrongClock is a clock that can be set.
@@ -56,7 +56,7 @@ func TestMailOfAClockThatWasAhead(t *testing.T) {
 
 func mailOfAClockThatWasAhead(t *testing.T, restart bool) {
 	clock, book := &wrongClock{}, &logBook{}
-	cfg := clock.config(small(t, vfs.Memory()))
+	cfg := clock.config(small(t, vfstest.Memory()))
 	cfg.Log = book.logger()
 	cfg.MaxAge = func() time.Duration { return 5 * 24 * time.Hour }
 	q := open(t, cfg)
@@ -131,7 +131,7 @@ func mailOfAClockThatWasAhead(t *testing.T, restart bool) {
 func TestScheduledMailKeepsItsTime(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		clock := &wrongClock{}
-		q := open(t, clock.config(small(t, vfs.Memory())))
+		q := open(t, clock.config(small(t, vfstest.Memory())))
 		defer shut(t, q)
 		m := message(1, "example.net")
 		m.Release = time.Now().Add(5 * time.Hour)
@@ -152,7 +152,7 @@ func TestUnknownFormatEndsTheStart(t *testing.T) {
 	seg := journal.Segment{Number: 1, Salt: 9}
 	name := "/q/" + store.SegmentBase(seg) + store.SegmentSuffix
 	for kind := store.KindOpened; kind <= store.KindKeyed+1; kind++ {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		b, start := journal.Begin(nil)
 		b = journal.Finish(store.AppendOpening(b, store.CodecVersion, store.Opening{}), start, seg, 0, store.KindOpened, 0)
 		off := len(b)
@@ -245,7 +245,7 @@ func TestMailOverdueByAMomentOfAWrongClock(t *testing.T) {
 		t.Run(ahead.String(), func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
 				clock := &wrongClock{}
-				q := open(t, clock.config(small(t, vfs.Memory())))
+				q := open(t, clock.config(small(t, vfstest.Memory())))
 				defer func() { shut(t, q) }()
 				putOff := func() {
 					m := accept(t, q, message(1, "deferred.example"), "x")
@@ -275,7 +275,7 @@ func TestMailOverdueByAMomentOfAWrongClock(t *testing.T) {
 
 // expiring gives a configuration whose mail expires after five days, with the clock and the log of a test.
 func expiring(t *testing.T, clock *wrongClock, book *logBook) Config {
-	cfg := clock.config(small(t, vfs.Memory()))
+	cfg := clock.config(small(t, vfstest.Memory()))
 	cfg.Log = book.logger()
 	cfg.MaxAge = func() time.Duration { return 5 * 24 * time.Hour }
 	cfg.DelayAfter = 5 * time.Hour
@@ -429,7 +429,7 @@ func TestRepeatedJumpsEndTheDoubt(t *testing.T) {
 func TestDeferralReckonedBeforeTheClockWentBack(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		clock := &wrongClock{}
-		q := open(t, clock.config(small(t, vfs.Memory())))
+		q := open(t, clock.config(small(t, vfstest.Memory())))
 		defer func() { shut(t, q) }()
 		clock.set(tenYears)
 		time.Sleep(2 * time.Second)
@@ -489,7 +489,7 @@ func TestMarksOutliveAKill(t *testing.T) {
 	for _, wait := range []time.Duration{2 * time.Second, 0} {
 		t.Run(fmt.Sprint("noticed after ", wait), func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
-				disk := vfs.Memory()
+				disk := vfstest.Memory()
 				q := open(t, small(t, disk))
 				defer func() { shut(t, q) }()
 				m := message(1, "example.net")

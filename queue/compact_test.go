@@ -15,6 +15,7 @@ import (
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // diskUse is what the directory's files take, in octets.
@@ -35,7 +36,7 @@ func diskUse(t *testing.T, fs vfs.FS) (n int64) {
 // at what is still readable.
 func TestDiskUseIsBounded(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		q := open(t, small(t, fs))
 		rng := rand.New(rand.NewSource(3))
 		bodies := map[envelope.ID]string{}
@@ -101,7 +102,7 @@ func TestDiskUseIsBounded(t *testing.T) {
 // not pile up.
 func TestReopeningLeavesNoHeap(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		for i := range 100 {
 			q := open(t, small(t, fs))
 			accept(t, q, message(1, "example.net"), "x")
@@ -117,7 +118,7 @@ func TestReopeningLeavesNoHeap(t *testing.T) {
 // TestEverythingAtOnce runs acceptors, workers, operators and listings side by side and looks
 // all the time whether every recipient is accounted for. It is for the race detector.
 func TestEverythingAtOnce(t *testing.T) {
-	cfg := small(t, vfs.Memory())
+	cfg := small(t, vfstest.Memory())
 	cfg.CacheBytes = 100 << 10
 	cfg.DelayAfter = time.Millisecond
 	cfg.MaxAge = func() time.Duration { return time.Second }
@@ -216,7 +217,7 @@ func FuzzIndex(f *testing.F) {
 	f.Add(uint8(store.KindBuried), uint64(0), store.AppendBurial(nil, store.CodecVersion, &store.Burial{Segment: 1, Stretches: []store.Stretch{{From: 0, To: 64}}}))
 	f.Add(uint8(store.KindDeferred), uint64(5), store.AppendDeferral(nil, store.CodecVersion, &store.Deferral{Rcpts: []uint16{3}, Attempts: []uint16{1}}))
 	f.Fuzz(func(t *testing.T, kind uint8, id uint64, payload []byte) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		file := append([]byte(nil), b...)
 		for range 2 {
 			var start int

@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestCounted: an action on what was counted touches nothing that has come, or has got into the state that was asked for,
 // since; and of what was counted not what is no longer there.
 func TestCounted(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		deferred := Selector{Filter: Filter{States: []State{StateDeferred}}}
 		held := inState(t, q, StateHeld)

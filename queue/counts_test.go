@@ -13,7 +13,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestCountsEqualAScan does what happens to mail at random, over restarts, and holds all counters against a look
@@ -21,7 +21,7 @@ import (
 func TestCountsEqualAScan(t *testing.T) {
 	for seed := range int64(4) {
 		inTime(t, func(t *testing.T) {
-			cfg := small(t, vfs.Memory())
+			cfg := small(t, vfstest.Memory())
 			q := open(t, cfg)
 			rng := rand.New(rand.NewSource(seed))
 			for range 12 {

@@ -19,6 +19,7 @@ import (
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // logBook keeps what was logged.
@@ -102,7 +103,7 @@ func flip(t *testing.T, fs vfs.FS, name string, off int64) {
 // and no segment that was made and never used, which a start removes without a word.
 func TestNothingSoundInATrimmedSegment(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		fill(t, fs, 3)
 		base, _ := firstSegment(t, fs)
 		f, err := fs.OpenWrite(base + store.SegmentSuffix)
@@ -147,7 +148,7 @@ func TestFlippedBitInSegment(t *testing.T) {
 }
 
 func flippedBit(t *testing.T, indexed bool) {
-	fs := vfs.Memory()
+	fs := vfstest.Memory()
 	bodies := fill(t, fs, 60)
 	shut(t, open(t, small(t, fs))) // gives all an index
 	base, messages := firstMessages(t, fs)
@@ -210,7 +211,7 @@ func flippedBit(t *testing.T, indexed bool) {
 // that nothing waits under the key, and doesn't ask again.
 func TestTakePassesOverTheUnreadable(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		fill(t, fs, 10)
 		shut(t, open(t, small(t, fs)))
 		base, messages := firstMessages(t, fs)
@@ -245,7 +246,7 @@ func next0(t *testing.T, q *Queue) *Lease {
 
 func TestDamagedIndexIsMadeAgain(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		bodies := fill(t, fs, 60)
 		base, _ := firstSegment(t, fs)
 		shut(t, open(t, small(t, fs))) // gives all an index
@@ -277,7 +278,7 @@ func fileSize(t *testing.T, fs vfs.FS, name string) int64 {
 
 func TestDamagedLargeContent(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		q := open(t, small(t, fs))
 		defer shut(t, q)
 		a := accept(t, q, message(1, "example.net"), strings.Repeat("a", 9000))
@@ -306,7 +307,7 @@ func TestDamagedLargeContent(t *testing.T) {
 
 func TestMissingLargeContent(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		q := open(t, small(t, fs))
 		accept(t, q, message(1, "example.net"), strings.Repeat("a", 9000))
 		fs.Remove(q.dir.LargePath(1))
@@ -330,7 +331,7 @@ func TestMissingLargeContent(t *testing.T) {
 // deleted.
 func TestUnreadableSegment(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		fill(t, fs, 60)
 		base, messages := firstMessages(t, fs)
 		fs.Remove(base + store.IndexSuffix)
@@ -361,7 +362,7 @@ func TestUnreadableSegment(t *testing.T) {
 // is not served, and not concluded to be settled either; when the disk is well again, it is back.
 func TestUnreadableBlock(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		bodies := fill(t, fs, 60)
 		base, _ := firstSegment(t, fs)
 		fs.Remove(base + store.IndexSuffix)
@@ -437,7 +438,7 @@ func (u *unreadable) Open(name string) (vfs.File, error) {
 
 func TestFsck(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		q := open(t, small(t, fs))
 		for i := range 30 {
 			accept(t, q, message(2, "example.net"), strings.Repeat("x", 100*i))
@@ -491,7 +492,7 @@ func TestFsck(t *testing.T) {
 // place that is damaged, must not be taken for one.
 func TestForgedRecordInContent(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		cfg := small(t, fs)
 		cfg.LargeBody = 4 << 10
 		q := open(t, cfg)

@@ -8,7 +8,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/store"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // until makes a message for n recipients that is given up after a while.
@@ -28,7 +28,7 @@ func TestExpiresAtItsTimeInEveryState(t *testing.T) {
 			}
 			t.Run(s.String(), func(t *testing.T) {
 				inTime(t, func(t *testing.T) {
-					cfg := small(t, vfs.Memory())
+					cfg := small(t, vfstest.Memory())
 					q := open(t, cfg)
 					m := accept(t, q, until(2, 3*time.Hour), "x")
 					inStateOf(t, q, m.ID, s)
@@ -98,7 +98,7 @@ func churn(t *testing.T, q *Queue) {
 // A recipient that is leased when its time comes is given up when it comes back.
 func TestExpiresWhileLeased(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		m := accept(t, q, until(2, time.Hour), "x")
 		other := accept(t, q, until(1, 5*time.Hour), "x")
@@ -123,7 +123,7 @@ func TestExpiresWhileLeased(t *testing.T) {
 // Thousands that expire at once are handed out, all of them and once.
 func TestManyExpireAtOnce(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.SegmentSize = 1 << 20
 		q := open(t, cfg)
 		defer shut(t, q)

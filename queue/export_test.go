@@ -12,7 +12,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/store"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // exportAll gives what can leave a queue.
@@ -55,7 +55,7 @@ func continued(t *testing.T, to *Queue, x *Exported, content string, key Key) *e
 // The other queue has all the rest as it was: at once, after a restart, after compaction, and after a restart then.
 func TestExportAndContinue(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		m := message(7, "example.net")
 		m.EnvID, m.Ret, m.RequireTLS, m.UTF8, m.Tags, m.Meta, m.Pool, m.Campaign = "env", envelope.RetFull, true, true, []string{"a", "b"}, `{"n":1}`, "p", "c"
@@ -99,7 +99,7 @@ func TestExportAndContinue(t *testing.T) {
 			t.Errorf("recipient 2: %+v", s)
 		}
 
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		to := open(t, cfg)
 		moved := continued(t, to, want, content, testKey(1))
 		check := func(when string) {
@@ -135,7 +135,7 @@ func TestExportAndContinue(t *testing.T) {
 		to = open(t, cfg)
 		check("after a restart")
 		shut(t, to)
-		cfg = small(t, vfs.Memory())
+		cfg = small(t, vfstest.Memory())
 		to = open(t, cfg)
 		moved = continued(t, to, want, content, testKey(1))
 		for range 200 {
@@ -164,7 +164,7 @@ func TestExportAndContinue(t *testing.T) {
 // TestExportSelects: filters and ids say what is exported, and an id that is not there is an error before anything else.
 func TestExportSelects(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		due, held := inState(t, q, StateDue), inState(t, q, StateHeld)
 		got := func(sel Selector) (ids []envelope.ID, err error) {
@@ -200,7 +200,7 @@ func TestExportSelects(t *testing.T) {
 // TestRemoveWhatWasCounted: recipients that are named one by one are removed, and no others of their message.
 func TestRemoveWhatWasCounted(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		m := accept(t, q, message(3, "example.net"), "x")
 		var c Counted
@@ -219,7 +219,7 @@ func TestRemoveWhatWasCounted(t *testing.T) {
 func BenchmarkExport(b *testing.B) {
 	for _, n := range []int{100, 10_000, 65_535} {
 		b.Run(fmt.Sprintf("recipients=%d", n), func(b *testing.B) {
-			q := benchQueue(b, vfs.Memory())
+			q := benchQueue(b, vfstest.Memory())
 			d := q.Begin()
 			d.Write(body2K)
 			if err := d.Commit(message(n, "example.net")); err != nil {

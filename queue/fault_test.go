@@ -19,13 +19,13 @@ import (
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
-	"example.org/mta/queue/vfs/faulty"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // once gives a Decide that puts a fault in the n-th operation, from 1, of those that match.
-func once(n int64, fault faulty.Fault, match func(op faulty.Op, name string) bool) func(faulty.Op, string) *faulty.Fault {
+func once(n int64, fault vfstest.Fault, match func(op vfstest.Op, name string) bool) func(vfstest.Op, string) *vfstest.Fault {
 	var count atomic.Int64
-	return func(op faulty.Op, name string) *faulty.Fault {
+	return func(op vfstest.Op, name string) *vfstest.Fault {
 		if match(op, name) && count.Add(1) == n {
 			return &fault
 		}
@@ -43,20 +43,20 @@ func isSegment(name string) bool {
 // although its octets may all be on the disk; and the queue goes on in a new segment.
 func TestFailedGroup(t *testing.T) {
 	for name, fault := range map[string]struct {
-		op    faulty.Op
-		fault faulty.Fault
+		op    vfstest.Op
+		fault vfstest.Fault
 		want  error
 	}{
-		"write fails":              {faulty.Write, faulty.Fault{Err: errDisk}, ErrStorage},
-		"write fails and is done":  {faulty.Write, faulty.Fault{Err: errDisk, Done: true}, ErrStorage},
-		"short write":              {faulty.Write, faulty.Fault{Part: 100}, ErrStorage},
-		"disk is full":             {faulty.Write, faulty.Fault{Err: syscall.ENOSPC, Part: 50}, ErrDiskFull},
-		"sync fails":               {faulty.Sync, faulty.Fault{Err: errDisk}, ErrStorage},
-		"sync fails after success": {faulty.Sync, faulty.Fault{Err: errDisk, Done: true}, ErrStorage},
+		"write fails":              {vfstest.Write, vfstest.Fault{Err: errDisk}, ErrStorage},
+		"write fails and is done":  {vfstest.Write, vfstest.Fault{Err: errDisk, Done: true}, ErrStorage},
+		"short write":              {vfstest.Write, vfstest.Fault{Part: 100}, ErrStorage},
+		"disk is full":             {vfstest.Write, vfstest.Fault{Err: syscall.ENOSPC, Part: 50}, ErrDiskFull},
+		"sync fails":               {vfstest.Sync, vfstest.Fault{Err: errDisk}, ErrStorage},
+		"sync fails after success": {vfstest.Sync, vfstest.Fault{Err: errDisk, Done: true}, ErrStorage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
-				disk := &faulty.FS{FS: vfs.Memory()}
+				disk := &vfstest.Faulty{FS: vfstest.Memory()}
 				book := &logBook{}
 				cfg := small(t, disk)
 				cfg.Log = book.logger()
@@ -66,7 +66,7 @@ func TestFailedGroup(t *testing.T) {
 				next(t, q)
 				next(t, q)
 				q.Settle(settled.ID, []int{0}, Delivered)
-				disk.Decide(once(1, fault.fault, func(op faulty.Op, name string) bool { return op == fault.op && isSegment(name) }))
+				disk.Decide(once(1, fault.fault, func(op vfstest.Op, name string) bool { return op == fault.op && isSegment(name) }))
 				err := commit(q, message(1, "example.net"), "refused")
 				if !errors.Is(err, fault.want) {
 					t.Fatalf("commit: %v, want %v", err, fault.want)
@@ -99,14 +99,14 @@ func TestFailedGroup(t *testing.T) {
 // and that end is still there, since it could not be cut off.
 func TestVoidEndIsRemembered(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		disk := &faulty.FS{FS: vfs.Memory()}
+		disk := &vfstest.Faulty{FS: vfstest.Memory()}
 		q := open(t, small(t, disk))
 		kept := accept(t, q, message(1, "example.net"), "kept")
 		next(t, q)
-		syncs := once(1, faulty.Fault{Err: errDisk, Done: true}, func(op faulty.Op, name string) bool { return op == faulty.Sync })
-		disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
-			if op == faulty.Truncate {
-				return &faulty.Fault{Err: errDisk}
+		syncs := once(1, vfstest.Fault{Err: errDisk, Done: true}, func(op vfstest.Op, name string) bool { return op == vfstest.Sync })
+		disk.Decide(func(op vfstest.Op, name string) *vfstest.Fault {
+			if op == vfstest.Truncate {
+				return &vfstest.Fault{Err: errDisk}
 			}
 			return syncs(op, name)
 		})
@@ -137,7 +137,7 @@ func TestVoidEndIsRemembered(t *testing.T) {
 // out; outcomes are kept, and written when the disk is back.
 func TestDiskThatIsGone(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		disk := &faulty.FS{FS: vfs.Memory()}
+		disk := &vfstest.Faulty{FS: vfstest.Memory()}
 		q := open(t, small(t, disk))
 		var leases []*Lease
 		for i := range 20 {
@@ -148,9 +148,9 @@ func TestDiskThatIsGone(t *testing.T) {
 		}
 		var gone atomic.Bool
 		gone.Store(true)
-		disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
-			if gone.Load() && (op == faulty.Write || op == faulty.Create || op == faulty.Sync) {
-				return &faulty.Fault{Err: errDisk}
+		disk.Decide(func(op vfstest.Op, name string) *vfstest.Fault {
+			if gone.Load() && (op == vfstest.Write || op == vfstest.Create || op == vfstest.Sync) {
+				return &vfstest.Fault{Err: errDisk}
 			}
 			return nil
 		})
@@ -207,7 +207,7 @@ func TestDiskThatIsGone(t *testing.T) {
 // they stayed they could be what the disk is full of.
 func TestRefusedContentsLeaveTheDisk(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		disk := &faulty.FS{FS: vfs.Memory()}
+		disk := &vfstest.Faulty{FS: vfstest.Memory()}
 		cfg := small(t, disk)
 		q := open(t, cfg)
 		defer shut(t, q)
@@ -221,9 +221,9 @@ func TestRefusedContentsLeaveTheDisk(t *testing.T) {
 		accept(t, q, message(1, "example.net"), "small")
 		var gone atomic.Bool
 		gone.Store(true)
-		disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
-			if gone.Load() && isSegment(name) && (op == faulty.Write || op == faulty.Create || op == faulty.Sync) {
-				return &faulty.Fault{Err: errDisk}
+		disk.Decide(func(op vfstest.Op, name string) *vfstest.Fault {
+			if gone.Load() && isSegment(name) && (op == vfstest.Write || op == vfstest.Create || op == vfstest.Sync) {
+				return &vfstest.Fault{Err: errDisk}
 			}
 			return nil
 		})
@@ -254,7 +254,7 @@ func TestRefusedContentsLeaveTheDisk(t *testing.T) {
 func TestReadThatFailsOnce(t *testing.T) {
 	for _, bounce := range []bool{false, true} {
 		inTime(t, func(t *testing.T) {
-			disk := &faulty.FS{FS: vfs.Memory()}
+			disk := &vfstest.Faulty{FS: vfstest.Memory()}
 			q := open(t, small(t, disk))
 			defer shut(t, q)
 			m := accept(t, q, message(2, "example.net"), "x")
@@ -264,7 +264,7 @@ func TestReadThatFailsOnce(t *testing.T) {
 				q.Change(Selector{IDs: []envelope.ID{m.ID}}, Hold, false)
 			}
 			q.w.flush()
-			disk.Decide(once(1, faulty.Fault{Err: errDisk}, func(op faulty.Op, name string) bool { return op == faulty.Read && isSegment(name) }))
+			disk.Decide(once(1, vfstest.Fault{Err: errDisk}, func(op vfstest.Op, name string) bool { return op == vfstest.Read && isSegment(name) }))
 			if bounce {
 				q.Change(Selector{IDs: []envelope.ID{m.ID}}, Bounce, false)
 			}
@@ -287,7 +287,7 @@ func TestReadThatFailsOnce(t *testing.T) {
 // can't be is done, be it set aside for a while or for good. It is done at once: there is no attempt to
 // wait for.
 func TestActionWhileAMessageCanNotBeRead(t *testing.T) {
-	for what, fault := range map[string]*faulty.Fault{"no octets": {Err: errDisk}, "wrong octets": nil} {
+	for what, fault := range map[string]*vfstest.Fault{"no octets": {Err: errDisk}, "wrong octets": nil} {
 		for _, from := range []State{StateDeferred, StateParked, StateEnding} {
 			for _, a := range []Action{Hold, RetryNow, Bounce, Remove} {
 				if from == StateEnding && (a == RetryNow || a == Bounce) {
@@ -301,8 +301,8 @@ func TestActionWhileAMessageCanNotBeRead(t *testing.T) {
 	}
 }
 
-func actionWhileUnreadable(t *testing.T, fault *faulty.Fault, from State, a Action) {
-	disk, told := &faulty.FS{FS: vfs.Memory()}, 0
+func actionWhileUnreadable(t *testing.T, fault *vfstest.Fault, from State, a Action) {
+	disk, told := &vfstest.Faulty{FS: vfstest.Memory()}, 0
 	cfg := small(t, disk)
 	cfg.OnRemoved = func(_ []Item, recorded func()) { told++; recorded() }
 	q := open(t, cfg)
@@ -320,8 +320,8 @@ func actionWhileUnreadable(t *testing.T, fault *faulty.Fault, from State, a Acti
 	q.w.flush()
 	var reads atomic.Int64
 	var changing atomic.Bool
-	disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
-		if op != faulty.Read || !isSegment(name) {
+	disk.Decide(func(op vfstest.Op, name string) *vfstest.Fault {
+		if op != vfstest.Read || !isSegment(name) {
 			return nil
 		}
 		if changing.Load() {
@@ -393,7 +393,7 @@ func (f *littleFree) Free(string) (int64, error) { return f.free.Load(), nil }
 
 func TestMinFree(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		disk := &littleFree{FS: vfs.Memory()}
+		disk := &littleFree{FS: vfstest.Memory()}
 		disk.free.Store(1 << 30)
 		cfg := small(t, disk)
 		cfg.MinFree = 1 << 20
@@ -436,17 +436,17 @@ func randomFaults(t *testing.T, seed int64) {
 	var mu sync.Mutex
 	on := true
 	rate := 1 + rng.Intn(60)
-	disk := &faulty.FS{FS: vfs.Memory()}
-	disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
+	disk := &vfstest.Faulty{FS: vfstest.Memory()}
+	disk.Decide(func(op vfstest.Op, name string) *vfstest.Fault {
 		mu.Lock()
 		defer mu.Unlock()
-		if !on || op == faulty.List || rng.Intn(1000) >= rate {
+		if !on || op == vfstest.List || rng.Intn(1000) >= rate {
 			return nil
 		}
-		if op == faulty.Read && rng.Intn(2) == 0 {
-			return &faulty.Fault{Flip: true}
+		if op == vfstest.Read && rng.Intn(2) == 0 {
+			return &vfstest.Fault{Flip: true}
 		}
-		return &faulty.Fault{Err: []error{errDisk, syscall.ENOSPC}[rng.Intn(2)], Done: rng.Intn(2) == 0, Part: rng.Intn(200)}
+		return &vfstest.Fault{Err: []error{errDisk, syscall.ENOSPC}[rng.Intn(2)], Done: rng.Intn(2) == 0, Part: rng.Intn(200)}
 	})
 	setFaults := func(v bool) {
 		mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 func TestFilterMatches(t *testing.T) {
@@ -48,7 +48,7 @@ func TestFilterMatches(t *testing.T) {
 // filters look only at the recipients of numbers that can be meant.
 func TestFilterFindsWhatItSelects(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		q.s.Domains.Most, q.s.Origins.Most = 20, 20
 		rng := rand.New(rand.NewSource(1))
@@ -120,7 +120,7 @@ func selectedOf(items []Item, f Filter) map[recipientKey]bool {
 // together have all, and say how far they looked.
 func TestListEndsInTime(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		var reads atomic.Int64
 		started := time.Now()
 		cfg.Now = func() time.Time { return started.Add(time.Duration(reads.Add(1)) * 10 * time.Millisecond) } // 10 ms pass with each look at it
@@ -184,7 +184,7 @@ func TestListEndsInTime(t *testing.T) {
 // A page by next attempt that is cut short is gone on with, in the order of the whole, however often it is asked for.
 func TestListByNextAttemptGoesOn(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		var reads atomic.Int64
 		started := time.Now()
 		cfg.Now = func() time.Time { return started.Add(time.Duration(reads.Add(1)) * time.Millisecond) }
@@ -231,7 +231,7 @@ func TestListByNextAttemptGoesOn(t *testing.T) {
 // TestListByNextAttemptOfManyReaders: twenty operators who go through the queue at once all get to its end.
 func TestListByNextAttemptOfManyReaders(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		var reads atomic.Int64
 		started := time.Now()
 		cfg.Now = func() time.Time { return started.Add(time.Duration(reads.Add(1)) * time.Millisecond) }
@@ -276,7 +276,7 @@ func TestListByNextAttemptOfManyReaders(t *testing.T) {
 
 // A cursor whose part is no longer there begins after the message that it names.
 func TestListByNextAttemptWithoutItsPart(t *testing.T) {
-	q := open(t, small(t, vfs.Memory()))
+	q := open(t, small(t, vfstest.Memory()))
 	defer shut(t, q)
 	accept(t, q, message(1, "example.net"), "x")
 	for _, cursor := range []string{"0.0.17", "0.0.18446744073709551615", "0.0"} {

@@ -14,6 +14,7 @@ import (
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestFlipAnywhere flips one bit in each octet of a queue's newest segment, of its index, and of the file of a
@@ -57,7 +58,7 @@ func TestFlipAnywhere(t *testing.T) {
 // flipGround makes a queue with a message in each state. It returns what each has for a content; the settled
 // one is not among them.
 func flipGround(t *testing.T, clean, indexed bool) (disk vfs.FS, known map[envelope.ID]string) {
-	disk, known = vfs.Memory(), map[envelope.ID]string{}
+	disk, known = vfstest.Memory(), map[envelope.ID]string{}
 	inTime(t, func(t *testing.T) {
 		q := open(t, small(t, disk))
 		take := func(body string, n int) envelope.ID {
@@ -101,7 +102,7 @@ func flipGround(t *testing.T, clean, indexed bool) (disk vfs.FS, known map[envel
 
 func copyOf(t *testing.T, fs vfs.FS) vfs.FS {
 	t.Helper()
-	twin := vfs.Memory()
+	twin := vfstest.Memory()
 	for _, dir := range []string{"/q", "/q/" + store.LargeDir} {
 		list, err := fs.List(dir)
 		if err != nil {

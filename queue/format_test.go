@@ -14,6 +14,7 @@ import (
 	"example.org/mta/internal/format"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // newest returns the newest version of all records in a queue's directory.
@@ -54,7 +55,7 @@ func TestTheFormatBefore(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		before := store.Format.Reads
 		asked := before
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.Format = func() int { return asked }
 		q := open(t, cfg)
 		var ids []envelope.ID

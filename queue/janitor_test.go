@@ -14,15 +14,14 @@ import (
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
-	"example.org/mta/queue/vfs/faulty"
-	"example.org/mta/queue/vfs/powercut"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestCompactionUnderDeferrals defers a message again during each sync, so that compaction always finds a
 // reply that is newer than the one it has just written again. That is ordinary, and must not be called a bug.
 func TestCompactionUnderDeferrals(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		disk, book := &faulty.FS{FS: vfs.Memory()}, &logBook{}
+		disk, book := &vfstest.Faulty{FS: vfstest.Memory()}, &logBook{}
 		cfg := small(t, disk)
 		cfg.Log = book.logger()
 		q := open(t, cfg)
@@ -41,8 +40,8 @@ func TestCompactionUnderDeferrals(t *testing.T) {
 			}
 		}()
 		var attempt atomic.Int64
-		disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
-			if op == faulty.Sync && isSegment(name) {
+		disk.Decide(func(op vfstest.Op, name string) *vfstest.Fault {
+			if op == vfstest.Sync && isSegment(name) {
 				last := greylisted
 				last.Text = fmt.Sprint("attempt ", attempt.Add(1))
 				q.Defer(kept.ID, []int{0}, time.Now().Add(-time.Second), Attempt{Reply: last}, site("site"))
@@ -71,8 +70,8 @@ func TestCompactionUnderDeferrals(t *testing.T) {
 // its attempts.
 func TestDeferralIsDurableBeforeItsPredecessorGoes(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		disk := powercut.New(rand.New(rand.NewSource(1)))
-		hook := &faulty.FS{FS: disk}
+		disk := vfstest.NewDisk(rand.New(rand.NewSource(1)))
+		hook := &vfstest.Faulty{FS: disk}
 		q := open(t, small(t, hook))
 		kept := accept(t, q, message(1, "example.net"), "kept")
 		next(t, q)
@@ -87,8 +86,8 @@ func TestDeferralIsDurableBeforeItsPredecessorGoes(t *testing.T) {
 		holder := segmentOf(q, func(e *schedule.Entry) schedule.Loc { return e.Note() }, kept.ID)
 		others = append(others, fillSegment(t, q)...)
 		var deleted atomic.Bool
-		hook.Decide(func(op faulty.Op, name string) *faulty.Fault {
-			if op == faulty.SyncDir && name == "/q" {
+		hook.Decide(func(op vfstest.Op, name string) *vfstest.Fault {
+			if op == vfstest.SyncDir && name == "/q" {
 				deleted.Store(true)
 				disk.CutAt(disk.Ops() + 2) // after this one, which makes it durable that the segment is gone
 			}
@@ -131,8 +130,8 @@ func TestSettlementOutlivesItsMessage(t *testing.T) {
 
 // cutAfterFailedDeletion cuts the power at an operation after the failure, and reports whether there were fewer.
 func cutAfterFailedDeletion(t *testing.T, seed int64, cut int) (fewer bool) {
-	disk := powercut.New(rand.New(rand.NewSource(seed<<20 + int64(cut))))
-	hook := &faulty.FS{FS: disk}
+	disk := vfstest.NewDisk(rand.New(rand.NewSource(seed<<20 + int64(cut))))
+	hook := &vfstest.Faulty{FS: disk}
 	q := open(t, small(t, hook))
 	settled := accept(t, q, message(1, "example.net"), "settled")
 	next(t, q)
@@ -140,10 +139,10 @@ func cutAfterFailedDeletion(t *testing.T, seed int64, cut int) (fewer bool) {
 	accept(t, q, message(1, "example.net"), "in the second segment")
 	synctest.Wait()
 	var failed, mended atomic.Bool
-	hook.Decide(func(op faulty.Op, name string) *faulty.Fault {
-		if op == faulty.Write && isSegment(name) && failed.CompareAndSwap(false, true) ||
-			(op == faulty.Rename || op == faulty.Remove) && strings.Contains(name, "00000001-") && !mended.Load() {
-			return &faulty.Fault{Err: errDisk}
+	hook.Decide(func(op vfstest.Op, name string) *vfstest.Fault {
+		if op == vfstest.Write && isSegment(name) && failed.CompareAndSwap(false, true) ||
+			(op == vfstest.Rename || op == vfstest.Remove) && strings.Contains(name, "00000001-") && !mended.Load() {
+			return &vfstest.Fault{Err: errDisk}
 		}
 		return nil
 	})
@@ -208,17 +207,17 @@ func segmentOf(q *Queue, loc func(*schedule.Entry) schedule.Loc, id envelope.ID)
 // until another says the same.
 func TestSegmentStaysThatKnowsWhereOthersEnd(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		untrimmed := func(fs vfs.FS) *faulty.FS {
-			f := &faulty.FS{FS: fs}
-			f.Decide(func(op faulty.Op, _ string) *faulty.Fault {
-				if op == faulty.Truncate {
-					return &faulty.Fault{Err: errDisk}
+		untrimmed := func(fs vfs.FS) *vfstest.Faulty {
+			f := &vfstest.Faulty{FS: fs}
+			f.Decide(func(op vfstest.Op, _ string) *vfstest.Fault {
+				if op == vfstest.Truncate {
+					return &vfstest.Fault{Err: errDisk}
 				}
 				return nil
 			})
 			return f
 		}
-		disk := vfs.Memory()
+		disk := vfstest.Memory()
 		q := open(t, small(t, untrimmed(disk)))
 		first := q.w.active
 		for q.w.active == first {

@@ -13,8 +13,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/vfs/faulty"
-	"example.org/mta/queue/vfs/powercut"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestRequestsSurvivePowerCuts cuts the power at each write, sync, creation, renaming, removal and truncation while
@@ -49,7 +48,7 @@ func TestRequestsSurvivePowerCuts(t *testing.T) {
 }
 
 func keyedRun(t *testing.T, seed int64, cut int, torn map[string]int) (ops int) {
-	disk := powercut.New(rand.New(rand.NewSource(seed<<20 + int64(cut))))
+	disk := vfstest.NewDisk(rand.New(rand.NewSource(seed<<20 + int64(cut))))
 	w := &clients{t: t, rng: rand.New(rand.NewSource(seed)), ids: map[string]envelope.ID{}, delivered: map[string]envelope.ID{}, torn: torn}
 	if seed%2 == 0 {
 		w.faults = rand.New(rand.NewSource(seed))
@@ -76,7 +75,7 @@ type clients struct {
 	faults    *rand.Rand
 	quiet     sync.Mutex // guards faults
 	q         *Queue
-	disk      *powercut.FS
+	disk      *vfstest.Disk
 	requests  []*clientRequest
 	ids       map[string]envelope.ID // of each message that was seen or named, by sender
 	delivered map[string]envelope.ID
@@ -97,22 +96,22 @@ type clientRequest struct {
 
 func (r *clientRequest) sum() [16]byte { return [16]byte{r.key[1], r.key[0]} }
 
-func (w *clients) open(disk *powercut.FS) error {
-	faults := &faulty.FS{FS: disk}
-	faults.Decide(func(op faulty.Op, name string) *faulty.Fault {
+func (w *clients) open(disk *vfstest.Disk) error {
+	faults := &vfstest.Faulty{FS: disk}
+	faults.Decide(func(op vfstest.Op, name string) *vfstest.Fault {
 		w.quiet.Lock()
 		defer w.quiet.Unlock()
-		if w.faults == nil || !isSegment(name) || op != faulty.Write && op != faulty.Sync || w.faults.Intn(25) > 0 {
+		if w.faults == nil || !isSegment(name) || op != vfstest.Write && op != vfstest.Sync || w.faults.Intn(25) > 0 {
 			return nil
 		}
-		return &faulty.Fault{Err: errDisk, Done: w.faults.Intn(2) == 0, Part: w.faults.Intn(500)}
+		return &vfstest.Fault{Err: errDisk, Done: w.faults.Intn(2) == 0, Part: w.faults.Intn(500)}
 	})
 	q, err := Open(Config{Dir: "/q", FS: faults, Log: testLog(w.t), SegmentSize: 8 << 10, LargeBody: 1500, MinFree: 1, CacheBytes: 20 << 10})
 	w.q, w.disk = q, disk
 	return err
 }
 
-func (w *clients) run(disk *powercut.FS) {
+func (w *clients) run(disk *vfstest.Disk) {
 	if err := w.open(disk); err != nil {
 		if !disk.IsCut() {
 			w.t.Fatal(err)
@@ -303,7 +302,7 @@ func (w *clients) deliver() {
 }
 
 // last has each client send until it is answered, delivers all, and looks whether each message came once.
-func (w *clients) last(disk *powercut.FS) {
+func (w *clients) last(disk *vfstest.Disk) {
 	if err := w.open(disk); err != nil {
 		w.t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
-	"example.org/mta/queue/vfs/faulty"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // testKey is the key with a number, as random as sums are.
@@ -73,7 +73,7 @@ func ownedKey(tenant byte, n int) Key {
 // are there and long after they are gone; and no longer than its time.
 func TestKeysLast(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		q := open(t, small(t, fs))
 		var all []*Batch
 		for i := range 200 {
@@ -145,7 +145,7 @@ func removeIndexes(t *testing.T, fs vfs.FS) {
 // tenant another, after compaction and restarts with and without indexes, too.
 func TestImportsPushOutNoKeys(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.IdempotencyKeys = 50
 		q := open(t, cfg)
 		var own []*Batch
@@ -196,7 +196,7 @@ func TestImportsPushOutNoKeys(t *testing.T) {
 // TestTooManyKeys: the oldest goes, is counted, and stays forgotten when the queue is opened again with as much room.
 func TestTooManyKeys(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.IdempotencyKeys = 50
 		q := open(t, cfg)
 		var all []*Batch
@@ -230,7 +230,7 @@ func TestTooManyKeys(t *testing.T) {
 // which have no tenant, count as those of one; after restarts with and without indexes, too.
 func TestKeysOfOthersStay(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.IdempotencyKeys = 60
 		q := open(t, cfg)
 		all := map[byte][]*Batch{}
@@ -278,7 +278,7 @@ func TestKeysOfOthersStay(t *testing.T) {
 // taken, and then it is whole. What doesn't fit is refused.
 func TestRequestInParts(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		disk := &faulty.FS{FS: vfs.Memory()}
+		disk := &vfstest.Faulty{FS: vfstest.Memory()}
 		q := open(t, small(t, disk))
 		part := func(last bool, positions ...int) *Batch {
 			b := batchOf(t, q, bodies(len(positions), 100)...)
@@ -298,7 +298,7 @@ func TestRequestInParts(t *testing.T) {
 			return k
 		}
 		must(part(false, 0, 2), 2, false)
-		disk.Decide(once(1, faulty.Fault{Err: errDisk}, func(op faulty.Op, name string) bool { return op == faulty.Write && isSegment(name) }))
+		disk.Decide(once(1, vfstest.Fault{Err: errDisk}, func(op vfstest.Op, name string) bool { return op == vfstest.Write && isSegment(name) }))
 		if n, err := q.CommitBatch(part(true, 3, 4)); n != 0 || err == nil {
 			t.Fatal(n, err)
 		}
@@ -337,7 +337,7 @@ func TestRequestInParts(t *testing.T) {
 // TestKeyRecordCostsNoSync: a request with a key is written with one sync, as one without is.
 func TestKeyRecordCostsNoSync(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		accept(t, q, message(1, "example.net"), "x")
 		before := q.Stats()
@@ -354,7 +354,7 @@ func TestKeyRecordCostsNoSync(t *testing.T) {
 // What is carried must not be written behind it: the later place counts at the next start.
 func TestCarriedKeyIsNotOlder(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		q := open(t, small(t, fs))
 		first := batchOf(t, q, "first")
 		first.Key, first.Until = testKey(1), time.Now().Add(time.Hour)
@@ -415,7 +415,7 @@ func TestTornKey(t *testing.T) {
 	}
 	seen := map[int]bool{}
 	for cut := int(group); cut <= len(b); cut += 4 {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		f, _ := fs.Create("/q/" + store.SegmentBase(seg) + store.SegmentSuffix)
 		f.Allocate(1 << 20)
 		f.WriteAt(b[:cut], 0)
@@ -439,7 +439,7 @@ func TestTornKey(t *testing.T) {
 // there in any case.
 func TestDamagedKey(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		q := open(t, small(t, fs))
 		accept(t, q, message(1, "example.net"), "before")
 		b := request(t, q, 1, "body")
@@ -488,7 +488,7 @@ func TestDamagedKey(t *testing.T) {
 // TestDamagedKeyIsNotCarried: a segment with a damaged keyed record can be emptied all the same.
 func TestDamagedKeyIsNotCarried(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		q := open(t, small(t, fs))
 		b := request(t, q, 1, "body")
 		q.mu.Lock()
@@ -518,7 +518,7 @@ func TestDamagedKeyIsNotCarried(t *testing.T) {
 func TestKeysOutliveAnUncertainClock(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		clock := &wrongClock{}
-		q := open(t, clock.config(small(t, vfs.Memory())))
+		q := open(t, clock.config(small(t, vfstest.Memory())))
 		defer shut(t, q)
 		b := request(t, q, 1, "x")
 		clock.set(30 * time.Hour)
@@ -538,7 +538,7 @@ func TestKeysOutliveAnUncertainClock(t *testing.T) {
 // TestKeysAtOnce commits requests, asks for them and has their messages delivered, all at once, while compaction carries
 // what is left of them. It is for the race detector.
 func TestKeysAtOnce(t *testing.T) {
-	cfg := small(t, vfs.Memory())
+	cfg := small(t, vfstest.Memory())
 	cfg.Log = nil
 	q := open(t, cfg)
 	ctx, cancel := context.WithCancel(context.Background())

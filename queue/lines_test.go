@@ -9,6 +9,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // slowDisk writes and syncs as a disk does, in virtual time.
@@ -47,7 +48,7 @@ func (f slowFile) Sync() error {
 // submits messages of 16 KiB by so many connections, each as fast as it can.
 func waitBeside(t *testing.T, connections int) (p99 time.Duration, theirs int) {
 	inTime(t, func(t *testing.T) {
-		cfg := Config{Dir: "/q", FS: slowDisk{vfs.Memory(), 2 * time.Millisecond, 500 << 20}, MinFree: 1, SegmentSize: 64 << 20}
+		cfg := Config{Dir: "/q", FS: slowDisk{vfstest.Memory(), 2 * time.Millisecond, 500 << 20}, MinFree: 1, SegmentSize: 64 << 20}
 		q := open(t, cfg)
 		defer shut(t, q)
 		var all sync.WaitGroup

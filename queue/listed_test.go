@@ -11,7 +11,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 var listedMessages = flag.Int("queue.listed", 0, "messages in TestCommitWhileListing; 3000000 take 2 GB")
@@ -22,7 +22,7 @@ func TestCommitWhileListing(t *testing.T) {
 	if *listedMessages == 0 {
 		t.Skip("without -queue.listed")
 	}
-	q, err := Open(Config{Dir: "/q", FS: vfs.Memory(), MinFree: 1})
+	q, err := Open(Config{Dir: "/q", FS: vfstest.Memory(), MinFree: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

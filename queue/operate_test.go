@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // inState brings a new message with one recipient into a state.
@@ -63,7 +63,7 @@ func TestExpiryInEveryState(t *testing.T) {
 	for _, s := range waitingStates {
 		t.Run(s.String(), func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
-				cfg := small(t, vfs.Memory())
+				cfg := small(t, vfstest.Memory())
 				cfg.MaxAge = func() time.Duration { return 10 * time.Hour }
 				q := open(t, cfg)
 				defer shut(t, q)
@@ -94,7 +94,7 @@ func TestExpiryInEveryState(t *testing.T) {
 // TestMaxAgeIsAskedAgain: a new limit acts on what waits already.
 func TestMaxAgeIsAskedAgain(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		limit := 100 * time.Hour
 		cfg.MaxAge = func() time.Duration { return limit }
 		q := open(t, cfg)
@@ -120,7 +120,7 @@ func TestFailedReportWaits(t *testing.T) {
 	for _, why := range []Why{Expired, BounceAsked} {
 		t.Run(why.String(), func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
-				cfg := small(t, vfs.Memory())
+				cfg := small(t, vfstest.Memory())
 				cfg.MaxAge = func() time.Duration { return 10 * time.Hour }
 				q := open(t, cfg)
 				id := inState(t, q, StateDeferred)
@@ -159,7 +159,7 @@ func TestFailedReportWaits(t *testing.T) {
 // of it: there can be a million that end at once, and each takes a report.
 func TestExpiredTakeTurns(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.MaxAge = func() time.Duration { return time.Hour }
 		q := open(t, cfg)
 		defer shut(t, q)
@@ -194,7 +194,7 @@ func TestDelayWarning(t *testing.T) {
 	for _, s := range waitingStates[1:] {
 		t.Run(s.String(), func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
-				fs := vfs.Memory()
+				fs := vfstest.Memory()
 				cfg := small(t, fs)
 				cfg.DelayAfter = 4 * time.Hour
 				q := open(t, cfg)
@@ -235,7 +235,7 @@ func TestDelayWarning(t *testing.T) {
 func TestDelayWarningThatCouldNotBeSent(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		const pause = 5 * time.Minute
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.DelayAfter = 4 * time.Hour
 		q := open(t, cfg)
 		id := accept(t, q, message(4, "example.net"), "x").ID
@@ -285,7 +285,7 @@ func TestDelayWarningThatCouldNotBeSent(t *testing.T) {
 func TestWarningsThatCanNotBeSentAreBounded(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		const all, pause = maxWarnings + 100, 5 * time.Minute
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.DelayAfter = 4 * time.Hour
 		cfg.SegmentSize = 1 << 20
 		q := open(t, cfg)
@@ -341,7 +341,7 @@ func TestWarningsThatCanNotBeSentAreBounded(t *testing.T) {
 // is being told.
 func TestDelayWarningAndAnAttempt(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.DelayAfter = 4 * time.Hour
 		q := open(t, cfg)
 		defer shut(t, q)
@@ -377,7 +377,7 @@ func TestActionsInEveryState(t *testing.T) {
 }
 
 func actionInState(t *testing.T, s State, a Action) {
-	fs := vfs.Memory()
+	fs := vfstest.Memory()
 	q := open(t, small(t, fs))
 	id := inState(t, q, s)
 	sel := Selector{IDs: []envelope.ID{id}}
@@ -442,7 +442,7 @@ func actionInState(t *testing.T, s State, a Action) {
 // TestSettledWhileAsked: the final reply comes first, and the action has nothing left to do.
 func TestSettledWhileAsked(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		id := inState(t, q, StateLeased)
 		q.Change(Selector{IDs: []envelope.ID{id}}, Bounce, false)
@@ -459,7 +459,7 @@ func TestSettledWhileAsked(t *testing.T) {
 func TestRemoveAskedBeforeACrash(t *testing.T) {
 	for _, why := range []Action{Remove, Cancel, Transfer} {
 		inTime(t, func(t *testing.T) {
-			fs := vfs.Memory()
+			fs := vfstest.Memory()
 			q := open(t, small(t, fs))
 			id := inState(t, q, StateLeased)
 			sel := Selector{IDs: []envelope.ID{id}}
@@ -492,7 +492,7 @@ func TestRemoveAskedBeforeACrash(t *testing.T) {
 func TestRemovedIsTold(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		var told []string
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		var q *Queue
 		cfg.OnRemoved = func(items []Item, recorded func()) {
 			defer recorded()
@@ -540,7 +540,7 @@ func TestRemovedWhileLeasedIsTold(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
 				var told []Item
-				cfg := small(t, vfs.Memory())
+				cfg := small(t, vfstest.Memory())
 				var q *Queue
 				cfg.OnRemoved = func(items []Item, recorded func()) {
 					defer recorded()
@@ -593,7 +593,7 @@ func TestRecipientsInAnyOrder(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
 				var removed []string
-				cfg := small(t, vfs.Memory())
+				cfg := small(t, vfstest.Memory())
 				cfg.OnRemoved = func(items []Item, recorded func()) {
 					defer recorded()
 					for _, r := range items[0].Recipients {
@@ -636,7 +636,7 @@ func TestRecipientsInAnyOrder(t *testing.T) {
 
 func TestChangeByFilter(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		for i := range 600 {
 			m := message(2, []string{"a.example", "b.example"}[i%2])
@@ -689,7 +689,7 @@ func TestLastReplyIsNeverUnknown(t *testing.T) {
 	for _, untried := range []bool{false, true} {
 		t.Run(fmt.Sprint("untried ", untried), func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
-				q := open(t, small(t, vfs.Memory()))
+				q := open(t, small(t, vfstest.Memory()))
 				defer shut(t, q)
 				m := accept(t, q, message(1, "example.net"), "x")
 				next(t, q)
@@ -721,7 +721,7 @@ func TestLastReplyIsNeverUnknown(t *testing.T) {
 
 func TestList(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		var ids []envelope.ID
 		due := map[envelope.ID]time.Time{}
@@ -814,7 +814,7 @@ func TestList(t *testing.T) {
 // recipients of a message at several times, and filters that need the envelope.
 func TestListByNextAttemptIsAWholeOrder(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		rng := rand.New(rand.NewPCG(1, 2))
 		start := time.Now().Add(time.Hour)
@@ -872,7 +872,7 @@ func soonest(it Item) int64 {
 
 // Whoever files mail that is out learns what an operator has asked for meanwhile.
 func TestFileSaysWhatWasAskedFor(t *testing.T) {
-	q := open(t, small(t, vfs.Memory()))
+	q := open(t, small(t, vfstest.Memory()))
 	defer shut(t, q)
 	m := accept(t, q, message(1, "example.net"), "x")
 	next(t, q)

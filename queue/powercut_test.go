@@ -16,8 +16,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
-	"example.org/mta/queue/vfs/faulty"
-	"example.org/mta/queue/vfs/powercut"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 var (
@@ -54,7 +53,7 @@ func TestPowerCutAtEveryWrite(t *testing.T) {
 
 // cutRun does a workload with a cut, and then some more.
 func cutRun(t *testing.T, seed int64, cut int) (ops int) {
-	disk := powercut.New(rand.New(rand.NewSource(seed<<20 + int64(cut))))
+	disk := vfstest.NewDisk(rand.New(rand.NewSource(seed<<20 + int64(cut))))
 	w := &workload{t: t, rng: rand.New(rand.NewSource(seed)), known: map[string]*sent{}}
 	if seed%2 == 0 {
 		w.faults = rand.New(rand.NewSource(seed))
@@ -84,7 +83,7 @@ type workload struct {
 	rng    *rand.Rand
 	q      *Queue
 	made   int
-	disk   *powercut.FS
+	disk   *vfstest.Disk
 	faults *rand.Rand       // nil: none but the power cuts
 	quiet  sync.Mutex       // guards faults
 	total  counters         // of all queues
@@ -126,23 +125,23 @@ const (
 )
 
 // fault lets a write or a sync of a segment fail now and then, before or after it is done.
-func (w *workload) fault(op faulty.Op, name string) *faulty.Fault {
+func (w *workload) fault(op vfstest.Op, name string) *vfstest.Fault {
 	w.quiet.Lock()
 	defer w.quiet.Unlock()
-	if w.faults == nil || !isSegment(name) || op != faulty.Write && op != faulty.Sync && op != faulty.Truncate || w.faults.Intn(12) > 0 {
+	if w.faults == nil || !isSegment(name) || op != vfstest.Write && op != vfstest.Sync && op != vfstest.Truncate || w.faults.Intn(12) > 0 {
 		return nil
 	}
-	return &faulty.Fault{Err: errDisk, Done: w.faults.Intn(2) == 0, Part: w.faults.Intn(500)}
+	return &vfstest.Fault{Err: errDisk, Done: w.faults.Intn(2) == 0, Part: w.faults.Intn(500)}
 }
 
-func (w *workload) config(disk *powercut.FS) Config {
-	faults := &faulty.FS{FS: disk}
+func (w *workload) config(disk *vfstest.Disk) Config {
+	faults := &vfstest.Faulty{FS: disk}
 	faults.Decide(w.fault)
 	return Config{Dir: "/q", FS: faults, Log: testLog(w.t), SegmentSize: 8 << 10, LargeBody: 1500, MinFree: 1, CacheBytes: 20 << 10}
 }
 
 // run opens the queue, checks it and works until the power is cut or enough is done.
-func (w *workload) run(disk *powercut.FS) {
+func (w *workload) run(disk *vfstest.Disk) {
 	q, err := Open(w.config(disk))
 	if err != nil {
 		if !disk.IsCut() {
@@ -315,7 +314,7 @@ func (w *workload) synced() {
 
 // check compares what the queue has with what was promised, and goes on with what is found. It
 // reports false when the power was cut meanwhile.
-func (w *workload) check(disk *powercut.FS) bool {
+func (w *workload) check(disk *vfstest.Disk) bool {
 	t, q := w.t, w.q
 	found := map[string]Item{}
 	for cursor := ""; ; {
@@ -419,7 +418,7 @@ func (w *workload) checkRecipient(sender string, r *sentRecipient, is *ItemRecip
 func (w *workload) checkBody(s *sent, it Item) {
 	body, err := w.q.Body(it.ID)
 	if err != nil {
-		if strings.Contains(err.Error(), powercut.ErrCut.Error()) {
+		if strings.Contains(err.Error(), vfstest.ErrCut.Error()) {
 			return
 		}
 		w.t.Fatal(err)
@@ -429,13 +428,13 @@ func (w *workload) checkBody(s *sent, it Item) {
 	if err == nil && string(b) != s.body {
 		w.t.Fatalf("message %s has a content of %d octets, want %d", it.ID, len(b), len(s.body))
 	}
-	if err != nil && !strings.Contains(err.Error(), powercut.ErrCut.Error()) {
+	if err != nil && !strings.Contains(err.Error(), vfstest.ErrCut.Error()) {
 		w.t.Fatal(err)
 	}
 }
 
 // last settles everything on a disk that works, and looks whether the disk is empty then.
-func (w *workload) last(disk *powercut.FS) {
+func (w *workload) last(disk *vfstest.Disk) {
 	q := open(w.t, w.config(disk))
 	w.q, w.disk = q, disk
 	w.check(disk)

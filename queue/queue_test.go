@@ -22,6 +22,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -149,7 +150,7 @@ func inTime(t *testing.T, f func(*testing.T)) { bubble.Test(t, f) }
 
 func TestAcceptAndDeliver(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		m := accept(t, q, message(3, "example.net"), "Subject: x\r\n\r\nhello\r\n")
 		if m.ID == 0 || m.Size != 21 || m.Received.IsZero() {
@@ -182,7 +183,7 @@ func TestAcceptAndDeliver(t *testing.T) {
 
 func TestDeferAndRetry(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		m := accept(t, q, message(2, "example.net"), "x")
 		l := next(t, q)
@@ -212,7 +213,7 @@ func TestDeferAndRetry(t *testing.T) {
 
 func TestParkAndTake(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		var ids []envelope.ID
 		for i := range 50 {
@@ -254,7 +255,7 @@ func TestParkAndTake(t *testing.T) {
 // TestLines: what is parked in a line is taken by that name only, and is of the key for all else.
 func TestLines(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		accept(t, q, message(3, "example.net"), "x")
 		l := next(t, q)
@@ -295,7 +296,7 @@ func TestLines(t *testing.T) {
 // What is newest can be had first, and then what is oldest.
 func TestTakeNewest(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		var ids []envelope.ID
 		for range 10 {
@@ -324,7 +325,7 @@ func TestTakeNewest(t *testing.T) {
 // A deferral without an attempt counts none, and its reason is remembered, over a restart too.
 func TestDeferUntried(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		q := open(t, cfg)
 		m := accept(t, q, message(1, "example.net"), "x")
 		next(t, q)
@@ -352,7 +353,7 @@ func TestDeferUntried(t *testing.T) {
 
 func TestFreshMailIsNotBehindTheBacklog(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		for range 20 {
 			m := accept(t, q, message(1, "old.example"), "x")
@@ -377,7 +378,7 @@ func TestFreshMailIsNotBehindTheBacklog(t *testing.T) {
 
 func TestRestart(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		cfg := small(t, fs)
 		q := open(t, cfg)
 		rng := rand.New(rand.NewSource(1))
@@ -441,7 +442,7 @@ func TestRestart(t *testing.T) {
 
 func TestLargeContent(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		cfg := small(t, fs)
 		q := open(t, cfg)
 		body := strings.Repeat("0123456789abcdef", 5000)
@@ -494,7 +495,7 @@ func TestOneQueuePerDirectory(t *testing.T) {
 // TestClosed: after Close nothing is promised any more.
 func TestClosed(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		m := accept(t, q, message(1, "example.net"), "x")
 		next(t, q)
 		waiting := make(chan error)
@@ -528,7 +529,7 @@ func TestClosed(t *testing.T) {
 // TestLoneMessageWaitsForNothing: without company a message costs one sync and no delay.
 func TestLoneMessageWaitsForNothing(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		began := time.Now()
 		for i := range 10 {

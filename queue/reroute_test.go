@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/vfs"
-	"example.org/mta/queue/vfs/powercut"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 var backup = envelope.Detour{Pool: "backup", Route: "smarthost.example"}
@@ -29,7 +28,7 @@ func TestRerouteInEveryState(t *testing.T) {
 	for _, s := range waitingStates {
 		t.Run(s.String(), func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
-				cfg := small(t, vfs.Memory())
+				cfg := small(t, vfstest.Memory())
 				q := open(t, cfg)
 				id := inState(t, q, s)
 				one := Selector{IDs: []envelope.ID{id}}
@@ -80,7 +79,7 @@ func TestRerouteInEveryState(t *testing.T) {
 // TestRerouteOfWhatIsLeased: it is due at once when it comes back, by its detour, whatever its holder knew of it.
 func TestRerouteOfWhatIsLeased(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		q := open(t, cfg)
 		m := accept(t, q, message(2, "example.net"), "x")
 		next(t, q)
@@ -109,7 +108,7 @@ func TestRerouteOfWhatIsLeased(t *testing.T) {
 // TestRerouteIsDurable: what was rerouted when the power fails is so after it, held, leased or due.
 func TestRerouteIsDurable(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		disk := powercut.New(rand.New(rand.NewSource(1)))
+		disk := vfstest.NewDisk(rand.New(rand.NewSource(1)))
 		cfg := small(t, disk)
 		q := open(t, cfg)
 		var ids []envelope.ID

@@ -11,8 +11,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/store"
-	"example.org/mta/queue/vfs"
-	"example.org/mta/queue/vfs/powercut"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // later makes a message for n recipients that is to be released after a while.
@@ -26,7 +25,7 @@ func later(n int, domain string, after, spread time.Duration) *envelope.Message 
 // is due, and has no attempt; it comes out when its time has come, as new mail does.
 func TestT1_AJobForLaterIsInTheTimeSet(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		m := accept(t, q, later(100, "example.net", time.Hour, 0), "Subject: later\r\n\r\n")
 		now := accept(t, q, message(1, "example.net"), "x")
@@ -64,7 +63,7 @@ func TestT1_AJobForLaterIsInTheTimeSet(t *testing.T) {
 // seen in the envelope again.
 func TestT1_TheReleaseSurvivesRestarts(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		q := open(t, cfg)
 		want := map[recipientKey]time.Time{}
 		for i := range 30 {
@@ -120,7 +119,7 @@ func TestT1_APowerCutReleasesNothingEarly(t *testing.T) {
 	for cut := 1; ; cut++ {
 		done := false
 		inTime(t, func(t *testing.T) {
-			disk := powercut.New(rand.New(rand.NewSource(int64(cut))))
+			disk := vfstest.NewDisk(rand.New(rand.NewSource(int64(cut))))
 			disk.CutAt(cut)
 			acked := map[envelope.ID]bool{}
 			cfg := Config{Dir: "/q", FS: disk, SegmentSize: 8 << 10, MinFree: 1}
@@ -156,7 +155,7 @@ func TestT1_APowerCutReleasesNothingEarly(t *testing.T) {
 // is durable.
 func TestT1_OperatorsActOnScheduledMail(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		q := open(t, cfg)
 		hurried := accept(t, q, later(2, "example.net", 24*time.Hour, 0), "x")
 		held := accept(t, q, later(2, "example.net", time.Hour, 0), "x")
@@ -196,7 +195,7 @@ func TestT1_OperatorsActOnScheduledMail(t *testing.T) {
 // and a restart changes nothing of that.
 func TestT1_AgeCountsFromTheRelease(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		cfg := small(t, vfs.Memory())
+		cfg := small(t, vfstest.Memory())
 		cfg.MaxAge = func() time.Duration { return 10 * time.Hour }
 		cfg.DelayAfter = 4 * time.Hour
 		q := open(t, cfg)
@@ -240,7 +239,7 @@ func TestT2_ReleaseIsInTime(t *testing.T) {
 		return
 	}
 	inTime(t, func(t *testing.T) {
-		releaseInTime(t, Config{Dir: "/q", FS: vfs.Memory(), MinFree: 1}, 20_000, 10*time.Minute)
+		releaseInTime(t, Config{Dir: "/q", FS: vfstest.Memory(), MinFree: 1}, 20_000, 10*time.Minute)
 	})
 }
 
@@ -306,7 +305,7 @@ func TestT7_AJitteredJobLeavesEvenly(t *testing.T) {
 	}{{"one message", 1, 10_000}, {"many messages", 10_000, 1}, {"batches", 200, 50}} {
 		t.Run(job.name, func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
-				q := open(t, Config{Dir: "/q", FS: vfs.Memory(), MinFree: 1})
+				q := open(t, Config{Dir: "/q", FS: vfstest.Memory(), MinFree: 1})
 				defer shut(t, q)
 				release := time.Now().Add(time.Hour)
 				for range job.messages {
@@ -344,7 +343,7 @@ func TestT2_NotAFractionOfASecondTooSoon(t *testing.T) {
 	for _, hold := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond} {
 		for _, restart := range []bool{false, true} {
 			inTime(t, func(t *testing.T) {
-				fs := vfs.Memory()
+				fs := vfstest.Memory()
 				q := open(t, small(t, fs))
 				defer func() { shut(t, q) }()
 				time.Sleep(100 * time.Millisecond)

@@ -14,7 +14,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/store"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestSnapshotWhileMailComesAndGoes: what was accepted before is in the copy, whatever the queue does while it is taken;
@@ -71,7 +71,7 @@ func TestSnapshotWhileMailComesAndGoes(t *testing.T) {
 // then.
 func TestSnapshotOnAFullDisk(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		disk := &littleFree{FS: vfs.Memory()}
+		disk := &littleFree{FS: vfstest.Memory()}
 		disk.free.Store(1 << 30)
 		cfg := small(t, disk)
 		cfg.MinFree = 1 << 20

@@ -8,8 +8,7 @@ import (
 
 	"example.org/mta/internal/fair"
 	"example.org/mta/queue/store"
-	"example.org/mta/queue/vfs"
-	"example.org/mta/queue/vfs/tight"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestLargeContentsLeaveMinFree brings in 14 contents of 45 KB side by side, as much of each by turns, on a
@@ -25,7 +24,7 @@ func TestLargeContentsLeaveMinFree(t *testing.T) {
 
 func largeContents(t *testing.T, declared int64) {
 	const size, minFree, room = 45 << 10, 64 << 10, 6 * 64 << 10
-	disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 4*16<<10 + minFree + minFree/2 + room}
+	disk := &vfstest.Tight{FS: vfstest.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 4*16<<10 + minFree + minFree/2 + room}
 	cfg := small(t, disk)
 	cfg.MinFree = minFree
 	q := open(t, cfg)
@@ -80,7 +79,7 @@ func TestLargeContentsAreShared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
 				const minFree, room = 64 << 10, 28 * 64 << 10
-				disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 4*16<<10 + minFree + minFree/2 + room}
+				disk := &vfstest.Tight{FS: vfstest.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 4*16<<10 + minFree + minFree/2 + room}
 				cfg := small(t, disk)
 				cfg.MinFree = minFree
 				q := open(t, cfg)
@@ -129,7 +128,7 @@ func TestLargeContentsAreShared(t *testing.T) {
 
 // TestReadyHoldsTheSizeAgainstTheRoom: what can't fit is refused before it comes.
 func TestReadyHoldsTheSizeAgainstTheRoom(t *testing.T) {
-	disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 1 << 20}
+	disk := &vfstest.Tight{FS: vfstest.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 1 << 20}
 	cfg := small(t, disk)
 	cfg.MinFree = 256 << 10
 	q := open(t, cfg)
@@ -158,7 +157,7 @@ func TestReadyHoldsTheSizeAgainstTheRoom(t *testing.T) {
 // neither promised nor free.
 func TestWhatWasWrittenCountsAtOnce(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 1 << 20}
+		disk := &vfstest.Tight{FS: vfstest.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 1 << 20}
 		cfg := small(t, disk)
 		cfg.MinFree = 256 << 10
 		q := open(t, cfg)
@@ -178,7 +177,7 @@ func TestWhatWasWrittenCountsAtOnce(t *testing.T) {
 // TestAFastDiskKeepsItsRoom: what small mail takes between two looks at the disk counts, too.
 func TestAFastDiskKeepsItsRoom(t *testing.T) {
 	inTime(t, func(t *testing.T) { // no time passes
-		disk := &tight.FS{FS: vfs.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 1 << 20}
+		disk := &vfstest.Tight{FS: vfstest.Memory(), Dir: "/q", Below: []string{store.LargeDir}, Capacity: 1 << 20}
 		cfg := small(t, disk)
 		cfg.MinFree = 512 << 10
 		q := open(t, cfg)

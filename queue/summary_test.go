@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"example.org/mta/internal/parking"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestSummaryBothWays holds what is counted in the schedule against what is counted message by
 // message, which a filter for the sender of all of them enforces.
 func TestSummaryBothWays(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		rng := rand.New(rand.NewSource(1))
 		for i := range 600 { // more than a batch
@@ -59,7 +59,7 @@ func TestSummaryBothWays(t *testing.T) {
 // BenchmarkSummary counts a million queued recipients of 1,000 sites.
 func BenchmarkSummary(b *testing.B) {
 	const messages, each = 100_000, 10
-	q := benchQueue(b, vfs.Memory())
+	q := benchQueue(b, vfstest.Memory())
 	for range messages {
 		m := message(each, "example.net")
 		if err := commit(q, m, "x"); err != nil {

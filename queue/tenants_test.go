@@ -10,14 +10,14 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // What each tenant has in the queue is right after any history, and after a restart with indexes, without them
 // and with those of an older program.
 func TestUsageOfTenants(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs, rng := vfs.Memory(), rand.New(rand.NewSource(1))
+		fs, rng := vfstest.Memory(), rand.New(rand.NewSource(1))
 		q := open(t, small(t, fs))
 		defer func() { shut(t, q) }()
 		type sent struct {

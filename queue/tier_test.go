@@ -8,7 +8,7 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/store"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // acceptTier commits a message of a tier.
@@ -21,7 +21,7 @@ func acceptTier(t testing.TB, q *Queue, tier uint8) envelope.ID {
 // What is due is handed out by tier, the later ones with a share, and a restart changes nothing.
 func TestTiersInOrder(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		fs := vfs.Memory()
+		fs := vfstest.Memory()
 		q := open(t, small(t, fs))
 		defer func() { shut(t, q) }()
 		for range 200 {
@@ -63,7 +63,7 @@ func TestTiersInOrder(t *testing.T) {
 // What is due again goes by tier, too.
 func TestTiersOfTheBacklog(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		for range 10 {
 			q.Defer(acceptTier(t, q, 4), []int{0}, time.Now(), Attempt{}, parking.Key{})
@@ -100,7 +100,7 @@ func TestIndexWithoutTiers(t *testing.T) {
 // Of a tier, new mail and mail that is due again take turns: neither keeps the other waiting.
 func TestFreshAndDeferredTakeTurns(t *testing.T) {
 	inTime(t, func(t *testing.T) {
-		q := open(t, small(t, vfs.Memory()))
+		q := open(t, small(t, vfstest.Memory()))
 		defer shut(t, q)
 		const each = 20
 		for range each {

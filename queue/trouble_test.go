@@ -9,33 +9,32 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/queue/vfs"
-	"example.org/mta/queue/vfs/faulty"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestTroubleIsLoggedOnce: a disk that fails under load for minutes, in each way that is met on
 // every message or every second, leaves a line for its begin and one for its end.
 func TestTroubleIsLoggedOnce(t *testing.T) {
 	for name, x := range map[string]struct {
-		fails func(faulty.Op, string) bool
+		fails func(vfstest.Op, string) bool
 		keep  bool // what is accepted stays queued
 	}{
-		"writes":       {fails: func(op faulty.Op, name string) bool { return op == faulty.Write && isSegment(name) }},
-		"all":          {fails: func(op faulty.Op, name string) bool { return op != faulty.Open && op != faulty.Read }},
-		"new segments": {fails: func(op faulty.Op, name string) bool { return op == faulty.Create && isSegment(name) }, keep: true},
-		"deleting":     {fails: func(op faulty.Op, name string) bool { return op == faulty.Remove || op == faulty.Rename }},
+		"writes":       {fails: func(op vfstest.Op, name string) bool { return op == vfstest.Write && isSegment(name) }},
+		"all":          {fails: func(op vfstest.Op, name string) bool { return op != vfstest.Open && op != vfstest.Read }},
+		"new segments": {fails: func(op vfstest.Op, name string) bool { return op == vfstest.Create && isSegment(name) }, keep: true},
+		"deleting":     {fails: func(op vfstest.Op, name string) bool { return op == vfstest.Remove || op == vfstest.Rename }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inTime(t, func(t *testing.T) {
-				disk, book := &faulty.FS{FS: vfs.Memory()}, &logBook{}
+				disk, book := &vfstest.Faulty{FS: vfstest.Memory()}, &logBook{}
 				cfg := small(t, disk)
 				cfg.Log = book.logger()
 				q := open(t, cfg)
 				defer shut(t, q)
 				var on atomic.Bool
-				disk.Decide(func(op faulty.Op, name string) *faulty.Fault {
+				disk.Decide(func(op vfstest.Op, name string) *vfstest.Fault {
 					if on.Load() && x.fails(op, name) {
-						return &faulty.Fault{Err: syscall.ENOSPC}
+						return &vfstest.Fault{Err: syscall.ENOSPC}
 					}
 					return nil
 				})

@@ -17,7 +17,7 @@ import (
 	"example.org/mta/internal/linelog"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
-	"example.org/mta/queue/vfs/powercut"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 var cutSeeds = flag.Int("accounting.cutseeds", 1, "how often the power is cut at each write")
@@ -37,7 +37,7 @@ func (f cutFile) Write(b []byte) (int, error) {
 
 func (f cutFile) Stat() (os.FileInfo, error) { return nil, os.ErrInvalid }
 
-func openCut(fs *powercut.FS) linelog.Opener {
+func openCut(fs *vfstest.Disk) linelog.Opener {
 	return func(path string, create bool) (linelog.OutFile, error) {
 		path = "/log/" + filepath.Base(path)
 		if !create {
@@ -72,7 +72,7 @@ func TestPowerCutsLeaveNoOutcomeWithoutItsRecord(t *testing.T) {
 
 func cutRelay(t *testing.T, cut int, seed int64) (ops int) {
 	bubble.Test(t, func(t *testing.T) {
-		fs := powercut.New(rand.New(rand.NewSource(seed)))
+		fs := vfstest.NewDisk(rand.New(rand.NewSource(seed)))
 		fs.MkdirAll("/log")
 		fs.CutAt(cut)
 		accepted := relayMail(t, fs)
@@ -84,7 +84,7 @@ func cutRelay(t *testing.T, cut int, seed int64) (ops int) {
 }
 
 // relayMail takes and delivers some mail, as the relay does, until the power goes. It returns what was acknowledged.
-func relayMail(t *testing.T, fs *powercut.FS) (accepted map[envelope.ID]bool) {
+func relayMail(t *testing.T, fs *vfstest.Disk) (accepted map[envelope.ID]bool) {
 	accepted = make(map[envelope.ID]bool)
 	q, err := queue.Open(queue.Config{Dir: "/q", FS: fs, MinFree: 1, SegmentSize: 8 << 10})
 	if err != nil {
@@ -122,7 +122,7 @@ func relayMail(t *testing.T, fs *powercut.FS) (accepted map[envelope.ID]bool) {
 	return accepted
 }
 
-func checkCut(t *testing.T, fs *powercut.FS, accepted map[envelope.ID]bool) {
+func checkCut(t *testing.T, fs *vfstest.Disk, accepted map[envelope.ID]bool) {
 	t.Helper()
 	dir := t.TempDir()
 	list, _ := fs.List("/log")

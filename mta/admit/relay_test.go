@@ -19,6 +19,7 @@ import (
 	"example.org/mta/mta/admit"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 	"example.org/mta/submission"
 	"example.org/mta/submission/intake"
 )
@@ -174,7 +175,7 @@ func TestA6_TheRelayServesTheMostImportant(t *testing.T) {
 // overloaded has a relay whose disk writes so many octets a second, and messages offered to its listeners, so many
 // a second together.
 func overloaded(t *testing.T, pace, rate float64, lasts time.Duration, listeners []listener) (*queue.Queue, map[listener]*outcome) {
-	q, err := queue.Open(queue.Config{Dir: "/q", FS: &slowFS{vfs.Memory(), pace}})
+	q, err := queue.Open(queue.Config{Dir: "/q", FS: &slowFS{vfstest.Memory(), pace}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,7 @@ import (
 	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // The addresses at which mail is taken, and the name server.
@@ -69,7 +70,7 @@ func New(t testing.TB, records, conf string) *Relay {
 		Config: conf, Dir: folder(t), Zone: zone, t: t, names: dnsserver.New(zone),
 	}
 	r.Free.Store(80 << 30)
-	r.queue = disk{vfs.Memory(), &r.Free}
+	r.queue = disk{vfstest.Memory(), &r.Free}
 	t.Cleanup(func() { r.names.Close() })
 	t.Cleanup(func() { r.Stop() })
 	return r

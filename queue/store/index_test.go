@@ -6,7 +6,7 @@ import (
 
 	"example.org/mta/queue/journal"
 	"example.org/mta/queue/vfs"
-	"example.org/mta/queue/vfs/faulty"
+	"example.org/mta/queue/vfs/vfstest"
 )
 
 // TestIndexReadTwice: an index is read once to check it and again to use it. Whichever read gives a wrong bit, what is
@@ -21,17 +21,17 @@ func TestIndexReadTwice(t *testing.T) {
 	}
 	ix.key("key")
 	ix.Buried = append(ix.Buried, Burial{Segment: 2, Stretches: []Stretch{{16, 32}}})
-	disk := &faulty.FS{FS: vfs.Memory()}
+	disk := &vfstest.Faulty{FS: vfstest.Memory()}
 	if err := ix.Write(disk, "/q/index"); err != nil {
 		t.Fatal(err)
 	}
 	refused := 0
 	for n := int64(1); ; n++ {
 		reads := int64(0)
-		disk.Decide(func(op faulty.Op, _ string) *faulty.Fault {
-			if op == faulty.Read {
+		disk.Decide(func(op vfstest.Op, _ string) *vfstest.Fault {
+			if op == vfstest.Read {
 				if reads++; reads == n {
-					return &faulty.Fault{Flip: true}
+					return &vfstest.Fault{Flip: true}
 				}
 			}
 			return nil

@@ -17,7 +17,7 @@ import (
 	"example.org/mta/mta/exported"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
-	"example.org/mta/queue/vfs"
+	"example.org/mta/queue/vfs/vfstest"
 	"example.org/mta/submission/idempotency"
 )
 
@@ -33,7 +33,7 @@ type moving struct {
 }
 
 func newMoving(t *testing.T, text string) *moving {
-	m := &moving{t: t, disk: queue.Config{Dir: "/queue", FS: vfs.Memory(), MinFree: 1}}
+	m := &moving{t: t, disk: queue.Config{Dir: "/queue", FS: vfstest.Memory(), MinFree: 1}}
 	m.Moves = Moves{Messages: bare(t, text), Receptions: m, Version: "0.1.0"}
 	m.Log = slog.New(slog.DiscardHandler)
 	m.open()

@@ -1,22 +1,27 @@
-package vfs
+package vfstest
 
 import (
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"example.org/mta/queue/vfs"
 )
 
-// TestSameBehaviour holds the two file systems to what the interface says.
+// TestSameBehaviour holds the file systems to what the interface says.
 func TestSameBehaviour(t *testing.T) {
-	for name, fsys := range map[string]FS{"os": OS(), "memory": Memory()} {
+	for name, fsys := range map[string]vfs.FS{
+		"os": vfs.OS(), "memory": Memory(), "disk": NewDisk(rand.New(rand.NewSource(1))),
+	} {
 		t.Run(name, func(t *testing.T) { behaviour(t, fsys, t.TempDir()) })
 	}
 }
 
-func behaviour(t *testing.T, fsys FS, dir string) {
+func behaviour(t *testing.T, fsys vfs.FS, dir string) {
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -76,7 +81,7 @@ func behaviour(t *testing.T, fsys FS, dir string) {
 	must(fsys.SyncDir(dir))
 	list, err := fsys.List(dir)
 	must(err)
-	if !slices.Equal(list, []Info{{"other", 8}}) {
+	if !slices.Equal(list, []vfs.Info{{Name: "other", Size: 8}}) {
 		t.Fatalf("list %v", list)
 	}
 	must(fsys.Remove(other))
@@ -89,7 +94,7 @@ func behaviour(t *testing.T, fsys FS, dir string) {
 	}
 	lock, err := fsys.Lock(filepath.Join(dir, "lock"))
 	must(err)
-	if _, err := fsys.Lock(filepath.Join(dir, "lock")); !errors.Is(err, ErrLocked) {
+	if _, err := fsys.Lock(filepath.Join(dir, "lock")); !errors.Is(err, vfs.ErrLocked) {
 		t.Fatalf("locking twice: %v", err)
 	}
 	must(lock.Close())

@@ -1,7 +1,4 @@
-// Package faulty puts faults into another file system: operations that fail, writes that are
-// short, reads that give wrong octets. It is for tests of what stands on vfs.FS. It starts no
-// goroutines.
-package faulty
+package vfstest
 
 import (
 	"io"
@@ -35,8 +32,8 @@ type Fault struct {
 	Done bool  // the operation is done, and then fails
 }
 
-// FS is a file system with faults.
-type FS struct {
+// Faulty is another file system with faults: operations that fail, writes that are short, reads that give wrong octets.
+type Faulty struct {
 	vfs.FS
 	decider atomic.Pointer[Decider]
 }
@@ -45,9 +42,9 @@ type FS struct {
 type Decider func(op Op, name string) *Fault
 
 // Decide has d decide from now on, also while others use the file system.
-func (f *FS) Decide(d Decider) { f.decider.Store(&d) }
+func (f *Faulty) Decide(d Decider) { f.decider.Store(&d) }
 
-func (f *FS) decide(op Op, name string) *Fault {
+func (f *Faulty) decide(op Op, name string) *Fault {
 	if d := f.decider.Load(); d != nil {
 		return (*d)(op, name)
 	}
@@ -55,7 +52,7 @@ func (f *FS) decide(op Op, name string) *Fault {
 }
 
 // try does what the fault leaves of an operation.
-func (f *FS) try(op Op, name string, do func() error) error {
+func (f *Faulty) try(op Op, name string, do func() error) error {
 	fault := f.decide(op, name)
 	if fault == nil {
 		return do()
@@ -68,7 +65,7 @@ func (f *FS) try(op Op, name string, do func() error) error {
 	return fault.Err
 }
 
-func (f *FS) open(op Op, name string, do func(string) (vfs.File, error)) (vfs.File, error) {
+func (f *Faulty) open(op Op, name string, do func(string) (vfs.File, error)) (vfs.File, error) {
 	var inner vfs.File
 	err := f.try(op, name, func() (err error) {
 		inner, err = do(name)
@@ -80,30 +77,30 @@ func (f *FS) open(op Op, name string, do func(string) (vfs.File, error)) (vfs.Fi
 		}
 		return nil, err
 	}
-	return &file{File: inner, fs: f, name: name}, nil
+	return &faultyFile{File: inner, fs: f, name: name}, nil
 }
 
 // Create makes a file.
-func (f *FS) Create(name string) (vfs.File, error) { return f.open(Create, name, f.FS.Create) }
+func (f *Faulty) Create(name string) (vfs.File, error) { return f.open(Create, name, f.FS.Create) }
 
 // Open opens a file for reading.
-func (f *FS) Open(name string) (vfs.File, error) { return f.open(Open, name, f.FS.Open) }
+func (f *Faulty) Open(name string) (vfs.File, error) { return f.open(Open, name, f.FS.Open) }
 
 // OpenWrite opens a file for reading and writing.
-func (f *FS) OpenWrite(name string) (vfs.File, error) { return f.open(Open, name, f.FS.OpenWrite) }
+func (f *Faulty) OpenWrite(name string) (vfs.File, error) { return f.open(Open, name, f.FS.OpenWrite) }
 
 // Remove removes a file.
-func (f *FS) Remove(name string) error {
+func (f *Faulty) Remove(name string) error {
 	return f.try(Remove, name, func() error { return f.FS.Remove(name) })
 }
 
 // Rename renames a file.
-func (f *FS) Rename(from, to string) error {
+func (f *Faulty) Rename(from, to string) error {
 	return f.try(Rename, from, func() error { return f.FS.Rename(from, to) })
 }
 
 // List gives the files in a directory.
-func (f *FS) List(dir string) (list []vfs.Info, err error) {
+func (f *Faulty) List(dir string) (list []vfs.Info, err error) {
 	err = f.try(List, dir, func() (err error) {
 		list, err = f.FS.List(dir)
 		return err
@@ -112,17 +109,17 @@ func (f *FS) List(dir string) (list []vfs.Info, err error) {
 }
 
 // SyncDir makes the names in a directory durable.
-func (f *FS) SyncDir(dir string) error {
+func (f *Faulty) SyncDir(dir string) error {
 	return f.try(SyncDir, dir, func() error { return f.FS.SyncDir(dir) })
 }
 
-type file struct {
+type faultyFile struct {
 	vfs.File
-	fs   *FS
+	fs   *Faulty
 	name string
 }
 
-func (h *file) ReadAt(p []byte, off int64) (int, error) {
+func (h *faultyFile) ReadAt(p []byte, off int64) (int, error) {
 	fault := h.fs.decide(Read, h.name)
 	if fault != nil && fault.Err != nil {
 		return 0, fault.Err
@@ -134,7 +131,7 @@ func (h *file) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-func (h *file) WriteAt(p []byte, off int64) (int, error) {
+func (h *faultyFile) WriteAt(p []byte, off int64) (int, error) {
 	fault := h.fs.decide(Write, h.name)
 	if fault == nil {
 		return h.File.WriteAt(p, off)
@@ -155,14 +152,14 @@ func (h *file) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-func (h *file) Sync() error {
+func (h *faultyFile) Sync() error {
 	return h.fs.try(Sync, h.name, h.File.Sync)
 }
 
-func (h *file) Allocate(size int64) error {
+func (h *faultyFile) Allocate(size int64) error {
 	return h.fs.try(Allocate, h.name, func() error { return h.File.Allocate(size) })
 }
 
-func (h *file) Truncate(size int64) error {
+func (h *faultyFile) Truncate(size int64) error {
 	return h.fs.try(Truncate, h.name, func() error { return h.File.Truncate(size) })
 }

@@ -1,6 +1,4 @@
-// Package tight is a file system with little room: what goes beyond fails as on a full disk. It is for
-// tests of what stands on vfs.FS. It starts no goroutines.
-package tight
+package vfstest
 
 import (
 	"path/filepath"
@@ -10,8 +8,9 @@ import (
 	"example.org/mta/queue/vfs"
 )
 
-// FS has room for Capacity octets in Dir and in the folders right below it that are named in Below.
-type FS struct {
+// Tight is another file system with little room: what goes beyond fails as on a full disk. It has room for Capacity octets
+// in Dir and in the folders right below it that are named in Below.
+type Tight struct {
 	vfs.FS
 	Dir      string
 	Below    []string
@@ -23,7 +22,7 @@ type FS struct {
 }
 
 // Lowest is the least that has been free so far.
-func (f *FS) Lowest() int64 {
+func (f *Tight) Lowest() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.free()
@@ -31,13 +30,13 @@ func (f *FS) Lowest() int64 {
 }
 
 // Free is what is left of the capacity.
-func (f *FS) Free(string) (int64, error) {
+func (f *Tight) Free(string) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.free(), nil
 }
 
-func (f *FS) free() int64 {
+func (f *Tight) free() int64 {
 	free := f.Capacity
 	for _, dir := range append([]string{"."}, f.Below...) {
 		list, err := f.FS.List(filepath.Join(f.Dir, dir))
@@ -55,25 +54,25 @@ func (f *FS) free() int64 {
 }
 
 // Create makes a file.
-func (f *FS) Create(name string) (vfs.File, error) { return f.wrap(f.FS.Create(name)) }
+func (f *Tight) Create(name string) (vfs.File, error) { return f.wrap(f.FS.Create(name)) }
 
 // OpenWrite opens a file for reading and writing.
-func (f *FS) OpenWrite(name string) (vfs.File, error) { return f.wrap(f.FS.OpenWrite(name)) }
+func (f *Tight) OpenWrite(name string) (vfs.File, error) { return f.wrap(f.FS.OpenWrite(name)) }
 
-func (f *FS) wrap(inner vfs.File, err error) (vfs.File, error) {
+func (f *Tight) wrap(inner vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &file{File: inner, fs: f}, nil
+	return &tightFile{File: inner, fs: f}, nil
 }
 
-type file struct {
+type tightFile struct {
 	vfs.File
-	fs *FS
+	fs *Tight
 }
 
 // grow does what makes the file size octets long, if there is room.
-func (h *file) grow(size int64, do func() error) error {
+func (h *tightFile) grow(size int64, do func() error) error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
 	old, err := h.File.Size()
@@ -88,7 +87,7 @@ func (h *file) grow(size int64, do func() error) error {
 	return err
 }
 
-func (h *file) WriteAt(p []byte, off int64) (n int, err error) {
+func (h *tightFile) WriteAt(p []byte, off int64) (n int, err error) {
 	err = h.grow(off+int64(len(p)), func() (err error) {
 		n, err = h.File.WriteAt(p, off)
 		return err
@@ -96,6 +95,6 @@ func (h *file) WriteAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-func (h *file) Allocate(size int64) error {
+func (h *tightFile) Allocate(size int64) error {
 	return h.grow(size, func() error { return h.File.Allocate(size) })
 }

@@ -1,17 +1,12 @@
-// Package powercut is a file system in memory that loses power: what was not synced is then
-// kept, dropped, or kept in part, at random. It is for tests of what stands on vfs.FS. It starts
-// no goroutines.
-//
-// It is crueller than real ones: each write since the last sync survives by itself or not,
-// sector by sector and in any order; a file can have grown without its content; directory
-// entries that were not synced come and go independently of each other and of the files.
-package powercut
+package vfstest
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"math/rand"
 	"path/filepath"
 	"slices"
@@ -26,11 +21,16 @@ var ErrCut = errors.New("power is cut")
 
 const sector = 512
 
-// FS is the file system. Power is cut at an operation that changes something, counted from 1;
-// that operation itself may or may not have happened.
-type FS struct {
+// Disk is a file system in memory that can lose power: what was not synced is then kept, dropped, or kept in part, at
+// random. Power is cut at an operation that changes something, counted from 1; that operation itself may or may not have
+// happened.
+//
+// It is crueller than real ones: each write since the last sync survives by itself or not, sector by sector and in any
+// order; a file can have grown without its content; directory entries that were not synced come and go independently of
+// each other and of the files.
+type Disk struct {
 	mu    sync.Mutex // guards all
-	rng   *rand.Rand
+	rng   *rand.Rand // nil: power is never cut, and what is not synced is not kept apart
 	dirs  map[string]*dir
 	ops   int
 	cutAt int
@@ -63,27 +63,30 @@ type change struct {
 	size int64
 }
 
-// New gives an empty file system that decides by rng.
-func New(rng *rand.Rand) *FS {
-	return &FS{rng: rng, dirs: map[string]*dir{}, locks: map[string]bool{}}
+// NewDisk gives an empty file system that decides by rng.
+func NewDisk(rng *rand.Rand) *Disk {
+	return &Disk{rng: rng, dirs: map[string]*dir{}, locks: map[string]bool{}}
 }
 
+// Memory gives an empty file system that loses no power. Syncing does nothing: all is lost with the process.
+func Memory() vfs.FS { return NewDisk(nil) }
+
 // CutAt has the power cut at the n-th changing operation from the start; 0: never.
-func (f *FS) CutAt(n int) {
+func (f *Disk) CutAt(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.cutAt = n
 }
 
 // Ops is how many changing operations there were.
-func (f *FS) Ops() int {
+func (f *Disk) Ops() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ops
 }
 
 // IsCut reports whether the power was cut.
-func (f *FS) IsCut() bool {
+func (f *Disk) IsCut() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.cut
@@ -91,11 +94,11 @@ func (f *FS) IsCut() bool {
 
 // Reboot gives the file system as it is found when the power is back. The old one must not be
 // used any more.
-func (f *FS) Reboot() *FS {
+func (f *Disk) Reboot() *Disk {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.cut = true
-	after := New(f.rng)
+	after := NewDisk(f.rng)
 	found := map[*inode]*inode{}
 	for _, name := range slices.Sorted(maps.Keys(f.dirs)) {
 		after.dirs[name] = f.survivingDir(f.dirs[name], found)
@@ -103,7 +106,7 @@ func (f *FS) Reboot() *FS {
 	return after
 }
 
-func (f *FS) survivingDir(d *dir, found map[*inode]*inode) *dir {
+func (f *Disk) survivingDir(d *dir, found map[*inode]*inode) *dir {
 	names := maps.Clone(d.durable)
 	for _, op := range d.pending {
 		if f.rng.Intn(2) == 0 {
@@ -127,7 +130,7 @@ func (f *FS) survivingDir(d *dir, found map[*inode]*inode) *dir {
 	return out
 }
 
-func (f *FS) survivingInode(ino *inode) *inode {
+func (f *Disk) survivingInode(ino *inode) *inode {
 	data := slices.Clone(ino.durable)
 	all, none := f.rng.Intn(4) == 0, f.rng.Intn(4) == 0
 	for _, c := range ino.pending {
@@ -143,7 +146,7 @@ func (f *FS) survivingInode(ino *inode) *inode {
 }
 
 // applyPart applies some sectors of a write.
-func (f *FS) applyPart(c change, data []byte) []byte {
+func (f *Disk) applyPart(c change, data []byte) []byte {
 	if c.data == nil {
 		return c.apply(data)
 	}
@@ -181,18 +184,24 @@ func resize(data []byte, n int64) []byte {
 	return data
 }
 
-// step counts a changing operation. When the power is cut at it, may is called half of the time,
-// to do the operation without a report.
-func (f *FS) step(may func()) error {
+// later notes changes of names that are not durable yet.
+func (f *Disk) later(d *dir, ops ...dirOp) {
+	if f.rng != nil {
+		d.pending = append(d.pending, ops...)
+	}
+}
+
+// step does a changing operation, and counts it. One at which the power is cut is done half of the time, without a report.
+func (f *Disk) step(do func()) error {
 	if f.cut {
 		return ErrCut
 	}
-	f.ops++
-	if f.ops != f.cutAt {
+	if f.ops++; f.ops != f.cutAt {
+		do()
 		return nil
 	}
-	if may != nil && f.rng.Intn(2) == 0 {
-		may()
+	if f.rng.Intn(2) == 0 {
+		do()
 	}
 	f.cut = true
 	return ErrCut
@@ -202,34 +211,49 @@ func newDir() *dir {
 	return &dir{live: map[string]*inode{}, durable: map[string]*inode{}}
 }
 
-// MkdirAll makes a directory, durably at once.
-func (f *FS) MkdirAll(name string) error {
+// MkdirAll makes a directory and its parents, durably at once.
+func (f *Disk) MkdirAll(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.cut {
 		return ErrCut
 	}
-	name = filepath.Clean(name)
-	if f.dirs[name] == nil {
+	for name = filepath.Clean(name); f.dirs[name] == nil; name = filepath.Dir(name) {
 		f.dirs[name] = newDir()
 	}
 	return nil
 }
 
 // split finds the directory of a file.
-func (f *FS) split(op, name string) (*dir, string, error) {
+func (f *Disk) split(op, name string) (*dir, string, error) {
 	if f.cut {
 		return nil, "", ErrCut
 	}
 	d := f.dirs[filepath.Dir(name)]
+	if d == nil && f.rng == nil { // Memory has all directories
+		d = newDir()
+		f.dirs[filepath.Dir(name)] = d
+	}
 	if d == nil {
 		return nil, "", &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
 	}
 	return d, filepath.Base(name), nil
 }
 
+// find finds a file that is there.
+func (f *Disk) find(op, name string) (*dir, string, *inode, error) {
+	d, base, err := f.split(op, name)
+	if err == nil && d.live[base] == nil {
+		err = &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
+	}
+	if err != nil {
+		return nil, "", nil, err
+	}
+	return d, base, d.live[base], nil
+}
+
 // Create makes a file.
-func (f *FS) Create(name string) (vfs.File, error) {
+func (f *Disk) Create(name string) (vfs.File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d, base, err := f.split("create", name)
@@ -242,59 +266,49 @@ func (f *FS) Create(name string) (vfs.File, error) {
 	ino := &inode{}
 	do := func() {
 		d.live[base] = ino
-		d.pending = append(d.pending, dirOp{set: base, inode: ino})
+		f.later(d, dirOp{set: base, inode: ino})
 	}
 	if err := f.step(do); err != nil {
 		return nil, err
 	}
-	do()
-	return &file{fs: f, ino: ino}, nil
+	return &file{f, ino, true}, nil
 }
 
-// Open opens a file.
-func (f *FS) Open(name string) (vfs.File, error) { return f.OpenWrite(name) }
+// Open opens a file for reading.
+func (f *Disk) Open(name string) (vfs.File, error) { return f.open(name, false) }
 
-// OpenWrite opens a file.
-func (f *FS) OpenWrite(name string) (vfs.File, error) {
+// OpenWrite opens a file for reading and writing.
+func (f *Disk) OpenWrite(name string) (vfs.File, error) { return f.open(name, true) }
+
+func (f *Disk) open(name string, write bool) (vfs.File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d, base, err := f.split("open", name)
+	_, _, ino, err := f.find("open", name)
 	if err != nil {
 		return nil, err
 	}
-	if d.live[base] == nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-	}
-	return &file{fs: f, ino: d.live[base]}, nil
+	return &file{f, ino, write}, nil
 }
 
 // Remove removes a file.
-func (f *FS) Remove(name string) error {
+func (f *Disk) Remove(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d, base, err := f.split("remove", name)
+	d, base, _, err := f.find("remove", name)
 	if err != nil {
 		return err
 	}
-	if d.live[base] == nil {
-		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrNotExist}
-	}
-	do := func() {
+	return f.step(func() {
 		delete(d.live, base)
-		d.pending = append(d.pending, dirOp{remove: base})
-	}
-	if err := f.step(do); err != nil {
-		return err
-	}
-	do()
-	return nil
+		f.later(d, dirOp{remove: base})
+	})
 }
 
 // Rename renames a file. Across directories the two names are not durable together.
-func (f *FS) Rename(from, to string) error {
+func (f *Disk) Rename(from, to string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d, base, err := f.split("rename", from)
+	d, base, ino, err := f.find("rename", from)
 	if err != nil {
 		return err
 	}
@@ -302,29 +316,20 @@ func (f *FS) Rename(from, to string) error {
 	if err != nil {
 		return err
 	}
-	ino := d.live[base]
-	if ino == nil {
-		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
-	}
-	do := func() {
+	return f.step(func() {
 		delete(d.live, base)
 		e.live[newBase] = ino
 		if d == e {
-			d.pending = append(d.pending, dirOp{set: newBase, inode: ino, remove: base})
+			f.later(d, dirOp{set: newBase, inode: ino, remove: base})
 			return
 		}
-		e.pending = append(e.pending, dirOp{set: newBase, inode: ino})
-		d.pending = append(d.pending, dirOp{remove: base})
-	}
-	if err := f.step(do); err != nil {
-		return err
-	}
-	do()
-	return nil
+		f.later(e, dirOp{set: newBase, inode: ino})
+		f.later(d, dirOp{remove: base})
+	})
 }
 
 // List gives the files in a directory.
-func (f *FS) List(name string) ([]vfs.Info, error) {
+func (f *Disk) List(name string) ([]vfs.Info, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d, _, err := f.split("list", filepath.Join(name, "x"))
@@ -340,26 +345,25 @@ func (f *FS) List(name string) ([]vfs.Info, error) {
 }
 
 // SyncDir makes the names in a directory durable.
-func (f *FS) SyncDir(name string) error {
+func (f *Disk) SyncDir(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d, _, err := f.split("sync", filepath.Join(name, "x"))
 	if err != nil {
 		return err
 	}
-	do := func() { d.durable, d.pending = maps.Clone(d.live), nil }
-	if err := f.step(do); err != nil {
-		return err
-	}
-	do()
-	return nil
+	return f.step(func() {
+		if f.rng != nil {
+			d.durable, d.pending = maps.Clone(d.live), nil
+		}
+	})
 }
 
-// Free is a petabyte: a full disk is not this package's affair.
-func (f *FS) Free(string) (int64, error) { return 1 << 50, nil }
+// Free is so much that what is added to it does not overflow: a full disk is Tight's affair.
+func (f *Disk) Free(string) (int64, error) { return math.MaxInt64 / 2, nil }
 
 // Lock takes a lock; a reboot gives it back.
-func (f *FS) Lock(name string) (io.Closer, error) {
+func (f *Disk) Lock(name string) (io.Closer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.locks[name] {
@@ -378,8 +382,9 @@ type unlock func()
 func (u unlock) Close() error { u(); return nil }
 
 type file struct {
-	fs  *FS
-	ino *inode
+	fs    *Disk
+	ino   *inode
+	write bool
 }
 
 func (h *file) ReadAt(p []byte, off int64) (int, error) {
@@ -401,19 +406,20 @@ func (h *file) ReadAt(p []byte, off int64) (int, error) {
 func (h *file) change(c change) error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
-	do := func() {
+	if !h.write {
+		return fs.ErrPermission
+	}
+	return h.fs.step(func() {
 		h.ino.live = c.apply(h.ino.live)
-		h.ino.pending = append(h.ino.pending, c)
-	}
-	if err := h.fs.step(do); err != nil {
-		return err
-	}
-	do()
-	return nil
+		if h.fs.rng != nil {
+			c.data = bytes.Clone(c.data)
+			h.ino.pending = append(h.ino.pending, c)
+		}
+	})
 }
 
 func (h *file) WriteAt(p []byte, off int64) (int, error) {
-	if err := h.change(change{off: off, data: slices.Clone(p)}); err != nil {
+	if err := h.change(change{off: off, data: p}); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -431,17 +437,12 @@ func (h *file) Allocate(size int64) error {
 func (h *file) Sync() error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
-	do := func() {
+	return h.fs.step(func() {
 		for _, c := range h.ino.pending {
 			h.ino.durable = c.apply(h.ino.durable)
 		}
 		h.ino.pending = nil
-	}
-	if err := h.fs.step(do); err != nil {
-		return err
-	}
-	do()
-	return nil
+	})
 }
 
 func (h *file) Size() (int64, error) {

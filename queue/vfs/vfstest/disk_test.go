@@ -1,4 +1,4 @@
-package powercut
+package vfstest
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ func TestWhatSurvives(t *testing.T) {
 	whole, none, part, entry := 0, 0, 0, 0
 	const rounds = 400
 	for seed := range int64(rounds) {
-		f := New(rand.New(rand.NewSource(seed)))
+		f := NewDisk(rand.New(rand.NewSource(seed)))
 		f.MkdirAll("/d")
 		h, err := f.Create("/d/synced")
 		if err != nil {
@@ -58,7 +58,7 @@ func TestWhatSurvives(t *testing.T) {
 
 // TestCutAt: nothing works from the chosen operation on.
 func TestCutAt(t *testing.T) {
-	f := New(rand.New(rand.NewSource(1)))
+	f := NewDisk(rand.New(rand.NewSource(1)))
 	f.MkdirAll("/d")
 	f.CutAt(3)
 	h, err := f.Create("/d/a")
