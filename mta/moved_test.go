@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func TestMovedMailIsNotRemoved(t *testing.T) {
 	if got := now.eventsOf("a@box.example"); !slices.Equal(got, []string{"Reception"}) {
 		t.Errorf("the log of the new relay has %q", got)
 	}
-	if status, text := old.ask("acme", "POST", "/v1/messages/"+id+"/cancel", "", nil); status != 409 {
+	if status, text := old.ask("acme", "POST", "/v1/messages/"+id+"/cancel", "", nil); status != 409 || !strings.Contains(text, "moved to another relay") {
 		t.Errorf("cancelled at the old relay: %d %s", status, text)
 	}
 }

@@ -57,7 +57,7 @@ func (s *Server) cancelMessage(c *Call) error {
 	}
 	c.Log().Info("tenant cancels a message", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "message", id, "cancelled", done.Cancelled, "too late", done.TooLate)
 	if done.Cancelled == 0 {
-		p := Problemf(http.StatusConflict, "it is too late: for each recipient an attempt is under way, or the message has arrived or was given up")
+		p := Problemf(http.StatusConflict, "it is too late: for each recipient an attempt is under way, or the message has arrived, was given up or has moved to another relay")
 		p.Extra = map[string]any{"id": id.String(), "recipients": done.Recipients}
 		return p
 	}

@@ -1,11 +1,14 @@
 package http
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/mta/submission/request"
 )
@@ -67,5 +70,26 @@ func TestManualHasTheStatuses(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestManualHasOverloadAtItsStatus: clients learn from both descriptions which status asks them to come back with their
+// token.
+func TestManualHasOverloadAtItsStatus(t *testing.T) {
+	s := testServer(t, func(cfg *Config) { cfg.Admission = &shedding{wait: time.Hour, now: time.Now} })
+	w := ask(s, "POST", "/v1/messages", "good", strings.NewReader("{}"))
+	if row := fmt.Sprintf(`(?m)^\| %d \|.*relay is \[overloaded\]`, w.Code); !regexp.MustCompile(row).MatchString(manual(t)) {
+		t.Errorf("docs/http.md does not have overload at status %d", w.Code)
+	}
+	var d struct {
+		Components struct {
+			Responses map[string]struct{ Description string }
+		}
+	}
+	if err := json.Unmarshal(openAPI, &d); err != nil {
+		t.Fatal(err)
+	}
+	if w.Code != http.StatusTooManyRequests || !strings.Contains(d.Components.Responses["TooMany"].Description, "relay is overloaded") {
+		t.Errorf("openapi.json does not have overload at status %d", w.Code)
 	}
 }
