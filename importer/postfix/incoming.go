@@ -553,8 +553,12 @@ func (im *importing) certificates(p scope) (certificates, keys []string, at impo
 // same file or in others.
 func (im *importing) chains(files []string, at importer.Origin) (certificates, keys []string) {
 	var guessed []bool // of each key: what is in its file
+	var unread []string
 	for _, f := range files {
 		key, certificate, read := im.pemOf(f)
+		if !read {
+			unread = append(unread, f)
+		}
 		switch {
 		case key:
 			keys, certificates = append(keys, f), append(certificates, "")
@@ -581,6 +585,9 @@ func (im *importing) chains(files []string, at importer.Origin) (certificates, k
 			im.top.Lost(at, keys[i]+" has no certificate after it: write certificate and key", false)
 			keys, certificates = slices.Delete(keys, i, i+1), slices.Delete(certificates, i, i+1)
 		}
+	}
+	if len(unread) > 0 {
+		im.top.Noted(at, "the keys and certificates in "+strings.Join(unread, ", ")+" can't be read here: which file has which is a guess by the names")
 	}
 	return certificates, keys
 }
