@@ -261,8 +261,7 @@ func (c *Controller) Calibrate() {
 		p := &c.cfg.Pressures[i]
 		r := p.read()
 		s.Pressures = append(s.Pressures, r)
-		share := r.Share
-		if share > s.Share {
+		if share := r.Share; share > s.Share {
 			s.Share, s.Reason = share, p.Name
 		}
 	}

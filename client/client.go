@@ -115,9 +115,7 @@ func isLoopback(host string) bool {
 }
 
 // quoted is a string of a structured field (RFC 9651, 3.3.3).
-func quoted(s string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
-}
+func quoted(s string) string { return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"` }
 
 // newKey makes an Idempotency-Key of 128 random bits.
 func newKey() string {

@@ -160,8 +160,7 @@ func (c *conn) nextCommand(scratch []byte) {
 			return
 		}
 		c.command = command{}
-		line, ok := c.readLine(scratch)
-		if ok {
+		if line, ok := c.readLine(scratch); ok {
 			c.gate(line)
 		}
 	}

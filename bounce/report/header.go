@@ -158,8 +158,7 @@ func unfold(value, rest []byte) string {
 func mediaType(value string) string {
 	t, _, _ := strings.Cut(value, ";")
 	t, _, _ = strings.Cut(strings.TrimSpace(t), " ")
-	kind, sub, ok := strings.Cut(t, "/")
-	if !ok || kind == "" || sub == "" {
+	if kind, sub, ok := strings.Cut(t, "/"); !ok || kind == "" || sub == "" {
 		return "text/plain"
 	}
 	return strings.ToLower(t)

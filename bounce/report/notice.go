@@ -1,8 +1,6 @@
 package report
 
-import (
-	"strings"
-)
+import "strings"
 
 // A bounce as text is read by its structure, not by who wrote it: addresses near words of failure, the more
 // the form of their line is one that hosts list failed recipients in.
@@ -340,8 +338,7 @@ func (s *scanner) foreign(c *candidate, head string) bool {
 		return false
 	}
 	if c.strength != alone {
-		near := words[max(0, len(words)-48):]
-		if has(near, helpful) {
+		if near := words[max(0, len(words)-48):]; has(near, helpful) {
 			return true
 		}
 	}

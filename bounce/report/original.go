@@ -1,8 +1,6 @@
 package report
 
-import (
-	"strings"
-)
+import "strings"
 
 // isOriginal reports whether a part is the returned message, or its header.
 func isOriginal(mediaType string) bool {

@@ -307,8 +307,7 @@ func (r *reader) writerWeight() (weight int) {
 			weight++
 		}
 	}
-	from := strings.ToLower(h.Get("From"))
-	if isDaemon(localOf(r.from)) || has(from, daemonNames) {
+	if from := strings.ToLower(h.Get("From")); isDaemon(localOf(r.from)) || has(from, daemonNames) {
 		weight += 3
 	}
 	return weight

@@ -15,8 +15,7 @@ func findEnhanced(text string) (reply.Enhanced, string) {
 		if text[i+1] != '.' || i > 0 && (isWord(text[i-1]) || text[i-1] == '.' || text[i-1] == '-') {
 			continue
 		}
-		e, n := enhancedAt(text[i:])
-		if n > 0 {
+		if e, n := enhancedAt(text[i:]); n > 0 {
 			return e, text[i+n:]
 		}
 	}

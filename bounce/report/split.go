@@ -7,9 +7,7 @@ package report
 //
 // It does not look into messages within the message: their parts are the caller's to ask for.
 
-import (
-	"bytes"
-)
+import "bytes"
 
 // Limits. What exceeds them is not split further, or not read.
 const (
@@ -32,9 +30,7 @@ type Part struct {
 // Multipart reports whether p has parts.
 func (p *Part) Multipart() bool { return isMultipart(p.Type) }
 
-func isMultipart(mediaType string) bool {
-	return len(mediaType) > 10 && mediaType[:10] == "multipart/"
-}
+func isMultipart(mediaType string) bool { return len(mediaType) > 10 && mediaType[:10] == "multipart/" }
 
 // Split returns the message and all of its parts, in the order in which they stand. The first is the message.
 func Split(content []byte) []Part {

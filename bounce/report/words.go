@@ -1,8 +1,6 @@
 package report
 
-import (
-	"strings"
-)
+import "strings"
 
 // Words that are found in subjects and texts, in lower case. Hosts write them in many languages; what is not
 // here is known by its structure.
@@ -117,9 +115,7 @@ var daemons = []string{
 }
 
 // challengeReplies are of hosts that challenge the sender by a delivery status.
-var challengeReplies = []string{
-	"sender not pre-approved", "follow instructions in above",
-}
+var challengeReplies = []string{"sender not pre-approved", "follow instructions in above"}
 
 var surelyDelayed = []string{
 	"not yet been delivered", "warning message only", "no action is required", "not need to resend",
@@ -171,9 +167,7 @@ var openings = []string{
 }
 
 // daemonNames are in the From fields of reports.
-var daemonNames = []string{
-	"mail delivery", "mailer-daemon", "postmaster", "mail administrator", "system administrator",
-}
+var daemonNames = []string{"mail delivery", "mailer-daemon", "postmaster", "mail administrator", "system administrator"}
 
 // replyTexts are of vacation notes.
 var replyTexts = []string{

@@ -77,6 +77,4 @@ func (c Cache) Delete(_ context.Context, name string) error {
 }
 
 // path keeps within the folder: part of a name may be a stranger's.
-func (c Cache) path(name string) string {
-	return filepath.Join(c.Dir, filepath.Clean("/"+name))
-}
+func (c Cache) path(name string) string { return filepath.Join(c.Dir, filepath.Clean("/"+name)) }

@@ -22,8 +22,7 @@ func (k *Key) public() []byte {
 	case ed25519.PublicKey:
 		return p
 	case *rsa.PublicKey:
-		der, err := x509.MarshalPKIXPublicKey(p)
-		if err == nil {
+		if der, err := x509.MarshalPKIXPublicKey(p); err == nil {
 			return der
 		}
 	}

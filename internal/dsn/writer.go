@@ -36,9 +36,7 @@ func (w *writer) line(s string) {
 }
 
 // field writes a header field, folded (RFC 5322, 2.2.3).
-func (w *writer) field(name, value string) {
-	w.fold(name+": "+w.clean(value), " ")
-}
+func (w *writer) field(name, value string) { w.fold(name+": "+w.clean(value), " ") }
 
 // paragraph writes text in lines, each with the indent of the first.
 func (w *writer) paragraph(text string) {

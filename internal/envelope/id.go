@@ -74,8 +74,7 @@ func (g *IDs) Next(now time.Time) ID {
 	want := uint64(FirstID(now))
 	for {
 		last := g.last.Load()
-		next := max(want, last+1)
-		if g.last.CompareAndSwap(last, next) {
+		if next := max(want, last+1); g.last.CompareAndSwap(last, next) {
 			return ID(next)
 		}
 	}
@@ -84,8 +83,7 @@ func (g *IDs) Next(now time.Time) ID {
 // Observe makes sure that all later ids are larger than id.
 func (g *IDs) Observe(id ID) {
 	for {
-		last := g.last.Load()
-		if last >= uint64(id) || g.last.CompareAndSwap(last, uint64(id)) {
+		if last := g.last.Load(); last >= uint64(id) || g.last.CompareAndSwap(last, uint64(id)) {
 			return
 		}
 	}

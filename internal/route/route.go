@@ -14,9 +14,7 @@ type Host struct {
 }
 
 // String gives "mx1.example.com[192.0.2.1]:25".
-func (h Host) String() string {
-	return fmt.Sprintf("%s[%s]:%d", h.Name, h.Addr.Addr(), h.Addr.Port())
-}
+func (h Host) String() string { return fmt.Sprintf("%s[%s]:%d", h.Name, h.Addr.Addr(), h.Addr.Port()) }
 
 // Tier is the hosts of equal preference, in the order in which they are to be tried.
 type Tier []Host

@@ -236,8 +236,7 @@ func (s *scramServer) final(response []byte) ([]byte, bool, error) {
 		return nil, false, a.end(nil, err)
 	}
 	text, err := s.conv.Step(string(response))
-	identity := s.conv.AuthzID()
-	if identity != "" && !sameName(identity, a.name) {
+	if identity := s.conv.AuthzID(); identity != "" && !sameName(identity, a.name) {
 		a.why, err = "wants to act as another user", ErrDenied
 	}
 	if err != nil || !s.conv.Valid() || a.user == nil {

@@ -50,8 +50,7 @@ func (l *Letter) tree() *entity {
 		related = append(related, join("alternative", bodies))
 	}
 	for i := range l.Attachments {
-		a := &l.Attachments[i]
-		if a.ContentID != "" && l.HTML != "" {
+		if a := &l.Attachments[i]; a.ContentID != "" && l.HTML != "" {
 			related = append(related, newFile(a, true))
 		} else {
 			all = append(all, newFile(a, false))

@@ -17,8 +17,7 @@ func writeQuoted(w io.Writer, text string) error {
 	defer plainLines.Put(buffer)
 	plain := buffer[:0]
 	for text != "" {
-		line, rest := cutLine(text)
-		if isPlain(line) && len(line) < len(text) {
+		if line, rest := cutLine(text); isPlain(line) && len(line) < len(text) {
 			plain = append(append(plain, line...), "\r\n"...)
 			text = rest
 			if len(plain) <= cap(plain)-78 && text != "" {

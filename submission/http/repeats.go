@@ -36,8 +36,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 // sum begins the sum by which a request is known again: the book's, with what is beside the body. Nil where the
 // request has no key.
 func (x *Submission) sum() (*idempotency.Sum, error) {
-	key, err := idempotencyKey(x.call.Request)
-	if err != nil || key == "" {
+	if key, err := idempotencyKey(x.call.Request); err != nil || key == "" {
 		return nil, err
 	}
 	if x.mail.Repeats == nil {

@@ -21,9 +21,7 @@ func (d *Desk) ownerOf(c *Client) Owner {
 }
 
 // usual is an owner's part of a pool.
-func usual(o Owner) fair.Part[Owner] {
-	return fair.Part[Owner]{Key: o, Times: fair.Usual}
-}
+func usual(o Owner) fair.Part[Owner] { return fair.Part[Owner]{Key: o, Times: fair.Usual} }
 
 // BufferSize is the size of the pieces in which content comes at its best, in octets. Each message is reckoned
 // to have a buffer of that size on its way.

@@ -138,8 +138,7 @@ func (b *Book) Crowded(tenant string) {
 func (b *Book) Disconnect(tenant string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a := b.all[tenant]
-	if a != nil && a.connections > 0 {
+	if a := b.all[tenant]; a != nil && a.connections > 0 {
 		a.connections--
 	}
 }

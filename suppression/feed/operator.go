@@ -63,9 +63,7 @@ func (f *Feeder) Accept(ctx context.Context, q suppression.Query, agree func(n i
 }
 
 // whole reports whether a query asks for all entries of a provider, or of all.
-func whole(q *suppression.Query) bool {
-	return *q == suppression.Query{Provider: q.Provider}
-}
+func whole(q *suppression.Query) bool { return *q == suppression.Query{Provider: q.Provider} }
 
 // Drop forgets the entries that were set aside and fit, and says how many. agree is as for List.Take.
 func (f *Feeder) Drop(ctx context.Context, q suppression.Query, agree func(n int) error) (int, error) {
