@@ -50,7 +50,6 @@ import (
 	"example.org/mta/queue"
 	"example.org/mta/router"
 	"example.org/mta/suppression"
-	"example.org/mta/suppression/feed"
 	"example.org/mta/warmup"
 )
 
@@ -111,10 +110,10 @@ type Config struct {
 	// Missing reports whether nothing can or may leave from a source. Nil: it can from all.
 	Missing     func(source string) bool
 	Warmup      *warmup.Controller
-	Pauses      *pauses.Pauses     // nil: nothing can be paused
-	Suppression *suppression.List  // nil: no address is suppressed
-	Feeder      *feed.Feeder       // nil: what hosts say of recipients suppresses nobody
-	Classes     *bounce.Classifier // of replies; nil: by the built-in rules
+	Pauses      *pauses.Pauses      // nil: nothing can be paused
+	Suppression *suppression.List   // nil: no address is suppressed
+	Feeder      *suppression.Feeder // nil: what hosts say of recipients suppresses nobody
+	Classes     *bounce.Classifier  // of replies; nil: by the built-in rules
 	// Token makes the token of a message, and of one of its recipients, by its number among the message's different
 	// addresses, or returnpath.NoRecipient, that stands in its return path. Nil: the return paths are the senders.
 	Token func(returnpath.Purpose, *envelope.Message, int) string

@@ -8,7 +8,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/queue"
-	"example.org/mta/suppression/feed"
+	"example.org/mta/suppression"
 )
 
 // suppressed bounces those of a lease's recipients that have come on the list since they were
@@ -55,7 +55,7 @@ func (d *Dispatcher) feed(o *Outcomes, failed []Attempt) {
 		if !ok {
 			continue
 		}
-		e := feed.Event{Kind: feed.Refusal, Tenant: o.Message.Tenant, Address: o.Message.Recipients[a.Pending.Index].Address, Class: class,
+		e := suppression.Event{Kind: suppression.Bounce, Tenant: o.Message.Tenant, Address: o.Message.Recipients[a.Pending.Index].Address, Class: class,
 			Provider: provider, Site: o.Site(), Reason: quoteReply(r), At: d.Now(), Message: o.Message.ID}
 		d.Feeder.Report(e)
 	}

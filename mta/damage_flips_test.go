@@ -30,9 +30,7 @@ import (
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/maildrop"
-	"example.org/mta/submission/unsubscribe"
 	"example.org/mta/suppression"
-	"example.org/mta/suppression/feed"
 )
 
 var flips = flag.Int("flips", 2, "bits to change in each kind of file of data_dir, each with a start of the relay")
@@ -168,10 +166,10 @@ func (w *world) fillStores(token string) {
 		_, err := w.suppression.Add(ctx, []suppression.Entry{{Key: key, Reason: "550 5.1.1 no such user", Source: suppression.Import, Added: time.Unix(1e9, 0)}})
 		must(err)
 	}
-	_, err := w.endSubscription(ctx, &unsubscribe.Subscription{Tenant: "acme", Address: "joe@box.example", Campaign: "news", Sent: time.Unix(1e9, 0)}, "")
+	_, err := w.endSubscription(ctx, &suppression.Subscription{Tenant: "acme", Address: "joe@box.example", Campaign: "news", Sent: time.Unix(1e9, 0)}, "")
 	must(err)
 	for i := range 20 {
-		w.feeder.Report(feed.Event{Kind: feed.Refusal, Address: envelope.Address(fmt.Sprintf("full%d@box.example", i)), Class: bounce.QuotaIssues, Tenant: "acme", At: w.now()})
+		w.feeder.Report(suppression.Event{Kind: suppression.Bounce, Address: envelope.Address(fmt.Sprintf("full%d@box.example", i)), Class: bounce.QuotaIssues, Tenant: "acme", At: w.now()})
 	}
 	sts := make(map[string][]byte)
 	for i := range 50 {
@@ -355,7 +353,7 @@ func (r *Relay) answersOfDestinations(put putAnswer) {
 
 func (r *Relay) answersOfSecrets(put putAnswer) {
 	put("return paths", r.returnPaths.Load().Make(returnpath.Bounce, returnpath.Token{Node: r.node, Message: 7, Day: time.Unix(1e9, 0)}), nil)
-	put("unsubscribe links", r.links.Token(&unsubscribe.Subscription{Tenant: "acme", Address: "joe@box.example", Sent: time.Unix(1e9, 0)}), nil)
+	put("unsubscribe links", r.links.Token(&suppression.Subscription{Tenant: "acme", Address: "joe@box.example", Sent: time.Unix(1e9, 0)}), nil)
 	put("idempotency", r.repeats.Sum().Own(), nil)
 	for _, name := range []string{"login-secret", "queue-token.key"} {
 		text, err := os.ReadFile(filepath.Join(r.policy.Load().Config.DataDir, name))

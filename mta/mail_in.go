@@ -28,7 +28,7 @@ import (
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/maildrop"
 	"example.org/mta/submission/quota"
-	"example.org/mta/submission/unsubscribe"
+	"example.org/mta/suppression"
 )
 
 // mailIn is the third stage: mail comes in.
@@ -51,7 +51,7 @@ type mailIn struct {
 	acme      *certificates.ACME           // nil without names
 	logins    atomic.Pointer[auth.Service] // nil without users
 	keys      atomic.Pointer[keys.Book]    // nil without a keys file
-	links     *unsubscribe.Links
+	links     *suppression.Links
 	templates templates
 	sessions  envelope.IDs // names sessions, whatever the listener
 	pickup    *maildrop.Pickup

@@ -30,7 +30,6 @@ import (
 	"example.org/mta/submission"
 	"example.org/mta/suppression"
 	"example.org/mta/suppression/boltstore"
-	"example.org/mta/suppression/feed"
 )
 
 // stores is the first stage: what is kept over restarts, the counts of it, and the sockets, which are open before mail
@@ -62,8 +61,8 @@ type stores struct {
 	learned      *destdb.DB // guarded by delivery
 	warm         *warming.Warming
 	suppression  *suppression.List
-	listed       *boltstore.Store // of the suppression list
-	feeder       *feed.Feeder     // of the list
+	listed       *boltstore.Store    // of the suppression list
+	feeder       *suppression.Feeder // of the list
 	listeners    *listen.Listeners
 }
 

@@ -14,7 +14,6 @@ import (
 	"example.org/mta/submission/request"
 	"example.org/mta/suppression"
 	"example.org/mta/suppression/boltstore"
-	"example.org/mta/suppression/feed"
 )
 
 // mostSuppressions is how many addresses a tenant may add to the list itself, by HTTP. Each takes 0.5 kB of the disk, with
@@ -37,9 +36,9 @@ func (r *stores) openSuppression(cfg *config.Config, undo *undoer) error {
 	if err != nil {
 		return err
 	}
-	r.feeder, err = feed.New(context.Background(), feed.Config{
+	r.feeder, err = suppression.NewFeeder(context.Background(), suppression.FeederConfig{
 		List: list, Pending: aside, Counters: store.Counters(), Providers: store.Providers(), Complained: r.warm.Complained,
-		Settings: func() *feed.Settings { return r.policy.Load().Feed }, Now: r.now, Log: r.log,
+		Settings: func() *suppression.FeedSettings { return r.policy.Load().Feed }, Now: r.now, Log: r.log,
 	})
 	if err != nil {
 		aside.Close()

@@ -6,7 +6,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
-	"example.org/mta/submission/unsubscribe"
 	"example.org/mta/suppression"
 )
 
@@ -17,7 +16,7 @@ func (r *mailIn) openUnsubscribe(cfg *config.Config, _ *undoer) error {
 	if err != nil {
 		return err
 	}
-	r.links, err = unsubscribe.New(secret)
+	r.links, err = suppression.NewLinks(secret)
 	return err
 }
 
@@ -28,7 +27,7 @@ func (r *mailIn) unsubscribeLink(tenant, campaign string, a envelope.Address) st
 	if t == nil || t.Unsubscribe == "" || suppression.Exempt(a) {
 		return ""
 	}
-	return r.links.URL(t.Unsubscribe, &unsubscribe.Subscription{Tenant: tenant, Address: a, Campaign: campaign, Sent: r.now()})
+	return r.links.URL(t.Unsubscribe, &suppression.Subscription{Tenant: tenant, Address: a, Campaign: campaign, Sent: r.now()})
 }
 
 // unsubscribed are the links as the api blocks' servers know them.
@@ -55,7 +54,7 @@ func (u unsubscribed) Unsubscribe(ctx context.Context, token, request string) er
 
 // endSubscription puts the recipient on the suppression list for good. It reports false when the recipient was there. An
 // entry that the tenant added does not count, since the tenant can change it.
-func (r *mailIn) endSubscription(ctx context.Context, s *unsubscribe.Subscription, request string) (fresh bool, err error) {
+func (r *mailIn) endSubscription(ctx context.Context, s *suppression.Subscription, request string) (fresh bool, err error) {
 	key := suppression.KeyOf(s.Tenant, s.Address)
 	there, err := r.suppression.Get(ctx, []suppression.Key{key})
 	if err != nil {

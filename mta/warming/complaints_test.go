@@ -14,7 +14,6 @@ import (
 	"example.org/mta/mta/wiring"
 	"example.org/mta/suppression"
 	"example.org/mta/suppression/boltstore"
-	"example.org/mta/suppression/feed"
 	"example.org/mta/warmup"
 	"example.org/mta/warmup/memstore"
 )
@@ -80,7 +79,7 @@ func TestComplaintsActOnAWarmUp(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				for i := range 30 {
-					e := feed.Event{Kind: feed.Complaint, Tenant: "acme", Address: envelope.Address(fmt.Sprintf("r%d@x.example", i%c.messages)), Provider: "big",
+					e := suppression.Event{Kind: suppression.Complaint, Tenant: "acme", Address: envelope.Address(fmt.Sprintf("r%d@x.example", i%c.messages)), Provider: "big",
 						Message: envelope.ID(1 + i%c.messages), Source: c.source, Sent: time.Now()}
 					feeder.Report(e)
 					feeder.Report(e)
@@ -105,7 +104,7 @@ func TestComplaintsActOnAWarmUp(t *testing.T) {
 }
 
 // newFeeder makes a feeder of a list of its own.
-func newFeeder(t *testing.T, pol *wiring.Policy, w *Warming) (*feed.Feeder, *suppression.List) {
+func newFeeder(t *testing.T, pol *wiring.Policy, w *Warming) (*suppression.Feeder, *suppression.List) {
 	store, err := boltstore.Open(t.TempDir()+"/s.db", nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -116,8 +115,8 @@ func newFeeder(t *testing.T, pol *wiring.Policy, w *Warming) (*feed.Feeder, *sup
 			t.Fatal(err)
 		}
 	}
-	f, err := feed.New(t.Context(), feed.Config{List: lists[0], Pending: lists[1], Counters: store.Counters(), Providers: store.Providers(),
-		Complained: w.Complained, Settings: func() *feed.Settings { return pol.Feed }})
+	f, err := suppression.NewFeeder(t.Context(), suppression.FeederConfig{List: lists[0], Pending: lists[1], Counters: store.Counters(), Providers: store.Providers(),
+		Complained: w.Complained, Settings: func() *suppression.FeedSettings { return pol.Feed }})
 	if err != nil {
 		t.Fatal(err)
 	}

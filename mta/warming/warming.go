@@ -183,7 +183,7 @@ func (w *Warming) Do(ctx context.Context, ip string, a warmup.Action) error {
 // Check returns the error with which Do would refuse.
 func (w *Warming) Check(ip string, a warmup.Action) error { return w.ctl.Check(ip, a) }
 
-// Complained is feed.Config.Complained. What no warm-up wants, or of a day too long ago, is done.
+// Complained is suppression.FeederConfig.Complained. What no warm-up wants, or of a day too long ago, is done.
 func (w *Warming) Complained(ctx context.Context, source, provider string, day time.Time, n int64) error {
 	key, ok := w.c.Policy().WarmupKeyOf(source)
 	if !ok {

@@ -14,7 +14,7 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
-	"example.org/mta/suppression/feed"
+	"example.org/mta/suppression"
 	"example.org/mta/warmup"
 )
 
@@ -25,7 +25,7 @@ type Policy struct {
 	LongestAge time.Duration
 	ages       map[string]time.Duration // each max_age that the file has, by its block
 	// Feed says which refusals put addresses on the suppression list.
-	Feed *feed.Settings
+	Feed *suppression.FeedSettings
 
 	divided map[*config.Pool]*Pool // the pools with dedicated sources
 	health  map[string]*Health     // of each source with a plan, likewise

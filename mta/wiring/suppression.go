@@ -5,16 +5,16 @@ import (
 
 	"example.org/mta/bounce"
 	"example.org/mta/mta/config"
-	"example.org/mta/suppression/feed"
+	"example.org/mta/suppression"
 )
 
 const day = 24 * time.Hour
 
 // Feed makes the rules by which refusals put addresses on the suppression list: those of the configuration, and the
 // built-in ones for classes that it does not name.
-func Feed(cfg *config.Config) *feed.Settings {
+func Feed(cfg *config.Config) *suppression.FeedSettings {
 	c := &cfg.Suppression
-	rules := map[bounce.Class]feed.Rule{
+	rules := map[bounce.Class]suppression.Rule{
 		bounce.InvalidRecipient: {After: 1, Keep: c.FeedKeep},
 		bounce.BadDomain:        {After: 1, Keep: c.FeedKeep},
 		// A mailbox that nobody has used for long is not always gone: some hosts say so of those that get too much for now.
@@ -29,8 +29,8 @@ func Feed(cfg *config.Config) *feed.Settings {
 		case own.After == 0:
 			delete(rules, class)
 		default:
-			rules[class] = feed.Rule{After: own.After, Within: own.Within, Keep: own.Keep}
+			rules[class] = suppression.Rule{After: own.After, Within: own.Within, Keep: own.Keep}
 		}
 	}
-	return &feed.Settings{Bounces: c.Feed, Classes: rules, Flood: feed.Flood{Factor: c.Flood.Factor, Share: c.Flood.Share, Min: c.Flood.Min}}
+	return &suppression.FeedSettings{Bounces: c.Feed, Classes: rules, Flood: suppression.Flood{Factor: c.Flood.Factor, Share: c.Flood.Share, Min: c.Flood.Min}}
 }

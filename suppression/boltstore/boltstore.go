@@ -16,7 +16,6 @@ import (
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/sidestore"
 	"example.org/mta/suppression"
-	"example.org/mta/suppression/feed"
 )
 
 // The file's buckets.
@@ -59,9 +58,9 @@ func Open(path string, form func() int, now func() time.Time, log *slog.Logger) 
 func sound(bucket string, key, value []byte) error {
 	switch bucket {
 	case counters:
-		return feed.CheckCounter(string(key), value)
+		return suppression.CheckCounter(string(key), value)
 	case providers:
-		return feed.CheckProvider(string(key), value)
+		return suppression.CheckProvider(string(key), value)
 	}
 	k, err := decodeKey(key)
 	if err == nil {
@@ -84,10 +83,10 @@ func (s *Store) Backup() (io.ReadCloser, int64, error) { return s.file.Backup() 
 // Pending is the store of entries that were set aside, in the same file.
 func (s *Store) Pending() *Store { return &Store{s.file, pending, s.form} }
 
-// Counters are the values of [feed.Config.Counters], in the same file.
+// Counters are the values of [suppression.FeederConfig.Counters], in the same file.
 func (s *Store) Counters() *Values { return &Values{s.file, counters} }
 
-// Providers are the values of [feed.Config.Providers], in the same file.
+// Providers are the values of [suppression.FeederConfig.Providers], in the same file.
 func (s *Store) Providers() *Values { return &Values{s.file, providers} }
 
 // Apply implements suppression.Store. A batch is one transaction, all of it or nothing.

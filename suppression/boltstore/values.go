@@ -2,7 +2,7 @@ package boltstore
 
 import (
 	"example.org/mta/internal/sidestore"
-	"example.org/mta/suppression/feed"
+	"example.org/mta/suppression"
 )
 
 // Values are values by name.
@@ -11,9 +11,9 @@ type Values struct {
 	bucket string
 }
 
-var _ feed.Values = (*Values)(nil)
+var _ suppression.Values = (*Values)(nil)
 
-// Put implements feed.Values. It is one transaction.
+// Put implements suppression.Values. It is one transaction.
 func (v *Values) Put(values map[string][]byte) error {
 	changes := make([]sidestore.Change, 0, len(values))
 	for name, value := range values {
@@ -22,7 +22,7 @@ func (v *Values) Put(values map[string][]byte) error {
 	return v.file.Apply(changes)
 }
 
-// Each implements feed.Values.
+// Each implements suppression.Values.
 func (v *Values) Each(each func(name string, value []byte) error) error {
 	return v.file.Each(v.bucket, nil, func(k, value []byte) error { return each(string(k), value) })
 }

@@ -17,7 +17,7 @@ import (
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/unsubscribe"
+	"example.org/mta/suppression"
 )
 
 // Config is what an Accountant works with.
@@ -161,7 +161,7 @@ func (a *Accountant) Rejected(r intake.Rejection) {
 }
 
 // Unsubscribed writes down that a recipient ended a subscription.
-func (a *Accountant) Unsubscribed(s *unsubscribe.Subscription, session string) {
+func (a *Accountant) Unsubscribed(s *suppression.Subscription, session string) {
 	if a.Log == nil {
 		return
 	}

@@ -9,17 +9,16 @@ import (
 	"example.org/mta/bounce/inbox"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/accounting"
-	"example.org/mta/submission/unsubscribe"
-	"example.org/mta/suppression/feed"
+	"example.org/mta/suppression"
 )
 
 // Reports are the accounting log and the suppression list, as the inbox knows them (inbox.Books).
 type Reports struct {
 	Log     *accounting.Writer // nil: switched off
 	Unknown *bounce.Unknown
-	Feeder  *feed.Feeder
+	Feeder  *suppression.Feeder
 	// End ends a subscription durably.
-	End func(ctx context.Context, s *unsubscribe.Subscription, session string) (fresh bool, err error)
+	End func(ctx context.Context, s *suppression.Subscription, session string) (fresh bool, err error)
 }
 
 // Message implements inbox.Books.
@@ -154,20 +153,20 @@ func (b *Reports) durable(ctx context.Context, records []*inbox.Record) error {
 }
 
 // followed is a record as the suppression list's feeder knows it. The message and the recipient are known.
-func followed(r *inbox.Record) feed.Event {
-	e := feed.Event{
-		Kind: feed.Report, Tenant: r.Message.Tenant, Address: r.Known.Address, Class: r.Class, Provider: r.Known.Provider, Site: r.Known.Site,
+func followed(r *inbox.Record) suppression.Event {
+	e := suppression.Event{
+		Kind: suppression.Report, Tenant: r.Message.Tenant, Address: r.Known.Address, Class: r.Class, Provider: r.Known.Provider, Site: r.Known.Site,
 		Reason: r.Reply.String(), At: r.Mail.Time, Message: r.ID, Source: r.Known.Source, Sent: r.Known.Delivered,
 	}
 	if r.Kind == inbox.Complaint {
-		e.Kind, e.Reason = feed.Complaint, "the recipient complained"
+		e.Kind, e.Reason = suppression.Complaint, "the recipient complained"
 	}
 	return e
 }
 
 // Unsubscribe implements inbox.Books.
 func (b *Reports) Unsubscribe(ctx context.Context, r *inbox.Record) error {
-	s := &unsubscribe.Subscription{Tenant: r.Message.Tenant, Address: r.Known.Address, Campaign: r.Message.Campaign, Sent: r.Message.Created}
+	s := &suppression.Subscription{Tenant: r.Message.Tenant, Address: r.Known.Address, Campaign: r.Message.Campaign, Sent: r.Message.Created}
 	if _, err := b.End(ctx, s, r.Mail.Session); err != nil {
 		return err
 	}

@@ -10,13 +10,12 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 	"example.org/mta/suppression"
-	"example.org/mta/suppression/feed"
 )
 
 // Suppressions answers about the suppression list, and changes it; it implements api.Suppressions.
 type Suppressions struct {
 	List   *suppression.List
-	Feeder *feed.Feeder // of the list
+	Feeder *suppression.Feeder // of the list
 	Config func() *config.Config
 }
 

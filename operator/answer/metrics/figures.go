@@ -22,7 +22,6 @@ import (
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/quota"
 	"example.org/mta/suppression"
-	"example.org/mta/suppression/feed"
 	"example.org/mta/warmup"
 )
 
@@ -46,7 +45,7 @@ type Parts struct {
 	Admission    func() admit.Status
 	Inbound      func() map[inbox.Counted]int64
 	STS          func() sts.Stats
-	Fed          func() feed.Stats
+	Fed          func() suppression.FeederStats
 }
 
 // Delivery counts connections.
@@ -267,13 +266,11 @@ func (p *Parts) lookups(c *collector) collect {
 
 func (p *Parts) fed(c *collector) collect {
 	fed := add[int64](c, "fed")
-	sources := map[feed.Kind]suppression.Source{
-		feed.Refusal: suppression.Bounce, feed.Report: suppression.Report, feed.Complaint: suppression.Complaint,
-	}
 	return func(ch chan<- prometheus.Metric) {
-		made := p.Fed().Made
-		for kind, source := range sources {
-			fed(ch, made[kind], string(source))
+		for source, n := range p.Fed().Made {
+			if source != suppression.Unsubscribe { // those are counted as such
+				fed(ch, n, string(source))
+			}
 		}
 	}
 }

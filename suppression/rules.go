@@ -1,4 +1,4 @@
-package feed
+package suppression
 
 import (
 	"time"
@@ -6,8 +6,8 @@ import (
 	"example.org/mta/bounce"
 )
 
-// Settings say what puts an address on the list.
-type Settings struct {
+// FeedSettings say what puts an address on the list.
+type FeedSettings struct {
 	Bounces bool                  // refusals and reports do, by Classes
 	Classes map[bounce.Class]Rule // those without a rule never do
 	Flood   Flood

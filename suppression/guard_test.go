@@ -1,4 +1,4 @@
-package feed
+package suppression
 
 import (
 	"math/rand/v2"

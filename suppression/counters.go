@@ -1,4 +1,4 @@
-package feed
+package suppression
 
 import (
 	"encoding/binary"
@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"example.org/mta/bounce"
-	"example.org/mta/suppression"
 )
 
 const (
@@ -98,13 +97,13 @@ func openCounters(store Values) (*counters, error) {
 	return c, err
 }
 
-// CheckCounter returns why a value of [Config.Counters] is none.
+// CheckCounter returns why a value of [FeederConfig.Counters] is none.
 func CheckCounter(name string, value []byte) error {
 	_, _, _, err := readCounter(name, value)
 	return err
 }
 
-func readCounter(name string, value []byte) (k suppression.Key, class string, n counter, err error) {
+func readCounter(name string, value []byte) (k Key, class string, n counter, err error) {
 	k, class, ok := splitCounterName(name)
 	if err = n.decode(value); err == nil && !ok {
 		err = errors.New("it is of no address")
@@ -116,21 +115,21 @@ func readCounter(name string, value []byte) (k suppression.Key, class string, n 
 }
 
 // counterName is the name of a counter in the store: tenant, address and class, between NULs.
-func counterName(k suppression.Key, class string) string {
+func counterName(k Key, class string) string {
 	return k.Tenant + "\x00" + k.Address + "\x00" + class
 }
 
-func splitCounterName(name string) (k suppression.Key, class string, ok bool) {
+func splitCounterName(name string) (k Key, class string, ok bool) {
 	tenant, rest, _ := strings.Cut(name, "\x00")
 	address, class, ok := strings.Cut(rest, "\x00")
-	return suppression.Key{Tenant: tenant, Address: address}, class, ok
+	return Key{Tenant: tenant, Address: address}, class, ok
 }
 
-func (c *counters) hash(k suppression.Key, class string) uint64 {
+func (c *counters) hash(k Key, class string) uint64 {
 	return withClass(c.hashKey(k), class)
 }
 
-func (c *counters) hashKey(k suppression.Key) uint64 {
+func (c *counters) hashKey(k Key) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	h.WriteString(k.Tenant)
@@ -148,7 +147,7 @@ func withClass(h uint64, class string) uint64 {
 }
 
 // add counts a refusal, and reports whether it is the one that puts the address on the list; then the counter is gone.
-func (c *counters) add(k suppression.Key, class bounce.Class, at time.Time, r *Rule) (enough bool) {
+func (c *counters) add(k Key, class bounce.Class, at time.Time, r *Rule) (enough bool) {
 	h := c.hash(k, class.String())
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +167,7 @@ func (c *counters) add(k suppression.Key, class bounce.Class, at time.Time, r *R
 }
 
 // reset forgets the refusals of an address, and reports whether there were any.
-func (c *counters) reset(k suppression.Key, classes map[bounce.Class]Rule) (were bool) {
+func (c *counters) reset(k Key, classes map[bounce.Class]Rule) (were bool) {
 	key := c.hashKey(k)
 	c.mu.RLock()
 	for class := range classes {

@@ -1,4 +1,6 @@
-// Package unsubscribe makes the links by which a recipient unsubscribes from a tenant's mail with one click
+package suppression
+
+// Makes the links by which a recipient unsubscribes from a tenant's mail with one click
 // (RFC 8058), and reads them.
 //
 // A link ends in a token that only this relay can make or read: it is encrypted and authenticated
@@ -6,7 +8,6 @@
 // in browsers' histories, and nobody can unsubscribe others by guessing. It never expires: a recipient must be
 // able to unsubscribe from a mail found years later. The nonce is derived from the content, so the same mail
 // to the same recipient has the same link, and no randomness can repeat one.
-package unsubscribe
 
 import (
 	"crypto/cipher"
@@ -25,8 +26,8 @@ import (
 
 const (
 	secretSize = 32
-	// version is of what is encrypted, and begins it. A link of a newer version is not valid here.
-	version = 1
+	// linkVersion is of what is encrypted, and begins it. A link of a newer linkVersion is not valid here.
+	linkVersion = 1
 	// maxToken bounds what is decoded: the longest tenant, campaign and address fit.
 	maxToken = 2048
 )
@@ -39,9 +40,9 @@ type Subscription struct {
 	Sent     time.Time // the message was accepted, to the second
 }
 
-// encoding is that of tokens: characters that a URL's path can have (RFC 3986, 2.3), without the underscore of
+// linkEncoding is that of tokens: characters that a URL's path can have (RFC 3986, 2.3), without the underscore of
 // API keys' prefix, which is refused in URLs.
-var encoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-~").WithPadding(base64.NoPadding).Strict()
+var linkEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-~").WithPadding(base64.NoPadding).Strict()
 
 // Links makes and reads links. It is safe for concurrent use.
 type Links struct {
@@ -49,8 +50,8 @@ type Links struct {
 	nonce []byte // the key that nonces are derived by
 }
 
-// New makes links of a secret of 32 octets.
-func New(secret []byte) (*Links, error) {
+// NewLinks makes links of a secret of 32 octets.
+func NewLinks(secret []byte) (*Links, error) {
 	if len(secret) != secretSize {
 		return nil, fmt.Errorf("the secret has %d octets, not %d", len(secret), secretSize)
 	}
@@ -72,7 +73,7 @@ func (l *Links) URL(base string, s *Subscription) string { return base + "/" + l
 // Token gives a subscription's token, in characters that a URL's path can have.
 func (l *Links) Token(s *Subscription) string {
 	plain := make([]byte, 0, 16+len(s.Tenant)+len(s.Campaign)+len(s.Address))
-	plain = append(plain, version)
+	plain = append(plain, linkVersion)
 	plain = binary.AppendVarint(plain, s.Sent.Unix())
 	for _, text := range []string{s.Tenant, s.Campaign, string(s.Address)} {
 		plain = binary.AppendUvarint(plain, uint64(len(text)))
@@ -82,7 +83,7 @@ func (l *Links) Token(s *Subscription) string {
 	m.Write(plain)
 	nonce := m.Sum(nil)[:chacha20poly1305.NonceSizeX]
 	sealed := l.aead.Seal(nonce, nonce, plain, nil)
-	return encoding.EncodeToString(sealed)
+	return linkEncoding.EncodeToString(sealed)
 }
 
 // Read gives the subscription of a token; false for one that this relay did not make.
@@ -90,12 +91,12 @@ func (l *Links) Read(token string) (s Subscription, ok bool) {
 	if len(token) > maxToken {
 		return s, false
 	}
-	sealed, err := encoding.DecodeString(token)
+	sealed, err := linkEncoding.DecodeString(token)
 	if err != nil || len(sealed) < chacha20poly1305.NonceSizeX {
 		return s, false
 	}
 	plain, err := l.aead.Open(nil, sealed[:chacha20poly1305.NonceSizeX], sealed[chacha20poly1305.NonceSizeX:], nil)
-	if err != nil || len(plain) == 0 || plain[0] != version {
+	if err != nil || len(plain) == 0 || plain[0] != linkVersion {
 		return s, false
 	}
 	plain = plain[1:]

@@ -1,4 +1,4 @@
-package feed_test
+package suppression_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"example.org/mta/bounce"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/suppression"
+	. "example.org/mta/suppression"
 )
 
 // mailing is mail to a provider whose mailboxes are known: some of the addresses don't exist.
@@ -58,7 +58,7 @@ func (m *mailing) send(to []envelope.Address, within time.Duration, wrong float6
 // living gives the addresses on the list that exist.
 func (m *mailing) living() (all []string) {
 	m.t.Helper()
-	err := m.list.Each(context.Background(), suppression.Query{}, func(some []suppression.Entry) error {
+	err := m.list.Each(context.Background(), Query{}, func(some []Entry) error {
 		for _, e := range some {
 			if !m.gone[envelope.Address(e.Address)] {
 				all = append(all, e.Address)
@@ -133,7 +133,7 @@ func TestFlood(t *testing.T) {
 				}
 				m.send(flood[1000:], day, 0)
 				settle()
-				n, err := m.Accept(t.Context(), suppression.Query{Provider: "google"}, nil)
+				n, err := m.Accept(t.Context(), Query{Provider: "google"}, nil)
 				if err != nil || len(m.waiting()) != 0 || m.missing() != 0 || len(m.living()) != 0 {
 					t.Errorf("accepted %d, %v: %d still wait, %d are missing", n, err, len(m.waiting()), m.missing())
 				}
@@ -154,7 +154,7 @@ func TestAccept(t *testing.T) {
 		if len(m.Doubted()) != 1 || len(m.waiting()) != len(m.gone) {
 			t.Fatalf("doubted %+v, %d of %d wait", m.Doubted(), len(m.waiting()), len(m.gone))
 		}
-		n, err := m.Accept(t.Context(), suppression.Query{Provider: "google"}, nil)
+		n, err := m.Accept(t.Context(), Query{Provider: "google"}, nil)
 		if err != nil || n != len(m.gone) || m.missing() != 0 {
 			t.Errorf("accepted %d of %d, %v, %d are missing", n, len(m.gone), err, m.missing())
 		}
@@ -173,14 +173,14 @@ func TestDrop(t *testing.T) {
 		settle()
 		half := time.Now().Add(-30 * time.Minute)
 		all := len(m.waiting())
-		if n, err := m.Drop(t.Context(), suppression.Query{Provider: "other"}, nil); n != 0 || err != nil {
+		if n, err := m.Drop(t.Context(), Query{Provider: "other"}, nil); n != 0 || err != nil {
 			t.Errorf("dropped %d of another provider, %v", n, err)
 		}
-		n, err := m.Drop(t.Context(), suppression.Query{Provider: "google", Since: half}, nil)
+		n, err := m.Drop(t.Context(), Query{Provider: "google", Since: half}, nil)
 		if err != nil || n == 0 || n == all || len(m.waiting()) != all-n {
 			t.Errorf("dropped %d of %d since %v, %v", n, all, half, err)
 		}
-		if n, err := m.Drop(t.Context(), suppression.Query{}, nil); err != nil || n == 0 || len(m.waiting()) != 0 || m.Stats().Pending != 0 || len(m.living()) != 0 {
+		if n, err := m.Drop(t.Context(), Query{}, nil); err != nil || n == 0 || len(m.waiting()) != 0 || m.Stats().Pending != 0 || len(m.living()) != 0 {
 			t.Errorf("dropped %d, %v: %d wait", n, err, len(m.waiting()))
 		}
 	})

@@ -1,4 +1,4 @@
-package feed_test
+package suppression_test
 
 import (
 	"fmt"

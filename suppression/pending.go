@@ -1,4 +1,4 @@
-package feed
+package suppression
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/suppression"
 )
 
 // maxPending bounds the entries that are set aside. What is beyond is forgotten: the next refusal brings it again.
@@ -15,7 +14,7 @@ const maxPending = 100_000
 
 // pending are the entries that were set aside, and the hashes of their addresses: each delivery asks for its own.
 type pending struct {
-	list *suppression.List
+	list *List
 	seed maphash.Seed
 	used atomic.Int64 // len(marks), for those who don't want the lock
 	lost atomic.Int64 // entries for which there was no room
@@ -26,14 +25,14 @@ type pending struct {
 	moving sync.Mutex // held while entries go from the list to those set aside, or back
 }
 
-func openPending(ctx context.Context, list *suppression.List) (*pending, error) {
+func openPending(ctx context.Context, list *List) (*pending, error) {
 	p := &pending{list: list, seed: maphash.MakeSeed(), marks: make(map[uint64]struct{})}
 	return p, p.markAll(ctx)
 }
 
 // markAll marks all addresses that are set aside.
 func (p *pending) markAll(ctx context.Context) error {
-	return p.list.Each(ctx, suppression.Query{}, func(some []suppression.Entry) error {
+	return p.list.Each(ctx, Query{}, func(some []Entry) error {
 		p.mark(some...)
 		return nil
 	})
@@ -43,7 +42,7 @@ func (p *pending) markAll(ctx context.Context) error {
 func (p *pending) hash(address string) uint64 { return maphash.String(p.seed, address) }
 
 // mark notes the addresses of entries that are set aside.
-func (p *pending) mark(entries ...suppression.Entry) {
+func (p *pending) mark(entries ...Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range entries {
@@ -53,7 +52,7 @@ func (p *pending) mark(entries ...suppression.Entry) {
 }
 
 // unmark forgets the addresses of entries.
-func (p *pending) unmark(entries []suppression.Entry) {
+func (p *pending) unmark(entries []Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range entries {
@@ -67,7 +66,7 @@ func (p *pending) has(a envelope.Address) bool {
 	if p.used.Load() == 0 {
 		return false
 	}
-	h := p.hash(suppression.KeyOf("", a).Address)
+	h := p.hash(KeyOf("", a).Address)
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	_, yes := p.marks[h]
@@ -78,7 +77,7 @@ func (p *pending) has(a envelope.Address) bool {
 func (p *pending) room() int { return max(0, maxPending-int(p.used.Load())) }
 
 // add sets an entry aside. It doesn't wait for the disk.
-func (p *pending) add(e suppression.Entry) {
+func (p *pending) add(e Entry) {
 	if p.room() == 0 {
 		p.lost.Add(1)
 		return
@@ -88,10 +87,10 @@ func (p *pending) add(e suppression.Entry) {
 }
 
 // move sets entries aside that are on the list, and says how many.
-func (p *pending) move(ctx context.Context, from *suppression.List, q suppression.Query) (int, error) {
+func (p *pending) move(ctx context.Context, from *List, q Query) (int, error) {
 	p.moving.Lock()
 	defer p.moving.Unlock()
-	return from.Take(ctx, q, nil, func(ctx context.Context, some []suppression.Entry) error {
+	return from.Take(ctx, q, nil, func(ctx context.Context, some []Entry) error {
 		if n := p.room(); n < len(some) {
 			p.lost.Add(int64(len(some) - n))
 			some = some[:n]
@@ -103,10 +102,10 @@ func (p *pending) move(ctx context.Context, from *suppression.List, q suppressio
 }
 
 // take takes entries from those set aside: to the list, or nil: away. It says how many; agree is as for List.Take.
-func (p *pending) take(ctx context.Context, to *suppression.List, q suppression.Query, agree func(n int) error) (int, error) {
+func (p *pending) take(ctx context.Context, to *List, q Query, agree func(n int) error) (int, error) {
 	p.moving.Lock()
 	defer p.moving.Unlock()
-	n, err := p.list.Take(ctx, q, agree, func(ctx context.Context, some []suppression.Entry) error {
+	n, err := p.list.Take(ctx, q, agree, func(ctx context.Context, some []Entry) error {
 		if to != nil {
 			if _, err := to.Merge(ctx, some); err != nil {
 				return err
@@ -127,12 +126,12 @@ func (p *pending) clear(ctx context.Context, addresses []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	entries := make([]suppression.Entry, 0, len(addresses)*len(tenants))
-	keys := make([]suppression.Key, 0, cap(entries))
+	entries := make([]Entry, 0, len(addresses)*len(tenants))
+	keys := make([]Key, 0, cap(entries))
 	for _, tenant := range tenants {
 		for _, a := range addresses {
-			k := suppression.Key{Tenant: tenant, Address: a}
-			keys, entries = append(keys, k), append(entries, suppression.Entry{Key: k})
+			k := Key{Tenant: tenant, Address: a}
+			keys, entries = append(keys, k), append(entries, Entry{Key: k})
 		}
 	}
 	n, err := p.list.Remove(ctx, keys)

@@ -1,4 +1,4 @@
-package feed
+package suppression
 
 import (
 	"encoding/json"
@@ -53,7 +53,7 @@ func openProviders(store Values, now time.Time, f *Flood) (*providers, error) {
 	})
 }
 
-// CheckProvider returns why a value of [Config.Providers] is none.
+// CheckProvider returns why a value of [FeederConfig.Providers] is none.
 func CheckProvider(name string, value []byte) error {
 	_, err := readProvider(name, value)
 	return err
@@ -170,10 +170,10 @@ type saved struct {
 	Unknown float64   `json:"unknown"`
 	Learned time.Time `json:"learned,omitzero"`
 	Sum     float64   `json:"sum,omitempty"`
-	Rise    tally     `json:"rise,omitzero"`
+	Rise    heard     `json:"rise,omitzero"`
 	Flood   bool      `json:"flood,omitempty"`
 	Moved   bool      `json:"moved,omitempty"`
-	Last    tally     `json:"last,omitzero"`
+	Last    heard     `json:"last,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
 }
 

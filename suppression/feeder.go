@@ -1,29 +1,30 @@
-// Package feed puts addresses on the suppression list that mail has shown to be bad: those whose hosts
+package suppression
+
+// Puts addresses on the suppression list that mail has shown to be bad: those whose hosts
 // refuse them, whose owners complain, and who unsubscribe.
 //
-// The class of a refusal decides (settings.go): one that says that there is no mailbox is enough; of others it takes
+// The class of a refusal decides (rules.go): one that says that there is no mailbox is enough; of others it takes
 // refusals on several days with no delivery in between (counters.go). When a provider calls far more recipients
 // unknown than it usually does, it is the provider that is wrong: entries are then set aside (guard.go, providers.go,
 // pending.go) until an operator decides, a delivery shows that the mailbox lives, or a refusal after the flood that it
 // does not. Complaints count once, for the list and for the warm-up of the source (complaints.go).
 //
-// The order of use: New, Report for each event, Delivered for each delivery, Close. Neither Report nor Delivered
+// The order of use: NewFeeder, Report for each event, Delivered for each delivery, Close. Neither Report nor Delivered
 // waits for a disk.
 //
-// Long-lived goroutine: keeper (keeper.go) writes what was counted, and moves entries. New starts it, Close stops it
+// Long-lived goroutine: keeper (feeder_keeper.go) writes what was counted, and moves entries. NewFeeder starts it, Close stops it
 // and waits.
-package feed
 
 import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/suppression"
 )
 
 // Values keep values by name over restarts.
@@ -34,13 +35,13 @@ type Values interface {
 	Each(each func(name string, value []byte) error) error
 }
 
-// Config is what a Feeder works with. All but Complained, Now and Log is needed.
-type Config struct {
-	List      *suppression.List
-	Pending   *suppression.List // the entries that are set aside; the Feeder closes it
-	Counters  Values            // of refusals
-	Providers Values            // what is usual at each
-	Settings  func() *Settings  // in force; it is not changed
+// FeederConfig is what a Feeder works with. All but Complained, Now and Log is needed.
+type FeederConfig struct {
+	List      *List
+	Pending   *List                // the entries that are set aside; the Feeder closes it
+	Counters  Values               // of refusals
+	Providers Values               // what is usual at each
+	Settings  func() *FeedSettings // in force; it is not changed
 	// Complained hands n complaints about mail of a day (00:00 UTC) to the warm-up of the source that it left from. It
 	// is called again after an error. nil: nobody wants them.
 	Complained func(ctx context.Context, source, provider string, day time.Time, n int64) error
@@ -48,14 +49,17 @@ type Config struct {
 	Log        *slog.Logger     // nil: none
 }
 
+// kinds are the sources of the entries that a Feeder makes.
+var kinds = []Source{Bounce, Report, Complaint, Unsubscribe}
+
 // Feeder feeds the list. Its methods are safe for concurrent use.
 type Feeder struct {
-	Config
+	FeederConfig
 	counters   *counters
 	providers  *providers
 	pending    *pending
 	complaints *complaints
-	made       [4]atomic.Int64 // entries, by Kind
+	made       [4]atomic.Int64 // entries, by their index in kinds
 	aside      atomic.Int64    // of those, set aside at once
 
 	kick  chan struct{} // there is something for the keeper to do
@@ -70,8 +74,8 @@ type Feeder struct {
 // maxCertain bounds Feeder.certain. What is beyond waits for the next delivery.
 const maxCertain = 10_000
 
-// New reads what the feeder has to remember, and starts its keeper.
-func New(ctx context.Context, c Config) (*Feeder, error) {
+// NewFeeder reads what the feeder has to remember, and starts its keeper.
+func NewFeeder(ctx context.Context, c FeederConfig) (*Feeder, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -81,7 +85,7 @@ func New(ctx context.Context, c Config) (*Feeder, error) {
 	if c.Complained == nil {
 		c.Complained = func(context.Context, string, string, time.Time, int64) error { return nil }
 	}
-	f := &Feeder{Config: c, complaints: newComplaints(), kick: make(chan struct{}, 1), ended: make(chan struct{}), certain: make(map[string]struct{})}
+	f := &Feeder{FeederConfig: c, complaints: newComplaints(), kick: make(chan struct{}, 1), ended: make(chan struct{}), certain: make(map[string]struct{})}
 	var err error
 	if f.counters, err = openCounters(c.Counters); err != nil {
 		return nil, err
@@ -105,14 +109,14 @@ func New(ctx context.Context, c Config) (*Feeder, error) {
 
 // Report takes in an event.
 func (f *Feeder) Report(e Event) {
-	if suppression.Exempt(e.Address) {
+	if Exempt(e.Address) {
 		return
 	}
 	if e.At.IsZero() {
 		e.At = f.Now()
 	}
 	switch e.Kind {
-	case Refusal, Report:
+	case Bounce, Report:
 		f.refused(&e)
 	case Complaint:
 		if f.complaints.first(&e) {
@@ -120,12 +124,12 @@ func (f *Feeder) Report(e Event) {
 			f.list(&e, 0, false)
 			f.wake()
 		}
-	case Unsubscription:
+	case Unsubscribe:
 		f.list(&e, 0, false)
 	}
 }
 
-// refused takes in a Refusal or a Report.
+// refused takes in a Bounce or a Report.
 func (f *Feeder) refused(e *Event) {
 	s := f.Settings()
 	r, ok := s.Classes[e.Class]
@@ -134,7 +138,7 @@ func (f *Feeder) refused(e *Event) {
 	case r.atOnce():
 		f.list(e, r.Keep, f.unknown(e, &s.Flood))
 	default:
-		if f.counters.add(suppression.KeyOf(e.Tenant, e.Address), e.Class, e.At, &r) {
+		if f.counters.add(KeyOf(e.Tenant, e.Address), e.Class, e.At, &r) {
 			f.list(e, r.Keep, f.flooded(e))
 		}
 		f.wake()
@@ -190,7 +194,7 @@ func (f *Feeder) flooded(e *Event) bool {
 func (f *Feeder) settle(a envelope.Address) {
 	f.mu.Lock()
 	if len(f.certain) < maxCertain {
-		f.certain[suppression.KeyOf("", a).Address] = struct{}{}
+		f.certain[KeyOf("", a).Address] = struct{}{}
 	}
 	f.mu.Unlock()
 	f.wake()
@@ -198,7 +202,7 @@ func (f *Feeder) settle(a envelope.Address) {
 
 // list puts an address on the list, or sets it aside.
 func (f *Feeder) list(e *Event, keep time.Duration, aside bool) {
-	entry := suppression.Entry{Key: suppression.KeyOf(e.Tenant, e.Address), Reason: e.Reason, Source: e.Kind.source(), Provider: e.provider(), Added: e.At}
+	entry := Entry{Key: KeyOf(e.Tenant, e.Address), Reason: e.Reason, Source: e.Kind, Provider: e.provider(), Added: e.At}
 	if entry.Source.ByHost() {
 		entry.Class = e.Class.String()
 	}
@@ -210,7 +214,7 @@ func (f *Feeder) list(e *Event, keep time.Duration, aside bool) {
 		f.pending.add(entry)
 		return
 	}
-	f.made[e.Kind].Add(1)
+	f.made[slices.Index(kinds, e.Kind)].Add(1)
 	f.List.Feed(entry)
 	f.Log.Info("address is suppressed", "address", entry.Address, "tenant", entry.Tenant, "source", entry.Source, "class", entry.Class,
 		"provider", entry.Provider, "message", e.Message, "reason", entry.Reason)
@@ -223,7 +227,7 @@ func (f *Feeder) Delivered(tenant string, a envelope.Address, provider, site str
 	if name := cmp.Or(provider, site); s.Bounces && name != "" {
 		f.providers.of(name).known.Add(1)
 	}
-	if f.counters.used.Load() > 0 && f.counters.reset(suppression.KeyOf(tenant, a), s.Classes) {
+	if f.counters.used.Load() > 0 && f.counters.reset(KeyOf(tenant, a), s.Classes) {
 		f.wake()
 	}
 	if f.pending.has(a) {

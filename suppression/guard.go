@@ -1,4 +1,4 @@
-package feed
+package suppression
 
 import (
 	"math"
@@ -40,17 +40,17 @@ type guard struct {
 	learned        time.Time
 
 	sum    float64 // evidence for a flood; in one, for its end
-	rise   tally   // since sum left zero; in a flood, since it began
+	rise   heard   // since sum left zero; in a flood, since it began
 	flood  bool
 	moved  bool  // in a flood: what was listed since its begin is set aside
-	last   tally // of the last flood that is over
+	last   heard // of the last flood that is over
 	ended  time.Time
 	better float64 // what a known recipient takes from sum,
 	worse  float64 // and an unknown one adds
 }
 
-// tally counts recipients.
-type tally struct {
+// heard counts recipients.
+type heard struct {
 	Began   time.Time `json:"began,omitzero"`
 	Known   int64     `json:"known,omitempty"`
 	Unknown int64     `json:"unknown,omitempty"`
@@ -72,7 +72,7 @@ func (g *guard) weight(now time.Time) float64 {
 }
 
 // learn takes recipients for usual.
-func (g *guard) learn(now time.Time, t tally) {
+func (g *guard) learn(now time.Time, t heard) {
 	w := g.weight(now)
 	g.known, g.unknown = w*g.known+float64(t.Known), w*g.unknown+float64(t.Unknown)
 	if now.After(g.learned) {
@@ -83,7 +83,7 @@ func (g *guard) learn(now time.Time, t tally) {
 // watch begins anew, with evidence for nothing. Recipients of a rise that came to nothing are usual ones.
 func (g *guard) watch(now time.Time, f *Flood) {
 	g.learn(now, g.rise)
-	g.sum, g.rise, g.flood, g.moved = 0, tally{Began: now}, false, false
+	g.sum, g.rise, g.flood, g.moved = 0, heard{Began: now}, false, false
 	g.weigh(now, f)
 }
 
@@ -104,7 +104,7 @@ func (g *guard) saw(now time.Time, known int64, f *Flood) {
 		g.rise.Known += known
 		if g.sum += float64(known) * g.better; g.sum >= evidence || f.Factor <= 0 {
 			g.last, g.ended = g.rise, now
-			g.rise = tally{} // nothing of a flood is usual
+			g.rise = heard{} // nothing of a flood is usual
 			g.watch(now, f)
 		}
 	case g.sum <= float64(known)*g.better:

@@ -1,12 +1,10 @@
-package feed
+package suppression
 
 import (
 	"cmp"
 	"context"
 	"slices"
 	"time"
-
-	"example.org/mta/suppression"
 )
 
 // Doubted is a provider in a flood, or whose last flood left entries behind.
@@ -43,7 +41,7 @@ func (f *Feeder) Doubted() (all []Doubted) {
 
 // Accept puts the entries that were set aside and fit on the list, and says how many. When these are all of a provider that
 // is in a flood, the flood was none: what it says is usual from now on.
-func (f *Feeder) Accept(ctx context.Context, q suppression.Query, agree func(n int) error) (int, error) {
+func (f *Feeder) Accept(ctx context.Context, q Query, agree func(n int) error) (int, error) {
 	n, err := f.pending.take(ctx, f.List, q, agree)
 	if err != nil || !whole(&q) {
 		return n, err
@@ -63,31 +61,31 @@ func (f *Feeder) Accept(ctx context.Context, q suppression.Query, agree func(n i
 }
 
 // whole reports whether a query asks for all entries of a provider, or of all.
-func whole(q *suppression.Query) bool { return *q == suppression.Query{Provider: q.Provider} }
+func whole(q *Query) bool { return *q == Query{Provider: q.Provider} }
 
 // Drop forgets the entries that were set aside and fit, and says how many. agree is as for List.Take.
-func (f *Feeder) Drop(ctx context.Context, q suppression.Query, agree func(n int) error) (int, error) {
+func (f *Feeder) Drop(ctx context.Context, q Query, agree func(n int) error) (int, error) {
 	return f.pending.take(ctx, nil, q, agree)
 }
 
-// Stats is what a Feeder has done since it was opened, and what it keeps.
-type Stats struct {
-	Made       map[Kind]int64 // entries put on the list
-	SetAside   int64          // entries set aside when they were made
-	Pending    int            // addresses that are set aside now
-	Lost       int64          // entries for which there was no room beside those
-	Counters   int64          // of refusals
-	Uncounted  int64          // refusals for which there was no counter
-	Duplicates int64          // complaints that had come before
-	Floods     int            // providers in a flood
+// FeederStats is what a Feeder has done since it was opened, and what it keeps.
+type FeederStats struct {
+	Made       map[Source]int64 // entries put on the list
+	SetAside   int64            // entries set aside when they were made
+	Pending    int              // addresses that are set aside now
+	Lost       int64            // entries for which there was no room beside those
+	Counters   int64            // of refusals
+	Uncounted  int64            // refusals for which there was no counter
+	Duplicates int64            // complaints that had come before
+	Floods     int              // providers in a flood
 }
 
 // Stats gives the numbers of this instant.
-func (f *Feeder) Stats() Stats {
-	s := Stats{Made: make(map[Kind]int64, len(f.made)), SetAside: f.aside.Load(), Pending: int(f.pending.used.Load()), Lost: f.pending.lost.Load(),
+func (f *Feeder) Stats() FeederStats {
+	s := FeederStats{Made: make(map[Source]int64, len(f.made)), SetAside: f.aside.Load(), Pending: int(f.pending.used.Load()), Lost: f.pending.lost.Load(),
 		Counters: f.counters.used.Load(), Uncounted: f.counters.full.Load(), Duplicates: f.complaints.duplicates.Load()}
-	for k := range f.made {
-		s.Made[Kind(k)] = f.made[k].Load()
+	for i, kind := range kinds {
+		s.Made[kind] = f.made[i].Load()
 	}
 	for _, p := range f.providers.all() {
 		p.mu.Lock()

@@ -1,35 +1,18 @@
-package feed
+package suppression
 
 import (
 	"time"
 
 	"example.org/mta/bounce"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/suppression"
 )
-
-// Kind is how the relay heard of a recipient.
-type Kind uint8
-
-// The kinds of events.
-const (
-	Refusal        Kind = iota // the host's reply to RCPT, or the last one before the message expired
-	Report                     // a delivery report that came back after the host had taken the message
-	Complaint                  // the recipient called the message spam
-	Unsubscription             // the recipient unsubscribed
-)
-
-// source is that of the entries which the kind makes.
-func (k Kind) source() suppression.Source {
-	return [...]suppression.Source{suppression.Bounce, suppression.Report, suppression.Complaint, suppression.Unsubscribe}[k]
-}
 
 // Event is what became known about a recipient. The caller is sure whom it is about.
 type Event struct {
-	Kind     Kind
+	Kind     Source           // Bounce: the host's reply to RCPT, or the last one before the message expired
 	Tenant   string           // whose mail it was; "": nobody's in particular
 	Address  envelope.Address // the recipient's, as the message had it
-	Class    bounce.Class     // of a Refusal or a Report
+	Class    bounce.Class     // of a Bounce or a Report
 	Provider string           // who serves the address: the name of a provider block; "" when it has none
 	Site     string           // the address's site, "" when unknown
 	Reason   string           // for people: the host's words, say

@@ -1,4 +1,4 @@
-package unsubscribe
+package suppression
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ var someone = Subscription{Tenant: "acme", Address: "joe@example.com", Campaign:
 
 func links(t testing.TB, octet byte) *Links {
 	t.Helper()
-	l, err := New(bytes.Repeat([]byte{octet}, secretSize))
+	l, err := NewLinks(bytes.Repeat([]byte{octet}, secretSize))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	token := l.Token(&someone)
-	sealed, err := encoding.DecodeString(token)
+	sealed, err := linkEncoding.DecodeString(token)
 	if err != nil || bytes.Contains(sealed, []byte("joe")) || bytes.Contains(sealed, []byte("acme")) || token != l.Token(&someone) || strings.Contains(token, "_") {
 		t.Errorf("token %s, %v", token, err)
 	}
@@ -39,7 +39,7 @@ func TestTokens(t *testing.T) {
 	for i := range sealed {
 		bad := bytes.Clone(sealed)
 		bad[i] ^= 1
-		if _, ok := l.Read(encoding.EncodeToString(bad)); ok {
+		if _, ok := l.Read(linkEncoding.EncodeToString(bad)); ok {
 			t.Errorf("octet %d can be changed", i)
 		}
 	}

@@ -1,4 +1,4 @@
-package feed
+package suppression
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"example.org/mta/suppression"
 )
 
 const (
@@ -51,7 +49,7 @@ func (c *complaints) first(e *Event) bool {
 	h := maphash.Comparable(c.seed, struct {
 		message uint64
 		address string
-	}{uint64(e.Message), suppression.KeyOf("", e.Address).Address})
+	}{uint64(e.Message), KeyOf("", e.Address).Address})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, again := c.seen[h]; again {

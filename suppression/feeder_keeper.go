@@ -1,4 +1,4 @@
-package feed
+package suppression
 
 import (
 	"context"
@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"example.org/mta/suppression"
 )
 
 const (
@@ -19,8 +17,6 @@ const (
 	lookEvery = time.Minute
 	// learnEvery is how often what is usual is written.
 	learnEvery = 10 * time.Minute
-	// sweepEvery is how often old counters are removed.
-	sweepEvery = time.Hour
 	// writeBatch is how many values are written at once.
 	writeBatch = 10_000
 )
@@ -84,7 +80,7 @@ func (f *Feeder) setAside(ctx context.Context) error {
 		p.mu.Lock()
 		since := p.guard.rise.Began.Add(-young)
 		p.mu.Unlock()
-		n, err := f.pending.move(ctx, f.List, suppression.Query{Provider: p.name, ByHost: true, Since: since})
+		n, err := f.pending.move(ctx, f.List, Query{Provider: p.name, ByHost: true, Since: since})
 		if n > 0 {
 			f.Log.Warn("entries from the beginning of the flood are set aside", "provider", p.name, "since", since, "entries", n)
 		}
@@ -123,7 +119,7 @@ func (f *Feeder) clear(ctx context.Context) error {
 	return nil
 }
 
-// Close writes what is left, and closes Config.Pending.
+// Close writes what is left, and closes FeederConfig.Pending.
 func (f *Feeder) Close() error {
 	f.stop()
 	<-f.ended

@@ -1,4 +1,4 @@
-package feed_test
+package suppression_test
 
 import (
 	"context"
@@ -8,17 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"example.org/mta/bounce"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/suppression"
+	. "example.org/mta/suppression"
 	"example.org/mta/suppression/boltstore"
-	. "example.org/mta/suppression/feed"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const day = 24 * time.Hour
 
@@ -26,15 +21,15 @@ const day = 24 * time.Hour
 type bench struct {
 	t        testing.TB
 	path     string
-	settings Settings
+	settings FeedSettings
 	warm     map[string]int64 // complaints, by source, provider and day
 
 	*Feeder
-	list *suppression.List
+	list *List
 }
 
-func settings() Settings {
-	return Settings{Bounces: true, Flood: Flood{Factor: 5, Share: .25, Min: 50}, Classes: map[bounce.Class]Rule{
+func settings() FeedSettings {
+	return FeedSettings{Bounces: true, Flood: Flood{Factor: 5, Share: .25, Min: 50}, Classes: map[bounce.Class]Rule{
 		bounce.InvalidRecipient: {After: 1, Keep: 90 * day},
 		bounce.InactiveMailbox:  {After: 3, Within: 30 * day, Keep: 90 * day},
 		bounce.QuotaIssues:      {After: 5, Within: 60 * day, Keep: 30 * day},
@@ -54,17 +49,17 @@ func (b *bench) open() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	list, err := suppression.Open(context.Background(), suppression.Config{Store: store})
+	list, err := Open(context.Background(), Config{Store: store})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	aside, err := suppression.Open(context.Background(), suppression.Config{Store: store.Pending()})
+	aside, err := Open(context.Background(), Config{Store: store.Pending()})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.list = list
-	b.Feeder, err = New(context.Background(), Config{List: list, Pending: aside, Counters: store.Counters(), Providers: store.Providers(),
-		Settings: func() *Settings { return &b.settings }, Complained: b.complained})
+	b.Feeder, err = NewFeeder(context.Background(), FeederConfig{List: list, Pending: aside, Counters: store.Counters(), Providers: store.Providers(),
+		Settings: func() *FeedSettings { return &b.settings }, Complained: b.complained})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -92,18 +87,18 @@ func (b *bench) again() {
 }
 
 func (b *bench) refuse(a envelope.Address, c bounce.Class) {
-	b.Report(Event{Kind: Refusal, Tenant: "acme", Address: a, Class: c, Provider: "google", Reason: "550 x"})
+	b.Report(Event{Kind: Bounce, Tenant: "acme", Address: a, Class: c, Provider: "google", Reason: "550 x"})
 }
 
 func (b *bench) deliver(a envelope.Address) { b.Delivered("acme", a, "google", "mx.google.example") }
 
-func (b *bench) listed(a envelope.Address) (suppression.Entry, bool) { return b.list.Match("acme", a) }
+func (b *bench) listed(a envelope.Address) (Entry, bool) { return b.list.Match("acme", a) }
 
 // waiting gives the addresses that are set aside.
 func (b *bench) waiting() map[string]bool {
 	b.t.Helper()
 	all := make(map[string]bool)
-	err := b.Config.Pending.Each(context.Background(), suppression.Query{}, func(some []suppression.Entry) error {
+	err := b.FeederConfig.Pending.Each(context.Background(), Query{}, func(some []Entry) error {
 		for _, e := range some {
 			all[e.Address] = true
 		}
@@ -127,16 +122,16 @@ func TestEvents(t *testing.T) {
 		b := newBench(t)
 		for name, x := range map[string]struct {
 			e    Event
-			want suppression.Entry // Source "": none
+			want Entry // Source "": none
 			keep time.Duration
 		}{
-			"unknown":        {Event{Kind: Refusal, Class: bounce.InvalidRecipient}, suppression.Entry{Source: suppression.Bounce, Class: "InvalidRecipient", Provider: "google"}, 90 * day},
-			"reported":       {Event{Kind: Report, Class: bounce.InvalidRecipient}, suppression.Entry{Source: suppression.Report, Class: "InvalidRecipient", Provider: "google"}, 90 * day},
-			"complaint":      {Event{Kind: Complaint}, suppression.Entry{Source: suppression.Complaint, Provider: "google"}, 0},
-			"unsubscription": {Event{Kind: Unsubscription}, suppression.Entry{Source: suppression.Unsubscribe, Provider: "google"}, 0},
-			"full":           {Event{Kind: Refusal, Class: bounce.QuotaIssues}, suppression.Entry{}, 0},
-			"blocked":        {Event{Kind: Refusal, Class: bounce.SpamBlock}, suppression.Entry{}, 0},
-			"postmaster":     {Event{Kind: Complaint}, suppression.Entry{}, 0},
+			"unknown":        {Event{Kind: Bounce, Class: bounce.InvalidRecipient}, Entry{Source: Bounce, Class: "InvalidRecipient", Provider: "google"}, 90 * day},
+			"reported":       {Event{Kind: Report, Class: bounce.InvalidRecipient}, Entry{Source: Report, Class: "InvalidRecipient", Provider: "google"}, 90 * day},
+			"complaint":      {Event{Kind: Complaint}, Entry{Source: Complaint, Provider: "google"}, 0},
+			"unsubscription": {Event{Kind: Unsubscribe}, Entry{Source: Unsubscribe, Provider: "google"}, 0},
+			"full":           {Event{Kind: Bounce, Class: bounce.QuotaIssues}, Entry{}, 0},
+			"blocked":        {Event{Kind: Bounce, Class: bounce.SpamBlock}, Entry{}, 0},
+			"postmaster":     {Event{Kind: Complaint}, Entry{}, 0},
 		} {
 			a := envelope.Address(name + "@box.example")
 			x.e.Tenant, x.e.Address, x.e.Provider, x.e.Site, x.e.Reason = "acme", a, "google", "mx", "why"
@@ -148,7 +143,7 @@ func TestEvents(t *testing.T) {
 				}
 				continue
 			}
-			x.want.Key, x.want.Reason, x.want.Added = suppression.KeyOf("acme", a), "why", time.Now()
+			x.want.Key, x.want.Reason, x.want.Added = KeyOf("acme", a), "why", time.Now()
 			if x.keep > 0 {
 				x.want.Expires = time.Now().Add(x.keep)
 			}
@@ -181,7 +176,7 @@ func TestPeopleBeforeHosts(t *testing.T) {
 		settle()
 		b.refuse("ann@box.example", bounce.InvalidRecipient)
 		settle()
-		if e, _ := b.listed("ann@box.example"); e.Source != suppression.Complaint || !e.Expires.IsZero() {
+		if e, _ := b.listed("ann@box.example"); e.Source != Complaint || !e.Expires.IsZero() {
 			t.Errorf("entry %+v", e)
 		}
 	})
