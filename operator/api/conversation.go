@@ -25,13 +25,13 @@ type TraceQuery struct {
 	Site      string `q:"site" help:"connections opened for this <site>"`
 	Source    string `q:"source" help:"connections from this <source>"`
 	Tenant    string `q:"tenant" help:"messages of this <tenant>"`
-	Recipient string `q:"recipient" help:"transactions with this recipient's <address>, or one at @domain"`
-	Content   bool   `q:"content" help:"show the content of messages"`
+	Recipient string `q:"recipient" hint:"address or @domain" help:"transactions with this recipient's <address>, or one at @domain"`
+	Content   bool   `q:"content" label:"Content of messages" help:"show the content of messages"`
 
 	// With Clients only Tenant counts of what is above.
-	Clients  bool         `q:"clients" help:"sessions of clients instead of connections to hosts"`
+	Clients  bool         `q:"clients" label:"Sessions of clients" help:"sessions of clients instead of connections to hosts"`
 	Listener string       `q:"listener" help:"sessions of clients of this <listener>"`
-	Client   netip.Prefix `q:"client" help:"sessions of clients from this <address> or network"`
+	Client   netip.Prefix `q:"client" hint:"192.0.2.0/24" help:"sessions of clients from this <address> or network"`
 }
 
 // TraceLine is one line of a conversation, or a piece of a message.

@@ -65,7 +65,7 @@ type Suppression struct {
 
 // SuppressionFilter says which entries are meant. All that is set must fit.
 type SuppressionFilter struct {
-	Tenant   *string           `json:"tenant,omitempty" q:"tenant" help:"entries of this <tenant> only; \"\": those for all mail"`
+	Tenant   *string           `json:"tenant,omitempty" q:"tenant" hint:"- is everybody's" help:"entries of this <tenant> only; \"\": those for all mail"`
 	Domain   string            `json:"domain,omitempty" q:"domain" help:"addresses in this <domain>"`
 	Source   SuppressionSource `json:"source,omitempty" q:"source" help:"entries from this <source>: bounce, report, complaint, operator, import, tenant or unsubscribe"`
 	Provider string            `json:"provider,omitempty" q:"provider" help:"addresses that this <provider> served, or this site"`

@@ -400,8 +400,8 @@ const MostRows = 1000
 
 // LogQuery says which accounting records are wanted. All that is set must fit.
 type LogQuery struct {
-	Types     []string  `q:"type" help:"records of these <types>: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Transfer, Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost"`
-	ID        string    `q:"id" help:"records of this <message>"`
+	Types     []string  `q:"type" hint:"Delivery, Bounce" help:"records of these <types>: Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Transfer, Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost"`
+	ID        string    `q:"id" label:"Message" help:"records of this <message>"`
 	Sender    string    `q:"sender" help:"messages from this <address>, or from @domain; <> is the null sender"`
 	Recipient string    `q:"recipient" help:"this recipient's <address>, or those at @domain"`
 	Domain    string    `q:"domain" help:"recipients at this <domain>"`

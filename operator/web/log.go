@@ -15,7 +15,8 @@ import (
 
 // logPage is the newest records of the accounting log that fit a filter.
 type logPage struct {
-	Filter   logFilter
+	Path     string
+	Inputs   []input
 	Records  []record
 	Older    string // URL of the page with older ones; "" when this is the last
 	Newest   string // URL of the newest; "" when these are they
@@ -26,9 +27,10 @@ type logPage struct {
 	Complete bool  // this is the last page
 }
 
-// logFilter is the filter as it was typed.
+// logFilter is what the page can ask for.
 type logFilter struct {
-	Type, ID, Sender, Recipient, Domain, Site, Tenant, Class, Within string
+	api.LogQuery `without:"since last follow"`
+	Within       api.Age `q:"within" hint:"2h"`
 }
 
 const (
@@ -37,47 +39,31 @@ const (
 	exportWithin = time.Hour
 )
 
-// logFilterParams are the filter, without the time.
-var (
-	logFilterParams = []string{"type", "id", "sender", "recipient", "domain", "site", "tenant", "class"}
-	logParams       = append(slices.Clone(logFilterParams), "within", "until", "after")
-)
+var logParams = paramsOf(new(logFilter), "after")
 
-// logQuery reads a filter of the log.
-func (r *request) logQuery() (q api.LogQuery, f logFilter, err error) {
-	f = logFilter{r.get("type"), r.get("id"), r.get("sender"), r.get("recipient"), r.get("domain"), r.get("site"), r.get("tenant"), r.get("class"), r.get("within")}
-	q = api.LogQuery{
-		Types: r.list("type"), ID: f.ID, Sender: f.Sender, Recipient: f.Recipient, Domain: f.Domain, Site: f.Site, Tenant: f.Tenant, Classes: r.list("class"),
-	}
-	within, err := r.age("within")
-	if err != nil {
-		return q, f, err
-	}
-	if text := r.get("until"); text != "" {
-		if q.Until, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return q, f, api.Invalid("", "until: want a time such as 2026-11-22T15:04:05Z, not %q", text)
-		}
-	}
-	if within > 0 {
+// logFilter reads a filter of the log.
+func (r *request) logFilter() (f logFilter, err error) {
+	err = r.read(&f)
+	if f.Within > 0 {
 		from := r.now
-		if !q.Until.IsZero() {
-			from = q.Until
+		if !f.Until.IsZero() {
+			from = f.Until
 		}
-		q.Since = from.Add(-time.Duration(within))
+		f.Since = from.Add(-time.Duration(f.Within))
 	}
-	return q, f, nil
+	return f, err
 }
 
 func accountingLog(r *request) (any, error) {
-	q, f, err := r.logQuery()
+	f, err := r.logFilter()
 	if err != nil {
 		return nil, err
 	}
-	p := logPage{Filter: f}
-	page, err := r.relay.NewestRecords(r.ctx, q, r.get("after"), logRecords)
+	page, err := r.relay.NewestRecords(r.ctx, f.LogQuery, r.get("after"), logRecords)
 	if err != nil {
 		return nil, err
 	}
+	p := logPage{Path: r.route.path, Inputs: inputs(&f, "until")}
 	p.Damaged, p.Looked, p.Complete = page.Damaged, page.Looked, page.Complete
 	for _, line := range page.Records {
 		rec, err := readRecord(line)
@@ -87,24 +73,24 @@ func accountingLog(r *request) (any, error) {
 		}
 		p.Records = append(p.Records, rec)
 	}
-	same := r.sameOf(append(slices.Clone(logFilterParams), "within", "until"))
+	same := r.sameOf(logParams, "after")
 	if page.Next != "" {
 		p.Older = filterURL(same, "after", page.Next)
 	}
-	if !q.Until.IsZero() || r.get("after") != "" {
-		p.Newest = cmp.Or(filterURL(r.sameOf(append(slices.Clone(logFilterParams), "within"))), "?")
+	if !f.Until.IsZero() || r.get("after") != "" {
+		p.Newest = cmp.Or(filterURL(r.sameOf(logParams, "after", "until")), "?")
 	} else {
-		p.Follow = filterURL(r.sameOf(logFilterParams))
+		p.Follow = filterURL(r.sameOf(logParams, "after", "until", "within"))
 	}
 	p.Export = filterURL(same)
 	return p, nil
 }
 
-// sameOf gives those of some parameters that are set.
-func (r *request) sameOf(names []string) (same []field) {
+// sameOf gives those of some parameters that are set, except a few.
+func (r *request) sameOf(names []string, except ...string) (same []field) {
 	for _, name := range names {
 		for _, value := range r.values[name] {
-			if value != "" {
+			if value != "" && !slices.Contains(except, name) {
 				same = append(same, field{name, value})
 			}
 		}
@@ -114,13 +100,13 @@ func (r *request) sameOf(names []string) (same []field) {
 
 // followLog sends records as they are written.
 func (s *Server) followLog(w http.ResponseWriter, r *request) error {
-	q, _, err := r.logQuery()
+	q, err := r.logFilter()
 	if err != nil {
 		return err
 	}
 	q.Since, q.Follow = r.now, true
 	return s.stream(w, r, func(ctx context.Context, send func([]byte) error) error {
-		return r.relay.Log(ctx, q, func(line []byte) error {
+		return r.relay.Log(ctx, q.LogQuery, func(line []byte) error {
 			rec, err := readRecord(line)
 			if err != nil {
 				return nil // it is damaged, and hides no others
@@ -136,7 +122,7 @@ func (s *Server) followLog(w http.ResponseWriter, r *request) error {
 
 // exportLog sends the records that fit as a file, a line of JSON each.
 func (s *Server) exportLog(w http.ResponseWriter, r *request) error {
-	q, _, err := r.logQuery()
+	q, err := r.logFilter()
 	if err != nil {
 		return err
 	}
@@ -147,7 +133,7 @@ func (s *Server) exportLog(w http.ResponseWriter, r *request) error {
 		}
 	}
 	out := s.attachment(w, "mta-log.ndjson")
-	err = r.relay.Log(r.ctx, q, func(line []byte) error {
+	err = r.relay.Log(r.ctx, q.LogQuery, func(line []byte) error {
 		_, err := out.Write(append(bytes.Clone(line), '\n'))
 		return err
 	})

@@ -43,7 +43,7 @@ func queue(r *request) (any, error) {
 		return nil, err
 	}
 	p := queuePage{Filter: q.Filter, Inputs: inputs(&q, "id"), By: api.SummaryBys, Back: r.here()}
-	if p.Same, p.Whole = r.sameFilter(), q.Empty(); p.Whole {
+	if p.Same, p.Whole = r.sameOf(filterParams), q.Empty(); p.Whole {
 		p.Same = []field{{"all", "true"}}
 	}
 	l, err := r.relay.List(r.ctx, q.Filter, q.Page)
@@ -73,18 +73,6 @@ func (r *request) here() string {
 		path += "?" + q
 	}
 	return path
-}
-
-// sameFilter gives the parameters of the filter that are set.
-func (r *request) sameFilter() (same []field) {
-	for _, name := range filterParams {
-		for _, value := range r.values[name] {
-			if value != "" {
-				same = append(same, field{name, value})
-			}
-		}
-	}
-	return same
 }
 
 // filterURL gives the same filter for another page, with further parameters.
@@ -199,7 +187,7 @@ const summaryRows = 100
 var summaryParams = slices.Concat(filterParams, []string{"by", "after"})
 
 func summary(r *request) (any, error) {
-	p := summaryPage{By: api.SummaryBy(r.get("by")), Bys: api.SummaryBys, Same: r.sameFilter()}
+	p := summaryPage{By: api.SummaryBy(r.get("by")), Bys: api.SummaryBys, Same: r.sameOf(filterParams)}
 	if p.By == "" {
 		p.By = api.BySite
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,29 +13,31 @@ import (
 
 // suppressionPage is a page of the suppression list, or the entries that keep mail from one address.
 type suppressionPage struct {
-	Filter  suppressionFilter
-	Sources []api.SuppressionSource
-	Checked bool // the entries are those of Filter.Address
+	Path    string
+	Inputs  []input
+	Address string
+	Checked bool // the entries are those of Address
 	Table   *table
 	Paging  paging
 	Export  string
 	Back    string
 }
 
-// suppressionFilter is the filter as it was typed.
-type suppressionFilter struct{ Address, Tenant, Domain, Source, Provider string }
-
-var (
-	suppressionFilterParams = []string{"tenant", "domain", "source", "provider"}
-	suppressionParams       = append(slices.Clone(suppressionFilterParams), "address", "after")
+// What the export and the page can ask for.
+type (
+	suppressionFilter struct {
+		api.SuppressionFilter `without:"since"`
+	}
+	suppressionQuery struct {
+		Address string `q:"address"`
+		suppressionFilter
+	}
 )
 
-// suppressionFilter reads which entries are meant. A tenant "-" is everybody's entries.
-func (r *request) suppressionFilter() api.SuppressionFilter {
-	f := api.SuppressionFilter{Domain: r.get("domain"), Source: api.SuppressionSource(r.get("source")), Provider: r.get("provider")}
-	f.Tenant = r.tenant()
-	return f
-}
+var (
+	suppressionFilterParams = paramsOf(new(suppressionFilter))
+	suppressionParams       = paramsOf(new(suppressionQuery), "after")
+)
 
 // tenant is whose entries are meant: nil is all, "-" everybody's.
 func (r *request) tenant() *string {
@@ -51,18 +52,19 @@ func (r *request) tenant() *string {
 }
 
 func suppression(r *request) (any, error) {
-	p := suppressionPage{
-		Filter:  suppressionFilter{r.get("address"), r.get("tenant"), r.get("domain"), r.get("source"), r.get("provider")},
-		Sources: api.SuppressionSources, Back: r.here(),
+	var q suppressionQuery
+	if err := r.read(&q); err != nil {
+		return nil, err
 	}
-	same := r.sameOf(suppressionFilterParams)
-	p.Export = filterURL(same)
-	if p.Filter.Address != "" {
-		l, err := r.relay.CheckSuppressed(r.ctx, api.SuppressedAddresses{Addresses: []string{p.Filter.Address}, Tenant: r.tenant()})
+	p := suppressionPage{Path: r.route.path, Inputs: inputs(&q), Address: q.Address, Back: r.here()}
+	q.Tenant = r.tenant() // in the form it may be "-"
+	p.Export = filterURL(r.sameOf(suppressionFilterParams))
+	if q.Address != "" {
+		l, err := r.relay.CheckSuppressed(r.ctx, api.SuppressedAddresses{Addresses: []string{q.Address}, Tenant: q.Tenant})
 		p.Checked, p.Table = true, p.table(r, l.Suppressions)
 		return p, err
 	}
-	l, err := r.relay.Suppressions(r.ctx, r.suppressionFilter(), r.get("after"), api.DefaultLimit)
+	l, err := r.relay.Suppressions(r.ctx, q.SuppressionFilter, r.get("after"), api.DefaultLimit)
 	p.Table, p.Paging = p.table(r, l.Suppressions), r.paging(l.Next)
 	return p, err
 }
@@ -167,9 +169,14 @@ func decide(accept bool) func(*request, api.Intent) (Outcome, error) {
 
 // exportSuppressions sends the entries that fit as a file, as 'mta suppress export' writes it and 'mta suppress import' reads it.
 func (s *Server) exportSuppressions(w http.ResponseWriter, r *request) error {
+	var f api.SuppressionFilter
+	if err := r.read(&f); err != nil {
+		return err
+	}
+	f.Tenant = r.tenant()
 	out := s.attachment(w, "suppressions.jsonl")
 	lines := json.NewEncoder(out)
-	for after, f := "", r.suppressionFilter(); ; {
+	for after := ""; ; {
 		l, err := r.relay.Suppressions(r.ctx, f, after, api.MaxLimit)
 		if err != nil {
 			return out.end(err)

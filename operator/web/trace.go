@@ -1,9 +1,9 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 
 	"example.org/mta/operator/api"
@@ -11,46 +11,36 @@ import (
 
 // tracePage is the form of a trace, and the place for its lines.
 type tracePage struct {
-	Site, Source, Tenant, Recipient, Listener, Client string
-	Clients, Content                                  bool
-	Stream                                            string // URL, "" when nothing is asked for yet
+	Inputs []input
+	Stream string // URL, "" when nothing is asked for yet
 }
 
-var traceParams = []string{"site", "source", "tenant", "recipient", "clients", "listener", "client", "content", "watch"}
+var traceParams = paramsOf(new(api.TraceQuery), "watch")
 
 func trace(r *request) (any, error) {
-	if _, err := r.traceQuery(); err != nil {
+	q, err := r.traceQuery()
+	if err != nil {
 		return nil, err
 	}
-	p := tracePage{
-		Site: r.get("site"), Source: r.get("source"), Tenant: r.get("tenant"), Recipient: r.get("recipient"), Listener: r.get("listener"), Client: r.get("client"),
-		Clients: r.flag("clients"), Content: r.flag("content"),
+	var apart []string
+	if r.role() < Admin {
+		apart = []string{"content"}
 	}
+	p := tracePage{Inputs: inputs(&q, apart...)}
 	if len(r.values) > 0 {
-		p.Stream = filterURL(r.sameOf(slices.DeleteFunc(slices.Clone(traceParams), func(name string) bool { return name == "watch" })))
-		if p.Stream == "" {
-			p.Stream = "?"
-		}
+		p.Stream = cmp.Or(filterURL(r.sameOf(traceParams, "watch")), "?")
 	}
 	return p, nil
 }
 
-// traceQuery reads which conversations are watched. What messages say is for admins.
-func (r *request) traceQuery() (api.TraceQuery, error) {
-	q := api.TraceQuery{
-		Site: r.get("site"), Source: r.get("source"), Tenant: r.get("tenant"), Recipient: r.get("recipient"), Listener: r.get("listener"),
-		Clients: r.flag("clients"), Content: r.flag("content"),
+// traceQuery reads which conversations are watched. The content of messages is for admins.
+func (r *request) traceQuery() (q api.TraceQuery, err error) {
+	if err := r.read(&q); err != nil {
+		return q, err
 	}
-	if text := r.get("client"); text != "" {
-		network, err := api.ParseNetwork(text)
-		if err != nil {
-			return q, api.Invalid("", "client: %v", err)
-		}
-		q.Client = network
-	}
-	q.Clients = q.Clients || q.Listener != "" || q.Client.IsValid()
+	clients := q.Clients || q.Listener != "" || q.Client.IsValid()
 	switch {
-	case q.Clients && (q.Site != "" || q.Source != "" || q.Recipient != "" || q.Content):
+	case clients && (q.Site != "" || q.Source != "" || q.Recipient != "" || q.Content):
 		return q, api.Invalid("", "site, source, recipient and content are for connections to hosts, not for sessions of clients")
 	case q.Content && r.role() < Admin:
 		return q, &api.Error{Status: http.StatusForbidden, Message: "what messages say is for admins", Hint: "watch without the content"}
@@ -64,6 +54,7 @@ func (s *Server) followTrace(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	q.Clients = q.Clients || q.Listener != "" || q.Client.IsValid()
 	return s.stream(w, r, func(ctx context.Context, send func([]byte) error) error {
 		return r.relay.Trace(ctx, q, nil, func(l api.TraceLine) error {
 			html, err := s.render(r.role(), "trace.html", "line", traceLine{l, strings.TrimRight(l.Text, "\r\n")})
