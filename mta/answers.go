@@ -1,11 +1,13 @@
 package mta
 
 import (
+	"cmp"
 	"path/filepath"
 	"time"
 
 	"example.org/mta/dispatch"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/events"
 	"example.org/mta/operator/answer/blocks"
 	"example.org/mta/operator/answer/connections"
 	"example.org/mta/operator/answer/kept"
@@ -33,7 +35,7 @@ func (r *operators) answers() api.Config {
 		Queue: &r.queued, Destinations: destinations, TLSPolicies: destinations, Warmups: r.warmups,
 		Moves: &messages.Moves{Messages: &r.queued, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version},
 		Blocks: blocks.Blocks{
-			Config: r.inForce, Now: r.now, Delivery: r.delivery, Tally: r.tally, Meter: r.meter, Rates: &r.rates,
+			Config: r.inForce, Now: r.now, Delivery: r.delivery, Tally: r.tally, Rates: &r.rates,
 			Pauses: r.pauses, Warmups: r.warmups, Missing: r.sources.Missing, UseOf: r.useOf,
 		},
 		Histories:       blocks.Histories{Figures: r.history},
@@ -44,7 +46,7 @@ func (r *operators) answers() api.Config {
 		Bounces:         kept.Bounces{Unknown: &r.unknown, Started: r.started},
 		TLSReports:      kept.TLSReports{Reporter: r.tlsReports},
 		Inbound:         kept.Inbound{Folder: r.reports.folder},
-		Streams:         kept.Streams{Open: r.streams},
+		Streams:         kept.Streams{Open: cmp.Or(r.streams, new(events.Streams))},
 		Admissions:      kept.Admissions{Config: r.inForce, Gate: r.admission, Quotas: r.quotas},
 		Log:             kept.Log{Writer: r.accounting, Out: r.log}, Relay: r, Upgrades: r.data, Backups: r.backups(), Tracer: r.tracer, Audit: r.audit, Events: r.log,
 	}

@@ -1,8 +1,6 @@
 package tally
 
 import (
-	"cmp"
-	"slices"
 	"strconv"
 	"time"
 
@@ -45,55 +43,38 @@ const (
 // NewMeter returns a meter that has counted nothing.
 func NewMeter() *Meter {
 	return &Meter{
-		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "mta_attempts_total",
-			Help: "Attempts at recipients, by provider (\"\" for sites that are none's), source and result: delivered, deferred, bounced or expired.",
-		}, []string{"provider", "source", "result"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "mta_attempts_refused_total",
-			Help: "Attempts at recipients that failed, for now or for good, by provider (\"\" for sites that are none's) and class of the reply.",
-		}, []string{"provider", "class"}),
-		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "mta_delivery_delay_seconds",
-			Help:    "From acceptance, or release, of a message to its delivery, for each recipient.",
-			Buckets: delayBuckets,
-		}),
-		delays: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "mta_provider_delivery_delay_seconds",
-			Help:    "The same by provider (\"\" for sites that are none's).",
-			Buckets: delayBuckets,
-		}, []string{"provider"}),
-		commit: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "mta_commit_seconds",
+		attempts: counters("mta_attempts_total", "Attempts at recipients, by provider (\"\" for sites that are none's), "+
+			"source and result: delivered, deferred, bounced or expired.", "provider", "source", "result"),
+		refused: counters("mta_attempts_refused_total", "Attempts at recipients that failed, for now or for good, "+
+			"by provider (\"\" for sites that are none's) and class of the reply.", "provider", "class"),
+		delay: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "mta_delivery_delay_seconds", Buckets: delayBuckets,
+			Help: "From acceptance, or release, of a message to its delivery, for each recipient."}),
+		delays: histograms("mta_provider_delivery_delay_seconds", "The same by provider (\"\" for sites that are none's).",
+			delayBuckets, "provider"),
+		commit: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "mta_commit_seconds",
 			Help:    "From the end of a message's content until it is durable, and the client hears 250.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5},
-		}),
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "mta_refusals_total",
-			Help: "Connections, senders, recipients and contents that were refused, by the code of the reply.",
-		}, []string{"code"}),
-		warmups: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "mta_warmup_events_total",
-			Help: "What happened to the warm-up of a source, as in the accounting records of the type Warmup.",
-		}, []string{"source", "event"}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "mta_http_requests_total",
-			Help: "Requests to api listeners, by route (none: there is no such resource or method) and status; 0: the connection ended first.",
-		}, []string{"route", "status"}),
-		requestRefusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "mta_http_refusals_total",
-			Help: "Requests that the server refused before their handler, or whose body did not come, by reason.",
-		}, []string{"reason"}),
-		requestTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "mta_http_request_seconds",
-			Help:    "From the header section of a request to the end of its answer.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30},
-		}, []string{"route"}),
-		requestsOpen: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "mta_http_requests_under_way",
-			Help: "Requests to api listeners that are not answered yet.",
-		}),
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5}}),
+		refusals: counters("mta_refusals_total", "Connections, senders, recipients and contents that were refused, by the "+
+			"code of the reply.", "code"),
+		warmups: counters("mta_warmup_events_total", "What happened to the warm-up of a source, as in the accounting "+
+			"records of the type Warmup.", "source", "event"),
+		requests: counters("mta_http_requests_total", "Requests to api listeners, by route (none: there is no such "+
+			"resource or method) and status; 0: the connection ended first.", "route", "status"),
+		requestRefusals: counters("mta_http_refusals_total", "Requests that the server refused before their handler, or "+
+			"whose body did not come, by reason.", "reason"),
+		requestTime: histograms("mta_http_request_seconds", "From the header section of a request to the end of its answer.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30}, "route"),
+		requestsOpen: prometheus.NewGauge(prometheus.GaugeOpts{Name: "mta_http_requests_under_way",
+			Help: "Requests to api listeners that are not answered yet."}),
 	}
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
 // Collectors are all that it counts.
@@ -155,54 +136,3 @@ func observe(h prometheus.Observer, took, long time.Duration, id envelope.ID) {
 
 // Warmup counts an event of a source's warm-up.
 func (m *Meter) Warmup(source, event string) { m.warmups.WithLabelValues(source, event).Inc() }
-
-// Attempts counts the attempts of a source at a provider by what became of the recipient.
-type Attempts struct {
-	Source, Provider                      string
-	Delivered, Deferred, Bounced, Expired int64
-}
-
-// BySourceAndProvider returns what was counted of attempts, by source and then by provider.
-func (m *Meter) BySourceAndProvider() []Attempts {
-	r := prometheus.NewRegistry()
-	r.MustRegister(m.attempts)
-	families, err := r.Gather()
-	if err != nil { // its own metric is sound
-		return nil
-	}
-	by := make(map[[2]string]*Attempts)
-	for _, family := range families {
-		for _, x := range family.Metric {
-			labels := make(map[string]string, len(x.Label))
-			for _, l := range x.Label {
-				labels[l.GetName()] = l.GetValue()
-			}
-			key := [2]string{labels["source"], labels["provider"]}
-			if by[key] == nil {
-				by[key] = &Attempts{Source: key[0], Provider: key[1]}
-			}
-			*by[key].of(labels["result"]) += int64(x.Counter.GetValue())
-		}
-	}
-	list := make([]Attempts, 0, len(by))
-	for _, a := range by {
-		list = append(list, *a)
-	}
-	slices.SortFunc(list, func(a, b Attempts) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Provider, b.Provider))
-	})
-	return list
-}
-
-// of gives the count of a result.
-func (a *Attempts) of(result string) *int64 {
-	switch result {
-	case resultNames[accounting.Delivery]:
-		return &a.Delivered
-	case resultNames[accounting.TransientFailure]:
-		return &a.Deferred
-	case resultNames[accounting.Expiration]:
-		return &a.Expired
-	}
-	return &a.Bounced
-}

@@ -32,9 +32,12 @@ const (
 	scopes int = iota
 )
 
+// Counts are numbers of recipients.
+type Counts struct{ Accepted, Delivered, Deferred, Bounced, Expired int64 }
+
 // Tally is what became of recipients since the start of the relay.
 type Tally struct {
-	Accepted, Delivered, Deferred, Bounced, Expired int64
+	Counts
 
 	Messages int64                   // of a listener or tenant
 	Octets   int64                   // of a listener: the contents of those
@@ -80,6 +83,7 @@ type Tallies struct {
 	// by has them by the names of the configuration's blocks, and by site. What has no block is counted under
 	// "", so that strangers make no new ones.
 	by     [scopes]map[string]*Tally
+	paths  map[Path]*Tally // of attempts
 	total  Tally
 	busy   [scopes][]string // what had recipients of late
 	recent recents
@@ -87,7 +91,8 @@ type Tallies struct {
 
 // New returns tallies of nothing yet, by the blocks of the configuration that cfg returns.
 func New(cfg func() *config.Config) *Tallies {
-	t := &Tallies{config: cfg, total: Tally{delays: new(loghist.Histogram)}, recent: recents{by: make(map[string]*recent)}}
+	t := &Tallies{config: cfg, total: Tally{delays: new(loghist.Histogram)}, recent: recents{by: make(map[string]*recent)},
+		paths: make(map[Path]*Tally)}
 	for scope := range t.by {
 		t.by[scope] = make(map[string]*Tally)
 	}
@@ -140,6 +145,13 @@ func (t *Tallies) Attempted(o *Outcome, now time.Time) {
 		t.seen(c, scope, name, 1)
 	}
 	t.total.outcome(o, now)
+	if o.Result.Attempted {
+		path := Path{o.Result.Source, o.Route.Provider}
+		if t.paths[path] == nil {
+			t.paths[path] = new(Tally)
+		}
+		t.paths[path].outcome(o, now)
+	}
 	if o.Site != "" {
 		t.ofSite(o.Site, now)
 		count(Site, o.Site)
@@ -271,16 +283,27 @@ func (t *Tallies) Total() Tally {
 	return t.total
 }
 
-// Counts are the numbers of a tally.
-type Counts struct{ Accepted, Delivered, Deferred, Bounced, Expired int64 }
-
 // Counts returns those of each name in a scope.
 func (t *Tallies) Counts(scope Scope) map[string]Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make(map[string]Counts, len(t.by[scope]))
 	for name, c := range t.by[scope] {
-		all[name] = Counts{c.Accepted, c.Delivered, c.Deferred, c.Bounced, c.Expired}
+		all[name] = c.Counts
+	}
+	return all
+}
+
+// Path is the way of an attempt, by blocks of the configuration.
+type Path struct{ Source, Provider string }
+
+// Paths counts the attempts of each source at each provider. What ended without an attempt is not among them.
+func (t *Tallies) Paths() map[Path]Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make(map[Path]Counts, len(t.paths))
+	for path, c := range t.paths {
+		all[path] = c.Counts
 	}
 	return all
 }

@@ -146,3 +146,16 @@ func BenchmarkAttempted(b *testing.B) {
 		c.Attempted(&outcomes[i%len(outcomes)], now)
 	}
 }
+
+// TestPathsAreThoseOfAttempts: what ends without an attempt took no path.
+func TestPathsAreThoseOfAttempts(t *testing.T) {
+	cfg := config.Default()
+	c := New(func() *config.Config { return cfg })
+	for _, attempted := range []bool{true, true, false} {
+		r := &delivery.Result{Source: "a", Attempted: attempted}
+		c.Attempted(&Outcome{accounting.Expiration, &envelope.Message{}, &route.Route{Provider: "big"}, "mx", r, bounce.None}, time.Now())
+	}
+	if got := c.Paths(); len(got) != 1 || got[Path{"a", "big"}] != (Counts{Expired: 2}) {
+		t.Errorf("paths %+v, want two that expired", got)
+	}
+}

@@ -165,14 +165,4 @@ func readRecord(line []byte) (record, error) {
 }
 
 // Reply is the response, nil when the record has none.
-func (r record) Reply() *api.Reply {
-	p := &r.Response
-	if p.Code == 0 && p.Text == "" {
-		return nil
-	}
-	reply := &api.Reply{Code: p.Code, Text: p.Text, Command: p.Command, Local: p.Local}
-	if p.Enhanced[0] != 0 {
-		reply.Enhanced = p.Enhanced.String()
-	}
-	return reply
-}
+func (r record) Reply() *api.Reply { return api.ReplyOf(r.Response) }

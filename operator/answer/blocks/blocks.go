@@ -25,7 +25,6 @@ type Blocks struct {
 	Now      func() time.Time
 	Delivery Delivery
 	Tally    *tally.Tallies
-	Meter    *tally.Meter
 	Rates    *Rates
 	Pauses   *pauses.Pauses
 	Warmups  *Warmups
@@ -108,7 +107,7 @@ func (b Blocks) Sources(_ context.Context, f api.BlockFilter, after string, limi
 	if err := Check(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
 		return l, err
 	}
-	attempts, suspended := sourceAttempts(b.Meter), b.suspensions()
+	attempts, suspended := sourceAttempts(b.Tally.Paths()), b.suspensions()
 	var rows []row[api.Source]
 	for _, s := range cfg.Sources {
 		c := b.Tally.Get(tally.Source, s.Name)
@@ -130,10 +129,14 @@ func (b Blocks) Sources(_ context.Context, f api.BlockFilter, after string, limi
 }
 
 // sourceAttempts are the outcomes at each provider, by source.
-func sourceAttempts(m *tally.Meter) map[string][]api.SourceProvider {
+func sourceAttempts(paths map[tally.Path]tally.Counts) map[string][]api.SourceProvider {
 	by := make(map[string][]api.SourceProvider)
-	for _, a := range m.BySourceAndProvider() {
-		by[a.Source] = append(by[a.Source], api.SourceProvider{Provider: a.Provider, Delivered: a.Delivered, Deferred: a.Deferred, Bounced: a.Bounced, Expired: a.Expired})
+	for p, c := range paths {
+		by[p.Source] = append(by[p.Source], api.SourceProvider{
+			Provider: p.Provider, Delivered: c.Delivered, Deferred: c.Deferred, Bounced: c.Bounced, Expired: c.Expired})
+	}
+	for _, list := range by {
+		slices.SortFunc(list, func(a, b api.SourceProvider) int { return cmp.Compare(a.Provider, b.Provider) })
 	}
 	return by
 }

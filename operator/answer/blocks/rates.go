@@ -12,31 +12,24 @@ import (
 const (
 	rateEvery   = time.Second
 	rateSamples = 61 // a minute, both ends
-)
-
-// Rates keeps what was counted in the last minute.
-type Rates struct {
-	mu      sync.Mutex // guards what follows
-	samples [rateSamples]rateSample
-	n       int // so many were taken
-	// tenants are samples of each tenant, the oldest first.
-	tenants []tenantSample
-}
-
-// tenantSample is what was counted for each tenant. One is taken with each tenantEvery samples of all mail.
-type tenantSample struct {
-	at time.Time
-	by map[string]tally.Counts
-}
-
-const (
+	// Of tenants a sample is taken with each tenantEvery samples of all mail.
 	tenantEvery   = 10
 	tenantSamples = rateSamples/tenantEvery + 1
 )
 
+// Rates keeps what was counted in the last minute.
+type Rates struct {
+	mu           sync.Mutex // guards what follows
+	all, tenants window
+}
+
+// window is samples, the oldest first.
+type window []rateSample
+
+// rateSample is what was counted until a time, by tenant; all mail is the tenant "".
 type rateSample struct {
-	at    time.Time
-	tally tally.Tally
+	at time.Time
+	by map[string]tally.Counts
 }
 
 // Run takes a sample each second until ctx ends.
@@ -46,7 +39,7 @@ func (r *Rates) Run(ctx context.Context, now func() time.Time, t *tally.Tallies)
 	for i := 0; ; i++ {
 		r.sample(now(), t.Total())
 		if i%tenantEvery == 0 {
-			r.sampleTenants(now(), t.Counts(tally.Tenant))
+			r.add(&r.tenants, tenantSamples, rateSample{now(), t.Counts(tally.Tenant)})
 		}
 		select {
 		case <-tick.C:
@@ -57,62 +50,44 @@ func (r *Rates) Run(ctx context.Context, now func() time.Time, t *tally.Tallies)
 }
 
 func (r *Rates) sample(now time.Time, t tally.Tally) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.samples[r.n%rateSamples] = rateSample{now, t}
-	r.n++
+	r.add(&r.all, rateSamples, rateSample{now, map[string]tally.Counts{"": t.Counts}})
 }
 
-func (r *Rates) sampleTenants(now time.Time, by map[string]tally.Counts) {
+func (r *Rates) add(w *window, most int, s rateSample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.tenants) == tenantSamples {
-		r.tenants = append(r.tenants[:0], r.tenants[1:]...)
+	if len(*w) == most {
+		*w = append((*w)[:0], (*w)[1:]...)
 	}
-	r.tenants = append(r.tenants, tenantSample{now, by})
+	*w = append(*w, s)
 }
 
 // OfTenants returns the rates of each tenant between the oldest sample and now.
 func (r *Rates) OfTenants(now time.Time, by map[string]tally.Counts) map[string]api.Rates {
+	return r.since(&r.tenants, now, by)
+}
+
+// PerSecond returns the rates of all mail between the oldest sample and now.
+func (r *Rates) PerSecond(now time.Time, t tally.Tally) api.Rates {
+	return r.since(&r.all, now, map[string]tally.Counts{"": t.Counts})[""]
+}
+
+// since returns what was counted since the oldest sample of a window, a second.
+func (r *Rates) since(w *window, now time.Time, by map[string]tally.Counts) map[string]api.Rates {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := make(map[string]api.Rates, len(by))
-	if len(r.tenants) == 0 {
+	if len(*w) == 0 || !now.After((*w)[0].at) {
 		return out
 	}
-	oldest := &r.tenants[0]
+	oldest := (*w)[0]
+	per := func(n, then int64) float64 { return float64(n-then) / now.Sub(oldest.at).Seconds() }
 	for name, c := range by {
-		out[name] = ratesOf(c, oldest.by[name], now.Sub(oldest.at))
+		was := oldest.by[name]
+		out[name] = api.Rates{
+			Accepted: per(c.Accepted, was.Accepted), Delivered: per(c.Delivered, was.Delivered),
+			Deferred: per(c.Deferred, was.Deferred), Bounced: per(c.Bounced+c.Expired, was.Bounced+was.Expired),
+		}
 	}
 	return out
-}
-
-// PerSecond returns the rates between the oldest sample and now.
-func (r *Rates) PerSecond(now time.Time, t tally.Tally) (out api.Rates) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.n == 0 {
-		return out
-	}
-	oldest := &r.samples[0]
-	if r.n > rateSamples {
-		oldest = &r.samples[r.n%rateSamples]
-	}
-	return ratesOf(countsOf(&t), countsOf(&oldest.tally), now.Sub(oldest.at))
-}
-
-func countsOf(t *tally.Tally) tally.Counts {
-	return tally.Counts{Accepted: t.Accepted, Delivered: t.Delivered, Deferred: t.Deferred, Bounced: t.Bounced, Expired: t.Expired}
-}
-
-// ratesOf returns what was counted in a time, a second.
-func ratesOf(now, before tally.Counts, in time.Duration) (out api.Rates) {
-	if in <= 0 {
-		return out
-	}
-	per := func(now, then int64) float64 { return float64(now-then) / in.Seconds() }
-	return api.Rates{
-		Accepted: per(now.Accepted, before.Accepted), Delivered: per(now.Delivered, before.Delivered),
-		Deferred: per(now.Deferred, before.Deferred), Bounced: per(now.Bounced+now.Expired, before.Bounced+before.Expired),
-	}
 }

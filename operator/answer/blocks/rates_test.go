@@ -11,7 +11,7 @@ import (
 func TestRatesAreOfTheLastMinute(t *testing.T) {
 	var r Rates
 	begin := time.Now()
-	if got := r.PerSecond(begin, tally.Tally{Delivered: 9}); got != (api.Rates{}) {
+	if got := r.PerSecond(begin, tally.Tally{Counts: tally.Counts{Delivered: 9}}); got != (api.Rates{}) {
 		t.Errorf("before the first sample the rates are %+v", got)
 	}
 	var c tally.Tally

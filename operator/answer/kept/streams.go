@@ -11,14 +11,12 @@ import (
 )
 
 // Streams answers about streams of events, and changes their places; it implements api.Streams.
-type Streams struct{ Open *events.Streams } // nil without an accounting log
+type Streams struct{ Open *events.Streams } // without streams if there is no accounting log
 
 func (a Streams) Streams(context.Context) (api.StreamList, error) {
 	var l api.StreamList
-	if a.Open != nil {
-		for _, s := range a.Open.List() {
-			l.Streams = append(l.Streams, streamWords(&s))
-		}
+	for _, s := range a.Open.List() {
+		l.Streams = append(l.Streams, streamWords(&s))
 	}
 	return l, nil
 }
@@ -34,9 +32,6 @@ func streamWords(s *events.Status) api.Stream {
 }
 
 func (a Streams) Stream(_ context.Context, name string) (api.Stream, error) {
-	if a.Open == nil {
-		return api.Stream{}, noStream(events.ErrUnknown)
-	}
 	s, refused, err := a.Open.Status(name)
 	if err != nil {
 		return api.Stream{}, noStream(err)
@@ -57,9 +52,6 @@ func noStream(err error) error {
 }
 
 func (a Streams) PauseStream(ctx context.Context, name string, paused bool) (api.Stream, error) {
-	if a.Open == nil {
-		return api.Stream{}, noStream(events.ErrUnknown)
-	}
 	change := a.Open.Resume
 	if paused {
 		change = a.Open.Pause
@@ -70,17 +62,17 @@ func (a Streams) PauseStream(ctx context.Context, name string, paused bool) (api
 	return a.Stream(ctx, name)
 }
 
-func (a Streams) SkipStream(_ context.Context, name string, in api.Intent) (api.MovedStream, error) {
-	if a.Open == nil {
-		return api.MovedStream{}, noStream(events.ErrUnknown)
+func (a Streams) SkipStream(ctx context.Context, name string, in api.Intent) (api.MovedStream, error) {
+	if _, err := a.Stream(ctx, name); err != nil {
+		return api.MovedStream{}, err
 	}
 	from, to, err := a.Open.Skip(name, in.DryRun)
 	return api.MovedStream{From: from.String(), To: to.String()}, noStream(err)
 }
 
 func (a Streams) ReplayStream(ctx context.Context, name string, m api.MoveStream) (api.MovedStream, error) {
-	if a.Open == nil {
-		return api.MovedStream{}, noStream(events.ErrUnknown)
+	if _, err := a.Stream(ctx, name); err != nil {
+		return api.MovedStream{}, err
 	}
 	var from, to events.Position
 	var err error
@@ -96,9 +88,6 @@ func (a Streams) ReplayStream(ctx context.Context, name string, m api.MoveStream
 }
 
 func (a Streams) TestStream(ctx context.Context, name string) (api.TestedStream, error) {
-	if a.Open == nil {
-		return api.TestedStream{}, noStream(events.ErrUnknown)
-	}
 	id, err := a.Open.Test(ctx, name)
 	switch {
 	case errors.Is(err, events.ErrUnknown):

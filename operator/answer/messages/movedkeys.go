@@ -2,11 +2,11 @@ package messages
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/exported"
@@ -162,22 +162,12 @@ func (im *importer) keys(some []exported.Key) error {
 		return api.Unavailable(remedy, "reading idempotency keys: %v", err)
 	}
 	im.to.Repeats.Moved(secrets)
-	var commits sync.WaitGroup
-	errs := make(chan error, len(some))
+	var commits errgroup.Group
+	commits.SetLimit(importsAtOnce)
 	for i := range some {
-		im.slots <- struct{}{}
-		commits.Go(func() {
-			defer func() { <-im.slots }()
-			errs <- store.keepKey(&some[i])
-		})
+		commits.Go(func() error { return store.keepKey(&some[i]) })
 	}
-	commits.Wait()
-	close(errs)
-	var all []error
-	for err := range errs {
-		all = append(all, err)
-	}
-	if err := errors.Join(all...); err != nil {
+	if err := commits.Wait(); err != nil {
 		return api.Unavailable(remedy, "storing idempotency keys: %v", err)
 	}
 	return nil

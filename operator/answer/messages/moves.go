@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/exported"
@@ -107,13 +109,14 @@ func (m *Moves) Import(ctx context.Context, r io.Reader, opts api.ImportOptions)
 		return done, &api.Error{Status: http.StatusConflict, Message: "another import is under way", Hint: "wait for its end"}
 	}
 	defer m.importing.Unlock()
-	im := importer{to: m, opts: opts, cfg: m.Policy().Config, slots: make(chan struct{}, importsAtOnce), seen: map[string]bool{}}
+	im := importer{to: m, opts: opts, cfg: m.Policy().Config, seen: map[string]bool{}}
+	im.commits, ctx = errgroup.WithContext(ctx)
+	im.commits.SetLimit(importsAtOnce)
 	in := exported.NewReader(r, "archive")
 	in.Keys = im.keys
 	err = im.all(ctx, in)
-	im.commits.Wait()
-	if err == nil {
-		err = im.failed
+	if failed := im.commits.Wait(); failed != nil {
+		err = failed
 	}
 	if bad := (*exported.Error)(nil); errors.As(err, &bad) {
 		err = api.Invalid(bad.Remedy, "%v", bad)
@@ -127,12 +130,10 @@ type importer struct {
 	opts    api.ImportOptions
 	cfg     *config.Config
 	seen    map[string]bool // messages of this archive
-	commits sync.WaitGroup
-	slots   chan struct{} // of commits under way
+	commits *errgroup.Group // under way; the first that fails ends the import
 
-	mu     sync.Mutex // guards done and failed
-	done   api.Imported
-	failed error
+	mu   sync.Mutex // guards done
+	done api.Imported
 }
 
 func (im *importer) all(ctx context.Context, in *exported.Reader) error {
@@ -143,11 +144,6 @@ func (im *importer) all(ctx context.Context, in *exported.Reader) error {
 		}
 		if err == nil {
 			err = ctx.Err()
-		}
-		if err == nil {
-			im.mu.Lock()
-			err = im.failed
-			im.mu.Unlock()
 		}
 		if err == nil {
 			err = im.message(m, content)
@@ -198,15 +194,11 @@ func (im *importer) message(m *exported.Message, content *exported.Content) erro
 		return nil
 	}
 	draft.Continue(p.standings)
-	im.slots <- struct{}{}
-	im.commits.Go(func() {
-		defer func() { <-im.slots }()
-		im.commit(m, p, draft)
-	})
+	im.commits.Go(func() error { return im.commit(m, p, draft) })
 	return nil
 }
 
-func (im *importer) commit(m *exported.Message, p *part, draft *queue.Draft) {
+func (im *importer) commit(m *exported.Message, p *part, draft *queue.Draft) error {
 	r := im.to
 	b := &queue.Batch{
 		Drafts: []*queue.Draft{draft}, Messages: []*envelope.Message{p.message},
@@ -215,15 +207,11 @@ func (im *importer) commit(m *exported.Message, p *part, draft *queue.Draft) {
 	r.Receptions.Accepting(p.message)
 	if _, err := r.Queue.CommitBatch(b); err != nil {
 		r.Receptions.Refused(p.message)
-		im.mu.Lock()
-		defer im.mu.Unlock()
-		if im.failed == nil {
-			im.failed = api.Unavailable("look at 'mta status' and the log, and import again: messages that were taken are not taken twice", "message %s: %v", m.ID, err)
-		}
-		return
+		return api.Unavailable("look at 'mta status' and the log, and import again: messages that were taken are not taken twice", "message %s: %v", m.ID, err)
 	}
 	r.Receptions.Received(p.message)
 	im.took(m, p)
+	return nil
 }
 
 // took counts what is durable, or in a dry run would be.

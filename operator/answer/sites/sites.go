@@ -148,7 +148,7 @@ func actionsOf(all []destdb.Action, now time.Time) []api.SiteAction {
 	var list []api.SiteAction
 	for _, a := range all {
 		if now.Before(a.End) {
-			list = append(list, api.SiteAction{What: a.What, Source: a.Source, Reason: a.Reason, Begin: a.Begin, End: a.End})
+			list = append(list, api.SiteAction(a))
 		}
 	}
 	return list

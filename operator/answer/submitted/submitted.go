@@ -145,11 +145,7 @@ func replyFor(r reply.Reply) *http.Reply {
 	if r.Code == 0 {
 		return nil
 	}
-	out := &http.Reply{Code: r.Code, Text: r.Text, Command: r.Command, Local: r.Local}
-	if r.Enhanced != (reply.Enhanced{}) {
-		out.Enhanced = r.Enhanced.String()
-	}
-	return out
+	return (*http.Reply)(api.ReplyOf(r))
 }
 
 // List returns a page of messages: those in the queue, and those that the log has.
