@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs/vfstest"
@@ -149,17 +148,17 @@ func TestScheduledMailKeepsItsTime(t *testing.T) {
 // TestUnknownFormatEndsTheStart: whatever kind of record a newer program has written, and whether or not the
 // segment has an index, the start ends and names file, place and version; nothing is changed.
 func TestUnknownFormatEndsTheStart(t *testing.T) {
-	seg := journal.Segment{Number: 1, Salt: 9}
+	seg := store.SegmentID{Number: 1, Salt: 9}
 	name := "/q/" + store.SegmentBase(seg) + store.SegmentSuffix
 	for kind := store.KindOpened; kind <= store.KindKeyed+1; kind++ {
 		fs := vfstest.Memory()
-		b, start := journal.Begin(nil)
-		b = journal.Finish(store.AppendOpening(b, store.CodecVersion, store.Opening{}), start, seg, 0, store.KindOpened, 0)
+		b, start := store.BeginRecord(nil)
+		b = store.FinishRecord(store.AppendOpening(b, store.CodecVersion, store.Opening{}), start, seg, 0, store.KindOpened, 0)
 		off := len(b)
-		b, start = journal.Begin(b)
-		b = journal.Finish(append(b, make([]byte, 100)...), start, seg, 0, kind, 5)
-		b[start+journal.HeaderSize] = store.CodecVersion + 1
-		b = journal.Finish(b[:off+journal.HeaderSize+100], start, seg, 0, kind, 5)
+		b, start = store.BeginRecord(b)
+		b = store.FinishRecord(append(b, make([]byte, 100)...), start, seg, 0, kind, 5)
+		b[start+store.HeaderSize] = store.CodecVersion + 1
+		b = store.FinishRecord(b[:off+store.HeaderSize+100], start, seg, 0, kind, 5)
 		w, _ := fs.Create(name)
 		w.WriteAt(b, 0)
 		_, err := Open(Config{Dir: "/q", FS: fs, MinFree: 1})

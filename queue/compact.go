@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 )
@@ -218,7 +217,7 @@ func (c *compaction) moveMessage(it *store.Item) error {
 			return err
 		}
 		if c.noteMove(it.ID, loc, &body, rcpts) {
-			c.moved += journal.Size(len(rec.Payload))
+			c.moved += store.RecordSize(len(rec.Payload))
 			return nil
 		}
 	}
@@ -319,7 +318,7 @@ func (q *Queue) moveWritten(seg *store.Segment, n *note, loc schedule.Loc) {
 	if err != nil {
 		panic("queue: a moved record of our own making: " + err.Error())
 	}
-	size, old, moved := schedule.SizeClass(journal.Size(len(n.payload))), uint8(0), false
+	size, old, moved := schedule.SizeClass(store.RecordSize(len(n.payload))), uint8(0), false
 	for i := range states {
 		st := &states[i]
 		_, e := q.s.Find(n.id, st.Rcpt)
@@ -456,9 +455,9 @@ func (c *compaction) buryPart(of *store.Segment, data []store.Item, g *store.Bur
 			continue
 		}
 		if n := len(g.Stretches); joined {
-			g.Stretches[n-1].To = it.Offset() + journal.Align
+			g.Stretches[n-1].To = it.Offset() + store.Align
 		} else {
-			g.Stretches = append(g.Stretches, store.Stretch{From: it.Offset(), To: it.Offset() + journal.Align})
+			g.Stretches = append(g.Stretches, store.Stretch{From: it.Offset(), To: it.Offset() + store.Align})
 		}
 		joined = true
 	}

@@ -12,7 +12,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/vfstest"
@@ -208,11 +207,11 @@ func workAtRandom(ctx context.Context, t *testing.T, q *Queue, rng *rand.Rand) {
 
 // FuzzIndex gives the whole way of start-up a segment of any kind.
 func FuzzIndex(f *testing.F) {
-	seg := journal.Segment{Number: 1, Salt: 9}
-	b, start := journal.Begin(nil)
-	b = journal.Finish(store.AppendOpening(b, store.CodecVersion, store.Opening{}), start, seg, 0, store.KindOpened, 0)
-	b, start = journal.Begin(b)
-	b = journal.Finish(store.AppendSettled(b, store.CodecVersion, uint8(Delivered), []uint16{0}), start, seg, 0, store.KindSettled, 5)
+	seg := store.SegmentID{Number: 1, Salt: 9}
+	b, start := store.BeginRecord(nil)
+	b = store.FinishRecord(store.AppendOpening(b, store.CodecVersion, store.Opening{}), start, seg, 0, store.KindOpened, 0)
+	b, start = store.BeginRecord(b)
+	b = store.FinishRecord(store.AppendSettled(b, store.CodecVersion, uint8(Delivered), []uint16{0}), start, seg, 0, store.KindSettled, 5)
 	f.Add(uint8(store.KindSettled), uint64(5), store.AppendSettled(nil, store.CodecVersion, uint8(Delivered), []uint16{0}))
 	f.Add(uint8(store.KindBuried), uint64(0), store.AppendBurial(nil, store.CodecVersion, &store.Burial{Segment: 1, Stretches: []store.Stretch{{From: 0, To: 64}}}))
 	f.Add(uint8(store.KindDeferred), uint64(5), store.AppendDeferral(nil, store.CodecVersion, &store.Deferral{Rcpts: []uint16{3}, Attempts: []uint16{1}}))
@@ -221,8 +220,8 @@ func FuzzIndex(f *testing.F) {
 		file := append([]byte(nil), b...)
 		for range 2 {
 			var start int
-			file, start = journal.Begin(file)
-			file = journal.Finish(append(file, payload...), start, seg, 0, journal.Kind(kind), id)
+			file, start = store.BeginRecord(file)
+			file = store.FinishRecord(append(file, payload...), start, seg, 0, store.Kind(kind), id)
 		}
 		w, _ := fs.Create("/q/" + store.SegmentBase(seg) + store.SegmentSuffix)
 		w.WriteAt(file, 0)

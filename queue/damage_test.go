@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/vfstest"
@@ -66,7 +65,7 @@ func firstSegment(t *testing.T, fs vfs.FS) (base string, ix *store.Index) {
 	for _, f := range list {
 		if id, suffix, ok := store.ParseSegmentName(f.Name); ok && suffix == store.SegmentSuffix {
 			base = "/q/" + store.SegmentBase(id)
-			ix, _, err = store.ScanIndex(fs, base+store.SegmentSuffix, id, journal.Unknown)
+			ix, _, err = store.ScanIndex(fs, base+store.SegmentSuffix, id, store.UnknownEnd)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +155,7 @@ func flippedBit(t *testing.T, indexed bool) {
 	if !indexed {
 		fs.Remove(base + store.IndexSuffix)
 	}
-	flip(t, fs, base+store.SegmentSuffix, victim.Offset()+journal.HeaderSize+store.PreludeSize+3)
+	flip(t, fs, base+store.SegmentSuffix, victim.Offset()+store.HeaderSize+store.PreludeSize+3)
 	report, err := store.Fsck("/q", fs, nil)
 	if err != nil || len(report.Damage) != 1 || report.Damage[0].Offset != victim.Offset() || report.Messages != 60 {
 		t.Fatalf("fsck: %v, %d messages, damage %+v", err, report.Messages, report.Damage)
@@ -222,7 +221,7 @@ func TestTakePassesOverTheUnreadable(t *testing.T) {
 			q.Park(l.Message.ID, indexes(l), siteLine("site"), time.Time{})
 		}
 		for _, it := range messages[:3] {
-			flip(t, fs, base+store.SegmentSuffix, it.Offset()+journal.HeaderSize+store.PreludeSize+3)
+			flip(t, fs, base+store.SegmentSuffix, it.Offset()+store.HeaderSize+store.PreludeSize+3)
 		}
 		for i, n := range []int{1, 4, 9, 1} {
 			if got, want := len(q.Take(siteLine("site"), n)), []int{1, 4, 2, 0}[i]; got != want {
@@ -499,9 +498,9 @@ func TestForgedRecordInContent(t *testing.T) {
 		victim := accept(t, q, message(1, "example.net"), "precious")
 		var forged []byte
 		for salt := range uint32(64) {
-			b, start := journal.Begin(nil)
+			b, start := store.BeginRecord(nil)
 			b = store.AppendSettled(b, store.CodecVersion, uint8(Delivered), []uint16{0})
-			forged = append(forged, journal.Finish(b, start, journal.Segment{Number: 1, Salt: salt}, 0, store.KindSettled, uint64(victim.ID))...)
+			forged = append(forged, store.FinishRecord(b, start, store.SegmentID{Number: 1, Salt: salt}, 0, store.KindSettled, uint64(victim.ID))...)
 		}
 		carrier := accept(t, q, message(1, "example.net"), string(forged))
 		accept(t, q, message(1, "example.net"), "third")

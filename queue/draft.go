@@ -7,7 +7,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fair"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 )
@@ -83,7 +82,7 @@ func (d *Draft) Write(p []byte) (int, error) {
 			return 0, d.err
 		}
 		n, err := d.file.w.Write(p)
-		d.file.crc = journal.Checksum(d.file.crc, p[:n])
+		d.file.crc = store.Checksum(d.file.crc, p[:n])
 		d.size += int64(n)
 		if err != nil {
 			d.err = store.StorageError("writing a large content", err)
@@ -110,7 +109,7 @@ func (d *Draft) spill() error {
 	}
 	d.file = &largeFile{d: d, number: n, f: f}
 	d.file.w = bufio.NewWriterSize(d.file, 64<<10)
-	d.file.crc = journal.Checksum(0, d.body)
+	d.file.crc = store.Checksum(0, d.body)
 	if _, err := d.file.w.Write(d.body); err != nil {
 		return store.StorageError("writing a large content", err)
 	}
@@ -248,7 +247,7 @@ func (d *Draft) prepare(m *envelope.Message) error {
 	b := append(d.head[:0], make([]byte, store.PreludeSize)...)
 	b = store.AppendEnvelope(b, p.Form, m)
 	p.EnvLen = uint32(len(b) - store.PreludeSize)
-	p.EnvCRC = journal.Checksum(0, b[store.PreludeSize:])
+	p.EnvCRC = store.Checksum(0, b[store.PreludeSize:])
 	if d.standings != nil {
 		var err error
 		if b, err = d.appendStandings(b, &p); err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/view"
@@ -158,7 +157,7 @@ func (d *Draft) appendStandings(b []byte, p *store.Prelude) ([]byte, error) {
 	}
 	at := len(b)
 	b = store.AppendStates(b, p.Form, d.q.passed(), states)
-	p.StateLen, p.StateCRC = uint32(len(b)-at), journal.Checksum(0, b[at:])
+	p.StateLen, p.StateCRC = uint32(len(b)-at), store.Checksum(0, b[at:])
 	return b, nil
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fair"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/vfstest"
@@ -329,7 +328,7 @@ func actionWhileUnreadable(t *testing.T, fault *vfstest.Fault, from State, a Act
 		}
 		n := reads.Add(1)
 		if fault == nil && (n == 1 || n == 4) { // it is read three times before it is given up, and then sound again
-			flip(t, disk.FS, name, 64+journal.HeaderSize+store.PreludeSize+3) // in the envelope
+			flip(t, disk.FS, name, 64+store.HeaderSize+store.PreludeSize+3) // in the envelope
 		}
 		if n > 1 {
 			return nil

@@ -11,7 +11,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/vfstest"
@@ -184,20 +183,20 @@ func bodyOrDamage(q *Queue, id envelope.ID) string {
 // TestSalvageNoticesDamagedStates: the states of a moved record have a sum of their own. With one bit of them turned
 // the recipients' states are not taken from it, though they may still look like states.
 func TestSalvageNoticesDamagedStates(t *testing.T) {
-	seg := journal.Segment{Number: 1, Salt: 9}
+	seg := store.SegmentID{Number: 1, Salt: 9}
 	m := message(2, "example.net")
 	env := store.AppendEnvelope(nil, store.CodecVersion, m)
 	c := store.Content{Env: env, Body: []byte("body")}
-	c.Prelude = store.Prelude{Form: store.CodecVersion, Rcpts: 2, EnvLen: uint32(len(env)), EnvCRC: journal.Checksum(0, env), BodyLen: 4}
+	c.Prelude = store.Prelude{Form: store.CodecVersion, Rcpts: 2, EnvLen: uint32(len(env)), EnvCRC: store.Checksum(0, env), BodyLen: 4}
 	states := []store.RecipientState{
 		{Rcpt: 0, Attempts: 3, Due: 1 << 30, Key: "site", Replied: true, Last: Attempt{Reply: greylisted}}, {Rcpt: 1, Due: 7},
 	}
 	payload := store.AppendMoved(nil, store.CodecVersion, 5, &c, 1<<30, states)
 	record := func() []byte {
-		b, start := journal.Begin(nil)
-		return journal.Finish(append(b, payload...), start, seg, 0, store.KindMoved, 5)
+		b, start := store.BeginRecord(nil)
+		return store.FinishRecord(append(b, payload...), start, seg, 0, store.KindMoved, 5)
 	}
-	first := journal.HeaderSize + store.PreludeSize + len(env)
+	first := store.HeaderSize + store.PreludeSize + len(env)
 	last := first + len(store.AppendStates(nil, store.CodecVersion, 1<<30, states))
 	if r, err := store.Salvage(bytes.NewReader(record()), seg, 0, 1<<20); err != nil || !r.Sound || !r.Moved || r.ID != 5 {
 		t.Fatalf("a record without damage: %+v, %v", r, err)

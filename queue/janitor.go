@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 )
@@ -173,7 +172,7 @@ func (q *Queue) finishSegment(seg *store.Segment) error {
 }
 
 // scanned reports the damage of a segment that was read from end to end.
-func (q *Queue) scanned(seg *store.Segment, damaged []journal.Damage) {
+func (q *Queue) scanned(seg *store.Segment, damaged []store.Damage) {
 	q.dir.ReportDamage(seg.ID, damaged, q.reportDamage)
 	q.mu.Lock()
 	seg.Indexed = true // a damaged one has no file with an index

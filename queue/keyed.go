@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 )
@@ -150,7 +149,7 @@ func (q *Queue) keyingOf(b *Batch) (*keying, error) {
 
 // bound is more than the octets of the record for the group.
 func (k *keying) bound() int64 {
-	return journal.Size(64 + (len(k.Earlier)+k.inGroup)*2*10 + len(k.final))
+	return store.RecordSize(64 + (len(k.Earlier)+k.inGroup)*2*10 + len(k.final))
 }
 
 // append makes the record for the messages that are its own now. Positions are in order but for those of a
@@ -178,7 +177,7 @@ func (q *Queue) answered(k *keying) error {
 
 // keyWritten enters in the table where the latest record of a key lies.
 func (q *Queue) keyWritten(seg *store.Segment, h store.KeyHead, offset, size int64) {
-	q.setKey(seg, store.KeyItem{KeyHead: h, Off: uint32(offset / journal.Align), Size: schedule.SizeClass(size)})
+	q.setKey(seg, store.KeyItem{KeyHead: h, Off: uint32(offset / store.Align), Size: schedule.SizeClass(size)})
 }
 
 // setKey enters the place of a key's latest record, in place of the one before. Where the table is full another key
@@ -339,5 +338,5 @@ func (q *Queue) keyNoteWritten(seg *store.Segment, n *note) {
 			return
 		}
 	}
-	q.keyWritten(seg, h, n.offset, journal.Size(len(n.payload)))
+	q.keyWritten(seg, h, n.offset, store.RecordSize(len(n.payload)))
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
@@ -396,22 +395,22 @@ func TestCarriedKeyIsNotOlder(t *testing.T) {
 // TestTornKey cuts a group of a key and two messages off at every fourth octet: as
 // much of the request is known as there are messages, and the key of none is not known.
 func TestTornKey(t *testing.T) {
-	seg := journal.Segment{Number: 1, Salt: 9}
-	b, start := journal.Begin(nil)
-	b = journal.Finish(store.AppendOpening(b, store.CodecVersion, store.Opening{LastID: 99, Allocated: 1 << 20}), start, seg, 0, store.KindOpened, 0)
+	seg := store.SegmentID{Number: 1, Salt: 9}
+	b, start := store.BeginRecord(nil)
+	b = store.FinishRecord(store.AppendOpening(b, store.CodecVersion, store.Opening{LastID: 99, Allocated: 1 << 20}), start, seg, 0, store.KindOpened, 0)
 	group := int64(len(b))
-	b, start = journal.Begin(b)
+	b, start = store.BeginRecord(b)
 	until := uint32(time.Now().Add(time.Hour).Unix())
-	b = journal.Finish(store.AppendKeyed(b, store.CodecVersion, &store.Keyed{Key: testKey(1), Whole: true, Until: until, Own: []store.Placed{{Position: 0, ID: 100}, {Position: 1, ID: 101}}, Answer: []byte("answer")}), start, seg, group, store.KindKeyed, 0)
+	b = store.FinishRecord(store.AppendKeyed(b, store.CodecVersion, &store.Keyed{Key: testKey(1), Whole: true, Until: until, Own: []store.Placed{{Position: 0, ID: 100}, {Position: 1, ID: 101}}, Answer: []byte("answer")}), start, seg, group, store.KindKeyed, 0)
 	for id := uint64(100); id < 102; id++ {
 		env := store.AppendEnvelope(nil, store.CodecVersion, message(1, "example.net"))
-		p := store.Prelude{Form: store.CodecVersion, Rcpts: 1, EnvLen: uint32(len(env)), EnvCRC: journal.Checksum(0, env), BodyLen: 4}
-		b, start = journal.Begin(b)
+		p := store.Prelude{Form: store.CodecVersion, Rcpts: 1, EnvLen: uint32(len(env)), EnvCRC: store.Checksum(0, env), BodyLen: 4}
+		b, start = store.BeginRecord(b)
 		at := len(b)
 		b = append(b, make([]byte, store.PreludeSize)...)
 		p.Put(b[at:])
 		store.Sign(b[at:], id)
-		b = journal.Finish(append(append(b, env...), "body"...), start, seg, group, store.KindAccepted, id)
+		b = store.FinishRecord(append(append(b, env...), "body"...), start, seg, group, store.KindAccepted, id)
 	}
 	seen := map[int]bool{}
 	for cut := int(group); cut <= len(b); cut += 4 {
@@ -496,7 +495,7 @@ func TestDamagedKeyIsNotCarried(t *testing.T) {
 		loc := q.keyTables[0].Slot(n).Loc()
 		name := q.dir.SegmentPath(q.segs.Of(loc).ID)
 		q.mu.Unlock()
-		flip(t, fs, name, loc.Offset()+journal.HeaderSize+20)
+		flip(t, fs, name, loc.Offset()+store.HeaderSize+20)
 		for i := 2; i < 100; i++ {
 			request(t, q, i, strings.Repeat("x", 1000))
 			settleAll(t, q)

@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 )
@@ -18,7 +17,7 @@ func (q *Queue) placeOf(l schedule.Loc, size int64) store.Place {
 }
 
 // inUse reports whether the queue uses a segment.
-func (q *Queue) inUse(id journal.Segment) bool {
+func (q *Queue) inUse(id store.SegmentID) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.segs.ByHandle) == 0 {

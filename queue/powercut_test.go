@@ -14,7 +14,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs/vfstest"
 )
@@ -474,7 +473,7 @@ func (w *workload) dump(id envelope.ID) {
 		}
 		ix := store.NewIndex(seg)
 		file, _ := w.disk.Open("/q/" + f.Name)
-		res, _ := journal.Scan(file, f.Size, seg, journal.Unknown, func(r journal.Record) error {
+		res, _ := store.ScanRecords(file, f.Size, seg, store.UnknownEnd, func(r store.Record) error {
 			if r.Kind == store.KindOpened {
 				o, _ := store.DecodeOpening(r.Payload)
 				w.t.Logf("%s opened %+v", f.Name, o)

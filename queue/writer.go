@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
@@ -38,7 +37,7 @@ const (
 
 // note is a record about a message that was accepted before.
 type note struct {
-	kind    journal.Kind
+	kind    store.Kind
 	id      uint64
 	payload []byte
 	seq     uint64
@@ -91,7 +90,7 @@ type writer struct {
 
 // spare is a segment file that was made in advance.
 type spare struct {
-	id   journal.Segment
+	id   store.SegmentID
 	file vfs.File
 }
 
@@ -127,7 +126,7 @@ func (w *writer) accept(drafts ...*Draft) bool {
 
 // note queues a record. The payload is what encode appends. It is called with Queue.mu held, so
 // that the journal has the order of the schedule's changes.
-func (w *writer) note(kind journal.Kind, id uint64, of *store.Segment, large uint64, encode func([]byte) []byte) uint64 {
+func (w *writer) note(kind store.Kind, id uint64, of *store.Segment, large uint64, encode func([]byte) []byte) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if cap(w.arena)-len(w.arena) < 256 {
@@ -148,7 +147,7 @@ func (w *writer) note(kind journal.Kind, id uint64, of *store.Segment, large uin
 	}
 	w.notes = append(w.notes, note{kind: kind, id: id, payload: payload, seq: w.seq, of: of, large: large})
 	before := w.octets
-	w.octets += journal.Size(len(payload))
+	w.octets += store.RecordSize(len(payload))
 	if before < notesAtOnce && w.octets >= notesAtOnce {
 		w.wake()
 	}
@@ -284,7 +283,7 @@ func (w *writer) take() group {
 	size := int64(0)
 	n := 0
 	for n < len(w.notes) && (n == 0 || size < limit) {
-		size += journal.Size(len(w.notes[n].payload))
+		size += store.RecordSize(len(w.notes[n].payload))
 		n++
 	}
 	g.notes = w.notes[:n:n]
@@ -335,7 +334,7 @@ func (w *writer) reuse(g *group) {
 	}
 }
 
-func (d *Draft) recordSize() int64 { return journal.Size(len(d.head) + len(d.body)) }
+func (d *Draft) recordSize() int64 { return store.RecordSize(len(d.head) + len(d.body)) }
 
 // commit makes a group durable and answers everyone in it.
 func (w *writer) commit(g *group) {
@@ -376,7 +375,7 @@ func (w *writer) refuse(g *group, err error) {
 	if len(g.notes) > 0 {
 		w.notes = append(append([]note(nil), g.notes...), w.notes...)
 		for i := range g.notes {
-			w.octets += journal.Size(len(g.notes[i].payload))
+			w.octets += store.RecordSize(len(g.notes[i].payload))
 		}
 		g.notes = nil
 	}
@@ -423,7 +422,7 @@ func (w *writer) recovered() {
 func (w *writer) write(g *group) error {
 	size := int64(0)
 	for i := range g.notes {
-		size += journal.Size(len(g.notes[i].payload))
+		size += store.RecordSize(len(g.notes[i].payload))
 	}
 	for _, d := range g.accepts {
 		size += d.recordSize()
@@ -464,8 +463,8 @@ func (w *writer) prove() {
 	if w.active == nil || !w.begun {
 		return
 	}
-	b, start := journal.Begin(nil)
-	b = journal.Finish(append(b, w.q.form()), start, w.active.ID, w.active.Size, store.KindSynced, 0)
+	b, start := store.BeginRecord(nil)
+	b = store.FinishRecord(append(b, w.q.form()), start, w.active.ID, w.active.Size, store.KindSynced, 0)
 	if w.active.Size+int64(len(b)) > w.q.cfg.SegmentSize {
 		return
 	}
@@ -502,17 +501,17 @@ func (w *writer) build(g *group) []byte {
 	var start int
 	now := w.q.now()
 	if !w.begun {
-		b, start = journal.Begin(b)
-		b = journal.Finish(store.AppendOpening(b, w.q.form(), w.q.opening(now)), start, id, base, store.KindOpened, 0)
+		b, start = store.BeginRecord(b)
+		b = store.FinishRecord(store.AppendOpening(b, w.q.form(), w.q.opening(now)), start, id, base, store.KindOpened, 0)
 	}
 	for i := range g.notes {
 		n := &g.notes[i]
 		if n.kind == store.KindKeyed && !w.q.isCurrent(n) {
 			continue
 		}
-		b, start = journal.Begin(b)
+		b, start = store.BeginRecord(b)
 		n.offset = base + int64(start)
-		b = journal.Finish(append(b, n.payload...), start, id, base, n.kind, n.id)
+		b = store.FinishRecord(append(b, n.payload...), start, id, base, n.kind, n.id)
 	}
 	for _, d := range g.accepts {
 		d.msg.ID = w.q.ids.Next(now)
@@ -521,21 +520,21 @@ func (w *writer) build(g *group) []byte {
 		}
 	}
 	for _, k := range g.keyings {
-		b, start = journal.Begin(b)
+		b, start = store.BeginRecord(b)
 		k.offset = base + int64(start)
-		b = journal.Finish(k.append(b, w.q.form()), start, id, base, store.KindKeyed, 0)
+		b = store.FinishRecord(k.append(b, w.q.form()), start, id, base, store.KindKeyed, 0)
 		k.size = base + int64(len(b)) - k.offset
 	}
 	for _, d := range g.accepts {
-		b, start = journal.Begin(b)
+		b, start = store.BeginRecord(b)
 		d.offset = base + int64(start)
 		b = append(append(b, d.head...), d.body...)
-		store.Sign(b[start+journal.HeaderSize:], uint64(d.msg.ID))
+		store.Sign(b[start+store.HeaderSize:], uint64(d.msg.ID))
 		kind := store.KindAccepted
 		if d.standings != nil {
 			kind = store.KindMoved
 		}
-		b = journal.Finish(b, start, id, base, kind, uint64(d.msg.ID))
+		b = store.FinishRecord(b, start, id, base, kind, uint64(d.msg.ID))
 	}
 	w.buf = b
 	if cap(w.buf) > 2*groupOctets {
@@ -645,14 +644,14 @@ func (w *writer) seal() {
 }
 
 // newSegment gives a segment its salt.
-func newSegment(number uint32) journal.Segment {
+func newSegment(number uint32) store.SegmentID {
 	var salt [4]byte
 	rand.Read(salt[:]) // never fails
-	return journal.Segment{Number: number, Salt: binary.LittleEndian.Uint32(salt[:])}
+	return store.SegmentID{Number: number, Salt: binary.LittleEndian.Uint32(salt[:])}
 }
 
 // makeSegment makes an empty segment file, under its name as a spare.
-func (q *Queue) makeSegment(id journal.Segment) (*spare, error) {
+func (q *Queue) makeSegment(id store.SegmentID) (*spare, error) {
 	f, err := q.dir.FS.Create(q.dir.SparePath(id))
 	if err == nil {
 		return q.allocate(id, f)
@@ -662,7 +661,7 @@ func (q *Queue) makeSegment(id journal.Segment) (*spare, error) {
 
 // allocate gives a spare its room on the disk, durably: a segment that is shorter later was
 // trimmed.
-func (q *Queue) allocate(id journal.Segment, f vfs.File) (*spare, error) {
+func (q *Queue) allocate(id store.SegmentID, f vfs.File) (*spare, error) {
 	err := f.Allocate(q.cfg.SegmentSize)
 	if err == nil {
 		err = f.Sync()

@@ -11,25 +11,24 @@ import (
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/tiers"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 )
 
 // The kinds of records in the journal.
 const (
-	KindOpened   journal.Kind = 1 + iota // begins a segment: what came before it
-	KindAccepted                         // a message: envelope, content
-	KindSettled                          // recipients with a final outcome
-	KindDeferred                         // recipients that wait: until when, attempts, last reply
-	KindChanged                          // recipients that an operator, or a warning, marked
-	KindMoved                            // a message that compaction carried on, or another queue handed over, with all its states
-	KindBuried                           // places in another segment whose messages are settled
-	KindSynced                           // all before it in the segment had been synced when it was written
-	KindKeyed                            // what became of a request that had a key
+	KindOpened   Kind = 1 + iota // begins a segment: what came before it
+	KindAccepted                 // a message: envelope, content
+	KindSettled                  // recipients with a final outcome
+	KindDeferred                 // recipients that wait: until when, attempts, last reply
+	KindChanged                  // recipients that an operator, or a warning, marked
+	KindMoved                    // a message that compaction carried on, or another queue handed over, with all its states
+	KindBuried                   // places in another segment whose messages are settled
+	KindSynced                   // all before it in the segment had been synced when it was written
+	KindKeyed                    // what became of a request that had a key
 )
 
 // KindNames are the words for the kinds of records.
-var KindNames = map[journal.Kind]string{
+var KindNames = map[Kind]string{
 	KindOpened: "opened", KindAccepted: "accepted", KindSettled: "settled", KindDeferred: "deferred",
 	KindChanged: "changed", KindMoved: "moved", KindBuried: "buried", KindSynced: "synced", KindKeyed: "keyed",
 }
@@ -65,7 +64,7 @@ var errShort = errors.New("record is shorter than it says")
 type FormatError struct {
 	file string // "" where it is not known
 	off  int64
-	kind journal.Kind
+	kind Kind
 	form uint8 // its version; 0 when it is the kind that is not known
 	more bool  // it is the envelope's flags that are not known
 }
@@ -119,13 +118,7 @@ func (e *encoder) reply(r reply.Reply) {
 	e.string(r.Text)
 }
 
-func (e *encoder) bool(v bool) {
-	if v {
-		e.byte(1)
-	} else {
-		e.byte(0)
-	}
-}
+func (e *encoder) bool(v bool) { e.byte(flag(1, v)) }
 
 // decoder reads fields from s and remembers the first error; after it all fields are zero.
 // Strings are parts of s.
@@ -255,18 +248,23 @@ const (
 	MoreKnown = 1<<iota - 1
 )
 
+// moreStrings are the texts that the second octet of flags announces, in the order in which they follow the tags.
+var moreStrings = [...]struct {
+	bit uint8
+	of  func(*envelope.Message) *string
+}{
+	{moreMeta, func(m *envelope.Message) *string { return &m.Meta }},
+	{morePool, func(m *envelope.Message) *string { return &m.Pool }},
+	{MoreAPIKey, func(m *envelope.Message) *string { return &m.APIKey }},
+	{moreHeaders, func(m *envelope.Message) *string { return &m.Headers }},
+	{moreTrace, func(m *envelope.Message) *string { return &m.TraceID }},
+}
+
 // moreOf gives the second octet of a message's flags. A former format leaves out what it doesn't know.
-func moreOf(m *envelope.Message, form uint8) (more uint8) {
-	for _, f := range [...]struct {
-		bit uint8
-		is  bool
-	}{
-		{moreExpires, !m.Expires.IsZero()}, {moreTags, len(m.Tags) > 0}, {moreMeta, m.Meta != ""}, {morePool, m.Pool != ""},
-		{MoreAPIKey, m.APIKey != ""}, {moreHeaders, m.Headers != ""}, {moreTrace, m.TraceID != ""},
-	} {
-		if f.is {
-			more |= f.bit
-		}
+func moreOf(m *envelope.Message, form uint8) uint8 {
+	more := flag(moreExpires, !m.Expires.IsZero()) | flag(moreTags, len(m.Tags) > 0)
+	for _, t := range moreStrings {
+		more |= flag(t.bit, *t.of(m) != "")
 	}
 	if form < withHeaders {
 		more &^= moreHeaders | moreTrace
@@ -275,19 +273,17 @@ func moreOf(m *envelope.Message, form uint8) (more uint8) {
 }
 
 // flagsOf gives the first octet of flags; more is the second.
-func flagsOf(m *envelope.Message, more uint8) (flags uint8) {
-	for _, f := range [...]struct {
-		bit uint8
-		is  bool
-	}{
-		{flagUTF8, m.UTF8}, {flagRequireTLS, m.RequireTLS}, {flagTLSOptional, m.TLSOptional}, {flagReceived, !m.Received.IsZero()},
-		{flagScheduled, !m.Release.IsZero()}, {flagMarks, len(m.Marks) > 0}, {flagUser, m.User != ""}, {flagMore, more != 0},
-	} {
-		if f.is {
-			flags |= f.bit
-		}
+func flagsOf(m *envelope.Message, more uint8) uint8 {
+	return flag(flagUTF8, m.UTF8) | flag(flagRequireTLS, m.RequireTLS) | flag(flagTLSOptional, m.TLSOptional) |
+		flag(flagReceived, !m.Received.IsZero()) | flag(flagScheduled, !m.Release.IsZero()) |
+		flag(flagMarks, len(m.Marks) > 0) | flag(flagUser, m.User != "") | flag(flagMore, more != 0)
+}
+
+func flag(bit uint8, on bool) uint8 {
+	if on {
+		return bit
 	}
-	return flags
+	return 0
 }
 
 // AppendEnvelope appends all of m but ID and Size, which the record has elsewhere.
@@ -345,20 +341,10 @@ func (e *encoder) more(m *envelope.Message, more uint8) {
 	if more&moreTags != 0 {
 		e.strings(m.Tags)
 	}
-	if more&moreMeta != 0 {
-		e.string(m.Meta)
-	}
-	if more&morePool != 0 {
-		e.string(m.Pool)
-	}
-	if more&MoreAPIKey != 0 {
-		e.string(m.APIKey)
-	}
-	if more&moreHeaders != 0 {
-		e.string(m.Headers)
-	}
-	if more&moreTrace != 0 {
-		e.string(m.TraceID)
+	for _, t := range moreStrings {
+		if more&t.bit != 0 {
+			e.string(*t.of(m))
+		}
 	}
 }
 
@@ -367,20 +353,10 @@ func (d *decoder) more(m *envelope.Message, more uint8) {
 	if more&moreTags != 0 {
 		m.Tags = d.strings()
 	}
-	if more&moreMeta != 0 {
-		m.Meta = d.string()
-	}
-	if more&morePool != 0 {
-		m.Pool = d.string()
-	}
-	if more&MoreAPIKey != 0 {
-		m.APIKey = d.string()
-	}
-	if more&moreHeaders != 0 {
-		m.Headers = d.string()
-	}
-	if more&moreTrace != 0 {
-		m.TraceID = d.string()
+	for _, t := range moreStrings {
+		if more&t.bit != 0 {
+			*t.of(m) = d.string()
+		}
 	}
 }
 
@@ -547,12 +523,12 @@ func (p *Prelude) Put(b []byte) {
 func Sign(b []byte, id uint64) {
 	le := binary.LittleEndian
 	le.PutUint64(b[40:], id)
-	le.PutUint32(b[48:], journal.Checksum(0, b[:48]))
+	le.PutUint32(b[48:], Checksum(0, b[:48]))
 }
 
 // signed reports whether a prelude's own sum, which b begins with, is right.
 func (p *Prelude) signed(b []byte) bool {
-	return p.Form >= ownSums && journal.Checksum(0, b[:48]) == binary.LittleEndian.Uint32(b[48:])
+	return p.Form >= ownSums && Checksum(0, b[:48]) == binary.LittleEndian.Uint32(b[48:])
 }
 
 func parsePrelude(b []byte) (Prelude, error) {
@@ -904,8 +880,8 @@ func AppendBurial(b []byte, form uint8, g *Burial) []byte {
 	e.uint(uint64(len(g.Stretches)))
 	at := int64(0)
 	for _, s := range g.Stretches {
-		e.uint(uint64(s.From-at) / journal.Align)
-		e.uint(uint64(s.To-s.From) / journal.Align)
+		e.uint(uint64(s.From-at) / Align)
+		e.uint(uint64(s.To-s.From) / Align)
 		at = s.To
 	}
 	return e.b
@@ -917,8 +893,8 @@ func decodeBurial(b []byte) (Burial, error) {
 	g := Burial{Segment: uint32(d.uint())}
 	at := int64(0)
 	for range d.count(2) {
-		from := at + int64(uint32(d.uint()))*journal.Align
-		at = from + int64(uint32(d.uint()))*journal.Align
+		from := at + int64(uint32(d.uint()))*Align
+		at = from + int64(uint32(d.uint()))*Align
 		g.Stretches = append(g.Stretches, Stretch{from, at})
 	}
 	return g, d.err
@@ -928,7 +904,7 @@ func decodeBurial(b []byte) (Burial, error) {
 func AppendMoved(b []byte, form uint8, id uint64, c *Content, at uint32, states []RecipientState) []byte {
 	encoded := AppendStates(nil, form, at, states)
 	p := c.Prelude
-	p.Form, p.StateLen, p.StateCRC = form, uint32(len(encoded)), journal.Checksum(0, encoded)
+	p.Form, p.StateLen, p.StateCRC = form, uint32(len(encoded)), Checksum(0, encoded)
 	start := len(b)
 	b = append(b, make([]byte, PreludeSize)...)
 	p.Put(b[start:])
@@ -945,7 +921,7 @@ func (c *Content) Released(form uint8, p Plan) *Content {
 	m.Release = p.ReleaseTime()
 	moved := *c
 	moved.Env = AppendEnvelope(nil, form, m)
-	moved.EnvLen, moved.EnvCRC = uint32(len(moved.Env)), journal.Checksum(0, moved.Env)
+	moved.EnvLen, moved.EnvCRC = uint32(len(moved.Env)), Checksum(0, moved.Env)
 	return &moved
 }
 

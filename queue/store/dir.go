@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/vfs"
 )
 
@@ -31,10 +30,10 @@ const (
 
 // SegmentBase is the name of a segment's files without the suffix. The salt is in it because a
 // damaged segment can't be searched for sound records without it.
-func SegmentBase(s journal.Segment) string { return fmt.Sprintf("%08x-%08x", s.Number, s.Salt) }
+func SegmentBase(s SegmentID) string { return fmt.Sprintf("%08x-%08x", s.Number, s.Salt) }
 
 // ParseSegmentName gives the segment of a file's name, and the suffix.
-func ParseSegmentName(name string) (s journal.Segment, suffix string, ok bool) {
+func ParseSegmentName(name string) (s SegmentID, suffix string, ok bool) {
 	base, suffix, _ := strings.Cut(name, ".")
 	n, err := fmt.Sscanf(base, "%08x-%08x", &s.Number, &s.Salt)
 	ok = err == nil && n == 2 && base == SegmentBase(s) && s.Number != 0
@@ -58,15 +57,15 @@ type Dir struct {
 	Files *fileCache
 	// inUse reports whether a segment is in use. If not, its file may be another one's by now, and that its records can't
 	// be read is no damage. Nil: all are.
-	inUse func(journal.Segment) bool
+	inUse func(SegmentID) bool
 }
 
 // NewDir makes the directory at root; inUse may be nil.
-func NewDir(root string, fs vfs.FS, inUse func(journal.Segment) bool) *Dir {
+func NewDir(root string, fs vfs.FS, inUse func(SegmentID) bool) *Dir {
 	return &Dir{root: root, FS: fs, Files: newFileCache(fs), inUse: inUse}
 }
 
-func (d *Dir) isGone(id journal.Segment) bool { return d.inUse != nil && !d.inUse(id) }
+func (d *Dir) isGone(id SegmentID) bool { return d.inUse != nil && !d.inUse(id) }
 
 // Path is that of a file in the directory.
 func (d *Dir) Path(name ...string) string {
@@ -74,7 +73,7 @@ func (d *Dir) Path(name ...string) string {
 }
 
 // SegmentPath, IndexPath, SparePath and LargePath are those of a segment's files, and of a content's file.
-func (d *Dir) SegmentPath(s journal.Segment) string { return d.Path(SegmentBase(s) + SegmentSuffix) }
-func (d *Dir) IndexPath(s journal.Segment) string   { return d.Path(SegmentBase(s) + IndexSuffix) }
-func (d *Dir) SparePath(s journal.Segment) string   { return d.Path(SegmentBase(s) + SpareSuffix) }
-func (d *Dir) LargePath(n uint64) string            { return d.Path(LargeDir, largeName(n)) }
+func (d *Dir) SegmentPath(s SegmentID) string { return d.Path(SegmentBase(s) + SegmentSuffix) }
+func (d *Dir) IndexPath(s SegmentID) string   { return d.Path(SegmentBase(s) + IndexSuffix) }
+func (d *Dir) SparePath(s SegmentID) string   { return d.Path(SegmentBase(s) + SpareSuffix) }
+func (d *Dir) LargePath(n uint64) string      { return d.Path(LargeDir, largeName(n)) }

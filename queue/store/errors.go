@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 
+	"golang.org/x/sys/unix"
+
 	"example.org/mta/queue/vfs"
 )
 
@@ -28,6 +30,9 @@ func StorageError(step string, err error) error {
 	}
 	return fmt.Errorf("%w: %s: %w", ErrStorage, step, err)
 }
+
+// isFull reports whether err says that there is no more room.
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // FailureClass is what failures have in common that one log line is enough for.
 func FailureClass(err error) string {

@@ -8,46 +8,53 @@ import (
 	"slices"
 	"strings"
 
-	"example.org/mta/queue/journal"
+	"example.org/mta/queue/vfs"
 )
 
 // Found is a segment as the start finds it.
 type Found struct {
-	ID    journal.Segment
+	ID    SegmentID
 	Size  int64 // of the file
-	end   int64 // what of it is to be trusted, or journal.Unknown
+	end   int64 // what of it is to be trusted, or UnknownEnd
 	Index bool  // there is a file with its index
 	Run   *Run
 	Open  Opening
 }
 
+// files lists the directory: the segments in order of number, and what else is there.
+func (d *Dir) files() (segments []Found, others []vfs.Info, err error) {
+	all, err := d.FS.List(d.root)
+	for _, f := range all {
+		if id, suffix, ok := ParseSegmentName(f.Name); ok && suffix == SegmentSuffix {
+			segments = append(segments, Found{ID: id, Size: f.Size, end: UnknownEnd})
+		} else {
+			others = append(others, f)
+		}
+	}
+	slices.SortFunc(segments, func(a, b Found) int { return cmp.Compare(a.ID.Number, b.ID.Number) })
+	return segments, others, err
+}
+
 // ListSegments finds the segments, in order of number, and the largest number that was ever given to one. aside counts the
 // damaged segments that were set aside. What a crash has left is removed.
 func (d *Dir) ListSegments() (list []Found, last uint32, aside int, err error) {
-	files, err := d.FS.List(d.root)
+	list, others, err := d.files()
 	if err != nil {
 		return nil, 0, 0, fmt.Errorf("queue: reading directory: %w", err)
 	}
-	indexes := map[journal.Segment]bool{}
-	for _, f := range files {
+	indexes := map[SegmentID]bool{}
+	for _, f := range others {
 		if strings.HasSuffix(f.Name, tmpSuffix) || strings.HasSuffix(f.Name, SpareSuffix) {
 			d.FS.Remove(d.Path(f.Name)) // was being written, or never used; if it stays it does no harm
-			continue
-		}
-		id, suffix, ok := ParseSegmentName(f.Name)
-		if !ok {
-			continue
-		}
-		last = max(last, id.Number)
-		switch suffix {
-		case SegmentSuffix:
-			list = append(list, Found{ID: id, Size: f.Size, end: journal.Unknown})
-		case IndexSuffix:
-			indexes[id] = true
+		} else if id, suffix, ok := ParseSegmentName(f.Name); ok {
+			last = max(last, id.Number)
+			if suffix == IndexSuffix {
+				indexes[id] = true
+			}
 		}
 	}
-	slices.SortFunc(list, func(a, b Found) int { return cmp.Compare(a.ID.Number, b.ID.Number) })
 	for i := range list {
+		last = max(last, list[i].ID.Number)
 		list[i].Index = indexes[list[i].ID]
 		delete(indexes, list[i].ID)
 	}
@@ -173,7 +180,7 @@ func (o *Opener) scanSegment(f *Found) (use bool, _ error) {
 }
 
 // ReportDamage reports the damage in a segment.
-func (d *Dir) ReportDamage(id journal.Segment, damaged []journal.Damage, report func(err error, consequence string)) {
+func (d *Dir) ReportDamage(id SegmentID, damaged []Damage, report func(err error, consequence string)) {
 	for _, at := range damaged {
 		report(&DamageError{File: d.SegmentPath(id), Off: at.Offset, Err: errors.New(at.String())},
 			"part of a journal segment; a message there whose envelope is sound is reported to its sender, one whose envelope is not is named when it is due; the file is set aside and not deleted when it is no longer needed")
@@ -196,7 +203,7 @@ func (d *Dir) ListLarge() (map[uint64]int64, error) {
 }
 
 // Trim cuts a segment off at its end, durably.
-func (d *Dir) Trim(id journal.Segment, size int64) error {
+func (d *Dir) Trim(id SegmentID, size int64) error {
 	f, err := d.FS.OpenWrite(d.SegmentPath(id))
 	if err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/vfs"
 )
@@ -120,18 +119,19 @@ func (c *checker) run() error {
 
 // look lists the directory.
 func (c *checker) look() error {
-	files, err := c.dir.FS.List(c.r.Dir)
+	list, others, err := c.dir.files()
 	if err != nil {
 		return err
 	}
-	for _, f := range files {
-		id, suffix, ok := ParseSegmentName(f.Name)
+	c.list = list
+	for i := range list {
+		c.r.Bytes += list[i].Size
+	}
+	for _, f := range others {
+		_, suffix, ok := ParseSegmentName(f.Name)
 		switch {
 		case f.Name == LockName:
 			c.r.InUse = c.locked()
-		case ok && suffix == SegmentSuffix:
-			c.list = append(c.list, Found{ID: id, Size: f.Size, end: journal.Unknown})
-			c.r.Bytes += f.Size
 		case ok && suffix == IndexSuffix, f.Name == format.FileName:
 		case ok && suffix == SpareSuffix:
 			c.r.Notes = append(c.r.Notes, f.Name+" is an unused segment; a start removes it")
@@ -141,16 +141,9 @@ func (c *checker) look() error {
 			c.r.Notes = append(c.r.Notes, f.Name+" is not the queue's")
 		}
 	}
-	slices.SortFunc(c.list, func(a, b Found) int { return int(int64(a.ID.Number) - int64(b.ID.Number)) })
-	c.bodies, c.named = map[uint64]int64{}, map[uint64]bool{}
-	large, err := c.dir.FS.List(filepath.Join(c.r.Dir, LargeDir))
-	if err != nil && !IsNotExist(err) {
+	c.named = map[uint64]bool{}
+	if c.bodies, err = c.dir.ListLarge(); err != nil && !IsNotExist(err) {
 		return err
-	}
-	for _, f := range large {
-		if n, ok := ParseLargeName(f.Name); ok {
-			c.bodies[n] = f.Size
-		}
 	}
 	aside, err := c.dir.FS.List(filepath.Join(c.r.Dir, DamagedDir))
 	if err != nil && !IsNotExist(err) {
@@ -189,11 +182,11 @@ func (c *checker) readSegments() {
 		}
 		ix, res, err := ScanIndex(c.dir.FS, c.dir.SegmentPath(f.ID), f.ID, f.end)
 		if odd := (*FormatError)(nil); errors.As(err, &odd) {
-			c.damage(name, journal.Damage{Offset: odd.off, End: f.Size, Err: err}, "nothing: another version of mta has written it", "this program does not start; start that version")
+			c.damage(name, Damage{Offset: odd.off, End: f.Size, Err: err}, "nothing: another version of mta has written it", "this program does not start; start that version")
 			continue
 		}
 		if err != nil {
-			c.damage(name, journal.Damage{End: f.Size, Err: err}, "nothing in this segment can be read", "it is left where it is and not served")
+			c.damage(name, Damage{End: f.Size, Err: err}, "nothing in this segment can be read", "it is left where it is and not served")
 			continue
 		}
 		c.segment(&f, &s, ix, res)
@@ -208,11 +201,11 @@ func (c *checker) readSegments() {
 	c.list = kept
 }
 
-func (c *checker) segment(f *Found, s *SegmentReport, ix *Index, res journal.Result) {
+func (c *checker) segment(f *Found, s *SegmentReport, ix *Index, res ScanResult) {
 	s.End, s.Damaged = res.End, len(ix.Damaged)
 	for kind, n := range ix.Records {
 		if n > 0 {
-			c.r.Records[KindNames[journal.Kind(kind)]] += n
+			c.r.Records[KindNames[Kind(kind)]] += n
 			s.Records += n
 		}
 	}
@@ -228,7 +221,7 @@ func (c *checker) segment(f *Found, s *SegmentReport, ix *Index, res journal.Res
 	}
 }
 
-func (c *checker) damage(file string, d journal.Damage, meaning, atStart string) {
+func (c *checker) damage(file string, d Damage, meaning, atStart string) {
 	text := "octets are not what was written"
 	if d.Err != nil {
 		text = d.Err.Error()
@@ -282,7 +275,7 @@ func (c *checker) checkLarge(h *History) {
 		r.Close()
 	}
 	if err != nil {
-		c.damage(filepath.Join(LargeDir, largeName(h.Large)), journal.Damage{End: body.BodyLen, Err: err},
+		c.damage(filepath.Join(LargeDir, largeName(h.Large)), Damage{End: body.BodyLen, Err: err},
 			fmt.Sprintf("the content of message %s can't be read whole", envelope.ID(h.ID)), "the message is served; each attempt fails when its content does not add up")
 	}
 }
@@ -315,7 +308,7 @@ func (c *checker) large() {
 	slices.Sort(c.r.Orphans)
 	for n := range c.named {
 		if _, ok := c.bodies[n]; !ok {
-			c.damage(filepath.Join(LargeDir, largeName(n)), journal.Damage{Err: errors.New("file is missing")},
+			c.damage(filepath.Join(LargeDir, largeName(n)), Damage{Err: errors.New("file is missing")},
 				"the content of a message is lost", "the message is kept, unreadable, until an operator removes it")
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/vfs"
 )
@@ -33,7 +32,7 @@ const (
 // Item is what start-up must know of a record, or of one of its recipients.
 type Item struct {
 	ID       uint64
-	Off      uint32 // of the record, in units of journal.Align
+	Off      uint32 // of the record, in units of Align
 	Kind     itemKind
 	marks    Marks
 	Rcpt     uint16
@@ -57,7 +56,7 @@ func (it *Item) setOctets(n int64) {
 }
 
 // Offset is where the record lies in its segment.
-func (it *Item) Offset() int64 { return int64(it.Off) * journal.Align }
+func (it *Item) Offset() int64 { return int64(it.Off) * Align }
 
 // Put writes the item to b.
 func (it *Item) Put(b []byte) {
@@ -99,7 +98,7 @@ func tierOf(b byte) uint8 {
 // what can't be read today may be readable tomorrow, and compaction takes what is not in an index
 // for settled.
 type Index struct {
-	segment journal.Segment
+	segment SegmentID
 	Form    uint8  // the newest version of its records
 	End     int64  // what of the segment is to be trusted, in octets
 	MaxID   uint64 // the largest id in it
@@ -108,38 +107,38 @@ type Index struct {
 	Buried  []Burial
 	byKey   []KeyItem // in the order of the journal
 
-	Damaged    []journal.Damage // not in the file
+	Damaged    []Damage // not in the file
 	keyNumbers map[string]uint32
 	Records    [KindKeyed + 1]int // by kind; not in the file
 }
 
 // NewIndex makes the index of a segment without records.
-func NewIndex(seg journal.Segment) *Index {
+func NewIndex(seg SegmentID) *Index {
 	return &Index{segment: seg, keyNumbers: map[string]uint32{}}
 }
 
 // ScanIndex makes the index of a segment from the segment. An error means that the file could
 // not be opened, or is of a newer program (formatError); damage inside is in the index.
-func ScanIndex(fs vfs.FS, name string, seg journal.Segment, end int64) (*Index, journal.Result, error) {
+func ScanIndex(fs vfs.FS, name string, seg SegmentID, end int64) (*Index, ScanResult, error) {
 	f, err := fs.Open(name)
 	if err != nil {
-		return nil, journal.Result{}, err
+		return nil, ScanResult{}, err
 	}
 	defer f.Close()
 	size, err := f.Size()
 	if err != nil {
-		return nil, journal.Result{}, err
+		return nil, ScanResult{}, err
 	}
 	ix := NewIndex(seg)
-	var odd []journal.Damage
-	res, err := journal.Scan(f, size, seg, end, func(rec journal.Record) error {
+	var odd []Damage
+	res, err := ScanRecords(f, size, seg, end, func(rec Record) error {
 		err := ix.Add(rec)
 		if format := (*FormatError)(nil); errors.As(err, &format) {
 			format.file, format.off, format.kind = name, rec.Offset, rec.Kind
 			return format
 		}
 		if err != nil {
-			odd = append(odd, journal.Damage{Offset: rec.Offset, End: rec.Offset + journal.Size(len(rec.Payload)), Err: err})
+			odd = append(odd, Damage{Offset: rec.Offset, End: rec.Offset + RecordSize(len(rec.Payload)), Err: err})
 		}
 		return nil
 	})
@@ -158,18 +157,18 @@ func ScanIndex(fs vfs.FS, name string, seg journal.Segment, end int64) (*Index, 
 // Unread reports whether some of the damage may be gone another day: octets that the disk did
 // not give, records that a newer version wrote.
 func (ix *Index) Unread() bool {
-	return slices.ContainsFunc(ix.Damaged, func(d journal.Damage) bool { return d.Err != nil })
+	return slices.ContainsFunc(ix.Damaged, func(d Damage) bool { return d.Err != nil })
 }
 
 // Add takes note of a record. An error means that the record is sound but can't be understood.
-func (ix *Index) Add(rec journal.Record) error {
+func (ix *Index) Add(rec Record) error {
 	if int(rec.Kind) < len(ix.Records) {
 		ix.Records[rec.Kind]++
 	}
 	if len(rec.Payload) > 0 {
 		ix.Form = max(ix.Form, rec.Payload[0])
 	}
-	it := Item{ID: rec.ID, Off: uint32(rec.Offset / journal.Align)}
+	it := Item{ID: rec.ID, Off: uint32(rec.Offset / Align)}
 	switch rec.Kind {
 	case KindOpened:
 		o, err := DecodeOpening(rec.Payload)
@@ -224,12 +223,12 @@ func (ix *Index) Add(rec journal.Record) error {
 	return nil
 }
 
-func (ix *Index) addMessage(it Item, rec journal.Record) error {
+func (ix *Index) addMessage(it Item, rec Record) error {
 	c, err := ParseContent(rec.Payload)
 	if err != nil {
 		return err
 	}
-	return ix.addContent(it, rec.Kind == KindMoved, &c, journal.Size(len(rec.Payload)))
+	return ix.addContent(it, rec.Kind == KindMoved, &c, RecordSize(len(rec.Payload)))
 }
 
 // addContent takes note of a message whose record takes size octets.
@@ -446,7 +445,7 @@ func (ix *Index) Write(fs vfs.FS, name string) error {
 		ix.byKey[i].put(b[keysAt+i*keyItemSize:])
 	}
 	b = ix.appendTail(b)
-	b = le.AppendUint32(b, journal.Checksum(0, b))
+	b = le.AppendUint32(b, Checksum(0, b))
 	return writeFile(fs, name, b)
 }
 
@@ -502,7 +501,7 @@ type Run struct {
 func (ix *Index) Run() *Run { return &Run{Index: *ix, count: len(ix.Items), Keyed: len(ix.byKey)} }
 
 // OpenIndex opens an index file and checks it whole. The items are read later, bit by bit.
-func OpenIndex(fs vfs.FS, name string, seg journal.Segment) (_ *Run, err error) {
+func OpenIndex(fs vfs.FS, name string, seg SegmentID) (_ *Run, err error) {
 	f, err := fs.Open(name)
 	if err != nil {
 		return nil, err
@@ -538,7 +537,7 @@ func OpenIndex(fs vfs.FS, name string, seg journal.Segment) (_ *Run, err error) 
 	if err := readFull(f, tail, tailAt); err != nil {
 		return nil, err
 	}
-	if r.sum = r.sums[0]; journal.Checksum(0, head) != r.sums[0] || journal.Checksum(r.sums[2], tail) != r.sums[3] {
+	if r.sum = r.sums[0]; Checksum(0, head) != r.sums[0] || Checksum(r.sums[2], tail) != r.sums[3] {
 		return nil, errIndex
 	}
 	if err := decodeTail(tail, r); err != nil {
@@ -557,7 +556,7 @@ func (r *Run) checkSums(size int64, places ...int64) error {
 			if err := readFull(r.file, b, off); err != nil {
 				return err
 			}
-			crc = journal.Checksum(crc, b)
+			crc = Checksum(crc, b)
 			off += int64(len(b))
 		}
 		r.sums[i] = crc
@@ -592,7 +591,7 @@ func (r *Run) Read(it *Item, bufSize int) (bool, error) {
 		}
 		r.next += n
 		r.pos = 0
-		if r.sum = journal.Checksum(r.sum, r.buf); r.next == r.count && r.sum != r.sums[1] {
+		if r.sum = Checksum(r.sum, r.buf); r.next == r.count && r.sum != r.sums[1] {
 			return false, errIndex
 		}
 	}

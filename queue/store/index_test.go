@@ -4,7 +4,6 @@ import (
 	"reflect"
 	"testing"
 
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/vfs"
 	"example.org/mta/queue/vfs/vfstest"
 )
@@ -12,7 +11,7 @@ import (
 // TestIndexReadTwice: an index is read once to check it and again to use it. Whichever read gives a wrong bit, what is
 // read is right or refused. Compaction took a living message for a settled one otherwise, and buried it.
 func TestIndexReadTwice(t *testing.T) {
-	seg := journal.Segment{Number: 3, Salt: 7}
+	seg := SegmentID{Number: 3, Salt: 7}
 	ix := NewIndex(seg)
 	ix.Form, ix.End = CodecVersion, 4096
 	for i := range uint64(40_000) {
@@ -53,7 +52,7 @@ func TestIndexReadTwice(t *testing.T) {
 	}
 }
 
-func readIndex(fs vfs.FS, seg journal.Segment) (items []Item, keys []KeyItem, r *Run, err error) {
+func readIndex(fs vfs.FS, seg SegmentID) (items []Item, keys []KeyItem, r *Run, err error) {
 	if r, err = OpenIndex(fs, "/q/index", seg); err != nil {
 		return nil, nil, nil, err
 	}

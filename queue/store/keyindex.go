@@ -4,21 +4,20 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 )
 
 // KeyItem is what an index has of a keyed record.
 type KeyItem struct {
 	KeyHead        // needs is not in the file
-	Off     uint32 // of the record, in units of journal.Align
+	Off     uint32 // of the record, in units of Align
 	Size    uint8  // schedule.SizeClass of the record
 }
 
 const keyItemSize = 32
 
 // Offset is where the record lies in its segment.
-func (it *KeyItem) Offset() int64 { return int64(it.Off) * journal.Align }
+func (it *KeyItem) Offset() int64 { return int64(it.Off) * Align }
 
 func (it *KeyItem) put(b []byte) {
 	le := binary.LittleEndian
@@ -40,10 +39,10 @@ func (it *KeyItem) get(b []byte) {
 }
 
 // addKey takes note of a keyed record.
-func (ix *Index) addKey(rec journal.Record) error {
+func (ix *Index) addKey(rec Record) error {
 	h, err := DecodeKeyHead(rec.Payload)
 	if err == nil {
-		ix.byKey = append(ix.byKey, KeyItem{KeyHead: h, Off: uint32(rec.Offset / journal.Align), Size: schedule.SizeClass(journal.Size(len(rec.Payload)))})
+		ix.byKey = append(ix.byKey, KeyItem{KeyHead: h, Off: uint32(rec.Offset / Align), Size: schedule.SizeClass(RecordSize(len(rec.Payload)))})
 	}
 	return err
 }
@@ -74,7 +73,7 @@ func (r *Run) EachKey(visit func(*KeyItem) error) error {
 		if err := readFull(r.file, b, r.keysAt()+int64(from)*keyItemSize); err != nil {
 			return err
 		}
-		if sum = journal.Checksum(sum, b); from+atOnce >= r.Keyed && sum != r.sums[2] {
+		if sum = Checksum(sum, b); from+atOnce >= r.Keyed && sum != r.sums[2] {
 			return errIndex
 		}
 		for at := 0; at < len(b); at += keyItemSize {

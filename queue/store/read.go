@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/vfs"
 )
 
@@ -20,7 +19,7 @@ type fileCache struct {
 	fs vfs.FS
 
 	mu   sync.Mutex // guards open and the fields of its entries
-	open map[journal.Segment]*openFile
+	open map[SegmentID]*openFile
 }
 
 type openFile struct {
@@ -30,11 +29,11 @@ type openFile struct {
 }
 
 func newFileCache(fs vfs.FS) *fileCache {
-	return &fileCache{fs: fs, open: map[journal.Segment]*openFile{}}
+	return &fileCache{fs: fs, open: map[SegmentID]*openFile{}}
 }
 
 // Get opens a segment's file. release must be called when it is no longer read.
-func (c *fileCache) Get(id journal.Segment, name string) (f vfs.File, release func(), err error) {
+func (c *fileCache) Get(id SegmentID, name string) (f vfs.File, release func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := c.open[id]
@@ -75,7 +74,7 @@ func (c *fileCache) shrink() {
 }
 
 // Drop closes a segment's file as soon as nobody reads it. It reports whether that is so now.
-func (c *fileCache) Drop(id journal.Segment) (idle bool) {
+func (c *fileCache) Drop(id SegmentID) (idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := c.open[id]
@@ -94,7 +93,7 @@ func (c *fileCache) Drop(id journal.Segment) (idle bool) {
 // Close closes all files that nobody reads.
 func (c *fileCache) Close() {
 	c.mu.Lock()
-	ids := make([]journal.Segment, 0, len(c.open))
+	ids := make([]SegmentID, 0, len(c.open))
 	for id := range c.open {
 		ids = append(ids, id)
 	}
@@ -127,7 +126,7 @@ func (e *DamageError) Unwrap() error        { return e.Err }
 // Place is where a record lies, to be read without the lock. The file can be gone by then, since
 // compaction has moved the record: then errGone says to look again.
 type Place struct {
-	ID   journal.Segment
+	ID   SegmentID
 	Off  int64
 	Size int64 // an estimate of the record's, never too small
 }
@@ -143,40 +142,64 @@ func (d *Dir) Gone(p Place, err error) error {
 	return err
 }
 
-// ReadRecord reads and checks a record. The payload is the caller's.
-func (d *Dir) ReadRecord(p Place) (journal.Record, error) {
-	rec, err := d.tryRecord(p)
-	if err != nil && d.isGone(p.ID) {
-		err = ErrGone
-	}
-	return rec, err
+// opened is the file of a record that is being read.
+type opened struct {
+	vfs.File
+	Place
+	d       *Dir
+	release func()
 }
 
-func (d *Dir) tryRecord(p Place) (journal.Record, error) {
-	name := d.SegmentPath(p.ID)
-	f, release, err := d.Files.Get(p.ID, name)
-	if IsNotExist(err) {
-		return journal.Record{}, ErrGone
+// open opens the file that a record lies in.
+func (d *Dir) open(p Place) (opened, error) {
+	o := opened{Place: p, d: d}
+	var err error
+	o.File, o.release, err = d.Files.Get(p.ID, d.SegmentPath(p.ID))
+	switch {
+	case IsNotExist(err):
+		return o, ErrGone
+	case err != nil:
+		return o, o.damage(err, true)
 	}
+	return o, nil
+}
+
+// damage makes an error of what can't be read; disk says that the disk gave no octets.
+func (o *opened) damage(err error, disk bool) error {
+	if o.d.isGone(o.ID) {
+		return ErrGone
+	}
+	return &DamageError{File: o.d.SegmentPath(o.ID), Off: o.Off, Err: err, Disk: disk}
+}
+
+// upTo reads n octets from where the record begins, or as many as there are.
+func (o *opened) upTo(n int64) ([]byte, error) {
+	b, err := readUpTo(o.File, o.Off, n)
 	if err != nil {
-		return journal.Record{}, &DamageError{File: name, Off: p.Off, Err: err, Disk: true}
+		return nil, o.damage(err, true)
 	}
-	defer release()
-	b, err := readUpTo(f, p.Off, p.Size)
+	return b, nil
+}
+
+// ReadRecord reads and checks a record. The payload is the caller's.
+func (d *Dir) ReadRecord(p Place) (rec Record, err error) {
+	f, err := d.open(p)
 	if err != nil {
-		return journal.Record{}, &DamageError{File: name, Off: p.Off, Err: err, Disk: true}
+		return rec, err
 	}
-	if len(b) >= journal.HeaderSize {
-		n, ok := journal.PayloadSize(b, p.ID)
-		if ok && journal.HeaderSize+n > len(b) {
-			if b, err = readUpTo(f, p.Off, int64(journal.HeaderSize+n)); err != nil {
-				return journal.Record{}, &DamageError{File: name, Off: p.Off, Err: err, Disk: true}
-			}
+	defer f.release()
+	b, err := f.upTo(p.Size)
+	if err != nil {
+		return rec, err
+	}
+	if h, ok := claim(b, p.ID); ok && HeaderSize+int(h.length) > len(b) {
+		if b, err = f.upTo(int64(HeaderSize + h.length)); err != nil {
+			return rec, err
 		}
 	}
-	rec, ok := journal.Parse(b, p.ID, p.Off)
+	rec, ok := ParseRecord(b, p.ID, p.Off)
 	if !ok {
-		return journal.Record{}, &DamageError{File: name, Off: p.Off}
+		return rec, f.damage(nil, false)
 	}
 	return rec, nil
 }
@@ -220,35 +243,26 @@ const envelopeGuess = 1 << 10
 
 // ReadEnvelope reads the envelope of a message and not its content, for listings.
 func (d *Dir) ReadEnvelope(p Place) (*envelope.Message, error) {
-	m, err := d.tryEnvelope(p)
-	if err != nil && d.isGone(p.ID) {
-		err = ErrGone
-	}
-	return m, err
-}
-
-func (d *Dir) tryEnvelope(p Place) (*envelope.Message, error) {
-	name := d.SegmentPath(p.ID)
-	f, release, err := d.Files.Get(p.ID, name)
-	if IsNotExist(err) {
-		return nil, ErrGone
-	}
+	f, err := d.open(p)
 	if err != nil {
-		return nil, &DamageError{File: name, Off: p.Off, Err: err}
+		return nil, err
 	}
-	defer release()
-	b, err := readUpTo(f, p.Off, min(envelopeGuess, p.Size))
+	defer f.release()
+	b, err := f.upTo(min(envelopeGuess, p.Size))
 	if err != nil {
-		return nil, &DamageError{File: name, Off: p.Off, Err: err}
+		return nil, err
 	}
 	m, need, err := parseEnvelope(b)
 	if need > int64(len(b)) {
-		if b, err = readUpTo(f, p.Off, need); err == nil && int64(len(b)) == need {
+		if b, err = f.upTo(need); err != nil {
+			return nil, err
+		}
+		if int64(len(b)) == need {
 			m, _, err = parseEnvelope(b)
 		}
 	}
 	if m == nil || err != nil {
-		return nil, &DamageError{File: name, Off: p.Off, Err: err}
+		return nil, f.damage(err, false)
 	}
 	return m, nil
 }
@@ -256,23 +270,23 @@ func (d *Dir) tryEnvelope(p Place) (*envelope.Message, error) {
 // parseEnvelope reads the envelope of the record that b begins with. Without one and without an error the record is
 // not sound, or has need octets up to the end of its envelope, and b has not.
 func parseEnvelope(b []byte) (m *envelope.Message, need int64, err error) {
-	if len(b) < journal.HeaderSize {
+	if len(b) < HeaderSize {
 		return nil, 0, nil
 	}
-	pre, err := parsePrelude(b[journal.HeaderSize:])
+	pre, err := parsePrelude(b[HeaderSize:])
 	if err != nil {
 		return nil, 0, err
 	}
-	head := journal.HeaderSize + pre.size()
+	head := HeaderSize + pre.size()
 	need = int64(head) + int64(pre.EnvLen)
 	switch {
-	case need > journal.MaxPayload:
+	case need > MaxPayload:
 		return nil, 0, nil
 	case need > int64(len(b)):
 		return nil, need, nil
 	}
 	env := b[head:need]
-	if journal.Checksum(0, env) != pre.EnvCRC {
+	if Checksum(0, env) != pre.EnvCRC {
 		return nil, 0, nil
 	}
 	if m, err = DecodeEnvelope(env); err != nil {
@@ -284,7 +298,7 @@ func parseEnvelope(b []byte) (m *envelope.Message, need int64, err error) {
 
 // ReadAhead is what was read of a segment at once, for who reads its envelopes in the order of the journal.
 type ReadAhead struct {
-	id  journal.Segment
+	id  SegmentID
 	off int64
 	b   []byte
 	end int64 // of what was read last, ahead or not
@@ -413,7 +427,7 @@ func (r *largeReader) Read(p []byte) (int, error) {
 	}
 	p = p[:min(int64(len(p)), r.BodyLen-r.off)]
 	n, err := r.f.ReadAt(p, r.off)
-	r.crc = journal.Checksum(r.crc, p[:n])
+	r.crc = Checksum(r.crc, p[:n])
 	r.off += int64(n)
 	if n < len(p) {
 		short := err == nil || errors.Is(err, io.EOF)

@@ -55,7 +55,7 @@ type Replay struct {
 	buried  [][]Stretch // by run, in order
 	depends func(of, on int, changed bool)
 
-	heap  []int // runs, that with the smallest (id, run) first
+	order []int // runs, that with the smallest (id, run) last
 	heads []Item
 	cur   History
 	told  map[dep]bool // dependencies that depends has been called for
@@ -128,13 +128,13 @@ func (r *Replay) depend(of, on int, changed bool) {
 // All calls visit for each message with living recipients. The history is valid during the call.
 func (r *Replay) All(visit func(*History) error) error {
 	for i := range r.runs {
-		if err := r.advance(i, true); err != nil {
+		if err := r.advance(i); err != nil {
 			return err
 		}
 	}
 	first := true
-	for len(r.heap) > 0 {
-		i := r.heap[0]
+	for len(r.order) > 0 {
+		i := r.order[len(r.order)-1]
 		it := &r.heads[i]
 		if first || it.ID != r.cur.ID {
 			if err := r.emit(visit); err != nil {
@@ -144,7 +144,8 @@ func (r *Replay) All(visit func(*History) error) error {
 			r.cur = History{ID: it.ID, Rcpts: r.cur.Rcpts[:0], dataIn: r.cur.dataIn[:0]}
 		}
 		r.apply(it, i)
-		if err := r.advance(i, false); err != nil {
+		r.order = r.order[:len(r.order)-1]
+		if err := r.advance(i); err != nil {
 			return err
 		}
 	}
@@ -252,56 +253,16 @@ func (h *History) release(p Plan) {
 	}
 }
 
-// advance reads the next item of run i, which is at the top of the heap unless it is new there.
-func (r *Replay) advance(i int, enter bool) error {
+// advance reads the next item of run i, and puts the run in order. Most often that is near the end: later runs have later
+// messages.
+func (r *Replay) advance(i int) error {
 	ok, err := r.runs[i].Read(&r.heads[i], r.bufSize)
-	if err != nil {
+	if !ok || err != nil {
 		return err
 	}
-	switch {
-	case enter && ok:
-		r.heap = append(r.heap, i)
-		r.up(len(r.heap) - 1)
-	case enter:
-	case ok:
-		r.down(0)
-	default:
-		last := len(r.heap) - 1
-		r.heap[0] = r.heap[last]
-		r.heap = r.heap[:last]
-		r.down(0)
-	}
+	at, _ := slices.BinarySearchFunc(r.order, i, func(a, b int) int {
+		return cmp.Or(cmp.Compare(r.heads[b].ID, r.heads[a].ID), cmp.Compare(b, a))
+	})
+	r.order = slices.Insert(r.order, at, i)
 	return nil
-}
-
-func (r *Replay) less(a, b int) bool {
-	x, y := r.heap[a], r.heap[b]
-	if r.heads[x].ID != r.heads[y].ID {
-		return r.heads[x].ID < r.heads[y].ID
-	}
-	return x < y
-}
-
-func (r *Replay) up(i int) {
-	for i > 0 && r.less(i, (i-1)/2) {
-		r.heap[i], r.heap[(i-1)/2] = r.heap[(i-1)/2], r.heap[i]
-		i = (i - 1) / 2
-	}
-}
-
-func (r *Replay) down(i int) {
-	for {
-		c := 2*i + 1
-		if c >= len(r.heap) {
-			return
-		}
-		if c+1 < len(r.heap) && r.less(c+1, c) {
-			c++
-		}
-		if !r.less(c, i) {
-			return
-		}
-		r.heap[i], r.heap[c] = r.heap[c], r.heap[i]
-		i = c
-	}
 }

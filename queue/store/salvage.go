@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/queue/journal"
 )
 
 // remains are what is left of a message's record whose sum is wrong.
@@ -21,23 +20,23 @@ type remains struct {
 
 // Salvage reads what is left of the record at off in a segment. All is checked by sums of its own, but for
 // records of old versions: their ids, and the states of moved ones, have none.
-func Salvage(f io.ReaderAt, seg journal.Segment, off, limit int64) (r remains, err error) {
+func Salvage(f io.ReaderAt, seg SegmentID, off, limit int64) (r remains, err error) {
 	b, err := readUpTo(f, off, min(envelopeGuess, limit-off))
-	if err != nil || len(b) < journal.HeaderSize {
+	if err != nil || len(b) < HeaderSize {
 		return r, err
 	}
-	h, inPlace := journal.Header(b, seg)
-	if inPlace && (h.Kind == KindAccepted || h.Kind == KindMoved) {
-		r.ID, r.Moved = h.ID, h.Kind == KindMoved
+	h, inPlace := claim(b, seg)
+	if inPlace && (h.kind == KindAccepted || h.kind == KindMoved) {
+		r.ID, r.Moved = h.id, h.kind == KindMoved
 	}
-	p, perr := parsePrelude(b[journal.HeaderSize:])
-	if perr != nil || p.Form < ownSums && r.ID == 0 || p.Form >= ownSums && !p.signed(b[journal.HeaderSize:]) {
+	p, perr := parsePrelude(b[HeaderSize:])
+	if perr != nil || p.Form < ownSums && r.ID == 0 || p.Form >= ownSums && !p.signed(b[HeaderSize:]) {
 		return r, nil
 	}
 	if p.Form >= ownSums {
 		r.ID, r.Moved = p.id, p.StateLen > 0
 	}
-	need := int64(journal.HeaderSize) + int64(p.size()) + int64(p.EnvLen) + int64(p.StateLen)
+	need := int64(HeaderSize) + int64(p.size()) + int64(p.EnvLen) + int64(p.StateLen)
 	if need > limit-off || p.EnvLen == 0 {
 		return r, nil
 	}
@@ -48,22 +47,22 @@ func Salvage(f io.ReaderAt, seg journal.Segment, off, limit int64) (r remains, e
 		}
 	}
 	r.Prelude = p
-	rest := b[journal.HeaderSize+p.size():]
-	r.Env, r.States = rest[:p.EnvLen], rest[p.EnvLen:need-int64(journal.HeaderSize)-int64(p.size())]
+	rest := b[HeaderSize+p.size():]
+	r.Env, r.States = rest[:p.EnvLen], rest[p.EnvLen:need-int64(HeaderSize)-int64(p.size())]
 	r.Sound = r.intact()
-	r.size = journal.Size(int(need) - journal.HeaderSize)
+	r.size = RecordSize(int(need) - HeaderSize)
 	if p.Large == 0 {
-		r.size = journal.Size(int(need+p.BodyLen) - journal.HeaderSize)
+		r.size = RecordSize(int(need+p.BodyLen) - HeaderSize)
 	}
 	return r, nil
 }
 
 // intact reports whether envelope and states are as they were written.
 func (r *remains) intact() bool {
-	if journal.Checksum(0, r.Env) != r.EnvCRC || r.Moved != (r.StateLen > 0) {
+	if Checksum(0, r.Env) != r.EnvCRC || r.Moved != (r.StateLen > 0) {
 		return false
 	}
-	if r.Form >= ownSums && journal.Checksum(0, r.States) != r.StateCRC {
+	if r.Form >= ownSums && Checksum(0, r.States) != r.StateCRC {
 		return false
 	}
 	if m, err := DecodeEnvelope(r.Env); err != nil || len(m.Recipients) != int(r.Rcpts) {
@@ -98,13 +97,13 @@ func (ix *Index) salvage(f io.ReaderAt, size int64) {
 			if r.ID != 0 {
 				ix.addRemains(&r, off)
 			}
-			off = journal.Next(f, ix.segment, off+max(r.size, journal.Align), min(d.End, size))
+			off = NextRecord(f, ix.segment, off+max(r.size, Align), min(d.End, size))
 		}
 	}
 }
 
 func (ix *Index) addRemains(r *remains, off int64) {
-	it := Item{ID: r.ID, Off: uint32(off / journal.Align)}
+	it := Item{ID: r.ID, Off: uint32(off / Align)}
 	if r.Sound {
 		ix.addContent(it, r.Moved, &r.Content, r.size)
 		return

@@ -4,14 +4,13 @@ import (
 	"math"
 	"time"
 
-	"example.org/mta/queue/journal"
 	"example.org/mta/queue/schedule"
 )
 
 // Segment is what is known of a segment file. All but id and handle is guarded by the
 // queue's mutex.
 type Segment struct {
-	ID     journal.Segment
+	ID     SegmentID
 	Handle uint32 // what a schedule.Loc calls it
 
 	Size     int64  // octets that are to be trusted; what is written so far of the active one
@@ -77,7 +76,7 @@ func (s *Segments) Add(seg *Segment) bool {
 func (s *Segments) Of(l schedule.Loc) *Segment { return s.ByHandle[l.Segment()] }
 
 // ByID is nil where the segment is gone.
-func (s *Segments) ByID(id journal.Segment) *Segment {
+func (s *Segments) ByID(id SegmentID) *Segment {
 	for seg := range s.All {
 		if seg.ID == id {
 			return seg

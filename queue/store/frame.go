@@ -1,6 +1,7 @@
-// Package journal has the framing of the queue's segment files: how a record is written, and
-// how records are found again when part of the file was torn by a power cut or damaged on the
-// disk. It knows neither mail nor what the records mean, and starts no goroutines.
+package store
+
+// The frames of records in a segment file. scan.go finds records again when part of the file was torn by a power cut or
+// damaged on the disk.
 //
 // A segment is written in groups; each group is synced before the next one is written. A record
 // is a header of 32 octets and a payload, and begins at a multiple of 16 octets:
@@ -17,7 +18,6 @@
 // from being taken for a record when one is looked for behind damage. The group tells damage
 // from a torn tail: a sound record whose group begins behind a broken place proves that the
 // place had been synced.
-package journal
 
 import (
 	"encoding/binary"
@@ -38,11 +38,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Checksum is the CRC-32C of b, continued from crc.
 func Checksum(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
 
-// Kind says what a record is; what the kinds mean is the queue's affair.
+// Kind says what a record is.
 type Kind uint8
 
-// Segment is the identity of a segment file; its records carry it.
-type Segment struct {
+// SegmentID is the identity of a segment file; its records carry it.
+type SegmentID struct {
 	Number uint32
 	Salt   uint32
 }
@@ -56,20 +56,20 @@ type Record struct {
 	Group   int64 // offset at which its group begins
 }
 
-// Size is what a record with a payload of n octets takes, the gap to the next one included.
-func Size(n int) int64 { return int64(HeaderSize+n+Align-1) &^ (Align - 1) }
+// RecordSize is what a record with a payload of n octets takes, the gap to the next one included.
+func RecordSize(n int) int64 { return int64(HeaderSize+n+Align-1) &^ (Align - 1) }
 
-// Begin appends room for a header to b; the payload is to be appended next and then Finish
+// BeginRecord appends room for a header to b; the payload is to be appended next and then FinishRecord
 // called. It returns where in b the record begins.
-func Begin(b []byte) ([]byte, int) {
+func BeginRecord(b []byte) ([]byte, int) {
 	var header [HeaderSize]byte
 	return append(b, header[:]...), len(b)
 }
 
-// Finish completes the record that begins at start in b and ends with b, and pads b to where the
+// FinishRecord completes the record that begins at start in b and ends with b, and pads b to where the
 // next one begins. b[0] must go to a multiple of Align in the segment; group is the offset at
 // which the group begins.
-func Finish(b []byte, start int, seg Segment, group int64, kind Kind, id uint64) []byte {
+func FinishRecord(b []byte, start int, seg SegmentID, group int64, kind Kind, id uint64) []byte {
 	h := b[start : start+HeaderSize]
 	payload := b[start+HeaderSize:]
 	le := binary.LittleEndian
@@ -93,34 +93,27 @@ type header struct {
 }
 
 // parseHeader reads a header and reports whether it can be one of seg at offset off, before the
-// end of the file at size.
-func parseHeader(b []byte, seg Segment, off, size int64) (header, bool) {
+// end of the file at size. It has no sum of its own.
+func parseHeader(b []byte, seg SegmentID, off, size int64) (h header, ok bool) {
+	if len(b) < HeaderSize {
+		return h, false
+	}
 	le := binary.LittleEndian
-	h := header{
+	h = header{
 		crc: le.Uint32(b[4:]), length: le.Uint32(b[8:]), kind: Kind(b[12]),
 		id: le.Uint64(b[16:]), group: int64(le.Uint32(b[24:])) * Align, segment: le.Uint32(b[28:]),
 	}
-	ok := le.Uint32(b) == seg.Salt && h.segment == seg.Number && b[13]|b[14]|b[15] == 0 &&
+	ok = le.Uint32(b) == seg.Salt && h.segment == seg.Number && b[13]|b[14]|b[15] == 0 &&
 		h.length <= MaxPayload && off+HeaderSize+int64(h.length) <= size && h.group <= off
 	return h, ok
 }
 
-// Header gives what the header that b begins with says of its record, without a check of its sum. It
-// reports false where it is none of seg.
-func Header(b []byte, seg Segment) (Record, bool) {
-	if len(b) < HeaderSize {
-		return Record{}, false
-	}
-	h, ok := parseHeader(b, seg, 1<<40, 1<<62)
-	return Record{Kind: h.kind, ID: h.id}, ok
-}
+// claim is parseHeader for a header of which only the salt and the number say that it is one.
+func claim(b []byte, seg SegmentID) (header, bool) { return parseHeader(b, seg, 1<<40, 1<<62) }
 
-// Parse reads the record that b begins with, which was read from offset off. It reports whether
+// ParseRecord reads the record that b begins with, which was read from offset off. It reports whether
 // it is whole and sound. The payload is a part of b.
-func Parse(b []byte, seg Segment, off int64) (Record, bool) {
-	if len(b) < HeaderSize {
-		return Record{}, false
-	}
+func ParseRecord(b []byte, seg SegmentID, off int64) (Record, bool) {
 	h, ok := parseHeader(b, seg, off, off+int64(len(b)))
 	if !ok {
 		return Record{}, false
@@ -130,11 +123,4 @@ func Parse(b []byte, seg Segment, off int64) (Record, bool) {
 		return Record{}, false
 	}
 	return Record{Kind: h.kind, ID: h.id, Payload: payload, Offset: off, Group: h.group}, true
-}
-
-// PayloadSize gives the length that a header claims for its record's payload, without a check
-// of its sum, so that the whole can be read and then given to Parse.
-func PayloadSize(b []byte, seg Segment) (int, bool) {
-	h, ok := parseHeader(b, seg, 1<<40, 1<<62)
-	return int(h.length), ok
 }

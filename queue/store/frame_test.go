@@ -1,4 +1,4 @@
-package journal
+package store
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var testSegment = Segment{Number: 7, Salt: 0x5ca1ab1e}
+var testSegment = SegmentID{Number: 7, Salt: 0x5ca1ab1e}
 
 // build writes groups of records, each with a random payload, and says where each begins.
 func build(rng *rand.Rand, groups int) (file []byte, offsets, groupOffsets []int64) {
@@ -19,9 +19,9 @@ func build(rng *rand.Rand, groups int) (file []byte, offsets, groupOffsets []int
 		for range 1 + rng.Intn(4) {
 			offsets = append(offsets, int64(len(file)))
 			var start int
-			file, start = Begin(file)
+			file, start = BeginRecord(file)
 			file = append(file, randomBytes(rng, rng.Intn(300))...)
-			file = Finish(file, start, testSegment, group, 2, uint64(len(offsets)))
+			file = FinishRecord(file, start, testSegment, group, 2, uint64(len(offsets)))
 		}
 	}
 	return file, offsets, groupOffsets
@@ -33,10 +33,10 @@ func randomBytes(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-func scanAll(t *testing.T, r io.ReaderAt, size, end int64) ([]uint64, Result) {
+func scanAll(t *testing.T, r io.ReaderAt, size, end int64) ([]uint64, ScanResult) {
 	t.Helper()
 	var ids []uint64
-	res, err := Scan(r, size, testSegment, end, func(rec Record) error {
+	res, err := ScanRecords(r, size, testSegment, end, func(rec Record) error {
 		ids = append(ids, rec.ID)
 		return nil
 	})
@@ -52,7 +52,7 @@ func TestScanWhole(t *testing.T) {
 	for _, c := range []struct {
 		file []byte
 		end  int64
-	}{{file, Unknown}, {file, int64(len(file))}, {padded, Unknown}, {padded, int64(len(file))}} {
+	}{{file, UnknownEnd}, {file, int64(len(file))}, {padded, UnknownEnd}, {padded, int64(len(file))}} {
 		ids, res := scanAll(t, bytes.NewReader(c.file), int64(len(c.file)), c.end)
 		if len(ids) != len(offsets) || res.End != int64(len(file)) || res.Torn != 0 || res.Damaged != nil {
 			t.Fatalf("%d of %d records, %+v, want end %d", len(ids), len(offsets), res, len(file))
@@ -82,7 +82,7 @@ func TestScanFlippedBit(t *testing.T) {
 		} else if !slices.Equal(ids, want) || len(res.Damaged) != 1 || res.Damaged[0].Offset != offsets[hit] {
 			t.Fatalf("octet %d, end known: records %v, damage %v", i, ids, res.Damaged)
 		}
-		ids, res = scanAll(t, bytes.NewReader(file), int64(len(file)), Unknown)
+		ids, res = scanAll(t, bytes.NewReader(file), int64(len(file)), UnknownEnd)
 		switch {
 		case padding:
 		case offsets[hit] < lastGroup:
@@ -111,7 +111,7 @@ func TestScanTornTail(t *testing.T) {
 				clear(file[at:end])
 			}
 		}
-		ids, res := scanAll(t, bytes.NewReader(file), int64(len(file)), Unknown)
+		ids, res := scanAll(t, bytes.NewReader(file), int64(len(file)), UnknownEnd)
 		n, _ := slices.BinarySearch(offsets, last)
 		if len(ids) < n || res.Damaged != nil {
 			t.Fatalf("%d records, want at least %d: %+v", len(ids), n, res)
@@ -126,16 +126,16 @@ func TestScanTornTail(t *testing.T) {
 
 // TestScanForged has a message whose content is a sound record, but for the salt, behind damage.
 func TestScanForged(t *testing.T) {
-	forged, start := Begin(nil)
-	forged = Finish(forged, start, Segment{Number: testSegment.Number, Salt: 1}, 16, 2, 666)
-	file, start := Begin(nil)
+	forged, start := BeginRecord(nil)
+	forged = FinishRecord(forged, start, SegmentID{Number: testSegment.Number, Salt: 1}, 16, 2, 666)
+	file, start := BeginRecord(nil)
 	file = append(file, forged...)
-	file = Finish(file, start, testSegment, 0, 2, 1)
+	file = FinishRecord(file, start, testSegment, 0, 2, 1)
 	second := len(file)
-	file, start = Begin(file)
-	file = Finish(file, start, testSegment, int64(second), 2, 2)
+	file, start = BeginRecord(file)
+	file = FinishRecord(file, start, testSegment, int64(second), 2, 2)
 	file[8]++ // the length of the first record
-	ids, res := scanAll(t, bytes.NewReader(file), int64(len(file)), Unknown)
+	ids, res := scanAll(t, bytes.NewReader(file), int64(len(file)), UnknownEnd)
 	if !slices.Equal(ids, []uint64{2}) || len(res.Damaged) != 1 {
 		t.Fatalf("records %v, %+v", ids, res)
 	}
@@ -158,7 +158,7 @@ func (d badDisk) ReadAt(p []byte, off int64) (int, error) {
 func TestScanUnreadableBlock(t *testing.T) {
 	file, offsets, _ := build(rand.New(rand.NewSource(4)), 200)
 	from := int64(3 * blockSize)
-	ids, res := scanAll(t, badDisk{bytes.NewReader(file), from, from + blockSize}, int64(len(file)), Unknown)
+	ids, res := scanAll(t, badDisk{bytes.NewReader(file), from, from + blockSize}, int64(len(file)), UnknownEnd)
 	lost := 0
 	for i, off := range offsets {
 		next := int64(len(file))
@@ -185,15 +185,15 @@ func TestScanShorterThanKnown(t *testing.T) {
 
 func FuzzScan(f *testing.F) {
 	file, _, _ := build(rand.New(rand.NewSource(6)), 3)
-	f.Add(file, int64(Unknown))
+	f.Add(file, int64(UnknownEnd))
 	f.Add(file[:len(file)/2], int64(len(file)))
 	f.Fuzz(func(t *testing.T, b []byte, end int64) {
-		if end < Unknown {
-			end = Unknown
+		if end < UnknownEnd {
+			end = UnknownEnd
 		}
 		last := int64(-1)
-		res, err := Scan(bytes.NewReader(b), int64(len(b)), testSegment, end, func(rec Record) error {
-			if rec.Offset <= last || rec.Offset%Align != 0 || rec.Offset+Size(len(rec.Payload)) > int64(len(b))+Align {
+		res, err := ScanRecords(bytes.NewReader(b), int64(len(b)), testSegment, end, func(rec Record) error {
+			if rec.Offset <= last || rec.Offset%Align != 0 || rec.Offset+RecordSize(len(rec.Payload)) > int64(len(b))+Align {
 				t.Fatalf("record at %d after %d", rec.Offset, last)
 			}
 			last = rec.Offset
@@ -211,13 +211,13 @@ func BenchmarkScan(b *testing.B) {
 	for len(file) < 16<<20 {
 		var start int
 		group := int64(len(file))
-		file, start = Begin(file)
+		file, start = BeginRecord(file)
 		file = append(file, randomBytes(rng, 2048)...)
-		file = Finish(file, start, testSegment, group, 2, 1)
+		file = FinishRecord(file, start, testSegment, group, 2, 1)
 	}
 	b.SetBytes(int64(len(file)))
 	for b.Loop() {
-		if _, err := Scan(bytes.NewReader(file), int64(len(file)), testSegment, Unknown, func(Record) error { return nil }); err != nil {
+		if _, err := ScanRecords(bytes.NewReader(file), int64(len(file)), testSegment, UnknownEnd, func(Record) error { return nil }); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package journal
+package store
 
 import (
 	"errors"
@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// Unknown is given to Scan as the end of a segment whose end nobody wrote down.
-const Unknown = -1
+// UnknownEnd is given to ScanRecords as the end of a segment whose end nobody wrote down.
+const UnknownEnd = -1
 
 // Damage is a part of a segment that had been synced and can't be read any more.
 type Damage struct {
@@ -25,33 +25,33 @@ func (d Damage) String() string {
 	return fmt.Sprintf("offset %d to %d: %s", d.Offset, d.End, what)
 }
 
-// Result is what a scan found besides records.
-type Result struct {
+// ScanResult is what a scan found besides records.
+type ScanResult struct {
 	End     int64    // behind the last record that is to be trusted
 	Torn    int64    // octets behind End that were written and never synced; they are void
 	Damaged []Damage // in order
 }
 
-// Scan visits the records of a segment in order. size is the length of the file, end what is
-// known to have been synced, or Unknown. An error of visit ends the scan; nothing in the file
+// ScanRecords visits the records of a segment in order. size is the length of the file, end what is
+// known to have been synced, or UnknownEnd. An error of visit ends the scan; nothing in the file
 // does.
-func Scan(r io.ReaderAt, size int64, seg Segment, end int64, visit func(Record) error) (Result, error) {
+func ScanRecords(r io.ReaderAt, size int64, seg SegmentID, end int64, visit func(Record) error) (ScanResult, error) {
 	s := scanner{seg: seg, limit: size, end: end, win: window{r: r, size: size}}
-	if end != Unknown {
+	if end != UnknownEnd {
 		s.limit = min(size, end)
 	}
 	return s.run(visit)
 }
 
 type scanner struct {
-	seg   Segment
+	seg   SegmentID
 	limit int64 // no record goes beyond
 	end   int64
 	win   window
-	res   Result
+	res   ScanResult
 }
 
-func (s *scanner) run(visit func(Record) error) (Result, error) {
+func (s *scanner) run(visit func(Record) error) (ScanResult, error) {
 	off := int64(0)
 	for {
 		rec, err := s.record(off)
@@ -59,11 +59,11 @@ func (s *scanner) run(visit func(Record) error) (Result, error) {
 			if err := visit(rec); err != nil {
 				return s.res, err
 			}
-			off += Size(len(rec.Payload))
+			off += RecordSize(len(rec.Payload))
 			s.res.End = min(off, s.limit)
 			continue
 		}
-		if s.end != Unknown && off >= s.end {
+		if s.end != UnknownEnd && off >= s.end {
 			break // the whole segment was read
 		}
 		next, torn, ok := s.resume(off)
@@ -75,7 +75,7 @@ func (s *scanner) run(visit func(Record) error) (Result, error) {
 		s.damage(off, next, err)
 		off = next
 	}
-	if s.end != Unknown {
+	if s.end != UnknownEnd {
 		s.res.End = s.end
 	}
 	return s.res, nil
@@ -83,7 +83,7 @@ func (s *scanner) run(visit func(Record) error) (Result, error) {
 
 // finish judges the rest of the segment, in which no sound record is left.
 func (s *scanner) finish(off int64, err error) {
-	if s.end != Unknown && off < s.end {
+	if s.end != UnknownEnd && off < s.end {
 		s.damage(off, s.end, err)
 		return
 	}
@@ -100,9 +100,9 @@ func (s *scanner) damage(off, end int64, err error) {
 	s.res.Damaged = append(s.res.Damaged, d)
 }
 
-// Next gives the first place from off on, and before limit, at which a record of seg may begin; limit when
+// NextRecord gives the first place from off on, and before limit, at which a record of seg may begin; limit when
 // there is none.
-func Next(r io.ReaderAt, seg Segment, off, limit int64) int64 {
+func NextRecord(r io.ReaderAt, seg SegmentID, off, limit int64) int64 {
 	w := window{r: r, size: limit}
 	return w.seek(off, limit, seg.Salt)
 }
@@ -125,7 +125,7 @@ func (s *scanner) record(off int64) (Record, error) {
 	if b, err = s.win.at(off, HeaderSize+int(h.length)); err != nil {
 		return Record{}, err
 	}
-	rec, ok := Parse(b, s.seg, off)
+	rec, ok := ParseRecord(b, s.seg, off)
 	if !ok {
 		return Record{}, errBroken
 	}
@@ -148,10 +148,10 @@ func (s *scanner) resume(off int64) (next, torn int64, ok bool) {
 		if first < 0 {
 			first = at
 		}
-		if s.end != Unknown || rec.Group > off {
+		if s.end != UnknownEnd || rec.Group > off {
 			return first, 0, true
 		}
-		at += Size(len(rec.Payload))
+		at += RecordSize(len(rec.Payload))
 		torn = at - off
 	}
 	return 0, torn, false

@@ -1,5 +1,0 @@
-//go:build !unix
-
-package store
-
-func isFull(error) bool { return false }
