@@ -21,15 +21,35 @@ import (
 // asker asks the relay what a command wants to know or done, by its arguments.
 type asker[A any] func(ctx context.Context, client *api.Client, args []string) (A, error)
 
-// answers makes a command print what the relay answers: with --json as it is, else by show.
-func answers[A any](c *cli, cmd *cobra.Command, ask asker[A], show func(A) error) *cobra.Command {
-	asJSON := cmd.Flags().Bool("json", false, "print JSON")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+// asking makes a command ask the relay.
+func (c *cli) asking(do func(ctx context.Context, client *api.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		client, err := c.client()
 		if err != nil {
 			return err
 		}
-		a, err := ask(cmd.Context(), client, args)
+		return do(cmd.Context(), client, args)
+	}
+}
+
+// answers makes a command print what the relay answers: with --json as it is, else by show.
+func answers[A any](c *cli, cmd *cobra.Command, ask asker[A], show func(A) error) *cobra.Command {
+	return prints(c, cmd, func(ctx context.Context, args []string) (a A, err error) {
+		client, err := c.client()
+		if err != nil {
+			return a, err
+		}
+		return ask(ctx, client, args)
+	}, show)
+}
+
+// prints is answers for what the command finds out by itself.
+func prints[A any](
+	c *cli, cmd *cobra.Command, find func(ctx context.Context, args []string) (A, error), show func(A) error,
+) *cobra.Command {
+	asJSON := cmd.Flags().Bool("json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		a, err := find(cmd.Context(), args)
 		switch {
 		case err != nil:
 			return err
@@ -120,23 +140,42 @@ func newList[F any](c *cli, l list[F]) *cobra.Command {
 type pages[F, L, T any] struct {
 	table         listing.Listing[T]
 	ask           func(*api.Client, context.Context, F, string, int) (L, error)
-	of            func(*L) (*[]T, *string) // the rows of a page, and the cursor of the next one
-	unknown, hint string                   // the error if nothing has a name that was given; "": that is none
+	before        func(*cli, *L) // prints what stands above the table; nil: nothing does
+	nothing       func(F) string // what is printed where no row is; nil: that none is known or matches
+	unknown, hint string         // the error if nothing has a name that was given; "": that is none
 }
 
 func (p pages[F, L, T]) show(ctx context.Context, c *cli, client *api.Client, f F, flags *pageFlags) error {
-	l, err := collect(flags, p.of, func(after string, limit int) (L, error) { return p.ask(client, ctx, f, after, limit) })
+	l, err := collect[T](flags, func(after string, limit int) (L, error) { return p.ask(client, ctx, f, after, limit) })
 	if err != nil {
 		return err
 	}
-	rows, next := p.of(&l)
+	rows, next := rowsOf[T](&l)
 	if names := onlyNames(&f); len(*rows) == 0 && len(names) > 0 && p.unknown != "" && flags.after == "" {
 		return hinted{fmt.Errorf("%s %s", p.unknown, strings.Join(names, ", ")), p.hint}
 	}
 	if flags.asJSON {
 		return writeJSON(c.out, l)
 	}
-	return printPage(c, p.table, *rows, *next)
+	if p.before != nil {
+		p.before(c, &l)
+	}
+	nothing := "no " + p.table.Noun + " is known or matches"
+	if p.nothing != nil {
+		nothing = p.nothing(f)
+	}
+	return printPage(c, p.table, *rows, *next, nothing)
+}
+
+// rowsOf returns the rows of a page, which is the field of their type, and the cursor of the next one.
+func rowsOf[T, L any](page *L) (rows *[]T, next *string) {
+	v := reflect.ValueOf(page).Elem()
+	for i := range v.NumField() {
+		if list, ok := v.Field(i).Addr().Interface().(*[]T); ok {
+			rows = list
+		}
+	}
+	return rows, v.FieldByName("Next").Addr().Interface().(*string)
 }
 
 // onlyNames returns the names that a filter has, if it has nothing else.
@@ -172,11 +211,8 @@ func (p *pageFlags) check() error {
 	return nil
 }
 
-// collect asks for pages until there are as many rows as the flags want. It gives them as one page; of returns the rows
-// of a page, and the cursor of the next one.
-func collect[L, T any](
-	p *pageFlags, of func(*L) (*[]T, *string), ask func(after string, limit int) (L, error),
-) (L, error) {
+// collect asks for pages until there are as many rows as the flags want. It gives them as one page.
+func collect[T, L any](p *pageFlags, ask func(after string, limit int) (L, error)) (L, error) {
 	all, after := []T{}, p.after
 	for {
 		n := api.MaxLimit
@@ -187,7 +223,7 @@ func collect[L, T any](
 		if err != nil {
 			return l, err
 		}
-		rows, next := of(&l)
+		rows, next := rowsOf[T](&l)
 		all = append(all, *rows...)
 		if after = *next; after == "" || len(all) == p.limit {
 			*rows = all
@@ -213,7 +249,7 @@ func tableOf[T any](c *cli, l listing.Listing[T], rows []T) *draw.Table {
 			draw.Column{Title: col.Title, Right: col.Right, Shrink: col.Shrink, Spare: col.Spare})
 	}
 	for i := range rows {
-		var texts []string
+		var texts []any
 		for j, cell := range l.Cells(&rows[i], c.look()) {
 			texts = append(texts, cell.Text)
 			if cell.Is == listing.IsState {
@@ -234,11 +270,11 @@ func (c *cli) printTable(t *draw.Table) error {
 }
 
 // printPage prints a page of a listing, and on standard error what is not shown.
-func printPage[T any](c *cli, l listing.Listing[T], rows []T, next string) error {
+func printPage[T any](c *cli, l listing.Listing[T], rows []T, next, nothing string) error {
 	if err := c.printTable(tableOf(c, l, rows)); err != nil {
 		return err
 	}
-	c.pageFooter(len(rows), l.Noun, next, "no "+l.Noun+" is known or matches")
+	c.pageFooter(len(rows), l.Noun, next, nothing)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,7 @@ import (
 func newBackup(c *cli) *cobra.Command {
 	var o api.BackupOptions
 	cmd := &cobra.Command{
-		Use:   "backup DIR|-",
-		Short: "back up the running relay",
+		Use: "backup DIR|-", Short: "back up the running relay",
 		Long: `Write the state of the running relay into a new directory, or as a tar archive to standard
 output: the queue at one instant, and the databases and logs right after it. Mail is taken
 and delivered meanwhile. The configuration, keys and secrets are only in a backup with
@@ -75,16 +75,14 @@ func (c *cli) backupTo(ctx context.Context, client *api.Client, dir string, o ap
 func newRestore(c *cli) *cobra.Command {
 	var hold, send bool
 	cmd := &cobra.Command{
-		Use:   "restore DIR|FILE|-",
-		Short: "restore a backup",
+		Use: "restore DIR|FILE|-", Short: "restore a backup",
 		Long: `Restore a backup into the data directory of the configuration, which no relay may use or
 have used. Mail that has left since the backup was taken is still in its queue: with
 --hold all of it waits until you release or remove it, with --send it leaves when the
 relay starts, some of it a second time. Without either, the command asks. The
 configuration and keys of a backup are left in the folder config of the data directory, its
 accounting log in the folder log. No relay starts while the command runs.`,
-		Example: "  mta restore /srv/backup/mta-today --hold",
-		Args:    oneArg("a directory, a file or -"),
+		Example: "  mta restore /srv/backup/mta-today --hold", Args: oneArg("a directory, a file or -"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if hold && send {
 				return usagef("--hold and --send exclude each other")
@@ -178,8 +176,7 @@ func newUpgrade(c *cli) *cobra.Command {
 
 func newUpgradeStatus(c *cli) *cobra.Command {
 	return answers(c, &cobra.Command{
-		Use:   "status",
-		Short: "show the formats of the relay's stores",
+		Use: "status", Short: "show the formats of the relay's stores",
 		Long: `Show in which format each store of the relay is, which formats this version reads, and to
 which version one can go back. FORMAT is what is written now, READS the oldest that this
 version reads, and WRITES what it writes once the upgrade is finished. Without a running
@@ -225,11 +222,9 @@ func (c *cli) upgradeTable(u *api.Upgrade) error {
 }
 
 func (c *cli) storeTable(stores []api.StoreFormat) error {
-	t := &draw.Table{Columns: []draw.Column{
-		{Title: "STORE"}, {Title: "FORMAT", Right: true}, {Title: "READS", Right: true}, {Title: "WRITES", Right: true}, {Title: "BACK TO"}, {Title: "PATH", Shrink: true},
-	}}
+	t := draw.New("", "STORE", ">FORMAT", ">READS", ">WRITES", "BACK TO", "~PATH")
 	for _, s := range stores {
-		t.Add("", draw.Clean(s.Store), fmt.Sprint(s.Format), fmt.Sprint(s.Reads), fmt.Sprint(s.Writes), orDash(draw.Clean(s.BackTo)), draw.Clean(s.Path))
+		t.Add("", s.Store, s.Format, s.Reads, s.Writes, cmp.Or(s.BackTo, "-"), s.Path)
 	}
 	return t.Write(c.out, c.screen)
 }
@@ -237,12 +232,10 @@ func (c *cli) storeTable(stores []api.StoreFormat) error {
 func newUpgradeFinish(c *cli) *cobra.Command {
 	var f api.FinishUpgrade
 	cmd := answers(c, &cobra.Command{
-		Use:   "finish",
-		Short: "write the newest formats from now on",
+		Use: "finish", Short: "write the newest formats from now on",
 		Long: `Have the relay write the newest formats from now on. The version before then no longer
 reads the data. Without a running relay, the next start of this version does so.`,
-		Example: "  mta upgrade finish --dry-run\n  mta upgrade finish",
-		Args:    noArgs,
+		Example: "  mta upgrade finish --dry-run\n  mta upgrade finish", Args: noArgs,
 	}, func(ctx context.Context, client *api.Client, _ []string) (api.UpgradeFinished, error) {
 		return c.finishUpgrade(ctx, client, f)
 	}, func(done api.UpgradeFinished) error { return c.upgradeFinished(&done) })

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,34 +30,21 @@ func newBounce(c *cli) *cobra.Command {
 }
 
 func newBounceList(c *cli) *cobra.Command {
-	var p pageFlags
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list inbound mail that the relay did not understand",
-		Long: `List mail to an inbound domain that the relay did not understand and keeps, the newest first:
+	return newList(c, list[struct{}]{
+		use: "list", short: "list inbound mail that the relay did not understand",
+		long: `List mail to an inbound domain that the relay did not understand and keeps, the newest first:
 mail to postmaster@ and abuse@, bounces in a form that it doesn't know, replies by people.
 The relay keeps 1000 messages and 64 MiB at most; then the oldest go.`,
-		Example: `  mta bounce list
+		example: `  mta bounce list
   mta bounce list --json`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.check(); err != nil {
-				return err
-			}
-			return c.bounceList(cmd.Context(), &p)
-		},
-	}
-	p.add(cmd, "messages")
-	return cmd
+		what: "messages", show: bounceList,
+	})
 }
 
-func (c *cli) bounceList(ctx context.Context, p *pageFlags) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	l, err := collect(p, func(l *api.InboundList) (*[]api.InboundMail, *string) { return &l.Mail, &l.Next },
-		func(after string, limit int) (api.InboundList, error) { return client.Inbound(ctx, after, limit) })
+func bounceList(ctx context.Context, c *cli, client *api.Client, _ struct{}, p *pageFlags) error {
+	l, err := collect[api.InboundMail](p, func(after string, limit int) (api.InboundList, error) {
+		return client.Inbound(ctx, after, limit)
+	})
 	switch {
 	case err != nil:
 		return err
@@ -66,12 +54,9 @@ func (c *cli) bounceList(ctx context.Context, p *pageFlags) error {
 		fmt.Fprintln(c.err, "no inbound mail is kept")
 		return nil
 	}
-	t := &draw.Table{
-		Columns:   []draw.Column{{Title: "ID"}, {Title: "AGE", Right: true}, {Title: "KIND"}, {Title: "FROM", Shrink: true}, {Title: "TO", Shrink: true}, {Title: "SIZE", Right: true}},
-		NoteTitle: "SUBJECT",
-	}
+	t := draw.New("SUBJECT", "ID", ">AGE", "KIND", "~FROM", "~TO", ">SIZE")
 	for _, m := range l.Mail {
-		t.Add(m.Subject, m.ID, short.Age(c.now().Sub(m.Time)), m.Kind, sentBy(&m), strings.Join(m.Recipients, ", "), short.Size(m.Size))
+		t.Add(m.Subject, m.ID, short.Age(c.now().Sub(m.Time)), m.Kind, cmp.Or(m.From, angled(m.Sender)), strings.Join(m.Recipients, ", "), short.Size(m.Size))
 	}
 	if err := t.Write(c.out, c.screen); err != nil {
 		return err
@@ -85,19 +70,10 @@ func (c *cli) bounceList(ctx context.Context, p *pageFlags) error {
 	return nil
 }
 
-// sentBy is the author of a mail, or else its sender.
-func sentBy(m *api.InboundMail) string {
-	if m.From != "" {
-		return m.From
-	}
-	return angled(m.Sender)
-}
-
 func newBounceShow(c *cli) *cobra.Command {
-	var asJSON, content bool
+	content := false
 	cmd := &cobra.Command{
-		Use:   "show ID",
-		Short: "show a message that 'mta bounce list' lists",
+		Use: "show ID", Short: "show a message that 'mta bounce list' lists",
 		Long: `Show what is known about a message, and its headers and body, with ? for control characters.
 --content prints the message alone, and into a pipe or a file unchanged.`,
 		Example: `  mta bounce show 0k7w1v0z8g002
@@ -108,38 +84,25 @@ func newBounceShow(c *cli) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.bounceShow(cmd.Context(), args[0], asJSON, content)
-		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print what is known as JSON, without the content")
+	var rest func() error // prints the content
+	answers(c, cmd, func(ctx context.Context, client *api.Client, ids []string) (m api.InboundMail, err error) {
+		if content {
+			return m, c.content(ctx, ids[0], client.InboundContent)
+		}
+		rest = func() error { return c.cleanContent(ctx, ids[0], client.InboundContent) }
+		return client.InboundMail(ctx, ids[0])
+	}, func(m api.InboundMail) error {
+		if content {
+			return nil
+		}
+		c.inboundFacts(&m)
+		return rest()
+	})
+	cmd.Flags().Lookup("json").Usage = "print what is known as JSON, without the content"
 	cmd.Flags().BoolVar(&content, "content", false, "print the headers and the body alone")
 	cmd.MarkFlagsMutuallyExclusive("json", "content")
 	return cmd
-}
-
-func (c *cli) bounceShow(ctx context.Context, id string, asJSON, content bool) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	if content && !c.screen.TTY {
-		return client.InboundContent(ctx, id, c.out)
-	}
-	if !content {
-		m, err := client.InboundMail(ctx, id)
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			return writeJSON(c.out, m)
-		}
-		c.inboundFacts(&m)
-	}
-	r, w := io.Pipe()
-	go func() { w.CloseWithError(client.InboundContent(ctx, id, w)) }()
-	defer r.Close()
-	return writeClean(c.out, r)
 }
 
 // inboundFacts prints what is known about a message beside its content, and a blank line.
@@ -148,14 +111,15 @@ func (c *cli) inboundFacts(m *api.InboundMail) {
 	if m.Helo != "" {
 		by += " (" + m.Helo + ")"
 	}
-	for _, f := range []struct{ name, value string }{
-		{"id", m.ID}, {"kind", m.Kind}, {"arrived", moment(m.Time, c.now())}, {"from", by}, {"sender", angled(m.Sender)},
-		{"to", strings.Join(m.Recipients, ", ")}, {"about", m.Message}, {"size", short.Size(m.Size)},
-	} {
-		if f.value != "" {
-			fmt.Fprintf(c.out, "%-8s %s\n", f.name, draw.Clean(f.value))
-		}
-	}
+	f := c.facts(9)
+	f.some("id", m.ID)
+	f.some("kind", m.Kind)
+	f.some("arrived", moment(m.Time, c.now()))
+	f.some("from", by)
+	f.some("sender", angled(m.Sender))
+	f.some("to", strings.Join(m.Recipients, ", "))
+	f.some("about", m.Message)
+	f.some("size", short.Size(m.Size))
 	fmt.Fprintln(c.out)
 }
 
@@ -168,10 +132,8 @@ Give them a class with classify blocks in the configuration.`
 func newBounceUnknown(c *cli) *cobra.Command {
 	var provider string
 	cmd := &cobra.Command{
-		Use:   "unknown",
-		Short: "show the replies that no rule for classes knows",
-		Long:  bounceUnknownHelp,
-		Args:  noArgs,
+		Use: "unknown", Short: "show the replies that no rule for classes knows", Long: bounceUnknownHelp,
+		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&provider, "provider", "", "of this `provider` only; \"\": of sites without one")
 	return answers(c, cmd, func(ctx context.Context, client *api.Client, _ []string) (api.UnknownList, error) {
@@ -187,15 +149,15 @@ func (c *cli) bounceUnknown(l api.UnknownList) error {
 		fmt.Fprintln(c.err, "no unknown replies since the relay was started")
 		return nil
 	}
-	t := &draw.Table{Columns: []draw.Column{{Title: "PROVIDER"}, {Title: "COUNT", Right: true}, {Title: "AGE", Right: true}, {Title: "MESSAGE"}}, NoteTitle: "REPLY"}
+	t := draw.New("REPLY", "PROVIDER", ">COUNT", ">AGE", "MESSAGE")
 	for _, of := range l.Unknown {
 		left := of.Count
 		for _, s := range of.Samples {
 			left -= s.Count
-			t.Add(strings.Join(strings.Fields(s.Reply.String()), " "), orDash(of.Provider), fmt.Sprint(s.Count), short.Age(c.now().Sub(s.Last)), orDash(s.Message))
+			t.Add(strings.Join(strings.Fields(s.Reply.String()), " "), cmp.Or(of.Provider, "-"), s.Count, short.Age(c.now().Sub(s.Last)), cmp.Or(s.Message, "-"))
 		}
 		if left > 0 {
-			t.Add("others, of which no sample is kept", orDash(of.Provider), fmt.Sprint(left), "-", "-")
+			t.Add("others, of which no sample is kept", cmp.Or(of.Provider, "-"), left, "-", "-")
 		}
 	}
 	return t.Write(c.out, c.screen)
@@ -228,9 +190,7 @@ type namedByToken struct {
 func newBounceToken(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "token {ADDRESS | TOKEN}",
-		Short: "show the message that a return path names",
-		Long:  bounceTokenHelp,
+		Use: "token {ADDRESS | TOKEN}", Short: "show the message that a return path names", Long: bounceTokenHelp,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("want one address or token, got %d", len(args))
@@ -250,13 +210,15 @@ func newBounceToken(c *cli) *cobra.Command {
 				return err
 			}
 			named := nameToken(cfg, keys, args[0], c.now())
-			if err := c.printToken(named, cfg.NodeID, asJSON); err != nil {
-				return err
+			if asJSON {
+				err = writeJSON(c.out, named)
+			} else {
+				c.printToken(named, cfg.NodeID)
 			}
-			if !named.Valid {
+			if err == nil && !named.Valid {
 				return exitError(exitFailed)
 			}
-			return nil
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -290,32 +252,28 @@ func nameToken(cfg *config.Config, keys *returnpath.Keys, address string, now ti
 	return out
 }
 
-func (c *cli) printToken(n namedByToken, nodeID string, asJSON bool) error {
-	if asJSON {
-		return writeJSON(c.out, n)
-	}
-	fact := func(name, text string) { fmt.Fprintf(c.out, "%-9s  %s\n", name, draw.Clean(text)) }
+func (c *cli) printToken(n namedByToken, nodeID string) {
+	fact := c.facts(11).add
 	if n.Message != "" {
-		fact("for", map[string]string{"bounce": "bounces and complaints", "unsubscribe": "the recipient's unsubscription"}[n.For])
-		fact("message", n.Message)
-		recipient := "none: the transaction had several"
+		fact("for", "%s", map[string]string{"bounce": "bounces and complaints", "unsubscribe": "the recipient's unsubscription"}[n.For])
+		fact("message", "%s", n.Message)
 		if n.Recipient > 0 {
-			recipient = fmt.Sprintf("number %d of the message", n.Recipient)
+			fact("recipient", "number %d of the message", n.Recipient)
+		} else {
+			fact("recipient", "none: the transaction had several")
 		}
-		fact("recipient", recipient)
-		fact("day", n.Day)
-		fact("node", n.Node+map[bool]string{true: " (this relay)", false: " (another relay; this one is " + nodeID + ")"}[n.ThisNode])
-		fact("key", fmt.Sprint(*n.Key)+map[bool]string{true: "", false: " (no longer signs)"}[n.Signs])
+		fact("day", "%s", n.Day)
+		fact("node", "%s%s", n.Node, map[bool]string{true: " (this relay)", false: " (another relay; this one is " + nodeID + ")"}[n.ThisNode])
+		fact("key", "%d%s", *n.Key, map[bool]string{true: "", false: " (no longer signs)"}[n.Signs])
 	}
 	switch {
 	case !n.Valid:
-		fact("valid", "no: "+n.Why)
+		fact("valid", "no: %s", n.Why)
 	case n.Until == nil:
 		fact("valid", "yes")
 	default:
-		fact("valid", "yes, until "+n.Until.Format(time.DateOnly))
+		fact("valid", "yes, until %s", n.Until.Format(time.DateOnly))
 	}
-	return nil
 }
 
 const bounceClassifyHelp = `Read messages as the relay reads what comes back, and show for each FILE its kind, and
@@ -345,10 +303,8 @@ func newBounceClassify(c *cli) *cobra.Command {
 		text, provider string
 	)
 	cmd := &cobra.Command{
-		Use:   "classify {FILE... | --reply TEXT}",
-		Short: "show how the relay reads a bounce or another report",
-		Long:  bounceClassifyHelp,
-		Args:  filesOrReply,
+		Use: "classify {FILE... | --reply TEXT}", Short: "show how the relay reads a bounce or another report",
+		Long: bounceClassifyHelp, Args: filesOrReply,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("reply") {
 				return c.classifyReply(text, provider, asJSON)
@@ -423,10 +379,7 @@ func (c *cli) printClassified(files []classifiedFile, asJSON bool) error {
 		}
 		return nil
 	}
-	t := &draw.Table{
-		Columns:   []draw.Column{{Title: "FILE", Shrink: true}, {Title: "KIND"}, {Title: "RECIPIENT", Shrink: true}, {Title: "ACTION"}, {Title: "STATUS"}, {Title: "CODE"}, {Title: "CLASS"}, {Title: "HARD"}},
-		NoteTitle: "DIAGNOSTIC",
-	}
+	t := draw.New("DIAGNOSTIC", "~FILE", "KIND", "~RECIPIENT", "ACTION", "STATUS", "CODE", "CLASS", "HARD")
 	for _, f := range files {
 		rows := f.Reports
 		if f.unnamed != nil {
@@ -436,29 +389,18 @@ func (c *cli) printClassified(files []classifiedFile, asJSON bool) error {
 			rows = []report.Report{{}}
 		}
 		for _, r := range rows {
-			t.Add(r.Diagnostic, append([]string{f.File, f.Kind.String(), orDash(r.Recipient)}, fateOf(r)...)...)
+			t.Add(r.Diagnostic, append([]any{f.File, f.Kind, cmp.Or(r.Recipient, "-")}, fateOf(r)...)...)
 		}
 	}
 	return t.Write(c.out, c.screen)
 }
 
 // fateOf gives the cells of what became of a recipient: complaints, replies and the like have none.
-func fateOf(r report.Report) []string {
+func fateOf(r report.Report) []any {
 	if r.Action == "" {
-		return []string{"-", "-", "-", "-", "-"}
+		return []any{"-", "-", "-", "-", "-"}
 	}
-	hard := "no"
-	if r.Hard {
-		hard = "yes"
-	}
-	return []string{string(r.Action), orDash(r.Status.String()), codeOrDash(r.Reply.Code), r.Class.String(), hard}
-}
-
-func codeOrDash(code int) string {
-	if code == 0 {
-		return "-"
-	}
-	return fmt.Sprint(code)
+	return []any{r.Action, cmp.Or(r.Status.String(), "-"), cmp.Or(nonZero(r.Reply.Code), "-"), r.Class, yesNo(r.Hard)}
 }
 
 // classifier has the rules of the configuration, if it can be read. They are worth a try without it, too:
@@ -509,16 +451,13 @@ func (c *cli) classifyReply(text, provider string, asJSON bool) error {
 	case class == bounce.Uncategorized:
 		by = "none"
 	}
-	hard := "no"
-	if said.Hard {
-		hard = "yes"
-	}
-	for _, line := range [][2]string{{"class", class.String() + ": " + class.Meaning()}, {"hard", hard}, {"status", said.Status.String()}, {"rule", by},
-		{"PowerMTA", class.PowerMTA()}, {"SparkPost", fmt.Sprint(class.SparkPost())}} {
-		if _, err := fmt.Fprintf(c.out, "%-9s  %s\n", line[0], draw.Clean(line[1])); err != nil {
-			return err
-		}
-	}
+	fact := c.facts(11).add
+	fact("class", "%v: %s", class, class.Meaning())
+	fact("hard", "%s", yesNo(said.Hard))
+	fact("status", "%v", said.Status)
+	fact("rule", "%s", by)
+	fact("PowerMTA", "%s", class.PowerMTA())
+	fact("SparkPost", "%v", class.SparkPost())
 	return nil
 }
 

@@ -131,10 +131,7 @@ messages, and the names of sites, sources, pools and tenants. For the current sh
 
 func newCompletion(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:       "completion SHELL",
-		Short:     "print a shell completion script",
-		Long:      completionHelp,
-		ValidArgs: shells,
+		Use: "completion SHELL", Short: "print a shell completion script", Long: completionHelp, ValidArgs: shells,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(shells, args[0]) {
 				return usagef("want the name of a shell: %s", strings.Join(shells, ", "))

@@ -39,8 +39,7 @@ func newConfig(c *cli) *cobra.Command {
 func newConfigReload(c *cli) *cobra.Command {
 	var in api.Intent
 	cmd := answers(c, &cobra.Command{
-		Use:   "reload",
-		Short: "reload the configuration file",
+		Use: "reload", Short: "reload the configuration file",
 		Long: `Make the running relay reload its configuration file. The whole new file takes effect,
 or, if it has an error, none of it. SIGHUP does the same. With --dry-run the relay tries
 all of that, new ports and certificates included, and undoes it.`,
@@ -76,9 +75,7 @@ func (c *cli) printReload(r *api.Reload) {
 func newConfigShow(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "show",
-		Short: "print the effective configuration of the running relay",
-		Args:  noArgs,
+		Use: "show", Short: "print the effective configuration of the running relay", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := c.client()
 			if err != nil {
@@ -139,9 +136,7 @@ func newCheck(c *cli) *cobra.Command {
 	var effective, asJSON, askDNS, strict bool
 	var dns check.DNSQuestion
 	cmd := &cobra.Command{
-		Use:   "check [FILE]",
-		Short: "check the configuration",
-		Long:  checkHelp,
+		Use: "check [FILE]", Short: "check the configuration", Long: checkHelp,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("want one file, got %d", len(args))
@@ -567,10 +562,7 @@ func (im *importing) report(s *importer.Summary, text []byte) error {
 		return writeJSON(c.out, out)
 	}
 	if len(s.Notes) > 0 {
-		t := draw.Table{
-			Columns:   []draw.Column{{Title: "place"}, {Title: "directive", Shrink: true}, {Title: "carried"}, {Title: "protects"}},
-			NoteTitle: "reason",
-		}
+		t := draw.New("reason", "place", "~directive", "carried", "protects")
 		for _, n := range protectingLast(s.Notes) {
 			carried, protects := "with a note", "-"
 			if n.Lost {
@@ -594,8 +586,7 @@ func (im *importing) report(s *importer.Summary, text []byte) error {
 
 func newImportPowerMTA(c *cli) *cobra.Command {
 	return c.importCommand(&cobra.Command{
-		Use:   "powermta FILE",
-		Short: "write mta.conf from a PowerMTA configuration",
+		Use: "powermta FILE", Short: "write mta.conf from a PowerMTA configuration",
 		Long: importHelp + `
 
 FILE is PowerMTA's configuration, often /etc/pmta/config. The files that it includes are

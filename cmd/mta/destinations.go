@@ -68,7 +68,6 @@ func newSitesList(c *cli) *cobra.Command {
 		what: "sites", filter: api.SiteFilter{Order: api.BySize}, names: c.siteNames,
 		show: pages[api.SiteFilter, api.SiteList, api.Site]{
 			table: listing.Sites, ask: (*api.Client).Sites,
-			of:      func(l *api.SiteList) (*[]api.Site, *string) { return &l.Sites, &l.Next },
 			unknown: "no known site has the name",
 			hint: "to list the known sites: mta sites; a site has the name of its first host, " +
 				"and 'mta explain DOMAIN' shows the site of a domain",
@@ -85,9 +84,7 @@ output counts and names the known ones. 'mta pause domain' stops a single one of
 func newSitesSuspend(c *cli) *cobra.Command {
 	var s api.Suspend
 	cmd := &cobra.Command{
-		Use:     "suspend SITE --for TIME",
-		Short:   "stop mail to a site for a time",
-		Long:    sitesSuspendHelp,
+		Use: "suspend SITE --for TIME", Short: "stop mail to a site for a time", Long: sitesSuspendHelp,
 		Example: `  mta sites suspend example.com --for 30m --reason "postmaster asked us to"`,
 	}
 	suspensionFlags(cmd, &s.For, &s.Source)
@@ -141,8 +138,7 @@ func fromSource(source string) string {
 func newSitesResume(c *cli) *cobra.Command {
 	var in api.Intent
 	return c.ofSite(changes(c, &cobra.Command{
-		Use:   "resume SITE",
-		Short: "end suspensions of a site",
+		Use: "resume SITE", Short: "end suspensions of a site",
 		Long: `End all suspensions of a site, including automatic ones.
 
 SITE is the name of a site, or a domain that it serves.`,
@@ -203,7 +199,6 @@ func newHostsList(c *cli) *cobra.Command {
 		what: "hosts", names: c.hostNames,
 		show: pages[api.HostFilter, api.HostList, api.Host]{
 			table: listing.Hosts, ask: (*api.Client).Hosts,
-			of:      func(l *api.HostList) (*[]api.Host, *string) { return &l.Hosts, &l.Next },
 			unknown: "no known host matches the name or address", hint: "to list the known hosts: mta hosts",
 		}.show,
 	}))
@@ -212,8 +207,7 @@ func newHostsList(c *cli) *cobra.Command {
 func newHostsSuspend(c *cli) *cobra.Command {
 	var s api.SuspendHosts
 	cmd := &cobra.Command{
-		Use:   "suspend NAME... --for TIME",
-		Short: "stop mail to hosts for a time",
+		Use: "suspend NAME... --for TIME", Short: "stop mail to hosts for a time",
 		Long: `Stop all mail to hosts for a time, or the mail from one source. Mail goes to the other
 hosts of its site; if there is none, it waits in the queue without counting an attempt.
 Jobs on connections to the hosts finish, and then the connections end.
@@ -238,8 +232,7 @@ NAME is a name or an address of a known host; .example.com means all names with 
 func newHostsResume(c *cli) *cobra.Command {
 	var in api.Intent
 	return c.ofHosts(changes(c, &cobra.Command{
-		Use:   "resume NAME...",
-		Short: "end suspensions of hosts",
+		Use: "resume NAME...", Short: "end suspensions of hosts",
 		Long: `End all suspensions of hosts.
 
 NAME is a name or an address; .example.com means all names with that ending.`,
@@ -260,8 +253,7 @@ func (c *cli) ofHosts(cmd *cobra.Command) *cobra.Command {
 func newHostsForget(c *cli) *cobra.Command {
 	var in api.Intent
 	return c.ofHosts(changes(c, &cobra.Command{
-		Use:   "forget NAME...",
-		Short: "discard the state of hosts",
+		Use: "forget NAME...", Short: "discard the state of hosts",
 		Long: `Discard the relay's knowledge about hosts: failures, offered extensions, capacity. They
 are tried again immediately. Connections stay open.
 
@@ -302,18 +294,14 @@ func newConnectionsList(c *cli) *cobra.Command {
 		example: `  mta connections list --site mx.example.com
   mta connections list --direction in --peer 192.0.2.0/24 --json`,
 		what: "connections",
-		show: pages[api.ConnectionFilter, api.ConnectionList, api.Connection]{
-			table: listing.Connections, ask: (*api.Client).Connections,
-			of: func(l *api.ConnectionList) (*[]api.Connection, *string) { return &l.Connections, &l.Next },
-		}.show,
+		show: pages[api.ConnectionFilter, api.ConnectionList, api.Connection]{table: listing.Connections, ask: (*api.Client).Connections}.show,
 	}))
 }
 
 func newConnectionsClose(c *cli) *cobra.Command {
 	var in api.Intent
 	cmd := answers(c, &cobra.Command{
-		Use:   "close ID...",
-		Short: "close connections without loss of mail",
+		Use: "close ID...", Short: "close connections without loss of mail",
 		Long: `Close connections. A client hears 421 before its next command; a message that is coming in
 is taken first. An outgoing connection finishes the transactions that have begun, and the
 others leave by another connection; one that is being opened is given up. No mail is lost
@@ -353,10 +341,7 @@ and those RUNNING on one. A source is sending; or warming, with the plan's stage
 by an operator or its warm-up; or missing, if this machine does not have its address.
 ` + sinceStart,
 		what: "sources", filter: api.BlockFilter{Order: api.BySize}, names: c.sourceNames,
-		show: pages[api.BlockFilter, api.SourceList, api.Source]{
-			table: listing.Sources, ask: (*api.Client).Sources,
-			of: func(l *api.SourceList) (*[]api.Source, *string) { return &l.Sources, &l.Next },
-		}.show,
+		show: pages[api.BlockFilter, api.SourceList, api.Source]{table: listing.Sources, ask: (*api.Client).Sources}.show,
 	}))
 }
 
@@ -378,7 +363,6 @@ ACCEPTED counts recipients of the pool's tenants since the start of the relay.
 			ask: func(client *api.Client, ctx context.Context, f poolFilter, after string, limit int) (api.PoolList, error) {
 				return client.Pools(ctx, f.BlockFilter, after, limit)
 			},
-			of: func(l *api.PoolList) (*[]api.Pool, *string) { return &l.Pools, &l.Next },
 		}.show,
 	}))
 }
@@ -387,7 +371,6 @@ func newTenants(c *cli) *cobra.Command {
 	limits := false
 	usual := pages[api.BlockFilter, api.TenantList, api.Tenant]{
 		table: listing.Tenants, ask: (*api.Client).Tenants,
-		of: func(l *api.TenantList) (*[]api.Tenant, *string) { return &l.Tenants, &l.Next },
 	}
 	cmd := newList(c, list[api.BlockFilter]{
 		use: "tenants [NAME...]", short: "list the tenants of the configuration",
@@ -405,14 +388,14 @@ start of the relay, LOWERED those that over_quota = "lower" moved to the last ti
 			if !limits || p.asJSON {
 				return usual.show(ctx, c, client, f, p)
 			}
-			l, err := collect(p, usual.of, func(after string, limit int) (api.TenantList, error) {
+			l, err := collect[api.Tenant](p, func(after string, limit int) (api.TenantList, error) {
 				return client.Tenants(ctx, f, after, limit)
 			})
 			if err != nil {
 				return err
 			}
 			limited := slices.DeleteFunc(l.Tenants, func(t api.Tenant) bool { return t.Use == nil })
-			return printPage(c, listing.TenantLimits, limited, l.Next)
+			return printPage(c, listing.TenantLimits, limited, l.Next, "no tenant is known or matches")
 		},
 	})
 	cmd.Flags().Bool("queued", false, "")
@@ -435,13 +418,11 @@ func newPause(c *cli) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "pause [everything | tenant NAME | pool NAME | source NAME | domain NAME]",
-		Short: "stop the mail of a tenant, pool, source or domain, or all mail",
-		Long:  pauseHelp,
+		Short: "stop the mail of a tenant, pool, source or domain, or all mail", Long: pauseHelp,
 		Example: `  mta pause tenant acme --reason "their list is stolen"
   mta pause domain example.com --for 2h
   mta pause everything`,
-		Args:              pausable(true),
-		ValidArgsFunction: c.completePausable(nil),
+		Args: pausable(true), ValidArgsFunction: c.completePausable(nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && (b.For > 0 || b.Reason != "") {
 				return hinted{usagef("say what to pause"), "to stop all mail: mta pause everything"}
@@ -481,11 +462,9 @@ func newPause(c *cli) *cobra.Command {
 func newResume(c *cli) *cobra.Command {
 	var in api.Intent
 	return changes(c, &cobra.Command{
-		Use:               "resume everything | tenant NAME | pool NAME | source NAME | domain NAME",
-		Short:             "end a pause",
-		Long:              "End a pause: its mail leaves immediately, within the limits of sites and sources.\nOther pauses stay in force.",
-		Args:              pausable(false),
-		ValidArgsFunction: c.completePausable(pausedNames),
+		Use: "resume everything | tenant NAME | pool NAME | source NAME | domain NAME", Short: "end a pause",
+		Long: "End a pause: its mail leaves immediately, within the limits of sites and sources.\nOther pauses stay in force.",
+		Args: pausable(false), ValidArgsFunction: c.completePausable(pausedNames),
 	}, &in, "pause", func(ctx context.Context, client *api.Client, args []string) (api.PauseChanged, error) {
 		return client.EndPause(ctx, api.EndPause{Intent: in, What: api.PauseWhat(args[0]), Name: second(args)})
 	}, func(done api.PauseChanged) {

@@ -51,13 +51,10 @@ type keygen struct {
 func newDKIMKeygen(c *cli) *cobra.Command {
 	var k keygen
 	cmd := &cobra.Command{
-		Use:   "keygen --domain DOMAIN --selector SELECTOR --out FILE",
-		Short: "generate a key",
-		Long:  keygenHelp,
+		Use: "keygen --domain DOMAIN --selector SELECTOR --out FILE", Short: "generate a key", Long: keygenHelp,
 		Example: `  mta dkim keygen --domain example.com --selector 2026a --out /etc/mta/dkim/2026a.pem
   mta dkim keygen --domain example.com --selector 2026e --type ed25519 --out /etc/mta/dkim/2026e.pem`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.dkimKeygen(cmd.Context(), k) },
+		Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return c.dkimKeygen(cmd.Context(), k) },
 	}
 	cmd.Flags().StringVar(&k.domain, "domain", "", "the signing `domain`")
 	cmd.Flags().StringVar(&k.selector, "selector", "", "the key's `name` below ._domainkey of the domain")
@@ -254,8 +251,7 @@ func describeKey(d *config.DKIM, k *config.DKIMKey, now time.Time) dkimKey {
 
 func newDKIMList(c *cli) *cobra.Command {
 	return c.dkimListing(&cobra.Command{
-		Use:   "list [NAME...]",
-		Short: "list the keys and their states",
+		Use: "list [NAME...]", Short: "list the keys and their states",
 		Long: `List the keys of the configuration, or those of the blocks or domains NAME. STATE shows
 which sign today; a key in state "later" takes over on its day, a "replaced" one no longer
 signs: keep its record until the mail that it signed has arrived.`,
@@ -284,8 +280,7 @@ signs: keep its record until the mail that it signed has arrived.`,
 
 func newDKIMDNS(c *cli) *cobra.Command {
 	return c.dkimListing(&cobra.Command{
-		Use:   "dns [NAME...]",
-		Short: "print the DNS records to publish",
+		Use: "dns [NAME...]", Short: "print the DNS records to publish",
 		Long: `Print the record of each key, including those that sign later, as lines of a zone file:
 for all keys of the configuration, or for the blocks or domains NAME.`,
 	}, func(keys []dkimKey) error {
@@ -340,9 +335,7 @@ func newDKIMCheck(c *cli) *cobra.Command {
 	var asJSON bool
 	var servers []string
 	cmd := &cobra.Command{
-		Use:   "check [NAME...]",
-		Short: "hold the published records against the keys",
-		Long:  dkimCheckHelp,
+		Use: "check [NAME...]", Short: "hold the published records against the keys", Long: dkimCheckHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keys, err := c.dkimKeys(args)
 			if err != nil {
@@ -437,7 +430,7 @@ func (row *checkedKey) judge(k dkimKey, ans dnscheck.Answer) {
 // printKeys prints what was found, and fails when a key that is needed does not have its record.
 func (c *cli) printKeys(found []checkedKey, asJSON bool) error {
 	failed := false
-	t := draw.Table{Columns: []draw.Column{{Title: "RECORD", Shrink: true}, {Title: "KEY"}, {Title: "SERVER", Shrink: true}, {Title: "RESULT"}}}
+	t := draw.New("", "~RECORD", "KEY", "~SERVER", "RESULT")
 	for _, k := range found {
 		failed = failed || k.Failed
 		note := k.Why

@@ -24,167 +24,125 @@ per second that the limits allow.
 An argument in the form of a message id is an id; anything else is a domain.`
 
 func newExplain(c *cli) *cobra.Command {
-	var (
-		tenant string
-		asJSON bool
-	)
-	cmd := &cobra.Command{
-		Use:   "explain DOMAIN|ID",
-		Short: "explain why mail waits, or what would happen to it",
-		Long:  explainHelp,
+	tenant := ""
+	cmd := answers(c, &cobra.Command{
+		Use: "explain DOMAIN|ID", Short: "explain why mail waits, or what would happen to it", Long: explainHelp,
 		Example: `  mta explain example.com
   mta explain example.com --tenant acme
   mta explain 01knd1p5c0002`,
-		Args:              oneName("a domain, or the id of a message"),
-		ValidArgsFunction: c.completeIDs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if at := strings.LastIndexByte(args[0], '@'); at >= 0 {
-				return usagef("%q is an address: use its domain, as in: mta explain %s\nto see whether the address is suppressed: mta suppress check %s",
-					args[0], args[0][at+1:], args[0])
-			}
-			q := api.ExplainQuery{Domain: args[0], Tenant: tenant}
-			if _, err := envelope.ParseID(args[0]); err == nil {
-				if tenant != "" {
-					return usagef("--tenant is for domains: a message has its own tenant")
-				}
-				q = api.ExplainQuery{ID: strings.ToLower(args[0])}
-			}
-			return c.explain(cmd.Context(), q, asJSON)
-		},
-	}
+		Args: oneName("a domain, or the id of a message"), ValidArgsFunction: c.completeIDs,
+	}, func(ctx context.Context, client *api.Client, args []string) (e api.Explanation, err error) {
+		if at := strings.LastIndexByte(args[0], '@'); at >= 0 {
+			return e, usagef("%q is an address: use its domain, as in: mta explain %s\nto see whether the address is suppressed: mta suppress check %s",
+				args[0], args[0][at+1:], args[0])
+		}
+		if _, err := envelope.ParseID(args[0]); err != nil {
+			return client.Explain(ctx, api.ExplainQuery{Domain: args[0], Tenant: tenant})
+		}
+		if tenant != "" {
+			return e, usagef("--tenant is for domains: a message has its own tenant")
+		}
+		return client.Explain(ctx, api.ExplainQuery{ID: strings.ToLower(args[0])})
+	}, c.explain)
 	cmd.Flags().StringVar(&tenant, "tenant", "", "mail of this `tenant` for the domain")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c.watchable(cmd)
 }
 
-func (c *cli) explain(ctx context.Context, q api.ExplainQuery, asJSON bool) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	e, err := client.Explain(ctx, q)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return writeJSON(c.out, e)
-	}
-	var b strings.Builder
+func (c *cli) explain(e api.Explanation) error {
+	f := c.facts(12)
 	if e.Message != nil {
-		c.explainMessage(&b, e.Message)
+		c.explainMessage(f, e.Message)
 	}
-	errs := []error{}
+	var errs []error
 	for i := range e.Destinations {
-		if b.Len() > 0 {
-			b.WriteString("\n")
+		if i > 0 || e.Message != nil {
+			fmt.Fprintln(c.out)
 		}
-		errs = append(errs, c.explainDestination(&b, &e.Destinations[i]))
+		errs = append(errs, c.explainDestination(f, &e.Destinations[i]))
 	}
-	_, err = fmt.Fprint(c.out, b.String())
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
 }
 
-// fact writes one line of a name and a value.
-func fact(b *strings.Builder, name, format string, args ...any) {
-	fmt.Fprintf(b, "%-10s  %s\n", name, draw.Clean(fmt.Sprintf(format, args...)))
-}
-
-func (c *cli) explainMessage(b *strings.Builder, m *api.ExplainedMessage) {
-	fact(b, "message", "%s from %s, received %s", m.ID, angled(m.Sender), moment(m.Received, c.now()))
-	if m.Tenant != "" {
-		fact(b, "tenant", "%s", m.Tenant)
-	}
-	if m.Source == "" {
-		fact(b, "source", "chosen when it is sent")
-	} else {
-		fact(b, "source", "%s", m.Source)
-	}
+func (c *cli) explainMessage(f facts, m *api.ExplainedMessage) {
+	f.add("message", "%s from %s, received %s", m.ID, angled(m.Sender), moment(m.Received, c.now()))
+	f.some("tenant", m.Tenant)
+	f.add("source", "%s", cmp.Or(m.Source, "chosen when it is sent"))
 	for _, r := range m.Recipients {
 		s := &r.Status
-		fmt.Fprintln(b)
-		fact(b, "recipient", "%s", angled(s.Address))
-		fact(b, "state", "%s, %s so far", s.State, plural(s.Attempts, "attempt"))
-		fact(b, "why", "%s%s", r.Why, c.look().More(r.Until))
+		fmt.Fprintln(c.out)
+		f.add("recipient", "%s", angled(s.Address))
+		f.add("state", "%s, %s so far", s.State, plural(s.Attempts, "attempt"))
+		f.add("why", "%s%s", r.Why, c.look().More(r.Until))
 		if s.State == api.StateDeferred && !s.Next.IsZero() {
-			fact(b, "next", "%s", moment(s.Next, c.now()))
+			f.add("next", "%s", moment(s.Next, c.now()))
 		}
 		if s.Reply != nil {
-			fact(b, "last reply", "%s", s.Reply.String())
+			f.add("last reply", "%s", s.Reply.String())
 		}
-		if !s.Expires.IsZero() {
-			fact(b, "given up", "%s", moment(s.Expires, c.now()))
-		}
+		f.at("given up", s.Expires)
 	}
 	if m.More > 0 {
-		fmt.Fprintf(b, "\n... and %s\n", plural(m.More, "more recipient"))
+		fmt.Fprintf(c.out, "\n... and %s\n", plural(m.More, "more recipient"))
 	}
 }
 
-func (c *cli) explainDestination(b *strings.Builder, d *api.Destination) error {
-	fact(b, "domain", "%s", d.Domain)
-	fact(b, "now", "%s%s", d.Now, c.look().More(d.Until))
-	poolFacts(b, d)
-	for i, step := range d.Steps {
-		name := ""
-		if i == 0 {
-			name = "route"
-		}
-		fact(b, name, "%s", step)
-	}
+func (c *cli) explainDestination(f facts, d *api.Destination) error {
+	f.add("domain", "%s", d.Domain)
+	f.add("now", "%s%s", d.Now, c.look().More(d.Until))
+	poolFacts(f, d)
+	f.list("route", d.Steps)
 	if d.Failure != nil {
-		fact(b, "failure", "%s", d.Failure.String())
-		c.queued(b, d)
+		f.add("failure", "%s", d.Failure.String())
+		c.queued(f, d)
 		return nil
 	}
 	site := d.Site
 	if d.Provider != "" {
 		site += ", provider " + d.Provider
 	}
-	fact(b, "site", "%s", site)
-	c.tlsFacts(b, d)
-	c.queued(b, d)
-	if d.Ceiling.Binds == "" {
-		fact(b, "ceiling", "no rate is limited")
-	} else {
-		fact(b, "ceiling", "%s", shortSum(d.Ceiling.Binds))
-	}
+	f.add("site", "%s", site)
+	c.tlsFacts(f, d)
+	c.queued(f, d)
+	f.add("ceiling", "%s", cmp.Or(shortSum(d.Ceiling.Binds), "no rate is limited"))
 	others, more := firstOf(d.Ceiling.Others, mostLines)
 	for _, o := range others {
-		fact(b, "", "(%s)", shortSum(o))
+		f.add("", "(%s)", shortSum(o))
 	}
 	if more > 0 {
-		fact(b, "", "(and %d more limits)", more)
+		f.add("", "(and %d more limits)", more)
 	}
 	actions, more := firstOf(d.Actions, mostLines)
 	for _, a := range actions {
-		fact(b, "action", "%s", c.look().Action(a))
+		f.add("action", "%s", c.look().Action(a))
 	}
 	if more > 0 {
-		fact(b, "action", "%d more: mta sites %s --json", more, d.Site)
+		f.add("action", "%d more: mta sites %s --json", more, d.Site)
 	}
-	b.WriteString("\n")
-	c.picture(b, d)
-	b.WriteString("\n")
-	return c.limitTable(d).Write(b, c.screen)
+	fmt.Fprintln(c.out)
+	c.picture(d)
+	fmt.Fprintln(c.out)
+	t := draw.New("NOW", "LIMIT", ">VALUE", "OF", "SET BY")
+	for _, l := range d.Limits {
+		t.Add(l.Now, l.Setting, l.Value, l.Scope, l.Origin)
+	}
+	return t.Write(c.out, c.screen)
 }
 
 // tlsFacts prints how connections must be protected, and how the last one to each host was.
-func (c *cli) tlsFacts(b *strings.Builder, d *api.Destination) {
-	fact(b, "TLS", "%s (%s)", d.TLS, d.TLSOrigin)
-	for _, p := range d.TLSPolicies {
-		fact(b, "", "%s", p)
-	}
+func (c *cli) tlsFacts(f facts, d *api.Destination) {
+	f.add("TLS", "%s (%s)", d.TLS, d.TLSOrigin)
+	f.list("", d.TLSPolicies)
 	if d.MTASTS != nil {
-		c.stsLines(b, d.MTASTS)
+		c.stsLines(f, d.MTASTS)
 	}
 	hosts, _ := firstOf(d.Hosts, mostLines)
 	for _, h := range hosts {
 		switch t := h.Host.TLS; {
 		case t == nil:
 		case t.VerifiedBy != "":
-			fact(b, "", "%s: %s, verified by %s, certificate for %s", h.Host.Name, t.Version, t.VerifiedBy, t.Certificate)
+			f.add("", "%s: %s, verified by %s, certificate for %s", h.Host.Name, t.Version, t.VerifiedBy, t.Certificate)
 		default:
-			fact(b, "", "%s: %s, not verified: %s", h.Host.Name, t.Version, t.Unverified)
+			f.add("", "%s: %s, not verified: %s", h.Host.Name, t.Version, t.Unverified)
 		}
 	}
 }
@@ -193,22 +151,22 @@ func (c *cli) tlsFacts(b *strings.Builder, d *api.Destination) {
 const mostPools = 5
 
 // poolFacts prints whose sources are shown, where the mail of others takes other ones.
-func poolFacts(b *strings.Builder, d *api.Destination) {
+func poolFacts(f facts, d *api.Destination) {
 	if len(d.OtherPools) == 0 {
 		return
 	}
-	fact(b, "pool", "%s; mail of other tenants takes others, which are not shown:", d.Pool)
+	f.add("pool", "%s; mail of other tenants takes others, which are not shown:", d.Pool)
 	for i, p := range d.OtherPools {
 		if i == mostPools {
-			fact(b, "", "and %d more", len(d.OtherPools)-i)
+			f.add("", "and %d more", len(d.OtherPools)-i)
 			break
 		}
-		fact(b, "", "%s: --tenant %s", p.Name, strings.Join(p.Tenants[:min(mostPools, len(p.Tenants))], ", "))
+		f.add("", "%s: --tenant %s", p.Name, strings.Join(p.Tenants[:min(mostPools, len(p.Tenants))], ", "))
 	}
 }
 
 // queued prints what waits where.
-func (c *cli) queued(b *strings.Builder, d *api.Destination) {
+func (c *cli) queued(f facts, d *api.Destination) {
 	q := &d.Queued
 	var parts []string
 	for _, p := range []struct {
@@ -230,15 +188,12 @@ func (c *cli) queued(b *strings.Builder, d *api.Destination) {
 	case q.Paused > 0:
 		parts = append(parts, fmt.Sprintf("%d waiting for the end of the pause of %s (all destinations)", q.Paused, draw.Clean(q.PausedBy)))
 	}
-	if len(parts) == 0 {
-		parts = append(parts, "no recipient")
-	}
-	fact(b, "in queue", "%s", strings.Join(parts, ", "))
+	f.add("in queue", "%s", cmp.Or(strings.Join(parts, ", "), "no recipient"))
 	if q.Unsorted > 0 {
-		fact(b, "", "(and %d not routed yet, of all destinations)", q.Unsorted)
+		f.add("", "(and %d not routed yet, of all destinations)", q.Unsorted)
 	}
-	warming(b, d.Sources)
-	c.lanes(b, d.Lanes)
+	warming(f, d.Sources)
+	c.lanes(f, d.Lanes)
 }
 
 // picture draws the way from the sources to the hosts.
@@ -246,7 +201,7 @@ func (c *cli) queued(b *strings.Builder, d *api.Destination) {
 //	out1 198.51.100.1 ──┐
 //	out2 198.51.100.2 ──┴─ 10 of 12 connections ─┬─ 1 mx1.example [192.0.2.1:25] active, 10 connections
 //	                                             └─ 2 mx2.example [192.0.2.2:25] unused
-func (c *cli) picture(b *strings.Builder, d *api.Destination) {
+func (c *cli) picture(d *api.Destination) {
 	sources, more := firstOf(d.Sources, mostSources)
 	var left, right []string
 	for _, s := range sources {
@@ -293,7 +248,7 @@ func (c *cli) picture(b *strings.Builder, d *api.Destination) {
 		if row >= at {
 			line += branch(row-at, len(right), "┬├└") + "─ " + right[row-at]
 		}
-		b.WriteString(draw.Clean(line) + "\n")
+		fmt.Fprintln(c.out, draw.Clean(line))
 	}
 }
 
@@ -334,14 +289,6 @@ func (c *cli) tierHost(t *api.TierHost) string {
 	return text
 }
 
-func (c *cli) limitTable(d *api.Destination) *draw.Table {
-	t := &draw.Table{Columns: []draw.Column{{Title: "LIMIT"}, {Title: "VALUE", Right: true}, {Title: "OF"}, {Title: "SET BY"}}, NoteTitle: "NOW"}
-	for _, l := range d.Limits {
-		t.Add(l.Now, l.Setting, l.Value, l.Scope, l.Origin)
-	}
-	return t
-}
-
 // Of a pool of a thousand sources a page shows some, and counts the others: what a few have to wait for
 // is what the others wait for. --json has all of them.
 const (
@@ -360,14 +307,14 @@ func firstOf[T any](all []T, most int) (some []T, more int) {
 }
 
 // lanes prints what waits within delivery, the longest first.
-func (c *cli) lanes(b *strings.Builder, all []api.Lane) {
+func (c *cli) lanes(f facts, all []api.Lane) {
 	byLength := slices.Clone(all)
 	slices.SortStableFunc(byLength, func(x, y api.Lane) int {
 		return cmp.Compare(y.Waiting+y.Running, x.Waiting+x.Running)
 	})
 	some, more := firstOf(byLength, mostLines)
 	for i := range some {
-		fact(b, "delivery", "%s", c.lane(&some[i]))
+		f.add("delivery", "%s", c.lane(&some[i]))
 	}
 	if more == 0 {
 		return
@@ -377,7 +324,7 @@ func (c *cli) lanes(b *strings.Builder, all []api.Lane) {
 		waiting += l.Waiting
 		running += l.Running
 	}
-	fact(b, "delivery", "%d waiting, %d on connections, %d more sources", waiting, running, more)
+	f.add("delivery", "%d waiting, %d on connections, %d more sources", waiting, running, more)
 }
 
 func (c *cli) lane(l *api.Lane) string {
@@ -395,7 +342,7 @@ func (c *cli) lane(l *api.Lane) string {
 }
 
 // warming prints where the warm-ups of sources stand.
-func warming(b *strings.Builder, sources []api.DestinationSource) {
+func warming(f facts, sources []api.DestinationSource) {
 	var all []string
 	for _, s := range sources {
 		if s.Warmup != "" {
@@ -404,10 +351,10 @@ func warming(b *strings.Builder, sources []api.DestinationSource) {
 	}
 	some, more := firstOf(all, mostLines)
 	for _, text := range some {
-		fact(b, "warm-up", "%s", text)
+		f.add("warm-up", "%s", text)
 	}
 	if more > 0 {
-		fact(b, "warm-up", "%d more sources: mta warmup list", more)
+		f.add("warm-up", "%d more sources: mta warmup list", more)
 	}
 }
 

@@ -23,8 +23,9 @@ func TestExplainThousandSourcesOnOneScreen(t *testing.T) {
 	}
 	d.Limits = append(d.Limits, api.Limit{Setting: "max_age", Value: "5d", Scope: "each recipient", Origin: "default"})
 	d.Ceiling = api.Ceiling{PerSecond: 3 * n, Binds: strings.Join(sum, " + ") + ": 3000 messages/s"}
-	c, b := &cli{now: scriptNow.Local}, &strings.Builder{}
-	if err := c.explainDestination(b, d); err != nil {
+	b := &strings.Builder{}
+	c := &cli{now: scriptNow.Local, out: b}
+	if err := c.explainDestination(c.facts(12), d); err != nil {
 		t.Fatal(err)
 	}
 	if lines := strings.Count(b.String(), "\n"); lines > 50 {

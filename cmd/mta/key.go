@@ -81,8 +81,7 @@ type newKeyOptions struct {
 func newKeyAdd(c *cli) *cobra.Command {
 	var o newKeyOptions
 	cmd := &cobra.Command{
-		Use:   "add",
-		Short: "add an API key",
+		Use: "add", Short: "add an API key",
 		Long: `Add an API key of a tenant and print it on standard output. It can't be shown again: the
 file has its SHA-256 only.
 
@@ -91,8 +90,7 @@ cancel (cancel and move scheduled messages), events (what became of messages), s
 (the tenant's suppression list). --from limits where it may be used.`,
 		Example: `  mta key add --tenant acme --name shop
   mta key add --tenant acme --name shop --scope send,read --from 192.0.2.0/24 --expires 90d`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.keyAdd(cmd.Context(), o) },
+		Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return c.keyAdd(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.tenant, "tenant", "", "the key's `tenant`")
@@ -228,8 +226,7 @@ func newKeyRotate(c *cli) *cobra.Command {
 		dryRun  bool
 	)
 	cmd := &cobra.Command{
-		Use:   "rotate NAME",
-		Short: "replace an API key by a new one",
+		Use: "rotate NAME", Short: "replace an API key by a new one",
 		Long: `Replace a key by a new one with the same tenant, name, scopes and networks, and print the
 new key. Both are valid for --overlap; then the old one expires. --overlap 0s removes the
 old one immediately, as after a leak. A key that was added with --expires is followed by one
@@ -288,8 +285,7 @@ func newKeyRemove(c *cli) *cobra.Command {
 		expired, dryRun bool
 	)
 	cmd := &cobra.Command{
-		Use:   "remove NAME|ID...",
-		Short: "remove API keys",
+		Use: "remove NAME|ID...", Short: "remove API keys",
 		Long: `Remove keys: all of a name, including those that rotation replaced, or the one of an id.
 Requests with them are refused from then on.`,
 		Example: `  mta key remove shop --tenant acme
@@ -355,13 +351,11 @@ func newKeyList(c *cli) *cobra.Command {
 		asJSON bool
 	)
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list the API keys",
+		Use: "list", Short: "list the API keys",
 		Long: `List the keys, in the order of the file. A replaced key is valid until its end, beside the
 new one of its name. LAST USED is accurate to a minute or two; a relay that was killed may
 not have recorded the last minute.`,
-		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return c.keyList(tenant, asJSON) },
+		Args: noArgs, RunE: func(*cobra.Command, []string) error { return c.keyList(tenant, asJSON) },
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "the keys of this `tenant` only")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -399,8 +393,7 @@ func (c *cli) keyTable(list []api.APIKey) error {
 		fmt.Fprintln(c.err, "no keys")
 		return nil
 	}
-	t := &draw.Table{Columns: []draw.Column{{Title: "NAME"}, {Title: "TENANT", Shrink: true}, {Title: "ID"}, {Title: "STATE"}, {Title: "SCOPES", Shrink: true}, {Title: "FROM", Shrink: true, Spare: 1},
-		{Title: "AGE", Right: true}, {Title: "ENDS IN", Right: true}, {Title: "LAST USED", Right: true}}}
+	t := draw.New("", "NAME", "~TENANT", "ID", "STATE", "~SCOPES", "~-FROM", ">AGE", ">ENDS IN", ">LAST USED")
 	for _, l := range list {
 		from, end, used := "anywhere", "-", "-"
 		if len(l.From) > 0 {
@@ -419,8 +412,7 @@ func (c *cli) keyTable(list []api.APIKey) error {
 
 func newKeyWhich(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:   "which",
-		Short: "identify an API key that was found somewhere",
+		Use: "which", Short: "identify an API key that was found somewhere",
 		Long: `Read a key from the terminal, or as a line from standard input, and print its tenant, name
 and id: for a key that turned up in a repository or a log. The exit status is 1 if the file
 does not have it.`,
@@ -446,10 +438,9 @@ does not have it.`,
 
 func newKeyCheck(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:   "check",
-		Short: "check the keys file",
-		Long:  `Report every error in the keys file, line by line. The exit status is 1 if there is one.`,
-		Args:  noArgs,
+		Use: "check", Short: "check the keys file",
+		Long: `Report every error in the keys file, line by line. The exit status is 1 if there is one.`,
+		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			path, cfg, table, err := c.keysTable()
 			if err != nil {
@@ -542,7 +533,7 @@ func (c *cli) beginFileChange(ctx context.Context, f fileChange) (endOf, error) 
 			return client.EndFileChange(ctx, api.EndedFileChange{Number: begun.Number, Outcome: o, Count: n, Error: why})
 		}, nil
 	}
-	if !api.Down(err) || errors.Is(err, fs.ErrPermission) || c.socketFlag != "" {
+	if !c.notRunning(err) {
 		return nil, err
 	}
 	return c.beginWithoutRelay(ctx, f)

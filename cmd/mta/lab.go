@@ -59,10 +59,8 @@ type benchCommand struct {
 func newBench(c *cli) *cobra.Command {
 	b := &benchCommand{c: c, scenario: bench.DefaultScenario()}
 	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "measure a mail server, and check that every message arrives once",
-		Long:  benchHelp,
-		Args:  noArgs,
+		Use: "bench", Short: "measure a mail server, and check that every message arrives once", Long: benchHelp,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := b.choose(cmd.Flags()); err != nil {
 				return err
@@ -272,10 +270,7 @@ Ctrl-C ends it early, and cleanly.`
 func newDemo(c *cli) *cobra.Command {
 	o := demo.Options{Out: c.out, TTY: c.screen.TTY}
 	cmd := &cobra.Command{
-		Use:   "demo",
-		Short: "show the relay at work against built-in providers",
-		Long:  demoHelp,
-		Args:  noArgs,
+		Use: "demo", Short: "show the relay at work against built-in providers", Long: demoHelp, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Messages < 0 || o.Over < 0 || o.Limit < 0 {
 				return usagef("numbers can't be negative")
@@ -324,9 +319,7 @@ type overloadFlags struct {
 func newAdmissionSimulate(c *cli) *cobra.Command {
 	var f overloadFlags
 	cmd := &cobra.Command{
-		Use:   "simulate --trace FILE",
-		Short: "simulate a load",
-		Long:  admissionSimulateHelp,
+		Use: "simulate --trace FILE", Short: "simulate a load", Long: admissionSimulateHelp,
 		Example: `  mta admission simulate --trace surge.csv --plot surge.svg > surge.out
   mta admission simulate --trace surge.csv --mode pid --by-tier`,
 		Args: noArgs,
@@ -436,9 +429,8 @@ type simulateFlags struct {
 func newWarmupSimulate(c *cli) *cobra.Command {
 	var f simulateFlags
 	cmd := &cobra.Command{
-		Use:   "simulate --plan FILE|NAME --trace FILE|--demand N/day",
-		Short: "simulate a plan",
-		Long:  warmupSimulateHelp,
+		Use: "simulate --plan FILE|NAME --trace FILE|--demand N/day", Short: "simulate a plan",
+		Long: warmupSimulateHelp,
 		Example: `  mta warmup simulate --plan standard --trace week.csv --interval 3600 > week.out
   mta warmup simulate --plan standard --demand 20000/day --shape campaign --plot days.svg
   mta warmup simulate --plan standard --demand 20000/day --on tue --shape campaign --interval 86400

@@ -6,7 +6,6 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -45,9 +44,7 @@ func newLog(c *cli) *cobra.Command {
 		format string
 	)
 	cmd := &cobra.Command{
-		Use:   "log",
-		Short: "search and follow the accounting log",
-		Long:  logHelp,
+		Use: "log", Short: "search and follow the accounting log", Long: logHelp,
 		Example: `  mta log --follow
   mta log --id 01knd1p5c0002
   mta log --type Bounce --since 1d --json`,
@@ -171,7 +168,7 @@ func (c *cli) search(ctx context.Context, q api.LogQuery, each func(record []byt
 		return nil
 	case q.Follow && err == nil:
 		fmt.Fprintln(c.err, "the relay has stopped")
-	case api.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "":
+	case c.notRunning(err):
 		return c.logFiles(ctx, q, each, err)
 	}
 	return err
@@ -194,7 +191,7 @@ func (c *cli) searchNewest(ctx context.Context, q api.LogQuery, each func(record
 			limit = min(limit, missing)
 		}
 		p, err := ask(ctx, q, after, limit)
-		if api.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "" && after == "" {
+		if c.notRunning(err) && after == "" {
 			if ask, err = c.newestFiles(err); err == nil {
 				continue
 			}
@@ -424,29 +421,27 @@ func newActions(c *cli) *cobra.Command {
 
 func actions(ctx context.Context, c *cli, client *api.Client, q api.ActionQuery, p *pageFlags) error {
 	ask, damaged := client.Actions, 0
-	l, err := collect(p, func(l *api.ActionPage) (*[]audit.Line, *string) { return &l.Actions, &l.Next },
-		func(after string, limit int) (api.ActionPage, error) {
-			q.After, q.Limit = after, limit
-			page, err := ask(ctx, q)
-			if api.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == "" {
-				if files := c.actionFiles(); files != nil {
-					ask = files
-					page, err = ask(ctx, q)
-				}
+	l, err := collect[audit.Line](p, func(after string, limit int) (api.ActionPage, error) {
+		q.After, q.Limit = after, limit
+		page, err := ask(ctx, q)
+		if c.notRunning(err) {
+			if files := c.actionFiles(); files != nil {
+				ask = files
+				page, err = ask(ctx, q)
 			}
-			damaged += page.Damaged
-			return page, err
-		})
+		}
+		damaged += page.Damaged
+		return page, err
+	})
 	if err != nil {
 		return err
 	}
 	if p.asJSON {
 		return writeJSON(c.out, api.ActionPage{Actions: l.Actions, Next: l.Next, Damaged: damaged, Complete: l.Next == ""})
 	}
-	if err := c.printTable(tableOf(c, listing.Actions, l.Actions)); err != nil {
+	if err := printPage(c, listing.Actions, l.Actions, l.Next, "no action matches"); err != nil {
 		return err
 	}
-	c.pageFooter(len(l.Actions), "action", l.Next, "no action matches")
 	if damaged > 0 {
 		return fmt.Errorf("damaged lines in the audit log: %d: check the disk and its memory", damaged)
 	}

@@ -343,6 +343,11 @@ func exists(path string) bool {
 	return err == nil
 }
 
+// notRunning reports whether an error says that no relay runs, whose files can be read in its place.
+func (c *cli) notRunning(err error) bool {
+	return api.Down(err) && !errors.Is(err, fs.ErrPermission) && c.socketFlag == ""
+}
+
 // client gives the way to the running relay.
 func (c *cli) client() (*api.Client, error) {
 	if c.socketFlag != "" {
@@ -488,9 +493,7 @@ func (b build) String() string {
 func newVersion(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "print the version",
-		Args:  noArgs,
+		Use: "version", Short: "print the version", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
 				return writeJSON(c.out, thisBuild())

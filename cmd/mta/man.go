@@ -22,12 +22,9 @@ the date of $SOURCE_DATE_EPOCH (seconds since 1970), else today's.`
 func forPackagers(c *cli) []*cobra.Command {
 	var docs string
 	cmd := &cobra.Command{
-		Use:    "man DIR",
-		Short:  "write the manual pages and shell completion scripts",
-		Long:   manHelp,
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
-		RunE:   func(cmd *cobra.Command, args []string) error { return c.man(cmd.Root(), docs, args[0]) },
+		Use: "man DIR", Short: "write the manual pages and shell completion scripts", Long: manHelp, Hidden: true,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return c.man(cmd.Root(), docs, args[0]) },
 	}
 	cmd.Flags().StringVar(&docs, "docs", "docs", "the folder of the documentation")
 	return []*cobra.Command{cmd}

@@ -46,10 +46,64 @@ func moment(t, now time.Time) string {
 // plural counts in words.
 func plural(n int, noun string) string { return short.Count(n, noun) }
 
-// fact prints a line of what is known, wrapped where the screen is narrow.
-func (c *cli) fact(name, format string, args ...any) {
-	text := draw.Clean(fmt.Sprintf("%-9s  %s", name, fmt.Sprintf(format, args...)))
-	fmt.Fprintln(c.out, draw.Wrap(text, c.screen.Width, 11))
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
+}
+
+// nonZero writes a number, "" for 0.
+func nonZero[T int | int64](n T) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// facts prints lines of a name and a value.
+type facts struct {
+	c     *cli
+	w     io.Writer
+	width int  // of a name and the gap behind it
+	wrap  bool // values are wrapped where the screen is narrow
+}
+
+// facts prints on standard output.
+func (c *cli) facts(width int) facts { return facts{c: c, w: c.out, width: width} }
+
+// wrapped prints on standard output what fits the screen.
+func (c *cli) wrapped() facts { return facts{c: c, w: c.out, width: 11, wrap: true} }
+
+// add prints a fact.
+func (f facts) add(name, format string, args ...any) {
+	text := draw.Clean(fmt.Sprintf("%-*s%s", f.width, name, fmt.Sprintf(format, args...)))
+	if f.wrap {
+		text = draw.Wrap(text, f.c.screen.Width, f.width)
+	}
+	fmt.Fprintln(f.w, text)
+}
+
+// some prints a fact unless it is "".
+func (f facts) some(name, value string) {
+	if value != "" {
+		f.add(name, "%s", value)
+	}
+}
+
+// at prints a time unless it is the zero time.
+func (f facts) at(name string, t time.Time) {
+	if !t.IsZero() {
+		f.add(name, "%s", moment(t, f.c.now()))
+	}
+}
+
+// list prints the values of one fact, its name with the first.
+func (f facts) list(name string, values []string) {
+	for _, v := range values {
+		f.add(name, "%s", v)
+		name = ""
+	}
 }
 
 // angled writes an address as on the wire; the null sender is <>.

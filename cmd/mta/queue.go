@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -105,9 +106,7 @@ func newQueueList(c *cli) *cobra.Command {
 		asJSON  bool
 	)
 	cmd := &cobra.Command{
-		Use:   "list [ID...]",
-		Short: "list messages",
-		Long:  queueListHelp,
+		Use: "list [ID...]", Short: "list messages", Long: queueListHelp,
 		Example: `  mta queue list --state deferred --older 2h
   mta queue list --domain example.org --order newest --limit 10
   mta queue list --tenant acme --limit 0 --json`,
@@ -225,78 +224,59 @@ Only --content shows the content of the message: headers and body as stored, oct
 octet unless standard output is a terminal.`
 
 func newQueueShow(c *cli) *cobra.Command {
-	var asJSON, content bool
-	cmd := &cobra.Command{
-		Use:   "show ID",
-		Short: "show a message",
-		Long:  queueShowHelp,
-		Args: func(_ *cobra.Command, args []string) error {
+	content := false
+	cmd := answers(c, &cobra.Command{
+		Use: "show ID", Short: "show a message", Long: queueShowHelp, Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("want the id of one message, got %d", len(args))
 			}
-			return nil
-		},
-		ValidArgsFunction: c.completeIDs,
-		RunE: func(cmd *cobra.Command, args []string) error {
 			f := api.Filter{IDs: args}
 			if err := f.Check(); err != nil {
 				return usageError{err}
 			}
-			if content {
-				return c.queueContent(cmd.Context(), args[0])
-			}
-			return c.queueShow(cmd.Context(), args[0], asJSON)
+			return nil
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+		ValidArgsFunction: c.completeIDs,
+	}, func(ctx context.Context, client *api.Client, ids []string) (m api.Item, err error) {
+		if content {
+			return m, c.content(ctx, ids[0], client.Content)
+		}
+		return client.Get(ctx, ids[0])
+	}, func(m api.Item) error {
+		if content {
+			return nil
+		}
+		return c.queueShow(m)
+	})
 	cmd.Flags().BoolVar(&content, "content", false, "print the content of the message, headers and body")
 	cmd.MarkFlagsMutuallyExclusive("json", "content")
 	return cmd
 }
 
-func (c *cli) queueShow(ctx context.Context, id string, asJSON bool) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	m, err := client.Get(ctx, id)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return writeJSON(c.out, m)
-	}
-	c.facts(m)
-	t := &draw.Table{
-		Columns: []draw.Column{
-			{Title: "RECIPIENT", Shrink: true}, {Title: "STATE"}, {Title: "SITE", Shrink: true},
-			{Title: "TRIES", Right: true}, {Title: "NEXT", Right: true}, {Title: "GIVEN UP IN", Right: true},
-		},
-		NoteTitle: "REASON",
-	}
+func (c *cli) queueShow(m api.Item) error {
+	c.messageFacts(m)
+	t := draw.New("REASON", "~RECIPIENT", "STATE", "~SITE", ">TRIES", ">NEXT", ">GIVEN UP IN")
 	for _, r := range m.Recipients {
 		end := "-"
 		if !r.Expires.IsZero() {
 			end = short.Left(r.Expires.Sub(c.now()))
 		}
-		t.Add(r.Why(time.Local), angled(r.Address), string(r.State), orDash(r.Site), fmt.Sprint(r.Attempts), c.look().Next(&r).Text, end)
+		t.Add(r.Why(time.Local), angled(r.Address), r.State, cmp.Or(r.Site, "-"), r.Attempts, c.look().Next(&r).Text, end)
 	}
 	fmt.Fprintln(c.out)
 	return t.Write(c.out, c.screen)
 }
 
-// facts prints what is true of the message as a whole.
-func (c *cli) facts(m api.Item) {
-	fact := func(name, format string, args ...any) {
-		fmt.Fprintf(c.out, "%-10s  %s\n", name, draw.Clean(fmt.Sprintf(format, args...)))
-	}
-	fact("message", "%s", m.ID)
+// messageFacts prints what is true of the message as a whole.
+func (c *cli) messageFacts(m api.Item) {
+	f := c.facts(12)
+	f.add("message", "%s", m.ID)
 	if m.Unreadable {
-		fact("damaged", "its record can't be read: 'mta queue fsck' says where, 'mta queue retry' tries again")
+		f.add("damaged", "its record can't be read: 'mta queue fsck' says where, 'mta queue retry' tries again")
 	} else {
-		fact("received", "%s", moment(m.Received, c.now()))
-		fact("sender", "%s", angled(m.Sender))
-		fact("size", "%s", plural(int(m.Size), "octet"))
+		f.add("received", "%s", moment(m.Received, c.now()))
+		f.add("sender", "%s", angled(m.Sender))
+		f.add("size", "%s", plural(int(m.Size), "octet"))
 	}
 	if m.Peer != "" {
 		by := ""
@@ -305,48 +285,31 @@ func (c *cli) facts(m api.Item) {
 				by += " " + w.word + " " + w.value
 			}
 		}
-		fact("from", "%s%s", m.Peer, by)
+		f.add("from", "%s%s", m.Peer, by)
 	}
-	if m.Tenant != "" {
-		fact("tenant", "%s", m.Tenant)
-	}
-	if m.Campaign != "" {
-		fact("campaign", "%s", m.Campaign)
-	}
-	for _, f := range []struct{ name, value string }{
-		{"tags", strings.Join(m.Tags, ", ")}, {"meta", string(m.Meta)}, {"pool", m.Pool}, {"key", m.Key},
-	} {
-		if f.value != "" {
-			fact(f.name, "%s", f.value)
-		}
-	}
-	fact("tier", "%d", m.Tier)
-	if !m.Expires.IsZero() {
-		fact("expires", "%s", moment(m.Expires, c.now()))
-	}
-	if m.EnvID != "" {
-		fact("envid", "%s", m.EnvID)
-	}
-	fact("recipients", "%d in the queue of %d", m.Matching, m.Total)
+	f.some("tenant", m.Tenant)
+	f.some("campaign", m.Campaign)
+	f.some("tags", strings.Join(m.Tags, ", "))
+	f.some("meta", string(m.Meta))
+	f.some("pool", m.Pool)
+	f.some("key", m.Key)
+	f.add("tier", "%d", m.Tier)
+	f.at("expires", m.Expires)
+	f.some("envid", m.EnvID)
+	f.add("recipients", "%d in the queue of %d", m.Matching, m.Total)
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-func (c *cli) queueContent(ctx context.Context, id string) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
+// content prints what give writes: as it is, or on a terminal without what would drive it.
+func (c *cli) content(ctx context.Context, id string, give func(context.Context, string, io.Writer) error) error {
 	if !c.screen.TTY {
-		return client.Content(ctx, id, c.out)
+		return give(ctx, id, c.out)
 	}
+	return c.cleanContent(ctx, id, give)
+}
+
+func (c *cli) cleanContent(ctx context.Context, id string, give func(context.Context, string, io.Writer) error) error {
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(client.Content(ctx, id, w)) }()
+	go func() { w.CloseWithError(give(ctx, id, w)) }()
 	defer r.Close()
 	return writeClean(c.out, r)
 }
@@ -384,10 +347,7 @@ func newQueueSummary(c *cli) *cobra.Command {
 		limit   int
 	)
 	cmd := answers(c, &cobra.Command{
-		Use:   "summary",
-		Short: "count recipients by site and age",
-		Long:  queueSummaryHelp,
-		Args:  noArgs,
+		Use: "summary", Short: "count recipients by site and age", Long: queueSummaryHelp, Args: noArgs,
 	}, func(ctx context.Context, client *api.Client, _ []string) (api.Summary, error) {
 		f, err := filters.with(nil)
 		if err == nil && limit < 0 {
@@ -417,7 +377,7 @@ func newQueueSummary(c *cli) *cobra.Command {
 // summaryTable has a column for what rows can be off by only if some can.
 func summaryTable(s api.Summary) *draw.Table {
 	inError := slices.ContainsFunc(s.Rows, func(r api.SummaryRow) bool { return r.Error > 0 })
-	t := &draw.Table{Columns: []draw.Column{{Title: string(s.By), Shrink: true}, {Title: "T", Right: true}}}
+	t := draw.New("", "~"+string(s.By), ">T")
 	for _, b := range s.Bounds {
 		t.Columns = append(t.Columns, draw.Column{Title: short.Age(time.Duration(b)), Right: true})
 	}
@@ -438,12 +398,12 @@ func summaryTable(s api.Summary) *draw.Table {
 		rows = append(rows, other)
 	}
 	for _, row := range rows {
-		cells := []string{orDash(row.Key), fmt.Sprint(row.Total)}
+		cells := []any{cmp.Or(row.Key, "-"), row.Total}
 		for _, n := range row.Counts {
-			cells = append(cells, fmt.Sprint(n))
+			cells = append(cells, n)
 		}
 		if inError {
-			cells = append(cells, fmt.Sprint(row.Error))
+			cells = append(cells, row.Error)
 		}
 		t.Add("", cells...)
 	}
@@ -500,8 +460,7 @@ func newQueueChange(c *cli, action api.Action, done, short, long string) *cobra.
 		receipt string
 	)
 	cmd := &cobra.Command{
-		Use:   string(action) + " [ID...]",
-		Short: short,
+		Use: string(action) + " [ID...]", Short: short,
 		Long: long + `
 
 There is no confirmation: --dry-run counts and changes nothing. To select the whole

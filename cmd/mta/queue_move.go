@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,8 +31,7 @@ func newQueueExport(c *cli) *cobra.Command {
 		x       = queueExport{cli: c}
 	)
 	cmd := &cobra.Command{
-		Use:   "export [ID...]",
-		Short: "write messages to an archive, for another relay",
+		Use: "export [ID...]", Short: "write messages to an archive, for another relay",
 		Long: `Write the selected messages, or the whole queue, to a tar archive: ID.json (envelope, and
 attempts, times, hold and last reply of each recipient) and ID.eml (the content) for each.
 'mta queue import' gives them to another relay. Mail is taken and delivered meanwhile.
@@ -239,8 +239,7 @@ func newQueueImport(c *cli) *cobra.Command {
 	im := queueImport{cli: c, groups: map[string]*refusedGroup{}}
 	var receipt string
 	cmd := &cobra.Command{
-		Use:   "import FILE|-",
-		Short: "take the messages of an archive into the queue",
+		Use: "import FILE|-", Short: "take the messages of an archive into the queue",
 		Long: `Take the messages of an archive that 'mta queue export' has written into the queue of the
 running relay, with their attempts, times, holds, last replies and reroutes. They get new
 ids; what the command reports is durable.
@@ -611,9 +610,7 @@ damage.`
 func newQueueFsck(c *cli) *cobra.Command {
 	var asJSON, messages bool
 	cmd := &cobra.Command{
-		Use:   "fsck [DIR]",
-		Short: "check a queue on disk for damage",
-		Long:  queueFsckHelp,
+		Use: "fsck [DIR]", Short: "check a queue on disk for damage", Long: queueFsckHelp,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("want one directory, got %d", len(args))
@@ -712,20 +709,15 @@ func (c *cli) fsckTable(messages []fsckMessage) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	t := &draw.Table{Columns: []draw.Column{{Title: "ID"}, {Title: "SENDER", Shrink: true}, {Title: "RECIPIENT", Shrink: true}, {Title: "STATE"}, {Title: "FILE"}, {Title: "OFFSET", Right: true}}}
+	t := draw.New("", "ID", "~SENDER", "~RECIPIENT", "STATE", "FILE", ">OFFSET")
 	for _, m := range messages {
-		first := []string{m.ID, angled(m.Sender)}
+		first := []any{m.ID, angled(m.Sender)}
 		if m.Unreadable {
 			first[1] = "?"
 		}
-		var names []string
-		for name := range m.Recipients {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		for _, name := range names {
-			t.Add("", append(first, angled(name), m.Recipients[name], m.File, fmt.Sprint(m.Offset))...)
-			first = []string{"", ""}
+		for _, name := range slices.Sorted(maps.Keys(m.Recipients)) {
+			t.Add("", append(first, angled(name), m.Recipients[name], m.File, m.Offset)...)
+			first = []any{"", ""}
 		}
 	}
 	fmt.Fprintln(c.out)

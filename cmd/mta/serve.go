@@ -44,11 +44,8 @@ if data_dir is on no volume.`
 
 func newServe(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:   "serve",
-		Short: "run the relay",
-		Long:  serveHelp,
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return c.serve(cmd.Context()) },
+		Use: "serve", Short: "run the relay", Long: serveHelp, Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.serve(cmd.Context()) },
 	}
 }
 

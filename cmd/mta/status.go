@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,7 @@ func newStatus(c *cli) *cobra.Command {
 	var asJSON bool
 	var wait statusWait
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "show the state of the running relay",
+		Use: "status", Short: "show the state of the running relay",
 		Long: `Show the state of the running relay: whether it accepts mail, the active alarms, and its
 totals. Alarms are checked once a minute.
 
@@ -44,7 +44,7 @@ then.`,
 			if asJSON {
 				return writeJSON(c.out, s)
 			}
-			fact := c.fact
+			fact := c.wrapped().add
 			fact("relay", "%s %s, pid %d", s.Hostname, s.Version, s.PID)
 			if s.State == api.Running {
 				fact("state", "running since %s", moment(s.Started, c.now()))
@@ -290,11 +290,9 @@ A plot goes from 0 to the largest value; a dot is a time of which nothing is kno
 func newHistory(c *cli) *cobra.Command {
 	span, asJSON := api.Last15Minutes, false
 	cmd := &cobra.Command{
-		Use:     "history [relay | provider | source | site | tenant [NAME]]",
-		Short:   "show figures over time",
-		Long:    historyHelp,
-		Example: "  mta history\n  mta history site\n  mta history provider google --span 14d",
-		Args:    cobra.MaximumNArgs(2),
+		Use: "history [relay | provider | source | site | tenant [NAME]]", Short: "show figures over time",
+		Long: historyHelp, Example: "  mta history\n  mta history site\n  mta history provider google --span 14d",
+		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args = append(args, "", "")[:max(len(args), 2)]
 			q := api.HistoryQuery{Of: api.Subject(args[0]), Name: args[1], Span: span}
@@ -355,12 +353,9 @@ var historyOrder = []string{
 
 // historyNames lists subjects with their latest figures.
 func (c *cli) historyNames(names *api.HistoryNames) error {
-	t := &draw.Table{Columns: []draw.Column{
-		{Title: "NAME", Shrink: true}, {Title: "DELIVERED", Right: true}, {Title: "DEFERRED", Right: true}, {Title: "BOUNCED", Right: true},
-		{Title: "P50", Right: true}, {Title: "P99", Right: true}, {Title: "QUEUED", Right: true},
-	}}
+	t := draw.New("", "~NAME", ">DELIVERED", ">DEFERRED", ">BOUNCED", ">P50", ">P99", ">QUEUED")
 	for _, row := range names.Rows {
-		cells := []string{row.Name}
+		cells := []any{row.Name}
 		for _, figure := range []string{"delivered", "deferred", "bounced", "delay_p50", "delay_p99", "queued"} {
 			cells = append(cells, figureText(row.Latest[figure], unitOf(figure)))
 		}
@@ -382,10 +377,7 @@ func unitOf(figure string) string {
 
 // historyFigures shows all of one subject.
 func (c *cli) historyFigures(h *api.History) error {
-	t := &draw.Table{
-		Columns:   []draw.Column{{Title: "FIGURE"}, {Title: "UNIT"}, {Title: "NOW", Right: true}, {Title: "MEAN", Right: true}, {Title: "MOST", Right: true}},
-		NoteTitle: "LAST " + string(h.Span),
-	}
+	t := draw.New("LAST "+string(h.Span), "FIGURE", "UNIT", ">NOW", ">MEAN", ">MOST")
 	for _, figure := range historyOrder {
 		s, ok := h.Series[figure]
 		if !ok || len(s.Values) == 0 {
@@ -449,8 +441,7 @@ func figureText(f api.Figure, unit string) string {
 // newAdmission is the command of admission control.
 func newAdmission(c *cli) *cobra.Command {
 	cmd := answers(c, &cobra.Command{
-		Use:   "admission",
-		Short: "show what is refused under overload, and why",
+		Use: "admission", Short: "show what is refused under overload, and why",
 		Long: `Show which mail the relay refuses while more is offered than it can store, and what is short.
 A column of the plot is 10 seconds, the latest on the right: the share that was refused of a tier.`,
 		Example: `  mta admission
@@ -466,7 +457,7 @@ A column of the plot is 10 seconds, the latest on the right: the share that was 
 }
 
 func (c *cli) admission(a *api.Admission) error {
-	fact := c.fact
+	fact := c.wrapped().add
 	if a.Mode == "off" {
 		fact("admission", `off: nothing is refused for load; to change that: admission { mode = "utilisation" }`)
 		return nil
@@ -486,7 +477,7 @@ func (c *cli) admission(a *api.Admission) error {
 	fact("slots", "%.0f, of which %.1f are used and %s; %s", a.Slots.Limit, a.Slots.Used, waitingText(a.Slots.Waiting), a.Slots.Why)
 	fact("held", "%s until the reply; the first attempts of %s are remembered", plural(int(a.Held), "session"), plural(a.Remembered, "message"))
 	for _, q := range a.OverQuota {
-		fact("quota", "%s is over its limit of %s", orDash(q.Tenant), q.Limit)
+		fact("quota", "%s is over its limit of %s", cmp.Or(q.Tenant, "-"), q.Limit)
 	}
 	fmt.Fprintln(c.out)
 	if err := c.pressures(a.Pressures); err != nil {
@@ -497,15 +488,15 @@ func (c *cli) admission(a *api.Admission) error {
 		return err
 	}
 	fmt.Fprintln(c.out)
-	t := &draw.Table{Columns: []draw.Column{{Title: "REFUSED", Right: true}, {Title: "TENANT", Shrink: true}, {Title: "TIER", Right: true}, {Title: "REASON"}}}
+	t := draw.New("", ">REFUSED", "~TENANT", ">TIER", "REASON")
 	for _, r := range a.Refusals[:min(len(a.Refusals), 20)] {
-		t.Add("", fmt.Sprint(r.Count), orDash(r.Tenant), fmt.Sprint(r.Tier), r.Reason)
+		t.Add("", r.Count, cmp.Or(r.Tenant, "-"), r.Tier, r.Reason)
 	}
 	return t.Write(c.out, c.screen)
 }
 
 func (c *cli) pressures(all []api.AdmissionPressure) error {
-	t := &draw.Table{Columns: []draw.Column{{Title: "PRESSURE"}, {Title: "NOW", Right: true}, {Title: "FROM", Right: true}, {Title: "TO", Right: true}, {Title: "REFUSES", Right: true}}}
+	t := draw.New("", "PRESSURE", ">NOW", ">FROM", ">TO", ">REFUSES")
 	for _, p := range all {
 		unit := percent
 		if p.Kind == "sync" || p.Kind == "backlog" || p.Kind == "cpu" {
@@ -517,12 +508,9 @@ func (c *cli) pressures(all []api.AdmissionPressure) error {
 }
 
 func (c *cli) admissionTiers(tiers []api.AdmissionTier) error {
-	t := &draw.Table{
-		Columns:   []draw.Column{{Title: "TIER", Right: true}, {Title: "OFFERED", Right: true}, {Title: "REFUSED", Right: true}, {Title: "ADMITTED NOW", Right: true}},
-		NoteTitle: "LAST MINUTES",
-	}
+	t := draw.New("LAST MINUTES", ">TIER", ">OFFERED", ">REFUSED", ">ADMITTED NOW")
 	for _, tier := range tiers {
-		t.Add(draw.Spark(tier.History), fmt.Sprint(tier.Tier), fmt.Sprint(tier.Offered), fmt.Sprint(tier.Refused), percent(tier.Admitted))
+		t.Add(draw.Spark(tier.History), tier.Tier, tier.Offered, tier.Refused, percent(tier.Admitted))
 	}
 	return t.Write(c.out, c.screen)
 }
@@ -557,8 +545,7 @@ func waitingText(n int) string {
 
 func newAdmissionWhy(c *cli) *cobra.Command {
 	return answers(c, &cobra.Command{
-		Use:   "why ADDRESS|TENANT",
-		Short: "explain why somebody's mail is refused",
+		Use: "why ADDRESS|TENANT", Short: "explain why somebody's mail is refused",
 		Long: `Explain what becomes of the mail of a client (by its IP address), a sender (by the address in
 MAIL FROM) or a tenant, and list what was refused of it lately.`,
 		Example: `  mta admission why 192.0.2.7
@@ -576,8 +563,8 @@ MAIL FROM) or a tenant, and list what was refused of it lately.`,
 }
 
 func (c *cli) admissionWhy(v api.AdmissionVerdict) error {
-	fact := c.fact
-	fact("tenant", "%s", orDash(v.Tenant))
+	fact := c.wrapped().add
+	fact("tenant", "%s", cmp.Or(v.Tenant, "-"))
 	fact("priority", "tier %d of 0 to 5; lower is more important", v.Tier)
 	switch {
 	case v.Admitted == 1:
@@ -591,9 +578,9 @@ func (c *cli) admissionWhy(v api.AdmissionVerdict) error {
 	}
 	fact("lately", "%d of the last 1,000 refusals were its", v.Refused)
 	fmt.Fprintln(c.out)
-	t := &draw.Table{Columns: []draw.Column{{Title: "TIME"}, {Title: "CLIENT"}, {Title: "SENDER", Shrink: true}, {Title: "TIER", Right: true}, {Title: "COHORT", Right: true}, {Title: "HELD", Right: true}, {Title: "REASON"}}}
+	t := draw.New("", "TIME", "CLIENT", "~SENDER", ">TIER", ">COHORT", ">HELD", "REASON")
 	for _, r := range v.Last {
-		t.Add("", moment(r.Time, c.now()), r.Client, r.Sender, fmt.Sprint(r.Tier), fmt.Sprint(r.Cohort), seconds(r.Held), r.Reason)
+		t.Add("", moment(r.Time, c.now()), r.Client, r.Sender, r.Tier, r.Cohort, seconds(r.Held), r.Reason)
 	}
 	return t.Write(c.out, c.screen)
 }

@@ -25,11 +25,8 @@ log, behind it, failing (it is tried again until its receiver takes the events),
 func newStreams(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "streams",
-		Short:   "show and change the streams of events",
-		Long:    streamsHelp,
-		Example: "  mta streams\n  mta streams show app\n  mta streams replay app --from 2h",
-		Args:    noArgs,
+		Use: "streams", Short: "show and change the streams of events", Long: streamsHelp,
+		Example: "  mta streams\n  mta streams show app\n  mta streams replay app --from 2h", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := c.client()
 			if err != nil {
@@ -75,9 +72,7 @@ func newStreamsShow(c *cli) *cobra.Command {
 }
 
 func (c *cli) showStream(s *api.Stream) error {
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(c.out, "%-10s %s\n", name, draw.Clean(fmt.Sprintf(format, args...)))
-	}
+	line := c.facts(11).add
 	line("stream", "%s", s.Name)
 	line("to", "%s", s.To)
 	line("state", "%s, at %s", s.State, s.At)
@@ -98,9 +93,9 @@ func (c *cli) showStream(s *api.Stream) error {
 		return nil
 	}
 	fmt.Fprintln(c.out)
-	t := &draw.Table{Columns: []draw.Column{{Title: "REFUSED EVENT"}, {Title: "TYPE"}, {Title: "MESSAGE"}, {Title: "AGE", Right: true}}, NoteTitle: "ANSWER"}
+	t := draw.New("ANSWER", "REFUSED EVENT", "TYPE", "MESSAGE", ">AGE")
 	for _, e := range s.SetAside {
-		t.Add(draw.Clean(e.Reason), draw.Clean(e.EventID), draw.Clean(e.Type), draw.Clean(e.ID), short.Age(c.now().Sub(e.At)))
+		t.Add(e.Reason, e.EventID, e.Type, e.ID, short.Age(c.now().Sub(e.At)))
 	}
 	return t.Write(c.out, c.screen)
 }
@@ -111,10 +106,7 @@ func (c *cli) streamCommand(
 ) *cobra.Command {
 	var print func() error
 	return answers(c, &cobra.Command{
-		Use:               use + " NAME",
-		Short:             short,
-		Long:              long,
-		Args:              oneArg("the stream's name"),
+		Use: use + " NAME", Short: short, Long: long, Args: oneArg("the stream's name"),
 		ValidArgsFunction: c.complete(streamNames),
 	}, func(ctx context.Context, client *api.Client, args []string) (result any, err error) {
 		result, print, err = do(ctx, client, args[0])
@@ -263,8 +255,7 @@ func newStreamsKey(c *cli) *cobra.Command {
 	var kind string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "key [STREAM]",
-		Short: "make a key that signs requests, or show a stream's public keys",
+		Use: "key [STREAM]", Short: "make a key that signs requests, or show a stream's public keys",
 		Long: `Make a key that signs the requests of a stream, for its setting secrets, and print it with
 what the receiver verifies it by: the same secret (shared), or a public key (ed25519 by
 Standard Webhooks; sendgrid for streams in SendGrid's format). With the name of a stream,

@@ -50,10 +50,7 @@ type sending struct {
 func newSend(c *cli) *cobra.Command {
 	var s sending
 	cmd := &cobra.Command{
-		Use:   "send --json FILE",
-		Short: "submit a message by HTTP",
-		Long:  sendHelp,
-		Args:  noArgs,
+		Use: "send --json FILE", Short: "submit a message by HTTP", Long: sendHelp, Args: noArgs,
 		Example: `  mta send --json letter.json --key-file shop.key
   mta send --json - --url https://relay.example.com --idempotency-key order-4711`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -173,7 +170,7 @@ func sendFault(err error) error {
 }
 
 func (c *cli) printSent(sent *client.Sent) error {
-	t := &draw.Table{Columns: []draw.Column{{Title: "ID"}, {Title: "RECIPIENT", Shrink: true}, {Title: "STATUS"}}}
+	t := draw.New("", "ID", "~RECIPIENT", "STATUS")
 	for _, m := range sent.Messages {
 		id := m.ID
 		if id == "" {
@@ -211,8 +208,7 @@ func refused(sent *client.Sent) bool {
 
 func newSendmail(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:                "sendmail [-t] [-i] [-f SENDER] [RECIPIENT...]",
-		Short:              "submit a message to the relay, like sendmail",
+		Use: "sendmail [-t] [-i] [-f SENDER] [RECIPIENT...]", Short: "submit a message to the relay, like sendmail",
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return asExit(c.sendmail(args))
@@ -351,10 +347,7 @@ func (c *cli) sendmailFlush() int {
 
 func newMailq(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:                "mailq",
-		Short:              "list the queue in the format of mailq",
-		Long:               mailqHelp,
-		DisableFlagParsing: true,
+		Use: "mailq", Short: "list the queue in the format of mailq", Long: mailqHelp, DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return asExit(c.mailq(args))
 		},
@@ -508,9 +501,7 @@ func (c *cli) templates(path string) (*template.Store, error) {
 func newTemplateList(c *cli, path *string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "list [TENANT]",
-		Short: "list the stored templates",
-		Args:  cobra.MaximumNArgs(1),
+		Use: "list [TENANT]", Short: "list the stored templates", Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			store, err := c.templates(*path)
 			if err != nil {
@@ -521,7 +512,7 @@ func newTemplateList(c *cli, path *string) *cobra.Command {
 				tenants = args
 			}
 			list := make(map[string][]string, len(tenants))
-			table := &draw.Table{Columns: []draw.Column{{Title: "TENANT"}, {Title: "NAME"}}}
+			table := draw.New("", "TENANT", "NAME")
 			for _, tenant := range tenants {
 				list[tenant] = append([]string{}, store.Names(tenant)...)
 				for _, name := range list[tenant] {
@@ -551,8 +542,7 @@ type rendering struct {
 func newTemplateRender(c *cli, path *string) *cobra.Command {
 	var r rendering
 	cmd := &cobra.Command{
-		Use:   "render TENANT NAME",
-		Short: "print the message that a template makes",
+		Use: "render TENANT NAME", Short: "print the message that a template makes",
 		Long: `Print the message that a template makes of data, as it would leave the relay, without the
 fields that the relay adds. Without --data there are no data: each variable is empty.`,
 		Args: cobra.ExactArgs(2),

@@ -40,30 +40,17 @@ func newSuppressList(c *cli) *cobra.Command {
 		long: `List suppressed addresses, by tenant and address. For all of them, see 'mta suppress export'.`,
 		example: `  mta suppress list --source bounce --domain example.com
   mta suppress list --tenant acme --json`,
-		what: "addresses", show: suppressList,
+		what: "addresses",
+		show: pages[api.SuppressionFilter, api.SuppressionList, api.Suppression]{
+			table: listing.Suppressions, ask: (*api.Client).Suppressions,
+			nothing: func(f api.SuppressionFilter) string {
+				if f == (api.SuppressionFilter{}) {
+					return "no address is suppressed"
+				}
+				return "no address on the list matches"
+			},
+		}.show,
 	})
-}
-
-func suppressList(ctx context.Context, c *cli, client *api.Client, f api.SuppressionFilter, p *pageFlags) error {
-	l, err := collect(p, func(l *api.SuppressionList) (*[]api.Suppression, *string) { return &l.Suppressions, &l.Next },
-		func(after string, limit int) (api.SuppressionList, error) {
-			return client.Suppressions(ctx, f, after, limit)
-		})
-	if err != nil {
-		return err
-	}
-	if p.asJSON {
-		return writeJSON(c.out, l)
-	}
-	if err := c.printTable(tableOf(c, listing.Suppressions, l.Suppressions)); err != nil {
-		return err
-	}
-	nothing := "no address on the list matches"
-	if f == (api.SuppressionFilter{}) {
-		nothing = "no address is suppressed"
-	}
-	c.pageFooter(len(l.Suppressions), "address", l.Next, nothing)
-	return nil
 }
 
 // newEntry are the flags of what is added to the list.
@@ -93,8 +80,7 @@ func newSuppressAdd(c *cli) *cobra.Command {
 		s api.Suppress
 	)
 	cmd := answers(c, &cobra.Command{
-		Use:   "add ADDRESS...",
-		Short: "add addresses to the list",
+		Use: "add ADDRESS...", Short: "add addresses to the list",
 		Long: `Add addresses to the list, replacing existing entries. The change is in force when the
 command returns, for queued mail too, and survives a restart.`,
 		Example: `  mta suppress add someone@example.com --reason "asked us to, ticket 4711"
@@ -145,8 +131,7 @@ func newSuppressRemove(c *cli) *cobra.Command {
 		addresses []string
 	)
 	cmd := answers(c, &cobra.Command{
-		Use:   "remove [ADDRESS...]",
-		Short: "remove addresses from the list",
+		Use: "remove [ADDRESS...]", Short: "remove addresses from the list",
 		Long: `Take addresses off the list: all entries of each, or those of one tenant. Without an
 address, take off all entries that match --since, --source, --provider and --domain: those
 that a failing provider's bounces added, for example.`,
@@ -198,8 +183,7 @@ func isOrAre(args []string) string {
 func newSuppressCheck(c *cli) *cobra.Command {
 	var asked api.SuppressedAddresses
 	cmd := answers(c, &cobra.Command{
-		Use:   "check ADDRESS...",
-		Short: "show whether addresses are suppressed, and why",
+		Use: "check ADDRESS...", Short: "show whether addresses are suppressed, and why",
 		Long: `Show the entries for addresses: all of them or, with --tenant, those that apply to this
 tenant's mail, including entries for all mail.`,
 		Example: `  mta suppress check someone@example.com
@@ -243,32 +227,20 @@ func newPendingList(c *cli) *cobra.Command {
 		long: `List the entries that were set aside, by tenant and address, after the providers that are doubted.`,
 		example: `  mta suppress pending
   mta suppress pending list --provider google --since 2h --json`,
-		what: "addresses", show: pendingList,
+		what: "addresses",
+		show: pages[api.SuppressionFilter, api.PendingList, api.Suppression]{
+			table: listing.Suppressions, ask: (*api.Client).PendingSuppressions,
+			before: func(c *cli, l *api.PendingList) {
+				for _, d := range l.Providers {
+					fmt.Fprintln(c.out, c.doubt(&d))
+				}
+				if len(l.Providers) > 0 && len(l.Suppressions) > 0 {
+					fmt.Fprintln(c.out)
+				}
+			},
+			nothing: func(api.SuppressionFilter) string { return "no entry is set aside" },
+		}.show,
 	})
-}
-
-func pendingList(ctx context.Context, c *cli, client *api.Client, f api.SuppressionFilter, p *pageFlags) error {
-	l, err := collect(p, func(l *api.PendingList) (*[]api.Suppression, *string) { return &l.Suppressions, &l.Next },
-		func(after string, limit int) (api.PendingList, error) {
-			return client.PendingSuppressions(ctx, f, after, limit)
-		})
-	if err != nil {
-		return err
-	}
-	if p.asJSON {
-		return writeJSON(c.out, l)
-	}
-	for _, d := range l.Providers {
-		fmt.Fprintln(c.out, c.doubt(&d))
-	}
-	if len(l.Providers) > 0 && len(l.Suppressions) > 0 {
-		fmt.Fprintln(c.out)
-	}
-	if err := c.printTable(tableOf(c, listing.Suppressions, l.Suppressions)); err != nil {
-		return err
-	}
-	c.pageFooter(len(l.Suppressions), "address", l.Next, "no entry is set aside")
-	return nil
 }
 
 // doubt returns why a provider is doubted.
@@ -288,9 +260,7 @@ func (c *cli) doubt(d *api.DoubtedProvider) string {
 func newPendingDecision(c *cli, name, short, long, done string, decide func(*api.Client, context.Context, api.SuppressionSelection) (api.PendingDecided, error)) *cobra.Command {
 	var sel api.SuppressionSelection
 	cmd := answers(c, &cobra.Command{
-		Use:   name,
-		Short: short,
-		Long:  long,
+		Use: name, Short: short, Long: long,
 		Example: "  mta suppress pending " + name + ` --provider google
   mta suppress pending ` + name + " --provider google --since 2h --dry-run",
 		Args: noArgs,
@@ -310,8 +280,7 @@ func newSuppressImport(c *cli) *cobra.Command {
 	var dryRun bool
 	expect := -1
 	cmd := &cobra.Command{
-		Use:   "import [FILE]",
-		Short: "add the addresses of a file to the list",
+		Use: "import [FILE]", Short: "add the addresses of a file to the list",
 		Long: `Add addresses to the list, from a file or from standard input, one per line:
 
   someone@example.com
@@ -525,9 +494,8 @@ func (im *suppressImport) add(ctx context.Context, some []api.Suppression) error
 func newSuppressExport(c *cli) *cobra.Command {
 	var filter api.SuppressionFilter
 	cmd := &cobra.Command{
-		Use:   "export",
-		Short: "write the list as lines of JSON",
-		Long:  `Write the list, or a part of it, as lines of JSON, for 'mta suppress import' and for other programs.`,
+		Use: "export", Short: "write the list as lines of JSON",
+		Long: `Write the list, or a part of it, as lines of JSON, for 'mta suppress import' and for other programs.`,
 		Example: `  mta suppress export > suppressed.jsonl
   mta suppress export --source bounce | jq -r .address`,
 		Args: noArgs,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -30,15 +29,28 @@ func newTLSPolicy(c *cli) *cobra.Command {
 	var asJSON, cached bool
 	var in api.Intent
 	cmd := &cobra.Command{
-		Use:   "policy DOMAIN",
-		Short: "look up the MTA-STS policy of a domain",
-		Long:  tlsPolicyHelp,
+		Use: "policy DOMAIN", Short: "look up the MTA-STS policy of a domain", Long: tlsPolicyHelp,
 		Example: `  mta tls policy example.com
   mta tls policy example.com --cached`,
 		Args: oneName("a domain"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.tlsPolicy(cmd.Context(), args[0], cached, asJSON, in)
-		},
+		RunE: c.asking(func(ctx context.Context, client *api.Client, args []string) error {
+			if cached {
+				p, err := client.STSPolicy(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return c.tlsPolicy(p, asJSON)
+			}
+			fresh, err := client.RefreshSTSPolicy(ctx, args[0], in)
+			if err != nil || !asJSON && c.wouldChange(fresh.Effect, "policy") {
+				return err
+			}
+			p := fresh.STSPolicy
+			if err := c.tlsPolicy(p, asJSON); err != nil || p.Failure == "" || p.Absent && p.Fetched.IsZero() {
+				return err
+			}
+			return errors.New("the policy can't be had: " + p.Failure)
+		}),
 	}
 	cmd.Flags().BoolVar(&cached, "cached", false, "print what the relay has, and look nothing up")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -46,120 +58,77 @@ func newTLSPolicy(c *cli) *cobra.Command {
 	return cmd
 }
 
-func (c *cli) tlsPolicy(ctx context.Context, domain string, cached, asJSON bool, in api.Intent) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	var p api.STSPolicy
-	if cached {
-		p, err = client.STSPolicy(ctx, domain)
-	} else {
-		var fresh api.STSRefreshed
-		fresh, err = client.RefreshSTSPolicy(ctx, domain, in)
-		if err == nil && !asJSON && c.wouldChange(fresh.Effect, "policy") {
-			return nil
-		}
-		p = fresh.STSPolicy
-	}
-	if err != nil {
-		return err
-	}
+func (c *cli) tlsPolicy(p api.STSPolicy, asJSON bool) error {
 	if asJSON {
-		err = writeJSON(c.out, p)
-	} else {
-		var b strings.Builder
-		c.stsFacts(&b, &p)
-		_, err = io.WriteString(c.out, b.String())
+		return writeJSON(c.out, p)
 	}
-	if err == nil && !cached && p.Failure != "" && !(p.Absent && p.Fetched.IsZero()) {
-		return errors.New("the policy can't be had: " + p.Failure)
-	}
-	return err
+	c.stsFacts(&p)
+	return nil
 }
 
-func (c *cli) stsFacts(b *strings.Builder, p *api.STSPolicy) {
-	fact(b, "domain", "%s", p.Domain)
-	fact(b, "policy", "%s", p.Mode)
+func (c *cli) stsFacts(p *api.STSPolicy) {
+	f := c.facts(12)
+	f.add("domain", "%s", p.Domain)
+	f.add("policy", "%s", p.Mode)
 	if p.Ignored != "" {
-		fact(b, "", "not heeded, because of %s", p.Ignored)
+		f.add("", "not heeded, because of %s", p.Ignored)
 	}
-	for i, mx := range p.MX {
-		name := ""
-		if i == 0 {
-			name = "hosts"
-		}
-		fact(b, name, "%s", mx)
-	}
+	f.list("hosts", p.MX)
 	if !p.Fetched.IsZero() {
-		fact(b, "id", "%s", p.ID)
-		fact(b, "fetched", "%s", moment(p.Fetched, c.now()))
-		fact(b, "expires", "%s", moment(p.Expires, c.now()))
+		f.add("id", "%s", p.ID)
+		f.add("fetched", "%s", moment(p.Fetched, c.now()))
+		f.add("expires", "%s", moment(p.Expires, c.now()))
 	}
 	if p.Failure != "" {
-		fact(b, "last try", "%s: %s", moment(p.Failed, c.now()), p.Failure)
+		f.add("last try", "%s: %s", moment(p.Failed, c.now()), p.Failure)
 	}
-	fact(b, "next check", "%s", moment(p.Next, c.now()))
+	f.add("next check", "%s", moment(p.Next, c.now()))
 }
 
 // stsLines is stsFacts among other facts.
-func (c *cli) stsLines(b *strings.Builder, p *api.STSPolicy) {
+func (c *cli) stsLines(f facts, p *api.STSPolicy) {
 	if !p.Fetched.IsZero() {
-		fact(b, "", "MTA-STS policy %s: mode %s, hosts %s", p.ID, p.Mode, strings.Join(p.MX, ", "))
-		fact(b, "", "fetched %s, expires %s", moment(p.Fetched, c.now()), moment(p.Expires, c.now()))
+		f.add("", "MTA-STS policy %s: mode %s, hosts %s", p.ID, p.Mode, strings.Join(p.MX, ", "))
+		f.add("", "fetched %s, expires %s", moment(p.Fetched, c.now()), moment(p.Expires, c.now()))
 	}
 	if p.Failure != "" {
-		fact(b, "", "MTA-STS look-up failed %s: %s", moment(p.Failed, c.now()), p.Failure)
+		f.add("", "MTA-STS look-up failed %s: %s", moment(p.Failed, c.now()), p.Failure)
 	}
 	if p.Ignored != "" {
-		fact(b, "", "the policy is not heeded, because of %s", p.Ignored)
+		f.add("", "the policy is not heeded, because of %s", p.Ignored)
 	}
 }
 
 func newTLSRPT(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "tlsrpt",
-		Short: "show TLS reports",
-		Long:  "TLS reports (RFC 8460) inform domains about TLS failures of connections to their hosts. With\ntls_reports in the configuration, each domain that requests them in the DNS gets one a day.",
-		Args:  noArgs,
+		Use: "tlsrpt", Short: "show TLS reports",
+		Long: "TLS reports (RFC 8460) inform domains about TLS failures of connections to their hosts. With\ntls_reports in the configuration, each domain that requests them in the DNS gets one a day.",
+		Args: noArgs,
 	}
 	cmd.AddCommand(newTLSRPTShow(c))
 	return cmd
 }
 
 func newTLSRPTShow(c *cli) *cobra.Command {
-	var (
-		domain string
-		p      pageFlags
-	)
-	cmd := &cobra.Command{
-		Use:   "show",
-		Short: "show what is counted for TLS reports, and what was sent",
-		Long:  "Show how many connection attempts were as a domain's TLS policy wants, by day of UTC, what\nfailed, and where the reports went. Days are shown for a week; those of domains that ask for\nno reports go when that is known, on the day after.",
-		Example: `  mta tlsrpt show
+	return newList(c, list[tlsrptFilter]{
+		use: "show", short: "show what is counted for TLS reports, and what was sent",
+		long: `Show how many connection attempts were as a domain's TLS policy wants, by day of UTC, what
+failed, and where the reports went. Days are shown for a week; those of domains that ask for
+no reports go when that is known, on the day after.`,
+		example: `  mta tlsrpt show
   mta tlsrpt show --domain example.com --json`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.check(); err != nil {
-				return err
-			}
-			return c.tlsrptShow(cmd.Context(), domain, &p)
-		},
-	}
-	p.add(cmd, "days of domains")
-	cmd.Flags().StringVar(&domain, "domain", "", "of this policy `domain` alone: the recipients' domain")
-	return cmd
+		what: "days of domains", show: tlsrptShow,
+	})
 }
 
-func (c *cli) tlsrptShow(ctx context.Context, domain string, p *pageFlags) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	l, err := collect(p, func(l *api.TLSReportList) (*[]tlsrpt.Day, *string) { return &l.Days, &l.Next },
-		func(after string, limit int) (api.TLSReportList, error) {
-			return client.TLSReports(ctx, domain, after, limit)
-		})
+type tlsrptFilter struct {
+	Domain string `q:"domain" help:"of this policy <domain> alone: the recipients' domain"`
+}
+
+func tlsrptShow(ctx context.Context, c *cli, client *api.Client, f tlsrptFilter, p *pageFlags) error {
+	l, err := collect[tlsrpt.Day](p, func(after string, limit int) (api.TLSReportList, error) {
+		return client.TLSReports(ctx, f.Domain, after, limit)
+	})
 	switch {
 	case err != nil:
 		return err
@@ -185,10 +154,7 @@ func (c *cli) tlsrptShow(ctx context.Context, domain string, p *pageFlags) error
 }
 
 func (c *cli) tlsrptTable(days []tlsrpt.Day) error {
-	t := &draw.Table{
-		Columns:   []draw.Column{{Title: "DATE"}, {Title: "DOMAIN", Shrink: true}, {Title: "POLICY"}, {Title: "GOOD", Right: true}, {Title: "FAILED", Right: true}},
-		NoteTitle: "REPORT",
-	}
+	t := draw.New("REPORT", "DATE", "~DOMAIN", "POLICY", ">GOOD", ">FAILED")
 	for i := range days {
 		d := &days[i]
 		for _, p := range d.Policies {
@@ -196,7 +162,7 @@ func (c *cli) tlsrptTable(days []tlsrpt.Day) error {
 			if p.Mode != "" {
 				policy += " " + p.Mode
 			}
-			t.Add(reportState(d, c.now()), d.Date, d.Domain, policy, fmt.Sprint(p.Success), fmt.Sprint(p.Failure))
+			t.Add(reportState(d, c.now()), d.Date, d.Domain, policy, p.Success, p.Failure)
 		}
 	}
 	return t.Write(c.out, c.screen)

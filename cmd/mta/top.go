@@ -39,9 +39,7 @@ func newTop(c *cli) *cobra.Command {
 		once, asJSON bool
 	)
 	cmd := &cobra.Command{
-		Use:   "top",
-		Short: "watch the relay on a terminal, and steer it",
-		Long:  topHelp,
+		Use: "top", Short: "watch the relay on a terminal, and steer it", Long: topHelp,
 		Example: `  mta top
   mta top --table tenants
   mta top --once --table warm-ups`,
@@ -133,11 +131,29 @@ func (p topPrinter) to(w io.Writer, width int) *cli {
 }
 
 func (p topPrinter) Explain(ctx context.Context, q api.ExplainQuery, w io.Writer, width int) error {
-	return p.to(w, width).explain(ctx, q, false)
+	c := p.to(w, width)
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	e, err := client.Explain(ctx, q)
+	if err != nil {
+		return err
+	}
+	return c.explain(e)
 }
 
 func (p topPrinter) Warmup(ctx context.Context, source string, w io.Writer, width int) error {
-	return p.to(w, width).warmupShow(ctx, source, false)
+	c := p.to(w, width)
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	warm, plan, err := warmupAndPlan(ctx, client, source)
+	if err != nil {
+		return err
+	}
+	return c.warmupShow(&warm, &plan)
 }
 
 func (p topPrinter) Trace(ctx context.Context, q api.TraceQuery, w io.Writer, width int) error {
@@ -173,9 +189,7 @@ func newTrace(c *cli) *cobra.Command {
 		asJSON bool
 	)
 	cmd := &cobra.Command{
-		Use:   "trace",
-		Short: "watch SMTP conversations live",
-		Long:  traceHelp,
+		Use: "trace", Short: "watch SMTP conversations live", Long: traceHelp,
 		Example: `  mta trace --site mx.example.com
   mta trace --recipient @example.com --content
   mta trace --tenant acme --json

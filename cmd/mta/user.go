@@ -104,8 +104,7 @@ type newUserOptions struct {
 func newUserAdd(c *cli) *cobra.Command {
 	var o newUserOptions
 	cmd := &cobra.Command{
-		Use:   "add NAME",
-		Short: "add a user",
+		Use: "add NAME", Short: "add a user",
 		Long: `Add a user, and prompt for its password. An existing name is refused: 'mta user password'
 changes a password, and 'mta user remove' removes a user.
 
@@ -261,10 +260,9 @@ func (c *cli) readSecret(prompt string) (string, error) {
 func newUserPassword(c *cli, book userBook) *cobra.Command {
 	var hash, generate, dryRun bool
 	cmd := &cobra.Command{
-		Use:   "password NAME",
-		Short: "change a user's password",
-		Long:  `Change a user's password. The user's sessions end before their next message.`,
-		Args:  oneArg("the user's name"),
+		Use: "password NAME", Short: "change a user's password",
+		Long: `Change a user's password. The user's sessions end before their next message.`,
+		Args: oneArg("the user's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, scheme, err := book.file()
 			if err != nil {
@@ -323,9 +321,8 @@ func (b userBook) withRemedy(err error) error {
 func newUserRemove(c *cli, book userBook) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use:   "remove NAME...",
-		Short: "remove users",
-		Long:  "Remove users. Their sessions end before their next message.",
+		Use: "remove NAME...", Short: "remove users",
+		Long: "Remove users. Their sessions end before their next message.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("user names are required")
@@ -372,8 +369,7 @@ type listedUser struct {
 func newUserList(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list the users",
+		Use: "list", Short: "list the users",
 		Long: `List the users, in the order of the file. PASSWORD is the type of the hash: a password with
 another hash than the configured one is rehashed at the user's next login.`,
 		Args: noArgs,
@@ -407,7 +403,7 @@ another hash than the configured one is rehashed at the user's next login.`,
 
 // userTable makes a table of users.
 func userTable(list []listedUser) *draw.Table {
-	t := &draw.Table{Columns: []draw.Column{{Title: "USER"}, {Title: "PASSWORD"}, {Title: "TENANT"}, {Title: "SENDERS", Shrink: true}, {Title: "CERTIFICATES", Shrink: true, Spare: 1}}}
+	t := draw.New("", "USER", "PASSWORD", "TENANT", "~SENDERS", "~-CERTIFICATES")
 	or := func(text, other string) string {
 		if text == "" {
 			return other
@@ -422,8 +418,7 @@ func userTable(list []listedUser) *draw.Table {
 
 func newUserCheck(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:   "check [NAME]",
-		Short: "check the users file, or a user's password",
+		Use: "check [NAME]", Short: "check the users file, or a user's password",
 		Long: `Without a name, report every error in the users file, line by line. With one, prompt for
 a password and check it. The exit status is 1 if a check fails.`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -516,8 +511,7 @@ func newConsoleUserAdd(c *cli, book userBook) *cobra.Command {
 		role string
 	)
 	cmd := &cobra.Command{
-		Use:   "add NAME --role ROLE",
-		Short: "add a user",
+		Use: "add NAME --role ROLE", Short: "add a user",
 		Long: `Add a user with a role, and prompt for its password. --no-password is for a user whom a
 proxy logs in (user_header of the block console).`,
 		Example: `  mta console user add ann --role admin
@@ -551,9 +545,7 @@ type consoleUser struct {
 func newConsoleUserList(c *cli, book userBook) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list the users and their roles",
-		Args:  noArgs,
+		Use: "list", Short: "list the users and their roles", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			path, _, err := book.file()
 			if err != nil {
@@ -564,7 +556,7 @@ func newConsoleUserList(c *cli, book userBook) *cobra.Command {
 				return book.withRemedy(err)
 			}
 			list := []consoleUser{}
-			t := &draw.Table{Columns: []draw.Column{{Title: "USER"}, {Title: "ROLE"}, {Title: "PASSWORD"}}}
+			t := draw.New("", "USER", "ROLE", "PASSWORD")
 			for _, u := range table.Users() {
 				list = append(list, consoleUser{u.Name, u.Role, string(u.Hash.Scheme)})
 				t.Add("", u.Name, cmp.Or(u.Role, "none"), cmp.Or(string(u.Hash.Scheme), "none"))
@@ -601,9 +593,7 @@ func newConsole(c *cli) *cobra.Command {
 		port     int
 	)
 	cmd := &cobra.Command{
-		Use:   "console",
-		Short: "serve the console, pages for a browser",
-		Long:  consoleHelp,
+		Use: "console", Short: "serve the console, pages for a browser", Long: consoleHelp,
 		Example: `  mta console
   mta console --read-only --port 8026`,
 		Args: noArgs,

@@ -41,41 +41,25 @@ caps, and the share of the mail that uses the source now. OUTLOOK is the effect 
 on the stage if it ended now; it reports too little mail only when the volume falls behind.`
 
 func newWarmupList(c *cli) *cobra.Command {
-	var p pageFlags
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "list the warming sources",
-		Long:    warmupListHelp,
-		Example: "  mta warmup list --json",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.check(); err != nil {
+	return c.watchable(newList(c, list[struct{}]{
+		use: "list", short: "list the warming sources", long: warmupListHelp, example: "  mta warmup list --json",
+		what: "sources",
+		show: func(ctx context.Context, c *cli, client *api.Client, _ struct{}, p *pageFlags) error {
+			l, err := collect[api.Warmup](p, func(after string, limit int) (api.WarmupList, error) {
+				return client.Warmups(ctx, after, limit)
+			})
+			switch {
+			case err != nil:
 				return err
+			case p.asJSON:
+				return writeJSON(c.out, l)
+			case len(l.Warmups) == 0 && l.Next == "":
+				fmt.Fprintln(c.out, "no source has a plan: give it one where a pool dedicates it")
+				return nil
 			}
-			return c.warmupList(cmd.Context(), &p)
+			return printPage(c, listing.Warmups, l.Warmups, l.Next, "")
 		},
-	}
-	p.add(cmd, "sources")
-	return c.watchable(cmd)
-}
-
-func (c *cli) warmupList(ctx context.Context, p *pageFlags) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	l, err := collect(p, func(l *api.WarmupList) (*[]api.Warmup, *string) { return &l.Warmups, &l.Next },
-		func(after string, limit int) (api.WarmupList, error) { return client.Warmups(ctx, after, limit) })
-	switch {
-	case err != nil:
-		return err
-	case p.asJSON:
-		return writeJSON(c.out, l)
-	case len(l.Warmups) == 0 && l.Next == "":
-		fmt.Fprintln(c.out, "no source has a plan: give it one where a pool dedicates it")
-		return nil
-	}
-	return printPage(c, listing.Warmups, l.Warmups, l.Next)
+	}))
 }
 
 // known reports whether the ledger could be read.
@@ -93,8 +77,7 @@ func onStage(w *api.Warmup) string { return fmt.Sprintf("stage %d of %d", w.Stag
 // from the arguments behind the source; nil: none is.
 func warmupChange(c *cli, cmd *cobra.Command, a api.WarmupAction, stage func(args []string) (int, error), done func(*api.Warmup) string) *cobra.Command {
 	var to api.StageChoice
-	cmd.ValidArgsFunction = c.complete(c.sourceNames)
-	return changes(c, cmd, &to.Intent, "warm-up",
+	return changes(c, c.ofSource(cmd), &to.Intent, "warm-up",
 		func(ctx context.Context, client *api.Client, args []string) (w api.WarmupChanged, err error) {
 			if stage != nil {
 				if to.Stage, err = stage(args[1:]); err != nil {
@@ -110,8 +93,7 @@ func warmupChange(c *cli, cmd *cobra.Command, a api.WarmupAction, stage func(arg
 func newWarmupStart(c *cli) *cobra.Command {
 	var stage int
 	cmd := &cobra.Command{
-		Use:   "start SOURCE",
-		Short: "start a warm-up over",
+		Use: "start SOURCE", Short: "start a warm-up over",
 		Long: `Start the warm-up of a source over, on the plan's first stage or on another one. Its past
 days are forgotten and a pause ends; mail sent in this hour and on this day still counts.
 The command also replaces a state that can't be read: this hour and this day then count as
@@ -119,7 +101,6 @@ used up.
 
 A new warm-up starts automatically. SOURCE is the name of a source, or its IP.`,
 		Example: "  mta warmup start acme-1 --stage 3",
-		Args:    oneName("a source"),
 	}
 	cmd.Flags().IntVar(&stage, "stage", 0, "the `stage` to begin on, counted from 1 (default: the plan's start_stage)")
 	return warmupChange(c, cmd, api.WarmupStart, func([]string) (int, error) {
@@ -132,31 +113,26 @@ A new warm-up starts automatically. SOURCE is the name of a source, or its IP.`,
 
 func newWarmupPause(c *cli) *cobra.Command {
 	return warmupChange(c, &cobra.Command{
-		Use:   "pause SOURCE",
-		Short: "pause a warming source",
+		Use: "pause SOURCE", Short: "pause a warming source",
 		Long: `Pause a source until 'mta warmup resume'. Its stage and its counters stay; its mail uses
 the pool's shared sources or waits, depending on the pool.
 
 SOURCE is the name of a source, or its IP.`,
-		Args: oneName("a source"),
 	}, api.WarmupPause, nil, func(w *api.Warmup) string { return "is paused on " + onStage(w) })
 }
 
 func newWarmupResume(c *cli) *cobra.Command {
 	return warmupChange(c, &cobra.Command{
-		Use:   "resume SOURCE",
-		Short: "end a pause",
+		Use: "resume SOURCE", Short: "end a pause",
 		Long: `End the pause of a source.
 
 SOURCE is the name of a source, or its IP.`,
-		Args: oneName("a source"),
 	}, api.WarmupResume, nil, func(w *api.Warmup) string { return "goes on with " + onStage(w) })
 }
 
 func newWarmupSetStage(c *cli) *cobra.Command {
 	return warmupChange(c, &cobra.Command{
-		Use:   "set-stage SOURCE STAGE",
-		Short: "continue with another stage",
+		Use: "set-stage SOURCE STAGE", Short: "continue with another stage",
 		Long: `Continue with another stage of the plan, and its caps, immediately. Mail sent in this hour
 and on this day still counts, and a paused source stays paused.
 
@@ -191,51 +167,44 @@ the sent volume, lines the desired one, and the last line the plan's next.
 SOURCE is the name of a source, or its IP.`
 
 func newWarmupShow(c *cli) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:     "show SOURCE",
-		Short:   "show the progress of a source in its plan",
-		Long:    warmupShowHelp,
+	var plan warmup.PlanFile
+	return c.watchable(c.ofSource(answers(c, &cobra.Command{
+		Use: "show SOURCE", Short: "show the progress of a source in its plan", Long: warmupShowHelp,
 		Example: "  mta warmup show 192.0.2.20",
-		Args:    oneName("a source"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.warmupShow(cmd.Context(), args[0], asJSON)
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.ValidArgsFunction = c.complete(c.sourceNames)
-	return c.watchable(cmd)
+	}, func(ctx context.Context, client *api.Client, args []string) (w api.Warmup, err error) {
+		w, plan, err = warmupAndPlan(ctx, client, args[0])
+		return w, err
+	}, func(w api.Warmup) error { return c.warmupShow(&w, &plan) })))
 }
 
-func (c *cli) warmupShow(ctx context.Context, name string, asJSON bool) error {
-	client, err := c.client()
-	if err != nil {
-		return err
+// ofSource makes a command take the name of a source.
+func (c *cli) ofSource(cmd *cobra.Command) *cobra.Command {
+	cmd.ValidArgsFunction = c.complete(c.sourceNames)
+	if cmd.Args == nil {
+		cmd.Args = oneName("a source")
 	}
-	w, err := client.Warmup(ctx, name)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return writeJSON(c.out, w)
+	return cmd
+}
+
+// warmupAndPlan asks for a warm-up and its plan, which is zero when a reload has just taken it away.
+func warmupAndPlan(ctx context.Context, client *api.Client, source string) (w api.Warmup, plan warmup.PlanFile, err error) {
+	if w, err = client.Warmup(ctx, source); err != nil {
+		return w, plan, err
 	}
 	plans, err := client.WarmupPlans(ctx)
-	if err != nil {
-		return err
-	}
-	var plan warmup.PlanFile // zero when a reload has just taken it away
 	if i := slices.IndexFunc(plans, func(p api.WarmupPlan) bool { return p.Name == w.Plan }); i >= 0 {
 		plan = plans[i].Plan
 	}
-	var b strings.Builder
-	c.warmupFacts(&b, &w)
-	if !known(&w) {
-		b.WriteString(forecastLines(w.Forecast, plan.DayStarts, false))
-	}
-	if _, err := fmt.Fprint(c.out, b.String()); err != nil || !known(&w) {
+	return w, plan, err
+}
+
+func (c *cli) warmupShow(w *api.Warmup, plan *warmup.PlanFile) error {
+	c.warmupFacts(c.facts(12), w)
+	if !known(w) {
+		_, err := fmt.Fprint(c.out, forecastLines(w.Forecast, plan.DayStarts, false))
 		return err
 	}
-	for _, t := range []*draw.Table{c.warmupProviders(&w), warmupHealth(&w, &plan.Health), warmupDays(&w, &plan)} {
+	for _, t := range []*draw.Table{c.warmupProviders(w), warmupHealth(w, &plan.Health), warmupDays(w, plan)} {
 		if t.Empty() {
 			continue
 		}
@@ -248,29 +217,29 @@ func (c *cli) warmupShow(ctx context.Context, name string, asJSON bool) error {
 	if w.State == api.WarmupWarm && len(w.History) == 0 {
 		return nil
 	}
-	_, err = fmt.Fprint(c.out, "\n"+draw.Curve(warmupCurve(&w, plan.Stages[min(w.Stage, len(plan.Stages)):]), c.screen))
+	_, err := fmt.Fprint(c.out, "\n"+draw.Curve(warmupCurve(w, plan.Stages[min(w.Stage, len(plan.Stages)):]), c.screen))
 	return err
 }
 
-func (c *cli) warmupFacts(b *strings.Builder, w *api.Warmup) {
-	fact(b, "source", "%s (%s)", w.Source, w.IP)
-	fact(b, "state", "%s%s", w.State, stateMeans[w.State])
+func (c *cli) warmupFacts(f facts, w *api.Warmup) {
+	f.add("source", "%s (%s)", w.Source, w.IP)
+	f.add("state", "%s%s", w.State, stateMeans[w.State])
 	if !known(w) {
-		fact(b, "plan", "%s", w.Plan)
+		f.add("plan", "%s", w.Plan)
 		if w.State == api.WarmupScheduled {
-			fact(b, "begins", "%s", moment(w.Started, c.now()))
+			f.add("begins", "%s", moment(w.Started, c.now()))
 		}
 		return
 	}
-	fact(b, "plan", "%s, %s, since %s", w.Plan, onStage(w), moment(w.StageStarted, c.now()))
-	fact(b, "this hour", "%s%s", ofCap(w, w.SentHour, w.HourlyLimit), c.endsIn(w.HourEnds))
-	fact(b, "today", "%s%s", ofCap(w, w.SentDay, w.StageLimit), c.endsIn(w.DayEnds))
-	fact(b, "this stage", "%d sent", w.SentStage)
-	fact(b, "throttle", "%s: the share of the mail that uses this source now", listing.Throttle(w).Text)
+	f.add("plan", "%s, %s, since %s", w.Plan, onStage(w), moment(w.StageStarted, c.now()))
+	f.add("this hour", "%s%s", ofCap(w, w.SentHour, w.HourlyLimit), c.endsIn(w.HourEnds))
+	f.add("today", "%s%s", ofCap(w, w.SentDay, w.StageLimit), c.endsIn(w.DayEnds))
+	f.add("this stage", "%d sent", w.SentStage)
+	f.add("throttle", "%s: the share of the mail that uses this source now", listing.Throttle(w).Text)
 	if d := &w.Diverted; d.Sum() > 0 {
-		fact(b, "diverted", "%s", warmupDiverted(w.Offered, d))
+		f.add("diverted", "%s", warmupDiverted(w.Offered, d))
 	}
-	fact(b, "outlook", "%s", listing.Outlook(w))
+	f.add("outlook", "%s", listing.Outlook(w))
 }
 
 // warmupDiverted returns what of today's mail took shared sources, and why.
@@ -320,13 +289,7 @@ func (c *cli) endsIn(t time.Time) string {
 }
 
 func (c *cli) warmupProviders(w *api.Warmup) *draw.Table {
-	t := &draw.Table{
-		Columns: []draw.Column{
-			{Title: "PROVIDER", Shrink: true}, {Title: "HOUR", Right: true}, {Title: "DAY", Right: true}, {Title: "RATE/s", Right: true},
-			{Title: "DEMAND/s", Right: true}, {Title: "WAITING", Right: true},
-		},
-		NoteTitle: "STATE",
-	}
+	t := draw.New("STATE", "~PROVIDER", ">HOUR", ">DAY", ">RATE/s", ">DEMAND/s", ">WAITING")
 	for i := range w.Providers {
 		p := &w.Providers[i]
 		t.Add(c.providerNote(p), p.Provider, listing.OfCap(w, p.SentHour, p.HourlyLimit).Text, listing.OfCap(w, p.SentDay, p.DailyLimit).Text,
@@ -337,14 +300,11 @@ func (c *cli) warmupProviders(w *api.Warmup) *draw.Table {
 
 // warmupHealth is how the mail was received today, above what the plan wants of that.
 func warmupHealth(w *api.Warmup, h *warmup.Health) *draw.Table {
-	t := &draw.Table{Columns: []draw.Column{
-		{Title: "TODAY", Shrink: true}, {Title: "OUTCOMES", Right: true}, {Title: "BOUNCED", Right: true}, {Title: "DEFERRED", Right: true},
-		{Title: "COMPLAINED", Right: true}, {Title: "HEALTH"},
-	}}
+	t := draw.New("", "~TODAY", ">OUTCOMES", ">BOUNCED", ">DEFERRED", ">COMPLAINED", "HEALTH")
 	for i := range w.Providers {
 		p := &w.Providers[i]
 		n := p.Delivered + p.HardBounces + p.Deferred + p.Refused
-		t.Add("", p.Provider, fmt.Sprint(n), shareOf(p.HardBounces, n), shareOf(p.Deferred+p.Refused, n), complained(p, n), p.Health)
+		t.Add("", p.Provider, n, shareOf(p.HardBounces, n), shareOf(p.Deferred+p.Refused, n), complained(p, n), p.Health)
 	}
 	if !t.Empty() && h.MinSample > 0 {
 		a, r := h.AdvanceBelow, h.RegressAbove
@@ -392,23 +352,20 @@ func (c *cli) providerNote(p *warmup.ProviderStatus) string {
 
 // warmupDays is each day so far, and today.
 func warmupDays(w *api.Warmup, p *warmup.PlanFile) *draw.Table {
-	t := &draw.Table{
-		Columns:   []draw.Column{{Title: "DAY", Right: true}, {Title: "DATE"}, {Title: "STAGE", Right: true}, {Title: "DESIRED", Right: true}, {Title: "SENT", Right: true}, {Title: "SHARE", Right: true}},
-		NoteTitle: "THEN",
-	}
+	t := draw.New("THEN", ">DAY", "DATE", ">STAGE", ">DESIRED", ">SENT", ">SHARE")
 	today := dayNumber(w, p)
 	date := func(day int) string {
 		return dateOf(w.DayEnds.Add(-time.Duration(today-day+1)*lengthOfDay(p)), p.DayStarts)
 	}
 	for i, d := range w.History {
-		t.Add(listing.Because(d.Why, d.Provider), fmt.Sprint(today-len(w.History)+i), date(today-len(w.History)+i), fmt.Sprint(d.Stage), fmt.Sprint(d.Limit), fmt.Sprint(d.Sent), wholePercent(d.Sent, d.Limit))
+		t.Add(listing.Because(d.Why, d.Provider), today-len(w.History)+i, date(today-len(w.History)+i), d.Stage, d.Limit, d.Sent, wholePercent(d.Sent, d.Limit))
 	}
 	limit := fmt.Sprint(w.StageLimit)
 	share := wholePercent(w.SentDay, w.StageLimit)
 	if w.State == api.WarmupWarm {
 		limit, share = "-", "-"
 	}
-	t.Add("so far today: "+listing.Outlook(w), fmt.Sprint(today), date(today), fmt.Sprint(w.Stage), limit, fmt.Sprint(w.SentDay), share)
+	t.Add("so far today: "+listing.Outlook(w), today, date(today), w.Stage, limit, w.SentDay, share)
 	return t
 }
 
@@ -457,9 +414,7 @@ func newWarmupReport(c *cli) *cobra.Command {
 	var r api.WarmupReport
 	var google, snds string
 	cmd := &cobra.Command{
-		Use:   "report SOURCE",
-		Short: "import complaints",
-		Long:  warmupReportHelp,
+		Use: "report SOURCE", Short: "import complaints", Long: warmupReportHelp,
 		Example: `  mta warmup report acme-1 --provider yahoo --complaints 3 --day 2026-11-21
   mta warmup report acme-1 --snds snds.csv`,
 		Args: oneName("a source"),
@@ -474,8 +429,7 @@ func newWarmupReport(c *cli) *cobra.Command {
 	f.StringVar(&google, "google", "", "a CSV `file` of Google's Postmaster Tools, - for standard input")
 	f.StringVar(&snds, "snds", "", "a CSV `file` of Microsoft's SNDS, - for standard input")
 	changeFlags(cmd, &r.Intent)
-	cmd.ValidArgsFunction = c.complete(c.sourceNames)
-	return cmd
+	return c.ofSource(cmd)
 }
 
 func (c *cli) warmupReport(cmd *cobra.Command, name string, r api.WarmupReport, google, snds string) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,14 +40,12 @@ type planFlags struct {
 func newWarmupPlan(c *cli) *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:   "plan --volume N/day --by DATE",
-		Short: "generate a plan from a volume and a date",
-		Long:  warmupPlanHelp,
+		Use: "plan --volume N/day --by DATE", Short: "generate a plan from a volume and a date",
+		Long: warmupPlanHelp,
 		Example: `  mta warmup plan --volume 20000/day --by 2027-03-01
   mta warmup plan --volume 20000/day --by 2027-06-01 --on tue
   mta warmup plan --volume 20000/day --by 2027-03-01 --providers google=45,microsoft=30 --day-starts "08:00 Europe/Berlin"`,
-		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return c.warmupPlan(&f) },
+		Args: noArgs, RunE: func(*cobra.Command, []string) error { return c.warmupPlan(&f) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.volume, "volume", "", "the target `volume` in recipients, such as 20000/day")
@@ -284,9 +283,7 @@ configuration file.`
 func newWarmupPlans(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "plans [NAME]",
-		Short: "list plans, or the stages of one",
-		Long:  warmupPlansHelp,
+		Use: "plans [NAME]", Short: "list plans, or the stages of one", Long: warmupPlansHelp,
 		Example: `  mta warmup plans standard
   mta warmup plans standard --json | jq '.plans[0].plan' > plan.json`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -355,17 +352,12 @@ func planNames(plans []api.WarmupPlan) []string {
 }
 
 func planTable(plans []api.WarmupPlan) *draw.Table {
-	t := &draw.Table{
-		Columns: []draw.Column{
-			{Title: "PLAN", Shrink: true}, {Title: "OF"}, {Title: "STAGES", Right: true}, {Title: "FIRST", Right: true}, {Title: "LAST", Right: true}, {Title: "PASSED"}, {Title: "THEN"},
-		},
-		NoteTitle: "SOURCES",
-	}
+	t := draw.New("SOURCES", "~PLAN", "OF", ">STAGES", ">FIRST", ">LAST", "PASSED", "THEN")
 	for i := range plans {
 		p := &plans[i]
 		stages := p.Plan.Stages
 		first, last := stages[0], stages[len(stages)-1]
-		t.Add(strings.Join(p.Sources, ", "), p.Name, p.Origin, fmt.Sprint(len(stages)),
+		t.Add(strings.Join(p.Sources, ", "), p.Name, p.Origin, len(stages),
 			fmt.Sprintf("%d/%d", first.Hourly, first.Daily), fmt.Sprintf("%d/%d", last.Hourly, last.Daily), passed(p), afterwards(&p.Plan))
 	}
 	return t
@@ -391,46 +383,38 @@ func afterwards(p *warmup.PlanFile) string {
 }
 
 func (c *cli) showPlan(p *api.WarmupPlan) error {
-	var b strings.Builder
-	doc, h := &p.Plan, &p.Plan.Health
-	fact(&b, "plan", "%s, of the %s", p.Name, map[bool]string{true: "presets", false: p.Origin}[p.Origin == "preset"])
-	fact(&b, "sources", "%s", orDash(strings.Join(p.Sources, ", ")))
+	f, doc, h := c.facts(12), &p.Plan, &p.Plan.Health
+	f.add("plan", "%s, of the %s", p.Name, map[bool]string{true: "presets", false: p.Origin}[p.Origin == "preset"])
+	f.add("sources", "%s", cmp.Or(strings.Join(p.Sources, ", "), "-"))
 	if !doc.Begin.IsZero() {
-		fact(&b, "begin", "%s", doc.Begin.In(zoneOf(doc.DayStarts)).Format("Mon 2 Jan 2006 15:04 MST"))
+		f.add("begin", "%s", doc.Begin.In(zoneOf(doc.DayStarts)).Format("Mon 2 Jan 2006 15:04 MST"))
 	}
-	if doc.DayStarts != "" {
-		fact(&b, "day starts", "%s", doc.DayStarts)
-	}
-	fact(&b, "pacing", "%s: catches up at up to %v times the even flow, saves up to %v s of it, at most %v caps in any 60 minutes",
+	f.some("day starts", string(doc.DayStarts))
+	f.add("pacing", "%s: catches up at up to %v times the even flow, saves up to %v s of it, at most %v caps in any 60 minutes",
 		doc.Pacing, doc.Burst, doc.BucketSeconds, doc.SlidingHour)
-	fact(&b, "spread", "%s", doc.Spread)
-	if len(doc.Weights) > 0 {
-		fact(&b, "weights", "%s", weightList(doc.Weights))
-	}
+	f.add("spread", "%s", doc.Spread)
+	f.some("weights", weightList(doc.Weights))
 	if h.MinSample == 0 {
-		fact(&b, "health", "a stage a day, regardless of outcomes")
+		f.add("health", "a stage a day, regardless of outcomes")
 	} else {
-		fact(&b, "advance", "if bounces < %s, deferrals < %s, complaints < %s, and %s of the day's cap was sent",
+		f.add("advance", "if bounces < %s, deferrals < %s, complaints < %s, and %s of the day's cap was sent",
 			percent(h.AdvanceBelow.Bounce), percent(h.AdvanceBelow.Defer), percent(h.AdvanceBelow.Complaint), percent(h.MinFill))
-		fact(&b, "go back", "if bounces > %s, deferrals > %s or complaints > %s",
+		f.add("go back", "if bounces > %s, deferrals > %s or complaints > %s",
 			percent(h.RegressAbove.Bounce), percent(h.RegressAbove.Defer), percent(h.RegressAbove.Complaint))
 	}
 	if h.Pause.Sample > 0 {
-		fact(&b, "pause", "of a provider, when %s of its last %d outcomes are refusals by policy: %d s, then %d probes",
+		f.add("pause", "of a provider, when %s of its last %d outcomes are refusals by policy: %d s, then %d probes",
 			percent(h.Pause.Share), h.Pause.Sample, h.Pause.Seconds, h.Pause.Probe)
 	}
-	fact(&b, "then", "%s", afterwards(doc))
-	b.WriteByte('\n')
-	if _, err := fmt.Fprint(c.out, draw.Clean(b.String())); err != nil {
-		return err
-	}
-	t := &draw.Table{Columns: []draw.Column{{Title: "DATE"}, {Title: "STAGE", Right: true}, {Title: "AN HOUR", Right: true}, {Title: "A DAY", Right: true}}, NoteTitle: "OF THAT"}
+	f.add("then", "%s", afterwards(doc))
+	fmt.Fprintln(c.out)
+	t := draw.New("OF THAT", "DATE", ">STAGE", ">AN HOUR", ">A DAY")
 	for i, s := range doc.Stages {
 		date := "-" // before the start stage
 		if k := i + 1 - max(doc.StartStage, 1); k >= 0 && k < len(p.Forecast) {
 			date = dateOf(p.Forecast[k].Day, doc.DayStarts)
 		}
-		t.Add(stageProviders(&s), date, fmt.Sprint(i+1), fmt.Sprint(s.Hourly), fmt.Sprint(s.Daily))
+		t.Add(stageProviders(&s), date, i+1, s.Hourly, s.Daily)
 	}
 	return t.Write(c.out, c.screen)
 }
@@ -440,16 +424,9 @@ func stageProviders(s *warmup.Stage) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(s.Providers)) {
 		v := s.Providers[name]
-		parts = append(parts, fmt.Sprintf("%s %s/%s", name, orDash(nonZero(v.Hourly)), orDash(nonZero(v.Daily))))
+		parts = append(parts, fmt.Sprintf("%s %s/%s", name, cmp.Or(nonZero(v.Hourly), "-"), cmp.Or(nonZero(v.Daily), "-")))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func nonZero(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
 }
 
 func weightList(w map[string]float64) string {

@@ -2,6 +2,7 @@
 package draw
 
 import (
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -65,12 +66,30 @@ func (s Screen) Coloured(word string, c Colour) string {
 	return word
 }
 
-// Add adds a row; strangers may have written its text.
-func (t *Table) Add(note string, cells ...string) {
-	for i := range cells {
-		cells[i] = Clean(cells[i])
+// New makes a table by the titles of its notes and columns. Signs before the title of a column: > for numbers, which
+// align on the right, ~ for text that can be cut when the screen is narrow, and - for what is left out then.
+func New(noteTitle string, titles ...string) *Table {
+	t := &Table{NoteTitle: noteTitle}
+	for _, title := range titles {
+		title, right := strings.CutPrefix(title, ">")
+		title, shrink := strings.CutPrefix(title, "~")
+		title, spare := strings.CutPrefix(title, "-")
+		c := Column{Title: title, Right: right, Shrink: shrink}
+		if spare {
+			c.Spare = 1
+		}
+		t.Columns = append(t.Columns, c)
 	}
-	t.rows = append(t.rows, cells)
+	return t
+}
+
+// Add adds a row; strangers may have written its text.
+func (t *Table) Add(note string, cells ...any) {
+	row := make([]string, len(cells))
+	for i := range cells {
+		row[i] = Clean(fmt.Sprint(cells[i]))
+	}
+	t.rows = append(t.rows, row)
 	t.notes = append(t.notes, Clean(note))
 }
 
