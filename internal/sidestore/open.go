@@ -6,6 +6,7 @@ import (
 	"example.org/mta/internal/smallfile"
 	"fmt"
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -51,7 +52,11 @@ func Open(c Config) (*File, error) {
 	for _, db := range f.dbs {
 		err = errors.Join(err, db.Close())
 	}
-	return nil, fmt.Errorf("opening %s %s (another process may have it open): %w", c.Name, c.Path, err)
+	hint := ""
+	if errors.Is(err, bolterrors.ErrTimeout) { // of its lock
+		hint = " (another process may have it open)"
+	}
+	return nil, fmt.Errorf("opening %s %s%s: %w", c.Name, c.Path, hint, err)
 }
 
 func (f *File) open() error {

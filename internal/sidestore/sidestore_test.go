@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -293,5 +294,18 @@ func TestADamagedCopyOfAFileThatIsGone(t *testing.T) {
 	}
 	if aside, _ := smallfile.Aside(filepath.Dir(c.Path)); len(aside) != 2 {
 		t.Errorf("kept: %q", aside)
+	}
+}
+
+// TestWhyAFileCanNotBeOpened: only a lock that another has is put down to another process.
+func TestWhyAFileCanNotBeOpened(t *testing.T) {
+	taken := config(filepath.Join(t.TempDir(), "list.db"), false)
+	open(t, taken)
+	folder := config(t.TempDir(), false)
+	for c, want := range map[*Config]bool{&taken: true, &folder: false} {
+		_, err := Open(*c)
+		if err == nil || strings.Contains(err.Error(), "another process") != want {
+			t.Errorf("%s: %v", c.Path, err)
+		}
 	}
 }
