@@ -96,10 +96,10 @@ warmup-live: ## the warm-up of the real relay, counted at the providers, in six 
 warmup-days: ## 15 days of the plan "standard" at 100,000 a day, through the relay's own path in virtual time
 	MTA_WARMUP_DAYS=15 $(GO) test -count=1 -timeout 60m -run DaysOfWarmUp -v ./mta
 
-generate: ## what is made from the code: the references of settings and of commands in docs/, operator/api/openapi.json
+generate: ## what is made from the code: the references of settings and of commands in docs/, both openapi.json
 	$(GO) run ./mta/config/manual
 	$(GO) test ./cmd/mta -count=1 -run TestManualIsGenerated -update-manual
-	$(GO) test ./operator/api -count=1 -run TestDocumentIsMadeFromTheCode -update
+	$(GO) test ./operator/api ./submission/http -count=1 -run TestDocumentIsMadeFromTheCode -update
 
 check: ## gofmt, go.mod, go vet, staticcheck (when it can be had), and a build for FreeBSD
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'gofmt would change:'; gofmt -l $$(git ls-files '*.go'); exit 1; }

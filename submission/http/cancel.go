@@ -27,21 +27,23 @@ type Cancelled struct {
 
 // CancelledRecipient is the outcome for a recipient.
 type CancelledRecipient struct {
-	ID      string `json:"id,omitempty"` // of its message, where there are more
+	ID      string `json:"id,omitempty"` // of its message, where there are several
 	Address string `json:"address"`
-	// Status is "cancelled", or what makes it too late: "sending" is an attempt under way, with none after it.
+	// cancelled, or the state that makes it too late: sending is an attempt under way, with none after it
 	Status MessageStatus `json:"status"`
 }
 
+// messageCancelled is the answer to the cancelling of one message.
 type messageCancelled struct {
 	ID         string               `json:"id"`
 	Recipients []CancelledRecipient `json:"recipients"`
 }
 
+// messagesCancelled is the answer to the cancelling of several messages.
 type messagesCancelled struct {
-	Cancelled  int                  `json:"cancelled"`
-	TooLate    int                  `json:"too_late"`
-	Recipients []CancelledRecipient `json:"too_late_recipients,omitempty"`
+	Cancelled  int                  `json:"cancelled"`                     // recipients
+	TooLate    int                  `json:"too_late"`                      // recipients that an attempt was under way for
+	Recipients []CancelledRecipient `json:"too_late_recipients,omitempty"` // up to 1,000 of them
 }
 
 // cancelMessage cancels what is left of a message. It is done, 200, if anything was or had been; with nothing but

@@ -36,7 +36,7 @@ type EventQuery struct {
 // EventPage is a part of a tenant's events.
 type EventPage struct {
 	Events []json.RawMessage `json:"events"` // the oldest first
-	Next   string            `json:"next"`   // the after of the next request
+	Next   string            `json:"next"`   // the parameter after of the next request
 }
 
 const (

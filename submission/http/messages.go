@@ -140,15 +140,14 @@ type SentMessage struct {
 	Status     string          `json:"status"`
 	Detail     string          `json:"detail,omitempty"` // why the message was refused
 	Recipients []SentRecipient `json:"recipients"`
-	// Content is the message of a dry run as text; Base64 where it isn't UTF-8.
-	Content string `json:"content,omitempty"`
-	Base64  []byte `json:"content_base64,omitempty"`
+	Content    string          `json:"content,omitempty"`        // of a dry run: the message, if it is UTF-8
+	Base64     []byte          `json:"content_base64,omitempty"` // of a dry run: the message, if it is not
 }
 
 // SentRecipient is what became of one recipient.
 type SentRecipient struct {
 	Address string `json:"address"`
 	Status  string `json:"status"`
-	Code    string `json:"code,omitempty"` // enhanced status code (RFC 3463) of the reason
-	Detail  string `json:"detail,omitempty"`
+	Code    string `json:"code,omitempty"`   // the enhanced status code (RFC 3463) of the refusal
+	Detail  string `json:"detail,omitempty"` // the reason of the refusal
 }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// openAPI describes all routes (OpenAPI 3.1). A test holds the two together, field by field.
+// openAPI describes all routes (OpenAPI 3.1). 'make generate' makes it of testdata/openapi.json and the types of answers.
 //
 //go:embed openapi.json
 var openAPI []byte

@@ -92,9 +92,9 @@ func plainJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// fault is a request.Fault as JSON has it.
+// fault is something wrong with a request.
 type fault struct {
-	Pointer string `json:"pointer"`
+	Pointer string `json:"pointer"` // to the place in the request (RFC 6901)
 	Detail  string `json:"detail"`
 	Remedy  string `json:"remedy,omitempty"`
 }

@@ -38,11 +38,11 @@ var (
 	ErrTooMuch = errors.New("too much to look through")
 )
 
-// Message is what is known of a message that was accepted.
+// Message is a message that was accepted.
 type Message struct {
 	ID         string             `json:"id"`
 	Status     MessageStatus      `json:"status"`
-	From       string             `json:"from"` // of the envelope; "" is the null sender
+	From       string             `json:"from"` // the sender of the envelope; empty is the null sender
 	Size       int64              `json:"size"` // octets
 	AcceptedAt time.Time          `json:"accepted_at"`
 	SendAt     time.Time          `json:"send_at,omitzero"`
@@ -53,14 +53,14 @@ type Message struct {
 	Recipients []MessageRecipient `json:"recipients"`
 }
 
-// MessageRecipient is what is known of one of its recipients.
+// MessageRecipient is a recipient of a message.
 type MessageRecipient struct {
 	Address   string        `json:"address"`
 	Status    MessageStatus `json:"status"`
 	Attempts  int           `json:"attempts"`
 	LastReply *Reply        `json:"last_reply,omitempty"`
 	NextAt    time.Time     `json:"next_attempt_at,omitzero"` // as far as is known
-	EndedAt   time.Time     `json:"ended_at,omitzero"`        // for a final status
+	EndedAt   time.Time     `json:"ended_at,omitzero"`        // when the status became final
 	Detail    string        `json:"detail,omitempty"`         // why it waits
 }
 
@@ -69,8 +69,8 @@ type Reply struct {
 	Code     int    `json:"code"`
 	Enhanced string `json:"enhanced_code,omitempty"` // RFC 3463
 	Text     string `json:"text"`
-	Command  string `json:"command,omitempty"` // that it answers
-	Local    bool   `json:"local,omitempty"`
+	Command  string `json:"command,omitempty"` // the command that it answers
+	Local    bool   `json:"local,omitempty"`   // this relay made it, in place of one that never came
 }
 
 // MessageStatus is what a recipient is doing or how it ended; of a message, what its recipients have in common.
@@ -127,9 +127,10 @@ type MessageQuery struct {
 	Limit         int
 }
 
+// messagePage is a part of a listing.
 type messagePage struct {
 	Messages []Message `json:"messages"`
-	Next     string    `json:"next,omitempty"`
+	Next     string    `json:"next,omitempty"` // the cursor of the next page; absent: this is the last
 }
 
 const (

@@ -39,32 +39,31 @@ func (most TooManySuppressions) Error() string {
 type Suppression struct {
 	Address string    `json:"address"`
 	Reason  string    `json:"reason,omitempty"`
-	Source  string    `json:"source,omitempty"` // bounce, operator, import, tenant, unsubscribe
+	Source  string    `json:"source,omitempty"` // bounce, report, complaint, operator, import, tenant or unsubscribe
 	AddedAt time.Time `json:"added_at,omitzero"`
-	// ExpiresAt zero: never.
+	// absent: never
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
-	// Shared reports whether the entry is for all tenants' mail. The tenant sees nothing else of it, and can't
-	// remove it.
+	// the entry is for the mail of all tenants: a tenant sees nothing else of it, and can't remove it
 	Shared bool `json:"shared,omitempty"`
 }
 
 // SuppressionsAdded is what an addition did.
 type SuppressionsAdded struct {
 	Added     int `json:"added"`
-	Changed   int `json:"changed"`   // were there, and said something else
+	Changed   int `json:"changed"`   // were there, and were other
 	Unchanged int `json:"unchanged"` // were there as they are, or are the recipient's wish, which stays
 }
 
 // suppressionPage is a part of the list.
 type suppressionPage struct {
 	Suppressions []Suppression `json:"suppressions"`
-	Next         string        `json:"next,omitempty"`
+	Next         string        `json:"next,omitempty"` // the parameter after of the next page
 }
 
 // suppressionsRemoved is what a removal did.
 type suppressionsRemoved struct {
 	Removed int `json:"removed"`
-	// StillSuppressed are those of the addresses that an entry for all tenants keeps.
+	// those of the addresses that an entry for all tenants keeps
 	StillSuppressed []string `json:"still_suppressed,omitempty"`
 }
 
