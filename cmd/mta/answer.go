@@ -61,6 +61,18 @@ func prints[A any](
 	return cmd
 }
 
+// shows is answers for a command whose answers are of several types: ask returns how one is printed for people, too.
+func shows(
+	c *cli, cmd *cobra.Command,
+	ask func(ctx context.Context, client *api.Client, args []string) (answer any, print func() error, err error),
+) *cobra.Command {
+	var print func() error
+	return answers(c, cmd, func(ctx context.Context, client *api.Client, args []string) (answer any, err error) {
+		answer, print, err = ask(ctx, client, args)
+		return answer, err
+	}, func(any) error { return print() })
+}
+
 // changes makes a command that changes something print how much that was: nouns with --dry-run, else by show.
 func changes[A effected](
 	c *cli, cmd *cobra.Command, in *api.Intent, noun string, ask asker[A], show func(A),

@@ -48,21 +48,47 @@ func (c *cli) completeBy(cmd *cobra.Command, flag string, names namer) {
 
 // siteNames asks for the sites from the prefix on, in the order of names: however many there are, a page
 // has those that begin so.
-func (c *cli) siteNames(ctx context.Context, client *api.Client, prefix string) (names []string, err error) {
+func (c *cli) siteNames(ctx context.Context, client *api.Client, prefix string) ([]string, error) {
 	l, err := client.Sites(ctx, api.SiteFilter{Order: api.ByName}, justBefore(prefix), mostCompleted)
-	for i := range l.Sites {
-		names = append(names, l.Sites[i].Name)
-	}
-	return names, err
+	return namesOf(l.Sites, func(s *api.Site) string { return s.Name }), err
 }
 
 // hostNames is siteNames for hosts. One with several addresses is offered once.
-func (c *cli) hostNames(ctx context.Context, client *api.Client, prefix string) (names []string, err error) {
+func (c *cli) hostNames(ctx context.Context, client *api.Client, prefix string) ([]string, error) {
 	l, err := client.Hosts(ctx, api.HostFilter{}, justBefore(prefix), mostCompleted)
-	for i := range l.Hosts {
-		names = append(names, l.Hosts[i].Name)
+	return slices.Compact(namesOf(l.Hosts, func(h *api.Host) string { return h.Name })), err
+}
+
+func (c *cli) sourceNames(ctx context.Context, client *api.Client, _ string) ([]string, error) {
+	l, err := client.Sources(ctx, api.BlockFilter{}, "", api.MaxLimit)
+	return namesOf(l.Sources, func(s *api.Source) string { return s.Name }), err
+}
+
+func (c *cli) poolNames(ctx context.Context, client *api.Client, _ string) ([]string, error) {
+	l, err := client.Pools(ctx, api.BlockFilter{}, "", api.MaxLimit)
+	return namesOf(l.Pools, func(p *api.Pool) string { return p.Name }), err
+}
+
+func (c *cli) tenantNames(ctx context.Context, client *api.Client, _ string) ([]string, error) {
+	l, err := client.Tenants(ctx, api.BlockFilter{}, "", api.MaxLimit)
+	return namesOf(l.Tenants, func(t *api.Tenant) string { return t.Name }), err
+}
+
+func (c *cli) connectionIDs(ctx context.Context, client *api.Client, _ string) ([]string, error) {
+	l, err := client.Connections(ctx, api.ConnectionFilter{}, "", api.MaxLimit)
+	return namesOf(l.Connections, func(c *api.Connection) string { return c.ID }), err
+}
+
+func streamNames(ctx context.Context, client *api.Client, _ string) ([]string, error) {
+	l, err := client.Streams(ctx)
+	return namesOf(l.Streams, func(s *api.Stream) string { return s.Name }), err
+}
+
+func namesOf[T any](rows []T, name func(*T) string) (names []string) {
+	for i := range rows {
+		names = append(names, name(&rows[i]))
 	}
-	return slices.Compact(names), err
+	return names
 }
 
 // justBefore is a cursor behind which the names come that begin so.
@@ -72,30 +98,6 @@ func justBefore(prefix string) string {
 		before = before[:n-1] + string(rune(before[n-1]-1)) + "~"
 	}
 	return before
-}
-
-func (c *cli) sourceNames(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
-	l, err := client.Sources(ctx, api.BlockFilter{}, "", api.MaxLimit)
-	for i := range l.Sources {
-		names = append(names, l.Sources[i].Name)
-	}
-	return names, err
-}
-
-func (c *cli) poolNames(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
-	l, err := client.Pools(ctx, api.BlockFilter{}, "", api.MaxLimit)
-	for i := range l.Pools {
-		names = append(names, l.Pools[i].Name)
-	}
-	return names, err
-}
-
-func (c *cli) tenantNames(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
-	l, err := client.Tenants(ctx, api.BlockFilter{}, "", api.MaxLimit)
-	for i := range l.Tenants {
-		names = append(names, l.Tenants[i].Name)
-	}
-	return names, err
 }
 
 // completeNames gives each flag that names something of the running relay its completion, whatever
@@ -109,14 +111,6 @@ func (c *cli) completeNames(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		c.completeNames(sub)
 	}
-}
-
-func (c *cli) connectionIDs(ctx context.Context, client *api.Client, _ string) (ids []string, err error) {
-	l, err := client.Connections(ctx, api.ConnectionFilter{}, "", api.MaxLimit)
-	for i := range l.Connections {
-		ids = append(ids, l.Connections[i].ID)
-	}
-	return ids, err
 }
 
 var shells = []string{"bash", "zsh", "fish", "powershell"}

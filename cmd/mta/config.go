@@ -76,25 +76,18 @@ func newConfigShow(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "show", Short: "print the effective configuration of the running relay", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
+		RunE: c.asking(func(ctx context.Context, client *api.Client, _ []string) error {
 			if asJSON {
-				o, err := client.ConfigObject(cmd.Context())
+				o, err := client.ConfigObject(ctx)
 				if err != nil {
 					return err
 				}
 				return writeJSON(c.out, o)
 			}
-			text, err := client.EffectiveConfig(cmd.Context())
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprint(c.out, text)
+			text, err := client.EffectiveConfig(ctx)
+			fmt.Fprint(c.out, text)
 			return err
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: blocks are lists of objects, with their labels as names")
 	return cmd
@@ -161,10 +154,8 @@ func newCheck(c *cli) *cobra.Command {
 				return c.checkDNS(cmd.Context(), dns, asJSON, strict)
 			case len(dns.Domains)+len(dns.Sources) > 0 || dns.MailFrom != "":
 				return usagef("--domain, --source and --mail-from go with --dns")
-			case asJSON:
-				return c.checkJSON(effective, strict)
 			}
-			return c.check(effective, strict)
+			return c.check(effective, asJSON, strict)
 		},
 	}
 	cmd.Flags().BoolVar(&effective, "effective", false, "print the effective configuration")
@@ -195,69 +186,47 @@ type problem struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// checkJSON prints what check finds for programs. Its exit codes are the same.
-func (c *cli) checkJSON(effective, strict bool) error {
-	out := checked{File: c.configPath(), Problems: []problem{}, Errors: []string{}, Warnings: []string{}}
+func (c *cli) check(effective, asJSON, strict bool) error {
 	cfg, err := c.config()
-	found := settings.Problems(nil)
-	var (
-		faults []string
-		failed error
-	)
-	switch {
-	case errors.As(err, &found):
+	out := checked{File: c.configPath(), Problems: []problem{}, Errors: []string{}, Warnings: []string{}}
+	if found := settings.Problems(nil); asJSON && errors.As(err, &found) {
 		for _, p := range found {
 			out.Problems = append(out.Problems, problem{p.File, p.Line, p.Column, p.Message, p.Hint})
 		}
-	case err != nil:
-		return err
-	default:
-		out.Warnings = append(out.Warnings, c.warnings(cfg)...)
-		faults, failed = c.faults(cfg)
-		failed = judged(failed, strict && len(out.Warnings) > 0)
-		out.Errors = append(out.Errors, faults...)
-		if effective {
-			out.Effective = settings.Object(cfg)
-		}
+		return cmp.Or[error](writeJSON(c.out, out), exitError(exitFailed))
 	}
-	if err := writeJSON(c.out, out); err != nil {
-		return err
-	}
-	if len(out.Problems) > 0 {
-		return exitError(exitFailed)
-	}
-	return failed
-}
-
-func (c *cli) check(effective, strict bool) error {
-	cfg, err := c.config()
 	if err != nil {
 		return err
 	}
-	warnings := c.warnings(cfg)
-	for _, w := range warnings {
+	out.Warnings = append(out.Warnings, c.warnings(cfg)...)
+	faults, failed := c.faults(cfg)
+	out.Errors = append(out.Errors, faults...)
+	failed = judged(failed, strict && len(out.Warnings) > 0)
+	if asJSON {
+		if effective {
+			out.Effective = settings.Object(cfg)
+		}
+		return cmp.Or(writeJSON(c.out, out), failed)
+	}
+	for _, w := range out.Warnings {
 		fmt.Fprintf(c.err, "warning: %s\n", draw.Clean(w))
 	}
-	faults, failed := c.faults(cfg)
-	failed = judged(failed, strict && len(warnings) > 0)
-	for _, f := range faults {
+	for _, f := range out.Errors {
 		fmt.Fprintf(c.err, "error: %s\n", draw.Clean(f))
 	}
 	if effective {
-		if _, err := c.out.Write(config.Effective(cfg)); err != nil {
-			return err
-		}
-		return failed
+		_, err := c.out.Write(config.Effective(cfg))
+		return cmp.Or(err, failed)
 	}
-	if path := c.configPath(); path != "" {
-		verdict := "no problems found"
-		if n := len(warnings); n > 0 {
-			verdict = plural(n, "warning")
-		}
-		if n := len(faults); n > 0 {
-			verdict = plural(n, "error") + ", " + plural(len(warnings), "warning")
-		}
-		fmt.Fprintf(c.out, "%s: %s\n", path, verdict)
+	verdict := "no problems found"
+	switch warnings := plural(len(out.Warnings), "warning"); {
+	case len(out.Errors) > 0:
+		verdict = plural(len(out.Errors), "error") + ", " + warnings
+	case len(out.Warnings) > 0:
+		verdict = warnings
+	}
+	if out.File != "" {
+		fmt.Fprintf(c.out, "%s: %s\n", out.File, verdict)
 		return failed
 	}
 	where, err := filepath.Abs(cfg.DataDir)

@@ -412,36 +412,25 @@ others of its pool, if there are any. Pauses survive a restart.
 Without arguments, list the pauses.`
 
 func newPause(c *cli) *cobra.Command {
-	var (
-		b      api.BeginPause
-		asJSON bool
-	)
-	cmd := &cobra.Command{
+	var b api.BeginPause
+	cmd := shows(c, &cobra.Command{
 		Use:   "pause [everything | tenant NAME | pool NAME | source NAME | domain NAME]",
 		Short: "stop the mail of a tenant, pool, source or domain, or all mail", Long: pauseHelp,
 		Example: `  mta pause tenant acme --reason "their list is stolen"
   mta pause domain example.com --for 2h
   mta pause everything`,
 		Args: pausable(true), ValidArgsFunction: c.completePausable(nil),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && (b.For > 0 || b.Reason != "") {
-				return hinted{usagef("say what to pause"), "to stop all mail: mta pause everything"}
-			}
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			if len(args) == 0 {
-				return c.listPauses(cmd.Context(), client, asJSON)
-			}
-			b.What, b.Name, b.By = api.PauseWhat(args[0]), second(args), c.caller()
-			done, err := client.BeginPause(cmd.Context(), b)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, done)
-			}
+	}, func(ctx context.Context, client *api.Client, args []string) (any, func() error, error) {
+		switch {
+		case len(args) == 0 && (b.For > 0 || b.Reason != ""):
+			return nil, nil, hinted{usagef("say what to pause"), "to stop all mail: mta pause everything"}
+		case len(args) == 0:
+			l, err := client.Pauses(ctx)
+			return l, func() error { return c.listPauses(&l) }, err
+		}
+		b.What, b.Name, b.By = api.PauseWhat(args[0]), second(args), c.caller()
+		done, err := client.BeginPause(ctx, b)
+		return done, func() error {
 			if c.wouldChange(done.Effect, "pause") {
 				return nil
 			}
@@ -451,11 +440,10 @@ func newPause(c *cli) *cobra.Command {
 			}
 			fmt.Fprintf(c.out, "%s is paused %s\n", pauseOf(&done.Pause), until)
 			return nil
-		},
-	}
+		}, err
+	})
 	cmd.Flags().Var((*ageFlag)(&b.For), "for", "the duration, such as 90s, 15m, 2h (default: until resumed)")
 	changeFlags(cmd, &b.Intent)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
@@ -472,14 +460,7 @@ func newResume(c *cli) *cobra.Command {
 	})
 }
 
-func (c *cli) listPauses(ctx context.Context, client *api.Client, asJSON bool) error {
-	l, err := client.Pauses(ctx)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return writeJSON(c.out, l)
-	}
+func (c *cli) listPauses(l *api.PauseList) error {
 	if len(l.Pauses) == 0 {
 		fmt.Fprintln(c.err, "nothing is paused")
 	}
@@ -523,20 +504,12 @@ func second(args []string) string {
 	return args[1]
 }
 
-func pauseWords() []string {
-	var words []string
-	for _, w := range api.PauseWhats {
-		words = append(words, string(w))
-	}
-	return words
-}
-
 // completePausable completes what can be paused and then its name: those that others give for a kind, or
 // else those of the configuration.
 func (c *cli) completePausable(others func(api.PauseWhat) namer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(args) == 0 {
-			return pauseWords(), cobra.ShellCompDirectiveNoFileComp
+			return texts(api.PauseWhats), cobra.ShellCompDirectiveNoFileComp
 		}
 		what := api.PauseWhat(args[0])
 		names := map[api.PauseWhat]namer{api.PauseTenant: c.tenantNames, api.PausePool: c.poolNames, api.PauseSource: c.sourceNames}[what]

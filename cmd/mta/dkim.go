@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -256,23 +257,18 @@ func newDKIMList(c *cli) *cobra.Command {
 which sign today; a key in state "later" takes over on its day, a "replaced" one no longer
 signs: keep its record until the mail that it signed has arrived.`,
 	}, func(keys []dkimKey) error {
-		t := draw.Table{Columns: []draw.Column{{Title: "DKIM"}, {Title: "DOMAIN"}, {Title: "SELECTOR"}, {Title: "KEY"}, {Title: "STATE", Colour: colourOf}, {Title: "FROM"}, {Title: "SENDERS", Shrink: true}, {Title: "TENANTS", Shrink: true}, {Title: "FILE", Shrink: true, Spare: 1}}}
+		t := draw.New("", "DKIM", "DOMAIN", "SELECTOR", "KEY", "STATE", "FROM", "~SENDERS", "~TENANTS", "~-FILE")
+		t.Columns[4].Colour = colourOf
 		for _, k := range keys {
-			from, tenants, file := "-", "-", "environment"
+			from, kind := "-", string(k.Algorithm)
 			if k.From != nil {
 				from = k.From.UTC().Format(time.DateOnly)
 			}
-			if len(k.Tenants) > 0 {
-				tenants = strings.Join(k.Tenants, ", ")
-			}
-			if k.File != "" {
-				file = k.File
-			}
-			kind := string(k.Algorithm)
 			if k.Algorithm == dkim.RSA {
 				kind = fmt.Sprintf("%s %d", kind, k.Bits)
 			}
-			t.Add("", k.Block, k.Domain, k.Selector, kind, k.State, from, strings.Join(k.Senders, ", "), tenants, file)
+			t.Add("", k.Block, k.Domain, k.Selector, kind, k.State, from, strings.Join(k.Senders, ", "),
+				cmp.Or(strings.Join(k.Tenants, ", "), "-"), cmp.Or(k.File, "environment"))
 		}
 		return t.Write(c.out, c.screen)
 	})
@@ -295,18 +291,11 @@ for all keys of the configuration, or for the blocks or domains NAME.`,
 
 // dkimListing makes a command that shows keys, or prints all that is known of them as JSON.
 func (c *cli) dkimListing(cmd *cobra.Command, show func([]dkimKey) error) *cobra.Command {
-	var asJSON bool
-	cmd.RunE = func(_ *cobra.Command, names []string) error {
+	prints(c, cmd, func(_ context.Context, names []string) (map[string][]dkimKey, error) {
 		keys, err := c.dkimKeys(names)
-		switch {
-		case err != nil:
-			return err
-		case asJSON:
-			return writeJSON(c.out, map[string]any{"keys": keys})
-		}
-		return show(keys)
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: the name and text of each record, too")
+		return map[string][]dkimKey{"keys": keys}, err
+	}, func(all map[string][]dkimKey) error { return show(all["keys"]) })
+	cmd.Flags().Lookup("json").Usage = "print JSON: the name and text of each record, too"
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -346,26 +347,22 @@ func (c *cli) removeKeys(path, tenant string, names []string, dryRun bool) ([]*k
 func (c *cli) listed(k *keys.Key) api.APIKey { return kept.APIKey(k, c.now()) }
 
 func newKeyList(c *cli) *cobra.Command {
-	var (
-		tenant string
-		asJSON bool
-	)
-	cmd := &cobra.Command{
+	tenant := ""
+	cmd := prints(c, &cobra.Command{
 		Use: "list", Short: "list the API keys",
 		Long: `List the keys, in the order of the file. A replaced key is valid until its end, beside the
 new one of its name. LAST USED is accurate to a minute or two; a relay that was killed may
 not have recorded the last minute.`,
-		Args: noArgs, RunE: func(*cobra.Command, []string) error { return c.keyList(tenant, asJSON) },
-	}
+		Args: noArgs,
+	}, func(context.Context, []string) (api.APIKeyList, error) { return c.keyList(tenant) }, c.keyTable)
 	cmd.Flags().StringVar(&tenant, "tenant", "", "the keys of this `tenant` only")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (c *cli) keyList(tenant string, asJSON bool) error {
+func (c *cli) keyList(tenant string) (list api.APIKeyList, err error) {
 	_, cfg, table, err := c.keysTable()
 	if err != nil {
-		return err
+		return list, err
 	}
 	var used map[string]time.Time
 	if cfg != nil {
@@ -373,32 +370,24 @@ func (c *cli) keyList(tenant string, asJSON bool) error {
 			fmt.Fprintf(c.err, "mta: the last uses of keys can't be read: %v\n", err)
 		}
 	}
-	list := []api.APIKey{}
+	list.Keys = []api.APIKey{}
 	for _, k := range table.Keys() {
-		if tenant != "" && tenant != k.Tenant {
-			continue
+		if tenant == "" || tenant == k.Tenant {
+			l := c.listed(k)
+			l.LastUsed = used[l.ID]
+			list.Keys = append(list.Keys, l)
 		}
-		l := c.listed(k)
-		l.LastUsed = used[l.ID]
-		list = append(list, l)
 	}
-	if asJSON {
-		return writeJSON(c.out, api.APIKeyList{Keys: list})
-	}
-	return c.keyTable(list)
+	return list, nil
 }
 
-func (c *cli) keyTable(list []api.APIKey) error {
-	if len(list) == 0 {
+func (c *cli) keyTable(list api.APIKeyList) error {
+	if len(list.Keys) == 0 {
 		fmt.Fprintln(c.err, "no keys")
-		return nil
 	}
 	t := draw.New("", "NAME", "~TENANT", "ID", "STATE", "~SCOPES", "~-FROM", ">AGE", ">ENDS IN", ">LAST USED")
-	for _, l := range list {
-		from, end, used := "anywhere", "-", "-"
-		if len(l.From) > 0 {
-			from = strings.Join(l.From, ",")
-		}
+	for _, l := range list.Keys {
+		from, end, used := cmp.Or(strings.Join(l.From, ","), "anywhere"), "-", "-"
 		if !l.Expires.IsZero() {
 			end = short.Left(l.Expires.Sub(c.now()))
 		}
@@ -407,7 +396,7 @@ func (c *cli) keyTable(list []api.APIKey) error {
 		}
 		t.Add("", l.Name, l.Tenant, l.ID, l.State, strings.Join(l.Scopes, ","), from, short.Age(c.now().Sub(l.Created)), end, used)
 	}
-	return t.Write(c.out, c.screen)
+	return c.printTable(t)
 }
 
 func newKeyWhich(c *cli) *cobra.Command {

@@ -141,13 +141,19 @@ func (c *cli) log(ctx context.Context, q api.LogQuery, newest, asJSON bool) erro
 
 // logEach shows the records that fit.
 func (c *cli) logEach(ctx context.Context, q api.LogQuery, newest bool, show func([]byte) error) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
 	any := false
 	each := func(record []byte) error { any = true; return show(record) }
 	search := c.search
 	if newest {
 		search = c.searchNewest
 	}
-	err := search(ctx, q, each)
+	err = search(ctx, client, q, each)
 	if err == nil && !any && !q.Follow {
 		fmt.Fprintln(c.err, "no record matches")
 	}
@@ -155,33 +161,25 @@ func (c *cli) logEach(ctx context.Context, q api.LogQuery, newest bool, show fun
 }
 
 // search gives the records that fit to each.
-func (c *cli) search(ctx context.Context, q api.LogQuery, each func(record []byte) error) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
-	defer stop()
-	err = client.Log(ctx, q, each)
+func (c *cli) search(ctx context.Context, client *api.Client, q api.LogQuery, each func(record []byte) error) error {
+	err := client.Log(ctx, q, each)
 	switch {
 	case q.Follow && errors.Is(err, context.Canceled):
 		return nil
 	case q.Follow && err == nil:
 		fmt.Fprintln(c.err, "the relay has stopped")
-	case c.notRunning(err):
-		return c.logFiles(ctx, q, each, err)
+	case c.notRunning(err) && !q.Follow:
+		files, err := c.logFiles(err)
+		if err != nil {
+			return err
+		}
+		return files.Read(ctx, q, each)
 	}
 	return err
 }
 
 // searchNewest gives the records that fit to each, newest first: q.Last of them, 0 is all.
-func (c *cli) searchNewest(ctx context.Context, q api.LogQuery, each func(record []byte) error) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
-	defer stop()
+func (c *cli) searchNewest(ctx context.Context, client *api.Client, q api.LogQuery, each func(record []byte) error) error {
 	all, missing, damaged := q.Last == 0, q.Last, ""
 	q.Last = 0
 	ask := client.NewestRecords
@@ -192,7 +190,9 @@ func (c *cli) searchNewest(ctx context.Context, q api.LogQuery, each func(record
 		}
 		p, err := ask(ctx, q, after, limit)
 		if c.notRunning(err) && after == "" {
-			if ask, err = c.newestFiles(err); err == nil {
+			var files kept.LogFiles
+			if files, err = c.logFiles(err); err == nil {
+				ask = files.Newest
 				continue
 			}
 		}
@@ -216,31 +216,26 @@ func (c *cli) searchNewest(ctx context.Context, q api.LogQuery, each func(record
 	return nil
 }
 
-// newestFiles reads the log of a relay that doesn't run, newest first.
-func (c *cli) newestFiles(down error) (func(context.Context, api.LogQuery, string, int) (api.LogPage, error), error) {
+// logFiles returns the log of a relay that doesn't run: that is when it is wanted most. It fails with down if there is
+// none.
+func (c *cli) logFiles(down error) (kept.LogFiles, error) {
 	w, err := c.find()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if _, err := os.Stat(w.Accounting); err != nil {
-		return nil, down
+	if !c.readsFiles(w.Accounting) {
+		return "", down
 	}
-	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", w.Accounting)
-	return kept.LogFiles(w.Accounting).Newest, nil
+	return kept.LogFiles(w.Accounting), nil
 }
 
-// logFiles reads the log of a relay that doesn't run: that is when it is wanted most.
-func (c *cli) logFiles(ctx context.Context, q api.LogQuery, each func([]byte) error, down error) error {
-	w, err := c.find()
-	if err != nil {
-		return err
+// readsFiles reports whether a directory of a relay that doesn't run is there, and that it is read instead.
+func (c *cli) readsFiles(dir string) bool {
+	_, err := os.Stat(dir)
+	if err == nil {
+		fmt.Fprintf(c.err, "the relay is not running: reading %s\n", dir)
 	}
-	dir := w.Accounting
-	if _, err := os.Stat(dir); err != nil || q.Follow {
-		return down
-	}
-	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", dir)
-	return kept.LogFiles(dir).Read(ctx, q, each)
+	return err == nil
 }
 
 // logLine prints a record for people.
@@ -455,10 +450,9 @@ func (c *cli) actionFiles() func(context.Context, api.ActionQuery) (api.ActionPa
 		return nil
 	}
 	dir := filepath.Join(w.DataDir, config.AuditLog)
-	if _, err := os.Stat(dir); err != nil {
+	if !c.readsFiles(dir) {
 		return nil
 	}
-	fmt.Fprintf(c.err, "the relay is not running: reading %s\n", dir)
 	return func(ctx context.Context, q api.ActionQuery) (api.ActionPage, error) {
 		return audit.Read(ctx, dir, q)
 	}

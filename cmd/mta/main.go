@@ -8,6 +8,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -254,14 +255,17 @@ func group(use, short string, below ...*cobra.Command) *cobra.Command {
 	return g
 }
 
-// joined lists words.
-func joined[T ~string](words []T) string {
+// texts are the words of a type.
+func texts[T ~string](words []T) []string {
 	list := make([]string, len(words))
 	for i, w := range words {
 		list[i] = string(w)
 	}
-	return strings.Join(list, ", ")
+	return list
 }
+
+// joined lists words.
+func joined[T ~string](words []T) string { return strings.Join(texts(words), ", ") }
 
 // flagError puts Go's words for what is no number into ours.
 func flagError(_ *cobra.Command, err error) error {
@@ -284,12 +288,8 @@ func noArgs(_ *cobra.Command, args []string) error {
 
 // oneOf completes a flag that takes one of a few words.
 func oneOf[T ~string](cmd *cobra.Command, flag string, words []T) {
-	list := make([]string, len(words))
-	for i, w := range words {
-		list[i] = string(w)
-	}
 	// The flag was made by the caller: there is no other error.
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(texts(words), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // find returns where the relay is. That takes little of the configuration, and none of what may be
@@ -491,17 +491,10 @@ func (b build) String() string {
 }
 
 func newVersion(c *cli) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use: "version", Short: "print the version", Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if asJSON {
-				return writeJSON(c.out, thisBuild())
-			}
-			_, err := fmt.Fprintln(c.out, thisBuild())
+	return prints(c, &cobra.Command{Use: "version", Short: "print the version", Args: noArgs},
+		func(context.Context, []string) (build, error) { return thisBuild(), nil },
+		func(b build) error {
+			_, err := fmt.Fprintln(c.out, b)
 			return err
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+		})
 }

@@ -111,7 +111,7 @@ func newQueueList(c *cli) *cobra.Command {
   mta queue list --domain example.org --order newest --limit 10
   mta queue list --tenant acme --limit 0 --json`,
 		ValidArgsFunction: c.completeIDs,
-		RunE: func(cmd *cobra.Command, ids []string) error {
+		RunE: c.asking(func(ctx context.Context, client *api.Client, ids []string) error {
 			f, err := filters.with(ids)
 			if err != nil {
 				return err
@@ -119,8 +119,8 @@ func newQueueList(c *cli) *cobra.Command {
 			if page.Limit < 0 || page.Recipients < 0 {
 				return usagef("--limit and --recipients can't be negative")
 			}
-			return c.queueList(cmd.Context(), f, page, asJSON)
-		},
+			return c.queueList(ctx, client, f, page, asJSON)
+		}),
 	}
 	c.addParams(cmd, &filters.filter)
 	c.addParams(cmd, &page)
@@ -131,28 +131,33 @@ func newQueueList(c *cli) *cobra.Command {
 	return c.watchable(cmd)
 }
 
-func (c *cli) queueList(ctx context.Context, f api.Filter, p api.Page, asJSON bool) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return c.listJSON(ctx, client, f, p)
-	}
-	shown := 0
+func (c *cli) queueList(ctx context.Context, client *api.Client, f api.Filter, p api.Page, asJSON bool) error {
+	e, shown := newEncoder(c.out), 0
 	next, err := eachPage(ctx, client, f, p, func(l api.List) error {
-		if len(l.Messages) == 0 {
+		first := shown == 0
+		shown += len(l.Messages)
+		if asJSON { // an object on a line for each message
+			for i := range l.Messages {
+				if err := e.Encode(&l.Messages[i]); err != nil {
+					return err
+				}
+			}
 			return nil
 		}
 		t := tableOf(c, listing.Queue, listing.QueueRows(l.Messages))
-		t.Untitled = shown > 0
-		shown += len(l.Messages)
-		return t.Write(c.out, c.screen)
+		t.Untitled = !first
+		return c.printTable(t)
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case next != "":
+		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %s\n", plural(shown, "message"), next)
+	case shown == 0 && f.Empty():
+		fmt.Fprintln(c.err, "the queue is empty")
+	case shown == 0:
+		fmt.Fprintln(c.err, "nothing in the queue matches")
 	}
-	c.listFooter(f, shown, next)
 	return nil
 }
 
@@ -183,38 +188,6 @@ func eachPage(ctx context.Context, client *api.Client, f api.Filter, p api.Page,
 			}
 		}
 	}
-}
-
-// listFooter prints on standard error, where it is in the way of no program, what is not shown.
-func (c *cli) listFooter(f api.Filter, shown int, next string) {
-	switch {
-	case next != "":
-		fmt.Fprintf(c.err, "%s shown; for the next ones add: --after %s\n", plural(shown, "message"), next)
-	case shown == 0 && f.Empty():
-		fmt.Fprintln(c.err, "the queue is empty")
-	case shown == 0:
-		fmt.Fprintln(c.err, "nothing in the queue matches")
-	}
-}
-
-// listJSON prints an object on a line of its own for each message.
-func (c *cli) listJSON(ctx context.Context, client *api.Client, f api.Filter, p api.Page) error {
-	e := newEncoder(c.out)
-	shown := 0
-	next, err := eachPage(ctx, client, f, p, func(l api.List) error {
-		for i := range l.Messages {
-			if err := e.Encode(&l.Messages[i]); err != nil {
-				return err
-			}
-		}
-		shown += len(l.Messages)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	c.listFooter(f, shown, next)
-	return nil
 }
 
 const queueShowHelp = `Show a message and each of its recipients in the queue: who submitted it, where it
@@ -466,8 +439,7 @@ func newQueueChange(c *cli, action api.Action, done, short, long string) *cobra.
 There is no confirmation: --dry-run counts and changes nothing. To select the whole
 queue, use --all.`,
 		ValidArgsFunction: c.completeIDs,
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			var err error
+		RunE: c.asking(func(ctx context.Context, client *api.Client, ids []string) (err error) {
 			if change.Filter, err = filters.with(ids); err != nil {
 				return err
 			}
@@ -475,7 +447,7 @@ queue, use --all.`,
 				if !change.Filter.Empty() || change.All {
 					return usagef("--receipt says what is meant: leave out ids, filters and --all")
 				}
-				return c.removeByReceipt(cmd.Context(), receipt, change.Intent, asJSON)
+				return c.removeByReceipt(ctx, client, receipt, change.Intent, asJSON)
 			}
 			if change.Filter.Empty() && !change.All {
 				return hinted{usagef("no message is named and no filter given"), "to mean the whole queue, add: --all"}
@@ -486,8 +458,16 @@ queue, use --all.`,
 			if way := change.Reroutes != (api.Reroutes{}); action == api.Reroute && way == change.Own {
 				return hinted{usagef("want a way for the mail"), "as in: --pool NAME or --route DOMAIN; --own ends an earlier reroute"}
 			}
-			return c.queueChange(cmd.Context(), change, done, asJSON)
-		},
+			result, err := client.Change(ctx, change)
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return writeJSON(c.out, result)
+			}
+			c.queueChanged(&change, &result, done)
+			return nil
+		}),
 	}
 	c.addParams(cmd, &filters.filter)
 	cmd.Flags().BoolVar(&change.All, "all", false, "everything in the queue")
@@ -508,18 +488,8 @@ queue, use --all.`,
 	return cmd
 }
 
-func (c *cli) queueChange(ctx context.Context, change api.Change, done string, asJSON bool) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	result, err := client.Change(ctx, change)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return writeJSON(c.out, result)
-	}
+// queueChanged prints what a change did.
+func (c *cli) queueChanged(change *api.Change, result *api.Changed, done string) {
 	if change.DryRun {
 		done = "would be " + done
 	}
@@ -532,8 +502,7 @@ func (c *cli) queueChange(ctx context.Context, change api.Change, done string, a
 	if why := nothingDone[change.Action]; result.Recipients == 0 && result.Scheduled == 0 && len(result.Obstacles) == 0 && why != "" {
 		fmt.Fprintln(c.err, why)
 	}
-	c.inTheWay(&result, change.Now)
-	return nil
+	c.inTheWay(result, change.Now)
 }
 
 // inTheWay prints what keeps mail from leaving though it is due.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -541,28 +542,21 @@ func (r *receiptRemoval) flush() error {
 const maxReceiptLine = 1 << 20
 
 // removeByReceipt removes what another relay has taken according to its receipt.
-func (c *cli) removeByReceipt(ctx context.Context, name string, intent api.Intent, asJSON bool) error {
+func (c *cli) removeByReceipt(ctx context.Context, client *api.Client, name string, intent api.Intent, asJSON bool) error {
 	in, shown, err := c.input(name)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
 	r := receiptRemoval{ctx: ctx, client: client, intent: intent}
 	err = r.read(in, shown)
 	if r.done.Recipients == 0 && err != nil {
 		return err
 	}
 	if asJSON {
-		if err := writeJSON(c.out, r.done); err != nil {
-			return err
-		}
-	} else {
-		c.printRemoved(&r.done)
+		return cmp.Or(writeJSON(c.out, r.done), err)
 	}
+	c.printRemoved(&r.done)
 	return err
 }
 

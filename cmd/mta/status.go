@@ -17,7 +17,6 @@ import (
 )
 
 func newStatus(c *cli) *cobra.Command {
-	var asJSON bool
 	var wait statusWait
 	cmd := &cobra.Command{
 		Use: "status", Short: "show the state of the running relay",
@@ -29,72 +28,57 @@ empty, and then shows its state. The exit code is 3 when --timeout has passed, a
 all that is left in the queue is held, or everything is paused: a wait for drained ends
 then.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := wait.check(cmd); err != nil {
-				return err
-			}
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			s, err := c.status(cmd.Context(), client, wait)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, s)
-			}
-			fact := c.wrapped().add
-			fact("relay", "%s %s, pid %d", s.Hostname, s.Version, s.PID)
-			if s.State == api.Running {
-				fact("state", "running since %s", moment(s.Started, c.now()))
-			} else {
-				fact("state", "%s; started %s", s.State, moment(s.Started, c.now()))
-			}
-			if s.Reason != "" {
-				fact("reason", "%s", s.Reason)
-			}
-			for _, a := range s.Alarms {
-				fact("alarm", "%s since %s: %s", a.Name, moment(a.Since, c.now()), a.Reason)
-			}
-			for i := range s.Paused {
-				fact("paused", "%s", c.pauseLine(&s.Paused[i]))
-			}
-			fact("config", "%s", orDefaults(s.Config))
-			fact("smtp", "%s", strings.Join(s.SMTP, ", "))
-			if len(s.HTTP) > 0 {
-				fact("http", "%s", strings.Join(s.HTTP, ", "))
-			}
-			if s.Metrics != "" {
-				fact("metrics", "http://%s/metrics", s.Metrics)
-			}
-			q := s.Queue
-			fact("queued", "%s%s", plural(int(q.Queued), "recipient"), byState(s.States))
-			fact("rates", "%s in, %s delivered, %s deferred, %s bounced, a second over the last minute",
-				short.Rate(s.Rates.Accepted), short.Rate(s.Rates.Delivered), short.Rate(s.Rates.Deferred), short.Rate(s.Rates.Bounced))
-			x := s.Connections
-			fact("conns", "%d of clients, %d to hosts with %s on them, %s in memory", x.In, x.Out, plural(x.Running, "transaction"), plural(x.Waiting, "job"))
-			for _, l := range x.Lowered {
-				fact("lowered", "%s has %d of its %d max_connections: the limit on open files is too low", l.Name, l.Limit, l.Configured)
-			}
-			fact("memory", "%s, the schedule of the queue %s", short.Size(s.Memory.Process), short.Size(s.Memory.Schedule))
-			fact("disk", "%s taken by the queue, %s of that needed, %s free", short.Size(s.Disk.Queue), short.Size(s.Disk.Live), short.Size(s.Disk.Free))
-			fact("came in", "%d, and %d were in the queue at the start", q.Accepted, q.Recovered)
-			fact("went out", "%d delivered, %d bounced, %d expired, %d removed", q.Delivered, q.Bounced, q.Expired, q.Removed)
-			return nil
-		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	answers(c, cmd, func(ctx context.Context, client *api.Client, _ []string) (s api.Status, err error) {
+		if err := wait.check(cmd); err != nil {
+			return s, err
+		}
+		if wait.until == "" {
+			return client.Status(ctx)
+		}
+		return c.wait(ctx, client, wait)
+	}, func(s api.Status) error {
+		c.printStatus(&s)
+		return nil
+	})
 	wait.flags(cmd)
 	return c.watchable(cmd)
 }
 
-// status asks the relay, and waits first if that is wanted.
-func (c *cli) status(ctx context.Context, client *api.Client, w statusWait) (api.Status, error) {
-	if w.until == "" {
-		return client.Status(ctx)
+func (c *cli) printStatus(s *api.Status) {
+	f := c.wrapped()
+	f.add("relay", "%s %s, pid %d", s.Hostname, s.Version, s.PID)
+	if s.State == api.Running {
+		f.add("state", "running since %s", moment(s.Started, c.now()))
+	} else {
+		f.add("state", "%s; started %s", s.State, moment(s.Started, c.now()))
 	}
-	return c.wait(ctx, client, w)
+	f.some("reason", s.Reason)
+	for _, a := range s.Alarms {
+		f.add("alarm", "%s since %s: %s", a.Name, moment(a.Since, c.now()), a.Reason)
+	}
+	for i := range s.Paused {
+		f.add("paused", "%s", c.pauseLine(&s.Paused[i]))
+	}
+	f.add("config", "%s", orDefaults(s.Config))
+	f.add("smtp", "%s", strings.Join(s.SMTP, ", "))
+	f.some("http", strings.Join(s.HTTP, ", "))
+	if s.Metrics != "" {
+		f.add("metrics", "http://%s/metrics", s.Metrics)
+	}
+	q := s.Queue
+	f.add("queued", "%s%s", plural(int(q.Queued), "recipient"), byState(s.States))
+	f.add("rates", "%s in, %s delivered, %s deferred, %s bounced, a second over the last minute",
+		short.Rate(s.Rates.Accepted), short.Rate(s.Rates.Delivered), short.Rate(s.Rates.Deferred), short.Rate(s.Rates.Bounced))
+	x := s.Connections
+	f.add("conns", "%d of clients, %d to hosts with %s on them, %s in memory", x.In, x.Out, plural(x.Running, "transaction"), plural(x.Waiting, "job"))
+	for _, l := range x.Lowered {
+		f.add("lowered", "%s has %d of its %d max_connections: the limit on open files is too low", l.Name, l.Limit, l.Configured)
+	}
+	f.add("memory", "%s, the schedule of the queue %s", short.Size(s.Memory.Process), short.Size(s.Memory.Schedule))
+	f.add("disk", "%s taken by the queue, %s of that needed, %s free", short.Size(s.Disk.Queue), short.Size(s.Disk.Live), short.Size(s.Disk.Free))
+	f.add("came in", "%d, and %d were in the queue at the start", q.Accepted, q.Recovered)
+	f.add("went out", "%d delivered, %d bounced, %d expired, %d removed", q.Delivered, q.Bounced, q.Expired, q.Removed)
 }
 
 // byState returns how many of the queued are in which state.
@@ -288,60 +272,31 @@ A plot goes from 0 to the largest value; a dot is a time of which nothing is kno
 
 // newHistory is the command that shows figures over time.
 func newHistory(c *cli) *cobra.Command {
-	span, asJSON := api.Last15Minutes, false
-	cmd := &cobra.Command{
+	span := api.Last15Minutes
+	cmd := shows(c, &cobra.Command{
 		Use: "history [relay | provider | source | site | tenant [NAME]]", Short: "show figures over time",
 		Long: historyHelp, Example: "  mta history\n  mta history site\n  mta history provider google --span 14d",
 		Args: cobra.MaximumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			args = append(args, "", "")[:max(len(args), 2)]
-			q := api.HistoryQuery{Of: api.Subject(args[0]), Name: args[1], Span: span}
-			if q.Of == "" {
-				q.Of = api.OfRelay
-			}
-			if !slices.Contains(api.Subjects, q.Of) {
-				return usagef("want relay, provider, source, site or tenant, not %q", args[0])
-			}
-			return c.history(cmd.Context(), q, asJSON)
-		},
-	}
-	cmd.Flags().StringVar((*string)(&span), "span", string(span), "how far back: 15m, 12h or 14d")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.ValidArgsFunction = c.complete(c.historyArgs)
-	return c.watchable(cmd)
-}
-
-// historyArgs completes the kind of subject.
-func (c *cli) historyArgs(context.Context, *api.Client, string) (names []string, err error) {
-	for _, s := range api.Subjects {
-		names = append(names, string(s))
-	}
-	return names, nil
-}
-
-func (c *cli) history(ctx context.Context, q api.HistoryQuery, asJSON bool) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	if q.Of != api.OfRelay && q.Name == "" {
-		names, err := client.HistoryNames(ctx, q.Of)
-		switch {
-		case err != nil:
-			return err
-		case asJSON:
-			return writeJSON(c.out, names)
+	}, func(ctx context.Context, client *api.Client, args []string) (any, func() error, error) {
+		q := api.HistoryQuery{Of: api.OfRelay, Name: second(args), Span: span}
+		if len(args) > 0 && args[0] != "" {
+			q.Of = api.Subject(args[0])
 		}
-		return c.historyNames(&names)
-	}
-	h, err := client.History(ctx, q)
-	switch {
-	case err != nil:
-		return err
-	case asJSON:
-		return writeJSON(c.out, h)
-	}
-	return c.historyFigures(&h)
+		if !slices.Contains(api.Subjects, q.Of) {
+			return nil, nil, usagef("want relay, provider, source, site or tenant, not %q", args[0])
+		}
+		if q.Of != api.OfRelay && q.Name == "" {
+			names, err := client.HistoryNames(ctx, q.Of)
+			return names, func() error { return c.historyNames(&names) }, err
+		}
+		h, err := client.History(ctx, q)
+		return h, func() error { return c.historyFigures(&h) }, err
+	})
+	cmd.Flags().StringVar((*string)(&span), "span", string(span), "how far back: 15m, 12h or 14d")
+	cmd.ValidArgsFunction = c.complete(func(context.Context, *api.Client, string) ([]string, error) {
+		return texts(api.Subjects), nil
+	})
+	return c.watchable(cmd)
 }
 
 // historyOrder is that of figures for people.
@@ -470,9 +425,7 @@ func (c *cli) admission(a *api.Admission) error {
 	default:
 		fact("refused", "nothing")
 	}
-	if !a.Since.IsZero() {
-		fact("since", "%s", moment(a.Since, c.now()))
-	}
+	c.wrapped().at("since", a.Since)
 	fact("threshold", "%.1f of 768 priority levels are admitted", a.Threshold)
 	fact("slots", "%.0f, of which %.1f are used and %s; %s", a.Slots.Limit, a.Slots.Used, waitingText(a.Slots.Waiting), a.Slots.Why)
 	fact("held", "%s until the reply; the first attempts of %s are remembered", plural(int(a.Held), "session"), plural(a.Remembered, "message"))

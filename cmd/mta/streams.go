@@ -23,29 +23,17 @@ of the last minute, and the last error. A stream is following the head of the ac
 log, behind it, failing (it is tried again until its receiver takes the events), or paused.`
 
 func newStreams(c *cli) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	cmd := answers(c, &cobra.Command{
 		Use: "streams", Short: "show and change the streams of events", Long: streamsHelp,
 		Example: "  mta streams\n  mta streams show app\n  mta streams replay app --from 2h", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
-			l, err := client.Streams(cmd.Context())
-			switch {
-			case err != nil:
-				return err
-			case asJSON:
-				return writeJSON(c.out, l)
-			case len(l.Streams) == 0:
-				fmt.Fprintln(c.err, `there are no streams; to add one: stream "app" { to = "https://..." }`)
-				return nil
-			}
-			return tableOf(c, listing.Streams, l.Streams).Write(c.out, c.screen)
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	}, func(ctx context.Context, client *api.Client, _ []string) (api.StreamList, error) {
+		return client.Streams(ctx)
+	}, func(l api.StreamList) error {
+		if len(l.Streams) == 0 {
+			fmt.Fprintln(c.err, `there are no streams; to add one: stream "app" { to = "https://..." }`)
+		}
+		return c.printTable(tableOf(c, listing.Streams, l.Streams))
+	})
 	cmd.AddCommand(newStreamsShow(c), newStreamsPause(c, true), newStreamsPause(c, false), newStreamsSkip(c), newStreamsReplay(c), newStreamsTest(c), newStreamsKey(c))
 	return cmd
 }
@@ -104,23 +92,12 @@ func (c *cli) showStream(s *api.Stream) error {
 func (c *cli) streamCommand(
 	use, short, long string, do func(context.Context, *api.Client, string) (any, func() error, error),
 ) *cobra.Command {
-	var print func() error
-	return answers(c, &cobra.Command{
+	return shows(c, &cobra.Command{
 		Use: use + " NAME", Short: short, Long: long, Args: oneArg("the stream's name"),
 		ValidArgsFunction: c.complete(streamNames),
-	}, func(ctx context.Context, client *api.Client, args []string) (result any, err error) {
-		result, print, err = do(ctx, client, args[0])
-		return result, err
-	}, func(any) error { return print() })
-}
-
-// streamNames asks for the streams.
-func streamNames(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
-	l, err := client.Streams(ctx)
-	for i := range l.Streams {
-		names = append(names, l.Streams[i].Name)
-	}
-	return names, err
+	}, func(ctx context.Context, client *api.Client, args []string) (any, func() error, error) {
+		return do(ctx, client, args[0])
+	})
 }
 
 func newStreamsPause(c *cli, pause bool) *cobra.Command {
@@ -252,8 +229,7 @@ var newStreamKeys = map[string]func() (streamKey, error){
 }
 
 func newStreamsKey(c *cli) *cobra.Command {
-	var kind string
-	var asJSON bool
+	kind := ""
 	cmd := &cobra.Command{
 		Use: "key [STREAM]", Short: "make a key that signs requests, or show a stream's public keys",
 		Long: `Make a key that signs the requests of a stream, for its setting secrets, and print it with
@@ -262,29 +238,17 @@ Standard Webhooks; sendgrid for streams in SendGrid's format). With the name of 
 print the public keys of its secrets, as the configuration file has them.`,
 		Example: "  mta streams key\n  mta streams key --kind ed25519\n  mta streams key app",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var keys []streamKey
-			var err error
-			switch {
-			case len(args) == 1 && cmd.Flags().Changed("kind"):
-				return errors.New("--kind is for a new key: leave the stream out")
-			case len(args) == 1:
-				keys, err = c.publicKeys(args[0])
-			default:
-				keys, err = makeStreamKey(kind)
-			}
-			switch {
-			case err != nil:
-				return err
-			case asJSON:
-				return writeJSON(c.out, keys)
-			}
-			return c.showStreamKeys(keys)
-		},
 	}
 	cmd.Flags().StringVar(&kind, "kind", "shared", "the `kind` of a new key: shared, ed25519 or sendgrid")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return prints(c, cmd, func(_ context.Context, args []string) ([]streamKey, error) {
+		switch {
+		case len(args) == 0:
+			return makeStreamKey(kind)
+		case cmd.Flags().Changed("kind"):
+			return nil, errors.New("--kind is for a new key: leave the stream out")
+		}
+		return c.publicKeys(args[0])
+	}, c.showStreamKeys)
 }
 
 func makeStreamKey(kind string) ([]streamKey, error) {

@@ -499,38 +499,31 @@ func (c *cli) templates(path string) (*template.Store, error) {
 }
 
 func newTemplateList(c *cli, path *string) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	table := draw.New("", "TENANT", "NAME")
+	return prints(c, &cobra.Command{
 		Use: "list [TENANT]", Short: "list the stored templates", Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			store, err := c.templates(*path)
-			if err != nil {
-				return err
+	}, func(_ context.Context, tenants []string) (map[string][]string, error) {
+		store, err := c.templates(*path)
+		if err != nil {
+			return nil, err
+		}
+		if len(tenants) == 0 {
+			tenants = store.Tenants()
+		}
+		list := make(map[string][]string, len(tenants))
+		for _, tenant := range tenants {
+			list[tenant] = append([]string{}, store.Names(tenant)...)
+			for _, name := range list[tenant] {
+				table.Add("", tenant, name)
 			}
-			tenants := store.Tenants()
-			if len(args) == 1 {
-				tenants = args
-			}
-			list := make(map[string][]string, len(tenants))
-			table := draw.New("", "TENANT", "NAME")
-			for _, tenant := range tenants {
-				list[tenant] = append([]string{}, store.Names(tenant)...)
-				for _, name := range list[tenant] {
-					table.Add("", tenant, name)
-				}
-			}
-			if asJSON {
-				return writeJSON(c.out, list)
-			}
-			if table.Empty() {
-				fmt.Fprintln(c.err, "no templates")
-				return nil
-			}
-			return table.Write(c.out, c.screen)
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+		}
+		return list, nil
+	}, func(map[string][]string) error {
+		if table.Empty() {
+			fmt.Fprintln(c.err, "no templates")
+		}
+		return c.printTable(table)
+	})
 }
 
 // rendering is what a template is rendered with.

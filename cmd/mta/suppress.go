@@ -499,15 +499,11 @@ func newSuppressExport(c *cli) *cobra.Command {
 		Example: `  mta suppress export > suppressed.jsonl
   mta suppress export --source bounce | jq -r .address`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
+		RunE: c.asking(func(ctx context.Context, client *api.Client, _ []string) error {
 			out := bufio.NewWriter(c.out)
 			e := newEncoder(out)
 			for after := ""; ; {
-				l, err := client.Suppressions(cmd.Context(), filter, after, api.MaxLimit)
+				l, err := client.Suppressions(ctx, filter, after, api.MaxLimit)
 				if err != nil {
 					return err
 				}
@@ -520,7 +516,7 @@ func newSuppressExport(c *cli) *cobra.Command {
 					return out.Flush()
 				}
 			}
-		},
+		}),
 	}
 	c.addParams(cmd, &filter)
 	return cmd

@@ -367,53 +367,47 @@ type listedUser struct {
 }
 
 func newUserList(c *cli) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return c.userListing(c.userBook(), &cobra.Command{
 		Use: "list", Short: "list the users",
 		Long: `List the users, in the order of the file. PASSWORD is the type of the hash: a password with
 another hash than the configured one is rehashed at the user's next login.`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			path, _, err := c.usersFile()
-			if err != nil {
-				return err
-			}
-			table, err := users.Load(path)
-			if err != nil {
-				return c.userBook().withRemedy(err)
-			}
-			list := []listedUser{}
-			for _, u := range table.Users() {
-				l := listedUser{u.Name, string(u.Hash.Scheme), u.Tenant, []string{}, append([]string{}, u.Certificates...)}
-				for _, s := range u.Senders {
-					l.Senders = append(l.Senders, string(s))
-				}
-				list = append(list, l)
-			}
-			if asJSON {
-				return writeJSON(c.out, map[string]any{"users": list})
-			}
-			t := userTable(list)
-			return t.Write(c.out, c.screen)
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}, func(u *users.User) any {
+		return listedUser{u.Name, string(u.Hash.Scheme), u.Tenant, append([]string{}, texts(u.Senders)...), append([]string{}, u.Certificates...)}
+	}, func(u *users.User) []any {
+		return []any{u.Name, cmp.Or(string(u.Hash.Scheme), "none"), cmp.Or(u.Tenant, "-"), cmp.Or(joined(u.Senders), "any"),
+			cmp.Or(joined(u.Certificates), "-")}
+	}, "USER", "PASSWORD", "TENANT", "~SENDERS", "~-CERTIFICATES")
 }
 
-// userTable makes a table of users.
-func userTable(list []listedUser) *draw.Table {
-	t := draw.New("", "USER", "PASSWORD", "TENANT", "~SENDERS", "~-CERTIFICATES")
-	or := func(text, other string) string {
-		if text == "" {
-			return other
+// userListing makes a command list a users file: as JSON what object makes of each user, else a table of its cells.
+func (c *cli) userListing(
+	book userBook, cmd *cobra.Command, object func(*users.User) any, cells func(*users.User) []any, titles ...string,
+) *cobra.Command {
+	t := draw.New("", titles...)
+	return prints(c, cmd, func(context.Context, []string) (map[string]any, error) {
+		_, _, table, err := book.load()
+		if err != nil {
+			return nil, err
 		}
-		return text
+		list := []any{}
+		for _, u := range table.Users() {
+			list = append(list, object(u))
+			t.Add("", cells(u)...)
+		}
+		return map[string]any{"users": list}, nil
+	}, func(map[string]any) error { return t.Write(c.out, c.screen) })
+}
+
+// load reads the file.
+func (b userBook) load() (path string, scheme users.Scheme, table *users.Table, err error) {
+	if path, scheme, err = b.file(); err != nil {
+		return "", "", nil, err
 	}
-	for _, u := range list {
-		t.Add("", u.Name, or(u.Password, "none"), or(u.Tenant, "-"), or(strings.Join(u.Senders, ", "), "any"), or(strings.Join(u.Certificates, ", "), "-"))
+	if table, err = users.Load(path); err != nil {
+		return "", "", nil, b.withRemedy(err)
 	}
-	return t
+	return path, scheme, table, nil
 }
 
 func newUserCheck(c *cli) *cobra.Command {
@@ -428,13 +422,9 @@ a password and check it. The exit status is 1 if a check fails.`,
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			path, scheme, err := c.usersFile()
+			path, scheme, table, err := c.userBook().load()
 			if err != nil {
 				return err
-			}
-			table, err := users.Load(path)
-			if err != nil {
-				return c.userBook().withRemedy(err)
 			}
 			if len(args) == 0 {
 				_, err = fmt.Fprintf(c.out, "%s: no errors, %s\n", path, plural(len(table.Users()), "user"))
@@ -543,33 +533,13 @@ type consoleUser struct {
 }
 
 func newConsoleUserList(c *cli, book userBook) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return c.userListing(book, &cobra.Command{
 		Use: "list", Short: "list the users and their roles", Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			path, _, err := book.file()
-			if err != nil {
-				return err
-			}
-			table, err := users.Load(path)
-			if err != nil {
-				return book.withRemedy(err)
-			}
-			list := []consoleUser{}
-			t := draw.New("", "USER", "ROLE", "PASSWORD")
-			for _, u := range table.Users() {
-				list = append(list, consoleUser{u.Name, u.Role, string(u.Hash.Scheme)})
-				t.Add("", u.Name, cmp.Or(u.Role, "none"), cmp.Or(string(u.Hash.Scheme), "none"))
-			}
-			if asJSON {
-				return writeJSON(c.out, map[string]any{"users": list})
-			}
-			return t.Write(c.out, c.screen)
-		},
-	}
-	cmd.Long = fmt.Sprintf("List the users in the order of the file. A user without a role (%s) can't log in at the console.", strings.Join(users.Roles, ", "))
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+		Long: "List the users in the order of the file. A user without a role (" + joined(users.Roles) + ") can't log in at the console.",
+	}, func(u *users.User) any { return consoleUser{u.Name, u.Role, string(u.Hash.Scheme)} },
+		func(u *users.User) []any {
+			return []any{u.Name, cmp.Or(u.Role, "none"), cmp.Or(string(u.Hash.Scheme), "none")}
+		}, "USER", "ROLE", "PASSWORD")
 }
 
 const consoleHelp = `Serve the console, pages for a browser that show the relay and steer it, on this machine's

@@ -281,8 +281,8 @@ The plans are those in force in the running relay. Without one, the command read
 configuration file.`
 
 func newWarmupPlans(c *cli) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	one := false
+	return prints(c, &cobra.Command{
 		Use: "plans [NAME]", Short: "list plans, or the stages of one", Long: warmupPlansHelp,
 		Example: `  mta warmup plans standard
   mta warmup plans standard --json | jq '.plans[0].plan' > plan.json`,
@@ -292,29 +292,22 @@ func newWarmupPlans(c *cli) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			plans, err := c.warmupPlans(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if len(args) == 0 {
-				if asJSON {
-					return writeJSON(c.out, api.WarmupPlanList{Plans: plans})
-				}
-				return planTable(plans).Write(c.out, c.screen)
-			}
-			i := slices.IndexFunc(plans, func(p api.WarmupPlan) bool { return p.Name == args[0] })
-			if i < 0 {
-				return hinted{fmt.Errorf("there is no plan %q", args[0]), "the plans: " + strings.Join(planNames(plans), ", ")}
-			}
-			if asJSON {
-				return writeJSON(c.out, api.WarmupPlanList{Plans: plans[i : i+1]})
-			}
-			return c.showPlan(&plans[i])
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	}, func(ctx context.Context, args []string) (l api.WarmupPlanList, err error) {
+		if l.Plans, err = c.warmupPlans(ctx); err != nil || len(args) == 0 {
+			return l, err
+		}
+		i := slices.IndexFunc(l.Plans, func(p api.WarmupPlan) bool { return p.Name == args[0] })
+		if i < 0 {
+			return l, hinted{fmt.Errorf("there is no plan %q", args[0]), "the plans: " + strings.Join(planNames(l.Plans), ", ")}
+		}
+		one, l.Plans = true, l.Plans[i:i+1]
+		return l, nil
+	}, func(l api.WarmupPlanList) error {
+		if one {
+			return c.showPlan(&l.Plans[0])
+		}
+		return planTable(l.Plans).Write(c.out, c.screen)
+	})
 }
 
 // warmupPlans asks the relay, or reads the file when none is running.
