@@ -14,6 +14,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/internal/dsn"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
@@ -363,7 +364,7 @@ func TestEachReplyHasItsOutcome(t *testing.T) {
 		"event Bounce 1", "settle 1 [1] bounced",
 		"event TransientFailure 2", "defer 1 [2] +10m0s 451 later mx.x.example",
 		"return 1 [3]")
-	if len(s.reports) != 1 || s.reports[0].Kind != NotifyFailed || len(s.reports[0].Attempts) != 1 {
+	if len(s.reports) != 1 || s.reports[0].Kind != dsn.Failed || len(s.reports[0].Attempts) != 1 {
 		t.Errorf("reports %v, want one about the failure", s.reports)
 	}
 }
@@ -580,7 +581,7 @@ func TestDelayWarningLeavesTheRecipientWhereItIs(t *testing.T) {
 	l.Why = queue.DelayWarning
 	s.handle(l)
 	s.want(t, "warned 1 [0]")
-	if len(s.reports) != 1 || s.reports[0].Kind != notifyDelayed {
+	if len(s.reports) != 1 || s.reports[0].Kind != dsn.Delayed {
 		t.Errorf("reports %v", s.reports)
 	}
 }

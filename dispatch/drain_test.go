@@ -19,6 +19,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/destdb"
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/dsn"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
@@ -190,9 +191,9 @@ func (p *pipeline) Submit(router.Request) { panic("nobody is to be asked") }
 
 func (p *pipeline) notify(n Notification, done func(error)) {
 	switch {
-	case n.Kind == NotifyFailed && !p.mayFail:
+	case n.Kind == dsn.Failed && !p.mayFail:
 		done(errors.New("no message of this test is to fail"))
-	case n.Kind == NotifyFailed:
+	case n.Kind == dsn.Failed:
 		p.mu.Lock()
 		p.failures = append(p.failures, n)
 		p.mu.Unlock()

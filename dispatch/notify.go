@@ -3,22 +3,13 @@ package dispatch
 import (
 	"sync"
 
+	"example.org/mta/internal/dsn"
 	"example.org/mta/internal/envelope"
-)
-
-// notificationKind is the kind of a report to a sender.
-type notificationKind uint8
-
-// The kinds of reports. NotifyFailed is for recipients whose delivery has failed for good.
-const (
-	NotifyFailed notificationKind = iota
-	notifyDelayed
-	notifyDelivered
 )
 
 // Notification is a report to the sender about some recipients of a message.
 type Notification struct {
-	Kind     notificationKind
+	Kind     dsn.Kind
 	Message  *envelope.Message
 	Attempts []Attempt
 }
@@ -30,14 +21,12 @@ func (n *Notification) Wanted() []Attempt {
 	if n.Message.Sender.Null() {
 		return nil
 	}
-	event := map[notificationKind]envelope.Notify{
-		NotifyFailed:    envelope.NotifyFailure,
-		notifyDelayed:   envelope.NotifyDelay,
-		notifyDelivered: envelope.NotifySuccess,
+	event := [...]envelope.Notify{
+		dsn.Failed: envelope.NotifyFailure, dsn.Delayed: envelope.NotifyDelay, dsn.Delivered: envelope.NotifySuccess,
 	}[n.Kind]
 	var out []Attempt
 	for _, a := range n.Attempts {
-		if n.Kind == notifyDelivered && a.Result.DSN {
+		if n.Kind == dsn.Delivered && a.Result.DSN {
 			continue
 		}
 		if n.Message.Recipients[a.Pending.Index].Notify.Wants(event) {

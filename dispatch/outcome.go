@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/delivery"
+	"example.org/mta/internal/dsn"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
@@ -116,7 +117,7 @@ func (d *Dispatcher) settleDelivered(o *Outcomes) {
 		d.Events.Attempted(accounting.Delivery, o, a)
 	}
 	d.Events.After(func() {
-		n := Notification{Kind: notifyDelivered, Message: o.Message, Attempts: o.delivered}
+		n := Notification{Kind: dsn.Delivered, Message: o.Message, Attempts: o.delivered}
 		n.Attempts = n.Wanted()
 		rest := attemptIndexes(o.delivered)
 		if len(n.Attempts) > 0 {
@@ -162,7 +163,7 @@ func (d *Dispatcher) withoutEnded(l *queue.Lease) *queue.Lease {
 	if !slices.ContainsFunc(l.Recipients, func(p queue.Pending) bool { return !p.Last.Temporary() }) {
 		return l // as nearly all are: this costs no allocation
 	}
-	n := Notification{Kind: notifyDelivered, Message: l.Message}
+	n := Notification{Kind: dsn.Delivered, Message: l.Message}
 	var rest []queue.Pending
 	failed := make(map[refusedBy][]Attempt)
 	for _, p := range l.Recipients {
@@ -207,7 +208,7 @@ func (d *Dispatcher) settleFailed(o *Outcomes, failed []Attempt, outcome queue.O
 		return
 	}
 	d.feed(o, failed)
-	d.notify(Notification{Kind: NotifyFailed, Message: o.Message, Attempts: failed}, func(err error) {
+	d.notify(Notification{Kind: dsn.Failed, Message: o.Message, Attempts: failed}, func(err error) {
 		if d.reported(o.Message, err); err != nil {
 			until := d.Now().Add(reportRetry)
 			keepHosts(failed)
@@ -311,7 +312,7 @@ func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply
 func (d *Dispatcher) warn(l *queue.Lease) {
 	m, as := l.Message, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
 	late := slices.DeleteFunc(slices.Clone(as), func(a Attempt) bool { return !a.Pending.Last.Temporary() || d.tooOld(m, a.Pending) })
-	d.notify(Notification{Kind: notifyDelayed, Message: m, Attempts: late}, func(err error) {
+	d.notify(Notification{Kind: dsn.Delayed, Message: m, Attempts: late}, func(err error) {
 		d.reported(m, err)
 		if laterReport(err) { // any other is for good
 			d.Queue.WarnLater(m.ID, attemptIndexes(as), d.Now().Add(reportRetry))

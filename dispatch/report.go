@@ -75,17 +75,11 @@ func (w *ReportWriter) Commit(n Notification, attempts []Attempt, content io.Rea
 	return nil
 }
 
-var dsnKinds = map[notificationKind]dsn.Kind{
-	NotifyFailed:    dsn.Failed,
-	notifyDelayed:   dsn.Delayed,
-	notifyDelivered: dsn.Delivered,
-}
-
 func (w *ReportWriter) build(n Notification, attempts []Attempt, content io.Reader) (dsn.Notification, error) {
 	pol := w.Policy()
 	cfg := pol.Config
 	r := dsn.Report{
-		Kind:        dsnKinds[n.Kind],
+		Kind:        n.Kind,
 		Message:     n.Message,
 		From:        cfg.DSN.From,
 		Hostname:    cfg.Hostname,
@@ -101,7 +95,7 @@ func (w *ReportWriter) build(n Notification, attempts []Attempt, content io.Read
 			Reply:      a.Result.Reply,
 			Host:       a.Result.Host.Name,
 			RetryUntil: expiresAt(pol, w.Sites, n.Message, a.Pending),
-			Relayed:    n.Kind == notifyDelivered, // the final host may report delivery: see Wanted
+			Relayed:    n.Kind == dsn.Delivered, // the final host may report delivery: see Wanted
 		}
 		if a.Result.Attempted {
 			rc.LastAttempt = w.Now()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/internal/dsn"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
@@ -45,7 +46,7 @@ func TestDelayReportSaysHowLongItsProviderIsTried(t *testing.T) {
 	late := asFailed([]queue.Pending{{Index: 0, Key: parking.Key{Name: "mx.big.example"}}, {Index: 1, Key: parking.Key{Name: "mx.other.example"}}}, func(reply.Reply) reply.Reply {
 		return reply.Reply{Code: 451}
 	})
-	built, err := w.build(Notification{Kind: notifyDelayed, Message: m, Attempts: late}, late, nil)
+	built, err := w.build(Notification{Kind: dsn.Delayed, Message: m, Attempts: late}, late, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

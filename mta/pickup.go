@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/dispatch"
+	"example.org/mta/internal/dsn"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
@@ -29,7 +30,7 @@ func (r *mailIn) newPickup() *maildrop.Pickup {
 		Hostname: func() string { return r.inForce().Hostname },
 		MaxAge:   func() time.Duration { return r.inForce().Defaults.Traffic.MaxAge },
 		Report: func(m *envelope.Message, refused []maildrop.Refusal, content io.Reader) error {
-			n := dispatch.Notification{Kind: dispatch.NotifyFailed, Message: m}
+			n := dispatch.Notification{Kind: dsn.Failed, Message: m}
 			for _, one := range refused {
 				result := delivery.Result{Recipient: one.Index, Reply: one.Reply}
 				n.Attempts = append(n.Attempts, dispatch.Attempt{Pending: queue.Pending{Index: one.Index}, Result: result})

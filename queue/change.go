@@ -41,7 +41,7 @@ type Selector struct {
 // says that a message asked for by id is not in the queue; the others are changed all the same.
 func (q *Queue) Change(sel Selector, a Action, dryRun bool) (n int, err error) {
 	if a < Hold || a > RetryHeldScheduled && a != Transfer {
-		return 0, fmt.Errorf("queue: action %d is none", a)
+		return 0, fmt.Errorf("queue: %d is not a valid action", a)
 	}
 	if err := sel.check(); err != nil {
 		return 0, err
@@ -195,8 +195,7 @@ func (c *changer) apply() {
 func (c *changer) message(t *target) {
 	q := c.q
 	var removed, counted []uint16
-	var seg *store.Segment
-	changed := map[change0][]uint16{}
+	changed := map[uint32][]uint16{} // by when they are due, if that was changed
 	for _, r := range t.rcpts {
 		s, e := q.s.Find(t.id, r)
 		if e == nil || !c.matters(e) {
@@ -214,14 +213,12 @@ func (c *changer) message(t *target) {
 			removed = append(removed, r)
 			continue
 		}
-		seg = q.segs.Of(e.Data())
 		due := c.do(s, e)
-		key := change0{due, marksOf(e)}
-		changed[key] = append(changed[key], r)
+		changed[due] = append(changed[due], r)
 	}
 	c.count(t.id, counted)
-	for k, rcpts := range changed {
-		q.noteChange(t.id, seg, store.Change{Due: k.due, Marks: k.marks, Rcpts: sorted(rcpts)})
+	for due, rcpts := range changed {
+		q.noteMarks(t.id, rcpts, store.Change{Due: due})
 	}
 	removed = sorted(removed)
 	if c.out != nil {
@@ -243,12 +240,6 @@ func (c *changer) count(id uint64, rcpts []uint16) {
 	if c.counted != nil && len(rcpts) > 0 {
 		c.counted.add(id, rcpts)
 	}
-}
-
-// change0 is what recipients that are written down together have in common.
-type change0 struct {
-	due   uint32
-	marks store.Marks
 }
 
 // matters reports whether the action makes a difference to an entry.
@@ -281,9 +272,7 @@ func (c *changer) matters(e *schedule.Entry) bool {
 func (c *changer) do(s schedule.Slot, e *schedule.Entry) (due uint32) {
 	q, now := c.q, c.q.seconds()
 	if e.State() == schedule.Leased {
-		e.SetAction(map[Action]schedule.Action{
-			Hold: schedule.Hold, Unhold: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry, RetryHeld: schedule.Retry, RetryHeldScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove, Cancel: schedule.Cancel, Transfer: schedule.Transfer,
-		}[c.a])
+		e.SetAction(view.Notes[c.a])
 		return 0
 	}
 	q.unlist(s, e)

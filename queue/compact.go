@@ -101,7 +101,7 @@ func (q *Queue) compact(ctx context.Context, v *store.Segment) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.count.compacted++
+	q.count.Compacted++
 	for _, of := range dependents {
 		q.segs.Buried(of, v, start)
 	}

@@ -187,17 +187,9 @@ func (q *Queue) enterStanding(e schedule.Entry, names schedule.Names, s *Standin
 	case e.Due > q.passed():
 		state = schedule.Deferred
 	}
-	slot := q.s.Append(e, names, state)
-	p := q.s.At(slot)
-	q.s.Keys.Hold(p)
-	if s.Tried {
-		q.setNote(p, note)
+	if !s.Tried {
+		note = 0
 	}
-	switch state {
-	case schedule.Due:
-		q.s.Push(q.ready.backlog[e.Tier()], slot)
-	case schedule.Deferred:
-		q.s.Wheel.Add(slot)
-	}
+	q.place(e, names, state, note)
 	return state == schedule.Due
 }

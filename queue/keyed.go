@@ -42,24 +42,16 @@ func (q *Queue) Keyed(key Key) (Keyed, bool, error) {
 
 // readKey reads the latest record of a key. One that is damaged is forgotten: a request that is sent again is
 // taken again.
-func (q *Queue) readKey(key Key) (k store.Keyed, ok bool, err error) {
-	for last := (store.Place{}); ; {
-		p, seg := q.keyPlace(key)
-		if seg == nil {
-			return store.Keyed{}, false, nil
-		}
-		k, err = q.readKeyed(p, key, seg.MaxID)
-		switch {
-		case err == nil:
-			return k, true, nil
-		case errors.Is(err, store.ErrGone) && p != last:
-			last = p
-		case q.forgetDamaged(key, seg, q.dir.Gone(p, err)):
-			return store.Keyed{}, false, nil
-		default:
-			return store.Keyed{}, false, q.dir.Gone(p, err)
-		}
+func (q *Queue) readKey(key Key) (store.Keyed, bool, error) {
+	var seg *store.Segment
+	k, known, err := chase(q, func() (p store.Place, known bool) {
+		p, seg = q.keyPlace(key)
+		return p, seg != nil
+	}, func(p store.Place) (store.Keyed, error) { return q.readKeyed(p, key, seg.MaxID) })
+	if !known || err != nil && q.forgetDamaged(key, seg, err) {
+		return store.Keyed{}, false, nil
 	}
+	return k, err == nil, err
 }
 
 // keyPlace is where the latest record of a key lies; nil where the key is not known, or not any more.

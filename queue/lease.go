@@ -29,22 +29,10 @@ const (
 // Outcome: it was too old, and that was reported.
 const Expired = 3
 
+var whys = []string{Due: "due", Expired: "expired", BounceAsked: "bounce asked", DelayWarning: "delay warning", Damaged: "damaged"}
+
 // String gives the word for a log.
-func (w Why) String() string {
-	switch w {
-	case Due:
-		return "due"
-	case Expired:
-		return "expired"
-	case BounceAsked:
-		return "bounce asked"
-	case DelayWarning:
-		return "delay warning"
-	case Damaged:
-		return "damaged"
-	}
-	return "unknown"
-}
+func (w Why) String() string { return schedule.Word(whys, uint8(w)) }
 
 // Pending is one recipient in a lease.
 type Pending struct {

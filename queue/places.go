@@ -36,54 +36,66 @@ func (q *Queue) follow(r *store.ReplyReader, p store.Place, id uint64, rcpt uint
 	return last, err
 }
 
-// lastAttempt finds the last attempt at a recipient, in memory or on the disk; false when there was none.
-func (q *Queue) lastAttempt(r *store.ReplyReader, id uint64, rcpt uint16) (last Attempt, tried bool, err error) {
+// chase reads what lies where it says, and looks there again when compaction has moved it meanwhile. It reports false where
+// there is nothing.
+func chase[T any](q *Queue, where func() (store.Place, bool), read func(store.Place) (T, error)) (v T, there bool, err error) {
 	for was := (store.Place{}); ; {
-		q.mu.Lock()
-		last, known := q.rcpts.replies[recipientKey{id, rcpt}]
-		now := store.Place{}
-		if _, e := q.s.Find(id, rcpt); e != nil && e.Note() != 0 {
-			now = q.placeOf(e.Note(), store.NoteGuess)
-		}
-		q.mu.Unlock()
-		switch {
-		case known || now == store.Place{}:
-			return last, known, nil
-		case now == was:
-			return Attempt{}, true, q.dir.Gone(now, err)
-		}
-		was = now
-		if last, err = r.Read(now, rcpt); !errors.Is(err, store.ErrGone) {
-			return last, true, err
-		}
-	}
-}
-
-// envelopeOf reads a message's envelope, from memory if it is there. Compaction may move it meanwhile. ErrUnknown says that
-// the message is gone.
-func (q *Queue) envelopeOf(id uint64, ahead *store.ReadAhead) (*envelope.Message, error) {
-	for was := (store.Place{}); ; {
-		q.mu.Lock()
-		h := q.cache.hot[id]
-		q.mu.Unlock()
-		if h != nil {
-			return h.msg, nil
-		}
-		p, ok := q.whereIs(id)
+		p, ok := where()
 		if !ok {
-			return nil, ErrUnknown
+			return v, false, nil
 		}
-		m, err := q.readAhead(ahead, p)
-		if err == nil {
-			m.ID = envelope.ID(id)
-			q.date(m, id)
-			return m, nil
-		}
-		if !errors.Is(err, store.ErrGone) || p == was {
-			return nil, q.dir.Gone(p, err)
+		if v, err = read(p); p == was || !errors.Is(err, store.ErrGone) {
+			return v, true, q.dir.Gone(p, err)
 		}
 		was = p
 	}
+}
+
+// lastAttempt finds the last attempt at a recipient, in memory or on the disk; false when there was none.
+func (q *Queue) lastAttempt(r *store.ReplyReader, id uint64, rcpt uint16) (Attempt, bool, error) {
+	var last Attempt
+	known := false
+	where := func() (p store.Place, noted bool) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if last, known = q.rcpts.replies[recipientKey{id, rcpt}]; known {
+			return p, false
+		}
+		if _, e := q.s.Find(id, rcpt); e != nil && e.Note() != 0 {
+			return q.placeOf(e.Note(), store.NoteGuess), true
+		}
+		return p, false
+	}
+	read, noted, err := chase(q, where, func(p store.Place) (Attempt, error) { return r.Read(p, rcpt) })
+	if !noted {
+		return last, known, nil
+	}
+	return read, true, err
+}
+
+// envelopeOf reads a message's envelope, from memory if it is there. ErrUnknown says that the message is gone.
+func (q *Queue) envelopeOf(id uint64, ahead *store.ReadAhead) (*envelope.Message, error) {
+	var h *hot
+	where := func() (store.Place, bool) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if h = q.cache.hot[id]; h != nil {
+			return store.Place{}, false
+		}
+		return q.whereIs(id)
+	}
+	m, there, err := chase(q, where, func(p store.Place) (*envelope.Message, error) { return q.readAhead(ahead, p) })
+	switch {
+	case h != nil:
+		return h.msg, nil
+	case !there:
+		return nil, ErrUnknown
+	case err != nil:
+		return nil, err
+	}
+	m.ID = envelope.ID(id)
+	q.date(m, id)
+	return m, nil
 }
 
 // readAhead reads an envelope, with those that follow if there is where to keep them.
@@ -96,10 +108,8 @@ func (q *Queue) readAhead(ahead *store.ReadAhead, p store.Place) (*envelope.Mess
 	return q.dir.ReadEnvelope(p)
 }
 
-// whereIs looks a message's data up.
+// whereIs looks a message's data up. The caller has q.mu.
 func (q *Queue) whereIs(id uint64) (p store.Place, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	q.s.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
 		p, ok = q.placeOf(e.Data(), schedule.Octets(e.Size)), true
 		return false
@@ -110,37 +120,38 @@ func (q *Queue) whereIs(id uint64) (p store.Place, ok bool) {
 // Body opens the content of a message that is in the queue, whatever its state. A content that
 // is damaged ends with an error that is ErrDamaged, never with io.EOF.
 func (q *Queue) Body(id envelope.ID) (io.ReadCloser, error) {
-	for last := (store.Place{}); ; {
+	var body []byte
+	where := func() (store.Place, bool) {
 		q.mu.Lock()
+		defer q.mu.Unlock()
 		if h := q.cache.hot[uint64(id)]; h != nil && h.body != nil {
-			body := h.body
-			q.mu.Unlock()
-			return io.NopCloser(bytes.NewReader(body)), nil
+			body = h.body
+			return store.Place{}, false
 		}
-		q.mu.Unlock()
-		p, found := q.whereIs(uint64(id))
-		if !found {
-			return nil, fmt.Errorf("message %s: %w", id, ErrUnknown)
-		}
-		_, c, err := q.dir.ReadMessage(p)
-		if errors.Is(err, store.ErrGone) && p != last {
-			last = p
-			continue
-		}
-		if err = q.dir.Gone(p, err); err == nil && c.Large != 0 {
-			err = q.dir.CheckLarge(c.Prelude)
-		}
-		if err != nil {
-			if damage := (*store.DamageError)(nil); errors.As(err, &damage) && !damage.Disk {
-				q.contentBroken(uint64(id), err)
-			}
-			return nil, err
-		}
-		if c.Large != 0 {
-			return q.dir.OpenLarge(c.Prelude)
-		}
-		return io.NopCloser(bytes.NewReader(c.Body)), nil
+		return q.whereIs(uint64(id))
 	}
+	c, there, err := chase(q, where, func(p store.Place) (c store.Content, err error) {
+		_, c, err = q.dir.ReadMessage(p)
+		return c, err
+	})
+	switch {
+	case body != nil:
+		return io.NopCloser(bytes.NewReader(body)), nil
+	case !there:
+		return nil, fmt.Errorf("message %s: %w", id, ErrUnknown)
+	case err == nil && c.Large != 0:
+		err = q.dir.CheckLarge(c.Prelude)
+	}
+	if damage := (*store.DamageError)(nil); errors.As(err, &damage) && !damage.Disk {
+		q.contentBroken(uint64(id), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.Large != 0 {
+		return q.dir.OpenLarge(c.Prelude)
+	}
+	return io.NopCloser(bytes.NewReader(c.Body)), nil
 }
 
 // contentBroken notes that the content of a message is not what was written, and that it is never to be

@@ -72,7 +72,7 @@ func cutRun(t *testing.T, seed int64, cut int) (ops int) {
 	disk.CutAt(0)
 	w.faults = nil
 	w.last(disk)
-	t.Logf("%d messages; compaction emptied %d segments, moved %d messages, wrote %d burials", w.made, w.total.compacted, w.total.moved, w.total.buried)
+	t.Logf("%d messages; compaction emptied %d segments, moved %d messages, wrote %d burials", w.made, w.total.Compacted, w.total.Moved, w.total.buried)
 	return 0
 }
 
@@ -172,9 +172,9 @@ func (w *workload) run(disk *vfstest.Disk) {
 	if err := q.Close(); err == nil {
 		w.synced() // Close has synced all
 	}
-	w.total.moved += q.count.moved
+	w.total.Moved += q.count.Moved
 	w.total.buried += q.count.buried
-	w.total.compacted += q.count.compacted
+	w.total.Compacted += q.count.Compacted
 }
 
 func (w *workload) accept() {

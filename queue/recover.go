@@ -209,11 +209,20 @@ func (l *loader) recipient(e schedule.Entry, names schedule.Names, rc *store.Rec
 	case e.Due <= l.now:
 		state = schedule.Due
 	}
+	note := schedule.Loc(0)
+	if rc.NoteRun >= 0 {
+		note = schedule.LocOf(l.segs[rc.NoteRun].Handle, rc.NoteOff)
+	}
+	q.place(e, names, state, note)
+}
+
+// place puts a recipient that is not new on the schedule; note is where its last attempt is written down, 0 without one.
+func (q *Queue) place(e schedule.Entry, names schedule.Names, state schedule.State, note schedule.Loc) {
 	s := q.s.Append(e, names, state)
 	p := q.s.At(s)
 	q.s.Keys.Hold(p)
-	if rc.NoteRun >= 0 {
-		q.setNote(p, schedule.LocOf(l.segs[rc.NoteRun].Handle, rc.NoteOff))
+	if note != 0 {
+		q.setNote(p, note)
 	}
 	switch state {
 	case schedule.Due:

@@ -13,11 +13,10 @@ import (
 
 // setEnding takes living recipients off their lists, to be removed.
 func (q *Queue) setEnding(id uint64, rcpts []uint16, a Action) {
-	why := map[Action]schedule.Action{Remove: schedule.Remove, Cancel: schedule.Cancel, Transfer: schedule.Transfer}[a]
 	for _, r := range rcpts {
 		s, e := q.s.Find(id, r)
 		q.unlist(s, e)
-		e.SetAction(why)
+		e.SetAction(view.Notes[a])
 		q.s.SetState(s, schedule.Ending)
 	}
 }
@@ -30,7 +29,7 @@ func (q *Queue) removal(id uint64, rcpts []uint16) func() {
 		q.settle(id, rcpts, Removed)
 		return func() {}
 	}
-	it := view.ItemOf(h.msg)
+	it := Item{Message: *h.msg, Total: len(h.msg.Recipients)}
 	it.ID = envelope.ID(id)
 	for _, r := range rcpts {
 		_, e := q.s.Find(id, r)

@@ -83,16 +83,13 @@ func (q *Queue) move(id uint64, p store.Plan) error {
 	q.s.Starts.Add(id, p.Start())
 	q.few.moves[id] = p
 	q.cache.evict(id) // the envelope in memory has the old time
-	byMarks := map[store.Marks][]uint16{}
+	var rcpts []uint16
 	for _, s := range slots {
 		e := q.s.At(s)
-		byMarks[marksOf(e)] = append(byMarks[marksOf(e)], e.Rcpt)
+		rcpts = append(rcpts, e.Rcpt)
 		q.moveEntry(s, e, p)
 	}
-	seg := q.segs.Of(q.s.At(slots[0]).Data())
-	for m, rcpts := range byMarks {
-		q.noteChange(id, seg, store.Change{Marks: m, Rcpts: sorted(rcpts), Release: p.Release})
-	}
+	q.noteMarks(id, rcpts, store.Change{Release: p.Release})
 	return nil
 }
 

@@ -19,20 +19,10 @@ const (
 	Removed   Outcome = 4 // an operator removed it
 )
 
+var outcomes = []string{Delivered: "delivered", Bounced: "bounced", Expired: "expired", Removed: "removed"}
+
 // String gives the word for a log.
-func (o Outcome) String() string {
-	switch o {
-	case Delivered:
-		return "delivered"
-	case Bounced:
-		return "bounced"
-	case Expired:
-		return "expired"
-	case Removed:
-		return "removed"
-	}
-	return "unknown"
-}
+func (o Outcome) String() string { return schedule.Word(outcomes, uint8(o)) }
 
 // Settle ends leased recipients for good. It is written with the next group and synced within
 // noteDelay and the time of a sync; it does not wait for that. ErrClosed says that it came too
@@ -40,7 +30,7 @@ func (o Outcome) String() string {
 // same.
 func (q *Queue) Settle(id envelope.ID, recipients []int, o Outcome) error {
 	if o < Delivered || o > Removed {
-		return fmt.Errorf("queue: outcome %d is none", o)
+		return fmt.Errorf("queue: %d is not a valid outcome (want %d to %d)", o, Delivered, Removed)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -147,16 +137,7 @@ func (q *Queue) setNote(e *schedule.Entry, l schedule.Loc) {
 }
 
 func (c *counters) settle(o Outcome, n int64) {
-	switch o {
-	case Delivered:
-		c.Delivered += n
-	case Bounced:
-		c.Bounced += n
-	case Expired:
-		c.Expired += n
-	case Removed:
-		c.Removed += n
-	}
+	*[...]*int64{Delivered: &c.Delivered, Bounced: &c.Bounced, Expired: &c.Expired, Removed: &c.Removed}[o] += n
 }
 
 // Defer makes leased recipients wait until a time, after an attempt that failed with last. key
@@ -211,7 +192,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		}
 		q.noteDeferral(uint64(id), seg, f)
 		if len(hurried) > 0 {
-			q.noteMarks(uint64(id), hurried, q.seconds())
+			q.noteMarks(uint64(id), hurried, store.Change{Due: q.seconds()})
 		}
 		gone = sorted(gone)
 		notify = q.removal(uint64(id), gone)
@@ -260,7 +241,7 @@ func (q *Queue) Warned(id envelope.ID, recipients []int) {
 			warned = append(warned, e.Rcpt)
 		}
 	}
-	q.noteMarks(uint64(id), warned, 0)
+	q.noteMarks(uint64(id), warned, store.Change{})
 }
 
 // WarnLater notes that the senders of recipients could not be notified of the delay. Those that are still in
@@ -280,9 +261,8 @@ func (q *Queue) WarnLater(id envelope.ID, recipients []int, at time.Time) {
 	}
 }
 
-// noteMarks has the marks that living recipients have now written down and, unless it is 0, when
-// they are due.
-func (q *Queue) noteMarks(id uint64, rcpts []uint16, due uint32) {
+// noteMarks has a change of living recipients written down, with the marks that they have now.
+func (q *Queue) noteMarks(id uint64, rcpts []uint16, c store.Change) {
 	var seg *store.Segment
 	byMarks := map[store.Marks][]uint16{}
 	for _, r := range rcpts {
@@ -292,7 +272,8 @@ func (q *Queue) noteMarks(id uint64, rcpts []uint16, due uint32) {
 		byMarks[m] = append(byMarks[m], r)
 	}
 	for m, rcpts := range byMarks {
-		q.noteChange(id, seg, store.Change{Due: due, Marks: m, Rcpts: sorted(rcpts)})
+		c.Marks, c.Rcpts = m, sorted(rcpts)
+		q.noteChange(id, seg, c)
 	}
 }
 
@@ -335,7 +316,7 @@ func (q *Queue) noteWritten(seg *store.Segment, n *note) {
 	case store.KindDeferred:
 		q.deferralWritten(n, loc)
 	case store.KindMoved:
-		q.count.moved++
+		q.count.Moved++
 		q.moveWritten(seg, n, loc)
 	case store.KindBuried:
 		q.count.buried++

@@ -9,35 +9,28 @@ import (
 
 // counters are the numbers of Stats that are kept as they change. Queue.mu guards them.
 type counters struct {
-	Recovered, Accepted                  int64
-	Delivered, Bounced, Expired, Removed int64
+	Totals
+	JournalStats
 
-	syncs, records, groups, grouped uint64
-	moved, buried, compacted        uint64
-	largestGroup                    int
-	faults                          uint64
-	largeOctets, largeLive          int64 // in files of their own; what of that is needed
-	damagedRecords                  int64
-	damagedFiles                    int
-	waiters                         int // goroutines that wait in Next
+	buried                 uint64
+	faults                 uint64
+	largeOctets, largeLive int64 // in files of their own; what of that is needed
+	damagedRecords         int64
+	damagedFiles           int
+	waiters                int // goroutines that wait in Next
 }
 
 func (c *counters) group(messages int) {
-	c.groups++
-	c.grouped += uint64(messages)
-	c.largestGroup = max(c.largestGroup, messages)
+	c.Groups++
+	c.Grouped += uint64(messages)
+	c.LargestGroup = max(c.LargestGroup, messages)
 }
 
 // Stats is what a queue is like at one instant. Counts are of recipients unless they say
 // otherwise. Recovered + Accepted = Delivered + Bounced + Expired + Removed + Queued, always.
 type Stats struct {
-	Recovered int64 // were in the queue when it was opened
-	Accepted  int64 // since
-	Delivered int64
-	Bounced   int64
-	Expired   int64
-	Removed   int64
-	Queued    int64
+	Totals
+	Queued int64
 
 	// Queued by state.
 	Due, Deferred, Parked, Held, Leased, Ending, Unreadable int64
@@ -55,6 +48,16 @@ type Stats struct {
 	DamagedRecords int64  // stretches of the journal that could not be read since Open
 	DamagedFiles   int    // segments that were set aside
 	Clock          string // why an operator should look after the machine's clock, "" when it is right
+}
+
+// Totals are recipients by how they came, and by how it ended for them.
+type Totals struct {
+	Recovered int64 // were in the queue when it was opened
+	Accepted  int64 // since
+	Delivered int64
+	Bounced   int64
+	Expired   int64
+	Removed   int64
 }
 
 // DiskStats is what a queue takes.
@@ -95,16 +98,11 @@ func (q *Queue) Stats() Stats {
 	defer q.mu.Unlock()
 	c := &q.count
 	s := Stats{
-		Recovered: c.Recovered, Accepted: c.Accepted, Delivered: c.Delivered, Bounced: c.Bounced, Expired: c.Expired, Removed: c.Removed,
-		Queued: int64(q.s.Len()),
-		Due:    q.inState(schedule.Due), Deferred: q.inState(schedule.Deferred), Parked: q.inState(schedule.Parked),
+		Totals: c.Totals, Queued: int64(q.s.Len()), JournalStats: c.JournalStats,
+		Due: q.inState(schedule.Due), Deferred: q.inState(schedule.Deferred), Parked: q.inState(schedule.Parked),
 		Held: q.inState(schedule.Held), Leased: q.inState(schedule.Leased), Ending: q.inState(schedule.Ending), Unreadable: q.inState(schedule.Unreadable),
 		Keys: q.s.Keys.Count(), OldestDue: q.oldestDue(),
 		DiskStats: DiskStats{LargeBodies: len(q.few.large), FreeBytes: free, MemoryBytes: q.s.Bytes(), CacheBytes: q.cache.octets},
-		JournalStats: JournalStats{
-			Syncs: c.syncs, Records: c.records, Groups: c.groups, Grouped: c.grouped, LargestGroup: c.largestGroup,
-			Unwritten: unwritten, Moved: c.moved, Compacted: c.compacted,
-		},
 		KeyStats: KeyStats{
 			IdempotencyKeys: q.keyTables[0].Count, IdempotencyKeysEvicted: q.keyTables[0].Evicted,
 			ImportKeys: q.keyTables[1].Count + q.keyTables[2].Count, ImportKeysEvicted: q.keyTables[1].Evicted + q.keyTables[2].Evicted,
@@ -115,6 +113,7 @@ func (q *Queue) Stats() Stats {
 	if q.health.fault != nil {
 		s.Fault = q.health.fault.Error()
 	}
+	s.Unwritten = unwritten
 	s.Bytes, s.LiveBytes = q.count.largeOctets, q.count.largeLive
 	for seg := range q.segs.All {
 		s.Segments++

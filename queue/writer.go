@@ -99,13 +99,6 @@ func newWriter(q *Queue, last uint32) *writer {
 	return &writer{q: q, kick: make(chan struct{}, 1), stopped: make(chan struct{}), timer: time.NewTimer(time.Hour), number: last}
 }
 
-func (w *writer) wake() {
-	select {
-	case w.kick <- struct{}{}:
-	default:
-	}
-}
-
 // accept queues messages, which stay together; it reports false when the queue is closed.
 func (w *writer) accept(drafts ...*Draft) bool {
 	w.mu.Lock()
@@ -119,7 +112,7 @@ func (w *writer) accept(drafts ...*Draft) bool {
 	}
 	w.mu.Unlock()
 	if first {
-		w.wake()
+		w.q.nudge(w.kick)
 	}
 	return true
 }
@@ -143,13 +136,13 @@ func (w *writer) note(kind store.Kind, id uint64, of *store.Segment, large uint6
 	w.seq++
 	if len(w.notes) == 0 {
 		w.since = time.Now()
-		w.wake()
+		w.q.nudge(w.kick)
 	}
 	w.notes = append(w.notes, note{kind: kind, id: id, payload: payload, seq: w.seq, of: of, large: large})
 	before := w.octets
 	w.octets += store.RecordSize(len(payload))
 	if before < notesAtOnce && w.octets >= notesAtOnce {
-		w.wake()
+		w.q.nudge(w.kick)
 	}
 	return w.seq
 }
@@ -165,7 +158,7 @@ func (w *writer) flush() error {
 	}
 	w.barriers = append(w.barriers, barrier{w.seq, done})
 	w.mu.Unlock()
-	w.wake()
+	w.q.nudge(w.kick)
 	return <-done
 }
 
@@ -181,7 +174,7 @@ func (w *writer) close() error {
 	w.mu.Lock()
 	w.closing = true
 	w.mu.Unlock()
-	w.wake()
+	w.q.nudge(w.kick)
 	<-w.stopped
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -695,8 +688,8 @@ func (q *Queue) written(seg *store.Segment, g *group, octets int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	seg.Size += octets
-	q.count.syncs++
-	q.count.records += uint64(len(g.notes) + len(g.accepts))
+	q.count.Syncs++
+	q.count.Records += uint64(len(g.notes) + len(g.accepts))
 	for i := range g.notes {
 		q.noteWritten(seg, &g.notes[i])
 	}

@@ -55,7 +55,7 @@ func TestT10_AlarmForUnusuallyLowTraffic(t *testing.T) {
 	now := start
 	hour := func(n int64) bool {
 		now, delivered = now.Add(time.Hour), delivered+n
-		_, on := w.step(now, &queue.Stats{Healthy: true, Delivered: delivered}, nil)[Silent]
+		_, on := w.step(now, &queue.Stats{Healthy: true, Totals: queue.Totals{Delivered: delivered}}, nil)[Silent]
 		return on
 	}
 	w.step(now, &queue.Stats{Healthy: true}, nil)

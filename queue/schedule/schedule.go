@@ -52,9 +52,12 @@ const (
 var stateNames = [states]string{"dead", "due", "deferred", "parked", "held", "leased", "ending", "unreadable"}
 
 // String gives the word for a log.
-func (s State) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
+func (s State) String() string { return Word(stateNames[:], uint8(s)) }
+
+// Word is the word for a number, one of words.
+func Word(words []string, n uint8) string {
+	if int(n) < len(words) && words[n] != "" {
+		return words[n]
 	}
 	return "unknown"
 }

@@ -1,5 +1,7 @@
 package view
 
+import "example.org/mta/queue/schedule"
+
 // Action is what an operator does to recipients. It acts in every state; on a leased one when it
 // comes back, unless it is settled then.
 type Action uint8
@@ -17,23 +19,10 @@ const (
 	Transfer                             // as Remove: another relay has it
 )
 
-// String gives the operator's word.
-func (a Action) String() string {
-	switch a {
-	case Hold:
-		return "hold"
-	case Unhold:
-		return "release"
-	case RetryNow, RetryScheduled, RetryHeld, RetryHeldScheduled:
-		return "retry"
-	case Bounce:
-		return "bounce"
-	case Remove:
-		return "remove"
-	case Cancel:
-		return "cancel"
-	case Transfer:
-		return "transfer"
-	}
-	return "unknown"
+var actions = []string{
+	Hold: "hold", Unhold: "release", RetryNow: "retry", Bounce: "bounce", Remove: "remove", RetryScheduled: "retry",
+	RetryHeld: "retry", RetryHeldScheduled: "retry", Cancel: "cancel", Transfer: "transfer",
 }
+
+// String gives the operator's word.
+func (a Action) String() string { return schedule.Word(actions, uint8(a)) }

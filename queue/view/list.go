@@ -41,30 +41,10 @@ type Listing struct {
 
 // Item is a message in a listing, with the recipients that were selected.
 type Item struct {
-	ID         envelope.ID
-	Sender     envelope.Address
-	Size       int64 // octets of content
-	Received   time.Time
-	Tenant     string
-	User       string
-	Campaign   string
-	Tier       uint8
-	Peer       string
-	HeloName   string
-	Protocol   string
-	Session    string
-	EnvID      string
-	Release    time.Time // see envelope.Message; so are those up to APIKey
-	Expires    time.Time
-	Tags       []string
-	Meta       string
-	TraceID    string
-	Headers    string
-	Pool       string
-	APIKey     string
-	Total      int // recipients that the message was accepted for
-	Recipients []ItemRecipient
-	Unreadable bool // the record is damaged: all but ID and Recipients' states is unknown
+	envelope.Message
+	Total      int             // recipients that the message was accepted for
+	Recipients []ItemRecipient // in place of those of Message
+	Unreadable bool            // the record is damaged: all but ID and Recipients' states is unknown
 }
 
 // ItemRecipient is a recipient in a listing.
@@ -134,8 +114,7 @@ func (v *View) List(f Filter, p Page) (Listing, error) {
 }
 
 // Item puts a candidate in words. m is nil when it was not read yet.
-func (v *View) Item(c *Candidate, m *envelope.Message) Item {
-	it := Item{ID: envelope.ID(c.ID)}
+func (v *View) Item(c *Candidate, m *envelope.Message) (it Item) {
 	if m == nil {
 		var err error
 		if m, err = v.q.Envelope(c.ID, nil); err != nil {
@@ -143,9 +122,9 @@ func (v *View) Item(c *Candidate, m *envelope.Message) Item {
 		}
 	}
 	if m != nil {
-		it = ItemOf(m)
-		it.ID = envelope.ID(c.ID)
+		it.Message, it.Total = *m, len(m.Recipients)
 	}
+	it.ID = envelope.ID(c.ID)
 	// Downward walks give recipients last to first.
 	slices.SortFunc(c.Rcpts, func(a, b Recipient) int { return cmp.Compare(a.Rcpt, b.Rcpt) })
 	replies := store.ReplyReader{Dir: v.dir}
@@ -154,20 +133,6 @@ func (v *View) Item(c *Candidate, m *envelope.Message) Item {
 		last, _, _ := v.q.LastAttempt(&replies, c.ID, c.Rcpts[i].Rcpt) // a listing does without
 		r.Last, r.Via, r.Detour = last.Reply, last.Via, last.Detour
 		it.Recipients = append(it.Recipients, r)
-	}
-	return it
-}
-
-// ItemOf is what a message says of itself.
-func ItemOf(m *envelope.Message) Item {
-	it := Item{
-		Sender: m.Sender, Size: m.Size, Received: m.Received, Total: len(m.Recipients),
-		Tenant: m.Tenant, User: m.User, Campaign: m.Campaign, Tier: m.Tier,
-		HeloName: m.HeloName, Protocol: m.Protocol, Session: m.Session, EnvID: m.EnvID,
-		Release: m.Release, Expires: m.Expires, Tags: m.Tags, Meta: m.Meta, Headers: m.Headers, Pool: m.Pool, APIKey: m.APIKey, TraceID: m.TraceID,
-	}
-	if m.Peer.IsValid() {
-		it.Peer = m.Peer.String()
 	}
 	return it
 }
@@ -184,8 +149,14 @@ func (it Item) Only(rcpts []uint16, a Action) Item {
 	return it
 }
 
-// AskedFor is what an operator has asked for, by the note that an entry carries of it.
-var AskedFor = map[schedule.Action]Action{schedule.Hold: Hold, schedule.Retry: RetryNow, schedule.Bounce: Bounce, schedule.Remove: Remove, schedule.Cancel: Cancel, schedule.Transfer: Transfer}
+// AskedFor is what an operator has asked for, by the note that an entry carries of it, and Notes is the inverse.
+var (
+	AskedFor = [...]Action{schedule.Hold: Hold, schedule.Retry: RetryNow, schedule.Bounce: Bounce, schedule.Remove: Remove, schedule.Cancel: Cancel, schedule.Expiring: 0, schedule.Bouncing: 0, schedule.Transfer: Transfer}
+	Notes    = [...]schedule.Action{
+		Hold: schedule.Hold, Unhold: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry, RetryHeld: schedule.Retry,
+		RetryHeldScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove, Cancel: schedule.Cancel, Transfer: schedule.Transfer,
+	}
+)
 
 func (v *View) itemRecipient(c *Recipient, m *envelope.Message) ItemRecipient {
 	e := &c.Entry

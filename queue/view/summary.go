@@ -103,7 +103,7 @@ func (v *View) Tally(f Filter, by Naming, cursor string, most time.Duration) (Ta
 	switch {
 	case by.Envelope != nil:
 		w.reading = true
-		t.envelopes(w, by.Envelope)
+		t.each(w, func(r *Recipient, m *envelope.Message) string { return by.Envelope(m, int(r.Rcpt)) })
 	case by.State != nil:
 		t.states(w, by.State)
 	default:
@@ -141,16 +141,21 @@ func newTally[K comparable](v *View, name func(parking.Line) K) *tally[K] {
 
 // run counts what a walker selects, by line.
 func (t *tally[K]) run(w *Walker) {
-	if w.f.byEntry() {
-		for w.more() {
-			t.lines = append(t.lines[:0], make([]*Count, w.copy.Lines())...)
-			w.each(func(e *schedule.Entry) { t.count(t.ofLine(w, e), e, w.copy.Accepted(e)) })
-		}
+	if !w.f.byEntry() {
+		t.each(w, func(r *Recipient, _ *envelope.Message) K { return t.name(r.Line) })
 		return
 	}
-	for c, _ := w.Next(); c != nil; c, _ = w.Next() {
+	for w.more() {
+		t.lines = append(t.lines[:0], make([]*Count, w.copy.Lines())...)
+		w.each(func(e *schedule.Entry) { t.count(t.ofLine(w, e), e, w.copy.Accepted(e)) })
+	}
+}
+
+// each counts the recipients that a walker selects, by what name says of each.
+func (t *tally[K]) each(w *Walker, name func(*Recipient, *envelope.Message) K) {
+	for c, m := w.Next(); c != nil; c, m = w.Next() {
 		for i := range c.Rcpts {
-			t.count(t.of(t.name(c.Rcpts[i].Line)), &c.Rcpts[i].Entry, c.since)
+			t.count(t.of(name(&c.Rcpts[i], m)), &c.Rcpts[i].Entry, c.since)
 		}
 	}
 }
@@ -167,27 +172,10 @@ func (t *tally[K]) ofLine(w *Walker, e *schedule.Entry) *Count {
 	return *c
 }
 
-// envelopes counts what a walker selects and reads.
-func (t *tally[K]) envelopes(w *Walker, name func(*envelope.Message, int) K) {
-	for c, m := w.Next(); c != nil; c, m = w.Next() {
-		for i := range c.Rcpts {
-			e := &c.Rcpts[i].Entry
-			if int(e.Rcpt) < len(m.Recipients) {
-				t.count(t.of(name(m, int(e.Rcpt))), e, c.since)
-			}
-		}
-	}
-}
-
 // states counts what a walker selects, by what it is doing. Only what is handed out is named one by one.
 func (t *tally[K]) states(w *Walker, name func(RecipientState) K) {
 	if !w.f.byEntry() {
-		for c, _ := w.Next(); c != nil; c, _ = w.Next() {
-			for i := range c.Rcpts {
-				e := &c.Rcpts[i].Entry
-				t.count(t.of(name(doing(e))), e, c.since)
-			}
-		}
+		t.each(w, func(r *Recipient, _ *envelope.Message) K { return name(doing(&r.Entry)) })
 		return
 	}
 	var in [schedule.States]Count

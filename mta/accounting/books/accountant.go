@@ -269,11 +269,7 @@ var removals = map[queue.Action]struct {
 }
 
 func (a *Accountant) removal(it *queue.Item) {
-	m := &envelope.Message{
-		ID: it.ID, Sender: it.Sender, Size: it.Size, Received: it.Received, User: it.User, APIKey: it.APIKey,
-		Tenant: it.Tenant, Campaign: it.Campaign, Tags: it.Tags, Meta: it.Meta, Headers: it.Headers, TraceID: it.TraceID,
-	}
-	rec := a.record(accounting.AdminBounce, m, a.Now())
+	rec := a.record(accounting.AdminBounce, &it.Message, a.Now())
 	for _, rc := range it.Recipients {
 		if rc.Last.OK() { // it has the record of its delivery: only the report to its sender was outstanding
 			continue
@@ -284,7 +280,7 @@ func (a *Accountant) removal(it *queue.Item) {
 		}
 		rec.Type, rec.Response, rec.Class = end.kind, end.response, ""
 		rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Line.Site(), rc.Attempts
-		rec.Queue = queueName(m.Tenant, rc.Address)
+		rec.Queue = queueName(it.Tenant, rc.Address)
 		a.add(&rec)
 	}
 }

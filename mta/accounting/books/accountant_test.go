@@ -87,7 +87,7 @@ func TestRemovedHeldMailHasNoSite(t *testing.T) {
 	}
 	a := New(Config{Log: log, Meter: tally.NewMeter(), Now: time.Now})
 	recorded := make(chan struct{})
-	a.Removed([]queue.Item{{ID: 1, Recipients: []queue.ItemRecipient{
+	a.Removed([]queue.Item{{Message: envelope.Message{ID: 1}, Recipients: []queue.ItemRecipient{
 		{Address: "a@x.example", Line: parking.Line{Key: parking.Key{Name: "mx.x.example"}}}, {Address: "b@x.example", Line: parking.Line{Key: parking.Key{Kind: parking.Tokens, Name: "acme", Provider: "big"}}},
 		{Address: "c@x.example", Last: reply.Reply{Code: 250}}}}}, func() { close(recorded) })
 	<-recorded

@@ -84,11 +84,11 @@ func TestMailWithinDelivery(t *testing.T) {
 		{api.StateWaiting, "waits for a connection to a", time.Time{}},
 		{api.StateActive, "in transit to " + host.String(), time.Time{}},
 	} {
-		if got := k.Of(&queue.Item{ID: 1}, &queue.ItemRecipient{Index: index, State: queue.StateLeased}); got != want {
+		if got := k.Of(&queue.Item{Message: envelope.Message{ID: 1}}, &queue.ItemRecipient{Index: index, State: queue.StateLeased}); got != want {
 			t.Errorf("recipient %d: %+v, want %+v", index, got, want)
 		}
 	}
-	if got := k.Of(&queue.Item{ID: 2}, &queue.ItemRecipient{State: queue.StateLeased}); got.State != api.StateWaiting {
+	if got := k.Of(&queue.Item{Message: envelope.Message{ID: 2}}, &queue.ItemRecipient{State: queue.StateLeased}); got.State != api.StateWaiting {
 		t.Errorf("what delivery does not have is %s", got.State)
 	}
 }
@@ -97,7 +97,7 @@ func TestMailWithinDelivery(t *testing.T) {
 func TestGivenUp(t *testing.T) {
 	k := bare(t, "").LookOut()
 	for _, rc := range []queue.ItemRecipient{{State: queue.StateEnding}, {State: queue.StateLeased, Ending: true}} {
-		if got := k.Of(&queue.Item{ID: 1}, &rc); got.State != api.StateEnding || !got.Next.IsZero() {
+		if got := k.Of(&queue.Item{Message: envelope.Message{ID: 1}}, &rc); got.State != api.StateEnding || !got.Next.IsZero() {
 			t.Errorf("%+v stands as %+v", rc, got)
 		}
 	}

@@ -121,8 +121,11 @@ var orders = map[api.Order]queue.Order{
 func (m *Messages) item(it *queue.Item, k *Lookout, show int) api.Item {
 	out := api.Item{
 		ID: it.ID.String(), Sender: string(it.Sender), Size: it.Size, Received: it.Received, Tenant: it.Tenant,
-		Campaign: it.Campaign, Tags: it.Tags, Tier: int(it.Tier), Peer: it.Peer, Matching: len(it.Recipients), Total: it.Total,
+		Campaign: it.Campaign, Tags: it.Tags, Tier: int(it.Tier), Matching: len(it.Recipients), Total: it.Total,
 		Unreadable: it.Unreadable,
+	}
+	if it.Peer.IsValid() {
+		out.Peer = it.Peer.String()
 	}
 	for i, rc := range it.Recipients {
 		if show > 0 && i == show {
