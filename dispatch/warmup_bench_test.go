@@ -12,7 +12,6 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/memstore"
 )
 
 // BenchmarkChooseSource is what a message costs more when its pool has a warming source: one that takes
@@ -60,7 +59,7 @@ func BenchmarkChooseSource(b *testing.B) {
 			now := start
 			clock := func() time.Time { return now }
 			pol := wiring.New(cfg)
-			ctl := warmup.New(warmup.Config{Node: "a", Now: clock, Store: memstore.New(func() warmup.Instant { return warmup.Instant(now.UnixMilli()) })})
+			ctl := warmup.New(warmup.Config{Node: "a", Now: clock, Store: warmup.NewMemory(func() warmup.Instant { return warmup.Instant(now.UnixMilli()) })})
 			if err := ctl.Assign(pol.Plans()); err != nil {
 				b.Fatal(err)
 			}

@@ -27,7 +27,6 @@ import (
 	"example.org/mta/queue/vfs/vfstest"
 	"example.org/mta/router"
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/memstore"
 )
 
 // fillWorld is the relay from its queue to the providers, with a source that warms up and holds its
@@ -109,7 +108,7 @@ func newFillWorldOf(t *testing.T, conf string, providers sink.Config) *fillWorld
 		Node:     "test",
 		OnTokens: func(key, provider string) { w.dispatcher.Unthrottle(key, provider) },
 		Waiting:  func(key, provider string) int64 { return w.dispatcher.Throttled(key, provider) },
-		Store:    memstore.New(func() warmup.Instant { return warmup.Instant(time.Now().UnixMilli()) }),
+		Store:    warmup.NewMemory(func() warmup.Instant { return warmup.Instant(time.Now().UnixMilli()) }),
 	})
 	if err := w.ctl.Assign(pol.Plans()); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/memstore"
 )
 
 // warmStage is a stage whose pool has a warming source, 192.0.2.20, on a clock of its own.
@@ -63,7 +62,7 @@ func newWarmStage(t *testing.T, text string) *warmStage {
 	now := func() time.Time { return w.clock }
 	w.ctl = warmup.New(warmup.Config{
 		Node: "test", OnTokens: w.Unthrottle, Waiting: w.Throttled, Now: now,
-		Store: memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
+		Store: warmup.NewMemory(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
 	})
 	w.Now, w.Warmup = now, w.ctl
 	w.split = &splitter{warm: w.ctl, missing: func(s string) bool { return w.missing[s] }, now: now, suspended: w.Delivery.Suspended, waiting: w.throttled.waiting}

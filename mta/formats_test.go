@@ -144,7 +144,7 @@ func TestRecordsOfTheFuture(t *testing.T) {
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}
-	warm := append(make([]byte, 20), byte(warmup.Format.Writes+1)) // see warmup/boltstore
+	warm := append(make([]byte, 20), byte(warmup.Format.Writes+1)) // see warmup/file.go
 	binary.BigEndian.PutUint32(warm, crc32.Checksum(warm[4:], crc32.MakeTable(crc32.Castagnoli)))
 	for _, test := range []struct {
 		store              format.Store

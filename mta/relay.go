@@ -69,7 +69,7 @@ type Options struct {
 	// relay's own, as the level of its log. May be nil.
 	OnReload func(*config.Config)
 
-	// openLedger opens the store of warm-ups at a path. Nil: boltstore.Open. For tests of one that is lost.
+	// openLedger opens the store of warm-ups at a path. Nil: warmup.OpenFile. For tests of one that is lost.
 	openLedger func(path string) (warming.Ledger, error)
 	// now is the time of day. Nil: time.Now. For tests of a clock that jumps. Delivery has time.Now in any
 	// case: what it compares has a monotonic reading too.

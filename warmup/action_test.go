@@ -7,12 +7,11 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/memstore"
 )
 
 // atWrite is a store that calls a function in its next Write.
 type atWrite struct {
-	*memstore.Store
+	*warmup.Memory
 	then func()
 }
 
@@ -21,7 +20,7 @@ func (s *atWrite) Write(ctx context.Context, changes []warmup.Change, dst []bool
 		s.then = nil
 		f()
 	}
-	return s.Store.Write(ctx, changes, dst)
+	return s.Memory.Write(ctx, changes, dst)
 }
 
 // TestAnActionDuringAWrite: an action that comes while another one is being written is the next round's, without
@@ -29,7 +28,7 @@ func (s *atWrite) Write(ctx context.Context, changes []warmup.Change, dst []bool
 func TestAnActionDuringAWrite(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, 100, 1000)
-		store := &atWrite{Store: w.store}
+		store := &atWrite{Memory: w.store}
 		c := w.node("a", func(cfg *warmup.Config) { cfg.Store = store })
 		ctx, stop := context.WithCancel(t.Context())
 		defer synctest.Wait()

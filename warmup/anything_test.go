@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/memstore"
 )
 
 // anything is a warm-up to which operators and machines do whatever they can, in any order, and a recount of
@@ -22,7 +21,7 @@ type anything struct {
 	r     *rand.Rand
 	ms    int64 // of the machines' clocks
 	high  int64 // of the store's, which never goes back
-	store *memstore.Store
+	store *warmup.Memory
 	nodes []*warmup.Controller
 	plan  *warmup.Plan // nil: the address has none now
 	old   *warmup.Plan
@@ -68,7 +67,7 @@ func TestW11_WhateverHappensNoCapIsPassed(t *testing.T) {
 			t.Parallel()
 			w := &anything{t: t, r: rand.New(rand.NewPCG(seed, 0)), good: true}
 			w.ms = time.Date(2026, 1+time.Month(w.r.IntN(12)), 27, w.r.IntN(24), w.r.IntN(60), 0, 0, time.UTC).UnixMilli()
-			w.store = memstore.New(func() warmup.Instant { w.high = max(w.high, w.ms); return warmup.Instant(w.high) })
+			w.store = warmup.NewMemory(func() warmup.Instant { w.high = max(w.high, w.ms); return warmup.Instant(w.high) })
 			w.replan(true)
 			w.restart()
 			for range 8_000 {

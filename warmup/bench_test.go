@@ -10,14 +10,12 @@ import (
 	"time"
 
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/boltstore"
-	"example.org/mta/warmup/memstore"
 )
 
 // BenchmarkLookAndBegin is the hot path with a lease at hand: a source is chosen, and charged at MAIL.
 func BenchmarkLookAndBegin(b *testing.B) {
 	var now time.Time = time.Unix(0, 0)
-	st := memstore.New(func() warmup.Instant { return warmup.Instant(now.UnixMilli()) })
+	st := warmup.NewMemory(func() warmup.Instant { return warmup.Instant(now.UnixMilli()) })
 	c := warmup.New(warmup.Config{Node: "a", Store: st, Now: func() time.Time { return now }})
 	p := warmup.DefaultPlan()
 	p.Stages = []warmup.Stage{{Caps: warmup.Caps{Hourly: 1 << 39, Daily: 1 << 40}}}
@@ -47,9 +45,9 @@ func BenchmarkStep5000(b *testing.B) {
 	for _, kind := range []string{"memory", "bolt", "bolt-all-granted", "bolt-idle"} {
 		b.Run(kind, func(b *testing.B) {
 			now := time.Unix(1_700_000_000, 0)
-			var st warmup.Store = memstore.New(func() warmup.Instant { return warmup.Instant(now.UnixMilli()) })
+			var st warmup.Store = warmup.NewMemory(func() warmup.Instant { return warmup.Instant(now.UnixMilli()) })
 			if kind != "memory" {
-				s, err := boltstore.Open(filepath.Join(b.TempDir(), "warmup.db"), func() time.Time { return now })
+				s, err := warmup.OpenFile(filepath.Join(b.TempDir(), "warmup.db"), func() time.Time { return now })
 				if err != nil {
 					b.Fatal(err)
 				}

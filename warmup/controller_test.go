@@ -14,7 +14,6 @@ import (
 	"go.uber.org/goleak"
 
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,7 +23,7 @@ type world struct {
 	t     *testing.T
 	mu    sync.Mutex // guards ms
 	ms    int64
-	store *memstore.Store
+	store *warmup.Memory
 	plan  *warmup.Plan
 }
 
@@ -34,7 +33,7 @@ func newWorld(t *testing.T, hourly, daily int64) *world {
 	p.Name = "test"
 	p.Stages = []warmup.Stage{{Caps: warmup.Caps{Hourly: hourly, Daily: daily}}}
 	w.plan = &p
-	w.store = memstore.New(func() warmup.Instant { return warmup.Instant(w.read()) })
+	w.store = warmup.NewMemory(func() warmup.Instant { return warmup.Instant(w.read()) })
 	return w
 }
 

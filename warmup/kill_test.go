@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/boltstore"
 )
 
 // The kill test's plan has hours of two seconds.
@@ -39,7 +38,7 @@ func TestKillChild(t *testing.T) {
 	if dir == "" {
 		t.Skip("run by TestW11_KilledAtRandomMoments")
 	}
-	st, err := boltstore.Open(filepath.Join(dir, "warmup.db"), nil)
+	st, err := warmup.OpenFile(filepath.Join(dir, "warmup.db"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,3 +59,66 @@ func waterFill(amount float64, weights, limits, share []float64) float64 {
 	}
 	return amount
 }
+
+// steer computes P once a second, where a plan paces by PID. The controller gives the probability that a
+// message takes the IP; here it is the share of the demand for which tokens flow, so that the ledger
+// clamps it.
+func (s *State) steer(p *Plan) {
+	if p.Pacing != PID || s.Now-s.steered < second {
+		return
+	}
+	dt := float64(s.Now - s.steered)
+	s.steered = s.Now
+	if s.left() == 0 {
+		s.P = 0
+		return
+	}
+	var u float64
+	u, s.pid = s.pid.Step(float64(s.Caps.Hourly-s.Total.Hour), dt)
+	s.P = Probability(u)
+}
+
+// wanted is how many recipients a second there are for all providers; at least the even pace of the
+// cap, so that the first messages of an hour need no estimate.
+func (s *State) wanted(p *Plan) float64 {
+	var sum float64
+	for i := range s.Providers {
+		sum += s.Providers[i].demanded(p)
+	}
+	return max(sum, perSecond(p, s.Caps.Hourly))
+}
+
+// wanted is the same of one provider.
+func (v *Provider) wanted(p *Plan) float64 { return max(v.demanded(p), perSecond(p, v.Caps.Hourly)) }
+
+// demanded is what comes each second, and what waits, to leave within a minute.
+func (v *Provider) demanded(p *Plan) float64 {
+	return 1.1*v.Demand + float64(v.Waiting)/(float64(p.minute())/second)
+}
+
+func perSecond(p *Plan, hourly int64) float64 { return float64(hourly) / (float64(p.hour()) / second) }
+
+// The published controller (Mailgun's account of its IP warm-up, 2019): the process variable is the number of
+// messages sent, the set point is the cap, and the output, as a share of 100, is the probability that the next
+// message takes the warming IP. The coefficients are for dt in milliseconds and a cap of 350. It does what its
+// authors promise only near the plant it was tuned on; docs/warmup.md shows where. It is here to be compared with.
+const pidP, pidI, pidD, pidBias = .42, 1e-6, 1.2, .1
+
+// PIDState is what the controller remembers from step to step; the zero value has not run yet. Whoever locks an IP,
+// steps it and saves it, must save this along, or the next one starts with a wrong derivative and no integral.
+type PIDState struct {
+	Integral float64 // sum of error*dt
+	Error    float64 // of the step before; 0 before the first, as published
+}
+
+// Step gives the control variable u for an error seen dt after the step before, and the state to save. dt must be
+// above 0.
+func (s PIDState) Step(err, dt float64) (u float64, next PIDState) {
+	next = PIDState{Integral: s.Integral + err*dt, Error: err}
+	return pidP*err + pidI*next.Integral + pidD*(err-s.Error)/dt + pidBias, next
+}
+
+// Probability makes a probability of u, which the published coefficients place in about [0, 100].
+func Probability(u float64) float64 {
+	return min(max(u/100, 0), 1)
+}

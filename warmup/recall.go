@@ -25,10 +25,10 @@ func (s *State) move(d Instant) {
 	}
 }
 
-// Healed gives a stored state as it is after the store's clock was found to be ahead by so much: moved
+// healed gives a stored state as it is after the store's clock was found to be ahead by so much: moved
 // back, and with the hour and the day in progress used up, since what was sent meanwhile is in windows
 // that are gone.
-func Healed(value []byte, ahead Instant) ([]byte, error) {
+func healed(value []byte, ahead Instant) ([]byte, error) {
 	var s State
 	if err := s.Decode(value); err != nil {
 		return nil, err

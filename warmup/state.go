@@ -3,8 +3,6 @@ package warmup
 import (
 	"math"
 	"slices"
-
-	"example.org/mta/internal/pid"
 )
 
 // maxProviders bounds what one IP keeps count of; further names are counted under Other.
@@ -34,9 +32,9 @@ type State struct {
 	Providers []Provider
 	History   []Day
 
-	P       float64   // under PID: the share of the demand that takes this IP
-	pid     pid.State // saved with the IP, or the next node would start with a wrong derivative
-	steered Instant   // when P was last computed
+	P       float64  // under PID: the share of the demand that takes this IP
+	pid     PIDState // saved with the IP, or the next node would start with a wrong derivative
+	steered Instant  // when P was last computed
 }
 
 // Provider is the part of a State that belongs to one provider.
@@ -253,7 +251,7 @@ func (s *State) openHour(p *Plan) {
 	s.Total.Hour = 0
 	s.makeSpace(p)
 	s.Caps.Hourly = s.hourlyCap(p)
-	s.pid, s.P, s.steered = pid.State{}, 0, s.Now-second
+	s.pid, s.P, s.steered = PIDState{}, 0, s.Now-second
 	s.setDepths(p)
 	s.tokens.tokens = min(1, s.tokens.tokens)
 	for i := range s.Providers {

@@ -25,7 +25,7 @@ var (
 //   - when Write returns success, its records survive a crash;
 //   - Now never goes back, also not over a restart.
 //
-// Methods may be called by many goroutines. storetest.Run checks an implementation.
+// Methods may be called by many goroutines. checkStore in store_test.go checks an implementation.
 type Store interface {
 	// Claim locks the keys for owner until ttl has passed or the lock is released, and appends
 	// a Record to dst for each, in order. A key that another owner holds has Busy set; one's own

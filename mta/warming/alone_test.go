@@ -9,7 +9,6 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/memstore"
 )
 
 // warmupAlone is the warm-up without mail, on a clock of its own, for a source 192.0.2.20.
@@ -45,7 +44,7 @@ func newWarmupAlone(t *testing.T, text string) *warmupAlone {
 	w.use(text)
 	w.ctl = warmup.New(warmup.Config{
 		Node: "test", Now: now, Beside: w.beside, OnEvent: func(e warmup.Event) { w.report(e) },
-		Store: memstore.New(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
+		Store: warmup.NewMemory(func() warmup.Instant { return warmup.Instant(w.clock.UnixMilli()) }),
 	})
 	if err := w.Assign(w.c.Policy()); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 	"example.org/mta/suppression"
 	"example.org/mta/suppression/boltstore"
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/memstore"
 )
 
 const complaintsWarm = `
@@ -64,7 +63,7 @@ func TestComplaintsActOnAWarmUp(t *testing.T) {
 					Policy: func() *wiring.Policy { return pol }, Records: func(*accounting.Record) {},
 					Count: func(string, string) {}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 				}}
-				w.ctl = warmup.New(warmup.Config{Node: "test", OnEvent: w.report, Store: memstore.New(func() warmup.Instant { return warmup.Instant(time.Now().UnixMilli()) })})
+				w.ctl = warmup.New(warmup.Config{Node: "test", OnEvent: w.report, Store: warmup.NewMemory(func() warmup.Instant { return warmup.Instant(time.Now().UnixMilli()) })})
 				if err := w.Assign(pol); err != nil {
 					t.Fatal(err)
 				}

@@ -25,7 +25,6 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/boltstore"
 )
 
 // Warming is the warm-up of this relay's sources.
@@ -39,7 +38,7 @@ type Warming struct {
 
 // Config is the configuration of a Warming, its plans apart.
 type Config struct {
-	// Open opens the ledger at a path. Nil: boltstore.Open. For tests of one that is lost.
+	// Open opens the ledger at a path. Nil: warmup.OpenFile. For tests of one that is lost.
 	Open    func(path string) (Ledger, error)
 	Copies  Copies // nil: there is no second copy
 	Policy  func() *wiring.Policy
@@ -72,7 +71,7 @@ func (none) Unthrottle(string, string)               {}
 
 // OpenBolt opens the ledger in a bbolt file.
 func OpenBolt(path string) (Ledger, error) {
-	store, err := boltstore.Open(path, nil)
+	store, err := warmup.OpenFile(path, nil)
 	if err != nil {
 		return nil, err
 	}

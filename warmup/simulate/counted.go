@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"example.org/mta/internal/pid"
 	"example.org/mta/warmup"
 )
 
@@ -28,8 +27,8 @@ type counted struct {
 	world *world
 	onOff bool
 	state *warmup.State
-	p     float64   // share of the mail that takes the IP
-	pid   pid.State // begun anew each hour
+	p     float64         // share of the mail that takes the IP
+	pid   warmup.PIDState // begun anew each hour
 	late  []late
 }
 
@@ -88,7 +87,7 @@ func (c *counted) count() {
 	hour := s.Hour
 	s.Advance(w.plan, warmup.Instant(w.t*1000))
 	if s.Hour != hour {
-		c.pid = pid.State{}
+		c.pid = warmup.PIDState{}
 	}
 	now := seconds(float64(w.t))
 	c.late = slices.DeleteFunc(c.late, func(x late) bool {
@@ -111,7 +110,7 @@ func (c *counted) steer() {
 		c.p = 1
 	default:
 		var u float64
-		u, c.pid = pid.Published.Step(c.pid, float64(left), 1000)
-		c.p = pid.Probability(u)
+		u, c.pid = c.pid.Step(float64(left), 1000)
+		c.p = warmup.Probability(u)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"example.org/mta/internal/pid"
 	"example.org/mta/warmup"
 )
 
@@ -33,7 +32,7 @@ func (x toy) overshoot(pacing Pacing, seed uint64) float64 {
 		return x.ledgerHour(seed)
 	}
 	var seen [samples + 1]float64
-	var state pid.State
+	var state warmup.PIDState
 	sent, next := 0., 0.
 	for i := range samples {
 		seen[i] = sent
@@ -44,8 +43,8 @@ func (x toy) overshoot(pacing Pacing, seed uint64) float64 {
 				left *= 350 / x.cap
 			}
 			var u float64
-			u, state = pid.Published.Step(state, left, sample)
-			p = pid.Probability(u)
+			u, state = state.Step(left, sample)
+			p = warmup.Probability(u)
 		}
 		for ; next < float64(i+1)*sample; next += x.pass {
 			if r.Float64() < p {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"example.org/mta/warmup"
-	"example.org/mta/warmup/memstore"
 )
 
 // ip names the one IP of a simulation.
@@ -25,7 +24,7 @@ const all = "*"
 type world struct {
 	plan  *warmup.Plan
 	rand  *rand.Rand
-	store *memstore.Store
+	store *warmup.Memory
 	nodes []*node
 	made  int   // nodes ever, for their names
 	t     int64 // seconds since the begin
@@ -81,7 +80,7 @@ var epoch = time.Unix(0, 0).UTC()
 
 func newWorld(p *warmup.Plan, seed uint64, pacing Pacing) *world {
 	w := &world{plan: p, rand: rand.New(rand.NewPCG(seed, 0x77a2)), index: make(map[string]int)}
-	w.store = memstore.New(func() warmup.Instant { return warmup.Instant(w.t * 1000) })
+	w.store = warmup.NewMemory(func() warmup.Instant { return warmup.Instant(w.t * 1000) })
 	if pacing == BarePID || pacing == OnOff {
 		w.counted = newCounted(w, pacing)
 	}

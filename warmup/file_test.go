@@ -1,4 +1,4 @@
-package boltstore
+package warmup
 
 import (
 	"os"
@@ -6,9 +6,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"example.org/mta/warmup"
-	"example.org/mta/warmup/storetest"
 )
 
 // virtual is a clock that only Pass moves.
@@ -16,9 +13,9 @@ type virtual struct{ ns atomic.Int64 }
 
 func (v *virtual) now() time.Time { return time.Unix(1_700_000_000, v.ns.Load()) }
 
-func open(t *testing.T, path string, now func() time.Time) *Store {
+func openFile(t *testing.T, path string, now func() time.Time) *File {
 	t.Helper()
-	s, err := Open(path, now)
+	s, err := OpenFile(path, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,13 +23,13 @@ func open(t *testing.T, path string, now func() time.Time) *Store {
 	return s
 }
 
-func TestConformance(t *testing.T) {
+func TestFileConformance(t *testing.T) {
 	var clock virtual
-	storetest.Run(t, storetest.Subject{
-		Open: func(t *testing.T) warmup.Store { return open(t, filepath.Join(t.TempDir(), "warmup.db"), clock.now) },
+	checkStore(t, storeSubject{
+		Open: func(t *testing.T) Store { return openFile(t, filepath.Join(t.TempDir(), "warmup.db"), clock.now) },
 		// What a killed process leaves is the file as it is: a copy, taken without closing.
-		Reopen: func(t *testing.T, s warmup.Store) warmup.Store {
-			b, err := os.ReadFile(s.(*Store).db.Path())
+		Reopen: func(t *testing.T, s Store) Store {
+			b, err := os.ReadFile(s.(*File).db.Path())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +37,7 @@ func TestConformance(t *testing.T) {
 			if err := os.WriteFile(path, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			return open(t, path, clock.now)
+			return openFile(t, path, clock.now)
 		},
 		Pass: func(d time.Duration) { clock.ns.Add(int64(d)) },
 	})
@@ -50,27 +47,27 @@ func TestConformance(t *testing.T) {
 func TestW11_ClockThatWasSetBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "warmup.db")
 	wall := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	s := open(t, path, func() time.Time { return wall })
-	rs, before, err := s.Claim(t.Context(), "a", time.Second, []warmup.Key{{Name: "ip"}}, nil)
+	s := openFile(t, path, func() time.Time { return wall })
+	rs, before, err := s.Claim(t.Context(), "a", time.Second, []Key{{Name: "ip"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Write(t.Context(), []warmup.Change{{Name: "ip", Fence: rs[0].Fence, Value: []byte("x")}}, nil); err != nil {
+	if _, err := s.Write(t.Context(), []Change{{Name: "ip", Fence: rs[0].Fence, Value: []byte("x")}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = open(t, path, func() time.Time { return wall.Add(-48 * time.Hour) })
+	s = openFile(t, path, func() time.Time { return wall.Add(-48 * time.Hour) })
 	if _, now, err := s.Claim(t.Context(), "a", time.Second, nil, nil); err != nil || now < before {
 		t.Errorf("the store's clock is %d after %d, %v", now, before, err)
 	}
 }
 
-func TestOpenSaysWhy(t *testing.T) {
+func TestOpenFileSaysWhy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "warmup.db")
-	open(t, path, nil)
-	if _, err := Open(path, nil); err == nil {
+	openFile(t, path, nil)
+	if _, err := OpenFile(path, nil); err == nil {
 		t.Error("the file was opened twice")
 	}
 }

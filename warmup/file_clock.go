@@ -1,4 +1,4 @@
-package boltstore
+package warmup
 
 import (
 	"bytes"
@@ -7,32 +7,30 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-
-	"example.org/mta/warmup"
 )
 
 const (
 	// jump is how far the clock can go ahead between two runs before the records are kept as they were:
 	// the relay may have been off for so long, or the clock may be wrong.
-	jump = warmup.Instant(time.Hour / time.Millisecond)
+	jump = Instant(time.Hour / time.Millisecond)
 	// kept is how many such copies there are.
 	kept = 4
 	// astray is how far behind the stored clock the machine's must be to be believed without a copy from
 	// before: a clock that was set back by less reopens no window.
-	astray = warmup.Instant(7 * 24 * time.Hour / time.Millisecond)
+	astray = Instant(7 * 24 * time.Hour / time.Millisecond)
 )
 
 // setClock chooses where the store's clock goes on: with the machine's, or where it was when that is
 // behind. Where the machine's shows that the stored one was wrong, it goes back with all records, and
 // what they may send in the hour and the day in progress counts as sent: what was sent under the wrong
 // clock is in windows that are gone.
-func (s *Store) setClock(tx *bolt.Tx, records, meta *bolt.Bucket) error {
-	s.base = warmup.Instant(s.opened.UnixMilli())
+func (s *File) setClock(tx *bolt.Tx, records, meta *bolt.Bucket) error {
+	s.base = Instant(s.opened.UnixMilli())
 	v := meta.Get(clockKey)
 	if len(v) != 8 {
 		return nil
 	}
-	stored := warmup.Instant(binary.BigEndian.Uint64(v))
+	stored := Instant(binary.BigEndian.Uint64(v))
 	before, err := tx.CreateBucketIfNotExists(beforeBucket)
 	switch {
 	case err != nil:
@@ -54,7 +52,7 @@ func (s *Store) setClock(tx *bolt.Tx, records, meta *bolt.Bucket) error {
 }
 
 // keep copies the records as they were at an instant. Only the newest copies stay.
-func keep(before, records *bolt.Bucket, at warmup.Instant) error {
+func keep(before, records *bolt.Bucket, at Instant) error {
 	copied, err := before.CreateBucketIfNotExists(binary.BigEndian.AppendUint64(nil, uint64(at)))
 	if err != nil {
 		return err
@@ -76,9 +74,9 @@ func keep(before, records *bolt.Bucket, at warmup.Instant) error {
 
 // newestUntil gives the newest copy from before an instant, nil when there is none. Newer ones are of
 // times that have not come.
-func newestUntil(before *bolt.Bucket, at warmup.Instant) (copied *bolt.Bucket) {
+func newestUntil(before *bolt.Bucket, at Instant) (copied *bolt.Bucket) {
 	c := before.Cursor()
-	for k, _ := c.First(); len(k) == 8 && warmup.Instant(binary.BigEndian.Uint64(k)) <= at; k, _ = c.Next() {
+	for k, _ := c.First(); len(k) == 8 && Instant(binary.BigEndian.Uint64(k)) <= at; k, _ = c.Next() {
 		copied = before.Bucket(k)
 	}
 	return copied
@@ -86,8 +84,8 @@ func newestUntil(before *bolt.Bucket, at warmup.Instant) (copied *bolt.Bucket) {
 
 // heal puts the copied records in the place of those that lived by a clock that was ahead; one that is
 // not in the copy is moved back as it is.
-func heal(records, copied *bolt.Bucket, ahead warmup.Instant) error {
-	healed := make(map[string][]byte)
+func heal(records, copied *bolt.Bucket, ahead Instant) error {
+	renewed := make(map[string][]byte)
 	err := records.ForEach(func(k, v []byte) error {
 		source, back := v, ahead
 		if copied != nil {
@@ -95,19 +93,19 @@ func heal(records, copied *bolt.Bucket, ahead warmup.Instant) error {
 				source, back = old, 0
 			}
 		}
-		value, err := warmup.Healed(source[header:], back)
+		value, err := healed(source[header:], back)
 		if err != nil {
 			return fmt.Errorf("record of %q: %w", k, err)
 		}
 		r := append(bytes.Clone(v[:header]), value...) // fence and version stay the newest
 		seal(r)
-		healed[string(k)] = r
+		renewed[string(k)] = r
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for k, r := range healed {
+	for k, r := range renewed {
 		if err := records.Put([]byte(k), r); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package boltstore
+package warmup
 
 import (
 	"encoding/binary"
@@ -9,28 +9,26 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-
-	"example.org/mta/warmup"
 )
 
-func plan() *warmup.Plan {
-	p := warmup.DefaultPlan()
+func tenStages() *Plan {
+	p := DefaultPlan()
 	for i := range int64(10) {
-		p.Stages = append(p.Stages, warmup.Stage{Caps: warmup.Caps{Hourly: 100 * (i + 1), Daily: 800 * (i + 1)}})
+		p.Stages = append(p.Stages, Stage{Caps: Caps{Hourly: 100 * (i + 1), Daily: 800 * (i + 1)}})
 	}
 	p.StartStage = 5
 	return &p
 }
 
 // put writes a state, which sends n recipients first.
-func put(t *testing.T, s *Store, name string, n int64) {
+func put(t *testing.T, s *File, name string, n int64) {
 	t.Helper()
-	rs, now, err := s.Claim(t.Context(), "a", time.Second, []warmup.Key{{Name: name}}, nil)
+	rs, now, err := s.Claim(t.Context(), "a", time.Second, []Key{{Name: name}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := plan()
-	state := warmup.NewState(p, now)
+	p := tenStages()
+	state := NewState(p, now)
 	if rs[0].Value != nil {
 		if err := state.Decode(rs[0].Value); err != nil {
 			t.Fatal(err)
@@ -39,26 +37,26 @@ func put(t *testing.T, s *Store, name string, n int64) {
 	state.Advance(p, now)
 	i := state.Provider(p, "google")
 	state.Count(&state.Providers[i], n)
-	if ok, err := s.Write(t.Context(), []warmup.Change{{Name: name, Fence: rs[0].Fence, Version: rs[0].Version, Value: state.Append(nil), Release: true}}, nil); err != nil || !ok[0] {
+	if ok, err := s.Write(t.Context(), []Change{{Name: name, Fence: rs[0].Fence, Version: rs[0].Version, Value: state.Append(nil), Release: true}}, nil); err != nil || !ok[0] {
 		t.Fatal(ok, err)
 	}
 }
 
 // get reads a state and brings it up to now.
-func get(t *testing.T, s *Store, name string) (*warmup.State, warmup.Instant) {
+func get(t *testing.T, s *File, name string) (*State, Instant) {
 	t.Helper()
-	rs, now, err := s.Claim(t.Context(), "a", time.Second, []warmup.Key{{Name: name}}, nil)
+	rs, now, err := s.Claim(t.Context(), "a", time.Second, []Key{{Name: name}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := &warmup.State{}
+	state := &State{}
 	if rs[0].Version == 0 {
 		return nil, now
 	}
 	if err := state.Decode(rs[0].Value); err != nil {
 		t.Fatal(err)
 	}
-	state.Advance(plan(), now)
+	state.Advance(tenStages(), now)
 	return state, now
 }
 
@@ -70,7 +68,7 @@ func TestADamagedFileIsSetAside(t *testing.T) {
 		"a folder": func(path string, b []byte) error { os.Remove(path); return os.Mkdir(path, 0o700) },
 	} {
 		path := filepath.Join(t.TempDir(), "warmup.db")
-		s := open(t, path, nil)
+		s := openFile(t, path, nil)
 		if s.Damage() != nil || !s.Begun() {
 			t.Fatalf("%s: a new file: %v, begun %v", name, s.Damage(), s.Begun())
 		}
@@ -83,7 +81,7 @@ func TestADamagedFileIsSetAside(t *testing.T) {
 		if err := damage(path, b); err != nil {
 			t.Fatal(err)
 		}
-		s = open(t, path, nil)
+		s = openFile(t, path, nil)
 		if s.Damage() == nil || s.Begun() {
 			t.Errorf("%s: %v, begun %v", name, s.Damage(), s.Begun())
 		}
@@ -99,7 +97,7 @@ func TestADamagedFileIsSetAside(t *testing.T) {
 
 func TestADamagedRecordIsDropped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "warmup.db")
-	s := open(t, path, nil)
+	s := openFile(t, path, nil)
 	put(t, s, "good", 10)
 	put(t, s, "rotten", 10)
 	err := s.db.Update(func(tx *bolt.Tx) error {
@@ -112,7 +110,7 @@ func TestADamagedRecordIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	s = open(t, path, nil)
+	s = openFile(t, path, nil)
 	if s.Damage() == nil || !strings.Contains(s.Damage().Error(), "rotten") {
 		t.Errorf("damage: %v", s.Damage())
 	}
@@ -130,14 +128,14 @@ func TestADamagedRecordIsDropped(t *testing.T) {
 // TestCutWhileOpen: bbolt would fault; it is an error.
 func TestCutWhileOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "warmup.db")
-	s := open(t, path, nil)
+	s := openFile(t, path, nil)
 	put(t, s, "ip", 10)
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := s.Claim(t.Context(), "a", time.Second, []warmup.Key{{Name: "ip"}}, nil)
+	_, _, err := s.Claim(t.Context(), "a", time.Second, []Key{{Name: "ip"}}, nil)
 	if err == nil {
-		_, err = s.Write(t.Context(), []warmup.Change{{Name: "ip", Fence: s.keys["ip"].fence, Version: 1, Value: []byte("x")}}, nil)
+		_, err = s.Write(t.Context(), []Change{{Name: "ip", Fence: s.keys["ip"].fence, Version: 1, Value: []byte("x")}}, nil)
 	}
 	if err == nil {
 		t.Error("nobody noticed")
@@ -151,7 +149,7 @@ func TestFilesWithoutSumsAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	value := warmup.NewState(plan(), 1_700_000_000_000).Append(nil)
+	value := NewState(tenStages(), 1_700_000_000_000).Append(nil)
 	err = db.Update(func(tx *bolt.Tx) error {
 		b, err := tx.CreateBucket(oldBucket)
 		if err != nil {
@@ -165,8 +163,8 @@ func TestFilesWithoutSumsAreRead(t *testing.T) {
 	}
 	db.Close()
 	for range 2 {
-		s := open(t, path, nil)
-		rs, _, err := s.Claim(t.Context(), "a", time.Second, []warmup.Key{{Name: "ip"}}, nil)
+		s := openFile(t, path, nil)
+		rs, _, err := s.Claim(t.Context(), "a", time.Second, []Key{{Name: "ip"}}, nil)
 		if err != nil || rs[0].Version != 3 || string(rs[0].Value) != string(value) || s.Damage() != nil {
 			t.Errorf("version %d, %v; damage %v", rs[0].Version, err, s.Damage())
 		}
@@ -181,11 +179,11 @@ func TestAWrongClockHeals(t *testing.T) {
 	for _, ahead := range []time.Duration{10 * 365 * 24 * time.Hour, 30 * 24 * time.Hour} {
 		path := filepath.Join(t.TempDir(), "warmup.db")
 		wall := right
-		at := func(d time.Duration) *Store {
+		at := func(d time.Duration) *File {
 			t.Helper()
 			wall = right.Add(d)
 			w := wall
-			return open(t, path, func() time.Time { return w })
+			return openFile(t, path, func() time.Time { return w })
 		}
 		s := at(0)
 		put(t, s, "ip", 300)

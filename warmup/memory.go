@@ -1,7 +1,4 @@
-// Package memstore is a warmup.Store in memory, for tests and for the simulator. Its clock is
-// the caller's, and it can be told to fail in the ways that a cluster store does. It has no
-// goroutines.
-package memstore
+package warmup
 
 import (
 	"bytes"
@@ -10,20 +7,19 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"example.org/mta/warmup"
 )
 
-// ErrDown is what a store that was told to be down returns.
+// ErrDown is the error of a Memory that is down.
 var ErrDown = errors.New("store is down")
 
-// Store is the store. New makes one.
-type Store struct {
-	now func() warmup.Instant
+// Memory is a Store in memory, for tests and for the simulator. Its clock is the caller's, and it can be made to fail in
+// the ways that a cluster store does. It has no goroutines.
+type Memory struct {
+	now func() Instant
 
 	mu      sync.Mutex // guards the rest
 	records map[string]*record
-	last    warmup.Instant
+	last    Instant
 	down    bool
 	unsure  func() (apply, answer bool)
 }
@@ -33,33 +29,33 @@ type record struct {
 	version uint64
 	fence   uint64
 	owner   string
-	expires warmup.Instant
+	expires Instant
 }
 
-var _ warmup.Store = (*Store)(nil)
+var _ Store = (*Memory)(nil)
 
-// New makes an empty store whose clock is now; steps back of the clock are not shown.
-func New(now func() warmup.Instant) *Store {
-	return &Store{now: now, records: make(map[string]*record)}
+// NewMemory makes an empty store whose clock is now; steps back of the clock are not shown.
+func NewMemory(now func() Instant) *Memory {
+	return &Memory{now: now, records: make(map[string]*record)}
 }
 
 // SetDown makes all calls fail, or work again.
-func (s *Store) SetDown(down bool) {
+func (s *Memory) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
 }
 
 // Unsure has f asked at each Write whether to apply it and whether to answer; without an answer
-// the caller gets warmup.ErrUnknownOutcome. nil: always both.
-func (s *Store) Unsure(f func() (apply, answer bool)) {
+// the caller gets ErrUnknownOutcome. nil: always both.
+func (s *Memory) Unsure(f func() (apply, answer bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unsure = f
 }
 
 // Peek appends a record's value to dst, without lock and also when the store is down.
-func (s *Store) Peek(name string, dst []byte) []byte {
+func (s *Memory) Peek(name string, dst []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.records[name]; r != nil {
@@ -68,8 +64,8 @@ func (s *Store) Peek(name string, dst []byte) []byte {
 	return dst
 }
 
-// Claim implements warmup.Store.
-func (s *Store) Claim(_ context.Context, owner string, ttl time.Duration, keys []warmup.Key, dst []warmup.Record) ([]warmup.Record, warmup.Instant, error) {
+// Claim implements Store.
+func (s *Memory) Claim(_ context.Context, owner string, ttl time.Duration, keys []Key, dst []Record) ([]Record, Instant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -83,12 +79,12 @@ func (s *Store) Claim(_ context.Context, owner string, ttl time.Duration, keys [
 			s.records[k.Name] = r
 		}
 		if r.owner != "" && r.owner != owner && now < r.expires {
-			dst = append(dst, warmup.Record{Name: k.Name, Busy: true})
+			dst = append(dst, Record{Name: k.Name, Busy: true})
 			continue
 		}
-		r.owner, r.expires = owner, now+warmup.Instant(ttl/time.Millisecond)
+		r.owner, r.expires = owner, now+Instant(ttl/time.Millisecond)
 		r.fence++
-		out := warmup.Record{Name: k.Name, Fence: r.fence, Version: r.version}
+		out := Record{Name: k.Name, Fence: r.fence, Version: r.version}
 		if r.version != k.Have {
 			out.Value = bytes.Clone(r.value)
 		}
@@ -97,13 +93,13 @@ func (s *Store) Claim(_ context.Context, owner string, ttl time.Duration, keys [
 	return dst, now, nil
 }
 
-func (s *Store) clock() warmup.Instant {
+func (s *Memory) clock() Instant {
 	s.last = max(s.last, s.now())
 	return s.last
 }
 
-// Write implements warmup.Store.
-func (s *Store) Write(_ context.Context, changes []warmup.Change, dst []bool) ([]bool, error) {
+// Write implements Store.
+func (s *Memory) Write(_ context.Context, changes []Change, dst []bool) ([]bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -119,12 +115,12 @@ func (s *Store) Write(_ context.Context, changes []warmup.Change, dst []bool) ([
 		}
 	}
 	if !apply || !answer {
-		return dst, warmup.ErrUnknownOutcome
+		return dst, ErrUnknownOutcome
 	}
 	return dst, nil
 }
 
-func (s *Store) change(c *warmup.Change) bool {
+func (s *Memory) change(c *Change) bool {
 	r := s.records[c.Name]
 	if r == nil || r.fence != c.Fence {
 		return false
@@ -145,8 +141,8 @@ func (s *Store) change(c *warmup.Change) bool {
 	return true
 }
 
-// Keys implements warmup.Store.
-func (s *Store) Keys(context.Context) ([]string, error) {
+// Keys implements Store.
+func (s *Memory) Keys(context.Context) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {

@@ -1,6 +1,7 @@
-// Package storetest checks that a warmup.Store keeps what its interface promises. A new
+package warmup
+
+// Checks that a Store keeps what its interface promises. A new
 // implementation runs it in its own tests.
-package storetest
 
 import (
 	"context"
@@ -9,25 +10,23 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"example.org/mta/warmup"
 )
 
-// Subject makes stores for the tests.
-type Subject struct {
+// storeSubject makes stores for the tests.
+type storeSubject struct {
 	// Open opens an empty store.
-	Open func(t *testing.T) warmup.Store
+	Open func(t *testing.T) Store
 	// Reopen opens what a store has after a crash: nothing was closed, only what Write had
 	// answered for is certain. nil: the store has no life after the process.
-	Reopen func(t *testing.T, s warmup.Store) warmup.Store
+	Reopen func(t *testing.T, s Store) Store
 	// Pass lets that much time go by on the store's clock.
 	Pass func(time.Duration)
 }
 
 const ttl = 3 * time.Second
 
-// Run runs all tests.
-func Run(t *testing.T, s Subject) {
+// checkStore checks that a Store keeps what its interface promises.
+func checkStore(t *testing.T, s storeSubject) {
 	t.Run("WriteAndRead", s.writeAndRead)
 	t.Run("LockKeepsOthersOut", s.lockKeepsOthersOut)
 	t.Run("LockEndsByItself", s.lockEndsByItself)
@@ -44,9 +43,9 @@ func Run(t *testing.T, s Subject) {
 }
 
 // claim locks one key.
-func claim(t *testing.T, s warmup.Store, owner, name string, have uint64) warmup.Record {
+func claim(t *testing.T, s Store, owner, name string, have uint64) Record {
 	t.Helper()
-	r, _, err := s.Claim(t.Context(), owner, ttl, []warmup.Key{{Name: name, Have: have}}, nil)
+	r, _, err := s.Claim(t.Context(), owner, ttl, []Key{{Name: name, Have: have}}, nil)
 	if err != nil || len(r) != 1 || r[0].Name != name {
 		t.Fatalf("claiming %s for %s: %+v, %v", name, owner, r, err)
 	}
@@ -54,20 +53,20 @@ func claim(t *testing.T, s warmup.Store, owner, name string, have uint64) warmup
 }
 
 // write writes one record and says whether it was.
-func write(t *testing.T, s warmup.Store, r warmup.Record, value string, release bool) bool {
+func write(t *testing.T, s Store, r Record, value string, release bool) bool {
 	t.Helper()
-	c := warmup.Change{Name: r.Name, Fence: r.Fence, Version: r.Version, Release: release}
+	c := Change{Name: r.Name, Fence: r.Fence, Version: r.Version, Release: release}
 	if value != "" {
 		c.Value = []byte(value)
 	}
-	ok, err := s.Write(t.Context(), []warmup.Change{c}, nil)
+	ok, err := s.Write(t.Context(), []Change{c}, nil)
 	if err != nil || len(ok) != 1 {
 		t.Fatalf("writing %+v: %v, %v", c, ok, err)
 	}
 	return ok[0]
 }
 
-func (s Subject) writeAndRead(t *testing.T) {
+func (s storeSubject) writeAndRead(t *testing.T) {
 	st := s.Open(t)
 	r := claim(t, st, "a", "ip1", 0)
 	if r.Busy || r.Version != 0 || r.Value != nil || r.Fence == 0 {
@@ -98,7 +97,7 @@ func (s Subject) writeAndRead(t *testing.T) {
 	}
 }
 
-func (s Subject) lockKeepsOthersOut(t *testing.T) {
+func (s storeSubject) lockKeepsOthersOut(t *testing.T) {
 	st := s.Open(t)
 	r := claim(t, st, "a", "ip", 0)
 	if b := claim(t, st, "b", "ip", 0); !b.Busy || b.Fence != 0 {
@@ -114,7 +113,7 @@ func (s Subject) lockKeepsOthersOut(t *testing.T) {
 	}
 }
 
-func (s Subject) lockEndsByItself(t *testing.T) {
+func (s storeSubject) lockEndsByItself(t *testing.T) {
 	st := s.Open(t)
 	claim(t, st, "dead", "ip", 0)
 	s.Pass(ttl - time.Millisecond)
@@ -127,7 +126,7 @@ func (s Subject) lockEndsByItself(t *testing.T) {
 	}
 }
 
-func (s Subject) oldFenceIsRefused(t *testing.T) {
+func (s storeSubject) oldFenceIsRefused(t *testing.T) {
 	st := s.Open(t)
 	slow := claim(t, st, "slow", "ip", 0)
 	s.Pass(ttl + time.Millisecond)
@@ -146,7 +145,7 @@ func (s Subject) oldFenceIsRefused(t *testing.T) {
 	}
 }
 
-func (s Subject) oldVersionIsRefused(t *testing.T) {
+func (s storeSubject) oldVersionIsRefused(t *testing.T) {
 	st := s.Open(t)
 	r := claim(t, st, "a", "ip", 0)
 	if !write(t, st, r, "one", false) {
@@ -161,7 +160,7 @@ func (s Subject) oldVersionIsRefused(t *testing.T) {
 	}
 }
 
-func (s Subject) repeatedWriteIsHarmless(t *testing.T) {
+func (s storeSubject) repeatedWriteIsHarmless(t *testing.T) {
 	st := s.Open(t)
 	r := claim(t, st, "a", "ip", 0)
 	for range 3 {
@@ -177,15 +176,15 @@ func (s Subject) repeatedWriteIsHarmless(t *testing.T) {
 	}
 }
 
-func (s Subject) batches(t *testing.T) {
+func (s storeSubject) batches(t *testing.T) {
 	st := s.Open(t)
 	claim(t, st, "other", "held", 0)
-	keys := []warmup.Key{{Name: "a"}, {Name: "held"}, {Name: "b"}}
-	rs, _, err := st.Claim(t.Context(), "me", ttl, keys, []warmup.Record{{Name: "kept"}})
+	keys := []Key{{Name: "a"}, {Name: "held"}, {Name: "b"}}
+	rs, _, err := st.Claim(t.Context(), "me", ttl, keys, []Record{{Name: "kept"}})
 	if err != nil || len(rs) != 4 || rs[0].Name != "kept" || rs[1].Busy || !rs[2].Busy || rs[3].Busy {
 		t.Fatalf("claim: %+v, %v", rs, err)
 	}
-	ok, err := st.Write(t.Context(), []warmup.Change{
+	ok, err := st.Write(t.Context(), []Change{
 		{Name: "a", Fence: rs[1].Fence, Value: []byte("A"), Release: true},
 		{Name: "held", Fence: 12345, Value: []byte("H")},
 		{Name: "b", Fence: rs[3].Fence, Value: []byte("B"), Release: true},
@@ -198,11 +197,11 @@ func (s Subject) batches(t *testing.T) {
 	}
 }
 
-func (s Subject) valuesAreCopies(t *testing.T) {
+func (s storeSubject) valuesAreCopies(t *testing.T) {
 	st := s.Open(t)
 	r := claim(t, st, "a", "ip", 0)
 	value := []byte("one")
-	if _, err := st.Write(t.Context(), []warmup.Change{{Name: "ip", Fence: r.Fence, Value: value, Release: true}}, nil); err != nil {
+	if _, err := st.Write(t.Context(), []Change{{Name: "ip", Fence: r.Fence, Value: value, Release: true}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	copy(value, "xxx")
@@ -216,9 +215,9 @@ func (s Subject) valuesAreCopies(t *testing.T) {
 	}
 }
 
-func (s Subject) clockGoesForward(t *testing.T) {
+func (s storeSubject) clockGoesForward(t *testing.T) {
 	st := s.Open(t)
-	var last warmup.Instant
+	var last Instant
 	for range 5 {
 		_, now, err := st.Claim(t.Context(), "a", ttl, nil, nil)
 		if err != nil || now < last {
@@ -234,7 +233,7 @@ func (s Subject) clockGoesForward(t *testing.T) {
 }
 
 // manyOwners has owners add to one number at once.
-func (s Subject) manyOwners(t *testing.T) {
+func (s storeSubject) manyOwners(t *testing.T) {
 	st := s.Open(t)
 	const owners, rounds = 8, 25
 	var wg sync.WaitGroup
@@ -253,8 +252,8 @@ func (s Subject) manyOwners(t *testing.T) {
 	}
 }
 
-func increment(t *testing.T, st warmup.Store, owner string) bool {
-	rs, _, err := st.Claim(context.WithoutCancel(t.Context()), owner, ttl, []warmup.Key{{Name: "sum"}}, nil)
+func increment(t *testing.T, st Store, owner string) bool {
+	rs, _, err := st.Claim(context.WithoutCancel(t.Context()), owner, ttl, []Key{{Name: "sum"}}, nil)
 	if err != nil {
 		t.Errorf("claim: %v", err)
 		return true
@@ -264,12 +263,12 @@ func increment(t *testing.T, st warmup.Store, owner string) bool {
 	}
 	n := 0
 	fmt.Sscan(string(rs[0].Value), &n)
-	c := warmup.Change{Name: "sum", Fence: rs[0].Fence, Version: rs[0].Version, Value: []byte(fmt.Sprint(n + 1)), Release: true}
-	ok, err := st.Write(context.WithoutCancel(t.Context()), []warmup.Change{c}, nil)
+	c := Change{Name: "sum", Fence: rs[0].Fence, Version: rs[0].Version, Value: []byte(fmt.Sprint(n + 1)), Release: true}
+	ok, err := st.Write(context.WithoutCancel(t.Context()), []Change{c}, nil)
 	return err == nil && ok[0]
 }
 
-func (s Subject) survivesACrash(t *testing.T) {
+func (s storeSubject) survivesACrash(t *testing.T) {
 	st := s.Open(t)
 	r := claim(t, st, "a", "ip", 0)
 	if !write(t, st, r, "durable", true) {

@@ -1,25 +1,22 @@
-package memstore
+package warmup
 
 import (
 	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"example.org/mta/warmup"
-	"example.org/mta/warmup/storetest"
 )
 
-func TestConformance(t *testing.T) {
+func TestMemoryConformance(t *testing.T) {
 	var now atomic.Int64
-	storetest.Run(t, storetest.Subject{
-		Open: func(*testing.T) warmup.Store { return New(func() warmup.Instant { return warmup.Instant(now.Load()) }) },
+	checkStore(t, storeSubject{
+		Open: func(*testing.T) Store { return NewMemory(func() Instant { return Instant(now.Load()) }) },
 		Pass: func(d time.Duration) { now.Add(d.Milliseconds()) },
 	})
 }
 
-func TestFaults(t *testing.T) {
-	s := New(func() warmup.Instant { return 0 })
+func TestMemoryFaults(t *testing.T) {
+	s := NewMemory(func() Instant { return 0 })
 	s.SetDown(true)
 	if _, _, err := s.Claim(t.Context(), "a", time.Second, nil, nil); !errors.Is(err, ErrDown) {
 		t.Errorf("claim while down: %v", err)
@@ -28,14 +25,14 @@ func TestFaults(t *testing.T) {
 		t.Errorf("write while down: %v", err)
 	}
 	s.SetDown(false)
-	r, _, err := s.Claim(t.Context(), "a", time.Second, []warmup.Key{{Name: "ip"}}, nil)
+	r, _, err := s.Claim(t.Context(), "a", time.Second, []Key{{Name: "ip"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, apply := range []bool{false, true} {
 		s.Unsure(func() (bool, bool) { return apply, false })
-		_, err := s.Write(t.Context(), []warmup.Change{{Name: "ip", Fence: r[0].Fence, Value: []byte("x")}}, nil)
-		if !errors.Is(err, warmup.ErrUnknownOutcome) {
+		_, err := s.Write(t.Context(), []Change{{Name: "ip", Fence: r[0].Fence, Value: []byte("x")}}, nil)
+		if !errors.Is(err, ErrUnknownOutcome) {
 			t.Errorf("unsure write: %v", err)
 		}
 		if got := len(s.Peek("ip", nil)) > 0; got != apply {

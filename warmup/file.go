@@ -1,10 +1,4 @@
-// Package boltstore is a warmup.Store in a local bbolt file, for a relay on one machine. It has
-// no goroutines of its own. Locks live in memory, since the file belongs to one process; fences
-// and the clock are written along with each record, so that neither goes back over a restart.
-//
-// A file that is damaged is set aside and a new one begun (damage.go). A machine's clock that was
-// wrong at a start, and is right again, is healed (clock.go).
-package boltstore
+package warmup
 
 import (
 	"bytes"
@@ -15,6 +9,8 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +18,6 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"example.org/mta/internal/sidestore"
-	"example.org/mta/warmup"
 )
 
 var (
@@ -47,8 +42,11 @@ func seal(v []byte) { binary.BigEndian.PutUint32(v, crc32.Checksum(v[4:], castag
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Store is the store. Open makes one.
-type Store struct {
+// File is a Store in a local bbolt file, for a relay on one machine. It has no goroutines. Locks live in memory, since
+// the file belongs to one process; fences and the clock are written along with each record, so that neither goes back
+// over a restart. A file that is damaged is set aside and a new one begun. A machine's clock that was wrong at a start,
+// and is right again, is healed (file_clock.go).
+type File struct {
 	db     *bolt.DB
 	now    func() time.Time
 	damage error // what was wrong with the file
@@ -57,20 +55,20 @@ type Store struct {
 
 	mu     sync.Mutex // guards the rest, and is held while the file is written
 	opened time.Time  // with the monotonic clock
-	base   warmup.Instant
+	base   Instant
 	epoch  uint64 // how often the file was opened, in the upper half of each fence
-	last   warmup.Instant
+	last   Instant
 	keys   map[string]*lock
 
 	// Of a Write, to be used again by the next:
 	done []held
-	puts []*warmup.Change
+	puts []*Change
 	buf  []byte
 }
 
 // held is a change under its lock.
 type held struct {
-	*warmup.Change
+	*Change
 	lock *lock
 }
 
@@ -78,20 +76,20 @@ type lock struct {
 	version uint64
 	fence   uint64
 	owner   string
-	expires warmup.Instant
+	expires Instant
 }
 
-var _ warmup.Store = (*Store)(nil)
+var _ Store = (*File)(nil)
 
-// Open opens or makes the file at path. One that is damaged is set aside: Damage has more. now is the
+// OpenFile opens or makes the file at path. One that is damaged is set aside: Damage has more. now is the
 // local clock, nil for time.Now; its wall time is read once, then its monotonic reading counts, so a
 // step of the machine's clock changes no window before the next restart. An error means that no file
 // can be used there, or that another process has it open.
-func Open(path string, now func() time.Time) (*Store, error) {
+func OpenFile(path string, now func() time.Time) (*File, error) {
 	if now == nil {
 		now = time.Now
 	}
-	s := &Store{now: now, opened: now(), keys: make(map[string]*lock)}
+	s := &File{now: now, opened: now(), keys: make(map[string]*lock)}
 	err := sidestore.Check(path)
 	if s.begun = errors.Is(err, fs.ErrNotExist); err != nil && !s.begun {
 		if err := s.setAside(path, err); err != nil {
@@ -102,26 +100,19 @@ func Open(path string, now func() time.Time) (*Store, error) {
 		return nil, fmt.Errorf("opening warm-up store %s (another process may have it open): %w", path, err)
 	}
 	if err := s.load(path); err != nil {
-		return nil, fmt.Errorf("opening warm-up store %s: %w", path, errorsJoin(err, s.Close()))
+		return nil, fmt.Errorf("opening warm-up store %s: %w", path, errors.Join(err, s.Close()))
 	}
 	return s, nil
 }
 
-func (s *Store) open(path string) (err error) {
+func (s *File) open(path string) (err error) {
 	defer s.guard(&err)()
 	s.db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
 	return err
 }
 
-func errorsJoin(err, second error) error {
-	if second != nil {
-		return fmt.Errorf("%w (and closing it: %v)", err, second)
-	}
-	return err
-}
-
 // load reads what the file has: the clock, the epoch, which records there are.
-func (s *Store) load(path string) (err error) {
+func (s *File) load(path string) (err error) {
 	defer s.guard(&err)()
 	return s.db.Update(func(tx *bolt.Tx) error {
 		meta, err := tx.CreateBucketIfNotExists(metaBucket)
@@ -175,7 +166,7 @@ func upgrade(tx *bolt.Tx, records *bolt.Bucket) error {
 }
 
 // Close closes the file.
-func (s *Store) Close() (err error) {
+func (s *File) Close() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil { // the process's end closes it
@@ -185,13 +176,13 @@ func (s *Store) Close() (err error) {
 	return s.db.Close()
 }
 
-func (s *Store) clock() warmup.Instant {
-	s.last = max(s.last, s.base+warmup.Instant(s.now().Sub(s.opened)/time.Millisecond))
+func (s *File) clock() Instant {
+	s.last = max(s.last, s.base+Instant(s.now().Sub(s.opened)/time.Millisecond))
 	return s.last
 }
 
-// Claim implements warmup.Store.
-func (s *Store) Claim(_ context.Context, owner string, ttl time.Duration, keys []warmup.Key, dst []warmup.Record) ([]warmup.Record, warmup.Instant, error) {
+// Claim implements Store.
+func (s *File) Claim(_ context.Context, owner string, ttl time.Duration, keys []Key, dst []Record) ([]Record, Instant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock()
@@ -204,12 +195,12 @@ func (s *Store) Claim(_ context.Context, owner string, ttl time.Duration, keys [
 			s.keys[k.Name] = l
 		}
 		if l.owner != "" && l.owner != owner && now < l.expires {
-			dst = append(dst, warmup.Record{Name: k.Name, Busy: true})
+			dst = append(dst, Record{Name: k.Name, Busy: true})
 			continue
 		}
-		l.owner, l.expires = owner, now+warmup.Instant(ttl/time.Millisecond)
+		l.owner, l.expires = owner, now+Instant(ttl/time.Millisecond)
 		l.fence = max(l.fence, s.epoch<<32) + 1
-		dst = append(dst, warmup.Record{Name: k.Name, Fence: l.fence, Version: l.version})
+		dst = append(dst, Record{Name: k.Name, Fence: l.fence, Version: l.version})
 		missing = missing || l.version != k.Have
 	}
 	if !missing {
@@ -230,8 +221,8 @@ func (s *Store) Claim(_ context.Context, owner string, ttl time.Duration, keys [
 	return dst, now, err
 }
 
-// Write implements warmup.Store. A batch is one transaction and so one fsync.
-func (s *Store) Write(_ context.Context, changes []warmup.Change, dst []bool) ([]bool, error) {
+// Write implements Store. A batch is one transaction and so one fsync.
+func (s *File) Write(_ context.Context, changes []Change, dst []bool) ([]bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first := len(dst)
@@ -251,7 +242,7 @@ func (s *Store) Write(_ context.Context, changes []warmup.Change, dst []bool) ([
 	if len(s.puts) > 0 {
 		if err := s.put(s.puts); err != nil {
 			// bbolt may have written the meta page before it failed to sync it.
-			return dst[:first], fmt.Errorf("%w: %w", warmup.ErrUnknownOutcome, err)
+			return dst[:first], fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 		}
 	}
 	for _, h := range s.done {
@@ -266,7 +257,7 @@ func (s *Store) Write(_ context.Context, changes []warmup.Change, dst []bool) ([
 }
 
 // same reports whether c is a repetition of what was written.
-func (s *Store) same(l *lock, c *warmup.Change) bool {
+func (s *File) same(l *lock, c *Change) bool {
 	if l.version != c.Version+1 {
 		return false
 	}
@@ -280,7 +271,7 @@ func (s *Store) same(l *lock, c *warmup.Change) bool {
 }
 
 // view reads the records. A file that was cut or overwritten while it is open is an error.
-func (s *Store) view(read func(records *bolt.Bucket) error) (err error) {
+func (s *File) view(read func(records *bolt.Bucket) error) (err error) {
 	if s.broken != nil {
 		return s.broken
 	}
@@ -288,7 +279,7 @@ func (s *Store) view(read func(records *bolt.Bucket) error) (err error) {
 	return s.db.View(func(tx *bolt.Tx) error { return read(tx.Bucket(recordsBucket)) })
 }
 
-func (s *Store) put(changes []*warmup.Change) (err error) {
+func (s *File) put(changes []*Change) (err error) {
 	if s.broken != nil {
 		return s.broken
 	}
@@ -320,7 +311,7 @@ func (s *Store) put(changes []*warmup.Change) (err error) {
 }
 
 // Backup returns the file's content at one instant, and its size in octets.
-func (s *Store) Backup() (_ io.ReadCloser, _ int64, err error) {
+func (s *File) Backup() (_ io.ReadCloser, _ int64, err error) {
 	if s.broken != nil {
 		return nil, 0, s.broken
 	}
@@ -329,14 +320,14 @@ func (s *Store) Backup() (_ io.ReadCloser, _ int64, err error) {
 }
 
 // Each calls each with all records, in the order of their names, until one returns an error.
-func (s *Store) Each(each func(name string, value []byte) error) error {
+func (s *File) Each(each func(name string, value []byte) error) error {
 	return s.view(func(b *bolt.Bucket) error {
 		return b.ForEach(func(k, v []byte) error { return each(string(k), v[header:]) })
 	})
 }
 
-// Keys implements warmup.Store.
-func (s *Store) Keys(context.Context) ([]string, error) {
+// Keys implements Store.
+func (s *File) Keys(context.Context) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var names []string
@@ -347,4 +338,76 @@ func (s *Store) Keys(context.Context) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// Damage returns what was wrong with the file when it was opened, and where it is kept; nil when nothing
+// was. Its records are lost, all or those that it names.
+func (s *File) Damage() error { return s.damage }
+
+// Begun reports whether there was no file, so that a new one was made.
+func (s *File) Begun() bool { return s.begun }
+
+// aside names the place for a damaged file. What was set aside before stays there.
+func (s *File) aside(path string) string {
+	return path + ".damaged-" + s.opened.UTC().Format("20060102T150405.000")
+}
+
+// setAside makes room for a new file.
+func (s *File) setAside(path string, why error) error {
+	aside := s.aside(path)
+	s.damage = fmt.Errorf("%s was damaged: %w; it is kept as %s", path, why, aside)
+	return os.Rename(path, aside)
+}
+
+// dropDamaged takes out the records that are not what was written, after the file was copied.
+func (s *File) dropDamaged(path string, records *bolt.Bucket) error {
+	var bad [][]byte
+	err := records.ForEach(func(k, v []byte) error {
+		if !sealed(v) {
+			bad = append(bad, k)
+		}
+		return nil
+	})
+	if err != nil || len(bad) == 0 {
+		return err
+	}
+	aside := s.aside(path)
+	if err := copyFile(aside, path); err != nil {
+		return err
+	}
+	s.damage = fmt.Errorf("%d records of %s were damaged, that of %s first; the file is kept as %s", len(bad), path, bad[0], aside)
+	for _, k := range bad {
+		if err := records.Delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(to, from string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	_, err = io.Copy(out, in)
+	return err
+}
+
+// guard makes an error of a panic, and of a fault: bbolt maps the file, and one that was cut while it is
+// open has less than its pages say. bbolt may hold its locks then, so the file is left alone from there on.
+func (s *File) guard(err *error) func() {
+	before := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(before)
+		if p := recover(); p != nil {
+			s.broken = fmt.Errorf("the warm-up store's file was damaged while it was open, restart the relay: %v", p)
+			*err = s.broken
+		}
+	}
 }
