@@ -8,7 +8,7 @@
 //
 // What should outlive the process is kept as [Record]s. The owner takes the changed ones with
 // [DB.Changed] and writes them behind, to a [Store]; a record is a hint, and losing one costs a
-// connection attempt. The file (bbolt) is in destdb/file; a store shared by a cluster can take its
+// connection attempt. [File] is one on this machine; a store shared by a cluster can take its
 // place (its records then reach the others' pictures by [DB.Learn]).
 package destdb
 

@@ -61,7 +61,7 @@ type pipeline struct {
 	mayFail  bool
 }
 
-// destStore keeps records in memory, as destdb/file does on disk.
+// destStore keeps records in memory, as destdb.File does on disk.
 type destStore struct {
 	mu      sync.Mutex // guards records
 	records map[destdb.Key]destdb.Record

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"example.org/mta/destdb"
-	"example.org/mta/destdb/file"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 )
@@ -48,7 +47,7 @@ func learnSites(t *testing.T, path string, n int) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	store, err := file.Open(path, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	store, err := destdb.OpenFile(path, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

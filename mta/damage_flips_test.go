@@ -23,7 +23,7 @@ import (
 	"example.org/mta/bounce/inbox"
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/destdb"
-	destinations "example.org/mta/destdb/file"
+	destinations "example.org/mta/destdb"
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/lab/sink"

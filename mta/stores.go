@@ -13,7 +13,6 @@ import (
 
 	"example.org/mta/bounce"
 	"example.org/mta/destdb"
-	"example.org/mta/destdb/file"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/accounting/books"
 	"example.org/mta/mta/alarm"
@@ -57,7 +56,7 @@ type stores struct {
 	resolver     *resolver.Resolver
 	streams      *events.Streams // of the accounting log; nil without one
 	streamParts  *wiring.StreamParts
-	destinations *file.Store
+	destinations *destdb.File
 	learned      *destdb.DB // guarded by delivery
 	warm         *warming.Warming
 	suppression  *suppression.List
@@ -279,7 +278,7 @@ func (r *stores) openDestinations(cfg *config.Config, undo *undoer) error {
 
 func (r *stores) openWarmup(cfg *config.Config, undo *undoer) (err error) {
 	r.warm, err = warming.Open(cfg, warming.Config{
-		Open: r.opts.openLedger, Copies: r.destinations.Values(file.WarmupCopies), Policy: r.policy.Load,
+		Open: r.opts.openLedger, Copies: r.destinations.Values(destdb.WarmupCopies), Policy: r.policy.Load,
 		Records: func(rec *accounting.Record) {
 			if r.accounting != nil {
 				r.accounting.Add(rec)
@@ -296,8 +295,8 @@ func (r *stores) openWarmup(cfg *config.Config, undo *undoer) (err error) {
 }
 
 // openDestDB brings back what was learned of destinations.
-func openDestDB(path string, now time.Time, log *slog.Logger) (*file.Store, *destdb.DB, error) {
-	store, err := file.Open(path, log)
+func openDestDB(path string, now time.Time, log *slog.Logger) (*destdb.File, *destdb.DB, error) {
+	store, err := destdb.OpenFile(path, log)
 	if err != nil {
 		return nil, nil, err
 	}

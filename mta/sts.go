@@ -6,7 +6,7 @@ import (
 
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/delivery/tlspolicy/sts"
-	"example.org/mta/destdb/file"
+	"example.org/mta/destdb"
 	"example.org/mta/internal/httpclient"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
@@ -20,7 +20,7 @@ func (r *mailOut) openSTS(_ *config.Config, undo *undoer) error {
 		transport = httpclient.New(httpclient.Config{Addresses: r.router.Addresses})
 	}
 	r.sts = sts.New(sts.Config{
-		Resolver: textResolver{r.resolver}, Transport: transport, Store: r.destinations.Values(file.STSPolicies),
+		Resolver: textResolver{r.resolver}, Transport: transport, Store: r.destinations.Values(destdb.STSPolicies),
 		Changed: r.router.Forget, Failed: r.reportSTS, Log: r.log, Now: r.now,
 	})
 	undo.add(r.sts.Close)

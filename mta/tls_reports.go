@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
-	"example.org/mta/destdb/file"
+	"example.org/mta/destdb"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
 )
@@ -17,7 +17,7 @@ func (r *mailOut) openTLSReports(cfg *config.Config, _ *undoer) (err error) {
 	}
 	r.tlsReports, err = tlsrpt.New(tlsrpt.Config{
 		Organization: t.Organization, Contact: t.Contact, Submitter: cfg.Hostname, From: t.From,
-		Resolver: textResolver{r.resolver}, Store: r.destinations.Values(file.TLSReports), Mail: r.mailTLSReport,
+		Resolver: textResolver{r.resolver}, Store: r.destinations.Values(destdb.TLSReports), Mail: r.mailTLSReport,
 		MaxAge: func(domain string) time.Duration {
 			if s, _ := r.sts.Status(domain); s.Policy != nil {
 				return s.Policy.MaxAge

@@ -10,7 +10,7 @@
 //   - [Plan] and [Stage]: what may be sent. Presets has published ones.
 //   - [State]: one IP's position in its plan, its ledger, pacer and health. All of it is
 //     arithmetic on (state, now, input), without clock, lock or input and output.
-//   - [Store]: where states are kept for all nodes, under locks with fencing tokens. Packages
+//   - [Store]: where states are kept for all nodes, under locks with fencing tokens.
 //     Memory and File implement it.
 //   - [Controller]: what a relay holds. A message's tokens are charged in the store, durably,
 //     before it may take the warming IP; a node keeps a lease of its part of at most two

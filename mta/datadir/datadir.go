@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"example.org/mta/bounce/inbox"
-	destinations "example.org/mta/destdb/file"
+	destinations "example.org/mta/destdb"
 	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/format"

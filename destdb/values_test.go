@@ -1,4 +1,4 @@
-package file
+package destdb
 
 import (
 	"path/filepath"

@@ -1,7 +1,9 @@
-package file
+package destdb
 
 import (
 	"bytes"
+	"example.org/mta/internal/reply"
+	"example.org/mta/internal/smallfile"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -10,32 +12,28 @@ import (
 	"reflect"
 	"testing"
 	"time"
-
-	"example.org/mta/destdb"
-	"example.org/mta/internal/reply"
-	"example.org/mta/internal/smallfile"
 )
 
-func record(n int) destdb.Record {
-	return destdb.Record{
-		Key:    destdb.Key{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(n >> 8), byte(n)}), 25), Source: "out1"},
+func record(n int) Record {
+	return Record{
+		Key:    Key{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(n >> 8), byte(n)}), 25), Source: "out1"},
 		Used:   time.Unix(1_800_000_000, 0).UTC(),
-		Broken: destdb.Broken{Failures: n, Why: reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "refused")},
+		Broken: Broken{Failures: n, Why: reply.Local(451, reply.Enhanced{4, 4, 1}, "connect", "refused")},
 	}
 }
 
-func mustOpen(t *testing.T, path string) *Store {
+func mustOpen(t *testing.T, path string) *File {
 	t.Helper()
-	s, err := Open(path, nil)
+	s, err := OpenFile(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func load(t *testing.T, s *Store) (all []destdb.Record) {
+func load(t *testing.T, s *File) (all []Record) {
 	t.Helper()
-	if err := s.Load(func(some []destdb.Record) { all = append(all, some...) }); err != nil {
+	if err := s.Load(func(some []Record) { all = append(all, some...) }); err != nil {
 		t.Fatalf("loading: %v", err)
 	}
 	return all
@@ -44,15 +42,15 @@ func load(t *testing.T, s *Store) (all []destdb.Record) {
 func TestKeepsRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "destdb")
 	s := mustOpen(t, path)
-	site := destdb.Record{Key: destdb.Key{Site: "a"}, Allowed: 3}
+	site := Record{Key: Key{Site: "a"}, Allowed: 3}
 	for range 2 {
-		if err := s.Save([]destdb.Record{record(1), record(2), site}); err != nil {
+		if err := s.Save([]Record{record(1), record(2), site}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	gone := record(2)
 	gone.Gone = true
-	if err := s.Save([]destdb.Record{gone}); err != nil {
+	if err := s.Save([]Record{gone}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -61,7 +59,7 @@ func TestKeepsRecords(t *testing.T) {
 	s = mustOpen(t, path)
 	defer s.Close()
 	got := load(t, s)
-	want := map[destdb.Key]destdb.Record{record(1).Key: record(1), site.Key: site}
+	want := map[Key]Record{record(1).Key: record(1), site.Key: site}
 	if len(got) != len(want) {
 		t.Fatalf("%d records, want %d", len(got), len(want))
 	}
@@ -78,15 +76,15 @@ func TestLoadsInBatches(t *testing.T) {
 	defer s.Close()
 	saved := 0
 	for _, n := range []int{0, 1, atOnce, atOnce + 1, 3 * atOnce} {
-		var more []destdb.Record
+		var more []Record
 		for ; saved < n; saved++ {
 			more = append(more, record(saved))
 		}
 		if err := s.Save(more); err != nil {
 			t.Fatal(err)
 		}
-		known := make(map[destdb.Key]bool)
-		err := s.Load(func(some []destdb.Record) {
+		known := make(map[Key]bool)
+		err := s.Load(func(some []Record) {
 			if len(some) == 0 || len(some) > atOnce {
 				t.Errorf("a batch of %d", len(some))
 			}
@@ -107,14 +105,14 @@ func TestLoadsInBatches(t *testing.T) {
 func BenchmarkSaveNew(b *testing.B) {
 	for _, n := range []int{1000, 30_000, 300_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			records := make([]destdb.Record, n)
+			records := make([]Record, n)
 			for i := range records {
 				records[i] = record(i)
-				records[i].Key = destdb.Key{Site: fmt.Sprintf("site%06d.example", (i*7919)%n)} // in no order
+				records[i].Key = Key{Site: fmt.Sprintf("site%06d.example", (i*7919)%n)} // in no order
 			}
 			for b.Loop() {
 				b.StopTimer()
-				s, err := Open(filepath.Join(b.TempDir(), "destdb"), nil)
+				s, err := OpenFile(filepath.Join(b.TempDir(), "destdb"), nil)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -139,7 +137,7 @@ func TestDamageIsSetAside(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "destdb")
 			s := mustOpen(t, path)
-			var all []destdb.Record
+			var all []Record
 			for n := range 200 {
 				all = append(all, record(n))
 			}
@@ -157,7 +155,7 @@ func TestDamageIsSetAside(t *testing.T) {
 					t.Errorf("loaded %+v", r)
 				}
 			}
-			if err := s.Save([]destdb.Record{record(1)}); err != nil {
+			if err := s.Save([]Record{record(1)}); err != nil {
 				t.Errorf("saving after damage: %v", err)
 			}
 		})
@@ -168,9 +166,9 @@ func TestDamageIsSetAside(t *testing.T) {
 func TestKeysOutOfOrderAreDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "destdb")
 	s := mustOpen(t, path)
-	var sites []destdb.Record
+	var sites []Record
 	for _, name := range []string{"aaa", "bbb", "ccc"} {
-		sites = append(sites, destdb.Record{Key: destdb.Key{Site: name}, Allowed: 3})
+		sites = append(sites, Record{Key: Key{Site: name}, Allowed: 3})
 	}
 	if err := s.Save(sites); err != nil {
 		t.Fatal(err)
@@ -229,7 +227,7 @@ func TestLockedByAnother(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "destdb")
 	s := mustOpen(t, path)
 	defer s.Close()
-	if other, err := Open(path, nil); err == nil {
+	if other, err := OpenFile(path, nil); err == nil {
 		other.Close()
 		t.Fatal("two have the same file open")
 	}
