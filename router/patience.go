@@ -3,7 +3,7 @@ package router
 import (
 	"time"
 
-	"example.org/mta/router/lru"
+	"example.org/mta/router/resolver"
 )
 
 // Silent name servers must not delay domains whose own servers answer at once. So a look-up has FirstTry to
@@ -21,11 +21,11 @@ const (
 type patience struct {
 	waiting *schedule
 	running int // patient workers
-	slow    *lru.Cache[string, struct{}]
+	slow    *resolver.Cache[string, struct{}]
 }
 
 func newPatience(s *settings) patience {
-	return patience{waiting: newSchedule(s.allowance(), s.guarding()), slow: lru.New[string, struct{}](maxSlow)}
+	return patience{waiting: newSchedule(s.allowance(), s.guarding()), slow: resolver.NewCache[string, struct{}](maxSlow)}
 }
 
 // mostPatient is how many workers may be patient.

@@ -21,7 +21,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
-	"example.org/mta/router/lru"
 	"example.org/mta/router/resolver"
 )
 
@@ -93,7 +92,7 @@ type Router struct {
 		sync.Mutex
 		closed   bool
 		settings *settings
-		known    *lru.Cache[string, routed]
+		known    *resolver.Cache[string, routed]
 		schedule *schedule
 		patience patience
 		verify   *verifications
@@ -147,7 +146,7 @@ func New(cfg Config, r Resolver) *Router {
 // those who asked before, and nobody else. r.mu is held, or nobody knows r yet.
 func (r *Router) use(s *settings) {
 	r.mu.settings = s
-	r.mu.known = lru.New[string, routed](r.routes)
+	r.mu.known = resolver.NewCache[string, routed](r.routes)
 	r.mu.finding = make(map[string]*quest)
 	for _, each := range []*schedule{r.mu.schedule, r.mu.patience.waiting} {
 		each.allowance, each.guard = s.allowance(), s.guarding()

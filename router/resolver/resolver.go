@@ -17,8 +17,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"example.org/mta/router/lru"
 )
 
 // Config is how a Resolver works. Every zero field has a default.
@@ -106,7 +104,7 @@ type Resolver struct {
 
 	mu struct { // guards what is known and what is being asked
 		sync.Mutex
-		known *lru.Cache[question, outcome]
+		known *Cache[question, outcome]
 		calls map[question]*call
 	}
 }
@@ -139,7 +137,7 @@ func New(cfg Config) *Resolver {
 		r.servers = append(r.servers, &server{addr: s})
 	}
 	r.trusted = !slices.ContainsFunc(cfg.Servers, func(s netip.AddrPort) bool { return !Trusts(cfg.Trusted, s.Addr()) })
-	r.mu.known = lru.New[question, outcome](cfg.Entries)
+	r.mu.known = NewCache[question, outcome](cfg.Entries)
 	r.mu.calls = make(map[question]*call)
 	return r
 }

@@ -1,6 +1,4 @@
-// Package lru has a map that is bounded in entries and in time: what was not used for longest
-// goes first, what has expired is not seen again. It has no lock and no goroutine of its own.
-package lru
+package resolver
 
 import (
 	"container/list"
@@ -8,7 +6,8 @@ import (
 	"time"
 )
 
-// Cache maps keys to values that expire. Its owner guards it.
+// Cache maps keys to values that expire. It is bounded in entries and in time: what was not used for longest goes first,
+// what has expired is not seen again. Its owner guards it.
 type Cache[K comparable, V any] struct {
 	limit   int
 	entries map[K]*list.Element
@@ -21,8 +20,8 @@ type entry[K comparable, V any] struct {
 	expires time.Time
 }
 
-// New makes a cache of at most limit entries, at least one.
-func New[K comparable, V any](limit int) *Cache[K, V] {
+// NewCache makes a cache of at most limit entries, at least one.
+func NewCache[K comparable, V any](limit int) *Cache[K, V] {
 	return &Cache[K, V]{limit: max(1, limit), entries: make(map[K]*list.Element), recent: list.New()}
 }
 

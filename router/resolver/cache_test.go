@@ -1,4 +1,4 @@
-package lru
+package resolver
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 
 func TestCache(t *testing.T) {
 	t0 := time.Unix(1_000_000, 0)
-	c := New[string, int](2)
+	c := NewCache[string, int](2)
 	c.Put("a", 1, t0.Add(time.Minute))
 	c.Put("b", 2, t0.Add(time.Minute))
 	if v, ok := c.Get("a", t0); !ok || v != 1 {
@@ -39,7 +39,7 @@ func TestCache(t *testing.T) {
 
 func TestCacheNeverGrowsOverItsLimit(t *testing.T) {
 	t0 := time.Unix(1_000_000, 0)
-	c := New[int, int](100)
+	c := NewCache[int, int](100)
 	for i := range 10_000 {
 		c.Put(i, i, t0.Add(time.Hour))
 	}
