@@ -23,7 +23,6 @@ import (
 	"example.org/mta/bounce/inbox"
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/destdb"
-	destinations "example.org/mta/destdb"
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/lab/sink"
@@ -175,7 +174,7 @@ func (w *world) fillStores(token string) {
 	for i := range 50 {
 		sts[fmt.Sprintf("d%d.example", i)] = fmt.Appendf(nil, `{"id":"%d"}`, i)
 	}
-	must(w.destinations.Values(destinations.STSPolicies).Save(sts))
+	must(w.destinations.Values(destdb.STSPolicies).Save(sts))
 	var learned []destdb.Record
 	for i := range 50 {
 		learned = append(learned, destdb.Record{Key: destdb.Key{Site: fmt.Sprintf("site%d.example", i)}, Used: w.now(), Allowed: 3, Usual: 5})
@@ -344,7 +343,7 @@ func (r *Relay) answersOfLists(put putAnswer) {
 }
 
 func (r *Relay) answersOfDestinations(put putAnswer) {
-	values, err := r.destinations.Values(destinations.STSPolicies).Load()
+	values, err := r.destinations.Values(destdb.STSPolicies).Load()
 	put("MTA-STS", values, err)
 	var records []destdb.Record
 	err = r.destinations.Load(func(some []destdb.Record) { records = append(records, some...) })
