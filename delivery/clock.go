@@ -12,6 +12,12 @@ import (
 // tick is how often the clock looks after ages, expiry, stale records and what is to be written.
 const tick = time.Second
 
+// calls are the callers' functions that the clock will call.
+type calls struct {
+	done  []*work // their Done
+	space []Flow  // OnSpace, for each
+}
+
 // clock is the scheduler's one long-lived goroutine: it wakes lanes when their time has come, calls
 // Done for jobs that ended without a connection, tells of room, and keeps house once a second.
 // Close ends it, and waits for it.
@@ -31,21 +37,21 @@ func (s *Scheduler) clock() {
 		if look := s.hurry(now); next.IsZero() || !look.IsZero() && look.Before(next) {
 			next = look
 		}
-		finished, space, closed := s.finished, s.space, s.closed
-		s.finished, s.space = nil, nil
+		due, closed := s.calls, s.closed
+		s.calls = calls{}
 		last := closed && s.total.live == 0
 		s.mu.Unlock()
-		for _, w := range finished {
+		for _, w := range due.done {
 			w.Done(w.Job, w.results)
 		}
 		if !closed {
-			for _, key := range space {
-				s.cfg.OnSpace(key)
+			for _, flow := range due.space {
+				s.cfg.OnSpace(flow)
 			}
 		}
-		if len(finished)+len(space) > 0 {
+		if len(due.done)+len(due.space) > 0 {
 			s.mu.Lock()
-			for _, w := range finished {
+			for _, w := range due.done {
 				s.leave(w.Job, now)
 			}
 			s.checkQuiet()
@@ -201,8 +207,8 @@ func (s *Scheduler) watch(c *connection, now time.Time) {
 	case c.leaving && c.rec.Backlog == 0 && now.Sub(c.rec.Since) >= quitPatience && c.missed():
 		c.session.Close()
 	}
-	if sent := c.session.BytesSent(); sent != c.carried || c.rec.Backlog == 0 || c.last.After(c.looked) {
-		c.carried, c.looked = sent, now
+	if sent := c.session.BytesSent(); sent != c.sent || c.rec.Backlog == 0 || c.last.After(c.looked) {
+		c.sent, c.looked = sent, now
 	} else if now.Sub(c.looked) >= stuckAfter {
 		s.cfg.Log.Warn("connection is stuck and is cut", "host", c.host.String(), "session", c.id, "backlog", c.rec.Backlog)
 		c.session.Close()

@@ -54,36 +54,35 @@ type connection struct {
 	demand tlspolicy.Demand
 	limits Limits
 	id     string
-	cancel context.CancelFunc // ends the opening
 
 	// Guarded by Scheduler.mu.
-	session  session    // nil while it is being opened
-	budgets  [9]*budget // that it counts in; some are nil
-	opener   *message   // for whose sake; counts as a worker of it until the connection stands
-	tenant   string     // whose message that is
+	attempted
+	places
+	session  session // nil while it is being opened
+	tenant   string  // for whose message it was opened
 	cargo    []cargo
 	given    int // transactions handed to it
 	most     int // that it may be given
 	learned  learned
 	last     time.Time // when a transaction was settled last, or it became busy
-	carried  int64     // octets sent, when the watch looked last
+	sent     int64     // octets, when the watch looked last
 	looked   time.Time
 	ended    bool
-	heard    time.Time     // when its host answered last while it was opened; at first when it was begun
-	hurried  time.Duration // after which its opening was given up, for the sake of others
-	stood    time.Time     // when it came to stand
-	idle     bool          // it is in the list of idle connections
-	leaving  bool          // it is about to end
-	over     bool          // it has ended, and has no places any more
-	yields   bool          // for the sake of others: what it gives back has lost nothing
-	answered bool          // the host has said something about a message
-	unwanted bool          // an operator has closed it while it was being opened
-	said     reply.Reply   // what the host has said last about a message
-	link     Link          // with connecting and shaking: set before it stands, then read-only
+	answered bool        // the host has said something about a message
+	said     reply.Reply // the last of that
+	link     Link        // set before it stands, then read-only
+}
 
-	connecting, shaking time.Duration // what dial and handshake took
+// attempted is how a connection is being opened, or was.
+type attempted struct {
+	cancel   context.CancelFunc // ends it
+	opener   *message           // for whose sake; the connection counts as a worker of it until it stands
+	heard    time.Time          // when the host answered last; at first when it was begun
+	hurried  time.Duration      // after which it was given up, for the sake of others
+	unwanted bool               // an operator has closed it meanwhile
+	stood    time.Time          // when it came to stand
 
-	idleBefore, idleAfter *connection // see idleList
+	connecting, shaking time.Duration // that dial and handshake took: set before it stands, then read-only
 }
 
 // cargo is how many parts of one message are on a connection.
@@ -98,10 +97,11 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, g *group, now time.Time) {
 	ctx, cancel := context.WithCancel(s.dialing)
 	c := &connection{
 		s: s, lane: l, host: route.Host{Name: p.Name, Addr: p.Addr}, source: l.source, route: l.route, limits: l.limits,
-		demand: l.demand, id: fmt.Sprintf("%08x%04x", uint32(now.Unix()), s.nextConn&0xffff), cancel: cancel, opener: g.message, tenant: g.tenant.name,
+		demand: l.demand, id: fmt.Sprintf("%08x%04x", uint32(now.Unix()), s.nextConn&0xffff), tenant: g.tenant.name,
+		attempted: attempted{cancel: cancel, opener: g.message, heard: now},
 	}
 	c.rec = s.db.Open(p, l.site, now)
-	c.rec.Owner, c.heard = c, now
+	c.rec.Owner = c
 	s.budget(budgetKey{kind: scopeHost, name: c.host.Addr.String()})
 	c.budgets = s.budgetsOf(c)
 	c.takePlaces()
@@ -119,18 +119,15 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, g *group, now time.Time) {
 	go c.establish(ctx)
 }
 
-// suspectsAt is the place of the suspects in connection.budgets.
-const suspectsAt = 8
-
 // budgetsOf are those that a connection counts in.
 func (s *Scheduler) budgetsOf(c *connection) [9]*budget {
 	b := &c.lane.budgets
-	all := [9]*budget{s.total, b.site, b.path, b.source, b.provider, s.budgets[budgetKey{kind: scopeHost, name: c.host.Addr.String()}], s.onTheirWay}
+	all := [9]*budget{s.total, b.site, b.path, b.source, b.provider, s.budgets[budgetKey{kind: scopeHost, name: c.host.Addr.String()}], s.openings.all}
 	if stranger(c.rec.Path) {
-		all[7] = s.strangers
+		all[7] = s.openings.strangers
 	}
 	if c.rec.Path.Suspect() {
-		all[suspectsAt] = s.suspects
+		all[suspectsAt] = s.openings.suspects
 	}
 	return all
 }
@@ -481,7 +478,7 @@ func extensions(before []string, c *smtpclient.Capabilities) []string {
 func (s *Scheduler) assign(l *lane, g *group, c *connection, now time.Time) {
 	p := l.waiting.take(g)
 	p.conn, p.handed, p.ahead = c, now, c.rec.Backlog
-	s.carried += len(p.tx.Recipients)
+	s.counts.Carried += len(p.tx.Recipients)
 	l.carried += len(p.tx.Recipients)
 	if c.rec.Backlog == 0 {
 		c.rec.Since, c.last = now, now
@@ -508,7 +505,7 @@ func (s *Scheduler) assign(l *lane, g *group, c *connection, now time.Time) {
 // unassign takes p off its connection's books.
 func (s *Scheduler) unassign(p *part, now time.Time) {
 	c := p.conn
-	s.carried -= len(p.tx.Recipients)
+	s.counts.Carried -= len(p.tx.Recipients)
 	p.work.lane.carried -= len(p.tx.Recipients)
 	c.rec.Backlog--
 	if c.rec.Backlog == 0 {

@@ -6,7 +6,7 @@
 //
 // The algorithm is Tony Finch's of 2007; docs/delivery.md has its only pseudo-code, with what was changed
 // and why. In the code: a lane (lane.go) is the mail from one source to one site and asks decide for
-// the message whose turn it is (waitlist.go, allowance.go); the steps (steps.go) are functions of the
+// the message whose turn it is (waitlist.go); the steps (steps.go) are functions of the
 // picture that package destdb keeps; a connection (connection.go) is one SMTP session from the
 // decision to open it to its end; what comes back is in settle.go; places.go says who makes room for
 // whom; budget.go, slowstart.go, backoff.go and drain.go are what holds mail back.

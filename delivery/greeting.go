@@ -23,6 +23,17 @@ const (
 	goingOnShare   = 8 // while at most one in so many is, a stranger may go on after its first turn
 )
 
+// openings are the scopes of the relay's connections that are not ready for mail yet.
+type openings struct {
+	all       *budget
+	strangers *budget   // of those, to hosts that have not proved themselves
+	suspects  *budget   // of these, to hosts whose last connection failed, or that need patience
+	hurried   time.Time // when hurry looked at them last
+}
+
+// waiting counts the lanes in line.
+func (o *openings) waiting() int { return o.all.waiting + o.strangers.waiting + o.suspects.waiting }
+
 // patience bounds the wait for a connection while lanes wait for its place: most, and less as the line
 // grows, down to least. When none waits, Limits.ConnectTimeout and the client's time-outs apply.
 type patience struct{ most, least time.Duration }
@@ -59,10 +70,10 @@ func (s *Scheduler) onTheirWayLimit() int {
 // is known of its host; nil when none does.
 func (s *Scheduler) fullForStranger(p *destdb.Path) *budget {
 	switch {
-	case p.Suspect() && s.suspects.full(s.suspectsLimit()):
-		return s.suspects
-	case stranger(p) && s.strangers.full(s.strangersLimit()):
-		return s.strangers
+	case p.Suspect() && s.openings.suspects.full(s.suspectsLimit()):
+		return s.openings.suspects
+	case stranger(p) && s.openings.strangers.full(s.strangersLimit()):
+		return s.openings.strangers
 	}
 	return nil
 }
@@ -86,17 +97,17 @@ func (c *connection) arrived() (free []*budget) {
 // hurry gives up connections that have been on their way for too long while lanes wait for their places. It
 // returns when to look again; zero: not before another lane waits.
 func (s *Scheduler) hurry(now time.Time) (next time.Time) {
-	if s.suspects.waiting+s.strangers.waiting+s.onTheirWay.waiting == 0 {
+	if s.openings.waiting() == 0 {
 		return time.Time{}
 	}
-	if next = s.hurried.Add(hurryTick); now.Before(next) {
+	if next = s.openings.hurried.Add(hurryTick); now.Before(next) {
 		return next
 	}
-	s.hurried = now
+	s.openings.hurried = now
 	for _, x := range [...]struct {
 		b     *budget
 		limit int
-	}{{s.suspects, s.suspectsLimit()}, {s.strangers, s.strangersLimit()}, {s.onTheirWay, s.onTheirWayLimit()}} {
+	}{{s.openings.suspects, s.suspectsLimit()}, {s.openings.strangers, s.strangersLimit()}, {s.openings.all, s.onTheirWayLimit()}} {
 		if x.b.waiting == 0 {
 			continue
 		}
@@ -104,7 +115,7 @@ func (s *Scheduler) hurry(now time.Time) (next time.Time) {
 		for c := range s.conns {
 			switch {
 			case c.session != nil || c.hurried > 0 || !c.countsIn(x.b):
-			case x.b == s.strangers && c.countsIn(s.suspects) && s.suspects.live < x.limit: // they line up apart
+			case x.b == s.openings.strangers && c.countsIn(s.openings.suspects) && s.openings.suspects.live < x.limit: // they line up apart
 			case c.firstTurn() && now.Sub(c.heard) >= first:
 				s.endFirstTurn(c, now)
 			case now.Sub(c.rec.Made) >= whole<<c.doublings():
@@ -124,16 +135,18 @@ func (c *connection) doublings() int {
 }
 
 // firstTurn reports whether c is on its way to a host that was not met, and has not needed more than that.
-func (c *connection) firstTurn() bool { return c.countsIn(c.s.strangers) && !c.countsIn(c.s.suspects) }
+func (c *connection) firstTurn() bool {
+	return c.countsIn(c.s.openings.strangers) && !c.countsIn(c.s.openings.suspects)
+}
 
 // endFirstTurn leaves a silent host a place among the suspects, if there is one.
 func (s *Scheduler) endFirstTurn(c *connection, now time.Time) {
-	if s.suspects.full(max(s.cfg.MaxConnections/goingOnShare, 1)) {
+	if s.openings.suspects.full(max(s.cfg.MaxConnections/goingOnShare, 1)) {
 		c.giveUp(now)
 		return
 	}
-	c.budgets[suspectsAt] = s.suspects
-	s.suspects.enter(c)
+	c.budgets[suspectsAt] = s.openings.suspects
+	s.openings.suspects.enter(c)
 }
 
 func (c *connection) giveUp(now time.Time) {

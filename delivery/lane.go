@@ -173,7 +173,7 @@ func (l *lane) decide(g *group, now time.Time) decision {
 		if c := newestToShare(paths); c != nil {
 			return decision{kind: decisionTake, conn: c}
 		}
-		allowed := l.s.allowance.allows(g.message.workers, l.free())
+		allowed := l.s.cfg.allows(g.message.workers, l.free())
 		if c := newestIdle(paths); c != nil && allowed {
 			return decision{kind: decisionTake, conn: c}
 		}
@@ -207,7 +207,7 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) decision {
 	}
 	var full *budget
 	s := l.s
-	p := pathToOpen(paths, now, l.s.rnd, func(p *destdb.Path) bool {
+	p := pathToOpen(paths, now, l.s.cfg.Rand, func(p *destdb.Path) bool {
 		if n := l.limits.Host.Connections; n > 0 && p.Host.Live() >= n {
 			if b := l.s.budget(budgetKey{kind: scopeHost, name: p.Addr.String()}); full == nil || b.idle > full.idle {
 				full = b
@@ -223,9 +223,9 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) decision {
 	if p == nil {
 		v := decision{full: full, why: waitReason{What: "the hosts that work have connections, those that are broken wait for another try"}}
 		switch {
-		case full == s.strangers:
+		case full == s.openings.strangers:
 			v.why.What = strangersWait
-		case full == s.suspects:
+		case full == s.openings.suspects:
 			v.why.What = suspectsWait
 		case full != nil:
 			v.why.What = fmt.Sprintf("connection_limit of %s", full.budgetKey)
@@ -275,8 +275,8 @@ func (l *lane) blocked(now time.Time) (decision, bool) {
 	if s.total.full(s.cfg.MaxConnections) {
 		return decision{full: s.total, why: waitReason{What: "the relay has as many connections as it may have"}}, true
 	}
-	if s.onTheirWay.full(s.onTheirWayLimit()) {
-		return decision{full: s.onTheirWay, why: waitReason{What: "three quarters of the relay's connections wait for hosts to be ready for mail"}}, true
+	if s.openings.all.full(s.onTheirWayLimit()) {
+		return decision{full: s.openings.all, why: waitReason{What: "three quarters of the relay's connections wait for hosts to be ready for mail"}}, true
 	}
 	return decision{}, false
 }

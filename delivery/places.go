@@ -135,6 +135,20 @@ func (l *lane) stopWaiting() {
 	b.changed(p)
 }
 
+// places are a connection's in its scopes, and what it does with them.
+type places struct {
+	budgets [9]*budget // that it counts in; some are nil
+	idle    bool       // it is in the list of idle connections
+	leaving bool       // it is about to end
+	over    bool       // it has ended, and has no places any more
+	yields  bool       // for the sake of others: what it gives back has lost nothing
+
+	idleBefore, idleAfter *connection // see idleList
+}
+
+// suspectsAt is the place of the suspects in budgets.
+const suspectsAt = 8
+
 // takePlaces counts c in its scopes.
 func (c *connection) takePlaces() {
 	for _, b := range c.budgets {

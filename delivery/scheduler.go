@@ -70,6 +70,13 @@ type Config struct {
 	handshake func(ctx context.Context, nc net.Conn, cfg smtpclient.Config) (session, error)
 }
 
+// allows is Finch's rule about who may have one more worker: whether a message with so many may have another one of the
+// free. One that has few may, and any may have scale times as many as are free: so a big envelope uses nearly all of an
+// idle system, and shares a busy one (S3).
+func (c *Config) allows(workers, free int) bool {
+	return workers < c.MaxMessageConcurrency || workers < c.ScaleMaxConcurrency*free
+}
+
 func (c Config) withDefaults() Config {
 	orInt(&c.Share, 2000)
 	orInt(&c.MaxJobs, 100_000)
@@ -117,21 +124,18 @@ func (c Config) withDefaults() Config {
 
 // Scheduler gives jobs to connections. It is safe for use by many goroutines.
 type Scheduler struct {
-	cfg       Config
-	allowance allowance
-	doneFunc  func(*smtpclient.Transaction, smtpclient.Outcome)
-	dialing   context.Context // ends with Close
-	stop      context.CancelFunc
-	wake      chan struct{} // to the clock: something is due sooner, or finished
-	stopped   chan struct{} // closed when the clock has ended
-	saver     *saver
-	opened    sync.WaitGroup // connections, from the dial to the end, and recalls when the scheduler stops
+	cfg      Config
+	doneFunc func(*smtpclient.Transaction, smtpclient.Outcome)
+	dialing  context.Context // ends with Close
+	stop     context.CancelFunc
+	wake     chan struct{}  // to the clock: something is due sooner, or finished
+	stopped  chan struct{}  // closed when the clock has ended
+	opened   sync.WaitGroup // connections, from the dial to the end, and recalls when the scheduler stops
 
 	// mu guards all that follows, and what hangs from it: lanes, budgets, connections, the picture.
 	// It is never held while a connection is read or written, or while Done is called.
 	mu       sync.Mutex
 	db       *destdb.DB
-	rnd      *rand.Rand
 	lanes    map[laneKey]*lane
 	bySite   map[string][]*lane
 	started  time.Time
@@ -140,25 +144,19 @@ type Scheduler struct {
 	budgets  map[budgetKey]*budget
 	shares   map[string]*share
 	total    *budget
-	// Of the connections that are not ready for mail yet: all; those to hosts that have not proved
-	// themselves; of these the ones to hosts whose last connection failed, or that need patience.
-	onTheirWay, strangers, suspects *budget
-	hurried                         time.Time // when hurry looked at them last
+	openings openings
 
 	conns    map[*connection]struct{}
 	idle     idleList
 	timers   minheap.Heap[*lane] // those that wait for a time, the first on top
-	finished []*work             // whose Done is to be called by the clock
-	space    []Flow              // that OnSpace is to be told of
+	calls    calls
 	limGen   int
 	charged  uint64 // messages that were given to connections
-	waiting  int    // jobs that are not done
-	carried  int    // recipients on connections
 	nextConn uint64
 	draining bool
 	closed   bool
 	quiet    chan struct{} // closed when draining and no connection is left
-	counts   Counts
+	counts   Counts        // Running, Live and Messages are counted when they are asked for
 	bySource map[string]SourceCounts
 }
 
@@ -179,30 +177,29 @@ type Counts struct {
 func New(cfg Config) *Scheduler {
 	cfg = cfg.withDefaults()
 	s := &Scheduler{
-		cfg:       cfg,
-		allowance: allowance{max: cfg.MaxMessageConcurrency, scale: cfg.ScaleMaxConcurrency},
-		wake:      make(chan struct{}, 1),
-		stopped:   make(chan struct{}),
-		db:        cfg.DB,
-		rnd:       cfg.Rand,
-		lanes:     make(map[laneKey]*lane),
-		bySite:    make(map[string][]*lane),
-		bySource:  make(map[string]SourceCounts),
-		started:   cfg.Now(),
-		pools:     make(map[*destdb.Path]*pool),
-		messages:  make(map[envelope.ID]*message),
-		timers:    minheap.New((*lane).wakesBefore, func(l *lane, i int) { l.timer = i }),
-		budgets:   make(map[budgetKey]*budget),
-		shares:    make(map[string]*share),
-		conns:     make(map[*connection]struct{}),
-		quiet:     make(chan struct{}),
+		cfg:      cfg,
+		wake:     make(chan struct{}, 1),
+		stopped:  make(chan struct{}),
+		db:       cfg.DB,
+		lanes:    make(map[laneKey]*lane),
+		bySite:   make(map[string][]*lane),
+		bySource: make(map[string]SourceCounts),
+		started:  cfg.Now(),
+		pools:    make(map[*destdb.Path]*pool),
+		messages: make(map[envelope.ID]*message),
+		timers:   minheap.New((*lane).wakesBefore, func(l *lane, i int) { l.timer = i }),
+		budgets:  make(map[budgetKey]*budget),
+		shares:   make(map[string]*share),
+		conns:    make(map[*connection]struct{}),
+		quiet:    make(chan struct{}),
 	}
 	s.doneFunc = s.done
 	s.total = s.budget(budgetKey{kind: scopeTotal})
-	s.onTheirWay = s.budget(budgetKey{kind: scopeOnTheirWay})
-	s.strangers, s.suspects = s.budget(budgetKey{kind: scopeStrangers}), s.budget(budgetKey{kind: scopeSuspects})
+	s.openings = openings{
+		all: s.budget(budgetKey{kind: scopeOnTheirWay}), strangers: s.budget(budgetKey{kind: scopeStrangers}),
+		suspects: s.budget(budgetKey{kind: scopeSuspects}),
+	}
 	s.dialing, s.stop = context.WithCancel(context.Background())
-	s.saver = newSaver(cfg.Store, cfg.Log)
 	go s.clock()
 	return s
 }
@@ -444,7 +441,7 @@ func (s *Scheduler) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.counts
-	c.Waiting, c.Carried, c.Live, c.Messages = s.waiting, s.carried, s.total.live, len(s.messages)
+	c.Live, c.Messages = s.total.live, len(s.messages)
 	for _, l := range s.lanes {
 		c.Running += l.running
 	}
@@ -492,7 +489,7 @@ func (s *Scheduler) beginDrain() {
 }
 
 func (s *Scheduler) checkQuiet() {
-	if s.draining && s.total.live == 0 && len(s.finished) == 0 {
+	if s.draining && s.total.live == 0 && len(s.calls.done) == 0 {
 		select {
 		case <-s.quiet:
 		default:

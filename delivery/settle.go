@@ -175,6 +175,6 @@ func (s *Scheduler) conclude(w *work) bool {
 // free only after that: when a host is down, a caller with a backlog could otherwise hand all of it
 // over at once, since each job would fail and make room for the next.
 func (s *Scheduler) finish(w *work) {
-	s.finished = append(s.finished, w)
+	s.calls.done = append(s.calls.done, w)
 	s.signal()
 }

@@ -94,7 +94,7 @@ func (s *Scheduler) Reserve(j *Job) bool {
 	if backlog {
 		p.backlog++
 	}
-	s.waiting++
+	s.counts.Waiting++
 	return true
 }
 
@@ -162,7 +162,7 @@ func (s *Scheduler) tidyShare(p *flow) {
 
 // shareNow is how many jobs each site may have.
 func (s *Scheduler) shareNow() int {
-	if s.waiting >= s.cfg.MaxJobs {
+	if s.counts.Waiting >= s.cfg.MaxJobs {
 		return max(s.cfg.Share/10, 1)
 	}
 	return s.cfg.Share
@@ -252,7 +252,7 @@ func (s *Scheduler) leave(j *Job, now time.Time) {
 	if j.space.backlog {
 		p.backlog--
 	}
-	s.waiting--
+	s.counts.Waiting--
 	s.offer(p, now)
 	s.tidyShare(p)
 }
@@ -264,7 +264,7 @@ func (s *Scheduler) offer(p *flow, now time.Time) {
 	}
 	if most, free := s.part(p, false, now); free > 0 && free >= most-most/2 {
 		p.wanted = false
-		s.space = append(s.space, p.Flow)
+		s.calls.space = append(s.calls.space, p.Flow)
 		s.signal()
 	}
 }

@@ -199,7 +199,7 @@ func TestFirstToRetry(t *testing.T) {
 // S3, S4: a hundred workers, messages that want all they can get.
 func TestS3Allowance(t *testing.T) {
 	const workers = 100
-	a := allowance{max: 2, scale: 10}
+	a := Config{MaxMessageConcurrency: 2, ScaleMaxConcurrency: 10}
 	running := []int{}
 	free := func() int {
 		n := workers
