@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"fmt"
 	"time"
 
 	"example.org/mta/internal/gcra"
@@ -65,12 +66,32 @@ type budget struct {
 	connections gcra.Limiter
 	named       time.Time // when there was a lane last that has it
 
+	// Why mail waits, in words: made once, as a lane at a limit meets it with every message.
+	atLimit, atRate string
+	rate            gcra.Rate // in atRate
+
 	// Those that share the places for connections, see places.go.
 	parties map[string]*party
 	holders int                  // parties that have connections
 	line    minheap.Heap[*party] // those that want one more and met this limit, whose turn it is first
 	waiting int                  // their lanes in line
 	turns   float64              // busy connections that may be closed for the sake of others
+}
+
+// limitText is why a lane waits for a connection.
+func (b *budget) limitText() string {
+	if b.atLimit == "" {
+		b.atLimit = "connection_limit of " + b.String()
+	}
+	return b.atLimit
+}
+
+// rateText is why a lane waits for its turn at a rate.
+func (b *budget) rateText(rate gcra.Rate) string {
+	if b.atRate == "" || b.rate != rate {
+		b.atRate, b.rate = fmt.Sprintf("max_message_rate %v of %s", rate, b.budgetKey), rate
+	}
+	return b.atRate
 }
 
 // full reports whether no more connections may be made at this time.

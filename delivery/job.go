@@ -113,7 +113,8 @@ type work struct {
 	message *message
 	results []Result
 	since   time.Time // when it was submitted
-	first   part      // most jobs have one part only
+	first   part      // most jobs have one part only,
+	one     [1]Result // and one recipient
 }
 
 // part is the recipients of a job that travel in one transaction.
@@ -141,18 +142,26 @@ type message struct {
 	turn    int // of the lane that lined up last for it among strangers, see lane.turn
 }
 
-// split cuts a job into parts of at most limit recipients.
-func (w *work) split(limit int) []*part {
+// newWork makes a job's work.
+func newWork(j *Job, now time.Time) *work {
+	w := &work{Job: j, since: now}
+	if w.results = w.one[:0]; len(j.Recipients) > 1 {
+		w.results = make([]Result, 0, len(j.Recipients))
+	}
+	return w
+}
+
+// split cuts a job into parts of at most limit recipients, and calls add with each.
+func (w *work) split(limit int, add func(*part)) {
 	limit = max(limit, 1)
 	rest := w.Recipients
-	parts := make([]*part, 0, 1)
 	for p := &w.first; ; p = new(part) {
 		n := min(limit, len(rest))
 		p.work = w
 		p.tx = smtpclient.Transaction{Message: w.Message, Recipients: rest[:n:n], Body: w.Body, ReturnPath: w.ReturnPath, MayBegin: w.MayBegin, Context: p}
-		parts = append(parts, p)
+		add(p)
 		if rest = rest[n:]; len(rest) == 0 {
-			return parts
+			return
 		}
 	}
 }

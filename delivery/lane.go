@@ -228,7 +228,7 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) decision {
 		case full == s.openings.suspects:
 			v.why.What = suspectsWait
 		case full != nil:
-			v.why.What = fmt.Sprintf("connection_limit of %s", full.budgetKey)
+			v.why.What = full.limitText()
 		case slow > 0:
 			v.why.What = beingOpened
 			fallthrough
@@ -262,7 +262,7 @@ func (l *lane) blocked(now time.Time) (decision, bool) {
 			continue
 		}
 		if x.b.full(x.scope.Connections) {
-			return decision{full: x.b, why: waitReason{What: "connection_limit of " + x.b.String()}}, true
+			return decision{full: x.b, why: waitReason{What: x.b.limitText()}}, true
 		}
 		if at := x.b.connections.Next(now, x.scope.ConnectionRate, 1); at.After(now) {
 			return decision{why: waitReason{What: "max_connection_rate of " + x.b.String(), Until: at}}, true
@@ -310,7 +310,7 @@ func (l *lane) gate(now time.Time) waitReason {
 			continue
 		}
 		if at := x.b.messages.Next(now, x.scope.MessageRate, 1); at.After(now) {
-			return waitReason{What: fmt.Sprintf("max_message_rate %v of %s", x.scope.MessageRate, x.b.budgetKey), Until: at}
+			return waitReason{What: x.b.rateText(x.scope.MessageRate), Until: at}
 		}
 	}
 	return l.drainGate(now)

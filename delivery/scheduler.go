@@ -208,7 +208,7 @@ func New(cfg Config) *Scheduler {
 // unattempted; after Close it doesn't come back.
 func (s *Scheduler) Submit(j *Job) {
 	now := s.cfg.Now()
-	w := &work{Job: j, since: now, results: make([]Result, 0, len(j.Recipients))}
+	w := newWork(j, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts.Submitted++
@@ -222,10 +222,10 @@ func (s *Scheduler) Submit(j *Job) {
 		return
 	}
 	w.lane, w.message = l, s.message(j.Message.ID)
-	for _, p := range w.split(l.rcptMax()) {
+	w.split(l.rcptMax(), func(p *part) {
 		p.tx.Done = s.doneFunc
 		l.waiting.add(p, false)
-	}
+	})
 	l.run(now)
 }
 
