@@ -85,55 +85,42 @@ func (f *fetch) list(ctx context.Context, relay Relay, d *Data) error {
 	if f.filter != "" {
 		limit = searched
 	}
+	var err error
 	next, blocks := "", api.BlockFilter{Order: api.BySize}
 	switch f.table {
 	case sites:
-		l, err := relay.Sites(ctx, api.SiteFilter{Provider: f.of, Order: api.BySize}, "", limit)
-		if err != nil {
-			return err
+		var l api.SiteList
+		l, err = relay.Sites(ctx, api.SiteFilter{Provider: f.of, Order: api.BySize}, "", limit)
+		if d.Sites, next = l.Sites, l.Next; err == nil && next != "" && f.filter != "" {
+			err = f.named(ctx, relay, d)
 		}
-		d.Sites, next = l.Sites, l.Next
-		return f.named(ctx, relay, d, next)
 	case providers:
-		l, err := relay.Providers(ctx, blocks, "", limit)
-		if err != nil {
-			return err
-		}
+		var l api.ProviderList
+		l, err = relay.Providers(ctx, blocks, "", limit)
 		d.Providers, next = l.Providers, l.Next
 	case sources:
-		l, err := relay.Sources(ctx, blocks, "", limit)
-		if err != nil {
-			return err
-		}
+		var l api.SourceList
+		l, err = relay.Sources(ctx, blocks, "", limit)
 		d.Sources, next = l.Sources, l.Next
 	case tenants:
-		l, err := relay.Tenants(ctx, blocks, "", limit)
-		if err != nil {
-			return err
-		}
+		var l api.TenantList
+		l, err = relay.Tenants(ctx, blocks, "", limit)
 		d.Tenants, next = l.Tenants, l.Next
 	case warmups:
-		l, err := relay.Warmups(ctx, "", limit)
-		if err != nil {
-			return err
-		}
+		var l api.WarmupList
+		l, err = relay.Warmups(ctx, "", limit)
 		d.Warmups, next = l.Warmups, l.Next
 	case connections:
-		l, err := relay.Connections(ctx, api.ConnectionFilter{Source: f.of}, "", limit)
-		if err != nil {
-			return err
-		}
+		var l api.ConnectionList
+		l, err = relay.Connections(ctx, api.ConnectionFilter{Source: f.of}, "", limit)
 		d.Connections, next = l.Connections, l.Next
 	}
 	d.More = next != ""
-	return nil
+	return err
 }
 
-// named adds the sites that a filter names, or ends the name of, when there are more sites than were asked for.
-func (f *fetch) named(ctx context.Context, relay Relay, d *Data, next string) error {
-	if d.More = next != ""; !d.More || f.filter == "" {
-		return nil
-	}
+// named adds the sites that a filter names, or ends the name of.
+func (f *fetch) named(ctx context.Context, relay Relay, d *Data) error {
 	have := make(map[string]bool, len(d.Sites))
 	for i := range d.Sites {
 		have[d.Sites[i].Name] = true

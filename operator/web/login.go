@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"sync"
 	"time"
@@ -78,31 +77,31 @@ func (x *onceASecond) passes(t time.Time) (others int, ok bool) {
 // maxLogins is how many passwords of a client are checked at a time, or wait for that.
 const maxLogins = 8
 
-// underWay counts the logins of each client.
-type underWay struct {
+// atOnce counts what is under way by a key.
+type atOnce[K comparable] struct {
 	mu sync.Mutex // guards by
-	by map[netip.Prefix]int
+	by map[K]int
 }
 
-// begin counts a login; false: the client has too many. end must be called after it.
-func (u *underWay) begin(client netip.Prefix) (ok bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.by == nil {
-		u.by = make(map[netip.Prefix]int)
+// begin counts one more of a key; false: there are the most already. end must be called after it.
+func (a *atOnce[K]) begin(key K, most int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.by == nil {
+		a.by = make(map[K]int)
 	}
-	if u.by[client] == maxLogins {
+	if a.by[key] == most {
 		return false
 	}
-	u.by[client]++
+	a.by[key]++
 	return true
 }
 
-func (u *underWay) end(client netip.Prefix) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.by[client]--; u.by[client] == 0 {
-		delete(u.by, client)
+func (a *atOnce[K]) end(key K) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.by[key]--; a.by[key] == 0 {
+		delete(a.by, key)
 	}
 }
 
@@ -167,7 +166,7 @@ func (s *Server) login(w http.ResponseWriter, r *request) error {
 		return api.NotFound("open the link that 'mta console' prints", "nobody has a password here")
 	}
 	client := network.Of(r.client)
-	if !s.logins.begin(client) {
+	if !s.logins.begin(client, maxLogins) {
 		return tooOften()
 	}
 	defer s.logins.end(client)

@@ -265,18 +265,18 @@ func TestStrangersText(t *testing.T) {
 
 // TestStreamsAreBounded: a session has four streams.
 func TestStreamsAreBounded(t *testing.T) {
-	var st streams
+	var st atOnce[string]
 	for _, s := range []*session{{id: "a"}, {identity: Identity{User: "proxied"}}} {
 		for range maxStreams {
-			if !st.take(s) {
+			if !st.begin(s.key(), maxStreams) {
 				t.Fatal("a stream was refused")
 			}
 		}
-		if st.take(s) {
+		if st.begin(s.key(), maxStreams) {
 			t.Error("a fifth stream was let in")
 		}
-		st.giveBack(s)
-		if !st.take(s) {
+		st.end(s.key())
+		if !st.begin(s.key(), maxStreams) {
 			t.Error("a place that was given back is taken")
 		}
 	}

@@ -64,10 +64,10 @@ type Server struct {
 	views    views
 	sessions sessions
 	tickets  tickets
-	logins   underWay
+	logins   atOnce[netip.Prefix]
 	// The refusals that are on record: of links, of users whom a proxy has logged in and who have no role, of passwords.
 	guesses, strangers, wrong onceASecond
-	streams                   streams
+	streams                   atOnce[string]
 	zippers                   sync.Pool // of *gzip.Writer, which take a megabyte each
 	assets                    map[string]*asset
 	origins                   *http.CrossOriginProtection

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"net/http"
@@ -22,7 +23,6 @@ type session struct {
 	identity Identity
 	began    time.Time
 	used     time.Time // guarded by sessions.mu
-	streams  int       // guarded by streams.mu
 }
 
 // sessions keeps who is logged in: in memory, since the relay's restart may ask for a new login. They are
@@ -70,6 +70,9 @@ func (ss *sessions) dropOldest() {
 	}
 	delete(ss.by, oldest)
 }
+
+// key tells sessions apart. Users of a proxy have one for each request: theirs are apart by name.
+func (s *session) key() string { return cmp.Or(s.id, "user "+s.identity.User) }
 
 func (s *session) good(now time.Time) bool {
 	return now.Sub(s.used) < maxIdle && now.Sub(s.began) < maxLife

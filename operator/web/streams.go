@@ -15,44 +15,6 @@ import (
 // pages need some.
 const maxStreams = 4
 
-// streams counts those that are open.
-type streams struct {
-	mu      sync.Mutex // guards what follows, and session.streams
-	byProxy map[string]int
-}
-
-func (st *streams) take(s *session) bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if s.id == "" { // a proxy's user has a session for each request
-		if st.byProxy == nil {
-			st.byProxy = make(map[string]int)
-		}
-		if st.byProxy[s.identity.User] >= maxStreams {
-			return false
-		}
-		st.byProxy[s.identity.User]++
-		return true
-	}
-	if s.streams >= maxStreams {
-		return false
-	}
-	s.streams++
-	return true
-}
-
-func (st *streams) giveBack(s *session) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if s.id != "" {
-		s.streams--
-		return
-	}
-	if st.byProxy[s.identity.User]--; st.byProxy[s.identity.User] == 0 {
-		delete(st.byProxy, s.identity.User)
-	}
-}
-
 // Bounds of answers that take longer than a page may.
 const (
 	aliveEvery = 15 * time.Second // a stream says that it is there
@@ -93,10 +55,11 @@ func (a longAnswer) end() { a.deadline(time.Now().Add(a.in)) }
 // stream answers with server-sent events until the browser leaves or the console stops. follow sends each as
 // HTML, which the page's own script puts at the front of the element with data-stream.
 func (s *Server) stream(w http.ResponseWriter, r *request, follow func(ctx context.Context, send func(html []byte) error) error) error {
-	if !s.streams.take(r.session) {
+	key := r.session.key()
+	if !s.streams.begin(key, maxStreams) {
 		return &api.Error{Status: http.StatusTooManyRequests, Message: "you follow four streams already", Hint: "close a page that follows something"}
 	}
-	defer s.streams.giveBack(r.session)
+	defer s.streams.end(key)
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	defer context.AfterFunc(s.stopped, cancel)()
