@@ -285,7 +285,7 @@ oldest first.
   idle     waits for one
   closing  takes no more
 
-BACKLOG counts the transactions on an outgoing connection, WINDOW those that use the wire
+RUNNING counts the transactions on an outgoing connection, WINDOW those that use the wire
 at a time. MESSAGES counts transactions or requests so far.`
 
 func newConnectionsList(c *cli) *cobra.Command {

@@ -31,7 +31,7 @@ var Connections = Listing[connection]{
 		{Title: "TLS", Spare: 5, Cell: func(c *connection) Cell { return secured(c.TLS) }},
 		{Title: "AGE", Right: true, At: func(c *connection, l Look) Cell { return l.ago(c.Since) }},
 		{Title: "IDLE", Right: true, Spare: 2, At: func(c *connection, l Look) Cell { return l.ago(c.IdleSince) }},
-		{Title: "BACKLOG", Right: true, In: CLI | Console,
+		{Title: "RUNNING", Right: true, In: CLI | Console,
 			Cell: func(c *connection) Cell { return outgoing(c, c.Backlog) }},
 		{Title: "WINDOW", Right: true, Spare: 8, Cell: func(c *connection) Cell { return outgoing(c, c.Window) }},
 		{Title: "MESSAGES", Right: true, Spare: 1, Cell: func(c *connection) Cell { return Count(c.Messages) }},

@@ -20,7 +20,7 @@ var Hosts = Listing[host]{
 		{Title: "ADDRESS", Cell: func(h *host) Cell { return Word(h.Address) }},
 		{Title: "STATE", Cell: func(h *host) Cell { return State(h.State) }},
 		{Title: "CONNS", Right: true, Cell: func(h *host) Cell { return Count(h.Connections) }},
-		{Title: "BACKLOG", Right: true, Cell: func(h *host) Cell { return Count(h.Backlog) }},
+		{Title: "RUNNING", Right: true, Cell: func(h *host) Cell { return Count(h.Backlog) }},
 		{Title: "MODE", Cell: func(h *host) Cell { return mode(h.Mode, h.Window) }},
 		{Title: "TLS", In: Console, Cell: func(h *host) Cell { return secured(h.TLS) }},
 		{Title: "RETRY IN", Right: true, At: func(h *host, l Look) Cell { at, _ := l.HostNote(h); return l.until(at) }},
