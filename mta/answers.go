@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/dispatch"
+	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
 	"example.org/mta/operator/answer/blocks"
@@ -28,7 +29,7 @@ func (r *mailOut) warmupAnswers() *blocks.Warmups {
 func (r *operators) answers() api.Config {
 	destinations := &sites.Sites{
 		Policy: r.policy.Load, Now: r.now, Queue: r.queue, Delivery: r.delivery, Router: r.router, Tally: r.tally,
-		Messages: &r.queued, Suppressed: r.suppression, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts,
+		Messages: &r.queued, Suppressed: r.suppressedSince, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts,
 		Missing: r.sources.Missing,
 	}
 	return api.Config{
@@ -65,6 +66,12 @@ func (r *operators) openHistory(cfg *config.Config) {
 		},
 		Path: filepath.Join(cfg.DataDir, "history"), Now: r.now, Log: r.log,
 	})
+}
+
+// suppressedSince returns since when and why an address gets no mail of a tenant.
+func (r *operators) suppressedSince(tenant string, a envelope.Address) (string, bool) {
+	e, yes := r.suppression.Keeps(tenant, a)
+	return e.String(), yes
 }
 
 // diverted puts into operators' words where the mail went that a warming source could have taken.

@@ -27,6 +27,14 @@ type Try struct {
 // Outcome is what became of the recipient: delivered, deferred, bounced or expired.
 func (t *Try) Outcome() string { return resultNames[t.Kind] }
 
+// ClassName is the class of the reply, "" without one.
+func (t *Try) ClassName() string {
+	if t.Class == bounce.None {
+		return ""
+	}
+	return t.Class.String()
+}
+
 // How much is kept of the latest tries. A Try takes about 250 octets with its texts: 4 MB in all.
 const (
 	siteTries  = 50     // of a site

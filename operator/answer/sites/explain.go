@@ -96,11 +96,11 @@ func (d *Sites) explainMessage(ctx context.Context, text string) (api.Explanatio
 
 // suppressed returns since when and why an address gets no mail, "" if that does not apply to the message.
 func (r *Sites) suppressed(it *queue.Item, a envelope.Address) string {
-	e, yes := r.Suppressed.Keeps(it.Tenant, a)
+	why, yes := r.Suppressed(it.Tenant, a)
 	if !yes || it.Sender.Null() || r.Policy().Config.Suppression.Mode == "off" {
 		return ""
 	}
-	return e.String()
+	return why
 }
 
 // sourceOf is the source that a message takes, as far as that is known: what it had at an attempt

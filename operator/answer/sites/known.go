@@ -78,9 +78,20 @@ func knownHosts(s Delivery, patterns []string, after destdb.HostKey) iter.Seq[de
 			}
 			return
 		}
-		for some := s.Hosts(after, someAtOnce); len(some) > 0; some = s.Hosts(after, someAtOnce) {
+		for h := range hostsBehind(s, after, someAtOnce) {
+			if api.Names(patterns, h.Name, h.Addr.Addr().String(), h.Addr.String()) && !yield(h) {
+				return
+			}
+		}
+	}
+}
+
+// hostsBehind gives the hosts behind a place by name and address, and asks for so many at once.
+func hostsBehind(s Delivery, after destdb.HostKey, atOnce int) iter.Seq[destdb.HostInfo] {
+	return func(yield func(destdb.HostInfo) bool) {
+		for some := s.Hosts(after, atOnce); len(some) > 0; some = s.Hosts(after, atOnce) {
 			for _, h := range some {
-				if after = h.Key(); api.Names(patterns, h.Name, h.Addr.Addr().String(), h.Addr.String()) && !yield(h) {
+				if after = h.Key(); !yield(h) {
 					return
 				}
 			}
@@ -110,27 +121,15 @@ func hostsInFull(s Delivery, names []string) (list []destdb.HostInfo) {
 		if addr, err := netip.ParseAddrPort(name); err == nil {
 			list = append(list, slices.DeleteFunc(s.HostsAt(addr.Addr()), func(h destdb.HostInfo) bool { return h.Addr != addr })...)
 		}
-		list = append(list, hostsOfName(s, name)...)
+		for h := range hostsBehind(s, destdb.HostKey{Name: name}, 16) { // a name has few addresses as a rule
+			if h.Name != name {
+				break
+			}
+			list = append(list, h)
+		}
 	}
 	slices.SortFunc(list, func(a, b destdb.HostInfo) int { return a.Key().Compare(b.Key()) })
 	return slices.CompactFunc(list, func(a, b destdb.HostInfo) bool { return a.Key() == b.Key() })
-}
-
-// hostsOfName takes a few at a time: a name has few addresses as a rule.
-func hostsOfName(s Delivery, name string) (list []destdb.HostInfo) {
-	for after := (destdb.HostKey{Name: name}); ; {
-		some := s.Hosts(after, 16)
-		for _, h := range some {
-			if h.Name != name {
-				return list
-			}
-			list = append(list, h)
-			after = h.Key()
-		}
-		if len(some) == 0 {
-			return list
-		}
-	}
 }
 
 // cursorOf is a host's place as a word of the control API; hostCursor reads it.

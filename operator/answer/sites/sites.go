@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/bounce"
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/delivery/tlspolicy/sts"
@@ -25,7 +24,6 @@ import (
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/router"
-	"example.org/mta/suppression"
 )
 
 // Sites answers about sites and hosts, and suspends them; it implements api.Destinations and api.TLSPolicies.
@@ -37,7 +35,7 @@ type Sites struct {
 	Router     Router
 	Tally      *tally.Tallies
 	Messages   *messages.Messages
-	Suppressed *suppression.List
+	Suppressed func(tenant string, a envelope.Address) (why string, yes bool) // since when, too
 	TLSA       tlspolicy.Records
 	STS        *sts.Policies
 	Missing    func(source string) bool // whether this machine lacks the source's address
@@ -278,16 +276,9 @@ func brokenOf(b *destdb.Broken) *api.Broken {
 	return out
 }
 
-func (d *Sites) Forget(_ context.Context, f api.Forget) (api.Forgotten, error) {
-	named := d.hostsNamed(f.Hosts)
-	n := len(named)
-	if !f.DryRun {
-		n = d.Delivery.Forget(named)
-	}
-	if n == 0 {
-		return api.Forgotten{}, noSuchHost(f.Hosts)
-	}
-	return api.Forgotten{Hosts: n}, nil
+func (d *Sites) Forget(_ context.Context, f api.Forget) (done api.Forgotten, err error) {
+	done.Hosts, err = d.change(f.Hosts, f.DryRun, d.Delivery.Forget)
+	return done, err
 }
 
 func (d *Sites) SuspendHosts(_ context.Context, s api.SuspendHosts) (api.SuspendedHosts, error) {
@@ -295,43 +286,40 @@ func (d *Sites) SuspendHosts(_ context.Context, s api.SuspendHosts) (api.Suspend
 		return api.SuspendedHosts{}, err
 	}
 	until := d.Now().Add(time.Duration(s.For))
-	named := d.hostsNamed(s.Hosts)
-	n := len(named)
-	if !s.DryRun {
-		n = d.Delivery.SuspendHosts(named, s.Source, cmp.Or(s.Reason, "by an operator"), until)
-	}
-	if n == 0 {
-		return api.SuspendedHosts{}, noSuchHost(s.Hosts)
+	n, err := d.change(s.Hosts, s.DryRun, func(named []netip.AddrPort) int {
+		return d.Delivery.SuspendHosts(named, s.Source, cmp.Or(s.Reason, "by an operator"), until)
+	})
+	if err != nil {
+		return api.SuspendedHosts{}, err
 	}
 	return api.SuspendedHosts{Hosts: n, Until: until}, nil
 }
 
-func (d *Sites) ResumeHosts(_ context.Context, s api.ResumeHosts) (api.ResumedHosts, error) {
-	var hosts, ended int
-	if s.DryRun {
-		for h := range knownHosts(d.Delivery, s.Hosts, destdb.HostKey{}) {
-			hosts++
-			ended += len(actionsOf(h.Suspensions, d.Now()))
-		}
-	} else {
-		hosts, ended = d.Delivery.ResumeHosts(d.hostsNamed(s.Hosts))
+func (d *Sites) ResumeHosts(_ context.Context, s api.ResumeHosts) (done api.ResumedHosts, err error) {
+	for h := range knownHosts(d.Delivery, s.Hosts, destdb.HostKey{}) {
+		done.Ended += len(actionsOf(h.Suspensions, d.Now()))
 	}
-	if hosts == 0 {
-		return api.ResumedHosts{}, noSuchHost(s.Hosts)
-	}
-	return api.ResumedHosts{Hosts: hosts, Ended: ended}, nil
+	done.Hosts, err = d.change(s.Hosts, s.DryRun, func(named []netip.AddrPort) (known int) {
+		known, done.Ended = d.Delivery.ResumeHosts(named)
+		return known
+	})
+	return done, err
 }
 
-// hostsNamed returns the addresses of the hosts with the given names or addresses.
-func (d *Sites) hostsNamed(names []string) (addrs []netip.AddrPort) {
+// change changes the hosts with the given names or addresses, or only counts them. It is an error if there are none.
+func (d *Sites) change(names []string, dry bool, do func([]netip.AddrPort) int) (int, error) {
+	var named []netip.AddrPort
 	for h := range knownHosts(d.Delivery, names, destdb.HostKey{}) {
-		addrs = append(addrs, h.Addr)
+		named = append(named, h.Addr)
 	}
-	return addrs
-}
-
-func noSuchHost(names []string) error {
-	return api.NotFound("those that are known: mta hosts", "no host is known by the name or address %s", strings.Join(names, ", "))
+	n := len(named)
+	if !dry {
+		n = do(named)
+	}
+	if n == 0 {
+		return 0, api.NotFound("those that are known: mta hosts", "no host is known by the name or address %s", strings.Join(names, ", "))
+	}
+	return n, nil
 }
 
 func (d *Sites) Suspend(ctx context.Context, s api.Suspend) (api.Suspended, error) {
@@ -399,10 +387,7 @@ func recentOf(tries []tally.Try) (list []api.RecentOutcome) {
 		t := &tries[i]
 		o := api.RecentOutcome{
 			Time: t.At, Outcome: t.Outcome(), Message: t.Message.String(), Source: t.Source, Host: t.Host.Name, Address: api.AddressOf(t.Host.Addr),
-			Session: t.Session, Attempted: t.Attempted,
-		}
-		if t.Class != bounce.None {
-			o.Class = t.Class.String()
+			Session: t.Session, Attempted: t.Attempted, Class: t.ClassName(),
 		}
 		if r := api.ReplyOf(t.Reply); r != nil {
 			o.Reply = *r
