@@ -137,6 +137,14 @@ func TestDependenciesPointOneWay(t *testing.T) {
 		}
 	}
 	for pkg, reach := range deps {
+		tool := strings.HasPrefix(pkg, "mta/lab/") || strings.HasPrefix(pkg, "mta/importer")
+		for dep := range reach {
+			if strings.HasPrefix(dep, "mta/lab/") || strings.HasPrefix(dep, "mta/importer") {
+				if !tool && pkg != "mta/cmd/mta" && pkg != "mta/mta/relaytest" {
+					t.Errorf("%s reaches %s: tools and importers are for the command and for tests", pkg, dep)
+				}
+			}
+		}
 		if !strings.HasPrefix(pkg, "mta/internal/") {
 			continue
 		}

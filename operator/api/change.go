@@ -6,10 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
+	"os/user"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
+	"unicode/utf8"
 
 	"example.org/mta/operator/audit"
 )
@@ -314,4 +319,112 @@ func one(err error) Effect {
 		return Effect{}
 	}
 	return Effect{Count: 1}
+}
+
+// The kinds of actors: how a request has reached the relay.
+const (
+	BySocket  = "socket"  // a process on the control socket
+	ByConsole = "console" // a user of the console that runs in the relay
+	ByAPI     = "api"     // a caller of another interface that mounts Server.Handler
+	BySignal  = audit.BySignal
+)
+
+// Actor is who sends a request.
+type Actor = audit.Actor
+
+type actorKey struct{}
+
+// WithActor names the actor of the requests that a local client, see NewLocalClient, sends with ctx. Over a socket it
+// has no effect: there the system names the process.
+func WithActor(ctx context.Context, a Actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, a)
+}
+
+// actorOf returns who has sent a request.
+func actorOf(ctx context.Context) Actor {
+	a, _ := ctx.Value(actorKey{}).(Actor)
+	a.Kind = cmp.Or(a.Kind, BySocket)
+	if a.User == "" && a.UID != nil {
+		if u, err := user.LookupId(fmt.Sprint(*a.UID)); err == nil {
+			a.User = u.Username
+		}
+	}
+	return a
+}
+
+// withPeer makes the process at the other end of a unix socket the actor of all that it asks, where the system
+// names it.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	conn, ok := c.(syscall.Conn)
+	if !ok {
+		return ctx
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var (
+		uid   uint32
+		pid   int
+		known bool
+	)
+	if err := raw.Control(func(fd uintptr) { uid, pid, known = peerID(int(fd)) }); err != nil || !known {
+		return ctx
+	}
+	return WithActor(ctx, Actor{Kind: BySocket, UID: &uid, PID: pid})
+}
+
+const (
+	// reasonHeader carries why an operator changes something, percent-encoded.
+	reasonHeader = "Mta-Reason"
+	// MaxReason is the largest length of a reason, in octets of UTF-8.
+	MaxReason = 500
+)
+
+type reasonKey struct{}
+
+// WithReason gives the changing requests that a client sends with ctx a reason, for the audit log: text of at most
+// MaxReason octets.
+func WithReason(ctx context.Context, text string) context.Context {
+	return context.WithValue(ctx, reasonKey{}, text)
+}
+
+// sendReason puts the reason of a context into a request.
+func sendReason(ctx context.Context, h http.Header) {
+	if text := ReasonOf(ctx); text != "" {
+		h.Set(reasonHeader, url.PathEscape(text))
+	}
+}
+
+// readReason returns the reason that a request comes with, "" if it has none.
+func readReason(h http.Header) (string, error) {
+	text, err := url.PathUnescape(h.Get(reasonHeader))
+	switch {
+	case err != nil || !utf8.ValidString(text) || hasControl(text):
+		return "", Invalid("write it on one line, as percent-encoded UTF-8", "%s: can't be read", reasonHeader)
+	case len(text) > MaxReason:
+		return "", Invalid("", "the reason has %d octets; %d is the most", len(text), MaxReason)
+	}
+	return text, nil
+}
+
+// reasonOf returns the reason of a request that act has read.
+func ReasonOf(ctx context.Context) string {
+	text, _ := ctx.Value(reasonKey{}).(string)
+	return text
+}
+
+// ActionQuery says which lines of the audit log are wanted.
+type ActionQuery = audit.Query
+
+// ActionLine is a line of the audit log.
+type ActionLine = audit.Line
+
+// ActionPage is lines of the audit log, newest first. It can have fewer than were asked for, even none, and a next page:
+// then there was much to look through.
+type ActionPage = audit.Page
+
+// Actions gives a page of the audit log, newest first. Limit is from 1 to MaxLimit, 0 is DefaultLimit.
+func (c *Client) Actions(ctx context.Context, q ActionQuery) (ActionPage, error) {
+	return opActions.call(ctx, c, q)
 }

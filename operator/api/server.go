@@ -5,10 +5,14 @@ import (
 	_ "embed" // openapi.json
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"syscall"
 	"time"
 )
 
@@ -186,4 +190,107 @@ func writeError(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.Status)
 	json.NewEncoder(w).Encode(e)
+}
+
+// maxSocketPath is what fits into sockaddr_un on Linux, with its closing zero.
+const maxSocketPath = 107
+
+// Listen makes the unix socket at path, with the given permissions. A socket that a relay left
+// behind when it was killed is replaced; one that somebody listens on is not.
+func Listen(path string, mode fs.FileMode) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("control socket %s: the path has %d octets, and %d is the most: set a shorter one", path, len(path), maxSocketPath)
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	// Until here the umask has decided, and the usual ones let nobody else write, which is what
+	// connecting takes.
+	if err := os.Chmod(path, mode.Perm()); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	return l, nil
+}
+
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("control socket: %s exists and is no socket: move it away", path)
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		conn.Close()
+		return fmt.Errorf("control socket: somebody listens on %s: is another relay running?", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("control socket: trying whether somebody listens: %w", err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("control socket: removing the one left behind: %w", err)
+	}
+	return nil
+}
+
+// Error is a fault as the operator reads it, and its remedy. Errors of another kind that the interfaces of this package
+// return are answered as internal ones.
+type Error struct {
+	Status  int    `json:"-"`               // of HTTP
+	Message string `json:"error"`           // what is wrong
+	Hint    string `json:"hint,omitempty"`  // what to do
+	Count   *int   `json:"count,omitempty"` // of 409: what would be changed now
+
+	cause error // why the relay could not be asked
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Unwrap gives why the relay could not be asked, as fs.ErrPermission, or nil.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Invalid returns the error that the request itself is wrong.
+func Invalid(hint, format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// NotFound returns the error that there is no such thing.
+func NotFound(hint, format string, args ...any) *Error {
+	return &Error{Status: http.StatusNotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// Unavailable returns the error that it can't be done now.
+func Unavailable(hint, format string, args ...any) *Error {
+	return &Error{Status: http.StatusServiceUnavailable, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// Hint gives what an error says is to be done about it, "" when it says nothing.
+func Hint(err error) string {
+	if e := (*Error)(nil); errors.As(err, &e) {
+		return e.Hint
+	}
+	return ""
+}
+
+// IsNotFound reports whether err says that there is no such thing.
+func IsNotFound(err error) bool {
+	e := (*Error)(nil)
+	return errors.As(err, &e) && e.Status == http.StatusNotFound
+}
+
+// asError makes an answer of any error.
+func asError(err error) *Error {
+	if e := (*Error)(nil); errors.As(err, &e) {
+		return &Error{Status: e.Status, Message: err.Error(), Hint: e.Hint, Count: e.Count}
+	}
+	return &Error{Status: http.StatusInternalServerError, Message: err.Error()}
 }

@@ -3,11 +3,13 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"strings"
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 )
 
 // State is what a recipient in the queue is doing.
@@ -554,4 +556,20 @@ type Reload struct {
 	Effect
 	Changes []string `json:"changes"`           // in force now
 	Restart []string `json:"restart,omitempty"` // take a restart to come into force
+}
+
+// ReplyOf returns a reply in the API's words; nil when there was none.
+func ReplyOf(r reply.Reply) *Reply {
+	if r == (reply.Reply{}) {
+		return nil
+	}
+	return &Reply{Code: r.Code, Enhanced: r.Enhanced.String(), Text: r.Text, Command: r.Command, Local: r.Local}
+}
+
+// AddressOf returns an address as text; "" when there is none.
+func AddressOf(a netip.AddrPort) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
 }
