@@ -113,6 +113,9 @@ func Open(cfg *config.Config, c Config) (*Dir, error) {
 	if err := NotRestoring(cfg); err != nil {
 		return nil, err
 	}
+	if err := onlyFiles(cfg.DataDir); err != nil {
+		return nil, err
+	}
 	set, err := format.Inspect(c.Version, c.Places(cfg)...)
 	if err != nil {
 		return nil, err
@@ -135,6 +138,24 @@ func Open(cfg *config.Config, c Config) (*Dir, error) {
 		c.Log.Info("the upgrade is not finished: the version before can be put back until 'mta upgrade finish'", "formats before", pending)
 	}
 	return &Dir{c, set}, nil
+}
+
+// onlyFiles refuses pipes and devices in the data directory: opening one would block the start, or never end. The
+// maildrop is left out, since every user may write there, and it checks each file itself.
+func onlyFiles(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil: // the part that needs the folder reports it
+			return fs.SkipDir
+		case path == filepath.Join(dir, config.Maildrop):
+			return fs.SkipDir
+		case d.Type()&(fs.ModeNamedPipe|fs.ModeDevice|fs.ModeIrregular) != 0:
+			return fmt.Errorf("%s is a pipe or a device, where the relay keeps files: move it away, and put the file back from a backup if there was one: %w", path, format.ErrRefused)
+		}
+		return nil
+	})
 }
 
 // Formats are those that the stores are written in.

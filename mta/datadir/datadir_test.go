@@ -2,9 +2,12 @@ package datadir
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -107,6 +110,29 @@ func TestTheWayBackIsReadFromTheDisk(t *testing.T) {
 			if err := set.State(time.Now()); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// TestAPipeDoesNotBlockTheStart: a pipe in place of a file would block whoever opens it. One in the maildrop, where every
+// user may write, stops nothing.
+func TestAPipeDoesNotBlockTheStart(t *testing.T) {
+	for name, stops := range map[string]bool{
+		"pauses.json": true, "queue/format": true, "history": true, config.Maildrop + "/new/letter": false,
+	} {
+		cfg := &config.Config{DataDir: t.TempDir()}
+		path := filepath.Join(cfg.DataDir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(cfg, Config{
+			Version: "0.2.0", InForce: func() *config.Config { return cfg }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		})
+		if refused := errors.Is(err, format.ErrRefused) && strings.Contains(err.Error(), path); refused != stops || !stops && err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
