@@ -614,7 +614,8 @@ func (c *cli) simulatedPlan(f *simulateFlags) (*warmup.Plan, simulate.Options, e
 func (c *cli) planOf(name string) (*warmup.Plan, *config.Config, error) {
 	if !strings.Contains(name, string(filepath.Separator)) && filepath.Ext(name) != ".json" {
 		cfg, err := c.config()
-		if errors.Is(err, os.ErrPermission) { // presets are for everybody
+		// Presets are for everybody, and so for those who can't read the file, or the keys that it names.
+		if err != nil && (errors.Is(err, os.ErrPermission) || config.Default().WarmupPlan(name) != nil) {
 			fmt.Fprintf(c.err, "%s can't be read: only presets are known\n", c.configPath())
 			cfg, err = config.Default(), nil
 		}

@@ -168,3 +168,19 @@ func TestSimulateAWeeklyNewsletter(t *testing.T) {
 		}
 	}
 }
+
+// TestPresetsNeedNoSecrets: a user who may not read the keys that mta.conf names simulates a preset all the same.
+func TestPresetsNeedNoSecrets(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mta.conf")
+	if err := os.WriteFile(file, []byte("dkim \"d\" {\ndomain = \"a.test\"\nselector = \"s\"\nkey = \"/nowhere/key.pem\"\n}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for plan, want := range map[string]int{"standard": exitDone, "mine": exitFailed} {
+		var out, errs bytes.Buffer
+		c := &cli{out: &out, err: &errs, env: func(string) string { return "" }, now: time.Now}
+		code := run(c, []string{"mta", "--config", file, "warmup", "simulate", "--plan", plan, "--demand", "100/day"})
+		if code != want || !strings.Contains(errs.String(), file) {
+			t.Errorf("%s: exit code %d, want %d: %s", plan, code, want, &errs)
+		}
+	}
+}
