@@ -88,7 +88,7 @@ func (s *signing) trouble() (waits, withheld string) {
 		waits = fmt.Sprintf("mail that can't be signed with DKIM waits until it expires, lastly %s; mta_dkim_failures_total counts the tries", last.why)
 	}
 	if last := s.withheld.Load(); last != nil && s.now().Sub(last.at) <= shownWithheld {
-		withheld = fmt.Sprintf("mail leaves without the signature of its domain, lastly %s", last.why)
+		withheld = fmt.Sprintf("mail leaves without the signature of a dkim block, lastly %s", last.why)
 	}
 	return waits, withheld
 }

@@ -225,13 +225,21 @@ func (c *Config) Unsigned() (out []string) {
 		if slices.Contains(d.Senders, everybody) { // it signs beside the author's domain
 			remedy = `write tenants = ["*"] into the block to sign for all`
 		}
-		out = append(out, fmt.Sprintf("%s: mail of tenant %s leaves without a signature of %s: a dkim block signs for tenants whose senders cover its domain, or that its tenants name; %s",
-			d.Origin("domain"), quoted(names, " and %d more"), d.Domain, remedy))
+		out = append(out, fmt.Sprintf("%s: mail of %s leaves without a signature of %s: a dkim block signs for tenants whose senders cover its domain, or that its tenants name; %s",
+			d.Origin("domain"), tenants(names), d.Domain, remedy))
 	}
 	return out
 }
 
 const mostNamed = 5 // tenants in a sentence
+
+// tenants names them for a sentence.
+func tenants(names []string) string {
+	if len(names) == 1 {
+		return "tenant " + quoted(names, "")
+	}
+	return "tenants " + quoted(names, " and %d more")
+}
 
 // quoted lists names for a sentence.
 func quoted(names []string, more string) string {

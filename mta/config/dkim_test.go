@@ -229,7 +229,7 @@ dkim "named" {
 		}
 	}
 	got := strings.Join(with.Unsigned(), "\n")
-	for _, want := range []string{`mail of tenant "news", "one", "open" leaves without a signature of a.test`, `mail of tenant "a", "below", "news", "one", "b" and 1 more leaves without a signature of esp.example`,
+	for _, want := range []string{`mail of tenants "news", "one", "open" leaves without a signature of a.test`, `mail of tenants "a", "below", "news", "one", "b" and 1 more leaves without a signature of esp.example`,
 		`or name each tenant that it signs for: tenants = ["a", "below", "news", "one", "open"]`, `write tenants = ["*"] into the block to sign for all`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("mta check lacks %q:\n%s", want, got)

@@ -36,7 +36,7 @@ var reservedPrefixes = []struct{ prefix, remedy string }{
 	{"content-", `use "text", "html" and "attachments"`},
 	{"resent-", `send the message as "raw"`},
 	{"arc-", "leave it out: it belongs to a message that has been received"},
-	{"x-mta-", "use the field of the request that does the same"},
+	{"x-mta-", "leave it out: fields of the request and its login stand in its place"},
 	{"x-hold-", `use "send_at" and "spread"`},
 }
 

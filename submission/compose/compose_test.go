@@ -404,7 +404,7 @@ func TestCheckHeaders(t *testing.T) {
 		{[]request.Header{{Name: "List-Unsubscribe", Value: "<https://a.example/" + strings.Repeat("x", 900) + ">"}}, "/0/value: a link or id is longer than 900 octets, and does not fit in a line (shorten it)"},
 		{[]request.Header{{Name: "X-Long", Value: strings.Repeat("x", 1000)}}, ""},
 		{[]request.Header{{Name: "Date", Value: "today"}}, "/0/value: the value is not a valid date (send Sun, 22 Nov 2026 12:00:00 +0000, or leave it out)"},
-		{[]request.Header{{Name: "Received", Value: "x"}, {Name: "X-MTA-Tenant", Value: "x"}}, "/0/name: the relay writes the field Received (leave it out: the relay writes it); /1/name: the field X-MTA-Tenant can't be set (use the field of the request that does the same)"},
+		{[]request.Header{{Name: "Received", Value: "x"}, {Name: "X-MTA-Tenant", Value: "x"}}, "/0/name: the relay writes the field Received (leave it out: the relay writes it); /1/name: the field X-MTA-Tenant can't be set (leave it out: fields of the request and its login stand in its place)"},
 	} {
 		if got := CheckHeaders(c.headers).Error(); got != c.want {
 			t.Errorf("%v: %s\nwant %s", c.headers, got, c.want)
