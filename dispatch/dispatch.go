@@ -290,7 +290,8 @@ func (d *Dispatcher) route(l *queue.Lease, called delivery.Flow) {
 	pol := d.Policy()
 	known := make(map[way]*routed, 1)
 	var unknown map[string][]queue.Pending
-	for domain, recipients := range groupByDomain(l, pol.Config) {
+	byRoute := func(p *queue.Pending) string { return routeOf(pol.Config, l.Message, *p) }
+	for domain, recipients := range groups(l.Recipients, byRoute) {
 		switch rt, failed, ok := d.Router.Known(domain); {
 		case !ok && unknown == nil:
 			unknown = make(map[string][]queue.Pending)
@@ -313,16 +314,6 @@ func (d *Dispatcher) route(l *queue.Lease, called delivery.Flow) {
 	if len(unknown) > 0 {
 		d.lookUp(l.Message, unknown)
 	}
-}
-
-// groupByDomain gives recipients by the domain whose route they take.
-func groupByDomain(l *queue.Lease, cfg *config.Config) map[string][]queue.Pending {
-	by := make(map[string][]queue.Pending, 1)
-	for _, p := range l.Recipients {
-		domain := routeOf(cfg, l.Message, p)
-		by[domain] = append(by[domain], p)
-	}
-	return by
 }
 
 // routeOf returns the domain whose route a recipient takes.
@@ -524,24 +515,32 @@ func (d *Dispatcher) park(m *envelope.Message, recipients []queue.Pending, f del
 	}
 }
 
-// groups gives recipients by what they have in common. Most often that is one for all.
-func groups[K comparable](recipients []queue.Pending, of func(*queue.Pending) K) iter.Seq2[K, []queue.Pending] {
-	return func(yield func(K, []queue.Pending) bool) {
-		first, mixed := of(&recipients[0]), false
-		for i := range recipients {
-			mixed = mixed || of(&recipients[i]) != first
-		}
-		if !mixed {
-			yield(first, recipients)
+// groups gives recipients, or attempts, by what they have in common, in the order in which they come. Most often that is one
+// for all.
+func groups[T any, K comparable](all []T, of func(*T) K) iter.Seq2[K, []T] {
+	return func(yield func(K, []T) bool) {
+		if len(all) == 0 {
 			return
 		}
-		all := make(map[K][]queue.Pending)
-		for i := range recipients {
-			k := of(&recipients[i])
-			all[k] = append(all[k], recipients[i])
+		first, mixed := of(&all[0]), false
+		for i := range all {
+			mixed = mixed || of(&all[i]) != first
 		}
-		for k, group := range all {
-			if !yield(k, group) {
+		if !mixed {
+			yield(first, all)
+			return
+		}
+		var order []K
+		by := make(map[K][]T)
+		for i := range all {
+			k := of(&all[i])
+			if by[k] == nil {
+				order = append(order, k)
+			}
+			by[k] = append(by[k], all[i])
+		}
+		for _, k := range order {
+			if !yield(k, by[k]) {
 				return
 			}
 		}

@@ -142,7 +142,7 @@ func (d *Dispatcher) reportDelivered(n Notification, key parking.Key) {
 			return
 		}
 		keepHosts(n.Attempts)
-		for _, group := range byAttempts(n.Attempts) {
+		for _, group := range groups(n.Attempts, sharedBy) {
 			d.putOff(&Outcomes{Message: n.Message, key: key}, group, d.Now().Add(reportRetry), !group[0].Result.Attempted)
 		}
 	})
@@ -212,7 +212,7 @@ func (d *Dispatcher) settleFailed(o *Outcomes, failed []Attempt, outcome queue.O
 		if d.reported(o.Message, err); err != nil {
 			until := d.Now().Add(reportRetry)
 			keepHosts(failed)
-			for _, group := range byAttempts(failed) {
+			for _, group := range groups(failed, sharedBy) {
 				d.putOff(o, group, until, !group[0].Result.Attempted)
 			}
 			return

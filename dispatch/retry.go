@@ -22,7 +22,7 @@ func (d *Dispatcher) settleDeferred(o *Outcomes) {
 }
 
 func (d *Dispatcher) deferAll(o *Outcomes) {
-	for _, group := range byAttempts(o.deferred) {
+	for _, group := range groups(o.deferred, sharedBy) {
 		first := group[0]
 		until := first.Result.RetryAfter
 		if at := d.Now().Add(retryOf(d.Policy().Traffic(o.key.Site(), o.Route)).after(first.Pending.Attempts+1, d.Chance())); !first.untried() && at.After(until) {
@@ -47,32 +47,18 @@ func (d *Dispatcher) putOff(o *Outcomes, group []Attempt, until time.Time, untri
 	d.journal(o.Message, d.Queue.Defer(o.Message.ID, attemptIndexes(group), until, last, o.key))
 }
 
-// byAttempts groups recipients that can share a record: same reply, same number of attempts
-// before, same wish for the next one.
-func byAttempts(as []Attempt) [][]Attempt {
-	if len(as) == 0 {
-		return nil
-	}
-	type kind struct {
-		attempts int
-		reply    reply.Reply
-		via      string
-		after    time.Time
-		tried    bool
-	}
-	index := make(map[kind]int, 1)
-	var groups [][]Attempt
-	for _, a := range as {
-		k := kind{a.Pending.Attempts, a.Result.Reply, a.via(), a.Result.RetryAfter, a.Result.Attempted}
-		i, ok := index[k]
-		if !ok {
-			i = len(groups)
-			index[k] = i
-			groups = append(groups, nil)
-		}
-		groups[i] = append(groups[i], a)
-	}
-	return groups
+// shared is what recipients have in common that can share a record: same reply, same number of attempts before, same wish
+// for the next one.
+type shared struct {
+	attempts int
+	reply    reply.Reply
+	via      string
+	after    time.Time
+	tried    bool
+}
+
+func sharedBy(a *Attempt) shared {
+	return shared{a.Pending.Attempts, a.Result.Reply, a.via(), a.Result.RetryAfter, a.Result.Attempted}
 }
 
 // retrySchedule is the waits after temporary failures.

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -172,16 +173,11 @@ func (t *throttled) try(at parking.Key, next func(*throttledLines) *throttledLin
 
 // sweep tries mail of each line as long as some leaves; or of pools that divert only.
 func (t *throttled) sweep(ctx context.Context, full bool) {
-	for _, h := range t.linesNow() {
+	for h, l := range t.linesNow() {
 		if p := t.d.Policy().Config.Pool(h.Name); !full && p != nil && (p.Overflow == "hold" || len(p.Shared) == 0) {
 			continue
 		}
-		t.mu.Lock()
-		lines := slices.Collect(maps.Values(h.known))
-		t.mu.Unlock()
-		for _, l := range lines {
-			for (full || t.decidable(l)) && t.d.Queue.Parked(l.line) > 0 && t.d.pause(ctx) == nil && t.try(h.Key, func(*throttledLines) *throttledLine { return l }) {
-			}
+		for (full || t.decidable(l)) && t.d.Queue.Parked(l.line) > 0 && t.d.pause(ctx) == nil && t.try(h.Key, func(*throttledLines) *throttledLine { return l }) {
 		}
 	}
 }
@@ -202,30 +198,37 @@ func (t *throttled) each(f func(pool, provider string, n int)) {
 	}
 }
 
-// linesNow lists what waits, and forgets where nothing does.
-func (t *throttled) linesNow() []*throttledLines {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	maps.DeleteFunc(t.lines, func(_ parking.Key, h *throttledLines) bool { return t.d.Queue.ParkedInLines(h.Key) == 0 })
-	return slices.Collect(maps.Values(t.lines))
+// linesNow gives each line that there is, and forgets where nothing waits.
+func (t *throttled) linesNow() iter.Seq2[*throttledLines, *throttledLine] {
+	return func(yield func(*throttledLines, *throttledLine) bool) {
+		t.mu.Lock()
+		maps.DeleteFunc(t.lines, func(_ parking.Key, h *throttledLines) bool { return t.d.Queue.ParkedInLines(h.Key) == 0 })
+		all := slices.Collect(maps.Values(t.lines))
+		t.mu.Unlock()
+		for _, h := range all {
+			t.mu.Lock()
+			lines := slices.Collect(maps.Values(h.known))
+			t.mu.Unlock()
+			for _, l := range lines {
+				if !yield(h, l) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // takeAll takes up all that waits. What waits again goes to the end of its line: so all keep their order.
 func (t *throttled) takeAll(ctx context.Context) {
-	for _, h := range t.linesNow() {
-		t.mu.Lock()
-		lines := slices.Collect(maps.Values(h.known))
-		t.mu.Unlock()
-		for _, l := range lines {
-			for left := t.d.Queue.Parked(l.line); left > 0 && t.d.pause(ctx) == nil; {
-				leases := t.d.Queue.Take(l.line, min(left, unparkAtOnce))
-				if len(leases) == 0 {
-					break
-				}
-				for _, lease := range leases {
-					left -= len(lease.Recipients)
-					t.handle(lease)
-				}
+	for _, l := range t.linesNow() {
+		for left := t.d.Queue.Parked(l.line); left > 0 && t.d.pause(ctx) == nil; {
+			leases := t.d.Queue.Take(l.line, min(left, unparkAtOnce))
+			if len(leases) == 0 {
+				break
+			}
+			for _, lease := range leases {
+				left -= len(lease.Recipients)
+				t.handle(lease)
 			}
 		}
 	}

@@ -23,9 +23,13 @@ type (
 	Tally          = view.Tally
 	Counts         = view.Counts
 	Usage          = schedule.Usage
+	LineCount      = schedule.Count
 	State          = view.State
 	Action         = view.Action
 )
+
+// AgeLimits are the upper ends of the classes in Count.Ages.
+var AgeLimits = view.AgeLimits
 
 // The orders of a listing, the states of a recipient, and what an operator does to recipients: see package view.
 const (

@@ -261,7 +261,10 @@ func (r *Replay) advance(i int) error {
 		return err
 	}
 	at, _ := slices.BinarySearchFunc(r.order, i, func(a, b int) int {
-		return cmp.Or(cmp.Compare(r.heads[b].ID, r.heads[a].ID), cmp.Compare(b, a))
+		if x, y := r.heads[a].ID, r.heads[b].ID; x != y {
+			return cmp.Compare(y, x)
+		}
+		return b - a
 	})
 	r.order = slices.Insert(r.order, at, i)
 	return nil

@@ -11,7 +11,6 @@ import (
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/history"
 	"example.org/mta/queue"
-	"example.org/mta/queue/schedule"
 )
 
 // Meter reads the figures that a history keeps.
@@ -30,7 +29,7 @@ type Meter struct {
 type Queue interface {
 	Stats() queue.Stats
 	CountTenants() queue.Counts
-	EachLine(func(parking.Line, *schedule.Count))
+	EachLine(func(parking.Line, *queue.LineCount))
 }
 
 // Connections counts those to remote hosts.
@@ -176,7 +175,7 @@ func (m Meter) addQueued(k history.Kind, names []string, all []history.Reading) 
 			add(row.Name, row.Total, row.States[queue.StateDeferred])
 		}
 	} else {
-		m.Queue.EachLine(func(line parking.Line, n *schedule.Count) {
+		m.Queue.EachLine(func(line parking.Line, n *queue.LineCount) {
 			add(m.nameOf(k, line), int(n.Total), int(n.States[queue.StateDeferred]))
 		})
 	}

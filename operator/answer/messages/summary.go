@@ -9,7 +9,6 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
-	"example.org/mta/queue/view"
 )
 
 func (m *Messages) Summary(_ context.Context, by api.SummaryBy, f api.Filter, p api.SummaryPage) (api.Summary, error) {
@@ -143,7 +142,7 @@ func (m *Messages) looking(by api.SummaryBy, f queue.Filter, p api.SummaryPage) 
 // summarise puts rows in the API's words, the limit largest of them; 0: all.
 func summarise(by api.SummaryBy, rows []queue.Row, limit int) api.Summary {
 	s := api.Summary{By: by, Rows: make([]api.SummaryRow, len(rows)), Exact: true}
-	for _, a := range view.AgeLimits {
+	for _, a := range queue.AgeLimits {
 		s.Bounds = append(s.Bounds, api.Age(a))
 	}
 	var total queue.Count
