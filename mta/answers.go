@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/dispatch"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
@@ -29,7 +30,8 @@ func (r *mailOut) warmupAnswers() *blocks.Warmups {
 func (r *operators) answers() api.Config {
 	destinations := &sites.Sites{
 		Policy: r.policy.Load, Now: r.now, Queue: r.queue, Delivery: r.delivery, Router: r.router, Tally: r.tally,
-		Messages: &r.queued, Suppressed: r.suppressedSince, TLSA: tlsaRecords{r.resolver, r.now}, STS: r.sts,
+		Messages: &r.queued, Suppressed: r.suppressedSince, STS: r.sts,
+		TLSA:    tlspolicy.DANE{DNS: validated{r.resolver}, Now: r.now},
 		Missing: r.sources.Missing,
 	}
 	return api.Config{

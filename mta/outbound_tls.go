@@ -10,7 +10,7 @@ import (
 // newTLSPolicy makes what gives outgoing connections their terms.
 func (r *mailOut) newTLSPolicy() *tlspolicy.Policy {
 	cfg := tlspolicy.Config{
-		Records: tlsaRecords{r.resolver, r.now},
+		Records: tlspolicy.DANE{DNS: validated{r.resolver}, Now: r.now},
 		Roots:   r.certs.Authorities,
 		Certificate: func(certificate, key string) (*tls.Certificate, error) {
 			return r.certs.Client(certificates.Pair{Certificate: certificate, Key: key})

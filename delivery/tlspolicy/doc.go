@@ -7,5 +7,5 @@
 // up what the host publishes (DANE, RFC 7672) and gives the [Terms], which verify the handshake and keep
 // the [Facts]. The [Result] of each attempt goes to a [Recorder], for reports (RFC 8460).
 //
-// The package starts no goroutines. Its subpackages are the libraries: sts for MTA-STS, dane for DANE.
+// The package starts no goroutines. [DANE] looks TLSA records up; subpackage sts is the library for MTA-STS.
 package tlspolicy

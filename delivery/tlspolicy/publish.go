@@ -30,7 +30,7 @@ const (
 	Usable
 )
 
-// Records finds the TLSA records of hosts; package dane does. It answers from its memory where it can,
+// Records finds the TLSA records of hosts; DANE does. It answers from its memory where it can,
 // bounds its own work, and is called by many goroutines at once, each of which opens a connection.
 type Records interface {
 	// TLSA gives the records of a host of a route whose MX records are secure. An error says that

@@ -1,4 +1,4 @@
-package dane
+package tlspolicy
 
 import (
 	"crypto/x509"
@@ -21,9 +21,9 @@ var (
 // must hold, and whose certificate must have one of names or h.Base: names are the host's own and, if
 // DNSSEC vouches for how the host was found, the recipient's domain (RFC 7672, 3.2.2). An error of
 // crypto/x509 can be found in what is returned.
-func (h *Host) Verify(chain []*x509.Certificate, now time.Time, names ...string) (Record, error) {
+func (h *DANEHost) Verify(chain []*x509.Certificate, now time.Time, names ...string) (TLSARecord, error) {
 	if len(chain) == 0 {
-		return Record{}, ErrNoCertificate
+		return TLSARecord{}, ErrNoCertificate
 	}
 	for _, r := range h.Records {
 		if r.Usage == endEntity && r.matches(chain[0]) {
@@ -45,11 +45,11 @@ func (h *Host) Verify(chain []*x509.Certificate, now time.Time, names ...string)
 			}
 		}
 	}
-	return Record{}, fmt.Errorf("certificate of %s: %w (%s)", h.Base, err, h.list())
+	return TLSARecord{}, fmt.Errorf("certificate of %s: %w (%s)", h.Base, err, h.list())
 }
 
 // Text gives the usable records, each as a zone file has it.
-func (h *Host) Text() (all []string) {
+func (h *DANEHost) Text() (all []string) {
 	for _, r := range h.Records {
 		all = append(all, fmt.Sprintf("%d %d %d %x", r.Usage, r.Selector, r.Matching, r.Data))
 	}
@@ -57,7 +57,7 @@ func (h *Host) Text() (all []string) {
 }
 
 // list names the first few records.
-func (h *Host) list() string {
+func (h *DANEHost) list() string {
 	const few = 3
 	var list []string
 	for i, r := range h.Records {
@@ -76,7 +76,7 @@ const maxChain = 10
 // anchors are the certificates that end a chain by record r: those of the chain that it is about, and
 // when it has the whole certificate or key, which the server need not send (RFC 7672, 3.1.2), that
 // certificate, or those that the key signed.
-func (r Record) anchors(chain []*x509.Certificate) []*x509.Certificate {
+func (r TLSARecord) anchors(chain []*x509.Certificate) []*x509.Certificate {
 	var anchors []*x509.Certificate
 	for _, cert := range chain[1:] {
 		if r.matches(cert) {

@@ -1,4 +1,4 @@
-package dane
+package tlspolicy
 
 import (
 	"crypto/rsa"
@@ -24,14 +24,14 @@ const (
 	digest512 uint8 = 2
 )
 
-// Record is a TLSA record as it stands in the DNS (RFC 6698, 2.1). Its values may be any.
-type Record struct {
+// TLSARecord is a TLSA record as it stands in the DNS (RFC 6698, 2.1). Its values may be any.
+type TLSARecord struct {
 	Usage, Selector, Matching uint8
 	Data                      []byte // the certificate association data
 }
 
 // String gives the record as a zone file has it, with the beginning of its data: "3 1 1 0b9fa5a59eed715c...".
-func (r Record) String() string {
+func (r TLSARecord) String() string {
 	const few = 16
 	data := hex.EncodeToString(r.Data[:min(few, len(r.Data))])
 	if len(r.Data) > few {
@@ -42,10 +42,10 @@ func (r Record) String() string {
 
 // usable gives the records that a certificate can be verified against. Of those with the same usage and
 // selector, only the ones with the strongest digest count (RFC 7671, 9), and those that have no digest.
-func usable(records []Record) []Record {
+func usable(records []TLSARecord) []TLSARecord {
 	type kind struct{ usage, selector uint8 }
 	strongest := make(map[kind]uint8)
-	var well []Record
+	var well []TLSARecord
 	for _, r := range records {
 		if r.wellFormed() {
 			well = append(well, r)
@@ -53,12 +53,12 @@ func usable(records []Record) []Record {
 			strongest[k] = max(strongest[k], r.Matching) // SHA-512 has the higher number
 		}
 	}
-	return slices.DeleteFunc(well, func(r Record) bool {
+	return slices.DeleteFunc(well, func(r TLSARecord) bool {
 		return r.Matching != full && r.Matching != strongest[kind{r.Usage, r.Selector}]
 	})
 }
 
-func (r Record) wellFormed() bool {
+func (r TLSARecord) wellFormed() bool {
 	if r.Usage != trustAnchor && r.Usage != endEntity {
 		return false
 	}
@@ -89,7 +89,7 @@ func checkable(key any) bool {
 }
 
 // matches reports whether a certificate is the one that the record is about (RFC 6698, 2.1.4).
-func (r Record) matches(cert *x509.Certificate) bool {
+func (r TLSARecord) matches(cert *x509.Certificate) bool {
 	selected := cert.Raw
 	if r.Selector == publicKey {
 		selected = cert.RawSubjectPublicKeyInfo

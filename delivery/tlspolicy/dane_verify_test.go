@@ -1,4 +1,4 @@
-package dane
+package tlspolicy
 
 import (
 	"crypto/rsa"
@@ -26,7 +26,7 @@ func issued(t testing.TB, name string) *x509.Certificate {
 }
 
 // record makes the TLSA record of a certificate.
-func record(usage, selector, matching uint8, of *x509.Certificate) Record {
+func record(usage, selector, matching uint8, of *x509.Certificate) TLSARecord {
 	data := of.Raw
 	if selector == publicKey {
 		data = of.RawSubjectPublicKeyInfo
@@ -39,7 +39,7 @@ func record(usage, selector, matching uint8, of *x509.Certificate) Record {
 		sum := sha512.Sum512(data)
 		data = sum[:]
 	}
-	return Record{usage, selector, matching, data}
+	return TLSARecord{usage, selector, matching, data}
 }
 
 func chain(certs ...*x509.Certificate) []*x509.Certificate { return certs }
@@ -49,10 +49,10 @@ func TestEndEntity(t *testing.T) {
 	for _, selector := range []uint8{0, 1} {
 		for _, matching := range []uint8{0, 1, 2} {
 			rec := record(endEntity, selector, matching, leaf)
-			h := demand(mx, []Record{rec})
+			h := usableOf(mx, []TLSARecord{rec})
 			t.Run(fmt.Sprintf("3 %d %d", selector, matching), func(t *testing.T) {
-				if h.Status != Usable {
-					t.Fatalf("%v, want usable", h.Status)
+				if h.State != Usable {
+					t.Fatalf("%v, want usable", h.State)
 				}
 				// Neither the name nor the date counts (RFC 7672, 3.1.1).
 				if got, err := h.Verify(chain(leaf), today.AddDate(5, 0, 0)); err != nil || got.String() != rec.String() {
@@ -68,7 +68,7 @@ func TestEndEntity(t *testing.T) {
 			})
 		}
 	}
-	h := demand(mx, []Record{record(endEntity, 0, 1, leaf)})
+	h := usableOf(mx, []TLSARecord{record(endEntity, 0, 1, leaf)})
 	if _, err := h.Verify(nil, today); !errors.Is(err, ErrNoCertificate) {
 		t.Errorf("no certificate: %v", err)
 	}
@@ -85,7 +85,7 @@ func TestTrustAnchor(t *testing.T) {
 	late := today.AddDate(0, 0, 2)
 	for _, tc := range []struct {
 		name  string
-		rec   Record
+		rec   TLSARecord
 		chain []*x509.Certificate
 		now   time.Time
 		names []string
@@ -111,9 +111,9 @@ func TestTrustAnchor(t *testing.T) {
 		{"wildcard", record(2, 0, 1, between.Leaf), chain(leaf, between.Leaf), today, []string{"a.wild.example"}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := demand(mx, []Record{tc.rec})
-			if h.Status != Usable {
-				t.Fatalf("%v, want usable", h.Status)
+			h := usableOf(mx, []TLSARecord{tc.rec})
+			if h.State != Usable {
+				t.Fatalf("%v, want usable", h.State)
 			}
 			_, err := h.Verify(tc.chain, tc.now, tc.names...)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
@@ -127,12 +127,12 @@ func TestTrustAnchor(t *testing.T) {
 func TestAnyRecordMatches(t *testing.T) {
 	ca := testca.New(t)
 	root, leaf, next := ca.Certificate, ca.Issue(t, []string{"elsewhere.example"}).Leaf, issued(t, mx)
-	h := demand(mx, []Record{record(3, 1, 1, next), record(2, 0, 1, root), record(3, 1, 1, leaf), {0, 0, 1, make([]byte, 32)}})
+	h := usableOf(mx, []TLSARecord{record(3, 1, 1, next), record(2, 0, 1, root), record(3, 1, 1, leaf), {0, 0, 1, make([]byte, 32)}})
 	if got, err := h.Verify(chain(leaf, root), today); err != nil || got.Usage != endEntity {
 		t.Errorf("%v, %v", got, err)
 	}
 	var hostname x509.HostnameError
-	h = demand(mx, []Record{record(3, 1, 1, next), record(2, 0, 1, root)})
+	h = usableOf(mx, []TLSARecord{record(3, 1, 1, next), record(2, 0, 1, root)})
 	if _, err := h.Verify(chain(leaf, root), today); !errors.As(err, &hostname) {
 		t.Errorf("%v, want the cause found in the error", err)
 	}
@@ -152,32 +152,32 @@ func TestUsable(t *testing.T) {
 	leaf := issued(t, mx)
 	d256, d512, whole := record(3, 1, 1, leaf), record(3, 1, 2, leaf), record(3, 1, 0, leaf)
 	cert512, ta256 := record(3, 0, 2, leaf), record(2, 1, 1, leaf)
-	short := Record{3, 1, 2, d512.Data[:63]}
+	short := TLSARecord{3, 1, 2, d512.Data[:63]}
 	for _, tc := range []struct {
 		name      string
-		have, use []Record
+		have, use []TLSARecord
 	}{
-		{"PKIX usages", []Record{record(0, 0, 1, leaf), record(1, 1, 1, leaf)}, nil},
-		{"private usage", []Record{record(255, 0, 1, leaf)}, nil},
-		{"unknown selector", []Record{{3, 2, 1, d256.Data}}, nil},
-		{"unknown matching type", []Record{{3, 1, 3, d256.Data}, {3, 1, 255, d256.Data}}, nil},
-		{"digest of the wrong length", []Record{{3, 1, 1, d512.Data}, {3, 1, 2, d256.Data}, {3, 1, 1, nil}}, nil},
-		{"no certificate", []Record{{3, 0, 0, d256.Data}, {2, 0, 0, nil}}, nil},
-		{"no key", []Record{{3, 1, 0, d256.Data}, {2, 1, 0, leaf.Raw}}, nil},
-		{"a key that takes long to check", []Record{{2, 1, 0, longKey(t)}}, nil},
+		{"PKIX usages", []TLSARecord{record(0, 0, 1, leaf), record(1, 1, 1, leaf)}, nil},
+		{"private usage", []TLSARecord{record(255, 0, 1, leaf)}, nil},
+		{"unknown selector", []TLSARecord{{3, 2, 1, d256.Data}}, nil},
+		{"unknown matching type", []TLSARecord{{3, 1, 3, d256.Data}, {3, 1, 255, d256.Data}}, nil},
+		{"digest of the wrong length", []TLSARecord{{3, 1, 1, d512.Data}, {3, 1, 2, d256.Data}, {3, 1, 1, nil}}, nil},
+		{"no certificate", []TLSARecord{{3, 0, 0, d256.Data}, {2, 0, 0, nil}}, nil},
+		{"no key", []TLSARecord{{3, 1, 0, d256.Data}, {2, 1, 0, leaf.Raw}}, nil},
+		{"a key that takes long to check", []TLSARecord{{2, 1, 0, longKey(t)}}, nil},
 		// RFC 7671, 9.
-		{"strongest digest", []Record{d256, d512, whole}, []Record{d512, whole}},
-		{"for each usage and selector", []Record{d256, cert512, ta256}, []Record{d256, cert512, ta256}},
-		{"malformed one counts for nothing", []Record{d256, short}, []Record{d256}},
+		{"strongest digest", []TLSARecord{d256, d512, whole}, []TLSARecord{d512, whole}},
+		{"for each usage and selector", []TLSARecord{d256, cert512, ta256}, []TLSARecord{d256, cert512, ta256}},
+		{"malformed one counts for nothing", []TLSARecord{d256, short}, []TLSARecord{d256}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := demand(mx, tc.have)
-			same := func(a, b Record) bool { return a.String() == b.String() }
+			h := usableOf(mx, tc.have)
+			same := func(a, b TLSARecord) bool { return a.String() == b.String() }
 			if !slices.EqualFunc(h.Records, tc.use, same) {
 				t.Errorf("%v, want %v", h.Records, tc.use)
 			}
-			if want := map[bool]Status{true: Usable, false: Unusable}[len(tc.use) > 0]; h.Status != want {
-				t.Errorf("%v, want %v", h.Status, want)
+			if want := map[bool]TLSAState{true: Usable, false: Unusable}[len(tc.use) > 0]; h.State != want {
+				t.Errorf("%v, want %v", h.State, want)
 			}
 		})
 	}
@@ -198,12 +198,12 @@ func FuzzRecord(f *testing.F) {
 	}
 	stranger, ours := chain(issued(f, mx)), chain(ca.Issue(f, []string{mx}).Leaf, root)
 	f.Fuzz(func(t *testing.T, usage, selector, matching uint8, data []byte) {
-		r := Record{usage, selector, matching, data}
-		h := demand(mx, []Record{r})
+		r := TLSARecord{usage, selector, matching, data}
+		h := usableOf(mx, []TLSARecord{r})
 		if _, err := h.Verify(stranger, today); err == nil {
 			t.Errorf("%v: matches a stranger's certificate", r)
 		}
-		if _, err := h.Verify(ours, today); err == nil && (h.Status != Usable || !r.names(ours)) {
+		if _, err := h.Verify(ours, today); err == nil && (h.State != Usable || !r.names(ours)) {
 			t.Errorf("%v: matches without being the record of the chain", r)
 		}
 		if len(r.String()) > 60 {
@@ -213,7 +213,7 @@ func FuzzRecord(f *testing.F) {
 }
 
 // names reports whether r is the record of a certificate in the chain, found by making all of those.
-func (r Record) names(chain []*x509.Certificate) bool {
+func (r TLSARecord) names(chain []*x509.Certificate) bool {
 	return slices.ContainsFunc(chain, func(cert *x509.Certificate) bool {
 		return string(record(r.Usage, r.Selector, r.Matching, cert).Data) == string(r.Data)
 	})
