@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/delivery/egress/egresstest"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
@@ -89,12 +88,12 @@ func TestMailWaitsForItsSources(t *testing.T) {
 }
 
 func TestMailLeavesThroughProxies(t *testing.T) {
-	socks, err := egresstest.SOCKS5(netip.MustParseAddr("127.0.0.7"), "relay", "s3cret", 0)
+	socks, err := sink.SOCKS5Proxy(netip.MustParseAddr("127.0.0.7"), "relay", "s3cret", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(socks.Close)
-	haproxy, err := egresstest.PROXY()
+	haproxy, err := sink.HAProxy()
 	if err != nil {
 		t.Fatal(err)
 	}

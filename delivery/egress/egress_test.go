@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"example.org/mta/delivery/egress/egresstest"
+	"example.org/mta/lab/sink"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,7 +53,7 @@ func closed(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func running(t *testing.T, s *egresstest.Server, err error) *egresstest.Server {
+func running(t *testing.T, s *sink.Proxy, err error) *sink.Proxy {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -92,11 +92,11 @@ func TestDirectConnectsFromItsAddress(t *testing.T) {
 
 func TestSOCKS5(t *testing.T) {
 	to, via := host(t), netip.MustParseAddr("127.0.0.7")
-	open, err := egresstest.SOCKS5(via, "", "", 0)
+	open, err := sink.SOCKS5Proxy(via, "", "", 0)
 	running(t, open, err)
-	locked, err := egresstest.SOCKS5(via, "relay", "s3cret", 0)
+	locked, err := sink.SOCKS5Proxy(via, "relay", "s3cret", 0)
 	running(t, locked, err)
-	broken, err := egresstest.SOCKS5(via, "", "", 4)
+	broken, err := sink.SOCKS5Proxy(via, "", "", 4)
 	running(t, broken, err)
 	nowhere := closed(t)
 	for _, x := range []struct {
@@ -127,13 +127,13 @@ func TestSOCKS5(t *testing.T) {
 
 func TestPROXY(t *testing.T) {
 	to := host(t)
-	p, err := egresstest.PROXY()
+	p, err := sink.HAProxy()
 	running(t, p, err)
 	from := netip.MustParseAddr("127.0.0.8")
 	if got, err := seenFrom(t, PROXY(p.Addr, from), to); err != nil || got != "127.0.0.8" {
 		t.Errorf("the host sees %q, %v", got, err)
 	}
-	if got := p.Requests(); len(got) != 1 || got[0] != (egresstest.Request{From: from, To: to}) {
+	if got := p.Requests(); len(got) != 1 || got[0] != (sink.ProxyRequest{From: from, To: to}) {
 		t.Errorf("the header says %+v", got)
 	}
 	if got, err := seenFrom(t, PROXY(p.Addr, from), netip.MustParseAddrPort(closed(t))); got != "" || err != nil {

@@ -1,7 +1,4 @@
-// Package egresstest has egress proxies for tests: a SOCKS5 server and one that takes PROXY protocol
-// headers. Each connection is carried by two goroutines, which end with it; Close of the server ends
-// and awaits all.
-package egresstest
+package sink
 
 import (
 	"context"
@@ -16,8 +13,9 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// Server is a proxy on loopback.
-type Server struct {
+// Proxy is a proxy on loopback before a Server, for the sources of a relay: SOCKS5Proxy or HAProxy starts it. Two
+// goroutines carry each connection, and end with it; Close ends and awaits all.
+type Proxy struct {
 	// Addr is where it listens, as "127.0.0.1:1080".
 	Addr string
 
@@ -27,23 +25,23 @@ type Server struct {
 	all    sync.WaitGroup
 
 	mu   sync.Mutex // guards what follows
-	seen []Request
+	seen []ProxyRequest
 }
 
-// Request is a connection that was asked for.
-type Request struct {
+// ProxyRequest is a connection that was asked for.
+type ProxyRequest struct {
 	From     netip.Addr // of which client: as the PROXY header says; invalid with SOCKS5
 	To       netip.AddrPort
 	Username string // of SOCKS5
 }
 
-// deadline of all that a proxy does with a connection: a test that hangs fails.
-const deadline = 30 * time.Second
+// proxyDeadline of all that a proxy does with a connection: a test that hangs fails.
+const proxyDeadline = 30 * time.Second
 
-// SOCKS5 starts a server that connects on from an address. With a user name it wants that and the
+// SOCKS5Proxy starts a server that connects on from an address. With a user name it wants that and the
 // password (RFC 1929). It answers the request with code when that is not 0.
-func SOCKS5(from netip.Addr, username, password string, code byte) (*Server, error) {
-	return start(nil, func(s *Server, nc net.Conn) error {
+func SOCKS5Proxy(from netip.Addr, username, password string, code byte) (*Proxy, error) {
+	return startProxy(nil, func(s *Proxy, nc net.Conn) error {
 		r, err := negotiate(nc, username, password)
 		if err != nil {
 			return err
@@ -68,14 +66,14 @@ func SOCKS5(from netip.Addr, username, password string, code byte) (*Server, err
 	})
 }
 
-// PROXY starts a server that connects on as the header says: from the client's address to the
+// HAProxy starts a server that connects on as the header says: from the client's address to the
 // destination. Connections without a header are closed.
-func PROXY() (*Server, error) {
+func HAProxy() (*Proxy, error) {
 	required := func(proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) { return proxyproto.REQUIRE, nil }
 	wrap := func(l net.Listener) net.Listener {
-		return &proxyproto.Listener{Listener: l, ConnPolicy: required, ReadHeaderTimeout: deadline}
+		return &proxyproto.Listener{Listener: l, ConnPolicy: required, ReadHeaderTimeout: proxyDeadline}
 	}
-	return start(wrap, func(s *Server, nc net.Conn) error {
+	return startProxy(wrap, func(s *Proxy, nc net.Conn) error {
 		h := nc.(*proxyproto.Conn).ProxyHeader()
 		if h == nil || h.Version != 2 {
 			return errors.New("no header of version 2")
@@ -84,7 +82,7 @@ func PROXY() (*Server, error) {
 		if !ok {
 			return errors.New("header without addresses")
 		}
-		r := Request{From: from.AddrPort().Addr().Unmap(), To: netip.AddrPortFrom(to.AddrPort().Addr().Unmap(), uint16(to.Port))}
+		r := ProxyRequest{From: from.AddrPort().Addr().Unmap(), To: netip.AddrPortFrom(to.AddrPort().Addr().Unmap(), uint16(to.Port))}
 		s.note(r)
 		host, err := s.dial(r.From, r.To)
 		if err != nil {
@@ -95,12 +93,12 @@ func PROXY() (*Server, error) {
 	})
 }
 
-func start(wrap func(net.Listener) net.Listener, serve func(*Server, net.Conn) error) (*Server, error) {
+func startProxy(wrap func(net.Listener) net.Listener, serve func(*Proxy, net.Conn) error) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Addr: l.Addr().String(), socket: l}
+	s := &Proxy{Addr: l.Addr().String(), socket: l}
 	if wrap != nil {
 		s.socket = wrap(l)
 	}
@@ -118,40 +116,40 @@ func start(wrap func(net.Listener) net.Listener, serve func(*Server, net.Conn) e
 }
 
 // one serves a connection. What goes wrong shows to the client by its end.
-func (s *Server) one(nc net.Conn, serve func(*Server, net.Conn) error) {
+func (s *Proxy) one(nc net.Conn, serve func(*Proxy, net.Conn) error) {
 	defer nc.Close()
 	defer context.AfterFunc(s.ctx, func() { nc.Close() })()
-	nc.SetDeadline(time.Now().Add(deadline))
+	nc.SetDeadline(time.Now().Add(proxyDeadline))
 	_ = serve(s, nc)
 }
 
 // Close ends all connections and waits for their end.
-func (s *Server) Close() {
+func (s *Proxy) Close() {
 	s.socket.Close()
 	s.cancel()
 	s.all.Wait()
 }
 
 // Requests lists what was asked for so far.
-func (s *Server) Requests() []Request {
+func (s *Proxy) Requests() []ProxyRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]Request(nil), s.seen...)
+	return append([]ProxyRequest(nil), s.seen...)
 }
 
-func (s *Server) note(r Request) {
+func (s *Proxy) note(r ProxyRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen = append(s.seen, r)
 }
 
-func (s *Server) dial(from netip.Addr, to netip.AddrPort) (net.Conn, error) {
-	d := net.Dialer{Timeout: deadline, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
+func (s *Proxy) dial(from netip.Addr, to netip.AddrPort) (net.Conn, error) {
+	d := net.Dialer{Timeout: proxyDeadline, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
 	return d.DialContext(s.ctx, "tcp", to.String())
 }
 
 // carry copies in both directions until either ends.
-func (s *Server) carry(a, b net.Conn) {
+func (s *Proxy) carry(a, b net.Conn) {
 	defer b.Close()
 	s.all.Go(func() {
 		_, _ = io.Copy(b, a)
@@ -162,8 +160,8 @@ func (s *Server) carry(a, b net.Conn) {
 }
 
 // negotiate reads what a SOCKS5 client says up to its request to connect (RFC 1928, 3 and 4).
-func negotiate(nc net.Conn, username, password string) (Request, error) {
-	var r Request
+func negotiate(nc net.Conn, username, password string) (ProxyRequest, error) {
+	var r ProxyRequest
 	hello := make([]byte, 2)
 	if _, err := io.ReadFull(nc, hello); err != nil {
 		return r, err
