@@ -32,16 +32,12 @@ and delivered meanwhile. The configuration, keys and secrets are only in a backu
 --with-secrets, the accounting log only in one with --with-log.`,
 		Example: "  mta backup /srv/backup/mta-today\n  mta backup --with-secrets - | ssh safe 'cat > mta.tar'",
 		Args:    oneArg("a directory, or -"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := c.client()
-			if err != nil {
-				return err
-			}
+		RunE: c.asking(func(ctx context.Context, client *api.Client, args []string) error {
 			if args[0] == "-" {
-				return client.Backup(cmd.Context(), c.out, o)
+				return client.Backup(ctx, c.out, o)
 			}
-			return c.backupTo(cmd.Context(), client, args[0], o)
-		},
+			return c.backupTo(ctx, client, args[0], o)
+		}),
 	}
 	cmd.Flags().BoolVar(&o.Secrets, "with-secrets", false, "with the configuration, keys and secrets")
 	cmd.Flags().BoolVar(&o.Log, "with-log", false, "with the accounting log")

@@ -78,12 +78,7 @@ func newBounceShow(c *cli) *cobra.Command {
 --content prints the message alone, and into a pipe or a file unchanged.`,
 		Example: `  mta bounce show 0k7w1v0z8g002
   mta bounce show 0k7w1v0z8g002 --content >report.eml`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef("want the id of one message, as in the first column of 'mta bounce list', got %d arguments", len(args))
-			}
-			return nil
-		},
+		Args: argCount(1, 1, "want the id of one message, as in the first column of 'mta bounce list', got %d arguments"),
 	}
 	var rest func() error // prints the content
 	answers(c, cmd, func(ctx context.Context, client *api.Client, ids []string) (m api.InboundMail, err error) {
@@ -191,12 +186,7 @@ func newBounceToken(c *cli) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "token {ADDRESS | TOKEN}", Short: "show the message that a return path names", Long: bounceTokenHelp,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef("want one address or token, got %d", len(args))
-			}
-			return nil
-		},
+		Args: argCount(1, 1, "want one address or token, got %d"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			cfg, err := c.config()
 			if err != nil {

@@ -130,12 +130,7 @@ func newCheck(c *cli) *cobra.Command {
 	var dns check.DNSQuestion
 	cmd := &cobra.Command{
 		Use: "check [FILE]", Short: "check the configuration", Long: checkHelp,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usagef("want one file, got %d", len(args))
-			}
-			return nil
-		},
+		Args: argCount(0, 1, "want one file, got %d"),
 		Example: `  mta check
   mta check --strict
   mta check --dns
@@ -563,12 +558,7 @@ read, too. docs/moving-from-powermta.md has a table of all directives.`,
 		Example: `  mta import powermta /etc/pmta/config --out mta.conf
   mta import powermta /etc/pmta/config --out mta.conf --accept
   mta import powermta /etc/pmta/config --json`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef("want one file, got %d", len(args))
-			}
-			return nil
-		},
+		Args: argCount(1, 1, "want one file, got %d"),
 	}, func(args []string) (*importer.Draft, error) { return powermta.Read(args[0]) })
 }
 

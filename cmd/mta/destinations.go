@@ -159,16 +159,6 @@ func some(noun string) cobra.PositionalArgs {
 	}
 }
 
-// oneName wants exactly one argument.
-func oneName(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usagef("want the name of %s, got %d", what, len(args))
-		}
-		return nil
-	}
-}
-
 const hostsHelp = `List the hosts that mail goes to, suspend them, and discard their state. Without a
 subcommand, 'mta hosts' lists them. To stop all mail for a set of domains, see
 'mta sites suspend'.`

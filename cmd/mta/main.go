@@ -286,6 +286,24 @@ func noArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
+// argCount wants so many arguments. format has the error, and in it the number of those that are given.
+func argCount(least, most int, format string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usagef(format, len(args))
+		}
+		return nil
+	}
+}
+
+func oneArg(what string) cobra.PositionalArgs {
+	return argCount(1, 1, "want "+what+", got %d arguments")
+}
+
+func oneName(what string) cobra.PositionalArgs {
+	return argCount(1, 1, "want the name of "+what+", got %d")
+}
+
 // oneOf completes a flag that takes one of a few words.
 func oneOf[T ~string](cmd *cobra.Command, flag string, words []T) {
 	// The flag was made by the caller: there is no other error.

@@ -605,12 +605,7 @@ func newQueueFsck(c *cli) *cobra.Command {
 	var asJSON, messages bool
 	cmd := &cobra.Command{
 		Use: "fsck [DIR]", Short: "check a queue on disk for damage", Long: queueFsckHelp,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usagef("want one directory, got %d", len(args))
-			}
-			return nil
-		},
+		Args: argCount(0, 1, "want one directory, got %d"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir, err := c.queueDir(args)
 			if err != nil {

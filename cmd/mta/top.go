@@ -231,7 +231,7 @@ func (c *cli) trace(ctx context.Context, q api.TraceQuery, asJSON bool) error {
 	p := &tracePrinter{c: c}
 	each := p.print
 	if asJSON {
-		each = func(l api.TraceLine) error { return writeLine(c, l) }
+		each = func(l api.TraceLine) error { return newEncoder(c.out).Encode(l) }
 	}
 	begun := func() { fmt.Fprintln(c.err, "watching; interrupt to end") }
 	switch err := client.Trace(ctx, q, begun, each); {
@@ -242,10 +242,6 @@ func (c *cli) trace(ctx context.Context, q api.TraceQuery, asJSON bool) error {
 	}
 	fmt.Fprintln(c.err, "the relay has stopped")
 	return nil
-}
-
-func writeLine(c *cli, l api.TraceLine) error {
-	return newEncoder(c.out).Encode(l)
 }
 
 // tracePrinter prints conversations that are mixed on the way here.

@@ -134,16 +134,6 @@ fingerprint, or a name in it if the listener has a client_ca.
 	return cmd
 }
 
-// oneArg wants one argument.
-func oneArg(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usagef("want %s, got %d arguments", what, len(args))
-		}
-		return nil
-	}
-}
-
 func (c *cli) userAdd(ctx context.Context, name string, o newUserOptions) error {
 	u := &users.User{Tenant: o.tenant}
 	for _, text := range o.senders {
@@ -415,12 +405,7 @@ func newUserCheck(c *cli) *cobra.Command {
 		Use: "check [NAME]", Short: "check the users file, or a user's password",
 		Long: `Without a name, report every error in the users file, line by line. With one, prompt for
 a password and check it. The exit status is 1 if a check fails.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usagef("want one user's name, got %d", len(args))
-			}
-			return nil
-		},
+		Args: argCount(0, 1, "want one user's name, got %d"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path, scheme, table, err := c.userBook().load()
 			if err != nil {

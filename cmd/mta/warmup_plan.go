@@ -286,12 +286,7 @@ func newWarmupPlans(c *cli) *cobra.Command {
 		Use: "plans [NAME]", Short: "list plans, or the stages of one", Long: warmupPlansHelp,
 		Example: `  mta warmup plans standard
   mta warmup plans standard --json | jq '.plans[0].plan' > plan.json`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usagef("want the name of one plan, got %d", len(args))
-			}
-			return nil
-		},
+		Args: argCount(0, 1, "want the name of one plan, got %d"),
 	}, func(ctx context.Context, args []string) (l api.WarmupPlanList, err error) {
 		if l.Plans, err = c.warmupPlans(ctx); err != nil || len(args) == 0 {
 			return l, err
