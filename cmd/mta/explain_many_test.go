@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/mta/mta/relaytest"
 	"example.org/mta/operator/api"
 )
 
@@ -18,13 +19,13 @@ func TestExplainThousandSourcesOnOneScreen(t *testing.T) {
 		name := fmt.Sprintf("out%04d", i)
 		d.Sources = append(d.Sources, api.DestinationSource{Name: name, Address: "192.0.2.10", Reaches: 1, Warmup: "plan standard, stage 2 of 14"})
 		d.Lanes = append(d.Lanes, api.Lane{Source: name, Waiting: i, Running: 1, Why: "connection_limit 1"})
-		d.Actions = append(d.Actions, api.SiteAction{What: "suspended", Source: name, Reason: "421", End: scriptNow.Add(9e9)})
+		d.Actions = append(d.Actions, api.SiteAction{What: "suspended", Source: name, Reason: "421", End: relaytest.Now.Add(9e9)})
 		sum = append(sum, "max_message_rate 3/s of source "+name)
 	}
 	d.Limits = append(d.Limits, api.Limit{Setting: "max_age", Value: "5d", Scope: "each recipient", Origin: "default"})
 	d.Ceiling = api.Ceiling{PerSecond: 3 * n, Binds: strings.Join(sum, " + ") + ": 3000 messages/s"}
 	b := &strings.Builder{}
-	c := &cli{now: scriptNow.Local, out: b}
+	c := &cli{now: relaytest.Now.Local, out: b}
 	if err := c.explainDestination(c.facts(12), d); err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func TestManualExamples(t *testing.T) {
 // script makes a script of a block's commands and what they are to print.
 func (b *block) script(t *testing.T) string {
 	t.Helper()
-	script, files := "fake\nreceiver\n", ""
+	script, files := "relay\nanswers\nreceiver\n", ""
 	not := ""
 	if b.kind == "console fails" {
 		not = "! "

@@ -2,9 +2,9 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"example.org/mta/mta/exported"
+	"example.org/mta/mta/relaytest"
 	"example.org/mta/operator/api"
-	"example.org/mta/operator/api/controltest"
 )
 
 // archiveOf has a message with each content. change can damage the last content.
@@ -22,7 +22,7 @@ func archiveOf(t *testing.T, contents ...string) []byte {
 	var b bytes.Buffer
 	w := exported.NewWriter(&b, exported.Summary{Node: "old"})
 	for i, c := range contents {
-		m := &exported.Message{ID: fmt.Sprintf("1m7yz7qb%05d", i), Sender: "a@acme.example", Accepted: scriptNow, Total: 1, Recipients: []exported.Recipient{{Address: "b@box.example"}}}
+		m := &exported.Message{ID: fmt.Sprintf("1m7yz7qb%05d", i), Sender: "a@acme.example", Accepted: relaytest.Now, Total: 1, Recipients: []exported.Recipient{{Address: "b@box.example"}}}
 		if _, err := w.Add(m, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(c)), nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -62,8 +62,8 @@ func TestImportInParts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := controltest.Sample(scriptNow)
-		s := r.Server()
+		r := relaytest.Serve(t, func(t *testing.T) *relaytest.Sample { return relaytest.NewSample(t, "", nil) })
+		s := http.Server{Handler: r}
 		served := make(chan struct{})
 		go func() { defer close(served); s.Serve(l) }()
 		var out, errs bytes.Buffer
@@ -81,7 +81,8 @@ func TestImportInParts(t *testing.T) {
 		if name == "cut" && lines < n-20 {
 			t.Errorf("%d of %d messages came before the cut, and %d were taken", n-20, n, lines)
 		}
-		s.Shutdown(context.Background())
+		s.Close()
 		<-served
+		r.Close()
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,12 +20,12 @@ import (
 
 	"github.com/emersion/go-smtp"
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/lab/dnsserver"
 	"example.org/mta/mta/relaytest"
 	"example.org/mta/operator/api"
-	"example.org/mta/operator/api/controltest"
 )
 
 // The scripts run the program as its own process. It differs from the real one in two things: the
@@ -47,9 +48,6 @@ func scriptCLI() *cli {
 	}
 	return c
 }
-
-// scriptNow is the time in scripts that have the fake relay.
-var scriptNow = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func TestScripts(t *testing.T) {
 	p := scriptParams(t)
@@ -74,7 +72,7 @@ func scriptParams(t *testing.T) testscript.Params {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"relay":    func(ts *testscript.TestScript, _ bool, how []string) { sampleRelay(t, ts, how) },
 			"pass":     letPass,
-			"fake":     fakeRelay,
+			"answers":  setAnswers,
 			"receiver": startReceiver,
 			"notify":   listenForNotify,
 			"notified": awaitNotify,
@@ -91,7 +89,7 @@ func scriptParams(t *testing.T) testscript.Params {
 	}
 }
 
-// sampleRelay answers on the control socket until the script ends. "refusing" is how it can be.
+// sampleRelay answers on the control socket until the script ends. It can be "refusing", and have "streams".
 func sampleRelay(t *testing.T, ts *testscript.TestScript, how []string) {
 	ts.Setenv("NOW", relaytest.Now.Format(time.RFC3339))
 	path := ts.MkAbs("mta-data/control.sock")
@@ -99,7 +97,12 @@ func sampleRelay(t *testing.T, ts *testscript.TestScript, how []string) {
 	l, err := api.Listen(path, 0o600)
 	ts.Check(err)
 	r := relaytest.Serve(t, func(t *testing.T) *relaytest.Sample {
-		s := relaytest.NewSample(t, "", nil)
+		more := ""
+		if slices.Contains(how, "streams") { // that nobody takes
+			more = `stream "app" { to = "https://127.0.0.1:1/app" }
+				stream "crm" { to = "https://127.0.0.1:1/crm" }`
+		}
+		s := relaytest.NewSample(t, more, nil)
 		if slices.Contains(how, "refusing") {
 			s.Free.Store(0)
 			time.Sleep(5 * time.Second)
@@ -107,56 +110,66 @@ func sampleRelay(t *testing.T, ts *testscript.TestScript, how []string) {
 		return s
 	})
 	ts.Defer(r.Close)
-	relays.Store(path, r)
+	sample := &relay{Outside: r, answers: make(map[string]string)}
+	relays.Store(path, sample)
 	for i, id := range r.IDs {
 		ts.Setenv(fmt.Sprintf("ID%d", i+1), id)
 	}
 	ts.Setenv("DATA", r.Dir)
 	alice := api.Actor{Kind: api.BySocket, User: "alice"}
-	s := http.Server{Handler: r, ConnContext: func(ctx context.Context, _ net.Conn) context.Context { return api.WithActor(ctx, alice) }}
+	s := http.Server{Handler: sample, ConnContext: func(ctx context.Context, _ net.Conn) context.Context { return api.WithActor(ctx, alice) }}
 	served := make(chan struct{})
 	go func() { defer close(served); s.Serve(l) }()
 	ts.Defer(func() { s.Close(); <-served })
 }
 
-// relays finds the sample relay of a script for letPass.
+// relay is the sample relay of a script. Some requests have other answers than its.
+type relay struct {
+	*relaytest.Outside
+	answers map[string]string // by method, URL and, if it matters, body
+}
+
+func (r *relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	body, err := io.ReadAll(q.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	request := q.Method + " " + q.URL.String()
+	answer, ok := r.answers[request+" "+string(body)]
+	if !ok {
+		answer, ok = r.answers[request]
+	}
+	if ok {
+		io.WriteString(w, answer)
+		return
+	}
+	q.Body = io.NopCloser(bytes.NewReader(body))
+	r.Outside.ServeHTTP(w, q)
+}
+
+// relays finds the sample relay of a script for its other commands.
 var relays sync.Map
+
+// setAnswers sets the answers of testdata/answers.txt to requests about the parts that it names; of all without.
+func setAnswers(ts *testscript.TestScript, _ bool, parts []string) {
+	all, err := txtar.ParseFile(answersFile)
+	ts.Check(err)
+	v, _ := relays.Load(ts.MkAbs("mta-data/control.sock"))
+	for _, f := range all.Files {
+		if len(parts) == 0 || slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(f.Name, " /v1/"+part) }) {
+			v.(*relay).answers[f.Name] = string(f.Data)
+		}
+	}
+}
+
+const answersFile = "testdata/answers.txt"
 
 // letPass lets time pass for the sample relay.
 func letPass(ts *testscript.TestScript, _ bool, args []string) {
 	d, err := time.ParseDuration(args[0])
 	ts.Check(err)
 	v, _ := relays.Load(ts.MkAbs("mta-data/control.sock"))
-	v.(*relaytest.Outside).Do(func() { time.Sleep(d) })
-}
-
-// fakeRelay answers on the control socket until the script ends, for scripts about what the sample relay does not have.
-func fakeRelay(ts *testscript.TestScript, _ bool, _ []string) {
-	ts.Setenv("NOW", scriptNow.Format(time.RFC3339))
-	path := ts.MkAbs("mta-data/control.sock")
-	ts.Check(os.MkdirAll(filepath.Dir(path), 0o700))
-	l, err := api.Listen(path, 0o600)
-	ts.Check(err)
-	r := controltest.Sample(scriptNow)
-	r.TraceEnds = true
-	r.OnReload = func() (api.Reload, error) {
-		return api.Reload{Changes: []string{"defaults: connection_limit = 20 (was 10)"}, Restart: []string{"http: address = \"\", needs a restart"}}, nil
-	}
-	for i, m := range r.Messages {
-		ts.Setenv(fmt.Sprintf("ID%d", i+1), m.ID)
-	}
-	actions, err := r.OpenAudit(ts.MkAbs("mta-data/audit"))
-	ts.Check(err)
-	ts.Defer(func() { actions.Close() })
-	s := r.Server()
-	served := make(chan struct{})
-	go func() { defer close(served); s.Serve(l) }()
-	ts.Defer(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		s.Shutdown(ctx)
-		<-served
-	})
+	v.(*relay).Do(func() { time.Sleep(d) })
 }
 
 // receiver is an SMTP server that puts what it takes into files: received/N.env has the envelope,

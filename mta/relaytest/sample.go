@@ -110,6 +110,7 @@ func NewSample(t testing.TB, more string, change func(*Sample)) *Sample {
 		s.Zone.Fault(host, dnsserver.Fault{Delay: time.Duration(i+1) * 100 * time.Millisecond})
 	}
 	s.begin()
+	s.suppress()
 	s.Submit("", "Subject: report\r\n\r\n"+strings.Repeat("x", 2000)+"\r\n", "billing@slow.example")
 	s.during(time.Second)
 
@@ -183,6 +184,17 @@ func (s *Sample) silent() {
 		}
 		return a
 	}}, "192.0.2.9:25")
+}
+
+// suppress puts addresses on the list.
+func (s *Sample) suppress() {
+	_, err := s.Client().Suppress(context.Background(), api.Suppress{Suppressions: []api.Suppression{
+		{Address: "former@acme.example", Reason: "asked us to, ticket 4711", Added: Now.AddDate(0, 0, -40)},
+		{Address: "lea@grey.example", Tenant: "acme", Reason: "unsubscribed", Source: api.SuppressedByImport, Added: Now.Add(-3 * time.Hour)},
+		{Address: "gone@big.example", Tenant: "acme", Reason: "550 5.1.1 no such user", Source: api.SuppressedByBounce,
+			Class: "InvalidRecipient", Provider: "big", Added: Now.Add(-26 * time.Hour), Expires: Now.AddDate(0, 0, 89)},
+	}})
+	s.must(err)
 }
 
 // operate does what an operator has done.
