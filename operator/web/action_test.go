@@ -45,7 +45,7 @@ func (b *browser) confirm(path string, form ...string) answer {
 
 // TestAfterAnActionPagesAreNew: whoever goes back sees what was done, however lately the page was made.
 func TestAfterAnActionPagesAreNew(t *testing.T) {
-	b := newConsole(t, nil).as("otto")
+	b := newSample(t).as("otto")
 	const resume = `<button>Resume</button>`
 	if a := b.get("/pauses"); strings.Contains(a.text, resume) {
 		t.Fatalf("something is paused:\n%s", a.text)
@@ -66,14 +66,16 @@ func TestEachActionCountsAsksAndActs(t *testing.T) {
 			if !ok {
 				t.Fatalf("the table of forms lacks %s", r.path)
 			}
-			c := newConsole(t, nil)
+			c := newSample(t)
 			switch r.path {
 			case "/configuration/reload":
-				c.relay.OnReload = func() (api.Reload, error) {
-					return api.Reload{Changes: []string{"tenant acme: tier 3 -> 2"}}, nil
-				}
+				c.configure(`tier = 2`, `tier = 3`)
 			case "/connections/close":
-				form = []string{"id", c.relay.KnownConnections[0].ID}
+				l, err := api.NewLocalClient(c.relay).Connections(t.Context(), api.ConnectionFilter{}, "", 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				form = []string{"id", l.Connections[0].ID}
 			}
 			b := c.as("ada")
 			if before := undoes[r.path]; before != "" {

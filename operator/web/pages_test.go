@@ -3,6 +3,8 @@ package web
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,22 +16,26 @@ import (
 )
 
 func TestLogShowsTheNewest(t *testing.T) {
-	c := newConsole(t, nil)
+	c := newSample(t)
 	b := c.as("vera")
-	id := c.relay.Messages[1].ID
+	id := c.relay.IDs[1]
 	b.get("/log").wants(t, 200, "anna@grey.example", "450 4.7.1 greylisted", `data-stream="/log/follow"`)
 	b.get("/log?type=TransientFailure&within=2d").wants(t, 200, "anna@grey.example", `data-stream="/log/follow?type=TransientFailure"`)
 	b.get("/log?id="+id).wants(t, 200, "/messages/"+id)
 	b.get("/log?recipient=nobody@x.example").wants(t, 200, "No record fits")
-	b.get("/log?after=1").wants(t, 200, "The newest records")
+	p, err := api.NewLocalClient(c.relay).NewestRecords(t.Context(), api.LogQuery{}, "", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.get("/log?after="+url.QueryEscape(p.Next)).wants(t, 200, "The newest records")
 	b.get("/log?after=x").wants(t, 200, "The place in the list is no longer valid")
 	b.get("/log?until=soon").wants(t, 400, "Until")
 	b.get("/log?within=soon").wants(t, 400, "Within")
 	d := b.get("/log/export?id=" + id)
-	if !strings.HasPrefix(d.Header.Get("Content-Disposition"), "attachment") || strings.Count(d.text, "\n") != 2 || !strings.Contains(d.text, `"type":"Reception"`) {
+	if !strings.HasPrefix(d.Header.Get("Content-Disposition"), "attachment") || strings.Count(d.text, "\n") != 9 || !strings.Contains(d.text, `"type":"Reception"`) {
 		t.Errorf("the export: %s %v\n%s", d.Status, d.Header, d.text)
 	}
-	if d := b.get("/log/export?id=" + c.relay.Messages[0].ID + "&type=Bounce"); d.StatusCode != 200 || d.text != "" {
+	if d := b.get("/log/export?id=" + c.relay.IDs[0] + "&type=Bounce"); d.StatusCode != 200 || d.text != "" {
 		t.Errorf("an export of nothing: %s %q", d.Status, d.text)
 	}
 }
@@ -66,22 +72,27 @@ func (b *browser) follow(ctx context.Context, path string) (<-chan string, func(
 	return lines, func() { a.Body.Close(); srv.Close() }
 }
 
+// coming is an answer that goes on: lines, and then nothing more until nobody reads them.
+func coming(lines ...any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for _, l := range lines {
+			_ = json.NewEncoder(w).Encode(l)
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
+}
+
 // TestStreams: what comes is sent as it comes, as text whatever a stranger wrote.
 func TestStreams(t *testing.T) {
 	c := newConsole(t, nil)
 	const evil = "<script>alert(1)</script>\u202e\x1b[31m\revent: failure\rdata: gone\r\r"
-	c.relay.Conversation[1].Text = evil
+	c.answers["GET /v1/trace"] = coming(api.TraceLine{Session: "1", Text: "220 mx1.big.example ESMTP"}, api.TraceLine{Session: "1", Text: evil})
+	c.answers["GET /v1/log"] = coming(json.RawMessage(`{"type":"Bounce","id":"1m7yrrt800000","recipient":"eve@x.example",` +
+		`"event_time":"2026-11-21T12:00:01Z","response":{"code":550,"content":"<script>alert(2)</script>"}}`))
 	for path, want := range map[string]string{"/trace/follow?site=big.example": "220 mx1.big.example ESMTP", "/log/follow": "eve@x.example"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		lines, end := c.as("vera").follow(ctx, path)
-		if strings.HasPrefix(path, "/log") {
-			go func() {
-				select {
-				case c.relay.More <- `{"type":"Bounce","id":"` + c.relay.Messages[0].ID + `","recipient":"eve@x.example","event_time":"2026-11-21T12:00:01Z","response":{"code":550,"content":"<script>alert(2)</script>"}}`:
-				case <-ctx.Done():
-				}
-			}()
-		}
 		found, all := false, ""
 		for line := range lines {
 			all += line + "\n"
@@ -109,7 +120,7 @@ func TestTraceOfContentIsForAdmins(t *testing.T) {
 }
 
 func TestSuppression(t *testing.T) {
-	c := newConsole(t, nil)
+	c := newSample(t)
 	viewer := c.as("vera").get("/suppression")
 	viewer.wants(t, 200, "Export as JSON lines")
 	if strings.Contains(viewer.text, `action="/suppression/remove"`) {
@@ -132,30 +143,21 @@ func TestSuppression(t *testing.T) {
 }
 
 func TestConfigurationAndReload(t *testing.T) {
-	c := newConsole(t, nil)
-	c.relay.OnDiffer = func() (api.Reload, error) {
-		return api.Reload{Changes: []string{"defaults: connection_limit = 20 (was 10)"}, Restart: []string{"http: address"}}, nil
-	}
-	c.relay.OnReload = func() (api.Reload, error) {
-		t.Error("a page that is looked at tries a reload")
-		return api.Reload{}, nil
-	}
+	c := newSample(t)
+	c.configure(`tier = 2`, `tier = 3`, `http { address = "" }`, `http { address = "127.0.0.1:0" }`)
 	viewer := c.as("vera").get("/configuration")
-	viewer.wants(t, 200, `hostname = &#34;relay.example&#34;`, "connection_limit = 20", "wait for a restart")
+	viewer.wants(t, 200, `= &#34;relay.example&#34;`, "tier = 3 (was 2)", "wait for a restart")
 	if strings.Contains(viewer.text, "/configuration/reload") {
 		t.Error("a viewer can reload")
 	}
-	c.relay.OnReload = c.relay.OnDiffer
-	c.as("ada").post("/configuration/reload", "confirm", "yes", "expect", "1").wants(t, 200, "Done", "connection_limit = 20")
-	c.relay.OnDiffer = func() (api.Reload, error) {
-		return api.Reload{}, api.Invalid("", "mta.conf:3: there is no setting hostnam")
-	}
+	c.as("ada").confirm("/configuration/reload").wants(t, 200, "Done", "tier = 3 (was 2)")
+	c.configure("hostname", "hostnam")
 	c.clock.add(time.Minute)
-	c.as("vera").get("/configuration").wants(t, 200, "can't be loaded", "mta.conf:3: there is no setting hostnam")
+	c.as("vera").get("/configuration").wants(t, 200, "can't be loaded", "mta.conf:2:3: unknown setting")
 }
 
 func TestActionsAreForAdmins(t *testing.T) {
-	c := newConsole(t, nil)
+	c := newSample(t)
 	c.as("otto").post("/suppression/add", "addresses", "eve@x.example", "confirm", "yes", "expect", "1", "reason", "she asked").wants(t, 200, "Done")
 	c.as("ada").get("/actions").wants(t, 200, "suppress add", "she asked", "otto", "done")
 	c.as("ada").get("/actions?who="+url.QueryEscape("nobody")).wants(t, 200, "No action fits")
@@ -175,17 +177,20 @@ func TestStreamsEndWithTheSession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newConsole(t, nil)
+			ended := make(chan struct{})
+			c.answers["GET /v1/log"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_ = http.NewResponseController(w).Flush()
+				<-ended
+				_, _ = io.WriteString(w, `{"type":"Bounce","recipient":"secret@x.example","event_time":"2026-11-21T12:00:01Z"}`+"\n")
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			})
 			b := c.as("vera")
 			lines, stop := b.follow(t.Context(), "/log/follow")
 			defer stop()
 			<-lines // it has begun
 			end(c, b)
-			go func() {
-				select {
-				case c.relay.More <- `{"type":"Bounce","recipient":"secret@x.example","event_time":"2026-11-21T12:00:01Z"}`:
-				case <-t.Context().Done():
-				}
-			}()
+			close(ended)
 			all := ""
 			for line := range lines {
 				all += line + "\n"

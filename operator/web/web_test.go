@@ -1,35 +1,51 @@
 package web
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"example.org/mta/operator/api"
-	"example.org/mta/operator/api/controltest"
-	"example.org/mta/operator/audit"
 )
 
+// start is when the sample relay has all that is in it.
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// console is a server under test with the sample relay behind it.
+// Sample is the sample relay with an entry of the suppression list that was set aside.
+type Sample struct {
+	http.Handler
+	IDs  []string // of the messages in its queue, the oldest first
+	Dir  string   // data_dir
+	Pass func(time.Duration)
+}
+
+// OpenSample makes one. Package web_test sets it: this one can't import the relay, which has the console.
+var OpenSample func(*testing.T) *Sample
+
+// console is a server under test. Behind it is nothing that answers more than an empty object, or the sample relay.
 type console struct {
 	*Server
-	t      testing.TB
-	relay  *controltest.Relay
-	logins *fakeLogins
-	clock  *clockOf
-	down   bool // the relay does not answer
+	t       testing.TB
+	relay   *Sample        // nil: none
+	answers map[string]any // other than the relay's, by method and path: an object, an *api.Error or a handler
+	logins  *fakeLogins
+	clock   *clockOf
+	down    bool // the relay does not answer
 
-	auditing   sync.Mutex // guards audit
+	mu         sync.Mutex // guards changes and audit
+	changes    []api.Change
 	audit      []Login
 	auditFails bool
 }
@@ -99,29 +115,17 @@ func newConsole(t testing.TB, change func(*Config)) *console {
 // newConsoleOf makes a console with other routes.
 func newConsoleOf(t testing.TB, table []route, change func(*Config)) *console {
 	t.Helper()
-	c := &console{t: t, relay: controltest.Sample(start), clock: &clockOf{now: start}}
+	c := &console{t: t, answers: make(map[string]any), clock: &clockOf{now: start}}
 	c.logins = &fakeLogins{users: map[string]Identity{"vera": {User: "vera", Role: Viewer}, "otto": {User: "otto", Role: Operator}, "ada": {User: "ada", Role: Admin}}}
-	log, err := audit.Open(audit.Config{Dir: t.TempDir(), Now: c.clock.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { log.Close() })
-	c.relay.Audit = log
-	client := c.relay.Server().Handler()
 	cfg := Config{
-		Relay: api.NewLocalClient(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if c.down {
-				panic(http.ErrAbortHandler)
-			}
-			client.ServeHTTP(w, r)
-		})),
+		Relay:  api.NewLocalClient(http.HandlerFunc(c.ask)),
 		Logins: c.logins, Access: Access{Hosts: []string{"console.example"}}, Now: c.clock.Now,
 		Audit: func(_ context.Context, l Login) error {
 			if c.auditFails {
 				return errors.New("disk full")
 			}
-			c.auditing.Lock()
-			defer c.auditing.Unlock()
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			c.audit = append(c.audit, l)
 			return nil
 		},
@@ -129,10 +133,73 @@ func newConsoleOf(t testing.TB, table []route, change func(*Config)) *console {
 	if change != nil {
 		change(&cfg)
 	}
+	var err error
 	if c.Server, err = newServer(cfg, table); err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// newSample makes a console of the sample relay.
+func newSample(t *testing.T) *console {
+	t.Helper()
+	c := newConsole(t, nil)
+	c.relay = OpenSample(t)
+	return c
+}
+
+// configure replaces texts by others in the configuration file of the sample relay.
+func (c *console) configure(oldnew ...string) {
+	c.t.Helper()
+	file := filepath.Join(c.relay.Dir, "mta.conf")
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, []byte(strings.NewReplacer(oldnew...).Replace(string(text))), 0o600)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// ask answers a request to the relay.
+func (c *console) ask(w http.ResponseWriter, r *http.Request) {
+	if c.down {
+		panic(http.ErrAbortHandler)
+	}
+	if r.URL.Path == "/v1/messages/change" {
+		c.note(r)
+	}
+	answer := c.answers[r.Method+" "+r.URL.Path]
+	switch a := answer.(type) {
+	case nil:
+		if c.relay != nil {
+			c.relay.ServeHTTP(w, r)
+			return
+		}
+		answer = struct{}{}
+	case http.HandlerFunc:
+		a(w, r)
+		return
+	case *api.Error:
+		w.WriteHeader(a.Status)
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// note keeps the change that is asked for.
+func (c *console) note(r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	var asked api.Change
+	if err == nil {
+		err = json.Unmarshal(body, &asked)
+	}
+	if err != nil {
+		c.t.Error(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changes = append(c.changes, asked)
 }
 
 // browser keeps cookies, as one does.
@@ -205,7 +272,10 @@ func (b *browser) do(method, path, body string) answer {
 
 // eachRoute fills the paths of the table with something.
 func eachRoute(c *console) (all []route) {
-	id := controltest.Sample(start).Messages[3].ID
+	id := "1m7yzmdk00000"
+	if c.relay != nil {
+		id = c.relay.IDs[3]
+	}
 	for _, r := range c.routes {
 		r.path = strings.NewReplacer("{hash}", "0", "{name}", "none", "{id}", id).Replace(r.path)
 		switch r.path { // pages of one of something
@@ -247,13 +317,13 @@ func TestRolesOfAllRoutes(t *testing.T) {
 }
 
 func TestPagesFullEmptyAndWithoutRelay(t *testing.T) {
-	for name, prepare := range map[string]func(*console){
-		"full":  func(*console) {},
-		"empty": func(c *console) { *c.relay = controltest.Relay{Now: start} },
-		"gone":  func(c *console) { c.down = true },
+	for name, make := range map[string]func() *console{
+		"full":  func() *console { return newSample(t) },
+		"empty": func() *console { return newConsole(t, nil) },
+		"gone":  func() *console { return newConsole(t, nil) },
 	} {
-		c := newConsole(t, nil)
-		prepare(c)
+		c := make()
+		c.down = name == "gone"
 		b := c.as("ada")
 		for _, r := range eachRoute(c) {
 			if r.page == nil || name == "gone" && (r.path == "/help" || r.path == "/trace") { // they ask nothing
@@ -272,6 +342,7 @@ func TestPagesFullEmptyAndWithoutRelay(t *testing.T) {
 
 func TestBannerGivesTheAgeWhenTheRelayIsGone(t *testing.T) {
 	c := newConsole(t, nil)
+	c.answers["GET /v1/status"] = api.Status{Hostname: "relay.example"}
 	b := c.as("vera")
 	if a := b.get("/"); a.StatusCode != 200 || strings.Contains(a.text, "does not answer") {
 		t.Fatalf("%s\n%s", a.Status, a.text)
