@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"html/template"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"example.org/mta/internal/short"
 	"example.org/mta/internal/visible"
@@ -36,14 +36,7 @@ type Series struct {
 
 // Empty reports whether there is nothing to draw.
 func (p Plot) Empty() bool {
-	for _, s := range p.Series {
-		for _, v := range s.Values {
-			if !math.IsNaN(v) {
-				return false
-			}
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.Series, func(s Series) bool { return !math.IsNaN(most(s.Values)) })
 }
 
 // JSON is what the script draws.
@@ -61,7 +54,7 @@ func (p Plot) JSON() (string, error) {
 		Series  []series `json:"series"`
 	}{p.Start.Unix(), p.Step.Seconds(), p.Unit, p.Stacked, p.Log, nil}
 	for _, s := range p.Series {
-		out.Series = append(out.Series, series{shown(s.Name), numbers(s.Values, p.Log)})
+		out.Series = append(out.Series, series{visible.Text(s.Name, maxTitle), numbers(s.Values, p.Log)})
 	}
 	text, err := json.Marshal(out)
 	return string(text), err
@@ -82,19 +75,6 @@ func numbers(values []float64, log bool) []byte {
 		}
 	}
 	return append(b, ']')
-}
-
-// shown makes visible what a text hides, for what is drawn rather than written.
-func shown(s string) string {
-	var b []byte
-	for _, r := range s {
-		if r == utf8.RuneError || visible.Hidden(r) {
-			b = visible.AppendEscaped(b, r)
-		} else {
-			b = utf8.AppendRune(b, r)
-		}
-	}
-	return string(b)
 }
 
 // Text gives the sentence of the plot.

@@ -20,6 +20,7 @@ type simulationPage struct {
 	Shape  string
 	On     string // the days of the week with mail; "": all
 	Tier   int
+	Tiers  int                  // how many there are
 	Result *api.SimulatedWarmup // nil until the form is filled in
 	Days   []simulatedDay
 	Curve  template.HTML // an SVG picture
@@ -40,16 +41,8 @@ type simulatedDay struct {
 
 var simulateParams = []string{"plan", "volume", "shape", "on", "tier"}
 
-// Tiers are those that mail can have.
-func (p simulationPage) Tiers() (all []int) {
-	for tier := range tiers.Count {
-		all = append(all, tier)
-	}
-	return all
-}
-
 func simulateWarmup(r *request) (any, error) {
-	p := simulationPage{Shapes: mailShapes, Plan: r.get("plan"), Volume: r.get("volume"), Shape: r.get("shape"), On: r.get("on")}
+	p := simulationPage{Shapes: mailShapes, Tiers: tiers.Count, Plan: r.get("plan"), Volume: r.get("volume"), Shape: r.get("shape"), On: r.get("on")}
 	var err error
 	if p.Tier, err = r.number("tier", 3, 0, tiers.Count-1); err != nil {
 		return nil, err

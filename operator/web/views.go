@@ -46,9 +46,9 @@ type kept struct {
 	err   error         // of that, nil: it is view
 }
 
-// get gives the view of a key: one that was made lately, or a new one by make. Whoever comes while it is made
-// waits for it. make's context does not end with who has asked first.
-func (v *views) get(ctx context.Context, key string, make func(context.Context) (*view, error)) (*view, error) {
+// get gives the view of a key: one that was made lately, or a new one by ask. Whoever comes while it is made
+// waits for it. ask's context does not end with who has asked first.
+func (v *views) get(ctx context.Context, key string, ask func(context.Context) (*view, error)) (*view, error) {
 	v.mu.Lock()
 	k := v.of(key)
 	if !k.tried.IsZero() && v.now().Sub(k.tried) < fresh {
@@ -56,8 +56,8 @@ func (v *views) get(ctx context.Context, key string, make func(context.Context) 
 		return k.view, k.err
 	}
 	if k.busy == nil {
-		k.busy = newBusy()
-		go v.make(context.WithoutCancel(ctx), k, make)
+		k.busy = make(chan struct{})
+		go v.make(context.WithoutCancel(ctx), k, ask)
 	}
 	busy := k.busy
 	v.mu.Unlock()
@@ -70,8 +70,6 @@ func (v *views) get(ctx context.Context, key string, make func(context.Context) 
 	defer v.mu.Unlock()
 	return k.view, k.err
 }
-
-func newBusy() chan struct{} { return make(chan struct{}) }
 
 // make makes a view and lets those who wait have it.
 func (v *views) make(ctx context.Context, k *kept, make func(context.Context) (*view, error)) {

@@ -88,18 +88,19 @@ func (a Keys) AddAPIKey(_ context.Context, add api.AddAPIKey) (api.NewAPIKey, er
 	if add.Expires > 0 {
 		k.Expires = now.Add(time.Duration(add.Expires))
 	}
+	var (
+		token string
+		added *keys.Key
+	)
 	if add.DryRun {
-		added, err := keys.PreviewAdd(path, k, now)
-		if err != nil {
-			return api.NewAPIKey{}, keyError(err)
-		}
-		return api.NewAPIKey{Added: a.key(added)}, nil
+		added, err = keys.PreviewAdd(path, k, now)
+	} else {
+		token, added, err = keys.Add(path, k, now)
 	}
-	token, added, err := keys.Add(path, k, now)
 	if err != nil {
 		return api.NewAPIKey{}, keyError(err)
 	}
-	a.reread()
+	a.changed(add.DryRun)
 	return api.NewAPIKey{Key: token, Added: a.key(added)}, nil
 }
 
@@ -129,9 +130,7 @@ func (a Keys) RotateAPIKey(_ context.Context, o api.RotateAPIKey) (api.NewAPIKey
 	if err != nil {
 		return api.NewAPIKey{}, keyError(err)
 	}
-	if !o.DryRun {
-		a.reread()
-	}
+	a.changed(o.DryRun)
 	done := api.NewAPIKey{Key: token, Added: a.key(added)}
 	if overlap > 0 {
 		was := a.key(old)
@@ -157,15 +156,13 @@ func (a Keys) RemoveAPIKeys(_ context.Context, o api.RemoveAPIKeys) (api.APIKeyL
 	if err != nil {
 		return api.APIKeyList{}, keyError(err)
 	}
-	if !o.DryRun {
-		a.reread()
-	}
+	a.changed(o.DryRun)
 	return a.list(removed), nil
 }
 
-// reread brings a change of the keys file into force.
-func (a Keys) reread() {
-	if book := a.Book(); book != nil {
+// changed brings a change of the keys file into force, unless it was a dry run.
+func (a Keys) changed(dry bool) {
+	if book := a.Book(); book != nil && !dry {
 		book.Reread()
 	}
 }
