@@ -97,7 +97,7 @@ func (b *budget) rateText(rate gcra.Rate) string {
 // full reports whether no more connections may be made at this time.
 func (b *budget) full(limit int) bool { return limit > 0 && b.live >= limit }
 
-// free is how many connections may be made, idle ones making room.
+// free is how many connections may be made, since idle ones give way.
 func (b *budget) free(limit int) int { return limit - b.live + b.idle }
 
 func newBudget(key budgetKey) *budget {

@@ -19,7 +19,7 @@ type calls struct {
 }
 
 // clock is the scheduler's one long-lived goroutine: it wakes lanes when their time has come, calls
-// Done for jobs that ended without a connection, tells of room, and keeps house once a second.
+// Done for jobs that ended without a connection, reports space, and keeps house once a second.
 // Close ends it, and waits for it.
 func (s *Scheduler) clock() {
 	defer close(s.stopped)

@@ -305,7 +305,7 @@ func (e *dialError) words() string {
 	return e.err.Error()
 }
 
-// ours reports whether the trouble is with the source and not with the host.
+// ours reports whether the fault is the source's and not the host's.
 func (e *dialError) ours() bool {
 	var source *SourceError
 	return errors.As(e.err, &source) || errors.Is(e.err, syscall.EADDRNOTAVAIL) || errors.Is(e.err, syscall.EMFILE) || errors.Is(e.err, syscall.ENFILE)
@@ -490,7 +490,7 @@ func (s *Scheduler) assign(l *lane, g *group, c *connection, now time.Time) {
 	p.fresh = c.given == 1
 	l.running++
 	if !c.session.Send(&p.tx) {
-		// It has ended and is about to tell.
+		// It has ended, and ended will be called.
 		c.rec.Phase = destdb.Closing
 		s.unassign(p, now) // which recounts
 		s.requeue(p)

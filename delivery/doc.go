@@ -1,15 +1,15 @@
 // Package delivery carries jobs to hosts: it decides which connection takes which message, opens and
 // closes connections, and gives back what the hosts said about each recipient. It knows no disk.
 //
-// In the order of use: [New] makes a [Scheduler]; Reserve takes room for a [Job]; Submit hands it over, and
+// In the order of use: [New] makes a [Scheduler]; Reserve takes space for a [Job]; Submit hands it over, and
 // its Done gets a [Result] for each recipient; Drain lets what is under way end; Close ends all.
 //
 // The algorithm is Tony Finch's of 2007; docs/delivery.md has its only pseudo-code, with what was changed
 // and why. In the code: a lane (lane.go) is the mail from one source to one site and asks decide for
 // the message whose turn it is (waitlist.go); the steps (steps.go) are functions of the
 // picture that package destdb keeps; a connection (connection.go) is one SMTP session from the
-// decision to open it to its end; what comes back is in settle.go; places.go says who makes room for
-// whom; budget.go, slowstart.go, backoff.go and drain.go are what holds mail back.
+// decision to open it to its end; what comes back is in settle.go; places.go says which gives way to
+// which; budget.go, slowstart.go, backoff.go and drain.go are what holds mail back.
 //
 // One lock, Scheduler.mu, guards all decisions: limits on hosts, sources, providers and the relay as a
 // whole cut across sites, so that owners of single sites would have to agree with each other on every

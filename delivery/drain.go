@@ -13,9 +13,9 @@ import (
 
 // drain keeps a backlog from leaving all at once when a site comes back (docs/control.md, Drain). A lane begins at
 // its usual rate and doubles that every half minute while the site accepts everything. At each sign of
-// trouble the rate falls back, and waits longer before it grows again. The floor is the usual rate, rising to
+// overload the rate falls back, and waits longer before it grows again. The floor is the usual rate, rising to
 // 1.5 times that over ten minutes. Fresh mail goes first (see waitlist), and little of the backlog is kept in
-// memory so that fresh mail finds room (see Scheduler.part).
+// memory so that fresh mail finds space (see Scheduler.part).
 //
 // An outage is a minute or more in which all hosts were broken, or the lane was suspended. Time during which
 // this relay did not run does not count.
@@ -84,7 +84,7 @@ func (d *drain) idle() bool { return d.down.IsZero() && !d.active() }
 
 // running brings the drain up to date, and reports whether the lane drains.
 func (d *drain) running(l *lane, now time.Time) bool {
-	d.look(l, now)
+	d.update(l, now)
 	return d.active()
 }
 
@@ -159,9 +159,9 @@ func (d *drain) failure(now time.Time) {
 	d.grows, d.fell = now.Add(d.calm), now
 }
 
-// look detects the start and end of outages. What a short one amid a drain held back may leave at once, as
+// update detects the start and end of outages. What a short one amid a drain held back may leave at once, as
 // after any short outage; otherwise mail for a site that comes and goes would pile up.
-func (d *drain) look(l *lane, now time.Time) {
+func (d *drain) update(l *lane, now time.Time) {
 	since := l.downSince(now)
 	switch {
 	case !since.IsZero():
@@ -230,7 +230,7 @@ func (d *drain) resume(l *lane, now time.Time) {
 
 // tick learns the usual rate and ends a drain that is over. It is called once a second.
 func (d *drain) tick(l *lane, now time.Time) {
-	d.look(l, now)
+	d.update(l, now)
 	d.learn(l, now)
 	if !d.active() {
 		return

@@ -36,7 +36,7 @@ func (l *lane) slowPath(p *destdb.Path, now time.Time) bool {
 	})
 }
 
-// reason is why mail of the lane waits, as an operator is told. It names the host that has let us in and
+// reason is why mail of the lane waits, as operators see it. It names the host that has let us in and
 // says nothing: some take minutes for their greeting.
 func (l *lane) reason(now time.Time) waitReason {
 	if l.why.What != beingOpened {

@@ -13,7 +13,7 @@ import (
 )
 
 // Job is the recipients of one message that can go down one connection to one site from one
-// source. It has room from Reserve on, and belongs to the scheduler from Submit until Done.
+// source. It has space from Reserve on, and belongs to the scheduler from Submit until Done.
 type Job struct {
 	Message    *envelope.Message
 	Recipients []int // indexes into Message.Recipients; at least one
@@ -25,7 +25,7 @@ type Job struct {
 	Expires time.Time
 	Weight  int // of the tenant among tenants, 0 is 1
 	// Called says that the caller took the job out of a line because Space gave its flow so much. The job has that
-	// room even if the flow's part has become smaller since.
+	// space even if the flow's part has become smaller since.
 	Called bool
 
 	Body func() (io.ReadCloser, error) // see smtpclient.Transaction.Body
@@ -52,7 +52,7 @@ type Result struct {
 	// Attempted is false when the recipient never got its turn: that counts no attempt.
 	Attempted bool
 	// Withdrawn says that it was taken back before it was sent: by Job.MayBegin, by Cancel, by Reload
-	// since it may not leave from its source any longer, or since there is no host to try and no room for more either.
+	// since it may not leave from its source any longer, or since there is no host to try and no space for more either.
 	Withdrawn bool
 	// RetryAfter is the earliest time at which another attempt makes sense, where that is known;
 	// zero leaves it to the caller's schedule.

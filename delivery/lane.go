@@ -77,7 +77,7 @@ type lane struct {
 	drain    drain
 }
 
-// pool is the lanes that use a path: when a connection has room, they take turns.
+// pool is the lanes that use a path: when a connection can take more, they take turns.
 type pool struct {
 	path  *destdb.Path
 	lanes []*lane
@@ -243,7 +243,7 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) decision {
 	return decision{kind: decisionOpen, path: p}
 }
 
-// rideOrWait gives the job to a busy connection all the same, if one has any room; else v.
+// rideOrWait gives the job to a busy connection all the same, if one can take more; else v.
 func (l *lane) rideOrWait(paths []*destdb.Path, v decision) decision {
 	if c := ride(paths); c != nil {
 		return decision{kind: decisionTake, conn: c}
@@ -390,7 +390,7 @@ func (l *lane) wait(why waitReason, now time.Time) {
 }
 
 // giveUp gives back all that waits: no host of any tier works. What was not tried is withdrawn when
-// the site has no other lane that works, since Reserve has no room for it before there is hope.
+// the site has no other lane that works, since Reserve has no space for it before there is hope.
 func (l *lane) giveUp(now time.Time) {
 	r, host, at := l.outOfService(now)
 	if latest := now.Add(l.limits.MaxHostRetry); at.After(latest) {

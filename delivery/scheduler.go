@@ -27,7 +27,7 @@ type Config struct {
 	// Reload. nil: no limits but the defaults. Like Source it is called with the lock held: it must
 	// be quick, and not call the scheduler.
 	Limits func(r *route.Route, source, tenant string) Limits
-	// OnSpace is called when a flow has room again for which Reserve or Space found none: when half its
+	// OnSpace is called when a flow has space again for which Reserve or Space found none: when half its
 	// part is free, when the time has come to try the site's hosts again, when they work again. It is
 	// called from the scheduler's own goroutine, and may Reserve and Submit.
 	OnSpace func(Flow)
@@ -48,10 +48,10 @@ type Config struct {
 	// Trace is asked at each new connection, and by Retrace, who watches it; nil: nobody. It must not
 	// block, nor call the scheduler.
 	Trace func(Watched) *smtpclient.Trace
-	// OnAction is told of each automatic action when it begins. It must not block, nor call the
+	// OnAction is called for each automatic action when it begins. It must not block, nor call the
 	// scheduler.
 	OnAction func(site string, a destdb.Action)
-	// OnRefused is told of each connection that a host turned away in words: by its greeting, or by the
+	// OnRefused is called for each connection that a host turned away in words: by its greeting, or by the
 	// reply to EHLO, STARTTLS or AUTH. That is once, however much mail waits for it and comes back with
 	// those words. It must not block, nor call the scheduler.
 	OnRefused func(r *route.Route, source string, words reply.Reply)
@@ -162,7 +162,7 @@ type Scheduler struct {
 
 // Counts are what has happened since New, and what is under way.
 type Counts struct {
-	Submitted, Refused, Done uint64 // jobs; the refused ones, for which Reserve had no room, are not among the submitted
+	Submitted, Refused, Done uint64 // jobs; the refused ones, for which Reserve had no space, are not among the submitted
 	Ambiguous                uint64 // recipients of whom the host's answer was lost
 	Moved                    uint64 // parts that changed connection before they had their turn
 	Connected, ConnectFailed uint64 // connections that were made, and that could not be
@@ -204,7 +204,7 @@ func New(cfg Config) *Scheduler {
 	return s
 }
 
-// Submit hands over a job for which Reserve took room. While the scheduler is stopping, the job comes back
+// Submit hands over a job for which Reserve took space. While the scheduler is stopping, the job comes back
 // unattempted; after Close it doesn't come back.
 func (s *Scheduler) Submit(j *Job) {
 	now := s.cfg.Now()

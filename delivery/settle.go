@@ -157,7 +157,7 @@ func (s *Scheduler) refuse(w *work, r reply.Reply) {
 }
 
 // conclude takes a job off the books when all its recipients have a result; the caller then has
-// its Done called, and gives its room back by leave.
+// its Done called, and gives its space back by leave.
 func (s *Scheduler) conclude(w *work) bool {
 	if len(w.results) < len(w.Recipients) {
 		return false
@@ -171,9 +171,9 @@ func (s *Scheduler) conclude(w *work) bool {
 	return true
 }
 
-// finish has the clock call w's Done: never from within Submit, nor with the lock held. Its room is
+// finish has the clock call w's Done: never from within Submit, nor with the lock held. Its space is
 // free only after that: when a host is down, a caller with a backlog could otherwise hand all of it
-// over at once, since each job would fail and make room for the next.
+// over at once, since each job would fail and free space for the next.
 func (s *Scheduler) finish(w *work) {
 	s.calls.done = append(s.calls.done, w)
 	s.signal()

@@ -16,8 +16,8 @@ type Source struct {
 	EHLO    string     // what the source calls itself; it should resolve to its public address
 }
 
-// SourceError is what Config.Dial gives when the trouble is with the source (its address, its proxy),
-// or can't be told from that: the host is not held to be broken for other sources. Its text names no
+// SourceError is what Config.Dial gives when the fault is the source's (its address, its proxy),
+// or may be: the host is not held to be broken for other sources. Its text names no
 // address but the proxy's.
 type SourceError struct{ Err error }
 

@@ -20,10 +20,10 @@ func FlowOf(m *envelope.Message, site, source string) Flow {
 }
 
 // share is the memory that the jobs of one site take. Its flows have equal parts of it, so that neither a
-// slow source nor a tenant or tier with much mail keeps another waiting for room.
+// slow source nor a tenant or tier with much mail keeps another waiting for space.
 type share struct {
 	jobs  int
-	flows map[Flow]*flow // those that have jobs, or want room
+	flows map[Flow]*flow // those that have jobs, or want space
 }
 
 // flow is one flow's part of a share.
@@ -33,7 +33,7 @@ type flow struct {
 
 	jobs    int
 	backlog int  // of those, accepted before an outage that has ended
-	wanted  bool // the caller found no room, and waits for OnSpace
+	wanted  bool // the caller found no space, and waits for OnSpace
 }
 
 // space is what a job has from Reserve until it is done.
@@ -42,7 +42,7 @@ type space struct {
 	backlog bool // the message was accepted before an outage ended; see drain
 }
 
-// wanted reports whether any flow wants room.
+// wanted reports whether any flow wants space.
 func (h *share) wanted() bool {
 	for _, p := range h.flows {
 		if p.wanted {
@@ -72,9 +72,9 @@ func (s *Scheduler) Space(f Flow) int {
 	return max(free, 0)
 }
 
-// Reserve takes room for a job, which Submit or Release must follow. It returns false when the site's share of
+// Reserve takes space for a job, which Submit or Release must follow. It returns false when the site's share of
 // memory is full, when none of its hosts may be tried now, or when the scheduler is stopping: OnSpace is called
-// when there is room for the flow. A caller that parks the job calls Space after that, as room may have come
+// when there is space for the flow. A caller that parks the job calls Space after that, as space may have come
 // meanwhile, and sets Job.Called when it submits what Space gave space for.
 func (s *Scheduler) Reserve(j *Job) bool {
 	now := s.cfg.Now()
@@ -98,7 +98,7 @@ func (s *Scheduler) Reserve(j *Job) bool {
 	return true
 }
 
-// Release gives back the room of a job that is not submitted.
+// Release gives back the space of a job that is not submitted.
 func (s *Scheduler) Release(j *Job) {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -149,7 +149,7 @@ func (s *Scheduler) flow(f Flow) *flow {
 	return p
 }
 
-// tidyShare drops a flow that has no jobs and wants no room.
+// tidyShare drops a flow that has no jobs and wants no space.
 func (s *Scheduler) tidyShare(p *flow) {
 	if p.jobs > 0 || p.wanted {
 		return
@@ -173,7 +173,7 @@ func (s *Scheduler) shareNow() int {
 // ... + 1/n times the share for a while. When no lane of the site has a host that works, there may be
 // none, or as many of the site as it takes to find out: mail waits at its owner's then, and costs no
 // attempt. While the flow drains there may be as much backlog as leaves in a few seconds, so that fresh
-// mail finds room.
+// mail finds space.
 func (s *Scheduler) part(p *flow, fresh bool, now time.Time) (most, free int) {
 	most = max(s.shareNow()/len(p.share.flows), 1)
 	free = most - p.jobs
@@ -243,7 +243,7 @@ func (l *lane) prospects(now time.Time) prospects {
 	return best
 }
 
-// leave gives a job's room back. A caller that wants room hears of it when half of its part is free, not
+// leave gives a job's space back. A caller that wants space hears of it when half of its part is free, not
 // at each job.
 func (s *Scheduler) leave(j *Job, now time.Time) {
 	p := j.space.flow
@@ -257,7 +257,7 @@ func (s *Scheduler) leave(j *Job, now time.Time) {
 	s.tidyShare(p)
 }
 
-// offer schedules OnSpace for a flow that wants room, once there is enough room to be worth it.
+// offer schedules OnSpace for a flow that wants space, once there is enough space to be worth it.
 func (s *Scheduler) offer(p *flow, now time.Time) {
 	if !p.wanted {
 		return
@@ -269,7 +269,7 @@ func (s *Scheduler) offer(p *flow, now time.Time) {
 	}
 }
 
-// remind schedules OnSpace for flows that want room, and have it because time has passed.
+// remind schedules OnSpace for flows that want space, and have it because time has passed.
 func (s *Scheduler) remind(now time.Time) {
 	for site, h := range s.shares {
 		if !h.wanted() || s.outlook(site, now) == laneOut {

@@ -202,8 +202,8 @@ func (w *waitlist) unlink(p *part) {
 	p.older, p.newer = nil, nil
 }
 
-// pick gives the message whose turn it is; nil when none waits, or none that may. Held tells of a
-// tenant that has to wait. It changes nobody's place until take.
+// pick gives the message whose turn it is; nil when none waits, or none that may. Held reports whether a
+// tenant has to wait. It changes nobody's place until take.
 func (w *waitlist) pick(now time.Time, held func(*tenant) bool) *group {
 	if !w.draining && w.oldest != nil && w.picks%guardShare == guardShare-1 && now.Sub(w.oldest.work.since) > guardAge {
 		if g := w.oldest.group; g.first == w.oldest && !held(g.tenant) {
