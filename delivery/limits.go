@@ -44,24 +44,18 @@ type Limits struct {
 
 // FillIn gives l with defaults in place of what is zero and must have a value.
 func (l Limits) FillIn() Limits {
-	orInt(&l.MaxDeliveriesPerConnection, 100)
-	orInt(&l.MaxRecipients, 100)
-	orTime(&l.IdleTimeout, 30*time.Second)
-	orTime(&l.ActiveTimeout, 5*time.Minute)
-	orTime(&l.HostRetry, time.Minute)
-	orTime(&l.MaxHostRetry, time.Hour)
-	orTime(&l.ConnectTimeout, 30*time.Second)
-	orTime(&l.HandshakeTimeout, 5*time.Minute)
+	or(&l.MaxDeliveriesPerConnection, 100)
+	or(&l.MaxRecipients, 100)
+	or(&l.IdleTimeout, 30*time.Second)
+	or(&l.ActiveTimeout, 5*time.Minute)
+	or(&l.HostRetry, time.Minute)
+	or(&l.MaxHostRetry, time.Hour)
+	or(&l.ConnectTimeout, 30*time.Second)
+	or(&l.HandshakeTimeout, 5*time.Minute)
 	return l
 }
 
-func orInt(v *int, d int) {
-	if *v <= 0 {
-		*v = d
-	}
-}
-
-func orTime(v *time.Duration, d time.Duration) {
+func or[T int | time.Duration](v *T, d T) {
 	if *v <= 0 {
 		*v = d
 	}

@@ -1,10 +1,12 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,11 +80,11 @@ func (c *Config) allows(workers, free int) bool {
 }
 
 func (c Config) withDefaults() Config {
-	orInt(&c.Share, 2000)
-	orInt(&c.MaxJobs, 100_000)
-	orInt(&c.MaxConnections, 2000)
-	orInt(&c.MaxMessageConcurrency, 2)
-	orInt(&c.ScaleMaxConcurrency, 10)
+	or(&c.Share, 2000)
+	or(&c.MaxJobs, 100_000)
+	or(&c.MaxConnections, 2000)
+	or(&c.MaxMessageConcurrency, 2)
+	or(&c.ScaleMaxConcurrency, 10)
 	if c.Limits == nil {
 		c.Limits = func(*route.Route, string, string) Limits { return Limits{} }
 	}
@@ -101,21 +103,13 @@ func (c Config) withDefaults() Config {
 	if c.Backoff == nil {
 		c.Backoff = DefaultRules()
 	}
-	if c.DB == nil {
-		c.DB = destdb.New(destdb.Lifetimes{})
-	}
+	c.DB = cmp.Or(c.DB, destdb.New(destdb.Lifetimes{}))
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Rand == nil {
-		c.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.TLS == nil {
-		c.TLS = tlspolicy.New(tlspolicy.Config{Now: c.Now})
-	}
+	c.Rand = cmp.Or(c.Rand, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.TLS = cmp.Or(c.TLS, tlspolicy.New(tlspolicy.Config{Now: c.Now}))
 	if c.handshake == nil {
 		c.handshake = handshake
 	}
@@ -314,23 +308,7 @@ func (l *lane) follow(r *route.Route) {
 }
 
 func sameHosts(a, b *route.Route) bool {
-	if a == b {
-		return true
-	}
-	if len(a.Tiers) != len(b.Tiers) {
-		return false
-	}
-	for i := range a.Tiers {
-		if len(a.Tiers[i]) != len(b.Tiers[i]) {
-			return false
-		}
-		for j := range a.Tiers[i] {
-			if a.Tiers[i][j] != b.Tiers[i][j] {
-				return false
-			}
-		}
-	}
-	return true
+	return a == b || slices.EqualFunc(a.Tiers, b.Tiers, slices.Equal[route.Tier])
 }
 
 // pool gives the pool of a path, with l among its lanes.
@@ -340,21 +318,15 @@ func (s *Scheduler) pool(p *destdb.Path, l *lane) *pool {
 		q = &pool{path: p}
 		s.pools[p] = q
 	}
-	for _, o := range q.lanes {
-		if o == l {
-			return q
-		}
+	if !slices.Contains(q.lanes, l) {
+		q.lanes = append(q.lanes, l)
 	}
-	q.lanes = append(q.lanes, l)
 	return q
 }
 
 func (p *pool) remove(l *lane) {
-	for i, o := range p.lanes {
-		if o == l {
-			p.lanes = append(p.lanes[:i], p.lanes[i+1:]...)
-			return
-		}
+	if i := slices.Index(p.lanes, l); i >= 0 {
+		p.lanes = slices.Delete(p.lanes, i, i+1)
 	}
 }
 
