@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -255,29 +256,9 @@ func (r *Relay) secrets(cfg *config.Config) (parts []Part, err error) {
 		}
 	}
 	outside(r.ConfigFile, cfg.Users.File, cfg.Keys.File, cfg.Console.Users)
-	for _, l := range cfg.Listeners {
-		outside(l.TLS.Certificate...)
-		outside(l.TLS.Key...)
-		outside(l.TLS.ClientCA)
-	}
-	for _, a := range cfg.APIs {
-		outside(a.TLS.Certificate...)
-		outside(a.TLS.Key...)
-	}
-	outside(cfg.Console.TLS.Certificate...)
-	outside(cfg.Console.TLS.Key...)
-	for _, p := range cfg.ClientPairs() {
-		outside(p.Certificate, p.Key)
-	}
-	outside(cfg.Defaults.Traffic.TLSCA)
-	for _, p := range cfg.Providers {
-		outside(p.Traffic.TLSCA)
-	}
-	for _, d := range cfg.Domains {
-		outside(d.Traffic.TLSCA)
-	}
-	for _, s := range cfg.Streams {
-		outside(s.CA)
+	outside(slices.Concat(cfg.Console.TLS.Certificate, cfg.Console.TLS.Key)...) // also while it is off
+	for _, f := range cfg.PEMFiles() {
+		outside(f.Path)
 	}
 	for _, d := range cfg.DKIMs {
 		for _, key := range d.Keys {
