@@ -130,9 +130,7 @@ func (d *decoder) labelled(in *hclsyntax.Block, f Field) {
 		d.problems.Add(in.DefRange(), fmt.Sprintf(`write it as %s "name" { ... }`, in.Type), "a %s block has one name, and this one has %d", in.Type, len(in.Labels))
 		return
 	}
-	if with, ok := v.Interface().(interface{ SetDefaults() }); ok {
-		with.SetDefaults()
-	}
+	Defaults(v.Interface())
 	b := BlockOf(v.Elem())
 	b.title, b.header = fmt.Sprintf("%s %q", in.Type, in.Labels[0]), in.DefRange()
 	for part := range Fields(v.Elem()) {

@@ -2,8 +2,8 @@
 // wrong with it at once, and prints what is in force. It knows nothing of what the settings are for.
 //
 // The struct tags are the schema: conf names a setting or a block ("name", "name,block", ",label",
-// ",inline"); oneof, min, max and check bound its value; was is a former name, which is still read with
-// a warning; example shows how a map is written; reload:"restart" marks a setting or a block that a
+// ",inline"); default is its value where the file has none; oneof, min, max and check bound its value; was is
+// a former name, which is still read with a warning; example shows how a map is written; reload:"restart" marks a setting or a block that a
 // running program can't take over, reload:"whole" a block that waits as a whole while one of these does;
 // only:"defaults" a setting that blocks marked Sparse can't have.
 //

@@ -12,7 +12,7 @@ import (
 // house is a file's top, with one of each kind of field.
 type house struct {
 	Block
-	Name   string             `conf:"name" check:"proper" reload:"restart"`
+	Name   string             `conf:"name" default:"Home" check:"proper" reload:"restart"`
 	Tags   []string           `conf:"tags"`
 	Shares map[string]float64 `conf:"shares" example:"{ a = 1 }"`
 	Store  store              `conf:"store,block" reload:"restart"`
@@ -23,9 +23,9 @@ type house struct {
 
 type store struct {
 	Block
-	Cache Size  `conf:"cache" min:"1KiB" max:"1TiB"`
+	Cache Size  `conf:"cache" default:"1MiB" min:"1KiB" max:"1TiB"`
 	Limit Rate  `conf:"limit"`
-	Again Retry `conf:"again" was:"repeat"`
+	Again Retry `conf:"again" default:"1m" was:"repeat"`
 }
 
 type common struct {
@@ -35,10 +35,10 @@ type common struct {
 
 // ways is what door and common both have.
 type ways struct {
-	Width int `conf:"width" min:"1"`
-	Fixed int `conf:"fixed" only:"common"`
+	Width int `conf:"width" default:"80" min:"1"`
+	Fixed int `conf:"fixed" default:"7" only:"common"`
 	Times struct {
-		Open time.Duration `conf:"open" min:"1s"`
+		Open time.Duration `conf:"open" default:"1m" min:"1s"`
 	} `conf:"times,block"`
 }
 
@@ -68,8 +68,8 @@ var rules = &Schema{
 }
 
 func start() *house {
-	h := &house{Name: "Home", Store: store{Cache: 1 << 20, Again: Retry{First: time.Minute}}}
-	h.Common.Ways.Width, h.Common.Ways.Fixed, h.Common.Ways.Times.Open = 80, 7, time.Minute
+	h := new(house)
+	Defaults(h)
 	return h
 }
 

@@ -18,7 +18,7 @@ type ACME struct {
 	// The contact address for the authority.
 	Email string `conf:"email"`
 	// The URL of the authority.
-	Directory string `conf:"directory"`
+	Directory string `conf:"directory" default:"https://acme-v02.api.letsencrypt.org/directory"`
 	// `":80"`: the address for HTTP-01 challenges. The authority always connects to port 80 of the names; another
 	// port here needs port forwarding.
 	HTTP string `conf:"http_address" check:"listen or off"`

@@ -41,17 +41,17 @@ type API struct {
 
 	// Octets of a request's body, decompressed; larger ones get a 413. All requests under way hold at most eight
 	// times as much memory (of the largest `max_request` there is); further ones get a 503.
-	MaxRequest Size `conf:"max_request" min:"1KiB" max:"1GiB"`
+	MaxRequest Size `conf:"max_request" default:"50MiB" min:"1KiB" max:"1GiB"`
 	// At a time. When all are in use, a new connection takes the place of one that has never brought a request, else
 	// of one whose request has no valid key, else of one that waits for its next request; each time of the one that
 	// has been so for longest, a second at least. If there is none, it gets a 503.
-	MaxConnections int `conf:"max_connections" min:"1"`
+	MaxConnections int `conf:"max_connections" default:"1000" min:"1"`
 
 	// As in a [listener](#listener-name): with `"domain"`, recipients whose domain accepts no mail are refused.
-	VerifyRecipients string `conf:"verify_recipients" oneof:"off domain"`
+	VerifyRecipients string `conf:"verify_recipients" default:"off" oneof:"off domain"`
 	// How far ahead, 3650d at most, mail may be scheduled by `send_at`, `spread` included; with `"0s"` a request
 	// with `send_at` is refused.
-	MaxHold time.Duration `conf:"max_hold" min:"0" max:"3650d"`
+	MaxHold time.Duration `conf:"max_hold" default:"7d" min:"0" max:"3650d"`
 
 	// Requests with one key, such as `"100/s"`. The same three limits stand in [`tenant`](#tenant-name), for all
 	// keys of the tenant together.

@@ -20,7 +20,7 @@ type Users struct {
 	File string `conf:"file"`
 	// The password hash: `"argon2id"`, or `"scram-sha-256"` for [SCRAM](submission.md#scram). A password with
 	// another hash is rehashed at its user's next login.
-	Scheme users.Scheme `conf:"scheme" oneof:"argon2id scram-sha-256"`
+	Scheme users.Scheme `conf:"scheme" default:"argon2id" oneof:"argon2id scram-sha-256"`
 }
 
 // Keys is who may submit by HTTP.

@@ -34,7 +34,7 @@ type Config struct {
 	// machine's name.
 	Hostname string `conf:"hostname" reload:"restart"`
 	// The directory of the queue. Only one relay at a time can use it.
-	DataDir string `conf:"data_dir" reload:"restart"`
+	DataDir string `conf:"data_dir" default:"./mta-data" reload:"restart"`
 	// The address that gets mail for `<postmaster>` without a domain, and that reports come from. Default:
 	// postmaster at `hostname`.
 	Postmaster string `conf:"postmaster"`
@@ -47,19 +47,11 @@ type Config struct {
 	User string `conf:"user" reload:"restart"`
 	// Who finishes an [upgrade](upgrade.md). Until then the version before can be put back. `manual`: an operator,
 	// with `mta upgrade finish`; `auto`: the relay, after running for a day.
-	Upgrade string `conf:"upgrade" oneof:"manual auto"`
+	Upgrade string `conf:"upgrade" default:"manual" oneof:"manual auto"`
 	// The settings for [large providers](#presets) apply where the file has no other ones.
-	Presets bool `conf:"presets"`
+	Presets bool `conf:"presets" default:"true"`
 
-	Listeners   []*Listener    `conf:"listener,block"`
-	APIs        []*API         `conf:"api,block"`
-	Users       Users          `conf:"users,block"`
-	Keys        Keys           `conf:"keys,block"`
-	Templates   Templates      `conf:"templates,block"`
-	ACME        ACME           `conf:"acme,block" reload:"restart"`
-	HTTP        HTTP           `conf:"http,block"`
-	Console     Console        `conf:"console,block" reload:"whole"`
-	Control     Control        `conf:"control,block" reload:"restart"`
+	Entrances   `conf:",inline"`
 	Resolver    Resolver       `conf:"resolver,block" reload:"restart"`
 	Queue       Queue          `conf:"queue,block" reload:"restart"`
 	Router      Router         `conf:"router,block"`
@@ -74,6 +66,30 @@ type Config struct {
 	Checks      Checks         `conf:"checks,block"`
 	Shutdown    Shutdown       `conf:"shutdown,block"`
 
+	Senders      `conf:",inline"`
+	Destinations `conf:",inline"`
+
+	resolved *resolved         // what Traffic has worked out before
+	derived  map[*string]bool  // settings that have what follows from others
+	warnings []string          // of what was read and should be written otherwise
+	waiting  []settings.Change // what the file has otherwise, and a restart would bring into force
+}
+
+// Entrances are the blocks of those who come to the relay: clients, operators, monitoring.
+type Entrances struct {
+	Listeners []*Listener `conf:"listener,block"`
+	APIs      []*API      `conf:"api,block"`
+	Users     Users       `conf:"users,block"`
+	Keys      Keys        `conf:"keys,block"`
+	Templates Templates   `conf:"templates,block"`
+	ACME      ACME        `conf:"acme,block" reload:"restart"`
+	HTTP      HTTP        `conf:"http,block"`
+	Console   Console     `conf:"console,block" reload:"whole"`
+	Control   Control     `conf:"control,block" reload:"restart"`
+}
+
+// Senders are the blocks of mail by where it is from.
+type Senders struct {
 	Sources            []*Source       `conf:"source,block"`
 	Plans              []*Plan         `conf:"plan,block"`
 	Pools              []*Pool         `conf:"pool,block"`
@@ -81,17 +97,15 @@ type Config struct {
 	DKIMs              []*DKIM         `conf:"dkim,block"`
 	SenderDomainBlocks []*SenderDomain `conf:"sender_domain,block"`
 	Streams            []*Stream       `conf:"stream,block"`
+}
 
+// Destinations are the blocks of mail by where it goes.
+type Destinations struct {
 	Defaults   Defaults    `conf:"defaults,block"`
 	Providers  []*Provider `conf:"provider,block"`
 	Domains    []*Domain   `conf:"domain,block"`
 	Backoffs   []*Backoff  `conf:"backoff,block"`
 	Classifies []*Classify `conf:"classify,block"`
-
-	resolved *resolved         // what Traffic has worked out before
-	derived  map[*string]bool  // settings that have what follows from others
-	warnings []string          // of what was read and should be written otherwise
-	waiting  []settings.Change // what the file has otherwise, and a restart would bring into force
 }
 
 // Warnings says, a sentence each with its place, what a file should say otherwise although it was read.
@@ -127,7 +141,7 @@ type Listener struct {
 	Address []string `conf:"address" check:"listen"`
 	// The networks whose machines may send through the relay. The relay refuses every recipient from all others.
 	// `0.0.0.0/0` is an error: no single line makes an open relay.
-	RelayFrom []netip.Prefix `conf:"relay_from"`
+	RelayFrom []netip.Prefix `conf:"relay_from" default:"127.0.0.0/8 ::1/128"`
 	// Load balancers and similar proxies whose connections begin with a PROXY protocol header; the client address in
 	// the header then applies everywhere.
 	ProxyFrom []netip.Prefix `conf:"proxy_from"`
@@ -159,47 +173,47 @@ type Listener struct {
 	Inbound Inbound `conf:"inbound,block"`
 
 	// Octets of content; announced to clients as SIZE (RFC 1870). From 1KiB to 1GiB.
-	MaxMessageSize Size `conf:"max_message_size" min:"1KiB" max:"1GiB"`
+	MaxMessageSize Size `conf:"max_message_size" default:"50MiB" min:"1KiB" max:"1GiB"`
 	// For each message, at least 100 (RFC 5321, 4.5.3.1.8). Further ones get a 452 and go into another transaction.
-	MaxRecipients int `conf:"max_recipients" min:"100" max:"1000000"`
+	MaxRecipients int `conf:"max_recipients" default:"1000" min:"100" max:"1000000"`
 	// At a time, in [shares](submission.md#shares): one tenant or client has three quarters at most. When three
 	// quarters are in use, clients that have sent no mail have less time ([submission.md](submission.md#strangers)).
-	MaxConnections int `conf:"max_connections" min:"1"`
+	MaxConnections int `conf:"max_connections" default:"10000" min:"1"`
 	// At a time, from one IPv4 address or one IPv6 /64.
-	MaxConnectionsPerClient int `conf:"max_connections_per_client" min:"1"`
+	MaxConnectionsPerClient int `conf:"max_connections_per_client" default:"1000" min:"1"`
 	// Messages after which the client gets a 421; 0 means no limit.
 	MaxMessagesPerConnection int `conf:"max_messages_per_connection" min:"0"`
 	// Octets of a line of content, without CRLF. RFC 5321 (4.5.3.1.6) allows 998, and some hosts refuse or fold
 	// longer lines.
-	MaxLineLength Size `conf:"max_line_length" min:"998B" max:"16MiB"`
+	MaxLineLength Size `conf:"max_line_length" default:"64KiB" min:"998B" max:"16MiB"`
 	// Received header fields; a message with more is looping (RFC 5321, 6.3).
-	MaxReceived int `conf:"max_received" min:"1"`
+	MaxReceived int `conf:"max_received" default:"100" min:"1"`
 	// The delay before the greeting; a client that sends earlier gets a 554 and is disconnected. For listeners that
 	// strangers can reach. At most 1m.
 	GreetDelay time.Duration `conf:"greet_delay" min:"0" max:"1m"`
 	// The time for a client to send a command (RFC 5321, 4.5.3.2.7).
-	CommandTimeout time.Duration `conf:"command_timeout" min:"1s"`
+	CommandTimeout time.Duration `conf:"command_timeout" default:"5m" min:"1s"`
 	// The time for the whole content of a message.
-	DataTimeout time.Duration `conf:"data_timeout" min:"1s"`
+	DataTimeout time.Duration `conf:"data_timeout" default:"1h" min:"1s"`
 	// Slower content, averaged over its whole length, ends the session.
-	MinDataRate ByteRate `conf:"min_data_rate" min:"1B/s"`
+	MinDataRate ByteRate `conf:"min_data_rate" default:"512B/s" min:"1B/s"`
 
 	// The check before a recipient is accepted: none, or, with `"domain"`, whether its domain can accept mail
 	// ([submission.md](submission.md#verified-recipients)).
-	VerifyRecipients string `conf:"verify_recipients" oneof:"off domain"`
+	VerifyRecipients string `conf:"verify_recipients" default:"off" oneof:"off domain"`
 	// The handling of content with a lone CR or LF, which allows message smuggling: `"refuse"` with 550 5.6.11, or
 	// `"normalise"` to CRLF.
-	BareNewline string `conf:"bare_newline" oneof:"refuse normalise"`
+	BareNewline string `conf:"bare_newline" default:"refuse" oneof:"refuse normalise"`
 	// Networks whose bare CR and LF become CRLF, regardless of `bare_newline`: programs on this machine, and `mta
 	// sendmail`. Add the hosts of applications that end lines in LF, which Postfix accepts
 	// ([submission.md](submission.md#line-ends-and-latin-1)).
-	NormaliseFrom []netip.Prefix `conf:"normalise_from"`
+	NormaliseFrom []netip.Prefix `conf:"normalise_from" default:"127.0.0.0/8 ::1/128"`
 	// The handling of a header section with octets that are not UTF-8, such as Latin-1: `"encode"` by RFC 2047, or
 	// `"refuse"` with 550 5.6.0.
-	NonUTF8Header string `conf:"non_utf8_header" oneof:"refuse encode"`
+	NonUTF8Header string `conf:"non_utf8_header" default:"encode" oneof:"refuse encode"`
 	// How far ahead, 3650d at most, a message may be scheduled by `X-Hold-For` and similar fields
 	// ([submission.md](submission.md#scheduled-mail)); with `"0s"` a message with such a field is refused.
-	MaxHold time.Duration `conf:"max_hold" min:"0" max:"3650d"`
+	MaxHold time.Duration `conf:"max_hold" default:"7d" min:"0" max:"3650d"`
 }
 
 // TLS is how a listener speaks TLS with its clients.
@@ -230,9 +244,9 @@ type Certificates struct {
 	ACME bool `conf:"acme"`
 	// The lowest version of TLS: `"1.3"`, `"1.2"`, or `"1.1"` and `"1.0"` for old devices, which are not safe (RFC
 	// 8996).
-	MinVersion string `conf:"min_version" oneof:"1.0 1.1 1.2 1.3"`
+	MinVersion string `conf:"min_version" default:"1.2" oneof:"1.0 1.1 1.2 1.3"`
 	// Clients may resume sessions, which saves both sides most of a handshake.
-	SessionTickets bool `conf:"session_tickets"`
+	SessionTickets bool `conf:"session_tickets" default:"true"`
 }
 
 // Enabled reports whether there is a certificate.
@@ -252,11 +266,11 @@ type HTTP struct {
 	block
 	// The address of [`/metrics`](accounting.md#metrics) and of [`/livez`, `/readyz` and
 	// `/healthz`](monitoring.md#health); `""` disables them.
-	Address string `conf:"address" check:"listen or off" reload:"restart"`
+	Address string `conf:"address" default:"127.0.0.1:8025" check:"listen or off" reload:"restart"`
 	// The token that requests for `/metrics` must have (`Authorization: Bearer`); without it they need none.
 	MetricsToken Secret `conf:"metrics_token"`
 	// How many sites have [metrics](accounting.md#metrics) of their own, at most 200: those with the fullest queues.
-	TopSites int `conf:"top_sites" min:"0" max:"200"`
+	TopSites int `conf:"top_sites" default:"20" min:"0" max:"200"`
 }
 
 // Control is the unix socket that the command line speaks to.
@@ -267,7 +281,7 @@ type Control struct {
 	// The file name of the socket. Default: control.sock in `data_dir`.
 	Socket string `conf:"socket"`
 	// The permissions of the socket.
-	Mode Mode `conf:"mode"`
+	Mode Mode `conf:"mode" default:"0660"`
 }
 
 // Resolver asks the DNS.
@@ -284,42 +298,42 @@ type Resolver struct {
 	// is.
 	Trusted []netip.Prefix `conf:"trusted"`
 	// For a whole look-up, including retries and aliases.
-	Timeout time.Duration `conf:"timeout" min:"100ms"`
+	Timeout time.Duration `conf:"timeout" default:"20s" min:"100ms"`
 	// Look-ups at a time; further ones wait.
-	MaxLookups int `conf:"max_lookups" min:"1"`
+	MaxLookups int `conf:"max_lookups" default:"256" min:"1"`
 	// Cached answers, positive and negative.
-	CacheEntries int `conf:"cache_entries" min:"1"`
+	CacheEntries int `conf:"cache_entries" default:"100000" min:"1"`
 	// The minimum time that an answer is cached.
-	MinTTL time.Duration `conf:"min_ttl" min:"1s"`
+	MinTTL time.Duration `conf:"min_ttl" default:"5s" min:"1s"`
 	// The maximum time.
-	MaxTTL time.Duration `conf:"max_ttl" min:"1s"`
+	MaxTTL time.Duration `conf:"max_ttl" default:"1d" min:"1s"`
 	// The maximum time for a negative answer (RFC 2308).
-	NegativeTTL time.Duration `conf:"negative_ttl" min:"1s"`
+	NegativeTTL time.Duration `conf:"negative_ttl" default:"15m" min:"1s"`
 }
 
 // Queue is the store of accepted messages.
 type Queue struct {
 	block
 	// The size of a journal file. From 1MiB to 2GiB.
-	SegmentSize Size `conf:"segment_size" min:"1MiB" max:"2GiB"`
+	SegmentSize Size `conf:"segment_size" default:"64MiB" min:"1MiB" max:"2GiB"`
 	// Larger content gets a separate file. At most a quarter of `segment_size`.
-	LargeBody Size `conf:"large_body" min:"4KiB" max:"64MiB"`
+	LargeBody Size `conf:"large_body" default:"256KiB" min:"4KiB" max:"64MiB"`
 	// Memory for envelopes and content; the rest is read from disk.
-	Cache Size `conf:"cache" min:"1MiB"`
+	Cache Size `conf:"cache" default:"64MiB" min:"1MiB"`
 	// Memory for all incoming messages together: each has 64 KiB, its header section until that is complete, and its
 	// content up to `large_body`. When it is used up, clients get a 452 and try again.
-	IncomingMemory Size `conf:"incoming_memory" min:"1MiB"`
+	IncomingMemory Size `conf:"incoming_memory" default:"256MiB" min:"1MiB"`
 	// Free disk space below which the relay accepts no mail: clients get a 452 and try again. `"0"` means twice
 	// `segment_size`. A message above `large_body` is refused, at MAIL if it declares its SIZE, unless its whole
 	// size leaves one and a half times that free; space reserved for incoming messages counts as used.
-	MinFree Size `conf:"min_free" min:"0"`
+	MinFree Size `conf:"min_free" default:"256MiB" min:"0"`
 	// Idempotency keys that are remembered, 1,000 to 16,000,000; each takes 40 octets of memory and about 200 on
 	// disk (more for a request of many messages or recipients). They are kept for a day, for scheduled mail until a
 	// day after its release, for [imported mail](backup.md#moving-queued-mail) (counted separately, up to as many)
 	// for 30 days. When there are more, the oldest of the tenant with the most is forgotten and counted
 	// (`mta_queue_idempotency_keys_evicted_total`): a tenant with no more than an equal share loses none by the
 	// others.
-	IdempotencyKeys int `conf:"idempotency_keys" min:"1000" max:"16000000"`
+	IdempotencyKeys int `conf:"idempotency_keys" default:"1000000" min:"1000" max:"16000000"`
 }
 
 // Admission refuses mail while more is offered than can be kept.
@@ -331,10 +345,10 @@ type Admission struct {
 	block
 	// The controller that computes the share to refuse; or `"pid"`, for comparison; or `"off"`: nothing is refused
 	// until connections, memory or disk run out.
-	Mode string `conf:"mode" oneof:"utilisation pid off"`
+	Mode string `conf:"mode" default:"utilisation" oneof:"utilisation pid off"`
 	// The time that storing one message may take. While it takes longer, fewer are stored at a time; at ten times as
 	// much, mail is refused. 1ms to 10s.
-	SyncLatency time.Duration `conf:"sync_latency" min:"1ms" max:"10s"`
+	SyncLatency time.Duration `conf:"sync_latency" default:"100ms" min:"1ms" max:"10s"`
 	// The memory of the process. Mail is refused from 80 % of it on, and nearly all at 95 %. `"0"`: the limit of its
 	// control group, or none if that has no limit.
 	MemoryLimit Size `conf:"memory_limit" min:"0"`
@@ -349,17 +363,17 @@ type Admission struct {
 type Router struct {
 	block
 	// Domains looked up at a time.
-	Workers int `conf:"workers" min:"1"`
+	Workers int `conf:"workers" default:"100" min:"1"`
 	// The number of these that may serve listeners with `verify_recipients`.
-	VerifyWorkers int `conf:"verify_workers" min:"1"`
+	VerifyWorkers int `conf:"verify_workers" default:"10" min:"1"`
 	// Look-ups that each message may always have.
-	MaxMessageConcurrency int `conf:"max_message_concurrency" min:"1"`
+	MaxMessageConcurrency int `conf:"max_message_concurrency" default:"2" min:"1"`
 	// Or this many for each free worker: a big envelope can use most of an idle system and little of a busy one.
-	ScaleMaxConcurrency int `conf:"scale_max_concurrency" min:"1"`
+	ScaleMaxConcurrency int `conf:"scale_max_concurrency" default:"10" min:"1"`
 	// Deliver to IPv4 addresses.
-	IPv4 bool `conf:"ipv4"`
+	IPv4 bool `conf:"ipv4" default:"true"`
 	// Deliver to IPv6 addresses. Disable it on a machine without IPv6.
-	IPv6 bool `conf:"ipv6"`
+	IPv6 bool `conf:"ipv6" default:"true"`
 	// Accept mail exchangers at 127.0.0.0/8 and ::1. For tests only: otherwise anyone's DNS could direct mail back
 	// to this machine.
 	AllowLoopback bool `conf:"allow_loopback"`
@@ -368,9 +382,9 @@ type Router struct {
 	// blocks is not affected.
 	RefusePrivate bool `conf:"refuse_private"`
 	// For routing one domain, including all its look-ups; after that, it is tried again later.
-	Timeout time.Duration `conf:"timeout" min:"1s"`
+	Timeout time.Duration `conf:"timeout" default:"45s" min:"1s"`
 	// A route is cached as long as the TTL of its DNS records, and no longer than this.
-	MaxRouteAge time.Duration `conf:"max_route_age" min:"1s"`
+	MaxRouteAge time.Duration `conf:"max_route_age" default:"5m" min:"1s"`
 }
 
 // Delivery bounds the relay as a whole; what applies to a destination is Traffic.
@@ -383,11 +397,11 @@ type Delivery struct {
 	// the process limit on open files is too low for this and the `max_connections` of listeners and APIs, the
 	// highest of them are lowered to the same number; the log has a warning with the limits in force and the remedy,
 	// and `mta status` shows them.
-	MaxConnections int `conf:"max_connections" min:"1" reload:"restart"`
+	MaxConnections int `conf:"max_connections" default:"1000" min:"1" reload:"restart"`
 	// Connections that each message may always have.
-	MaxMessageConcurrency int `conf:"max_message_concurrency" min:"1" reload:"restart"`
+	MaxMessageConcurrency int `conf:"max_message_concurrency" default:"2" min:"1" reload:"restart"`
 	// Or this many for each free one.
-	ScaleMaxConcurrency int `conf:"scale_max_concurrency" min:"1" reload:"restart"`
+	ScaleMaxConcurrency int `conf:"scale_max_concurrency" default:"10" min:"1" reload:"restart"`
 
 	// Messages from all sources to all sites together, evenly paced: the limit of the line or of a contract.
 	MaxMessageRate Rate `conf:"max_message_rate"`
@@ -403,9 +417,9 @@ type Delivery struct {
 type Log struct {
 	block
 	// `"debug"`, `"info"`, `"warn"` or `"error"`.
-	Level string `conf:"level" oneof:"debug info warn error"`
+	Level string `conf:"level" default:"info" oneof:"debug info warn error"`
 	// Or `"json"`.
-	Format string `conf:"format" oneof:"text json" reload:"restart"`
+	Format string `conf:"format" default:"text" oneof:"text json" reload:"restart"`
 	// A file name, in an existing directory. Default: standard error.
 	File string `conf:"file" reload:"restart"`
 }
@@ -416,20 +430,20 @@ type Log struct {
 type Accounting struct {
 	block
 	// Write the accounting log.
-	Enabled bool `conf:"enabled" reload:"restart"`
+	Enabled bool `conf:"enabled" default:"true" reload:"restart"`
 	// The directory of the files, for this relay only; the relay creates it. Default: log in `data_dir`.
 	Path string `conf:"path" reload:"restart"`
 	// A new file begins at this size,.
-	RotateSize Size `conf:"rotate_size" min:"64KiB"`
+	RotateSize Size `conf:"rotate_size" default:"128MiB" min:"64KiB"`
 	// And at each multiple of this time, in UTC. At least 1m.
-	RotateEvery time.Duration `conf:"rotate_every" min:"1m"`
+	RotateEvery time.Duration `conf:"rotate_every" default:"1d" min:"1m"`
 	// Files with only older records are deleted; `"0"` means never.
-	Keep time.Duration `conf:"keep" min:"0"`
+	Keep time.Duration `conf:"keep" default:"14d" min:"0"`
 	// The oldest files are deleted while all together exceed this size; `"0"` means no limit. What a
 	// [stream](#stream-name) has yet to read stays, up to its `hold` and as long as the queue's `min_free` is free.
-	KeepSize Size `conf:"keep_size" min:"0"`
+	KeepSize Size `conf:"keep_size" default:"10GiB" min:"0"`
 	// `"zstd"`: finished files are compressed, to a seventh or so.
-	Compress string `conf:"compress" oneof:"off zstd"`
+	Compress string `conf:"compress" default:"off" oneof:"off zstd"`
 	// Up to 16 names of header fields, such as `["Subject", "X-Order"]`: all records of a message repeat them in
 	// `headers`, decoded, the first of each name, up to 1 KiB each and 4 KiB together. They are kept with the
 	// message when it is accepted, so a change applies to later messages.
@@ -445,7 +459,7 @@ type DSN struct {
 	// `postmaster`.
 	From string `conf:"from"`
 	// Larger messages are returned as headers only.
-	ReturnLimit Size `conf:"return_limit" min:"0" max:"64MiB"`
+	ReturnLimit Size `conf:"return_limit" default:"64KiB" min:"0" max:"64MiB"`
 }
 
 // Shutdown is how the relay stops.
@@ -453,7 +467,7 @@ type Shutdown struct {
 	block
 	// The time for open sessions and transactions to finish when the relay stops. Interrupted mail is tried again
 	// after the start; nothing is lost.
-	Drain time.Duration `conf:"drain" min:"0"`
+	Drain time.Duration `conf:"drain" default:"30s" min:"0"`
 }
 
 // Source is an IP address from which connections are made: this machine's or a proxy's.
@@ -508,7 +522,7 @@ type Pool struct {
 	Shared []string `conf:"shared"`
 	// The handling of mail that exceeds the plans of the dedicated sources: `"shared"`: it uses a shared source
 	// immediately; `"hold"`: it waits. A pool without shared sources has `"hold"`.
-	Overflow string `conf:"overflow" oneof:"shared hold"`
+	Overflow string `conf:"overflow" default:"shared" oneof:"shared hold"`
 	// With `overflow = "shared"`: how long mail waits for a dedicated source before it uses a shared one. Only as
 	// much mail waits as the plans can still take in that time and on that day; the rest uses a shared source
 	// immediately. Not longer than `max_age`.
@@ -582,7 +596,7 @@ type Tenant struct {
 	Tier int `conf:"tier" min:"0" max:"5"`
 	// The number of turns of the tenant's mail for each turn of a tenant of weight 1, where mail of several tenants
 	// waits: for a look-up, for space in delivery, for a connection. 1 to 1000.
-	Weight int `conf:"weight" min:"1" max:"1000"`
+	Weight int `conf:"weight" default:"1" min:"1" max:"1000"`
 
 	// How long the tenant's mail waits for a dedicated source of its pool, whatever its tier. By default the pool
 	// decides.
@@ -629,7 +643,7 @@ type Tenant struct {
 	MaxByteRate ByteRate `conf:"max_byte_rate" min:"0B/s"`
 	// Mail over the rate, `max_queued_messages` or `max_queued_bytes`: `"refuse"` it with 450, or `"lower"` it to
 	// tier 5.
-	OverQuota string `conf:"over_quota" oneof:"refuse lower"`
+	OverQuota string `conf:"over_quota" default:"refuse" oneof:"refuse lower"`
 }
 
 // Limited reports whether mail of the tenant can be over a limit.

@@ -128,7 +128,7 @@ func TestPartsOfAConfiguration(t *testing.T) {
 		{"http", c.HTTP.Address, ""},
 		{"socket", c.Control.Socket, "/var/lib/mta/control.sock"},
 		{"mode", c.Control.Mode, Mode(0o600)},
-		{"cache", c.Queue.Cache, 100 * mib},
+		{"cache", c.Queue.Cache, Size(100 << 20)},
 		{"postmaster", c.Postmaster, "postmaster@mta1.example.com"},
 		{"dsn from", c.DSN.From, "Mail Delivery System <postmaster@mta1.example.com>"},
 		{"ehlo", c.Source("shared-1").EHLO, "out1.example.com"},

@@ -33,7 +33,7 @@ type DKIM struct {
 	Tenants []string `conf:"tenants"`
 	// The handling of mail that can't be signed: `"defer"`: it is refused at submission, or, if it was accepted
 	// already, waits and bounces at `max_age`; `"send"`: it goes out unsigned.
-	OnFailure string     `conf:"on_failure" oneof:"defer send"`
+	OnFailure string     `conf:"on_failure" default:"defer" oneof:"defer send"`
 	Keys      []*DKIMKey `conf:"key,block"`
 }
 
@@ -63,8 +63,6 @@ type DKIMKey struct {
 
 	loaded *dkim.Key
 }
-
-func (d *DKIM) SetDefaults() { d.OnFailure = "defer" }
 
 // Key is the key itself, nil when the file was not read: see Parse.
 func (k *DKIMKey) Key() *dkim.Key { return k.loaded }

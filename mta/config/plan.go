@@ -363,7 +363,7 @@ func (c *Config) OverflowOf(plan string) warmup.Overflow {
 func (c *Config) PatienceOf(plan string, tier int) time.Duration {
 	pools := c.poolsWith(plan)
 	if len(pools) == 0 {
-		usual := &Pool{}
+		usual := new(Pool)
 		usual.SetDefaults()
 		pools = append(pools, usual)
 	}

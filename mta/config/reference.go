@@ -53,9 +53,7 @@ func blocks() map[string]reflect.Value {
 			switch f.Kind {
 			case settings.Many:
 				e := reflect.New(f.Value.Type().Elem().Elem())
-				if d, ok := e.Interface().(interface{ SetDefaults() }); ok {
-					d.SetDefaults()
-				}
+				settings.Defaults(e.Interface())
 				in = e.Elem()
 				if f.Name == "listener" { // the built-in one has an address too
 					in = reflect.ValueOf(c.Listeners[0]).Elem()

@@ -19,7 +19,7 @@ type ReturnPathKeys struct {
 	// Relays that share a domain must share the secret. Default: `return-path-secret` in `data_dir`.
 	Secrets []Secret `conf:"secrets"`
 	// How long reports about a message are accepted, counted from the day of its acceptance.
-	Valid time.Duration `conf:"valid" min:"1d" max:"3650d"`
+	Valid time.Duration `conf:"valid" default:"30d" min:"1d" max:"3650d"`
 }
 
 // SenderDomain is what is special about mail from some senders' domains, in MAIL.

@@ -10,6 +10,8 @@ import (
 	"example.org/mta/internal/settings"
 	"example.org/mta/internal/spelling"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/events"
+	"example.org/mta/mta/events/formats"
 )
 
 // Stream is a receiver of events of the accounting log.
@@ -31,7 +33,7 @@ type Stream struct {
 	// Of the login at a broker; without a user it is a token of NATS.
 	Password Secret `conf:"password"`
 	// The mechanism of a login at Kafka: `"plain"`, `"scram-sha-256"` or `"scram-sha-512"`.
-	SASL string `conf:"sasl" oneof:"plain scram-sha-256 scram-sha-512"`
+	SASL string `conf:"sasl" default:"plain" oneof:"plain scram-sha-256 scram-sha-512"`
 
 	// The [types](accounting.md#types) of records to send. Default: all.
 	Types []string `conf:"types"`
@@ -42,9 +44,9 @@ type Stream struct {
 
 	// `"records"`: a JSON array of records, as they stand in the [accounting log](accounting.md#fields);
 	// [`"cloudevents"`](events.md#cloudevents); [`"sendgrid"`](events.md#sendgrids-format).
-	Format string `conf:"format" oneof:"records cloudevents sendgrid"`
+	Format string `conf:"format" default:"records" oneof:"records cloudevents sendgrid"`
 	// Of requests of 16 KiB or more; or `"off"`. Requests in the format `"sendgrid"` are never compressed.
-	Compression string `conf:"compression" oneof:"gzip off"`
+	Compression string `conf:"compression" default:"gzip" oneof:"gzip off"`
 	// Keys that [sign requests](events.md#signatures), made by `mta streams key`. With several, each request has a
 	// signature by each, so that a key can be replaced without a failure; the format `"sendgrid"` has one.
 	Secrets []Secret `conf:"secrets"`
@@ -54,24 +56,17 @@ type Stream struct {
 	CA string `conf:"ca"`
 
 	// Events in a request, at most (10,000).
-	Batch int `conf:"batch" min:"1" max:"10000"`
+	Batch int `conf:"batch" default:"1000" min:"1" max:"10000"`
 	// How long the first event of a batch waits for others.
-	Linger time.Duration `conf:"linger" min:"0" max:"1m"`
+	Linger time.Duration `conf:"linger" default:"1s" min:"0" max:"1m"`
 	// Requests at a time. All events of a message have the same lane, so they stay in order.
-	Lanes int `conf:"lanes" min:"1" max:"64"`
+	Lanes int `conf:"lanes" default:"1" min:"1" max:"64"`
 	// Of a request with its answer.
-	Timeout time.Duration `conf:"timeout" min:"100ms" max:"5m"`
+	Timeout time.Duration `conf:"timeout" default:"30s" min:"100ms" max:"5m"`
 	// How long events wait for a receiver that takes none; the files are kept that long.
-	Hold time.Duration `conf:"hold" min:"1m" max:"365d"`
+	Hold time.Duration `conf:"hold" default:"3d" min:"1m" max:"365d"`
 	// Where a new stream begins: with the next event, or with the `"oldest"` in the log.
-	From string `conf:"from" oneof:"now oldest"`
-}
-
-// SetDefaults is called for each block of the file.
-func (s *Stream) SetDefaults() {
-	s.Format, s.Compression, s.From, s.SASL = "records", "gzip", "now", "plain"
-	s.Batch, s.Linger, s.Lanes = 1000, time.Second, 1
-	s.Timeout, s.Hold = 30*time.Second, 3*day
+	From string `conf:"from" default:"now" oneof:"now oldest"`
 }
 
 func (k checker) streams() {
@@ -110,4 +105,47 @@ func (k checker) unknownType(s *Stream, name string) {
 		hint = fmt.Sprintf("did you mean %q?", guess)
 	}
 	k.problem(&s.block, "types", hint, "types of stream %q: no record has the type %s", s.Name, settings.Quoted(name))
+}
+
+// Signer returns what signs the stream's requests, nil when it has no secrets.
+func (s *Stream) Signer() (events.Signer, error) {
+	signer, _, err := s.readSecrets()
+	return signer, err
+}
+
+// PublicKeys returns what receivers verify the signature of each secret by, "" for a secret that both sides share.
+func (s *Stream) PublicKeys() ([]string, error) {
+	_, public, err := s.readSecrets()
+	return public, err
+}
+
+func (s *Stream) readSecrets() (signer events.Signer, public []string, err error) {
+	if len(s.Secrets) == 0 {
+		return nil, nil, nil
+	}
+	if s.Format == "sendgrid" {
+		if len(s.Secrets) > 1 {
+			return nil, nil, fmt.Errorf("a request in SendGrid's format has one signature, and there are %d secrets", len(s.Secrets))
+		}
+		key, err := formats.ParseSendGridKey(string(s.Secrets[0]))
+		if err != nil {
+			return nil, nil, err
+		}
+		return key, []string{key.Public()}, nil
+	}
+	keys := make([]formats.Key, len(s.Secrets))
+	for i, secret := range s.Secrets {
+		if keys[i], err = formats.ParseSecret(string(secret)); err != nil {
+			return nil, nil, err
+		}
+		public = append(public, keys[i].Public())
+	}
+	return formats.New(keys...), public, nil
+}
+
+// secrets looks at the keys that sign requests.
+func (k checker) secrets(s *Stream) {
+	if _, err := s.Signer(); err != nil {
+		k.problem(&s.block, "secrets", "make one with 'mta streams key'", "secrets of stream %q: %v", s.Name, err)
+	}
 }

@@ -18,13 +18,13 @@ type Suppression struct {
 	// The handling of mail to such an address: `"refuse"` it at RCPT with 550 5.1.1; `"bounce"`: accept it, send
 	// nothing, and report to the sender; `"off"`: send it. With the first two, mail that was queued before its
 	// address was listed is bounced. Reports (null sender) and mail for a postmaster are always sent.
-	Mode string `conf:"mode" oneof:"refuse bounce off"`
+	Mode string `conf:"mode" default:"refuse" oneof:"refuse bounce off"`
 	// Add addresses that remote hosts refuse, by the [class](bounces.md) of the refusal, in reply to RCPT or in a
 	// report that comes later. Off by default, since an application should see each new failure; enable it for
 	// mailing lists. Complaints and unsubscriptions are always added, permanently.
 	Feed bool `conf:"feed"`
 	// How long such an entry stays, where there is no `class` block. `"0s"` means forever.
-	FeedKeep time.Duration       `conf:"feed_keep" min:"0"`
+	FeedKeep time.Duration       `conf:"feed_keep" default:"90d" min:"0"`
 	Classes  []*SuppressionClass `conf:"class,block"`
 	Flood    SuppressionFlood    `conf:"flood,block"`
 }
@@ -39,16 +39,11 @@ type SuppressionClass struct {
 	block
 	Class AddressClass `conf:",label"`
 	// On how many days the address must have been refused, no more than `within` has; 1: at once; 0: never.
-	After int `conf:"after" min:"0" max:"60"`
+	After int `conf:"after" default:"1" min:"0" max:"60"`
 	// The days that count, up to 60.
-	Within time.Duration `conf:"within" min:"1d" max:"60d"`
+	Within time.Duration `conf:"within" default:"60d" min:"1d" max:"60d"`
 	// How long the entry stays. `"0s"` means forever.
-	Keep time.Duration `conf:"keep" min:"0"`
-}
-
-// SetDefaults is called for each block of the file.
-func (c *SuppressionClass) SetDefaults() {
-	c.After, c.Within, c.Keep = 1, 60*day, 90*day
+	Keep time.Duration `conf:"keep" default:"90d" min:"0"`
 }
 
 // SuppressionFlood says when a provider that calls recipients unknown is not believed.
@@ -57,11 +52,11 @@ func (c *SuppressionClass) SetDefaults() {
 // aside](bounces.md#the-flood-guard).
 type SuppressionFlood struct {
 	// How many times the provider's usual share of unknown recipients is a flood; 0: no provider is doubted.
-	Factor float64 `conf:"factor"`
+	Factor float64 `conf:"factor" default:"5"`
 	// The share of unknown recipients, from 0 to 1, that a flood has at least.
-	Share float64 `conf:"share"`
+	Share float64 `conf:"share" default:"0.25"`
 	// How many recipients the provider must call unknown within a day; below, small hosts are believed.
-	Min int `conf:"min" min:"1"`
+	Min int `conf:"min" default:"50" min:"1"`
 }
 
 // AddressClass is the name of a class of refusals that can be about an address.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	_ "embed"
 	"iter"
 	"slices"
 	"strings"
@@ -17,16 +18,16 @@ import (
 // then wider domain patterns, then the provider, then defaults.
 type Traffic struct {
 	// Connections to a site at a time.
-	ConnectionLimit int `conf:"connection_limit" min:"1"`
+	ConnectionLimit int `conf:"connection_limit" default:"10" min:"1"`
 	// Connections to one host of the site; 0 means the site's limit.
 	ConnectionLimitPerHost int `conf:"connection_limit_per_host" min:"0"`
 	// Connections to the site from one source, because hosts count connections by client address; 0 means the site's
 	// limit, which always applies to all sources together.
 	ConnectionLimitPerSource int `conf:"connection_limit_per_source" min:"0"`
 	// Messages after which the connection is closed.
-	MaxDeliveriesPerConnection int `conf:"max_deliveries_per_connection" min:"1"`
+	MaxDeliveriesPerConnection int `conf:"max_deliveries_per_connection" default:"100" min:"1"`
 	// Recipients in one transaction; every host must accept 100 (RFC 5321, 4.5.3.1.8).
-	MaxRecipientsPerBatch int `conf:"max_recipients_per_batch" min:"1"`
+	MaxRecipientsPerBatch int `conf:"max_recipients_per_batch" default:"100" min:"1"`
 	// Messages to a site, evenly paced: `"60/min"` is one a second.
 	MaxMessageRate Rate `conf:"max_message_rate"`
 	// Connections to a site, paced likewise.
@@ -36,13 +37,13 @@ type Traffic struct {
 	// Connections to a site from one source.
 	MaxConnectionRatePerSource Rate `conf:"max_connection_rate_per_source"`
 	// The port of the hosts that the DNS names; *here only*.
-	SMTPPort int `conf:"smtp_port" min:"1" max:"65535" only:"defaults"`
+	SMTPPort int `conf:"smtp_port" default:"25" min:"1" max:"65535" only:"defaults"`
 
 	// The wait after a temporary failure, twice as long each time; or a list, such as `["5m", "30m", "2h"]`, whose
 	// last value repeats. Varied at random by up to a tenth.
-	RetryInterval Retry `conf:"retry_interval"`
+	RetryInterval Retry `conf:"retry_interval" default:"10m"`
 	// The maximum of the doubling.
-	MaxRetryInterval time.Duration `conf:"max_retry_interval" min:"1s"`
+	MaxRetryInterval time.Duration `conf:"max_retry_interval" default:"4h" min:"1s"`
 	// The age at which a message expires and its sender gets a report (RFC 5321, 4.5.4.1). The age of [scheduled
 	// mail](submission.md#scheduled-mail) counts from its release. It counts in every state: mail that is paused,
 	// waits for a warm-up or has no route expires in time, and nothing is attempted after that. A reload applies to
@@ -50,27 +51,27 @@ type Traffic struct {
 	// the longest `max_age` that can apply counts. Held mail (`mta queue hold`) expires too, by the longest
 	// `max_age` in the file, whatever its domain. Nothing expires for some hours after the machine's clock [jumped
 	// ahead](queue.md#time).
-	MaxAge time.Duration `conf:"max_age" min:"1m"`
+	MaxAge time.Duration `conf:"max_age" default:"5d" min:"1m"`
 	// The age at which the sender gets a delay report; `"0"` means never; *here only*.
-	DelayWarning time.Duration `conf:"delay_warning" min:"0" only:"defaults" reload:"restart"`
+	DelayWarning time.Duration `conf:"delay_warning" default:"4h" min:"0" only:"defaults" reload:"restart"`
 	// The retry interval for a host that is unreachable or rejects the relay; twice as long each time. Meanwhile
 	// other hosts of the site get the mail.
-	HostRetryInterval time.Duration `conf:"host_retry_interval" min:"1s"`
+	HostRetryInterval time.Duration `conf:"host_retry_interval" default:"1m" min:"1s"`
 	// The maximum of the doubling.
-	MaxHostRetryInterval time.Duration `conf:"max_host_retry_interval" min:"1s"`
+	MaxHostRetryInterval time.Duration `conf:"max_host_retry_interval" default:"1h" min:"1s"`
 
 	// When an idle connection is closed.
-	IdleTimeout time.Duration `conf:"idle_timeout" min:"1s"`
+	IdleTimeout time.Duration `conf:"idle_timeout" default:"30s" min:"1s"`
 	// The age at which a connection takes no more messages, so that load spreads again.
-	ActiveTimeout time.Duration `conf:"active_timeout" min:"1s"`
+	ActiveTimeout time.Duration `conf:"active_timeout" default:"5m" min:"1s"`
 
 	// `"opportunistic"`: TLS where the host offers it, with any certificate (RFC 7435). `"required"`: TLS with any
 	// certificate, or no mail. `"verified"`: TLS with a certificate that is the host's, or no mail. `"off"`: never.
 	// See [tls.md](tls.md).
-	TLS string `conf:"tls" oneof:"opportunistic required verified off"`
+	TLS string `conf:"tls" default:"opportunistic" oneof:"opportunistic required verified off"`
 	// The lowest version of TLS: `"1.0"`, `"1.1"`, `"1.2"`, `"1.3"`; `"auto"`: `"1.2"`, and `"1.0"` where mail would
 	// otherwise go in clear text.
-	TLSMinVersion string `conf:"tls_min_version" oneof:"auto 1.0 1.1 1.2 1.3"`
+	TLSMinVersion string `conf:"tls_min_version" default:"auto" oneof:"auto 1.0 1.1 1.2 1.3"`
 	// PEM file with the only CAs to trust for hosts' certificates; by default those of the system.
 	TLSCA string `conf:"tls_ca"`
 	// PEM file with a client certificate and its chain, for hosts that request one.
@@ -79,13 +80,13 @@ type Traffic struct {
 	TLSKey string `conf:"tls_key"`
 	// Honor the MTA-STS policies that recipients' domains publish (RFC 8461). The relay fetches them by HTTPS, from
 	// port 443 of hosts on the internet. See [tls.md](tls.md#mta-sts).
-	MTASTS bool `conf:"mta_sts"`
+	MTASTS bool `conf:"mta_sts" default:"true"`
 	// Hosts that publish TLSA records in signed zones must match them (RFC 7672), see [tls.md](tls.md#dane). No
 	// effect unless the `servers` of [`resolver`](#resolver) are trusted.
-	DANE bool `conf:"dane"`
+	DANE bool `conf:"dane" default:"true"`
 	// How far commands run ahead of replies. `"auto"`: as far as the host offers. `"pipelining"`: without CHUNKING.
 	// `"lockstep"`: each command waits for its reply.
-	Pipelining string `conf:"pipelining" oneof:"auto pipelining lockstep"`
+	Pipelining string `conf:"pipelining" default:"auto" oneof:"auto pipelining lockstep"`
 
 	Timeouts Timeouts `conf:"timeouts,block"`
 
@@ -97,23 +98,23 @@ type Traffic struct {
 // Within `defaults`, `provider` and `domain`: the timeout of each phase of a connection (RFC 5321, 4.5.3.2).
 type Timeouts struct {
 	// For the TCP connection.
-	Connect time.Duration `conf:"connect" min:"1s"`
+	Connect time.Duration `conf:"connect" default:"1m" min:"1s"`
 	// For the greeting.
-	Greeting time.Duration `conf:"greeting" min:"1s"`
+	Greeting time.Duration `conf:"greeting" default:"5m" min:"1s"`
 	// For the replies to EHLO, STARTTLS and AUTH, and for the TLS handshake.
-	EHLO time.Duration `conf:"ehlo" min:"1s"`
+	EHLO time.Duration `conf:"ehlo" default:"5m" min:"1s"`
 	// For the reply to MAIL.
-	Mail time.Duration `conf:"mail" min:"1s"`
+	Mail time.Duration `conf:"mail" default:"5m" min:"1s"`
 	// For the reply to RCPT.
-	Rcpt time.Duration `conf:"rcpt" min:"1s"`
+	Rcpt time.Duration `conf:"rcpt" default:"5m" min:"1s"`
 	// For the reply to DATA.
-	Data time.Duration `conf:"data" min:"1s"`
+	Data time.Duration `conf:"data" default:"2m" min:"1s"`
 	// For the host to accept a block of content.
-	Block time.Duration `conf:"block" min:"1s"`
+	Block time.Duration `conf:"block" default:"3m" min:"1s"`
 	// For the reply to the content. A shorter timeout causes duplicates: the host may have accepted the message.
-	Dot time.Duration `conf:"dot" min:"1s"`
+	Dot time.Duration `conf:"dot" default:"10m" min:"1s"`
 	// For the reply to QUIT.
-	Quit time.Duration `conf:"quit" min:"1s"`
+	Quit time.Duration `conf:"quit" default:"10s" min:"1s"`
 }
 
 // Defaults is the traffic settings of all destinations, and complete.
@@ -423,4 +424,47 @@ func (c *Config) mostSpecific(domain string) *Domain {
 		return d
 	}
 	return nil
+}
+
+//go:embed presets.hcl
+var presetsText []byte
+
+// presets gives the providers that are known without a file.
+func presets() []*Provider {
+	var c Config
+	schema().Presets(presetsText, &c)
+	return c.Providers
+}
+
+// addPresets puts the presets behind the file's own providers. A provider of the file that has the
+// name of a preset gets from it what it doesn't set itself; exchangers that the file gives to
+// somebody are not a preset's any more.
+func (c *Config) addPresets() {
+	if !c.Presets {
+		return
+	}
+	taken := func(mx Pattern) bool {
+		return slices.ContainsFunc(c.Providers, func(p *Provider) bool {
+			return slices.ContainsFunc(p.MX, func(own Pattern) bool { return own.covers(mx) })
+		})
+	}
+	for _, preset := range presets() {
+		preset.MX = slices.DeleteFunc(preset.MX, taken)
+		i := slices.IndexFunc(c.Providers, func(p *Provider) bool { return p.Name == preset.Name })
+		switch {
+		case i >= 0:
+			settings.Inherit(c.Providers[i], preset)
+		case len(preset.MX) > 0:
+			c.Providers = append(c.Providers, preset)
+		}
+	}
+}
+
+// presetNames lists the presets.
+func presetNames() []string {
+	var names []string
+	for _, p := range presets() {
+		names = append(names, p.Name)
+	}
+	return names
 }

@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"strings"
 
+	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
 )
 
@@ -137,9 +138,8 @@ func (m *manual) block(key, heading, comment string, t reflect.Type) {
 
 // taken reports whether a block at the top of the file has the name.
 func taken(name string) bool {
-	t := reflect.TypeFor[config.Config]()
-	for i := range t.NumField() {
-		if n, _, _ := strings.Cut(t.Field(i).Tag.Get("conf"), ","); n == name {
+	for f := range settings.Fields(reflect.ValueOf(new(config.Config)).Elem()) {
+		if f.Name == name {
 			return true
 		}
 	}
