@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"example.org/mta/internal/dkim"
-	"example.org/mta/internal/organization"
 )
 
 // goodBits is the least of an RSA key that large providers advise.
@@ -72,5 +71,5 @@ func (d *Domain) aligned(keys []Finding, strict bool) (domains []string, unknown
 
 // aligns is what DMARC wants of the domain of SPF or DKIM (RFC 7489, 3.1).
 func aligns(domain, from string, strict bool) bool {
-	return domain == from || !strict && organization.Same(domain, from)
+	return domain == from || !strict && dkim.SameOrganization(domain, from)
 }

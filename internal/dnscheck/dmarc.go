@@ -2,12 +2,11 @@ package dnscheck
 
 import (
 	"context"
+	"example.org/mta/internal/dkim"
 	"fmt"
 	"strings"
 
 	"github.com/emersion/go-msgauth/dmarc"
-
-	"example.org/mta/internal/organization"
 )
 
 // dmarc checks that a policy exists for the domain of From, and that mail passes it: by SPF from all
@@ -80,7 +79,7 @@ func asPolicyError(err error, to **policyError) bool {
 // policy finds the policy that applies to a domain, its own or its organization's, and the name at which
 // it is (RFC 7489, 6.6.3). nil: there is none.
 func (c *Checker) policy(ctx context.Context, domain string) (at string, _ *dmarc.Record, _ error) {
-	for _, name := range []string{domain, organization.Of(domain)} {
+	for _, name := range []string{domain, dkim.Organization(domain)} {
 		at = "_dmarc." + name
 		texts, err := c.Resolver.Texts(ctx, at)
 		if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"example.org/mta/internal/dkim"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/organization"
 	"example.org/mta/internal/settings"
 	"example.org/mta/internal/users"
 )
@@ -251,7 +250,7 @@ func quoted(names []string, more string) string {
 // Aligned reports whether a signature by the block lets DMARC pass for mail from a domain, by relaxed
 // alignment: both belong to one organization (RFC 7489, 3.1.1).
 func (d *DKIM) Aligned(from string) bool {
-	return organization.Same(d.Domain, from)
+	return dkim.SameOrganization(d.Domain, from)
 }
 
 // Signing lists the keys that sign at a time: of each algorithm the one that took over last.
