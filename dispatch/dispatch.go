@@ -17,6 +17,7 @@
 //	postpone.go    mail without a route, a source or a signature is deferred
 //	retry.go       a temporary failure becomes a later attempt
 //	notify.go      senders are notified, by report.go
+//	mailbox.go     hosts are asked whether a mailbox exists, by a job without a message of the queue
 //
 // Long-lived goroutines, all of [Dispatcher.Run], which waits for them: the dispatcher, which takes leases;
 // three refillers; the sweep of throttled mail. Besides, the workers of a [Reporter], ended by its Close, and

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/dispatch"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
@@ -30,8 +29,7 @@ func (r *mailOut) warmupAnswers() *blocks.Warmups {
 func (r *operators) answers() api.Config {
 	destinations := &sites.Sites{
 		Policy: r.policy.Load, Now: r.now, Queue: r.queue, Delivery: r.delivery, Router: r.router, Tally: r.tally,
-		Messages: &r.queued, Suppressed: r.suppressedSince, STS: r.sts,
-		TLSA:    tlspolicy.DANE{DNS: validated{r.resolver}, Now: r.now},
+		Messages: &r.queued, Suppressed: r.suppressedSince, TLSA: r.tls.Records(), STS: r.tls.Policies,
 		Missing: r.sources.Missing,
 	}
 	return api.Config{
@@ -47,7 +45,7 @@ func (r *operators) answers() api.Config {
 		APIKeys:         kept.Keys{Config: r.inForce, Now: r.now, Book: r.keys.Load},
 		Suppressions:    kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce},
 		Bounces:         kept.Bounces{Unknown: &r.unknown, Started: r.started},
-		TLSReports:      kept.TLSReports{Reporter: r.tlsReports},
+		TLSReports:      kept.TLSReports{Reporter: r.tls.Reports},
 		Inbound:         kept.Inbound{Folder: r.reports.folder},
 		Streams:         kept.Streams{Open: cmp.Or(r.streams, new(events.Streams))},
 		Admissions:      kept.Admissions{Config: r.inForce, Gate: r.admission, Quotas: r.quotas},

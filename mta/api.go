@@ -9,6 +9,7 @@ import (
 
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/answer/submitted"
 	submissionhttp "example.org/mta/submission/http"
 	"example.org/mta/submission/http/compat"
 	"example.org/mta/submission/keys"
@@ -46,9 +47,9 @@ func (r *mailIn) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.
 	hc.Now, hc.Log, hc.IDs = r.now, r.log.With("api", api), &r.sessions
 	hc.Messages = r.submitted
 	if r.puller != nil {
-		hc.Events = tenantEvents{r.puller}
+		hc.Events = submitted.Events{Puller: r.puller}
 	}
-	hc.Suppressions, hc.Unsubscribes = tenantSuppressions{r.suppression, r.submitted.Searches}, unsubscribed{r}
+	hc.Suppressions, hc.Unsubscribes = submitted.Suppressions{Own: r.suppression, Searches: r.submitted.Searches}, &r.unsubscribes
 	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
 	hc.Refused = r.intruders.Listener(api)
 	hc.Observer, hc.Open = r.meter, r.clients.Of("api "+api)

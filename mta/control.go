@@ -80,7 +80,7 @@ func (r *stores) state() (state, reason string) {
 	case r.life.draining.Load():
 		return api.Draining, ""
 	}
-	if reason = r.refusing(); reason != "" {
+	if reason = r.store.Refusing(); reason != "" {
 		return api.Refusing, reason
 	}
 	return api.Running, ""

@@ -165,7 +165,7 @@ func (w *world) fillStores(token string) {
 		_, err := w.suppression.Add(ctx, []suppression.Entry{{Key: key, Reason: "550 5.1.1 no such user", Source: suppression.Import, Added: time.Unix(1e9, 0)}})
 		must(err)
 	}
-	_, err := w.endSubscription(ctx, &suppression.Subscription{Tenant: "acme", Address: "joe@box.example", Campaign: "news", Sent: time.Unix(1e9, 0)}, "")
+	_, err := w.unsubscribes.End(ctx, &suppression.Subscription{Tenant: "acme", Address: "joe@box.example", Campaign: "news", Sent: time.Unix(1e9, 0)}, "")
 	must(err)
 	for i := range 20 {
 		w.feeder.Report(suppression.Event{Kind: suppression.Bounce, Address: envelope.Address(fmt.Sprintf("full%d@box.example", i)), Class: bounce.QuotaIssues, Tenant: "acme", At: w.now()})
@@ -352,7 +352,7 @@ func (r *Relay) answersOfDestinations(put putAnswer) {
 
 func (r *Relay) answersOfSecrets(put putAnswer) {
 	put("return paths", r.returnPaths.Load().Make(returnpath.Bounce, returnpath.Token{Node: r.node, Message: 7, Day: time.Unix(1e9, 0)}), nil)
-	put("unsubscribe links", r.links.Token(&suppression.Subscription{Tenant: "acme", Address: "joe@box.example", Sent: time.Unix(1e9, 0)}), nil)
+	put("unsubscribe links", r.unsubscribes.Links.Token(&suppression.Subscription{Tenant: "acme", Address: "joe@box.example", Sent: time.Unix(1e9, 0)}), nil)
 	put("idempotency", r.repeats.Sum().Own(), nil)
 	for _, name := range []string{"login-secret", "queue-token.key"} {
 		text, err := os.ReadFile(filepath.Join(r.policy.Load().Config.DataDir, name))

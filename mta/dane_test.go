@@ -55,7 +55,7 @@ func TestDANEInTheMiddle(t *testing.T) {
 				if rec := w.await("bob@box.example", string(accounting.Delivery)); rec.TLS.By != tc.want {
 					t.Errorf("delivered, verified by %q, want %q", rec.TLS.By, tc.want)
 				}
-				if days, _ := w.tlsReports.Days("box.example", "", 1); len(days) != 1 || tc.want == "DANE" && days[0].Policies[0].MX != tc.records {
+				if days, _ := w.tls.Reports.Days("box.example", "", 1); len(days) != 1 || tc.want == "DANE" && days[0].Policies[0].MX != tc.records {
 					t.Errorf("counted %+v, want the records %q", days, tc.records)
 				}
 				return

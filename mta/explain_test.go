@@ -19,8 +19,8 @@ import (
 // acceptedSoFar numbers messages, as the recorder wants it.
 var acceptedSoFar atomic.Int64
 
-// accept puts n messages into the queue, past the listeners, and gives the id of the last.
-func accept(t *testing.T, r *Relay, to string, n int) string {
+// enqueue puts n messages into the queue, past the listeners, and gives the id of the last.
+func enqueue(t *testing.T, r *Relay, to string, n int) string {
 	t.Helper()
 	var (
 		wg   sync.WaitGroup
@@ -95,7 +95,7 @@ func TestExplainDue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := accept(t, r, "bob@box.example", 1)
+	id := enqueue(t, r, "bob@box.example", 1)
 	e := explained(t, r, id, says(api.StateDue, "it is due"))
 	if d := e.Destinations[0]; d.Queued.Unsorted != 1 || d.Site != "mx.box.example" || d.Now != "mail is sent without delay" {
 		t.Errorf("destination %+v", d)
@@ -111,9 +111,9 @@ func TestExplainDue(t *testing.T) {
 // attempt; the reason is that host's, or that it is suspended.
 func TestExplainParkedForABrokenHost(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // where nobody listens
-	accept(t, w.Relay, "bob@box.example", 1)
+	enqueue(t, w.Relay, "bob@box.example", 1)
 	w.await("bob@box.example", "TransientFailure")
-	id := accept(t, w.Relay, "jim@box.example", 1)
+	id := enqueue(t, w.Relay, "jim@box.example", 1)
 	e := explained(t, w.Relay, id, says(api.StateWaiting, "no host of mx.box.example can be tried now: mx.box.example"))
 	r := e.Message.Recipients[0]
 	if r.Status.Attempts != 0 || !strings.Contains(r.Why, "connection refused") || time.Until(r.Until) < time.Second {
@@ -151,9 +151,9 @@ func TestExplainParkedForABrokenHost(t *testing.T) {
 func TestExplainThrottledAndParked(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
 		domain "box.example" { max_message_rate = "1/h" }`)
-	first := accept(t, w.Relay, "bob@box.example", 1)
+	first := enqueue(t, w.Relay, "bob@box.example", 1)
 	w.arrived(1)
-	second := accept(t, w.Relay, "bob@box.example", 1)
+	second := enqueue(t, w.Relay, "bob@box.example", 1)
 	if first == second {
 		t.Fatal("one id for two messages")
 	}
@@ -176,7 +176,7 @@ func TestExplainThrottledAndParked(t *testing.T) {
 		t.Errorf("limit %+v", l)
 	}
 
-	last := accept(t, w.Relay, "bob@box.example", 2500) // delivery holds 2,000
+	last := enqueue(t, w.Relay, "bob@box.example", 2500) // delivery holds 2,000
 	e = explained(t, w.Relay, mostRecent(t, w.Relay, last), says(api.StateWaiting, "delivery already has as much mail as it takes for mx.box.example from default: max_message_rate"))
 	d = e.Destinations[0]
 	if len(d.Lanes) != 1 || d.Lanes[0].Waiting != 2000 {
@@ -222,7 +222,7 @@ func limitNamed(d api.Destination, name string) api.Limit {
 func TestExplainOnConnection(t *testing.T) {
 	w := newWorld(t, sink.Config{Swallow: map[sink.Phase]float64{sink.Kept: 1}}, `defaults { smtp_port = PORT }
 		shutdown { drain = "100ms" }`)
-	id := accept(t, w.Relay, "bob@box.example", 1)
+	id := enqueue(t, w.Relay, "bob@box.example", 1)
 	onConnection := says(api.StateActive, "an attempt is in progress on a connection to mx.box.example[127.0.0.1]:")
 	explained(t, w.Relay, id, onConnection)
 	// Hosts are asked before messages, and the attempt can begin in between: ask once more.
@@ -237,7 +237,7 @@ func TestExplainOnConnection(t *testing.T) {
 
 func TestExplainDeferredAndHeld(t *testing.T) {
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{{Phase: sink.Rcpt, Reply: "450 4.2.1 not now"}}}, `defaults { smtp_port = PORT }`)
-	id := accept(t, w.Relay, "bob@box.example", 1)
+	id := enqueue(t, w.Relay, "bob@box.example", 1)
 	e := explained(t, w.Relay, id, says(api.StateDeferred, "one attempt has failed"))
 	r := e.Message.Recipients[0]
 	if !r.Until.Equal(r.Status.Next) || time.Until(r.Until) < time.Minute || r.Status.Reply == nil || r.Status.Reply.Text != "not now" || r.Status.Attempts != 1 {
@@ -254,7 +254,7 @@ func TestExplainDeferredAndHeld(t *testing.T) {
 
 func TestExplainBrokenHosts(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // nobody listens there
-	id := accept(t, w.Relay, "bob@box.example", 1)
+	id := enqueue(t, w.Relay, "bob@box.example", 1)
 	explained(t, w.Relay, id, says(api.StateDeferred, "failed"))
 	d := w.explainDomain("box.example")
 	h := d.Hosts[0].Host
@@ -295,7 +295,7 @@ func TestSuspendedMailWaitsAndResumes(t *testing.T) {
 	if err != nil || done.Site != "mx.box.example" {
 		t.Fatalf("suspended %+v, %v", done, err)
 	}
-	id := accept(t, w.Relay, "bob@box.example", 1)
+	id := enqueue(t, w.Relay, "bob@box.example", 1)
 	e := explained(t, w.Relay, id, says(api.StateWaiting, "suspended: they asked us to"))
 	if list, err := w.api.Queue.List(ctx, api.Filter{}, api.Page{}); err != nil || !strings.HasSuffix(list.Messages[0].Recipients[0].Doing, ": suspended: they asked us to") {
 		t.Errorf("listed as %+v, %v", list, err)

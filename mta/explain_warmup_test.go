@@ -32,7 +32,7 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	if got := w.arrived(1)[0]; got.Client.Addr().String() != "127.0.0.1" {
 		t.Errorf("it came from %s", got.Client)
 	}
-	id := accept(t, w.Relay, "eve@box.example", 1)
+	id := enqueue(t, w.Relay, "eve@box.example", 1)
 	explained(t, w.Relay, id, says(api.StateWaiting,
 		"it waits for the warm-up of source new (127.0.0.1): plan tiny, stage 1 of 1, 1 of 1 sent this hour, 1 of 1 today: the day's cap is used"))
 	if it, err := w.api.Queue.Get(t.Context(), id); err != nil || it.Recipients[0].Doing != "waits for the warm-up of new: the day's cap is used" || time.Until(it.Recipients[0].Next) < time.Hour {
@@ -125,7 +125,7 @@ func TestExplainTellsOfSuppression(t *testing.T) {
 	suppressed := says(api.StateWaiting, "it will then be bounced, since its address is suppressed (since ")
 	for i := range 20 {
 		address := fmt.Sprintf("eve%d@box.example", i)
-		id := accept(t, w.Relay, address, 1)
+		id := enqueue(t, w.Relay, address, 1)
 		explained(t, w.Relay, id, says(api.StateWaiting, "the day's cap is used"))
 		w.suppress(envelope.Address(address))
 		e, err := w.api.Destinations.Explain(t.Context(), api.ExplainQuery{ID: id})

@@ -164,7 +164,7 @@ func (r *operators) collectors() []prometheus.Collector {
 		WarmupSource: func(key string) string { return r.policy.Load().WarmupSource(key) },
 		EachLine:     r.queue.EachLine, ProviderOf: r.sites.Provider, Quota: r.quotas.State, Missing: r.sources.Missing,
 		Clients: r.clients.Open, Checks: r.checks.Last, Certificates: r.expiries,
-		Admission: r.admission.Status, Inbound: r.reports.inbox.Counts, STS: r.sts.Stats, Fed: r.feeder.Stats,
+		Admission: r.admission.Status, Inbound: r.reports.inbox.Counts, STS: r.tls.Policies.Stats, Fed: r.feeder.Stats,
 	}
 	if r.streams != nil {
 		p.Streams = r.streams.List
@@ -176,8 +176,8 @@ func (r *operators) collectors() []prometheus.Collector {
 		metrics.Of("signing", r.dispatcher.SigningCounts),
 		metrics.Of("router", r.router.Stats),
 		metrics.Of("dns", r.resolver.Stats),
-		metrics.Of("sts", r.sts.Stats),
-		metrics.IfThere("tls reports", func() *tlsrpt.Reporter { return r.tlsReports }),
+		metrics.Of("sts", r.tls.Policies.Stats),
+		metrics.IfThere("tls reports", func() *tlsrpt.Reporter { return r.tls.Reports }),
 		metrics.Of("clients", func() int64 { return r.clients.Open("") }),
 		metrics.Of("ignored fields", r.tenantsIgnored.Load),
 		metrics.If("admission", func() (admit.Status, bool) { s := r.admission.Status(); return s, s.On }),

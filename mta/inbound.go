@@ -3,11 +3,11 @@ package mta
 import (
 	"bytes"
 	"context"
-	"errors"
 	"path/filepath"
 
 	"example.org/mta/bounce/inbox"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/accept"
 	"example.org/mta/mta/accounting/books"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
@@ -42,7 +42,7 @@ func (r *mailIn) openInbound(cfg *config.Config, _ *undoer) error {
 	r.reports.memory = intake.NewMemory(int64(cfg.Queue.IncomingMemory) / inboundMemoryPart)
 	r.reports.inbox = inbox.New(inbox.Config{
 		Hostname: cfg.Hostname, Node: r.node, Keys: r.returnPaths.Load,
-		Books:  &books.Reports{Log: r.accounting, Unknown: &r.unknown, Feeder: r.feeder, End: r.endSubscription},
+		Books:  &books.Reports{Log: r.accounting, Unknown: &r.unknown, Feeder: r.feeder, End: r.unsubscribes.End},
 		Folder: folder, Forward: r.forwardInbound, Classify: r.classes.Of,
 		MaxHops: maxInboundHops, Log: r.log,
 	})
@@ -59,46 +59,10 @@ func (r *mailIn) inboundOf(l *config.Listener) submission.Inbound {
 	for i, a := range in.Complaints {
 		complaints[i] = envelope.Address(a)
 	}
-	return inboundMail{r, inbox.NewAddresses(in.Domains, complaints, in.Unsubscribe), envelope.Address(in.Forward)}
-}
-
-// inboundMail is the inbound mail of a listener, as submission knows it.
-type inboundMail struct {
-	r         *mailIn
-	addresses *inbox.Addresses
-	forward   envelope.Address
-}
-
-// Recipient implements submission.Inbound.
-func (i inboundMail) Recipient(a envelope.Address) submission.Verdict {
-	_, err := i.addresses.Find(a, i.r.returnPaths.Load(), i.r.now())
-	switch {
-	case err == nil:
-		return submission.Taken
-	case errors.Is(err, inbox.ErrForeign):
-		return submission.Foreign
-	case errors.Is(err, inbox.ErrExpired):
-		return submission.Expired
+	return accept.Inbound{
+		Inbox: r.reports.inbox, Addresses: inbox.NewAddresses(in.Domains, complaints, in.Unsubscribe),
+		Forward: envelope.Address(in.Forward), Keys: r.returnPaths.Load, Now: r.now,
 	}
-	return submission.Unknown
-}
-
-// Postmaster implements submission.Inbound.
-func (i inboundMail) Postmaster() envelope.Address { return i.addresses.Postmaster() }
-
-// Take implements submission.Inbound.
-func (i inboundMail) Take(ctx context.Context, a *submission.Arrival) error {
-	err := i.r.reports.inbox.Take(ctx, i.addresses, i.forward, &inbox.Mail{
-		Session: a.Session, Peer: a.Peer, Helo: a.Helo, Protocol: a.Protocol, Sender: a.Sender, Recipients: a.Recipients,
-		Content: a.Content, Size: a.Size, Time: a.Time,
-	})
-	switch {
-	case errors.Is(err, inbox.ErrTooLarge):
-		return submission.ErrTooLarge
-	case errors.Is(err, inbox.ErrLoop):
-		return submission.ErrLoop
-	}
-	return err
 }
 
 // forwardInbound puts inbound mail into the queue. Its sender is the null sender: nobody ever gets a report about it,
@@ -111,14 +75,5 @@ func (r *mailIn) forwardInbound(_ context.Context, to envelope.Address, content 
 	if bytes.IndexFunc(content, func(c rune) bool { return c > 0x7f }) >= 0 {
 		m.Body = envelope.Body8BitMIME
 	}
-	draft := r.store.Begin(intake.Owner{}, int64(len(content)))
-	if _, err := draft.Write(content); err != nil {
-		draft.Abort()
-		return err
-	}
-	if err := draft.Commit(m); err != nil {
-		return err
-	}
-	r.events.Received(m)
-	return nil
+	return r.store.Own(m, content)
 }

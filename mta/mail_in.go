@@ -8,8 +8,10 @@ import (
 
 	submissionhttp "example.org/mta/submission/http"
 
+	"example.org/mta/dispatch"
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/accept"
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
@@ -28,37 +30,36 @@ import (
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/maildrop"
 	"example.org/mta/submission/quota"
-	"example.org/mta/suppression"
 )
 
 // mailIn is the third stage: mail comes in.
 type mailIn struct {
 	*mailOut
 
-	reports   reports                      // about the relay's own mail, that come in
-	admission *admit.Gate                  // asked for what is submitted
-	servers   map[string]submissionServer  // by listener; New's, then guarded by reload
-	apis      map[string]apiServer         // by api block; likewise
-	clients   listen.Counts                // connections of clients
-	requests  *submissionhttp.Memory       // for requests under way of all api blocks
-	limits    *submissionhttp.Limits       // of keys' and tenants' requests
-	repeats   *idempotency.Book            // of requests with an Idempotency-Key
-	tokens    *submissionhttp.Tokens       // that prove first attempts
-	incoming  *intake.Memory               // for messages of all servers that are coming in
-	quotas    *quota.Book                  // of tenants
-	callouts  *callout.Checker             // of recipients' mailboxes
-	intruders *intruders.Log               // clients that are refused, for fail2ban
-	acme      *certificates.ACME           // nil without names
-	logins    atomic.Pointer[auth.Service] // nil without users
-	keys      atomic.Pointer[keys.Book]    // nil without a keys file
-	links     *suppression.Links
-	templates templates
-	sessions  envelope.IDs // names sessions, whatever the listener
-	pickup    *maildrop.Pickup
-	warmups   *blocks.Warmups
-	queued    messages.Messages    // for those who ask about mail in the queue
-	submitted *submitted.Submitted // for tenants, by HTTP
-	puller    *events.Puller       // of tenants, by HTTP; nil without an accounting log
+	reports      reports                      // about the relay's own mail, that come in
+	admission    *admit.Gate                  // asked for what is submitted
+	servers      map[string]submissionServer  // by listener; New's, then guarded by reload
+	apis         map[string]apiServer         // by api block; likewise
+	clients      listen.Counts                // connections of clients
+	requests     *submissionhttp.Memory       // for requests under way of all api blocks
+	limits       *submissionhttp.Limits       // of keys' and tenants' requests
+	repeats      *idempotency.Book            // of requests with an Idempotency-Key
+	tokens       *submissionhttp.Tokens       // that prove first attempts
+	incoming     *intake.Memory               // for messages of all servers that are coming in
+	quotas       *quota.Book                  // of tenants
+	callouts     *callout.Checker             // of recipients' mailboxes
+	intruders    *intruders.Log               // clients that are refused, for fail2ban
+	acme         *certificates.ACME           // nil without names
+	logins       atomic.Pointer[auth.Service] // nil without users
+	keys         atomic.Pointer[keys.Book]    // nil without a keys file
+	unsubscribes accept.Unsubscribes
+	templates    templates
+	sessions     envelope.IDs // names sessions, whatever the listener
+	pickup       *maildrop.Pickup
+	warmups      *blocks.Warmups
+	queued       messages.Messages    // for those who ask about mail in the queue
+	submitted    *submitted.Submitted // for tenants, by HTTP
+	puller       *events.Puller       // of tenants, by HTTP; nil without an accounting log
 	// tenantsIgnored counts X-MTA-Tenant fields of clients that may not name a tenant.
 	tenantsIgnored atomic.Int64
 }
@@ -69,7 +70,11 @@ func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error)
 		incoming: intake.NewMemory(int64(cfg.Queue.IncomingMemory)), requests: submissionhttp.NewMemory(requestMemory(cfg)),
 		limits: submissionhttp.NewLimits(out.now), intruders: intruders.New(out.log, out.now),
 	}
-	r.quotas, r.callouts = quota.New(r.limitsOf, r.queuedOf, r.now), callout.New(r.askForMailbox, r.now)
+	hosts := &dispatch.Mailboxes{
+		Router: r.router, Delivery: r.delivery, Policy: r.policy.Load, Missing: r.sources.Missing, Pauses: r.pauses, Classes: r.classes,
+		Now: r.now,
+	}
+	r.quotas, r.callouts = quota.New(r.limitsOf, r.queuedOf, r.now), callout.New(hosts.Ask, r.now)
 	r.warmups = r.warmupAnswers()
 	r.queued = messages.Messages{
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Dispatcher: r.dispatcher,

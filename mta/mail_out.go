@@ -9,7 +9,6 @@ import (
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/delivery"
 	"example.org/mta/delivery/egress"
-	"example.org/mta/delivery/tlspolicy/sts"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch"
@@ -21,6 +20,7 @@ import (
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/listen"
+	"example.org/mta/mta/tlsout"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer/connections"
 	"example.org/mta/router"
@@ -36,8 +36,7 @@ type mailOut struct {
 	returnPaths atomic.Pointer[returnpath.Keys]
 	node        returnpath.Node
 	router      *router.Router
-	sts         *sts.Policies
-	tlsReports  *tlsrpt.Reporter // nil when none are sent
+	tls         *tlsout.TLS
 	pauses      *pauses.Pauses
 	tracer      *connections.Tracer
 	delivery    *delivery.Scheduler
@@ -55,8 +54,6 @@ func openMailOut(cfg *config.Config, kept *stores, undo *undoer) (*mailOut, erro
 		{"", r.openReports},
 		{"return paths", r.openReturnPaths},
 		{"router", r.openRouter},
-		{"", r.openSTS},
-		{"", r.openTLSReports},
 		{"", r.openPauses},
 		{"delivery", r.openDelivery},
 	})
@@ -80,9 +77,25 @@ func (r *mailOut) openRouter(cfg *config.Config, undo *undoer) error {
 	if cfg.Defaults.Traffic.DANE && !r.resolver.Trusted() {
 		r.log.Info("no DANE: not all name servers are on loopback or trusted to validate DNSSEC, see resolver { trusted }")
 	}
-	r.router = router.New(router.Config{Settings: settings, Policies: routePolicies{r}, Rand: r.opts.Rand(), Log: r.log}, r.resolver)
+	r.tls = &tlsout.TLS{Config: tlsout.Config{
+		Resolver: r.resolver, Kept: r.destinations, Certificates: r.certs, Policy: r.policy.Load, Mail: r.mailTLSReport,
+		Transport: r.opts.policyTransport, Now: r.now, Log: r.log,
+	}}
+	r.router = router.New(router.Config{Settings: settings, Policies: r.tls, Rand: r.opts.Rand(), Log: r.log}, r.resolver)
 	undo.add(r.router.Close)
+	if err := r.tls.Open(cfg, r.router); err != nil {
+		return err
+	}
+	undo.add(func() { r.tls.Close() })
 	return nil
+}
+
+// mailTLSReport puts a TLS report into the queue.
+func (r *mailOut) mailTLSReport(mail tlsrpt.Mail) error {
+	return r.store.Own(&envelope.Message{
+		Sender: envelope.Address(mail.From), Recipients: []envelope.Recipient{{Address: envelope.Address(mail.To)}},
+		Tier: 5, TLSOptional: true, Received: r.now(), Protocol: envelope.LocalProtocol,
+	}, mail.Content)
 }
 
 func (r *mailOut) openPauses(cfg *config.Config, _ *undoer) (err error) {
@@ -110,7 +123,7 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 			}
 			return r.policy.Load().Dialer(s)(ctx, h.Addr)
 		},
-		TLS:                   r.newTLSPolicy(),
+		TLS:                   r.tls.Terms,
 		OnSpace:               func(f delivery.Flow) { r.dispatcher.Refill(f) },
 		OnAction:              r.logAction,
 		OnRefused:             func(rt *route.Route, source string, words reply.Reply) { r.dispatcher.Refused(rt, source, words) },

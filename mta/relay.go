@@ -192,18 +192,18 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.pauses.Run(dispatching) })
 	running.Go(func() {
 		r.alarms.Run(dispatching, alarm.Sight{
-			Queue: r.queue.Stats, Refusing: r.refusing, Sources: r.sources.Names, Records: r.recordsTrouble,
+			Queue: r.queue.Stats, Refusing: r.store.Refusing, Sources: r.sources.Names, Records: r.recordsTrouble,
 			Audit: r.audit.Trouble, DNS: r.resolver.Stats, Warmups: r.warm.Trouble, Health: r.warm.Health,
 			Maildrop: r.pickup.Trouble, Paused: r.pauses.Trouble, Logins: r.loginTrouble, Certificates: r.certificateTrouble,
-			Overload: r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.flood, Damaged: r.data.Damaged,
-			Streams: r.streamTroubles, Signing: r.dispatcher.SigningTrouble,
+			Overload: r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.feeder.Flood, Damaged: r.data.Damaged,
+			Streams: func() (string, string, string) { return alarm.OfStreams(r.streams, r.now()) }, Signing: r.dispatcher.SigningTrouble,
 		})
 	})
 	if r.acme != nil {
 		running.Go(func() { r.acme.Run(dispatching) })
 	}
-	if r.tlsReports != nil {
-		running.Go(func() { r.tlsReports.Run(dispatching) })
+	if r.tls.Reports != nil {
+		running.Go(func() { r.tls.Reports.Run(dispatching) })
 	}
 	running.Go(func() { r.admission.Run(dispatching) })
 	running.Go(func() { r.sources.Run(dispatching) })
@@ -213,7 +213,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.rates.Run(dispatching, r.now, r.tally) })
 	running.Go(func() { r.history.Run(dispatching) })
 	running.Go(func() { r.warm.Run(dispatching) })
-	running.Go(func() { r.sts.Run(dispatching) })
+	running.Go(func() { r.tls.Policies.Run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })
 	if r.console != nil {
 		running.Go(r.serveConsole)
@@ -267,7 +267,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"signatures", r.dispatcher.Close},
 		{"what feeds the suppression list", r.feeder.Close},
 		{"warm-up", r.warm.Close},
-		{"MTA-STS policies", r.closeSTS},
+		{"MTA-STS policies", r.tls.Close},
 		{"destination database", r.destinations.Close},
 		{"suppression list", r.suppression.Close},
 		{"users file", r.closeUsers},

@@ -641,3 +641,5 @@ func TestRemovalsAndDeliveriesAreWrittenDownOnce(t *testing.T) {
 		t.Errorf("the log has %v, the queue counts %d removed, %d delivered", events, s.Removed, s.Delivered)
 	}
 }
+
+// records reads the accounting log.

@@ -13,6 +13,7 @@ import (
 
 	"example.org/mta/bounce"
 	"example.org/mta/destdb"
+	"example.org/mta/mta/accept"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/accounting/books"
 	"example.org/mta/mta/alarm"
@@ -52,7 +53,7 @@ type stores struct {
 	meter        *tally.Meter
 	tally        *tally.Tallies
 	queue        *queue.Queue
-	store        *queueStore // the queue, as submission knows it
+	store        *accept.Store // the queue, as submission knows it
 	resolver     *resolver.Resolver
 	streams      *events.Streams // of the accounting log; nil without one
 	streamParts  *wiring.StreamParts
@@ -211,7 +212,7 @@ func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {
 	if err != nil {
 		return err
 	}
-	r.queue, r.store = q, newQueueStore(q, r.events, r.meter, r.now, r.log)
+	r.queue, r.store = q, accept.New(q, r.events, r.meter, r.now, r.log)
 	undo.add(func() { q.Close() })
 	r.log.Info("queue is open", "recipients", q.Stats().Queued, "took", time.Since(began).Round(time.Millisecond))
 	r.completeReceptions(cfg)

@@ -16,7 +16,7 @@ import (
 
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/lab/sink"
-	"example.org/mta/mta/events"
+	"example.org/mta/mta/alarm"
 )
 
 // hook is a web hook that keeps events.
@@ -121,8 +121,8 @@ func TestServersAreFoundByOurResolver(t *testing.T) {
 	}
 	w.send("ann@client.example", "From: ann@client.example\r\n\r\nx\r\n", "joe@box.example")
 	h.until(t, "Delivery", 1)
-	w.tlsReports.Record(tlspolicy.Result{Time: time.Now().Add(-48 * time.Hour), Domain: "box.example", Policy: tlspolicy.NoPolicy, Class: tlspolicy.Expired})
-	w.tlsReports.SendDue(t.Context())
+	w.tls.Reports.Record(tlspolicy.Result{Time: time.Now().Add(-48 * time.Hour), Domain: "box.example", Policy: tlspolicy.NoPolicy, Class: tlspolicy.Expired})
+	w.tls.Reports.SendDue(t.Context())
 	select {
 	case got := <-reports:
 		if got != "reports.box.example"+port(collector)+" application/tlsrpt+gzip" {
@@ -165,20 +165,6 @@ func TestAStartKeepsFilesForStreams(t *testing.T) {
 	}
 }
 
-// TestTheAlarmOfAGapNamesItsCause: a receiver that is too slow is another fault than files that are gone.
-func TestTheAlarmOfAGapNamesItsCause(t *testing.T) {
-	for want, s := range map[string]events.Status{
-		`stream "app" has lost 1 event that its receiver did not take within hold (3d)`:                                                                                                            {Gaps: 1, Lost: 1},
-		`stream "app" has lost an unknown number of events, since accounting files were deleted or damaged before it had read them`:                                                                {Gaps: 1, Uncounted: 1},
-		`stream "app" has lost 40 events that its receiver did not take within hold (3d), and an unknown number of events, since accounting files were deleted or damaged before it had read them`: {Gaps: 1, Uncounted: 1, Lost: 40},
-	} {
-		s.Name, s.Hold = "app", 72*time.Hour
-		if got := gapReason(&s); got != want {
-			t.Errorf("%+v:\n%s, want\n%s", s, got, want)
-		}
-	}
-}
-
 // TestFilesOfAStreamAreDeleted: the alarm claims no number of events when nobody counted them.
 func TestFilesOfAStreamAreDeleted(t *testing.T) {
 	h := newHook(t)
@@ -203,7 +189,7 @@ func TestFilesOfAStreamAreDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.until(t, "Gap", 1)
-	if _, _, gap := w.streamTroubles(); !strings.Contains(gap, `"app" has lost an unknown number of events`) {
+	if _, _, gap := alarm.OfStreams(w.streams, w.now()); !strings.Contains(gap, `"app" has lost an unknown number of events`) {
 		t.Errorf("the reason is %q", gap)
 	}
 }

@@ -322,7 +322,7 @@ func TestMTASTSFailuresAreReported(t *testing.T) {
 			w.send("ann@client.example", letter, "bob@box.example")
 		}
 		w.arrived(2)
-		days, _ := w.tlsReports.Days("box.example", "", 10)
+		days, _ := w.tls.Reports.Days("box.example", "", 10)
 		if len(days) != 1 {
 			t.Fatalf("%s: %+v", what, days)
 		}
@@ -342,7 +342,7 @@ func TestTLSReportsKnowThePolicy(t *testing.T) {
 	w := newSTSWorld(t, stsSetup{extra: `tls_reports { from = "tls-reports@client.example" }`})
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.arrived(1)
-	days, _ := w.tlsReports.Days("box.example", "", 10)
+	days, _ := w.tls.Reports.Days("box.example", "", 10)
 	if len(days) != 1 || len(days[0].Policies) != 1 || days[0].Policies[0].MaxAge != 604800 || days[0].Policies[0].Success == 0 {
 		t.Errorf("%+v", days)
 	}

@@ -18,6 +18,7 @@ import (
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/listen"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/answer/submitted"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/http"
 	"example.org/mta/submission/request"
@@ -46,7 +47,7 @@ func (w *world) refusedAtRCPT(from, to string) *textproto.Error {
 // Tenants see and change their own entries only, and meet those for everybody's mail.
 func TestSuppressionsOfATenant(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `tenant "acme" { }`)
-	ctx, list := t.Context(), tenantSuppressions{w.suppression, w.submitted.Searches}
+	ctx, list := t.Context(), submitted.Suppressions{Own: w.suppression, Searches: w.submitted.Searches}
 	w.suppression.Add(ctx, []suppression.Entry{
 		{Key: suppression.KeyOf("", "all@box.example"), Reason: "everybody's", Source: suppression.Operator},
 		{Key: suppression.KeyOf("abc", "before@box.example"), Source: suppression.Operator},
@@ -99,8 +100,8 @@ func TestATenantsSuppressionsHaveALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	list := tenantSuppressions{list: l}
-	for i, want := range []error{nil, http.TooManySuppressions(mostSuppressions)} {
+	list := submitted.Suppressions{Own: l}
+	for i, want := range []error{nil, http.TooManySuppressions(submitted.MostSuppressions)} {
 		_, err := list.Add(t.Context(), "acme", []request.Suppression{{Address: envelope.Address(fmt.Sprintf("r%d@box.example", i))}})
 		if !errors.Is(err, want) {
 			t.Errorf("addition %d: %v, want %v", i, err, want)
@@ -120,8 +121,8 @@ func TestATenantsListOfSuppressionsTakesATurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		list := tenantSuppressions{l, fair.New(2, time.Now)}
-		turn, err := list.searches.Begin(t.Context(), "acme")
+		list := submitted.Suppressions{Own: l, Searches: fair.New(2, time.Now)}
+		turn, err := list.Searches.Begin(t.Context(), "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +263,7 @@ func TestFloodForTheOperator(t *testing.T) {
 	if len(l.Providers) != 1 || l.Providers[0].Unknown != 40 || l.Suppressions[0].Provider != l.Providers[0].Provider || l.Suppressions[0].Class != "InvalidRecipient" {
 		t.Errorf("pending: %+v", l)
 	}
-	if why := w.flood(); !strings.Contains(why, "called 40 of 4") || !strings.Contains(why, "mta suppress pending") {
+	if why := w.feeder.Flood(); !strings.Contains(why, "called 40 of 4") || !strings.Contains(why, "mta suppress pending") {
 		t.Errorf("the alarm's reason is %q", why)
 	}
 	text := w.scrape()
@@ -282,8 +283,8 @@ func TestFloodForTheOperator(t *testing.T) {
 		t.Errorf("would accept %+v, %v", n, err)
 	}
 	sel.DryRun = false
-	if n, err := o.AcceptPending(ctx, sel); err != nil || n.Entries != 40 || len(pending().Suppressions) != 0 || w.flood() != "" {
-		t.Errorf("accepted %+v, %v; the alarm's reason is %q", n, err, w.flood())
+	if n, err := o.AcceptPending(ctx, sel); err != nil || n.Entries != 40 || len(pending().Suppressions) != 0 || w.feeder.Flood() != "" {
+		t.Errorf("accepted %+v, %v; the alarm's reason is %q", n, err, w.feeder.Flood())
 	}
 	w.refusedAtRCPT("ann@client.example", to[7])
 	sel.Since = time.Now().Add(time.Hour)

@@ -27,11 +27,11 @@ func TestTLSReportsGoOut(t *testing.T) {
 	}
 	host := route.Host{Name: "mx.box.example", Addr: netip.MustParseAddrPort("198.51.100.1:25")}
 	for _, domain := range []string{"box.example", "silent.example"} {
-		w.tlsReports.Record(tlspolicy.Result{
+		w.tls.Reports.Record(tlspolicy.Result{
 			Time: time.Now().Add(-48 * time.Hour), Domain: domain, Policy: tlspolicy.NoPolicy, Host: host, Class: tlspolicy.Expired,
 		})
 	}
-	w.tlsReports.SendDue(t.Context())
+	w.tls.Reports.SendDue(t.Context())
 	m := w.arrived(1)[0]
 	text := string(m.Content)
 	if m.Sender != "tls-reports@client.example" || m.Recipients[0] != "tls@box.example" || !strings.HasPrefix(text, "DKIM-Signature: ") ||
@@ -65,12 +65,12 @@ func TestTLSResultsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.arrived(1)
-	if days, _ := w.tlsReports.Days("", "", 10); len(days) != 0 {
+	if days, _ := w.tls.Reports.Days("", "", 10); len(days) != 0 {
 		t.Errorf("a report is counted: %+v", days)
 	}
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.arrived(2)
-	days, _ := w.tlsReports.Days("box.example", "", 10)
+	days, _ := w.tls.Reports.Days("box.example", "", 10)
 	if len(days) != 1 || len(days[0].Policies) != 1 || days[0].Policies[0].Failure != 1 || days[0].Policies[0].Details[0].Class != tlspolicy.NoSTARTTLS {
 		t.Errorf("counted: %+v", days)
 	}

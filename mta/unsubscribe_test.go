@@ -14,6 +14,7 @@ import (
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/check"
 	"example.org/mta/operator/answer/kept"
+	"example.org/mta/operator/answer/submitted"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
@@ -133,10 +134,10 @@ func TestUnsubscribeOutlivesOtherEntries(t *testing.T) {
 		before.Key = key
 		w.suppression.Remove(t.Context(), []suppression.Key{key})
 		w.suppression.Add(t.Context(), []suppression.Entry{before})
-		if err := (unsubscribed{w.mailIn}).Unsubscribe(t.Context(), token, "r"); err != nil {
+		if err := (&w.unsubscribes).Unsubscribe(t.Context(), token, "r"); err != nil {
 			t.Fatal(err)
 		}
-		done, err := tenantSuppressions{w.suppression, w.submitted.Searches}.Add(t.Context(), "acme", []request.Suppression{{Address: "Joe@box.example", ExpiresAt: w.now().Add(time.Hour)}})
+		done, err := submitted.Suppressions{Own: w.suppression, Searches: w.submitted.Searches}.Add(t.Context(), "acme", []request.Suppression{{Address: "Joe@box.example", ExpiresAt: w.now().Add(time.Hour)}})
 		if done.Unchanged != 1 || err != nil {
 			t.Errorf("the tenant's entry: %+v, %v", done, err)
 		}
@@ -223,7 +224,7 @@ func TestUnsubscribeLinksByHTTP(t *testing.T) {
 			}
 			continue
 		}
-		s, ok := w.links.Read(strings.TrimPrefix(link, "/unsubscribe/"))
+		s, ok := w.unsubscribes.Links.Read(strings.TrimPrefix(link, "/unsubscribe/"))
 		if !ok || s.Tenant != "acme" || s.Campaign != "spring" || !strings.Contains(string(m.Content), "To: "+string(s.Address)) {
 			t.Errorf("the link %q is of %+v:\n%s", link, s, m.Content)
 		}

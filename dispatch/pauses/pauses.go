@@ -210,6 +210,11 @@ func (p *Pauses) First(keys ...parking.Key) string {
 	return ""
 }
 
+// Domain reports whether mail for a domain is paused, whoever sends it.
+func (p *Pauses) Domain(name string) bool {
+	return p.Has(Key(api.PauseEverything, "")) || p.Has(Key(api.PauseDomain, name))
+}
+
 // InWords describes a pause: what it stops, who began it, and why.
 func InWords(x *api.Pause) string {
 	what := string(x.What)

@@ -1,4 +1,5 @@
-// Package submitted answers tenants about the mail that they submitted by HTTP.
+// Package submitted answers tenants by HTTP: about the mail that they submitted, their events and their part of the
+// suppression list.
 package submitted
 
 import (

@@ -1,4 +1,6 @@
-package mta
+// Package accept is what submission knows of the parts behind it: the queue, which it logs when that refuses mail, the
+// inbox of reports about the relay's mail, and the list from which links to unsubscribe take effect.
+package accept
 
 import (
 	"errors"
@@ -6,7 +8,6 @@ import (
 	"log/slog"
 	"time"
 
-	"example.org/mta/dispatch"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fair"
 	"example.org/mta/internal/faultlog"
@@ -15,34 +16,41 @@ import (
 	"example.org/mta/submission/intake"
 )
 
-// queueStore lets submission put messages into the queue, and logs when the queue begins
-// to refuse them and when it takes them again.
-type queueStore struct {
+// Events records messages on their way into the queue, which may hand one out before Commit returns.
+type Events interface {
+	Accepting(*envelope.Message)
+	Received(*envelope.Message)
+	Refused(*envelope.Message)
+}
+
+// Store is the queue, as submission knows it.
+type Store struct {
 	q        *queue.Queue
-	events   dispatch.Events
+	events   Events
 	meter    *tally.Meter
 	now      func() time.Time
 	refusing *faultlog.Kind
 }
 
-func newQueueStore(q *queue.Queue, events dispatch.Events, m *tally.Meter, now func() time.Time, log *slog.Logger) *queueStore {
-	return &queueStore{q, events, m, now, faultlog.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
+// New makes the store of a queue.
+func New(q *queue.Queue, events Events, m *tally.Meter, now func() time.Time, log *slog.Logger) *Store {
+	return &Store{q, events, m, now, faultlog.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
 }
 
 // Begin opens a place for a message of about so many octets, 0 when that is not known.
-func (s *queueStore) Begin(owner intake.Owner, size int64) intake.Draft {
+func (s *Store) Begin(owner intake.Owner, size int64) intake.Draft {
 	d := s.q.Begin()
 	d.Expect(owner, size)
-	return queueDraft{d, s}
+	return draft{d, s}
 }
 
 // Ready returns why an owner's message of so many octets would be refused just now.
-func (s *queueStore) Ready(owner intake.Owner, size int64) error {
+func (s *Store) Ready(owner intake.Owner, size int64) error {
 	return s.noted(s.q.Ready(owner, size))
 }
 
-// tell notes how it went, and puts an error into submission's words.
-func (s *queueStore) noted(err error) error {
+// noted notes how it went, and puts an error into submission's words.
+func (s *Store) noted(err error) error {
 	switch {
 	case err == nil:
 		s.refusing.Well()
@@ -60,13 +68,13 @@ func (s *queueStore) noted(err error) error {
 	return err
 }
 
-type queueDraft struct {
+type draft struct {
 	*queue.Draft
-	s *queueStore
+	s *Store
 }
 
 // Write adds to the content.
-func (d queueDraft) Write(p []byte) (int, error) {
+func (d draft) Write(p []byte) (int, error) {
 	n, err := d.Draft.Write(p)
 	if err != nil {
 		err = d.s.noted(err)
@@ -75,7 +83,7 @@ func (d queueDraft) Write(p []byte) (int, error) {
 }
 
 // Commit accepts the message.
-func (d queueDraft) Commit(m *envelope.Message) error {
+func (d draft) Commit(m *envelope.Message) error {
 	d.s.events.Accepting(m)
 	began := d.s.now()
 	err := d.s.noted(d.Draft.Commit(m))
@@ -88,14 +96,14 @@ func (d queueDraft) Commit(m *envelope.Message) error {
 }
 
 // CommitBatch accepts messages of one request together.
-func (s *queueStore) CommitBatch(b *intake.Batch) (committed int, err error) {
+func (s *Store) CommitBatch(b *intake.Batch) (committed int, err error) {
 	qb := &queue.Batch{Messages: b.Messages}
 	if k := b.Keyed; k != nil {
 		qb.Key, qb.Request, qb.Positions = k.Key, k.Request, k.Positions
 		qb.Last, qb.Answer, qb.Until = k.Last, k.Answer, k.Until
 	}
 	for i, d := range b.Drafts {
-		qb.Drafts = append(qb.Drafts, d.(queueDraft).Draft)
+		qb.Drafts = append(qb.Drafts, d.(draft).Draft)
 		s.events.Accepting(b.Messages[i])
 	}
 	began := s.now()
@@ -109,6 +117,20 @@ func (s *queueStore) CommitBatch(b *intake.Batch) (committed int, err error) {
 	return committed, err
 }
 
+// Own puts a message of the relay itself into the queue.
+func (s *Store) Own(m *envelope.Message, content []byte) error {
+	d := s.Begin(intake.Owner{}, int64(len(content)))
+	if _, err := d.Write(content); err != nil {
+		d.Abort()
+		return err
+	}
+	if err := d.Commit(m); err != nil {
+		return err
+	}
+	s.events.Received(m)
+	return nil
+}
+
 // diskFull makes submission answer 452 4.3.1.
 type diskFull struct{ error }
 
@@ -117,13 +139,13 @@ func (e diskFull) Unwrap() error { return e.error }
 // DiskFull is what submission asks of an error.
 func (diskFull) DiskFull() bool { return true }
 
-// refusing returns why mail is refused just now, "" when it is not. To ask is no mail that was refused,
-// and isn't counted as such.
-func (r *stores) refusing() string {
-	err := r.queue.Ready(fair.Party{}, 0)
+// Refusing returns why mail is refused just now, "" when it is not. To ask is no mail that was refused, and isn't counted
+// as such.
+func (s *Store) Refusing() string {
+	err := s.q.Ready(fair.Party{}, 0)
 	switch {
 	case err == nil:
-		r.store.refusing.Well()
+		s.refusing.Well()
 		return ""
 	case errors.Is(err, queue.ErrDiskFull):
 		return fmt.Sprintf("%v: clients get a 452 until space is free", err)
