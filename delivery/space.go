@@ -5,7 +5,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/tiers"
 )
 
 // Flow is a tenant's mail of one tier from one source to one site.
@@ -16,7 +15,7 @@ type Flow struct {
 
 // FlowOf gives the flow of a message from a source to a site.
 func FlowOf(m *envelope.Message, site, source string) Flow {
-	return Flow{Site: site, Source: source, Tenant: m.Tenant, Tier: tiers.Of(m.Tier)}
+	return Flow{Site: site, Source: source, Tenant: m.Tenant, Tier: envelope.TierOf(m.Tier)}
 }
 
 // share is the memory that the jobs of one site take. Its flows have equal parts of it, so that neither a

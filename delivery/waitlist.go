@@ -3,10 +3,10 @@ package delivery
 import (
 	"time"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fair"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/minheap"
-	"example.org/mta/internal/tiers"
 )
 
 // waitlist is the parts that wait in one lane, and says whose turn it is: tenants by deficit round
@@ -52,9 +52,9 @@ type tenant struct {
 	*account
 	round   int
 	newest  bool // its newest message goes first
-	turns   tiers.Turns
-	waiting tiers.Set // those that have messages
-	tiers   [tiers.Count]minheap.Heap[*group]
+	turns   envelope.TierTurns
+	waiting envelope.TierSet // those that have messages
+	tiers   [envelope.TierCount]minheap.Heap[*group]
 	known   map[*message]*group
 }
 
@@ -158,7 +158,7 @@ func (w *waitlist) group(p *part) *group {
 	t.Weight = p.work.Weight
 	g := t.known[p.work.message]
 	if g == nil {
-		g = &group{tenant: t, message: p.work.message, tier: tiers.Of(p.work.Message.Tier), index: -1}
+		g = &group{tenant: t, message: p.work.message, tier: envelope.TierOf(p.work.Message.Tier), index: -1}
 		t.known[p.work.message] = g
 		g.link()
 	}

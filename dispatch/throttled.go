@@ -11,7 +11,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
-	"example.org/mta/internal/tiers"
 	"example.org/mta/queue"
 )
 
@@ -83,7 +82,7 @@ func (t *throttled) park(m *envelope.Message, recipients []int, c *choice, weigh
 		h = newThrottledLines(c.wait)
 		t.lines[c.wait] = h
 	}
-	l := h.line(parking.Line{Key: c.wait, Source: c.own, Tenant: m.Tenant, Tier: tiers.Of(m.Tier), Preferred: c.first}, weight)
+	l := h.line(parking.Line{Key: c.wait, Source: c.own, Tenant: m.Tenant, Tier: envelope.TierOf(m.Tier), Preferred: c.first}, weight)
 	if m.ID == t.trial {
 		t.back, back = true, true
 	}

@@ -9,7 +9,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
-	"example.org/mta/internal/tiers"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs/vfstest"
 )
@@ -39,7 +38,7 @@ func BenchmarkNextThrottled(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		line := h.line(parking.Line{Key: h.Key, Tenant: l.Message.Tenant, Tier: tiers.Of(l.Message.Tier)}, 1)
+		line := h.line(parking.Line{Key: h.Key, Tenant: l.Message.Tenant, Tier: envelope.TierOf(l.Message.Tier)}, 1)
 		q.Park(l.Message.ID, indexes(l.Recipients), line.line, time.Time{})
 	}
 	if n := q.ParkedInLines(h.Key); n != messages {

@@ -3,9 +3,9 @@ package dispatch
 import (
 	"time"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fair"
 	"example.org/mta/internal/parking"
-	"example.org/mta/internal/tiers"
 )
 
 // tokens is the key of mail that waits for tokens that a pool's warming sources have for a provider.
@@ -19,9 +19,9 @@ func tokens(pool, provider string) parking.Key {
 // it guards it.
 type throttledLines struct {
 	parking.Key
-	turns  map[bool]*tiers.Turns
+	turns  map[bool]*envelope.TierTurns
 	known  map[parking.Line]*throttledLine
-	rounds map[lineRound]*[tiers.Count]fair.Ring[*throttledLine]
+	rounds map[lineRound]*[envelope.TierCount]fair.Ring[*throttledLine]
 }
 
 // lineRound is the lines from which a source may take, or all of the pool's: "".
@@ -40,8 +40,8 @@ type throttledLine struct {
 }
 
 func newThrottledLines(k parking.Key) *throttledLines {
-	return &throttledLines{Key: k, turns: map[bool]*tiers.Turns{true: {}, false: {}},
-		known: make(map[parking.Line]*throttledLine), rounds: make(map[lineRound]*[tiers.Count]fair.Ring[*throttledLine])}
+	return &throttledLines{Key: k, turns: map[bool]*envelope.TierTurns{true: {}, false: {}},
+		known: make(map[parking.Line]*throttledLine), rounds: make(map[lineRound]*[envelope.TierCount]fair.Ring[*throttledLine])}
 }
 
 // line gives a line with what is known of it, adding that if need be.
@@ -53,7 +53,7 @@ func (h *throttledLines) line(at parking.Line, weight int) *throttledLine {
 		h.known[l.line] = l
 		round := roundOf(l.line)
 		if h.rounds[round] == nil {
-			h.rounds[round] = new([tiers.Count]fair.Ring[*throttledLine])
+			h.rounds[round] = new([envelope.TierCount]fair.Ring[*throttledLine])
 		}
 		h.rounds[round][at.Tier].Join(&l.Member)
 	}
@@ -65,8 +65,8 @@ func (h *throttledLines) line(at parking.Line, weight int) *throttledLine {
 // parked is how much a line has; lines without any are forgotten.
 func (h *throttledLines) next(source string, parked func(parking.Line) int) *throttledLine {
 	for _, preferred := range [...]bool{true, false} {
-		var waiting tiers.Set
-		var first [tiers.Count]*throttledLine
+		var waiting envelope.TierSet
+		var first [envelope.TierCount]*throttledLine
 		for _, r := range [...]lineRound{{"", preferred}, {source, preferred}} { // its own come before those of all
 			lines := h.rounds[r]
 			for tier := range first {

@@ -26,10 +26,8 @@ import (
 	"example.org/mta/submission/callout"
 	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/intruders"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/maildrop"
-	"example.org/mta/submission/quota"
 )
 
 // mailIn is the third stage: mail comes in.
@@ -46,9 +44,9 @@ type mailIn struct {
 	repeats      *idempotency.Book            // of requests with an Idempotency-Key
 	tokens       *submissionhttp.Tokens       // that prove first attempts
 	incoming     *intake.Memory               // for messages of all servers that are coming in
-	quotas       *quota.Book                  // of tenants
+	quotas       *intake.Quotas               // of tenants
 	callouts     *callout.Checker             // of recipients' mailboxes
-	intruders    *intruders.Log               // clients that are refused, for fail2ban
+	intruders    *intake.Intruders            // clients that are refused, for fail2ban
 	acme         *certificates.ACME           // nil without names
 	logins       atomic.Pointer[auth.Service] // nil without users
 	keys         atomic.Pointer[keys.Book]    // nil without a keys file
@@ -68,13 +66,13 @@ func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error)
 	r := &mailIn{
 		mailOut: out, servers: make(map[string]submissionServer), apis: make(map[string]apiServer),
 		incoming: intake.NewMemory(int64(cfg.Queue.IncomingMemory)), requests: submissionhttp.NewMemory(requestMemory(cfg)),
-		limits: submissionhttp.NewLimits(out.now), intruders: intruders.New(out.log, out.now),
+		limits: submissionhttp.NewLimits(out.now), intruders: intake.NewIntruders(out.log, out.now),
 	}
 	hosts := &dispatch.Mailboxes{
 		Router: r.router, Delivery: r.delivery, Policy: r.policy.Load, Missing: r.sources.Missing, Pauses: r.pauses, Classes: r.classes,
 		Now: r.now,
 	}
-	r.quotas, r.callouts = quota.New(r.limitsOf, r.queuedOf, r.now), callout.New(hosts.Ask, r.now)
+	r.quotas, r.callouts = intake.NewQuotas(r.limitsOf, r.queuedOf, r.now), callout.New(hosts.Ask, r.now)
 	r.warmups = r.warmupAnswers()
 	r.queued = messages.Messages{
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Dispatcher: r.dispatcher,

@@ -4,22 +4,22 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
-	"example.org/mta/submission/quota"
+	"example.org/mta/submission/intake"
 )
 
 // limitsOf gives a tenant's limits to the book of quotas, by the configuration in force.
-func (r *mailIn) limitsOf(tenant string) (quota.Limits, bool) {
+func (r *mailIn) limitsOf(tenant string) (intake.QuotaLimits, bool) {
 	t := r.policy.Load().Config.Tenant(tenant)
 	if t == nil {
-		return quota.Limits{}, false
+		return intake.QuotaLimits{}, false
 	}
 	return wiring.Quota(t), true
 }
 
 // queuedOf gives what a tenant has in the queue to the book of quotas.
-func (r *mailIn) queuedOf(tenant string) quota.Usage {
+func (r *mailIn) queuedOf(tenant string) intake.QuotaUsage {
 	u := r.queue.Usage(tenant)
-	return quota.Usage{Messages: u.Messages, Octets: u.Octets}
+	return intake.QuotaUsage{Messages: u.Messages, Octets: u.Octets}
 }
 
 // useOf puts what a tenant uses in the API's words.
@@ -41,11 +41,11 @@ func (r *mailIn) useOf(t *config.Tenant) *api.TenantUse {
 }
 
 // byReason leaves out what has not happened.
-func byReason(counts *[quota.Reasons]int64) map[string]int64 {
+func byReason(counts *[intake.QuotaReasons]int64) map[string]int64 {
 	m := make(map[string]int64)
 	for why, n := range counts {
 		if n > 0 {
-			m[quota.Reason(why).String()] = n
+			m[intake.QuotaReason(why).String()] = n
 		}
 	}
 	return m

@@ -10,7 +10,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 )
@@ -151,8 +150,8 @@ func (q *Queue) pickDue() *claim {
 			return l
 		}
 	}
-	var waiting tiers.Set
-	for tier := range uint8(tiers.Count) {
+	var waiting envelope.TierSet
+	for tier := range uint8(envelope.TierCount) {
 		if !q.s.Empty(q.ready.fresh[tier]) || !q.s.Empty(q.ready.backlog[tier]) {
 			waiting = waiting.With(tier)
 		}

@@ -33,7 +33,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fair"
-	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
@@ -188,14 +187,14 @@ type Queue struct {
 
 // ready is what Next hands out, and in which order.
 type ready struct {
-	fresh     [tiers.Count]schedule.List // due, never attempted; by tier
-	backlog   [tiers.Count]schedule.List // due again; by tier
-	tiers     tiers.Turns                // whose turn of those it is
-	ending    schedule.List              // expired, or bounced by an operator
-	wasEnding bool                       // what was handed out last
-	turn      bool                       // something fresh was handed out last, and not of the backlog
-	warnings  []warning                  // for Next to hand out
-	unsent    []warning                  // that could not be sent, for another try
+	fresh     [envelope.TierCount]schedule.List // due, never attempted; by tier
+	backlog   [envelope.TierCount]schedule.List // due again; by tier
+	tiers     envelope.TierTurns                // whose turn of those it is
+	ending    schedule.List                     // expired, or bounced by an operator
+	wasEnding bool                              // what was handed out last
+	turn      bool                              // something fresh was handed out last, and not of the backlog
+	warnings  []warning                         // for Next to hand out
+	unsent    []warning                         // that could not be sent, for another try
 }
 
 // rcpts is what is in memory alone of some recipients.

@@ -6,7 +6,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
-	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs/vfstest"
 )
@@ -43,8 +42,8 @@ func TestTiersInOrder(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if count[4] < 1 || count[4] > 40/tiers.Share || count[1]+count[4] != 40 {
-				t.Errorf("round %d: %v were handed out, want tier 1 and one in %d of tier 4", round, count, tiers.Share)
+			if count[4] < 1 || count[4] > 40/envelope.TierShare || count[1]+count[4] != 40 {
+				t.Errorf("round %d: %v were handed out, want tier 1 and one in %d of tier 4", round, count, envelope.TierShare)
 			}
 			for range 40 - count[1] {
 				for l := next(t, q); ; l = next(t, q) {
@@ -83,7 +82,7 @@ func TestTiersOfTheBacklog(t *testing.T) {
 // An index that was written without tiers is that of normal mail.
 func TestIndexWithoutTiers(t *testing.T) {
 	var b [store.ItemSize]byte
-	for tier := range uint8(tiers.Count) {
+	for tier := range uint8(envelope.TierCount) {
 		it := store.Item{ID: 7, Kind: store.ItemAccepted, Tier: tier}
 		it.Put(b[:])
 		if it.Get(b[:]); it.Tier != tier {

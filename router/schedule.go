@@ -4,9 +4,9 @@ import (
 	"container/list"
 	"time"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fair"
 	"example.org/mta/internal/minheap"
-	"example.org/mta/internal/tiers"
 )
 
 // Allowance is Tony Finch's rule for when a message may have one more worker: while it has few,
@@ -53,9 +53,9 @@ type schedule struct {
 type tenant struct {
 	fair.Member[*tenant]
 	name    string
-	turns   tiers.Turns
-	waiting tiers.Set                         // those that have messages
-	fewest  [tiers.Count]minheap.Heap[*entry] // by tier, fewest running first
+	turns   envelope.TierTurns
+	waiting envelope.TierSet                         // those that have messages
+	fewest  [envelope.TierCount]minheap.Heap[*entry] // by tier, fewest running first
 }
 
 func newTenant(name string) *tenant {
@@ -96,7 +96,7 @@ type entry struct {
 	later   *entry        // its jobs that wait among the patient; nil when there were none
 }
 
-func (e *entry) tier() uint8 { return tiers.Of(e.request.Tier) }
+func (e *entry) tier() uint8 { return envelope.TierOf(e.request.Tier) }
 
 // job is one domain of a message, being looked up by a worker.
 type job struct {

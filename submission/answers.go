@@ -8,7 +8,6 @@ import (
 	"example.org/mta/internal/network"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/intruders"
 )
 
 // ours starts the text of each reply that passes through the library, so that conn can tell it
@@ -151,18 +150,18 @@ func (c *conn) observe(line []byte) int {
 
 // refused notes that the client was refused for what attackers do. Clients that may relay, and those at an address
 // from where users log in, are known: what they do wrong is a mistake, unless they guess passwords.
-func (c *conn) refused(why intruders.Reason) {
+func (c *conn) refused(why intake.Intrusion) {
 	cfg, peer := &c.srv.cfg, c.client.Peer
 	unnamed := !c.client.direct && peer == network.Peer(c.socket.RemoteAddr()) // the proxy's: to block it would block all
 	known := c.mayRelay() || cfg.Auth != nil && cfg.Auth.Knows(c.client.Network)
-	if !unnamed && (why == intruders.Login || !known) {
+	if !unnamed && (why == intake.IntrusionLogin || !known) {
 		cfg.Refused(peer.Addr(), why)
 	}
 }
 
 // expel ends a session that doesn't keep to the protocol.
 func (c *conn) expel(r reply.Reply) {
-	c.refused(intruders.Protocol)
+	c.refused(intake.IntrusionProtocol)
 	c.farewell(r)
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/intruders"
 )
 
 // maxResponse is the longest line of an exchange, in octets (RFC 4954, 4).
@@ -149,10 +148,10 @@ func (c *conn) loginFailed(err error) {
 	c.client.failedLogins++
 	switch {
 	case errors.Is(err, auth.ErrDenied):
-		c.refused(intruders.Login)
+		c.refused(intake.IntrusionLogin)
 		c.answer(loginDenied.Reply())
 	case errors.Is(err, auth.ErrTooMany):
-		c.refused(intruders.Login)
+		c.refused(intake.IntrusionLogin)
 		c.answer(loginsTooMany.Reply())
 	case errors.Is(err, auth.ErrBusy):
 		c.answer(loginsTooMany.Reply())

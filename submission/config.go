@@ -10,7 +10,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/intruders"
 )
 
 // Config is what a Server needs to know. It must not be changed after New.
@@ -22,7 +21,7 @@ type Config struct {
 	Watcher Watcher
 	// Refused is given clients that may not relay and are refused for what attackers do, and all whose login
 	// fails. It must not block. Nil: nobody needs them.
-	Refused func(netip.Addr, intruders.Reason)
+	Refused func(netip.Addr, intake.Intrusion)
 
 	// TLS switches STARTTLS on. Certificates come by its GetCertificate or GetConfigForClient,
 	// so that a reload acts at once. TLS 1.2 is the lowest version unless it names another.
@@ -102,7 +101,7 @@ func (cfg Config) withDefaults() Config {
 	fill(&cfg.IDs, new(envelope.IDs))
 	fill(&cfg.Open, new(atomic.Int64))
 	if cfg.Refused == nil {
-		cfg.Refused = func(netip.Addr, intruders.Reason) {}
+		cfg.Refused = func(netip.Addr, intake.Intrusion) {}
 	}
 	cfg.Intake = cfg.Intake.WithDefaults()
 	if cfg.TLS != nil {

@@ -15,7 +15,6 @@ import (
 
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/intruders"
 )
 
 // Sizes of the buffers that a connection borrows while it has something to keep in them. A
@@ -177,11 +176,11 @@ func (c *conn) mustEnd() (reply.Reply, bool) {
 		return tooManyLogins.Reply(), true
 	case c.client.errors >= c.srv.cfg.Limits.ErrorsPerSession:
 		if c.srv.cfg.Inbound == nil { // a large provider that returns forged mail has many recipients refused, and brings bounces, too
-			c.refused(intruders.Protocol)
+			c.refused(intake.IntrusionProtocol)
 		}
 		return tooManyErrors.Reply(), true
 	case c.client.idle > c.srv.cfg.Limits.IdleCommands:
-		c.refused(intruders.Protocol)
+		c.refused(intake.IntrusionProtocol)
 		return tooManyIdle.Reply(), true
 	case c.mustHurry() && time.Since(c.client.began) > crowdedWhole:
 		return crowdedOut.Reply(), true

@@ -10,7 +10,6 @@ import (
 
 	"example.org/mta/internal/gcra"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/quota"
 )
 
 // exemptBurst is how many exempt messages a tenant can submit at once, and one a second after that.
@@ -20,8 +19,8 @@ const exemptBurst = 100
 // that claims to be a postmaster in every MAIL is held to both.
 func TestExemptMailIsBounded(t *testing.T) {
 	f := admitNone(intake.Refused{})
-	limits := map[string]quota.Limits{"near": {Rate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}}}
-	withQuotasAndAdmission(t, limits, f, func(t *testing.T, r *relay, b *quota.Book) {
+	limits := map[string]intake.QuotaLimits{"near": {Rate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}}}
+	withQuotasAndAdmission(t, limits, f, func(t *testing.T, r *relay, b *intake.Quotas) {
 		taken := func(client string, senders ...string) (n int) {
 			t.Helper()
 			p := r.secured(client)
@@ -51,7 +50,7 @@ func TestExemptMailIsBounded(t *testing.T) {
 
 // What a tenant that is named in the header has used up is its own.
 func TestExemptMailByHeader(t *testing.T) {
-	withQuotasAndAdmission(t, map[string]quota.Limits{"far": {Messages: 1}}, admitNone(intake.Refused{}), func(t *testing.T, r *relay, b *quota.Book) {
+	withQuotasAndAdmission(t, map[string]intake.QuotaLimits{"far": {Messages: 1}}, admitNone(intake.Refused{}), func(t *testing.T, r *relay, b *intake.Quotas) {
 		p := r.secured("192.0.2.1")
 		submit := func(field, want string) {
 			t.Helper()
@@ -96,7 +95,7 @@ func TestStrangersAreNotPutToAdmission(t *testing.T) {
 // A command that is refused amid a transfer is written down while the message is looked at: by another goroutine,
 // which must not see the client change.
 func TestRefusalAmidChunks(t *testing.T) {
-	withQuotas(t, nil, func(t *testing.T, r *relay, b *quota.Book) {
+	withQuotas(t, nil, func(t *testing.T, r *relay, b *intake.Quotas) {
 		p := r.secured("192.0.2.1")
 		p.cmd("MAIL FROM:<>", "250")
 		p.cmd("RCPT TO:<b@example.net>", "250")

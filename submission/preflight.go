@@ -9,7 +9,6 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/intruders"
 )
 
 // client is who is connected. It stays the same through STARTTLS.
@@ -52,7 +51,7 @@ func (c *conn) preflight() *reply.Reply {
 		}
 	}
 	if !c.srv.holdClient(cl.Network) {
-		c.refused(intruders.Connections)
+		c.refused(intake.IntrusionConnections)
 		r := tooManyFromClient.Reply(cl.Network)
 		return &r
 	}
@@ -63,7 +62,7 @@ func (c *conn) preflight() *reply.Reply {
 		}
 	}
 	if c.talksEarly() {
-		c.refused(intruders.Protocol)
+		c.refused(intake.IntrusionProtocol)
 		r := talksEarly.Reply()
 		return &r
 	}

@@ -2,7 +2,7 @@ package submission
 
 import (
 	"example.org/mta/internal/reply"
-	"example.org/mta/submission/quota"
+	"example.org/mta/submission/intake"
 )
 
 // countTenant counts the connection as the account's tenant's, and gives the reply that refuses it. Of clients
@@ -20,7 +20,7 @@ func (c *conn) countTenant() *reply.Reply {
 	if counted {
 		c.client.counted = tenant
 	}
-	if over.Reason == quota.Within {
+	if over.Reason == intake.WithinQuota {
 		return nil
 	}
 	return tooManyOfTenant.Refusal(reply.Printable(tenant), over.Limits.Connections)

@@ -9,27 +9,26 @@ import (
 
 	"example.org/mta/internal/gcra"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/quota"
 )
 
 // withQuotas runs a test of the listener of manyTenants, whose tenants have limits.
-func withQuotas(t *testing.T, limits map[string]quota.Limits, test func(*testing.T, *relay, *quota.Book)) {
+func withQuotas(t *testing.T, limits map[string]intake.QuotaLimits, test func(*testing.T, *relay, *intake.Quotas)) {
 	withQuotasAndAdmission(t, limits, nil, test)
 }
 
-func withQuotasAndAdmission(t *testing.T, limits map[string]quota.Limits, a intake.Admission, test func(*testing.T, *relay, *quota.Book)) {
+func withQuotasAndAdmission(t *testing.T, limits map[string]intake.QuotaLimits, a intake.Admission, test func(*testing.T, *relay, *intake.Quotas)) {
 	var ignored atomic.Int64
 	cfg := manyTenants(t, &ignored)
 	cfg.Intake.Admission = a
-	queued := map[string]quota.Usage{"near": {Messages: 3, Octets: 3000}}
-	cfg.Intake.Quotas = quota.New(func(name string) (quota.Limits, bool) {
+	queued := map[string]intake.QuotaUsage{"near": {Messages: 3, Octets: 3000}}
+	cfg.Intake.Quotas = intake.NewQuotas(func(name string) (intake.QuotaLimits, bool) {
 		_, known := cfg.Intake.TenantOf(name)
 		return limits[name], known
-	}, func(name string) quota.Usage { return queued[name] }, func() time.Time { return time.Now() })
+	}, func(name string) intake.QuotaUsage { return queued[name] }, func() time.Time { return time.Now() })
 	withAuth(t, cfg, func(t *testing.T, r *relay) { test(t, r, cfg.Intake.Quotas) })
 }
 
-func quotaState(t *testing.T, b *quota.Book, tenant string) quota.State {
+func quotaState(t *testing.T, b *intake.Quotas, tenant string) intake.QuotaState {
 	t.Helper()
 	s, known := b.State(tenant)
 	if !known {
@@ -42,15 +41,15 @@ func quotaState(t *testing.T, b *quota.Book, tenant string) quota.State {
 func TestTenantsLimitsAtMail(t *testing.T) {
 	hourly := gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}
 	for name, c := range map[string]struct {
-		limits quota.Limits
+		limits intake.QuotaLimits
 		want   string
 	}{
-		"rate":     {quota.Limits{Rate: hourly}, "450 4.7.1 tenant near may submit 1/h; try again in 3600 seconds"},
-		"messages": {quota.Limits{Messages: 4}, "450 4.7.1 tenant near has its 4 messages in the queue; try again when some have left it"},
-		"octets":   {quota.Limits{Octets: 3500}, "450 4.7.1 tenant near has its 3500 bytes in the queue, or would with this message; try again when some have left it"},
+		"rate":     {intake.QuotaLimits{Rate: hourly}, "450 4.7.1 tenant near may submit 1/h; try again in 3600 seconds"},
+		"messages": {intake.QuotaLimits{Messages: 4}, "450 4.7.1 tenant near has its 4 messages in the queue; try again when some have left it"},
+		"octets":   {intake.QuotaLimits{Octets: 3500}, "450 4.7.1 tenant near has its 3500 bytes in the queue, or would with this message; try again when some have left it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withQuotas(t, map[string]quota.Limits{"near": c.limits}, func(t *testing.T, r *relay, b *quota.Book) {
+			withQuotas(t, map[string]intake.QuotaLimits{"near": c.limits}, func(t *testing.T, r *relay, b *intake.Quotas) {
 				first, second := r.secured("198.51.100.1"), r.secured("198.51.100.1")
 				first.cmd("MAIL FROM:<a@near.example> SIZE=400", "250")
 				second.cmd("MAIL FROM:<a@near.example> SIZE=400", c.want)
@@ -72,7 +71,7 @@ func TestTenantsLimitsAtMail(t *testing.T) {
 	}
 }
 
-func sum(counts [quota.Reasons]int64) (n int64) {
+func sum(counts [intake.QuotaReasons]int64) (n int64) {
 	for _, c := range counts {
 		n += c
 	}
@@ -81,7 +80,7 @@ func sum(counts [quota.Reasons]int64) (n int64) {
 
 // The mail of a tenant that is named in the header is held to that tenant's limits, at the end of the header.
 func TestTenantsLimitsByHeader(t *testing.T) {
-	withQuotas(t, map[string]quota.Limits{"far": {Messages: 1}, "near": {Messages: 1}}, func(t *testing.T, r *relay, b *quota.Book) {
+	withQuotas(t, map[string]intake.QuotaLimits{"far": {Messages: 1}, "near": {Messages: 1}}, func(t *testing.T, r *relay, b *intake.Quotas) {
 		p := r.secured("192.0.2.1") // in near's network, which is over its quota
 		submit := func(field, want string) {
 			t.Helper()
@@ -104,7 +103,7 @@ func TestTenantsLimitsByHeader(t *testing.T) {
 
 // By BDAT the claim ends with the message, too.
 func TestTenantsLimitsByChunks(t *testing.T) {
-	withQuotas(t, map[string]quota.Limits{"home": {Messages: 1}}, func(t *testing.T, r *relay, b *quota.Book) {
+	withQuotas(t, map[string]intake.QuotaLimits{"home": {Messages: 1}}, func(t *testing.T, r *relay, b *intake.Quotas) {
 		p := r.secured("198.51.100.200")
 		for range 2 { // the test's queue stays empty
 			p.cmd("MAIL FROM:<a@x.example>", "250")
@@ -120,7 +119,7 @@ func TestTenantsLimitsByChunks(t *testing.T) {
 
 // With over_quota = "lower" the mail is taken, in the last tier, whatever priority it asks for.
 func TestOverQuotaLowersTheTier(t *testing.T) {
-	withQuotas(t, map[string]quota.Limits{"near": {Messages: 3, Lower: true}}, func(t *testing.T, r *relay, b *quota.Book) {
+	withQuotas(t, map[string]intake.QuotaLimits{"near": {Messages: 3, Lower: true}}, func(t *testing.T, r *relay, b *intake.Quotas) {
 		p := r.secured("198.51.100.1")
 		p.cmd("MAIL FROM:<a@near.example>", "250")
 		p.cmd("RCPT TO:<b@example.net>", "250")
@@ -138,8 +137,8 @@ func TestOverQuotaLowersTheTier(t *testing.T) {
 
 // A tenant's connections are counted from the greeting or the login on, and never those of whoever can't send.
 func TestTenantsConnections(t *testing.T) {
-	limits := map[string]quota.Limits{"near": {Connections: 2}, "acme": {Connections: 1}}
-	withQuotas(t, limits, func(t *testing.T, r *relay, b *quota.Book) {
+	limits := map[string]intake.QuotaLimits{"near": {Connections: 2}, "acme": {Connections: 1}}
+	withQuotas(t, limits, func(t *testing.T, r *relay, b *intake.Quotas) {
 		first, second := r.secured("198.51.100.1"), r.secured("198.51.100.1")
 		third := r.dial("198.51.100.1")
 		third.expect("421 4.7.1 too many connections of tenant near (2), close some")
@@ -156,7 +155,7 @@ func TestTenantsConnections(t *testing.T) {
 		other.mustBeClosed()
 		second.cmd("QUIT", "221")
 		second.mustBeClosed()
-		if acme := quotaState(t, b, "acme"); acme.Connections != 0 || acme.Refused[quota.Connections] != 1 {
+		if acme := quotaState(t, b, "acme"); acme.Connections != 0 || acme.Refused[intake.OverConnections] != 1 {
 			t.Errorf("acme: %+v", acme)
 		}
 		stranger := r.secured("203.0.113.2") // the listener's tenant, but may not relay
@@ -171,8 +170,8 @@ func TestTenantsConnections(t *testing.T) {
 func TestTenantsShareOfConnections(t *testing.T) {
 	var ignored atomic.Int64
 	cfg := manyTenants(t, &ignored)
-	cfg.Intake.Quotas = quota.New(func(string) (quota.Limits, bool) { return quota.Limits{}, true },
-		func(string) quota.Usage { return quota.Usage{} }, time.Now)
+	cfg.Intake.Quotas = intake.NewQuotas(func(string) (intake.QuotaLimits, bool) { return intake.QuotaLimits{}, true },
+		func(string) intake.QuotaUsage { return intake.QuotaUsage{} }, time.Now)
 	cfg.Limits.Connections = 8
 	withAuth(t, cfg, func(t *testing.T, r *relay) {
 		r.secured("198.51.100.200") // home's

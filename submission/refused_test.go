@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"example.org/mta/submission/auth"
-	"example.org/mta/submission/intruders"
+	"example.org/mta/submission/intake"
 )
 
 // noted makes a listener collect its refusals, as "address reason". A test reads them between commands.
 func noted(cfg Config) (Config, *[]string) {
 	var lines []string
-	cfg.Refused = func(client netip.Addr, why intruders.Reason) {
+	cfg.Refused = func(client netip.Addr, why intake.Intrusion) {
 		lines = append(lines, client.String()+" "+string(why))
 	}
 	return cfg, &lines

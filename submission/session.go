@@ -8,7 +8,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/intruders"
 
 	"github.com/emersion/go-smtp"
 )
@@ -49,7 +48,7 @@ func (c *conn) mayMail() *reply.Reply {
 		return loginOver.Refusal()
 	}
 	if cfg.Inbound == nil && c.mustLogIn() {
-		c.refused(intruders.Relay)
+		c.refused(intake.IntrusionRelay)
 		return loginFirst.Refusal()
 	}
 	if n := cfg.Limits.MessagesPerSession; n > 0 && cl.Messages() >= n {
@@ -84,7 +83,7 @@ func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 		return nil
 	}
 	if c.mustLogIn() || !c.mayRelay() && c.srv.cfg.Auth != nil {
-		c.refused(intruders.Relay)
+		c.refused(intake.IntrusionRelay)
 		return smtpError(loginFirst.Reply())
 	}
 	for _, n := range opts.Notify {
@@ -97,7 +96,7 @@ func (s *session) Rcpt(_ string, opts *smtp.RcptOptions) error {
 		r.ORcpt = strings.ToLower(string(opts.OriginalRecipientType)) + ";" + opts.OriginalRecipient
 	}
 	if refused := c.tx.Recipient(c.srv.ctx, r); refused != nil {
-		c.refused(intruders.Relay) // of a client that may not relay, every recipient is
+		c.refused(intake.IntrusionRelay) // of a client that may not relay, every recipient is
 		return smtpError(*refused)
 	}
 	c.client.proved = true

@@ -12,7 +12,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/tiers"
 )
 
 // New converts a message for an archive. It completes the recipients from the envelope.
@@ -154,8 +153,8 @@ func (m *Message) Envelope() (*envelope.Message, error) {
 	if m.Spread < 0 || m.Spread > int(envelope.MaxSpread/time.Second) {
 		f.wrong("spread", "it must be from 0 to %d seconds", envelope.MaxSpread/time.Second)
 	}
-	if m.Tier < 0 || m.Tier >= tiers.Count {
-		f.wrong("tier", "it must be from 0 to %d", tiers.Count-1)
+	if m.Tier < 0 || m.Tier >= envelope.TierCount {
+		f.wrong("tier", "it must be from 0 to %d", envelope.TierCount-1)
 	}
 	var ok bool
 	if out.Body, ok = named(m.Body, "", envelope.Body7Bit, envelope.Body8BitMIME, envelope.BodyBinaryMIME); !ok {

@@ -8,7 +8,6 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/quota"
 )
 
 // Submission makes the settings of a listener.
@@ -82,8 +81,8 @@ func orNone(n int64) int64 {
 }
 
 // Quota makes the limits of a tenant's submissions.
-func Quota(t *config.Tenant) quota.Limits {
-	l := quota.Limits{
+func Quota(t *config.Tenant) intake.QuotaLimits {
+	l := intake.QuotaLimits{
 		Rate: rate(t.MaxSubmissionRate), Connections: t.MaxConnections,
 		Messages: int64(t.MaxQueuedMessages), Octets: int64(t.MaxQueuedBytes), Lower: t.OverQuota == "lower",
 	}

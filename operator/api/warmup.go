@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"example.org/mta/internal/tiers"
+	"example.org/mta/internal/envelope"
 	"example.org/mta/warmup"
 )
 
@@ -278,8 +278,8 @@ func (q *SimulateWarmup) Check() error {
 		return Invalid("name one of the relay's (mta warmup plans), or give a document", "simulate: want a plan")
 	case q.Volume < 1 || q.Volume > MaxSimulatedVolume:
 		return Invalid("", "volume: want 1 to %d recipients a day, not %d", MaxSimulatedVolume, q.Volume)
-	case q.Tier != nil && (*q.Tier < 0 || *q.Tier >= tiers.Count):
-		return Invalid("", "tier: want 0 to %d, not %d", tiers.Count-1, *q.Tier)
+	case q.Tier != nil && (*q.Tier < 0 || *q.Tier >= envelope.TierCount):
+		return Invalid("", "tier: want 0 to %d, not %d", envelope.TierCount-1, *q.Tier)
 	case q.Days < 0 || q.Days > MaxSimulatedDays:
 		return Invalid("", "days: want 1 to %d, not %d", MaxSimulatedDays, q.Days)
 	}

@@ -6,8 +6,8 @@ import (
 	"math"
 	"strconv"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/plot"
-	"example.org/mta/internal/tiers"
 	"example.org/mta/operator/api"
 )
 
@@ -42,9 +42,9 @@ type simulatedDay struct {
 var simulateParams = []string{"plan", "volume", "shape", "on", "tier"}
 
 func simulateWarmup(r *request) (any, error) {
-	p := simulationPage{Shapes: mailShapes, Tiers: tiers.Count, Plan: r.get("plan"), Volume: r.get("volume"), Shape: r.get("shape"), On: r.get("on")}
+	p := simulationPage{Shapes: mailShapes, Tiers: envelope.TierCount, Plan: r.get("plan"), Volume: r.get("volume"), Shape: r.get("shape"), On: r.get("on")}
 	var err error
-	if p.Tier, err = r.number("tier", 3, 0, tiers.Count-1); err != nil {
+	if p.Tier, err = r.number("tier", 3, 0, envelope.TierCount-1); err != nil {
 		return nil, err
 	}
 	if p.Plans, err = r.relay.WarmupPlans(r.ctx); err != nil || p.Volume == "" {

@@ -15,7 +15,7 @@ package schedule
 import (
 	"math/bits"
 
-	"example.org/mta/internal/tiers"
+	"example.org/mta/internal/envelope"
 )
 
 // Slot says where in the table an entry is. The upper bit marks the head of a list.
@@ -156,12 +156,12 @@ func (e *Entry) Attempts() uint16 { return e.tries & MaxAttempts }
 // SetAttempts notes how many there were so far.
 func (e *Entry) SetAttempts(n uint16) { e.tries = e.tries&^MaxAttempts | min(n, MaxAttempts) }
 
-// Tier is the message's, 0 to tiers.Count-1.
+// Tier is the message's, 0 to envelope.TierCount-1.
 func (e *Entry) Tier() uint8 { return uint8(e.tries >> tierShift) }
 
 // SetTier notes the message's tier.
 func (e *Entry) SetTier(tier uint8) {
-	e.tries = e.tries&(1<<tierShift-1) | uint16(tiers.Of(tier))<<tierShift
+	e.tries = e.tries&(1<<tierShift-1) | uint16(envelope.TierOf(tier))<<tierShift
 }
 
 // State is what the entry is doing.

@@ -10,7 +10,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/tiers"
 	"example.org/mta/queue/schedule"
 )
 
@@ -449,7 +448,7 @@ func decodeTimes(env []byte) times {
 	if d.times(&m); d.err != nil {
 		return times{tier: UnknownTier}
 	}
-	return times{m.Received, PlanOf(&m), ExpiryOf(&m), tiers.Of(m.Tier)}
+	return times{m.Received, PlanOf(&m), ExpiryOf(&m), envelope.TierOf(m.Tier)}
 }
 
 // decodeOrigin reads of an envelope only where the message is from, and calls each with the domains of its recipients,

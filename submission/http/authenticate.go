@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/submission/intruders"
+	"example.org/mta/submission/intake"
 	"example.org/mta/submission/keys"
 )
 
@@ -67,7 +67,7 @@ func (s *Server) authenticate(c *Call) error {
 	}
 	id, err := s.config.Keys.Check(c.Request.Context(), t, c.Client.Addr())
 	if keys.Refused(err) && !errors.Is(err, keys.ErrExpired) && !s.isProxy(c.Client.Addr()) {
-		s.config.Refused(c.Client.Addr(), intruders.Login)
+		s.config.Refused(c.Client.Addr(), intake.IntrusionLogin)
 	}
 	switch {
 	case errors.Is(err, keys.ErrRefused):

@@ -15,7 +15,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fair"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/intruders"
 )
 
 // Config is what a Server needs to know. It must not be changed after New.
@@ -68,7 +67,7 @@ type Config struct {
 	Memory *Memory
 
 	// Refused is given clients whose key is not accepted. It must not block. Nil: nobody needs them.
-	Refused func(netip.Addr, intruders.Reason)
+	Refused func(netip.Addr, intake.Intrusion)
 	// Observer counts requests. May be nil.
 	Observer Observer
 	// Open counts the open connections of all servers that share it. Nil: nobody needs it.
@@ -111,7 +110,7 @@ func (c Config) withDefaults() Config {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Refused == nil {
-		c.Refused = func(netip.Addr, intruders.Reason) {}
+		c.Refused = func(netip.Addr, intake.Intrusion) {}
 	}
 	if c.Observer == nil {
 		c.Observer = nobody{}

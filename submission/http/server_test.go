@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/submission/intruders"
+	"example.org/mta/submission/intake"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
 )
@@ -210,7 +210,7 @@ func TestWhoGuessesKeys(t *testing.T) {
 	var refused []string
 	s := testServer(t, func(c *Config) {
 		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-		c.Refused = func(client netip.Addr, why intruders.Reason) {
+		c.Refused = func(client netip.Addr, why intake.Intrusion) {
 			refused = append(refused, client.String()+" "+string(why))
 		}
 	})

@@ -10,7 +10,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/submission/quota"
 )
 
 // Store is where accepted messages go.
@@ -112,7 +111,7 @@ type Config struct {
 	// message. Nil: no network is a tenant's.
 	TenantAt func(netip.Addr) string
 	// Quotas holds tenants to what they may submit. Nil: to nothing.
-	Quotas *quota.Book
+	Quotas *Quotas
 	// CheckFrom holds the addresses in From to Tenant.Senders and the user's, and not the sender alone.
 	CheckFrom bool
 	// Unsignable returns why a message of a tenant with a header section must be signed and can't be, nil when that

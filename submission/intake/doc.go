@@ -8,7 +8,7 @@
 //	desk.go         Begin: the sender, and room for the message
 //	account.go      whose mail it is, and whom that may send as
 //	exempt.go       reports and postmasters' mail, which limits don't stop
-//	quotas.go       the limits of its tenant
+//	quota.go        the limits of its tenant
 //	admission.go    whether it is taken now, and when it is its turn to be committed
 //	message.go      the recipients, the commit, the end
 //	suppressed.go   recipients that get no mail
@@ -21,11 +21,10 @@
 //	hold.go         when it is released
 //	key.go          whether it was accepted before
 //	encode.go       Latin-1 in the header section
-//	authors.go      the addresses in From
-//	fields.go       the fields that receivers ask for
+//	fields.go       the fields that receivers ask for, and the addresses in From
 //	trace.go        the header fields added on top
 //	batch.go        the commit of many messages
 //
 // config.go has the settings and what is asked of others, replies.go the refusals; memory.go bounds the content
-// of all messages that come in, tally.go the records of refusals.
+// of all messages that come in, tally.go the records of refusals, and intruders.go the lines about attackers.
 package intake

@@ -3,6 +3,8 @@ package intake
 import (
 	"bytes"
 	"iter"
+
+	"example.org/mta/internal/envelope"
 )
 
 // Field is a header field that receivers ask for.
@@ -48,4 +50,21 @@ func fieldsNamed(name []byte) Fields {
 		}
 	}
 	return 0
+}
+
+// authors gives the addresses in a header section's From field. It reports false where readers could
+// disagree about them: there is not exactly one such field, or it can't be read in full.
+func authors(header []byte) (all []envelope.Address, ok bool) {
+	parsed, err := envelope.From(header)
+	if err != nil {
+		return nil, false
+	}
+	for _, p := range parsed {
+		a, err := envelope.ParseAddress(p)
+		if err != nil || a.Null() {
+			return nil, false
+		}
+		all = append(all, a)
+	}
+	return all, true
 }

@@ -11,7 +11,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/idempotency"
-	"example.org/mta/submission/quota"
 )
 
 // appClient submits by SMTP on behalf of a tenant.
@@ -153,7 +152,7 @@ func TestKeyUnderWay(t *testing.T) {
 // A message that is sent again uses up nothing of its tenant's limits, and asks for no turn.
 func TestSentAgainCostsNothing(t *testing.T) {
 	g := new(gate)
-	book := quota.New(func(string) (quota.Limits, bool) { return quota.Limits{Messages: 10}, true }, func(string) quota.Usage { return quota.Usage{} }, time.Now)
+	book := NewQuotas(func(string) (QuotaLimits, bool) { return QuotaLimits{Messages: 10}, true }, func(string) QuotaUsage { return QuotaUsage{} }, time.Now)
 	d, _ := newDesk(Config{Admission: g, Quotas: book, Tier: 3, TierCeiling: 3})
 	for range 5 {
 		if _, r := submit(t, d, "b@example.net", keyed+"\r\n"); r != nil {

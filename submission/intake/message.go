@@ -8,7 +8,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/submission/quota"
 )
 
 // Message is one message on its way in: Recipient for each recipient, Write for the content, Commit, and Drop
@@ -24,7 +23,7 @@ type Message struct {
 	helo       string             // as at Begin
 	protocol   string
 	account    account
-	within     *quota.Claim  // on its tenant's limits; nil while the tenant is not known
+	within     *QuotaClaim   // on its tenant's limits; nil while the tenant is not known
 	exempt     bool          // from them, and from Admission
 	mayRise    bool          // its header can make it more important than its client is
 	admitted   Admitted      // nil when nobody was asked, or it has been used up

@@ -12,14 +12,13 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/quota"
 )
 
 // Admissions answers about admission; it implements api.Admissions.
 type Admissions struct {
 	Config func() *config.Config // in force
 	Gate   *admit.Gate
-	Quotas *quota.Book // of tenants
+	Quotas *intake.Quotas // of tenants
 }
 
 func (a Admissions) Admission() api.Admission {

@@ -20,7 +20,6 @@ import (
 	"example.org/mta/mta/tally"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/quota"
 	"example.org/mta/suppression"
 	"example.org/mta/warmup"
 )
@@ -36,7 +35,7 @@ type Parts struct {
 	WarmupSource func(key string) string // that a warm-up is of
 	EachLine     func(func(parking.Line, *schedule.Count))
 	ProviderOf   func(parking.Key) (string, bool) // false: not known yet
-	Quota        func(tenant string) (quota.State, bool)
+	Quota        func(tenant string) (intake.QuotaState, bool)
 	Missing      func(source string) bool               // whether this machine lacks the source's address
 	Clients      func(listener string) int64            // connections
 	Checks       func() ([]dnscheck.Finding, time.Time) // of the DNS; the time is zero when there was none
@@ -157,9 +156,9 @@ func (p *Parts) sources(c *collector) collect {
 }
 
 func (p *Parts) quotas(c *collector) collect {
-	quotas := add[quota.State](c, "quotas")
+	quotas := add[intake.QuotaState](c, "quotas")
 	refused, lowered := add[int64](c, "over quota"), add[int64](c, "lowered")
-	ofMessages := []quota.Reason{quota.Rate, quota.Messages, quota.Octets}
+	ofMessages := []intake.QuotaReason{intake.OverRate, intake.OverMessages, intake.OverOctets}
 	return func(ch chan<- prometheus.Metric) {
 		for _, t := range p.Config().Tenants {
 			s, known := p.Quota(t.Name)
@@ -167,7 +166,7 @@ func (p *Parts) quotas(c *collector) collect {
 				continue
 			}
 			quotas(ch, s, t.Name)
-			for _, why := range append(ofMessages, quota.Connections, quota.Share) {
+			for _, why := range append(ofMessages, intake.OverConnections, intake.OverShare) {
 				refused(ch, s.Refused[why], t.Name, why.String())
 			}
 			for _, why := range ofMessages {

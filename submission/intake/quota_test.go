@@ -1,4 +1,4 @@
-package quota
+package intake
 
 import (
 	"testing"
@@ -9,25 +9,25 @@ import (
 
 // world is a book with a clock and a queue that the test sets.
 type world struct {
-	*Book
-	limits map[string]Limits
-	queued map[string]Usage
+	*Quotas
+	limits map[string]QuotaLimits
+	queued map[string]QuotaUsage
 	now    time.Time
 }
 
-func newWorld(limits map[string]Limits) *world {
-	w := &world{limits: limits, queued: map[string]Usage{}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	w.Book = New(func(t string) (Limits, bool) { l, ok := w.limits[t]; return l, ok },
-		func(t string) Usage { return w.queued[t] }, func() time.Time { return w.now })
+func newWorld(limits map[string]QuotaLimits) *world {
+	w := &world{limits: limits, queued: map[string]QuotaUsage{}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	w.Quotas = NewQuotas(func(t string) (QuotaLimits, bool) { l, ok := w.limits[t]; return l, ok },
+		func(t string) QuotaUsage { return w.queued[t] }, func() time.Time { return w.now })
 	return w
 }
 
 // submit begins a message and puts it into the queue, unless it is refused.
-func (w *world) submit(tenant string, octets int64) (Reason, bool) {
+func (w *world) submit(tenant string, octets int64) (QuotaReason, bool) {
 	c, lower, over := w.Begin(tenant, octets, false)
 	if c != nil {
 		u := w.queued[tenant]
-		w.queued[tenant] = Usage{u.Messages + 1, u.Octets + octets}
+		w.queued[tenant] = QuotaUsage{u.Messages + 1, u.Octets + octets}
 		c.Accepted()
 		c.Drop() // does nothing
 	}
@@ -35,22 +35,22 @@ func (w *world) submit(tenant string, octets int64) (Reason, bool) {
 }
 
 func TestRateOfATenant(t *testing.T) {
-	w := newWorld(map[string]Limits{"acme": {Rate: gcra.Rate{Events: 10, Per: time.Second, Burst: 3}}, "other": {}})
+	w := newWorld(map[string]QuotaLimits{"acme": {Rate: gcra.Rate{Events: 10, Per: time.Second, Burst: 3}}, "other": {}})
 	for i := range 3 {
-		if why, _ := w.submit("acme", 1); why != Within {
+		if why, _ := w.submit("acme", 1); why != WithinQuota {
 			t.Fatalf("message %d of the burst: %v", i, why)
 		}
 	}
-	if _, _, over := w.Begin("acme", 1, false); over.Reason != Rate || over.Wait != 100*time.Millisecond {
+	if _, _, over := w.Begin("acme", 1, false); over.Reason != OverRate || over.Wait != 100*time.Millisecond {
 		t.Fatalf("the fourth: %+v, want to wait 100 ms", over)
 	}
-	if why, _ := w.submit("other", 1); why != Within {
+	if why, _ := w.submit("other", 1); why != WithinQuota {
 		t.Fatalf("another tenant: %v", why)
 	}
 	accepted := 0
 	for range 1000 {
 		w.now = w.now.Add(10 * time.Millisecond)
-		if why, _ := w.submit("acme", 1); why == Within {
+		if why, _ := w.submit("acme", 1); why == WithinQuota {
 			accepted++
 		}
 	}
@@ -61,13 +61,13 @@ func TestRateOfATenant(t *testing.T) {
 
 // What is not accepted costs nothing of the rate.
 func TestADroppedMessageGivesItsTurnBack(t *testing.T) {
-	w := newWorld(map[string]Limits{"acme": {Rate: gcra.Rate{Events: 1, Per: time.Minute, Burst: 1}, Messages: 1}})
+	w := newWorld(map[string]QuotaLimits{"acme": {Rate: gcra.Rate{Events: 1, Per: time.Minute, Burst: 1}, Messages: 1}})
 	for range 3 {
 		c, _, over := w.Begin("acme", 1, false)
 		if c == nil {
 			t.Fatalf("refused after one that was dropped: %+v", over)
 		}
-		if _, _, second := w.Begin("acme", 1, false); second.Reason != Rate {
+		if _, _, second := w.Begin("acme", 1, false); second.Reason != OverRate {
 			t.Fatalf("beside one that comes in: %+v", second)
 		}
 		c.Drop()
@@ -77,12 +77,12 @@ func TestADroppedMessageGivesItsTurnBack(t *testing.T) {
 
 // A message counts from its MAIL on, so that a thousand connections at once fit no more than a quota has.
 func TestQuotasCountWhatIsComingIn(t *testing.T) {
-	w := newWorld(map[string]Limits{"acme": {Messages: 10, Octets: 1000}})
-	var claims []*Claim
+	w := newWorld(map[string]QuotaLimits{"acme": {Messages: 10, Octets: 1000}})
+	var claims []*QuotaClaim
 	for {
 		c, _, over := w.Begin("acme", 50, false)
 		if c == nil {
-			if over.Reason != Messages || len(claims) != 10 {
+			if over.Reason != OverMessages || len(claims) != 10 {
 				t.Fatalf("%d were let in, then %+v", len(claims), over)
 			}
 			break
@@ -90,11 +90,11 @@ func TestQuotasCountWhatIsComingIn(t *testing.T) {
 		claims = append(claims, c)
 	}
 	for _, c := range claims {
-		w.queued["acme"] = Usage{w.queued["acme"].Messages + 1, w.queued["acme"].Octets + 50}
+		w.queued["acme"] = QuotaUsage{w.queued["acme"].Messages + 1, w.queued["acme"].Octets + 50}
 		c.Accepted()
 	}
-	w.queued["acme"] = Usage{3, 900}
-	if _, _, over := w.Begin("acme", 101, false); over.Reason != Octets {
+	w.queued["acme"] = QuotaUsage{3, 900}
+	if _, _, over := w.Begin("acme", 101, false); over.Reason != OverOctets {
 		t.Errorf("900 and 101 of 1000 octets: %+v", over)
 	}
 	if c, _, over := w.Begin("acme", 100, false); c == nil {
@@ -103,20 +103,20 @@ func TestQuotasCountWhatIsComingIn(t *testing.T) {
 }
 
 func TestOverQuotaLowers(t *testing.T) {
-	w := newWorld(map[string]Limits{"acme": {Messages: 1, Lower: true}})
+	w := newWorld(map[string]QuotaLimits{"acme": {Messages: 1, Lower: true}})
 	for i := range 3 {
 		if why, lower := w.submit("acme", 1); lower != (i > 0) {
 			t.Errorf("message %d: lowered is %v (%v)", i, lower, why)
 		}
 	}
-	if s, _ := w.State("acme"); s.Lowered[Messages] != 2 || s.Refused != [Reasons]int64{} || s.Now.Reason != Messages {
+	if s, _ := w.State("acme"); s.Lowered[OverMessages] != 2 || s.Refused != [QuotaReasons]int64{} || s.Now.Reason != OverMessages {
 		t.Errorf("%+v", s)
 	}
 }
 
 // Reports and postmasters' mail are never refused, and count.
 func TestExemptMail(t *testing.T) {
-	w := newWorld(map[string]Limits{"acme": {Rate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}, Messages: 1, Lower: true}})
+	w := newWorld(map[string]QuotaLimits{"acme": {Rate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}, Messages: 1, Lower: true}})
 	for i := range 5 {
 		c, lower, _ := w.Begin("acme", 1, true)
 		if c == nil || lower {
@@ -124,34 +124,34 @@ func TestExemptMail(t *testing.T) {
 		}
 	}
 	w.now = w.now.Add(time.Hour)
-	if s, _ := w.State("acme"); s.Coming.Messages != 5 || s.Now.Reason != Messages {
+	if s, _ := w.State("acme"); s.Coming.Messages != 5 || s.Now.Reason != OverMessages {
 		t.Errorf("%+v: what is exempt counts, and does not push the rate off", s)
 	}
 }
 
 func TestConnectionsOfATenant(t *testing.T) {
-	w := newWorld(map[string]Limits{"acme": {Connections: 2}, "other": {}})
-	for i, want := range []Reason{Within, Within, Connections} {
+	w := newWorld(map[string]QuotaLimits{"acme": {Connections: 2}, "other": {}})
+	for i, want := range []QuotaReason{WithinQuota, WithinQuota, OverConnections} {
 		if _, got := w.Connect("acme"); got.Reason != want {
 			t.Errorf("connection %d: %v", i, got.Reason)
 		}
 	}
 	w.Disconnect("acme")
-	if _, got := w.Connect("acme"); got.Reason != Within {
+	if _, got := w.Connect("acme"); got.Reason != WithinQuota {
 		t.Errorf("after one has gone: %v", got.Reason)
 	}
-	w.limits["acme"] = Limits{Connections: 5} // a reload
-	if _, got := w.Connect("acme"); got.Reason != Within {
+	w.limits["acme"] = QuotaLimits{Connections: 5} // a reload
+	if _, got := w.Connect("acme"); got.Reason != WithinQuota {
 		t.Errorf("after a reload: %v", got.Reason)
 	}
 }
 
 // A clock that jumps makes no burst beyond the one that is allowed, and stops nobody.
 func TestClockThatJumps(t *testing.T) {
-	w := newWorld(map[string]Limits{"acme": {Rate: gcra.Rate{Events: 10, Per: time.Second, Burst: 2}}})
+	w := newWorld(map[string]QuotaLimits{"acme": {Rate: gcra.Rate{Events: 10, Per: time.Second, Burst: 2}}})
 	count := func() (n int) {
 		for {
-			if why, _ := w.submit("acme", 1); why != Within {
+			if why, _ := w.submit("acme", 1); why != WithinQuota {
 				return n
 			}
 			n++
@@ -173,24 +173,24 @@ func TestClockThatJumps(t *testing.T) {
 
 // Tenants that a reload took away are forgotten, and their connections can still end.
 func TestTenantsThatGo(t *testing.T) {
-	w := newWorld(map[string]Limits{"acme": {}})
+	w := newWorld(map[string]QuotaLimits{"acme": {}})
 	w.Connect("acme")
 	delete(w.limits, "acme")
-	w.limits["new"] = Limits{}
+	w.limits["new"] = QuotaLimits{}
 	w.Connect("new")
 	w.Disconnect("acme")
-	w.limits["newer"] = Limits{}
+	w.limits["newer"] = QuotaLimits{}
 	w.Connect("newer")
 	if w.all["acme"] != nil || len(w.all) != 2 {
 		t.Errorf("%d accounts", len(w.all))
 	}
-	if c, _, over := w.Begin("", 1, false); c != nil || over.Reason != Within {
+	if c, _, over := w.Begin("", 1, false); c != nil || over.Reason != WithinQuota {
 		t.Error("mail without a tenant is noted")
 	}
 }
 
 func BenchmarkBegin(b *testing.B) {
-	w := newWorld(map[string]Limits{"acme": {Rate: gcra.Rate{Events: 1e9}, Messages: 1e9}})
+	w := newWorld(map[string]QuotaLimits{"acme": {Rate: gcra.Rate{Events: 1e9}, Messages: 1e9}})
 	b.ReportAllocs()
 	for b.Loop() {
 		c, _, _ := w.Begin("acme", 100, false)
@@ -200,15 +200,15 @@ func BenchmarkBegin(b *testing.B) {
 
 // A connection that came before its tenant was known is not taken for one that is counted.
 func TestConnectionOfATenantThatBecomesKnown(t *testing.T) {
-	w := newWorld(map[string]Limits{})
-	if counted, over := w.Connect("acme"); counted || over.Reason != Within {
+	w := newWorld(map[string]QuotaLimits{})
+	if counted, over := w.Connect("acme"); counted || over.Reason != WithinQuota {
 		t.Fatalf("of no known tenant: %v, %+v", counted, over)
 	}
-	w.limits["acme"] = Limits{Connections: 1}
-	if counted, over := w.Connect("acme"); !counted || over.Reason != Within {
+	w.limits["acme"] = QuotaLimits{Connections: 1}
+	if counted, over := w.Connect("acme"); !counted || over.Reason != WithinQuota {
 		t.Fatalf("the first: %v, %+v", counted, over)
 	}
-	if counted, over := w.Connect("acme"); counted || over.Reason != Connections {
+	if counted, over := w.Connect("acme"); counted || over.Reason != OverConnections {
 		t.Fatalf("the second: %v, %+v", counted, over)
 	}
 }

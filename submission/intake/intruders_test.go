@@ -1,4 +1,4 @@
-package intruders
+package intake
 
 import (
 	"bytes"
@@ -18,15 +18,15 @@ func TestLinesAreStableAndBounded(t *testing.T) {
 		}
 		return a
 	}}
-	l := New(slog.New(slog.NewTextHandler(&out, noTime)), func() time.Time { return now })
+	l := NewIntruders(slog.New(slog.NewTextHandler(&out, noTime)), func() time.Time { return now })
 	refused := l.Listener("smtp")
 	attacker := netip.MustParseAddr("192.0.2.1")
 
-	refused(attacker, Relay)
-	refused(attacker, Login) // within the second
-	now = now.Add(every)
-	refused(attacker, Login)
-	refused(netip.MustParseAddr("2001:db8::1"), Protocol)
+	refused(attacker, IntrusionRelay)
+	refused(attacker, IntrusionLogin) // within the second
+	now = now.Add(lineEvery)
+	refused(attacker, IntrusionLogin)
+	refused(netip.MustParseAddr("2001:db8::1"), IntrusionProtocol)
 	want := `level=WARN msg="refused client" address=192.0.2.1 reason=relay listener=smtp
 level=WARN msg="refused client" address=192.0.2.1 reason=login listener=smtp
 level=WARN msg="refused client" address=2001:db8::1 reason=protocol listener=smtp
@@ -38,18 +38,18 @@ level=WARN msg="refused client" address=2001:db8::1 reason=protocol listener=smt
 	out.Reset()
 	many := func() {
 		a := netip.MustParseAddr("10.0.0.0")
-		for range 3 * maxClients {
+		for range 3 * maxIntruders {
 			a = a.Next()
-			refused(a, Connections)
+			refused(a, IntrusionConnections)
 		}
 	}
 	now = now.Add(time.Hour)
 	many()
-	if n := strings.Count(out.String(), "\n"); n != maxClients || len(l.last) != maxClients {
-		t.Errorf("%d lines and %d clients in a second, want %d", n, len(l.last), maxClients)
+	if n := strings.Count(out.String(), "\n"); n != maxIntruders || len(l.last) != maxIntruders {
+		t.Errorf("%d lines and %d clients in a second, want %d", n, len(l.last), maxIntruders)
 	}
-	now = now.Add(every)
-	refused(attacker, Relay)
+	now = now.Add(lineEvery)
+	refused(attacker, IntrusionRelay)
 	if !strings.HasSuffix(out.String(), "address=192.0.2.1 reason=relay listener=smtp\n") {
 		t.Error("a second later there is no room for another client")
 	}

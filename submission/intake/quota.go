@@ -1,0 +1,296 @@
+package intake
+
+// The limits of tenants: a rate of messages, open connections, and space in the queue.
+//
+// The order of use: NewQuotas, Connect for each connection whose tenant is known, and Disconnect at its end; Begin for
+// each message, and Accepted or Drop on the claim that it returned.
+
+import (
+	"sync"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/reply"
+)
+
+// QuotaLimits are the limits of one tenant. Zero means no limit.
+type QuotaLimits struct {
+	Rate        gcra.Rate // of messages that are accepted
+	Connections int       // open at once
+	Messages    int64     // in the queue
+	Octets      int64     // of their contents
+	// Lower accepts messages over Rate, Messages or Octets at the last tier, instead of refusing them.
+	Lower bool
+}
+
+// QuotaReason is the limit that a tenant exceeds.
+type QuotaReason uint8
+
+const (
+	WithinQuota QuotaReason = iota
+	OverRate
+	OverMessages
+	OverOctets
+	OverConnections
+	OverShare // of the connections, which are scarce
+	quotaReasons
+)
+
+// QuotaReasons is the number of reasons, WithinQuota included.
+const QuotaReasons = int(quotaReasons)
+
+// String returns the word for metrics and tables.
+func (r QuotaReason) String() string {
+	return [QuotaReasons]string{"", "rate", "messages", "bytes", "connections", "share"}[r]
+}
+
+// QuotaUsage is what a tenant has in the queue.
+type QuotaUsage struct{ Messages, Octets int64 }
+
+// Excess is the limit that something exceeds.
+type Excess struct {
+	Reason QuotaReason // WithinQuota: it is not
+	Limits QuotaLimits
+	Wait   time.Duration // until the rate has room again
+}
+
+// Quotas counts what tenants use now. It is safe for use by many goroutines.
+type Quotas struct {
+	limits func(tenant string) (QuotaLimits, bool)
+	queued func(tenant string) QuotaUsage
+	now    func() time.Time
+
+	mu    sync.Mutex // guards all below
+	clock clock
+	all   map[string]*quotaAccount
+	// forgetAt is the number of accounts at which those without a tenant are looked for.
+	forgetAt int
+}
+
+// quotaAccount is what a tenant uses, beside what is in the queue.
+type quotaAccount struct {
+	connections int
+	coming      QuotaUsage // messages that have begun and are not in the queue yet
+	pace        gcra.Limiter
+	refused     [QuotaReasons]int64
+	lowered     [QuotaReasons]int64
+}
+
+// NewQuotas makes an empty book. limits is asked at each call, so that a reload acts at once; false: there is no
+// such tenant, and nothing is noted of it. queued returns what a tenant has in the queue. Neither may call
+// the book.
+func NewQuotas(limits func(tenant string) (QuotaLimits, bool), queued func(tenant string) QuotaUsage, now func() time.Time) *Quotas {
+	return &Quotas{limits: limits, queued: queued, now: now, all: make(map[string]*quotaAccount)}
+}
+
+// of returns a tenant's quotaAccount, nil for one that is not known. mu is held.
+func (b *Quotas) of(tenant string) (*quotaAccount, QuotaLimits) {
+	l, known := b.limits(tenant)
+	if !known {
+		return nil, QuotaLimits{}
+	}
+	a := b.all[tenant]
+	if a == nil {
+		if len(b.all) >= b.forgetAt {
+			b.forgetOthers()
+			b.forgetAt = 2 * len(b.all) // each is looked at a few times, not once for each newcomer
+		}
+		a = new(quotaAccount)
+		b.all[tenant] = a
+	}
+	return a, l
+}
+
+// forgetOthers drops the accounts of tenants that a reload has taken away. mu is held.
+func (b *Quotas) forgetOthers() {
+	for name, a := range b.all {
+		if _, known := b.limits(name); !known && a.connections == 0 && a.coming.Messages == 0 {
+			delete(b.all, name)
+		}
+	}
+}
+
+// Connect counts an open connection. counted is false after an Excess, and when there is no such tenant; Disconnect is
+// for what was counted.
+func (b *Quotas) Connect(tenant string) (counted bool, _ Excess) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a, l := b.of(tenant)
+	if a == nil {
+		return false, Excess{}
+	}
+	if l.Connections > 0 && a.connections >= l.Connections {
+		a.refused[OverConnections]++
+		return false, Excess{Reason: OverConnections, Limits: l}
+	}
+	a.connections++
+	return true, Excess{}
+}
+
+// Crowded notes that a connection was refused since the tenant has its share of them.
+func (b *Quotas) Crowded(tenant string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a, _ := b.of(tenant); a != nil {
+		a.refused[OverShare]++
+	}
+}
+
+// Disconnect ends the count of a connection that Connect has counted.
+func (b *Quotas) Disconnect(tenant string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.all[tenant]; a != nil && a.connections > 0 {
+		a.connections--
+	}
+}
+
+// QuotaClaim is a message's hold on its tenant's limits while it comes in. A nil claim holds nothing.
+type QuotaClaim struct {
+	b       *Quotas
+	account *quotaAccount // nil: it is over
+	octets  int64
+	rate    gcra.Rate
+}
+
+// Begin claims a place for one message of a tenant, of the given octets, 0 if not known. exempt has it
+// counted and never refused or lowered. lower is to put it in the last tier; after another Excess it must be
+// refused, and there is no claim.
+func (b *Quotas) Begin(tenant string, octets int64, exempt bool) (_ *QuotaClaim, lower bool, _ Excess) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a, l := b.of(tenant)
+	if a == nil {
+		return nil, false, Excess{}
+	}
+	now := b.clock.at(b.now())
+	over := b.excess(a, l, tenant, octets, now)
+	switch {
+	case over.Reason == WithinQuota || exempt:
+	case l.Lower:
+		a.lowered[over.Reason]++
+		lower = true
+	default:
+		a.refused[over.Reason]++
+		return nil, false, over
+	}
+	a.coming.Messages++
+	a.coming.Octets += octets
+	c := &QuotaClaim{b: b, account: a, octets: octets}
+	if over.Reason != OverRate { // mail beside the rate must not push it off for ever
+		c.rate = l.Rate
+		a.pace.Take(now, l.Rate, 1)
+	}
+	return c, lower, over
+}
+
+// excess returns which limit one message more is over. mu is held.
+func (b *Quotas) excess(a *quotaAccount, l QuotaLimits, tenant string, octets int64, now time.Time) Excess {
+	if wait := a.pace.Next(now, l.Rate, 1).Sub(now); wait > 0 {
+		return Excess{OverRate, l, wait}
+	}
+	if l.Messages == 0 && l.Octets == 0 {
+		return Excess{}
+	}
+	queued := b.queued(tenant)
+	switch {
+	case l.Messages > 0 && queued.Messages+a.coming.Messages >= l.Messages:
+		return Excess{Reason: OverMessages, Limits: l}
+	case l.Octets > 0 && queued.Octets+a.coming.Octets+max(octets, 1) > l.Octets:
+		return Excess{Reason: OverOctets, Limits: l}
+	}
+	return Excess{}
+}
+
+// Accepted ends the claim: the message is in the queue.
+func (c *QuotaClaim) Accepted() { c.end(false) }
+
+// Drop ends the claim of a message that was not accepted, and gives its turn at the rate back. It does
+// nothing after Accepted.
+func (c *QuotaClaim) Drop() { c.end(true) }
+
+func (c *QuotaClaim) end(giveBack bool) {
+	if c == nil {
+		return
+	}
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	a := c.account
+	if a == nil {
+		return
+	}
+	c.account = nil
+	a.coming.Messages--
+	a.coming.Octets -= c.octets
+	if giveBack {
+		a.pace.GiveBack(c.rate, 1)
+	}
+}
+
+// clock is a time that never falls: a clock that is set back would stop tenants for as long as it was.
+type clock struct {
+	read time.Time     // the last reading
+	back time.Duration // by how much it was set back in all
+}
+
+func (c *clock) at(now time.Time) time.Time {
+	if d := c.read.Sub(now); d > 0 {
+		c.back += d
+	}
+	c.read = now
+	return now.Add(c.back)
+}
+
+// QuotaState is what a tenant uses at an instant.
+type QuotaState struct {
+	Limits      QuotaLimits
+	Connections int
+	Coming      QuotaUsage
+	Queued      QuotaUsage
+	Refused     [QuotaReasons]int64 // since the start
+	Lowered     [QuotaReasons]int64
+	// Now is what a message without a declared size would meet.
+	Now Excess
+}
+
+// State returns what a tenant uses; false: there is no such tenant.
+func (b *Quotas) State(tenant string) (QuotaState, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a, l := b.of(tenant)
+	if a == nil {
+		return QuotaState{}, false
+	}
+	return QuotaState{l, a.connections, a.coming, b.queued(tenant), a.refused, a.lowered, b.excess(a, l, tenant, 0, b.clock.at(b.now()))}, true
+}
+
+// claimQuota takes room for the message within the limits of its tenant, and returns the reply that refuses it. The
+// tier of a message that is over them can become the last.
+func (m *Message) claimQuota() *reply.Reply {
+	a, quotas := &m.account, m.desk.cfg.Quotas
+	m.exempt = m.desk.exempt(m.client, a.tenant, m.Sender)
+	if quotas == nil || a.tenant == "" {
+		return nil
+	}
+	claim, lower, over := quotas.Begin(a.tenant, m.Envelope.Size, m.exempt)
+	switch {
+	case lower:
+		a.tier, a.ceiling = envelope.TierCount-1, envelope.TierCount-1
+	case claim == nil && over.Reason != WithinQuota:
+		return overReply(a.tenant, over)
+	}
+	m.within = claim
+	return nil
+}
+
+func overReply(tenant string, over Excess) *reply.Reply {
+	tenant = reply.Printable(tenant)
+	switch over.Reason {
+	case OverRate:
+		return overRate.Refusal(tenant, over.Limits.Rate, int64((over.Wait+time.Second-1)/time.Second))
+	case OverMessages:
+		return overMessages.Refusal(tenant, over.Limits.Messages)
+	}
+	return overOctets.Refusal(tenant, over.Limits.Octets)
+}
