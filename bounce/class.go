@@ -115,7 +115,7 @@ func ParseClass(name string) (Class, error) {
 			return c, nil
 		}
 	}
-	return None, fmt.Errorf("%q is no class of bounces", name)
+	return None, fmt.Errorf("%q is not a valid class of bounces (want one such as InvalidRecipient)", name)
 }
 
 // AboutUs reports whether the refusal is about who sends: other mail of ours will fare likewise.

@@ -48,7 +48,7 @@ var statusForm = regexp.MustCompile(`^([x245])\.(\d{1,3})\.(?:(\*)|(\d{1,3})(?:-
 func ParseStatus(s string) (Status, error) {
 	m := statusForm.FindStringSubmatch(s)
 	if m == nil {
-		return Status{}, fmt.Errorf("%q is no status: write it as 5.1.1, x.1.1, 5.7.606-649 or x.6.*", s)
+		return Status{}, fmt.Errorf("%q is not a valid status (want 5.1.1, x.1.1, 5.7.606-649 or x.6.*)", s)
 	}
 	number := func(s string) uint16 { n, _ := strconv.ParseUint(s, 10, 16); return uint16(n) }
 	st := Status{Class: number(m[1]), Subject: number(m[2]), From: number(m[4]), To: number(m[4])}
@@ -59,7 +59,7 @@ func ParseStatus(s string) (Status, error) {
 		st.To = number(m[5])
 	}
 	if st.To < st.From {
-		return Status{}, fmt.Errorf("%q is no status: %d is less than %d", s, st.To, st.From)
+		return Status{}, fmt.Errorf("%q is not a valid status: %d is less than %d", s, st.To, st.From)
 	}
 	return st, nil
 }
@@ -160,7 +160,7 @@ func (r *Rule) condition(word string, values []string) error {
 		for _, v := range values {
 			n, err := strconv.Atoi(v)
 			if err != nil {
-				return fmt.Errorf("%q is no code", v)
+				return fmt.Errorf("%q is not a valid code (want a number such as 550)", v)
 			}
 			r.Codes = append(r.Codes, n)
 		}
@@ -173,7 +173,7 @@ func (r *Rule) condition(word string, values []string) error {
 			r.Status = append(r.Status, s)
 		}
 	default:
-		return fmt.Errorf("%q is no condition", word)
+		return fmt.Errorf("%q is not a valid condition (want local, permanent, temporary, session, to, code or status)", word)
 	}
 	return nil
 }

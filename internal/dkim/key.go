@@ -75,7 +75,7 @@ func ParseKey(text []byte) (crypto.Signer, error) {
 	} else {
 		var err error
 		if der, err = base64.StdEncoding.DecodeString(string(bytes.TrimSpace(text))); err != nil {
-			return nil, errors.New("this is no private key in PEM: make one with 'mta dkim keygen'")
+			return nil, errors.New("not a valid private key (want PEM: make one with 'mta dkim keygen')")
 		}
 	}
 	if len(der) == ed25519.SeedSize {
@@ -112,7 +112,7 @@ func Generate(alg Algorithm, bits int) (crypto.Signer, []byte, error) {
 	case RSA:
 		key, err = rsa.GenerateKey(rand.Reader, bits)
 	default:
-		err = fmt.Errorf("there is no algorithm %q: DKIM has %q and %q", alg, RSA, Ed25519)
+		err = fmt.Errorf("%q is not a valid algorithm (want %q or %q)", alg, RSA, Ed25519)
 	}
 	if err != nil {
 		return nil, nil, err

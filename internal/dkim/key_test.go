@@ -53,7 +53,7 @@ func TestWrongKeys(t *testing.T) {
 	public, _ := x509.MarshalPKIXPublicKey(&small.PublicKey)
 	for text, want := range map[string]string{
 		"":           "",
-		"not a key":  "no private key in PEM",
+		"not a key":  "not a valid private key",
 		"bm9rZXk=\n": "can't be read",
 		string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})):            "public key",
 		string(pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: public})): "encrypted",

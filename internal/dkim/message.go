@@ -91,7 +91,7 @@ func (m *Message) readHeader(in *bufio.Reader) error {
 		default:
 			name, _, ok := envelope.CutField(piece)
 			if !ok {
-				return fmt.Errorf("%w: line %d of its header is no field", ErrMessage, bytes.Count(m.header, []byte("\n"))+1)
+				return fmt.Errorf("%w: line %d of its header is not a field", ErrMessage, bytes.Count(m.header, []byte("\n"))+1)
 			}
 			m.fields = append(m.fields, field{name: lowerName(name), start: len(m.header)})
 		}
@@ -143,7 +143,7 @@ func From(header []byte) (domains []string, err error) {
 		domain, wrong := envelope.ToASCII(a[strings.LastIndexByte(a, '@')+1:])
 		switch {
 		case wrong != nil && err == nil:
-			err = errors.New("a domain in its From field is no domain")
+			err = errors.New("a domain in its From field is not valid")
 		case wrong == nil && !slices.Contains(domains, domain):
 			domains = append(domains, domain)
 		}

@@ -20,7 +20,7 @@ func ParseSender(text string) (Sender, error) {
 	if strings.Contains(text, "@") {
 		a, err := envelope.ParseAddress(text)
 		if err != nil || a.Null() {
-			return "", fmt.Errorf("%q is no mail address", text)
+			return "", fmt.Errorf("%q is not a valid mail address", text)
 		}
 		return Sender(a), nil
 	}
@@ -31,7 +31,7 @@ func ParseSender(text string) (Sender, error) {
 	}
 	ascii, err := envelope.ToASCII(domain)
 	if err != nil || ascii == "" || strings.HasPrefix(ascii, "[") || strings.ContainsAny(ascii, "*") {
-		return "", fmt.Errorf(`%q is no domain and no mail address`, text)
+		return "", fmt.Errorf("%q is not a valid sender (want a domain or a mail address)", text)
 	}
 	return Sender(below + ascii), nil
 }

@@ -144,7 +144,7 @@ func (u *User) attribute(word string) error {
 		}
 	case "role":
 		if !slices.Contains(Roles, value) {
-			return fmt.Errorf("there is no role %q: there are %s", value, strings.Join(Roles, ", "))
+			return fmt.Errorf("%q is not a valid role (want %s)", value, strings.Join(Roles, ", "))
 		}
 		u.Role = value
 	default:
@@ -176,12 +176,12 @@ func NormalCertificate(text string) (string, error) {
 	if hex, ok := cutFold(text, "sha256:"); ok {
 		hex = strings.ToLower(strings.ReplaceAll(hex, ":", ""))
 		if len(hex) != 64 || strings.Trim(hex, "0123456789abcdef") != "" {
-			return "", fmt.Errorf("%q is no fingerprint of SHA-256: it has 64 hexadecimal digits", text)
+			return "", fmt.Errorf("%q is not a valid fingerprint of SHA-256 (want 64 hexadecimal digits)", text)
 		}
 		return "sha256:" + hex, nil
 	}
 	if text == "" || len(text) > maxName || strings.ContainsFunc(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) || unicode.IsControl(r) }) {
-		return "", fmt.Errorf("%q is no name of a certificate", text)
+		return "", fmt.Errorf("%q is not a valid name of a certificate", text)
 	}
 	return strings.ToLower(text), nil
 }

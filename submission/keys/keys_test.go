@@ -253,7 +253,7 @@ func TestBadFiles(t *testing.T) {
 		{"mta-keys 1\n" + good + " scope=read", "f:2: scope is there twice"},
 		{"mta-keys 1\n" + good + " colour=red", `f:2: unknown attribute "colour"`},
 		{"mta-keys 1\n" + good + " from=192.0.2.1/24", "f:2: from: 192.0.2.1/24 has bits set behind its length: write 192.0.2.0/24"},
-		{"mta-keys 1\n" + good + " expires=tomorrow", "f:2: expires: \"tomorrow\" is no time"},
+		{"mta-keys 1\n" + good + " expires=tomorrow", "f:2: expires: \"tomorrow\" is not a valid time"},
 		{"mta-keys 1\n" + good + " replaced=2026-11-22T16:00:00Z", "f:2: a replaced key must expire"},
 		{"mta-keys 1\n" + strings.Replace(good, "name=shop ", "", 1), "f:2: name is missing"},
 		{"mta-keys 1\n" + strings.Repeat("x", maxLine+1), "f:2: a line has more than"},

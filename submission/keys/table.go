@@ -240,7 +240,7 @@ func (k *Key) attribute(name, value string) (err error) {
 func parseTime(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is no time such as 2026-11-22T16:00:00Z", short(text))
+		return time.Time{}, fmt.Errorf("%q is not a valid time (want one such as 2026-11-22T16:00:00Z)", short(text))
 	}
 	return t.UTC(), nil
 }
@@ -287,7 +287,7 @@ func ParseNetworks(texts []string) ([]netip.Prefix, error) {
 		}
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%q is no network such as 192.0.2.0/24", short(text))
+			return nil, fmt.Errorf("%q is not a valid network (want one such as 192.0.2.0/24)", short(text))
 		case p.Addr().Is4In6():
 			return nil, fmt.Errorf("%q: write it as an IPv4 network, such as 192.0.2.0/24", short(text))
 		case p != p.Masked():

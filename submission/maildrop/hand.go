@@ -239,7 +239,7 @@ func (p *Pickup) look() {
 	n, _, err := p.c.Dir.Broken()
 	kept := ""
 	if err == nil && n > 0 {
-		kept = fmt.Sprintf("%d files in %s are no mail that the relay can take: look at them, and remove them", n, filepath.Join(string(p.c.Dir), "broken"))
+		kept = fmt.Sprintf("%d files in %s are not mail that the relay can take: look at them, and remove them", n, filepath.Join(string(p.c.Dir), "broken"))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

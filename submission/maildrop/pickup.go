@@ -143,7 +143,7 @@ type Letter struct {
 // Open opens a letter. ErrBroken says that the file holds none; fs.ErrNotExist that it is gone.
 func (d Dir) Open(name string) (l *Letter, err error) {
 	if strings.IndexFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) >= 0 {
-		return nil, fmt.Errorf("%w: the name is none that sendmail gives", ErrBroken) // it gets into a header field
+		return nil, fmt.Errorf("%w: the name is not one that sendmail gives", ErrBroken) // it gets into a header field
 	}
 	path := filepath.Join(d.new(), name)
 	// Whatever it is, to open it must neither wait (a FIFO) nor lead elsewhere (a symbolic link).
@@ -204,7 +204,7 @@ func (l *Letter) read(size int64) error {
 	case h.Version != version:
 		return fmt.Errorf("%w: version %d is not known", ErrBroken, h.Version)
 	case !h.valid():
-		return fmt.Errorf("%w: the envelope is none that SMTP can carry", ErrBroken)
+		return fmt.Errorf("%w: the envelope is not one that SMTP can carry", ErrBroken)
 	case l.start+h.Size+trailer != size:
 		return fmt.Errorf("%w: it has not the size that it says", ErrBroken)
 	}
