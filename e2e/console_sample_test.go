@@ -21,9 +21,8 @@ import (
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/chromedp"
 
+	"example.org/mta/mta/relaytest"
 	"example.org/mta/operator/api"
-	"example.org/mta/operator/api/controltest"
-	"example.org/mta/operator/audit"
 	"example.org/mta/operator/web"
 )
 
@@ -35,22 +34,9 @@ var (
 // sampleConsole serves the console of the sample relay, which is the same each time, at a fixed hour.
 func sampleConsole(t *testing.T) (home, ticket string) {
 	t.Helper()
-	hour := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	now := func() time.Time { return hour }
-	relay := controltest.Sample(hour)
-	log, err := audit.Open(audit.Config{Dir: scratch(t), Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { log.Close() })
-	relay.Audit = log
-	for _, m := range relay.Messages {
-		relay.Contents[m.ID] = "Subject: hello\r\n\r\nhello\r\n"
-	}
-	relay.OnDiffer = func() (api.Reload, error) {
-		return api.Reload{Effect: api.Effect{Count: 1}, Changes: []string{"defaults: connection_limit = 20 (was 10)"}}, nil
-	}
-	server, err := web.New(web.Config{Relay: api.NewLocalClient(relay.Server().Handler()), Now: now})
+	relay := relaytest.Serve(t, func(t *testing.T) *relaytest.Sample { return relaytest.NewSample(t, "", nil) })
+	t.Cleanup(relay.Close)
+	server, err := web.New(web.Config{Relay: api.NewLocalClient(relay), Now: func() time.Time { return relaytest.Now }})
 	if err != nil {
 		t.Fatal(err)
 	}
