@@ -176,8 +176,9 @@ func (r *mailIn) joinedIntake(ic intake.Config, listener string) intake.Config {
 	ic.Now, ic.Log, ic.Memory = r.now, r.log.With("listener", listener), r.incoming
 	ic.Store, ic.Batches, ic.Ready, ic.Events = r.store, r.store, r.store.Ready, r.events.Listener(listener)
 	ic.Admission = r.admission
-	ic.Verifier, ic.Suppressed, ic.Unsubscribe = domainVerifier{r}, r.suppressed, r.unsubscribeLink
-	ic.Quotas, ic.AsksMailboxes, ic.MissingMailbox = r.quotas, r.asksMailboxes, r.missingMailbox
+	to := &ic.Recipients
+	to.Verifier, to.AsksMailboxes, to.MissingMailbox, to.Suppressed = domainVerifier{r}, r.asksMailboxes, r.missingMailbox, r.suppressed
+	ic.Quotas, ic.Unsubscribe = r.quotas, r.unsubscribeLink
 	ic.Foreign.MayUsePool = r.mayUsePool
 	ic.Unsignable = r.unsignable
 	ic.TenantOf, ic.TenantAt, ic.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored

@@ -12,12 +12,12 @@ import (
 // transaction are taken, and so are reports.
 func TestT3_SuppressedRecipientIsRefused(t *testing.T) {
 	asked := 0
-	cfg := Config{Intake: intake.Config{Tenant: "acme", Suppressed: func(tenant string, a envelope.Address) (string, bool) {
+	cfg := Config{Intake: intake.Config{Tenant: "acme", Recipients: intake.Recipients{Suppressed: func(tenant string, a envelope.Address) (string, bool) {
 		if asked++; tenant != "acme" {
 			t.Errorf("asked for tenant %q", tenant)
 		}
 		return "since 2026-11-21: 550 5.1.1 no such\r\nuser «x»" + strings.Repeat("y", 600), strings.Contains(string(a), "gone")
-	}}}
+	}}}}
 	withRelay(t, cfg, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.cmd("MAIL FROM:<a@example.org>", "250")
@@ -42,7 +42,7 @@ func TestT3_SuppressedRecipientIsRefused(t *testing.T) {
 			t.Error("the list was asked about the recipient of a report")
 		}
 	})
-	withRelay(t, Config{Intake: intake.Config{Suppressed: cfg.Intake.Suppressed}}, func(t *testing.T, r *relay) { // strangers learn nothing of the list
+	withRelay(t, Config{Intake: intake.Config{Recipients: cfg.Intake.Recipients}}, func(t *testing.T, r *relay) { // strangers learn nothing of the list
 		p := r.dial("203.0.113.9")
 		p.expect("220")
 		before := asked

@@ -41,7 +41,7 @@ func (d *directory) Verify(ctx context.Context, domain string) *reply.Reply {
 
 func TestRecipientsAreVerified(t *testing.T) {
 	d := new(directory)
-	withRelay(t, Config{Intake: intake.Config{VerifyRecipients: true, Verifier: d}}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Recipients: intake.Recipients{Verify: true, Verifier: d}}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.cmd("MAIL FROM:<a@example.org>", "250")
 		p.cmd("RCPT TO:<b@no.example>", "550 5.1.2 the domain no.example does not exist")
@@ -68,7 +68,7 @@ func TestRecipientsAreVerified(t *testing.T) {
 // A client is kept waiting for 2 s for an answer, and for 10 s for those of a transaction.
 func TestVerificationHasAnEnd(t *testing.T) {
 	d := new(directory)
-	withRelay(t, Config{Intake: intake.Config{VerifyRecipients: true, Verifier: d}}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Recipients: intake.Recipients{Verify: true, Verifier: d}}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		for range 2 { // a new transaction has new patience
 			p.cmd("MAIL FROM:<a@example.org>", "250")
@@ -92,7 +92,7 @@ func TestVerificationHasAnEnd(t *testing.T) {
 
 func TestVerificationIsOffByDefault(t *testing.T) {
 	d := new(directory)
-	withRelay(t, Config{Intake: intake.Config{Verifier: d}}, func(t *testing.T, r *relay) {
+	withRelay(t, Config{Intake: intake.Config{Recipients: intake.Recipients{Verifier: d}}}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.cmd("MAIL FROM:<a@example.org>", "250")
 		p.cmd("RCPT TO:<b@no.example>", "250")

@@ -172,6 +172,28 @@ type Listener struct {
 	Auth    Auth    `conf:"auth,block"`
 	Inbound Inbound `conf:"inbound,block"`
 
+	Bounds `conf:",inline"`
+
+	// The check before a recipient is accepted: none, or, with `"domain"`, whether its domain can accept mail
+	// ([submission.md](submission.md#verified-recipients)).
+	VerifyRecipients string `conf:"verify_recipients" default:"off" oneof:"off domain"`
+	// The handling of content with a lone CR or LF, which allows message smuggling: `"refuse"` with 550 5.6.11, or
+	// `"normalise"` to CRLF.
+	BareNewline string `conf:"bare_newline" default:"refuse" oneof:"refuse normalise"`
+	// Networks whose bare CR and LF become CRLF, regardless of `bare_newline`: programs on this machine, and `mta
+	// sendmail`. Add the hosts of applications that end lines in LF, which Postfix accepts
+	// ([submission.md](submission.md#line-ends-and-latin-1)).
+	NormaliseFrom []netip.Prefix `conf:"normalise_from" default:"127.0.0.0/8 ::1/128"`
+	// The handling of a header section with octets that are not UTF-8, such as Latin-1: `"encode"` by RFC 2047, or
+	// `"refuse"` with 550 5.6.0.
+	NonUTF8Header string `conf:"non_utf8_header" default:"encode" oneof:"refuse encode"`
+	// How far ahead, 3650d at most, a message may be scheduled by `X-Hold-For` and similar fields
+	// ([submission.md](submission.md#scheduled-mail)); with `"0s"` a message with such a field is refused.
+	MaxHold time.Duration `conf:"max_hold" default:"7d" min:"0" max:"3650d"`
+}
+
+// Bounds are those of a listener's sessions and messages.
+type Bounds struct {
 	// Octets of content; announced to clients as SIZE (RFC 1870). From 1KiB to 1GiB.
 	MaxMessageSize Size `conf:"max_message_size" default:"50MiB" min:"1KiB" max:"1GiB"`
 	// For each message, at least 100 (RFC 5321, 4.5.3.1.8). Further ones get a 452 and go into another transaction.
@@ -197,23 +219,6 @@ type Listener struct {
 	DataTimeout time.Duration `conf:"data_timeout" default:"1h" min:"1s"`
 	// Slower content, averaged over its whole length, ends the session.
 	MinDataRate ByteRate `conf:"min_data_rate" default:"512B/s" min:"1B/s"`
-
-	// The check before a recipient is accepted: none, or, with `"domain"`, whether its domain can accept mail
-	// ([submission.md](submission.md#verified-recipients)).
-	VerifyRecipients string `conf:"verify_recipients" default:"off" oneof:"off domain"`
-	// The handling of content with a lone CR or LF, which allows message smuggling: `"refuse"` with 550 5.6.11, or
-	// `"normalise"` to CRLF.
-	BareNewline string `conf:"bare_newline" default:"refuse" oneof:"refuse normalise"`
-	// Networks whose bare CR and LF become CRLF, regardless of `bare_newline`: programs on this machine, and `mta
-	// sendmail`. Add the hosts of applications that end lines in LF, which Postfix accepts
-	// ([submission.md](submission.md#line-ends-and-latin-1)).
-	NormaliseFrom []netip.Prefix `conf:"normalise_from" default:"127.0.0.0/8 ::1/128"`
-	// The handling of a header section with octets that are not UTF-8, such as Latin-1: `"encode"` by RFC 2047, or
-	// `"refuse"` with 550 5.6.0.
-	NonUTF8Header string `conf:"non_utf8_header" default:"encode" oneof:"refuse encode"`
-	// How far ahead, 3650d at most, a message may be scheduled by `X-Hold-For` and similar fields
-	// ([submission.md](submission.md#scheduled-mail)); with `"0s"` a message with such a field is refused.
-	MaxHold time.Duration `conf:"max_hold" default:"7d" min:"0" max:"3650d"`
 }
 
 // TLS is how a listener speaks TLS with its clients.

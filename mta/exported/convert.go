@@ -21,7 +21,8 @@ func New(m *envelope.Message, recipients []Recipient) *Message {
 		SMTPUTF8: m.UTF8, RET: m.Ret.String(), EnvID: Text(m.EnvID), RequireTLS: m.RequireTLS, TLSOptional: m.TLSOptional,
 		Tenant: Text(m.Tenant), Campaign: Text(m.Campaign), Pool: Text(m.Pool), User: Text(m.User), APIKey: Text(m.APIKey), Tier: int(m.Tier),
 		Tags: list[Text](m.Tags), Marks: list[Text](m.Marks), Meta: json.RawMessage(m.Meta), Headers: json.RawMessage(m.Headers), TraceID: m.TraceID,
-		HeloName: Text(m.HeloName), Session: Text(m.Session), Protocol: Text(m.Protocol), Total: len(m.Recipients), Recipients: recipients,
+		Origin: Origin{HeloName: Text(m.HeloName), Session: Text(m.Session), Protocol: Text(m.Protocol)},
+		Total:  len(m.Recipients), Recipients: recipients,
 	}
 	if m.Body != envelope.Body7Bit {
 		out.Body = m.Body.String()

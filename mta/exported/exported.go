@@ -47,13 +47,18 @@ type Message struct {
 	Headers  json.RawMessage `json:"headers,omitempty"`
 	TraceID  string          `json:"trace_id,omitempty"`
 
+	Origin
+
+	Total      int         `json:"total"` // recipients that it was accepted for
+	Recipients []Recipient `json:"recipients"`
+}
+
+// Origin is the session in which a message came in.
+type Origin struct {
 	Peer     string `json:"peer,omitempty"` // ip:port
 	HeloName Text   `json:"helo,omitempty"`
 	Session  Text   `json:"session,omitempty"`
 	Protocol Text   `json:"protocol,omitempty"`
-
-	Total      int         `json:"total"` // recipients that it was accepted for
-	Recipients []Recipient `json:"recipients"`
 }
 
 // Recipient is one that leaves with its message.

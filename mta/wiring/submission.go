@@ -63,12 +63,12 @@ func intakeOf(cfg *config.Config, l *config.Listener) intake.Config {
 			LineLength: int(l.MaxLineLength) - len("\r\n"),
 			Hops:       l.MaxReceived,
 		},
-		ShowUser:         l.Auth.UserInReceived,
-		TenantFieldFrom:  l.TenantHeaderFrom,
-		Foreign:          intake.ForeignFields{Pool: l.PoolHeader, Campaign: l.CampaignHeader, EnvID: l.EnvIDHeader, From: l.HeadersFrom},
-		Buffered:         int64(cfg.Queue.LargeBody),
-		VerifyRecipients: l.VerifyRecipients == "domain",
-		EncodeHeaders:    l.NonUTF8Header == "encode",
+		ShowUser:        l.Auth.UserInReceived,
+		TenantFieldFrom: l.TenantHeaderFrom,
+		Foreign:         intake.ForeignFields{Pool: l.PoolHeader, Campaign: l.CampaignHeader, EnvID: l.EnvIDHeader, From: l.HeadersFrom},
+		Buffered:        int64(cfg.Queue.LargeBody),
+		Recipients:      intake.Recipients{Verify: l.VerifyRecipients == "domain"},
+		EncodeHeaders:   l.NonUTF8Header == "encode",
 	}
 }
 

@@ -148,9 +148,9 @@ func mailServer(t *testing.T, change func(*Config, *intake.Config)) (*Server, *m
 		TenantOf: func(name string) (intake.Tenant, bool) {
 			return intake.Tenant{Tier: 3, Senders: users.Senders{own}}, name == "acme"
 		},
-		Suppressed: func(_ string, a envelope.Address) (string, bool) {
+		Recipients: intake.Recipients{Suppressed: func(_ string, a envelope.Address) (string, bool) {
 			return "bounced", strings.HasPrefix(string(a), "gone")
-		},
+		}},
 		Now: func() time.Time { return now },
 	}
 	config := Config{Keys: testKeys, Now: desk.Now, Mail: Mail{Templates: noTemplates}}

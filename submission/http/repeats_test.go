@@ -190,7 +190,7 @@ func TestRestIsTaken(t *testing.T) {
 func TestRefusedRequestsCanBeRepeated(t *testing.T) {
 	suppressed := true
 	s, store := mailServer(t, func(_ *Config, d *intake.Config) {
-		d.Suppressed = func(string, envelope.Address) (string, bool) { return "", suppressed }
+		d.Recipients.Suppressed = func(string, envelope.Address) (string, bool) { return "", suppressed }
 	})
 	for _, body := range []string{simple, strings.Replace(simple, "acme", "other", 1), `{}`} {
 		if w := post(s, body, "Idempotency-Key", "k"); w.Code/100 != 4 || len(store.known) != 0 {
@@ -240,7 +240,7 @@ func TestTwoHundredWithOneKey(t *testing.T) {
 // not come yet, and its key gets their ids.
 func TestClientLeavesAmidTheCommit(t *testing.T) {
 	for body, messages := range map[string]int{batch: 3, thousand() + "]}": 1000} {
-		s, store := mailServer(t, func(_ *Config, d *intake.Config) { d.VerifyRecipients, d.Verifier = true, impatient{} })
+		s, store := mailServer(t, func(_ *Config, d *intake.Config) { d.Recipients.Verify, d.Recipients.Verifier = true, impatient{} })
 		ctx, leave := context.WithCancel(t.Context())
 		store.during = leave
 		req := httptest.NewRequest("POST", "/v1/messages", strings.NewReader(body)).WithContext(ctx)

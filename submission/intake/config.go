@@ -80,17 +80,7 @@ type Config struct {
 	// Admission refuses messages while more is offered than can be kept. Nil admits all.
 	Admission Admission
 
-	// VerifyRecipients asks Verifier whether each recipient's domain can take mail.
-	VerifyRecipients bool
-	Verifier         Verifier // may be nil
-	// AsksMailboxes reports whether MissingMailbox is asked about the recipients of a domain. Nil: about none.
-	AsksMailboxes func(domain string) bool
-	// MissingMailbox is asked whether the host of a mailbox says that it does not exist, and gives the
-	// host's words. What is not known by the time that ctx ends passes.
-	MissingMailbox func(ctx context.Context, rcpt envelope.Address) (words string, missing bool)
-	// Suppressed is asked whether no mail is to be sent to a recipient, and why: then it is refused. Nil:
-	// there are none.
-	Suppressed func(tenant string, rcpt envelope.Address) (why string, listed bool)
+	Recipients Recipients
 
 	// Unsubscribe gives the link by which a recipient unsubscribes from a tenant's mail (RFC 8058), "" for none. It
 	// is asked for messages to one recipient without a List-Unsubscribe field. Nil: there are none.
@@ -146,6 +136,21 @@ type Config struct {
 	Buffered int64
 	// Ignored counts the tenantFields, and the fields of Foreign, that did not count. Nil: the desk's own.
 	Ignored *atomic.Int64
+}
+
+// Recipients are asked about before each is accepted.
+type Recipients struct {
+	// Verify asks Verifier whether each recipient's domain can take mail.
+	Verify   bool
+	Verifier Verifier // may be nil
+	// AsksMailboxes reports whether MissingMailbox is asked about the recipients of a domain. Nil: about none.
+	AsksMailboxes func(domain string) bool
+	// MissingMailbox is asked whether the host of a mailbox says that it does not exist, and gives the
+	// host's words. What is not known by the time that ctx ends passes.
+	MissingMailbox func(ctx context.Context, rcpt envelope.Address) (words string, missing bool)
+	// Suppressed is asked whether no mail is to be sent to a recipient, and why: then it is refused. Nil:
+	// there are none.
+	Suppressed func(tenant string, rcpt envelope.Address) (why string, listed bool)
 }
 
 // Limits bound a message. Zero stands for the default in brackets.

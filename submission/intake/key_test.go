@@ -44,9 +44,9 @@ const keyed = "X-MTA-Idempotency-Key: order-7\r\n"
 func TestMessageSentAgain(t *testing.T) {
 	const content = keyed + "Subject: x\r\n\r\nhi\r\n"
 	suppressed := false
-	d, s := newDesk(Config{MaxHold: time.Hour, Suppressed: func(_ string, a envelope.Address) (string, bool) {
+	d, s := newDesk(Config{MaxHold: time.Hour, Recipients: Recipients{Suppressed: func(_ string, a envelope.Address) (string, bool) {
 		return "bounced", suppressed && a == "c@example.net"
-	}})
+	}}})
 	first, r := submit(t, d, "b@example.net c@example.net", content)
 	if r != nil || len(s.messages) != 1 || strings.Contains(s.contents[0], "Idempotency") {
 		t.Fatalf("%v, stored %q", r, s.contents)

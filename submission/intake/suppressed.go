@@ -12,10 +12,10 @@ import (
 // hears of it.
 func (m *Message) suppressed(rcpt envelope.Address) *reply.Reply {
 	cfg := &m.desk.cfg
-	if cfg.Suppressed == nil || m.Sender.Null() {
+	if cfg.Recipients.Suppressed == nil || m.Sender.Null() {
 		return nil
 	}
-	why, listed := cfg.Suppressed(m.account.tenant, rcpt)
+	why, listed := cfg.Recipients.Suppressed(m.account.tenant, rcpt)
 	if !listed {
 		return nil
 	}

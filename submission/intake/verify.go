@@ -31,18 +31,18 @@ const callPatience = 5 * time.Second
 // configuration wants that, and gives the reply that refuses it, or nil.
 func (m *Message) verify(ctx context.Context, rcpt envelope.Address) *reply.Reply {
 	cfg := &m.desk.cfg
-	if cfg.VerifyRecipients && cfg.Verifier != nil {
+	if cfg.Recipients.Verify && cfg.Recipients.Verifier != nil {
 		var r *reply.Reply
-		m.verifyWithin(ctx, verifyPatience, func(ctx context.Context) { r = cfg.Verifier.Verify(ctx, rcpt.Domain()) })
+		m.verifyWithin(ctx, verifyPatience, func(ctx context.Context) { r = cfg.Recipients.Verifier.Verify(ctx, rcpt.Domain()) })
 		if r != nil && r.Permanent() {
 			return r
 		}
 	}
-	if cfg.AsksMailboxes == nil || !cfg.AsksMailboxes(rcpt.Domain()) {
+	if cfg.Recipients.AsksMailboxes == nil || !cfg.Recipients.AsksMailboxes(rcpt.Domain()) {
 		return nil
 	}
 	words, missing := "", false
-	m.verifyWithin(ctx, callPatience, func(ctx context.Context) { words, missing = cfg.MissingMailbox(ctx, rcpt) })
+	m.verifyWithin(ctx, callPatience, func(ctx context.Context) { words, missing = cfg.Recipients.MissingMailbox(ctx, rcpt) })
 	if !missing {
 		return nil
 	}

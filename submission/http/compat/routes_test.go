@@ -124,9 +124,9 @@ func services(t *testing.T) (url string, store *kept) {
 	desk := intake.Config{
 		Hostname: "mx.test", Store: store, Batches: store, CheckFrom: true, MaxHold: 24 * time.Hour, Now: clock,
 		TenantOf: func(string) (intake.Tenant, bool) { return intake.Tenant{Tier: 3, Senders: users.Senders{own}}, true },
-		Suppressed: func(_ string, a envelope.Address) (string, bool) {
+		Recipients: intake.Recipients{Suppressed: func(_ string, a envelope.Address) (string, bool) {
 			return "it bounced", strings.HasPrefix(string(a), "gone")
-		},
+		}},
 	}
 	templates, err := template.Load("testdata/templates")
 	if err != nil {
