@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
-	"example.org/mta/operator/api/controltest"
+	"example.org/mta/operator/api"
 )
 
 // pipeListener hands out one end of each net.Pipe, so that time can be virtual.
@@ -33,10 +33,9 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net:
 // arrive.
 func TestFollowingOutlastsTheReadTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		r := controltest.Sample(now)
-		r.More = make(chan string)
+		log := records{more: make(chan string)}
 		l := &pipeListener{make(chan net.Conn), make(chan struct{})}
-		s := r.Server()
+		s := api.NewServer(api.Config{Log: log})
 		go s.Serve(l)
 		defer s.Shutdown(context.Background())
 		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -52,7 +51,7 @@ func TestFollowingOutlastsTheReadTimeout(t *testing.T) {
 		defer answer.Body.Close()
 		for range 3 {
 			time.Sleep(time.Hour)
-			r.More <- `{"type":"Delivery"}`
+			log.more <- `{"type":"Delivery"}`
 			line := make([]byte, 100)
 			n, err := answer.Body.Read(line)
 			if err != nil || string(line[:n]) != `{"type":"Delivery"}`+"\n" {

@@ -3,51 +3,55 @@ package api_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 
 	"example.org/mta/operator/api"
-	"example.org/mta/operator/api/controltest"
 )
 
 // TestLocalClient: what a client gets over a socket, it gets in the same process.
 func TestLocalClient(t *testing.T) {
-	r := controltest.Sample(now)
-	c := api.NewLocalClient(r.Server().Handler())
+	text := "Subject: long\r\n\r\n" + strings.Repeat("x", 1<<20)
+	c := api.NewLocalClient(api.NewServer(api.Config{Queue: content{text: text}}).Handler())
 	defer c.Close()
-	l, err := c.List(t.Context(), api.Filter{Tenant: "acme"}, api.Page{})
-	if err != nil || len(l.Messages) == 0 {
-		t.Fatalf("%d messages, %v", len(l.Messages), err)
-	}
 	if _, err := c.Get(t.Context(), "0000000000000"); !api.IsNotFound(err) {
 		t.Errorf("a message that is not there: %v", err)
 	}
-	var text strings.Builder
-	id := r.Messages[1].ID
-	r.Contents[id] = "Subject: long\r\n\r\n" + strings.Repeat("x", 1<<20)
-	if err := c.Content(t.Context(), id, &text); err != nil || text.String() != r.Contents[id] {
-		t.Errorf("%d octets of %d, %v", text.Len(), len(r.Contents[id]), err)
+	var got strings.Builder
+	if err := c.Content(t.Context(), "1m7yrrt800000", &got); err != nil || got.String() != text {
+		t.Errorf("%d octets of %d, %v", got.Len(), len(text), err)
 	}
+}
+
+// content is that of all messages.
+type content struct {
+	none
+	text string
+}
+
+func (c content) Content(context.Context, string) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader(c.text)), nil
 }
 
 // TestLocalClientFollows: records arrive while the request goes on, and it ends with its caller's context.
 func TestLocalClientFollows(t *testing.T) {
-	r := controltest.Sample(now)
-	c := api.NewLocalClient(r.Server().Handler())
+	log := records{more: make(chan string)}
+	c := api.NewLocalClient(api.NewServer(api.Config{Log: log}).Handler())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	records := make(chan string)
+	got := make(chan string)
 	go func() {
-		ended <- c.Log(ctx, api.LogQuery{Types: []string{"Bounce"}, Follow: true}, func(record []byte) error {
-			records <- string(record)
+		ended <- c.Log(ctx, api.LogQuery{Follow: true}, func(record []byte) error {
+			got <- string(record)
 			return nil
 		})
 	}()
 	for range 3 {
-		r.More <- `{"type":"Bounce"}`
-		if got := <-records; got != `{"type":"Bounce"}` {
+		log.more <- `{"type":"Bounce"}`
+		if got := <-got; got != `{"type":"Bounce"}` {
 			t.Errorf("followed %s", got)
 		}
 	}
@@ -59,9 +63,8 @@ func TestLocalClientFollows(t *testing.T) {
 
 // TestLocalClientIsNamed: the actor is who the context of the call names, since no stranger has made that.
 func TestLocalClientIsNamed(t *testing.T) {
-	r := controltest.Sample(now)
 	ctx := api.WithActor(t.Context(), api.Actor{Kind: api.ByConsole, User: "anna", Address: "192.0.2.7"})
-	done, err := api.NewLocalClient(r.Server().Handler()).BeginPause(ctx, api.BeginPause{What: api.PauseEverything, By: "somebody else"})
+	done, err := api.NewLocalClient(api.NewServer(api.Config{Pauses: pausing{}}).Handler()).BeginPause(ctx, api.BeginPause{What: api.PauseEverything, By: "somebody else"})
 	if err != nil || done.By != "anna" {
 		t.Errorf("paused by %q, want anna (%v)", done.By, err)
 	}

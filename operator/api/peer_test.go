@@ -5,10 +5,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
-	"time"
 
 	"example.org/mta/operator/api"
-	"example.org/mta/operator/api/controltest"
 )
 
 // TestAPauseIsByWhoAsks: the system says whose process that is, whatever it claims.
@@ -20,8 +18,7 @@ func TestAPauseIsByWhoAsks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay := controltest.Sample(time.Now())
-	s := api.NewServer(api.Config{Pauses: relay})
+	s := api.NewServer(api.Config{Pauses: pausing{}})
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := api.Listen(path, 0o600)
 	if err != nil {
