@@ -110,7 +110,7 @@ func sampleRelay(t *testing.T, ts *testscript.TestScript, how []string) {
 		return s
 	})
 	ts.Defer(r.Close)
-	sample := &relay{Outside: r, answers: make(map[string]string)}
+	sample := &relay{Outside: r}
 	relays.Store(path, sample)
 	for i, id := range r.IDs {
 		ts.Setenv(fmt.Sprintf("ID%d", i+1), id)
@@ -126,7 +126,7 @@ func sampleRelay(t *testing.T, ts *testscript.TestScript, how []string) {
 // relay is the sample relay of a script. Some requests have other answers than its.
 type relay struct {
 	*relaytest.Outside
-	answers map[string]string // by method, URL and, if it matters, body
+	answers sync.Map // texts by method, URL and, if it matters, body
 }
 
 func (r *relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
@@ -135,13 +135,11 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	request := q.Method + " " + q.URL.String()
-	answer, ok := r.answers[request+" "+string(body)]
-	if !ok {
-		answer, ok = r.answers[request]
-	}
-	if ok {
-		io.WriteString(w, answer)
-		return
+	for _, asked := range []string{request + " " + string(body), request} {
+		if answer, ok := r.answers.Load(asked); ok {
+			io.WriteString(w, answer.(string))
+			return
+		}
 	}
 	q.Body = io.NopCloser(bytes.NewReader(body))
 	r.Outside.ServeHTTP(w, q)
@@ -157,7 +155,7 @@ func setAnswers(ts *testscript.TestScript, _ bool, parts []string) {
 	v, _ := relays.Load(ts.MkAbs("mta-data/control.sock"))
 	for _, f := range all.Files {
 		if len(parts) == 0 || slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(f.Name, " /v1/"+part) }) {
-			v.(*relay).answers[f.Name] = string(f.Data)
+			v.(*relay).answers.Store(f.Name, string(f.Data))
 		}
 	}
 }
