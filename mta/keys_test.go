@@ -132,7 +132,7 @@ func TestKeysByTheControlAPI(t *testing.T) {
 		"there is no tenant":        second(c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "acne", Name: "x"})),
 		"already has a key":         second(c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "acme", Name: "shop"})),
 		"unknown scope":             second(c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "acme", Name: "x", Scopes: []string{"all"}})),
-		"is no network":             second(c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "acme", Name: "x", From: []string{"here"}})),
+		"is not a valid network":    second(c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "acme", Name: "x", From: []string{"here"}})),
 		"letters, digits":           second(c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "acme", Name: "a b"})),
 		"several tenants":           second(c.RotateAPIKey(ctx, api.RotateAPIKey{Name: "shop"})),
 		"there is no such key: y":   second(c.RemoveAPIKeys(ctx, api.RemoveAPIKeys{Names: []string{"y"}})),

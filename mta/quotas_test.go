@@ -62,6 +62,8 @@ func TestQuotaOfQueuedMessages(t *testing.T) {
 	if _, err := w.api.Queue.Change(context.Background(), api.Change{Action: api.Remove, All: true}); err != nil {
 		t.Fatal(err)
 	}
+	// A message that is being tried leaves once its attempt has ended.
+	w.until("the queue is empty", func() bool { return w.Status().Queue.Queued == 0 })
 	submit("a@client.example", "<nil>")
 	w.rewrite("quotas", strings.ReplaceAll(settings(`max_submission_rate = "1/h"`), "PORT", w.port)+"\nlistener \"smtp\" { address = \"127.0.0.1:0\" }")
 	if _, err := w.Reload(t.Context()); err != nil {
