@@ -124,7 +124,7 @@ func TestNothingSoundInATrimmedSegment(t *testing.T) {
 		cfg.Log = book.logger()
 		q := open(t, cfg)
 		if s := q.Stats(); s.DamagedRecords != 1 || !strings.Contains(book.String(), "DAMAGE") {
-			t.Errorf("the loss is not told: %+v\n%s", s, book)
+			t.Errorf("the loss is not reported: %+v\n%s", s, book)
 		}
 		shut(t, q)
 		served, _ := fs.List("/q")

@@ -141,9 +141,10 @@ func Open(cfg *config.Config, c Config) (*Dir, error) {
 }
 
 // onlyFiles refuses pipes and devices in the data directory: opening one would block the start, or never end. The
-// maildrop is left out, since every user may write there, and it checks each file itself.
+// maildrop is left out, since every user may write there, and it checks each file itself. The slash at the end follows a
+// symbolic link in place of the directory.
 func onlyFiles(dir string) error {
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	return filepath.WalkDir(dir+"/", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil

@@ -128,10 +128,15 @@ func TestAPipeDoesNotBlockTheStart(t *testing.T) {
 		if err := syscall.Mkfifo(path, 0o600); err != nil {
 			t.Fatal(err)
 		}
+		real := cfg.DataDir
+		cfg.DataDir = filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(real, cfg.DataDir); err != nil {
+			t.Fatal(err)
+		}
 		_, err := Open(cfg, Config{
 			Version: "0.2.0", InForce: func() *config.Config { return cfg }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		})
-		if refused := errors.Is(err, format.ErrRefused) && strings.Contains(err.Error(), path); refused != stops || !stops && err != nil {
+		if refused := errors.Is(err, format.ErrRefused) && strings.Contains(err.Error(), name); refused != stops || !stops && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
