@@ -354,7 +354,7 @@ func takeArgs(request any, args []string) {
 	}
 }
 
-// paramFlag is a parameter with a form of its own on the command line.
+// paramFlag is a parameter that the command line reads in another form.
 type paramFlag struct {
 	api.Param
 	c *cli

@@ -42,7 +42,7 @@ which --transports prints. Only loopback is used.
 
 Ctrl-C ends it without a report. Exit code 1: messages were lost, or duplicated without cause.`
 
-// benchCommand is the flags of 'mta bench', but for those of the scenario.
+// benchCommand is the flags of 'mta bench', except those of the scenario.
 type benchCommand struct {
 	c          *cli
 	scenario   bench.Scenario

@@ -310,9 +310,8 @@ func oneOf[T ~string](cmd *cobra.Command, flag string, words []T) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(texts(words), cobra.ShellCompDirectiveNoFileComp))
 }
 
-// find returns where the relay is. That takes little of the configuration, and none of what may be
-// wrong in it: see [config.Find]. What the file doesn't say, or who may not read it, is told by
-// what the relay itself has written in a well-known place.
+// find returns where the relay is. That takes little of the configuration, and no part that may be wrong: see
+// [config.Find]. Where the file lacks it, or can't be read, the relay's own announcement in a well-known place has it.
 func (c *cli) find() (config.Whereabouts, error) {
 	path := c.configPath()
 	if path == "" {

@@ -35,8 +35,7 @@ func (s supervisor) notify(state string) {
 	}
 }
 
-// reloading is what Type=notify-reload wants to hear: it tells one reload from another by the
-// time on the monotonic clock.
+// reloading is the message that Type=notify-reload expects. The time on the monotonic clock distinguishes reloads.
 func reloading() string {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {

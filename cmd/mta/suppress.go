@@ -95,7 +95,7 @@ command returns, for queued mail too, and survives a restart.`,
 		if done.DryRun {
 			fmt.Fprintln(c.out, plural(done.Count, "entry")+" would be added or changed")
 		} else {
-			fmt.Fprintln(c.out, told(done))
+			fmt.Fprintln(c.out, suppressedText(done))
 		}
 		c.printUnknown(done.UnknownTenants)
 		return nil
@@ -112,8 +112,8 @@ func (c *cli) printUnknown(tenants []string) {
 	}
 }
 
-// told returns what was done to the list.
-func told(done api.Suppressed) string {
+// suppressedText describes a change of the list.
+func suppressedText(done api.Suppressed) string {
 	text := plural(done.Added, "address") + " suppressed"
 	if done.Changed > 0 {
 		text += fmt.Sprintf(", %d already listed and changed", done.Changed)
@@ -367,7 +367,7 @@ func (im *suppressImport) run(ctx context.Context, in io.Reader) error {
 	if err := im.read(ctx, in); err != nil {
 		return err
 	}
-	text := told(im.done)
+	text := suppressedText(im.done)
 	if im.dryRun {
 		text += " (dry run: nothing has changed)"
 	}
@@ -397,7 +397,7 @@ func (im *suppressImport) read(ctx context.Context, in io.Reader) error {
 			im.batch, im.lines = append(im.batch, s), append(im.lines, n)
 		}
 		if im.bad >= maxBad {
-			return fmt.Errorf("%s: more than %d invalid lines; %s", im.name, maxBad, told(im.done))
+			return fmt.Errorf("%s: more than %d invalid lines; %s", im.name, maxBad, suppressedText(im.done))
 		}
 		if len(im.batch) == importBatch {
 			if err := im.send(ctx); err != nil {
@@ -406,7 +406,7 @@ func (im *suppressImport) read(ctx context.Context, in io.Reader) error {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("reading %s, line %d: %w; %s", im.name, n+1, err, told(im.done))
+		return fmt.Errorf("reading %s, line %d: %w; %s", im.name, n+1, err, suppressedText(im.done))
 	}
 	return im.send(ctx)
 }
@@ -453,8 +453,8 @@ func unquoted(s string) string {
 	return s
 }
 
-// send hands over the batch. When the relay refuses it, each line is tried by itself, so that a bad
-// one is told with its number and keeps nobody else off the list.
+// send hands over the batch. When the relay refuses it, each line is tried by itself: the error names the number of a
+// bad one, and the others enter the list.
 func (im *suppressImport) send(ctx context.Context) error {
 	batch, lines := im.batch, im.lines
 	im.batch, im.lines = nil, nil

@@ -31,7 +31,7 @@ there are too few days for that, it grows faster, at most doubling each day.
 --providers limits each provider to that percentage of every stage. A day without mail advances
 nothing: --on names the days of the week with mail, if it isn't all of them, and the dates follow.`
 
-// planFlags are what 'mta warmup plan' is told.
+// planFlags are the flags of 'mta warmup plan'.
 type planFlags struct {
 	volume, by, begin, dayStarts, providers, name, on string
 	asJSON                                            bool

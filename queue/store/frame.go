@@ -15,7 +15,7 @@ package store
 //	28 segment  number of the segment
 //
 // All numbers are little-endian. The salt keeps octets of a message, which a stranger chose,
-// from being taken for a record when one is looked for behind damage. The group tells damage
+// from being taken for a record when one is looked for behind damage. The group distinguishes damage
 // from a torn tail: a sound record whose group begins behind a broken place proves that the
 // place had been synced.
 
@@ -93,7 +93,7 @@ type header struct {
 }
 
 // parseHeader reads a header and reports whether it can be one of seg at offset off, before the
-// end of the file at size. It has no sum of its own.
+// end of the file at size. The record's sum covers it.
 func parseHeader(b []byte, seg SegmentID, off, size int64) (h header, ok bool) {
 	if len(b) < HeaderSize {
 		return h, false

@@ -255,7 +255,7 @@ func (c *checker) message(h *History) {
 		m.Recipients[i] = state
 	}
 	if c.visit != nil {
-		m.Message, _ = c.dir.ReadEnvelope(Place{ID: c.list[h.Run].ID, Off: h.Off, Size: schedule.Octets(h.Size)}) // damage there is told already
+		m.Message, _ = c.dir.ReadEnvelope(Place{ID: c.list[h.Run].ID, Off: h.Off, Size: schedule.Octets(h.Size)}) // damage there is reported already
 		c.visit(m)
 	}
 }
@@ -267,7 +267,7 @@ func (c *checker) checkLarge(h *History) {
 	}
 	_, body, err := c.dir.ReadMessage(Place{ID: c.list[h.Run].ID, Off: h.Off, Size: schedule.Octets(h.Size)})
 	if err != nil {
-		return // told already
+		return // reported already
 	}
 	r, err := c.dir.OpenLarge(body.Prelude)
 	if err == nil {

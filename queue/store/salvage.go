@@ -18,8 +18,8 @@ type remains struct {
 	Content // without the body; only rcpts where not sound, and 0 where not even that is known
 }
 
-// Salvage reads what is left of the record at off in a segment. All is checked by sums of its own, but for
-// records of old versions: their ids, and the states of moved ones, have none.
+// Salvage reads what is left of the record at off in a segment. All is checked by sums, except in records of old
+// versions: their ids, and the states of moved ones, have none.
 func Salvage(f io.ReaderAt, seg SegmentID, off, limit int64) (r remains, err error) {
 	b, err := readUpTo(f, off, min(envelopeGuess, limit-off))
 	if err != nil || len(b) < HeaderSize {
