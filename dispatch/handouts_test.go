@@ -67,7 +67,7 @@ func TestDivertedMailKeepsItsPlaceInLine(t *testing.T) {
 		if last > (first/rate+60)*time.Second {
 			t.Errorf("the last of the first %d arrived after %v, at %d/s", first, last, rate)
 		}
-		if out > 2*backlog+100 {
+		if out > 2*backlog*11/10 { // the order in which goroutines run moves a few
 			t.Errorf("%d messages were handed out %d times, want twice each", backlog, out)
 		}
 	})
