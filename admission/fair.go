@@ -96,7 +96,7 @@ func (f *Fair) Passes(now time.Time, tier int, tenant string, level int, part fl
 
 // flow returns a tenant's flow, a new one where it has offered nothing lately. mu is held.
 func (f *Fair) flow(now time.Time, k flowKey) *flow {
-	if d := now.Sub(f.swept); d < 0 || d >= forgotten {
+	if past(f.swept, now) {
 		for k, l := range f.flows {
 			if l.idle(now) {
 				delete(f.flows, k)
@@ -120,14 +120,17 @@ func (f *Fair) flow(now time.Time, k flowKey) *flow {
 }
 
 // idle reports whether nothing was offered lately, or the clock was set back.
-func (l *flow) idle(now time.Time) bool {
-	d := now.Sub(l.last)
-	return d < 0 || d >= forgotten
-}
+func (l *flow) idle(now time.Time) bool { return past(l.last, now) }
+
+// past reports whether a time is not of the last moments. Submissions at the same time can come a little out of order,
+// since each reads the clock before it waits for mu.
+func past(t, now time.Time) bool { return now.Sub(t).Abs() >= forgotten }
 
 func (l *flow) count(now time.Time) {
 	l.faded = l.faded*fade(now.Sub(l.last)) + 1
-	l.last = now
+	if now.After(l.last) {
+		l.last = now
+	}
 }
 
 // rate is how many submissions a second the tenant offers at present.
@@ -136,7 +139,7 @@ func (l *flow) rate(now time.Time) float64 {
 	return l.faded * fade(now.Sub(l.last)) / (fadeTime.Seconds() * (1 - fade(seen)))
 }
 
-func fade(d time.Duration) float64 { return math.Exp(-d.Seconds() / fadeTime.Seconds()) }
+func fade(d time.Duration) float64 { return math.Exp(-max(d, 0).Seconds() / fadeTime.Seconds()) }
 
 // place notes a turn, and returns the part of the tenant's submissions of the last moment that came before it.
 // Those of the same turn are spread evenly: none of them is first. However few there are to compare with, the

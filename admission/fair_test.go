@@ -115,6 +115,24 @@ func TestFairIsBounded(t *testing.T) {
 	}
 }
 
+// TestSubmissionsAtOnceAreCountedTogether has each tenth submission read the clock before the one that
+// is counted just before it: the tenant's rate does not begin anew.
+func TestSubmissionsAtOnceAreCountedTogether(t *testing.T) {
+	var f Fair
+	clk := newClock()
+	for i := range 5000 { // 500 a second
+		clk.advance(2 * time.Millisecond)
+		at := clk.t
+		if i%10 == 0 {
+			at = at.Add(-3 * time.Millisecond)
+		}
+		_, last := f.Priority(at, 3, "many", newcomers)
+		if rate := aheadOf(last.Cohort() + 1); i > 2500 && (rate < 450 || rate > 600) {
+			t.Fatalf("submission %d: %.0f a second are counted, want 500", i, rate)
+		}
+	}
+}
+
 // BenchmarkFair is what a priority costs while all come back.
 func BenchmarkFair(b *testing.B) {
 	var f Fair

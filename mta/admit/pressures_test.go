@@ -199,6 +199,12 @@ func TestWhoComesBackAtOnceWaits(t *testing.T) {
 		t.Errorf("a minute later it waits %v", d)
 	}
 	r.refused(now, attempt)
+	for i := range 3 { // each read the clock before the one that is counted before it
+		r.refused(now.Add(-time.Duration(i+1)*time.Millisecond), []string{"another"})
+	}
+	if d := r.refused(now, attempt); d == 0 {
+		t.Error("the next refusal does not wait")
+	}
 	r.taken(attempt)
 	if d := r.refused(now, attempt); d != 0 {
 		t.Errorf("after it was taken it waits %v", d)

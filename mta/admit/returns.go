@@ -42,11 +42,11 @@ func (r *returns) refused(now time.Time, attempt []string) time.Duration {
 	if !known {
 		t = r.old[key]
 	}
-	if d := now.Sub(t.last); d < 0 || d > atOnce {
+	if now.Sub(t.last).Abs() > atOnce {
 		t.n = 0
 	}
 	t.n, t.last = t.n+1, now
-	if d := now.Sub(r.since); r.young == nil || d < 0 || d > atOnce || len(r.young) >= mostKept {
+	if r.young == nil || now.Sub(r.since).Abs() > atOnce || len(r.young) >= mostKept {
 		r.old, r.young, r.since = r.young, make(map[string]tries), now
 	}
 	r.young[key] = t
