@@ -119,7 +119,7 @@ func TestW3_PIDLands(t *testing.T) {
 	}
 }
 
-// The rows of the table in docs/warmup.md.
+// The figures in docs/warmup.md, and some more.
 func TestModesOnThePublishedExample(t *testing.T) {
 	rows := []struct {
 		name                         string
