@@ -162,7 +162,7 @@ func (p pages[F, L, T]) show(ctx context.Context, c *cli, client *api.Client, f 
 	if err != nil {
 		return err
 	}
-	rows, next := rowsOf[T](&l)
+	rows, next := api.RowsOf[T](&l)
 	if names := onlyNames(&f); len(*rows) == 0 && len(names) > 0 && p.unknown != "" && flags.after == "" {
 		return hinted{fmt.Errorf("%s %s", p.unknown, strings.Join(names, ", ")), p.hint}
 	}
@@ -177,17 +177,6 @@ func (p pages[F, L, T]) show(ctx context.Context, c *cli, client *api.Client, f 
 		nothing = p.nothing(f)
 	}
 	return printPage(c, p.table, *rows, *next, nothing)
-}
-
-// rowsOf returns the rows of a page, which is the field of their type, and the cursor of the next one.
-func rowsOf[T, L any](page *L) (rows *[]T, next *string) {
-	v := reflect.ValueOf(page).Elem()
-	for i := range v.NumField() {
-		if list, ok := v.Field(i).Addr().Interface().(*[]T); ok {
-			rows = list
-		}
-	}
-	return rows, v.FieldByName("Next").Addr().Interface().(*string)
 }
 
 // onlyNames returns the names that a filter has, if it has nothing else.
@@ -235,7 +224,7 @@ func collect[T, L any](p *pageFlags, ask func(after string, limit int) (L, error
 		if err != nil {
 			return l, err
 		}
-		rows, next := rowsOf[T](&l)
+		rows, next := api.RowsOf[T](&l)
 		all = append(all, *rows...)
 		if after = *next; after == "" || len(all) == p.limit {
 			*rows = all

@@ -87,7 +87,7 @@ func newSitesSuspend(c *cli) *cobra.Command {
 		Use: "suspend SITE --for TIME", Short: "stop mail to a site for a time", Long: sitesSuspendHelp,
 		Example: `  mta sites suspend example.com --for 30m --reason "postmaster asked us to"`,
 	}
-	suspensionFlags(cmd, &s.For, &s.Source)
+	c.addParams(cmd, &s)
 	return c.ofSite(changes(c, cmd, &s.Intent, "site",
 		func(ctx context.Context, client *api.Client, args []string) (api.Suspended, error) {
 			if s.Site = args[0]; s.For <= 0 {
@@ -104,12 +104,6 @@ func newSitesSuspend(c *cli) *cobra.Command {
 }
 
 var errNoDuration = hinted{usagef("a duration is required"), "as in: --for 30m"}
-
-// suspensionFlags adds the flags of a suspension: how long, and of which source.
-func suspensionFlags(cmd *cobra.Command, length *api.Age, source *string) {
-	cmd.Flags().Var((*ageFlag)(length), "for", "the duration, such as 90s, 15m, 2h; 30d at most")
-	cmd.Flags().StringVar(source, "source", "", "only mail from this `source`")
-}
 
 // ofSite makes a command take the name of a site.
 func (c *cli) ofSite(cmd *cobra.Command) *cobra.Command {
@@ -206,7 +200,7 @@ NAME is a name or an address of a known host; .example.com means all names with 
 		Example: `  mta hosts suspend mx1.example.com --for 30m --reason "it loses mail"
   mta hosts suspend 192.0.2.7 --for 2h --source out1`,
 	}
-	suspensionFlags(cmd, &s.For, &s.Source)
+	c.addParams(cmd, &s)
 	return c.ofHosts(changes(c, cmd, &s.Intent, "host",
 		func(ctx context.Context, client *api.Client, names []string) (api.SuspendedHosts, error) {
 			if s.Hosts = names; s.For <= 0 {

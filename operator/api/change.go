@@ -26,7 +26,8 @@ type Intent struct {
 	Expect *int `json:"expect,omitempty"`
 }
 
-func (i *Intent) intent() *Intent { return i }
+// Intended is the intent of any request that has one.
+func (i *Intent) Intended() *Intent { return i }
 
 // Effect is how much a change has touched, or with Intent.DryRun would touch.
 type Effect struct {

@@ -97,7 +97,7 @@ type ConnectionList struct {
 // to their lane. A connection that is being opened is given up.
 type CloseConnections struct {
 	Intent
-	IDs []string `json:"ids"` // the ids of connections
+	IDs []string `json:"ids" q:"id"` // the ids of connections
 }
 
 // ClosedConnections is what a CloseConnections did, or with DryRun would do.

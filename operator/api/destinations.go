@@ -167,7 +167,7 @@ type HostList struct {
 // Forget names hosts that become unknown again, by name or address.
 type Forget struct {
 	Intent
-	Hosts []string `json:"hosts"` // names or addresses
+	Hosts []string `json:"hosts" q:"host"` // names or addresses
 }
 
 // Forgotten is how many hosts those were.
@@ -179,10 +179,10 @@ type Forgotten struct {
 // SuspendHosts names hosts that get nothing for a while.
 type SuspendHosts struct {
 	Intent
-	Hosts  []string `json:"hosts"`            // names or addresses
-	Source string   `json:"source,omitempty"` // mail from this source only; all when absent
-	For    Age      `json:"for"`              // at most MaxSuspension
-	Reason string   `json:"reason,omitempty"` // for those who ask why
+	Hosts  []string `json:"hosts" q:"host" arg:"NAME"`                                          // names or addresses
+	Source string   `json:"source,omitempty" q:"source" help:"only mail from this <source>"`    // mail from this source only; all when absent
+	For    Age      `json:"for" q:"for" help:"the duration, such as 90s, 15m, 2h; 30d at most"` // at most MaxSuspension
+	Reason string   `json:"reason,omitempty"`                                                   // for those who ask why
 }
 
 // SuspendedHosts is what a SuspendHosts did.
@@ -195,7 +195,7 @@ type SuspendedHosts struct {
 // ResumeHosts says which hosts are sent to again.
 type ResumeHosts struct {
 	Intent
-	Hosts []string `json:"hosts"` // names or addresses
+	Hosts []string `json:"hosts" q:"host"` // names or addresses
 }
 
 // ResumedHosts is what a ResumeHosts ended.
@@ -208,10 +208,10 @@ type ResumedHosts struct {
 // Suspend says what is not to be sent.
 type Suspend struct {
 	Intent
-	Site   string `json:"site"`             // the name of a site, or a domain that it serves
-	Source string `json:"source,omitempty"` // mail from this source only; all when absent
-	For    Age    `json:"for"`              // at most MaxSuspension
-	Reason string `json:"reason,omitempty"` // for those who ask why
+	Site   string `json:"site" q:"site" arg:"SITE"`                                           // the name of a site, or a domain that it serves
+	Source string `json:"source,omitempty" q:"source" help:"only mail from this <source>"`    // mail from this source only; all when absent
+	For    Age    `json:"for" q:"for" help:"the duration, such as 90s, 15m, 2h; 30d at most"` // at most MaxSuspension
+	Reason string `json:"reason,omitempty"`                                                   // for those who ask why
 }
 
 // MaxSuspension bounds how long nothing may be sent: what is forgotten should end by itself.
@@ -229,7 +229,7 @@ type Suspended struct {
 // Resume says which site is sent to again.
 type Resume struct {
 	Intent
-	Site string `json:"site"` // the name of a site, or a domain that it serves
+	Site string `json:"site" q:"site"` // the name of a site, or a domain that it serves
 }
 
 // Resumed is what a Resume ended.

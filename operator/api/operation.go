@@ -94,7 +94,7 @@ func gives[Q, A any](name, path, action, media, help string, do func(*Server, ht
 // done.
 func changes[Q, A any, PQ interface {
 	*Q
-	intent() *Intent
+	Intended() *Intent
 }, PA interface {
 	*A
 	effect() *Effect
@@ -105,7 +105,7 @@ func changes[Q, A any, PQ interface {
 			done A
 		)
 		body, err := readRequest(r, &c)
-		intent := PQ(&c).intent()
+		intent := PQ(&c).Intended()
 		err = s.act(r, o, body, *intent, err, func(r *http.Request, dry bool) (int, error) {
 			intent.DryRun = dry
 			var err error

@@ -223,6 +223,22 @@ type Paging struct {
 	Limit int    `q:"limit" default:"50" min:"1" max:"1000" help:"the most of a page"`
 }
 
+// RowsOf returns the rows of a page, which is the field of their type, and the cursor of the next one; without a field for
+// the cursor the page is all.
+func RowsOf[T, L any](page *L) (rows *[]T, next *string) {
+	v := reflect.ValueOf(page).Elem()
+	next = new(string)
+	for i := range v.NumField() {
+		switch field := v.Field(i).Addr().Interface().(type) {
+		case *[]T:
+			rows = field
+		case *string:
+			next = field
+		}
+	}
+	return rows, next
+}
+
 // Check returns an error if f can't be meant.
 func (f *Filter) Check() error {
 	for _, id := range f.IDs {

@@ -41,18 +41,18 @@ type PauseList struct {
 // BeginPause asks for a pause.
 type BeginPause struct {
 	Intent
-	What   PauseWhat `json:"what"`             // the kind of the object to pause
-	Name   string    `json:"name,omitempty"`   // of the tenant, pool, source or domain
-	For    Age       `json:"for,omitempty"`    // 0: until it is resumed
-	Reason string    `json:"reason,omitempty"` // for those who ask why
-	By     string    `json:"by,omitempty"`     // who asks for it
+	What   PauseWhat `json:"what" q:"what"`           // the kind of the object to pause
+	Name   string    `json:"name,omitempty" q:"name"` // of the tenant, pool, source or domain
+	For    Age       `json:"for,omitempty" q:"for"`   // 0: until it is resumed
+	Reason string    `json:"reason,omitempty"`        // for those who ask why
+	By     string    `json:"by,omitempty"`            // who asks for it
 }
 
 // EndPause asks for the end of one.
 type EndPause struct {
 	Intent
-	What PauseWhat `json:"what"`           // what it is of
-	Name string    `json:"name,omitempty"` // of the tenant, pool, source or domain
+	What PauseWhat `json:"what" q:"what"`           // what it is of
+	Name string    `json:"name,omitempty" q:"name"` // of the tenant, pool, source or domain
 }
 
 // PauseChanged is a pause that has begun or ended.

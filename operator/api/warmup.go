@@ -112,7 +112,7 @@ type WarmupPlanList struct {
 // StageChoice names the stage that WarmupStart and WarmupSetStage go to.
 type StageChoice struct {
 	Intent
-	Stage int `json:"stage,omitempty"` // counted from 1; at start, 0 or none is the plan's start stage
+	Stage int `json:"stage,omitempty" q:"stage"` // counted from 1; at start, 0 or none is the plan's start stage
 }
 
 func warmupKey(w *Warmup) string { return w.Source + " " + w.IP }

@@ -1,7 +1,7 @@
 package web
 
 import (
-	"math"
+	"context"
 	"strings"
 	"time"
 
@@ -14,16 +14,24 @@ var suspensions = []string{"15m", "1h", "4h", "1d", "7d"}
 // effect is the answer to a change.
 type effect interface{ Done() api.Effect }
 
-// changes makes an action of a request to the relay. Its count is of noun; do gets the time of the form, 0 for none.
-func changes[A effect](
-	noun string, do func(*request, api.Intent, api.Age) (A, error), lines func(A) []string,
+// intended is a request for one.
+type intended[Q any] interface {
+	*Q
+	Intended() *api.Intent
+}
+
+// changes makes an action of a request to the relay, whose parameters are those of the form. Its count is of noun; lines
+// are beside the count.
+func changes[Q any, A effect, PQ intended[Q]](
+	noun string, do func(*api.Client, context.Context, Q) (A, error), lines func(A) []string,
 ) func(*request, api.Intent) (Outcome, error) {
 	return func(r *request, in api.Intent) (Outcome, error) {
-		span, err := r.age("for")
-		if err != nil {
+		var q Q
+		if err := r.read(&q); err != nil {
 			return Outcome{}, err
 		}
-		done, err := do(r, in, span)
+		*PQ(&q).Intended() = in
+		done, err := do(r.relay, r.ctx, q)
 		o := Outcome{Count: done.Done().Count, Noun: noun}
 		if lines != nil {
 			o.Lines = lines(done)
@@ -32,95 +40,60 @@ func changes[A effect](
 	}
 }
 
-var suspendParams = []string{"site", "source", "for"}
-
-var (
-	suspendSite = changes("site", func(r *request, in api.Intent, span api.Age) (api.Suspended, error) {
-		return r.relay.Suspend(r.ctx, api.Suspend{Intent: in, Site: r.get("site"), Source: r.get("source"), For: span})
-	}, func(done api.Suspended) (lines []string) {
-		if !done.Until.IsZero() {
-			lines = append(lines, "Site "+done.Site+", until "+done.Until.UTC().Format("2006-01-02 15:04 MST"))
-		}
-		if done.Domains > 0 {
-			lines = append(lines, "It serves "+plural(done.Domains, "domain")+": "+strings.Join(done.Some, ", "))
-		}
-		return lines
-	})
-	resumeSite = changes("suspension", func(r *request, in api.Intent, _ api.Age) (api.Resumed, error) {
-		return r.relay.Resume(r.ctx, api.Resume{Intent: in, Site: r.get("site")})
-	}, nil)
-)
+func suspended(done api.Suspended) (lines []string) {
+	if !done.Until.IsZero() {
+		lines = append(lines, "Site "+done.Site+", until "+done.Until.UTC().Format("2006-01-02 15:04 MST"))
+	}
+	if done.Domains > 0 {
+		lines = append(lines, "It serves "+plural(done.Domains, "domain")+": "+strings.Join(done.Some, ", "))
+	}
+	return lines
+}
 
 // hostParams are those of all actions on hosts: their buttons stand in one form.
-var hostParams = []string{"host", "source", "for"}
+var hostParams = paramsOf(new(api.SuspendHosts))
 
-var (
-	suspendHost = changes("host", func(r *request, in api.Intent, span api.Age) (api.SuspendedHosts, error) {
-		s := api.SuspendHosts{Intent: in, Hosts: r.list("host"), Source: r.get("source"), For: span}
-		return r.relay.SuspendHosts(r.ctx, s)
-	}, nil)
-	resumeHost = changes("suspension", func(r *request, in api.Intent, _ api.Age) (api.ResumedHosts, error) {
-		return r.relay.ResumeHosts(r.ctx, api.ResumeHosts{Intent: in, Hosts: r.list("host")})
-	}, nil)
-	forgetHost = changes("host", func(r *request, in api.Intent, _ api.Age) (api.Forgotten, error) {
-		return r.relay.Forget(r.ctx, api.Forget{Intent: in, Hosts: r.list("host")})
-	}, nil)
-)
-
-var closeConnections = changes("connection", func(r *request, in api.Intent, _ api.Age) (c api.ClosedConnections, _ error) {
-	ids := r.list("id")
-	if len(ids) == 0 {
-		return c, api.Invalid("tick those that are meant", "no connection is ticked")
+func closeConnections(c *api.Client, ctx context.Context, q api.CloseConnections) (done api.ClosedConnections, _ error) {
+	if len(q.IDs) == 0 {
+		return done, api.Invalid("tick those that are meant", "no connection is ticked")
 	}
-	return r.relay.CloseConnections(r.ctx, api.CloseConnections{Intent: in, IDs: ids})
-}, func(done api.ClosedConnections) []string {
+	return c.CloseConnections(ctx, q)
+}
+
+func closed(done api.ClosedConnections) []string {
 	if done.Busy == 0 {
 		return nil
 	}
 	return []string{count(done.Busy) + " of them end when what they have begun is finished."}
-})
+}
 
-var (
-	pauseParams  = []string{"what", "name", "for"}
-	resumeParams = []string{"what", "name"}
-)
+func paused(done api.PauseChanged) []string {
+	if done.Until.IsZero() {
+		return nil
+	}
+	return []string{"Until " + done.Until.UTC().Format(time.DateTime)}
+}
 
-var (
-	pause = changes("pause", func(r *request, in api.Intent, span api.Age) (api.PauseChanged, error) {
-		return r.relay.BeginPause(r.ctx, api.BeginPause{
-			Intent: in, What: api.PauseWhat(r.get("what")), Name: r.get("name"), For: span, Reason: r.get(reasonParam)})
-	}, func(done api.PauseChanged) []string {
-		if done.Until.IsZero() {
-			return nil
-		}
-		return []string{"Until " + done.Until.UTC().Format(time.DateTime)}
-	})
-	unpause = changes("pause", func(r *request, in api.Intent, _ api.Age) (api.PauseChanged, error) {
-		return r.relay.EndPause(r.ctx, api.EndPause{Intent: in, What: api.PauseWhat(r.get("what")), Name: r.get("name")})
-	}, nil)
-)
-
-var warmupParams = []string{"source", "stage"}
+// warmupChange is a change of a source's warm-up.
+type warmupChange struct {
+	Source string `q:"source"`
+	api.StageChoice
+}
 
 // changeWarmup makes an action on a warm-up.
 func changeWarmup(a api.WarmupAction) func(*request, api.Intent) (Outcome, error) {
-	return changes("warm-up", func(r *request, in api.Intent, _ api.Age) (w api.WarmupChanged, _ error) {
-		stage, err := r.number("stage", 0, 0, math.MaxInt32)
-		if err != nil {
-			return w, err
-		}
-		return r.relay.ChangeWarmup(r.ctx, r.get("source"), a, api.StageChoice{Intent: in, Stage: stage})
+	return changes("warm-up", func(c *api.Client, ctx context.Context, q warmupChange) (api.WarmupChanged, error) {
+		return c.ChangeWarmup(ctx, q.Source, a, q.StageChoice)
 	}, nil)
 }
 
-func reload(r *request, in api.Intent) (Outcome, error) {
-	done, err := r.relay.Reload(r.ctx, in)
-	out := Outcome{Count: done.Count, Lines: done.Changes}
+func reloaded(done api.Reload) []string {
+	lines := done.Changes
 	for _, c := range done.Restart {
-		out.Lines = append(out.Lines, c+" (after a restart)")
+		lines = append(lines, c+" (after a restart)")
 	}
-	if out.Count == 0 && err == nil {
-		out.Lines = append(out.Lines, "The file has the settings that are in force.")
+	if done.Count == 0 {
+		lines = append(lines, "The file has the settings that are in force.")
 	}
-	return out, err
+	return lines
 }

@@ -6,18 +6,21 @@
 //
 // A page is a Go file, a template and one line in routes.go:
 //
-//	// pools.go
-//	func pools(r *request) (any, error) {            // asks the relay, returns the template's data
-//		return r.relay.Pools(r.ctx, api.BlockFilter{Names: r.list("name")}, "", api.DefaultLimit)
+//	// words.go
+//	func words(r *request) (any, error) {            // asks the relay, returns the template's data
+//		return r.relay.Words(r.ctx, r.get("like"))
 //	}
 //
-//	{{/* templates/pools.html */}}
+//	{{/* templates/words.html */}}
 //	{{define "live"}}                                 {{/* what is refreshed */}}
-//	<table>... {{range .Pools}}<tr><td>{{link "/pools" .Name "name" .Name}}<td class="n">{{count .Queued}}{{end}}</table>
+//	<ul>{{range .Words}}<li>{{cut 60 .Text}}: {{count .Uses}}{{end}}</ul>
 //	{{end}}
 //
 //	// routes.go
-//	{method: "GET", path: "/pools", role: Viewer, title: "Pools", menu: true, params: []string{"name"}, page: &page{"pools.html", pools, often}},
+//	{method: "GET", path: "/words", role: Viewer, title: "Words", menu: true, params: []string{"like"}, page: &page{"words.html", words, often}},
+//
+// The page of a listing is a lister (lists.go): its table, filter and paging come from package listing and the type of
+// the filter.
 //
 // The base does the rest: the session and the role, unknown parameters (400), errors with the relay's
 // words and remedy, the banner and the age of what is shown when the relay is gone, the layout, the
@@ -33,16 +36,12 @@
 //	{{template "paging" .Paging}} the way to the next page of a list (request.paging)
 //	{{template "plot" .Plot}}     a plot, with its sentence and its table (plot.go)
 //	{{template "empty" "..."}}    what would stand here
-//	{{template "button" (act "/queue/hold" "id" .ID)}} the button of an action; nothing for who may not
+//	{{template "button" (act "/queue/hold" "id" .ID)}} the button of an action, for those who may
 //
 // # How to add an action
 //
-//	func hold(r *request, in api.Intent) (Outcome, error) {
-//		done, err := r.relay.Change(r.ctx, api.Change{Action: api.Hold, Filter: r.filter(), Intent: api.Intent{DryRun: in.DryRun}})
-//		return Outcome{Count: done.Recipients, Noun: "recipient"}, err
-//	}
-//
-//	{method: "POST", path: "/queue/hold", role: Operator, title: "Hold", params: filterParams, action: &action{do: hold, help: "Try no more until released."}},
+//	{method: "POST", path: "/sites/resume", role: Operator, title: "Resume", params: paramsOf(new(api.Resume)),
+//		action: &action{do: changes("suspension", (*api.Client).Resume, nil), help: "All suspensions of the site end."}},
 //
 // The base counts by a dry run, asks for confirmation and a reason, acts, and asks again when the count
 // has changed meanwhile. An action that needs more than the buttons of a list have, as the way of rerouted mail,

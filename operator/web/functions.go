@@ -32,21 +32,26 @@ func (s *Server) functions(role Role) template.FuncMap {
 		"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"plural":  plural,
 		"reply":   func(r *api.Reply) template.HTML { return cut(100, replyText(r)) },
-		"act":     func(path string, fields ...any) (Act, error) { return s.act(role, act{path: path, fields: fields}) },
-		"button":  func(a act) (Act, error) { return s.act(role, a) },
+		"act":     newAct,
 		"cell":    s.cell,
 		"state":   state,
-		"may":     func(path string) bool { r := s.routeOf("POST", path); return r != nil && role >= r.role },
-		"sees":    func(path string) bool { r := s.routeOf("GET", path); return r != nil && role >= r.role },
-		"why":     func(r api.RecipientStatus) string { return r.Why(time.UTC) },
-		"age":     func(t time.Time) string { return short.Age(s.cfg.Now().Sub(t)) },
-		"words":   func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
-		"figure":  figure,
-		"heat":    heat,
-		"ages":    func(sum api.Summary, path, param string) ages { return ages{sum, path, param} },
-		"lane":    lane,
-		"join":    strings.Join,
-		"title":   capital,
+		"may": func(path string) (bool, error) {
+			r, err := s.action(path)
+			return err == nil && role >= r.role, err
+		},
+		"verb":   func(path string) string { return s.routeOf("POST", path).title },
+		"sees":   func(path string) bool { r := s.routeOf("GET", path); return r != nil && role >= r.role },
+		"whats":  func() []api.PauseWhat { return api.PauseWhats },
+		"spans":  func() []string { return suspensions },
+		"why":    func(r api.RecipientStatus) string { return r.Why(time.UTC) },
+		"age":    func(t time.Time) string { return short.Age(s.cfg.Now().Sub(t)) },
+		"words":  func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
+		"figure": figure,
+		"heat":   heat,
+		"ages":   func(sum api.Summary, path, param string) ages { return ages{sum, path, param} },
+		"lane":   lane,
+		"join":   strings.Join,
+		"title":  capital,
 	}
 }
 
@@ -156,37 +161,33 @@ func capital(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// Act is the button of an action with what it is about.
-type Act struct {
-	Path    string
-	Title   string
-	Allowed bool // the role suffices
-	Fields  []field
-	Spans   []string // times to choose from
-	More    []Act    // buttons of the same form
-}
-
 // field is an input of a form that nobody edits.
 type field struct{ Name, Value string }
 
-// act makes the data of {{template "button"}}.
-func (s *Server) act(role Role, of act) (Act, error) {
-	r := s.routeOf("POST", of.path)
+// act is the button of an action, for {{template "button"}}.
+type act struct {
+	Path   string
+	Fields []field
+	Spans  []string // times to choose from
+	More   []string // paths of further actions in the same form
+}
+
+// newAct makes the button of an action with names and values of what it is about.
+func newAct(path string, fields ...any) act {
+	a := act{Path: path}
+	for i := 0; i+1 < len(fields); i += 2 {
+		a.Fields = append(a.Fields, field{fmt.Sprint(fields[i]), fmt.Sprint(fields[i+1])})
+	}
+	return a
+}
+
+// action returns the route of an action. A template that has another is wrong.
+func (s *Server) action(path string) (*route, error) {
+	r := s.routeOf("POST", path)
 	if r == nil {
-		return Act{}, fmt.Errorf("there is no action %s", of.path)
+		return nil, fmt.Errorf("there is no action %s", path)
 	}
-	a := Act{Path: of.path, Title: r.title, Allowed: role >= r.role, Spans: of.spans}
-	for i := 0; i+1 < len(of.fields); i += 2 {
-		a.Fields = append(a.Fields, field{fmt.Sprint(of.fields[i]), fmt.Sprint(of.fields[i+1])})
-	}
-	for _, path := range of.more {
-		more, err := s.act(role, act{path: path})
-		if err != nil {
-			return Act{}, err
-		}
-		a.More = append(a.More, more)
-	}
-	return a, nil
+	return r, nil
 }
 
 // ages is a summary by age, for {{template "ages"}}. Path and Param make the links of its rows; without, they are

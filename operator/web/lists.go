@@ -1,6 +1,8 @@
 package web
 
 import (
+	"cmp"
+	"context"
 	"net/netip"
 	"strings"
 	"time"
@@ -9,14 +11,17 @@ import (
 	"example.org/mta/operator/listing"
 )
 
-// lister makes the page of a listing. F is its filter: what the page's form has, and its URL.
-type lister[F, T any] struct {
+// lister makes the page of a listing. F is its filter, which is the page's form and its URL; L is the relay's answer.
+type lister[F, L, T any] struct {
 	listing.Listing[T]
-	ask   func(r *request, p *listPage, f F) (rows []T, next string, err error)
+	ask   func(*request, F) (L, error)
 	apart string // fields of the filter that are not in the form
 	may   string // the action that acts or ticks are for
 	acts  func(p *listPage, row *T) []act
-	ticks bool // rows have boxes
+	ticks bool        // rows have boxes
+	of    api.Subject // has a history, which stands above the list of one; "": none
+	// The name of the table, and what stands there without a row, in place of the usual words.
+	label, nothing string
 }
 
 // listPage is the data of its template.
@@ -26,53 +31,69 @@ type listPage struct {
 	Table  *table
 	Paging paging
 	Back   string // for forms that return to the page
-	// What some pages have beside it: of sites what was searched for, of connections how many are open, of a block its
-	// curves, of a source itself.
-	Find   string
-	Total  int
-	Plots  []Plot
-	Source *api.Source
+	Find   string // the name, or the address, that was searched for
+	Same   string // the filter as a query, for the export
+	Answer any    // what some pages have beside the rows
+	Plots  []Plot // of the only row
+	Only   any    // the row, if the filter names one
 }
 
-func (l lister[F, T]) page(r *request) (any, error) {
+func (l lister[F, L, T]) page(r *request) (any, error) {
 	var f F
 	if err := r.read(&f); err != nil {
 		return nil, err
 	}
-	p := &listPage{Path: r.route.path, Inputs: inputs(&f, strings.Fields(l.apart)...), Back: r.here()}
-	rows, next, err := l.ask(r, p, f)
+	answer, err := l.ask(r, f)
 	if err != nil {
 		return nil, err
 	}
-	p.Table, p.Paging = newTable(r, l.Listing, rows), r.paging(next)
-	p.Table.May = l.may
-	for i := range rows {
+	rows, next := api.RowsOf[T](&answer)
+	p := &listPage{Path: r.route.path, Inputs: inputs(&f, strings.Fields(l.apart)...), Back: r.here(), Answer: answer}
+	p.Find, p.Same = cmp.Or(r.get("q"), r.get("address")), filterURL(r.sameOf(paramsOf(&f), "address"))
+	p.Table, p.Paging = newTable(r, l.Listing, *rows), r.paging(*next)
+	p.Table.May, p.Table.Label, p.Table.Empty = l.may, cmp.Or(l.label, p.Table.Label), cmp.Or(l.nothing, p.Table.Empty)
+	for i := range *rows {
+		row := &(*rows)[i]
 		if l.ticks {
-			p.Table.Ticked, p.Table.Rows[i].Tick = l.Name, l.Key(&rows[i])
+			p.Table.Ticked, p.Table.Rows[i].Tick = l.Name, l.Key(row)
 		} else if l.acts != nil {
-			p.Table.Rows[i].Acts = l.acts(p, &rows[i])
+			p.Table.Rows[i].Acts = l.acts(p, row)
 		}
 	}
-	return p, nil
+	if names := r.list("name"); len(names) == 1 && l.of != "" {
+		if len(*rows) == 1 {
+			p.Only = &(*rows)[0]
+		}
+		p.Plots, err = plotsOf(r, l.of, names[0], api.Last12Hours)
+	}
+	return p, err
 }
 
-var sites = lister[api.SiteFilter, api.Site]{Listing: listing.Sites, apart: "name",
-	ask: func(r *request, p *listPage, f api.SiteFilter) ([]api.Site, string, error) {
-		if p.Find = r.get("q"); p.Find != "" { // a name, or all below it
-			f.Names = append(f.Names, p.Find, "."+strings.TrimPrefix(p.Find, "."))
+// pageOf asks for the page of a list that a request names.
+func pageOf[F, L any](ask func(*api.Client, context.Context, F, string, int) (L, error)) func(*request, F) (L, error) {
+	return func(r *request, f F) (L, error) { return ask(r.relay, r.ctx, f, r.get("after"), api.DefaultLimit) }
+}
+
+// siteSearch is a filter of sites, or a name: that site, and all below it.
+type siteSearch struct {
+	Find string `q:"q" label:"Name" hint:"mx.example or example"`
+	api.SiteFilter
+}
+
+var sites = lister[siteSearch, api.SiteList, api.Site]{Listing: listing.Sites, apart: "name",
+	ask: func(r *request, s siteSearch) (api.SiteList, error) {
+		if s.Find != "" {
+			s.Names = append(s.Names, s.Find, "."+strings.TrimPrefix(s.Find, "."))
 		}
-		l, err := r.relay.Sites(r.ctx, f, r.get("after"), api.DefaultLimit)
-		return l.Sites, l.Next, err
+		return pageOf((*api.Client).Sites)(r, s.SiteFilter)
 	}}
 
-var hosts = lister[api.HostFilter, api.Host]{Listing: listing.Hosts, may: "/hosts/forget",
-	ask: func(r *request, _ *listPage, f api.HostFilter) ([]api.Host, string, error) {
-		l, err := r.relay.Hosts(r.ctx, f, r.get("after"), api.DefaultLimit)
-		return l.Hosts, l.Next, err
-	},
+var hosts = lister[api.HostFilter, api.HostList, api.Host]{Listing: listing.Hosts, ask: pageOf((*api.Client).Hosts),
+	may: "/hosts/forget",
 	acts: func(p *listPage, h *api.Host) []act {
-		fields := []any{"host", address(h), "back", p.Path}
-		return []act{{"/hosts/suspend", fields, suspensions, []string{"/hosts/resume", "/hosts/forget"}}}
+		a := newAct("/hosts/suspend", "host", address(h), "back", p.Path)
+		a.Spans, a.More = suspensions, []string{"/hosts/resume", "/hosts/forget"}
+		return []act{a}
 	}}
 
 // address is that of a host without its port, by which actions name it.
@@ -83,18 +104,12 @@ func address(h *api.Host) string {
 	return h.Name
 }
 
-var connections = lister[api.ConnectionFilter, api.Connection]{
-	Listing: listing.Connections, may: "/connections/close", ticks: true,
-	ask: func(r *request, p *listPage, f api.ConnectionFilter) ([]api.Connection, string, error) {
-		l, err := r.relay.Connections(r.ctx, f, r.get("after"), api.DefaultLimit)
-		p.Total = l.Total
-		return l.Connections, l.Next, err
-	}}
+var connections = lister[api.ConnectionFilter, api.ConnectionList, api.Connection]{Listing: listing.Connections,
+	ask: pageOf((*api.Client).Connections), may: "/connections/close", ticks: true}
 
-var warmups = lister[struct{}, api.Warmup]{Listing: listing.Warmups,
-	ask: func(r *request, _ *listPage, _ struct{}) ([]api.Warmup, string, error) {
-		l, err := r.relay.Warmups(r.ctx, r.get("after"), api.DefaultLimit)
-		return l.Warmups, l.Next, err
+var warmups = lister[struct{}, api.WarmupList, api.Warmup]{Listing: listing.Warmups,
+	ask: func(r *request, _ struct{}) (api.WarmupList, error) {
+		return r.relay.Warmups(r.ctx, r.get("after"), api.DefaultLimit)
 	}}
 
 // actionFilter is a filter of the audit log.
@@ -104,65 +119,44 @@ type actionFilter struct {
 	Within api.Age `q:"within" hint:"7d"`
 }
 
-var actions = lister[actionFilter, api.ActionLine]{Listing: listing.Actions,
-	ask: func(r *request, _ *listPage, f actionFilter) ([]api.ActionLine, string, error) {
+var actions = lister[actionFilter, api.ActionPage, api.ActionLine]{Listing: listing.Actions,
+	ask: func(r *request, f actionFilter) (api.ActionPage, error) {
 		q := api.ActionQuery{Who: f.Who, Action: f.Action, After: r.get("after"), Limit: api.DefaultLimit}
 		if f.Within > 0 {
 			q.Since = r.now.Add(-time.Duration(f.Within))
 		}
-		l, err := r.relay.Actions(r.ctx, q)
-		return l.Actions, l.Next, err
+		return r.relay.Actions(r.ctx, q)
 	}}
 
 // The blocks of the configuration.
 var (
-	providers = lister[api.BlockFilter, api.Provider]{Listing: listing.Providers, apart: "pool",
-		ask: func(r *request, p *listPage, f api.BlockFilter) (rows []api.Provider, next string, err error) {
-			l, err := r.relay.Providers(r.ctx, f, r.get("after"), api.DefaultLimit)
-			return l.Providers, l.Next, p.curves(r, api.OfProvider, f, err)
-		}}
-	sources = lister[api.BlockFilter, api.Source]{Listing: listing.Sources, may: "/pauses/begin",
-		ask: func(r *request, p *listPage, f api.BlockFilter) ([]api.Source, string, error) {
-			l, err := r.relay.Sources(r.ctx, f, r.get("after"), api.DefaultLimit)
-			if len(f.Names) == 1 && len(l.Sources) == 1 {
-				p.Source = &l.Sources[0]
-			}
-			return l.Sources, l.Next, p.curves(r, api.OfSource, f, err)
-		},
+	providers = lister[api.BlockFilter, api.ProviderList, api.Provider]{Listing: listing.Providers,
+		ask: pageOf((*api.Client).Providers), apart: "pool", of: api.OfProvider}
+	sources = lister[api.BlockFilter, api.SourceList, api.Source]{Listing: listing.Sources,
+		ask: pageOf((*api.Client).Sources), may: "/pauses/begin", of: api.OfSource,
 		acts: func(p *listPage, s *api.Source) []act {
 			return []act{pausing(api.PauseSource, s.Name, p.Path, s.State == api.SourcePaused)}
 		}}
-	pools = lister[api.BlockFilter, api.Pool]{Listing: listing.Pools, apart: "pool", may: "/pauses/begin",
-		ask: func(r *request, _ *listPage, f api.BlockFilter) ([]api.Pool, string, error) {
-			l, err := r.relay.Pools(r.ctx, f, r.get("after"), api.DefaultLimit)
-			return l.Pools, l.Next, err
-		},
+	pools = lister[api.BlockFilter, api.PoolList, api.Pool]{Listing: listing.Pools,
+		ask: pageOf((*api.Client).Pools), apart: "pool", may: "/pauses/begin",
 		acts: func(p *listPage, x *api.Pool) []act {
 			return []act{pausing(api.PausePool, x.Name, p.Path, x.Paused != "")}
 		}}
-	tenants = lister[api.BlockFilter, api.Tenant]{Listing: listing.Tenants, may: "/pauses/begin",
-		ask: func(r *request, p *listPage, f api.BlockFilter) ([]api.Tenant, string, error) {
-			l, err := r.relay.Tenants(r.ctx, f, r.get("after"), api.DefaultLimit)
-			return l.Tenants, l.Next, p.curves(r, api.OfTenant, f, err)
-		},
+	tenants = lister[api.BlockFilter, api.TenantList, api.Tenant]{Listing: listing.Tenants,
+		ask: pageOf((*api.Client).Tenants), may: "/pauses/begin", of: api.OfTenant,
 		acts: func(p *listPage, t *api.Tenant) []act {
 			if t.Name == "" {
 				return nil
 			}
-			fields := []any{"tenant", t.Name, "back", p.Path}
 			return []act{pausing(api.PauseTenant, t.Name, p.Path, t.Paused != ""),
-				{path: "/queue/hold", fields: fields}, {path: "/queue/release", fields: fields}}
+				newAct("/queue/hold", "tenant", t.Name, "back", p.Path),
+				newAct("/queue/release", "tenant", t.Name, "back", p.Path)}
 		}}
 )
 
-// curves adds the history of the one block that a filter names.
-func (p *listPage) curves(r *request, of api.Subject, f api.BlockFilter, err error) error {
-	if err != nil || len(f.Names) != 1 {
-		return err
-	}
-	p.Plots, err = plotsOf(r, of, f.Names[0], api.Last12Hours)
-	return err
-}
+var pauses = lister[struct{}, api.PauseList, api.Pause]{Listing: listing.Pauses, may: "/pauses/end",
+	ask:  func(r *request, _ struct{}) (api.PauseList, error) { return r.relay.Pauses(r.ctx) },
+	acts: func(p *listPage, x *api.Pause) []act { return []act{pausing(x.What, x.Name, p.Path, true)} }}
 
 // pausing is the button that pauses something, or has it go on.
 func pausing(what api.PauseWhat, name, back string, paused bool) act {
@@ -170,21 +164,5 @@ func pausing(what api.PauseWhat, name, back string, paused bool) act {
 	if paused {
 		path = "/pauses/end"
 	}
-	return act{path: path, fields: []any{"what", what, "name", name, "back", back}}
-}
-
-// pausesPage is what is paused, and the form to pause something.
-type pausesPage struct {
-	Table *table
-	Whats []api.PauseWhat
-	Spans []string
-}
-
-func pauses(r *request) (any, error) {
-	l, err := r.relay.Pauses(r.ctx)
-	t := newTable(r, listing.Pauses, l.Pauses)
-	acts(t, "/pauses/end", l.Pauses, func(p *api.Pause) []act {
-		return []act{pausing(p.What, p.Name, "/pauses", true)}
-	})
-	return pausesPage{t, api.PauseWhats, suspensions}, err
+	return newAct(path, "what", what, "name", name, "back", back)
 }

@@ -19,7 +19,6 @@ type queuePage struct {
 	// Same is the filter as fields of a form; without one it means the whole queue.
 	Same []field
 	Back string
-	By   []api.SummaryBy
 }
 
 // shownRecipients is how many recipients of a message the list shows.
@@ -42,7 +41,7 @@ func queue(r *request) (any, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
 	}
-	p := queuePage{Filter: q.Filter, Inputs: inputs(&q, "id"), By: api.SummaryBys, Back: r.here()}
+	p := queuePage{Filter: q.Filter, Inputs: inputs(&q, "id"), Back: r.here()}
 	if p.Same, p.Whole = r.sameOf(filterParams), q.Empty(); p.Whole {
 		p.Same = []field{{"all", "true"}}
 	}
@@ -178,7 +177,6 @@ type summaryPage struct {
 	Same   []field
 	Sum    api.Summary
 	Paging paging
-	Filter bool
 }
 
 // summaryRows bounds a summary's rows.
@@ -198,7 +196,6 @@ func summary(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Filter = len(p.Same) > 0
 	p.Sum, err = r.relay.Summary(r.ctx, p.By, f, api.SummaryPage{Limit: summaryRows, After: r.get("after")})
 	p.Paging = r.paging(p.Sum.Next)
 	p.Paging.Looked, p.Paging.Complete = p.Sum.Looked, p.Sum.Complete

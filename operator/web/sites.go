@@ -78,6 +78,3 @@ func (p *sitePage) explain(r *request) error {
 
 // Waiting counts the recipients that wait for the site.
 func (p sitePage) Waiting() int { return listing.Waiting(&p.Site) }
-
-// Spans are those times.
-func (sitePage) Spans() []string { return suspensions }

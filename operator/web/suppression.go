@@ -11,18 +11,6 @@ import (
 	"example.org/mta/operator/listing"
 )
 
-// suppressionPage is a page of the suppression list, or the entries that keep mail from one address.
-type suppressionPage struct {
-	Path    string
-	Inputs  []input
-	Address string
-	Checked bool // the entries are those of Address
-	Table   *table
-	Paging  paging
-	Export  string
-	Back    string
-}
-
 // What the export and the page can ask for.
 type (
 	suppressionFilter struct {
@@ -32,11 +20,6 @@ type (
 		Address string `q:"address"`
 		suppressionFilter
 	}
-)
-
-var (
-	suppressionFilterParams = paramsOf(new(suppressionFilter))
-	suppressionParams       = paramsOf(new(suppressionQuery), "after")
 )
 
 // tenant is whose entries are meant: nil is all, "-" everybody's.
@@ -51,49 +34,30 @@ func (r *request) tenant() *string {
 	}
 }
 
-func suppression(r *request) (any, error) {
-	var q suppressionQuery
-	if err := r.read(&q); err != nil {
-		return nil, err
-	}
-	p := suppressionPage{Path: r.route.path, Inputs: inputs(&q), Address: q.Address, Back: r.here()}
-	q.Tenant = r.tenant() // in the form it may be "-"
-	p.Export = filterURL(r.sameOf(suppressionFilterParams))
-	if q.Address != "" {
-		l, err := r.relay.CheckSuppressed(r.ctx, api.SuppressedAddresses{Addresses: []string{q.Address}, Tenant: q.Tenant})
-		p.Checked, p.Table = true, p.table(r, l.Suppressions)
-		return p, err
-	}
-	l, err := r.relay.Suppressions(r.ctx, q.SuppressionFilter, r.get("after"), api.DefaultLimit)
-	p.Table, p.Paging = p.table(r, l.Suppressions), r.paging(l.Next)
-	return p, err
+var suppressed = lister[suppressionQuery, api.SuppressionList, api.Suppression]{Listing: listing.Suppressions,
+	ask: func(r *request, q suppressionQuery) (api.SuppressionList, error) {
+		q.Tenant = r.tenant() // in the form it may be "-"
+		if q.Address != "" {
+			asked := api.SuppressedAddresses{Addresses: []string{q.Address}, Tenant: q.Tenant}
+			return r.relay.CheckSuppressed(r.ctx, asked)
+		}
+		return pageOf((*api.Client).Suppressions)(r, q.SuppressionFilter)
+	},
+	may: "/suppression/remove",
+	acts: func(p *listPage, s *api.Suppression) []act {
+		return []act{newAct("/suppression/remove", "addresses", s.Address, "tenant", cmp.Or(s.Tenant, "-"), "back", p.Back)}
+	}}
+
+// ofProvider is a filter of the entries that were set aside because their provider is in doubt.
+type ofProvider struct {
+	Provider string `q:"provider"`
 }
 
-func (p *suppressionPage) table(r *request, entries []api.Suppression) *table {
-	t := newTable(r, listing.Suppressions, entries)
-	return acts(t, "/suppression/remove", entries, func(s *api.Suppression) []act {
-		fields := []any{"addresses", s.Address, "tenant", cmp.Or(s.Tenant, "-"), "back", p.Back}
-		return []act{{path: "/suppression/remove", fields: fields}}
-	})
-}
-
-// pendingPage is the entries that were set aside because their provider is in doubt.
-type pendingPage struct {
-	Providers []api.DoubtedProvider
-	Table     *table
-	Paging    paging
-	Back      string
-}
-
-var pendingParams = []string{"provider", "after"}
-
-func pending(r *request) (any, error) {
-	l, err := r.relay.PendingSuppressions(r.ctx, api.SuppressionFilter{Provider: r.get("provider")}, r.get("after"), api.DefaultLimit)
-	t := newTable(r, listing.Suppressions, l.Suppressions)
-	t.Label = "Entries that were set aside"
-	t.Empty = "Nothing is set aside: entries of providers in doubt would stand here."
-	return pendingPage{l.Providers, t, r.paging(l.Next), r.here()}, err
-}
+var pending = lister[ofProvider, api.PendingList, api.Suppression]{Listing: listing.Suppressions,
+	ask: func(r *request, f ofProvider) (api.PendingList, error) {
+		return pageOf((*api.Client).PendingSuppressions)(r, api.SuppressionFilter{Provider: f.Provider})
+	},
+	label: "Entries that were set aside", nothing: "Nothing is set aside: entries of providers in doubt would stand here."}
 
 // addresses are those of a form: one on a line, or with commas or blanks between them.
 func (r *request) addresses() ([]string, error) {
@@ -152,19 +116,6 @@ func unsuppress(r *request, in api.Intent) (Outcome, error) {
 		SuppressedAddresses: api.SuppressedAddresses{Addresses: addresses, Tenant: r.tenant()},
 	})
 	return Outcome{Count: done.Count, Noun: "entry"}, err
-}
-
-// decide makes an action on the entries of a provider that were set aside.
-func decide(accept bool) func(*request, api.Intent) (Outcome, error) {
-	return func(r *request, in api.Intent) (Outcome, error) {
-		s := api.SuppressionSelection{Intent: in, SuppressionFilter: api.SuppressionFilter{Provider: r.get("provider")}}
-		do := r.relay.DropPending
-		if accept {
-			do = r.relay.AcceptPending
-		}
-		done, err := do(r.ctx, s)
-		return Outcome{Count: done.Count, Noun: "entry"}, err
-	}
 }
 
 // exportSuppressions sends the entries that fit as a file, as 'mta suppress export' writes it and 'mta suppress import' reads it.

@@ -31,14 +31,6 @@ type tableRow struct {
 	Acts     []act
 }
 
-// act is a button of a row.
-type act struct {
-	path   string
-	fields []any
-	spans  []string // times to choose from
-	more   []string // paths of further actions, with the same fields
-}
-
 // newTable makes the table of a listing.
 func newTable[T any](r *request, l listing.Listing[T], rows []T) *table {
 	l = l.For(listing.Console)
@@ -55,15 +47,6 @@ func newTable[T any](r *request, l listing.Listing[T], rows []T) *table {
 	for i := range rows {
 		id := l.Name[:1] + "-" + l.Key(&rows[i])
 		t.Rows = append(t.Rows, tableRow{ID: id, Cells: l.Cells(&rows[i], look), Note: l.Note(&rows[i], look)})
-	}
-	return t
-}
-
-// acts gives rows their buttons.
-func acts[T any](t *table, may string, rows []T, of func(*T) []act) *table {
-	t.May = may
-	for i := range rows {
-		t.Rows[i].Acts = of(&rows[i])
 	}
 	return t
 }
