@@ -49,8 +49,7 @@ func TestBench(t *testing.T) {
 			paced = r
 		}
 	}
-	many := manySources()
-	rivals = append(rivals, many)
+	rivals = append(rivals, manySources())
 	circumstances := circumstances(t)
 	for _, r := range rivals {
 		compete(t, r.relay, r.postfix)
@@ -82,7 +81,7 @@ func TestBench(t *testing.T) {
 		}
 	}
 	publish(t, "(e) mail to one recipient among envelopes of 50", smallMail(e.relay, e.postfix))
-	publish(t, "(h) mail at a rate that both keep up with", smallMail(paced.relay, paced.postfix), "From 30 addresses, 10 messages a second to one site, the default of 10 connections; Postfix from one address:\n", delays(many.relay, many.postfix))
+	publish(t, "(h) mail at a rate that both keep up with", smallMail(paced.relay, paced.postfix))
 	publish(t, "(f) what one silent site costs the nine others", losses(pair{"relay", wells.relay, dead.relay}, pair{"Postfix", wells.postfix, dead.postfix}))
 }
 
@@ -98,16 +97,6 @@ func manySources() *rival {
 	return &rival{letter: "h30", title: title,
 		relay:   &contender{name: "h30: relay", start: start, scenario: s, small: 60},
 		postfix: &contender{name: "h30: Postfix", start: postfixTuned, scenario: s, fullOnly: true}}
-}
-
-// delays is a table of how late all mail is.
-func delays(all ...*contender) string {
-	rows := [][]string{{"", "p50", "p99", "worst", "p99 of each run, ms"}}
-	for _, c := range all {
-		ms := func(r *bench.Report) float64 { return deliverP99(r) * 1000 }
-		rows = append(rows, []string{c.name, duration(c.median(deliverP50)), duration(c.median(deliverP99)), duration(c.median(deliverWorst)), c.each(ms)})
-	}
-	return markdown(rows)
 }
 
 // smallMail is a table of how late mail to one recipient is. The first contender is what the others

@@ -157,41 +157,33 @@ func (c *contender) each(what func(*bench.Report) float64) string {
 }
 
 // What the tables have of a report.
-func endToEnd(r *bench.Report) float64     { return r.MessagesPerSecond }
-func steady(r *bench.Report) float64       { return r.SteadyMessagesPerSecond }
-func recipients(r *bench.Report) float64   { return r.RecipientsPerSecond }
-func cpu(r *bench.Report) float64          { return r.CPUPerThousand }
-func ownCPU(r *bench.Report) float64       { return r.OwnPerThousand }
-func acceptP50(r *bench.Report) float64    { return r.Acceptance.P50 }
-func acceptP99(r *bench.Report) float64    { return r.Acceptance.P99 }
-func acceptP999(r *bench.Report) float64   { return r.Acceptance.P999 }
-func deliverP50(r *bench.Report) float64   { return r.Delivery.P50 }
-func deliverP99(r *bench.Report) float64   { return r.Delivery.P99 }
-func deliverWorst(r *bench.Report) float64 { return r.Delivery.Max }
-func memory(r *bench.Report) float64       { return float64(r.PeakMemory) / (1 << 20) }
-func syncs(r *bench.Report) float64        { return r.SyncsPerMessage }
+func endToEnd(r *bench.Report) float64   { return r.MessagesPerSecond }
+func steady(r *bench.Report) float64     { return r.SteadyMessagesPerSecond }
+func recipients(r *bench.Report) float64 { return r.RecipientsPerSecond }
+func cpu(r *bench.Report) float64        { return r.CPUPerThousand }
+func acceptP50(r *bench.Report) float64  { return r.Acceptance.P50 }
+func acceptP99(r *bench.Report) float64  { return r.Acceptance.P99 }
+func deliverP50(r *bench.Report) float64 { return r.Delivery.P50 }
+func deliverP99(r *bench.Report) float64 { return r.Delivery.P99 }
+func memory(r *bench.Report) float64     { return float64(r.PeakMemory) / (1 << 20) }
 
 // small is of the messages to one recipient.
 func smallP50(r *bench.Report) float64   { return r.Small.P50 }
 func smallP99(r *bench.Report) float64   { return r.Small.P99 }
 func smallWorst(r *bench.Report) float64 { return r.Small.Max }
 
-// raw is a table of all that the reports have, a row for each contender.
+// raw is a table of the figures in the reports, a row for each contender.
 func raw(all ...*contender) string {
-	rows := [][]string{{"", "messages", "messages/s", "steady", "CPU s per 1,000", "load and sites", "accepted p50", "p99", "p99.9", "delivered p50", "p99", "worst", "memory MB", "syncs a message", "runs, messages/s"}}
+	rows := [][]string{{"", "messages", "messages/s", "steady", "CPU s per 1,000", "accepted p50", "p99", "delivered p50", "p99", "memory MB", "runs, messages/s"}}
 	for _, c := range all {
 		if len(c.reports) == 0 {
 			rows = append(rows, append([]string{c.name, "not measured"}, slices.Repeat([]string{""}, len(rows[0])-2)...))
 			continue
 		}
-		synced := "not known"
-		if v := c.median(syncs); v > 0 {
-			synced = number(v)
-		}
-		rows = append(rows, []string{c.name, fmt.Sprint(c.reports[0].Scenario.Messages), number(c.median(endToEnd)), number(c.median(steady)), number(c.median(cpu)), number(c.median(ownCPU)),
-			duration(c.median(acceptP50)), duration(c.median(acceptP99)), duration(c.median(acceptP999)),
-			duration(c.median(deliverP50)), duration(c.median(deliverP99)), duration(c.median(deliverWorst)),
-			number(c.median(memory)), synced, c.each(endToEnd)})
+		rows = append(rows, []string{c.name, fmt.Sprint(c.reports[0].Scenario.Messages), number(c.median(endToEnd)), number(c.median(steady)), number(c.median(cpu)),
+			duration(c.median(acceptP50)), duration(c.median(acceptP99)),
+			duration(c.median(deliverP50)), duration(c.median(deliverP99)),
+			number(c.median(memory)), c.each(endToEnd)})
 	}
 	return markdown(rows)
 }

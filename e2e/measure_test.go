@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"example.org/mta/lab/bench"
@@ -142,10 +143,18 @@ func publish(t *testing.T, title string, parts ...string) {
 	}
 }
 
-// footnote returns what the figures above it were taken with.
+// onceForAll is done when a footnote has named the machine.
+var onceForAll sync.Once
+
+// footnote returns what the figures above it were taken with; the first one names the machine and sizes, for all.
 func footnote(t *testing.T) string {
 	m := bench.ThisMachine()
-	return fmt.Sprintf("%d x %s, %s; %g of the full size, %d runs; load average at the end %s.\n", m.Processors, m.Model, m.Go, scale(t), runs(t), m.Load)
+	note := fmt.Sprintf("Load average at the end %s.", m.Load)
+	onceForAll.Do(func() {
+		note += fmt.Sprintf(" This table and those below: %d x %s, %s; %g of the full size, %d runs.",
+			m.Processors, m.Model, m.Go, scale(t), runs(t))
+	})
+	return note + "\n"
 }
 
 // markdown is a table whose first row is its head.
