@@ -19,7 +19,7 @@ func TestTheManualsTableOfClasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const head = "| class | meaning | hard | suppression | back-off | warm-up | PowerMTA | SparkPost |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+	const head = "| class | meaning | consequences | PowerMTA | SparkPost |\n| --- | --- | --- | --- | --- |\n"
 	_, table, found := strings.Cut(string(page), head)
 	if !found {
 		t.Fatalf("docs/bounces.md lacks the table\n%s", head)
@@ -27,8 +27,10 @@ func TestTheManualsTableOfClasses(t *testing.T) {
 	table, _, _ = strings.Cut(table, "\n\n")
 	var want strings.Builder
 	for _, c := range bounce.Classes() {
-		fmt.Fprintf(&want, "| `%v` | %s | %s | %s | %s | %s | %s | %d |\n", c, c.Meaning(), mark(c.Hard(), "yes"),
-			suppresses(c), mark(backsOff(c), "yes"), health(c), c.PowerMTA(), c.SparkPost())
+		consequences := []string{mark(c.Hard(), "hard"), suppresses(c), mark(backsOff(c), "back-off"), health(c)}
+		consequences = slices.DeleteFunc(consequences, func(s string) bool { return s == "" })
+		fmt.Fprintf(&want, "| `%v` | %s | %s | %s | %d |\n", c, c.Meaning(), strings.Join(consequences, ", "),
+			c.PowerMTA(), c.SparkPost())
 	}
 	if got := strings.TrimSpace(table) + "\n"; got != want.String() {
 		t.Errorf("docs/bounces.md should have\n%s%s\nand not\n%s", head, want.String(), got)
@@ -45,7 +47,7 @@ func mark(on bool, word string) string {
 // suppresses is when refusals of a class put an address on the suppression list, by default.
 func suppresses(c bounce.Class) string {
 	after := Feed(config.Default()).Classes[c].After
-	return mark(after == 1, "at once") + mark(after > 1, "when repeated")
+	return mark(after == 1, "suppressed") + mark(after > 1, "suppressed when repeated")
 }
 
 // backsOff reports whether a built-in rule acts on refusals of a class.
