@@ -10,6 +10,7 @@ import (
 
 // TestRelaySaysWhereItIs for users who can't read its configuration.
 func TestRelaySaysWhereItIs(t *testing.T) {
+	t.Parallel()
 	run, ready := t.TempDir(), make(chan struct{})
 	w := newWorldWith(t, Options{Announce: run, Ready: func(*Relay) { close(ready) }}, sink.Config{}, "")
 	<-ready

@@ -18,6 +18,7 @@ import (
 
 // What the Go client sends by a stored template and with files arrives as it was asked, once for a key.
 func TestClientSendsThroughARelay(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	token, _, err := keys.Add(filepath.Join(dir, "keys"), keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, time.Now())
 	if err != nil {

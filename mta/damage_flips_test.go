@@ -37,6 +37,7 @@ var flips = flag.Int("flips", 2, "bits to change in each kind of file of data_di
 // TestAnyBitOfTheDataDirectory: whatever bit of whichever file of the data directory changes, the relay starts, and
 // either answers what was stored or raises an alarm. Only the queue and the warm-up may stop a start.
 func TestAnyBitOfTheDataDirectory(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys")
 	token, _, err := keys.Add(path, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, time.Now())
 	if err != nil {

@@ -88,6 +88,7 @@ func (w *world) publish(records string, fault dnsserver.Fault) {
 }
 
 func TestExplainNamesHostsWithTLSARecords(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.publish("3 0 1 "+fmt.Sprintf("%x", sha256.Sum256(nil)), dnsserver.Fault{})
 	want := "DANE: the certificate of mx.box.example must match its TLSA records"

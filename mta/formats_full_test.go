@@ -19,6 +19,7 @@ import (
 // TestTheFirstStartOfAVersionOnAFullDisk: a full disk takes no sums for the statements of an earlier version, and the
 // relay starts all the same.
 func TestTheFirstStartOfAVersionOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys")
 	token, _, err := keys.Add(path, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, time.Now())
 	if err != nil {

@@ -209,6 +209,7 @@ var others = map[string]want{
 // The key of another tenant learns and changes nothing: an id of acme's is answered as one that nobody has, and all else
 // by what its own tenant has.
 func TestTenantsAreKeptApart(t *testing.T) {
+	t.Parallel()
 	a := newApart(t)
 	other := a.key("other", keys.Key{Scopes: keys.All})
 	nobodys := a.id[:len(a.id)-1] + "0"
