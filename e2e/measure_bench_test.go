@@ -120,7 +120,7 @@ type pair struct {
 // losses is a table of the rate of the living sites. Where all are well, nine tenths of the rate is
 // that of nine sites.
 func losses(all ...pair) string {
-	rows := [][]string{{"", "the nine lose", "messages/s to nine, all well", "one dead", "runs, all well", "runs, one dead"}}
+	rows := [][]string{{"", "the nine lose", "messages/s to nine, all well", "one dead"}}
 	for _, p := range all {
 		nine := func(r *bench.Report) float64 { return r.MessagesPerSecond * 9 / 10 }
 		was, is := p.well.median(nine), p.dead.median(endToEnd)
@@ -128,7 +128,7 @@ func losses(all ...pair) string {
 		if was > 0 {
 			loss = fmt.Sprintf("%.1f %%", 100*(1-is/was))
 		}
-		rows = append(rows, []string{p.name, loss, number(was), number(is), p.well.each(nine), p.dead.each(endToEnd)})
+		rows = append(rows, []string{p.name, loss, number(was), number(is)})
 	}
 	return markdown(rows)
 }

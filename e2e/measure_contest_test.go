@@ -174,16 +174,15 @@ func smallWorst(r *bench.Report) float64 { return r.Small.Max }
 
 // raw is a table of the figures in the reports, a row for each contender.
 func raw(all ...*contender) string {
-	rows := [][]string{{"", "messages", "messages/s", "steady", "CPU s per 1,000", "accepted p50", "p99", "delivered p50", "p99", "memory MB", "runs, messages/s"}}
+	rows := [][]string{{"", "messages", "messages/s", "steady", "CPU s per 1,000", "accepted p50, ms", "p99", "delivered p50, ms", "p99", "memory MB"}}
 	for _, c := range all {
 		if len(c.reports) == 0 {
 			rows = append(rows, append([]string{c.name, "not measured"}, slices.Repeat([]string{""}, len(rows[0])-2)...))
 			continue
 		}
+		ms := func(of func(*bench.Report) float64) string { return number(1000 * c.median(of)) }
 		rows = append(rows, []string{c.name, fmt.Sprint(c.reports[0].Scenario.Messages), number(c.median(endToEnd)), number(c.median(steady)), number(c.median(cpu)),
-			duration(c.median(acceptP50)), duration(c.median(acceptP99)),
-			duration(c.median(deliverP50)), duration(c.median(deliverP99)),
-			number(c.median(memory)), c.each(endToEnd)})
+			ms(acceptP50), ms(acceptP99), ms(deliverP50), ms(deliverP99), number(c.median(memory))})
 	}
 	return markdown(rows)
 }
