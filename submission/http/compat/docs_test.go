@@ -20,13 +20,13 @@ func rows(fields []field, path string) (all []string) {
 	return all
 }
 
-// TestTheManualHasEachField: the tables of docs/http-compat.md are those of the code, row by row.
+// TestTheManualHasEachField: the tables of docs/http-compat.md have the fields of the code, in their order.
 func TestTheManualHasEachField(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/http-compat.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("(?m)^\\| `([a-zA-Z_.]+)` \\| (done|ignored|refused) \\|")
+	row := regexp.MustCompile("(?m)^\\| `([a-zA-Z_.`, ]+)` \\| (done|ignored|refused) \\|")
 	for service, fields := range map[string][]field{"SendGrid": sendGridFields, "Resend": resendFields} {
 		_, section, found := strings.Cut(string(page), "\n## "+service+"\n")
 		if !found {
@@ -35,7 +35,9 @@ func TestTheManualHasEachField(t *testing.T) {
 		section, _, _ = strings.Cut(section, "\n## ")
 		var listed []string
 		for _, m := range row.FindAllStringSubmatch(section, -1) {
-			listed = append(listed, m[1]+" "+m[2])
+			for name := range strings.SplitSeq(m[1], "`, `") {
+				listed = append(listed, name+" "+m[2])
+			}
 		}
 		if want := rows(fields, ""); !slices.Equal(listed, want) {
 			t.Errorf("%s: the manual has\n%s\nthe code has\n%s", service, strings.Join(listed, "\n"), strings.Join(want, "\n"))
