@@ -134,6 +134,9 @@ func (c *contender) work(t *testing.T) {
 	case !r.Right():
 		t.Error(&r.Account)
 	default:
+		if err := r.Write(t.Output()); err != nil {
+			t.Error(err)
+		}
 		c.reports = append(c.reports, r)
 	}
 }
