@@ -18,7 +18,6 @@ import (
 	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/format"
 	"example.org/mta/lab/sink"
-	"example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/operator/api"
@@ -63,17 +62,17 @@ func TestBackupAndRestore(t *testing.T) {
 	if bytes.Contains(saved.Bytes(), []byte("idempotency.key")) {
 		t.Error("a backup without secrets has one")
 	}
-	if _, err := backup.Stage(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes())); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := datadir.StageRestore(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes())); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("into a directory in use: %v", err)
 	}
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := backup.Stage(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes())); err == nil || !strings.Contains(err.Error(), "has a queue") {
+	if _, err := datadir.StageRestore(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes())); err == nil || !strings.Contains(err.Error(), "has a queue") {
 		t.Errorf("over a queue: %v", err)
 	}
 	w.cfg = elsewhere(t, w.cfg)
-	s, err := backup.Stage(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
+	s, err := datadir.StageRestore(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
 	if err != nil || s.Recipients < before {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -124,7 +123,7 @@ func TestRestoreOfWhatSendmailLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	var saved bytes.Buffer
-	taken := *w.api.Backups.(*backup.Relay)
+	taken := *w.api.Backups.(*datadir.Backup)
 	taken.Halt = func(context.Context) (func(), error) { return resume, nil }
 	if err := taken.Backup(t.Context(), &saved, api.BackupOptions{}); err != nil {
 		t.Fatal(err)
@@ -138,7 +137,7 @@ func TestRestoreOfWhatSendmailLeft(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(w.maildropDir(), "new"), 0o711); err != nil {
 			t.Fatal(err)
 		}
-		s, err := backup.Stage(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
+		s, err := datadir.StageRestore(w.cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
 		if err == nil {
 			err = s.Restore(hold)
 		}
@@ -184,7 +183,7 @@ func TestALogFileThatIsCompressedMeanwhile(t *testing.T) {
 func restored(t *testing.T, cfg *config.Config, saved io.Reader) *config.Config {
 	t.Helper()
 	other := elsewhere(t, cfg)
-	s, err := backup.Stage(other, "0.1.0", saved)
+	s, err := datadir.StageRestore(other, "0.1.0", saved)
 	if err == nil {
 		err = s.Restore(false)
 	}
@@ -252,7 +251,7 @@ func TestRestoreRefusesTheFuture(t *testing.T) {
 		t.Error("a backup with secrets has none")
 	}
 	cfg := elsewhere(t, w.cfg)
-	_, err := backup.Stage(cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
+	_, err := datadir.StageRestore(cfg, "0.1.0", bytes.NewReader(saved.Bytes()))
 	if !errors.Is(err, format.ErrRefused) || !strings.HasPrefix(err.Error(), "the suppression list in ") || !strings.Contains(err.Error(), "start mta 7.8.9") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a format of the future: %v", err)
 	}
@@ -260,7 +259,7 @@ func TestRestoreRefusesTheFuture(t *testing.T) {
 	if bytes.Equal(text, saved.Bytes()) {
 		t.Fatal("the backup has no statement of the queue")
 	}
-	if _, err := backup.Stage(cfg, "7.8.9", bytes.NewReader(text)); err == nil || errors.Is(err, format.ErrRefused) {
+	if _, err := datadir.StageRestore(cfg, "7.8.9", bytes.NewReader(text)); err == nil || errors.Is(err, format.ErrRefused) {
 		t.Errorf("a changed octet: %v", err)
 	}
 	if left, _ := os.ReadDir(cfg.DataDir); len(left) != 0 {
@@ -291,7 +290,7 @@ func backedUp(t *testing.T) (*world, *bytes.Buffer) {
 func TestRestoreBeforeTheUpgradeIsFinished(t *testing.T) {
 	t.Parallel()
 	w, saved := backedUp(t)
-	s, err := backup.Stage(w.cfg, "0.2.0", saved)
+	s, err := datadir.StageRestore(w.cfg, "0.2.0", saved)
 	if err == nil {
 		err = s.Restore(true)
 	}
@@ -328,7 +327,7 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 	w, saved := backedUp(t)
 	quiet := Options{Version: "0.2.0", Log: slog.New(slog.DiscardHandler)}
 	whole := saved.Bytes()
-	if _, err := backup.Stage(w.cfg, "0.2.0", bytes.NewReader(whole)); err != nil {
+	if _, err := datadir.StageRestore(w.cfg, "0.2.0", bytes.NewReader(whole)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(w.cfg, quiet); err == nil || !strings.Contains(err.Error(), "restore again") {
@@ -341,7 +340,7 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 	if err := os.Rename(filepath.Join(filepath.Join(w.cfg.DataDir, datadir.Restoring), "destdb"), part); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := backup.Stage(w.cfg, "0.2.0", bytes.NewReader(whole)); err == nil || !strings.Contains(err.Error(), "restore again") {
+	if _, err := datadir.StageRestore(w.cfg, "0.2.0", bytes.NewReader(whole)); err == nil || !strings.Contains(err.Error(), "restore again") {
 		t.Errorf("after a restore that was killed: %v", err)
 	}
 	if _, err := New(w.cfg, quiet); err == nil {
@@ -349,7 +348,7 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 	}
 	os.Remove(part)
 
-	s, err := backup.Stage(w.cfg, "0.2.0", bytes.NewReader(whole)) // over one that only unpacked
+	s, err := datadir.StageRestore(w.cfg, "0.2.0", bytes.NewReader(whole)) // over one that only unpacked
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +367,7 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 func TestNoRelayStartsAfterARestoreThatFailed(t *testing.T) {
 	t.Parallel()
 	w, saved := backedUp(t)
-	s, err := backup.Stage(w.cfg, "0.2.0", saved)
+	s, err := datadir.StageRestore(w.cfg, "0.2.0", saved)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,7 +403,7 @@ func TestRestoreBesideOtherFiles(t *testing.T) {
 	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := backup.Stage(w.cfg, "0.2.0", saved); err == nil || !strings.Contains(err.Error(), "is there already") {
+	if _, err := datadir.StageRestore(w.cfg, "0.2.0", saved); err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("got %v", err)
 	}
 	if left, _ := os.ReadDir(w.cfg.DataDir); len(left) != 1 {
@@ -428,7 +427,7 @@ func TestRestoreByRoot(t *testing.T) {
 	if err := os.Chown(w.cfg.DataDir, 4711, 4711); err != nil {
 		t.Fatal(err)
 	}
-	s, err := backup.Stage(w.cfg, "0.2.0", saved)
+	s, err := datadir.StageRestore(w.cfg, "0.2.0", saved)
 	if err == nil {
 		err = s.Restore(true)
 	}

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 
 	"example.org/mta/internal/settings"
-	"example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/datadir"
 	"example.org/mta/mta/listen"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
@@ -37,13 +37,13 @@ func (r *operators) openControl(cfg *config.Config, undo *undoer) error {
 }
 
 // backups takes backups of the relay's stores.
-func (r *operators) backups() *backup.Relay {
-	b := &backup.Relay{
+func (r *operators) backups() *datadir.Backup {
+	b := &datadir.Backup{
 		Version: r.opts.Version, ConfigFile: r.opts.ConfigFile, InForce: r.inForce, Places: r.data.Places, Queue: r.queue,
-		Databases: map[string]backup.Database{"destdb": r.destinations, "suppression.db": r.listed},
+		Databases: map[string]datadir.Copied{"destdb": r.destinations, "suppression.db": r.listed},
 		Letters:   maildropOf(r.inForce()), Halt: r.pickup.Halt, Now: r.now,
 	}
-	if d, ok := r.warm.Ledger().(backup.Database); ok {
+	if d, ok := r.warm.Ledger().(datadir.Copied); ok {
 		b.Databases["warmup.db"] = d
 	}
 	if r.streams != nil {

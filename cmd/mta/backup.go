@@ -15,7 +15,6 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/short"
-	"example.org/mta/mta/backup"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/operator/api"
@@ -52,9 +51,9 @@ func (c *cli) backupTo(ctx context.Context, client *api.Client, dir string, o ap
 		in.CloseWithError(err)
 		taken <- err
 	}()
-	m, err := backup.Unpack(out, dir)
+	m, err := datadir.UnpackBackup(out, dir)
 	out.CloseWithError(err)
-	if why := <-taken; why != nil && errors.Is(err, backup.ErrIncomplete) {
+	if why := <-taken; why != nil && errors.Is(err, datadir.ErrIncomplete) {
 		err = why // the relay, or the way to it, has failed: nothing is wrong with a backup
 	}
 	if err != nil {
@@ -101,7 +100,7 @@ func (c *cli) restore(name string, hold, send bool) error {
 		return err
 	}
 	defer from.Close()
-	s, err := backup.Stage(cfg, thisBuild().Version, from)
+	s, err := datadir.StageRestore(cfg, thisBuild().Version, from)
 	if err != nil {
 		return fmt.Errorf("restoring %s: %w", name, err)
 	}
@@ -117,7 +116,7 @@ func (c *cli) restore(name string, hold, send bool) error {
 		return fmt.Errorf("restoring %s: %w", name, err)
 	}
 	if n := s.Letters(); hold && n > 0 {
-		fmt.Fprintf(c.err, "sendmail had left %s: move what is to leave from %s to %s, both in the data directory\n", plural(n, "more message"), backup.HeldLetters, config.Maildrop+"/"+maildrop.New)
+		fmt.Fprintf(c.err, "sendmail had left %s: move what is to leave from %s to %s, both in the data directory\n", plural(n, "more message"), datadir.HeldLetters, config.Maildrop+"/"+maildrop.New)
 	}
 	what := "its mail leaves when the relay starts"
 	if hold {
@@ -136,7 +135,7 @@ func (c *cli) openBackup(name string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	if info.IsDir() {
-		return backup.Read(name)
+		return datadir.ReadBackup(name)
 	}
 	return os.Open(name)
 }

@@ -4,6 +4,9 @@
 // In the order of use: Open refuses a directory that another version of this program must open, or that a restore has
 // left; the stores ask it for the format that they write; Run finishes an upgrade in time. Commands use Formats and
 // FinishUpgrade on the directory of a relay that doesn't run.
+//
+// A [Backup] writes the state of a relay that runs into one stream. [StageRestore] unpacks and checks it, and
+// [Staged.Restore] puts it into an empty data directory.
 package datadir
 
 import (

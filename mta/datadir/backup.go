@@ -1,10 +1,7 @@
-// Package backup writes the state of a relay into one stream, checks it, and puts it into an empty data directory. A
-// backup is a tar archive: the files of the data directory at one instant, and, last, a manifest with their sums. A backup
-// without its manifest ended too early and is refused.
-//
-// A [Relay] takes backups while it runs. [Stage] unpacks and checks one, and [Staged.Restore] puts it into its place. Write
-// and Unpack are the archive itself, which knows files only.
-package backup
+package datadir
+
+// This file is the archive of a backup, which knows files only: a tar archive with the files of the data directory at one
+// instant and, last, a manifest with their sums. A backup without its manifest ended too early and is refused.
 
 import (
 	"archive/tar"
@@ -35,8 +32,8 @@ type Part struct {
 	Open func() (io.ReadCloser, int64, error)
 }
 
-// File is a part that lies on the disk. What is appended to it while it is read is left out.
-func File(name, path string) Part {
+// PartOf is a part that lies on the disk. What is appended to it while it is read is left out.
+func PartOf(name, path string) Part {
 	return Part{name, 0o600, func() (io.ReadCloser, int64, error) {
 		f, err := os.Open(path)
 		if err != nil {
@@ -84,8 +81,8 @@ const (
 // ErrIncomplete is wrapped by errors about a backup that is not whole.
 var ErrIncomplete = errors.New("the backup is damaged or incomplete: take another one")
 
-// Write writes a backup with the parts in order. m has all but the files.
-func Write(w io.Writer, m Manifest, parts iter.Seq[Part]) error {
+// WriteBackup writes a backup with the parts in order. m has all but the files.
+func WriteBackup(w io.Writer, m Manifest, parts iter.Seq[Part]) error {
 	t := tar.NewWriter(w)
 	m.Backup, m.Files = version, nil
 	for p := range parts {
@@ -131,9 +128,9 @@ func writePart(t *tar.Writer, p *Part, at time.Time) (Summed, error) {
 	return Summed{p.Name, size, hex.EncodeToString(sum.Sum(nil))}, err
 }
 
-// Unpack reads a backup into a directory that is empty or not there, and makes it durable. After an error the directory
+// UnpackBackup reads a backup into a directory that is empty or not there, and makes it durable. After an error the directory
 // has a part of it.
-func Unpack(r io.Reader, dir string) (*Manifest, error) {
+func UnpackBackup(r io.Reader, dir string) (*Manifest, error) {
 	left, err := os.ReadDir(dir)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -252,8 +249,8 @@ func readManifest(dir string) (*Manifest, error) {
 	return m, nil
 }
 
-// Read streams a backup that was unpacked into a directory, for Unpack to check.
-func Read(dir string) (io.ReadCloser, error) {
+// ReadBackup streams a backup that was unpacked into a directory, for UnpackBackup to check.
+func ReadBackup(dir string) (io.ReadCloser, error) {
 	m, err := readManifest(dir)
 	if err != nil {
 		return nil, err
@@ -263,7 +260,7 @@ func Read(dir string) (io.ReadCloser, error) {
 		if !filepath.IsLocal(f.Name) {
 			return nil, fmt.Errorf("%q is no file of a backup: %w", f.Name, ErrIncomplete)
 		}
-		parts = append(parts, File(f.Name, filepath.Join(dir, filepath.FromSlash(f.Name))))
+		parts = append(parts, PartOf(f.Name, filepath.Join(dir, filepath.FromSlash(f.Name))))
 	}
 	out, in := io.Pipe()
 	go func() { in.CloseWithError(copyAll(in, dir, m, parts)) }() // ended by the reader's Close
@@ -273,7 +270,7 @@ func Read(dir string) (io.ReadCloser, error) {
 // copyAll writes the parts with the manifest as it was, so that a part that has changed is found.
 func copyAll(w io.Writer, dir string, m *Manifest, parts []Part) error {
 	t := tar.NewWriter(w)
-	for _, p := range append(parts, File(ManifestName, filepath.Join(dir, ManifestName))) {
+	for _, p := range append(parts, PartOf(ManifestName, filepath.Join(dir, ManifestName))) {
 		if _, err := writePart(t, &p, m.At); err != nil {
 			return err
 		}
@@ -281,8 +278,8 @@ func copyAll(w io.Writer, dir string, m *Manifest, parts []Part) error {
 	return t.Close()
 }
 
-// Sorted orders parts by name, each name once: a file can have several roles.
-func Sorted(parts []Part) []Part {
+// SortedParts orders parts by name, each name once: a file can have several roles.
+func SortedParts(parts []Part) []Part {
 	slices.SortFunc(parts, func(a, b Part) int { return cmp.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(parts, func(a, b Part) bool { return a.Name == b.Name })
 }

@@ -1,4 +1,4 @@
-package backup
+package datadir
 
 import (
 	"archive/tar"
@@ -25,8 +25,8 @@ func text(name, content string) Part {
 func sample(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	parts := []Part{text("queue/one.seg", strings.Repeat("x", 5000)), text("pauses.json", "{}"), File("not-there", filepath.Join(t.TempDir(), "none"))}
-	if err := Write(&b, Manifest{Version: "0.1.0", At: time.Unix(1e9, 0).UTC(), Messages: 3}, slices.Values(parts)); err != nil {
+	parts := []Part{text("queue/one.seg", strings.Repeat("x", 5000)), text("pauses.json", "{}"), PartOf("not-there", filepath.Join(t.TempDir(), "none"))}
+	if err := WriteBackup(&b, Manifest{Version: "0.1.0", At: time.Unix(1e9, 0).UTC(), Messages: 3}, slices.Values(parts)); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -35,23 +35,23 @@ func sample(t *testing.T) []byte {
 // TestThereAndBack by a stream and by a directory.
 func TestThereAndBack(t *testing.T) {
 	first := filepath.Join(t.TempDir(), "first")
-	m, err := Unpack(bytes.NewReader(sample(t)), first)
+	m, err := UnpackBackup(bytes.NewReader(sample(t)), first)
 	if err != nil || m.Messages != 3 || len(m.Files) != 2 {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	from, err := Read(first)
+	from, err := ReadBackup(first)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer from.Close()
 	second := filepath.Join(t.TempDir(), "second")
-	if _, err := Unpack(from, second); err != nil {
+	if _, err := UnpackBackup(from, second); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(filepath.Join(second, "queue", "one.seg")); err != nil || len(got) != 5000 {
 		t.Errorf("%d octets, %v", len(got), err)
 	}
-	if _, err := Unpack(bytes.NewReader(sample(t)), first); err == nil || !strings.Contains(err.Error(), "not empty") {
+	if _, err := UnpackBackup(bytes.NewReader(sample(t)), first); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("into a directory with files: %v", err)
 	}
 }
@@ -64,40 +64,40 @@ func TestWhatIsNotWholeIsRefused(t *testing.T) {
 		end-- // nor does what fills its last block
 	}
 	for cut := 0; cut < end; cut += 7 {
-		if _, err := Unpack(bytes.NewReader(whole[:cut]), filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) {
+		if _, err := UnpackBackup(bytes.NewReader(whole[:cut]), filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) {
 			t.Fatalf("cut at %d: %v", cut, err)
 		}
 	}
 	changed := bytes.Clone(whole)
 	changed[600] ^= 1
-	if _, err := Unpack(bytes.NewReader(changed), filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) {
+	if _, err := UnpackBackup(bytes.NewReader(changed), filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) {
 		t.Errorf("a changed octet: %v", err)
 	}
 	dir := filepath.Join(t.TempDir(), "d")
-	if _, err := Unpack(bytes.NewReader(whole), dir); err != nil {
+	if _, err := UnpackBackup(bytes.NewReader(whole), dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "pauses.json"), []byte("[]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	from, err := Read(dir)
+	from, err := ReadBackup(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer from.Close()
-	if _, err := Unpack(from, filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) {
+	if _, err := UnpackBackup(from, filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) {
 		t.Errorf("a changed file: %v", err)
 	}
 }
 
-// TestAFileWithTwoRoles is in a backup once: Unpack refuses a name that comes twice.
+// TestAFileWithTwoRoles is in a backup once: UnpackBackup refuses a name that comes twice.
 func TestAFileWithTwoRoles(t *testing.T) {
 	var b bytes.Buffer
 	key := text("config/etc/acme/relay.example", "certificate and key")
-	if err := Write(&b, Manifest{}, slices.Values(Sorted([]Part{key, text("acme", "x"), key}))); err != nil {
+	if err := WriteBackup(&b, Manifest{}, slices.Values(SortedParts([]Part{key, text("acme", "x"), key}))); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := Unpack(&b, filepath.Join(t.TempDir(), "d")); err != nil || len(m.Files) != 2 {
+	if m, err := UnpackBackup(&b, filepath.Join(t.TempDir(), "d")); err != nil || len(m.Files) != 2 {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
@@ -105,11 +105,11 @@ func TestAFileWithTwoRoles(t *testing.T) {
 // TestNamesStayInside: a name that leads out of the directory is refused.
 func TestNamesStayInside(t *testing.T) {
 	var b bytes.Buffer
-	if err := Write(&b, Manifest{}, slices.Values([]Part{text("../out", "x")})); err != nil {
+	if err := WriteBackup(&b, Manifest{}, slices.Values([]Part{text("../out", "x")})); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if _, err := Unpack(&b, filepath.Join(dir, "d")); err == nil {
+	if _, err := UnpackBackup(&b, filepath.Join(dir, "d")); err == nil {
 		t.Error("it was unpacked")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "out")); err == nil {
@@ -137,7 +137,7 @@ func TestOnlyFilesAreUnpacked(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Close()
-		if _, err := Unpack(&b, filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "no file of a backup") {
+		if _, err := UnpackBackup(&b, filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "no file of a backup") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -152,7 +152,7 @@ func TestOnlyFilesAreUnpacked(t *testing.T) {
 	if err != nil || h.Size != 64<<30 {
 		t.Fatalf("the archive is not what it should be: %+v, %v", h, err)
 	}
-	if _, err := Unpack(&b, filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "no file of a backup") {
+	if _, err := UnpackBackup(&b, filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "no file of a backup") {
 		t.Errorf("a sparse file: %v", err)
 	}
 }
@@ -198,7 +198,7 @@ func TestTheManifestDecides(t *testing.T) {
 		return fmt.Sprintf(`{"name":%q,"size":%s,"sha256":%q}`, name, size, sum)
 	}
 	manifest := func(files ...string) string { return `{"backup":1,"files":[` + strings.Join(files, ",") + `]}` }
-	if _, err := Unpack(bytes.NewReader(archive(manifest(file("a", "7", sum)), "a")), filepath.Join(t.TempDir(), "d")); err != nil {
+	if _, err := UnpackBackup(bytes.NewReader(archive(manifest(file("a", "7", sum)), "a")), filepath.Join(t.TempDir(), "d")); err != nil {
 		t.Fatal(err)
 	}
 	for what, whole := range map[string][]byte{
@@ -219,16 +219,16 @@ func TestTheManifestDecides(t *testing.T) {
 		"the manifest before another": append(archive(manifest())[:1024], archive(manifest(file("a", "7", sum)), "a")...),
 	} {
 		dir := filepath.Join(t.TempDir(), "d")
-		if m, err := Unpack(bytes.NewReader(whole), dir); err == nil && len(m.Files) > 0 {
+		if m, err := UnpackBackup(bytes.NewReader(whole), dir); err == nil && len(m.Files) > 0 {
 			t.Errorf("%s: %+v", what, m)
 		}
 	}
 	huge := header(ManifestName, '0', maxManifest+1)
-	if _, err := Unpack(io.MultiReader(strings.NewReader(huge), zeros{}), filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) {
+	if _, err := UnpackBackup(io.MultiReader(strings.NewReader(huge), zeros{}), filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) {
 		t.Errorf("a huge manifest: %v", err)
 	}
 	long := "12345678 path=" + strings.Repeat("x", 12345678-14) // a header of 12 MB
-	if _, err := Unpack(io.MultiReader(strings.NewReader(header("pax", 'x', len(long))+long), zeros{}), filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) {
+	if _, err := UnpackBackup(io.MultiReader(strings.NewReader(header("pax", 'x', len(long))+long), zeros{}), filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) {
 		t.Errorf("a huge header: %v", err)
 	}
 }
@@ -241,7 +241,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 // TestBackupOfTheFuture: it is no damage, and the error names who reads it.
 func TestBackupOfTheFuture(t *testing.T) {
 	text := bytes.Replace(sample(t), []byte(`"backup": 1`), []byte(`"backup": 2`), 1)
-	_, err := Unpack(bytes.NewReader(text), filepath.Join(t.TempDir(), "d"))
+	_, err := UnpackBackup(bytes.NewReader(text), filepath.Join(t.TempDir(), "d"))
 	if !errors.Is(err, format.ErrRefused) || errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "mta 0.1.0") {
 		t.Errorf("got %v", err)
 	}

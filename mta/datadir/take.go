@@ -1,4 +1,4 @@
-package backup
+package datadir
 
 import (
 	"context"
@@ -30,21 +30,21 @@ const (
 // secretFiles are the secrets in the data directory.
 var secretFiles = []string{"idempotency.key", "queue-token.key", "unsubscribe-secret", "return-path-secret", "login-secret"}
 
-// Relay is a relay whose state is backed up.
-type Relay struct {
+// Backup is a relay whose state is backed up.
+type Backup struct {
 	Version, ConfigFile string
 	InForce             func() *config.Config
 	Places              func(*config.Config) []format.Place
 	Queue               *queue.Queue
-	Databases           map[string]Database // by the names of their files in the data directory
+	Databases           map[string]Copied // by the names of their files in the data directory
 	Letters             maildrop.Dir
 	// Halt keeps letters in the maildrop until resume is called.
 	Halt func(ctx context.Context) (resume func(), err error)
 	Now  func() time.Time
 }
 
-// Database is a file that one transaction sees as a whole.
-type Database interface {
+// Copied is a file that one transaction sees as a whole.
+type Copied interface {
 	Backup() (io.ReadCloser, int64, error)
 }
 
@@ -52,7 +52,7 @@ type Database interface {
 //
 // Until the letters that sendmail has left are copied, none of them is picked up: each is in the backup once, as a letter or
 // in the queue.
-func (r *Relay) Backup(ctx context.Context, w io.Writer, o api.BackupOptions) error {
+func (r *Backup) Backup(ctx context.Context, w io.Writer, o api.BackupOptions) error {
 	pickUp, err := r.Halt(ctx)
 	if err != nil {
 		return err
@@ -76,14 +76,14 @@ func (r *Relay) Backup(ctx context.Context, w io.Writer, o api.BackupOptions) er
 	if err != nil {
 		return err
 	}
-	return Write(w, m, func(yield func(Part) bool) {
+	return WriteBackup(w, m, func(yield func(Part) bool) {
 		for _, p := range letters {
 			if !yield(p) {
 				return
 			}
 		}
 		pickUp()
-		parts = Sorted(parts)
+		parts = SortedParts(parts)
 		for _, p := range parts {
 			if !yield(p) {
 				return
@@ -119,7 +119,7 @@ func compressedSince(parts []Part, dir string) (since []Part) {
 }
 
 // parts are the files of a backup apart from the letters.
-func (r *Relay) parts(cfg *config.Config, snapshot *queue.Snapshot, o api.BackupOptions) ([]Part, error) {
+func (r *Backup) parts(cfg *config.Config, snapshot *queue.Snapshot, o api.BackupOptions) ([]Part, error) {
 	parts := append(r.statements(cfg), r.databases()...)
 	for _, f := range snapshot.Files {
 		parts = append(parts, Part{Name: inQueue + f.Name, Mode: 0o600, Open: func() (io.ReadCloser, int64, error) {
@@ -128,7 +128,7 @@ func (r *Relay) parts(cfg *config.Config, snapshot *queue.Snapshot, o api.Backup
 		}})
 	}
 	for _, name := range []string{"history", "pauses.json", "keys-used.json"} {
-		parts = append(parts, File(name, filepath.Join(cfg.DataDir, name)))
+		parts = append(parts, PartOf(name, filepath.Join(cfg.DataDir, name)))
 	}
 	folders := map[string]string{config.AuditLog: filepath.Join(cfg.DataDir, config.AuditLog), "inbound": filepath.Join(cfg.DataDir, "inbound")}
 	if o.Log && cfg.Accounting.Enabled {
@@ -160,7 +160,7 @@ func (r *Relay) parts(cfg *config.Config, snapshot *queue.Snapshot, o api.Backup
 const inLetters = config.Maildrop + "/" + maildrop.New + "/"
 
 // letters are those that wait in the maildrop. What users have put there besides is left out.
-func (r *Relay) letters() (parts []Part, err error) {
+func (r *Backup) letters() (parts []Part, err error) {
 	dir := r.Letters
 	_, err = dir.Names(r.Now(), func(name string, _ int) {
 		parts = append(parts, Part{Name: inLetters + name, Mode: 0o600, Open: func() (io.ReadCloser, int64, error) {
@@ -184,7 +184,7 @@ func templateParts(cfg *config.Config) (parts []Part, err error) {
 	}
 	files, err := template.Files(cfg.Templates.Path)
 	for _, path := range files {
-		parts = append(parts, File(nameOf(cfg, path), path))
+		parts = append(parts, PartOf(nameOf(cfg, path), path))
 	}
 	return parts, err
 }
@@ -204,18 +204,18 @@ func nameOf(cfg *config.Config, path string) string {
 }
 
 // statements are the formats of the stores, apart from those that folders have among their files.
-func (r *Relay) statements(cfg *config.Config) (parts []Part) {
+func (r *Backup) statements(cfg *config.Config) (parts []Part) {
 	for _, p := range r.Places(cfg) {
 		name, err := filepath.Rel(cfg.DataDir, p.StatementPath())
 		if err == nil && (!p.Folder || p.Name == store.Format.Name) {
-			parts = append(parts, File(filepath.ToSlash(name), p.StatementPath()))
+			parts = append(parts, PartOf(filepath.ToSlash(name), p.StatementPath()))
 		}
 	}
 	return parts
 }
 
 // databases are the bbolt files.
-func (r *Relay) databases() (parts []Part) {
+func (r *Backup) databases() (parts []Part) {
 	for name, d := range r.Databases {
 		parts = append(parts, Part{Name: name, Mode: 0o600, Open: d.Backup})
 	}
@@ -230,21 +230,21 @@ func filesOf(name, dir string) (parts []Part, err error) {
 	}
 	for _, e := range entries {
 		if e.Type().IsRegular() && e.Name() != store.LockName {
-			parts = append(parts, File(name+"/"+e.Name(), filepath.Join(dir, e.Name())))
+			parts = append(parts, PartOf(name+"/"+e.Name(), filepath.Join(dir, e.Name())))
 		}
 	}
 	return parts, err
 }
 
 // secrets are the configuration, what it names, the account and certificates of ACME, and the secrets in the data directory.
-func (r *Relay) secrets(cfg *config.Config) (parts []Part, err error) {
+func (r *Backup) secrets(cfg *config.Config) (parts []Part, err error) {
 	if len(cfg.ACME.Names) > 0 {
 		if parts, err = filesOf(nameOf(cfg, cfg.ACME.Path), cfg.ACME.Path); err != nil {
 			return nil, err
 		}
 	}
 	for _, name := range secretFiles {
-		parts = append(parts, File(name, filepath.Join(cfg.DataDir, name)))
+		parts = append(parts, PartOf(name, filepath.Join(cfg.DataDir, name)))
 	}
 	outside := func(paths ...string) {
 		for _, path := range paths {
@@ -252,7 +252,7 @@ func (r *Relay) secrets(cfg *config.Config) (parts []Part, err error) {
 			if path == "" || err != nil {
 				continue
 			}
-			parts = append(parts, File(inConfig+strings.TrimPrefix(filepath.ToSlash(full), "/"), full))
+			parts = append(parts, PartOf(inConfig+strings.TrimPrefix(filepath.ToSlash(full), "/"), full))
 		}
 	}
 	outside(r.ConfigFile, cfg.Users.File, cfg.Keys.File, cfg.Console.Users)

@@ -1,4 +1,4 @@
-package backup
+package datadir
 
 import (
 	"fmt"
@@ -63,7 +63,7 @@ func TestSecretsAreWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	has := map[string]bool{}
-	parts, err := (&Relay{}).secrets(cfg)
+	parts, err := (&Backup{}).secrets(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestWhatACMEHasGot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	parts, err := (&Relay{}).secrets(cfg)
+	parts, err := (&Backup{}).secrets(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

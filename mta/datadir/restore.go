@@ -1,4 +1,4 @@
-package backup
+package datadir
 
 import (
 	"errors"
@@ -14,7 +14,6 @@ import (
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/datadir"
 	"example.org/mta/queue"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
@@ -29,32 +28,32 @@ type Staged struct {
 	placed bool // a part of it may be in its place
 }
 
-// Stage unpacks a backup into the data directory of a configuration, under a name with which no relay starts, and
+// StageRestore unpacks a backup into the data directory of a configuration, under a name with which no relay starts, and
 // checks it. An error that is format.ErrRefused says that this version does not read it. A directory that a relay uses,
 // or has used, is refused.
-func Stage(cfg *config.Config, version string, from io.Reader) (*Staged, error) {
+func StageRestore(cfg *config.Config, version string, from io.Reader) (*Staged, error) {
 	if err := noRelay(cfg); err != nil {
 		return nil, err
 	}
-	s := &Staged{cfg: cfg, dir: filepath.Join(cfg.DataDir, datadir.Restoring)}
+	s := &Staged{cfg: cfg, dir: filepath.Join(cfg.DataDir, Restoring)}
 	if err := os.MkdirAll(cfg.DataDir, 0o751); err != nil {
 		return nil, err
 	}
 	if left, err := os.ReadDir(cfg.DataDir); err != nil || len(left) > 1 { // a part may be in its place
-		if err := errors.Join(err, datadir.NotRestoring(cfg)); err != nil {
+		if err := errors.Join(err, NotRestoring(cfg)); err != nil {
 			return nil, err
 		}
 	}
 	if err := os.RemoveAll(s.dir); err != nil { // of a restore that was interrupted
 		return nil, err
 	}
-	m, err := Unpack(from, s.dir)
+	m, err := UnpackBackup(from, s.dir)
 	if err == nil {
 		s.Manifest = *m
 		there := *cfg
 		there.DataDir, there.Accounting.Path = s.dir, filepath.Join(s.dir, inLog)
 		var set *format.Set
-		if set, err = datadir.Formats(&there, version); err == nil {
+		if set, err = Formats(&there, version); err == nil {
 			s.queue = set.Of(store.Format.Name)
 			err = s.free()
 		}
@@ -67,8 +66,8 @@ func Stage(cfg *config.Config, version string, from io.Reader) (*Staged, error) 
 
 // noRelay refuses a data directory that holds the mail of a relay.
 func noRelay(cfg *config.Config) error {
-	if _, err := os.Stat(datadir.Queue(cfg)); err == nil {
-		lock, err := vfs.OS().Lock(filepath.Join(datadir.Queue(cfg), store.LockName))
+	if _, err := os.Stat(Queue(cfg)); err == nil {
+		lock, err := vfs.OS().Lock(filepath.Join(Queue(cfg), store.LockName))
 		if errors.Is(err, vfs.ErrLocked) {
 			return fmt.Errorf("%s is in use by a relay: stop it, and move the directory away", cfg.DataDir)
 		}
