@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/internal/visible"
+	"example.org/mta/internal/legible"
 )
 
 // maxField is how long a field of the header is shown, in octets.
@@ -37,7 +37,7 @@ func field(head []byte, name string) string {
 	if decoded, err := new(mime.WordDecoder).DecodeHeader(text); err == nil {
 		text = decoded
 	}
-	return visible.Line(text, maxField)
+	return legible.Line(text, maxField)
 }
 
 // count counts the fields of a name in a header section, and reports whether one of them has a value.

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/operator/api"
@@ -63,7 +63,7 @@ func (c *cli) backupTo(ctx context.Context, client *api.Client, dir string, o ap
 	for _, f := range m.Files {
 		size += f.Size
 	}
-	fmt.Fprintf(c.out, "%s: %s with %s as of %s, in %s (%s)\n", draw.Clean(dir), plural(m.Messages, "message"), plural(m.Recipients, "recipient"), moment(m.At, c.now()), plural(len(m.Files), "file"), short.Size(size))
+	fmt.Fprintf(c.out, "%s: %s with %s as of %s, in %s (%s)\n", draw.Clean(dir), plural(m.Messages, "message"), plural(m.Recipients, "recipient"), moment(m.At, c.now()), plural(len(m.Files), "file"), legible.Size(size))
 	return nil
 }
 
@@ -106,7 +106,7 @@ func (c *cli) restore(name string, hold, send bool) error {
 	}
 	defer s.Discard()
 	age := c.now().Sub(s.At).Round(time.Second)
-	fmt.Fprintf(c.err, "the backup of %s is %s old, with %s for %s; mail that has left since then would leave again\n", draw.Clean(s.Hostname), short.Age(age), plural(s.Messages, "message"), plural(s.Recipients, "recipient"))
+	fmt.Fprintf(c.err, "the backup of %s is %s old, with %s for %s; mail that has left since then would leave again\n", draw.Clean(s.Hostname), legible.Age(age), plural(s.Messages, "message"), plural(s.Recipients, "recipient"))
 	if !hold && !send {
 		if hold, err = c.askHold(name); err != nil {
 			return err

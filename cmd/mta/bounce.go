@@ -17,8 +17,8 @@ import (
 	"example.org/mta/bounce/report"
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/legible"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/short"
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
@@ -56,7 +56,7 @@ func bounceList(ctx context.Context, c *cli, client *api.Client, _ struct{}, p *
 	}
 	t := draw.New("SUBJECT", "ID", ">AGE", "KIND", "~FROM", "~TO", ">SIZE")
 	for _, m := range l.Mail {
-		t.Add(m.Subject, m.ID, short.Age(c.now().Sub(m.Time)), m.Kind, cmp.Or(m.From, angled(m.Sender)), strings.Join(m.Recipients, ", "), short.Size(m.Size))
+		t.Add(m.Subject, m.ID, legible.Age(c.now().Sub(m.Time)), m.Kind, cmp.Or(m.From, angled(m.Sender)), strings.Join(m.Recipients, ", "), legible.Size(m.Size))
 	}
 	if err := t.Write(c.out, c.screen); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (c *cli) inboundFacts(m *api.InboundMail) {
 	f.some("sender", angled(m.Sender))
 	f.some("to", strings.Join(m.Recipients, ", "))
 	f.some("about", m.Message)
-	f.some("size", short.Size(m.Size))
+	f.some("size", legible.Size(m.Size))
 	fmt.Fprintln(c.out)
 }
 
@@ -149,7 +149,7 @@ func (c *cli) bounceUnknown(l api.UnknownList) error {
 		left := of.Count
 		for _, s := range of.Samples {
 			left -= s.Count
-			t.Add(strings.Join(strings.Fields(s.Reply.String()), " "), cmp.Or(of.Provider, "-"), s.Count, short.Age(c.now().Sub(s.Last)), cmp.Or(s.Message, "-"))
+			t.Add(strings.Join(strings.Fields(s.Reply.String()), " "), cmp.Or(of.Provider, "-"), s.Count, legible.Age(c.now().Sub(s.Last)), cmp.Or(s.Message, "-"))
 		}
 		if left > 0 {
 			t.Add("others, of which no sample is kept", cmp.Or(of.Provider, "-"), left, "-", "-")

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/listing"
 )
@@ -440,7 +440,7 @@ func newResume(c *cli) *cobra.Command {
 	}, &in, "pause", func(ctx context.Context, client *api.Client, args []string) (api.PauseChanged, error) {
 		return client.EndPause(ctx, api.EndPause{Intent: in, What: api.PauseWhat(args[0]), Name: second(args)})
 	}, func(done api.PauseChanged) {
-		fmt.Fprintf(c.out, "%s is resumed; it was paused for %s\n", pauseOf(&done.Pause), short.Age(c.now().Sub(done.Since)))
+		fmt.Fprintf(c.out, "%s is resumed; it was paused for %s\n", pauseOf(&done.Pause), legible.Age(c.now().Sub(done.Since)))
 	})
 }
 

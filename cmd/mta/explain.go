@@ -12,7 +12,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 )
 
@@ -280,7 +280,7 @@ func (c *cli) tierHost(t *api.TierHost) string {
 	if retry, why := c.look().HostNote(h); why != "" {
 		switch {
 		case retry.After(c.now()):
-			text += ", next try in " + short.Left(retry.Sub(c.now()))
+			text += ", next try in " + legible.Left(retry.Sub(c.now()))
 		case !retry.IsZero():
 			text += ", next try now"
 		}
@@ -333,7 +333,7 @@ func (c *cli) lane(l *api.Lane) string {
 		text += fmt.Sprintf(", %d more being opened", l.Opening)
 	}
 	if l.Waiting > 0 {
-		text += ", for " + short.Age(c.now().Sub(l.Oldest))
+		text += ", for " + legible.Age(c.now().Sub(l.Oldest))
 		if l.Why != "" {
 			text += ": " + l.Why + c.look().More(l.Until)
 		}

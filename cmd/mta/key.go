@@ -16,9 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/internal/smallfile"
-	"example.org/mta/internal/spelling"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/api"
@@ -159,7 +158,7 @@ func tenantOfKey(cfg *config.Config, tenant string) error {
 		names = append(names, t.Name)
 	}
 	hint := fmt.Sprintf("add tenant %q { } to the configuration first", tenant)
-	if like := spelling.Nearest(tenant, names); like != "" {
+	if like := legible.Nearest(tenant, names); like != "" {
 		hint = fmt.Sprintf("did you mean %q? Otherwise %s", like, hint)
 	}
 	return hinted{fmt.Errorf("the configuration has no tenant %q", tenant), hint}
@@ -389,12 +388,12 @@ func (c *cli) keyTable(list api.APIKeyList) error {
 	for _, l := range list.Keys {
 		from, end, used := cmp.Or(strings.Join(l.From, ","), "anywhere"), "-", "-"
 		if !l.Expires.IsZero() {
-			end = short.Left(l.Expires.Sub(c.now()))
+			end = legible.Left(l.Expires.Sub(c.now()))
 		}
 		if !l.LastUsed.IsZero() {
-			used = short.Age(c.now().Sub(l.LastUsed)) + " ago"
+			used = legible.Age(c.now().Sub(l.LastUsed)) + " ago"
 		}
-		t.Add("", l.Name, l.Tenant, l.ID, l.State, strings.Join(l.Scopes, ","), from, short.Age(c.now().Sub(l.Created)), end, used)
+		t.Add("", l.Name, l.Tenant, l.ID, l.State, strings.Join(l.Scopes, ","), from, legible.Age(c.now().Sub(l.Created)), end, used)
 	}
 	return c.printTable(t)
 }

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/term"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/lab/bench"
 	"example.org/mta/lab/demo"
 	"example.org/mta/lab/overload"
@@ -250,7 +250,7 @@ func (b *benchBar) show(p bench.Progress) {
 	rate := float64(p.Delivered-b.last.Delivered) / max(since.Seconds(), barEvery.Seconds())
 	numbers := fmt.Sprintf(" %d of %d accepted, %d of %d delivered, %.0f/s, %.0fs", p.Accepted, p.Messages, p.Delivered, p.Expected, rate, p.Elapsed.Seconds())
 	b.last, b.drawn = p, true
-	done, left := short.Bar(p.Delivered, p.Expected, max(4, b.width-len(numbers)-1))
+	done, left := legible.Bar(p.Delivered, p.Expected, max(4, b.width-len(numbers)-1))
 	fmt.Fprintf(b.out, "\r%s%s%s\x1b[K", done, left, numbers)
 }
 

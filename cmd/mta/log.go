@@ -20,7 +20,7 @@ import (
 	"example.org/mta/bounce"
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/visible"
+	"example.org/mta/internal/legible"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/answer/kept"
@@ -132,7 +132,7 @@ func (c *cli) log(ctx context.Context, q api.LogQuery, newest, asJSON bool) erro
 	show := c.logLine
 	if asJSON {
 		show = func(record []byte) error {
-			_, err := fmt.Fprintf(c.out, "%s\n", visible.AppendJSON(nil, record))
+			_, err := fmt.Fprintf(c.out, "%s\n", legible.AppendJSON(nil, record))
 			return err
 		}
 	}

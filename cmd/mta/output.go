@@ -13,8 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/short"
-	"example.org/mta/internal/visible"
+	"example.org/mta/internal/legible"
 )
 
 // oneLine joins the lines of a reply.
@@ -30,7 +29,7 @@ func writeJSON(w io.Writer, v any) error {
 // newEncoder gives the encoder of all JSON that commands print: people look at it, too, and much
 // of it was written by strangers.
 func newEncoder(w io.Writer) *json.Encoder {
-	e := json.NewEncoder(visible.Writer(w))
+	e := json.NewEncoder(legible.Writer(w))
 	e.SetEscapeHTML(false)
 	return e
 }
@@ -38,13 +37,13 @@ func newEncoder(w io.Writer) *json.Encoder {
 // moment is a time for people, with its distance from now.
 func moment(t, now time.Time) string {
 	if d := t.Sub(now); d > 0 {
-		return t.Local().Format(time.DateTime) + " (in " + short.Left(d) + ")"
+		return t.Local().Format(time.DateTime) + " (in " + legible.Left(d) + ")"
 	}
-	return t.Local().Format(time.DateTime) + " (" + short.Age(now.Sub(t)) + " ago)"
+	return t.Local().Format(time.DateTime) + " (" + legible.Age(now.Sub(t)) + " ago)"
 }
 
 // plural counts in words.
-func plural(n int, noun string) string { return short.Count(n, noun) }
+func plural(n int, noun string) string { return legible.Count(n, noun) }
 
 func yesNo(yes bool) string {
 	if yes {

@@ -15,7 +15,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/listing"
 )
@@ -87,7 +87,7 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 	}
 	var ids []string
 	for _, m := range list.Messages {
-		ids = append(ids, fmt.Sprintf("%s\t%s from %s", m.ID, short.Age(c.now().Sub(m.Received)), angled(draw.Clean(m.Sender))))
+		ids = append(ids, fmt.Sprintf("%s\t%s from %s", m.ID, legible.Age(c.now().Sub(m.Received)), angled(draw.Clean(m.Sender))))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }
@@ -232,7 +232,7 @@ func (c *cli) queueShow(m api.Item) error {
 	for _, r := range m.Recipients {
 		end := "-"
 		if !r.Expires.IsZero() {
-			end = short.Left(r.Expires.Sub(c.now()))
+			end = legible.Left(r.Expires.Sub(c.now()))
 		}
 		t.Add(r.Why(time.Local), angled(r.Address), r.State, cmp.Or(r.Site, "-"), r.Attempts, c.look().Next(&r).Text, end)
 	}
@@ -352,11 +352,11 @@ func summaryTable(s api.Summary) *draw.Table {
 	inError := slices.ContainsFunc(s.Rows, func(r api.SummaryRow) bool { return r.Error > 0 })
 	t := draw.New("", "~"+string(s.By), ">T")
 	for _, b := range s.Bounds {
-		t.Columns = append(t.Columns, draw.Column{Title: short.Age(time.Duration(b)), Right: true})
+		t.Columns = append(t.Columns, draw.Column{Title: legible.Age(time.Duration(b)), Right: true})
 	}
 	oldest := "all"
 	if n := len(s.Bounds); n > 0 {
-		oldest = short.Age(time.Duration(s.Bounds[n-1])) + "+"
+		oldest = legible.Age(time.Duration(s.Bounds[n-1])) + "+"
 	}
 	t.Columns = append(t.Columns, draw.Column{Title: oldest, Right: true})
 	if inError {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 )
 
@@ -69,14 +69,14 @@ func (c *cli) printStatus(s *api.Status) {
 	q := s.Queue
 	f.add("queued", "%s%s", plural(int(q.Queued), "recipient"), byState(s.States))
 	f.add("rates", "%s in, %s delivered, %s deferred, %s bounced, a second over the last minute",
-		short.Rate(s.Rates.Accepted), short.Rate(s.Rates.Delivered), short.Rate(s.Rates.Deferred), short.Rate(s.Rates.Bounced))
+		legible.Rate(s.Rates.Accepted), legible.Rate(s.Rates.Delivered), legible.Rate(s.Rates.Deferred), legible.Rate(s.Rates.Bounced))
 	x := s.Connections
 	f.add("conns", "%d of clients, %d to hosts with %s on them, %s in memory", x.In, x.Out, plural(x.Running, "transaction"), plural(x.Waiting, "job"))
 	for _, l := range x.Lowered {
 		f.add("lowered", "%s has %d of its %d max_connections: the limit on open files is too low", l.Name, l.Limit, l.Configured)
 	}
-	f.add("memory", "%s, the schedule of the queue %s", short.Size(s.Memory.Process), short.Size(s.Memory.Schedule))
-	f.add("disk", "%s taken by the queue, %s of that needed, %s free", short.Size(s.Disk.Queue), short.Size(s.Disk.Live), short.Size(s.Disk.Free))
+	f.add("memory", "%s, the schedule of the queue %s", legible.Size(s.Memory.Process), legible.Size(s.Memory.Schedule))
+	f.add("disk", "%s taken by the queue, %s of that needed, %s free", legible.Size(s.Disk.Queue), legible.Size(s.Disk.Live), legible.Size(s.Disk.Free))
 	f.add("came in", "%d, and %d were in the queue at the start", q.Accepted, q.Recovered)
 	f.add("went out", "%d delivered, %d bounced, %d expired, %d removed", q.Delivered, q.Bounced, q.Expired, q.Removed)
 }
@@ -384,11 +384,11 @@ func figureText(f api.Figure, unit string) string {
 	case !f.Known():
 		return "-"
 	case unit == "bytes":
-		return short.Size(int64(f))
+		return legible.Size(int64(f))
 	case unit == "seconds":
-		return short.Rate(float64(f)) + "s"
+		return legible.Rate(float64(f)) + "s"
 	case unit == "recipients/s", unit == "refusals/s", f != api.Figure(int64(f)):
-		return short.Rate(float64(f))
+		return legible.Rate(float64(f))
 	}
 	return fmt.Sprintf("%.0f", float64(f))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/internal/legible"
 	"example.org/mta/internal/settings"
-	"example.org/mta/internal/short"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events/formats"
@@ -65,7 +65,7 @@ func (c *cli) showStream(s *api.Stream) error {
 	line("to", "%s", s.To)
 	line("state", "%s, at %s", s.State, s.At)
 	if s.LagEvents > 0 || s.LagBytes > 0 {
-		line("lag", "about %s for %s; %s of the log", plural(int(s.LagEvents), "event"), listing.Lag(s).Text, short.Size(s.LagBytes))
+		line("lag", "about %s for %s; %s of the log", plural(int(s.LagEvents), "event"), listing.Lag(s).Text, legible.Size(s.LagBytes))
 	}
 	line("delivered", "%s in %s since the start of the relay; %.1f/s in the last minute", plural(int(s.Delivered), "event"), plural(int(s.Requests), "request"), s.Rate)
 	if s.LastError != "" {
@@ -83,7 +83,7 @@ func (c *cli) showStream(s *api.Stream) error {
 	fmt.Fprintln(c.out)
 	t := draw.New("ANSWER", "REFUSED EVENT", "TYPE", "MESSAGE", ">AGE")
 	for _, e := range s.SetAside {
-		t.Add(e.Reason, e.EventID, e.Type, e.ID, short.Age(c.now().Sub(e.At)))
+		t.Add(e.Reason, e.EventID, e.Type, e.ID, legible.Age(c.now().Sub(e.At)))
 	}
 	return t.Write(c.out, c.screen)
 }

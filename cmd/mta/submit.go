@@ -21,7 +21,7 @@ import (
 	"example.org/mta/client"
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/cmd/mta/sendmail"
-	"example.org/mta/internal/spelling"
+	"example.org/mta/internal/legible"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/compose"
@@ -575,7 +575,7 @@ fields that the relay adds. Without --data there are no data: each variable is e
 func noTemplate(store *template.Store, tenant, name string) error {
 	err := fmt.Errorf("the tenant %q has no template %q", tenant, name)
 	names := store.Names(tenant)
-	if like := spelling.Nearest(name, names); like != "" {
+	if like := legible.Nearest(name, names); like != "" {
 		return hinted{err, fmt.Sprintf("did you mean %q?", like)}
 	}
 	if len(names) == 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/listing"
 	"example.org/mta/warmup"
@@ -283,7 +283,7 @@ func wholePercent(n, of int64) string {
 
 func (c *cli) endsIn(t time.Time) string {
 	if d := t.Sub(c.now()); d > 0 {
-		return ", for " + short.Left(d) + " more"
+		return ", for " + legible.Left(d) + " more"
 	}
 	return ""
 }

@@ -9,8 +9,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"example.org/mta/internal/legible"
 	"example.org/mta/internal/route"
-	"example.org/mta/internal/visible"
 )
 
 // VerifiedBy is what vouches for a host's certificate.
@@ -133,7 +133,7 @@ func (t *Terms) nameOf(state *tls.ConnectionState) string {
 		return strings.TrimSuffix(t.host.Name, ".")
 	}
 	first, _, _ := strings.Cut(certificateNames(c), ", ")
-	return visible.Line(first, maxText)
+	return legible.Line(first, maxText)
 }
 
 // maxText bounds what is said of a certificate, in octets.
@@ -141,10 +141,10 @@ const maxText = 500
 
 // bounded is an error with such a text, in the class of err.
 func bounded(err error) error {
-	if err == nil || visible.Line(err.Error(), maxText) == err.Error() {
+	if err == nil || legible.Line(err.Error(), maxText) == err.Error() {
 		return err
 	}
-	return &Failure{classOf(err), errors.New(visible.Line(err.Error(), maxText))}
+	return &Failure{classOf(err), errors.New(legible.Line(err.Error(), maxText))}
 }
 
 // certificateNames lists the names of a certificate, the first few of many.

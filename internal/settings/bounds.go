@@ -8,7 +8,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"example.org/mta/internal/spelling"
+	"example.org/mta/internal/legible"
 )
 
 // Bounded holds the value of f against the tags min, max, oneof and check.
@@ -55,7 +55,7 @@ func OneOf(got string, choices []string) error {
 		return nil
 	}
 	hint := "choose one of " + strings.Join(choices, ", ")
-	if guess := spelling.Nearest(got, choices); guess != "" {
+	if guess := legible.Nearest(got, choices); guess != "" {
 		hint = fmt.Sprintf("did you mean %q? (%s)", guess, hint)
 	}
 	return Wrong(hint, "%s is not a valid value", Quoted(got))

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
-	"example.org/mta/internal/spelling"
+	"example.org/mta/internal/legible"
 )
 
 // decoder fills structs from the HCL tree and goes on after each problem.
@@ -84,7 +84,7 @@ func (d *decoder) unknown(at hcl.Range, name, what string, v reflect.Value, wher
 		hint = remedy
 	} else if home := homeOf(name, d.root); home != "" {
 		hint = "it belongs " + home
-	} else if guess := spelling.Nearest(name, names(v)); guess != "" {
+	} else if guess := legible.Nearest(name, names(v)); guess != "" {
 		hint = fmt.Sprintf("did you mean %q?", guess)
 	} else {
 		hint = "valid here: " + strings.Join(names(v), ", ")

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 )
 
 // Report is what a measurement has found. Rates are a second; times are in seconds.
@@ -212,7 +212,7 @@ func (s *Scenario) submitted() string {
 	return t
 }
 
-func plural(n int, noun string) string { return short.Count(n, noun) }
+func plural(n int, noun string) string { return legible.Count(n, noun) }
 
 func (s *Scenario) sites() string {
 	parts := []string{plural(s.Domains, "domain") + " on " + plural(s.Hosts, "host")}

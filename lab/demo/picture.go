@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 )
 
 // snapshot is what the picture shows: the state of the demo at one moment.
@@ -95,7 +95,7 @@ func barLine(label string, n, of int64, perSecond float64, width int, fill strin
 
 // bar fills n of of's share of width columns, to an eighth of a column.
 func bar(n, of int64, width int, fill string, p palette) string {
-	done, left := short.Bar(n, of, width)
+	done, left := legible.Bar(n, of, width)
 	return fill + done + p.off + p.dim + left + p.off
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"example.org/mta/internal/legible"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/visible"
 )
 
 // encoder is the memory that records are encoded in, one after the other.
@@ -274,7 +274,7 @@ func appendObject(b []byte, key, object string) []byte {
 	if json.Compact(&plain, []byte(object)) != nil || plain.Len() == 0 || plain.Bytes()[0] != '{' {
 		return b
 	}
-	return visible.AppendJSON(appendKey(b, key), plain.Bytes())
+	return legible.AppendJSON(appendKey(b, key), plain.Bytes())
 }
 
 // plain are the octets that a JSON string has as they are.
@@ -303,8 +303,8 @@ func quote(b []byte, s string) []byte {
 		}
 		if c >= utf8.RuneSelf {
 			r, size := utf8.DecodeRuneInString(s[i:])
-			if r == utf8.RuneError && size == 1 || visible.Hidden(r) {
-				b = visible.AppendEscaped(append(b, s[start:i]...), r)
+			if r == utf8.RuneError && size == 1 || legible.Hidden(r) {
+				b = legible.AppendEscaped(append(b, s[start:i]...), r)
 				start = i + size
 			}
 			i += size

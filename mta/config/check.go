@@ -13,8 +13,8 @@ import (
 
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/legible"
 	"example.org/mta/internal/settings"
-	"example.org/mta/internal/spelling"
 )
 
 // checker looks at what settings say together; each by itself was looked at when it was read.
@@ -193,7 +193,7 @@ func (k checker) proxy(s *Source) {
 // reference complains of a name that nothing has.
 func (k checker) reference(b *block, setting, what, name string, known []string) {
 	hint := fmt.Sprintf("add one: %s %q { ... }", what, name)
-	if guess := spelling.Nearest(name, known); guess != "" {
+	if guess := legible.Nearest(name, known); guess != "" {
 		hint = fmt.Sprintf("did you mean %q?", guess)
 	} else if len(known) > 0 {
 		hint = "defined: " + strings.Join(known, ", ")
@@ -273,7 +273,7 @@ func (k checker) providers() {
 	for _, p := range k.Providers {
 		if len(p.MX) == 0 {
 			hint := `write the names of its mail exchangers, such as mx = ["*.example.net"]`
-			if guess := spelling.Nearest(p.Name, presetNames()); guess != "" && k.Presets {
+			if guess := legible.Nearest(p.Name, presetNames()); guess != "" && k.Presets {
 				hint = fmt.Sprintf("did you mean %q, which has a preset?", guess)
 			}
 			k.problem(&p.block, "mx", hint, "provider %q has no mx, so it matches nothing", p.Name)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"example.org/mta/bounce"
+	"example.org/mta/internal/legible"
 	"example.org/mta/internal/settings"
-	"example.org/mta/internal/spelling"
 )
 
 // Classify gives a class to replies.
@@ -51,7 +51,7 @@ type ReplyClass string
 func (c *ReplyClass) UnmarshalText(text []byte) error {
 	if _, err := bounce.ParseClass(string(text)); err != nil {
 		remedy := "docs/bounces.md has the classes, such as InvalidRecipient or SpamBlock"
-		if guess := spelling.Nearest(string(text), bounce.Names()); guess != "" {
+		if guess := legible.Nearest(string(text), bounce.Names()); guess != "" {
 			remedy = `did you mean "` + guess + `"?`
 		}
 		return settings.Wrong(remedy, "there is no class %s", settings.Quoted(string(text)))

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/internal/legible"
 	"example.org/mta/internal/settings"
-	"example.org/mta/internal/spelling"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
 	"example.org/mta/mta/events/formats"
@@ -101,7 +101,7 @@ func (k checker) unknownType(s *Stream, name string) {
 		words[i] = string(t)
 	}
 	hint := "there are: " + strings.Join(words, ", ")
-	if guess := spelling.Nearest(name, words); guess != "" {
+	if guess := legible.Nearest(name, words); guess != "" {
 		hint = fmt.Sprintf("did you mean %q?", guess)
 	}
 	k.problem(&s.block, "types", hint, "types of stream %q: no record has the type %s", s.Name, settings.Quoted(name))

@@ -3,7 +3,7 @@ package events
 import (
 	"time"
 
-	"example.org/mta/internal/visible"
+	"example.org/mta/internal/legible"
 )
 
 // counts is what a stream has done since the relay started.
@@ -66,7 +66,7 @@ func (s *stream) failed(err error) time.Duration {
 	defer s.mu.Unlock()
 	c := &s.counts
 	c.failures++
-	c.lastError, c.errorAt = visible.Line(err.Error(), maxReason), now
+	c.lastError, c.errorAt = legible.Line(err.Error(), maxReason), now
 	if c.next.After(now) {
 		return c.next.Sub(now) // another lane has failed
 	}

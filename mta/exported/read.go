@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/visible"
+	"example.org/mta/internal/legible"
 )
 
 // Reader reads an archive, one message at a time. It needs memory for the JSON of one message, MaxJSON at most.
@@ -104,7 +104,7 @@ func (r *Reader) Next() (*Message, *Content, error) {
 func (r *Reader) Summary() Summary { return r.sum }
 
 // place names a file for errors. Anybody can have chosen its name.
-func (r *Reader) place(file string) string { return r.name + ": " + visible.Line(file, 100) }
+func (r *Reader) place(file string) string { return r.name + ": " + legible.Line(file, 100) }
 
 // next reads the header of a file and checks its name.
 func (r *Reader) next() (*tar.Header, error) {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/visible"
+	"example.org/mta/internal/legible"
 )
 
 func (s *Server) show(r *http.Request, _ none) (Item, error) {
@@ -92,7 +92,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, q logQuery) error {
 	switch {
 	case errors.As(err, &damaged):
 		out.begin()
-		w.Header().Set(damageTrailer, visible.Line(damaged.Text, maxDamage))
+		w.Header().Set(damageTrailer, legible.Line(damaged.Text, maxDamage))
 		return nil
 	case err != nil && ctx.Err() != nil:
 		// The client went, or the relay stops: this is how following ends.

@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.org/mta/internal/visible"
+	"example.org/mta/internal/legible"
 )
 
 // Actor is who sends a request.
@@ -92,7 +92,7 @@ func (l Line) encode() []byte {
 		text *string
 		most int
 	}{{&l.User, maxName}, {&l.Address, maxName}, {&l.Action, maxName}, {&l.Subject, maxSubject}, {&l.Reason, maxText}, {&l.Error, maxText}} {
-		*f.text = visible.Text(*f.text, f.most)
+		*f.text = legible.Escaped(*f.text, f.most)
 	}
 	b, err := json.Marshal(l)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 )
 
@@ -129,10 +129,10 @@ func OfLimit[T ~int | ~int64](n, limit T) Cell {
 }
 
 // Size is a number of octets.
-func Size(n int64) Cell { return figure(short.Size(n), float64(n)) }
+func Size(n int64) Cell { return figure(legible.Size(n), float64(n)) }
 
 // Rate is a number a second.
-func Rate(r float64) Cell { return figure(short.Rate(r), r) }
+func Rate(r float64) Cell { return figure(legible.Rate(r), r) }
 
 // KnownRate is a rate that is unknown while it is 0.
 func KnownRate(r float64) Cell {
@@ -147,7 +147,7 @@ func (l Look) ago(t time.Time) Cell {
 	if t.IsZero() {
 		return Unknown()
 	}
-	c := figure(short.Age(l.Now.Sub(t)), l.Now.Sub(t).Seconds())
+	c := figure(legible.Age(l.Now.Sub(t)), l.Now.Sub(t).Seconds())
 	c.Long, c.Time = c.Text+" ago", t
 	return c
 }
@@ -159,7 +159,7 @@ func (l Look) until(t time.Time) Cell {
 	}
 	c := figure("due", t.Sub(l.Now).Seconds())
 	if t.After(l.Now) {
-		c.Text = short.Left(t.Sub(l.Now))
+		c.Text = legible.Left(t.Sub(l.Now))
 		c.Long = "in " + c.Text
 	}
 	c.Time = t
@@ -180,7 +180,7 @@ func (l Look) history(series []string, write func(float64) string) Cell {
 	return figure(write(sum), sum)
 }
 
-func (l Look) rate(series ...string) Cell { return l.history(series, short.Rate) }
+func (l Look) rate(series ...string) Cell { return l.history(series, legible.Rate) }
 
 func (l Look) whole(series ...string) Cell {
 	return l.history(series, func(f float64) string { return fmt.Sprintf("%.0f", f) })
@@ -191,21 +191,21 @@ func (l Look) seconds(series string) Cell {
 		if f < 1 {
 			return fmt.Sprintf("%.0fms", 1000*f)
 		}
-		return short.Age(time.Duration(f * float64(time.Second)))
+		return legible.Age(time.Duration(f * float64(time.Second)))
 	})
 }
 
 // More is how long something goes on, " (for 5m more)"; "" when that is not known or no time at all.
 func (l Look) More(t time.Time) string {
 	if d := t.Sub(l.Now); !t.IsZero() && d >= time.Second {
-		return " (for " + short.Left(d) + " more)"
+		return " (for " + legible.Left(d) + " more)"
 	}
 	return ""
 }
 
 // Action is what holds mail back, and for how long.
 func (l Look) Action(a api.SiteAction) string {
-	return a.What + from(a.Source) + " for " + short.Left(a.End.Sub(l.Now)) + " more: " + oneLine(a.Reason)
+	return a.What + from(a.Source) + " for " + legible.Left(a.End.Sub(l.Now)) + " more: " + oneLine(a.Reason)
 }
 
 // from names the one source that something is of, if it is of one.
@@ -223,5 +223,5 @@ func (l Look) LastError(t *api.Tally) string {
 	if t.LastError == nil {
 		return ""
 	}
-	return "last error " + short.Age(l.Now.Sub(t.ErrorAt)) + " ago: " + t.LastError.String()
+	return "last error " + legible.Age(l.Now.Sub(t.ErrorAt)) + " ago: " + t.LastError.String()
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 )
 
@@ -30,7 +30,7 @@ var Streams = Listing[stream]{
 		if s.LastError == "" {
 			return ""
 		}
-		return short.Age(l.Now.Sub(s.ErrorAt)) + " ago: " + s.LastError
+		return legible.Age(l.Now.Sub(s.ErrorAt)) + " ago: " + s.LastError
 	},
 	Key: func(s *stream) string { return s.Name },
 }
@@ -40,7 +40,7 @@ func Lag(s *stream) Cell {
 	if s.LagEvents == 0 {
 		return Unknown()
 	}
-	return figure(short.Age(time.Duration(s.LagSeconds*float64(time.Second))), s.LagSeconds)
+	return figure(legible.Age(time.Duration(s.LagSeconds*float64(time.Second))), s.LagSeconds)
 }
 
 // Lost counts the events that a stream has lost: at least so many, if files were deleted that nobody had counted.

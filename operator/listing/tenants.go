@@ -3,7 +3,7 @@ package listing
 import (
 	"slices"
 
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 )
 
@@ -86,8 +86,8 @@ func usedSize(t *tenant) Cell {
 	}
 	c := Size(t.Use.QueuedBytes)
 	if most := t.Use.MaxQueuedBytes; most > 0 {
-		c.Long = c.Text + " of " + short.Size(most)
-		c.Text += "/" + short.Size(most)
+		c.Long = c.Text + " of " + legible.Size(most)
+		c.Text += "/" + legible.Size(most)
 	}
 	return c
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 )
 
@@ -278,7 +278,7 @@ func (a *action) waiting() string {
 	return "the number of queued recipients is not known"
 }
 
-func plural(n int, noun string) string { return short.Count(n, noun) }
+func plural(n int, noun string) string { return legible.Count(n, noun) }
 
 // addressOf is the network of one address of a peer as "ip:port"; the zero Prefix if it has none.
 func addressOf(peer string) netip.Prefix {

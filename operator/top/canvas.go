@@ -5,7 +5,7 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
-	"example.org/mta/internal/visible"
+	"example.org/mta/internal/legible"
 )
 
 // style is how text looks. It only stresses what the text says.
@@ -98,7 +98,7 @@ func (c *canvas) text() string {
 }
 
 // clean makes what is hidden in text visible, on one line.
-func clean(s string) string { return visible.Text(s, longestText) }
+func clean(s string) string { return legible.Escaped(s, longestText) }
 
 // columns is how many columns of a terminal s takes once it is on a canvas.
 func columns(s string) (n int) {

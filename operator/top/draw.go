@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 )
 
@@ -102,7 +102,7 @@ func (m *Model) head(all bool) (lines []line) {
 	s := &m.data.Status
 	lines = append(lines, m.title())
 	if m.lost != "" {
-		text := fmt.Sprintf("NO RELAY: what is shown is %s old. %s", short.Age(m.now.Sub(m.data.Time)), m.lost)
+		text := fmt.Sprintf("NO RELAY: what is shown is %s old. %s", legible.Age(m.now.Sub(m.data.Time)), m.lost)
 		for _, l := range wrap(text, m.width) {
 			lines = append(lines, line{{l, bad}})
 		}
@@ -120,14 +120,14 @@ func (m *Model) head(all bool) (lines []line) {
 	}
 	x := s.Connections
 	text := fmt.Sprintf("conns      %d in, %d out, %d running, %d ready; memory %s, disk %s free",
-		x.In, x.Out, x.Running, x.Waiting, short.Size(s.Memory.Process), short.Size(s.Disk.Free))
+		x.In, x.Out, x.Running, x.Waiting, legible.Size(s.Memory.Process), legible.Size(s.Disk.Free))
 	return append(lines, line{{text, plain}})
 }
 
 // title is the first line: whose screen this is, and how current.
 func (m *Model) title() line {
 	s := &m.data.Status
-	state, st := s.State+" since "+short.Age(m.now.Sub(s.Started)), good
+	state, st := s.State+" since "+legible.Age(m.now.Sub(s.Started)), good
 	if s.State != "running" {
 		state, st = strings.ToUpper(s.State), bad
 	}
@@ -155,14 +155,14 @@ func spacing(d time.Duration) string {
 	if d < time.Second {
 		return d.String()
 	}
-	return short.Age(d)
+	return legible.Age(d)
 }
 
 // rates are four figures with their last minutes, two on a line.
 func (m *Model) rates() []line {
 	r := &m.data.Status.Rates
 	cell := func(name string, v float64, series ...string) line {
-		text := fmt.Sprintf("%-9s  %6s/s ", name, short.Rate(v))
+		text := fmt.Sprintf("%-9s  %6s/s ", name, legible.Rate(v))
 		return line{{text, plain}, {spark(m.past(series...), max(0, m.width/2-columns(text)-2)), faint}, {"  ", plain}}
 	}
 	return []line{
@@ -210,7 +210,7 @@ func (m *Model) troubles() (lines []line) {
 		lines = append(lines, line{{strings.ToUpper(s.State) + ": " + s.Reason, bad}})
 	}
 	for _, a := range s.Alarms {
-		lines = append(lines, line{{fmt.Sprintf("ALARM %s since %s: %s", a.Name, short.Age(m.now.Sub(a.Since)), a.Reason), bad}})
+		lines = append(lines, line{{fmt.Sprintf("ALARM %s since %s: %s", a.Name, legible.Age(m.now.Sub(a.Since)), a.Reason), bad}})
 	}
 	for i := range s.Paused {
 		lines = append(lines, line{{pauseLine(&s.Paused[i], m.now), waiting}})

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 )
 
@@ -464,7 +464,7 @@ func (m *Model) alarms(Key) []any {
 		lines = append(lines, s.State+": "+s.Reason)
 	}
 	for _, a := range s.Alarms {
-		lines = append(lines, fmt.Sprintf("alarm %s, since %s: %s", a.Name, short.Age(m.now.Sub(a.Since)), a.Reason))
+		lines = append(lines, fmt.Sprintf("alarm %s, since %s: %s", a.Name, legible.Age(m.now.Sub(a.Since)), a.Reason))
 	}
 	for i := range s.Paused {
 		lines = append(lines, pauseLine(&s.Paused[i], m.now))
@@ -482,9 +482,9 @@ func (m *Model) alarms(Key) []any {
 
 func pauseLine(p *api.Pause, now time.Time) string {
 	text := strings.TrimSpace("paused: " + string(p.What) + " " + p.Name)
-	text += ", by " + p.By + " since " + short.Age(now.Sub(p.Since))
+	text += ", by " + p.By + " since " + legible.Age(now.Sub(p.Since))
 	if !p.Until.IsZero() {
-		text += ", for " + short.Left(p.Until.Sub(now)) + " more"
+		text += ", for " + legible.Left(p.Until.Sub(now)) + " more"
 	}
 	if p.Reason != "" {
 		text += ": " + p.Reason

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/internal/short"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/listing"
 )
@@ -22,8 +22,8 @@ func (s *Server) functions(role Role) template.FuncMap {
 		"link":    s.link,
 		"asset":   s.assetURL,
 		"count":   count,
-		"rate":    short.Rate,
-		"size":    short.Size,
+		"rate":    legible.Rate,
+		"size":    legible.Size,
 		"percent": percentage,
 		"cut":     cut,
 		"ago":     func(t time.Time) template.HTML { return s.distance(t, "ago") },
@@ -44,7 +44,7 @@ func (s *Server) functions(role Role) template.FuncMap {
 		"whats":  func() []api.PauseWhat { return api.PauseWhats },
 		"spans":  func() []string { return suspensions },
 		"why":    func(r api.RecipientStatus) string { return r.Why(time.UTC) },
-		"age":    func(t time.Time) string { return short.Age(s.cfg.Now().Sub(t)) },
+		"age":    func(t time.Time) string { return legible.Age(s.cfg.Now().Sub(t)) },
 		"words":  func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
 		"figure": figure,
 		"heat":   heat,
@@ -126,9 +126,9 @@ func (s *Server) distance(t time.Time, how string) template.HTML {
 	case d > -time.Second && d < time.Second:
 		text = "now"
 	case how == "ago" || d < 0:
-		text = short.Age(-d) + " ago"
+		text = legible.Age(-d) + " ago"
 	default:
-		text = "in " + short.Left(d)
+		text = "in " + legible.Left(d)
 	}
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%[1]s">%s</time>`, t.UTC().Format(time.RFC3339), text))
 }
@@ -152,7 +152,7 @@ func lane(d *api.Destination, source string) *api.Lane {
 }
 
 // plural writes a count with its noun.
-func plural(n int, noun string) string { return count(n) + " " + short.Plural(n, noun) }
+func plural(n int, noun string) string { return count(n) + " " + legible.Plural(n, noun) }
 
 func capital(s string) string {
 	if s == "" {
@@ -215,5 +215,5 @@ func figure(f api.Figure) string {
 	if !f.Known() {
 		return "–"
 	}
-	return short.Rate(float64(f))
+	return legible.Rate(float64(f))
 }

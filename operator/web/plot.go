@@ -9,8 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/internal/short"
-	"example.org/mta/internal/visible"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 )
 
@@ -54,7 +53,7 @@ func (p Plot) JSON() (string, error) {
 		Series  []series `json:"series"`
 	}{p.Start.Unix(), p.Step.Seconds(), p.Unit, p.Stacked, p.Log, nil}
 	for _, s := range p.Series {
-		out.Series = append(out.Series, series{visible.Text(s.Name, maxTitle), numbers(s.Values, p.Log)})
+		out.Series = append(out.Series, series{legible.Escaped(s.Name, maxTitle), numbers(s.Values, p.Log)})
 	}
 	text, err := json.Marshal(out)
 	return string(text), err
@@ -91,7 +90,7 @@ func (p Plot) Text() string {
 	if len(parts) == 0 {
 		return "Nothing was measured yet."
 	}
-	return "Over " + short.Age(p.Step*time.Duration(p.points())) + ": " + strings.Join(parts, "; ") + "."
+	return "Over " + legible.Age(p.Step*time.Duration(p.points())) + ": " + strings.Join(parts, "; ") + "."
 }
 
 func (p Plot) points() (n int) {
@@ -128,13 +127,13 @@ func (p Plot) value(v float64) string {
 	case math.IsNaN(v):
 		return "–"
 	case p.Unit == "B":
-		return short.Size(int64(v))
+		return legible.Size(int64(v))
 	case p.Unit == "s":
 		return seconds(v)
 	case p.Unit == "":
 		return count(int64(v + 0.5))
 	}
-	return short.Rate(v) + p.Unit
+	return legible.Rate(v) + p.Unit
 }
 
 // seconds writes a duration that may be short.
@@ -145,7 +144,7 @@ func seconds(v float64) string {
 	if v < 10 {
 		return strconv.FormatFloat(v, 'g', 3, 64) + "s"
 	}
-	return short.Age(time.Duration(v * float64(time.Second)))
+	return legible.Age(time.Duration(v * float64(time.Second)))
 }
 
 // plotRows is how many rows the table of a plot has at most.

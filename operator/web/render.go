@@ -17,7 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"example.org/mta/internal/visible"
+	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 )
 
@@ -306,7 +306,7 @@ func reveal(html []byte) []byte {
 		case r == utf8.RuneError && size == 1:
 			out = fmt.Appendf(out, `\x%02x`, html[i])
 		case hidden(r):
-			out = visible.AppendEscaped(out, r)
+			out = legible.AppendEscaped(out, r)
 		default:
 			out = append(out, html[i:i+size]...)
 		}
@@ -316,5 +316,5 @@ func reveal(html []byte) []byte {
 }
 
 func hidden(r rune) bool {
-	return r != '\n' && r != '\t' && r != '\r' && (r == utf8.RuneError || visible.Hidden(r))
+	return r != '\n' && r != '\t' && r != '\r' && (r == utf8.RuneError || legible.Hidden(r))
 }

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/visible"
+	"example.org/mta/internal/legible"
 )
 
 // Bounds of a request's parts.
@@ -153,7 +153,7 @@ func (c *check) line(pointer, s string, longest int) {
 
 // label checks a word that operators see in lists.
 func (c *check) label(pointer, s string) {
-	if c.line(pointer, s, maxLabel); utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) && strings.ContainsFunc(s, visible.Hidden) {
+	if c.line(pointer, s, maxLabel); utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) && strings.ContainsFunc(s, legible.Hidden) {
 		c.wrong(pointer, "send characters that can be seen", "it contains a mark that changes the direction of text, or another invisible character")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/jsontree"
-	"example.org/mta/internal/spelling"
+	"example.org/mta/internal/legible"
 )
 
 // reader turns a tree into values and collects the faults on its way.
@@ -81,7 +81,7 @@ members:
 
 // meant is the remedy for an unknown name.
 func meant(name string, known []string) string {
-	if guess := spelling.Nearest(strings.ToLower(name), known); guess != "" {
+	if guess := legible.Nearest(strings.ToLower(name), known); guess != "" {
 		return fmt.Sprintf("did you mean %q?", guess)
 	}
 	return "remove it; the names are " + strings.Join(known, ", ")

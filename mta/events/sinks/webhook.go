@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/httpclient"
-	"example.org/mta/internal/visible"
+	"example.org/mta/internal/legible"
 	"example.org/mta/mta/events"
 )
 
@@ -154,7 +154,7 @@ func (s *Hook) refusal(answer *http.Response, text []byte) error {
 // shown makes a line of a receiver's text that no terminal or log obeys.
 func shown(text string) string {
 	text = strings.Map(func(r rune) rune {
-		if visible.Hidden(r) {
+		if legible.Hidden(r) {
 			return ' '
 		}
 		return r

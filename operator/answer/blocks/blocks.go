@@ -13,7 +13,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch/pauses"
-	"example.org/mta/internal/spelling"
+	"example.org/mta/internal/legible"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/tally"
 	"example.org/mta/operator/api"
@@ -57,7 +57,7 @@ func Check(cfg *config.Config, what, name string) error {
 	}
 	const most = 10 // that fit into a line
 	hint := fmt.Sprintf("the %ss: %s", what, strings.Join(names, ", "))
-	switch meant := spelling.Nearest(name, names); {
+	switch meant := legible.Nearest(name, names); {
 	case slices.Contains(names, name):
 		return nil
 	case meant != "":

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"example.org/mta/internal/jsontree"
-	"example.org/mta/internal/spelling"
+	"example.org/mta/internal/legible"
 )
 
 // use is what becomes of a field of another service's request.
@@ -124,7 +124,7 @@ func (r *reader) unknown(m *jsontree.Node, fields []field) {
 		names[i] = f.name
 	}
 	remedy := "leave it out"
-	if guess := spelling.Nearest(m.Name, names); guess != "" {
+	if guess := legible.Nearest(m.Name, names); guess != "" {
 		remedy = fmt.Sprintf("did you mean %q?", guess)
 	}
 	r.fault(m.Pointer(), "there is no such field", remedy)

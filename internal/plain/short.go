@@ -1,6 +1,6 @@
-// Package short writes durations, sizes and rates as people read them in tables: few characters, two
-// digits that matter.
-package short
+// Package legible makes text legible: durations, sizes and rates in few characters, with the two digits that matter;
+// text that strangers wrote, so that a terminal only shows it; the known name that a misspelled one most likely stands for.
+package legible
 
 import (
 	"fmt"

@@ -1,8 +1,7 @@
-// Package visible keeps text that strangers wrote from doing more on a terminal than being shown.
-// JSON leaves C1 controls, marks that turn the direction of text and the like as they are; a
-// terminal that shows such a line obeys them. They can be escaped without changing what the JSON
-// says.
-package visible
+package legible
+
+// JSON leaves C1 controls, marks that turn the direction of text and the like as they are; a terminal that shows such a
+// line obeys them. They can be escaped without changing the value.
 
 import (
 	"io"
@@ -33,10 +32,10 @@ func Line(s string, n int) string {
 	}, s)
 }
 
-// Text returns s as one line that says what is in it: a line end is " / ", a tab a space, and what is hidden is
+// Escaped returns all of s as one line: a line end is " / ", a tab a space, and what is hidden is
 // escaped as JSON does it. What begins beyond the first n octets of the line is cut, with "…" in its place. Bytes
 // that are not UTF-8 become U+FFFD.
-func Text(s string, n int) string {
+func Escaped(s string, n int) string {
 	plain := len(s) <= n
 	for i := 0; plain && i < len(s); i++ {
 		plain = s[i] >= ' ' && s[i] < 0x7f

@@ -1,4 +1,4 @@
-package visible
+package legible
 
 import (
 	"bytes"
@@ -73,7 +73,7 @@ func TestText(t *testing.T) {
 		{"grün 日本語 e\u0301", 500, "grün 日本語 e\u0301"},
 		{"日本語", 4, "日本…"},
 	} {
-		if got := Text(c.in, c.n); got != c.want {
+		if got := Escaped(c.in, c.n); got != c.want {
 			t.Errorf("Text(%q, %d) = %q, not %q", c.in, c.n, got, c.want)
 		}
 	}

@@ -1,5 +1,4 @@
-// Package spelling finds the name that a misspelled one most likely stands for.
-package spelling
+package legible
 
 // Nearest gives the one of the candidates that given most likely means, "" when none is close. Words
 // of one or two letters are like too many others.
