@@ -3,7 +3,7 @@ package tally
 import (
 	"slices"
 
-	"example.org/mta/internal/loghist"
+	"example.org/mta/operator/history"
 )
 
 // seen notes that a block or site had n recipients, under the lock.
@@ -41,18 +41,18 @@ func (t *Tallies) Busy(scope Scope, each func(name string, n int64)) {
 
 // Delays returns the delays of a block's or a site's deliveries since it was called first. They take half a kilobyte,
 // until Unwatch.
-func (t *Tallies) Delays(scope Scope, name string) loghist.Histogram {
+func (t *Tallies) Delays(scope Scope, name string) history.Histogram {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.by[scope][name]
 	switch {
 	case c == nil && scope == Site: // strangers' names are remembered with mail only
-		return loghist.Histogram{}
+		return history.Histogram{}
 	case c == nil:
 		c = t.of(scope, name)
 	}
 	if c.delays == nil {
-		c.delays = new(loghist.Histogram)
+		c.delays = new(history.Histogram)
 	}
 	return *c.delays
 }
@@ -67,7 +67,7 @@ func (t *Tallies) Unwatch(scope Scope, name string) {
 }
 
 // TotalDelays returns those of all deliveries.
-func (t *Tallies) TotalDelays() loghist.Histogram {
+func (t *Tallies) TotalDelays() history.Histogram {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return *t.total.delays

@@ -10,11 +10,11 @@ import (
 	"example.org/mta/bounce"
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/loghist"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
+	"example.org/mta/operator/history"
 	"example.org/mta/submission/intake"
 )
 
@@ -50,7 +50,7 @@ type Tally struct {
 	deliveredAt time.Time
 	touched     time.Time // a site's
 
-	delays *loghist.Histogram // of deliveries, while somebody watches
+	delays *history.Histogram // of deliveries, while somebody watches
 	recent int64              // recipients since Busy was asked last
 }
 
@@ -91,7 +91,7 @@ type Tallies struct {
 
 // New returns tallies of nothing yet, by the blocks of the configuration that cfg returns.
 func New(cfg func() *config.Config) *Tallies {
-	t := &Tallies{config: cfg, total: Tally{delays: new(loghist.Histogram)}, recent: recents{by: make(map[string]*recent)},
+	t := &Tallies{config: cfg, total: Tally{delays: new(history.Histogram)}, recent: recents{by: make(map[string]*recent)},
 		paths: make(map[Path]*Tally)}
 	for scope := range t.by {
 		t.by[scope] = make(map[string]*Tally)

@@ -3,8 +3,6 @@ package history
 import (
 	"math"
 	"time"
-
-	"example.org/mta/internal/loghist"
 )
 
 // Figure is something that is known of a subject over time.
@@ -84,7 +82,7 @@ var figuresOf = [kinds][]Figure{
 type delta struct {
 	rates  [numCounts]float64 // per second
 	levels [numLevels]float64
-	delays loghist.Histogram
+	delays Histogram
 }
 
 // since gives what happened since the last sample. Nothing is known of rates at the first.
@@ -134,7 +132,7 @@ func (d *delta) value(f Figure) float64 {
 	return quantile(&d.delays, f)
 }
 
-func quantile(h *loghist.Histogram, f Figure) float64 {
+func quantile(h *Histogram, f Figure) float64 {
 	share := .5
 	if f == DelayP99 {
 		share = .99

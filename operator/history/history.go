@@ -13,8 +13,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"example.org/mta/internal/loghist"
 )
 
 // MaxBytes is what a History takes of memory at most.
@@ -46,7 +44,7 @@ func (k Kind) String() string { return kindNames[k] }
 // Reading is what is known of a subject at a time.
 type Reading struct {
 	Counts [numCounts]int64   // since the start of the relay
-	Delays loghist.Histogram  // of deliveries since then
+	Delays Histogram          // of deliveries since then
 	Levels [numLevels]float64 // NaN: nothing is known
 }
 

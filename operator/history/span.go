@@ -3,8 +3,6 @@ package history
 import (
 	"math"
 	"time"
-
-	"example.org/mta/internal/loghist"
 )
 
 // Span is how far back values go, and how far apart they are.
@@ -44,7 +42,7 @@ type mean struct {
 	step   int64
 	sums   []float64
 	counts []int32
-	delays loghist.Histogram
+	delays Histogram
 }
 
 func newSpan(s Span, figures int) span {
@@ -128,9 +126,9 @@ func (h *History) write(s *subject, d *delta) {
 }
 
 // add takes a sample into account; the first one of a step begins it.
-func (m *mean) add(step int64, values []float64, delays *loghist.Histogram) {
+func (m *mean) add(step int64, values []float64, delays *Histogram) {
 	if m.step != step {
-		m.step, m.delays = step, loghist.Histogram{}
+		m.step, m.delays = step, Histogram{}
 		clear(m.sums)
 		clear(m.counts)
 	}

@@ -1,4 +1,4 @@
-package loghist
+package history
 
 import (
 	"math"
