@@ -2,11 +2,9 @@ package delivery
 
 import (
 	"context"
+	"example.org/mta/internal/route"
 	"net"
 	"net/netip"
-
-	"example.org/mta/delivery/egress"
-	"example.org/mta/internal/route"
 )
 
 // Source is a local address and the name that goes with it, from which connections are made.
@@ -34,5 +32,5 @@ func (s Source) Reaches(h route.Host) bool {
 
 // dialer is the default of Config.Dial.
 func dialer(ctx context.Context, s Source, h route.Host) (net.Conn, error) {
-	return egress.Direct(s.Address)(ctx, h.Addr)
+	return Direct(s.Address)(ctx, h.Addr)
 }

@@ -8,7 +8,6 @@ import (
 
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/delivery"
-	"example.org/mta/delivery/egress"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch"
@@ -31,7 +30,7 @@ type mailOut struct {
 	*stores
 
 	certs       *certificates.Store
-	sources     *egress.Watch
+	sources     *delivery.AddressWatch
 	sites       dispatch.Sites
 	returnPaths atomic.Pointer[returnpath.Keys]
 	node        returnpath.Node
@@ -49,7 +48,7 @@ func openMailOut(cfg *config.Config, kept *stores, undo *undoer) (*mailOut, erro
 	r := &mailOut{stores: kept, certs: certificates.New(kept.now, kept.log)}
 	r.tracer = connections.NewTracer(r.now, func() { r.delivery.Retrace() })
 	local := func() map[string]netip.Addr { return r.inForce().LocalAddresses() }
-	r.sources = egress.NewWatch(local, r.opts.Bind, r.log)
+	r.sources = delivery.NewAddressWatch(local, r.opts.Bind, r.log)
 	return r, openAll(cfg, undo, []step{
 		{"", r.openReports},
 		{"return paths", r.openReturnPaths},

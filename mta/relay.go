@@ -77,7 +77,7 @@ type Options struct {
 	// places lists the stores with the formats that the relay knows. Nil: those of this program. For tests of another
 	// version.
 	places func(*config.Config) []format.Place
-	// Bind tries to use an address of a source. Nil: egress.Bind. For tests of one that moves.
+	// Bind tries to use an address of a source. Nil: delivery.Bind. For tests of one that moves.
 	Bind func(netip.Addr) error
 	// QueueFS is the file system that the queue stands on. Nil: the operating system's. For tests of a full disk, and
 	// of a queue in memory.

@@ -15,7 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"example.org/mta/delivery/egress"
+	"example.org/mta/delivery"
 	"example.org/mta/internal/parking"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
@@ -275,7 +275,7 @@ func TestReloadLeavesNoMomentWithoutLimits(t *testing.T) {
 		if pool := w.policy.Load().Config.PoolOf(""); len(pool.Dedicated) > 0 && !slices.Contains(w.warm.Controller().IPs(), "127.0.0.77") {
 			early++
 		}
-		return egress.Bind(a)
+		return delivery.Bind(a)
 	}
 	w = newWorldWith(t, Options{Bind: bind}, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.rewrite("warming", fmt.Sprintf(`

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net"
 
-	"example.org/mta/delivery/egress"
+	"example.org/mta/delivery"
 	"example.org/mta/mta/config"
 )
 
@@ -42,7 +42,7 @@ func foreign(listener string) string {
 	if listener == "" || err != nil || address.IP == nil || address.IP.IsUnspecified() {
 		return ""
 	}
-	if ip := address.AddrPort().Addr().Unmap(); egress.Lacks(ip) {
+	if ip := address.AddrPort().Addr().Unmap(); delivery.MachineLacks(ip) {
 		return fmt.Sprintf("this machine does not have the address %s, so that the relay can't start", ip)
 	}
 	return ""

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/delivery/egress"
+	"example.org/mta/delivery"
 	"example.org/mta/internal/certificates"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
@@ -17,7 +17,7 @@ import (
 // machine as it is now, or is of no use.
 func Warnings(cfg *config.Config, now time.Time) []string {
 	out := slices.Concat(cfg.Warnings(), unused(cfg), neverRetried(cfg), cfg.Late(now), cfg.Unsigned(), usersWarnings(cfg), consoleWarnings(cfg), keysWarnings(cfg), unsubscribeWarnings(cfg), templateWarnings(cfg), certificateWarnings(cfg, now), tlsReportWarnings(cfg), asideWarnings(cfg))
-	missing := egress.Absent(cfg.LocalAddresses())
+	missing := delivery.AbsentAddresses(cfg.LocalAddresses())
 	for _, s := range cfg.Sources {
 		if a, is := missing[s.Name]; is {
 			out = append(out, fmt.Sprintf("%s: this machine does not have the address %s: mail takes other sources of the pool, or waits", s.Origin("address"), a))

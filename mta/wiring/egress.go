@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"example.org/mta/delivery"
-	"example.org/mta/delivery/egress"
 	"example.org/mta/mta/config"
 )
 
@@ -20,10 +19,10 @@ func (p *Policy) Outgoing(name string) (delivery.Source, bool) {
 }
 
 // Dialer returns what opens connections from a source, through its proxy if it has one.
-func (p *Policy) Dialer(s delivery.Source) egress.Dialer {
+func (p *Policy) Dialer(s delivery.Source) delivery.Dialer {
 	src := p.Config.Source(s.Name)
 	if src == nil || src.Proxy.Kind == "" {
-		return egress.Direct(s.Address)
+		return delivery.Direct(s.Address)
 	}
 	dial := throughProxy(src)
 	return func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
@@ -35,9 +34,9 @@ func (p *Policy) Dialer(s delivery.Source) egress.Dialer {
 	}
 }
 
-func throughProxy(s *config.Source) egress.Dialer {
+func throughProxy(s *config.Source) delivery.Dialer {
 	if s.Proxy.Kind == config.SOCKS5 {
-		return egress.SOCKS5(s.Proxy.Address(), s.ProxyUsername, string(s.ProxyPassword))
+		return delivery.SOCKS5(s.Proxy.Address(), s.ProxyUsername, string(s.ProxyPassword))
 	}
-	return egress.PROXY(s.Proxy.Address(), s.Address)
+	return delivery.PROXY(s.Proxy.Address(), s.Address)
 }

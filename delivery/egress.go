@@ -1,10 +1,4 @@
-// Package egress opens the connections to hosts: from an address of this machine, or through a proxy
-// from an address of another. It starts no goroutines; the only state is that of a [Watch], which knows the sources whose
-// address this machine lacks.
-//
-// In the order of use: [Direct], [SOCKS5] or [PROXY] makes a [Dialer] for a source; whoever dials a
-// host calls it with a context that has a deadline.
-package egress
+package delivery
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package egress
+package delivery
 
 import (
 	"log/slog"
@@ -16,7 +16,7 @@ func TestWatch(t *testing.T) {
 		"six": netip.MustParseAddr("2001:db8::1"), "busy": netip.MustParseAddr("192.0.2.3"),
 	}
 	problem := map[string]error{"192.0.2.2": syscall.EADDRNOTAVAIL, "2001:db8::1": syscall.EAFNOSUPPORT, "192.0.2.3": syscall.EMFILE}
-	w := NewWatch(func() map[string]netip.Addr { return addresses }, func(a netip.Addr) error { return problem[a.String()] },
+	w := NewAddressWatch(func() map[string]netip.Addr { return addresses }, func(a netip.Addr) error { return problem[a.String()] },
 		slog.New(slog.NewTextHandler(&text, nil)))
 	for _, x := range []struct {
 		change func()
@@ -44,7 +44,7 @@ func TestWatch(t *testing.T) {
 
 func TestTheMachineSaysWhichAddressesItHas(t *testing.T) {
 	for address, missing := range map[string]bool{"127.0.0.1": false, "127.1.2.3": false, "192.0.2.77": true} {
-		if Lacks(netip.MustParseAddr(address)) != missing {
+		if MachineLacks(netip.MustParseAddr(address)) != missing {
 			t.Errorf("%s: want missing %v", address, missing)
 		}
 	}

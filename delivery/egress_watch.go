@@ -1,4 +1,4 @@
-package egress
+package delivery
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Watch knows the sources whose address this machine does not have: one that moved to another machine, or whose
+// AddressWatch knows the sources whose address this machine does not have: one that moved to another machine, or whose
 // interface is down. Their mail takes others of the pool meanwhile.
-type Watch struct {
+type AddressWatch struct {
 	addresses func() map[string]netip.Addr
 	bind      func(netip.Addr) error
 	log       *slog.Logger
@@ -26,13 +26,13 @@ type Watch struct {
 	missing map[string]netip.Addr
 }
 
-// NewWatch watches the addresses of sources, by their names. Nobody has to Run it. bind tries to use an address; nil:
+// NewAddressWatch watches the addresses of sources, by their names. Nobody has to Run it. bind tries to use an address; nil:
 // Bind.
-func NewWatch(addresses func() map[string]netip.Addr, bind func(netip.Addr) error, log *slog.Logger) *Watch {
+func NewAddressWatch(addresses func() map[string]netip.Addr, bind func(netip.Addr) error, log *slog.Logger) *AddressWatch {
 	if bind == nil {
 		bind = Bind
 	}
-	w := &Watch{addresses: addresses, bind: bind, log: log}
+	w := &AddressWatch{addresses: addresses, bind: bind, log: log}
 	w.Check()
 	return w
 }
@@ -41,7 +41,7 @@ func NewWatch(addresses func() map[string]netip.Addr, bind func(netip.Addr) erro
 const watchInterval = 30 * time.Second
 
 // Run looks at the addresses again and again until ctx ends.
-func (w *Watch) Run(ctx context.Context) {
+func (w *AddressWatch) Run(ctx context.Context) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
@@ -55,7 +55,7 @@ func (w *Watch) Run(ctx context.Context) {
 }
 
 // Check looks at all addresses, and logs the changes.
-func (w *Watch) Check() {
+func (w *AddressWatch) Check() {
 	w.checking.Lock()
 	defer w.checking.Unlock()
 	missing := absent(w.addresses(), w.bind)
@@ -76,7 +76,7 @@ func (w *Watch) Check() {
 }
 
 // Missing reports whether a source is left out.
-func (w *Watch) Missing(source string) bool {
+func (w *AddressWatch) Missing(source string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, missing := w.missing[source]
@@ -84,14 +84,16 @@ func (w *Watch) Missing(source string) bool {
 }
 
 // Names lists the sources that are left out, sorted.
-func (w *Watch) Names() []string {
+func (w *AddressWatch) Names() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.missing))
 }
 
-// Absent gives those of the addresses, by source, that this machine does not have.
-func Absent(addresses map[string]netip.Addr) map[string]netip.Addr { return absent(addresses, Bind) }
+// AbsentAddresses gives those of the addresses, by source, that this machine does not have.
+func AbsentAddresses(addresses map[string]netip.Addr) map[string]netip.Addr {
+	return absent(addresses, Bind)
+}
 
 func absent(addresses map[string]netip.Addr, bind func(netip.Addr) error) map[string]netip.Addr {
 	missing := maps.Clone(addresses)
@@ -109,8 +111,8 @@ func Bind(a netip.Addr) error {
 	return c.Close()
 }
 
-// Lacks reports whether this machine does not have an address.
-func Lacks(a netip.Addr) bool { return lacking(Bind(a)) }
+// MachineLacks reports whether this machine does not have an address.
+func MachineLacks(a netip.Addr) bool { return lacking(Bind(a)) }
 
 // lacking tells a machine without the address, or without its family, from one with another fault.
 func lacking(err error) bool {
