@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 )
@@ -97,7 +96,7 @@ func TestMoveToAnotherRelay(t *testing.T) {
 	for _, k := range kinds {
 		zone += fmt.Sprintf("%[1]s.example. 60 IN MX 10 mx.%[1]s.example.\nmx.%[1]s.example. 60 IN A %[2]s\n", k, addr)
 	}
-	names := dnsserver.New(dnsserver.MustZone(zone))
+	names := sink.NewDNS(sink.MustZone(zone))
 	dns, err := names.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue/store"
@@ -82,7 +81,7 @@ func programBefore(t *testing.T, version string) (program string, newest int) {
 // machine is a Debian on which a stranger installs the packages, with the world's mail exchangers around it.
 type machine struct {
 	*tree
-	names  *dnsserver.Zone
+	names  *sink.Zone
 	got    *sink.Recorder // what the mail exchangers took
 	next   atomic.Int64   // numbers the messages of the load
 	newest int            // the newest format of the queue, which the version before does not read

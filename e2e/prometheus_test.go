@@ -16,7 +16,6 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 )
 
@@ -35,8 +34,8 @@ func TestPromtool(t *testing.T) {
 // watched is a relay that a Prometheus watches, each second, with contrib's rules made quick.
 type watched struct {
 	*relay
-	zone    *dnsserver.Zone
-	names   *dnsserver.Server
+	zone    *sink.Zone
+	names   *sink.DNSServer
 	metrics string // URL
 	api     string // of Prometheus
 }
@@ -75,11 +74,11 @@ func newWatched(t *testing.T) *watched {
 	}
 	go provider.Serve(socket)
 	t.Cleanup(provider.Close)
-	w := &watched{zone: dnsserver.MustZone("box.example. MX 10 mx.box.example.\nmx.box.example. A 127.0.0.1\n")}
+	w := &watched{zone: sink.MustZone("box.example. MX 10 mx.box.example.\nmx.box.example. A 127.0.0.1\n")}
 	for i := range 200 { // each has to be looked up
 		_ = w.zone.Add(fmt.Sprintf("d%d.example. MX 10 mx.box.example.", i))
 	}
-	w.names = dnsserver.New(w.zone)
+	w.names = sink.NewDNS(w.zone)
 	at, err := w.names.Listen(freeAddress(t)) // where it comes back: clients get no such port meanwhile
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +279,7 @@ func (w *watched) alertOfADeadNameServer(t *testing.T) {
 		w.sendMail(t, i)
 		return w.returnsData(alert)
 	})
-	names := dnsserver.New(w.zone)
+	names := sink.NewDNS(w.zone)
 	t.Cleanup(func() { names.Close() })
 	eventually(t, patience, func() error { // a process that is being started may have a copy of the socket
 		_, err := names.Listen(address)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 )
 
@@ -25,7 +25,7 @@ const (
 func TestTortureSilentNameServers(t *testing.T) {
 	t.Parallel()
 	b := newBattlefield(t)
-	b.zone.Fault("*.silent.example", dnsserver.Fault{Drop: true})
+	b.zone.Fault("*.silent.example", sink.DNSFault{Drop: true})
 	floods := 0
 	b.storm(t, 3, func(r *relay, _ *rand.Rand) (settled bool) {
 		b.flood(t, r, floods)

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 )
 
@@ -171,7 +170,7 @@ func launchRelay(t *testing.T, r *relay) *process {
 // battlefield is the far side, and the account of what was accepted.
 type battlefield struct {
 	dns, port string
-	zone      *dnsserver.Zone
+	zone      *sink.Zone
 	relay     *relay
 	config    string                  // further lines of the relay's configuration
 	queue     string                  // and of its block queue
@@ -227,8 +226,8 @@ func newBattlefield(t *testing.T, records ...string) *battlefield {
 		go server.Serve(l)
 		t.Cleanup(server.Close)
 	}
-	b.zone = dnsserver.MustZone(zone.String() + strings.Join(records, ""))
-	d := dnsserver.New(b.zone)
+	b.zone = sink.MustZone(zone.String() + strings.Join(records, ""))
+	d := sink.NewDNS(b.zone)
 	addr, err := d.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

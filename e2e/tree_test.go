@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 )
 
@@ -178,10 +177,10 @@ func (tr *tree) serveMail(t *testing.T, addr string, to *sink.Recorder) {
 }
 
 // serveNames starts a name server in the tree, and returns what it serves.
-func (tr *tree) serveNames(t *testing.T, records string) *dnsserver.Zone {
+func (tr *tree) serveNames(t *testing.T, records string) *sink.Zone {
 	t.Helper()
-	zone := dnsserver.MustZone(records)
-	s := dnsserver.New(zone)
+	zone := sink.MustZone(records)
+	s := sink.NewDNS(zone)
 	if err := tr.within(func() error {
 		_, err := s.Listen("127.0.0.1:53")
 		return err

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 )
@@ -108,7 +107,7 @@ func newWarmGround(t *testing.T, set warmSettings) *warmGround {
 		go server.Serve(listeners[i])
 		t.Cleanup(server.Close)
 	}
-	d := dnsserver.New(dnsserver.MustZone(zone.String()))
+	d := sink.NewDNS(sink.MustZone(zone.String()))
 	dns, err := d.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/miekg/dns"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
 )
@@ -27,22 +26,22 @@ func TestDANEInTheMiddle(t *testing.T) {
 	}
 	leaf := func(c *tls.Config) []byte { return c.Certificates[0].Certificate[0] }
 	fits := fmt.Sprintf("3 0 1 %x", sha256.Sum256(leaf(own)))
-	drop := dnsserver.Fault{Drop: true, Types: []uint16{dns.TypeTLSA}}
+	drop := sink.DNSFault{Drop: true, Types: []uint16{dns.TypeTLSA}}
 	for _, tc := range []struct {
 		name    string
 		host    *tls.Config
 		records string // "" for none
-		fault   dnsserver.Fault
+		fault   sink.DNSFault
 		want    string // the end of the record's words, or "DANE" or "" for what vouches for a delivery
 	}{
-		{"nobody", own, fits, dnsserver.Fault{}, "DANE"},
-		{"STARTTLS is stripped", nil, fits, dnsserver.Fault{}, "TLS is required and the host does not offer it"},
-		{"the certificate is swapped", swapped, fits, dnsserver.Fault{}, "matches no TLSA record"},
+		{"nobody", own, fits, sink.DNSFault{}, "DANE"},
+		{"STARTTLS is stripped", nil, fits, sink.DNSFault{}, "TLS is required and the host does not offer it"},
+		{"the certificate is swapped", swapped, fits, sink.DNSFault{}, "matches no TLSA record"},
 		{"TLSA queries are dropped", own, fits, drop, "no answer in time"},
 		{"TLSA queries are dropped, STARTTLS is stripped", nil, fits, drop, "no answer in time"},
-		{"TLSA queries fail", own, fits, dnsserver.Fault{Rcode: dns.RcodeServerFailure, Types: []uint16{dns.TypeTLSA}}, "SERVFAIL"},
-		{"STARTTLS is stripped, unusable records", nil, "0 0 1 " + fmt.Sprintf("%x", sha256.Sum256(nil)), dnsserver.Fault{}, "TLS is required and the host does not offer it"},
-		{"no records: clear text is what there is", nil, "", dnsserver.Fault{}, ""},
+		{"TLSA queries fail", own, fits, sink.DNSFault{Rcode: dns.RcodeServerFailure, Types: []uint16{dns.TypeTLSA}}, "SERVFAIL"},
+		{"STARTTLS is stripped, unusable records", nil, "0 0 1 " + fmt.Sprintf("%x", sha256.Sum256(nil)), sink.DNSFault{}, "TLS is required and the host does not offer it"},
+		{"no records: clear text is what there is", nil, "", sink.DNSFault{}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -72,7 +71,7 @@ func TestDANEInTheMiddle(t *testing.T) {
 }
 
 // publish has a validating resolver see TLSA records of box.example's host.
-func (w *world) publish(records string, fault dnsserver.Fault) {
+func (w *world) publish(records string, fault sink.DNSFault) {
 	w.t.Helper()
 	at := "_" + w.port + "._tcp.mx.box.example"
 	if records != "" {
@@ -83,14 +82,14 @@ func (w *world) publish(records string, fault dnsserver.Fault) {
 	fault.Secure = true
 	w.zone.Fault(at, fault)
 	for _, name := range []string{"box.example", "mx.box.example"} {
-		w.zone.Fault(name, dnsserver.Fault{Secure: true})
+		w.zone.Fault(name, sink.DNSFault{Secure: true})
 	}
 }
 
 func TestExplainNamesHostsWithTLSARecords(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	w.publish("3 0 1 "+fmt.Sprintf("%x", sha256.Sum256(nil)), dnsserver.Fault{})
+	w.publish("3 0 1 "+fmt.Sprintf("%x", sha256.Sum256(nil)), sink.DNSFault{})
 	want := "DANE: the certificate of mx.box.example must match its TLSA records"
 	if got := w.explainDomain("box.example").TLSPolicies; len(got) != 1 || got[0] != want {
 		t.Errorf("%q, want %q", got, want)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 )
@@ -50,7 +49,7 @@ func statesOf(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	w.zone.Fault("*.silent.example", dnsserver.Fault{Drop: true})
+	w.zone.Fault("*.silent.example", sink.DNSFault{Drop: true})
 	client, hour := w.api.Destinations, api.Age(time.Hour)
 	for _, s := range []api.Suspend{
 		{Site: "suspended.example", For: hour, Reason: "a test"}, {Site: "held.example", For: hour}, {Site: "source.example", Source: "other", For: hour, Reason: "a test"},

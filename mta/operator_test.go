@@ -7,7 +7,6 @@ import (
 
 	"github.com/miekg/dns"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 )
@@ -100,7 +99,7 @@ func TestWhatIsWrongWithASite(t *testing.T) {
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{{Phase: sink.Connect, Reply: "421 4.7.0 too much mail"}}}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.await("bob@box.example", "TransientFailure")
-	w.zone.Fault("lame.example.", dnsserver.Fault{Rcode: dns.RcodeServerFailure})
+	w.zone.Fault("lame.example.", sink.DNSFault{Rcode: dns.RcodeServerFailure})
 	w.send("ann@client.example", letter, "bob@lame.example")
 	w.await("bob@lame.example", "TransientFailure")
 	list, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{}, "", 10)

@@ -21,7 +21,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
@@ -37,7 +36,7 @@ type world struct {
 	given    Options // to New, but for its log
 	cfg      *config.Config
 	recorder *sink.Recorder
-	zone     *dnsserver.Zone
+	zone     *sink.Zone
 	port     string // of the provider; PORT in the configuration
 	stop     func() error
 	book     logBook // what the relay has logged
@@ -81,13 +80,13 @@ func newWorldWith(t testing.TB, opts Options, sc sink.Config, extra string, chan
 	go provider.Serve(socket)
 	t.Cleanup(provider.Close)
 
-	w.zone = dnsserver.MustZone(`
+	w.zone = sink.MustZone(`
 		box.example.    MX 10 mx.box.example.
 		mx.box.example. A  127.0.0.1
 		null.example.   MX 0 .
 		client.example. MX 10 mx.box.example.
 	`)
-	names := dnsserver.New(w.zone)
+	names := sink.NewDNS(w.zone)
 	at, err := names.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

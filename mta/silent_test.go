@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 )
@@ -17,7 +16,7 @@ func TestSilentNameServersHoldUpNobodyElse(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.arrived(1) // its route is known
-	w.zone.Fault("*.silent.example", dnsserver.Fault{Drop: true})
+	w.zone.Fault("*.silent.example", sink.DNSFault{Drop: true})
 	w.sendSilent(messages, each)
 	began := time.Now()
 	w.send("ann@client.example", letter, "eve@box.example")
@@ -31,7 +30,7 @@ func TestMailForSilentDomainsIsInTheQueue(t *testing.T) {
 	t.Parallel()
 	const messages, each = 5, 1000
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	w.zone.Fault("*.silent.example", dnsserver.Fault{Drop: true})
+	w.zone.Fault("*.silent.example", sink.DNSFault{Drop: true})
 	w.sendSilent(messages, each)
 	w.until("the mail waits for routes", func() bool { return w.queue.Stats().Parked >= messages*each-2000 })
 	o := w.api.Queue

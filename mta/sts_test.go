@@ -20,7 +20,6 @@ import (
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/internal/httpclient"
 	"example.org/mta/internal/testca"
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/operator/api"
@@ -282,12 +281,12 @@ func TestManInTheMiddleReadsWithoutPolicy(t *testing.T) {
 func TestMTASTSPolicyCantBeLookedUp(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*stsWorld){
-		"DNS times out": func(w *stsWorld) { w.zone.Fault("_mta-sts.box.example", dnsserver.Fault{Drop: true}) },
+		"DNS times out": func(w *stsWorld) { w.zone.Fault("_mta-sts.box.example", sink.DNSFault{Drop: true}) },
 		"record is forged away": func(w *stsWorld) {
-			w.zone.Fault("_mta-sts.box.example", dnsserver.Fault{Rcode: 3})
+			w.zone.Fault("_mta-sts.box.example", sink.DNSFault{Rcode: 3})
 		},
 		"web server is down": func(w *stsWorld) {
-			w.zone.Fault("_mta-sts.box.example", dnsserver.Fault{Drop: true, First: 1})
+			w.zone.Fault("_mta-sts.box.example", sink.DNSFault{Drop: true, First: 1})
 			w.web.Store(nil)
 		},
 	} {

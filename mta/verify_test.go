@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/listen"
 )
@@ -55,8 +54,8 @@ func TestS16_RecipientsAreVerifiedAtRCPT(t *testing.T) {
 	`); err != nil {
 		t.Fatal(err)
 	}
-	w.zone.Fault("dead.example.", dnsserver.Fault{Drop: true})
-	w.zone.Fault("broken.example.", dnsserver.Fault{Rcode: 2}) // SERVFAIL
+	w.zone.Fault("dead.example.", sink.DNSFault{Drop: true})
+	w.zone.Fault("broken.example.", sink.DNSFault{Rcode: 2}) // SERVFAIL
 	listeners := w.listeners.Addresses(listen.SMTP)
 	for _, x := range []struct {
 		to   string

@@ -14,16 +14,16 @@ import (
 	"go.uber.org/goleak"
 
 	"example.org/mta/internal/route"
-	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 	"example.org/mta/router/resolver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start serves a zone and gives a router that asks it.
-func start(t testing.TB, z *dnsserver.Zone, s Settings) (*Router, *dnsserver.Server) {
+func start(t testing.TB, z *sink.Zone, s Settings) (*Router, *sink.DNSServer) {
 	t.Helper()
-	server := dnsserver.New(z)
+	server := sink.NewDNS(z)
 	addr, err := server.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -137,15 +137,15 @@ const world = `
 	smartlo.example.net.  IN A 127.0.0.1
 `
 
-func worldZone(t testing.TB) *dnsserver.Zone {
+func worldZone(t testing.TB) *sink.Zone {
 	t.Helper()
-	z, err := dnsserver.NewZone(world)
+	z, err := sink.NewZone(world)
 	if err != nil {
 		t.Fatal(err)
 	}
-	z.Fault("servfail.test", dnsserver.Fault{Rcode: dns.RcodeServerFailure})
-	z.Fault("mute.test", dnsserver.Fault{Drop: true})
-	z.Fault("h.halffamily.test", dnsserver.Fault{Rcode: dns.RcodeServerFailure, Types: []uint16{dns.TypeAAAA}})
+	z.Fault("servfail.test", sink.DNSFault{Rcode: dns.RcodeServerFailure})
+	z.Fault("mute.test", sink.DNSFault{Drop: true})
+	z.Fault("h.halffamily.test", sink.DNSFault{Rcode: dns.RcodeServerFailure, Types: []uint16{dns.TypeAAAA}})
 	return z
 }
 
@@ -328,7 +328,7 @@ func TestEqualPreferenceIsShuffled(t *testing.T) {
 	for i := range 4 {
 		fmt.Fprintf(&records, "even.test. IN MX 10 mx%d.even.test.\nmx%d.even.test. IN A 192.0.2.%d\n", i, i, i+1)
 	}
-	r, _ := start(t, dnsserver.MustZone(records.String()), Settings{})
+	r, _ := start(t, sink.MustZone(records.String()), Settings{})
 	const rounds = 2400
 	first := make(map[string]int)
 	orders := make(map[string]int)
@@ -359,7 +359,7 @@ func TestNumberOfHostsIsBounded(t *testing.T) {
 			fmt.Fprintf(&records, "mx%d.many.test. IN A 192.0.%d.%d\n", i, k, i+1)
 		}
 	}
-	r, server := start(t, dnsserver.MustZone(records.String()), Settings{MaxHosts: 20, NoIPv6: true})
+	r, server := start(t, sink.MustZone(records.String()), Settings{MaxHosts: 20, NoIPv6: true})
 	rt := r.Lookup(t.Context(), "many.test").Route
 	if rt.Hosts() != 20 {
 		t.Errorf("%d hosts, want 20", rt.Hosts())
@@ -378,14 +378,14 @@ func TestNumberOfHostsIsBounded(t *testing.T) {
 
 // The result holds no longer than the records it was made from.
 func TestRouteExpiresWithItsRecords(t *testing.T) {
-	z := dnsserver.MustZone(`
+	z := sink.MustZone(`
 		long.test.     3600 IN MX 10 mx.long.test.
 		mx.long.test.  3600 IN A 192.0.2.1
 		short.test.    3600 IN MX 10 mx.short.test.
 		mx.short.test.   40 IN A 192.0.2.1
 		quick.test.      50 IN MX 10 mx.long.test.
 		gone.test.     3600 IN SOA ns. host. 1 3600 600 86400 30`)
-	z.Fault("fail.test", dnsserver.Fault{Rcode: dns.RcodeServerFailure})
+	z.Fault("fail.test", sink.DNSFault{Rcode: dns.RcodeServerFailure})
 	r, _ := start(t, z, Settings{NoIPv6: true})
 	for domain, want := range map[string]time.Duration{
 		"long.test":   5 * time.Minute, // MaxRouteAge

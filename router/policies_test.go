@@ -9,7 +9,7 @@ import (
 
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
-	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 	"example.org/mta/router/resolver"
 )
 
@@ -31,7 +31,7 @@ func (p *domainPolicies) STS(_ context.Context, rt *route.Route) (route.STS, err
 func TestRoutesBringPolicies(t *testing.T) {
 	enforce := route.STS{Mode: route.STSEnforce, MX: "mx.x.test"}
 	p := &domainPolicies{found: map[string]route.STS{"x.test": enforce, "smart.test": enforce}}
-	server := dnsserver.New(dnsserver.MustZone("x.test. 60 IN MX 10 mx.x.test.\nmx.x.test. 60 IN A 192.0.2.1\nplain.test. 60 IN A 192.0.2.1"))
+	server := sink.NewDNS(sink.MustZone("x.test. 60 IN MX 10 mx.x.test.\nmx.x.test. 60 IN A 192.0.2.1\nplain.test. 60 IN A 192.0.2.1"))
 	addr, err := server.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

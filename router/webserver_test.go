@@ -9,11 +9,11 @@ import (
 
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
-	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 )
 
 func TestAddressesOfWebServers(t *testing.T) {
-	z := dnsserver.MustZone(`
+	z := sink.MustZone(`
 		both.test.     60 IN AAAA 2001:db8::1
 		both.test.     60 IN A    192.0.2.1
 		six.test.      60 IN AAAA 2001:db8::1
@@ -25,8 +25,8 @@ func TestAddressesOfWebServers(t *testing.T) {
 		half.test.     60 IN AAAA 2001:db8::2
 		text.test.     60 IN TXT  "no address"
 	`)
-	z.Fault("half.test", dnsserver.Fault{Rcode: dns.RcodeServerFailure, Types: []uint16{dns.TypeA}})
-	z.Fault("fail.test", dnsserver.Fault{Rcode: dns.RcodeServerFailure})
+	z.Fault("half.test", sink.DNSFault{Rcode: dns.RcodeServerFailure, Types: []uint16{dns.TypeA}})
+	z.Fault("fail.test", sink.DNSFault{Rcode: dns.RcodeServerFailure})
 	for _, tc := range []struct {
 		settings Settings
 		host     string
@@ -60,7 +60,7 @@ func TestAddressesOfWebServers(t *testing.T) {
 }
 
 func TestForgottenRoutesAreLookedUp(t *testing.T) {
-	z := dnsserver.MustZone("x.test. 60 IN MX 10 mx.x.test.\nmx.x.test. 60 IN A 192.0.2.1")
+	z := sink.MustZone("x.test. 60 IN MX 10 mx.x.test.\nmx.x.test. 60 IN A 192.0.2.1")
 	r, _ := start(t, z, Settings{})
 	r.Forget("x.test") // not known yet
 	done := make(chan struct{})

@@ -23,7 +23,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 	"example.org/mta/mta/relaytest"
 	"example.org/mta/operator/api"
 )
@@ -388,9 +388,9 @@ func serveZone(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: zone FILE")
 	}
-	z, err := dnsserver.NewZone(ts.ReadFile(args[0]))
+	z, err := sink.NewZone(ts.ReadFile(args[0]))
 	ts.Check(err)
-	s := dnsserver.New(z)
+	s := sink.NewDNS(z)
 	at, err := s.Listen("127.0.0.1:0")
 	ts.Check(err)
 	ts.Defer(func() { s.Close() })

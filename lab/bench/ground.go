@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 )
 
@@ -45,7 +44,7 @@ type Ground struct {
 	TLS     *tls.Config    // of all hosts, and for the server that is measured; nil: none
 
 	byName  map[string]*Domain
-	server  *dnsserver.Server
+	server  *sink.DNSServer
 	undo    []func()
 	serving sync.WaitGroup
 }
@@ -129,11 +128,11 @@ func (g *Ground) openDNS(addr string) error {
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
-	zone, err := dnsserver.NewZone(g.Zone())
+	zone, err := sink.NewZone(g.Zone())
 	if err != nil {
 		return fmt.Errorf("reading the zone of the hosts: %w", err)
 	}
-	g.server = dnsserver.New(zone)
+	g.server = sink.NewDNS(zone)
 	at, err := g.server.Listen(addr)
 	g.DNS = at.String()
 	return err

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 )
 
@@ -14,7 +13,7 @@ import (
 type world struct {
 	providers []*side
 	home      *side
-	dns       *dnsserver.Server
+	dns       *sink.DNSServer
 	dnsAddr   string
 	port      string // the SMTP port of all sinks, each on addresses of its own
 	serving   sync.WaitGroup
@@ -73,11 +72,11 @@ func (w *world) open() error {
 			w.serving.Go(func() { _ = server.Serve(l) })
 		}
 	}
-	zone, err := dnsserver.NewZone(w.zone())
+	zone, err := sink.NewZone(w.zone())
 	if err != nil {
 		return fmt.Errorf("reading the demo's zone: %w", err)
 	}
-	w.dns = dnsserver.New(zone)
+	w.dns = sink.NewDNS(zone)
 	addr, err := w.dns.Listen("127.0.0.1:0")
 	if err != nil {
 		return err

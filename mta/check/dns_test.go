@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/dnscheck"
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
 	"example.org/mta/router/resolver"
@@ -87,7 +86,7 @@ func TestExchangersAreAskedForSTARTTLS(t *testing.T) {
 		go s.Serve(l)
 		t.Cleanup(s.Close)
 		_, port, _ := net.SplitHostPort(l.Addr().String())
-		names := dnsserver.New(dnsserver.MustZone("mx.acme.example. 60 IN A 127.0.0.1"))
+		names := sink.NewDNS(sink.MustZone("mx.acme.example. 60 IN A 127.0.0.1"))
 		dns, err := names.Listen("127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

@@ -27,7 +27,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
@@ -48,7 +47,7 @@ const (
 type Relay struct {
 	Config string // of the relay, apart from what New gives it
 	Dir    string // data_dir
-	Zone   *dnsserver.Zone
+	Zone   *sink.Zone
 	Free   atomic.Int64 // octets of the queue's disk
 	// Missing has the addresses that the machine lacks, with the error of one who tries to use them.
 	Missing map[string]error
@@ -56,7 +55,7 @@ type Relay struct {
 	*mta.Relay
 	t     testing.TB
 	queue vfs.FS
-	names *dnsserver.Server
+	names *sink.DNSServer
 	hosts sync.Map // of *sink.PipeListener by address
 	doors map[string]*door
 	stop  func()
@@ -65,9 +64,9 @@ type Relay struct {
 // New makes a world with a name server that knows records, and no host. The relay's configuration is conf.
 func New(t testing.TB, records, conf string) *Relay {
 	t.Helper()
-	zone := dnsserver.MustZone(records)
+	zone := sink.MustZone(records)
 	r := &Relay{
-		Config: conf, Dir: folder(t), Zone: zone, t: t, names: dnsserver.New(zone),
+		Config: conf, Dir: folder(t), Zone: zone, t: t, names: sink.NewDNS(zone),
 	}
 	r.Free.Store(80 << 30)
 	r.queue = disk{vfstest.Memory(), &r.Free}

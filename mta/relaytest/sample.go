@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/lab/dnsserver"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/keys"
@@ -107,7 +106,7 @@ func NewSample(t testing.TB, more string, change func(*Sample)) *Sample {
 	s.servers()
 	// No two hosts answer at the same moment, so that records, sessions and the like have one order.
 	for i, host := range []string{"mx.grey.example.", "mx.post.example.", "mx.silent.example.", "mx1.slow.example.", "mx1.big.example.", "mx.acme.example."} {
-		s.Zone.Fault(host, dnsserver.Fault{Delay: time.Duration(i+1) * 100 * time.Millisecond})
+		s.Zone.Fault(host, sink.DNSFault{Delay: time.Duration(i+1) * 100 * time.Millisecond})
 	}
 	s.begin()
 	s.suppress()

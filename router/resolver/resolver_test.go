@@ -13,7 +13,7 @@ import (
 	"github.com/miekg/dns"
 	"go.uber.org/goleak"
 
-	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 )
 
 const testZone = `
@@ -42,9 +42,9 @@ txt2.example.com.   60 IN TXT "a\"b" "\195\164"
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start serves a zone and gives a resolver that asks it.
-func start(t testing.TB, z *dnsserver.Zone, change func(*Config)) (*Resolver, *dnsserver.Server) {
+func start(t testing.TB, z *sink.Zone, change func(*Config)) (*Resolver, *sink.DNSServer) {
 	t.Helper()
-	s := dnsserver.New(z)
+	s := sink.NewDNS(z)
 	addr, err := s.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -88,10 +88,10 @@ func reverse(r *Resolver) func(context.Context, string) (*Answer, error) {
 }
 
 func TestLookups(t *testing.T) {
-	z := dnsserver.MustZone(testZone)
-	z.Fault("servfail.example.com", dnsserver.Fault{Rcode: dns.RcodeServerFailure})
-	z.Fault("refused.example.com", dnsserver.Fault{Rcode: dns.RcodeRefused})
-	z.Fault("garbage.example.com", dnsserver.Fault{Garbage: true})
+	z := sink.MustZone(testZone)
+	z.Fault("servfail.example.com", sink.DNSFault{Rcode: dns.RcodeServerFailure})
+	z.Fault("refused.example.com", sink.DNSFault{Rcode: dns.RcodeRefused})
+	z.Fault("garbage.example.com", sink.DNSFault{Garbage: true})
 	r, s := start(t, z, func(c *Config) { c.Try, c.Rounds = 50*time.Millisecond, 1 })
 	long := strings.Repeat("a", 64)
 	for _, tc := range []struct {
@@ -142,15 +142,15 @@ func TestLookups(t *testing.T) {
 }
 
 func TestAliasesAreFollowedAcrossAnswers(t *testing.T) {
-	z := dnsserver.MustZone(`
+	z := sink.MustZone(`
 		a.test. 60 IN CNAME b.test.
 		b.test. 30 IN CNAME c.test.
 		c.test. 90 IN A 127.0.0.1
 		d.test. 60 IN CNAME d.test.`)
 	for _, n := range []string{"a.test", "b.test", "d.test"} {
-		z.Fault(n, dnsserver.Fault{NoChase: true, Secure: true})
+		z.Fault(n, sink.DNSFault{NoChase: true, Secure: true})
 	}
-	z.Fault("c.test", dnsserver.Fault{Secure: true})
+	z.Fault("c.test", sink.DNSFault{Secure: true})
 	t0 := time.Unix(1e9, 0)
 	r, s := start(t, z, func(c *Config) { c.Now = func() time.Time { return t0 } })
 	a, err := r.A(t.Context(), "a.test")
@@ -166,7 +166,7 @@ func TestAliasesAreFollowedAcrossAnswers(t *testing.T) {
 	if n := s.Queries("d.test"); n > maxAliases+1 {
 		t.Errorf("a loop cost %d queries", n)
 	}
-	z.Fault("c.test", dnsserver.Fault{})
+	z.Fault("c.test", sink.DNSFault{})
 	r = New(Config{Servers: r.cfg.Servers})
 	if a, err := r.A(t.Context(), "a.test"); err != nil || a.Secure {
 		t.Errorf("one insecure answer in the chain: %v, %v, want insecure", a, err)
@@ -174,7 +174,7 @@ func TestAliasesAreFollowedAcrossAnswers(t *testing.T) {
 }
 
 func TestTruncatedAnswerIsAskedForOverTCP(t *testing.T) {
-	z := dnsserver.MustZone("")
+	z := sink.MustZone("")
 	for i := range 200 {
 		if err := z.Add(fmt.Sprintf("many.test. 60 IN MX 10 mx%d.a-rather-long-name.test.", i)); err != nil {
 			t.Fatal(err)
@@ -183,7 +183,7 @@ func TestTruncatedAnswerIsAskedForOverTCP(t *testing.T) {
 	if err := z.Add("forced.test. 60 IN A 127.0.0.1"); err != nil {
 		t.Fatal(err)
 	}
-	z.Fault("forced.test", dnsserver.Fault{Truncate: true})
+	z.Fault("forced.test", sink.DNSFault{Truncate: true})
 	r, s := start(t, z, nil)
 	a, err := r.MX(t.Context(), "many.test")
 	if err != nil || len(a.MX) != 200 {
@@ -199,7 +199,7 @@ func TestTruncatedAnswerIsAskedForOverTCP(t *testing.T) {
 
 // Anybody can make the relay look up TXT records of a zone of theirs, and the answers are kept.
 func TestTextsAreBounded(t *testing.T) {
-	z := dnsserver.MustZone("")
+	z := sink.MustZone("")
 	for i := range 200 {
 		if err := z.Add(fmt.Sprintf("big.test. 60 IN TXT \"%d %s\"", i, strings.Repeat("x", 240))); err != nil {
 			t.Fatal(err)
@@ -216,9 +216,9 @@ func TestTextsAreBounded(t *testing.T) {
 }
 
 func TestCacheKeepsToTTLs(t *testing.T) {
-	z := dnsserver.MustZone(testZone)
+	z := sink.MustZone(testZone)
 	z.NegativeTTL(10 * time.Minute)
-	z.Fault("fail.test", dnsserver.Fault{Rcode: dns.RcodeServerFailure})
+	z.Fault("fail.test", sink.DNSFault{Rcode: dns.RcodeServerFailure})
 	now := time.Unix(1e9, 0)
 	r, s := start(t, z, func(c *Config) {
 		c.Now = func() time.Time { return now }
@@ -254,7 +254,7 @@ func TestCacheKeepsToTTLs(t *testing.T) {
 }
 
 func TestCacheIsBounded(t *testing.T) {
-	z := dnsserver.MustZone("*.test. 3600 IN A 127.0.0.1")
+	z := sink.MustZone("*.test. 3600 IN A 127.0.0.1")
 	r, _ := start(t, z, func(c *Config) { c.Entries = 10 })
 	for i := range 50 {
 		if _, err := r.A(t.Context(), fmt.Sprintf("n%d.test", i)); err != nil {
@@ -268,8 +268,8 @@ func TestCacheIsBounded(t *testing.T) {
 
 // A thousand who want the same name cost one question.
 func TestLookupsAreCoalesced(t *testing.T) {
-	z := dnsserver.MustZone("busy.test. 60 IN A 127.0.0.1")
-	z.Fault("busy.test", dnsserver.Fault{Delay: 50 * time.Millisecond})
+	z := sink.MustZone("busy.test. 60 IN A 127.0.0.1")
+	z.Fault("busy.test", sink.DNSFault{Delay: 50 * time.Millisecond})
 	r, s := start(t, z, nil)
 	var wg sync.WaitGroup
 	for range 1000 {
@@ -297,7 +297,7 @@ func TestResolvConf(t *testing.T) {
 }
 
 func BenchmarkLookup(b *testing.B) {
-	r, _ := start(b, dnsserver.MustZone("*.test. 3600 IN A 127.0.0.1"), func(c *Config) { c.Entries = 1000 })
+	r, _ := start(b, sink.MustZone("*.test. 3600 IN A 127.0.0.1"), func(c *Config) { c.Entries = 1000 })
 	b.Run("cached", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

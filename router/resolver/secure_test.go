@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/lab/dnsserver"
+	"example.org/mta/lab/sink"
 )
 
 // signed has a name for each case: all but plain.test are answered with AD.
-func signed() *dnsserver.Zone {
-	z := dnsserver.MustZone(`
+func signed() *sink.Zone {
+	z := sink.MustZone(`
 		mx.test. 60 IN A 127.0.0.1
 		_25._tcp.mx.test. 60 IN TLSA 3 1 1 0b9fa5a59eed715c26c1020c711b4f6ec42d58b0015e14337a39dad301c5afc3
 		_25._tcp.mx.test. 60 IN TLSA 2 0 200 beef
@@ -23,7 +23,7 @@ func signed() *dnsserver.Zone {
 		alias.test. 60 IN CNAME plain.test.
 		plain.test. 60 IN A 127.0.0.1`)
 	for _, n := range []string{"mx.test", "_25._tcp.mx.test", "_25._tcp.other.test", "alias.test", "nothing.test"} {
-		z.Fault(n, dnsserver.Fault{Secure: true, NoChase: true})
+		z.Fault(n, sink.DNSFault{Secure: true, NoChase: true})
 	}
 	return z
 }
@@ -80,7 +80,7 @@ func TestAuthenticatedDataIsBelievedFromTrustedServersOnly(t *testing.T) {
 		{"127.0.0.1:53 192.0.2.53:53", "192.0.2.53/32", true},
 	} {
 		t.Run(tc.servers+" "+tc.trusted, func(t *testing.T) {
-			s := dnsserver.New(signed())
+			s := sink.NewDNS(signed())
 			addr, err := s.Listen("127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)

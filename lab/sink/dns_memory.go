@@ -1,4 +1,4 @@
-package dnsserver
+package sink
 
 import (
 	"net"
@@ -8,7 +8,7 @@ import (
 
 // Conn gives a client's connection that stands for one over UDP, without a network: nothing in it waits for the
 // outside, so it works in a testing/synctest bubble. Close waits until the client has closed it.
-func (s *Server) Conn() net.Conn {
+func (s *DNSServer) Conn() net.Conn {
 	client, server := net.Pipe()
 	s.running.Go(func() {
 		defer server.Close()

@@ -1,10 +1,4 @@
-// Package dnsserver is a small authoritative DNS server over a zone in memory, for the demo, the
-// tests and the benchmarks: it answers over UDP and TCP, and a name can be told to misbehave.
-// Like a recursive server it follows CNAMEs inside its zone.
-//
-// Order of use: NewZone, New, Listen, Close. Long-lived goroutines: two for each Listen (UDP and
-// TCP); Close stops them, ends the answers that are being delayed, and waits for all.
-package dnsserver
+package sink
 
 import (
 	"errors"
@@ -24,8 +18,12 @@ const maxCNAME = 16
 // domains does not measure its own server's memory.
 const maxCounted = 100_000
 
-// Server answers from a Zone.
-type Server struct {
+// DNSServer is a small authoritative DNS server over a Zone in memory: it answers over UDP and TCP, and names can
+// misbehave. Like a recursive server it follows CNAMEs inside its zone.
+//
+// Order of use: NewZone, NewDNS, Listen, Close. Long-lived goroutines: two for each Listen (UDP and TCP); Close stops
+// them, ends the answers that are being delayed, and waits for all.
+type DNSServer struct {
 	zone    *Zone
 	closing chan struct{} // closed by Close
 	running sync.WaitGroup
@@ -39,9 +37,9 @@ type Server struct {
 	}
 }
 
-// New makes a server; nothing is listened to yet.
-func New(zone *Zone) *Server {
-	s := &Server{zone: zone, closing: make(chan struct{})}
+// NewDNS makes a server; nothing is listened to yet.
+func NewDNS(zone *Zone) *DNSServer {
+	s := &DNSServer{zone: zone, closing: make(chan struct{})}
 	s.mu.queries = make(map[string]int)
 	return s
 }
@@ -49,7 +47,7 @@ func New(zone *Zone) *Server {
 // Listen serves UDP and TCP at one address and port, such as "127.0.0.1:0", and returns it. It
 // can be called for several addresses. Addresses other than loopback are refused: this server
 // is not for the world.
-func (s *Server) Listen(address string) (netip.AddrPort, error) {
+func (s *DNSServer) Listen(address string) (netip.AddrPort, error) {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return ap, fmt.Errorf("dns server address %q: %w", address, err)
@@ -74,7 +72,7 @@ func (s *Server) Listen(address string) (netip.AddrPort, error) {
 }
 
 // serve starts one of the two servers and waits until it takes queries. s.mu is held.
-func (s *Server) serve(srv *dns.Server) {
+func (s *DNSServer) serve(srv *dns.Server) {
 	started := make(chan struct{})
 	srv.Handler = dns.HandlerFunc(s.handle)
 	srv.NotifyStartedFunc = func() { close(started) }
@@ -103,7 +101,7 @@ func listenBoth(address string) (net.Listener, net.PacketConn, error) {
 }
 
 // Close stops listening, drops the answers that are being delayed, and waits for the goroutines.
-func (s *Server) Close() error {
+func (s *DNSServer) Close() error {
 	s.mu.Lock()
 	if !s.mu.closed {
 		s.mu.closed = true
@@ -123,20 +121,20 @@ func (s *Server) Close() error {
 }
 
 // Queries is how often a name was asked for, all types and both transports together.
-func (s *Server) Queries(name string) int {
+func (s *DNSServer) Queries(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.queries[dns.CanonicalName(name)]
 }
 
 // Total is the number of queries, all names together.
-func (s *Server) Total() int {
+func (s *DNSServer) Total() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.total
 }
 
-func (s *Server) count(name string) {
+func (s *DNSServer) count(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.total++
@@ -145,7 +143,7 @@ func (s *Server) count(name string) {
 	}
 }
 
-func (s *Server) handle(w dns.ResponseWriter, q *dns.Msg) {
+func (s *DNSServer) handle(w dns.ResponseWriter, q *dns.Msg) {
 	if len(q.Question) != 1 {
 		s.write(w, new(dns.Msg).SetRcode(q, dns.RcodeFormatError))
 		return
@@ -172,7 +170,7 @@ func (s *Server) handle(w dns.ResponseWriter, q *dns.Msg) {
 }
 
 // wait says false when the server was closed meanwhile.
-func (s *Server) wait(d time.Duration) bool {
+func (s *DNSServer) wait(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -184,7 +182,7 @@ func (s *Server) wait(d time.Duration) bool {
 }
 
 // answer makes the reply of a well-behaved server.
-func (s *Server) answer(q *dns.Msg, name string, f Fault, tcp bool) *dns.Msg {
+func (s *DNSServer) answer(q *dns.Msg, name string, f DNSFault, tcp bool) *dns.Msg {
 	m := new(dns.Msg).SetReply(q)
 	m.Authoritative = true
 	m.RecursionAvailable = true
@@ -219,4 +217,4 @@ func (s *Server) answer(q *dns.Msg, name string, f Fault, tcp bool) *dns.Msg {
 }
 
 // write sends m. A client that is gone is of no interest.
-func (s *Server) write(w dns.ResponseWriter, m *dns.Msg) { _ = w.WriteMsg(m) }
+func (s *DNSServer) write(w dns.ResponseWriter, m *dns.Msg) { _ = w.WriteMsg(m) }

@@ -1,4 +1,4 @@
-package dnsserver
+package sink
 
 import (
 	"fmt"
@@ -26,9 +26,9 @@ loop.example.com.    60 IN CNAME loop.example.com.
 *.wild.example.com.  60 IN MX   5 mx1.example.com.
 `
 
-func serve(t *testing.T, z *Zone) (*Server, string) {
+func serve(t *testing.T, z *Zone) (*DNSServer, string) {
 	t.Helper()
-	s := New(z)
+	s := NewDNS(z)
 	addr, err := s.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -154,11 +154,11 @@ func TestLargeAnswerIsTruncatedOverUDP(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	z := MustZone(testZone)
-	z.Fault("example.com", Fault{Rcode: dns.RcodeServerFailure, Types: []uint16{dns.TypeMX}})
-	z.Fault("mx1.example.com", Fault{Truncate: true})
-	z.Fault("*.wild.example.com", Fault{Rcode: dns.RcodeRefused, First: 1})
-	z.Fault("alias.example.com", Fault{NoChase: true, Secure: true})
-	z.Fault("loop.example.com", Fault{Garbage: true})
+	z.Fault("example.com", DNSFault{Rcode: dns.RcodeServerFailure, Types: []uint16{dns.TypeMX}})
+	z.Fault("mx1.example.com", DNSFault{Truncate: true})
+	z.Fault("*.wild.example.com", DNSFault{Rcode: dns.RcodeRefused, First: 1})
+	z.Fault("alias.example.com", DNSFault{NoChase: true, Secure: true})
+	z.Fault("loop.example.com", DNSFault{Garbage: true})
 	s, addr := serve(t, z)
 
 	if m := ask(t, "udp", addr, "example.com", dns.TypeMX); m.Rcode != dns.RcodeServerFailure {
@@ -196,8 +196,8 @@ func TestFaults(t *testing.T) {
 
 func TestDelayAndDrop(t *testing.T) {
 	z := MustZone("slow.test. IN A 127.0.0.1\n\t mute.test. 60 IN A 127.0.0.1")
-	z.Fault("slow.test", Fault{Delay: 30 * time.Millisecond})
-	z.Fault("mute.test", Fault{Drop: true})
+	z.Fault("slow.test", DNSFault{Delay: 30 * time.Millisecond})
+	z.Fault("mute.test", DNSFault{Drop: true})
 	_, addr := serve(t, z)
 	start := time.Now()
 	ask(t, "udp", addr, "slow.test", dns.TypeA)
@@ -214,7 +214,7 @@ func TestDelayAndDrop(t *testing.T) {
 // A delay that would outlive the server must not hold Close up.
 func TestCloseEndsDelays(t *testing.T) {
 	z := MustZone("slow.test. 60 IN A 127.0.0.1")
-	z.Fault("slow.test", Fault{Delay: time.Hour})
+	z.Fault("slow.test", DNSFault{Delay: time.Hour})
 	s, addr := serve(t, z)
 	c, err := net.Dial("udp", addr)
 	if err != nil {
@@ -237,7 +237,7 @@ func TestCloseEndsDelays(t *testing.T) {
 }
 
 func TestRefusesWhatIsNotLoopback(t *testing.T) {
-	s := New(MustZone(""))
+	s := NewDNS(MustZone(""))
 	defer s.Close()
 	for _, a := range []string{"0.0.0.0:0", "192.0.2.1:53", "nonsense", "[::]:0"} {
 		if _, err := s.Listen(a); err == nil {

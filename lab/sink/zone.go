@@ -1,4 +1,4 @@
-package dnsserver
+package sink
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Fault is how a name misbehaves. The zero Fault is good behaviour.
-type Fault struct {
+// DNSFault is how a name misbehaves. The zero DNSFault is good behaviour.
+type DNSFault struct {
 	Drop     bool          // never answer: the client runs into its time-out
 	Rcode    int           // answer with this code and nothing else: dns.RcodeServerFailure, dns.RcodeRefused...
 	Truncate bool          // over UDP answer with the TC bit and no records, so that the client must use TCP
@@ -24,7 +24,7 @@ type Fault struct {
 	First int      // only for the first so many queries; 0 is all
 }
 
-// Zone is the records that a Server answers from. It can be changed while being served.
+// Zone is the records that a DNSServer answers from. It can be changed while being served.
 type Zone struct {
 	mu struct {
 		sync.RWMutex
@@ -35,7 +35,7 @@ type Zone struct {
 }
 
 type fault struct {
-	Fault
+	DNSFault
 	used int // queries that met it
 }
 
@@ -108,15 +108,15 @@ func (z *Zone) NegativeTTL(d time.Duration) {
 	z.mu.negTTL = uint32(d / time.Second)
 }
 
-// Fault makes name misbehave; "*.name" is every name below. The zero Fault ends it.
-func (z *Zone) Fault(name string, f Fault) {
+// Fault makes name misbehave; "*.name" is every name below. The zero DNSFault ends it.
+func (z *Zone) Fault(name string, f DNSFault) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.mu.faults[dns.CanonicalName(name)] = &fault{Fault: f}
+	z.mu.faults[dns.CanonicalName(name)] = &fault{DNSFault: f}
 }
 
 // faultOf gives the fault that a query meets, and counts it.
-func (z *Zone) faultOf(name string, qtype uint16) Fault {
+func (z *Zone) faultOf(name string, qtype uint16) DNSFault {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	f := z.mu.faults[name]
@@ -125,12 +125,12 @@ func (z *Zone) faultOf(name string, qtype uint16) Fault {
 		f = z.mu.faults[below(above)]
 	}
 	if f == nil || len(f.Types) > 0 && !slices.Contains(f.Types, qtype) {
-		return Fault{}
+		return DNSFault{}
 	}
 	if f.used++; f.First > 0 && f.used > f.First {
-		return Fault{}
+		return DNSFault{}
 	}
-	return f.Fault
+	return f.DNSFault
 }
 
 // find gives the records of a name for a type or, failing that, its CNAME (RFC 1034, 4.3.2).
