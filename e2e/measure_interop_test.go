@@ -94,9 +94,9 @@ func interop(t *testing.T, mode string, perServer int) {
 	for _, s := range f.servers {
 		names = append(names, s.name)
 	}
-	publish(t, "Real servers as receivers, pipelining = "+mode, markdown([][]string{
-		{"servers", "messages to each", "all settled within", "right"},
-		{strings.Join(names, ", "), fmt.Sprint(perServer), took.Round(100 * time.Millisecond).String(), "each recipient once, each refused one reported"}}), footnote(t))
+	publish(t, "Real servers as receivers, pipelining = "+mode, fmt.Sprintf(
+		"%s, %d messages to each: all settled within %s, each recipient once, each refused one reported.\n",
+		strings.Join(names, ", "), perServer, took.Round(100*time.Millisecond)), footnote(t))
 }
 
 // count is how many messages there are, without reading them.
