@@ -136,9 +136,19 @@ func TestSimulateAWeeklyNewsletter(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`
 		defaults { max_age = "6h" }
 		source "new-1" { address = "192.0.2.20" }
+		plan "begin" { # as "standard" begins
+			stage {
+				hourly = 31
+				daily  = 250
+			}
+			stage {
+				hourly = 50
+				daily  = 400
+			}
+		}
 		pool "default" {
 			overflow = "hold"
-			dedicated "new-1" { plan = "standard" }
+			dedicated "new-1" { plan = "begin" }
 		}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -147,11 +157,11 @@ func TestSimulateAWeeklyNewsletter(t *testing.T) {
 		out.Reset()
 		errs.Reset()
 		c := &cli{out: &out, err: &errs, env: func(string) string { return "" }, now: time.Now}
-		code := run(c, append([]string{"mta", "--config", file, "warmup", "simulate", "--plan", "standard", "--interval", "86400"}, args...))
+		code := run(c, append([]string{"mta", "--config", file, "warmup", "simulate", "--plan", "begin", "--interval", "86400"}, args...))
 		return code, strings.Split(strings.TrimSpace(out.String()), "\n")
 	}
 	code, rows := simulate("--demand", "2000/day", "--shape", "campaign", "--on", "tue")
-	if code != exitDone || len(rows) != 1+18 {
+	if code != exitDone || len(rows) != 1+3 {
 		t.Fatalf("exit code %d, %d rows: %s", code, len(rows), &errs)
 	}
 	for i, want := range []string{"0,1,*,normal,31,250,2000,190,0,0,0,0,0,1810", "604800,2,*,normal,50,400,2000,307,0,0,0,0,0,1693"} {
@@ -177,8 +187,9 @@ func TestPresetsNeedNoSecrets(t *testing.T) {
 	}
 	for plan, want := range map[string]int{"standard": exitDone, "mine": exitFailed} {
 		var out, errs bytes.Buffer
-		c := &cli{out: &out, err: &errs, env: func(string) string { return "" }, now: time.Now}
-		code := run(c, []string{"mta", "--config", file, "warmup", "simulate", "--plan", plan, "--demand", "100/day"})
+		trace := strings.NewReader("t,event,provider,value\n0,offer,,1\n60,end,,\n")
+		c := &cli{in: trace, out: &out, err: &errs, env: func(string) string { return "" }, now: time.Now}
+		code := run(c, []string{"mta", "--config", file, "warmup", "simulate", "--plan", plan, "--trace", "-"})
 		if code != want || !strings.Contains(errs.String(), file) {
 			t.Errorf("%s: exit code %d, want %d: %s", plan, code, want, &errs)
 		}
