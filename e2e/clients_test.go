@@ -54,6 +54,7 @@ func unixText(content string) string {
 
 // TestSmtpSourceLoadReachesSmtpSinkAndPostfix has Postfix's load generator send a few thousand.
 func TestSmtpSourceLoadReachesSmtpSinkAndPostfix(t *testing.T) {
+	t.Parallel()
 	f := newField(t, smtpSink, postfix)
 	source := need(t, "smtp-source")[0]
 	const perServer = 1000

@@ -43,6 +43,7 @@ aliased CNAME preferred
 
 // TestUndeliverableMailComesBackAsAReport is about the domains that no server serves.
 func TestUndeliverableMailComesBackAsAReport(t *testing.T) {
+	t.Parallel()
 	t.Run("null MX", func(t *testing.T) { comesBack(t, "gone MX 0 .\n", "", "Status: 5.1.10") })
 	t.Run("NXDOMAIN", func(t *testing.T) { comesBack(t, "", "", "Status: 5.1.2") })
 }

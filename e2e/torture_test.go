@@ -70,6 +70,7 @@ func tortureSize(t *testing.T, small int) int {
 // TestRestartsUnderLoadRepeatNothing stops the relay as an operator does. Nothing is lost, and
 // nothing is sent twice: what is under way may end.
 func TestRestartsUnderLoadRepeatNothing(t *testing.T) {
+	t.Parallel()
 	b := newBattlefield(t)
 	b.storm(t, 3, func(r *relay, _ *rand.Rand) (settled bool) {
 		if !r.stop(20 * time.Second) {
