@@ -14,7 +14,7 @@ import (
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/keys"
-	"example.org/mta/submission/template"
+	"example.org/mta/submission/request"
 	"example.org/mta/warmup"
 )
 
@@ -94,7 +94,7 @@ func (r *operators) prepare(cfg *config.Config, trial bool) (p prepared, err err
 	if err != nil {
 		return p, err
 	}
-	if p.templates, err = template.Load(cfg.Templates.Path); err != nil {
+	if p.templates, err = request.LoadTemplates(cfg.Templates.Path); err != nil {
 		return p, err
 	}
 	readKeys := r.returnPathKeys
@@ -173,7 +173,7 @@ type prepared struct {
 	logins    *auth.Service
 	console   *auth.Service // of the console's users; nil without a console
 	keys      *keys.Book
-	templates *template.Store
+	templates *request.Templates
 	tokens    *returnpath.Keys
 	undo      func()
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"example.org/mta/mta/config"
-	"example.org/mta/submission/template"
+	"example.org/mta/submission/request"
 )
 
 // A reload brings all templates into force or, where one has a fault, none; the relay doesn't start with
@@ -63,7 +63,7 @@ templates { path = "`+filepath.Join(dir, "templates")+`" }
 		if !ok {
 			return ""
 		}
-		m, err := welcome.Render(ctx, true, template.NewData(map[string]any{"name": "Ann"}))
+		m, err := welcome.Render(ctx, true, request.NewData(map[string]any{"name": "Ann"}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ templates { path = "`+filepath.Join(dir, "templates")+`" }
 	if _, err := r.Reload(ctx); err != nil || rendered() != "two Ann" {
 		t.Errorf("a reload: %v; in force is %q", err, rendered())
 	}
-	if _, faults := r.templates.Compile("acme", template.Mail{Text: "{{>welcome}}"}); faults != nil {
+	if _, faults := r.templates.Compile("acme", request.Mail{Text: "{{>welcome}}"}); faults != nil {
 		t.Error(faults)
 	}
 }

@@ -24,9 +24,7 @@ import (
 	"example.org/mta/internal/legible"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
-	"example.org/mta/submission/compose"
 	"example.org/mta/submission/request"
-	"example.org/mta/submission/template"
 )
 
 const sendHelp = `Submit a request by HTTP, as an application does: the JSON of POST /v1/messages, from a
@@ -485,7 +483,7 @@ func newTemplate(c *cli) *cobra.Command {
 }
 
 // templates loads the stored templates.
-func (c *cli) templates(path string) (*template.Store, error) {
+func (c *cli) templates(path string) (*request.Templates, error) {
 	if path == "" {
 		cfg, err := c.config()
 		if err != nil {
@@ -495,7 +493,7 @@ func (c *cli) templates(path string) (*template.Store, error) {
 			return nil, hinted{errors.New("the configuration has no templates"), `add templates { path = "/etc/mta/templates" } to it, or name a folder with --path`}
 		}
 	}
-	return template.Load(path)
+	return request.LoadTemplates(path)
 }
 
 func newTemplateList(c *cli, path *string) *cobra.Command {
@@ -572,7 +570,7 @@ fields that the relay adds. Without --data there are no data: each variable is e
 	return cmd
 }
 
-func noTemplate(store *template.Store, tenant, name string) error {
+func noTemplate(store *request.Templates, tenant, name string) error {
 	err := fmt.Errorf("the tenant %q has no template %q", tenant, name)
 	names := store.Names(tenant)
 	if like := legible.Nearest(name, names); like != "" {
@@ -585,24 +583,24 @@ func noTemplate(store *template.Store, tenant, name string) error {
 }
 
 // templateData reads a JSON object with numbers as they are written.
-func (c *cli) templateData(file string) (template.Data, error) {
+func (c *cli) templateData(file string) (request.Data, error) {
 	if file == "" {
-		return template.NewData(nil), nil
+		return request.NewData(nil), nil
 	}
 	content, shown, err := c.readInput(file)
 	if err != nil {
-		return template.Data{}, err
+		return request.Data{}, err
 	}
 	d := json.NewDecoder(bytes.NewReader(content))
 	d.UseNumber()
 	var values map[string]any
 	if err := d.Decode(&values); err != nil {
-		return template.Data{}, hinted{fmt.Errorf("%s: %w", shown, err), `data are a JSON object, such as {"name": "Ann"}`}
+		return request.Data{}, hinted{fmt.Errorf("%s: %w", shown, err), `data are a JSON object, such as {"name": "Ann"}`}
 	}
-	return template.NewData(values), nil
+	return request.NewData(values), nil
 }
 
-func (c *cli) printRendered(m template.Mail, r rendering) error {
+func (c *cli) printRendered(m request.Mail, r rendering) error {
 	switch {
 	case r.asJSON:
 		return writeJSON(c.out, struct {
@@ -630,7 +628,7 @@ func (c *cli) printRendered(m template.Mail, r rendering) error {
 	if err != nil {
 		return fmt.Errorf("--to: %w", err)
 	}
-	letter := compose.Letter{
+	letter := request.Letter{
 		From: []request.Mailbox{from}, To: []request.Mailbox{to}, Subject: m.Subject, Text: m.Text, HTML: m.HTML,
 		Date: c.now(), MessageID: "rendered@" + from.Address.Domain(), Random: rand.Reader,
 	}

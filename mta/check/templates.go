@@ -4,12 +4,12 @@ import (
 	"fmt"
 
 	"example.org/mta/mta/config"
-	"example.org/mta/submission/template"
+	"example.org/mta/submission/request"
 )
 
 // templateFaults returns which templates can't be read: the relay doesn't start with only some of them.
 func templateFaults(cfg *config.Config) []string {
-	if _, err := template.Load(cfg.Templates.Path); err != nil {
+	if _, err := request.LoadTemplates(cfg.Templates.Path); err != nil {
 		return []string{fmt.Sprintf("%s: %v, and the relay can't start", place("templates", cfg.Templates.Origin("path")), err)}
 	}
 	return nil
@@ -17,7 +17,7 @@ func templateFaults(cfg *config.Config) []string {
 
 // templateWarnings returns whose templates nobody can use.
 func templateWarnings(cfg *config.Config) (out []string) {
-	stored, err := template.Load(cfg.Templates.Path)
+	stored, err := request.LoadTemplates(cfg.Templates.Path)
 	if err != nil {
 		return nil // a fault
 	}

@@ -17,7 +17,7 @@ import (
 	"example.org/mta/queue"
 	"example.org/mta/queue/store"
 	"example.org/mta/submission/maildrop"
-	"example.org/mta/submission/template"
+	"example.org/mta/submission/request"
 )
 
 // Where things are in a backup.
@@ -182,7 +182,7 @@ func templateParts(cfg *config.Config) (parts []Part, err error) {
 	if cfg.Templates.Path == "" {
 		return nil, nil
 	}
-	files, err := template.Files(cfg.Templates.Path)
+	files, err := request.TemplateFiles(cfg.Templates.Path)
 	for _, path := range files {
 		parts = append(parts, PartOf(nameOf(cfg, path), path))
 	}

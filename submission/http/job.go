@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/submission/compose"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/request"
 )
@@ -84,7 +83,7 @@ func (x *Submission) charge(jobs []job) error {
 }
 
 // letter makes the message.
-func (j *job) letter(ctx context.Context) (*compose.Letter, error) {
+func (j *job) letter(ctx context.Context) (*request.Letter, error) {
 	return j.letters.letter(ctx, j.index)
 }
 

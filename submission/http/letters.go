@@ -9,15 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/submission/compose"
 	"example.org/mta/submission/request"
-	"example.org/mta/submission/template"
 )
 
 // Templates compiles templates, and has those that tenants have stored.
 type Templates interface {
-	Compile(tenant string, m template.Mail) (*template.Template, request.Faults)
-	Stored(tenant, name string) (*template.Template, bool)
+	Compile(tenant string, m request.Mail) (*request.Template, request.Faults)
+	Stored(tenant, name string) (*request.Template, bool)
 }
 
 // letters makes the messages of a request.
@@ -26,12 +24,12 @@ type letters struct {
 	q *request.Request
 	// text is the template of the letters' text, and headers of the header fields beside a stored one; nil:
 	// they are as in the request.
-	text, headers *template.Template
-	shared        template.Data
-	kept          []template.Mail // as rendered for the first recipients
-	octets        int             // of those
-	built         int64           // octets of text and files in all messages together, as check found them
-	domain        string          // of message ids
+	text, headers *request.Template
+	shared        request.Data
+	kept          []request.Mail // as rendered for the first recipients
+	octets        int            // of those
+	built         int64          // octets of text and files in all messages together, as check found them
+	domain        string         // of message ids
 }
 
 // keptOctets is how much rendered text of a request is kept between its check and its use. More is rendered
@@ -45,7 +43,7 @@ func (x *Submission) Check(q *request.Request) (faults request.Faults) {
 		faults = append(faults, checkHeaders(fmt.Sprintf("/recipients/%d/headers", i), q.Recipients[i].Headers)...)
 	}
 	for i := range q.Attachments {
-		if f := compose.CheckAttachment(&q.Attachments[i]); f != nil {
+		if f := request.CheckAttachment(&q.Attachments[i]); f != nil {
 			f.Pointer = fmt.Sprintf("/attachments/%d%s", i, f.Pointer)
 			faults = append(faults, *f)
 		}
@@ -61,7 +59,7 @@ func (x *Submission) Check(q *request.Request) (faults request.Faults) {
 
 // checkHeaders checks fields that stand at a pointer as an object.
 func checkHeaders(pointer string, headers []request.Header) request.Faults {
-	faults := compose.CheckHeaders(headers)
+	faults := request.CheckHeaders(headers)
 	for i := range faults {
 		var at int
 		if _, err := fmt.Sscanf(faults[i].Pointer, "/%d", &at); err == nil && len(headers[at].Name) < 200 {
@@ -86,8 +84,8 @@ func (l *letters) compile() request.Faults {
 	if l.x.mail.Templates == nil {
 		return request.Faults{{Pointer: "/template", Detail: "there are no templates here", Remedy: "send subject, text and html without data"}}
 	}
-	l.shared = template.NewData(q.Data)
-	m := template.Mail{Subject: q.Subject, Text: q.Text, HTML: q.HTML, Headers: q.Headers}
+	l.shared = request.NewData(q.Data)
+	m := request.Mail{Subject: q.Subject, Text: q.Text, HTML: q.HTML, Headers: q.Headers}
 	if q.Template != "" {
 		var ok bool
 		if l.text, ok = l.x.mail.Templates.Stored(tenant, q.Template); !ok {
@@ -96,7 +94,7 @@ func (l *letters) compile() request.Faults {
 		if len(q.Headers) == 0 {
 			return nil
 		}
-		headers, faults := l.x.mail.Templates.Compile(tenant, template.Mail{Headers: q.Headers})
+		headers, faults := l.x.mail.Templates.Compile(tenant, request.Mail{Headers: q.Headers})
 		l.headers = headers
 		return faults
 	}
@@ -160,7 +158,7 @@ func (l *letters) faultsOf(i int, wrong request.Faults) request.Faults {
 }
 
 // render fills in the templates for a recipient, within a time that begins when it is the tenant's turn; 0: any.
-func (l *letters) render(ctx context.Context, i int, within time.Duration) (m template.Mail, err error) {
+func (l *letters) render(ctx context.Context, i int, within time.Duration) (m request.Mail, err error) {
 	if i < len(l.kept) {
 		return l.kept[i], nil
 	}
@@ -176,9 +174,9 @@ func (l *letters) render(ctx context.Context, i int, within time.Duration) (m te
 	}
 	began := time.Now()
 	defer func() { l.x.rendering += time.Since(began) }()
-	data := []template.Data{l.shared}
+	data := []request.Data{l.shared}
 	if l.q.Recipients != nil {
-		data = []template.Data{template.NewData(l.q.Recipients[i].Data), l.shared}
+		data = []request.Data{request.NewData(l.q.Recipients[i].Data), l.shared}
 	}
 	if m, err = l.text.Render(ctx, l.q.Strict, data...); err != nil || l.headers == nil {
 		return m, err
@@ -189,8 +187,8 @@ func (l *letters) render(ctx context.Context, i int, within time.Duration) (m te
 }
 
 // letter makes one message.
-func (l *letters) letter(ctx context.Context, i int) (*compose.Letter, error) {
-	out := compose.New(l.q)
+func (l *letters) letter(ctx context.Context, i int) (*request.Letter, error) {
+	out := request.NewLetter(l.q)
 	if l.text != nil {
 		m, err := l.render(ctx, i, 0) // it was within its time before
 		if err != nil {

@@ -22,7 +22,7 @@ import (
 	"example.org/mta/internal/users"
 	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/template"
+	"example.org/mta/submission/request"
 )
 
 // memoryStore keeps what is committed, in memory.
@@ -131,7 +131,7 @@ func (s *memoryStore) Keyed(k idempotency.Key) (idempotency.Stored, bool, error)
 }
 
 // noTemplates has no stored ones.
-var noTemplates = (*template.Store)(nil)
+var noTemplates = (*request.Templates)(nil)
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 

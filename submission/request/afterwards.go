@@ -3,8 +3,6 @@ package request
 import (
 	"fmt"
 	"time"
-
-	"example.org/mta/internal/jsontree"
 )
 
 // Cancel is which messages of a tenant are to be cancelled.
@@ -20,9 +18,9 @@ func DecodeCancel(body []byte) (c Cancel, _ Faults) {
 		return c, r.faults
 	}
 	object(&r, root, &c, []field[Cancel]{
-		{"campaign", func(r *reader, n *jsontree.Node, c *Cancel) { c.Campaign = r.filled(n) }},
-		{"tag", func(r *reader, n *jsontree.Node, c *Cancel) { c.Tag = r.filled(n) }},
-		{"idempotency_key", func(r *reader, n *jsontree.Node, c *Cancel) { c.IdempotencyKey = r.filled(n) }},
+		{"campaign", func(r *reader, n *Node, c *Cancel) { c.Campaign = r.filled(n) }},
+		{"tag", func(r *reader, n *Node, c *Cancel) { c.Tag = r.filled(n) }},
+		{"idempotency_key", func(r *reader, n *Node, c *Cancel) { c.IdempotencyKey = r.filled(n) }},
 	})
 	switch {
 	case len(r.faults) > 0:
@@ -40,7 +38,7 @@ func DecodeMove(body []byte, now time.Time, maxHold time.Duration) (at time.Time
 	if root == nil {
 		return at, r.faults
 	}
-	object(&r, root, &at, []field[time.Time]{{"send_at", func(r *reader, n *jsontree.Node, at *time.Time) {
+	object(&r, root, &at, []field[time.Time]{{"send_at", func(r *reader, n *Node, at *time.Time) {
 		if *at = r.time(n); !at.IsZero() {
 			r.faults = append(r.faults, CheckMove(n.Pointer(), *at, now, maxHold)...)
 		}
@@ -63,20 +61,20 @@ func CheckMove(pointer string, at, now time.Time, maxHold time.Duration) Faults 
 }
 
 // small reads a body that is a small object. Without one the reader has the faults.
-func small(body []byte) (reader, *jsontree.Node) {
-	root, faults := jsontree.Parse(body, few)
+func small(body []byte) (reader, *Node) {
+	root, faults := ParseTree(body, few)
 	r := reader{faults: faults}
-	if root != nil && root.Kind != jsontree.Object {
-		r.wrong(root, "send an object", "want %v, got %v", jsontree.Object, root.Kind)
+	if root != nil && root.Kind != Object {
+		r.wrong(root, "send an object", "want %v, got %v", Object, root.Kind)
 		return r, nil
 	}
 	return r, root
 }
 
 // filled reads a text that must not be empty.
-func (r *reader) filled(n *jsontree.Node) string {
+func (r *reader) filled(n *Node) string {
 	text := r.text(n)
-	if text == "" && n.Kind == jsontree.String {
+	if text == "" && n.Kind == String {
 		r.wrong(n, "leave it out, or name one", "the text is empty")
 	}
 	return text

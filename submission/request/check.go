@@ -30,7 +30,7 @@ func choices[T any](words map[string]T) string {
 
 // Check reports what is wrong with a request beyond its form: fields that are missing or exclude each
 // other, values out of bounds, and characters that could not stand in a header or an envelope. Pointers
-// name the fields of POST /v1/messages. The header fields and attachments are checked by package compose.
+// name the fields of POST /v1/messages. The header fields and attachments are checked in check_parts.go.
 func (q *Request) Check(now time.Time, l Limits) Faults {
 	c := check{q: q, now: now, limits: l}
 	c.people()
@@ -109,7 +109,7 @@ func (c *check) mailboxes(pointer string, all []Mailbox) {
 }
 
 func (c *check) name(pointer, name string) {
-	if err := checkName(name); err != nil {
+	if err := checkDisplayName(name); err != nil {
 		c.wrong(pointer, "send a name in one line of text", "%v", err)
 	}
 }

@@ -17,8 +17,8 @@ var (
 	usual = Limits{Recipients: 1000, MaxHold: 30 * 24 * time.Hour, Late: 5 * time.Minute}
 )
 
-// full has every field that a built message can have.
-const full = `{
+// fullRequest has every field that a built message can have.
+const fullRequest = `{
 	"from": "Shop <shop@acme.example>", "sender": "bounces@acme.example",
 	"to": ["Jané Doe, Inc. <jane@example.net>", {"address": "bob@bücher.example", "name": "Bob"}], "cc": "c@example.net",
 	"bcc": [{"address": "\"x y\"@example.net"}], "reply_to": ["help@acme.example"],
@@ -32,7 +32,7 @@ const full = `{
 }`
 
 func TestEveryFieldIsRead(t *testing.T) {
-	q, faults := Decode([]byte(full), now, usual)
+	q, faults := Decode([]byte(fullRequest), now, usual)
 	if faults != nil {
 		t.Fatal(faults)
 	}
@@ -55,10 +55,10 @@ func TestEveryFieldIsRead(t *testing.T) {
 	}
 	// No field is read into nothing: each but null changes the request.
 	var all map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(full), &all); err != nil {
+	if err := json.Unmarshal([]byte(fullRequest), &all); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range fields {
+	for _, f := range requestFields {
 		if _, ok := all[f.name]; !ok && f.name != "raw" && f.name != "recipients" {
 			t.Errorf("the test lacks the field %s", f.name)
 		}
@@ -263,7 +263,7 @@ func TestMemoryIsBounded(t *testing.T) {
 
 // FuzzDecode: nothing that is taken can break a line of a header or a command, and pointers are pointers.
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(full))
+	f.Add([]byte(fullRequest))
 	f.Add([]byte(minimal(`,"tags":["a","a"],"cc":[{"address":1}]`)))
 	f.Add([]byte(`{"from":"a@b.example","template":"t","recipients":[{"to":"x@example.net","data":{"a":[1]},"meta":{}}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -33,7 +33,7 @@ func ParseMailbox(s string) (m Mailbox, err error) {
 
 // set fills in the mailbox if name and address can stand in a header and an envelope.
 func (m *Mailbox) set(name, address string) error {
-	if err := checkName(name); err != nil {
+	if err := checkDisplayName(name); err != nil {
 		return err
 	}
 	a, err := envelope.ParseAddress(address)
@@ -41,7 +41,7 @@ func (m *Mailbox) set(name, address string) error {
 	return err
 }
 
-func checkName(name string) error {
+func checkDisplayName(name string) error {
 	switch {
 	case len(name) > maxName:
 		return errors.New("name is longer than 512 octets")

@@ -11,10 +11,10 @@ import (
 
 // parameters are the fields of a request that can stand in a query, and their form there.
 var parameters = map[string]func(values []string) any{
-	"from": single, "sender": single, "to": list, "cc": list, "bcc": list,
+	"from": single, "sender": single, "to": several, "cc": several, "bcc": several,
 	"send_at": single, "spread": literal, "expires_at": single,
-	"campaign": single, "tags": list, "meta": literal, "priority": literal, "pool": single,
-	"notify": list, "envid": single, "ret": single, "dry_run": literal,
+	"campaign": single, "tags": several, "meta": literal, "priority": literal, "pool": single,
+	"notify": several, "envid": single, "ret": single, "dry_run": literal,
 }
 
 func single(values []string) any {
@@ -24,7 +24,7 @@ func single(values []string) any {
 	return values[0]
 }
 
-func list(values []string) any { return values }
+func several(values []string) any { return values }
 
 // literal is a value in JSON: a number, true, or an object.
 func literal(values []string) any {
@@ -46,7 +46,7 @@ func DecodeQuery(query url.Values, now time.Time, l Limits) (*Request, Faults) {
 		switch {
 		case !ok:
 			faults.add("", meant(name, known), "there is no parameter %s here", shown(name))
-		case !valid(query[name]):
+		case !allUTF8(query[name]):
 			faults.add("/"+name, "send UTF-8, percent-encoded", "not valid UTF-8")
 		default:
 			doc[name] = form(query[name])
@@ -61,7 +61,7 @@ func DecodeQuery(query url.Values, now time.Time, l Limits) (*Request, Faults) {
 	return q, faults
 }
 
-func valid(values []string) bool {
+func allUTF8(values []string) bool {
 	for _, v := range values {
 		if !utf8.ValidString(v) {
 			return false

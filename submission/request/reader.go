@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"encoding/base64"
 	"errors"
+	"example.org/mta/internal/legible"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
-
-	"example.org/mta/internal/jsontree"
-	"example.org/mta/internal/legible"
 )
 
 // reader turns a tree into values and collects the faults on its way.
@@ -24,7 +22,7 @@ type reader struct {
 const maxFaults = 100
 
 // wrong notes a fault at n.
-func (r *reader) wrong(n *jsontree.Node, remedy, format string, args ...any) {
+func (r *reader) wrong(n *Node, remedy, format string, args ...any) {
 	r.faults.add(n.Pointer(), remedy, format, args...)
 }
 
@@ -47,8 +45,8 @@ func shown(s string) string {
 }
 
 // is reports whether n is of a kind. null stands for a field that isn't there.
-func (r *reader) is(n *jsontree.Node, k jsontree.Kind) bool {
-	if n.Kind != k && n.Kind != jsontree.Null {
+func (r *reader) is(n *Node, k Kind) bool {
+	if n.Kind != k && n.Kind != Null {
 		r.wrong(n, "send "+k.String(), "want %v, got %v", k, n.Kind)
 	}
 	return n.Kind == k
@@ -57,12 +55,12 @@ func (r *reader) is(n *jsontree.Node, k jsontree.Kind) bool {
 // field is how a member of an object is read.
 type field[T any] struct {
 	name string
-	read func(r *reader, n *jsontree.Node, to *T)
+	read func(r *reader, n *Node, to *T)
 }
 
 // object reads the members of n into a struct by a table of its fields.
-func object[T any](r *reader, n *jsontree.Node, to *T, fields []field[T]) {
-	if !r.is(n, jsontree.Object) {
+func object[T any](r *reader, n *Node, to *T, fields []field[T]) {
+	if !r.is(n, Object) {
 		return
 	}
 members:
@@ -96,8 +94,8 @@ func names[T any](fields []field[T]) []string {
 }
 
 // array calls each for the elements of n, up to most of them.
-func (r *reader) array(n *jsontree.Node, most int, what string, each func(*jsontree.Node)) {
-	if !r.is(n, jsontree.Array) {
+func (r *reader) array(n *Node, most int, what string, each func(*Node)) {
+	if !r.is(n, Array) {
 		return
 	}
 	if n.Len > most {
@@ -105,7 +103,7 @@ func (r *reader) array(n *jsontree.Node, most int, what string, each func(*jsont
 		return
 	}
 	for c := range n.All() {
-		if c.Kind == jsontree.Null {
+		if c.Kind == Null {
 			r.wrong(c, "remove it", "null in an array")
 			continue
 		}
@@ -113,18 +111,18 @@ func (r *reader) array(n *jsontree.Node, most int, what string, each func(*jsont
 	}
 }
 
-func (r *reader) text(n *jsontree.Node) string {
-	if !r.is(n, jsontree.String) {
+func (r *reader) text(n *Node) string {
+	if !r.is(n, String) {
 		return ""
 	}
 	return n.Text()
 }
 
-func (r *reader) bool(n *jsontree.Node) bool { return r.is(n, jsontree.Bool) && n.True() }
+func (r *reader) bool(n *Node) bool { return r.is(n, Bool) && n.True() }
 
 // integer reads a whole number within bounds; ok is false if there is none.
-func (r *reader) integer(n *jsontree.Node, low, high int64) (v int64, ok bool) {
-	if !r.is(n, jsontree.Number) {
+func (r *reader) integer(n *Node, low, high int64) (v int64, ok bool) {
+	if !r.is(n, Number) {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(n.Text(), 64)
@@ -135,8 +133,8 @@ func (r *reader) integer(n *jsontree.Node, low, high int64) (v int64, ok bool) {
 	return int64(f), true
 }
 
-func (r *reader) time(n *jsontree.Node) time.Time {
-	if !r.is(n, jsontree.String) {
+func (r *reader) time(n *Node) time.Time {
+	if !r.is(n, String) {
 		return time.Time{}
 	}
 	t, err := parseTime(n.Text())
@@ -157,11 +155,11 @@ func parseTime(s string) (time.Time, error) {
 }
 
 // mailbox reads "a@b", "Name <a@b>" or {"address", "name"}; ok is false if there is none.
-func (r *reader) mailbox(n *jsontree.Node) (m Mailbox, ok bool) {
-	if n.Kind == jsontree.Object {
+func (r *reader) mailbox(n *Node) (m Mailbox, ok bool) {
+	if n.Kind == Object {
 		return r.mailboxObject(n)
 	}
-	if !r.is(n, jsontree.String) {
+	if !r.is(n, String) {
 		return m, false
 	}
 	m, err := ParseMailbox(n.Text())
@@ -171,17 +169,17 @@ func (r *reader) mailbox(n *jsontree.Node) (m Mailbox, ok bool) {
 	return m, err == nil
 }
 
-func (r *reader) mailboxObject(n *jsontree.Node) (m Mailbox, ok bool) {
+func (r *reader) mailboxObject(n *Node) (m Mailbox, ok bool) {
 	before := len(r.faults)
 	address := ""
 	object(r, n, &m, []field[Mailbox]{
-		{"address", func(r *reader, n *jsontree.Node, _ *Mailbox) { address = r.text(n) }},
-		{"name", func(r *reader, n *jsontree.Node, m *Mailbox) { m.Name = r.text(n) }},
+		{"address", func(r *reader, n *Node, _ *Mailbox) { address = r.text(n) }},
+		{"name", func(r *reader, n *Node, m *Mailbox) { m.Name = r.text(n) }},
 	})
 	if len(r.faults) > before {
 		return m, false
 	}
-	if at := n.Get("address"); at == nil || at.Kind == jsontree.Null {
+	if at := n.Get("address"); at == nil || at.Kind == Null {
 		r.wrong(n, "add the field", "the field address is missing")
 		return m, false
 	} else if err := m.set(m.Name, address); err != nil {
@@ -192,13 +190,13 @@ func (r *reader) mailboxObject(n *jsontree.Node) (m Mailbox, ok bool) {
 }
 
 // mailboxes reads a mailbox or an array of them.
-func (r *reader) mailboxes(n *jsontree.Node) (all []Mailbox) {
-	take := func(n *jsontree.Node) {
+func (r *reader) mailboxes(n *Node) (all []Mailbox) {
+	take := func(n *Node) {
 		if m, ok := r.mailbox(n); ok {
 			all = append(all, m)
 		}
 	}
-	if n.Kind == jsontree.Array {
+	if n.Kind == Array {
 		r.array(n, r.limits.Recipients, "addresses", take)
 	} else {
 		take(n)
@@ -207,16 +205,16 @@ func (r *reader) mailboxes(n *jsontree.Node) (all []Mailbox) {
 }
 
 // data reads an object for templates.
-func (r *reader) data(n *jsontree.Node) map[string]any {
-	if !r.is(n, jsontree.Object) {
+func (r *reader) data(n *Node) map[string]any {
+	if !r.is(n, Object) {
 		return nil
 	}
 	return n.Map()
 }
 
 // content reads base64 (RFC 4648, 4), which may be broken into lines.
-func (r *reader) content(n *jsontree.Node) []byte {
-	if !r.is(n, jsontree.String) {
+func (r *reader) content(n *Node) []byte {
+	if !r.is(n, String) {
 		return nil
 	}
 	text := n.Raw()[1 : len(n.Raw())-1]

@@ -1,8 +1,10 @@
 // Package request has what an HTTP client asks to be sent, in the form of POST /v1/messages, and
 // reads it strictly: whatever is wrong with it becomes a [Fault] that names the place and the remedy.
 //
-// It knows neither HTTP nor the queue. Translations of other services' requests make a [Request],
-// too.
+// A [Template] fills in its text from data; a [Letter] is a message in parts, and [Letter.WriteTo] builds it (RFC 5322,
+// MIME).
+//
+// It knows neither HTTP nor the queue. Translations of other services' requests make a [Request], too.
 package request
 
 import (
@@ -10,7 +12,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/jsontree"
 )
 
 // Request asks for one message to all recipients or, with Recipients, for one to each of them.
@@ -79,9 +80,6 @@ type Attachment struct {
 	ContentID string // without < and >
 	Content   []byte
 }
-
-// Fault is something wrong with a request: its place, what is wrong, and the remedy.
-type Fault = jsontree.Fault
 
 // Faults are all that was found wrong with a request.
 type Faults []Fault

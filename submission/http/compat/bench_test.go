@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/jsontree"
+	"example.org/mta/submission/request"
 )
 
 // BenchmarkPersonalizations translates a request with a thousand of them for 7 KB of HTML.
@@ -19,7 +19,7 @@ func BenchmarkPersonalizations(b *testing.B) {
 	b.SetBytes(int64(len(doc)))
 	b.ReportAllocs()
 	for b.Loop() {
-		root, _ := jsontree.Parse(doc, limits)
+		root, _ := request.ParseTree(doc, limits)
 		all, r := sendGrid(root)
 		if len(all) != 1000 || len(r.faults) > 0 {
 			b.Fatal(len(all), r.faults)

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"example.org/mta/internal/jsontree"
 	"example.org/mta/internal/legible"
+	"example.org/mta/submission/request"
 )
 
 // use is what becomes of a field of another service's request.
@@ -50,22 +50,22 @@ type field struct {
 	remedy string // of a refused field: what to do in its place
 	// active reports whether the value asks for anything: one that doesn't is done by doing nothing. Nil:
 	// it always does.
-	active func(*jsontree.Node) bool
+	active func(*request.Node) bool
 	in     []field
 }
 
 // enabled is for settings that ask for something only if "enable" is true.
-func enabled(n *jsontree.Node) bool {
+func enabled(n *request.Node) bool {
 	e := n.Get("enable")
-	return e != nil && e.Kind == jsontree.Bool && e.True()
+	return e != nil && e.Kind == request.Bool && e.True()
 }
 
 // filled is for values that ask for nothing when they are empty.
-func filled(n *jsontree.Node) bool {
+func filled(n *request.Node) bool {
 	switch n.Kind {
-	case jsontree.Bool:
+	case request.Bool:
 		return n.True()
-	case jsontree.Object, jsontree.Array:
+	case request.Object, request.Array:
 		return n.Len > 0
 	}
 	return n.Text() != ""
@@ -73,16 +73,16 @@ func filled(n *jsontree.Node) bool {
 
 // reader checks a document against a table, and collects what is wrong with it.
 type reader struct {
-	faults  []jsontree.Fault
+	faults  []request.Fault
 	ignored []string // the names of the fields, each once
 }
 
 // limits bound a document. A message with the most recipients has a few thousand values.
-var limits = jsontree.Limits{Depth: 32, Values: 200_000, Opaque: octetArray}
+var limits = request.TreeLimits{Depth: 32, Values: 200_000, Opaque: octetArray}
 
 // octetArray reports whether a value is the content of an attachment as an array of octets.
-func octetArray(n *jsontree.Node) bool {
-	return n.Kind == jsontree.Array && n.Name == "content" && attachmentContent.MatchString(n.Pointer())
+func octetArray(n *request.Node) bool {
+	return n.Kind == request.Array && n.Name == "content" && attachmentContent.MatchString(n.Pointer())
 }
 
 var attachmentContent = regexp.MustCompile(`^(/[0-9]+)?/attachments/[0-9]+/content$`)
@@ -92,7 +92,7 @@ const most = 100
 
 func (r *reader) fault(pointer, detail, remedy string) {
 	if len(r.faults) < most {
-		r.faults = append(r.faults, jsontree.Fault{Pointer: pointer, Detail: detail, Remedy: remedy})
+		r.faults = append(r.faults, request.Fault{Pointer: pointer, Detail: detail, Remedy: remedy})
 	}
 }
 
@@ -103,19 +103,19 @@ func (r *reader) ignore(path string) {
 }
 
 // object checks the members of an object. path is its name with those that it is in, and a dot.
-func (r *reader) object(n *jsontree.Node, fields []field, path string) {
+func (r *reader) object(n *request.Node, fields []field, path string) {
 	for m := range n.All() {
 		i := slices.IndexFunc(fields, func(f field) bool { return f.name == m.Name })
 		switch {
 		case i < 0:
 			r.unknown(m, fields)
-		case m.Kind != jsontree.Null: // SDKs send null for what was not set
+		case m.Kind != request.Null: // SDKs send null for what was not set
 			r.field(m, &fields[i], path+m.Name)
 		}
 	}
 }
 
-func (r *reader) unknown(m *jsontree.Node, fields []field) {
+func (r *reader) unknown(m *request.Node, fields []field) {
 	if len(r.faults) >= most { // the search for a similar name takes its time
 		return
 	}
@@ -130,7 +130,7 @@ func (r *reader) unknown(m *jsontree.Node, fields []field) {
 	r.fault(m.Pointer(), "there is no such field", remedy)
 }
 
-func (r *reader) field(n *jsontree.Node, f *field, path string) {
+func (r *reader) field(n *request.Node, f *field, path string) {
 	if !f.kind.fits(n) {
 		r.fault(n.Pointer(), "want "+f.kind.String()+", not "+n.Kind.String(), "")
 		return
@@ -156,52 +156,52 @@ func (r *reader) field(n *jsontree.Node, f *field, path string) {
 	}
 }
 
-func (k kind) fits(n *jsontree.Node) bool {
-	each := func(k jsontree.Kind) bool {
+func (k kind) fits(n *request.Node) bool {
+	each := func(k request.Kind) bool {
 		for e := range n.All() {
 			if e.Kind != k {
 				return false
 			}
 		}
-		return n.Kind == jsontree.Array
+		return n.Kind == request.Array
 	}
 	switch k {
 	case text:
-		return n.Kind == jsontree.String
+		return n.Kind == request.String
 	case number:
-		return n.Kind == jsontree.Number && strings.Trim(n.Text(), "0123456789") == ""
+		return n.Kind == request.Number && strings.Trim(n.Text(), "0123456789") == ""
 	case flag:
-		return n.Kind == jsontree.Bool
+		return n.Kind == request.Bool
 	case object:
-		return n.Kind == jsontree.Object
+		return n.Kind == request.Object
 	case objects:
-		return each(jsontree.Object)
+		return each(request.Object)
 	case texts:
-		return each(jsontree.String)
+		return each(request.String)
 	case textList:
-		return n.Kind == jsontree.String || each(jsontree.String)
+		return n.Kind == request.String || each(request.String)
 	case content:
-		return n.Kind == jsontree.String || n.Kind == jsontree.Array
+		return n.Kind == request.String || n.Kind == request.Array
 	}
 	return false
 }
 
 // at gives what stands at a path of names, nil if there is nothing or null.
-func at(n *jsontree.Node, path ...string) *jsontree.Node {
+func at(n *request.Node, path ...string) *request.Node {
 	for _, name := range path {
-		if n == nil || n.Kind != jsontree.Object {
+		if n == nil || n.Kind != request.Object {
 			return nil
 		}
 		n = n.Get(name)
 	}
-	if n == nil || n.Kind == jsontree.Null {
+	if n == nil || n.Kind == request.Null {
 		return nil
 	}
 	return n
 }
 
 // textAt is the string at a path, "" if there is none.
-func textAt(n *jsontree.Node, path ...string) string {
+func textAt(n *request.Node, path ...string) string {
 	if n = at(n, path...); n == nil {
 		return ""
 	}
@@ -209,10 +209,10 @@ func textAt(n *jsontree.Node, path ...string) string {
 }
 
 // each gives the elements of the array at a path; a string is an array of one.
-func each(n *jsontree.Node, path ...string) (all []*jsontree.Node) {
+func each(n *request.Node, path ...string) (all []*request.Node) {
 	switch n = at(n, path...); {
 	case n == nil:
-	case n.Kind != jsontree.Array:
+	case n.Kind != request.Array:
 		all = append(all, n)
 	default:
 		all = slices.Collect(n.All())

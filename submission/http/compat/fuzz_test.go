@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/jsontree"
 	"example.org/mta/submission/request"
 )
 
@@ -26,7 +25,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Add([]byte(personal(`{"-a-":"1","-a":"{{x}}"}`, `"{{{-a-}} -a {"`, `"send_at":1,"reply_to":{"email":"-a-@b.example"},`)))
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		root, faults := jsontree.Parse(doc, limits)
+		root, faults := request.ParseTree(doc, limits)
 		if root == nil || len(faults) > 0 {
 			return
 		}
@@ -37,7 +36,7 @@ func FuzzRequests(f *testing.F) {
 				substituted(t, root, i, q)
 			}
 		}
-		if root.Kind == jsontree.Object {
+		if root.Kind == request.Object {
 			if q, r := resend(root, now); len(r.faults) == 0 {
 				check(t, q)
 			}
@@ -56,7 +55,7 @@ func check(t *testing.T, q *request.Request) {
 }
 
 // substituted compares the text of a message with what its tags make of the content in one pass.
-func substituted(t *testing.T, root *jsontree.Node, i int, q *request.Request) {
+func substituted(t *testing.T, root *request.Node, i int, q *request.Request) {
 	values := at(each(root, "personalizations")[i], "substitutions")
 	if values == nil || values.Len == 0 || q.Template != "" {
 		return

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/jsontree"
 	"example.org/mta/submission/request"
 )
 
@@ -41,9 +40,9 @@ var resendFields = []field{
 const resendBatch = 100
 
 // resend reads a message of Resend's.
-func resend(n *jsontree.Node, now time.Time) (*request.Request, *reader) {
+func resend(n *request.Node, now time.Time) (*request.Request, *reader) {
 	r := new(reader)
-	if n.Kind != jsontree.Object {
+	if n.Kind != request.Object {
 		r.fault(n.Pointer(), "want an object, not "+n.Kind.String(), "")
 		return nil, r
 	}
@@ -76,7 +75,7 @@ func resend(n *jsontree.Node, now time.Time) (*request.Request, *reader) {
 	return q, r
 }
 
-func (r *reader) resendTemplate(q *request.Request, n *jsontree.Node) {
+func (r *reader) resendTemplate(q *request.Request, n *request.Node) {
 	t := at(n, "template")
 	if t == nil {
 		return
@@ -98,7 +97,7 @@ func (r *reader) resendTemplate(q *request.Request, n *jsontree.Node) {
 
 // resendMailboxes reads addresses, or names with an address in < and >. The SDKs' users write names as
 // they are, without the quotes of RFC 5322.
-func (r *reader) resendMailboxes(n *jsontree.Node, name string) (all []request.Mailbox) {
+func (r *reader) resendMailboxes(n *request.Node, name string) (all []request.Mailbox) {
 	for _, m := range each(n, name) {
 		display, address := split(m.Text())
 		a, err := envelope.ParseAddress(address)
@@ -142,13 +141,13 @@ func unquoted(s string) string {
 func contentID(s string) string { return strings.TrimSuffix(strings.TrimPrefix(s, "<"), ">") }
 
 // base64 reads the content of an attachment.
-func (r *reader) base64(attachment *jsontree.Node) []byte {
+func (r *reader) base64(attachment *request.Node) []byte {
 	n := at(attachment, "content")
 	if n == nil {
 		r.fault(attachment.Pointer()+"/content", "the attachment has no content", "send it in base64")
 		return nil
 	}
-	if n.Kind == jsontree.Array {
+	if n.Kind == request.Array {
 		return r.octets(n)
 	}
 	s := n.Text()
@@ -163,7 +162,7 @@ func (r *reader) base64(attachment *jsontree.Node) []byte {
 }
 
 // octets reads an array of numbers, which the tree keeps as source.
-func (r *reader) octets(n *jsontree.Node) []byte {
+func (r *reader) octets(n *request.Node) []byte {
 	var b []byte
 	inner := strings.TrimSpace(string(n.Raw()[1 : len(n.Raw())-1]))
 	if inner == "" {
@@ -184,7 +183,7 @@ func (r *reader) octets(n *jsontree.Node) []byte {
 var inWords = regexp.MustCompile(`^in (a|an|[0-9]{1,5}) (sec|second|min|minute|hour|day)s?$`)
 
 // moment reads a time.
-func (r *reader) moment(n *jsontree.Node, now time.Time) time.Time {
+func (r *reader) moment(n *request.Node, now time.Time) time.Time {
 	if n == nil {
 		return time.Time{}
 	}

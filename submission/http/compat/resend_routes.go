@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"example.org/mta/internal/jsontree"
 	"example.org/mta/submission/http"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
@@ -23,7 +22,7 @@ func resendService() ([]http.Route, http.Form) {
 }
 
 func resendSend(c *http.Call) error {
-	sent, _, err := take(c, func(root *jsontree.Node, x *http.Submission) *translation {
+	sent, _, err := take(c, func(root *request.Node, x *http.Submission) *translation {
 		q, r := resend(root, x.Now)
 		return &translation{requests: []*request.Request{q}, reader: *r, place: func(_ int, pointer string) string { return resendPlace(pointer) }}
 	})
@@ -46,7 +45,7 @@ type resendFault struct {
 }
 
 func resendSendBatch(c *http.Call) error {
-	sent, t, err := take(c, func(root *jsontree.Node, x *http.Submission) *translation {
+	sent, t, err := take(c, func(root *request.Node, x *http.Submission) *translation {
 		return resendElements(root, x, c.Request.Header.Get("X-Batch-Validation") == "permissive")
 	})
 	if err != nil {
@@ -73,9 +72,9 @@ func resendSendBatch(c *http.Call) error {
 }
 
 // resendElements reads the messages of a batch.
-func resendElements(root *jsontree.Node, x *http.Submission, permissive bool) *translation {
+func resendElements(root *request.Node, x *http.Submission, permissive bool) *translation {
 	t := &translation{permissive: permissive, place: func(i int, pointer string) string { return "/" + strconv.Itoa(i) + resendPlace(pointer) }}
-	if root.Kind != jsontree.Array || root.Len == 0 || root.Len > resendBatch {
+	if root.Kind != request.Array || root.Len == 0 || root.Len > resendBatch {
 		t.fault("", "want an array of messages", "send 1 to "+strconv.Itoa(resendBatch))
 		return t
 	}

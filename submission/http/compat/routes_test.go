@@ -19,7 +19,7 @@ import (
 	"example.org/mta/submission/http"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/keys"
-	"example.org/mta/submission/template"
+	"example.org/mta/submission/request"
 )
 
 // kept is a store in memory.
@@ -128,7 +128,7 @@ func services(t *testing.T) (url string, store *kept) {
 			return "it bounced", strings.HasPrefix(string(a), "gone")
 		}},
 	}
-	templates, err := template.Load("testdata/templates")
+	templates, err := request.LoadTemplates("testdata/templates")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/jsontree"
 	"example.org/mta/submission/http"
 	"example.org/mta/submission/request"
 )
 
 // document reads a body with the given fields. An empty one is an empty object.
-func document(c *http.Call, fields []field) (*jsontree.Node, error) {
+func document(c *http.Call, fields []field) (*request.Node, error) {
 	body, err := c.ReadBody()
 	if err != nil {
 		return nil, err
@@ -20,12 +19,12 @@ func document(c *http.Call, fields []field) (*jsontree.Node, error) {
 	if len(body) == 0 {
 		body = []byte("{}")
 	}
-	root, faults := jsontree.Parse(body, limits)
+	root, faults := request.ParseTree(body, limits)
 	if root == nil || len(faults) > 0 {
 		return nil, request.Faults(faults)
 	}
 	var r reader
-	if root.Kind != jsontree.Object {
+	if root.Kind != request.Object {
 		r.fault("", "want an object, not "+root.Kind.String(), "")
 	} else {
 		r.object(root, fields, "")

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/jsontree"
 	"example.org/mta/submission/request"
 )
 
@@ -79,9 +78,9 @@ const bypass = "remove the address from the tenant's suppressions first"
 
 // sendGrid reads a request of SendGrid's. Each personalization becomes a request: it has its own sender,
 // recipients and subject, and shares the content.
-func sendGrid(root *jsontree.Node) ([]*request.Request, *reader) {
+func sendGrid(root *request.Node) ([]*request.Request, *reader) {
 	r := new(reader)
-	if root.Kind != jsontree.Object {
+	if root.Kind != request.Object {
 		r.fault("", "want an object, not "+root.Kind.String(), "")
 		return nil, r
 	}
@@ -106,7 +105,7 @@ func sendGrid(root *jsontree.Node) ([]*request.Request, *reader) {
 }
 
 // sendGridCommon reads what all personalizations share.
-func (r *reader) sendGridCommon(root *jsontree.Node) *request.Request {
+func (r *reader) sendGridCommon(root *request.Node) *request.Request {
 	q := &request.Request{
 		Subject:  textAt(root, "subject"),
 		Headers:  headers(nil, at(root, "headers")),
@@ -130,7 +129,7 @@ func (r *reader) sendGridCommon(root *jsontree.Node) *request.Request {
 	return q
 }
 
-func (r *reader) sendGridContent(q *request.Request, root *jsontree.Node) {
+func (r *reader) sendGridContent(q *request.Request, root *request.Node) {
 	for _, c := range each(root, "content") {
 		given := textAt(c, "type")
 		base, _, err := mime.ParseMediaType(given)
@@ -156,7 +155,7 @@ func (r *reader) sendGridContent(q *request.Request, root *jsontree.Node) {
 	}
 }
 
-func (r *reader) sendGridAttachment(n *jsontree.Node) request.Attachment {
+func (r *reader) sendGridAttachment(n *request.Node) request.Attachment {
 	a := request.Attachment{Name: textAt(n, "filename"), Type: textAt(n, "type"), Content: r.base64(n)}
 	switch disposition := textAt(n, "disposition"); disposition {
 	case "", "attachment":
@@ -172,7 +171,7 @@ func (r *reader) sendGridAttachment(n *jsontree.Node) request.Attachment {
 }
 
 // personalize puts into a request what a personalization has.
-func (r *reader) personalize(q *request.Request, p *jsontree.Node, tags *substitutions) {
+func (r *reader) personalize(q *request.Request, p *request.Node, tags *substitutions) {
 	q.To = r.mailboxes(each(p, "to")...)
 	q.Cc = r.mailboxes(each(p, "cc")...)
 	q.Bcc = r.mailboxes(each(p, "bcc")...)
@@ -209,7 +208,7 @@ func (r *reader) personalize(q *request.Request, p *jsontree.Node, tags *substit
 }
 
 // headers adds fields to those that there are, in place of those of the same name.
-func headers(before []request.Header, n *jsontree.Node) []request.Header {
+func headers(before []request.Header, n *request.Node) []request.Header {
 	all := slices.Clone(before)
 	if n == nil {
 		return all
@@ -222,7 +221,7 @@ func headers(before []request.Header, n *jsontree.Node) []request.Header {
 }
 
 // meta is an object without white space, nil for an empty one.
-func meta(n *jsontree.Node) json.RawMessage {
+func meta(n *request.Node) json.RawMessage {
 	if n == nil || n.Len == 0 {
 		return nil
 	}
@@ -234,7 +233,7 @@ func meta(n *jsontree.Node) json.RawMessage {
 }
 
 // merged is an object with the members of both, those of n in place of the others.
-func merged(before json.RawMessage, n *jsontree.Node) json.RawMessage {
+func merged(before json.RawMessage, n *request.Node) json.RawMessage {
 	all, own := make(map[string]json.RawMessage), meta(n)
 	for _, object := range []json.RawMessage{before, own} {
 		if object != nil && json.Unmarshal(object, &all) != nil {
@@ -251,7 +250,7 @@ func merged(before json.RawMessage, n *jsontree.Node) json.RawMessage {
 	return out
 }
 
-func (r *reader) unixTime(n *jsontree.Node) time.Time {
+func (r *reader) unixTime(n *request.Node) time.Time {
 	if n == nil {
 		return time.Time{}
 	}
@@ -264,7 +263,7 @@ func (r *reader) unixTime(n *jsontree.Node) time.Time {
 }
 
 // mailboxes reads objects with an "email" and perhaps a "name".
-func (r *reader) mailboxes(nodes ...*jsontree.Node) (all []request.Mailbox) {
+func (r *reader) mailboxes(nodes ...*request.Node) (all []request.Mailbox) {
 	for _, n := range nodes {
 		if n == nil {
 			continue
@@ -275,7 +274,7 @@ func (r *reader) mailboxes(nodes ...*jsontree.Node) (all []request.Mailbox) {
 }
 
 // mailbox reads such an object. change is made to its texts before.
-func (r *reader) mailbox(n *jsontree.Node, change func(string) string) request.Mailbox {
+func (r *reader) mailbox(n *request.Node, change func(string) string) request.Mailbox {
 	a, err := envelope.ParseAddress(change(textAt(n, "email")))
 	if err != nil {
 		r.fault(n.Pointer()+"/email", err.Error(), "send an address such as user@example.com")
@@ -289,7 +288,7 @@ func (r *reader) mailbox(n *jsontree.Node, change func(string) string) request.M
 type substitutions struct {
 	tags      []string          // the longest first; that of index i is the variable "mta_i"
 	variables *strings.Replacer // of tags by variables
-	replyTo   []*jsontree.Node
+	replyTo   []*request.Node
 }
 
 // brace is the variable in whose place there is a brace, so that no text is taken for a template.
@@ -299,7 +298,7 @@ const brace = "mta_brace"
 func literal(s string) string { return strings.ReplaceAll(s, "{", "{{&"+brace+"}}") }
 
 // substitutions finds the tags of all personalizations.
-func (r *reader) substitutions(root *jsontree.Node, template string, personalizations []*jsontree.Node) *substitutions {
+func (r *reader) substitutions(root *request.Node, template string, personalizations []*request.Node) *substitutions {
 	s := &substitutions{replyTo: append(each(root, "reply_to"), each(root, "reply_to_list")...)}
 	known := make(map[string]bool)
 	for _, p := range personalizations {
@@ -312,7 +311,7 @@ func (r *reader) substitutions(root *jsontree.Node, template string, personaliza
 			continue
 		}
 		for m := range n.All() {
-			if m.Name == "" || m.Kind == jsontree.Object || m.Kind == jsontree.Array {
+			if m.Name == "" || m.Kind == request.Object || m.Kind == request.Array {
 				r.fault(m.Pointer(), "a substitution is a tag and a string", "")
 			}
 			known[m.Name] = true
@@ -345,7 +344,7 @@ func (s *substitutions) template(text string) string {
 }
 
 // apply gives a request the values of its personalization. A tag that it has no value for stays as it is.
-func (s *substitutions) apply(r *reader, q *request.Request, p *jsontree.Node) {
+func (s *substitutions) apply(r *reader, q *request.Request, p *request.Node) {
 	values := at(p, "substitutions")
 	pairs := make([]string, 0, 2*len(s.tags))
 	if len(s.tags) > 0 {

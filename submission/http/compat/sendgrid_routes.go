@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"example.org/mta/internal/jsontree"
 	"example.org/mta/submission/http"
 	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
@@ -30,7 +29,7 @@ func sendGridSend(c *http.Call) error {
 	if c.Request.Header.Get("On-Behalf-Of") != "" {
 		return http.Problemf(nethttp.StatusBadRequest, "On-Behalf-Of is not supported: use a key of that tenant")
 	}
-	sent, t, err := take(c, func(root *jsontree.Node, _ *http.Submission) *translation {
+	sent, t, err := take(c, func(root *request.Node, _ *http.Submission) *translation {
 		requests, r := sendGrid(root)
 		return &translation{requests: requests, reader: *r, place: sendGridPlaces(root, requests)}
 	})
@@ -50,7 +49,7 @@ func sendGridSend(c *http.Call) error {
 }
 
 // sendGridPlaces gives SendGrid's names of the fields of POST /v1/messages.
-func sendGridPlaces(root *jsontree.Node, requests []*request.Request) func(i int, pointer string) string {
+func sendGridPlaces(root *request.Node, requests []*request.Request) func(i int, pointer string) string {
 	personalizations := each(root, "personalizations")
 	return func(i int, pointer string) string {
 		name, rest, _ := strings.Cut(strings.TrimPrefix(pointer, "/"), "/")

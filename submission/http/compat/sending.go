@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"example.org/mta/internal/jsontree"
 	"example.org/mta/submission/http"
 	"example.org/mta/submission/request"
 )
@@ -36,7 +35,7 @@ type translation struct {
 }
 
 // take has the messages of a request accepted that translate reads from its body.
-func take(c *http.Call, translate func(root *jsontree.Node, x *http.Submission) *translation) (*http.Sent, *translation, error) {
+func take(c *http.Call, translate func(root *request.Node, x *http.Submission) *translation) (*http.Sent, *translation, error) {
 	body, err := c.ReadBody()
 	if err != nil {
 		return nil, nil, err
@@ -46,7 +45,7 @@ func take(c *http.Call, translate func(root *jsontree.Node, x *http.Submission) 
 		return nil, nil, err
 	}
 	defer x.End()
-	root, faults := jsontree.Parse(body, limits)
+	root, faults := request.ParseTree(body, limits)
 	if root == nil || len(faults) > 0 {
 		return nil, nil, request.Faults(faults)
 	}
@@ -98,11 +97,11 @@ func (t *translation) settle() error {
 	if len(t.faults) == 0 {
 		return nil
 	}
-	whole := slices.ContainsFunc(t.faults, func(f jsontree.Fault) bool { return f.Pointer == "" })
+	whole := slices.ContainsFunc(t.faults, func(f request.Fault) bool { return f.Pointer == "" })
 	var valid []*request.Request
 	var positions []int
 	for i, q := range t.requests {
-		if q != nil && !slices.ContainsFunc(t.faults, func(f jsontree.Fault) bool { return element(f.Pointer) == i }) {
+		if q != nil && !slices.ContainsFunc(t.faults, func(f request.Fault) bool { return element(f.Pointer) == i }) {
 			valid, positions = append(valid, q), append(positions, i)
 		}
 	}
@@ -136,7 +135,7 @@ func pathOf(pointer string) string {
 }
 
 // sentence is a fault in words.
-func sentence(f jsontree.Fault) string {
+func sentence(f request.Fault) string {
 	s := f.Detail
 	if f.Pointer != "" {
 		s = pathOf(f.Pointer) + ": " + s

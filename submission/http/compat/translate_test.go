@@ -10,16 +10,14 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/jsontree"
 	"example.org/mta/submission/request"
-	"example.org/mta/submission/template"
 )
 
 var now = time.Date(2026, 11, 22, 17, 0, 0, 0, time.UTC)
 
-func parse(t *testing.T, doc string) *jsontree.Node {
+func parse(t *testing.T, doc string) *request.Node {
 	t.Helper()
-	root, faults := jsontree.Parse([]byte(doc), limits)
+	root, faults := request.ParseTree([]byte(doc), limits)
 	if root == nil || len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -27,7 +25,7 @@ func parse(t *testing.T, doc string) *jsontree.Node {
 }
 
 // recorded gives a body that an SDK has sent: see e2e/sdk.
-func recorded(t *testing.T, name string) *jsontree.Node {
+func recorded(t *testing.T, name string) *request.Node {
 	t.Helper()
 	doc, err := os.ReadFile("testdata/" + name + ".json")
 	if err != nil {
@@ -137,12 +135,12 @@ func render(t *testing.T, text string, data map[string]any) string {
 	if data == nil {
 		return text
 	}
-	var none *template.Store
-	compiled, faults := none.Compile("acme", template.Mail{HTML: text})
+	var none *request.Templates
+	compiled, faults := none.Compile("acme", request.Mail{HTML: text})
 	if len(faults) > 0 {
 		t.Fatalf("%q: %v", text, faults)
 	}
-	m, err := compiled.Render(t.Context(), false, template.NewData(data))
+	m, err := compiled.Render(t.Context(), false, request.NewData(data))
 	if err != nil {
 		t.Fatalf("%q: %v", text, err)
 	}

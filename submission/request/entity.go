@@ -1,4 +1,4 @@
-package compose
+package request
 
 import (
 	"encoding/base64"
@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	"github.com/emersion/go-message/textproto"
-
-	"example.org/mta/submission/request"
 )
 
 // entity is a part of the message (RFC 2045, 2.4): a multipart with parts, or a leaf.
@@ -23,7 +21,7 @@ type entity struct {
 
 	text       string // of a body, with subtype plain or html
 	subtype    string
-	attachment *request.Attachment // not nil for a file
+	attachment *Attachment // not nil for a file
 	inline     bool
 	encoding   string // Content-Transfer-Encoding (RFC 2045, 6); "" for a multipart
 }
@@ -102,7 +100,7 @@ func newBody(subtype, text string) *entity {
 	return e
 }
 
-func newFile(a *request.Attachment, inline bool) *entity {
+func newFile(a *Attachment, inline bool) *entity {
 	e := &entity{attachment: a, inline: inline, encoding: base64Encoding}
 	if isMessage(a.Type) {
 		e.encoding = identity(a.Content)

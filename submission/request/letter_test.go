@@ -1,4 +1,4 @@
-package compose
+package request
 
 import (
 	"bytes"
@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/submission/request"
 )
 
 // zeros is a source of chance without any.
@@ -25,14 +24,14 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.FixedZone("", 3600))
 
-func box(name, address string) request.Mailbox {
-	return request.Mailbox{Name: name, Address: envelope.Address(address)}
+func box(name, address string) Mailbox {
+	return Mailbox{Name: name, Address: envelope.Address(address)}
 }
 
 // plain is a letter that others are made from.
 func plain() *Letter {
 	return &Letter{
-		From: []request.Mailbox{box("Shop", "shop@acme.example")}, To: []request.Mailbox{box("", "ann@example.com")},
+		From: []Mailbox{box("Shop", "shop@acme.example")}, To: []Mailbox{box("", "ann@example.com")},
 		Subject: "Your order", Text: "Thank you.\n", Date: noon, MessageID: "1@acme.example", Random: zeros{},
 	}
 }
@@ -148,25 +147,25 @@ func parsePart(t testing.TB, header map[string][]string, body io.Reader) *part {
 
 // TestOnlyTheLevelsNeeded lists the shapes.
 func TestOnlyTheLevelsNeeded(t *testing.T) {
-	file := request.Attachment{Name: "a.pdf", Type: "application/pdf", Content: []byte("%PDF")}
-	logo := request.Attachment{Name: "l.png", Type: "image/png", ContentID: "logo", Content: []byte("PNG")}
+	file := Attachment{Name: "a.pdf", Type: "application/pdf", Content: []byte("%PDF")}
+	logo := Attachment{Name: "l.png", Type: "image/png", ContentID: "logo", Content: []byte("PNG")}
 	for _, c := range []struct {
 		text, html string
-		files      []request.Attachment
+		files      []Attachment
 		want       string
 	}{
 		{"", "", nil, "text/plain"},
 		{"t", "", nil, "text/plain"},
 		{"", "<p>", nil, "text/html"},
 		{"t", "<p>", nil, "alternative(text/plain text/html)"},
-		{"t", "", []request.Attachment{file}, "mixed(text/plain application/pdf)"},
-		{"", "", []request.Attachment{file}, "application/pdf"},
-		{"", "", []request.Attachment{file, file}, "mixed(application/pdf application/pdf)"},
-		{"", "<p>", []request.Attachment{logo}, "related(text/html image/png)"},
-		{"t", "<p>", []request.Attachment{logo}, "related(alternative(text/plain text/html) image/png)"},
-		{"t", "<p>", []request.Attachment{file, logo, file, logo}, "mixed(related(alternative(text/plain text/html) image/png image/png) application/pdf application/pdf)"},
-		{"t", "<p>", []request.Attachment{file}, "mixed(alternative(text/plain text/html) application/pdf)"},
-		{"t", "", []request.Attachment{logo}, "mixed(text/plain image/png)"},
+		{"t", "", []Attachment{file}, "mixed(text/plain application/pdf)"},
+		{"", "", []Attachment{file}, "application/pdf"},
+		{"", "", []Attachment{file, file}, "mixed(application/pdf application/pdf)"},
+		{"", "<p>", []Attachment{logo}, "related(text/html image/png)"},
+		{"t", "<p>", []Attachment{logo}, "related(alternative(text/plain text/html) image/png)"},
+		{"t", "<p>", []Attachment{file, logo, file, logo}, "mixed(related(alternative(text/plain text/html) image/png image/png) application/pdf application/pdf)"},
+		{"t", "<p>", []Attachment{file}, "mixed(alternative(text/plain text/html) application/pdf)"},
+		{"t", "", []Attachment{logo}, "mixed(text/plain image/png)"},
 	} {
 		l := plain()
 		l.Text, l.HTML, l.Attachments = c.text, c.html, c.files
@@ -183,7 +182,7 @@ func TestOnlyTheLevelsNeeded(t *testing.T) {
 func TestInlinePictureHasItsID(t *testing.T) {
 	l := plain()
 	l.HTML = `<img src="cid:logo@acme">`
-	l.Attachments = []request.Attachment{{Name: "l.png", ContentID: "logo@acme", Content: []byte("PNG")}}
+	l.Attachments = []Attachment{{Name: "l.png", ContentID: "logo@acme", Content: []byte("PNG")}}
 	root := parse(t, build(t, l))
 	if got := root.params["type"]; got != "multipart/alternative" {
 		t.Errorf("related has the type %q (RFC 2387, 3.1)", got)
@@ -204,7 +203,7 @@ func TestAttachedMessageIsNotBase64(t *testing.T) {
 		"a\rb":                    "application/octet-stream base64",
 	} {
 		l := plain()
-		l.Attachments = []request.Attachment{{Name: "m.eml", Type: "message/rfc822", Content: []byte(content)}}
+		l.Attachments = []Attachment{{Name: "m.eml", Type: "message/rfc822", Content: []byte(content)}}
 		leaf := parse(t, build(t, l)).leaves()[1]
 		if got := leaf.mediaType + " " + leaf.get("Content-Transfer-Encoding"); got != want {
 			t.Errorf("%q: %s, want %s", content, got, want)
@@ -217,9 +216,9 @@ func TestAttachedMessageIsNotBase64(t *testing.T) {
 
 func TestMailboxFields(t *testing.T) {
 	l := plain()
-	l.From = []request.Mailbox{box("Jörg, Müller", "j@acme.example"), box(`a "b" \c`, "b@acme.example")}
+	l.From = []Mailbox{box("Jörg, Müller", "j@acme.example"), box(`a "b" \c`, "b@acme.example")}
 	l.Sender = &l.From[0]
-	l.ReplyTo = []request.Mailbox{box("", `"a b"@acme.example`)}
+	l.ReplyTo = []Mailbox{box("", `"a b"@acme.example`)}
 	l.To, l.Cc = nil, nil
 	raw := build(t, l)
 	for _, want := range []string{
@@ -242,13 +241,13 @@ func TestMailboxFields(t *testing.T) {
 func TestUTF8Mailboxes(t *testing.T) {
 	for address, want := range map[string]bool{"ann@example.com": false, "ann@exämple.com": false, "änn@exämple.com": true} {
 		l := plain()
-		l.Cc = []request.Mailbox{box("", address)}
+		l.Cc = []Mailbox{box("", address)}
 		if l.UTF8() != want {
 			t.Errorf("%s: UTF8 is %v", address, !want)
 		}
 	}
 	l := plain()
-	l.To = []request.Mailbox{box("Ann", "ann@exämple.com"), box("", "änn@exämple.com")}
+	l.To = []Mailbox{box("Ann", "ann@exämple.com"), box("", "änn@exämple.com")}
 	if raw := build(t, l); !strings.Contains(raw, "To: Ann <ann@xn--exmple-cua.com>, änn@exämple.com\r\n") {
 		t.Errorf("got\n%s", raw)
 	}
@@ -290,7 +289,7 @@ func TestFileNames(t *testing.T) {
 		strings.Repeat("ä", 200): "",
 	} {
 		l := plain()
-		l.Attachments = []request.Attachment{{Name: name, Type: "application/x-test", Content: []byte("x")}}
+		l.Attachments = []Attachment{{Name: name, Type: "application/x-test", Content: []byte("x")}}
 		raw := build(t, l)
 		checkLines(t, raw, 78)
 		if !strings.Contains(raw, want) {
@@ -311,7 +310,7 @@ func TestTypeOfAFile(t *testing.T) {
 		{"a.csv", `text/csv; header=present; charset="windows-1252"`, `text/csv; charset="windows-1252"; header="present"; name="a.csv"`},
 	} {
 		l := plain()
-		l.Attachments = []request.Attachment{{Name: c.name, Type: c.given, Content: []byte("x")}}
+		l.Attachments = []Attachment{{Name: c.name, Type: c.given, Content: []byte("x")}}
 		raw := strings.ReplaceAll(build(t, l), "\r\n ", " ")
 		if !strings.Contains(raw, "Content-Type: "+c.want) {
 			t.Errorf("%s %s: no %q in\n%s", c.name, c.given, c.want, raw)
@@ -321,7 +320,7 @@ func TestTypeOfAFile(t *testing.T) {
 
 func TestCallersFields(t *testing.T) {
 	l := plain()
-	l.Headers = []request.Header{
+	l.Headers = []Header{
 		{Name: "List-Unsubscribe", Value: "<https://acme.example/" + strings.Repeat("u", 100) + ">"},
 		{Name: "List-Id", Value: "Grüße <list.acme.example>"},
 		{Name: "message-id", Value: "<mine@acme.example>"},
@@ -362,12 +361,12 @@ func TestNoFieldIsAddedByALineBreak(t *testing.T) {
 		"name":       func(l *Letter) { l.To[0].Name = evil },
 		"utf-8 name": func(l *Letter) { l.To[0].Name = "ä" + evil },
 		"address":    func(l *Letter) { l.To[0].Address = evil },
-		"value":      func(l *Letter) { l.Headers = []request.Header{{Name: "X-A", Value: evil}} },
-		"field name": func(l *Letter) { l.Headers = []request.Header{{Name: evil, Value: "a"}} },
+		"value":      func(l *Letter) { l.Headers = []Header{{Name: "X-A", Value: evil}} },
+		"field name": func(l *Letter) { l.Headers = []Header{{Name: evil, Value: "a"}} },
 		"message id": func(l *Letter) { l.MessageID = evil },
-		"file name":  func(l *Letter) { l.Attachments = []request.Attachment{{Name: evil}} },
-		"content id": func(l *Letter) { l.Attachments = []request.Attachment{{ContentID: evil}} },
-		"type":       func(l *Letter) { l.Attachments = []request.Attachment{{Type: "a/b; c=\"" + evil + "\""}} },
+		"file name":  func(l *Letter) { l.Attachments = []Attachment{{Name: evil}} },
+		"content id": func(l *Letter) { l.Attachments = []Attachment{{ContentID: evil}} },
+		"type":       func(l *Letter) { l.Attachments = []Attachment{{Type: "a/b; c=\"" + evil + "\""}} },
 		"NUL":        func(l *Letter) { l.Subject = "a\x00b" },
 	} {
 		l := plain()
@@ -389,22 +388,22 @@ func TestSameLetterSameMessage(t *testing.T) {
 
 func TestCheckHeaders(t *testing.T) {
 	for _, c := range []struct {
-		headers []request.Header
+		headers []Header
 		want    string
 	}{
-		{[]request.Header{{Name: "X-A", Value: "b"}, {Name: "X-A", Value: "ü"}}, ""},
-		{[]request.Header{{Name: "References", Value: "<a@b>"}, {Name: "references", Value: "<a@b>"}}, "/1/name: a message can have only one references field (send it once)"},
-		{[]request.Header{{Name: "bcc", Value: "a@b"}}, `/0/name: the relay writes the field bcc (use "bcc")`},
-		{[]request.Header{{Name: "X", Value: ""}, {Name: "Content-Type", Value: "a@b"}}, `/1/name: the field Content-Type can't be set (use "text", "html" and "attachments")`},
-		{[]request.Header{{Name: "X A", Value: "b"}}, "/0/name: a field name is printable ASCII without colon and space (use letters, digits and hyphens)"},
-		{[]request.Header{{Name: "", Value: "b"}}, "/0/name: a field name has 1 to 126 characters (name the field)"},
-		{[]request.Header{{Name: "X-A", Value: "b\nc"}}, "/0/value: the value contains CR, LF or NUL (send it in one line: the relay folds it)"},
-		{[]request.Header{{Name: "Message-ID", Value: "abc"}}, "/0/value: the value is not a valid message id (send <something-unique@example.com>, or leave it out)"},
-		{[]request.Header{{Name: "Message-ID", Value: "<abc@d.example>"}, {Name: "Date", Value: "Sun, 22 Nov 2026 12:00:00 +0000"}}, ""},
-		{[]request.Header{{Name: "List-Unsubscribe", Value: "<https://a.example/" + strings.Repeat("x", 900) + ">"}}, "/0/value: a link or id is longer than 900 octets, and does not fit in a line (shorten it)"},
-		{[]request.Header{{Name: "X-Long", Value: strings.Repeat("x", 1000)}}, ""},
-		{[]request.Header{{Name: "Date", Value: "today"}}, "/0/value: the value is not a valid date (send Sun, 22 Nov 2026 12:00:00 +0000, or leave it out)"},
-		{[]request.Header{{Name: "Received", Value: "x"}, {Name: "X-MTA-Tenant", Value: "x"}}, "/0/name: the relay writes the field Received (leave it out: the relay writes it); /1/name: the field X-MTA-Tenant can't be set (leave it out: fields of the request and its login stand in its place)"},
+		{[]Header{{Name: "X-A", Value: "b"}, {Name: "X-A", Value: "ü"}}, ""},
+		{[]Header{{Name: "References", Value: "<a@b>"}, {Name: "references", Value: "<a@b>"}}, "/1/name: a message can have only one references field (send it once)"},
+		{[]Header{{Name: "bcc", Value: "a@b"}}, `/0/name: the relay writes the field bcc (use "bcc")`},
+		{[]Header{{Name: "X", Value: ""}, {Name: "Content-Type", Value: "a@b"}}, `/1/name: the field Content-Type can't be set (use "text", "html" and "attachments")`},
+		{[]Header{{Name: "X A", Value: "b"}}, "/0/name: a field name is printable ASCII without colon and space (use letters, digits and hyphens)"},
+		{[]Header{{Name: "", Value: "b"}}, "/0/name: a field name has 1 to 126 characters (name the field)"},
+		{[]Header{{Name: "X-A", Value: "b\nc"}}, "/0/value: the value contains CR, LF or NUL (send it in one line: the relay folds it)"},
+		{[]Header{{Name: "Message-ID", Value: "abc"}}, "/0/value: the value is not a valid message id (send <something-unique@example.com>, or leave it out)"},
+		{[]Header{{Name: "Message-ID", Value: "<abc@d.example>"}, {Name: "Date", Value: "Sun, 22 Nov 2026 12:00:00 +0000"}}, ""},
+		{[]Header{{Name: "List-Unsubscribe", Value: "<https://a.example/" + strings.Repeat("x", 900) + ">"}}, "/0/value: a link or id is longer than 900 octets, and does not fit in a line (shorten it)"},
+		{[]Header{{Name: "X-Long", Value: strings.Repeat("x", 1000)}}, ""},
+		{[]Header{{Name: "Date", Value: "today"}}, "/0/value: the value is not a valid date (send Sun, 22 Nov 2026 12:00:00 +0000, or leave it out)"},
+		{[]Header{{Name: "Received", Value: "x"}, {Name: "X-MTA-Tenant", Value: "x"}}, "/0/name: the relay writes the field Received (leave it out: the relay writes it); /1/name: the field X-MTA-Tenant can't be set (leave it out: fields of the request and its login stand in its place)"},
 	} {
 		if got := CheckHeaders(c.headers).Error(); got != c.want {
 			t.Errorf("%v: %s\nwant %s", c.headers, got, c.want)
@@ -414,15 +413,15 @@ func TestCheckHeaders(t *testing.T) {
 
 func TestCheckAttachment(t *testing.T) {
 	for _, c := range []struct {
-		a    request.Attachment
+		a    Attachment
 		want string
 	}{
-		{request.Attachment{Name: "ä.pdf", Type: "application/pdf; a=b", ContentID: "a@b"}, ""},
-		{request.Attachment{Name: "a\nb"}, "/name"},
-		{request.Attachment{Type: "pdf"}, "/type"},
-		{request.Attachment{Type: "multipart/mixed"}, "/type"},
-		{request.Attachment{Type: "a/b; c"}, "/type"},
-		{request.Attachment{ContentID: "<a>"}, "/content_id"},
+		{Attachment{Name: "ä.pdf", Type: "application/pdf; a=b", ContentID: "a@b"}, ""},
+		{Attachment{Name: "a\nb"}, "/name"},
+		{Attachment{Type: "pdf"}, "/type"},
+		{Attachment{Type: "multipart/mixed"}, "/type"},
+		{Attachment{Type: "a/b; c"}, "/type"},
+		{Attachment{ContentID: "<a>"}, "/content_id"},
 	} {
 		got := ""
 		if f := CheckAttachment(&c.a); f != nil {

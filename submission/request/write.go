@@ -1,4 +1,4 @@
-package compose
+package request
 
 import (
 	"bufio"
@@ -7,8 +7,6 @@ import (
 	"io"
 	"strings"
 	"sync"
-
-	"example.org/mta/submission/request"
 )
 
 // dateLayout is RFC 5322, 3.3.
@@ -69,7 +67,7 @@ func (l *Letter) WriteTo(w io.Writer) (int64, error) {
 
 // describe adds the fields of the message, except those of its content.
 func (l *Letter) describe(all *fields) {
-	mailboxes := func(name string, list []request.Mailbox) {
+	mailboxes := func(name string, list []Mailbox) {
 		if len(list) > 0 {
 			all.add(name, func(f *fields) { f.mailboxes(list) })
 		}
@@ -79,7 +77,7 @@ func (l *Letter) describe(all *fields) {
 	}
 	mailboxes("From", l.From)
 	if l.hasSender() {
-		mailboxes("Sender", []request.Mailbox{*l.Sender})
+		mailboxes("Sender", []Mailbox{*l.Sender})
 	}
 	mailboxes("Reply-To", l.ReplyTo)
 	mailboxes("To", l.To)

@@ -1,6 +1,4 @@
-// Package jsontree reads a whole JSON document strictly into a tree of bounded size. Each node knows
-// its place as a JSON pointer (RFC 6901), so that each fault that is found with it can name the place.
-package jsontree
+package request
 
 import (
 	"bytes"
@@ -41,9 +39,9 @@ type Fault struct {
 	Remedy  string `json:"remedy,omitempty"` // what to send in its place
 }
 
-// Limits bound the tree, and so the memory that a document costs beside its own octets: about 150
+// TreeLimits bound the tree, and so the memory that a document costs beside its own octets: about 150
 // octets a value.
-type Limits struct {
+type TreeLimits struct {
 	Depth  int // levels of objects and arrays
 	Values int
 	// Opaque reports whether an object or array is one value, whose source alone is kept: an array of
@@ -51,10 +49,11 @@ type Limits struct {
 	Opaque func(*Node) bool
 }
 
-// maxFaults is how many duplicate names are listed.
-const maxFaults = 100
+// maxTreeFaults is how many duplicate names are listed.
+const maxTreeFaults = 100
 
-// Node is a value of a document. It refers to the document's octets, which must not change.
+// Node is a value of a document. It knows its place as a JSON pointer (RFC 6901), so that each fault that is found with it
+// can name the place. It refers to the document's octets, which must not change.
 type Node struct {
 	Kind  Kind
 	Name  string // in an object
@@ -68,10 +67,10 @@ type Node struct {
 	next   *Node
 }
 
-// Parse reads a document. The root is nil if the document isn't JSON, is deeper or has more values than
+// ParseTree reads a document. The root is nil if the document isn't JSON, is deeper or has more values than
 // the limits allow: then the last fault gives the reason. Faults beside a root are names that stand twice
 // in an object, up to 100 of them; the first of two is in the tree.
-func Parse(doc []byte, l Limits) (*Node, []Fault) {
+func ParseTree(doc []byte, l TreeLimits) (*Node, []Fault) {
 	p := parser{doc: doc, limits: l, dec: decoders.Get().(*jsontext.Decoder)}
 	p.dec.Reset(bytes.NewBuffer(doc), jsontext.AllowDuplicateNames(true))
 	defer p.release()
@@ -93,7 +92,7 @@ var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 type parser struct {
 	doc    []byte
 	dec    *jsontext.Decoder
-	limits Limits
+	limits TreeLimits
 	depth  int
 	values int
 	free   []Node // nodes are made in blocks
@@ -219,7 +218,7 @@ func (p *parser) elements(n *Node) error {
 func (p *parser) more(end jsontext.Kind) bool { return p.dec.PeekKind() != end }
 
 func (p *parser) members(n *Node) error {
-	var seen names
+	var seen seenNames
 	for p.more('}') {
 		token, err := p.dec.ReadToken()
 		if err != nil {
@@ -233,7 +232,7 @@ func (p *parser) members(n *Node) error {
 			return err
 		}
 		if seen.has(n, child.Name) {
-			if len(p.faults) < maxFaults {
+			if len(p.faults) < maxTreeFaults {
 				p.faults = append(p.faults, Fault{child.Pointer(), "the name appears twice in the object", "send it once"})
 			}
 			continue
@@ -244,10 +243,10 @@ func (p *parser) members(n *Node) error {
 }
 
 // names finds a name that an object has already.
-type names map[string]bool
+type seenNames map[string]bool
 
 // has reports whether n has a member of this name.
-func (s *names) has(n *Node, name string) bool {
+func (s *seenNames) has(n *Node, name string) bool {
 	if n.Len < 16 {
 		for c := n.first; c != nil; c = c.next {
 			if c.Name == name {
@@ -257,7 +256,7 @@ func (s *names) has(n *Node, name string) bool {
 		return false
 	}
 	if *s == nil {
-		*s = make(names)
+		*s = make(seenNames)
 		for c := n.first; c != nil; c = c.next {
 			(*s)[c.Name] = true
 		}

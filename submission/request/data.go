@@ -1,4 +1,4 @@
-package template
+package request
 
 import (
 	"encoding/json"
@@ -16,10 +16,10 @@ func NewData(values map[string]any) Data {
 	if values == nil {
 		return Data{map[string]any{}}
 	}
-	return Data{plain(values).(map[string]any)}
+	return Data{plainValue(values).(map[string]any)}
 }
 
-func plain(v any) any {
+func plainValue(v any) any {
 	switch v := v.(type) {
 	case nil:
 		return ""
@@ -28,13 +28,13 @@ func plain(v any) any {
 	case map[string]any:
 		m := make(map[string]any, len(v))
 		for name, value := range v {
-			m[name] = plain(value)
+			m[name] = plainValue(value)
 		}
 		return m
 	case []any:
 		l := make([]any, len(v))
 		for i, value := range v {
-			l[i] = plain(value)
+			l[i] = plainValue(value)
 		}
 		return l
 	case json.Number:

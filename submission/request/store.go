@@ -1,4 +1,4 @@
-package template
+package request
 
 import (
 	"container/list"
@@ -12,13 +12,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-
-	"example.org/mta/submission/request"
 )
 
-// Store has the stored templates of each tenant, as they were in the files when it was loaded, and
-// remembers what it compiled last. A nil Store has none.
-type Store struct {
+// Templates has the stored templates of each tenant, as they were in the files when it was loaded, and
+// remembers what it compiled last. A nil Templates has none.
+type Templates struct {
 	tenants map[string]*tenant
 
 	mu     sync.Mutex // guards what follows
@@ -52,11 +50,11 @@ const (
 	htmlFile    = ".html"
 )
 
-// Load reads the templates below a folder: a folder for each tenant, with NAME.subject, NAME.text and
+// LoadTemplates reads the templates below a folder: a folder for each tenant, with NAME.subject, NAME.text and
 // NAME.html, of which one is enough. The error names each file with a fault. Without a folder ("") there
 // are none, and the store compiles what comes with requests.
-func Load(folder string) (*Store, error) {
-	s := &Store{tenants: map[string]*tenant{}, recent: list.New(), known: map[key]*list.Element{}}
+func LoadTemplates(folder string) (*Templates, error) {
+	s := &Templates{tenants: map[string]*tenant{}, recent: list.New(), known: map[key]*list.Element{}}
 	if folder == "" {
 		return s, nil
 	}
@@ -79,8 +77,8 @@ func Load(folder string) (*Store, error) {
 	return s, nil
 }
 
-// Files returns the paths of the files that Load reads.
-func Files(folder string) (files []string, err error) {
+// TemplateFiles returns the paths of the files that LoadTemplates reads.
+func TemplateFiles(folder string) (files []string, err error) {
 	tenants, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, err
@@ -186,10 +184,10 @@ func readSource(path string) (string, error) {
 }
 
 // Tenants lists the tenants that have templates, in the order of their names.
-func (s *Store) Tenants() []string { return slices.Sorted(maps.Keys(s.tenants)) }
+func (s *Templates) Tenants() []string { return slices.Sorted(maps.Keys(s.tenants)) }
 
 // Names lists the stored templates of a tenant, in the order of their names.
-func (s *Store) Names(tenant string) []string {
+func (s *Templates) Names(tenant string) []string {
 	if s.tenants[tenant] == nil {
 		return nil
 	}
@@ -197,7 +195,7 @@ func (s *Store) Names(tenant string) []string {
 }
 
 // Stored returns a tenant's stored template, false if it has none of that name.
-func (s *Store) Stored(tenant, name string) (*Template, bool) {
+func (s *Templates) Stored(tenant, name string) (*Template, bool) {
 	if s == nil || s.tenants[tenant] == nil {
 		return nil, false
 	}
@@ -207,7 +205,7 @@ func (s *Store) Stored(tenant, name string) (*Template, bool) {
 
 // Compile compiles the templates of a request. Their partials are the tenant's stored templates: text
 // for text, HTML for HTML.
-func (s *Store) Compile(tenant string, m Mail) (*Template, request.Faults) {
+func (s *Templates) Compile(tenant string, m Mail) (*Template, Faults) {
 	if s == nil {
 		return compile(m, partials{})
 	}
@@ -226,7 +224,7 @@ func (s *Store) Compile(tenant string, m Mail) (*Template, request.Faults) {
 	return t, faults
 }
 
-func (s *Store) remembered(k key) *Template {
+func (s *Templates) remembered(k key) *Template {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.known[k]
@@ -237,7 +235,7 @@ func (s *Store) remembered(k key) *Template {
 	return e.Value.(*remembered).template
 }
 
-func (s *Store) remember(r *remembered) {
+func (s *Templates) remember(r *remembered) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known[r.key] != nil || r.octets > maxRemembered {

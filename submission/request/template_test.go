@@ -1,4 +1,4 @@
-package template
+package request
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"example.org/mta/submission/request"
 )
 
 // data parses JSON as the relay does.
@@ -38,7 +36,7 @@ func render(t testing.TB, of partials, source string, html, strict bool, values 
 	}
 	out, err := compiled.Render(context.Background(), strict, values...)
 	if err != nil {
-		var faults request.Faults
+		var faults Faults
 		if !errors.As(err, &faults) {
 			t.Fatalf("%q: %v", source, err)
 		}
@@ -186,19 +184,19 @@ func TestHandlebarsIsRefused(t *testing.T) {
 
 // TestOneLine: nothing that is rendered adds a field.
 func TestOneLine(t *testing.T) {
-	m := Mail{Subject: "Hello\n{{name}}", Headers: []request.Header{{Name: "X-Name", Value: "{{name}}"}}}
+	m := Mail{Subject: "Hello\n{{name}}", Headers: []Header{{Name: "X-Name", Value: "{{name}}"}}}
 	compiled, faults := compile(m, partials{})
 	if faults != nil {
 		t.Fatal(faults)
 	}
 	out, err := compiled.Render(context.Background(), false, data(t, `{"name":"Ann\r\nBcc: all@example.com\u0000"}`))
-	if err != nil || out.Subject != "Hello Ann Bcc: all@example.com" || out.Headers[0] != (request.Header{Name: "X-Name", Value: "Ann Bcc: all@example.com"}) {
+	if err != nil || out.Subject != "Hello Ann Bcc: all@example.com" || out.Headers[0] != (Header{Name: "X-Name", Value: "Ann Bcc: all@example.com"}) {
 		t.Errorf("rendered %+v: %v", out, err)
 	}
 }
 
 func TestFaultsPointToTheirPlaces(t *testing.T) {
-	_, faults := compile(Mail{Subject: "{{", HTML: "{{/a}}", Headers: []request.Header{{Name: "X"}, {Name: "X", Value: "{{#a}}"}}}, partials{})
+	_, faults := compile(Mail{Subject: "{{", HTML: "{{/a}}", Headers: []Header{{Name: "X"}, {Name: "X", Value: "{{#a}}"}}}, partials{})
 	var places []string
 	for _, f := range faults {
 		places = append(places, f.Pointer)
@@ -225,7 +223,7 @@ func folder(t testing.TB, files map[string]string) string {
 }
 
 func TestStoredTemplates(t *testing.T) {
-	s, err := Load(folder(t, map[string]string{
+	s, err := LoadTemplates(folder(t, map[string]string{
 		"acme/welcome.subject": "Welcome, {{name}}\n", "acme/welcome.text": "Hi {{name}}\n{{>footer}}", "acme/welcome.html": "<b>{{name}}</b>{{>footer}}",
 		"acme/footer.text": "ACME", "acme/footer.html": "<i>ACME</i>", "acme/.git": "x", "acme/welcome.html~": "x", "other/x.text": "x", ".hidden": "x",
 	}))
@@ -251,7 +249,7 @@ func TestStoredTemplates(t *testing.T) {
 	if _, faults := s.Compile("acme", Mail{Text: "{{>footer}}"}); faults != nil {
 		t.Error(faults)
 	}
-	if _, faults := (*Store)(nil).Compile("acme", Mail{Text: "{{a}}"}); faults != nil {
+	if _, faults := (*Templates)(nil).Compile("acme", Mail{Text: "{{a}}"}); faults != nil {
 		t.Error(faults)
 	}
 }
@@ -267,17 +265,17 @@ func TestFaultyFilesAreNamed(t *testing.T) {
 		{map[string]string{"acme/a.text/b": ""}, "acme/a.text: this is no file"},
 		{map[string]string{"file": ""}, "file: not a directory"},
 	} {
-		if _, err := Load(folder(t, c.files)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := LoadTemplates(folder(t, c.files)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: the error is %v, want %q", c.files, err, c.want)
 		}
 	}
-	if _, err := Load("/no/such/folder"); err == nil {
+	if _, err := LoadTemplates("/no/such/folder"); err == nil {
 		t.Error("a folder that isn't there is loaded")
 	}
 }
 
 func TestWhatIsRememberedIsBounded(t *testing.T) {
-	s, err := Load(t.TempDir())
+	s, err := LoadTemplates(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +299,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 }
 
 func TestRendersAtTheSameTime(t *testing.T) {
-	s, err := Load(folder(t, map[string]string{"acme/p.text": "<{{x}}>"}))
+	s, err := LoadTemplates(folder(t, map[string]string{"acme/p.text": "<{{x}}>"}))
 	if err != nil {
 		t.Fatal(err)
 	}

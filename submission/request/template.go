@@ -1,14 +1,4 @@
-// Package template fills in mail: Mustache, with bounds.
-//
-// A [Store] has the stored templates of each tenant and compiles those that come with requests; a
-// [Template] renders mail from data. Subject, text and header values are not escaped, HTML is.
-//
-// The library (github.com/cbroglie/mustache) trusts its templates: it reads partials from the file
-// system, renders without end, recurses without end, and a name of a million dots overflows its stack. So
-// each source is scanned before the library sees it (source.go), partials come from the tenant's own
-// templates and may not include themselves (partials.go), and what is rendered goes to a writer that stops
-// (limit.go).
-package template
+package request
 
 import (
 	"context"
@@ -16,17 +6,21 @@ import (
 	"strings"
 
 	"github.com/cbroglie/mustache"
-
-	"example.org/mta/submission/request"
 )
 
 // Mail is the part of a message that is made from templates: as sources, or rendered.
 type Mail struct {
 	Subject, Text, HTML string
-	Headers             []request.Header // the values are templates, the names are not
+	Headers             []Header // the values are templates, the names are not
 }
 
-// Template is mail that has been compiled. It can render several at the same time.
+// Template is mail that has been compiled. It can render several at the same time. Subject, text and header values are not
+// escaped, HTML is.
+//
+// The library (github.com/cbroglie/mustache) trusts its templates: it reads partials from the file system, renders without
+// end, recurses without end, and a name of a million dots overflows its stack. So each source is scanned before the library
+// sees it (source.go), partials come from the tenant's own templates and may not include themselves (partials.go), and
+// rendered text goes to a writer that stops (limit.go).
 type Template struct {
 	subject, text, html *piece // nil: empty
 	headers             []headerPiece
@@ -55,16 +49,16 @@ const (
 )
 
 // compile compiles mail whose partials are those of the set. Faults point into a request.
-func compile(m Mail, of partials) (*Template, request.Faults) {
+func compile(m Mail, of partials) (*Template, Faults) {
 	t := &Template{}
-	var faults request.Faults
+	var faults Faults
 	one := func(pointer, source string, html bool, limit int) *piece {
 		if source == "" {
 			return nil
 		}
 		p, err := compilePiece(source, html, of)
 		if err != nil {
-			faults = append(faults, request.Fault{Pointer: pointer, Detail: err.Error(), Remedy: "correct the template"})
+			faults = append(faults, Fault{Pointer: pointer, Detail: err.Error(), Remedy: "correct the template"})
 			return nil
 		}
 		p.pointer, p.limit = pointer, limit
@@ -100,7 +94,7 @@ func compilePiece(source string, html bool, of partials) (*piece, error) {
 }
 
 // Render fills in the template. A variable is the first of data that has it; one that none has is empty
-// or, if strict, a fault. The error is [request.Faults] or that of ctx, whose end is the only limit of time.
+// or, if strict, a fault. The error is [Faults] or that of ctx, whose end is the only limit of time.
 func (t *Template) Render(ctx context.Context, strict bool, data ...Data) (Mail, error) {
 	var m Mail
 	var err error
@@ -115,7 +109,7 @@ func (t *Template) Render(ctx context.Context, strict bool, data ...Data) (Mail,
 	m.Text = one(t.text)
 	m.HTML = one(t.html)
 	for _, h := range t.headers {
-		m.Headers = append(m.Headers, request.Header{Name: h.name, Value: oneLine(one(h.value))})
+		m.Headers = append(m.Headers, Header{Name: h.name, Value: oneLine(one(h.value))})
 	}
 	if err != nil {
 		return Mail{}, err
@@ -149,7 +143,7 @@ func (p *piece) fault(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return request.Faults{{Pointer: p.pointer, Detail: err.Error(), Remedy: "correct the template or its data"}}
+	return Faults{{Pointer: p.pointer, Detail: err.Error(), Remedy: "correct the template or its data"}}
 }
 
 // oneLine makes one line of a subject or a header value.

@@ -1,4 +1,4 @@
-package compose
+package request
 
 import (
 	"encoding/base64"
@@ -8,8 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/emersion/go-message/textproto"
-
-	"example.org/mta/submission/request"
 )
 
 const (
@@ -199,7 +197,7 @@ func qLength(s string) int {
 }
 
 // mailboxes appends a list of mailboxes.
-func (f *fields) mailboxes(list []request.Mailbox) {
+func (f *fields) mailboxes(list []Mailbox) {
 	for i, m := range list {
 		comma := ","
 		if i == len(list)-1 {

@@ -1,4 +1,4 @@
-package compose
+package request
 
 import (
 	"bytes"
@@ -9,24 +9,22 @@ import (
 	"testing"
 
 	"github.com/jhillyerd/enmime/v2"
-
-	"example.org/mta/submission/request"
 )
 
 // full is a letter with everything in it.
 func full() *Letter {
 	l := plain()
-	l.From = []request.Mailbox{box("Jörg, Müller (Laden)", "joerg@acme.example")}
-	l.Sender = &request.Mailbox{Address: "bounces@acme.example"}
-	l.To = []request.Mailbox{box("Ann Example", "ann@example.com"), box(`Bob "B" \ Example`, `"b b"@example.com`), box("日本太郎", "taro@example.jp")}
-	l.Cc = []request.Mailbox{box(strings.Repeat("A very long (and quoted) name ", 5), "lang@example.com")}
+	l.From = []Mailbox{box("Jörg, Müller (Laden)", "joerg@acme.example")}
+	l.Sender = &Mailbox{Address: "bounces@acme.example"}
+	l.To = []Mailbox{box("Ann Example", "ann@example.com"), box(`Bob "B" \ Example`, `"b b"@example.com`), box("日本太郎", "taro@example.jp")}
+	l.Cc = []Mailbox{box(strings.Repeat("A very long (and quoted) name ", 5), "lang@example.com")}
 	l.Cc = append(l.Cc, box(strings.Repeat("Ein sehr langer Name mit Umläuten ", 5), "lang@example.com"))
-	l.ReplyTo = []request.Mailbox{box("", "help@acme.example")}
+	l.ReplyTo = []Mailbox{box("", "help@acme.example")}
 	l.Subject = "Ihre Bestellung Nr. 4711 ist unterwegs – voraussichtliche Zustellung am Dienstag, den 24. November: grüße aus Köln"
 	l.Text = "Grüße aus Köln\n.\nFrom here = there \n\n" + strings.Repeat("long ", 60) + "\n"
 	l.HTML = "<html><p>" + strings.Repeat("日本語", 60) + "</p><img src=\"cid:logo@acme\"></html>\n"
-	l.Headers = []request.Header{{Name: "X-Ref", Value: strings.Repeat("abc ", 50) + "ü  =?utf-8?q?x?="}, {Name: "List-Unsubscribe", Value: "<https://acme.example/u?" + strings.Repeat("x", 150) + ">"}}
-	l.Attachments = []request.Attachment{
+	l.Headers = []Header{{Name: "X-Ref", Value: strings.Repeat("abc ", 50) + "ü  =?utf-8?q?x?="}, {Name: "List-Unsubscribe", Value: "<https://acme.example/u?" + strings.Repeat("x", 150) + ">"}}
+	l.Attachments = []Attachment{
 		{Name: "logo.png", Type: "image/png", ContentID: "logo@acme", Content: []byte("\x89PNG\r\n\x1a\n\x00")},
 		{Name: "Rechnung für März 2026 - " + strings.Repeat("ß", 80) + ".pdf", Type: "application/pdf", Content: bytes.Repeat([]byte{0, 255, 10, 13}, 500)},
 		{Name: `a "b".csv`, Type: "text/csv; charset=windows-1252", Content: []byte("a;\xe4\r\n")},

@@ -1,4 +1,4 @@
-package jsontree
+package request
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-var usual = Limits{Depth: 64, Values: 1000}
+var usualLimits = TreeLimits{Depth: 64, Values: 1000}
 
 func TestFaultsNameTheirPlace(t *testing.T) {
 	many := func(n int) string { return `[` + strings.Repeat("1,", n-1) + `1]` }
@@ -32,7 +32,7 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 		many(1000):                         {"/998", "more than 1000 values", ""},
 		`{"` + strings.Repeat("n", 1<<20) + `":1,"` + strings.Repeat("n", 1<<20) + `":2}`: {"", "twice", ""},
 	} {
-		_, faults := Parse([]byte(doc), usual)
+		_, faults := ParseTree([]byte(doc), usualLimits)
 		if len(faults) != 1 || faults[0].Pointer != want.Pointer || !strings.Contains(faults[0].Detail, want.Detail) {
 			t.Errorf("%.40q: %.300q, want %.300q", doc, faults, want)
 		}
@@ -44,11 +44,11 @@ func TestDuplicatesAreAllFound(t *testing.T) {
 	for i := range 30 {
 		doc += `,"x` + string(rune('0'+i)) + `":0`
 	}
-	root, faults := Parse([]byte(doc+`,"x0":1}`), usual)
+	root, faults := ParseTree([]byte(doc+`,"x0":1}`), usualLimits)
 	if len(faults) != 3 || faults[0].Pointer != "/a" || faults[1].Pointer != "/b/c" || faults[2].Pointer != "/x0" || root.Get("a").Text() != "1" {
 		t.Errorf("%+v", faults)
 	}
-	if _, faults = Parse([]byte("{"+strings.Repeat(`"a":1,`, 900)+`"a":1}`), usual); len(faults) != maxFaults {
+	if _, faults = ParseTree([]byte("{"+strings.Repeat(`"a":1,`, 900)+`"a":1}`), usualLimits); len(faults) != maxTreeFaults {
 		t.Errorf("%d faults are listed", len(faults))
 	}
 }
@@ -57,14 +57,14 @@ func TestDuplicatesAreAllFound(t *testing.T) {
 func TestDepthIsCheap(t *testing.T) {
 	doc := []byte(strings.Repeat(`[`, 20<<20))
 	began := time.Now()
-	allocated := testing.AllocsPerRun(1, func() { Parse(doc, usual) })
+	allocated := testing.AllocsPerRun(1, func() { ParseTree(doc, usualLimits) })
 	if d := time.Since(began); allocated > 1000 || d > 10*time.Second {
 		t.Errorf("%v allocations in %v", allocated, d)
 	}
 }
 
 func TestValues(t *testing.T) {
-	root, faults := Parse([]byte(` {"s":"a\u00e9\n","n":1e2,"t":true,"f":false,"z":null,"o":{"p":[1,[],{}]}} `), usual)
+	root, faults := ParseTree([]byte(` {"s":"a\u00e9\n","n":1e2,"t":true,"f":false,"z":null,"o":{"p":[1,[],{}]}} `), usualLimits)
 	want := map[string]any{"s": "aé\n", "n": json.Number("1e2"), "t": true, "f": false, "z": nil,
 		"o": map[string]any{"p": []any{json.Number("1"), []any{}, map[string]any{}}}}
 	if faults != nil || !reflect.DeepEqual(root.Any(), want) {
@@ -88,7 +88,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		root, faults := Parse(doc, usual)
+		root, faults := ParseTree(doc, usualLimits)
 		if root == nil && len(faults) == 0 {
 			t.Fatal("neither a tree nor a fault")
 		}
@@ -122,14 +122,14 @@ func BenchmarkParse(b *testing.B) {
 	b.SetBytes(int64(len(doc)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, faults := Parse(doc, usual); faults != nil {
+		if _, faults := ParseTree(doc, usualLimits); faults != nil {
 			b.Fatal(faults)
 		}
 	}
 }
 
 func TestOpaque(t *testing.T) {
-	root, faults := Parse([]byte(`{"a":[1, 2,[3]],"b":[4]}`), Limits{Depth: 2, Values: 4, Opaque: func(n *Node) bool { return n.Name == "a" }})
+	root, faults := ParseTree([]byte(`{"a":[1, 2,[3]],"b":[4]}`), TreeLimits{Depth: 2, Values: 4, Opaque: func(n *Node) bool { return n.Name == "a" }})
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -139,7 +139,7 @@ func TestOpaque(t *testing.T) {
 	if b := root.Get("b"); b.Len != 1 {
 		t.Errorf("another array has %d children, want 1", b.Len)
 	}
-	if _, faults = Parse([]byte(`{"a":[1,}`), Limits{Depth: 2, Values: 4, Opaque: func(*Node) bool { return true }}); len(faults) == 0 {
+	if _, faults = ParseTree([]byte(`{"a":[1,}`), TreeLimits{Depth: 2, Values: 4, Opaque: func(*Node) bool { return true }}); len(faults) == 0 {
 		t.Error("a broken array was not noticed")
 	}
 }

@@ -1,4 +1,4 @@
-package compose
+package request
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/submission/request"
 )
 
 // reserved are the fields that a caller can't set among Headers, with the remedy. Fields of the groups in
@@ -54,17 +53,17 @@ const (
 
 // CheckHeaders reports what is wrong with the fields that a caller wants among [Letter.Headers]. Pointers
 // begin with the position in the list.
-func CheckHeaders(headers []request.Header) request.Faults {
-	var faults request.Faults
+func CheckHeaders(headers []Header) Faults {
+	var faults Faults
 	seen := map[string]bool{}
 	for i, h := range headers {
 		name := strings.ToLower(h.Name)
-		fault := checkName(h.Name, name)
+		fault := checkHeaderName(h.Name, name)
 		if fault == nil && once[name] && seen[name] {
-			fault = &request.Fault{Pointer: "/name", Detail: "a message can have only one " + h.Name + " field", Remedy: "send it once"}
+			fault = &Fault{Pointer: "/name", Detail: "a message can have only one " + h.Name + " field", Remedy: "send it once"}
 		}
 		if fault == nil {
-			fault = checkValue(name, h.Value)
+			fault = checkHeaderValue(name, h.Value)
 		}
 		if fault != nil {
 			fault.Pointer = fmt.Sprintf("/%d%s", i, fault.Pointer)
@@ -75,40 +74,40 @@ func CheckHeaders(headers []request.Header) request.Faults {
 	return faults
 }
 
-func checkName(name, lower string) *request.Fault {
+func checkHeaderName(name, lower string) *Fault {
 	const at = "/name"
 	if name == "" || len(name) > maxFieldName {
-		return &request.Fault{Pointer: at, Detail: fmt.Sprintf("a field name has 1 to %d characters", maxFieldName), Remedy: "name the field"}
+		return &Fault{Pointer: at, Detail: fmt.Sprintf("a field name has 1 to %d characters", maxFieldName), Remedy: "name the field"}
 	}
 	for _, c := range []byte(name) {
 		if c <= ' ' || c > '~' || c == ':' { // RFC 5322, 3.6.8
-			return &request.Fault{Pointer: at, Detail: "a field name is printable ASCII without colon and space", Remedy: "use letters, digits and hyphens"}
+			return &Fault{Pointer: at, Detail: "a field name is printable ASCII without colon and space", Remedy: "use letters, digits and hyphens"}
 		}
 	}
 	if remedy, ok := reserved[lower]; ok {
-		return &request.Fault{Pointer: at, Detail: "the relay writes the field " + name, Remedy: remedy}
+		return &Fault{Pointer: at, Detail: "the relay writes the field " + name, Remedy: remedy}
 	}
 	for _, group := range reservedPrefixes {
 		if strings.HasPrefix(lower, group.prefix) {
-			return &request.Fault{Pointer: at, Detail: "the field " + name + " can't be set", Remedy: group.remedy}
+			return &Fault{Pointer: at, Detail: "the field " + name + " can't be set", Remedy: group.remedy}
 		}
 	}
 	return nil
 }
 
-func checkValue(name, value string) *request.Fault {
+func checkHeaderValue(name, value string) *Fault {
 	const at = "/value"
 	switch {
 	case strings.ContainsAny(value, "\r\n\x00"):
-		return &request.Fault{Pointer: at, Detail: "the value contains CR, LF or NUL", Remedy: "send it in one line: the relay folds it"}
+		return &Fault{Pointer: at, Detail: "the value contains CR, LF or NUL", Remedy: "send it in one line: the relay folds it"}
 	case len(value) > maxFieldValue:
-		return &request.Fault{Pointer: at, Detail: fmt.Sprintf("the value is longer than %d octets", maxFieldValue), Remedy: "shorten it"}
+		return &Fault{Pointer: at, Detail: fmt.Sprintf("the value is longer than %d octets", maxFieldValue), Remedy: "shorten it"}
 	case isStructured(name) && hasLongWord(value):
-		return &request.Fault{Pointer: at, Detail: fmt.Sprintf("a link or id is longer than %d octets, and does not fit in a line", tokenLimit), Remedy: "shorten it"}
+		return &Fault{Pointer: at, Detail: fmt.Sprintf("a link or id is longer than %d octets, and does not fit in a line", tokenLimit), Remedy: "shorten it"}
 	case name == "date" && !isDate(value):
-		return &request.Fault{Pointer: at, Detail: "the value is not a valid date", Remedy: "send Sun, 22 Nov 2026 12:00:00 +0000, or leave it out"}
+		return &Fault{Pointer: at, Detail: "the value is not a valid date", Remedy: "send Sun, 22 Nov 2026 12:00:00 +0000, or leave it out"}
 	case name == "message-id" && !isMessageID(value):
-		return &request.Fault{Pointer: at, Detail: "the value is not a valid message id", Remedy: "send <something-unique@example.com>, or leave it out"}
+		return &Fault{Pointer: at, Detail: "the value is not a valid message id", Remedy: "send <something-unique@example.com>, or leave it out"}
 	}
 	return nil
 }
@@ -138,12 +137,12 @@ func isMessageID(s string) bool {
 
 // CheckAttachment reports what is wrong with an attachment, nil for nothing. The pointer begins with the
 // name of the field.
-func CheckAttachment(a *request.Attachment) *request.Fault {
+func CheckAttachment(a *Attachment) *Fault {
 	if strings.ContainsAny(a.Name, "\r\n\x00") || len(a.Name) > 1024 {
-		return &request.Fault{Pointer: "/name", Detail: "the name contains CR, LF or NUL, or is longer than 1,024 octets", Remedy: "send a plain file name"}
+		return &Fault{Pointer: "/name", Detail: "the name contains CR, LF or NUL, or is longer than 1,024 octets", Remedy: "send a plain file name"}
 	}
 	if a.ContentID != "" && (!printable(a.ContentID) || len(a.ContentID) > 900 || strings.ContainsAny(a.ContentID, " <>\"\\")) {
-		return &request.Fault{Pointer: "/content_id", Detail: "a content id is printable ASCII without space, <, > and quotes", Remedy: "send it as in cid:logo@example.com, without cid:"}
+		return &Fault{Pointer: "/content_id", Detail: "a content id is printable ASCII without space, <, > and quotes", Remedy: "send it as in cid:logo@example.com, without cid:"}
 	}
 	if a.Type == "" {
 		return nil
@@ -151,14 +150,14 @@ func CheckAttachment(a *request.Attachment) *request.Fault {
 	const at, remedy = "/type", "send a type such as application/pdf, or leave it out"
 	mediaType, params, err := mime.ParseMediaType(a.Type)
 	if err != nil || !strings.Contains(mediaType, "/") || len(a.Type) > 255 {
-		return &request.Fault{Pointer: at, Detail: "the value is not a valid media type", Remedy: remedy}
+		return &Fault{Pointer: at, Detail: "the value is not a valid media type", Remedy: remedy}
 	}
 	if strings.HasPrefix(mediaType, "multipart/") {
-		return &request.Fault{Pointer: at, Detail: "an attachment can't be multipart", Remedy: `send the whole message as "raw"`}
+		return &Fault{Pointer: at, Detail: "an attachment can't be multipart", Remedy: `send the whole message as "raw"`}
 	}
 	for _, value := range params {
 		if strings.ContainsAny(value, "\r\n\x00") {
-			return &request.Fault{Pointer: at, Detail: "a parameter has CR, LF or NUL", Remedy: remedy}
+			return &Fault{Pointer: at, Detail: "a parameter has CR, LF or NUL", Remedy: remedy}
 		}
 	}
 	return nil

@@ -1,12 +1,10 @@
-package compose
+package request
 
 import (
 	"mime"
 	"net/mail"
 	"strings"
 	"testing"
-
-	"example.org/mta/submission/request"
 )
 
 // FuzzLetter: what is built parses to what was asked.
@@ -18,8 +16,8 @@ func FuzzLetter(f *testing.F) {
 		l := plain()
 		l.Subject, l.Text, l.HTML = subject, text, html
 		l.To[0].Name = name
-		l.Headers = []request.Header{{Name: "X-Value", Value: value}}
-		l.Attachments = []request.Attachment{{Name: file, Type: "application/x-test", ContentID: id, Content: content}}
+		l.Headers = []Header{{Name: "X-Value", Value: value}}
+		l.Attachments = []Attachment{{Name: file, Type: "application/x-test", ContentID: id, Content: content}}
 		if CheckHeaders(l.Headers) != nil || CheckAttachment(&l.Attachments[0]) != nil || strings.ContainsAny(subject+name, "\r\n\x00") {
 			return
 		}

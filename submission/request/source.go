@@ -1,4 +1,4 @@
-package template
+package request
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 
 // Limits of a source.
 const (
-	maxName       = 255    // octets in the name of a variable: the library recurses once for each dot
+	maxTagName    = 255    // octets in the name of a variable: the library recurses once for each dot
 	maxDelimiter  = 16     // octets in a delimiter: the library searches for it in quadratic time
 	maxNesting    = 50     // sections in one another: each round of a loop costs as much as they are deep
 	maxIndent     = 16     // blanks before a partial: the library puts them before each of its lines
@@ -116,8 +116,8 @@ func checkTag(tag string) (string, error) {
 	if tag[0] == '{' {
 		name = strings.TrimSpace(strings.TrimSuffix(name, "}"))
 	}
-	if len(name) > maxName {
-		return "", fmt.Errorf("a name is longer than %d octets", maxName)
+	if len(name) > maxTagName {
+		return "", fmt.Errorf("a name is longer than %d octets", maxTagName)
 	}
 	word, rest, _ := strings.Cut(name, " ")
 	if tag[0] != '>' && (word == "if" || word == "each" || word == "unless" || word == "with") && rest != "" {
