@@ -40,7 +40,7 @@ func newFieldBehind(t *testing.T, resolver func(t *testing.T, upstream string) s
 	}
 	upstream, p := nsd(t, zone.String()+records)
 	f.zone = p
-	f.relay = newRelay(t, resolver(t, upstream), f.port, config)
+	f.relay = newRelay(t, resolver(t, upstream), f.port, config+takingAll)
 	f.relay.start(t)
 	return f
 }

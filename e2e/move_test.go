@@ -106,7 +106,7 @@ func TestMoveToAnotherRelay(t *testing.T) {
 
 	relays := make([]*relay, 2)
 	for i, name := range []string{"old", "new"} {
-		r := newRelay(t, dns.String(), port, fmt.Sprintf("nodeid = %q\ntenant \"acme\" {}\n", name))
+		r := newRelay(t, dns.String(), port, fmt.Sprintf("nodeid = %q\ntenant \"acme\" {}\n", name)+takingAll)
 		text := strings.NewReplacer(`retry_interval     = "1s"`, `retry_interval     = "3h"`, `max_retry_interval = "2s"`, `max_retry_interval = "4h"`).Replace(readFile(t, r.config))
 		writeFile(t, r.config, text)
 		r.start(t)

@@ -24,6 +24,9 @@ type relay struct {
 	*process
 }
 
+// takingAll is configuration for tests whose clients don't come again: no mail is refused since this machine is busy.
+const takingAll = "\nadmission { mode = \"off\" }\n"
+
 // newRelay writes a configuration for a relay that asks the name server at dns and delivers to
 // port. extra is further lines of it.
 func newRelay(t *testing.T, dns, port, extra string) *relay {

@@ -113,7 +113,7 @@ func newWarmGround(t *testing.T, set warmSettings) *warmGround {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	g.relay = newRelay(t, dns.String(), port, g.config(set))
+	g.relay = newRelay(t, dns.String(), port, g.config(set)+takingAll)
 	g.relay.env = []string{"MTA_TEST_HOURS=" + set.hour.String()}
 	g.relay.start(t)
 	g.mailer = newMailer(g.relay.addr)
