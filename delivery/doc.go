@@ -4,8 +4,8 @@
 // In the order of use: [New] makes a [Scheduler]; Reserve takes space for a [Job]; Submit hands it over, and
 // its Done gets a [Result] for each recipient; Drain lets what is under way end; Close ends all.
 //
-// The algorithm is Tony Finch's of 2007; docs/delivery.md has its only pseudo-code, with what was changed
-// and why. In the code: a lane (lane.go) is the mail from one source to one site and asks decide for
+// The algorithm is Tony Finch's of 2007; docs/delivery.md has its only pseudo-code.
+// In the code: a lane (lane.go) is the mail from one source to one site and asks decide for
 // the message whose turn it is (waitlist.go); the steps (steps.go) are functions of the
 // picture that package destdb keeps; a connection (connection.go) is one SMTP session from the
 // decision to open it to its end; what comes back is in settle.go; places.go says which gives way to
