@@ -17,7 +17,7 @@ RUNS  ?= 3
 # onoff runs one mode only, MTA_GRID_SEEDS=3 each cell with three seeds.
 GRID ?= full
 
-.PHONY: help version build man packages image image-check chart release demo test unit e2e e2e-install torture overload neighbours console pictures warmup-live warmup-days generate check bench measure warmup-grid microbench benchcmp scale soak good-traffic fuzz clean
+.PHONY: help version build man packages image image-check chart release demo test unit costs e2e e2e-install torture overload neighbours console pictures warmup-live warmup-days generate check bench measure warmup-grid microbench benchcmp scale soak good-traffic fuzz clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,13 +58,18 @@ test: check e2e-install unit e2e ## everything that CI runs: checks, unit tests 
 # when they happen.
 unit: export GORACE = atexit_sleep_ms=0
 
-# The simulators, and the tests that .ci/alone names, run without the race detector: it says why.
+# The simulators, and the tests that .ci/alone names, run without the race detector: it says why. So does the count
+# of what a message costs, by itself.
 unit: ## unit tests with the race detector, where there is a C compiler
 	@race=$$(GO='$(GO)' sh .ci/race) && alone="^($$(grep -v '^#' .ci/alone | paste -sd'|'))$$" && \
 	echo "$(GO) test $$race ./..., but e2e" && \
-	$(GO) test $$race -timeout 30m -parallel 8 -skip "$$alone" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$ -e /lab/overload$$) && \
+	$(GO) test $$race -timeout 30m -parallel 8 -skip "$$alone|^TestCosts$$" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$ -e /lab/overload$$) && \
 	$(GO) test ./warmup/simulate ./lab/overload && \
-	$(GO) test -run "$$alone" $$(grep -rlE --include='*_test.go' "^func ($$(grep -v '^#' .ci/alone | paste -sd'|'))\(" . | xargs -n1 dirname | sort -u)
+	$(GO) test -run "$$alone" $$(grep -rlE --include='*_test.go' "^func ($$(grep -v '^#' .ci/alone | paste -sd'|'))\(" . | xargs -n1 dirname | sort -u) && \
+	$(GO) test -count=1 -run '^TestCosts$$' -v ./mta/relaytest
+
+costs: ## counts again what a message costs, and writes it to e2e/costs.json; a count that rises needs a reason in the commit
+	$(GO) test -count=1 -run '^TestCosts$$' -v ./mta/relaytest -costs.write
 
 e2e: e2e-install ## real daemons and the kill test; installs Debian's packages where it may
 	@skipped=$$(mktemp) && echo '$(GO) test ./e2e' && code=0; \

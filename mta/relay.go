@@ -43,6 +43,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/format"
+	"example.org/mta/internal/linelog"
 	"example.org/mta/mta/alarm"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/listen"
@@ -82,6 +83,8 @@ type Options struct {
 	// QueueFS is the file system that the queue stands on. Nil: the operating system's. For tests of a full disk, and
 	// of a queue in memory.
 	QueueFS vfs.FS
+	// LogOpen opens the files of the accounting log for appending. Nil: the operating system does. For tests that count.
+	LogOpen linelog.Opener
 	// Dial connects to hosts and name servers ("tcp", "udp"). Nil: the operating system's network. For tests in memory.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Control is the open control socket. Nil: the one of the configuration is opened. For tests in memory.

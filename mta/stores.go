@@ -117,6 +117,7 @@ func (r *stores) openAccounting(cfg *config.Config, undo *undoer) error {
 		w, err := accounting.Open(accounting.Config{
 			Dir: cfg.Accounting.Path, NodeID: cfg.NodeID, Limits: wiring.Accounting(cfg), Log: r.log,
 			AwaitKeep: true, // openStreams calls it
+			Open:      r.opts.LogOpen,
 		})
 		if err != nil {
 			return err

@@ -18,7 +18,7 @@ import (
 // so one processor hides no race from it.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
-	if raceEnabled {
+	if RaceEnabled {
 		oneProcessor.take()
 		defer oneProcessor.give()
 	}

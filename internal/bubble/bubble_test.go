@@ -12,7 +12,7 @@ func TestDueTimersSideBySide(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	for range 1000 {
 		Test(t, func(t *testing.T) {
-			if n := runtime.GOMAXPROCS(0); raceEnabled && n != 1 {
+			if n := runtime.GOMAXPROCS(0); RaceEnabled && n != 1 {
 				t.Fatalf("%d processors under the race detector", n)
 			}
 			for range 16 {

@@ -2,4 +2,5 @@
 
 package bubble
 
-const raceEnabled = false
+// RaceEnabled says that the race detector runs: each step takes longer, and more memory.
+const RaceEnabled = false

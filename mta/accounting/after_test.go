@@ -58,7 +58,7 @@ func (f syncedFile) Sync() error {
 func TestAnOutcomeWaitsForItsRecord(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := &syncedDisk{disk: disk{free: 1 << 30}}
-		w := open(t, Config{Dir: t.TempDir(), open: d.open})
+		w := open(t, Config{Dir: t.TempDir(), Open: d.open})
 		defer closed(t, w)
 		one := len(appendRecord(nil, numbered(0), `""`))
 		now := false
@@ -90,7 +90,7 @@ func TestAnOutcomeWaitsForItsRecord(t *testing.T) {
 func TestABrokenDiskHoldsUpNoOutcome(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := &syncedDisk{disk: disk{free: 1 << 30}}
-		w := open(t, Config{Dir: t.TempDir(), open: d.open})
+		w := open(t, Config{Dir: t.TempDir(), Open: d.open})
 		defer closed(t, w)
 		began := time.Now()
 		within := func(what string, limit time.Duration) {
@@ -138,7 +138,7 @@ func TestAFailedSyncLosesAndRepeatsNothing(t *testing.T) {
 			dir := t.TempDir()
 			d := &syncedDisk{disk: disk{free: 1 << 30, bad: bad}}
 			one := len(appendRecord(nil, numbered(0), `""`))
-			w := open(t, Config{Dir: dir, open: d.open, Limits: Limits{RotateSize: int64(4*one + one/2)}})
+			w := open(t, Config{Dir: dir, Open: d.open, Limits: Limits{RotateSize: int64(4*one + one/2)}})
 			for i := range 10 {
 				if i%3 == 1 {
 					d.Lock()
@@ -162,7 +162,7 @@ func TestAFailedSyncLosesAndRepeatsNothing(t *testing.T) {
 func TestDurable(t *testing.T) {
 	d := &syncedDisk{disk: disk{free: 1 << 30}}
 	one := len(appendRecord(nil, numbered(0), `""`))
-	w := open(t, Config{Dir: t.TempDir(), open: d.open, Buffer: 3 * one})
+	w := open(t, Config{Dir: t.TempDir(), Open: d.open, Buffer: 3 * one})
 	if err := w.Durable(t.Context(), numbered(0), numbered(1)); err != nil || d.durable != d.written || d.written == 0 {
 		t.Errorf("%v with %d octets durable, want %d", err, d.durable, d.written)
 	}
@@ -189,7 +189,7 @@ func TestDurable(t *testing.T) {
 func TestAnOutcomeWaitsForTheWriteUnderWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := &syncedDisk{disk: disk{free: 1 << 30, hold: make(chan struct{})}}
-		w := open(t, Config{Dir: t.TempDir(), open: d.open})
+		w := open(t, Config{Dir: t.TempDir(), Open: d.open})
 		w.Add(numbered(0))
 		time.Sleep(2 * writeDelay) // the write has begun
 		synctest.Wait()
@@ -218,7 +218,7 @@ func TestAnOutcomeWaitsForTheWriteUnderWay(t *testing.T) {
 func TestDroppedRecordsHoldUpNoOutcome(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := &syncedDisk{disk: disk{free: 1 << 30, hold: make(chan struct{})}}
-		w := open(t, Config{Dir: t.TempDir(), Buffer: 10_000, open: d.open})
+		w := open(t, Config{Dir: t.TempDir(), Buffer: 10_000, Open: d.open})
 		w.Add(numbered(0))
 		time.Sleep(writeDelay + longestHold/2) // the write has begun
 		for i := 1; w.Stats().Lost == 0; i++ {

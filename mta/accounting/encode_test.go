@@ -269,7 +269,7 @@ func BenchmarkParse(b *testing.B) {
 // BenchmarkAdd is what a record costs those who make it, the disk left aside: a loop like this
 // outruns any.
 func BenchmarkAdd(b *testing.B) {
-	w, err := Open(Config{Dir: b.TempDir(), NodeID: "node1", open: func(string, bool) (linelog.OutFile, error) { return &nowhere{}, nil }})
+	w, err := Open(Config{Dir: b.TempDir(), NodeID: "node1", Open: func(string, bool) (linelog.OutFile, error) { return &nowhere{}, nil }})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func relayMail(t *testing.T, fs *vfstest.Disk) (accepted map[envelope.ID]bool) {
 		return accepted
 	}
 	defer q.Close()
-	w := open(t, Config{Dir: t.TempDir(), NodeID: "n", open: openCut(fs), Limits: Limits{RotateSize: 6000}})
+	w := open(t, Config{Dir: t.TempDir(), NodeID: "n", Open: openCut(fs), Limits: Limits{RotateSize: 6000}})
 	defer w.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

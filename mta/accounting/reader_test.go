@@ -218,7 +218,7 @@ func TestFollowing(t *testing.T) {
 			d := &disk{free: 1 << 30}
 			one := int64(len(appendRecord(nil, numbered(0), `""`)))
 			limits := Limits{RotateSize: 3*one + one/2}
-			w := open(t, Config{Dir: dir, Limits: limits, open: d.open})
+			w := open(t, Config{Dir: dir, Limits: limits, Open: d.open})
 			for i := range 5 {
 				w.Add(numbered(i))
 			}

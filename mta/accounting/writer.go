@@ -26,7 +26,7 @@ type Config struct {
 	Now func() time.Time // nil: time.Now
 	Log *slog.Logger     // nil: nowhere
 
-	open linelog.Opener // nil: the OS; for tests
+	Open linelog.Opener // of its files; nil: the OS; for tests
 }
 
 // Limits say when a file ends and when it is deleted. A zero field is no limit.
@@ -120,8 +120,8 @@ func Open(cfg Config) (*Writer, error) {
 	if cfg.Buffer <= 0 {
 		cfg.Buffer = defaultBuffer
 	}
-	if cfg.open == nil {
-		cfg.open = linelog.OpenOS
+	if cfg.Open == nil {
+		cfg.Open = linelog.OpenOS
 	}
 	if err := linelog.MakeDir(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("making the accounting directory: %w", err)
@@ -132,7 +132,7 @@ func Open(cfg Config) (*Writer, error) {
 		stop: make(chan struct{}), ended: make(chan struct{}),
 		dir: logDir(cfg.Dir),
 	}
-	w.out = linelog.Output{Dir: w.dir, Open: cfg.open, Now: cfg.Now, Stamp: fillIn, Begun: w.begun, CheckEvery: checkEvery}
+	w.out = linelog.Output{Dir: w.dir, Open: cfg.Open, Now: cfg.Now, Stamp: fillIn, Begun: w.begun, CheckEvery: checkEvery}
 	w.mu.limits = cfg.Limits
 	if err := w.lockDir(); err != nil {
 		return nil, err

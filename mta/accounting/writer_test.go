@@ -283,7 +283,7 @@ func TestGoingOnAfterACrash(t *testing.T) {
 		if err := os.WriteFile(name, whole[:cut], 0o640); err != nil {
 			t.Fatal(err)
 		}
-		w := open(t, Config{Dir: dir, open: (&syncedDisk{disk: disk{free: 1 << 30}}).open}) // without its slow syncs
+		w := open(t, Config{Dir: dir, Open: (&syncedDisk{disk: disk{free: 1 << 30}}).open}) // without its slow syncs
 		w.Add(numbered(1))
 		closed(t, w)
 		var got []*Record
@@ -364,7 +364,7 @@ func TestAFullDiskLosesNothingThatTheBufferHolds(t *testing.T) {
 				dir := t.TempDir()
 				d := &disk{free: free, bad: bad}
 				var log bytes.Buffer
-				w := open(t, Config{Dir: dir, open: d.open, Log: slog.New(slog.NewTextHandler(&log, nil))})
+				w := open(t, Config{Dir: dir, Open: d.open, Log: slog.New(slog.NewTextHandler(&log, nil))})
 				for i := range 5 {
 					w.Add(numbered(i))
 				}
@@ -420,7 +420,7 @@ func TestWhatIsDroppedIsCountedAndTold(t *testing.T) {
 		d := &disk{free: 1 << 30, hold: make(chan struct{})}
 		var log bytes.Buffer
 		one := len(appendRecord(nil, numbered(0), `""`))
-		w := open(t, Config{Dir: dir, open: d.open, Buffer: 4*one + one/2, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		w := open(t, Config{Dir: dir, Open: d.open, Buffer: 4*one + one/2, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		w.Add(numbered(0))
 		time.Sleep(writeDelay)
 		synctest.Wait() // the write hangs from here on
@@ -450,7 +450,7 @@ func TestWhatIsDroppedIsCountedAndTold(t *testing.T) {
 
 func TestClosingOnAFullDiskSaysWhatIsLost(t *testing.T) {
 	d := &disk{}
-	w := open(t, Config{Dir: t.TempDir(), open: d.open})
+	w := open(t, Config{Dir: t.TempDir(), Open: d.open})
 	for i := range 3 {
 		w.Add(numbered(i))
 	}
@@ -516,7 +516,7 @@ func TestATornLineOnAFullDisk(t *testing.T) {
 		closed(t, w)
 		appendTo(t, filepath.Join(dir, fileNames(t, dir)[0]), []byte(`{"type":"Deli`))
 		d := &disk{}
-		w = open(t, Config{Dir: dir, open: d.open})
+		w = open(t, Config{Dir: dir, Open: d.open})
 		if w.Synced() != end {
 			t.Errorf("records end at %v, want %v", w.Synced(), end)
 		}
@@ -538,7 +538,7 @@ func TestAFailedSyncAtAStartTakesNothingBack(t *testing.T) {
 	w.Add(numbered(0))
 	closed(t, w)
 	d := &syncedDisk{disk: disk{free: 1 << 30}, fail: 1}
-	if w, err := Open(Config{Dir: dir, open: d.open}); !errors.Is(err, errSync) {
+	if w, err := Open(Config{Dir: dir, Open: d.open}); !errors.Is(err, errSync) {
 		t.Errorf("the log %v is open on a disk that fails: %v", w, err)
 	}
 	if got := readAll(t, dir); len(got) != 1 {

@@ -27,6 +27,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"example.org/mta/internal/linelog"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
@@ -49,6 +50,8 @@ type Relay struct {
 	Dir    string // data_dir
 	Zone   *sink.Zone
 	Free   atomic.Int64 // octets of the queue's disk
+	// Segment is the size of the journal's segments: New has small ones, which take little memory.
+	Segment string
 	// Missing has the addresses that the machine lacks, with the error of one who tries to use them.
 	Missing map[string]error
 
@@ -58,7 +61,14 @@ type Relay struct {
 	names *sink.DNSServer
 	hosts sync.Map // of *sink.PipeListener by address
 	doors map[string]*door
+	taps  *taps // nil: none
 	stop  func()
+}
+
+// taps stand between the relay and the machine, where calls can be counted.
+type taps struct {
+	conn func(net.Conn) net.Conn // around the relay's end of each connection
+	log  linelog.Opener          // of the accounting log's files
 }
 
 // New makes a world with a name server that knows records, and no host. The relay's configuration is conf.
@@ -66,7 +76,7 @@ func New(t testing.TB, records, conf string) *Relay {
 	t.Helper()
 	zone := sink.MustZone(records)
 	r := &Relay{
-		Config: conf, Dir: folder(t), Zone: zone, t: t, names: sink.NewDNS(zone),
+		Config: conf, Dir: folder(t), Segment: "1MiB", Zone: zone, t: t, names: sink.NewDNS(zone),
 	}
 	r.Free.Store(80 << 30)
 	r.queue = disk{vfstest.Memory(), &r.Free}
@@ -94,7 +104,7 @@ type disk struct {
 func (d disk) Free(string) (int64, error) { return d.free.Load(), nil }
 
 // Host puts a server at addresses with ports. Another one that is there ends.
-func (r *Relay) Host(name string, c sink.Config, addresses ...string) {
+func (r *Relay) Host(name string, c sink.Config, addresses ...string) *sink.Server {
 	c.Hostname = name
 	server := sink.New(c)
 	r.t.Cleanup(server.Close)
@@ -105,6 +115,7 @@ func (r *Relay) Host(name string, c sink.Config, addresses ...string) {
 		}
 		go server.Serve(l)
 	}
+	return server
 }
 
 // dial connects to a host or the name server. Where there is none, the connection is refused.
@@ -121,7 +132,14 @@ func (r *Relay) dial(ctx context.Context, network, address string) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
-	return conn{c, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40000}, to}, nil
+	return conn{r.tapped(c), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40000}, to}, nil
+}
+
+func (r *Relay) tapped(c net.Conn) net.Conn {
+	if r.taps == nil {
+		return c
+	}
+	return r.taps.conn(c)
 }
 
 // conn is a pipe between addresses.
@@ -137,6 +155,7 @@ func (c conn) RemoteAddr() net.Addr { return c.remote }
 type door struct {
 	*sink.PipeListener
 	at *net.TCPAddr
+	of *Relay
 }
 
 func (d *door) Addr() net.Addr { return d.at }
@@ -147,7 +166,7 @@ func (d *door) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return conn{c, d.at, client}, nil
+	return conn{d.of.tapped(c), d.at, client}, nil
 }
 
 var client = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40112}
@@ -165,11 +184,11 @@ func (r *Relay) configuration() string {
 		router { allow_loopback = true }
 		queue {
 			min_free = "1MiB"
-			segment_size = "1MiB"
+			segment_size = %q
 		}
 		http { address = "" }
 		%s
-	`, r.Dir, SMTP, dns, r.Config)
+	`, r.Dir, SMTP, dns, r.Segment, r.Config)
 }
 
 // Start starts the relay, and returns when it takes mail.
@@ -186,7 +205,10 @@ func (r *Relay) Start() {
 		Bind: func(a netip.Addr) error { return r.Missing[a.String()] },
 		Rand: func() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) },
 	}
-	if testing.Verbose() {
+	switch {
+	case r.taps != nil: // without a log of the test, which has costs too
+		opts.LogOpen = r.taps.log
+	case testing.Verbose():
 		opts.Log = slog.New(slog.NewTextHandler(r.t.Output(), nil))
 	}
 	r.doors = make(map[string]*door)
@@ -211,7 +233,7 @@ func (r *Relay) Start() {
 }
 
 func (r *Relay) open(name, address string) listen.Socket {
-	r.doors[address] = &door{sink.NewPipeListener(), net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))}
+	r.doors[address] = &door{sink.NewPipeListener(), net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)), r}
 	return listen.Socket{Name: name, Listener: r.doors[address]}
 }
 
