@@ -171,16 +171,19 @@ func TestExemplars(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	openMetrics := map[string]string{"Accept": "application/openmetrics-text; version=1.0.0"}
-	w.send("ann@client.example", letter, "bob@box.example")
-	rec := w.await("bob@box.example", "Delivery")
+	const id = envelope.ID(7)
+	observe := func(commit, delay time.Duration, provider string) {
+		w.meter.Committed(commit, id)
+		m := &envelope.Message{ID: id, Received: time.Now().Add(-delay)}
+		w.meter.Attempted(&tally.Outcome{Kind: accounting.Delivery, Message: m, Route: &route.Route{Provider: provider}, Result: &delivery.Result{Attempted: true}}, time.Now())
+	}
+	observe(99*time.Millisecond, 0, "")
 	if _, text := w.scrapeWith(openMetrics); strings.Contains(text, "# {id=") || !strings.HasSuffix(text, "# EOF\n") {
 		t.Errorf("a quick message has an exemplar, or this is not OpenMetrics:\n%s", text)
 	}
-	w.meter.Committed(101*time.Millisecond, rec.ID)
-	late := &envelope.Message{ID: rec.ID, Received: time.Now().Add(-61 * time.Second)}
-	w.meter.Attempted(&tally.Outcome{Kind: accounting.Delivery, Message: late, Route: &route.Route{Provider: "box"}, Result: &delivery.Result{Attempted: true}}, time.Now())
+	observe(101*time.Millisecond, 61*time.Second, "box")
 	status, text := w.scrapeWith(openMetrics)
-	exemplar := ` # {id="` + rec.ID.String() + `"} `
+	exemplar := ` # {id="` + id.String() + `"} `
 	for _, line := range []string{`mta_commit_seconds_bucket{le="0.25"} 2`, `mta_delivery_delay_seconds_bucket{le="300.0"} 2`, `mta_provider_delivery_delay_seconds_bucket{provider="box",le="300.0"} 1`} {
 		if !strings.Contains(text, line+exemplar) {
 			t.Errorf("metrics lack %s%s", line, exemplar)
