@@ -103,7 +103,7 @@ func (f *bounceField) suppressed(t *testing.T, recipient string) bool {
 	c := api.NewClient(f.relay.dir + "/data/control.sock")
 	defer c.Close()
 	tenant := "acme"
-	l, err := c.CheckSuppressed(context.Background(), api.SuppressedAddresses{Addresses: []string{recipient}, Tenant: &tenant})
+	l, err := api.OpCheckSuppressed.Call(context.Background(), c, api.SuppressedAddresses{Addresses: []string{recipient}, Tenant: &tenant})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ type deed struct {
 func deeds(id string) []deed {
 	recipient := func(is func(api.RecipientStatus) bool) func(context.Context, *api.Client) (bool, error) {
 		return func(ctx context.Context, c *api.Client) (bool, error) {
-			m, err := c.Get(ctx, id)
+			m, err := api.OpShow.Call(ctx, c, api.None{}, id)
 			return err == nil && is(m.Recipients[0]), err
 		}
 	}
@@ -48,31 +48,31 @@ func deeds(id string) []deed {
 	}
 	paused := func(what api.PauseWhat, name string, want bool) func(context.Context, *api.Client) (bool, error) {
 		return func(ctx context.Context, c *api.Client) (bool, error) {
-			l, err := c.Pauses(ctx)
+			l, err := api.OpPauses.Call(ctx, c, api.None{})
 			return slices.ContainsFunc(l.Pauses, func(p api.Pause) bool { return p.What == what && p.Name == name }) == want, err
 		}
 	}
 	suspended := func(want bool) func(context.Context, *api.Client) (bool, error) {
 		return func(ctx context.Context, c *api.Client) (bool, error) {
-			l, err := c.Sites(ctx, api.SiteFilter{Suspended: true, Names: []string{"mx.bad.example"}}, "", 1)
+			l, err := api.OpSites.Call(ctx, c, api.SiteFilter{Suspended: true, Names: []string{"mx.bad.example"}, Paging: api.Paging{Limit: 1}})
 			return (len(l.Sites) == 1) == want, err
 		}
 	}
 	suppressed := func(want bool) func(context.Context, *api.Client) (bool, error) {
 		return func(ctx context.Context, c *api.Client) (bool, error) {
-			l, err := c.CheckSuppressed(ctx, api.SuppressedAddresses{Addresses: []string{"nobody@good.example"}})
+			l, err := api.OpCheckSuppressed.Call(ctx, c, api.SuppressedAddresses{Addresses: []string{"nobody@good.example"}})
 			return (len(l.Suppressions) == 1) == want, err
 		}
 	}
 	warming := func(want string) func(context.Context, *api.Client) (bool, error) {
 		return func(ctx context.Context, c *api.Client) (bool, error) {
-			w, err := c.Warmup(ctx, "new-1")
+			w, err := api.OpWarmup.Call(ctx, c, api.None{}, "new-1")
 			return w.State == want, err
 		}
 	}
 	host := func(is func(api.Host) bool) func(context.Context, *api.Client) (bool, error) {
 		return func(ctx context.Context, c *api.Client) (bool, error) {
-			l, err := c.Hosts(ctx, api.HostFilter{Names: []string{"mx.bad.example"}}, "", 2)
+			l, err := api.OpHosts.Call(ctx, c, api.HostFilter{Names: []string{"mx.bad.example"}, Paging: api.Paging{Limit: 2}})
 			return len(l.Hosts) == 1 && is(l.Hosts[0]), err
 		}
 	}
@@ -109,7 +109,7 @@ func deeds(id string) []deed {
 func (w *walk) carryOut(t *testing.T, r *relay) {
 	t.Helper()
 	c := r.client(t)
-	list, err := c.List(t.Context(), api.Filter{Recipient: "third@bad.example"}, api.Page{})
+	list, err := api.OpList.Call(t.Context(), c, api.ListQuery{Filter: api.Filter{Recipient: "third@bad.example"}})
 	if err != nil || len(list.Messages) != 1 {
 		t.Fatalf("the message of the deeds: %+v, %v", list, err)
 	}

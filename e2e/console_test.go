@@ -102,11 +102,11 @@ func fill(t *testing.T, r *relay) {
 		}
 	}
 	c := r.client(t)
-	if _, err := c.Suppress(context.Background(), api.Suppress{Suppressions: []api.Suppression{{Address: "gone@good.example", Reason: "asked us"}}}); err != nil {
+	if _, err := api.OpSuppress.Call(context.Background(), c, api.Suppress{Suppressions: []api.Suppression{{Address: "gone@good.example", Reason: "asked us"}}}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, patience, func() error {
-		list, err := c.List(context.Background(), api.Filter{State: api.StateDeferred}, api.Page{})
+		list, err := api.OpList.Call(context.Background(), c, api.ListQuery{Filter: api.Filter{State: api.StateDeferred}})
 		if err == nil && len(list.Messages) < 4 { // that of tomorrow counts
 			err = fmt.Errorf("%d messages are deferred", len(list.Messages))
 		}
@@ -302,7 +302,7 @@ func (b *browser) byKeyboard(t *testing.T, r *relay, home string) {
 	}
 	b.confirmByKeys(`#ticked button[formaction="/queue/hold"]`, "Done: 1 recipient")
 	c := r.client(t)
-	if list, err := c.List(context.Background(), api.Filter{State: api.StateHeld}, api.Page{}); err != nil || len(list.Messages) != 1 || list.Messages[0].ID != id {
+	if list, err := api.OpList.Call(context.Background(), c, api.ListQuery{Filter: api.Filter{State: api.StateHeld}}); err != nil || len(list.Messages) != 1 || list.Messages[0].ID != id {
 		t.Errorf("held are %+v, %v; want %s", list.Messages, err, id)
 	}
 	b.open(home + "/pools")
@@ -315,7 +315,7 @@ func (b *browser) byKeyboard(t *testing.T, r *relay, home string) {
 	b.confirmByKeys(`form[action="/pauses/begin"] button`, "Done")
 	b.open(home + "/hosts?name=127.82.0.2")
 	b.confirmByKeys(`form[action="/hosts/suspend"] button:not([formaction])`, "Done: 1 host")
-	paused, err := c.Pauses(t.Context())
+	paused, err := api.OpPauses.Call(t.Context(), c, api.None{})
 	if err != nil || len(paused.Pauses) != 2 {
 		t.Errorf("paused are %+v, %v", paused.Pauses, err)
 	}
@@ -325,7 +325,7 @@ func (b *browser) byKeyboard(t *testing.T, r *relay, home string) {
 		b.open(home + "/pauses")
 		b.confirmByKeys(`form[action="/pauses/end"] button`, "Done")
 	}
-	if paused, err := c.Pauses(t.Context()); err != nil || len(paused.Pauses) != 0 {
+	if paused, err := api.OpPauses.Call(t.Context(), c, api.None{}); err != nil || len(paused.Pauses) != 0 {
 		t.Errorf("paused are still %+v, %v", paused.Pauses, err)
 	}
 }

@@ -16,7 +16,7 @@ func (f *webField) scheduled(t *testing.T, to string) (ids []string) {
 	t.Helper()
 	c := api.NewClient(f.relay.dir + "/data/control.sock")
 	defer c.Close()
-	list, err := c.List(context.Background(), api.Filter{Recipient: to}, api.Page{})
+	list, err := api.OpList.Call(context.Background(), c, api.ListQuery{Filter: api.Filter{Recipient: to}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func (r *relay) standings(t *testing.T) map[string]standing {
 	defer c.Close()
 	all := make(map[string]standing)
 	for page := (api.Page{Limit: api.MaxLimit}); ; {
-		list, err := c.List(context.Background(), api.Filter{}, page)
+		list, err := api.OpList.Call(context.Background(), c, api.ListQuery{Page: page})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestMoveToAnotherRelay(t *testing.T) {
 			_ = cmd.Wait()
 			t.Logf("round %d%s: %s", round, filter, strings.ReplaceAll(strings.TrimSpace(out.String()), "\n", "; "))
 			c := api.NewClient(old.dir + "/data/control.sock")
-			left, err := c.List(t.Context(), api.Filter{State: api.StateHeld}, api.Page{})
+			left, err := api.OpList.Call(t.Context(), c, api.ListQuery{Filter: api.Filter{State: api.StateHeld}})
 			c.Close()
 			if err != nil {
 				t.Fatal(err)

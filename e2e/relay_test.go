@@ -88,7 +88,7 @@ func (r *relay) queued() ([]string, error) {
 	defer c.Close()
 	var all []string
 	for page := (api.Page{Limit: api.MaxLimit}); ; {
-		list, err := c.List(context.Background(), api.Filter{}, page)
+		list, err := api.OpList.Call(context.Background(), c, api.ListQuery{Page: page})
 		if err != nil {
 			return nil, fmt.Errorf("listing the queue: %w", err)
 		}
@@ -107,7 +107,7 @@ func (r *relay) queued() ([]string, error) {
 func (r *relay) reply(rcpt string) (string, error) {
 	c := api.NewClient(r.dir + "/data/control.sock")
 	defer c.Close()
-	list, err := c.List(context.Background(), api.Filter{Recipient: rcpt}, api.Page{})
+	list, err := api.OpList.Call(context.Background(), c, api.ListQuery{Filter: api.Filter{Recipient: rcpt}})
 	if err != nil {
 		return "", fmt.Errorf("listing the queue: %w", err)
 	}

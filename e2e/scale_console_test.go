@@ -91,7 +91,7 @@ func askBacklog(t *testing.T, r *relay, f *figures) {
 	} {
 		var l api.List
 		took := medianOf(t, 5, func() (err error) {
-			l, err = c.List(t.Context(), x.filter, api.Page{Limit: 100, Order: x.order})
+			l, err = api.OpList.Call(t.Context(), c, api.ListQuery{Filter: x.filter, Page: api.Page{Limit: 100, Order: x.order}})
 			return err
 		})
 		f.add("API: list of "+x.what, "200 ms", "%s, %d listed, %d examined, complete: %v", milliseconds(took), len(l.Messages), l.Looked, l.Complete)
@@ -99,7 +99,7 @@ func askBacklog(t *testing.T, r *relay, f *figures) {
 	for _, filter := range []api.Filter{{}, {Older: api.Age(time.Second)}, {Domain: "site7.backlog.example"}} {
 		var s api.Summary
 		took := medianOf(t, 5, func() (err error) {
-			s, err = c.Summary(t.Context(), api.ByState, filter, api.SummaryPage{})
+			s, err = api.OpSummary.Call(t.Context(), c, api.SummaryQuery{By: api.ByState, Filter: filter})
 			return err
 		})
 		f.add(fmt.Sprintf("API: summary by state of %+v", filter), "200 ms", "%s, %d recipients, %d examined, complete: %v", milliseconds(took), s.Total.Total, s.Looked, s.Complete)

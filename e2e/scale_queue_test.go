@@ -148,9 +148,9 @@ func listBacklog(t *testing.T, r *relay, f *figures) {
 		{"first page (100) of everything", api.Filter{}, ""},
 	} {
 		list := func() error {
-			l, err := c.List(t.Context(), page.filter, api.Page{Limit: 100, Order: page.order})
+			l, err := api.OpList.Call(t.Context(), c, api.ListQuery{Filter: page.filter, Page: api.Page{Limit: 100, Order: page.order}})
 			for err == nil && len(l.Messages) == 0 && l.Next != "" { // the time for a page was up
-				l, err = c.List(t.Context(), page.filter, api.Page{Limit: 100, Order: page.order, After: l.Next})
+				l, err = api.OpList.Call(t.Context(), c, api.ListQuery{Filter: page.filter, Page: api.Page{Limit: 100, Order: page.order, After: l.Next}})
 			}
 			switch {
 			case err != nil:

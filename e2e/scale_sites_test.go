@@ -82,14 +82,13 @@ func listSites(t *testing.T, r *relay, f *figures, n int) {
 	for _, ask := range []struct {
 		what   string
 		filter api.SiteFilter
-		limit  int
 		want   int
 	}{
-		{"one site, looked up by name", api.SiteFilter{Names: []string{"mx." + learnedSite(n/2)}}, 1, 1},
-		{"first page (100) of the sites", api.SiteFilter{}, 100, 100},
+		{"one site, looked up by name", api.SiteFilter{Names: []string{"mx." + learnedSite(n/2)}, Paging: api.Paging{Limit: 1}}, 1},
+		{"first page (100) of the sites", api.SiteFilter{Paging: api.Paging{Limit: 100}}, 100},
 	} {
 		f.add(ask.what, "20 ms", "%s", milliseconds(medianOf(t, 5, func() error {
-			l, err := c.Sites(t.Context(), ask.filter, "", ask.limit)
+			l, err := api.OpSites.Call(t.Context(), c, ask.filter)
 			if err == nil && len(l.Sites) != ask.want {
 				err = fmt.Errorf("%s: %d are listed, want %d", ask.what, len(l.Sites), ask.want)
 			}

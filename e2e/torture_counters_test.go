@@ -63,7 +63,7 @@ func (b *battlefield) startLate(t *testing.T) {
 	t.Cleanup(server.Close)
 	c := api.NewClient(b.relay.dir + "/data/control.sock")
 	defer c.Close()
-	if _, err := c.Change(t.Context(), api.Change{Action: api.Retry, All: true, Now: true}); err != nil {
+	if _, err := api.OpChange.Call(t.Context(), c, api.Change{Action: api.Retry, All: true, Now: true}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -75,7 +75,7 @@ func (b *battlefield) compareCounters(t *testing.T) (queued int) {
 	defer c.Close()
 	answering := []string{"quick.example", "slow.example"}
 	for _, d := range answering {
-		if _, err := c.Suspend(t.Context(), api.Suspend{Site: d, For: api.Age(time.Hour)}); err != nil {
+		if _, err := api.OpSuspend.Call(t.Context(), c, api.Suspend{Site: d, For: api.Age(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,7 +85,7 @@ func (b *battlefield) compareCounters(t *testing.T) (queued int) {
 			return err
 		}
 		for _, by := range api.SummaryBys {
-			counted, err := c.Summary(t.Context(), by, api.Filter{}, api.SummaryPage{})
+			counted, err := api.OpSummary.Call(t.Context(), c, api.SummaryQuery{By: by})
 			if err != nil {
 				return err
 			}
@@ -108,7 +108,7 @@ func (b *battlefield) compareCounters(t *testing.T) (queued int) {
 		return nil
 	})
 	for _, name := range answering {
-		if _, err := c.Resume(t.Context(), api.Resume{Site: name}); err != nil {
+		if _, err := api.OpResume.Call(t.Context(), c, api.Resume{Site: name}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,7 +118,7 @@ func (b *battlefield) compareCounters(t *testing.T) (queued int) {
 // lookThrough has the relay look at each recipient: a filter that fits all rules the counters out.
 func lookThrough(ctx context.Context, c *api.Client, by api.SummaryBy) (all api.Summary, err error) {
 	for page := (api.SummaryPage{}); ; {
-		part, err := c.Summary(ctx, by, api.Filter{Newer: api.Age(24 * time.Hour)}, page)
+		part, err := api.OpSummary.Call(ctx, c, api.SummaryQuery{By: by, Filter: api.Filter{Newer: api.Age(24 * time.Hour)}, SummaryPage: page})
 		if err != nil {
 			return all, err
 		}
@@ -143,7 +143,7 @@ func listCounts(ctx context.Context, c *api.Client) (map[api.SummaryBy]map[strin
 		counts[by][name]++
 	}
 	for page := (api.Page{Limit: api.MaxLimit}); ; {
-		list, err := c.List(ctx, api.Filter{}, page)
+		list, err := api.OpList.Call(ctx, c, api.ListQuery{Page: page})
 		if err != nil {
 			return nil, err
 		}

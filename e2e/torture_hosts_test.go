@@ -58,7 +58,7 @@ func TestTortureSilentHosts(t *testing.T) {
 	mute.exhaust(t)
 	again := b.phase(t, 3, lasts)
 
-	done, err := r.control(t).Change(t.Context(), api.Change{Action: api.Remove, Filter: api.Filter{Domain: "*.mute.example"}})
+	done, err := api.OpChange.Call(t.Context(), r.control(t), api.Change{Action: api.Remove, Filter: api.Filter{Domain: "*.mute.example"}})
 	if err != nil {
 		t.Fatal(err)
 	}

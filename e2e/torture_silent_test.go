@@ -52,7 +52,7 @@ func TestTortureSilentNameServers(t *testing.T) {
 		return nil
 	})
 	c := b.relay.control(t)
-	done, err := c.Change(t.Context(), api.Change{Action: api.Remove, Filter: api.Filter{Domain: "*.silent.example"}})
+	done, err := api.OpChange.Call(t.Context(), c, api.Change{Action: api.Remove, Filter: api.Filter{Domain: "*.silent.example"}})
 	if err != nil {
 		t.Fatal(err)
 	}

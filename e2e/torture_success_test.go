@@ -39,7 +39,7 @@ func TestTortureReportsOfSuccess(t *testing.T) {
 	var queued map[string]bool
 	for range 3 { // reports that found no space are due later
 		retry := api.Change{Action: api.Retry, All: true}
-		if _, err := b.relay.control(t).Change(t.Context(), retry); err != nil {
+		if _, err := api.OpChange.Call(t.Context(), b.relay.control(t), retry); err != nil {
 			t.Fatal(err)
 		}
 		if queued = b.settle(t); len(queued) == 0 {

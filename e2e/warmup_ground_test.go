@@ -180,7 +180,7 @@ plan "live" {
 func (g *warmGround) warmup() (api.Warmup, error) {
 	c := api.NewClient(g.relay.dir + "/data/control.sock")
 	defer c.Close()
-	return c.Warmup(context.Background(), "new-1")
+	return api.OpWarmup.Call(context.Background(), c, api.None{}, "new-1")
 }
 
 // warmDuration is how long a test of the warm-up lasts: its own time, or what MTA_WARMUP says in

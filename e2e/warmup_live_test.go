@@ -289,7 +289,7 @@ func (g *warmGround) reconfigure(t *testing.T, old, text string) {
 	writeFile(t, g.relay.config, strings.Replace(string(file), old, text, 1))
 	client := api.NewClient(g.relay.dir + "/data/control.sock")
 	defer client.Close()
-	if _, err := client.Reload(context.Background(), api.Intent{}); err != nil {
+	if _, err := api.OpReload.Call(context.Background(), client, api.Intent{}); err != nil {
 		t.Fatal(err)
 	}
 }

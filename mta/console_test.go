@@ -59,7 +59,7 @@ func TestConsole(t *testing.T) {
 	}
 	client := api.NewClient(w.cfg.Control.Socket)
 	defer client.Close()
-	record, err := client.Actions(t.Context(), api.ActionQuery{Action: "login", Limit: 10})
+	record, err := api.OpActions.Call(t.Context(), client, api.ActionQuery{Action: "login", Limit: 10})
 	if err != nil || len(record.Actions) != 4 {
 		t.Fatalf("%d logins are on record, want 4; %v", len(record.Actions), err)
 	}

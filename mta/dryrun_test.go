@@ -236,19 +236,19 @@ func TestADryReloadRefusesWhatAReloadRefuses(t *testing.T) {
 		}`,
 	} {
 		w.rewrite(strings.ReplaceAll(name, " ", "-"), extra)
-		_, dry := client.Reload(t.Context(), api.Intent{DryRun: true})
-		_, err := client.Reload(t.Context(), api.Intent{})
+		_, dry := api.OpReload.Call(t.Context(), client, api.Intent{DryRun: true})
+		_, err := api.OpReload.Call(t.Context(), client, api.Intent{})
 		if err == nil || dry == nil || dry.Error() != err.Error() {
 			t.Errorf("%s: a dry run says %v, the reload %v", name, dry, err)
 		}
 	}
 	// A look at the differences opens nothing: a port that is taken is none of its business.
 	w.rewrite("looked-at", `listener "more" { address = "`+taken.Addr().String()+`" }`)
-	if would, err := client.ConfigChanges(t.Context()); !slices.Contains(would.Changes, `listener "more": address = ["`+taken.Addr().String()+`"] (new)`) {
+	if would, err := api.OpConfigChanges.Call(t.Context(), client, api.None{}); !slices.Contains(would.Changes, `listener "more": address = ["`+taken.Addr().String()+`"] (new)`) {
 		t.Errorf("the differences: %q, %v", would.Changes, err)
 	}
 	w.rewrite("unknown", `defaults { conection_limit = 3 }`)
-	if _, err := client.ConfigChanges(t.Context()); err == nil || !strings.Contains(err.Error(), "conection_limit") {
+	if _, err := api.OpConfigChanges.Call(t.Context(), client, api.None{}); err == nil || !strings.Contains(err.Error(), "conection_limit") {
 		t.Errorf("the differences to a file with a fault: %v", err)
 	}
 	cert, key, _ := certificateFiles(t, "more.example")
@@ -259,25 +259,25 @@ func TestADryReloadRefusesWhatAReloadRefuses(t *testing.T) {
 			key         = "`+key+`"
 		}
 	}`)
-	if _, err := client.Reload(t.Context(), api.Intent{DryRun: true}); err != nil || len(w.expiries()) != 0 {
+	if _, err := api.OpReload.Call(t.Context(), client, api.Intent{DryRun: true}); err != nil || len(w.expiries()) != 0 {
 		t.Errorf("after a dry run the relay looks after the certificates %v; %v", w.expiries(), err)
 	}
 	// A socket that another one has to make room for stays open in a dry run.
 	port := freePort(t)
 	w.rewrite("one", `listener "smtp" { address = "127.0.0.1:`+port+`" }`)
-	if _, err := client.Reload(t.Context(), api.Intent{}); err != nil {
+	if _, err := api.OpReload.Call(t.Context(), client, api.Intent{}); err != nil {
 		t.Fatal(err)
 	}
 	before := w.listeners.Addresses(listen.SMTP)
 	w.rewrite("all", `listener "smtp" { address = "0.0.0.0:`+port+`" }`)
-	if would, err := client.Reload(t.Context(), api.Intent{DryRun: true}); err != nil || would.Count != 1 {
+	if would, err := api.OpReload.Call(t.Context(), client, api.Intent{DryRun: true}); err != nil || would.Count != 1 {
 		t.Errorf("%+v, %v", would, err)
 	}
 	if got := w.listeners.Addresses(listen.SMTP); !slices.Equal(got, before) {
 		t.Errorf("the relay listens at %v, before at %v", got, before)
 	}
 	w.send("ann@client.example", letter, "bob@box.example")
-	if did, err := client.Reload(t.Context(), api.Intent{}); err != nil || did.Count != 1 {
+	if did, err := api.OpReload.Call(t.Context(), client, api.Intent{}); err != nil || did.Count != 1 {
 		t.Errorf("%+v, %v", did, err)
 	}
 }

@@ -30,7 +30,7 @@ func TestHistoryOfMail(t *testing.T) {
 	}
 	// Rates need a sample before the mail: in a subject's first one they are unknown. So mail comes until each has one.
 	latest := func(q api.HistoryQuery, figure string) api.Figure {
-		names, err := client.HistoryNames(t.Context(), q.Of)
+		names, err := api.OpHistoryNames.Call(t.Context(), client, api.HistoryNamesQuery{Of: q.Of})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestHistoryOfMail(t *testing.T) {
 			w.until("queued at "+q.Name, func() bool { return latest(q, "queued") >= 1 && latest(q, "queued_deferred") >= 1 })
 		}
 	}
-	h, err := client.History(t.Context(), api.HistoryQuery{Of: api.OfRelay, Span: api.Last15Minutes})
+	h, err := api.OpHistory.Call(t.Context(), client, api.HistoryQuery{Of: api.OfRelay, Span: api.Last15Minutes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestHistoryOfMail(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	h, err = client.History(t.Context(), api.HistoryQuery{Of: api.OfSite, Name: "mx.box.example", Span: api.Last14Days})
+	h, err = api.OpHistory.Call(t.Context(), client, api.HistoryQuery{Of: api.OfSite, Name: "mx.box.example", Span: api.Last14Days})
 	known := 0
 	for _, v := range h.Series["delivered"].Values {
 		if v.Known() && v > 0 {

@@ -102,10 +102,10 @@ func TestKeysByTheControlAPI(t *testing.T) {
 		tenant "acme" { }
 		tenant "other" { }`)
 	c, ctx := api.NewClient(w.cfg.Control.Socket), t.Context()
-	if l, err := c.APIKeys(ctx); err != nil || l.Keys == nil || len(l.Keys) != 0 {
+	if l, err := api.OpAPIKeys.Call(ctx, c, api.None{}); err != nil || l.Keys == nil || len(l.Keys) != 0 {
 		t.Errorf("without a file: %+v, %v", l, err)
 	}
-	done, err := c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "acme", Name: "shop", Scopes: []string{"send"}, From: []string{"192.0.2.0/24"}, Expires: api.Age(time.Hour)})
+	done, err := api.OpAddAPIKey.Call(ctx, c, api.AddAPIKey{Tenant: "acme", Name: "shop", Scopes: []string{"send"}, From: []string{"192.0.2.0/24"}, Expires: api.Age(time.Hour)})
 	if err != nil || done.Added.State != "valid" || done.Added.Expires.Sub(done.Added.Created) < 59*time.Minute {
 		t.Fatalf("%+v, %v", done, err)
 	}
@@ -114,32 +114,32 @@ func TestKeysByTheControlAPI(t *testing.T) {
 	if err := check(done.Key); err != nil {
 		t.Errorf("the new key: %v", err)
 	}
-	next, err := c.RotateAPIKey(ctx, api.RotateAPIKey{Name: "shop"})
+	next, err := api.OpRotateAPIKey.Call(ctx, c, api.RotateAPIKey{Name: "shop"})
 	if err != nil || next.Old == nil || next.Old.ID != done.Added.ID || next.Old.State != "replaced" || check(next.Key) != nil || check(done.Key) != nil {
 		t.Errorf("%+v, %v", next, err)
 	}
-	l, err := c.APIKeys(ctx)
+	l, err := api.OpAPIKeys.Call(ctx, c, api.None{})
 	if err != nil || len(l.Keys) != 2 || l.Keys[0].LastUsed.IsZero() || strings.Join(l.Keys[1].Scopes, " ") != "send" {
 		t.Errorf("%+v, %v", l, err)
 	}
 	now := api.Age(0)
-	last, err := c.RotateAPIKey(ctx, api.RotateAPIKey{Tenant: "acme", Name: "shop", Overlap: &now})
+	last, err := api.OpRotateAPIKey.Call(ctx, c, api.RotateAPIKey{Tenant: "acme", Name: "shop", Overlap: &now})
 	if err != nil || last.Old != nil || check(last.Key) != nil {
 		t.Errorf("%+v, %v", last, err)
 	}
-	if _, err := c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "other", Name: "shop"}); err != nil {
+	if _, err := api.OpAddAPIKey.Call(ctx, c, api.AddAPIKey{Tenant: "other", Name: "shop"}); err != nil {
 		t.Error(err)
 	}
 	for want, err := range map[string]error{
-		"there is no tenant":        second(c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "acne", Name: "x"})),
-		"already has a key":         second(c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "acme", Name: "shop"})),
-		"unknown scope":             second(c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "acme", Name: "x", Scopes: []string{"all"}})),
-		"is not a valid network":    second(c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "acme", Name: "x", From: []string{"here"}})),
-		"letters, digits":           second(c.AddAPIKey(ctx, api.AddAPIKey{Tenant: "acme", Name: "a b"})),
-		"several tenants":           second(c.RotateAPIKey(ctx, api.RotateAPIKey{Name: "shop"})),
-		"there is no such key: y":   second(c.RemoveAPIKeys(ctx, api.RemoveAPIKeys{Names: []string{"y"}})),
-		"no key is named":           second(c.RemoveAPIKeys(ctx, api.RemoveAPIKeys{})),
-		"there is no such key: app": second(c.RotateAPIKey(ctx, api.RotateAPIKey{Name: "app"})),
+		"there is no tenant":        second(api.OpAddAPIKey.Call(ctx, c, api.AddAPIKey{Tenant: "acne", Name: "x"})),
+		"already has a key":         second(api.OpAddAPIKey.Call(ctx, c, api.AddAPIKey{Tenant: "acme", Name: "shop"})),
+		"unknown scope":             second(api.OpAddAPIKey.Call(ctx, c, api.AddAPIKey{Tenant: "acme", Name: "x", Scopes: []string{"all"}})),
+		"is not a valid network":    second(api.OpAddAPIKey.Call(ctx, c, api.AddAPIKey{Tenant: "acme", Name: "x", From: []string{"here"}})),
+		"letters, digits":           second(api.OpAddAPIKey.Call(ctx, c, api.AddAPIKey{Tenant: "acme", Name: "a b"})),
+		"several tenants":           second(api.OpRotateAPIKey.Call(ctx, c, api.RotateAPIKey{Name: "shop"})),
+		"there is no such key: y":   second(api.OpRemoveAPIKeys.Call(ctx, c, api.RemoveAPIKeys{Names: []string{"y"}})),
+		"no key is named":           second(api.OpRemoveAPIKeys.Call(ctx, c, api.RemoveAPIKeys{})),
+		"there is no such key: app": second(api.OpRotateAPIKey.Call(ctx, c, api.RotateAPIKey{Name: "app"})),
 	} {
 		refused := (*api.Error)(nil)
 		if !errors.As(err, &refused) || refused.Status != 400 && refused.Status != 404 || !strings.Contains(refused.Message, want) {
@@ -149,7 +149,7 @@ func TestKeysByTheControlAPI(t *testing.T) {
 	if page := w.scrape(); !strings.Contains(page, "mta_api_keys_accepted_total 4\n") || !strings.Contains(page, "mta_api_keys_refused_total 0\n") {
 		t.Errorf("the metrics are\n%s", page)
 	}
-	gone, err := c.RemoveAPIKeys(ctx, api.RemoveAPIKeys{Tenant: "acme", Names: []string{"shop"}})
+	gone, err := api.OpRemoveAPIKeys.Call(ctx, c, api.RemoveAPIKeys{Tenant: "acme", Names: []string{"shop"}})
 	if err != nil || len(gone.Keys) != 2 {
 		t.Errorf("%+v, %v", gone, err)
 	}

@@ -493,7 +493,7 @@ func TestReloadCanBeCounted(t *testing.T) {
 		}
 	`, w.port))
 	client := api.NewLocalClient(w.control.Handler())
-	would, err := client.Reload(t.Context(), api.Intent{DryRun: true})
+	would, err := api.OpReload.Call(t.Context(), client, api.Intent{DryRun: true})
 	if err != nil || would.Count != 1 || !would.DryRun || len(would.Restart) == 0 || !strings.Contains(would.Changes[0], "connection_limit") {
 		t.Fatalf("%+v, %v", would, err)
 	}
@@ -501,15 +501,15 @@ func TestReloadCanBeCounted(t *testing.T) {
 		t.Error("a dry run has changed the configuration in force")
 	}
 	ctx := api.WithReason(api.WithActor(t.Context(), api.Actor{Kind: api.ByConsole, User: "anna", Address: "192.0.2.7"}), "they are slow")
-	did, err := client.Reload(ctx, api.Intent{Expect: &would.Count})
+	did, err := api.OpReload.Call(ctx, client, api.Intent{Expect: &would.Count})
 	if err != nil || !slices.Equal(did.Changes, would.Changes) || !slices.Equal(did.Restart, would.Restart) || w.Config() == before {
 		t.Errorf("the reload did %+v, want %+v (%v)", did, would, err)
 	}
 	w.rewrite("typo", `defaults { conection_limit = 3 }`)
-	if _, err := client.Reload(ctx, api.Intent{DryRun: true}); err == nil || !strings.Contains(err.Error(), "connection_limit") {
+	if _, err := api.OpReload.Call(ctx, client, api.Intent{DryRun: true}); err == nil || !strings.Contains(err.Error(), "connection_limit") {
 		t.Errorf("a bad file: %v", err)
 	}
-	p, err := client.Actions(t.Context(), api.ActionQuery{})
+	p, err := api.OpActions.Call(t.Context(), client, api.ActionQuery{})
 	if err != nil || len(p.Actions) != 1 || p.Actions[0].User != "anna" || p.Actions[0].Action != "config reload" || p.Actions[0].Reason != "they are slow" {
 		t.Errorf("the audit log has %+v, %v", p, err)
 	}

@@ -22,7 +22,7 @@ import (
 // sender of a signal.
 func (r *operators) Hangup(ctx context.Context) (api.Reload, error) {
 	ctx = api.WithActor(ctx, api.Actor{Kind: api.BySignal})
-	return api.NewLocalClient(r.control.Handler()).Reload(ctx, api.Intent{})
+	return api.OpReload.Call(ctx, api.NewLocalClient(r.control.Handler()), api.Intent{})
 }
 
 // Reload reads the configuration file again and brings it into force: all of it or, after an

@@ -151,14 +151,14 @@ func newList[F any](c *cli, l list[F]) *cobra.Command {
 // pages is the usual way to show a list: pages are collected, and printed as a table or as JSON.
 type pages[F, L, T any] struct {
 	table         listing.Listing[T]
-	ask           func(*api.Client, context.Context, F, string, int) (L, error)
+	row           api.Op[F, L]
 	before        func(*cli, *L) // prints what stands above the table; nil: nothing does
 	nothing       func(F) string // what is printed where no row is; nil: that none is known or matches
 	unknown, hint string         // the error if nothing has a name that was given; "": that is none
 }
 
 func (p pages[F, L, T]) show(ctx context.Context, c *cli, client *api.Client, f F, flags *pageFlags) error {
-	l, err := collect[T](flags, func(after string, limit int) (L, error) { return p.ask(client, ctx, f, after, limit) })
+	l, err := pagesOf[T](ctx, client, flags, p.row, f)
 	if err != nil {
 		return err
 	}
@@ -210,6 +210,14 @@ func (p *pageFlags) check() error {
 		return usagef("--limit can't be negative")
 	}
 	return nil
+}
+
+// pagesOf collects the pages of a listing.
+func pagesOf[T, F, L any](ctx context.Context, client *api.Client, flags *pageFlags, row api.Op[F, L], f F) (L, error) {
+	return collect[T](flags, func(after string, limit int) (L, error) {
+		any(&f).(interface{ At(string, int) }).At(after, limit)
+		return row.Call(ctx, client, f)
+	})
 }
 
 // collect asks for pages until there are as many rows as the flags want. It gives them as one page.

@@ -33,7 +33,7 @@ and delivered meanwhile. The configuration, keys and secrets are only in a backu
 		Args:    oneArg("a directory, or -"),
 		RunE: c.asking(func(ctx context.Context, client *api.Client, args []string) error {
 			if args[0] == "-" {
-				return client.Backup(ctx, c.out, o)
+				return api.OpBackup.Copy(ctx, client, c.out, o)
 			}
 			return c.backupTo(ctx, client, args[0], o)
 		}),
@@ -47,7 +47,7 @@ func (c *cli) backupTo(ctx context.Context, client *api.Client, dir string, o ap
 	out, in := io.Pipe()
 	taken := make(chan error, 1)
 	go func() { // ended by the reader's Close
-		err := client.Backup(ctx, in, o)
+		err := api.OpBackup.Copy(ctx, client, in, o)
 		in.CloseWithError(err)
 		taken <- err
 	}()
@@ -185,7 +185,7 @@ read one of them.`,
 
 // upgrade asks the running relay, or looks at its stores when there is none.
 func (c *cli) upgrade(ctx context.Context, client *api.Client) (api.Upgrade, error) {
-	u, err := client.Upgrade(ctx)
+	u, err := api.OpUpgrade.Call(ctx, client, api.None{})
 	if !api.Down(err) {
 		return u, err
 	}
@@ -240,7 +240,7 @@ reads the data. Without a running relay, the next start of this version does so.
 
 // finishUpgrade asks the running relay, or does it to the stores when there is none.
 func (c *cli) finishUpgrade(ctx context.Context, client *api.Client, f api.FinishUpgrade) (api.UpgradeFinished, error) {
-	done, err := client.FinishUpgrade(ctx, f)
+	done, err := api.OpFinishUpgrade.Call(ctx, client, f)
 	if !api.Down(err) {
 		return done, err
 	}

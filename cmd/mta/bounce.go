@@ -30,7 +30,7 @@ func newBounce(c *cli) *cobra.Command {
 }
 
 func newBounceList(c *cli) *cobra.Command {
-	return newList(c, list[struct{}]{
+	return newList(c, list[api.Paging]{
 		use: "list", short: "list inbound mail that the relay did not understand",
 		long: `List mail to an inbound domain that the relay did not understand and keeps, the newest first:
 mail to postmaster@ and abuse@, bounces in a form that it doesn't know, replies by people.
@@ -41,10 +41,8 @@ The relay keeps 1000 messages and 64 MiB at most; then the oldest go.`,
 	})
 }
 
-func bounceList(ctx context.Context, c *cli, client *api.Client, _ struct{}, p *pageFlags) error {
-	l, err := collect[api.InboundMail](p, func(after string, limit int) (api.InboundList, error) {
-		return client.Inbound(ctx, after, limit)
-	})
+func bounceList(ctx context.Context, c *cli, client *api.Client, f api.Paging, p *pageFlags) error {
+	l, err := pagesOf[api.InboundMail](ctx, client, p, api.OpInbound, f)
 	switch {
 	case err != nil:
 		return err
@@ -83,10 +81,10 @@ func newBounceShow(c *cli) *cobra.Command {
 	var rest func() error // prints the content
 	answers(c, cmd, func(ctx context.Context, client *api.Client, ids []string) (m api.InboundMail, err error) {
 		if content {
-			return m, c.content(ctx, ids[0], client.InboundContent)
+			return m, c.content(ctx, client, api.OpInboundContent, ids[0])
 		}
-		rest = func() error { return c.cleanContent(ctx, ids[0], client.InboundContent) }
-		return client.InboundMail(ctx, ids[0])
+		rest = func() error { return c.cleanContent(ctx, client, api.OpInboundContent, ids[0]) }
+		return api.OpInboundMail.Call(ctx, client, api.None{}, ids[0])
 	}, func(m api.InboundMail) error {
 		if content {
 			return nil
@@ -133,9 +131,9 @@ func newBounceUnknown(c *cli) *cobra.Command {
 	cmd.Flags().StringVar(&provider, "provider", "", "of this `provider` only; \"\": of sites without one")
 	return answers(c, cmd, func(ctx context.Context, client *api.Client, _ []string) (api.UnknownList, error) {
 		if !cmd.Flags().Changed("provider") {
-			return client.UnknownReplies(ctx, nil)
+			return api.OpUnknownReplies.Call(ctx, client, api.UnknownQuery{})
 		}
-		return client.UnknownReplies(ctx, &provider)
+		return api.OpUnknownReplies.Call(ctx, client, api.UnknownQuery{Provider: &provider})
 	}, c.bounceUnknown)
 }
 

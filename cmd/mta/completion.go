@@ -49,38 +49,38 @@ func (c *cli) completeBy(cmd *cobra.Command, flag string, names namer) {
 // siteNames asks for the sites from the prefix on, in the order of names: however many there are, a page
 // has those that begin so.
 func (c *cli) siteNames(ctx context.Context, client *api.Client, prefix string) ([]string, error) {
-	l, err := client.Sites(ctx, api.SiteFilter{Order: api.ByName}, justBefore(prefix), mostCompleted)
+	l, err := api.OpSites.Call(ctx, client, api.SiteFilter{Order: api.ByName, Paging: api.Paging{After: justBefore(prefix), Limit: mostCompleted}})
 	return namesOf(l.Sites, func(s *api.Site) string { return s.Name }), err
 }
 
 // hostNames is siteNames for hosts. One with several addresses is offered once.
 func (c *cli) hostNames(ctx context.Context, client *api.Client, prefix string) ([]string, error) {
-	l, err := client.Hosts(ctx, api.HostFilter{}, justBefore(prefix), mostCompleted)
+	l, err := api.OpHosts.Call(ctx, client, api.HostFilter{Paging: api.Paging{After: justBefore(prefix), Limit: mostCompleted}})
 	return slices.Compact(namesOf(l.Hosts, func(h *api.Host) string { return h.Name })), err
 }
 
 func (c *cli) sourceNames(ctx context.Context, client *api.Client, _ string) ([]string, error) {
-	l, err := client.Sources(ctx, api.BlockFilter{}, "", api.MaxLimit)
+	l, err := api.OpSources.Call(ctx, client, api.BlockFilter{Paging: api.Paging{Limit: api.MaxLimit}})
 	return namesOf(l.Sources, func(s *api.Source) string { return s.Name }), err
 }
 
 func (c *cli) poolNames(ctx context.Context, client *api.Client, _ string) ([]string, error) {
-	l, err := client.Pools(ctx, api.BlockFilter{}, "", api.MaxLimit)
+	l, err := api.OpPools.Call(ctx, client, api.UnpooledFilter{BlockFilter: api.BlockFilter{Paging: api.Paging{Limit: api.MaxLimit}}})
 	return namesOf(l.Pools, func(p *api.Pool) string { return p.Name }), err
 }
 
 func (c *cli) tenantNames(ctx context.Context, client *api.Client, _ string) ([]string, error) {
-	l, err := client.Tenants(ctx, api.BlockFilter{}, "", api.MaxLimit)
+	l, err := api.OpTenants.Call(ctx, client, api.TenantFilter{BlockFilter: api.BlockFilter{Paging: api.Paging{Limit: api.MaxLimit}}})
 	return namesOf(l.Tenants, func(t *api.Tenant) string { return t.Name }), err
 }
 
 func (c *cli) connectionIDs(ctx context.Context, client *api.Client, _ string) ([]string, error) {
-	l, err := client.Connections(ctx, api.ConnectionFilter{}, "", api.MaxLimit)
+	l, err := api.OpConnections.Call(ctx, client, api.ConnectionFilter{Paging: api.Paging{Limit: api.MaxLimit}})
 	return namesOf(l.Connections, func(c *api.Connection) string { return c.ID }), err
 }
 
 func streamNames(ctx context.Context, client *api.Client, _ string) ([]string, error) {
-	l, err := client.Streams(ctx)
+	l, err := api.OpStreams.Call(ctx, client, api.None{})
 	return namesOf(l.Streams, func(s *api.Stream) string { return s.Name }), err
 }
 

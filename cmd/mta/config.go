@@ -45,7 +45,7 @@ or, if it has an error, none of it. SIGHUP does the same. With --dry-run the rel
 all of that, new ports and certificates included, and undoes it.`,
 		Args: noArgs,
 	}, func(ctx context.Context, client *api.Client, _ []string) (api.Reload, error) {
-		return client.Reload(ctx, in)
+		return api.OpReload.Call(ctx, client, in)
 	}, func(done api.Reload) error {
 		c.printReload(&done)
 		return nil

@@ -67,7 +67,7 @@ func newSitesList(c *cli) *cobra.Command {
   mta sites list .protection.outlook.com`,
 		what: "sites", filter: api.SiteFilter{Order: api.BySize}, names: c.siteNames,
 		show: pages[api.SiteFilter, api.SiteList, api.Site]{
-			table: listing.Sites, ask: (*api.Client).Sites,
+			table: listing.Sites, row: api.OpSites,
 			unknown: "no known site has the name",
 			hint: "to list the known sites: mta sites; a site has the name of its first host, " +
 				"and 'mta explain DOMAIN' shows the site of a domain",
@@ -93,7 +93,7 @@ func newSitesSuspend(c *cli) *cobra.Command {
 			if s.Site = args[0]; s.For <= 0 {
 				return api.Suspended{}, errNoDuration
 			}
-			return client.Suspend(ctx, s)
+			return api.OpSuspend.Call(ctx, client, s)
 		}, func(done api.Suspended) {
 			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", draw.Clean(done.Site), fromSource(s.Source), moment(done.Until, c.now()))
 			if done.Domains > 1 {
@@ -137,7 +137,7 @@ func newSitesResume(c *cli) *cobra.Command {
 
 SITE is the name of a site, or a domain that it serves.`,
 	}, &in, "suspension", func(ctx context.Context, client *api.Client, args []string) (api.Resumed, error) {
-		return client.Resume(ctx, api.Resume{Intent: in, Site: args[0]})
+		return api.OpResume.Call(ctx, client, api.Resume{Intent: in, Site: args[0]})
 	}, func(done api.Resumed) {
 		fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), draw.Clean(done.Site))
 	}))
@@ -182,7 +182,7 @@ func newHostsList(c *cli) *cobra.Command {
   mta hosts list .google.com --json`,
 		what: "hosts", names: c.hostNames,
 		show: pages[api.HostFilter, api.HostList, api.Host]{
-			table: listing.Hosts, ask: (*api.Client).Hosts,
+			table: listing.Hosts, row: api.OpHosts,
 			unknown: "no known host matches the name or address", hint: "to list the known hosts: mta hosts",
 		}.show,
 	}))
@@ -206,7 +206,7 @@ NAME is a name or an address of a known host; .example.com means all names with 
 			if s.Hosts = names; s.For <= 0 {
 				return api.SuspendedHosts{}, errNoDuration
 			}
-			return client.SuspendHosts(ctx, s)
+			return api.OpSuspendHosts.Call(ctx, client, s)
 		}, func(done api.SuspendedHosts) {
 			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n",
 				plural(done.Hosts, "host"), fromSource(s.Source), moment(done.Until, c.now()))
@@ -221,7 +221,7 @@ func newHostsResume(c *cli) *cobra.Command {
 
 NAME is a name or an address; .example.com means all names with that ending.`,
 	}, &in, "suspension", func(ctx context.Context, client *api.Client, names []string) (api.ResumedHosts, error) {
-		return client.ResumeHosts(ctx, api.ResumeHosts{Intent: in, Hosts: names})
+		return api.OpResumeHosts.Call(ctx, client, api.ResumeHosts{Intent: in, Hosts: names})
 	}, func(done api.ResumedHosts) {
 		fmt.Fprintf(c.out, "%s of %s ended\n", plural(done.Ended, "suspension"), plural(done.Hosts, "host"))
 	}))
@@ -246,7 +246,7 @@ was deferred because of a host keeps its retry time: see 'mta queue retry --site
 		Example: `  mta hosts forget mx1.example.com
   mta hosts forget 192.0.2.7`,
 	}, &in, "host", func(ctx context.Context, client *api.Client, names []string) (api.Forgotten, error) {
-		return client.Forget(ctx, api.Forget{Intent: in, Hosts: names})
+		return api.OpForget.Call(ctx, client, api.Forget{Intent: in, Hosts: names})
 	}, func(done api.Forgotten) { fmt.Fprintf(c.out, "%s forgotten\n", plural(done.Hosts, "host")) }))
 }
 
@@ -278,7 +278,7 @@ func newConnectionsList(c *cli) *cobra.Command {
 		example: `  mta connections list --site mx.example.com
   mta connections list --direction in --peer 192.0.2.0/24 --json`,
 		what: "connections",
-		show: pages[api.ConnectionFilter, api.ConnectionList, api.Connection]{table: listing.Connections, ask: (*api.Client).Connections}.show,
+		show: pages[api.ConnectionFilter, api.ConnectionList, api.Connection]{table: listing.Connections, row: api.OpConnections}.show,
 	}))
 }
 
@@ -296,7 +296,7 @@ To keep a site's connections from being opened again, see 'mta sites suspend'.`,
   mta connections close 6920000a0001 6920000a0002 --dry-run`,
 		Args: some("connection"),
 	}, func(ctx context.Context, client *api.Client, ids []string) (api.ClosedConnections, error) {
-		return client.CloseConnections(ctx, api.CloseConnections{Intent: in, IDs: ids})
+		return api.OpCloseConnections.Call(ctx, client, api.CloseConnections{Intent: in, IDs: ids})
 	}, func(done api.ClosedConnections) error {
 		what := "closed"
 		if done.DryRun {
@@ -325,38 +325,30 @@ and those RUNNING on one. A source is sending; or warming, with the plan's stage
 by an operator or its warm-up; or missing, if this machine does not have its address.
 ` + sinceStart,
 		what: "sources", filter: api.BlockFilter{Order: api.BySize}, names: c.sourceNames,
-		show: pages[api.BlockFilter, api.SourceList, api.Source]{table: listing.Sources, ask: (*api.Client).Sources}.show,
+		show: pages[api.BlockFilter, api.SourceList, api.Source]{table: listing.Sources, row: api.OpSources}.show,
 	}))
 }
 
-// poolFilter is that of blocks, except that no pool is in a pool.
-type poolFilter struct {
-	api.BlockFilter `without:"pool"`
-}
-
 func newPools(c *cli) *cobra.Command {
-	return c.watchable(newList(c, list[poolFilter]{
+	return c.watchable(newList(c, list[api.UnpooledFilter]{
 		use: "pools [NAME...]", short: "list the pools of sources",
 		long: `List the pools: their sources, the tenants that use them, the connections of the sources
 and the transactions that are READY for one or RUNNING on one, whatever pool they are for.
 ACCEPTED counts recipients of the pool's tenants since the start of the relay.
 ` + sinceStart,
-		what: "pools", filter: poolFilter{api.BlockFilter{Order: api.BySize}}, names: c.poolNames,
-		show: pages[poolFilter, api.PoolList, api.Pool]{
-			table: listing.Pools,
-			ask: func(client *api.Client, ctx context.Context, f poolFilter, after string, limit int) (api.PoolList, error) {
-				return client.Pools(ctx, f.BlockFilter, after, limit)
-			},
+		what: "pools", filter: api.UnpooledFilter{BlockFilter: api.BlockFilter{Order: api.BySize}}, names: c.poolNames,
+		show: pages[api.UnpooledFilter, api.PoolList, api.Pool]{
+			table: listing.Pools, row: api.OpPools,
 		}.show,
 	}))
 }
 
 func newTenants(c *cli) *cobra.Command {
 	limits := false
-	usual := pages[api.BlockFilter, api.TenantList, api.Tenant]{
-		table: listing.Tenants, ask: (*api.Client).Tenants,
+	usual := pages[api.TenantFilter, api.TenantList, api.Tenant]{
+		table: listing.Tenants, row: api.OpTenants,
 	}
-	cmd := newList(c, list[api.BlockFilter]{
+	cmd := newList(c, list[api.TenantFilter]{
 		use: "tenants [NAME...]", short: "list the tenants of the configuration",
 		long: `List the tenants: the pool and the tier of each, and the outcomes of its mail. The name
 "-" stands for all mail without a tenant. QUEUED counts the recipients in the queue,
@@ -367,14 +359,12 @@ messages in the queue and their size. OVER is the limit that the next message wo
 over; REFUSED counts connections and messages that were refused for a limit since the
 start of the relay, LOWERED those that over_quota = "lower" moved to the last tier.
 ` + sinceStart,
-		what: "tenants", filter: api.BlockFilter{Order: api.BySize}, names: c.tenantNames,
-		show: func(ctx context.Context, c *cli, client *api.Client, f api.BlockFilter, p *pageFlags) error {
+		what: "tenants", filter: api.TenantFilter{BlockFilter: api.BlockFilter{Order: api.BySize}}, names: c.tenantNames,
+		show: func(ctx context.Context, c *cli, client *api.Client, f api.TenantFilter, p *pageFlags) error {
 			if !limits || p.asJSON {
 				return usual.show(ctx, c, client, f, p)
 			}
-			l, err := collect[api.Tenant](p, func(after string, limit int) (api.TenantList, error) {
-				return client.Tenants(ctx, f, after, limit)
-			})
+			l, err := pagesOf[api.Tenant](ctx, client, p, api.OpTenants, f)
 			if err != nil {
 				return err
 			}
@@ -382,7 +372,6 @@ start of the relay, LOWERED those that over_quota = "lower" moved to the last ti
 			return printPage(c, listing.TenantLimits, limited, l.Next, "no tenant is known or matches")
 		},
 	})
-	cmd.Flags().Bool("queued", false, "")
 	_ = cmd.Flags().MarkHidden("queued") // the queue of each was once counted only on demand
 	cmd.Flags().BoolVar(&limits, "limits", false, "show what each uses of its limits")
 	return c.watchable(cmd)
@@ -409,11 +398,11 @@ func newPause(c *cli) *cobra.Command {
 		case len(args) == 0 && (b.For > 0 || b.Reason != ""):
 			return nil, nil, hinted{usagef("say what to pause"), "to stop all mail: mta pause everything"}
 		case len(args) == 0:
-			l, err := client.Pauses(ctx)
+			l, err := api.OpPauses.Call(ctx, client, api.None{})
 			return l, func() error { return c.listPauses(&l) }, err
 		}
 		b.What, b.Name, b.By = api.PauseWhat(args[0]), second(args), c.caller()
-		done, err := client.BeginPause(ctx, b)
+		done, err := api.OpBeginPause.Call(ctx, client, b)
 		return done, func() error {
 			if c.wouldChange(done.Effect, "pause") {
 				return nil
@@ -438,7 +427,7 @@ func newResume(c *cli) *cobra.Command {
 		Long: "End a pause: its mail leaves immediately, within the limits of sites and sources.\nOther pauses stay in force.",
 		Args: pausable(false), ValidArgsFunction: c.completePausable(pausedNames),
 	}, &in, "pause", func(ctx context.Context, client *api.Client, args []string) (api.PauseChanged, error) {
-		return client.EndPause(ctx, api.EndPause{Intent: in, What: api.PauseWhat(args[0]), Name: second(args)})
+		return api.OpEndPause.Call(ctx, client, api.EndPause{Intent: in, What: api.PauseWhat(args[0]), Name: second(args)})
 	}, func(done api.PauseChanged) {
 		fmt.Fprintf(c.out, "%s is resumed; it was paused for %s\n", pauseOf(&done.Pause), legible.Age(c.now().Sub(done.Since)))
 	})
@@ -510,7 +499,7 @@ func (c *cli) completePausable(others func(api.PauseWhat) namer) cobra.Completio
 // pausedNames asks for what is paused of a kind.
 func pausedNames(what api.PauseWhat) namer {
 	return func(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
-		l, err := client.Pauses(ctx)
+		l, err := api.OpPauses.Call(ctx, client, api.None{})
 		for _, p := range l.Pauses {
 			if p.What == what {
 				names = append(names, p.Name)

@@ -37,12 +37,12 @@ func newExplain(c *cli) *cobra.Command {
 				args[0], args[0][at+1:], args[0])
 		}
 		if _, err := envelope.ParseID(args[0]); err != nil {
-			return client.Explain(ctx, api.ExplainQuery{Domain: args[0], Tenant: tenant})
+			return api.OpExplain.Call(ctx, client, api.ExplainQuery{Domain: args[0], Tenant: tenant})
 		}
 		if tenant != "" {
 			return e, usagef("--tenant is for domains: a message has its own tenant")
 		}
-		return client.Explain(ctx, api.ExplainQuery{ID: strings.ToLower(args[0])})
+		return api.OpExplain.Call(ctx, client, api.ExplainQuery{ID: strings.ToLower(args[0])})
 	}, c.explain)
 	cmd.Flags().StringVar(&tenant, "tenant", "", "mail of this `tenant` for the domain")
 	return c.watchable(cmd)

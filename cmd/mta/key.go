@@ -515,14 +515,15 @@ func (c *cli) beginFileChange(ctx context.Context, f fileChange) (endOf, error) 
 	if err != nil {
 		return nil, fmt.Errorf("the change can't be put on record: %w", err)
 	}
-	begun, err := client.BeginFileChange(ctx, api.FileChange{Action: f.action, FileSubject: f.about})
+	begun, err := api.OpBeginFileChange.Call(ctx, client, api.FileChange{Action: f.action, FileSubject: f.about})
 	if err == nil {
 		return func(o audit.Outcome, n int, why string) error {
-			return client.EndFileChange(ctx, api.EndedFileChange{Number: begun.Number, Outcome: o, Count: n, Error: why})
+			_, err := api.OpEndFileChange.Call(ctx, client, api.EndedFileChange{Number: begun.Number, Outcome: o, Count: n, Error: why})
+			return err
 		}, nil
 	}
 	if !c.notRunning(err) {
-		return nil, err
+		return nil, fmt.Errorf("the change can't be put on record: %w", err)
 	}
 	return c.beginWithoutRelay(ctx, f)
 }

@@ -415,7 +415,10 @@ func newActions(c *cli) *cobra.Command {
 }
 
 func actions(ctx context.Context, c *cli, client *api.Client, q api.ActionQuery, p *pageFlags) error {
-	ask, damaged := client.Actions, 0
+	damaged := 0
+	ask := func(ctx context.Context, q api.ActionQuery) (api.ActionPage, error) {
+		return api.OpActions.Call(ctx, client, q)
+	}
 	l, err := collect[audit.Line](p, func(after string, limit int) (api.ActionPage, error) {
 		q.After, q.Limit = after, limit
 		page, err := ask(ctx, q)

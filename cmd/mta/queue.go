@@ -81,7 +81,7 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, err := client.List(cmd.Context(), api.Filter{}, api.Page{Order: api.NewestFirst, Recipients: 1})
+	list, err := api.OpList.Call(cmd.Context(), client, api.ListQuery{Page: api.Page{Order: api.NewestFirst, Recipients: 1}})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -170,7 +170,7 @@ func eachPage(ctx context.Context, client *api.Client, f api.Filter, p api.Page,
 		if left > 0 {
 			p.Limit = min(left, api.MaxLimit)
 		}
-		l, err := client.List(ctx, f, p)
+		l, err := api.OpList.Call(ctx, client, api.ListQuery{Filter: f, Page: p})
 		if err != nil {
 			return "", err
 		}
@@ -212,9 +212,9 @@ func newQueueShow(c *cli) *cobra.Command {
 		ValidArgsFunction: c.completeIDs,
 	}, func(ctx context.Context, client *api.Client, ids []string) (m api.Item, err error) {
 		if content {
-			return m, c.content(ctx, ids[0], client.Content)
+			return m, c.content(ctx, client, api.OpContent, ids[0])
 		}
-		return client.Get(ctx, ids[0])
+		return api.OpShow.Call(ctx, client, api.None{}, ids[0])
 	}, func(m api.Item) error {
 		if content {
 			return nil
@@ -272,17 +272,20 @@ func (c *cli) messageFacts(m api.Item) {
 	f.add("recipients", "%d in the queue of %d", m.Matching, m.Total)
 }
 
-// content prints what give writes: as it is, or on a terminal without what would drive it.
-func (c *cli) content(ctx context.Context, id string, give func(context.Context, string, io.Writer) error) error {
+// contentOp is a row of the table that gives the content of a mail.
+type contentOp = api.Op[api.None, any]
+
+// content prints a content: as it is, or on a terminal without what would drive it.
+func (c *cli) content(ctx context.Context, client *api.Client, row contentOp, id string) error {
 	if !c.screen.TTY {
-		return give(ctx, id, c.out)
+		return row.Copy(ctx, client, c.out, api.None{}, id)
 	}
-	return c.cleanContent(ctx, id, give)
+	return c.cleanContent(ctx, client, row, id)
 }
 
-func (c *cli) cleanContent(ctx context.Context, id string, give func(context.Context, string, io.Writer) error) error {
+func (c *cli) cleanContent(ctx context.Context, client *api.Client, row contentOp, id string) error {
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(give(ctx, id, w)) }()
+	go func() { w.CloseWithError(row.Copy(ctx, client, w, api.None{}, id)) }()
 	defer r.Close()
 	return writeClean(c.out, r)
 }
@@ -458,7 +461,7 @@ queue, use --all.`,
 			if way := change.Reroutes != (api.Reroutes{}); action == api.Reroute && way == change.Own {
 				return hinted{usagef("want a way for the mail"), "as in: --pool NAME or --route DOMAIN; --own ends an earlier reroute"}
 			}
-			result, err := client.Change(ctx, change)
+			result, err := api.OpChange.Call(ctx, client, change)
 			switch {
 			case err != nil:
 				return err

@@ -155,7 +155,7 @@ func (x *queueExport) write(ctx context.Context, w io.Writer) (s exported.Summar
 	out, in := io.Pipe()
 	failed := make(chan error, 1)
 	go func() { // ended by the reader's Close
-		err := x.client.ExportQueue(ctx, io.MultiWriter(w, in), x.filter)
+		err := api.OpExport.Copy(ctx, x.client, io.MultiWriter(w, in), x.filter)
 		in.CloseWithError(err)
 		failed <- err
 	}()
@@ -528,7 +528,7 @@ func (r *receiptRemoval) flush() error {
 	if len(r.batch) == 0 {
 		return nil
 	}
-	done, err := r.client.RemoveMoved(r.ctx, api.RemoveMoved{Receipt: r.batch, Intent: r.intent})
+	done, err := api.OpRemoveMoved.Call(r.ctx, r.client, api.RemoveMoved{Receipt: r.batch, Intent: r.intent})
 	r.done.Recipients += done.Recipients
 	r.done.Count += done.Count
 	r.done.Later += done.Later

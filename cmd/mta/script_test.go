@@ -346,7 +346,7 @@ func awaitNotify(ts *testscript.TestScript, _ bool, args []string) {
 func sendSignal(ts *testscript.TestScript, _ bool, args []string) {
 	c := api.NewClient(ts.MkAbs("mta-data/control.sock"))
 	defer c.Close()
-	s, err := c.Status(context.Background())
+	s, err := api.OpStatus.Call(context.Background(), c, api.None{})
 	ts.Check(err)
 	ts.Check(syscall.Kill(s.PID, map[string]syscall.Signal{"HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM}[args[0]]))
 }
@@ -355,7 +355,7 @@ func sendSignal(ts *testscript.TestScript, _ bool, args []string) {
 func setRelayAddress(ts *testscript.TestScript, _ bool, _ []string) {
 	c := api.NewClient(ts.MkAbs("mta-data/control.sock"))
 	defer c.Close()
-	s, err := c.Status(context.Background())
+	s, err := api.OpStatus.Call(context.Background(), c, api.None{})
 	ts.Check(err)
 	ts.Setenv("MTA_SMTP", s.SMTP[0])
 }
@@ -370,7 +370,7 @@ func await(what string, state api.State, fits func(messages int) bool) func(*tes
 		again := time.NewTicker(5 * time.Millisecond)
 		defer again.Stop()
 		for {
-			l, err := c.List(ctx, api.Filter{State: state}, api.Page{})
+			l, err := api.OpList.Call(ctx, c, api.ListQuery{Filter: api.Filter{State: state}})
 			if err != nil {
 				ts.Fatalf("waiting for %s: %v", what, err)
 			}

@@ -34,7 +34,7 @@ then.`,
 			return s, err
 		}
 		if wait.until == "" {
-			return client.Status(ctx)
+			return api.OpStatus.Call(ctx, client, api.None{})
 		}
 		return c.wait(ctx, client, wait)
 	}, func(s api.Status) error {
@@ -155,7 +155,7 @@ func (c *cli) wait(ctx context.Context, client *api.Client, w statusWait) (api.S
 	defer again.Stop()
 	seen, why := false, ""
 	for {
-		s, err := client.Status(ctx)
+		s, err := api.OpStatus.Call(ctx, client, api.None{})
 		switch {
 		case err == nil && w.reached(&s):
 			c.waiting("")
@@ -286,10 +286,10 @@ func newHistory(c *cli) *cobra.Command {
 			return nil, nil, usagef("want relay, provider, source, site or tenant, not %q", args[0])
 		}
 		if q.Of != api.OfRelay && q.Name == "" {
-			names, err := client.HistoryNames(ctx, q.Of)
+			names, err := api.OpHistoryNames.Call(ctx, client, api.HistoryNamesQuery{Of: q.Of})
 			return names, func() error { return c.historyNames(&names) }, err
 		}
-		h, err := client.History(ctx, q)
+		h, err := api.OpHistory.Call(ctx, client, q)
 		return h, func() error { return c.historyFigures(&h) }, err
 	})
 	cmd.Flags().StringVar((*string)(&span), "span", string(span), "how far back: 15m, 12h or 14d")
@@ -404,7 +404,7 @@ A column of the plot is 10 seconds, the latest on the right: the share that was 
   mta admission why 192.0.2.7`,
 		Args: noArgs,
 	}, func(ctx context.Context, client *api.Client, _ []string) (api.Admission, error) {
-		return client.Admission(ctx)
+		return api.OpAdmission.Call(ctx, client, api.None{})
 	}, func(a api.Admission) error { return c.admission(&a) })
 	c.watchable(cmd)
 	cmd.AddCommand(newAdmissionWhy(c), newAdmissionSimulate(c))
@@ -511,7 +511,7 @@ MAIL FROM) or a tenant, and list what was refused of it lately.`,
 			return nil
 		},
 	}, func(ctx context.Context, client *api.Client, args []string) (api.AdmissionVerdict, error) {
-		return client.WhyRefused(ctx, args[0])
+		return api.OpWhyRefused.Call(ctx, client, api.WhyQuery{Who: args[0]})
 	}, c.admissionWhy)
 }
 

@@ -27,7 +27,7 @@ func newStreams(c *cli) *cobra.Command {
 		Use: "streams", Short: "show and change the streams of events", Long: streamsHelp,
 		Example: "  mta streams\n  mta streams show app\n  mta streams replay app --from 2h", Args: noArgs,
 	}, func(ctx context.Context, client *api.Client, _ []string) (api.StreamList, error) {
-		return client.Streams(ctx)
+		return api.OpStreams.Call(ctx, client, api.None{})
 	}, func(l api.StreamList) error {
 		if len(l.Streams) == 0 {
 			fmt.Fprintln(c.err, `there are no streams; to add one: stream "app" { to = "https://..." }`)
@@ -54,7 +54,7 @@ func newStreamsShow(c *cli) *cobra.Command {
 	return c.streamCommand("show", "show a stream, and the events that its receiver has refused",
 		"Show a stream, and the last 100 events that its receiver has refused. Those were set aside:\n'mta log --id ID' shows their records.",
 		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
-			s, err := client.Stream(ctx, name)
+			s, err := api.OpStream.Call(ctx, client, api.None{}, name)
 			return s, func() error { return c.showStream(&s) }, err
 		})
 }
@@ -102,14 +102,16 @@ func (c *cli) streamCommand(
 
 func newStreamsPause(c *cli, pause bool) *cobra.Command {
 	use, short, long, done := "resume", "send a stream's events again", "End the pause of a stream. One whose receiver failed is tried at once.", "stream %s is resumed\n"
+	row := api.OpResumeStream
 	if pause {
+		row = api.OpPauseStream
 		use, short = "pause", "send no events of a stream until it is resumed"
 		long = "Send no events of a stream until it is resumed, over restarts too. The events wait in the\naccounting log, up to the stream's hold."
 		done = "stream %s is paused\n"
 	}
 	var in api.Intent
 	cmd := c.streamCommand(use, short, long, func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
-		s, err := client.PauseStream(ctx, name, pause, in)
+		s, err := row.Call(ctx, client, in, name)
 		return s, func() error {
 			if c.wouldChange(s.Effect, "stream") {
 				return nil
@@ -127,7 +129,7 @@ func newStreamsSkip(c *cli) *cobra.Command {
 	cmd := c.streamCommand("skip", "leave out all events that wait",
 		"Leave out all events that wait for a receiver, and go on with the next. 'mta streams replay'\ntakes that back, as long as the accounting log has them.",
 		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
-			m, err := client.SkipStream(ctx, name, in)
+			m, err := api.OpSkipStream.Call(ctx, client, in, name)
 			return m, func() error { return c.movedStream(name, &m, "event") }, err
 		})
 	changeFlags(cmd, &in)
@@ -147,7 +149,7 @@ func newStreamsReplay(c *cli) *cobra.Command {
 				return nil, nil, err
 			}
 			to.Intent = in
-			m, err := client.ReplayStream(ctx, name, to)
+			m, err := api.OpReplayStream.Call(ctx, client, to, name)
 			return m, func() error { return c.movedStream(name, &m, "stream") }, err
 		})
 	changeFlags(cmd, &in)
@@ -184,7 +186,7 @@ func newStreamsTest(c *cli) *cobra.Command {
 	cmd := c.streamCommand("test", "send an event of the type Test",
 		"Send an event of the type Test to the receiver of a stream, at once, ahead of the stream's\nwaiting events, and print its answer. Exit status 1 if the receiver did not take it.",
 		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
-			r, err := client.TestStream(ctx, name, in)
+			r, err := api.OpTestStream.Call(ctx, client, in, name)
 			if err == nil && r.Error != "" {
 				err = fmt.Errorf("the test event of stream %s was not delivered: %s", draw.Clean(name), draw.Clean(strings.TrimSpace(r.Error)))
 			}

@@ -333,7 +333,7 @@ func (c *cli) sendmailFlush() int {
 	if err != nil {
 		return c.sysexit("sendmail", sendmail.ExUnavailable, err)
 	}
-	_, err = client.Change(context.Background(), api.Change{Action: api.Retry, All: true})
+	_, err = api.OpChange.Call(context.Background(), client, api.Change{Action: api.Retry, All: true})
 	switch {
 	case api.Down(err), errors.Is(err, os.ErrPermission):
 		return c.sysexit("sendmail", sendmail.ExUnavailable, err)

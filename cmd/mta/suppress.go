@@ -35,16 +35,16 @@ func newSuppress(c *cli) *cobra.Command {
 }
 
 func newSuppressList(c *cli) *cobra.Command {
-	return newList(c, list[api.SuppressionFilter]{
+	return newList(c, list[api.SuppressionQuery]{
 		use: "list", short: "list suppressed addresses",
 		long: `List suppressed addresses, by tenant and address. For all of them, see 'mta suppress export'.`,
 		example: `  mta suppress list --source bounce --domain example.com
   mta suppress list --tenant acme --json`,
 		what: "addresses",
-		show: pages[api.SuppressionFilter, api.SuppressionList, api.Suppression]{
-			table: listing.Suppressions, ask: (*api.Client).Suppressions,
-			nothing: func(f api.SuppressionFilter) string {
-				if f == (api.SuppressionFilter{}) {
+		show: pages[api.SuppressionQuery, api.SuppressionList, api.Suppression]{
+			table: listing.Suppressions, row: api.OpSuppressions,
+			nothing: func(q api.SuppressionQuery) string {
+				if q.SuppressionFilter == (api.SuppressionFilter{}) {
 					return "no address is suppressed"
 				}
 				return "no address on the list matches"
@@ -90,7 +90,7 @@ command returns, for queued mail too, and survives a restart.`,
 		for _, a := range addresses {
 			s.Suppressions = append(s.Suppressions, f.entry(a, c.now(), api.SuppressedByOperator))
 		}
-		return client.Suppress(ctx, s)
+		return api.OpSuppress.Call(ctx, client, s)
 	}, func(done api.Suppressed) error {
 		if done.DryRun {
 			fmt.Fprintln(c.out, plural(done.Count, "entry")+" would be added or changed")
@@ -147,10 +147,10 @@ that a failing provider's bounces added, for example.`,
 		case len(args) > 0 && named:
 			return api.Unsuppressed{}, usagef("with addresses there is only --tenant")
 		case len(args) == 0:
-			return client.UnsuppressMatching(ctx, api.SuppressionSelection{SuppressionFilter: filter, Intent: in})
+			return api.OpUnsuppressMatching.Call(ctx, client, api.SuppressionSelection{SuppressionFilter: filter, Intent: in})
 		}
 		addresses = args
-		return client.Unsuppress(ctx, api.Unsuppress{
+		return api.OpUnsuppress.Call(ctx, client, api.Unsuppress{
 			Intent: in, SuppressedAddresses: api.SuppressedAddresses{Addresses: args, Tenant: filter.Tenant},
 		})
 	}, func(done api.Unsuppressed) error {
@@ -191,7 +191,7 @@ tenant's mail, including entries for all mail.`,
 		Args: some("address"),
 	}, func(ctx context.Context, client *api.Client, args []string) (api.SuppressionList, error) {
 		asked.Addresses = args
-		return client.CheckSuppressed(ctx, asked)
+		return api.OpCheckSuppressed.Call(ctx, client, asked)
 	}, func(l api.SuppressionList) error {
 		if len(l.Suppressions) == 0 {
 			fmt.Fprintf(c.out, "%s not suppressed\n", isOrAre(asked.Addresses))
@@ -213,23 +213,23 @@ func newSuppressPending(c *cli) *cobra.Command {
 	g := group("pending", "show and decide about entries that were set aside", list,
 		newPendingDecision(c, "accept", "put entries that were set aside on the list", `Put entries that were set aside on the list: the provider was right. When these are all entries
 of a provider whose flood is still under way, its share of unknown recipients counts as
-usual from now on.`, "accepted", (*api.Client).AcceptPending),
+usual from now on.`, "accepted", api.OpAcceptPending),
 		newPendingDecision(c, "drop", "forget entries that were set aside", `Forget entries that were set aside: the provider was wrong. An address that does not exist
-comes on the list when it is refused again.`, "dropped", (*api.Client).DropPending))
+comes on the list when it is refused again.`, "dropped", api.OpDropPending))
 	g.Long = suppressPendingHelp
 	listByDefault(g, list)
 	return g
 }
 
 func newPendingList(c *cli) *cobra.Command {
-	return newList(c, list[api.SuppressionFilter]{
+	return newList(c, list[api.SuppressionQuery]{
 		use: "list", short: "list the entries that were set aside",
 		long: `List the entries that were set aside, by tenant and address, after the providers that are doubted.`,
 		example: `  mta suppress pending
   mta suppress pending list --provider google --since 2h --json`,
 		what: "addresses",
-		show: pages[api.SuppressionFilter, api.PendingList, api.Suppression]{
-			table: listing.Suppressions, ask: (*api.Client).PendingSuppressions,
+		show: pages[api.SuppressionQuery, api.PendingList, api.Suppression]{
+			table: listing.Suppressions, row: api.OpPendingSuppressions,
 			before: func(c *cli, l *api.PendingList) {
 				for _, d := range l.Providers {
 					fmt.Fprintln(c.out, c.doubt(&d))
@@ -238,7 +238,7 @@ func newPendingList(c *cli) *cobra.Command {
 					fmt.Fprintln(c.out)
 				}
 			},
-			nothing: func(api.SuppressionFilter) string { return "no entry is set aside" },
+			nothing: func(api.SuppressionQuery) string { return "no entry is set aside" },
 		}.show,
 	})
 }
@@ -257,7 +257,7 @@ func (c *cli) doubt(d *api.DoubtedProvider) string {
 	return fmt.Sprintf("%s called %d of %d recipients unknown %s UTC; usual: %s", d.Provider, d.Unknown, d.Known+d.Unknown, when, percent(d.Usual))
 }
 
-func newPendingDecision(c *cli, name, short, long, done string, decide func(*api.Client, context.Context, api.SuppressionSelection) (api.PendingDecided, error)) *cobra.Command {
+func newPendingDecision(c *cli, name, short, long, done string, decide api.Op[api.SuppressionSelection, api.PendingDecided]) *cobra.Command {
 	var sel api.SuppressionSelection
 	cmd := answers(c, &cobra.Command{
 		Use: name, Short: short, Long: long,
@@ -265,7 +265,7 @@ func newPendingDecision(c *cli, name, short, long, done string, decide func(*api
   mta suppress pending ` + name + " --provider google --since 2h --dry-run",
 		Args: noArgs,
 	}, func(ctx context.Context, client *api.Client, _ []string) (api.PendingDecided, error) {
-		return decide(client, ctx, sel)
+		return decide.Call(ctx, client, sel)
 	}, func(decided api.PendingDecided) error {
 		c.entriesAre(decided.Entries, sel.DryRun, done)
 		return nil
@@ -479,7 +479,7 @@ func (im *suppressImport) send(ctx context.Context) error {
 }
 
 func (im *suppressImport) add(ctx context.Context, some []api.Suppression) error {
-	done, err := im.client.Suppress(ctx, api.Suppress{Suppressions: some, Intent: api.Intent{DryRun: im.dryRun}})
+	done, err := api.OpSuppress.Call(ctx, im.client, api.Suppress{Suppressions: some, Intent: api.Intent{DryRun: im.dryRun}})
 	im.done.Added += done.Added
 	im.done.Changed += done.Changed
 	im.done.Unchanged += done.Unchanged
@@ -492,7 +492,7 @@ func (im *suppressImport) add(ctx context.Context, some []api.Suppression) error
 }
 
 func newSuppressExport(c *cli) *cobra.Command {
-	var filter api.SuppressionFilter
+	var q api.SuppressionQuery
 	cmd := &cobra.Command{
 		Use: "export", Short: "write the list as lines of JSON",
 		Long: `Write the list, or a part of it, as lines of JSON, for 'mta suppress import' and for other programs.`,
@@ -502,8 +502,8 @@ func newSuppressExport(c *cli) *cobra.Command {
 		RunE: c.asking(func(ctx context.Context, client *api.Client, _ []string) error {
 			out := bufio.NewWriter(c.out)
 			e := newEncoder(out)
-			for after := ""; ; {
-				l, err := client.Suppressions(ctx, filter, after, api.MaxLimit)
+			for q.Limit = api.MaxLimit; ; {
+				l, err := api.OpSuppressions.Call(ctx, client, q)
 				if err != nil {
 					return err
 				}
@@ -512,12 +512,12 @@ func newSuppressExport(c *cli) *cobra.Command {
 						return err
 					}
 				}
-				if after = l.Next; after == "" {
+				if q.After = l.Next; q.After == "" {
 					return out.Flush()
 				}
 			}
 		}),
 	}
-	c.addParams(cmd, &filter)
+	c.addParams(cmd, &q)
 	return cmd
 }

@@ -35,13 +35,13 @@ func newTLSPolicy(c *cli) *cobra.Command {
 		Args: oneName("a domain"),
 		RunE: c.asking(func(ctx context.Context, client *api.Client, args []string) error {
 			if cached {
-				p, err := client.STSPolicy(ctx, args[0])
+				p, err := api.OpSTSPolicy.Call(ctx, client, api.None{}, args[0])
 				if err != nil {
 					return err
 				}
 				return c.tlsPolicy(p, asJSON)
 			}
-			fresh, err := client.RefreshSTSPolicy(ctx, args[0], in)
+			fresh, err := api.OpRefreshSTSPolicy.Call(ctx, client, in, args[0])
 			if err != nil || !asJSON && c.wouldChange(fresh.Effect, "policy") {
 				return err
 			}
@@ -110,7 +110,7 @@ func newTLSRPT(c *cli) *cobra.Command {
 }
 
 func newTLSRPTShow(c *cli) *cobra.Command {
-	return newList(c, list[tlsrptFilter]{
+	return newList(c, list[api.TLSReportQuery]{
 		use: "show", short: "show what is counted for TLS reports, and what was sent",
 		long: `Show how many connection attempts were as a domain's TLS policy wants, by day of UTC, what
 failed, and where the reports went. Days are shown for a week; those of domains that ask for
@@ -121,14 +121,8 @@ no reports go when that is known, on the day after.`,
 	})
 }
 
-type tlsrptFilter struct {
-	Domain string `q:"domain" help:"of this policy <domain> alone: the recipients' domain"`
-}
-
-func tlsrptShow(ctx context.Context, c *cli, client *api.Client, f tlsrptFilter, p *pageFlags) error {
-	l, err := collect[tlsrpt.Day](p, func(after string, limit int) (api.TLSReportList, error) {
-		return client.TLSReports(ctx, f.Domain, after, limit)
-	})
+func tlsrptShow(ctx context.Context, c *cli, client *api.Client, f api.TLSReportQuery, p *pageFlags) error {
+	l, err := pagesOf[tlsrpt.Day](ctx, client, p, api.OpTLSReports, f)
 	switch {
 	case err != nil:
 		return err

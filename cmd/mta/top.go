@@ -136,7 +136,7 @@ func (p topPrinter) Explain(ctx context.Context, q api.ExplainQuery, w io.Writer
 	if err != nil {
 		return err
 	}
-	e, err := client.Explain(ctx, q)
+	e, err := api.OpExplain.Call(ctx, client, q)
 	if err != nil {
 		return err
 	}
@@ -164,8 +164,6 @@ func (p topPrinter) Trace(ctx context.Context, q api.TraceQuery, w io.Writer, wi
 	}
 	return client.Trace(ctx, q, nil, (&tracePrinter{c: c}).print)
 }
-
-var _ top.Relay = (*api.Client)(nil)
 
 const traceHelp = `Watch the SMTP conversations of the running relay live, until interrupted, on open
 connections and on new ones. A line begins with the time, the last digits of the session

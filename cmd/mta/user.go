@@ -571,7 +571,7 @@ func (c *cli) console(ctx context.Context, readOnly bool, port int) error {
 		return err
 	}
 	defer client.Close()
-	if _, err := client.Status(ctx); err != nil {
+	if _, err := api.OpStatus.Call(ctx, client, api.None{}); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)

@@ -41,13 +41,11 @@ caps, and the share of the mail that uses the source now. OUTLOOK is the effect 
 on the stage if it ended now; it reports too little mail only when the volume falls behind.`
 
 func newWarmupList(c *cli) *cobra.Command {
-	return c.watchable(newList(c, list[struct{}]{
+	return c.watchable(newList(c, list[api.Paging]{
 		use: "list", short: "list the warming sources", long: warmupListHelp, example: "  mta warmup list --json",
 		what: "sources",
-		show: func(ctx context.Context, c *cli, client *api.Client, _ struct{}, p *pageFlags) error {
-			l, err := collect[api.Warmup](p, func(after string, limit int) (api.WarmupList, error) {
-				return client.Warmups(ctx, after, limit)
-			})
+		show: func(ctx context.Context, c *cli, client *api.Client, f api.Paging, p *pageFlags) error {
+			l, err := pagesOf[api.Warmup](ctx, client, p, api.OpWarmups, f)
 			switch {
 			case err != nil:
 				return err
@@ -84,7 +82,7 @@ func warmupChange(c *cli, cmd *cobra.Command, a api.WarmupAction, stage func(arg
 					return w, err
 				}
 			}
-			return client.ChangeWarmup(ctx, args[0], a, to)
+			return api.OpChangeWarmup[a].Call(ctx, client, to, args[0])
 		}, func(w api.WarmupChanged) {
 			fmt.Fprintf(c.out, "%s %s\n", warmupTitle(&w.Warmup), done(&w.Warmup))
 		})
@@ -188,12 +186,12 @@ func (c *cli) ofSource(cmd *cobra.Command) *cobra.Command {
 
 // warmupAndPlan asks for a warm-up and its plan, which is zero when a reload has just taken it away.
 func warmupAndPlan(ctx context.Context, client *api.Client, source string) (w api.Warmup, plan warmup.PlanFile, err error) {
-	if w, err = client.Warmup(ctx, source); err != nil {
+	if w, err = api.OpWarmup.Call(ctx, client, api.None{}, source); err != nil {
 		return w, plan, err
 	}
-	plans, err := client.WarmupPlans(ctx)
-	if i := slices.IndexFunc(plans, func(p api.WarmupPlan) bool { return p.Name == w.Plan }); i >= 0 {
-		plan = plans[i].Plan
+	l, err := api.OpWarmupPlans.Call(ctx, client, api.None{})
+	if i := slices.IndexFunc(l.Plans, func(p api.WarmupPlan) bool { return p.Name == w.Plan }); i >= 0 {
+		plan = l.Plans[i].Plan
 	}
 	return w, plan, err
 }
@@ -448,7 +446,7 @@ func (c *cli) warmupReport(cmd *cobra.Command, name string, r api.WarmupReport, 
 	if err != nil {
 		return err
 	}
-	w, err := client.Warmup(cmd.Context(), name)
+	w, err := api.OpWarmup.Call(cmd.Context(), client, api.None{}, name)
 	if err != nil {
 		return err
 	}
@@ -464,7 +462,7 @@ func (c *cli) warmupReport(cmd *cobra.Command, name string, r api.WarmupReport, 
 	for i := range reports {
 		reports[i].Provider = cmp.Or(r.Provider, reports[i].Provider)
 		reports[i].Intent = r.Intent
-		done, err := client.ReportWarmup(cmd.Context(), name, reports[i])
+		done, err := api.OpReportWarmup.Call(cmd.Context(), client, reports[i], name)
 		if err != nil {
 			return err
 		}

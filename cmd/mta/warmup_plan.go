@@ -311,9 +311,9 @@ func (c *cli) warmupPlans(ctx context.Context) ([]api.WarmupPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	plans, err := client.WarmupPlans(ctx)
+	l, err := api.OpWarmupPlans.Call(ctx, client, api.None{})
 	if !api.Down(err) || c.socketFlag != "" {
-		return plans, err
+		return l.Plans, err
 	}
 	cfg, wrong := c.config()
 	if wrong != nil {

@@ -161,7 +161,7 @@ func (r *Relay) ready(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		status, err := r.control.Status(ctx)
+		status, err := api.OpStatus.Call(ctx, r.control, api.None{})
 		log, _ := os.ReadFile(r.log)
 		if found := monitoringLine.FindSubmatch(log); err == nil && found != nil && len(status.SMTP) > 0 {
 			r.Address, r.metrics = status.SMTP[0], "http://"+string(found[1])+"/metrics"
@@ -189,7 +189,7 @@ func (r *Relay) Server() Server {
 
 // Queued is how many recipients the relay still has.
 func (r *Relay) Queued(ctx context.Context) (int64, error) {
-	status, err := r.control.Status(ctx)
+	status, err := api.OpStatus.Call(ctx, r.control, api.None{})
 	return status.Queue.Queued, err
 }
 

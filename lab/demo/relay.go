@@ -72,7 +72,7 @@ func startRelay(dir, dns, port string, events *hook) (*relay, error) {
 	case <-ready:
 	case <-r.done:
 	}
-	status, err := r.Status(ctx)
+	status, err := api.OpStatus.Call(ctx, r.Client, api.None{})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the relay: %w", err), r.close())
 	}
@@ -137,7 +137,7 @@ shutdown { drain = "5s" }
 
 // stats asks the relay for its sums.
 func (r *relay) stats(ctx context.Context) (relayStats, error) {
-	status, err := r.Status(ctx)
+	status, err := api.OpStatus.Call(ctx, r.Client, api.None{})
 	if err != nil {
 		return relayStats{}, err
 	}
@@ -177,7 +177,7 @@ func (r *relay) queued(ctx context.Context) (map[string]bool, error) {
 	all := make(map[string]bool)
 	page := api.Page{Limit: api.MaxLimit}
 	for {
-		list, err := r.List(ctx, api.Filter{}, page)
+		list, err := api.OpList.Call(ctx, r.Client, api.ListQuery{Page: page})
 		if err != nil {
 			return nil, fmt.Errorf("listing the relay's queue: %w", err)
 		}
@@ -194,7 +194,7 @@ func (r *relay) queued(ctx context.Context) (map[string]bool, error) {
 
 // bounce gives up on all mail for a domain, as 'mta queue bounce' does.
 func (r *relay) bounce(ctx context.Context, domain string) error {
-	_, err := r.Change(ctx, api.Change{Action: api.Bounce, Filter: api.Filter{Domain: domain}})
+	_, err := api.OpChange.Call(ctx, r.Client, api.Change{Action: api.Bounce, Filter: api.Filter{Domain: domain}})
 	return err
 }
 

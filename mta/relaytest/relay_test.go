@@ -16,11 +16,17 @@ func TestTwiceTheSame(t *testing.T) {
 			c := NewSample(t, "", nil).Client()
 			var all []any
 			for _, ask := range []func() (any, error){
-				func() (any, error) { return c.List(t.Context(), api.Filter{}, api.Page{Limit: 100}) },
-				func() (any, error) { return c.Sites(t.Context(), api.SiteFilter{}, "", 100) },
-				func() (any, error) { return c.Hosts(t.Context(), api.HostFilter{}, "", 100) },
-				func() (any, error) { return c.Connections(t.Context(), api.ConnectionFilter{}, "", 100) },
-				func() (any, error) { return c.Warmups(t.Context(), "", 100) },
+				func() (any, error) { return api.OpList.Call(t.Context(), c, api.ListQuery{Page: api.Page{Limit: 100}}) },
+				func() (any, error) {
+					return api.OpSites.Call(t.Context(), c, api.SiteFilter{Paging: api.Paging{Limit: 100}})
+				},
+				func() (any, error) {
+					return api.OpHosts.Call(t.Context(), c, api.HostFilter{Paging: api.Paging{Limit: 100}})
+				},
+				func() (any, error) {
+					return api.OpConnections.Call(t.Context(), c, api.ConnectionFilter{Paging: api.Paging{Limit: 100}})
+				},
+				func() (any, error) { return api.OpWarmups.Call(t.Context(), c, api.Paging{Limit: 100}) },
 				func() (any, error) { return c.NewestRecords(t.Context(), api.LogQuery{}, "", 100) },
 			} {
 				v, err := ask()

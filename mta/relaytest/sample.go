@@ -187,7 +187,7 @@ func (s *Sample) silent() {
 
 // suppress puts addresses on the list.
 func (s *Sample) suppress() {
-	_, err := s.Client().Suppress(context.Background(), api.Suppress{Suppressions: []api.Suppression{
+	_, err := api.OpSuppress.Call(context.Background(), s.Client(), api.Suppress{Suppressions: []api.Suppression{
 		{Address: "former@acme.example", Reason: "asked us to, ticket 4711", Added: Now.AddDate(0, 0, -40)},
 		{Address: "lea@grey.example", Tenant: "acme", Reason: "unsubscribed", Source: api.SuppressedByImport, Added: Now.Add(-3 * time.Hour)},
 		{Address: "gone@big.example", Tenant: "acme", Reason: "550 5.1.1 no such user", Source: api.SuppressedByBounce,
@@ -201,13 +201,13 @@ func (s *Sample) operate() {
 	ctx := api.WithReason(api.WithActor(context.Background(), api.Actor{Kind: api.BySocket, User: "alice"}), "for the test")
 	s.silent()
 	c := s.Client()
-	_, err := c.Change(ctx, api.Change{Action: api.Retry, Filter: api.Filter{Recipient: "日本語@例え.example"}, Now: true})
+	_, err := api.OpChange.Call(ctx, c, api.Change{Action: api.Retry, Filter: api.Filter{Recipient: "日本語@例え.example"}, Now: true})
 	s.must(err)
-	_, err = c.Change(ctx, api.Change{Action: api.Hold, Filter: api.Filter{Recipient: "боб@почта.example"}})
+	_, err = api.OpChange.Call(ctx, c, api.Change{Action: api.Hold, Filter: api.Filter{Recipient: "боб@почта.example"}})
 	s.must(err)
-	_, err = c.Suspend(ctx, api.Suspend{Site: "mx.grey.example", For: api.Age(10 * time.Minute), Reason: "postmaster asked us to"})
+	_, err = api.OpSuspend.Call(ctx, c, api.Suspend{Site: "mx.grey.example", For: api.Age(10 * time.Minute), Reason: "postmaster asked us to"})
 	s.must(err)
-	_, err = c.ChangeWarmup(ctx, "news-1", api.WarmupPause, api.StageChoice{})
+	_, err = api.OpChangeWarmup[api.WarmupPause].Call(ctx, c, api.StageChoice{}, "news-1")
 	s.must(err)
 }
 
@@ -230,7 +230,7 @@ func (s *Sample) connect() {
 }
 
 func (s *Sample) list() {
-	l, err := s.Client().List(context.Background(), api.Filter{}, api.Page{Limit: 100})
+	l, err := api.OpList.Call(context.Background(), s.Client(), api.ListQuery{Page: api.Page{Limit: 100}})
 	s.must(err)
 	for _, m := range l.Messages {
 		s.IDs = append(s.IDs, m.ID)

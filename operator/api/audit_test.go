@@ -72,10 +72,10 @@ var questions = []string{"/v1/queue/import", "/v1/suppressions/check", "/v1/warm
 func prepared(t *testing.T) sample {
 	t.Helper()
 	r := open(t)
-	_, err := r.BeginPause(t.Context(), api.BeginPause{What: api.PauseTenant, Name: "acme"})
-	_, also := r.SuspendHosts(t.Context(), api.SuspendHosts{Hosts: []string{"mx1.big.example"}, For: api.Age(time.Hour)})
-	l, failed := r.Connections(t.Context(), api.ConnectionFilter{Direction: api.Incoming}, "", 1)
-	_, paused := r.PauseStream(t.Context(), "idle", true, api.Intent{})
+	_, err := api.OpBeginPause.Call(t.Context(), r.Client, api.BeginPause{What: api.PauseTenant, Name: "acme"})
+	_, also := api.OpSuspendHosts.Call(t.Context(), r.Client, api.SuspendHosts{Hosts: []string{"mx1.big.example"}, For: api.Age(time.Hour)})
+	l, failed := api.OpConnections.Call(t.Context(), r.Client, api.ConnectionFilter{Direction: api.Incoming, Paging: api.Paging{Limit: 1}})
+	_, paused := api.OpPauseStream.Call(t.Context(), r.Client, api.Intent{}, "idle")
 	if err := errors.Join(err, also, failed, paused); err != nil {
 		t.Fatal(err)
 	}
@@ -86,14 +86,14 @@ func prepared(t *testing.T) sample {
 
 // state gives all that the changes can touch of the sample relay.
 func state(t *testing.T, h http.Handler) (all string) {
-	l, err := api.NewLocalClient(h).Streams(t.Context())
+	l, err := api.OpStreams.Call(t.Context(), api.NewLocalClient(h), api.None{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range l.Streams { // not their failures, which go on
 		all += fmt.Sprintln(s.Name, s.At, s.State == "paused")
 	}
-	warmup, err := api.NewLocalClient(h).Warmup(t.Context(), "acme-1")
+	warmup, err := api.OpWarmup.Call(t.Context(), api.NewLocalClient(h), api.None{}, "acme-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func state(t *testing.T, h http.Handler) (all string) {
 // lines gives the audit log from a second after the sample was complete, the newest first.
 func lines(t *testing.T, c *api.Client) []audit.Line {
 	t.Helper()
-	p, err := c.Actions(t.Context(), api.ActionQuery{Since: now.Add(time.Second), Limit: 1000})
+	p, err := api.OpActions.Call(t.Context(), c, api.ActionQuery{Since: now.Add(time.Second), Limit: 1000})
 	if err != nil || !p.Complete {
 		t.Fatalf("complete: %v, %v", p.Complete, err)
 	}
@@ -229,17 +229,17 @@ func TestFileChanges(t *testing.T) {
 	c := serve(t, api.Config{Audit: l})
 	ctx := api.WithReason(t.Context(), "ticket 4711")
 	change := api.FileChange{Action: "user remove", FileSubject: api.FileSubject{File: "/etc/mta/users", Names: []string{"ann", "bob"}}}
-	begun, err := c.BeginFileChange(ctx, change)
+	begun, err := api.OpBeginFileChange.Call(ctx, c, change)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := read(t, l); len(got) != 0 {
 		t.Errorf("before its end: %+v", got)
 	}
-	if err := c.EndFileChange(ctx, api.EndedFileChange{Number: begun.Number, Outcome: audit.Done, Count: 2}); err != nil {
+	if _, err := api.OpEndFileChange.Call(ctx, c, api.EndedFileChange{Number: begun.Number, Outcome: audit.Done, Count: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.EndFileChange(ctx, api.EndedFileChange{Number: begun.Number, Outcome: audit.Done}); !api.IsNotFound(err) {
+	if _, err := api.OpEndFileChange.Call(ctx, c, api.EndedFileChange{Number: begun.Number, Outcome: audit.Done}); !api.IsNotFound(err) {
 		t.Errorf("ended twice: %v", err)
 	}
 	got := read(t, l)
@@ -250,12 +250,12 @@ func TestFileChanges(t *testing.T) {
 		t.Errorf("without a relay it would be about %s", change.FileSubject)
 	}
 	change.Action = "queue remove"
-	if _, err := c.BeginFileChange(ctx, change); err == nil {
+	if _, err := api.OpBeginFileChange.Call(ctx, c, change); err == nil {
 		t.Error("a command that is none was put on record")
 	}
 	l.Close()
 	change.Action = "user add"
-	if _, err := c.BeginFileChange(ctx, change); err == nil || !strings.Contains(err.Error(), "can't be put on record") {
+	if _, err := api.OpBeginFileChange.Call(ctx, c, change); err == nil || !strings.Contains(err.Error(), "the audit log can't be written") {
 		t.Errorf("without an audit log: %v", err)
 	}
 }
@@ -284,7 +284,7 @@ func TestActionsOverTheSocket(t *testing.T) {
 	var suspended suspensions
 	c := serve(t, api.Config{Audit: newAudit(t), Destinations: &suspended})
 	ctx := api.WithReason(t.Context(), "postmaster asked us — ticket 4711")
-	if _, err := c.Suspend(ctx, api.Suspend{Site: "slow.example", For: api.Age(3600e9)}); err != nil {
+	if _, err := api.OpSuspend.Call(ctx, c, api.Suspend{Site: "slow.example", For: api.Age(3600e9)}); err != nil {
 		t.Fatal(err)
 	}
 	if got := suspended.last.Reason; got != "postmaster asked us — ticket 4711" {
@@ -294,17 +294,17 @@ func TestActionsOverTheSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := c.Actions(t.Context(), api.ActionQuery{Who: me.Username, Action: "sites"})
+	p, err := api.OpActions.Call(t.Context(), c, api.ActionQuery{Who: me.Username, Action: "sites"})
 	if err != nil || len(p.Actions) != 1 {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	if a := p.Actions[0]; a.Reason != "postmaster asked us — ticket 4711" || a.User != me.Username || a.UID == nil || a.PID == 0 || a.Subject != "site=slow.example for=1h" {
 		t.Errorf("%+v", a)
 	}
-	if p, err := c.Actions(t.Context(), api.ActionQuery{Who: "nobody-else"}); err != nil || len(p.Actions) != 0 || !p.Complete {
+	if p, err := api.OpActions.Call(t.Context(), c, api.ActionQuery{Who: "nobody-else"}); err != nil || len(p.Actions) != 0 || !p.Complete {
 		t.Errorf("somebody else: %+v, %v", p, err)
 	}
-	if _, err := c.Actions(t.Context(), api.ActionQuery{After: "here"}); err == nil || !strings.Contains(err.Error(), "cursor") {
+	if _, err := api.OpActions.Call(t.Context(), c, api.ActionQuery{After: "here"}); err == nil || !strings.Contains(err.Error(), "cursor") {
 		t.Errorf("a forged cursor: %v", err)
 	}
 }
@@ -315,13 +315,13 @@ func TestReadingIsAudited(t *testing.T) {
 	ctx := api.WithActor(t.Context(), api.Actor{Kind: api.ByConsole, User: "anna", Address: "192.0.2.7"})
 	c, id := r.Client, r.IDs[1]
 	var text bytes.Buffer
-	if err := c.Content(ctx, id, &text); err != nil || text.Len() == 0 {
+	if err := api.OpContent.Copy(ctx, c, &text, api.None{}, id); err != nil || text.Len() == 0 {
 		t.Fatal(err)
 	}
-	if err := c.Content(ctx, "0000000000000", &text); !api.IsNotFound(err) {
+	if err := api.OpContent.Copy(ctx, c, &text, api.None{}, "0000000000000"); !api.IsNotFound(err) {
 		t.Error(err)
 	}
-	p, err := c.Actions(t.Context(), api.ActionQuery{Since: now})
+	p, err := api.OpActions.Call(t.Context(), c, api.ActionQuery{Since: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,12 +369,12 @@ func (noDisk) Add(audit.Line) error                   { return errors.New("no sp
 func TestNothingWithoutItsLine(t *testing.T) {
 	c := serve(t, api.Config{Audit: noDisk{newAudit(t)}, Queue: untouched{t: t}, Tracer: conversation{{Text: "QUIT"}}})
 	e := (*api.Error)(nil)
-	_, err := c.Change(t.Context(), api.Change{Action: api.Remove, All: true})
+	_, err := api.OpChange.Call(t.Context(), c, api.Change{Action: api.Remove, All: true})
 	if !errors.As(err, &e) || e.Status != 503 || e.Hint == "" {
 		t.Errorf("a change without a line: %v", err)
 	}
 	var text bytes.Buffer
-	err = c.Content(t.Context(), "1m7yrrt800000", &text)
+	err = api.OpContent.Copy(t.Context(), c, &text, api.None{}, "1m7yrrt800000")
 	if !errors.As(err, &e) || e.Status != 503 || text.Len() != 0 {
 		t.Errorf("contents without a line: %v, %q", err, text.String())
 	}
@@ -382,7 +382,7 @@ func TestNothingWithoutItsLine(t *testing.T) {
 	if !errors.As(err, &e) || e.Status != 503 {
 		t.Errorf("a trace without a line: %v", err)
 	}
-	if done, err := c.Change(t.Context(), api.Change{Action: api.Remove, All: true, Intent: api.Intent{DryRun: true}}); err != nil || done.Count == 0 {
+	if done, err := api.OpChange.Call(t.Context(), c, api.Change{Action: api.Remove, All: true, Intent: api.Intent{DryRun: true}}); err != nil || done.Count == 0 {
 		t.Errorf("a dry run needs no line: %+v, %v", done, err)
 	}
 }

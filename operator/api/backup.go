@@ -56,11 +56,6 @@ func (b *begunWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Backup writes a backup of the relay to w.
-func (c *Client) Backup(ctx context.Context, w io.Writer, o BackupOptions) error {
-	return opBackup.copy(ctx, c, w, "the archive", o)
-}
-
 // StoreFormat is the format of one of the relay's stores.
 type StoreFormat struct {
 	Store  string `json:"store"`  // its name
@@ -95,12 +90,4 @@ type UpgradeFinished struct {
 type Upgrades interface {
 	Upgrade(context.Context) (Upgrade, error)
 	FinishUpgrade(context.Context, FinishUpgrade) (UpgradeFinished, error)
-}
-
-// Upgrade gives how far an upgrade of the relay is.
-func (c *Client) Upgrade(ctx context.Context) (Upgrade, error) { return opUpgrade.call(ctx, c, none{}) }
-
-// FinishUpgrade has the stores written in the newest formats.
-func (c *Client) FinishUpgrade(ctx context.Context, f FinishUpgrade) (UpgradeFinished, error) {
-	return opFinishUpgrade.call(ctx, c, f)
 }

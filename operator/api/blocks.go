@@ -19,13 +19,14 @@ type Blocks interface {
 	Tenants(ctx context.Context, f BlockFilter, queued map[string]int, after string, limit int) (TenantList, error)
 }
 
-// BlockFilter says which blocks are meant, and what comes first; the zero BlockFilter fits all.
+// BlockFilter says which blocks are meant, what comes first, and which page is asked for; the zero BlockFilter fits all.
 type BlockFilter struct {
 	Names   []string  `q:"name" arg:"NAME" help:"any of these names"`
 	Pool    string    `q:"pool" help:"only those of this <pool>"`
 	Failing bool      `q:"failing" help:"only those whose last recipient failed"`
 	Busy    bool      `q:"busy" help:"only those with mail or connections"` // of tenants, with mail in the queue
 	Order   SiteOrder `q:"order" default:"name" options:"name,longest queue first" help:"sort by <size> (the longest queue first) or name"`
+	Paging
 }
 
 // SiteOrder is the order of a listing of sites, sources, pools or tenants.
@@ -190,24 +191,18 @@ type TenantList struct {
 	Next    string   `json:"next,omitempty"` // cursor of the next page; missing when this is the last
 }
 
-// The requests for pages of blocks.
-type (
-	blockQuery struct {
-		BlockFilter
-		Paging
-	}
-	unpooledQuery struct {
-		BlockFilter `without:"pool"`
-		Paging
-	}
-	tenantQuery struct {
-		BlockFilter
-		Queued bool `q:"queued" help:"without effect: the queue of each is always counted"`
-		Paging
-	}
-)
+// UnpooledFilter is a BlockFilter for what is in no pool.
+type UnpooledFilter struct {
+	BlockFilter `without:"pool"`
+}
 
-func (s *Server) tenants(r *http.Request, q tenantQuery) (TenantList, error) {
+// TenantFilter is a BlockFilter for tenants.
+type TenantFilter struct {
+	BlockFilter
+	Queued bool `q:"queued" help:"without effect: the queue of each is always counted"`
+}
+
+func (s *Server) tenants(r *http.Request, q TenantFilter) (TenantList, error) {
 	sum, err := s.config.Queue.Summary(r.Context(), ByTenant, Filter{}, SummaryPage{}) // from counters
 	if err != nil {
 		return TenantList{}, err
@@ -217,26 +212,6 @@ func (s *Server) tenants(r *http.Request, q tenantQuery) (TenantList, error) {
 		queued[row.Key] = row.Total
 	}
 	return s.config.Blocks.Tenants(r.Context(), q.BlockFilter, queued, q.After, q.Limit)
-}
-
-// Providers gives a page of the providers that fit.
-func (c *Client) Providers(ctx context.Context, f BlockFilter, after string, limit int) (ProviderList, error) {
-	return opProviders.call(ctx, c, unpooledQuery{f, Paging{after, limit}})
-}
-
-// Sources gives a page of the sources that fit.
-func (c *Client) Sources(ctx context.Context, f BlockFilter, after string, limit int) (SourceList, error) {
-	return opSources.call(ctx, c, blockQuery{f, Paging{after, limit}})
-}
-
-// Pools gives a page of the pools that fit.
-func (c *Client) Pools(ctx context.Context, f BlockFilter, after string, limit int) (PoolList, error) {
-	return opPools.call(ctx, c, unpooledQuery{f, Paging{after, limit}})
-}
-
-// Tenants gives a page of the tenants that fit.
-func (c *Client) Tenants(ctx context.Context, f BlockFilter, after string, limit int) (TenantList, error) {
-	return opTenants.call(ctx, c, tenantQuery{f, false, Paging{after, limit}})
 }
 
 // BlockNamed reports whether a block is meant by a filter's names.

@@ -35,43 +35,18 @@ func NewClient(socket string) *Client {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Status asks how the relay is.
-func (c *Client) Status(ctx context.Context) (Status, error) { return opStatus.call(ctx, c, none{}) }
-
-// List gives a page of what fits.
-func (c *Client) List(ctx context.Context, f Filter, p Page) (List, error) {
-	return opList.call(ctx, c, listQuery{f, p})
-}
-
-// Get gives a message with all its queued recipients.
-func (c *Client) Get(ctx context.Context, id string) (Item, error) {
-	return opShow.call(ctx, c, none{}, id)
-}
-
-// Content writes the message's headers and body to w.
-func (c *Client) Content(ctx context.Context, id string, w io.Writer) error {
-	return opContent.copy(ctx, c, w, "the content of "+id, none{}, id)
-}
-
-// Change acts on what fits.
-func (c *Client) Change(ctx context.Context, change Change) (Changed, error) {
-	return opChange.call(ctx, c, change)
-}
-
-// Summary counts what fits, or the part of it that the relay can look through at once.
-func (c *Client) Summary(ctx context.Context, by SummaryBy, f Filter, p SummaryPage) (Summary, error) {
-	return opSummary.call(ctx, c, summaryQuery{f, by, p})
-}
-
 // WholeSummary counts what fits, however many requests that takes, with at most limit rows; 0 for all.
 func (c *Client) WholeSummary(ctx context.Context, by SummaryBy, f Filter, limit int) (Summary, error) {
+	q := SummaryQuery{Filter: f, By: by}
 	if f.Empty() {
-		return c.Summary(ctx, by, f, SummaryPage{Limit: limit})
+		q.Limit = limit
+		return OpSummary.Call(ctx, c, q)
 	}
-	whole, err := c.Summary(ctx, by, f, SummaryPage{})
+	whole, err := OpSummary.Call(ctx, c, q)
 	for err == nil && whole.Next != "" {
 		var part Summary
-		part, err = c.Summary(ctx, by, f, SummaryPage{After: whole.Next})
+		q.After = whole.Next
+		part, err = OpSummary.Call(ctx, c, q)
 		whole = AddSummaries(whole, part)
 	}
 	whole.Cut(limit)
@@ -85,7 +60,7 @@ const maxRecord = 4 << 20
 // the relay stops, and the error of ctx when that ends. The error is a *LogDamaged if each was called with all
 // records that can be read, and there were others.
 func (c *Client) Log(ctx context.Context, q LogQuery, each func(record []byte) error) error {
-	answer, err := opLog.open(ctx, c, logQuery{LogQuery: q})
+	answer, err := OpLog.open(ctx, c, logQuery{LogQuery: q})
 	if err != nil {
 		return err
 	}
@@ -109,30 +84,19 @@ func (c *Client) Log(ctx context.Context, q LogQuery, each func(record []byte) e
 // NewestRecords gives a page of the records that fit, newest first. after is LogPage.Next of the page before, limit is from 1
 // to MaxLimit, 0 is DefaultLimit.
 func (c *Client) NewestRecords(ctx context.Context, q LogQuery, after string, limit int) (LogPage, error) {
-	return opLog.call(ctx, c, logQuery{q, NewestFirst, after, limit})
+	return OpLog.Call(ctx, c, logQuery{q, NewestFirst, after, limit})
 }
 
 // EffectiveConfig gives the configuration in force as text, without secrets.
 func (c *Client) EffectiveConfig(ctx context.Context) (string, error) {
 	var text strings.Builder
-	err := opConfig.copy(ctx, c, &text, "the configuration", configQuery{})
+	err := OpConfig.Copy(ctx, c, &text, configQuery{})
 	return text.String(), err
 }
 
 // ConfigObject gives the same for programs.
 func (c *Client) ConfigObject(ctx context.Context) (map[string]any, error) {
-	return opConfig.call(ctx, c, configQuery{ConfigJSON})
-}
-
-// ConfigChanges returns the differences between the configuration file and what is in force. A reload checks more than
-// this does: ports, certificates, the receivers of streams.
-func (c *Client) ConfigChanges(ctx context.Context) (Reload, error) {
-	return opConfigChanges.call(ctx, c, none{})
-}
-
-// Reload makes the relay read its configuration file again, or try that and return what it would change.
-func (c *Client) Reload(ctx context.Context, in Intent) (Reload, error) {
-	return opReload.call(ctx, c, in)
+	return OpConfig.Call(ctx, c, configQuery{ConfigJSON})
 }
 
 // send returns the answer when it is 200; all else is an error. form is the media type of the request.

@@ -43,7 +43,7 @@ const (
 // ConnectionStates are all of them.
 var ConnectionStates = []ConnectionState{ConnectionOpening, ConnectionBusy, ConnectionIdle, ConnectionClosing}
 
-// ConnectionFilter says which connections are meant. All that is set must fit; the zero ConnectionFilter fits all.
+// ConnectionFilter says which connections are meant, and which page of them. All that is set must fit; the zero ConnectionFilter fits all.
 type ConnectionFilter struct {
 	Direction Direction       `q:"direction" options:"incoming,outgoing" help:"only those of clients (<in>) or to remote hosts (out)"`
 	State     ConnectionState `q:"state" help:"connections in this <state>: opening, busy, idle or closing"`
@@ -52,6 +52,7 @@ type ConnectionFilter struct {
 	Listener  string          `q:"listener" help:"incoming ones to this <listener> or api block"`
 	Tenant    string          `q:"tenant" help:"incoming ones of this <tenant>, outgoing ones that were opened for its mail"`
 	Peer      netip.Prefix    `q:"peer" hint:"192.0.2.0/24" help:"those whose other end has this <address>, or one in a network such as 192.0.2.0/24"`
+	Paging
 }
 
 // Connection is one that is open, or being opened.
@@ -107,11 +108,6 @@ type ClosedConnections struct {
 	Busy        int `json:"busy,omitempty"` // of those, the ones that end when what they have begun is finished
 }
 
-type connectionQuery struct {
-	ConnectionFilter
-	Paging
-}
-
 func (s *Server) closeConnections(r *http.Request, c CloseConnections) (ClosedConnections, error) {
 	if len(c.IDs) == 0 {
 		return ClosedConnections{}, Invalid("", "close: no connection is named")
@@ -119,15 +115,4 @@ func (s *Server) closeConnections(r *http.Request, c CloseConnections) (ClosedCo
 	done, err := s.config.OpenConnections.CloseConnections(r.Context(), c)
 	done.Count = done.Connections
 	return done, err
-}
-
-// Connections gives a page of the connections that fit. after is ConnectionList.Next of the page before, limit is from 1 to
-// MaxLimit, 0 is DefaultLimit.
-func (c *Client) Connections(ctx context.Context, f ConnectionFilter, after string, limit int) (ConnectionList, error) {
-	return opConnections.call(ctx, c, connectionQuery{f, Paging{after, limit}})
-}
-
-// CloseConnections ends connections without loss of mail.
-func (c *Client) CloseConnections(ctx context.Context, request CloseConnections) (ClosedConnections, error) {
-	return opCloseConnections.call(ctx, c, request)
 }

@@ -63,7 +63,7 @@ func TestListPagesAndFilters(t *testing.T) {
 func ids(t *testing.T, c *api.Client, f api.Filter, p api.Page) (all []string) {
 	t.Helper()
 	for range 20 {
-		l, err := c.List(context.Background(), f, p)
+		l, err := api.OpList.Call(context.Background(), c, api.ListQuery{Filter: f, Page: p})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func ids(t *testing.T, c *api.Client, f api.Filter, p api.Page) (all []string) {
 
 func TestListLimitsRecipients(t *testing.T) {
 	c := open(t).Client
-	l, err := c.List(context.Background(), api.Filter{Campaign: "autumn"}, api.Page{Recipients: 2})
+	l, err := api.OpList.Call(context.Background(), c, api.ListQuery{Filter: api.Filter{Campaign: "autumn"}, Page: api.Page{Recipients: 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,12 +91,12 @@ func TestListLimitsRecipients(t *testing.T) {
 
 func TestShowAndContent(t *testing.T) {
 	c := open(t)
-	m, err := c.Get(t.Context(), strings.ToUpper(c.IDs[1]))
+	m, err := api.OpShow.Call(t.Context(), c.Client, api.None{}, strings.ToUpper(c.IDs[1]))
 	if err != nil || m.ID != c.IDs[1] || m.Matching != 3 || len(m.Recipients) != 3 || m.Campaign != "autumn" || string(m.Meta) != `{"order":"17"}` {
 		t.Errorf("%+v, %v", m, err)
 	}
 	var content bytes.Buffer
-	if err := c.Content(t.Context(), c.IDs[3], &content); err != nil || !strings.HasSuffix(content.String(), "\r\n\r\nthe disk is full\r\n") {
+	if err := api.OpContent.Copy(t.Context(), c.Client, &content, api.None{}, c.IDs[3]); err != nil || !strings.HasSuffix(content.String(), "\r\n\r\nthe disk is full\r\n") {
 		t.Errorf("content is %q, %v", content.String(), err)
 	}
 }
@@ -119,7 +119,7 @@ func (none) Get(_ context.Context, id string) (api.Item, error) {
 
 func TestUnknownMessageHasAHint(t *testing.T) {
 	c := serve(t, api.Config{Queue: none{}})
-	_, err := c.Get(context.Background(), "0000000000000")
+	_, err := api.OpShow.Call(context.Background(), c, api.None{}, "0000000000000")
 	if !api.IsNotFound(err) || !strings.Contains(api.Hint(err), "mta log") {
 		t.Errorf("error %v, hint %q", err, api.Hint(err))
 	}
@@ -130,14 +130,14 @@ func TestUnknownMessageHasAHint(t *testing.T) {
 
 func TestChange(t *testing.T) {
 	c := open(t)
-	dry, err := c.Change(context.Background(), api.Change{Action: api.Hold, Filter: api.Filter{Tenant: "shop"}, Intent: api.Intent{DryRun: true}})
+	dry, err := api.OpChange.Call(context.Background(), c.Client, api.Change{Action: api.Hold, Filter: api.Filter{Tenant: "shop"}, Intent: api.Intent{DryRun: true}})
 	if err != nil || dry.Recipients != 1 || !dry.DryRun {
 		t.Fatalf("dry run: %+v, %v", dry, err)
 	}
 	if held := ids(t, c.Client, api.Filter{State: api.StateHeld}, api.Page{}); len(held) != 1 {
 		t.Errorf("a dry run has changed something: %v", held)
 	}
-	if _, err := c.Change(context.Background(), api.Change{Action: api.Hold, Filter: api.Filter{Tenant: "shop"}}); err != nil {
+	if _, err := api.OpChange.Call(context.Background(), c.Client, api.Change{Action: api.Hold, Filter: api.Filter{Tenant: "shop"}}); err != nil {
 		t.Fatal(err)
 	}
 	if held := ids(t, c.Client, api.Filter{State: api.StateHeld}, api.Page{}); len(held) != 2 {
@@ -147,11 +147,11 @@ func TestChange(t *testing.T) {
 
 func TestChangeOfEverythingMustBeMeant(t *testing.T) {
 	c := open(t)
-	_, err := c.Change(context.Background(), api.Change{Action: api.Remove})
+	_, err := api.OpChange.Call(context.Background(), c.Client, api.Change{Action: api.Remove})
 	if err == nil || len(ids(t, c.Client, api.Filter{}, api.Page{})) != 4 {
 		t.Fatalf("an empty filter removed everything: %v", err)
 	}
-	if done, err := c.Change(context.Background(), api.Change{Action: api.Remove, All: true}); err != nil || done.Recipients != 6 {
+	if done, err := api.OpChange.Call(context.Background(), c.Client, api.Change{Action: api.Remove, All: true}); err != nil || done.Recipients != 6 {
 		t.Errorf("%+v, %v", done, err)
 	}
 }
@@ -276,13 +276,13 @@ func TestReloadAndConfig(t *testing.T) {
 		return api.Reload{Changes: []string{"a = 1 (was 2)"}, Restart: []string{"b"}}, nil
 	}}
 	c := serve(t, api.Config{Relay: r})
-	done, err := c.Reload(t.Context(), api.Intent{})
+	done, err := api.OpReload.Call(t.Context(), c, api.Intent{})
 	if err != nil || len(done.Changes) != 1 || len(done.Restart) != 1 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	r.reload = func() (api.Reload, error) { return api.Reload{}, errors.New("mta.conf:1:2: no") }
 	c = serve(t, api.Config{Relay: r})
-	if _, err := c.Reload(t.Context(), api.Intent{}); err == nil || err.Error() != "mta.conf:1:2: no" {
+	if _, err := api.OpReload.Call(t.Context(), c, api.Intent{}); err == nil || err.Error() != "mta.conf:1:2: no" {
 		t.Errorf("got %v", err)
 	}
 	if text, err := c.EffectiveConfig(t.Context()); err != nil || text != r.Config() {
@@ -295,7 +295,7 @@ func TestStatus(t *testing.T) {
 		Version: "v0", Hostname: "relay.example", State: api.Running, Started: now, SMTP: []string{"127.0.0.1:2525"}, HTTP: []string{},
 		Alarms: []api.Alarm{{Name: "disk", Since: now}}, Paused: []api.Pause{}, States: map[string]int64{"due": 1},
 	}
-	got, err := serve(t, api.Config{Relay: relay{state: want}}).Status(t.Context())
+	got, err := api.OpStatus.Call(t.Context(), serve(t, api.Config{Relay: relay{state: want}}), api.None{})
 	if err != nil || toJSON(t, got) != toJSON(t, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -400,12 +400,12 @@ func TestContentThatBreaksOffIsNotTakenForTheWhole(t *testing.T) {
 
 func TestClientSaysThatNoRelayRuns(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	_, err := api.NewClient(socket).Status(context.Background())
+	_, err := api.OpStatus.Call(context.Background(), api.NewClient(socket), api.None{})
 	if !api.Down(err) || !strings.Contains(api.Hint(err), "mta serve") || !strings.Contains(err.Error(), socket) {
 		t.Errorf("no socket: %v, hint %q", err, api.Hint(err))
 	}
 	leaveSocket(t, socket)
-	_, err = api.NewClient(socket).Status(context.Background())
+	_, err = api.OpStatus.Call(context.Background(), api.NewClient(socket), api.None{})
 	if !api.Down(err) || !strings.Contains(api.Hint(err), "mta serve") {
 		t.Errorf("dead socket: %v, hint %q", err, api.Hint(err))
 	}

@@ -77,7 +77,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request, t TraceQuery) err
 // stops, and the error of ctx when that ends. begun, if not nil, is called when the watch has
 // begun.
 func (c *Client) Trace(ctx context.Context, q TraceQuery, begun func(), each func(TraceLine) error) error {
-	answer, err := opTrace.open(ctx, c, q)
+	answer, err := OpTrace.open(ctx, c, q)
 	if err != nil {
 		return err
 	}

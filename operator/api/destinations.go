@@ -29,7 +29,7 @@ type Destinations interface {
 	Recent(ctx context.Context, site string) (Recent, error)
 }
 
-// SiteFilter says which sites are meant; the zero SiteFilter fits all.
+// SiteFilter says which sites are meant, and which page of them; the zero SiteFilter fits all.
 type SiteFilter struct {
 	Names     []string  `q:"name" arg:"NAME" help:"any of these names; .example.com means all names with that ending"`
 	Provider  string    `q:"provider" help:"sites of this <provider>"`
@@ -38,13 +38,15 @@ type SiteFilter struct {
 	Queued    bool      `q:"queued" label:"with mail queued" help:"only sites with queued mail"`
 	Failing   bool      `q:"failing" help:"only sites whose last recipient failed"`
 	Order     SiteOrder `q:"order" default:"name" options:"name,longest queue first" help:"sort by <size> (the longest queue first) or name"`
+	Paging
 }
 
-// HostFilter says which hosts are meant; the zero HostFilter fits all.
+// HostFilter says which hosts are meant, and which page of them; the zero HostFilter fits all.
 type HostFilter struct {
 	Names  []string  `q:"name" arg:"NAME" label:"Name or address" hint:"mx.example or .example" help:"any of these names or addresses; .example.com means all names with that ending"`
 	State  HostState `q:"state" help:"hosts in this <state>: active, idle, retry, closed or unused"`
 	Source string    `q:"source" help:"hosts that this <source> has contacted"`
+	Paging
 }
 
 // Names reports whether one of names is meant by patterns; no patterns mean everything.
@@ -239,18 +241,6 @@ type Resumed struct {
 	Ended int    `json:"ended"` // suspensions, of all sources
 }
 
-// The requests for pages of sites and hosts.
-type (
-	siteQuery struct {
-		SiteFilter
-		Paging
-	}
-	hostQuery struct {
-		HostFilter
-		Paging
-	}
-)
-
 func (s *Server) forget(r *http.Request, f Forget) (Forgotten, error) {
 	if len(f.Hosts) == 0 {
 		return Forgotten{}, Invalid("", "forget: no host is named")
@@ -312,42 +302,6 @@ func (s *Server) resume(r *http.Request, c Resume) (Resumed, error) {
 	return done, err
 }
 
-// Sites gives a page of the sites that fit. after is SiteList.Next of the page before, limit is
-// from 1 to MaxLimit, 0 is DefaultLimit.
-func (c *Client) Sites(ctx context.Context, f SiteFilter, after string, limit int) (SiteList, error) {
-	return opSites.call(ctx, c, siteQuery{f, Paging{after, limit}})
-}
-
-// Hosts gives a page of the hosts that fit, see Sites.
-func (c *Client) Hosts(ctx context.Context, f HostFilter, after string, limit int) (HostList, error) {
-	return opHosts.call(ctx, c, hostQuery{f, Paging{after, limit}})
-}
-
-// Forget makes hosts unknown again.
-func (c *Client) Forget(ctx context.Context, f Forget) (Forgotten, error) {
-	return opForget.call(ctx, c, f)
-}
-
-// SuspendHosts sends nothing to hosts for a while.
-func (c *Client) SuspendHosts(ctx context.Context, s SuspendHosts) (SuspendedHosts, error) {
-	return opSuspendHosts.call(ctx, c, s)
-}
-
-// ResumeHosts ends all suspensions of hosts.
-func (c *Client) ResumeHosts(ctx context.Context, r ResumeHosts) (ResumedHosts, error) {
-	return opResumeHosts.call(ctx, c, r)
-}
-
-// Suspend sends nothing to a site for a while.
-func (c *Client) Suspend(ctx context.Context, s Suspend) (Suspended, error) {
-	return opSuspend.call(ctx, c, s)
-}
-
-// Resume ends all suspensions of a site, automatic ones too.
-func (c *Client) Resume(ctx context.Context, r Resume) (Resumed, error) {
-	return opResume.call(ctx, c, r)
-}
-
 // Recent is the latest outcomes of a site's mail, the newest first. Those of a site to which nothing was sent for long
 // may be forgotten, and all are after a restart.
 type Recent struct {
@@ -382,11 +336,6 @@ const (
 
 // OutcomeNames are all of them.
 var OutcomeNames = []string{OutcomeDelivered, OutcomeDeferred, OutcomeBounced, OutcomeExpired}
-
-// Recent gives the latest outcomes of a site's mail, by the name of the site or of a domain that it serves.
-func (c *Client) Recent(ctx context.Context, site string) (Recent, error) {
-	return opRecent.call(ctx, c, none{}, site)
-}
 
 // ExplainQuery says what is to be explained: Domain or ID.
 type ExplainQuery struct {
@@ -543,9 +492,4 @@ func (q *ExplainQuery) Check() error {
 	}
 	q.Domain = domain
 	return nil
-}
-
-// Explain returns why mail waits, or what would happen to it.
-func (c *Client) Explain(ctx context.Context, q ExplainQuery) (Explanation, error) {
-	return opExplain.call(ctx, c, q)
 }

@@ -15,15 +15,15 @@ func TestSitesAndHostsPageAndFilter(t *testing.T) {
 	c := open(t)
 	ctx := context.Background()
 	sites := func(f api.SiteFilter, limit int) (names []string) {
-		for after := ""; ; {
-			l, err := c.Sites(ctx, f, after, limit)
+		for f.Limit = limit; ; {
+			l, err := api.OpSites.Call(ctx, c.Client, f)
 			if err != nil || len(l.Sites) > limit {
 				t.Fatalf("%+v, %v", l, err)
 			}
 			for _, s := range l.Sites {
 				names = append(names, s.Name)
 			}
-			if after = l.Next; after == "" {
+			if f.After = l.Next; f.After == "" {
 				return names
 			}
 		}
@@ -46,16 +46,16 @@ func TestSitesAndHostsPageAndFilter(t *testing.T) {
 			}
 		}
 	}
-	hosts, err := c.Hosts(ctx, api.HostFilter{State: api.HostRetry}, "", 0)
+	hosts, err := api.OpHosts.Call(ctx, c.Client, api.HostFilter{State: api.HostRetry})
 	if err != nil || len(hosts.Hosts) != 1 || hosts.Hosts[0].Broken == nil || hosts.Next != "" {
 		t.Errorf("broken hosts: %+v, %v", hosts, err)
 	}
-	if l, err := c.Hosts(ctx, api.HostFilter{Source: "out1"}, "", 2); err != nil || len(l.Hosts) != 2 || l.Next == "" {
+	if l, err := api.OpHosts.Call(ctx, c.Client, api.HostFilter{Source: "out1", Paging: api.Paging{Limit: 2}}); err != nil || len(l.Hosts) != 2 || l.Next == "" {
 		t.Errorf("hosts of a source: %+v, %v", l, err)
 	}
 	for name, err := range map[string]error{
-		"state": second(c.Hosts(ctx, api.HostFilter{State: "broken"}, "", 0)),
-		"limit": second(c.Sites(ctx, api.SiteFilter{}, "", api.MaxLimit+1)),
+		"state": second(api.OpHosts.Call(ctx, c.Client, api.HostFilter{State: "broken"})),
+		"limit": second(api.OpSites.Call(ctx, c.Client, api.SiteFilter{Paging: api.Paging{Limit: api.MaxLimit + 1}})),
 	} {
 		if e := (*api.Error)(nil); !errors.As(err, &e) || e.Status != 400 {
 			t.Errorf("%s: %v", name, err)
@@ -94,7 +94,7 @@ func TestSuspendIsBoundedAndChecked(t *testing.T) {
 		{Site: "mx1.slow.example", For: -1},
 		{For: api.Age(time.Hour)},
 	} {
-		if e := (*api.Error)(nil); !errors.As(second(c.Suspend(ctx, s)), &e) || e.Status != 400 {
+		if e := (*api.Error)(nil); !errors.As(second(api.OpSuspend.Call(ctx, c.Client, s)), &e) || e.Status != 400 {
 			t.Errorf("%+v was not refused", s)
 		}
 	}
@@ -103,35 +103,35 @@ func TestSuspendIsBoundedAndChecked(t *testing.T) {
 		{Hosts: []string{"mx1.slow.example"}, For: api.MaxSuspension + api.Age(time.Second)},
 		{For: api.Age(time.Hour)},
 	} {
-		if e := (*api.Error)(nil); !errors.As(second(c.SuspendHosts(ctx, s)), &e) || e.Status != 400 {
+		if e := (*api.Error)(nil); !errors.As(second(api.OpSuspendHosts.Call(ctx, c.Client, s)), &e) || e.Status != 400 {
 			t.Errorf("%+v was not refused", s)
 		}
 	}
-	hosts, err := c.SuspendHosts(ctx, api.SuspendHosts{Hosts: []string{".slow.example"}, For: api.Age(time.Hour), Reason: "why not"})
+	hosts, err := api.OpSuspendHosts.Call(ctx, c.Client, api.SuspendHosts{Hosts: []string{".slow.example"}, For: api.Age(time.Hour), Reason: "why not"})
 	if err != nil || hosts.Hosts != 1 || !hosts.Until.Equal(now.Add(time.Hour)) {
 		t.Errorf("%+v, %v", hosts, err)
 	}
-	if resumed, err := c.ResumeHosts(ctx, api.ResumeHosts{Hosts: []string{"mx1.slow.example"}}); err != nil || resumed.Hosts != 1 || resumed.Ended != 1 || resumed.Count != 1 {
+	if resumed, err := api.OpResumeHosts.Call(ctx, c.Client, api.ResumeHosts{Hosts: []string{"mx1.slow.example"}}); err != nil || resumed.Hosts != 1 || resumed.Ended != 1 || resumed.Count != 1 {
 		t.Errorf("%+v, %v", resumed, err)
 	}
-	done, err := c.Suspend(ctx, api.Suspend{Site: "mx1.slow.example", For: api.Age(time.Hour), Reason: "why not"})
+	done, err := api.OpSuspend.Call(ctx, c.Client, api.Suspend{Site: "mx1.slow.example", For: api.Age(time.Hour), Reason: "why not"})
 	if err != nil || !done.Until.Truncate(time.Second).Equal(now.Add(time.Hour)) {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if resumed, err := c.Resume(ctx, api.Resume{Site: "mx1.slow.example"}); err != nil || resumed.Ended != 1 {
+	if resumed, err := api.OpResume.Call(ctx, c.Client, api.Resume{Site: "mx1.slow.example"}); err != nil || resumed.Ended != 1 {
 		t.Errorf("%+v, %v", resumed, err)
 	}
 	for what, err := range map[string]error{
-		"resume":        second(c.Resume(ctx, api.Resume{Site: "nobody.example"})),
-		"suspend hosts": second(c.SuspendHosts(ctx, api.SuspendHosts{Hosts: []string{"nobody.example"}, For: api.Age(time.Hour)})),
-		"resume hosts":  second(c.ResumeHosts(ctx, api.ResumeHosts{Hosts: []string{"nobody.example"}})),
-		"forget":        second(c.Forget(ctx, api.Forget{Hosts: []string{"nobody.example"}})),
+		"resume":        second(api.OpResume.Call(ctx, c.Client, api.Resume{Site: "nobody.example"})),
+		"suspend hosts": second(api.OpSuspendHosts.Call(ctx, c.Client, api.SuspendHosts{Hosts: []string{"nobody.example"}, For: api.Age(time.Hour)})),
+		"resume hosts":  second(api.OpResumeHosts.Call(ctx, c.Client, api.ResumeHosts{Hosts: []string{"nobody.example"}})),
+		"forget":        second(api.OpForget.Call(ctx, c.Client, api.Forget{Hosts: []string{"nobody.example"}})),
 	} {
 		if !api.IsNotFound(err) || api.Hint(err) == "" {
 			t.Errorf("%s of nobody: %v", what, err)
 		}
 	}
-	if err := second(c.Forget(ctx, api.Forget{})); err == nil {
+	if err := second(api.OpForget.Call(ctx, c.Client, api.Forget{})); err == nil {
 		t.Error("a forget that names nobody was taken")
 	}
 }
@@ -141,14 +141,14 @@ func TestExplainWantsOneQuestion(t *testing.T) {
 	ctx := context.Background()
 	id := c.IDs[1]
 	for _, q := range []api.ExplainQuery{{}, {Domain: "big.example", ID: id}, {ID: "x"}, {Domain: "not a domain"}} {
-		if e := (*api.Error)(nil); !errors.As(second(c.Explain(ctx, q)), &e) || e.Status != 400 {
+		if e := (*api.Error)(nil); !errors.As(second(api.OpExplain.Call(ctx, c.Client, q)), &e) || e.Status != 400 {
 			t.Errorf("%+v was not refused", q)
 		}
 	}
-	if e, err := c.Explain(ctx, api.ExplainQuery{Domain: "BIG.example."}); err != nil || e.Destinations[0].Site != "(mx1|mx2).big.example" {
+	if e, err := api.OpExplain.Call(ctx, c.Client, api.ExplainQuery{Domain: "BIG.example."}); err != nil || e.Destinations[0].Site != "(mx1|mx2).big.example" {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if e, err := c.Explain(ctx, api.ExplainQuery{ID: strings.ToUpper(id)}); err != nil || e.Message == nil || e.Message.ID != id {
+	if e, err := api.OpExplain.Call(ctx, c.Client, api.ExplainQuery{ID: strings.ToUpper(id)}); err != nil || e.Message == nil || e.Message.ID != id {
 		t.Errorf("%+v, %v", e, err)
 	}
 }

@@ -141,7 +141,7 @@ func (d *generator) operation(o *operation) object {
 	if o.method == "POST" && o.action != "" {
 		answers["409"] = failed
 	}
-	if o.method == "POST" && (o.action != "" || o.name == opBeginFileChange.name) {
+	if o.method == "POST" && (o.action != "" || o.name == OpBeginFileChange.name) {
 		params = append(params, object{"$ref": "#/components/parameters/reason"})
 	}
 	if params != nil {

@@ -65,7 +65,8 @@ func (q *HistoryQuery) Check() error {
 	return nil
 }
 
-type historyNamesQuery struct {
+// HistoryNamesQuery asks for the subjects of a kind.
+type HistoryNamesQuery struct {
 	Of Subject `q:"of" default:"relay" help:"the kind of subject"`
 }
 
@@ -174,16 +175,6 @@ func (f *Figures) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// History gives what is kept of one subject over a span.
-func (c *Client) History(ctx context.Context, q HistoryQuery) (History, error) {
-	return opHistory.call(ctx, c, q)
-}
-
-// HistoryNames gives the subjects of a kind with their latest figures, the busiest first and OtherSubjects last.
-func (c *Client) HistoryNames(ctx context.Context, of Subject) (HistoryNames, error) {
-	return opHistoryNames.call(ctx, c, historyNamesQuery{of})
-}
-
 // Admission is which mail the relay refuses while more is offered than can be kept, and why.
 type Admission struct {
 	Mode  string  `json:"mode"`  // of the configuration: utilisation, pid or off
@@ -274,23 +265,14 @@ type Admissions interface {
 	WhyRefused(ctx context.Context, who string) (AdmissionVerdict, error)
 }
 
-type whyQuery struct {
+// WhyQuery asks about somebody's mail.
+type WhyQuery struct {
 	Who string `q:"who" help:"a client's address, a sender's address, or a tenant"`
 }
 
-func (q *whyQuery) Check() error {
+func (q *WhyQuery) Check() error {
 	if q.Who == "" {
 		return Invalid("name a client's or sender's address, or a tenant", "who is missing")
 	}
 	return nil
-}
-
-// Admission gives which mail is refused, and why.
-func (c *Client) Admission(ctx context.Context) (Admission, error) {
-	return opAdmission.call(ctx, c, none{})
-}
-
-// WhyRefused explains the refusals of a client's address, a sender's address, or a tenant.
-func (c *Client) WhyRefused(ctx context.Context, who string) (AdmissionVerdict, error) {
-	return opWhyRefused.call(ctx, c, whyQuery{who})
 }

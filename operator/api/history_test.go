@@ -13,12 +13,12 @@ func TestHistory(t *testing.T) {
 	c := open(t)
 	for _, span := range api.Spans {
 		for _, of := range api.Subjects {
-			names, err := c.HistoryNames(t.Context(), of)
+			names, err := api.OpHistoryNames.Call(t.Context(), c.Client, api.HistoryNamesQuery{Of: of})
 			if err != nil || len(names.Rows) == 0 {
 				t.Fatalf("names of %s: %+v, %v", of, names, err)
 			}
 			for _, row := range names.Rows {
-				h, err := c.History(t.Context(), api.HistoryQuery{Of: of, Name: row.Name, Span: span})
+				h, err := api.OpHistory.Call(t.Context(), c.Client, api.HistoryQuery{Of: of, Name: row.Name, Span: span})
 				if err != nil || h.Of != of || h.Name != row.Name || h.Span != span || h.Step <= 0 || h.Start.IsZero() || len(h.Series) != len(row.Latest) {
 					t.Fatalf("%s %q, %s: %+v, %v", of, row.Name, span, h, err)
 				}
@@ -40,7 +40,7 @@ func TestHistory(t *testing.T) {
 		{Of: "planet"}: http.StatusBadRequest, {Span: "1y"}: http.StatusBadRequest, {Name: "x"}: http.StatusBadRequest,
 		{Of: api.OfSite, Name: "unknown.example"}: http.StatusNotFound,
 	} {
-		if _, err := c.History(t.Context(), q); !errors.As(err, &fault) || fault.Status != status {
+		if _, err := api.OpHistory.Call(t.Context(), c.Client, q); !errors.As(err, &fault) || fault.Status != status {
 			t.Errorf("%+v: %v, want the status %d", q, err, status)
 		}
 	}

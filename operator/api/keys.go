@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -89,26 +88,6 @@ func (s *Server) removeAPIKeys(r *http.Request, a RemoveAPIKeys) (RemovedAPIKeys
 	}
 	l, err := s.config.APIKeys.RemoveAPIKeys(r.Context(), a)
 	return RemovedAPIKeys{Effect{Count: len(l.Keys)}, l}, err
-}
-
-// APIKeys lists the keys.
-func (c *Client) APIKeys(ctx context.Context) (APIKeyList, error) {
-	return opAPIKeys.call(ctx, c, none{})
-}
-
-// AddAPIKey adds a key.
-func (c *Client) AddAPIKey(ctx context.Context, a AddAPIKey) (NewAPIKey, error) {
-	return opAddAPIKey.call(ctx, c, a)
-}
-
-// RotateAPIKey replaces a key.
-func (c *Client) RotateAPIKey(ctx context.Context, a RotateAPIKey) (NewAPIKey, error) {
-	return opRotateAPIKey.call(ctx, c, a)
-}
-
-// RemoveAPIKeys removes keys, and gives those that it removed.
-func (c *Client) RemoveAPIKeys(ctx context.Context, a RemoveAPIKeys) (RemovedAPIKeys, error) {
-	return opRemoveAPIKeys.call(ctx, c, a)
 }
 
 // FileActions are the commands that change a file without the relay, which may not be allowed to write it. While a
@@ -239,19 +218,4 @@ func (f *fileChanges) take(number int64) (fileChange, bool) {
 	c, ok := f.begun[number]
 	delete(f.begun, number)
 	return c, ok
-}
-
-// BeginFileChange puts it on record that a command begins, with the reason of ctx. After an error it must not go on.
-func (c *Client) BeginFileChange(ctx context.Context, change FileChange) (BegunFileChange, error) {
-	begun, err := opBeginFileChange.call(ctx, c, change)
-	if err != nil {
-		err = fmt.Errorf("the change can't be put on record: %w", err)
-	}
-	return begun, err
-}
-
-// EndFileChange puts on record how it has ended, within a minute.
-func (c *Client) EndFileChange(ctx context.Context, ended EndedFileChange) error {
-	_, err := opEndFileChange.call(ctx, c, ended)
-	return err
 }

@@ -17,11 +17,11 @@ func TestLocalClient(t *testing.T) {
 	text := "Subject: long\r\n\r\n" + strings.Repeat("x", 1<<20)
 	c := api.NewLocalClient(api.NewServer(api.Config{Queue: content{text: text}}).Handler())
 	defer c.Close()
-	if _, err := c.Get(t.Context(), "0000000000000"); !api.IsNotFound(err) {
+	if _, err := api.OpShow.Call(t.Context(), c, api.None{}, "0000000000000"); !api.IsNotFound(err) {
 		t.Errorf("a message that is not there: %v", err)
 	}
 	var got strings.Builder
-	if err := c.Content(t.Context(), "1m7yrrt800000", &got); err != nil || got.String() != text {
+	if err := api.OpContent.Copy(t.Context(), c, &got, api.None{}, "1m7yrrt800000"); err != nil || got.String() != text {
 		t.Errorf("%d octets of %d, %v", got.Len(), len(text), err)
 	}
 }
@@ -64,7 +64,7 @@ func TestLocalClientFollows(t *testing.T) {
 // TestLocalClientIsNamed: the actor is who the context of the call names, since no stranger has made that.
 func TestLocalClientIsNamed(t *testing.T) {
 	ctx := api.WithActor(t.Context(), api.Actor{Kind: api.ByConsole, User: "anna", Address: "192.0.2.7"})
-	done, err := api.NewLocalClient(api.NewServer(api.Config{Pauses: pausing{}}).Handler()).BeginPause(ctx, api.BeginPause{What: api.PauseEverything, By: "somebody else"})
+	done, err := api.OpBeginPause.Call(ctx, api.NewLocalClient(api.NewServer(api.Config{Pauses: pausing{}}).Handler()), api.BeginPause{What: api.PauseEverything, By: "somebody else"})
 	if err != nil || done.By != "anna" {
 		t.Errorf("paused by %q, want anna (%v)", done.By, err)
 	}
@@ -79,7 +79,7 @@ func TestLocalClientOutlivesAPanic(t *testing.T) {
 		"answer is no JSON":  func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"ver`)) },
 		"nothing is written": func(http.ResponseWriter, *http.Request) {},
 	} {
-		if s, err := api.NewLocalClient(h).Status(t.Context()); err == nil {
+		if s, err := api.OpStatus.Call(t.Context(), api.NewLocalClient(h), api.None{}); err == nil {
 			t.Errorf("%s: got %+v and no error", name, s)
 		}
 	}
@@ -93,10 +93,10 @@ func TestLocalClientOfAQuickHandler(t *testing.T) {
 	for range 50 {
 		all.Go(func() {
 			for range 200 {
-				if s, err := quick.Status(t.Context()); err != nil || s.State != "running" {
+				if s, err := api.OpStatus.Call(t.Context(), quick, api.None{}); err != nil || s.State != "running" {
 					t.Errorf("%q, %v", s.State, err)
 				}
-				if _, err := broken.Status(t.Context()); err == nil || errors.Is(err, context.Canceled) {
+				if _, err := api.OpStatus.Call(t.Context(), broken, api.None{}); err == nil || errors.Is(err, context.Canceled) {
 					t.Errorf("broken off: %v", err)
 				}
 			}

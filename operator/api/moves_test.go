@@ -22,12 +22,12 @@ func TestMove(t *testing.T) {
 	c.Do(func() {
 		c.Submit("shop@acme.example", "Subject: x\r\n\r\n"+strings.Repeat("0123456789\r\n", 3<<20/12), "erin@big.example")
 	})
-	if _, err := c.Change(t.Context(), api.Change{Action: api.Hold, All: true}); err != nil {
+	if _, err := api.OpChange.Call(t.Context(), c.Client, api.Change{Action: api.Hold, All: true}); err != nil {
 		t.Fatal(err)
 	}
 	c.Do(func() { time.Sleep(2 * time.Hour) }) // until what is active is held, too
 	var archive bytes.Buffer
-	if err := c.ExportQueue(t.Context(), &archive, api.Filter{}); err != nil || archive.Len() < 3<<20 {
+	if err := api.OpExport.Copy(t.Context(), c.Client, &archive, api.Filter{}); err != nil || archive.Len() < 3<<20 {
 		t.Fatal(archive.Len(), err)
 	}
 	dry, err := to.ImportQueue(t.Context(), bytes.NewReader(archive.Bytes()), api.ImportOptions{DryRun: true})
@@ -43,7 +43,7 @@ func TestMove(t *testing.T) {
 	if err != nil || again.Recipients != 0 || again.There != done.Recipients || len(again.Receipt) != len(done.Receipt) {
 		t.Fatalf("%+v, %v", again, err)
 	}
-	removed, err := c.RemoveMoved(ctx, api.RemoveMoved{Receipt: done.Receipt})
+	removed, err := api.OpRemoveMoved.Call(ctx, c.Client, api.RemoveMoved{Receipt: done.Receipt})
 	if err != nil || removed.Recipients != done.Recipients || removed.Gone != 0 {
 		t.Fatalf("%+v, %v", removed, err)
 	}
@@ -68,11 +68,11 @@ func TestImportThatStops(t *testing.T) {
 	for _, r := range []sample{c, to} {
 		r.Do(func() { time.Sleep(time.Second) })
 	}
-	if _, err := c.Change(t.Context(), api.Change{Action: api.Hold, All: true}); err != nil {
+	if _, err := api.OpChange.Call(t.Context(), c.Client, api.Change{Action: api.Hold, All: true}); err != nil {
 		t.Fatal(err)
 	}
 	var archive bytes.Buffer
-	if err := c.ExportQueue(t.Context(), &archive, api.Filter{}); err != nil {
+	if err := api.OpExport.Copy(t.Context(), c.Client, &archive, api.Filter{}); err != nil {
 		t.Fatal(err)
 	}
 	for cut, want := range map[int]int{archive.Len() - 2500: 1, 0: 0} {
@@ -104,7 +104,7 @@ func TestMoveRefusals(t *testing.T) {
 	if status, _, text := post(h, "/v1/queue/import?hold=true&release=true", ""); status != http.StatusBadRequest || !strings.Contains(text, "exclude") {
 		t.Errorf("%d %s", status, text)
 	}
-	if err := r.ExportQueue(t.Context(), &bytes.Buffer{}, api.Filter{State: "odd"}); err == nil {
+	if err := api.OpExport.Copy(t.Context(), r.Client, &bytes.Buffer{}, api.Filter{State: "odd"}); err == nil {
 		t.Error("a state that is none")
 	}
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,31 +30,31 @@ type operation struct {
 // operations is the table, in the order of operations.go.
 var operations []*operation
 
-// op is an operation with the types of its request and its answer, for the client.
-type op[Q, A any] struct{ *operation }
+// Op is a row of the table with the types of its request and its answer, for the client.
+type Op[Q, A any] struct{ *operation }
 
-func add[Q, A any](o operation) op[Q, A] {
+func add[Q, A any](o operation) Op[Q, A] {
 	o.request, o.answer = reflect.TypeFor[Q](), reflect.TypeFor[A]()
 	operations = append(operations, &o)
-	return op[Q, A]{&o}
+	return Op[Q, A]{&o}
 }
 
 // exactly marks a row of changes as exact. The others change what their request names.
-func exactly[Q, A any](o op[Q, A]) op[Q, A] {
+func exactly[Q, A any](o Op[Q, A]) Op[Q, A] {
 	o.exact = true
 	return o
 }
 
-// none is the request without parameters.
-type none struct{}
+// None is the request without parameters.
+type None struct{}
 
 // reads makes a row for a question. do returns the answer.
-func reads[Q, A any](name, path, help string, do func(*Server, *http.Request, Q) (A, error)) op[Q, A] {
+func reads[Q, A any](name, path, help string, do func(*Server, *http.Request, Q) (A, error)) Op[Q, A] {
 	return asks(name, http.MethodGet, path, help, do)
 }
 
 // asks is reads for a question whose parameters are the body of a POST.
-func asks[Q, A any](name, method, path, help string, do func(*Server, *http.Request, Q) (A, error)) op[Q, A] {
+func asks[Q, A any](name, method, path, help string, do func(*Server, *http.Request, Q) (A, error)) Op[Q, A] {
 	serve := func(_ *operation, s *Server, w http.ResponseWriter, r *http.Request) error {
 		var q Q
 		if _, err := readRequest(r, &q); err != nil {
@@ -72,7 +71,7 @@ func asks[Q, A any](name, method, path, help string, do func(*Server, *http.Requ
 
 // gives makes a row for an answer that isn't JSON, or not always. With an action it is put on record before the first
 // octet leaves.
-func gives[Q, A any](name, path, action, media, help string, do func(*Server, http.ResponseWriter, *http.Request, Q) error) op[Q, A] {
+func gives[Q, A any](name, path, action, media, help string, do func(*Server, http.ResponseWriter, *http.Request, Q) error) Op[Q, A] {
 	serve := func(o *operation, s *Server, w http.ResponseWriter, r *http.Request) error {
 		answer := func(w http.ResponseWriter) error {
 			var q Q
@@ -98,7 +97,7 @@ func changes[Q, A any, PQ interface {
 }, PA interface {
 	*A
 	effect() *Effect
-}](name, path, action, help string, do func(*Server, *http.Request, Q) (A, error)) op[Q, A] {
+}](name, path, action, help string, do func(*Server, *http.Request, Q) (A, error)) Op[Q, A] {
 	serve := func(o *operation, s *Server, w http.ResponseWriter, r *http.Request) error {
 		var (
 			c    Q
@@ -254,7 +253,7 @@ func (o *operation) at(names []string) string {
 }
 
 // open asks the relay. names are those in the path. The caller closes the body of the answer.
-func (o op[Q, A]) open(ctx context.Context, c *Client, q Q, names ...string) (*http.Response, error) {
+func (o Op[Q, A]) open(ctx context.Context, c *Client, q Q, names ...string) (*http.Response, error) {
 	if o.method == http.MethodGet {
 		return c.send(ctx, o.method, o.at(names), encode(Params(&q)), http.NoBody, "")
 	}
@@ -265,8 +264,8 @@ func (o op[Q, A]) open(ctx context.Context, c *Client, q Q, names ...string) (*h
 	return c.send(ctx, o.method, o.at(names), nil, bytes.NewReader(body), "application/json")
 }
 
-// call asks the relay, and reads the answer.
-func (o op[Q, A]) call(ctx context.Context, c *Client, q Q, names ...string) (a A, err error) {
+// Call asks the relay, and reads the answer. names are those in the path.
+func (o Op[Q, A]) Call(ctx context.Context, c *Client, q Q, names ...string) (a A, err error) {
 	answer, err := o.open(ctx, c, q, names...)
 	if err != nil {
 		return a, err
@@ -282,15 +281,20 @@ func readAnswer(answer *http.Response, v any) error {
 	return nil
 }
 
-// copy asks the relay, and writes the answer to w. what is its name in errors.
-func (o op[Q, A]) copy(ctx context.Context, c *Client, w io.Writer, what string, q Q, names ...string) error {
+// Copy asks the relay, and writes the answer to w as it comes.
+func (o Op[Q, A]) Copy(ctx context.Context, c *Client, w io.Writer, q Q, names ...string) error {
 	answer, err := o.open(ctx, c, q, names...)
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
 	if _, err := io.Copy(w, answer.Body); err != nil {
-		return fmt.Errorf("reading %s: %w", cmp.Or(what, "the answer"), err)
+		return fmt.Errorf("reading %s: %w", contents[o.media]+strings.Join(names, ""), err)
 	}
 	return nil
+}
+
+// contents are the names of answers that aren't JSON, in errors.
+var contents = map[string]string{
+	"application/x-tar": "the archive", "message/rfc822": "the content of ", "text/plain": "the configuration",
 }

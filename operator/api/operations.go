@@ -9,185 +9,185 @@ import (
 )
 
 // The table of operations: what the server answers, the client asks, and openapi.json describes. A new one is a row
-// here, with the types of its request and its answer, whose fields have the tags of Param, and a method of Client.
+// here, with the types of its request and its answer, whose fields have the tags of Param.
 var (
-	_ = gives[none, any]("openAPI", "/openapi.json", "", "application/json", "this document",
-		func(_ *Server, w http.ResponseWriter, _ *http.Request, _ none) error {
+	_ = gives[None, any]("openAPI", "/openapi.json", "", "application/json", "this document",
+		func(_ *Server, w http.ResponseWriter, _ *http.Request, _ None) error {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(openAPI)
 			return nil
 		})
-	opStatus = reads("status", "/v1/status", "how the relay is",
-		func(s *Server, _ *http.Request, _ none) (Status, error) { return s.config.Relay.Status(), nil })
+	OpStatus = reads("status", "/v1/status", "how the relay is",
+		func(s *Server, _ *http.Request, _ None) (Status, error) { return s.config.Relay.Status(), nil })
 
-	opList = reads("list", "/v1/messages", "messages in the queue, a page at a time",
-		func(s *Server, r *http.Request, q listQuery) (List, error) {
+	OpList = reads("list", "/v1/messages", "messages in the queue, a page at a time",
+		func(s *Server, r *http.Request, q ListQuery) (List, error) {
 			return s.config.Queue.List(r.Context(), q.Filter, q.Page)
 		})
-	opShow    = reads("show", "/v1/messages/{id}", "a message with all its recipients in the queue", (*Server).show)
-	opContent = gives[none, any]("content", "/v1/messages/{id}/content", "queue content", "message/rfc822",
+	OpShow    = reads("show", "/v1/messages/{id}", "a message with all its recipients in the queue", (*Server).show)
+	OpContent = gives[None, any]("content", "/v1/messages/{id}/content", "queue content", "message/rfc822",
 		"the content of a message: headers and body", (*Server).content)
-	opChange = exactly(changes("change", "/v1/messages/change", "queue", "hold, release, retry, bounce or remove messages",
+	OpChange = exactly(changes("change", "/v1/messages/change", "queue", "hold, release, retry, bounce or remove messages",
 		(*Server).change))
-	opExport = gives[Filter, any]("exportQueue", "/v1/queue/export", "queue export", "application/x-tar",
+	OpExport = gives[Filter, any]("exportQueue", "/v1/queue/export", "queue export", "application/x-tar",
 		"queued messages, for another relay", (*Server).exportQueue)
-	opImport = add[ImportOptions, Imported](operation{name: "importQueue", method: "POST", path: "/v1/queue/import",
+	OpImport = add[ImportOptions, Imported](operation{name: "importQueue", method: "POST", path: "/v1/queue/import",
 		action: "queue import", takes: "application/x-tar", serve: importQueue,
 		help: "take messages of another relay into the queue, each recipient once; up to 10,000 messages"})
-	opRemoveMoved = changes("removeMoved", "/v1/queue/remove-moved", "queue remove",
+	OpRemoveMoved = changes("removeMoved", "/v1/queue/remove-moved", "queue remove",
 		"remove exactly the recipients that another relay has taken", (*Server).removeMoved)
-	opSummary = reads("summary", "/v1/summary", "queued recipients by a property and by age",
-		func(s *Server, r *http.Request, q summaryQuery) (Summary, error) {
+	OpSummary = reads("summary", "/v1/summary", "queued recipients by a property and by age",
+		func(s *Server, r *http.Request, q SummaryQuery) (Summary, error) {
 			return s.config.Queue.Summary(r.Context(), q.By, q.Filter, q.SummaryPage)
 		})
-	opLog = gives[logQuery, LogPage]("log", "/v1/log", "", "application/x-ndjson", "accounting records, oldest first",
+	OpLog = gives[logQuery, LogPage]("log", "/v1/log", "", "application/x-ndjson", "accounting records, oldest first",
 		(*Server).log)
 
-	opSites = reads("sites", "/v1/sites", "what is known of sites",
-		func(s *Server, r *http.Request, q siteQuery) (SiteList, error) {
-			return s.config.Destinations.Sites(r.Context(), q.SiteFilter, q.After, q.Limit)
+	OpSites = reads("sites", "/v1/sites", "what is known of sites",
+		func(s *Server, r *http.Request, q SiteFilter) (SiteList, error) {
+			return s.config.Destinations.Sites(r.Context(), q, q.After, q.Limit)
 		})
-	opSuspend = changes("suspend", "/v1/sites/suspend", "sites suspend", "send nothing to a site for a while",
+	OpSuspend = changes("suspend", "/v1/sites/suspend", "sites suspend", "send nothing to a site for a while",
 		(*Server).suspend)
-	opResume = changes("resume", "/v1/sites/resume", "sites resume", "end all suspensions of a site", (*Server).resume)
-	opRecent = reads("recentOutcomes", "/v1/sites/{name}/recent", "the latest outcomes and errors of a site's mail",
-		func(s *Server, r *http.Request, _ none) (Recent, error) {
+	OpResume = changes("resume", "/v1/sites/resume", "sites resume", "end all suspensions of a site", (*Server).resume)
+	OpRecent = reads("recentOutcomes", "/v1/sites/{name}/recent", "the latest outcomes and errors of a site's mail",
+		func(s *Server, r *http.Request, _ None) (Recent, error) {
 			return s.config.Destinations.Recent(r.Context(), r.PathValue("name"))
 		})
-	opConnections = reads("connections", "/v1/connections", "the open connections, with clients and with remote hosts",
-		func(s *Server, r *http.Request, q connectionQuery) (ConnectionList, error) {
-			return s.config.OpenConnections.Connections(r.Context(), q.ConnectionFilter, q.After, q.Limit)
+	OpConnections = reads("connections", "/v1/connections", "the open connections, with clients and with remote hosts",
+		func(s *Server, r *http.Request, q ConnectionFilter) (ConnectionList, error) {
+			return s.config.OpenConnections.Connections(r.Context(), q, q.After, q.Limit)
 		})
-	opCloseConnections = changes("closeConnections", "/v1/connections/close", "connections close",
+	OpCloseConnections = changes("closeConnections", "/v1/connections/close", "connections close",
 		"end connections without loss of mail", (*Server).closeConnections)
-	opProviders = reads("providers", "/v1/providers", "the providers of the configuration",
-		func(s *Server, r *http.Request, q unpooledQuery) (ProviderList, error) {
+	OpProviders = reads("providers", "/v1/providers", "the providers of the configuration",
+		func(s *Server, r *http.Request, q UnpooledFilter) (ProviderList, error) {
 			return s.config.Blocks.Providers(r.Context(), q.BlockFilter, q.After, q.Limit)
 		})
-	opSources = reads("sources", "/v1/sources", "the sources of the configuration",
-		func(s *Server, r *http.Request, q blockQuery) (SourceList, error) {
-			return s.config.Blocks.Sources(r.Context(), q.BlockFilter, q.After, q.Limit)
+	OpSources = reads("sources", "/v1/sources", "the sources of the configuration",
+		func(s *Server, r *http.Request, q BlockFilter) (SourceList, error) {
+			return s.config.Blocks.Sources(r.Context(), q, q.After, q.Limit)
 		})
-	opPools = reads("pools", "/v1/pools", "the pools of the configuration",
-		func(s *Server, r *http.Request, q unpooledQuery) (PoolList, error) {
+	OpPools = reads("pools", "/v1/pools", "the pools of the configuration",
+		func(s *Server, r *http.Request, q UnpooledFilter) (PoolList, error) {
 			return s.config.Blocks.Pools(r.Context(), q.BlockFilter, q.After, q.Limit)
 		})
-	opTenants = reads("tenants", "/v1/tenants", "the tenants of the configuration", (*Server).tenants)
-	opHosts   = reads("hosts", "/v1/hosts", "what is known of hosts",
-		func(s *Server, r *http.Request, q hostQuery) (HostList, error) {
-			return s.config.Destinations.Hosts(r.Context(), q.HostFilter, q.After, q.Limit)
+	OpTenants = reads("tenants", "/v1/tenants", "the tenants of the configuration", (*Server).tenants)
+	OpHosts   = reads("hosts", "/v1/hosts", "what is known of hosts",
+		func(s *Server, r *http.Request, q HostFilter) (HostList, error) {
+			return s.config.Destinations.Hosts(r.Context(), q, q.After, q.Limit)
 		})
-	opForget = changes("forget", "/v1/hosts/forget", "hosts forget",
+	OpForget = changes("forget", "/v1/hosts/forget", "hosts forget",
 		"make hosts unknown again, so that they are tried anew", (*Server).forget)
-	opSuspendHosts = changes("suspendHosts", "/v1/hosts/suspend", "hosts suspend", "send nothing to hosts for a while",
+	OpSuspendHosts = changes("suspendHosts", "/v1/hosts/suspend", "hosts suspend", "send nothing to hosts for a while",
 		(*Server).suspendHosts)
-	opResumeHosts = changes("resumeHosts", "/v1/hosts/resume", "hosts resume", "end all suspensions of hosts",
+	OpResumeHosts = changes("resumeHosts", "/v1/hosts/resume", "hosts resume", "end all suspensions of hosts",
 		(*Server).resumeHosts)
 
-	opPauses = reads("pauses", "/v1/pauses", "what an operator lets nothing be sent of",
-		func(s *Server, r *http.Request, _ none) (PauseList, error) {
+	OpPauses = reads("pauses", "/v1/pauses", "what an operator lets nothing be sent of",
+		func(s *Server, r *http.Request, _ None) (PauseList, error) {
 			return s.config.Pauses.Pauses(r.Context())
 		})
-	opBeginPause = changes("beginPause", "/v1/pauses/begin", "pause",
+	OpBeginPause = changes("beginPause", "/v1/pauses/begin", "pause",
 		"send nothing of a tenant, pool, source or domain, or nothing at all", (*Server).beginPause)
-	opEndPause = changes("endPause", "/v1/pauses/end", "resume", "send it again", (*Server).endPause)
+	OpEndPause = changes("endPause", "/v1/pauses/end", "resume", "send it again", (*Server).endPause)
 
-	opStreams = reads("streams", "/v1/streams", "list the streams of events, and how far they are",
-		func(s *Server, r *http.Request, _ none) (StreamList, error) {
+	OpStreams = reads("streams", "/v1/streams", "list the streams of events, and how far they are",
+		func(s *Server, r *http.Request, _ None) (StreamList, error) {
 			return s.config.Streams.Streams(r.Context())
 		})
-	opStream = reads("stream", "/v1/streams/{name}", "one stream, with the events that its receiver has refused",
-		func(s *Server, r *http.Request, _ none) (Stream, error) {
+	OpStream = reads("stream", "/v1/streams/{name}", "one stream, with the events that its receiver has refused",
+		func(s *Server, r *http.Request, _ None) (Stream, error) {
 			return s.config.Streams.Stream(r.Context(), r.PathValue("name"))
 		})
-	opPauseStream = changes("pauseStream", "/v1/streams/{name}/pause", "streams pause",
+	OpPauseStream = changes("pauseStream", "/v1/streams/{name}/pause", "streams pause",
 		"send no events until the stream is resumed", pauseStream(true))
-	opResumeStream = changes("resumeStream", "/v1/streams/{name}/resume", "streams resume",
+	OpResumeStream = changes("resumeStream", "/v1/streams/{name}/resume", "streams resume",
 		"send events again, and at once where an attempt failed", pauseStream(false))
-	opSkipStream = changes("skipStream", "/v1/streams/{name}/skip", "streams skip", "leave out all events that wait",
+	OpSkipStream = changes("skipStream", "/v1/streams/{name}/skip", "streams skip", "leave out all events that wait",
 		(*Server).skipStream)
-	opReplayStream = changes("replayStream", "/v1/streams/{name}/replay", "streams replay",
+	OpReplayStream = changes("replayStream", "/v1/streams/{name}/replay", "streams replay",
 		"send the events from one, or from a time on, once more", (*Server).replayStream)
-	opTestStream = changes("testStream", "/v1/streams/{name}/test", "streams test",
+	OpTestStream = changes("testStream", "/v1/streams/{name}/test", "streams test",
 		"send an event of the type Test, beside those of the stream", (*Server).testStream)
 
-	opSuppressions = reads("suppressions", "/v1/suppressions", "list the addresses that no mail is sent to",
-		func(s *Server, r *http.Request, q suppressionQuery) (SuppressionList, error) {
+	OpSuppressions = reads("suppressions", "/v1/suppressions", "list the addresses that no mail is sent to",
+		func(s *Server, r *http.Request, q SuppressionQuery) (SuppressionList, error) {
 			return s.config.Suppressions.Suppressions(r.Context(), q.SuppressionFilter, q.After, q.Limit)
 		})
-	opCheckSuppressed = asks("checkSuppressed", "POST", "/v1/suppressions/check", "what keeps mail from addresses",
+	OpCheckSuppressed = asks("checkSuppressed", "POST", "/v1/suppressions/check", "what keeps mail from addresses",
 		func(s *Server, r *http.Request, a SuppressedAddresses) (SuppressionList, error) {
 			return s.config.Suppressions.CheckSuppressed(r.Context(), a)
 		})
-	opSuppress = changes("suppress", "/v1/suppressions/add", "suppress add", "put addresses on the list",
+	OpSuppress = changes("suppress", "/v1/suppressions/add", "suppress add", "put addresses on the list",
 		(*Server).suppress)
-	opUnsuppress = changes("unsuppress", "/v1/suppressions/remove", "suppress remove", "take addresses off the list",
+	OpUnsuppress = changes("unsuppress", "/v1/suppressions/remove", "suppress remove", "take addresses off the list",
 		(*Server).unsuppress)
-	opUnsuppressMatching = exactly(changes("unsuppressMatching", "/v1/suppressions/remove-matching", "suppress remove",
+	OpUnsuppressMatching = exactly(changes("unsuppressMatching", "/v1/suppressions/remove-matching", "suppress remove",
 		"take all entries off the list that fit", (*Server).unsuppressMatching))
-	opPendingSuppressions = reads("pendingSuppressions", "/v1/suppressions/pending",
+	OpPendingSuppressions = reads("pendingSuppressions", "/v1/suppressions/pending",
 		"list the entries that were set aside, since their provider is doubted",
-		func(s *Server, r *http.Request, q suppressionQuery) (PendingList, error) {
+		func(s *Server, r *http.Request, q SuppressionQuery) (PendingList, error) {
 			return s.config.Suppressions.PendingSuppressions(r.Context(), q.SuppressionFilter, q.After, q.Limit)
 		})
-	opAcceptPending = exactly(changes("acceptPending", "/v1/suppressions/pending/accept", "suppress pending accept",
+	OpAcceptPending = exactly(changes("acceptPending", "/v1/suppressions/pending/accept", "suppress pending accept",
 		"put entries that were set aside on the list", decidePending(Suppressions.AcceptPending)))
-	opDropPending = exactly(changes("dropPending", "/v1/suppressions/pending/drop", "suppress pending drop",
+	OpDropPending = exactly(changes("dropPending", "/v1/suppressions/pending/drop", "suppress pending drop",
 		"forget entries that were set aside", decidePending(Suppressions.DropPending)))
-	opUnknownReplies = reads("unknownReplies", "/v1/bounces/unknown", "replies that no rule for classes knows",
-		func(s *Server, r *http.Request, q unknownQuery) (UnknownList, error) {
+	OpUnknownReplies = reads("unknownReplies", "/v1/bounces/unknown", "replies that no rule for classes knows",
+		func(s *Server, r *http.Request, q UnknownQuery) (UnknownList, error) {
 			return s.config.Bounces.UnknownReplies(r.Context(), q.Provider)
 		})
 
-	opAPIKeys = reads("apiKeys", "/v1/keys", "list the API keys of tenants, without their secrets",
-		func(s *Server, r *http.Request, _ none) (APIKeyList, error) {
+	OpAPIKeys = reads("apiKeys", "/v1/keys", "list the API keys of tenants, without their secrets",
+		func(s *Server, r *http.Request, _ None) (APIKeyList, error) {
 			return s.config.APIKeys.APIKeys(r.Context())
 		})
-	opAddAPIKey = changes("addAPIKey", "/v1/keys/add", "key add", "add an API key",
+	OpAddAPIKey = changes("addAPIKey", "/v1/keys/add", "key add", "add an API key",
 		func(s *Server, r *http.Request, a AddAPIKey) (NewAPIKey, error) {
 			done, err := s.config.APIKeys.AddAPIKey(r.Context(), a)
 			done.Effect = one(err)
 			return done, err
 		})
-	opRotateAPIKey = changes("rotateAPIKey", "/v1/keys/rotate", "key rotate",
+	OpRotateAPIKey = changes("rotateAPIKey", "/v1/keys/rotate", "key rotate",
 		"replace an API key by a new one; both are valid for a while",
 		func(s *Server, r *http.Request, a RotateAPIKey) (NewAPIKey, error) {
 			done, err := s.config.APIKeys.RotateAPIKey(r.Context(), a)
 			done.Effect = one(err)
 			return done, err
 		})
-	opRemoveAPIKeys = changes("removeAPIKeys", "/v1/keys/remove", "key remove",
+	OpRemoveAPIKeys = changes("removeAPIKeys", "/v1/keys/remove", "key remove",
 		"remove API keys: all of a name, or the one of an id", (*Server).removeAPIKeys)
 
-	opExplain = reads("explain", "/v1/explain", "why mail waits, or what would happen to it",
+	OpExplain = reads("explain", "/v1/explain", "why mail waits, or what would happen to it",
 		func(s *Server, r *http.Request, q ExplainQuery) (Explanation, error) {
 			return s.config.Destinations.Explain(r.Context(), q)
 		})
-	opSTSPolicy = reads("stsPolicy", "/v1/mta-sts/{domain}", "what is known of a domain's MTA-STS policy (RFC 8461)",
-		func(s *Server, r *http.Request, _ none) (STSPolicy, error) { return s.readSTSPolicy(r, false) })
-	opRefreshSTSPolicy = changes("refreshSTSPolicy", "/v1/mta-sts/{domain}/refresh", "tls policy",
+	OpSTSPolicy = reads("stsPolicy", "/v1/mta-sts/{domain}", "what is known of a domain's MTA-STS policy (RFC 8461)",
+		func(s *Server, r *http.Request, _ None) (STSPolicy, error) { return s.readSTSPolicy(r, false) })
+	OpRefreshSTSPolicy = changes("refreshSTSPolicy", "/v1/mta-sts/{domain}/refresh", "tls policy",
 		"look up a domain's MTA-STS policy now, whatever is cached", (*Server).refreshSTSPolicy)
-	opTrace = gives[TraceQuery, TraceLine]("trace", "/v1/trace", "trace", "application/x-ndjson",
+	OpTrace = gives[TraceQuery, TraceLine]("trace", "/v1/trace", "trace", "application/x-ndjson",
 		"SMTP conversations as they happen, without credentials", (*Server).trace)
 
-	opWarmups = reads("warmups", "/v1/warmup", "the sources that warm up, without their providers and history",
+	OpWarmups = reads("warmups", "/v1/warmup", "the sources that warm up, without their providers and history",
 		(*Server).warmups)
-	opWarmupPlans = reads("warmupPlans", "/v1/warmup/plans",
+	OpWarmupPlans = reads("warmupPlans", "/v1/warmup/plans",
 		"the plans that can be named: the presets and the configuration's",
-		func(s *Server, r *http.Request, _ none) (WarmupPlanList, error) {
+		func(s *Server, r *http.Request, _ None) (WarmupPlanList, error) {
 			plans, err := s.config.Warmups.WarmupPlans(r.Context())
 			return WarmupPlanList{plans}, err
 		})
-	opWarmup = reads("warmup", "/v1/warmup/{name}", "where a source stands in its plan",
-		func(s *Server, r *http.Request, _ none) (Warmup, error) {
+	OpWarmup = reads("warmup", "/v1/warmup/{name}", "where a source stands in its plan",
+		func(s *Server, r *http.Request, _ None) (Warmup, error) {
 			return s.config.Warmups.Warmup(r.Context(), r.PathValue("name"))
 		})
-	opSimulateWarmup = asks("simulateWarmup", "POST", "/v1/warmup/simulate",
+	OpSimulateWarmup = asks("simulateWarmup", "POST", "/v1/warmup/simulate",
 		"how a plan would take a daily volume; nothing is changed",
 		func(s *Server, r *http.Request, q SimulateWarmup) (SimulatedWarmup, error) {
 			return s.config.Warmups.SimulateWarmup(r.Context(), q)
 		})
-	opChangeWarmup = map[WarmupAction]op[StageChoice, WarmupChanged]{
+	OpChangeWarmup = map[WarmupAction]Op[StageChoice, WarmupChanged]{
 		WarmupStart: changes("startWarmup", "/v1/warmup/{name}/start", "warmup start",
 			"begin a warm-up again, on a stage; what was sent in this hour and day still counts", changeWarmup(WarmupStart)),
 		WarmupPause: changes("pauseWarmup", "/v1/warmup/{name}/pause", "warmup pause",
@@ -197,41 +197,41 @@ var (
 		WarmupSetStage: changes("setWarmupStage", "/v1/warmup/{name}/set-stage", "warmup set-stage",
 			"go on with another stage and its caps at once", changeWarmup(WarmupSetStage)),
 	}
-	opReportWarmup = changes("reportWarmup", "/v1/warmup/{name}/report", "warmup report",
+	OpReportWarmup = changes("reportWarmup", "/v1/warmup/{name}/report", "warmup report",
 		"take the complaints of a day into account, in the place of what was reported for it before", (*Server).reportWarmup)
 
-	opAdmission = reads("admission", "/v1/admission", "which mail is refused while more is offered than can be kept, and why",
-		func(s *Server, _ *http.Request, _ none) (Admission, error) {
+	OpAdmission = reads("admission", "/v1/admission", "which mail is refused while more is offered than can be kept, and why",
+		func(s *Server, _ *http.Request, _ None) (Admission, error) {
 			return s.config.Admissions.Admission(), nil
 		})
-	opWhyRefused = reads("whyRefused", "/v1/admission/why",
+	OpWhyRefused = reads("whyRefused", "/v1/admission/why",
 		"what becomes of somebody's mail now, and what was refused of it lately",
-		func(s *Server, r *http.Request, q whyQuery) (AdmissionVerdict, error) {
+		func(s *Server, r *http.Request, q WhyQuery) (AdmissionVerdict, error) {
 			return s.config.Admissions.WhyRefused(r.Context(), q.Who)
 		})
-	opHistory = reads("history", "/v1/history", "figures over time: of the relay, a provider, a source, a site or a tenant",
+	OpHistory = reads("history", "/v1/history", "figures over time: of the relay, a provider, a source, a site or a tenant",
 		func(s *Server, r *http.Request, q HistoryQuery) (History, error) {
 			return s.config.Histories.History(r.Context(), q)
 		})
-	opHistoryNames = reads("historyNames", "/v1/history/names",
+	OpHistoryNames = reads("historyNames", "/v1/history/names",
 		"the subjects that have a history, the busiest first, with their latest figures",
-		func(s *Server, r *http.Request, q historyNamesQuery) (HistoryNames, error) {
+		func(s *Server, r *http.Request, q HistoryNamesQuery) (HistoryNames, error) {
 			return s.config.Histories.HistoryNames(r.Context(), q.Of)
 		})
-	opTLSReports = reads("tlsReports", "/v1/tls-reports", "what is counted for TLS reports (RFC 8460), and what was sent",
-		func(s *Server, r *http.Request, q tlsReportQuery) (TLSReportList, error) {
+	OpTLSReports = reads("tlsReports", "/v1/tls-reports", "what is counted for TLS reports (RFC 8460), and what was sent",
+		func(s *Server, r *http.Request, q TLSReportQuery) (TLSReportList, error) {
 			return s.config.TLSReports.TLSReports(r.Context(), q.Domain, q.After, q.Limit)
 		})
-	opInbound = reads("inbound", "/v1/inbound",
+	OpInbound = reads("inbound", "/v1/inbound",
 		"mail for the relay itself that it did not understand and keeps, the newest first",
 		func(s *Server, r *http.Request, q Paging) (InboundList, error) {
 			return s.config.Inbound.Inbound(r.Context(), q.After, q.Limit)
 		})
-	opInboundMail    = reads("inboundMail", "/v1/inbound/{id}", "what is known of a kept mail", (*Server).inboundMail)
-	opInboundContent = gives[none, any]("inboundContent", "/v1/inbound/{id}/content", "bounce inbound content",
+	OpInboundMail    = reads("inboundMail", "/v1/inbound/{id}", "what is known of a kept mail", (*Server).inboundMail)
+	OpInboundContent = gives[None, any]("inboundContent", "/v1/inbound/{id}/content", "bounce inbound content",
 		"message/rfc822", "the content of a kept mail: headers and body, as they came", (*Server).inboundContent)
 
-	opActions = reads("actions", "/v1/actions", "what operators did, newest first",
+	OpActions = reads("actions", "/v1/actions", "what operators did, newest first",
 		func(s *Server, r *http.Request, q ActionQuery) (ActionPage, error) {
 			p, err := s.config.Audit.Read(r.Context(), q)
 			if errors.Is(err, audit.ErrCursor) {
@@ -239,33 +239,33 @@ var (
 			}
 			return p, err
 		})
-	opBeginFileChange = asks("beginFileChange", "POST", "/v1/actions/begin",
+	OpBeginFileChange = asks("beginFileChange", "POST", "/v1/actions/begin",
 		"put it on record that a command begins to change a file; the outcome must follow within a minute",
 		(*Server).beginFileChange)
-	opEndFileChange = asks("endFileChange", "POST", "/v1/actions/end", "put on record how a command has ended",
+	OpEndFileChange = asks("endFileChange", "POST", "/v1/actions/end", "put on record how a command has ended",
 		(*Server).endFileChange)
-	opBackup = gives[BackupOptions, any]("backup", "/v1/backup", "backup", "application/x-tar",
+	OpBackup = gives[BackupOptions, any]("backup", "/v1/backup", "backup", "application/x-tar",
 		"the relay's state at one instant", (*Server).backup)
-	opUpgrade = reads("upgrade", "/v1/upgrade",
+	OpUpgrade = reads("upgrade", "/v1/upgrade",
 		"the formats of the relay's stores, and whether the version before can be put back",
-		func(s *Server, r *http.Request, _ none) (Upgrade, error) {
+		func(s *Server, r *http.Request, _ None) (Upgrade, error) {
 			return s.config.Upgrades.Upgrade(r.Context())
 		})
-	opFinishUpgrade = changes("finishUpgrade", "/v1/upgrade/finish", "upgrade finish",
+	OpFinishUpgrade = changes("finishUpgrade", "/v1/upgrade/finish", "upgrade finish",
 		"write the newest formats from now on; the version before can't be put back then",
 		func(s *Server, r *http.Request, f FinishUpgrade) (UpgradeFinished, error) {
 			return s.config.Upgrades.FinishUpgrade(r.Context(), f)
 		})
-	opConfig = gives[configQuery, map[string]any]("config", "/v1/config", "", "text/plain",
+	OpConfig = gives[configQuery, map[string]any]("config", "/v1/config", "", "text/plain",
 		"the configuration in force, without secrets", (*Server).effective)
-	opConfigChanges = reads("configChanges", "/v1/config/changes", "the differences between the configuration file and the "+
+	OpConfigChanges = reads("configChanges", "/v1/config/changes", "the differences between the configuration file and the "+
 		"configuration in force; a reload checks more, and its dry run tries all of it",
-		func(s *Server, _ *http.Request, _ none) (Reload, error) {
+		func(s *Server, _ *http.Request, _ None) (Reload, error) {
 			changes, err := s.config.Relay.ConfigChanges()
 			changes.Count = len(changes.Changes)
 			return changes, err
 		})
-	opReload = changes("reload", "/v1/config/reload", "config reload",
+	OpReload = changes("reload", "/v1/config/reload", "config reload",
 		"read the configuration file again; all of it comes into force, or nothing", (*Server).reload)
 )
 

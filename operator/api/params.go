@@ -21,6 +21,7 @@ import (
 //	help:"..."           its meaning; a word in angle brackets stands for the value
 //	default:"..."        the value when it is absent, other than the zero value
 //	min:"1" max:"1000"   the bounds of a number; without them it is not negative
+//	whole:"1s"           the unit of a time, if clients don't send what is finer
 //	words:"one,another"  the values that it takes, if its type has no entry in wordsOf
 //	arg:"NAME"           commands take it as arguments
 //	short:"n"            the one letter of its flag
@@ -47,7 +48,7 @@ func appendParams(all []Param, v reflect.Value, without []string) []Param {
 		name, ok := f.Tag.Lookup("q")
 		switch {
 		case f.Anonymous && f.Type.Kind() == reflect.Struct:
-			all = appendParams(all, v.Field(i), strings.Fields(f.Tag.Get("without")))
+			all = appendParams(all, v.Field(i), append(slices.Clip(without), strings.Fields(f.Tag.Get("without"))...))
 		case ok && !slices.Contains(without, name):
 			words := wordsOf[f.Type]
 			if own := f.Tag.Get("words"); own != "" {
@@ -94,6 +95,12 @@ func (p Param) IsFlag() bool { return p.value.Kind() == reflect.Bool }
 
 // IsList reports whether it has several values, with commas between them.
 func (p Param) IsList() bool { return p.value.Kind() == reflect.Slice }
+
+// unit is that of a time, which is sent without what is finer; 0: it is sent as it is.
+func (p Param) unit() time.Duration {
+	unit, _ := time.ParseDuration(p.Tag.Get("whole"))
+	return unit
+}
 
 // bounds are those of a number.
 func (p Param) bounds() (least, most int) {
@@ -151,7 +158,7 @@ func (p Param) Text() (text string, set bool) {
 	}
 	switch field := p.Field().(type) {
 	case *time.Time:
-		text = field.Format(time.RFC3339Nano)
+		text = field.Truncate(p.unit()).Format(time.RFC3339Nano)
 	case *[]string:
 		text = strings.Join(*field, ",")
 	default:
@@ -222,6 +229,9 @@ type Paging struct {
 	After string `q:"after" help:"continue after the previous page (<cursor>)"`
 	Limit int    `q:"limit" default:"50" min:"1" max:"1000" help:"the most of a page"`
 }
+
+// At asks for the page of at most limit rows behind a cursor.
+func (p *Paging) At(after string, limit int) { p.After, p.Limit = after, limit }
 
 // RowsOf returns the rows of a page, which is the field of their type, and the cursor of the next one; without a field for
 // the cursor the page is all.

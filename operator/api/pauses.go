@@ -101,16 +101,3 @@ func (s *Server) endPause(r *http.Request, e EndPause) (PauseChanged, error) {
 	p, err := s.config.Pauses.EndPause(r.Context(), e)
 	return PauseChanged{one(err), p}, err
 }
-
-// Pauses lists what is paused.
-func (c *Client) Pauses(ctx context.Context) (PauseList, error) { return opPauses.call(ctx, c, none{}) }
-
-// BeginPause sends nothing of something from now on.
-func (c *Client) BeginPause(ctx context.Context, b BeginPause) (PauseChanged, error) {
-	return opBeginPause.call(ctx, c, b)
-}
-
-// EndPause sends it again.
-func (c *Client) EndPause(ctx context.Context, e EndPause) (PauseChanged, error) {
-	return opEndPause.call(ctx, c, e)
-}

@@ -30,7 +30,7 @@ func TestAPauseIsByWhoAsks(t *testing.T) {
 		s.Shutdown(t.Context())
 		<-served
 	})
-	done, err := api.NewClient(path).BeginPause(t.Context(), api.BeginPause{What: api.PauseEverything, By: "somebody else"})
+	done, err := api.OpBeginPause.Call(t.Context(), api.NewClient(path), api.BeginPause{What: api.PauseEverything, By: "somebody else"})
 	if err != nil || done.By != me.Username {
 		t.Errorf("paused by %q, want %q (%v)", done.By, me.Username, err)
 	}

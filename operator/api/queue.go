@@ -15,7 +15,7 @@ import (
 	"example.org/mta/internal/legible"
 )
 
-func (s *Server) show(r *http.Request, _ none) (Item, error) {
+func (s *Server) show(r *http.Request, _ None) (Item, error) {
 	id, err := pathID(r)
 	if err != nil {
 		return Item{}, err
@@ -23,7 +23,7 @@ func (s *Server) show(r *http.Request, _ none) (Item, error) {
 	return s.config.Queue.Get(r.Context(), id)
 }
 
-func (s *Server) content(w http.ResponseWriter, r *http.Request, _ none) error {
+func (s *Server) content(w http.ResponseWriter, r *http.Request, _ None) error {
 	id, err := pathID(r)
 	if err != nil {
 		return err
@@ -346,14 +346,9 @@ func (s *Server) removeMoved(r *http.Request, c RemoveMoved) (MovedRemoved, erro
 	return done, err
 }
 
-// ExportQueue writes an archive of what fits to w.
-func (c *Client) ExportQueue(ctx context.Context, w io.Writer, f Filter) error {
-	return opExport.copy(ctx, c, w, "the archive", f)
-}
-
 // ImportQueue hands over an archive. What is in Imported is done, also beside an error.
 func (c *Client) ImportQueue(ctx context.Context, archive io.Reader, o ImportOptions) (done Imported, err error) {
-	answer, err := c.send(ctx, opImport.method, opImport.path, encode(Params(&o)), archive, opImport.takes)
+	answer, err := c.send(ctx, OpImport.method, OpImport.path, encode(Params(&o)), archive, OpImport.takes)
 	if err != nil {
 		return done, err
 	}
@@ -361,9 +356,4 @@ func (c *Client) ImportQueue(ctx context.Context, archive io.Reader, o ImportOpt
 		return done, err
 	}
 	return done, done.Stopped
-}
-
-// RemoveMoved removes what another relay has.
-func (c *Client) RemoveMoved(ctx context.Context, r RemoveMoved) (MovedRemoved, error) {
-	return opRemoveMoved.call(ctx, c, r)
 }

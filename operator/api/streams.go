@@ -137,36 +137,3 @@ func (s *Server) testStream(r *http.Request, in Intent) (TestedStream, error) {
 	tested.Effect = one(err)
 	return tested, err
 }
-
-// Streams lists the streams.
-func (c *Client) Streams(ctx context.Context) (StreamList, error) {
-	return opStreams.call(ctx, c, none{})
-}
-
-// Stream gives one, with the events that were set aside.
-func (c *Client) Stream(ctx context.Context, name string) (Stream, error) {
-	return opStream.call(ctx, c, none{}, name)
-}
-
-// PauseStream stops a stream, or has it go on.
-func (c *Client) PauseStream(ctx context.Context, name string, paused bool, in Intent) (StreamChanged, error) {
-	if paused {
-		return opPauseStream.call(ctx, c, in, name)
-	}
-	return opResumeStream.call(ctx, c, in, name)
-}
-
-// SkipStream moves a stream to the end of the log.
-func (c *Client) SkipStream(ctx context.Context, name string, in Intent) (MovedStream, error) {
-	return opSkipStream.call(ctx, c, in, name)
-}
-
-// ReplayStream moves a stream.
-func (c *Client) ReplayStream(ctx context.Context, name string, to MoveStream) (MovedStream, error) {
-	return opReplayStream.call(ctx, c, to, name)
-}
-
-// TestStream sends an event of the type Test.
-func (c *Client) TestStream(ctx context.Context, name string, in Intent) (TestedStream, error) {
-	return opTestStream.call(ctx, c, in, name)
-}

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -71,7 +70,7 @@ type SuppressionFilter struct {
 	Domain   string            `json:"domain,omitempty" q:"domain" help:"addresses in this <domain>"`
 	Source   SuppressionSource `json:"source,omitempty" q:"source" help:"entries from this <source>: bounce, report, complaint, operator, import, tenant or unsubscribe"`
 	Provider string            `json:"provider,omitempty" q:"provider" help:"addresses that this <provider> served, or this site"`
-	Since    time.Time         `json:"since,omitzero" q:"since" help:"entries added at this <time> or later"`
+	Since    time.Time         `json:"since,omitzero" q:"since" whole:"1s" help:"entries added at this <time> or later"`
 }
 
 // SuppressionSelection selects the entries that a change is for.
@@ -240,57 +239,10 @@ func (a *SuppressedAddresses) Check() error {
 	return nil
 }
 
-type suppressionQuery struct {
+// SuppressionQuery asks for a page of the entries that fit.
+type SuppressionQuery struct {
 	SuppressionFilter
 	Paging
-}
-
-// suppressionPage asks for a page of entries. They are added at whole seconds.
-func suppressionPage(f SuppressionFilter, after string, limit int) suppressionQuery {
-	f.Since = f.Since.Truncate(time.Second)
-	return suppressionQuery{f, Paging{after, limit}}
-}
-
-// Suppressions gives a page of the entries that fit. after is SuppressionList.Next of the page
-// before, limit is from 1 to MaxLimit, 0 is DefaultLimit.
-func (c *Client) Suppressions(ctx context.Context, f SuppressionFilter, after string, limit int) (SuppressionList, error) {
-	return opSuppressions.call(ctx, c, suppressionPage(f, after, limit))
-}
-
-// PendingSuppressions is Suppressions for the entries that were set aside.
-func (c *Client) PendingSuppressions(ctx context.Context, f SuppressionFilter, after string, limit int) (PendingList, error) {
-	return opPendingSuppressions.call(ctx, c, suppressionPage(f, after, limit))
-}
-
-// CheckSuppressed gives the entries that keep mail from addresses.
-func (c *Client) CheckSuppressed(ctx context.Context, a SuppressedAddresses) (SuppressionList, error) {
-	return opCheckSuppressed.call(ctx, c, a)
-}
-
-// Suppress puts entries on the list.
-func (c *Client) Suppress(ctx context.Context, s Suppress) (Suppressed, error) {
-	return opSuppress.call(ctx, c, s)
-}
-
-// Unsuppress takes entries off the list.
-func (c *Client) Unsuppress(ctx context.Context, a Unsuppress) (Unsuppressed, error) {
-	return opUnsuppress.call(ctx, c, a)
-}
-
-// UnsuppressMatching takes all entries off the list that fit. The selection has at least a time, a source, a provider
-// or a domain.
-func (c *Client) UnsuppressMatching(ctx context.Context, s SuppressionSelection) (Unsuppressed, error) {
-	return opUnsuppressMatching.call(ctx, c, s)
-}
-
-// AcceptPending puts the entries that were set aside and fit on the list.
-func (c *Client) AcceptPending(ctx context.Context, s SuppressionSelection) (PendingDecided, error) {
-	return opAcceptPending.call(ctx, c, s)
-}
-
-// DropPending forgets the entries that were set aside and fit.
-func (c *Client) DropPending(ctx context.Context, s SuppressionSelection) (PendingDecided, error) {
-	return opDropPending.call(ctx, c, s)
 }
 
 // Bounces is what the server asks of the relay about refusals.
@@ -321,13 +273,9 @@ type UnknownSample struct {
 	Last    time.Time `json:"last"`              // the latest time
 }
 
-type unknownQuery struct {
+// UnknownQuery asks for the replies that no rule knows: of a provider, or of all.
+type UnknownQuery struct {
 	Provider *string `q:"provider" help:"of this <provider> alone; empty: of sites without one"`
-}
-
-// UnknownReplies gives the replies that no rule knows, of a provider or, with nil, of all.
-func (c *Client) UnknownReplies(ctx context.Context, provider *string) (UnknownList, error) {
-	return opUnknownReplies.call(ctx, c, unknownQuery{provider})
 }
 
 // InboundMail is mail for the relay itself that it did not understand, and keeps for people.
@@ -361,7 +309,7 @@ type Inbound interface {
 	InboundMail(ctx context.Context, id string) (InboundMail, []byte, error)
 }
 
-func (s *Server) inboundMail(r *http.Request, _ none) (m InboundMail, err error) {
+func (s *Server) inboundMail(r *http.Request, _ None) (m InboundMail, err error) {
 	id, err := pathID(r)
 	if err == nil {
 		m, _, err = s.config.Inbound.InboundMail(r.Context(), id)
@@ -369,7 +317,7 @@ func (s *Server) inboundMail(r *http.Request, _ none) (m InboundMail, err error)
 	return m, err
 }
 
-func (s *Server) inboundContent(w http.ResponseWriter, r *http.Request, _ none) error {
+func (s *Server) inboundContent(w http.ResponseWriter, r *http.Request, _ None) error {
 	id, err := pathID(r)
 	if err != nil {
 		return err
@@ -382,19 +330,4 @@ func (s *Server) inboundContent(w http.ResponseWriter, r *http.Request, _ none) 
 	w.Header().Set("Content-Length", strconv.Itoa(len(content)))
 	w.Write(content)
 	return nil
-}
-
-// Inbound gives a page of kept inbound mail.
-func (c *Client) Inbound(ctx context.Context, after string, limit int) (InboundList, error) {
-	return opInbound.call(ctx, c, Paging{after, limit})
-}
-
-// InboundMail gives what is known of a kept mail.
-func (c *Client) InboundMail(ctx context.Context, id string) (InboundMail, error) {
-	return opInboundMail.call(ctx, c, none{}, id)
-}
-
-// InboundContent writes a kept mail's headers and body to w, as they came.
-func (c *Client) InboundContent(ctx context.Context, id string, w io.Writer) error {
-	return opInboundContent.copy(ctx, c, w, "the content of "+id, none{}, id)
 }

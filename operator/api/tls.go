@@ -58,16 +58,6 @@ func (s *Server) readSTSPolicy(r *http.Request, refresh bool) (STSPolicy, error)
 	return s.config.TLSPolicies.STSPolicy(r.Context(), domain, refresh)
 }
 
-// STSPolicy gives what is known of a domain's MTA-STS policy.
-func (c *Client) STSPolicy(ctx context.Context, domain string) (STSPolicy, error) {
-	return opSTSPolicy.call(ctx, c, none{}, domain)
-}
-
-// RefreshSTSPolicy looks it up anew.
-func (c *Client) RefreshSTSPolicy(ctx context.Context, domain string, in Intent) (STSRefreshed, error) {
-	return opRefreshSTSPolicy.call(ctx, c, in, domain)
-}
-
 // TLSReportList is a page of what is counted for TLS reports (RFC 8460), and of what was sent.
 type TLSReportList struct {
 	On   bool         `json:"on"`             // the configuration has reports sent
@@ -81,12 +71,8 @@ type TLSReports interface {
 	TLSReports(ctx context.Context, domain, after string, limit int) (TLSReportList, error)
 }
 
-type tlsReportQuery struct {
-	Domain string `q:"domain" help:"of this policy <domain> alone"`
+// TLSReportQuery asks for a page of what is counted for TLS reports.
+type TLSReportQuery struct {
+	Domain string `q:"domain" help:"of this policy <domain> alone: the recipients' domain"`
 	Paging
-}
-
-// TLSReports gives a page of what is counted for TLS reports.
-func (c *Client) TLSReports(ctx context.Context, domain, after string, limit int) (TLSReportList, error) {
-	return opTLSReports.call(ctx, c, tlsReportQuery{domain, Paging{after, limit}})
 }

@@ -230,7 +230,8 @@ type Page struct {
 	Recipients int    `q:"recipients" default:"10" help:"recipients shown of each message; 0: all"`
 }
 
-type listQuery struct {
+// ListQuery asks for a page of the messages that fit.
+type ListQuery struct {
 	Filter
 	Page
 }
@@ -391,7 +392,8 @@ type SummaryPage struct {
 	After string `q:"after" help:"continue after the previous part (<cursor>)"` // Summary.Next
 }
 
-type summaryQuery struct {
+// SummaryQuery asks for a summary, or the next part of it.
+type SummaryQuery struct {
 	Filter `without:"id"`
 	By     SummaryBy `q:"by" default:"site" help:"what a row is for"`
 	SummaryPage

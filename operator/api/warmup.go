@@ -181,35 +181,6 @@ func (s *Server) reportWarmup(r *http.Request, report WarmupReport) (WarmupChang
 	return WarmupChanged{one(err), now}, err
 }
 
-// ReportWarmup takes a day's complaints into account and gives the warm-up as it is then.
-func (c *Client) ReportWarmup(ctx context.Context, name string, r WarmupReport) (WarmupChanged, error) {
-	return opReportWarmup.call(ctx, c, r, name)
-}
-
-// Warmups gives a page of the sources that warm up, without their providers and history. after is
-// WarmupList.Next of the page before, limit is from 1 to MaxLimit, 0 is DefaultLimit.
-func (c *Client) Warmups(ctx context.Context, after string, limit int) (WarmupList, error) {
-	return opWarmups.call(ctx, c, Paging{after, limit})
-}
-
-// Warmup gives one of them, by the name of the source or its IP.
-func (c *Client) Warmup(ctx context.Context, name string) (Warmup, error) {
-	return opWarmup.call(ctx, c, none{}, name)
-}
-
-// WarmupPlans gives the plans that can be named, sorted.
-func (c *Client) WarmupPlans(ctx context.Context) ([]WarmupPlan, error) {
-	l, err := opWarmupPlans.call(ctx, c, none{})
-	slices.SortFunc(l.Plans, func(a, b WarmupPlan) int { return strings.Compare(a.Name, b.Name) })
-	return l.Plans, err
-}
-
-// ChangeWarmup carries an action out and gives the warm-up as it is then. The stage is for WarmupStart, where 0 is the
-// plan's start stage, and for WarmupSetStage.
-func (c *Client) ChangeWarmup(ctx context.Context, name string, a WarmupAction, to StageChoice) (WarmupChanged, error) {
-	return opChangeWarmup[a].call(ctx, c, to, name)
-}
-
 // SimulateWarmup asks how a plan would take a daily volume. Nothing is changed by it.
 type SimulateWarmup struct {
 	// the name of a preset or of a plan of the configuration; or:
@@ -289,9 +260,4 @@ func (q *SimulateWarmup) Check() error {
 		}
 	}
 	return nil
-}
-
-// SimulateWarmup asks how a plan would take a daily volume.
-func (c *Client) SimulateWarmup(ctx context.Context, q SimulateWarmup) (SimulatedWarmup, error) {
-	return opSimulateWarmup.call(ctx, c, q)
 }

@@ -18,7 +18,7 @@ func TestWarmupsPage(t *testing.T) {
 	for _, limit := range []int{1, 2, 3, 100} {
 		var got []string
 		for after := ""; ; {
-			l, err := c.Warmups(context.Background(), after, limit)
+			l, err := api.OpWarmups.Call(context.Background(), c.Client, api.Paging{After: after, Limit: limit})
 			if err != nil || len(l.Warmups) > limit {
 				t.Fatalf("%+v, %v", l, err)
 			}
@@ -41,16 +41,16 @@ func TestWarmupsPage(t *testing.T) {
 func TestWarmupBySourceOrIP(t *testing.T) {
 	c := open(t)
 	for name, want := range map[string]string{"acme-1": "192.0.2.20", "192.0.2.20": "192.0.2.20", "2001:db8::20": "2001:db8::20"} {
-		w, err := c.Warmup(t.Context(), name)
+		w, err := api.OpWarmup.Call(t.Context(), c.Client, api.None{}, name)
 		if err != nil || w.IP != want {
 			t.Errorf("%s: %+v, %v", name, w, err)
 		}
 	}
-	if _, err := c.Warmup(t.Context(), "nobody"); !api.IsNotFound(err) || api.Hint(err) == "" {
+	if _, err := api.OpWarmup.Call(t.Context(), c.Client, api.None{}, "nobody"); !api.IsNotFound(err) || api.Hint(err) == "" {
 		t.Errorf("nobody: %v", err)
 	}
 	const odd = "odd/na%2Fme ?"
-	if w, err := serve(t, api.Config{Warmups: warmups{}}).Warmup(t.Context(), odd); err != nil || w.Source != odd {
+	if w, err := api.OpWarmup.Call(t.Context(), serve(t, api.Config{Warmups: warmups{}}), api.None{}, odd); err != nil || w.Source != odd {
 		t.Errorf("%+v, %v", w, err)
 	}
 }
@@ -92,32 +92,32 @@ func TestWarmupsAreChanged(t *testing.T) {
 		{api.WarmupPause, 0, api.WarmupPaused, 1}, {api.WarmupResume, 0, api.WarmupNormal, 1},
 		{api.WarmupSetStage, 3, api.WarmupNormal, 3}, {api.WarmupStart, 0, api.WarmupNormal, 1}, {api.WarmupStart, 2, api.WarmupNormal, 2},
 	} {
-		w, err := c.ChangeWarmup(ctx, "192.0.2.20", x.action, api.StageChoice{Stage: x.stage})
+		w, err := api.OpChangeWarmup[x.action].Call(ctx, c.Client, api.StageChoice{Stage: x.stage}, "192.0.2.20")
 		if err != nil || w.Source != "acme-1" || w.State != x.state || w.Stage != x.want {
 			t.Errorf("%s: %+v, %v", x.action, w, err)
 		}
 	}
-	p, err := c.Actions(ctx, api.ActionQuery{Since: now})
+	p, err := api.OpActions.Call(ctx, c.Client, api.ActionQuery{Since: now})
 	if err != nil || len(p.Actions) != 5 || p.Actions[2].Action != "warmup set-stage" || p.Actions[2].Subject != "name=192.0.2.20 stage=3" {
 		t.Errorf("what was written down of 5 actions: %+v, %v", p.Actions, err)
 	}
 	for what, err := range map[string]error{
-		"stage 0":    second(c.ChangeWarmup(ctx, "acme-1", api.WarmupSetStage, api.StageChoice{})),
-		"a negative": second(c.ChangeWarmup(ctx, "acme-1", api.WarmupStart, api.StageChoice{Stage: -1})),
-		"beyond":     second(c.ChangeWarmup(ctx, "acme-1", api.WarmupSetStage, api.StageChoice{Stage: 15})),
+		"stage 0":    second(api.OpChangeWarmup[api.WarmupSetStage].Call(ctx, c.Client, api.StageChoice{}, "acme-1")),
+		"a negative": second(api.OpChangeWarmup[api.WarmupStart].Call(ctx, c.Client, api.StageChoice{Stage: -1}, "acme-1")),
+		"beyond":     second(api.OpChangeWarmup[api.WarmupSetStage].Call(ctx, c.Client, api.StageChoice{Stage: 15}, "acme-1")),
 	} {
 		if e := (*api.Error)(nil); !errors.As(err, &e) || e.Status != http.StatusBadRequest || e.Hint == "" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := second(c.ChangeWarmup(ctx, "nobody", api.WarmupPause, api.StageChoice{})); !api.IsNotFound(err) {
+	if err := second(api.OpChangeWarmup[api.WarmupPause].Call(ctx, c.Client, api.StageChoice{}, "nobody")); !api.IsNotFound(err) {
 		t.Errorf("nobody: %v", err)
 	}
 }
 
 func TestWarmupPlans(t *testing.T) {
-	plans, err := open(t).WarmupPlans(t.Context())
-	for _, p := range plans {
+	plans, err := api.OpWarmupPlans.Call(t.Context(), open(t).Client, api.None{})
+	for _, p := range plans.Plans {
 		if p.Name == "small" && p.Origin == "configuration" && slices.Equal(p.Sources, []string{"news-1"}) && len(p.Plan.Stages) == 3 && len(p.Forecast) == 3 {
 			return
 		}

@@ -216,7 +216,7 @@ func (d *dialog) question() string {
 }
 
 // count asks what the action would touch.
-func (a *action) count(ctx context.Context, relay Relay) counted {
+func (a *action) count(ctx context.Context, relay *api.Client) counted {
 	dry := *a
 	if dry.length == 0 && a.table == sites {
 		dry.length = shortSuspension // any that is allowed
@@ -228,7 +228,7 @@ func (a *action) count(ctx context.Context, relay Relay) counted {
 const shortSuspension = api.Age(time.Minute)
 
 // do carries the action out. If it would touch something else than was confirmed, it is counted anew instead.
-func (a *action) do(ctx context.Context, relay Relay, caller string) any {
+func (a *action) do(ctx context.Context, relay *api.Client, caller string) any {
 	_, _, err := a.carry(api.WithReason(ctx, a.reason), relay, caller, api.Intent{Expect: &a.expect})
 	if e := (*api.Error)(nil); errors.As(err, &e) && e.Status == http.StatusConflict && e.Count != nil {
 		return a.count(ctx, relay)
@@ -237,34 +237,34 @@ func (a *action) do(ctx context.Context, relay Relay, caller string) any {
 }
 
 // carry asks for the action, or only what it would touch, which it also says in words.
-func (a *action) carry(ctx context.Context, relay Relay, caller string, in api.Intent) (api.Effect, string, error) {
+func (a *action) carry(ctx context.Context, relay *api.Client, caller string, in api.Intent) (api.Effect, string, error) {
 	name := a.row.key
 	switch {
 	case a.table == sites && a.verb == suspend:
-		s, err := relay.Suspend(ctx, api.Suspend{Intent: in, Site: name, For: a.length, Reason: a.reason})
+		s, err := api.OpSuspend.Call(ctx, relay, api.Suspend{Intent: in, Site: name, For: a.length, Reason: a.reason})
 		return s.Effect, fmt.Sprintf("it serves %s; %s", plural(s.Domains, "known domain"), a.waiting()), err
 	case a.table == sites:
-		s, err := relay.Resume(ctx, api.Resume{Intent: in, Site: name})
+		s, err := api.OpResume.Call(ctx, relay, api.Resume{Intent: in, Site: name})
 		return s.Effect, plural(s.Ended, "suspension") + " would end", err
 	case a.table == connections:
-		c, err := relay.CloseConnections(ctx, api.CloseConnections{Intent: in, IDs: []string{name}})
+		c, err := api.OpCloseConnections.Call(ctx, relay, api.CloseConnections{Intent: in, IDs: []string{name}})
 		if c.Busy > 0 {
 			return c.Effect, "what it has begun is finished first", err
 		}
 		return c.Effect, "nothing is under way on it", err
 	case a.table == warmups && a.verb == suspend:
-		w, err := relay.ChangeWarmup(ctx, name, api.WarmupPause, api.StageChoice{Intent: in})
+		w, err := api.OpChangeWarmup[api.WarmupPause].Call(ctx, relay, api.StageChoice{Intent: in}, name)
 		return w.Effect, fmt.Sprintf("it is on stage %d of %d", w.Stage, w.TotalStages), err
 	case a.table == warmups:
-		w, err := relay.ChangeWarmup(ctx, name, api.WarmupResume, api.StageChoice{Intent: in})
+		w, err := api.OpChangeWarmup[api.WarmupResume].Call(ctx, relay, api.StageChoice{Intent: in}, name)
 		return w.Effect, fmt.Sprintf("it is on stage %d of %d", w.Stage, w.TotalStages), err
 	}
 	what := map[Table]api.PauseWhat{sources: api.PauseSource, tenants: api.PauseTenant}[a.table]
 	if a.verb == suspend {
-		p, err := relay.BeginPause(ctx, api.BeginPause{Intent: in, What: what, Name: name, For: a.length, Reason: a.reason, By: caller})
+		p, err := api.OpBeginPause.Call(ctx, relay, api.BeginPause{Intent: in, What: what, Name: name, For: a.length, Reason: a.reason, By: caller})
 		return p.Effect, a.waiting(), err
 	}
-	p, err := relay.EndPause(ctx, api.EndPause{Intent: in, What: what, Name: name})
+	p, err := api.OpEndPause.Call(ctx, relay, api.EndPause{Intent: in, What: what, Name: name})
 	return p.Effect, a.waiting(), err
 }
 

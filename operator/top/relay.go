@@ -10,27 +10,6 @@ import (
 	"example.org/mta/operator/api"
 )
 
-// Relay is what the screen asks of a running relay. *api.Client is one.
-type Relay interface {
-	Status(context.Context) (api.Status, error)
-	History(context.Context, api.HistoryQuery) (api.History, error)
-	HistoryNames(context.Context, api.Subject) (api.HistoryNames, error)
-	Sites(ctx context.Context, f api.SiteFilter, after string, limit int) (api.SiteList, error)
-	Providers(ctx context.Context, f api.BlockFilter, after string, limit int) (api.ProviderList, error)
-	Sources(ctx context.Context, f api.BlockFilter, after string, limit int) (api.SourceList, error)
-	Tenants(ctx context.Context, f api.BlockFilter, after string, limit int) (api.TenantList, error)
-	Warmups(ctx context.Context, after string, limit int) (api.WarmupList, error)
-	Connections(ctx context.Context, f api.ConnectionFilter, after string, limit int) (api.ConnectionList, error)
-	List(context.Context, api.Filter, api.Page) (api.List, error)
-
-	Suspend(context.Context, api.Suspend) (api.Suspended, error)
-	Resume(context.Context, api.Resume) (api.Resumed, error)
-	BeginPause(context.Context, api.BeginPause) (api.PauseChanged, error)
-	EndPause(context.Context, api.EndPause) (api.PauseChanged, error)
-	ChangeWarmup(ctx context.Context, name string, a api.WarmupAction, to api.StageChoice) (api.WarmupChanged, error)
-	CloseConnections(context.Context, api.CloseConnections) (api.ClosedConnections, error)
-}
-
 // Printer prints what the commands print, as text of a width.
 type Printer interface {
 	Explain(ctx context.Context, q api.ExplainQuery, w io.Writer, width int) error
@@ -47,10 +26,10 @@ const (
 )
 
 // ask asks the relay for a screen.
-func (f *fetch) ask(ctx context.Context, relay Relay, now time.Time) (*Data, error) {
+func (f *fetch) ask(ctx context.Context, relay *api.Client, now time.Time) (*Data, error) {
 	d := &Data{Time: now, table: f.table}
 	var err error
-	if d.Status, err = relay.Status(ctx); err != nil {
+	if d.Status, err = api.OpStatus.Call(ctx, relay, api.None{}); err != nil {
 		return nil, err
 	}
 	d.figures(ctx, relay, f)
@@ -58,9 +37,9 @@ func (f *fetch) ask(ctx context.Context, relay Relay, now time.Time) (*Data, err
 }
 
 // figures asks for what the relay keeps of the past. Without it the screen is still of use.
-func (d *Data) figures(ctx context.Context, relay Relay, f *fetch) {
+func (d *Data) figures(ctx context.Context, relay *api.Client, f *fetch) {
 	if f.rates {
-		h, err := relay.History(ctx, api.HistoryQuery{Of: api.OfRelay, Span: api.Last15Minutes})
+		h, err := api.OpHistory.Call(ctx, relay, api.HistoryQuery{Of: api.OfRelay, Span: api.Last15Minutes})
 		if err != nil {
 			d.NoHistory = textOr("", err)
 		} else {
@@ -68,7 +47,7 @@ func (d *Data) figures(ctx context.Context, relay Relay, f *fetch) {
 		}
 	}
 	if of, ok := subjects[f.table]; ok {
-		names, err := relay.HistoryNames(ctx, of)
+		names, err := api.OpHistoryNames.Call(ctx, relay, api.HistoryNamesQuery{Of: of})
 		if err != nil {
 			d.NoHistory = textOr("", err)
 		}
@@ -80,39 +59,39 @@ func (d *Data) figures(ctx context.Context, relay Relay, f *fetch) {
 var subjects = map[Table]api.Subject{sites: api.OfSite, providers: api.OfProvider, sources: api.OfSource, tenants: api.OfTenant}
 
 // list asks for the rows of the table.
-func (f *fetch) list(ctx context.Context, relay Relay, d *Data) error {
+func (f *fetch) list(ctx context.Context, relay *api.Client, d *Data) error {
 	limit := listed
 	if f.filter != "" {
 		limit = searched
 	}
 	var err error
-	next, blocks := "", api.BlockFilter{Order: api.BySize}
+	next, blocks := "", api.BlockFilter{Order: api.BySize, Paging: api.Paging{Limit: limit}}
 	switch f.table {
 	case sites:
 		var l api.SiteList
-		l, err = relay.Sites(ctx, api.SiteFilter{Provider: f.of, Order: api.BySize}, "", limit)
+		l, err = api.OpSites.Call(ctx, relay, api.SiteFilter{Provider: f.of, Order: api.BySize, Paging: api.Paging{Limit: limit}})
 		if d.Sites, next = l.Sites, l.Next; err == nil && next != "" && f.filter != "" {
 			err = f.named(ctx, relay, d)
 		}
 	case providers:
 		var l api.ProviderList
-		l, err = relay.Providers(ctx, blocks, "", limit)
+		l, err = api.OpProviders.Call(ctx, relay, api.UnpooledFilter{BlockFilter: blocks})
 		d.Providers, next = l.Providers, l.Next
 	case sources:
 		var l api.SourceList
-		l, err = relay.Sources(ctx, blocks, "", limit)
+		l, err = api.OpSources.Call(ctx, relay, blocks)
 		d.Sources, next = l.Sources, l.Next
 	case tenants:
 		var l api.TenantList
-		l, err = relay.Tenants(ctx, blocks, "", limit)
+		l, err = api.OpTenants.Call(ctx, relay, api.TenantFilter{BlockFilter: blocks})
 		d.Tenants, next = l.Tenants, l.Next
 	case warmups:
 		var l api.WarmupList
-		l, err = relay.Warmups(ctx, "", limit)
+		l, err = api.OpWarmups.Call(ctx, relay, api.Paging{Limit: limit})
 		d.Warmups, next = l.Warmups, l.Next
 	case connections:
 		var l api.ConnectionList
-		l, err = relay.Connections(ctx, api.ConnectionFilter{Source: f.of}, "", limit)
+		l, err = api.OpConnections.Call(ctx, relay, api.ConnectionFilter{Source: f.of, Paging: api.Paging{Limit: limit}})
 		d.Connections, next = l.Connections, l.Next
 	}
 	d.More = next != ""
@@ -120,13 +99,13 @@ func (f *fetch) list(ctx context.Context, relay Relay, d *Data) error {
 }
 
 // named adds the sites that a filter names, or ends the name of.
-func (f *fetch) named(ctx context.Context, relay Relay, d *Data) error {
+func (f *fetch) named(ctx context.Context, relay *api.Client, d *Data) error {
 	have := make(map[string]bool, len(d.Sites))
 	for i := range d.Sites {
 		have[d.Sites[i].Name] = true
 	}
 	names := []string{f.filter, "." + strings.TrimPrefix(f.filter, ".")}
-	l, err := relay.Sites(ctx, api.SiteFilter{Provider: f.of, Names: names}, "", listed)
+	l, err := api.OpSites.Call(ctx, relay, api.SiteFilter{Provider: f.of, Names: names, Paging: api.Paging{Limit: listed}})
 	if err != nil {
 		return err
 	}
@@ -139,7 +118,7 @@ func (f *fetch) named(ctx context.Context, relay Relay, d *Data) error {
 }
 
 // print gives the text of a page about a row.
-func (e *explain) print(ctx context.Context, relay Relay, printer Printer) (string, error) {
+func (e *explain) print(ctx context.Context, relay *api.Client, printer Printer) (string, error) {
 	var b strings.Builder
 	switch {
 	case e.table == warmups:
@@ -153,7 +132,7 @@ func (e *explain) print(ctx context.Context, relay Relay, printer Printer) (stri
 		err = printer.Explain(ctx, q, &b, e.width)
 		return b.String(), err
 	case e.table == tenants && e.row.key != "":
-		l, err := relay.List(ctx, api.Filter{Tenant: e.row.key}, api.Page{Limit: 1, Recipients: 1})
+		l, err := api.OpList.Call(ctx, relay, api.ListQuery{Filter: api.Filter{Tenant: e.row.key}, Page: api.Page{Limit: 1, Recipients: 1}})
 		if err != nil {
 			return "", err
 		}
@@ -167,8 +146,8 @@ func (e *explain) print(ctx context.Context, relay Relay, printer Printer) (stri
 }
 
 // siteQuery asks about a site by the domain of its oldest mail, or else by its name, which a domain may have.
-func siteQuery(ctx context.Context, relay Relay, site string) (api.ExplainQuery, error) {
-	l, err := relay.List(ctx, api.Filter{Site: site}, api.Page{Limit: 1, Recipients: 1})
+func siteQuery(ctx context.Context, relay *api.Client, site string) (api.ExplainQuery, error) {
+	l, err := api.OpList.Call(ctx, relay, api.ListQuery{Filter: api.Filter{Site: site}, Page: api.Page{Limit: 1, Recipients: 1}})
 	if err != nil || len(l.Messages) == 0 || len(l.Messages[0].Recipients) == 0 {
 		return api.ExplainQuery{Domain: site}, err
 	}

@@ -9,11 +9,13 @@ import (
 
 	"github.com/gdamore/tcell/v3"
 	"github.com/gdamore/tcell/v3/color"
+
+	"example.org/mta/operator/api"
 )
 
 // Config is what a screen needs.
 type Config struct {
-	Relay   Relay
+	Relay   *api.Client
 	Printer Printer
 	Now     func() time.Time
 	Every   time.Duration // between refreshes; a relay that answers slowly is asked less often

@@ -2,10 +2,14 @@ package top
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -67,36 +71,45 @@ type relay struct {
 	slow  time.Duration // that an answer takes
 }
 
-// Status has a memory that doesn't depend on the test's process.
-func (r *relay) Status(ctx context.Context) (api.Status, error) {
+// ServeHTTP answers as the sample does, with a memory that doesn't depend on the test's process.
+func (r *relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	name := path.Base(q.URL.Path)
 	r.mu.Lock()
 	gone, slow := r.gone, r.slow
-	r.asked["status"]++
+	r.asked[name]++
 	r.mu.Unlock()
-	time.Sleep(slow)
-	if gone != nil {
-		return api.Status{}, gone
+	switch {
+	case name == "status" && gone != nil:
+		time.Sleep(slow)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(api.Error{Message: gone.Error()})
+	case name == "status":
+		time.Sleep(slow)
+		change(w, q, r.sample.ControlHandler(), func(s *api.Status) { s.Memory.Process = 61 << 20 })
+	case name == "sites" && r.named != nil:
+		change(w, q, r.sample.ControlHandler(), func(l *api.SiteList) {
+			for i := range l.Sites {
+				r.named(&l.Sites[i])
+			}
+		})
+	default:
+		r.sample.ControlHandler().ServeHTTP(w, q)
 	}
-	s, err := r.Client.Status(ctx)
-	s.Memory.Process = 61 << 20
-	return s, err
 }
 
-func (r *relay) Sites(ctx context.Context, f api.SiteFilter, after string, limit int) (api.SiteList, error) {
-	l, err := r.Client.Sites(ctx, f, after, limit)
-	for i := range l.Sites {
-		if r.named != nil {
-			r.named(&l.Sites[i])
-		}
+// change answers as h does, after f.
+func change[A any](w http.ResponseWriter, q *http.Request, h http.Handler, f func(*A)) {
+	var (
+		answered = httptest.NewRecorder()
+		answer   A
+	)
+	h.ServeHTTP(answered, q)
+	if err := json.NewDecoder(answered.Body).Decode(&answer); err != nil {
+		panic(err)
 	}
-	return l, err
-}
-
-func (r *relay) History(ctx context.Context, q api.HistoryQuery) (api.History, error) {
-	r.mu.Lock()
-	r.asked["history"]++
-	r.mu.Unlock()
-	return r.Client.History(ctx, q)
+	f(&answer)
+	w.WriteHeader(answered.Code)
+	_ = json.NewEncoder(w).Encode(&answer)
 }
 
 func (r *relay) goes(err error) {
@@ -120,7 +133,7 @@ type sample struct {
 
 func (s sample) relay(t *testing.T) *relay {
 	r := &relay{sample: relaytest.NewSample(t, s.more, s.change), asked: make(map[string]int)}
-	r.Client = r.sample.Client()
+	r.Client = api.NewLocalClient(r)
 	t.Cleanup(r.Client.Close)
 	if s.after != nil {
 		s.after(r)
@@ -172,7 +185,7 @@ func watchedWith(t *testing.T, size vt.MockOptSize, table string, of sample, f f
 		ctx, cancel := context.WithCancel(t.Context())
 		x := &terminal{t, mock, wrote, r, make(chan error, 1)}
 		go func() {
-			x.ended <- Run(ctx, Config{Relay: r, Printer: pages{r}, Now: time.Now, Every: 2 * time.Second, Table: table, Caller: "root"}, screen)
+			x.ended <- Run(ctx, Config{Relay: r.Client, Printer: pages{r}, Now: time.Now, Every: 2 * time.Second, Table: table, Caller: "root"}, screen)
 		}()
 		defer screen.Fini()
 		defer func() { cancel(); <-x.ended }()
@@ -238,7 +251,7 @@ func (x *terminal) shows(texts ...string) {
 // actions gives what the relay does about a site.
 func (x *terminal) actions(site string) []api.SiteAction {
 	x.t.Helper()
-	l, err := x.relay.Client.Sites(x.t.Context(), api.SiteFilter{Names: []string{site}}, "", 1)
+	l, err := api.OpSites.Call(x.t.Context(), x.relay.Client, api.SiteFilter{Names: []string{site}, Paging: api.Paging{Limit: 1}})
 	if err != nil || len(l.Sites) != 1 {
 		x.t.Fatalf("%+v, %v", l, err)
 	}

@@ -26,7 +26,7 @@ var alarmed = sample{
 	},
 	after: func(r *relay) {
 		b := api.BeginPause{What: api.PauseTenant, Name: "acme", Reason: "their list is stolen", By: "root"}
-		if _, err := r.BeginPause(context.Background(), b); err != nil {
+		if _, err := api.OpBeginPause.Call(context.Background(), r.Client, b); err != nil {
 			panic(err)
 		}
 		time.Sleep(time.Minute)
@@ -196,7 +196,7 @@ func TestTheRelayHasAnotherCount(t *testing.T) {
 		x.shows("nothing to do: 0 suspensions would end")
 		x.press(down, "r", enterKey)
 		x.shows("1 suspension would end", "resume site mx.grey.example?")
-		if _, err := x.relay.Suspend(x.t.Context(), api.Suspend{Site: "mx.grey.example", Source: "out1", For: api.Age(time.Hour)}); err != nil {
+		if _, err := api.OpSuspend.Call(x.t.Context(), x.relay.Client, api.Suspend{Site: "mx.grey.example", Source: "out1", For: api.Age(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		x.press("y")
@@ -326,7 +326,7 @@ var hostile = sample{after: func(r *relay) {
 	text, _, _ := strings.Cut(evil, "\r")
 	r.sample.Host("mx.post.example", sink.Config{Refusals: []sink.Refusal{{Phase: sink.Rcpt, Reply: "450 4.7.1 " + text}}}, "192.0.2.2:25")
 	for _, a := range []api.Action{api.Release, api.Retry} {
-		if _, err := r.Change(context.Background(), api.Change{Action: a, Filter: api.Filter{Recipient: "боб@почта.example"}, Now: a == api.Retry}); err != nil {
+		if _, err := api.OpChange.Call(context.Background(), r.Client, api.Change{Action: a, Filter: api.Filter{Recipient: "боб@почта.example"}, Now: a == api.Retry}); err != nil {
 			panic(err)
 		}
 	}
@@ -377,7 +377,7 @@ func TestWideCharacters(t *testing.T) {
 // TestOnce: one screen as text.
 func TestOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		text, err := Once(t.Context(), Config{Relay: alarmed.relay(t), Now: time.Now, Every: 2 * time.Second, Table: "tenants"}, 80, 24)
+		text, err := Once(t.Context(), Config{Relay: alarmed.relay(t).Client, Now: time.Now, Every: 2 * time.Second, Table: "tenants"}, 80, 24)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -71,7 +71,7 @@ func TestEachActionCountsAsksAndActs(t *testing.T) {
 			case "/configuration/reload":
 				c.configure(`tier = 2`, `tier = 3`)
 			case "/connections/close":
-				l, err := api.NewLocalClient(c.relay).Connections(t.Context(), api.ConnectionFilter{}, "", 1)
+				l, err := api.OpConnections.Call(t.Context(), api.NewLocalClient(c.relay), api.ConnectionFilter{Paging: api.Paging{Limit: 1}})
 				if err != nil {
 					t.Fatal(err)
 				}

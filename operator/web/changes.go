@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"strings"
 	"time"
 
@@ -23,7 +22,7 @@ type intended[Q any] interface {
 // changes makes an action of a request to the relay, whose parameters are those of the form. Its count is of noun; lines
 // are beside the count.
 func changes[Q any, A effect, PQ intended[Q]](
-	noun string, do func(*api.Client, context.Context, Q) (A, error), lines func(A) []string,
+	noun string, do func(*request, Q) (A, error), lines func(A) []string,
 ) func(*request, api.Intent) (Outcome, error) {
 	return func(r *request, in api.Intent) (Outcome, error) {
 		var q Q
@@ -31,7 +30,7 @@ func changes[Q any, A effect, PQ intended[Q]](
 			return Outcome{}, err
 		}
 		*PQ(&q).Intended() = in
-		done, err := do(r.relay, r.ctx, q)
+		done, err := do(r, q)
 		o := Outcome{Count: done.Done().Count, Noun: noun}
 		if lines != nil {
 			o.Lines = lines(done)
@@ -53,11 +52,11 @@ func suspended(done api.Suspended) (lines []string) {
 // hostParams are those of all actions on hosts: their buttons stand in one form.
 var hostParams = paramsOf(new(api.SuspendHosts))
 
-func closeConnections(c *api.Client, ctx context.Context, q api.CloseConnections) (done api.ClosedConnections, _ error) {
+func closeConnections(r *request, q api.CloseConnections) (done api.ClosedConnections, _ error) {
 	if len(q.IDs) == 0 {
 		return done, api.Invalid("tick those that are meant", "no connection is ticked")
 	}
-	return c.CloseConnections(ctx, q)
+	return api.OpCloseConnections.Call(r.ctx, r.relay, q)
 }
 
 func closed(done api.ClosedConnections) []string {
@@ -82,8 +81,8 @@ type warmupChange struct {
 
 // changeWarmup makes an action on a warm-up.
 func changeWarmup(a api.WarmupAction) func(*request, api.Intent) (Outcome, error) {
-	return changes("warm-up", func(c *api.Client, ctx context.Context, q warmupChange) (api.WarmupChanged, error) {
-		return c.ChangeWarmup(ctx, q.Source, a, q.StageChoice)
+	return changes("warm-up", func(r *request, q warmupChange) (api.WarmupChanged, error) {
+		return api.OpChangeWarmup[a].Call(r.ctx, r.relay, q.StageChoice, q.Source)
 	}, nil)
 }
 

@@ -41,7 +41,7 @@
 // # How to add an action
 //
 //	{method: "POST", path: "/sites/resume", role: Operator, title: "Resume", params: paramsOf(new(api.Resume)),
-//		action: &action{do: changes("suspension", (*api.Client).Resume, nil), help: "All suspensions of the site end."}},
+//		action: &action{do: changes("suspension", asks(api.OpResume), nil), help: "All suspensions of the site end."}},
 //
 // The base counts by a dry run, asks for confirmation and a reason, acts, and asks again when the count
 // has changed meanwhile. An action that needs more than the buttons of a list have, as the way of rerouted mail,

@@ -19,10 +19,15 @@ type option struct {
 	Selected    bool
 }
 
+// params are a request's parameters, apart from those of its page.
+func params(request any) []api.Param {
+	return slices.DeleteFunc(api.Params(request), func(p api.Param) bool { return p.Name == "after" || p.Name == "limit" })
+}
+
 // inputs makes the fields of a form from the parameters of a request, see api.Param, with their values; boxes come last.
 func inputs(request any, without ...string) (all []input) {
 	var boxes []input
-	for _, p := range api.Params(request) {
+	for _, p := range params(request) {
 		if slices.Contains(without, p.Name) {
 			continue
 		}
@@ -67,7 +72,7 @@ func options(p api.Param, value string) (all []option) {
 
 // paramsOf are the names of a request's parameters, and more.
 func paramsOf(request any, more ...string) (names []string) {
-	for _, p := range api.Params(request) {
+	for _, p := range params(request) {
 		names = append(names, p.Name)
 	}
 	return append(names, more...)
@@ -75,7 +80,7 @@ func paramsOf(request any, more ...string) (names []string) {
 
 // read reads the parameters of a request.
 func (r *request) read(request any) error {
-	for _, p := range api.Params(request) {
+	for _, p := range params(request) {
 		value := r.get(p.Name)
 		switch {
 		case p.IsFlag():

@@ -2,7 +2,6 @@ package web
 
 import (
 	"cmp"
-	"context"
 	"net/netip"
 	"strings"
 	"time"
@@ -43,6 +42,9 @@ func (l lister[F, L, T]) page(r *request) (any, error) {
 	if err := r.read(&f); err != nil {
 		return nil, err
 	}
+	if paged, ok := any(&f).(interface{ At(string, int) }); ok {
+		paged.At(r.get("after"), api.DefaultLimit)
+	}
 	answer, err := l.ask(r, f)
 	if err != nil {
 		return nil, err
@@ -69,9 +71,9 @@ func (l lister[F, L, T]) page(r *request) (any, error) {
 	return p, err
 }
 
-// pageOf asks for the page of a list that a request names.
-func pageOf[F, L any](ask func(*api.Client, context.Context, F, string, int) (L, error)) func(*request, F) (L, error) {
-	return func(r *request, f F) (L, error) { return ask(r.relay, r.ctx, f, r.get("after"), api.DefaultLimit) }
+// asks makes a question, or a change, of a row of the table of operations.
+func asks[Q, A any](row api.Op[Q, A]) func(*request, Q) (A, error) {
+	return func(r *request, q Q) (A, error) { return row.Call(r.ctx, r.relay, q) }
 }
 
 // siteSearch is a filter of sites, or a name: that site, and all below it.
@@ -85,10 +87,10 @@ var sites = lister[siteSearch, api.SiteList, api.Site]{Listing: listing.Sites, a
 		if s.Find != "" {
 			s.Names = append(s.Names, s.Find, "."+strings.TrimPrefix(s.Find, "."))
 		}
-		return pageOf((*api.Client).Sites)(r, s.SiteFilter)
+		return api.OpSites.Call(r.ctx, r.relay, s.SiteFilter)
 	}}
 
-var hosts = lister[api.HostFilter, api.HostList, api.Host]{Listing: listing.Hosts, ask: pageOf((*api.Client).Hosts),
+var hosts = lister[api.HostFilter, api.HostList, api.Host]{Listing: listing.Hosts, ask: asks(api.OpHosts),
 	may: "/hosts/forget",
 	acts: func(p *listPage, h *api.Host) []act {
 		a := newAct("/hosts/suspend", "host", address(h), "back", p.Path)
@@ -105,12 +107,9 @@ func address(h *api.Host) string {
 }
 
 var connections = lister[api.ConnectionFilter, api.ConnectionList, api.Connection]{Listing: listing.Connections,
-	ask: pageOf((*api.Client).Connections), may: "/connections/close", ticks: true}
+	ask: asks(api.OpConnections), may: "/connections/close", ticks: true}
 
-var warmups = lister[struct{}, api.WarmupList, api.Warmup]{Listing: listing.Warmups,
-	ask: func(r *request, _ struct{}) (api.WarmupList, error) {
-		return r.relay.Warmups(r.ctx, r.get("after"), api.DefaultLimit)
-	}}
+var warmups = lister[api.Paging, api.WarmupList, api.Warmup]{Listing: listing.Warmups, ask: asks(api.OpWarmups)}
 
 // actionFilter is a filter of the audit log.
 type actionFilter struct {
@@ -125,25 +124,25 @@ var actions = lister[actionFilter, api.ActionPage, api.ActionLine]{Listing: list
 		if f.Within > 0 {
 			q.Since = r.now.Add(-time.Duration(f.Within))
 		}
-		return r.relay.Actions(r.ctx, q)
+		return api.OpActions.Call(r.ctx, r.relay, q)
 	}}
 
 // The blocks of the configuration.
 var (
-	providers = lister[api.BlockFilter, api.ProviderList, api.Provider]{Listing: listing.Providers,
-		ask: pageOf((*api.Client).Providers), apart: "pool", of: api.OfProvider}
+	providers = lister[api.UnpooledFilter, api.ProviderList, api.Provider]{Listing: listing.Providers,
+		ask: asks(api.OpProviders), of: api.OfProvider}
 	sources = lister[api.BlockFilter, api.SourceList, api.Source]{Listing: listing.Sources,
-		ask: pageOf((*api.Client).Sources), may: "/pauses/begin", of: api.OfSource,
+		ask: asks(api.OpSources), may: "/pauses/begin", of: api.OfSource,
 		acts: func(p *listPage, s *api.Source) []act {
 			return []act{pausing(api.PauseSource, s.Name, p.Path, s.State == api.SourcePaused)}
 		}}
-	pools = lister[api.BlockFilter, api.PoolList, api.Pool]{Listing: listing.Pools,
-		ask: pageOf((*api.Client).Pools), apart: "pool", may: "/pauses/begin",
+	pools = lister[api.UnpooledFilter, api.PoolList, api.Pool]{Listing: listing.Pools,
+		ask: asks(api.OpPools), may: "/pauses/begin",
 		acts: func(p *listPage, x *api.Pool) []act {
 			return []act{pausing(api.PausePool, x.Name, p.Path, x.Paused != "")}
 		}}
-	tenants = lister[api.BlockFilter, api.TenantList, api.Tenant]{Listing: listing.Tenants,
-		ask: pageOf((*api.Client).Tenants), may: "/pauses/begin", of: api.OfTenant,
+	tenants = lister[api.TenantFilter, api.TenantList, api.Tenant]{Listing: listing.Tenants,
+		ask: asks(api.OpTenants), may: "/pauses/begin", of: api.OfTenant, apart: "queued",
 		acts: func(p *listPage, t *api.Tenant) []act {
 			if t.Name == "" {
 				return nil
@@ -154,8 +153,8 @@ var (
 		}}
 )
 
-var pauses = lister[struct{}, api.PauseList, api.Pause]{Listing: listing.Pauses, may: "/pauses/end",
-	ask:  func(r *request, _ struct{}) (api.PauseList, error) { return r.relay.Pauses(r.ctx) },
+var pauses = lister[api.None, api.PauseList, api.Pause]{Listing: listing.Pauses, may: "/pauses/end",
+	ask:  asks(api.OpPauses),
 	acts: func(p *listPage, x *api.Pause) []act { return []act{pausing(x.What, x.Name, p.Path, true)} }}
 
 // pausing is the button that pauses something, or has it go on.

@@ -45,7 +45,7 @@ func message(r *request) (any, error) {
 		return nil, err
 	}
 	p := messagePage{ID: id, Back: r.http.URL.Path}
-	p.Item, err = r.relay.Get(r.ctx, id)
+	p.Item, err = api.OpShow.Call(r.ctx, r.relay, api.None{}, id)
 	switch {
 	case err == nil:
 		p.Queued = true
@@ -75,7 +75,7 @@ func (r *request) messageID() (string, error) {
 // page has the state and the last reply.
 func (p *messagePage) fillRecipients(r *request) {
 	because := map[string]api.ExplainedRecipient{}
-	if e, err := r.relay.Explain(r.ctx, api.ExplainQuery{ID: p.ID}); err == nil && e.Message != nil {
+	if e, err := api.OpExplain.Call(r.ctx, r.relay, api.ExplainQuery{ID: p.ID}); err == nil && e.Message != nil {
 		for _, x := range e.Message.Recipients {
 			because[x.Status.Address] = x
 		}
@@ -145,7 +145,7 @@ func (s *Server) content(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var text limitedWriter
-	if err := r.relay.Content(r.ctx, id, &text); err != nil && !errors.Is(err, errEnough) {
+	if err := api.OpContent.Copy(r.ctx, r.relay, &text, api.None{}, id); err != nil && !errors.Is(err, errEnough) {
 		return err
 	}
 	html, err := s.render(r.role(), "content.html", "live", contentPage{ID: id, Text: strings.ReplaceAll(text.text.String(), "\r\n", "\n"), Cut: text.more})
@@ -162,7 +162,7 @@ func (s *Server) download(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	out := s.attachment(w, id+".eml")
-	return out.end(r.relay.Content(r.ctx, id, out))
+	return out.end(api.OpContent.Copy(r.ctx, r.relay, out, api.None{}, id))
 }
 
 // attachment is a file that the browser saves and never shows. Its header is sent with the first octets, so that an

@@ -54,7 +54,7 @@ const (
 func overview(r *request) (any, error) {
 	var p overviewPage
 	var err error
-	if p.Status, err = r.relay.Status(r.ctx); err != nil {
+	if p.Status, err = api.OpStatus.Call(r.ctx, r.relay, api.None{}); err != nil {
 		return nil, err
 	}
 	for _, a := range p.Status.Alarms {
@@ -64,7 +64,7 @@ func overview(r *request) (any, error) {
 		return nil, err
 	}
 	for by, sum := range map[api.SummaryBy]*api.Summary{api.ByState: &p.States, api.BySite: &p.Sites, api.ByTenant: &p.Tenants} {
-		if *sum, err = r.relay.Summary(r.ctx, by, api.Filter{}, api.SummaryPage{Limit: largest}); err != nil {
+		if *sum, err = api.OpSummary.Call(r.ctx, r.relay, api.SummaryQuery{By: by, SummaryPage: api.SummaryPage{Limit: largest}}); err != nil {
 			return nil, err
 		}
 	}
@@ -74,7 +74,7 @@ func overview(r *request) (any, error) {
 
 // relayPlots are the curves of the relay as a whole, over the last quarter of an hour.
 func relayPlots(r *request) ([]Plot, error) {
-	h, err := r.relay.History(r.ctx, api.HistoryQuery{Of: api.OfRelay, Span: api.Last15Minutes})
+	h, err := api.OpHistory.Call(r.ctx, r.relay, api.HistoryQuery{Of: api.OfRelay, Span: api.Last15Minutes})
 	if err != nil && !api.IsNotFound(err) {
 		return nil, err
 	}
@@ -95,11 +95,11 @@ func relayPlots(r *request) ([]Plot, error) {
 
 // providerRows are the providers with the most mail that was deferred.
 func providerRows(r *request) ([]providerRow, error) {
-	sum, err := r.relay.Summary(r.ctx, api.ByProvider, api.Filter{}, api.SummaryPage{Limit: largest})
+	sum, err := api.OpSummary.Call(r.ctx, r.relay, api.SummaryQuery{By: api.ByProvider, SummaryPage: api.SummaryPage{Limit: largest}})
 	if err != nil {
 		return nil, err
 	}
-	names, err := r.relay.HistoryNames(r.ctx, api.OfProvider)
+	names, err := api.OpHistoryNames.Call(r.ctx, r.relay, api.HistoryNamesQuery{Of: api.OfProvider})
 	if err != nil && !api.IsNotFound(err) {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func providerRows(r *request) ([]providerRow, error) {
 // commonestReplies looks at the latest errors of the fullest sites that fail, and gives by provider the reply that
 // stands there most often.
 func commonestReplies(r *request) (map[string]providerRow, error) {
-	sites, err := r.relay.Sites(r.ctx, api.SiteFilter{Queued: true, Order: api.BySize}, "", askedSites)
+	sites, err := api.OpSites.Call(r.ctx, r.relay, api.SiteFilter{Queued: true, Order: api.BySize, Paging: api.Paging{Limit: askedSites}})
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func commonestReplies(r *request) (map[string]providerRow, error) {
 			continue
 		}
 		asked[s.Provider]++
-		recent, err := r.relay.Recent(r.ctx, s.Name)
+		recent, err := api.OpRecent.Call(r.ctx, r.relay, api.None{}, s.Name)
 		if err != nil && !api.IsNotFound(err) {
 			return nil, err
 		}

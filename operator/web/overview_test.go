@@ -29,7 +29,7 @@ func TestAlarmsLeadToPages(t *testing.T) {
 func TestCommonestReplyNamesItsSample(t *testing.T) {
 	c := newSample(t)
 	now := api.Change{Action: api.Retry, Filter: api.Filter{Recipient: "anna@grey.example"}, Now: true}
-	if _, err := api.NewLocalClient(c.relay).Change(t.Context(), now); err != nil {
+	if _, err := api.OpChange.Call(t.Context(), api.NewLocalClient(c.relay), now); err != nil {
 		t.Fatal(err)
 	}
 	c.relay.Pass(time.Second)

@@ -53,7 +53,7 @@ type configurationPage struct {
 }
 
 func configuration(r *request) (any, error) {
-	s, err := r.relay.Status(r.ctx)
+	s, err := api.OpStatus.Call(r.ctx, r.relay, api.None{})
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func configuration(r *request) (any, error) {
 	if p.Text, err = r.relay.EffectiveConfig(r.ctx); err != nil {
 		return nil, err
 	}
-	diff, err := r.relay.ConfigChanges(r.ctx)
+	diff, err := api.OpConfigChanges.Call(r.ctx, r.relay, api.None{})
 	if err != nil {
 		if relayGone(err) {
 			return nil, err

@@ -206,7 +206,7 @@ func figureName(name string) string {
 
 // plotsOf are the curves of a subject; none if nothing is kept of it by itself.
 func plotsOf(r *request, of api.Subject, name string, span api.Span) ([]Plot, error) {
-	h, err := r.relay.History(r.ctx, api.HistoryQuery{Of: of, Name: name, Span: span})
+	h, err := api.OpHistory.Call(r.ctx, r.relay, api.HistoryQuery{Of: of, Name: name, Span: span})
 	switch {
 	case api.IsNotFound(err):
 		return nil, nil

@@ -45,7 +45,7 @@ func queue(r *request) (any, error) {
 	if p.Same, p.Whole = r.sameOf(filterParams), q.Empty(); p.Whole {
 		p.Same = []field{{"all", "true"}}
 	}
-	l, err := r.relay.List(r.ctx, q.Filter, q.Page)
+	l, err := api.OpList.Call(r.ctx, r.relay, api.ListQuery{Filter: q.Filter, Page: q.Page})
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func change(a api.Action) func(*request, api.Intent) (Outcome, error) {
 		case api.Reroute:
 			c.Reroutes, c.Own = r.way()
 		}
-		done, err := r.relay.Change(r.ctx, c)
+		done, err := api.OpChange.Call(r.ctx, r.relay, c)
 		return Outcome{Count: done.Recipients, Noun: "recipient", Lines: changeLines(done)}, err
 	}
 }
@@ -145,7 +145,7 @@ func wayForm(r *request) (any, error) {
 	if _, err := r.selection(); err != nil {
 		return nil, err
 	}
-	l, err := r.relay.Pools(r.ctx, api.BlockFilter{}, "", api.DefaultLimit)
+	l, err := api.OpPools.Call(r.ctx, r.relay, api.UnpooledFilter{})
 	return l.Pools, err
 }
 
@@ -196,7 +196,7 @@ func summary(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Sum, err = r.relay.Summary(r.ctx, p.By, f, api.SummaryPage{Limit: summaryRows, After: r.get("after")})
+	p.Sum, err = api.OpSummary.Call(r.ctx, r.relay, api.SummaryQuery{By: p.By, Filter: f, SummaryPage: api.SummaryPage{Limit: summaryRows, After: r.get("after")}})
 	p.Paging = r.paging(p.Sum.Next)
 	p.Paging.Looked, p.Paging.Complete = p.Sum.Looked, p.Sum.Complete
 	return p, err

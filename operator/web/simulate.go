@@ -47,14 +47,15 @@ func simulateWarmup(r *request) (any, error) {
 	if p.Tier, err = r.number("tier", 3, 0, envelope.TierCount-1); err != nil {
 		return nil, err
 	}
-	if p.Plans, err = r.relay.WarmupPlans(r.ctx); err != nil || p.Volume == "" {
+	plans, err := api.OpWarmupPlans.Call(r.ctx, r.relay, api.None{})
+	if p.Plans = plans.Plans; err != nil || p.Volume == "" {
 		return p, err
 	}
 	volume, err := r.number("volume", 0, 1, api.MaxSimulatedVolume)
 	if err != nil {
 		return nil, err
 	}
-	done, err := r.relay.SimulateWarmup(r.ctx, api.SimulateWarmup{Plan: p.Plan, Volume: int64(volume), Shape: p.Shape, On: p.On, Tier: &p.Tier, Seed: 1})
+	done, err := api.OpSimulateWarmup.Call(r.ctx, r.relay, api.SimulateWarmup{Plan: p.Plan, Volume: int64(volume), Shape: p.Shape, On: p.On, Tier: &p.Tier, Seed: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -34,14 +34,14 @@ func site(r *request) (any, error) {
 	if p.Name == "" {
 		return p, nil
 	}
-	l, err := r.relay.Sites(r.ctx, api.SiteFilter{Names: []string{p.Name}}, "", 1)
+	l, err := api.OpSites.Call(r.ctx, r.relay, api.SiteFilter{Names: []string{p.Name}, Paging: api.Paging{Limit: 1}})
 	if err != nil {
 		return nil, err
 	}
 	if p.Known = len(l.Sites) == 1; p.Known {
 		p.Site = l.Sites[0]
 	}
-	if p.Recent, err = r.relay.Recent(r.ctx, p.Name); err != nil && !api.IsNotFound(err) {
+	if p.Recent, err = api.OpRecent.Call(r.ctx, r.relay, api.None{}, p.Name); err != nil && !api.IsNotFound(err) {
 		return nil, err
 	}
 	p.Plots, err = plotsOf(r, api.OfSite, p.Name, api.Last15Minutes)
@@ -51,7 +51,7 @@ func site(r *request) (any, error) {
 // explain finds what happens to mail for the domain. Of a site it takes a domain that has mail in the queue for it.
 func (p *sitePage) explain(r *request) error {
 	if p.Domain == "" {
-		l, err := r.relay.List(r.ctx, api.Filter{Site: p.Name}, api.Page{Limit: 1, Recipients: 1})
+		l, err := api.OpList.Call(r.ctx, r.relay, api.ListQuery{Filter: api.Filter{Site: p.Name}, Page: api.Page{Limit: 1, Recipients: 1}})
 		if err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (p *sitePage) explain(r *request) error {
 		address := l.Messages[0].Recipients[0].Address
 		p.Domain = address[strings.LastIndexByte(address, '@')+1:]
 	}
-	x, err := r.relay.Explain(r.ctx, api.ExplainQuery{Domain: p.Domain})
+	x, err := api.OpExplain.Call(r.ctx, r.relay, api.ExplainQuery{Domain: p.Domain})
 	if refused := (*api.Error)(nil); r.get("domain") == "" && errors.As(err, &refused) {
 		p.Domain = "" // it was taken from an address literal
 		return nil

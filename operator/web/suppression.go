@@ -17,8 +17,8 @@ type (
 		api.SuppressionFilter `without:"since"`
 	}
 	suppressionQuery struct {
-		Address string `q:"address"`
-		suppressionFilter
+		Address              string `q:"address"`
+		api.SuppressionQuery `without:"since"`
 	}
 )
 
@@ -39,9 +39,9 @@ var suppressed = lister[suppressionQuery, api.SuppressionList, api.Suppression]{
 		q.Tenant = r.tenant() // in the form it may be "-"
 		if q.Address != "" {
 			asked := api.SuppressedAddresses{Addresses: []string{q.Address}, Tenant: q.Tenant}
-			return r.relay.CheckSuppressed(r.ctx, asked)
+			return api.OpCheckSuppressed.Call(r.ctx, r.relay, asked)
 		}
-		return pageOf((*api.Client).Suppressions)(r, q.SuppressionFilter)
+		return api.OpSuppressions.Call(r.ctx, r.relay, q.SuppressionQuery)
 	},
 	may: "/suppression/remove",
 	acts: func(p *listPage, s *api.Suppression) []act {
@@ -51,11 +51,13 @@ var suppressed = lister[suppressionQuery, api.SuppressionList, api.Suppression]{
 // ofProvider is a filter of the entries that were set aside because their provider is in doubt.
 type ofProvider struct {
 	Provider string `q:"provider"`
+	api.Paging
 }
 
 var pending = lister[ofProvider, api.PendingList, api.Suppression]{Listing: listing.Suppressions,
 	ask: func(r *request, f ofProvider) (api.PendingList, error) {
-		return pageOf((*api.Client).PendingSuppressions)(r, api.SuppressionFilter{Provider: f.Provider})
+		q := api.SuppressionQuery{SuppressionFilter: api.SuppressionFilter{Provider: f.Provider}, Paging: f.Paging}
+		return api.OpPendingSuppressions.Call(r.ctx, r.relay, q)
 	},
 	label: "Entries that were set aside", nothing: "Nothing is set aside: entries of providers in doubt would stand here."}
 
@@ -93,7 +95,7 @@ func suppress(r *request, in api.Intent) (Outcome, error) {
 		}
 		s.Suppressions = append(s.Suppressions, e)
 	}
-	done, err := r.relay.Suppress(r.ctx, s)
+	done, err := api.OpSuppress.Call(r.ctx, r.relay, s)
 	out := Outcome{Count: done.Count, Noun: "address"}
 	if done.Unchanged > 0 {
 		out.Lines = append(out.Lines, "On the list as they are: "+count(done.Unchanged))
@@ -111,7 +113,7 @@ func unsuppress(r *request, in api.Intent) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	done, err := r.relay.Unsuppress(r.ctx, api.Unsuppress{
+	done, err := api.OpUnsuppress.Call(r.ctx, r.relay, api.Unsuppress{
 		Intent:              in,
 		SuppressedAddresses: api.SuppressedAddresses{Addresses: addresses, Tenant: r.tenant()},
 	})
@@ -120,15 +122,15 @@ func unsuppress(r *request, in api.Intent) (Outcome, error) {
 
 // exportSuppressions sends the entries that fit as a file, as 'mta suppress export' writes it and 'mta suppress import' reads it.
 func (s *Server) exportSuppressions(w http.ResponseWriter, r *request) error {
-	var f api.SuppressionFilter
-	if err := r.read(&f); err != nil {
+	var q api.SuppressionQuery
+	if err := r.read(&q); err != nil {
 		return err
 	}
-	f.Tenant = r.tenant()
+	q.Tenant = r.tenant()
 	out := s.attachment(w, "suppressions.jsonl")
 	lines := json.NewEncoder(out)
-	for after := ""; ; {
-		l, err := r.relay.Suppressions(r.ctx, f, after, api.MaxLimit)
+	for q.Limit = api.MaxLimit; ; {
+		l, err := api.OpSuppressions.Call(r.ctx, r.relay, q)
 		if err != nil {
 			return out.end(err)
 		}
@@ -137,7 +139,7 @@ func (s *Server) exportSuppressions(w http.ResponseWriter, r *request) error {
 				return out.end(err)
 			}
 		}
-		if after = l.Next; after == "" {
+		if q.After = l.Next; q.After == "" {
 			return out.end(nil)
 		}
 	}

@@ -24,15 +24,15 @@ func warmupOf(r *request) (any, error) {
 		return nil, api.Invalid("", "name a source")
 	}
 	var err error
-	if p.Warmup, err = r.relay.Warmup(r.ctx, r.get("source")); err != nil {
+	if p.Warmup, err = api.OpWarmup.Call(r.ctx, r.relay, api.None{}, r.get("source")); err != nil {
 		return nil, err
 	}
-	plans, err := r.relay.WarmupPlans(r.ctx)
+	plans, err := api.OpWarmupPlans.Call(r.ctx, r.relay, api.None{})
 	if err != nil {
 		return nil, err
 	}
-	if i := slices.IndexFunc(plans, func(x api.WarmupPlan) bool { return x.Name == p.Warmup.Plan }); i >= 0 {
-		p.Plan = plans[i].Plan
+	if i := slices.IndexFunc(plans.Plans, func(x api.WarmupPlan) bool { return x.Name == p.Warmup.Plan }); i >= 0 {
+		p.Plan = plans.Plans[i].Plan
 	}
 	p.Curve = warmupCurve(&p.Warmup)
 	return p, nil
