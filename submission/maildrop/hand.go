@@ -101,7 +101,7 @@ func (p *Pickup) Run(ctx context.Context) {
 	}
 }
 
-// make makes the  It reports whether that is there.
+// make makes the folder, and reports whether it is there.
 func (p *Pickup) make() bool {
 	err := p.c.Dir.Make()
 	if err == nil {
