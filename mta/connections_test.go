@@ -73,9 +73,10 @@ func TestOpenConnectionsForTheOperator(t *testing.T) {
 	if _, err := relay.CloseConnections(t.Context(), ids); !api.IsNotFound(err) {
 		t.Errorf("closing it again: %v", err)
 	}
-	if it, err := w.api.Queue.Get(t.Context(), id); err != nil || it.Recipients[0].Reply == nil || it.Recipients[0].Reply.Code != 451 {
-		t.Errorf("%+v, %v", it, err)
-	}
+	w.until("the reply of the closed connection is known", func() bool {
+		it, err := w.api.Queue.Get(t.Context(), id)
+		return err == nil && it.Recipients[0].Reply != nil && it.Recipients[0].Reply.Code == 451
+	})
 	if _, err := relay.Connections(t.Context(), api.ConnectionFilter{}, "nonsense", 1); err == nil {
 		t.Error("a cursor that is none was taken")
 	}

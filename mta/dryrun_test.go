@@ -163,6 +163,12 @@ func TestADryRunRefusesWhatTheRealOneRefuses(t *testing.T) {
 		}
 		at, body := named.Replace(path), day.Replace(dryRuns[path].done)
 		status, would, text := ask(at, body, true)
+		if strings.HasSuffix(path, "/skip") { // the stream goes back to where the replay begins a moment after the answer
+			w.until("the stream has records to skip", func() bool {
+				status, would, text = ask(at, body, true)
+				return would["count"] != 0.
+			})
+		}
 		if status != 200 || would["dry_run"] != true {
 			t.Errorf("%s %s in a dry run: %d %s", at, body, status, text)
 		}

@@ -27,7 +27,6 @@ func TestSilentNameServersHoldUpNobodyElse(t *testing.T) {
 // What waits for a route is in the queue, by domain and with the reason; and an operator who removes it is
 // rid of it at once.
 func TestMailForSilentDomainsIsInTheQueue(t *testing.T) {
-	t.Parallel()
 	const messages, each = 5, 1000
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.zone.Fault("*.silent.example", sink.DNSFault{Drop: true})
