@@ -45,7 +45,7 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/submission", "mta/delivery", "submission ends with the durable 250"},
 	{"mta/submission/idempotency", "net/http", "a request is known by its key, whatever protocol brings it"},
 	{"mta/suppression", "net/http", "a token is made and read without knowing who carries it"},
-	{"mta/submission/keys", "net/http", "a key is good or not, whatever protocol brings it"},
+	{"mta/submission/auth", "net/http", "a key or a password is good or not, whatever protocol brings it"},
 	{"mta/submission/request", "net/http", "mail is read, filled in and built, whoever sent it"},
 	{"mta/bounce/returnpath", "mta/queue", "a token is made and read without its message"},
 	{"mta/bounce/returnpath", "net/http", "a token is good or not, whatever protocol brings it"},

@@ -10,9 +10,9 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer/submitted"
+	"example.org/mta/submission/auth"
 	submissionhttp "example.org/mta/submission/http"
 	"example.org/mta/submission/http/compat"
-	"example.org/mta/submission/keys"
 )
 
 // apiServer is an api block's server and what it was made from.
@@ -110,10 +110,10 @@ const requestsAtOnce = 8
 type apiKeys struct{ r *mailIn }
 
 // Check implements submissionhttp.Keys.
-func (k apiKeys) Check(ctx context.Context, token string, from netip.Addr) (keys.Identity, error) {
+func (k apiKeys) Check(ctx context.Context, token string, from netip.Addr) (auth.Identity, error) {
 	book := k.r.keys.Load()
 	if book == nil {
-		return keys.Identity{}, keys.ErrNoKeys
+		return auth.Identity{}, auth.ErrNoKeys
 	}
 	return book.Check(ctx, token, from)
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // apiKeysFile is a keys file that has no key.
@@ -183,7 +183,7 @@ func TestHTTPS(t *testing.T) {
 func TestTenantsRequestsAreLimited(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys")
-	token, _, err := keys.Add(path, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.All}, time.Now())
+	token, _, err := auth.AddKey(path, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MayAll}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,14 +13,14 @@ import (
 
 	"example.org/mta/client"
 	"example.org/mta/lab/sink"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // What the Go client sends by a stored template and with files arrives as it was asked, once for a key.
 func TestClientSendsThroughARelay(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	token, _, err := keys.Add(filepath.Join(dir, "keys"), keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, time.Now())
+	token, _, err := auth.AddKey(filepath.Join(dir, "keys"), auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MaySend}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 
 	"example.org/mta/internal/network"
-	"example.org/mta/internal/pace"
-	"example.org/mta/internal/users"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/audit"
@@ -77,7 +75,7 @@ func (r *operators) newConsoleLogins(cfg *config.Config) (*auth.Service, error) 
 		return nil, err
 	}
 	return auth.New(auth.Config{
-		File: c.Users, Scheme: users.Argon2id, Secret: secret, Known: filepath.Join(cfg.DataDir, "known-networks-console.json"),
+		File: c.Users, Scheme: auth.Argon2id, Secret: secret, Known: filepath.Join(cfg.DataDir, "known-networks-console.json"),
 		Now: r.now, Log: r.log.With("console", c.Address),
 	}), nil
 }
@@ -142,7 +140,7 @@ func (l consoleLogins) Login(ctx context.Context, from netip.Addr, user, passwor
 		if id, ok := identityOf(login, service); ok {
 			return id, nil
 		}
-		pace.Late(ctx, l.relay.now().Sub(began))
+		auth.Late(ctx, l.relay.now().Sub(began))
 		err = auth.ErrDenied
 	}
 	switch {

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/users"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
+	"example.org/mta/submission/auth"
 )
 
 // TestConsole: users with a role log in at the relay's console, those without look as if they were unknown, and
@@ -71,7 +71,7 @@ func TestConsole(t *testing.T) {
 			t.Errorf("a refused one: %+v", refused)
 		}
 	}
-	if err := users.Update(path, func(u *users.Table) error {
+	if err := auth.UpdateUsers(path, func(u *auth.UserTable) error {
 		ada := *u.User("ada")
 		ada.Role = "viewer"
 		return u.Put(&ada)

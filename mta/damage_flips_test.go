@@ -27,7 +27,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/maildrop"
 	"example.org/mta/suppression"
 )
@@ -39,7 +39,7 @@ var flips = flag.Int("flips", 2, "bits to change in each kind of file of data_di
 func TestAnyBitOfTheDataDirectory(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys")
-	token, _, err := keys.Add(path, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, time.Now())
+	token, _, err := auth.AddKey(path, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MaySend}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,6 +359,6 @@ func (r *Relay) answersOfSecrets(put putAnswer) {
 		text, err := os.ReadFile(filepath.Join(r.policy.Load().Config.DataDir, name))
 		put(name, text, err)
 	}
-	used, err := keys.ReadUse(r.policy.Load().Config.KeysUsed())
+	used, err := auth.ReadKeyUse(r.policy.Load().Config.KeysUsed())
 	put("uses of keys", used, err)
 }

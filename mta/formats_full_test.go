@@ -13,7 +13,7 @@ import (
 
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // TestTheFirstStartOfAVersionOnAFullDisk: a full disk takes no sums for the statements of an earlier version, and the
@@ -21,7 +21,7 @@ import (
 func TestTheFirstStartOfAVersionOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys")
-	token, _, err := keys.Add(path, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, time.Now())
+	token, _, err := auth.AddKey(path, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MaySend}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@ package mta
 
 import (
 	"example.org/mta/mta/config"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // openKeys begins to check API keys, when the configuration has a keys file.
@@ -14,21 +14,21 @@ func (r *mailIn) openKeys(cfg *config.Config, undo *undoer) error {
 
 // newKeys gives the keys of a configuration: those that there are, when their file is the same; nil without
 // a file.
-func (r *mailIn) newKeys(cfg *config.Config) *keys.Book {
+func (r *mailIn) newKeys(cfg *config.Config) *auth.Keys {
 	if there := r.keys.Load(); there != nil && r.policy.Load().Config.Keys.File == cfg.Keys.File {
 		return there
 	}
 	if cfg.Keys.File == "" {
 		return nil
 	}
-	return keys.Open(keys.Config{
+	return auth.OpenKeys(auth.KeyConfig{
 		File: cfg.Keys.File, Use: cfg.KeysUsed(), Now: r.now, Log: r.log,
 		Tenant: func(name string) bool { return r.policy.Load().Config.Tenant(name) != nil },
 	})
 }
 
 // swapKeys brings the keys of a new configuration into force.
-func (r *mailIn) swapKeys(next *keys.Book) {
+func (r *mailIn) swapKeys(next *auth.Keys) {
 	if was := r.keys.Swap(next); was != nil && was != next {
 		was.Close()
 	}

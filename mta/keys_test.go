@@ -14,7 +14,7 @@ import (
 	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // The keys of the file are in force in a running relay; a reload takes them away, brings others, and keeps
@@ -24,7 +24,7 @@ func TestKeysOfARelay(t *testing.T) {
 	dir := t.TempDir()
 	path, file := filepath.Join(dir, "keys"), filepath.Join(dir, "mta.conf")
 	add := func(tenant string) string {
-		token, _, err := keys.Add(path, keys.Key{Tenant: tenant, Name: "shop", Scopes: keys.Send}, time.Now())
+		token, _, err := auth.AddKey(path, auth.Key{Tenant: tenant, Name: "shop", Scopes: auth.MaySend}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ tenant "acme" { }
 		t.Errorf("%+v, %v", id, err)
 	}
 	stranger := add("stranger")
-	if _, err := book.Check(ctx, stranger, from); err != keys.ErrNoTenant {
+	if _, err := book.Check(ctx, stranger, from); err != auth.ErrNoTenant {
 		t.Errorf("a tenant without a block: %v", err)
 	}
 	if w := strings.Join(check.Warnings(cfg, time.Now()), "\n"); !strings.Contains(w, `API key "shop" of `+path+` is of the tenant "stranger", which has no block`) {

@@ -26,7 +26,6 @@ import (
 	"example.org/mta/submission/callout"
 	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/keys"
 	"example.org/mta/submission/maildrop"
 )
 
@@ -49,7 +48,7 @@ type mailIn struct {
 	intruders    *intake.Intruders            // clients that are refused, for fail2ban
 	acme         *certificates.ACME           // nil without names
 	logins       atomic.Pointer[auth.Service] // nil without users
-	keys         atomic.Pointer[keys.Book]    // nil without a keys file
+	keys         atomic.Pointer[auth.Keys]    // nil without a keys file
 	unsubscribes accept.Unsubscribes
 	templates    templates
 	sessions     envelope.IDs // names sessions, whatever the listener

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/submission/auth"
 	submissionhttp "example.org/mta/submission/http"
-	"example.org/mta/submission/keys"
 )
 
 // poster sends requests with a tenant's key.
@@ -28,7 +28,7 @@ type poster struct {
 func newPoster(t testing.TB, extra string) *poster {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys")
-	token, _, err := keys.Add(path, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, time.Now())
+	token, _, err := auth.AddKey(path, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MaySend}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

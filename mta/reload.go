@@ -13,7 +13,6 @@ import (
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
 	"example.org/mta/submission/auth"
-	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
 	"example.org/mta/warmup"
 )
@@ -172,7 +171,7 @@ type prepared struct {
 	listeners *listen.Change
 	logins    *auth.Service
 	console   *auth.Service // of the console's users; nil without a console
-	keys      *keys.Book
+	keys      *auth.Keys
 	templates *request.Templates
 	tokens    *returnpath.Keys
 	undo      func()

@@ -17,7 +17,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/listen"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 const dkimKey = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=" // RFC 8463, A.2
@@ -145,7 +145,7 @@ func TestMailThatCannotBeSignedIsRefused(t *testing.T) {
 func TestPostedMailThatCannotBeSignedIsAFault(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys")
-	token, _, err := keys.Add(path, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, time.Now())
+	token, _, err := auth.AddKey(path, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MaySend}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
+	"example.org/mta/submission/auth"
 	submissionhttp "example.org/mta/submission/http"
-	"example.org/mta/submission/keys"
 )
 
 // shops is a relay with an api listener, and what tenants ask of it.
@@ -28,11 +28,11 @@ func newShops(t *testing.T, sc sink.Config, change ...func(*config.Config)) *sho
 	t.Helper()
 	path, port := filepath.Join(t.TempDir(), "keys"), freePort(t)
 	s := &shops{base: "http://127.0.0.1:" + port, tokens: map[string]string{}}
-	for _, k := range []keys.Key{
-		{Name: "acme", Tenant: "acme", Scopes: keys.All}, {Name: "other", Tenant: "other", Scopes: keys.All},
-		{Name: "reader", Tenant: "acme", Scopes: keys.Read}, {Name: "sender", Tenant: "acme", Scopes: keys.Send},
+	for _, k := range []auth.Key{
+		{Name: "acme", Tenant: "acme", Scopes: auth.MayAll}, {Name: "other", Tenant: "other", Scopes: auth.MayAll},
+		{Name: "reader", Tenant: "acme", Scopes: auth.MayRead}, {Name: "sender", Tenant: "acme", Scopes: auth.MaySend},
 	} {
-		token, _, err := keys.Add(path, k, time.Now())
+		token, _, err := auth.AddKey(path, k, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // TestAStopAnswersRequestsThatWait: 512 requests of 32 tenants wait for events. A relay that stops answers each of them at
@@ -24,7 +24,7 @@ func TestAStopAnswersRequestsThatWait(t *testing.T) {
 	var tokens []string
 	for i := range tenants {
 		name := fmt.Sprintf("t%d", i)
-		token, _, err := keys.Add(path, keys.Key{Tenant: name, Name: name, Scopes: keys.Events}, time.Now())
+		token, _, err := auth.AddKey(path, auth.Key{Tenant: name, Name: name, Scopes: auth.MayReadEvents}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

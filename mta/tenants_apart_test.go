@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"example.org/mta/lab/sink"
+	"example.org/mta/submission/auth"
 	submissionhttp "example.org/mta/submission/http"
-	"example.org/mta/submission/keys"
 	"example.org/mta/suppression"
 )
 
@@ -39,7 +39,7 @@ func newApart(t *testing.T) *apart {
 		tenant "acme" { senders = ["acme.example"] }
 		tenant "other" { senders = ["other.example"] }`, path))
 	a := &apart{world: w, keys: path}
-	status, body := a.ask("POST", "/v1/messages", a.key("acme", keys.Key{Scopes: keys.All}), `{"from":"ann@acme.example","to":"joe@box.example","subject":"x","text":"x",
+	status, body := a.ask("POST", "/v1/messages", a.key("acme", auth.Key{Scopes: auth.MayAll}), `{"from":"ann@acme.example","to":"joe@box.example","subject":"x","text":"x",
 		"campaign":"spring","send_at":"`+soon()+`"}`)
 	var sent struct{ Messages []struct{ ID string } }
 	if err := json.Unmarshal([]byte(body), &sent); err != nil || status != 202 || len(sent.Messages) != 1 {
@@ -53,14 +53,14 @@ func newApart(t *testing.T) *apart {
 func soon() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
 
 // key adds a key of a tenant.
-func (a *apart) key(tenant string, k keys.Key) string {
+func (a *apart) key(tenant string, k auth.Key) string {
 	a.t.Helper()
 	k.Tenant, k.Name = tenant, fmt.Sprint("key", a.clients.Add(1))
 	created := time.Now()
 	if !k.Expires.IsZero() {
 		created = k.Expires.Add(-time.Hour)
 	}
-	token, _, err := keys.Add(a.keys, k, created)
+	token, _, err := auth.AddKey(a.keys, k, created)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -128,16 +128,16 @@ func (a *apart) askRoute(r *submissionhttp.Route, token, id string) (status int,
 func TestEachRouteNeedsAKeyWithItsScope(t *testing.T) {
 	t.Parallel()
 	a := newApart(t)
-	scopes := []keys.Scopes{keys.Send, keys.Read, keys.Cancel, keys.Events, keys.Suppress}
-	without := make(map[keys.Scopes]string)
+	scopes := []auth.Scopes{auth.MaySend, auth.MayRead, auth.MayCancel, auth.MayReadEvents, auth.MaySuppress}
+	without := make(map[auth.Scopes]string)
 	for _, s := range scopes {
-		without[s] = a.key("acme", keys.Key{Scopes: keys.All &^ s})
+		without[s] = a.key("acme", auth.Key{Scopes: auth.MayAll &^ s})
 	}
 	bad := map[string]string{
 		"unknown":   "mta_" + strings.Repeat("A", 43),
 		"malformed": "x",
-		"expired":   a.key("acme", keys.Key{Scopes: keys.All, Expires: time.Now().Add(-time.Minute)}),
-		"elsewhere": a.key("acme", keys.Key{Scopes: keys.All, From: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}),
+		"expired":   a.key("acme", auth.Key{Scopes: auth.MayAll, Expires: time.Now().Add(-time.Minute)}),
+		"elsewhere": a.key("acme", auth.Key{Scopes: auth.MayAll, From: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}),
 	}
 	requestID := regexp.MustCompile(`"(request|instance)":"[^"]*"`)
 	var all sync.WaitGroup
@@ -211,7 +211,7 @@ var others = map[string]want{
 func TestTenantsAreKeptApart(t *testing.T) {
 	t.Parallel()
 	a := newApart(t)
-	other := a.key("other", keys.Key{Scopes: keys.All})
+	other := a.key("other", auth.Key{Scopes: auth.MayAll})
 	nobodys := a.id[:len(a.id)-1] + "0"
 	if nobodys == a.id {
 		nobodys = a.id[:len(a.id)-1] + "1"
@@ -240,7 +240,7 @@ func TestTenantsAreKeptApart(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", name, status, body, want.status, want.text)
 		}
 	}
-	own := a.key("acme", keys.Key{Scopes: keys.All})
+	own := a.key("acme", auth.Key{Scopes: auth.MayAll})
 	for _, path := range []string{"/v1/messages/" + a.id, "/v1/messages?campaign=spring", "/v1/events?wait=5"} {
 		if status, body := a.ask("GET", path, own, ""); status != 200 || !strings.Contains(body, a.id) {
 			t.Errorf("%s with a key of acme's: %d %s", path, status, body)

@@ -16,7 +16,7 @@ import (
 	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/answer/submitted"
 	"example.org/mta/operator/api"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/request"
 	"example.org/mta/suppression"
 )
@@ -202,7 +202,7 @@ func TestUnsubscribeLinksByHTTP(t *testing.T) {
 		keys { file = "`+path+`" }
 		api "web" { address = "127.0.0.1:0" }
 		tenant "acme" { unsubscribe = "`+unsubscribeURL+`" }`)
-	token, _, err := keys.Add(path, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, w.now())
+	token, _, err := auth.AddKey(path, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MaySend}, w.now())
 	if err != nil {
 		t.Fatal(err)
 	}

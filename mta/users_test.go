@@ -15,15 +15,15 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/users"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/listen"
+	"example.org/mta/submission/auth"
 )
 
 // userLine makes a line of a users file with the password "secret".
 func userLine(t *testing.T, name, attributes string) string {
 	t.Helper()
-	hash, err := users.NewHash(users.Argon2id, "secret")
+	hash, err := auth.NewHash(auth.Argon2id, "secret")
 	if err != nil {
 		t.Fatal(err)
 	}

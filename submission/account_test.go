@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"example.org/mta/internal/users"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
 )
@@ -26,8 +25,8 @@ func manyTenants(t *testing.T, ignored *atomic.Int64) Config {
 	}
 	cfg.Intake.TenantOf = func(name string) (intake.Tenant, bool) {
 		all := map[string]intake.Tenant{
-			"home": {Tier: 3}, "near": {Tier: 1, Senders: users.Senders{"near.example"}},
-			"acme": {Tier: 2, Senders: users.Senders{"acme.example"}}, "far": {Tier: 5},
+			"home": {Tier: 3}, "near": {Tier: 1, Senders: auth.Senders{"near.example"}},
+			"acme": {Tier: 2, Senders: auth.Senders{"acme.example"}}, "far": {Tier: 5},
 		}
 		found, ok := all[name]
 		return found, ok

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/internal/users"
 	"example.org/mta/submission/auth"
 )
 
@@ -64,12 +63,12 @@ func BenchmarkLogin(b *testing.B) {
 // that guess passwords.
 func BenchmarkFlood(b *testing.B) {
 	cfg := authConfig(b)
-	hash, err := users.NewHash(users.Argon2id, "secret")
+	hash, err := auth.NewHash(auth.Argon2id, "secret")
 	if err != nil {
 		b.Fatal(err)
 	}
 	path := usersFile(b)
-	if err := users.Update(path, func(t *users.Table) error { t.SetHash("carl", hash); return nil }); err != nil {
+	if err := auth.UpdateUsers(path, func(t *auth.UserTable) error { t.SetHash("carl", hash); return nil }); err != nil {
 		b.Fatal(err)
 	}
 	cfg.Intake.Store, cfg.ClearOnLoopback, cfg.TLS, cfg.Auth = new(memStore), true, nil, auth.New(auth.Config{File: path})

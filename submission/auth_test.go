@@ -18,7 +18,6 @@ import (
 	"github.com/xdg-go/scram"
 	"golang.org/x/crypto/bcrypt"
 
-	"example.org/mta/internal/users"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
 )
@@ -31,7 +30,7 @@ func usersFile(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scramHash, err := users.NewHash(users.SCRAM, "secret")
+	scramHash, err := auth.NewHash(auth.SchemeSCRAM, "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +45,7 @@ func usersFile(t testing.TB) string {
 func authConfig(t testing.TB) Config {
 	t.Helper()
 	return Config{Intake: intake.Config{TenantOf: func(name string) (intake.Tenant, bool) {
-		acme := users.Senders{"acme.example", "news@b.example"}
+		acme := auth.Senders{"acme.example", "news@b.example"}
 		return intake.Tenant{Tier: 2, Senders: acme}, name == "acme"
 	}}, RelayFrom: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Auth: auth.New(auth.Config{File: usersFile(t)}), TLS: testTLS(), Mechanisms: []string{auth.SCRAMPlus, auth.SCRAM, auth.Plain, auth.LoginName}}
 }
@@ -227,7 +226,7 @@ func TestRemovedUsersAreLoggedOut(t *testing.T) {
 		time.Sleep(2 * time.Second) // bob's hash is made anew meanwhile: that ends no session
 		p.cmd("MAIL FROM:<a@acme.example>", "250")
 		p.cmd("RSET", "250")
-		if err := users.Update(path, func(t *users.Table) error { t.Remove("bob"); return nil }); err != nil {
+		if err := auth.UpdateUsers(path, func(t *auth.UserTable) error { t.Remove("bob"); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)

@@ -22,7 +22,7 @@ import (
 	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/audit"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 const keyHelp = `Show and change the API keys with which applications submit mail by HTTP. Each key belongs
@@ -59,11 +59,11 @@ func (c *cli) keysFile() (path string, cfg *config.Config, err error) {
 }
 
 // keysTable reads the keys file.
-func (c *cli) keysTable() (path string, cfg *config.Config, table *keys.Table, err error) {
+func (c *cli) keysTable() (path string, cfg *config.Config, table *auth.KeyTable, err error) {
 	if path, cfg, err = c.keysFile(); err != nil {
 		return "", nil, nil, err
 	}
-	if table, err = keys.Load(path); err != nil {
+	if table, err = auth.LoadKeys(path); err != nil {
 		return "", nil, nil, keyFault(err)
 	}
 	return path, cfg, table, nil
@@ -108,7 +108,7 @@ func (c *cli) keyAdd(ctx context.Context, o newKeyOptions) error {
 	if err != nil {
 		return err
 	}
-	k := keys.Key{Tenant: o.tenant, Name: o.name, Scopes: keys.All}
+	k := auth.Key{Tenant: o.tenant, Name: o.name, Scopes: auth.MayAll}
 	switch {
 	case o.tenant == "":
 		return usagef("--tenant is missing: a key belongs to a tenant")
@@ -119,11 +119,11 @@ func (c *cli) keyAdd(ctx context.Context, o newKeyOptions) error {
 		return err
 	}
 	if len(o.scopes) > 0 {
-		if k.Scopes, err = keys.ParseScopes(o.scopes); err != nil {
+		if k.Scopes, err = auth.ParseScopes(o.scopes); err != nil {
 			return usageError{err}
 		}
 	}
-	if k.From, err = keys.ParseNetworks(o.from); err != nil {
+	if k.From, err = auth.ParseNetworks(o.from); err != nil {
 		return usageError{err}
 	}
 	if o.expires > 0 {
@@ -131,14 +131,14 @@ func (c *cli) keyAdd(ctx context.Context, o newKeyOptions) error {
 	}
 	var (
 		token string
-		added *keys.Key
+		added *auth.Key
 	)
 	f := fileChange{"key add", api.FileSubject{File: path, Tenant: k.Tenant, Names: []string{k.Name}, Scopes: o.scopes}, o.dryRun}
 	err = c.changeFile(ctx, f, func() (int, error) {
 		if o.dryRun {
-			added, err = keys.PreviewAdd(path, k, c.now())
+			added, err = auth.PreviewAddKey(path, k, c.now())
 		} else {
-			token, added, err = keys.Add(path, k, c.now())
+			token, added, err = auth.AddKey(path, k, c.now())
 		}
 		return 1, err
 	})
@@ -165,7 +165,7 @@ func tenantOfKey(cfg *config.Config, tenant string) error {
 }
 
 // newToken prints a key that is shown this once: alone on standard output. A dry run has none.
-func (c *cli) newToken(path, what, token string, k *keys.Key, asJSON bool) error {
+func (c *cli) newToken(path, what, token string, k *auth.Key, asJSON bool) error {
 	if asJSON {
 		return writeJSON(c.out, api.NewAPIKey{Effect: api.Effect{Count: 1, DryRun: token == ""}, Key: token, Added: c.listed(k)})
 	}
@@ -180,7 +180,7 @@ func (c *cli) newToken(path, what, token string, k *keys.Key, asJSON bool) error
 }
 
 // keyBounds returns what a key allows.
-func keyBounds(k *keys.Key) string {
+func keyBounds(k *auth.Key) string {
 	text := "scopes " + k.Scopes.String()
 	if len(k.From) > 0 {
 		text += ", from " + strings.Join(networks(k), ",")
@@ -191,7 +191,7 @@ func keyBounds(k *keys.Key) string {
 	return text
 }
 
-func networks(k *keys.Key) []string {
+func networks(k *auth.Key) []string {
 	list := []string{}
 	for _, p := range k.From {
 		list = append(list, p.String())
@@ -207,11 +207,11 @@ func keyFault(err error) error {
 		return hinted{err, mode.Remedy()}
 	case errors.Is(err, fs.ErrNotExist):
 		return hinted{err, "'mta key add' creates it"}
-	case errors.Is(err, keys.ErrExists):
+	case errors.Is(err, auth.ErrExists):
 		return hinted{err, "'mta key rotate' replaces it; or choose another name"}
-	case errors.Is(err, keys.ErrNotFound):
+	case errors.Is(err, auth.ErrNotFound):
 		return hinted{err, "'mta key list' lists the keys"}
-	case errors.Is(err, keys.ErrAmbiguous):
+	case errors.Is(err, auth.ErrAmbiguous):
 		return hinted{err, "name the tenant with --tenant, or give the id of the key"}
 	}
 	return err
@@ -220,7 +220,7 @@ func keyFault(err error) error {
 func newKeyRotate(c *cli) *cobra.Command {
 	var (
 		tenant  string
-		overlap = api.Age(keys.DefaultOverlap)
+		overlap = api.Age(auth.DefaultOverlap)
 		expires api.Age
 		asJSON  bool
 		dryRun  bool
@@ -245,15 +245,15 @@ that is valid for as long.`,
 			}
 			var (
 				token      string
-				added, old *keys.Key
-				which      = keys.Which{Tenant: tenant, Name: args[0]}
+				added, old *auth.Key
+				which      = auth.WhichKey{Tenant: tenant, Name: args[0]}
 			)
 			f := fileChange{"key rotate", api.FileSubject{File: path, Tenant: tenant, Names: args}, dryRun}
 			err = c.changeFile(cmd.Context(), f, func() (int, error) {
 				if dryRun {
-					added, old, err = keys.PreviewRotate(path, which, time.Duration(overlap), end, c.now())
+					added, old, err = auth.PreviewRotateKey(path, which, time.Duration(overlap), end, c.now())
 				} else {
-					token, added, old, err = keys.Rotate(path, which, time.Duration(overlap), end, c.now())
+					token, added, old, err = auth.RotateKey(path, which, time.Duration(overlap), end, c.now())
 				}
 				return 1, err
 			})
@@ -301,7 +301,7 @@ Requests with them are refused from then on.`,
 			if err != nil {
 				return err
 			}
-			var removed []*keys.Key
+			var removed []*auth.Key
 			f := fileChange{"key remove", api.FileSubject{File: path, Tenant: tenant, Names: args, Expired: expired}, dryRun}
 			err = c.changeFile(cmd.Context(), f, func() (int, error) {
 				removed, err = c.removeKeys(path, tenant, args, dryRun)
@@ -328,22 +328,22 @@ Requests with them are refused from then on.`,
 }
 
 // removeKeys removes keys by their names or ids, or without any those that have expired.
-func (c *cli) removeKeys(path, tenant string, names []string, dryRun bool) ([]*keys.Key, error) {
-	remove, removeExpired := keys.Remove, keys.RemoveExpired
+func (c *cli) removeKeys(path, tenant string, names []string, dryRun bool) ([]*auth.Key, error) {
+	remove, removeExpired := auth.RemoveKeys, auth.RemoveExpiredKeys
 	if dryRun {
-		remove, removeExpired = keys.PreviewRemove, keys.PreviewRemoveExpired
+		remove, removeExpired = auth.PreviewRemoveKeys, auth.PreviewRemoveExpiredKeys
 	}
 	if len(names) == 0 {
 		return removeExpired(path, c.now())
 	}
-	var which []keys.Which
+	var which []auth.WhichKey
 	for _, name := range names {
-		which = append(which, keys.Which{Tenant: tenant, Name: name})
+		which = append(which, auth.WhichKey{Tenant: tenant, Name: name})
 	}
 	return remove(path, which...)
 }
 
-func (c *cli) listed(k *keys.Key) api.APIKey { return kept.APIKey(k, c.now()) }
+func (c *cli) listed(k *auth.Key) api.APIKey { return kept.APIKey(k, c.now()) }
 
 func newKeyList(c *cli) *cobra.Command {
 	tenant := ""
@@ -365,7 +365,7 @@ func (c *cli) keyList(tenant string) (list api.APIKeyList, err error) {
 	}
 	var used map[string]time.Time
 	if cfg != nil {
-		if used, err = keys.ReadUse(cfg.KeysUsed()); err != nil {
+		if used, err = auth.ReadKeyUse(cfg.KeysUsed()); err != nil {
 			fmt.Fprintf(c.err, "mta: the last uses of keys can't be read: %v\n", err)
 		}
 	}

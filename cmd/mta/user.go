@@ -24,9 +24,9 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/smallfile"
-	"example.org/mta/internal/users"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/web"
+	"example.org/mta/submission/auth"
 )
 
 const userHelp = `Show and change the users file: the users who may log in at the relay's listeners (AUTH),
@@ -50,15 +50,15 @@ func newUser(c *cli) *cobra.Command {
 // userBook is a users file for commands that are the same for each.
 type userBook struct {
 	command string // the group of commands that changes it
-	file    func() (path string, scheme users.Scheme, err error)
+	file    func() (path string, scheme auth.Scheme, err error)
 }
 
 // change changes a users file, with its lines in the audit log; a dry run only finds out whether it could.
-func (b userBook) change(ctx context.Context, c *cli, f fileChange, change func(*users.Table) error) error {
+func (b userBook) change(ctx context.Context, c *cli, f fileChange, change func(*auth.UserTable) error) error {
 	f.action = strings.TrimPrefix(b.command, "mta ") + " " + f.action
-	update := users.Update
+	update := auth.UpdateUsers
 	if f.dryRun {
-		update = users.Preview
+		update = auth.PreviewUsers
 	}
 	return c.changeFile(ctx, f, func() (int, error) {
 		if err := update(f.about.File, change); err != nil {
@@ -72,9 +72,9 @@ func (b userBook) change(ctx context.Context, c *cli, f fileChange, change func(
 func (c *cli) userBook() userBook { return userBook{"mta user", c.usersFile} }
 
 // usersFile returns which file is meant, and how passwords are hashed in it.
-func (c *cli) usersFile() (path string, scheme users.Scheme, err error) {
+func (c *cli) usersFile() (path string, scheme auth.Scheme, err error) {
 	if c.usersFlag != "" && c.configFlag == "" {
-		return c.usersFlag, users.Argon2id, nil
+		return c.usersFlag, auth.Argon2id, nil
 	}
 	cfg, err := c.config()
 	if err != nil {
@@ -135,16 +135,16 @@ fingerprint, or a name in it if the listener has a client_ca.
 }
 
 func (c *cli) userAdd(ctx context.Context, name string, o newUserOptions) error {
-	u := &users.User{Tenant: o.tenant}
+	u := &auth.User{Tenant: o.tenant}
 	for _, text := range o.senders {
-		s, err := users.ParseSender(text)
+		s, err := auth.ParseSender(text)
 		if err != nil {
 			return usageError{err}
 		}
 		u.Senders = append(u.Senders, s)
 	}
 	for _, text := range o.certificates {
-		cert, err := users.NormalCertificate(text)
+		cert, err := auth.NormalCertificate(text)
 		if err != nil {
 			return usageError{err}
 		}
@@ -157,22 +157,22 @@ func (c *cli) userAdd(ctx context.Context, name string, o newUserOptions) error 
 }
 
 // addUser gives a user a name and a password, and puts it into a file.
-func (c *cli) addUser(ctx context.Context, book userBook, name string, u *users.User, o newUserOptions) error {
+func (c *cli) addUser(ctx context.Context, book userBook, name string, u *auth.User, o newUserOptions) error {
 	path, scheme, err := book.file()
 	if err != nil {
 		return err
 	}
-	if u.Name, err = users.NormalName(name); err != nil {
+	if u.Name, err = auth.NormalName(name); err != nil {
 		return usageError{err}
 	}
 	f := fileChange{"add", api.FileSubject{File: path, Names: []string{u.Name}, Tenant: u.Tenant, Role: u.Role}, o.dryRun}
-	put := func(t *users.Table) error {
+	put := func(t *auth.UserTable) error {
 		if t.User(u.Name) != nil {
 			return book.isThere(u.Name)
 		}
 		return t.Put(u)
 	}
-	if table, err := users.Load(path); err == nil && table.User(u.Name) != nil {
+	if table, err := auth.LoadUsers(path); err == nil && table.User(u.Name) != nil {
 		return book.change(ctx, c, f, put) // which is refused: nobody types a password for nothing
 	}
 	if !o.noPassword && !o.dryRun {
@@ -191,10 +191,10 @@ func (b userBook) isThere(name string) error {
 }
 
 // newHash reads or makes a password, or reads a hash.
-func (c *cli) newHash(scheme users.Scheme, hash, generate bool) (users.Hash, error) {
+func (c *cli) newHash(scheme auth.Scheme, hash, generate bool) (auth.Hash, error) {
 	if generate {
 		password := rand.Text()
-		h, err := users.NewHash(scheme, password)
+		h, err := auth.NewHash(scheme, password)
 		if err == nil {
 			_, err = fmt.Fprintf(c.out, "password: %s\n", password)
 		}
@@ -203,27 +203,27 @@ func (c *cli) newHash(scheme users.Scheme, hash, generate bool) (users.Hash, err
 	if hash {
 		text, err := c.readSecret("Hash: ")
 		if err != nil {
-			return users.Hash{}, err
+			return auth.Hash{}, err
 		}
 		if text == "" {
-			return users.Hash{}, errors.New("the hash is empty")
+			return auth.Hash{}, errors.New("the hash is empty")
 		}
-		return users.ParseHash(text)
+		return auth.ParseHash(text)
 	}
 	password, err := c.readSecret("Password: ")
 	if err != nil {
-		return users.Hash{}, err
+		return auth.Hash{}, err
 	}
 	if c.onTerminal() {
 		again, err := c.readSecret("Again: ")
 		if err != nil {
-			return users.Hash{}, err
+			return auth.Hash{}, err
 		}
 		if again != password {
-			return users.Hash{}, errors.New("the two passwords differ")
+			return auth.Hash{}, errors.New("the two passwords differ")
 		}
 	}
-	return users.NewHash(scheme, password)
+	return auth.NewHash(scheme, password)
 }
 
 // onTerminal reports whether somebody types.
@@ -258,20 +258,20 @@ func newUserPassword(c *cli, book userBook) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			name, err := users.NormalName(args[0])
+			name, err := auth.NormalName(args[0])
 			if err != nil {
 				return usageError{err}
 			}
 			f := fileChange{"password", api.FileSubject{File: path, Names: []string{name}}, dryRun}
-			var h users.Hash
-			set := func(t *users.Table) error {
+			var h auth.Hash
+			set := func(t *auth.UserTable) error {
 				if t.User(name) == nil {
 					return book.noUser(name)
 				}
 				t.SetHash(name, h)
 				return nil
 			}
-			if table, err := users.Load(path); err != nil || table.User(name) == nil {
+			if table, err := auth.LoadUsers(path); err != nil || table.User(name) == nil {
 				return book.change(cmd.Context(), c, f, set) // which is refused: nobody types a password for nothing
 			}
 			if !dryRun {
@@ -325,9 +325,9 @@ func newUserRemove(c *cli, book userBook) *cobra.Command {
 				return err
 			}
 			f := fileChange{"remove", api.FileSubject{File: path, Names: args}, dryRun}
-			err = book.change(cmd.Context(), c, f, func(t *users.Table) error {
+			err = book.change(cmd.Context(), c, f, func(t *auth.UserTable) error {
 				for _, arg := range args {
-					name, err := users.NormalName(arg)
+					name, err := auth.NormalName(arg)
 					if err != nil {
 						return usageError{err}
 					}
@@ -362,9 +362,9 @@ func newUserList(c *cli) *cobra.Command {
 		Long: `List the users, in the order of the file. PASSWORD is the type of the hash: a password with
 another hash than the configured one is rehashed at the user's next login.`,
 		Args: noArgs,
-	}, func(u *users.User) any {
+	}, func(u *auth.User) any {
 		return listedUser{u.Name, string(u.Hash.Scheme), u.Tenant, append([]string{}, texts(u.Senders)...), append([]string{}, u.Certificates...)}
-	}, func(u *users.User) []any {
+	}, func(u *auth.User) []any {
 		return []any{u.Name, cmp.Or(string(u.Hash.Scheme), "none"), cmp.Or(u.Tenant, "-"), cmp.Or(joined(u.Senders), "any"),
 			cmp.Or(joined(u.Certificates), "-")}
 	}, "USER", "PASSWORD", "TENANT", "~SENDERS", "~-CERTIFICATES")
@@ -372,7 +372,7 @@ another hash than the configured one is rehashed at the user's next login.`,
 
 // userListing makes a command list a users file: as JSON what object makes of each user, else a table of its cells.
 func (c *cli) userListing(
-	book userBook, cmd *cobra.Command, object func(*users.User) any, cells func(*users.User) []any, titles ...string,
+	book userBook, cmd *cobra.Command, object func(*auth.User) any, cells func(*auth.User) []any, titles ...string,
 ) *cobra.Command {
 	t := draw.New("", titles...)
 	return prints(c, cmd, func(context.Context, []string) (map[string]any, error) {
@@ -390,11 +390,11 @@ func (c *cli) userListing(
 }
 
 // load reads the file.
-func (b userBook) load() (path string, scheme users.Scheme, table *users.Table, err error) {
+func (b userBook) load() (path string, scheme auth.Scheme, table *auth.UserTable, err error) {
 	if path, scheme, err = b.file(); err != nil {
 		return "", "", nil, err
 	}
-	if table, err = users.Load(path); err != nil {
+	if table, err = auth.LoadUsers(path); err != nil {
 		return "", "", nil, b.withRemedy(err)
 	}
 	return path, scheme, table, nil
@@ -420,8 +420,8 @@ a password and check it. The exit status is 1 if a check fails.`,
 	}
 }
 
-func (c *cli) userCheck(table *users.Table, arg string, scheme users.Scheme) error {
-	name, err := users.NormalName(arg)
+func (c *cli) userCheck(table *auth.UserTable, arg string, scheme auth.Scheme) error {
+	name, err := auth.NormalName(arg)
 	if err != nil {
 		return usageError{err}
 	}
@@ -466,9 +466,9 @@ func newConsoleUser(c *cli) *cobra.Command {
 // consoleUserBook is the file of those who may log in at the console.
 func (c *cli) consoleUserBook() userBook { return userBook{"mta console user", c.consoleUsersFile} }
 
-func (c *cli) consoleUsersFile() (path string, scheme users.Scheme, err error) {
+func (c *cli) consoleUsersFile() (path string, scheme auth.Scheme, err error) {
 	if c.usersFlag != "" {
-		return c.usersFlag, users.Argon2id, nil
+		return c.usersFlag, auth.Argon2id, nil
 	}
 	cfg, err := c.config()
 	if err != nil {
@@ -477,7 +477,7 @@ func (c *cli) consoleUsersFile() (path string, scheme users.Scheme, err error) {
 	if cfg.Console.Users == "" {
 		return "", "", hinted{errors.New("the configuration has no users of the console"), `add console { address = "127.0.0.1:8026", users = "/etc/mta/console-users" } to it, or name a file with --file`}
 	}
-	return cfg.Console.Users, users.Argon2id, nil
+	return cfg.Console.Users, auth.Argon2id, nil
 }
 
 func newConsoleUserAdd(c *cli, book userBook) *cobra.Command {
@@ -493,19 +493,19 @@ proxy logs in (user_header of the block console).`,
   mta console user add wall --role viewer --generate`,
 		Args: oneArg("the user's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(users.Roles, role) {
-				return usagef("--role: want %s, not %q", joined(users.Roles), role)
+			if !slices.Contains(auth.Roles, role) {
+				return usagef("--role: want %s, not %q", joined(auth.Roles), role)
 			}
-			return c.addUser(cmd.Context(), book, args[0], &users.User{Role: role}, o)
+			return c.addUser(cmd.Context(), book, args[0], &auth.User{Role: role}, o)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&role, "role", "", "what the user may do: "+joined(users.Roles))
+	f.StringVar(&role, "role", "", "what the user may do: "+joined(auth.Roles))
 	f.BoolVar(&o.hash, "hash", false, "read a hash instead of the password")
 	f.BoolVar(&o.generate, "generate", false, "generate a password and print it")
 	f.BoolVar(&o.noPassword, "no-password", false, "the user has no password: a proxy logs it in")
 	cmd.MarkFlagsMutuallyExclusive("hash", "generate", "no-password")
-	oneOf(cmd, "role", users.Roles)
+	oneOf(cmd, "role", auth.Roles)
 	fileFlags(cmd, &o.dryRun)
 	return cmd
 }
@@ -520,9 +520,9 @@ type consoleUser struct {
 func newConsoleUserList(c *cli, book userBook) *cobra.Command {
 	return c.userListing(book, &cobra.Command{
 		Use: "list", Short: "list the users and their roles", Args: noArgs,
-		Long: "List the users in the order of the file. A user without a role (" + joined(users.Roles) + ") can't log in at the console.",
-	}, func(u *users.User) any { return consoleUser{u.Name, u.Role, string(u.Hash.Scheme)} },
-		func(u *users.User) []any {
+		Long: "List the users in the order of the file. A user without a role (" + joined(auth.Roles) + ") can't log in at the console.",
+	}, func(u *auth.User) any { return consoleUser{u.Name, u.Role, string(u.Hash.Scheme)} },
+		func(u *auth.User) []any {
 			return []any{u.Name, cmp.Or(u.Role, "none"), cmp.Or(string(u.Hash.Scheme), "none")}
 		}, "USER", "ROLE", "PASSWORD")
 }

@@ -13,7 +13,7 @@ import (
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // relay is the one that is shown: all of it, in this process, on a data directory of its own.
@@ -39,7 +39,7 @@ func startRelay(dir, dns, port string, events *hook) (*relay, error) {
 	if err := os.WriteFile(file, []byte(configuration(dir, dns, port, events)), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the demo's configuration: %w", err)
 	}
-	key, _, err := keys.Add(filepath.Join(dir, "keys"), keys.Key{Tenant: tenant, Name: "demo", Scopes: keys.Send}, time.Now())
+	key, _, err := auth.AddKey(filepath.Join(dir, "keys"), auth.Key{Tenant: tenant, Name: "demo", Scopes: auth.MaySend}, time.Now())
 	if err != nil {
 		return nil, fmt.Errorf("making an API key: %w", err)
 	}

@@ -15,15 +15,15 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/mta/admit"
+	"example.org/mta/submission/auth"
 	submissionhttp "example.org/mta/submission/http"
-	"example.org/mta/submission/keys"
 )
 
 // tenantKeys is a keys file in which each tenant's name is its key.
 type tenantKeys struct{}
 
-func (tenantKeys) Check(_ context.Context, key string, _ netip.Addr) (keys.Identity, error) {
-	return keys.Identity{ID: "k", Tenant: key, Scopes: keys.All}, nil
+func (tenantKeys) Check(_ context.Context, key string, _ netip.Addr) (auth.Identity, error) {
+	return auth.Identity{ID: "k", Tenant: key, Scopes: auth.MayAll}, nil
 }
 
 // shop is a relay whose disk makes 50 messages a second durable, and to which they come by HTTP.
@@ -48,7 +48,7 @@ func newShop(ctx context.Context, secret []byte) *shop {
 	go s.gate.Run(ctx)
 	s.server = submissionhttp.New(submissionhttp.Config{
 		Keys: tenantKeys{}, Admission: s.gate, Tokens: submissionhttp.NewTokens(secret),
-		Routes: []submissionhttp.Route{{Method: "POST", Pattern: "/v1/messages", Scope: keys.Send, Mail: true, Handle: s.take}},
+		Routes: []submissionhttp.Route{{Method: "POST", Pattern: "/v1/messages", Scope: auth.MaySend, Mail: true, Handle: s.take}},
 	})
 	return s
 }

@@ -7,9 +7,8 @@ import (
 	"slices"
 
 	"example.org/mta/internal/smallfile"
-	"example.org/mta/internal/users"
 	"example.org/mta/mta/config"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // usersWarnings returns what is wrong with the users file. The relay starts all the same, so that it can be
@@ -20,7 +19,7 @@ func usersWarnings(cfg *config.Config) []string {
 		return nil
 	}
 	at := place("users", cfg.Users.Origin("file"))
-	table, err := users.Load(path)
+	table, err := auth.LoadUsers(path)
 	if err != nil {
 		return []string{shut(at, path, err, "nobody can log in", "'mta user add NAME' makes it")}
 	}
@@ -35,14 +34,14 @@ func usersWarnings(cfg *config.Config) []string {
 
 // signedWarnings lists the listeners at which users without a tenant, whose senders are limited, are signed as the
 // operator: whatever their From.
-func signedWarnings(cfg *config.Config, table *users.Table) (out []string) {
+func signedWarnings(cfg *config.Config, table *auth.UserTable) (out []string) {
 	for _, l := range cfg.Listeners {
 		if !l.Logins() || l.Tenant != "" || l.CheckFrom {
 			continue
 		}
 		for _, u := range table.Users() {
 			signs := slices.IndexFunc(cfg.DKIMs, func(d *config.DKIM) bool {
-				own := func(s users.Sender) bool { return s.Domain() == d.Domain }
+				own := func(s auth.Sender) bool { return s.Domain() == d.Domain }
 				return slices.Contains(cfg.DKIMFor("", d.Domain), d) && !u.Senders.Cover(d.Domain) && !slices.ContainsFunc(u.Senders, own)
 			})
 			if u.Tenant == "" && len(u.Senders) > 0 && signs >= 0 {
@@ -60,7 +59,7 @@ func usersTenants(cfg *config.Config) (names []string) {
 	if cfg.Users.File == "" {
 		return nil
 	}
-	table, err := users.Load(cfg.Users.File)
+	table, err := auth.LoadUsers(cfg.Users.File)
 	if err != nil {
 		return nil // complained of elsewhere
 	}
@@ -76,7 +75,7 @@ func consoleWarnings(cfg *config.Config) []string {
 		return nil
 	}
 	path, at := cfg.Console.Users, place("console", cfg.Console.Origin("users"))
-	table, err := users.Load(path)
+	table, err := auth.LoadUsers(path)
 	if err != nil {
 		return []string{shut(at, path, err, "nobody can log in at the console", "'mta console user add NAME --role admin' makes it")}
 	}
@@ -96,7 +95,7 @@ func keysWarnings(cfg *config.Config) (out []string) {
 		return nil
 	}
 	at := place("keys", cfg.Keys.Origin("file"))
-	table, err := keys.Load(path)
+	table, err := auth.LoadKeys(path)
 	if err != nil {
 		return []string{shut(at, path, err, "nobody can submit by HTTP", "'mta key add' makes it")}
 	}
@@ -113,7 +112,7 @@ func keysTenants(cfg *config.Config) (names []string) {
 	if cfg.Keys.File == "" {
 		return nil
 	}
-	table, err := keys.Load(cfg.Keys.File)
+	table, err := auth.LoadKeys(cfg.Keys.File)
 	if err != nil {
 		return nil // complained of elsewhere
 	}

@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/internal/users"
 	"example.org/mta/mta/config"
+	"example.org/mta/submission/auth"
 )
 
 // TestSignaturesOfUsersWithoutTenant: a user whose senders are limited, and whose From is not, would be signed as from
 // another of the operator's domains. mta check warns once for each listener.
 func TestSignaturesOfUsersWithoutTenant(t *testing.T) {
-	hash, err := users.NewHash(users.Argon2id, "secret")
+	hash, err := auth.NewHash(auth.Argon2id, "secret")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"example.org/mta/internal/certificates"
-	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 )
 
 // Users is who may log in at listeners.
@@ -20,7 +20,7 @@ type Users struct {
 	File string `conf:"file"`
 	// The password hash: `"argon2id"`, or `"scram-sha-256"` for [SCRAM](submission.md#scram). A password with
 	// another hash is rehashed at its user's next login.
-	Scheme users.Scheme `conf:"scheme" default:"argon2id" oneof:"argon2id scram-sha-256"`
+	Scheme auth.Scheme `conf:"scheme" default:"argon2id" oneof:"argon2id scram-sha-256"`
 }
 
 // Keys is who may submit by HTTP.

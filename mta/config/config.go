@@ -15,7 +15,7 @@ import (
 
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/settings"
-	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 )
 
 // Who finishes an upgrade.
@@ -615,7 +615,7 @@ type Tenant struct {
 	// The addresses that the tenant may send as, in MAIL: domains (`"acme.example"`), all domains below one
 	// (`"*.acme.example"`), addresses (`"news@b.example"`). Reports (null sender) are always allowed. With
 	// `check_from` of a listener they also apply to From. Default: any.
-	Senders []users.Sender `conf:"senders"`
+	Senders []auth.Sender `conf:"senders"`
 	// `"https://mail.acme.example/unsubscribe"`: the URL, as recipients reach it, of `/unsubscribe` of an
 	// [`api`](#api-name) block. Messages to one recipient get `List-Unsubscribe` and `List-Unsubscribe-Post` with a
 	// link below it, unless they have the former; see [one-click unsubscribe](submission.md#one-click-unsubscribe).

@@ -12,7 +12,7 @@ import (
 	"example.org/mta/internal/dkim"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/settings"
-	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 )
 
 // DKIM is the keys of one domain, and whose mail they sign.
@@ -123,7 +123,7 @@ func (c *Config) Stranger(tenant string, authors ...string) string {
 		return ""
 	}
 	for _, from := range authors {
-		own := t != nil && users.Senders(t.Senders).Cover(from)
+		own := t != nil && auth.Senders(t.Senders).Cover(from)
 		if !own && !slices.ContainsFunc(c.DKIMFor(tenant, from), func(d *DKIM) bool { return d.Aligned(from) }) {
 			return from
 		}
@@ -185,7 +185,7 @@ func (c *Config) maySign(d *DKIM, tenant string) bool {
 		return true
 	}
 	t := c.Tenant(tenant)
-	return t != nil && users.Senders(t.Senders).Cover(d.Domain)
+	return t != nil && auth.Senders(t.Senders).Cover(d.Domain)
 }
 
 // Unsigned returns a sentence for each dkim block without tenants that doesn't sign the mail of some that its senders

@@ -33,7 +33,7 @@ import (
 	"example.org/mta/operator/history"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 	suppressions "example.org/mta/suppression/boltstore"
 	"example.org/mta/warmup"
 )
@@ -57,7 +57,7 @@ func Places(cfg *config.Config) []format.Place {
 		file(history.Format, filepath.Join(cfg.DataDir, "history")),
 		file(pauses.Format, filepath.Join(cfg.DataDir, pauses.FileName)),
 		folder(inbox.Format, filepath.Join(cfg.DataDir, "inbound")),
-		file(keys.UseFormat, cfg.KeysUsed()),
+		file(auth.KeyUseFormat, cfg.KeysUsed()),
 		file(events.CursorFormat, filepath.Join(cfg.DataDir, "streams.db")),
 	}
 	if cfg.Accounting.Enabled {

@@ -28,7 +28,7 @@ import (
 	"example.org/mta/internal/testca"
 	"example.org/mta/lab/sink"
 	"example.org/mta/queue/vfs"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 var writeCosts = flag.Bool("costs.write", false, "write what a message costs to e2e/costs.json")
@@ -66,7 +66,7 @@ func costCases(t *testing.T) []costCase {
 	cert, key := testca.Files(t, ca.Issue(t, []string{"relay.example"}))
 	secure := sink.Config{TLS: &tls.Config{Certificates: []tls.Certificate{*ca.Issue(t, []string{"mx.box.example"})}}}
 	file := filepath.Join(t.TempDir(), "keys")
-	token, _, err := keys.Add(file, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.Send}, time.Now())
+	token, _, err := auth.AddKey(file, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MaySend}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // Now is the time at which the sample's population is complete.
@@ -101,7 +101,7 @@ func NewSample(t testing.TB, more string, change func(*Sample)) *Sample {
 	Until(Now.Add(-3*24*time.Hour - 10*time.Minute - time.Second))
 	s.must(os.WriteFile(file, nil, 0o600))
 	var err error
-	s.Key, _, err = keys.Add(file, keys.Key{Tenant: "acme", Name: "shop", Scopes: keys.All}, time.Now())
+	s.Key, _, err = auth.AddKey(file, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MayAll}, time.Now())
 	s.must(err)
 	s.servers()
 	// No two hosts answer at the same moment, so that records, sessions and the like have one order.

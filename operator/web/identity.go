@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"example.org/mta/internal/network"
-	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 )
 
 // Identity is who uses the console.
@@ -83,7 +83,7 @@ func (s *Server) byProxy(r *http.Request) (user string, ok bool) {
 // Role is what somebody may do. Each includes those before it.
 type Role int
 
-// The roles, in the order of users.Roles.
+// The roles, in the order of auth.Roles.
 const (
 	Anyone   Role = iota // not logged in
 	Viewer               // sees all but what messages say
@@ -93,7 +93,7 @@ const (
 
 // ParseRole reads the name of a role.
 func ParseRole(name string) (Role, error) {
-	i := slices.Index(users.Roles, name)
+	i := slices.Index(auth.Roles, name)
 	if i < 0 {
 		return Anyone, fmt.Errorf("there is no role %q", name)
 	}
@@ -105,5 +105,5 @@ func (r Role) String() string {
 	if r < Viewer || r > Admin {
 		return "nobody"
 	}
-	return users.Roles[r-Viewer]
+	return auth.Roles[r-Viewer]
 }

@@ -6,8 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"strings"
-
-	"example.org/mta/internal/users"
 )
 
 // Certificate gives the login of a client that has shown a user's certificate, nil when it has not. No
@@ -24,7 +22,7 @@ func (s *Service) Certificate(ctx context.Context, c Client) *Login {
 
 // byCertificate finds the user of a client's certificate: by its fingerprint, or by a name in it when a CA
 // of the client's listener has signed it.
-func (s *Service) byCertificate(c Client) *users.User {
+func (s *Service) byCertificate(c Client) *User {
 	if c.TLS == nil || len(c.TLS.PeerCertificates) == 0 {
 		return nil
 	}

@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
-
-	"example.org/mta/internal/pace"
 )
 
-// A client that guesses passwords is slowed down, by its network and by the user it tries: see package
-// pace.
+// A client that guesses passwords is slowed down, by its network and by the user it tries: see [Pace].
 const (
 	freeByNetwork = 10 // failures that cost nothing, since networks have many users
 	freeByUser    = 5
@@ -22,8 +19,8 @@ const (
 
 // guesses are the two paces of an attempt, and the chances of those that need no turn.
 type guesses struct {
-	networks *pace.Pace[netip.Prefix]
-	users    *pace.Pace[string]
+	networks *Pace[netip.Prefix]
+	users    *Pace[string]
 	chances  chances
 }
 
@@ -31,8 +28,8 @@ type guesses struct {
 type turn struct {
 	g       *guesses
 	place   place
-	network *pace.Turns
-	user    *pace.Turns
+	network *Turns
+	user    *Turns
 }
 
 // take waits for both turns, always in this order. Neither the many clients of a network who come back at once nor the user

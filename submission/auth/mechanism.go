@@ -9,8 +9,6 @@ import (
 
 	"github.com/emersion/go-sasl"
 	"github.com/xdg-go/scram"
-
-	"example.org/mta/internal/users"
 )
 
 // Names of mechanisms.
@@ -100,11 +98,11 @@ func (e *Exchange) plain(identity, name, password string) (err error) {
 const maxResponse = 1024
 
 func sameName(a, b string) bool {
-	x, err := users.NormalName(a)
+	x, err := NormalName(a)
 	if err != nil {
 		return false
 	}
-	y, err := users.NormalName(b)
+	y, err := NormalName(b)
 	return err == nil && x == y
 }
 
@@ -223,7 +221,7 @@ func (s *scramServer) credentials(name string) (scram.StoredCredentials, error) 
 		a.why = "user's password is not hashed for SCRAM: it takes a login by PLAIN or LOGIN, or 'mta user password'"
 	}
 	return scram.StoredCredentials{
-		KeyFactors: scram.KeyFactors{Salt: string(a.s.mac("salt", a.name)[:16]), Iters: users.Iterations},
+		KeyFactors: scram.KeyFactors{Salt: string(a.s.mac("salt", a.name)[:16]), Iters: Iterations},
 		StoredKey:  a.s.mac("stored key", a.name), ServerKey: a.s.mac("server key", a.name),
 	}, nil
 }

@@ -3,8 +3,6 @@ package auth
 import (
 	"sync"
 	"time"
-
-	"example.org/mta/internal/users"
 )
 
 // renewEvery is how often hashes that were made anew are written: once for all of them.
@@ -32,10 +30,10 @@ func newRenewer(path string, done func(error)) *renewer {
 	return r
 }
 
-type renewal struct{ from, to users.Hash }
+type renewal struct{ from, to Hash }
 
 // add takes a hash to be written soon.
-func (r *renewer) add(name string, from, to users.Hash) {
+func (r *renewer) add(name string, from, to Hash) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.new == nil {
@@ -77,7 +75,7 @@ func (r *renewer) write() {
 	if len(all) == 0 {
 		return
 	}
-	err := users.Update(r.path, func(t *users.Table) error {
+	err := UpdateUsers(r.path, func(t *UserTable) error {
 		for name, h := range all {
 			// Who was changed meanwhile keeps the change.
 			if u := t.User(name); u != nil && u.Hash.String() == h.from.String() {

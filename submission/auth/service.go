@@ -16,9 +16,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/faultlog"
-	"example.org/mta/internal/pace"
 	"example.org/mta/internal/smallfile"
-	"example.org/mta/internal/users"
 )
 
 // Errors of an exchange. All that is wrong with a name and a password is ErrDenied.
@@ -40,7 +38,7 @@ const checkEvery = time.Second
 type Config struct {
 	File string // of users
 	// Scheme is what hashes are made in; others are renewed by it at the next login.
-	Scheme users.Scheme
+	Scheme Scheme
 	// Secret makes the salts of users that don't exist. It should outlive the process: whoever sees
 	// a salt change knows that there is no such user. Nil: of this process.
 	Secret []byte
@@ -68,8 +66,8 @@ type Service struct {
 
 // inForce is the users, and of them those with a password.
 type inForce struct {
-	*users.Table
-	hashes []users.Hash
+	*UserTable
+	hashes []Hash
 }
 
 // New makes a service. A users file that can't be read is no error: nobody can log in until it can.
@@ -81,7 +79,7 @@ func New(cfg Config) *Service {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Scheme == "" {
-		cfg.Scheme = users.Argon2id
+		cfg.Scheme = Argon2id
 	}
 	s := &Service{cfg: cfg, secret: cfg.Secret, known: newKnown(cfg.Now, newKnownFile(cfg.Known, cfg.Log)), slots: newSlots()}
 	if len(s.secret) == 0 {
@@ -89,8 +87,8 @@ func New(cfg Config) *Service {
 		rand.Read(s.secret)
 	}
 	s.guesses = guesses{
-		pace.New[netip.Prefix](pace.Config{Free: freeByNetwork, Longest: longestByNet, Now: cfg.Now}),
-		pace.New[string](pace.Config{Free: freeByUser, Longest: longestByUser, Now: cfg.Now}),
+		NewPace[netip.Prefix](PaceConfig{Free: freeByNetwork, Longest: longestByNet, Now: cfg.Now}),
+		NewPace[string](PaceConfig{Free: freeByUser, Longest: longestByUser, Now: cfg.Now}),
 		newChances(cfg.Now),
 	}
 	reading := faultlog.New(cfg.Log, cfg.Now, slog.LevelError, "the users file can't be read: the users before it stay in force", "the users file is read again")
@@ -120,11 +118,11 @@ func (s *Service) renewed(err error) {
 
 // inForceOf reads a users file.
 func inForceOf(path string) (*inForce, error) {
-	t, err := users.Load(path)
+	t, err := LoadUsers(path)
 	if err != nil {
 		return nil, err
 	}
-	next := &inForce{Table: t}
+	next := &inForce{UserTable: t}
 	for _, u := range t.Users() {
 		if u.Hash.Scheme != "" {
 			next.hashes = append(next.hashes, u.Hash)
@@ -146,7 +144,7 @@ type Client struct {
 type Login struct {
 	User      string
 	Tenant    string
-	Senders   users.Senders
+	Senders   Senders
 	Role      string // at the console, see package users
 	Mechanism string // SASL's name; "certificate" when the client's certificate was enough
 
@@ -192,7 +190,7 @@ func (s *Service) Vouched(name string) *Login {
 	return nil
 }
 
-func loginOf(u *users.User, mechanism string) *Login {
+func loginOf(u *User, mechanism string) *Login {
 	return &Login{User: u.Name, Tenant: u.Tenant, Senders: u.Senders, Role: u.Role, Mechanism: mechanism, hash: u.Hash.String()}
 }
 
@@ -226,7 +224,7 @@ type attempt struct {
 	began     time.Time
 
 	name string // as NormalName gives it
-	user *users.User
+	user *User
 	why  string // it failed, when that was not for the user or the password
 }
 
@@ -236,7 +234,7 @@ func (a *attempt) find(name string) error {
 	if t == nil {
 		return ErrNoUsers
 	}
-	normal, err := users.NormalName(name)
+	normal, err := NormalName(name)
 	if err != nil {
 		normal = "\x00" // nobody's
 	}
@@ -333,7 +331,7 @@ func (a *attempt) wrong(h *hearing) (err error) {
 
 // hash gives what the password is checked against. A user who has none, or does not exist, has somebody's:
 // always the same for a name, so that the time that it takes is a user's.
-func (a *attempt) hash() users.Hash {
+func (a *attempt) hash() Hash {
 	if a.user != nil && a.user.Hash.Scheme != "" {
 		return a.user.Hash
 	}
@@ -345,7 +343,7 @@ func (a *attempt) hash() users.Hash {
 }
 
 // nobody is the hash of a password that nobody has.
-var nobody, _ = users.ParseHash("$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
+var nobody, _ = ParseHash("$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
 
 // mac makes of a name what nobody else can.
 func (s *Service) mac(what, name string) []byte {
@@ -361,7 +359,7 @@ func (a *attempt) renew(password string) {
 	if old.Is(s.cfg.Scheme) || s.renew.tried(a.name, old.String()) {
 		return
 	}
-	hash, err := users.NewHash(s.cfg.Scheme, password)
+	hash, err := NewHash(s.cfg.Scheme, password)
 	if err != nil {
 		return // a password that can't be hashed anew keeps what it has
 	}
@@ -388,7 +386,7 @@ func (a *attempt) end(turn *turn, err error) error {
 		log.Warn("login put off", "user", a.known(), "reason", err.Error())
 	}
 	turn.done(true)
-	pace.Late(a.ctx, s.cfg.Now().Sub(a.began))
+	Late(a.ctx, s.cfg.Now().Sub(a.began))
 	return err
 }
 

@@ -22,8 +22,6 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"example.org/mta/internal/bubble"
-	"example.org/mta/internal/pace"
-	"example.org/mta/internal/users"
 )
 
 // cheap is a hash of a password that takes a millisecond.
@@ -98,10 +96,10 @@ func TestGuessesAreSlowed(t *testing.T) {
 		if _, err := try(s, from("192.0.2.1"), "ann", "secret"); err != nil || time.Since(at) > time.Millisecond {
 			t.Errorf("from where it is known: %v after %v", err, time.Since(at))
 		}
-		time.Sleep(pace.ForgetAfter + time.Minute)
+		time.Sleep(ForgetAfter + time.Minute)
 		at = time.Now()
 		if _, err := try(s, from("198.51.100.7"), "ann", "secret"); err != nil || time.Since(at) > time.Second {
-			t.Errorf("after %v without a failure: %v after %v", pace.ForgetAfter, err, time.Since(at))
+			t.Errorf("after %v without a failure: %v after %v", ForgetAfter, err, time.Since(at))
 		}
 		if got := s.Problem(); got != "" {
 			t.Errorf("trouble goes on: %q", got)
@@ -251,8 +249,8 @@ func TestHashesAreRenewed(t *testing.T) {
 		if _, err := try(s, from("192.0.2.1"), "ann", "secret"); err != nil {
 			t.Error(err)
 		}
-		if err := users.Update(path, func(t *users.Table) error {
-			hash, err := users.NewHash(users.Argon2id, "new")
+		if err := UpdateUsers(path, func(t *UserTable) error {
+			hash, err := NewHash(Argon2id, "new")
 			t.SetHash("ann", hash)
 			return err
 		}); err != nil {
@@ -328,7 +326,7 @@ func TestFailuresAreLogged(t *testing.T) {
 // the hash that is checked for nobody, one of them would be above all of the other. The wait that
 // rounds failures up to whole seconds is left out here.
 func TestUnknownUsersTakeTheSameTime(t *testing.T) {
-	argon, err := users.NewHash(users.Argon2id, "secret")
+	argon, err := NewHash(Argon2id, "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +372,7 @@ func share(a, b []time.Duration) float64 {
 // In virtual time, where computing takes none, all failures take the same, whatever was wrong: by PLAIN
 // and by SCRAM, before and after guesses are slowed, at a user who is known there and at one who is not.
 func TestFailuresAreAnsweredAlike(t *testing.T) {
-	scramHash, err := users.NewHash(users.SCRAM, "secret")
+	scramHash, err := NewHash(SchemeSCRAM, "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +380,7 @@ func TestFailuresAreAnsweredAlike(t *testing.T) {
 	var all [][]time.Duration
 	for _, name := range []string{"ann", "bob", "nobody", "ann, who is known"} {
 		bubble.Test(t, func(t *testing.T) {
-			s := New(Config{File: path, Scheme: users.SCRAM})
+			s := New(Config{File: path, Scheme: SchemeSCRAM})
 			defer s.Close()
 			who, isKnown := strings.CutSuffix(name, ", who is known")
 			if isKnown {
@@ -425,7 +423,7 @@ func TestScramDoesNotTellUsers(t *testing.T) {
 	for _, name := range []string{"ann", "nobody"} {
 		salt := first(a, name)
 		text, iterations, _ := strings.Cut(strings.TrimPrefix(salt, "s="), ",")
-		if raw, err := base64.StdEncoding.DecodeString(text); err != nil || len(raw) != 16 || iterations != fmt.Sprintf("i=%d", users.Iterations) {
+		if raw, err := base64.StdEncoding.DecodeString(text); err != nil || len(raw) != 16 || iterations != fmt.Sprintf("i=%d", Iterations) {
 			t.Errorf("%s: %s", name, salt)
 		}
 		if again := first(b, name); again != salt {
@@ -459,8 +457,8 @@ func TestReplacingTheFileLosesNoLogin(t *testing.T) {
 	}
 	const replaced = 50
 	for i := range replaced {
-		err := users.Update(path, func(t *users.Table) error {
-			return t.Put(&users.User{Name: fmt.Sprintf("user%d", i)})
+		err := UpdateUsers(path, func(t *UserTable) error {
+			return t.Put(&User{Name: fmt.Sprintf("user%d", i)})
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -468,7 +466,7 @@ func TestReplacingTheFileLosesNoLogin(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-	table, err := users.Load(path)
+	table, err := LoadUsers(path)
 	if err != nil || len(table.Users()) != replaced+1 {
 		t.Errorf("%v, %d users", err, len(table.Users()))
 	}
@@ -499,7 +497,7 @@ func FuzzExchange(f *testing.F) {
 	f.Add(uint8(2), []byte("y,a=x,n=bo=2Cb,r=abc"), []byte("c=eSws,r=,p="))
 	f.Add(uint8(3), []byte("p=tls-exporter,,n=bob,r=abc"), []byte("="))
 	f.Add(uint8(4), []byte(""), []byte(""))
-	hash, err := users.NewHash(users.SCRAM, "correct horse")
+	hash, err := NewHash(SchemeSCRAM, "correct horse")
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/xdg-go/scram"
 
 	"example.org/mta/internal/bubble"
-	"example.org/mta/internal/users"
 )
 
 // tryScram logs in by SCRAM.
@@ -73,14 +72,14 @@ func besiege(s *Service, guessers int, try login, user string) (end func()) {
 // Forty guessers keep the right password out neither from a new network nor from the usual one, and after a
 // restart neither.
 func TestGuessersKeepNobodyOut(t *testing.T) {
-	hash, err := users.NewHash(users.SCRAM, "secret")
+	hash, err := NewHash(SchemeSCRAM, "secret")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, of := range map[string]struct{ by, guess login }{"PLAIN": {try, try}, "SCRAM": {tryScram, guessScram}} {
 		by := of.by
 		path := file(t, "ann:"+hash.String())
-		cfg := Config{File: path, Scheme: users.SCRAM, Known: filepath.Join(t.TempDir(), "known")}
+		cfg := Config{File: path, Scheme: SchemeSCRAM, Known: filepath.Join(t.TempDir(), "known")}
 		bubble.Test(t, func(t *testing.T) {
 			s := New(cfg)
 			usual := from("192.0.2.1")

@@ -9,15 +9,15 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/keys"
 )
 
 // Keys knows who uses a key.
 type Keys interface {
-	// Check returns keys.ErrRefused for a key that is not accepted, whatever the reason. It may keep a
+	// Check returns auth.ErrRefused for a key that is not accepted, whatever the reason. It may keep a
 	// client waiting that guesses, until ctx ends.
-	Check(ctx context.Context, token string, from netip.Addr) (keys.Identity, error)
+	Check(ctx context.Context, token string, from netip.Addr) (auth.Identity, error)
 }
 
 // keyParameters are names of query parameters in which clients of other services put keys.
@@ -66,15 +66,15 @@ func (s *Server) authenticate(c *Call) error {
 		return unauthorized("send a key as Authorization: Bearer mta_..., or as the password of Basic")
 	}
 	id, err := s.config.Keys.Check(c.Request.Context(), t, c.Client.Addr())
-	if keys.Refused(err) && !errors.Is(err, keys.ErrExpired) && !s.isProxy(c.Client.Addr()) {
+	if auth.KeyRefused(err) && !errors.Is(err, auth.ErrExpired) && !s.isProxy(c.Client.Addr()) {
 		s.config.Refused(c.Client.Addr(), intake.IntrusionLogin)
 	}
 	switch {
-	case errors.Is(err, keys.ErrRefused):
+	case errors.Is(err, auth.ErrRefused):
 		return unauthorized("the key is not accepted: it is unknown, has expired, or may not be used from this address")
-	case errors.Is(err, keys.ErrTooMany):
+	case errors.Is(err, auth.ErrTooManyWrongKeys):
 		return &Problem{Status: http.StatusTooManyRequests, Detail: "too many requests from this network had no valid key", RetryAfter: time.Minute, Reason: "guessing"}
-	case errors.Is(err, keys.ErrNoTenant):
+	case errors.Is(err, auth.ErrNoTenant):
 		return noTenant()
 	case err != nil:
 		return &Problem{Status: http.StatusServiceUnavailable, Detail: "keys can't be checked at present", Cause: err, RetryAfter: shortPause, Reason: "keys"}

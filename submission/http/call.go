@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/keys"
 )
 
 // Call is one request, and what is known of it by the time that its handler gets it.
@@ -23,7 +23,7 @@ type Call struct {
 	Writer   http.ResponseWriter
 	Route    *Route
 	ID       string         // of the request: in X-Request-Id, in the log, and the session in records
-	Identity keys.Identity  // zero for open routes
+	Identity auth.Identity  // zero for open routes
 	Client   netip.AddrPort // the client's address, whatever proxies are between
 	Secure   bool           // the client has used TLS, to this relay or to a trusted proxy
 

@@ -63,7 +63,7 @@ func TestWhoTheClientIs(t *testing.T) {
 func TestThePROXYProtocol(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newLine(t, testServer(t, func(c *Config) { c.ProxyFrom = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }))
-		const get = "GET /v1/messages/x HTTP/1.1\r\n" + auth + "Connection: close\r\n\r\n"
+		const get = "GET /v1/messages/x HTTP/1.1\r\n" + authorized + "Connection: close\r\n\r\n"
 		if got := w.say("PROXY TCP4 203.0.113.9 192.0.2.1 4711 443\r\n" + get); !strings.Contains(got, `"client":"203.0.113.9:4711"`) {
 			t.Errorf("with a header: %s", got)
 		}

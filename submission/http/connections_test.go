@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // TestOpenConnectionsAreListedAndClosed: one without a request at once, one with a request when that is answered.
@@ -134,7 +134,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 // slowKeys has whoever guesses wait.
 type slowKeys struct{ someKeys }
 
-func (k slowKeys) Check(ctx context.Context, token string, from netip.Addr) (keys.Identity, error) {
+func (k slowKeys) Check(ctx context.Context, token string, from netip.Addr) (auth.Identity, error) {
 	if token == "slow" {
 		select {
 		case <-ctx.Done():
@@ -156,7 +156,7 @@ func TestKeysCountByEveryProtocol(t *testing.T) {
 		}
 		s = testServer(t, func(c *Config) {
 			c.Routes = []Route{
-				{Method: "GET", Pattern: "/keyed", Scope: keys.Read, Handle: where},
+				{Method: "GET", Pattern: "/keyed", Scope: auth.MayRead, Handle: where},
 				{Method: "GET", Pattern: "/open", Open: true, Handle: where},
 			}
 		})

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // Events gives tenants what became of their mail.
@@ -49,7 +49,7 @@ func (s *Server) eventRoutes() []Route {
 	if s.config.Events == nil {
 		return nil
 	}
-	return []Route{{Method: http.MethodGet, Pattern: "/v1/events", Scope: keys.Events, Handle: s.listEvents}}
+	return []Route{{Method: http.MethodGet, Pattern: "/v1/events", Scope: auth.MayReadEvents, Handle: s.listEvents}}
 }
 
 func (s *Server) listEvents(c *Call) error {

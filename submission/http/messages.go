@@ -5,7 +5,7 @@ import (
 	"mime"
 	"net/http"
 
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/request"
 )
 
@@ -14,7 +14,7 @@ func (s *Server) messageRoutes() []Route {
 	if s.desk == nil {
 		return nil
 	}
-	return []Route{{Method: "POST", Pattern: "/v1/messages", Scope: keys.Send, Mail: true, Streamed: isRaw, Handle: postMessages}}
+	return []Route{{Method: "POST", Pattern: "/v1/messages", Scope: auth.MaySend, Mail: true, Streamed: isRaw, Handle: postMessages}}
 }
 
 const (

@@ -19,7 +19,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/request"
@@ -139,14 +139,14 @@ var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 func mailServer(t *testing.T, change func(*Config, *intake.Config)) (*Server, *memoryStore) {
 	t.Helper()
 	store := new(memoryStore)
-	own, err := users.ParseSender("acme.example")
+	own, err := auth.ParseSender("acme.example")
 	if err != nil {
 		t.Fatal(err)
 	}
 	desk := intake.Config{
 		Hostname: "mx.test", Store: store, Batches: store, Events: store, CheckFrom: true, MaxHold: 24 * time.Hour,
 		TenantOf: func(name string) (intake.Tenant, bool) {
-			return intake.Tenant{Tier: 3, Senders: users.Senders{own}}, name == "acme"
+			return intake.Tenant{Tier: 3, Senders: auth.Senders{own}}, name == "acme"
 		},
 		Recipients: intake.Recipients{Suppressed: func(_ string, a envelope.Address) (string, bool) {
 			return "bounced", strings.HasPrefix(string(a), "gone")
@@ -430,7 +430,7 @@ func TestDiskFull(t *testing.T) {
 // A sender that is refused for good amid a request, since the tenant was changed meanwhile, concerns the rest of the
 // messages: those that were accepted stay, and the answer is no error that hides them.
 func TestRefusedAmidARequest(t *testing.T) {
-	other, err := users.ParseSender("other.example")
+	other, err := auth.ParseSender("other.example")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -439,7 +439,7 @@ func TestRefusedAmidARequest(t *testing.T) {
 		i.TenantOf = func(name string) (intake.Tenant, bool) {
 			of, ok := before(name)
 			if len(i.Store.(*memoryStore).all) > 0 {
-				of.Senders = users.Senders{other}
+				of.Senders = auth.Senders{other}
 			}
 			return of, ok
 		}

@@ -13,7 +13,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
 )
 
@@ -123,7 +123,7 @@ func TestSumOfARequest(t *testing.T) {
 // the tenant's: it takes nothing.
 func TestRepeatedRawNeedsNoQuota(t *testing.T) {
 	var gone atomic.Bool
-	other, err := users.ParseSender("other.example")
+	other, err := auth.ParseSender("other.example")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestRepeatedRawNeedsNoQuota(t *testing.T) {
 		i.TenantOf = func(name string) (intake.Tenant, bool) {
 			of, ok := before(name)
 			if gone.Load() {
-				of.Senders = users.Senders{other}
+				of.Senders = auth.Senders{other}
 			}
 			return of, ok
 		}

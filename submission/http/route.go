@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // Route is a resource, a method, and who may use it.
@@ -14,7 +14,7 @@ type Route struct {
 	Method  string
 	Pattern string // a path as net/http's ServeMux has it: "/v1/messages/{id}"
 	// Scope is what the key must be allowed. 0: any key will do.
-	Scope keys.Scopes
+	Scope auth.Scopes
 	Open  bool // no key is needed
 	// Mail says that the request brings messages: admission is asked before its body is read.
 	Mail bool

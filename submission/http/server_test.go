@@ -13,48 +13,48 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
 )
 
 // someKeys are keys of tests by token.
-type someKeys map[string]keys.Identity
+type someKeys map[string]auth.Identity
 
-func (k someKeys) Check(_ context.Context, token string, _ netip.Addr) (keys.Identity, error) {
+func (k someKeys) Check(_ context.Context, token string, _ netip.Addr) (auth.Identity, error) {
 	switch token {
 	case "broken":
-		return keys.Identity{}, keys.ErrNoKeys
+		return auth.Identity{}, auth.ErrNoKeys
 	case "guess":
-		return keys.Identity{}, keys.ErrTooMany
+		return auth.Identity{}, auth.ErrTooManyWrongKeys
 	case "expired":
-		return keys.Identity{}, fmt.Errorf("%w: %w", keys.ErrRefused, keys.ErrExpired)
+		return auth.Identity{}, fmt.Errorf("%w: %w", auth.ErrRefused, auth.ErrExpired)
 	}
 	if id, ok := k[token]; ok {
 		return id, nil
 	}
-	return keys.Identity{}, keys.ErrRefused
+	return auth.Identity{}, auth.ErrRefused
 }
 
 var testKeys = someKeys{
-	"good":   {ID: "k1", Name: "shop", Tenant: "acme", Scopes: keys.All},
-	"reader": {ID: "k2", Tenant: "acme", Scopes: keys.Read},
-	"other":  {ID: "k3", Tenant: "other", Scopes: keys.All},
+	"good":   {ID: "k1", Name: "shop", Tenant: "acme", Scopes: auth.MayAll},
+	"reader": {ID: "k2", Tenant: "acme", Scopes: auth.MayRead},
+	"other":  {ID: "k3", Tenant: "other", Scopes: auth.MayAll},
 }
 
 // testRoutes are some of each kind.
 var testRoutes = []Route{
-	{Method: "POST", Pattern: "/v1/messages", Scope: keys.Send, Mail: true, Handle: func(c *Call) error {
+	{Method: "POST", Pattern: "/v1/messages", Scope: auth.MaySend, Mail: true, Handle: func(c *Call) error {
 		body, err := io.ReadAll(c.Request.Body)
 		if err != nil {
 			return err
 		}
 		return c.JSON(http.StatusAccepted, map[string]any{"octets": len(body), "tenant": c.Identity.Tenant})
 	}},
-	{Method: "GET", Pattern: "/v1/messages/{id}", Scope: keys.Read, Handle: func(c *Call) error {
+	{Method: "GET", Pattern: "/v1/messages/{id}", Scope: auth.MayRead, Handle: func(c *Call) error {
 		return c.JSON(http.StatusOK, map[string]string{"id": c.Request.PathValue("id"), "client": c.Client.String(), "secure": fmt.Sprint(c.Secure)})
 	}},
-	{Method: "DELETE", Pattern: "/v1/messages/{id}", Scope: keys.Cancel, Handle: func(c *Call) error {
+	{Method: "DELETE", Pattern: "/v1/messages/{id}", Scope: auth.MayCancel, Handle: func(c *Call) error {
 		switch c.Request.PathValue("id") {
 		case "panic":
 			panic("secret of the handler")

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // TestATenantLeavesConnectionsToOthers: a tenant whose requests last has three quarters of the connections, and another
@@ -15,7 +15,7 @@ func TestATenantLeavesConnectionsToOthers(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
 	s := testServer(t, func(c *Config) {
 		c.MaxConnections = 4
-		c.Routes = append([]Route{{Method: "GET", Pattern: "/slow", Scope: keys.Read, Handle: func(c *Call) error {
+		c.Routes = append([]Route{{Method: "GET", Pattern: "/slow", Scope: auth.MayRead, Handle: func(c *Call) error {
 			begun <- struct{}{}
 			<-end
 			return c.JSON(http.StatusOK, "done")

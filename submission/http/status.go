@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/request"
 )
 
@@ -146,11 +146,11 @@ func (s *Server) statusRoutes() []Route {
 		return nil
 	}
 	return []Route{
-		{Method: http.MethodGet, Pattern: "/v1/messages", Scope: keys.Read, Handle: s.listMessages},
-		{Method: http.MethodGet, Pattern: "/v1/messages/{id}", Scope: keys.Read, Handle: s.getMessage},
-		{Method: http.MethodPatch, Pattern: "/v1/messages/{id}", Scope: keys.Cancel, Handle: s.moveMessage},
-		{Method: http.MethodPost, Pattern: "/v1/messages/{id}/cancel", Scope: keys.Cancel, Handle: s.cancelMessage},
-		{Method: http.MethodPost, Pattern: "/v1/messages/cancel", Scope: keys.Cancel, Handle: s.cancelMessages},
+		{Method: http.MethodGet, Pattern: "/v1/messages", Scope: auth.MayRead, Handle: s.listMessages},
+		{Method: http.MethodGet, Pattern: "/v1/messages/{id}", Scope: auth.MayRead, Handle: s.getMessage},
+		{Method: http.MethodPatch, Pattern: "/v1/messages/{id}", Scope: auth.MayCancel, Handle: s.moveMessage},
+		{Method: http.MethodPost, Pattern: "/v1/messages/{id}/cancel", Scope: auth.MayCancel, Handle: s.cancelMessage},
+		{Method: http.MethodPost, Pattern: "/v1/messages/cancel", Scope: auth.MayCancel, Handle: s.cancelMessages},
 	}
 }
 

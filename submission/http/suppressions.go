@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/request"
 )
 
@@ -78,10 +78,10 @@ func (s *Server) suppressionRoutes() []Route {
 		return nil
 	}
 	return []Route{
-		{Method: http.MethodGet, Pattern: "/v1/suppressions", Scope: keys.Suppress, Handle: s.listSuppressions},
-		{Method: http.MethodPost, Pattern: "/v1/suppressions/add", Scope: keys.Suppress, Handle: s.addSuppressions},
-		{Method: http.MethodPost, Pattern: "/v1/suppressions/remove", Scope: keys.Suppress, Handle: s.removeSuppressions},
-		{Method: http.MethodPost, Pattern: "/v1/suppressions/check", Scope: keys.Suppress, Handle: s.checkSuppressions},
+		{Method: http.MethodGet, Pattern: "/v1/suppressions", Scope: auth.MaySuppress, Handle: s.listSuppressions},
+		{Method: http.MethodPost, Pattern: "/v1/suppressions/add", Scope: auth.MaySuppress, Handle: s.addSuppressions},
+		{Method: http.MethodPost, Pattern: "/v1/suppressions/remove", Scope: auth.MaySuppress, Handle: s.removeSuppressions},
+		{Method: http.MethodPost, Pattern: "/v1/suppressions/check", Scope: auth.MaySuppress, Handle: s.checkSuppressions},
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/fair"
 	"example.org/mta/internal/network"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // fromHere is a pipe that comes from this machine.
@@ -63,7 +63,7 @@ func (w *line) say(text string) string {
 	return string(all)
 }
 
-const auth = "Host: relay\r\nAuthorization: Bearer good\r\n"
+const authorized = "Host: relay\r\nAuthorization: Bearer good\r\n"
 
 // observed is what an observer has seen, by "status reason".
 type observed struct {
@@ -92,7 +92,7 @@ func (a *observed) saw(what string) bool {
 // connection: nothing of them becomes a second request.
 func TestNothingIsSmuggled(t *testing.T) {
 	const second = "GET /open HTTP/1.1\r\nHost: relay\r\n\r\n"
-	const post = "POST /v1/messages HTTP/1.1\r\n" + auth
+	const post = "POST /v1/messages HTTP/1.1\r\n" + authorized
 	chunked := fmt.Sprintf("0\r\n\r\n%s", second)
 	for name, text := range map[string]string{
 		"length and chunks":            post + fmt.Sprintf("Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n", len(chunked)) + chunked,
@@ -113,7 +113,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 		"a CR within":                  post + "X: a\rContent-Length: 40\r\nContent-Length: 0\r\n\r\n" + second,
 		"no host":                      "POST /v1/messages HTTP/1.1\r\nAuthorization: Bearer good\r\nContent-Length: 0\r\n\r\n" + second,
 		"two hosts":                    post + "Host: other\r\nContent-Length: 0\r\n\r\n" + second,
-		"HTTP/1.0 with chunks":         "POST /v1/messages HTTP/1.0\r\n" + auth + "Transfer-Encoding: chunked\r\n\r\n" + chunked,
+		"HTTP/1.0 with chunks":         "POST /v1/messages HTTP/1.0\r\n" + authorized + "Transfer-Encoding: chunked\r\n\r\n" + chunked,
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			w := newLine(t, testServer(t, nil))
@@ -135,7 +135,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 
 // A body that is shorter than it claims, or too slow, is an answer or nothing, and frees the connection.
 func TestBodiesThatDoNotCome(t *testing.T) {
-	const post = "POST /v1/messages HTTP/1.1\r\n" + auth
+	const post = "POST /v1/messages HTTP/1.1\r\n" + authorized
 	for name, tc := range map[string]struct {
 		send   func(conn net.Conn)
 		seen   string
@@ -407,7 +407,7 @@ func TestRequestsUnderWayFitIntoMemory(t *testing.T) {
 func TestATenantLeavesMemoryToOthers(t *testing.T) {
 	m := NewMemory(800)
 	part := func(tenant string) fair.Part[string] {
-		return (&Call{Identity: keys.Identity{Tenant: tenant}}).part()
+		return (&Call{Identity: auth.Identity{Tenant: tenant}}).part()
 	}
 	if !m.Take(400, part("acme")) || m.Take(300, part("acme")) || !m.Take(200, part("acme")) || !m.Take(100, part("other")) || !m.Take(50, part("third")) {
 		t.Error("a tenant has more or less than three quarters, or leaves nothing to others")

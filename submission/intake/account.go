@@ -6,13 +6,13 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 )
 
 // Tenant describes somebody on whose behalf mail is submitted.
 type Tenant struct {
-	Tier    uint8         // of a message that does not ask for one, and the best that one can ask for
-	Senders users.Senders // whom it may send as; empty: anybody
+	Tier    uint8        // of a message that does not ask for one, and the best that one can ask for
+	Senders auth.Senders // whom it may send as; empty: anybody
 }
 
 // account is on whose behalf a client submits.
@@ -20,7 +20,7 @@ type account struct {
 	user          string // "": nobody has logged in
 	tenant        string
 	tier, ceiling uint8
-	senders       [2]users.Senders // of the tenant and of the client: both must allow an address
+	senders       [2]auth.Senders // of the tenant and of the client: both must allow an address
 }
 
 // accountOf gives what applies to a tenant's mail.

@@ -4,7 +4,7 @@ import (
 	"crypto/tls"
 	"net/netip"
 
-	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 )
 
 // Client is the sender of messages: a connection's or a request's. It is used by one goroutine at a time.
@@ -18,10 +18,10 @@ type Client struct {
 
 	// MayRelay is whether the client may send to anybody. All recipients of others are refused.
 	MayRelay bool
-	User     string        // who has logged in, "" for nobody
-	Tenant   string        // whose login or key it has, "" when that names none
-	APIKey   string        // the name of the key that it has shown, "" for none
-	Senders  users.Senders // whom it may send as, beside what its tenant may; empty: anybody
+	User     string       // who has logged in, "" for nobody
+	Tenant   string       // whose login or key it has, "" when that names none
+	APIKey   string       // the name of the key that it has shown, "" for none
+	Senders  auth.Senders // whom it may send as, beside what its tenant may; empty: anybody
 	Newlines Newlines
 
 	// MayHold is asked before the client is kept waiting for a refusal by Admission. Nil: it gets that at once.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/idempotency"
 )
 
@@ -254,7 +254,7 @@ func TestMessageWithoutRecipientsIsRefused(t *testing.T) {
 
 // A key's own senders and its tenant's both bound the envelope's sender and From.
 func TestSendersOfATenant(t *testing.T) {
-	d, _ := newDesk(Config{CheckFrom: true, TenantOf: func(string) (Tenant, bool) { return Tenant{Tier: 3, Senders: users.Senders{"acme.example"}}, true }})
+	d, _ := newDesk(Config{CheckFrom: true, TenantOf: func(string) (Tenant, bool) { return Tenant{Tier: 3, Senders: auth.Senders{"acme.example"}}, true }})
 	if _, r := d.Begin(t.Context(), webClient(), Envelope{Sender: "a@other.example"}); r == nil || r.String() != "550 5.7.1 you may not send as a@other.example" {
 		t.Errorf("sender: %v", r)
 	}

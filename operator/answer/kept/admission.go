@@ -7,10 +7,10 @@ import (
 
 	"example.org/mta/admission"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/users"
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
 )
 
@@ -118,7 +118,7 @@ func (a Admissions) who(who string) (ask intake.AdmitRequest, match func(*admit.
 		}
 		ask.Sender = sender
 		for _, t := range cfg.Tenants {
-			if len(t.Senders) > 0 && users.Senders(t.Senders).Allow(sender) {
+			if len(t.Senders) > 0 && auth.Senders(t.Senders).Allow(sender) {
 				ask.Tenant = t.Name
 				break
 			}

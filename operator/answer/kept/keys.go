@@ -10,14 +10,14 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/answer/blocks"
 	"example.org/mta/operator/api"
-	"example.org/mta/submission/keys"
+	"example.org/mta/submission/auth"
 )
 
 // Keys answers about API keys, and changes them, in the keys file; it implements api.APIKeys.
 type Keys struct {
 	Config func() *config.Config // in force
 	Now    func() time.Time
-	Book   func() *keys.Book // in force; nil without a keys file
+	Book   func() *auth.Keys // in force; nil without a keys file
 }
 
 // file is the keys file of the configuration in force.
@@ -33,7 +33,7 @@ func (a Keys) APIKeys(context.Context) (api.APIKeyList, error) {
 	if err != nil {
 		return api.APIKeyList{}, err
 	}
-	table, err := keys.Load(path)
+	table, err := auth.LoadKeys(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return api.APIKeyList{}, nil
 	}
@@ -43,14 +43,14 @@ func (a Keys) APIKeys(context.Context) (api.APIKeyList, error) {
 	return a.list(table.Keys()), nil
 }
 
-func (a Keys) list(some []*keys.Key) (l api.APIKeyList) {
+func (a Keys) list(some []*auth.Key) (l api.APIKeyList) {
 	for _, k := range some {
 		l.Keys = append(l.Keys, a.key(k))
 	}
 	return l
 }
 
-func (a Keys) key(k *keys.Key) api.APIKey {
+func (a Keys) key(k *auth.Key) api.APIKey {
 	out := APIKey(k, a.Now())
 	if book := a.Book(); book != nil {
 		out.LastUsed = book.LastUse(out.ID)
@@ -59,7 +59,7 @@ func (a Keys) key(k *keys.Key) api.APIKey {
 }
 
 // APIKey returns a key in the API's words.
-func APIKey(k *keys.Key, now time.Time) api.APIKey {
+func APIKey(k *auth.Key, now time.Time) api.APIKey {
 	from := []string{}
 	for _, p := range k.From {
 		from = append(from, p.String())
@@ -76,13 +76,13 @@ func (a Keys) AddAPIKey(_ context.Context, add api.AddAPIKey) (api.NewAPIKey, er
 		return api.NewAPIKey{}, err
 	}
 	now := a.Now()
-	k := keys.Key{Tenant: add.Tenant, Name: add.Name, Scopes: keys.All}
+	k := auth.Key{Tenant: add.Tenant, Name: add.Name, Scopes: auth.MayAll}
 	if len(add.Scopes) > 0 {
-		if k.Scopes, err = keys.ParseScopes(add.Scopes); err != nil {
+		if k.Scopes, err = auth.ParseScopes(add.Scopes); err != nil {
 			return api.NewAPIKey{}, api.Invalid("", "scopes: %v", err)
 		}
 	}
-	if k.From, err = keys.ParseNetworks(add.From); err != nil {
+	if k.From, err = auth.ParseNetworks(add.From); err != nil {
 		return api.NewAPIKey{}, api.Invalid("", "from: %v", err)
 	}
 	if add.Expires > 0 {
@@ -90,12 +90,12 @@ func (a Keys) AddAPIKey(_ context.Context, add api.AddAPIKey) (api.NewAPIKey, er
 	}
 	var (
 		token string
-		added *keys.Key
+		added *auth.Key
 	)
 	if add.DryRun {
-		added, err = keys.PreviewAdd(path, k, now)
+		added, err = auth.PreviewAddKey(path, k, now)
 	} else {
-		token, added, err = keys.Add(path, k, now)
+		token, added, err = auth.AddKey(path, k, now)
 	}
 	if err != nil {
 		return api.NewAPIKey{}, keyError(err)
@@ -109,7 +109,7 @@ func (a Keys) RotateAPIKey(_ context.Context, o api.RotateAPIKey) (api.NewAPIKey
 	if err != nil {
 		return api.NewAPIKey{}, err
 	}
-	now, overlap := a.Now(), keys.DefaultOverlap
+	now, overlap := a.Now(), auth.DefaultOverlap
 	if o.Overlap != nil {
 		overlap = time.Duration(*o.Overlap)
 	}
@@ -117,15 +117,15 @@ func (a Keys) RotateAPIKey(_ context.Context, o api.RotateAPIKey) (api.NewAPIKey
 	if o.Expires > 0 {
 		end = now.Add(time.Duration(o.Expires))
 	}
-	which := keys.Which{Tenant: o.Tenant, Name: o.Name}
+	which := auth.WhichKey{Tenant: o.Tenant, Name: o.Name}
 	var (
 		token      string
-		added, old *keys.Key
+		added, old *auth.Key
 	)
 	if o.DryRun {
-		added, old, err = keys.PreviewRotate(path, which, overlap, end, now)
+		added, old, err = auth.PreviewRotateKey(path, which, overlap, end, now)
 	} else {
-		token, added, old, err = keys.Rotate(path, which, overlap, end, now)
+		token, added, old, err = auth.RotateKey(path, which, overlap, end, now)
 	}
 	if err != nil {
 		return api.NewAPIKey{}, keyError(err)
@@ -144,13 +144,13 @@ func (a Keys) RemoveAPIKeys(_ context.Context, o api.RemoveAPIKeys) (api.APIKeyL
 	if err != nil {
 		return api.APIKeyList{}, err
 	}
-	var which []keys.Which
+	var which []auth.WhichKey
 	for _, name := range o.Names {
-		which = append(which, keys.Which{Tenant: o.Tenant, Name: name})
+		which = append(which, auth.WhichKey{Tenant: o.Tenant, Name: name})
 	}
-	remove := keys.Remove
+	remove := auth.RemoveKeys
 	if o.DryRun {
-		remove = keys.PreviewRemove
+		remove = auth.PreviewRemoveKeys
 	}
 	removed, err := remove(path, which...)
 	if err != nil {
@@ -175,13 +175,13 @@ func keyError(err error) error {
 		return api.Unavailable(mode.Remedy(), "%v", err)
 	case errors.Is(err, fs.ErrPermission):
 		return api.Unavailable("run 'mta key' as the owner of the file, or let the relay's user write it and its directory", "%v", err)
-	case errors.Is(err, keys.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, auth.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return api.NotFound("the keys: mta key list", "%v", err)
-	case errors.Is(err, keys.ErrAmbiguous):
+	case errors.Is(err, auth.ErrAmbiguous):
 		return api.Invalid("name the tenant, or give the id of the key", "%v", err)
-	case errors.Is(err, keys.ErrExists):
+	case errors.Is(err, auth.ErrExists):
 		return api.Invalid("rotate it, or choose another name", "%v", err)
-	case errors.Is(err, keys.ErrInvalid):
+	case errors.Is(err, auth.ErrInvalid):
 		return api.Invalid("", "%v", err)
 	}
 	return err

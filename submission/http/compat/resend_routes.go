@@ -5,19 +5,19 @@ import (
 	"strconv"
 	"strings"
 
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/http"
-	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
 )
 
 // resendService gives the routes of Resend's API, and the form of its errors.
 func resendService() ([]http.Route, http.Form) {
 	return []http.Route{
-		{Method: "POST", Pattern: "/emails", Scope: keys.Send, Mail: true, Handle: resendSend},
-		{Method: "POST", Pattern: "/emails/batch", Scope: keys.Send, Mail: true, Handle: resendSendBatch},
-		{Method: "GET", Pattern: "/emails/{id}", Scope: keys.Read, Handle: resendGet},
-		{Method: "PATCH", Pattern: "/emails/{id}", Scope: keys.Cancel, Handle: resendUpdate},
-		{Method: "POST", Pattern: "/emails/{id}/cancel", Scope: keys.Cancel, Handle: resendCancel},
+		{Method: "POST", Pattern: "/emails", Scope: auth.MaySend, Mail: true, Handle: resendSend},
+		{Method: "POST", Pattern: "/emails/batch", Scope: auth.MaySend, Mail: true, Handle: resendSendBatch},
+		{Method: "GET", Pattern: "/emails/{id}", Scope: auth.MayRead, Handle: resendGet},
+		{Method: "PATCH", Pattern: "/emails/{id}", Scope: auth.MayCancel, Handle: resendUpdate},
+		{Method: "POST", Pattern: "/emails/{id}/cancel", Scope: auth.MayCancel, Handle: resendCancel},
 	}, http.Form{Path: "/emails", Write: resendError}
 }
 

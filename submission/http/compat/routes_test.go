@@ -15,10 +15,9 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/users"
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/http"
 	"example.org/mta/submission/intake"
-	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
 )
 
@@ -56,11 +55,11 @@ func (k *kept) CommitBatch(b *intake.Batch) (int, error) {
 // anyKey accepts every key but "wrong".
 type anyKey struct{}
 
-func (anyKey) Check(_ context.Context, token string, _ netip.Addr) (keys.Identity, error) {
+func (anyKey) Check(_ context.Context, token string, _ netip.Addr) (auth.Identity, error) {
 	if token == "wrong" {
-		return keys.Identity{}, keys.ErrRefused
+		return auth.Identity{}, auth.ErrRefused
 	}
-	return keys.Identity{Name: "shop", Tenant: "acme", Scopes: keys.Send | keys.Read | keys.Cancel}, nil
+	return auth.Identity{Name: "shop", Tenant: "acme", Scopes: auth.MaySend | auth.MayRead | auth.MayCancel}, nil
 }
 
 // mail is what was accepted earlier: one scheduled message, and one that has left.
@@ -116,14 +115,14 @@ func (m *mail) Move(_ context.Context, _ string, id envelope.ID, at time.Time) e
 func services(t *testing.T) (url string, store *kept) {
 	t.Helper()
 	store = new(kept)
-	own, err := users.ParseSender("acme.example")
+	own, err := auth.ParseSender("acme.example")
 	if err != nil {
 		t.Fatal(err)
 	}
 	clock := func() time.Time { return now }
 	desk := intake.Config{
 		Hostname: "mx.test", Store: store, Batches: store, CheckFrom: true, MaxHold: 24 * time.Hour, Now: clock,
-		TenantOf: func(string) (intake.Tenant, bool) { return intake.Tenant{Tier: 3, Senders: users.Senders{own}}, true },
+		TenantOf: func(string) (intake.Tenant, bool) { return intake.Tenant{Tier: 3, Senders: auth.Senders{own}}, true },
 		Recipients: intake.Recipients{Suppressed: func(_ string, a envelope.Address) (string, bool) {
 			return "it bounced", strings.HasPrefix(string(a), "gone")
 		}},

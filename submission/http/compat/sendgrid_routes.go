@@ -7,21 +7,21 @@ import (
 	"strconv"
 	"strings"
 
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/http"
-	"example.org/mta/submission/keys"
 	"example.org/mta/submission/request"
 )
 
 // sendGridService gives the routes of SendGrid's API, and the form of its errors.
 func sendGridService() ([]http.Route, http.Form) {
 	return []http.Route{
-		{Method: "POST", Pattern: "/v3/mail/send", Scope: keys.Send, Mail: true, Handle: sendGridSend},
-		{Method: "POST", Pattern: "/v3/mail/batch", Scope: keys.Send, Handle: sendGridBatch},
-		{Method: "GET", Pattern: "/v3/mail/batch/{batch}", Scope: keys.Send, Handle: sendGridBatchCheck},
-		{Method: "POST", Pattern: "/v3/user/scheduled_sends", Scope: keys.Cancel, Handle: sendGridCancel},
-		{Method: "GET", Pattern: "/v3/user/scheduled_sends/{batch}", Scope: keys.Read, Handle: sendGridStatus},
-		{Method: "PATCH", Pattern: "/v3/user/scheduled_sends/{batch}", Scope: keys.Cancel, Handle: sendGridUpdate},
-		{Method: "DELETE", Pattern: "/v3/user/scheduled_sends/{batch}", Scope: keys.Cancel, Handle: sendGridRevive},
+		{Method: "POST", Pattern: "/v3/mail/send", Scope: auth.MaySend, Mail: true, Handle: sendGridSend},
+		{Method: "POST", Pattern: "/v3/mail/batch", Scope: auth.MaySend, Handle: sendGridBatch},
+		{Method: "GET", Pattern: "/v3/mail/batch/{batch}", Scope: auth.MaySend, Handle: sendGridBatchCheck},
+		{Method: "POST", Pattern: "/v3/user/scheduled_sends", Scope: auth.MayCancel, Handle: sendGridCancel},
+		{Method: "GET", Pattern: "/v3/user/scheduled_sends/{batch}", Scope: auth.MayRead, Handle: sendGridStatus},
+		{Method: "PATCH", Pattern: "/v3/user/scheduled_sends/{batch}", Scope: auth.MayCancel, Handle: sendGridUpdate},
+		{Method: "DELETE", Pattern: "/v3/user/scheduled_sends/{batch}", Scope: auth.MayCancel, Handle: sendGridRevive},
 	}, http.Form{Path: "/v3", Write: sendGridError}
 }
 

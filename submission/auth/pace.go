@@ -1,6 +1,4 @@
-// Package pace slows down those who guess secrets: one attempt at a time for each key, such as a network or
-// a user's name, and after some failures a wait before each attempt that doubles. It has no goroutines.
-package pace
+package auth
 
 import (
 	"context"
@@ -20,20 +18,21 @@ const (
 	tick = time.Second
 )
 
-// ErrBusy is for an attempt beyond the number that may wait.
-var ErrBusy = errors.New("too many attempts wait for their turn")
+// errTooManyWait is for an attempt beyond the number that may wait.
+var errTooManyWait = errors.New("too many attempts wait for their turn")
 
-// Config is how a Pace slows down.
-type Config struct {
+// PaceConfig is how a Pace slows down.
+type PaceConfig struct {
 	Free    int           // failures that cost nothing
 	Longest time.Duration // wait before an attempt
 	Waiting int           // attempts of one key that may wait for their turn; 0: any number
 	Now     func() time.Time
 }
 
-// Pace lets those who fail try again ever more slowly. It is safe for concurrent use.
+// Pace slows down those who guess secrets: one attempt at a time for each key, such as a network or a user's name, and after
+// some failures a wait before each attempt that doubles. It has no goroutines. It is safe for concurrent use.
 type Pace[K comparable] struct {
-	cfg Config
+	cfg PaceConfig
 
 	mu sync.Mutex // guards by and what is in it, the turns apart
 	by map[K]*Turns
@@ -47,14 +46,16 @@ type Turns struct {
 	last     time.Time // when the last of them was
 }
 
-// New makes a pace.
-func New[K comparable](cfg Config) *Pace[K] { return &Pace[K]{cfg: cfg, by: make(map[K]*Turns)} }
+// NewPace makes a pace.
+func NewPace[K comparable](cfg PaceConfig) *Pace[K] {
+	return &Pace[K]{cfg: cfg, by: make(map[K]*Turns)}
+}
 
 // Take waits for an attempt's turn. The caller ends it by Done; after an error it has none.
 func (p *Pace[K]) Take(ctx context.Context, key K) (*Turns, error) {
 	t := p.join(key)
 	if t == nil {
-		return nil, ErrBusy
+		return nil, errTooManyWait
 	}
 	select {
 	case t.one <- struct{}{}:

@@ -1,4 +1,4 @@
-package keys
+package auth
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/network"
-	"example.org/mta/internal/pace"
 	"example.org/mta/internal/smallfile"
 )
 
@@ -19,12 +18,12 @@ import (
 const (
 	freeRefusals = 10 // which cost nothing but the wait for a whole second
 	longestWait  = 8 * time.Second
-	patience     = 30 * time.Second
+	keyPatience  = 30 * time.Second
 	maxWaiting   = 32 // of one network: the others are answered at once that they are too many
 )
 
-// Config is what a Book needs.
-type Config struct {
+// KeyConfig is what a Keys is made from.
+type KeyConfig struct {
 	File string // of keys
 	Use  string // the file with the last uses; "": not kept over restarts
 	// Tenant reports whether the configuration has a tenant.
@@ -33,12 +32,12 @@ type Config struct {
 	Log    *slog.Logger     // nil: none
 }
 
-// Book is the keys in force. It is safe for concurrent use, and shared by all listeners.
-type Book struct {
-	cfg     Config
+// Keys is the keys in force. It is safe for concurrent use, and shared by all listeners.
+type Keys struct {
+	cfg     KeyConfig
 	file    *smallfile.Follower[byKey]
 	uses    *uses
-	guesses *pace.Pace[netip.Prefix]
+	guesses *Pace[netip.Prefix]
 	putOff  *faultlog.Kind
 	orphans *faultlog.Kind
 
@@ -46,26 +45,26 @@ type Book struct {
 }
 
 // byKey is the keys of a file.
-type byKey struct{ of map[Sum]*inForce }
+type byKey struct{ of map[KeySum]*keyInForce }
 
-// inForce is a key, with what is answered when it is used.
-type inForce struct {
+// keyInForce is a key, with what is answered when it is used.
+type keyInForce struct {
 	*Key
 	identity Identity
 	used     *lastUse
 }
 
-// Open makes a book. A keys file that can't be read is no error: no key is good until it can.
-func Open(cfg Config) *Book {
+// OpenKeys makes a book. A keys file that can't be read is no error: no key is good until it can.
+func OpenKeys(cfg KeyConfig) *Keys {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	b := &Book{
+	b := &Keys{
 		cfg: cfg, uses: openUses(cfg.Use, cfg.Log),
-		guesses: pace.New[netip.Prefix](pace.Config{Free: freeRefusals, Longest: longestWait, Waiting: maxWaiting, Now: cfg.Now}),
+		guesses: NewPace[netip.Prefix](PaceConfig{Free: freeRefusals, Longest: longestWait, Waiting: maxWaiting, Now: cfg.Now}),
 		putOff: faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn, "requests without a valid API key are put off: their network sends too many",
 			"no more requests without a valid API key are put off"),
 	}
@@ -76,19 +75,19 @@ func Open(cfg Config) *Book {
 }
 
 // load reads the keys file.
-func (b *Book) load(path string) (*byKey, error) {
-	t, err := Load(path)
+func (b *Keys) load(path string) (*byKey, error) {
+	t, err := LoadKeys(path)
 	if err != nil {
 		return nil, err
 	}
-	of := make(map[Sum]*inForce, len(t.keys))
+	of := make(map[KeySum]*keyInForce, len(t.keys))
 	for _, k := range t.keys {
-		of[k.Sum] = &inForce{k, k.identity(), b.uses.of(k.ID())}
+		of[k.Sum] = &keyInForce{k, k.identity(), b.uses.of(k.ID())}
 	}
 	return &byKey{of}, nil
 }
 
-func (b *Book) taken(was, is *byKey) {
+func (b *Keys) taken(was, is *byKey) {
 	b.uses.keep(is.of)
 	if was != nil {
 		b.cfg.Log.Info("keys file read", "file", b.cfg.File, "keys", len(is.of))
@@ -96,7 +95,7 @@ func (b *Book) taken(was, is *byKey) {
 }
 
 // Close writes the last uses.
-func (b *Book) Close() { b.uses.close() }
+func (b *Keys) Close() { b.uses.close() }
 
 // fresh bounds the age of what is known of the keys file when a key is used: a stat for each request took 6 us,
 // more than all else about the key. A key that was added is good at once; one that was removed is refused after
@@ -104,12 +103,12 @@ func (b *Book) Close() { b.uses.close() }
 const fresh = 10 * time.Millisecond
 
 // Reread looks at the keys file at once. Whoever has changed the file calls it.
-func (b *Book) Reread() { b.file.Get(0) }
+func (b *Keys) Reread() { b.file.Get(0) }
 
 // Check gives the identity of a token that a client at an address shows. The error is one of this package's:
-// ErrRefused and ErrTooMany come late, so that guesses are slow; a good token never waits.
-func (b *Book) Check(ctx context.Context, token string, from netip.Addr) (Identity, error) {
-	keys, sum := b.file.Get(fresh), SumOf(token)
+// ErrRefused and ErrTooManyWrongKeys come late, so that guesses are slow; a good token never waits.
+func (b *Keys) Check(ctx context.Context, token string, from netip.Addr) (Identity, error) {
+	keys, sum := b.file.Get(fresh), KeySumOf(token)
 	if keys == nil || keys.of[sum] == nil {
 		keys = b.file.Get(0) // it may just have been added
 	}
@@ -136,7 +135,7 @@ func (b *Book) Check(ctx context.Context, token string, from netip.Addr) (Identi
 }
 
 // refusal returns why a key is not good, "" when it is.
-func refusal(k *inForce, from netip.Addr, now time.Time) string {
+func refusal(k *keyInForce, from netip.Addr, now time.Time) string {
 	switch {
 	case k == nil:
 		return "unknown key"
@@ -149,16 +148,16 @@ func refusal(k *inForce, from netip.Addr, now time.Time) string {
 }
 
 // refuse logs and counts a refusal, and answers it late.
-func (b *Book) refuse(ctx context.Context, k *inForce, token string, from netip.Addr, why string) error {
+func (b *Keys) refuse(ctx context.Context, k *keyInForce, token string, from netip.Addr, why string) error {
 	began := b.cfg.Now()
 	client := network.Of(from)
-	patient, cancel := context.WithTimeout(ctx, patience)
+	patient, cancel := context.WithTimeout(ctx, keyPatience)
 	defer cancel()
 	turn, err := b.guesses.Take(patient, client)
 	if err != nil {
 		b.tooMany.Add(1)
 		b.putOff.Failed("", "network", client)
-		return ErrTooMany
+		return ErrTooManyWrongKeys
 	}
 	b.refused.Add(1)
 	args := []any{"client", from, "reason", why}
@@ -166,19 +165,19 @@ func (b *Book) refuse(ctx context.Context, k *inForce, token string, from netip.
 	case k != nil:
 		args = append(args, "key", k.identity.ID, "name", k.Name, "tenant", k.Tenant)
 	case wellFormed(token):
-		args = append(args, "key", SumOf(token).ID())
+		args = append(args, "key", KeySumOf(token).ID())
 	}
 	b.cfg.Log.Warn("API key refused", args...)
 	b.guesses.Done(client, turn, true)
-	pace.Late(ctx, b.cfg.Now().Sub(began))
+	Late(ctx, b.cfg.Now().Sub(began))
 	return ErrRefused
 }
 
 // LastUse gives when a key was used last, by its id, to the minute; the zero time when it never was.
-func (b *Book) LastUse(id string) time.Time { return b.uses.last(id) }
+func (b *Keys) LastUse(id string) time.Time { return b.uses.last(id) }
 
 // Problem returns what an operator should look at, "" when there is nothing.
-func (b *Book) Problem() string {
+func (b *Keys) Problem() string {
 	if !b.putOff.Lately(time.Minute) {
 		b.putOff.Well()
 	}
@@ -191,15 +190,19 @@ func (b *Book) Problem() string {
 	return ""
 }
 
-// Stats counts checks since the start.
-type Stats struct {
+// KeyStats counts checks since the start.
+type KeyStats struct {
 	Accepted int64
 	Refused  int64
 	TooMany  int64 // put off, without an answer about the key
 }
 
-// Stats gives the counts.
-func (b *Book) Stats() Stats { return Stats{b.accepted.Load(), b.refused.Load(), b.tooMany.Load()} }
+// KeyStats gives the counts.
+func (b *Keys) Stats() KeyStats {
+	return KeyStats{b.accepted.Load(), b.refused.Load(), b.tooMany.Load()}
+}
 
-// Refused reports whether an error of Check means that the client has no good key.
-func Refused(err error) bool { return errors.Is(err, ErrRefused) || errors.Is(err, ErrTooMany) }
+// KeyRefused reports whether an error of Check means that the client has no good key.
+func KeyRefused(err error) bool {
+	return errors.Is(err, ErrRefused) || errors.Is(err, ErrTooManyWrongKeys)
+}

@@ -1,4 +1,4 @@
-package keys
+package auth
 
 import (
 	"errors"
@@ -12,10 +12,10 @@ var (
 	// ErrRefused is of a token that is unknown or wrong, has expired, or comes from a network that its key
 	// does not allow.
 	ErrRefused = errors.New("the API key is not valid")
-	// ErrExpired is wrapped, beside ErrRefused or ErrTooMany, for a key that was valid once: its holder does not guess.
+	// ErrExpired is wrapped, beside ErrRefused or ErrTooManyWrongKeys, for a key that was valid once: its holder does not guess.
 	ErrExpired = errors.New("the API key has expired")
-	// ErrTooMany is of a token that was not looked at further, since its network sends many that are refused.
-	ErrTooMany = errors.New("too many requests without a valid API key")
+	// ErrTooManyWrongKeys is of a token that was not looked at further, since its network sends many that are refused.
+	ErrTooManyWrongKeys = errors.New("too many requests without a valid API key")
 	// ErrNoKeys is of any token while the keys file could never be read.
 	ErrNoKeys = errors.New("the keys file can't be read")
 	// ErrNoTenant is of a good token whose tenant the configuration does not have.
@@ -27,13 +27,13 @@ type Scopes uint8
 
 // The scopes.
 const (
-	Send     Scopes = 1 << iota // submit messages
-	Read                        // see messages and their state
-	Cancel                      // cancel and move scheduled messages
-	Events                      // read what became of messages
-	Suppress                    // read and change the tenant's suppression list
+	MaySend       Scopes = 1 << iota // submit messages
+	MayRead                          // see messages and their state
+	MayCancel                        // cancel and move scheduled messages
+	MayReadEvents                    // read what became of messages
+	MaySuppress                      // read and change the tenant's suppression list
 
-	All = Send | Read | Cancel | Events | Suppress
+	MayAll = MaySend | MayRead | MayCancel | MayReadEvents | MaySuppress
 )
 
 var scopeNames = []string{"send", "read", "cancel", "events", "suppress"} // by bit

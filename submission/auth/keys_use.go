@@ -1,4 +1,4 @@
-package keys
+package auth
 
 import (
 	"errors"
@@ -15,8 +15,8 @@ import (
 	"example.org/mta/internal/smallfile"
 )
 
-// UseFormat is what this program knows of the formats of the file with the last uses of keys.
-var UseFormat = format.Store{Name: "last uses of API keys", Reads: useVersion, Writes: useVersion, Unstated: useVersion}
+// KeyUseFormat is what this program knows of the formats of the file with the last uses of keys.
+var KeyUseFormat = format.Store{Name: "last uses of API keys", Reads: useVersion, Writes: useVersion, Unstated: useVersion}
 
 // writeUse is how exact the last use of a key is, and how often uses are written: a request in between costs
 // a comparison. A kill loses the last of them.
@@ -46,9 +46,9 @@ type useFile struct {
 
 const useVersion = 1
 
-// ReadUse gives when keys were used last, by id, as far as the relay has written it. A file that is not there
+// ReadKeyUse gives when keys were used last, by id, as far as the relay has written it. A file that is not there
 // is of keys that nobody used.
-func ReadUse(path string) (map[string]time.Time, error) {
+func ReadKeyUse(path string) (map[string]time.Time, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -76,7 +76,7 @@ func openUses(path string, log *slog.Logger) *uses {
 	if path == "" {
 		return u
 	}
-	used, err := ReadUse(path)
+	used, err := ReadKeyUse(path)
 	if errors.Is(err, errDamaged) {
 		aside, moved := smallfile.SetAside(path, time.Now())
 		log.Error("the last uses of API keys were damaged: they are counted from now on", "kept", aside, "error", errors.Join(err, moved))
@@ -106,7 +106,7 @@ func (u *uses) of(id string) *lastUse {
 }
 
 // keep forgets the keys that are not in force.
-func (u *uses) keep(t map[Sum]*inForce) {
+func (u *uses) keep(t map[KeySum]*keyInForce) {
 	ids := make(map[string]bool, len(t))
 	for sum := range t {
 		ids[sum.ID()] = true

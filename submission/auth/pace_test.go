@@ -1,4 +1,4 @@
-package pace
+package auth
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 // Failures beyond the free ones wait, ever longer up to a bound; other keys don't.
 func TestFailuresSlowOnlyTheirKey(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := New[string](Config{Free: 2, Longest: 4 * time.Second, Now: time.Now})
+		p := NewPace[string](PaceConfig{Free: 2, Longest: 4 * time.Second, Now: time.Now})
 		fail := func(key string) time.Duration {
 			began := time.Now()
 			turn, err := p.Take(t.Context(), key)
@@ -37,7 +37,7 @@ func TestFailuresSlowOnlyTheirKey(t *testing.T) {
 // Attempts beyond Waiting are turned away at once, so that a flood from one key holds few of them.
 func TestTooManyDoNotWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := New[string](Config{Free: 1, Longest: time.Second, Waiting: 2, Now: time.Now})
+		p := NewPace[string](PaceConfig{Free: 1, Longest: time.Second, Waiting: 2, Now: time.Now})
 		first, err := p.Take(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
@@ -48,7 +48,7 @@ func TestTooManyDoNotWait(t *testing.T) {
 			go func() { _, err := p.Take(ctx, "a"); got <- err }()
 		}
 		synctest.Wait()
-		if _, err := p.Take(t.Context(), "a"); !errors.Is(err, ErrBusy) {
+		if _, err := p.Take(t.Context(), "a"); !errors.Is(err, errTooManyWait) {
 			t.Errorf("the third that waits: %v", err)
 		}
 		cancel()

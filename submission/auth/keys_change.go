@@ -1,4 +1,4 @@
-package keys
+package auth
 
 import (
 	"errors"
@@ -21,29 +21,29 @@ var (
 	ErrInvalid   = errors.New("there can be no such key")
 )
 
-// Load reads a keys file.
-func Load(path string) (*Table, error) {
+// LoadKeys reads a keys file.
+func LoadKeys(path string) (*KeyTable, error) {
 	text, err := smallfile.ReadSecret(path)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(text, path)
+	return ParseKeys(text, path)
 }
 
-// update changes a keys file as a whole: see [smallfile.UpdateSecret].
-func update(path string, change func(*Table) (*Table, error)) error {
-	return smallfile.UpdateSecret(path, changing(path, change))
+// updateKeys changes a keys file as a whole: see [smallfile.UpdateSecret].
+func updateKeys(path string, change func(*KeyTable) (*KeyTable, error)) error {
+	return smallfile.UpdateSecret(path, changingKeys(path, change))
 }
 
-// preview has a change made and writes nothing: see [smallfile.PreviewSecret].
-func preview(path string, change func(*Table) (*Table, error)) error {
-	return smallfile.PreviewSecret(path, changing(path, change))
+// previewKeys has a change made and writes nothing: see [smallfile.PreviewSecret].
+func previewKeys(path string, change func(*KeyTable) (*KeyTable, error)) error {
+	return smallfile.PreviewSecret(path, changingKeys(path, change))
 }
 
-// changing makes a change of a file's text.
-func changing(path string, change func(*Table) (*Table, error)) func([]byte) ([]byte, error) {
+// changingKeys makes a change of a file's text.
+func changingKeys(path string, change func(*KeyTable) (*KeyTable, error)) func([]byte) ([]byte, error) {
 	return func(text []byte) ([]byte, error) {
-		t, err := Parse(text, path)
+		t, err := ParseKeys(text, path)
 		if err == nil {
 			t, err = change(t)
 		}
@@ -54,17 +54,17 @@ func changing(path string, change func(*Table) (*Table, error)) func([]byte) ([]
 	}
 }
 
-// change is update, or preview.
-type change func(path string, change func(*Table) (*Table, error)) error
+// change is updateKeys, or previewKeys.
+type change func(path string, change func(*KeyTable) (*KeyTable, error)) error
 
-// Add puts a new key into a file. Its token is returned, and is nowhere else.
-func Add(path string, k Key, now time.Time) (token string, added *Key, err error) {
-	return change(update).add(path, k, now)
+// AddKey puts a new key into a file. Its token is returned, and is nowhere else.
+func AddKey(path string, k Key, now time.Time) (token string, added *Key, err error) {
+	return change(updateKeys).add(path, k, now)
 }
 
-// PreviewAdd returns the key that Add would add, or its error.
-func PreviewAdd(path string, k Key, now time.Time) (added *Key, err error) {
-	_, added, err = change(preview).add(path, k, now)
+// PreviewAddKey returns the key that AddKey would add, or its error.
+func PreviewAddKey(path string, k Key, now time.Time) (added *Key, err error) {
+	_, added, err = change(previewKeys).add(path, k, now)
 	return added, err
 }
 
@@ -75,7 +75,7 @@ func (update change) add(path string, k Key, now time.Time) (token string, added
 		return "", nil, err
 	}
 	token, k.Sum = newToken()
-	err = update(path, func(t *Table) (*Table, error) {
+	err = update(path, func(t *KeyTable) (*KeyTable, error) {
 		if t.current[name{k.Tenant, k.Name}] != nil {
 			return nil, fmt.Errorf("%w: %s of %s", ErrExists, k.Name, k.Tenant)
 		}
@@ -89,26 +89,26 @@ func (update change) add(path string, k Key, now time.Time) (token string, added
 
 // check returns why a key can't be added.
 func (k *Key) check(now time.Time) error {
-	err := CheckTenant(k.Tenant)
+	err := CheckKeyTenant(k.Tenant)
 	if err == nil {
-		err = CheckName(k.Name)
+		err = CheckKeyName(k.Name)
 	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
-	case k.Scopes == 0 || k.Scopes&^All != 0:
-		return fmt.Errorf("%w: a key needs a scope: %s", ErrInvalid, All)
+	case k.Scopes == 0 || k.Scopes&^MayAll != 0:
+		return fmt.Errorf("%w: a key needs a scope: %s", ErrInvalid, MayAll)
 	case k.Expired(now):
 		return fmt.Errorf("%w: it would have expired at %s", ErrInvalid, k.Expires.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// Which names keys: by an id, or by a name and, where several tenants have a key of that name, the tenant.
-type Which struct{ Tenant, Name string }
+// WhichKey names keys: by an id, or by a name and, where several tenants have a key of that name, the tenant.
+type WhichKey struct{ Tenant, Name string }
 
 // find gives the keys that are meant: all of a name, the replaced ones included, or the one of an id.
-func (t *Table) find(w Which) ([]*Key, error) {
+func (t *KeyTable) find(w WhichKey) ([]*Key, error) {
 	if k := t.byID[strings.ToLower(w.Name)]; k != nil && (w.Tenant == "" || w.Tenant == k.Tenant) {
 		return []*Key{k}, nil
 	}
@@ -125,25 +125,25 @@ func (t *Table) find(w Which) ([]*Key, error) {
 	}
 	switch {
 	case len(found) == 0:
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, short(w.Name))
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, shortWord(w.Name))
 	case len(tenants) > 1:
 		return nil, fmt.Errorf("%w: %s of %s", ErrAmbiguous, w.Name, strings.Join(tenants, ", "))
 	}
 	return found, nil
 }
 
-// Remove takes keys out of a file: those that are named, each of which must be there.
-func Remove(path string, which ...Which) (removed []*Key, err error) {
-	return change(update).remove(path, which)
+// RemoveKeys takes keys out of a file: those that are named, each of which must be there.
+func RemoveKeys(path string, which ...WhichKey) (removed []*Key, err error) {
+	return change(updateKeys).remove(path, which)
 }
 
-// PreviewRemove returns the keys that Remove would remove, or its error.
-func PreviewRemove(path string, which ...Which) (removed []*Key, err error) {
-	return change(preview).remove(path, which)
+// PreviewRemoveKeys returns the keys that RemoveKeys would remove, or its error.
+func PreviewRemoveKeys(path string, which ...WhichKey) (removed []*Key, err error) {
+	return change(previewKeys).remove(path, which)
 }
 
-func (update change) remove(path string, which []Which) (removed []*Key, err error) {
-	err = update(path, func(t *Table) (*Table, error) {
+func (update change) remove(path string, which []WhichKey) (removed []*Key, err error) {
+	err = update(path, func(t *KeyTable) (*KeyTable, error) {
 		for _, w := range which {
 			some, err := t.find(w)
 			if err != nil {
@@ -159,18 +159,18 @@ func (update change) remove(path string, which []Which) (removed []*Key, err err
 	return removed, nil
 }
 
-// RemoveExpired takes the keys out of a file that are no longer good.
-func RemoveExpired(path string, now time.Time) (removed []*Key, err error) {
-	return change(update).removeExpired(path, now)
+// RemoveExpiredKeys takes the keys out of a file that are no longer good.
+func RemoveExpiredKeys(path string, now time.Time) (removed []*Key, err error) {
+	return change(updateKeys).removeExpired(path, now)
 }
 
-// PreviewRemoveExpired returns the keys that RemoveExpired would remove.
-func PreviewRemoveExpired(path string, now time.Time) (removed []*Key, err error) {
-	return change(preview).removeExpired(path, now)
+// PreviewRemoveExpiredKeys returns the keys that RemoveExpiredKeys would remove.
+func PreviewRemoveExpiredKeys(path string, now time.Time) (removed []*Key, err error) {
+	return change(previewKeys).removeExpired(path, now)
 }
 
 func (update change) removeExpired(path string, now time.Time) (removed []*Key, err error) {
-	err = update(path, func(t *Table) (*Table, error) {
+	err = update(path, func(t *KeyTable) (*KeyTable, error) {
 		for _, k := range t.keys {
 			if k.Expired(now) {
 				removed = append(removed, k)
@@ -184,23 +184,23 @@ func (update change) removeExpired(path string, now time.Time) (removed []*Key, 
 	return removed, nil
 }
 
-// Rotate puts a new key in the place of the current one of a name, with the same tenant, scopes and
+// RotateKey puts a new key in the place of the current one of a name, with the same tenant, scopes and
 // networks. The old one is good for overlap more, or until its own end; without overlap it is removed.
 // The new one expires at a time; zero: after as long as the old one was made for, never when that never did.
-func Rotate(path string, w Which, overlap time.Duration, expires, now time.Time) (token string, added, old *Key, err error) {
-	return change(update).rotate(path, w, overlap, expires, now)
+func RotateKey(path string, w WhichKey, overlap time.Duration, expires, now time.Time) (token string, added, old *Key, err error) {
+	return change(updateKeys).rotate(path, w, overlap, expires, now)
 }
 
-// PreviewRotate returns the keys that Rotate would write, or its error.
-func PreviewRotate(path string, w Which, overlap time.Duration, expires, now time.Time) (added, old *Key, err error) {
-	_, added, old, err = change(preview).rotate(path, w, overlap, expires, now)
+// PreviewRotateKey returns the keys that RotateKey would write, or its error.
+func PreviewRotateKey(path string, w WhichKey, overlap time.Duration, expires, now time.Time) (added, old *Key, err error) {
+	_, added, old, err = change(previewKeys).rotate(path, w, overlap, expires, now)
 	return added, old, err
 }
 
-func (update change) rotate(path string, w Which, overlap time.Duration, expires, now time.Time) (token string, added, old *Key, err error) {
+func (update change) rotate(path string, w WhichKey, overlap time.Duration, expires, now time.Time) (token string, added, old *Key, err error) {
 	now = now.UTC().Truncate(time.Second)
 	token, sum := newToken()
-	err = update(path, func(t *Table) (*Table, error) {
+	err = update(path, func(t *KeyTable) (*KeyTable, error) {
 		found, err := t.find(w)
 		if err != nil {
 			return nil, err

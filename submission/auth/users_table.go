@@ -1,4 +1,4 @@
-package users
+package auth
 
 import (
 	"bufio"
@@ -33,8 +33,16 @@ type User struct {
 // Roles are those of the console, each with the rights of those before it.
 var Roles = []string{"viewer", "operator", "admin"}
 
-// Table is the users at one moment. It is safe for concurrent use while nobody changes it.
-type Table struct {
+// UserTable is the users at one moment. It is safe for concurrent use while nobody changes it.
+//
+// A line is a user:
+//
+//	name:hash:tenant=acme senders=acme.example,news@b.example certificate=sha256:HEX
+//	name:hash:role=operator
+//
+// The hash is a password's as in hash.go, or empty for a user who has none; what follows it may be
+// missing. Lines that are blank or begin with # are kept when the file is changed.
+type UserTable struct {
 	lines  []string
 	users  []*User
 	line   map[*User]int // from 0
@@ -42,9 +50,9 @@ type Table struct {
 	byCert map[string]*User
 }
 
-// Parse reads a users file. path is for messages; an error names every line that is wrong.
-func Parse(text []byte, path string) (*Table, error) {
-	t := &Table{line: make(map[*User]int), byName: make(map[string]*User), byCert: make(map[string]*User)}
+// ParseUsers reads a users file. path is for messages; an error names every line that is wrong.
+func ParseUsers(text []byte, path string) (*UserTable, error) {
+	t := &UserTable{line: make(map[*User]int), byName: make(map[string]*User), byCert: make(map[string]*User)}
 	var problems []error
 	in := bufio.NewScanner(bytes.NewReader(text))
 	in.Buffer(nil, maxLine)
@@ -73,7 +81,7 @@ func Parse(text []byte, path string) (*Table, error) {
 }
 
 // claim takes a user in, unless another has the name or a certificate.
-func (t *Table) claim(u *User, line int) error {
+func (t *UserTable) claim(u *User, line int) error {
 	if other := t.byName[u.Name]; other != nil {
 		return fmt.Errorf("user %q is in line %d already", u.Name, t.line[other]+1)
 	}
@@ -216,16 +224,16 @@ func (u *User) String() string {
 }
 
 // Users lists all in the order of the file.
-func (t *Table) Users() []*User { return t.users }
+func (t *UserTable) Users() []*User { return t.users }
 
 // User finds a user by a name in normal form, nil when there is none.
-func (t *Table) User(name string) *User { return t.byName[name] }
+func (t *UserTable) User(name string) *User { return t.byName[name] }
 
 // ByCertificate finds the user of a certificate in normal form, nil when there is none.
-func (t *Table) ByCertificate(c string) *User { return t.byCert[c] }
+func (t *UserTable) ByCertificate(c string) *User { return t.byCert[c] }
 
 // Put adds a user, or puts it in the place of the one with its name.
-func (t *Table) Put(u *User) error {
+func (t *UserTable) Put(u *User) error {
 	again, err := parseUser(u.String())
 	if err != nil {
 		return err
@@ -240,7 +248,7 @@ func (t *Table) Put(u *User) error {
 }
 
 // Remove takes a user out, and reports whether there was one.
-func (t *Table) Remove(name string) bool {
+func (t *UserTable) Remove(name string) bool {
 	old := t.byName[name]
 	if old == nil {
 		return false
@@ -249,21 +257,21 @@ func (t *Table) Remove(name string) bool {
 }
 
 // SetHash gives a user another hash. There must be such a user.
-func (t *Table) SetHash(name string, h Hash) {
+func (t *UserTable) SetHash(name string, h Hash) {
 	u := t.byName[name]
 	u.Hash = h
 	t.lines[t.line[u]] = u.String()
 }
 
-func (t *Table) replace(lines []string) error {
-	next, err := Parse([]byte(strings.Join(lines, "\n")), "users")
+func (t *UserTable) replace(lines []string) error {
+	next, err := ParseUsers([]byte(strings.Join(lines, "\n")), "users")
 	if err == nil {
 		*t = *next
 	}
 	return err
 }
 
-func (t *Table) text() []byte {
+func (t *UserTable) text() []byte {
 	if len(t.lines) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package keys
+package auth
 
 import (
 	"bytes"
@@ -30,9 +30,9 @@ func add(t testing.TB, path string, k Key, now time.Time) (token string) {
 		k.Tenant = "acme"
 	}
 	if k.Scopes == 0 {
-		k.Scopes = All
+		k.Scopes = MayAll
 	}
-	token, _, err := Add(path, k, now)
+	token, _, err := AddKey(path, k, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,25 +44,25 @@ func add(t testing.TB, path string, k Key, now time.Time) (token string) {
 func TestKeyInForceAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	bubble.Test(t, func(t *testing.T) {
-		b := Open(Config{File: path, Tenant: func(name string) bool { return name == "acme" }})
+		b := OpenKeys(KeyConfig{File: path, Tenant: func(name string) bool { return name == "acme" }})
 		defer b.Close()
 		if _, err := b.Check(t.Context(), "mta_x", here); !errors.Is(err, ErrNoKeys) {
 			t.Errorf("without a file: %v", err)
 		}
-		token := add(t, path, Key{Name: "shop", Scopes: Send | Read}, time.Now())
+		token := add(t, path, Key{Name: "shop", Scopes: MaySend | MayRead}, time.Now())
 		id, err := b.Check(t.Context(), token, here)
-		if err != nil || id.Tenant != "acme" || id.Name != "shop" || id.Scopes != Send|Read || id.ID != SumOf(token).ID() {
+		if err != nil || id.Tenant != "acme" || id.Name != "shop" || id.Scopes != MaySend|MayRead || id.ID != KeySumOf(token).ID() {
 			t.Errorf("%+v, %v", id, err)
 		}
 		text, _ := os.ReadFile(path)
-		if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 || bytes.Contains(text, []byte(token[len(Prefix):])) || len(token) != tokenSize || !wellFormed(token) {
+		if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 || bytes.Contains(text, []byte(token[len(KeyPrefix):])) || len(token) != tokenSize || !wellFormed(token) {
 			t.Errorf("mode %v, token %d octets, file\n%s", info.Mode(), len(token), text)
 		}
 		orphan := add(t, path, Key{Name: "shop", Tenant: "other"}, time.Now())
 		if _, err := b.Check(t.Context(), orphan, here); !errors.Is(err, ErrNoTenant) {
 			t.Errorf("without a tenant: %v", err)
 		}
-		if _, err := Remove(path, Which{Tenant: "acme", Name: "shop"}); err != nil {
+		if _, err := RemoveKeys(path, WhichKey{Tenant: "acme", Name: "shop"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(fresh)
@@ -73,7 +73,7 @@ func TestKeyInForceAtOnce(t *testing.T) {
 		if _, err := b.Check(t.Context(), token, here); err != nil {
 			t.Error(err)
 		}
-		Remove(path, Which{Tenant: "acme", Name: "shop"})
+		RemoveKeys(path, WhichKey{Tenant: "acme", Name: "shop"})
 		b.Reread()
 		if _, err := b.Check(t.Context(), token, here); !errors.Is(err, ErrRefused) {
 			t.Errorf("removed, and the file was read again: %v", err)
@@ -95,7 +95,7 @@ func TestRefusalsLookAlike(t *testing.T) {
 		cases := map[string]string{"unknown": unknown, "expired": expired, "elsewhere": bound, "empty": "", "malformed": "secret password", "long": strings.Repeat("x", 10000)}
 		took := make(map[string][]time.Duration)
 		for what, token := range cases {
-			b := Open(Config{File: path, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			b := OpenKeys(KeyConfig{File: path, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			for range 20 {
 				began := time.Now()
 				if _, err := b.Check(t.Context(), token, elsewhere); !errors.Is(err, ErrRefused) || errors.Is(err, ErrExpired) != (what == "expired") {
@@ -118,7 +118,7 @@ func TestRefusalsLookAlike(t *testing.T) {
 				t.Errorf("%s: the log has the token", what)
 			}
 		}
-		for _, want := range []string{`reason="unknown key"`, `reason="expired key"`, `reason="key not allowed from this address" key=` + SumOf(bound).ID() + ` name=bound tenant=acme`} {
+		for _, want := range []string{`reason="unknown key"`, `reason="expired key"`, `reason="key not allowed from this address" key=` + KeySumOf(bound).ID() + ` name=bound tenant=acme`} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log lacks %s", want)
 			}
@@ -131,12 +131,12 @@ func TestGuessesDoNotDelayGoodKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	bubble.Test(t, func(t *testing.T) {
 		token := add(t, path, Key{Name: "shop"}, time.Now())
-		b := Open(Config{File: path})
+		b := OpenKeys(KeyConfig{File: path})
 		defer b.Close()
 		var all sync.WaitGroup
 		for range 500 {
 			all.Go(func() {
-				if _, err := b.Check(t.Context(), "mta_guess", here); !Refused(err) {
+				if _, err := b.Check(t.Context(), "mta_guess", here); !KeyRefused(err) {
 					t.Error(err)
 				}
 			})
@@ -152,7 +152,7 @@ func TestGuessesDoNotDelayGoodKeys(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := b.Check(ctx, "mta_guess", here); !Refused(err) {
+		if _, err := b.Check(ctx, "mta_guess", here); !KeyRefused(err) {
 			t.Errorf("a client that has gone: %v", err)
 		}
 	})
@@ -162,11 +162,11 @@ func TestGuessesDoNotDelayGoodKeys(t *testing.T) {
 func TestRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	bubble.Test(t, func(t *testing.T) {
-		old := add(t, path, Key{Name: "shop", Scopes: Send, From: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, time.Now())
-		b := Open(Config{File: path})
+		old := add(t, path, Key{Name: "shop", Scopes: MaySend, From: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, time.Now())
+		b := OpenKeys(KeyConfig{File: path})
 		defer b.Close()
-		token, added, was, err := Rotate(path, Which{Name: "shop"}, time.Hour, time.Time{}, time.Now())
-		if err != nil || added.Scopes != Send || len(added.From) != 1 || was.ID() != SumOf(old).ID() {
+		token, added, was, err := RotateKey(path, WhichKey{Name: "shop"}, time.Hour, time.Time{}, time.Now())
+		if err != nil || added.Scopes != MaySend || len(added.From) != 1 || was.ID() != KeySumOf(old).ID() {
 			t.Fatalf("%+v, %+v, %v", added, was, err)
 		}
 		good := func(token string) bool { _, err := b.Check(t.Context(), token, here); return err == nil }
@@ -179,27 +179,27 @@ func TestRotation(t *testing.T) {
 		}
 		limited := add(t, path, Key{Name: "limited", Expires: time.Now().Add(10 * time.Hour)}, time.Now())
 		time.Sleep(time.Hour)
-		if _, next, _, err := Rotate(path, Which{Name: "limited"}, time.Hour, time.Time{}, time.Now()); err != nil || !next.Expires.Equal(time.Now().Add(10*time.Hour)) {
+		if _, next, _, err := RotateKey(path, WhichKey{Name: "limited"}, time.Hour, time.Time{}, time.Now()); err != nil || !next.Expires.Equal(time.Now().Add(10*time.Hour)) {
 			t.Errorf("the new key of one made for 10 hours: %+v, %v", next, err)
 		}
-		if table, _ := Load(path); table.Of(limited).Name != "limited" || table.Of("mta_x") != nil {
+		if table, _ := LoadKeys(path); table.Of(limited).Name != "limited" || table.Of("mta_x") != nil {
 			t.Error("a key is not found by its token")
 		}
-		if _, err := Remove(path, Which{Name: "limited"}); err != nil {
+		if _, err := RemoveKeys(path, WhichKey{Name: "limited"}); err != nil {
 			t.Fatal(err)
 		}
-		last, _, _, err := Rotate(path, Which{Tenant: "acme", Name: "shop"}, 0, time.Now().Add(time.Hour), time.Now())
+		last, _, _, err := RotateKey(path, WhichKey{Tenant: "acme", Name: "shop"}, 0, time.Now().Add(time.Hour), time.Now())
 		if err != nil || good(token) || !good(last) {
 			t.Errorf("without overlap: %v", err)
 		}
-		table, err := Load(path)
+		table, err := LoadKeys(path)
 		if err != nil || len(table.Keys()) != 2 {
 			t.Fatalf("%v, %d keys", err, len(table.Keys()))
 		}
-		if gone, err := RemoveExpired(path, time.Now()); err != nil || len(gone) != 1 || gone[0].ID() != SumOf(old).ID() {
+		if gone, err := RemoveExpiredKeys(path, time.Now()); err != nil || len(gone) != 1 || gone[0].ID() != KeySumOf(old).ID() {
 			t.Errorf("%v, %v", gone, err)
 		}
-		if _, err := Remove(path, Which{Name: SumOf(last).ID()}); err != nil {
+		if _, err := RemoveKeys(path, WhichKey{Name: KeySumOf(last).ID()}); err != nil {
 			t.Fatal(err)
 		}
 		if b.Reread(); good(last) {
@@ -212,29 +212,29 @@ func TestChangesRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	add(t, path, Key{Name: "shop"}, start)
 	add(t, path, Key{Name: "shop", Tenant: "other & co"}, start)
-	if _, err := Remove(path, Which{Name: "shop"}); !errors.Is(err, ErrAmbiguous) || !strings.Contains(err.Error(), "acme, other & co") {
+	if _, err := RemoveKeys(path, WhichKey{Name: "shop"}); !errors.Is(err, ErrAmbiguous) || !strings.Contains(err.Error(), "acme, other & co") {
 		t.Errorf("a name of two tenants: %v", err)
 	}
 	for _, c := range []struct {
 		k    Key
 		want string
 	}{
-		{Key{Tenant: "acme", Name: "shop", Scopes: Send}, "already has a key"},
-		{Key{Tenant: "", Name: "x", Scopes: Send}, "needs a tenant"},
-		{Key{Tenant: "acme", Name: "two words", Scopes: Send}, "letters, digits"},
-		{Key{Tenant: "acme", Name: "mta_abc", Scopes: Send}, "does not begin with mta_"},
+		{Key{Tenant: "acme", Name: "shop", Scopes: MaySend}, "already has a key"},
+		{Key{Tenant: "", Name: "x", Scopes: MaySend}, "needs a tenant"},
+		{Key{Tenant: "acme", Name: "two words", Scopes: MaySend}, "letters, digits"},
+		{Key{Tenant: "acme", Name: "mta_abc", Scopes: MaySend}, "does not begin with mta_"},
 		{Key{Tenant: "acme", Name: "x"}, "needs a scope"},
-		{Key{Tenant: "acme", Name: "x", Scopes: Send, Expires: start.Add(-time.Hour)}, "would have expired"},
-		{Key{Tenant: "a\nb", Name: "x", Scopes: Send}, "control characters"},
+		{Key{Tenant: "acme", Name: "x", Scopes: MaySend, Expires: start.Add(-time.Hour)}, "would have expired"},
+		{Key{Tenant: "a\nb", Name: "x", Scopes: MaySend}, "control characters"},
 	} {
-		if _, _, err := Add(path, c.k, start); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := AddKey(path, c.k, start); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.k, err, c.want)
 		}
 	}
-	if _, err := Remove(path, Which{Tenant: "other & co", Name: "shop"}, Which{Name: "none"}); !errors.Is(err, ErrNotFound) {
+	if _, err := RemoveKeys(path, WhichKey{Tenant: "other & co", Name: "shop"}, WhichKey{Name: "none"}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("an unknown name: %v", err)
 	}
-	if table, err := Load(path); err != nil || len(table.Keys()) != 2 {
+	if table, err := LoadKeys(path); err != nil || len(table.Keys()) != 2 {
 		t.Errorf("a change that was refused has changed the file: %v", err)
 	}
 }
@@ -256,15 +256,15 @@ func TestBadFiles(t *testing.T) {
 		{"mta-keys 1\n" + good + " expires=tomorrow", "f:2: expires: \"tomorrow\" is not a valid time"},
 		{"mta-keys 1\n" + good + " replaced=2026-11-22T16:00:00Z", "f:2: a replaced key must expire"},
 		{"mta-keys 1\n" + strings.Replace(good, "name=shop ", "", 1), "f:2: name is missing"},
-		{"mta-keys 1\n" + strings.Repeat("x", maxLine+1), "f:2: a line has more than"},
+		{"mta-keys 1\n" + strings.Repeat("x", maxKeyLine+1), "f:2: a line has more than"},
 	} {
-		if _, err := Parse([]byte(c.text), "f"); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := ParseKeys([]byte(c.text), "f"); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.text, err, c.want)
 		}
 	}
 	path := filepath.Join(t.TempDir(), "keys")
 	os.WriteFile(path, []byte("mta-keys 2\n"), 0o600)
-	if _, _, err := Add(path, Key{Tenant: "acme", Name: "x", Scopes: Send}, start); err == nil || !strings.Contains(err.Error(), "newer mta") {
+	if _, _, err := AddKey(path, Key{Tenant: "acme", Name: "x", Scopes: MaySend}, start); err == nil || !strings.Contains(err.Error(), "newer mta") {
 		t.Errorf("a newer file was changed: %v", err)
 	}
 }
@@ -275,7 +275,7 @@ func TestCommentsAreKept(t *testing.T) {
 	os.WriteFile(path, []byte("# keys of the shop\n"), 0o640)
 	add(t, path, Key{Name: "a"}, start)
 	add(t, path, Key{Name: "b"}, start)
-	Remove(path, Which{Name: "a"})
+	RemoveKeys(path, WhichKey{Name: "a"})
 	text, _ := os.ReadFile(path)
 	if lines := strings.Split(string(text), "\n"); lines[0] != "mta-keys 1" || lines[1] != "# keys of the shop" || !strings.Contains(lines[2], " name=b ") || len(lines) != 4 {
 		t.Errorf("the file is\n%s", text)
@@ -292,7 +292,7 @@ func TestLastUse(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		token := add(t, path, Key{Name: "shop"}, time.Now())
 		idle := add(t, path, Key{Name: "idle"}, time.Now())
-		b := Open(Config{File: path, Use: use})
+		b := OpenKeys(KeyConfig{File: path, Use: use})
 		began := time.Now()
 		for range 100 {
 			if _, err := b.Check(t.Context(), token, here); err != nil {
@@ -300,29 +300,29 @@ func TestLastUse(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		id := SumOf(token).ID()
+		id := KeySumOf(token).ID()
 		if at := b.LastUse(id); !at.Equal(began.Add(time.Minute)) {
 			t.Errorf("last used at %v, want a minute after %v", at, began)
 		}
-		written, err := ReadUse(use)
+		written, err := ReadKeyUse(use)
 		if err != nil || !written[id].Equal(began.Add(time.Minute)) && !written[id].Equal(began) {
 			t.Errorf("written: %v, %v", written, err)
 		}
 		b.Close()
-		b = Open(Config{File: path, Use: use})
-		if at := b.LastUse(id); !at.Equal(began.Add(time.Minute)) || !b.LastUse(SumOf(idle).ID()).IsZero() {
+		b = OpenKeys(KeyConfig{File: path, Use: use})
+		if at := b.LastUse(id); !at.Equal(began.Add(time.Minute)) || !b.LastUse(KeySumOf(idle).ID()).IsZero() {
 			t.Errorf("after a restart: %v", at)
 		}
-		Remove(path, Which{Name: "shop"})
+		RemoveKeys(path, WhichKey{Name: "shop"})
 		b.Reread()
 		b.Check(t.Context(), idle, here)
 		b.Close()
-		if written, _ := ReadUse(use); len(written) != 1 || !written[SumOf(idle).ID()].Equal(time.Now()) {
+		if written, _ := ReadKeyUse(use); len(written) != 1 || !written[KeySumOf(idle).ID()].Equal(time.Now()) {
 			t.Errorf("the uses of a removed key are kept: %v", written)
 		}
 	})
 	os.WriteFile(use, []byte(`{"version":9}`), 0o600)
-	b := Open(Config{File: path, Use: use})
+	b := OpenKeys(KeyConfig{File: path, Use: use})
 	b.Close()
 	if text, _ := os.ReadFile(use); string(text) != `{"version":9}` {
 		t.Errorf("a newer file was written over: %s", text)
@@ -330,14 +330,14 @@ func TestLastUse(t *testing.T) {
 }
 
 // FuzzParse: what is read is written so that it reads the same, and a bad file is an error with its line.
-func FuzzParse(f *testing.F) {
+func FuzzParseKeys(f *testing.F) {
 	sum := strings.Repeat("ab", 32)
 	f.Add("mta-keys 1\n" + sum + " tenant=acme name=shop scope=send,read from=192.0.2.0/24,2001:db8::/32 created=2026-11-22T16:00:00Z\n")
 	f.Add("# x\nmta-keys 1\n" + sum + " tenant=a%20b name=a@b scope=send created=2026-11-22T16:00:00+01:00 expires=2027-01-01T00:00:00Z replaced=2026-12-01T00:00:00Z\n")
 	f.Add("mta-keys 2\n")
 	f.Add("mta-keys 1\r\n" + sum + "\t tenant==\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		table, err := Parse([]byte(text), "f")
+		table, err := ParseKeys([]byte(text), "f")
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "f:") {
 				t.Errorf("the error has no line: %v", err)
@@ -363,12 +363,12 @@ func BenchmarkCheck(b *testing.B) {
 	tokens := make([]string, 1000)
 	lines := []string{"mta-keys 1"}
 	for i := range tokens {
-		k := Key{Tenant: "acme", Name: fmt.Sprint("key", i), Scopes: All, From: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Created: start}
+		k := Key{Tenant: "acme", Name: fmt.Sprint("key", i), Scopes: MayAll, From: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Created: start}
 		tokens[i], k.Sum = newToken()
 		lines = append(lines, k.String())
 	}
 	os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
-	book := Open(Config{File: path, Use: filepath.Join(b.TempDir(), "used"), Tenant: func(string) bool { return true }})
+	book := OpenKeys(KeyConfig{File: path, Use: filepath.Join(b.TempDir(), "used"), Tenant: func(string) bool { return true }})
 	defer book.Close()
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
@@ -378,4 +378,25 @@ func BenchmarkCheck(b *testing.B) {
 			}
 		}
 	})
+}
+
+// TestAPreviewWritesNothing: each has the outcome of the change, and the file stays as it was.
+func TestAPreviewWritesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	add(t, path, Key{Name: "shop", Scopes: MaySend}, time.Now())
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now().Add(time.Hour)
+	_, err = PreviewAddKey(path, Key{Tenant: "acme", Name: "blog", Scopes: MaySend}, later)
+	_, _, errRotate := PreviewRotateKey(path, WhichKey{Name: "shop"}, time.Hour, time.Time{}, later)
+	gone, errRemove := PreviewRemoveKeys(path, WhichKey{Name: "shop"})
+	_, errExpired := PreviewRemoveExpiredKeys(path, later)
+	if err := errors.Join(err, errRotate, errRemove, errExpired); err != nil || len(gone) != 1 {
+		t.Fatalf("%v, %d keys would be removed", err, len(gone))
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("%v, the file is %q, and was %q", err, after, before)
+	}
 }

@@ -1,4 +1,4 @@
-package users
+package auth
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ func TestHashesOfOthers(t *testing.T) {
 		{"{SHA512-CRYPT}$6$rounds=10000$abcdefghijklmnop$6QctMxoh6hR78vLc/SVxX1W5gSiammzcZKdjANEs7hkTBmDgTkY4Fa37dUzcj6zGJ59nWEt3rB3ztKoIHQcES.", "secret", SHA512Crypt},
 		{"{BLF-CRYPT}$2b$12$oTBVOPueOPQJO3xIGf0WwuPK5V99DwK.GtccTCdii/sc4iLChMupq", "secret", Bcrypt},
 		{"$2y$12$oTBVOPueOPQJO3xIGf0WwuPK5V99DwK.GtccTCdii/sc4iLChMupq", "secret", Bcrypt},
-		{"{SCRAM-SHA-256}4096,W22ZaJ0SNY7soEsUEjb6gQ==,WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=,wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=", "pencil", SCRAM},
+		{"{SCRAM-SHA-256}4096,W22ZaJ0SNY7soEsUEjb6gQ==,WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=,wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=", "pencil", SchemeSCRAM},
 	} {
 		h, err := ParseHash(c.hash)
 		if err != nil {
@@ -40,7 +40,7 @@ func TestHashesOfOthers(t *testing.T) {
 
 // Own hashes are read again, and need no renewal; the same password in two forms of Unicode is one.
 func TestOwnHashes(t *testing.T) {
-	for _, s := range []Scheme{Argon2id, SCRAM} {
+	for _, s := range []Scheme{Argon2id, SchemeSCRAM} {
 		h, err := NewHash(s, "p\u00e4ss w\u00f6rd")
 		if err != nil {
 			t.Fatal(err)
@@ -85,7 +85,7 @@ func TestBadHashes(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	table, err := Parse([]byte("# ours\n\nAnn@Acme.Example::tenant=acme senders=Acme.Example,*.b.example,News@c.example certificate=SHA256:"+
+	table, err := ParseUsers([]byte("# ours\n\nAnn@Acme.Example::tenant=acme senders=Acme.Example,*.b.example,News@c.example certificate=SHA256:"+
 		strings.Repeat("AB:", 31)+"AB,App.Example\nbob:\ncarl::::::\n"), "users")
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestParse(t *testing.T) {
 		{"ann:" + strings.Repeat("x", 70_000), "users:1: a line has more than"},
 		{"ann:x\nbob:y", "users:2:"},
 	} {
-		if _, err := Parse([]byte(c.text), "users"); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := ParseUsers([]byte(c.text), "users"); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.40q: %v, want %q", c.text, err, c.want)
 		}
 	}
@@ -135,7 +135,7 @@ func TestSenders(t *testing.T) {
 func TestUpdate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "users")
 	put := func(name string) error {
-		return Update(path, func(t *Table) error { return t.Put(&User{Name: name, Tenant: "acme"}) })
+		return UpdateUsers(path, func(t *UserTable) error { return t.Put(&User{Name: name, Tenant: "acme"}) })
 	}
 	if err := put("ann"); err != nil {
 		t.Fatal(err)
@@ -156,13 +156,13 @@ func TestUpdate(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			if err := Update(link, func(t *Table) error { return t.Put(&User{Name: fmt.Sprintf("user%d", i)}) }); err != nil {
+			if err := UpdateUsers(link, func(t *UserTable) error { return t.Put(&User{Name: fmt.Sprintf("user%d", i)}) }); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	if err := Update(path, func(t *Table) error { t.Remove("user7"); return t.Put(&User{Name: "ann", Tenant: "y"}) }); err != nil {
+	if err := UpdateUsers(path, func(t *UserTable) error { t.Remove("user7"); return t.Put(&User{Name: "ann", Tenant: "y"}) }); err != nil {
 		t.Fatal(err)
 	}
 	text, _ := os.ReadFile(path)
@@ -171,7 +171,7 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("mode %v\n%s", info.Mode(), got)
 	}
 	failed := errors.New("no")
-	if err := Update(path, func(t *Table) error { t.Remove("ann"); return failed }); !errors.Is(err, failed) {
+	if err := UpdateUsers(path, func(t *UserTable) error { t.Remove("ann"); return failed }); !errors.Is(err, failed) {
 		t.Error(err)
 	}
 	if again, _ := os.ReadFile(path); string(again) != string(text) {
@@ -184,10 +184,10 @@ func TestUpdate(t *testing.T) {
 		t.Fatal(err)
 	}
 	var mode *smallfile.ModeError
-	if _, err := Load(path); !errors.As(err, &mode) || mode.Remedy() != "chmod 0640 "+path {
+	if _, err := LoadUsers(path); !errors.As(err, &mode) || mode.Remedy() != "chmod 0640 "+path {
 		t.Errorf("a file for all: %v", err)
 	}
-	if _, err := Load(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := LoadUsers(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }
@@ -199,7 +199,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("c::certificate=SHA256:" + strings.Repeat("AB", 32) + ",app.example"))
 	f.Add([]byte("d:$argon2id$v=19$m=64,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA::::"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		table, err := Parse(text, "users")
+		table, err := ParseUsers(text, "users")
 		if err != nil {
 			return
 		}
@@ -212,7 +212,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		if again, err := Parse(table.text(), "users"); err != nil || len(again.Users()) != len(table.Users()) {
+		if again, err := ParseUsers(table.text(), "users"); err != nil || len(again.Users()) != len(table.Users()) {
 			t.Fatalf("written and read again: %v", err)
 		}
 	})

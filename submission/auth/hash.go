@@ -1,4 +1,4 @@
-package users
+package auth
 
 import (
 	"crypto/hmac"
@@ -25,7 +25,7 @@ type Scheme string
 
 const (
 	Argon2id    Scheme = "argon2id"      // RFC 9106
-	SCRAM       Scheme = "scram-sha-256" // what SCRAM-SHA-256 needs (RFC 5802, 7677); PLAIN and LOGIN work with it, too
+	SchemeSCRAM Scheme = "scram-sha-256" // what SCRAM-SHA-256 needs (RFC 5802, 7677); PLAIN and LOGIN work with it, too
 	Bcrypt      Scheme = "bcrypt"        // taken, never made
 	SHA512Crypt Scheme = "sha512-crypt"  // taken, never made
 )
@@ -203,13 +203,13 @@ func (h *Hash) parseSCRAM(body string) error {
 	if len(raw[0]) < 8 || len(raw[1]) != sha256.Size || len(raw[2]) != sha256.Size {
 		return errBadHash
 	}
-	h.Scheme = SCRAM
+	h.Scheme = SchemeSCRAM
 	h.scram = scram.StoredCredentials{KeyFactors: scram.KeyFactors{Salt: string(raw[0]), Iters: n}, StoredKey: raw[1], ServerKey: raw[2]}
 	return nil
 }
 
 // Credentials is what the SCRAM-SHA-256 mechanism needs; false when the hash is of another scheme.
-func (h Hash) Credentials() (scram.StoredCredentials, bool) { return h.scram, h.Scheme == SCRAM }
+func (h Hash) Credentials() (scram.StoredCredentials, bool) { return h.scram, h.Scheme == SchemeSCRAM }
 
 // Verify reports whether it is the hash of a password. It takes milliseconds, and with Argon2id
 // megabytes.
@@ -221,7 +221,7 @@ func (h Hash) Verify(password string) bool {
 	case Argon2id:
 		key := argon2.IDKey([]byte(Prepare(password)), h.salt, h.time, h.memory, h.threads, uint32(len(h.key)))
 		return equal(key, h.key) && password != ""
-	case SCRAM:
+	case SchemeSCRAM:
 		stored, _, err := scramKeys(Prepare(password), h.scram.KeyFactors)
 		return err == nil && equal(stored, h.scram.StoredKey) && password != ""
 	case Bcrypt: // made elsewhere, without SASLprep
@@ -259,7 +259,7 @@ func NewHash(s Scheme, password string) (Hash, error) {
 		key := argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonThreads, keySize)
 		b64 := base64.RawStdEncoding
 		return ParseHash(fmt.Sprintf("$argon2id$v=19$m=%d,t=%d,p=%d$%s$%s", argonMemory, argonTime, argonThreads, b64.EncodeToString(salt), b64.EncodeToString(key)))
-	case SCRAM:
+	case SchemeSCRAM:
 		stored, server, err := scramKeys(password, scram.KeyFactors{Salt: string(salt), Iters: Iterations})
 		if err != nil {
 			return Hash{}, err
@@ -267,7 +267,7 @@ func NewHash(s Scheme, password string) (Hash, error) {
 		b64 := base64.StdEncoding
 		return ParseHash(fmt.Sprintf("{SCRAM-SHA-256}%d,%s,%s,%s", Iterations, b64.EncodeToString(salt), b64.EncodeToString(stored), b64.EncodeToString(server)))
 	}
-	return Hash{}, fmt.Errorf("no password is hashed by %q: there are %q and %q", s, Argon2id, SCRAM)
+	return Hash{}, fmt.Errorf("no password is hashed by %q: there are %q and %q", s, Argon2id, SchemeSCRAM)
 }
 
 // scramKeys derives what a server keeps (RFC 5802, 3).

@@ -1,4 +1,4 @@
-package keys
+package auth
 
 import (
 	"bufio"
@@ -28,8 +28,8 @@ const (
 	header  = "mta-keys"
 	version = 1
 
-	maxLine     = 16 << 10
-	maxName     = 64
+	maxKeyLine  = 16 << 10
+	maxKeyName  = 64
 	maxTenant   = 255
 	maxNetworks = 100
 	maxProblems = 20
@@ -37,7 +37,7 @@ const (
 
 // Key is an API key as the file has it: without its token.
 type Key struct {
-	Sum      Sum
+	Sum      KeySum
 	Tenant   string
 	Name     string
 	Scopes   Scopes
@@ -72,8 +72,8 @@ func (k *Key) allows(a netip.Addr) bool {
 // identity gives what the key says about its holder.
 func (k *Key) identity() Identity { return Identity{k.ID(), k.Name, k.Tenant, k.Scopes, k.Expires} }
 
-// Table is the keys at one moment. It is safe for concurrent use while nobody changes it.
-type Table struct {
+// KeyTable is the keys at one moment. It is safe for concurrent use while nobody changes it.
+type KeyTable struct {
 	lines   []string
 	keys    []*Key
 	line    map[*Key]int // from 0
@@ -85,24 +85,24 @@ type Table struct {
 type name struct{ tenant, name string }
 
 // Keys lists all in the order of the file.
-func (t *Table) Keys() []*Key { return t.keys }
+func (t *KeyTable) Keys() []*Key { return t.keys }
 
 // Of finds the key of a token, nil when there is none.
-func (t *Table) Of(token string) *Key {
-	sum := SumOf(token)
+func (t *KeyTable) Of(token string) *Key {
+	sum := KeySumOf(token)
 	if k := t.byID[sum.ID()]; k != nil && k.Sum == sum {
 		return k
 	}
 	return nil
 }
 
-// Parse reads a keys file. path is for messages; an error names every line that is wrong, and quotes no
+// ParseKeys reads a keys file. path is for messages; an error names every line that is wrong, and quotes no
 // more of it than a word.
-func Parse(text []byte, path string) (*Table, error) {
-	t := &Table{line: make(map[*Key]int), byID: make(map[string]*Key), current: make(map[name]*Key)}
+func ParseKeys(text []byte, path string) (*KeyTable, error) {
+	t := &KeyTable{line: make(map[*Key]int), byID: make(map[string]*Key), current: make(map[name]*Key)}
 	var problems []error
 	in := bufio.NewScanner(bytes.NewReader(text))
-	in.Buffer(nil, maxLine)
+	in.Buffer(nil, maxKeyLine)
 	began := false
 	for in.Scan() {
 		line := strings.TrimSuffix(in.Text(), "\r")
@@ -127,7 +127,7 @@ func Parse(text []byte, path string) (*Table, error) {
 		}
 	}
 	if err := in.Err(); err != nil {
-		problems = append(problems, fmt.Errorf("%s:%d: a line has more than %d octets; remove it", path, len(t.lines)+1, maxLine))
+		problems = append(problems, fmt.Errorf("%s:%d: a line has more than %d octets; remove it", path, len(t.lines)+1, maxKeyLine))
 	}
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
@@ -152,7 +152,7 @@ func parseHeader(line string) error {
 }
 
 // claim takes a key in, unless it is there already.
-func (t *Table) claim(k *Key, line int) error {
+func (t *KeyTable) claim(k *Key, line int) error {
 	called := name{k.Tenant, k.Name}
 	if other := t.byID[k.ID()]; other != nil {
 		return fmt.Errorf("the same key is in line %d already", t.line[other]+1)
@@ -182,9 +182,9 @@ func parseKey(line string) (*Key, error) {
 		name, value, ok := strings.Cut(word, "=")
 		switch {
 		case !ok || value == "":
-			return nil, fmt.Errorf("%q is not of the form name=value", short(word))
+			return nil, fmt.Errorf("%q is not of the form name=value", shortWord(word))
 		case seen[name]:
-			return nil, fmt.Errorf("%s is there twice", short(name))
+			return nil, fmt.Errorf("%s is there twice", shortWord(name))
 		}
 		seen[name] = true
 		if err := k.attribute(name, value); err != nil {
@@ -202,8 +202,8 @@ func parseKey(line string) (*Key, error) {
 	return k, nil
 }
 
-// short cuts a word for a message.
-func short(word string) string {
+// shortWord cuts a word for a message.
+func shortWord(word string) string {
 	if len(word) > 40 {
 		return word[:40] + "..."
 	}
@@ -214,10 +214,10 @@ func (k *Key) attribute(name, value string) (err error) {
 	switch name {
 	case "tenant":
 		if k.Tenant, err = url.PathUnescape(value); err == nil {
-			err = CheckTenant(k.Tenant)
+			err = CheckKeyTenant(k.Tenant)
 		}
 	case "name":
-		k.Name, err = value, CheckName(value)
+		k.Name, err = value, CheckKeyName(value)
 	case "scope":
 		k.Scopes, err = ParseScopes(strings.Split(value, ","))
 	case "from":
@@ -229,7 +229,7 @@ func (k *Key) attribute(name, value string) (err error) {
 	case "replaced":
 		k.Replaced, err = parseTime(value)
 	default:
-		return fmt.Errorf("unknown attribute %q: there are tenant, name, scope, from, created, expires and replaced", short(name))
+		return fmt.Errorf("unknown attribute %q: there are tenant, name, scope, from, created, expires and replaced", shortWord(name))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -240,28 +240,28 @@ func (k *Key) attribute(name, value string) (err error) {
 func parseTime(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is not a valid time (want one such as 2026-11-22T16:00:00Z)", short(text))
+		return time.Time{}, fmt.Errorf("%q is not a valid time (want one such as 2026-11-22T16:00:00Z)", shortWord(text))
 	}
 	return t.UTC(), nil
 }
 
-// CheckName returns why a text can't name a key.
-func CheckName(name string) error {
+// CheckKeyName returns why a text can't name a key.
+func CheckKeyName(name string) error {
 	switch {
 	case name == "":
 		return errors.New("a key's name is empty")
-	case len(name) > maxName:
-		return fmt.Errorf("a key's name has more than %d octets", maxName)
+	case len(name) > maxKeyName:
+		return fmt.Errorf("a key's name has more than %d octets", maxKeyName)
 	case strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@+-") != "" || name[0] == '-':
-		return fmt.Errorf("a key's name has letters, digits and . _ @ + - only, and does not begin with -; not %q", short(name))
-	case strings.HasPrefix(name, Prefix):
-		return fmt.Errorf("a key's name does not begin with %s, as the keys themselves do: give the key a name for people", Prefix)
+		return fmt.Errorf("a key's name has letters, digits and . _ @ + - only, and does not begin with -; not %q", shortWord(name))
+	case strings.HasPrefix(name, KeyPrefix):
+		return fmt.Errorf("a key's name does not begin with %s, as the keys themselves do: give the key a name for people", KeyPrefix)
 	}
 	return nil
 }
 
-// CheckTenant returns why a text can't name a tenant.
-func CheckTenant(name string) error {
+// CheckKeyTenant returns why a text can't name a tenant.
+func CheckKeyTenant(name string) error {
 	switch {
 	case name == "":
 		return errors.New("a key needs a tenant")
@@ -287,9 +287,9 @@ func ParseNetworks(texts []string) ([]netip.Prefix, error) {
 		}
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%q is not a valid network (want one such as 192.0.2.0/24)", short(text))
+			return nil, fmt.Errorf("%q is not a valid network (want one such as 192.0.2.0/24)", shortWord(text))
 		case p.Addr().Is4In6():
-			return nil, fmt.Errorf("%q: write it as an IPv4 network, such as 192.0.2.0/24", short(text))
+			return nil, fmt.Errorf("%q: write it as an IPv4 network, such as 192.0.2.0/24", shortWord(text))
 		case p != p.Masked():
 			return nil, fmt.Errorf("%s has bits set behind its length: write %s", p, p.Masked())
 		}
@@ -317,7 +317,7 @@ func (k *Key) String() string {
 
 // change gives the table without some keys and with others, read again so that a key that could not be
 // read is never written.
-func (t *Table) change(gone []*Key, more ...*Key) (*Table, error) {
+func (t *KeyTable) change(gone []*Key, more ...*Key) (*KeyTable, error) {
 	var lines []string
 	if !slices.ContainsFunc(t.lines, func(l string) bool { return strings.HasPrefix(l, header+" ") }) {
 		lines = append(lines, fmt.Sprint(header, " ", version))
@@ -334,7 +334,7 @@ func (t *Table) change(gone []*Key, more ...*Key) (*Table, error) {
 	for _, k := range more {
 		lines = append(lines, k.String())
 	}
-	return Parse([]byte(strings.Join(lines, "\n")), "keys")
+	return ParseKeys([]byte(strings.Join(lines, "\n")), "keys")
 }
 
-func (t *Table) text() []byte { return []byte(strings.Join(t.lines, "\n") + "\n") }
+func (t *KeyTable) text() []byte { return []byte(strings.Join(t.lines, "\n") + "\n") }
