@@ -43,7 +43,6 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/bounce/inbox", "mta/suppression", "what a report has for consequences is decided above it"},
 	{"mta/bounce/inbox", "mta/mta", "the records of messages are handed to it as an interface"},
 	{"mta/submission", "mta/delivery", "submission ends with the durable 250"},
-	{"mta/submission/idempotency", "net/http", "a request is known by its key, whatever protocol brings it"},
 	{"mta/suppression", "net/http", "a token is made and read without knowing who carries it"},
 	{"mta/submission/auth", "net/http", "a key or a password is good or not, whatever protocol brings it"},
 	{"mta/submission/request", "net/http", "mail is read, filled in and built, whoever sent it"},

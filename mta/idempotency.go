@@ -3,7 +3,7 @@ package mta
 import (
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/answer/messages"
-	"example.org/mta/submission/idempotency"
+	"example.org/mta/submission/intake"
 )
 
 // openIdempotency makes the book of requests that have a key. Its secret is in the data directory, beside the
@@ -14,7 +14,7 @@ func (r *mailIn) openIdempotency(cfg *config.Config, _ *undoer) error {
 		return err
 	}
 	store := messages.KeyStore{Queue: r.queue}
-	r.repeats = idempotency.New(secret, store)
+	r.repeats = intake.NewRepeats(secret, store)
 	moved, err := store.Secrets()
 	r.repeats.Moved(moved)
 	return err

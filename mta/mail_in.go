@@ -24,7 +24,6 @@ import (
 	"example.org/mta/submission"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/callout"
-	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/maildrop"
 )
@@ -40,7 +39,7 @@ type mailIn struct {
 	clients      listen.Counts                // connections of clients
 	requests     *submissionhttp.Memory       // for requests under way of all api blocks
 	limits       *submissionhttp.Limits       // of keys' and tenants' requests
-	repeats      *idempotency.Book            // of requests with an Idempotency-Key
+	repeats      *intake.Repeats              // of requests with an Idempotency-Key
 	tokens       *submissionhttp.Tokens       // that prove first attempts
 	incoming     *intake.Memory               // for messages of all servers that are coming in
 	quotas       *intake.Quotas               // of tenants

@@ -12,7 +12,7 @@ import (
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
-	"example.org/mta/submission/idempotency"
+	"example.org/mta/submission/intake"
 )
 
 // move moves what the relay has queued to another one, as the commands do.
@@ -125,7 +125,7 @@ func TestKeysMove(t *testing.T) {
 // half has a relay take the first of two messages of a request. What it returns has a relay take the rest, unless it knows
 // that this was done.
 func half(t *testing.T, at *world, key string) func(at *world) {
-	commit := func(at *world, position int, last bool) (*idempotency.Claim, idempotency.Outcome) {
+	commit := func(at *world, position int, last bool) (*intake.Claim, intake.Outcome) {
 		sum := at.repeats.Sum()
 		sum.Write([]byte("body"))
 		claim, outcome, err := at.repeats.Begin("acme", key, sum)
@@ -155,12 +155,12 @@ func half(t *testing.T, at *world, key string) func(at *world) {
 	return func(at *world) {
 		t.Helper()
 		if second == 0 {
-			if claim, outcome := commit(at, 1, true); outcome != idempotency.Continue || claim.Accepted(0) != first || claim.Accepted(1) != 0 {
+			if claim, outcome := commit(at, 1, true); outcome != intake.Continue || claim.Accepted(0) != first || claim.Accepted(1) != 0 {
 				t.Errorf("the rest: %v, %+v", outcome, claim)
 			}
 		}
 		claim, outcome := commit(at, -1, false)
-		if outcome != idempotency.Replay || string(claim.Stored.Answer) != "both" || claim.Accepted(0) != first || claim.Accepted(1) == 0 || second != 0 && claim.Accepted(1) != second {
+		if outcome != intake.Replay || string(claim.Stored.Answer) != "both" || claim.Accepted(0) != first || claim.Accepted(1) == 0 || second != 0 && claim.Accepted(1) != second {
 			t.Errorf("again: %v, %+v", outcome, claim)
 		}
 		second = claim.Accepted(1)

@@ -20,7 +20,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/auth"
-	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/request"
 )
@@ -34,7 +33,7 @@ type memoryStore struct {
 	groups  []int // messages of each commit
 	open    int   // drafts
 	full    int   // messages after which the disk is full; 0: never
-	known   map[idempotency.Key]idempotency.Stored
+	known   map[intake.RequestKey]intake.StoredRequest
 	during  func() // a commit
 
 	rejected []intake.Rejection
@@ -107,7 +106,7 @@ func (s *memoryStore) note(k *intake.Keyed, i int, m *envelope.Message) {
 		return
 	}
 	if s.known == nil {
-		s.known = map[idempotency.Key]idempotency.Stored{}
+		s.known = map[intake.RequestKey]intake.StoredRequest{}
 	}
 	known := s.known[k.Key]
 	known.Request, known.Until = k.Request, k.Until
@@ -122,8 +121,8 @@ func (s *memoryStore) note(k *intake.Keyed, i int, m *envelope.Message) {
 	s.known[k.Key] = known
 }
 
-// Keyed implements idempotency.Store.
-func (s *memoryStore) Keyed(k idempotency.Key) (idempotency.Stored, bool, error) {
+// Keyed implements intake.RepeatStore.
+func (s *memoryStore) Keyed(k intake.RequestKey) (intake.StoredRequest, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, ok := s.known[k]
@@ -157,7 +156,7 @@ func mailServer(t *testing.T, change func(*Config, *intake.Config)) (*Server, *m
 	if change != nil {
 		change(&config, &desk)
 	}
-	config.Mail.Intake, config.Mail.Repeats = desk, idempotency.New([]byte("secret"), store)
+	config.Mail.Intake, config.Mail.Repeats = desk, intake.NewRepeats([]byte("secret"), store)
 	t.Cleanup(func() {
 		if store.open != 0 {
 			t.Errorf("%d drafts were left open", store.open)

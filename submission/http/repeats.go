@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
 )
 
@@ -24,7 +23,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 	case 0:
 		return "", nil
 	case 1:
-		key, err := idempotency.ParseKey(values[0])
+		key, err := intake.ParseKey(values[0])
 		if err != nil {
 			err = Problemf(http.StatusBadRequest, "%s: %v", keyField, err)
 		}
@@ -35,7 +34,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 
 // sum begins the sum by which a request is known again: the book's, with what is beside the body. Nil where the
 // request has no key.
-func (x *Submission) sum() (*idempotency.Sum, error) {
+func (x *Submission) sum() (*intake.RequestSum, error) {
 	if key, err := idempotencyKey(x.call.Request); err != nil || key == "" {
 		return nil, err
 	}
@@ -51,7 +50,7 @@ func (x *Submission) sum() (*idempotency.Sum, error) {
 }
 
 // repeat looks for an earlier request with the same key and the sum in h. Its errors are Problems.
-func (x *Submission) repeat(h *idempotency.Sum) error {
+func (x *Submission) repeat(h *intake.RequestSum) error {
 	if h == nil {
 		return nil
 	}
@@ -64,13 +63,13 @@ func (x *Submission) repeat(h *idempotency.Sum) error {
 	switch {
 	case err != nil:
 		return keysUnreadable(err)
-	case outcome == idempotency.Other:
+	case outcome == intake.Other:
 		return &Problem{Status: http.StatusUnprocessableEntity, Title: "The Idempotency-Key has been used", Detail: "another request had this key: use a new one for each request", Reason: "key_reused"}
-	case outcome == idempotency.UnderWay:
+	case outcome == intake.UnderWay:
 		return &Problem{Status: http.StatusConflict, Title: "The request is under way", Detail: "the same request with this key has not been answered yet: try again", RetryAfter: time.Second, Reason: "under_way"}
-	case outcome == idempotency.Replay:
+	case outcome == intake.Replay:
 		x.Earlier, err = replayed(claim)
-	case outcome == idempotency.Continue:
+	case outcome == intake.Continue:
 		x.Limits.Late = tornLate
 	}
 	return err
@@ -82,7 +81,7 @@ func keysUnreadable(err error) error {
 
 // repeatAnswered is repeat for a body that is not read yet, if its key was answered before; else h stays as it is.
 // Such a request takes nothing, so it must not count against limits, and its message must not be begun.
-func (x *Submission) repeatAnswered(h *idempotency.Sum, body io.Reader) error {
+func (x *Submission) repeatAnswered(h *intake.RequestSum, body io.Reader) error {
 	if h == nil {
 		return nil
 	}
@@ -117,7 +116,7 @@ func (s *Sent) encode() ([]byte, error) {
 }
 
 // replayed is the answer that the request had.
-func replayed(c *idempotency.Claim) (*Sent, error) {
+func replayed(c *intake.Claim) (*Sent, error) {
 	s := &Sent{Replayed: true}
 	if err := json.Unmarshal(c.Stored.Answer, s); err != nil {
 		return nil, fmt.Errorf("the answer to an earlier request: %w", err)
@@ -145,7 +144,7 @@ func (s *sending) keyed(last bool) (*intake.Keyed, error) {
 	if c == nil {
 		return nil, nil
 	}
-	k := &intake.Keyed{Key: c.Key, Request: c.Request, Positions: s.ready, Last: last, Until: idempotency.Until(s.x.Now, s.released())}
+	k := &intake.Keyed{Key: c.Key, Request: c.Request, Positions: s.ready, Last: last, Until: intake.KeptUntil(s.x.Now, s.released())}
 	var err error
 	if last {
 		k.Answer, err = s.sent.encode()

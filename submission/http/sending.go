@@ -12,7 +12,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/request"
 )
@@ -109,7 +108,7 @@ func (x *Submission) SendRaw(q *request.Request, body io.Reader) (*Sent, error) 
 }
 
 // stream writes the body into the only message, and all of it into a sum that isn't nil.
-func (s *sending) stream(body io.Reader, sum *idempotency.Sum) error {
+func (s *sending) stream(body io.Reader, sum *intake.RequestSum) error {
 	if sum != nil {
 		body = io.TeeReader(body, sum)
 	}

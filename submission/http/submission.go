@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/network"
-	"example.org/mta/submission/idempotency"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/request"
 )
@@ -17,7 +16,7 @@ type Mail struct {
 	// Templates has those that tenants have stored. Nil: there are no templates.
 	Templates Templates
 	// Repeats knows requests by their Idempotency-Key. Nil: the field is refused.
-	Repeats *idempotency.Book
+	Repeats *intake.Repeats
 	// MayUsePool reports whether a tenant's mail can name a pool. Nil: it can name none.
 	MayUsePool func(tenant, pool string) bool
 }
@@ -37,8 +36,8 @@ type Submission struct {
 	call    *Call
 	mail    *Mail
 	client  intake.Client
-	claim   *idempotency.Claim // nil: the request has no key
-	letters []*letters         // of the requests that were checked
+	claim   *intake.Claim // nil: the request has no key
+	letters []*letters    // of the requests that were checked
 	// rendering is the time that was spent on templates.
 	rendering time.Duration
 }

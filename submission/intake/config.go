@@ -71,7 +71,7 @@ type Config struct {
 	Batches Batches
 	// Repeats recognises messages that are sent again, by a keyField. It needs Batches. Nil: that field is removed,
 	// and doesn't count.
-	Repeats Repeats
+	Repeats *Repeats
 	// Ready is asked before any content comes whether the store would take a message of the size that the
 	// client declared, 0 when it did not; its errors are answered as those of Draft.Commit. Nil: it always
 	// would.

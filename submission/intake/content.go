@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/reply"
-	"example.org/mta/submission/idempotency"
 )
 
 // content is a message's content as it comes in: it is checked, gets this relay's header fields on top, and is
@@ -25,8 +24,8 @@ type content struct {
 
 	meta string // a JSON object, "" for none
 
-	key string           // of keyField, "" for none
-	sum *idempotency.Sum // of what the client has sent; nil without a key
+	key string      // of keyField, "" for none
+	sum *RequestSum // of what the client has sent; nil without a key
 }
 
 var crlf = []byte("\r\n")

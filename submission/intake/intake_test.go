@@ -14,7 +14,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/submission/auth"
-	"example.org/mta/submission/idempotency"
 )
 
 // store keeps what is committed. The commit of the message with the number broken fails.
@@ -27,7 +26,7 @@ type store struct {
 	broken   int
 	during   func() // a batch
 
-	keyed    map[idempotency.Key]idempotency.Stored
+	keyed    map[RequestKey]StoredRequest
 	keyedErr error
 }
 
@@ -69,14 +68,14 @@ func (s *store) CommitBatch(b *Batch) (committed int, err error) {
 	}
 	if k := b.Keyed; k != nil && err == nil {
 		if s.keyed == nil {
-			s.keyed = make(map[idempotency.Key]idempotency.Stored)
+			s.keyed = make(map[RequestKey]StoredRequest)
 		}
-		s.keyed[k.Key] = idempotency.Stored{Request: k.Request, IDs: map[int]envelope.ID{0: b.Messages[0].ID}, Whole: k.Last, Until: k.Until}
+		s.keyed[k.Key] = StoredRequest{Request: k.Request, IDs: map[int]envelope.ID{0: b.Messages[0].ID}, Whole: k.Last, Until: k.Until}
 	}
 	return committed, err
 }
 
-func (s *store) Keyed(k idempotency.Key) (idempotency.Stored, bool, error) {
+func (s *store) Keyed(k RequestKey) (StoredRequest, bool, error) {
 	known, ok := s.keyed[k]
 	return known, ok, s.keyedErr
 }
@@ -88,7 +87,7 @@ func newDesk(cfg Config) (*Desk, *store) {
 	if cfg.Now == nil {
 		cfg.Now = func() time.Time { return time.Unix(1e9, 0).UTC() }
 	}
-	cfg.Repeats = idempotency.New([]byte("secret"), s)
+	cfg.Repeats = NewRepeats([]byte("secret"), s)
 	return New(cfg), s
 }
 

@@ -8,18 +8,11 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/submission/idempotency"
 )
 
 // keyField has the idempotency key of a message: one that was accepted with the same key before is not taken again.
 // A client that lost the answer to its message sends it once more, and gets the same answer.
 const keyField = "X-MTA-Idempotency-Key"
-
-// Repeats recognises messages that are sent again by their keys.
-type Repeats interface {
-	Sum() *idempotency.Sum
-	Begin(tenant, key string, request *idempotency.Sum) (*idempotency.Claim, idempotency.Outcome, error)
-}
 
 // readKey reads the message's key, and begins the sum that distinguishes it from another message with the same key.
 func (m *Message) readKey() *reply.Reply {
@@ -30,7 +23,7 @@ func (m *Message) readKey() *reply.Reply {
 	if field.times > 1 {
 		return badKey.Refusal("the field is there twice")
 	}
-	key, err := idempotency.ParseKey(field.value)
+	key, err := ParseKey(field.value)
 	if err != nil {
 		return badKey.Refusal(reply.Printable(err.Error()))
 	}
@@ -90,9 +83,9 @@ func (m *Message) commitOnce(ctx context.Context, out *envelope.Message) (again 
 	switch {
 	case err != nil:
 		return false, m.storeTrouble("looking for an idempotency key", err)
-	case outcome == idempotency.Other:
+	case outcome == Other:
 		return false, keyOfAnother.Refusal()
-	case outcome == idempotency.UnderWay:
+	case outcome == UnderWay:
 		return false, keyUnderWay.Refusal()
 	case claim.Accepted(0) != 0:
 		out.ID = claim.Accepted(0)
@@ -100,7 +93,7 @@ func (m *Message) commitOnce(ctx context.Context, out *envelope.Message) (again 
 	}
 	keyed := &Keyed{
 		Key: claim.Key, Request: claim.Request, Last: true,
-		Until: idempotency.Until(m.desk.cfg.Now(), released(out)),
+		Until: KeptUntil(m.desk.cfg.Now(), released(out)),
 	}
 	_, refused := m.desk.commitBatch(ctx, []*Message{m}, &Batch{Messages: []*envelope.Message{out}, Keyed: keyed})
 	return false, refused

@@ -10,7 +10,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
-	"example.org/mta/submission/idempotency"
 )
 
 // appClient submits by SMTP on behalf of a tenant.
@@ -196,7 +195,7 @@ func (l *locked) CommitBatch(b *Batch) (int, error) {
 	return l.s.CommitBatch(b)
 }
 
-func (l *locked) Keyed(k idempotency.Key) (idempotency.Stored, bool, error) {
+func (l *locked) Keyed(k RequestKey) (StoredRequest, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.s.Keyed(k)
@@ -205,7 +204,7 @@ func (l *locked) Keyed(k idempotency.Key) (idempotency.Stored, bool, error) {
 // Two hundred clients send one message at once, and those that are told so come again: it is taken once.
 func TestOneKeyAtOnce(t *testing.T) {
 	l := &locked{s: new(store)}
-	d := New(Config{Store: l, Batches: l, Repeats: idempotency.New([]byte("secret"), l)})
+	d := New(Config{Store: l, Batches: l, Repeats: NewRepeats([]byte("secret"), l)})
 	var all sync.WaitGroup
 	var ids sync.Map
 	for range 200 {

@@ -11,11 +11,11 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/smallfile"
 	"example.org/mta/queue"
-	"example.org/mta/submission/idempotency"
+	"example.org/mta/submission/intake"
 )
 
 // keyedQueue opens a queue and the book of its requests, as a relay does at its start.
-func keyedQueue(t *testing.T, dir string) (*queue.Queue, *idempotency.Book) {
+func keyedQueue(t *testing.T, dir string) (*queue.Queue, *intake.Repeats) {
 	t.Helper()
 	q, err := queue.Open(queue.Config{Dir: filepath.Join(dir, "queue"), MinFree: 1})
 	if err != nil {
@@ -26,19 +26,19 @@ func keyedQueue(t *testing.T, dir string) (*queue.Queue, *idempotency.Book) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return q, idempotency.New(secret, KeyStore{Queue: q})
+	return q, intake.NewRepeats(secret, KeyStore{Queue: q})
 }
 
 // takeOnce does what a server does with a request of one message: it returns its id.
-func takeOnce(q *queue.Queue, book *idempotency.Book, key, body string) (envelope.ID, idempotency.Outcome, error) {
+func takeOnce(q *queue.Queue, book *intake.Repeats, key, body string) (envelope.ID, intake.Outcome, error) {
 	h := book.Sum()
 	h.Write([]byte(body))
 	claim, outcome, err := book.Begin("acme", key, h)
 	defer claim.Drop()
 	switch {
-	case err != nil || outcome == idempotency.Other || outcome == idempotency.UnderWay:
+	case err != nil || outcome == intake.Other || outcome == intake.UnderWay:
 		return 0, outcome, err
-	case outcome == idempotency.Replay:
+	case outcome == intake.Replay:
 		return claim.Accepted(0), outcome, nil
 	}
 	d := q.Begin()
@@ -48,7 +48,7 @@ func takeOnce(q *queue.Queue, book *idempotency.Book, key, body string) (envelop
 	m := &envelope.Message{Sender: "a@example.com", Tenant: "acme", Recipients: []envelope.Recipient{{Address: "b@example.net"}}}
 	_, err = q.CommitBatch(&queue.Batch{
 		Drafts: []*queue.Draft{d}, Messages: []*envelope.Message{m},
-		Key: claim.Key, Request: claim.Request, Last: true, Until: idempotency.Until(time.Now(), time.Time{}),
+		Key: claim.Key, Request: claim.Request, Last: true, Until: intake.KeptUntil(time.Now(), time.Time{}),
 	})
 	return m.ID, outcome, err
 }
@@ -71,11 +71,11 @@ func TestTwoHundredRequestsAtOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if outcome == idempotency.UnderWay {
+				if outcome == intake.UnderWay {
 					early.Add(1)
 					continue
 				}
-				if outcome == idempotency.Fresh {
+				if outcome == intake.Fresh {
 					fresh.Add(1)
 				}
 				if !first.CompareAndSwap(0, uint64(id)) && first.Load() != uint64(id) {
@@ -98,10 +98,10 @@ func TestTwoHundredRequestsAtOnce(t *testing.T) {
 		t.Errorf("with a closed queue: %v", err)
 	}
 	q, book = keyedQueue(t, dir)
-	if id, outcome, err := takeOnce(q, book, "key", "body"); outcome != idempotency.Replay || uint64(id) != first.Load() || err != nil {
+	if id, outcome, err := takeOnce(q, book, "key", "body"); outcome != intake.Replay || uint64(id) != first.Load() || err != nil {
 		t.Errorf("after a restart: %v %v %v", id, outcome, err)
 	}
-	if _, outcome, err := takeOnce(q, book, "key", "other"); outcome != idempotency.Other || err != nil {
+	if _, outcome, err := takeOnce(q, book, "key", "other"); outcome != intake.Other || err != nil {
 		t.Errorf("another body: %v %v", outcome, err)
 	}
 }

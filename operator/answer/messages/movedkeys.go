@@ -12,7 +12,7 @@ import (
 	"example.org/mta/mta/exported"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
-	"example.org/mta/submission/idempotency"
+	"example.org/mta/submission/intake"
 )
 
 // KeyStore is what the queue knows of requests that have a key: those that this relay has taken, and, under RequestKey.Moved,
@@ -20,17 +20,17 @@ import (
 // nothing takes the ids of another relay for those of this one.
 type KeyStore struct{ Queue *queue.Queue }
 
-// Keyed implements idempotency.Store.
-func (s KeyStore) Keyed(key idempotency.Key) (idempotency.Stored, bool, error) {
+// Keyed implements intake.RepeatStore.
+func (s KeyStore) Keyed(key intake.RequestKey) (intake.StoredRequest, bool, error) {
 	known, ok, err := s.Queue.Keyed(key)
 	if !ok || err != nil || known.Request != key {
-		return idempotency.Stored(known), ok, err
+		return intake.StoredRequest(known), ok, err
 	}
 	k, ids, err := exported.DecodeKey(known.Answer)
 	if err != nil { // it is none
-		return idempotency.Stored{}, false, nil
+		return intake.StoredRequest{}, false, nil
 	}
-	return idempotency.Stored{Request: [16]byte(k.Request), IDs: ids, Whole: k.Whole, Answer: k.Answer, Until: known.Until}, true, nil
+	return intake.StoredRequest{Request: [16]byte(k.Request), IDs: ids, Whole: k.Whole, Answer: k.Answer, Until: known.Until}, true, nil
 }
 
 const (

@@ -19,7 +19,7 @@ import (
 	"example.org/mta/mta/exported"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
-	"example.org/mta/submission/idempotency"
+	"example.org/mta/submission/intake"
 )
 
 // Receptions observes the messages that an import brings into the queue: Accepting is called before the commit of each, and
@@ -33,7 +33,7 @@ type Receptions interface {
 // Moves brings queued mail to another relay, and takes it from one; it implements api.Moves.
 type Moves struct {
 	*Messages
-	Repeats *idempotency.Book // of requests that have a key
+	Repeats *intake.Repeats // of requests that have a key
 	// Receptions hears of messages that are imported.
 	Receptions Receptions
 	Version    string // of this program

@@ -18,7 +18,7 @@ import (
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/queue/vfs/vfstest"
-	"example.org/mta/submission/idempotency"
+	"example.org/mta/submission/intake"
 )
 
 const letter = "From: ann@client.example\r\nTo: bob@box.example\r\nSubject: hello\r\n\r\nend\r\n"
@@ -47,7 +47,7 @@ func (m *moving) open() {
 	if m.Queue, err = queue.Open(m.disk); err != nil {
 		m.t.Fatal(err)
 	}
-	m.Repeats = idempotency.New([]byte("secret"), KeyStore{Queue: m.Queue})
+	m.Repeats = intake.NewRepeats([]byte("secret"), KeyStore{Queue: m.Queue})
 }
 
 func (m *moving) restart() {

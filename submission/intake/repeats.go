@@ -1,29 +1,25 @@
-// Package idempotency recognises requests that are sent again. A client that got no answer sends its request once
-// more with the same Idempotency-Key (draft-ietf-httpapi-idempotency-key-header-07), and the Book says what to do: take
-// all of it, take the rest, or give the same answer again and take nothing.
-//
-// What is durable is kept by a Store, with the messages; the Book has only the requests that are under way. It
-// starts no goroutines.
-package idempotency
+package intake
 
 import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash"
+	"strings"
 	"sync"
 	"time"
 
 	"example.org/mta/internal/envelope"
 )
 
-// Key names a request in the store: sums of the tenant and its Idempotency-Key, with a secret of the relay, so
+// RequestKey names a request in the store: sums of the tenant and its Idempotency-Key, with a secret of the relay, so
 // that nobody can tell from a disk which keys a tenant uses. It is never zero.
-type Key = envelope.RequestKey
+type RequestKey = envelope.RequestKey
 
-// Stored is what the store knows of a request.
-type Stored struct {
+// StoredRequest is what the store knows of a request.
+type StoredRequest struct {
 	Request [16]byte            // the sum of the request
 	IDs     map[int]envelope.ID // of its messages that were accepted, by position
 	Whole   bool                // it was answered, or about to be: Answer is there
@@ -31,21 +27,26 @@ type Stored struct {
 	Until   time.Time // when it is forgotten
 }
 
-// Store has the requests whose messages are durable.
-type Store interface {
+// RepeatStore has the requests whose messages are durable.
+type RepeatStore interface {
 	// Keyed returns what became of a request; false when its key is not known. An error says that this can't be
 	// known just now.
-	Keyed(Key) (Stored, bool, error)
+	Keyed(RequestKey) (StoredRequest, bool, error)
 }
 
-// Book says what to do with requests that have a key. It is safe for concurrent use.
-type Book struct {
+// Repeats recognise requests that are sent again. A client that got no answer sends its request once more with the same
+// Idempotency-Key (draft-ietf-httpapi-idempotency-key-header-07), and gets an [Outcome]: take all of it, take the rest, or
+// give the same answer again and take nothing.
+//
+// A [RepeatStore] keeps what is durable, with the messages; Repeats have only the requests that are under way. They are
+// safe for concurrent use, and start no goroutines.
+type Repeats struct {
 	own   *secrets
-	store Store
+	store RepeatStore
 
 	mu       sync.Mutex
-	moved    []*secrets       // of relays whose keys were moved here
-	underWay map[Key][16]byte // the sum of each request
+	moved    []*secrets              // of relays whose keys were moved here
+	underWay map[RequestKey][16]byte // the sum of each request
 }
 
 // secrets are what the names and sums of a relay's requests are made with.
@@ -54,9 +55,9 @@ type secrets struct {
 	keys, requests, tenants []byte
 }
 
-// New makes a book. The secret must be the same after a restart, or no key is known any more.
-func New(secret []byte, s Store) *Book {
-	return &Book{own: derived(string(secret)), store: s, underWay: map[Key][16]byte{}}
+// NewRepeats knows requests by sums made with a secret. It must be the same after a restart, or no key is known any more.
+func NewRepeats(secret []byte, s RepeatStore) *Repeats {
+	return &Repeats{own: derived(string(secret)), store: s, underWay: map[RequestKey][16]byte{}}
 }
 
 func derived(secret string) *secrets {
@@ -68,12 +69,12 @@ func derived(secret string) *secrets {
 	return &secrets{secret, derive("idempotency keys"), derive("requests"), derive("tenants")}
 }
 
-// Secret returns the secret that the book was made with.
-func (b *Book) Secret() string { return b.own.of }
+// Secret returns the secret that the sums are made with.
+func (b *Repeats) Secret() string { return b.own.of }
 
-// Moved makes the keys of other relays, whose secrets these are, known. The store has them under Key.Moved. They replace
+// Moved makes the keys of other relays, whose secrets these are, known. The store has them under envelope.RequestKey.Moved. They replace
 // the secrets of the call before.
-func (b *Book) Moved(of []string) {
+func (b *Repeats) Moved(of []string) {
 	var list []*secrets
 	for _, secret := range of {
 		list = append(list, derived(secret))
@@ -84,14 +85,14 @@ func (b *Book) Moved(of []string) {
 }
 
 // movedHere returns the secrets of the other relays. Nobody changes the list.
-func (b *Book) movedHere() []*secrets {
+func (b *Repeats) movedHere() []*secrets {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.moved
 }
 
 // Shares returns what stands for a tenant in its keys, those of other relays included.
-func (b *Book) Shares(tenant string) [][4]byte {
+func (b *Repeats) Shares(tenant string) [][4]byte {
 	shares := [][4]byte{b.own.share(tenant)}
 	for _, x := range b.movedHere() {
 		shares = append(shares, x.share(tenant))
@@ -122,23 +123,23 @@ func (o Outcome) String() string {
 
 // Claim is the right to take a request. Nobody else gets one for the same key until it is dropped.
 type Claim struct {
-	Key     Key // in the store
+	Key     RequestKey // in the store
 	Request [16]byte
-	Stored  Stored // of Replay and Continue
+	Stored  StoredRequest // of Replay and Continue
 
-	name Key // in Book.underWay
-	book *Book
+	name RequestKey // in Repeats.underWay
+	book *Repeats
 	once sync.Once
 }
 
 // names gives the name of a tenant's request in the store, and that which earlier versions of this program gave it.
-func (x *secrets) names(tenant, key string) [2]Key {
+func (x *secrets) names(tenant, key string) [2]RequestKey {
 	h := hmac.New(sha256.New, x.keys)
 	h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(tenant))))
 	h.Write([]byte(tenant))
 	h.Write([]byte(key))
 	sum := h.Sum(nil)
-	return [2]Key{envelope.NewRequestKey(x.share(tenant), [10]byte(sum)), Key(sum[:16])}
+	return [2]RequestKey{envelope.NewRequestKey(x.share(tenant), [10]byte(sum)), RequestKey(sum[:16])}
 }
 
 // share stands for a tenant. It need not withstand guesses, since messages have their tenants in clear.
@@ -148,7 +149,7 @@ func (x *secrets) share(tenant string) [4]byte {
 }
 
 // find looks for a request in the store, and returns the name that it has there.
-func (b *Book) find(names ...Key) (name Key, s Stored, known bool, err error) {
+func (b *Repeats) find(names ...RequestKey) (name RequestKey, s StoredRequest, known bool, err error) {
 	for _, name = range names {
 		if s, known, err = b.store.Keyed(name); err != nil {
 			return name, s, false, fmt.Errorf("looking up an idempotency key: %w", err)
@@ -160,7 +161,7 @@ func (b *Book) find(names ...Key) (name Key, s Stored, known bool, err error) {
 }
 
 // Taken returns what this relay has taken of a tenant's request, whatever it asked for; false when its key is not known.
-func (b *Book) Taken(tenant, key string) (Stored, bool, error) {
+func (b *Repeats) Taken(tenant, key string) (StoredRequest, bool, error) {
 	names := b.own.names(tenant, key)
 	_, s, known, err := b.find(names[:]...)
 	return s, known, err
@@ -168,7 +169,7 @@ func (b *Book) Taken(tenant, key string) (Stored, bool, error) {
 
 // Answered reports whether a request with the key was answered, here or by a relay whose keys were moved here,
 // whatever it asked for.
-func (b *Book) Answered(tenant, key string) (bool, error) {
+func (b *Repeats) Answered(tenant, key string) (bool, error) {
 	s, _, err := b.Taken(tenant, key)
 	for _, x := range b.movedHere() {
 		if err != nil || s.Whole {
@@ -179,9 +180,9 @@ func (b *Book) Answered(tenant, key string) (bool, error) {
 	return s.Whole, err
 }
 
-// Sum is the sum of a request: write what makes it another one. Parts whose length isn't plain from what they are must
+// RequestSum is the sum of a request: write what makes it another one. Parts whose length isn't plain from what they are must
 // be written with it.
-type Sum struct {
+type RequestSum struct {
 	own   hash.Hash
 	moved []movedSum
 }
@@ -193,8 +194,8 @@ type movedSum struct {
 }
 
 // Sum begins the sum of a request.
-func (b *Book) Sum() *Sum {
-	s := &Sum{own: hmac.New(sha256.New, b.own.requests)}
+func (b *Repeats) Sum() *RequestSum {
+	s := &RequestSum{own: hmac.New(sha256.New, b.own.requests)}
 	for _, x := range b.movedHere() {
 		s.moved = append(s.moved, movedSum{x.of, hmac.New(sha256.New, x.requests)})
 	}
@@ -202,7 +203,7 @@ func (b *Book) Sum() *Sum {
 }
 
 // Write implements io.Writer. It never fails.
-func (s *Sum) Write(p []byte) (int, error) {
+func (s *RequestSum) Write(p []byte) (int, error) {
 	for _, m := range s.moved {
 		m.sum.Write(p)
 	}
@@ -210,10 +211,10 @@ func (s *Sum) Write(p []byte) (int, error) {
 }
 
 // Own returns the sum that is stored with requests which this relay takes.
-func (s *Sum) Own() [16]byte { return [16]byte(s.own.Sum(nil)) }
+func (s *RequestSum) Own() [16]byte { return [16]byte(s.own.Sum(nil)) }
 
 // at returns the sum that the request has at another relay; false when that was not known at its beginning.
-func (s *Sum) at(x *secrets) (sum [16]byte, ok bool) {
+func (s *RequestSum) at(x *secrets) (sum [16]byte, ok bool) {
 	for _, m := range s.moved {
 		if m.secret == x.of {
 			return [16]byte(m.sum.Sum(nil)), true
@@ -225,7 +226,7 @@ func (s *Sum) at(x *secrets) (sum [16]byte, ok bool) {
 // Begin looks whether a request was sent before. The claim is nil with Other and UnderWay; otherwise it must be
 // dropped once the request is answered or given up. An error is the relay's own trouble: the request can't be
 // taken now, since it may have been taken before.
-func (b *Book) Begin(tenant, key string, request *Sum) (*Claim, Outcome, error) {
+func (b *Repeats) Begin(tenant, key string, request *RequestSum) (*Claim, Outcome, error) {
 	names := b.own.names(tenant, key)
 	c := &Claim{Request: request.Own(), book: b, name: names[0]}
 	if other, ok := b.claim(c); !ok {
@@ -244,7 +245,7 @@ func (b *Book) Begin(tenant, key string, request *Sum) (*Claim, Outcome, error) 
 
 // look finds out what became of the request here, and at other relays whose keys were moved here: what is there of it
 // is what any of them has taken.
-func (c *Claim) look(tenant, key string, names [2]Key, request *Sum) (Outcome, error) {
+func (c *Claim) look(tenant, key string, names [2]RequestKey, request *RequestSum) (Outcome, error) {
 	name, stored, known, err := c.book.find(names[:]...)
 	if err != nil {
 		return Fresh, err
@@ -280,7 +281,7 @@ func (c *Claim) look(tenant, key string, names [2]Key, request *Sum) (Outcome, e
 }
 
 // add adds what another relay has taken of the request.
-func (s *Stored) add(other *Stored) {
+func (s *StoredRequest) add(other *StoredRequest) {
 	if s.IDs == nil {
 		s.IDs = make(map[int]envelope.ID)
 	}
@@ -295,7 +296,7 @@ func (s *Stored) add(other *Stored) {
 }
 
 // claim notes that a request is under way. It returns the sum of the one that is, and false, where there is one.
-func (b *Book) claim(c *Claim) (other [16]byte, ok bool) {
+func (b *Repeats) claim(c *Claim) (other [16]byte, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if other, taken := b.underWay[c.name]; taken {
@@ -324,10 +325,61 @@ func (c *Claim) Accepted(position int) envelope.ID { return c.Stored.IDs[positio
 // kept is how long a key is kept after its request, and after the last release of its mail.
 const kept = 24 * time.Hour
 
-// Until gives the time until which a key is kept: a day, or a day after the last of its messages is released.
-func Until(now, released time.Time) time.Time {
+// KeptUntil gives the time until which a key is kept: a day, or a day after the last of its messages is released.
+func KeptUntil(now, released time.Time) time.Time {
 	if released.After(now) {
 		now = released
 	}
 	return now.Add(kept)
+}
+
+// maxKey is the longest key, in characters.
+const maxKey = 255
+
+var (
+	errString = errors.New(`the key is not a well-formed string: write "..." with printable ASCII, and \" and \\ for a quote and a backslash (RFC 9651, section 3.3.3)`)
+	errBare   = errors.New(`the key has a character that needs quotes: write it as a string, "..."`)
+)
+
+// ParseKey reads the value of an Idempotency-Key field: a string as structured fields have it, or, as most
+// clients send it, the key alone. Both ways name the same key. It has 1 to 255 characters.
+func ParseKey(field string) (string, error) {
+	field = strings.Trim(field, " \t")
+	key, err := field, error(nil)
+	if strings.HasPrefix(field, `"`) {
+		key, err = unquote(field)
+	} else if strings.ContainsFunc(field, func(r rune) bool { return r < ' ' || r >= 0x7f || r == '"' }) || strings.Contains(field, ", ") {
+		err = errBare // a comma and a space may join two fields (RFC 9110, 5.3)
+	}
+	if err != nil {
+		return "", err
+	}
+	if n := len(key); n == 0 || n > maxKey {
+		return "", fmt.Errorf("the key has %d characters: send 1 to %d, such as a UUID", n, maxKey)
+	}
+	return key, nil
+}
+
+// unquote reads a string of RFC 9651. An Idempotency-Key has no parameters, so nothing may follow.
+func unquote(s string) (string, error) {
+	var key strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			if i != len(s)-1 {
+				return "", errString
+			}
+			return key.String(), nil
+		case c == '\\':
+			if i++; i == len(s) || s[i] != '"' && s[i] != '\\' {
+				return "", errString
+			}
+			key.WriteByte(s[i])
+		case c < ' ' || c >= 0x7f:
+			return "", errString
+		default:
+			key.WriteByte(c)
+		}
+	}
+	return "", errString
 }

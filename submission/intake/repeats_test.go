@@ -1,4 +1,4 @@
-package idempotency
+package intake
 
 import (
 	"errors"
@@ -14,12 +14,12 @@ import (
 // memoryStore keeps what a request leaves behind.
 type memoryStore struct {
 	mu    sync.Mutex
-	known map[Key]Stored
+	known map[RequestKey]StoredRequest
 	err   error
 	asked int
 }
 
-func (s *memoryStore) Keyed(k Key) (Stored, bool, error) {
+func (s *memoryStore) Keyed(k RequestKey) (StoredRequest, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
@@ -30,15 +30,15 @@ func (s *memoryStore) Keyed(k Key) (Stored, bool, error) {
 func (s *memoryStore) put(c *Claim, whole bool, ids map[int]envelope.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known[c.Key] = Stored{Request: c.Request, IDs: ids, Whole: whole, Answer: []byte("answer")}
+	s.known[c.Key] = StoredRequest{Request: c.Request, IDs: ids, Whole: whole, Answer: []byte("answer")}
 }
 
-func testBook() (*Book, *memoryStore) {
-	s := &memoryStore{known: map[Key]Stored{}}
-	return New([]byte("secret"), s), s
+func testBook() (*Repeats, *memoryStore) {
+	s := &memoryStore{known: map[RequestKey]StoredRequest{}}
+	return NewRepeats([]byte("secret"), s), s
 }
 
-func (b *Book) sum(body string) *Sum {
+func (b *Repeats) sum(body string) *RequestSum {
 	s := b.Sum()
 	s.Write([]byte(body))
 	return s
@@ -170,12 +170,12 @@ func TestTwoHundredAtOnce(t *testing.T) {
 // TestSecretOfTheRelay: neither a key nor the sum of a request can be found out without the secret.
 func TestSecretOfTheRelay(t *testing.T) {
 	one, _ := testBook()
-	two := New([]byte("another"), &memoryStore{})
+	two := NewRepeats([]byte("another"), &memoryStore{})
 	if one.own.names("acme", "k")[0] == two.own.names("acme", "k")[0] || one.own.share("acme") == two.own.share("acme") || one.sum("body").Own() == two.sum("body").Own() {
 		t.Error("the secret makes no difference")
 	}
 	same, _ := testBook()
-	if one.own.names("acme", "k")[1] == Key(one.sum("acmek").Own()) || one.own.names("acme", "k") != same.own.names("acme", "k") || one.sum("body").Own() != same.sum("body").Own() {
+	if one.own.names("acme", "k")[1] == RequestKey(one.sum("acmek").Own()) || one.own.names("acme", "k") != same.own.names("acme", "k") || one.sum("body").Own() != same.sum("body").Own() {
 		t.Error("keys and requests have the same sums, or other ones after a restart")
 	}
 }
@@ -199,13 +199,13 @@ func TestKeysHaveTheirTenant(t *testing.T) {
 // refused as one of this version.
 func TestKeysOfEarlierVersions(t *testing.T) {
 	b, s := testBook()
-	former := Key{0xcc, 0x21, 0x5c, 0x17, 0xda, 0xde, 0x4e, 0x00, 0x1d, 0x94, 0x2f, 0xd3, 0xf9, 0xd0, 0xc7, 0x65} // that it made of "acme", "k"
+	former := RequestKey{0xcc, 0x21, 0x5c, 0x17, 0xda, 0xde, 0x4e, 0x00, 0x1d, 0x94, 0x2f, 0xd3, 0xf9, 0xd0, 0xc7, 0x65} // that it made of "acme", "k"
 	for _, c := range []struct {
 		whole bool
 		body  string
 		want  Outcome
 	}{{true, "body", Replay}, {false, "body", Continue}, {true, "other", Other}} {
-		s.known[former] = Stored{Request: b.sum("body").Own(), IDs: map[int]envelope.ID{0: 7}, Whole: c.whole}
+		s.known[former] = StoredRequest{Request: b.sum("body").Own(), IDs: map[int]envelope.ID{0: 7}, Whole: c.whole}
 		claim, outcome, err := b.Begin("acme", "k", b.sum(c.body))
 		if outcome != c.want || err != nil || claim != nil && (claim.Key != former || claim.Accepted(0) != 7) {
 			t.Errorf("%+v: %v, %+v, %v", c, outcome, claim, err)
@@ -229,22 +229,22 @@ func TestMovedKeys(t *testing.T) {
 	old, _ := testBook()
 	for _, c := range []struct {
 		name        string
-		own, there  *Stored
+		own, there  *StoredRequest
 		body        string
 		late        bool // the key comes when the request has begun
 		want        Outcome
 		first, next envelope.ID // of its messages
 	}{
 		{"nothing", nil, nil, "body", false, Fresh, 0, 0},
-		{"answered there", nil, &Stored{IDs: map[int]envelope.ID{0: 7, 1: 8}, Whole: true}, "body", false, Replay, 7, 8},
-		{"another there", nil, &Stored{IDs: map[int]envelope.ID{0: 7, 1: 8}, Whole: true}, "other", false, Other, 0, 0},
-		{"begun there", nil, &Stored{IDs: map[int]envelope.ID{0: 7}}, "body", false, Continue, 7, 0},
-		{"begun there, the rest here", &Stored{IDs: map[int]envelope.ID{1: 9}, Whole: true}, &Stored{IDs: map[int]envelope.ID{0: 7}}, "body", false, Replay, 7, 9},
-		{"answered here only", &Stored{IDs: map[int]envelope.ID{0: 1, 1: 2}, Whole: true}, nil, "body", false, Replay, 1, 2},
-		{"it comes now", nil, &Stored{IDs: map[int]envelope.ID{0: 7}, Whole: true}, "body", true, UnderWay, 0, 0},
+		{"answered there", nil, &StoredRequest{IDs: map[int]envelope.ID{0: 7, 1: 8}, Whole: true}, "body", false, Replay, 7, 8},
+		{"another there", nil, &StoredRequest{IDs: map[int]envelope.ID{0: 7, 1: 8}, Whole: true}, "other", false, Other, 0, 0},
+		{"begun there", nil, &StoredRequest{IDs: map[int]envelope.ID{0: 7}}, "body", false, Continue, 7, 0},
+		{"begun there, the rest here", &StoredRequest{IDs: map[int]envelope.ID{1: 9}, Whole: true}, &StoredRequest{IDs: map[int]envelope.ID{0: 7}}, "body", false, Replay, 7, 9},
+		{"answered here only", &StoredRequest{IDs: map[int]envelope.ID{0: 1, 1: 2}, Whole: true}, nil, "body", false, Replay, 1, 2},
+		{"it comes now", nil, &StoredRequest{IDs: map[int]envelope.ID{0: 7}, Whole: true}, "body", true, UnderWay, 0, 0},
 	} {
-		store := &memoryStore{known: map[Key]Stored{}}
-		b := New([]byte("another"), store)
+		store := &memoryStore{known: map[RequestKey]StoredRequest{}}
+		b := NewRepeats([]byte("another"), store)
 		if !c.late {
 			b.Moved([]string{"third", old.Secret()})
 		}
@@ -322,13 +322,13 @@ func FuzzParseKey(f *testing.F) {
 
 func TestUntil(t *testing.T) {
 	now := time.Unix(1000, 0)
-	if Until(now, time.Time{}) != now.Add(24*time.Hour) || Until(now, now.Add(time.Hour)) != now.Add(25*time.Hour) || Until(now, now.Add(-time.Hour)) != now.Add(24*time.Hour) {
+	if KeptUntil(now, time.Time{}) != now.Add(24*time.Hour) || KeptUntil(now, now.Add(time.Hour)) != now.Add(25*time.Hour) || KeptUntil(now, now.Add(-time.Hour)) != now.Add(24*time.Hour) {
 		t.Error("another time")
 	}
 }
 
-// BenchmarkBegin is what a key costs before the queue.
-func BenchmarkBegin(b *testing.B) {
+// BenchmarkRepeatBegin is what a key costs before the queue.
+func BenchmarkRepeatBegin(b *testing.B) {
 	book, _ := testBook()
 	sum := book.sum("body")
 	b.ReportAllocs()
