@@ -15,7 +15,6 @@ import (
 	"example.org/mta/internal/testca"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/formats"
 	"example.org/mta/mta/events/sinks"
 )
 
@@ -31,12 +30,12 @@ type heard struct {
 func TestConsumersReadEvents(t *testing.T) {
 	t.Parallel()
 	python, path := pythonOf(t, "standardwebhooks", "cloudevents", "anymail", "sendgrid")
-	shared, private := key(t, formats.NewShared()), key(t, formats.NewPrivate())
-	ecdsa, err := formats.NewSendGridKey()
+	shared, private := key(t, events.NewShared()), key(t, events.NewPrivate())
+	ecdsa, err := events.NewSendGridKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := formats.ParseSendGridKey(ecdsa)
+	signer, err := events.ParseSendGridKey(ecdsa)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,13 +51,13 @@ func TestConsumersReadEvents(t *testing.T) {
 	nginx(t, front, upstream, certificate, keyFile)
 
 	all := everyEvent(t)
-	standard := formats.New(key(t, formats.NewShared()).key, private.key, shared.key) // the first is one that the receiver doesn't know yet
+	standard := events.NewStandardWebhooks(key(t, events.NewShared()).key, private.key, shared.key) // the first is one that the receiver doesn't know yet
 	for path, o := range map[string]sinks.HookOptions{
-		"/standard":    {Format: formats.Records{}, Signer: standard, Gzip: true},
-		"/asymmetric":  {Format: formats.Records{}, Signer: standard},
-		"/cloudevents": {Format: formats.NewCloudEvents("node1"), Signer: standard, Gzip: true},
-		"/sendgrid":    {Format: formats.SendGrid{}, Signer: signer},
-		"/anymail":     {Format: formats.SendGrid{}, Signer: signer},
+		"/standard":    {Format: events.Records{}, Signer: standard, Gzip: true},
+		"/asymmetric":  {Format: events.Records{}, Signer: standard},
+		"/cloudevents": {Format: events.NewCloudEvents("node1"), Signer: standard, Gzip: true},
+		"/sendgrid":    {Format: events.SendGrid{}, Signer: signer},
+		"/anymail":     {Format: events.SendGrid{}, Signer: signer},
 	} {
 		o.URL, o.Timeout, o.Now, o.Transport = "https://"+front+path, 30*time.Second, time.Now, sinks.NewTransport(ca.Pool(), nil)
 		hook := sinks.NewHook(o)
@@ -202,12 +201,12 @@ func everyEvent(t *testing.T) (all []events.Event) {
 // secret is a key and its text.
 type secret struct {
 	text string
-	key  formats.Key
+	key  events.WebhookKey
 }
 
 func key(t *testing.T, text string) secret {
 	t.Helper()
-	k, err := formats.ParseSecret(text)
+	k, err := events.ParseSecret(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/formats"
 	"example.org/mta/mta/events/sinks"
 )
 
@@ -297,7 +296,7 @@ func sinkOf(t *testing.T, s events.Sink, err error) events.Sink {
 // tlsTo is how a sink reaches a broker by TLS.
 func tlsTo(b *broker, l login) sinks.Broker {
 	return sinks.Broker{
-		Hosts: []string{b.tls}, TLS: l.tls, User: l.user, Password: l.password, Format: formats.NewCloudEvents("e2e"),
+		Hosts: []string{b.tls}, TLS: l.tls, User: l.user, Password: l.password, Format: events.NewCloudEvents("e2e"),
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
-	"example.org/mta/mta/events/formats"
+	"example.org/mta/mta/events"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/listing"
 )
@@ -211,18 +211,18 @@ type streamKey struct {
 
 // newStreamKeys are the makers of keys, by their kinds.
 var newStreamKeys = map[string]func() (streamKey, error){
-	"shared": func() (streamKey, error) { return streamKey{Secret: formats.NewShared()}, nil },
+	"shared": func() (streamKey, error) { return streamKey{Secret: events.NewShared()}, nil },
 	"ed25519": func() (streamKey, error) {
-		secret := formats.NewPrivate()
-		key, err := formats.ParseSecret(secret)
+		secret := events.NewPrivate()
+		key, err := events.ParseSecret(secret)
 		return streamKey{secret, key.Public()}, err
 	},
 	"sendgrid": func() (streamKey, error) {
-		secret, err := formats.NewSendGridKey()
+		secret, err := events.NewSendGridKey()
 		if err != nil {
 			return streamKey{}, err
 		}
-		signer, err := formats.ParseSendGridKey(secret)
+		signer, err := events.ParseSendGridKey(secret)
 		if err != nil {
 			return streamKey{}, err
 		}

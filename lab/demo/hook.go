@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/events/formats"
+	"example.org/mta/mta/events"
 )
 
 // hook is the web hook of the senders' application: a stream of the relay's events goes there. It dies once, and
@@ -22,7 +22,7 @@ import (
 type hook struct {
 	addr   string
 	secret string
-	signer *formats.Signer
+	signer *events.StandardWebhooks
 
 	mu      sync.Mutex // guards what follows
 	server  *http.Server
@@ -35,12 +35,12 @@ type hook struct {
 }
 
 func startHook() (*hook, error) {
-	h := &hook{addr: "127.0.0.1:0", secret: formats.NewShared(), seen: make(map[string]bool), heard: make(map[accounting.Type]map[string]bool)}
-	key, err := formats.ParseSecret(h.secret)
+	h := &hook{addr: "127.0.0.1:0", secret: events.NewShared(), seen: make(map[string]bool), heard: make(map[accounting.Type]map[string]bool)}
+	key, err := events.ParseSecret(h.secret)
 	if err != nil {
 		return nil, err
 	}
-	h.signer = formats.New(key)
+	h.signer = events.NewStandardWebhooks(key)
 	return h, h.open()
 }
 
@@ -140,15 +140,15 @@ func (h *hook) take(r *http.Request) error {
 
 // verify checks a signature by making it once more.
 func (h *hook) verify(got http.Header, body []byte) error {
-	seconds, err := strconv.ParseInt(got.Get(formats.TimestampField), 10, 64)
+	seconds, err := strconv.ParseInt(got.Get(events.TimestampField), 10, 64)
 	if err != nil {
 		return errors.New("no time")
 	}
 	want := make(http.Header)
-	if err := h.signer.Sign(want, got.Get(formats.IDField), time.Unix(seconds, 0), body); err != nil {
+	if err := h.signer.Sign(want, got.Get(events.IDField), time.Unix(seconds, 0), body); err != nil {
 		return err
 	}
-	if want.Get(formats.SignatureField) != got.Get(formats.SignatureField) {
+	if want.Get(events.SignatureField) != got.Get(events.SignatureField) {
 		return errors.New("the signature is wrong")
 	}
 	return nil

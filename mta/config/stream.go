@@ -11,7 +11,6 @@ import (
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/formats"
 )
 
 // Stream is a receiver of events of the accounting log.
@@ -127,20 +126,20 @@ func (s *Stream) readSecrets() (signer events.Signer, public []string, err error
 		if len(s.Secrets) > 1 {
 			return nil, nil, fmt.Errorf("a request in SendGrid's format has one signature, and there are %d secrets", len(s.Secrets))
 		}
-		key, err := formats.ParseSendGridKey(string(s.Secrets[0]))
+		key, err := events.ParseSendGridKey(string(s.Secrets[0]))
 		if err != nil {
 			return nil, nil, err
 		}
 		return key, []string{key.Public()}, nil
 	}
-	keys := make([]formats.Key, len(s.Secrets))
+	keys := make([]events.WebhookKey, len(s.Secrets))
 	for i, secret := range s.Secrets {
-		if keys[i], err = formats.ParseSecret(string(secret)); err != nil {
+		if keys[i], err = events.ParseSecret(string(secret)); err != nil {
 			return nil, nil, err
 		}
 		public = append(public, keys[i].Public())
 	}
-	return formats.New(keys...), public, nil
+	return events.NewStandardWebhooks(keys...), public, nil
 }
 
 // secrets looks at the keys that sign requests.

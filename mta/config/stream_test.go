@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"example.org/mta/internal/settings"
-	"example.org/mta/mta/events/formats"
+	"example.org/mta/mta/events"
 )
 
 // TestSecretsOfAStream: a list of secrets is compared by value, and never shown.
@@ -33,8 +33,8 @@ func TestSecretsOfAStream(t *testing.T) {
 
 // TestSecretsThatAreNoKeys: each format has its kind of key, and the problem names the remedy without the secret.
 func TestSecretsThatAreNoKeys(t *testing.T) {
-	shared := formats.NewShared()
-	ecdsa, err := formats.NewSendGridKey()
+	shared := events.NewShared()
+	ecdsa, err := events.NewSendGridKey()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestSecretsThatAreNoKeys(t *testing.T) {
 		good    bool
 	}{
 		{"records", []string{shared}, true},
-		{"records", []string{shared, formats.NewPrivate()}, true},
+		{"records", []string{shared, events.NewPrivate()}, true},
 		{"cloudevents", []string{shared}, true},
 		{"records", []string{ecdsa}, false},
 		{"records", []string{shared, "whsec_short"}, false},

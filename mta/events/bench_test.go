@@ -17,7 +17,6 @@ import (
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/formats"
 	"example.org/mta/mta/events/sinks"
 )
 
@@ -59,7 +58,7 @@ func newTrack(b *testing.B, hook string, settings []events.Settings) *track {
 			set.Batch = 1000
 		}
 		set.Open = func() (events.Sink, error) {
-			return sinks.NewHook(sinks.HookOptions{URL: hook, Format: formats.Records{}, Gzip: true, Timeout: 30 * time.Second, Transport: transport}), nil
+			return sinks.NewHook(sinks.HookOptions{URL: hook, Format: events.Records{}, Gzip: true, Timeout: 30 * time.Second, Transport: transport}), nil
 		}
 	}
 	if err := s.Set(settings); err != nil {

@@ -4,6 +4,9 @@
 // serves all streams that are at the head of the log; a stream that is behind reads the files by
 // itself until it is at the head again. Events are delivered at least once, and those of a message in
 // their order.
+//
+// Receivers get them as they want them: as records, as CloudEvents 1.0 or as SendGrid's event webhook has them, and
+// requests to web hooks are signed (Standard Webhooks, or SendGrid's way).
 package events
 
 import (

@@ -22,7 +22,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/formats"
 	"example.org/mta/mta/events/sinks"
 )
 
@@ -59,7 +58,7 @@ func sendFrom(dir string) error {
 		return events.Settings{
 			Name: name, Batch: 200, Lanes: lanes, Linger: 5 * time.Millisecond, Hold: time.Hour, Format: "records", Oldest: true,
 			Open: func() (events.Sink, error) {
-				return sinks.NewHook(sinks.HookOptions{URL: os.Getenv(childHook) + name, Format: formats.Records{}, Gzip: true, Timeout: time.Minute, Transport: sinks.NewTransport(nil, nil)}), nil
+				return sinks.NewHook(sinks.HookOptions{URL: os.Getenv(childHook) + name, Format: events.Records{}, Gzip: true, Timeout: time.Minute, Transport: sinks.NewTransport(nil, nil)}), nil
 			},
 		}
 	}

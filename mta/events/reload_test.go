@@ -15,7 +15,6 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/formats"
 	"example.org/mta/mta/events/sinks"
 )
 
@@ -72,7 +71,7 @@ func TestReloadsLeaveNothingBehind(t *testing.T) {
 				Name: fmt.Sprintf("s%d", j), Batch: 10 + i%2, Lanes: 1, Linger: time.Millisecond, Hold: time.Hour, Format: "records",
 				Filter: events.Filter{Tenants: []string{fmt.Sprintf("t%d", j)}},
 				Open: func() (events.Sink, error) {
-					return sinks.NewHook(sinks.HookOptions{URL: hook.URL, Format: formats.Records{}, Timeout: time.Minute, Transport: transport}), nil
+					return sinks.NewHook(sinks.HookOptions{URL: hook.URL, Format: events.Records{}, Timeout: time.Minute, Transport: transport}), nil
 				},
 			}
 		}

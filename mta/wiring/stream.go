@@ -14,7 +14,6 @@ import (
 	"example.org/mta/internal/httpclient"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/formats"
 	"example.org/mta/mta/events/sinks"
 )
 
@@ -35,7 +34,7 @@ func Streams(cfg *config.Config, parts *StreamParts) []events.Settings {
 		parts.hooks = sinks.NewTransport(nil, parts.Addresses)
 	}
 	formats := map[string]events.Format{
-		"records": formats.Records{}, "cloudevents": formats.NewCloudEvents(parts.NodeID), "sendgrid": formats.SendGrid{},
+		"records": events.Records{}, "cloudevents": events.NewCloudEvents(parts.NodeID), "sendgrid": events.SendGrid{},
 	}
 	var all []events.Settings
 	for _, s := range cfg.Streams {

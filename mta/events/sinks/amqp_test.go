@@ -10,14 +10,13 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/formats"
 )
 
 // The tests with real brokers are in e2e.
 
 func TestNoBrokerOfAMQP(t *testing.T) {
 	nobodyThere(t, func(addr string) (events.Sink, error) {
-		return NewAMQP(Broker{Hosts: []string{addr}, User: "mta", Password: "x", Format: formats.Records{}}, "", "", "q"), nil
+		return NewAMQP(Broker{Hosts: []string{addr}, User: "mta", Password: "x", Format: events.Records{}}, "", "", "q"), nil
 	})
 }
 
@@ -43,7 +42,7 @@ func TestNobodyWaitsForASilentBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	s := NewAMQP(Broker{Hosts: []string{silent.Addr().String()}, Format: formats.Records{}}, "", "", "q")
+	s := NewAMQP(Broker{Hosts: []string{silent.Addr().String()}, Format: events.Records{}}, "", "", "q")
 	connecting := make(chan error, 1)
 	go func() { connecting <- s.Send(context.Background(), &events.Batch{Events: []events.Event{{ID: "1"}}}) }()
 	conn, err := silent.Accept()

@@ -7,14 +7,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/formats"
 )
 
 // The tests with real brokers are in e2e.
 
 func TestNoBrokerOfKafka(t *testing.T) {
 	nobodyThere(t, func(addr string) (events.Sink, error) {
-		return NewKafka(Broker{Hosts: []string{addr}, Format: formats.Records{}}, "t", "")
+		return NewKafka(Broker{Hosts: []string{addr}, Format: events.Records{}}, "t", "")
 	})
 }
 

@@ -8,14 +8,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/formats"
 )
 
 // The tests with real brokers are in e2e.
 
 func TestNoServerOfNATS(t *testing.T) {
 	nobodyThere(t, func(addr string) (events.Sink, error) {
-		return NewNATS(Broker{Hosts: []string{addr}, User: "mta", Password: "x", Format: formats.Records{}}, "s"), nil
+		return NewNATS(Broker{Hosts: []string{addr}, User: "mta", Password: "x", Format: events.Records{}}, "s"), nil
 	})
 }
 

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/events/formats"
 )
 
 func batch(events_ ...string) *events.Batch {
@@ -30,7 +29,7 @@ func batch(events_ ...string) *events.Batch {
 
 // sinkTo makes the sink of a hook.
 func sinkTo(url string, change func(*HookOptions)) *Hook {
-	o := HookOptions{URL: url, Format: formats.Records{}, Gzip: true, Timeout: time.Minute, Agent: "mta/test", Transport: NewTransport(nil, nil)}
+	o := HookOptions{URL: url, Format: events.Records{}, Gzip: true, Timeout: time.Minute, Agent: "mta/test", Transport: NewTransport(nil, nil)}
 	if change != nil {
 		change(&o)
 	}
@@ -52,13 +51,13 @@ func TestARequest(t *testing.T) {
 			}
 			body, _ = io.ReadAll(in)
 		}))
-		key, err := formats.ParseSecret(secret)
+		key, err := events.ParseSecret(secret)
 		if err != nil {
 			t.Fatal(err)
 		}
 		now := time.Unix(1772366400, 0)
 		s := sinkTo(h.URL, func(o *HookOptions) {
-			o.Signer = formats.New(key)
+			o.Signer = events.NewStandardWebhooks(key)
 			o.Headers = http.Header{"X-Relay": {"mta1"}, "Content-Type": {"application/mail+json"}}
 			o.Now = func() time.Time { return now }
 		})
@@ -73,7 +72,7 @@ func TestARequest(t *testing.T) {
 			t.Errorf("%d octets: gzip is %v", size, zip)
 		}
 		want := make(http.Header)
-		if err := formats.New(key).Sign(want, "evt_1", now, body); err != nil {
+		if err := events.NewStandardWebhooks(key).Sign(want, "evt_1", now, body); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"} {

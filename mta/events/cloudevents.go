@@ -1,11 +1,9 @@
-package formats
+package events
 
 import (
 	"bytes"
 	"net/url"
 	"time"
-
-	"example.org/mta/mta/events"
 )
 
 // CloudEvents writes events of one relay as CloudEvents 1.0 in JSON: batched for web hooks, one by one for brokers. A
@@ -17,14 +15,14 @@ type CloudEvents struct {
 // NewCloudEvents returns the format of the events of a node.
 func NewCloudEvents(node string) *CloudEvents {
 	source := (&url.URL{Path: "/mta/" + node}).EscapedPath() // a URI reference that is not empty
-	return &CloudEvents{string(events.AppendString(nil, source))}
+	return &CloudEvents{string(AppendString(nil, source))}
 }
 
 // ContentType is that of a batch (CloudEvents JSON format 1.0.2, 4.2).
 func (*CloudEvents) ContentType() string { return "application/cloudevents-batch+json" }
 
 // Encode appends a batch.
-func (f *CloudEvents) Encode(to []byte, b *events.Batch) ([]byte, error) {
+func (f *CloudEvents) Encode(to []byte, b *Batch) ([]byte, error) {
 	to = append(to, '[')
 	for i := range b.Events {
 		if i > 0 {
@@ -39,25 +37,25 @@ func (f *CloudEvents) Encode(to []byte, b *events.Batch) ([]byte, error) {
 func (*CloudEvents) ContentTypeOne() string { return "application/cloudevents+json" }
 
 // EncodeOne appends one event.
-func (f *CloudEvents) EncodeOne(to []byte, e *events.Event) ([]byte, error) {
+func (f *CloudEvents) EncodeOne(to []byte, e *Event) ([]byte, error) {
 	return f.append(to, e), nil
 }
 
 // append writes one event. Its id and source together are unique, as the specification demands, since the id is.
 // The extension partitionkey is the message's id: who spreads events over partitions by it keeps the order of each
 // message.
-func (f *CloudEvents) append(to []byte, e *events.Event) []byte {
+func (f *CloudEvents) append(to []byte, e *Event) []byte {
 	to = append(to, `{"specversion":"1.0","id":`...)
-	to = events.AppendString(to, e.ID)
+	to = AppendString(to, e.ID)
 	to = append(to, `,"source":`...)
 	to = append(to, f.source...)
 	to = append(to, `,"type":`...)
-	to = events.AppendString(to, "mta."+e.Type)
+	to = AppendString(to, "mta."+e.Type)
 	if e.Message != "" {
 		to = append(to, `,"subject":`...)
-		to = events.AppendString(to, e.Message)
+		to = AppendString(to, e.Message)
 		to = append(to, `,"partitionkey":`...)
-		to = events.AppendString(to, e.Message)
+		to = AppendString(to, e.Message)
 	}
 	if !e.Time.IsZero() {
 		to = append(to, `,"time":"`...)
@@ -66,7 +64,7 @@ func (f *CloudEvents) append(to []byte, e *events.Event) []byte {
 	}
 	if e.Tenant != "" {
 		to = append(to, `,"tenant":`...)
-		to = events.AppendString(to, e.Tenant)
+		to = AppendString(to, e.Tenant)
 	}
 	to = append(to, `,"datacontenttype":"application/json","data":`...)
 	to = append(to, bytes.TrimSpace(e.Line)...)

@@ -1,4 +1,4 @@
-package formats
+package events
 
 import (
 	"os"
@@ -23,7 +23,7 @@ func TestClasses(t *testing.T) {
 			t.Errorf("there is no class %s", name)
 		}
 	}
-	page, err := os.ReadFile("../../../docs/events.md")
+	page, err := os.ReadFile("../../docs/events.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package formats
+package events
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/events"
 )
 
 // SendGrid writes events as SendGrid's event webhook does, so that programs made for SendGrid learn the fate of mail.
@@ -21,7 +20,7 @@ func (SendGrid) ContentType() string { return "application/json" }
 
 // Encode appends a JSON array of the events that SendGrid has a name for. It appends nothing when the batch has
 // none of them.
-func (SendGrid) Encode(to []byte, b *events.Batch) ([]byte, error) {
+func (SendGrid) Encode(to []byte, b *Batch) ([]byte, error) {
 	start := len(to)
 	for i := range b.Events {
 		e := &b.Events[i]
@@ -36,7 +35,7 @@ func (SendGrid) Encode(to []byte, b *events.Batch) ([]byte, error) {
 		}
 		var err error
 		if to, err = appendEvent(to, e); err != nil {
-			return to[:start], &events.Rejected{Reason: fmt.Sprintf("event %s: %v", e.ID, err)} // it will be no better next time
+			return to[:start], &Rejected{Reason: fmt.Sprintf("event %s: %v", e.ID, err)} // it will be no better next time
 		}
 		if len(to) == before+1 { // left out
 			to = to[:before]
@@ -80,7 +79,7 @@ func (r record) certain() bool {
 }
 
 // appendEvent writes one event as an object, or nothing when SendGrid would not have it.
-func appendEvent(to []byte, e *events.Event) ([]byte, error) {
+func appendEvent(to []byte, e *Event) ([]byte, error) {
 	parsed, err := accounting.Parse(e.Line)
 	if err != nil {
 		return to, err

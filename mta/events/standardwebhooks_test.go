@@ -1,4 +1,4 @@
-package formats
+package events
 
 import (
 	"crypto/ed25519"
@@ -16,7 +16,7 @@ func TestSharedSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	header := make(http.Header)
-	if err := New(key).Sign(header, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`)); err != nil {
+	if err := NewStandardWebhooks(key).Sign(header, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`)); err != nil {
 		t.Fatal(err)
 	}
 	for field, want := range map[string]string{
@@ -32,7 +32,7 @@ func TestSharedSecret(t *testing.T) {
 
 // TestRotation: each secret has its signature, in the order in which they stand.
 func TestRotation(t *testing.T) {
-	var keys []Key
+	var keys []WebhookKey
 	for _, secret := range []string{NewShared(), NewPrivate(), NewShared()} {
 		key, err := ParseSecret(secret)
 		if err != nil {
@@ -42,7 +42,7 @@ func TestRotation(t *testing.T) {
 	}
 	header := make(http.Header)
 	body := []byte(`[{"type":"Delivery"}]`)
-	if err := New(keys...).Sign(header, "b1", time.Unix(1, 0), body); err != nil {
+	if err := NewStandardWebhooks(keys...).Sign(header, "b1", time.Unix(1, 0), body); err != nil {
 		t.Fatal(err)
 	}
 	signatures := strings.Split(header.Get(SignatureField), " ")
@@ -69,7 +69,7 @@ func TestRotation(t *testing.T) {
 		t.Error("a shared secret has a public key")
 	}
 	alone := make(http.Header)
-	if err := New(keys[2]).Sign(alone, "b1", time.Unix(1, 0), body); err != nil {
+	if err := NewStandardWebhooks(keys[2]).Sign(alone, "b1", time.Unix(1, 0), body); err != nil {
 		t.Fatal(err)
 	}
 	if alone.Get(SignatureField) != signatures[2] {
@@ -77,7 +77,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
+func TestParseSecret(t *testing.T) {
 	seed := make([]byte, ed25519.SeedSize)
 	long := ed25519.NewKeyFromSeed(seed)
 	b64 := base64.StdEncoding.EncodeToString
@@ -115,7 +115,7 @@ func BenchmarkSign(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			s := New(key)
+			s := NewStandardWebhooks(key)
 			b.SetBytes(int64(len(body)))
 			for b.Loop() {
 				if err := s.Sign(make(http.Header), "b", time.Unix(1, 0), body); err != nil {

@@ -1,15 +1,13 @@
-package formats
+package events
 
 import (
 	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
-
-	"example.org/mta/mta/events"
 )
 
-var batch = &events.Batch{ID: "b", Events: []events.Event{
+var batch = &Batch{ID: "b", Events: []Event{
 	{
 		ID: "node1-mta-20260301T120000-42", Type: "Delivery", Message: "1kjmma2g00007", Tenant: "acme",
 		Time: time.Date(2026, 3, 1, 12, 0, 1, 234567000, time.UTC),

@@ -1,4 +1,4 @@
-package formats
+package events
 
 import (
 	"crypto/ed25519"
@@ -34,35 +34,35 @@ const (
 	longest  = 64
 )
 
-// Key is one secret.
-type Key struct {
+// WebhookKey is one secret.
+type WebhookKey struct {
 	shared []byte             // for HMAC-SHA256; or
 	own    ed25519.PrivateKey // for Ed25519
 }
 
 // ParseSecret reads a secret: "whsec_" and 24 to 64 octets in base64, or "whsk_" and an Ed25519 private key, as its seed
 // of 32 octets or as the seed and the public key. Its errors don't repeat the secret.
-func ParseSecret(secret string) (Key, error) {
+func ParseSecret(secret string) (WebhookKey, error) {
 	switch {
 	case strings.HasPrefix(secret, symmetric):
 		octets, err := decode(secret[len(symmetric):])
 		if err != nil {
-			return Key{}, err
+			return WebhookKey{}, err
 		}
 		if len(octets) < shortest || len(octets) > longest {
-			return Key{}, fmt.Errorf("the secret has %d octets, and must have %d to %d", len(octets), shortest, longest)
+			return WebhookKey{}, fmt.Errorf("the secret has %d octets, and must have %d to %d", len(octets), shortest, longest)
 		}
-		return Key{shared: octets}, nil
+		return WebhookKey{shared: octets}, nil
 	case strings.HasPrefix(secret, private):
 		octets, err := decode(secret[len(private):])
 		if err != nil {
-			return Key{}, err
+			return WebhookKey{}, err
 		}
 		return parsePrivate(octets)
 	case strings.HasPrefix(secret, public):
-		return Key{}, errors.New("this is a public key, for those who verify: the relay needs the private key (" + private + "...)")
+		return WebhookKey{}, errors.New("this is a public key, for those who verify: the relay needs the private key (" + private + "...)")
 	}
-	return Key{}, errors.New("a secret begins with " + symmetric + " (shared by both sides) or " + private + " (a private key)")
+	return WebhookKey{}, errors.New("a secret begins with " + symmetric + " (shared by both sides) or " + private + " (a private key)")
 }
 
 func decode(text string) ([]byte, error) {
@@ -73,18 +73,18 @@ func decode(text string) ([]byte, error) {
 	return octets, nil
 }
 
-func parsePrivate(octets []byte) (Key, error) {
+func parsePrivate(octets []byte) (WebhookKey, error) {
 	switch len(octets) {
 	case ed25519.SeedSize:
-		return Key{own: ed25519.NewKeyFromSeed(octets)}, nil
+		return WebhookKey{own: ed25519.NewKeyFromSeed(octets)}, nil
 	case ed25519.PrivateKeySize:
 		key := ed25519.NewKeyFromSeed(octets[:ed25519.SeedSize])
 		if !key.Equal(ed25519.PrivateKey(octets)) {
-			return Key{}, errors.New("the second half of the private key is not its public key")
+			return WebhookKey{}, errors.New("the second half of the private key is not its public key")
 		}
-		return Key{own: key}, nil
+		return WebhookKey{own: key}, nil
 	}
-	return Key{}, fmt.Errorf("the private key has %d octets, and must have %d or %d", len(octets), ed25519.SeedSize, ed25519.PrivateKeySize)
+	return WebhookKey{}, fmt.Errorf("the private key has %d octets, and must have %d or %d", len(octets), ed25519.SeedSize, ed25519.PrivateKeySize)
 }
 
 // NewShared returns a new secret for both sides.
@@ -102,27 +102,27 @@ func NewPrivate() string {
 }
 
 // Public returns the text of the public key that receivers verify with, "" for a shared secret.
-func (k Key) Public() string {
+func (k WebhookKey) Public() string {
 	if k.own == nil {
 		return ""
 	}
 	return public + base64.StdEncoding.EncodeToString(k.own.Public().(ed25519.PublicKey))
 }
 
-// Signer signs requests to web hooks as Standard Webhooks 1.0 has it, symmetrically (HMAC-SHA256) and asymmetrically
+// StandardWebhooks signs requests to web hooks as Standard Webhooks 1.0 has it, symmetrically (HMAC-SHA256) and asymmetrically
 // (Ed25519). The project's Go module is not used: it knows no asymmetric keys and one secret at a time, and copies the
 // body for each signature.
 //
 // It signs with each of its keys, so that a receiver can change from one to the next. Any number of goroutines
 // may use it.
-type Signer struct{ keys []Key }
+type StandardWebhooks struct{ keys []WebhookKey }
 
-// New returns a signer with these keys, of which there must be one at least.
-func New(keys ...Key) *Signer { return &Signer{keys} }
+// NewStandardWebhooks returns a signer with these keys, of which there must be one at least.
+func NewStandardWebhooks(keys ...WebhookKey) *StandardWebhooks { return &StandardWebhooks{keys} }
 
 // Sign adds the header fields of a request with this body, before its compression. The id stays when the request is
 // sent again, the time does not. An id must have no full stop: what is signed is joined by them.
-func (s *Signer) Sign(header http.Header, id string, at time.Time, body []byte) error {
+func (s *StandardWebhooks) Sign(header http.Header, id string, at time.Time, body []byte) error {
 	seconds := strconv.FormatInt(at.Unix(), 10)
 	start := id + "." + seconds + "."
 	var signatures []byte

@@ -1,8 +1,4 @@
-// Package formats writes events as receivers want them, and signs requests to web hooks: records as they stand in the
-// accounting log, CloudEvents 1.0, SendGrid's event webhook; signatures of Standard Webhooks and of SendGrid.
-package formats
-
-import "example.org/mta/mta/events"
+package events
 
 // Records writes a JSON array of records for web hooks, and the record alone for brokers.
 type Records struct{}
@@ -11,7 +7,7 @@ type Records struct{}
 func (Records) ContentType() string { return "application/json" }
 
 // Encode appends a batch.
-func (Records) Encode(to []byte, b *events.Batch) ([]byte, error) {
+func (Records) Encode(to []byte, b *Batch) ([]byte, error) {
 	size := 2
 	for i := range b.Events {
 		size += len(b.Events[i].Line) + 1
@@ -33,6 +29,6 @@ func (Records) Encode(to []byte, b *events.Batch) ([]byte, error) {
 func (Records) ContentTypeOne() string { return "application/json" }
 
 // EncodeOne appends one event.
-func (Records) EncodeOne(to []byte, e *events.Event) ([]byte, error) {
+func (Records) EncodeOne(to []byte, e *Event) ([]byte, error) {
 	return append(to, e.Line...), nil
 }

@@ -1,4 +1,4 @@
-package formats
+package events
 
 import (
 	"crypto/ecdsa"
@@ -13,13 +13,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"example.org/mta/mta/events"
 )
 
 // line makes the record of a type, with the fields that most have.
-func line(kind, more string) events.Event {
-	return events.Event{
+func line(kind, more string) Event {
+	return Event{
 		ID: "node1-20260301T120000-42", Type: kind, Message: "1kjmma2g00007",
 		Line: []byte(`{"type":"` + kind + `","id":"1kjmma2g00007","sender":"news@acme.example","recipient":"joe@gmail.com","num_attempts":3,` +
 			more + `,"timestamp":1772366401,"event_time":"2026-03-01T12:00:01.234567Z","nodeid":"node1"}`),
@@ -41,7 +39,7 @@ func suppressedBy(why string) string {
 func TestEvents(t *testing.T) {
 	common := map[string]any{"email": "joe@gmail.com", "timestamp": 1772366401.0, "sg_event_id": "node1-20260301T120000-42", "sg_message_id": "1kjmma2g00007"}
 	for name, c := range map[string]struct {
-		event events.Event
+		event Event
 		want  map[string]any
 	}{
 		"processed": {
@@ -94,7 +92,7 @@ func TestEvents(t *testing.T) {
 		"meta with the names of events": {line("Unsubscribe", `"meta":{"email":"x","sg_event_id":"y","ok":"z"}`), map[string]any{"event": "unsubscribe", "ok": "z"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body, err := SendGrid{}.Encode(nil, &events.Batch{Events: []events.Event{c.event}})
+			body, err := SendGrid{}.Encode(nil, &Batch{Events: []Event{c.event}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,11 +113,11 @@ func TestEvents(t *testing.T) {
 // TestOthers: what SendGrid has no event for is left out, and a batch of nothing else is empty.
 func TestOthers(t *testing.T) {
 	warmup, lost := line("Warmup", `"stage":2`), line("Lost", `"count":2`)
-	body, err := SendGrid{}.Encode([]byte("x"), &events.Batch{Events: []events.Event{warmup, lost}})
+	body, err := SendGrid{}.Encode([]byte("x"), &Batch{Events: []Event{warmup, lost}})
 	if err != nil || string(body) != "x" {
 		t.Errorf("%q, %v", body, err)
 	}
-	body, err = SendGrid{}.Encode(nil, &events.Batch{Events: []events.Event{warmup, line("Delivery", accepted), lost, line("Delivery", accepted)}})
+	body, err = SendGrid{}.Encode(nil, &Batch{Events: []Event{warmup, line("Delivery", accepted), lost, line("Delivery", accepted)}})
 	var got []any
 	if err != nil || json.Unmarshal(body, &got) != nil || len(got) != 2 {
 		t.Errorf("%q, %v", body, err)
@@ -131,7 +129,7 @@ func TestOthers(t *testing.T) {
 // address.
 func TestUncertainReports(t *testing.T) {
 	good := line("OOB", unknown+`,"matched_by":"returned_token"`)
-	b := &events.Batch{Events: []events.Event{
+	b := &Batch{Events: []Event{
 		line("Feedback", `"matched_by":"fields","feedback_report":{"feedback_type":"abuse"}`),
 		line("OOB", unknown+`,"matched_by":"message_id"`),
 		good,
@@ -141,7 +139,7 @@ func TestUncertainReports(t *testing.T) {
 		{ID: "x", Type: "OOB", Line: []byte(`{"type":"OOB","recipient":"","matched_by":"token"}`)},
 	}}
 	got, err := SendGrid{}.Encode(nil, b)
-	want, _ := SendGrid{}.Encode(nil, &events.Batch{Events: []events.Event{good}})
+	want, _ := SendGrid{}.Encode(nil, &Batch{Events: []Event{good}})
 	if err != nil || string(got) != string(want) || !strings.Contains(string(want), `"bounce"`) {
 		t.Errorf("%s, %v", got, err)
 	}
@@ -153,8 +151,8 @@ func TestUncertainReports(t *testing.T) {
 
 func TestDamage(t *testing.T) {
 	for _, bad := range []string{`{"type":`, `[]`, `{"recipient":7}`, ``, `{"recipient":"a@b","meta":[1]}`} {
-		_, err := SendGrid{}.Encode(nil, &events.Batch{Events: []events.Event{{Type: "Delivery", Line: []byte(bad)}}})
-		if rejected := (*events.Rejected)(nil); !errors.As(err, &rejected) {
+		_, err := SendGrid{}.Encode(nil, &Batch{Events: []Event{{Type: "Delivery", Line: []byte(bad)}}})
+		if rejected := (*Rejected)(nil); !errors.As(err, &rejected) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -207,7 +205,7 @@ func TestBadKeys(t *testing.T) {
 }
 
 func BenchmarkSendGrid(b *testing.B) {
-	batch := &events.Batch{Events: []events.Event{line("Delivery", accepted+`,"tags":["a"],"meta":{"user":"7"},`+source+
+	batch := &Batch{Events: []Event{line("Delivery", accepted+`,"tags":["a"],"meta":{"user":"7"},`+source+
 		`,"peer_address":{"name":"gmail-smtp-in.l.google.com","addr":"142.251.2.27"},"provider_name":"google","egress_pool":"acme","session_id":"0g3k7v6a9c0de","reception_protocol":"ESMTPS","delivery_protocol":"ESMTPS","tls_cipher":"TLS_AES_128_GCM_SHA256","tls_trust":"verified","queue_time":0.01204,"attempt_time":{"wait":0.00031,"connect":0.098123,"handshake":0.301,"turn":0.000012,"send":0.102,"reply":0.72}`)}}
 	var to []byte
 	b.ReportAllocs()

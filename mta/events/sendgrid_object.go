@@ -1,4 +1,4 @@
-package formats
+package events
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"example.org/mta/mta/accounting"
-	"example.org/mta/mta/events"
 )
 
 // object writes the members of a JSON object.
@@ -22,12 +21,12 @@ func (o *object) key(name string) {
 	if o.b[len(o.b)-1] != '{' {
 		o.b = append(o.b, ',')
 	}
-	o.b = append(events.AppendString(o.b, name), ':')
+	o.b = append(AppendString(o.b, name), ':')
 }
 
 func (o *object) text(name, value string) {
 	o.key(name)
-	o.b = events.AppendString(o.b, value)
+	o.b = AppendString(o.b, value)
 }
 
 // filled writes a text unless it is empty.
@@ -54,7 +53,7 @@ func (o *object) category(tags []string) {
 	o.key("category")
 	list := byte('[')
 	for _, tag := range tags {
-		o.b = events.AppendString(append(o.b, list), tag)
+		o.b = AppendString(append(o.b, list), tag)
 		list = ','
 	}
 	o.b = append(o.b, ']')
@@ -66,7 +65,7 @@ func (o *object) pool(name string) {
 		return
 	}
 	o.key("pool")
-	o.b = append(events.AppendString(append(o.b, `{"name":`...), name), '}')
+	o.b = append(AppendString(append(o.b, `{"name":`...), name), '}')
 }
 
 // connection writes what is known of the connection to the recipient's host.

@@ -1,4 +1,4 @@
-package formats
+package events
 
 import (
 	"crypto/ecdsa"
