@@ -71,7 +71,7 @@ func (c *cli) serve(ctx context.Context) error {
 	guardMemory(log.Logger)
 	warnRoot(log.Logger)
 	supervisor := supervisor{socket: c.env("NOTIFY_SOCKET")}
-	sockets, err := c.passedSockets()
+	sockets, err := listen.Passed(c.env)
 	if err != nil {
 		return c.notStarted(err)
 	}

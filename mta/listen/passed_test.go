@@ -1,4 +1,4 @@
-package main
+package listen
 
 import (
 	"errors"
@@ -6,12 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/mta/mta/listen"
 	"golang.org/x/sys/unix"
 )
 
 func TestPassedSockets(t *testing.T) {
-
 	pass := func(l interface{ Fd() uintptr }, at int) {
 		t.Helper()
 		if err := unix.Dup3(int(l.Fd()), at, unix.O_CLOEXEC); err != nil {
@@ -55,12 +53,12 @@ func TestPassedSockets(t *testing.T) {
 		{"2", "smtp", "FileDescriptorName"},
 		{"1", "smtp", "not at an IP address"},
 	} {
-		if _, err := passedSockets(wrong.count, wrong.names, first); !errors.Is(err, listen.ErrSockets) || !strings.Contains(err.Error(), wrong.want) {
+		if _, err := passedSockets(wrong.count, wrong.names, first); !errors.Is(err, ErrSockets) || !strings.Contains(err.Error(), wrong.want) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
-	c := &cli{env: func(name string) string { return map[string]string{"LISTEN_PID": "1", "LISTEN_FDS": "1"}[name] }}
-	if all, err := c.passedSockets(); len(all) != 0 || err != nil {
+	other := func(name string) string { return map[string]string{"LISTEN_PID": "1", "LISTEN_FDS": "1"}[name] }
+	if all, err := Passed(other); len(all) != 0 || err != nil {
 		t.Errorf("sockets of another process: %v, %v", all, err)
 	}
 }
