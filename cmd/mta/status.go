@@ -14,6 +14,7 @@ import (
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 func newStatus(c *cli) *cobra.Command {
@@ -67,7 +68,7 @@ func (c *cli) printStatus(s *api.Status) {
 		f.add("metrics", "http://%s/metrics", s.Metrics)
 	}
 	q := s.Queue
-	f.add("queued", "%s%s", plural(int(q.Queued), "recipient"), byState(s.States))
+	f.add("queued", "%s%s", plural(int(q.Queued), "recipient"), listing.States(s.States))
 	f.add("rates", "%s in, %s delivered, %s deferred, %s bounced, a second over the last minute",
 		legible.Rate(s.Rates.Accepted), legible.Rate(s.Rates.Delivered), legible.Rate(s.Rates.Deferred), legible.Rate(s.Rates.Bounced))
 	x := s.Connections
@@ -79,20 +80,6 @@ func (c *cli) printStatus(s *api.Status) {
 	f.add("disk", "%s taken by the queue, %s of that needed, %s free", legible.Size(s.Disk.Queue), legible.Size(s.Disk.Live), legible.Size(s.Disk.Free))
 	f.add("came in", "%d, and %d were in the queue at the start", q.Accepted, q.Recovered)
 	f.add("went out", "%d delivered, %d bounced, %d expired, %d removed", q.Delivered, q.Bounced, q.Expired, q.Removed)
-}
-
-// byState returns how many of the queued are in which state.
-func byState(states map[string]int64) string {
-	var parts []string
-	for _, s := range api.States {
-		if n := states[string(s)]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, s))
-		}
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return ": " + strings.Join(parts, ", ")
 }
 
 func orDefaults(path string) string {
@@ -193,7 +180,7 @@ func (w statusWait) reached(s *api.Status) bool {
 func (w statusWait) missing(s *api.Status) string {
 	switch {
 	case w.until == untilDrained:
-		return fmt.Sprintf("%s queued%s%s", plural(int(s.Queue.Queued), "recipient"), byState(s.States), paused(s.Paused))
+		return fmt.Sprintf("%s queued%s%s", plural(int(s.Queue.Queued), "recipient"), listing.States(s.States), paused(s.Paused))
 	case s.Reason != "":
 		return fmt.Sprintf("the relay is %s: %s", s.State, s.Reason)
 	}

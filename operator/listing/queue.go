@@ -2,6 +2,7 @@ package listing
 
 import (
 	"fmt"
+	"strings"
 
 	"example.org/mta/operator/api"
 )
@@ -123,4 +124,18 @@ func (l Look) Next(r *api.RecipientStatus) Cell {
 		return Unknown()
 	}
 	return l.until(r.Next)
+}
+
+// States returns how many recipients are in which state, ": 3 due, 2 held"; "" if none is in any.
+func States(counts map[string]int64) string {
+	var parts []string
+	for _, s := range api.States {
+		if n := counts[string(s)]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, ", ")
 }

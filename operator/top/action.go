@@ -93,20 +93,7 @@ func (v verb) refused(t Table, r *row) string {
 }
 
 // subject is what an action is on, in words.
-func (a *action) subject() string {
-	name := a.row.cells[0].Text
-	switch a.table {
-	case sites:
-		return "site " + name
-	case sources:
-		return "source " + name
-	case tenants:
-		return "tenant " + name
-	case warmups:
-		return "the warm-up of source " + name
-	}
-	return "the connection with " + name
-}
+func (a *action) subject() string { return kinds[a.table].subject + " " + a.row.cells[0].Text }
 
 // does is the verb for the subject: only mail to sites is suspended, all else is paused.
 func (a *action) does() string {
@@ -233,7 +220,7 @@ func (a *action) do(ctx context.Context, relay *api.Client, caller string) any {
 	if e := (*api.Error)(nil); errors.As(err, &e) && e.Status == http.StatusConflict && e.Count != nil {
 		return a.count(ctx, relay)
 	}
-	return done{*a, a.does() + " " + a.subject() + ": done", err}
+	return done{a.does() + " " + a.subject() + ": done", err}
 }
 
 // carry asks for the action, or only what it would touch, which it also says in words.
@@ -252,11 +239,9 @@ func (a *action) carry(ctx context.Context, relay *api.Client, caller string, in
 			return c.Effect, "what it has begun is finished first", err
 		}
 		return c.Effect, "nothing is under way on it", err
-	case a.table == warmups && a.verb == suspend:
-		w, err := api.OpChangeWarmup[api.WarmupPause].Call(ctx, relay, api.StageChoice{Intent: in}, name)
-		return w.Effect, fmt.Sprintf("it is on stage %d of %d", w.Stage, w.TotalStages), err
 	case a.table == warmups:
-		w, err := api.OpChangeWarmup[api.WarmupResume].Call(ctx, relay, api.StageChoice{Intent: in}, name)
+		do := map[verb]api.WarmupAction{suspend: api.WarmupPause, resume: api.WarmupResume}[a.verb]
+		w, err := api.OpChangeWarmup[do].Call(ctx, relay, api.StageChoice{Intent: in}, name)
 		return w.Effect, fmt.Sprintf("it is on stage %d of %d", w.Stage, w.TotalStages), err
 	}
 	what := map[Table]api.PauseWhat{sources: api.PauseSource, tenants: api.PauseTenant}[a.table]

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/legible"
-	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 // span is some text of one look.
@@ -187,16 +187,7 @@ func (m *Model) past(series ...string) []float64 {
 // queue counts the queued recipients by state.
 func (m *Model) queue() (lines []line) {
 	s := &m.data.Status
-	var parts []string
-	for _, state := range api.States {
-		if n := s.States[string(state)]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, state))
-		}
-	}
-	text := fmt.Sprintf("queued     %d", s.Queue.Queued)
-	if len(parts) > 0 {
-		text += ": " + strings.Join(parts, ", ")
-	}
+	text := fmt.Sprintf("queued     %d%s", s.Queue.Queued, listing.States(s.States))
 	for _, l := range wrap(text, m.width) {
 		lines = append(lines, line{{l, plain}})
 	}

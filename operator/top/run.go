@@ -3,6 +3,7 @@ package top
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,14 +24,7 @@ type Config struct {
 	Caller  string        // who is at the terminal, for pauses where the system does not know
 }
 
-func (c *Config) table() Table {
-	for t := range tables {
-		if kinds[t].name == c.Table {
-			return t
-		}
-	}
-	return sites
-}
+func (c *Config) table() Table { return Table(max(0, slices.Index(Tables(), c.Table))) }
 
 // Ask returns the data of one screen, for programs.
 func Ask(ctx context.Context, c Config) (*Data, error) {
@@ -160,7 +154,7 @@ func (s *session) update(ctx context.Context, event any) {
 		case explain:
 			s.request(ctx, func(ctx context.Context) any {
 				text, err := t.print(ctx, s.Relay, s.Printer)
-				return opened{t.id, text, err}
+				return said{t.id, strings.Split(strings.TrimRight(textOr(text, err), "\n"), "\n"), true}
 			})
 		case dryRun:
 			s.request(ctx, func(ctx context.Context) any { return t.action.count(ctx, s.Relay) })
@@ -193,10 +187,10 @@ func (s *session) send(ctx context.Context, event any) error {
 func (s *session) watch(ctx context.Context, w watch) {
 	ctx, s.unwatch = context.WithCancel(ctx)
 	s.group.Go(func() {
-		out := lineWriter(func(lines []string) error { return s.send(ctx, said{w.id, lines}) })
+		out := lineWriter(func(lines []string) error { return s.send(ctx, said{id: w.id, lines: lines}) })
 		err := s.Printer.Trace(ctx, w.query, out, w.width)
 		if ctx.Err() == nil {
-			_ = s.send(ctx, hushed{w.id, err}) // else the screen has ended
+			_ = s.send(ctx, said{w.id, []string{textOr("the relay has stopped", err)}, true}) // else the screen has ended
 		}
 	})
 }

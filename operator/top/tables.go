@@ -25,6 +25,7 @@ const (
 // kind is how a table looks and what can be done with its rows.
 type kind struct {
 	name    string
+	subject string // what a row is, in an action on it
 	columns []column
 	sort    int // by which column, at first
 	rows    func(*Data) []row
@@ -63,26 +64,26 @@ func (r *row) has(want string) bool {
 const queuedTitle = "QUEUED"
 
 var kinds = [tables]kind{
-	sites: kindOf(listing.Sites, queuedTitle,
+	sites: kindOf(listing.Sites, "site", queuedTitle,
 		func(d *Data) []api.Site { return d.Sites }, func(s *api.Site) row { return row{site: s.Name} }),
-	providers: kindOf(listing.Providers, queuedTitle,
+	providers: kindOf(listing.Providers, "provider", queuedTitle,
 		func(d *Data) []api.Provider { return d.Providers }, func(*api.Provider) row { return row{} }),
-	sources: kindOf(listing.Sources, "SOURCE",
+	sources: kindOf(listing.Sources, "source", "SOURCE",
 		func(d *Data) []api.Source { return d.Sources }, func(s *api.Source) row { return row{source: s.Name} }),
-	tenants: kindOf(listing.Tenants, queuedTitle,
+	tenants: kindOf(listing.Tenants, "tenant", queuedTitle,
 		func(d *Data) []api.Tenant { return d.Tenants }, func(t *api.Tenant) row { return row{tenant: t.Name} }),
-	warmups: kindOf(listing.Warmups, "SOURCE",
+	warmups: kindOf(listing.Warmups, "the warm-up of source", "SOURCE",
 		func(d *Data) []api.Warmup { return d.Warmups }, func(w *api.Warmup) row { return row{source: w.Source} }),
-	connections: kindOf(listing.Connections, "AGE",
+	connections: kindOf(listing.Connections, "the connection with", "AGE",
 		func(d *Data) []api.Connection { return d.Connections }, func(c *api.Connection) row {
 			return row{site: c.Site, source: c.Source, tenant: c.Tenant, incoming: c.Direction == api.Incoming}
 		}),
 }
 
 // kindOf makes the table of a listing, sorted by the column of a title. about tells of what a row is.
-func kindOf[T any](l listing.Listing[T], sort string, list func(*Data) []T, about func(*T) row) kind {
+func kindOf[T any](l listing.Listing[T], subject, sort string, list func(*Data) []T, about func(*T) row) kind {
 	l = l.For(listing.Top)
-	k := kind{name: l.Name, empty: "no " + l.Noun + " is known: " + l.Empty}
+	k := kind{name: l.Name, subject: subject, empty: "no " + l.Noun + " is known: " + l.Empty}
 	for i, c := range l.Columns {
 		k.columns = append(k.columns, column{c.Title, c.Right, c.Spare})
 		if c.Title == sort {

@@ -20,21 +20,11 @@ type (
 		err  error
 		took time.Duration
 	}
-	// opened has the text of a page.
-	opened struct {
-		id   int
-		text string
-		err  error
-	}
-	// said has lines for a live page.
+	// said has lines for a page.
 	said struct {
 		id    int
 		lines []string
-	}
-	// hushed is the end of a live page's lines.
-	hushed struct {
-		id  int
-		err error
+		over  bool // they are the last
 	}
 	// counted is the answer to a dry run.
 	counted struct {
@@ -44,9 +34,8 @@ type (
 	}
 	// done is the end of an action.
 	done struct {
-		action action
-		text   string
-		err    error
+		text string
+		err  error
 	}
 )
 
@@ -112,19 +101,10 @@ func (m *Model) update(event any) (todo []any) {
 		m.now = time.Time(e)
 	case answered:
 		m.answered(e)
-	case opened:
-		if m.page != nil && m.page.id == e.id {
-			m.page.busy = false
-			m.page.lines = strings.Split(strings.TrimRight(textOr(e.text, e.err), "\n"), "\n")
-		}
 	case said:
 		if m.page != nil && m.page.id == e.id {
+			m.page.busy = !e.over
 			m.page.add(e.lines)
-		}
-	case hushed:
-		if m.page != nil && m.page.id == e.id {
-			m.page.busy = false
-			m.page.add([]string{textOr("the relay has stopped", e.err)})
 		}
 	case counted:
 		m.counted(e)
@@ -270,33 +250,41 @@ func (m *Model) onPage(k Key) []any {
 			return []any{unwatch{}}
 		}
 		return nil
-	case keyUp, "k":
-		p.first--
-	case keyDown, "j":
-		p.first++
-	case keyPageUp:
-		p.first -= lines
-	case keyPageDown, " ":
-		p.first += lines
-	case keyHome, "g":
-		p.first = 0
-	case keyEnd, "G":
-		p.first = last
 	}
+	p.first = scrolled(p.first, k, lines, last)
 	p.still = p.first < last
 	return nil
 }
 
-// add appends to a live page, whose end stays in view unless the operator has left it.
+// scrolled is where a key leads from a line, with so many lines on the screen.
+func scrolled(line int, k Key, screen, last int) int {
+	switch k {
+	case keyUp, "k":
+		return line - 1
+	case keyDown, "j":
+		return line + 1
+	case keyPageUp:
+		return line - screen
+	case keyPageDown, " ":
+		return line + screen
+	case keyHome, "g":
+		return 0
+	case keyEnd, "G":
+		return last
+	}
+	return line
+}
+
+// add appends to a page. The end of a live one stays in view unless the operator has left it.
 func (p *page) add(lines []string) {
 	p.lines = append(p.lines, lines...)
-	if n := len(p.lines) - mostLines; n > 0 {
+	if n := len(p.lines) - mostLines; n > 0 && p.live {
 		p.lines = append([]string(nil), p.lines[n:]...)
 		p.first = max(0, p.first-n)
 	}
 }
 
-// open begins a page. Its text comes with opened, or its lines with said.
+// open begins a page. Its lines come with said.
 func (m *Model) open(title string, live bool) int {
 	m.pages++
 	m.page = &page{id: m.pages, title: title, live: live, busy: true}
@@ -360,21 +348,7 @@ func (m *Model) move(k Key) []any {
 	if len(rows) == 0 {
 		return nil
 	}
-	i, height := st.at(rows), m.layout().rows
-	switch k {
-	case keyUp, "k":
-		i--
-	case keyDown, "j":
-		i++
-	case keyPageUp:
-		i -= height
-	case keyPageDown:
-		i += height
-	case keyHome, "g":
-		i = 0
-	case keyEnd, "G":
-		i = len(rows) - 1
-	}
+	i := scrolled(st.at(rows), k, m.layout().rows, len(rows)-1)
 	st.line = max(0, min(i, len(rows)-1))
 	st.cursor = rows[st.line].key
 	return nil
