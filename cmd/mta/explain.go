@@ -14,6 +14,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 const explainHelp = `Explain why a message waits, or what would happen to mail for a domain: the route and how
@@ -121,11 +122,7 @@ func (c *cli) explainDestination(f facts, d *api.Destination) error {
 	fmt.Fprintln(c.out)
 	c.picture(d)
 	fmt.Fprintln(c.out)
-	t := draw.New("NOW", "LIMIT", ">VALUE", "OF", "SET BY")
-	for _, l := range d.Limits {
-		t.Add(l.Now, l.Setting, l.Value, l.Scope, l.Origin)
-	}
-	return t.Write(c.out, c.screen)
+	return tableOf(c, listing.Limits, d.Limits).Write(c.out, c.screen)
 }
 
 // tlsFacts prints how connections must be protected, and how the last one to each host was.

@@ -57,7 +57,7 @@ func newTop(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			config.Relay, config.Printer, config.Caller = client, topPrinter{c}, c.caller()
+			config.Relay, config.Printer, config.Caller = client, topPrinter{c, client}, c.caller()
 			switch {
 			case asJSON:
 				return c.topJSON(cmd.Context(), config)
@@ -121,7 +121,10 @@ func runTop(ctx context.Context, config top.Config) error {
 }
 
 // topPrinter prints pages as the commands print them.
-type topPrinter struct{ c *cli }
+type topPrinter struct {
+	c      *cli
+	client *api.Client
+}
 
 // to is a cli like c that prints plain text of a width.
 func (p topPrinter) to(w io.Writer, width int) *cli {
@@ -131,38 +134,23 @@ func (p topPrinter) to(w io.Writer, width int) *cli {
 }
 
 func (p topPrinter) Explain(ctx context.Context, q api.ExplainQuery, w io.Writer, width int) error {
-	c := p.to(w, width)
-	client, err := c.client()
+	e, err := api.OpExplain.Call(ctx, p.client, q)
 	if err != nil {
 		return err
 	}
-	e, err := api.OpExplain.Call(ctx, client, q)
-	if err != nil {
-		return err
-	}
-	return c.explain(e)
+	return p.to(w, width).explain(e)
 }
 
 func (p topPrinter) Warmup(ctx context.Context, source string, w io.Writer, width int) error {
-	c := p.to(w, width)
-	client, err := c.client()
+	warm, plan, err := p.client.WarmupAndPlan(ctx, source)
 	if err != nil {
 		return err
 	}
-	warm, plan, err := warmupAndPlan(ctx, client, source)
-	if err != nil {
-		return err
-	}
-	return c.warmupShow(&warm, &plan)
+	return p.to(w, width).warmupShow(&warm, &plan)
 }
 
 func (p topPrinter) Trace(ctx context.Context, q api.TraceQuery, w io.Writer, width int) error {
-	c := p.to(w, width)
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	return client.Trace(ctx, q, nil, (&tracePrinter{c: c}).print)
+	return p.client.Trace(ctx, q, nil, (&tracePrinter{c: p.to(w, width)}).print)
 }
 
 const traceHelp = `Watch the SMTP conversations of the running relay live, until interrupted, on open

@@ -170,7 +170,7 @@ func newWarmupShow(c *cli) *cobra.Command {
 		Use: "show SOURCE", Short: "show the progress of a source in its plan", Long: warmupShowHelp,
 		Example: "  mta warmup show 192.0.2.20",
 	}, func(ctx context.Context, client *api.Client, args []string) (w api.Warmup, err error) {
-		w, plan, err = warmupAndPlan(ctx, client, args[0])
+		w, plan, err = client.WarmupAndPlan(ctx, args[0])
 		return w, err
 	}, func(w api.Warmup) error { return c.warmupShow(&w, &plan) })))
 }
@@ -184,25 +184,13 @@ func (c *cli) ofSource(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// warmupAndPlan asks for a warm-up and its plan, which is zero when a reload has just taken it away.
-func warmupAndPlan(ctx context.Context, client *api.Client, source string) (w api.Warmup, plan warmup.PlanFile, err error) {
-	if w, err = api.OpWarmup.Call(ctx, client, api.None{}, source); err != nil {
-		return w, plan, err
-	}
-	l, err := api.OpWarmupPlans.Call(ctx, client, api.None{})
-	if i := slices.IndexFunc(l.Plans, func(p api.WarmupPlan) bool { return p.Name == w.Plan }); i >= 0 {
-		plan = l.Plans[i].Plan
-	}
-	return w, plan, err
-}
-
 func (c *cli) warmupShow(w *api.Warmup, plan *warmup.PlanFile) error {
 	c.warmupFacts(c.facts(12), w)
 	if !known(w) {
 		_, err := fmt.Fprint(c.out, forecastLines(w.Forecast, plan.DayStarts, false))
 		return err
 	}
-	for _, t := range []*draw.Table{c.warmupProviders(w), warmupHealth(w, &plan.Health), warmupDays(w, plan)} {
+	for _, t := range []*draw.Table{tableOf(c, listing.WarmupProviders, listing.ProvidersOf(w)), warmupHealth(w, &plan.Health), warmupDays(w, plan)} {
 		if t.Empty() {
 			continue
 		}
@@ -286,16 +274,6 @@ func (c *cli) endsIn(t time.Time) string {
 	return ""
 }
 
-func (c *cli) warmupProviders(w *api.Warmup) *draw.Table {
-	t := draw.New("STATE", "~PROVIDER", ">HOUR", ">DAY", ">RATE/s", ">DEMAND/s", ">WAITING")
-	for i := range w.Providers {
-		p := &w.Providers[i]
-		t.Add(c.providerNote(p), p.Provider, listing.OfCap(w, p.SentHour, p.HourlyLimit).Text, listing.OfCap(w, p.SentDay, p.DailyLimit).Text,
-			listing.KnownRate(p.Rate).Text, listing.KnownRate(p.Demand).Text, fmt.Sprint(p.Waiting))
-	}
-	return t
-}
-
 // warmupHealth is how the mail was received today, above what the plan wants of that.
 func warmupHealth(w *api.Warmup, h *warmup.Health) *draw.Table {
 	t := draw.New("", "~TODAY", ">OUTCOMES", ">BOUNCED", ">DEFERRED", ">COMPLAINED", "HEALTH")
@@ -325,27 +303,6 @@ func shareOf(n, of int64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(of))
-}
-
-// providerNote returns what is unusual about a provider.
-func (c *cli) providerNote(p *warmup.ProviderStatus) string {
-	var notes []string
-	if p.State != "normal" {
-		notes = append(notes, p.State+c.look().More(p.Until))
-	}
-	if p.Network != "" {
-		notes = append(notes, "it blocks another source in "+p.Network)
-	}
-	if p.Refused > 0 {
-		notes = append(notes, plural(int(p.Refused), "refusal")+" by policy")
-	}
-	if p.Stage > 0 {
-		notes = append(notes, fmt.Sprintf("it is on stage %d by itself", p.Stage))
-	}
-	if p.Factor < 1 {
-		notes = append(notes, fmt.Sprintf("its caps are %s of the stage's after a bad day", percent(p.Factor)))
-	}
-	return strings.Join(notes, "; ")
 }
 
 // warmupDays is each day so far, and today.

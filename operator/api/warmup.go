@@ -181,6 +181,18 @@ func (s *Server) reportWarmup(r *http.Request, report WarmupReport) (WarmupChang
 	return WarmupChanged{one(err), now}, err
 }
 
+// WarmupAndPlan asks for a warm-up and its plan, which is zero when a reload has just taken it away.
+func (c *Client) WarmupAndPlan(ctx context.Context, source string) (w Warmup, plan warmup.PlanFile, err error) {
+	if w, err = OpWarmup.Call(ctx, c, None{}, source); err != nil {
+		return w, plan, err
+	}
+	l, err := OpWarmupPlans.Call(ctx, c, None{})
+	if i := slices.IndexFunc(l.Plans, func(p WarmupPlan) bool { return p.Name == w.Plan }); i >= 0 {
+		plan = l.Plans[i].Plan
+	}
+	return w, plan, err
+}
+
 // SimulateWarmup asks how a plan would take a daily volume. Nothing is changed by it.
 type SimulateWarmup struct {
 	// the name of a preset or of a plan of the configuration; or:

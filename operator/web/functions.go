@@ -31,7 +31,8 @@ func (s *Server) functions(role Role) template.FuncMap {
 		"clock":   clock,
 		"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"plural":  plural,
-		"reply":   func(r *api.Reply) template.HTML { return cut(100, replyText(r)) },
+		"reply":   func(r *api.Reply) template.HTML { return cut(100, r) },
+		"replyOf": api.ReplyOf,
 		"act":     newAct,
 		"cell":    s.cell,
 		"state":   state,
@@ -39,19 +40,19 @@ func (s *Server) functions(role Role) template.FuncMap {
 			r, err := s.action(path)
 			return err == nil && role >= r.role, err
 		},
-		"verb":   func(path string) string { return s.routeOf("POST", path).title },
-		"sees":   func(path string) bool { r := s.routeOf("GET", path); return r != nil && role >= r.role },
-		"whats":  func() []api.PauseWhat { return api.PauseWhats },
-		"spans":  func() []string { return suspensions },
-		"why":    func(r api.RecipientStatus) string { return r.Why(time.UTC) },
-		"age":    func(t time.Time) string { return legible.Age(s.cfg.Now().Sub(t)) },
-		"words":  func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
-		"figure": figure,
-		"heat":   heat,
-		"ages":   func(sum api.Summary, path, param string) ages { return ages{sum, path, param} },
-		"lane":   lane,
-		"join":   strings.Join,
-		"title":  capital,
+		"verb":      func(path string) string { return s.routeOf("POST", path).title },
+		"sees":      func(path string) bool { r := s.routeOf("GET", path); return r != nil && role >= r.role },
+		"whats":     func() []api.PauseWhat { return api.PauseWhats },
+		"spans":     func() []string { return suspensions },
+		"why":       func(r api.RecipientStatus) string { return r.Why(time.UTC) },
+		"words":     func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
+		"figure":    figure,
+		"heat":      heat,
+		"alarmPage": func(name string) string { return alarmPages[name] },
+		"ages":      func(sum api.Summary, path, param string) ages { return ages{sum, path, param} },
+		"lane":      lane,
+		"join":      strings.Join,
+		"title":     capital,
 	}
 }
 
@@ -97,13 +98,6 @@ func cut(n int, text any) template.HTML {
 		whole = whole[:maxTitle]
 	}
 	return template.HTML(`<span class="cut" title="` + template.HTMLEscapeString(whole) + `">` + template.HTMLEscapeString(s[:end]) + `…</span>`)
-}
-
-func replyText(r *api.Reply) string {
-	if r == nil {
-		return ""
-	}
-	return r.String()
 }
 
 // count writes a number, or that which n points to, with its thousands apart.

@@ -17,7 +17,7 @@ import (
 type logPage struct {
 	Path     string
 	Inputs   []input
-	Records  []record
+	Records  []*accounting.Record
 	Older    string // URL of the page with older ones; "" when this is the last
 	Newest   string // URL of the newest; "" when these are they
 	Follow   string // URL of the stream of what comes
@@ -66,7 +66,7 @@ func accountingLog(r *request) (any, error) {
 	p := logPage{Path: r.route.path, Inputs: inputs(&f, "until")}
 	p.Damaged, p.Looked, p.Complete = page.Damaged, page.Looked, page.Complete
 	for _, line := range page.Records {
-		rec, err := readRecord(line)
+		rec, err := accounting.Parse(line)
 		if err != nil { // it hides no others
 			p.Damaged = cmp.Or(p.Damaged, err.Error())
 			continue
@@ -107,7 +107,7 @@ func (s *Server) followLog(w http.ResponseWriter, r *request) error {
 	q.Since, q.Follow = r.now, true
 	return s.stream(w, r, func(ctx context.Context, send func([]byte) error) error {
 		return r.relay.Log(ctx, q.LogQuery, func(line []byte) error {
-			rec, err := readRecord(line)
+			rec, err := accounting.Parse(line)
 			if err != nil {
 				return nil // it is damaged, and hides no others
 			}
@@ -154,15 +154,3 @@ func (a *attachment) end(err error) error {
 	a.longAnswer.end()
 	return err
 }
-
-// record is a record of the accounting log, as pages show it.
-type record struct{ *accounting.Record }
-
-// readRecord reads a line of the log.
-func readRecord(line []byte) (record, error) {
-	r, err := accounting.Parse(line)
-	return record{r}, err
-}
-
-// Reply is the response, nil when the record has none.
-func (r record) Reply() *api.Reply { return api.ReplyOf(r.Response) }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/mta/accounting"
 	"example.org/mta/operator/api"
 )
 
@@ -21,7 +22,7 @@ type messagePage struct {
 	Recipients []messageRecipient
 	More       int // recipients in the queue that are not shown
 	// Records are those of the log, the newest first, and Older the number of those before.
-	Records []record
+	Records []*accounting.Record
 	Older   int
 	Back    string
 }
@@ -29,8 +30,7 @@ type messagePage struct {
 // messageRecipient is a recipient with the reason for which it waits.
 type messageRecipient struct {
 	api.RecipientStatus
-	Because string    // one sentence, of the explanation; "": the relay has none
-	Until   time.Time // when that ends, where it is known
+	Because string // one sentence, of the explanation; "": the relay has none
 }
 
 // Bounds of what the page of a message shows.
@@ -74,10 +74,10 @@ func (r *request) messageID() (string, error) {
 // fillRecipients takes the recipients that are in the queue, the first with the relay's explanation. Without one the
 // page has the state and the last reply.
 func (p *messagePage) fillRecipients(r *request) {
-	because := map[string]api.ExplainedRecipient{}
+	because := map[string]string{}
 	if e, err := api.OpExplain.Call(r.ctx, r.relay, api.ExplainQuery{ID: p.ID}); err == nil && e.Message != nil {
 		for _, x := range e.Message.Recipients {
-			because[x.Status.Address] = x
+			because[x.Status.Address] = x.Why
 		}
 	}
 	all := p.Item.Recipients
@@ -86,14 +86,13 @@ func (p *messagePage) fillRecipients(r *request) {
 		all = all[:maxShownRecipients]
 	}
 	for _, rcpt := range all {
-		x := because[rcpt.Address]
-		p.Recipients = append(p.Recipients, messageRecipient{rcpt, x.Why, x.Until})
+		p.Recipients = append(p.Recipients, messageRecipient{rcpt, because[rcpt.Address]})
 	}
 }
 
 func (p *messagePage) fillRecords(r *request) error {
 	err := r.relay.Log(r.ctx, api.LogQuery{ID: p.ID, Last: maxShownRecords + 1}, func(line []byte) error {
-		if rec, err := readRecord(line); err == nil { // else it is damaged, and hides no others
+		if rec, err := accounting.Parse(line); err == nil { // else it is damaged, and hides no others
 			p.Records = append(p.Records, rec)
 		}
 		return nil

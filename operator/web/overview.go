@@ -13,18 +13,11 @@ import (
 // overviewPage is what the first page shows.
 type overviewPage struct {
 	Status    api.Status
-	Alarms    []alarm
 	Plots     []Plot
 	States    api.Summary
 	Sites     api.Summary
 	Tenants   api.Summary
 	Providers []providerRow
-}
-
-// alarm is one that is on, and the page that shows what it is about.
-type alarm struct {
-	api.Alarm
-	Path string // "": there is none
 }
 
 // alarmPages says where to look, by the name of an alarm.
@@ -56,9 +49,6 @@ func overview(r *request) (any, error) {
 	var err error
 	if p.Status, err = api.OpStatus.Call(r.ctx, r.relay, api.None{}); err != nil {
 		return nil, err
-	}
-	for _, a := range p.Status.Alarms {
-		p.Alarms = append(p.Alarms, alarm{a, alarmPages[a.Name]})
 	}
 	if p.Plots, err = relayPlots(r); err != nil {
 		return nil, err

@@ -9,12 +9,6 @@ import (
 	"example.org/mta/operator/api"
 )
 
-// helpPage has the words of the console.
-type helpPage struct {
-	Words  []term
-	States []term
-}
-
 // term is a word and its meaning.
 type term struct{ Name, Meaning string }
 
@@ -36,20 +30,15 @@ var words = []term{
 }
 
 func help(*request) (any, error) {
-	p := helpPage{Words: words}
-	for _, s := range envelope.States {
-		p.States = append(p.States, term{string(s.State), s.Meaning})
-	}
-	return p, nil
+	return map[string]any{"Words": words, "States": envelope.States}, nil
 }
 
 // configurationPage is the configuration in force, and what a reload would change.
 type configurationPage struct {
-	File    string // "": the built-in defaults
-	Text    string
-	Changes []string // the file differs by these, and a reload brings them into force
-	Restart []string // these take a restart
-	Fault   string   // why the file can't be loaded
+	File       string // "": the built-in defaults
+	Text       string
+	api.Reload        // what would change
+	Fault      string // why the file can't be loaded
 }
 
 func configuration(r *request) (any, error) {
@@ -61,14 +50,12 @@ func configuration(r *request) (any, error) {
 	if p.Text, err = r.relay.EffectiveConfig(r.ctx); err != nil {
 		return nil, err
 	}
-	diff, err := api.OpConfigChanges.Call(r.ctx, r.relay, api.None{})
-	if err != nil {
+	if p.Reload, err = api.OpConfigChanges.Call(r.ctx, r.relay, api.None{}); err != nil {
 		if relayGone(err) {
 			return nil, err
 		}
 		p.Fault = err.Error()
 	}
-	p.Changes, p.Restart = diff.Changes, diff.Restart
 	return p, nil
 }
 

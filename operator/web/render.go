@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
+	"maps"
 	"net/http"
-	"net/url"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -137,13 +137,8 @@ func (s *Server) recovered(r *request, err *error) {
 // begin shows the first page of a list whose cursor the relay does not take, and says so. When that fails
 // too, the cursor was not the reason.
 func (s *Server) begin(r *request, p *page, why error) (any, error) {
-	values := url.Values{}
-	for name, v := range r.values {
-		if name != "after" {
-			values[name] = v
-		}
-	}
-	r.values = values
+	r.values = maps.Clone(r.values)
+	r.values.Del("after")
 	data, err := p.data(r)
 	if err != nil {
 		return nil, why
@@ -179,7 +174,6 @@ type frame struct {
 	LogsOut   bool
 	ReadOnly  bool
 	Menu      []menuItem
-	Query     string // of the search field
 	Self      string // URL of the page
 	Every     int    // seconds between two refreshes, 0: never
 	Top, Part template.HTML

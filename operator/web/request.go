@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -123,12 +124,8 @@ type paging struct {
 func (r *request) paging(next string) paging {
 	p := paging{Complete: true}
 	with := func(after string) string {
-		v := url.Values{}
-		for name, values := range r.values {
-			if name != "after" {
-				v[name] = values
-			}
-		}
+		v := maps.Clone(r.values)
+		v.Del("after")
 		if after != "" {
 			v.Set("after", after)
 		}

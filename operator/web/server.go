@@ -247,7 +247,7 @@ func (s *Server) newRequest(r *http.Request, rt *route) *request {
 		req.most = Viewer
 	}
 	req.client, req.secure = s.clientOf(r), s.secure(r)
-	req.session = s.sessionOf(r, req.client)
+	req.session = s.sessionOf(r)
 	return req
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 )
@@ -114,7 +113,7 @@ func (s *Server) cookie(secure bool) string {
 }
 
 // sessionOf gives the session of a request, nil when there is none: the proxy's user, else that of the cookie.
-func (s *Server) sessionOf(r *http.Request, _ netip.Addr) *session {
+func (s *Server) sessionOf(r *http.Request) *session {
 	if user, ok := s.byProxy(r); ok {
 		if s.cfg.Logins == nil {
 			return nil

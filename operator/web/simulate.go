@@ -64,14 +64,6 @@ func simulateWarmup(r *request) (any, error) {
 	return p, err
 }
 
-// Full is the first day on which the source takes everything, in words.
-func (p simulationPage) Full() string {
-	if p.Result.Full == 0 {
-		return "The source does not take all of it on any of these days."
-	}
-	return "The source takes all of it from day " + strconv.Itoa(p.Result.Full) + " on."
-}
-
 // daySeconds is the step of a simulation's rows.
 const daySeconds = 86_400
 

@@ -16,6 +16,7 @@ type sitePage struct {
 	Domain string   // for which the rest is true
 	// Explained is what happens to mail for Domain, nil when none is known that the site serves.
 	Explained *api.Destination
+	Limits    *table // in force for it
 	Recent    api.Recent
 	Plots     []Plot
 	Back      string
@@ -70,6 +71,7 @@ func (p *sitePage) explain(r *request) error {
 		return err
 	}
 	p.Explained = &x.Destinations[0]
+	p.Limits = newTable(r, listing.Limits, p.Explained.Limits)
 	if p.Name == "" {
 		p.Name = p.Explained.Site
 	}

@@ -57,36 +57,12 @@ func (s *Server) followTrace(w http.ResponseWriter, r *request) error {
 	q.Clients = q.Clients || q.Listener != "" || q.Client.IsValid()
 	return s.stream(w, r, func(ctx context.Context, send func([]byte) error) error {
 		return r.relay.Trace(ctx, q, nil, func(l api.TraceLine) error {
-			html, err := s.render(r.role(), "trace.html", "line", traceLine{l, strings.TrimRight(l.Text, "\r\n")})
+			l.Text = strings.TrimRight(l.Text, "\r\n")
+			html, err := s.render(r.role(), "trace.html", "line", l)
 			if err != nil {
 				return err
 			}
 			return send(html)
 		})
 	})
-}
-
-// traceLine is a line of a conversation without its end.
-type traceLine struct {
-	api.TraceLine
-	Said string
-}
-
-// With is the other side of the conversation.
-func (l traceLine) With() string {
-	if l.Client != "" {
-		return "client " + l.Client + " at " + l.Listener
-	}
-	return l.Host
-}
-
-// From is who says it, in a word.
-func (l traceLine) From() string {
-	switch {
-	case l.Direction == ">":
-		return "relay"
-	case l.Client != "":
-		return "client"
-	}
-	return "host"
 }

@@ -2,20 +2,21 @@ package web
 
 import (
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 	"example.org/mta/warmup"
 )
 
 // warmupPage is where a source stands in its plan.
 type warmupPage struct {
-	Warmup api.Warmup
-	Plan   warmup.PlanFile // zero when a reload has just taken it away
-	Curve  Plot
-	Back   string
+	Warmup    api.Warmup
+	Plan      warmup.PlanFile // zero when a reload has just taken it away
+	Curve     Plot
+	Providers *table
+	Back      string
 }
 
 func warmupOf(r *request) (any, error) {
@@ -24,16 +25,12 @@ func warmupOf(r *request) (any, error) {
 		return nil, api.Invalid("", "name a source")
 	}
 	var err error
-	if p.Warmup, err = api.OpWarmup.Call(r.ctx, r.relay, api.None{}, r.get("source")); err != nil {
+	if p.Warmup, p.Plan, err = r.relay.WarmupAndPlan(r.ctx, r.get("source")); err != nil {
 		return nil, err
 	}
-	plans, err := api.OpWarmupPlans.Call(r.ctx, r.relay, api.None{})
-	if err != nil {
-		return nil, err
-	}
-	if i := slices.IndexFunc(plans.Plans, func(x api.WarmupPlan) bool { return x.Name == p.Warmup.Plan }); i >= 0 {
-		p.Plan = plans.Plans[i].Plan
-	}
+	providers := listing.WarmupProviders
+	providers.NoteTitle = listing.Reason // the page has a column of states
+	p.Providers = newTable(r, providers, listing.ProvidersOf(&p.Warmup))
 	p.Curve = warmupCurve(&p.Warmup)
 	return p, nil
 }
