@@ -364,12 +364,12 @@ start of the relay, LOWERED those that over_quota = "lower" moved to the last ti
 			if !limits || p.asJSON {
 				return usual.show(ctx, c, client, f, p)
 			}
-			l, err := pagesOf[api.Tenant](ctx, client, p, api.OpTenants, f)
-			if err != nil {
-				return err
+			used := usual
+			used.table = listing.TenantLimits
+			used.before = func(_ *cli, l *api.TenantList) {
+				l.Tenants = slices.DeleteFunc(l.Tenants, func(t api.Tenant) bool { return t.Use == nil })
 			}
-			limited := slices.DeleteFunc(l.Tenants, func(t api.Tenant) bool { return t.Use == nil })
-			return printPage(c, listing.TenantLimits, limited, l.Next, "no tenant is known or matches")
+			return used.show(ctx, c, client, f, p)
 		},
 	})
 	_ = cmd.Flags().MarkHidden("queued") // the queue of each was once counted only on demand

@@ -32,10 +32,9 @@ var Providers = Listing[provider]{
 		{Title: "p99", Right: true, Spare: 5, In: Top,
 			At: func(_ *provider, l Look) Cell { return l.seconds("delay_p99") }},
 	}, tally(Console, func(p *provider) *api.Tally { return &p.Tally })),
-	NoteTitle: Reason,
-	Note:      func(p *provider, l Look) string { return l.LastError(&p.Tally) },
-	Key:       func(p *provider) string { return p.Name },
-	Rest:      api.OtherSubjects,
+	Note: func(p *provider, l Look) string { return l.LastError(&p.Tally) },
+	Key:  func(p *provider) string { return p.Name },
+	Rest: api.OtherSubjects,
 }
 
 // orRest names the row of all that have no name, in few and in more words.
@@ -65,9 +64,8 @@ var Sources = Listing[source]{
 	}, tally(CLI|Console, func(s *source) *api.Tally { return &s.Tally }), []Column[source]{
 		{Title: "SUSPENSIONS", Right: true, In: Console, Cell: func(s *source) Cell { return Count(s.Suspensions) }},
 	}),
-	NoteTitle: Reason,
-	Note:      func(s *source, l Look) string { return Join(s.Reason, l.LastError(&s.Tally)) },
-	Key:       func(s *source) string { return s.Name },
+	Note: func(s *source, l Look) string { return Join(s.Reason, l.LastError(&s.Tally)) },
+	Key:  func(s *source) string { return s.Name },
 }
 
 // Pools lists the pools of sources.
@@ -84,7 +82,6 @@ var Pools = Listing[pool]{
 	}, load(0, func(p *pool) *api.Load { return &p.Load }), []Column[pool]{
 		{Title: "ACCEPTED", Right: true, Cell: func(p *pool) Cell { return Count(p.Tally.Accepted) }},
 	}, tally(0, func(p *pool) *api.Tally { return &p.Tally })),
-	NoteTitle: Reason,
-	Note:      func(p *pool, l Look) string { return Join(p.Paused, l.LastError(&p.Tally)) },
-	Key:       func(p *pool) string { return p.Name },
+	Note: func(p *pool, l Look) string { return Join(p.Paused, l.LastError(&p.Tally)) },
+	Key:  func(p *pool) string { return p.Name },
 }

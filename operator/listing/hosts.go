@@ -25,9 +25,8 @@ var Hosts = Listing[host]{
 		{Title: "TLS", In: Console, Cell: func(h *host) Cell { return secured(h.TLS) }},
 		{Title: "RETRY IN", Right: true, At: func(h *host, l Look) Cell { at, _ := l.HostNote(h); return l.until(at) }},
 	},
-	NoteTitle: Reason,
-	Note:      func(h *host, l Look) string { _, note := l.HostNote(h); return note },
-	Key:       func(h *host) string { return h.Address },
+	Note: func(h *host, l Look) string { _, note := l.HostNote(h); return note },
+	Key:  func(h *host) string { return h.Address },
 }
 
 // mode is how far commands run ahead, and where there is room how many transactions.

@@ -37,7 +37,7 @@ type Listing[T any] struct {
 	Noun      string
 	Empty     string // what would stand here, where there are no rows
 	Columns   []Column[T]
-	NoteTitle string
+	NoteTitle string // "": Reason
 	// Note is why a row is as it is.
 	Note func(*T, Look) string
 	// Key identifies a row.
@@ -61,7 +61,7 @@ type Column[T any] struct {
 	At   func(*T, Look) Cell
 }
 
-// For gives the listing with the columns of a face.
+// For gives the listing with the columns of a face, and a title of the notes.
 func (l Listing[T]) For(f Face) Listing[T] {
 	var some []Column[T]
 	for _, c := range l.Columns {
@@ -69,7 +69,7 @@ func (l Listing[T]) For(f Face) Listing[T] {
 			some = append(some, c)
 		}
 	}
-	l.Columns = some
+	l.Columns, l.NoteTitle = some, cmp.Or(l.NoteTitle, Reason)
 	return l
 }
 

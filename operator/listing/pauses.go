@@ -21,7 +21,6 @@ var Pauses = Listing[pause]{
 			return l.until(p.Until)
 		}},
 	},
-	NoteTitle: Reason,
-	Note:      func(p *pause, _ Look) string { return p.Reason },
-	Key:       func(p *pause) string { return string(p.What) + "-" + p.Name },
+	Note: func(p *pause, _ Look) string { return p.Reason },
+	Key:  func(p *pause) string { return string(p.What) + "-" + p.Name },
 }

@@ -45,7 +45,6 @@ var Queue = Listing[Queued]{
 		{Title: "TRIES", Right: true, Cell: each(func(r *api.RecipientStatus) Cell { return Count(r.Attempts) })},
 		{Title: "NEXT", Right: true, At: next},
 	},
-	NoteTitle: Reason,
 	Note: func(q *Queued, l Look) string {
 		if q.RecipientStatus == nil {
 			return ""

@@ -30,9 +30,8 @@ var Sites = Listing[site]{
 		{Title: "LAST", Right: true, Spare: 9, At: func(s *site, l Look) Cell { return l.ago(s.LastGood) }},
 		{Title: "STATE", In: Top | Console, Cell: func(s *site) Cell { return State(siteState(s)) }},
 	}),
-	NoteTitle: Reason,
-	Note:      func(s *site, l Look) string { return Join(l.siteNote(s), l.LastError(&s.Tally)) },
-	Key:       func(s *site) string { return s.Name },
+	Note: func(s *site, l Look) string { return Join(l.siteNote(s), l.LastError(&s.Tally)) },
+	Key:  func(s *site) string { return s.Name },
 }
 
 // Waiting counts the recipients in the state waiting: in delivery, or in the queue for lack of space there.

@@ -19,7 +19,6 @@ var Suppressions = Listing[suppression]{
 		{Title: "AGE", Right: true, At: func(s *suppression, l Look) Cell { return l.ago(s.Added) }},
 		{Title: "ENDS IN", Right: true, At: func(s *suppression, l Look) Cell { return l.until(s.Expires) }},
 	},
-	NoteTitle: Reason,
-	Note:      func(s *suppression, _ Look) string { return s.Reason },
-	Key:       func(s *suppression) string { return s.Tenant + "-" + s.Address },
+	Note: func(s *suppression, _ Look) string { return s.Reason },
+	Key:  func(s *suppression) string { return s.Tenant + "-" + s.Address },
 }

@@ -35,9 +35,8 @@ var Tenants = Listing[tenant]{
 		{Title: "SIZE", Right: true, In: Console, Cell: usedSize},
 		{Title: "REFUSED", Right: true, In: Console, Cell: refused},
 	}, tally(CLI|Console, func(t *tenant) *api.Tally { return &t.Tally })),
-	NoteTitle: Reason,
-	Note:      func(t *tenant, l Look) string { return Join(t.Paused, overLimit(t), l.LastError(&t.Tally)) },
-	Key:       func(t *tenant) string { return t.Name },
+	Note: func(t *tenant, l Look) string { return Join(t.Paused, overLimit(t), l.LastError(&t.Tally)) },
+	Key:  func(t *tenant) string { return t.Name },
 }
 
 // TenantLimits lists what tenants use of their limits.

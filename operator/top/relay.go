@@ -64,37 +64,10 @@ func (f *fetch) list(ctx context.Context, relay *api.Client, d *Data) error {
 	if f.filter != "" {
 		limit = searched
 	}
-	var err error
-	next, blocks := "", api.BlockFilter{Order: api.BySize, Paging: api.Paging{Limit: limit}}
-	switch f.table {
-	case sites:
-		var l api.SiteList
-		l, err = api.OpSites.Call(ctx, relay, api.SiteFilter{Provider: f.of, Order: api.BySize, Paging: api.Paging{Limit: limit}})
-		if d.Sites, next = l.Sites, l.Next; err == nil && next != "" && f.filter != "" {
-			err = f.named(ctx, relay, d)
-		}
-	case providers:
-		var l api.ProviderList
-		l, err = api.OpProviders.Call(ctx, relay, api.UnpooledFilter{BlockFilter: blocks})
-		d.Providers, next = l.Providers, l.Next
-	case sources:
-		var l api.SourceList
-		l, err = api.OpSources.Call(ctx, relay, blocks)
-		d.Sources, next = l.Sources, l.Next
-	case tenants:
-		var l api.TenantList
-		l, err = api.OpTenants.Call(ctx, relay, api.TenantFilter{BlockFilter: blocks})
-		d.Tenants, next = l.Tenants, l.Next
-	case warmups:
-		var l api.WarmupList
-		l, err = api.OpWarmups.Call(ctx, relay, api.Paging{Limit: limit})
-		d.Warmups, next = l.Warmups, l.Next
-	case connections:
-		var l api.ConnectionList
-		l, err = api.OpConnections.Call(ctx, relay, api.ConnectionFilter{Source: f.of, Paging: api.Paging{Limit: limit}})
-		d.Connections, next = l.Connections, l.Next
+	err := kinds[f.table].ask(ctx, relay, f, limit, d)
+	if err == nil && f.table == sites && d.More && f.filter != "" {
+		err = f.named(ctx, relay, d)
 	}
-	d.More = next != ""
 	return err
 }
 

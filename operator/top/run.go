@@ -89,7 +89,6 @@ type session struct {
 	Config
 	screen  tcell.Screen
 	m       *Model
-	shown   *canvas // what the terminal has; nil when that is not known
 	events  chan any
 	over    bool
 	group   sync.WaitGroup // those who send to events
@@ -103,7 +102,6 @@ func (s *session) terminal(ctx context.Context, e tcell.Event) {
 		// Not the event's size: tmux 3.3 reports its lines as columns.
 		s.screen.Sync()
 		width, height := s.screen.Size()
-		s.shown = nil
 		s.update(ctx, resized{width, height})
 	case *tcell.EventKey:
 		if k, ok := keyOf(e); ok {
@@ -139,7 +137,6 @@ func (s *session) update(ctx context.Context, event any) {
 		case quit:
 			s.over = true
 		case redraw:
-			s.shown = nil
 			s.screen.Sync()
 		case unwatch:
 			s.unwatch()
@@ -208,12 +205,11 @@ func (s *session) show() {
 	for y := range c.height {
 		for x := range c.width {
 			i := y*c.width + x
-			if text := c.cells[i].text; text != "" && (s.shown == nil || s.shown.cells[i] != c.cells[i]) {
+			if text := c.cells[i].text; text != "" {
 				s.screen.Put(x, y, text, looks[c.cells[i].style])
 			}
 		}
 	}
-	s.shown = c
 	s.screen.HideCursor()
 	s.screen.Show()
 }

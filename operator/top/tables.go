@@ -1,6 +1,7 @@
 package top
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ type kind struct {
 	subject string // what a row is, in an action on it
 	columns []column
 	sort    int // by which column, at first
+	ask     func(context.Context, *api.Client, *fetch, int, *Data) error
 	rows    func(*Data) []row
 	empty   string // what an empty table would show
 }
@@ -64,24 +66,43 @@ func (r *row) has(want string) bool {
 const queuedTitle = "QUEUED"
 
 var kinds = [tables]kind{
-	sites: kindOf(listing.Sites, "site", queuedTitle,
-		func(d *Data) []api.Site { return d.Sites }, func(s *api.Site) row { return row{site: s.Name} }),
-	providers: kindOf(listing.Providers, "provider", queuedTitle,
-		func(d *Data) []api.Provider { return d.Providers }, func(*api.Provider) row { return row{} }),
-	sources: kindOf(listing.Sources, "source", "SOURCE",
-		func(d *Data) []api.Source { return d.Sources }, func(s *api.Source) row { return row{source: s.Name} }),
-	tenants: kindOf(listing.Tenants, "tenant", queuedTitle,
-		func(d *Data) []api.Tenant { return d.Tenants }, func(t *api.Tenant) row { return row{tenant: t.Name} }),
-	warmups: kindOf(listing.Warmups, "the warm-up of source", "SOURCE",
-		func(d *Data) []api.Warmup { return d.Warmups }, func(w *api.Warmup) row { return row{source: w.Source} }),
+	sites: kindOf(listing.Sites, "site", queuedTitle, func(d *Data) *[]api.Site { return &d.Sites },
+		api.OpSites, func(f *fetch, p api.Paging) api.SiteFilter {
+			return api.SiteFilter{Provider: f.of, Order: api.BySize, Paging: p}
+		}, func(s *api.Site) row { return row{site: s.Name} }),
+	providers: kindOf(listing.Providers, "provider", queuedTitle, func(d *Data) *[]api.Provider { return &d.Providers },
+		api.OpProviders, func(_ *fetch, p api.Paging) api.UnpooledFilter {
+			return api.UnpooledFilter{BlockFilter: largest(nil, p)}
+		}, func(*api.Provider) row { return row{} }),
+	sources: kindOf(listing.Sources, "source", "SOURCE", func(d *Data) *[]api.Source { return &d.Sources },
+		api.OpSources, largest, func(s *api.Source) row { return row{source: s.Name} }),
+	tenants: kindOf(listing.Tenants, "tenant", queuedTitle, func(d *Data) *[]api.Tenant { return &d.Tenants },
+		api.OpTenants, func(_ *fetch, p api.Paging) api.TenantFilter {
+			return api.TenantFilter{BlockFilter: largest(nil, p)}
+		}, func(t *api.Tenant) row { return row{tenant: t.Name} }),
+	warmups: kindOf(listing.Warmups, "the warm-up of source", "SOURCE", func(d *Data) *[]api.Warmup { return &d.Warmups },
+		api.OpWarmups, func(_ *fetch, p api.Paging) api.Paging { return p },
+		func(w *api.Warmup) row { return row{source: w.Source} }),
 	connections: kindOf(listing.Connections, "the connection with", "AGE",
-		func(d *Data) []api.Connection { return d.Connections }, func(c *api.Connection) row {
+		func(d *Data) *[]api.Connection { return &d.Connections },
+		api.OpConnections, func(f *fetch, p api.Paging) api.ConnectionFilter {
+			return api.ConnectionFilter{Source: f.of, Paging: p}
+		}, func(c *api.Connection) row {
 			return row{site: c.Site, source: c.Source, tenant: c.Tenant, incoming: c.Direction == api.Incoming}
 		}),
 }
 
-// kindOf makes the table of a listing, sorted by the column of a title. about tells of what a row is.
-func kindOf[T any](l listing.Listing[T], subject, sort string, list func(*Data) []T, about func(*T) row) kind {
+// largest asks for blocks of the configuration, the largest first.
+func largest(_ *fetch, p api.Paging) api.BlockFilter {
+	return api.BlockFilter{Order: api.BySize, Paging: p}
+}
+
+// kindOf makes the table of a listing, sorted by the column of a title. list is where its rows are, op answers with them
+// when it is asked with filter, and about returns of what a row is.
+func kindOf[T, Q, L any](
+	l listing.Listing[T], subject, sort string, list func(*Data) *[]T,
+	op api.Op[Q, L], filter func(*fetch, api.Paging) Q, about func(*T) row,
+) kind {
 	l = l.For(listing.Top)
 	k := kind{name: l.Name, subject: subject, empty: "no " + l.Noun + " is known: " + l.Empty}
 	for i, c := range l.Columns {
@@ -90,8 +111,14 @@ func kindOf[T any](l listing.Listing[T], subject, sort string, list func(*Data) 
 			k.sort = i
 		}
 	}
+	k.ask = func(ctx context.Context, relay *api.Client, f *fetch, limit int, d *Data) error {
+		answer, err := op.Call(ctx, relay, filter(f, api.Paging{Limit: limit}))
+		rows, next := api.RowsOf[T](&answer)
+		*list(d), d.More = *rows, *next != ""
+		return err
+	}
 	k.rows = func(d *Data) (rows []row) {
-		all := list(d)
+		all := *list(d)
 		for i := range all {
 			r := about(&all[i])
 			r.key = l.Key(&all[i])

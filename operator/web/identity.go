@@ -58,15 +58,6 @@ func (s *Server) clientOf(r *http.Request) netip.Addr {
 	return network.Client(netip.AddrPortFrom(peer(r), 0), hops, s.access.Load().TrustedProxies).Addr()
 }
 
-// lastOf gives the last element of a list in headers: what the nearest proxy has added.
-func lastOf(values []string) string {
-	list := network.Elements(values)
-	if len(list) == 0 {
-		return ""
-	}
-	return list[len(list)-1]
-}
-
 // byProxy gives who has logged in at the proxy that a request came from; only what a trusted one says counts.
 func (s *Server) byProxy(r *http.Request) (user string, ok bool) {
 	name := s.access.Load().UserHeader

@@ -15,16 +15,14 @@ import (
 
 // logPage is the newest records of the accounting log that fit a filter.
 type logPage struct {
-	Path     string
-	Inputs   []input
-	Records  []*accounting.Record
-	Older    string // URL of the page with older ones; "" when this is the last
-	Newest   string // URL of the newest; "" when these are they
-	Follow   string // URL of the stream of what comes
-	Export   string
-	Damaged  string
-	Looked   int64 // octets of the log
-	Complete bool  // this is the last page
+	Path    string
+	Inputs  []input
+	Records []*accounting.Record
+	Older   string // URL of the page with older ones; "" when this is the last
+	Newest  string // URL of the newest; "" when these are they
+	Follow  string // URL of the stream of what comes
+	Export  string
+	api.LogPage
 }
 
 // logFilter is what the page can ask for.
@@ -63,8 +61,7 @@ func accountingLog(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := logPage{Path: r.route.path, Inputs: inputs(&f, "until")}
-	p.Damaged, p.Looked, p.Complete = page.Damaged, page.Looked, page.Complete
+	p := logPage{Path: r.route.path, Inputs: inputs(&f, "until"), LogPage: page}
 	for _, line := range page.Records {
 		rec, err := accounting.Parse(line)
 		if err != nil { // it hides no others

@@ -107,31 +107,18 @@ func (p *messagePage) fillRecords(r *request) error {
 	return nil
 }
 
-// contentPage is the beginning of a message's content, as text.
-type contentPage struct {
-	ID   string
-	Text string
-	Cut  bool // there is more
-}
-
-// maxShownContent bounds it, in octets.
+// maxShownContent bounds what is shown of a message's content, in octets.
 const maxShownContent = 256 << 10
 
 // errEnough ends the reading of a content that is longer than what is shown.
 var errEnough = errors.New("enough")
 
-// limitedWriter takes the first octets that are written.
-type limitedWriter struct {
-	text bytes.Buffer
-	more bool
-}
+// limitedWriter takes a little more than what is shown.
+type limitedWriter struct{ text bytes.Buffer }
 
 func (l *limitedWriter) Write(text []byte) (int, error) {
-	room := maxShownContent - l.text.Len()
-	if len(text) > room {
-		l.more = true
-		l.text.Write(text[:room])
-		return room, errEnough
+	if l.text.Len() > maxShownContent {
+		return 0, errEnough
 	}
 	return l.text.Write(text)
 }
@@ -147,7 +134,9 @@ func (s *Server) content(w http.ResponseWriter, r *request) error {
 	if err := api.OpContent.Copy(r.ctx, r.relay, &text, api.None{}, id); err != nil && !errors.Is(err, errEnough) {
 		return err
 	}
-	html, err := s.render(r.role(), "content.html", "live", contentPage{ID: id, Text: strings.ReplaceAll(text.text.String(), "\r\n", "\n"), Cut: text.more})
+	shown := text.text.Bytes()[:min(text.text.Len(), maxShownContent)]
+	html, err := s.render(r.role(), "content.html", "live", map[string]any{
+		"ID": id, "Text": strings.ReplaceAll(string(shown), "\r\n", "\n"), "Cut": text.text.Len() > maxShownContent})
 	if err != nil {
 		return err
 	}

@@ -124,8 +124,9 @@ func commonestReplies(r *request) (map[string]providerRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	counts, asked := make(map[string]map[string]providerRow), make(map[string]int)
-	total := make(map[string]int)
+	type likeness struct{ provider, reply string }
+	counts := make(map[likeness]providerRow)
+	asked, total := make(map[string]int), make(map[string]int)
 	for _, s := range sites.Sites {
 		if s.Deferred == 0 || asked[s.Provider] == oneProvider {
 			continue
@@ -135,27 +136,22 @@ func commonestReplies(r *request) (map[string]providerRow, error) {
 		if err != nil && !api.IsNotFound(err) {
 			return nil, err
 		}
-		if counts[s.Provider] == nil {
-			counts[s.Provider] = make(map[string]providerRow)
-		}
 		for _, e := range recent.Errors {
-			like := withoutNumbers(e.Reply.String())
-			row := counts[s.Provider][like]
+			like := likeness{s.Provider, withoutNumbers(e.Reply.String())}
+			row := counts[like]
 			if row.Times == 0 {
 				row.Reply, row.Site = e.Reply.String(), s.Name
 			}
 			row.Times++
-			counts[s.Provider][like] = row
+			counts[like] = row
 			total[s.Provider]++
 		}
 	}
 	out := make(map[string]providerRow)
-	for provider, likes := range counts {
-		for _, row := range likes {
-			if best := out[provider]; row.Times > best.Times || row.Times == best.Times && row.Reply < best.Reply {
-				row.Of = total[provider]
-				out[provider] = row
-			}
+	for like, row := range counts {
+		if best := out[like.provider]; row.Times > best.Times || row.Times == best.Times && row.Reply < best.Reply {
+			row.Of = total[like.provider]
+			out[like.provider] = row
 		}
 	}
 	return out, nil

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,32 +49,6 @@ func (r *request) list(name string) (all []string) {
 func (r *request) flag(name string) bool {
 	v := r.get(name)
 	return v == "true" || v == "on" || v == "1"
-}
-
-// number gives a parameter that is a number from least to most.
-func (r *request) number(name string, byDefault, least, most int) (int, error) {
-	text := r.get(name)
-	if text == "" {
-		return byDefault, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		return 0, api.Invalid("", "%s: want a number from %d to %d, not %q", name, least, most, text)
-	}
-	return n, nil
-}
-
-// age gives a parameter such as 15m.
-func (r *request) age(name string) (api.Age, error) {
-	text := r.get(name)
-	if text == "" {
-		return 0, nil
-	}
-	a, err := api.ParseAge(text)
-	if err != nil {
-		return 0, api.Invalid("", "%s: %v", name, err)
-	}
-	return a, nil
 }
 
 // path gives a part of the path, as {id} of the route.

@@ -71,7 +71,7 @@ var routes = []route{
 	{method: "POST", path: "/pauses/end", role: Operator, title: "Resume", params: paramsOf(new(api.EndPause)), action: &action{do: changes("pause", asks(api.OpEndPause), nil), help: "What waited for the end of the pause is sent."}},
 
 	{method: "GET", path: "/warm-ups", role: Viewer, title: "Warm-up", menu: true, params: []string{"after"}, page: &page{"warmups.html", warmups.page, seldom}},
-	{method: "GET", path: "/warm-ups/simulate", role: Viewer, title: "Simulation of a warm-up", params: simulateParams, page: &page{"simulate.html", simulateWarmup, 0}},
+	{method: "GET", path: "/warm-ups/simulate", role: Viewer, title: "Simulation of a warm-up", params: paramsOf(new(simulateQuery)), page: &page{"simulate.html", simulateWarmup, 0}},
 	{method: "GET", path: "/warm-up", role: Viewer, title: "Warm-up of a source", params: []string{"source"}, page: &page{"warmup.html", warmupOf, seldom}},
 	{method: "POST", path: "/warm-up/start", role: Operator, title: "Start again", params: paramsOf(new(warmupChange)), action: &action{do: changeWarmup(api.WarmupStart), help: "The warm-up begins again, on that stage. No counter changes."}},
 	{method: "POST", path: "/warm-up/pause", role: Operator, title: "Pause", params: paramsOf(new(warmupChange)), action: &action{do: changeWarmup(api.WarmupPause), help: "No mail takes the source until the warm-up is resumed."}},

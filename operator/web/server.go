@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/mta/internal/network"
 	"example.org/mta/operator/api"
 )
 
@@ -226,7 +227,8 @@ func (s *Server) mine(host string) bool {
 
 // secure reports whether a request came to us, or to a proxy that we trust, by TLS.
 func (s *Server) secure(r *http.Request) bool {
-	return r.TLS != nil || s.trusted(peer(r)) && strings.EqualFold(lastOf(r.Header.Values("X-Forwarded-Proto")), "https")
+	by := network.Elements(r.Header.Values("X-Forwarded-Proto")) // the last is the nearest proxy's
+	return r.TLS != nil || s.trusted(peer(r)) && len(by) > 0 && strings.EqualFold(by[len(by)-1], "https")
 }
 
 func (s *Server) routeOf(method, path string) *route {

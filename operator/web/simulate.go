@@ -15,12 +15,8 @@ import (
 type simulationPage struct {
 	Plans  []api.WarmupPlan
 	Shapes []mailShape
-	Plan   string
-	Volume string
-	Shape  string
-	On     string // the days of the week with mail; "": all
-	Tier   int
-	Tiers  int                  // how many there are
+	Tiers  int // how many there are
+	simulateQuery
 	Result *api.SimulatedWarmup // nil until the form is filled in
 	Days   []simulatedDay
 	Curve  template.HTML // an SVG picture
@@ -39,23 +35,27 @@ type simulatedDay struct {
 	Why, Provider                             string // of the day's effect on the stage; "": not known
 }
 
-var simulateParams = []string{"plan", "volume", "shape", "on", "tier"}
+// simulateQuery is what the form asks for.
+type simulateQuery struct {
+	Plan   string `q:"plan"`
+	Volume int    `q:"volume" min:"1" max:"10000000"` // 0: nothing is simulated yet
+	Shape  string `q:"shape"`
+	On     string `q:"on"` // the days of the week with mail; "": all
+	Tier   int    `q:"tier" max:"5"`
+}
 
 func simulateWarmup(r *request) (any, error) {
-	p := simulationPage{Shapes: mailShapes, Tiers: envelope.TierCount, Plan: r.get("plan"), Volume: r.get("volume"), Shape: r.get("shape"), On: r.get("on")}
-	var err error
-	if p.Tier, err = r.number("tier", 3, 0, envelope.TierCount-1); err != nil {
-		return nil, err
-	}
-	plans, err := api.OpWarmupPlans.Call(r.ctx, r.relay, api.None{})
-	if p.Plans = plans.Plans; err != nil || p.Volume == "" {
-		return p, err
-	}
-	volume, err := r.number("volume", 0, 1, api.MaxSimulatedVolume)
+	p := simulationPage{Shapes: mailShapes, Tiers: envelope.TierCount, simulateQuery: simulateQuery{Tier: 3}}
+	err := r.read(&p.simulateQuery)
 	if err != nil {
 		return nil, err
 	}
-	done, err := api.OpSimulateWarmup.Call(r.ctx, r.relay, api.SimulateWarmup{Plan: p.Plan, Volume: int64(volume), Shape: p.Shape, On: p.On, Tier: &p.Tier, Seed: 1})
+	plans, err := api.OpWarmupPlans.Call(r.ctx, r.relay, api.None{})
+	if p.Plans = plans.Plans; err != nil || p.Volume == 0 {
+		return p, err
+	}
+	q := api.SimulateWarmup{Plan: p.Plan, Volume: int64(p.Volume), Shape: p.Shape, On: p.On, Tier: &p.Tier, Seed: 1}
+	done, err := api.OpSimulateWarmup.Call(r.ctx, r.relay, q)
 	if err != nil {
 		return nil, err
 	}

@@ -80,8 +80,10 @@ func suppress(r *request, in api.Intent) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	length, err := r.age("for")
-	if err != nil {
+	var lasting struct {
+		For api.Age `q:"for"`
+	}
+	if err := r.read(&lasting); err != nil {
 		return Outcome{}, err
 	}
 	s := api.Suppress{Intent: in}
@@ -90,8 +92,8 @@ func suppress(r *request, in api.Intent) (Outcome, error) {
 		if t := r.tenant(); t != nil {
 			e.Tenant = *t
 		}
-		if length > 0 {
-			e.Expires = r.now.Add(time.Duration(length))
+		if lasting.For > 0 {
+			e.Expires = r.now.Add(time.Duration(lasting.For))
 		}
 		s.Suppressions = append(s.Suppressions, e)
 	}

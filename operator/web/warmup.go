@@ -82,7 +82,4 @@ func (warmupPage) Share(n, of int64) string {
 // Refusals counts what a provider deferred or refused by policy: both count in one gate.
 func (warmupPage) Refusals(p warmup.ProviderStatus) int64 { return p.Deferred + p.Refused }
 
-// Percent writes a gate of the plan.
-func (warmupPage) Percent(part float64) string { return percentage(part) }
-
 func percentage(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" }
