@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,12 +42,26 @@ type SiteFilter struct {
 	Paging
 }
 
+// Fits reports whether a site is meant by all of a filter but its names.
+func (f *SiteFilter) Fits(s *Site) bool {
+	suspended := func(a SiteAction) bool { return a.What == SiteSuspended }
+	return (f.Provider == "" || f.Provider == s.Provider) && (!f.Failing || s.Failing) && (!f.Queued || s.Queued > 0) &&
+		(!f.Suspended || slices.ContainsFunc(s.Actions, suspended)) &&
+		(!f.Busy || s.Connections+s.Waiting+s.Running+s.Parked+s.Deferred > 0)
+}
+
 // HostFilter says which hosts are meant, and which page of them; the zero HostFilter fits all.
 type HostFilter struct {
 	Names  []string  `q:"name" arg:"NAME" label:"Name or address" hint:"mx.example or .example" help:"any of these names or addresses; .example.com means all names with that ending"`
 	State  HostState `q:"state" help:"hosts in this <state>: active, idle, retry, closed or unused"`
 	Source string    `q:"source" help:"hosts that this <source> has contacted"`
 	Paging
+}
+
+// Fits reports whether a host is meant by all of a filter but its names.
+func (f *HostFilter) Fits(h *Host) bool {
+	met := func(p HostPath) bool { return p.Source == f.Source }
+	return (f.State == "" || f.State == h.State) && (f.Source == "" || slices.ContainsFunc(h.Paths, met))
 }
 
 // Names reports whether one of names is meant by patterns; no patterns mean everything.
@@ -95,7 +110,11 @@ type Site struct {
 	Why      string       `json:"why,omitempty"`      // what the first of those that wait waits for
 	Until    time.Time    `json:"until,omitzero"`     // when that ends, where it is known
 	Actions  []SiteAction `json:"actions,omitempty"`  // in force
+	Failing  bool         `json:"-"`                  // the last recipient failed; for SiteFilter
 }
+
+// SiteSuspended is what a SiteAction is that lets nothing leave.
+const SiteSuspended = "suspended"
 
 // SiteAction is something that holds mail for a site or a host back for a while: by an operator, or
 // by the relay itself on account of a reply.

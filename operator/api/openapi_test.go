@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/operator/audit"
@@ -129,44 +130,15 @@ func sorted(s []string) []string { s = slices.Clone(s); slices.Sort(s); return s
 // same types, and those that may be absent are not required.
 func TestDocumentHasTheTypes(t *testing.T) {
 	d := readDocument(t)
-	types := []reflect.Type{
-		reflect.TypeFor[Error](), reflect.TypeFor[Effect](), reflect.TypeFor[Reply](), reflect.TypeFor[RecipientStatus](), reflect.TypeFor[Rerouted](), reflect.TypeFor[Item](), reflect.TypeFor[List](),
-		reflect.TypeFor[Filter](), reflect.TypeFor[Change](), reflect.TypeFor[Changed](), reflect.TypeFor[Obstacle](), reflect.TypeFor[Pause](), reflect.TypeFor[PauseList](), reflect.TypeFor[BeginPause](), reflect.TypeFor[EndPause](), reflect.TypeFor[Summary](), reflect.TypeFor[SummaryRow](),
-		reflect.TypeFor[Status](), reflect.TypeFor[Alarm](), reflect.TypeFor[QueueStats](), reflect.TypeFor[Reload](),
-		reflect.TypeFor[Rates](), reflect.TypeFor[Connections](), reflect.TypeFor[LoweredConnections](), reflect.TypeFor[Memory](), reflect.TypeFor[Disk](),
-		reflect.TypeFor[Imported](), reflect.TypeFor[Refused](), reflect.TypeFor[MovedMessage](), reflect.TypeFor[RemoveMoved](), reflect.TypeFor[MovedRemoved](),
-		reflect.TypeFor[StoreFormat](), reflect.TypeFor[Upgrade](), reflect.TypeFor[FinishUpgrade](), reflect.TypeFor[UpgradeFinished](),
-		reflect.TypeFor[Tally](), reflect.TypeFor[Load](), reflect.TypeFor[Source](), reflect.TypeFor[SourceList](),
-		reflect.TypeFor[SourceProvider](), reflect.TypeFor[SourceSuspension](), reflect.TypeFor[Provider](), reflect.TypeFor[ProviderList](),
-		reflect.TypeFor[Connection](), reflect.TypeFor[ConnectionList](), reflect.TypeFor[CloseConnections](), reflect.TypeFor[ClosedConnections](),
-		reflect.TypeFor[Recent](), reflect.TypeFor[RecentOutcome](),
-		reflect.TypeFor[Pool](), reflect.TypeFor[PoolList](), reflect.TypeFor[Tenant](), reflect.TypeFor[TenantUse](), reflect.TypeFor[TenantList](),
-		reflect.TypeFor[Site](), reflect.TypeFor[SiteAction](), reflect.TypeFor[SiteList](), reflect.TypeFor[Host](), reflect.TypeFor[HostTLS](), reflect.TypeFor[HostPath](),
-		reflect.TypeFor[Broken](), reflect.TypeFor[HostList](), reflect.TypeFor[Forget](), reflect.TypeFor[Forgotten](),
-		reflect.TypeFor[Suspend](), reflect.TypeFor[Suspended](), reflect.TypeFor[Resume](), reflect.TypeFor[Resumed](),
-		reflect.TypeFor[SuspendHosts](), reflect.TypeFor[SuspendedHosts](), reflect.TypeFor[ResumeHosts](), reflect.TypeFor[ResumedHosts](),
-		reflect.TypeFor[Explanation](), reflect.TypeFor[ExplainedMessage](), reflect.TypeFor[ExplainedRecipient](), reflect.TypeFor[Destination](),
-		reflect.TypeFor[TierHost](), reflect.TypeFor[OtherPool](), reflect.TypeFor[DestinationSource](), reflect.TypeFor[Limit](), reflect.TypeFor[Lane](),
-		reflect.TypeFor[QueuedCounts](), reflect.TypeFor[Ceiling](), reflect.TypeFor[TraceLine](),
-		reflect.TypeFor[APIKey](), reflect.TypeFor[APIKeyList](), reflect.TypeFor[AddAPIKey](), reflect.TypeFor[RotateAPIKey](), reflect.TypeFor[RemoveAPIKeys](), reflect.TypeFor[NewAPIKey](),
-		reflect.TypeFor[Stream](), reflect.TypeFor[SetAside](), reflect.TypeFor[StreamList](), reflect.TypeFor[MoveStream](), reflect.TypeFor[MovedStream](), reflect.TypeFor[TestedStream](),
-		reflect.TypeFor[Suppression](), reflect.TypeFor[SuppressionList](), reflect.TypeFor[Suppress](), reflect.TypeFor[Suppressed](),
-		reflect.TypeFor[SuppressedAddresses](), reflect.TypeFor[Unsuppressed](), reflect.TypeFor[SuppressionSelection](),
-		reflect.TypeFor[DoubtedProvider](), reflect.TypeFor[PendingList](), reflect.TypeFor[PendingDecided](),
-		reflect.TypeFor[Warmup](), reflect.TypeFor[warmup.ProviderStatus](), reflect.TypeFor[warmup.DayStatus](), reflect.TypeFor[warmup.Forecast](), reflect.TypeFor[WarmupDiverted](), reflect.TypeFor[WarmupList](),
-		reflect.TypeFor[WarmupPlan](), reflect.TypeFor[WarmupPlanList](), reflect.TypeFor[warmup.PlanFile](), reflect.TypeFor[warmup.Stage](),
-		reflect.TypeFor[warmup.Caps](), reflect.TypeFor[warmup.Health](), reflect.TypeFor[warmup.Limits](), reflect.TypeFor[warmup.PauseRule](), reflect.TypeFor[StageChoice](), reflect.TypeFor[SimulateWarmup](), reflect.TypeFor[SimulatedWarmup](), reflect.TypeFor[SimulatedRow](), reflect.TypeFor[WarmupReport](),
-		reflect.TypeFor[Intent](), reflect.TypeFor[PauseChanged](), reflect.TypeFor[StreamChanged](), reflect.TypeFor[WarmupChanged](), reflect.TypeFor[STSRefreshed](), reflect.TypeFor[RemovedAPIKeys](), reflect.TypeFor[Unsuppress](),
-		reflect.TypeFor[FileChange](), reflect.TypeFor[BegunFileChange](), reflect.TypeFor[EndedFileChange](),
-		reflect.TypeFor[audit.Page](), reflect.TypeFor[audit.Line](), reflect.TypeFor[LogPage](),
-		reflect.TypeFor[UnknownList](), reflect.TypeFor[UnknownReplies](), reflect.TypeFor[UnknownSample](),
-		reflect.TypeFor[TLSReportList](), reflect.TypeFor[tlsrpt.Day](), reflect.TypeFor[tlsrpt.Policy](), reflect.TypeFor[tlsrpt.Detail](), reflect.TypeFor[tlsrpt.Delivery](),
-		reflect.TypeFor[STSPolicy](), reflect.TypeFor[InboundList](), reflect.TypeFor[InboundMail](),
-		reflect.TypeFor[Admission](), reflect.TypeFor[AdmissionSlots](), reflect.TypeFor[AdmissionPressure](), reflect.TypeFor[AdmissionTier](),
-		reflect.TypeFor[History](), reflect.TypeFor[HistorySeries](), reflect.TypeFor[HistoryNames](), reflect.TypeFor[HistoryRow](),
-		reflect.TypeFor[AdmissionCount](), reflect.TypeFor[AdmissionQuota](), reflect.TypeFor[AdmissionVerdict](), reflect.TypeFor[AdmissionRefusal](),
+	types := map[reflect.Type]bool{}
+	addStructs(types, reflect.TypeFor[Error]())
+	for _, o := range operations {
+		addStructs(types, o.answer)
+		if o.method == "POST" && o.takes == "" {
+			addStructs(types, o.request)
+		}
 	}
-	for _, typ := range types {
+	for typ := range types {
 		s, ok := d.Components.Schemas[schemaName(typ)]
 		if !ok {
 			t.Errorf("openapi.json has no schema for %s", schemaName(typ))
@@ -176,6 +148,19 @@ func TestDocumentHasTheTypes(t *testing.T) {
 	}
 	if want := len(types) + len([]string{"State", "Age"}); len(d.Components.Schemas) != want {
 		t.Errorf("openapi.json has %d schemas, want %d", len(d.Components.Schemas), want)
+	}
+}
+
+// addStructs adds the structs of which a type is made.
+func addStructs(all map[reflect.Type]bool, t reflect.Type) {
+	switch kind := t.Kind(); {
+	case kind == reflect.Pointer || kind == reflect.Slice || kind == reflect.Map:
+		addStructs(all, t.Elem())
+	case kind == reflect.Struct && t != reflect.TypeFor[time.Time]() && !all[t]:
+		all[t] = true
+		for _, f := range fieldsOf(t) {
+			addStructs(all, f.Type)
+		}
 	}
 }
 

@@ -120,6 +120,42 @@ func changes[Q, A any, PQ interface {
 	return add[Q, A](operation{name: name, method: http.MethodPost, path: path, action: action, help: help, serve: serve})
 }
 
+// part returns the part of the relay that answers: the field of Config that has its type.
+func part[P any](s *Server) (p P) {
+	config := reflect.ValueOf(&s.config).Elem()
+	for i := range config.NumField() {
+		if field, ok := config.Field(i).Addr().Interface().(*P); ok {
+			p = *field
+		}
+	}
+	return p
+}
+
+// with has a method of a part answer a request; alone is for a request without parameters, ofName for one with a name in
+// the path, and inPages for one for a page.
+func with[P, Q, A any](do func(P, context.Context, Q) (A, error)) func(*Server, *http.Request, Q) (A, error) {
+	return func(s *Server, r *http.Request, q Q) (A, error) { return do(part[P](s), r.Context(), q) }
+}
+
+func alone[P, A any](do func(P, context.Context) (A, error)) func(*Server, *http.Request, None) (A, error) {
+	return func(s *Server, r *http.Request, _ None) (A, error) { return do(part[P](s), r.Context()) }
+}
+
+func ofName[P, A any](do func(P, context.Context, string) (A, error)) func(*Server, *http.Request, None) (A, error) {
+	return func(s *Server, r *http.Request, _ None) (A, error) {
+		return do(part[P](s), r.Context(), r.PathValue("name"))
+	}
+}
+
+func inPages[P, A any, Q interface{ cursor() (string, int) }](
+	do func(p P, ctx context.Context, q Q, after string, limit int) (A, error),
+) func(*Server, *http.Request, Q) (A, error) {
+	return func(s *Server, r *http.Request, q Q) (A, error) {
+		after, limit := q.cursor()
+		return do(part[P](s), r.Context(), q, after, limit)
+	}
+}
+
 // handler answers the operation's requests.
 func (o *operation) handler(s *Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -43,63 +43,43 @@ var (
 	OpLog = gives[logQuery, LogPage]("log", "/v1/log", "", "application/x-ndjson", "accounting records, oldest first",
 		(*Server).log)
 
-	OpSites = reads("sites", "/v1/sites", "what is known of sites",
-		func(s *Server, r *http.Request, q SiteFilter) (SiteList, error) {
-			return s.config.Destinations.Sites(r.Context(), q, q.After, q.Limit)
-		})
+	OpSites   = reads("sites", "/v1/sites", "what is known of sites", inPages(Destinations.Sites))
 	OpSuspend = changes("suspend", "/v1/sites/suspend", "sites suspend", "send nothing to a site for a while",
 		(*Server).suspend)
 	OpResume = changes("resume", "/v1/sites/resume", "sites resume", "end all suspensions of a site", (*Server).resume)
 	OpRecent = reads("recentOutcomes", "/v1/sites/{name}/recent", "the latest outcomes and errors of a site's mail",
-		func(s *Server, r *http.Request, _ None) (Recent, error) {
-			return s.config.Destinations.Recent(r.Context(), r.PathValue("name"))
-		})
+		ofName(Destinations.Recent))
 	OpConnections = reads("connections", "/v1/connections", "the open connections, with clients and with remote hosts",
-		func(s *Server, r *http.Request, q ConnectionFilter) (ConnectionList, error) {
-			return s.config.OpenConnections.Connections(r.Context(), q, q.After, q.Limit)
-		})
+		inPages(OpenConnections.Connections))
 	OpCloseConnections = changes("closeConnections", "/v1/connections/close", "connections close",
 		"end connections without loss of mail", (*Server).closeConnections)
 	OpProviders = reads("providers", "/v1/providers", "the providers of the configuration",
 		func(s *Server, r *http.Request, q UnpooledFilter) (ProviderList, error) {
 			return s.config.Blocks.Providers(r.Context(), q.BlockFilter, q.After, q.Limit)
 		})
-	OpSources = reads("sources", "/v1/sources", "the sources of the configuration",
-		func(s *Server, r *http.Request, q BlockFilter) (SourceList, error) {
-			return s.config.Blocks.Sources(r.Context(), q, q.After, q.Limit)
-		})
-	OpPools = reads("pools", "/v1/pools", "the pools of the configuration",
+	OpSources = reads("sources", "/v1/sources", "the sources of the configuration", inPages(Blocks.Sources))
+	OpPools   = reads("pools", "/v1/pools", "the pools of the configuration",
 		func(s *Server, r *http.Request, q UnpooledFilter) (PoolList, error) {
 			return s.config.Blocks.Pools(r.Context(), q.BlockFilter, q.After, q.Limit)
 		})
 	OpTenants = reads("tenants", "/v1/tenants", "the tenants of the configuration", (*Server).tenants)
-	OpHosts   = reads("hosts", "/v1/hosts", "what is known of hosts",
-		func(s *Server, r *http.Request, q HostFilter) (HostList, error) {
-			return s.config.Destinations.Hosts(r.Context(), q, q.After, q.Limit)
-		})
-	OpForget = changes("forget", "/v1/hosts/forget", "hosts forget",
+	OpHosts   = reads("hosts", "/v1/hosts", "what is known of hosts", inPages(Destinations.Hosts))
+	OpForget  = changes("forget", "/v1/hosts/forget", "hosts forget",
 		"make hosts unknown again, so that they are tried anew", (*Server).forget)
 	OpSuspendHosts = changes("suspendHosts", "/v1/hosts/suspend", "hosts suspend", "send nothing to hosts for a while",
 		(*Server).suspendHosts)
 	OpResumeHosts = changes("resumeHosts", "/v1/hosts/resume", "hosts resume", "end all suspensions of hosts",
 		(*Server).resumeHosts)
 
-	OpPauses = reads("pauses", "/v1/pauses", "what an operator lets nothing be sent of",
-		func(s *Server, r *http.Request, _ None) (PauseList, error) {
-			return s.config.Pauses.Pauses(r.Context())
-		})
+	OpPauses     = reads("pauses", "/v1/pauses", "what an operator lets nothing be sent of", alone(Pauses.Pauses))
 	OpBeginPause = changes("beginPause", "/v1/pauses/begin", "pause",
 		"send nothing of a tenant, pool, source or domain, or nothing at all", (*Server).beginPause)
 	OpEndPause = changes("endPause", "/v1/pauses/end", "resume", "send it again", (*Server).endPause)
 
 	OpStreams = reads("streams", "/v1/streams", "list the streams of events, and how far they are",
-		func(s *Server, r *http.Request, _ None) (StreamList, error) {
-			return s.config.Streams.Streams(r.Context())
-		})
+		alone(Streams.Streams))
 	OpStream = reads("stream", "/v1/streams/{name}", "one stream, with the events that its receiver has refused",
-		func(s *Server, r *http.Request, _ None) (Stream, error) {
-			return s.config.Streams.Stream(r.Context(), r.PathValue("name"))
-		})
+		ofName(Streams.Stream))
 	OpPauseStream = changes("pauseStream", "/v1/streams/{name}/pause", "streams pause",
 		"send no events until the stream is resumed", pauseStream(true))
 	OpResumeStream = changes("resumeStream", "/v1/streams/{name}/resume", "streams resume",
@@ -116,9 +96,7 @@ var (
 			return s.config.Suppressions.Suppressions(r.Context(), q.SuppressionFilter, q.After, q.Limit)
 		})
 	OpCheckSuppressed = asks("checkSuppressed", "POST", "/v1/suppressions/check", "what keeps mail from addresses",
-		func(s *Server, r *http.Request, a SuppressedAddresses) (SuppressionList, error) {
-			return s.config.Suppressions.CheckSuppressed(r.Context(), a)
-		})
+		with(Suppressions.CheckSuppressed))
 	OpSuppress = changes("suppress", "/v1/suppressions/add", "suppress add", "put addresses on the list",
 		(*Server).suppress)
 	OpUnsuppress = changes("unsuppress", "/v1/suppressions/remove", "suppress remove", "take addresses off the list",
@@ -140,9 +118,7 @@ var (
 		})
 
 	OpAPIKeys = reads("apiKeys", "/v1/keys", "list the API keys of tenants, without their secrets",
-		func(s *Server, r *http.Request, _ None) (APIKeyList, error) {
-			return s.config.APIKeys.APIKeys(r.Context())
-		})
+		alone(APIKeys.APIKeys))
 	OpAddAPIKey = changes("addAPIKey", "/v1/keys/add", "key add", "add an API key",
 		func(s *Server, r *http.Request, a AddAPIKey) (NewAPIKey, error) {
 			done, err := s.config.APIKeys.AddAPIKey(r.Context(), a)
@@ -160,9 +136,7 @@ var (
 		"remove API keys: all of a name, or the one of an id", (*Server).removeAPIKeys)
 
 	OpExplain = reads("explain", "/v1/explain", "why mail waits, or what would happen to it",
-		func(s *Server, r *http.Request, q ExplainQuery) (Explanation, error) {
-			return s.config.Destinations.Explain(r.Context(), q)
-		})
+		with(Destinations.Explain))
 	OpSTSPolicy = reads("stsPolicy", "/v1/mta-sts/{domain}", "what is known of a domain's MTA-STS policy (RFC 8461)",
 		func(s *Server, r *http.Request, _ None) (STSPolicy, error) { return s.readSTSPolicy(r, false) })
 	OpRefreshSTSPolicy = changes("refreshSTSPolicy", "/v1/mta-sts/{domain}/refresh", "tls policy",
@@ -178,15 +152,9 @@ var (
 			plans, err := s.config.Warmups.WarmupPlans(r.Context())
 			return WarmupPlanList{plans}, err
 		})
-	OpWarmup = reads("warmup", "/v1/warmup/{name}", "where a source stands in its plan",
-		func(s *Server, r *http.Request, _ None) (Warmup, error) {
-			return s.config.Warmups.Warmup(r.Context(), r.PathValue("name"))
-		})
+	OpWarmup         = reads("warmup", "/v1/warmup/{name}", "where a source stands in its plan", ofName(Warmups.Warmup))
 	OpSimulateWarmup = asks("simulateWarmup", "POST", "/v1/warmup/simulate",
-		"how a plan would take a daily volume; nothing is changed",
-		func(s *Server, r *http.Request, q SimulateWarmup) (SimulatedWarmup, error) {
-			return s.config.Warmups.SimulateWarmup(r.Context(), q)
-		})
+		"how a plan would take a daily volume; nothing is changed", with(Warmups.SimulateWarmup))
 	OpChangeWarmup = map[WarmupAction]Op[StageChoice, WarmupChanged]{
 		WarmupStart: changes("startWarmup", "/v1/warmup/{name}/start", "warmup start",
 			"begin a warm-up again, on a stage; what was sent in this hour and day still counts", changeWarmup(WarmupStart)),
@@ -210,9 +178,7 @@ var (
 			return s.config.Admissions.WhyRefused(r.Context(), q.Who)
 		})
 	OpHistory = reads("history", "/v1/history", "figures over time: of the relay, a provider, a source, a site or a tenant",
-		func(s *Server, r *http.Request, q HistoryQuery) (History, error) {
-			return s.config.Histories.History(r.Context(), q)
-		})
+		with(Histories.History))
 	OpHistoryNames = reads("historyNames", "/v1/history/names",
 		"the subjects that have a history, the busiest first, with their latest figures",
 		func(s *Server, r *http.Request, q HistoryNamesQuery) (HistoryNames, error) {
@@ -247,15 +213,9 @@ var (
 	OpBackup = gives[BackupOptions, any]("backup", "/v1/backup", "backup", "application/x-tar",
 		"the relay's state at one instant", (*Server).backup)
 	OpUpgrade = reads("upgrade", "/v1/upgrade",
-		"the formats of the relay's stores, and whether the version before can be put back",
-		func(s *Server, r *http.Request, _ None) (Upgrade, error) {
-			return s.config.Upgrades.Upgrade(r.Context())
-		})
+		"the formats of the relay's stores, and whether the version before can be put back", alone(Upgrades.Upgrade))
 	OpFinishUpgrade = changes("finishUpgrade", "/v1/upgrade/finish", "upgrade finish",
-		"write the newest formats from now on; the version before can't be put back then",
-		func(s *Server, r *http.Request, f FinishUpgrade) (UpgradeFinished, error) {
-			return s.config.Upgrades.FinishUpgrade(r.Context(), f)
-		})
+		"write the newest formats from now on; the version before can't be put back then", with(Upgrades.FinishUpgrade))
 	OpConfig = gives[configQuery, map[string]any]("config", "/v1/config", "", "text/plain",
 		"the configuration in force, without secrets", (*Server).effective)
 	OpConfigChanges = reads("configChanges", "/v1/config/changes", "the differences between the configuration file and the "+

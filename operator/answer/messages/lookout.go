@@ -96,9 +96,6 @@ func (k *Lookout) inQueue(id envelope.ID, rc *queue.ItemRecipient) Position {
 	return Position{State: api.StateDue, Next: rc.Next}
 }
 
-// Suspended is the action of delivery by which nothing is sent.
-const Suspended = "suspended"
-
 // deferred is a recipient that waits for its next try, or until its site's suspension ends where that is
 // later.
 func (k *Lookout) deferred(rc *queue.ItemRecipient) Position {
@@ -106,7 +103,7 @@ func (k *Lookout) deferred(rc *queue.ItemRecipient) Position {
 	if !known {
 		info, _ := k.m.Delivery.Site(rc.Line.Site())
 		for _, a := range info.Actions {
-			if a.What == Suspended && a.Source == "" && a.End.After(suspension.Next) {
+			if a.What == api.SiteSuspended && a.Source == "" && a.End.After(suspension.Next) {
 				suspension = Position{State: api.StateDeferred, Why: "suspended: " + a.Reason, Next: a.End}
 			}
 		}

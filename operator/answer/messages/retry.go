@@ -109,7 +109,7 @@ func (m *Messages) inTheWay(key parking.Key) (x api.Obstacle) {
 	}
 	x.Site = name
 	for _, a := range info.Actions {
-		if a.What == Suspended && a.Source == "" && m.Now().Before(a.End) {
+		if a.What == api.SiteSuspended && a.Source == "" && m.Now().Before(a.End) {
 			x.Why, x.Until = "suspended: "+a.Reason, a.End
 			return x
 		}

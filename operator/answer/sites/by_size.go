@@ -33,14 +33,14 @@ func (d *Sites) sitesBySize(ctx context.Context, f api.SiteFilter, after string,
 		info, _ := d.Delivery.Site(s.name)
 		info.Name = s.name
 		site := d.shown(&info, queued[s.name], now)
-		if !site.fits(&f) {
+		if !f.Fits(&site) {
 			continue
 		}
 		if len(l.Sites) == limit {
 			l.Next = fmt.Sprintf("%d %s", last.size, last.name)
 			break
 		}
-		l.Sites, last = append(l.Sites, site.Site), s
+		l.Sites, last = append(l.Sites, site), s
 	}
 	return l, nil
 }

@@ -14,7 +14,6 @@ import (
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/answer/blocks"
-	"example.org/mta/operator/answer/messages"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/warmup"
@@ -218,7 +217,7 @@ func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, r *Sit
 		}
 	}
 	for _, a := range c.Actions {
-		if a.What == messages.Suspended && (a.Source == "" || a.Source == s.Name) && a.End.After(x.suspended) {
+		if a.What == api.SiteSuspended && (a.Source == "" || a.Source == s.Name) && a.End.After(x.suspended) {
 			x.suspended = a.End
 		}
 	}
@@ -402,7 +401,7 @@ func (c *domainCase) whyNot(s *sourceCase) (time.Time, string) {
 	if s.suspended.After(c.now) {
 		why := ""
 		for _, a := range c.Actions {
-			if a.What == messages.Suspended && a.End.Equal(s.suspended) {
+			if a.What == api.SiteSuspended && a.End.Equal(s.suspended) {
 				why = a.Reason
 			}
 		}

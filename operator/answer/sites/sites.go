@@ -74,34 +74,28 @@ func (d *Sites) Sites(ctx context.Context, f api.SiteFilter, after string, limit
 			return l, err
 		}
 		site := d.shown(&s, queued[s.Name], now)
-		if !site.fits(&f) {
+		if !f.Fits(&site) {
 			continue
 		}
 		if len(l.Sites) == limit {
 			l.Next = l.Sites[limit-1].Name
 			break
 		}
-		l.Sites = append(l.Sites, site.Site)
+		l.Sites = append(l.Sites, site)
 	}
 	return l, nil
 }
 
 // shown puts all that is known of a site in words.
-func (d *Sites) shown(s *delivery.SiteInfo, k *queue.Count, now time.Time) site {
+func (d *Sites) shown(s *delivery.SiteInfo, k *queue.Count, now time.Time) api.Site {
 	out := siteOf(&s.SiteInfo, now)
 	out.Provider, _ = d.Messages.Providers.Provider(parking.Parse(s.Name))
 	out.addLanes(s.Lanes)
 	out.addQueued(k)
 	out.addReason(d)
 	c := d.Tally.Get(tally.Site, s.Name)
-	out.Tally, out.failing = blocks.TallyOf(&c), c.Failing()
-	return out
-}
-
-// fits reports whether a site is meant by all of a filter but its names.
-func (s *site) fits(f *api.SiteFilter) bool {
-	return (f.Provider == "" || f.Provider == s.Provider) && (!f.Suspended || s.suspended()) && (!f.Busy || s.busy()) &&
-		(!f.Queued || s.Queued > 0) && (!f.Failing || s.failing)
+	out.Tally, out.Failing = blocks.TallyOf(&c), c.Failing()
+	return out.Site
 }
 
 // waitingKeys are those behind a name for which there is mail in the queue, by name. After a start nothing is known of a
@@ -129,10 +123,7 @@ func (d *Sites) queuedByKey() map[string]*queue.Count {
 }
 
 // site is a site that is being put into words.
-type site struct {
-	api.Site
-	failing bool // the last recipient failed
-}
+type site struct{ api.Site }
 
 func siteOf(s *destdb.SiteInfo, now time.Time) site {
 	return site{Site: api.Site{
@@ -183,12 +174,6 @@ func (s *site) addReason(r *Sites) {
 	}
 }
 
-func (s *site) suspended() bool {
-	return slices.ContainsFunc(s.Actions, func(a api.SiteAction) bool { return a.What == messages.Suspended })
-}
-
-func (s *site) busy() bool { return s.Connections+s.Waiting+s.Running+s.Parked+s.Deferred > 0 }
-
 func (d *Sites) Hosts(ctx context.Context, f api.HostFilter, after string, limit int) (l api.HostList, _ error) {
 	now := d.Now()
 	var last destdb.HostKey // of those that are listed
@@ -197,7 +182,7 @@ func (d *Sites) Hosts(ctx context.Context, f api.HostFilter, after string, limit
 			return l, err
 		}
 		host := hostOf(&h, now)
-		if f.State != "" && f.State != host.State || f.Source != "" && !met(&host, f.Source) {
+		if !f.Fits(&host) {
 			continue
 		}
 		if len(l.Hosts) == limit {
@@ -208,10 +193,6 @@ func (d *Sites) Hosts(ctx context.Context, f api.HostFilter, after string, limit
 		last = h.Key()
 	}
 	return l, nil
-}
-
-func met(h *api.Host, source string) bool {
-	return slices.ContainsFunc(h.Paths, func(p api.HostPath) bool { return p.Source == source })
 }
 
 // hostOf puts a host in words. Paths of one source that differ in what they demand of the
@@ -349,7 +330,7 @@ func (d *Sites) Resume(ctx context.Context, s api.Resume) (api.Resumed, error) {
 	info, _ := d.Delivery.Site(name)
 	done := api.Resumed{Site: name}
 	for _, a := range actionsOf(info.Actions, d.Now()) {
-		if a.What == messages.Suspended {
+		if a.What == api.SiteSuspended {
 			done.Ended++
 		}
 	}
