@@ -55,14 +55,13 @@ type HostFilter struct {
 	Names  []string  `q:"name" arg:"NAME" label:"Name or address" hint:"mx.example or .example" help:"any of these names or addresses; .example.com means all names with that ending"`
 	State  HostState `q:"state" help:"hosts in this <state>: active, idle, retry, closed or unused"`
 	Source string    `q:"source" help:"hosts that this <source> has contacted"`
-	Plain  bool      `q:"plain" label:"in clear text" help:"only hosts to which mail goes in clear text since TLS failed"`
 	Paging
 }
 
 // Fits reports whether a host is meant by all of a filter but its names.
 func (f *HostFilter) Fits(h *Host) bool {
 	met := func(p HostPath) bool { return p.Source == f.Source }
-	return (!f.Plain || !h.PlainUntil.IsZero()) && (f.State == "" || f.State == h.State) && (f.Source == "" || slices.ContainsFunc(h.Paths, met))
+	return (f.State == "" || f.State == h.State) && (f.Source == "" || slices.ContainsFunc(h.Paths, met))
 }
 
 // Names reports whether one of names is meant by patterns; no patterns mean everything.
