@@ -20,11 +20,6 @@ var (
 	OpStatus = reads("status", "/v1/status", "how the relay is",
 		func(s *Server, _ *http.Request, _ None) (Status, error) { return s.config.Relay.Status(), nil })
 
-	OpAlarms = reads("alarms", "/v1/alarms", "the alarms that are on",
-		func(s *Server, _ *http.Request, _ None) (AlarmList, error) {
-			return AlarmList{s.config.Relay.Status().Alarms}, nil
-		})
-
 	OpList = reads("list", "/v1/messages", "messages in the queue, a page at a time",
 		func(s *Server, r *http.Request, q ListQuery) (List, error) {
 			return s.config.Queue.List(r.Context(), q.Filter, q.Page)
@@ -233,11 +228,6 @@ var (
 	OpReload = changes("reload", "/v1/config/reload", "config reload",
 		"read the configuration file again; all of it comes into force, or nothing", (*Server).reload)
 )
-
-// AlarmList is the alarms that are on.
-type AlarmList struct {
-	Alarms []Alarm `json:"alarms"` // by name
-}
 
 // decidePending makes the answer of the requests for entries that were set aside.
 func decidePending(decide func(Suppressions, context.Context, SuppressionSelection) (PendingDecided, error)) func(*Server, *http.Request, SuppressionSelection) (PendingDecided, error) {
