@@ -277,19 +277,17 @@ func (r *costRun) round() {
 	before := r.arrived()
 	var all sync.WaitGroup
 	for _, c := range r.clients {
-		all.Go(func() { r.fail(c.send(roundOf / len(r.clients) / c.each)) })
+		all.Go(func() {
+			if err := c.send(roundOf / len(r.clients) / c.each); err != nil {
+				r.t.Errorf("%s: %v", r.c.name, err)
+			}
+		})
 	}
 	all.Wait()
 	time.Sleep(quiet)
 	synctest.Wait()
 	if n := r.arrived() - before; n != roundOf*r.c.arrivals {
-		r.t.Errorf("%s: hosts have answered %d times for %d messages, want %d for each", r.c.name, n, roundOf, r.c.arrivals)
-	}
-}
-
-func (r *costRun) fail(err error) {
-	if err != nil {
-		r.t.Errorf("%s: %v", r.c.name, err)
+		r.t.Fatalf("%s: hosts have answered %d times for %d messages, want %d for each", r.c.name, n, roundOf, r.c.arrivals)
 	}
 }
 
