@@ -116,6 +116,27 @@ func TestGuessersKeepNobodyOut(t *testing.T) {
 	}
 }
 
+// Four guess while their user logs in: the same in small, with the race detector.
+func TestFewGuessersKeepNobodyOut(t *testing.T) {
+	hash, err := NewHash(SchemeSCRAM, "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{File: file(t, "ann:"+hash.String()), Scheme: SchemeSCRAM, Known: filepath.Join(t.TempDir(), "known")}
+	bubble.Test(t, func(t *testing.T) {
+		s := New(cfg)
+		defer s.Close()
+		defer besiege(s, 4, try, "ann")()
+		for i := range 2 {
+			time.Sleep(time.Second)
+			at := time.Now()
+			if _, err := try(s, from(fmt.Sprintf("203.0.%d.9", i)), "ann", "secret"); err != nil || time.Since(at) > time.Second {
+				t.Errorf("login %d: %v after %v", i, err, time.Since(at))
+			}
+		}
+	})
+}
+
 // What guessers can try without waiting is bounded, however many networks and regions they have.
 func TestChancesAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
