@@ -14,7 +14,6 @@ import (
 // A relay with no memory left refuses nearly everything, reports and a postmaster's mail excepted, says
 // so to its operator, and takes everything again after a reload.
 func TestAdmissionOfARelay(t *testing.T) {
-	t.Parallel()
 	const shop = `
 		defaults { smtp_port = 1 } # nobody listens there
 		tenant "acme" {

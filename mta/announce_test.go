@@ -10,7 +10,6 @@ import (
 
 // TestRelaySaysWhereItIs for users who can't read its configuration.
 func TestRelaySaysWhereItIs(t *testing.T) {
-	t.Parallel()
 	run, ready := t.TempDir(), make(chan struct{})
 	w := newWorldWith(t, Options{Announce: run, Ready: func(*Relay) { close(ready) }}, sink.Config{}, "")
 	<-ready

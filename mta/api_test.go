@@ -75,7 +75,6 @@ func (c *httpClient) ask() *http.Response {
 // A reload leaves connections of a listener alone that it doesn't change; on one that changed, the
 // next request is answered, and the connection closes.
 func TestReloadDisturbsNoAPIThatStays(t *testing.T) {
-	t.Parallel()
 	file := apiKeysFile(t)
 	w := newWorld(t, sink.Config{}, file+`api "web" { address = "127.0.0.1:0" }`)
 	a, b := freePort(t), freePort(t)
@@ -115,7 +114,6 @@ func TestReloadDisturbsNoAPIThatStays(t *testing.T) {
 
 // Draining ends requests under way and refuses others.
 func TestDrainOfAPI(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, apiKeysFile(t)+`api "web" { address = "127.0.0.1:0" }`)
 	kept := dialHTTP(t, w.Status().HTTP[0])
 	kept.ask()
@@ -142,7 +140,6 @@ func TestDrainOfAPI(t *testing.T) {
 }
 
 func TestHTTPS(t *testing.T) {
-	t.Parallel()
 	cert, key, pool := certificateFiles(t, "relay.example")
 	w := newWorld(t, sink.Config{}, apiKeysFile(t)+`api "web" {
 		address = "127.0.0.1:0"
@@ -181,7 +178,6 @@ func TestHTTPS(t *testing.T) {
 
 // The limits of a tenant hold for its keys at once, and end with a reload, which disturbs no connection.
 func TestTenantsRequestsAreLimited(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys")
 	token, _, err := auth.AddKey(path, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MayAll}, time.Now())
 	if err != nil {

@@ -39,7 +39,6 @@ func elsewhere(t *testing.T, cfg *config.Config) *config.Config {
 // TestBackupAndRestore takes a backup while mail comes in, and restores it: what was accepted before is there and held,
 // fsck finds nothing wrong, pauses and suppressions have come along, and once the mail is released it arrives.
 func TestBackupAndRestore(t *testing.T) {
-	t.Parallel()
 	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, `defaults { smtp_port = PORT }`)
 	if err := w.pauses.Begin(api.Pause{What: api.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
 		t.Fatal(err)
@@ -156,7 +155,6 @@ func TestRestoreOfWhatSendmailLeft(t *testing.T) {
 
 // TestALogFileThatIsCompressedMeanwhile, before its turn comes, is in the backup in its new form.
 func TestALogFileThatIsCompressedMeanwhile(t *testing.T) {
-	t.Parallel()
 	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, "")
 	path := filepath.Join(w.cfg.Accounting.Path, "mta-"+time.Now().UTC().Add(-time.Hour).Format("20060102T150405")+".jsonl")
 	if err := os.WriteFile(path, []byte("records\n"), 0o600); err != nil {
@@ -199,7 +197,6 @@ func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
 // TestTemplatesAreRestored: templates are in each backup.
 func TestTemplatesAreRestored(t *testing.T) {
-	t.Parallel()
 	templates := t.TempDir()
 	write := func(path string) {
 		t.Helper()
@@ -232,7 +229,6 @@ func TestTemplatesAreRestored(t *testing.T) {
 // TestRestoreRefusesTheFuture: a backup with a format that this version does not read, or one that was changed, leaves no
 // trace.
 func TestRestoreRefusesTheFuture(t *testing.T) {
-	t.Parallel()
 	later := func(cfg *config.Config) (out []format.Place) {
 		for _, p := range datadir.Places(cfg) {
 			if p.Name == boltstore.Format.Name {
@@ -288,7 +284,6 @@ func backedUp(t *testing.T) (*world, *bytes.Buffer) {
 
 // TestRestoreBeforeTheUpgradeIsFinished: to hold the mail writes nothing that the version before does not read.
 func TestRestoreBeforeTheUpgradeIsFinished(t *testing.T) {
-	t.Parallel()
 	w, saved := backedUp(t)
 	s, err := datadir.StageRestore(w.cfg, "0.2.0", saved)
 	if err == nil {
@@ -323,7 +318,6 @@ func TestRestoreBeforeTheUpgradeIsFinished(t *testing.T) {
 // TestNoRelayStartsOnAPart: while a restore is under way, or after one that was killed, no relay starts, and the restore
 // does not go on over one.
 func TestNoRelayStartsOnAPart(t *testing.T) {
-	t.Parallel()
 	w, saved := backedUp(t)
 	quiet := Options{Version: "0.2.0", Log: slog.New(slog.DiscardHandler)}
 	whole := saved.Bytes()
@@ -365,7 +359,6 @@ func TestNoRelayStartsOnAPart(t *testing.T) {
 
 // TestNoRelayStartsAfterARestoreThatFailed: with a part of the backup in its place, what keeps a relay from starting stays.
 func TestNoRelayStartsAfterARestoreThatFailed(t *testing.T) {
-	t.Parallel()
 	w, saved := backedUp(t)
 	s, err := datadir.StageRestore(w.cfg, "0.2.0", saved)
 	if err != nil {
@@ -394,7 +387,6 @@ func TestNoRelayStartsAfterARestoreThatFailed(t *testing.T) {
 
 // TestRestoreBesideOtherFiles: what is there already is neither lost nor mixed with the backup.
 func TestRestoreBesideOtherFiles(t *testing.T) {
-	t.Parallel()
 	w, saved := backedUp(t)
 	mine := filepath.Join(w.cfg.DataDir, config.AuditLog, "mine")
 	if err := os.MkdirAll(filepath.Dir(mine), 0o700); err != nil {
@@ -416,7 +408,6 @@ func TestRestoreBesideOtherFiles(t *testing.T) {
 
 // TestRestoreByRoot: the relay that starts as the owner of the directory can read what root has restored.
 func TestRestoreByRoot(t *testing.T) {
-	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
 	}

@@ -16,7 +16,6 @@ import (
 
 // What was counted is shown for the source, the pool, the tenant and the site that it was of.
 func TestBlocksShowWhatBecameOfMail(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `
 		defaults { smtp_port = PORT }
 		source "out" { address = "127.0.0.1" }

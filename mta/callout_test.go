@@ -52,7 +52,6 @@ func (b *mailboxes) take() (rcpts, lines string) {
 // A recipient whose host says that the mailbox does not exist is refused at RCPT, in the host's words, and all
 // others pass; only hosts of the domains that the configuration names are asked.
 func TestS16_MailboxesAreVerifiedAtRCPT(t *testing.T) {
-	t.Parallel()
 	var b mailboxes
 	w := newWorld(t, sink.Config{Hook: b.hook}, `
 		defaults { smtp_port = PORT }

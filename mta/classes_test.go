@@ -12,7 +12,6 @@ import (
 // TestRecordsHaveTheClassOfTheReply: of a host's reply and of this relay's own, by a block of the
 // configuration before the built-in rules, which a reload replaces.
 func TestRecordsHaveTheClassOfTheReply(t *testing.T) {
-	t.Parallel()
 	refusals := []sink.Refusal{
 		{Phase: sink.Rcpt, Prefix: "gone@", Reply: "550 5.1.1 no such user"},
 		{Phase: sink.Rcpt, Prefix: "team@", Reply: "550 5.7.1 Quota of the team is used up"},

@@ -13,7 +13,6 @@ import (
 
 // TestOpenConnectionsForTheOperator: both directions, in pages; what is closed has lost nothing.
 func TestOpenConnectionsForTheOperator(t *testing.T) {
-	t.Parallel()
 	w, answer := stuck(t)
 	id := w.accepted("", "bob@box.example", time.Time{}).String()
 	client, err := net.Dial("tcp", w.listeners.Addresses(listen.SMTP)[0])
@@ -84,7 +83,6 @@ func TestOpenConnectionsForTheOperator(t *testing.T) {
 
 // TestRecentOutcomesOfASite: errors outlast the deliveries that follow them.
 func TestRecentOutcomesOfASite(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", letter, "nobody@box.example")
 	w.await("nobody@box.example", "Bounce")

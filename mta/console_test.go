@@ -21,7 +21,6 @@ import (
 // TestConsole: users with a role log in at the relay's console, those without look as if they were unknown, and
 // a session ends with the role that it had.
 func TestConsole(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "users")
 	text := userLine(t, "ada", "role=admin") + userLine(t, "shop", "tenant=acme")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -98,7 +97,6 @@ func loginAt(t *testing.T, base, user, password string) string {
 
 // TestConsoleByProxy: a user whom the proxy has logged in follows the log as others do, until they have no role.
 func TestConsoleByProxy(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "users")
 	if err := os.WriteFile(path, []byte(userLine(t, "ada", "role=admin")), 0o600); err != nil {
 		t.Fatal(err)
@@ -145,7 +143,6 @@ func TestConsoleByProxy(t *testing.T) {
 // TestConsoleReload: names, proxies and users change by a reload; who has logged in with the users before has no session with
 // the others, also when their file can't be read.
 func TestConsoleReload(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"before": userLine(t, "ada", "role=admin"), "after": userLine(t, "eve", "role=admin")} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

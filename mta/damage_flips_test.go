@@ -37,7 +37,6 @@ var flips = flag.Int("flips", 2, "bits to change in each kind of file of data_di
 // TestAnyBitOfTheDataDirectory: whatever bit of whichever file of the data directory changes, the relay starts, and
 // either answers what was stored or raises an alarm. Only the queue and the warm-up may stop a start.
 func TestAnyBitOfTheDataDirectory(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys")
 	token, _, err := auth.AddKey(path, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MaySend}, time.Now())
 	if err != nil {

@@ -87,7 +87,6 @@ func (w *world) publish(records string, fault sink.DNSFault) {
 }
 
 func TestExplainNamesHostsWithTLSARecords(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.publish("3 0 1 "+fmt.Sprintf("%x", sha256.Sum256(nil)), sink.DNSFault{})
 	want := "DANE: the certificate of mx.box.example must match its TLSA records"

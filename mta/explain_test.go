@@ -87,7 +87,6 @@ func (w *world) explainDomain(domain string) api.Destination {
 }
 
 func TestExplainDue(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
@@ -111,7 +110,6 @@ func TestExplainDue(t *testing.T) {
 // TestExplainParkedForABrokenHost: what waits for a host that is down is in the queue, and is no
 // attempt; the reason is that host's, or that it is suspended.
 func TestExplainParkedForABrokenHost(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // where nobody listens
 	enqueue(t, w.Relay, "bob@box.example", 1)
 	w.await("bob@box.example", "TransientFailure")
@@ -151,7 +149,6 @@ func TestExplainParkedForABrokenHost(t *testing.T) {
 // TestExplainThrottledAndParked: what delivery holds waits for the rate, and what it has no room for
 // is parked behind that.
 func TestExplainThrottledAndParked(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
 		domain "box.example" { max_message_rate = "1/h" }`)
 	first := enqueue(t, w.Relay, "bob@box.example", 1)
@@ -223,7 +220,6 @@ func limitNamed(d api.Destination, name string) api.Limit {
 }
 
 func TestExplainOnConnection(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Swallow: map[sink.Phase]float64{sink.Kept: 1}}, `defaults { smtp_port = PORT }
 		shutdown { drain = "100ms" }`)
 	id := enqueue(t, w.Relay, "bob@box.example", 1)
@@ -240,7 +236,6 @@ func TestExplainOnConnection(t *testing.T) {
 }
 
 func TestExplainDeferredAndHeld(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{{Phase: sink.Rcpt, Reply: "450 4.2.1 not now"}}}, `defaults { smtp_port = PORT }`)
 	id := enqueue(t, w.Relay, "bob@box.example", 1)
 	e := explained(t, w.Relay, id, says(api.StateDeferred, "one attempt has failed"))
@@ -258,7 +253,6 @@ func TestExplainDeferredAndHeld(t *testing.T) {
 }
 
 func TestExplainBrokenHosts(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // nobody listens there
 	id := enqueue(t, w.Relay, "bob@box.example", 1)
 	explained(t, w.Relay, id, says(api.StateDeferred, "failed"))
@@ -286,7 +280,6 @@ func TestExplainBrokenHosts(t *testing.T) {
 }
 
 func TestExplainNoRoute(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	d := w.explainDomain("null.example")
 	if d.Failure == nil || d.Failure.Code != 556 || !strings.HasPrefix(d.Now, "mail bounces") || d.Site != "" {
@@ -295,7 +288,6 @@ func TestExplainNoRoute(t *testing.T) {
 }
 
 func TestSuspendedMailWaitsAndResumes(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	ctx, client := context.Background(), w.api.Destinations
 	// By the name of a domain, before the site is known.
@@ -330,7 +322,6 @@ func TestSuspendedMailWaitsAndResumes(t *testing.T) {
 // TestExplainKeepsToTheTenantsMail: what keeps another tenant's mail, or mail from sources that this one
 // never takes, is not what is said of this one's.
 func TestExplainKeepsToTheTenantsMail(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "shared" { ehlo = "shared.example" }
@@ -369,7 +360,6 @@ func TestExplainKeepsToTheTenantsMail(t *testing.T) {
 
 // After a restart nothing may be known of a site any more; its mail is counted all the same.
 func TestSitesAfterARestart(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = 1 }`) // nobody listens there
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.await("bob@box.example", "TransientFailure")

@@ -15,7 +15,6 @@ import (
 // TestExplainNamesTheWarmup: of two messages one fits into the warm-up's day, the other is held and
 // says so; the domain's explanation and the metrics show where the warm-up stands.
 func TestExplainNamesTheWarmup(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "new" { address = "127.0.0.1" }
@@ -68,7 +67,6 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 
 // TestExplainTellsOfOtherPools: what is said of a domain holds for one pool's mail, so the others are named.
 func TestExplainTellsOfOtherPools(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "shared" { address = "127.0.0.1" }
@@ -109,7 +107,6 @@ func TestExplainTellsOfOtherPools(t *testing.T) {
 // TestExplainTellsOfSuppression: mail in the queue whose address has come on the list since is bounced
 // when its turn comes, which is said while it waits.
 func TestExplainTellsOfSuppression(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "new" { address = "127.0.0.1" }

@@ -19,7 +19,6 @@ import (
 // TestTheFirstStartOfAVersionOnAFullDisk: a full disk takes no sums for the statements of an earlier version, and the
 // relay starts all the same.
 func TestTheFirstStartOfAVersionOnAFullDisk(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys")
 	token, _, err := auth.AddKey(path, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MaySend}, time.Now())
 	if err != nil {

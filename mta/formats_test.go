@@ -57,7 +57,6 @@ func (w *world) restart(opts Options) {
 // before reads; that is put back with every message. Once the upgrade is finished it is refused, and the newest version
 // delivers all.
 func TestUpgradeAndBack(t *testing.T) {
-	t.Parallel()
 	w := newWorldWith(t, version("0.1.0", before), sink.Config{}, `defaults { smtp_port = PORT }`)
 	if err := w.pauses.Begin(api.Pause{What: api.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
 		t.Fatal(err)
@@ -106,7 +105,6 @@ func TestUpgradeAndBack(t *testing.T) {
 // TestStoresOfTheFuture: whichever store a later version has written, the start ends with a sentence that names it, and
 // nothing is changed.
 func TestStoresOfTheFuture(t *testing.T) {
-	t.Parallel()
 	w := newWorldWith(t, version("0.1.0", nil), sink.Config{}, "")
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
@@ -142,7 +140,6 @@ func TestStoresOfTheFuture(t *testing.T) {
 
 // TestRecordsOfTheFuture: should a statement be missing, the record that a later version has written ends the start, too.
 func TestRecordsOfTheFuture(t *testing.T) {
-	t.Parallel()
 	w := newWorldWith(t, version("0.1.0", nil), sink.Config{}, "")
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
@@ -200,7 +197,6 @@ func contents(t *testing.T, dir string) string {
 // TestFinishOfAStoppedRelay: the upgrade of a relay that doesn't run can be finished, and that of one that runs can't be
 // behind its back.
 func TestFinishOfAStoppedRelay(t *testing.T) {
-	t.Parallel()
 	w := newWorldWith(t, version("0.1.0", before), sink.Config{}, "")
 	if _, err := datadir.FinishUpgrade(w.cfg, "0.2.0", time.Now(), false); err == nil || !strings.Contains(err.Error(), "control socket") {
 		t.Errorf("while the relay runs: %v", err)

@@ -13,7 +13,6 @@ import (
 // A message that comes by SMTP again, with its key, is answered 250 and taken once, after a restart and its delivery
 // too. The key is not in what is delivered.
 func TestMessageSentAgainBySMTP(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	const again = "X-MTA-Idempotency-Key: order-7\r\n" + letter
 	w.send("ann@client.example", again, "bob@box.example")
@@ -37,7 +36,6 @@ func TestMessageSentAgainBySMTP(t *testing.T) {
 
 // TestFloodOfKeysOfAnotherTenant: a tenant that has more keys than the relay remembers has no mail of another sent twice.
 func TestFloodOfKeysOfAnotherTenant(t *testing.T) {
-	t.Parallel()
 	const remembered = 1000
 	s := newShops(t, sink.Config{}, func(c *config.Config) { c.Queue.IdempotencyKeys = remembered })
 	const body = `{"from":"ann@client.example","to":"bob@box.example","subject":"s","text":"t"}`

@@ -104,7 +104,6 @@ Diagnostic-Code: smtp; 550 %[2]s %s
 // A mail leaves with a return path, the host's late bounce comes back to it: the record has all that is known of the
 // message, is durable at the 250, and the recipient is suppressed. Forged and foreign recipients are refused.
 func TestALateBounce(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, strings.Replace(inboundConfig, "FORWARD", "", 1))
 	w.send("ann@client.example", "From: ann@client.example\r\nX-MTA-Campaign: spring\r\n\r\nx\r\n", "bob@box.example")
 	path := w.arrived(1)[0].Sender
@@ -169,7 +168,6 @@ func (w *world) lastOf(kind accounting.Type) (rec *accounting.Record) {
 }
 
 func TestComplaintsAndWishesByMail(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, strings.Replace(inboundConfig, "FORWARD", "", 1))
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.send("ann@client.example", letter, "joe@box.example")
@@ -240,7 +238,6 @@ func (w *world) mustBeUnsubscribed(recipient string) {
 
 // A genuine token of an address to unsubscribe decides: whatever the mail has, the subscription ends.
 func TestUnsubscribesOfMailPrograms(t *testing.T) {
-	t.Parallel()
 	archive, err := txtar.ParseFile("../bounce/report/testdata/unsubscribes.txtar")
 	if err != nil || len(archive.Files) < 15 {
 		t.Fatalf("%d samples, %v", len(archive.Files), err)
@@ -262,7 +259,6 @@ func TestUnsubscribesOfMailPrograms(t *testing.T) {
 
 // A mail to several addresses ends the subscription of each; a return path beside them changes nothing.
 func TestOneMailUnsubscribesSeveral(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, strings.Replace(inboundConfig, "FORWARD", "", 1))
 	wishes, paths := w.wishesOf(3)
 	first, second, third := "joe0@box.example", "joe1@box.example", "joe2@box.example"
@@ -289,7 +285,6 @@ func TestOneMailUnsubscribesSeveral(t *testing.T) {
 
 // What the relay does not understand is kept for the operator, over restarts.
 func TestInboundMailIsKept(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, strings.Replace(inboundConfig, "FORWARD", "", 1))
 	w.mustBring("postmaster@b.acme.example", "From: eve@box.example\r\nSubject: \x1b[2Jhello\u202e\r\n\r\nx\r\n")
 	if err := w.stop(); err != nil {
@@ -317,7 +312,6 @@ func isNotFound(err error) bool {
 
 // It is forwarded where that is configured, from the null sender, and never reported on.
 func TestInboundMailIsForwarded(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, strings.Replace(inboundConfig, "FORWARD", `forward = "boss@box.example"`, 1))
 	w.mustBring("abuse@b.acme.example", "From: eve@box.example\r\nSubject: hello\r\n\r\n\xfc\r\n")
 	m := w.arrived(1)[0]
@@ -332,7 +326,6 @@ func TestInboundMailIsForwarded(t *testing.T) {
 
 // A stranger's mail that is forwarded gets no signature: it would prove From.
 func TestForwardedInboundMailIsNotSigned(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, strings.Replace(inboundConfig, "FORWARD", `forward = "boss@box.example"`, 1)+dkimBlock("client.example", "")+dkimBlock("esp.example", `senders = ["*"]`))
 	w.mustBring("abuse@b.acme.example", "From: ceo@client.example\r\nSubject: pay\r\n\r\nx\r\n")
 	if by := signedBy(t, w.arrived(1)[0].Content); len(by) > 0 {
@@ -342,7 +335,6 @@ func TestForwardedInboundMailIsNotSigned(t *testing.T) {
 
 // A full disk is a 4xx, and the report comes again.
 func TestInboundTroubleIsOurs(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, strings.Replace(inboundConfig, "FORWARD", "", 1))
 	folder := filepath.Join(w.cfg.DataDir, "inbound")
 	if err := os.RemoveAll(folder); err != nil {

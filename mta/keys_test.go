@@ -20,7 +20,6 @@ import (
 // The keys of the file are in force in a running relay; a reload takes them away, brings others, and keeps
 // what does not change. mta check warns of a key whose tenant has no block.
 func TestKeysOfARelay(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	path, file := filepath.Join(dir, "keys"), filepath.Join(dir, "mta.conf")
 	add := func(tenant string) string {
@@ -96,7 +95,6 @@ tenant "acme" { }
 // Keys are added, listed, rotated and removed through the control API, in force at once; no secret stands in the
 // log, in a listing or in the file.
 func TestKeysByTheControlAPI(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys")
 	w := newWorldWith(t, Options{}, sink.Config{}, `keys { file = "`+path+`" }
 		tenant "acme" { }

@@ -45,7 +45,6 @@ func certificateFiles(t *testing.T, name string) (cert, key string, pool *x509.C
 }
 
 func TestListenerWithTLSFromTheStart(t *testing.T) {
-	t.Parallel()
 	cert, key, pool := certificateFiles(t, "relay.example")
 	w := newWorld(t, sink.Config{}, `listener "smtps" {
 		address = "127.0.0.1:0"
@@ -66,7 +65,6 @@ func TestListenerWithTLSFromTheStart(t *testing.T) {
 }
 
 func TestGreetDelay(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `listener "public" {
 		address     = "127.0.0.1:0"
 		greet_delay = "1m"

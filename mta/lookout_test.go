@@ -82,7 +82,6 @@ func (w *world) accepted(tenant, to string, release time.Time) envelope.ID {
 
 // TestEachViewSaysWhereMailIs: state, reason and next try of mail in each state, in every view.
 func TestEachViewSaysWhereMailIs(t *testing.T) {
-	t.Parallel()
 	w := statesOf(t)
 	for _, x := range []struct {
 		tenant, to string
@@ -179,7 +178,6 @@ func (w *world) checkViews(id envelope.ID, state api.State, rc *api.RecipientSta
 // TestHeldAndGivenUp: an operator holds mail that delivery has taken up, and what is given up is no more
 // active than that.
 func TestHeldAndGivenUp(t *testing.T) {
-	t.Parallel()
 	w := statesOf(t)
 	o := w.api.Queue
 	id := w.accepted("", "bob@held.example", time.Time{})
@@ -195,7 +193,6 @@ func TestHeldAndGivenUp(t *testing.T) {
 
 // Mail that was deferred is not tried again before its site's suspension ends.
 func TestDeferredMailOfASuspendedSite(t *testing.T) {
-	t.Parallel()
 	w := statesOf(t)
 	id := w.accepted("", "grey@retry.example", time.Time{})
 	var rc api.RecipientStatus

@@ -28,7 +28,6 @@ import (
 // TestMetricsTellOfMail: a message to two recipients, one of whom the host refuses, and the report about
 // that. A third is refused at RCPT.
 func TestMetricsTellOfMail(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `
 		defaults { smtp_port = PORT }
 		provider "box" { mx = ["mx.box.example"] }
@@ -95,7 +94,6 @@ func TestMetricsTellOfMail(t *testing.T) {
 
 // TestRecordsThatCantBeWrittenAreTold: of, by an alarm and a metric, until they can.
 func TestRecordsThatCantBeWrittenAreTold(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	dir := w.cfg.Accounting.Path
 	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
@@ -153,7 +151,6 @@ func (w *world) scrapeWith(fields map[string]string) (status int, text string) {
 
 // TestMetricsToken: with metrics_token, metrics are for those who have it; the health check is for all.
 func TestMetricsToken(t *testing.T) {
-	t.Parallel()
 	w := newWorldWith(t, Options{}, sink.Config{}, "", func(cfg *config.Config) { cfg.HTTP.MetricsToken = "s3cret" })
 	for given, want := range map[string]int{"": 401, "Bearer": 401, "Bearer ": 401, "Bearer s3cre": 401, "Bearer s3crets": 401, "s3cret": 401, "Basic s3cret": 401, "Bearer s3cret": 200} {
 		if status, text := w.scrapeWith(map[string]string{"Authorization": given}); status != want || strings.Contains(text, "mta_build_info") != (want == 200) {
@@ -168,7 +165,6 @@ func TestMetricsToken(t *testing.T) {
 
 // TestExemplars: a long delay and a long commit name their message in OpenMetrics, and short ones don't.
 func TestExemplars(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	openMetrics := map[string]string{"Accept": "application/openmetrics-text; version=1.0.0"}
 	const id = envelope.ID(7)
@@ -199,7 +195,6 @@ func TestExemplars(t *testing.T) {
 
 // TestEachMetricIsCollected: no row of the tables is forgotten.
 func TestEachMetricIsCollected(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, "")
 	ch := make(chan *prometheus.Desc)
 	go func() {

@@ -35,7 +35,6 @@ func (w *world) move(to *world) {
 
 // TestMovedMailIsNotRemoved: neither the log, and so hooks, nor tenants hear that mail was removed which another relay has.
 func TestMovedMailIsNotRemoved(t *testing.T) {
-	t.Parallel()
 	old, now := newShops(t, sink.Config{}), newShops(t, sink.Config{})
 	id := old.post(`,"to":["a@box.example","b@box.example"],"send_at":"` + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + `"`)
 	old.move(now.world)

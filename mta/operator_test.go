@@ -34,7 +34,6 @@ func stuck(t *testing.T) (w *world, answer func()) {
 // TestWhatIsOnAConnectionIsDoneLater: an action on it is counted as one that comes into force when the attempt ends,
 // list and explanation say so, and so it comes.
 func TestWhatIsOnAConnectionIsDoneLater(t *testing.T) {
-	t.Parallel()
 	for _, test := range []struct {
 		action api.Action
 		listed string
@@ -82,7 +81,6 @@ func TestWhatIsOnAConnectionIsDoneLater(t *testing.T) {
 
 // TestWhatWaitsInDeliveryIsDoneNow: none of that is counted as on a connection.
 func TestWhatWaitsInDeliveryIsDoneNow(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.delivery.Suspend("mx.box.example", "", "keeps it in delivery", time.Now().Add(time.Hour))
 	id := w.accepted("", "bob@box.example", time.Time{}).String()
@@ -95,7 +93,6 @@ func TestWhatWaitsInDeliveryIsDoneNow(t *testing.T) {
 
 // TestWhatIsWrongWithASite: a domain without a route has its last error, and a host's answer has its codes.
 func TestWhatIsWrongWithASite(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{{Phase: sink.Connect, Reply: "421 4.7.0 too much mail"}}}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.await("bob@box.example", "TransientFailure")
@@ -124,7 +121,6 @@ func TestWhatIsWrongWithASite(t *testing.T) {
 
 // TestAPauseShowsAtOnce: of mail that waits for a warm-up already, though it waits on in that line for a while.
 func TestAPauseShowsAtOnce(t *testing.T) {
-	t.Parallel()
 	for _, what := range []api.BeginPause{
 		{What: api.PauseEverything}, {What: api.PauseTenant, Name: "acme"}, {What: api.PausePool, Name: "new"},
 		{What: api.PauseSource, Name: "new"}, {What: api.PauseDomain, Name: "box.example"},
@@ -183,7 +179,6 @@ func TestAPauseShowsAtOnce(t *testing.T) {
 
 // TestExplainHasTheLanesOfThePool, and of no other.
 func TestExplainHasTheLanesOfThePool(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "one" { address = "127.0.0.1" }
@@ -204,7 +199,6 @@ func TestExplainHasTheLanesOfThePool(t *testing.T) {
 
 // TestTheNextTokenIsShown as the next try of mail that waits for it.
 func TestTheNextTokenIsShown(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "new" { address = "127.0.0.1" }

@@ -18,7 +18,6 @@ import (
 // TestPauses: of each kind, mail that is paused waits with its reason, over a restart too, other mail
 // leaves, and the end of the pause lets it go.
 func TestPauses(t *testing.T) {
-	t.Parallel()
 	for _, test := range []struct {
 		what       api.PauseWhat
 		name       string
@@ -141,7 +140,6 @@ func (w *world) saysPaused(recipient string) {
 
 // TestAPauseTakesWhatDeliveryHas, and ends by itself.
 func TestAPauseTakesWhatDeliveryHas(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.delivery.Suspend("mx.box.example", "", "keeps it in delivery", time.Now().Add(time.Hour))
 	w.send("ann@sender.example", letter, "bob@box.example")
@@ -169,7 +167,6 @@ func TestAPauseTakesWhatDeliveryHas(t *testing.T) {
 
 // TestPausedSourceLeavesTheOthers: mail takes another source of the pool.
 func TestPausedSourceLeavesTheOthers(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "one" { ehlo = "one.example" }
@@ -196,7 +193,6 @@ func TestPausedSourceLeavesTheOthers(t *testing.T) {
 // TestPausesThatCantBeRead: a second copy takes the place of the file. Without one everything is paused, since mail would
 // be sent that somebody has stopped.
 func TestPausesThatCantBeRead(t *testing.T) {
-	t.Parallel()
 	path, now := filepath.Join(t.TempDir(), "pauses.json"), time.Unix(1e9, 0)
 	read := func() []api.Pause {
 		t.Helper()

@@ -75,7 +75,6 @@ func (p *poster) post(query, kind, body, key string) (int, submissionhttp.Sent, 
 
 // What is posted arrives as it was built, from the address and with the content that the request says.
 func TestPostedMailArrives(t *testing.T) {
-	t.Parallel()
 	p := newPoster(t, "")
 	code, sent, _ := p.post("", "application/json", `{"from":"Ann <ann@client.example>","to":["Bob <bob@box.example>","x@null.example"],"bcc":"eve@box.example",
 		"subject":"Grüße","text":"Hallo\n.\n","attachments":[{"name":"a.bin","content":"AAEC"}],"campaign":"spring","tags":["a"],"meta":{"order":7}}`, "")
@@ -105,7 +104,6 @@ func TestPostedMailArrives(t *testing.T) {
 
 // A message as such arrives octet by octet, below the relay's own fields.
 func TestPostedRawMailArrives(t *testing.T) {
-	t.Parallel()
 	p := newPoster(t, "")
 	raw := "Date: Sun, 22 Nov 2026 12:00:00 +0000\r\nMessage-ID: <a@client.example>\r\n" + letter
 	code, sent, _ := p.post("?from=ann@client.example&to=bob@box.example", "message/rfc822", raw, "")

@@ -15,7 +15,6 @@ import (
 
 // A quota of messages in the queue holds over a restart, ends when mail leaves, and follows a reload.
 func TestQuotaOfQueuedMessages(t *testing.T) {
-	t.Parallel()
 	settings := func(quota string) string {
 		return `
 		defaults { smtp_port = 1 } # nobody listens there
@@ -76,7 +75,6 @@ func TestQuotaOfQueuedMessages(t *testing.T) {
 
 // A tenant's quota holds for what it posts: 429, with the time to wait, until mail has left.
 func TestQuotaOfPostedMessages(t *testing.T) {
-	t.Parallel()
 	p := newPoster(t, "")
 	text := func(quota string) string {
 		return fmt.Sprintf("keys { file = %q }\napi \"web\" { address = \"127.0.0.1:0\" }\ntenant \"acme\" {\nsenders = [\"client.example\"]\n%s\n}\ndefaults { smtp_port = 1 }\n", p.keys, quota)

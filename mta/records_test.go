@@ -48,7 +48,6 @@ func TestDeliveryRecordsTheConnection(t *testing.T) {
 // The campaign and the metadata that a message brings by SMTP are in each of its records, also after a restart, and
 // do not go out; and so are the header fields that the operator wants, which do.
 func TestMetadataComesBack(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}, Greylist: time.Second}, `defaults {
 		smtp_port = PORT
 		retry_interval = "1s"
@@ -77,7 +76,6 @@ func TestMetadataComesBack(t *testing.T) {
 // A kill can come between the Receptions of a message's recipients. The next start writes those that are missing, and
 // none again; the start after it writes nothing.
 func TestATornReceptionIsCompleted(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, "defaults { smtp_port = 1 } # nobody listens there\n")
 	to := []string{"bob@box.example", "eve@box.example", "joe@box.example"}
 	for range 2 { // the one before the last is whole

@@ -21,7 +21,6 @@ import (
 // TestReleasedFormats opens the data directory of each released format, as testdata/formats/make.sh has made it: all in it
 // is known, its mail is delivered, the release can be put back, and after the end of the upgrade that is refused.
 func TestReleasedFormats(t *testing.T) {
-	t.Parallel()
 	releases, err := os.ReadDir("testdata/formats")
 	if err != nil {
 		t.Fatal(err)

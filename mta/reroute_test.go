@@ -40,7 +40,6 @@ const backupPool = `pool "backup" { shared = ["spare"] }
 // TestRerouteByPoolAndRoute: what a suspended source keeps leaves from another pool, though its tenant may not name it;
 // what has a route that leads nowhere leaves by a smarthost. Lists and explanations say so.
 func TestRerouteByPoolAndRoute(t *testing.T) {
-	t.Parallel()
 	smart, port := smarthost(t)
 	w := newWorld(t, sink.Config{}, strings.NewReplacer("BACKUP", backupPool, "SMART", port).Replace(rerouteWorld))
 	client := w.api.Queue
@@ -87,7 +86,6 @@ func TestRerouteByPoolAndRoute(t *testing.T) {
 // TestRerouteAfterAReload: a pool that the configuration has no more is no obstacle: mail leaves from its own again, and
 // the explanation says why.
 func TestRerouteAfterAReload(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, strings.NewReplacer("BACKUP", backupPool, "SMART", "1").Replace(rerouteWorld))
 	for _, source := range []string{"out", "spare"} {
 		w.delivery.Suspend("mx.box.example", source, "a test", time.Now().Add(time.Hour))

@@ -13,7 +13,6 @@ import (
 // TestRetryNamesWhatStandsInTheWay: a suspension and a hold keep mail that was made due, the answer says
 // so, and Now lifts both.
 func TestRetryNamesWhatStandsInTheWay(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	o, ctx := w.api.Queue, t.Context()
 	w.delivery.Suspend("mx.box.example", "", "for the test", time.Now().Add(time.Hour))
@@ -48,7 +47,6 @@ func TestRetryNamesWhatStandsInTheWay(t *testing.T) {
 
 // TestRetryNamesAWarmUp: a retry doesn't hasten what waits for a warm-up, and says so.
 func TestRetryNamesAWarmUp(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "new" { address = "127.0.0.1" }
@@ -95,7 +93,6 @@ func TestRetryNamesAWarmUp(t *testing.T) {
 
 // TestRetryNowForgetsThatAHostIsBroken: without it a host that doesn't answer is left alone.
 func TestRetryNowForgetsThatAHostIsBroken(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults {
 		smtp_port = 1
 		host_retry_interval = "1h"
@@ -120,7 +117,6 @@ func TestRetryNowForgetsThatAHostIsBroken(t *testing.T) {
 // TestRetryNamesSuspensionsOfAllSources: a rule suspends what comes from one source. Mail is in the way of
 // nothing else when that is the only one.
 func TestRetryNamesSuspensionsOfAllSources(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "only" { ehlo = "only.example" }`)
@@ -139,7 +135,6 @@ func TestRetryNamesSuspensionsOfAllSources(t *testing.T) {
 // TestRetryCountsScheduledMailAlone: what it makes due is not counted as left to its time, however soon it
 // waits again.
 func TestRetryCountsScheduledMailAlone(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	o := w.api.Queue
 	w.delivery.Suspend("mx.box.example", "", "for the test", time.Now().Add(time.Hour))
@@ -164,7 +159,6 @@ func TestRetryCountsScheduledMailAlone(t *testing.T) {
 
 // TestRetryNowTriesWhatWasHeldOnce: it is not released first, sent, and sent again.
 func TestRetryNowTriesWhatWasHeldOnce(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Greylist: time.Hour}, `defaults { smtp_port = PORT }`)
 	o, ctx := w.api.Queue, t.Context()
 	w.delivery.Suspend("mx.box.example", "", "for the test", time.Now().Add(time.Hour))
@@ -198,7 +192,6 @@ func TestRetryNowTriesWhatWasHeldOnce(t *testing.T) {
 
 // TestRetryNamesTheRemedyForAPause: --now lifts no pause.
 func TestRetryNamesTheRemedyForAPause(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	if err := w.pauses.Begin(api.Pause{What: api.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now()}); err != nil {
 		t.Fatal(err)

@@ -54,7 +54,6 @@ func (w *world) readReturnPath(m sink.Message) (out returned) {
 // Mail of a tenant, and of a sender's domain, leaves with a return path that names message and recipient; so do
 // its header fields, which are signed.
 func TestReturnPaths(t *testing.T) {
-	t.Parallel()
 	for name, signing := range map[string]string{"signed": dkimBlock("client.example", `tenants = ["acme"]`), "unsigned": ""} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, sink.Config{}, `
@@ -113,7 +112,6 @@ func TestReturnPaths(t *testing.T) {
 // A mail that fails is reported to its sender, by mail with the null sender, which stays null; NOTIFY is not passed
 // on, and a success that was to be reported is reported by the relay.
 func TestReturnPathsAndReports(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `
 		defaults { smtp_port = PORT }
 		sender_domain "*" { return_path = "b.client.example" }
@@ -166,7 +164,6 @@ func TestReturnPathsAndReports(t *testing.T) {
 // With per_recipient each recipient has a transaction and a token; the relay keeps one message. Without, the token
 // of a transaction with several names none, and the header is the same for all.
 func TestPerRecipient(t *testing.T) {
-	t.Parallel()
 	var to []string
 	for i := range 30 {
 		to = append(to, fmt.Sprintf("r%d@box.example", i))
@@ -222,7 +219,6 @@ func TestPerRecipient(t *testing.T) {
 
 // unsubscribe_mail adds an address to what has no List-Unsubscribe, and only there.
 func TestUnsubscribeMail(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		listener "acme" {
@@ -265,7 +261,6 @@ func TestUnsubscribeMail(t *testing.T) {
 
 // A reload brings a return path, takes it away, and brings other keys; a token of the key before is still read.
 func TestReloadOfReturnPaths(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	reload := func(extra string) {
 		t.Helper()

@@ -13,7 +13,6 @@ import (
 // Scheduled mail is shown as such, is not sent, and leaves when an operator says so, without the
 // fields that scheduled it. Its time to expire counts from its release.
 func TestT1_ScheduledMailIsHeldAndReleased(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", "X-Hold-For: 86400\r\n"+letter, "bob@box.example")
 	list, err := w.api.Queue.List(context.Background(), api.Filter{}, api.Page{Limit: 10})

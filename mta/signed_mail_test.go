@@ -53,7 +53,6 @@ func dkimBlock(domain, more string) string {
 }
 
 func TestMailLeavesSigned(t *testing.T) {
-	t.Parallel()
 	for name, provider := range map[string]sink.Config{"BDAT": {}, "DATA": {Without: sink.Chunking}} {
 		t.Run(name, func(t *testing.T) {
 			provider.Refusals = []sink.Refusal{sink.UnknownUsers("nobody")}
@@ -99,7 +98,6 @@ const twoAuthors = "From: a@client.example\r\nFrom: b@client.example\r\n\r\nx\r\
 
 // A field that is folded in front of its address names the same author. Names that no grammar knows do, too.
 func TestAuthorsOfAllFormsAreSigned(t *testing.T) {
-	t.Parallel()
 	forms := []string{
 		"Ann\r\n <ann@client.example>", "Ann\r\n\t<ann@client.example>", "\r\n ann@client.example",
 		"=?utf-8?q?Gr=C3=BC=C3=9Fe_von_M=C3=BCller_=26_S=C3=B6hne_GmbH_K=C3=B6ln?=\r\n <ann@client.example>",
@@ -119,7 +117,6 @@ func TestAuthorsOfAllFormsAreSigned(t *testing.T) {
 
 // Mail that a block should sign and can't is refused, and no other.
 func TestMailThatCannotBeSignedIsRefused(t *testing.T) {
-	t.Parallel()
 	blocks := map[string]string{"client.example": dkimBlock("client.example", ""), "*": dkimBlock("esp.example", `senders = ["*"]`),
 		"send": dkimBlock("client.example", `on_failure = "send"`)}
 	for name, block := range blocks {
@@ -143,7 +140,6 @@ func TestMailThatCannotBeSignedIsRefused(t *testing.T) {
 
 // A message that came without From is the request's fault, by HTTP.
 func TestPostedMailThatCannotBeSignedIsAFault(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys")
 	token, _, err := auth.AddKey(path, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MaySend}, time.Now())
 	if err != nil {
@@ -171,7 +167,6 @@ func TestPostedMailThatCannotBeSignedIsAFault(t *testing.T) {
 }
 
 func TestMailThatCannotBeSigned(t *testing.T) {
-	t.Parallel()
 	t.Run("waits", func(t *testing.T) {
 		w := newWorld(t, sink.Config{}, "defaults { smtp_port = PORT }\n"+dkimBlock("esp.example", `senders = ["*"]`))
 		w.accept(t, twoAuthors, "bob@box.example") // before there was a block
@@ -214,7 +209,6 @@ func (w *world) accept(t *testing.T, content, to string) {
 
 // No form of From gets a tenant a signature of another's domain. Reports about a tenant's mail are the relay's own.
 func TestTenantsAreNotSignedAsAnother(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `
 		defaults { smtp_port = PORT }
 		tenant "a" { senders = ["a.test", "x@client.example"] }
@@ -265,7 +259,6 @@ func TestTenantsAreNotSignedAsAnother(t *testing.T) {
 
 // Where another block signs, mail that loses the signature of its author's domain is noticed all the same: DMARC needs it.
 func TestMailWithoutItsOwnDomainsSignatureIsNoticed(t *testing.T) {
-	t.Parallel()
 	for author, noticed := range map[string]bool{"a.test": true, "else.test": false} {
 		w := newWorld(t, sink.Config{}, `
 			defaults { smtp_port = PORT }
@@ -300,7 +293,6 @@ func forged(victim, own string) (all []string) {
 // DMARC evaluates the domains of all authors, so mail of two is signed by both, or, where the tenant may not write as one
 // of them, by neither.
 func TestMailOfSeveralAuthors(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		tenant "a" { senders = ["a.test", "plain.test", "*.client.example"] }

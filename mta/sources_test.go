@@ -26,7 +26,6 @@ func clients(ms []sink.Message) map[string]int {
 }
 
 func TestMailLeavesFromThePresentSources(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "two" {
@@ -51,7 +50,6 @@ func TestMailLeavesFromThePresentSources(t *testing.T) {
 }
 
 func TestMailWaitsForItsSources(t *testing.T) {
-	t.Parallel()
 	var moved atomic.Bool
 	bind := func(netip.Addr) error {
 		if moved.Load() {
@@ -90,7 +88,6 @@ func TestMailWaitsForItsSources(t *testing.T) {
 }
 
 func TestMailLeavesThroughProxies(t *testing.T) {
-	t.Parallel()
 	socks, err := sink.SOCKS5Proxy(netip.MustParseAddr("127.0.0.7"), "relay", "s3cret", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +124,6 @@ func TestMailLeavesThroughProxies(t *testing.T) {
 }
 
 func TestABrokenProxyIsNoFaultOfTheHost(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		source "proxied" { proxy = "socks5://127.0.0.1:1" }

@@ -88,7 +88,6 @@ func streamTo(url string) string {
 
 // TestAStreamOfTheRelay: mail comes in, its events go out; the hook dies and comes back.
 func TestAStreamOfTheRelay(t *testing.T) {
-	t.Parallel()
 	h := newHook(t)
 	w := newWorld(t, sink.Config{}, streamTo(h.URL))
 	w.send("ann@client.example", "From: ann@client.example\r\n\r\nx\r\n", "joe@box.example")
@@ -106,7 +105,6 @@ func TestAStreamOfTheRelay(t *testing.T) {
 
 // TestServersAreFoundByOurResolver: a web hook, and a collector of TLS reports, are where the relay's name servers say.
 func TestServersAreFoundByOurResolver(t *testing.T) {
-	t.Parallel()
 	h := newHook(t)
 	reports := make(chan string, 1)
 	collector := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -137,7 +135,6 @@ func TestServersAreFoundByOurResolver(t *testing.T) {
 
 // TestAStartKeepsFilesForStreams: a relay that starts deletes old files only when it knows what its streams need.
 func TestAStartKeepsFilesForStreams(t *testing.T) {
-	t.Parallel()
 	h := newHook(t)
 	h.answer(503)
 	const more = `
@@ -170,7 +167,6 @@ func TestAStartKeepsFilesForStreams(t *testing.T) {
 
 // TestFilesOfAStreamAreDeleted: the alarm claims no number of events when nobody counted them.
 func TestFilesOfAStreamAreDeleted(t *testing.T) {
-	t.Parallel()
 	h := newHook(t)
 	w := newWorld(t, sink.Config{}, streamTo(h.URL))
 	w.send("ann@client.example", "From: ann@client.example\r\n\r\nx\r\n", "joe@box.example")

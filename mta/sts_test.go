@@ -197,7 +197,6 @@ func TestMTASTSModes(t *testing.T) {
 
 // A domain with two records has no policy (RFC 8461, 3.1).
 func TestMTASTSTwoRecords(t *testing.T) {
-	t.Parallel()
 	w := newSTSWorld(t, stsSetup{noTLS: true})
 	w.publish("v=STSv1; id=2")
 	w.send("ann@client.example", letter, "bob@box.example")
@@ -209,7 +208,6 @@ func TestMTASTSTwoRecords(t *testing.T) {
 
 // The hosts that satisfy a policy get the mail, the others nothing, whatever their preference.
 func TestMTASTSNextHost(t *testing.T) {
-	t.Parallel()
 	w := newSTSWorld(t, stsSetup{})
 	if err := w.zone.Add(`
 		box.example.         MX 5 mx.elsewhere.example.
@@ -226,7 +224,6 @@ func TestMTASTSNextHost(t *testing.T) {
 
 // Mail along a route of the configuration goes by the configuration alone.
 func TestMTASTSOfASmarthost(t *testing.T) {
-	t.Parallel()
 	w := newSTSWorld(t, stsSetup{policy: strings.Replace(boxPolicy, "mx.box", "mx2.box", 1)})
 	w.rewrite("smarthost", fmt.Sprintf(`
 		resolver { servers = [%q] }
@@ -262,7 +259,6 @@ func TestMTASTSManInTheMiddle(t *testing.T) {
 
 // The attacks are such: without a policy each gets the mail to read, but for those that only TLS would tell.
 func TestManInTheMiddleReadsWithoutPolicy(t *testing.T) {
-	t.Parallel()
 	for _, does := range []attack{stripsEHLO, refuses, breaks, swaps, closes} {
 		t.Run(string(does), func(t *testing.T) {
 			w := newSTSWorld(t, stsSetup{record: "none"})
@@ -315,7 +311,6 @@ func TestMTASTSPolicyCantBeLookedUp(t *testing.T) {
 // The operator sees the policy, and has it looked up when the domain has mended it.
 // A policy that can't be fetched gets into the day's report, once for each look-up, without a policy's text.
 func TestMTASTSFailuresAreReported(t *testing.T) {
-	t.Parallel()
 	for what, s := range map[tlspolicy.Class]stsSetup{
 		tlspolicy.STSFetchError: {policy: "404"},
 		tlspolicy.STSInvalid:    {policy: "version: STSv1\nmode: enforce\n"},
@@ -343,7 +338,6 @@ func TestMTASTSFailuresAreReported(t *testing.T) {
 
 // The text of a policy in a report is whole (RFC 8460, 4.4).
 func TestTLSReportsKnowThePolicy(t *testing.T) {
-	t.Parallel()
 	w := newSTSWorld(t, stsSetup{extra: `tls_reports { from = "tls-reports@client.example" }`})
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.arrived(1)

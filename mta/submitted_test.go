@@ -127,7 +127,6 @@ type cancelled struct {
 // A scheduled message can be seen, moved and cancelled by its tenant; after that it is in the log, and asked again the
 // answer is the same. Nothing of it arrives.
 func TestScheduledMessageIsMovedAndCancelled(t *testing.T) {
-	t.Parallel()
 	s := newShops(t, sink.Config{})
 	at := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
 	id := s.post(fmt.Sprintf(`,"to":["a@box.example","b@box.example"],"send_at":%q,"expires_at":%q,"campaign":"spring","tags":["x","y"],"meta":{"order":17}`,
@@ -171,7 +170,6 @@ func TestScheduledMessageIsMovedAndCancelled(t *testing.T) {
 // What is on a connection is too late, and what waits behind it is not; the answer says so for each recipient, and
 // what is told comes true.
 func TestCancelDuringDelivery(t *testing.T) {
-	t.Parallel()
 	asked, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	s := newShops(t, sink.Config{Hook: func(c sink.Command) sink.Answer {
@@ -204,7 +202,6 @@ func TestCancelDuringDelivery(t *testing.T) {
 
 // Campaigns, tags and keys of requests cancel what their tenant has of them, and nothing else.
 func TestCancelOfMany(t *testing.T) {
-	t.Parallel()
 	s := newShops(t, sink.Config{})
 	later := fmt.Sprintf(`,"send_at":%q`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	for i := range 6 {
@@ -242,7 +239,6 @@ func TestCancelOfMany(t *testing.T) {
 
 // A listing has what waits and what has left, page by page, and what is asked for only.
 func TestListOfMessages(t *testing.T) {
-	t.Parallel()
 	s := newShops(t, sink.Config{})
 	later := fmt.Sprintf(`,"send_at":%q`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	var want []string
@@ -310,7 +306,6 @@ func TestListOfMessages(t *testing.T) {
 
 // To another tenant a message is one that never was, and scopes count.
 func TestNobodyLearnsOfAnothersMessages(t *testing.T) {
-	t.Parallel()
 	s := newShops(t, sink.Config{})
 	id := s.post(fmt.Sprintf(`,"to":"a@box.example","send_at":%q`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
 	move := fmt.Sprintf(`{"send_at":%q}`, time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339))

@@ -46,7 +46,6 @@ func (w *world) refusedAtRCPT(from, to string) *textproto.Error {
 
 // Tenants see and change their own entries only, and meet those for everybody's mail.
 func TestSuppressionsOfATenant(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `tenant "acme" { }`)
 	ctx, list := t.Context(), submitted.Suppressions{Own: w.suppression, Searches: w.submitted.Searches}
 	w.suppression.Add(ctx, []suppression.Entry{
@@ -92,7 +91,6 @@ func TestSuppressionsOfATenant(t *testing.T) {
 
 // A tenant that has added all it may gets an error of the API.
 func TestATenantsSuppressionsHaveALimit(t *testing.T) {
-	t.Parallel()
 	store, err := boltstore.Open(filepath.Join(t.TempDir(), "suppression.db"), nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +146,6 @@ func TestATenantsListOfSuppressionsTakesATurn(t *testing.T) {
 // The way of a bad address: a remote host calls it unknown, it is on the list with its bounce, the
 // next submission is refused, and an operator can lift that.
 func TestT3_ABounceSuppressesItsAddress(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `
 		defaults { smtp_port = PORT }
 		suppression { feed = true }`)
@@ -183,7 +180,6 @@ func TestT3_ABounceSuppressesItsAddress(t *testing.T) {
 // sent, with a report to the sender; the others of the message, reports and postmasters get
 // theirs.
 func TestT3_QueuedMailToASuppressedAddressIsBounced(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", "X-Hold-For: 3600\r\n"+letter, "gone@box.example", "bob@box.example", "postmaster@box.example")
 	w.suppress("gone@box.example", "postmaster@box.example")
@@ -211,7 +207,6 @@ func TestT3_QueuedMailToASuppressedAddressIsBounced(t *testing.T) {
 
 // mode = "bounce" takes the mail and reports; "off" sends it.
 func TestT3_ModesOfSuppression(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		suppression { mode = "bounce" }`)
@@ -240,7 +235,6 @@ func (w *world) suppress(addresses ...envelope.Address) {
 
 // A site that knows nobody any more: its entries are set aside, with an alarm, until an operator decides, over a restart.
 func TestFloodForTheOperator(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{sink.UnknownUsers("nobody")}}, `
 		defaults { smtp_port = PORT }
 		suppression {

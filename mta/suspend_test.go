@@ -9,7 +9,6 @@ import (
 )
 
 func TestARuleSuspendsASite(t *testing.T) {
-	t.Parallel()
 	refuse := sink.Refusal{Phase: sink.Mail, Reply: "450 4.9.9 acme is full"}
 	w := newWorld(t, sink.Config{Refusals: []sink.Refusal{refuse}}, `defaults { smtp_port = PORT }`)
 	suspensions := func() (reasons []string) {

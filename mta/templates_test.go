@@ -14,7 +14,6 @@ import (
 // A reload brings all templates into force or, where one has a fault, none; the relay doesn't start with
 // a fault at all.
 func TestTemplatesOfARelay(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	file, stored := filepath.Join(dir, "mta.conf"), filepath.Join(dir, "templates", "acme", "welcome.text")
 	write := func(path, content string) {

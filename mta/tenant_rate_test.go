@@ -8,7 +8,6 @@ import (
 )
 
 func TestATenantsRateHoldsUpNobodyElse(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		tenant "slow" { max_message_rate = "1/d" }

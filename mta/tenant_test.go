@@ -14,7 +14,6 @@ import (
 // The tenant and the user of a message are in all its records, and a reload takes a network away from a
 // tenant.
 func TestWhoseMailItIs(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "users")
 	if err := os.WriteFile(path, []byte(userLine(t, "ann", "tenant=acme")), 0o600); err != nil {
 		t.Fatal(err)

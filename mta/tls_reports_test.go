@@ -15,7 +15,6 @@ import (
 
 // A report goes to the domain that has asked for it, through the queue and signed, and is shown.
 func TestTLSReportsGoOut(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		tls_reports { from = "tls-reports@client.example" }
@@ -59,7 +58,6 @@ func TestTLSReportsGoOut(t *testing.T) {
 
 // Each attempt is counted for the domain whose policy it is measured by, and those of reports aren't.
 func TestTLSResultsAreCounted(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		tls_reports { from = "tls-reports@client.example" }`)
@@ -79,7 +77,6 @@ func TestTLSResultsAreCounted(t *testing.T) {
 }
 
 func TestTLSReportsAreOff(t *testing.T) {
-	t.Parallel()
 	off := newWorld(t, sink.Config{}, "")
 	if l, err := off.api.TLSReports.TLSReports(t.Context(), "", "", 10); err != nil || l.On {
 		t.Errorf("switched off: %+v, %v", l, err)

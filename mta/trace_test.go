@@ -137,7 +137,6 @@ func TestTraceShowsConversationsWithoutCredentials(t *testing.T) {
 // TestTraceSeesOpenConnections: who begins to watch late sees what goes over a connection that
 // stands, and content when he asks for it.
 func TestTraceSeesOpenConnections(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.await("bob@box.example", "Delivery")
@@ -162,7 +161,6 @@ func TestTraceSeesOpenConnections(t *testing.T) {
 // TestTraceOfClients shows sessions of clients, those that are open already too, by listener and
 // address, and to nobody else.
 func TestTraceOfClients(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }
 		listener "other" { address = "127.0.0.1:0" }`)

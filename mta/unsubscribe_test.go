@@ -47,7 +47,6 @@ func linkOf(t *testing.T, content []byte) string {
 // A message to one recipient gets a signed link; a GET of it changes nothing, however often; a POST has the
 // recipient suppressed for that tenant at once, makes one record, and can be repeated.
 func TestUnsubscribe(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
 `+apiKeysFile(t)+`api "web" { address = "127.0.0.1:0" }
 		tenant "acme" {
@@ -121,7 +120,6 @@ func TestUnsubscribe(t *testing.T) {
 
 // An entry that a bounce made ends some day, and a tenant can change its own; that of a recipient who unsubscribes stays.
 func TestUnsubscribeOutlivesOtherEntries(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `tenant "acme" { unsubscribe = "`+unsubscribeURL+`" }`)
 	if warnings := strings.Join(check.Warnings(w.cfg, time.Now()), " "); !strings.Contains(warnings, `no api block answers the unsubscribe links of tenant "acme"`) {
 		t.Errorf("the warnings are %q", warnings)
@@ -152,7 +150,6 @@ func TestUnsubscribeOutlivesOtherEntries(t *testing.T) {
 // What gets no link: a message with its own, with several recipients, a report, mail to a postmaster, and that of a
 // tenant without the setting.
 func TestWhatGetsNoUnsubscribeLink(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
 		tenant "acme" {
 			networks = ["127.0.0.0/8"]
@@ -196,7 +193,6 @@ func TestWhatGetsNoUnsubscribeLink(t *testing.T) {
 
 // Over HTTP each personal message gets the link of its recipient; a message to several gets none.
 func TestUnsubscribeLinksByHTTP(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys")
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }
 		keys { file = "`+path+`" }

@@ -55,7 +55,6 @@ func dialogue(t *testing.T, c net.Conn, commands ...string) (codes []int) {
 
 // Users of the file relay as their tenants', by password or certificate; a reload takes that away.
 func TestUsersRelay(t *testing.T) {
-	t.Parallel()
 	cert, key, _ := certificateFiles(t, "relay.example")
 	clientCert, clientKey, _ := certificateFiles(t, "app.example")
 	client, err := tls.LoadX509KeyPair(clientCert, clientKey)

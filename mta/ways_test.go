@@ -11,7 +11,6 @@ import (
 
 // TestPoolsAndRoutesByDomain: the recipient's domain decides before the sender's, and that before the tenant.
 func TestPoolsAndRoutesByDomain(t *testing.T) {
-	t.Parallel()
 	_, port := smarthost(t)
 	w := newWorld(t, sink.Config{}, strings.ReplaceAll(`
 		defaults { smtp_port = PORT }
