@@ -117,8 +117,8 @@ func (s *Signer) check(token, tenant string, bound [16]byte) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// RetryAfter returns how long a refused client should wait, 5 to 15 s; chance is from 0 to 1. A longer wait, spread less,
-// would let the threshold see only a part of those who wait.
+// RetryAfter returns how long a refused client should wait, 5 to 15 s; chance is from 0 to 1. A longer wait, spread
+// less, would let the threshold see only a part of those who wait.
 func RetryAfter(chance float64) time.Duration {
 	return 5*time.Second + time.Duration(chance*float64(10*time.Second))
 }

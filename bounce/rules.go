@@ -173,7 +173,8 @@ func (r *Rule) condition(word string, values []string) error {
 			r.Status = append(r.Status, s)
 		}
 	default:
-		return fmt.Errorf("%q is not a valid condition (want local, permanent, temporary, session, to, code or status)", word)
+		return fmt.Errorf("%q is not a valid condition (want local, permanent, temporary, session, to, code or status)",
+			word)
 	}
 	return nil
 }

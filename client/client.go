@@ -1,4 +1,5 @@
-// Package client submits mail to an mta relay by HTTP, and hears what became of it. It needs the standard library alone.
+// Package client submits mail to an mta relay by HTTP, and hears what became of it. It needs the standard library
+// alone.
 //
 //	c := client.Client{URL: "https://relay.example.com", Key: os.Getenv("MTA_KEY")}
 //	sent, err := c.Send(ctx, &client.Message{
@@ -146,7 +147,8 @@ func (c *Client) post(ctx context.Context, to string, header http.Header, body [
 }
 
 // exchange makes one request, and returns the header and the body of an answer that reports no error.
-func (c *Client) exchange(ctx context.Context, method, to string, header http.Header, body []byte) (http.Header, []byte, error) {
+func (c *Client) exchange(ctx context.Context, method, to string, header http.Header,
+	body []byte) (http.Header, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, to, bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, err

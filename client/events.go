@@ -44,7 +44,8 @@ func (c *Client) Events(ctx context.Context, q EventQuery) (*Events, error) {
 		return nil, err
 	}
 	to := strings.TrimSuffix(c.URL, "/") + "/v1/events?" + q.query().Encode()
-	header := http.Header{"Authorization": {"Bearer " + c.Key}, "Accept": {"application/json, application/problem+json"}}
+	header := http.Header{"Authorization": {"Bearer " + c.Key},
+		"Accept": {"application/json, application/problem+json"}}
 	t := c.newTries()
 	for {
 		_, answer, err := c.exchange(ctx, http.MethodGet, to, header, nil)

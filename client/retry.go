@@ -104,7 +104,9 @@ type Unanswered struct {
 
 // Error names the key.
 func (u *Unanswered) Error() string {
-	return fmt.Sprintf("no final answer after %d attempts, the last with: %v; send it again with the Idempotency-Key %q", u.Attempts, u.Err, u.Key)
+	return fmt.Sprintf(
+		"no final answer after %d attempts, the last with: %v; send it again with the Idempotency-Key %q",
+		u.Attempts, u.Err, u.Key)
 }
 
 // Unwrap returns the error of the last attempt.

@@ -48,22 +48,29 @@ var (
 func DefaultRules() []Rule {
 	const sourceWaits = 10 * time.Minute
 	rules := []Rule{
-		{Name: "google-rate", Provider: "google", Codes: []int{421}, Classes: anything, Suspend: sourceWaits, BySource: true},
+		{Name: "google-rate", Provider: "google", Codes: []int{421}, Classes: anything, Suspend: sourceWaits,
+			BySource: true},
 		{Name: "google-recipient-rate", Provider: "google", Classes: []bounce.Class{bounce.MailboxBusy}},
-		{Name: "microsoft-throttle", Provider: "microsoft", Codes: temp, Classes: tooMuch, Suspend: sourceWaits, BySource: true},
-		{Name: "microsoft-block", Provider: "microsoft", Codes: forGood, Classes: []bounce.Class{bounce.SpamBlock}, Suspend: time.Hour, BySource: true},
+		{Name: "microsoft-throttle", Provider: "microsoft", Codes: temp, Classes: tooMuch, Suspend: sourceWaits,
+			BySource: true},
+		{Name: "microsoft-block", Provider: "microsoft", Codes: forGood, Classes: []bounce.Class{bounce.SpamBlock},
+			Suspend: time.Hour, BySource: true},
 		{Name: "yahoo-deferred", Provider: "yahoo", Classes: tooMuch, Suspend: 15 * time.Minute, BySource: true},
-		{Name: "orange-rate", Provider: "orange", Classes: []bounce.Class{bounce.TooManyConnections, bounce.RateLimited}, Fewer: 10 * time.Minute},
+		{Name: "orange-rate", Provider: "orange",
+			Classes: []bounce.Class{bounce.TooManyConnections, bounce.RateLimited}, Fewer: 10 * time.Minute},
 	}
 	for _, provider := range []string{"apple", "comcast", "gmx", "mail.ru", "mimecast", "proofpoint"} {
-		rules = append(rules, Rule{Name: provider + "-rate", Provider: provider, Codes: temp, Classes: tooMuch, Suspend: sourceWaits, BySource: true})
+		rules = append(rules, Rule{Name: provider + "-rate", Provider: provider, Codes: temp, Classes: tooMuch,
+			Suspend: sourceWaits, BySource: true})
 	}
 	return append(rules,
 		Rule{Name: "blocked", Classes: []bounce.Class{bounce.SpamBlock}, Suspend: 15 * time.Minute, BySource: true},
-		Rule{Name: "too-many-connections", Codes: temp, Classes: []bounce.Class{bounce.TooManyConnections}, Fewer: time.Minute},
+		Rule{Name: "too-many-connections", Codes: temp, Classes: []bounce.Class{bounce.TooManyConnections},
+			Fewer: time.Minute},
 		Rule{Name: "rate", Codes: temp, Classes: []bounce.Class{bounce.RateLimited}, Fewer: time.Minute},
 		Rule{Name: "busy", Codes: []int{421}, Session: true, Fewer: time.Minute},
-		Rule{Name: "greeting-timeout", Session: true, Pattern: regexp.MustCompile(`(?i)timed out|time-out|timeout`), Fewer: time.Minute},
+		Rule{Name: "greeting-timeout", Session: true, Pattern: regexp.MustCompile(`(?i)timed out|time-out|timeout`),
+			Fewer: time.Minute},
 	)
 }
 
@@ -83,7 +90,8 @@ func (r *Rule) matches(x *refusal) bool {
 	switch {
 	case r.Provider != "" && r.Provider != x.provider, r.Session && !x.session:
 		return false
-	case len(r.Codes) > 0 && !slices.Contains(r.Codes, x.code), len(r.Classes) > 0 && !slices.Contains(r.Classes, x.class):
+	case len(r.Codes) > 0 && !slices.Contains(r.Codes, x.code),
+		len(r.Classes) > 0 && !slices.Contains(r.Classes, x.class):
 		return false
 	}
 	return r.Pattern == nil || r.Pattern.MatchString(x.line)
@@ -120,10 +128,13 @@ func (s *Scheduler) judge(c *connection, r reply.Reply, session bool, now time.T
 			if rule.BySource {
 				source = c.source.Name
 			}
-			s.act(c.rec.Site, destdb.Action{What: suspended, Source: source, Reason: reason, Begin: now, End: now.Add(rule.Suspend)}, now)
+			s.act(c.rec.Site, destdb.Action{What: suspended, Source: source, Reason: reason, Begin: now,
+				End: now.Add(rule.Suspend)}, now)
 		}
 		// A lone connection that is turned away is the retry record's business.
-		if rule.Fewer > 0 && c.rec.Site.Live() > 1 && s.act(c.rec.Site, destdb.Action{What: fewerConnections, Reason: reason, Begin: now, End: now.Add(rule.Fewer)}, now) {
+		if rule.Fewer > 0 && c.rec.Site.Live() > 1 &&
+			s.act(c.rec.Site,
+				destdb.Action{What: fewerConnections, Reason: reason, Begin: now, End: now.Add(rule.Fewer)}, now) {
 			s.fewer(c.rec.Site, now)
 		}
 		return

@@ -42,7 +42,8 @@ func failureOf(err error) Failure {
 	switch {
 	case errors.As(err, &dial) && dial.ours():
 		return FailedBySource
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.As(err, &timeout) && timeout.Timeout():
 		return FailedInTime
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return FailedByPeer

@@ -160,7 +160,8 @@ func (l *lane) nameBudgets(now time.Time) {
 // sweepBudgets drops those that no lane names, when their rates are paid off.
 func (s *Scheduler) sweepBudgets(now time.Time) {
 	for key, b := range s.budgets {
-		if b != s.total && !b.kind.ofOpening() && !b.named.Equal(now) && b.live == 0 && b.waiting == 0 && b.messages.Paid(now) && b.connections.Paid(now) {
+		if b != s.total && !b.kind.ofOpening() && !b.named.Equal(now) && b.live == 0 && b.waiting == 0 &&
+			b.messages.Paid(now) && b.connections.Paid(now) {
 			delete(s.budgets, key)
 		}
 	}
@@ -188,7 +189,8 @@ func (s *Scheduler) dropLane(key laneKey, l *lane) {
 func (s *Scheduler) expire(l *lane, now time.Time) {
 	what := cmp.Or(l.why.What, "a connection")
 	for _, p := range l.waiting.expired(now) {
-		s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 4, 7}, "route", "the message expired while it waited: %s", what)})
+		s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 4, 7}, "route",
+			"the message expired while it waited: %s", what)})
 	}
 }
 
@@ -210,7 +212,8 @@ func (s *Scheduler) watch(c *connection, now time.Time) {
 	if sent := c.session.BytesSent(); sent != c.sent || c.rec.Backlog == 0 || c.last.After(c.looked) {
 		c.sent, c.looked = sent, now
 	} else if now.Sub(c.looked) >= stuckAfter {
-		s.cfg.Log.Warn("connection is stuck and is cut", "host", c.host.String(), "session", c.id, "backlog", c.rec.Backlog)
+		s.cfg.Log.Warn("connection is stuck and is cut", "host", c.host.String(), "session", c.id,
+			"backlog", c.rec.Backlog)
 		c.session.Close()
 	}
 }

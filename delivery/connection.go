@@ -122,7 +122,8 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, g *group, now time.Time) {
 // budgetsOf are those that a connection counts in.
 func (s *Scheduler) budgetsOf(c *connection) [9]*budget {
 	b := &c.lane.budgets
-	all := [9]*budget{s.total, b.site, b.path, b.source, b.provider, s.budgets[budgetKey{kind: scopeHost, name: c.host.Addr.String()}], s.openings.all}
+	all := [9]*budget{s.total, b.site, b.path, b.source, b.provider,
+		s.budgets[budgetKey{kind: scopeHost, name: c.host.Addr.String()}], s.openings.all}
 	if stranger(c.rec.Path) {
 		all[7] = s.openings.strangers
 	}
@@ -257,7 +258,8 @@ func clientTLS(t *tlspolicy.Terms) *smtpclient.TLS {
 	if t == nil || !t.Wanted() {
 		return nil
 	}
-	return &smtpclient.TLS{Config: t.Config(), Verify: t.Verify, Required: t.Required(), Implicit: t.Implicit(), REQUIRETLS: t.REQUIRETLS()}
+	return &smtpclient.TLS{Config: t.Config(), Verify: t.Verify, Required: t.Required(), Implicit: t.Implicit(),
+		REQUIRETLS: t.REQUIRETLS()}
 }
 
 func (c *connection) clientConfig() smtpclient.Config {
@@ -308,7 +310,8 @@ func (e *dialError) words() string {
 // ours reports whether the fault is the source's and not the host's.
 func (e *dialError) ours() bool {
 	var source *SourceError
-	return errors.As(e.err, &source) || errors.Is(e.err, syscall.EADDRNOTAVAIL) || errors.Is(e.err, syscall.EMFILE) || errors.Is(e.err, syscall.ENFILE)
+	return errors.As(e.err, &source) || errors.Is(e.err, syscall.EADDRNOTAVAIL) || errors.Is(e.err, syscall.EMFILE) ||
+		errors.Is(e.err, syscall.ENFILE)
 }
 
 // why gives the reply that stands for a failed opening, and whether every source would meet it.
@@ -371,7 +374,8 @@ func (s *Scheduler) failedToOpen(c *connection, err error) {
 			s.cfg.OnRefused(c.route, c.source.Name, r)
 		}
 		s.judge(c, r, true, now)
-		s.cfg.Log.Info("connection failed", "host", c.host.String(), "source", c.source.Name, "site", c.lane.laneKey.site, "error", r.Error())
+		s.cfg.Log.Info("connection failed", "host", c.host.String(), "source", c.source.Name, "site",
+			c.lane.laneKey.site, "error", r.Error())
 	}
 	s.gone(c, now)
 }
@@ -447,7 +451,8 @@ func (c *connection) learn(now time.Time) {
 	f, caps := &c.rec.Path.Host.Facts, c.session.Capabilities()
 	f.Mode = c.session.Mode().String()
 	t := &c.link.TLS
-	f.TLS = destdb.TLS{Version: t.Version, Cipher: t.Cipher, Verified: string(t.Verified), Unverified: t.Unverified, Certificate: t.Certificate}
+	f.TLS = destdb.TLS{Version: t.Version, Cipher: t.Cipher, Verified: string(t.Verified), Unverified: t.Unverified,
+		Certificate: t.Certificate}
 	f.Extensions = extensions(f.Extensions, caps)
 	f.RcptMax = caps.RcptMax
 	if caps.MailMax > 0 {
@@ -462,7 +467,8 @@ func extensions(before []string, c *smtpclient.Capabilities) []string {
 	for _, x := range [...]struct {
 		on   bool
 		name string
-	}{{c.Pipelining, "PIPELINING"}, {c.Chunking, "CHUNKING"}, {c.BinaryMIME, "BINARYMIME"}, {c.EightBitMIME, "8BITMIME"}, {c.UTF8, "SMTPUTF8"},
+	}{{c.Pipelining, "PIPELINING"}, {c.Chunking, "CHUNKING"}, {c.BinaryMIME, "BINARYMIME"},
+		{c.EightBitMIME, "8BITMIME"}, {c.UTF8, "SMTPUTF8"},
 		{c.DSN, "DSN"}, {c.StartTLS, "STARTTLS"}, {c.RequireTLS, "REQUIRETLS"}, {c.Size, "SIZE"}} {
 		if x.on {
 			list = append(list, x.name)

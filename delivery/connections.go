@@ -47,7 +47,8 @@ type ConnectionQuery struct {
 }
 
 func (q *ConnectionQuery) fits(c *connection) bool {
-	return (q.Site == "" || q.Site == c.lane.laneKey.site) && (q.Source == "" || q.Source == c.source.Name) && (q.Tenant == "" || q.Tenant == c.tenant) &&
+	return (q.Site == "" || q.Site == c.lane.laneKey.site) && (q.Source == "" || q.Source == c.source.Name) &&
+		(q.Tenant == "" || q.Tenant == c.tenant) &&
 		(q.State == nil || *q.State == c.state()) && (q.Host == nil || q.Host(c.host))
 }
 
@@ -70,7 +71,9 @@ func (s *Scheduler) Connections(q ConnectionQuery, after string, n int) (list []
 	found := s.connections(&q)
 	slices.SortFunc(found, func(a, b *connection) int { return strings.Compare(a.id, b.id) })
 	total = len(found)
-	if i, known := slices.BinarySearchFunc(found, after, func(c *connection, id string) int { return strings.Compare(c.id, id) }); known {
+	if i, known := slices.BinarySearchFunc(found, after, func(c *connection, id string) int {
+		return strings.Compare(c.id, id)
+	}); known {
 		found = found[i+1:]
 	} else {
 		found = found[i:]
@@ -96,8 +99,9 @@ func (s *Scheduler) connections(q *ConnectionQuery) (found []*connection) {
 
 func (c *connection) info() ConnectionInfo {
 	i := ConnectionInfo{
-		Session: c.id, Host: c.host, Site: c.lane.laneKey.site, Provider: c.route.Provider, Source: c.source.Name, Tenant: c.tenant,
-		State: c.state(), Backlog: c.rec.Backlog, Given: c.given, Since: c.rec.Made, Last: c.said,
+		Session: c.id, Host: c.host, Site: c.lane.laneKey.site, Provider: c.route.Provider, Source: c.source.Name,
+		Tenant: c.tenant,
+		State:  c.state(), Backlog: c.rec.Backlog, Given: c.given, Since: c.rec.Made, Last: c.said,
 	}
 	if c.session != nil {
 		i.Mode, i.Window, i.Link = c.session.Mode().String(), c.session.Depth(), c.link
@@ -108,9 +112,9 @@ func (c *connection) info() ConnectionInfo {
 	return i
 }
 
-// CloseConnections ends connections, by session. What they have begun is finished, and what they have not begun goes back to
-// its lane; one that is being opened is given up, and its host not blamed. It returns how many were known, and how
-// many of these end later.
+// CloseConnections ends connections, by session. What they have begun is finished, and what they have not begun goes
+// back to its lane; one that is being opened is given up, and its host not blamed. It returns how many were known, and
+// how many of these end later.
 func (s *Scheduler) CloseConnections(sessions []string) (known, later int) {
 	now := s.cfg.Now()
 	s.mu.Lock()

@@ -26,9 +26,10 @@ type AddressWatch struct {
 	missing map[string]netip.Addr
 }
 
-// NewAddressWatch watches the addresses of sources, by their names. Nobody has to Run it. bind tries to use an address; nil:
-// Bind.
-func NewAddressWatch(addresses func() map[string]netip.Addr, bind func(netip.Addr) error, log *slog.Logger) *AddressWatch {
+// NewAddressWatch watches the addresses of sources, by their names. Nobody has to Run it. bind tries to use an address;
+// nil: Bind.
+func NewAddressWatch(addresses func() map[string]netip.Addr, bind func(netip.Addr) error,
+	log *slog.Logger) *AddressWatch {
 	if bind == nil {
 		bind = Bind
 	}
@@ -65,7 +66,8 @@ func (w *AddressWatch) Check() {
 	w.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		if before[name] != missing[name] {
-			w.log.Warn("source is left out: this machine does not have its address", "source", name, "address", missing[name])
+			w.log.Warn("source is left out: this machine does not have its address", "source", name,
+				"address", missing[name])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {

@@ -48,7 +48,9 @@ func (l *lane) reason(now time.Time) waitReason {
 				c := r.Owner.(*connection)
 				if r.Phase == destdb.Opening && c.lane == l && !slices.Contains(l.dialing, c) {
 					return waitReason{
-						What:  fmt.Sprintf("%s took a connection %v ago and is not ready for mail yet (greeting, EHLO or STARTTLS)", c.host, now.Sub(r.Made).Round(time.Second)),
+						What: fmt.Sprintf(
+							"%s took a connection %v ago and is not ready for mail yet (greeting, EHLO or STARTTLS)",
+							c.host, now.Sub(r.Made).Round(time.Second)),
 						Until: r.Made.Add(l.limits.HandshakeTimeout),
 					}
 				}

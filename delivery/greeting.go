@@ -107,7 +107,8 @@ func (s *Scheduler) hurry(now time.Time) (next time.Time) {
 	for _, x := range [...]struct {
 		b     *budget
 		limit int
-	}{{s.openings.suspects, s.suspectsLimit()}, {s.openings.strangers, s.strangersLimit()}, {s.openings.all, s.onTheirWayLimit()}} {
+	}{{s.openings.suspects, s.suspectsLimit()}, {s.openings.strangers, s.strangersLimit()},
+		{s.openings.all, s.onTheirWayLimit()}} {
 		if x.b.waiting == 0 {
 			continue
 		}
@@ -115,7 +116,8 @@ func (s *Scheduler) hurry(now time.Time) (next time.Time) {
 		for c := range s.conns {
 			switch {
 			case c.session != nil || c.hurried > 0 || !c.countsIn(x.b):
-			case x.b == s.openings.strangers && c.countsIn(s.openings.suspects) && s.openings.suspects.live < x.limit: // they line up apart
+			// they line up apart
+			case x.b == s.openings.strangers && c.countsIn(s.openings.suspects) && s.openings.suspects.live < x.limit:
 			case c.firstTurn() && now.Sub(c.heard) >= first:
 				s.endFirstTurn(c, now)
 			case now.Sub(c.rec.Made) >= whole<<c.doublings():
@@ -165,5 +167,6 @@ func (s *Scheduler) hears(c *connection) {
 // tooSlow is the reply for a connection that was given up because others waited for its place.
 func (c *connection) tooSlow() reply.Reply {
 	return reply.Local(451, reply.Enhanced{4, 4, 1}, "connect",
-		"not ready for mail after %v; the wait is cut short while many connections wait for hosts that do not answer", c.hurried)
+		"not ready for mail after %v; the wait is cut short while many connections wait for hosts that do not answer",
+		c.hurried)
 }

@@ -158,7 +158,8 @@ func (w *work) split(limit int, add func(*part)) {
 	for p := &w.first; ; p = new(part) {
 		n := min(limit, len(rest))
 		p.work = w
-		p.tx = smtpclient.Transaction{Message: w.Message, Recipients: rest[:n:n], Body: w.Body, ReturnPath: w.ReturnPath, MayBegin: w.MayBegin, Context: p}
+		p.tx = smtpclient.Transaction{Message: w.Message, Recipients: rest[:n:n], Body: w.Body,
+			ReturnPath: w.ReturnPath, MayBegin: w.MayBegin, Context: p}
 		add(p)
 		if rest = rest[n:]; len(rest) == 0 {
 			return

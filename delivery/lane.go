@@ -181,16 +181,19 @@ func (l *lane) decide(g *group, now time.Time) decision {
 			return decision{kind: decisionTake, conn: c}
 		}
 		if !allowed {
-			return l.rideOrWait(paths, decision{why: waitReason{What: "the message has as many connections as it may have"}})
+			return l.rideOrWait(paths,
+				decision{why: waitReason{What: "the message has as many connections as it may have"}})
 		}
 		return l.decideOpening(paths, now)
 	}
 	return decision{kind: decisionGiveUp}
 }
 
-const strangersWait = "half of the relay's connections wait for hosts that have not proved themselves, as this one has not"
+const strangersWait = "half of the relay's connections wait for hosts that have not proved themselves, as this one " +
+	"has not"
 
-const suspectsWait = "a quarter of the relay's connections wait for hosts that could not be reached the last time, as this one could not, or that take long to answer"
+const suspectsWait = "a quarter of the relay's connections wait for hosts that could not be reached the last time, " +
+	"as this one could not, or that take long to answer"
 
 const beingOpened = "a connection is being opened"
 
@@ -221,7 +224,8 @@ func (l *lane) decideOpening(paths []*destdb.Path, now time.Time) decision {
 		return slow == 0 || !l.slowPath(p, now)
 	})
 	if p == nil {
-		v := decision{full: full, why: waitReason{What: "the hosts that work have connections, those that are broken wait for another try"}}
+		v := decision{full: full,
+			why: waitReason{What: "the hosts that work have connections, those that are broken wait for another try"}}
 		switch {
 		case full == s.openings.strangers:
 			v.why.What = strangersWait
@@ -270,13 +274,16 @@ func (l *lane) blocked(now time.Time) (decision, bool) {
 	}
 	slow, next := l.slow(now)
 	if allowed := l.slowStart(); l.budgets.site.live-slow >= allowed {
-		return decision{full: l.budgets.site, why: waitReason{What: "slow start: " + connections(allowed) + " so far", Until: next}}, true
+		return decision{full: l.budgets.site,
+			why: waitReason{What: "slow start: " + connections(allowed) + " so far", Until: next}}, true
 	}
 	if s.total.full(s.cfg.MaxConnections) {
 		return decision{full: s.total, why: waitReason{What: "the relay has as many connections as it may have"}}, true
 	}
 	if s.openings.all.full(s.onTheirWayLimit()) {
-		return decision{full: s.openings.all, why: waitReason{What: "three quarters of the relay's connections wait for hosts to be ready for mail"}}, true
+		return decision{full: s.openings.all,
+				why: waitReason{What: "three quarters of the relay's connections wait for hosts to be ready for mail"}},
+			true
 	}
 	return decision{}, false
 }
@@ -325,7 +332,8 @@ type scoped struct {
 // scopes are those in which a lane's connections and messages count, whoever's they are.
 func (l *lane) scopes() [5]scoped {
 	x, lim := &l.budgets, &l.limits
-	return [...]scoped{{l.s.total, &lim.Relay}, {x.site, &lim.Site}, {x.path, &lim.Path}, {x.source, &lim.Source}, {x.provider, &lim.Provider}}
+	return [...]scoped{{l.s.total, &lim.Relay}, {x.site, &lim.Site}, {x.path, &lim.Path}, {x.source, &lim.Source},
+		{x.provider, &lim.Provider}}
 }
 
 // tenantGate returns what keeps one tenant's mail from being sent now.
@@ -335,12 +343,14 @@ func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
 	}
 	if rate := t.limits.Tenant.MessageRate; !rate.Unlimited() {
 		if at := l.s.tenantBudget(t.name).messages.Next(now, rate, 1); at.After(now) {
-			return waitReason{What: fmt.Sprintf("max_message_rate %v of tenant %s", rate, t.name), Until: at, Tenant: t.name}
+			return waitReason{What: fmt.Sprintf("max_message_rate %v of tenant %s", rate, t.name),
+				Until: at, Tenant: t.name}
 		}
 	}
 	if rate := t.limits.TenantPath.MessageRate; !rate.Unlimited() {
 		if at := t.rate.Next(now, rate, 1); at.After(now) {
-			return waitReason{What: fmt.Sprintf("max_message_rate_per_source %v of tenant %s", rate, t.name), Until: at, Tenant: t.name}
+			return waitReason{What: fmt.Sprintf("max_message_rate_per_source %v of tenant %s", rate, t.name),
+				Until: at, Tenant: t.name}
 		}
 	}
 	return waitReason{}
@@ -413,7 +423,8 @@ func (l *lane) outOfService(now time.Time) (reply.Reply, route.Host, time.Time) 
 	}
 	if first == nil {
 		return reply.Local(451, reply.Enhanced{4, 4, 1}, "connect",
-			"source %s (%v) reaches no host of %s: they have addresses of the other family only", l.source.Name, l.source.Address, l.route.Domain), route.Host{}, time.Time{}
+			"source %s (%v) reaches no host of %s: they have addresses of the other family only", l.source.Name,
+			l.source.Address, l.route.Domain), route.Host{}, time.Time{}
 	}
 	why, host := first.Why(), route.Host{Name: first.Name, Addr: first.Addr}
 	if a := first.Suspension(now); a != nil && !a.End.Before(at) {

@@ -94,7 +94,8 @@ func (s *Scheduler) lanesOf(site string, now time.Time) []LaneInfo {
 }
 
 func (l *lane) info(now time.Time) LaneInfo {
-	i := LaneInfo{Site: l.laneKey.site, Source: l.laneKey.source, Waiting: l.waiting.n, Running: l.running, Carried: l.carried, Opening: l.opening,
+	i := LaneInfo{Site: l.laneKey.site, Source: l.laneKey.source, Waiting: l.waiting.n, Running: l.running,
+		Carried: l.carried, Opening: l.opening,
 		Limits: l.limits, SlowStart: l.slowStart()}
 	if l.waiting.n > 0 {
 		why := l.reason(now)

@@ -156,7 +156,8 @@ type Scheduler struct {
 
 // Counts are what has happened since New, and what is under way.
 type Counts struct {
-	Submitted, Refused, Done uint64 // jobs; the refused ones, for which Reserve had no space, are not among the submitted
+	// jobs; the refused ones, for which Reserve had no space, are not among the submitted
+	Submitted, Refused, Done uint64
 	Ambiguous                uint64 // recipients of whom the host's answer was lost
 	Moved                    uint64 // parts that changed connection before they had their turn
 	Connected, ConnectFailed uint64 // connections that were made, and that could not be
@@ -212,7 +213,8 @@ func (s *Scheduler) Submit(j *Job) {
 		s.refuse(w, stopping)
 		return
 	case l == nil:
-		s.refuse(w, reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "there is no source %q: see the sources of the configuration", j.Source))
+		s.refuse(w, reply.Local(451, reply.Enhanced{4, 3, 5}, "route",
+			"there is no source %q: see the sources of the configuration", j.Source))
 		return
 	}
 	w.lane, w.message = l, s.message(j.Message.ID)
@@ -368,13 +370,15 @@ func (s *Scheduler) Reload(stays func(*Job) bool) {
 		src, ok := s.cfg.Source(l.laneKey.source)
 		if !ok {
 			for _, p := range l.waiting.all() {
-				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "source %q was taken out of the configuration", l.laneKey.source), Withdrawn: true})
+				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route",
+					"source %q was taken out of the configuration", l.laneKey.source), Withdrawn: true})
 			}
 			continue
 		}
 		if stays != nil {
 			for _, p := range l.waiting.removeIf(func(p *part) bool { return !stays(p.work.Job) }) {
-				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "source %q is no longer used for mail of this tenant", l.laneKey.source), Withdrawn: true})
+				s.fail(p, Result{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "route",
+					"source %q is no longer used for mail of this tenant", l.laneKey.source), Withdrawn: true})
 			}
 		}
 		r := l.route

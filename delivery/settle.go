@@ -77,22 +77,27 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 	}
 }
 
-func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result, o *smtpclient.Outcome, now time.Time) Result {
+func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result, o *smtpclient.Outcome,
+	now time.Time) Result {
 	res := Result{
-		Recipient: p.tx.Recipients[i], Reply: r.Reply, Host: c.host, Source: c.source.Name, Withdrawn: r.Fate == smtpclient.Withdrawn,
-		Attempted: r.Fate != smtpclient.Untried && r.Fate != smtpclient.Withdrawn, Ambiguous: r.Fate == smtpclient.Ambiguous,
-		DSN: o.DSN, UTF8: o.UTF8, Session: c.id, Link: &c.link, Times: p.times(c, o, now),
+		Recipient: p.tx.Recipients[i], Reply: r.Reply, Host: c.host, Source: c.source.Name,
+		Withdrawn: r.Fate == smtpclient.Withdrawn,
+		Attempted: r.Fate != smtpclient.Untried && r.Fate != smtpclient.Withdrawn,
+		Ambiguous: r.Fate == smtpclient.Ambiguous,
+		DSN:       o.DSN, UTF8: o.UTF8, Session: c.id, Link: &c.link, Times: p.times(c, o, now),
 	}
 	switch r.Fate {
 	case smtpclient.Untried:
 		if s.draining {
 			res.Reply = stopping
 		} else {
-			res.Reply = reply.Local(451, reply.Enhanced{4, 4, 2}, r.Reply.Command, "%d connections ended before the message was sent: %s", p.moves+1, answer(r.Reply, c.host))
+			res.Reply = reply.Local(451, reply.Enhanced{4, 4, 2}, r.Reply.Command,
+				"%d connections ended before the message was sent: %s", p.moves+1, answer(r.Reply, c.host))
 			res.RetryAfter = now.Add(c.limits.HostRetry)
 		}
 	case smtpclient.Ambiguous:
-		s.cfg.Log.Warn("ambiguous: the host may have taken the message, it is tried again", "message", p.work.Message.ID.String(), "host", c.host.String(), "session", c.id)
+		s.cfg.Log.Warn("ambiguous: the host may have taken the message, it is tried again", "message",
+			p.work.Message.ID.String(), "host", c.host.String(), "session", c.id)
 		s.counts.Ambiguous++
 		p.work.lane.drain.failure(now)
 	case smtpclient.Answered, smtpclient.Failed:

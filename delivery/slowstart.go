@@ -21,7 +21,8 @@ func (s *Scheduler) countAccepted(c *connection, now time.Time) {
 	if float64(b.live) < site.Allowed || s.action(site, now, fewerConnections, "") != nil {
 		return // it is not what holds us back, or growth is halted
 	}
-	if n := c.limits.Site.Connections; n > 0 && site.Allowed >= float64(n) || site.Allowed >= float64(s.cfg.MaxConnections) {
+	if n := c.limits.Site.Connections; n > 0 && site.Allowed >= float64(n) ||
+		site.Allowed >= float64(s.cfg.MaxConnections) {
 		return
 	}
 	site.Allowed++

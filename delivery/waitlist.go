@@ -12,8 +12,8 @@ import (
 // waitlist is the parts that wait in one lane, and says whose turn it is: tenants by deficit round
 // robin; of a tenant's tiers the first, with a share for each of the others; of a tier's messages the one
 // with the fewest parts running in the lane, among equals the one that had its last turn longest ago, new
-// ones first, the oldest of them before the rest; of a message's parts the first. Choosing, adding and taking cost O(log messages),
-// however many parts a message has.
+// ones first, the oldest of them before the rest; of a message's parts the first. Choosing, adding and taking cost
+// O(log messages), however many parts a message has.
 //
 // While the lane drains after an outage, the backlog is apart: fresh mail goes first, the newest of
 // it before the rest, and while both wait every fifth turn is the backlog's (docs/control.md, Drain).

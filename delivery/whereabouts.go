@@ -108,7 +108,9 @@ func (m *message) waitingParts(now time.Time) (parts []WaitingPart) {
 // carries adds the connection to the messages that it has parts of, or is being opened for.
 func (c *connection) carries(asked map[*message]*Whereabouts) {
 	add := func(w *Whereabouts, parts int, opening bool) {
-		w.Carriers = append(w.Carriers, Carrier{Host: c.host, Source: c.source.Name, Session: c.id, Opening: opening, Parts: parts, Backlog: c.rec.Backlog})
+		w.Carriers = append(w.Carriers,
+			Carrier{Host: c.host, Source: c.source.Name, Session: c.id, Opening: opening, Parts: parts,
+				Backlog: c.rec.Backlog})
 	}
 	for _, load := range c.cargo {
 		if w := asked[load.message]; w != nil {

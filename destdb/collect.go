@@ -46,7 +46,9 @@ func (db *DB) collectHost(h *Host, now time.Time, keep func(*Path) bool) {
 		h.Broken = Broken{}
 		db.touch(h.key())
 	}
-	h.Suspensions = slices.DeleteFunc(h.Suspensions, func(a Action) bool { return now.Sub(a.End) >= db.lifetimes.Closed })
+	h.Suspensions = slices.DeleteFunc(h.Suspensions, func(a Action) bool {
+		return now.Sub(a.End) >= db.lifetimes.Closed
+	})
 	if len(h.paths) == 0 && h.Broken.Failures == 0 && len(h.Suspensions) == 0 && now.Sub(h.used) >= db.lifetimes.Facts {
 		db.dropHost(h)
 	}

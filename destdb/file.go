@@ -23,8 +23,8 @@ const bucket = "records-1" // the number goes up when old records can't be read 
 // small values by name for other parts of the program, each with a checksum.
 type File struct{ file *sidestore.File }
 
-// OpenFile opens the file, or makes it. One that is damaged is set aside. An error means that the file can't be used: it is
-// locked by another process, or its directory can't be written.
+// OpenFile opens the file, or makes it. One that is damaged is set aside. An error means that the file can't be used:
+// it is locked by another process, or its directory can't be written.
 func OpenFile(path string, log *slog.Logger) (*File, error) {
 	f, err := sidestore.Open(sidestore.Config{
 		Path: path, Name: "destination database", Buckets: []string{bucket}, Sound: sound, Log: log,

@@ -29,16 +29,19 @@ func (h *Host) Live() int { return h.live }
 
 // Facts is what a host's answers have taught. Zero fields are not known.
 type Facts struct {
-	Mode           string    `json:"mode,omitempty"`            // the best mode it bears: lock-step, pipelining, chunking
+	// the best mode it bears: lock-step, pipelining, chunking
+	Mode           string    `json:"mode,omitempty"`
 	OutOfStep      time.Time `json:"out_of_step,omitzero"`      // when it last answered out of step
 	WindowMessages int       `json:"window_messages,omitempty"` // messages under way that it bears
 	WindowBytes    int64     `json:"window_bytes,omitempty"`    // octets under way
-	PlainUntil     time.Time `json:"plain_until,omitzero"`      // TLS failed: opportunistic mail goes in clear text until then
-	PlainName      string    `json:"plain_name,omitempty"`      // as which TLS failed: an address can have several names; "" is all
-	TLS            TLS       `json:"tls,omitzero"`              // of the last connection; zero for clear text
-	Extensions     []string  `json:"extensions,omitempty"`      // of EHLO
-	RcptMax        int       `json:"rcpt_max,omitempty"`        // recipients in a transaction (RFC 9422)
-	MailMax        int       `json:"mail_max,omitempty"`        // transactions in a connection: said, or found out
+	// TLS failed: opportunistic mail goes in clear text until then
+	PlainUntil time.Time `json:"plain_until,omitzero"`
+	// as which TLS failed: an address can have several names; "" is all
+	PlainName  string   `json:"plain_name,omitempty"`
+	TLS        TLS      `json:"tls,omitzero"`         // of the last connection; zero for clear text
+	Extensions []string `json:"extensions,omitempty"` // of EHLO
+	RcptMax    int      `json:"rcpt_max,omitempty"`   // recipients in a transaction (RFC 9422)
+	MailMax    int      `json:"mail_max,omitempty"`   // transactions in a connection: said, or found out
 }
 
 // TLS is how a connection was protected, for people.

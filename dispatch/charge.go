@@ -26,7 +26,8 @@ type charge struct {
 // promise begins the charge of a job from a source that a warm-up knows.
 func (d *Dispatcher) promise(c *choice, rt *route.Route) {
 	if c.key != "" {
-		c.paid = &charge{warm: d.Warmup, key: c.key, provider: rt.Provider, judge: d.judge(c.key, rt.Provider), out: c.out}
+		c.paid = &charge{warm: d.Warmup, key: c.key, provider: rt.Provider,
+			judge: d.judge(c.key, rt.Provider), out: c.out}
 	}
 }
 
@@ -103,7 +104,8 @@ func (j *judge) outcome(r *reply.Reply, attempts int, last *reply.Reply) (warmup
 	case r.Permanent() || class.AboutRecipient():
 		return warmup.NotAboutUs, true // a provider that looks at mailbox and message blocks nobody
 	}
-	counts := j.counted(class, attempts) && attempts < 2 && !(attempts == 1 && j.counted(j.classes.Of(last, j.provider), 0))
+	counts := j.counted(class, attempts) && attempts < 2 &&
+		!(attempts == 1 && j.counted(j.classes.Of(last, j.provider), 0))
 	switch {
 	case j.blames(class) && class != bounce.TooManyConnections && counts:
 		return warmup.PolicyRefusal, true

@@ -165,11 +165,14 @@ func New(c Config) *Dispatcher {
 	d.ended = newRefiller(d.unparkPaused, d.pause)
 	d.refill, d.takeUp = d.space.call, d.found.call
 	d.throttled = newThrottled(d)
-	d.split = &splitter{warm: c.Warmup, missing: c.Missing, now: c.Now, suspended: c.Delivery.Suspended, waiting: d.throttled.waiting}
+	d.split = &splitter{warm: c.Warmup, missing: c.Missing, now: c.Now, suspended: c.Delivery.Suspended,
+		waiting: d.throttled.waiting}
 	d.signing = newSigning(c.Queue.Body, c.Now, c.Log)
 	d.lookups = newLookups(c.Queue.Parked)
 	d.reporting.limit = maxReporting
-	d.reports = faultlog.New(c.Log, c.Now, slog.LevelError, "reports to senders can't be queued; recipients that have failed stay queued until they can", "reports to senders are queued again")
+	d.reports = faultlog.New(c.Log, c.Now, slog.LevelError,
+		"reports to senders can't be queued; recipients that have failed stay queued until they can",
+		"reports to senders are queued again")
 	return d
 }
 
@@ -432,7 +435,8 @@ func (d *Dispatcher) send(m *envelope.Message, rt *route.Route, recipients []que
 }
 
 // sendJob hands a job to delivery: at once, or when the message is signed. It reports false without space there.
-func (d *Dispatcher) sendJob(m *envelope.Message, rt *route.Route, recipients []queue.Pending, path *returnPath, c *choice) bool {
+func (d *Dispatcher) sendJob(m *envelope.Message, rt *route.Route, recipients []queue.Pending, path *returnPath,
+	c *choice) bool {
 	job := &delivery.Job{
 		Message:    m,
 		Recipients: indexes(recipients),
@@ -477,7 +481,8 @@ func (d *Dispatcher) hand(m *envelope.Message, job *delivery.Job) {
 }
 
 // account has the warm-up hear of what became of a job, and gives the results of those who don't wait on for tokens.
-func (d *Dispatcher) account(m *envelope.Message, c *choice, recipients []queue.Pending, results []delivery.Result) []delivery.Result {
+func (d *Dispatcher) account(m *envelope.Message, c *choice, recipients []queue.Pending,
+	results []delivery.Result) []delivery.Result {
 	if pool := c.wait.Name; pool != "" {
 		d.diverted.add(pool, c.why, firstAttempts(recipients, results), d.Now())
 	}
@@ -516,8 +521,8 @@ func (d *Dispatcher) park(m *envelope.Message, recipients []queue.Pending, f del
 	}
 }
 
-// groups gives recipients, or attempts, by what they have in common, in the order in which they come. Most often that is one
-// for all.
+// groups gives recipients, or attempts, by what they have in common, in the order in which they come. Most often that
+// is one for all.
 func groups[T any, K comparable](all []T, of func(*T) K) iter.Seq2[K, []T] {
 	return func(yield func(K, []T) bool) {
 		if len(all) == 0 {

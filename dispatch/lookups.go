@@ -152,7 +152,9 @@ func (k *lookups) has(id envelope.ID, domain string, recipient int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	u := k.messages[id]
-	return u != nil && slices.ContainsFunc(u.byDomain[domain], func(p queue.Pending) bool { return p.Index == recipient })
+	return u != nil && slices.ContainsFunc(u.byDomain[domain], func(p queue.Pending) bool {
+		return p.Index == recipient
+	})
 }
 
 // ask notes that mail was parked for the route of a domain. It reports whether the router must be asked

@@ -50,7 +50,8 @@ func (b *Mailboxes) Ask(ctx context.Context, rcpt envelope.Address) callout.Answ
 	if !known || rt == nil {
 		return callout.Answer{}
 	}
-	m := &envelope.Message{Tenant: calloutTenant, Tier: calloutTier, Received: b.Now(), Recipients: []envelope.Recipient{{Address: rcpt}}}
+	m := &envelope.Message{Tenant: calloutTenant, Tier: calloutTier, Received: b.Now(),
+		Recipients: []envelope.Recipient{{Address: rcpt}}}
 	pol := b.Policy()
 	source, ok := pol.SourceFor(m, rt, "", b.Missing)
 	if !ok {
@@ -88,7 +89,9 @@ func answerOf(res *delivery.Result, class bounce.Class) callout.Answer {
 	case said.OK():
 		return callout.Answer{Known: true}
 	case said.Permanent() && class == bounce.InvalidRecipient:
-		return callout.Answer{Known: true, Refusal: reply.Reply{Code: said.Code, Enhanced: said.Enhanced, Text: said.Text[:min(len(said.Text), maxRefusal)]}}
+		return callout.Answer{Known: true,
+			Refusal: reply.Reply{Code: said.Code, Enhanced: said.Enhanced,
+				Text: said.Text[:min(len(said.Text), maxRefusal)]}}
 	}
 	return callout.Answer{}
 }

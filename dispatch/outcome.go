@@ -55,7 +55,9 @@ func (d *Dispatcher) done(j *delivery.Job, recipients []queue.Pending, results [
 
 // find gives the lease's entry for a recipient. They are in the order of their index.
 func find(recipients []queue.Pending, index int) queue.Pending {
-	i, ok := slices.BinarySearchFunc(recipients, index, func(p queue.Pending, index int) int { return cmp.Compare(p.Index, index) })
+	i, ok := slices.BinarySearchFunc(recipients, index, func(p queue.Pending, index int) int {
+		return cmp.Compare(p.Index, index)
+	})
 	if !ok {
 		return queue.Pending{Index: index}
 	}
@@ -143,7 +145,8 @@ func (d *Dispatcher) reportDelivered(n Notification, key parking.Key) {
 		}
 		keepHosts(n.Attempts)
 		for _, group := range groups(n.Attempts, sharedBy) {
-			d.putOff(&Outcomes{Message: n.Message, key: key}, group, d.Now().Add(reportRetry), !group[0].Result.Attempted)
+			d.putOff(&Outcomes{Message: n.Message, key: key}, group, d.Now().Add(reportRetry),
+				!group[0].Result.Attempted)
 		}
 	})
 }
@@ -157,8 +160,8 @@ func keepHosts(as []Attempt) {
 	}
 }
 
-// withoutEnded reports the recipients of a lease that were delivered, or refused for good, and only wait for that: their
-// last reply is not a temporary one. It gives the lease without them, nil when no others are left.
+// withoutEnded reports the recipients of a lease that were delivered, or refused for good, and only wait for that:
+// their last reply is not a temporary one. It gives the lease without them, nil when no others are left.
 func (d *Dispatcher) withoutEnded(l *queue.Lease) *queue.Lease {
 	if !slices.ContainsFunc(l.Recipients, func(p queue.Pending) bool { return !p.Last.Temporary() }) {
 		return l // as nearly all are: this costs no allocation
@@ -277,7 +280,8 @@ func (d *Dispatcher) expire(m *envelope.Message, rt *route.Route, recipients []q
 			if why, ok := d.Delivery.Blocked(key.Site()); ok {
 				return why
 			}
-			return reply.Local(451, reply.Enhanced{4, 4, 7}, "queue", "no delivery was attempted before the message expired")
+			return reply.Local(451, reply.Enhanced{4, 4, 7}, "queue",
+				"no delivery was attempted before the message expired")
 		}
 		return last
 	}), queue.Expired, accounting.Expiration)
@@ -288,15 +292,20 @@ var givenUp = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "the administra
 
 // bounceForOperator settles what an operator gave up.
 func (d *Dispatcher) bounceForOperator(l *queue.Lease) {
-	d.settleFailed(&Outcomes{Message: l.Message, key: l.Recipients[0].Key}, asFailed(l.Recipients, func(reply.Reply) reply.Reply { return givenUp }),
+	d.settleFailed(&Outcomes{Message: l.Message, key: l.Recipients[0].Key},
+		asFailed(l.Recipients, func(reply.Reply) reply.Reply {
+			return givenUp
+		}),
 		queue.Bounced, accounting.AdminBounce)
 }
 
 // bounceDamaged settles what this relay's disk has spoiled: there is nothing left that could be sent.
 func (d *Dispatcher) bounceDamaged(l *queue.Lease) {
-	d.settleFailed(&Outcomes{Message: l.Message, key: l.Recipients[0].Key}, asFailed(l.Recipients, func(reply.Reply) reply.Reply {
-		return reply.Local(554, reply.Enhanced{5, 3, 0}, "queue", "the content of the message was damaged on this relay's disk: please send it again")
-	}), queue.Bounced, accounting.Bounce)
+	d.settleFailed(&Outcomes{Message: l.Message, key: l.Recipients[0].Key},
+		asFailed(l.Recipients, func(reply.Reply) reply.Reply {
+			return reply.Local(554, reply.Enhanced{5, 3, 0}, "queue",
+				"the content of the message was damaged on this relay's disk: please send it again")
+		}), queue.Bounced, accounting.Bounce)
 }
 
 func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply) []Attempt {
@@ -307,11 +316,13 @@ func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply
 	return as
 }
 
-// warn reports a delay to the sender, except for recipients that were delivered or refused for good, or are about to be given up. The recipients are not
-// leased: they stay where they wait.
+// warn reports a delay to the sender, except for recipients that were delivered or refused for good, or are about to be
+// given up. The recipients are not leased: they stay where they wait.
 func (d *Dispatcher) warn(l *queue.Lease) {
 	m, as := l.Message, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
-	late := slices.DeleteFunc(slices.Clone(as), func(a Attempt) bool { return !a.Pending.Last.Temporary() || d.tooOld(m, a.Pending) })
+	late := slices.DeleteFunc(slices.Clone(as), func(a Attempt) bool {
+		return !a.Pending.Last.Temporary() || d.tooOld(m, a.Pending)
+	})
 	d.notify(Notification{Kind: dsn.Delayed, Message: m, Attempts: late}, func(err error) {
 		d.reported(m, err)
 		if laterReport(err) { // any other is for good

@@ -20,7 +20,8 @@ func (d *Dispatcher) withoutPaused(
 	var rest []queue.Pending
 	paused := make(map[parking.Key][]queue.Pending)
 	for _, r := range recipients {
-		if key := d.Pauses.Of(m.Tenant, pol.PoolOf(m, rt), m.Recipients[r.Index].Address.Domain()); key != (parking.Key{}) {
+		if key := d.Pauses.Of(m.Tenant, pol.PoolOf(m, rt),
+			m.Recipients[r.Index].Address.Domain()); key != (parking.Key{}) {
 			paused[key] = append(paused[key], r)
 		} else {
 			rest = append(rest, r)

@@ -44,7 +44,8 @@ func (d *Dispatcher) postpone(m *envelope.Message, rt *route.Route, recipients [
 
 // untried returns the outcomes of recipients that could not be handed to delivery. rt is nil without a route.
 // After Stop it returns those that failed temporarily to the queue, and nil.
-func (d *Dispatcher) untried(m *envelope.Message, rt *route.Route, domain string, recipients []queue.Pending, why reply.Reply) *Outcomes {
+func (d *Dispatcher) untried(m *envelope.Message, rt *route.Route, domain string, recipients []queue.Pending,
+	why reply.Reply) *Outcomes {
 	if d.stopping.Load() && why.Temporary() {
 		d.Queue.Return(m.ID, indexes(recipients))
 		return nil

@@ -43,7 +43,8 @@ func (w *ReportWriter) Write(n Notification) error {
 func (w *ReportWriter) Commit(n Notification, attempts []Attempt, content io.Reader) error {
 	built, err := w.build(n, attempts, content)
 	if err != nil && content != nil {
-		w.Log.Error("report about a message can't be made with its content, and is made without", "message", n.Message.ID, "error", err)
+		w.Log.Error("report about a message can't be made with its content, and is made without", "message",
+			n.Message.ID, "error", err)
 		built, err = w.build(n, attempts, nil)
 	}
 	if err != nil {

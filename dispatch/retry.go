@@ -25,7 +25,8 @@ func (d *Dispatcher) deferAll(o *Outcomes) {
 	for _, group := range groups(o.deferred, sharedBy) {
 		first := group[0]
 		until := first.Result.RetryAfter
-		if at := d.Now().Add(retryOf(d.Policy().Traffic(o.key.Site(), o.Route)).after(first.Pending.Attempts+1, d.Chance())); !first.untried() && at.After(until) {
+		if at := d.Now().Add(retryOf(d.Policy().Traffic(o.key.Site(), o.Route)).after(first.Pending.Attempts+1,
+			d.Chance())); !first.untried() && at.After(until) {
 			until = at
 		}
 		d.putOff(o, group, d.inTime(o, until), first.untried())
@@ -47,8 +48,8 @@ func (d *Dispatcher) putOff(o *Outcomes, group []Attempt, until time.Time, untri
 	d.journal(o.Message, d.Queue.Defer(o.Message.ID, attemptIndexes(group), until, last, o.key))
 }
 
-// shared is what recipients have in common that can share a record: same reply, same number of attempts before, same wish
-// for the next one.
+// shared is what recipients have in common that can share a record: same reply, same number of attempts before, same
+// wish for the next one.
 type shared struct {
 	attempts int
 	reply    reply.Reply

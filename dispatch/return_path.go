@@ -30,7 +30,8 @@ func (d *Dispatcher) returnPath(pol *wiring.Policy, m *envelope.Message) *return
 		return nil
 	}
 	t := pol.Config.Tenant(m.Tenant)
-	return &returnPath{ReturnPath: set, message: m, unsubscribe: t != nil && t.UnsubscribeMail, position: positions(m), make: d.Token}
+	return &returnPath{ReturnPath: set, message: m, unsubscribe: t != nil && t.UnsubscribeMail,
+		position: positions(m), make: d.Token}
 }
 
 // positions gives each recipient's number among the different addresses of a message. A message can have an address

@@ -85,7 +85,9 @@ const (
 // there is none.
 func (s *signing) trouble() (waits, withheld string) {
 	if last := s.waiting.Load(); last != nil && s.now().Sub(last.at) <= shownWaiting {
-		waits = fmt.Sprintf("mail that can't be signed with DKIM waits until it expires, lastly %s; mta_dkim_failures_total counts the tries", last.why)
+		waits = fmt.Sprintf(
+			"mail that can't be signed with DKIM waits until it expires, lastly %s; mta_dkim_failures_total counts "+
+				"the tries", last.why)
 	}
 	if last := s.withheld.Load(); last != nil && s.now().Sub(last.at) <= shownWithheld {
 		withheld = fmt.Sprintf("mail leaves without the signature of a dkim block, lastly %s", last.why)
@@ -96,8 +98,9 @@ func (s *signing) trouble() (waits, withheld string) {
 func newSigning(body func(envelope.ID) (io.ReadCloser, error), now func() time.Time, log *slog.Logger) *signing {
 	s := &signing{
 		body: body, now: now, workers: runtime.GOMAXPROCS(0),
-		recent:  make(map[signed]*signature),
-		failing: faultlog.New(log, now, slog.LevelError, "mail can't be signed with DKIM", "mail is signed with DKIM again"),
+		recent: make(map[signed]*signature),
+		failing: faultlog.New(log, now, slog.LevelError, "mail can't be signed with DKIM",
+			"mail is signed with DKIM again"),
 	}
 	s.pending.limit = maxPending
 	return s
@@ -190,7 +193,8 @@ func (s *signing) work() {
 		made := s.make(sig.policy, m, &sig.top)
 		s.mu.Lock()
 		waiting := sig.waiting
-		sig.fields, sig.content, sig.refused, sig.message, sig.waiting = made.fields, made.content, made.refused, nil, nil
+		sig.fields, sig.content, sig.refused, sig.message, sig.waiting = made.fields, made.content,
+			made.refused, nil, nil
 		if sig.content != nil || sig.refused != nil {
 			s.forget(signed{m.ID, sig.top.recipient}, sig)
 		}
@@ -253,9 +257,10 @@ func (s *signing) make(pol *wiring.Policy, m *envelope.Message, top *top) signat
 }
 
 // signers gives the blocks that fit a message, and their keys of today. A report is our own mail, whosever message it
-// is about. What is forwarded is a stranger's, whatever its From: a signature would prove that. Mail of several authors,
-// one of whom is a stranger to the tenant, is signed for none of them: DMARC asks for each (RFC 7489, 6.6.1).
-func (s *signing) signers(pol *wiring.Policy, m *envelope.Message, authors []string, stranger string) (blocks []*config.DKIM, keys []*dkim.Key) {
+// is about. What is forwarded is a stranger's, whatever its From: a signature would prove that. Mail of several
+// authors, one of whom is a stranger to the tenant, is signed for none of them: DMARC asks for each (RFC 7489, 6.6.1).
+func (s *signing) signers(pol *wiring.Policy, m *envelope.Message, authors []string,
+	stranger string) (blocks []*config.DKIM, keys []*dkim.Key) {
 	if m.Forwarded() {
 		return nil, nil
 	}
@@ -279,19 +284,24 @@ func (s *signing) signers(pol *wiring.Policy, m *envelope.Message, authors []str
 
 // noteWithheld notes a message that leaves unsigned although there are blocks for it, or, where other blocks sign it,
 // without the signature that DMARC needs.
-func (s *signing) noteWithheld(pol *wiring.Policy, m *envelope.Message, authors []string, signing []*config.DKIM, stranger string) {
+func (s *signing) noteWithheld(pol *wiring.Policy, m *envelope.Message, authors []string, signing []*config.DKIM,
+	stranger string) {
 	if stranger != "" {
-		s.withheld.Store(&noted{s.now(), fmt.Sprintf("message %s of tenant %q from %s: the tenant may not write as %s", m.ID, m.Tenant, strings.Join(authors, ", "), stranger)})
+		s.withheld.Store(&noted{s.now(), fmt.Sprintf("message %s of tenant %q from %s: the tenant may not write as %s",
+			m.ID, m.Tenant, strings.Join(authors, ", "), stranger)})
 		return
 	}
 	lacks := func(d *config.DKIM) bool { return len(signing) == 0 || d.Aligned(authors[0]) }
-	if m.Generated() || len(signing) > 0 && (len(authors) == 0 || signing[0].Aligned(authors[0])) { // aligned ones come first
+	// aligned ones come first
+	if m.Generated() || len(signing) > 0 && (len(authors) == 0 || signing[0].Aligned(authors[0])) {
 		return
 	}
 	blocks := pol.Config.Withheld(m.Tenant, authors...)
 	if i := slices.IndexFunc(blocks, lacks); i >= 0 {
-		s.withheld.Store(&noted{s.now(), fmt.Sprintf("message %s of tenant %q from %s, for dkim %q: the tenant's senders don't cover the block's domain, and its tenants don't name the tenant",
-			m.ID, m.Tenant, strings.Join(authors, ", "), blocks[i].Name)})
+		s.withheld.Store(&noted{s.now(),
+			fmt.Sprintf("message %s of tenant %q from %s, for dkim %q: the tenant's senders don't cover the block's "+
+				"domain, and its tenants don't name the tenant",
+				m.ID, m.Tenant, strings.Join(authors, ", "), blocks[i].Name)})
 	}
 }
 

@@ -110,7 +110,8 @@ func (s *splitter) again(pool *wiring.Pool, key string, m mail) choice {
 
 // ask is what the warm-up is asked for mail.
 func (m *mail) ask(whole, preferred bool) warmup.Ask {
-	return warmup.Ask{Provider: m.route.Provider, Recipients: int64(m.n), Whole: whole, Again: m.turn, Preferred: preferred}
+	return warmup.Ask{Provider: m.route.Provider, Recipients: int64(m.n), Whole: whole, Again: m.turn,
+		Preferred: preferred}
 }
 
 // tokensFor is what mail waits for in a pool.
@@ -165,7 +166,9 @@ func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice,
 func (s *splitter) usable(sources []string, pol *wiring.Policy, m mail) []string {
 	for _, source := range sources {
 		if s.unusable(pol, m, source) {
-			return slices.DeleteFunc(slices.Clone(sources), func(source string) bool { return s.unusable(pol, m, source) })
+			return slices.DeleteFunc(slices.Clone(sources), func(source string) bool {
+				return s.unusable(pol, m, source)
+			})
 		}
 	}
 	return sources

@@ -55,7 +55,8 @@ func (d *Dispatcher) feed(o *Outcomes, failed []Attempt) {
 		if !ok {
 			continue
 		}
-		e := suppression.Event{Kind: suppression.Bounce, Tenant: o.Message.Tenant, Address: o.Message.Recipients[a.Pending.Index].Address, Class: class,
+		e := suppression.Event{Kind: suppression.Bounce, Tenant: o.Message.Tenant,
+			Address: o.Message.Recipients[a.Pending.Index].Address, Class: class,
 			Provider: provider, Site: o.Site(), Reason: quoteReply(r), At: d.Now(), Message: o.Message.ID}
 		d.Feeder.Report(e)
 	}
@@ -88,7 +89,8 @@ func (d *Dispatcher) taken(o *Outcomes) {
 	}
 	for i := range o.delivered {
 		a := &o.delivered[i]
-		d.Feeder.Delivered(o.Message.Tenant, o.Message.Recipients[a.Pending.Index].Address, o.Route.Provider, o.Route.Site)
+		d.Feeder.Delivered(o.Message.Tenant, o.Message.Recipients[a.Pending.Index].Address,
+			o.Route.Provider, o.Route.Site)
 	}
 }
 

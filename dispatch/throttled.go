@@ -41,7 +41,8 @@ type throttled struct {
 }
 
 func newThrottled(d *Dispatcher) *throttled {
-	return &throttled{d: d, handle: d.handle, again: make(chan struct{}, 1), lines: make(map[parking.Key]*throttledLines)}
+	return &throttled{d: d, handle: d.handle, again: make(chan struct{}, 1),
+		lines: make(map[parking.Key]*throttledLines)}
 }
 
 // run takes up what can leave, or must be decided anew, until ctx ends.
@@ -82,7 +83,8 @@ func (t *throttled) park(m *envelope.Message, recipients []int, c *choice, weigh
 		h = newThrottledLines(c.wait)
 		t.lines[c.wait] = h
 	}
-	l := h.line(parking.Line{Key: c.wait, Source: c.own, Tenant: m.Tenant, Tier: envelope.TierOf(m.Tier), Preferred: c.first}, weight)
+	l := h.line(parking.Line{Key: c.wait, Source: c.own, Tenant: m.Tenant, Tier: envelope.TierOf(m.Tier),
+		Preferred: c.first}, weight)
 	if m.ID == t.trial {
 		t.back, back = true, true
 	}
@@ -93,7 +95,8 @@ func (t *throttled) park(m *envelope.Message, recipients []int, c *choice, weigh
 	if back {
 		park = t.d.Queue.ParkFirst
 	}
-	park(m.ID, recipients, l.line, c.expires) // under the lock, or the line could be forgotten before there is anything in it
+	// under the lock, or the line could be forgotten before there is anything in it
+	park(m.ID, recipients, l.line, c.expires)
 	t.mu.Unlock()
 }
 
@@ -176,7 +179,10 @@ func (t *throttled) sweep(ctx context.Context, full bool) {
 		if p := t.d.Policy().Config.Pool(h.Name); !full && p != nil && (p.Overflow == "hold" || len(p.Shared) == 0) {
 			continue
 		}
-		for (full || t.decidable(l)) && t.d.Queue.Parked(l.line) > 0 && t.d.pause(ctx) == nil && t.try(h.Key, func(*throttledLines) *throttledLine { return l }) {
+		for (full || t.decidable(l)) && t.d.Queue.Parked(l.line) > 0 && t.d.pause(ctx) == nil &&
+			t.try(h.Key, func(*throttledLines) *throttledLine {
+				return l
+			}) {
 		}
 	}
 }
@@ -201,7 +207,9 @@ func (t *throttled) each(f func(pool, provider string, n int)) {
 func (t *throttled) linesNow() iter.Seq2[*throttledLines, *throttledLine] {
 	return func(yield func(*throttledLines, *throttledLine) bool) {
 		t.mu.Lock()
-		maps.DeleteFunc(t.lines, func(_ parking.Key, h *throttledLines) bool { return t.d.Queue.ParkedInLines(h.Key) == 0 })
+		maps.DeleteFunc(t.lines, func(_ parking.Key, h *throttledLines) bool {
+			return t.d.Queue.ParkedInLines(h.Key) == 0
+		})
 		all := slices.Collect(maps.Values(t.lines))
 		t.mu.Unlock()
 		for _, h := range all {

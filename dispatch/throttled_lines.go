@@ -41,7 +41,8 @@ type throttledLine struct {
 
 func newThrottledLines(k parking.Key) *throttledLines {
 	return &throttledLines{Key: k, turns: map[bool]*envelope.TierTurns{true: {}, false: {}},
-		known: make(map[parking.Line]*throttledLine), rounds: make(map[lineRound]*[envelope.TierCount]fair.Ring[*throttledLine])}
+		known:  make(map[parking.Line]*throttledLine),
+		rounds: make(map[lineRound]*[envelope.TierCount]fair.Ring[*throttledLine])}
 }
 
 // line gives a line with what is known of it, adding that if need be.

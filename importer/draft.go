@@ -1,7 +1,7 @@
 // Package importer writes a configuration of the relay from that of another mail server: the packages
 // below it read, and this one has the draft of mta.conf in which every line names its origin, the
-// notes on all that has no exact counterpart, and the list of faults. It knows the text of the file and nothing of the relay; the caller
-// checks the result. It starts no goroutines.
+// notes on all that has no exact counterpart, and the list of faults. It knows the text of the file and nothing of the
+// relay; the caller checks the result. It starts no goroutines.
 package importer
 
 import (
@@ -122,7 +122,8 @@ func blockKey(kind string, labels []string) string { return fmt.Sprintf("%s %q",
 
 // Add makes one more block, even where there is another of that kind, as for the stages of a plan.
 func (b *Block) Add(kind string, labels ...string) *Block {
-	in := &Block{draft: b.draft, kind: kind, labels: labels, from: make(map[Origin]bool), blocks: make(map[string]*Block)}
+	in := &Block{draft: b.draft, kind: kind, labels: labels, from: make(map[Origin]bool),
+		blocks: make(map[string]*Block)}
 	b.items = append(b.items, item{block: in})
 	if key := blockKey(kind, labels); b.blocks[key] == nil {
 		b.blocks[key] = in
@@ -194,8 +195,8 @@ func (b *Block) Noted(o Origin, reason string) {
 	b.note(Note{o.File, o.Line, o.Directive, reason, false, false})
 }
 
-// Lost records that a directive has no counterpart and writes it, with the reason, as a comment at this place. protects:
-// it limits or protects something, so the result is not to be used unseen.
+// Lost records that a directive has no counterpart and writes it, with the reason, as a comment at this place.
+// protects: it limits or protects something, so the result is not to be used unseen.
 func (b *Block) Lost(o Origin, reason string, protects bool) {
 	b.note(Note{o.File, o.Line, o.Directive, reason, protects, true})
 }

@@ -27,5 +27,6 @@ func (r *mailIn) openAdmission(cfg *config.Config, _ *undoer) error {
 // admissionSettings says in admit's words what the admission block says.
 func admissionSettings(cfg *config.Config) admit.Settings {
 	a := &cfg.Admission
-	return admit.Settings{Mode: a.Mode, SyncLatency: a.SyncLatency, MemoryLimit: int64(a.MemoryLimit), MaxBacklog: a.MaxBacklog}
+	return admit.Settings{Mode: a.Mode, SyncLatency: a.SyncLatency, MemoryLimit: int64(a.MemoryLimit),
+		MaxBacklog: a.MaxBacklog}
 }

@@ -49,7 +49,8 @@ func (r *operators) answers() api.Config {
 		Inbound:         kept.Inbound{Folder: r.reports.folder},
 		Streams:         kept.Streams{Open: cmp.Or(r.streams, new(events.Streams))},
 		Admissions:      kept.Admissions{Config: r.inForce, Gate: r.admission, Quotas: r.quotas},
-		Log:             kept.Log{Writer: r.accounting, Out: r.log}, Relay: r, Upgrades: r.data, Backups: r.backups(), Tracer: r.tracer, Audit: r.audit, Events: r.log,
+		Log:             kept.Log{Writer: r.accounting, Out: r.log}, Relay: r, Upgrades: r.data, Backups: r.backups(),
+		Tracer: r.tracer, Audit: r.audit, Events: r.log,
 	}
 }
 

@@ -34,7 +34,8 @@ func (r *mailIn) newAPI(cfg *config.Config, a *config.API) (_ *submissionhttp.Se
 		return nil, err
 	}
 	old := r.apis[a.Name]
-	if old.server != nil && reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.tls, made.tls) && slices.Equal(old.compat, made.compat) {
+	if old.server != nil && reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.tls, made.tls) &&
+		slices.Equal(old.compat, made.compat) {
 		return old.server, nil
 	}
 	made.server = submissionhttp.New(hc)
@@ -49,7 +50,8 @@ func (r *mailIn) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.
 	if r.puller != nil {
 		hc.Events = submitted.Events{Puller: r.puller}
 	}
-	hc.Suppressions, hc.Unsubscribes = submitted.Suppressions{Own: r.suppression, Searches: r.submitted.Searches}, &r.unsubscribes
+	hc.Suppressions, hc.Unsubscribes = submitted.Suppressions{Own: r.suppression, Searches: r.submitted.Searches},
+		&r.unsubscribes
 	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
 	hc.Refused = r.intruders.Listener(api)
 	hc.Observer, hc.Open = r.meter, r.clients.Of("api "+api)

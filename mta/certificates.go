@@ -25,7 +25,8 @@ func (r *mailIn) tlsOf(c config.Certificates) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{GetCertificate: get, MinVersion: wiring.TLSVersions[c.MinVersion], SessionTicketsDisabled: !c.SessionTickets}, nil
+	return &tls.Config{GetCertificate: get, MinVersion: wiring.TLSVersions[c.MinVersion],
+		SessionTicketsDisabled: !c.SessionTickets}, nil
 }
 
 // openACME opens the sockets at which a certificate authority asks, when there is one.
@@ -34,7 +35,8 @@ func (r *mailIn) openACME(cfg *config.Config, undo *undoer) error {
 	if len(a.Names) == 0 {
 		return nil
 	}
-	ac := certificates.ACMEConfig{Names: a.Names, Email: a.Email, Directory: a.Directory, Dir: a.Path, Addresses: r.serverAddresses, Now: r.now, Log: r.log}
+	ac := certificates.ACMEConfig{Names: a.Names, Email: a.Email, Directory: a.Directory, Dir: a.Path,
+		Addresses: r.serverAddresses, Now: r.now, Log: r.log}
 	for address, to := range map[string]*net.Listener{a.HTTP: &ac.HTTP, a.TLS: &ac.TLS} {
 		if address == "" {
 			continue

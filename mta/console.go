@@ -75,8 +75,9 @@ func (r *operators) newConsoleLogins(cfg *config.Config) (*auth.Service, error) 
 		return nil, err
 	}
 	return auth.New(auth.Config{
-		File: c.Users, Scheme: auth.Argon2id, Secret: secret, Known: filepath.Join(cfg.DataDir, "known-networks-console.json"),
-		Now: r.now, Log: r.log.With("console", c.Address),
+		File: c.Users, Scheme: auth.Argon2id, Secret: secret,
+		Known: filepath.Join(cfg.DataDir, "known-networks-console.json"),
+		Now:   r.now, Log: r.log.With("console", c.Address),
 	}), nil
 }
 
@@ -94,7 +95,8 @@ func (r *operators) reloadConsole(cfg *config.Config, logins *auth.Service) {
 
 // auditLogin writes a login at the console down, before it counts.
 func (r *operators) auditLogin(_ context.Context, l web.Login) error {
-	line := audit.Line{Actor: audit.Actor{Kind: api.ByConsole, User: l.User}, Action: "login", Subject: "how=" + l.How, Outcome: audit.Done}
+	line := audit.Line{Actor: audit.Actor{Kind: api.ByConsole, User: l.User}, Action: "login", Subject: "how=" + l.How,
+		Outcome: audit.Done}
 	if l.Address.IsValid() {
 		line.Address = l.Address.String()
 	}
@@ -135,7 +137,8 @@ type stamp struct {
 func (l consoleLogins) Login(ctx context.Context, from netip.Addr, user, password string) (web.Identity, error) {
 	began := l.relay.now()
 	service := l.of.logins.Load()
-	login, err := service.Password(ctx, auth.Client{Peer: netip.AddrPortFrom(from, 0), Network: network.Of(from)}, user, password)
+	login, err := service.Password(ctx,
+		auth.Client{Peer: netip.AddrPortFrom(from, 0), Network: network.Of(from)}, user, password)
 	if err == nil {
 		if id, ok := identityOf(login, service); ok {
 			return id, nil

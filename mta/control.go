@@ -26,7 +26,8 @@ func (r *operators) openControl(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	undo.add(func() { r.socket.Close() })
-	if r.audit, err = audit.Open(audit.Config{Dir: filepath.Join(cfg.DataDir, config.AuditLog), Now: r.now, Log: r.log}); err != nil {
+	if r.audit, err = audit.Open(audit.Config{Dir: filepath.Join(cfg.DataDir, config.AuditLog), Now: r.now,
+		Log: r.log}); err != nil {
 		return err
 	}
 	undo.add(func() { r.audit.Close() })
@@ -39,7 +40,8 @@ func (r *operators) openControl(cfg *config.Config, undo *undoer) error {
 // backups takes backups of the relay's stores.
 func (r *operators) backups() *datadir.Backup {
 	b := &datadir.Backup{
-		Version: r.opts.Version, ConfigFile: r.opts.ConfigFile, InForce: r.inForce, Places: r.data.Places, Queue: r.queue,
+		Version: r.opts.Version, ConfigFile: r.opts.ConfigFile, InForce: r.inForce,
+		Places: r.data.Places, Queue: r.queue,
 		Databases: map[string]datadir.Copied{"destdb": r.destinations, "suppression.db": r.listed},
 		Letters:   maildropOf(r.inForce()), Halt: r.pickup.Halt, Now: r.now,
 	}
@@ -59,10 +61,12 @@ func (r *operators) ControlHandler() http.Handler { return r.control.Handler() }
 func (r *operators) announce() {
 	cfg := r.policy.Load().Config
 	w := config.Whereabouts{
-		Hostname: cfg.Hostname, DataDir: cfg.DataDir, Socket: cfg.Control.Socket, Accounting: cfg.Accounting.Path, SMTP: config.ForSendmail(cfg.Listeners, r.addressesOf),
+		Hostname: cfg.Hostname, DataDir: cfg.DataDir, Socket: cfg.Control.Socket, Accounting: cfg.Accounting.Path,
+		SMTP: config.ForSendmail(cfg.Listeners, r.addressesOf),
 	}
 	if err := config.Announce(cfg.DataDir, w); err != nil {
-		r.log.Warn("writing down where the relay is: users who can't read its configuration may not find it", "dir", cfg.DataDir, "error", err)
+		r.log.Warn("writing down where the relay is: users who can't read its configuration may not find it", "dir",
+			cfg.DataDir, "error", err)
 	}
 	if r.opts.Announce == "" {
 		return
@@ -109,11 +113,12 @@ func (r *operators) Status() api.Status {
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
-		States:      r.queued.States(),
-		Rates:       r.rates.PerSecond(r.now(), r.tally.Total()),
-		Connections: api.Connections{In: r.clients.Open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running, Lowered: lowered(wiring.ShareDescriptors(r.files, cfg).Lowered(cfg))},
-		Memory:      api.Memory{Process: history.ProcessMemory(), Schedule: s.MemoryBytes},
-		Disk:        api.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},
+		States: r.queued.States(),
+		Rates:  r.rates.PerSecond(r.now(), r.tally.Total()),
+		Connections: api.Connections{In: r.clients.Open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running,
+			Lowered: lowered(wiring.ShareDescriptors(r.files, cfg).Lowered(cfg))},
+		Memory: api.Memory{Process: history.ProcessMemory(), Schedule: s.MemoryBytes},
+		Disk:   api.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 // openIdempotency makes the book of requests that have a key. Its secret is in the data directory, beside the
 // journal that has the keys.
 func (r *mailIn) openIdempotency(cfg *config.Config, _ *undoer) error {
-	secret, err := r.data.Secret("idempotency.key", "requests that are sent again with their Idempotency-Key are taken twice").Secret()
+	secret, err := r.data.Secret("idempotency.key",
+		"requests that are sent again with their Idempotency-Key are taken twice").Secret()
 	if err != nil {
 		return err
 	}

@@ -63,12 +63,14 @@ type mailIn struct {
 func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error) {
 	r := &mailIn{
 		mailOut: out, servers: make(map[string]submissionServer), apis: make(map[string]apiServer),
-		incoming: intake.NewMemory(int64(cfg.Queue.IncomingMemory)), requests: submissionhttp.NewMemory(requestMemory(cfg)),
-		limits: submissionhttp.NewLimits(out.now), intruders: intake.NewIntruders(out.log, out.now),
+		incoming: intake.NewMemory(int64(cfg.Queue.IncomingMemory)),
+		requests: submissionhttp.NewMemory(requestMemory(cfg)),
+		limits:   submissionhttp.NewLimits(out.now), intruders: intake.NewIntruders(out.log, out.now),
 	}
 	hosts := &dispatch.Mailboxes{
-		Router: r.router, Delivery: r.delivery, Policy: r.policy.Load, Missing: r.sources.Missing, Pauses: r.pauses, Classes: r.classes,
-		Now: r.now,
+		Router: r.router, Delivery: r.delivery, Policy: r.policy.Load, Missing: r.sources.Missing, Pauses: r.pauses,
+		Classes: r.classes,
+		Now:     r.now,
 	}
 	r.quotas, r.callouts = intake.NewQuotas(r.limitsOf, r.queuedOf, r.now), callout.New(hosts.Ask, r.now)
 	r.warmups = r.warmupAnswers()
@@ -137,7 +139,8 @@ func (r *mailIn) entrances(cfg *config.Config, logins *auth.Service) (all []list
 
 // newSubmission makes the server of a listener, or gives the one that there is when all that it
 // was made from is the same: a reload that changes other things disturbs no client.
-func (r *mailIn) newSubmission(cfg *config.Config, l *config.Listener, logins *auth.Service) (_ *submission.Server, err error) {
+func (r *mailIn) newSubmission(cfg *config.Config, l *config.Listener,
+	logins *auth.Service) (_ *submission.Server, err error) {
 	made := submissionServer{settings: wiring.Submission(cfg, l)}
 	made.settings.Limits.Connections = wiring.ShareDescriptors(r.files, cfg).Of(l.MaxConnections)
 	sc := r.joined(made.settings, l.Name)
@@ -153,7 +156,8 @@ func (r *mailIn) newSubmission(cfg *config.Config, l *config.Listener, logins *a
 	made.logins, made.clientCAs = sc.Auth, sc.ClientCAs
 	old := r.servers[l.Name]
 	if old.server != nil && old.logins == made.logins && old.clientCAs.Equal(made.clientCAs) &&
-		reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.tls, made.tls) && reflect.DeepEqual(old.inbound, made.inbound) {
+		reflect.DeepEqual(old.settings, made.settings) && reflect.DeepEqual(old.tls, made.tls) &&
+		reflect.DeepEqual(old.inbound, made.inbound) {
 		return old.server, nil
 	}
 	made.server = submission.New(sc)
@@ -175,7 +179,8 @@ func (r *mailIn) joinedIntake(ic intake.Config, listener string) intake.Config {
 	ic.Store, ic.Batches, ic.Ready, ic.Events = r.store, r.store, r.store.Ready, r.events.Listener(listener)
 	ic.Admission = r.admission
 	to := &ic.Recipients
-	to.Verifier, to.AsksMailboxes, to.MissingMailbox, to.Suppressed = domainVerifier{r}, r.asksMailboxes, r.missingMailbox, r.suppressed
+	to.Verifier, to.AsksMailboxes, to.MissingMailbox, to.Suppressed = domainVerifier{r}, r.asksMailboxes,
+		r.missingMailbox, r.suppressed
 	ic.Quotas, ic.Unsubscribe = r.quotas, r.unsubscribeLink
 	ic.Foreign.MayUsePool = r.mayUsePool
 	ic.Unsignable = r.unsignable

@@ -61,7 +61,8 @@ func openMailOut(cfg *config.Config, kept *stores, undo *undoer) (*mailOut, erro
 // openReports starts what writes reports to senders.
 func (r *mailOut) openReports(_ *config.Config, undo *undoer) error {
 	r.writer = &dispatch.ReportWriter{
-		Queue: r.queue, Events: r.events, Policy: r.policy.Load, Sites: &r.sites, Ids: new(envelope.IDs), Now: r.now, Log: r.log,
+		Queue: r.queue, Events: r.events, Policy: r.policy.Load, Sites: &r.sites, Ids: new(envelope.IDs),
+		Now: r.now, Log: r.log,
 	}
 	r.reporter = dispatch.StartReporter(r.writer.Write)
 	undo.add(r.reporter.Close)
@@ -74,13 +75,15 @@ func (r *mailOut) openRouter(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	if cfg.Defaults.Traffic.DANE && !r.resolver.Trusted() {
-		r.log.Info("no DANE: not all name servers are on loopback or trusted to validate DNSSEC, see resolver { trusted }")
+		r.log.Info("no DANE: not all name servers are on loopback or trusted to validate DNSSEC, see resolver { " +
+			"trusted }")
 	}
 	r.tls = &tlsout.TLS{Config: tlsout.Config{
 		Resolver: r.resolver, Kept: r.destinations, Certificates: r.certs, Policy: r.policy.Load, Mail: r.mailTLSReport,
 		Transport: r.opts.policyTransport, Now: r.now, Log: r.log,
 	}}
-	r.router = router.New(router.Config{Settings: settings, Policies: r.tls, Rand: r.opts.Rand(), Log: r.log}, r.resolver)
+	r.router = router.New(router.Config{Settings: settings, Policies: r.tls, Rand: r.opts.Rand(), Log: r.log},
+		r.resolver)
 	undo.add(r.router.Close)
 	if err := r.tls.Open(cfg, r.router); err != nil {
 		return err
@@ -122,10 +125,12 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 			}
 			return r.policy.Load().Dialer(s)(ctx, h.Addr)
 		},
-		TLS:                   r.tls.Terms,
-		OnSpace:               func(f delivery.Flow) { r.dispatcher.Refill(f) },
-		OnAction:              r.logAction,
-		OnRefused:             func(rt *route.Route, source string, words reply.Reply) { r.dispatcher.Refused(rt, source, words) },
+		TLS:      r.tls.Terms,
+		OnSpace:  func(f delivery.Flow) { r.dispatcher.Refill(f) },
+		OnAction: r.logAction,
+		OnRefused: func(rt *route.Route, source string, words reply.Reply) {
+			r.dispatcher.Refused(rt, source, words)
+		},
 		Classes:               r.classes,
 		Backoff:               wiring.Backoff(cfg),
 		Trace:                 r.tracer.Watch,
@@ -138,7 +143,8 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 	undo.add(r.delivery.Close)
 	r.dispatcher = dispatch.New(dispatch.Config{
 		Queue: r.queue, Router: r.router, Delivery: r.delivery, Notifier: r.reporter, Events: r.events, Sites: &r.sites,
-		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.Controller(), Pauses: r.pauses, Suppression: r.suppression, Feeder: r.feeder, Classes: r.classes,
+		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.Controller(), Pauses: r.pauses,
+		Suppression: r.suppression, Feeder: r.feeder, Classes: r.classes,
 		Token: r.token, Now: r.now, Chance: r.opts.Chance, Log: r.log,
 	})
 	r.warm.Serve(r.dispatcher)
@@ -147,7 +153,8 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 
 // logAction logs what the relay does by itself.
 func (r *mailOut) logAction(site string, a destdb.Action) {
-	r.log.Warn("automatic action", "site", site, "action", a.What, "source", a.Source, "reason", a.Reason, "until", a.End)
+	r.log.Warn("automatic action", "site", site, "action", a.What, "source", a.Source, "reason",
+		a.Reason, "until", a.End)
 }
 
 // noSource reports whether nothing can or may leave from a source.

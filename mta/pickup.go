@@ -25,7 +25,8 @@ func (r *mailIn) newPickup() *maildrop.Pickup {
 		Session: func() (net.Conn, func()) {
 			cfg := r.inForce()
 			first := cfg.Listeners[0]
-			return maildrop.Session(submission.New(r.joined(wiring.WithoutLogin(wiring.Submission(cfg, first)), first.Name)))
+			return maildrop.Session(
+				submission.New(r.joined(wiring.WithoutLogin(wiring.Submission(cfg, first)), first.Name)))
 		},
 		Hostname: func() string { return r.inForce().Hostname },
 		MaxAge:   func() time.Duration { return r.inForce().Defaults.Traffic.MaxAge },
@@ -33,7 +34,8 @@ func (r *mailIn) newPickup() *maildrop.Pickup {
 			n := dispatch.Notification{Kind: dsn.Failed, Message: m}
 			for _, one := range refused {
 				result := delivery.Result{Recipient: one.Index, Reply: one.Reply}
-				n.Attempts = append(n.Attempts, dispatch.Attempt{Pending: queue.Pending{Index: one.Index}, Result: result})
+				n.Attempts = append(n.Attempts,
+					dispatch.Attempt{Pending: queue.Pending{Index: one.Index}, Result: result})
 			}
 			if wanted := n.Wanted(); len(wanted) > 0 {
 				return r.writer.Commit(n, wanted, content)

@@ -32,7 +32,8 @@ func (r *mailIn) useOf(t *config.Tenant) *api.TenantUse {
 		Connections: s.Connections, MaxConnections: s.Limits.Connections,
 		QueuedMessages: s.Queued.Messages + s.Coming.Messages, MaxQueuedMessages: s.Limits.Messages,
 		QueuedBytes: s.Queued.Octets + s.Coming.Octets, MaxQueuedBytes: s.Limits.Octets,
-		OverQuota: t.OverQuota, Over: s.Now.Reason.String(), Refused: byReason(&s.Refused), Lowered: byReason(&s.Lowered),
+		OverQuota: t.OverQuota, Over: s.Now.Reason.String(), Refused: byReason(&s.Refused),
+		Lowered: byReason(&s.Lowered),
 	}
 	if !s.Limits.Rate.Unlimited() {
 		u.MaxSubmissionRate = s.Limits.Rate.String()

@@ -1,5 +1,6 @@
 // Package mta builds, starts, reloads, drains and stops the relay: what lives and dies. Mail is carried
-// by package dispatch, settings come from package wiring, and operators are answered by the packages in operator/answer.
+// by package dispatch, settings come from package wiring, and operators are answered by the packages in
+// operator/answer.
 //
 // The order of use: New opens everything or nothing, Run takes and delivers mail until its
 // context ends and then stops in named steps, Reload brings another configuration into force.
@@ -83,7 +84,8 @@ type Options struct {
 	// QueueFS is the file system that the queue stands on. Nil: the operating system's. For tests of a full disk, and
 	// of a queue in memory.
 	QueueFS vfs.FS
-	// LogOpen opens the files of the accounting log for appending. Nil: the operating system does. For tests that count.
+	// LogOpen opens the files of the accounting log for appending. Nil: the operating system does. For tests that
+	// count.
 	LogOpen linelog.Opener
 	// Dial connects to hosts and name servers ("tcp", "udp"). Nil: the operating system's network. For tests in memory.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -118,8 +120,8 @@ func (o *Options) complete() {
 	}
 }
 
-// New opens the queue, the sockets and all else that a relay needs, in four stages: each has the one before, and nothing
-// of those that follow. Nothing is taken or delivered before Run. After an error nothing stays open.
+// New opens the queue, the sockets and all else that a relay needs, in four stages: each has the one before, and
+// nothing of those that follow. Nothing is taken or delivered before Run. After an error nothing stays open.
 func New(cfg *config.Config, opts Options) (*Relay, error) {
 	opts.complete()
 	var undo undoer
@@ -197,9 +199,12 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.alarms.Run(dispatching, alarm.Sight{
 			Queue: r.queue.Stats, Refusing: r.store.Refusing, Sources: r.sources.Names, Records: r.recordsTrouble,
 			Audit: r.audit.Trouble, DNS: r.resolver.Stats, Warmups: r.warm.Trouble, Health: r.warm.Health,
-			Maildrop: r.pickup.Trouble, Paused: r.pauses.Trouble, Logins: r.loginTrouble, Certificates: r.certificateTrouble,
-			Overload: r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.feeder.Flood, Damaged: r.data.Damaged,
-			Streams: func() (string, string, string) { return alarm.OfStreams(r.streams, r.now()) }, Signing: r.dispatcher.SigningTrouble,
+			Maildrop: r.pickup.Trouble, Paused: r.pauses.Trouble, Logins: r.loginTrouble,
+			Certificates: r.certificateTrouble,
+			Overload:     r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.feeder.Flood, Damaged: r.data.Damaged,
+			Streams: func() (string, string, string) {
+				return alarm.OfStreams(r.streams, r.now())
+			}, Signing: r.dispatcher.SigningTrouble,
 		})
 	})
 	if r.acme != nil {

@@ -17,8 +17,8 @@ import (
 	"example.org/mta/warmup"
 )
 
-// Hangup answers a SIGHUP with a reload, which is put on record as one by the control API is. The system does not give the
-// sender of a signal.
+// Hangup answers a SIGHUP with a reload, which is put on record as one by the control API is. The system does not give
+// the sender of a signal.
 func (r *operators) Hangup(ctx context.Context) (api.Reload, error) {
 	ctx = api.WithActor(ctx, api.Actor{Kind: api.BySignal})
 	return api.OpReload.Call(ctx, api.NewLocalClient(r.control.Handler()), api.Intent{})
@@ -59,8 +59,8 @@ func (r *operators) Reload(context.Context) (api.Reload, error) {
 	return done, nil
 }
 
-// prepare opens and reads what a configuration needs and the relay does not have yet: all of it or, after an error, nothing.
-// A trial disturbs nothing that is in force, and is undone.
+// prepare opens and reads what a configuration needs and the relay does not have yet: all of it or, after an error,
+// nothing. A trial disturbs nothing that is in force, and is undone.
 func (r *operators) prepare(cfg *config.Config, trial bool) (p prepared, err error) {
 	servers, apis := maps.Clone(r.servers), maps.Clone(r.apis)
 	p.undo = func() {
@@ -124,8 +124,8 @@ func (r *operators) readAgain(old *config.Config) (*config.Config, error) {
 	return cfg, nil
 }
 
-// ConfigChanges returns the differences between the file and the configuration in force. It only reads files, and so does
-// not find all for which a reload would be refused.
+// ConfigChanges returns the differences between the file and the configuration in force. It only reads files, and so
+// does not find all for which a reload would be refused.
 func (r *operators) ConfigChanges() (api.Reload, error) {
 	old := r.policy.Load().Config
 	cfg, err := r.readAgain(old)

@@ -32,7 +32,9 @@ func (r *mailOut) returnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
 
 // ReturnPathKeys gives the keys of a configuration to who only looks at tokens.
 func ReturnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
-	return returnPathKeysFrom(cfg, func(path string) ([][]byte, error) { return smallfile.ExistingSecrets(path, secretsAtOnce) })
+	return returnPathKeysFrom(cfg, func(path string) ([][]byte, error) {
+		return smallfile.ExistingSecrets(path, secretsAtOnce)
+	})
 }
 
 func returnPathKeysFrom(cfg *config.Config, file func(path string) ([][]byte, error)) (*returnpath.Keys, error) {
@@ -48,5 +50,6 @@ func returnPathKeysFrom(cfg *config.Config, file func(path string) ([][]byte, er
 
 // token makes the token of a message and one of its recipients, or none.
 func (r *mailOut) token(p returnpath.Purpose, m *envelope.Message, recipient int) string {
-	return r.returnPaths.Load().Make(p, returnpath.Token{Node: r.node, Message: m.ID, Recipient: recipient, Day: m.Start()})
+	return r.returnPaths.Load().Make(p,
+		returnpath.Token{Node: r.node, Message: m.ID, Recipient: recipient, Day: m.Start()})
 }

@@ -127,8 +127,9 @@ func (r *stores) openAccounting(cfg *config.Config, undo *undoer) error {
 	r.meter = tally.NewMeter()
 	r.tally = tally.New(func() *config.Config { return r.policy.Load().Config })
 	r.events = books.New(books.Config{
-		Log: r.accounting, Meter: r.meter, Tally: r.tally, Policy: r.policy.Load, Classes: r.classes, Unknown: &r.unknown,
-		Now: r.now,
+		Log: r.accounting, Meter: r.meter, Tally: r.tally, Policy: r.policy.Load, Classes: r.classes,
+		Unknown: &r.unknown,
+		Now:     r.now,
 	})
 	undo.add(func() { r.closeAccounting() })
 	return nil
@@ -164,7 +165,9 @@ func (r *stores) recordsTrouble() string {
 	if !s.Failing {
 		return ""
 	}
-	return fmt.Sprintf("accounting records can't be written, and are lost when memory for them is full: %d so far; the log says why", s.Lost)
+	return fmt.Sprintf(
+		"accounting records can't be written, and are lost when memory for them is full: %d so far; the log says why",
+		s.Lost)
 }
 
 // flushRecords waits for the outcomes that wait for their records. If those can't be written, that is reported
@@ -243,10 +246,12 @@ func (r *stores) openSockets(cfg *config.Config, undo *undoer) (err error) {
 // entrancesOf lists the blocks of a configuration at which mail comes in, without their servers.
 func entrancesOf(cfg *config.Config) (all []listen.Entrance) {
 	for _, l := range cfg.Listeners {
-		all = append(all, listen.Entrance{Kind: listen.SMTP, Name: l.Name, Address: l.Address, Ended: submission.ErrServerClosed})
+		all = append(all, listen.Entrance{Kind: listen.SMTP, Name: l.Name, Address: l.Address,
+			Ended: submission.ErrServerClosed})
 	}
 	for _, a := range cfg.APIs {
-		all = append(all, listen.Entrance{Kind: listen.HTTP, Name: a.Name, Address: a.Address, Ended: submissionhttp.ErrServerClosed})
+		all = append(all, listen.Entrance{Kind: listen.HTTP, Name: a.Name, Address: a.Address,
+			Ended: submissionhttp.ErrServerClosed})
 	}
 	return all
 }

@@ -13,24 +13,28 @@ import (
 )
 
 func (r *stores) openSuppression(cfg *config.Config, undo *undoer) error {
-	store, err := boltstore.Open(filepath.Join(cfg.DataDir, "suppression.db"), r.data.Number(boltstore.Format), r.now, r.log)
+	store, err := boltstore.Open(filepath.Join(cfg.DataDir, "suppression.db"),
+		r.data.Number(boltstore.Format), r.now, r.log)
 	if err != nil {
 		return err
 	}
-	list, err := suppression.Open(context.Background(), suppression.Config{Store: store, MostOwn: submitted.MostSuppressions, Now: r.now, Log: r.log})
+	list, err := suppression.Open(context.Background(),
+		suppression.Config{Store: store, MostOwn: submitted.MostSuppressions, Now: r.now, Log: r.log})
 	if err != nil {
 		store.Close()
 		return err
 	}
 	r.suppression, r.listed = list, store
 	undo.add(func() { list.Close() })
-	aside, err := suppression.Open(context.Background(), suppression.Config{Store: store.Pending(), Now: r.now, Log: r.log})
+	aside, err := suppression.Open(context.Background(),
+		suppression.Config{Store: store.Pending(), Now: r.now, Log: r.log})
 	if err != nil {
 		return err
 	}
 	r.feeder, err = suppression.NewFeeder(context.Background(), suppression.FeederConfig{
-		List: list, Pending: aside, Counters: store.Counters(), Providers: store.Providers(), Complained: r.warm.Complained,
-		Settings: func() *suppression.FeedSettings { return r.policy.Load().Feed }, Now: r.now, Log: r.log,
+		List: list, Pending: aside, Counters: store.Counters(), Providers: store.Providers(),
+		Complained: r.warm.Complained,
+		Settings:   func() *suppression.FeedSettings { return r.policy.Load().Feed }, Now: r.now, Log: r.log,
 	})
 	if err != nil {
 		aside.Close()

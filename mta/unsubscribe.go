@@ -26,5 +26,6 @@ func (r *mailIn) unsubscribeLink(tenant, campaign string, a envelope.Address) st
 	if t == nil || t.Unsubscribe == "" || suppression.Exempt(a) {
 		return ""
 	}
-	return r.unsubscribes.Links.URL(t.Unsubscribe, &suppression.Subscription{Tenant: tenant, Address: a, Campaign: campaign, Sent: r.now()})
+	return r.unsubscribes.Links.URL(t.Unsubscribe,
+		&suppression.Subscription{Tenant: tenant, Address: a, Campaign: campaign, Sent: r.now()})
 }

@@ -37,8 +37,9 @@ func (r *mailIn) newLogins(cfg *config.Config) (*auth.Service, error) {
 		return nil, err
 	}
 	return auth.New(auth.Config{
-		File: cfg.Users.File, Scheme: cfg.Users.Scheme, Secret: secret, Known: filepath.Join(cfg.DataDir, "known-networks.json"),
-		Now: r.now, Log: r.log,
+		File: cfg.Users.File, Scheme: cfg.Users.Scheme, Secret: secret,
+		Known: filepath.Join(cfg.DataDir, "known-networks.json"),
+		Now:   r.now, Log: r.log,
 	}), nil
 }
 

@@ -257,7 +257,8 @@ func (c *changer) matters(e *schedule.Entry) bool {
 		if keepsTime(c.a) && c.q.scheduledLater(e) {
 			return false
 		}
-		return s == schedule.Deferred || s == schedule.Parked || s == schedule.Unreadable || s == schedule.Leased && asked == schedule.Nothing
+		return s == schedule.Deferred || s == schedule.Parked || s == schedule.Unreadable ||
+			s == schedule.Leased && asked == schedule.Nothing
 	case countScheduled:
 		return c.q.scheduledLater(e)
 	case reroute:
@@ -265,7 +266,8 @@ func (c *changer) matters(e *schedule.Entry) bool {
 	case Bounce:
 		return s != schedule.Unreadable && asked != schedule.Bounce && asked != schedule.Bouncing && !asked.Removes()
 	}
-	return c.a == Cancel && s == schedule.Leased && asked != schedule.Transfer || !asked.Removes() // Remove, Cancel, Transfer
+	// Remove, Cancel, Transfer
+	return c.a == Cancel && s == schedule.Leased && asked != schedule.Transfer || !asked.Removes()
 }
 
 // do changes an entry. It returns when the entry is due if that was changed, else 0.

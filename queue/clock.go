@@ -44,7 +44,9 @@ func (q *Queue) tick() time.Duration {
 		now := q.now()
 		q.mu.Lock()
 		seconds := uint32(now.Unix())
-		more := q.s.Wheel.Advance(seconds, atOnce, func(s schedule.Slot, e *schedule.Entry) { q.makeDue(s, e, seconds) })
+		more := q.s.Wheel.Advance(seconds, atOnce, func(s schedule.Slot, e *schedule.Entry) {
+			q.makeDue(s, e, seconds)
+		})
 		next, ok := q.s.Wheel.Next()
 		q.mu.Unlock()
 		if more {

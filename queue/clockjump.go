@@ -96,11 +96,16 @@ func (w *clockWatch) doubtful(running time.Time) time.Duration { return max(w.do
 // report is why an operator should look after the clock; "" when that is not so.
 func (w *clockWatch) report(running time.Time) string {
 	if left := w.doubtful(running); left > 0 {
-		return fmt.Sprintf("the clock jumped ahead by %s: it is wrong, or the relay was off or its machine suspended for that long. No mail expires for another %s. Check time synchronisation (NTP)",
+		return fmt.Sprintf(
+			"the clock jumped ahead by %s: it is wrong, or the relay was off or its machine suspended for that long. "+
+				"No mail expires for another %s. Check time synchronisation (NTP)",
 			w.ahead.Round(time.Second), left.Round(time.Second))
 	}
 	if !w.setBack.IsZero() && running.Sub(w.setBack) < setBackShown {
-		return fmt.Sprintf("the clock was set back by %s, %s ago; what waited for a time by the clock as it was waits as long from then on. Check time synchronisation (NTP)", w.by.Round(time.Second), running.Sub(w.setBack).Round(time.Second))
+		return fmt.Sprintf(
+			"the clock was set back by %s, %s ago; what waited for a time by the clock as it was waits as long from "+
+				"then on. Check time synchronisation (NTP)", w.by.Round(time.Second),
+			running.Sub(w.setBack).Round(time.Second))
 	}
 	return ""
 }

@@ -48,7 +48,8 @@ func (q *Queue) victim() *store.Segment {
 		}
 		size += seg.Size
 		live += seg.Live
-		if worst == nil || seg.Share() < worst.Share() || seg.Share() == worst.Share() && seg.ID.Number < worst.ID.Number {
+		if worst == nil || seg.Share() < worst.Share() ||
+			seg.Share() == worst.Share() && seg.ID.Number < worst.ID.Number {
 			worst = seg
 		}
 		if seg.Size < q.cfg.SegmentSize/4 {
@@ -110,7 +111,8 @@ func (q *Queue) compact(ctx context.Context, v *store.Segment) error {
 		v.Emptied = true
 	} else if !v.Stuck {
 		v.Stuck = true
-		q.log.Error("queue: BUG: compaction did not empty a segment; it stays", "file", q.dir.SegmentPath(v.ID), "messages", v.Messages, "replies", v.Notes, "keys", v.Keys, "needed by", v.NeededBy)
+		q.log.Error("queue: BUG: compaction did not empty a segment; it stays", "file", q.dir.SegmentPath(v.ID),
+			"messages", v.Messages, "replies", v.Notes, "keys", v.Keys, "needed by", v.NeededBy)
 	}
 	return nil
 }
@@ -288,7 +290,8 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *store.Content, 
 		if e.Data() != loc {
 			return false
 		}
-		st := store.RecipientState{Rcpt: m.rcpt, Attempts: e.Attempts(), Due: e.Due, Marks: marksOf(e), Key: q.s.Keys.Key(e.Key).String()}
+		st := store.RecipientState{Rcpt: m.rcpt, Attempts: e.Attempts(), Due: e.Due, Marks: marksOf(e),
+			Key: q.s.Keys.Key(e.Key).String()}
 		if r, ok := q.rcpts.replies[recipientKey{id, m.rcpt}]; ok {
 			st.Replied, st.Last = true, r
 		} else if e.Attempts() != m.attempts || e.Note() != m.note {
@@ -304,7 +307,9 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *store.Content, 
 	if p, moved := q.few.moves[id]; moved {
 		body = body.Released(q.form(), p)
 	}
-	q.w.note(store.KindMoved, id, c.v, 0, func(b []byte) []byte { return store.AppendMoved(b, q.form(), id, body, q.passed(), states) })
+	q.w.note(store.KindMoved, id, c.v, 0, func(b []byte) []byte {
+		return store.AppendMoved(b, q.form(), id, body, q.passed(), states)
+	})
 	return true
 }
 
@@ -377,8 +382,11 @@ func (c *compaction) carryReply(it *store.Item) error {
 		c.v.Damaged = true
 		return nil
 	}
-	f := store.Deferral{At: q.passed(), Due: e.Due, Key: q.s.Keys.Key(e.Key).String(), Last: r, Rcpts: []uint16{e.Rcpt}, Attempts: []uint16{e.Attempts()}}
-	q.w.note(store.KindDeferred, it.ID, q.segs.Of(e.Data()), 0, func(b []byte) []byte { return store.AppendDeferral(b, q.form(), &f) })
+	f := store.Deferral{At: q.passed(), Due: e.Due, Key: q.s.Keys.Key(e.Key).String(), Last: r, Rcpts: []uint16{e.Rcpt},
+		Attempts: []uint16{e.Attempts()}}
+	q.w.note(store.KindDeferred, it.ID, q.segs.Of(e.Data()), 0, func(b []byte) []byte {
+		return store.AppendDeferral(b, q.form(), &f)
+	})
 	c.moved += store.NoteOctets
 	return nil
 }
@@ -393,7 +401,8 @@ func (c *compaction) carryMarks(it *store.Item) {
 	if e == nil || q.segs.Of(e.Data()) == c.v {
 		return
 	}
-	q.noteChange(it.ID, q.segs.Of(e.Data()), store.Change{Due: e.Due, Marks: marksOf(e), Rcpts: []uint16{it.Rcpt}, Release: q.few.moves[it.ID].Release})
+	q.noteChange(it.ID, q.segs.Of(e.Data()),
+		store.Change{Due: e.Due, Marks: marksOf(e), Rcpts: []uint16{it.Rcpt}, Release: q.few.moves[it.ID].Release})
 	c.moved += store.NoteOctets
 }
 
@@ -464,7 +473,8 @@ func (c *compaction) buryPart(of *store.Segment, data []store.Item, g *store.Bur
 	return joined
 }
 
-// restate writes down, of a message that lives, which recipients do not. It reports false when the message does not live, or not at this place.
+// restate writes down, of a message that lives, which recipients do not. It reports false when the message does not
+// live, or not at this place.
 func (c *compaction) restate(of *store.Segment, it *store.Item) bool {
 	q := c.q
 	loc := schedule.LocOf(of.Handle, it.Offset())
@@ -486,7 +496,9 @@ func (c *compaction) restate(of *store.Segment, it *store.Item) bool {
 		}
 	}
 	if len(settled) > 0 {
-		q.w.note(store.KindSettled, it.ID, of, 0, func(b []byte) []byte { return store.AppendSettled(b, q.form(), uint8(Delivered), settled) })
+		q.w.note(store.KindSettled, it.ID, of, 0, func(b []byte) []byte {
+			return store.AppendSettled(b, q.form(), uint8(Delivered), settled)
+		})
 	}
 	return true
 }

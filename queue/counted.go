@@ -7,8 +7,8 @@ import (
 	"example.org/mta/internal/envelope"
 )
 
-// Counted is recipients that an action would change, as they were counted: so that it can be carried out on these and on
-// no others, however much comes into the queue meanwhile. It takes some octets for each message.
+// Counted is recipients that an action would change, as they were counted: so that it can be carried out on these and
+// on no others, however much comes into the queue meanwhile. It takes some octets for each message.
 type Counted struct {
 	n     int
 	texts []byte // of each message: its id less the one before, the number of recipients, and these
@@ -85,8 +85,8 @@ func (c *Counted) each(use func(id uint64, rcpts []uint16)) {
 	}
 }
 
-// byCount selects what was counted and is still in the queue. Whether the action still makes a difference to it is looked
-// at where it is changed.
+// byCount selects what was counted and is still in the queue. Whether the action still makes a difference to it is
+// looked at where it is changed.
 func (c *changer) byCount(counted *Counted) {
 	counted.each(func(id uint64, rcpts []uint16) {
 		m, ok := c.q.LookUp(id)

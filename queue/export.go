@@ -38,9 +38,9 @@ type Withheld struct {
 	Unreadable int
 }
 
-// Export calls each with the selected messages, in the order of their ids, as each is at the time of the call. Its error
-// ends the export. An error that is ErrUnknown says that a message asked for by id is not in the queue; each was not
-// called then. Nothing is changed.
+// Export calls each with the selected messages, in the order of their ids, as each is at the time of the call. Its
+// error ends the export. An error that is ErrUnknown says that a message asked for by id is not in the queue; each was
+// not called then. Nothing is changed.
 func (q *Queue) Export(sel Selector, each func(*Exported) error) (w Withheld, err error) {
 	if err := sel.check(); err != nil {
 		return w, err
@@ -145,7 +145,8 @@ func (d *Draft) appendStandings(b []byte, p *store.Prelude) ([]byte, error) {
 	for i := range d.standings {
 		s := &d.standings[i]
 		if p.Form < store.WithDetours && !s.Last.Detour.IsZero() {
-			return b, fmt.Errorf("queue: format %d has no reroutes: finish the upgrade first, with 'mta upgrade finish'", p.Form)
+			return b, fmt.Errorf(
+				"queue: format %d has no reroutes: finish the upgrade first, with 'mta upgrade finish'", p.Form)
 		}
 		states[i] = store.RecipientState{
 			Rcpt: uint16(i), Attempts: uint16(min(max(s.Attempts, 0), schedule.MaxAttempts)), Marks: s.marks(),
@@ -171,8 +172,8 @@ func (s *Standing) marks() (m store.Marks) {
 	return m
 }
 
-// enterStanding puts a recipient on the schedule as it stood elsewhere, and reports whether it is due. note is where its
-// last attempt is written down.
+// enterStanding puts a recipient on the schedule as it stood elsewhere, and reports whether it is due. note is where
+// its last attempt is written down.
 func (q *Queue) enterStanding(e schedule.Entry, names schedule.Names, s *Standing, note schedule.Loc) (due bool) {
 	e.SetAttempts(uint16(min(max(s.Attempts, 0), schedule.MaxAttempts)))
 	e.SetWarned(s.Warned)

@@ -93,7 +93,8 @@ func (q *Queue) dropLarge() {
 		name := q.dir.LargePath(n)
 		size := q.dir.SizeOf(name)
 		if err := q.dir.FS.Remove(name); err != nil && !store.IsNotExist(err) {
-			q.log.Warn("queue: removing the file of a content that is no longer needed; the next start tries again", "file", name, "error", err)
+			q.log.Warn("queue: removing the file of a content that is no longer needed; the next start tries again",
+				"file", name, "error", err)
 		}
 		q.mu.Lock()
 		q.count.largeOctets -= size
@@ -120,7 +121,8 @@ func (q *Queue) finishSealed() (again bool) {
 	q.mu.Unlock()
 	for _, seg := range todo {
 		if err := q.finishSegment(seg); err != nil {
-			q.failures.Finishing.Failed(store.FailureClass(err), "file", q.dir.SegmentPath(seg.ID), "after", restAfterFailure, "error", err)
+			q.failures.Finishing.Failed(store.FailureClass(err), "file", q.dir.SegmentPath(seg.ID), "after",
+				restAfterFailure, "error", err)
 			q.letRest(seg)
 			again = true
 		}
@@ -257,7 +259,8 @@ func (q *Queue) removeFiles(seg *store.Segment) error {
 			q.mu.Lock()
 			q.count.damagedFiles++
 			q.mu.Unlock()
-			q.log.Warn("queue: a damaged journal segment is no longer needed and was set aside; delete it when you have looked at it", "file", aside)
+			q.log.Warn("queue: a damaged journal segment is no longer needed and was set aside; delete it when you "+
+				"have looked at it", "file", aside)
 		}
 	default:
 		err = q.dir.FS.Remove(name)
@@ -276,7 +279,8 @@ func (q *Queue) addSegment(seg *store.Segment) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.segs.Add(seg) {
-		return fmt.Errorf("%w: %d journal segments are in use, and that is as many as there can be", ErrStorage, schedule.MaxSegments-1)
+		return fmt.Errorf("%w: %d journal segments are in use, and that is as many as there can be", ErrStorage,
+			schedule.MaxSegments-1)
 	}
 	return nil
 }
@@ -286,7 +290,8 @@ func (q *Queue) addSegment(seg *store.Segment) error {
 func (q *Queue) opening(now time.Time) store.Opening {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	o := store.Opening{Created: now, Marks: slices.Clone(q.s.Arrivals.Marks), LastID: uint64(q.ids.Next(now)), Allocated: q.cfg.SegmentSize}
+	o := store.Opening{Created: now, Marks: slices.Clone(q.s.Arrivals.Marks), LastID: uint64(q.ids.Next(now)),
+		Allocated: q.cfg.SegmentSize}
 	if left := q.clock.doubtful(time.Now()); left > 0 {
 		o.Doubted, o.Ahead = now.Add(left), q.clock.ahead
 	}

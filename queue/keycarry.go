@@ -74,7 +74,8 @@ func (c *keyCarrier) read(it *store.KeyItem) (store.Keyed, error) {
 		n, _ := c.f.ReadAt(c.window, c.off) // what can't be read is found out below
 		c.window = c.window[:n]
 	}
-	if rec, ok := store.ParseRecord(c.window[at:], c.v.ID, it.Offset()); ok && rec.Kind == store.KindKeyed && len(rec.Payload) >= store.KeyHeadSize && store.KeyOf(rec.Payload) == it.Key {
+	if rec, ok := store.ParseRecord(c.window[at:], c.v.ID, it.Offset()); ok && rec.Kind == store.KindKeyed &&
+		len(rec.Payload) >= store.KeyHeadSize && store.KeyOf(rec.Payload) == it.Key {
 		if k, err := store.DecodeKeyed(rec.Payload); err == nil {
 			k.Bind(c.v.MaxID)
 			return k, nil

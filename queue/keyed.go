@@ -33,7 +33,8 @@ func (q *Queue) Keyed(key Key) (Keyed, bool, error) {
 	if !ok || err != nil {
 		return Keyed{}, false, err
 	}
-	out := Keyed{Request: k.Request, IDs: make(map[int]envelope.ID, len(k.Earlier)), Whole: k.Whole, Answer: k.Answer, Until: time.Unix(int64(k.Until), 0)}
+	out := Keyed{Request: k.Request, IDs: make(map[int]envelope.ID, len(k.Earlier)), Whole: k.Whole, Answer: k.Answer,
+		Until: time.Unix(int64(k.Until), 0)}
 	for _, p := range k.Earlier {
 		out.IDs[p.Position] = p.ID
 	}
@@ -210,8 +211,8 @@ func (q *Queue) tableOf(h *store.KeyHead) *schedule.KeyTable {
 	return q.keyTables[2]
 }
 
-// Keys calls each with the requests of clients whose keys have a tenant and fit, and with what imports have stored under
-// such keys. Its error ends the walk.
+// Keys calls each with the requests of clients whose keys have a tenant and fit, and with what imports have stored
+// under such keys. Its error ends the walk.
 func (q *Queue) Keys(fits func(Key) bool, each func(Key, *Keyed) error) error {
 	for _, t := range [...]*schedule.KeyTable{q.keyTables[0], q.keyTables[2]} {
 		var some []Key

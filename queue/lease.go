@@ -28,7 +28,8 @@ const (
 // Outcome: it was too old, and that was reported.
 const Expired = 3
 
-var whys = []string{Due: "due", Expired: "expired", BounceAsked: "bounce asked", DelayWarning: "delay warning", Damaged: "damaged"}
+var whys = []string{Due: "due", Expired: "expired", BounceAsked: "bounce asked", DelayWarning: "delay warning",
+	Damaged: "damaged"}
 
 // String gives the word for a log.
 func (w Why) String() string { return schedule.Word(whys, uint8(w)) }
@@ -181,7 +182,8 @@ func (q *Queue) claim(s schedule.Slot) *claim {
 		}
 	}
 	q.s.Run(first.ID, func(s schedule.Slot, e *schedule.Entry) bool {
-		if e.State() != state || state == schedule.Parked && e.Key != first.Key || state == schedule.Ending && e.Action() != first.Action() {
+		if e.State() != state || state == schedule.Parked && e.Key != first.Key ||
+			state == schedule.Ending && e.Action() != first.Action() {
 			return true
 		}
 		q.unlist(s, e)
@@ -358,9 +360,12 @@ const readAgain = 600
 func (q *Queue) setUnreadable(l *claim, err error) {
 	damage := (*store.DamageError)(nil)
 	later := errors.As(err, &damage) && damage.Disk
-	consequence := fmt.Sprintf("message %s is kept and not handed out: 'retry' tries again to read it, 'remove' gives it up", envelope.ID(l.id))
+	consequence := fmt.Sprintf(
+		"message %s is kept and not handed out: 'retry' tries again to read it, 'remove' gives it up",
+		envelope.ID(l.id))
 	if later {
-		consequence = fmt.Sprintf("message %s is kept, and tried to be read again in %d s", envelope.ID(l.id), readAgain)
+		consequence = fmt.Sprintf("message %s is kept, and tried to be read again in %d s",
+			envelope.ID(l.id), readAgain)
 	}
 	q.reportDamage(err, consequence)
 	if !later && q.cfg.OnUnreadable != nil && l.why != DelayWarning {
@@ -571,7 +576,8 @@ func (q *Queue) find(id envelope.ID, rcpt int) (schedule.Slot, *schedule.Entry) 
 // settleDown does with an entry that is no longer leased what an operator asked for, or else
 // rest. It reports true when the entry is to be removed, which the caller must do; it is leased no more
 // all the same, so that a recipient that is named twice comes back once, and nobody else's affair.
-func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry, rest func(schedule.Slot, *schedule.Entry)) (remove bool) {
+func (q *Queue) settleDown(s schedule.Slot, e *schedule.Entry,
+	rest func(schedule.Slot, *schedule.Entry)) (remove bool) {
 	q.forgetDetour(e)
 	switch e.Action() {
 	case schedule.Hold:

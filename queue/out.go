@@ -42,7 +42,8 @@ func (q *Queue) outOf(ids []uint64, to []Leased) []Leased {
 	for _, id := range ids {
 		q.s.Run(id, func(_ schedule.Slot, e *schedule.Entry) bool {
 			if e.State() == schedule.Leased {
-				to = append(to, Leased{envelope.ID(id), int(e.Rcpt), e.Action().Ends(), view.AgeClass(q.now().Sub(q.s.Arrivals.Of(id)))})
+				to = append(to, Leased{envelope.ID(id), int(e.Rcpt), e.Action().Ends(),
+					view.AgeClass(q.now().Sub(q.s.Arrivals.Of(id)))})
 			}
 			return true
 		})

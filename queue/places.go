@@ -36,9 +36,10 @@ func (q *Queue) follow(r *store.ReplyReader, p store.Place, id uint64, rcpt uint
 	return last, err
 }
 
-// chase reads what lies where it says, and looks there again when compaction has moved it meanwhile. It reports false where
-// there is nothing.
-func chase[T any](q *Queue, where func() (store.Place, bool), read func(store.Place) (T, error)) (v T, there bool, err error) {
+// chase reads what lies where it says, and looks there again when compaction has moved it meanwhile. It reports false
+// where there is nothing.
+func chase[T any](q *Queue, where func() (store.Place, bool),
+	read func(store.Place) (T, error)) (v T, there bool, err error) {
 	for was := (store.Place{}); ; {
 		p, ok := where()
 		if !ok {
@@ -164,6 +165,7 @@ func (q *Queue) contentBroken(id uint64, err error) {
 	}
 	q.mu.Unlock()
 	if !known {
-		q.reportDamage(err, "the content of message "+envelope.ID(id).String()+" is not what was written; it is not sent, and its sender gets a report")
+		q.reportDamage(err, "the content of message "+envelope.ID(id).String()+
+			" is not what was written; it is not sent, and its sender gets a report")
 	}
 }

@@ -8,8 +8,8 @@
 // Change and Stats are the operator's, and so is all of View: listings, summaries, counts.
 //
 // On disk is a journal of segments (package store); in memory is a table of 44 octets for each recipient that waits
-// (package schedule). docs/queue.md has the format, and a table of what happens at start for each state that the disk can
-// be in.
+// (package schedule). docs/queue.md has the format, and a table of what happens at start for each state that the disk
+// can be in.
 //
 // Long-lived goroutines, all started by Open, stopped and waited for by Close:
 //
@@ -86,18 +86,18 @@ type Config struct {
 	// who takes it, see Park. It is called again and again, so a change takes effect at once. It must not
 	// call the queue. Nil: nothing expires.
 	MaxAge func() time.Duration
-	// OnRemoved is called with the recipients that an operator's Remove or Transfer, or their sender's Cancel, takes out, with that in Asked: at
-	// once or, for leased ones, when they come back; and at Open for those that had not come back. They are
-	// handed out no more, but stay in the queue until recorded is called, soon and on any goroutine: a crash
-	// before that leaves them in the queue, or has OnRemoved called again. No lock is held. Nil: they go
-	// at once.
+	// OnRemoved is called with the recipients that an operator's Remove or Transfer, or their sender's Cancel, takes
+	// out, with that in Asked: at once or, for leased ones, when they come back; and at Open for those that had not
+	// come back. They are handed out no more, but stay in the queue until recorded is called, soon and on any
+	// goroutine: a crash before that leaves them in the queue, or has OnRemoved called again. No lock is held. Nil:
+	// they go at once.
 	OnRemoved func(items []Item, recorded func())
 	// OnUnreadable is called when the envelope of a message turns out to be damaged: there is no sender
 	// to notify, only the operator. recipients is how many are still in the queue. No lock is held. May
 	// be nil.
 	OnUnreadable func(id envelope.ID, recipients int, err error)
-	// IdempotencyKeys is how many keys of requests are remembered, and how many of imports, up to 16,777,214; 0: a million.
-	// When there are more the oldest is forgotten.
+	// IdempotencyKeys is how many keys of requests are remembered, and how many of imports, up to 16,777,214; 0: a
+	// million. When there are more the oldest is forgotten.
 	IdempotencyKeys int
 	// DelayAfter is the age at which the sender is notified of a delay; 0: never.
 	DelayAfter time.Duration
@@ -120,7 +120,8 @@ func (c *Config) setDefaults() error {
 		c.SegmentSize = 64 << 20
 	}
 	if c.SegmentSize < minSegmentSize || c.SegmentSize > schedule.MaxOffset {
-		return fmt.Errorf("queue: segment size of %d octets: want %d to %d", c.SegmentSize, minSegmentSize, schedule.MaxOffset)
+		return fmt.Errorf("queue: segment size of %d octets: want %d to %d", c.SegmentSize, minSegmentSize,
+			schedule.MaxOffset)
 	}
 	if c.LargeBody == 0 {
 		c.LargeBody = 256 << 10
@@ -176,8 +177,8 @@ type Queue struct {
 	few    few
 	clock  clockWatch
 	// keyTables are the keys of clients' requests, those of imported messages, and those that imports have stored under
-	// the key of a tenant: a whole queue that comes in, and the keys of another relay, push out nothing that clients and
-	// operators rely on. The request of an import is named by its key.
+	// the key of a tenant: a whole queue that comes in, and the keys of another relay, push out nothing that clients
+	// and operators rely on. The request of an import is named by its key.
 	keyTables [3]*schedule.KeyTable
 	segs      store.Segments
 	files     files
@@ -295,7 +296,8 @@ func (q *Queue) lockDir() (err error) {
 	}
 	q.lock, err = q.dir.FS.Lock(q.dir.Path(store.LockName))
 	if errors.Is(err, ErrLocked) {
-		return fmt.Errorf("queue: %s is in use by another relay: stop that one, or set another data_dir: %w", q.cfg.Dir, err)
+		return fmt.Errorf("queue: %s is in use by another relay: stop that one, or set another data_dir: %w", q.cfg.Dir,
+			err)
 	}
 	if err != nil {
 		return fmt.Errorf("queue: %w", err)

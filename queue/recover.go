@@ -46,7 +46,8 @@ func (q *Queue) recover() (last uint32, err error) {
 	q.removeOrphans(bodies)
 	q.count.Recovered = int64(q.s.Len())
 	if len(list) > 0 {
-		q.log.Info("queue: opened", "dir", q.cfg.Dir, "recipients", q.s.Len(), "segments", len(list), "took", time.Since(began))
+		q.log.Info("queue: opened", "dir", q.cfg.Dir, "recipients", q.s.Len(), "segments", len(list), "took",
+			time.Since(began))
 	}
 	return last, nil
 }
@@ -97,8 +98,10 @@ type loader struct {
 	now    uint32
 	newest uint32 // when the newest record about mail that is left was written
 
-	names [][]uint16                     // numbers of the origins and domains that a run's keys are; 0 when not looked up yet
-	old   [len(view.AgeLimits)]time.Time // when what is older than a class was accepted at the latest; zero when younger mail was met
+	// numbers of the origins and domains that a run's keys are; 0 when not looked up yet
+	names [][]uint16
+	// when what is older than a class was accepted at the latest; zero when younger mail was met
+	old [len(view.AgeLimits)]time.Time
 }
 
 func newLoader(q *Queue, list []store.Found, segs []*store.Segment, bodies map[uint64]int64, now time.Time) *loader {
@@ -165,7 +168,8 @@ func (l *loader) message(h *store.History) error {
 		q.count.largeOctets += size
 		q.count.largeLive += size
 		if !ok {
-			q.contentBroken(h.ID, &store.DamageError{File: q.dir.LargePath(h.Large), Off: 0, Err: errors.New("file is missing")})
+			q.contentBroken(h.ID,
+				&store.DamageError{File: q.dir.LargePath(h.Large), Off: 0, Err: errors.New("file is missing")})
 		}
 	}
 	e := schedule.Entry{ID: h.ID, Size: h.Size}
@@ -216,7 +220,8 @@ func (l *loader) recipient(e schedule.Entry, names schedule.Names, rc *store.Rec
 	q.place(e, names, state, note)
 }
 
-// place puts a recipient that is not new on the schedule; note is where its last attempt is written down, 0 without one.
+// place puts a recipient that is not new on the schedule; note is where its last attempt is written down, 0 without
+// one.
 func (q *Queue) place(e schedule.Entry, names schedule.Names, state schedule.State, note schedule.Loc) {
 	s := q.s.Append(e, names, state)
 	p := q.s.At(s)

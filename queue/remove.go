@@ -34,7 +34,8 @@ func (q *Queue) removal(id uint64, rcpts []uint16) func() {
 	for _, r := range rcpts {
 		_, e := q.s.Find(id, r)
 		it.Recipients = append(it.Recipients, ItemRecipient{
-			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Line: q.s.Keys.Line(e.Key), Attempts: int(e.Attempts()), Asked: view.AskedFor[e.Action()],
+			Index: int(r), Address: h.msg.Recipients[r].Address, State: StateEnding, Line: q.s.Keys.Line(e.Key),
+			Attempts: int(e.Attempts()), Asked: view.AskedFor[e.Action()],
 		})
 	}
 	return func() { q.remove([]Item{it}, func() {}) }

@@ -19,7 +19,8 @@ func (q *Queue) Reroute(sel Selector, to envelope.Detour, dryRun bool) (n int, e
 		return 0, err
 	}
 	if form := q.form(); form < store.WithDetours {
-		return 0, fmt.Errorf("queue: format %d has no reroutes: finish the upgrade first, with 'mta upgrade finish'", form)
+		return 0, fmt.Errorf("queue: format %d has no reroutes: finish the upgrade first, with 'mta upgrade finish'",
+			form)
 	}
 	return q.do(sel, &changer{q: q, a: reroute, to: to, dryRun: dryRun})
 }
@@ -89,7 +90,9 @@ func (c *changer) detour(t *target) {
 	}
 	c.count(t.id, counted)
 	for _, f := range by {
-		q.w.note(store.KindDeferred, t.id, seg, 0, func(b []byte) []byte { return store.AppendDeferral(b, q.form(), f) })
+		q.w.note(store.KindDeferred, t.id, seg, 0, func(b []byte) []byte {
+			return store.AppendDeferral(b, q.form(), f)
+		})
 	}
 }
 

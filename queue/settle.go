@@ -52,7 +52,8 @@ func (q *Queue) Settle(id envelope.ID, recipients []int, o Outcome) error {
 	q.cache.evict(uint64(id))
 	q.s.Tidy()
 	if len(rcpts) < len(recipients) {
-		return fmt.Errorf("message %s: %d of %d recipients: %w", id, len(recipients)-len(rcpts), len(recipients), ErrUnknown)
+		return fmt.Errorf("message %s: %d of %d recipients: %w", id, len(recipients)-len(rcpts),
+			len(recipients), ErrUnknown)
 	}
 	return nil
 }
@@ -82,7 +83,9 @@ func (q *Queue) settle(id uint64, rcpts []uint16, o Outcome) {
 		q.cache.evict(id)
 		large = q.messageDone(id, seg, size)
 	}
-	q.w.note(store.KindSettled, id, seg, large, func(b []byte) []byte { return store.AppendSettled(b, q.form(), uint8(o), rcpts) })
+	q.w.note(store.KindSettled, id, seg, large, func(b []byte) []byte {
+		return store.AppendSettled(b, q.form(), uint8(o), rcpts)
+	})
 }
 
 // livingAfter is how many recipients of a message are left after n have been freed.
@@ -154,7 +157,8 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	last.Untried = false
 	now := q.now()
 	q.lookAtClock(now) // it may have been set for a moment only, in which until was reckoned
-	f := store.Deferral{At: uint32(now.Unix()), Due: store.SecondsOf(q.clock.corrected(until, now)), Key: key.String(), Last: last}
+	f := store.Deferral{At: uint32(now.Unix()), Due: store.SecondsOf(q.clock.corrected(until, now)),
+		Key: key.String(), Last: last}
 	rest := q.deferEntry
 	if handedOut, broken := q.few.broken[uint64(id)]; broken && !handedOut {
 		at := f.At
@@ -211,10 +215,13 @@ func (q *Queue) noteDeferral(id uint64, seg *store.Segment, f store.Deferral) {
 	for from, to := 0, 0; from < len(f.Rcpts); from = to {
 		part := f
 		part.Last = q.rcpts.replies[recipientKey{id, f.Rcpts[from]}]
-		for to = from + 1; to < len(f.Rcpts) && q.rcpts.replies[recipientKey{id, f.Rcpts[to]}].Detour == part.Last.Detour; to++ {
+		for to = from + 1; to < len(f.Rcpts) &&
+			q.rcpts.replies[recipientKey{id, f.Rcpts[to]}].Detour == part.Last.Detour; to++ {
 		}
 		part.Rcpts, part.Attempts = f.Rcpts[from:to], f.Attempts[from:to]
-		q.w.note(store.KindDeferred, id, seg, 0, func(b []byte) []byte { return store.AppendDeferral(b, q.form(), &part) })
+		q.w.note(store.KindDeferred, id, seg, 0, func(b []byte) []byte {
+			return store.AppendDeferral(b, q.form(), &part)
+		})
 	}
 }
 
@@ -308,7 +315,8 @@ func marksOf(e *schedule.Entry) store.Marks {
 
 // noteWritten enters a durable note in the accounts of the segments.
 func (q *Queue) noteWritten(seg *store.Segment, n *note) {
-	if n.kind != store.KindDeferred && n.kind != store.KindKeyed { // which matter while they are the latest of a recipient or a key, and no longer
+	// which matter while they are the latest of a recipient or a key, and no longer
+	if n.kind != store.KindDeferred && n.kind != store.KindKeyed {
 		q.segs.Depend(n.of, seg, n.kind == store.KindChanged)
 	}
 	loc := schedule.LocOf(seg.Handle, n.offset)

@@ -27,7 +27,8 @@ type Snapshot struct {
 }
 
 // ErrSnapshotLost is returned for a snapshot that took too much of the disk.
-var ErrSnapshotLost = errors.New("queue: the disk is nearly full, and mail needs the space that the snapshot keeps: try again when there is more")
+var ErrSnapshotLost = errors.New(
+	"queue: the disk is nearly full, and mail needs the space that the snapshot keeps: try again when there is more")
 
 // SnapshotFile is a file of a snapshot, or its beginning: what follows was written later.
 type SnapshotFile struct {

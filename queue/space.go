@@ -24,7 +24,8 @@ type freeSpace struct {
 func (f *freeSpace) unwritten() int64 { return f.promised.Used() - f.written.Load() }
 
 // ErrSharedOut is an ErrDiskFull of one owner: it has its share of the disk for large messages that are coming in.
-var ErrSharedOut = fmt.Errorf("%w: this tenant or client has its share of the disk for large messages that are coming in", ErrDiskFull)
+var ErrSharedOut = fmt.Errorf(
+	"%w: this tenant or client has its share of the disk for large messages that are coming in", ErrDiskFull)
 
 const (
 	freeSpaceAge = 250 * time.Millisecond
@@ -94,7 +95,9 @@ func (q *Queue) keep(kept, n int64) error {
 		return nil
 	}
 	const MiB = 1 << 20
-	return fmt.Errorf("%w: %d MiB are free in %s; %d MiB of them are promised to messages that are coming in, and %d MiB are kept back (min_free)",
+	return fmt.Errorf(
+		"%w: %d MiB are free in %s; %d MiB of them are promised to messages that are coming in, and %d MiB are kept "+
+			"back (min_free)",
 		ErrDiskFull, free/MiB, q.cfg.Dir, promised/MiB, kept/MiB)
 }
 

@@ -100,15 +100,19 @@ func (q *Queue) Stats() Stats {
 	s := Stats{
 		Totals: c.Totals, Queued: int64(q.s.Len()), JournalStats: c.JournalStats,
 		Due: q.inState(schedule.Due), Deferred: q.inState(schedule.Deferred), Parked: q.inState(schedule.Parked),
-		Held: q.inState(schedule.Held), Leased: q.inState(schedule.Leased), Ending: q.inState(schedule.Ending), Unreadable: q.inState(schedule.Unreadable),
-		Keys: q.s.Keys.Count(), OldestDue: q.oldestDue(),
-		DiskStats: DiskStats{LargeBodies: len(q.few.large), FreeBytes: free, MemoryBytes: q.s.Bytes(), CacheBytes: q.cache.octets},
+		Held: q.inState(schedule.Held), Leased: q.inState(schedule.Leased), Ending: q.inState(schedule.Ending),
+		Unreadable: q.inState(schedule.Unreadable),
+		Keys:       q.s.Keys.Count(), OldestDue: q.oldestDue(),
+		DiskStats: DiskStats{LargeBodies: len(q.few.large), FreeBytes: free, MemoryBytes: q.s.Bytes(),
+			CacheBytes: q.cache.octets},
 		KeyStats: KeyStats{
 			IdempotencyKeys: q.keyTables[0].Count, IdempotencyKeysEvicted: q.keyTables[0].Evicted,
-			ImportKeys: q.keyTables[1].Count + q.keyTables[2].Count, ImportKeysEvicted: q.keyTables[1].Evicted + q.keyTables[2].Evicted,
+			ImportKeys:        q.keyTables[1].Count + q.keyTables[2].Count,
+			ImportKeysEvicted: q.keyTables[1].Evicted + q.keyTables[2].Evicted,
 		},
-		Healthy: q.health.stalled == nil, Faults: c.faults, DamagedRecords: c.damagedRecords, DamagedFiles: c.damagedFiles,
-		Clock: q.clock.report(time.Now()),
+		Healthy: q.health.stalled == nil, Faults: c.faults, DamagedRecords: c.damagedRecords,
+		DamagedFiles: c.damagedFiles,
+		Clock:        q.clock.report(time.Now()),
 	}
 	if q.health.fault != nil {
 		s.Fault = q.health.fault.Error()

@@ -96,7 +96,8 @@ type spare struct {
 
 // newWriter makes a writer whose segments get numbers above last.
 func newWriter(q *Queue, last uint32) *writer {
-	return &writer{q: q, kick: make(chan struct{}, 1), stopped: make(chan struct{}), timer: time.NewTimer(time.Hour), number: last}
+	return &writer{q: q, kick: make(chan struct{}, 1), stopped: make(chan struct{}),
+		timer: time.NewTimer(time.Hour), number: last}
 }
 
 // accept queues messages, which stay together; it reports false when the queue is closed.
@@ -179,7 +180,8 @@ func (w *writer) close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := len(w.notes); n > 0 {
-		return fmt.Errorf("%w: %d records of outcomes could not be written: those recipients will be tried again", ErrStorage, n)
+		return fmt.Errorf("%w: %d records of outcomes could not be written: those recipients will be tried again",
+			ErrStorage, n)
 	}
 	if !w.failed.IsZero() {
 		return fmt.Errorf("messages that were refused last can be in the queue at the next start: %w", w.q.lastFault())
@@ -495,7 +497,8 @@ func (w *writer) build(g *group) []byte {
 	now := w.q.now()
 	if !w.begun {
 		b, start = store.BeginRecord(b)
-		b = store.FinishRecord(store.AppendOpening(b, w.q.form(), w.q.opening(now)), start, id, base, store.KindOpened, 0)
+		b = store.FinishRecord(store.AppendOpening(b, w.q.form(), w.q.opening(now)), start, id, base,
+			store.KindOpened, 0)
 	}
 	for i := range g.notes {
 		n := &g.notes[i]
@@ -728,7 +731,8 @@ func (q *Queue) enter(seg *store.Segment, d *Draft) {
 	}
 	q.s.Newest = e.ID
 	n := len(m.Recipients)
-	names := schedule.Names{Origin: q.s.Origins.Number(schedule.Origin{Tenant: m.Tenant, Campaign: m.Campaign, Sender: m.Sender.Domain()}, len(m.Recipients))}
+	names := schedule.Names{Origin: q.s.Origins.Number(
+		schedule.Origin{Tenant: m.Tenant, Campaign: m.Campaign, Sender: m.Sender.Domain()}, len(m.Recipients))}
 	last, due := "", false // due: one that was in another queue
 	for i := range m.Recipients {
 		if domain := m.Recipients[i].Address.Domain(); i == 0 || domain != last {

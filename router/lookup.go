@@ -80,7 +80,8 @@ func (q *search) smarthost(ctx context.Context, hosts []Smarthost) {
 	}
 	// Where the operator sends mail is the operator's business: loopback is fine.
 	q.findAddresses(ctx, q.settings.familyOff, func(i int) uint16 { return hosts[i].Port })
-	rt := &route.Route{Domain: q.Domain, Site: bounded(strings.Join(names, ",")), Auth: hosts[0].Auth, Implicit: hosts[0].Implicit, Configured: true}
+	rt := &route.Route{Domain: q.Domain, Site: bounded(strings.Join(names, ",")), Auth: hosts[0].Auth,
+		Implicit: hosts[0].Implicit, Configured: true}
 	for i := range q.Exchangers {
 		if tier := q.tier(q.Exchangers[i:i+1], hosts[i].Port, q.settings.MaxHosts-rt.Hosts()); len(tier) > 0 {
 			rt.Tiers = append(rt.Tiers, tier)
@@ -110,7 +111,8 @@ func (q *search) literal() {
 	default:
 		q.note("%s is an address literal: no look-up", q.Domain)
 		q.Exchangers = []Exchanger{{Name: a.String(), Addrs: []netip.Addr{a}}}
-		q.Route = &route.Route{Domain: q.Domain, Site: literalName(a), Configured: true, Tiers: []route.Tier{{{Name: a.String(), Addr: host}}}}
+		q.Route = &route.Route{Domain: q.Domain, Site: literalName(a), Configured: true,
+			Tiers: []route.Tier{{{Name: a.String(), Addr: host}}}}
 	}
 }
 

@@ -25,7 +25,8 @@ type patience struct {
 }
 
 func newPatience(s *settings) patience {
-	return patience{waiting: newSchedule(s.allowance(), s.guarding()), slow: resolver.NewCache[string, struct{}](maxSlow)}
+	return patience{waiting: newSchedule(s.allowance(), s.guarding()),
+		slow: resolver.NewCache[string, struct{}](maxSlow)}
 }
 
 // mostPatient is how many workers may be patient.

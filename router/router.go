@@ -388,7 +388,8 @@ func (r *Router) find(ctx context.Context, s *settings, domain string) Result {
 	if res.Failure != nil {
 		r.log.Debug("no route", "domain", domain, "reply", res.Failure.String())
 	} else {
-		r.log.Debug("route found", "domain", domain, "site", res.Route.Site, "provider", res.Route.Provider, "hosts", res.Route.Hosts())
+		r.log.Debug("route found", "domain", domain, "site", res.Route.Site, "provider", res.Route.Provider, "hosts",
+			res.Route.Hosts())
 	}
 	return res
 }
@@ -436,7 +437,8 @@ func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Stats{
-		Hits: r.hits.Load(), Lookups: r.lookups.Load(), Routes: r.mu.known.Len(), Messages: r.mu.schedule.messages() + r.mu.patience.waiting.messages(), Running: r.mu.running,
+		Hits: r.hits.Load(), Lookups: r.lookups.Load(), Routes: r.mu.known.Len(),
+		Messages: r.mu.schedule.messages() + r.mu.patience.waiting.messages(), Running: r.mu.running,
 		Verifying: r.mu.verify.running, Verifications: len(r.mu.verify.waiting),
 	}
 }

@@ -32,9 +32,10 @@ type guard struct {
 // schedule says whose job a free worker takes. Tenants take turns (deficit round robin), so that
 // nobody's mail waits behind all of somebody else's. Of a tenant's tiers the first goes first, with a
 // share for each of the others. The allowance decides whether, least-running decides who: of a tier's
-// messages the one with the fewest workers, the oldest among equals, so that a message with nothing running comes before all that have something. A decision costs
-// O(log messages), however many jobs each has; tenants whose messages may have no more workers are
-// looked at besides, and since each of those has some, there are no more of them than workers.
+// messages the one with the fewest workers, the oldest among equals, so that a message with nothing running comes
+// before all that have something. A decision costs O(log messages), however many jobs each has; tenants whose messages
+// may have no more workers are looked at besides, and since each of those has some, there are no more of them than
+// workers.
 //
 // It is a pure structure: no clock, no lock, no goroutine.
 type schedule struct {

@@ -152,7 +152,8 @@ func (c *conn) observe(line []byte) int {
 // from where users log in, are known: what they do wrong is a mistake, unless they guess passwords.
 func (c *conn) refused(why intake.Intrusion) {
 	cfg, peer := &c.srv.cfg, c.client.Peer
-	unnamed := !c.client.direct && peer == network.Peer(c.socket.RemoteAddr()) // the proxy's: to block it would block all
+	// the proxy's: to block it would block all
+	unnamed := !c.client.direct && peer == network.Peer(c.socket.RemoteAddr())
 	known := c.mayRelay() || cfg.Auth != nil && cfg.Auth.Knows(c.client.Network)
 	if !unnamed && (why == intake.IntrusionLogin || !known) {
 		cfg.Refused(peer.Addr(), why)

@@ -24,7 +24,8 @@ func (c *conn) mayRelay() bool { return c.client.login != nil || c.client.relay 
 
 // identity is what package auth wants to know of the client.
 func (c *conn) identity() auth.Client {
-	return auth.Client{Session: c.client.Session, Peer: c.client.Peer, Network: c.client.Network, TLS: c.tls, CAs: c.srv.cfg.ClientCAs}
+	return auth.Client{Session: c.client.Session, Peer: c.client.Peer, Network: c.client.Network, TLS: c.tls,
+		CAs: c.srv.cfg.ClientCAs}
 }
 
 // offered lists the mechanisms that the client can use now.

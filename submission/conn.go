@@ -144,7 +144,8 @@ func (c *conn) Read(p []byte) (n int, err error) {
 // one client has found must not end the sessions of all.
 func (c *conn) guard(err *error) {
 	if r := recover(); r != nil {
-		c.srv.cfg.Intake.Log.Error("panic in a session", "session", c.client.Session, "peer", c.client.Peer, "panic", r, "stack", string(debug.Stack()))
+		c.srv.cfg.Intake.Log.Error("panic in a session", "session", c.client.Session, "peer", c.client.Peer, "panic", r,
+			"stack", string(debug.Stack()))
 		c.out, c.ended = nil, true
 		*err = c.fail(net.ErrClosed)
 	}
@@ -175,7 +176,8 @@ func (c *conn) mustEnd() (reply.Reply, bool) {
 	case c.client.failedLogins >= failedLogins:
 		return tooManyLogins.Reply(), true
 	case c.client.errors >= c.srv.cfg.Limits.ErrorsPerSession:
-		if c.srv.cfg.Inbound == nil { // a large provider that returns forged mail has many recipients refused, and brings bounces, too
+		// a large provider that returns forged mail has many recipients refused, and brings bounces, too
+		if c.srv.cfg.Inbound == nil {
 			c.refused(intake.IntrusionProtocol)
 		}
 		return tooManyErrors.Reply(), true
@@ -323,8 +325,8 @@ func (c *conn) notIdle() {
 	c.mu.Unlock()
 }
 
-// wake makes an idle connection look up and see that the server is closing. One without a banner yet is soon at the point
-// where it can be answered. Shutdown calls it.
+// wake makes an idle connection look up and see that the server is closing. One without a banner yet is soon at the
+// point where it can be answered. Shutdown calls it.
 func (c *conn) wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

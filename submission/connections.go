@@ -50,7 +50,8 @@ const maxShownReply = 200
 // show publishes what has changed; c.mu is held. deadline is that of the command that it waits for.
 func (c *conn) show(deadline time.Time) {
 	x := &c.mu.shown
-	x.helo, x.tenant, x.user, x.tls, x.messages = c.helo, c.client.OnBehalfOf(), c.client.User, c.tls, c.client.Messages()
+	x.helo, x.tenant, x.user, x.tls, x.messages = c.helo, c.client.OnBehalfOf(), c.client.User, c.tls,
+		c.client.Messages()
 	if x.idle = (time.Time{}); c.mu.idle {
 		x.idle = deadline.Add(-c.srv.cfg.Timeouts.Command)
 	}
@@ -79,7 +80,8 @@ func (c *conn) info() ConnectionInfo {
 	defer c.mu.Unlock()
 	x := &c.mu.shown
 	i := ConnectionInfo{
-		Session: c.client.Session, Helo: x.helo, Tenant: x.tenant, User: x.user, TLS: x.tls, Since: c.client.since, Idle: x.idle, Messages: x.messages,
+		Session: c.client.Session, Helo: x.helo, Tenant: x.tenant, User: x.user, TLS: x.tls, Since: c.client.since,
+		Idle: x.idle, Messages: x.messages,
 		State: Busy,
 	}
 	if len(x.reply) > 0 {

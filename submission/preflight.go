@@ -123,7 +123,8 @@ func (c *conn) handshake() bool {
 	t := tls.Server(c.raw, cfg.TLS)
 	c.bound(cfg.Timeouts.TLS)
 	if err := t.HandshakeContext(c.srv.ctx); err != nil {
-		cfg.Intake.Log.Info("tls handshake with client failed", "session", c.client.Session, "peer", c.client.Peer, "err", err)
+		cfg.Intake.Log.Info("tls handshake with client failed", "session", c.client.Session, "peer",
+			c.client.Peer, "err", err)
 		c.finish()
 		return false
 	}

@@ -13,19 +13,26 @@ import (
 var (
 	closingNow         = reply.NewForm(221, reply.Enhanced{2, 0, 0}, "closing connection")
 	tooManyConnections = reply.NewForm(421, reply.Enhanced{4, 3, 2}, "too many connections, try again later")
-	tooManyOfTenant    = reply.NewForm(421, reply.Enhanced{4, 7, 1}, "too many connections of tenant %s (%d), close some")
-	tooLargeShare      = reply.NewForm(421, reply.Enhanced{4, 7, 1}, "connections are scarce and tenant %s has its share of them, close some")
-	tooManyFromClient  = reply.NewForm(421, reply.Enhanced{4, 7, 0}, "too many connections from %s, close some")
-	noProxyHeader      = reply.NewForm(421, reply.Enhanced{4, 7, 0}, "PROXY header expected from %s")
-	talksEarly         = reply.NewForm(554, reply.Enhanced{5, 5, 1}, "you spoke before the greeting")
-	shuttingDown       = reply.NewForm(421, reply.Enhanced{4, 3, 2}, "this relay is shutting down, try again later")
-	reclaimed          = reply.NewForm(421, reply.Enhanced{4, 3, 2}, "connections are scarce and others have fewer, try again later")
-	dismissed          = reply.NewForm(421, reply.Enhanced{4, 3, 2}, "closed by the operator of this relay, try again later")
-	idleTooLong        = reply.NewForm(421, reply.Enhanced{4, 4, 2}, "no command within %s, closing connection")
-	tooManyErrors      = reply.NewForm(421, reply.Enhanced{4, 7, 0}, "too many errors, closing connection")
-	crowdedOut         = reply.NewForm(421, reply.Enhanced{4, 3, 2}, "connections are scarce and this one has sent no mail yet, closing it")
-	tooManyIdle        = reply.NewForm(421, reply.Enhanced{4, 7, 0}, "too many commands without a message, closing connection")
-	tooManyMessages    = reply.NewForm(421, reply.Enhanced{4, 7, 0}, "limit of %d messages on a connection reached, open another")
+	tooManyOfTenant    = reply.NewForm(421, reply.Enhanced{4, 7, 1},
+		"too many connections of tenant %s (%d), close some")
+	tooLargeShare = reply.NewForm(421, reply.Enhanced{4, 7, 1},
+		"connections are scarce and tenant %s has its share of them, close some")
+	tooManyFromClient = reply.NewForm(421, reply.Enhanced{4, 7, 0}, "too many connections from %s, close some")
+	noProxyHeader     = reply.NewForm(421, reply.Enhanced{4, 7, 0}, "PROXY header expected from %s")
+	talksEarly        = reply.NewForm(554, reply.Enhanced{5, 5, 1}, "you spoke before the greeting")
+	shuttingDown      = reply.NewForm(421, reply.Enhanced{4, 3, 2}, "this relay is shutting down, try again later")
+	reclaimed         = reply.NewForm(421, reply.Enhanced{4, 3, 2},
+		"connections are scarce and others have fewer, try again later")
+	dismissed = reply.NewForm(421, reply.Enhanced{4, 3, 2},
+		"closed by the operator of this relay, try again later")
+	idleTooLong   = reply.NewForm(421, reply.Enhanced{4, 4, 2}, "no command within %s, closing connection")
+	tooManyErrors = reply.NewForm(421, reply.Enhanced{4, 7, 0}, "too many errors, closing connection")
+	crowdedOut    = reply.NewForm(421, reply.Enhanced{4, 3, 2},
+		"connections are scarce and this one has sent no mail yet, closing it")
+	tooManyIdle = reply.NewForm(421, reply.Enhanced{4, 7, 0},
+		"too many commands without a message, closing connection")
+	tooManyMessages = reply.NewForm(421, reply.Enhanced{4, 7, 0},
+		"limit of %d messages on a connection reached, open another")
 )
 
 // Command lines.
@@ -41,7 +48,8 @@ var (
 	mailFirst      = reply.NewForm(503, reply.Enhanced{5, 5, 1}, "MAIL first")
 	nestedMail     = reply.NewForm(503, reply.Enhanced{5, 5, 1}, "a transaction is open, end it or send RSET")
 	midTransfer    = reply.NewForm(503, reply.Enhanced{5, 5, 1}, "a BDAT transfer is open, end it or send RSET")
-	outOfStep      = reply.NewForm(503, reply.Enhanced{5, 5, 1}, "%s must be the last command before its reply, closing connection")
+	outOfStep      = reply.NewForm(503, reply.Enhanced{5, 5, 1},
+		"%s must be the last command before its reply, closing connection")
 	noParameters   = reply.NewForm(501, reply.Enhanced{5, 5, 4}, "%s takes no parameters")
 	badChunk       = reply.NewForm(501, reply.Enhanced{5, 5, 4}, "malformed BDAT, closing connection")
 	alreadyTLS     = reply.NewForm(503, reply.Enhanced{5, 5, 1}, "TLS is already on")
@@ -61,9 +69,10 @@ var (
 
 // Logins (RFC 4954, 4 and 6).
 var (
-	loginTaken       = reply.NewForm(235, reply.Enhanced{2, 7, 0}, "logged in")
-	loginDenied      = reply.NewForm(535, reply.Enhanced{5, 7, 8}, "user name or password is wrong")
-	loginsTooMany    = reply.NewForm(454, reply.Enhanced{4, 7, 0}, "too many logins from your network or as this user, try again later")
+	loginTaken    = reply.NewForm(235, reply.Enhanced{2, 7, 0}, "logged in")
+	loginDenied   = reply.NewForm(535, reply.Enhanced{5, 7, 8}, "user name or password is wrong")
+	loginsTooMany = reply.NewForm(454, reply.Enhanced{4, 7, 0},
+		"too many logins from your network or as this user, try again later")
 	loginUnable      = reply.NewForm(454, reply.Enhanced{4, 7, 0}, "logins can't be checked now, try again later")
 	loginCancelled   = reply.NewForm(501, reply.Enhanced{5, 7, 0}, "login cancelled")
 	loginFirst       = reply.NewForm(530, reply.Enhanced{5, 7, 0}, "log in first")
@@ -91,9 +100,10 @@ var (
 
 // Content.
 var (
-	contentTimeout  = reply.NewForm(421, reply.Enhanced{4, 4, 2}, "content came too slowly, closing connection")
-	contentCut      = reply.NewForm(421, reply.Enhanced{4, 4, 2}, "connection lost within content")
-	contentOverrun  = reply.NewForm(552, reply.Enhanced{5, 3, 4}, "message far larger than %d octets, closing connection")
+	contentTimeout = reply.NewForm(421, reply.Enhanced{4, 4, 2}, "content came too slowly, closing connection")
+	contentCut     = reply.NewForm(421, reply.Enhanced{4, 4, 2}, "connection lost within content")
+	contentOverrun = reply.NewForm(552, reply.Enhanced{5, 3, 4},
+		"message far larger than %d octets, closing connection")
 	mailTaken       = reply.NewForm(250, reply.Enhanced{2, 0, 0}, "taken")
 	mailTooLarge    = reply.NewForm(552, reply.Enhanced{5, 3, 4}, "mail to this address can have %d octets")
 	mailLoop        = reply.NewForm(554, reply.Enhanced{5, 4, 6}, "this mail was here before, this is a mail loop")

@@ -58,7 +58,8 @@ type Server struct {
 // New makes a server. Config.Store must be set.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, desk: intake.New(cfg.Intake), afterTLS: network.NewHandover(), slots: fair.NewPool[holder](int64(cfg.Limits.Connections))}
+	s := &Server{cfg: cfg, desk: intake.New(cfg.Intake), afterTLS: network.NewHandover(),
+		slots: fair.NewPool[holder](int64(cfg.Limits.Connections))}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.patient, s.noMore = context.WithCancel(s.ctx)
 	s.small.New = func() any { return new([smallBuffer]byte) }
@@ -194,7 +195,8 @@ func (s *Server) removeListener(l net.Listener) {
 	delete(s.mu.listeners, l)
 }
 
-// add takes c into the set of open connections, unless the server is closing or full. Who has a slot is decided by seat.
+// add takes c into the set of open connections, unless the server is closing or full. Who has a slot is decided by
+// seat.
 func (s *Server) add(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,8 +244,8 @@ func (s *Server) releaseClient(p netip.Prefix) {
 	}
 }
 
-// libraryLog takes what go-smtp logs: panics, and failing accepts. A client that resets its connection, as health checks of
-// load balancers do, is no error of the relay's.
+// libraryLog takes what go-smtp logs: panics, and failing accepts. A client that resets its connection, as health
+// checks of load balancers do, is no error of the relay's.
 type libraryLog struct{ log *slog.Logger }
 
 func (l libraryLog) Printf(format string, v ...any) {

@@ -211,5 +211,6 @@ func (c *conn) setChunks(tx transaction) {
 
 // accepted returns how a message was taken: it is no error, but the way to give the reply a text.
 func accepted(id envelope.ID) error {
-	return smtpError(reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0}, Text: "queued as " + id.String(), Local: true})
+	return smtpError(reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0},
+		Text: "queued as " + id.String(), Local: true})
 }

@@ -102,9 +102,9 @@ func (c *conn) seated() bool {
 	return c.client.slot != nil
 }
 
-// reclaim takes the slot of a connection that waits for its client, of a holder that has more, and reports whether there
-// was one. Without one, such a connection that is busy ends after its message, if its holder has more even without those
-// that end so already: who tries again and again must not end all of them. mu is held.
+// reclaim takes the slot of a connection that waits for its client, of a holder that has more, and reports whether
+// there was one. Without one, such a connection that is busy ends after its message, if its holder has more even
+// without those that end so already: who tries again and again must not end all of them. mu is held.
 func (s *Server) reclaim(needs slot) bool {
 	var from *conn
 	var of holder
@@ -124,7 +124,8 @@ func (s *Server) reclaim(needs slot) bool {
 			continue
 		}
 		has := s.slots.Of(holder)
-		if waits := c.waiting(); weaker && has >= own+2 && (from == nil || waits > most[0] || waits == most[0] && has > most[1]) {
+		if waits := c.waiting(); weaker && has >= own+2 &&
+			(from == nil || waits > most[0] || waits == most[0] && has > most[1]) {
 			from, of, most = c, holder, [2]int64{waits, has}
 		}
 	}
@@ -142,8 +143,8 @@ func (s *Server) reclaim(needs slot) bool {
 	return true
 }
 
-// seenBy is the holder that compares with the one of another slot, and whether it may lose one to that at all. Strangers
-// count together for whoever may relay, and take nothing from those.
+// seenBy is the holder that compares with the one of another slot, and whether it may lose one to that at all.
+// Strangers count together for whoever may relay, and take nothing from those.
 func (s slot) seenBy(other slot) (holder, bool) {
 	switch mine, others := s[0].Key.stranger, other[0].Key.stranger; {
 	case mine && !others:

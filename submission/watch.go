@@ -36,7 +36,8 @@ func (c *conn) said(fromClient bool, text []byte) {
 	case bytes.HasPrefix(text, []byte("334 ")): // a challenge can have a user's salt
 		text = []byte("334 ***")
 	}
-	w.Said(Line{Session: c.client.Session, Tenant: c.client.OnBehalfOf(), Peer: c.client.Peer, FromClient: fromClient, Text: text})
+	w.Said(Line{Session: c.client.Session, Tenant: c.client.OnBehalfOf(), Peer: c.client.Peer,
+		FromClient: fromClient, Text: text})
 }
 
 // masked hides what AUTH says (RFC 4954, 4): all behind the mechanism, and the lines of an exchange
@@ -61,13 +62,15 @@ func (c *conn) masked(text []byte) []byte {
 // saidSecret stands for a response of a SASL exchange.
 func (c *conn) saidSecret() {
 	if w := c.srv.cfg.Watcher; w != nil && w.Watched() {
-		w.Said(Line{Session: c.client.Session, Tenant: c.client.OnBehalfOf(), Peer: c.client.Peer, FromClient: true, Text: []byte("***")})
+		w.Said(Line{Session: c.client.Session, Tenant: c.client.OnBehalfOf(), Peer: c.client.Peer, FromClient: true,
+			Text: []byte("***")})
 	}
 }
 
 // saidContent stands for the content of a message.
 func (c *conn) saidContent(octets int64) {
 	if w := c.srv.cfg.Watcher; w != nil && w.Watched() {
-		w.Said(Line{Session: c.client.Session, Tenant: c.client.OnBehalfOf(), Peer: c.client.Peer, FromClient: true, Text: fmt.Appendf(nil, "(%d octets of content)", octets)})
+		w.Said(Line{Session: c.client.Session, Tenant: c.client.OnBehalfOf(), Peer: c.client.Peer, FromClient: true,
+			Text: fmt.Appendf(nil, "(%d octets of content)", octets)})
 	}
 }

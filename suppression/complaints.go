@@ -81,7 +81,8 @@ func (c *complaints) count(e *Event) {
 }
 
 // flush hands the sums over. What fails is tried again, a minute later.
-func (c *complaints) flush(ctx context.Context, now time.Time, over func(ctx context.Context, source, provider string, day time.Time, n int64) error) error {
+func (c *complaints) flush(ctx context.Context, now time.Time,
+	over func(ctx context.Context, source, provider string, day time.Time, n int64) error) error {
 	c.mu.Lock()
 	sums := c.sums
 	if len(sums) == 0 || now.Before(c.rest) {

@@ -17,8 +17,8 @@ import (
 const (
 	// maxDays is how far back rules look. A counter has a bit for each day, in 64.
 	maxDays = 60
-	// maxCounters bounds the memory of counters to about 20 MB, and their disk space to about 50 MB. What is beyond them is
-	// not counted until others have ended.
+	// maxCounters bounds the memory of counters to about 20 MB, and their disk space to about 50 MB. What is beyond
+	// them is not counted until others have ended.
 	maxCounters = 400_000
 )
 
@@ -82,7 +82,8 @@ type counters struct {
 }
 
 func openCounters(store Values) (*counters, error) {
-	c := &counters{store: store, seed: maphash.MakeSeed(), by: make(map[uint64]counter), dirty: make(map[string]struct{})}
+	c := &counters{store: store, seed: maphash.MakeSeed(), by: make(map[uint64]counter),
+		dirty: make(map[string]struct{})}
 	err := store.Each(func(name string, value []byte) error {
 		k, class, n, err := readCounter(name, value)
 		if err != nil {

@@ -12,8 +12,8 @@ package suppression
 // The order of use: NewFeeder, Report for each event, Delivered for each delivery, Close. Neither Report nor Delivered
 // waits for a disk.
 //
-// Long-lived goroutine: keeper (feeder_keeper.go) writes what was counted, and moves entries. NewFeeder starts it, Close stops it
-// and waits.
+// Long-lived goroutine: keeper (feeder_keeper.go) writes what was counted, and moves entries. NewFeeder starts it,
+// Close stops it and waits.
 
 import (
 	"cmp"
@@ -85,7 +85,8 @@ func NewFeeder(ctx context.Context, c FeederConfig) (*Feeder, error) {
 	if c.Complained == nil {
 		c.Complained = func(context.Context, string, string, time.Time, int64) error { return nil }
 	}
-	f := &Feeder{FeederConfig: c, complaints: newComplaints(), kick: make(chan struct{}, 1), ended: make(chan struct{}), certain: make(map[string]struct{})}
+	f := &Feeder{FeederConfig: c, complaints: newComplaints(), kick: make(chan struct{}, 1), ended: make(chan struct{}),
+		certain: make(map[string]struct{})}
 	var err error
 	if f.counters, err = openCounters(c.Counters); err != nil {
 		return nil, err
@@ -165,8 +166,10 @@ func (f *Feeder) unknown(e *Event, flood *Flood) (aside bool) {
 	p.dirty = true
 	p.mu.Unlock()
 	if begins {
-		f.Log.Error("a provider calls far more recipients unknown than usual; their entries are set aside until an operator decides: 'mta suppress pending'",
-			"provider", name, "unknown", rise.Unknown, "of", rise.Known+rise.Unknown, "since", rise.Began, "usual", usual)
+		f.Log.Error("a provider calls far more recipients unknown than usual; their entries are set aside until an "+
+			"operator decides: 'mta suppress pending'",
+			"provider", name, "unknown", rise.Unknown, "of", rise.Known+rise.Unknown, "since",
+			rise.Began, "usual", usual)
 		f.mu.Lock()
 		f.floods = append(f.floods, p)
 		f.mu.Unlock()
@@ -202,7 +205,8 @@ func (f *Feeder) settle(a envelope.Address) {
 
 // list puts an address on the list, or sets it aside.
 func (f *Feeder) list(e *Event, keep time.Duration, aside bool) {
-	entry := Entry{Key: KeyOf(e.Tenant, e.Address), Reason: e.Reason, Source: e.Kind, Provider: e.provider(), Added: e.At}
+	entry := Entry{Key: KeyOf(e.Tenant, e.Address), Reason: e.Reason, Source: e.Kind,
+		Provider: e.provider(), Added: e.At}
 	if entry.Source.ByHost() {
 		entry.Class = e.Class.String()
 	}
@@ -216,7 +220,8 @@ func (f *Feeder) list(e *Event, keep time.Duration, aside bool) {
 	}
 	f.made[slices.Index(kinds, e.Kind)].Add(1)
 	f.List.Feed(entry)
-	f.Log.Info("address is suppressed", "address", entry.Address, "tenant", entry.Tenant, "source", entry.Source, "class", entry.Class,
+	f.Log.Info("address is suppressed", "address", entry.Address, "tenant", entry.Tenant, "source", entry.Source,
+		"class", entry.Class,
 		"provider", entry.Provider, "message", e.Message, "reason", entry.Reason)
 }
 

@@ -66,7 +66,8 @@ func (f *Feeder) keep(ctx context.Context) {
 
 // work does all that waits.
 func (f *Feeder) work(ctx context.Context) error {
-	return errors.Join(f.setAside(ctx), f.clear(ctx), f.counters.flush(), f.complaints.flush(ctx, f.Now(), f.Complained))
+	return errors.Join(f.setAside(ctx), f.clear(ctx), f.counters.flush(),
+		f.complaints.flush(ctx, f.Now(), f.Complained))
 }
 
 // setAside sets the entries aside that were made at the beginning of a flood, before it was one.
@@ -82,7 +83,8 @@ func (f *Feeder) setAside(ctx context.Context) error {
 		p.mu.Unlock()
 		n, err := f.pending.move(ctx, f.List, Query{Provider: p.name, ByHost: true, Since: since})
 		if n > 0 {
-			f.Log.Warn("entries from the beginning of the flood are set aside", "provider", p.name, "since", since, "entries", n)
+			f.Log.Warn("entries from the beginning of the flood are set aside", "provider", p.name, "since",
+				since, "entries", n)
 		}
 		p.mu.Lock()
 		p.guard.moved, p.dirty = err == nil, true

@@ -30,7 +30,8 @@ func (l *List) keep(ctx context.Context) {
 				err = l.renew(ctx)
 			}
 			if err != nil && ctx.Err() == nil {
-				l.log.Error("suppression list could not be written; it is tried again", "error", err, "entries", l.Stats().Unwritten)
+				l.log.Error("suppression list could not be written; it is tried again", "error", err, "entries",
+					l.Stats().Unwritten)
 				waiting = true
 				write.Reset(retryDelay)
 			}

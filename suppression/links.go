@@ -42,7 +42,8 @@ type Subscription struct {
 
 // linkEncoding is that of tokens: characters that a URL's path can have (RFC 3986, 2.3), without the underscore of
 // API keys' prefix, which is refused in URLs.
-var linkEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-~").WithPadding(base64.NoPadding).Strict()
+var linkEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-~").WithPadding(
+	base64.NoPadding).Strict()
 
 // Links makes and reads links. It is safe for concurrent use.
 type Links struct {

@@ -430,7 +430,8 @@ type Query struct {
 }
 
 func (q *Query) fits(e *Entry) bool {
-	return (q.Tenant == nil || *q.Tenant == e.Tenant) && (q.Source == "" || q.Source == e.Source) && (!q.ByHost || e.Source.ByHost()) &&
+	return (q.Tenant == nil || *q.Tenant == e.Tenant) && (q.Source == "" || q.Source == e.Source) &&
+		(!q.ByHost || e.Source.ByHost()) &&
 		(q.Domain == "" || envelope.Address(e.Address).Domain() == q.Domain) &&
 		(q.Provider == "" || q.Provider == e.Provider) && !e.Added.Before(q.Since)
 }

@@ -39,8 +39,8 @@ func (f *Feeder) Doubted() (all []Doubted) {
 	return all
 }
 
-// Accept puts the entries that were set aside and fit on the list, and says how many. When these are all of a provider that
-// is in a flood, the flood was none: what it says is usual from now on.
+// Accept puts the entries that were set aside and fit on the list, and says how many. When these are all of a provider
+// that is in a flood, the flood was none: what it says is usual from now on.
 func (f *Feeder) Accept(ctx context.Context, q Query, agree func(n int) error) (int, error) {
 	n, err := f.pending.take(ctx, f.List, q, agree)
 	if err != nil || !whole(&q) {
@@ -82,7 +82,8 @@ type FeederStats struct {
 
 // Stats gives the numbers of this instant.
 func (f *Feeder) Stats() FeederStats {
-	s := FeederStats{Made: make(map[Source]int64, len(f.made)), SetAside: f.aside.Load(), Pending: int(f.pending.used.Load()), Lost: f.pending.lost.Load(),
+	s := FeederStats{Made: make(map[Source]int64, len(f.made)), SetAside: f.aside.Load(),
+		Pending: int(f.pending.used.Load()), Lost: f.pending.lost.Load(),
 		Counters: f.counters.used.Load(), Uncounted: f.counters.full.Load(), Duplicates: f.complaints.duplicates.Load()}
 	for i, kind := range kinds {
 		s.Made[kind] = f.made[i].Load()

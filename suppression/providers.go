@@ -180,7 +180,8 @@ type saved struct {
 const guardVersion = 1
 
 func (g *guard) encode() []byte {
-	b, err := json.Marshal(saved{guardVersion, g.known, g.unknown, g.learned, g.sum, g.rise, g.flood, g.moved, g.last, g.ended})
+	b, err := json.Marshal(saved{guardVersion, g.known, g.unknown, g.learned, g.sum, g.rise, g.flood, g.moved,
+		g.last, g.ended})
 	if err != nil {
 		panic(err) // numbers and times
 	}
@@ -195,7 +196,8 @@ func (g *guard) decode(b []byte) error {
 	if s.Version != guardVersion {
 		return fmt.Errorf("it has version %d, this program knows %d", s.Version, guardVersion)
 	}
-	*g = guard{known: s.Known, unknown: s.Unknown, learned: s.Learned, sum: s.Sum, rise: s.Rise, flood: s.Flood, moved: s.Moved,
+	*g = guard{known: s.Known, unknown: s.Unknown, learned: s.Learned, sum: s.Sum, rise: s.Rise,
+		flood: s.Flood, moved: s.Moved,
 		last: s.Last, ended: s.Ended}
 	return nil
 }

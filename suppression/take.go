@@ -14,11 +14,12 @@ func (l *List) Count(ctx context.Context, q Query) (n int, err error) {
 	return n, err
 }
 
-// Take takes the entries that fit off the list, some at a time, and says how many. If agree is not nil, it is called with
-// their number first: after an error nothing is taken, and otherwise exactly the entries that were counted are. Before, to
-// is called with them, nil: nothing is; if it fails, they stay, as does each that is changed meanwhile. What to does must
-// bear to be done twice. It is durable on return.
-func (l *List) Take(ctx context.Context, q Query, agree func(n int) error, to func(context.Context, []Entry) error) (taken int, err error) {
+// Take takes the entries that fit off the list, some at a time, and says how many. If agree is not nil, it is called
+// with their number first: after an error nothing is taken, and otherwise exactly the entries that were counted are.
+// Before, to is called with them, nil: nothing is; if it fails, they stay, as does each that is changed meanwhile. What
+// to does must bear to be done twice. It is durable on return.
+func (l *List) Take(ctx context.Context, q Query, agree func(n int) error,
+	to func(context.Context, []Entry) error) (taken int, err error) {
 	take := func(some []Entry) error {
 		if to != nil {
 			if err := to(ctx, some); err != nil {

@@ -80,7 +80,8 @@ func (c *Controller) Do(ctx context.Context, ip string, x Action) error {
 	return err
 }
 
-// Check returns the error with which Do would refuse an action now: it tries the action on a copy of what is known here.
+// Check returns the error with which Do would refuse an action now: it tries the action on a copy of what is known
+// here.
 func (c *Controller) Check(ip string, x Action) error {
 	a := c.address(ip)
 	if a == nil {

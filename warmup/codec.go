@@ -14,7 +14,8 @@ import (
 const stateVersion = 4
 
 // Format is what this program knows of the formats of warm-ups. A format is the newest version of a state.
-var Format = format.Store{Name: "warm-up", Vital: true, Reads: stateVersion, Writes: stateVersion, Unstated: stateVersion}
+var Format = format.Store{Name: "warm-up", Vital: true, Reads: stateVersion, Writes: stateVersion,
+	Unstated: stateVersion}
 
 // CheckVersion returns an error that is format.ErrRefused for a stored state that a newer program has written: to
 // that program it is sound, and so nothing must be concluded from it.
@@ -22,7 +23,9 @@ func CheckVersion(ip string, value []byte) error {
 	if len(value) == 0 || value[0] <= stateVersion {
 		return nil
 	}
-	return fmt.Errorf("the warm-up of %s has version %d, and this program knows 1 to %d: start the newer one that has written it: %w", ip, value[0], stateVersion, format.ErrRefused)
+	return fmt.Errorf(
+		"the warm-up of %s has version %d, and this program knows 1 to %d: start the newer one that has written it: %w",
+		ip, value[0], stateVersion, format.ErrRefused)
 }
 
 // ErrCorrupt is what a stored state that can't be read gives. The IP sends nothing until an
@@ -172,7 +175,8 @@ func (e *encoder) provider(v *Provider) {
 	e.int(v.Waiting)
 	e.outcomes(&v.Today)
 	b := &v.block
-	for _, n := range []int64{int64(b.state), int64(b.until), int64(b.pause), b.probeLeft, int64(b.seen), int64(b.bad), int64(b.recentN)} {
+	for _, n := range []int64{int64(b.state), int64(b.until), int64(b.pause), b.probeLeft, int64(b.seen), int64(b.bad),
+		int64(b.recentN)} {
 		e.int(n)
 	}
 	e.b = binary.LittleEndian.AppendUint64(e.b, b.recent)
@@ -296,7 +300,8 @@ func (d *decoder) provider(v *Provider) {
 	v.Waiting = d.int()
 	v.Today = d.outcomes()
 	b := &v.block
-	b.state, b.until, b.pause, b.probeLeft = blockState(d.count(int(probing))), Instant(d.int()), Instant(d.int()), d.int()
+	b.state, b.until, b.pause, b.probeLeft = blockState(d.count(int(probing))), Instant(d.int()),
+		Instant(d.int()), d.int()
 	b.seen, b.bad, b.recentN = int(d.int()), int(d.int()), d.count(64)
 	b.recent = d.word()
 	if v.pace = 1; d.version == 1 {

@@ -162,7 +162,8 @@ func CheckPlans(plans map[string]*Plan) error {
 }
 
 func (c *Controller) newAddress(ip string, p *Plan) *address {
-	a := &address{ip: ip, plan: p, state: &State{}, rand: rand.New(rand.NewPCG(c.cfg.Rand.Uint64(), c.cfg.Rand.Uint64()))}
+	a := &address{ip: ip, plan: p, state: &State{},
+		rand: rand.New(rand.NewPCG(c.cfg.Rand.Uint64(), c.cfg.Rand.Uint64()))}
 	// IPs without traffic are visited at different times, lest all come at once.
 	h := fnv.New32a()
 	h.Write([]byte(ip))

@@ -75,8 +75,10 @@ var sentences = map[EventKind]string{
 // String returns in words what happened, without the name of the source.
 func (e Event) String() string {
 	return strings.NewReplacer("{plan}", e.Plan, "{provider}", e.Provider, "{why}", e.because(),
-		"{stage}", fmt.Sprintf("stage %d of %d", e.Stage, e.Stages), "{caps}", fmt.Sprintf("%d an hour, %d a day", e.Caps.Hourly, e.Caps.Daily),
-		"{until}", e.Until.Time().Format(time.RFC3339), "{share}", fmt.Sprintf("%.3g", 100*e.Share)).Replace(sentences[e.Kind])
+		"{stage}", fmt.Sprintf("stage %d of %d", e.Stage, e.Stages), "{caps}",
+		fmt.Sprintf("%d an hour, %d a day", e.Caps.Hourly, e.Caps.Daily),
+		"{until}", e.Until.Time().Format(time.RFC3339), "{share}",
+		fmt.Sprintf("%.3g", 100*e.Share)).Replace(sentences[e.Kind])
 }
 
 // because returns why a stage was held or taken back, or a provider was paused.

@@ -107,7 +107,8 @@ func OpenFile(path string, now func() time.Time) (*File, error) {
 
 func (s *File) open(path string) (err error) {
 	defer s.guard(&err)()
-	s.db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
+	s.db, err = bolt.Open(path, 0o600,
+		&bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
 	return err
 }
 
@@ -182,7 +183,8 @@ func (s *File) clock() Instant {
 }
 
 // Claim implements Store.
-func (s *File) Claim(_ context.Context, owner string, ttl time.Duration, keys []Key, dst []Record) ([]Record, Instant, error) {
+func (s *File) Claim(_ context.Context, owner string, ttl time.Duration, keys []Key,
+	dst []Record) ([]Record, Instant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock()
@@ -375,7 +377,8 @@ func (s *File) dropDamaged(path string, records *bolt.Bucket) error {
 	if err := copyFile(aside, path); err != nil {
 		return err
 	}
-	s.damage = fmt.Errorf("%d records of %s were damaged, that of %s first; the file is kept as %s", len(bad), path, bad[0], aside)
+	s.damage = fmt.Errorf("%d records of %s were damaged, that of %s first; the file is kept as %s", len(bad),
+		path, bad[0], aside)
 	for _, k := range bad {
 		if err := records.Delete(k); err != nil {
 			return err

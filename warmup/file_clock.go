@@ -61,7 +61,10 @@ func keep(before, records *bolt.Bucket, at Instant) error {
 		return err
 	}
 	var names [][]byte
-	if err := before.ForEachBucket(func(k []byte) error { names = append(names, bytes.Clone(k)); return nil }); err != nil {
+	if err := before.ForEachBucket(func(k []byte) error {
+		names = append(names, bytes.Clone(k))
+		return nil
+	}); err != nil {
 		return err
 	}
 	for ; len(names) > kept; names = names[1:] {

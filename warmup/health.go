@@ -28,7 +28,8 @@ type Outcomes struct {
 
 // counts returns the counter of each Outcome.
 func (o *Outcomes) counts() [Complaint + 1]*int64 {
-	return [...]*int64{Delivered: &o.Delivered, HardBounce: &o.HardBounces, Deferred: &o.Deferred, PolicyRefusal: &o.Refused, Complaint: &o.Complaints}
+	return [...]*int64{Delivered: &o.Delivered, HardBounce: &o.HardBounces, Deferred: &o.Deferred,
+		PolicyRefusal: &o.Refused, Complaint: &o.Complaints}
 }
 
 // Add counts one outcome.

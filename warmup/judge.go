@@ -63,13 +63,15 @@ func share(k, n int64) float64 { return float64(k) / float64(n) }
 // exceeded reports whether a share of outcomes is over its limit.
 func (l *Limits) exceeded(o *Outcomes, share func(k, n int64) float64) bool {
 	n := o.Sum()
-	return share(o.HardBounces, n) > l.Bounce || share(o.Deferred+o.Refused, n) > l.Defer || share(o.Complaints, n) > l.Complaint
+	return share(o.HardBounces, n) > l.Bounce || share(o.Deferred+o.Refused, n) > l.Defer ||
+		share(o.Complaints, n) > l.Complaint
 }
 
 // kept reports whether all shares of outcomes are below their limits.
 func (l *Limits) kept(o *Outcomes) bool {
 	n := o.Sum()
-	return share(o.HardBounces, n) < l.Bounce && share(o.Deferred+o.Refused, n) < l.Defer && share(o.Complaints, n) < l.Complaint
+	return share(o.HardBounces, n) < l.Bounce && share(o.Deferred+o.Refused, n) < l.Defer &&
+		share(o.Complaints, n) < l.Complaint
 }
 
 // Why says what a day did to the stage.

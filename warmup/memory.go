@@ -12,8 +12,8 @@ import (
 // ErrDown is the error of a Memory that is down.
 var ErrDown = errors.New("store is down")
 
-// Memory is a Store in memory, for tests and for the simulator. Its clock is the caller's, and it can be made to fail in
-// the ways that a cluster store does. It has no goroutines.
+// Memory is a Store in memory, for tests and for the simulator. Its clock is the caller's, and it can be made to fail
+// in the ways that a cluster store does. It has no goroutines.
 type Memory struct {
 	now func() Instant
 
@@ -65,7 +65,8 @@ func (s *Memory) Peek(name string, dst []byte) []byte {
 }
 
 // Claim implements Store.
-func (s *Memory) Claim(_ context.Context, owner string, ttl time.Duration, keys []Key, dst []Record) ([]Record, Instant, error) {
+func (s *Memory) Claim(_ context.Context, owner string, ttl time.Duration, keys []Key,
+	dst []Record) ([]Record, Instant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {

@@ -80,7 +80,8 @@ func (f *PlanFile) plan() (*Plan, error) {
 func explainJSON(err error) string {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
-		return fmt.Sprintf("%s can't be %s", strings.NewReplacer("PlanFile.", "", "Plan.", "", "Caps.", "").Replace(kind.Field), kind.Value)
+		return fmt.Sprintf("%s can't be %s",
+			strings.NewReplacer("PlanFile.", "", "Plan.", "", "Caps.", "").Replace(kind.Field), kind.Value)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "the file ends too early"

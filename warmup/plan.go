@@ -59,7 +59,8 @@ type PauseRule struct {
 
 // Health says what outcomes move the stage.
 type Health struct {
-	MinSample    int64     `json:"min_sample"`    // outcomes of a provider in a day; 0: advance after each day with mail, whatever happens
+	// outcomes of a provider in a day; 0: advance after each day with mail, whatever happens
+	MinSample    int64     `json:"min_sample"`
 	MinFill      float64   `json:"min_fill"`      // share of the daily cap that must have been sent to advance
 	AdvanceBelow Limits    `json:"advance_below"` // on when all are below
 	RegressAbove Limits    `json:"regress_above"` // back when any is above
@@ -85,12 +86,15 @@ type Plan struct {
 	// for how many days the last stage's caps double each day before they end; without effect if the caps stay
 	EaseOut int `json:"ease_out"`
 
-	Shares    map[string]float64 `json:"shares,omitempty"`     // of each stage's caps, at most, by provider; caps of a stage's own go before
-	Growths   map[string]float64 `json:"growths,omitempty"`    // by provider: how many times its caps of a stage may be those of the stage before
+	// of each stage's caps, at most, by provider; caps of a stage's own go before
+	Shares map[string]float64 `json:"shares,omitempty"`
+	// by provider: how many times its caps of a stage may be those of the stage before
+	Growths   map[string]float64 `json:"growths,omitempty"`
 	OwnStages map[string]bool    `json:"own_stages,omitempty"` // providers that step back alone
-	Weights   map[string]float64 `json:"weights,omitempty"`    // shares when mail for several providers competes; 1 when absent
-	Stages    []Stage            `json:"stages"`               // in their order
-	Health    Health             `json:"health"`               // what outcomes move the stage
+	// shares when mail for several providers competes; 1 when absent
+	Weights map[string]float64 `json:"weights,omitempty"`
+	Stages  []Stage            `json:"stages"` // in their order
+	Health  Health             `json:"health"` // what outcomes move the stage
 
 	Shrinking bool `json:"shrinking"` // a stage may have a lower cap than the one before
 	Finish    bool `json:"finish"`    // all caps end when the last stage has been passed; otherwise its caps stay
@@ -152,7 +156,8 @@ func (p *Plan) Divide(n, node int) (*Plan, error) {
 
 func (p *Plan) divisible(what string, c Caps, n int) error {
 	if least := int64(n); c.Hourly > 0 && c.Hourly < least || c.Daily > 0 && c.Daily < least {
-		return fmt.Errorf("dividing plan %q among %d nodes: %s is smaller than that: %d an hour, %d a day", p.Name, n, what, c.Hourly, c.Daily)
+		return fmt.Errorf("dividing plan %q among %d nodes: %s is smaller than that: %d an hour, %d a day", p.Name, n,
+			what, c.Hourly, c.Daily)
 	}
 	return nil
 }

@@ -15,22 +15,28 @@ var presets = map[string][]Stage{
 	// The hourly schedule of SendGrid's automated warm-up, days 0 to 41, as read in November 2026:
 	// "Automated IP warmup hourly send schedule", twilio.com/docs/sendgrid/ui/sending-email/warming-up-an-ip-address.
 	// It has no daily cap of its own and advances by time alone.
-	"sendgrid": ofHours(20, 28, 39, 55, 77, 108, 151, 211, 295, 413, 579, 810, 1000, 1587, 2222, 3111, 4356, 6098, 8583, 11_953,
-		16_734, 23_427, 32_798, 45_917, 64_284, 89_998, 125_997, 176_395, 246_953, 345_735, 484_029, 677_640, 948_696, 1_328_175,
+	"sendgrid": ofHours(20, 28, 39, 55, 77, 108, 151, 211, 295, 413, 579, 810, 1000, 1587, 2222, 3111, 4356,
+		6098, 8583, 11_953,
+		16_734, 23_427, 32_798, 45_917, 64_284, 89_998, 125_997, 176_395, 246_953, 345_735, 484_029, 677_640,
+		948_696, 1_328_175,
 		1_859_444, 2_603_222, 3_644_511, 5_102_316, 7_143_242, 10_000_539, 14_000_754, 19_601_056),
 
 	// The daily schedule of 29 days that SparkPost advised. Its own page is gone since SparkPost became Bird;
 	// the manuals of senders who followed it print it still: Adcrux's "IP warm-up strategy", read in November
 	// 2026. A stage wants nine tenths of its volume, as its automated warm-up is said to have done.
-	"sparkpost": ofDays(200, 500, 1e3, 2e3, 5e3, 10e3, 20e3, 40e3, 50e3, 75e3, 100e3, 150e3, 200e3, 250e3, 325e3, 400e3, 500e3,
+	"sparkpost": ofDays(200, 500, 1e3, 2e3, 5e3, 10e3, 20e3, 40e3, 50e3, 75e3, 100e3, 150e3, 200e3, 250e3,
+		325e3, 400e3, 500e3,
 		600e3, 750e3, 1e6, 1.25e6, 1.75e6, 2e6, 3e6, 4.25e6, 5e6, 6e6, 7.5e6, 10e6),
 
 	// The table of Mailtrap's help page "IP Warmup", help.mailtrap.io/article/98-ip-warmup, as it is rounded
 	// there, read in November 2026.
 	"mailtrap": {
-		{Caps: Caps{60, 300}}, {Caps: Caps{80, 390}}, {Caps: Caps{100, 510}}, {Caps: Caps{130, 660}}, {Caps: Caps{170, 860}},
-		{Caps: Caps{220, 1100}}, {Caps: Caps{290, 1400}}, {Caps: Caps{380, 1900}}, {Caps: Caps{490, 2400}}, {Caps: Caps{640, 3200}},
-		{Caps: Caps{830, 4100}}, {Caps: Caps{1100, 5400}}, {Caps: Caps{1400, 7000}}, {Caps: Caps{1800, 9100}}, {Caps: Caps{2400, 11_800}},
+		{Caps: Caps{60, 300}}, {Caps: Caps{80, 390}}, {Caps: Caps{100, 510}}, {Caps: Caps{130, 660}},
+		{Caps: Caps{170, 860}},
+		{Caps: Caps{220, 1100}}, {Caps: Caps{290, 1400}}, {Caps: Caps{380, 1900}}, {Caps: Caps{490, 2400}},
+		{Caps: Caps{640, 3200}},
+		{Caps: Caps{830, 4100}}, {Caps: Caps{1100, 5400}}, {Caps: Caps{1400, 7000}}, {Caps: Caps{1800, 9100}},
+		{Caps: Caps{2400, 11_800}},
 		{Caps: Caps{3100, 15_400}}, {Caps: Caps{4000, 20_000}}, {Caps: Caps{5200, 26_000}}, {Caps: Caps{6700, 33_700}},
 		{Caps: Caps{8800, 43_900}}, {Caps: Caps{11_400, 57_000}},
 	},
@@ -132,5 +138,6 @@ type TooFewDays struct{ Days, Least int }
 
 // Error implements error.
 func (e *TooFewDays) Error() string {
-	return fmt.Sprintf("it takes %d days at least, twice as much on each as on the one before, and there are %d", e.Least, e.Days)
+	return fmt.Sprintf("it takes %d days at least, twice as much on each as on the one before, and there are %d",
+		e.Least, e.Days)
 }

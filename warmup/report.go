@@ -20,8 +20,8 @@ func Reported(provider string, r Report) Action {
 	return Action{apply: func(s *State, p *Plan) error { return s.report(p, provider, &r) }}
 }
 
-// Complained takes n complaints about mail of a day into account, from a feedback loop. They add to what was reported of
-// that day; an operator's report that comes later takes their place.
+// Complained takes n complaints about mail of a day into account, from a feedback loop. They add to what was reported
+// of that day; an operator's report that comes later takes their place.
 func Complained(provider string, day time.Time, n int64) Action {
 	return Action{apply: func(s *State, p *Plan) error {
 		provider := cmp.Or(provider, Other)

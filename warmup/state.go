@@ -79,7 +79,8 @@ const maxHistory = 60
 // NewState is a warm-up that begins now, on the plan's start stage.
 func NewState(p *Plan, now Instant) *State {
 	begin := p.dayStart(now)
-	s := &State{Begin: begin, Now: now, Hour: int64((now - begin) / p.hour()), Stage: p.StartStage - 1, StageSince: now, LastSent: now}
+	s := &State{Begin: begin, Now: now, Hour: int64((now - begin) / p.hour()), Stage: p.StartStage - 1,
+		StageSince: now, LastSent: now}
 	s.Total.minute = s.minuteIndex(p, now)
 	s.openDay(p)
 	s.tokens = bucket{1, s.bucketDepth(p, s.Caps.Hourly)}
@@ -364,7 +365,8 @@ func (s *State) totalRate(p *Plan) float64 {
 func (s *State) setRates(p *Plan) {
 	var buf [4 * maxProviders]float64
 	n := len(s.Providers)
-	weights, limits, shares, room := buf[:n], buf[maxProviders:maxProviders+n], buf[2*maxProviders:2*maxProviders+n], buf[3*maxProviders:3*maxProviders+n]
+	weights, limits, shares, room := buf[:n], buf[maxProviders:maxProviders+n], buf[2*maxProviders:2*maxProviders+n],
+		buf[3*maxProviders:3*maxProviders+n]
 	tau := s.remaining(p)
 	for i := range s.Providers {
 		v := &s.Providers[i]

@@ -44,20 +44,21 @@ type Status struct {
 
 // ProviderStatus is the part of one provider.
 type ProviderStatus struct {
-	Provider    string    `json:"provider"`        // its name; other: all sites that belong to none
-	State       string    `json:"state"`           // normal, paused or probing
-	Until       time.Time `json:"until,omitzero"`  // of a pause
-	Health      string    `json:"health"`          // today's outcomes: good, middling, bad, or unjudged while they are few
-	HourlyLimit int64     `json:"hourly_limit"`    // cap in force
-	DailyLimit  int64     `json:"daily_limit"`     // cap in force
-	Stage       int       `json:"stage,omitempty"` // its own, where it has stepped back alone
-	Factor      float64   `json:"factor"`          // of the stage's caps: a bad day halves it
-	Pace        float64   `json:"pace"`            // of an hour's usual mail: outcomes of today that prove bad halve it
-	SentHour    int64     `json:"sent_this_hour"`  // recipients
-	SentDay     int64     `json:"sent_today"`      // recipients
-	Rate        float64   `json:"rate"`            // recipients a second that may go
-	Demand      float64   `json:"demand"`          // recipients a second that want to
-	Waiting     int64     `json:"waiting"`         // recipients that wait for tokens
+	Provider string    `json:"provider"`       // its name; other: all sites that belong to none
+	State    string    `json:"state"`          // normal, paused or probing
+	Until    time.Time `json:"until,omitzero"` // of a pause
+	// today's outcomes: good, middling, bad, or unjudged while they are few
+	Health      string  `json:"health"`
+	HourlyLimit int64   `json:"hourly_limit"`    // cap in force
+	DailyLimit  int64   `json:"daily_limit"`     // cap in force
+	Stage       int     `json:"stage,omitempty"` // its own, where it has stepped back alone
+	Factor      float64 `json:"factor"`          // of the stage's caps: a bad day halves it
+	Pace        float64 `json:"pace"`            // of an hour's usual mail: outcomes of today that prove bad halve it
+	SentHour    int64   `json:"sent_this_hour"`  // recipients
+	SentDay     int64   `json:"sent_today"`      // recipients
+	Rate        float64 `json:"rate"`            // recipients a second that may go
+	Demand      float64 `json:"demand"`          // recipients a second that want to
+	Waiting     int64   `json:"waiting"`         // recipients that wait for tokens
 	// about when the next recipient may go, as the rates are; absent: one may now, or none on account of a cap or a
 	// pause
 	NextToken   time.Time `json:"next_token,omitzero"`
@@ -100,7 +101,8 @@ func (c *Controller) Status(ip string) (Status, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s, p := a.state, a.plan
-	out := Status{IP: ip, Plan: p.Name, Pacing: string(p.Pacing), TotalStages: len(p.Stages), State: a.stateName(c.down.Load())}
+	out := Status{IP: ip, Plan: p.Name, Pacing: string(p.Pacing), TotalStages: len(p.Stages),
+		State: a.stateName(c.down.Load())}
 	if a.problem == errNotBegun {
 		out.Started = p.Begin
 		out.Forecast = p.Forecast(p.Begin, p.StartStage)
@@ -131,7 +133,8 @@ func (c *Controller) Status(ip string) (Status, bool) {
 		out.Forecast = p.Forecast(s.dayEnd(p).Time(), len(p.Stages)+p.easing()+1)
 	}
 	for _, d := range s.History {
-		out.History = append(out.History, DayStatus{min(d.Stage+1, len(p.Stages)), d.Cap, d.Sent, d.Why.String(), d.Provider})
+		out.History = append(out.History,
+			DayStatus{min(d.Stage+1, len(p.Stages)), d.Cap, d.Sent, d.Why.String(), d.Provider})
 	}
 	return out, true
 }
@@ -188,7 +191,8 @@ func (a *address) stateName(down bool) string {
 func (v *Provider) status() ProviderStatus {
 	out := ProviderStatus{
 		Provider: v.Name, State: v.block.state.String(), HourlyLimit: v.Caps.Hourly, DailyLimit: v.Caps.Daily,
-		Factor: v.Factor, Pace: v.pace, SentHour: v.Count.Hour, SentDay: v.Count.Day, Rate: v.Rate, Demand: v.Demand, Waiting: v.Waiting,
+		Factor: v.Factor, Pace: v.pace, SentHour: v.Count.Hour, SentDay: v.Count.Day, Rate: v.Rate, Demand: v.Demand,
+		Waiting:   v.Waiting,
 		Delivered: v.Today.Delivered, HardBounces: v.Today.HardBounces, Deferred: v.Today.Deferred,
 		Refused: v.Today.Refused, Complaints: v.Today.Complaints + v.told(),
 		Reported: len(v.reports) > 0 || v.Today.Complaints > 0, Network: v.block.network,

@@ -100,8 +100,10 @@ func (c *Controller) work(ctx context.Context, now time.Time) {
 
 func (c *Controller) lost(err error) {
 	if !c.down.Swap(true) {
-		c.cfg.Log.Error("warm-up store can't be reached: leases are spent, then mail is diverted or waits", "error", err)
-		c.events = append(c.events, Event{Kind: EventLedgerLost, Why: fmt.Sprintf("the ledger can't be reached: %v", err)})
+		c.cfg.Log.Error("warm-up store can't be reached: leases are spent, then mail is diverted or waits", "error",
+			err)
+		c.events = append(c.events,
+			Event{Kind: EventLedgerLost, Why: fmt.Sprintf("the ledger can't be reached: %v", err)})
 	}
 }
 

@@ -30,7 +30,8 @@ type Store interface {
 	// Claim locks the keys for owner until ttl has passed or the lock is released, and appends
 	// a Record to dst for each, in order. A key that another owner holds has Busy set; one's own
 	// lock is renewed under a new fence. now is the store's clock after locking.
-	Claim(ctx context.Context, owner string, ttl time.Duration, keys []Key, dst []Record) (records []Record, now Instant, err error)
+	Claim(ctx context.Context, owner string, ttl time.Duration, keys []Key, dst []Record) (records []Record,
+		now Instant, err error)
 
 	// Write carries out each change on its own and appends to dst whether it was, in order.
 	// Values may be used again by the caller when it returns.

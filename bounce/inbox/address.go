@@ -21,7 +21,8 @@ type Addresses struct {
 // NewAddresses makes the addresses of domains: b-TOKEN, u-TOKEN when unsubscribe is set, complaints, postmaster and
 // abuse. There must be a domain.
 func NewAddresses(domains []string, complaints []envelope.Address, unsubscribe bool) *Addresses {
-	a := &Addresses{domains: make(map[string]bool), complaints: make(map[envelope.Address]bool), unsubscribe: unsubscribe}
+	a := &Addresses{domains: make(map[string]bool), complaints: make(map[envelope.Address]bool),
+		unsubscribe: unsubscribe}
 	for _, d := range domains {
 		if ascii, err := envelope.ToASCII(d); err == nil {
 			a.domains[ascii] = true

@@ -37,7 +37,8 @@ func feedbackJSON(f report.Feedback) string {
 	if len(f) == 0 {
 		return ""
 	}
-	out := feedback{Authentication: []string{}, RcptTo: []string{}, Domains: []string{}, URIs: []string{}, Extensions: map[string][]string{}}
+	out := feedback{Authentication: []string{}, RcptTo: []string{}, Domains: []string{}, URIs: []string{},
+		Extensions: map[string][]string{}}
 	for name, values := range f {
 		if len(values) > 0 && !out.set(name, values) {
 			out.Extensions[name] = values

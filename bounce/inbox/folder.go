@@ -27,7 +27,8 @@ import (
 var Format = format.Store{Name: "inbound mail", Reads: keptVersion, Writes: keptVersion, Unstated: keptVersion}
 
 // Folder keeps inbound mail that was not understood, for people to look at: the newest of it, within bounds, and that
-// of no neighbourhood or flood at the expense of others. Each mail is a file, a line of JSON and then the content. It is safe for use by many goroutines.
+// of no neighbourhood or flood at the expense of others. Each mail is a file, a line of JSON and then the content. It
+// is safe for use by many goroutines.
 type Folder struct {
 	dir    string
 	limits FolderLimits
@@ -298,7 +299,8 @@ func (f *Folder) open(id envelope.ID) (k KeptMail, _ io.ReadCloser, err error) {
 	}
 	if k.Version != keptVersion {
 		file.Close()
-		return k, nil, fmt.Errorf("reading %s: its version is %d, and this relay reads %d", file.Name(), k.Version, keptVersion)
+		return k, nil, fmt.Errorf("reading %s: its version is %d, and this relay reads %d", file.Name(),
+			k.Version, keptVersion)
 	}
 	k.ID = id
 	return k, struct {

@@ -23,7 +23,8 @@ func (a *arrival) forwarded() ([]byte, error) {
 	}, a.Helo)
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: %s\r\n", deliveredTo, a.Recipients[0])
-	fmt.Fprintf(&b, "Received: from %s ([%s])\r\n\tby %s with %s\r\n\tid %s\r\n\tfor <%s>;\r\n\t%s\r\n", helo, a.Peer.Addr().WithZone(""),
+	fmt.Fprintf(&b, "Received: from %s ([%s])\r\n\tby %s with %s\r\n\tid %s\r\n\tfor <%s>;\r\n\t%s\r\n", helo,
+		a.Peer.Addr().WithZone(""),
 		a.cfg.Hostname, a.Protocol, a.Session, a.Recipients[0], a.Time.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
 	if n, _ := count(head, "Message-ID", ""); n == 0 { // some hosts refuse mail without it
 		fmt.Fprintf(&b, "Message-ID: <%s.%d@%s>\r\n", a.Session, a.Time.UnixNano(), a.cfg.Hostname)

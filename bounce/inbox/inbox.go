@@ -150,8 +150,10 @@ func (a *arrival) settle(ctx context.Context) error {
 		outcome = Failed
 	}
 	a.counts.add(a.result.Kind, outcome)
-	a.cfg.Log.LogAttrs(ctx, slog.LevelDebug, "inbound mail", slog.String("session", a.Session), slog.Any("peer", a.Peer),
-		slog.String("kind", a.result.Kind.String()), slog.String("outcome", string(outcome)), slog.String("about", string(a.about)), slog.Any("error", err))
+	a.cfg.Log.LogAttrs(ctx, slog.LevelDebug, "inbound mail", slog.String("session", a.Session),
+		slog.Any("peer", a.Peer),
+		slog.String("kind", a.result.Kind.String()), slog.String("outcome", string(outcome)),
+		slog.String("about", string(a.about)), slog.Any("error", err))
 	return err
 }
 
@@ -277,7 +279,8 @@ func (a *arrival) keep(ctx context.Context) (Outcome, error) {
 	}
 	head := headOf(a.Content)
 	k := KeptMail{
-		Time: a.Time, Kind: a.result.Kind.String(), Sender: a.Sender, Recipients: a.Recipients, Helo: a.Helo, Size: a.Size,
+		Time: a.Time, Kind: a.result.Kind.String(), Sender: a.Sender, Recipients: a.Recipients,
+		Helo: a.Helo, Size: a.Size,
 		From: field(head, "From"), Subject: field(head, "Subject"),
 	}
 	if a.Peer.IsValid() {

@@ -234,7 +234,8 @@ func (s *scanner) isExpansion(head string) bool {
 
 // expanded names the recipient before expansion: it is the one that the sender knows.
 func (s *scanner) expanded(address string, from, to int) {
-	if n := len(s.found); n > 0 && s.found[n-1].strength == listed && s.found[n-1].final == "" && s.found[n-1].from >= from-200 {
+	if n := len(s.found); n > 0 && s.found[n-1].strength == listed && s.found[n-1].final == "" &&
+		s.found[n-1].from >= from-200 {
 		last := &s.found[n-1]
 		last.final, last.address = last.address, address
 		return
@@ -249,7 +250,8 @@ func (s *scanner) judge(head, tail, lower string, n int) strength {
 	open := strings.HasSuffix(head, "<")
 	rest := strings.TrimLeft(tail, ">'\"])`")
 	switch {
-	case strings.HasSuffix(strings.TrimRight(head, " <\t"), "rcpt to:"), strings.HasSuffix(strings.TrimRight(head, " <\t"), "rcpt to"):
+	case strings.HasSuffix(strings.TrimRight(head, " <\t"), "rcpt to:"),
+		strings.HasSuffix(strings.TrimRight(head, " <\t"), "rcpt to"):
 		return listed
 	case bare == "" && open && strings.HasPrefix(tail, ">:"):
 		return listed
@@ -270,7 +272,8 @@ func (s *scanner) judge(head, tail, lower string, n int) strength {
 	if has(lower, introductions) || has(s.before, introductions) && strings.TrimSpace(s.before) != "" {
 		return told
 	}
-	if label := strings.TrimRight(head, " <"); inList && (strings.HasPrefix(bare, "to:") || strings.HasSuffix(label, "smtp=") || strings.HasSuffix(label, "smtp:")) {
+	if label := strings.TrimRight(head, " <"); inList &&
+		(strings.HasPrefix(bare, "to:") || strings.HasSuffix(label, "smtp=") || strings.HasSuffix(label, "smtp:")) {
 		return told
 	}
 	return mentioned
@@ -319,7 +322,8 @@ func isLabelled(bare string) bool {
 	if !ok {
 		label, ok = strings.CutSuffix(bare, "=")
 	}
-	return ok && len(label) < 80 && (has(label, introductions) || strings.HasSuffix(label, "recipient") || strings.HasSuffix(label, "address"))
+	return ok && len(label) < 80 &&
+		(has(label, introductions) || strings.HasSuffix(label, "recipient") || strings.HasSuffix(label, "address"))
 }
 
 // foreign reports whether an address is somebody else's: the sender's, or one to turn to for help.
@@ -330,7 +334,8 @@ func (s *scanner) foreign(c *candidate, head string) bool {
 	case "from", "by", "contact", "sender", "mailto", "id":
 		return true
 	case "":
-		if strings.HasSuffix(strings.TrimSpace(s.before), "sent by") || strings.HasSuffix(strings.TrimSpace(s.before), "sent from") {
+		if strings.HasSuffix(strings.TrimSpace(s.before), "sent by") ||
+			strings.HasSuffix(strings.TrimSpace(s.before), "sent from") {
 			return true
 		}
 	}
@@ -375,7 +380,8 @@ func (r *reader) localNames() (names []candidate) {
 			names = append(names, candidate{address: word + "@" + domain, strength: listed, from: from, to: at})
 		default:
 			lower := strings.ToLower(word)
-			inList = strings.HasSuffix(word, ":") && (has(lower, introductions) || strings.Contains(lower, "not accepting mail"))
+			inList = strings.HasSuffix(word, ":") &&
+				(has(lower, introductions) || strings.Contains(lower, "not accepting mail"))
 		}
 		if len(names) >= maxReports || domain == "" {
 			return names

@@ -77,7 +77,8 @@ func deliveredTo(h Header) string {
 	for _, value := range h.All("Received") {
 		lower := strings.ToLower(value)
 		if i := strings.Index(lower, " for "); i >= 0 {
-			if address := addressOf(value[i+5:]); address != "" && strings.HasPrefix(strings.TrimLeft(value[i+5:], " <"), address) {
+			if address := addressOf(value[i+5:]); address != "" &&
+				strings.HasPrefix(strings.TrimLeft(value[i+5:], " <"), address) {
 				return address
 			}
 		}

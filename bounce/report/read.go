@@ -336,7 +336,8 @@ func (r *reader) wordsWeight() (weight int) {
 // isReply reports whether a person's host answers for that person.
 func (r *reader) isReply() bool {
 	h := r.parts[0].Header
-	if h.Has("X-Failed-Recipients") || r.statuses != nil || isDaemon(localOf(r.from)) && !has(r.subject, replySubjects) {
+	if h.Has("X-Failed-Recipients") || r.statuses != nil ||
+		isDaemon(localOf(r.from)) && !has(r.subject, replySubjects) {
 		return false
 	}
 	if has(r.subject, bounceSubjects) {
@@ -345,7 +346,8 @@ func (r *reader) isReply() bool {
 	if has(r.subject, replySubjects) && r.o.Purpose == AnyReport {
 		return true
 	}
-	return r.from != "" && r.original == nil && strings.HasPrefix(strings.ToLower(h.Get("Auto-Submitted")), "auto-replied")
+	return r.from != "" && r.original == nil &&
+		strings.HasPrefix(strings.ToLower(h.Get("Auto-Submitted")), "auto-replied")
 }
 
 // answersByItself goes by the fields that automatic answers have (RFC 3834).
@@ -376,7 +378,8 @@ func (r *reader) isChallenge() bool {
 	h := r.parts[0].Header
 	for _, f := range h {
 		name := strings.ToLower(f.Name)
-		if strings.HasPrefix(name, "x-tmda") || strings.HasPrefix(name, "x-boxbe") || strings.HasPrefix(name, "x-spamarrest") {
+		if strings.HasPrefix(name, "x-tmda") || strings.HasPrefix(name, "x-boxbe") ||
+			strings.HasPrefix(name, "x-spamarrest") {
 			return true
 		}
 	}

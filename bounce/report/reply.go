@@ -163,7 +163,8 @@ func (r *reader) finish(p *Report, diagnostic string) {
 	} else {
 		p.Reply.Text = p.Diagnostic
 	}
-	if e := p.Reply.Enhanced; e != (reply.Enhanced{}) && (p.Status == (reply.Enhanced{}) || p.Status[0] == e[0] && p.Status[1] == 0) {
+	if e := p.Reply.Enhanced; e != (reply.Enhanced{}) &&
+		(p.Status == (reply.Enhanced{}) || p.Status[0] == e[0] && p.Status[1] == 0) {
 		p.Status = e
 	}
 	if p.Status == (reply.Enhanced{}) && p.Reply.Code != 0 {

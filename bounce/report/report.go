@@ -28,7 +28,8 @@ const (
 	Unsubscribe             // a recipient wants no more mail
 )
 
-var kindNames = [...]string{"other", "bounce", "delay", "delivered", "complaint", "auto-reply", "challenge", "disposition", "unsubscribe"}
+var kindNames = [...]string{"other", "bounce", "delay", "delivered", "complaint", "auto-reply", "challenge",
+	"disposition", "unsubscribe"}
 
 // String returns the name that JSON and tables use.
 func (k Kind) String() string { return kindNames[k] }

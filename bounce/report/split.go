@@ -130,7 +130,8 @@ func (s *splitter) boundaryOf(p *Part) boundary {
 		line := nextLine(body)
 		body = body[len(line):]
 		line = bytes.TrimRight(line, " \t\r\n")
-		if len(line) > 2 && len(line) <= 100 && line[0] == '-' && line[1] == '-' && hasFold(body, "content-") && !s.isOpen(line) {
+		if len(line) > 2 && len(line) <= 100 && line[0] == '-' && line[1] == '-' && hasFold(body, "content-") &&
+			!s.isOpen(line) {
 			return line
 		}
 	}
@@ -164,7 +165,8 @@ func afterEnvelope(content []byte) int {
 	at := 0
 	for at < len(content) {
 		line := nextLine(content[at:])
-		if len(bytes.TrimSpace(line)) > 0 && !bytes.HasPrefix(line, []byte("From ")) && !bytes.HasPrefix(line, []byte(">From ")) {
+		if len(bytes.TrimSpace(line)) > 0 && !bytes.HasPrefix(line, []byte("From ")) &&
+			!bytes.HasPrefix(line, []byte(">From ")) {
 			return at
 		}
 		at += len(line)

@@ -40,7 +40,8 @@ func statuses(fields Header) (all []statusFields, host string) {
 				host = afterType(value)
 			}
 		case "original-recipient":
-			if now.original != "" || now.final != "" && now.status != "" { // Courier writes it between Action and Status
+			// Courier writes it between Action and Status
+			if now.original != "" || now.final != "" && now.status != "" {
 				next()
 			}
 			now.original = value
@@ -97,7 +98,8 @@ func allFields(content []byte) (all Header) {
 
 // afterType takes off the type of an address or a code, "rfc822;".
 func afterType(value string) string {
-	if kind, rest, ok := strings.Cut(value, ";"); ok && !strings.Contains(kind, "@") && (!strings.ContainsAny(kind, " <") || strings.Contains(rest, "@")) {
+	if kind, rest, ok := strings.Cut(value, ";"); ok && !strings.Contains(kind, "@") &&
+		(!strings.ContainsAny(kind, " <") || strings.Contains(rest, "@")) {
 		value = rest
 	}
 	return strings.TrimSpace(value)
@@ -117,7 +119,8 @@ func recipientOf(value string) string {
 		return address
 	}
 	word, _, _ := strings.Cut(strings.Trim(rest, "<>"), " ") // what is no valid address was the recipient all the same
-	if i := strings.LastIndexByte(word, '@'); i <= 0 || i == len(word)-1 || isElided(word[:i]) || len(word) > maxAddress {
+	if i := strings.LastIndexByte(word, '@'); i <= 0 || i == len(word)-1 || isElided(word[:i]) ||
+		len(word) > maxAddress {
 		return ""
 	}
 	return word

@@ -112,7 +112,9 @@ func New(valid time.Duration, secrets ...[]byte) (*Keys, error) {
 	numbers := make(map[uint8]bool)
 	for i, secret := range secrets {
 		if len(secret) < minSecret {
-			return nil, fmt.Errorf("secret %d has %d octets; make one of at least %d, for example with 'openssl rand -hex 32'", i+1, len(secret), minSecret)
+			return nil, fmt.Errorf(
+				"secret %d has %d octets; make one of at least %d, for example with 'openssl rand -hex 32'", i+1,
+				len(secret), minSecret)
 		}
 		derived, err := hkdf.Key(sha256.New, secret, nil, "mta return path", sha256.Size+1)
 		if err != nil {
@@ -120,7 +122,8 @@ func New(valid time.Duration, secrets ...[]byte) (*Keys, error) {
 		}
 		number := derived[sha256.Size]
 		if numbers[number] {
-			return nil, fmt.Errorf("secret %d is the same as one before it, or has the same number (%d): make another one", i+1, number)
+			return nil, fmt.Errorf(
+				"secret %d is the same as one before it, or has the same number (%d): make another one", i+1, number)
 		}
 		numbers[number] = true
 		k.keys[i].number = number
@@ -148,8 +151,8 @@ func (k *Keys) Make(p Purpose, t Token) string {
 	return string(text[:])
 }
 
-// Read gives what a token for a purpose, in any case, was made of. The error wraps ErrForged, or is ErrExpired: the Token is
-// good in this case too.
+// Read gives what a token for a purpose, in any case, was made of. The error wraps ErrForged, or is ErrExpired: the
+// Token is good in this case too.
 func (k *Keys) Read(p Purpose, token string, now time.Time) (Token, error) {
 	raw, err := decode(token)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 type asker[A any] func(ctx context.Context, client *api.Client, args []string) (A, error)
 
 // asking makes a command ask the relay.
-func (c *cli) asking(do func(ctx context.Context, client *api.Client, args []string) error) func(*cobra.Command, []string) error {
+func (c *cli) asking(do func(ctx context.Context, client *api.Client,
+	args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		client, err := c.client()
 		if err != nil {

@@ -63,7 +63,8 @@ func (c *cli) backupTo(ctx context.Context, client *api.Client, dir string, o ap
 	for _, f := range m.Files {
 		size += f.Size
 	}
-	fmt.Fprintf(c.out, "%s: %s with %s as of %s, in %s (%s)\n", draw.Clean(dir), plural(m.Messages, "message"), plural(m.Recipients, "recipient"), moment(m.At, c.now()), plural(len(m.Files), "file"), legible.Size(size))
+	fmt.Fprintf(c.out, "%s: %s with %s as of %s, in %s (%s)\n", draw.Clean(dir), plural(m.Messages, "message"),
+		plural(m.Recipients, "recipient"), moment(m.At, c.now()), plural(len(m.Files), "file"), legible.Size(size))
 	return nil
 }
 
@@ -106,7 +107,8 @@ func (c *cli) restore(name string, hold, send bool) error {
 	}
 	defer s.Discard()
 	age := c.now().Sub(s.At).Round(time.Second)
-	fmt.Fprintf(c.err, "the backup of %s is %s old, with %s for %s; mail that has left since then would leave again\n", draw.Clean(s.Hostname), legible.Age(age), plural(s.Messages, "message"), plural(s.Recipients, "recipient"))
+	fmt.Fprintf(c.err, "the backup of %s is %s old, with %s for %s; mail that has left since then would leave again\n",
+		draw.Clean(s.Hostname), legible.Age(age), plural(s.Messages, "message"), plural(s.Recipients, "recipient"))
 	if !hold && !send {
 		if hold, err = c.askHold(name); err != nil {
 			return err
@@ -116,7 +118,8 @@ func (c *cli) restore(name string, hold, send bool) error {
 		return fmt.Errorf("restoring %s: %w", name, err)
 	}
 	if n := s.Letters(); hold && n > 0 {
-		fmt.Fprintf(c.err, "sendmail had left %s: move what is to leave from %s to %s, both in the data directory\n", plural(n, "more message"), datadir.HeldLetters, config.Maildrop+"/"+maildrop.New)
+		fmt.Fprintf(c.err, "sendmail had left %s: move what is to leave from %s to %s, both in the data directory\n",
+			plural(n, "more message"), datadir.HeldLetters, config.Maildrop+"/"+maildrop.New)
 	}
 	what := "its mail leaves when the relay starts"
 	if hold {
@@ -209,9 +212,11 @@ func (c *cli) upgradeTable(u *api.Upgrade) error {
 	case !u.Pending:
 		fmt.Fprintf(c.out, "\nmta %s: the upgrade is finished\n", draw.Clean(u.Version))
 	case u.Mode == "auto":
-		fmt.Fprintf(c.out, "\nmta %s: the upgrade is not finished; the relay finishes it after running for a day\n", draw.Clean(u.Version))
+		fmt.Fprintf(c.out, "\nmta %s: the upgrade is not finished; the relay finishes it after running for a day\n",
+			draw.Clean(u.Version))
 	default:
-		fmt.Fprintf(c.out, "\nmta %s: the upgrade is not finished; to finish it: mta upgrade finish\n", draw.Clean(u.Version))
+		fmt.Fprintf(c.out, "\nmta %s: the upgrade is not finished; to finish it: mta upgrade finish\n",
+			draw.Clean(u.Version))
 	}
 	return nil
 }
@@ -262,7 +267,8 @@ func (c *cli) upgradeFinished(done *api.UpgradeFinished) error {
 		if done.DryRun {
 			would = "would be"
 		}
-		fmt.Fprintf(c.out, "%s: format %d %s written from now on (was %d)\n", draw.Clean(s.Store), s.Writes, would, s.Format)
+		fmt.Fprintf(c.out, "%s: format %d %s written from now on (was %d)\n", draw.Clean(s.Store), s.Writes,
+			would, s.Format)
 	}
 	return nil
 }

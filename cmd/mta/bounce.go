@@ -26,7 +26,8 @@ import (
 )
 
 func newBounce(c *cli) *cobra.Command {
-	return group("bounce", "what comes back for mail that was sent", newBounceClassify(c), newBounceUnknown(c), newBounceToken(c), newBounceList(c), newBounceShow(c))
+	return group("bounce", "what comes back for mail that was sent", newBounceClassify(c), newBounceUnknown(c),
+		newBounceToken(c), newBounceList(c), newBounceShow(c))
 }
 
 func newBounceList(c *cli) *cobra.Command {
@@ -54,13 +55,15 @@ func bounceList(ctx context.Context, c *cli, client *api.Client, f api.Paging, p
 	}
 	t := draw.New("SUBJECT", "ID", ">AGE", "KIND", "~FROM", "~TO", ">SIZE")
 	for _, m := range l.Mail {
-		t.Add(m.Subject, m.ID, legible.Age(c.now().Sub(m.Time)), m.Kind, cmp.Or(m.From, angled(m.Sender)), strings.Join(m.Recipients, ", "), legible.Size(m.Size))
+		t.Add(m.Subject, m.ID, legible.Age(c.now().Sub(m.Time)), m.Kind, cmp.Or(m.From, angled(m.Sender)),
+			strings.Join(m.Recipients, ", "), legible.Size(m.Size))
 	}
 	if err := t.Write(c.out, c.screen); err != nil {
 		return err
 	}
 	if l.Next != "" {
-		fmt.Fprintf(c.err, "%s shown of %d; for the next ones add: --after %q\n", plural(len(l.Mail), "message"), l.Kept, l.Next)
+		fmt.Fprintf(c.err, "%s shown of %d; for the next ones add: --after %q\n",
+			plural(len(l.Mail), "message"), l.Kept, l.Next)
 	}
 	if l.Dropped > 0 {
 		fmt.Fprintf(c.err, "%s deleted since the start of the relay, for space\n", plural(int(l.Dropped), "message"))
@@ -76,7 +79,8 @@ func newBounceShow(c *cli) *cobra.Command {
 --content prints the message alone, and into a pipe or a file unchanged.`,
 		Example: `  mta bounce show 0k7w1v0z8g002
   mta bounce show 0k7w1v0z8g002 --content >report.eml`,
-		Args: argCount(1, 1, "want the id of one message, as in the first column of 'mta bounce list', got %d arguments"),
+		Args: argCount(1, 1,
+			"want the id of one message, as in the first column of 'mta bounce list', got %d arguments"),
 	}
 	var rest func() error // prints the content
 	answers(c, cmd, func(ctx context.Context, client *api.Client, ids []string) (m api.InboundMail, err error) {
@@ -147,7 +151,8 @@ func (c *cli) bounceUnknown(l api.UnknownList) error {
 		left := of.Count
 		for _, s := range of.Samples {
 			left -= s.Count
-			t.Add(strings.Join(strings.Fields(s.Reply.String()), " "), cmp.Or(of.Provider, "-"), s.Count, legible.Age(c.now().Sub(s.Last)), cmp.Or(s.Message, "-"))
+			t.Add(strings.Join(strings.Fields(s.Reply.String()), " "), cmp.Or(of.Provider, "-"), s.Count,
+				legible.Age(c.now().Sub(s.Last)), cmp.Or(s.Message, "-"))
 		}
 		if left > 0 {
 			t.Add("others, of which no sample is kept", cmp.Or(of.Provider, "-"), left, "-", "-")
@@ -192,7 +197,8 @@ func newBounceToken(c *cli) *cobra.Command {
 			}
 			keys, err := mta.ReturnPathKeys(cfg)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-				err = fmt.Errorf("%w: run this on the relay's machine, as root or as its user, with its configuration", err)
+				err = fmt.Errorf("%w: run this on the relay's machine, as root or as its user, with its configuration",
+					err)
 			}
 			if err != nil {
 				return err
@@ -230,8 +236,10 @@ func nameToken(cfg *config.Config, keys *returnpath.Keys, address string, now ti
 			continue
 		}
 		out.For = map[returnpath.Purpose]string{returnpath.Bounce: "bounce", returnpath.Unsubscribe: "unsubscribe"}[p]
-		out.Valid, out.Message, out.Recipient, out.Day = err == nil, t.Message.String(), t.Recipient+1, t.Day.Format(time.DateOnly)
-		out.Node, out.ThisNode, out.Key, out.Signs = t.Node.String(), t.Node == returnpath.NodeOf(cfg.NodeID), &t.Key, t.Key == keys.Number()
+		out.Valid, out.Message, out.Recipient, out.Day = err == nil, t.Message.String(), t.Recipient+1,
+			t.Day.Format(time.DateOnly)
+		out.Node, out.ThisNode, out.Key, out.Signs = t.Node.String(), t.Node == returnpath.NodeOf(cfg.NodeID), &t.Key,
+			t.Key == keys.Number()
 		if until := keys.Until(t); !until.IsZero() {
 			out.Until = &until
 		}
@@ -243,7 +251,8 @@ func nameToken(cfg *config.Config, keys *returnpath.Keys, address string, now ti
 func (c *cli) printToken(n namedByToken, nodeID string) {
 	fact := c.facts(11).add
 	if n.Message != "" {
-		fact("for", "%s", map[string]string{"bounce": "bounces and complaints", "unsubscribe": "the recipient's unsubscription"}[n.For])
+		fact("for", "%s", map[string]string{"bounce": "bounces and complaints",
+			"unsubscribe": "the recipient's unsubscription"}[n.For])
 		fact("message", "%s", n.Message)
 		if n.Recipient > 0 {
 			fact("recipient", "number %d of the message", n.Recipient)
@@ -251,7 +260,8 @@ func (c *cli) printToken(n namedByToken, nodeID string) {
 			fact("recipient", "none: the transaction had several")
 		}
 		fact("day", "%s", n.Day)
-		fact("node", "%s%s", n.Node, map[bool]string{true: " (this relay)", false: " (another relay; this one is " + nodeID + ")"}[n.ThisNode])
+		fact("node", "%s%s", n.Node,
+			map[bool]string{true: " (this relay)", false: " (another relay; this one is " + nodeID + ")"}[n.ThisNode])
 		fact("key", "%d%s", *n.Key, map[bool]string{true: "", false: " (no longer signs)"}[n.Signs])
 	}
 	switch {

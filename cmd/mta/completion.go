@@ -32,7 +32,8 @@ func (c *cli) complete(names namer) cobra.CompletionFunc {
 		}
 		var some []string
 		for _, n := range all {
-			if n = draw.Clean(n); n != "" && strings.HasPrefix(n, strings.ToLower(prefix)) && len(some) < mostCompleted {
+			if n = draw.Clean(n); n != "" && strings.HasPrefix(n, strings.ToLower(prefix)) &&
+				len(some) < mostCompleted {
 				some = append(some, n)
 			}
 		}
@@ -49,13 +50,15 @@ func (c *cli) completeBy(cmd *cobra.Command, flag string, names namer) {
 // siteNames asks for the sites from the prefix on, in the order of names: however many there are, a page
 // has those that begin so.
 func (c *cli) siteNames(ctx context.Context, client *api.Client, prefix string) ([]string, error) {
-	l, err := api.OpSites.Call(ctx, client, api.SiteFilter{Order: api.ByName, Paging: api.Paging{After: justBefore(prefix), Limit: mostCompleted}})
+	l, err := api.OpSites.Call(ctx, client,
+		api.SiteFilter{Order: api.ByName, Paging: api.Paging{After: justBefore(prefix), Limit: mostCompleted}})
 	return namesOf(l.Sites, func(s *api.Site) string { return s.Name }), err
 }
 
 // hostNames is siteNames for hosts. One with several addresses is offered once.
 func (c *cli) hostNames(ctx context.Context, client *api.Client, prefix string) ([]string, error) {
-	l, err := api.OpHosts.Call(ctx, client, api.HostFilter{Paging: api.Paging{After: justBefore(prefix), Limit: mostCompleted}})
+	l, err := api.OpHosts.Call(ctx, client,
+		api.HostFilter{Paging: api.Paging{After: justBefore(prefix), Limit: mostCompleted}})
 	return slices.Compact(namesOf(l.Hosts, func(h *api.Host) string { return h.Name })), err
 }
 
@@ -65,12 +68,14 @@ func (c *cli) sourceNames(ctx context.Context, client *api.Client, _ string) ([]
 }
 
 func (c *cli) poolNames(ctx context.Context, client *api.Client, _ string) ([]string, error) {
-	l, err := api.OpPools.Call(ctx, client, api.UnpooledFilter{BlockFilter: api.BlockFilter{Paging: api.Paging{Limit: api.MaxLimit}}})
+	l, err := api.OpPools.Call(ctx, client,
+		api.UnpooledFilter{BlockFilter: api.BlockFilter{Paging: api.Paging{Limit: api.MaxLimit}}})
 	return namesOf(l.Pools, func(p *api.Pool) string { return p.Name }), err
 }
 
 func (c *cli) tenantNames(ctx context.Context, client *api.Client, _ string) ([]string, error) {
-	l, err := api.OpTenants.Call(ctx, client, api.TenantFilter{BlockFilter: api.BlockFilter{Paging: api.Paging{Limit: api.MaxLimit}}})
+	l, err := api.OpTenants.Call(ctx, client,
+		api.TenantFilter{BlockFilter: api.BlockFilter{Paging: api.Paging{Limit: api.MaxLimit}}})
 	return namesOf(l.Tenants, func(t *api.Tenant) string { return t.Name }), err
 }
 
@@ -103,7 +108,8 @@ func justBefore(prefix string) string {
 // completeNames gives each flag that names something of the running relay its completion, whatever
 // command it is of.
 func (c *cli) completeNames(cmd *cobra.Command) {
-	for flag, names := range map[string]namer{"site": c.siteNames, "source": c.sourceNames, "tenant": c.tenantNames, "pool": c.poolNames} {
+	for flag, names := range map[string]namer{"site": c.siteNames, "source": c.sourceNames, "tenant": c.tenantNames,
+		"pool": c.poolNames} {
 		if f := cmd.Flags().Lookup(flag); f != nil {
 			c.completeBy(cmd, flag, names) // an error means that it has one
 		}

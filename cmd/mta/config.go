@@ -157,9 +157,12 @@ func newCheck(c *cli) *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: problems, warnings, and with --effective the settings")
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with status 1 if there are warnings")
 	cmd.Flags().BoolVar(&askDNS, "dns", false, "ask the DNS what receivers will think of our mail")
-	cmd.Flags().StringSliceVar(&dns.Domains, "domain", nil, "with --dns: the `domain` in From (default: all that the configuration names)")
-	cmd.Flags().StringSliceVar(&dns.Sources, "source", nil, "with --dns: the `name` or address of a source (default: all)")
-	cmd.Flags().StringVar(&dns.MailFrom, "mail-from", "", "with --dns: the `domain` in MAIL FROM (default: that in From)")
+	cmd.Flags().StringSliceVar(&dns.Domains, "domain", nil,
+		"with --dns: the `domain` in From (default: all that the configuration names)")
+	cmd.Flags().StringSliceVar(&dns.Sources, "source", nil,
+		"with --dns: the `name` or address of a source (default: all)")
+	cmd.Flags().StringVar(&dns.MailFrom, "mail-from", "",
+		"with --dns: the `domain` in MAIL FROM (default: that in From)")
 	return cmd
 }
 
@@ -255,7 +258,8 @@ func (c *cli) faults(cfg *config.Config) (faults []string, failed error) {
 	if faults = check.Faults(cfg); len(faults) > 0 {
 		failed = exitError(exitFailed)
 	}
-	if _, err := datadir.Formats(cfg, thisBuild().Version); errors.Is(err, format.ErrRefused) { // what we may not read, the relay may
+	// what we may not read, the relay may
+	if _, err := datadir.Formats(cfg, thisBuild().Version); errors.Is(err, format.ErrRefused) {
 		faults, failed = append(faults, strings.Split(err.Error(), "\n")...), exitError(exitConfig)
 	}
 	return faults, failed
@@ -287,9 +291,11 @@ func (c *cli) checkDNS(ctx context.Context, q check.DNSQuestion, asJSON, strict 
 		return usagef("%v", err)
 	}
 	if len(q.Domains) == 0 && len(cfg.SenderDomains()) == 0 {
-		fmt.Fprintln(c.err, "mta: no sender's domain is checked, since the configuration names none; name one with --domain")
+		fmt.Fprintln(c.err,
+			"mta: no sender's domain is checked, since the configuration names none; name one with --domain")
 	}
-	sum := dnsFindings{found, dnscheck.Count(found, dnscheck.Failed), dnscheck.Count(found, dnscheck.Warning), dnscheck.Count(found, dnscheck.Unknown)}
+	sum := dnsFindings{found, dnscheck.Count(found, dnscheck.Failed), dnscheck.Count(found, dnscheck.Warning),
+		dnscheck.Count(found, dnscheck.Unknown)}
 	if asJSON {
 		err = writeJSON(c.out, sum)
 	} else {
@@ -312,7 +318,8 @@ func (f *dnsFindings) write(w io.Writer, s draw.Screen) error {
 			}
 			b.WriteString(draw.Clean(subject) + "\n")
 		}
-		line := "  " + s.Coloured(string(finding.Result), colourOf(string(finding.Result))) + strings.Repeat(" ", max(1, 9-len(finding.Result))) + draw.Clean(finding.Text)
+		line := "  " + s.Coloured(string(finding.Result), colourOf(string(finding.Result))) +
+			strings.Repeat(" ", max(1, 9-len(finding.Result))) + draw.Clean(finding.Text)
 		b.WriteString(draw.Wrap(line, s.Width, findingIndent) + "\n")
 		writeRemedy(&b, finding, s.Width)
 	}
@@ -368,7 +375,8 @@ The exit code is 1 when something that limits or protects, such as a rate or an 
 not be carried: read the notes, then repeat the command with --accept.`
 
 func newImport(c *cli) *cobra.Command {
-	g := group("import", "write mta.conf from the configuration of another mail server", newImportPowerMTA(c), newImportPostfix(c))
+	g := group("import", "write mta.conf from the configuration of another mail server", newImportPowerMTA(c),
+		newImportPostfix(c))
 	g.Long = importHelp
 	return g
 }
@@ -384,10 +392,14 @@ type importing struct {
 // importCommand completes cmd: read gets its arguments.
 func (c *cli) importCommand(cmd *cobra.Command, read func(args []string) (*importer.Draft, error)) *cobra.Command {
 	im := &importing{c: c}
-	cmd.Flags().StringVar(&im.out, "out", "", "write the configuration to this `file`, which must not exist, or be the unchanged result of an earlier import")
-	cmd.Flags().BoolVar(&im.accept, "accept", false, "exit with 0 although something that limits or protects could not be carried")
-	cmd.Flags().BoolVar(&im.withSecrets, "with-secrets", false, "write passwords into the file of --out, not into a separate one")
-	cmd.Flags().BoolVar(&im.asJSON, "json", false, "print the summary as JSON, on standard output; without --out with the configuration in it")
+	cmd.Flags().StringVar(&im.out, "out", "",
+		"write the configuration to this `file`, which must not exist, or be the unchanged result of an earlier import")
+	cmd.Flags().BoolVar(&im.accept, "accept", false,
+		"exit with 0 although something that limits or protects could not be carried")
+	cmd.Flags().BoolVar(&im.withSecrets, "with-secrets", false,
+		"write passwords into the file of --out, not into a separate one")
+	cmd.Flags().BoolVar(&im.asJSON, "json", false,
+		"print the summary as JSON, on standard output; without --out with the configuration in it")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if im.withSecrets && im.out == "" {
 			return usagef("--with-secrets needs --out: passwords are not written to standard output")
@@ -429,7 +441,8 @@ func (im *importing) verify(text []byte, secrets map[string]string) error {
 	if problems := (settings.Problems)(nil); errors.As(err, &problems) {
 		fmt.Fprintf(im.c.err, "%v\n", problems)
 		return hinted{errors.New("the import made a configuration with faults: nothing was written"),
-			"correct the directives from which the lines above come; if they are right, this is a fault of mta: please report it with both"}
+			"correct the directives from which the lines above come; if they are right, this is a fault of mta: " +
+				"please report it with both"}
 	}
 	return err
 }
@@ -452,7 +465,8 @@ func (im *importing) write(text []byte, secrets map[string]string) error {
 	}
 	if im.out == "" {
 		if len(secrets) > 0 {
-			fmt.Fprintf(im.c.err, "mta: %s not written: --out FILE also makes FILE.secrets\n", plural(len(secrets), "password"))
+			fmt.Fprintf(im.c.err, "mta: %s not written: --out FILE also makes FILE.secrets\n",
+				plural(len(secrets), "password"))
 		}
 		if im.asJSON {
 			return nil
@@ -466,11 +480,13 @@ func (im *importing) write(text []byte, secrets map[string]string) error {
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // some devices have no end
-			return hinted{fmt.Errorf("%s is not a regular file", path), "give --out another name; without it the result goes to standard output"}
+			return hinted{fmt.Errorf("%s is not a regular file", path),
+				"give --out another name; without it the result goes to standard output"}
 		}
 		old, err := os.ReadFile(path)
 		if err == nil && !unedited(old) {
-			return hinted{fmt.Errorf("%s exists, and is not the unchanged result of an earlier import", path), "give --out another name, or move the file away"}
+			return hinted{fmt.Errorf("%s exists, and is not the unchanged result of an earlier import", path),
+				"give --out another name, or move the file away"}
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -486,7 +502,8 @@ func (im *importing) write(text []byte, secrets map[string]string) error {
 		}
 	}
 	if len(secrets) > 0 {
-		fmt.Fprintf(im.c.err, "mta: %s in %s: give it to the relay as its environment\n", plural(len(secrets), "password"), im.out+".secrets")
+		fmt.Fprintf(im.c.err, "mta: %s in %s: give it to the relay as its environment\n",
+			plural(len(secrets), "password"), im.out+".secrets")
 	}
 	return nil
 }
@@ -543,7 +560,9 @@ func (im *importing) report(s *importer.Summary, text []byte) error {
 	}
 	fmt.Fprintf(c.err, "%s carried, %d with a note, %d not carried\n", plural(s.Carried, "directive"), s.Noted, s.Lost)
 	if s.Protects > 0 && !im.accept {
-		fmt.Fprintf(c.err, "mta: %s for a limit or a protection could not be carried: read the notes, then repeat the command with --accept\n", plural(s.Protects, "directive"))
+		fmt.Fprintf(c.err,
+			"mta: %s for a limit or a protection could not be carried: read the notes, then repeat the command with "+
+				"--accept\n", plural(s.Protects, "directive"))
 	}
 	return nil
 }

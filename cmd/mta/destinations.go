@@ -95,9 +95,12 @@ func newSitesSuspend(c *cli) *cobra.Command {
 			}
 			return api.OpSuspend.Call(ctx, client, s)
 		}, func(done api.Suspended) {
-			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", draw.Clean(done.Site), fromSource(s.Source), moment(done.Until, c.now()))
+			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", draw.Clean(done.Site), fromSource(s.Source),
+				moment(done.Until, c.now()))
 			if done.Domains > 1 {
-				fmt.Fprintf(c.err, "the site serves %s, and mail for all of them waits: %s\nto stop one of them alone: mta pause domain NAME\n",
+				fmt.Fprintf(c.err,
+					"the site serves %s, and mail for all of them waits: %s\nto stop one of them alone: mta pause "+
+						"domain NAME\n",
 					plural(done.Domains, "domain"), draw.Clean(someOf(done.Some, done.Domains)))
 			}
 		}))
@@ -159,7 +162,8 @@ subcommand, 'mta hosts' lists them. To stop all mail for a set of domains, see
 
 func newHosts(c *cli) *cobra.Command {
 	list := newHostsList(c)
-	g := group("hosts", "list hosts, suspend them, discard their state", list, newHostsSuspend(c), newHostsResume(c), newHostsForget(c))
+	g := group("hosts", "list hosts, suspend them, discard their state", list, newHostsSuspend(c), newHostsResume(c),
+		newHostsForget(c))
 	g.Long = hostsHelp
 	listByDefault(g, list)
 	return g
@@ -278,7 +282,8 @@ func newConnectionsList(c *cli) *cobra.Command {
 		example: `  mta connections list --site mx.example.com
   mta connections list --direction in --peer 192.0.2.0/24 --json`,
 		what: "connections",
-		show: pages[api.ConnectionFilter, api.ConnectionList, api.Connection]{table: listing.Connections, row: api.OpConnections}.show,
+		show: pages[api.ConnectionFilter, api.ConnectionList, api.Connection]{table: listing.Connections,
+			row: api.OpConnections}.show,
 	}))
 }
 
@@ -359,7 +364,8 @@ messages in the queue and their size. OVER is the limit that the next message wo
 over; REFUSED counts connections and messages that were refused for a limit since the
 start of the relay, LOWERED those that over_quota = "lower" moved to the last tier.
 ` + sinceStart,
-		what: "tenants", filter: api.TenantFilter{BlockFilter: api.BlockFilter{Order: api.BySize}}, names: c.tenantNames,
+		what: "tenants", filter: api.TenantFilter{BlockFilter: api.BlockFilter{Order: api.BySize}},
+		names: c.tenantNames,
 		show: func(ctx context.Context, c *cli, client *api.Client, f api.TenantFilter, p *pageFlags) error {
 			if !limits || p.asJSON {
 				return usual.show(ctx, c, client, f, p)
@@ -424,12 +430,15 @@ func newResume(c *cli) *cobra.Command {
 	var in api.Intent
 	return changes(c, &cobra.Command{
 		Use: "resume everything | tenant NAME | pool NAME | source NAME | domain NAME", Short: "end a pause",
-		Long: "End a pause: its mail leaves immediately, within the limits of sites and sources.\nOther pauses stay in force.",
+		Long: "End a pause: its mail leaves immediately, within the limits of sites and sources.\nOther pauses stay " +
+			"in force.",
 		Args: pausable(false), ValidArgsFunction: c.completePausable(pausedNames),
 	}, &in, "pause", func(ctx context.Context, client *api.Client, args []string) (api.PauseChanged, error) {
-		return api.OpEndPause.Call(ctx, client, api.EndPause{Intent: in, What: api.PauseWhat(args[0]), Name: second(args)})
+		return api.OpEndPause.Call(ctx, client,
+			api.EndPause{Intent: in, What: api.PauseWhat(args[0]), Name: second(args)})
 	}, func(done api.PauseChanged) {
-		fmt.Fprintf(c.out, "%s is resumed; it was paused for %s\n", pauseOf(&done.Pause), legible.Age(c.now().Sub(done.Since)))
+		fmt.Fprintf(c.out, "%s is resumed; it was paused for %s\n", pauseOf(&done.Pause),
+			legible.Age(c.now().Sub(done.Since)))
 	})
 }
 
@@ -485,7 +494,8 @@ func (c *cli) completePausable(others func(api.PauseWhat) namer) cobra.Completio
 			return texts(api.PauseWhats), cobra.ShellCompDirectiveNoFileComp
 		}
 		what := api.PauseWhat(args[0])
-		names := map[api.PauseWhat]namer{api.PauseTenant: c.tenantNames, api.PausePool: c.poolNames, api.PauseSource: c.sourceNames}[what]
+		names := map[api.PauseWhat]namer{api.PauseTenant: c.tenantNames, api.PausePool: c.poolNames,
+			api.PauseSource: c.sourceNames}[what]
 		if others != nil {
 			names = others(what)
 		}
@@ -525,7 +535,8 @@ func pausable(orNothing bool) cobra.PositionalArgs {
 		case !slices.Contains(api.PauseWhats, api.PauseWhat(args[0])):
 			return hinted{usagef("%q can't be paused", args[0]), everyKind}
 		case len(args) < want:
-			return hinted{usagef("the name of the %s is missing", args[0]), fmt.Sprintf("as in: %s %s NAME", cmd.CommandPath(), args[0])}
+			return hinted{usagef("the name of the %s is missing", args[0]),
+				fmt.Sprintf("as in: %s %s NAME", cmd.CommandPath(), args[0])}
 		case len(args) > want:
 			return usagef("unexpected argument %q", args[want])
 		}

@@ -28,7 +28,8 @@ every name server has these. The dkim blocks of the configuration decide which m
 signed. These commands need no running relay.`
 
 func newDKIM(c *cli) *cobra.Command {
-	g := group("dkim", "keys that sign mail, and their DNS records", newDKIMKeygen(c), newDKIMDNS(c), newDKIMCheck(c), newDKIMList(c))
+	g := group("dkim", "keys that sign mail, and their DNS records", newDKIMKeygen(c), newDKIMDNS(c),
+		newDKIMCheck(c), newDKIMList(c))
 	g.Long = dkimHelp
 	return g
 }
@@ -99,14 +100,16 @@ func (c *cli) dkimKeygen(ctx context.Context, k keygen) error {
 	})
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return hinted{fmt.Errorf("%s already exists", k.out), "mta does not overwrite keys: choose another selector and another file"}
+		return hinted{fmt.Errorf("%s already exists", k.out),
+			"mta does not overwrite keys: choose another selector and another file"}
 	case err != nil:
 		return err
 	case k.dryRun:
 		return c.did(true, k.out, "generated a key")
 	}
 	if k.json {
-		return writeJSON(c.out, map[string]any{"file": k.out, "name": key.Name(), "record": key.Record(), "zone_line": key.ZoneLine()})
+		return writeJSON(c.out,
+			map[string]any{"file": k.out, "name": key.Name(), "record": key.Record(), "zone_line": key.ZoneLine()})
 	}
 	readers := "only you can read it; make the relay's user its owner"
 	if handsOn(filepath.Dir(k.out)) {
@@ -114,7 +117,9 @@ func (c *cli) dkimKeygen(ctx context.Context, k keygen) error {
 	}
 	fmt.Fprintf(c.out, "%s has the private key: %s\n", k.out, readers)
 	fmt.Fprintf(c.out, "\npublish this record:\n\n%s\n", key.ZoneLine())
-	_, err = fmt.Fprintf(c.out, "\nand add to the configuration:\n\ndkim %q {\n  domain = %q\n  key %q { file = %q }\n}\n", domain, domain, k.selector, k.out)
+	_, err = fmt.Fprintf(c.out,
+		"\nand add to the configuration:\n\ndkim %q {\n  domain = %q\n  key %q { file = %q }\n}\n", domain, domain,
+		k.selector, k.out)
 	return err
 }
 
@@ -219,19 +224,23 @@ func (c *cli) dkimKeys(names []string) ([]dkimKey, error) {
 	}
 	for _, n := range names {
 		if !wanted[n] {
-			return nil, hinted{fmt.Errorf("no dkim block has the name or domain %q", n), "'mta dkim list' lists the keys"}
+			return nil, hinted{fmt.Errorf("no dkim block has the name or domain %q", n),
+				"'mta dkim list' lists the keys"}
 		}
 	}
 	if len(keys) == 0 {
-		fmt.Fprintln(c.err, "mta: no mail is signed: the configuration has no dkim block; 'mta dkim keygen' generates a key")
+		fmt.Fprintln(c.err,
+			"mta: no mail is signed: the configuration has no dkim block; 'mta dkim keygen' generates a key")
 	}
 	return keys, nil
 }
 
 func describeKey(d *config.DKIM, k *config.DKIMKey, now time.Time) dkimKey {
 	out := dkimKey{
-		Block: d.Name, Domain: d.Domain, Selector: k.Selector, Algorithm: k.Key().Algorithm(), Bits: k.Key().Bits(), State: "replaced",
-		File: k.File, Senders: []string{}, Tenants: append([]string{}, d.Tenants...), Name: k.Key().Name(), Record: k.Key().Record(), key: k.Key(),
+		Block: d.Name, Domain: d.Domain, Selector: k.Selector, Algorithm: k.Key().Algorithm(), Bits: k.Key().Bits(),
+		State: "replaced",
+		File:  k.File, Senders: []string{}, Tenants: append([]string{}, d.Tenants...), Name: k.Key().Name(),
+		Record: k.Key().Record(), key: k.Key(),
 	}
 	for _, p := range d.Senders {
 		out.Senders = append(out.Senders, string(p))
@@ -341,7 +350,8 @@ func newDKIMCheck(c *cli) *cobra.Command {
 			return c.printKeys(found, asJSON)
 		},
 	}
-	cmd.Flags().StringSliceVar(&servers, "server", nil, "ask this name `server`, \"address\" or \"address:port\", in place of the zone's own")
+	cmd.Flags().StringSliceVar(&servers, "server", nil,
+		"ask this name `server`, \"address\" or \"address:port\", in place of the zone's own")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -409,7 +419,8 @@ func checkKey(ctx context.Context, a *dnscheck.Asker, k dkimKey) []checkedKey {
 func (row *checkedKey) judge(k dkimKey, ans dnscheck.Answer) {
 	if ans.Err != nil {
 		row.Result, row.Why = "unknown", ans.Err.Error()
-		row.Remedy = "a receiver that asks this server learns nothing: see to it, or take it out of the zone's NS records"
+		row.Remedy = "a receiver that asks this server learns nothing: see to it, or take it out of the zone's NS " +
+			"records"
 		return
 	}
 	v := k.key.Judge(ans.Texts)

@@ -34,7 +34,9 @@ func newExplain(c *cli) *cobra.Command {
 		Args: oneName("a domain, or the id of a message"), ValidArgsFunction: c.completeIDs,
 	}, func(ctx context.Context, client *api.Client, args []string) (e api.Explanation, err error) {
 		if at := strings.LastIndexByte(args[0], '@'); at >= 0 {
-			return e, usagef("%q is an address: use its domain, as in: mta explain %s\nto see whether the address is suppressed: mta suppress check %s",
+			return e, usagef(
+				"%q is an address: use its domain, as in: mta explain %s\nto see whether the address is suppressed: "+
+					"mta suppress check %s",
 				args[0], args[0][at+1:], args[0])
 		}
 		if _, err := envelope.ParseID(args[0]); err != nil {
@@ -170,7 +172,8 @@ func (c *cli) queued(f facts, d *api.Destination) {
 		n    int
 		what string
 	}{
-		{q.Due, "due"}, {q.Parked, "waiting in the queue"}, {q.Active, "with delivery"}, {q.Deferred, "deferred"}, {q.Held, "held"},
+		{q.Due, "due"}, {q.Parked, "waiting in the queue"}, {q.Active, "with delivery"}, {q.Deferred, "deferred"},
+		{q.Held, "held"},
 	} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
@@ -183,7 +186,8 @@ func (c *cli) queued(f facts, d *api.Destination) {
 	case q.Paused > 0 && q.PausedBy == "domain "+d.Domain:
 		parts = append(parts, fmt.Sprintf("%d waiting for the end of the pause", q.Paused))
 	case q.Paused > 0:
-		parts = append(parts, fmt.Sprintf("%d waiting for the end of the pause of %s (all destinations)", q.Paused, draw.Clean(q.PausedBy)))
+		parts = append(parts, fmt.Sprintf("%d waiting for the end of the pause of %s (all destinations)", q.Paused,
+			draw.Clean(q.PausedBy)))
 	}
 	f.add("in queue", "%s", cmp.Or(strings.Join(parts, ", "), "no recipient"))
 	if q.Unsorted > 0 {

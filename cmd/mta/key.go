@@ -34,7 +34,8 @@ as a whole, so the relay never reads half a file. These commands need no running
 A key is printed once, when it is added or rotated. The file has its SHA-256 only.`
 
 func newKey(c *cli) *cobra.Command {
-	g := group("key", "the API keys of applications", newKeyAdd(c), newKeyRotate(c), newKeyRemove(c), newKeyList(c), newKeyWhich(c), newKeyCheck(c))
+	g := group("key", "the API keys of applications", newKeyAdd(c), newKeyRotate(c), newKeyRemove(c), newKeyList(c),
+		newKeyWhich(c), newKeyCheck(c))
 	g.Long = keyHelp
 	g.PersistentFlags().StringVar(&c.keysFlag, "file", "", "the keys `file` (default: that of the configuration)")
 	return g
@@ -53,7 +54,8 @@ func (c *cli) keysFile() (path string, cfg *config.Config, err error) {
 		path = c.keysFlag
 	}
 	if path == "" {
-		return "", nil, hinted{errors.New("the configuration has no keys file"), `add keys { file = "/etc/mta/keys" } to it, or name a file with --file`}
+		return "", nil, hinted{errors.New("the configuration has no keys file"),
+			`add keys { file = "/etc/mta/keys" } to it, or name a file with --file`}
 	}
 	return path, cfg, nil
 }
@@ -133,7 +135,8 @@ func (c *cli) keyAdd(ctx context.Context, o newKeyOptions) error {
 		token string
 		added *auth.Key
 	)
-	f := fileChange{"key add", api.FileSubject{File: path, Tenant: k.Tenant, Names: []string{k.Name}, Scopes: o.scopes}, o.dryRun}
+	f := fileChange{"key add", api.FileSubject{File: path, Tenant: k.Tenant, Names: []string{k.Name}, Scopes: o.scopes},
+		o.dryRun}
 	err = c.changeFile(ctx, f, func() (int, error) {
 		if o.dryRun {
 			added, err = auth.PreviewAddKey(path, k, c.now())
@@ -167,7 +170,8 @@ func tenantOfKey(cfg *config.Config, tenant string) error {
 // newToken prints a key that is shown this once: alone on standard output. A dry run has none.
 func (c *cli) newToken(path, what, token string, k *auth.Key, asJSON bool) error {
 	if asJSON {
-		return writeJSON(c.out, api.NewAPIKey{Effect: api.Effect{Count: 1, DryRun: token == ""}, Key: token, Added: c.listed(k)})
+		return writeJSON(c.out,
+			api.NewAPIKey{Effect: api.Effect{Count: 1, DryRun: token == ""}, Key: token, Added: c.listed(k)})
 	}
 	if token == "" {
 		return c.did(true, path, "%s %s of %s, %s", what, k.Name, k.Tenant, keyBounds(k))
@@ -175,7 +179,8 @@ func (c *cli) newToken(path, what, token string, k *auth.Key, asJSON bool) error
 	if _, err := fmt.Fprintln(c.out, token); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(c.err, "%s: %s %s of %s, id %s, %s; the key will not be shown again\n", path, what, k.Name, k.Tenant, k.ID(), keyBounds(k))
+	_, err := fmt.Fprintf(c.err, "%s: %s %s of %s, id %s, %s; the key will not be shown again\n", path, what, k.Name,
+		k.Tenant, k.ID(), keyBounds(k))
 	return err
 }
 
@@ -266,14 +271,16 @@ that is valid for as long.`,
 			if overlap <= 0 {
 				_, err = fmt.Fprintf(c.err, "%s: the old key, id %s, is removed\n", path, old.ID())
 			} else {
-				_, err = fmt.Fprintf(c.err, "%s: the old key, id %s, is valid until %s UTC\n", path, old.ID(), old.Expires.Format(time.DateTime))
+				_, err = fmt.Fprintf(c.err, "%s: the old key, id %s, is valid until %s UTC\n", path, old.ID(),
+					old.Expires.Format(time.DateTime))
 			}
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "the key's `tenant`, if several have a key of this name")
 	cmd.Flags().Var((*ageFlag)(&overlap), "overlap", "the time that both keys are valid (`age`)")
-	cmd.Flags().Var((*ageFlag)(&expires), "expires", "the time that the new key is valid (`age`; default: as long as the old one)")
+	cmd.Flags().Var((*ageFlag)(&expires), "expires",
+		"the time that the new key is valid (`age`; default: as long as the old one)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	fileFlags(cmd, &dryRun)
 	return cmd
@@ -302,7 +309,8 @@ Requests with them are refused from then on.`,
 				return err
 			}
 			var removed []*auth.Key
-			f := fileChange{"key remove", api.FileSubject{File: path, Tenant: tenant, Names: args, Expired: expired}, dryRun}
+			f := fileChange{"key remove",
+				api.FileSubject{File: path, Tenant: tenant, Names: args, Expired: expired}, dryRun}
 			err = c.changeFile(cmd.Context(), f, func() (int, error) {
 				removed, err = c.removeKeys(path, tenant, args, dryRun)
 				return len(removed), err
@@ -393,7 +401,8 @@ func (c *cli) keyTable(list api.APIKeyList) error {
 		if !l.LastUsed.IsZero() {
 			used = legible.Age(c.now().Sub(l.LastUsed)) + " ago"
 		}
-		t.Add("", l.Name, l.Tenant, l.ID, l.State, strings.Join(l.Scopes, ","), from, legible.Age(c.now().Sub(l.Created)), end, used)
+		t.Add("", l.Name, l.Tenant, l.ID, l.State, strings.Join(l.Scopes, ","), from,
+			legible.Age(c.now().Sub(l.Created)), end, used)
 	}
 	return c.printTable(t)
 }
@@ -418,7 +427,8 @@ does not have it.`,
 			if k == nil {
 				return fmt.Errorf("%s does not have this key", path)
 			}
-			_, err = fmt.Fprintf(c.out, "%s of %s, id %s, %s: %s\n", k.Name, k.Tenant, k.ID(), c.listed(k).State, keyBounds(k))
+			_, err = fmt.Fprintf(c.out, "%s of %s, id %s, %s: %s\n", k.Name, k.Tenant, k.ID(),
+				c.listed(k).State, keyBounds(k))
 			return err
 		},
 	}
@@ -461,8 +471,8 @@ func fileFlags(cmd *cobra.Command, dryRun *bool) {
 	reasonFlag(cmd)
 }
 
-// changeFile carries out a change with its lines in the audit log. do returns how much it has changed. What can't be put
-// on record is not carried out.
+// changeFile carries out a change with its lines in the audit log. do returns how much it has changed. What can't be
+// put on record is not carried out.
 func (c *cli) changeFile(ctx context.Context, f fileChange, do func() (int, error)) error {
 	if f.dryRun {
 		_, err := do()
@@ -518,7 +528,8 @@ func (c *cli) beginFileChange(ctx context.Context, f fileChange) (endOf, error) 
 	begun, err := api.OpBeginFileChange.Call(ctx, client, api.FileChange{Action: f.action, FileSubject: f.about})
 	if err == nil {
 		return func(o audit.Outcome, n int, why string) error {
-			_, err := api.OpEndFileChange.Call(ctx, client, api.EndedFileChange{Number: begun.Number, Outcome: o, Count: n, Error: why})
+			_, err := api.OpEndFileChange.Call(ctx, client,
+				api.EndedFileChange{Number: begun.Number, Outcome: o, Count: n, Error: why})
 			return err
 		}, nil
 	}
@@ -544,7 +555,8 @@ func (c *cli) beginWithoutRelay(ctx context.Context, f fileChange) (endOf, error
 	if err != nil {
 		return nil, noRecord(err)
 	}
-	begun, err := log.Begin(audit.Line{Actor: thisProcess(), Action: f.action, Subject: f.about.String(), Reason: api.ReasonOf(ctx)})
+	begun, err := log.Begin(audit.Line{Actor: thisProcess(), Action: f.action, Subject: f.about.String(),
+		Reason: api.ReasonOf(ctx)})
 	if err != nil {
 		log.Close()
 		return nil, noRecord(err)

@@ -72,17 +72,23 @@ func newBench(c *cli) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	scenarioFlags(flags, &b.scenario)
-	flags.StringVar(&b.standard, "scenario", "", "start from the standard scenario of this `letter`, a to i; other flags change it")
+	flags.StringVar(&b.standard, "scenario", "",
+		"start from the standard scenario of this `letter`, a to i; other flags change it")
 	flags.Float64Var(&b.scale, "scale", 1, "`factor` for the number of messages")
 	flags.StringVar(&b.target, "target", "", "measure the server at this `ip:port`")
 	flags.IntVar(&b.pid, "pid", 0, "the process `id` of the target; its process group is measured")
 	flags.IntVar(&b.relay.Limit, "connection-limit", 20, "connections of the bench's relay to a site")
-	flags.IntVar(&b.relay.Sources, "sources", 0, "the `number` of addresses in 127.41.0.0/16 that the bench's relay sends from (default: one, chosen by the system)")
-	flags.StringVar(&b.config, "relay-config", "", "a `file` with more lines for the configuration of the bench's relay")
-	flags.StringVar(&b.relay.Dir, "dir", "", "the `directory` for the data and log of the bench's relay, kept afterwards (default: a temporary one)")
+	flags.IntVar(&b.relay.Sources, "sources", 0,
+		"the `number` of addresses in 127.41.0.0/16 that the bench's relay sends from (default: one, chosen by the "+
+			"system)")
+	flags.StringVar(&b.config, "relay-config", "",
+		"a `file` with more lines for the configuration of the bench's relay")
+	flags.StringVar(&b.relay.Dir, "dir", "",
+		"the `directory` for the data and log of the bench's relay, kept afterwards (default: a temporary one)")
 	flags.BoolVar(&b.transports, "transports", false, "only print a transport table for Postfix; needs --port")
 	flags.BoolVar(&b.json, "json", false, "print the report as JSON")
-	_ = cmd.RegisterFlagCompletionFunc("scenario", cobra.FixedCompletions(standardLetters(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("scenario",
+		cobra.FixedCompletions(standardLetters(), cobra.ShellCompDirectiveNoFileComp))
 	oneOf(cmd, "death", []bench.Death{bench.Silent, bench.Unreachable, bench.Refusing})
 	return cmd
 }
@@ -93,7 +99,8 @@ func scenarioFlags(flags *pflag.FlagSet, s *bench.Scenario) {
 	flags.IntVar(&s.Connections, "connections", s.Connections, "`number` of submitting connections")
 	flags.IntVar(&s.Size, "size", s.Size, "`octets` of a message's content")
 	flags.IntVar(&s.Recipients, "recipients", s.Recipients, "`number` of recipients of a message")
-	flags.IntVar(&s.BigEvery, "big-every", s.BigEvery, "only every `n`th message has that many recipients, the others have one")
+	flags.IntVar(&s.BigEvery, "big-every", s.BigEvery,
+		"only every `n`th message has that many recipients, the others have one")
 	flags.IntVar(&s.Rate, "rate", s.Rate, "messages per `second` (default: as fast as they are accepted)")
 	flags.IntVar(&s.Domains, "domains", s.Domains, "`number` of domains")
 	flags.IntVar(&s.Hosts, "hosts", s.Hosts, "`number` of hosts (default: as many as domains)")
@@ -105,14 +112,18 @@ func scenarioFlags(flags *pflag.FlagSet, s *bench.Scenario) {
 	flags.BoolVar(&s.NoChunking, "no-chunking", s.NoChunking, "hosts don't offer CHUNKING")
 	flags.Float64Var(&s.Temporary, "temporary", s.Temporary, "`share` of messages that hosts defer, 0 to 1")
 	flags.Float64Var(&s.Drop, "drop", s.Drop, "`probability` that a host cuts the connection, at each step")
-	flags.IntVar(&s.HostConnections, "host-connections", s.HostConnections, "`number` of connections that a host accepts at a time (default: unlimited)")
-	flags.IntVar(&s.HostMessages, "host-messages", s.HostMessages, "`number` of messages that a host accepts per connection (default: unlimited)")
-	flags.IntVar(&s.ClientMessages, "client-messages", s.ClientMessages, "`number` of messages that a client submits per connection (default: unlimited)")
+	flags.IntVar(&s.HostConnections, "host-connections", s.HostConnections,
+		"`number` of connections that a host accepts at a time (default: unlimited)")
+	flags.IntVar(&s.HostMessages, "host-messages", s.HostMessages,
+		"`number` of messages that a host accepts per connection (default: unlimited)")
+	flags.IntVar(&s.ClientMessages, "client-messages", s.ClientMessages,
+		"`number` of messages that a client submits per connection (default: unlimited)")
 	flags.BoolVar(&s.TLS, "tls", s.TLS, "clients and hosts use STARTTLS and resume their sessions")
 	flags.DurationVar(&s.Patience, "patience", s.Patience, "how long to wait after the last arrival")
 	flags.Uint64Var(&s.Seed, "seed", s.Seed, "random seed (`number`) of the hosts' behavior")
 	flags.IntVar(&s.Port, "port", s.Port, "the `port` of all hosts (default: any free one)")
-	flags.StringVar(&s.DNS, "dns", s.DNS, "the address of the sites' name server, `ip:port` (default: any port of 127.0.0.1)")
+	flags.StringVar(&s.DNS, "dns", s.DNS,
+		"the address of the sites' name server, `ip:port` (default: any port of 127.0.0.1)")
 }
 
 func standardLetters() (letters []string) {
@@ -248,7 +259,8 @@ func (b *benchBar) show(p bench.Progress) {
 		return
 	}
 	rate := float64(p.Delivered-b.last.Delivered) / max(since.Seconds(), barEvery.Seconds())
-	numbers := fmt.Sprintf(" %d of %d accepted, %d of %d delivered, %.0f/s, %.0fs", p.Accepted, p.Messages, p.Delivered, p.Expected, rate, p.Elapsed.Seconds())
+	numbers := fmt.Sprintf(" %d of %d accepted, %d of %d delivered, %.0f/s, %.0fs", p.Accepted, p.Messages, p.Delivered,
+		p.Expected, rate, p.Elapsed.Seconds())
 	b.last, b.drawn = p, true
 	done, left := legible.Bar(p.Delivered, p.Expected, max(4, b.width-len(numbers)-1))
 	fmt.Fprintf(b.out, "\r%s%s%s\x1b[K", done, left, numbers)
@@ -284,7 +296,8 @@ func newDemo(c *cli) *cobra.Command {
 	flags.IntVar(&o.Messages, "messages", 0, "`number` of messages to submit (default 20000)")
 	flags.DurationVar(&o.Over, "over", 0, "how long to submit, if the relay keeps up (default 12s)")
 	flags.DurationVar(&o.Limit, "limit", 0, "how long to wait for mail that is still queued then (default 1m)")
-	flags.StringVar(&o.Dir, "dir", "", "the `directory` for the relay's data, kept afterwards (default: a temporary one)")
+	flags.StringVar(&o.Dir, "dir", "",
+		"the `directory` for the relay's data, kept afterwards (default: a temporary one)")
 	flags.Uint64Var(&o.Seed, "seed", 0, "random seed (`number`) of the mail and the providers' behavior")
 	flags.BoolVar(&o.Keep, "keep", false, "leave everything running after the summary, until interrupted")
 	return cmd
@@ -334,7 +347,8 @@ func newAdmissionSimulate(c *cli) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.trace, "trace", "", "the `file` with the load; - is standard input")
-	flags.StringVar(&f.mode, "mode", overload.Modes[0], "the `controller`: utilisation; or, for comparison, pid (as published), codel or none")
+	flags.StringVar(&f.mode, "mode", overload.Modes[0],
+		"the `controller`: utilisation; or, for comparison, pid (as published), codel or none")
 	flags.Uint64Var(&f.seed, "seed", 1, "the random seed")
 	flags.DurationVar(&f.timeout, "timeout", 2*time.Second, "how `long` a submission waits for a slot")
 	flags.BoolVar(&f.tune, "tune", false, "let the tuner set the number of slots")
@@ -361,12 +375,13 @@ func (c *cli) admissionSimulate(f *overloadFlags) error {
 	}
 	out := overload.NewCSV(c.out, f.byTier)
 	var rows []overload.Row
-	err = overload.Run(trace, overload.Options{Seed: f.seed, Law: law, Timeout: f.timeout, Tune: f.tune}, func(r *overload.Row) error {
-		if f.plot != "" {
-			rows = append(rows, *r)
-		}
-		return out.Write(r)
-	})
+	err = overload.Run(trace, overload.Options{Seed: f.seed, Law: law, Timeout: f.timeout, Tune: f.tune},
+		func(r *overload.Row) error {
+			if f.plot != "" {
+				rows = append(rows, *r)
+			}
+			return out.Write(r)
+		})
 	if err := errors.Join(err, out.Close()); err != nil {
 		return err
 	}
@@ -444,15 +459,24 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.plan, "plan", "", "the `plan`: its name, or a file")
 	flags.StringVar(&f.trace, "trace", "", "the trace `file`; - is standard input")
-	flags.StringVar(&f.demand, "demand", "", "instead of a trace: a daily `volume`, such as 20000/day, for as many days as the plan has caps and one more")
+	flags.StringVar(&f.demand, "demand", "",
+		"instead of a trace: a daily `volume`, such as 20000/day, for as many days as the plan has caps and one more")
 	flags.StringVar(&f.on, "on", "", "the `days` of the week with mail, such as mon-fri or tue (default: all)")
-	flags.StringVar(&f.shape, "shape", "office", "when the mail arrives within a day: `SHAPE` is even, office (8 to 18 o'clock) or campaign (within ten minutes)")
+	flags.StringVar(&f.shape, "shape", "office",
+		"when the mail arrives within a day: `SHAPE` is even, office (8 to 18 o'clock) or campaign (within ten minutes)")
 	flags.Uint64Var(&f.seed, "seed", 1, "the random seed")
 	flags.Int64Var(&f.interval, "interval", 10, "`seconds` per row")
-	flags.StringVar(&f.pacing, "pacing", "", "the `pacing`: ledger or pid; or, for comparison and without caps, bare-pid or onoff (default: the plan's pacing)")
-	flags.StringVar(&f.overflow, "overflow", "", "the handling of mail that exceeds the plan, shared or hold: it uses a shared source, or waits (default: that of the plan or its `pools`)")
-	flags.IntVar(&f.tier, "tier", config.DefaultTier, "the `tier` of the mail, 0 to 5: more important mail has less patience")
-	flags.DurationVar(&f.patience, "patience", 0, "how `long` mail waits before it uses a shared source, as far as the plan can take it (default: as the configuration has it for the plan and the tier)")
+	flags.StringVar(&f.pacing, "pacing", "",
+		"the `pacing`: ledger or pid; or, for comparison and without caps, bare-pid or onoff (default: the plan's "+
+			"pacing)")
+	flags.StringVar(&f.overflow, "overflow", "",
+		"the handling of mail that exceeds the plan, shared or hold: it uses a shared source, or waits (default: "+
+			"that of the plan or its `pools`)")
+	flags.IntVar(&f.tier, "tier", config.DefaultTier,
+		"the `tier` of the mail, 0 to 5: more important mail has less patience")
+	flags.DurationVar(&f.patience, "patience", 0,
+		"how `long` mail waits before it uses a shared source, as far as the plan can take it (default: as the "+
+			"configuration has it for the plan and the tier)")
 	flags.StringVar(&f.plot, "plot", "", "draw a chart into this `file`, as SVG")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON instead of CSV")
 	flags.StringVar(&f.pacing, "mode", "", "the former name of --pacing")
@@ -572,7 +596,8 @@ func (c *cli) simulatedMail(f *simulateFlags, plan *warmup.Plan) ([]simulate.Eve
 func (c *cli) demanded(f *simulateFlags, plan *warmup.Plan) ([]simulate.Event, time.Time, error) {
 	n, err := strconv.ParseInt(strings.TrimSuffix(f.demand, "/day"), 10, 64)
 	if err != nil {
-		return nil, time.Time{}, &simulate.InputError{What: "options", Text: fmt.Sprintf("demand %q: write it as 20000/day", f.demand)}
+		return nil, time.Time{},
+			&simulate.InputError{What: "options", Text: fmt.Sprintf("demand %q: write it as 20000/day", f.demand)}
 	}
 	d := simulate.Demand{PerDay: n, Shape: f.shape}
 	if d.On, err = warmup.ParseWeekdays(f.on); err != nil {
@@ -600,7 +625,9 @@ func (c *cli) simulatedPlan(f *simulateFlags) (*warmup.Plan, simulate.Options, e
 	if o := warmup.Overflow(f.overflow); o.Valid() {
 		plan.Overflow = o
 	} else if o != "" {
-		return nil, simulate.Options{}, &simulate.InputError{What: "options", Text: fmt.Sprintf("overflow %q is not known: use shared or hold", f.overflow)}
+		return nil, simulate.Options{},
+			&simulate.InputError{What: "options",
+				Text: fmt.Sprintf("overflow %q is not known: use shared or hold", f.overflow)}
 	}
 	opt := wiring.Simulation(cfg, plan.Name, f.tier)
 	if f.given {
@@ -628,7 +655,9 @@ func (c *cli) planOf(name string) (*warmup.Plan, *config.Config, error) {
 			return &own, cfg, nil
 		}
 		if _, err := os.Stat(name); err != nil {
-			return nil, nil, &simulate.InputError{What: "plan", Text: fmt.Sprintf("there is no plan and no file %q; the plans: %s", name, strings.Join(cfg.WarmupPlans(), ", "))}
+			return nil, nil, &simulate.InputError{What: "plan",
+				Text: fmt.Sprintf("there is no plan and no file %q; the plans: %s", name,
+					strings.Join(cfg.WarmupPlans(), ", "))}
 		}
 	}
 	text, err := os.ReadFile(name)
@@ -637,7 +666,8 @@ func (c *cli) planOf(name string) (*warmup.Plan, *config.Config, error) {
 	}
 	p, err := warmup.ParsePlan(bytes.NewReader(planIn(text)))
 	if err != nil {
-		return nil, nil, &simulate.InputError{What: "plan", Text: name + ": " + strings.TrimPrefix(plainly(err), "reading plan: ")}
+		return nil, nil, &simulate.InputError{What: "plan",
+			Text: name + ": " + strings.TrimPrefix(plainly(err), "reading plan: ")}
 	}
 	p.Name = strings.TrimSuffix(filepath.Base(name), ".json")
 	return p, config.Default(), nil

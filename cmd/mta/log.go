@@ -89,7 +89,8 @@ func newLog(c *cli) *cobra.Command {
 	c.addParams(cmd, &q)
 	flags.BoolVar(&newest, "newest", false, "the newest first: the first ones come at once, however large the log is")
 	flags.BoolVar(&asJSON, "json", false, "print the records unchanged: a line of JSON for each")
-	flags.StringVar(&format, "format", "", "pmta: print CSV as PowerMTA's accounting files have it, a `format` for scripts")
+	flags.StringVar(&format, "format", "",
+		"pmta: print CSV as PowerMTA's accounting files have it, a `format` for scripts")
 	oneOf(cmd, "format", []string{"pmta"})
 	oneOf(cmd, "type", accounting.Types)
 	oneOf(cmd, "class", bounce.Names())
@@ -100,7 +101,8 @@ const defaultLast = 50
 
 // narrowed reports whether the command line says which records are wanted.
 func narrowed(cmd *cobra.Command) bool {
-	for _, name := range []string{"type", "id", "sender", "recipient", "domain", "site", "tenant", "class", "since", "until", "last"} {
+	for _, name := range []string{"type", "id", "sender", "recipient", "domain", "site", "tenant", "class", "since",
+		"until", "last"} {
 		if cmd.Flags().Changed(name) {
 			return true
 		}
@@ -179,7 +181,8 @@ func (c *cli) search(ctx context.Context, client *api.Client, q api.LogQuery, ea
 }
 
 // searchNewest gives the records that fit to each, newest first: q.Last of them, 0 is all.
-func (c *cli) searchNewest(ctx context.Context, client *api.Client, q api.LogQuery, each func(record []byte) error) error {
+func (c *cli) searchNewest(ctx context.Context, client *api.Client, q api.LogQuery,
+	each func(record []byte) error) error {
 	all, missing, damaged := q.Last == 0, q.Last, ""
 	q.Last = 0
 	ask := client.NewestRecords
@@ -251,13 +254,15 @@ func (c *cli) logLine(line []byte) error {
 	}
 	text := fmt.Sprintf("%s  %-16s  %-13s  %s", r.Time.Local().Format(time.DateTime), r.Type, id, logText(r))
 	text = draw.Wrap(draw.Clean(text), c.screen.Width, 4)
-	_, err = fmt.Fprintln(c.out, strings.Replace(text, string(r.Type), c.screen.Coloured(string(r.Type), colourOf(string(r.Type))), 1))
+	_, err = fmt.Fprintln(c.out,
+		strings.Replace(text, string(r.Type), c.screen.Coloured(string(r.Type), colourOf(string(r.Type))), 1))
 	return err
 }
 
 // logText is what happened to whom.
 func logText(r *accounting.Record) string {
-	reply := (&api.Reply{Code: r.Response.Code, Enhanced: r.Response.Enhanced.String(), Text: r.Response.Text, Command: r.Response.Command}).String()
+	reply := (&api.Reply{Code: r.Response.Code, Enhanced: r.Response.Enhanced.String(), Text: r.Response.Text,
+		Command: r.Response.Command}).String()
 	switch r.Type {
 	case accounting.Warmup:
 		return strings.TrimSpace(r.EgressSource + " " + r.Response.Text)
@@ -268,13 +273,15 @@ func logText(r *accounting.Record) string {
 		if !r.Release.IsZero() {
 			later = ", scheduled for " + r.Release.Local().Format(time.DateTime)
 		}
-		return fmt.Sprintf("%s -> %s%s, %s%s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer), plural(int(r.Size), "octet"), later)
+		return fmt.Sprintf("%s -> %s%s, %s%s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer),
+			plural(int(r.Size), "octet"), later)
 	case accounting.Rejection:
 		often := ""
 		if r.Count > 1 {
 			often = fmt.Sprintf(", and %d more like it", r.Count-1)
 		}
-		return fmt.Sprintf("%s -> %s%s: %s%s", angled(string(r.Sender)), angled(string(r.Recipient)), from(r.Peer), reply, often)
+		return fmt.Sprintf("%s -> %s%s: %s%s", angled(string(r.Sender)), angled(string(r.Recipient)),
+			from(r.Peer), reply, often)
 	case accounting.Feedback:
 		reply = cmp.Or(r.FeedbackType(), "feedback") + " report" + from(r.Peer)
 	case accounting.Unsubscribe:
@@ -304,21 +311,27 @@ func from(p accounting.Peer) string {
 
 // acctColumns are those of an acct-file of PowerMTA.
 var acctColumns = []string{
-	"type", "timeLogged", "timeQueued", "orig", "rcpt", "dsnAction", "dsnStatus", "dsnDiag", "dsnMta", "bounceCat", "srcType", "srcMta",
+	"type", "timeLogged", "timeQueued", "orig", "rcpt", "dsnAction", "dsnStatus", "dsnDiag", "dsnMta", "bounceCat",
+	"srcType", "srcMta",
 	"dlvType", "dlvSourceIp", "dlvDestinationIp", "dlvSize", "vmta", "vmtaPool", "jobId", "queue",
 }
 
 // acctTypes are the types of records that acct-files have, with their letter and DSN action.
 var acctTypes = map[accounting.Type][2]string{
-	accounting.Reception: {"r", ""}, accounting.Delivery: {"d", "relayed"}, accounting.TransientFailure: {"t", "delayed"},
-	accounting.Bounce: {"b", "failed"}, accounting.Expiration: {"b", "failed"}, accounting.AdminBounce: {"b", "failed"},
+	accounting.Reception: {"r", ""}, accounting.Delivery: {"d", "relayed"},
+	accounting.TransientFailure: {"t", "delayed"},
+	accounting.Bounce:           {"b", "failed"}, accounting.Expiration: {"b", "failed"},
+	accounting.AdminBounce: {"b", "failed"},
 }
 
 // acctCategories are the bounce categories of PowerMTA, by our class; others are "other".
 var acctCategories = map[string]string{
-	"InvalidRecipient": "bad-mailbox", "BadDomain": "bad-domain", "InactiveMailbox": "inactive-mailbox", "QuotaIssues": "quota-issues",
-	"SpamBlock": "spam-related", "SpamContent": "spam-related", "SpamRelated": "spam-related", "VirusRelated": "virus-related",
-	"PolicyRelated": "policy-related", "InvalidSender": "invalid-sender", "RoutingErrors": "routing-errors", "ProtocolErrors": "protocol-errors",
+	"InvalidRecipient": "bad-mailbox", "BadDomain": "bad-domain", "InactiveMailbox": "inactive-mailbox",
+	"QuotaIssues": "quota-issues",
+	"SpamBlock":   "spam-related", "SpamContent": "spam-related", "SpamRelated": "spam-related",
+	"VirusRelated":  "virus-related",
+	"PolicyRelated": "policy-related", "InvalidSender": "invalid-sender", "RoutingErrors": "routing-errors",
+	"ProtocolErrors": "protocol-errors",
 }
 
 // logPowerMTA prints the records that acct-files have, as CSV with a header line. Lines end in \n, as those of PowerMTA
@@ -353,7 +366,8 @@ func acctLine(r *accounting.Record) []string {
 		queue += "/" + r.EgressSource
 	}
 	of := map[string]string{
-		"type": kind[0], "timeLogged": r.Time.Local().Format(layout), "orig": string(r.Sender), "rcpt": string(r.Recipient),
+		"type": kind[0], "timeLogged": r.Time.Local().Format(layout), "orig": string(r.Sender),
+		"rcpt":      string(r.Recipient),
 		"dsnAction": kind[1], "dlvSize": strconv.FormatInt(r.Size, 10), "srcType": "smtp",
 		"vmta": r.EgressSource, "vmtaPool": r.EgressPool, "jobId": r.Campaign, "queue": queue,
 	}
@@ -435,7 +449,8 @@ func actions(ctx context.Context, c *cli, client *api.Client, q api.ActionQuery,
 		return err
 	}
 	if p.asJSON {
-		return writeJSON(c.out, api.ActionPage{Actions: l.Actions, Next: l.Next, Damaged: damaged, Complete: l.Next == ""})
+		return writeJSON(c.out,
+			api.ActionPage{Actions: l.Actions, Next: l.Next, Damaged: damaged, Complete: l.Next == ""})
 	}
 	if err := printPage(c, listing.Actions, l.Actions, l.Next, "no action matches"); err != nil {
 		return err

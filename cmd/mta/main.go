@@ -1,5 +1,5 @@
-// Command mta is an outbound mail relay, and what its operator needs to run it. Called as sendmail or mailq it behaves as
-// those do.
+// Command mta is an outbound mail relay, and what its operator needs to run it. Called as sendmail or mailq it behaves
+// as those do.
 //
 // A file has the commands of one topic; lab.go has those that measure and simulate. main.go has what is there before a
 // command runs: the command line, the configuration and the way to the running relay, and how errors are reported.
@@ -216,11 +216,15 @@ func newRoot(c *cli) *cobra.Command {
 	root.SetErr(c.err)
 	root.PersistentPreRun = func(*cobra.Command, []string) { c.started = true }
 	root.PersistentFlags().StringVar(&c.configFlag, "config", "", "the configuration `file`")
-	root.PersistentFlags().StringVar(&c.socketFlag, "socket", "", "the control `socket` of the relay (default: that of the configuration)")
+	root.PersistentFlags().StringVar(&c.socketFlag, "socket", "",
+		"the control `socket` of the relay (default: that of the configuration)")
 	root.AddCommand(
 		newServe(c), newCheck(c), newDemo(c), newBench(c), newImport(c),
 		newStatus(c), newTop(c),
-		newQueue(c), newExplain(c), newSites(c), newHosts(c), newConnections(c), newSources(c), newPools(c), newTenants(c), newWarmup(c), newPause(c), newResume(c), newStreams(c), newTLS(c), newTrace(c), newConsole(c), newSuppress(c), newBounce(c), newUser(c), newKey(c), newTemplate(c), newAdmission(c), newHistory(c), newDKIM(c), newTLSRPT(c), newLog(c), newActions(c), newUpgrade(c), newConfig(c),
+		newQueue(c), newExplain(c), newSites(c), newHosts(c), newConnections(c), newSources(c), newPools(c),
+		newTenants(c), newWarmup(c), newPause(c), newResume(c), newStreams(c), newTLS(c), newTrace(c), newConsole(c),
+		newSuppress(c), newBounce(c), newUser(c), newKey(c), newTemplate(c), newAdmission(c), newHistory(c), newDKIM(c),
+		newTLSRPT(c), newLog(c), newActions(c), newUpgrade(c), newConfig(c),
 		newBackup(c), newRestore(c),
 		newSend(c), newSendmail(c), newMailq(c), newVersion(c), newCompletion(c),
 	)
@@ -379,7 +383,9 @@ func (c *cli) client() (*api.Client, error) {
 		return nil, hinted{err, hint}
 	}
 	if w.Socket == "" {
-		return nil, hinted{fmt.Errorf("%s: the place of the control socket depends on an environment variable that is not set", c.configPath()), hint}
+		return nil, hinted{
+			fmt.Errorf("%s: the place of the control socket depends on an environment variable that is not set",
+				c.configPath()), hint}
 	}
 	return api.NewClient(w.Socket), nil
 }
@@ -416,7 +422,8 @@ func faultOf(p *fs.PathError) (f pathFault, known bool) {
 			for further := filepath.Dir(above); further != above && !there(further); further = filepath.Dir(above) {
 				above = further
 			}
-			return pathFault{fmt.Sprintf("%s does not exist: there is no directory %s", p.Path, above), "check the path, or make the directory"}, true
+			return pathFault{fmt.Sprintf("%s does not exist: there is no directory %s", p.Path, above),
+				"check the path, or make the directory"}, true
 		}
 		return pathFault{fmt.Sprintf("%s does not exist", p.Path), "check the path"}, true
 	case errors.Is(p, syscall.EISDIR):
@@ -428,7 +435,8 @@ func faultOf(p *fs.PathError) (f pathFault, known bool) {
 		}
 		return pathFault{at + " is not a directory", "give the path of a directory"}, true
 	case errors.Is(p, fs.ErrPermission):
-		return pathFault{fmt.Sprintf("%s may not use %s", whoAmI(), p.Path), "run the command as root or as the relay's user, or change the rights of the path"}, true
+		return pathFault{fmt.Sprintf("%s may not use %s", whoAmI(), p.Path),
+			"run the command as root or as the relay's user, or change the rights of the path"}, true
 	}
 	return pathFault{}, false
 }

@@ -118,7 +118,8 @@ const (
 // again until interrupted. A terminal is redrawn; into a pipe the pictures go one after the other.
 func (c *cli) watchable(cmd *cobra.Command) *cobra.Command {
 	var every time.Duration
-	cmd.Flags().DurationVar(&every, "watch", 0, "print it anew every so often (2s unless a `time` is given, as in --watch=10s), until interrupted")
+	cmd.Flags().DurationVar(&every, "watch", 0,
+		"print it anew every so often (2s unless a `time` is given, as in --watch=10s), until interrupted")
 	cmd.Flags().Lookup("watch").NoOptDefVal = watchEvery
 	once := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -169,7 +170,8 @@ func (c *cli) frame(draw func() error) error {
 	}
 	text := b.String()
 	if lines := strings.SplitAfter(text, "\n"); c.screen.Height > 1 && len(lines) > c.screen.Height {
-		text = strings.Join(lines[:c.screen.Height-2], "") + fmt.Sprintf("... %d lines more\n", len(lines)-c.screen.Height+1)
+		text = strings.Join(lines[:c.screen.Height-2], "") +
+			fmt.Sprintf("... %d lines more\n", len(lines)-c.screen.Height+1)
 	}
 	_, err = io.WriteString(c.out, clearScreen+c.now().Local().Format(time.DateTime)+"\n"+text)
 	return err

@@ -29,7 +29,8 @@ func newQueue(c *cli) *cobra.Command {
 	list := newQueueList(c)
 	q := group("queue", "list the queue and change its messages",
 		list, newQueueShow(c), newQueueSummary(c),
-		newQueueHold(c), newQueueRelease(c), newQueueRetry(c), newQueueReroute(c), newQueueBounce(c), newQueueRemove(c), newQueueExport(c), newQueueImport(c), newQueueFsck(c),
+		newQueueHold(c), newQueueRelease(c), newQueueRetry(c), newQueueReroute(c), newQueueBounce(c), newQueueRemove(c),
+		newQueueExport(c), newQueueImport(c), newQueueFsck(c),
 	)
 	q.Long = queueHelp
 	listByDefault(q, list)
@@ -81,13 +82,15 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, err := api.OpList.Call(cmd.Context(), client, api.ListQuery{Page: api.Page{Order: api.NewestFirst, Recipients: 1}})
+	list, err := api.OpList.Call(cmd.Context(), client,
+		api.ListQuery{Page: api.Page{Order: api.NewestFirst, Recipients: 1}})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var ids []string
 	for _, m := range list.Messages {
-		ids = append(ids, fmt.Sprintf("%s\t%s from %s", m.ID, legible.Age(c.now().Sub(m.Received)), angled(draw.Clean(m.Sender))))
+		ids = append(ids, fmt.Sprintf("%s\t%s from %s", m.ID, legible.Age(c.now().Sub(m.Received)),
+			angled(draw.Clean(m.Sender))))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }
@@ -163,7 +166,8 @@ func (c *cli) queueList(ctx context.Context, client *api.Client, f api.Filter, p
 
 // eachPage asks for pages until there are p.Limit messages, or with 0 to the end, and gives the
 // cursor of what follows.
-func eachPage(ctx context.Context, client *api.Client, f api.Filter, p api.Page, each func(api.List) error) (next string, err error) {
+func eachPage(ctx context.Context, client *api.Client, f api.Filter, p api.Page,
+	each func(api.List) error) (next string, err error) {
 	left := p.Limit
 	for {
 		p.Limit = api.MaxLimit
@@ -199,7 +203,8 @@ octet unless standard output is a terminal.`
 func newQueueShow(c *cli) *cobra.Command {
 	content := false
 	cmd := answers(c, &cobra.Command{
-		Use: "show ID", Short: "show a message", Long: queueShowHelp, Args: func(_ *cobra.Command, args []string) error {
+		Use: "show ID", Short: "show a message", Long: queueShowHelp,
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("want the id of one message, got %d", len(args))
 			}
@@ -234,7 +239,8 @@ func (c *cli) queueShow(m api.Item) error {
 		if !r.Expires.IsZero() {
 			end = legible.Left(r.Expires.Sub(c.now()))
 		}
-		t.Add(r.Why(time.Local), angled(r.Address), r.State, cmp.Or(r.Site, "-"), r.Attempts, c.look().Next(&r).Text, end)
+		t.Add(r.Why(time.Local), angled(r.Address), r.State, cmp.Or(r.Site, "-"), r.Attempts,
+			c.look().Next(&r).Text, end)
 	}
 	fmt.Fprintln(c.out)
 	return t.Write(c.out, c.screen)
@@ -253,7 +259,8 @@ func (c *cli) messageFacts(m api.Item) {
 	}
 	if m.Peer != "" {
 		by := ""
-		for _, w := range []struct{ word, value string }{{"user", m.User}, {"as", m.HeloName}, {"by", m.Protocol}, {"session", m.Session}} {
+		for _, w := range []struct{ word, value string }{{"user", m.User}, {"as", m.HeloName}, {"by", m.Protocol},
+			{"session", m.Session}} {
 			if w.value != "" {
 				by += " " + w.word + " " + w.value
 			}
@@ -344,7 +351,8 @@ func newQueueSummary(c *cli) *cobra.Command {
 	})
 	c.addParams(cmd, &filters.filter)
 	flags := cmd.Flags()
-	flags.StringVar(&by, "by", string(api.BySite), "what each row counts: `site`, provider, source, domain, tenant, campaign, sender_domain or state")
+	flags.StringVar(&by, "by", string(api.BySite),
+		"what each row counts: `site`, provider, source, domain, tenant, campaign, sender_domain or state")
 	flags.IntVar(&limit, "limit", 20, "rows at most; 0: all")
 	oneOf(cmd, "by", api.SummaryBys)
 	return c.watchable(cmd)
@@ -387,36 +395,42 @@ func summaryTable(s api.Summary) *draw.Table {
 }
 
 func newQueueHold(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Hold, "held", "make no attempts until released", `Hold the selected recipients: no attempts until they are released. An attempt in progress
+	return newQueueChange(c, api.Hold, "held", "make no attempts until released",
+		`Hold the selected recipients: no attempts until they are released. An attempt in progress
 continues; recipients that it does not deliver are held when it ends, and are counted
 separately. Held mail expires like all mail.`)
 }
 
 func newQueueRelease(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Release, "released", "release held messages", `Undo a hold: the selected recipients are tried as before.`)
+	return newQueueChange(c, api.Release, "released", "release held messages",
+		`Undo a hold: the selected recipients are tried as before.`)
 }
 
 func newQueueRetry(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Retry, "due now", "try now", `Try the selected recipients now, regardless of the time of their next attempt, within the
+	return newQueueChange(c, api.Retry, "due now", "try now",
+		`Try the selected recipients now, regardless of the time of their next attempt, within the
 limits of their sites. The command names any remaining obstacle, such as a suspension or
 the retry time of a host that does not answer; --now removes it. Scheduled mail keeps its
 time, unless --scheduled is given.`)
 }
 
 func newQueueBounce(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Bounce, "bounced", "give up and send a report to the sender", `Give up the selected recipients. Their senders get a report, as if the mail had been
+	return newQueueChange(c, api.Bounce, "bounced", "give up and send a report to the sender",
+		`Give up the selected recipients. Their senders get a report, as if the mail had been
 refused.`)
 }
 
 func newQueueRemove(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Remove, "removed", "give up without a report", `Remove the selected recipients from the queue, without a report to the sender.
+	return newQueueChange(c, api.Remove, "removed", "give up without a report",
+		`Remove the selected recipients from the queue, without a report to the sender.
 
 With --receipt, remove exactly what another relay has taken, as the receipt of
 'mta queue import' says. What has left the queue meanwhile is counted.`)
 }
 
 func newQueueReroute(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Reroute, "rerouted", "send by another pool or route", `Send the selected recipients from the sources of another pool (--pool), or by the route of
+	return newQueueChange(c, api.Reroute, "rerouted", "send by another pool or route",
+		`Send the selected recipients from the sources of another pool (--pool), or by the route of
 a domain block in the configuration (--route), such as a smarthost, until they have left
 the queue. They are due immediately by the new way; held and scheduled mail stays so. An
 attempt in progress continues, and counts if it delivers.
@@ -459,7 +473,8 @@ queue, use --all.`,
 				return usagef("--all means everything: leave out either it or the ids and filters")
 			}
 			if way := change.Reroutes != (api.Reroutes{}); action == api.Reroute && way == change.Own {
-				return hinted{usagef("want a way for the mail"), "as in: --pool NAME or --route DOMAIN; --own ends an earlier reroute"}
+				return hinted{usagef("want a way for the mail"),
+					"as in: --pool NAME or --route DOMAIN; --own ends an earlier reroute"}
 			}
 			result, err := api.OpChange.Call(ctx, client, change)
 			switch {
@@ -476,11 +491,13 @@ queue, use --all.`,
 	cmd.Flags().BoolVar(&change.All, "all", false, "everything in the queue")
 	changeFlags(cmd, &change.Intent)
 	if action == api.Retry {
-		cmd.Flags().BoolVar(&change.Now, "now", false, "remove obstacles: holds, suspensions of sites and hosts, retry times of hosts")
+		cmd.Flags().BoolVar(&change.Now, "now", false,
+			"remove obstacles: holds, suspensions of sites and hosts, retry times of hosts")
 		cmd.Flags().BoolVar(&change.Scheduled, "scheduled", false, "also release scheduled mail before its time")
 	}
 	if action == api.Remove {
-		cmd.Flags().StringVar(&receipt, "receipt", "", "remove what another relay has, as this `file` says; - is standard input")
+		cmd.Flags().StringVar(&receipt, "receipt", "",
+			"remove what another relay has, as this `file` says; - is standard input")
 	}
 	if action == api.Reroute {
 		cmd.Flags().StringVar(&change.Pool, "pool", "", "leave from the sources of this `pool`")
@@ -502,7 +519,8 @@ func (c *cli) queueChanged(change *api.Change, result *api.Changed, done string)
 	if result.Later > 0 {
 		fmt.Fprintf(c.out, "%s on a connection: %s\n", plural(result.Later, "recipient"), whenItEnds[change.Action])
 	}
-	if why := nothingDone[change.Action]; result.Recipients == 0 && result.Scheduled == 0 && len(result.Obstacles) == 0 && why != "" {
+	if why := nothingDone[change.Action]; result.Recipients == 0 && result.Scheduled == 0 &&
+		len(result.Obstacles) == 0 && why != "" {
 		fmt.Fprintln(c.err, why)
 	}
 	c.inTheWay(result, change.Now)
@@ -511,7 +529,8 @@ func (c *cli) queueChanged(change *api.Change, result *api.Changed, done string)
 // inTheWay prints what keeps mail from leaving though it is due.
 func (c *cli) inTheWay(result *api.Changed, removed bool) {
 	if n := result.Scheduled; n > 0 {
-		fmt.Fprintf(c.err, "%s scheduled for later, unchanged; to release scheduled mail too: --scheduled\n", plural(n, "recipient"))
+		fmt.Fprintf(c.err, "%s scheduled for later, unchanged; to release scheduled mail too: --scheduled\n",
+			plural(n, "recipient"))
 	}
 	removable := false
 	for _, o := range result.Obstacles {
@@ -525,7 +544,8 @@ func (c *cli) inTheWay(result *api.Changed, removed bool) {
 		if removable = removable || o.Remedy == "" && !o.Stays; o.Remedy != "" {
 			remedy = "; to end that: " + draw.Clean(o.Remedy)
 		}
-		fmt.Fprintf(c.err, "%s%s blocked: %s%s\n", plural(o.Recipients, "recipient"), draw.Clean(where), draw.Clean(o.Why), until+remedy)
+		fmt.Fprintf(c.err, "%s%s blocked: %s%s\n", plural(o.Recipients, "recipient"), draw.Clean(where),
+			draw.Clean(o.Why), until+remedy)
 	}
 	switch {
 	case result.Ended > 0:
@@ -549,5 +569,6 @@ var nothingDone = map[api.Action]string{
 	api.Hold:    "all matching recipients are already held, or final",
 	api.Reroute: "no matching recipient can be rerouted; with --own: none is",
 	api.Release: "no matching recipient is held",
-	api.Retry:   "no matching recipient waits for its time; held ones are tried after 'mta queue release', or with --now",
+	api.Retry: "no matching recipient waits for its time; held ones are tried after 'mta queue release', or with " +
+		"--now",
 }

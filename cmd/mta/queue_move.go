@@ -102,7 +102,8 @@ func (x *queueExport) run(ctx context.Context) (err error) {
 		s, err = x.write(ctx, x.out)
 	} else {
 		if _, err := os.Lstat(x.to); !errors.Is(err, fs.ErrNotExist) {
-			return hinted{fmt.Errorf("%s is there already", x.to), "name another file: an archive can be the only place where its mail is"}
+			return hinted{fmt.Errorf("%s is there already", x.to),
+				"name another file: an archive can be the only place where its mail is"}
 		}
 		err = smallfile.Replace(x.to, 0o600, func(w io.Writer) (err error) {
 			s, err = x.write(ctx, w)
@@ -116,7 +117,9 @@ func (x *queueExport) run(ctx context.Context) (err error) {
 	if x.remove {
 		removed, err := x.removeExported(ctx)
 		if err != nil {
-			return hinted{fmt.Errorf("%s is whole, but what it has is still in the queue, or a part of that: %w", x.to, err), "import the file here or elsewhere only after 'mta queue remove' of the rest; or remove the file, and export again"}
+			return hinted{fmt.Errorf("%s is whole, but what it has is still in the queue, or a part of that: %w", x.to,
+				err), "import the file here or elsewhere only after 'mta queue remove' of the rest; or remove the " +
+				"file, and export again"}
 		}
 		done.Removed, done.Gone = &removed.Recipients, &removed.Gone
 	}
@@ -135,7 +138,8 @@ func (x *queueExport) print(w io.Writer, d *exportDone) {
 	if d.Removed != nil {
 		fmt.Fprintf(w, "%s removed from the queue\n", plural(*d.Removed, "recipient"))
 		if *d.Gone > 0 {
-			fmt.Fprintf(x.err, "%s exported, but no longer in the queue: expired or removed meanwhile\n", plural(*d.Gone, "recipient"))
+			fmt.Fprintf(x.err, "%s exported, but no longer in the queue: expired or removed meanwhile\n",
+				plural(*d.Gone, "recipient"))
 		}
 	} else if d.Unheld > 0 {
 		fmt.Fprintf(x.err, "%s not held: this relay delivers them, too\n", plural(d.Unheld, "recipient"))
@@ -143,7 +147,8 @@ func (x *queueExport) print(w io.Writer, d *exportDone) {
 	for _, left := range []struct {
 		n   int
 		why string
-	}{{d.InDelivery, "in delivery; export again later"}, {d.Ending, "final: the report to the sender is being written"}, {d.Unreadable, "damaged or too large; see the log"}} {
+	}{{d.InDelivery, "in delivery; export again later"}, {d.Ending, "final: the report to the sender is being written"},
+		{d.Unreadable, "damaged or too large; see the log"}} {
 		if left.n > 0 {
 			fmt.Fprintf(x.err, "%s left out: %s\n", plural(left.n, "recipient"), left.why)
 		}
@@ -159,7 +164,9 @@ func (x *queueExport) write(ctx context.Context, w io.Writer) (s exported.Summar
 		in.CloseWithError(err)
 		failed <- err
 	}()
-	s, err = eachExported(out, "the relay's archive", x.progress("exported"), func(*exported.Message) error { return nil })
+	s, err = eachExported(out, "the relay's archive", x.progress("exported"), func(*exported.Message) error {
+		return nil
+	})
 	if err == nil {
 		_, err = io.Copy(io.Discard, out) // what pads it
 	}
@@ -174,7 +181,8 @@ func (x *queueExport) write(ctx context.Context, w io.Writer) (s exported.Summar
 }
 
 // eachExported reads an archive to its end.
-func eachExported(from io.Reader, name string, progress func(), each func(*exported.Message) error) (s exported.Summary, err error) {
+func eachExported(from io.Reader, name string, progress func(),
+	each func(*exported.Message) error) (s exported.Summary, err error) {
 	r := exported.NewReader(from, name)
 	for {
 		m, _, err := r.Next()
@@ -483,7 +491,8 @@ func (im *queueImport) print(w io.Writer) error {
 	if im.done.DryRun {
 		taken = "would be taken"
 	}
-	fmt.Fprintf(w, "%s with %s %s\n", plural(im.done.Messages, "message"), plural(im.done.Recipients, "recipient"), taken)
+	fmt.Fprintf(w, "%s with %s %s\n", plural(im.done.Messages, "message"),
+		plural(im.done.Recipients, "recipient"), taken)
 	if im.done.Keys > 0 {
 		fmt.Fprintf(w, "%s %s\n", plural(im.done.Keys, "idempotency key"), taken)
 	}
@@ -495,7 +504,8 @@ func (im *queueImport) print(w io.Writer) error {
 		if g.Messages > len(g.IDs) {
 			more = ", ..."
 		}
-		fmt.Fprintf(im.err, "%s with %s refused: %s (%s%s)\n", plural(g.Messages, "message"), plural(g.Recipients, "recipient"), draw.Clean(g.Why), strings.Join(g.IDs, ", "), more)
+		fmt.Fprintf(im.err, "%s with %s refused: %s (%s%s)\n", plural(g.Messages, "message"),
+			plural(g.Recipients, "recipient"), draw.Clean(g.Why), strings.Join(g.IDs, ", "), more)
 		fmt.Fprintf(im.err, "to take them: %s\n", draw.Clean(g.Remedy))
 	}
 	return nil
@@ -542,7 +552,8 @@ func (r *receiptRemoval) flush() error {
 const maxReceiptLine = 1 << 20
 
 // removeByReceipt removes what another relay has taken according to its receipt.
-func (c *cli) removeByReceipt(ctx context.Context, client *api.Client, name string, intent api.Intent, asJSON bool) error {
+func (c *cli) removeByReceipt(ctx context.Context, client *api.Client, name string, intent api.Intent,
+	asJSON bool) error {
 	in, shown, err := c.input(name)
 	if err != nil {
 		return err
@@ -568,7 +579,8 @@ func (r *receiptRemoval) read(in io.Reader, name string) error {
 		n++
 		var m api.MovedMessage
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil || m.ID == "" || len(m.Recipients) == 0 {
-			return hinted{fmt.Errorf("%s:%d: not a line of a receipt", name, n), "a receipt is written by 'mta queue import --receipt FILE'"}
+			return hinted{fmt.Errorf("%s:%d: not a line of a receipt", name, n),
+				"a receipt is written by 'mta queue import --receipt FILE'"}
 		}
 		if err := r.add(m); err != nil {
 			return fmt.Errorf("%s:%d: %w", name, n, err)
@@ -630,7 +642,8 @@ func (c *cli) queueDir(args []string) (string, error) {
 			return "", err
 		}
 		if dir = w.DataDir; dir == "" {
-			return "", hinted{errors.New("data_dir depends on an environment variable that is not set"), "name the directory: mta queue fsck DIR"}
+			return "", hinted{errors.New("data_dir depends on an environment variable that is not set"),
+				"name the directory: mta queue fsck DIR"}
 		}
 	}
 	within := filepath.Join(dir, "queue")
@@ -680,7 +693,8 @@ func (c *cli) queueFsck(dir string, listed, asJSON bool) error {
 }
 
 func newFsckMessage(m store.FsckMessage) fsckMessage {
-	out := fsckMessage{ID: m.ID.String(), File: m.File, Offset: m.Offset, Recipients: map[string]string{}, Unreadable: m.Message == nil}
+	out := fsckMessage{ID: m.ID.String(), File: m.File, Offset: m.Offset, Recipients: map[string]string{},
+		Unreadable: m.Message == nil}
 	for i, state := range m.Recipients {
 		name := fmt.Sprint(i)
 		if m.Message != nil && i < len(m.Message.Recipients) {

@@ -39,8 +39,8 @@ Under systemd it is a Type=notify service, with its queue and rates in 'systemct
 and takes listening sockets from socket units, named after its listeners (LISTEN_FDS).
 Exit code 78: another start would end the same way. The configuration has an error or is
 not there, or does not match the socket units; the data are in a format that this version
-does not read; or the relay may not use a file or directory. Likewise, with MTA_REQUIRE_VOLUME=true as in the container image,
-if data_dir is on no volume.`
+does not read; or the relay may not use a file or directory. Likewise, with
+MTA_REQUIRE_VOLUME=true as in the container image, if data_dir is on no volume.`
 
 func newServe(c *cli) *cobra.Command {
 	return &cobra.Command{
@@ -114,7 +114,8 @@ func (c *cli) serve(ctx context.Context) error {
 }
 
 // openRelay opens the relay. While that takes long, as with a large queue, the supervisor hears of it.
-func (c *cli) openRelay(cfg *config.Config, log *logbook, supervisor supervisor, sockets []listen.Socket) (*mta.Relay, error) {
+func (c *cli) openRelay(cfg *config.Config, log *logbook, supervisor supervisor,
+	sockets []listen.Socket) (*mta.Relay, error) {
 	defer supervisor.busy("opening the queue")()
 	return mta.New(cfg, mta.Options{
 		Log:        log.Logger,
@@ -158,9 +159,12 @@ func (c *cli) notStarted(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		err = hinted{err, fmt.Sprintf("let the user %s use %s: change its owner, group or mode", userName(), file.Path)}
 	case errors.Is(err, syscall.EROFS):
-		err = hinted{err, "the relay can't write there: name another directory in the configuration, such as data_dir = \"/var/lib/mta\", or allow this one in its unit: ReadWritePaths="}
+		err = hinted{err,
+			"the relay can't write there: name another directory in the configuration, such as data_dir = " +
+				"\"/var/lib/mta\", or allow this one in its unit: ReadWritePaths="}
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR):
-		err = hinted{err, "move away what is there, or name another path in the configuration: 'mta check' names the setting"}
+		err = hinted{err,
+			"move away what is there, or name another path in the configuration: 'mta check' names the setting"}
 	case errors.Is(err, fs.ErrNotExist) && file.Path == c.configPath():
 		err = hinted{err, "write one there, or name another with --config"}
 	default:
@@ -188,7 +192,8 @@ func (c *cli) requireVolume(dataDir string) error {
 		return nil
 	}
 	c.printError(hinted{
-		fmt.Errorf("data_dir %s is on no volume: it would be lost with the container, and all queued mail with it", dataDir),
+		fmt.Errorf("data_dir %s is on no volume: it would be lost with the container, and all queued mail with it",
+			dataDir),
 		"mount a volume there, or set " + volumeEnv + "=false if nothing has to be kept",
 	})
 	return exitError(exitConfig)

@@ -73,7 +73,8 @@ func becomeUser(uid, gid int, groups []uint32) error {
 		func() error { return call("user", syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)) },
 		func() error { return unix.Capset(&header, &data[0]) },
 		func() error {
-			return call("passing the capability on", syscall.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_NET_BIND_SERVICE)
+			return call("passing the capability on", syscall.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE,
+				unix.CAP_NET_BIND_SERVICE)
 		},
 	} {
 		if err := step(); err != nil {

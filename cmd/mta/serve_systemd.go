@@ -56,7 +56,8 @@ func (s supervisor) busy(doing string) (done func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	began := time.Now()
 	go s.repeat(ctx, extendEvery, func() string {
-		return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\nSTATUS=%s, for %s", extension.Microseconds(), doing, time.Since(began).Round(time.Second))
+		return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\nSTATUS=%s, for %s", extension.Microseconds(), doing,
+			time.Since(began).Round(time.Second))
 	})
 	return cancel
 }
@@ -84,7 +85,8 @@ func (s supervisor) repeat(ctx context.Context, every time.Duration, state func(
 
 // statusLine sums up the relay for 'systemctl status'.
 func statusLine(s api.Status) string {
-	line := fmt.Sprintf("%s: %d queued, %.0f accepted/s, %.0f delivered/s", s.State, s.Queue.Queued, s.Rates.Accepted, s.Rates.Delivered)
+	line := fmt.Sprintf("%s: %d queued, %.0f accepted/s, %.0f delivered/s", s.State, s.Queue.Queued, s.Rates.Accepted,
+		s.Rates.Delivered)
 	if s.Reason != "" {
 		line += "; " + s.Reason
 	}

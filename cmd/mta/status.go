@@ -70,14 +70,18 @@ func (c *cli) printStatus(s *api.Status) {
 	q := s.Queue
 	f.add("queued", "%s%s", plural(int(q.Queued), "recipient"), listing.States(s.States))
 	f.add("rates", "%s in, %s delivered, %s deferred, %s bounced, a second over the last minute",
-		legible.Rate(s.Rates.Accepted), legible.Rate(s.Rates.Delivered), legible.Rate(s.Rates.Deferred), legible.Rate(s.Rates.Bounced))
+		legible.Rate(s.Rates.Accepted), legible.Rate(s.Rates.Delivered), legible.Rate(s.Rates.Deferred),
+		legible.Rate(s.Rates.Bounced))
 	x := s.Connections
-	f.add("conns", "%d of clients, %d to hosts with %s on them, %s in memory", x.In, x.Out, plural(x.Running, "transaction"), plural(x.Waiting, "job"))
+	f.add("conns", "%d of clients, %d to hosts with %s on them, %s in memory", x.In, x.Out,
+		plural(x.Running, "transaction"), plural(x.Waiting, "job"))
 	for _, l := range x.Lowered {
-		f.add("lowered", "%s has %d of its %d max_connections: the limit on open files is too low", l.Name, l.Limit, l.Configured)
+		f.add("lowered", "%s has %d of its %d max_connections: the limit on open files is too low", l.Name,
+			l.Limit, l.Configured)
 	}
 	f.add("memory", "%s, the schedule of the queue %s", legible.Size(s.Memory.Process), legible.Size(s.Memory.Schedule))
-	f.add("disk", "%s taken by the queue, %s of that needed, %s free", legible.Size(s.Disk.Queue), legible.Size(s.Disk.Live), legible.Size(s.Disk.Free))
+	f.add("disk", "%s taken by the queue, %s of that needed, %s free", legible.Size(s.Disk.Queue),
+		legible.Size(s.Disk.Live), legible.Size(s.Disk.Free))
 	f.add("came in", "%d, and %d were in the queue at the start", q.Accepted, q.Recovered)
 	f.add("went out", "%d delivered, %d bounced, %d expired, %d removed", q.Delivered, q.Bounced, q.Expired, q.Removed)
 }
@@ -111,7 +115,8 @@ type statusWait struct {
 }
 
 func (w *statusWait) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&w.until, "wait", "", "wait until the relay is `ready` (accepts mail) or drained (nothing is queued)")
+	cmd.Flags().StringVar(&w.until, "wait", "",
+		"wait until the relay is `ready` (accepts mail) or drained (nothing is queued)")
 	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "with --wait: wait no longer than this `time`; 0: without limit")
 	oneOf(cmd, "wait", []string{untilReady, untilDrained})
 }
@@ -180,7 +185,8 @@ func (w statusWait) reached(s *api.Status) bool {
 func (w statusWait) missing(s *api.Status) string {
 	switch {
 	case w.until == untilDrained:
-		return fmt.Sprintf("%s queued%s%s", plural(int(s.Queue.Queued), "recipient"), listing.States(s.States), paused(s.Paused))
+		return fmt.Sprintf("%s queued%s%s", plural(int(s.Queue.Queued), "recipient"), listing.States(s.States),
+			paused(s.Paused))
 	case s.Reason != "":
 		return fmt.Sprintf("the relay is %s: %s", s.State, s.Reason)
 	}
@@ -289,7 +295,8 @@ func newHistory(c *cli) *cobra.Command {
 // historyOrder is that of figures for people.
 var historyOrder = []string{
 	"accepted", "refused", "delivered", "deferred", "bounced", "delay_p50", "delay_p99",
-	"queued", "queued_due", "queued_waiting", "queued_active", "queued_deferred", "queued_held", "queued_ending", "queued_unreadable", "oldest_due",
+	"queued", "queued_due", "queued_waiting", "queued_active", "queued_deferred", "queued_held", "queued_ending",
+	"queued_unreadable", "oldest_due",
 	"connections", "client_connections", "disk_used", "disk_free", "memory",
 }
 
@@ -331,7 +338,8 @@ func (c *cli) historyFigures(h *api.History) error {
 			unit = ""
 		}
 		const columns = 45
-		t.Add(draw.Spark(sparks(s.Values, most, columns)), figure, unit, figureText(s.Values[len(s.Values)-1], s.Unit), figureText(mean, s.Unit), figureText(most, s.Unit))
+		t.Add(draw.Spark(sparks(s.Values, most, columns)), figure, unit, figureText(s.Values[len(s.Values)-1], s.Unit),
+			figureText(mean, s.Unit), figureText(most, s.Unit))
 	}
 	return t.Write(c.out, c.screen)
 }
@@ -414,8 +422,10 @@ func (c *cli) admission(a *api.Admission) error {
 	}
 	c.wrapped().at("since", a.Since)
 	fact("threshold", "%.1f of 768 priority levels are admitted", a.Threshold)
-	fact("slots", "%.0f, of which %.1f are used and %s; %s", a.Slots.Limit, a.Slots.Used, waitingText(a.Slots.Waiting), a.Slots.Why)
-	fact("held", "%s until the reply; the first attempts of %s are remembered", plural(int(a.Held), "session"), plural(a.Remembered, "message"))
+	fact("slots", "%.0f, of which %.1f are used and %s; %s", a.Slots.Limit, a.Slots.Used,
+		waitingText(a.Slots.Waiting), a.Slots.Why)
+	fact("held", "%s until the reply; the first attempts of %s are remembered", plural(int(a.Held), "session"),
+		plural(a.Remembered, "message"))
 	for _, q := range a.OverQuota {
 		fact("quota", "%s is over its limit of %s", cmp.Or(q.Tenant, "-"), q.Limit)
 	}
@@ -510,7 +520,8 @@ func (c *cli) admissionWhy(v api.AdmissionVerdict) error {
 	case v.Admitted == 1:
 		fact("now", "its mail is admitted")
 	default:
-		fact("now", "%s of its mail is admitted: %s of all mail is refused for %s", percent(v.Admitted), percent(v.Share), reasonText(v.Reason))
+		fact("now", "%s of its mail is admitted: %s of all mail is refused for %s", percent(v.Admitted),
+			percent(v.Share), reasonText(v.Reason))
 	}
 	if v.Refused == 0 {
 		fact("lately", "nothing of it was refused")

@@ -34,7 +34,8 @@ func newStreams(c *cli) *cobra.Command {
 		}
 		return c.printTable(tableOf(c, listing.Streams, l.Streams))
 	})
-	cmd.AddCommand(newStreamsShow(c), newStreamsPause(c, true), newStreamsPause(c, false), newStreamsSkip(c), newStreamsReplay(c), newStreamsTest(c), newStreamsKey(c))
+	cmd.AddCommand(newStreamsShow(c), newStreamsPause(c, true), newStreamsPause(c, false), newStreamsSkip(c),
+		newStreamsReplay(c), newStreamsTest(c), newStreamsKey(c))
 	return cmd
 }
 
@@ -52,7 +53,8 @@ func lostInWords(s *api.Stream) string {
 
 func newStreamsShow(c *cli) *cobra.Command {
 	return c.streamCommand("show", "show a stream, and the events that its receiver has refused",
-		"Show a stream, and the last 100 events that its receiver has refused. Those were set aside:\n'mta log --id ID' shows their records.",
+		"Show a stream, and the last 100 events that its receiver has refused. Those were set aside:\n'mta log --id "+
+			"ID' shows their records.",
 		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 			s, err := api.OpStream.Call(ctx, client, api.None{}, name)
 			return s, func() error { return c.showStream(&s) }, err
@@ -65,9 +67,11 @@ func (c *cli) showStream(s *api.Stream) error {
 	line("to", "%s", s.To)
 	line("state", "%s, at %s", s.State, s.At)
 	if s.LagEvents > 0 || s.LagBytes > 0 {
-		line("lag", "about %s for %s; %s of the log", plural(int(s.LagEvents), "event"), listing.Lag(s).Text, legible.Size(s.LagBytes))
+		line("lag", "about %s for %s; %s of the log", plural(int(s.LagEvents), "event"), listing.Lag(s).Text,
+			legible.Size(s.LagBytes))
 	}
-	line("delivered", "%s in %s since the start of the relay; %.1f/s in the last minute", plural(int(s.Delivered), "event"), plural(int(s.Requests), "request"), s.Rate)
+	line("delivered", "%s in %s since the start of the relay; %.1f/s in the last minute",
+		plural(int(s.Delivered), "event"), plural(int(s.Requests), "request"), s.Rate)
 	if s.LastError != "" {
 		line("failures", "%d; the last %s: %s", s.Failures, moment(s.ErrorAt, c.now()), s.LastError)
 	}
@@ -101,25 +105,28 @@ func (c *cli) streamCommand(
 }
 
 func newStreamsPause(c *cli, pause bool) *cobra.Command {
-	use, short, long, done := "resume", "send a stream's events again", "End the pause of a stream. One whose receiver failed is tried at once.", "stream %s is resumed\n"
+	use, short, long, done := "resume", "send a stream's events again",
+		"End the pause of a stream. One whose receiver failed is tried at once.", "stream %s is resumed\n"
 	row := api.OpResumeStream
 	if pause {
 		row = api.OpPauseStream
 		use, short = "pause", "send no events of a stream until it is resumed"
-		long = "Send no events of a stream until it is resumed, over restarts too. The events wait in the\naccounting log, up to the stream's hold."
+		long = "Send no events of a stream until it is resumed, over restarts too. The events wait in " +
+			"the\naccounting log, up to the stream's hold."
 		done = "stream %s is paused\n"
 	}
 	var in api.Intent
-	cmd := c.streamCommand(use, short, long, func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
-		s, err := row.Call(ctx, client, in, name)
-		return s, func() error {
-			if c.wouldChange(s.Effect, "stream") {
+	cmd := c.streamCommand(use, short, long,
+		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
+			s, err := row.Call(ctx, client, in, name)
+			return s, func() error {
+				if c.wouldChange(s.Effect, "stream") {
+					return nil
+				}
+				fmt.Fprintf(c.out, done, draw.Clean(name))
 				return nil
-			}
-			fmt.Fprintf(c.out, done, draw.Clean(name))
-			return nil
-		}, err
-	})
+			}, err
+		})
 	changeFlags(cmd, &in)
 	return cmd
 }
@@ -127,7 +134,8 @@ func newStreamsPause(c *cli, pause bool) *cobra.Command {
 func newStreamsSkip(c *cli) *cobra.Command {
 	var in api.Intent
 	cmd := c.streamCommand("skip", "leave out all events that wait",
-		"Leave out all events that wait for a receiver, and go on with the next. 'mta streams replay'\ntakes that back, as long as the accounting log has them.",
+		"Leave out all events that wait for a receiver, and go on with the next. 'mta streams replay'\ntakes that "+
+			"back, as long as the accounting log has them.",
 		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 			m, err := api.OpSkipStream.Call(ctx, client, in, name)
 			return m, func() error { return c.movedStream(name, &m, "event") }, err
@@ -142,7 +150,8 @@ func newStreamsReplay(c *cli) *cobra.Command {
 		from string
 	)
 	cmd := c.streamCommand("replay", "send events once more",
-		"Send the events of a stream from a time or from an event on once more. Receivers know events\nthat they have by the event_id, which stays the same.",
+		"Send the events of a stream from a time or from an event on once more. Receivers know events\nthat they "+
+			"have by the event_id, which stays the same.",
 		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 			to, err := c.replayFrom(from)
 			if err != nil {
@@ -153,7 +162,8 @@ func newStreamsReplay(c *cli) *cobra.Command {
 			return m, func() error { return c.movedStream(name, &m, "stream") }, err
 		})
 	changeFlags(cmd, &in)
-	cmd.Example = "  mta streams replay app --from 2h\n  mta streams replay app --from mta1-20260301T120000-000000004711"
+	cmd.Example = "  mta streams replay app --from 2h\n  mta streams replay app --from " +
+		"mta1-20260301T120000-000000004711"
 	cmd.Flags().StringVar(&from, "from", "", "a `time`, as in 'mta log --since', or an event_id")
 	return cmd
 }
@@ -161,7 +171,9 @@ func newStreamsReplay(c *cli) *cobra.Command {
 // replayFrom reads --from.
 func (c *cli) replayFrom(from string) (to api.MoveStream, err error) {
 	if from == "" {
-		return to, hinted{usageError{errors.New("--from is missing: the time, or the event_id, of the first event to send again")}, "for the events of the last two hours: --from 2h"}
+		return to, hinted{
+			usageError{errors.New("--from is missing: the time, or the event_id, of the first event to send again")},
+			"for the events of the last two hours: --from 2h"}
 	}
 	if _, _, err := accounting.ParseEventID(from); err == nil {
 		return api.MoveStream{Event: from}, nil
@@ -184,11 +196,13 @@ func (c *cli) movedStream(name string, m *api.MovedStream, what string) error {
 func newStreamsTest(c *cli) *cobra.Command {
 	var in api.Intent
 	cmd := c.streamCommand("test", "send an event of the type Test",
-		"Send an event of the type Test to the receiver of a stream, at once, ahead of the stream's\nwaiting events, and print its answer. Exit status 1 if the receiver did not take it.",
+		"Send an event of the type Test to the receiver of a stream, at once, ahead of the stream's\nwaiting events, "+
+			"and print its answer. Exit status 1 if the receiver did not take it.",
 		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 			r, err := api.OpTestStream.Call(ctx, client, in, name)
 			if err == nil && r.Error != "" {
-				err = fmt.Errorf("the test event of stream %s was not delivered: %s", draw.Clean(name), draw.Clean(strings.TrimSpace(r.Error)))
+				err = fmt.Errorf("the test event of stream %s was not delivered: %s", draw.Clean(name),
+					draw.Clean(strings.TrimSpace(r.Error)))
 			}
 			return r, func() error {
 				if r.DryRun {
@@ -277,11 +291,14 @@ func (c *cli) publicKeys(name string) ([]streamKey, error) {
 	}
 	switch {
 	case stream == nil && len(names) == 0:
-		return nil, hinted{errors.New("the configuration has no streams"), "name the relay's configuration with --config, or add to it: stream \"app\" { to = \"https://...\" }"}
+		return nil, hinted{errors.New("the configuration has no streams"),
+			"name the relay's configuration with --config, or add to it: stream \"app\" { to = \"https://...\" }"}
 	case stream == nil:
-		return nil, fmt.Errorf("the configuration has no stream %s: there are %s", settings.Quoted(name), strings.Join(names, ", "))
+		return nil, fmt.Errorf("the configuration has no stream %s: there are %s", settings.Quoted(name),
+			strings.Join(names, ", "))
 	case len(stream.Secrets) == 0:
-		return nil, hinted{fmt.Errorf("stream %s has no secrets", settings.Quoted(name)), "make one with 'mta streams key'"}
+		return nil, hinted{fmt.Errorf("stream %s has no secrets", settings.Quoted(name)),
+			"make one with 'mta streams key'"}
 	}
 	public, err := stream.PublicKeys()
 	keys := make([]streamKey, len(public))

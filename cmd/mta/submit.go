@@ -60,7 +60,8 @@ func newSend(c *cli) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&s.file, "json", "", "the `file` with the request; - is standard input")
-	f.StringVar(&s.url, "url", "", "the `URL` of the relay's api listener (default: $MTA_URL, or that of the configuration)")
+	f.StringVar(&s.url, "url", "",
+		"the `URL` of the relay's api listener (default: $MTA_URL, or that of the configuration)")
 	f.StringVar(&s.keyFile, "key-file", "", "a `file` with the API key (default: $MTA_KEY has the key)")
 	f.StringVar(&s.key, "idempotency-key", "", "the `name` under which the request counts once (default: a random one)")
 	f.DurationVar(&s.patience, "patience", 2*time.Minute, "for how `long` to try again; 0s: once")
@@ -111,7 +112,8 @@ func (c *cli) apiURL(given string) (string, error) {
 		return "", err
 	}
 	if len(cfg.APIs) == 0 || len(cfg.APIs[0].Address) == 0 {
-		return "", hinted{errors.New("the configuration has no api block"), `name the relay with --url, or add api "local" { address = "127.0.0.1:8080" } to it`}
+		return "", hinted{errors.New("the configuration has no api block"),
+			`name the relay with --url, or add api "local" { address = "127.0.0.1:8080" } to it`}
 	}
 	return urlOf(cfg, cfg.APIs[0])
 }
@@ -137,7 +139,8 @@ func (c *cli) apiKey(file string) (string, error) {
 		if key := strings.TrimSpace(c.env("MTA_KEY")); key != "" {
 			return key, nil
 		}
-		return "", hinted{errors.New("there is no API key"), "put it into a file and name that with --key-file, or into $MTA_KEY; 'mta key add' makes one"}
+		return "", hinted{errors.New("there is no API key"),
+			"put it into a file and name that with --key-file, or into $MTA_KEY; 'mta key add' makes one"}
 	}
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -212,7 +215,8 @@ func newSendmail(c *cli) *cobra.Command {
 			return asExit(c.sendmail(args))
 		},
 	}
-	cmd.Long = "Behave like sendmail. A link to mta under the name sendmail does the same. 'mta sendmail --help' lists the options."
+	cmd.Long = "Behave like sendmail. A link to mta under the name sendmail does the same. 'mta sendmail --help' " +
+		"lists the options."
 	return cmd
 }
 
@@ -422,7 +426,8 @@ func (c *cli) mailqMessage(m api.Item) {
 	if sender == "" {
 		sender = "MAILER-DAEMON"
 	}
-	fmt.Fprintf(c.out, "%-17s%8d %-20s %s\n", m.ID+mailqMark(m), m.Size, m.Received.Local().Format(time.ANSIC)[:19], draw.Clean(sender))
+	fmt.Fprintf(c.out, "%-17s%8d %-20s %s\n", m.ID+mailqMark(m), m.Size, m.Received.Local().Format(time.ANSIC)[:19],
+		draw.Clean(sender))
 	last := ""
 	for _, r := range m.Recipients {
 		if why := r.Why(time.Local); why != last && why != "" {
@@ -490,7 +495,8 @@ func (c *cli) templates(path string) (*request.Templates, error) {
 			return nil, err
 		}
 		if path = cfg.Templates.Path; path == "" {
-			return nil, hinted{errors.New("the configuration has no templates"), `add templates { path = "/etc/mta/templates" } to it, or name a folder with --path`}
+			return nil, hinted{errors.New("the configuration has no templates"),
+				`add templates { path = "/etc/mta/templates" } to it, or name a folder with --path`}
 		}
 	}
 	return request.LoadTemplates(path)
@@ -595,7 +601,8 @@ func (c *cli) templateData(file string) (request.Data, error) {
 	d.UseNumber()
 	var values map[string]any
 	if err := d.Decode(&values); err != nil {
-		return request.Data{}, hinted{fmt.Errorf("%s: %w", shown, err), `data are a JSON object, such as {"name": "Ann"}`}
+		return request.Data{},
+			hinted{fmt.Errorf("%s: %w", shown, err), `data are a JSON object, such as {"name": "Ann"}`}
 	}
 	return request.NewData(values), nil
 }

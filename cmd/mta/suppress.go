@@ -28,7 +28,8 @@ addresses to the list.`
 func newSuppress(c *cli) *cobra.Command {
 	list := newSuppressList(c)
 	g := group("suppress", "the list of addresses that get no mail", list,
-		newSuppressAdd(c), newSuppressRemove(c), newSuppressCheck(c), newSuppressPending(c), newSuppressImport(c), newSuppressExport(c))
+		newSuppressAdd(c), newSuppressRemove(c), newSuppressCheck(c), newSuppressPending(c), newSuppressImport(c),
+		newSuppressExport(c))
 	g.Long = suppressHelp
 	listByDefault(g, list)
 	return g
@@ -147,7 +148,8 @@ that a failing provider's bounces added, for example.`,
 		case len(args) > 0 && named:
 			return api.Unsuppressed{}, usagef("with addresses there is only --tenant")
 		case len(args) == 0:
-			return api.OpUnsuppressMatching.Call(ctx, client, api.SuppressionSelection{SuppressionFilter: filter, Intent: in})
+			return api.OpUnsuppressMatching.Call(ctx, client,
+				api.SuppressionSelection{SuppressionFilter: filter, Intent: in})
 		}
 		addresses = args
 		return api.OpUnsuppress.Call(ctx, client, api.Unsuppress{
@@ -211,10 +213,12 @@ another refusal after the flood. Without a subcommand, 'mta suppress pending' li
 func newSuppressPending(c *cli) *cobra.Command {
 	list := newPendingList(c)
 	g := group("pending", "show and decide about entries that were set aside", list,
-		newPendingDecision(c, "accept", "put entries that were set aside on the list", `Put entries that were set aside on the list: the provider was right. When these are all entries
+		newPendingDecision(c, "accept", "put entries that were set aside on the list",
+			`Put entries that were set aside on the list: the provider was right. When these are all entries
 of a provider whose flood is still under way, its share of unknown recipients counts as
 usual from now on.`, "accepted", api.OpAcceptPending),
-		newPendingDecision(c, "drop", "forget entries that were set aside", `Forget entries that were set aside: the provider was wrong. An address that does not exist
+		newPendingDecision(c, "drop", "forget entries that were set aside",
+			`Forget entries that were set aside: the provider was wrong. An address that does not exist
 comes on the list when it is refused again.`, "dropped", api.OpDropPending))
 	g.Long = suppressPendingHelp
 	listByDefault(g, list)
@@ -254,10 +258,12 @@ func (c *cli) doubt(d *api.DoubtedProvider) string {
 		}
 		when = fmt.Sprintf("from %s to %s", d.Since.UTC().Format(day+" "+minute), d.Until.UTC().Format(until))
 	}
-	return fmt.Sprintf("%s called %d of %d recipients unknown %s UTC; usual: %s", d.Provider, d.Unknown, d.Known+d.Unknown, when, percent(d.Usual))
+	return fmt.Sprintf("%s called %d of %d recipients unknown %s UTC; usual: %s", d.Provider, d.Unknown,
+		d.Known+d.Unknown, when, percent(d.Usual))
 }
 
-func newPendingDecision(c *cli, name, short, long, done string, decide api.Op[api.SuppressionSelection, api.PendingDecided]) *cobra.Command {
+func newPendingDecision(c *cli, name, short, long, done string,
+	decide api.Op[api.SuppressionSelection, api.PendingDecided]) *cobra.Command {
 	var sel api.SuppressionSelection
 	cmd := answers(c, &cobra.Command{
 		Use: name, Short: short, Long: long,
@@ -317,7 +323,8 @@ lines without these values. Invalid lines are reported and skipped; the exit cod
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only count")
-	cmd.Flags().IntVar(&expect, "expect", -1, "change nothing unless this `number` of entries would be added or changed")
+	cmd.Flags().IntVar(&expect, "expect", -1,
+		"change nothing unless this `number` of entries would be added or changed")
 	return cmd
 }
 
@@ -354,10 +361,12 @@ func (im *suppressImport) expecting(ctx context.Context, in io.Reader, n int) er
 		return err
 	}
 	if would := count.done.Added + count.done.Changed; would != n {
-		return hinted{fmt.Errorf("this would add or change %d entries, not %d", would, n), "nothing was changed: look again, and expect the new count"}
+		return hinted{fmt.Errorf("this would add or change %d entries, not %d", would, n),
+			"nothing was changed: look again, and expect the new count"}
 	}
 	if count.bad > 0 { // they were reported
-		return hinted{fmt.Errorf("%s has %s", im.name, plural(count.bad, "invalid line")), "nothing was changed: correct the lines, or leave --expect out"}
+		return hinted{fmt.Errorf("%s has %s", im.name, plural(count.bad, "invalid line")),
+			"nothing was changed: correct the lines, or leave --expect out"}
 	}
 	return im.run(ctx, bytes.NewReader(text))
 }
@@ -479,7 +488,8 @@ func (im *suppressImport) send(ctx context.Context) error {
 }
 
 func (im *suppressImport) add(ctx context.Context, some []api.Suppression) error {
-	done, err := api.OpSuppress.Call(ctx, im.client, api.Suppress{Suppressions: some, Intent: api.Intent{DryRun: im.dryRun}})
+	done, err := api.OpSuppress.Call(ctx, im.client,
+		api.Suppress{Suppressions: some, Intent: api.Intent{DryRun: im.dryRun}})
 	im.done.Added += done.Added
 	im.done.Changed += done.Changed
 	im.done.Unchanged += done.Unchanged

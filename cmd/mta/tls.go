@@ -102,7 +102,8 @@ func (c *cli) stsLines(f facts, p *api.STSPolicy) {
 func newTLSRPT(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "tlsrpt", Short: "show TLS reports",
-		Long: "TLS reports (RFC 8460) inform domains about TLS failures of connections to their hosts. With\ntls_reports in the configuration, each domain that requests them in the DNS gets one a day.",
+		Long: "TLS reports (RFC 8460) inform domains about TLS failures of connections to their hosts. " +
+			"With\ntls_reports in the configuration, each domain that requests them in the DNS gets one a day.",
 		Args: noArgs,
 	}
 	cmd.AddCommand(newTLSRPTShow(c))

@@ -51,7 +51,8 @@ func newTop(c *cli) *cobra.Command {
 			case !slices.Contains(top.Tables(), config.Table):
 				return usagef("--table: want %s, not %q", strings.Join(top.Tables(), ", "), config.Table)
 			case !once && !asJSON && !c.screen.TTY:
-				return hinted{usagef("standard output is not a terminal"), "for one screen as text: mta top --once; for programs: mta top --json"}
+				return hinted{usagef("standard output is not a terminal"),
+					"for one screen as text: mta top --once; for programs: mta top --json"}
 			}
 			client, err := c.client()
 			if err != nil {
@@ -68,7 +69,8 @@ func newTop(c *cli) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&config.Table, "table", top.Tables()[0], "the `table` to begin with: "+strings.Join(top.Tables(), ", "))
+	flags.StringVar(&config.Table, "table", top.Tables()[0],
+		"the `table` to begin with: "+strings.Join(top.Tables(), ", "))
 	flags.DurationVar(&config.Every, "every", 2*time.Second, "refresh the screen every so often (a `time` such as 5s)")
 	flags.BoolVar(&once, "once", false, "print one screen as text")
 	flags.BoolVar(&asJSON, "json", false, "print the data of one screen as JSON")
@@ -201,7 +203,8 @@ func clientTrace(cmd *cobra.Command, q *api.TraceQuery) error {
 	}
 	for _, name := range []string{"site", "source", "recipient", "content"} {
 		if cmd.Flags().Changed(name) {
-			return usagef("--%s is for connections to hosts, and can't be combined with --clients, --listener and --client", name)
+			return usagef("--%s is for connections to hosts, and can't be combined with --clients, --listener and "+
+				"--client", name)
 		}
 	}
 	return nil
@@ -265,7 +268,8 @@ func (p *tracePrinter) print(l api.TraceLine) error {
 
 func (p *tracePrinter) write(b *strings.Builder) error {
 	for line := range strings.Lines(b.String()) {
-		if _, err := fmt.Fprintln(p.c.out, draw.Cut(draw.Clean(strings.TrimSuffix(line, "\n")), p.c.screen.Width)); err != nil {
+		if _, err := fmt.Fprintln(p.c.out,
+			draw.Cut(draw.Clean(strings.TrimSuffix(line, "\n")), p.c.screen.Width)); err != nil {
 			return err
 		}
 	}

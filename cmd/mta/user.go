@@ -41,7 +41,8 @@ never an argument, which everyone on the machine could see.`
 
 func newUser(c *cli) *cobra.Command {
 	book := c.userBook()
-	g := group("user", "the users who may log in", newUserAdd(c), newUserPassword(c, book), newUserRemove(c, book), newUserList(c), newUserCheck(c))
+	g := group("user", "the users who may log in", newUserAdd(c), newUserPassword(c, book), newUserRemove(c, book),
+		newUserList(c), newUserCheck(c))
 	g.Long = userHelp
 	g.PersistentFlags().StringVar(&c.usersFlag, "file", "", "the users `file` (default: that of the configuration)")
 	return g
@@ -85,7 +86,8 @@ func (c *cli) usersFile() (path string, scheme auth.Scheme, err error) {
 		path = c.usersFlag
 	}
 	if path == "" {
-		return "", "", hinted{errors.New("the configuration has no users file"), `add users { file = "/etc/mta/users" } to it, or name a file with --file`}
+		return "", "", hinted{errors.New("the configuration has no users file"),
+			`add users { file = "/etc/mta/users" } to it, or name a file with --file`}
 	}
 	return path, cfg.Users.Scheme, nil
 }
@@ -165,7 +167,8 @@ func (c *cli) addUser(ctx context.Context, book userBook, name string, u *auth.U
 	if u.Name, err = auth.NormalName(name); err != nil {
 		return usageError{err}
 	}
-	f := fileChange{"add", api.FileSubject{File: path, Names: []string{u.Name}, Tenant: u.Tenant, Role: u.Role}, o.dryRun}
+	f := fileChange{"add", api.FileSubject{File: path, Names: []string{u.Name}, Tenant: u.Tenant, Role: u.Role},
+		o.dryRun}
 	put := func(t *auth.UserTable) error {
 		if t.User(u.Name) != nil {
 			return book.isThere(u.Name)
@@ -363,9 +366,11 @@ func newUserList(c *cli) *cobra.Command {
 another hash than the configured one is rehashed at the user's next login.`,
 		Args: noArgs,
 	}, func(u *auth.User) any {
-		return listedUser{u.Name, string(u.Hash.Scheme), u.Tenant, append([]string{}, texts(u.Senders)...), append([]string{}, u.Certificates...)}
+		return listedUser{u.Name, string(u.Hash.Scheme), u.Tenant, append([]string{}, texts(u.Senders)...),
+			append([]string{}, u.Certificates...)}
 	}, func(u *auth.User) []any {
-		return []any{u.Name, cmp.Or(string(u.Hash.Scheme), "none"), cmp.Or(u.Tenant, "-"), cmp.Or(joined(u.Senders), "any"),
+		return []any{u.Name, cmp.Or(string(u.Hash.Scheme), "none"), cmp.Or(u.Tenant, "-"),
+			cmp.Or(joined(u.Senders), "any"),
 			cmp.Or(joined(u.Certificates), "-")}
 	}, "USER", "PASSWORD", "TENANT", "~SENDERS", "~-CERTIFICATES")
 }
@@ -457,7 +462,8 @@ change takes effect immediately: a session ends when its user's password or role
 
 func newConsoleUser(c *cli) *cobra.Command {
 	book := c.consoleUserBook()
-	g := group("user", "the users of the relay's console", newConsoleUserAdd(c, book), newUserPassword(c, book), newUserRemove(c, book), newConsoleUserList(c, book))
+	g := group("user", "the users of the relay's console", newConsoleUserAdd(c, book), newUserPassword(c, book),
+		newUserRemove(c, book), newConsoleUserList(c, book))
 	g.Long = consoleUserHelp
 	g.PersistentFlags().StringVar(&c.usersFlag, "file", "", "the users `file` (default: that of the configuration)")
 	return g
@@ -475,7 +481,8 @@ func (c *cli) consoleUsersFile() (path string, scheme auth.Scheme, err error) {
 		return "", "", err
 	}
 	if cfg.Console.Users == "" {
-		return "", "", hinted{errors.New("the configuration has no users of the console"), `add console { address = "127.0.0.1:8026", users = "/etc/mta/console-users" } to it, or name a file with --file`}
+		return "", "", hinted{errors.New("the configuration has no users of the console"),
+			`add console { address = "127.0.0.1:8026", users = "/etc/mta/console-users" } to it, or name a file with --file`}
 	}
 	return cfg.Console.Users, auth.Argon2id, nil
 }
@@ -520,7 +527,8 @@ type consoleUser struct {
 func newConsoleUserList(c *cli, book userBook) *cobra.Command {
 	return c.userListing(book, &cobra.Command{
 		Use: "list", Short: "list the users and their roles", Args: noArgs,
-		Long: "List the users in the order of the file. A user without a role (" + joined(auth.Roles) + ") can't log in at the console.",
+		Long: "List the users in the order of the file. A user without a role (" + joined(auth.Roles) +
+			") can't log in at the console.",
 	}, func(u *auth.User) any { return consoleUser{u.Name, u.Role, string(u.Hash.Scheme)} },
 		func(u *auth.User) []any {
 			return []any{u.Name, cmp.Or(u.Role, "none"), cmp.Or(string(u.Hash.Scheme), "none")}
@@ -581,7 +589,8 @@ func (c *cli) console(ctx context.Context, readOnly bool, port int) error {
 		return fmt.Errorf("listening for browsers: %w", err)
 	}
 	port = l.Addr().(*net.TCPAddr).Port
-	server, err := web.New(web.Config{Relay: client, ReadOnly: readOnly, CookieSuffix: "-" + strconv.Itoa(port), Now: c.now})
+	server, err := web.New(web.Config{Relay: client, ReadOnly: readOnly,
+		CookieSuffix: "-" + strconv.Itoa(port), Now: c.now})
 	if err != nil {
 		l.Close()
 		return err
@@ -607,7 +616,8 @@ func (c *cli) console(ctx context.Context, readOnly bool, port int) error {
 func (c *cli) printLink(s *web.Server, port int) {
 	who := web.Identity{User: userName(), Role: web.Admin}
 	fmt.Fprintf(c.out, "http://127.0.0.1:%d%s\n", port, s.Ticket(who))
-	fmt.Fprintln(c.err, "open the link within a minute; it is good once. Enter prints another one, interrupt ends the console")
+	fmt.Fprintln(c.err,
+		"open the link within a minute; it is good once. Enter prints another one, interrupt ends the console")
 }
 
 // printMoreLinks prints one for each line of a terminal.

@@ -29,8 +29,10 @@ The configuration puts a source under a plan: in the dedicated block of a pool.`
 
 func newWarmup(c *cli) *cobra.Command {
 	list := newWarmupList(c)
-	g := group("warmup", "show and control the warm-up of sources, try plans", list, newWarmupShow(c), newWarmupPlans(c), newWarmupPlan(c),
-		newWarmupStart(c), newWarmupPause(c), newWarmupResume(c), newWarmupSetStage(c), newWarmupReport(c), newWarmupSimulate(c))
+	g := group("warmup", "show and control the warm-up of sources, try plans", list, newWarmupShow(c),
+		newWarmupPlans(c), newWarmupPlan(c),
+		newWarmupStart(c), newWarmupPause(c), newWarmupResume(c), newWarmupSetStage(c), newWarmupReport(c),
+		newWarmupSimulate(c))
 	g.Long = warmupHelp
 	listByDefault(g, list)
 	return g
@@ -73,7 +75,8 @@ func onStage(w *api.Warmup) string { return fmt.Sprintf("stage %d of %d", w.Stag
 
 // warmupChange makes a command that does one thing to a source. stage reads the stage that is meant
 // from the arguments behind the source; nil: none is.
-func warmupChange(c *cli, cmd *cobra.Command, a api.WarmupAction, stage func(args []string) (int, error), done func(*api.Warmup) string) *cobra.Command {
+func warmupChange(c *cli, cmd *cobra.Command, a api.WarmupAction, stage func(args []string) (int, error),
+	done func(*api.Warmup) string) *cobra.Command {
 	var to api.StageChoice
 	return changes(c, c.ofSource(cmd), &to.Intent, "warm-up",
 		func(ctx context.Context, client *api.Client, args []string) (w api.WarmupChanged, err error) {
@@ -190,7 +193,8 @@ func (c *cli) warmupShow(w *api.Warmup, plan *warmup.PlanFile) error {
 		_, err := fmt.Fprint(c.out, forecastLines(w.Forecast, plan.DayStarts, false))
 		return err
 	}
-	for _, t := range []*draw.Table{tableOf(c, listing.WarmupProviders, listing.ProvidersOf(w)), warmupHealth(w, &plan.Health), warmupDays(w, plan)} {
+	for _, t := range []*draw.Table{tableOf(c, listing.WarmupProviders, listing.ProvidersOf(w)),
+		warmupHealth(w, &plan.Health), warmupDays(w, plan)} {
 		if t.Empty() {
 			continue
 		}
@@ -234,19 +238,22 @@ func warmupDiverted(offered int64, d *api.WarmupDiverted) string {
 	for _, x := range []struct {
 		n    int64
 		text string
-	}{{d.TooFast, "came faster than the plan takes it"}, {d.OverCap, "exceeded the day's cap"}, {d.Waited, "reached the end of its patience"}, {d.Suspended, "was for a suspended site"}} {
+	}{{d.TooFast, "came faster than the plan takes it"}, {d.OverCap, "exceeded the day's cap"},
+		{d.Waited, "reached the end of its patience"}, {d.Suspended, "was for a suspended site"}} {
 		if x.n > 0 {
 			why = append(why, fmt.Sprintf("%d %s", x.n, x.text))
 		}
 	}
-	return fmt.Sprintf("%d of %d today, %s: %s", d.Sum(), offered, wholePercent(d.Sum(), offered), strings.Join(why, ", "))
+	return fmt.Sprintf("%d of %d today, %s: %s", d.Sum(), offered, wholePercent(d.Sum(), offered),
+		strings.Join(why, ", "))
 }
 
 // stateMeans says what follows from a state.
 var stateMeans = map[string]string{
-	api.WarmupPaused:    " by an operator: nothing is sent from here until 'mta warmup resume'",
-	api.WarmupWarm:      ": the plan is complete, and there are no caps",
-	api.WarmupScheduled: ": its plan begins later; nothing is sent from here before that, except after 'mta warmup start'",
+	api.WarmupPaused: " by an operator: nothing is sent from here until 'mta warmup resume'",
+	api.WarmupWarm:   ": the plan is complete, and there are no caps",
+	api.WarmupScheduled: ": its plan begins later; nothing is sent from here before that, except after 'mta warmup " +
+		"start'",
 	api.WarmupStoreDown: ": the ledger can't be reached, and nothing is sent from here",
 	api.WarmupUnknown:   ": the ledger has not been read yet",
 	api.WarmupCorrupt:   ": the ledger's record can't be read, and nothing is sent from here until 'mta warmup start'",
@@ -280,11 +287,13 @@ func warmupHealth(w *api.Warmup, h *warmup.Health) *draw.Table {
 	for i := range w.Providers {
 		p := &w.Providers[i]
 		n := p.Delivered + p.HardBounces + p.Deferred + p.Refused
-		t.Add("", p.Provider, n, shareOf(p.HardBounces, n), shareOf(p.Deferred+p.Refused, n), complained(p, n), p.Health)
+		t.Add("", p.Provider, n, shareOf(p.HardBounces, n), shareOf(p.Deferred+p.Refused, n),
+			complained(p, n), p.Health)
 	}
 	if !t.Empty() && h.MinSample > 0 {
 		a, r := h.AdvanceBelow, h.RegressAbove
-		t.Add("", "to go on", fmt.Sprintf(">= %d", h.MinSample), "< "+percent(a.Bounce), "< "+percent(a.Defer), "< "+percent(a.Complaint), "good")
+		t.Add("", "to go on", fmt.Sprintf(">= %d", h.MinSample), "< "+percent(a.Bounce), "< "+percent(a.Defer),
+			"< "+percent(a.Complaint), "good")
 		t.Add("", "to go back", "", "> "+percent(r.Bounce), "> "+percent(r.Defer), "> "+percent(r.Complaint), "bad")
 	}
 	return t
@@ -313,7 +322,8 @@ func warmupDays(w *api.Warmup, p *warmup.PlanFile) *draw.Table {
 		return dateOf(w.DayEnds.Add(-time.Duration(today-day+1)*lengthOfDay(p)), p.DayStarts)
 	}
 	for i, d := range w.History {
-		t.Add(listing.Because(d.Why, d.Provider), today-len(w.History)+i, date(today-len(w.History)+i), d.Stage, d.Limit, d.Sent, wholePercent(d.Sent, d.Limit))
+		t.Add(listing.Because(d.Why, d.Provider), today-len(w.History)+i, date(today-len(w.History)+i), d.Stage,
+			d.Limit, d.Sent, wholePercent(d.Sent, d.Limit))
 	}
 	limit := fmt.Sprint(w.StageLimit)
 	share := wholePercent(w.SentDay, w.StageLimit)
@@ -515,7 +525,8 @@ func readSNDS(rows [][]string, ip string) (all []api.WarmupReport, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", i+1, err)
 		}
-		all = append(all, api.WarmupReport{Provider: "microsoft", Day: d, Complaints: int64(math.Round(x * float64(n)))})
+		all = append(all, api.WarmupReport{Provider: "microsoft", Day: d,
+			Complaints: int64(math.Round(x * float64(n)))})
 	}
 	return all, nil
 }

@@ -51,8 +51,10 @@ func newWarmupPlan(c *cli) *cobra.Command {
 	flags.StringVar(&f.volume, "volume", "", "the target `volume` in recipients, such as 20000/day")
 	flags.StringVar(&f.by, "by", "", "the `date` of the target volume, such as 2027-03-01")
 	flags.StringVar(&f.begin, "begin", "", "the `date` of the first day (default: tomorrow)")
-	flags.StringVar(&f.dayStarts, "day-starts", "", "the `time` and zone at which days start, such as \"08:00 Europe/Berlin\" (default: when the warm-up begins)")
-	flags.StringVar(&f.providers, "providers", "", "the `percentage` of the mail for each provider, such as google=45,microsoft=30")
+	flags.StringVar(&f.dayStarts, "day-starts", "",
+		"the `time` and zone at which days start, such as \"08:00 Europe/Berlin\" (default: when the warm-up begins)")
+	flags.StringVar(&f.providers, "providers", "",
+		"the `percentage` of the mail for each provider, such as google=45,microsoft=30")
 	flags.StringVar(&f.on, "on", "", "the `days` of the week with mail, such as mon-fri or tue (default: all)")
 	flags.StringVar(&f.name, "name", "", "the `name` of the plan (default: to-VOLUME)")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON in the format that 'mta warmup simulate' reads")
@@ -99,7 +101,8 @@ func (c *cli) warmupPlan(f *planFlags) error {
 func (c *cli) wantedPlan(f *planFlags) (*wantedPlan, error) {
 	w := &wantedPlan{now: c.now(), dayStarts: f.dayStarts}
 	var err error
-	if w.volume, err = strconv.ParseInt(strings.TrimSuffix(f.volume, "/day"), 10, 64); err != nil || w.volume < 1 || w.volume > 1e9 {
+	if w.volume, err = strconv.ParseInt(strings.TrimSuffix(f.volume, "/day"), 10, 64); err != nil || w.volume < 1 ||
+		w.volume > 1e9 {
 		return nil, usagef("--volume %q: write it as 20000/day, from 1 to 1000000000", f.volume)
 	}
 	if w.name = f.name; w.name == "" {
@@ -110,7 +113,9 @@ func (c *cli) wantedPlan(f *planFlags) (*wantedPlan, error) {
 	}
 	if f.dayStarts != "" {
 		if err := warmup.DayStart(f.dayStarts).Check(); err != nil {
-			return nil, usagef("--day-starts %q: %w: write a time and a zone of the tz database, as \"08:00 Europe/Berlin\"", f.dayStarts, err)
+			return nil, usagef(
+				"--day-starts %q: %w: write a time and a zone of the tz database, as \"08:00 Europe/Berlin\"",
+				f.dayStarts, err)
 		}
 	}
 	if err := w.dates(f); err != nil {
@@ -121,7 +126,8 @@ func (c *cli) wantedPlan(f *planFlags) (*wantedPlan, error) {
 	}
 	few := (*warmup.TooFewDays)(nil)
 	if w.Ramp, err = warmup.NewRamp(w.volume, w.on.Count(w.begin, w.by)); errors.As(err, &few) {
-		return nil, usagef("--by %s: %w: the soonest is %s", f.by, err, w.on.After(w.begin, few.Least-1).Format(time.DateOnly))
+		return nil, usagef("--by %s: %w: the soonest is %s", f.by, err,
+			w.on.After(w.begin, few.Least-1).Format(time.DateOnly))
 	}
 	w.make()
 	return w, nil
@@ -184,7 +190,8 @@ func (c *cli) providerShares(text string) (shares []providerShare, err error) {
 		case err != nil || !(n > 0 && n <= 100):
 			return nil, usagef("--providers %q: write each as google=45, in per cent of the mail, above 0 to 100", part)
 		case !slices.Contains(known, name):
-			return nil, usagef("--providers: there is no provider %q: those that are known are %s", name, strings.Join(known, ", "))
+			return nil, usagef("--providers: there is no provider %q: those that are known are %s", name,
+				strings.Join(known, ", "))
 		case slices.ContainsFunc(shares, func(s providerShare) bool { return s.name == name }):
 			return nil, usagef("--providers: %s is there twice", name)
 		}
@@ -227,30 +234,37 @@ func (w *wantedPlan) text() string {
 	const date = "Mon 2 Jan 2006"
 	var b strings.Builder
 	p := &w.plan
-	fmt.Fprintf(&b, "# %s recipients a day by %s, written by 'mta warmup plan' on %s.\n#\n", listing.Thousands(w.volume), w.by.Format(date), w.now.In(p.DayStarts.Zone()).Format(date))
-	fmt.Fprintf(&b, "# begins   %s with %s: more from an address that nobody knows looks like spam\n", p.Begin.Format(date), listing.Thousands(w.Stages[0].Daily))
+	fmt.Fprintf(&b, "# %s recipients a day by %s, written by 'mta warmup plan' on %s.\n#\n",
+		listing.Thousands(w.volume), w.by.Format(date), w.now.In(p.DayStarts.Zone()).Format(date))
+	fmt.Fprintf(&b, "# begins   %s with %s: more from an address that nobody knows looks like spam\n",
+		p.Begin.Format(date), listing.Thousands(w.Stages[0].Daily))
 	if !w.on.All() {
-		fmt.Fprintf(&b, "# mail     only on %s: a day without any advances nothing, and so it takes %s\n", w.on, plural(int(w.lastDay.Sub(w.eachDay[0].Day).Hours()/24+.5)+1, "day"))
+		fmt.Fprintf(&b, "# mail     only on %s: a day without any advances nothing, and so it takes %s\n", w.on,
+			plural(int(w.lastDay.Sub(w.eachDay[0].Day).Hours()/24+.5)+1, "day"))
 	}
 	if len(w.Stages) > 1 {
 		fmt.Fprintf(&b, "# grows    x%.2f a day in %d stages: %s\n", w.Growth, len(w.Stages), w.why())
 	}
 	fmt.Fprintf(&b, "# reached  %s, if each day is good; %s\n", w.lastDay.Format(date), w.spare())
 	fmt.Fprintf(&b, "# then     its caps double each day, and from %s on there are none\n#\n", w.unlimited.Format(date))
-	fmt.Fprintf(&b, "# A source comes under it where a pool dedicates that: dedicated \"SOURCE\" { plan = %q }\n", w.name)
+	fmt.Fprintf(&b, "# A source comes under it where a pool dedicates that: dedicated \"SOURCE\" { plan = %q }\n",
+		w.name)
 	fmt.Fprintf(&b, "plan %q {\n  begin      = %q\n", w.name, w.begin.Format(time.DateOnly))
 	if w.dayStarts != "" {
 		fmt.Fprintf(&b, "  day_starts = %q\n", w.dayStarts)
 	}
-	fmt.Fprintf(&b, "  finish     = true\n  ease_out   = %d # days in which the caps double before they end\n", p.EaseOut)
+	fmt.Fprintf(&b, "  finish     = true\n  ease_out   = %d # days in which the caps double before they end\n",
+		p.EaseOut)
 	for _, s := range w.providers {
 		part := func(n int64) string { return listing.Thousands(int64(float64(n) * s.percent / 100)) }
-		fmt.Fprintf(&b, "\n  # %.4g %% of the mail goes there: %s on the first day, %s in the end.\n", s.percent, part(w.Stages[0].Daily), part(w.volume))
+		fmt.Fprintf(&b, "\n  # %.4g %% of the mail goes there: %s on the first day, %s in the end.\n", s.percent,
+			part(w.Stages[0].Daily), part(w.volume))
 		fmt.Fprintf(&b, "  provider %q { share = %s }\n", s.name, strconv.FormatFloat(s.percent/100, 'g', 6, 64))
 	}
 	b.WriteString("\n  # An hour has an eighth of its day.\n")
 	for i, s := range p.Stages {
-		fmt.Fprintf(&b, "  stage { # %s: %s\n    hourly = %d\n    daily  = %d\n  }\n", w.eachDay[i].Day.Format("Mon 2 Jan"), listing.Thousands(s.Daily), s.Hourly, s.Daily)
+		fmt.Fprintf(&b, "  stage { # %s: %s\n    hourly = %d\n    daily  = %d\n  }\n",
+			w.eachDay[i].Day.Format("Mon 2 Jan"), listing.Thousands(s.Daily), s.Hourly, s.Daily)
 	}
 	b.WriteString("}\n")
 	return b.String()
@@ -293,7 +307,8 @@ func newWarmupPlans(c *cli) *cobra.Command {
 		}
 		i := slices.IndexFunc(l.Plans, func(p api.WarmupPlan) bool { return p.Name == args[0] })
 		if i < 0 {
-			return l, hinted{fmt.Errorf("there is no plan %q", args[0]), "the plans: " + strings.Join(planNames(l.Plans), ", ")}
+			return l, hinted{fmt.Errorf("there is no plan %q", args[0]),
+				"the plans: " + strings.Join(planNames(l.Plans), ", ")}
 		}
 		one, l.Plans = true, l.Plans[i:i+1]
 		return l, nil
@@ -346,7 +361,8 @@ func planTable(plans []api.WarmupPlan) *draw.Table {
 		stages := p.Plan.Stages
 		first, last := stages[0], stages[len(stages)-1]
 		t.Add(strings.Join(p.Sources, ", "), p.Name, p.Origin, len(stages),
-			fmt.Sprintf("%d/%d", first.Hourly, first.Daily), fmt.Sprintf("%d/%d", last.Hourly, last.Daily), passed(p), afterwards(&p.Plan))
+			fmt.Sprintf("%d/%d", first.Hourly, first.Daily), fmt.Sprintf("%d/%d", last.Hourly, last.Daily), passed(p),
+			afterwards(&p.Plan))
 	}
 	return t
 }
@@ -378,7 +394,8 @@ func (c *cli) showPlan(p *api.WarmupPlan) error {
 		f.add("begin", "%s", doc.Begin.In(zoneOf(doc.DayStarts)).Format("Mon 2 Jan 2006 15:04 MST"))
 	}
 	f.some("day starts", string(doc.DayStarts))
-	f.add("pacing", "%s: catches up at up to %v times the even flow, saves up to %v s of it, at most %v caps in any 60 minutes",
+	f.add("pacing", "%s: catches up at up to %v times the even flow, saves up to %v s of it, at most %v caps in any "+
+		"60 minutes",
 		doc.Pacing, doc.Burst, doc.BucketSeconds, doc.SlidingHour)
 	f.add("spread", "%s", doc.Spread)
 	f.some("weights", weightList(doc.Weights))
@@ -386,7 +403,8 @@ func (c *cli) showPlan(p *api.WarmupPlan) error {
 		f.add("health", "a stage a day, regardless of outcomes")
 	} else {
 		f.add("advance", "if bounces < %s, deferrals < %s, complaints < %s, and %s of the day's cap was sent",
-			percent(h.AdvanceBelow.Bounce), percent(h.AdvanceBelow.Defer), percent(h.AdvanceBelow.Complaint), percent(h.MinFill))
+			percent(h.AdvanceBelow.Bounce), percent(h.AdvanceBelow.Defer), percent(h.AdvanceBelow.Complaint),
+			percent(h.MinFill))
 		f.add("go back", "if bounces > %s, deferrals > %s or complaints > %s",
 			percent(h.RegressAbove.Bounce), percent(h.RegressAbove.Defer), percent(h.RegressAbove.Complaint))
 	}
@@ -412,7 +430,8 @@ func stageProviders(s *warmup.Stage) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(s.Providers)) {
 		v := s.Providers[name]
-		parts = append(parts, fmt.Sprintf("%s %s/%s", name, cmp.Or(nonZero(v.Hourly), "-"), cmp.Or(nonZero(v.Daily), "-")))
+		parts = append(parts,
+			fmt.Sprintf("%s %s/%s", name, cmp.Or(nonZero(v.Hourly), "-"), cmp.Or(nonZero(v.Daily), "-")))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -14,15 +14,18 @@ import (
 // our trouble and not the message's, so it is temporary.
 func (h *handshake) authenticate() error {
 	if h.tls == nil {
-		return &Error{Reply: reply.Local(454, reply.Enhanced{4, 7, 11}, "AUTH", "credentials are configured and the connection is not encrypted, so they were not sent")}
+		return &Error{Reply: reply.Local(454, reply.Enhanced{4, 7, 11}, "AUTH",
+			"credentials are configured and the connection is not encrypted, so they were not sent")}
 	}
 	client := h.mechanism()
 	if client == nil {
-		return &Error{Reply: reply.Local(454, reply.Enhanced{4, 7, 4}, "AUTH", "the host offers no mechanism that this relay has (PLAIN, LOGIN): %q", h.caps.Auth)}
+		return &Error{Reply: reply.Local(454, reply.Enhanced{4, 7, 4}, "AUTH",
+			"the host offers no mechanism that this relay has (PLAIN, LOGIN): %q", h.caps.Auth)}
 	}
 	name, initial, err := client.Start()
 	if err != nil {
-		return &Error{Reply: reply.Local(454, reply.Enhanced{4, 7, 0}, "AUTH", "%s could not be started", name), Err: err}
+		return &Error{Reply: reply.Local(454, reply.Enhanced{4, 7, 0}, "AUTH", "%s could not be started", name),
+			Err: err}
 	}
 	line, shown := "AUTH "+name, "AUTH "+name
 	if initial != nil {
@@ -73,7 +76,8 @@ func respond(client sasl.Client, r rawReply) (string, error) {
 	}
 	response, err := client.Next(challenge)
 	if err != nil {
-		return "", &Error{Reply: reply.Local(454, reply.Enhanced{4, 7, 0}, "AUTH", "the host's challenge was not expected"), Err: fmt.Errorf("answering a challenge: %w", err)}
+		return "", &Error{Reply: reply.Local(454, reply.Enhanced{4, 7, 0}, "AUTH",
+			"the host's challenge was not expected"), Err: fmt.Errorf("answering a challenge: %w", err)}
 	}
 	return encode(response), nil
 }

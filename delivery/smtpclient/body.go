@@ -79,7 +79,8 @@ func (c *Conn) cut(t *Transaction, err error) {
 	c.mu.Lock()
 	t.local = result
 	c.mu.Unlock()
-	c.stop(&Error{Reply: reply.Local(421, reply.Enhanced{4, 3, 0}, "content", "connection closed: the content could not be sent in full"), Err: err})
+	c.stop(&Error{Reply: reply.Local(421, reply.Enhanced{4, 3, 0}, "content",
+		"connection closed: the content could not be sent in full"), Err: err})
 	_ = c.raw.Close()
 }
 

@@ -199,7 +199,8 @@ func (c *Conn) settle(t *Transaction) {
 	if c.mu.current == t {
 		c.mu.current = nil
 	}
-	o := Outcome{Results: t.results, DSN: c.caps.DSN && t.ReturnPath == nil, UTF8: t.utf8, Begun: t.begun, Written: t.written}
+	o := Outcome{Results: t.results, DSN: c.caps.DSN && t.ReturnPath == nil, UTF8: t.utf8, Begun: t.begun,
+		Written: t.written}
 	c.mu.Unlock()
 	t.Done(t, o)
 }

@@ -21,9 +21,12 @@ var (
 // it would break its signatures, so it is refused. Trouble with reading it is ours and passes.
 func resultOf(err error) Result {
 	if errors.Is(err, errBareCR) || errors.Is(err, errBareLF) {
-		return Result{Fate: Answered, Reply: reply.Local(550, reply.Enhanced{5, 6, 11}, "content", "the content has %v", err)}
+		return Result{Fate: Answered,
+			Reply: reply.Local(550, reply.Enhanced{5, 6, 11}, "content", "the content has %v", err)}
 	}
-	return Result{Fate: Failed, Reply: reply.Local(451, reply.Enhanced{4, 3, 0}, "content", "the message could not be read from this relay's queue")}
+	return Result{Fate: Failed,
+		Reply: reply.Local(451, reply.Enhanced{4, 3, 0}, "content",
+			"the message could not be read from this relay's queue")}
 }
 
 // lineChecker looks for CR and LF that don't stand together, across pieces.

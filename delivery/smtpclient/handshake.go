@@ -63,7 +63,8 @@ var errBadName = errors.New("an EHLO name has one or more letters and no blanks"
 // introduce is the conversation before the first message.
 func (h *handshake) introduce() error {
 	if strings.ContainsAny(h.cfg.Name, " \r\n\t") || h.cfg.Name == "" {
-		return &Error{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "EHLO", "the source's EHLO name %q can't be sent", h.cfg.Name), Err: errBadName}
+		return &Error{Reply: reply.Local(451, reply.Enhanced{4, 3, 5}, "EHLO",
+			"the source's EHLO name %q can't be sent", h.cfg.Name), Err: errBadName}
 	}
 	if h.cfg.TLS != nil && h.cfg.TLS.Implicit {
 		if err := h.startTLS(); err != nil {
@@ -136,7 +137,8 @@ func (h *handshake) secure() error {
 		}
 	}
 	if want.REQUIRETLS && !h.caps.RequireTLS {
-		return &Error{Reply: reply.Local(550, reply.Enhanced{5, 7, 30}, "EHLO", "the message requires REQUIRETLS (RFC 8689), and the host does not offer it")}
+		return &Error{Reply: reply.Local(550, reply.Enhanced{5, 7, 30}, "EHLO",
+			"the message requires REQUIRETLS (RFC 8689), and the host does not offer it")}
 	}
 	return nil
 }
@@ -147,7 +149,8 @@ func (h *handshake) sayStartTLS() (on bool, err error) {
 	want := h.cfg.TLS
 	if !h.caps.StartTLS {
 		if want.Required {
-			err = &Error{NoTLS: true, Reply: want.refusal(reply.Enhanced{4, 7, 4}, "TLS is required and the host does not offer it")}
+			err = &Error{NoTLS: true,
+				Reply: want.refusal(reply.Enhanced{4, 7, 4}, "TLS is required and the host does not offer it")}
 		}
 		return false, err
 	}

@@ -77,7 +77,8 @@ func refuse(code int, enhanced reply.Enhanced, command, format string, args ...a
 // checkSize spares the host a message that it has said it won't take (RFC 1870, 6.1).
 func (c *Conn) checkSize(t *Transaction) *Result {
 	if limit := c.caps.SizeLimit; limit > 0 && t.Message.Size > limit {
-		return refuse(552, reply.Enhanced{5, 3, 4}, "MAIL", "the message has %d octets, and %s takes %d at most", t.Message.Size, c.cfg.Host.Name, limit)
+		return refuse(552, reply.Enhanced{5, 3, 4}, "MAIL", "the message has %d octets, and %s takes %d at most",
+			t.Message.Size, c.cfg.Host.Name, limit)
 	}
 	return nil
 }
@@ -88,7 +89,8 @@ func (c *Conn) checkSender(t *Transaction) *Result {
 	case !speakable(t.sender):
 		return refuse(553, reply.Enhanced{5, 1, 7}, "MAIL", "the sender's address has characters that SMTP can't carry")
 	case !t.utf8 && !t.sender.ASCII():
-		return refuse(550, reply.Enhanced{5, 6, 7}, "MAIL", "the sender's address is not ASCII, and %s has no SMTPUTF8", c.cfg.Host.Name)
+		return refuse(550, reply.Enhanced{5, 6, 7}, "MAIL", "the sender's address is not ASCII, and %s has no SMTPUTF8",
+			c.cfg.Host.Name)
 	}
 	return nil
 }
@@ -147,14 +149,16 @@ func (c *Conn) checkContent(t *Transaction) *Result {
 			return c.unreadable(t, err)
 		case found:
 			// RFC 6531, 3.4 forbids sending it; the code is RFC 6531's for UTF-8 header fields.
-			return refuse(550, reply.Enhanced{5, 6, 9}, "MAIL", "the message has header fields in UTF-8, and %s has no SMTPUTF8", host)
+			return refuse(550, reply.Enhanced{5, 6, 9}, "MAIL",
+				"the message has header fields in UTF-8, and %s has no SMTPUTF8", host)
 		}
 	}
 	switch {
 	case m.Body == envelope.BodyBinaryMIME && c.caps.BinaryMIME && c.caps.Chunking:
 		t.body = envelope.BodyBinaryMIME
 	case m.Body == envelope.BodyBinaryMIME:
-		return refuse(554, reply.Enhanced{5, 6, 3}, "MAIL", "the content is BINARYMIME, and %s does not take that; this relay does not convert it", host)
+		return refuse(554, reply.Enhanced{5, 6, 3}, "MAIL",
+			"the content is BINARYMIME, and %s does not take that; this relay does not convert it", host)
 	case m.Body == envelope.Body8BitMIME && c.caps.EightBitMIME:
 		t.body = envelope.Body8BitMIME
 	case m.Body == envelope.Body8BitMIME && !c.cfg.SendEightBit:
@@ -163,7 +167,8 @@ func (c *Conn) checkContent(t *Transaction) *Result {
 		case err != nil:
 			return c.unreadable(t, err)
 		case found:
-			return refuse(554, reply.Enhanced{5, 6, 3}, "MAIL", "the content has 8-bit octets, and %s has no 8BITMIME; this relay does not convert it", host)
+			return refuse(554, reply.Enhanced{5, 6, 3}, "MAIL",
+				"the content has 8-bit octets, and %s has no 8BITMIME; this relay does not convert it", host)
 		}
 	}
 	return nil

@@ -44,7 +44,8 @@ func (h *handshake) startTLS() error {
 	ctx, cancel := context.WithTimeout(h.ctx, h.cfg.Timeouts.Hello)
 	defer cancel()
 	if err := secured.HandshakeContext(ctx); err != nil {
-		r := reply.Local(454, reply.Enhanced{4, 7, 5}, "STARTTLS", "the TLS handshake failed: %.500v", err) // it may quote the certificate
+		// it may quote the certificate
+		r := reply.Local(454, reply.Enhanced{4, 7, 5}, "STARTTLS", "the TLS handshake failed: %.500v", err)
 		if failed := (unverified{}); errors.As(err, &failed) {
 			r = h.cfg.TLS.refusal(reply.Enhanced{4, 7, 5}, "the host's certificate is not accepted: %v", failed.error)
 		}

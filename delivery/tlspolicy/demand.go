@@ -62,12 +62,14 @@ type Demand struct {
 // recipient's domain publishes, REQUIRETLS before "TLS-Required: No" (RFC 8689, 4.1), which does not
 // overrule the operator's own settings.
 func Decide(s Settings, r *route.Route, m Message) Demand {
-	d := Demand{Level: s.Level, MinVersion: s.MinVersion, CA: s.CA, Certificate: s.Certificate, Key: s.Key, Implicit: r.Implicit}
+	d := Demand{Level: s.Level, MinVersion: s.MinVersion, CA: s.CA, Certificate: s.Certificate, Key: s.Key,
+		Implicit: r.Implicit}
 	d.Unreported = r.Configured // its hosts are ours, and not the domain's
 	if r.Auth != nil || r.Implicit && s.Level != Required {
 		d.Level = Verified // a password goes only to the host that it is for
 	}
-	require := m.RequireTLS && !m.Report // a report of ours is not lost for want of it: it has no content of the message (RFC 8689, 5)
+	// a report of ours is not lost for want of it: it has no content of the message (RFC 8689, 5)
+	require := m.RequireTLS && !m.Report
 	switch {
 	case require:
 	case d.Level == Off, m.NotNeeded:

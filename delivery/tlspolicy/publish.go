@@ -14,7 +14,8 @@ type TLSA struct {
 	Name string
 	// Match checks a connection against the records. It is set where State is Usable.
 	Match func(*tls.ConnectionState) error
-	// Text gives the records as the domain publishes them, for reports: "3 1 1 0b9f...". It is set where State is Usable.
+	// Text gives the records as the domain publishes them, for reports: "3 1 1 0b9f...". It is set where State is
+	// Usable.
 	Text func() []string
 }
 

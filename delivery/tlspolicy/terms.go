@@ -93,7 +93,9 @@ func (t *Terms) prepare(ctx context.Context, r *route.Route) (err error) {
 	}
 	// Mode testing lets other mail go to hosts that the policy does not name. It does not vouch for them.
 	if d.Doubtful && (d.STS.Mode == route.STSNone || t.named() != nil) {
-		return &Refusal{fmt.Errorf("the message requires REQUIRETLS (RFC 8689), and neither DNSSEC nor MTA-STS vouches for the hosts of %s", r.Domain)}
+		return &Refusal{
+			fmt.Errorf("the message requires REQUIRETLS (RFC 8689), and neither DNSSEC nor MTA-STS vouches for the "+
+				"hosts of %s", r.Domain)}
 	}
 	return nil
 }
@@ -111,7 +113,8 @@ func (t *Terms) named() error {
 			return nil
 		}
 	}
-	return &Failure{ValidationFailed, fmt.Errorf("the MTA-STS policy of %s does not name the host: it has %s", t.domain, t.demand.STS.MX)}
+	return &Failure{ValidationFailed,
+		fmt.Errorf("the MTA-STS policy of %s does not name the host: it has %s", t.domain, t.demand.STS.MX)}
 }
 
 // Wanted reports whether the connection uses TLS at all.
@@ -141,7 +144,8 @@ func (t *Terms) Config() *tls.Config {
 	d, name := &t.demand, cmp.Or(t.tlsa.Name, strings.TrimSuffix(t.host.Name, "."))
 	cfg := &tls.Config{
 		ServerName: name, MinVersion: t.minVersion(), InsecureSkipVerify: true,
-		ClientSessionCache: sessionsOf{t.policy.sessions, fmt.Sprintf("%s\x00%s\x00%s\x00%s\x00%d", name, t.host.Addr, d.Certificate, d.Key, t.minVersion())},
+		ClientSessionCache: sessionsOf{t.policy.sessions,
+			fmt.Sprintf("%s\x00%s\x00%s\x00%s\x00%d", name, t.host.Addr, d.Certificate, d.Key, t.minVersion())},
 	}
 	if load := t.policy.cfg.Certificate; d.Certificate != "" && load != nil {
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {

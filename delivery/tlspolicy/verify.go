@@ -38,7 +38,8 @@ type Facts struct {
 // and the time of day may have changed since.
 func (t *Terms) Verify(state *tls.ConnectionState) error {
 	t.facts = Facts{
-		Version: strings.Replace(tls.VersionName(state.Version), "TLS ", "TLSv", 1), Cipher: tls.CipherSuiteName(state.CipherSuite),
+		Version:     strings.Replace(tls.VersionName(state.Version), "TLS ", "TLSv", 1),
+		Cipher:      tls.CipherSuiteName(state.CipherSuite),
 		Certificate: t.nameOf(state), Resumed: state.DidResume,
 	}
 	by, err := t.vouch(state)
@@ -105,7 +106,8 @@ func (t *Terms) pkix(state *tls.ConnectionState) error {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &name):
-		return &Failure{HostMismatch, fmt.Errorf("the certificate is for %s and not for %s", certificateNames(name.Certificate), t.host.Name)}
+		return &Failure{HostMismatch,
+			fmt.Errorf("the certificate is for %s and not for %s", certificateNames(name.Certificate), t.host.Name)}
 	case errors.As(err, &authority):
 		return &Failure{NotTrusted, err}
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:

@@ -44,7 +44,8 @@ func (p *Pauses) read() ([]api.Pause, error) {
 		return list, nil
 	case err == nil && copyErr != nil && !noCopy:
 		aside, moved := smallfile.SetAside(p.copyPath(), p.now())
-		p.log.Error("the second copy of the pauses was damaged, and is made anew", "file", p.copyPath(), "kept", aside, "error", copyErr)
+		p.log.Error("the second copy of the pauses was damaged, and is made anew", "file", p.copyPath(), "kept", aside,
+			"error", copyErr)
 		return list, errors.Join(moved, p.write(list))
 	case err == nil: // a program without sums wrote it, or the copy is missing or behind
 		return list, p.write(list)
@@ -54,14 +55,16 @@ func (p *Pauses) read() ([]api.Pause, error) {
 		list, then = second, "their second copy is in their place"
 	default:
 		const remedy = "pause again what you had paused, then run: mta resume everything"
-		list = []api.Pause{{What: api.PauseEverything, By: "the relay", Since: p.now(), Reason: "the pauses were damaged: " + remedy}}
+		list = []api.Pause{{What: api.PauseEverything, By: "the relay", Since: p.now(),
+			Reason: "the pauses were damaged: " + remedy}}
 		then, more = "everything is paused", []any{"copy", copyErr, "remedy", remedy}
 	}
 	aside, moved := smallfile.SetAside(p.path, p.now())
 	if moved != nil {
 		return nil, moved
 	}
-	p.log.Error("the pauses were damaged, or are gone: "+then, append([]any{"file", p.path, "kept", aside, "error", err}, more...)...)
+	p.log.Error("the pauses were damaged, or are gone: "+then,
+		append([]any{"file", p.path, "kept", aside, "error", err}, more...)...)
 	return list, p.write(list)
 }
 

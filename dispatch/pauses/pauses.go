@@ -62,7 +62,8 @@ func Key(what api.PauseWhat, name string) parking.Key {
 
 // Read reads the pauses in force when the relay stopped: see file.go for a file that is damaged.
 func Read(dir string, now func() time.Time, policy func() *wiring.Policy, log *slog.Logger) (*Pauses, error) {
-	p := &Pauses{path: filepath.Join(dir, FileName), now: now, policy: policy, log: log, Taken: func() {}, Resumed: func(parking.Key) {}}
+	p := &Pauses{path: filepath.Join(dir, FileName), now: now, policy: policy, log: log, Taken: func() {},
+		Resumed: func(parking.Key) {}}
 	list, err := p.read()
 	if err != nil {
 		return nil, fmt.Errorf("reading the pauses: %w", err)
@@ -121,7 +122,8 @@ func (p *Pauses) all() []api.Pause {
 		out = append(out, x)
 	}
 	slices.SortFunc(out, func(a, b api.Pause) int {
-		return cmp.Or(slices.Index(api.PauseWhats, a.What)-slices.Index(api.PauseWhats, b.What), strings.Compare(a.Name, b.Name))
+		return cmp.Or(slices.Index(api.PauseWhats, a.What)-slices.Index(api.PauseWhats, b.What),
+			strings.Compare(a.Name, b.Name))
 	})
 	return out
 }
@@ -325,7 +327,8 @@ func (p *Pauses) expire() {
 func (p *Pauses) Stays(j *delivery.Job) bool {
 	pol := p.policy()
 	for _, i := range j.Recipients {
-		if p.Of(j.Message.Tenant, pol.PoolOf(j.Message, j.Route), j.Message.Recipients[i].Address.Domain()) != (parking.Key{}) {
+		if p.Of(j.Message.Tenant, pol.PoolOf(j.Message, j.Route),
+			j.Message.Recipients[i].Address.Domain()) != (parking.Key{}) {
 			return false
 		}
 	}

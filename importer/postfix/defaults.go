@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// defaults are those of Postfix 3.7 (postconf -d) that count for a relay. Parameters of transports follow a pattern, see
-// defaultOf.
+// defaults are those of Postfix 3.7 (postconf -d) that count for a relay. Parameters of transports follow a pattern,
+// see defaultOf.
 var defaults = map[string]string{
 	"compatibility_level":                   "0",
 	"mail_name":                             "Postfix",
@@ -50,24 +50,26 @@ var defaults = map[string]string{
 	"smtpd_client_connection_count_limit":   "50",
 	"smtpd_recipient_limit":                 "1000",
 	"smtpd_timeout":                         "300s",
-	"smtpd_relay_restrictions":              "${{$compatibility_level} <level {1} ? {} : {permit_mynetworks, permit_sasl_authenticated, defer_unauth_destination}}",
-	"smtpd_sasl_auth_enable":                "no",
-	"smtpd_delay_reject":                    "yes",
-	"smtpd_tls_key_file":                    "$smtpd_tls_cert_file",
-	"smtpd_tls_eckey_file":                  "$smtpd_tls_eccert_file",
-	"smtpd_tls_wrappermode":                 "no",
-	"smtpd_tls_auth_only":                   "no",
-	"smtpd_use_tls":                         "no",
-	"smtpd_enforce_tls":                     "no",
-	"smtpd_forbid_bare_newline":             "no",
-	"smtpd_tls_ask_ccert":                   "no",
-	"smtpd_tls_req_ccert":                   "no",
-	"smtp_connection_reuse_count_limit":     "0",
-	"smtp_connection_reuse_time_limit":      "300s",
+	"smtpd_relay_restrictions": "${{$compatibility_level} <level {1} ? {} : {permit_mynetworks, " +
+		"permit_sasl_authenticated, defer_unauth_destination}}",
+	"smtpd_sasl_auth_enable":            "no",
+	"smtpd_delay_reject":                "yes",
+	"smtpd_tls_key_file":                "$smtpd_tls_cert_file",
+	"smtpd_tls_eckey_file":              "$smtpd_tls_eccert_file",
+	"smtpd_tls_wrappermode":             "no",
+	"smtpd_tls_auth_only":               "no",
+	"smtpd_use_tls":                     "no",
+	"smtpd_enforce_tls":                 "no",
+	"smtpd_forbid_bare_newline":         "no",
+	"smtpd_tls_ask_ccert":               "no",
+	"smtpd_tls_req_ccert":               "no",
+	"smtp_connection_reuse_count_limit": "0",
+	"smtp_connection_reuse_time_limit":  "300s",
 }
 
 // ofTransports are the ends of the names of parameters that the queue manager has for each transport.
-var ofTransports = []string{"_destination_concurrency_limit", "_destination_recipient_limit", "_destination_rate_delay", "_transport_rate_delay"}
+var ofTransports = []string{"_destination_concurrency_limit", "_destination_recipient_limit", "_destination_rate_delay",
+	"_transport_rate_delay"}
 
 // ofQueueManager reports whether a parameter is one of them.
 func ofQueueManager(name string) bool {

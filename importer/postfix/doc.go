@@ -3,6 +3,6 @@
 // is noted in it.
 //
 // The way through it: lines.go, expand.go, master.go and table.go read; import.go goes through the parts in order;
-// hop.go, transport.go, outgoing.go and tls.go make routes, sources, pools and destinations; incoming.go makes listeners;
-// leftover.go notes all parameters that nobody has asked for.
+// hop.go, transport.go, outgoing.go and tls.go make routes, sources, pools and destinations; incoming.go makes
+// listeners; leftover.go notes all parameters that nobody has asked for.
 package postfix

@@ -33,7 +33,8 @@ func (s scope) find(name string) (p parameter, set bool) {
 		s.im.used[p.at] = true
 		return p, true
 	}
-	return parameter{defaultOf(name), importer.Origin{File: "Postfix's default", Directive: name + " = " + defaultOf(name)}}, false
+	return parameter{defaultOf(name),
+		importer.Origin{File: "Postfix's default", Directive: name + " = " + defaultOf(name)}}, false
 }
 
 // maxExpanded bounds an expanded value, and maxDepth how deep values refer to one another.
@@ -52,7 +53,8 @@ type expander struct {
 // text expands a parameter. A fault is noted as an error of the import, and the value is empty.
 func (s scope) text(name string) (value string, at importer.Origin, set bool) {
 	p, set := s.find(name)
-	for other, ok := strings.CutPrefix(p.raw, "$"); ok && !set && other != ""; other, ok = strings.CutPrefix(p.raw, "$") {
+	for other, ok := strings.CutPrefix(p.raw, "$"); ok && !set && other != ""; other,
+		ok = strings.CutPrefix(p.raw, "$") {
 		if strings.ContainsFunc(other, func(c rune) bool { return c > 0x7f || !isName(byte(c)) }) {
 			break
 		}
@@ -113,7 +115,8 @@ func (x *expander) dollar(s string) (value string, n int, err error) {
 	case c == '{' || c == '(':
 		inside, ok := balanced(s[1:])
 		if !ok {
-			return "", 0, fmt.Errorf("%q has no closing %s: write it", importer.Short(s), map[byte]string{'{': "}", '(': ")"}[c])
+			return "", 0, fmt.Errorf("%q has no closing %s: write it", importer.Short(s),
+				map[byte]string{'{': "}", '(': ")"}[c])
 		}
 		value, err = x.braced(inside)
 		return value, len(inside) + 3, err
@@ -157,12 +160,14 @@ func (x *expander) loop(names []string) error {
 	first, at := 0, importer.Origin{}
 	for i, name := range names {
 		p, _ := x.scope.find(name)
-		if before := at.Line == 0 || cmp.Or(cmp.Compare(p.at.File, at.File), cmp.Compare(p.at.Line, at.Line)) < 0; p.at.Line > 0 && before {
+		if before := at.Line == 0 ||
+			cmp.Or(cmp.Compare(p.at.File, at.File), cmp.Compare(p.at.Line, at.Line)) < 0; p.at.Line > 0 && before {
 			first, at = i, p.at
 		}
 	}
 	around := slices.Concat(names[first:], names[:first], names[first:first+1])
-	return &faultWithin{at, fmt.Errorf("$%s refers to itself: %s: write one of the values out", around[0], strings.Join(around, " -> "))}
+	return &faultWithin{at, fmt.Errorf("$%s refers to itself: %s: write one of the values out", around[0],
+		strings.Join(around, " -> "))}
 }
 
 // braced expands what stands within ${...}: a name or a comparison, and what depends on it.

@@ -38,7 +38,9 @@ func (im *importing) nexthops(s, domain string, at importer.Origin) (hosts, name
 			return nil, nil
 		}
 		if _, err := netip.ParseAddr(host); err != nil && !exact {
-			im.top.Noted(at, fmt.Sprintf("Postfix looks the MX records of %s up, the relay connects to the host of that name: write its exchangers into the route", host))
+			im.top.Noted(at,
+				fmt.Sprintf("Postfix looks the MX records of %s up, the relay connects to the host of that name: "+
+					"write its exchangers into the route", host))
 		}
 		if port == "" {
 			port = "25"
@@ -63,7 +65,8 @@ func nexthop(s string) (host, port string, exact bool, err error) {
 		if after != "" {
 			var colon bool
 			if port, colon = strings.CutPrefix(after, ":"); !colon {
-				return "", "", false, fmt.Errorf("%q has more than a port after the ]: write [host]:port", importer.Short(s))
+				return "", "", false,
+					fmt.Errorf("%q has more than a port after the ]: write [host]:port", importer.Short(s))
 			}
 		}
 	} else if h, p, ok := strings.Cut(s, ":"); ok {

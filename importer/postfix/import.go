@@ -42,7 +42,8 @@ func Import(dir string) (*importer.Draft, error) {
 	}
 	master, err := readFile(filepath.Join(dir, "master.cf"), maxConfig)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s has no master.cf: name the folder of Postfix's configuration, such as /etc/postfix", dir)
+		return nil, fmt.Errorf("%s has no master.cf: name the folder of Postfix's configuration, such as /etc/postfix",
+			dir)
 	} else if err != nil {
 		return nil, err
 	}
@@ -51,7 +52,8 @@ func Import(dir string) (*importer.Draft, error) {
 
 func convert(dir string, main, master []byte) (*importer.Draft, error) {
 	im := &importing{
-		dir: dir, main: make(map[string]parameter), transports: make(map[string]*transport), pools: make(map[string][]string), passwordOf: make(map[string]*password),
+		dir: dir, main: make(map[string]parameter), transports: make(map[string]*transport),
+		pools: make(map[string][]string), passwordOf: make(map[string]*password),
 		used: make(map[importer.Origin]bool), spoiled: make(map[importer.Origin]bool),
 		top: importer.New("mta.conf, imported from the configuration of a Postfix."),
 	}
@@ -94,7 +96,8 @@ func (im *importing) whole() {
 	} else {
 		im.top.Comment("myhostname is not set: the relay takes the machine's name, too")
 	}
-	im.top.Comment("Postfix knows no providers: without the presets, its own limits apply. Delete the line to have them.")
+	im.top.Comment("Postfix knows no providers: without the presets, its own limits apply. Delete the line to have " +
+		"them.")
 	im.top.Set("presets", false, importer.Origin{})
 	v4, v6, at := s.protocols()
 	if !v6 {

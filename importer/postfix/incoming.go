@@ -111,7 +111,8 @@ func (im *importing) addresses(s *service) (all []string) {
 		case err == nil && (a.Is4() && v4 || a.Is6() && v6):
 			all = append(all, net.JoinHostPort(a.String(), port))
 		case err != nil:
-			im.top.Lost(at, fmt.Sprintf("the address of %s depends on the machine: add it to the listener's address", item), false)
+			im.top.Lost(at, fmt.Sprintf("the address of %s depends on the machine: add it to the listener's address",
+				item), false)
 		}
 	}
 	return all
@@ -145,7 +146,8 @@ func (im *importing) listener(s *service, p scope) {
 	if n, at, _ := p.number("smtpd_recipient_limit"); n > 0 {
 		b.Set("max_recipients", min(max(n, leastRecipients), mostRecipients), at)
 		if n < leastRecipients {
-			b.Lost(at, fmt.Sprintf("a message may have %d recipients, at least (RFC 5321, 4.5.3.1.8)", leastRecipients), true)
+			b.Lost(at, fmt.Sprintf("a message may have %d recipients, at least (RFC 5321, 4.5.3.1.8)", leastRecipients),
+				true)
 		}
 	}
 	server := s
@@ -187,7 +189,9 @@ func (im *importing) listener(s *service, p scope) {
 
 // rates notes limits of clients that have no counterpart.
 func (im *importing) rates(p scope) {
-	for _, name := range []string{"smtpd_client_connection_rate_limit", "smtpd_client_message_rate_limit", "smtpd_client_recipient_rate_limit", "smtpd_client_auth_rate_limit", "smtpd_client_new_tls_session_rate_limit"} {
+	for _, name := range []string{"smtpd_client_connection_rate_limit", "smtpd_client_message_rate_limit",
+		"smtpd_client_recipient_rate_limit", "smtpd_client_auth_rate_limit",
+		"smtpd_client_new_tls_session_rate_limit"} {
 		if n, at, _ := p.number(name); n > 0 {
 			im.top.Lost(at, "rates are by tenant: write tenant blocks with networks and max_submission_rate", true)
 		}
@@ -196,7 +200,8 @@ func (im *importing) rates(p scope) {
 
 // lists are those of the restrictions that a client has to pass with mail for elsewhere.
 var lists = []string{
-	"smtpd_client_restrictions", "smtpd_helo_restrictions", "smtpd_sender_restrictions", "smtpd_relay_restrictions", "smtpd_recipient_restrictions",
+	"smtpd_client_restrictions", "smtpd_helo_restrictions", "smtpd_sender_restrictions", "smtpd_relay_restrictions",
+	"smtpd_recipient_restrictions",
 	"smtpd_data_restrictions", "smtpd_end_of_data_restrictions",
 }
 
@@ -212,7 +217,8 @@ func (im *importing) relaying(s *service, b *importer.Block, p scope) (logins, u
 		}
 	}
 	b.Set("relay_from", relayFrom, at)
-	if value, at, set := p.text("smtpd_forbid_bare_newline"); (!set || value == "no" || value == "normalize") && len(relayFrom) > 0 {
+	if value, at, set := p.text("smtpd_forbid_bare_newline"); (!set || value == "no" || value == "normalize") &&
+		len(relayFrom) > 0 {
 		if !set {
 			at = importer.Origin{}
 		}
@@ -227,7 +233,8 @@ func (im *importing) relaying(s *service, b *importer.Block, p scope) (logins, u
 	}
 	logins, at = p.mayRelay(client{user: true})
 	if inside, _ := p.mayRelay(client{inside: true, user: true}); !logins && inside && !may {
-		im.top.Lost(at, "users may relay from mynetworks only, and a listener can't join the two: give it an address that others don't reach, then write auth", false)
+		im.top.Lost(at, "users may relay from mynetworks only, and a listener can't join the two: give it an address "+
+			"that others don't reach, then write auth", false)
 	}
 	return logins, len(relayFrom) == 0 && logins
 }
@@ -273,7 +280,8 @@ const (
 // outcome is that of a list for a client with mail for elsewhere. Those of tables are not known.
 func (p scope) outcome(name string, c client) (int, importer.Origin) {
 	value, at, _ := p.text(name)
-	if late, _ := p.flag("smtpd_delay_reject"); !late && (name == "smtpd_client_restrictions" || name == "smtpd_helo_restrictions") {
+	if late, _ := p.flag("smtpd_delay_reject"); !late &&
+		(name == "smtpd_client_restrictions" || name == "smtpd_helo_restrictions") {
 		c.user = false // it is asked before the login
 	}
 	items := restrictionsOf(value)
@@ -304,9 +312,11 @@ func restrictionsOf(value string) []string { return list(strings.ToLower(value))
 
 // known restrictions are those that the relay has by itself.
 var known = map[string]bool{
-	"permit_mynetworks": true, "permit_sasl_authenticated": true, "permit_auth_destination": true, "reject_unauth_destination": true,
-	"defer_unauth_destination": true, "reject": true, "defer": true, "reject_unauth_pipelining": true, "reject_non_fqdn_recipient": true,
-	"reject_non_fqdn_sender": true, "reject_unknown_recipient_domain": true,
+	"permit_mynetworks": true, "permit_sasl_authenticated": true, "permit_auth_destination": true,
+	"reject_unauth_destination": true,
+	"defer_unauth_destination":  true, "reject": true, "defer": true, "reject_unauth_pipelining": true,
+	"reject_non_fqdn_recipient": true,
+	"reject_non_fqdn_sender":    true, "reject_unknown_recipient_domain": true,
 }
 
 // restrictions notes those that have no counterpart.
@@ -327,13 +337,17 @@ func (im *importing) restrictions(p scope, name string) {
 			im.top.Lost(at, item+" of a table: who may send is relay_from, users and tenants (senders)", true)
 		case strings.HasPrefix(item, "permit_") && strings.HasSuffix(item, "clientcerts"):
 			im.top.Lost(at, item+": write client_certificates, and a user with the certificate's fingerprint", false)
-		case item == "reject_unknown_sender_domain" || item == "reject_sender_login_mismatch" || item == "reject_authenticated_sender_login_mismatch" || item == "reject_known_sender_login_mismatch":
+		case item == "reject_unknown_sender_domain" || item == "reject_sender_login_mismatch" ||
+			item == "reject_authenticated_sender_login_mismatch" || item == "reject_known_sender_login_mismatch":
 			im.top.Lost(at, item+": write senders of users and tenants", true)
 		case strings.HasPrefix(item, "reject_") || strings.HasPrefix(item, "defer_"):
 			im.top.Lost(at, item+" is a rule for mail from strangers, which the relay does not take", true)
 		case strings.HasPrefix(item, "permit_"):
 			im.top.Lost(at, item+" has no counterpart", false)
-		case item == "warn_if_reject" || i > 0 && (strings.HasPrefix(items[i-1], "check_") || strings.Contains(items[i-1], "_rbl_") || strings.Contains(items[i-1], "_rhsbl_") || strings.Contains(items[i-1], "_dnswl_") || strings.Contains(items[i-1], "_rhswl_") || items[i-1] == "sleep"):
+		case item == "warn_if_reject" || i > 0 && (strings.HasPrefix(items[i-1], "check_") ||
+			strings.Contains(items[i-1], "_rbl_") || strings.Contains(items[i-1], "_rhsbl_") ||
+			strings.Contains(items[i-1], "_dnswl_") || strings.Contains(items[i-1], "_rhswl_") ||
+			items[i-1] == "sleep"):
 		default:
 			im.top.Lost(at, item+" has no counterpart", true)
 		}
@@ -347,9 +361,12 @@ func (im *importing) mynetworks(b *importer.Block, p scope) (networks []netip.Pr
 		style, at, _ := p.text("mynetworks_style")
 		if interfaces, _, _ := p.text("inet_interfaces"); interfaces != "loopback-only" && style != "" {
 			if _, wrote := im.main["mynetworks_style"]; wrote {
-				im.top.Noted(at, "the machine's own networks are not guessed: only this machine may relay; add networks to relay_from")
+				im.top.Noted(at,
+					"the machine's own networks are not guessed: only this machine may relay; add networks to "+
+						"relay_from")
 			} else {
-				b.Comment("mynetworks is not set: Postfix takes the machine's own addresses; here only loopback may relay")
+				b.Comment("mynetworks is not set: Postfix takes the machine's own addresses; here only loopback may " +
+					"relay")
 			}
 		}
 		return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
@@ -357,7 +374,8 @@ func (im *importing) mynetworks(b *importer.Block, p scope) (networks []netip.Pr
 	var excluded []netip.Prefix // from what follows
 	for _, item := range list(value) {
 		if strings.HasPrefix(item, "#") {
-			im.fail(at, "mynetworks: # begins a comment at the start of a line only: write the comment on a line before")
+			im.fail(at,
+				"mynetworks: # begins a comment at the start of a line only: write the comment on a line before")
 			break
 		}
 		pattern, not := strings.CutPrefix(item, "!")
@@ -409,7 +427,8 @@ func (im *importing) notOpen(networks []netip.Prefix, at importer.Origin) (out [
 func (im *importing) network(item string, at importer.Origin) []netip.Prefix {
 	switch {
 	case strings.HasPrefix(item, "!"):
-		im.top.Lost(at, item+": in a file or table, a network can't be excluded from a larger one: write it into mynetworks", true)
+		im.top.Lost(at, item+
+			": in a file or table, a network can't be excluded from a larger one: write it into mynetworks", true)
 		return nil
 	case strings.HasPrefix(item, "/"):
 		data, shown, err := im.file(item, maxTable)
@@ -425,7 +444,9 @@ func (im *importing) network(item string, at importer.Origin) []netip.Prefix {
 		}
 		return all
 	}
-	if kind, _, ok := strings.Cut(item, ":"); ok && (kind == "cidr" || kind == "hash" || kind == "texthash" || kind == "proxy" || kind == "inline" || kind == "lmdb" || kind == "btree" || kind == "regexp" || kind == "pcre") {
+	if kind, _, ok := strings.Cut(item, ":"); ok && (kind == "cidr" || kind == "hash" || kind == "texthash" ||
+		kind == "proxy" || kind == "inline" || kind == "lmdb" || kind == "btree" || kind == "regexp" ||
+		kind == "pcre") {
 		t, reason, err := im.table(item, at, false)
 		if err != nil || reason != "" {
 			if err != nil {
@@ -513,7 +534,8 @@ func (im *importing) listenerTLS(b *importer.Block, p scope, usersOnly bool) {
 	if implicit {
 		in.Set("implicit", true, atImplicit)
 	} else if level == "encrypt" && !usersOnly { // users log in under TLS only
-		im.top.Lost(at, "a listener can't demand STARTTLS of clients without a login: write implicit = true, or auth with required = true", true)
+		im.top.Lost(at, "a listener can't demand STARTTLS of clients without a login: write implicit = true, or auth "+
+			"with required = true", true)
 	}
 	for _, name := range []string{"smtpd_tls_mandatory_protocols", "smtpd_tls_protocols"} {
 		if v, at, set := p.text(name); set {
@@ -527,7 +549,8 @@ func (im *importing) listenerTLS(b *importer.Block, p scope, usersOnly bool) {
 	if ask || require {
 		if require {
 			atAsk = atRequire
-			im.top.Lost(atAsk, "a certificate is asked for and not required: write auth with EXTERNAL and required = true", true)
+			im.top.Lost(atAsk,
+				"a certificate is asked for and not required: write auth with EXTERNAL and required = true", true)
 		}
 		in.Set("client_certificates", true, atAsk)
 		im.top.Inner("users").Set("file", "/etc/mta/users", atAsk) // who has which certificate
@@ -540,7 +563,8 @@ func (im *importing) certificates(p scope) (certificates, keys []string, at impo
 		certificates, keys = im.chains(list(chains), at)
 		return certificates, keys, at
 	}
-	for _, x := range [][2]string{{"smtpd_tls_cert_file", "smtpd_tls_key_file"}, {"smtpd_tls_eccert_file", "smtpd_tls_eckey_file"}} {
+	for _, x := range [][2]string{{"smtpd_tls_cert_file", "smtpd_tls_key_file"},
+		{"smtpd_tls_eccert_file", "smtpd_tls_eckey_file"}} {
 		if c, atCert, _ := p.text(x[0]); c != "" && c != "none" {
 			k, _, _ := p.text(x[1])
 			certificates, keys, at = append(certificates, c), append(keys, k), atCert
@@ -549,8 +573,8 @@ func (im *importing) certificates(p scope) (certificates, keys []string, at impo
 	return certificates, keys, at
 }
 
-// chains makes pairs of the files of smtpd_tls_chain_files: each key begins a chain, whose certificates follow it, in the
-// same file or in others.
+// chains makes pairs of the files of smtpd_tls_chain_files: each key begins a chain, whose certificates follow it, in
+// the same file or in others.
 func (im *importing) chains(files []string, at importer.Origin) (certificates, keys []string) {
 	var guessed []bool // of each key: what is in its file
 	var unread []string
@@ -587,23 +611,26 @@ func (im *importing) chains(files []string, at importer.Origin) (certificates, k
 		}
 	}
 	if len(unread) > 0 {
-		im.top.Noted(at, "the keys and certificates in "+strings.Join(unread, ", ")+" can't be read here: which file has which is a guess by the names")
+		im.top.Noted(at, "the keys and certificates in "+strings.Join(unread, ", ")+
+			" can't be read here: which file has which is a guess by the names")
 	}
 	return certificates, keys
 }
 
-// pemOf reports what is in a file: a key, certificates or both. Of one that can't be read, often since keys are for root
-// only, the name shows that; where it doesn't, it has both.
+// pemOf reports what is in a file: a key, certificates or both. Of one that can't be read, often since keys are for
+// root only, the name shows that; where it doesn't, it has both.
 func (im *importing) pemOf(file string) (key, certificate, read bool) {
 	if data, _, err := im.file(file, maxTable); err == nil {
-		key, certificate = bytes.Contains(data, []byte("PRIVATE KEY-----")), bytes.Contains(data, []byte("-----BEGIN CERTIFICATE"))
+		key, certificate = bytes.Contains(data, []byte("PRIVATE KEY-----")),
+			bytes.Contains(data, []byte("-----BEGIN CERTIFICATE"))
 		if key || certificate {
 			return key, certificate, true
 		}
 	}
 	name := strings.ToLower(path.Base(file))
 	key = strings.Contains(name, "key")
-	certificate = !key && (strings.Contains(name, "cert") || strings.Contains(name, "chain") || strings.HasSuffix(name, ".crt"))
+	certificate = !key && (strings.Contains(name, "cert") || strings.Contains(name, "chain") ||
+		strings.HasSuffix(name, ".crt"))
 	return key || !certificate, certificate || !key, false
 }
 

@@ -53,7 +53,8 @@ func readFile(path string, limit int64) ([]byte, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file: write the table's text into one", path) // opening a FIFO would wait for its writer
+		// opening a FIFO would wait for its writer
+		return nil, fmt.Errorf("%s is not a file: write the table's text into one", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {

@@ -28,7 +28,8 @@ func (im *importing) readMaster(data []byte) {
 			im.partial = true
 			continue
 		}
-		s := &service{name: fields[0], kind: fields[1], maxproc: fields[6], command: fields[7], own: make(map[string]parameter)}
+		s := &service{name: fields[0], kind: fields[1], maxproc: fields[6], command: fields[7],
+			own: make(map[string]parameter)}
 		at.Directive = strings.Join(fields[:2], " ") + " " + s.command
 		s.at = at
 		if err := s.arguments(fields[8:]); err != nil {
@@ -68,7 +69,8 @@ func (s *service) arguments(args []string) error {
 // shown is a value as comments may repeat it: without the passwords of tables that stand in it, and of databases.
 func shown(name, value string) string {
 	secret := strings.Contains(name, "password") || strings.Contains(name, "secret") || strings.HasSuffix(name, "_pw")
-	if secret && (!strings.HasSuffix(name, "_maps") || strings.Contains(value, "static:") || strings.Contains(value, "inline:")) {
+	if secret && (!strings.HasSuffix(name, "_maps") || strings.Contains(value, "static:") ||
+		strings.Contains(value, "inline:")) {
 		return "***"
 	}
 	return value

@@ -120,9 +120,13 @@ func (im *importing) carries(t *transport, at importer.Origin) bool {
 	case "smtp":
 		return true
 	case "error", "discard", "retry":
-		im.top.Lost(at, fmt.Sprintf("mail for such recipients would leave: the relay refuses, drops or holds none by destination (%s)", t.command), true)
+		im.top.Lost(at, fmt.Sprintf(
+			"mail for such recipients would leave: the relay refuses, drops or holds none by destination (%s)",
+			t.command), true)
 	case "local", "virtual", "lmtp", "pipe", "spawn":
-		im.top.Lost(at, fmt.Sprintf("local delivery (%s) is out of scope: keep it on a mailbox server, and write a route to that", t.command), false)
+		im.top.Lost(at, fmt.Sprintf(
+			"local delivery (%s) is out of scope: keep it on a mailbox server, and write a route to that", t.command),
+			false)
 	default:
 		im.top.Lost(at, fmt.Sprintf("%s is not an SMTP client", t.command), true)
 	}
@@ -306,12 +310,16 @@ func routeOf(h *hop) (route []string) {
 
 // order of settings in a block.
 var order = []string{
-	"connection_limit", "connection_limit_per_source", "max_deliveries_per_connection", "max_recipients_per_batch", "max_message_rate",
-	"max_message_rate_per_source", "active_timeout", "tls", "tls_min_version", "tls_ca", "tls_certificate", "tls_key", "pipelining",
+	"connection_limit", "connection_limit_per_source", "max_deliveries_per_connection", "max_recipients_per_batch",
+	"max_message_rate",
+	"max_message_rate_per_source", "active_timeout", "tls", "tls_min_version", "tls_ca", "tls_certificate",
+	"tls_key", "pipelining",
 }
 
 // unset are the values that take back a setting of a wider block.
-var unset = map[string]any{"max_message_rate": "none", "max_message_rate_per_source": "none", "connection_limit_per_source": 0, "tls_min_version": "auto", "pipelining": "auto", "max_deliveries_per_connection": 100, "active_timeout": "5m"}
+var unset = map[string]any{"max_message_rate": "none", "max_message_rate_per_source": "none",
+	"connection_limit_per_source": 0, "tls_min_version": "auto", "pipelining": "auto",
+	"max_deliveries_per_connection": 100, "active_timeout": "5m"}
 
 func (im *importing) writeSettings(b *importer.Block, want, inherited map[string]setting) {
 	for _, name := range order {

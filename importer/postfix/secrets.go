@@ -64,7 +64,8 @@ func (im *importing) login(b *importer.Block, h *hop, want map[string]setting) {
 	}
 }
 
-// passwordFor finds the login for the first host of a route: by the next hop as it is written, by host and port, by host.
+// passwordFor finds the login for the first host of a route: by the next hop as it is written, by host and port, by
+// host.
 func (im *importing) passwordFor(h *hop) *password {
 	if len(h.names) == 0 {
 		return nil

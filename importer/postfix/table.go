@@ -54,8 +54,8 @@ func (t *table) add(e entry) {
 	t.entries = append(t.entries, e)
 }
 
-// tablesOf reads the tables that a parameter names, in their order. Those that can't be read without a server, and those of
-// patterns, are noted as not carried. secret has values kept out of all notes.
+// tablesOf reads the tables that a parameter names, in their order. Those that can't be read without a server, and
+// those of patterns, are noted as not carried. secret has values kept out of all notes.
 func (s scope) tablesOf(name string, secret bool) (tables []*table) {
 	value, at, set := s.text(name)
 	if !set {
@@ -114,7 +114,8 @@ func (im *importing) table(spec string, at importer.Origin, secret bool) (t *tab
 		t, err := im.tableFile(name, secret)
 		return t, "", err
 	}
-	return nil, kind + " tables are not read: they may need a server. Write their entries into a texthash file, and import again", nil
+	return nil, kind +
+		" tables are not read: they may need a server. Write their entries into a texthash file, and import again", nil
 }
 
 func (s scope) defaultType() string { v, _, _ := s.text("default_database_type"); return v }

@@ -27,7 +27,8 @@ func (im *importing) mainLevel(t *transport) (string, importer.Origin) {
 }
 
 // protection writes the settings of a level with its attributes, which stand in policy tables, into out.
-func (im *importing) protection(t *transport, level string, attributes []string, at importer.Origin, out map[string]setting) {
+func (im *importing) protection(t *transport, level string, attributes []string, at importer.Origin,
+	out map[string]setting) {
 	for _, name := range []string{"tls", "tls_min_version", "tls_ca"} {
 		delete(out, name)
 	}
@@ -51,9 +52,11 @@ func (im *importing) protection(t *transport, level string, attributes []string,
 		im.top.Noted(at, "the certificate must have the name of the host that the MX record or the route names")
 	case "fingerprint":
 		out["tls"] = setting{"verified", at}
-		im.top.Lost(at, "certificates are not known by fingerprint: they must be signed by an authority (tls_ca) and have the host's name", true)
+		im.top.Lost(at, "certificates are not known by fingerprint: they must be signed by an authority (tls_ca) and "+
+			"have the host's name", true)
 	default:
-		im.fail(at, "%q is not a security level: write none, may, encrypt, dane, dane-only, fingerprint, verify or secure", importer.Short(level))
+		im.fail(at, "%q is not a security level: write none, may, encrypt, dane, dane-only, fingerprint, verify or "+
+			"secure", importer.Short(level))
 		return
 	}
 	if v, at, set := t.text(protocols); set {
@@ -76,16 +79,19 @@ func (im *importing) protection(t *transport, level string, attributes []string,
 			out["tls_ca"] = setting{value, at}
 		case "match":
 			if level == "verify" || level == "secure" {
-				im.top.Lost(at, "the names in match= are not carried: the host's own name must be in the certificate", true)
+				im.top.Lost(at, "the names in match= are not carried: the host's own name must be in the certificate",
+					true)
 			}
 		case "connection_reuse", "ciphers", "exclude", "servername", "enable_rpk":
-			im.top.Noted(at, "the relay has no "+name+" by destination: Go's choice of ciphers applies, and the host's name")
+			im.top.Noted(at, "the relay has no "+name+
+				" by destination: Go's choice of ciphers applies, and the host's name")
 		}
 	}
 }
 
 // versions of TLS, oldest first.
-var versions = []struct{ name, text string }{{"sslv2", ""}, {"sslv3", ""}, {"tlsv1", "1.0"}, {"tlsv1.1", "1.1"}, {"tlsv1.2", "1.2"}, {"tlsv1.3", "1.3"}}
+var versions = []struct{ name, text string }{{"sslv2", ""}, {"sslv3", ""}, {"tlsv1", "1.0"}, {"tlsv1.1", "1.1"},
+	{"tlsv1.2", "1.2"}, {"tlsv1.3", "1.3"}}
 
 // minVersion finds the lowest version that a list of protocols allows.
 func (im *importing) minVersion(value string, at importer.Origin, out map[string]setting) {

@@ -76,7 +76,9 @@ func (im *importing) destinationSettings(t *transport) map[string]setting {
 		out["max_message_rate"] = setting{rateText(d), at}
 		out["connection_limit"] = setting{1, at}
 		if n == 1 {
-			im.top.Noted(at, "with a recipient limit of 1, Postfix waits between messages to one recipient; the relay between messages to the site")
+			im.top.Noted(at,
+				"with a recipient limit of 1, Postfix waits between messages to one recipient; the relay between "+
+					"messages to the site")
 		}
 	}
 	im.timeouts(t, out)
@@ -86,8 +88,8 @@ func (im *importing) destinationSettings(t *transport) map[string]setting {
 	return out
 }
 
-// queueManager is where the limits of destinations and transports are looked up: they are parameters of the queue manager,
-// whatever -o of a transport has.
+// queueManager is where the limits of destinations and transports are looked up: they are parameters of the queue
+// manager, whatever -o of a transport has.
 func (im *importing) queueManager() scope {
 	for _, s := range im.services {
 		if s.command == "qmgr" || s.command == "oqmgr" {
@@ -99,8 +101,10 @@ func (im *importing) queueManager() scope {
 
 // timeoutNames are the settings in timeouts, by the parameter.
 var timeoutNames = []struct{ param, setting string }{
-	{"smtp_connect_timeout", "connect"}, {"smtp_helo_timeout", "ehlo"}, {"smtp_mail_timeout", "mail"}, {"smtp_rcpt_timeout", "rcpt"},
-	{"smtp_data_init_timeout", "data"}, {"smtp_data_xfer_timeout", "block"}, {"smtp_data_done_timeout", "dot"}, {"smtp_quit_timeout", "quit"},
+	{"smtp_connect_timeout", "connect"}, {"smtp_helo_timeout", "ehlo"}, {"smtp_mail_timeout", "mail"},
+	{"smtp_rcpt_timeout", "rcpt"},
+	{"smtp_data_init_timeout", "data"}, {"smtp_data_xfer_timeout", "block"}, {"smtp_data_done_timeout", "dot"},
+	{"smtp_quit_timeout", "quit"},
 }
 
 func (im *importing) timeouts(t *transport, out map[string]setting) {
@@ -161,7 +165,8 @@ func (im *importing) makeSources(t *transport) []string {
 	}
 	all4, all6, _ := scope{im: im}.protocols()
 	if (v4 != all4 || v6 != all6) && !four.IsValid() && !six.IsValid() {
-		im.top.Lost(atFamilies, "a source without an address uses all families: give it the address from which this mail is to leave", true)
+		im.top.Lost(atFamilies,
+			"a source without an address uses all families: give it the address from which this mail is to leave", true)
 	}
 	switch {
 	case four.IsValid() && six.IsValid():
@@ -180,13 +185,16 @@ func (im *importing) makeSources(t *transport) []string {
 		if six.IsValid() {
 			at = at6
 		}
-		im.top.Noted(at, "a source has one address: mail for hosts of the other family waits until you add a source for it to the pool")
+		im.top.Noted(at,
+			"a source has one address: mail for hosts of the other family waits until you add a source for it to the "+
+				"pool")
 	}
 	return t.sources
 }
 
 // bindAddress is that of a transport: by its parameter, or the only address of inet_interfaces.
-func (im *importing) bindAddress(t *transport, name string, family func(netip.Addr) bool) (netip.Addr, importer.Origin) {
+func (im *importing) bindAddress(t *transport, name string,
+	family func(netip.Addr) bool) (netip.Addr, importer.Origin) {
 	value, at, _ := t.text(name)
 	if value != "" {
 		a, err := netip.ParseAddr(strings.Trim(value, "[]"))
@@ -281,12 +289,14 @@ func (h *hop) destination(im *importing) map[string]setting {
 		n := t.settings["connection_limit"].value.(int)
 		sum, most = sum+n, max(most, n)
 		if n != out["connection_limit"].value {
-			im.top.Noted(t.settings["connection_limit"].at, "the sources of a pool have one limit at a destination, the largest of their transports'")
+			im.top.Noted(t.settings["connection_limit"].at,
+				"the sources of a pool have one limit at a destination, the largest of their transports'")
 		}
 		for _, name := range slices.Sorted(maps.Keys(t.settings)) {
 			s := t.settings[name]
 			if name != "connection_limit" && out[name].value != s.value {
-				im.top.Lost(s.at, fmt.Sprintf("the transports of one pool have one value of %s here: that of %s counts", name, h.transports[0].name), true)
+				im.top.Lost(s.at, fmt.Sprintf("the transports of one pool have one value of %s here: that of %s counts",
+					name, h.transports[0].name), true)
 			}
 		}
 	}

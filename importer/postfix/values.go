@@ -10,7 +10,8 @@ import (
 	"example.org/mta/importer"
 )
 
-var timeUnits = map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour, 'w': 7 * 24 * time.Hour}
+var timeUnits = map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour,
+	'w': 7 * 24 * time.Hour}
 
 // parseTime reads "300s"; without a unit it has the parameter's own.
 func parseTime(s string, unit byte) (time.Duration, error) {
@@ -128,7 +129,8 @@ func rateText(delay time.Duration) string {
 }
 
 // services are the names of ports that mail has.
-var services = map[string]string{"smtp": "25", "smtps": "465", "submissions": "465", "submission": "587", "ssmtp": "465"}
+var services = map[string]string{"smtp": "25", "smtps": "465", "submissions": "465",
+	"submission": "587", "ssmtp": "465"}
 
 // portOf reads a port or a service's name.
 func portOf(s string) (string, error) {
@@ -137,7 +139,9 @@ func portOf(s string) (string, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 {
-		return "", fmt.Errorf("port %q is neither a number from 1 to 65535 nor the name of a mail service: write one of these", importer.Short(s))
+		return "", fmt.Errorf(
+			"port %q is neither a number from 1 to 65535 nor the name of a mail service: write one of these",
+			importer.Short(s))
 	}
 	return strconv.Itoa(int(n)), nil
 }

@@ -46,9 +46,13 @@ type conversion struct {
 func convert(path string, all []*directive, faults *faults) *importer.Draft {
 	c := &conversion{
 		faults: faults,
-		draft:  importer.New("From the PowerMTA configuration " + path + ".\nEvery line names its origin; docs/moving-from-powermta.md explains what has no counterpart.\n"),
-		macros: make(map[string][]string), rollups: make(map[string][]string), queueTo: make(map[string][]string), queuedBy: make(map[string]*directive),
-		patterns: make(map[string]*patternList), listed: make(map[*queue]bool), vmtaOf: make(map[string]*vmta), poolOf: make(map[string]*pool), queues: make(map[*importer.Block]*queue), keyed: make(map[string]bool), readers: domainReaders(),
+		draft: importer.New("From the PowerMTA configuration " + path +
+			".\nEvery line names its origin; docs/moving-from-powermta.md explains what has no counterpart.\n"),
+		macros: make(map[string][]string), rollups: make(map[string][]string), queueTo: make(map[string][]string),
+		queuedBy: make(map[string]*directive),
+		patterns: make(map[string]*patternList), listed: make(map[*queue]bool), vmtaOf: make(map[string]*vmta),
+		poolOf: make(map[string]*pool), queues: make(map[*importer.Block]*queue), keyed: make(map[string]bool),
+		readers: domainReaders(),
 	}
 	c.collect(all)
 	c.writeProviders(all)
@@ -117,7 +121,8 @@ func (c *conversion) collectMacro(d *directive) error {
 // signs reports whether some mail is signed.
 func signs(all []*directive) bool {
 	return slices.ContainsFunc(all, func(d *directive) bool {
-		return d.name == "dkim-sign" && !slices.Contains([]string{"no", "false", "off", "0"}, strings.ToLower(d.value)) || signs(d.inner)
+		return d.name == "dkim-sign" &&
+			!slices.Contains([]string{"no", "false", "off", "0"}, strings.ToLower(d.value)) || signs(d.inner)
 	})
 }
 
@@ -131,7 +136,9 @@ func (c *conversion) checkRollups(d *directive) {
 		if len(words) == 2 {
 			return false
 		}
-		c.faults.takeDefinition(in, in.fault("%s is not a rule: write mx, the exchangers' name, such as *.example.net, and the name of the domain that they are known by", short(in.Directive)))
+		c.faults.takeDefinition(in,
+			in.fault("%s is not a rule: write mx, the exchangers' name, such as *.example.net, and the name of the "+
+				"domain that they are known by", short(in.Directive)))
 		return true
 	})
 }
@@ -170,13 +177,15 @@ func (c *conversion) expand(d *directive, name string, depth int) (all []string,
 		return []string{name}, nil
 	}
 	end := 0
-	for end < len(rest) && (rest[end] >= 'a' && rest[end] <= 'z' || rest[end] >= '0' && rest[end] <= '9' || rest[end] == '-' || rest[end] == '_') {
+	for end < len(rest) && (rest[end] >= 'a' && rest[end] <= 'z' || rest[end] >= '0' && rest[end] <= '9' ||
+		rest[end] == '-' || rest[end] == '_') {
 		end++
 	}
 	macro, rest := rest[:end], rest[end:]
 	domains, known := c.macros[macro]
 	if !known {
-		return nil, dangling{d.fault("$%s: there is no domain-macro of this name: define it, or correct the name", macro)}
+		return nil, dangling{
+			d.fault("$%s: there is no domain-macro of this name: define it, or correct the name", macro)}
 	}
 	if depth == 4 {
 		return nil, d.fault("$%s: more than %d macros inside one another: write the domains out", macro, depth)
@@ -222,7 +231,9 @@ func (c *conversion) top(d *directive) error {
 	case "smtp-pattern-list":
 		return nil // see writePatterns
 	case "bounce-category-patterns":
-		c.draft.Lost(d.Origin, "the relay classifies replies by the rules of docs/bounces.md, which know codes and large providers; write classify blocks for what 'mta bounce unknown' lists", false)
+		c.draft.Lost(d.Origin,
+			"the relay classifies replies by the rules of docs/bounces.md, which know codes and large providers; "+
+				"write classify blocks for what 'mta bounce unknown' lists", false)
 	case "domain":
 		return c.domainScope(d, nil)
 	case "virtual-mta", "vmta":
@@ -259,7 +270,9 @@ func (c *conversion) writeProviders(all []*directive) {
 			mx = strings.TrimSuffix(mx, host) + ascii
 			switch {
 			case err != nil || ascii == "" || strings.ContainsAny(host, "*[/$"):
-				c.draft.Lost(in.Origin, "a provider is known by names of exchangers, such as *.example.net, and not by other patterns", true)
+				c.draft.Lost(in.Origin,
+					"a provider is known by names of exchangers, such as *.example.net, and not by other patterns",
+					true)
 			case taken[mx]:
 				c.draft.Noted(in.Origin, "an exchanger belongs to one provider: that of the line before")
 			default:

@@ -58,7 +58,8 @@ func readRetry(_ *conversion, q *queue, d *directive, v *vmta) error {
 	if len(list) == 0 {
 		return d.fault("%s has no value: write times such as 10m,1h", d.name)
 	}
-	q.said["retry_interval"] = append(q.said["retry_interval"], said{directive: d, vmta: v, value: intervals(strings.Join(list, " "))})
+	q.said["retry_interval"] = append(q.said["retry_interval"],
+		said{directive: d, vmta: v, value: intervals(strings.Join(list, " "))})
 	return nil
 }
 
@@ -92,7 +93,8 @@ func readRoute(c *conversion, q *queue, d *directive, v *vmta) error {
 	var route []string
 	for _, text := range names(d.value) {
 		if strings.Contains(text, "lookup-mx:") {
-			q.block.Lost(d.Origin, "a route names hosts: the exchangers of another domain can't be one; write them out", true)
+			q.block.Lost(d.Origin, "a route names hosts: the exchangers of another domain can't be one; write them out",
+				true)
 			return nil
 		}
 		bracketed := strings.HasPrefix(text, "[")
@@ -111,7 +113,8 @@ func readRoute(c *conversion, q *queue, d *directive, v *vmta) error {
 		default:
 			ascii, err := envelope.ToASCII(strings.ToLower(name))
 			if err != nil || ascii == "" || strings.ContainsAny(ascii, ":[]%") {
-				return d.fault("%s: %s is not a host: write a name or an address, and a port if it is not 25", d.name, short(text))
+				return d.fault("%s: %s is not a host: write a name or an address, and a port if it is not 25",
+					d.name, short(text))
 			}
 			if name = ascii; !bracketed {
 				q.block.Noted(d.Origin, "the host itself: MX records are not looked up for a route")
@@ -125,7 +128,8 @@ func readRoute(c *conversion, q *queue, d *directive, v *vmta) error {
 	b := c.routed(q)
 	switch {
 	case b == nil:
-		q.block.Lost(d.Origin, "a route belongs to a domain: write a domain block for each of those that it is for", true)
+		q.block.Lost(d.Origin, "a route belongs to a domain: write a domain block for each of those that it is for",
+			true)
 	case v != nil && b.Has("route"):
 		b.Lost(d.Origin, "all sources take the same route: that of the line before", true)
 	default:
@@ -194,7 +198,9 @@ func readType(_ *conversion, q *queue, d *directive, _ *vmta) error {
 		q.block.Noted(d.Origin, "that is the only way")
 		return nil
 	}
-	q.block.Lost(d.Origin, fmt.Sprintf("mta delivers by SMTP only: this mail would be sent and not be treated as type %s; write a route for it", plainWord(d.value)), true)
+	q.block.Lost(d.Origin,
+		fmt.Sprintf("mta delivers by SMTP only: this mail would be sent and not be treated as type %s; write a route "+
+			"for it", plainWord(d.value)), true)
 	return nil
 }
 
@@ -204,7 +210,8 @@ func plainWord(s string) string {
 }
 
 func readQueueTo(_ *conversion, q *queue, d *directive, _ *vmta) error {
-	q.block.Noted(d.Origin, "the settings of that queue are written out in the blocks of the domains whose mail it takes")
+	q.block.Noted(d.Origin,
+		"the settings of that queue are written out in the blocks of the domains whose mail it takes")
 	return nil
 }
 
@@ -222,7 +229,9 @@ func readBackoffTime(_ *conversion, q *queue, d *directive, v *vmta) error {
 		longest = max(longest, t)
 	}
 	q.said[d.name] = append(q.said[d.name], said{directive: d, vmta: v, value: longest})
-	q.block.Noted(d.Origin, "in the backoff rules that are made of the domain's smtp-pattern-list, a day at most; other refusals are the built-in rules' business")
+	q.block.Noted(d.Origin,
+		"in the backoff rules that are made of the domain's smtp-pattern-list, a day at most; other refusals are the "+
+			"built-in rules' business")
 	return nil
 }
 
@@ -237,7 +246,8 @@ func readBackoffRate(_ *conversion, q *queue, d *directive, _ *vmta) error {
 	if err != nil {
 		return err
 	}
-	q.block.Noted(d.Origin, "backing off, the relay suspends the site and then halves its connections, in place of a lower rate")
+	q.block.Noted(d.Origin,
+		"backing off, the relay suspends the site and then halves its connections, in place of a lower rate")
 	return nil
 }
 
@@ -289,12 +299,15 @@ func readIdentity(c *conversion, q *queue, d *directive, _ *vmta) error {
 		q.block.Noted(d.Origin, "the domain in From decides, as DMARC requires")
 		return nil
 	}
-	q.block.Lost(d.Origin, "the domain in From decides which key signs: to sign the mail of other domains, add them to senders of a dkim block", c.signs)
+	q.block.Lost(d.Origin,
+		"the domain in From decides which key signs: to sign the mail of other domains, add them to senders of a "+
+			"dkim block", c.signs)
 	return nil
 }
 
 func readNoMX(_ *conversion, q *queue, d *directive, _ *vmta) error {
-	q.block.Noted(d.Origin, "a domain without MX records is reached at its own address (RFC 5321, 5.1); one with neither bounces at once")
+	q.block.Noted(d.Origin,
+		"a domain without MX records is reached at its own address (RFC 5321, 5.1); one with neither bounces at once")
 	return nil
 }
 
@@ -311,8 +324,12 @@ func (c *conversion) domainKey(d *directive, note string) error {
 		return nil
 	}
 	label, badLabel := envelope.ToASCII(strings.ToLower(selector))
-	if err != nil || ascii == "" || strings.ContainsAny(ascii, "*[") || badLabel != nil || label == "" || strings.HasPrefix(label, "[") || file == "" {
-		c.draft.Lost(d.Origin, "a key needs the domain that it signs for: write a dkim block for each; until then their mail is not signed", true)
+	if err != nil || ascii == "" || strings.ContainsAny(ascii, "*[") || badLabel != nil || label == "" ||
+		strings.HasPrefix(label, "[") || file == "" {
+		c.draft.Lost(d.Origin,
+			"a key needs the domain that it signs for: write a dkim block for each; "+
+				"until then their mail is not signed",
+			true)
 		return nil
 	}
 	b := c.draft.Inner("dkim", ascii)
@@ -322,7 +339,9 @@ func (c *conversion) domainKey(d *directive, note string) error {
 		return nil
 	}
 	if c.keyed[ascii] {
-		b.Lost(d.Origin, "one key of each algorithm signs for a domain: remove one of them, or give the key a day in from on which it takes over", true)
+		b.Lost(d.Origin,
+			"one key of each algorithm signs for a domain: remove one of them, or give the key a day in from on "+
+				"which it takes over", true)
 		return nil
 	}
 	c.keyed[ascii] = true

@@ -24,7 +24,8 @@ func (c *conversion) global(d *directive) error {
 		if a, err := envelope.ParseAddress(unquote(d.value)); err == nil && !a.Null() && d.value != "" {
 			c.draft.Set("postmaster", unquote(d.value), d.Origin)
 		} else {
-			return d.fault("postmaster: %s is not a mail address: write one such as postmaster@example.com", short(d.value))
+			return d.fault("postmaster: %s is not a mail address: write one such as postmaster@example.com",
+				short(d.value))
 		}
 	case "smtp-source-host", "smtp-source-ip":
 		return c.defaultSource(d)
@@ -51,13 +52,16 @@ func (c *conversion) global(d *directive) error {
 	case "feedback-loop-processor", "bounce-processor":
 		c.processor(d)
 	case "spool":
-		c.draft.Lost(d.Origin, "the relay's queue is in data_dir, in another format: let PowerMTA empty its spool", false)
+		c.draft.Lost(d.Origin, "the relay's queue is in data_dir, in another format: let PowerMTA empty its spool",
+			false)
 	case "http-access", "http-mgmt-port", "http-mgmt-host", "http-mgmt", "http-redirect-to-https":
-		c.draft.Lost(d.Origin, "the console is off, and metrics are for this machine only: see 'mta console' and the block console", false)
+		c.draft.Lost(d.Origin,
+			"the console is off, and metrics are for this machine only: see 'mta console' and the block console", false)
 	default:
 		_, limit := carried[d.name]
 		if _, other := c.readers[d.name]; limit || other { // for all domains
-			return c.domainScope(&directive{Origin: d.Origin, name: "domain", value: "*", scope: true, inner: []*directive{d}}, nil)
+			return c.domainScope(&directive{Origin: d.Origin, name: "domain", value: "*", scope: true,
+				inner: []*directive{d}}, nil)
 		}
 		c.lose(nil, d)
 	}
@@ -97,19 +101,24 @@ func (c *conversion) nameServer(d *directive) error {
 
 // relayDomain notes domains whose mail anybody may send.
 func (c *conversion) relayDomain(d *directive) {
-	c.draft.Lost(d.Origin, "strangers may send to inbound { domains } only, for bounces and complaints: see docs/bounces.md", false)
+	c.draft.Lost(d.Origin,
+		"strangers may send to inbound { domains } only, for bounces and complaints: see docs/bounces.md", false)
 }
 
 // processor reads the addresses that feedback loops send to.
 func (c *conversion) processor(d *directive) {
-	c.draft.Lost(d.Origin, "bounces and complaints come back to a listener's inbound { domains }, complaints to its addresses in complaints: see docs/bounces.md", false)
+	c.draft.Lost(d.Origin,
+		"bounces and complaints come back to a listener's inbound { domains }, complaints to its addresses in "+
+			"complaints: see docs/bounces.md", false)
 }
 
 // acctScope carries an accounting file over: the relay has one log, which all commands and streams read.
 func (c *conversion) acctScope(d *directive) error {
 	b := c.draft.Inner("accounting")
 	if strings.HasPrefix(unquote(d.value), "|") {
-		c.draft.Lost(d.Origin, "records go to a program by a stream: write a block stream, or pipe 'mta log --follow --format pmta' into it", false)
+		c.draft.Lost(d.Origin,
+			"records go to a program by a stream: write a block stream, or pipe 'mta log --follow --format pmta' "+
+				"into it", false)
 		return nil
 	}
 	b.From(d.Origin)
@@ -154,50 +163,63 @@ var lost = map[string]struct {
 	reason   string
 	protects bool
 }{
-	"records":                           {"all types are recorded: choose with 'mta log --type'", false},
-	"record-fields":                     {"'mta log --format pmta' writes the columns that are usual", false},
-	"user-string":                       {"records have the tenant, the campaign and metadata", false},
-	"move-to":                           {"finished files stay in the directory of the log", false},
-	"sync":                              {"the log is written every second, and never in the way of mail", false},
-	"world-readable":                    {"the files are for the owner and the group", false},
-	"write-timeout":                     {"writing the log never delays mail", false},
-	"pattern-list":                      {"no pattern chooses the pool: applications name it in the field of pool_header, or have a tenant with a pool", true},
-	"hide-message-source":               {"the Received field has the client's address, for the trace that RFC 5321, 4.4 wants", true},
-	"add-received-header":               {"a Received field is always added (RFC 5321, 4.4)", false},
-	"remove-received-headers":           {"Received fields stay: they end mail loops", true},
-	"remove-header":                     {"the header of a message is the application's: the relay removes its own fields only", true},
-	"add-message-id-header":             {"a message without one gets one, always", false},
-	"add-date-header":                   {"a message without one gets one, always", false},
-	"retain-x-job":                      {"the field is always removed", false},
-	"retain-x-virtual-mta":              {"the field is always removed", false},
-	"process-x-dkim-options":            {"the domain in From decides which key signs, and the field X-DKIM-Options would be sent: remove it in the application", true},
-	"verp-default":                      {"return paths have a token where a tenant has return_path: see docs/bounces.md", false},
-	"allow-mailmerge":                   {"templates are filled in by HTTP: see docs/http.md", false},
-	"allow-starttls":                    {"STARTTLS is offered where the listener has a certificate", false},
-	"always-allow-api-submission":       {"programs submit by HTTP with keys: see docs/http.md", false},
-	"suppress-local-dsn":                {"a report goes to every sender, unless MAIL FROM is <>", false},
-	"deliver-local-dsn":                 {"a report goes to every sender, unless MAIL FROM is <>", false},
-	"check-mfrom-inbound":               {"verify_recipients looks at recipients; senders are held to the tenant's senders", false},
-	"accept-invalid-recipients":         {"a recipient that can't be an address is refused", false},
-	"log-connections":                   {"the log has sessions at level debug; 'mta trace' follows one message", false},
-	"log-commands":                      {"'mta trace' shows the commands of one message or site", false},
-	"log-data":                          {"'mta trace' shows the commands of one message or site", false},
-	"log-resolution":                    {"'mta explain' shows how a domain is reached", false},
-	"log-transfer-failures":             {"every attempt is in the accounting log", false},
-	"log-file":                          {"the relay logs to standard error, or to log { file }", false},
-	"log-rotate":                        {"use logrotate: the relay reopens its log on SIGHUP", false},
-	"log-auto-rotation":                 {"use logrotate: the relay reopens its log on SIGHUP", false},
-	"max-events-recorded":               {"'mta sites' and the accounting log have the latest replies", false},
-	"run-as-root":                       {"the relay gives up root: see user", false},
-	"sync-msg-create":                   {"a message is always on stable storage before the client gets its 250", false},
-	"sync-msg-update":                   {"outcomes are always written before they count", false},
-	"edns-udp-length":                   {"the resolver chooses it", false},
-	"smtp-port":                         {"write the address of the listener", false},
-	"pickup":                            {"'mta send' and sendmail submit from files", false},
-	"badmail":                           {"'mta send' reports what it can't send", false},
-	"bounce-upon-5xx-greeting":          {"a host that turns sessions away is left out for a while, and its mail goes to others of the site; mail bounces at max_age", false},
-	"bounce-upon-transfer-failure":      {"a message whose transfer broke off is tried again", false},
-	"smtp-421-means-mx-unavailable":     {"that is so always: 421 ends the connection, and the host is left out for host_retry_interval", false},
+	"records":        {"all types are recorded: choose with 'mta log --type'", false},
+	"record-fields":  {"'mta log --format pmta' writes the columns that are usual", false},
+	"user-string":    {"records have the tenant, the campaign and metadata", false},
+	"move-to":        {"finished files stay in the directory of the log", false},
+	"sync":           {"the log is written every second, and never in the way of mail", false},
+	"world-readable": {"the files are for the owner and the group", false},
+	"write-timeout":  {"writing the log never delays mail", false},
+	"pattern-list": {
+		"no pattern chooses the pool: applications name it in the field of pool_header, or have a tenant with a pool",
+		true},
+	"hide-message-source": {
+		"the Received field has the client's address, for the trace that RFC 5321, 4.4 wants", true},
+	"add-received-header":     {"a Received field is always added (RFC 5321, 4.4)", false},
+	"remove-received-headers": {"Received fields stay: they end mail loops", true},
+	"remove-header": {
+		"the header of a message is the application's: the relay removes its own fields only", true},
+	"add-message-id-header": {"a message without one gets one, always", false},
+	"add-date-header":       {"a message without one gets one, always", false},
+	"retain-x-job":          {"the field is always removed", false},
+	"retain-x-virtual-mta":  {"the field is always removed", false},
+	"process-x-dkim-options": {
+		"the domain in From decides which key signs, and the field X-DKIM-Options would be sent: remove it in the " +
+			"application", true},
+	"verp-default": {
+		"return paths have a token where a tenant has return_path: see docs/bounces.md", false},
+	"allow-mailmerge":             {"templates are filled in by HTTP: see docs/http.md", false},
+	"allow-starttls":              {"STARTTLS is offered where the listener has a certificate", false},
+	"always-allow-api-submission": {"programs submit by HTTP with keys: see docs/http.md", false},
+	"suppress-local-dsn":          {"a report goes to every sender, unless MAIL FROM is <>", false},
+	"deliver-local-dsn":           {"a report goes to every sender, unless MAIL FROM is <>", false},
+	"check-mfrom-inbound": {
+		"verify_recipients looks at recipients; senders are held to the tenant's senders", false},
+	"accept-invalid-recipients": {"a recipient that can't be an address is refused", false},
+	"log-connections": {"the log has sessions at level debug; 'mta trace' follows one message",
+		false},
+	"log-commands":          {"'mta trace' shows the commands of one message or site", false},
+	"log-data":              {"'mta trace' shows the commands of one message or site", false},
+	"log-resolution":        {"'mta explain' shows how a domain is reached", false},
+	"log-transfer-failures": {"every attempt is in the accounting log", false},
+	"log-file":              {"the relay logs to standard error, or to log { file }", false},
+	"log-rotate":            {"use logrotate: the relay reopens its log on SIGHUP", false},
+	"log-auto-rotation":     {"use logrotate: the relay reopens its log on SIGHUP", false},
+	"max-events-recorded":   {"'mta sites' and the accounting log have the latest replies", false},
+	"run-as-root":           {"the relay gives up root: see user", false},
+	"sync-msg-create": {"a message is always on stable storage before the client gets its 250",
+		false},
+	"sync-msg-update": {"outcomes are always written before they count", false},
+	"edns-udp-length": {"the resolver chooses it", false},
+	"smtp-port":       {"write the address of the listener", false},
+	"pickup":          {"'mta send' and sendmail submit from files", false},
+	"badmail":         {"'mta send' reports what it can't send", false},
+	"bounce-upon-5xx-greeting": {
+		"a host that turns sessions away is left out for a while, and its mail goes to others of the site; mail " +
+			"bounces at max_age", false},
+	"bounce-upon-transfer-failure": {"a message whose transfer broke off is tried again", false},
+	"smtp-421-means-mx-unavailable": {
+		"that is so always: 421 ends the connection, and the host is left out for host_retry_interval", false},
 	"smtp-553-means-invalid-mailbox":    {"the class of a reply comes from its code and its words", false},
 	"replace-smtp-421-service-response": {"reports quote the reply of the host", false},
 	"use-unencrypted-plain-auth":        {"passwords are sent over TLS only", false},
@@ -205,50 +227,57 @@ var lost = map[string]struct {
 	"disabled-source-ip-notify":         {"alarms and metrics report it: see docs/monitoring.md", false},
 	"backoff-upon-all-sources-disabled": {"a site that all sources are kept from waits", false},
 	"reenable-source-ip-after":          {"write it as reenable-after in the rule", false},
-	"backoff-reroute-to-virtual-mta":    {"mail of a blocked source waits, and takes no other source: a provider that blocks one soon blocks the next", false},
-	"reroute-to-virtual-mta":            {"give the mail to a tenant with that pool, or use 'mta queue reroute'", true},
-	"retry-recipients-after":            {"retry_interval is that of recipients", false},
-	"retry-after-dns-error":             {"DNS failures wait like others, by retry_interval", false},
-	"notify-of-delay-every":             {"delay_warning says when the sender gets a report, once", false},
-	"dsn-format":                        {"reports are in the standard format (RFC 3464)", false},
-	"ignore-8bitmime":                   {"the relay sends what the host offers", false},
-	"ignore-dsn":                        {"the relay sends what the host offers", false},
-	"queue-priority":                    {"priority is the message's: see tier", false},
-	"dkim-algorithm":                    {"rsa-sha256 and ed25519-sha256 (RFC 8301 rules out rsa-sha1)", false},
-	"dkim-body-canon":                   {"always relaxed", false},
-	"dkim-headers-canon":                {"always relaxed", false},
-	"dkim-headers":                      {"the fields that RFC 6376, 5.4.1 names are signed", false},
-	"dkim-disallow-adding-headers":      {"fields that must not be added are signed once more than they are there", false},
-	"dkim-add-body-limit":               {"l= lets anybody append to signed mail", false},
-	"dkim-add-timestamp":                {"signatures always have their time", false},
-	"dkim-expire-after":                 {"signatures have no end", false},
-	"dkim-identity-fallback":            {"to sign the mail of other domains, add them to senders of a dkim block", false},
-	"bcc-upon-delivery":                 {"there are no copies: a stream reports deliveries", true},
-	"disable-acct-records":              {"all records are written", false},
-	"max-data-volume-rate":              {"rates are of messages, not of octets", true},
-	"backoff-max-data-volume-rate":      {"rates are of messages, not of octets", true},
-	"source-ip-max-data-volume-rate":    {"rates are of messages, not of octets", true},
-	"max-errors-per-connection":         {"a connection ends when the host ends it: errors of recipients do not count", true},
-	"smtp-out-rampup-interval":          {"connections to a site begin at one and grow with success: see max_connection_rate_per_source", false},
-	"check-spf-outbound":                {"'mta check --dns' checks SPF", true},
-	"suppress-delivery":                 {"import the addresses: mta suppress import FILE", true},
-	"suppression-list":                  {"import the addresses: mta suppress import FILE", true},
-	"dummy-smtp-port":                   {"the relay has no sink in it: 'mta demo' has providers for tests", false},
-	"dummy-smtp-ip":                     {"the relay has no sink in it: 'mta demo' has providers for tests", false},
-	"dummy-smtp-blackhole":              {"the relay has no sink in it: 'mta demo' has providers for tests", false},
-	"deliver-only":                      {"the spool is PowerMTA's", false},
-	"delete-file-holders":               {"the queue gives its disk back by itself", false},
-	"min-free-space":                    {"queue { min_free } refuses mail before the disk is full", false},
-	"smtp-service":                      {"everybody may connect, and only clients in relay_from and users may send", false},
+	"backoff-reroute-to-virtual-mta": {
+		"mail of a blocked source waits, and takes no other source: a provider that blocks one soon blocks the next",
+		false},
+	"reroute-to-virtual-mta":         {"give the mail to a tenant with that pool, or use 'mta queue reroute'", true},
+	"retry-recipients-after":         {"retry_interval is that of recipients", false},
+	"retry-after-dns-error":          {"DNS failures wait like others, by retry_interval", false},
+	"notify-of-delay-every":          {"delay_warning says when the sender gets a report, once", false},
+	"dsn-format":                     {"reports are in the standard format (RFC 3464)", false},
+	"ignore-8bitmime":                {"the relay sends what the host offers", false},
+	"ignore-dsn":                     {"the relay sends what the host offers", false},
+	"queue-priority":                 {"priority is the message's: see tier", false},
+	"dkim-algorithm":                 {"rsa-sha256 and ed25519-sha256 (RFC 8301 rules out rsa-sha1)", false},
+	"dkim-body-canon":                {"always relaxed", false},
+	"dkim-headers-canon":             {"always relaxed", false},
+	"dkim-headers":                   {"the fields that RFC 6376, 5.4.1 names are signed", false},
+	"dkim-disallow-adding-headers":   {"fields that must not be added are signed once more than they are there", false},
+	"dkim-add-body-limit":            {"l= lets anybody append to signed mail", false},
+	"dkim-add-timestamp":             {"signatures always have their time", false},
+	"dkim-expire-after":              {"signatures have no end", false},
+	"dkim-identity-fallback":         {"to sign the mail of other domains, add them to senders of a dkim block", false},
+	"bcc-upon-delivery":              {"there are no copies: a stream reports deliveries", true},
+	"disable-acct-records":           {"all records are written", false},
+	"max-data-volume-rate":           {"rates are of messages, not of octets", true},
+	"backoff-max-data-volume-rate":   {"rates are of messages, not of octets", true},
+	"source-ip-max-data-volume-rate": {"rates are of messages, not of octets", true},
+	"max-errors-per-connection": {"a connection ends when the host ends it: errors of recipients do not count",
+		true},
+	"smtp-out-rampup-interval": {
+		"connections to a site begin at one and grow with success: see max_connection_rate_per_source", false},
+	"check-spf-outbound":   {"'mta check --dns' checks SPF", true},
+	"suppress-delivery":    {"import the addresses: mta suppress import FILE", true},
+	"suppression-list":     {"import the addresses: mta suppress import FILE", true},
+	"dummy-smtp-port":      {"the relay has no sink in it: 'mta demo' has providers for tests", false},
+	"dummy-smtp-ip":        {"the relay has no sink in it: 'mta demo' has providers for tests", false},
+	"dummy-smtp-blackhole": {"the relay has no sink in it: 'mta demo' has providers for tests", false},
+	"deliver-only":         {"the spool is PowerMTA's", false},
+	"delete-file-holders":  {"the queue gives its disk back by itself", false},
+	"min-free-space":       {"queue { min_free } refuses mail before the disk is full", false},
+	"smtp-service":         {"everybody may connect, and only clients in relay_from and users may send", false},
 }
 
 // protecting are parts of names of directives that limit or protect.
-var protecting = []string{"max-", "min-", "-limit", "rate", "suppress", "deny", "reject", "require", "disallow", "restrict", "block", "blacklist", "access", "allow-", "verify", "check-", "password", "auth"}
+var protecting = []string{"max-", "min-", "-limit", "rate", "suppress", "deny", "reject", "require", "disallow",
+	"restrict", "block", "blacklist", "access", "allow-", "verify", "check-", "password", "auth"}
 
 // mayProtect reports whether a directive that is not known limits or protects something by its name, or has one in it
 // that does.
 func mayProtect(d *directive) bool {
-	return slices.ContainsFunc(protecting, func(part string) bool { return strings.Contains(d.name, part) }) || slices.ContainsFunc(d.inner, mayProtect)
+	return slices.ContainsFunc(protecting, func(part string) bool {
+		return strings.Contains(d.name, part)
+	}) || slices.ContainsFunc(d.inner, mayProtect)
 }
 
 // lose notes a directive without a counterpart in a block; nil is the top.

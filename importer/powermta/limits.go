@@ -54,7 +54,8 @@ var carried = map[string]struct{ setting, kind string }{
 }
 
 // least are the smallest values that mta takes.
-var least = map[string]time.Duration{"max_age": time.Minute, "idle_timeout": time.Second, "connect": time.Second, "greeting": time.Second, "block": time.Second, "dot": time.Second}
+var least = map[string]time.Duration{"max_age": time.Minute, "idle_timeout": time.Second, "connect": time.Second,
+	"greeting": time.Second, "block": time.Second, "dot": time.Second}
 
 // domainScope reads a <domain>, of a virtual MTA unless v is nil.
 func (c *conversion) domainScope(d *directive, v *vmta) error {
@@ -95,7 +96,9 @@ func (c *conversion) queueDomains(d *directive, name string) []string {
 		return k == perSourceRate || in.name == "max-smtp-out"
 	})
 	if len(domains) > 1 && limited {
-		c.draft.Lost(d.Origin, fmt.Sprintf("the limits of the queue %s hold for all its %d domains together; here they hold for each site: write a provider block with the exchangers of these domains", name, len(domains)), true)
+		c.draft.Lost(d.Origin,
+			fmt.Sprintf("the limits of the queue %s hold for all its %d domains together; here they hold for each "+
+				"site: write a provider block with the exchangers of these domains", name, len(domains)), true)
 	}
 	if c.rollups[name] != nil {
 		domains = append(domains, name) // what its exchangers take is in the queue too
@@ -175,8 +178,8 @@ func (c *conversion) say(q *queue, d *directive, v *vmta, setting, kind string) 
 	return nil
 }
 
-// parts is among how many sources a limit is shared: the addresses of a virtual MTA share those of a queue, and each has
-// those of an address for itself.
+// parts is among how many sources a limit is shared: the addresses of a virtual MTA share those of a queue, and each
+// has those of an address for itself.
 func (c *conversion) parts(s said) int {
 	if s.limitOf().byAddress {
 		return 1
@@ -218,7 +221,9 @@ func (c *conversion) withStars(q, star *queue, setting string) []said {
 	all = slices.Clip(all)
 	for _, s := range star.said[setting] {
 		of := s.limitOf()
-		everyVMTA := of.vmta == nil && len(c.vmtas) > 0 && !slices.ContainsFunc(c.vmtas, func(v *vmta) bool { return !anywhere[limitOf{v, of.byAddress}] })
+		everyVMTA := of.vmta == nil && len(c.vmtas) > 0 && !slices.ContainsFunc(c.vmtas, func(v *vmta) bool {
+			return !anywhere[limitOf{v, of.byAddress}]
+		})
 		if !here[of] && !everyVMTA {
 			all = append(all, s)
 		}
@@ -246,7 +251,8 @@ func (c *conversion) writeSetting(q *queue, setting string, all []said) {
 	})
 	for _, s := range all {
 		if s.directive != best.directive && s.value != best.value {
-			reason := fmt.Sprintf("mta has one %s for all sources: the strictest counts, that of %s:%d", setting, best.File, best.Line)
+			reason := fmt.Sprintf("mta has one %s for all sources: the strictest counts, that of %s:%d", setting,
+				best.File, best.Line)
 			if s.strict == 0 && best.strict == 0 {
 				reason = fmt.Sprintf("mta has one %s for all sources: that of %s:%d", setting, best.File, best.Line)
 			}
@@ -304,14 +310,16 @@ func (c *conversion) putNumber(q *queue, setting string, n int, s said) {
 		return
 	}
 	if k := c.parts(s); k > 1 && n > 1 {
-		q.block.Noted(s.Origin, fmt.Sprintf("a virtual MTA here has %d addresses, each a source: each has its part of the limit", k))
+		q.block.Noted(s.Origin,
+			fmt.Sprintf("a virtual MTA here has %d addresses, each a source: each has its part of the limit", k))
 		n = max(1, n/k)
 	}
 	q.block.Set("connection_limit", min(n*all, many*10), importer.Origin{})
 	q.block.Set(setting, n, s.Origin)
 	c.overPresets(q, setting, float64(n), n, s)
 	if c.rollups[q.domain] != nil && all > 1 {
-		q.block.Noted(s.Origin, "the limit is for each source and site; connection_limit holds for all of them together")
+		q.block.Noted(s.Origin,
+			"the limit is for each source and site; connection_limit holds for all of them together")
 	}
 }
 
@@ -322,7 +330,8 @@ func (c *conversion) putRate(q *queue, setting string, r rate, s said) {
 		return
 	}
 	if k := c.parts(s); k > 1 {
-		q.block.Noted(s.Origin, fmt.Sprintf("a virtual MTA here has %d addresses, each a source: each has its part of the rate", k))
+		q.block.Noted(s.Origin,
+			fmt.Sprintf("a virtual MTA here has %d addresses, each a source: each has its part of the rate", k))
 		r.per *= time.Duration(k)
 	}
 	text, exact := r.text()

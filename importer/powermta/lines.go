@@ -22,7 +22,8 @@ func (r *reader) lines(file, text string, depth int) error {
 		line = strings.TrimSpace(withoutComment(line)) // which may be in any character set
 		if !utf8.ValidString(line) || strings.IndexByte(line, 0) >= 0 {
 			at.Line = n
-			r.faults.takeDefinition(at, at.fault("the line is not text in UTF-8: convert the file, as with iconv -f latin1 -t utf8"))
+			r.faults.takeDefinition(at,
+				at.fault("the line is not text in UTF-8: convert the file, as with iconv -f latin1 -t utf8"))
 			line = strings.ReplaceAll(strings.ToValidUTF8(line, "?"), "\x00", "?")
 		}
 		whole, more := strings.CutSuffix(line, `\`)
@@ -50,7 +51,8 @@ func (r *reader) lines(file, text string, depth int) error {
 		}
 	}
 	if pending = strings.TrimSpace(pending); pending != "" {
-		at := &directive{Origin: importer.Origin{File: file, Line: from, Directive: masked(pending)}, value: strings.TrimSuffix(pending, ",")}
+		at := &directive{Origin: importer.Origin{File: file, Line: from, Directive: masked(pending)},
+			value: strings.TrimSuffix(pending, ",")}
 		return r.add(at, depth)
 	}
 	return nil
@@ -74,7 +76,8 @@ func withoutComment(line string) string {
 			i++
 		case c == '"' && !expression:
 			quoted = !quoted
-		case c == '/' && !quoted && (expression || i == 0 || line[i-1] == ' ' || line[i-1] == '\t') && (expression || strings.Count(line[i:], "/") > 1 && !path(line)):
+		case c == '/' && !quoted && (expression || i == 0 || line[i-1] == ' ' || line[i-1] == '\t') &&
+			(expression || strings.Count(line[i:], "/") > 1 && !path(line)):
 			expression = !expression
 		case c == '#' && !quoted && !expression:
 			return line[:i]

@@ -41,11 +41,14 @@ func (c *conversion) sourceScope(d *directive) error {
 	} else {
 		p, err := parseNetwork(text)
 		if err != nil {
-			return d.fault("<source>: %s is neither a network nor a {name}: write one such as 192.0.2.0/24", short(text))
+			return d.fault("<source>: %s is neither a network nor a {name}: write one such as 192.0.2.0/24",
+				short(text))
 		}
 		s.network, s.name = p, p.String()
 	}
-	if i := slices.IndexFunc(c.sources, func(other *client) bool { return other.name == s.name && other.network == s.network }); i >= 0 {
+	if i := slices.IndexFunc(c.sources, func(other *client) bool {
+		return other.name == s.name && other.network == s.network
+	}); i >= 0 {
 		s = c.sources[i] // another scope for the same clients
 		c.draft.Inner("listener", "smtp").From(d.Origin)
 	} else {
@@ -146,7 +149,8 @@ func userSource(d *directive) (name string) {
 
 func shellWord(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@._-", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("@._-", r))
 	}) {
 		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
@@ -197,7 +201,8 @@ func (c *conversion) writeRelaying(b *importer.Block) {
 	for _, s := range c.sources {
 		b.From(s.Origin)
 		if relays(s) && everybody(s.network) {
-			b.Lost(s.set["always-allow-relaying"].Origin, "everybody could relay: this would be an open relay; name your networks in relay_from", true)
+			b.Lost(s.set["always-allow-relaying"].Origin,
+				"everybody could relay: this would be an open relay; name your networks in relay_from", true)
 		}
 		if d := s.set["smtp-service"]; d != nil && !s.is("smtp-service") && len(c.users) > 0 {
 			b.Lost(d.Origin, "users may log in from everywhere: block the network in the firewall", true)
@@ -213,13 +218,16 @@ func (c *conversion) writeRelaying(b *importer.Block) {
 
 // relays reports whether the clients of a network relay without a login.
 func relays(s *client) bool {
-	return s.network.IsValid() && s.is("always-allow-relaying") && !s.is("require-auth") && (s.set["smtp-service"] == nil || s.is("smtp-service"))
+	return s.network.IsValid() && s.is("always-allow-relaying") && !s.is("require-auth") &&
+		(s.set["smtp-service"] == nil || s.is("smtp-service"))
 }
 
 // networks lists those whose clients may do something, less those within them that may not. Everybody is not listed.
 func (c *conversion) networks(may func(*client) bool) []string {
 	var allowed []netip.Prefix
-	for _, s := range slices.SortedStableFunc(slices.Values(c.sources), func(a, b *client) int { return a.network.Bits() - b.network.Bits() }) {
+	for _, s := range slices.SortedStableFunc(slices.Values(c.sources), func(a, b *client) int {
+		return a.network.Bits() - b.network.Bits()
+	}) {
 		if !s.network.IsValid() {
 			continue
 		}
@@ -301,7 +309,8 @@ func (c *conversion) writeFields(b *importer.Block) {
 			case d == nil:
 			case f.field == "":
 				setField(b, used, f.setting, unquote(d.value), d)
-			case !s.is(f.directive) || f.setting == "campaign_header" && used[f.setting] != "" && s.set["jobid-header"] != nil:
+			case !s.is(f.directive) || f.setting == "campaign_header" && used[f.setting] != "" &&
+				s.set["jobid-header"] != nil:
 				b.From(d.Origin)
 			default:
 				setField(b, used, f.setting, f.field, d)
@@ -318,11 +327,15 @@ func (c *conversion) writeFields(b *importer.Block) {
 		switch {
 		case !s.network.IsValid() || !namesField(s):
 		case everybody(s.network):
-			b.Noted(s.Origin, "the fields count for users who have logged in, and for the networks in headers_from: not for everybody")
+			b.Noted(s.Origin,
+				"the fields count for users who have logged in, and for the networks in headers_from: "+
+					"not for everybody")
 		case !may(s):
 			for _, f := range fields {
 				if d := s.set[f.directive]; d != nil && (f.field == "" || s.is(f.directive)) {
-					b.Lost(d.Origin, "clients of this network may not choose the pool, so none of their fields count: have the applications send X-MTA-Campaign", false)
+					b.Lost(d.Origin,
+						"clients of this network may not choose the pool, so none of their fields count: have the "+
+							"applications send X-MTA-Campaign", false)
 				}
 			}
 		}
@@ -334,7 +347,8 @@ func (c *conversion) writeFields(b *importer.Block) {
 
 // namesField reports whether some field of a client's messages counts.
 func namesField(s *client) bool {
-	return s.set["jobid-header"] != nil || s.is("process-x-virtual-mta") || s.is("process-x-job") || s.is("process-x-envid")
+	return s.set["jobid-header"] != nil || s.is("process-x-virtual-mta") || s.is("process-x-job") ||
+		s.is("process-x-envid")
 }
 
 // setField writes the field of a setting.
@@ -347,8 +361,13 @@ func setField(b *importer.Block, used map[string]string, setting, field string, 
 		}
 	}
 	switch {
-	case !strings.HasPrefix(lower, "x-") || len(lower) < 3 || len(lower) > 100 || strings.HasPrefix(lower, "x-mta-") || strings.ContainsFunc(lower, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }):
-		b.Lost(d.Origin, "the field is removed from messages, so it must begin with X-: have the application send X-MTA-Campaign", false)
+	case !strings.HasPrefix(lower, "x-") || len(lower) < 3 || len(lower) > 100 || strings.HasPrefix(lower, "x-mta-") ||
+		strings.ContainsFunc(lower, func(r rune) bool {
+			return r <= ' ' || r >= 0x7f || r == ':'
+		}):
+		b.Lost(d.Origin,
+			"the field is removed from messages, so it must begin with X-: have the application send X-MTA-Campaign",
+			false)
 	case used[setting] == "":
 		used[setting] = lower
 		b.Set(setting, field, d.Origin)
@@ -363,10 +382,13 @@ func setField(b *importer.Block, used map[string]string, setting, field string, 
 func (c *conversion) poolsOfUsers(b *importer.Block) {
 	for _, u := range c.users {
 		could := slices.ContainsFunc(c.sources, func(s *client) bool {
-			return (s.name == userSource(u) || s.network.IsValid() && everybody(s.network)) && s.is("process-x-virtual-mta")
+			return (s.name == userSource(u) || s.network.IsValid() && everybody(s.network)) &&
+				s.is("process-x-virtual-mta")
 		})
 		if !could {
-			b.Lost(u.Origin, "every user may choose a pool that is no tenant's: write tenant blocks with the pools that this user may not choose", true)
+			b.Lost(u.Origin,
+				"every user may choose a pool that is no tenant's: write tenant blocks with the pools that this user "+
+					"may not choose", true)
 		}
 	}
 }
@@ -380,7 +402,9 @@ func (c *conversion) writeLogin(b *importer.Block) {
 		}
 		if d := s.set["allow-unencrypted-plain-auth"]; d != nil {
 			if s.is("allow-unencrypted-plain-auth") {
-				b.Lost(d.Origin, "passwords are accepted over TLS only; auth { clear_on_loopback = true } lets programs on this machine log in without", false)
+				b.Lost(d.Origin,
+					"passwords are accepted over TLS only; auth { clear_on_loopback = true } lets programs on this "+
+						"machine log in without", false)
 			} else {
 				b.From(d.Origin)
 			}
@@ -394,7 +418,8 @@ func (c *conversion) writeLogin(b *importer.Block) {
 			tls.Set("certificate", []string{unquote(words[0])}, c.tlsFile.Origin)
 			tls.Set("key", []string{unquote(words[0])}, importer.Origin{})
 		default:
-			b.Lost(c.tlsFile.Origin, "the key must not have a password: remove it with openssl, and write certificate and key", true)
+			b.Lost(c.tlsFile.Origin,
+				"the key must not have a password: remove it with openssl, and write certificate and key", true)
 			c.tlsFile = nil
 		}
 	}
@@ -406,7 +431,8 @@ func (c *conversion) writeLogin(b *importer.Block) {
 	auth.Set("mechanisms", []string{"PLAIN", "LOGIN"}, importer.Origin{})
 	if c.tlsFile == nil {
 		auth.Set("clear_on_loopback", true, importer.Origin{})
-		auth.Comment("No certificate is named: only programs on this machine can log in. Write tls { certificate = [...] key = [...] }.")
+		auth.Comment("No certificate is named: only programs on this machine can log in. Write tls { certificate = " +
+			"[...] key = [...] }.")
 	}
 }
 
@@ -421,7 +447,10 @@ func (c *conversion) writeTenants(plans map[string]string) {
 		name := strings.ToLower(unquote(d.value))
 		members := c.membersOf(name)
 		if members == nil {
-			c.faults.take(d, dangling{d.fault("default-virtual-mta: there is no virtual MTA or pool %s: define it, or correct the name", short(name))})
+			c.faults.take(d,
+				dangling{d.fault(
+					"default-virtual-mta: there is no virtual MTA or pool %s: define it, or correct the name",
+					short(name))})
 			continue
 		}
 		all := s.network.IsValid() && everybody(s.network)
@@ -431,7 +460,8 @@ func (c *conversion) writeTenants(plans map[string]string) {
 		}
 		b := c.draft.Inner("pool", label)
 		if label != name && (made[label] || c.membersOf(label) != nil) {
-			b.Lost(d.Origin, fmt.Sprintf("the pool %s is there already: give its mail to a tenant with the pool %s", label, name), false)
+			b.Lost(d.Origin, fmt.Sprintf("the pool %s is there already: give its mail to a tenant with the pool %s",
+				label, name), false)
 			continue
 		}
 		made[label] = true

@@ -29,7 +29,8 @@ type rule struct {
 }
 
 // sessionWords begin patterns for replies to a session as a whole; the others are for replies to messages.
-var sessionWords = map[string]bool{"reply": false, "mail-from": false, "rcpt-to": false, "data": false, "greeting": true, "connect": true, "ehlo": true, "helo": true}
+var sessionWords = map[string]bool{"reply": false, "mail-from": false, "rcpt-to": false, "data": false,
+	"greeting": true, "connect": true, "ehlo": true, "helo": true}
 
 func (c *conversion) collectPatterns(d *directive) error {
 	name := strings.ToLower(unquote(d.value))
@@ -83,7 +84,8 @@ func closing(text string) int {
 func readPatternList(c *conversion, q *queue, d *directive, _ *vmta) error {
 	list := c.patterns[strings.ToLower(unquote(d.value))]
 	if list == nil {
-		return dangling{d.fault("smtp-pattern-list: there is no list %s: define it, or correct the name", short(d.value))}
+		return dangling{d.fault("smtp-pattern-list: there is no list %s: define it, or correct the name",
+			short(d.value))}
 	}
 	if !slices.Contains(list.users, q) {
 		list.users = append(list.users, q)
@@ -126,7 +128,8 @@ var moreLines = regexp.MustCompile(`(^|[\^(|/ ])([245][0-9][0-9])\\?-`)
 // writeRule makes one rule of a line of a list.
 func (c *conversion) writeRule(list *patternList, r rule, label, provider string) error {
 	if _, err := regexp.Compile("(?i)" + r.pattern); err != nil || r.pattern == "" {
-		c.draft.Lost(r.Origin, "the pattern is none of RE2, which mta uses: write it without lookahead and references", true)
+		c.draft.Lost(r.Origin, "the pattern is none of RE2, which mta uses: write it without lookahead and references",
+			true)
 		return nil
 	}
 	var (
@@ -145,7 +148,8 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 			}
 			suspend = max(suspend, off)
 		}
-		note = fmt.Sprintf("the site waits for %s as for backoff-retry-after, then has half of the connections", span(suspend))
+		note = fmt.Sprintf("the site waits for %s as for backoff-retry-after, then has half of the connections",
+			span(suspend))
 	case r.actions["mode"] == "normal":
 		note = "a rule without an action: it only keeps later rules from acting"
 	case disables:
@@ -156,7 +160,9 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 	case skips:
 		note = "hosts that turn the relay away are left out for host_retry_interval"
 	default:
-		c.draft.Lost(r.Origin, "the relay has no such action: it bounces by the code of a reply, and classifies by its text", r.actions["mode"] != "")
+		c.draft.Lost(r.Origin,
+			"the relay has no such action: it bounces by the code of a reply, and classifies by its text",
+			r.actions["mode"] != "")
 		return nil
 	}
 	if text := r.actions["backoff-to-normal-after"]; text != "" && !never(text) {

@@ -31,7 +31,9 @@ var presets = map[string]preset{
 // inForce reports whether a preset has exchangers that no mx-rollup-list gives to another provider.
 func (c *conversion) inForce(name string) bool {
 	taken := slices.Concat(slices.Collect(maps.Values(c.rollups))...)
-	return c.rollups[name] != nil || slices.ContainsFunc(presets[name].mx, func(mx string) bool { return !slices.Contains(taken, mx) })
+	return c.rollups[name] != nil || slices.ContainsFunc(presets[name].mx, func(mx string) bool {
+		return !slices.Contains(taken, mx)
+	})
 }
 
 // most is the preset's limit in the measure of said.strict, 0 for none.
@@ -47,8 +49,8 @@ func (p preset) most(setting string) float64 {
 	return 0
 }
 
-// overPresets gives a limit of <domain *> to the providers whose preset is higher. strict is the limit, and value how it
-// is written.
+// overPresets gives a limit of <domain *> to the providers whose preset is higher. strict is the limit, and value how
+// it is written.
 func (c *conversion) overPresets(q *queue, setting string, strict float64, value any, s said) {
 	if q.domain != "*" {
 		return
@@ -66,7 +68,9 @@ func (c *conversion) overPresets(q *queue, setting string, strict float64, value
 
 // saidOf reports whether the provider that a mx-rollup-list names has a setting.
 func (c *conversion) saidOf(rollup, setting string) bool {
-	return slices.ContainsFunc(c.order, func(q *queue) bool { return c.rollups[rollup] != nil && q.domain == rollup && len(q.said[setting]) > 0 })
+	return slices.ContainsFunc(c.order, func(q *queue) bool {
+		return c.rollups[rollup] != nil && q.domain == rollup && len(q.said[setting]) > 0
+	})
 }
 
 // withRollup adds what is said of the provider whose exchangers take a domain's mail: PowerMTA puts it into that queue,

@@ -85,7 +85,8 @@ func Read(path string) (*importer.Draft, error) {
 }
 
 // ReadFrom is Read with the files that open gives, and glob finds.
-func ReadFrom(path string, open func(path string) (io.ReadCloser, error), glob func(pattern string) ([]string, error)) (*importer.Draft, error) {
+func ReadFrom(path string, open func(path string) (io.ReadCloser, error),
+	glob func(pattern string) ([]string, error)) (*importer.Draft, error) {
 	r := &reader{open: open, glob: glob, faults: &faults{broken: make(map[*directive]bool)}}
 	first := &directive{Origin: importer.Origin{File: path}}
 	err := r.file(path, first)
@@ -122,12 +123,15 @@ func (r *reader) file(path string, by *directive) error {
 	}
 	for _, p := range r.including {
 		if filepath.Clean(p) == filepath.Clean(path) {
-			r.faults.takeDefinition(by, by.fault("%s%s includes itself, by way of %s: remove one of the lines", include, path, strings.Join(r.including, ", ")))
+			r.faults.takeDefinition(by,
+				by.fault("%s%s includes itself, by way of %s: remove one of the lines", include, path,
+					strings.Join(r.including, ", ")))
 			return nil
 		}
 	}
 	if r.files++; r.files > maxFiles || len(r.including) >= maxIncludes {
-		return by.fault("%smore than %d files, or %d inside one another: put them together", include, maxFiles, maxIncludes)
+		return by.fault("%smore than %d files, or %d inside one another: put them together", include,
+			maxFiles, maxIncludes)
 	}
 	text, err := r.text(path)
 	if err != nil && by.Line == 0 {
@@ -257,12 +261,14 @@ func (r *reader) add(d *directive, depth int) error {
 // end closes the scope of that name, and with it those inside, whose ends are missing.
 func (r *reader) end(d *directive, name string, depth int) {
 	if len(r.scopes) == depth {
-		r.faults.takeDefinition(d, d.fault("</%s> closes nothing: remove it, or write <%[1]s ...> before it", importer.Short(name)))
+		r.faults.takeDefinition(d,
+			d.fault("</%s> closes nothing: remove it, or write <%[1]s ...> before it", importer.Short(name)))
 		return
 	}
 	open := len(r.scopes) - 1
 	if in := r.scopes[open]; in.name != name {
-		r.faults.takeDefinition(d, d.fault("</%s> closes <%s> of line %d: write </%[2]s> before it", importer.Short(name), in.name, in.Line))
+		r.faults.takeDefinition(d,
+			d.fault("</%s> closes <%s> of line %d: write </%[2]s> before it", importer.Short(name), in.name, in.Line))
 		for i := open; i >= depth; i-- {
 			if r.scopes[i].name == name {
 				open = i

@@ -140,10 +140,12 @@ func (c *conversion) vmtaScope(d *directive) error {
 		case "domain":
 			err = c.domainScope(in, v)
 		case "domain-key":
-			err = c.domainKey(in, fmt.Sprintf("the key signs the mail of its domain from all sources, not of %s alone", v.name))
+			err = c.domainKey(in,
+				fmt.Sprintf("the key signs the mail of its domain from all sources, not of %s alone", v.name))
 		case "cold-virtual-mta":
 			if v.cold == "" || c.vmta(v.cold) == nil {
-				err = dangling{in.fault("cold-virtual-mta: there is no virtual MTA %s: define it, or correct the name", short(v.cold))}
+				err = dangling{in.fault("cold-virtual-mta: there is no virtual MTA %s: define it, or correct the name",
+					short(v.cold))}
 			}
 			first.From(in.Origin)
 		case "auto-cold-virtual-mta":
@@ -165,7 +167,8 @@ func (c *conversion) inVMTA(b *importer.Block, d *directive, v *vmta) error {
 		c.lose(b, d)
 		return nil
 	}
-	return c.domainScope(&directive{Origin: d.Origin, name: "domain", value: "*", scope: true, inner: []*directive{d}}, v)
+	return c.domainScope(&directive{Origin: d.Origin, name: "domain", value: "*", scope: true, inner: []*directive{d}},
+		v)
 }
 
 // sourceHost gives a source its address and its name: smtp-source-host has them in either order.
@@ -184,7 +187,8 @@ func (c *conversion) sourceHost(v *vmta, i int, d *directive) error {
 		}
 	}
 	if !address.IsValid() || address.IsUnspecified() || address.IsMulticast() {
-		return d.fault("%s: %s has no address of this machine: write one, and a name, such as 192.0.2.1 mta1.example.com", d.name, short(d.value))
+		return d.fault("%s: %s has no address of this machine: write one, and a name, such as 192.0.2.1 "+
+			"mta1.example.com", d.name, short(d.value))
 	}
 	v.at[i] = address
 	b.Set("address", address.String(), d.Origin)
@@ -206,12 +210,15 @@ func (c *conversion) ehlo(b *importer.Block, d *directive, name string) {
 // proxied gives a source the address that it has at a proxy.
 func (c *conversion) proxied(v *vmta, i int, d *directive, words []string) error {
 	if len(words) < 3 {
-		return d.fault("%s: write the local address, the proxy's address and port, and the address at the proxy", d.name)
+		return d.fault("%s: write the local address, the proxy's address and port, and the address at the proxy",
+			d.name)
 	}
 	proxy, err := netip.ParseAddrPort(words[1])
 	at, err2 := netip.ParseAddr(host(words[2]))
-	if err != nil || err2 != nil || proxy.Port() == 0 || at.Zone() != "" || proxy.Addr().Zone() != "" || at.IsUnspecified() || at.IsMulticast() {
-		return d.fault("%s: %s has no address and port of a proxy: write one such as 192.0.2.1:5000", d.name, short(d.value))
+	if err != nil || err2 != nil || proxy.Port() == 0 || at.Zone() != "" || proxy.Addr().Zone() != "" ||
+		at.IsUnspecified() || at.IsMulticast() {
+		return d.fault("%s: %s has no address and port of a proxy: write one such as 192.0.2.1:5000",
+			d.name, short(d.value))
 	}
 	b := c.draft.Inner("source", v.sources[i])
 	v.at[i] = at
@@ -244,7 +251,8 @@ func (c *conversion) poolScope(d *directive) error {
 		case "virtual-mta":
 			name, more := cutWord(in.value)
 			if c.vmta(unquote(name)) == nil {
-				err = dangling{in.fault("virtual-mta: there is no virtual MTA %s: define it, or correct the name", short(name))}
+				err = dangling{in.fault("virtual-mta: there is no virtual MTA %s: define it, or correct the name",
+					short(name))}
 				break
 			}
 			if b.From(in.Origin); more != "" {
@@ -291,7 +299,8 @@ func (c *conversion) writePools() {
 			}
 		}
 		if len(p.members) == 0 {
-			c.faults.take(p.directive, p.fault("virtual-mta-pool: %s has no virtual MTA: name one, or remove the pool", short(p.name)))
+			c.faults.take(p.directive,
+				p.fault("virtual-mta-pool: %s has no virtual MTA: name one, or remove the pool", short(p.name)))
 		}
 		c.members(b, all, plans)
 	}

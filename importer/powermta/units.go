@@ -39,10 +39,12 @@ func (d *directive) duration(text string) (time.Duration, error) {
 		case name == "w":
 			unit, known = 7*24*time.Hour, true
 		case name == "":
-			return 0, d.fault("%s: %s is not a time: the unit is missing; write s, m, h or d behind each number", d.name, short(text))
+			return 0, d.fault("%s: %s is not a time: the unit is missing; write s, m, h or d behind each number",
+				d.name, short(text))
 		}
 		if err != nil || !known {
-			return 0, d.fault("%s: %s is not a time: write numbers with the units s, m, h or d, such as 4d12h", d.name, short(text))
+			return 0, d.fault("%s: %s is not a time: write numbers with the units s, m, h or d, such as 4d12h",
+				d.name, short(text))
 		}
 		if n > int64(math.MaxInt64/2/unit) || sum+time.Duration(n)*unit < sum {
 			return 0, d.fault("%s: %s is too long: write a shorter time", d.name, short(text))
@@ -66,7 +68,8 @@ func (d *directive) rate(text string) (r rate, stopped bool, err error) {
 	case text == "0":
 		return rate{}, true, nil
 	}
-	wrong := d.fault("%s: %s is not a rate: write a number per s, m, h or d, such as 100/h or 3/5m", d.name, short(text))
+	wrong := d.fault("%s: %s is not a rate: write a number per s, m, h or d, such as 100/h or 3/5m",
+		d.name, short(text))
 	amount, per, ok := strings.Cut(strings.ToLower(strings.ReplaceAll(text, " ", "")), "/")
 	if !ok {
 		return r, false, wrong
@@ -118,7 +121,8 @@ func (d *directive) octets(text string) (int64, error) {
 	}
 	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
 	n, err := strconv.ParseInt(digits, 10, 64)
-	shift, known := map[string]int{"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40}[strings.ToLower(text[len(digits):])]
+	shift, known := map[string]int{"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30,
+		"t": 40}[strings.ToLower(text[len(digits):])]
 	if err != nil || !known || n > math.MaxInt64>>(shift+1) {
 		return 0, d.fault("%s: %s is not a size: write a number with K, M or G, such as 10K", d.name, short(text))
 	}

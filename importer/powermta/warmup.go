@@ -22,8 +22,9 @@ var providerOf = map[string]string{
 
 // exchangers are what the names of their exchangers end in.
 var exchangers = map[string]string{
-	"google": "google.com", "microsoft": "protection.outlook.com", "yahoo": "yahoodns.net", "apple": "icloud.com", "comcast": "comcast.net",
-	"gmx": "gmx.net", "mail.ru": "mail.ru", "orange": "orange.fr",
+	"google": "google.com", "microsoft": "protection.outlook.com", "yahoo": "yahoodns.net", "apple": "icloud.com",
+	"comcast": "comcast.net",
+	"gmx":     "gmx.net", "mail.ru": "mail.ru", "orange": "orange.fr",
 }
 
 // provider is whose caps those for a domain are, "" for nobody's.
@@ -79,7 +80,8 @@ func (c *conversion) writePlans() map[string]string {
 		cold := c.vmta(v.cold)
 		if cold == nil || len(v.days) == 0 {
 			if cold != nil {
-				c.draft.Inner("source", v.sources[0]).Lost(v.Origin, "its cold virtual MTA has no max-cold-virtual-mta-msg, and so no mail", false)
+				c.draft.Inner("source", v.sources[0]).Lost(v.Origin,
+					"its cold virtual MTA has no max-cold-virtual-mta-msg, and so no mail", false)
 			}
 			continue
 		}
@@ -91,7 +93,8 @@ func (c *conversion) writePlans() map[string]string {
 		}
 		if name := plans[cold.sources[0]]; name != "" {
 			for _, days := range v.days {
-				c.draft.Inner("plan", name).Lost(days.Origin, "another virtual MTA has the same cold one: the first list of days is its plan", true)
+				c.draft.Inner("plan", name).Lost(days.Origin,
+					"another virtual MTA has the same cold one: the first list of days is its plan", true)
 			}
 			continue
 		}
@@ -113,7 +116,9 @@ func (c *conversion) unfit(cold *vmta) string {
 		for _, other := range c.vmtas {
 			for j, b := range other.at {
 				if (other != cold || i != j) && (a == b || !b.IsValid()) {
-					return fmt.Sprintf("a warm-up plan counts all mail from its address, and virtual MTA %s may have the address of %s, too", other.name, cold.name)
+					return fmt.Sprintf(
+						"a warm-up plan counts all mail from its address, and virtual MTA %s may have the address of "+
+							"%s, too", other.name, cold.name)
 				}
 			}
 		}
@@ -148,7 +153,8 @@ func (c *conversion) writePlan(v, cold *vmta) bool {
 	}
 	stages = slices.DeleteFunc(stages, func(s map[string]int) bool { return total(s) == 0 })
 	if len(stages) == 0 {
-		c.draft.Inner("source", cold.sources[0]).Lost(v.days[0].Origin, "a plan that lets nothing through, or only to single domains, is none", true)
+		c.draft.Inner("source", cold.sources[0]).Lost(v.days[0].Origin,
+			"a plan that lets nothing through, or only to single domains, is none", true)
 		return false
 	}
 	b := c.draft.Inner("plan", cold.name)
@@ -156,9 +162,13 @@ func (c *conversion) writePlan(v, cold *vmta) bool {
 		b.From(d.Origin)
 		switch {
 		case d.domain != "*" && c.provider(d.domain) == "":
-			b.Lost(d.Origin, fmt.Sprintf("a plan has caps for providers: %s belongs to none that mta knows; write a provider block with its exchangers, and caps for it", d.domain), true)
+			b.Lost(d.Origin,
+				fmt.Sprintf("a plan has caps for providers: %s belongs to none that mta knows; write a provider "+
+					"block with its exchangers, and caps for it", d.domain), true)
 		case d.domain == "*":
-			b.Noted(d.Origin, "the number of each domain is that of all domains together here; every hour takes up to an eighth of a day's; the list's last day is the last stage")
+			b.Noted(d.Origin,
+				"the number of each domain is that of all domains together here; every hour takes up to an eighth of "+
+					"a day's; the list's last day is the last stage")
 		default:
 			b.Noted(d.Origin, "the cap of the whole provider, in each stage")
 		}

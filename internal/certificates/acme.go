@@ -57,11 +57,13 @@ type ACME struct {
 // NewACME makes an ACME that has nothing yet.
 func NewACME(cfg ACMEConfig) *ACME {
 	transport := httpclient.New(httpclient.Config{Addresses: cfg.Addresses})
-	transport.Proxy, transport.DisableKeepAlives, transport.IdleConnTimeout = http.ProxyFromEnvironment, false, time.Minute
+	transport.Proxy, transport.DisableKeepAlives, transport.IdleConnTimeout = http.ProxyFromEnvironment,
+		false, time.Minute
 	return &ACME{
 		cfg: cfg, have: make(map[string]*tls.Certificate), failed: make(map[string]error),
 		manager: &autocert.Manager{
-			Prompt: autocert.AcceptTOS, Cache: Cache{cfg.Dir, cfg.Now, cfg.Log}, HostPolicy: autocert.HostWhitelist(cfg.Names...), Email: cfg.Email,
+			Prompt: autocert.AcceptTOS, Cache: Cache{cfg.Dir, cfg.Now, cfg.Log},
+			HostPolicy: autocert.HostWhitelist(cfg.Names...), Email: cfg.Email,
 			Client: &acme.Client{
 				DirectoryURL: cfg.Directory, UserAgent: "mta",
 				HTTPClient: &http.Client{Transport: &orders{next: transport}, Timeout: time.Minute},
@@ -85,7 +87,8 @@ func (a *ACME) Run(ctx context.Context) {
 		})
 	}
 	if l := a.cfg.TLS; l != nil {
-		questions := tls.NewListener(l, &tls.Config{GetCertificate: a.answer, NextProtos: []string{acme.ALPNProto}, MinVersion: tls.VersionTLS12})
+		questions := tls.NewListener(l,
+			&tls.Config{GetCertificate: a.answer, NextProtos: []string{acme.ALPNProto}, MinVersion: tls.VersionTLS12})
 		all.Go(func() { a.serve(ctx, questions, http.NotFoundHandler()) })
 	}
 	for {
@@ -108,7 +111,8 @@ func (a *ACME) Run(ctx context.Context) {
 }
 
 func (a *ACME) serve(ctx context.Context, l net.Listener, h http.Handler) {
-	s := &http.Server{Handler: h, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelDebug)}
+	s := &http.Server{Handler: h, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelDebug)}
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -136,8 +140,10 @@ func (a *ACME) order(ctx context.Context, name string) error {
 	done := make(chan result, 1)
 	go func() { // the manager has a deadline, and no context
 		c, err := a.manager.GetCertificate(&tls.ClientHelloInfo{
-			ServerName: name, SupportedVersions: []uint16{tls.VersionTLS13}, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
-			SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256}, SupportedCurves: []tls.CurveID{tls.CurveP256},
+			ServerName: name, SupportedVersions: []uint16{tls.VersionTLS13},
+			CipherSuites:     []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
+			SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256},
+			SupportedCurves:  []tls.CurveID{tls.CurveP256},
 		})
 		done <- result{c, err}
 	}()
@@ -151,7 +157,8 @@ func (a *ACME) order(ctx context.Context, name string) error {
 	defer a.mu.Unlock()
 	if r.err != nil {
 		a.failed[name] = r.err
-		a.cfg.Log.Error("getting a certificate", "name", name, "directory", a.cfg.Directory, "error", r.err, "again in", retryAfter)
+		a.cfg.Log.Error("getting a certificate", "name", name, "directory", a.cfg.Directory, "error", r.err,
+			"again in", retryAfter)
 		return r.err
 	}
 	delete(a.failed, name)

@@ -18,8 +18,8 @@ import (
 )
 
 // Cache is the folder in which an ACME keeps its account's key and the certificates. Each file begins with a line that
-// has the sum of the rest, which readers of PEM pass by, earlier programs too. One that is damaged is set aside, and the
-// ACME gets another from the authority.
+// has the sum of the rest, which readers of PEM pass by, earlier programs too. One that is damaged is set aside, and
+// the ACME gets another from the authority.
 type Cache struct {
 	Dir string
 	Now func() time.Time
@@ -50,7 +50,8 @@ func (c Cache) Get(ctx context.Context, name string) ([]byte, error) {
 		return data, nil
 	}
 	aside, err := smallfile.SetAside(c.path(name), c.Now())
-	c.Log.Error("a file of acme was damaged: the certificate authority is asked for what was in it", "file", c.path(name), "kept", aside)
+	c.Log.Error("a file of acme was damaged: the certificate authority is asked for what was in it", "file",
+		c.path(name), "kept", aside)
 	if err != nil {
 		return nil, err
 	}

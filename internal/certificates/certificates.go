@@ -57,7 +57,9 @@ type stamp struct {
 func New(now func() time.Time, log *slog.Logger) *Store {
 	return &Store{
 		now: now, log: log, files: make(map[Pair]*file), authorities: make(map[string]*authorities),
-		reading: faultlog.New(log, now, slog.LevelError, "a certificate has changed and can't be read: the one before stays in force", "certificates are read again"),
+		reading: faultlog.New(log, now, slog.LevelError,
+			"a certificate has changed and can't be read: the one before stays in force",
+			"certificates are read again"),
 	}
 }
 
@@ -137,7 +139,8 @@ func (s *Store) current(f *file) *tls.Certificate {
 	}
 	s.reading.Well()
 	leaf := f.loaded.Load().Leaf
-	s.log.Info("certificate read again", "file", f.Certificate, "names", strings.Join(leaf.DNSNames, " "), "expires", leaf.NotAfter.UTC().Format(time.RFC3339))
+	s.log.Info("certificate read again", "file", f.Certificate, "names", strings.Join(leaf.DNSNames, " "), "expires",
+		leaf.NotAfter.UTC().Format(time.RFC3339))
 	return f.loaded.Load()
 }
 

@@ -54,7 +54,8 @@ func algorithmOf(public crypto.PublicKey) (Algorithm, error) {
 		return Ed25519, nil
 	case *rsa.PublicKey:
 		if bits := k.N.BitLen(); bits < minRSABits {
-			return "", fmt.Errorf("the RSA key has %d bits, and receivers take none below %d (RFC 8301)", bits, minRSABits)
+			return "", fmt.Errorf("the RSA key has %d bits, and receivers take none below %d (RFC 8301)",
+				bits, minRSABits)
 		}
 		return RSA, nil
 	}

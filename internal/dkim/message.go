@@ -91,7 +91,8 @@ func (m *Message) readHeader(in *bufio.Reader) error {
 		default:
 			name, _, ok := envelope.CutField(piece)
 			if !ok {
-				return fmt.Errorf("%w: line %d of its header is not a field", ErrMessage, bytes.Count(m.header, []byte("\n"))+1)
+				return fmt.Errorf("%w: line %d of its header is not a field", ErrMessage,
+					bytes.Count(m.header, []byte("\n"))+1)
 			}
 			m.fields = append(m.fields, field{name: lowerName(name), start: len(m.header)})
 		}
@@ -162,11 +163,14 @@ var always = []string{"from", "to", "cc", "subject", "reply-to", "date", "messag
 // Relays and lists add fields of these names where there are none.
 var present = map[string]bool{
 	"sender": true, "in-reply-to": true, "references": true,
-	"mime-version": true, "content-transfer-encoding": true, "content-description": true, "content-disposition": true, "content-id": true, "content-language": true,
+	"mime-version": true, "content-transfer-encoding": true, "content-description": true, "content-disposition": true,
+	"content-id": true, "content-language": true,
 	"feedback-id": true, "list-unsubscribe": true, "list-unsubscribe-post": true,
 	"cfbl-address": false, "cfbl-feedback-id": false, "x-mta-token": false,
-	"list-id": false, "list-help": false, "list-subscribe": false, "list-post": false, "list-owner": false, "list-archive": false,
-	"resent-date": false, "resent-from": false, "resent-sender": false, "resent-to": false, "resent-cc": false, "resent-message-id": false,
+	"list-id": false, "list-help": false, "list-subscribe": false, "list-post": false, "list-owner": false,
+	"list-archive": false,
+	"resent-date":  false, "resent-from": false, "resent-sender": false, "resent-to": false, "resent-cc": false,
+	"resent-message-id": false,
 }
 
 // signedNames are the names of always and present.

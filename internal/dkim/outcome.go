@@ -37,7 +37,8 @@ func (k *Key) Judge(texts []string) Outcome {
 		return Outcome{Missing, "there is no record " + k.Name(), publish}
 	case 1:
 	default:
-		return Outcome{Wrong, fmt.Sprintf("there are %d records %s, and receivers take any of them", len(records), k.Name()), "leave one: " + publish}
+		return Outcome{Wrong, fmt.Sprintf("there are %d records %s, and receivers take any of them", len(records),
+			k.Name()), "leave one: " + publish}
 	}
 	testing, err := k.Fits(records[0])
 	switch {

@@ -85,7 +85,8 @@ func (k *Key) Fits(record string) (testing bool, err error) {
 	}
 	der, err := base64.StdEncoding.DecodeString(p)
 	if err != nil {
-		return false, errors.New("the p= tag of the record is not base64: a part may have been lost when it was entered")
+		return false, errors.New(
+			"the p= tag of the record is not base64: a part may have been lost when it was entered")
 	}
 	if !k.publishedAs(der) {
 		return false, ErrOtherKey

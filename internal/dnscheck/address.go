@@ -43,7 +43,8 @@ func (c *Checker) reverse(ctx context.Context, s Source) Finding {
 	}
 	arpa, _ := dns.ReverseAddr(s.Address.String())
 	if len(names) == 0 {
-		return Finding{Check: CheckReverse, Result: Failed, Text: s.Address.String() + " has no name in reverse DNS, and many receivers refuse such clients",
+		return Finding{Check: CheckReverse, Result: Failed,
+			Text:   s.Address.String() + " has no name in reverse DNS, and many receivers refuse such clients",
 			Remedy: "have the provider of the address publish this", Record: arpa + " IN PTR " + nameOf(s) + "."}
 	}
 	var failed error
@@ -53,14 +54,17 @@ func (c *Checker) reverse(ctx context.Context, s Source) Finding {
 			failed = err
 		}
 		if slices.Contains(addrs, s.Address) {
-			return Finding{Check: CheckReverse, Result: OK, Text: fmt.Sprintf("%s is %s, and %s is %s", s.Address, n, n, s.Address)}
+			return Finding{Check: CheckReverse, Result: OK,
+				Text: fmt.Sprintf("%s is %s, and %s is %s", s.Address, n, n, s.Address)}
 		}
 	}
 	if failed != nil {
 		return unanswered(CheckReverse, "what "+both(names)+" leads to", failed)
 	}
-	return Finding{Check: CheckReverse, Result: Failed, Text: fmt.Sprintf("%s is %s in reverse DNS, which does not resolve to it", s.Address, both(names)),
-		Remedy: "publish this, or have the provider of the address change its name", Record: addressRecord(names[0], s.Address)}
+	return Finding{Check: CheckReverse, Result: Failed,
+		Text:   fmt.Sprintf("%s is %s in reverse DNS, which does not resolve to it", s.Address, both(names)),
+		Remedy: "publish this, or have the provider of the address change its name",
+		Record: addressRecord(names[0], s.Address)}
 }
 
 func both(names []string) string { return strings.Join(names, " and ") }
@@ -68,7 +72,8 @@ func both(names []string) string { return strings.Join(names, " and ") }
 // ehlo checks that the name in EHLO is one of the address (RFC 5321, 4.1.1.1).
 func (c *Checker) ehlo(ctx context.Context, s Source) Finding {
 	if !inDNS(s.EHLO) {
-		return Finding{Check: CheckEHLO, Result: Failed, Text: fmt.Sprintf("the EHLO name %q is not a DNS name", s.EHLO),
+		return Finding{Check: CheckEHLO, Result: Failed,
+			Text:   fmt.Sprintf("the EHLO name %q is not a DNS name", s.EHLO),
 			Remedy: fmt.Sprintf("set hostname = \"mta.your-domain.example\", or ehlo in source %q", s.Name)}
 	}
 	addrs, err := c.Resolver.Addresses(ctx, s.EHLO)
@@ -76,12 +81,16 @@ func (c *Checker) ehlo(ctx context.Context, s Source) Finding {
 	case err != nil:
 		return unanswered(CheckEHLO, "the name in EHLO, "+s.EHLO+",", err)
 	case slices.Contains(addrs, s.Address):
-		return Finding{Check: CheckEHLO, Result: OK, Text: fmt.Sprintf("the EHLO name %s resolves to %s", s.EHLO, s.Address)}
+		return Finding{Check: CheckEHLO, Result: OK,
+			Text: fmt.Sprintf("the EHLO name %s resolves to %s", s.EHLO, s.Address)}
 	case len(addrs) == 0:
-		return Finding{Check: CheckEHLO, Result: Failed, Text: fmt.Sprintf("the EHLO name %s has no address", s.EHLO), Remedy: "publish this", Record: addressRecord(s.EHLO, s.Address)}
+		return Finding{Check: CheckEHLO, Result: Failed, Text: fmt.Sprintf("the EHLO name %s has no address", s.EHLO),
+			Remedy: "publish this", Record: addressRecord(s.EHLO, s.Address)}
 	}
-	return Finding{Check: CheckEHLO, Result: Failed, Text: fmt.Sprintf("the EHLO name %s resolves to %s, not to %s", s.EHLO, joined(addrs), s.Address),
-		Remedy: fmt.Sprintf("publish this too, or give source %q another name in ehlo", s.Name), Record: addressRecord(s.EHLO, s.Address)}
+	return Finding{Check: CheckEHLO, Result: Failed,
+		Text:   fmt.Sprintf("the EHLO name %s resolves to %s, not to %s", s.EHLO, joined(addrs), s.Address),
+		Remedy: fmt.Sprintf("publish this too, or give source %q another name in ehlo", s.Name),
+		Record: addressRecord(s.EHLO, s.Address)}
 }
 
 // inDNS reports whether a name can be in the public DNS: a machine's own short name is not.

@@ -236,13 +236,15 @@ func (a *Asker) resolve(ctx context.Context, name string, qtype uint16) (*dns.Ms
 		case reply.Rcode == dns.RcodeSuccess || reply.Rcode == dns.RcodeNameError:
 			return reply, nil
 		default:
-			failed = fmt.Errorf("resolver %s answers %s for %s", at, dns.RcodeToString[reply.Rcode], strconv.Quote(name))
+			failed = fmt.Errorf("resolver %s answers %s for %s", at, dns.RcodeToString[reply.Rcode],
+				strconv.Quote(name))
 		}
 	}
 	return nil, failed
 }
 
-func (a *Asker) exchange(ctx context.Context, at netip.AddrPort, name string, qtype uint16, recursive bool) (*dns.Msg, error) {
+func (a *Asker) exchange(ctx context.Context, at netip.AddrPort, name string, qtype uint16,
+	recursive bool) (*dns.Msg, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(name, qtype)
 	q.RecursionDesired = recursive

@@ -14,8 +14,11 @@ const goodBits = 2048
 // dkim checks that the records of all keys are published, and that there is a key.
 func (c *Checker) dkim(ctx context.Context, d *Domain) []Finding {
 	if len(d.Keys) == 0 {
-		return []Finding{{Check: CheckDKIM, Result: Failed, Text: "mail from " + d.Name + " leaves unsigned: no dkim block matches it",
-			Remedy: fmt.Sprintf("mta dkim keygen --domain %s --selector s1 --out /etc/mta/dkim/s1.pem, which prints the record to publish", d.Name)}}
+		return []Finding{{Check: CheckDKIM, Result: Failed,
+			Text: "mail from " + d.Name + " leaves unsigned: no dkim block matches it",
+			Remedy: fmt.Sprintf(
+				"mta dkim keygen --domain %s --selector s1 --out /etc/mta/dkim/s1.pem, which prints the record to "+
+					"publish", d.Name)}}
 	}
 	var out []Finding
 	for _, k := range d.Keys {
@@ -23,7 +26,9 @@ func (c *Checker) dkim(ctx context.Context, d *Domain) []Finding {
 	}
 	ed25519Only := !slices.ContainsFunc(d.Keys, func(k Key) bool { return k.Algorithm() != dkim.Ed25519 })
 	if ed25519Only {
-		out = append(out, Finding{Check: CheckDKIM, Result: Warning, Text: "mail from " + d.Name + " is signed with Ed25519 only, which many receivers don't verify, Gmail among them",
+		out = append(out, Finding{Check: CheckDKIM, Result: Warning,
+			Text: "mail from " + d.Name +
+				" is signed with Ed25519 only, which many receivers don't verify, Gmail among them",
 			Remedy: "add an RSA key: mta dkim keygen --domain " + d.Name + " --selector s2 --out /etc/mta/dkim/s2.pem"})
 	}
 	return out
@@ -38,7 +43,8 @@ func (c *Checker) key(ctx context.Context, k Key) Finding {
 	f := Finding{Check: CheckDKIM, Result: Failed, Text: v.Why, Remedy: v.Remedy}
 	switch {
 	case v.Result == dkim.Fits && k.Algorithm() == dkim.RSA && k.Bits() < goodBits:
-		f.Result, f.Text, f.Remedy = Warning, fmt.Sprintf("%s matches a key of %d bits only", k.Name(), k.Bits()), "generate one of 2048 bits with mta dkim keygen, and rotate to it"
+		f.Result, f.Text, f.Remedy = Warning, fmt.Sprintf("%s matches a key of %d bits only", k.Name(), k.Bits()),
+			"generate one of 2048 bits with mta dkim keygen, and rotate to it"
 	case v.Result == dkim.Fits:
 		f.Result, f.Text = OK, k.Name()+" matches its key"
 	case v.Result == dkim.Missing, v.Result == dkim.Wrong:

@@ -16,11 +16,14 @@ func (c *Checker) dmarc(ctx context.Context, d *Domain, spf, keys []Finding) Fin
 	var bad *policyError
 	switch {
 	case err == nil && record == nil:
-		return Finding{Check: CheckDMARC, Result: Failed, Text: d.Name + " has no DMARC policy, which large providers require of bulk mail",
-			Remedy: "publish this, and watch the reports before you write quarantine or reject", Record: textRecord("_dmarc."+d.Name, "v=DMARC1; p=none; rua=mailto:dmarc@"+d.Name)}
+		return Finding{Check: CheckDMARC, Result: Failed,
+			Text:   d.Name + " has no DMARC policy, which large providers require of bulk mail",
+			Remedy: "publish this, and watch the reports before you write quarantine or reject",
+			Record: textRecord("_dmarc."+d.Name, "v=DMARC1; p=none; rua=mailto:dmarc@"+d.Name)}
 	case err == nil:
 	case asPolicyError(err, &bad):
-		return Finding{Check: CheckDMARC, Result: Failed, Text: fmt.Sprintf("receivers can't use the DMARC policy of %s: %v", d.Name, bad), Remedy: bad.remedy}
+		return Finding{Check: CheckDMARC, Result: Failed,
+			Text: fmt.Sprintf("receivers can't use the DMARC policy of %s: %v", d.Name, bad), Remedy: bad.remedy}
 	default:
 		return unanswered(CheckDMARC, "DMARC", err)
 	}
@@ -39,12 +42,18 @@ func (c *Checker) dmarc(ctx context.Context, d *Domain, spf, keys []Finding) Fin
 	case bySPF:
 		ways = fmt.Sprintf("SPF of %s is aligned; DKIM is not, so that forwarded mail fails", d.mailFrom())
 	case spfUnknown, keysUnknown:
-		return Finding{Check: CheckDMARC, Result: Unknown, Text: "whether mail passes the DMARC policy at " + at + " could not be checked: SPF or DKIM could not"}
+		return Finding{Check: CheckDMARC, Result: Unknown,
+			Text: "whether mail passes the DMARC policy at " + at + " could not be checked: SPF or DKIM could not"}
 	default:
-		return Finding{Check: CheckDMARC, Result: Failed, Text: fmt.Sprintf("mail from %s fails its DMARC policy (%s, p=%s): neither SPF nor DKIM passes for a domain that is aligned with it", d.Name, at, record.Policy),
-			Remedy: "sign with a key of " + d.Name + ": mta dkim keygen --domain " + d.Name + ", and publish its record; or let SPF pass for a MAIL FROM in the domain"}
+		return Finding{Check: CheckDMARC, Result: Failed,
+			Text: fmt.Sprintf(
+				"mail from %s fails its DMARC policy (%s, p=%s): neither SPF nor DKIM passes for a domain that is "+
+					"aligned with it", d.Name, at, record.Policy),
+			Remedy: "sign with a key of " + d.Name + ": mta dkim keygen --domain " + d.Name +
+				", and publish its record; or let SPF pass for a MAIL FROM in the domain"}
 	}
-	return Finding{Check: CheckDMARC, Result: OK, Text: fmt.Sprintf("mail from %s passes its DMARC policy (%s, p=%s): %s", d.Name, at, record.Policy, ways)}
+	return Finding{Check: CheckDMARC, Result: OK,
+		Text: fmt.Sprintf("mail from %s passes its DMARC policy (%s, p=%s): %s", d.Name, at, record.Policy, ways)}
 }
 
 // alignedSPF reports whether SPF lets DMARC pass, from whichever source mail leaves; unknown, that it
@@ -101,7 +110,8 @@ func (c *Checker) policy(ctx context.Context, domain string) (at string, _ *dmar
 			}
 			return at, record, nil
 		}
-		return at, nil, &policyError{fmt.Sprintf("there are %d at %s, and receivers ignore them all", len(policies), at), "leave one"}
+		return at, nil, &policyError{fmt.Sprintf("there are %d at %s, and receivers ignore them all", len(policies),
+			at), "leave one"}
 	}
 	return "", nil, nil
 }

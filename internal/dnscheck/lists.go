@@ -100,7 +100,8 @@ func (c *Checker) listed(ctx context.Context, s Source, l list) Finding {
 	}
 	switch {
 	case l.dead != "":
-		f.Text, f.Remedy = fmt.Sprintf("%s could not be queried: %s", l.name, l.dead), "read the list's terms of use, or leave it out of dns_lists"
+		f.Text, f.Remedy = fmt.Sprintf("%s could not be queried: %s", l.name, l.dead),
+			"read the list's terms of use, or leave it out of dns_lists"
 	case len(codes) == 0:
 		f.Result, f.Text = OK, fmt.Sprintf("%s is not on %s", s.Address, l.name)
 	default:

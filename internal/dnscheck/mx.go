@@ -15,19 +15,25 @@ func (c *Checker) bounces(ctx context.Context, d *Domain) []Finding {
 		return []Finding{unanswered(CheckMX, "MX of "+domain, err)}
 	}
 	slices.SortStableFunc(exchangers, func(a, b Exchanger) int { return int(a.Preference) - int(b.Preference) })
-	refused := Finding{Check: CheckMX, Result: Failed, Remedy: "publish this, with a host that takes mail for the domain", Record: domain + ". IN MX 10 mail." + domain + "."}
+	refused := Finding{Check: CheckMX, Result: Failed,
+		Remedy: "publish this, with a host that takes mail for the domain",
+		Record: domain + ". IN MX 10 mail." + domain + "."}
 	switch {
 	case len(exchangers) == 0:
 		addrs, err := c.Resolver.Addresses(ctx, domain)
 		if err != nil {
 			return []Finding{unanswered(CheckMX, "the address of "+domain, err)}
 		}
-		if refused.Text = domain + " has neither MX nor address: bounces can't come back, and receivers refuse such senders"; len(addrs) > 0 {
-			refused.Result, refused.Text = Warning, fmt.Sprintf("%s has no MX: bounces come to its address, %s", domain, joined(addrs))
+		if refused.Text = domain +
+			" has neither MX nor address: bounces can't come back, and receivers refuse such senders"; len(addrs) > 0 {
+			refused.Result, refused.Text = Warning,
+				fmt.Sprintf("%s has no MX: bounces come to its address, %s", domain, joined(addrs))
 		}
 		return []Finding{refused}
 	case len(exchangers) == 1 && exchangers[0].Host == "":
-		refused.Text = domain + " declares that it accepts no mail (null MX): bounces can't come back, and receivers refuse such senders (RFC 7505)"
+		refused.Text = domain +
+			" declares that it accepts no mail (null MX): bounces can't come back, and receivers refuse such senders " +
+			"(RFC 7505)"
 		return []Finding{refused}
 	}
 	return c.exchangers(ctx, domain, exchangers)
@@ -72,13 +78,17 @@ func (c *Checker) startTLS(ctx context.Context, host string, sts bool) Finding {
 	offers, err := c.StartTLS(ctx, host)
 	switch {
 	case err != nil:
-		return Finding{Check: CheckSTARTTLS, Result: Unknown, Text: fmt.Sprintf("%s could not be tested for STARTTLS: %v", host, err)}
+		return Finding{Check: CheckSTARTTLS, Result: Unknown,
+			Text: fmt.Sprintf("%s could not be tested for STARTTLS: %v", host, err)}
 	case offers:
 		return Finding{Check: CheckSTARTTLS, Result: OK, Text: host + " offers STARTTLS"}
 	case sts:
-		return Finding{Check: CheckSTARTTLS, Result: Failed, Text: host + " does not offer STARTTLS, which the domain's MTA-STS record promises", Remedy: "give the host a certificate, or take the _mta-sts record away"}
+		return Finding{Check: CheckSTARTTLS, Result: Failed,
+			Text:   host + " does not offer STARTTLS, which the domain's MTA-STS record promises",
+			Remedy: "give the host a certificate, or take the _mta-sts record away"}
 	}
-	return Finding{Check: CheckSTARTTLS, Result: Warning, Text: host + " does not offer STARTTLS: bounces come in clear", Remedy: "give the host a certificate"}
+	return Finding{Check: CheckSTARTTLS, Result: Warning,
+		Text: host + " does not offer STARTTLS: bounces come in clear", Remedy: "give the host a certificate"}
 }
 
 // hasSTS reports whether a domain announces a policy of MTA-STS (RFC 8461, 3.1).

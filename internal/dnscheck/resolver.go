@@ -85,5 +85,6 @@ func textRecord(name, text string) string { return dkim.TextRecord(name, text) }
 
 // unanswered is a finding about which the DNS said nothing.
 func unanswered(check, what string, err error) Finding {
-	return Finding{Check: check, Result: Unknown, Text: what + " could not be checked: " + err.Error(), Remedy: "try again later; if this persists, check the domain's name servers and those in resolver { }"}
+	return Finding{Check: check, Result: Unknown, Text: what + " could not be checked: " + err.Error(),
+		Remedy: "try again later; if this persists, check the domain's name servers and those in resolver { }"}
 }

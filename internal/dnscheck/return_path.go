@@ -56,16 +56,20 @@ func (c *Checker) leadsHere(ctx context.Context, p *ReturnPath) (Finding, bool) 
 		}
 		named := slices.ContainsFunc(p.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
 		if named || slices.ContainsFunc(addrs, func(a netip.Addr) bool { return slices.Contains(p.Addresses, a) }) {
-			return Finding{Check: CheckReturnPath, Result: OK, Text: fmt.Sprintf("mail for %s comes to this relay, by %s", p.Name, host)}, true
+			return Finding{Check: CheckReturnPath, Result: OK,
+				Text: fmt.Sprintf("mail for %s comes to this relay, by %s", p.Name, host)}, true
 		}
 		elsewhere = append(elsewhere, fmt.Sprintf("%s (%s)", host, joined(addrs)))
 	}
 	if len(elsewhere) == 0 {
 		return Finding{}, false
 	}
-	f := Finding{Check: CheckReturnPath, Result: Warning, Text: fmt.Sprintf("mail for %s goes to %s, and not to this relay: bounces and complaints don't come back", p.Name, both(elsewhere))}
+	f := Finding{Check: CheckReturnPath, Result: Warning,
+		Text: fmt.Sprintf("mail for %s goes to %s, and not to this relay: bounces and complaints don't come back",
+			p.Name, both(elsewhere))}
 	if len(p.Hosts) > 0 {
-		f.Remedy, f.Record = "publish this in place of its MX records, unless the host there passes the mail on", p.exchanger()
+		f.Remedy, f.Record = "publish this in place of its MX records, unless the host there passes the mail on",
+			p.exchanger()
 	}
 	return f, true
 }

@@ -19,7 +19,8 @@ func (c *Checker) spf(ctx context.Context, d *Domain) []Finding {
 	for _, s := range d.Sources {
 		f := Finding{Check: CheckSPF, Source: s.Name, Address: s.Address}
 		if !Public(s.Address) {
-			f.Result, f.Text = Unknown, fmt.Sprintf("SPF of %s was not checked for source %s, whose address is not known", d.mailFrom(), s.Name)
+			f.Result, f.Text = Unknown,
+				fmt.Sprintf("SPF of %s was not checked for source %s, whose address is not known", d.mailFrom(), s.Name)
 			out = append(out, f)
 			continue
 		}
@@ -55,7 +56,8 @@ type spfResult struct {
 }
 
 func (c *Checker) checkHost(ctx context.Context, s Source, sender string) spfResult {
-	result, err := spf.CheckHostWithSender(s.Address.AsSlice(), s.EHLO, sender, spf.WithContext(ctx), spf.WithResolver(forSPF{c.Resolver}))
+	result, err := spf.CheckHostWithSender(s.Address.AsSlice(), s.EHLO, sender, spf.WithContext(ctx),
+		spf.WithResolver(forSPF{c.Resolver}))
 	var failed *net.DNSError
 	if errors.As(err, &failed) {
 		err = errors.New(failed.Err)
@@ -91,7 +93,8 @@ func permErrorRemedy(v spfResult) string {
 	case errors.Is(v.err, spf.ErrMultipleRecords):
 		return "leave one record that begins with v=spf1, and write into it what the others have"
 	case errors.Is(v.err, spf.ErrLookupLimitReached), errors.Is(v.err, spf.ErrVoidLookupLimitReached):
-		return "10 look-ups are allowed, and 2 that find nothing (RFC 7208, 4.6.4): write addresses (ip4:, ip6:) in place of include:, a, mx"
+		return "10 look-ups are allowed, and 2 that find nothing (RFC 7208, 4.6.4): write addresses (ip4:, ip6:) in " +
+			"place of include:, a, mx"
 	}
 	return "correct the record"
 }

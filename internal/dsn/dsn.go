@@ -166,8 +166,9 @@ func (r *Report) explain(w *writer, o original) {
 }
 
 var introductions = [...]string{
-	Failed:    "Your message could not be delivered to the following recipients. No further attempts will be made.",
-	Delayed:   "Your message has not been delivered to the following recipients yet. No action is required; delivery will be retried.",
+	Failed: "Your message could not be delivered to the following recipients. No further attempts will be made.",
+	Delayed: "Your message has not been delivered to the following recipients yet. No action is required; delivery " +
+		"will be retried.",
 	Delivered: "Your message was delivered to the following recipients. You requested this notification.",
 }
 

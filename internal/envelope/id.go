@@ -9,7 +9,8 @@ import (
 
 // ID names a message on its node, and each is larger than the one before. Mostly the upper 44 bits are
 // milliseconds since 1970, and the lower 20 a sequence; but ids never go back, and after the clock was
-// ahead once they go on from there. So an id says nothing about when its message was accepted. Its text form has 13 characters and sorts as the number does.
+// ahead once they go on from there. So an id says nothing about when its message was accepted. Its text form has 13
+// characters and sorts as the number does.
 type ID uint64
 
 const (
@@ -32,7 +33,9 @@ func (id ID) String() string {
 // without an allocation.
 func ParseID(s string) (ID, error) {
 	if len(s) != idLen {
-		return 0, fmt.Errorf("message id %q: want %d characters, as in the ID column of 'mta queue list' and 'mta bounce list'", strings.Clone(s), idLen)
+		return 0, fmt.Errorf(
+			"message id %q: want %d characters, as in the ID column of 'mta queue list' and 'mta bounce list'",
+			strings.Clone(s), idLen)
 	}
 	var id ID
 	for i := range idLen {

@@ -42,7 +42,8 @@ type Place struct {
 	Store
 	Path   string // of its folder, or of its file
 	Folder bool
-	// OnDisk returns the format of what lies there, 0 if that is not known: for a store without a statement. It may be nil.
+	// OnDisk returns the format of what lies there, 0 if that is not known: for a store without a statement. It may be
+	// nil.
 	OnDisk func() (int, error)
 }
 
@@ -141,10 +142,12 @@ func (r refusedError) Is(other error) bool { return other == ErrRefused }
 func (p Place) check(s Statement, program string) error {
 	switch {
 	case s.Format > p.Writes:
-		return refusal("the %s in %s has format %d, and this program, mta %s, reads %s: start mta %s, or a later version",
+		return refusal("the %s in %s has format %d, and this program, mta %s, reads %s: start mta %s, or a later "+
+			"version",
 			p.Name, p.Path, s.Format, program, p.span(), s.reader())
 	case s.Format < p.Reads:
-		return refusal("the %s in %s has format %d, and this program, mta %s, reads %s: start mta %s, and upgrade version by version with 'mta upgrade finish' after each",
+		return refusal("the %s in %s has format %d, and this program, mta %s, reads %s: start mta %s, and upgrade "+
+			"version by version with 'mta upgrade finish' after each",
 			p.Name, p.Path, s.Format, program, p.span(), s.reader())
 	}
 	return nil
@@ -220,7 +223,8 @@ func (u *Use) inspect(program string) error {
 	s, summed, err := u.statement()
 	switch {
 	case errors.Is(err, errDamaged) && u.Vital:
-		return refusal("%s does not state the format of the %s in %s: restore that file from a backup", u.StatementPath(), u.Name, u.Path)
+		return refusal("%s does not state the format of the %s in %s: restore that file from a backup",
+			u.StatementPath(), u.Name, u.Path)
 	case errors.Is(err, errDamaged):
 		u.damaged = true // the store's entries have their versions too
 		u.set(Statement{Store: u.Name, Format: u.Writes, By: program})
@@ -280,7 +284,8 @@ func (s *Set) State(now time.Time) error {
 	for _, u := range s.stores {
 		if u.damaged {
 			aside := smallfile.AsideName(u.StatementPath(), now)
-			if err := os.Link(u.StatementPath(), aside); err != nil && !errors.Is(err, fs.ErrExist) { // a store must not look as if it had no statement
+			// a store must not look as if it had no statement
+			if err := os.Link(u.StatementPath(), aside); err != nil && !errors.Is(err, fs.ErrExist) {
 				return err
 			}
 			u.damaged = false

@@ -1,6 +1,7 @@
 // Package httpclient makes the transports of HTTP requests to other servers: for web hooks, certificate authorities,
-// MTA-STS policies and TLS reports; and the connections of other clients, such as those of brokers. A transport asks a given resolver for addresses, and bounds each step up to the
-// request; the request is bounded by its context. It starts no goroutines but those of net/http.
+// MTA-STS policies and TLS reports; and the connections of other clients, such as those of brokers. A transport asks a
+// given resolver for addresses, and bounds each step up to the request; the request is bounded by its context. It
+// starts no goroutines but those of net/http.
 package httpclient
 
 import (

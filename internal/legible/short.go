@@ -1,5 +1,6 @@
 // Package legible makes text legible: durations, sizes and rates in few characters, with the two digits that matter;
-// text that strangers wrote, so that a terminal only shows it; the known name that a misspelled one most likely stands for.
+// text that strangers wrote, so that a terminal only shows it; the known name that a misspelled one most likely stands
+// for.
 package legible
 
 import (

@@ -20,8 +20,8 @@ type lastLines struct {
 	whole    bool  // a line end was found: what followed it was no whole line
 }
 
-// newLastLines reads the lines that end at or before an offset. What stands between the last line end and the offset is not a
-// line. Lines of more than longest octets are returned as nil.
+// newLastLines reads the lines that end at or before an offset. What stands between the last line end and the offset is
+// not a line. Lines of more than longest octets are returned as nil.
 func newLastLines(in io.ReaderAt, end int64, longest int) *lastLines {
 	return &lastLines{in: in, longest: longest, at: end}
 }

@@ -1,5 +1,5 @@
-// Package linelog keeps a log: a directory of files of lines, whose names have the time that they were begun at, so that
-// the order of the names is the order of the lines. The newest file is the one that is written to.
+// Package linelog keeps a log: a directory of files of lines, whose names have the time that they were begun at, so
+// that the order of the names is the order of the lines. The newest file is the one that is written to.
 //
 // Output appends to it (output.go), Compress makes a finished file smaller (compress.go), Dir lists and deletes files
 // (files.go). A Reader reads them from a Position on (reader.go, stream.go) or from the end (backward.go, newest.go).
@@ -177,7 +177,8 @@ func (d Dir) Leftovers(files []File, beside string) (names []string) {
 	}
 	all, _ := filepath.Glob(filepath.Join(d.Path, d.Prefix+"*"))
 	for _, name := range all {
-		if strings.HasSuffix(name, beside) && !there[name] || strings.HasSuffix(name, suffix+compressedSuffix+partSuffix) {
+		if strings.HasSuffix(name, beside) && !there[name] ||
+			strings.HasSuffix(name, suffix+compressedSuffix+partSuffix) {
 			names = append(names, name)
 		}
 	}

@@ -62,8 +62,8 @@ type Output struct {
 	// Begun is called with each new file. nil: nobody needs it.
 	Begun func(File)
 
-	// RotateSize is how many octets a file has at most, RotateEvery when it ends: at whole multiples, in UTC. Zero is no
-	// limit.
+	// RotateSize is how many octets a file has at most, RotateEvery when it ends: at whole multiples, in UTC. Zero is
+	// no limit.
 	RotateSize  int64
 	RotateEvery time.Duration
 	// CheckEvery is how often Write looks whether its file was taken away by somebody else.
@@ -103,8 +103,8 @@ func (o *Output) Resume(f File, size int64) (err error) {
 	return nil
 }
 
-// EndLine ends the last line of the file that was resumed, which a crash can have left without its end, so that it spoils
-// no other.
+// EndLine ends the last line of the file that was resumed, which a crash can have left without its end, so that it
+// spoils no other.
 func (o *Output) EndLine() error {
 	_, err := o.f.Write([]byte{'\n'})
 	if err == nil {
@@ -194,8 +194,8 @@ func (o *Output) Write(lines []byte) (n int, err error) {
 	return n - lost, err
 }
 
-// Sync makes durable what was written. If that fails, nobody knows what the disk has of it: it is taken back, and its size
-// returned, to be written to another file.
+// Sync makes durable what was written. If that fails, nobody knows what the disk has of it: it is taken back, and its
+// size returned, to be written to another file.
 func (o *Output) Sync() (lost int, err error) {
 	if o.f == nil || o.size == o.synced {
 		return 0, nil
@@ -271,8 +271,8 @@ func (o *Output) taken() bool {
 	return err != nil || !os.SameFile(ours, named)
 }
 
-// Next begins another file, and ends the one before, in which all is synced. After an error that one goes on. Names only
-// grow, whatever the clock does.
+// Next begins another file, and ends the one before, in which all is synced. After an error that one goes on. Names
+// only grow, whatever the clock does.
 func (o *Output) Next() error {
 	now := o.Now()
 	next := o.Dir.At(now)

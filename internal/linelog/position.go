@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Position is a place in a log: an offset in one of its files. Positions grow in the order of the lines, and the position
-// of a line stays the same as long as the line is kept, even if its file is compressed. The zero Position is before all
-// lines.
+// Position is a place in a log: an offset in one of its files. Positions grow in the order of the lines, and the
+// position of a line stays the same as long as the line is kept, even if its file is compressed. The zero Position is
+// before all lines.
 type Position struct {
 	File   int64 // the time in the file's name, in seconds since 1970
 	Offset int64 // octets from the start of the file, uncompressed
@@ -58,5 +58,6 @@ func ParsePosition(s string) (Position, error) {
 			return Position{begun.Unix(), int64(n)}, nil
 		}
 	}
-	return Position{}, fmt.Errorf("%q is no position in the accounting log: want one like 20260301T120000-000000004711", s)
+	return Position{},
+		fmt.Errorf("%q is no position in the accounting log: want one like 20260301T120000-000000004711", s)
 }

@@ -32,14 +32,15 @@ type Reader struct {
 	looked int64 // octets since the last pause
 }
 
-// Scan calls use with each whole line of a file from an offset on, and its size in the file. It returns where the last of
-// them ends. The line is nil if it is too long. A file that is deleted meanwhile has no more lines.
+// Scan calls use with each whole line of a file from an offset on, and its size in the file. It returns where the last
+// of them ends. The line is nil if it is too long. A file that is deleted meanwhile has no more lines.
 func (r *Reader) Scan(f File, offset int64, use func(line []byte, size int64) error) (int64, error) {
 	return r.scanBy(&buffers, f, offset, use)
 }
 
 // scanBy is Scan with buffers of another size.
-func (r *Reader) scanBy(buffers *sync.Pool, f File, offset int64, use func(line []byte, size int64) error) (int64, error) {
+func (r *Reader) scanBy(buffers *sync.Pool, f File, offset int64,
+	use func(line []byte, size int64) error) (int64, error) {
 	in, err := f.from(offset)
 	if errors.Is(err, fs.ErrNotExist) {
 		return offset, nil

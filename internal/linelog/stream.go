@@ -17,14 +17,15 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("the accounting records from %v to %v were deleted or damaged", e.From, e.To)
 }
 
-// From calls each with the lines from a position on, oldest first: at is the position of a line, next the one that follows
-// it. It ends before to (zero: all that is there), with the error of each, or with that of the context, and returns the
-// position to go on from. The lines are good until each returns; those that are too long are nil.
+// From calls each with the lines from a position on, oldest first: at is the position of a line, next the one that
+// follows it. It ends before to (zero: all that is there), with the error of each, or with that of the context, and
+// returns the position to go on from. The lines are good until each returns; those that are too long are nil.
 //
 // A zero from is the oldest line. known are files that are missed, if they are not there and not older than those that
-// are. The error is a *MissingError if the lines that come next were deleted or are damaged: the caller may go on from its
-// To.
-func (r *Reader) From(known []File, from, to Position, each func(at, next Position, line []byte) error) (Position, error) {
+// are. The error is a *MissingError if the lines that come next were deleted or are damaged: the caller may go on from
+// its To.
+func (r *Reader) From(known []File, from, to Position,
+	each func(at, next Position, line []byte) error) (Position, error) {
 	files, err := r.Dir.Files()
 	if err != nil {
 		return from, err

@@ -11,7 +11,8 @@ import (
 // ProxyHeader expects a header on a new connection, of version 1 or 2, for so long. Reading from a connection
 // without one fails.
 func ProxyHeader(conn net.Conn, wait time.Duration) *proxyproto.Conn {
-	return proxyproto.NewConn(&whole{Conn: conn}, proxyproto.WithPolicy(proxyproto.REQUIRE), proxyproto.SetReadHeaderTimeout(wait))
+	return proxyproto.NewConn(&whole{Conn: conn}, proxyproto.WithPolicy(proxyproto.REQUIRE),
+		proxyproto.SetReadHeaderTimeout(wait))
 }
 
 // maxV1 is the longest header of version 1, in octets, line end included (PROXY protocol, 2.1).

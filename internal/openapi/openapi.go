@@ -1,5 +1,5 @@
-// Package openapi describes Go types as schemas of OpenAPI 3.1. Names and bounds come from their tags, descriptions from
-// their comments. It serves the tests that write and compare the documents of the relay's two APIs.
+// Package openapi describes Go types as schemas of OpenAPI 3.1. Names and bounds come from their tags, descriptions
+// from their comments. It serves the tests that write and compare the documents of the relay's two APIs.
 package openapi
 
 import (

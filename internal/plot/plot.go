@@ -1,4 +1,5 @@
-// Package plot draws panels of lines over one axis as an SVG picture, and reads the traces of events that simulators draw.
+// Package plot draws panels of lines over one axis as an SVG picture, and reads the traces of events that simulators
+// draw.
 package plot
 
 import (
@@ -72,7 +73,8 @@ func Draw(p *Picture, out io.Writer) error {
 		whole += wordsHeight
 	}
 	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, whole)
-	fmt.Fprintf(w, `<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="20" font-size="14">%s</text>`+"\n", left, html.EscapeString(p.Title))
+	fmt.Fprintf(w, `<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="20" font-size="14">%s</text>`+"\n",
+		left, html.EscapeString(p.Title))
 	for i := range p.Panels {
 		p.panel(w, &p.Panels[i], panelTop+i*(height+gap))
 	}
@@ -112,16 +114,19 @@ func (p *Picture) panel(w io.Writer, n *Panel, top int) {
 		anchor := "middle"
 		if t.Line {
 			anchor = "start"
-			fmt.Fprintf(w, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#f0f0f0"/>`, p.x(t.At), p.x(t.At), top, top+height)
+			fmt.Fprintf(w, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#f0f0f0"/>`, p.x(t.At), p.x(t.At),
+				top, top+height)
 		}
-		fmt.Fprintf(w, `<text x="%.1f" y="%d" text-anchor="%s">%s</text>`+"\n", p.x(t.At), top+height+16, anchor, t.Text)
+		fmt.Fprintf(w, `<text x="%.1f" y="%d" text-anchor="%s">%s</text>`+"\n", p.x(t.At),
+			top+height+16, anchor, t.Text)
 	}
 	for i, l := range n.Lines {
 		var points strings.Builder
 		for _, at := range l.Points {
 			fmt.Fprintf(&points, "%.1f,%.1f ", p.x(at.At), y(at.Value))
 		}
-		fmt.Fprintf(w, `<polyline fill="none" stroke="%s" stroke-width="1.5" points="%s"/>`+"\n", l.Colour, strings.TrimSpace(points.String()))
+		fmt.Fprintf(w, `<polyline fill="none" stroke="%s" stroke-width="1.5" points="%s"/>`+"\n", l.Colour,
+			strings.TrimSpace(points.String()))
 		fmt.Fprintf(w, `<text x="%d" y="%d" fill="%s">%s</text>`+"\n", left+10+i*100, top-6, l.Colour, l.Name)
 	}
 	fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="end" fill="#666">%s</text>`+"\n", width-right, top-6, n.Unit)

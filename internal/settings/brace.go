@@ -22,7 +22,9 @@ func missingBrace(src []byte, filename string, root reflect.Type) (at hcl.Range,
 		switch t.Type {
 		case hclsyntax.TokenIdent:
 			if len(open) > 0 && t.Range.Start.Column == 1 && top[string(t.Bytes)].isBlock() && headsBlock(src, t) {
-				return t.Range, fmt.Sprintf("a closing brace is missing above this line: block %s, opened in line %d, is still open", open[len(open)-1].Bytes, open[len(open)-1].Range.Start.Line),
+				return t.Range, fmt.Sprintf(
+						"a closing brace is missing above this line: block %s, opened in line %d, is still open",
+						open[len(open)-1].Bytes, open[len(open)-1].Range.Start.Line),
 					"write } where that block ends", true
 			}
 		case hclsyntax.TokenOBrace, hclsyntax.TokenTemplateInterp:

@@ -40,9 +40,11 @@ func (d *decoder) body(body *hclsyntax.Body, v reflect.Value, b *Block, prefix, 
 		case !ok:
 			d.unknown(a.NameRange, a.Name, "setting", v, where)
 		case f.Kind != Setting:
-			d.problems.Add(a.NameRange, fmt.Sprintf("write it as %s%s { ... }", a.Name, labelHint(f)), "%q is a block and not a setting", a.Name)
+			d.problems.Add(a.NameRange, fmt.Sprintf("write it as %s%s { ... }", a.Name, labelHint(f)),
+				"%q is a block and not a setting", a.Name)
 		case b.sparse && f.Tag.Get("only") != "":
-			d.problems.Add(a.NameRange, fmt.Sprintf("write it in the %s block", f.Tag.Get("only")), "%s can't be different %s", a.Name, where)
+			d.problems.Add(a.NameRange, fmt.Sprintf("write it in the %s block", f.Tag.Get("only")),
+				"%s can't be different %s", a.Name, where)
 		default:
 			d.setting(a, f, b, prefix)
 		}
@@ -53,7 +55,8 @@ func (d *decoder) body(body *hclsyntax.Body, v reflect.Value, b *Block, prefix, 
 		case !ok:
 			d.unknown(in.TypeRange, in.Type, "block", v, where)
 		case f.Kind == Setting:
-			d.problems.Add(in.TypeRange, fmt.Sprintf("write it as %s = ...", in.Type), "%q is a setting and not a block", in.Type)
+			d.problems.Add(in.TypeRange, fmt.Sprintf("write it as %s = ...", in.Type),
+				"%q is a setting and not a block", in.Type)
 		default:
 			d.block(in, f, b, prefix)
 		}
@@ -98,7 +101,8 @@ func (d *decoder) block(in *hclsyntax.Block, f Field, parent *Block, prefix stri
 		return
 	}
 	if len(in.Labels) > 0 {
-		d.problems.Add(in.LabelRanges[0], fmt.Sprintf("write it as %s { ... }", in.Type), "block %s takes no name", in.Type)
+		d.problems.Add(in.LabelRanges[0], fmt.Sprintf("write it as %s { ... }", in.Type),
+			"block %s takes no name", in.Type)
 		return
 	}
 	b, inner := parent, prefix+f.Name
@@ -107,7 +111,8 @@ func (d *decoder) block(in *hclsyntax.Block, f Field, parent *Block, prefix stri
 	}
 	key := cmp.Or(inner, f.Name)
 	if first, dup := parent.at[key]; dup {
-		d.problems.Add(in.DefRange(), "put all settings into one of them", "duplicate block %s; the first is in line %d", in.Type, first.Start.Line)
+		d.problems.Add(in.DefRange(), "put all settings into one of them",
+			"duplicate block %s; the first is in line %d", in.Type, first.Start.Line)
 		return
 	}
 	parent.note(key, in.DefRange())
@@ -127,7 +132,8 @@ func (d *decoder) labelled(in *hclsyntax.Block, f Field) {
 		return
 	}
 	if len(in.Labels) != 1 {
-		d.problems.Add(in.DefRange(), fmt.Sprintf(`write it as %s "name" { ... }`, in.Type), "a %s block has one name, and this one has %d", in.Type, len(in.Labels))
+		d.problems.Add(in.DefRange(), fmt.Sprintf(`write it as %s "name" { ... }`, in.Type),
+			"a %s block has one name, and this one has %d", in.Type, len(in.Labels))
 		return
 	}
 	Defaults(v.Interface())
@@ -152,7 +158,8 @@ func (d *decoder) labelled(in *hclsyntax.Block, f Field) {
 // numbered decodes one of several blocks that count in their order.
 func (d *decoder) numbered(in *hclsyntax.Block, f Field, v reflect.Value) {
 	if len(in.Labels) > 0 {
-		d.problems.Add(in.LabelRanges[0], fmt.Sprintf("write it as %s { ... }; they count in their order", in.Type), "block %s takes no name", in.Type)
+		d.problems.Add(in.LabelRanges[0], fmt.Sprintf("write it as %s { ... }; they count in their order", in.Type),
+			"block %s takes no name", in.Type)
 		return
 	}
 	b := BlockOf(v.Elem())
@@ -187,12 +194,14 @@ func labelOf(v reflect.Value) string {
 // setting decodes one name = value, and notes when that failed.
 func (d *decoder) setting(a *hclsyntax.Attribute, f Field, b *Block, prefix string) {
 	if _, twice := b.at[prefix+f.Name]; twice {
-		d.problems.Add(a.NameRange, "remove one of the two lines", "%s appears twice, once under its former name", f.Name)
+		d.problems.Add(a.NameRange, "remove one of the two lines",
+			"%s appears twice, once under its former name", f.Name)
 		return
 	}
 	if a.Name != f.Name {
-		d.problems.Warnings = append(d.problems.Warnings, fmt.Sprintf("%s:%d: %s is called %s now: the old name will be refused by the next version",
-			a.NameRange.Filename, a.NameRange.Start.Line, a.Name, f.Name))
+		d.problems.Warnings = append(d.problems.Warnings,
+			fmt.Sprintf("%s:%d: %s is called %s now: the old name will be refused by the next version",
+				a.NameRange.Filename, a.NameRange.Start.Line, a.Name, f.Name))
 	}
 	b.note(prefix+f.Name, a.Expr.Range())
 	before := len(d.problems.found)
@@ -278,7 +287,9 @@ func (d *decoder) retry(val cty.Value, a *hclsyntax.Attribute, f Field) {
 	case val.Type() == cty.String || val.Type() == cty.Number:
 		f.Value.Set(reflect.ValueOf(Retry{First: spans[0]}))
 	case len(spans) == 0:
-		d.problems.Add(a.Expr.Range(), `write a duration, which doubles with each attempt, or a list such as ["5m", "30m", "2h"]`, "%s is empty", f.Name)
+		d.problems.Add(a.Expr.Range(),
+			`write a duration, which doubles with each attempt, or a list such as ["5m", "30m", "2h"]`,
+			"%s is empty", f.Name)
 	default:
 		f.Value.Set(reflect.ValueOf(Retry{List: spans}))
 	}
@@ -287,7 +298,8 @@ func (d *decoder) retry(val cty.Value, a *hclsyntax.Attribute, f Field) {
 // numbers takes an object of numbers.
 func (d *decoder) numbers(val cty.Value, a *hclsyntax.Attribute, f Field) {
 	if t := val.Type(); !t.IsObjectType() && !t.IsMapType() {
-		d.problems.Add(a.Expr.Range(), "write it as "+f.Tag.Get("example"), "%s: must be an object of numbers, not %s", f.Name, kindOf(val))
+		d.problems.Add(a.Expr.Range(), "write it as "+f.Tag.Get("example"), "%s: must be an object of numbers, not %s",
+			f.Name, kindOf(val))
 		return
 	}
 	all := make(map[string]float64)

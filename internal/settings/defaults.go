@@ -8,8 +8,9 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Defaults puts the defaults of a block into the struct that root points to: those that its method SetDefaults sets, if it
-// has one, and those of the tags default, also of the blocks in it that stand there once. A sparse block has no tags.
+// Defaults puts the defaults of a block into the struct that root points to: those that its method SetDefaults sets, if
+// it has one, and those of the tags default, also of the blocks in it that stand there once. A sparse block has no
+// tags.
 func Defaults(root any) {
 	if with, ok := root.(interface{ SetDefaults() }); ok {
 		with.SetDefaults()

@@ -67,7 +67,9 @@ func waitingBlocks(v reflect.Value, changes []Change) map[string]bool {
 	waiting := make(map[string]bool)
 	for f := range Fields(v) {
 		if f.Tag.Get("reload") == "whole" {
-			waiting[f.Name] = slices.ContainsFunc(changes, func(c Change) bool { return c.Restart && strings.HasPrefix(c.Setting, f.Name+": ") })
+			waiting[f.Name] = slices.ContainsFunc(changes, func(c Change) bool {
+				return c.Restart && strings.HasPrefix(c.Setting, f.Name+": ")
+			})
 		}
 	}
 	return waiting

@@ -63,7 +63,8 @@ func (c *Collector) syntax(diags hcl.Diagnostics, filename string, root reflect.
 		if diag.Subject != nil {
 			at = *diag.Subject
 		}
-		if diag.Severity != hcl.DiagError || at.Start.Byte > sane || at.Start.Byte == sane && sane < len(c.src) && diag.Summary != openQuote {
+		if diag.Severity != hcl.DiagError || at.Start.Byte > sane ||
+			at.Start.Byte == sane && sane < len(c.src) && diag.Summary != openQuote {
 			continue
 		}
 		message, hint := plain(diag)
@@ -84,16 +85,18 @@ var inPlainWords = map[string][2]string{
 	openQuote: {"the string has no closing quote on its line", `write it as "..." on one line`},
 	"Invalid single-argument block definition": {"a block with a setting on its first line must end on that line",
 		"put each setting on a separate line"},
-	"Argument or block definition required": {"this is neither a setting nor a block", "write name = value, or name { ... }"},
-	openBlock:                               {"this block has no closing brace", "write } where it ends; or another block in it is not closed"},
-	"Invalid escape sequence":               {"invalid escape sequence", `write \\ for a backslash, as in "4\\.7\\.0"`},
-	"Attribute redefined":                   {"this setting appears twice", "remove one of them"},
-	"Invalid number literal":                {"this is not a number", `write a string in double quotes: "..."`},
-	"Variables not allowed":                 {"variables are not supported", noVariables},
-	"Unknown variable":                      {"variables are not supported", noVariables},
-	"Call to unknown function":              {"unknown function", `the only function is env("NAME")`},
-	"Function calls not allowed":            {"unknown function", `the only function is env("NAME")`},
-	"Not enough function arguments":         {"env requires the name of an environment variable", envRemedy},
+	"Argument or block definition required": {"this is neither a setting nor a block",
+		"write name = value, or name { ... }"},
+	openBlock: {"this block has no closing brace",
+		"write } where it ends; or another block in it is not closed"},
+	"Invalid escape sequence":       {"invalid escape sequence", `write \\ for a backslash, as in "4\\.7\\.0"`},
+	"Attribute redefined":           {"this setting appears twice", "remove one of them"},
+	"Invalid number literal":        {"this is not a number", `write a string in double quotes: "..."`},
+	"Variables not allowed":         {"variables are not supported", noVariables},
+	"Unknown variable":              {"variables are not supported", noVariables},
+	"Call to unknown function":      {"unknown function", `the only function is env("NAME")`},
+	"Function calls not allowed":    {"unknown function", `the only function is env("NAME")`},
+	"Not enough function arguments": {"env requires the name of an environment variable", envRemedy},
 }
 
 const (

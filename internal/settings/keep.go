@@ -6,8 +6,8 @@ import (
 )
 
 // Keep puts into the struct that fresh points to, which was just read, those settings of old, which is
-// in force, that a running program can't change: settings and blocks marked for a restart, and whole blocks that one such
-// setting is part of, where they are marked so: what is old and new in them may not go together. fresh must not
+// in force, that a running program can't change: settings and blocks marked for a restart, and whole blocks that one
+// such setting is part of, where they are marked so: what is old and new in them may not go together. fresh must not
 // be in use yet. What was kept is marked when fresh is printed; kept, unless it is nil, is given a
 // pointer to each. Keep returns what fresh has that waits for a restart.
 func Keep(fresh, old any, kept func(setting any)) []Change {

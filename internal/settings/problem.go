@@ -72,7 +72,8 @@ func (c *Collector) About(b *Block, setting, hint, format string, args ...any) {
 
 // Add adds a problem and, unless hint is "", what to do about it.
 func (c *Collector) Add(at hcl.Range, hint, format string, args ...any) {
-	p := Problem{File: at.Filename, Line: at.Start.Line, Column: at.Start.Column, Message: fmt.Sprintf(format, args...), Hint: hint}
+	p := Problem{File: at.Filename, Line: at.Start.Line, Column: at.Start.Column,
+		Message: fmt.Sprintf(format, args...), Hint: hint}
 	p.excerpt, p.caret = excerpt(c.src, at)
 	c.found = append(c.found, p)
 }
@@ -93,7 +94,8 @@ func (c *Collector) Err() error {
 	})
 	if more := len(c.found) - mostProblems; more > 0 {
 		file := c.found[0].File
-		c.found = append(c.found[:mostProblems:mostProblems], Problem{File: file, Message: fmt.Sprintf("and %d more problems", more)})
+		c.found = append(c.found[:mostProblems:mostProblems],
+			Problem{File: file, Message: fmt.Sprintf("and %d more problems", more)})
 	}
 	return c.found
 }
@@ -128,7 +130,8 @@ func excerpt(src []byte, at hcl.Range) (line, caret string) {
 // line may be in a file that can't be parsed.
 func hideSecret(line string) string {
 	lower := strings.ToLower(line)
-	secret := strings.Contains(lower, "password") || strings.Contains(lower, "secret") || strings.Contains(lower, "private_key") ||
+	secret := strings.Contains(lower, "password") || strings.Contains(lower, "secret") ||
+		strings.Contains(lower, "private_key") ||
 		strings.Contains(lower, "authorization") || strings.Contains(lower, "headers") && strings.Contains(line, ":") ||
 		strings.Contains(line, "://") && strings.Contains(line, "@")
 	if !secret {

@@ -3,9 +3,9 @@
 //
 // The struct tags are the schema: conf names a setting or a block ("name", "name,block", ",label",
 // ",inline"); default is its value where the file has none; oneof, min, max and check bound its value; was is
-// a former name, which is still read with a warning; example shows how a map is written; reload:"restart" marks a setting or a block that a
-// running program can't take over, reload:"whole" a block that waits as a whole while one of these does;
-// only:"defaults" a setting that blocks marked Sparse can't have.
+// a former name, which is still read with a warning; example shows how a map is written; reload:"restart" marks a
+// setting or a block that a running program can't take over, reload:"whole" a block that waits as a whole while one of
+// these does; only:"defaults" a setting that blocks marked Sparse can't have.
 //
 // Schema.Read walks the HCL tree along the structs (decode.go), value.go and bounds.go take each value.
 // Origins lays blocks over one another. Print and Object show what is in force, Diff what changes, and

@@ -9,8 +9,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// CopyOf returns the content of an open file as one transaction sees it, and its size in octets. It is copied beside the
-// file first, under no name, since a transaction that waits for a slow reader would keep the file from growing.
+// CopyOf returns the content of an open file as one transaction sees it, and its size in octets. It is copied beside
+// the file first, under no name, since a transaction that waits for a slow reader would keep the file from growing.
 func CopyOf(db *bolt.DB) (_ io.ReadCloser, size int64, err error) {
 	f, err := os.CreateTemp(filepath.Dir(db.Path()), ".copy-*")
 	if err != nil {

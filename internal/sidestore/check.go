@@ -131,11 +131,13 @@ func (c *checker) readMeta(at int64) (m meta, err error) {
 	h := fnv.New64a()
 	h.Write(b[:56])
 	size := order.Uint32(b[8:])
-	if order.Uint32(b) != magic || order.Uint32(b[4:]) != version || order.Uint64(b[56:]) != h.Sum64() || size < 1024 || size&(size-1) != 0 {
+	if order.Uint32(b) != magic || order.Uint32(b[4:]) != version || order.Uint64(b[56:]) != h.Sum64() || size < 1024 ||
+		size&(size-1) != 0 {
 		return m, errors.New("no sound head")
 	}
 	c.pageSize = int64(size)
-	return meta{root: order.Uint64(b[16:]), freelist: order.Uint64(b[32:]), pages: order.Uint64(b[40:]), tx: order.Uint64(b[48:])}, nil
+	return meta{root: order.Uint64(b[16:]), freelist: order.Uint64(b[32:]), pages: order.Uint64(b[40:]),
+		tx: order.Uint64(b[48:])}, nil
 }
 
 // page reads a page with those that belong to it.
@@ -197,7 +199,8 @@ func (c *checker) elements(b, least []byte, depth int) (last []byte, err error) 
 		e := b[at : at+element]
 		start, keySize, valueSize := uint64(order.Uint32(e)), uint64(order.Uint32(e[4:])), uint64(0)
 		if flags == leafPage {
-			start, keySize, valueSize = uint64(order.Uint32(e[4:])), uint64(order.Uint32(e[8:])), uint64(order.Uint32(e[12:]))
+			start, keySize, valueSize = uint64(order.Uint32(e[4:])), uint64(order.Uint32(e[8:])),
+				uint64(order.Uint32(e[12:]))
 		}
 		start += uint64(at)
 		if start+keySize+valueSize > uint64(len(b)) {

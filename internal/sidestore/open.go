@@ -83,7 +83,8 @@ func (f *File) open() error {
 		if !first.sealed {
 			if err := f.prepare(first.db); err != nil { // a full disk, say
 				f.bare.Store(true)
-				f.Log.Error("a file has no sums, and no second copy, until the disk takes them", "file", f.Path, "error", err)
+				f.Log.Error("a file has no sums, and no second copy, until the disk takes them", "file",
+					f.Path, "error", err)
 			}
 		}
 	}
@@ -177,7 +178,8 @@ func (f *File) replace(first, second *found) error {
 		return err
 	}
 	if f.damage = first.damage; second.sound() && second.last+1 >= first.last {
-		f.Log.Error("a file was damaged: its second copy is in its place", "file", f.Path, "kept", aside, "error", first.damage)
+		f.Log.Error("a file was damaged: its second copy is in its place", "file", f.Path, "kept", aside,
+			"error", first.damage)
 		if err := errors.Join(first.close(), second.close(), os.Rename(second.path, f.Path)); err != nil {
 			return err
 		}
@@ -194,7 +196,8 @@ func (f *File) replace(first, second *found) error {
 			return err
 		}
 	}
-	f.Log.Error("a file was damaged, and is begun anew with what is sound of it", "file", f.Path, "kept", aside, "error", first.damage, "entries", n)
+	f.Log.Error("a file was damaged, and is begun anew with what is sound of it", "file", f.Path, "kept", aside,
+		"error", first.damage, "entries", n)
 	return nil
 }
 
@@ -265,7 +268,8 @@ func (f *File) follow(second *found) error {
 		if err != nil {
 			return err
 		}
-		f.Log.Error("the second copy of a file was damaged, and is made anew", "file", second.path, "kept", aside, "error", second.damage)
+		f.Log.Error("the second copy of a file was damaged, and is made anew", "file", second.path, "kept", aside,
+			"error", second.damage)
 	}
 	from, _, err := CopyOf(f.dbs[0])
 	if err != nil {

@@ -5,8 +5,8 @@
 // whole file. A file that is damaged is set aside. Its copy takes its place, else the entries that are sound.
 //
 // The sums are in a bucket of their own, which programs without them pass by: either can open the file of the other.
-// The bucket has the number of the last transaction that kept it. After one that did not, by a program without sums, the
-// entries are taken as they are. It has no goroutines.
+// The bucket has the number of the last transaction that kept it. After one that did not, by a program without sums,
+// the entries are taken as they are. It has no goroutines.
 package sidestore
 
 import (
@@ -96,7 +96,8 @@ func apply(db *bolt.DB, changes []Change) error {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err) // bbolt may have written the head before it failed to sync it
+		// bbolt may have written the head before it failed to sync it
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	return nil
 }
@@ -132,7 +133,8 @@ func write(tx *bolt.Tx, changes []Change) error {
 	return all.Put(keptKey, kept(tx))
 }
 
-// Get calls each with the values of those of n keys that are there, by their index. A value counts within the call only.
+// Get calls each with the values of those of n keys that are there, by their index. A value counts within the call
+// only.
 func (f *File) Get(bucket string, n int, keys func(i int) []byte, each func(i int, value []byte) error) error {
 	return f.view(bucket, func(entries *bolt.Bucket, summed func() *bolt.Bucket) error {
 		for i := range n {
@@ -212,7 +214,8 @@ func behind(c *bolt.Cursor, after []byte) (key, value []byte) {
 	return key, value
 }
 
-// view reads a bucket and its sums, nil while the file has none. There is nothing to read in one that no change has made.
+// view reads a bucket and its sums, nil while the file has none. There is nothing to read in one that no change has
+// made.
 func (f *File) view(bucket string, read func(entries *bolt.Bucket, sums func() *bolt.Bucket) error) error {
 	return f.guarded(func() error {
 		bare := f.bare.Load() // before the transaction begins: sums that come later are in later ones

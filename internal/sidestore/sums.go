@@ -69,7 +69,8 @@ func isSealed(tx *bolt.Tx) (bool, error) {
 
 // verify compares all entries with their sums, and calls sound with those that are as they were stored. It returns how
 // many are not.
-func (f *File) verify(tx *bolt.Tx, sealed bool, sound func(bucket string, key, value []byte) error) (bad int, err error) {
+func (f *File) verify(tx *bolt.Tx, sealed bool,
+	sound func(bucket string, key, value []byte) error) (bad int, err error) {
 	names := make(map[string]bool)
 	each := func(name, value []byte) error {
 		if value == nil && !bytes.Equal(name, sumsBucket) {
@@ -99,7 +100,8 @@ func (f *File) verify(tx *bolt.Tx, sealed bool, sound func(bucket string, key, v
 }
 
 // verifyBucket is verify for a bucket, which may be nil, as its sums may.
-func (f *File) verifyBucket(name string, sealed bool, entries, sums *bolt.Bucket, sound func(bucket string, key, value []byte) error) (bad int, err error) {
+func (f *File) verifyBucket(name string, sealed bool, entries, sums *bolt.Bucket,
+	sound func(bucket string, key, value []byte) error) (bad int, err error) {
 	e, s := cursor(entries), cursor(sums)
 	key, value := e(true)
 	of, sum := s(true)

@@ -36,7 +36,8 @@ type stamp struct {
 
 // Follow reads a file by load. taken is called with each new value, and the one before it or nil, before
 // the new one is in force; kind is of a file that can't be read.
-func Follow[T any](path string, load func(path string) (*T, error), taken func(was, is *T), kind *faultlog.Kind) *Follower[T] {
+func Follow[T any](path string, load func(path string) (*T, error), taken func(was, is *T),
+	kind *faultlog.Kind) *Follower[T] {
 	f := &Follower[T]{path: path, load: load, taken: taken, kind: kind}
 	f.Get(0)
 	return f

@@ -61,8 +61,8 @@ func Unmarshal(text []byte, object any) (summed bool, err error) {
 // damaged is in the name of each file that was set aside.
 const damaged = ".damaged-"
 
-// SetAside renames a file that is damaged, and returns its new name. Of one that is gone it keeps an empty file, so that
-// there is an alarm for it, too.
+// SetAside renames a file that is damaged, and returns its new name. Of one that is gone it keeps an empty file, so
+// that there is an alarm for it, too.
 func SetAside(path string, now time.Time) (aside string, err error) {
 	aside = AsideName(path, now)
 	if err = os.Rename(path, aside); errors.Is(err, fs.ErrNotExist) {

@@ -18,8 +18,8 @@ const secretSize = 32
 // CopySuffix is the end of the name of a secret's second copy.
 const CopySuffix = ".copy"
 
-// Secret is a secret of the relay's own, in a file that it makes for its owner alone, with a second copy. A file that is
-// damaged is set aside: its copy takes its place, else a new secret.
+// Secret is a secret of the relay's own, in a file that it makes for its owner alone, with a second copy. A file that
+// is damaged is set aside: its copy takes its place, else a new secret.
 type Secret struct {
 	Path string
 	Loss string // the consequence of a new secret: "clients ..."
@@ -46,7 +46,9 @@ func (o Secret) Secrets(most int) ([][]byte, error) {
 
 // Octets reads or makes the secret, which is the file's content as it is.
 func (o Secret) Octets() ([]byte, error) {
-	return o.read(func(text []byte) bool { return len(text) == secretSize }, func(secret []byte) []byte { return secret })
+	return o.read(func(text []byte) bool {
+		return len(text) == secretSize
+	}, func(secret []byte) []byte { return secret })
 }
 
 // read returns the text of the file, which is sound.
@@ -111,7 +113,8 @@ func (o Secret) readCopy(sound func(text []byte) bool) ([]byte, error) {
 		return text, nil
 	}
 	aside, moved := SetAside(path, o.Now())
-	o.Log.Error("the second copy of a secret was damaged, and is made anew", "file", path, "kept", aside, "error", errors.Join(err, moved))
+	o.Log.Error("the second copy of a secret was damaged, and is made anew", "file", path, "kept", aside, "error",
+		errors.Join(err, moved))
 	return nil, moved
 }
 

@@ -92,7 +92,8 @@ func UpdateSecret(path string, change func(text []byte) ([]byte, error)) error {
 	return dir.Sync()
 }
 
-// PreviewSecret has a change made and writes nothing: it fails as UpdateSecret would, as far as that is known beforehand.
+// PreviewSecret has a change made and writes nothing: it fails as UpdateSecret would, as far as that is known
+// beforehand.
 func PreviewSecret(path string, change func(text []byte) ([]byte, error)) error {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +137,8 @@ func replace(path string, text []byte, like fs.FileInfo) (err error) {
 	}()
 	_, err = f.Write(text)
 	if like != nil && err == nil {
-		if owner, ok := like.Sys().(*syscall.Stat_t); ok && (int(owner.Uid) != os.Geteuid() || int(owner.Gid) != os.Getegid()) {
+		if owner, ok := like.Sys().(*syscall.Stat_t); ok &&
+			(int(owner.Uid) != os.Geteuid() || int(owner.Gid) != os.Getegid()) {
 			if err = f.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
 				err = fmt.Errorf("keeping the owner of %s: %w", path, err)
 			}

@@ -1,8 +1,8 @@
 // Package smallfile keeps the relay's small files. Replace makes a file the old one or the new one, whole and durable,
-// whatever happens; Sync and SyncDir serve others too. Marshal and Unmarshal keep JSON that may be damaged: a sum of the
-// text is its last member, which programs without sums pass by; SetAside names the place for what is damaged. ReadSecret,
-// UpdateSecret and Follow are for the files of users and API keys: others than the owner and its group may not read them,
-// and a change counts without a reload. A Secret is made by the relay, with a second copy.
+// whatever happens; Sync and SyncDir serve others too. Marshal and Unmarshal keep JSON that may be damaged: a sum of
+// the text is its last member, which programs without sums pass by; SetAside names the place for what is damaged.
+// ReadSecret, UpdateSecret and Follow are for the files of users and API keys: others than the owner and its group may
+// not read them, and a change counts without a reload. A Secret is made by the relay, with a second copy.
 package smallfile
 
 import (
@@ -56,8 +56,8 @@ func SyncDir(path string) error {
 	return dir.Sync()
 }
 
-// Inherit gives a file or folder that root has made to the owner of its folder: a relay that runs as another user must be
-// able to write it.
+// Inherit gives a file or folder that root has made to the owner of its folder: a relay that runs as another user must
+// be able to write it.
 func Inherit(path string) error { return giveTo(path, filepath.Dir(path)) }
 
 // giveTo gives what root has made to the owner of the first of others that is there.

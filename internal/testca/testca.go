@@ -121,7 +121,8 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 
 func newTemplate() *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62)) // never fails
-	return &x509.Certificate{SerialNumber: serial, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
+	return &x509.Certificate{SerialNumber: serial, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour)}
 }
 
 func sign(t testing.TB, template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) *x509.Certificate {

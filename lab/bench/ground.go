@@ -69,7 +69,8 @@ func OpenGround(o GroundOptions, domains ...*Domain) (*Ground, error) {
 	if o.Limit == 0 {
 		o.Limit = 4_000_000
 	}
-	g := &Ground{Domains: domains, TLS: o.TLS, Taken: sink.NewRecorder(sink.Deliveries, o.Limit), byName: make(map[string]*Domain)}
+	g := &Ground{Domains: domains, TLS: o.TLS, Taken: sink.NewRecorder(sink.Deliveries, o.Limit),
+		byName: make(map[string]*Domain)}
 	if err := g.open(o); err != nil {
 		g.Close()
 		return nil, err

@@ -57,10 +57,12 @@ func (l *Load) Run(ctx context.Context, addr string) error {
 	if l.Sender == "" {
 		l.Sender = defaultSender
 	}
-	l.Sent, l.Heard, l.IDs = make([]time.Duration, l.Messages), make([]time.Duration, l.Messages), make([]string, l.Messages)
+	l.Sent, l.Heard, l.IDs = make([]time.Duration, l.Messages), make([]time.Duration, l.Messages),
+		make([]string, l.Messages)
 	l.body = body(l.Size)
 	if l.TLS {
-		l.secured = &tls.Config{InsecureSkipVerify: true, ServerName: "relay.example", ClientSessionCache: tls.NewLRUClientSessionCache(l.Connections)}
+		l.secured = &tls.Config{InsecureSkipVerify: true, ServerName: "relay.example",
+			ClientSessionCache: tls.NewLRUClientSessionCache(l.Connections)}
 	}
 	l.Began = time.Now()
 	var all sync.WaitGroup

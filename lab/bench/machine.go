@@ -21,7 +21,8 @@ type Machine struct {
 
 // ThisMachine describes the machine that this runs on; "unknown" is what can't be found out.
 func ThisMachine() Machine {
-	m := Machine{Processors: runtime.NumCPU(), Model: "unknown processor", System: runtime.GOOS, Go: runtime.Version(), Load: "unknown"}
+	m := Machine{Processors: runtime.NumCPU(), Model: "unknown processor", System: runtime.GOOS, Go: runtime.Version(),
+		Load: "unknown"}
 	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(b)) {
 			if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
@@ -45,5 +46,6 @@ func ThisMachine() Machine {
 
 // String is the machine in a line.
 func (m Machine) String() string {
-	return fmt.Sprintf("%d x %s, %d GB, %s, %s, load average %s", m.Processors, m.Model, m.Memory>>30, m.System, m.Go, m.Load)
+	return fmt.Sprintf("%d x %s, %d GB, %s, %s, load average %s", m.Processors, m.Model, m.Memory>>30,
+		m.System, m.Go, m.Load)
 }

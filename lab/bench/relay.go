@@ -98,7 +98,8 @@ func relayConfig(dir string, o RelayOptions, g *Ground) string {
 	}
 	listener, outbound := "", ""
 	if g.TLS != nil {
-		listener = fmt.Sprintf("\n  tls {\n    certificate = [%q]\n    key = [%q]\n  }", filepath.Join(dir, certificateFile), filepath.Join(dir, keyFile))
+		listener = fmt.Sprintf("\n  tls {\n    certificate = [%q]\n    key = [%q]\n  }",
+			filepath.Join(dir, certificateFile), filepath.Join(dir, keyFile))
 		outbound = "tls = \"required\"\n  "
 	}
 	return fmt.Sprintf(`# The configuration of the relay that 'mta bench' measures.

@@ -32,7 +32,8 @@ type Report struct {
 	Delivery   Spread  `json:"delivery"`        // from the end of the content at the generator to its end at the site
 	Small      *Spread `json:"small,omitempty"` // the same for messages to one recipient, where others have many
 
-	CPUPerThousand  float64 `json:"cpu_seconds_per_1000"`        // of the server, for 1,000 accepted messages; 0 is not known
+	// of the server, for 1,000 accepted messages; 0 is not known
+	CPUPerThousand  float64 `json:"cpu_seconds_per_1000"`
 	OwnPerThousand  float64 `json:"own_cpu_seconds_per_1000"`    // of this program, load and sites
 	PeakMemory      int64   `json:"peak_memory"`                 // octets; 0 is not known
 	SyncsPerMessage float64 `json:"syncs_per_message,omitempty"` // 0 is not known
@@ -184,7 +185,8 @@ func (a *Account) String() string {
 
 // String is the spread in a line.
 func (s Spread) String() string {
-	return fmt.Sprintf("p50 %s  p99 %s  p99.9 %s  max %s", seconds(s.P50), seconds(s.P99), seconds(s.P999), seconds(s.Max))
+	return fmt.Sprintf("p50 %s  p99 %s  p99.9 %s  max %s", seconds(s.P50), seconds(s.P99),
+		seconds(s.P999), seconds(s.Max))
 }
 
 // seconds writes a time with three digits.

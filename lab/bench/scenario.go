@@ -14,11 +14,12 @@ import (
 type Scenario struct {
 	// What is submitted.
 	Messages    int `json:"messages"`
-	Connections int `json:"connections"`         // that submit at once
-	Size        int `json:"size"`                // octets of content, about
-	Recipients  int `json:"recipients"`          // of a message
-	BigEvery    int `json:"big_every,omitempty"` // so many messages one has that many recipients and the others one; 0: all have
-	Rate        int `json:"rate,omitempty"`      // messages a second; 0: as fast as they are taken
+	Connections int `json:"connections"` // that submit at once
+	Size        int `json:"size"`        // octets of content, about
+	Recipients  int `json:"recipients"`  // of a message
+	// so many messages one has that many recipients and the others one; 0: all have
+	BigEvery int `json:"big_every,omitempty"`
+	Rate     int `json:"rate,omitempty"` // messages a second; 0: as fast as they are taken
 	// ClientMessages is how many messages a client submits on a connection; 0 is any number.
 	ClientMessages int `json:"client_messages,omitempty"`
 
@@ -30,14 +31,16 @@ type Scenario struct {
 	Death   Death `json:"death,omitempty"`
 
 	// What the living hosts are like.
-	Latency         Duration `json:"latency,omitempty"` // from a flight of commands to its replies
-	Jitter          Duration `json:"jitter,omitempty"`  // up to so much on top
-	NoPipelining    bool     `json:"no_pipelining,omitempty"`
-	NoChunking      bool     `json:"no_chunking,omitempty"`
-	Temporary       float64  `json:"temporary,omitempty"`        // share of messages that are told 451 after their content
-	Drop            float64  `json:"drop,omitempty"`             // chance that the connection is cut, at each step of a session
-	HostConnections int      `json:"host_connections,omitempty"` // that a host takes at once; 0 is any number
-	HostMessages    int      `json:"host_messages,omitempty"`    // that a host takes on a connection; 0 is any number
+	Latency      Duration `json:"latency,omitempty"` // from a flight of commands to its replies
+	Jitter       Duration `json:"jitter,omitempty"`  // up to so much on top
+	NoPipelining bool     `json:"no_pipelining,omitempty"`
+	NoChunking   bool     `json:"no_chunking,omitempty"`
+	// share of messages that are told 451 after their content
+	Temporary float64 `json:"temporary,omitempty"`
+	// chance that the connection is cut, at each step of a session
+	Drop            float64 `json:"drop,omitempty"`
+	HostConnections int     `json:"host_connections,omitempty"` // that a host takes at once; 0 is any number
+	HostMessages    int     `json:"host_messages,omitempty"`    // that a host takes on a connection; 0 is any number
 
 	TLS bool `json:"tls,omitempty"` // by STARTTLS, from clients and to hosts; sessions are resumed
 
@@ -49,7 +52,8 @@ type Scenario struct {
 
 // DefaultScenario is scenario (a) of the standard ones: one site without latency.
 func DefaultScenario() Scenario {
-	return Scenario{Messages: 20_000, Connections: 20, Size: 2048, Recipients: 1, Domains: 1, Hosts: 1, Death: Silent, Patience: time.Minute}
+	return Scenario{Messages: 20_000, Connections: 20, Size: 2048, Recipients: 1, Domains: 1, Hosts: 1, Death: Silent,
+		Patience: time.Minute}
 }
 
 // maxNames bounds the addresses that a scenario has.
@@ -60,12 +64,14 @@ func (s *Scenario) Validate() error {
 	switch {
 	case s.Messages < 1 || s.Connections < 1 || s.Recipients < 1 || s.Domains < 1 || s.Hosts < 1:
 		return fmt.Errorf("there must be at least one message, connection, recipient, domain and host")
-	case s.Size < 0 || s.BigEvery < 0 || s.Rate < 0 || s.Latency < 0 || s.Jitter < 0 || s.HostConnections < 0 || s.HostMessages < 0 || s.ClientMessages < 0 || s.Dead < 0:
+	case s.Size < 0 || s.BigEvery < 0 || s.Rate < 0 || s.Latency < 0 || s.Jitter < 0 || s.HostConnections < 0 ||
+		s.HostMessages < 0 || s.ClientMessages < 0 || s.Dead < 0:
 		return fmt.Errorf("numbers can't be negative")
 	case s.Messages > math.MaxInt32:
 		return fmt.Errorf("%d messages are too many", s.Messages)
 	case s.Recipients > maxNames/s.Domains:
-		return fmt.Errorf("%d recipients at each of %d domains are too many: at most %d together", s.Recipients, s.Domains, maxNames)
+		return fmt.Errorf("%d recipients at each of %d domains are too many: at most %d together", s.Recipients,
+			s.Domains, maxNames)
 	case s.Hosts > maxHosts:
 		return fmt.Errorf("%d hosts are too many: at most %d", s.Hosts, maxHosts)
 	case s.Dead >= s.Hosts:
@@ -91,7 +97,8 @@ func (s Scenario) Scaled(by float64) Scenario {
 
 // sink is how a living host behaves.
 func (s *Scenario) sink(host int) sink.Config {
-	cfg := sink.Config{Latency: time.Duration(s.Latency), Jitter: time.Duration(s.Jitter), MaxConnections: s.HostConnections, MaxMessages: s.HostMessages,
+	cfg := sink.Config{Latency: time.Duration(s.Latency), Jitter: time.Duration(s.Jitter),
+		MaxConnections: s.HostConnections, MaxMessages: s.HostMessages,
 		Seed: s.Seed + uint64(host)}
 	if s.NoPipelining {
 		cfg.Without |= sink.Pipelining
@@ -104,7 +111,8 @@ func (s *Scenario) sink(host int) sink.Config {
 	}
 	if s.Drop > 0 {
 		cfg.Drop = make(map[sink.Phase]float64)
-		for _, p := range []sink.Phase{sink.Connect, sink.Greeting, sink.Hello, sink.Mail, sink.Rcpt, sink.Data, sink.Content, sink.End, sink.Kept, sink.Quit} {
+		for _, p := range []sink.Phase{sink.Connect, sink.Greeting, sink.Hello, sink.Mail, sink.Rcpt, sink.Data,
+			sink.Content, sink.End, sink.Kept, sink.Quit} {
 			cfg.Drop[p] = s.Drop
 		}
 	}
@@ -142,7 +150,8 @@ func (s *Scenario) Open() (*Ground, error) {
 		}
 		domains[i] = d
 	}
-	return OpenGround(GroundOptions{Port: s.Port, DNS: s.DNS, TLS: secured, Limit: int64(s.Messages)*int64(s.Recipients)*2 + 1000}, domains...)
+	return OpenGround(GroundOptions{Port: s.Port, DNS: s.DNS, TLS: secured,
+		Limit: int64(s.Messages)*int64(s.Recipients)*2 + 1000}, domains...)
 }
 
 // load is the mail of the scenario for g.
@@ -154,17 +163,18 @@ func (s *Scenario) load(g *Ground) *Load {
 			names[i][d] = fmt.Sprintf("user%d@%s", i, domain.Name)
 		}
 	}
-	return &Load{Messages: s.Messages, Connections: s.Connections, Size: s.Size, Rate: s.Rate, PerConnection: s.ClientMessages, TLS: s.TLS, To: func(n int) []string {
-		if !s.big(n) {
-			d := n % s.Domains
-			return names[0][d : d+1]
-		}
-		to := make([]string, s.Recipients)
-		for i := range to {
-			to[i] = names[i][(n+i)%s.Domains]
-		}
-		return to
-	}}
+	return &Load{Messages: s.Messages, Connections: s.Connections, Size: s.Size, Rate: s.Rate,
+		PerConnection: s.ClientMessages, TLS: s.TLS, To: func(n int) []string {
+			if !s.big(n) {
+				d := n % s.Domains
+				return names[0][d : d+1]
+			}
+			to := make([]string, s.Recipients)
+			for i := range to {
+				to[i] = names[i][(n+i)%s.Domains]
+			}
+			return to
+		}}
 }
 
 // big reports whether message n has several recipients.

@@ -31,7 +31,8 @@ func Standards() []Standard {
 		})},
 		{"g", "messages of 100 KB, one site", with(func(s *Scenario) { s.Messages, s.Size = 4000, 100_000 })},
 		{"h", "100/s, 1 of 4 to 100 recipients, ten sites with PIPELINING, replies 50 ms late", with(func(s *Scenario) {
-			s.Messages, s.Rate, s.Domains, s.Hosts, s.Latency, s.NoChunking, s.Recipients, s.BigEvery = 3000, 100, 10, 10, far, true, 100, 4
+			s.Messages, s.Rate, s.Domains, s.Hosts, s.Latency, s.NoChunking, s.Recipients, s.BigEvery = 3000, 100, 10,
+				10, far, true, 100, 4
 		})},
 		{"i", "one site by TLS, a new connection after each 100 messages, in and out", with(func(s *Scenario) {
 			s.TLS, s.ClientMessages, s.HostMessages = true, 100, 100

@@ -42,7 +42,8 @@ type account struct {
 func settle(w *world, g *ledger, relay relayStats, queued func(id, recipient string) bool) account {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	a := account{letters: g.mu.accepted, recipients: g.mu.recipients, reports: g.mu.reports, strange: g.mu.strange, relay: relay}
+	a := account{letters: g.mu.accepted, recipients: g.mu.recipients, reports: g.mu.reports,
+		strange: g.mu.strange, relay: relay}
 	// An interrupted relay delivers meanwhile: what comes after this must not look like mail of nobody.
 	var taken int64
 	for _, s := range w.providers {
@@ -150,8 +151,10 @@ func (a *account) summary(submitting, elapsed time.Duration, p palette) []string
 	sum := a.delivered + a.bounced + a.queued
 	lines := []string{
 		"",
-		fmt.Sprintf("  %s%s messages to %s recipients were accepted in %.0f s, %s of them by HTTP. After %.0f s they are:%s", p.bold,
-			commas(int64(a.letters)), commas(a.recipients), submitting.Seconds(), commas(a.byHTTP), elapsed.Seconds(), p.off),
+		fmt.Sprintf("  %s%s messages to %s recipients were accepted in %.0f s, %s of them by HTTP. After %.0f s they "+
+			"are:%s", p.bold,
+			commas(int64(a.letters)), commas(a.recipients), submitting.Seconds(), commas(a.byHTTP),
+			elapsed.Seconds(), p.off),
 		"",
 		line("delivered", a.delivered, "as the providers' own records say"),
 		line("bounced", a.bounced, fmt.Sprintf("as %s reports say that reached their senders", commas(a.reports))),
@@ -161,14 +164,18 @@ func (a *account) summary(submitting, elapsed time.Duration, p palette) []string
 		line("lost", a.lost, ""),
 		line("twice", a.twice, "copies beyond the first"),
 		"",
-		line("came back", a.late+a.complaints, fmt.Sprintf("after the delivery: %s bounces and %s complaints", commas(a.late), commas(a.complaints))),
-		line("events", a.events, fmt.Sprintf("at the application's web hook, which was down for a while; %s of them again", commas(a.again))),
+		line("came back", a.late+a.complaints,
+			fmt.Sprintf("after the delivery: %s bounces and %s complaints", commas(a.late), commas(a.complaints))),
+		line("events", a.events,
+			fmt.Sprintf("at the application's web hook, which was down for a while; %s of them again",
+				commas(a.again))),
 	}
 	if a.unsure > 0 {
 		lines = append(lines, line("unsure", a.unsure, "messages: the session ended before their reply"))
 	}
 	lines = append(lines, "",
-		fmt.Sprintf("  From our 250 to the provider's: %s typically, %s for one in a hundred;", brief(a.p50), brief(a.p99)),
+		fmt.Sprintf("  From our 250 to the provider's: %s typically, %s for one in a hundred;",
+			brief(a.p50), brief(a.p99)),
 		fmt.Sprintf("  %.1f %% within a second. The relay's own sum, reports to senders included:", 100*a.firstTry),
 		fmt.Sprintf("  %s accepted = %s delivered + %s bounced + %s queued.",
 			commas(a.relay.accepted), commas(a.relay.delivered), commas(a.relay.bounced), commas(a.relay.queued)))

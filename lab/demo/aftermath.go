@@ -39,7 +39,8 @@ const (
 )
 
 func newAftermath() *aftermath {
-	return &aftermath{reactions: make(chan reaction, mostReactions), late: make(map[string]bool), complaints: make(map[string]bool)}
+	return &aftermath{reactions: make(chan reaction, mostReactions), late: make(map[string]bool),
+		complaints: make(map[string]bool)}
 }
 
 // of is the hook of a provider's sinks.
@@ -98,7 +99,8 @@ func (a *aftermath) send(r reaction, to string) error {
 	if r.complaint {
 		rcpt, content = complaintsAddress, r.report()
 	}
-	if err := smtp.SendMail(to, nil, "", []string{rcpt}, []byte(strings.ReplaceAll(content, "\n", "\r\n"))); err != nil {
+	if err := smtp.SendMail(to, nil, "", []string{rcpt},
+		[]byte(strings.ReplaceAll(content, "\n", "\r\n"))); err != nil {
 		return err
 	}
 	a.mu.Lock()

@@ -130,7 +130,8 @@ func open(o Options, dir string) (*demo, error) {
 	}
 	d.habits = make([]habit, len(d.world.providers))
 	d.generator = &generator{
-		addr: d.relay.addr, web: d.relay.web, writer: newWriter(providers(), o.Seed), ledger: d.ledger, messages: o.Messages, connections: submitters,
+		addr: d.relay.addr, web: d.relay.web, writer: newWriter(providers(), o.Seed), ledger: d.ledger,
+		messages: o.Messages, connections: submitters,
 		pace:     rate.NewLimiter(rate.Limit(float64(o.Messages)/o.Over.Seconds()), submitters),
 		patience: 200 * time.Millisecond,
 	}
@@ -266,7 +267,8 @@ func (d *demo) unheard() (all []happening) {
 // hearPatience. Mail may go on meanwhile.
 func (d *demo) hearAll(ctx context.Context) int64 {
 	left := d.unheard()
-	for end := time.Now().Add(hearPatience); len(left) > 0 && time.Now().Before(end) && pause(ctx, 50*time.Millisecond); {
+	for end := time.Now().Add(hearPatience); len(left) > 0 && time.Now().Before(end) &&
+		pause(ctx, 50*time.Millisecond); {
 		left = d.hook.missing(left)
 	}
 	return int64(len(left))
@@ -316,9 +318,10 @@ func (d *demo) look(ctx context.Context) (snapshot, error) {
 		t := side.recorder.Tally()
 		s.delivered += t.Unique
 		d.habits[i].learn(side, d.ledger)
-		s.rows = append(s.rows, row{domain: side.domain, does: side.does, to: byProvider[i].accepted, delivered: t.Unique,
-			bounced: byProvider[i].bounced, waiting: max(0, byProvider[i].accepted-byProvider[i].bounced-t.Unique),
-			typical: d.habits[i].typical(), refusal: d.habits[i].refusal})
+		s.rows = append(s.rows,
+			row{domain: side.domain, does: side.does, to: byProvider[i].accepted, delivered: t.Unique,
+				bounced: byProvider[i].bounced, waiting: max(0, byProvider[i].accepted-byProvider[i].bounced-t.Unique),
+				typical: d.habits[i].typical(), refusal: d.habits[i].refusal})
 	}
 	s.submitRate, s.settleRate = d.trend.add(s.elapsed, int64(letters), s.settled())
 	s.doing = d.doing(stats)

@@ -35,7 +35,8 @@ type hook struct {
 }
 
 func startHook() (*hook, error) {
-	h := &hook{addr: "127.0.0.1:0", secret: events.NewShared(), seen: make(map[string]bool), heard: make(map[accounting.Type]map[string]bool)}
+	h := &hook{addr: "127.0.0.1:0", secret: events.NewShared(), seen: make(map[string]bool),
+		heard: make(map[accounting.Type]map[string]bool)}
 	key, err := events.ParseSecret(h.secret)
 	if err != nil {
 		return nil, err

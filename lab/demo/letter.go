@@ -74,7 +74,8 @@ func (w *writer) draw(rng *rand.Rand) int {
 	panic("unreachable: the draw is below the sum of all shares")
 }
 
-var names = []string{"ada", "alan", "barbara", "dennis", "edsger", "frances", "grace", "jon", "ken", "margaret", "paul", "radia", "ray", "wietse"}
+var names = []string{"ada", "alan", "barbara", "dennis", "edsger", "frances", "grace", "jon", "ken", "margaret", "paul",
+	"radia", "ray", "wietse"}
 
 const paragraph = "The quick brown fox jumps over the lazy dog, and comes back again later.\r\n"
 
@@ -87,7 +88,8 @@ func (w *writer) content(l *letter, now time.Time) string {
 		lines = 5000 // 400 KB: goes to a file of its own
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "From: ACME <%s>\r\nTo: <%s>\r\nSubject: number %d\r\nDate: %s\r\n", l.sender, l.recipients[0].address, l.number, now.Format(time.RFC1123Z))
+	fmt.Fprintf(&b, "From: ACME <%s>\r\nTo: <%s>\r\nSubject: number %d\r\nDate: %s\r\n", l.sender,
+		l.recipients[0].address, l.number, now.Format(time.RFC1123Z))
 	fmt.Fprintf(&b, "Message-ID: <%s@%s>\r\nX-Mta-Test-Id: %s\r\n\r\n", l.id(), home().domain, l.id())
 	for range lines {
 		b.WriteString(paragraph)

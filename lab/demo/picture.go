@@ -66,7 +66,8 @@ func draw(s snapshot, width int, p palette) []string {
 	width = min(max(width, minWidth), maxWidth)
 	lines := []string{
 		"",
-		fmt.Sprintf("  %smta demo%s  %sthe relay, %d providers and a DNS server, all on loopback%s", p.bold, p.off, p.dim, len(s.rows), p.off),
+		fmt.Sprintf("  %smta demo%s  %sthe relay, %d providers and a DNS server, all on loopback%s", p.bold, p.off,
+			p.dim, len(s.rows), p.off),
 		"",
 		barLine("submitted", int64(s.submitted), int64(s.total), s.submitRate, width, p.green, p),
 		barLine("settled", s.settled(), max(s.recipients, 1), s.settleRate, width, p.green, p),
@@ -135,7 +136,8 @@ func table(rows []row, width int, p palette) []string {
 		if does {
 			l += p.dim + fmt.Sprintf("%-23s", r.does) + p.off
 		}
-		l += fmt.Sprintf("%7s", commas(r.to)) + number(r.delivered, 10, p.green, p) + number(r.bounced, 8, p.red, p) + number(r.waiting, 8, p.yellow, p)
+		l += fmt.Sprintf("%7s", commas(r.to)) + number(r.delivered, 10, p.green, p) + number(r.bounced, 8, p.red, p) +
+			number(r.waiting, 8, p.yellow, p)
 		if typical {
 			l += fmt.Sprintf("%9s", brief(r.typical))
 		}

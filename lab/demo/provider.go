@@ -9,13 +9,14 @@ import (
 // provider is a mailbox provider as the demo has it: a domain with its exchangers, and what
 // they do to mail.
 type provider struct {
-	domain          string
-	does            string   // in a few words, for the table
-	share           int      // of the recipients, in parts of a hundred
-	hosts           []string // loopback addresses of its exchangers that answer; none: nobody does
-	mx              []string // its MX records: preference and host; see world.zone
-	sink            sink.Config
-	late, complains int  // of so many messages that it took, one bounces later, or has a recipient who complains; 0: none
+	domain string
+	does   string   // in a few words, for the table
+	share  int      // of the recipients, in parts of a hundred
+	hosts  []string // loopback addresses of its exchangers that answer; none: nobody does
+	mx     []string // its MX records: preference and host; see world.zone
+	sink   sink.Config
+	// of so many messages that it took, one bounces later, or has a recipient who complains; 0: none
+	late, complains int
 	giveUp          bool // mail for it would wait for days: in the end the demo's operator bounces it
 }
 
@@ -28,7 +29,8 @@ func providers() []provider {
 			mx:    []string{"10 mx1", "10 mx2"},
 			sink: sink.Config{Latency: 15 * time.Millisecond, MaxConnectionsPerClient: 40, Refusals: []sink.Refusal{{
 				Phase: sink.Rcpt, Share: 0.01, Sticky: true,
-				Reply: "550 5.1.1 The email account that you tried to reach does not exist. Please try\ndouble-checking the recipient's email address for typos or unnecessary spaces. - gsmtp",
+				Reply: "550 5.1.1 The email account that you tried to reach does not exist. Please " +
+					"try\ndouble-checking the recipient's email address for typos or unnecessary spaces. - gsmtp",
 			}}},
 		},
 		{
@@ -36,8 +38,10 @@ func providers() []provider {
 			hosts: []string{"127.10.2.1"},
 			mx:    []string{"10 mx1"},
 			sink: sink.Config{Latency: 60 * time.Millisecond, Jitter: 30 * time.Millisecond, Refusals: []sink.Refusal{
-				{Phase: sink.Rcpt, Share: 0.02, Sticky: true, Reply: "550 5.5.0 Requested action not taken: mailbox unavailable (S2017062302)."},
-				{Phase: sink.Mail, Share: 0.03, Reply: "451 4.7.500 Server busy. Please try again later from [127.0.0.1]. (S77719)"},
+				{Phase: sink.Rcpt, Share: 0.02, Sticky: true,
+					Reply: "550 5.5.0 Requested action not taken: mailbox unavailable (S2017062302)."},
+				{Phase: sink.Mail, Share: 0.03,
+					Reply: "451 4.7.500 Server busy. Please try again later from [127.0.0.1]. (S77719)"},
 			}},
 		},
 		{
@@ -50,7 +54,8 @@ func providers() []provider {
 			domain: "oldfashioned.example", does: "slow, bounces late", share: 5, late: 40,
 			hosts: []string{"127.10.4.1"},
 			mx:    []string{"10 mail"},
-			sink: sink.Config{Latency: 20 * time.Millisecond, Work: map[sink.Phase]time.Duration{sink.Greeting: time.Second},
+			sink: sink.Config{Latency: 20 * time.Millisecond,
+				Work:    map[sink.Phase]time.Duration{sink.Greeting: time.Second},
 				Without: sink.Pipelining | sink.Chunking | sink.SMTPUTF8 | sink.DSN | sink.EnhancedCodes},
 		},
 		{

@@ -39,7 +39,8 @@ func startRelay(dir, dns, port string, events *hook) (*relay, error) {
 	if err := os.WriteFile(file, []byte(configuration(dir, dns, port, events)), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the demo's configuration: %w", err)
 	}
-	key, _, err := auth.AddKey(filepath.Join(dir, "keys"), auth.Key{Tenant: tenant, Name: "demo", Scopes: auth.MaySend}, time.Now())
+	key, _, err := auth.AddKey(filepath.Join(dir, "keys"),
+		auth.Key{Tenant: tenant, Name: "demo", Scopes: auth.MaySend}, time.Now())
 	if err != nil {
 		return nil, fmt.Errorf("making an API key: %w", err)
 	}
@@ -63,7 +64,8 @@ func startRelay(dir, dns, port string, events *hook) (*relay, error) {
 		return nil, fmt.Errorf("building the relay: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	r := &relay{Client: api.NewClient(cfg.Control.Socket), socket: cfg.Control.Socket, log: log, stop: stop, done: make(chan struct{})}
+	r := &relay{Client: api.NewClient(cfg.Control.Socket), socket: cfg.Control.Socket, log: log, stop: stop,
+		done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
 		r.err = server.Run(ctx)
@@ -142,7 +144,8 @@ func (r *relay) stats(ctx context.Context) (relayStats, error) {
 		return relayStats{}, err
 	}
 	q := status.Queue
-	s := relayStats{accepted: q.Recovered + q.Accepted, delivered: q.Delivered, bounced: q.Bounced + q.Expired + q.Removed, queued: q.Queued}
+	s := relayStats{accepted: q.Recovered + q.Accepted, delivered: q.Delivered,
+		bounced: q.Bounced + q.Expired + q.Removed, queued: q.Queued}
 	if s.queued == 0 {
 		return s, nil
 	}

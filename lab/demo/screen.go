@@ -32,8 +32,10 @@ func newScreen(out io.Writer, tty bool) *screen {
 // show draws the snapshot over the last one.
 func (s *screen) show(snap snapshot) {
 	if !s.tty {
-		fmt.Fprintf(s.out, "%5.1fs  submitted %s of %s (%s/s)  delivered %s  bounced %s  in queue %s (%s to be tried again)\n",
-			snap.elapsed.Seconds(), commas(int64(snap.submitted)), commas(int64(snap.total)), commas(int64(snap.submitRate+0.5)),
+		fmt.Fprintf(s.out,
+			"%5.1fs  submitted %s of %s (%s/s)  delivered %s  bounced %s  in queue %s (%s to be tried again)\n",
+			snap.elapsed.Seconds(), commas(int64(snap.submitted)), commas(int64(snap.total)),
+			commas(int64(snap.submitRate+0.5)),
 			commas(snap.delivered), commas(snap.bounced), commas(snap.relay.queued), commas(snap.relay.deferred))
 		return
 	}

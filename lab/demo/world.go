@@ -57,7 +57,8 @@ func (w *world) open() error {
 	}
 	listeners, port, err := sink.ListenTogether(0, addrs...)
 	if err != nil {
-		return fmt.Errorf("opening the providers' addresses (127.10.0.0/16 must be loopback, as it is on Linux): %w", err)
+		return fmt.Errorf("opening the providers' addresses (127.10.0.0/16 must be loopback, as it is on Linux): %w",
+			err)
 	}
 	w.port = port
 	for _, s := range w.sides() {

@@ -119,7 +119,8 @@ func NewCSV(out io.Writer, byTier bool) *CSV {
 
 // Write writes one row.
 func (c *CSV) Write(r *Row) error {
-	fmt.Fprintf(c.out, "%g,%d,%d,%d,%d,%d,%.4f,%.2f,%.4f", r.T, r.Offered, r.Admitted, r.Served, r.Rejected, r.TimedOut, r.Ratio(), r.Threshold, r.Goodput())
+	fmt.Fprintf(c.out, "%g,%d,%d,%d,%d,%d,%.4f,%.2f,%.4f", r.T, r.Offered, r.Admitted, r.Served, r.Rejected, r.TimedOut,
+		r.Ratio(), r.Threshold, r.Goodput())
 	if c.byTier {
 		for _, t := range r.Tiers {
 			fmt.Fprintf(c.out, ",%.4f", t.Ratio())

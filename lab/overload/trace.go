@@ -103,7 +103,8 @@ func parseEvent(text string) (Event, error) {
 	}
 	r, known := ranges[e.Kind]
 	if !known {
-		return Event{}, fmt.Errorf("event %q is not known; there are rps, capacity, slots, nodes, mix, tenants and end", f[1])
+		return Event{}, fmt.Errorf("event %q is not known; there are rps, capacity, slots, nodes, mix, tenants and end",
+			f[1])
 	}
 	e.Value, err = strconv.ParseFloat(f[2], 64)
 	if err != nil || !(e.Value >= r.least && e.Value <= r.most) {

@@ -345,7 +345,8 @@ func (x *session) mailParams(params string) string {
 			x.tx.declared = n
 		case "BODY":
 			value = strings.ToUpper(value)
-			known = x.has(EightBitMIME) && (value == "7BIT" || value == "8BITMIME") || x.has(Chunking) && value == "BINARYMIME"
+			known = x.has(EightBitMIME) && (value == "7BIT" || value == "8BITMIME") ||
+				x.has(Chunking) && value == "BINARYMIME"
 			x.tx.eightBit = value != "7BIT"
 		case "SMTPUTF8":
 			known = x.has(SMTPUTF8) && value == ""
@@ -468,7 +469,8 @@ func (x *session) end() bool {
 		return x.answer(End, v)
 	}
 	if v.text == "" {
-		v.text = "250 2.0.0 Ok: queued as " + strconv.FormatUint(x.about.Number<<20|uint64(x.about.Transactions&0xfffff), 36)
+		v.text = "250 2.0.0 Ok: queued as " +
+			strconv.FormatUint(x.about.Number<<20|uint64(x.about.Transactions&0xfffff), 36)
 	}
 	return x.keep(v)
 }

@@ -43,5 +43,6 @@ func (s *Server) greylisted(client netip.Addr, sender, recipient string) time.Du
 
 func greylistReply(recipient string, wait time.Duration) string {
 	seconds := int64((wait + time.Second - 1) / time.Second)
-	return fmt.Sprintf("450 4.7.1 <%s>: Recipient address rejected: Greylisted, please try again in %d seconds", recipient, seconds)
+	return fmt.Sprintf("450 4.7.1 <%s>: Recipient address rejected: Greylisted, please try again in %d seconds",
+		recipient, seconds)
 }

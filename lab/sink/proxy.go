@@ -82,7 +82,8 @@ func HAProxy() (*Proxy, error) {
 		if !ok {
 			return errors.New("header without addresses")
 		}
-		r := ProxyRequest{From: from.AddrPort().Addr().Unmap(), To: netip.AddrPortFrom(to.AddrPort().Addr().Unmap(), uint16(to.Port))}
+		r := ProxyRequest{From: from.AddrPort().Addr().Unmap(),
+			To: netip.AddrPortFrom(to.AddrPort().Addr().Unmap(), uint16(to.Port))}
 		s.note(r)
 		host, err := s.dial(r.From, r.To)
 		if err != nil {

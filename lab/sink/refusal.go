@@ -25,12 +25,14 @@ type Refusal struct {
 // UnknownUsers refuses recipients whose address starts with prefix, as mailboxes that don't
 // exist.
 func UnknownUsers(prefix string) Refusal {
-	return Refusal{Phase: Rcpt, Prefix: prefix, Reply: "550 5.1.1 <{address}>: Recipient address rejected: User unknown in virtual mailbox table"}
+	return Refusal{Phase: Rcpt, Prefix: prefix,
+		Reply: "550 5.1.1 <{address}>: Recipient address rejected: User unknown in virtual mailbox table"}
 }
 
 // UnknownShare refuses a share of all recipients, the same ones each time.
 func UnknownShare(share float64) Refusal {
-	return Refusal{Phase: Rcpt, Share: share, Sticky: true, Reply: "550 5.1.1 <{address}>: Recipient address rejected: User unknown in virtual mailbox table"}
+	return Refusal{Phase: Rcpt, Share: share, Sticky: true,
+		Reply: "550 5.1.1 <{address}>: Recipient address rejected: User unknown in virtual mailbox table"}
 }
 
 // TemporaryFailures refuses that share of messages after their content, for a while.

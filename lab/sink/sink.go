@@ -1,7 +1,7 @@
 // Package sink is an SMTP server that keeps no mail: it stands for a mailbox provider in the
 // demo, in tests and in benchmarks, fast when it is to measure and as difficult as asked when
-// it is to annoy. It counts what it took, so that a test can say what came once, twice or never. A [DNSServer] answers for
-// the names of such hosts.
+// it is to annoy. It counts what it took, so that a test can say what came once, twice or never. A [DNSServer] answers
+// for the names of such hosts.
 //
 // In the order of use: New makes a server from a Config, Serve gives it a listener (a TCP one,
 // or the PipeListener), Stats and the Recorder tell what came, Close ends it.

@@ -34,7 +34,8 @@ type Store struct {
 
 // New makes the store of a queue.
 func New(q *queue.Queue, events Events, m *tally.Meter, now func() time.Time, log *slog.Logger) *Store {
-	return &Store{q, events, m, now, faultlog.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
+	return &Store{q, events, m, now,
+		faultlog.New(log, now, slog.LevelError, "mail is refused with 4xx", "mail is no longer refused")}
 }
 
 // Begin opens a place for a message of about so many octets, 0 when that is not known.
@@ -139,8 +140,8 @@ func (e diskFull) Unwrap() error { return e.error }
 // DiskFull is what submission asks of an error.
 func (diskFull) DiskFull() bool { return true }
 
-// Refusing returns why mail is refused just now, "" when it is not. To ask is no mail that was refused, and isn't counted
-// as such.
+// Refusing returns why mail is refused just now, "" when it is not. To ask is no mail that was refused, and isn't
+// counted as such.
 func (s *Store) Refusing() string {
 	err := s.q.Ready(fair.Party{}, 0)
 	switch {

@@ -40,8 +40,9 @@ func (i Inbound) Postmaster() envelope.Address { return i.Addresses.Postmaster()
 // Take implements submission.Inbound.
 func (i Inbound) Take(ctx context.Context, a *submission.Arrival) error {
 	err := i.Inbox.Take(ctx, i.Addresses, i.Forward, &inbox.Mail{
-		Session: a.Session, Peer: a.Peer, Helo: a.Helo, Protocol: a.Protocol, Sender: a.Sender, Recipients: a.Recipients,
-		Content: a.Content, Size: a.Size, Time: a.Time,
+		Session: a.Session, Peer: a.Peer, Helo: a.Helo, Protocol: a.Protocol, Sender: a.Sender,
+		Recipients: a.Recipients,
+		Content:    a.Content, Size: a.Size, Time: a.Time,
 	})
 	switch {
 	case errors.Is(err, inbox.ErrTooLarge):

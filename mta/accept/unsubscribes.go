@@ -46,7 +46,8 @@ func (u *Unsubscribes) End(ctx context.Context, s *suppression.Subscription, req
 	if err != nil {
 		return false, err
 	}
-	if len(there) > 0 && there[0].Expires.IsZero() && !there[0].Source.ByHost() && there[0].Source != suppression.Tenant {
+	if len(there) > 0 && there[0].Expires.IsZero() && !there[0].Source.ByHost() &&
+		there[0].Source != suppression.Tenant {
 		return false, nil
 	}
 	reason := "the recipient unsubscribed"
@@ -57,6 +58,7 @@ func (u *Unsubscribes) End(ctx context.Context, s *suppression.Subscription, req
 	if _, err := u.List.Add(ctx, []suppression.Entry{entry}); err != nil {
 		return false, err
 	}
-	u.Log.Info("recipient unsubscribed", "tenant", s.Tenant, "recipient", s.Address, "campaign", s.Campaign, "request", request)
+	u.Log.Info("recipient unsubscribed", "tenant", s.Tenant, "recipient", s.Address, "campaign", s.Campaign,
+		"request", request)
 	return true, nil
 }

@@ -62,8 +62,9 @@ func (w *Writer) releaseAll() {
 	}
 }
 
-// Synced returns the end of what is on stable storage, the zero Position while the log has no file. What was read beyond can be gone after a power cut, and
-// something else be at its place: readers who pass records on must stop there.
+// Synced returns the end of what is on stable storage, the zero Position while the log has no file. What was read
+// beyond can be gone after a power cut, and something else be at its place: readers who pass records on must stop
+// there.
 func (w *Writer) Synced() Position {
 	w.mu.Lock()
 	defer w.mu.Unlock()

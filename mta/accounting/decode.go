@@ -15,8 +15,8 @@ import (
 	"example.org/mta/internal/reply"
 )
 
-// Parse reads one line of the log. What it doesn't know is left out, and so are ids and addresses that are not valid: damage
-// to one hides no record.
+// Parse reads one line of the log. What it doesn't know is left out, and so are ids and addresses that are not valid:
+// damage to one hides no record.
 func Parse(line []byte) (*Record, error) {
 	r := new(Record)
 	if err := json.Unmarshal(line, r, readings); err != nil {

@@ -161,7 +161,8 @@ func (p *Phases) named() [6]struct {
 	return [...]struct {
 		name string
 		took time.Duration
-	}{{"wait", p.Wait}, {"connect", p.Connect}, {"handshake", p.Handshake}, {"turn", p.Turn}, {"send", p.Send}, {"reply", p.Reply}}
+	}{{"wait", p.Wait}, {"connect", p.Connect}, {"handshake", p.Handshake}, {"turn", p.Turn}, {"send", p.Send},
+		{"reply", p.Reply}}
 }
 
 // appendSeconds adds d in seconds, to the microsecond.

@@ -40,7 +40,8 @@ const (
 )
 
 func newKeeper(w *Writer) *keeper {
-	return &keeper{w: w, changed: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}), indexed: make(map[int64][]section)}
+	return &keeper{w: w, changed: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
+		indexed: make(map[int64][]section)}
 }
 
 func (k *keeper) run() {
@@ -183,7 +184,8 @@ func (k *keeper) house() {
 	if !known {
 		l.Keep, l.KeepSize = 0, 0
 	}
-	n, err := k.w.dir.Sweep(k.w.cfg.Now(), linelog.Limits{Keep: l.Keep, KeepSize: l.KeepSize, Needed: needed}, indexSuffix)
+	n, err := k.w.dir.Sweep(k.w.cfg.Now(),
+		linelog.Limits{Keep: l.Keep, KeepSize: l.KeepSize, Needed: needed}, indexSuffix)
 	if err != nil {
 		k.complain("old accounting files can't be deleted", err)
 	}

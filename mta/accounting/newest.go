@@ -61,7 +61,8 @@ func (r *reader) page(after string, limit int) (p Page, err error) {
 // newest is a reading from a position back.
 func (r *reader) newest(before Position, limit int, most int64) *linelog.Newest {
 	b := &linelog.Newest{
-		Reader: &r.Reader, Before: before, Wanted: limit, Most: most, Fits: r.match.fits, Time: timeOf, Stride: linelog.BlockSize,
+		Reader: &r.Reader, Before: before, Wanted: limit, Most: most, Fits: r.match.fits, Time: timeOf,
+		Stride: linelog.BlockSize,
 	}
 	if t := r.match.Since; !t.IsZero() {
 		b.After = t.Add(-clockSlack)

@@ -62,13 +62,15 @@ func (q Query) matcher() matcher {
 			*address = "@" + asciiDomain(domain)
 		}
 	}
-	m.byHead = m.Sender+m.Recipient+m.Domain+m.Site+m.Tenant+m.Campaign+m.Tag == "" && len(m.Classes) == 0 && m.Since.IsZero() && m.Until.IsZero()
+	m.byHead = m.Sender+m.Recipient+m.Domain+m.Site+m.Tenant+m.Campaign+m.Tag == "" && len(m.Classes) == 0 &&
+		m.Since.IsZero() && m.Until.IsZero()
 	texts := []string{m.Sender, m.Recipient, m.Domain, m.Site, m.Tenant, m.Campaign, m.Tag}
 	if len(m.Classes) == 1 {
 		texts = append(texts, m.Classes[0])
 	}
 	for _, text := range texts {
-		if needle, plain := appendFolded(nil, text); plain && text != "" && text != "<>" && !bytes.ContainsRune(needle, '"') {
+		if needle, plain := appendFolded(nil, text); plain && text != "" && text != "<>" &&
+			!bytes.ContainsRune(needle, '"') {
 			m.needles = append(m.needles, needle)
 		}
 	}

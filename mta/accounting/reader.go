@@ -62,7 +62,8 @@ type lookUp func(linelog.File, envelope.ID) lookup
 
 func newReader(ctx context.Context, dir string, q Query, blocks lookUp) *reader {
 	return &reader{
-		Reader: linelog.Reader{Ctx: ctx, Dir: logDir(dir), Pause: q.Pause, Begins: beginsAt}, match: q.matcher(), blocks: blocks,
+		Reader: linelog.Reader{Ctx: ctx, Dir: logDir(dir), Pause: q.Pause, Begins: beginsAt},
+		match:  q.matcher(), blocks: blocks,
 	}
 }
 

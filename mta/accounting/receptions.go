@@ -53,7 +53,8 @@ func LatestReceptions(ctx context.Context, dir string, now time.Time) (*Receptio
 	}
 	r := &Receptions{known: make(map[envelope.ID]struct{})}
 	latest := make([]envelope.ID, 0, 1024) // a ring, once it is full
-	var last, group []byte                 // the last record, and the Receptions of the latest message, which stand together
+	// the last record, and the Receptions of the latest message, which stand together
+	var last, group []byte
 	n := 0
 	note := func(_, _ Position, line []byte) error {
 		last = append(last[:0], line...)

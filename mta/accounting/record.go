@@ -19,7 +19,8 @@ import (
 	"example.org/mta/internal/reply"
 )
 
-// Type is the kind of a record's event. The names are KumoMTA's, except Cancellation, Transfer, Damage, Unsubscribe, Warmup, Lost and Gap.
+// Type is the kind of a record's event. The names are KumoMTA's, except Cancellation, Transfer, Damage, Unsubscribe,
+// Warmup, Lost and Gap.
 type Type string
 
 // The types. A message has one Reception for each of its recipients, and in the end one of
@@ -34,19 +35,22 @@ const (
 	Cancellation     Type = "Cancellation"     // cancelled by its sender
 	Transfer         Type = "Transfer"         // moved to another relay, or an archive
 	Rejection        Type = "Rejection"        // refused by this relay, never queued
-	Damage           Type = "Damage"           // a message in the queue whose envelope can't be read: nobody else can be told
-	OOB              Type = "OOB"              // a report that came back as mail: a recipient's host accepted the message and could not deliver it
-	Feedback         Type = "Feedback"         // a complaint by a recipient, as mail in the abuse reporting format
-	Unsubscribe      Type = "Unsubscribe"      // a recipient unsubscribed from a tenant's mail by a link in a message
-	Warmup           Type = "Warmup"           // something happened to the warm-up of a source
-	Lost             Type = "Lost"             // this many records could not be written
+	// a message in the queue whose envelope can't be read: nobody else can be told
+	Damage Type = "Damage"
+	// a report that came back as mail: a recipient's host accepted the message and could not deliver it
+	OOB         Type = "OOB"
+	Feedback    Type = "Feedback"    // a complaint by a recipient, as mail in the abuse reporting format
+	Unsubscribe Type = "Unsubscribe" // a recipient unsubscribed from a tenant's mail by a link in a message
+	Warmup      Type = "Warmup"      // something happened to the warm-up of a source
+	Lost        Type = "Lost"        // this many records could not be written
 )
 
 // Gap stands in a stream of records for those that were deleted before the stream got them. It is in no file.
 const Gap Type = "Gap"
 
 // Types lists all types that are in files.
-var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Transfer, Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost}
+var Types = []Type{Reception, Delivery, TransientFailure, Bounce, Expiration, AdminBounce, Cancellation, Transfer,
+	Rejection, Damage, OOB, Feedback, Unsubscribe, Warmup, Lost}
 
 // Record is one event for one recipient. What is zero is left out of the log where it has no meaning. Its tags are the
 // names in the log: Parse reads by them, and encode writes them.
@@ -54,8 +58,9 @@ type Record struct {
 	Type Type `json:"type"`
 	Message
 	Recipient envelope.Address `json:"recipient"`
-	Queue     string           `json:"queue"`          // what the message waited for: the recipient's domain, and the tenant's name
-	Release   time.Time        `json:"scheduled_time"` // when a scheduled message is let go to this recipient; zero: at once
+	// what the message waited for: the recipient's domain, and the tenant's name
+	Queue   string    `json:"queue"`
+	Release time.Time `json:"scheduled_time"` // when a scheduled message is let go to this recipient; zero: at once
 	Attempt
 
 	Response reply.Reply `json:"response"`              // of the remote host; of this relay for Reception and Rejection
@@ -66,12 +71,14 @@ type Record struct {
 	Session           string `json:"session_id"`         // joins the records of one connection, in or out
 	ReceptionProtocol string `json:"reception_protocol"` // as ESMTPS
 
-	Report    Object `json:"feedback_report"` // what a Feedback was about, in its own fields
-	MatchedBy string `json:"matched_by"`      // how the recipient of an OOB, Feedback or Unsubscribe is known, see the constants
+	Report Object `json:"feedback_report"` // what a Feedback was about, in its own fields
+	// how the recipient of an OOB, Feedback or Unsubscribe is known, see the constants
+	MatchedBy string `json:"matched_by"`
 
 	Event string `json:"event"` // of a Warmup: advanced, held, back and the like
 	Stage int    `json:"stage"` // of a Warmup, counted from 1
-	Count int64  `json:"count"` // how many records were lost, for Lost; how many refusals this stands for, for Rejection
+	// how many records were lost, for Lost; how many refusals this stands for, for Rejection
+	Count int64 `json:"count"`
 
 	EventID string `json:"event_id"` // set by Parse: the Writer knows where a record stands; "" of older records
 }

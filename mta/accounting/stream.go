@@ -18,18 +18,21 @@ type MissingError = linelog.MissingError
 //
 // A zero from is the oldest record. The error is a *MissingError if the records that come next were deleted or
 // are damaged: the caller may go on from its To.
-func ReadFrom(ctx context.Context, dir string, from, to Position, each func(at, next Position, line []byte) error) (Position, error) {
+func ReadFrom(ctx context.Context, dir string, from, to Position,
+	each func(at, next Position, line []byte) error) (Position, error) {
 	return readFrom(ctx, dir, nil, from, to, each)
 }
 
 // ReadFrom is as the function ReadFrom, but also misses files that were deleted from the middle of the log since
 // the Writer was opened.
-func (w *Writer) ReadFrom(ctx context.Context, from, to Position, each func(at, next Position, line []byte) error) (Position, error) {
+func (w *Writer) ReadFrom(ctx context.Context, from, to Position,
+	each func(at, next Position, line []byte) error) (Position, error) {
 	return readFrom(ctx, w.cfg.Dir, w.keeper.files(), from, to, each)
 }
 
 // readFrom reads the files that are there, and those of the known ones that are not older.
-func readFrom(ctx context.Context, dir string, known []linelog.File, from, to Position, each func(at, next Position, line []byte) error) (Position, error) {
+func readFrom(ctx context.Context, dir string, known []linelog.File, from, to Position,
+	each func(at, next Position, line []byte) error) (Position, error) {
 	r := linelog.Reader{Ctx: ctx, Dir: logDir(dir)}
 	return r.From(known, from, to, func(at, next Position, line []byte) error {
 		if isRecord(line) {

@@ -128,11 +128,13 @@ func Open(cfg Config) (*Writer, error) {
 	}
 	w := &Writer{
 		cfg: cfg, node: string(quote(nil, cfg.NodeID)),
-		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), changed: make(chan struct{}, 1), flushes: make(chan chan error),
-		stop: make(chan struct{}), ended: make(chan struct{}),
+		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		flushes: make(chan chan error),
+		stop:    make(chan struct{}), ended: make(chan struct{}),
 		dir: logDir(cfg.Dir),
 	}
-	w.out = linelog.Output{Dir: w.dir, Open: cfg.Open, Now: cfg.Now, Stamp: fillIn, Begun: w.begun, CheckEvery: checkEvery}
+	w.out = linelog.Output{Dir: w.dir, Open: cfg.Open, Now: cfg.Now, Stamp: fillIn, Begun: w.begun,
+		CheckEvery: checkEvery}
 	w.mu.limits = cfg.Limits
 	if err := w.lockDir(); err != nil {
 		return nil, err
@@ -164,7 +166,8 @@ func (w *Writer) resume() error {
 	}
 	if !whole {
 		if err := w.out.EndLine(); err != nil { // the disk is full: no reason to hold up mail
-			w.cfg.Log.Error("the last line of an accounting file can't be ended; the next record begins another file", "error", err)
+			w.cfg.Log.Error("the last line of an accounting file can't be ended; the next record begins another file",
+				"error", err)
 			end, err := w.dir.EndOf(newest)
 			if err != nil {
 				return err
@@ -193,7 +196,9 @@ func (w *Writer) begun(f linelog.File) {
 func (w *Writer) lockDir() (err error) {
 	w.lock, err = vfs.OS().Lock(filepath.Join(w.cfg.Dir, lockName))
 	if errors.Is(err, vfs.ErrLocked) {
-		return fmt.Errorf("%s is in use by another relay: stop that one, or set another data_dir or accounting { path }: %w", w.cfg.Dir, err)
+		return fmt.Errorf(
+			"%s is in use by another relay: stop that one, or set another data_dir or accounting { path }: %w",
+			w.cfg.Dir, err)
 	}
 	return err
 }

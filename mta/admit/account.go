@@ -140,7 +140,8 @@ func (a *account) refusals() []KindCount {
 	}
 	a.mu.Unlock()
 	slices.SortFunc(out, func(x, y KindCount) int {
-		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Tenant, y.Tenant), cmp.Compare(x.Tier, y.Tier), cmp.Compare(x.Reason, y.Reason))
+		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Tenant, y.Tenant), cmp.Compare(x.Tier, y.Tier),
+			cmp.Compare(x.Reason, y.Reason))
 	})
 	return out
 }

@@ -31,9 +31,10 @@ const (
 	timerEvery    = 20 * time.Millisecond
 	latest        = time.Second // more says no more
 	lateFollowing = .3
-	lateShort     = .05 // seconds: other processes have the CPU. A quota that is used up makes timers late by half of that
-	lateFrom      = .1  // where the pressure begins
-	lateTo        = .5
+	// seconds: other processes have the CPU. A quota that is used up makes timers late by half of that
+	lateShort = .05
+	lateFrom  = .1 // where the pressure begins
+	lateTo    = .5
 
 	paceFollowing = .1
 	refusalsATake = .15 // for each message that is taken: with its connection, a refusal takes as much CPU

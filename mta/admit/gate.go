@@ -51,9 +51,10 @@ const (
 	longest    = 1000                   // messages that wait for a slot; more are refused at DATA
 	lineTime   = 2 * time.Second        // that the last of them waits
 	line       = 250 * time.Millisecond // of work that waits in overload; the most important goes first
-	patience   = 30 * time.Second       // that a complete message waits for a slot: its client would give up, and send it twice
-	remembered = 100_000                // first attempts
-	tooOften   = 5                      // refusals in a row after which a session ends
+	// that a complete message waits for a slot: its client would give up, and send it twice
+	patience   = 30 * time.Second
+	remembered = 100_000 // first attempts
+	tooOften   = 5       // refusals in a row after which a session ends
 )
 
 // Gate admits messages. It implements intake.Admission.
@@ -176,9 +177,9 @@ func (g *Gate) Admit(r intake.AdmitRequest) (intake.Admitted, *intake.Refused) {
 	return &pass{gate: g, core: c, ticket: ticket, request: r, attempt: attempt}, nil
 }
 
-// cut reports whether a threshold refuses some of a tenant's messages, or nearly, by its last priority. All such tenants
-// have the same priority in the line for slots, so that their messages are served as they come: a threshold that moves a
-// little would else let the next ones pass those that wait. Those of other tenants are ahead of them.
+// cut reports whether a threshold refuses some of a tenant's messages, or nearly, by its last priority. All such
+// tenants have the same priority in the line for slots, so that their messages are served as they come: a threshold
+// that moves a little would else let the next ones pass those that wait. Those of other tenants are ahead of them.
 func cut(last admission.Priority, level int) bool {
 	const nearly = 6 // cohorts: half of what is cut
 	return int(last)+nearly >= level
@@ -221,7 +222,8 @@ func (g *Gate) refuse(r *intake.AdmitRequest, p admission.Priority, reason strin
 		out.Hold = func(ctx context.Context) { g.returns.hold(ctx, hold) }
 	}
 	g.account.refused(Refusal{
-		Time: now, Client: r.Peer.Addr(), Sender: r.Sender, Tenant: r.Tenant, Tier: p.Tier(), Cohort: p.Cohort(), Reason: reason, Held: hold,
+		Time: now, Client: r.Peer.Addr(), Sender: r.Sender, Tenant: r.Tenant, Tier: p.Tier(), Cohort: p.Cohort(),
+		Reason: reason, Held: hold,
 	})
 	return out
 }

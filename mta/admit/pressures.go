@@ -28,18 +28,23 @@ const (
 func (g *Gate) pressures(c *core) []admission.Pressure {
 	target := c.SyncLatency.Seconds()
 	all := []admission.Pressure{
-		{Name: Sync, Read: func() float64 { return g.commits.latency(g.machine.Now()).Seconds() }, From: syncFrom * target, To: syncTo * target},
+		{Name: Sync, Read: func() float64 {
+			return g.commits.latency(g.machine.Now()).Seconds()
+		}, From: syncFrom * target, To: syncTo * target},
 		{Name: Disk, Read: (&filling{room: g.machine.Room, now: g.machine.Now}).used, From: 0, To: 1},
 		{Name: CPU, Read: g.cpu.lateness, From: lateFrom, To: lateTo},
 	}
 	if c.memory > 0 {
 		all = append(all, admission.Pressure{
-			Name: Memory, Read: func() float64 { return float64(g.machine.Memory()) / float64(c.memory) }, From: memoryFrom, To: memoryTo,
+			Name: Memory, Read: func() float64 {
+				return float64(g.machine.Memory()) / float64(c.memory)
+			}, From: memoryFrom, To: memoryTo,
 		})
 	}
 	if c.MaxBacklog > 0 {
 		all = append(all, admission.Pressure{
-			Name: Backlog, Read: (&leaving{mail: g.machine.Mail, now: g.machine.Now}).backlog, From: c.MaxBacklog.Seconds(), To: backlogTo * c.MaxBacklog.Seconds(),
+			Name: Backlog, Read: (&leaving{mail: g.machine.Mail, now: g.machine.Now}).backlog,
+			From: c.MaxBacklog.Seconds(), To: backlogTo * c.MaxBacklog.Seconds(),
 		})
 	}
 	return all

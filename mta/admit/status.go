@@ -25,8 +25,9 @@ type Status struct {
 func (g *Gate) Status() Status {
 	c := g.core.Load()
 	s := Status{
-		Settings: c.Settings, On: c.controller != nil, MemoryLimit: c.memory, Held: g.returns.held.Load(), Remembered: g.first.Len(),
-		Totals: g.account.counts(), Refusals: g.account.refusals(), Since: g.account.since(g.machine.Now()),
+		Settings: c.Settings, On: c.controller != nil, MemoryLimit: c.memory, Held: g.returns.held.Load(),
+		Remembered: g.first.Len(),
+		Totals:     g.account.counts(), Refusals: g.account.refusals(), Since: g.account.since(g.machine.Now()),
 	}
 	if s.On {
 		s.Now = c.controller.Status()
@@ -48,7 +49,9 @@ func (g *Gate) Trouble() string {
 	if s.Share == 0 {
 		return "mail was refused for load until a moment ago: 'mta admission' shows which"
 	}
-	return fmt.Sprintf("%.0f %% of the mail that is offered is refused with 4xx (%s), the least important first: 'mta admission' shows which", 100*s.Share, s.Reason)
+	return fmt.Sprintf(
+		"%.0f %% of the mail that is offered is refused with 4xx (%s), the least important first: 'mta admission' "+
+			"shows which", 100*s.Share, s.Reason)
 }
 
 // Passes returns the part of a tenant's mail that is admitted now at a tier, 0 to 1.

@@ -58,7 +58,8 @@ const (
 	storageLook = time.Second
 )
 
-var names = []string{Age, Growing, Silent, Storage, Sources, Records, Audit, DNS, Damage, Warmup, Health, Maildrop, Paused, Clock, Logins, Certs, Checks, Flood, Overload, Streams, Refused, Gap, DKIM, Unsigned}
+var names = []string{Age, Growing, Silent, Storage, Sources, Records, Audit, DNS, Damage, Warmup, Health, Maildrop,
+	Paused, Clock, Logins, Certs, Checks, Flood, Overload, Streams, Refused, Gap, DKIM, Unsigned}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -97,13 +98,17 @@ func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string
 		w.damaged, w.spoiled = s.DamagedRecords, now
 	}
 	if w.damaged > 0 && now.Sub(w.spoiled) < damageShown {
-		on[Damage] = fmt.Sprintf("%d places in the queue's files are corrupt: the disk, or its memory, is failing; the log has DAMAGE with file and message, 'mta queue fsck' checks all", w.damaged)
+		on[Damage] = fmt.Sprintf(
+			"%d places in the queue's files are corrupt: the disk, or its memory, is failing; the log has DAMAGE "+
+				"with file and message, 'mta queue fsck' checks all", w.damaged)
 	}
 	if s.Clock != "" {
 		on[Clock] = s.Clock
 	}
 	if len(missing) > 0 {
-		on[Sources] = fmt.Sprintf("this machine does not have the address of %s: their mail leaves from other sources of the pool, or waits", strings.Join(missing, ", "))
+		on[Sources] = fmt.Sprintf(
+			"this machine does not have the address of %s: their mail leaves from other sources of the pool, or waits",
+			strings.Join(missing, ", "))
 	}
 	return on
 }
@@ -117,8 +122,10 @@ func (w *watch) traffic(now time.Time, delivered int64) (reason string) {
 		slot := &w.perHour[w.hour%hoursInWeek]
 		before, this := *slot, delivered-w.delivered
 		*slot, w.delivered = this, delivered
-		if reason = ""; w.hour >= hoursInWeek && before >= worthCounting && float64(this) < silentShare*float64(before) {
-			reason = fmt.Sprintf("%d recipients were delivered in the last hour, %d in the same hour a week ago", this, before)
+		if reason = ""; w.hour >= hoursInWeek && before >= worthCounting &&
+			float64(this) < silentShare*float64(before) {
+			reason = fmt.Sprintf("%d recipients were delivered in the last hour, %d in the same hour a week ago", this,
+				before)
 		}
 	}
 	return reason
@@ -129,7 +136,9 @@ func (w *watch) names(now time.Time, s *resolver.Stats) (reason string) {
 	n := s.Failed - w.failed
 	switch {
 	case s.Answered == w.answered && n >= unanswered:
-		return fmt.Sprintf("name servers have answered none of the last %d look-ups, for %s: mail to domains without a cached route waits", n, api.Age(now.Sub(w.heard).Round(time.Minute)))
+		return fmt.Sprintf(
+			"name servers have answered none of the last %d look-ups, for %s: mail to domains without a cached route "+
+				"waits", n, api.Age(now.Sub(w.heard).Round(time.Minute)))
 	case s.Answered != w.answered || now.Sub(w.heard) >= quietTime:
 		w.answered, w.failed, w.heard = s.Answered, s.Failed, now
 	}

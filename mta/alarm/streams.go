@@ -31,7 +31,10 @@ func OfStreams(r *events.Streams, now time.Time) (behind, refused, gap string) {
 			slow = append(slow, text)
 		}
 		if s.Refused > 0 && now.Sub(s.RefusedAt) < streamShown {
-			set = append(set, fmt.Sprintf("the receiver of stream %q has refused %d events, which were set aside: mta streams show %s", s.Name, s.Refused, s.Name))
+			set = append(set,
+				fmt.Sprintf("the receiver of stream %q has refused %d events, which were set aside: "+
+					"mta streams show %s",
+					s.Name, s.Refused, s.Name))
 		}
 		if now.Sub(s.GapAt) < streamShown {
 			holes = append(holes, gapReason(&s))

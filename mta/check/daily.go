@@ -90,7 +90,8 @@ func stillFailed(before, found []dnscheck.Finding) []dnscheck.Finding {
 			continue
 		}
 		for _, b := range before {
-			if b.Result == dnscheck.Failed && b.Check == found[i].Check && b.Source == found[i].Source && b.Address == found[i].Address && b.Domain == found[i].Domain {
+			if b.Result == dnscheck.Failed && b.Check == found[i].Check && b.Source == found[i].Source &&
+				b.Address == found[i].Address && b.Domain == found[i].Domain {
 				found[i] = b
 				break
 			}

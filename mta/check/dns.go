@@ -1,6 +1,6 @@
 // Package check judges a configuration on this machine, before a relay runs on it and while it does: Faults keep the
-// relay from starting, Warnings are of no use or will not work, and DNS asks how receivers will judge its mail, for which
-// Daily has a goroutine.
+// relay from starting, Warnings are of no use or will not work, and DNS asks how receivers will judge its mail, for
+// which Daily has a goroutine.
 package check
 
 import (
@@ -41,7 +41,8 @@ func DNS(ctx context.Context, cfg *config.Config, now time.Time, q DNSQuestion) 
 }
 
 // DNSBy is DNS by a resolver that there is.
-func DNSBy(ctx context.Context, cfg *config.Config, r *resolver.Resolver, now time.Time, q DNSQuestion) ([]dnscheck.Finding, error) {
+func DNSBy(ctx context.Context, cfg *config.Config, r *resolver.Resolver, now time.Time,
+	q DNSQuestion) ([]dnscheck.Finding, error) {
 	d := dnsSubjects{cfg: cfg, now: now, mailFrom: cmp.Or(q.MailFrom, cfg.Checks.MailFrom), outgoing: outgoing}
 	all, used := d.sources(cfg.Sources), d.sources(cfg.SourcesOf(nil))
 	if len(q.Sources) > 0 {
@@ -65,7 +66,8 @@ func DNSBy(ctx context.Context, cfg *config.Config, r *resolver.Resolver, now ti
 	c := dnscheck.Checker{
 		Resolver: dnsRecords{r}, Lists: cfg.Checks.DNSLists,
 		StartTLS: func(ctx context.Context, host string) (bool, error) {
-			return offersStartTLS(ctx, cfg.Hostname, net.JoinHostPort(host, strconv.Itoa(cfg.Defaults.Traffic.SMTPPort)), dnsRecords{r})
+			return offersStartTLS(ctx, cfg.Hostname,
+				net.JoinHostPort(host, strconv.Itoa(cfg.Defaults.Traffic.SMTPPort)), dnsRecords{r})
 		},
 	}
 	found := c.Check(ctx, used, domains)
@@ -167,7 +169,8 @@ func (d *dnsSubjects) returnPathOf(name string, tenants []string) (domain string
 func (d *dnsSubjects) returnPaths(ctx context.Context, r dnsRecords) (out []dnscheck.ReturnPath) {
 	hosts, addrs := d.here(ctx, r)
 	for _, name := range d.cfg.ReturnPathDomains() {
-		out = append(out, dnscheck.ReturnPath{Name: name, Sources: d.sources(d.cfg.SourcesOf(d.cfg.ReturnPathTenants(name))), Hosts: hosts, Addresses: addrs})
+		out = append(out, dnscheck.ReturnPath{Name: name,
+			Sources: d.sources(d.cfg.SourcesOf(d.cfg.ReturnPathTenants(name))), Hosts: hosts, Addresses: addrs})
 	}
 	return out
 }
@@ -268,7 +271,8 @@ func listenersTLS(cfg *config.Config) (found []dnscheck.Finding) {
 		case l.TLS.Enabled():
 			f.Text = fmt.Sprintf("listener %q offers STARTTLS", l.Name)
 		default:
-			f.Result, f.Text = dnscheck.Warning, fmt.Sprintf("listener %q takes mail from other machines and has no TLS", l.Name)
+			f.Result, f.Text = dnscheck.Warning,
+				fmt.Sprintf("listener %q takes mail from other machines and has no TLS", l.Name)
 			f.Remedy = "write tls { certificate and key, or acme = true } into it"
 		}
 		found = append(found, f)

@@ -142,7 +142,8 @@ func (f folders) closed(path string, info fs.FileInfo, want fs.FileMode) string 
 	if f.may(info, want) {
 		return ""
 	}
-	return fmt.Sprintf("%s, to whom the queue belongs, can't write to %s: let that user, or name another place", userName(f.owner), path)
+	return fmt.Sprintf("%s, to whom the queue belongs, can't write to %s: let that user, or name another place",
+		userName(f.owner), path)
 }
 
 // may reports whether the relay's user may have these rights, as of one class (rwx), to what is
@@ -166,11 +167,14 @@ func (f folders) unreadable(path string) string {
 		return ""
 	}
 	if !f.may(info, 0o4) {
-		return fmt.Sprintf("%s, to whom the queue belongs, can't read %s: let that user own it, or read it by its group", userName(f.owner), path)
+		return fmt.Sprintf(
+			"%s, to whom the queue belongs, can't read %s: let that user own it, or read it by its group",
+			userName(f.owner), path)
 	}
 	for folder, above := path, filepath.Dir(path); above != folder; folder, above = above, filepath.Dir(above) {
 		if info, err := os.Stat(above); err == nil && !f.may(info, 0o1) {
-			return fmt.Sprintf("%s, to whom the queue belongs, can't pass through %s to %s: let that user (chmod o+x)", userName(f.owner), above, filepath.Base(path))
+			return fmt.Sprintf("%s, to whom the queue belongs, can't pass through %s to %s: let that user (chmod o+x)",
+				userName(f.owner), above, filepath.Base(path))
 		}
 	}
 	return ""

@@ -26,7 +26,8 @@ func usersWarnings(cfg *config.Config) []string {
 	var out []string
 	for _, u := range table.Users() {
 		if u.Tenant != "" && cfg.Tenant(u.Tenant) == nil {
-			out = append(out, fmt.Sprintf("%s: user %q of %s is of the tenant %q, which has no block", at, u.Name, path, u.Tenant))
+			out = append(out,
+				fmt.Sprintf("%s: user %q of %s is of the tenant %q, which has no block", at, u.Name, path, u.Tenant))
 		}
 	}
 	return append(out, signedWarnings(cfg, table)...)
@@ -42,11 +43,15 @@ func signedWarnings(cfg *config.Config, table *auth.UserTable) (out []string) {
 		for _, u := range table.Users() {
 			signs := slices.IndexFunc(cfg.DKIMs, func(d *config.DKIM) bool {
 				own := func(s auth.Sender) bool { return s.Domain() == d.Domain }
-				return slices.Contains(cfg.DKIMFor("", d.Domain), d) && !u.Senders.Cover(d.Domain) && !slices.ContainsFunc(u.Senders, own)
+				return slices.Contains(cfg.DKIMFor("", d.Domain), d) && !u.Senders.Cover(d.Domain) &&
+					!slices.ContainsFunc(u.Senders, own)
 			})
 			if u.Tenant == "" && len(u.Senders) > 0 && signs >= 0 {
-				out = append(out, fmt.Sprintf("%s: user %q, who may send as %s only, gets a DKIM signature of %s with that domain in From: write check_from = true, or give the user a tenant",
-					place(fmt.Sprintf("listener %q", l.Name), l.Origin("address")), u.Name, u.Senders, cfg.DKIMs[signs].Domain))
+				out = append(out,
+					fmt.Sprintf("%s: user %q, who may send as %s only, gets a DKIM signature of %s with that domain "+
+						"in From: write check_from = true, or give the user a tenant",
+						place(fmt.Sprintf("listener %q", l.Name), l.Origin("address")), u.Name, u.Senders,
+						cfg.DKIMs[signs].Domain))
 				break // the others have the same remedy
 			}
 		}
@@ -77,14 +82,17 @@ func consoleWarnings(cfg *config.Config) []string {
 	path, at := cfg.Console.Users, place("console", cfg.Console.Origin("users"))
 	table, err := auth.LoadUsers(path)
 	if err != nil {
-		return []string{shut(at, path, err, "nobody can log in at the console", "'mta console user add NAME --role admin' makes it")}
+		return []string{shut(at, path, err, "nobody can log in at the console",
+			"'mta console user add NAME --role admin' makes it")}
 	}
 	for _, u := range table.Users() {
 		if u.Role != "" {
 			return nil
 		}
 	}
-	return []string{fmt.Sprintf("%s: no user of %s has a role, so that nobody can log in at the console: 'mta console user add NAME --role admin' adds one", at, path)}
+	return []string{
+		fmt.Sprintf("%s: no user of %s has a role, so that nobody can log in at the console: 'mta console user add "+
+			"NAME --role admin' adds one", at, path)}
 }
 
 // keysWarnings returns what is wrong with the keys file. The relay starts all the same, so that it can be
@@ -101,7 +109,9 @@ func keysWarnings(cfg *config.Config) (out []string) {
 	}
 	for _, k := range table.Keys() {
 		if cfg.Tenant(k.Tenant) == nil {
-			out = append(out, fmt.Sprintf("%s: API key %q of %s is of the tenant %q, which has no block: its requests are refused", at, k.Name, path, k.Tenant))
+			out = append(out,
+				fmt.Sprintf("%s: API key %q of %s is of the tenant %q, which has no block: its requests are refused",
+					at, k.Name, path, k.Tenant))
 		}
 	}
 	return out

@@ -16,11 +16,15 @@ import (
 // Warnings says, a sentence each, what is well written in a configuration and will not work on this
 // machine as it is now, or is of no use.
 func Warnings(cfg *config.Config, now time.Time) []string {
-	out := slices.Concat(cfg.Warnings(), unused(cfg), neverRetried(cfg), cfg.Late(now), cfg.Unsigned(), usersWarnings(cfg), consoleWarnings(cfg), keysWarnings(cfg), unsubscribeWarnings(cfg), templateWarnings(cfg), certificateWarnings(cfg, now), tlsReportWarnings(cfg), asideWarnings(cfg))
+	out := slices.Concat(cfg.Warnings(), unused(cfg), neverRetried(cfg), cfg.Late(now), cfg.Unsigned(),
+		usersWarnings(cfg), consoleWarnings(cfg), keysWarnings(cfg), unsubscribeWarnings(cfg), templateWarnings(cfg),
+		certificateWarnings(cfg, now), tlsReportWarnings(cfg), asideWarnings(cfg))
 	missing := delivery.AbsentAddresses(cfg.LocalAddresses())
 	for _, s := range cfg.Sources {
 		if a, is := missing[s.Name]; is {
-			out = append(out, fmt.Sprintf("%s: this machine does not have the address %s: mail takes other sources of the pool, or waits", s.Origin("address"), a))
+			out = append(out,
+				fmt.Sprintf("%s: this machine does not have the address %s: mail takes other sources of the pool, or "+
+					"waits", s.Origin("address"), a))
 		}
 	}
 	return out
@@ -41,7 +45,9 @@ func unused(cfg *config.Config) (out []string) {
 	for _, t := range cfg.Tenants {
 		owned[t.Pool] = true
 		if !submitted[t.Name] && len(t.Networks) == 0 && !byHeader {
-			out = append(out, fmt.Sprintf("tenant %q: no listener, user or API key names it, and it has no networks, so that no mail is its own", t.Name))
+			out = append(out,
+				fmt.Sprintf("tenant %q: no listener, user or API key names it, and it has no networks, so that no "+
+					"mail is its own", t.Name))
 		}
 	}
 	for _, d := range cfg.Domains {
@@ -55,7 +61,9 @@ func unused(cfg *config.Config) (out []string) {
 			pooled[source] = true
 		}
 		if p.Name != config.DefaultPool && !owned[p.Name] && !poolByHeader {
-			out = append(out, fmt.Sprintf("pool %q: no tenant, domain or sender's domain names it, so that no mail takes its sources", p.Name))
+			out = append(out,
+				fmt.Sprintf("pool %q: no tenant, domain or sender's domain names it, so that no mail takes its sources",
+					p.Name))
 		}
 	}
 	for _, s := range cfg.Sources {
@@ -74,8 +82,9 @@ func neverRetried(cfg *config.Config) (out []string) {
 			first = list[0]
 		}
 		if first > t.MaxAge {
-			out = append(out, fmt.Sprintf("%s: max_age (%s) is shorter than retry_interval (%s): mail is given up after one attempt",
-				place(title, origin), api.Age(t.MaxAge), api.Age(first)))
+			out = append(out,
+				fmt.Sprintf("%s: max_age (%s) is shorter than retry_interval (%s): mail is given up after one attempt",
+					place(title, origin), api.Age(t.MaxAge), api.Age(first)))
 		}
 	}
 	look("defaults", cfg.Defaults.Origin("max_age"), &cfg.Defaults.Traffic)
@@ -123,7 +132,9 @@ func unsubscribeWarnings(cfg *config.Config) (out []string) {
 	for _, t := range cfg.Tenants {
 		answers := func(a *config.API) bool { return len(a.Tenants) == 0 || slices.Contains(a.Tenants, t.Name) }
 		if t.Unsubscribe != "" && !slices.ContainsFunc(cfg.APIs, answers) {
-			out = append(out, fmt.Sprintf("%s: no api block answers the unsubscribe links of tenant %q: they work only if another relay with the same unsubscribe-secret does", t.Origin("unsubscribe"), t.Name))
+			out = append(out,
+				fmt.Sprintf("%s: no api block answers the unsubscribe links of tenant %q: they work only if another "+
+					"relay with the same unsubscribe-secret does", t.Origin("unsubscribe"), t.Name))
 		}
 	}
 	return out
@@ -139,14 +150,18 @@ func tlsReportWarnings(cfg *config.Config) []string {
 	if len(cfg.DKIMFor("", domain)) > 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s: no dkim block signs mail from %s, and receivers refuse TLS reports that are not signed (RFC 8460, 3)", place("tls_reports", t.Origin("from")), domain)}
+	return []string{
+		fmt.Sprintf("%s: no dkim block signs mail from %s, and receivers refuse TLS reports that are not signed (RFC "+
+			"8460, 3)", place("tls_reports", t.Origin("from")), domain)}
 }
 
 // asideWarnings are those of damaged files that were set aside.
 func asideWarnings(cfg *config.Config) (out []string) {
 	names, _ := datadir.Aside(cfg, datadir.Places(cfg)) // who may not read the folder checks a draft
 	for _, name := range names {
-		out = append(out, name+": it was damaged, and the relay has set it aside: check the disk and its memory, then move the file away")
+		out = append(out,
+			name+": it was damaged, and the relay has set it aside: check the disk and its memory, then move the "+
+				"file away")
 	}
 	return out
 }

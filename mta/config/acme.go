@@ -36,11 +36,14 @@ func (k checker) acme(taken *claims) {
 	}
 	for _, name := range a.Names {
 		if ascii, err := envelope.ToASCII(name); err == nil && ascii != name {
-			k.problem(&a.block, "names", "write it as "+settings.Quoted(ascii), "names: %s is not in the form that the DNS uses", settings.Quoted(name))
+			k.problem(&a.block, "names", "write it as "+settings.Quoted(ascii),
+				"names: %s is not in the form that the DNS uses", settings.Quoted(name))
 		}
 	}
 	if a.HTTP == "" && a.TLS == "" {
-		k.problem(&a.block, "tls_address", `write tls_address = ":443" or http_address = ":80", for the authority's challenges`, "acme has no address for the authority to verify the names")
+		k.problem(&a.block, "tls_address",
+			`write tls_address = ":443" or http_address = ":80", for the authority's challenges`,
+			"acme has no address for the authority to verify the names")
 	}
 	for setting, address := range map[string]string{"http_address": a.HTTP, "tls_address": a.TLS} {
 		if address != "" {
@@ -48,7 +51,8 @@ func (k checker) acme(taken *claims) {
 		}
 	}
 	if u, err := url.Parse(a.Directory); err != nil || u.Scheme != "https" || u.Host == "" {
-		k.problem(&a.block, "directory", `write it as "https://acme-v02.api.letsencrypt.org/directory"`, "directory: %s is not the URL of an ACME directory", settings.Quoted(a.Directory))
+		k.problem(&a.block, "directory", `write it as "https://acme-v02.api.letsencrypt.org/directory"`,
+			"directory: %s is not the URL of an ACME directory", settings.Quoted(a.Directory))
 	}
 	if m, err := envelope.ParseAddress(a.Email); a.Email != "" && (err != nil || m.Null()) {
 		k.problem(&a.block, "email", "", "email: %s is not a mail address", settings.Quoted(a.Email))

@@ -71,15 +71,18 @@ func (k checker) apis(taken *claims) {
 		for _, address := range a.Address {
 			k.claim(taken, address, what, &a.block)
 			if !a.TLS.Enabled() && len(a.TrustedProxies) == 0 && len(a.ProxyFrom) == 0 && !isLoopback(address) {
-				k.problem(&a.block, "address", `give it tls { certificate = "...", key = "..." }, or name the proxy with TLS in front of it: trusted_proxies = ["192.0.2.1"]`,
+				k.problem(&a.block, "address",
+					`give it tls { certificate = "...", key = "..." }, or name the proxy with TLS in front of it: trusted_proxies = ["192.0.2.1"]`,
 					"%s: keys would come in clear over the network to %s", what, address)
 			}
 		}
 		k.certificates(&a.block, what, a.TLS)
 		if k.Keys.File == "" {
-			k.problem(&a.block, "", `write keys { file = "/etc/mta/keys" }, and add keys with 'mta key add'`, "%s accepts nobody: there is no keys file", what)
+			k.problem(&a.block, "", `write keys { file = "/etc/mta/keys" }, and add keys with 'mta key add'`,
+				"%s accepts nobody: there is no keys file", what)
 		}
-		k.notEverybody(&a.block, "trusted_proxies", a.TrustedProxies, "name the addresses of your proxies", "claim any address")
+		k.notEverybody(&a.block, "trusted_proxies", a.TrustedProxies, "name the addresses of your proxies",
+			"claim any address")
 		k.notEverybody(&a.block, "proxy_from", a.ProxyFrom, "name the addresses of your proxies", "claim any address")
 		for _, name := range a.Tenants {
 			if k.Tenant(name) == nil {
@@ -99,10 +102,12 @@ func isLoopback(address string) bool {
 // certificates looks at what a block's tls says together.
 func (k checker) certificates(b *block, what string, c Certificates) {
 	if n, m := len(c.Certificate), len(c.Key); n != m {
-		k.problem(b, "tls", "write a key for each certificate", "tls of %s: the numbers of certificates (%d) and keys (%d) differ", what, n, m)
+		k.problem(b, "tls", "write a key for each certificate",
+			"tls of %s: the numbers of certificates (%d) and keys (%d) differ", what, n, m)
 	}
 	if c.ACME && len(k.ACME.Names) == 0 {
-		k.problem(b, "tls.acme", `write acme { names = ["mta1.example.com"] }`, "tls of %s uses ACME, but acme has no names", what)
+		k.problem(b, "tls.acme", `write acme { names = ["mta1.example.com"] }`,
+			"tls of %s uses ACME, but acme has no names", what)
 	}
 }
 
@@ -117,6 +122,7 @@ func (k checker) notEverybody(b *block, setting string, networks []netip.Prefix,
 		return // complained of
 	}
 	if family, share := openTo(networks); share > 0 {
-		k.problems.Add(b.Where(setting), hint, "%s: these networks together let %.0f %% of all %s addresses %s", setting, 100*share, family, what)
+		k.problems.Add(b.Where(setting), hint, "%s: these networks together let %.0f %% of all %s addresses %s",
+			setting, 100*share, family, what)
 	}
 }

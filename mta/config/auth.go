@@ -76,22 +76,29 @@ func (k checker) auth(l *Listener) {
 		if len(a.Mechanisms) == 0 {
 			at = "tls.client_certificates"
 		}
-		k.problem(&l.block, at, `write users { file = "/etc/mta/users" }, and add users with 'mta user add'`, "listener %q has logins, but there is no users file", l.Name)
+		k.problem(&l.block, at, `write users { file = "/etc/mta/users" }, and add users with 'mta user add'`,
+			"listener %q has logins, but there is no users file", l.Name)
 	}
 	switch {
 	case len(a.Mechanisms) > 0 && !l.TLS.Enabled() && !a.ClearOnLoopback:
-		k.problem(&l.block, "auth.mechanisms", "give the listener a certificate; clear_on_loopback = true lets programs on this machine log in without TLS",
+		k.problem(&l.block, "auth.mechanisms",
+			"give the listener a certificate; "+
+				"clear_on_loopback = true lets programs on this machine log in without TLS",
 			"listener %q has no TLS, which logins require", l.Name)
 	case slices.Contains(a.Mechanisms, "EXTERNAL") && !l.TLS.ClientCertificates:
-		k.problem(&l.block, "auth.mechanisms", "write client_certificates = true in tls", "EXTERNAL: listener %q requests no client certificates", l.Name)
+		k.problem(&l.block, "auth.mechanisms", "write client_certificates = true in tls",
+			"EXTERNAL: listener %q requests no client certificates", l.Name)
 	case a.Required && !l.Logins():
-		k.problem(&l.block, "auth.required", `write mechanisms, such as mechanisms = ["PLAIN", "LOGIN"]`, "listener %q requires a login but offers no mechanism", l.Name)
+		k.problem(&l.block, "auth.required", `write mechanisms, such as mechanisms = ["PLAIN", "LOGIN"]`,
+			"listener %q requires a login but offers no mechanism", l.Name)
 	}
 	if l.TLS.ClientCA != "" && !l.TLS.ClientCertificates {
-		k.problem(&l.block, "tls.client_ca", "also write client_certificates = true", "listener %q requests no client certificates", l.Name)
+		k.problem(&l.block, "tls.client_ca", "also write client_certificates = true",
+			"listener %q requests no client certificates", l.Name)
 	}
 	if l.TLS.ClientCertificates && !l.TLS.Enabled() {
-		k.problem(&l.block, "tls.client_certificates", "also write certificate and key", "tls of listener %q has no certificate", l.Name)
+		k.problem(&l.block, "tls.client_certificates", "also write certificate and key",
+			"tls of listener %q has no certificate", l.Name)
 	}
 }
 

@@ -52,13 +52,16 @@ func (k checker) problem(b *block, setting, hint, format string, args ...any) {
 
 func (k checker) identity() {
 	if err := checkHostname(k.Hostname); err != nil {
-		k.problem(&k.block, "hostname", `write the name of this machine in the DNS, such as "mta1.example.com"`, "hostname: %s", err)
+		k.problem(&k.block, "hostname", `write the name of this machine in the DNS, such as "mta1.example.com"`,
+			"hostname: %s", err)
 	}
 	if a, err := envelope.ParseAddress(k.Postmaster); k.Set("postmaster") && (err != nil || a.Null()) {
-		k.problem(&k.block, "postmaster", `write it as "postmaster@example.com"`, "postmaster: %s is not a mail address", settings.Quoted(k.Postmaster))
+		k.problem(&k.block, "postmaster", `write it as "postmaster@example.com"`,
+			"postmaster: %s is not a mail address", settings.Quoted(k.Postmaster))
 	}
 	if _, err := mail.ParseAddress(k.DSN.From); k.DSN.Set("from") && err != nil {
-		k.problem(&k.DSN.block, "from", `write it as "Mail Delivery System <postmaster@example.com>"`, "from: %s is not a mail address with a name", settings.Quoted(k.DSN.From))
+		k.problem(&k.DSN.block, "from", `write it as "Mail Delivery System <postmaster@example.com>"`,
+			"from: %s is not a mail address with a name", settings.Quoted(k.DSN.From))
 	}
 }
 
@@ -75,7 +78,8 @@ func (k checker) listeners() {
 		k.foreignFields(l)
 		k.certificates(&l.block, fmt.Sprintf("listener %q", l.Name), l.TLS.Certificates)
 		if l.TLS.Implicit && !l.TLS.Enabled() {
-			k.problem(&l.block, "tls.implicit", "also write certificate and key", "tls of listener %q has no certificate", l.Name)
+			k.problem(&l.block, "tls.implicit", "also write certificate and key",
+				"tls of listener %q has no certificate", l.Name)
 		}
 		k.auth(l)
 		k.inbound(l)
@@ -93,23 +97,31 @@ func (k checker) listeners() {
 
 // foreignFields looks at the names of fields that are removed from messages.
 func (k checker) foreignFields(l *Listener) {
-	k.notEverybody(&l.block, "headers_from", l.HeadersFrom, "name the addresses of your own applications", "choose the pool of its mail")
+	k.notEverybody(&l.block, "headers_from", l.HeadersFrom, "name the addresses of your own applications",
+		"choose the pool of its mail")
 	used := make(map[string]bool)
-	for _, f := range []struct{ setting, name string }{{"pool_header", l.PoolHeader}, {"campaign_header", l.CampaignHeader}, {"envid_header", l.EnvIDHeader}} {
+	for _, f := range []struct{ setting, name string }{{"pool_header", l.PoolHeader},
+		{"campaign_header", l.CampaignHeader}, {"envid_header", l.EnvIDHeader}} {
 		name := strings.ToLower(f.name)
 		switch rest, x := strings.CutPrefix(name, "x-"); {
 		case name == "":
 			continue
-		case !x || rest == "" || strings.HasPrefix(rest, "mta-") || len(name) > maxMark || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ':' }):
-			k.problem(&l.block, f.setting, `write the name of a field that begins with X-, such as "X-Virtual-MTA"; the field is removed from messages`,
+		case !x || rest == "" || strings.HasPrefix(rest, "mta-") || len(name) > maxMark ||
+			strings.ContainsFunc(name, func(r rune) bool {
+				return r <= ' ' || r >= 0x7f || r == ':'
+			}):
+			k.problem(&l.block, f.setting,
+				`write the name of a field that begins with X-, such as "X-Virtual-MTA"; the field is removed from messages`,
 				"%s: %s is not a field for this purpose", f.setting, settings.Quoted(f.name))
 		case used[name]:
-			k.problem(&l.block, f.setting, "name another field", "%s: %s already has another meaning here", f.setting, settings.Quoted(f.name))
+			k.problem(&l.block, f.setting, "name another field", "%s: %s already has another meaning here", f.setting,
+				settings.Quoted(f.name))
 		}
 		used[name] = true
 	}
 	if len(used) == 0 && len(l.HeadersFrom) > 0 {
-		k.problem(&l.block, "headers_from", `write pool_header = "X-Virtual-MTA"`, "headers_from of listener %q has no effect without pool_header, campaign_header or envid_header", l.Name)
+		k.problem(&l.block, "headers_from", `write pool_header = "X-Virtual-MTA"`,
+			"headers_from of listener %q has no effect without pool_header, campaign_header or envid_header", l.Name)
 	}
 }
 
@@ -156,15 +168,18 @@ func isAll(host string) bool {
 
 // relaying looks at who may do what only friends may.
 func (k checker) relaying(l *Listener) {
-	k.notEverybody(&l.block, "relay_from", l.RelayFrom, "name the networks of your own machines", "send mail through this relay")
-	k.notEverybody(&l.block, "tenant_header_from", l.TenantHeaderFrom, "name the addresses of your own applications", "send as any tenant")
+	k.notEverybody(&l.block, "relay_from", l.RelayFrom, "name the networks of your own machines",
+		"send mail through this relay")
+	k.notEverybody(&l.block, "tenant_header_from", l.TenantHeaderFrom, "name the addresses of your own applications",
+		"send as any tenant")
 	k.notEverybody(&l.block, "proxy_from", l.ProxyFrom, "name the addresses of your proxies", "claim any address")
 }
 
 func (k checker) sources() {
 	for _, s := range k.Sources {
 		if s.Address.IsUnspecified() || s.Address.IsMulticast() {
-			k.problem(&s.block, "address", "write an address of this machine", "address: connections can't be made from %s", s.Address)
+			k.problem(&s.block, "address", "write an address of this machine",
+				"address: connections can't be made from %s", s.Address)
 		}
 		k.proxy(s)
 	}
@@ -172,7 +187,8 @@ func (k checker) sources() {
 
 func (k checker) proxy(s *Source) {
 	if s.Proxy.Kind == HAProxy && !s.Address.IsValid() {
-		k.problem(&s.block, "proxy", "write the address on the proxy's machine to send from, such as address = \"192.0.2.10\"",
+		k.problem(&s.block, "proxy",
+			"write the address on the proxy's machine to send from, such as address = \"192.0.2.10\"",
 			"proxy: source %q has no address to pass to the HAProxy", s.Name)
 	}
 	shown := "proxy_username"
@@ -182,9 +198,11 @@ func (k checker) proxy(s *Source) {
 	switch {
 	case s.ProxyUsername == "" && s.ProxyPassword == "":
 	case s.Proxy.Kind != SOCKS5:
-		k.problem(&s.block, shown, `write a proxy, such as proxy = "socks5://192.0.2.1:1080"`, "source %q has %[2]s but no SOCKS5 proxy", s.Name, shown)
+		k.problem(&s.block, shown, `write a proxy, such as proxy = "socks5://192.0.2.1:1080"`,
+			"source %q has %[2]s but no SOCKS5 proxy", s.Name, shown)
 	case s.ProxyUsername == "" || s.ProxyPassword == "":
-		k.problem(&s.block, shown, "write both proxy_username and proxy_password", "source %q has only one of proxy_username and proxy_password", s.Name)
+		k.problem(&s.block, shown, "write both proxy_username and proxy_password",
+			"source %q has only one of proxy_username and proxy_password", s.Name)
 	case len(s.ProxyUsername) > 255 || len(s.ProxyPassword) > 255:
 		k.problem(&s.block, shown, "", "proxy_username and proxy_password are limited to 255 octets each (RFC 1929)")
 	}
@@ -206,7 +224,8 @@ func (k checker) limits() {
 		k.problem(&k.block, "data_dir", `write a directory, such as "/var/lib/mta"`, "data_dir is empty")
 	}
 	if k.Resolver.MinTTL > k.Resolver.MaxTTL {
-		k.problem(&k.Resolver.block, "min_ttl", "", "min_ttl is longer than max_ttl, %s", settings.FormatDuration(k.Resolver.MaxTTL))
+		k.problem(&k.Resolver.block, "min_ttl", "", "min_ttl is longer than max_ttl, %s",
+			settings.FormatDuration(k.Resolver.MaxTTL))
 	}
 	if k.Queue.LargeBody > k.Queue.SegmentSize/4 {
 		k.problem(&k.Queue.block, "large_body", "make it at most a quarter of segment_size, so that segments fill well",
@@ -216,7 +235,8 @@ func (k checker) limits() {
 		k.problem(&k.Router.block, "ipv6", "enable one of them", "ipv4 and ipv6 are both off: no mail can be delivered")
 	}
 	if a := k.Accounting; a.KeepSize > 0 && a.KeepSize < a.RotateSize {
-		k.problem(&a.block, "keep_size", "make it several times rotate_size", "keep_size: %s is less than one file: rotate_size is %s", a.KeepSize, a.RotateSize)
+		k.problem(&a.block, "keep_size", "make it several times rotate_size",
+			"keep_size: %s is less than one file: rotate_size is %s", a.KeepSize, a.RotateSize)
 	}
 	k.copiedFields()
 }
@@ -228,11 +248,13 @@ const maxCopied = 16
 func (k checker) copiedFields() {
 	a := &k.Accounting
 	if len(a.Headers) > maxCopied {
-		k.problem(&a.block, "headers", "name those that matter most", "headers: %d fields are more than %d", len(a.Headers), maxCopied)
+		k.problem(&a.block, "headers", "name those that matter most", "headers: %d fields are more than %d",
+			len(a.Headers), maxCopied)
 	}
 	for _, name := range a.Headers {
 		if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c >= 0x7f || c == ':' }) {
-			k.problem(&a.block, "headers", `write the name of a field, such as "Subject"`, "headers: %q is no name of a header field", name)
+			k.problem(&a.block, "headers", `write the name of a field, such as "Subject"`,
+				"headers: %q is no name of a header field", name)
 		}
 	}
 }
@@ -241,29 +263,39 @@ func (k checker) copiedFields() {
 // only defaults is held against itself as a whole.
 func (k checker) traffic(title string, b *block, t *Traffic) {
 	complete := title == "defaults"
-	if (complete || b.Set("retry_interval") && b.Set("max_retry_interval")) && t.RetryInterval.First > t.MaxRetryInterval {
-		k.problem(b, "retry_interval", "make max_retry_interval longer", "retry_interval: %s is longer than max_retry_interval, %s",
+	if (complete || b.Set("retry_interval") && b.Set("max_retry_interval")) &&
+		t.RetryInterval.First > t.MaxRetryInterval {
+		k.problem(b, "retry_interval", "make max_retry_interval longer",
+			"retry_interval: %s is longer than max_retry_interval, %s",
 			settings.FormatDuration(t.RetryInterval.First), settings.FormatDuration(t.MaxRetryInterval))
 	}
-	if (complete || b.Set("host_retry_interval") && b.Set("max_host_retry_interval")) && t.HostRetryInterval > t.MaxHostRetryInterval {
-		k.problem(b, "host_retry_interval", "make max_host_retry_interval longer", "host_retry_interval: %s is longer than max_host_retry_interval, %s",
+	if (complete || b.Set("host_retry_interval") && b.Set("max_host_retry_interval")) &&
+		t.HostRetryInterval > t.MaxHostRetryInterval {
+		k.problem(b, "host_retry_interval", "make max_host_retry_interval longer",
+			"host_retry_interval: %s is longer than max_host_retry_interval, %s",
 			settings.FormatDuration(t.HostRetryInterval), settings.FormatDuration(t.MaxHostRetryInterval))
 	}
 	// What a preset says beside a file's lower limit is no mistake of the file.
-	if b.Sets("connection_limit_per_host") && b.Sets("connection_limit") && t.ConnectionLimitPerHost > t.ConnectionLimit {
+	if b.Sets("connection_limit_per_host") && b.Sets("connection_limit") &&
+		t.ConnectionLimitPerHost > t.ConnectionLimit {
 		k.problem(b, "connection_limit_per_host", "a host is part of a site: lower it, or raise connection_limit",
-			"connection_limit_per_host: %d is more than connection_limit, %d", t.ConnectionLimitPerHost, t.ConnectionLimit)
+			"connection_limit_per_host: %d is more than connection_limit, %d", t.ConnectionLimitPerHost,
+			t.ConnectionLimit)
 	}
-	if b.Sets("connection_limit_per_source") && b.Sets("connection_limit") && t.ConnectionLimitPerSource > t.ConnectionLimit {
-		k.problem(b, "connection_limit_per_source", "connection_limit counts connections from all sources: lower one or raise the other",
-			"connection_limit_per_source: %d is more than connection_limit, %d", t.ConnectionLimitPerSource, t.ConnectionLimit)
+	if b.Sets("connection_limit_per_source") && b.Sets("connection_limit") &&
+		t.ConnectionLimitPerSource > t.ConnectionLimit {
+		k.problem(b, "connection_limit_per_source",
+			"connection_limit counts connections from all sources: lower one or raise the other",
+			"connection_limit_per_source: %d is more than connection_limit, %d", t.ConnectionLimitPerSource,
+			t.ConnectionLimit)
 	}
 	if b.Set("tls_certificate") != b.Set("tls_key") {
 		at := "tls_certificate"
 		if b.Set("tls_key") {
 			at = "tls_key"
 		}
-		k.problem(b, at, "write both tls_certificate and tls_key", "%s has only one of tls_certificate and tls_key", title)
+		k.problem(b, at, "write both tls_certificate and tls_key",
+			"%s has only one of tls_certificate and tls_key", title)
 	}
 	k.dane(b, t)
 }
@@ -280,7 +312,8 @@ func (k checker) providers() {
 		}
 		for _, mx := range p.MX {
 			if other, dup := claimed[mx]; dup {
-				k.problem(&p.block, "mx", "an exchanger belongs to one provider", "mx: %q already belongs to provider %q", string(mx), other)
+				k.problem(&p.block, "mx", "an exchanger belongs to one provider",
+					"mx: %q already belongs to provider %q", string(mx), other)
 			}
 			claimed[mx] = p.Name
 		}
@@ -306,12 +339,15 @@ func (k checker) backoffs() {
 		if r.Provider != "" && k.resolved.providers[r.Provider] == nil {
 			k.reference(&r.block, "provider", "provider", r.Provider, providerNames(k.Providers))
 		}
-		if len(r.Codes)+len(r.Classes) == 0 && r.Pattern == "" && !r.Session && !r.Set("codes") && !r.Set("classes") && !r.Set("pattern") {
-			k.problem(&r.block, "codes", `write a condition, such as codes = [421], pattern = "too many connections", or session = true`,
+		if len(r.Codes)+len(r.Classes) == 0 && r.Pattern == "" && !r.Session && !r.Set("codes") && !r.Set("classes") &&
+			!r.Set("pattern") {
+			k.problem(&r.block, "codes",
+				`write a condition, such as codes = [421], pattern = "too many connections", or session = true`,
 				"backoff %q would act on every refusal, even of an unknown user", r.Name)
 		}
 		if r.BySource && r.Suspend == 0 {
-			k.problem(&r.block, "by_source", `write a duration, such as suspend = "10m"`, "by_source: backoff %q suspends nothing", r.Name)
+			k.problem(&r.block, "by_source", `write a duration, such as suspend = "10m"`,
+				"by_source: backoff %q suspends nothing", r.Name)
 		}
 	}
 }
@@ -319,7 +355,8 @@ func (k checker) backoffs() {
 // callouts must go to mailbox servers of one's own: strangers block who uses theirs for it.
 func (k checker) callouts(d *Domain) {
 	if d.VerifyRecipients == "mailbox" && d.Pattern == "*" {
-		k.problem(&d.block, "verify_recipients", `write it into blocks of your own domains, such as domain "example.com"`,
+		k.problem(&d.block, "verify_recipients",
+			`write it into blocks of your own domains, such as domain "example.com"`,
 			`verify_recipients: domain "*" is everybody's: their hosts are not to be asked for mailboxes`)
 	}
 }
@@ -330,7 +367,8 @@ func (k checker) loops(b *block, route []Smarthost) {
 		for _, l := range k.Listeners {
 			if slices.ContainsFunc(l.Address, func(a string) bool { return k.isSelf(to, a) }) {
 				k.problem(b, "route", "name the next host for the mail",
-					"route: %s is this relay itself, listener %q: mail would loop", net.JoinHostPort(to.Host, strconv.Itoa(int(to.Port))), l.Name)
+					"route: %s is this relay itself, listener %q: mail would loop",
+					net.JoinHostPort(to.Host, strconv.Itoa(int(to.Port))), l.Name)
 				return
 			}
 		}
@@ -349,8 +387,12 @@ func (k checker) isSelf(to Smarthost, listener string) bool {
 	}
 	ip, err := netip.ParseAddr(to.Host)
 	own, _ := netip.ParseAddr(host)
-	local := strings.EqualFold(to.Host, "localhost") || err == nil && (ip.IsLoopback() || slices.ContainsFunc(k.Sources, func(s *Source) bool { return s.Address == ip }))
-	return err == nil && ip == own || local && isAll(host) || strings.EqualFold(to.Host, "localhost") && own.IsLoopback()
+	local := strings.EqualFold(to.Host, "localhost") ||
+		err == nil && (ip.IsLoopback() || slices.ContainsFunc(k.Sources, func(s *Source) bool {
+			return s.Address == ip
+		}))
+	return err == nil && ip == own || local && isAll(host) ||
+		strings.EqualFold(to.Host, "localhost") && own.IsLoopback()
 }
 
 // credentials go out over TLS only, and only to hosts that the file names. tls is what the block itself sets, "" for
@@ -510,7 +552,9 @@ func (k checker) dane(b *block, t *Traffic) {
 	}
 	for _, server := range k.Resolver.Servers {
 		if a := serverIP(server); a.IsValid() && !k.Resolver.trusts(a) {
-			k.problem(b, "dane", fmt.Sprintf("ask a validating server on this machine, or, if the way to it is safe, write resolver { trusted = [%q] }", a),
+			k.problem(b, "dane",
+				fmt.Sprintf("ask a validating server on this machine, or, if the way to it is safe, write resolver { "+
+					"trusted = [%q] }", a),
 				"dane: it needs DNSSEC, and the name server %s is not trusted to validate", a)
 			return
 		}
@@ -527,5 +571,7 @@ func serverIP(server string) netip.Addr {
 }
 
 func (r *Resolver) trusts(server netip.Addr) bool {
-	return server.IsLoopback() || slices.ContainsFunc(r.Trusted, func(p netip.Prefix) bool { return p.Contains(server) })
+	return server.IsLoopback() || slices.ContainsFunc(r.Trusted, func(p netip.Prefix) bool {
+		return p.Contains(server)
+	})
 }

@@ -81,7 +81,8 @@ type StatusRange string
 // UnmarshalText takes a range.
 func (s *StatusRange) UnmarshalText(text []byte) error {
 	if _, err := bounce.ParseStatus(string(text)); err != nil {
-		return settings.Wrong(`write it as "5.1.1", "x.1.1" for any class, "5.7.606-649" or "x.6.*"`, "%s is not an enhanced status code", settings.Quoted(string(text)))
+		return settings.Wrong(`write it as "5.1.1", "x.1.1" for any class, "5.7.606-649" or "x.6.*"`,
+			"%s is not an enhanced status code", settings.Quoted(string(text)))
 	}
 	*s = StatusRange(text)
 	return nil
@@ -104,25 +105,32 @@ func (k checker) classifies() {
 		if r.Provider != "" && k.resolved.providers[r.Provider] == nil {
 			k.reference(&r.block, "provider", "provider", r.Provider, providerNames(k.Providers))
 		}
-		if len(r.Codes)+len(r.Status)+len(r.Words) == 0 && r.Pattern == "" && !r.Set("codes") && !r.Set("status") && !r.Set("words") && !r.Set("pattern") {
-			k.problem(&r.block, "words", `write a condition, such as words = ["over the limit"], codes = [552], or status = ["5.2.2"]`,
+		if len(r.Codes)+len(r.Status)+len(r.Words) == 0 && r.Pattern == "" && !r.Set("codes") && !r.Set("status") &&
+			!r.Set("words") && !r.Set("pattern") {
+			k.problem(&r.block, "words",
+				`write a condition, such as words = ["over the limit"], codes = [552], or status = ["5.2.2"]`,
 				"classify %q would give its class to every refusal", r.Name)
 		}
 		for _, w := range r.Words {
 			if len(strings.TrimSpace(w)) < 2 || len(w) > maxPhrase {
-				k.problem(&r.block, "words", "write what the reply has, such as \"over the limit\"", "words: %s must have from 2 to %d octets", settings.Quoted(w), maxPhrase)
+				k.problem(&r.block, "words", "write what the reply has, such as \"over the limit\"",
+					"words: %s must have from 2 to %d octets", settings.Quoted(w), maxPhrase)
 			}
 		}
 		if len(r.Pattern) > maxExpression {
-			k.problem(&r.block, "pattern", "write several classify blocks", "pattern: it has %d octets, and at most %d are allowed", len(r.Pattern), maxExpression)
+			k.problem(&r.block, "pattern", "write several classify blocks",
+				"pattern: it has %d octets, and at most %d are allowed", len(r.Pattern), maxExpression)
 		}
 		if r.Pattern != "" && bounce.Needs(anyCase+string(r.Pattern)) == nil {
 			if wordless++; wordless > maxWordless {
-				k.problem(&r.block, "pattern", `add a word of the reply to it, such as "quota.*[0-9]+ MB"`, "pattern: at most %d patterns may be without a word that the reply must have: each costs time with every reply", maxWordless)
+				k.problem(&r.block, "pattern", `add a word of the reply to it, such as "quota.*[0-9]+ MB"`,
+					"pattern: at most %d patterns may be without a word that the reply must have: each costs time "+
+						"with every reply", maxWordless)
 			}
 		}
 		if i == maxClassify {
-			k.problem(&r.block, "", "put several words into a block", "there are more than %d classify blocks", maxClassify)
+			k.problem(&r.block, "", "put several words into a block",
+				"there are more than %d classify blocks", maxClassify)
 		}
 	}
 }
@@ -190,7 +198,8 @@ func (r *Regexp) UnmarshalText(text []byte) error {
 		if e := (*syntax.Error)(nil); errors.As(err, &e) {
 			reason = e.Code.String()
 		}
-		return settings.Wrong(`write a regular expression of RE2, with \\ for each backslash, such as "4\\.7\\.[0-9]+"`, "%s is not a pattern: %s", settings.Quoted(string(text)), reason)
+		return settings.Wrong(`write a regular expression of RE2, with \\ for each backslash, such as "4\\.7\\.[0-9]+"`,
+			"%s is not a pattern: %s", settings.Quoted(string(text)), reason)
 	}
 	*r = Regexp(text)
 	return nil

@@ -63,27 +63,35 @@ func (k checker) console(taken *claims) {
 	}
 	k.claim(taken, c.Address, "console", &c.block)
 	if !c.TLS.Enabled() && len(c.TrustedProxies) == 0 && !isLoopback(c.Address) {
-		k.problem(&c.block, "address", `give it tls { certificate = "...", key = "..." }, or name the proxy with TLS in front of it: trusted_proxies = ["192.0.2.1"]`,
+		k.problem(&c.block, "address",
+			`give it tls { certificate = "...", key = "..." }, or name the proxy with TLS in front of it: trusted_proxies = ["192.0.2.1"]`,
 			"console: passwords would come in clear over the network to %s", c.Address)
 	}
 	if c.Users == "" {
-		k.problem(&c.block, "users", `write users = "/etc/mta/console-users", and add users with 'mta console user add'; 'mta console' needs none`,
+		k.problem(&c.block, "users",
+			`write users = "/etc/mta/console-users", and add users with 'mta console user add'; 'mta console' needs none`,
 			"console: nobody could log in: there is no users file")
 	}
 	k.certificates(&c.block, "console", c.TLS)
-	k.notEverybody(&c.block, "trusted_proxies", c.TrustedProxies, "name the addresses of your proxies", "claim any address")
+	k.notEverybody(&c.block, "trusted_proxies", c.TrustedProxies, "name the addresses of your proxies",
+		"claim any address")
 	if c.UserHeader != "" && len(c.TrustedProxies) == 0 {
-		k.problem(&c.block, "user_header", `name the proxy that logs users in: trusted_proxies = ["192.0.2.1"]`, "console: user_header counts from trusted proxies only, and there are none")
+		k.problem(&c.block, "user_header", `name the proxy that logs users in: trusted_proxies = ["192.0.2.1"]`,
+			"console: user_header counts from trusted proxies only, and there are none")
 	}
 	if c.UserHeader != "" && !headerName.MatchString(c.UserHeader) {
-		k.problem(&c.block, "user_header", `write the name of a header field, such as "X-Remote-User"`, "user_header: %q is no name of a header field", c.UserHeader)
+		k.problem(&c.block, "user_header", `write the name of a header field, such as "X-Remote-User"`,
+			"user_header: %q is no name of a header field", c.UserHeader)
 	}
-	if c.BasePath != "" && (!pathPrefix.MatchString(c.BasePath) || strings.Contains(c.BasePath+"/", "/../") || strings.Contains(c.BasePath+"/", "/./")) {
-		k.problem(&c.block, "base_path", `write it as "/mta": a slash at the beginning, none at the end`, "base_path: %q is no path", c.BasePath)
+	if c.BasePath != "" && (!pathPrefix.MatchString(c.BasePath) || strings.Contains(c.BasePath+"/", "/../") ||
+		strings.Contains(c.BasePath+"/", "/./")) {
+		k.problem(&c.block, "base_path", `write it as "/mta": a slash at the beginning, none at the end`,
+			"base_path: %q is no path", c.BasePath)
 	}
 	for _, h := range c.Hosts {
 		if _, err := netip.ParseAddr(strings.Trim(h, "[]")); err != nil && checkHostname(h) != nil && h != "localhost" {
-			k.problem(&c.block, "hosts", `write names without ports, such as "mta1.example.com"`, "hosts: %q is no host's name", h)
+			k.problem(&c.block, "hosts", `write names without ports, such as "mta1.example.com"`,
+				"hosts: %q is no host's name", h)
 		}
 	}
 }

@@ -74,7 +74,8 @@ func (d *Date) UnmarshalText(text []byte) error {
 	*d = Date(text)
 	if _, err := d.parse(); err != nil {
 		*d = ""
-		return settings.Wrong(`write it as "2026-01-31" or "2026-01-31T12:00:00Z"`, "%s is not a date", settings.Quoted(string(text)))
+		return settings.Wrong(`write it as "2026-01-31" or "2026-01-31T12:00:00Z"`, "%s is not a date",
+			settings.Quoted(string(text)))
 	}
 	return nil
 }
@@ -96,8 +97,8 @@ func (d Date) Time() time.Time {
 }
 
 // DKIMFor lists the blocks that sign a tenant's mail from an author's domain: those aligned with the domain, as DMARC
-// wants one to be, first, and the longest of their domains before the others. Of several authors, or those that could be
-// the author, these are the blocks that sign for one of them: see Stranger. Without one, they sign for anybody.
+// wants one to be, first, and the longest of their domains before the others. Of several authors, or those that could
+// be the author, these are the blocks that sign for one of them: see Stranger. Without one, they sign for anybody.
 func (c *Config) DKIMFor(tenant string, authors ...string) []*DKIM {
 	if len(authors) == 0 {
 		authors = []string{""} // whom blocks fit that sign anybody's mail
@@ -115,8 +116,8 @@ func (c *Config) DKIMFor(tenant string, authors ...string) []*DKIM {
 	return found
 }
 
-// Stranger returns the first of several authors' domains that a tenant may not write as: neither do its senders cover it,
-// nor does a block of that organization sign the tenant's mail. "": there is none.
+// Stranger returns the first of several authors' domains that a tenant may not write as: neither do its senders cover
+// it, nor does a block of that organization sign the tenant's mail. "": there is none.
 func (c *Config) Stranger(tenant string, authors ...string) string {
 	t := c.Tenant(tenant)
 	if tenant == "" || len(c.Tenants) == 0 || len(authors) < 2 {
@@ -147,7 +148,9 @@ func (c *Config) fitting(authors []string) (found []*DKIM) {
 
 // Withheld lists the blocks that fit authors' domains, name no tenants, and must not sign this tenant's mail.
 func (c *Config) Withheld(tenant string, authors ...string) []*DKIM {
-	return slices.DeleteFunc(c.fitting(authors), func(d *DKIM) bool { return len(d.Tenants) > 0 || c.maySign(d, tenant) })
+	return slices.DeleteFunc(c.fitting(authors), func(d *DKIM) bool {
+		return len(d.Tenants) > 0 || c.maySign(d, tenant)
+	})
 }
 
 // Waits reports whether mail that blocks should sign and can't waits, and doesn't leave without a signature.
@@ -218,12 +221,15 @@ func (c *Config) Unsigned() (out []string) {
 		if len(names) == 0 {
 			continue
 		}
-		remedy := fmt.Sprintf("give them senders that cover it, or name each tenant that it signs for: tenants = [%s]", quoted(slices.Concat(signed[d], names), ", and %d more"))
+		remedy := fmt.Sprintf("give them senders that cover it, or name each tenant that it signs for: tenants = [%s]",
+			quoted(slices.Concat(signed[d], names), ", and %d more"))
 		if slices.Contains(d.Senders, everybody) { // it signs beside the author's domain
 			remedy = `write tenants = ["*"] into the block to sign for all`
 		}
-		out = append(out, fmt.Sprintf("%s: mail of %s leaves without a signature of %s: a dkim block signs for tenants whose senders cover its domain, or that its tenants name; %s",
-			d.Origin("domain"), tenants(names), d.Domain, remedy))
+		out = append(out,
+			fmt.Sprintf("%s: mail of %s leaves without a signature of %s: a dkim block signs for tenants whose "+
+				"senders cover its domain, or that its tenants name; %s",
+				d.Origin("domain"), tenants(names), d.Domain, remedy))
 	}
 	return out
 }
@@ -314,10 +320,12 @@ func (k checker) dkim() {
 	published := make(map[string]*DKIMKey)
 	for _, d := range k.DKIMs {
 		if d.Domain == "" || strings.HasPrefix(d.Domain, "[") {
-			k.problem(&d.block, "domain", `write the signing domain, such as domain = "example.com"`, "dkim %q has no domain", d.Name)
+			k.problem(&d.block, "domain", `write the signing domain, such as domain = "example.com"`,
+				"dkim %q has no domain", d.Name)
 		}
 		if len(d.Senders) == 0 && d.Set("senders") {
-			k.problem(&d.block, "senders", "remove it to sign for the domain itself and all names below it", "senders: dkim %q signs no mail", d.Name)
+			k.problem(&d.block, "senders", "remove it to sign for the domain itself and all names below it",
+				"senders: dkim %q signs no mail", d.Name)
 		}
 		for _, t := range d.Tenants {
 			if t != everybody && k.Tenant(t) == nil && !k.listenersTenant(t) {
@@ -325,13 +333,16 @@ func (k checker) dkim() {
 			}
 		}
 		if len(d.Keys) == 0 {
-			k.problem(&d.block, "key", `generate one with 'mta dkim keygen', and write key "selector" { file = "..." }`, "dkim %q has no key", d.Name)
+			k.problem(&d.block, "key", `generate one with 'mta dkim keygen', and write key "selector" { file = "..." }`,
+				"dkim %q has no key", d.Name)
 		}
 		for _, key := range d.Keys {
 			k.dkimKey(d, key)
 			name := key.Selector + "." + d.Domain
-			if other := published[name]; other != nil && (other.File != key.File || other.PrivateKey != key.PrivateKey) {
-				k.problem(&key.block, "key", "give one of them another selector", "%s: this selector of %s already has a key in line %d", key.Title(), d.Domain, other.Line())
+			if other := published[name]; other != nil &&
+				(other.File != key.File || other.PrivateKey != key.PrivateKey) {
+				k.problem(&key.block, "key", "give one of them another selector",
+					"%s: this selector of %s already has a key in line %d", key.Title(), d.Domain, other.Line())
 			}
 			published[name] = key
 		}
@@ -345,13 +356,16 @@ func (k checker) listenersTenant(name string) bool {
 
 func (k checker) dkimKey(d *DKIM, key *DKIMKey) {
 	if !IsSelector(key.Selector) {
-		k.problem(&key.block, "", `write letters, digits and hyphens, such as key "2026a"`, "%s is not a selector", settings.Quoted(key.Selector))
+		k.problem(&key.block, "", `write letters, digits and hyphens, such as key "2026a"`, "%s is not a selector",
+			settings.Quoted(key.Selector))
 	}
 	switch {
 	case key.File == "" && key.PrivateKey == "" && !key.Set("private_key"):
-		k.problem(&key.block, "file", `write file = "/etc/mta/dkim/NAME.pem"; 'mta dkim keygen' generates one`, "%s of dkim %q has no private key", key.Title(), d.Name)
+		k.problem(&key.block, "file", `write file = "/etc/mta/dkim/NAME.pem"; 'mta dkim keygen' generates one`,
+			"%s of dkim %q has no private key", key.Title(), d.Name)
 	case key.PrivateKey == "" && key.File == "":
-		k.problem(&key.block, "private_key", "set the environment variable, or name a file", "private_key of %s is empty", key.Title())
+		k.problem(&key.block, "private_key", "set the environment variable, or name a file",
+			"private_key of %s is empty", key.Title())
 	case key.File != "" && key.PrivateKey != "":
 		k.problem(&key.block, "private_key", "remove one of them", "%s has both file and private_key", key.Title())
 	case key.PrivateKey != "":
@@ -360,7 +374,9 @@ func (k checker) dkimKey(d *DKIM, key *DKIMKey) {
 			key.loaded, err = dkim.NewKey(d.Domain, key.Selector, signer)
 		}
 		if err != nil {
-			k.problem(&key.block, "private_key", "write the key in base64, as in the body of a PEM file, without line breaks", "private_key of %s: %s", key.Title(), err)
+			k.problem(&key.block, "private_key",
+				"write the key in base64, as in the body of a PEM file, without line breaks", "private_key of %s: %s",
+				key.Title(), err)
 		}
 	}
 }
@@ -372,8 +388,11 @@ func (k checker) sameTime(d *DKIM, key *DKIMKey) {
 		if other == key {
 			return
 		}
-		if key.loaded != nil && other.loaded != nil && key.loaded.Algorithm() == other.loaded.Algorithm() && key.From.Time().Equal(other.From.Time()) {
-			k.problem(&key.block, "from", `write when it takes over, such as from = "2026-07-01"`, "%s and %s are both %s and take over at the same time", key.Title(), other.Title(), key.loaded.Algorithm())
+		if key.loaded != nil && other.loaded != nil && key.loaded.Algorithm() == other.loaded.Algorithm() &&
+			key.From.Time().Equal(other.From.Time()) {
+			k.problem(&key.block, "from", `write when it takes over, such as from = "2026-07-01"`,
+				"%s and %s are both %s and take over at the same time", key.Title(), other.Title(),
+				key.loaded.Algorithm())
 			return
 		}
 	}

@@ -48,7 +48,8 @@ func (k checker) inbound(l *Listener) {
 	in := &l.Inbound
 	for _, d := range in.Domains {
 		if ascii, err := envelope.ToASCII(d); err != nil || ascii == "" || strings.ContainsAny(d, "*[@") {
-			k.problem(&l.block, "inbound.domains", `write it as "b.example.com"`, "domains: %s is not a domain", settings.Quoted(d))
+			k.problem(&l.block, "inbound.domains", `write it as "b.example.com"`, "domains: %s is not a domain",
+				settings.Quoted(d))
 		}
 	}
 	for _, set := range []struct {
@@ -56,19 +57,23 @@ func (k checker) inbound(l *Listener) {
 		there bool
 	}{{"complaints", len(in.Complaints) > 0}, {"unsubscribe", in.Unsubscribe}, {"forward", in.Forward != ""}} {
 		if set.there && !in.On() {
-			k.problem(&l.block, "inbound."+set.name, `write domains = ["b.example.com"], too`, "inbound of listener %q has %s, but no domains: it takes nothing", l.Name, set.name)
+			k.problem(&l.block, "inbound."+set.name, `write domains = ["b.example.com"], too`,
+				"inbound of listener %q has %s, but no domains: it takes nothing", l.Name, set.name)
 			return
 		}
 	}
 	if in.On() && !k.Accounting.Enabled {
-		k.problem(&l.block, "inbound.domains", "remove the block inbound, or write accounting { enabled = true }", "inbound of listener %q would take reports and record none: the accounting log is off", l.Name)
+		k.problem(&l.block, "inbound.domains", "remove the block inbound, or write accounting { enabled = true }",
+			"inbound of listener %q would take reports and record none: the accounting log is off", l.Name)
 	}
 	for _, text := range in.Complaints {
 		switch a, err := envelope.ParseAddress(text); {
 		case err != nil || a.Null():
-			k.problem(&l.block, "inbound.complaints", `write it as "fbl@b.example.com"`, "complaints: %s is not a mail address", settings.Quoted(text))
+			k.problem(&l.block, "inbound.complaints", `write it as "fbl@b.example.com"`,
+				"complaints: %s is not a mail address", settings.Quoted(text))
 		case !in.has(a.Domain()):
-			k.problem(&l.block, "inbound.complaints", "add its domain to domains, or use an address at one of them", "complaints: the domain of %s is not among domains", settings.Quoted(text))
+			k.problem(&l.block, "inbound.complaints", "add its domain to domains, or use an address at one of them",
+				"complaints: the domain of %s is not among domains", settings.Quoted(text))
 		}
 	}
 	if in.Forward == "" {
@@ -76,8 +81,10 @@ func (k checker) inbound(l *Listener) {
 	}
 	switch a, err := envelope.ParseAddress(in.Forward); {
 	case err != nil || a.Null():
-		k.problem(&l.block, "inbound.forward", `write it as "postmaster@corp.example"`, "forward: %s is not a mail address", settings.Quoted(in.Forward))
+		k.problem(&l.block, "inbound.forward", `write it as "postmaster@corp.example"`,
+			"forward: %s is not a mail address", settings.Quoted(in.Forward))
 	case k.InboundDomain(a.Domain()):
-		k.problem(&l.block, "inbound.forward", "name a mailbox elsewhere", "forward: %s is at an inbound domain of this relay: the mail would loop", settings.Quoted(in.Forward))
+		k.problem(&l.block, "inbound.forward", "name a mailbox elsewhere",
+			"forward: %s is at an inbound domain of this relay: the mail would loop", settings.Quoted(in.Forward))
 	}
 }

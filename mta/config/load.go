@@ -18,10 +18,12 @@ var remedies = map[string]string{
 	"Plan sliding_hour_factor": noPacing,
 	"Plan hour":                "remove the line: an hour of a plan has 60 minutes",
 	"Suppression feed_status":  `remove the line: the class of a refusal decides now, and class "NAME" blocks change which; 'mta bounce classify --reply' shows the class of a reply`,
-	"backlog_threshold":        "remove the line: the relay now opens another connection when mail would wait longer than one round trip to the host",
+	"backlog_threshold": "remove the line: the relay now opens another connection when mail would wait longer " +
+		"than one round trip to the host",
 }
 
-const noPacing = "remove the line: the relay always uses the tested value; 'mta warmup simulate' tries others, in a plan file"
+const noPacing = "remove the line: the relay always uses the tested value; 'mta warmup simulate' tries others, in a " +
+	"plan file"
 
 // Load reads the file at path, and the files that it names (certificates). env looks up
 // environment variables, as os.Getenv does. When the content is wrong the error is
@@ -64,7 +66,8 @@ func Default() *Config {
 }
 
 // parse gives a configuration that is complete only when there are no problems.
-func parse(src []byte, filename string, env func(string) string, hostname func() string) (*Config, *settings.Collector) {
+func parse(src []byte, filename string, env func(string) string,
+	hostname func() string) (*Config, *settings.Collector) {
 	c := builtIn()
 	listeners := c.Listeners
 	c.Listeners = nil

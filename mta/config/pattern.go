@@ -25,7 +25,8 @@ func (p *Pattern) UnmarshalText(text []byte) error {
 		return nil
 	case strings.HasPrefix(in, "["):
 		if !isLiteral(in) {
-			return settings.Wrong(`write it as "[192.0.2.1]" or "[IPv6:2001:db8::1]"`, "%s is not an address literal", settings.Quoted(in))
+			return settings.Wrong(`write it as "[192.0.2.1]" or "[IPv6:2001:db8::1]"`, "%s is not an address literal",
+				settings.Quoted(in))
 		}
 	case strings.Contains(name, "*"):
 		return settings.Wrong(remedy, "%s has a misplaced *", settings.Quoted(in))
@@ -82,7 +83,8 @@ func (s *Smarthost) UnmarshalText(text []byte) error {
 		return settings.Wrong(remedy, "this is not the address of a mail host")
 	}
 	if u.User != nil {
-		return settings.Wrong("put them into the settings username and password of the block", "a route must not hold a user name or a password")
+		return settings.Wrong("put them into the settings username and password of the block",
+			"a route must not hold a user name or a password")
 	}
 	if u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
 		return settings.Wrong(remedy, "%s has more than a host and a port", settings.Quoted(in))

@@ -202,7 +202,9 @@ func (p *Plan) begins() time.Time {
 func (c *Config) Late(now time.Time) (late []string) {
 	for _, p := range c.Plans {
 		if at := p.begins(); !at.IsZero() && at.Before(now) {
-			late = append(late, fmt.Sprintf("%s: begin, %s, has passed: a source put under plan %q now begins immediately", p.Origin("begin"), p.Begin, p.Name))
+			late = append(late,
+				fmt.Sprintf("%s: begin, %s, has passed: a source put under plan %q now begins immediately",
+					p.Origin("begin"), p.Begin, p.Name))
 		}
 	}
 	return late
@@ -214,9 +216,11 @@ func (p *Plan) SetDefaults() {
 	p.StartStage, p.Nodes, p.EaseOut = d.StartStage, 1, d.EaseOut
 	h := &d.Health
 	p.Health = PlanHealth{
-		MinSample: int(h.MinSample), MinFill: h.MinFill, Refusals: namesOf(bounce.Class.AboutUs), Bounces: namesOf(countsAsBounce),
+		MinSample: int(h.MinSample), MinFill: h.MinFill, Refusals: namesOf(bounce.Class.AboutUs),
+		Bounces:      namesOf(countsAsBounce),
 		AdvanceBelow: PlanLimits(h.AdvanceBelow), RegressAbove: PlanLimits(h.RegressAbove),
-		Pause: PlanPause{Share: h.Pause.Share, Sample: h.Pause.Sample, Seconds: int(h.Pause.Seconds), Probe: h.Pause.Probe},
+		Pause: PlanPause{Share: h.Pause.Share, Sample: h.Pause.Sample, Seconds: int(h.Pause.Seconds),
+			Probe: h.Pause.Probe},
 	}
 }
 
@@ -302,11 +306,13 @@ func (p *Plan) warmup() *warmup.Plan {
 	out.Health = warmup.Health{
 		MinSample: int64(h.MinSample), MinFill: h.MinFill,
 		AdvanceBelow: warmup.Limits(h.AdvanceBelow), RegressAbove: warmup.Limits(h.RegressAbove),
-		Pause: warmup.PauseRule{Share: h.Pause.Share, Sample: h.Pause.Sample, Seconds: int64(h.Pause.Seconds), Probe: h.Pause.Probe},
+		Pause: warmup.PauseRule{Share: h.Pause.Share, Sample: h.Pause.Sample, Seconds: int64(h.Pause.Seconds),
+			Probe: h.Pause.Probe},
 	}
 	for _, v := range p.Providers {
 		if out.Shares == nil {
-			out.Shares, out.Growths, out.OwnStages = make(map[string]float64), make(map[string]float64), make(map[string]bool)
+			out.Shares, out.Growths, out.OwnStages = make(map[string]float64), make(map[string]float64),
+				make(map[string]bool)
 		}
 		if v.Set("share") || !v.Set("growth") && !v.OwnStage { // a block must have something
 			out.Shares[v.Provider] = v.Share
@@ -393,7 +399,8 @@ func (k checker) plans() {
 			k.problem(&p.block, "nodes", "use fewer relays for the address, or larger caps for each stage", "%s", err)
 		}
 		if p.Node > p.Nodes {
-			k.problem(&p.block, "node", "number the relays from 1 to nodes, each in its own file", "node %d of %d relays", p.Node, p.Nodes)
+			k.problem(&p.block, "node", "number the relays from 1 to nodes, each in its own file",
+				"node %d of %d relays", p.Node, p.Nodes)
 		}
 		for _, name := range slices.Sorted(maps.Keys(p.Weights)) {
 			if !k.counted(name) {
@@ -402,13 +409,15 @@ func (k checker) plans() {
 		}
 		for _, v := range p.Providers {
 			if !k.counted(v.Provider) {
-				k.reference(&v.block, "provider", "provider", v.Provider, append(providerNames(k.Providers), warmup.Other))
+				k.reference(&v.block, "provider", "provider", v.Provider,
+					append(providerNames(k.Providers), warmup.Other))
 			}
 		}
 		for _, s := range p.Stages {
 			for _, v := range s.Providers {
 				if !k.counted(v.Provider) {
-					k.reference(&v.block, "provider", "provider", v.Provider, append(providerNames(k.Providers), warmup.Other))
+					k.reference(&v.block, "provider", "provider", v.Provider,
+						append(providerNames(k.Providers), warmup.Other))
 				}
 			}
 		}
@@ -425,12 +434,14 @@ func (c *Config) shortenHours(text string) error {
 	}
 	hour, err := time.ParseDuration(text)
 	if err != nil || hour < time.Second || hour > time.Hour {
-		return fmt.Errorf("%s=%s in the environment is not a duration from 1s to 1h; outside of tests, unset it", testHours, text)
+		return fmt.Errorf("%s=%s in the environment is not a duration from 1s to 1h; outside of tests, unset it",
+			testHours, text)
 	}
 	for _, p := range c.resolved.plans {
 		p.Hour = hour
 	}
-	c.warnings = append(c.warnings, fmt.Sprintf("%s=%s in the environment: warm-up plans send an hour's volume in %v", testHours, text, hour))
+	c.warnings = append(c.warnings,
+		fmt.Sprintf("%s=%s in the environment: warm-up plans send an hour's volume in %v", testHours, text, hour))
 	return nil
 }
 

@@ -43,7 +43,9 @@ func (p *Pool) PatienceOf(t *Tenant, tier int) time.Duration {
 // patience complains of mail that would wait until it is given up.
 func (k checker) patience(b *block, setting string, patience time.Duration) {
 	if b.Set(setting) && patience > k.Defaults.Traffic.MaxAge {
-		k.problem(b, setting, "write a shorter one, or a longer max_age in defaults", "%s: %s is longer than max_age, %s: mail would expire while it waits", setting, patience, k.Defaults.Traffic.MaxAge)
+		k.problem(b, setting, "write a shorter one, or a longer max_age in defaults",
+			"%s: %s is longer than max_age, %s: mail would expire while it waits", setting, patience,
+			k.Defaults.Traffic.MaxAge)
 	}
 }
 
@@ -55,7 +57,9 @@ func Mark(header string) (name, value string, ok bool) {
 	name, value, _ = strings.Cut(header, ":")
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 	printable := func(c rune) bool { return c > ' ' && c < 0x7f }
-	ok = name != "" && len(header) <= maxMark && strings.IndexFunc(name, func(c rune) bool { return !printable(c) }) < 0 &&
+	ok = name != "" && len(header) <= maxMark && strings.IndexFunc(name, func(c rune) bool {
+		return !printable(c)
+	}) < 0 &&
 		strings.IndexFunc(value, unicode.IsControl) < 0
 	return name, value, ok
 }
@@ -80,7 +84,9 @@ func (k checker) selectors() {
 	marks := make(map[string]bool)
 	for _, s := range k.Selectors() {
 		if len(s.Tenants)+len(s.Tiers)+len(s.Campaigns)+len(s.SenderDomains)+len(s.Headers) == 0 {
-			k.problem(&s.block, "", `write, for example, header = ["X-MTA-Engaged: yes"]; or tenant, tier, campaign or sender_domain`, "%s is empty", s.Title())
+			k.problem(&s.block, "",
+				`write, for example, header = ["X-MTA-Engaged: yes"]; or tenant, tier, campaign or sender_domain`,
+				"%s is empty", s.Title())
 		}
 		for _, name := range s.Tenants {
 			if k.Tenant(name) == nil {
@@ -89,12 +95,15 @@ func (k checker) selectors() {
 		}
 		for _, d := range s.SenderDomains {
 			if a, err := envelope.ToASCII(d); err != nil || a != strings.ToLower(d) {
-				k.problem(&s.block, "sender_domain", "write the domain in A-label form, such as news.example.com", "sender_domain: %q is not a domain", d)
+				k.problem(&s.block, "sender_domain", "write the domain in A-label form, such as news.example.com",
+					"sender_domain: %q is not a domain", d)
 			}
 		}
 		for _, h := range s.Headers {
 			if _, _, ok := Mark(h); !ok {
-				k.problem(&s.block, "header", fmt.Sprintf(`write a field and its value, such as "X-MTA-Engaged: yes", in %d octets at most`, maxMark), "header: %q is not a header field", h)
+				k.problem(&s.block, "header",
+					fmt.Sprintf(`write a field and its value, such as "X-MTA-Engaged: yes", in %d octets at most`,
+						maxMark), "header: %q is not a header field", h)
 			}
 			if marks[strings.ToLower(h)] = true; len(marks) == maxMarks+1 {
 				k.problem(&s.block, "header", "remove some", "header: more than %d header fields in the file", maxMarks)
@@ -103,8 +112,11 @@ func (k checker) selectors() {
 	}
 	for _, p := range k.Pools {
 		excepts := func(d *Dedicated) bool { return len(d.Except) > 0 }
-		if len(p.Shared) == 0 && len(p.Dedicated) > 0 && !slices.ContainsFunc(p.Dedicated, func(d *Dedicated) bool { return !excepts(d) }) {
-			k.problem(&p.Dedicated[0].block, "except", `write shared = ["name of a source"] in the pool, or remove except from one of its dedicated sources`,
+		if len(p.Shared) == 0 && len(p.Dedicated) > 0 && !slices.ContainsFunc(p.Dedicated, func(d *Dedicated) bool {
+			return !excepts(d)
+		}) {
+			k.problem(&p.Dedicated[0].block, "except",
+				`write shared = ["name of a source"] in the pool, or remove except from one of its dedicated sources`,
 				"pool %q has no source for mail that its dedicated sources exclude", p.Name)
 		}
 	}
@@ -135,9 +147,11 @@ func (k checker) pools() {
 
 func (k checker) pool(p *Pool) {
 	if len(p.Shared) == 0 && len(p.Dedicated) == 0 && p.Title() != "" {
-		k.problem(&p.block, "shared", `write shared = ["name of a source"], or dedicated "name of a source" {}`, "pool %q has no sources", p.Name)
+		k.problem(&p.block, "shared", `write shared = ["name of a source"], or dedicated "name of a source" {}`,
+			"pool %q has no sources", p.Name)
 	} else if len(p.Shared) == 0 && p.Overflow == "shared" && !p.Failed("shared") {
-		k.problem(&p.block, "overflow", `write shared = ["name of a source"], or overflow = "hold" to make that mail wait`,
+		k.problem(&p.block, "overflow",
+			`write shared = ["name of a source"], or overflow = "hold" to make that mail wait`,
 			`overflow: pool %q has no shared sources for the mail that exceeds the plans of its dedicated ones`, p.Name)
 	}
 	k.patience(&p.block, "patience", p.Patience)
@@ -145,9 +159,11 @@ func (k checker) pool(p *Pool) {
 		k.patience(&p.block, "tier_patience", slices.Max(p.TierPatience))
 		switch {
 		case n > maxTiers:
-			k.problem(&p.block, "tier_patience", "remove the last ones", "tier_patience: has %d durations, but there are %d tiers", n, maxTiers)
+			k.problem(&p.block, "tier_patience", "remove the last ones",
+				"tier_patience: has %d durations, but there are %d tiers", n, maxTiers)
 		case p.Set("patience") || p.Set("patience_tier"):
-			k.problem(&p.block, "tier_patience", "remove patience and patience_tier", "tier_patience: replaces patience and patience_tier")
+			k.problem(&p.block, "tier_patience", "remove patience and patience_tier",
+				"tier_patience: replaces patience and patience_tier")
 		}
 	}
 	for _, name := range p.Shared {
@@ -160,7 +176,8 @@ func (k checker) pool(p *Pool) {
 			k.reference(&d.block, "dedicated", "source", d.Name, sourceNames(k.Sources))
 		}
 		if slices.Contains(p.Shared, d.Name) {
-			k.problem(&d.block, "dedicated", "remove it from one of them", "source %q is both dedicated and shared in pool %q", d.Name, p.Name)
+			k.problem(&d.block, "dedicated", "remove it from one of them",
+				"source %q is both dedicated and shared in pool %q", d.Name, p.Name)
 		}
 		if d.Plan != "" && k.WarmupPlan(d.Plan) == nil {
 			k.reference(&d.block, "plan", "plan", d.Plan, k.WarmupPlans())
@@ -227,7 +244,8 @@ func (k checker) nameless(w warming) {
 	if w.source.Failed("address") {
 		return
 	}
-	k.problem(&w.at.block, "plan", fmt.Sprintf(`write its address: source %q { address = "192.0.2.20" }`, w.source.Name),
+	k.problem(&w.at.block, "plan",
+		fmt.Sprintf(`write its address: source %q { address = "192.0.2.20" }`, w.source.Name),
 		"source %q has no address, which a plan requires", w.source.Name)
 }
 
@@ -252,7 +270,8 @@ func (k checker) bound(w warming, told map[beside]bool) {
 	if p := k.Pool(DefaultPool); p.Title() == "" {
 		for _, name := range p.Shared { // nobody wrote it: the source itself is in the way
 			if s := k.Source(name); s.Title() != "" {
-				k.unplanned(w, s, &s.block, "address", `in pool "default", which has all sources that no pool dedicates,`, told)
+				k.unplanned(w, s, &s.block, "address",
+					`in pool "default", which has all sources that no pool dedicates,`, told)
 			}
 		}
 	}
@@ -270,7 +289,9 @@ func (k checker) unplanned(w warming, s *Source, b *block, setting, used string,
 	if told[beside{b, s}] {
 		return
 	}
-	reason, hint := "", fmt.Sprintf("all mail from an address counts toward its plan: remove it here, or write dedicated %q { plan = %q }", s.Name, w.plan)
+	reason, hint := "",
+		fmt.Sprintf("all mail from an address counts toward its plan: remove it here, or write dedicated %q { plan = "+
+			"%q }", s.Name, w.plan)
 	switch {
 	case s == w.source:
 		reason = " and"
@@ -286,7 +307,8 @@ func (k checker) unplanned(w warming, s *Source, b *block, setting, used string,
 		return
 	}
 	told[beside{b, s}] = true
-	k.problem(b, setting, hint, "source %q is %s%s warms up by plan %q in %s", s.Name, used, reason, w.plan, w.pool.Title())
+	k.problem(b, setting, hint, "source %q is %s%s warms up by plan %q in %s", s.Name, used, reason,
+		w.plan, w.pool.Title())
 }
 
 // sameProxy reports whether a SOCKS5 proxy could choose one address for both.

@@ -39,7 +39,8 @@ func (p *Proxy) UnmarshalText(text []byte) error {
 		return settings.Wrong(remedy, "this is not the address of a proxy")
 	}
 	if u.User != nil {
-		return settings.Wrong("put them into the settings proxy_username and proxy_password", "a proxy must not hold a user name or a password")
+		return settings.Wrong("put them into the settings proxy_username and proxy_password",
+			"a proxy must not hold a user name or a password")
 	}
 	if u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
 		return settings.Wrong(remedy, "%s has more than a host and a port", settings.Quoted(in))

@@ -25,7 +25,8 @@ func (k checker) receiver(s *Stream) {
 	}
 	for name, set := range map[string]bool{"user": s.User != "", "password": s.Password != ""} {
 		if set {
-			k.problem(&s.block, name, `write headers = [env("NAME")], a field such as "Authorization: Basic ..."`, "stream %q has a %s, which is for brokers, and leads to a web hook", s.Name, name)
+			k.problem(&s.block, name, `write headers = [env("NAME")], a field such as "Authorization: Basic ..."`,
+				"stream %q has a %s, which is for brokers, and leads to a web hook", s.Name, name)
 		}
 	}
 	u, err := url.Parse(s.To)
@@ -33,9 +34,12 @@ func (k checker) receiver(s *Stream) {
 	case err != nil || u.Hostname() == "" || u.Fragment != "":
 		k.problem(&s.block, "to", remedy, "to of stream %q is not a URL of a receiver", s.Name)
 	case u.User != nil:
-		k.problem(&s.block, "to", `write headers = [env("NAME")], a field such as "Authorization: Basic ..."`, "to of stream %q has a user, which every log would show", s.Name)
+		k.problem(&s.block, "to", `write headers = [env("NAME")], a field such as "Authorization: Basic ..."`,
+			"to of stream %q has a user, which every log would show", s.Name)
 	case u.Scheme == "http" && !s.AllowClear && !onThisMachine(u.Hostname()):
-		k.problem(&s.block, "to", `write https://, or allow_clear = true if the network is yours`, "to of stream %q: events would go over the network in clear, and anybody there could answer for the receiver", s.Name)
+		k.problem(&s.block, "to", `write https://, or allow_clear = true if the network is yours`,
+			"to of stream %q: events would go over the network in clear, and anybody there could answer for the "+
+				"receiver", s.Name)
 	case u.Scheme != "https" && u.Scheme != "http":
 		k.problem(&s.block, "to", remedy, "to of stream %q: there are no streams to %s URLs", s.Name, u.Scheme)
 	}
@@ -56,19 +60,24 @@ func (k checker) broker(s *Stream) {
 		return !onThisMachine(host)
 	})
 	if clear && !s.AllowClear {
-		k.problem(&s.block, "to", fmt.Sprintf(`write %s://, or allow_clear = true if the network is yours`, withTLS[a.Scheme]), "to of stream %q: events would go over the network in clear, and so would a password", s.Name)
+		k.problem(&s.block, "to", fmt.Sprintf(`write %s://, or allow_clear = true if the network is yours`,
+			withTLS[a.Scheme]), "to of stream %q: events would go over the network in clear, and so would a password",
+			s.Name)
 	}
 	if s.User != "" && s.Password == "" {
-		k.problem(&s.block, "password", `write password = env("NAME")`, "stream %q has a user without a password", s.Name)
+		k.problem(&s.block, "password", `write password = env("NAME")`,
+			"stream %q has a user without a password", s.Name)
 	}
 	if s.Password != "" && s.User == "" && a.Scheme != "nats" {
 		k.problem(&s.block, "user", `write user = "mta"`, "stream %q has a password without a user", s.Name)
 	}
 	if s.Format == "sendgrid" {
-		k.problem(&s.block, "format", `write format = "records" or "cloudevents"`, "stream %q: SendGrid's format is for web hooks", s.Name)
+		k.problem(&s.block, "format", `write format = "records" or "cloudevents"`,
+			"stream %q: SendGrid's format is for web hooks", s.Name)
 	}
 	if len(s.Secrets) > 0 {
-		k.problem(&s.block, "secrets", "remove them: a broker has a login, by user and password", "stream %q: signatures are for web hooks", s.Name)
+		k.problem(&s.block, "secrets", "remove them: a broker has a login, by user and password",
+			"stream %q: signatures are for web hooks", s.Name)
 	}
 	if len(s.Headers) > 0 {
 		k.problem(&s.block, "headers", "remove them", "stream %q: further fields are for web hooks", s.Name)

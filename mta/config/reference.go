@@ -32,7 +32,8 @@ func Reference() map[string]BlockReference {
 		own := settingsOf(name, v)
 		for f := range settings.Fields(v) {
 			if _, ok := own[f.Name]; ok {
-				b.Settings = append(b.Settings, SettingReference{f.Name, settings.Describe(f), defaultText(f), needsRestart(name, f)})
+				b.Settings = append(b.Settings,
+					SettingReference{f.Name, settings.Describe(f), defaultText(f), needsRestart(name, f)})
 			}
 		}
 		all[name] = b
@@ -86,7 +87,8 @@ func settingsOf(name string, v reflect.Value) map[string]settings.Field {
 	own := make(map[string]settings.Field)
 	for f := range settings.Fields(v) {
 		own[f.Name] = f
-		if _, shared := named(reflect.ValueOf(&Traffic{}).Elem(), f.Name); f.Kind != settings.Setting || shared && (name == "provider" || name == "domain") {
+		if _, shared := named(reflect.ValueOf(&Traffic{}).Elem(), f.Name); f.Kind != settings.Setting ||
+			shared && (name == "provider" || name == "domain") {
 			delete(own, f.Name)
 		}
 	}

@@ -66,7 +66,8 @@ func checkReturnPath(s string) error {
 		return nil
 	}
 	if a, err := envelope.ToASCII(s); err != nil || a == "" || strings.HasPrefix(s, "[") || len(a) > maxReturnPath {
-		return settings.Wrong(`write a domain whose MX leads to this relay, such as "b.example.com"`, "%s is not a domain for return paths", settings.Quoted(s))
+		return settings.Wrong(`write a domain whose MX leads to this relay, such as "b.example.com"`,
+			"%s is not a domain for return paths", settings.Quoted(s))
 	}
 	return nil
 }
@@ -141,29 +142,34 @@ func (k checker) returnPathKeys() {
 	b := &k.ReturnPaths
 	if len(b.Secrets) > 0 {
 		if _, err := b.Keys(); err != nil {
-			k.problem(&b.block, "secrets", `write secrets = [env("RETURN_PATH_SECRET")], with the same secret on all relays that get one another's reports`, "secrets: %s", err)
+			k.problem(&b.block, "secrets",
+				`write secrets = [env("RETURN_PATH_SECRET")], with the same secret on all relays that get one another's reports`, "secrets: %s", err)
 		}
 	}
 	for _, d := range k.SenderDomainBlocks {
 		if strings.HasPrefix(string(d.Pattern), "[") {
-			k.problem(&d.block, "", `write a domain, such as sender_domain "example.com"`, "%s is not a domain", d.Title())
+			k.problem(&d.block, "", `write a domain, such as sender_domain "example.com"`,
+				"%s is not a domain", d.Title())
 		}
 		if !d.Set("return_path") && d.Pool == "" && !d.Set("route") {
-			k.problem(&d.block, "return_path", `write return_path = "b.example.com", or "" for none; or pool, or route`, "%s has neither return_path nor pool nor route, and so no effect", d.Title())
+			k.problem(&d.block, "return_path", `write return_path = "b.example.com", or "" for none; or pool, or route`,
+				"%s has neither return_path nor pool nor route, and so no effect", d.Title())
 		}
 		k.perRecipient(&d.block, d.ReturnPath)
 	}
 	for _, t := range k.Tenants {
 		k.perRecipient(&t.block, t.ReturnPath)
 		if t.UnsubscribeMail && len(k.ReturnPathDomains()) == 0 {
-			k.problem(&t.block, "unsubscribe_mail", `also write return_path = "b.example.com"`, "unsubscribe_mail of tenant %q has no effect: its mail has no return path", t.Name)
+			k.problem(&t.block, "unsubscribe_mail", `also write return_path = "b.example.com"`,
+				"unsubscribe_mail of tenant %q has no effect: its mail has no return path", t.Name)
 		}
 	}
 }
 
 func (k checker) perRecipient(b *block, r ReturnPath) {
 	if r.PerRecipient && !r.On() {
-		k.problem(b, "per_recipient", `also write return_path = "b.example.com"`, "per_recipient of %s has no effect without return_path", b.Title())
+		k.problem(b, "per_recipient", `also write return_path = "b.example.com"`,
+			"per_recipient of %s has no effect without return_path", b.Title())
 	}
 }
 

@@ -84,12 +84,15 @@ func (k checker) streams() {
 		}
 		for _, h := range s.Headers {
 			name, value, ok := strings.Cut(string(h), ":")
-			if !ok || name == "" || textproto.TrimString(name) != name || strings.ContainsAny(string(h), "\r\n\x00") || textproto.TrimString(value) == "" {
-				k.problem(&s.block, "headers", `write it as "Authorization: Bearer ..."`, "headers of stream %q: a field is a name, a colon and a value", s.Name)
+			if !ok || name == "" || textproto.TrimString(name) != name || strings.ContainsAny(string(h), "\r\n\x00") ||
+				textproto.TrimString(value) == "" {
+				k.problem(&s.block, "headers", `write it as "Authorization: Bearer ..."`,
+					"headers of stream %q: a field is a name, a colon and a value", s.Name)
 			}
 		}
 		if !k.Accounting.Enabled {
-			k.problem(&s.block, "", "remove the stream, or write accounting { enabled = true }", "stream %q has no events: the accounting log is off", s.Name)
+			k.problem(&s.block, "", "remove the stream, or write accounting { enabled = true }",
+				"stream %q has no events: the accounting log is off", s.Name)
 		}
 	}
 }
@@ -124,7 +127,8 @@ func (s *Stream) readSecrets() (signer events.Signer, public []string, err error
 	}
 	if s.Format == "sendgrid" {
 		if len(s.Secrets) > 1 {
-			return nil, nil, fmt.Errorf("a request in SendGrid's format has one signature, and there are %d secrets", len(s.Secrets))
+			return nil, nil,
+				fmt.Errorf("a request in SendGrid's format has one signature, and there are %d secrets", len(s.Secrets))
 		}
 		key, err := events.ParseSendGridKey(string(s.Secrets[0]))
 		if err != nil {

@@ -71,7 +71,8 @@ func (c *AddressClass) UnmarshalText(text []byte) error {
 		}
 	}
 	if !slices.Contains(names, string(text)) {
-		return settings.Wrong("write one of "+strings.Join(names, ", "), "%s is not a class of refusals that are about an address", settings.Quoted(string(text)))
+		return settings.Wrong("write one of "+strings.Join(names, ", "),
+			"%s is not a class of refusals that are about an address", settings.Quoted(string(text)))
 	}
 	*c = AddressClass(text)
 	return nil
@@ -80,14 +81,18 @@ func (c *AddressClass) UnmarshalText(text []byte) error {
 func (k checker) suppression() {
 	f := &k.Suppression.Flood
 	if f.Factor != 0 && f.Factor <= 1 {
-		k.problem(&k.Suppression.block, "flood.factor", "write a number above 1, such as factor = 5; 0: no provider is doubted", "flood.factor: %v times the usual share is no more than usual", f.Factor)
+		k.problem(&k.Suppression.block, "flood.factor",
+			"write a number above 1, such as factor = 5; 0: no provider is doubted",
+			"flood.factor: %v times the usual share is no more than usual", f.Factor)
 	}
 	if f.Share < 0 || f.Share >= 1 {
-		k.problem(&k.Suppression.block, "flood.share", "write a share from 0 to below 1, such as share = 0.25", "flood.share: %v is no share of recipients", f.Share)
+		k.problem(&k.Suppression.block, "flood.share", "write a share from 0 to below 1, such as share = 0.25",
+			"flood.share: %v is no share of recipients", f.Share)
 	}
 	for _, c := range k.Suppression.Classes {
 		if days := int(c.Within / day); c.After > days {
-			k.problem(&c.block, "after", "write a smaller number, or a longer within", "after: refusals on %d days do not fit into %d days", c.After, days)
+			k.problem(&c.block, "after", "write a smaller number, or a longer within",
+				"after: refusals on %d days do not fit into %d days", c.After, days)
 		}
 	}
 }

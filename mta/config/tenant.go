@@ -53,7 +53,8 @@ func (k checker) tenants() {
 		k.unsubscribe(t)
 		for _, p := range t.Networks {
 			if other := whose[p]; other != nil && other != t {
-				k.problem(&t.block, "networks", "assign it to one of them", "networks: %s already belongs to tenant %q", p, other.Name)
+				k.problem(&t.block, "networks", "assign it to one of them",
+					"networks: %s already belongs to tenant %q", p, other.Name)
 			}
 			whose[p] = t
 		}
@@ -70,12 +71,18 @@ func (k checker) unsubscribe(t *Tenant) {
 	switch {
 	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil:
 		k.problem(&t.block, "unsubscribe", remedy, "unsubscribe of tenant %q must be an https URL (RFC 8058)", t.Name)
-	case u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(u.Path, "/") || strings.ContainsFunc(t.Unsubscribe, notInURL):
-		k.problem(&t.block, "unsubscribe", remedy, "unsubscribe of tenant %q: a slash and a token are appended to the URL, so it can't end in a slash or have a query", t.Name)
+	case u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(u.Path, "/") ||
+		strings.ContainsFunc(t.Unsubscribe, notInURL):
+		k.problem(&t.block, "unsubscribe", remedy,
+			"unsubscribe of tenant %q: a slash and a token are appended to the URL, so it can't end in a slash or "+
+				"have a query", t.Name)
 	case len(t.Unsubscribe) > maxUnsubscribe:
-		k.problem(&t.block, "unsubscribe", remedy, "unsubscribe of tenant %q has more than %d octets", t.Name, maxUnsubscribe)
+		k.problem(&t.block, "unsubscribe", remedy, "unsubscribe of tenant %q has more than %d octets",
+			t.Name, maxUnsubscribe)
 	case k.Suppression.Mode == "off":
-		k.problem(&t.block, "unsubscribe", `write suppression { mode = "refuse" }`, "unsubscribe of tenant %q: recipients who unsubscribe would still get mail, since suppression is off", t.Name)
+		k.problem(&t.block, "unsubscribe", `write suppression { mode = "refuse" }`,
+			"unsubscribe of tenant %q: recipients who unsubscribe would still get mail, since suppression is off",
+			t.Name)
 	}
 }
 
@@ -90,14 +97,17 @@ const lastTier = 5
 // quotas looks for limits that can't work as they are written.
 func (k checker) quotas(t *Tenant) {
 	if t.SubmissionBurst > 0 && t.MaxSubmissionRate == (Rate{}) {
-		k.problem(&t.block, "submission_burst", `also write max_submission_rate, such as "10/s"`, "submission_burst of tenant %q has no effect without max_submission_rate", t.Name)
+		k.problem(&t.block, "submission_burst", `also write max_submission_rate, such as "10/s"`,
+			"submission_burst of tenant %q has no effect without max_submission_rate", t.Name)
 	}
 	if t.OverQuota == "lower" {
 		switch {
 		case !t.Limited():
-			k.problem(&t.block, "over_quota", "also write max_submission_rate, max_queued_messages or max_queued_bytes", "over_quota of tenant %q has no effect: there is no limit to be over", t.Name)
+			k.problem(&t.block, "over_quota", "also write max_submission_rate, max_queued_messages or max_queued_bytes",
+				"over_quota of tenant %q has no effect: there is no limit to be over", t.Name)
 		case t.Tier == lastTier:
-			k.problem(&t.block, "over_quota", `write "refuse", or give the tenant a better tier`, "over_quota of tenant %q has no effect: its mail is in the last tier already", t.Name)
+			k.problem(&t.block, "over_quota", `write "refuse", or give the tenant a better tier`,
+				"over_quota of tenant %q has no effect: its mail is in the last tier already", t.Name)
 		}
 	}
 	largest := Size(0)
@@ -105,7 +115,9 @@ func (k checker) quotas(t *Tenant) {
 		largest = max(largest, l.MaxMessageSize)
 	}
 	if t.MaxQueuedBytes > 0 && t.MaxQueuedBytes < largest && t.OverQuota == "refuse" {
-		k.problem(&t.block, "max_queued_bytes", fmt.Sprintf("write %q or more, or lower max_message_size of the listeners", largest),
-			"max_queued_bytes of tenant %q is smaller than max_message_size (%s): messages between the two would be refused for ever", t.Name, largest)
+		k.problem(&t.block, "max_queued_bytes",
+			fmt.Sprintf("write %q or more, or lower max_message_size of the listeners", largest),
+			"max_queued_bytes of tenant %q is smaller than max_message_size (%s): messages between the two would be "+
+				"refused for ever", t.Name, largest)
 	}
 }

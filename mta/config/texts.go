@@ -52,12 +52,14 @@ func checkServer(s string) error {
 	if a, err := netip.ParseAddrPort(s); err == nil && a.Port() > 0 {
 		return nil
 	}
-	return settings.Wrong(`write it as "192.0.2.53", "192.0.2.53:53" or "[2001:db8::53]:53"`, "%s is not the address of a name server", settings.Quoted(s))
+	return settings.Wrong(`write it as "192.0.2.53", "192.0.2.53:53" or "[2001:db8::53]:53"`,
+		"%s is not the address of a name server", settings.Quoted(s))
 }
 
 func checkHostname(s string) error {
 	if a, err := envelope.ToASCII(s); err != nil || a == "" || strings.HasPrefix(s, "[") && !isLiteral(s) {
-		return settings.Wrong(`write a name that exists in the DNS, such as "mta1.example.com"`, "%s is not a host name", settings.Quoted(s))
+		return settings.Wrong(`write a name that exists in the DNS, such as "mta1.example.com"`,
+			"%s is not a host name", settings.Quoted(s))
 	}
 	return nil
 }

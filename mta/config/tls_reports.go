@@ -37,12 +37,14 @@ func (k checker) tlsReports() {
 	if !t.On() {
 		for _, setting := range []string{"organization", "contact"} {
 			if t.Set(setting) {
-				k.problem(&t.block, setting, `write from = "tls-reports@example.com", too`, "tls_reports has no from, and sends nothing")
+				k.problem(&t.block, setting, `write from = "tls-reports@example.com", too`,
+					"tls_reports has no from, and sends nothing")
 			}
 		}
 		return
 	}
 	if a, err := envelope.ParseAddress(t.From); err != nil || a.Null() || !a.ASCII() {
-		k.problem(&t.block, "from", `write it as "tls-reports@example.com"`, "from: %s is not a mail address", settings.Quoted(t.From))
+		k.problem(&t.block, "from", `write it as "tls-reports@example.com"`, "from: %s is not a mail address",
+			settings.Quoted(t.From))
 	}
 }

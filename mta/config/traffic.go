@@ -224,7 +224,8 @@ type trafficKey struct {
 func (c *Config) index() {
 	r := &resolved{
 		sources: make(map[string]*Source), pools: make(map[string]*Pool), tenants: make(map[string]*Tenant),
-		providers: make(map[string]*Provider), domains: make(map[Pattern]*Domain), senders: make(map[Pattern]*SenderDomain),
+		providers: make(map[string]*Provider), domains: make(map[Pattern]*Domain),
+		senders: make(map[Pattern]*SenderDomain),
 	}
 	for _, s := range c.Sources {
 		r.sources[s.Name] = s

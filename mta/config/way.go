@@ -21,8 +21,8 @@ func WayOf(m *envelope.Message, domain string) Way {
 	return Way{Tenant: m.Tenant, Pool: m.Pool, Sender: m.Sender, Domain: domain, Detour: m.Detour}
 }
 
-// PoolBy returns the pool that mail leaves from: that of its detour, else of the recipient's domain, else of the sender's
-// domain, each where the configuration has one, else its own, see PoolFor.
+// PoolBy returns the pool that mail leaves from: that of its detour, else of the recipient's domain, else of the
+// sender's domain, each where the configuration has one, else its own, see PoolFor.
 func (c *Config) PoolBy(w Way) *Pool {
 	if p := c.Pool(w.Detour.Pool); w.Detour.Pool != "" && p != nil {
 		return p
@@ -109,7 +109,8 @@ func (k checker) waysOfSenders() {
 			k.reference(&s.block, "pool", "pool", s.Pool, poolNames(k.Pools))
 		}
 		if s.Set("route") && len(s.Route) == 0 {
-			k.problem(&s.block, "route", `write a host, such as route = ["smtp://relay.example.net:587"], or remove it`, "%s has an empty route", s.Title())
+			k.problem(&s.block, "route", `write a host, such as route = ["smtp://relay.example.net:587"], or remove it`,
+				"%s has an empty route", s.Title())
 		}
 		k.loops(&s.block, s.Route)
 		k.credentials(&s.block, fmt.Sprintf("sender_domain %q", string(s.Pattern)), s.Smarthosts, "")

@@ -1,7 +1,7 @@
 package datadir
 
-// This file is the archive of a backup, which knows files only: a tar archive with the files of the data directory at one
-// instant and, last, a manifest with their sums. A backup without its manifest ended too early and is refused.
+// This file is the archive of a backup, which knows files only: a tar archive with the files of the data directory at
+// one instant and, last, a manifest with their sums. A backup without its manifest ended too early and is refused.
 
 import (
 	"archive/tar"
@@ -102,7 +102,8 @@ func WriteBackup(w io.Writer, m Manifest, parts iter.Seq[Part]) error {
 	if len(m.Files) > maxFiles || len(text) > maxManifest {
 		return fmt.Errorf("%d files are more than a backup can have", len(m.Files))
 	}
-	if err := t.WriteHeader(&tar.Header{Name: ManifestName, Mode: 0o600, Size: int64(len(text)), ModTime: m.At}); err != nil {
+	if err := t.WriteHeader(&tar.Header{Name: ManifestName, Mode: 0o600, Size: int64(len(text)),
+		ModTime: m.At}); err != nil {
 		return err
 	}
 	if _, err := t.Write(text); err != nil {
@@ -128,8 +129,8 @@ func writePart(t *tar.Writer, p *Part, at time.Time) (Summed, error) {
 	return Summed{p.Name, size, hex.EncodeToString(sum.Sum(nil))}, err
 }
 
-// UnpackBackup reads a backup into a directory that is empty or not there, and makes it durable. After an error the directory
-// has a part of it.
+// UnpackBackup reads a backup into a directory that is empty or not there, and makes it durable. After an error the
+// directory has a part of it.
 func UnpackBackup(r io.Reader, dir string) (*Manifest, error) {
 	left, err := os.ReadDir(dir)
 	switch {
@@ -167,7 +168,8 @@ func UnpackBackup(r io.Reader, dir string) (*Manifest, error) {
 	}
 }
 
-// sparse reports whether a file's size is not that of its part of the archive, by far: a small archive could fill the disk.
+// sparse reports whether a file's size is not that of its part of the archive, by far: a small archive could fill the
+// disk.
 func sparse(h *tar.Header) bool {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
@@ -244,7 +246,9 @@ func readManifest(dir string) (*Manifest, error) {
 		return nil, fmt.Errorf("%s: %w (%v)", ManifestName, ErrIncomplete, err)
 	}
 	if m.Backup != version {
-		return nil, fmt.Errorf("%w: the backup has format %d, and this program reads %d: restore it with mta %s, which took it", format.ErrRefused, m.Backup, version, m.Version)
+		return nil, fmt.Errorf(
+			"%w: the backup has format %d, and this program reads %d: restore it with mta %s, which took it",
+			format.ErrRefused, m.Backup, version, m.Version)
 	}
 	return m, nil
 }

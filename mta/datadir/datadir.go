@@ -49,7 +49,9 @@ func Places(cfg *config.Config) []format.Place {
 	}
 	file := func(s format.Store, path string) format.Place { return format.Place{Store: s, Path: path} }
 	all := []format.Place{
-		{Store: store.Format, Path: Queue(cfg), Folder: true, OnDisk: func() (int, error) { return store.OnDisk(Queue(cfg)) }},
+		{Store: store.Format, Path: Queue(cfg), Folder: true, OnDisk: func() (int, error) {
+			return store.OnDisk(Queue(cfg))
+		}},
 		file(destinations.Format, filepath.Join(cfg.DataDir, "destdb")),
 		file(warmup.Format, filepath.Join(cfg.DataDir, "warmup.db")),
 		file(suppressions.Format, filepath.Join(cfg.DataDir, "suppression.db")),
@@ -83,7 +85,8 @@ func FinishUpgrade(cfg *config.Config, version string, now time.Time, dryRun boo
 	}
 	lock, err := vfs.OS().Lock(filepath.Join(Queue(cfg), store.LockName))
 	if errors.Is(err, vfs.ErrLocked) {
-		return nil, fmt.Errorf("%s is in use by a relay that does not answer on its control socket: %w", cfg.DataDir, err)
+		return nil, fmt.Errorf("%s is in use by a relay that does not answer on its control socket: %w",
+			cfg.DataDir, err)
 	}
 	if err != nil {
 		return nil, err
@@ -138,14 +141,15 @@ func Open(cfg *config.Config, c Config) (*Dir, error) {
 		c.Log.Error("the statement of a format stays as it was until the next start", "error", err)
 	}
 	if pending := set.Pending(); pending != "" {
-		c.Log.Info("the upgrade is not finished: the version before can be put back until 'mta upgrade finish'", "formats before", pending)
+		c.Log.Info("the upgrade is not finished: the version before can be put back until 'mta upgrade finish'",
+			"formats before", pending)
 	}
 	return &Dir{c, set}, nil
 }
 
 // onlyFiles refuses pipes and devices in the data directory: opening one would block the start, or never end. The
-// maildrop is left out, since every user may write there, and it checks each file itself. The slash at the end follows a
-// symbolic link in place of the directory.
+// maildrop is left out, since every user may write there, and it checks each file itself. The slash at the end follows
+// a symbolic link in place of the directory.
 func onlyFiles(dir string) error {
 	return filepath.WalkDir(dir+"/", func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -156,7 +160,9 @@ func onlyFiles(dir string) error {
 		case path == filepath.Join(dir, config.Maildrop):
 			return fs.SkipDir
 		case d.Type()&(fs.ModeNamedPipe|fs.ModeDevice|fs.ModeIrregular) != 0:
-			return fmt.Errorf("%s is a pipe or a device, where the relay keeps files: move it away, and put the file back from a backup if there was one: %w", path, format.ErrRefused)
+			return fmt.Errorf(
+				"%s is a pipe or a device, where the relay keeps files: move it away, and put the file back from a "+
+					"backup if there was one: %w", path, format.ErrRefused)
 		}
 		return nil
 	})
@@ -216,7 +222,9 @@ func NotRestoring(cfg *config.Config) error {
 	case err != nil:
 		return fmt.Errorf("looking for an interrupted restore: %w", err)
 	}
-	return fmt.Errorf("a restore is under way, or was interrupted and has left %s: when none is, move %s away and restore again", path, cfg.DataDir)
+	return fmt.Errorf(
+		"a restore is under way, or was interrupted and has left %s: when none is, move %s away and restore again",
+		path, cfg.DataDir)
 }
 
 // Aside returns which damaged files were set aside.
@@ -247,5 +255,7 @@ func (d *Dir) Damaged() string {
 	case len(names) == 0:
 		return ""
 	}
-	return fmt.Sprintf("files in data_dir were damaged and set aside: %s; the log has what took their place; check the disk and its memory, then move these files away", faultlog.Few(names))
+	return fmt.Sprintf(
+		"files in data_dir were damaged and set aside: %s; the log has what took their place; check the disk and its "+
+			"memory, then move these files away", faultlog.Few(names))
 }

@@ -28,9 +28,9 @@ type Staged struct {
 	placed bool // a part of it may be in its place
 }
 
-// StageRestore unpacks a backup into the data directory of a configuration, under a name with which no relay starts, and
-// checks it. An error that is format.ErrRefused says that this version does not read it. A directory that a relay uses,
-// or has used, is refused.
+// StageRestore unpacks a backup into the data directory of a configuration, under a name with which no relay starts,
+// and checks it. An error that is format.ErrRefused says that this version does not read it. A directory that a relay
+// uses, or has used, is refused.
 func StageRestore(cfg *config.Config, version string, from io.Reader) (*Staged, error) {
 	if err := noRelay(cfg); err != nil {
 		return nil, err
@@ -75,7 +75,8 @@ func noRelay(cfg *config.Config) error {
 			return err
 		}
 		lock.Close()
-		return fmt.Errorf("%s has a queue, whose mail would be lost: move the directory away, or name another data_dir", cfg.DataDir)
+		return fmt.Errorf("%s has a queue, whose mail would be lost: move the directory away, or name another data_dir",
+			cfg.DataDir)
 	}
 	return nil
 }
@@ -92,7 +93,8 @@ func (s *Staged) free() error {
 		}
 		path := filepath.Join(s.cfg.DataDir, e.Name())
 		if _, there := os.Lstat(path); !errors.Is(there, fs.ErrNotExist) {
-			return errors.Join(there, fmt.Errorf("%s is there already: move %s away, or name another data_dir", path, s.cfg.DataDir))
+			return errors.Join(there,
+				fmt.Errorf("%s is there already: move %s away, or name another data_dir", path, s.cfg.DataDir))
 		}
 	}
 	return err
@@ -116,8 +118,8 @@ func (s *Staged) Letters() (n int) {
 	return n
 }
 
-// HeldLetters is the folder in the data directory where letters are after a restore with hold: an operator moves them to
-// the folder "new" beside it.
+// HeldLetters is the folder in the data directory where letters are after a restore with hold: an operator moves them
+// to the folder "new" beside it.
 const HeldLetters = config.Maildrop + "/held"
 
 // putLetters puts letters into the maildrop, which may be there, or beside those that the relay picks up.
@@ -147,11 +149,12 @@ func (s *Staged) putLetters(hold bool) error {
 			return err
 		}
 	}
-	return errors.Join(vfs.OS().SyncDir(to), vfs.OS().SyncDir(filepath.Dir(to)), os.RemoveAll(filepath.Join(s.dir, config.Maildrop)))
+	return errors.Join(vfs.OS().SyncDir(to), vfs.OS().SyncDir(filepath.Dir(to)),
+		os.RemoveAll(filepath.Join(s.dir, config.Maildrop)))
 }
 
-// Restore puts the backup into its place. With hold, no mail leaves before an operator releases it. After an error either
-// nothing is in its place, or no relay starts there.
+// Restore puts the backup into its place. With hold, no mail leaves before an operator releases it. After an error
+// either nothing is in its place, or no relay starts there.
 func (s *Staged) Restore(hold bool) error {
 	if err := s.free(); err != nil {
 		return err
@@ -166,7 +169,8 @@ func (s *Staged) Restore(hold bool) error {
 	}
 	s.placed = true
 	if err := s.place(hold); err != nil {
-		return fmt.Errorf("%w: a part may be in its place, and no relay starts there: move %s away and restore again", err, s.cfg.DataDir)
+		return fmt.Errorf("%w: a part may be in its place, and no relay starts there: move %s away and restore again",
+			err, s.cfg.DataDir)
 	}
 	s.placed = false
 	return errors.Join(s.Discard(), vfs.OS().SyncDir(s.cfg.DataDir))

@@ -28,7 +28,8 @@ const (
 )
 
 // secretFiles are the secrets in the data directory.
-var secretFiles = []string{"idempotency.key", "queue-token.key", "unsubscribe-secret", "return-path-secret", "login-secret"}
+var secretFiles = []string{"idempotency.key", "queue-token.key", "unsubscribe-secret",
+	"return-path-secret", "login-secret"}
 
 // Backup is a relay whose state is backed up.
 type Backup struct {
@@ -50,8 +51,8 @@ type Copied interface {
 
 // Backup implements api.Backups: the queue at one instant, and the other stores right after it.
 //
-// Until the letters that sendmail has left are copied, none of them is picked up: each is in the backup once, as a letter or
-// in the queue.
+// Until the letters that sendmail has left are copied, none of them is picked up: each is in the backup once, as a
+// letter or in the queue.
 func (r *Backup) Backup(ctx context.Context, w io.Writer, o api.BackupOptions) error {
 	pickUp, err := r.Halt(ctx)
 	if err != nil {
@@ -130,7 +131,8 @@ func (r *Backup) parts(cfg *config.Config, snapshot *queue.Snapshot, o api.Backu
 	for _, name := range []string{"history", "pauses.json", "keys-used.json"} {
 		parts = append(parts, PartOf(name, filepath.Join(cfg.DataDir, name)))
 	}
-	folders := map[string]string{config.AuditLog: filepath.Join(cfg.DataDir, config.AuditLog), "inbound": filepath.Join(cfg.DataDir, "inbound")}
+	folders := map[string]string{config.AuditLog: filepath.Join(cfg.DataDir, config.AuditLog),
+		"inbound": filepath.Join(cfg.DataDir, "inbound")}
 	if o.Log && cfg.Accounting.Enabled {
 		folders[inLog] = cfg.Accounting.Path
 	}
@@ -236,7 +238,8 @@ func filesOf(name, dir string) (parts []Part, err error) {
 	return parts, err
 }
 
-// secrets are the configuration, what it names, the account and certificates of ACME, and the secrets in the data directory.
+// secrets are the configuration, what it names, the account and certificates of ACME, and the secrets in the data
+// directory.
 func (r *Backup) secrets(cfg *config.Config) (parts []Part, err error) {
 	if len(cfg.ACME.Names) > 0 {
 		if parts, err = filesOf(nameOf(cfg, cfg.ACME.Path), cfg.ACME.Path); err != nil {

@@ -40,8 +40,8 @@ func IsBroker(to string) bool {
 	return ok && known
 }
 
-// ParseAddress reads an address: SCHEME://HOST[:PORT][,HOST[:PORT]...]/PATH[?QUERY]. A user or password is an error, since
-// addresses are shown.
+// ParseAddress reads an address: SCHEME://HOST[:PORT][,HOST[:PORT]...]/PATH[?QUERY]. A user or password is an error,
+// since addresses are shown.
 func ParseAddress(to string) (*Address, error) {
 	name, rest, _ := strings.Cut(to, "://")
 	s, known := schemes[strings.ToLower(name)]
@@ -50,7 +50,8 @@ func ParseAddress(to string) (*Address, error) {
 	}
 	hosts, rest, _ := strings.Cut(rest, "/")
 	if strings.Contains(hosts, "@") {
-		return nil, fmt.Errorf("it has a user or a password, which every log would show: write user and password beside it")
+		return nil, fmt.Errorf(
+			"it has a user or a password, which every log would show: write user and password beside it")
 	}
 	a := &Address{Scheme: s.name, TLS: s.tls}
 	for host := range strings.SplitSeq(hosts, ",") {

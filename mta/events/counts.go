@@ -74,7 +74,8 @@ func (s *stream) failed(err error) time.Duration {
 	wait := s.of.backoff(c.tries, err)
 	c.next = now.Add(wait)
 	if c.tries == 1 {
-		s.of.out.Warn("a receiver of events fails; it is tried again until it takes them", "stream", s.Name, "error", c.lastError)
+		s.of.out.Warn("a receiver of events fails; it is tried again until it takes them", "stream", s.Name,
+			"error", c.lastError)
 	}
 	return wait
 }

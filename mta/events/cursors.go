@@ -58,7 +58,8 @@ type cursors struct{ file *sidestore.File }
 // begin anew with the oldest record, so that none is missing.
 func openCursors(path string, now func() time.Time, log *slog.Logger) (*cursors, error) {
 	f, err := sidestore.Open(sidestore.Config{
-		Path: path, Name: "cursors of streams", Buckets: []string{statesBucket, refusedBucket}, Sound: soundCursor, Now: now, Log: log,
+		Path: path, Name: "cursors of streams", Buckets: []string{statesBucket, refusedBucket}, Sound: soundCursor,
+		Now: now, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -110,7 +111,8 @@ func (c *cursors) save(states map[string]state) error {
 
 // forget drops all that is kept of a stream.
 func (c *cursors) forget(name string) error {
-	return c.file.Apply([]sidestore.Change{{Bucket: statesBucket, Key: []byte(name)}, {Bucket: refusedBucket, Key: []byte(name)}})
+	return c.file.Apply([]sidestore.Change{{Bucket: statesBucket, Key: []byte(name)},
+		{Bucket: refusedBucket, Key: []byte(name)}})
 }
 
 // refuse notes an event that was set aside. One goroutine does so for each stream.

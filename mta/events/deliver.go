@@ -180,7 +180,8 @@ func (d *delivery) release() {
 func (s *stream) setAside(e *Event, reason string) {
 	now := s.of.now()
 	r := Refused{Event: e.ID, Type: e.Type, Message: e.Message, Reason: legible.Line(reason, maxReason), At: now}
-	s.of.out.Error("an event was set aside: its receiver refuses it", "stream", s.Name, "event_id", e.ID, "type", e.Type, "id", e.Message, "reason", r.Reason)
+	s.of.out.Error("an event was set aside: its receiver refuses it", "stream", s.Name, "event_id", e.ID, "type",
+		e.Type, "id", e.Message, "reason", r.Reason)
 	if err := s.of.cursors.refuse(s.Name, r); err != nil {
 		s.of.out.Error("the list of refused events can't be written", "stream", s.Name, "error", err)
 	}

@@ -82,7 +82,8 @@ func (s *stream) lost(r *fields, at, next Position) {
 
 // missed notes that files were deleted before the stream had read them, or can't be read.
 func (s *stream) missed(from, to Position) {
-	s.of.out.Error("accounting files were deleted or damaged before a stream had read them", "stream", s.Name, "from", from, "to", to)
+	s.of.out.Error("accounting files were deleted or damaged before a stream had read them", "stream", s.Name,
+		"from", from, "to", to)
 	s.mu.Lock()
 	g := s.widened(accounting.EventID(s.of.node, from))
 	if !g.Unknown || s.counts.uncounted == 0 {

@@ -284,7 +284,8 @@ func (h *head) enter(s shape) *member {
 	key := s.key()
 	sel := h.all[key]
 	if sel == nil {
-		sel = &selection{shape: s, key: key, members: make(map[*member]struct{}), since: h.octets, place: noPlace, open: newWindow(&s, h.at)}
+		sel = &selection{shape: s, key: key, members: make(map[*member]struct{}), since: h.octets, place: noPlace,
+			open: newWindow(&s, h.at)}
 		// Thousands of streams that begin together don't call their receivers in the same instant for ever.
 		sel.patience = s.linger - time.Duration(float64(s.linger)*h.chance()/8)
 		h.all[key] = sel

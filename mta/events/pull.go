@@ -76,7 +76,8 @@ const (
 
 // NewPuller returns a Puller for the log of a node. Its scans take turns with whatever else scans stands for.
 func NewPuller(log PullLog, node string, scans *fair.Turns) *Puller {
-	p := &Puller{log: log, node: node, scans: scans, waiting: make(map[string]map[*waiter]struct{}), reading: make(map[string]int)}
+	p := &Puller{log: log, node: node, scans: scans, waiting: make(map[string]map[*waiter]struct{}),
+		reading: make(map[string]int)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
 }

@@ -35,7 +35,8 @@ func (SendGrid) Encode(to []byte, b *Batch) ([]byte, error) {
 		}
 		var err error
 		if to, err = appendEvent(to, e); err != nil {
-			return to[:start], &Rejected{Reason: fmt.Sprintf("event %s: %v", e.ID, err)} // it will be no better next time
+			// it will be no better next time
+			return to[:start], &Rejected{Reason: fmt.Sprintf("event %s: %v", e.ID, err)}
 		}
 		if len(to) == before+1 { // left out
 			to = to[:before]

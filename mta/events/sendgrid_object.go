@@ -114,8 +114,11 @@ func (o *object) arguments(meta accounting.Object) error {
 
 // members are the names that SendGrid's events have.
 var members = []string{
-	"email", "timestamp", "event", "smtp-id", "category", "sg_event_id", "sg_message_id", "response", "attempt", "reason",
-	"status", "type", "bounce_classification", "ip", "tls", "cert_err", "pool", "send_at", "asm_group_id", "useragent", "url",
-	"url_offset", "marketing_campaign_id", "marketing_campaign_name", "sg_template_id", "sg_template_name", "unique_args",
+	"email", "timestamp", "event", "smtp-id", "category", "sg_event_id", "sg_message_id", "response",
+	"attempt", "reason",
+	"status", "type", "bounce_classification", "ip", "tls", "cert_err", "pool", "send_at", "asm_group_id",
+	"useragent", "url",
+	"url_offset", "marketing_campaign_id", "marketing_campaign_name", "sg_template_id",
+	"sg_template_name", "unique_args",
 	"sg_machine_open", "sg_content_type", "post_type",
 }

@@ -24,8 +24,8 @@ const (
 // SendGridSigner signs requests with ECDSA on the curve P-256 and SHA-256.
 type SendGridSigner struct{ key *ecdsa.PrivateKey }
 
-// ParseSendGridKey reads a private key: PKCS #8 or SEC 1, in PEM or in base64 on one line as NewSendGridKey makes it. Its errors
-// don't repeat the key.
+// ParseSendGridKey reads a private key: PKCS #8 or SEC 1, in PEM or in base64 on one line as NewSendGridKey makes it.
+// Its errors don't repeat the key.
 func ParseSendGridKey(text string) (*SendGridSigner, error) {
 	var der []byte
 	if block, _ := pem.Decode([]byte(text)); block != nil {

@@ -40,8 +40,8 @@ type WebhookKey struct {
 	own    ed25519.PrivateKey // for Ed25519
 }
 
-// ParseSecret reads a secret: "whsec_" and 24 to 64 octets in base64, or "whsk_" and an Ed25519 private key, as its seed
-// of 32 octets or as the seed and the public key. Its errors don't repeat the secret.
+// ParseSecret reads a secret: "whsec_" and 24 to 64 octets in base64, or "whsk_" and an Ed25519 private key, as its
+// seed of 32 octets or as the seed and the public key. Its errors don't repeat the secret.
 func ParseSecret(secret string) (WebhookKey, error) {
 	switch {
 	case strings.HasPrefix(secret, symmetric):
@@ -50,7 +50,8 @@ func ParseSecret(secret string) (WebhookKey, error) {
 			return WebhookKey{}, err
 		}
 		if len(octets) < shortest || len(octets) > longest {
-			return WebhookKey{}, fmt.Errorf("the secret has %d octets, and must have %d to %d", len(octets), shortest, longest)
+			return WebhookKey{},
+				fmt.Errorf("the secret has %d octets, and must have %d to %d", len(octets), shortest, longest)
 		}
 		return WebhookKey{shared: octets}, nil
 	case strings.HasPrefix(secret, private):
@@ -60,9 +61,12 @@ func ParseSecret(secret string) (WebhookKey, error) {
 		}
 		return parsePrivate(octets)
 	case strings.HasPrefix(secret, public):
-		return WebhookKey{}, errors.New("this is a public key, for those who verify: the relay needs the private key (" + private + "...)")
+		return WebhookKey{},
+			errors.New("this is a public key, for those who verify: the relay needs the private key (" +
+				private + "...)")
 	}
-	return WebhookKey{}, errors.New("a secret begins with " + symmetric + " (shared by both sides) or " + private + " (a private key)")
+	return WebhookKey{},
+		errors.New("a secret begins with " + symmetric + " (shared by both sides) or " + private + " (a private key)")
 }
 
 func decode(text string) ([]byte, error) {
@@ -84,7 +88,8 @@ func parsePrivate(octets []byte) (WebhookKey, error) {
 		}
 		return WebhookKey{own: key}, nil
 	}
-	return WebhookKey{}, fmt.Errorf("the private key has %d octets, and must have %d or %d", len(octets), ed25519.SeedSize, ed25519.PrivateKeySize)
+	return WebhookKey{}, fmt.Errorf("the private key has %d octets, and must have %d or %d", len(octets),
+		ed25519.SeedSize, ed25519.PrivateKeySize)
 }
 
 // NewShared returns a new secret for both sides.
@@ -109,9 +114,9 @@ func (k WebhookKey) Public() string {
 	return public + base64.StdEncoding.EncodeToString(k.own.Public().(ed25519.PublicKey))
 }
 
-// StandardWebhooks signs requests to web hooks as Standard Webhooks 1.0 has it, symmetrically (HMAC-SHA256) and asymmetrically
-// (Ed25519). The project's Go module is not used: it knows no asymmetric keys and one secret at a time, and copies the
-// body for each signature.
+// StandardWebhooks signs requests to web hooks as Standard Webhooks 1.0 has it, symmetrically (HMAC-SHA256) and
+// asymmetrically (Ed25519). The project's Go module is not used: it knows no asymmetric keys and one secret at a time,
+// and copies the body for each signature.
 //
 // It signs with each of its keys, so that a receiver can change from one to the next. Any number of goroutines
 // may use it.

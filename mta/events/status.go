@@ -77,8 +77,10 @@ func (s *Streams) status(st *stream) Status {
 	c := &st.counts
 	r := Status{
 		Name: st.Name, To: st.To, At: st.at, State: Behind, Hold: st.Hold,
-		Rate: c.rate.perSecond(now), Delivered: c.delivered, Batches: c.requests, Failures: c.failures, Refused: c.refused, Gaps: c.gaps, Uncounted: c.uncounted, Lost: c.lost,
-		Tries: c.tries, LastError: c.lastError, ErrorAt: c.errorAt, NextTry: c.next, SentAt: c.sentAt, RefusedAt: c.refusedAt, GapAt: c.gapAt,
+		Rate: c.rate.perSecond(now), Delivered: c.delivered, Batches: c.requests, Failures: c.failures,
+		Refused: c.refused, Gaps: c.gaps, Uncounted: c.uncounted, Lost: c.lost,
+		Tries: c.tries, LastError: c.lastError, ErrorAt: c.errorAt, NextTry: c.next, SentAt: c.sentAt,
+		RefusedAt: c.refusedAt, GapAt: c.gapAt,
 	}
 	from := st.at
 	if w := st.hand; w != nil && !w.gap {
@@ -173,8 +175,8 @@ func (s *Streams) setPaused(name string, paused bool) error {
 	return s.cursors.save(map[string]state{name: st.state()})
 }
 
-// Skip moves a stream to the head of the log: it does not get what waits. A dry run, of this and of the next two, only finds
-// the place.
+// Skip moves a stream to the head of the log: it does not get what waits. A dry run, of this and of the next two, only
+// finds the place.
 func (s *Streams) Skip(name string, dry bool) (from, to Position, err error) {
 	return s.move(name, s.log.Synced(), dry)
 }
@@ -259,7 +261,8 @@ func (s *Streams) Test(ctx context.Context, name string) (id string, err error) 
 		return "", err
 	}
 	now := s.now()
-	n := notice{Type: typeTest, Stream: name, NodeID: s.node, EventID: fmt.Sprintf("%s-test-%d", s.node, now.UnixNano())}
+	n := notice{Type: typeTest, Stream: name, NodeID: s.node,
+		EventID: fmt.Sprintf("%s-test-%d", s.node, now.UnixNano())}
 	b := &Batch{Events: []Event{n.event(now)}, body: new(body)}
 	return n.EventID, st.once(ctx, b.of(name))
 }

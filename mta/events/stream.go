@@ -33,7 +33,8 @@ func (s *Settings) shape() shape {
 // equal reports whether a stream can go on as it is. Functions can't be compared.
 func (s *Settings) equal(o *Settings) bool {
 	a, b := s.shape(), o.shape()
-	return s.Fingerprint == o.Fingerprint && s.Timeout == o.Timeout && s.To == o.To && s.Hold == o.Hold && a.key() == b.key()
+	return s.Fingerprint == o.Fingerprint && s.Timeout == o.Timeout && s.To == o.To && s.Hold == o.Hold &&
+		a.key() == b.key()
 }
 
 // stream sends events to a receiver: it takes a window, sends its batches, moves the cursor to its end.

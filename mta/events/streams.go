@@ -76,8 +76,9 @@ type Streams struct {
 // Open opens the file of cursors. Nothing is sent before Start.
 func Open(cfg Config) (*Streams, error) {
 	s := &Streams{
-		log: cfg.Log, node: cfg.NodeID, now: cfg.Now, chance: cfg.Chance, out: cfg.Out, readers: semaphore.NewWeighted(readersAtOnce),
-		all: make(map[string]*stream), dirty: make(map[string]struct{}), urgent: make(chan struct{}, 1),
+		log: cfg.Log, node: cfg.NodeID, now: cfg.Now, chance: cfg.Chance, out: cfg.Out,
+		readers: semaphore.NewWeighted(readersAtOnce),
+		all:     make(map[string]*stream), dirty: make(map[string]struct{}), urgent: make(chan struct{}, 1),
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -194,7 +195,8 @@ func (s *Streams) open(settings []Settings) (begun []*stream, err error) {
 			closeSinks(begun)
 			return nil, fmt.Errorf("stream %q: %w", set.Name, err)
 		}
-		begun = append(begun, &stream{Settings: set, of: s, sink: sink, sh: set.shape(), changed: make(chan struct{}), done: make(chan struct{})})
+		begun = append(begun, &stream{Settings: set, of: s, sink: sink, sh: set.shape(), changed: make(chan struct{}),
+			done: make(chan struct{})})
 	}
 	return begun, nil
 }
@@ -283,7 +285,8 @@ func (s *Streams) within(name string, at Position) Position {
 			to = oldest
 		}
 	}
-	s.out.Error("a stream was ahead of the accounting log, which must have been replaced; it goes back", "stream", name, "from", at, "to", to)
+	s.out.Error("a stream was ahead of the accounting log, which must have been replaced; it goes back", "stream", name,
+		"from", at, "to", to)
 	return to
 }
 

@@ -29,6 +29,7 @@ func (b *Batch) Waves() [][]*Event {
 // stand in one.
 func recipient(line []byte) []byte {
 	_, rest, _ := bytes.Cut(line, []byte(`,"recipient":"`))
-	i := bytes.IndexByte(rest, '"') // one within the address is escaped, and more of the address follows: it's only shorter
+	// one within the address is escaped, and more of the address follows: it's only shorter
+	i := bytes.IndexByte(rest, '"')
 	return rest[:max(i, 0)]
 }

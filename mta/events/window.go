@@ -79,7 +79,8 @@ type window struct {
 }
 
 func newWindow(s *shape, from Position) *window {
-	w := &window{from: from, to: from, batches: make([]*Batch, s.lanes), bytes: make([]int, s.lanes), room: make([]int, s.lanes)}
+	w := &window{from: from, to: from, batches: make([]*Batch, s.lanes), bytes: make([]int, s.lanes),
+		room: make([]int, s.lanes)}
 	for i := range w.batches {
 		w.batches[i] = &Batch{body: new(body)}
 	}

@@ -17,10 +17,14 @@ import (
 // New converts a message for an archive. It completes the recipients from the envelope.
 func New(m *envelope.Message, recipients []Recipient) *Message {
 	out := &Message{
-		ID: m.ID.String(), Sender: string(m.Sender), Accepted: m.Received.UTC(), Release: m.Release, Spread: int(m.Spread / time.Second), Expires: m.Expires,
-		SMTPUTF8: m.UTF8, RET: m.Ret.String(), EnvID: Text(m.EnvID), RequireTLS: m.RequireTLS, TLSOptional: m.TLSOptional,
-		Tenant: Text(m.Tenant), Campaign: Text(m.Campaign), Pool: Text(m.Pool), User: Text(m.User), APIKey: Text(m.APIKey), Tier: int(m.Tier),
-		Tags: list[Text](m.Tags), Marks: list[Text](m.Marks), Meta: json.RawMessage(m.Meta), Headers: json.RawMessage(m.Headers), TraceID: m.TraceID,
+		ID: m.ID.String(), Sender: string(m.Sender), Accepted: m.Received.UTC(), Release: m.Release,
+		Spread: int(m.Spread / time.Second), Expires: m.Expires,
+		SMTPUTF8: m.UTF8, RET: m.Ret.String(), EnvID: Text(m.EnvID), RequireTLS: m.RequireTLS,
+		TLSOptional: m.TLSOptional,
+		Tenant:      Text(m.Tenant), Campaign: Text(m.Campaign), Pool: Text(m.Pool), User: Text(m.User),
+		APIKey: Text(m.APIKey), Tier: int(m.Tier),
+		Tags: list[Text](m.Tags), Marks: list[Text](m.Marks), Meta: json.RawMessage(m.Meta),
+		Headers: json.RawMessage(m.Headers), TraceID: m.TraceID,
 		Origin: Origin{HeloName: Text(m.HeloName), Session: Text(m.Session), Protocol: Text(m.Protocol)},
 		Total:  len(m.Recipients), Recipients: recipients,
 	}
@@ -136,9 +140,12 @@ func (f *faults) time(field string, t time.Time) {
 func (m *Message) Envelope() (*envelope.Message, error) {
 	f := &faults{}
 	out := &envelope.Message{
-		Sender: f.address("sender", m.Sender), UTF8: m.SMTPUTF8, EnvID: string(m.EnvID), RequireTLS: m.RequireTLS, TLSOptional: m.TLSOptional,
-		Tenant: string(m.Tenant), Campaign: string(m.Campaign), Pool: string(m.Pool), User: string(m.User), APIKey: string(m.APIKey), Tier: uint8(m.Tier),
-		Tags: list[string](m.Tags), Marks: list[string](m.Marks), Meta: f.object("meta", m.Meta), Headers: f.object("headers", m.Headers), TraceID: m.TraceID,
+		Sender: f.address("sender", m.Sender), UTF8: m.SMTPUTF8, EnvID: string(m.EnvID), RequireTLS: m.RequireTLS,
+		TLSOptional: m.TLSOptional,
+		Tenant:      string(m.Tenant), Campaign: string(m.Campaign), Pool: string(m.Pool), User: string(m.User),
+		APIKey: string(m.APIKey), Tier: uint8(m.Tier),
+		Tags: list[string](m.Tags), Marks: list[string](m.Marks), Meta: f.object("meta", m.Meta),
+		Headers: f.object("headers", m.Headers), TraceID: m.TraceID,
 		Release: m.Release, Spread: time.Duration(m.Spread) * time.Second, Expires: m.Expires,
 		HeloName: string(m.HeloName), Session: string(m.Session), Protocol: string(m.Protocol),
 	}
@@ -195,8 +202,10 @@ func (f *faults) texts(m *Message) {
 		field string
 		text  Text
 	}{
-		{"envid", m.EnvID}, {"tenant", m.Tenant}, {"campaign", m.Campaign}, {"pool", m.Pool}, {"user", m.User}, {"key", m.APIKey},
-		{"trace_id", Text(m.TraceID)}, {"helo", m.HeloName}, {"session", m.Session}, {"protocol", m.Protocol}, {"node", Text(m.Node)},
+		{"envid", m.EnvID}, {"tenant", m.Tenant}, {"campaign", m.Campaign}, {"pool", m.Pool}, {"user", m.User},
+		{"key", m.APIKey},
+		{"trace_id", Text(m.TraceID)}, {"helo", m.HeloName}, {"session", m.Session}, {"protocol", m.Protocol},
+		{"node", Text(m.Node)},
 	} {
 		f.text(t.field, t.text, false)
 	}

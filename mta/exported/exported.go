@@ -1,6 +1,6 @@
-// Package exported is the format in which queued messages go from one relay to another: a tar archive with two files for
-// each message, ID.json and then ID.eml, and export.json at its end. Files keys-N.json with clients' idempotency keys may
-// precede the messages. It writes and reads that, one message at a time; it
+// Package exported is the format in which queued messages go from one relay to another: a tar archive with two files
+// for each message, ID.json and then ID.eml, and export.json at its end. Files keys-N.json with clients' idempotency
+// keys may precede the messages. It writes and reads that, one message at a time; it
 // knows neither a queue nor a configuration.
 package exported
 
@@ -103,7 +103,8 @@ type Summary struct {
 	Keys       int       `json:"-"`           // that a Reader has come by: earlier versions read no such count
 }
 
-// Text is a string that clients and hosts have chosen: in JSON it is a string, or {"base64": ...} where it is not UTF-8.
+// Text is a string that clients and hosts have chosen: in JSON it is a string, or {"base64": ...} where it is not
+// UTF-8.
 type Text string
 
 type octets struct {

@@ -17,8 +17,8 @@ import (
 
 // Reader reads an archive, one message at a time. It needs memory for the JSON of one message, MaxJSON at most.
 type Reader struct {
-	// Keys takes the keys of a file, before Next returns a message that comes after it. Its error ends the reading. Nil:
-	// keys are only checked.
+	// Keys takes the keys of a file, before Next returns a message that comes after it. Its error ends the reading.
+	// Nil: keys are only checked.
 	Keys func([]Key) error
 
 	tar     *tar.Reader
@@ -84,7 +84,8 @@ func (r *Reader) Next() (*Message, *Content, error) {
 		return nil, nil, err
 	}
 	if m.ID != id {
-		return nil, nil, wrong(place, "archives of queued mail are made by 'mta queue export'", "it has the id %q", m.ID)
+		return nil, nil, wrong(place, "archives of queued mail are made by 'mta queue export'",
+			"it has the id %q", m.ID)
 	}
 	if h, err = r.next(); err != nil {
 		return nil, nil, err
@@ -93,7 +94,8 @@ func (r *Reader) Next() (*Message, *Content, error) {
 		return nil, nil, wrong(place, again, "it is followed by %q instead of %s.eml", h.Name, id)
 	}
 	if h.Size != m.Size {
-		return nil, nil, wrong(r.place(h.Name), again, "it has %d octets, but its .json gives its size as %d", h.Size, m.Size)
+		return nil, nil,
+			wrong(r.place(h.Name), again, "it has %d octets, but its .json gives its size as %d", h.Size, m.Size)
 	}
 	r.sum.count(m)
 	r.content = &Content{r: r, place: r.place(h.Name), left: h.Size, want: m.SHA256, sum: sha256.New()}
@@ -114,7 +116,8 @@ func (r *Reader) next() (*tar.Header, error) {
 		return nil, wrong(r.name, again, "it ends after %d messages, without %s", r.sum.Messages, SummaryName)
 	}
 	if errors.Is(err, tar.ErrHeader) || short {
-		return nil, wrong(r.name, "give an archive that 'mta queue export' has written", "after %d messages: not a tar archive, or a damaged one", r.sum.Messages)
+		return nil, wrong(r.name, "give an archive that 'mta queue export' has written",
+			"after %d messages: not a tar archive, or a damaged one", r.sum.Messages)
 	}
 	if err != nil {
 		return nil, err
@@ -126,7 +129,8 @@ func (r *Reader) next() (*tar.Header, error) {
 	_, sparse := h.PAXRecords["GNU.sparse.realsize"] // a few octets that are read as many
 	_, sparser := h.PAXRecords["GNU.sparse.size"]
 	if !named || h.Typeflag != tar.TypeReg || sparse || sparser {
-		return nil, wrong(r.place(h.Name), "archives of queued mail are made by 'mta queue export', and have "+keysPrefix+"N.json, ID.json, ID.eml and "+SummaryName+" only", "not a file of an export")
+		return nil, wrong(r.place(h.Name), "archives of queued mail are made by 'mta queue export', and have "+
+			keysPrefix+"N.json, ID.json, ID.eml and "+SummaryName+" only", "not a file of an export")
 	}
 	return h, nil
 }
@@ -135,7 +139,8 @@ func (r *Reader) next() (*tar.Header, error) {
 func (r *Reader) decode(h *tar.Header, v any) error {
 	place := r.place(h.Name)
 	if h.Size > MaxJSON {
-		return wrong(place, "archives of queued mail are made by 'mta queue export'", "it has %d octets; the limit is %d", h.Size, MaxJSON)
+		return wrong(place, "archives of queued mail are made by 'mta queue export'",
+			"it has %d octets; the limit is %d", h.Size, MaxJSON)
 	}
 	text, err := io.ReadAll(r.tar)
 	if err != nil {
@@ -148,7 +153,8 @@ func (r *Reader) decode(h *tar.Header, v any) error {
 		return wrong(place, again, "reading JSON: %v", err)
 	}
 	if stated.Version != Version {
-		return wrong(place, "import it with the version of mta that has exported it, or export it with this one", "the format has version %d, and this program reads %d", stated.Version, Version)
+		return wrong(place, "import it with the version of mta that has exported it, or export it with this one",
+			"the format has version %d, and this program reads %d", stated.Version, Version)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -172,7 +178,8 @@ func (r *Reader) end(h *tar.Header) error {
 		return err
 	}
 	if s.Messages != r.sum.Messages || s.Recipients != r.sum.Recipients {
-		return wrong(r.place(h.Name), again, "it counts %d messages with %d recipients, but the archive has %d with %d", s.Messages, s.Recipients, r.sum.Messages, r.sum.Recipients)
+		return wrong(r.place(h.Name), again, "it counts %d messages with %d recipients, but the archive has %d with %d",
+			s.Messages, s.Recipients, r.sum.Messages, r.sum.Recipients)
 	}
 	if _, err := r.tar.Next(); !errors.Is(err, io.EOF) {
 		return wrong(r.place(h.Name), "import archives one by one", "the archive continues after it")

@@ -37,8 +37,8 @@ func NewWriter(w io.Writer, s Summary) *Writer {
 }
 
 // Add writes a message, with the size and the sum of its content, which open returns each time that it is called. The
-// content is read once before the first octet is written: after an error until then written is false, and the archive is
-// as it was.
+// content is read once before the first octet is written: after an error until then written is false, and the archive
+// is as it was.
 func (w *Writer) Add(m *Message, open func() (io.ReadCloser, error)) (written bool, err error) {
 	m.Version, m.Node = Version, w.sum.Node
 	content, err := summed(m, open)

@@ -57,14 +57,17 @@ func unclaimed(going []*socket) error {
 		return nil
 	}
 	s := going[i]
-	return fmt.Errorf("%w: the service manager has opened %s for %q, and no listener or api block of that name has this address: make the socket unit (ListenStream, FileDescriptorName) and the configuration agree", ErrSockets, s.Addr(), s.given)
+	return fmt.Errorf(
+		"%w: the service manager has opened %s for %q, and no listener or api block of that name has this address: "+
+			"make the socket unit (ListenStream, FileDescriptorName) and the configuration agree", ErrSockets,
+		s.Addr(), s.given)
 }
 
 // firstPassed is the first descriptor that a service manager passes (SD_LISTEN_FDS_START).
 const firstPassed = 3
 
-// Passed returns the listening sockets that the service manager has opened for this process, with the names that it gave
-// them (sd_listen_fds(3)); none without socket activation. env gives the environment's variables.
+// Passed returns the listening sockets that the service manager has opened for this process, with the names that it
+// gave them (sd_listen_fds(3)); none without socket activation. env gives the environment's variables.
 func Passed(env func(name string) string) ([]Socket, error) {
 	if env("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
 		return nil, nil // for another process, or for nobody
@@ -79,7 +82,9 @@ func passedSockets(count, names string, first int) (all []Socket, err error) {
 	}
 	named := strings.Split(names, ":")
 	if len(named) != n {
-		return nil, fmt.Errorf("%w: %d sockets, and LISTEN_FDNAMES has %d names (%s): set FileDescriptorName in each socket unit", ErrSockets, n, len(named), names)
+		return nil, fmt.Errorf(
+			"%w: %d sockets, and LISTEN_FDNAMES has %d names (%s): set FileDescriptorName in each socket unit",
+			ErrSockets, n, len(named), names)
 	}
 	for i, name := range named {
 		syscall.CloseOnExec(first + i)
@@ -87,10 +92,12 @@ func passedSockets(count, names string, first int) (all []Socket, err error) {
 		l, err := net.FileListener(file)
 		file.Close()
 		if err != nil {
-			return nil, fmt.Errorf("%w: descriptor %d, %q, is not a listening socket (ListenStream): %w", ErrSockets, first+i, name, err)
+			return nil, fmt.Errorf("%w: descriptor %d, %q, is not a listening socket (ListenStream): %w", ErrSockets,
+				first+i, name, err)
 		}
 		if _, ok := l.Addr().(*net.TCPAddr); !ok {
-			return nil, fmt.Errorf("%w: %q listens at %s, and not at an IP address and port", ErrSockets, name, l.Addr())
+			return nil, fmt.Errorf("%w: %q listens at %s, and not at an IP address and port",
+				ErrSockets, name, l.Addr())
 		}
 		all = append(all, Socket{Name: name, Listener: l})
 	}

@@ -1,8 +1,8 @@
-// Package listen has the sockets at which mail comes in, and hands their connections to servers. A reload opens and closes
-// sockets and replaces servers; what stays is not disturbed.
+// Package listen has the sockets at which mail comes in, and hands their connections to servers. A reload opens and
+// closes sockets and replaces servers; what stays is not disturbed.
 //
-// The order of use: Open opens the sockets, Serve begins to take mail, Prepare and Commit bring another configuration into
-// force, Shutdown ends it.
+// The order of use: Open opens the sockets, Serve begins to take mail, Prepare and Commit bring another configuration
+// into force, Shutdown ends it.
 package listen
 
 import (
@@ -221,7 +221,8 @@ func (c *Change) Undo() {
 	for _, s := range c.closed {
 		l, err := net.Listen("tcp", s.address)
 		if err != nil {
-			c.ls.log.Error("opening a listener's address again after a reload that failed", "address", s.address, "error", err)
+			c.ls.log.Error("opening a listener's address again after a reload that failed", "address",
+				s.address, "error", err)
 			continue
 		}
 		c.ls.reopen(s, &socket{Listener: l, address: s.address})

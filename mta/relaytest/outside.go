@@ -35,8 +35,8 @@ func Serve(t *testing.T, build func(*testing.T) *Sample) *Outside {
 	go func() {
 		defer close(o.ended)
 		bubble.Test(t, func(t *testing.T) {
-			// A process that another test starts would, until it runs, have the files open that build opens and closes, and
-			// hold their locks.
+			// A process that another test starts would, until it runs, have the files open that build opens and closes,
+			// and hold their locks.
 			o.Sample = func() *Sample {
 				syscall.ForkLock.RLock()
 				defer syscall.ForkLock.RUnlock()

@@ -126,7 +126,8 @@ func (r *Relay) dial(ctx context.Context, network, address string) (net.Conn, er
 	to := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))
 	host, ok := r.hosts.Load(address)
 	if !ok {
-		return nil, &net.OpError{Op: "dial", Net: network, Addr: to, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: to,
+			Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
 	c, err := host.(*sink.PipeListener).Dial(ctx)
 	if err != nil {
@@ -279,7 +280,9 @@ func (r *Relay) Submit(from, content string, to ...string) {
 func (r *Relay) Post(path, key, body string) {
 	r.t.Helper()
 	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return r.doors[HTTP].Dial(ctx) }, DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return r.doors[HTTP].Dial(ctx)
+		}, DisableKeepAlives: true,
 	}
 	q, err := http.NewRequest("POST", "http://relay.example"+path, bytes.NewReader([]byte(body)))
 	r.must(err)

@@ -105,7 +105,8 @@ func NewSample(t testing.TB, more string, change func(*Sample)) *Sample {
 	s.must(err)
 	s.servers()
 	// No two hosts answer at the same moment, so that records, sessions and the like have one order.
-	for i, host := range []string{"mx.grey.example.", "mx.post.example.", "mx.silent.example.", "mx1.slow.example.", "mx1.big.example.", "mx.acme.example."} {
+	for i, host := range []string{"mx.grey.example.", "mx.post.example.", "mx.silent.example.", "mx1.slow.example.",
+		"mx1.big.example.", "mx.acme.example."} {
 		s.Zone.Fault(host, sink.DNSFault{Delay: time.Duration(i+1) * 100 * time.Millisecond})
 	}
 	s.begin()
@@ -115,7 +116,8 @@ func NewSample(t testing.TB, more string, change func(*Sample)) *Sample {
 
 	Until(Now.Add(-2*time.Hour - time.Second))
 	s.begin()
-	s.Post("/v1/messages", s.Key, `{"from": "news@acme.example", "to": ["anna@grey.example", "боб@почта.example", "日本語@例え.example"],
+	s.Post("/v1/messages", s.Key,
+		`{"from": "news@acme.example", "to": ["anna@grey.example", "боб@почта.example", "日本語@例え.example"],
 		"pool": "default", "subject": "autumn", "text": "shoes", "campaign": "autumn", "tags": ["news", "shoes"], "meta": {"order": "17"}}`)
 	s.during(time.Second)
 
@@ -135,7 +137,8 @@ func NewSample(t testing.TB, more string, change func(*Sample)) *Sample {
 	Until(Now.Add(-5 * time.Second))
 	s.operate()
 	Until(Now.Add(-4 * time.Second))
-	s.Submit("root@host.example", "From: root@host.example\r\nSubject: disk\r\n\r\nthe disk is full\r\n", "dave@big.example")
+	s.Submit("root@host.example", "From: root@host.example\r\nSubject: disk\r\n\r\nthe disk is full\r\n",
+		"dave@big.example")
 	time.Sleep(300 * time.Millisecond) // off the full second, when the relay notes its figures
 	s.connect()
 	Until(Now)
@@ -155,8 +158,8 @@ func (s *Sample) begin() {
 	time.Sleep(time.Second)
 }
 
-// during lets the relay run for a while, and stops it. What it keeps of figures over time is forgotten: to read it takes
-// longer than all else.
+// during lets the relay run for a while, and stops it. What it keeps of figures over time is forgotten: to read it
+// takes longer than all else.
 func (s *Sample) during(d time.Duration) {
 	time.Sleep(d)
 	s.Stop()
@@ -189,23 +192,28 @@ func (s *Sample) silent() {
 func (s *Sample) suppress() {
 	_, err := api.OpSuppress.Call(context.Background(), s.Client(), api.Suppress{Suppressions: []api.Suppression{
 		{Address: "former@acme.example", Reason: "asked us to, ticket 4711", Added: Now.AddDate(0, 0, -40)},
-		{Address: "lea@grey.example", Tenant: "acme", Reason: "unsubscribed", Source: api.SuppressedByImport, Added: Now.Add(-3 * time.Hour)},
+		{Address: "lea@grey.example", Tenant: "acme", Reason: "unsubscribed", Source: api.SuppressedByImport,
+			Added: Now.Add(-3 * time.Hour)},
 		{Address: "gone@big.example", Tenant: "acme", Reason: "550 5.1.1 no such user", Source: api.SuppressedByBounce,
-			Class: "InvalidRecipient", Provider: "big", Added: Now.Add(-26 * time.Hour), Expires: Now.AddDate(0, 0, 89)},
+			Class: "InvalidRecipient", Provider: "big", Added: Now.Add(-26 * time.Hour),
+			Expires: Now.AddDate(0, 0, 89)},
 	}})
 	s.must(err)
 }
 
 // operate does what an operator has done.
 func (s *Sample) operate() {
-	ctx := api.WithReason(api.WithActor(context.Background(), api.Actor{Kind: api.BySocket, User: "alice"}), "for the test")
+	ctx := api.WithReason(api.WithActor(context.Background(), api.Actor{Kind: api.BySocket, User: "alice"}),
+		"for the test")
 	s.silent()
 	c := s.Client()
-	_, err := api.OpChange.Call(ctx, c, api.Change{Action: api.Retry, Filter: api.Filter{Recipient: "日本語@例え.example"}, Now: true})
+	_, err := api.OpChange.Call(ctx, c,
+		api.Change{Action: api.Retry, Filter: api.Filter{Recipient: "日本語@例え.example"}, Now: true})
 	s.must(err)
 	_, err = api.OpChange.Call(ctx, c, api.Change{Action: api.Hold, Filter: api.Filter{Recipient: "боб@почта.example"}})
 	s.must(err)
-	_, err = api.OpSuspend.Call(ctx, c, api.Suspend{Site: "mx.grey.example", For: api.Age(10 * time.Minute), Reason: "postmaster asked us to"})
+	_, err = api.OpSuspend.Call(ctx, c,
+		api.Suspend{Site: "mx.grey.example", For: api.Age(10 * time.Minute), Reason: "postmaster asked us to"})
 	s.must(err)
 	_, err = api.OpChangeWarmup[api.WarmupPause].Call(ctx, c, api.StageChoice{}, "news-1")
 	s.must(err)
@@ -213,7 +221,8 @@ func (s *Sample) operate() {
 
 // connect makes two connections of clients: one that waits in the middle of a message, and an idle one.
 func (s *Sample) connect() {
-	for _, lines := range [][]string{{"EHLO app1.acme.example", "MAIL FROM:<news@acme.example>", "RCPT TO:<x@big.example>", "DATA"}, {"EHLO app2.acme.example"}} {
+	for _, lines := range [][]string{{"EHLO app1.acme.example", "MAIL FROM:<news@acme.example>",
+		"RCPT TO:<x@big.example>", "DATA"}, {"EHLO app2.acme.example"}} {
 		pipe, err := s.doors[SMTP].Dial(context.Background())
 		s.must(err)
 		s.t.Cleanup(func() { pipe.Close() })

@@ -43,26 +43,32 @@ const (
 // NewMeter returns a meter that has counted nothing.
 func NewMeter() *Meter {
 	return &Meter{
-		attempts: counters("mta_attempts_total", "Attempts at recipients, by provider (\"\" for sites that are none's), "+
-			"source and result: delivered, deferred, bounced or expired.", "provider", "source", "result"),
+		attempts: counters("mta_attempts_total",
+			"Attempts at recipients, by provider (\"\" for sites that are none's), "+
+				"source and result: delivered, deferred, bounced or expired.", "provider", "source", "result"),
 		refused: counters("mta_attempts_refused_total", "Attempts at recipients that failed, for now or for good, "+
 			"by provider (\"\" for sites that are none's) and class of the reply.", "provider", "class"),
-		delay: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "mta_delivery_delay_seconds", Buckets: delayBuckets,
-			Help: "From acceptance, or release, of a message to its delivery, for each recipient."}),
-		delays: histograms("mta_provider_delivery_delay_seconds", "The same by provider (\"\" for sites that are none's).",
+		delay: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "mta_delivery_delay_seconds",
+			Buckets: delayBuckets,
+			Help:    "From acceptance, or release, of a message to its delivery, for each recipient."}),
+		delays: histograms("mta_provider_delivery_delay_seconds",
+			"The same by provider (\"\" for sites that are none's).",
 			delayBuckets, "provider"),
 		commit: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "mta_commit_seconds",
 			Help:    "From the end of a message's content until it is durable, and the client hears 250.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5}}),
-		refusals: counters("mta_refusals_total", "Connections, senders, recipients and contents that were refused, by the "+
-			"code of the reply.", "code"),
+		refusals: counters("mta_refusals_total",
+			"Connections, senders, recipients and contents that were refused, by the "+
+				"code of the reply.", "code"),
 		warmups: counters("mta_warmup_events_total", "What happened to the warm-up of a source, as in the accounting "+
 			"records of the type Warmup.", "source", "event"),
 		requests: counters("mta_http_requests_total", "Requests to api listeners, by route (none: there is no such "+
 			"resource or method) and status; 0: the connection ended first.", "route", "status"),
-		requestRefusals: counters("mta_http_refusals_total", "Requests that the server refused before their handler, or "+
-			"whose body did not come, by reason.", "reason"),
-		requestTime: histograms("mta_http_request_seconds", "From the header section of a request to the end of its answer.",
+		requestRefusals: counters("mta_http_refusals_total",
+			"Requests that the server refused before their handler, or "+
+				"whose body did not come, by reason.", "reason"),
+		requestTime: histograms("mta_http_request_seconds",
+			"From the header section of a request to the end of its answer.",
 			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30}, "route"),
 		requestsOpen: prometheus.NewGauge(prometheus.GaugeOpts{Name: "mta_http_requests_under_way",
 			Help: "Requests to api listeners that are not answered yet."}),
@@ -79,11 +85,13 @@ func histograms(name, help string, buckets []float64, labels ...string) *prometh
 
 // Collectors are all that it counts.
 func (m *Meter) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.attempts, m.refused, m.delay, m.delays, m.commit, m.refusals, m.warmups, m.requests, m.requestRefusals, m.requestTime, m.requestsOpen}
+	return []prometheus.Collector{m.attempts, m.refused, m.delay, m.delays, m.commit, m.refusals, m.warmups, m.requests,
+		m.requestRefusals, m.requestTime, m.requestsOpen}
 }
 
 var resultNames = map[accounting.Type]string{
-	accounting.Delivery: "delivered", accounting.TransientFailure: "deferred", accounting.Bounce: "bounced", accounting.Expiration: "expired",
+	accounting.Delivery: "delivered", accounting.TransientFailure: "deferred", accounting.Bounce: "bounced",
+	accounting.Expiration: "expired",
 }
 
 // Attempted counts what became of a recipient at a host. What ended without an attempt is not counted.

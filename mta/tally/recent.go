@@ -81,8 +81,8 @@ func (r *ring) newestFirst() []Try {
 	return list
 }
 
-// recents are those of all sites. Where there are too many tries, no site gets more than it has, and a site that was idle
-// for long loses its own to a new one.
+// recents are those of all sites. Where there are too many tries, no site gets more than it has, and a site that was
+// idle for long loses its own to a new one.
 type recents struct {
 	by map[string]*recent
 	n  int // tries

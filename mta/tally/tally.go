@@ -91,8 +91,9 @@ type Tallies struct {
 
 // New returns tallies of nothing yet, by the blocks of the configuration that cfg returns.
 func New(cfg func() *config.Config) *Tallies {
-	t := &Tallies{config: cfg, total: Tally{delays: new(history.Histogram)}, recent: recents{by: make(map[string]*recent)},
-		paths: make(map[Path]*Tally)}
+	t := &Tallies{config: cfg, total: Tally{delays: new(history.Histogram)},
+		recent: recents{by: make(map[string]*recent)},
+		paths:  make(map[Path]*Tally)}
 	for scope := range t.by {
 		t.by[scope] = make(map[string]*Tally)
 	}
@@ -214,8 +215,9 @@ func short(r reply.Reply) reply.Reply {
 func (o *Outcome) try(now time.Time) Try {
 	r := o.Result
 	return Try{
-		At: now, Kind: o.Kind, Message: o.Message.ID, Source: r.Source, Host: r.Host, Session: r.Session, Attempted: r.Attempted,
-		Class: o.Class, Reply: short(r.Reply),
+		At: now, Kind: o.Kind, Message: o.Message.ID, Source: r.Source, Host: r.Host, Session: r.Session,
+		Attempted: r.Attempted,
+		Class:     o.Class, Reply: short(r.Reply),
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package tlsout is what the relay knows of TLS towards hosts: the policies of domains by MTA-STS, hosts' TLSA records by
-// its resolver, the terms of connections made from both, and the reports about all of it.
+// Package tlsout is what the relay knows of TLS towards hosts: the policies of domains by MTA-STS, hosts' TLSA records
+// by its resolver, the terms of connections made from both, and the reports about all of it.
 package tlsout
 
 import (
@@ -44,8 +44,8 @@ type TLS struct {
 	Terms    *tlspolicy.Policy
 }
 
-// Open begins with the MTA-STS policies that were cached before, and to count for TLS reports when the configuration has
-// them sent.
+// Open begins with the MTA-STS policies that were cached before, and to count for TLS reports when the configuration
+// has them sent.
 func (t *TLS) Open(cfg *config.Config, r *router.Router) (err error) {
 	if t.Transport == nil {
 		t.Transport = httpclient.New(httpclient.Config{Addresses: r.Addresses})
@@ -92,8 +92,8 @@ func (t *TLS) maxAge(domain string) time.Duration {
 	return 0
 }
 
-// classes are the failures to get a policy that TLS reports have (RFC 8460, 4.3.2.2). Without a record that can be read,
-// a domain has no policy.
+// classes are the failures to get a policy that TLS reports have (RFC 8460, 4.3.2.2). Without a record that can be
+// read, a domain has no policy.
 var classes = map[sts.Kind]tlspolicy.Class{
 	sts.Fetch: tlspolicy.STSFetchError, sts.Certificate: tlspolicy.STSWebPKI, sts.Invalid: tlspolicy.STSInvalid,
 }

@@ -57,7 +57,8 @@ type secondCopy struct {
 // openCopies looks whether the ledger was lost: it was damaged, or is new though copies or records show
 // warm-ups.
 func openCopies(cfg *config.Config, l Ledger, store Copies, now func() time.Time, log *slog.Logger) *secondCopy {
-	c := &secondCopy{store: store, now: now, log: log, report: func(warmup.Event) {}, saved: make(map[string]uint64), owed: make(map[string]bool), restored: make(map[string]string)}
+	c := &secondCopy{store: store, now: now, log: log, report: func(warmup.Event) {}, saved: make(map[string]uint64),
+		owed: make(map[string]bool), restored: make(map[string]string)}
 	known, ok := l.(interface {
 		Damage() error
 		Begun() bool
@@ -113,7 +114,8 @@ func provenBy(cfg *config.Config, sources map[string]string, now time.Time) map[
 		ago     time.Duration
 	}
 	sent, most := make(map[day]int64), make(map[string]int64)
-	q := accounting.Query{Types: []accounting.Type{accounting.Delivery, accounting.TransientFailure, accounting.Bounce}, Since: now.Add(-provenSince)}
+	q := accounting.Query{Types: []accounting.Type{accounting.Delivery, accounting.TransientFailure, accounting.Bounce},
+		Since: now.Add(-provenSince)}
 	_ = accounting.Read(ctx, cfg.Accounting.Path, q, func(line []byte) error { // as far as it can be read
 		r, err := accounting.Parse(line)
 		if err != nil || sources[r.EgressSource] == "" {
@@ -141,7 +143,9 @@ func (c *secondCopy) recall(ip string, p *warmup.Plan, now warmup.Instant) *warm
 		return nil
 	}
 	s := warmup.Proven(p, now, c.proven[ip])
-	c.account(ip, fmt.Sprintf("%s goes on at stage %d, which accounting records prove (%d in a day), and sends nothing today", ip, s.Stage+1, c.proven[ip]))
+	c.account(ip, fmt.Sprintf(
+		"%s goes on at stage %d, which accounting records prove (%d in a day), and sends nothing today", ip,
+		s.Stage+1, c.proven[ip]))
 	return s
 }
 

@@ -14,7 +14,8 @@ func (w *Warming) report(e warmup.Event) {
 	source := w.c.Policy().WarmupSource(e.IP)
 	log := w.c.Log.Info
 	switch e.Kind {
-	case warmup.EventBack, warmup.EventProviderPaused, warmup.EventProviderHalved, warmup.EventProviderBack, warmup.EventLedgerLost:
+	case warmup.EventBack, warmup.EventProviderPaused, warmup.EventProviderHalved, warmup.EventProviderBack,
+		warmup.EventLedgerLost:
 		log = w.c.Log.Warn
 	}
 	attrs := []any{"event", string(e.Kind), "source", source, "ip", e.IP, "what", e.String()}
@@ -46,7 +47,8 @@ func (w *Warming) Health() string {
 			}
 		}
 		if n := len(s.History); n > 0 && s.History[n-1].Why == warmup.Regressed.String() {
-			all = append(all, fmt.Sprintf("the warm-up of %s went back to stage %d yesterday: %s was over the limits", w.c.Policy().WarmupSource(key), s.Stage, s.History[n-1].Provider))
+			all = append(all, fmt.Sprintf("the warm-up of %s went back to stage %d yesterday: %s was over the limits",
+				w.c.Policy().WarmupSource(key), s.Stage, s.History[n-1].Provider))
 		}
 	}
 	return faultlog.Few(all)

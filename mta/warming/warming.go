@@ -1,6 +1,6 @@
-// Package warming is the warm-up of a relay's sources: it opens the ledger, and its second copy should that be lost; gives
-// the controller the plans of the configuration; and reports what happens to warm-ups in the log, the accounting log and
-// the metrics.
+// Package warming is the warm-up of a relay's sources: it opens the ledger, and its second copy should that be lost;
+// gives the controller the plans of the configuration; and reports what happens to warm-ups in the log, the accounting
+// log and the metrics.
 //
 // The order of use: Open, Serve, Run, Close. A reload calls Prepare before a configuration comes into force, and Reload
 // once it has.
@@ -94,7 +94,8 @@ func Open(cfg *config.Config, c Config) (*Warming, error) {
 	w := &Warming{c: c, store: store, mail: none{}}
 	w.copies = openCopies(cfg, store, c.Copies, c.Now, c.Log)
 	w.ctl = warmup.New(warmup.Config{
-		Node: cfg.NodeID, Store: store, Beside: w.beside, OnEvent: w.report, Recall: w.copies.recall, Rand: c.Rand, Log: c.Log,
+		Node: cfg.NodeID, Store: store, Beside: w.beside, OnEvent: w.report, Recall: w.copies.recall,
+		Rand: c.Rand, Log: c.Log,
 		OnTokens: func(key, provider string) { w.mail.Unthrottle(key, provider) },
 		Waiting:  func(key, provider string) int64 { return w.mail.Throttled(key, provider) },
 	})
@@ -195,12 +196,14 @@ func (w *Warming) Complained(ctx context.Context, source, provider string, day t
 	case errors.Is(err, warmup.ErrNotWarming):
 		return nil
 	case errors.Is(err, warmup.ErrReport):
-		w.c.Log.Info("complaints are too old for the warm-up", "source", source, "provider", provider, "day", day.Format(time.DateOnly), "complaints", n)
+		w.c.Log.Info("complaints are too old for the warm-up", "source", source, "provider", provider, "day",
+			day.Format(time.DateOnly), "complaints", n)
 		return nil
 	case err != nil:
 		return err
 	}
-	w.c.Log.Info("complaints count for the warm-up", "source", source, "provider", provider, "day", day.Format(time.DateOnly), "complaints", n)
+	w.c.Log.Info("complaints count for the warm-up", "source", source, "provider", provider, "day",
+		day.Format(time.DateOnly), "complaints", n)
 	return nil
 }
 
@@ -221,7 +224,8 @@ func (w *Warming) beside(ip string) (others []string, network string) {
 	pol := w.c.Policy()
 	shares := func(pool string) bool { return slices.Contains(pol.WarmupPools(ip), pool) }
 	for _, other := range pol.WarmupKeys() {
-		if at, err := networkOf(other); err == nil && at == prefix && other != ip && slices.ContainsFunc(pol.WarmupPools(other), shares) {
+		if at, err := networkOf(other); err == nil && at == prefix && other != ip &&
+			slices.ContainsFunc(pol.WarmupPools(other), shares) {
 			others = append(others, other)
 		}
 	}
@@ -247,7 +251,8 @@ func (w *Warming) Trouble() string {
 	}
 	for _, key := range w.ctl.IPs() {
 		if s, _ := w.ctl.Status(key); s.LedgerFailure() != "" {
-			all = append(all, fmt.Sprintf("the warm-up of %s sends nothing: %s", w.c.Policy().WarmupSource(key), s.LedgerFailure()))
+			all = append(all,
+				fmt.Sprintf("the warm-up of %s sends nothing: %s", w.c.Policy().WarmupSource(key), s.LedgerFailure()))
 		}
 	}
 	return faultlog.Few(all)

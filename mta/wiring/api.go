@@ -15,7 +15,8 @@ func TenantRates(t *config.Tenant) http.Rates {
 }
 
 func rates(requests, recipients config.Rate, octets config.ByteRate) http.Rates {
-	return http.Rates{Requests: rate(requests), Recipients: rate(recipients), Octets: gcra.Rate{Events: int(octets), Per: time.Second}}
+	return http.Rates{Requests: rate(requests), Recipients: rate(recipients),
+		Octets: gcra.Rate{Events: int(octets), Per: time.Second}}
 }
 
 // apiIntake makes the settings of what messages by HTTP are held to. Authors are held to the tenant's senders

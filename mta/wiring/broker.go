@@ -30,8 +30,9 @@ func (p *StreamParts) broker(s *config.Stream, f events.Format) (events.Sink, er
 		}
 	}
 	b := sinks.Broker{
-		Hosts: a.Hosts, Dial: httpclient.Config{Addresses: p.Addresses}.Dialer(), TLS: trust, User: s.User, Password: string(s.Password),
-		Format: format,
+		Hosts: a.Hosts, Dial: httpclient.Config{Addresses: p.Addresses}.Dialer(), TLS: trust, User: s.User,
+		Password: string(s.Password),
+		Format:   format,
 	}
 	switch a.Scheme {
 	case "kafka":

@@ -100,7 +100,9 @@ func (d Descriptors) Warn(log *slog.Logger, cfg *config.Config) {
 	if len(words) == 0 {
 		return
 	}
-	log.Warn("max_connections of listeners and delivery need more open files than this process may have: lower limits are in force",
+	log.Warn("max_connections of listeners and delivery need more open files than this process may have: lower "+
+		"limits are in force",
 		"in_force", strings.Join(words, ", "), "needed", d.need, "limit", d.limit,
-		"remedy", "raise the limit (LimitNOFILE= in the systemd unit, or ulimit -n before the start), or lower max_connections")
+		"remedy", "raise the limit (LimitNOFILE= in the systemd unit, or ulimit -n before the start), or lower "+
+			"max_connections")
 }

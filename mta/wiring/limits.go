@@ -15,7 +15,8 @@ func (p *Policy) Limits(rt *route.Route, source, tenant string) delivery.Limits 
 	l := trafficLimits(p.Config.Traffic(rt.Domain, rt.Provider), p.Config.Budget(rt.Provider))
 	l.Relay = delivery.Scope{MessageRate: rate(d.MaxMessageRate), ConnectionRate: rate(d.MaxConnectionRate)}
 	if s := p.Config.Source(source); s != nil {
-		l.Source = delivery.Scope{Connections: s.ConnectionLimit, MessageRate: rate(s.MaxMessageRate), ConnectionRate: rate(s.MaxConnectionRate)}
+		l.Source = delivery.Scope{Connections: s.ConnectionLimit, MessageRate: rate(s.MaxMessageRate),
+			ConnectionRate: rate(s.MaxConnectionRate)}
 	}
 	if t := p.Config.Tenant(tenant); t != nil {
 		l.Tenant = delivery.Scope{MessageRate: rate(t.MaxMessageRate)}
@@ -26,10 +27,13 @@ func (p *Policy) Limits(rt *route.Route, source, tenant string) delivery.Limits 
 
 func trafficLimits(t *config.Traffic, b config.Budget) delivery.Limits {
 	return delivery.Limits{
-		Host:     delivery.Scope{Connections: t.ConnectionLimitPerHost},
-		Path:     delivery.Scope{Connections: t.ConnectionLimitPerSource, MessageRate: rate(t.MaxMessageRatePerSource), ConnectionRate: rate(t.MaxConnectionRatePerSource)},
-		Site:     delivery.Scope{Connections: t.ConnectionLimit, MessageRate: rate(t.MaxMessageRate), ConnectionRate: rate(t.MaxConnectionRate)},
-		Provider: delivery.Scope{Connections: b.ConnectionLimit, MessageRate: rate(b.MaxMessageRate), ConnectionRate: rate(b.MaxConnectionRate)},
+		Host: delivery.Scope{Connections: t.ConnectionLimitPerHost},
+		Path: delivery.Scope{Connections: t.ConnectionLimitPerSource, MessageRate: rate(t.MaxMessageRatePerSource),
+			ConnectionRate: rate(t.MaxConnectionRatePerSource)},
+		Site: delivery.Scope{Connections: t.ConnectionLimit, MessageRate: rate(t.MaxMessageRate),
+			ConnectionRate: rate(t.MaxConnectionRate)},
+		Provider: delivery.Scope{Connections: b.ConnectionLimit, MessageRate: rate(b.MaxMessageRate),
+			ConnectionRate: rate(b.MaxConnectionRate)},
 
 		MaxDeliveriesPerConnection: t.MaxDeliveriesPerConnection,
 		MaxRecipients:              t.MaxRecipientsPerBatch,

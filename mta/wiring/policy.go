@@ -103,7 +103,8 @@ func (p *Policy) Stays(before *Policy) func(*delivery.Job) bool {
 	return func(j *delivery.Job) bool {
 		key, ok := p.keyOf(j)
 		was, _ := before.keyOf(j)
-		return ok && key == was && p.Demand(j.Message, j.Route) == j.Demand && p.returnPath(j) == before.returnPath(j) &&
+		return ok && key == was && p.Demand(j.Message, j.Route) == j.Demand &&
+			p.returnPath(j) == before.returnPath(j) &&
 			p.Expires(j.Message, "", j.Route).Equal(before.Expires(j.Message, "", j.Route))
 	}
 }
@@ -166,15 +167,17 @@ func (p *Policy) WarmupKeyOf(name string) (key string, ok bool) {
 }
 
 // SourceFor picks a shared source of a message's pool, see SourceIn.
-func (p *Policy) SourceFor(m *envelope.Message, rt *route.Route, via string, missing func(source string) bool) (string, bool) {
+func (p *Policy) SourceFor(m *envelope.Message, rt *route.Route, via string,
+	missing func(source string) bool) (string, bool) {
 	return p.SourceIn(p.PoolOf(m, rt), m.ID, rt, via, missing)
 }
 
-// SourceIn picks a shared source of a pool for a message: the one of the attempt before, via, if there was one, else always the
-// same one for the same message. If that is missing, or reaches no host of the route (nil: not known),
+// SourceIn picks a shared source of a pool for a message: the one of the attempt before, via, if there was one, else
+// always the same one for the same message. If that is missing, or reaches no host of the route (nil: not known),
 // it picks another one of the pool; the mail of a missing source spreads over all others. It reports
 // false if all are missing.
-func (p *Policy) SourceIn(pool *config.Pool, id envelope.ID, rt *route.Route, via string, missing func(source string) bool) (string, bool) {
+func (p *Policy) SourceIn(pool *config.Pool, id envelope.ID, rt *route.Route, via string,
+	missing func(source string) bool) (string, bool) {
 	if via != "" && slices.Contains(pool.Shared, via) && !missing(via) && p.Reaches(via, rt) {
 		return via, true
 	}
@@ -270,5 +273,6 @@ func (p *Policy) Expires(m *envelope.Message, domain string, rt *route.Route) ti
 // NoSource is the reply for a message whose pool has no usable source.
 func (p *Policy) NoSource(m *envelope.Message, rt *route.Route) reply.Reply {
 	pool := p.PoolOf(m, rt)
-	return reply.Local(451, reply.Enhanced{4, 3, 5}, "route", "this machine has the address of no source of pool %q: %s", pool.Name, strings.Join(pool.Sources(), ", "))
+	return reply.Local(451, reply.Enhanced{4, 3, 5}, "route",
+		"this machine has the address of no source of pool %q: %s", pool.Name, strings.Join(pool.Sources(), ", "))
 }

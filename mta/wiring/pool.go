@@ -29,7 +29,8 @@ type Dedicated struct {
 
 func newPool(cfg *config.Config, p *config.Pool) *Pool {
 	patience := func(tenant string, tier int) time.Duration { return p.PatienceOf(cfg.Tenant(tenant), tier) }
-	d := &Pool{Name: p.Name, Shared: p.Shared, Hold: p.Overflow == "hold", Patience: patience, Key: make(map[string]string)}
+	d := &Pool{Name: p.Name, Shared: p.Shared, Hold: p.Overflow == "hold", Patience: patience,
+		Key: make(map[string]string)}
 	for _, s := range p.Dedicated {
 		x := Dedicated{s.Name, WarmupKey(cfg, s), newSelectors(s.Prefer), newSelectors(s.Except)}
 		d.Dedicated = append(d.Dedicated, x)
@@ -55,7 +56,9 @@ func (d *Pool) Has(source string) bool {
 
 // Excepts reports whether a dedicated source excepts a message.
 func (d *Pool) Excepts(source string, m *envelope.Message) bool {
-	return d.selective && slices.ContainsFunc(d.Dedicated, func(x Dedicated) bool { return x.Name == source && x.Except.Has(m) })
+	return d.selective && slices.ContainsFunc(d.Dedicated, func(x Dedicated) bool {
+		return x.Name == source && x.Except.Has(m)
+	})
 }
 
 // Takes reports whether any dedicated source takes a message.

@@ -72,14 +72,16 @@ func Router(cfg *config.Config, taken []netip.AddrPort) (router.Settings, error)
 	for _, d := range cfg.Domains {
 		switch {
 		case len(d.Route) > 0:
-			out.Smarthosts = append(out.Smarthosts, router.SmarthostRoute{Domains: string(d.Pattern), Hosts: smarthosts(&d.Smarthosts)})
+			out.Smarthosts = append(out.Smarthosts,
+				router.SmarthostRoute{Domains: string(d.Pattern), Hosts: smarthosts(&d.Smarthosts)})
 		case d.Set("route"):
 			out.ByDNS = append(out.ByDNS, string(d.Pattern))
 		}
 	}
 	for _, s := range cfg.SenderDomainBlocks {
 		if len(s.Route) > 0 {
-			out.Smarthosts = append(out.Smarthosts, router.SmarthostRoute{Domains: s.RouteName(), Hosts: smarthosts(&s.Smarthosts)})
+			out.Smarthosts = append(out.Smarthosts,
+				router.SmarthostRoute{Domains: s.RouteName(), Hosts: smarthosts(&s.Smarthosts)})
 		}
 	}
 	return out, out.Validate()

@@ -63,6 +63,8 @@ func (s *selector) has(m *envelope.Message) bool {
 	return (len(s.Tenants) == 0 || slices.Contains(s.Tenants, m.Tenant)) &&
 		(len(s.Tiers) == 0 || slices.Contains(s.Tiers, int(m.Tier))) &&
 		(len(s.Campaigns) == 0 || slices.Contains(s.Campaigns, m.Campaign)) &&
-		(len(s.SenderDomains) == 0 || slices.ContainsFunc(s.SenderDomains, func(d string) bool { return strings.EqualFold(d, m.Sender.Domain()) })) &&
+		(len(s.SenderDomains) == 0 || slices.ContainsFunc(s.SenderDomains, func(d string) bool {
+			return strings.EqualFold(d, m.Sender.Domain())
+		})) &&
 		(len(s.marks) == 0 || slices.ContainsFunc(s.marks, func(x string) bool { return slices.Contains(m.Marks, x) }))
 }

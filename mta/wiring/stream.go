@@ -40,7 +40,8 @@ func Streams(cfg *config.Config, parts *StreamParts) []events.Settings {
 	for _, s := range cfg.Streams {
 		all = append(all, events.Settings{
 			Name: s.Name, To: s.To, Filter: events.Filter{Types: s.Types, Tenants: s.Tenants, Classes: s.Classes},
-			Batch: s.Batch, Lanes: s.Lanes, Linger: s.Linger, Hold: s.Hold, Timeout: s.Timeout, Format: s.Format, Oldest: s.From == "oldest",
+			Batch: s.Batch, Lanes: s.Lanes, Linger: s.Linger, Hold: s.Hold, Timeout: s.Timeout, Format: s.Format,
+			Oldest:      s.From == "oldest",
 			Open:        func() (events.Sink, error) { return parts.sink(s, formats[s.Format]) },
 			Fingerprint: fingerprint(s),
 		})
@@ -54,7 +55,8 @@ func fingerprint(s *config.Stream) string {
 	for _, secret := range slices.Concat(s.Secrets, s.Headers) {
 		secrets = append(secrets, string(secret))
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %d %s %q %q %q", s.To, s.Compression, s.Format, s.CA, secrets, len(s.Secrets), s.Timeout,
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %d %s %q %q %q", s.To, s.Compression, s.Format, s.CA, secrets,
+		len(s.Secrets), s.Timeout,
 		s.User, string(s.Password), s.SASL))
 	return hex.EncodeToString(sum[:])
 }

@@ -65,10 +65,11 @@ func intakeOf(cfg *config.Config, l *config.Listener) intake.Config {
 		},
 		ShowUser:        l.Auth.UserInReceived,
 		TenantFieldFrom: l.TenantHeaderFrom,
-		Foreign:         intake.ForeignFields{Pool: l.PoolHeader, Campaign: l.CampaignHeader, EnvID: l.EnvIDHeader, From: l.HeadersFrom},
-		Buffered:        int64(cfg.Queue.LargeBody),
-		Recipients:      intake.Recipients{Verify: l.VerifyRecipients == "domain"},
-		EncodeHeaders:   l.NonUTF8Header == "encode",
+		Foreign: intake.ForeignFields{Pool: l.PoolHeader, Campaign: l.CampaignHeader, EnvID: l.EnvIDHeader,
+			From: l.HeadersFrom},
+		Buffered:      int64(cfg.Queue.LargeBody),
+		Recipients:    intake.Recipients{Verify: l.VerifyRecipients == "domain"},
+		EncodeHeaders: l.NonUTF8Header == "encode",
 	}
 }
 

@@ -17,7 +17,8 @@ func Feed(cfg *config.Config) *suppression.FeedSettings {
 	rules := map[bounce.Class]suppression.Rule{
 		bounce.InvalidRecipient: {After: 1, Keep: c.FeedKeep},
 		bounce.BadDomain:        {After: 1, Keep: c.FeedKeep},
-		// A mailbox that nobody has used for long is not always gone: some hosts say so of those that get too much for now.
+		// A mailbox that nobody has used for long is not always gone: some hosts say so of those that get too much for
+		// now.
 		bounce.InactiveMailbox: {After: 3, Within: 30 * day, Keep: c.FeedKeep},
 		// A full mailbox may belong to somebody on holiday. Five weeks of a weekly letter, or five days of a daily one.
 		bounce.QuotaIssues: {After: 5, Within: 60 * day, Keep: 30 * day},
@@ -32,5 +33,6 @@ func Feed(cfg *config.Config) *suppression.FeedSettings {
 			rules[class] = suppression.Rule{After: own.After, Within: own.Within, Keep: own.Keep}
 		}
 	}
-	return &suppression.FeedSettings{Bounces: c.Feed, Classes: rules, Flood: suppression.Flood{Factor: c.Flood.Factor, Share: c.Flood.Share, Min: c.Flood.Min}}
+	return &suppression.FeedSettings{Bounces: c.Feed, Classes: rules,
+		Flood: suppression.Flood{Factor: c.Flood.Factor, Share: c.Flood.Share, Min: c.Flood.Min}}
 }

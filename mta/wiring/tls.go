@@ -10,11 +10,13 @@ import (
 )
 
 var tlsLevels = map[string]tlspolicy.Level{
-	"opportunistic": tlspolicy.Opportunistic, "required": tlspolicy.Required, "verified": tlspolicy.Verified, "off": tlspolicy.Off,
+	"opportunistic": tlspolicy.Opportunistic, "required": tlspolicy.Required, "verified": tlspolicy.Verified,
+	"off": tlspolicy.Off,
 }
 
 // TLSVersions are the versions of TLS that the configuration can name.
-var TLSVersions = map[string]uint16{"1.0": tls.VersionTLS10, "1.1": tls.VersionTLS11, "1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
+var TLSVersions = map[string]uint16{"1.0": tls.VersionTLS10, "1.1": tls.VersionTLS11, "1.2": tls.VersionTLS12,
+	"1.3": tls.VersionTLS13}
 
 // TLS makes the TLS settings of a destination.
 func TLS(t *config.Traffic) tlspolicy.Settings {

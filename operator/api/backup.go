@@ -29,7 +29,8 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request, o BackupOptions)
 const backupPatience = time.Minute
 
 // archive answers with a tar archive as it is written. It logs brokeOff if that fails after the first octet.
-func (s *Server) archive(w http.ResponseWriter, patience time.Duration, brokeOff string, write func(io.Writer) error) error {
+func (s *Server) archive(w http.ResponseWriter, patience time.Duration, brokeOff string,
+	write func(io.Writer) error) error {
 	w.Header().Set("Content-Type", "application/x-tar")
 	begun := &begunWriter{w: w, conn: http.NewResponseController(w), patience: patience}
 	err := write(begun)
@@ -69,10 +70,11 @@ type StoreFormat struct {
 
 // Upgrade is how far an upgrade of the relay is.
 type Upgrade struct {
-	Version string        `json:"version"`                  // of the relay
-	Mode    string        `json:"mode" words:"manual,auto"` // the setting upgrade
-	Pending bool          `json:"pending"`                  // the upgrade is not finished: the version before can be put back
-	Stores  []StoreFormat `json:"stores"`                   // all that have a format
+	Version string `json:"version"`                  // of the relay
+	Mode    string `json:"mode" words:"manual,auto"` // the setting upgrade
+	// the upgrade is not finished: the version before can be put back
+	Pending bool          `json:"pending"`
+	Stores  []StoreFormat `json:"stores"` // all that have a format
 }
 
 // FinishUpgrade asks for the newest formats from now on.

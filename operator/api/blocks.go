@@ -19,7 +19,8 @@ type Blocks interface {
 	Tenants(ctx context.Context, f BlockFilter, queued map[string]int, after string, limit int) (TenantList, error)
 }
 
-// BlockFilter says which blocks are meant, what comes first, and which page is asked for; the zero BlockFilter fits all.
+// BlockFilter says which blocks are meant, what comes first, and which page is asked for; the zero BlockFilter fits
+// all.
 type BlockFilter struct {
 	Names   []string  `q:"name" arg:"NAME" help:"any of these names"`
 	Pool    string    `q:"pool" help:"only those of this <pool>"`
@@ -67,11 +68,12 @@ type Source struct {
 	Pools   []string `json:"pools"`             // that have it
 	// sending: it takes what its limits allow; warming: a plan bounds it; paused: its warm-up is stopped; missing:
 	// this machine does not have the address
-	State   string `json:"state" words:"sending,warming,paused,missing"`
-	Reason  string `json:"reason,omitempty"` // why it is missing or paused, or where its warm-up stands
-	Present bool   `json:"present"`          // whether this machine has the address; true where the system or a proxy chooses it
-	Load    Load   `json:"load"`
-	Tally   Tally  `json:"tally"`
+	State  string `json:"state" words:"sending,warming,paused,missing"`
+	Reason string `json:"reason,omitempty"` // why it is missing or paused, or where its warm-up stands
+	// whether this machine has the address; true where the system or a proxy chooses it
+	Present bool  `json:"present"`
+	Load    Load  `json:"load"`
+	Tally   Tally `json:"tally"`
 	// its outcomes at each provider that it has attempted, by name
 	Providers []SourceProvider `json:"providers"`
 	// what holds its mail for a site or host back for a while, the latest first; 20 at most. Suspensions for all

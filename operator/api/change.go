@@ -49,10 +49,11 @@ type Audit interface {
 	Read(context.Context, audit.Query) (audit.Page, error)
 }
 
-// act carries an action out. It makes sure that the count is the expected one, and has the action in the audit log before
-// and after it is carried out: refused ones too, but no dry runs. The name of the action is that of the command; the
-// field "action" of a request stands behind it. refused is why the request itself can't be carried out.
-func (s *Server) act(r *http.Request, o *operation, body []byte, in Intent, refused error, carryOut func(r *http.Request, dry bool) (int, error)) error {
+// act carries an action out. It makes sure that the count is the expected one, and has the action in the audit log
+// before and after it is carried out: refused ones too, but no dry runs. The name of the action is that of the command;
+// the field "action" of a request stands behind it. refused is why the request itself can't be carried out.
+func (s *Server) act(r *http.Request, o *operation, body []byte, in Intent, refused error,
+	carryOut func(r *http.Request, dry bool) (int, error)) error {
 	action, named := o.action, named(body)
 	if word.MatchString(named.Action) {
 		action += " " + named.Action
@@ -84,7 +85,8 @@ func (s *Server) act(r *http.Request, o *operation, body []byte, in Intent, refu
 	}
 	s.endAction(begun, count, err)
 	if err == nil || count > 0 {
-		s.config.Events.Info("operator acts", "action", action, "subject", subject, "count", count, "by", who.Name(), "reason", reason)
+		s.config.Events.Info("operator acts", "action", action, "subject", subject, "count", count, "by", who.Name(),
+			"reason", reason)
 	}
 	if err != nil && count > 0 {
 		err = fmt.Errorf("%w; %s of %d others is done", err, action, count)
@@ -129,7 +131,9 @@ func (s *Server) beginAction(l audit.Line) (*audit.Begun, error) {
 
 // noAudit refuses what can't be put on record.
 func noAudit(err error) error {
-	return Unavailable("look at the disk of the relay's data_dir: nothing can be changed while the audit log can't be written", "the audit log can't be written: %v", err)
+	return Unavailable(
+		"look at the disk of the relay's data_dir: nothing can be changed while the audit log can't be written",
+		"the audit log can't be written: %v", err)
 }
 
 // endAction writes the second one. That it can't be written is no error of the action: the first one is on record, and
@@ -146,12 +150,14 @@ func (s *Server) endAction(begun *audit.Begun, count int, err error) {
 		}
 	}
 	if err := begun.End(outcome, count, why); err != nil {
-		s.config.Events.Error("the outcome of an action is not in the audit log yet", "outcome", outcome, "count", count, "error", err)
+		s.config.Events.Error("the outcome of an action is not in the audit log yet", "outcome", outcome, "count",
+			count, "error", err)
 	}
 }
 
 // record has contents in the audit log before their first octet leaves.
-func (s *Server) record(w http.ResponseWriter, r *http.Request, action string, answer func(http.ResponseWriter) error) error {
+func (s *Server) record(w http.ResponseWriter, r *http.Request, action string,
+	answer func(http.ResponseWriter) error) error {
 	line := audit.Line{Actor: actorOf(r.Context()), Action: action, Subject: subjectOf(r, nil), Outcome: audit.Done}
 	gate := &auditedAnswer{ResponseWriter: w, record: func() error {
 		s.config.Events.Info("operator reads", "action", action, "subject", line.Subject, "by", line.Name())
@@ -421,6 +427,6 @@ type ActionQuery = audit.Query
 // ActionLine is a line of the audit log.
 type ActionLine = audit.Line
 
-// ActionPage is lines of the audit log, newest first. It can have fewer than were asked for, even none, and a next page:
-// then there was much to look through.
+// ActionPage is lines of the audit log, newest first. It can have fewer than were asked for, even none, and a next
+// page: then there was much to look through.
 type ActionPage = audit.Page

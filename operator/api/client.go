@@ -81,8 +81,8 @@ func (c *Client) Log(ctx context.Context, q LogQuery, each func(record []byte) e
 	return nil
 }
 
-// NewestRecords gives a page of the records that fit, newest first. after is LogPage.Next of the page before, limit is from 1
-// to MaxLimit, 0 is DefaultLimit.
+// NewestRecords gives a page of the records that fit, newest first. after is LogPage.Next of the page before, limit is
+// from 1 to MaxLimit, 0 is DefaultLimit.
 func (c *Client) NewestRecords(ctx context.Context, q LogQuery, after string, limit int) (LogPage, error) {
 	return OpLog.Call(ctx, c, logQuery{q, NewestFirst, after, limit})
 }
@@ -100,7 +100,8 @@ func (c *Client) ConfigObject(ctx context.Context) (map[string]any, error) {
 }
 
 // send returns the answer when it is 200; all else is an error. form is the media type of the request.
-func (c *Client) send(ctx context.Context, method, path string, v url.Values, request io.Reader, form string) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, method, path string, v url.Values, request io.Reader,
+	form string) (*http.Response, error) {
 	unescaped, err := url.PathUnescape(path)
 	if err != nil {
 		return nil, err
@@ -150,7 +151,9 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return &Error{Message: message, Hint: "is the relay running? start it with: mta serve"}
 	case errors.Is(err, fs.ErrPermission):
-		return &Error{Message: message, Hint: "only the user and the group of the socket may talk to the relay: get into the group (ls -l shows it), or run this as root", cause: fs.ErrPermission}
+		return &Error{Message: message,
+			Hint: "only the user and the group of the socket may talk to the relay: get into the group (ls -l shows " +
+				"it), or run this as root", cause: fs.ErrPermission}
 	}
 	return errors.New(message)
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// OpenConnections is what the server asks about the connections of the relay, with clients and with remote hosts. Errors are
-// of type *Error where the operator can do something about them.
+// OpenConnections is what the server asks about the connections of the relay, with clients and with remote hosts.
+// Errors are of type *Error where the operator can do something about them.
 type OpenConnections interface {
 	// Connections gives a page of those that fit, incoming ones first and the oldest first among each: up to limit
 	// behind what after, the Next of the page before, stands for; "" is the beginning.
@@ -43,7 +43,8 @@ const (
 // ConnectionStates are all of them.
 var ConnectionStates = []ConnectionState{ConnectionOpening, ConnectionBusy, ConnectionIdle, ConnectionClosing}
 
-// ConnectionFilter says which connections are meant, and which page of them. All that is set must fit; the zero ConnectionFilter fits all.
+// ConnectionFilter says which connections are meant, and which page of them. All that is set must fit; the zero
+// ConnectionFilter fits all.
 type ConnectionFilter struct {
 	Direction Direction       `q:"direction" options:"incoming,outgoing" help:"only those of clients (<in>) or to remote hosts (out)"`
 	State     ConnectionState `q:"state" help:"connections in this <state>: opening, busy, idle or closing"`
@@ -64,7 +65,8 @@ type Connection struct {
 	State    ConnectionState `json:"state"`
 	Protocol string          `json:"protocol" words:"SMTP,HTTP"` // SMTP or HTTP
 	Peer     string          `json:"peer"`                       // "ip:port" of the other end
-	PeerName string          `json:"peer_name,omitempty"`        // the name of the exchanger; what a client calls itself
+	// the name of the exchanger; what a client calls itself
+	PeerName string `json:"peer_name,omitempty"`
 	// on whose behalf the client submits; for whose mail an outgoing connection was opened
 	Tenant string `json:"tenant,omitempty"`
 	User   string `json:"user,omitempty"` // who has logged in

@@ -36,19 +36,20 @@ type TraceQuery struct {
 
 // TraceLine is one line of a conversation, or a piece of a message.
 type TraceLine struct {
-	Time      time.Time `json:"time"`                // when it was said
-	Session   string    `json:"session,omitempty"`   // of the connection, as in the accounting log
-	Host      string    `json:"host,omitempty"`      // "mx.example[192.0.2.1]:25"
-	Site      string    `json:"site,omitempty"`      // for which the connection was opened
-	Source    string    `json:"source,omitempty"`    // whose connection
-	Client    string    `json:"client,omitempty"`    // whose session, as "192.0.2.1:40000"; then there are no host, site and source
-	Listener  string    `json:"listener,omitempty"`  // that the client came to
-	Message   string    `json:"message,omitempty"`   // id, when the line belongs to a transaction
-	Tenant    string    `json:"tenant,omitempty"`    // of the message
-	Direction string    `json:"direction,omitempty"` // ">" what this relay says, "<" what the other side does
-	Text      string    `json:"text,omitempty"`      // credentials are masked; what is no UTF-8 is replaced
-	Content   bool      `json:"content,omitempty"`   // Text is a piece of the message, line ends included
-	Lost      int       `json:"lost,omitempty"`      // so many lines before this one were left out
+	Time    time.Time `json:"time"`              // when it was said
+	Session string    `json:"session,omitempty"` // of the connection, as in the accounting log
+	Host    string    `json:"host,omitempty"`    // "mx.example[192.0.2.1]:25"
+	Site    string    `json:"site,omitempty"`    // for which the connection was opened
+	Source  string    `json:"source,omitempty"`  // whose connection
+	// whose session, as "192.0.2.1:40000"; then there are no host, site and source
+	Client    string `json:"client,omitempty"`
+	Listener  string `json:"listener,omitempty"`  // that the client came to
+	Message   string `json:"message,omitempty"`   // id, when the line belongs to a transaction
+	Tenant    string `json:"tenant,omitempty"`    // of the message
+	Direction string `json:"direction,omitempty"` // ">" what this relay says, "<" what the other side does
+	Text      string `json:"text,omitempty"`      // credentials are masked; what is no UTF-8 is replaced
+	Content   bool   `json:"content,omitempty"`   // Text is a piece of the message, line ends included
+	Lost      int    `json:"lost,omitempty"`      // so many lines before this one were left out
 }
 
 // maxTraceLine bounds a line of the stream: a piece of content with all its characters escaped.

@@ -13,8 +13,8 @@ import (
 
 // Destinations is what the server asks of delivery: what is known of where mail goes.
 type Destinations interface {
-	// Sites and Hosts give a page of what fits, in the order of names, sites in that of f: up to limit behind what after,
-	// the Next of the page before, stands for; "" is the beginning.
+	// Sites and Hosts give a page of what fits, in the order of names, sites in that of f: up to limit behind what
+	// after, the Next of the page before, stands for; "" is the beginning.
 	Sites(ctx context.Context, f SiteFilter, after string, limit int) (SiteList, error)
 	Hosts(ctx context.Context, f HostFilter, after string, limit int) (HostList, error)
 	// Forget makes hosts unknown again, so that they are tried as if for the first time.
@@ -68,7 +68,8 @@ func (f *HostFilter) Fits(h *Host) bool {
 func Names(patterns []string, names ...string) bool {
 	for _, p := range patterns {
 		for _, n := range names {
-			if p = strings.ToLower(p); p == strings.ToLower(n) || strings.HasPrefix(p, ".") && strings.HasSuffix(strings.ToLower(n), p) {
+			if p = strings.ToLower(p); p == strings.ToLower(n) ||
+				strings.HasPrefix(p, ".") && strings.HasSuffix(strings.ToLower(n), p) {
 				return true
 			}
 		}
@@ -136,21 +137,23 @@ type Host struct {
 	Broken      *Broken   `json:"broken,omitempty"`
 	Mode        string    `json:"mode,omitempty"` // how far commands run ahead: lock-step, pipelining, chunking
 	// transactions that may be under way at a time; 0: not known
-	Window     int          `json:"window,omitempty"`
-	Extensions []string     `json:"extensions,omitempty"` // of EHLO
-	MaxRcpt    int          `json:"max_rcpt,omitempty"`   // recipients in a transaction that it takes; 0: not said
-	MaxMail    int          `json:"max_mail,omitempty"`   // transactions in a connection; 0: not known
-	PlainUntil time.Time    `json:"plain_until,omitzero"` // TLS failed: opportunistic mail goes in clear text until then
-	TLS        *HostTLS     `json:"tls,omitempty"`        // of the last connection; left out for clear text
-	Actions    []SiteAction `json:"actions,omitempty"`    // by which nothing is sent to it for a while, in force
-	Paths      []HostPath   `json:"paths,omitempty"`      // the host as each source sees it
+	Window     int      `json:"window,omitempty"`
+	Extensions []string `json:"extensions,omitempty"` // of EHLO
+	MaxRcpt    int      `json:"max_rcpt,omitempty"`   // recipients in a transaction that it takes; 0: not said
+	MaxMail    int      `json:"max_mail,omitempty"`   // transactions in a connection; 0: not known
+	// TLS failed: opportunistic mail goes in clear text until then
+	PlainUntil time.Time    `json:"plain_until,omitzero"`
+	TLS        *HostTLS     `json:"tls,omitempty"`     // of the last connection; left out for clear text
+	Actions    []SiteAction `json:"actions,omitempty"` // by which nothing is sent to it for a while, in force
+	Paths      []HostPath   `json:"paths,omitempty"`   // the host as each source sees it
 }
 
 // HostTLS is how the last connection to a host was protected.
 type HostTLS struct {
-	Version     string `json:"version"`               // as "TLSv1.3"
-	Cipher      string `json:"cipher"`                // as "TLS_AES_128_GCM_SHA256"
-	VerifiedBy  string `json:"verified_by,omitempty"` // PKIX, STS or DANE; left out when nothing vouches for the certificate
+	Version string `json:"version"` // as "TLSv1.3"
+	Cipher  string `json:"cipher"`  // as "TLS_AES_128_GCM_SHA256"
+	// PKIX, STS or DANE; left out when nothing vouches for the certificate
+	VerifiedBy  string `json:"verified_by,omitempty"`
 	Unverified  string `json:"unverified,omitempty"`  // then: why
 	Certificate string `json:"certificate,omitempty"` // its name
 }
@@ -200,10 +203,11 @@ type Forgotten struct {
 // SuspendHosts names hosts that get nothing for a while.
 type SuspendHosts struct {
 	Intent
-	Hosts  []string `json:"hosts" q:"host" arg:"NAME"`                                          // names or addresses
-	Source string   `json:"source,omitempty" q:"source" help:"only mail from this <source>"`    // mail from this source only; all when absent
-	For    Age      `json:"for" q:"for" help:"the duration, such as 90s, 15m, 2h; 30d at most"` // at most MaxSuspension
-	Reason string   `json:"reason,omitempty"`                                                   // for those who ask why
+	Hosts []string `json:"hosts" q:"host" arg:"NAME"` // names or addresses
+	// mail from this source only; all when absent
+	Source string `json:"source,omitempty" q:"source" help:"only mail from this <source>"`
+	For    Age    `json:"for" q:"for" help:"the duration, such as 90s, 15m, 2h; 30d at most"` // at most MaxSuspension
+	Reason string `json:"reason,omitempty"`                                                   // for those who ask why
 }
 
 // SuspendedHosts is what a SuspendHosts did.
@@ -229,8 +233,10 @@ type ResumedHosts struct {
 // Suspend says what is not to be sent.
 type Suspend struct {
 	Intent
-	Site   string `json:"site" q:"site" arg:"SITE"`                                           // the name of a site, or a domain that it serves
-	Source string `json:"source,omitempty" q:"source" help:"only mail from this <source>"`    // mail from this source only; all when absent
+	// the name of a site, or a domain that it serves
+	Site string `json:"site" q:"site" arg:"SITE"`
+	// mail from this source only; all when absent
+	Source string `json:"source,omitempty" q:"source" help:"only mail from this <source>"`
 	For    Age    `json:"for" q:"for" help:"the duration, such as 90s, 15m, 2h; 30d at most"` // at most MaxSuspension
 	Reason string `json:"reason,omitempty"`                                                   // for those who ask why
 }
@@ -333,16 +339,17 @@ type Recent struct {
 
 // RecentOutcome is what became of a recipient at one attempt.
 type RecentOutcome struct {
-	Time      time.Time `json:"time"`                                               // when it ended
-	Outcome   string    `json:"outcome" words:"delivered,deferred,bounced,expired"` // what became of the recipient
-	Message   string    `json:"message"`                                            // the id of the message
-	Source    string    `json:"source,omitempty"`                                   // from which it was sent
-	Host      string    `json:"host,omitempty"`                                     // the name of the exchanger
-	Address   string    `json:"address,omitempty"`                                  // "ip:port" of the host
-	Session   string    `json:"session,omitempty"`                                  // the connection's, as in logs
-	Class     string    `json:"class,omitempty"`                                    // of the reply; left out for one that has none
-	Attempted bool      `json:"attempted"`                                          // false: it failed before anything was sent
-	Reply     Reply     `json:"reply"`
+	Time    time.Time `json:"time"`                                               // when it ended
+	Outcome string    `json:"outcome" words:"delivered,deferred,bounced,expired"` // what became of the recipient
+	Message string    `json:"message"`                                            // the id of the message
+	Source  string    `json:"source,omitempty"`                                   // from which it was sent
+	Host    string    `json:"host,omitempty"`                                     // the name of the exchanger
+	Address string    `json:"address,omitempty"`                                  // "ip:port" of the host
+	Session string    `json:"session,omitempty"`                                  // the connection's, as in logs
+	// of the reply; left out for one that has none
+	Class     string `json:"class,omitempty"`
+	Attempted bool   `json:"attempted"` // false: it failed before anything was sent
+	Reply     Reply  `json:"reply"`
 }
 
 // The outcomes of an attempt.
@@ -401,9 +408,10 @@ type Destination struct {
 	RouteExpires time.Time `json:"route_expires,omitzero"` // until when the route holds
 	Site         string    `json:"site,omitempty"`         // the hosts as one budget
 	Provider     string    `json:"provider,omitempty"`     // operator of the site
-	TLS          string    `json:"tls,omitempty"`          // what is demanded of connections: opportunistic, required, verified, off
-	TLSOrigin    string    `json:"tls_origin,omitempty"`   // what made it so
-	TLSPolicies  []string  `json:"tls_policies,omitempty"` // that the domain and its hosts publish
+	// what is demanded of connections: opportunistic, required, verified, off
+	TLS         string   `json:"tls,omitempty"`
+	TLSOrigin   string   `json:"tls_origin,omitempty"`   // what made it so
+	TLSPolicies []string `json:"tls_policies,omitempty"` // that the domain and its hosts publish
 	// MTASTS is the domain's policy, nil when it has none.
 	MTASTS *STSPolicy `json:"mta_sts,omitempty"`
 	Auth   bool       `json:"auth,omitempty"` // credentials are sent

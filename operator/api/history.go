@@ -183,15 +183,16 @@ type Admission struct {
 	Reason string    `json:"reason,omitempty"`
 	Since  time.Time `json:"since,omitzero"` // of refusals that have not ended; absent without
 	// of 768 priority levels, how many are admitted, the most important first
-	Threshold   float64             `json:"threshold"`
-	Slots       AdmissionSlots      `json:"slots"`
-	Pressures   []AdmissionPressure `json:"pressures"`              // what can run out
-	Tiers       []AdmissionTier     `json:"tiers"`                  // tiers 0 to 5
-	Refusals    []AdmissionCount    `json:"refusals"`               // since the start, the most first
-	OverQuota   []AdmissionQuota    `json:"over_quota"`             // tenants whose next message would be over a limit of theirs
-	Held        int64               `json:"held"`                   // sessions that wait for a refusal
-	Remembered  int                 `json:"remembered"`             // refused messages whose first attempt is remembered
-	MemoryLimit int64               `json:"memory_limit,omitempty"` // of the process, octets; absent without
+	Threshold float64             `json:"threshold"`
+	Slots     AdmissionSlots      `json:"slots"`
+	Pressures []AdmissionPressure `json:"pressures"` // what can run out
+	Tiers     []AdmissionTier     `json:"tiers"`     // tiers 0 to 5
+	Refusals  []AdmissionCount    `json:"refusals"`  // since the start, the most first
+	// tenants whose next message would be over a limit of theirs
+	OverQuota   []AdmissionQuota `json:"over_quota"`
+	Held        int64            `json:"held"`                   // sessions that wait for a refusal
+	Remembered  int              `json:"remembered"`             // refused messages whose first attempt is remembered
+	MemoryLimit int64            `json:"memory_limit,omitempty"` // of the process, octets; absent without
 }
 
 // AdmissionSlots are what messages hold while they are made durable.
@@ -213,11 +214,12 @@ type AdmissionPressure struct {
 
 // AdmissionTier is what a tier has offered since the start, and what was refused of it.
 type AdmissionTier struct {
-	Tier     int       `json:"tier"`     // 0 is the most important
-	Offered  int64     `json:"offered"`  // messages since the start
-	Refused  int64     `json:"refused"`  // of these
-	Admitted float64   `json:"admitted"` // the part of its levels that is admitted now, 0 to 1
-	History  []float64 `json:"history"`  // the refused share of each 10 s, the latest last; -1 where nothing was offered
+	Tier     int     `json:"tier"`     // 0 is the most important
+	Offered  int64   `json:"offered"`  // messages since the start
+	Refused  int64   `json:"refused"`  // of these
+	Admitted float64 `json:"admitted"` // the part of its levels that is admitted now, 0 to 1
+	// the refused share of each 10 s, the latest last; -1 where nothing was offered
+	History []float64 `json:"history"`
 }
 
 // AdmissionCount counts refusals.

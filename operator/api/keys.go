@@ -31,8 +31,9 @@ type APIKey struct {
 	Expires time.Time `json:"expires,omitzero"` // when it ends; absent: never
 	// when a newer key took its name; absent: it is the current one
 	Replaced time.Time `json:"replaced,omitzero"`
-	LastUsed time.Time `json:"last_used,omitzero"`                   // to a minute or two; absent: never
-	State    string    `json:"state" words:"valid,replaced,expired"` // valid; replaced, and valid until it expires; expired
+	LastUsed time.Time `json:"last_used,omitzero"` // to a minute or two; absent: never
+	// valid; replaced, and valid until it expires; expired
+	State string `json:"state" words:"valid,replaced,expired"`
 }
 
 // APIKeyList is keys in the order of their file.
@@ -99,7 +100,8 @@ var FileActions = []string{
 
 // FileChange is a change that such a command is about to make.
 type FileChange struct {
-	Action string `json:"action" words:"key add,key rotate,key remove,user add,user password,user remove,console user add,console user password,console user remove,dkim keygen"` // the command
+	// the command
+	Action string `json:"action" words:"key add,key rotate,key remove,user add,user password,user remove,console user add,console user password,console user remove,dkim keygen"`
 	FileSubject
 }
 
@@ -138,8 +140,8 @@ type EndedFileChange struct {
 }
 
 const (
-	// fileChangePatience is how long a command has from the first of the two lines to the second. It takes milliseconds;
-	// then it is taken for killed.
+	// fileChangePatience is how long a command has from the first of the two lines to the second. It takes
+	// milliseconds; then it is taken for killed.
 	fileChangePatience = time.Minute
 	// mostFileChanges bounds those that are under way.
 	mostFileChanges = 100
@@ -206,7 +208,8 @@ func (s *Server) endFileChange(_ *http.Request, e EndedFileChange) (Effect, erro
 		}
 	}
 	if e.Outcome == audit.Done {
-		s.config.Events.Info("operator acts", "action", c.line.Action, "subject", c.line.Subject, "count", e.Count, "by", c.line.Name(), "reason", c.line.Reason)
+		s.config.Events.Info("operator acts", "action", c.line.Action, "subject", c.line.Subject, "count", e.Count,
+			"by", c.line.Name(), "reason", c.line.Reason)
 	}
 	return Effect{Count: e.Count}, nil
 }

@@ -71,7 +71,8 @@ func asks[Q, A any](name, method, path, help string, do func(*Server, *http.Requ
 
 // gives makes a row for an answer that isn't JSON, or not always. With an action it is put on record before the first
 // octet leaves.
-func gives[Q, A any](name, path, action, media, help string, do func(*Server, http.ResponseWriter, *http.Request, Q) error) Op[Q, A] {
+func gives[Q, A any](name, path, action, media, help string,
+	do func(*Server, http.ResponseWriter, *http.Request, Q) error) Op[Q, A] {
 	serve := func(o *operation, s *Server, w http.ResponseWriter, r *http.Request) error {
 		answer := func(w http.ResponseWriter) error {
 			var q Q
@@ -85,12 +86,13 @@ func gives[Q, A any](name, path, action, media, help string, do func(*Server, ht
 		}
 		return s.record(w, r, o.action, answer)
 	}
-	return add[Q, A](operation{name: name, method: http.MethodGet, path: path, action: action, media: media, help: help, serve: serve})
+	return add[Q, A](operation{name: name, method: http.MethodGet, path: path, action: action, media: media,
+		help: help, serve: serve})
 }
 
 // changes makes a row for a request that changes something. See Server.act for the audit log. do carries the request
-// out, or counts what it would change if Intent.DryRun is set. It sets Effect.Count, also beside an error when a part is
-// done.
+// out, or counts what it would change if Intent.DryRun is set. It sets Effect.Count, also beside an error when a part
+// is done.
 func changes[Q, A any, PQ interface {
 	*Q
 	Intended() *Intent
@@ -117,7 +119,8 @@ func changes[Q, A any, PQ interface {
 		}
 		return writeJSON(w, &done)
 	}
-	return add[Q, A](operation{name: name, method: http.MethodPost, path: path, action: action, help: help, serve: serve})
+	return add[Q, A](operation{name: name, method: http.MethodPost, path: path, action: action,
+		help: help, serve: serve})
 }
 
 // part returns the part of the relay that answers: the field of Config that has its type.
@@ -131,8 +134,8 @@ func part[P any](s *Server) (p P) {
 	return p
 }
 
-// with has a method of a part answer a request; alone is for a request without parameters, ofName for one with a name in
-// the path, and inPages for one for a page.
+// with has a method of a part answer a request; alone is for a request without parameters, ofName for one with a name
+// in the path, and inPages for one for a page.
 func with[P, Q, A any](do func(P, context.Context, Q) (A, error)) func(*Server, *http.Request, Q) (A, error) {
 	return func(s *Server, r *http.Request, q Q) (A, error) { return do(part[P](s), r.Context(), q) }
 }
@@ -254,7 +257,8 @@ func fillLists(v reflect.Value) {
 // isList reports whether a field is a list that is not left out when it has no members.
 func isList(f reflect.StructField) bool {
 	_, option, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return f.IsExported() && f.Type.Kind() == reflect.Slice && option == "" && f.Type != reflect.TypeFor[json.RawMessage]()
+	return f.IsExported() && f.Type.Kind() == reflect.Slice && option == "" &&
+		f.Type != reflect.TypeFor[json.RawMessage]()
 }
 
 // hasLists reports whether there are such fields in a type.

@@ -27,7 +27,8 @@ var (
 	OpShow    = reads("show", "/v1/messages/{id}", "a message with all its recipients in the queue", (*Server).show)
 	OpContent = gives[None, any]("content", "/v1/messages/{id}/content", "queue content", "message/rfc822",
 		"the content of a message: headers and body", (*Server).content)
-	OpChange = exactly(changes("change", "/v1/messages/change", "queue", "hold, release, retry, bounce or remove messages",
+	OpChange = exactly(changes("change", "/v1/messages/change", "queue",
+		"hold, release, retry, bounce or remove messages",
 		(*Server).change))
 	OpExport = gives[Filter, any]("exportQueue", "/v1/queue/export", "queue export", "application/x-tar",
 		"queued messages, for another relay", (*Server).exportQueue)
@@ -157,7 +158,8 @@ var (
 		"how a plan would take a daily volume; nothing is changed", with(Warmups.SimulateWarmup))
 	OpChangeWarmup = map[WarmupAction]Op[StageChoice, WarmupChanged]{
 		WarmupStart: changes("startWarmup", "/v1/warmup/{name}/start", "warmup start",
-			"begin a warm-up again, on a stage; what was sent in this hour and day still counts", changeWarmup(WarmupStart)),
+			"begin a warm-up again, on a stage; what was sent in this hour and day still counts",
+			changeWarmup(WarmupStart)),
 		WarmupPause: changes("pauseWarmup", "/v1/warmup/{name}/pause", "warmup pause",
 			"send nothing by a source; its stage and its counters stay", changeWarmup(WarmupPause)),
 		WarmupResume: changes("resumeWarmup", "/v1/warmup/{name}/resume", "warmup resume", "end a pause",
@@ -166,9 +168,11 @@ var (
 			"go on with another stage and its caps at once", changeWarmup(WarmupSetStage)),
 	}
 	OpReportWarmup = changes("reportWarmup", "/v1/warmup/{name}/report", "warmup report",
-		"take the complaints of a day into account, in the place of what was reported for it before", (*Server).reportWarmup)
+		"take the complaints of a day into account, in the place of what was reported for it before",
+		(*Server).reportWarmup)
 
-	OpAdmission = reads("admission", "/v1/admission", "which mail is refused while more is offered than can be kept, and why",
+	OpAdmission = reads("admission", "/v1/admission",
+		"which mail is refused while more is offered than can be kept, and why",
 		func(s *Server, _ *http.Request, _ None) (Admission, error) {
 			return s.config.Admissions.Admission(), nil
 		})
@@ -177,14 +181,16 @@ var (
 		func(s *Server, r *http.Request, q WhyQuery) (AdmissionVerdict, error) {
 			return s.config.Admissions.WhyRefused(r.Context(), q.Who)
 		})
-	OpHistory = reads("history", "/v1/history", "figures over time: of the relay, a provider, a source, a site or a tenant",
+	OpHistory = reads("history", "/v1/history",
+		"figures over time: of the relay, a provider, a source, a site or a tenant",
 		with(Histories.History))
 	OpHistoryNames = reads("historyNames", "/v1/history/names",
 		"the subjects that have a history, the busiest first, with their latest figures",
 		func(s *Server, r *http.Request, q HistoryNamesQuery) (HistoryNames, error) {
 			return s.config.Histories.HistoryNames(r.Context(), q.Of)
 		})
-	OpTLSReports = reads("tlsReports", "/v1/tls-reports", "what is counted for TLS reports (RFC 8460), and what was sent",
+	OpTLSReports = reads("tlsReports", "/v1/tls-reports",
+		"what is counted for TLS reports (RFC 8460), and what was sent",
 		func(s *Server, r *http.Request, q TLSReportQuery) (TLSReportList, error) {
 			return s.config.TLSReports.TLSReports(r.Context(), q.Domain, q.After, q.Limit)
 		})
@@ -218,8 +224,9 @@ var (
 		"write the newest formats from now on; the version before can't be put back then", with(Upgrades.FinishUpgrade))
 	OpConfig = gives[configQuery, map[string]any]("config", "/v1/config", "", "text/plain",
 		"the configuration in force, without secrets", (*Server).effective)
-	OpConfigChanges = reads("configChanges", "/v1/config/changes", "the differences between the configuration file and the "+
-		"configuration in force; a reload checks more, and its dry run tries all of it",
+	OpConfigChanges = reads("configChanges", "/v1/config/changes",
+		"the differences between the configuration file and the "+
+			"configuration in force; a reload checks more, and its dry run tries all of it",
 		func(s *Server, _ *http.Request, _ None) (Reload, error) {
 			changes, err := s.config.Relay.ConfigChanges()
 			changes.Count = len(changes.Changes)
@@ -230,7 +237,8 @@ var (
 )
 
 // decidePending makes the answer of the requests for entries that were set aside.
-func decidePending(decide func(Suppressions, context.Context, SuppressionSelection) (PendingDecided, error)) func(*Server, *http.Request, SuppressionSelection) (PendingDecided, error) {
+func decidePending(decide func(Suppressions, context.Context, SuppressionSelection) (PendingDecided,
+	error)) func(*Server, *http.Request, SuppressionSelection) (PendingDecided, error) {
 	return func(s *Server, r *http.Request, sel SuppressionSelection) (PendingDecided, error) {
 		done, err := decide(s.config.Suppressions, r.Context(), sel)
 		done.Count = done.Entries

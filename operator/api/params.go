@@ -29,7 +29,8 @@ import (
 //	hint:"..."           an example in a form
 //	options:"One,Two"    its words in a form, if other than words
 //
-// The fields of an embedded struct count as the request's. The tag without of an embedded struct lists fields that don't.
+// The fields of an embedded struct count as the request's. The tag without of an embedded struct lists fields that
+// don't.
 type Param struct {
 	Name, Help, Default string
 	Words               []string
@@ -235,8 +236,8 @@ func (p *Paging) At(after string, limit int) { p.After, p.Limit = after, limit }
 
 func (p Paging) cursor() (after string, limit int) { return p.After, p.Limit }
 
-// RowsOf returns the rows of a page, which is the field of their type, and the cursor of the next one; without a field for
-// the cursor the page is all.
+// RowsOf returns the rows of a page, which is the field of their type, and the cursor of the next one; without a field
+// for the cursor the page is all.
 func RowsOf[T, L any](page *L) (rows *[]T, next *string) {
 	v := reflect.ValueOf(page).Elem()
 	next = new(string)

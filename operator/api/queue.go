@@ -62,7 +62,8 @@ func (s *Server) change(r *http.Request, c Change) (Changed, error) {
 		return Changed{}, err
 	}
 	if c.Filter.Empty() && !c.All {
-		return Changed{}, Invalid("to mean the whole queue, say so: all", "%s: no message is named and no filter given", c.Action)
+		return Changed{}, Invalid("to mean the whole queue, say so: all",
+			"%s: no message is named and no filter given", c.Action)
 	}
 	if (c.Scheduled || c.Now) && c.Action != Retry {
 		return Changed{}, Invalid("", "scheduled and now are for the action %s", Retry)
@@ -337,8 +338,10 @@ func importQueue(op *operation, s *Server, w http.ResponseWriter, r *http.Reques
 
 func (s *Server) removeMoved(r *http.Request, c RemoveMoved) (MovedRemoved, error) {
 	for _, m := range c.Receipt {
-		if !slices.IsSorted(m.Recipients) || len(m.Recipients) == 0 || m.Recipients[0] < 0 || m.Recipients[len(m.Recipients)-1] >= 1<<16 {
-			return MovedRemoved{}, Invalid("use a receipt that 'mta queue import' has written", "message %s: its recipients must be numbers from 0 to 65535, in ascending order", m.ID)
+		if !slices.IsSorted(m.Recipients) || len(m.Recipients) == 0 || m.Recipients[0] < 0 ||
+			m.Recipients[len(m.Recipients)-1] >= 1<<16 {
+			return MovedRemoved{}, Invalid("use a receipt that 'mta queue import' has written",
+				"message %s: its recipients must be numbers from 0 to 65535, in ascending order", m.ID)
 		}
 	}
 	done, err := s.config.Moves.RemoveMoved(r.Context(), c)

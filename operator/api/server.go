@@ -39,8 +39,8 @@ type Log interface {
 	// all sound records when there are others. With q.Follow it goes on until ctx ends, and flush is
 	// called when it has to wait for more.
 	Read(ctx context.Context, q LogQuery, each func(record []byte) error, flush func()) error
-	// Newest gives a page of at most limit records that fit, newest first, in bounded work. after is LogPage.Next of the
-	// page before, "" the newest.
+	// Newest gives a page of at most limit records that fit, newest first, in bounded work. after is LogPage.Next of
+	// the page before, "" the newest.
 	Newest(ctx context.Context, q LogQuery, after string, limit int) (LogPage, error)
 }
 
@@ -49,8 +49,8 @@ type Relay interface {
 	Status() Status
 	// Reload reads the configuration file again and brings it into force, all of it or nothing.
 	Reload(context.Context) (Reload, error)
-	// PreviewReload returns what a reload would change, or the error with which it would be refused. It tries all that a
-	// reload does, and undoes it.
+	// PreviewReload returns what a reload would change, or the error with which it would be refused. It tries all that
+	// a reload does, and undoes it.
 	PreviewReload(context.Context) (Reload, error)
 	// ConfigChanges returns the differences between the file and the configuration in force. It only reads.
 	ConfigChanges() (Reload, error)
@@ -172,7 +172,8 @@ func (f *fallback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header()[name] = values
 		}
 	}
-	writeError(w, &Error{Status: refusal.status, Message: "no route for " + r.Method + " " + r.URL.Path, Hint: "the routes are at /openapi.json"})
+	writeError(w, &Error{Status: refusal.status, Message: "no route for " + r.Method + " " + r.URL.Path,
+		Hint: "the routes are at /openapi.json"})
 }
 
 // statusOnly learns what the mux would answer.
@@ -199,7 +200,8 @@ const maxSocketPath = 107
 // behind when it was killed is replaced; one that somebody listens on is not.
 func Listen(path string, mode fs.FileMode) (net.Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("control socket %s: the path has %d octets, and %d is the most: set a shorter one", path, len(path), maxSocketPath)
+		return nil, fmt.Errorf("control socket %s: the path has %d octets, and %d is the most: set a shorter one", path,
+			len(path), maxSocketPath)
 	}
 	if err := removeStale(path); err != nil {
 		return nil, err

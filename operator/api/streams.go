@@ -8,19 +8,20 @@ import (
 
 // Stream is a receiver of events, and how far it is.
 type Stream struct {
-	Name       string  `json:"name"`                                          // as in the configuration
-	To         string  `json:"to"`                                            // the address of the receiver
-	State      string  `json:"state" words:"following,behind,failing,paused"` // following the head of the log, behind it, failing, or paused
-	At         string  `json:"at"`                                            // the position in the log before which everything was answered
-	LagEvents  int64   `json:"lag_events"`                                    // about how many events wait
-	LagBytes   int64   `json:"lag_bytes"`                                     // octets of the log that are yet to be read
-	LagSeconds float64 `json:"lag_seconds"`                                   // since the oldest event that waits happened; 0: none waits
-	Rate       float64 `json:"rate"`                                          // events a second, in the last minute
-	Delivered  int64   `json:"delivered"`                                     // events since the start of the relay
-	Requests   int64   `json:"requests"`                                      // batches that were taken since then
-	Failures   int64   `json:"failures"`                                      // requests that failed since then
-	Refused    int64   `json:"refused"`                                       // events that were set aside since then
-	Gaps       int64   `json:"gaps"`                                          // gaps since then
+	Name string `json:"name"` // as in the configuration
+	To   string `json:"to"`   // the address of the receiver
+	// following the head of the log, behind it, failing, or paused
+	State      string  `json:"state" words:"following,behind,failing,paused"`
+	At         string  `json:"at"`          // the position in the log before which everything was answered
+	LagEvents  int64   `json:"lag_events"`  // about how many events wait
+	LagBytes   int64   `json:"lag_bytes"`   // octets of the log that are yet to be read
+	LagSeconds float64 `json:"lag_seconds"` // since the oldest event that waits happened; 0: none waits
+	Rate       float64 `json:"rate"`        // events a second, in the last minute
+	Delivered  int64   `json:"delivered"`   // events since the start of the relay
+	Requests   int64   `json:"requests"`    // batches that were taken since then
+	Failures   int64   `json:"failures"`    // requests that failed since then
+	Refused    int64   `json:"refused"`     // events that were set aside since then
+	Gaps       int64   `json:"gaps"`        // gaps since then
 	// those of them with an unknown number of events: accounting files were deleted or damaged
 	Uncounted int64     `json:"uncounted_gaps"`
 	Lost      int64     `json:"lost"`                 // events in those gaps, as far as they could be counted

@@ -46,7 +46,8 @@ const (
 )
 
 // SuppressionSources are all of them.
-var SuppressionSources = []SuppressionSource{SuppressedByBounce, SuppressedByReport, SuppressedByComplaint, SuppressedByOperator, SuppressedByImport, SuppressedByTenant, SuppressedByUnsubscribe}
+var SuppressionSources = []SuppressionSource{SuppressedByBounce, SuppressedByReport, SuppressedByComplaint,
+	SuppressedByOperator, SuppressedByImport, SuppressedByTenant, SuppressedByUnsubscribe}
 
 // Suppression is an address that no mail is sent to.
 type Suppression struct {
@@ -194,7 +195,8 @@ func checkAddress(text string) error {
 		return Invalid("", "address %q: %v", text, err)
 	}
 	if strings.EqualFold(a.Local(), "postmaster") {
-		return Invalid("every domain must take mail for its postmaster (RFC 5321, 4.5.1): it is always sent", "%s can't be suppressed", text)
+		return Invalid("every domain must take mail for its postmaster (RFC 5321, 4.5.1): it is always sent",
+			"%s can't be suppressed", text)
 	}
 	return nil
 }
@@ -280,17 +282,18 @@ type UnknownQuery struct {
 
 // InboundMail is mail for the relay itself that it did not understand, and keeps for people.
 type InboundMail struct {
-	ID         string    `json:"id"`                // its id
-	Time       time.Time `json:"time"`              // when it came
-	Kind       string    `json:"kind"`              // what it is: other, or unsubscribe when nobody knows who wants that
-	Sender     string    `json:"sender"`            // of the envelope; empty for the null sender
-	Recipients []string  `json:"recipients"`        // of the envelope
-	Peer       string    `json:"peer,omitempty"`    // the IP address of the host that brought it
-	Helo       string    `json:"helo,omitempty"`    // what that host calls itself
-	Size       int64     `json:"size"`              // octets
-	From       string    `json:"from,omitempty"`    // its From field, printable
-	Subject    string    `json:"subject,omitempty"` // its Subject field, printable
-	Message    string    `json:"message,omitempty"` // the id of the message that it is about, as its token proves
+	ID   string    `json:"id"`   // its id
+	Time time.Time `json:"time"` // when it came
+	// what it is: other, or unsubscribe when nobody knows who wants that
+	Kind       string   `json:"kind"`
+	Sender     string   `json:"sender"`            // of the envelope; empty for the null sender
+	Recipients []string `json:"recipients"`        // of the envelope
+	Peer       string   `json:"peer,omitempty"`    // the IP address of the host that brought it
+	Helo       string   `json:"helo,omitempty"`    // what that host calls itself
+	Size       int64    `json:"size"`              // octets
+	From       string   `json:"from,omitempty"`    // its From field, printable
+	Subject    string   `json:"subject,omitempty"` // its Subject field, printable
+	Message    string   `json:"message,omitempty"` // the id of the message that it is about, as its token proves
 }
 
 // InboundList is a page of kept mail, the newest first.

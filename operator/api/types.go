@@ -293,7 +293,8 @@ func (c *Change) checkReroute() error {
 	case c.Action != Reroute && (ways || c.Own):
 		return Invalid("", "pool, route and own are for the action %s", Reroute)
 	case c.Action == Reroute && ways == c.Own:
-		return Invalid("name a pool, or a domain whose route it takes; or own, for its own way", "%s: want a way for the mail", Reroute)
+		return Invalid("name a pool, or a domain whose route it takes; or own, for its own way",
+			"%s: want a way for the mail", Reroute)
 	}
 	return nil
 }
@@ -355,12 +356,13 @@ type Summary struct {
 	// relay has no counter for. nil when there are none.
 	Other *SummaryRow `json:"other,omitempty"`
 	// Total is over all recipients.
-	Total    SummaryRow `json:"total"`
-	More     int        `json:"more,omitempty"` // rows that the limit left out
-	Exact    bool       `json:"exact"`          // no row has an error, and each name with mail has a row or is among more
-	Looked   int        `json:"looked"`         // recipients that were examined; 0: the summary comes from counters
-	Complete bool       `json:"complete"`       // this is the whole, or the last part of it
-	Next     string     `json:"next,omitempty"` // after of the next part; absent: this is the last
+	Total SummaryRow `json:"total"`
+	More  int        `json:"more,omitempty"` // rows that the limit left out
+	// no row has an error, and each name with mail has a row or is among more
+	Exact    bool   `json:"exact"`
+	Looked   int    `json:"looked"`         // recipients that were examined; 0: the summary comes from counters
+	Complete bool   `json:"complete"`       // this is the whole, or the last part of it
+	Next     string `json:"next,omitempty"` // after of the next part; absent: this is the last
 }
 
 // SummaryRow is the queued recipients of one site, domain...
@@ -536,9 +538,10 @@ type Disk struct {
 
 // Alarm is something that an operator should look at. The relay looks once a minute.
 type Alarm struct {
-	Name   string    `json:"name" words:"queue_age,queue_growing,low_traffic,storage,sources"` // which, as in the metric mta_alarm
-	Reason string    `json:"reason"`                                                           // what is wrong
-	Since  time.Time `json:"since"`                                                            // when it was seen first
+	// which, as in the metric mta_alarm
+	Name   string    `json:"name" words:"queue_age,queue_growing,low_traffic,storage,sources"`
+	Reason string    `json:"reason"` // what is wrong
+	Since  time.Time `json:"since"`  // when it was seen first
 }
 
 // QueueStats counts recipients since the start of the relay. At every instant

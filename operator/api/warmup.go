@@ -54,7 +54,8 @@ const (
 )
 
 // WarmupStates are all of them.
-var WarmupStates = []string{WarmupNormal, WarmupPaused, WarmupWarm, WarmupScheduled, WarmupStoreDown, WarmupUnknown, WarmupCorrupt}
+var WarmupStates = []string{WarmupNormal, WarmupPaused, WarmupWarm, WarmupScheduled, WarmupStoreDown,
+	WarmupUnknown, WarmupCorrupt}
 
 // Warmup is where a source stands in its plan.
 type Warmup struct {

@@ -91,7 +91,8 @@ func (l Line) encode() []byte {
 	for _, f := range []struct {
 		text *string
 		most int
-	}{{&l.User, maxName}, {&l.Address, maxName}, {&l.Action, maxName}, {&l.Subject, maxSubject}, {&l.Reason, maxText}, {&l.Error, maxText}} {
+	}{{&l.User, maxName}, {&l.Address, maxName}, {&l.Action, maxName}, {&l.Subject, maxSubject}, {&l.Reason, maxText},
+		{&l.Error, maxText}} {
 		*f.text = legible.Escaped(*f.text, f.most)
 	}
 	b, err := json.Marshal(l)

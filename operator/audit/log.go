@@ -74,12 +74,14 @@ func Open(cfg Config) (*Log, error) {
 		return nil, fmt.Errorf("making the audit directory: %w", err)
 	}
 	l := &Log{cfg: cfg}
-	l.out = linelog.Output{Dir: logDir(cfg.Dir), Now: cfg.Now, Begun: l.begun, Open: func(path string, create bool) (linelog.OutFile, error) {
-		return cfg.open(path, create)
-	}}
+	l.out = linelog.Output{Dir: logDir(cfg.Dir), Now: cfg.Now, Begun: l.begun,
+		Open: func(path string, create bool) (linelog.OutFile, error) {
+			return cfg.open(path, create)
+		}}
 	var err error
 	if l.lock, err = lock(filepath.Join(cfg.Dir, "lock"), cfg.wait); errors.Is(err, vfs.ErrLocked) {
-		return nil, fmt.Errorf("%s is in use by another relay: stop that one, or set another data_dir: %w", cfg.Dir, err)
+		return nil, fmt.Errorf("%s is in use by another relay: stop that one, or set another data_dir: %w", cfg.Dir,
+			err)
 	}
 	if err != nil {
 		return nil, err
@@ -219,7 +221,8 @@ func (b *Begun) End(outcome Outcome, count int, why string) error {
 
 var errClosed = errors.New("the audit log is closed")
 
-// write appends what is late and then a line, and syncs. After an error the line is not in the file. The caller has l.mu.
+// write appends what is late and then a line, and syncs. After an error the line is not in the file. The caller has
+// l.mu.
 func (l *Log) write(lines []byte) error {
 	if l.closed {
 		return errClosed
@@ -285,7 +288,8 @@ func (l *Log) Trouble() string {
 	defer l.mu.Unlock()
 	if l.failing != nil && !l.closed {
 		line := Line{Actor: Actor{Kind: byRelay}, Action: "audit", Outcome: Failed,
-			Error: fmt.Sprintf("nothing could be put on record since %s: %v", l.since.UTC().Format(time.RFC3339), l.failing)}
+			Error: fmt.Sprintf("nothing could be put on record since %s: %v",
+				l.since.UTC().Format(time.RFC3339), l.failing)}
 		l.stamp(&line)
 		_ = l.write(line.encode())
 	}
@@ -300,7 +304,8 @@ func (l *Log) Trouble() string {
 		return fmt.Sprintf("the audit log can't be written, so nothing can be changed: %v", err)
 	}
 	if err := l.reserve(); err != nil {
-		return fmt.Sprintf("no disk can be reserved for the audit log, and nothing can be changed once it can't be written: %v", err)
+		return fmt.Sprintf(
+			"no disk can be reserved for the audit log, and nothing can be changed once it can't be written: %v", err)
 	}
 	return ""
 }

@@ -89,7 +89,8 @@ func (q *Query) fits(l *Line) bool {
 	return l.Outcome != begun &&
 		(q.Since.IsZero() || !l.Time.Before(q.Since)) && (q.Until.IsZero() || l.Time.Before(q.Until)) &&
 		(q.Action == "" || l.Action == q.Action || strings.HasPrefix(l.Action, q.Action+" ")) &&
-		(q.Who == "" || q.Who == l.User || q.Who == l.Address || l.UID != nil && q.Who == strconv.FormatUint(uint64(*l.UID), 10))
+		(q.Who == "" || q.Who == l.User || q.Who == l.Address ||
+			l.UID != nil && q.Who == strconv.FormatUint(uint64(*l.UID), 10))
 }
 
 // cursor is a place in a log: all before it is older.

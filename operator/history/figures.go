@@ -46,13 +46,17 @@ const (
 
 // figures have names and units.
 var figures = [numFigures]struct{ name, unit string }{
-	Accepted: {"accepted", "recipients/s"}, Refused: {"refused", "refusals/s"}, Delivered: {"delivered", "recipients/s"},
-	Deferred: {"deferred", "recipients/s"}, Bounced: {"bounced", "recipients/s"},
-	Queued: {"queued", "recipients"}, QueuedDue: {"queued_due", "recipients"}, QueuedWaiting: {"queued_waiting", "recipients"},
-	QueuedActive: {"queued_active", "recipients"}, QueuedDeferred: {"queued_deferred", "recipients"}, QueuedHeld: {"queued_held", "recipients"},
+	Accepted: {"accepted", "recipients/s"}, Refused: {"refused", "refusals/s"},
+	Delivered: {"delivered", "recipients/s"},
+	Deferred:  {"deferred", "recipients/s"}, Bounced: {"bounced", "recipients/s"},
+	Queued: {"queued", "recipients"}, QueuedDue: {"queued_due", "recipients"},
+	QueuedWaiting: {"queued_waiting", "recipients"},
+	QueuedActive:  {"queued_active", "recipients"}, QueuedDeferred: {"queued_deferred", "recipients"},
+	QueuedHeld:   {"queued_held", "recipients"},
 	QueuedEnding: {"queued_ending", "recipients"}, QueuedUnreadable: {"queued_unreadable", "recipients"},
-	OldestDue: {"oldest_due", "seconds"}, Connections: {"connections", "connections"}, ClientConnections: {"client_connections", "connections"},
-	DiskUsed: {"disk_used", "bytes"}, DiskFree: {"disk_free", "bytes"}, Memory: {"memory", "bytes"},
+	OldestDue: {"oldest_due", "seconds"}, Connections: {"connections", "connections"},
+	ClientConnections: {"client_connections", "connections"},
+	DiskUsed:          {"disk_used", "bytes"}, DiskFree: {"disk_free", "bytes"}, Memory: {"memory", "bytes"},
 	DelayP50: {"delay_p50", "seconds"}, DelayP99: {"delay_p99", "seconds"},
 }
 
@@ -75,7 +79,8 @@ var figuresOf = [kinds][]Figure{
 	Provider: {Delivered, Deferred, Bounced, Queued, QueuedDeferred, Connections, DelayP50, DelayP99},
 	Source:   {Delivered, Deferred, Bounced, Queued, QueuedDeferred, Connections, DelayP50, DelayP99},
 	Site:     {Delivered, Deferred, Bounced, Queued, QueuedDeferred, Connections, DelayP50, DelayP99},
-	Tenant:   {Accepted, Refused, Delivered, Deferred, Bounced, Queued, QueuedDeferred, ClientConnections, DelayP50, DelayP99},
+	Tenant: {Accepted, Refused, Delivered, Deferred, Bounced, Queued, QueuedDeferred, ClientConnections,
+		DelayP50, DelayP99},
 }
 
 // delta is what happened to a subject from one sample to the next.

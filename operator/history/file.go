@@ -89,7 +89,8 @@ func (h *History) filed(k Kind, name string, head int64) (f fileSubject, ok bool
 	if s == nil {
 		return f, false
 	}
-	f = fileSubject{Kind: k.String(), Name: name, Busy: h.ranks[k].busy[name] / h.ranks[k].weight, Figures: make(map[string][]byte)}
+	f = fileSubject{Kind: k.String(), Name: name, Busy: h.ranks[k].busy[name] / h.ranks[k].weight,
+		Figures: make(map[string][]byte)}
 	list, n := figuresOf[k], int64(Days.Values())
 	for i, figure := range list {
 		octets := make([]byte, 0, 2*n)
@@ -126,10 +127,12 @@ func (h *History) load() {
 	}
 	aside := fmt.Sprintf("%s.%s-%s", h.Path, why, h.Now().UTC().Format("20060102T150405"))
 	if moved := os.Rename(h.Path, aside); moved != nil {
-		h.Log.Error("the history of figures can't be read, and begins empty", "file", h.Path, "error", err, "setting it aside", moved)
+		h.Log.Error("the history of figures can't be read, and begins empty", "file", h.Path, "error", err,
+			"setting it aside", moved)
 		return
 	}
-	h.Log.Error("the history of figures can't be read, and begins empty; its file was set aside", "file", aside, "error", err)
+	h.Log.Error("the history of figures can't be read, and begins empty; its file was set aside", "file",
+		aside, "error", err)
 }
 
 // reset empties it.
@@ -154,7 +157,8 @@ func (h *History) decode(r io.Reader) error {
 		return err
 	}
 	if header.Format != fileFormat || header.Version != fileVersion {
-		return fmt.Errorf("%w: format %q, version %d; this relay writes %q, version %d", errFormat, header.Format, header.Version, fileFormat, fileVersion)
+		return fmt.Errorf("%w: format %q, version %d; this relay writes %q, version %d", errFormat, header.Format,
+			header.Version, fileFormat, fileVersion)
 	}
 	if now := stepOf(Days, h.Now()); header.Step < 0 || header.Step > now+int64(24*time.Hour*365*100/Days.Step()) {
 		return fmt.Errorf("its last step, %d, is none: the present one is %d", header.Step, now)

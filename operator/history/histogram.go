@@ -13,9 +13,9 @@ const (
 	buckets = octaves*perOctave + 1
 )
 
-// Histogram counts durations, in half a kilobyte: its buckets grow with what they hold, so that a quantile is right to an
-// eighth from a millisecond to a month. The zero Histogram has counted none. Its counts may wrap around: of two that one
-// Histogram had at times with less than 2^32 durations between them, Since gives the difference. It is for one
+// Histogram counts durations, in half a kilobyte: its buckets grow with what they hold, so that a quantile is right to
+// an eighth from a millisecond to a month. The zero Histogram has counted none. Its counts may wrap around: of two that
+// one Histogram had at times with less than 2^32 durations between them, Since gives the difference. It is for one
 // goroutine at a time.
 type Histogram struct{ counts [buckets]uint32 }
 

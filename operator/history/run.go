@@ -48,7 +48,8 @@ func (h *History) saver(asked <-chan struct{}) {
 		err := h.Save()
 		switch {
 		case err != nil && !failing:
-			h.Log.Warn("the history of figures can't be saved: a restart would lose what is newer than its file", "file", h.Path, "error", err)
+			h.Log.Warn("the history of figures can't be saved: a restart would lose what is newer than its file",
+				"file", h.Path, "error", err)
 		case err == nil && failing:
 			h.Log.Info("the history of figures is saved again", "file", h.Path)
 		}

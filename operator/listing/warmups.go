@@ -90,7 +90,9 @@ var WarmupProviders = Listing[WarmupProvider]{
 	Columns: []Column[WarmupProvider]{
 		{Title: "PROVIDER", Shrink: true, Cell: func(p *WarmupProvider) Cell { return Word(p.Provider) }},
 		{Title: "STATE", In: Console, Cell: func(p *WarmupProvider) Cell { return State(p.State) }},
-		{Title: "HOUR", Right: true, Cell: func(p *WarmupProvider) Cell { return ofCap(p.of, p.SentHour, p.HourlyLimit) }},
+		{Title: "HOUR", Right: true, Cell: func(p *WarmupProvider) Cell {
+			return ofCap(p.of, p.SentHour, p.HourlyLimit)
+		}},
 		{Title: "DAY", Right: true, Cell: func(p *WarmupProvider) Cell { return ofCap(p.of, p.SentDay, p.DailyLimit) }},
 		{Title: "RATE/s", Right: true, Cell: func(p *WarmupProvider) Cell { return KnownRate(p.Rate) }},
 		{Title: "DEMAND/s", Right: true, Cell: func(p *WarmupProvider) Cell { return KnownRate(p.Demand) }},

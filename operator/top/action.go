@@ -224,7 +224,8 @@ func (a *action) do(ctx context.Context, relay *api.Client, caller string) any {
 }
 
 // carry asks for the action, or only what it would touch, which it also says in words.
-func (a *action) carry(ctx context.Context, relay *api.Client, caller string, in api.Intent) (api.Effect, string, error) {
+func (a *action) carry(ctx context.Context, relay *api.Client, caller string,
+	in api.Intent) (api.Effect, string, error) {
 	name := a.row.key
 	switch {
 	case a.table == sites && a.verb == suspend:
@@ -246,7 +247,8 @@ func (a *action) carry(ctx context.Context, relay *api.Client, caller string, in
 	}
 	what := map[Table]api.PauseWhat{sources: api.PauseSource, tenants: api.PauseTenant}[a.table]
 	if a.verb == suspend {
-		p, err := api.OpBeginPause.Call(ctx, relay, api.BeginPause{Intent: in, What: what, Name: name, For: a.length, Reason: a.reason, By: caller})
+		p, err := api.OpBeginPause.Call(ctx, relay,
+			api.BeginPause{Intent: in, What: what, Name: name, For: a.length, Reason: a.reason, By: caller})
 		return p.Effect, a.waiting(), err
 	}
 	p, err := api.OpEndPause.Call(ctx, relay, api.EndPause{Intent: in, What: what, Name: name})

@@ -5,6 +5,6 @@
 // Model.update, which changes the Model and returns the requests that follow from it; draw.go draws the Model on a
 // canvas, which run.go copies to the terminal. Model and canvas know no terminal, no clock and no relay.
 //
-// All text comes from the canvas, and the canvas makes hidden characters of all text visible: what strangers wrote can't
-// drive the terminal.
+// All text comes from the canvas, and the canvas makes hidden characters of all text visible: what strangers wrote
+// can't drive the terminal.
 package top

@@ -201,13 +201,15 @@ func (m *Model) troubles() (lines []line) {
 		lines = append(lines, line{{strings.ToUpper(s.State) + ": " + s.Reason, bad}})
 	}
 	for _, a := range s.Alarms {
-		lines = append(lines, line{{fmt.Sprintf("ALARM %s since %s: %s", a.Name, legible.Age(m.now.Sub(a.Since)), a.Reason), bad}})
+		lines = append(lines,
+			line{{fmt.Sprintf("ALARM %s since %s: %s", a.Name, legible.Age(m.now.Sub(a.Since)), a.Reason), bad}})
 	}
 	for i := range s.Paused {
 		lines = append(lines, line{{pauseLine(&s.Paused[i], m.now), waiting}})
 	}
 	if n := len(lines) - mostAlarms; n > 0 {
-		lines = append(lines[:mostAlarms-1:mostAlarms-1], line{{fmt.Sprintf("... and %d more alarms and pauses: a", n+1), bad}})
+		lines = append(lines[:mostAlarms-1:mostAlarms-1],
+			line{{fmt.Sprintf("... and %d more alarms and pauses: a", n+1), bad}})
 	}
 	return lines
 }
@@ -277,7 +279,8 @@ func (m *Model) drawLast(c *canvas) {
 	case len(filters) > 0:
 		c.put(0, c.height-1, c.width, "only rows "+strings.Join(filters, ", ")+"; Esc: all", strong)
 	default:
-		c.put(0, c.height-1, c.width, "?help q:quit 1-6:table /filter o:order e:explain t:trace s:suspend r:resume", faint)
+		c.put(0, c.height-1, c.width, "?help q:quit 1-6:table /filter o:order e:explain t:trace s:suspend r:resume",
+			faint)
 	}
 }
 
@@ -350,7 +353,8 @@ func (k *kind) widths(rows []row, st *tableState, width int) []int {
 	for whole > width {
 		spare := -1
 		for i := range k.columns {
-			if widths[i] > 0 && k.columns[i].spare > 0 && i != st.sort && (spare < 0 || k.columns[i].spare > k.columns[spare].spare) {
+			if widths[i] > 0 && k.columns[i].spare > 0 && i != st.sort &&
+				(spare < 0 || k.columns[i].spare > k.columns[spare].spare) {
 				spare = i
 			}
 		}
@@ -407,7 +411,9 @@ func (m *Model) drawPage(c *canvas) {
 // drawDialog puts the dialog over the last lines.
 func (m *Model) drawDialog(c *canvas) {
 	d := m.dialog
-	lines := []line{{{strings.Repeat("-", c.width), faint}}, {{strings.TrimSuffix(fmt.Sprintf("%s %s: %s", d.action.does(), d.action.subject(), d.found.what), ": "), strong}}}
+	lines := []line{{{strings.Repeat("-", c.width), faint}},
+		{{strings.TrimSuffix(fmt.Sprintf("%s %s: %s", d.action.does(), d.action.subject(), d.found.what), ": "),
+			strong}}}
 	for i := range d.fields {
 		f := &d.fields[i]
 		text := fmt.Sprintf("  %-13s %s", f.label+":", f.text)

@@ -56,7 +56,8 @@ func (d *Data) figures(ctx context.Context, relay *api.Client, f *fetch) {
 }
 
 // subjects are the tables whose rows have figures in the history.
-var subjects = map[Table]api.Subject{sites: api.OfSite, providers: api.OfProvider, sources: api.OfSource, tenants: api.OfTenant}
+var subjects = map[Table]api.Subject{sites: api.OfSite, providers: api.OfProvider, sources: api.OfSource,
+	tenants: api.OfTenant}
 
 // list asks for the rows of the table.
 func (f *fetch) list(ctx context.Context, relay *api.Client, d *Data) error {
@@ -78,7 +79,8 @@ func (f *fetch) named(ctx context.Context, relay *api.Client, d *Data) error {
 		have[d.Sites[i].Name] = true
 	}
 	names := []string{f.filter, "." + strings.TrimPrefix(f.filter, ".")}
-	l, err := api.OpSites.Call(ctx, relay, api.SiteFilter{Provider: f.of, Names: names, Paging: api.Paging{Limit: listed}})
+	l, err := api.OpSites.Call(ctx, relay,
+		api.SiteFilter{Provider: f.of, Names: names, Paging: api.Paging{Limit: listed}})
 	if err != nil {
 		return err
 	}
@@ -105,7 +107,8 @@ func (e *explain) print(ctx context.Context, relay *api.Client, printer Printer)
 		err = printer.Explain(ctx, q, &b, e.width)
 		return b.String(), err
 	case e.table == tenants && e.row.key != "":
-		l, err := api.OpList.Call(ctx, relay, api.ListQuery{Filter: api.Filter{Tenant: e.row.key}, Page: api.Page{Limit: 1, Recipients: 1}})
+		l, err := api.OpList.Call(ctx, relay,
+			api.ListQuery{Filter: api.Filter{Tenant: e.row.key}, Page: api.Page{Limit: 1, Recipients: 1}})
 		if err != nil {
 			return "", err
 		}
@@ -120,7 +123,8 @@ func (e *explain) print(ctx context.Context, relay *api.Client, printer Printer)
 
 // siteQuery asks about a site by the domain of its oldest mail, or else by its name, which a domain may have.
 func siteQuery(ctx context.Context, relay *api.Client, site string) (api.ExplainQuery, error) {
-	l, err := api.OpList.Call(ctx, relay, api.ListQuery{Filter: api.Filter{Site: site}, Page: api.Page{Limit: 1, Recipients: 1}})
+	l, err := api.OpList.Call(ctx, relay,
+		api.ListQuery{Filter: api.Filter{Site: site}, Page: api.Page{Limit: 1, Recipients: 1}})
 	if err != nil || len(l.Messages) == 0 || len(l.Messages[0].Recipients) == 0 {
 		return api.ExplainQuery{Domain: site}, err
 	}

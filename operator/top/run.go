@@ -45,11 +45,12 @@ func Once(ctx context.Context, c Config, width, height int) (string, error) {
 	return m.draw().text(), nil
 }
 
-// Run shows the screen until the operator quits, ctx ends, or the terminal is gone. The screen has been begun by Init; Run
-// doesn't end it.
+// Run shows the screen until the operator quits, ctx ends, or the terminal is gone. The screen has been begun by Init;
+// Run doesn't end it.
 func Run(ctx context.Context, c Config, screen tcell.Screen) error {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &session{Config: c, screen: screen, events: make(chan any), m: newModel(c.Now(), c.Every, c.table()), unwatch: func() {}}
+	s := &session{Config: c, screen: screen, events: make(chan any), m: newModel(c.Now(), c.Every, c.table()),
+		unwatch: func() {}}
 	defer s.group.Wait()
 	defer cancel()
 	for _, f := range fallbacks {
@@ -82,7 +83,8 @@ func Run(ctx context.Context, c Config, screen tcell.Screen) error {
 var fallbacks = []struct {
 	r     rune
 	ascii string
-}{{'▁', "_"}, {'▂', "."}, {'▃', "-"}, {'▄', "-"}, {'▅', "="}, {'▆', "="}, {'▇', "#"}, {'█', "#"}, {'…', "~"}, {'▲', "^"}, {'▼', "v"}}
+}{{'▁', "_"}, {'▂', "."}, {'▃', "-"}, {'▄', "-"}, {'▅', "="}, {'▆', "="}, {'▇', "#"}, {'█', "#"}, {'…', "~"},
+	{'▲', "^"}, {'▼', "v"}}
 
 // session is a run: the model, and what goes on beside it.
 type session struct {
@@ -111,8 +113,10 @@ func (s *session) terminal(ctx context.Context, e tcell.Event) {
 }
 
 var namedKeys = map[tcell.Key]Key{
-	tcell.KeyUp: keyUp, tcell.KeyDown: keyDown, tcell.KeyLeft: keyLeft, tcell.KeyRight: keyRight, tcell.KeyPgUp: keyPageUp, tcell.KeyPgDn: keyPageDown, tcell.KeyHome: keyHome,
-	tcell.KeyEnd: keyEnd, tcell.KeyEnter: keyEnter, tcell.KeyEscape: keyEscape, tcell.KeyTab: keyTab, tcell.KeyBacktab: keyBacktab, tcell.KeyBackspace: keyBackspace,
+	tcell.KeyUp: keyUp, tcell.KeyDown: keyDown, tcell.KeyLeft: keyLeft, tcell.KeyRight: keyRight,
+	tcell.KeyPgUp: keyPageUp, tcell.KeyPgDn: keyPageDown, tcell.KeyHome: keyHome,
+	tcell.KeyEnd: keyEnd, tcell.KeyEnter: keyEnter, tcell.KeyEscape: keyEscape, tcell.KeyTab: keyTab,
+	tcell.KeyBacktab: keyBacktab, tcell.KeyBackspace: keyBackspace,
 	tcell.KeyCtrlC: keyInterrupt, tcell.KeyCtrlL: keyRedraw, tcell.KeyCtrlU: keyClear,
 }
 
@@ -187,7 +191,8 @@ func (s *session) watch(ctx context.Context, w watch) {
 		out := lineWriter(func(lines []string) error { return s.send(ctx, said{id: w.id, lines: lines}) })
 		err := s.Printer.Trace(ctx, w.query, out, w.width)
 		if ctx.Err() == nil {
-			_ = s.send(ctx, said{w.id, []string{textOr("the relay has stopped", err)}, true}) // else the screen has ended
+			// else the screen has ended
+			_ = s.send(ctx, said{w.id, []string{textOr("the relay has stopped", err)}, true})
 		}
 	})
 }

@@ -80,7 +80,9 @@ var kinds = [tables]kind{
 		api.OpTenants, func(_ *fetch, p api.Paging) api.TenantFilter {
 			return api.TenantFilter{BlockFilter: largest(nil, p)}
 		}, func(t *api.Tenant) row { return row{tenant: t.Name} }),
-	warmups: kindOf(listing.Warmups, "the warm-up of source", "SOURCE", func(d *Data) *[]api.Warmup { return &d.Warmups },
+	warmups: kindOf(listing.Warmups, "the warm-up of source", "SOURCE", func(d *Data) *[]api.Warmup {
+		return &d.Warmups
+	},
 		api.OpWarmups, func(_ *fetch, p api.Paging) api.Paging { return p },
 		func(w *api.Warmup) row { return row{source: w.Source} }),
 	connections: kindOf(listing.Connections, "the connection with", "AGE",
@@ -97,8 +99,8 @@ func largest(_ *fetch, p api.Paging) api.BlockFilter {
 	return api.BlockFilter{Order: api.BySize, Paging: p}
 }
 
-// kindOf makes the table of a listing, sorted by the column of a title. list is where its rows are, op answers with them
-// when it is asked with filter, and about returns of what a row is.
+// kindOf makes the table of a listing, sorted by the column of a title. list is where its rows are, op answers with
+// them when it is asked with filter, and about returns of what a row is.
 func kindOf[T, Q, L any](
 	l listing.Listing[T], subject, sort string, list func(*Data) *[]T,
 	op api.Op[Q, L], filter func(*fetch, api.Paging) Q, about func(*T) row,

@@ -161,7 +161,8 @@ func (m *Model) refresh() []any {
 	}
 	m.fetching = true
 	st := &m.states[m.table]
-	return []any{fetch{table: m.table, of: st.of, filter: st.filter, rates: m.data == nil || m.data.Rates == nil || !m.now.Before(m.data.ratesAt.Add(ratesEvery))}}
+	return []any{fetch{table: m.table, of: st.of, filter: st.filter, rates: m.data == nil || m.data.Rates == nil ||
+		!m.now.Before(m.data.ratesAt.Add(ratesEvery))}}
 }
 
 // answered takes what the relay has answered. An answer that cost it much has the next one wait longer.
@@ -317,22 +318,48 @@ var bindings []binding
 
 func init() { // help shows the bindings, of which it is one
 	bindings = []binding{
-		{[]Key{"1", "2", "3", "4", "5", "6"}, "1-6", "show a table", func(m *Model, k Key) []any { m.show(Table(k[0]-'1'), ""); return nil }},
-		{[]Key{keyTab}, "Tab", "the next table", func(m *Model, _ Key) []any { m.show((m.table+1)%tables, ""); return nil }},
-		{[]Key{keyBacktab}, "Shift-Tab", "the table before", func(m *Model, _ Key) []any { m.show((m.table+tables-1)%tables, ""); return nil }},
-		{[]Key{keyUp, "k", keyDown, "j", keyPageUp, keyPageDown, keyHome, "g", keyEnd, "G"}, "Up Down PgUp PgDn Home End", "move; also k, j, g and G", (*Model).move},
+		{[]Key{"1", "2", "3", "4", "5", "6"}, "1-6", "show a table", func(m *Model, k Key) []any {
+			m.show(Table(k[0]-'1'), "")
+			return nil
+		}},
+		{[]Key{keyTab}, "Tab", "the next table", func(m *Model, _ Key) []any {
+			m.show((m.table+1)%tables, "")
+			return nil
+		}},
+		{[]Key{keyBacktab}, "Shift-Tab", "the table before", func(m *Model, _ Key) []any {
+			m.show((m.table+tables-1)%tables, "")
+			return nil
+		}},
+		{[]Key{keyUp, "k", keyDown, "j", keyPageUp, keyPageDown, keyHome, "g", keyEnd, "G"},
+			"Up Down PgUp PgDn Home End", "move; also k, j, g and G", (*Model).move},
 		{[]Key{keyLeft, keyRight, "<", ">"}, "Left Right", "sort by another column", (*Model).sortBy},
-		{[]Key{"o"}, "o", "reverse the order", func(m *Model, _ Key) []any { m.states[m.table].up = !m.states[m.table].up; return nil }},
-		{[]Key{"/"}, "/", "filter: rows with this text; Esc ends it", func(m *Model, _ Key) []any { m.typing = true; return nil }},
-		{[]Key{keyEscape}, "Esc", "show all rows", func(m *Model, _ Key) []any { m.show(m.table, ""); m.states[m.table].filter = ""; return nil }},
+		{[]Key{"o"}, "o", "reverse the order", func(m *Model, _ Key) []any {
+			m.states[m.table].up = !m.states[m.table].up
+			return nil
+		}},
+		{[]Key{"/"}, "/", "filter: rows with this text; Esc ends it", func(m *Model, _ Key) []any {
+			m.typing = true
+			return nil
+		}},
+		{[]Key{keyEscape}, "Esc", "show all rows", func(m *Model, _ Key) []any {
+			m.show(m.table, "")
+			m.states[m.table].filter = ""
+			return nil
+		}},
 		{[]Key{keyEnter}, "Enter", "a provider's sites, a source's connections; else e", (*Model).enter},
 		{[]Key{"e"}, "e", "explain: why the mail of this row waits", (*Model).explain},
 		{[]Key{"t"}, "t", "trace: watch the SMTP conversations of this row", (*Model).trace},
-		{[]Key{"s"}, "s", "suspend a site; pause a source, tenant or warm-up", func(m *Model, _ Key) []any { return m.ask(suspend) }},
+		{[]Key{"s"}, "s", "suspend a site; pause a source, tenant or warm-up", func(m *Model, _ Key) []any {
+			return m.ask(suspend)
+		}},
 		{[]Key{"r"}, "r", "resume it", func(m *Model, _ Key) []any { return m.ask(resume) }},
 		{[]Key{"c"}, "c", "close this connection", func(m *Model, _ Key) []any { return m.ask(closing) }},
 		{[]Key{"a"}, "a", "all alarms and pauses", (*Model).alarms},
-		{[]Key{" "}, "Space", "stop and restart the refresh", func(m *Model, _ Key) []any { m.stopped = !m.stopped; m.next = m.now; return nil }},
+		{[]Key{" "}, "Space", "stop and restart the refresh", func(m *Model, _ Key) []any {
+			m.stopped = !m.stopped
+			m.next = m.now
+			return nil
+		}},
 		{[]Key{"?", "h"}, "?", "help", (*Model).help},
 		{[]Key{"q"}, "q", "quit (Ctrl-C everywhere)", func(*Model, Key) []any { return []any{quit{}} }},
 	}

@@ -102,7 +102,8 @@ func (s *Server) doAction(w http.ResponseWriter, r *request) error {
 
 // asked takes from a form what the confirmation shows and sends again.
 func (s *Server) asked(r *request) asked {
-	page := asked{Title: r.route.title, Help: r.route.action.help, Path: r.route.path, Reason: strings.TrimSpace(r.get(reasonParam)), Back: s.back(r)}
+	page := asked{Title: r.route.title, Help: r.route.action.help, Path: r.route.path,
+		Reason: strings.TrimSpace(r.get(reasonParam)), Back: s.back(r)}
 	for _, name := range r.route.params {
 		for _, value := range r.values[name] {
 			if value == "" {
@@ -131,7 +132,8 @@ func (s *Server) back(r *request) string {
 // local gives a path of the console that a stranger may have named, "" when it is elsewhere.
 func local(to string) string {
 	u, err := url.Parse(to)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || !clean(u) || strings.ContainsAny(to, "\\\r\n\t") {
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(to, "/") ||
+		strings.HasPrefix(to, "//") || !clean(u) || strings.ContainsAny(to, "\\\r\n\t") {
 		return ""
 	}
 	return to

@@ -43,7 +43,8 @@ func readAssets() (map[string]*asset, error) {
 		z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
 		z.Write(text)
 		z.Close()
-		out[e.Name()] = &asset{e.Name(), hex.EncodeToString(sum[:8]), mime.TypeByExtension(path.Ext(e.Name())), text, b.Bytes()}
+		out[e.Name()] = &asset{e.Name(), hex.EncodeToString(sum[:8]), mime.TypeByExtension(path.Ext(e.Name())),
+			text, b.Bytes()}
 	}
 	return out, nil
 }

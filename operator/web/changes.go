@@ -19,8 +19,8 @@ type intended[Q any] interface {
 	Intended() *api.Intent
 }
 
-// changes makes an action of a request to the relay, whose parameters are those of the form. Its count is of noun; lines
-// are beside the count.
+// changes makes an action of a request to the relay, whose parameters are those of the form. Its count is of noun;
+// lines are beside the count.
 func changes[Q any, A effect, PQ intended[Q]](
 	noun string, do func(*request, Q) (A, error), lines func(A) []string,
 ) func(*request, api.Intent) (Outcome, error) {

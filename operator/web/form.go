@@ -21,10 +21,13 @@ type option struct {
 
 // params are a request's parameters, apart from those of its page.
 func params(request any) []api.Param {
-	return slices.DeleteFunc(api.Params(request), func(p api.Param) bool { return p.Name == "after" || p.Name == "limit" })
+	return slices.DeleteFunc(api.Params(request), func(p api.Param) bool {
+		return p.Name == "after" || p.Name == "limit"
+	})
 }
 
-// inputs makes the fields of a form from the parameters of a request, see api.Param, with their values; boxes come last.
+// inputs makes the fields of a form from the parameters of a request, see api.Param, with their values; boxes come
+// last.
 func inputs(request any, without ...string) (all []input) {
 	var boxes []input
 	for _, p := range params(request) {

@@ -73,7 +73,8 @@ func (s *Server) url(path string, query ...any) string {
 
 // link gives a link with a text of any length to a path of the console.
 func (s *Server) link(path, text string, query ...any) template.HTML {
-	return template.HTML(`<a href="` + template.HTMLEscapeString(s.url(path, query...)) + `">` + string(cut(60, text)) + `</a>`)
+	return template.HTML(`<a href="` + template.HTMLEscapeString(s.url(path, query...)) + `">` +
+		string(cut(60, text)) + `</a>`)
 }
 
 // maxTitle bounds the whole of a text that is cut, in octets.
@@ -97,7 +98,8 @@ func cut(n int, text any) template.HTML {
 	if len(whole) > maxTitle {
 		whole = whole[:maxTitle]
 	}
-	return template.HTML(`<span class="cut" title="` + template.HTMLEscapeString(whole) + `">` + template.HTMLEscapeString(s[:end]) + `…</span>`)
+	return template.HTML(`<span class="cut" title="` + template.HTMLEscapeString(whole) + `">` +
+		template.HTMLEscapeString(s[:end]) + `…</span>`)
 }
 
 // count writes a number, or that which n points to, with its thousands apart.

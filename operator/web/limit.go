@@ -14,8 +14,8 @@ import (
 )
 
 // limited keeps at most so many connections open. When they all are, a new one takes the place of another: of one that
-// nobody has signed in on, else of an idle one, else of any. Of these, the client with the most of them loses its oldest.
-// Whoever fills the console loses their own connections, then, and whoever is signed in keeps theirs.
+// nobody has signed in on, else of an idle one, else of any. Of these, the client with the most of them loses its
+// oldest. Whoever fills the console loses their own connections, then, and whoever is signed in keeps theirs.
 type limited struct {
 	net.Listener
 	most    int

@@ -105,10 +105,11 @@ func (a *atOnce[K]) end(key K) {
 	}
 }
 
-// tooOften refuses a login that is not put on record: one a second of its kind is. Anybody can send them, and the audit has
-// an end, where old lines make room for new ones.
+// tooOften refuses a login that is not put on record: one a second of its kind is. Anybody can send them, and the audit
+// has an end, where old lines make room for new ones.
 func tooOften() error {
-	return &api.Error{Status: http.StatusTooManyRequests, Message: "too many logins are refused", Hint: "try again in a second"}
+	return &api.Error{Status: http.StatusTooManyRequests, Message: "too many logins are refused",
+		Hint: "try again in a second"}
 }
 
 // loginPage is the data of the form.
@@ -135,8 +136,9 @@ func (s *Server) loginForm(w http.ResponseWriter, r *request) error {
 		if err := s.audit(r, Login{User: user, Address: r.client, How: "proxy", Refused: "no role"}); err != nil {
 			return err
 		}
-		return &api.Error{Status: http.StatusForbidden, Message: "you are logged in as " + user + ", who has no role here",
-			Hint: "an administrator of the relay gives one: mta console user add " + user + " --role viewer"}
+		return &api.Error{Status: http.StatusForbidden,
+			Message: "you are logged in as " + user + ", who has no role here",
+			Hint:    "an administrator of the relay gives one: mta console user add " + user + " --role viewer"}
 	}
 	return s.showLogin(w, r, http.StatusOK, loginPage{Passwords: s.cfg.Logins != nil, Next: r.get("next")})
 }
@@ -150,7 +152,8 @@ func (s *Server) useTicket(w http.ResponseWriter, r *request, text string) error
 		if err := s.audit(r, Login{Address: r.client, How: "link", Refused: "used, too old or made up"}); err != nil {
 			return err
 		}
-		return s.showLogin(w, r, http.StatusForbidden, loginPage{Problem: "This link is used up or too old: each is good once, for a minute."})
+		return s.showLogin(w, r, http.StatusForbidden,
+			loginPage{Problem: "This link is used up or too old: each is good once, for a minute."})
 	}
 	if err := s.audit(r, Login{User: who.User, Address: r.client, How: "link"}); err != nil {
 		return err
@@ -183,7 +186,8 @@ func (s *Server) login(w http.ResponseWriter, r *request) error {
 		if e := (*api.Error)(nil); errors.As(err, &e) && e.Status != 0 {
 			code = e.Status
 		}
-		return s.showLogin(w, r, code, loginPage{Passwords: true, User: user, Next: r.get("next"), Problem: capital(err.Error()) + "."})
+		return s.showLogin(w, r, code,
+			loginPage{Passwords: true, User: user, Next: r.get("next"), Problem: capital(err.Error()) + "."})
 	}
 	if err := s.audit(r, Login{User: who.User, Address: r.client, How: "password"}); err != nil {
 		return err
@@ -193,9 +197,9 @@ func (s *Server) login(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// auditWrong writes a refused password down, one a second: whoever guesses could fill the audit, where old lines make room
-// for new ones. The line has the number of the others. Users who are known and users who aren't are in one count, or the
-// time that an answer takes would tell them apart.
+// auditWrong writes a refused password down, one a second: whoever guesses could fill the audit, where old lines make
+// room for new ones. The line has the number of the others. Users who are known and users who aren't are in one count,
+// or the time that an answer takes would tell them apart.
 func (s *Server) auditWrong(r *request, user string, why error) error {
 	others, ok := s.wrong.passes(s.cfg.Now())
 	if !ok {
@@ -248,7 +252,8 @@ func (s *Server) audit(r *request, l Login) error {
 		return nil
 	}
 	if err := s.cfg.Audit(r.ctx, l); err != nil {
-		return api.Unavailable("see the relay's log", "the login can't be written to the audit, so it is refused: %v", err)
+		return api.Unavailable("see the relay's log",
+			"the login can't be written to the audit, so it is refused: %v", err)
 	}
 	return nil
 }

@@ -57,7 +57,9 @@ func message(r *request) (any, error) {
 		return nil, err
 	}
 	if !p.Queued && len(p.Records) == 0 {
-		return nil, api.NotFound("records of mail that has left are kept for a time: see accounting in the configuration", "there is no message %s in the queue, and no record of it", id)
+		return nil, api.NotFound(
+			"records of mail that has left are kept for a time: see accounting in the configuration",
+			"there is no message %s in the queue, and no record of it", id)
 	}
 	return p, nil
 }

@@ -22,9 +22,11 @@ type overviewPage struct {
 
 // alarmPages says where to look, by the name of an alarm.
 var alarmPages = map[string]string{
-	"queue_age": "/queue", "queue_growing": "/queue/summary", "low_traffic": "/sites", "sources": "/sources", "warmup": "/warm-ups", "warmup_health": "/warm-ups",
-	"flood": "/suppression/pending", "accounting": "/log", "dns": "/log", "paused": "/pauses", "logins": "/actions", "overload": "/tenants",
-	"audit": "/actions", "damage": "/log", "certificates": "/configuration",
+	"queue_age": "/queue", "queue_growing": "/queue/summary", "low_traffic": "/sites", "sources": "/sources",
+	"warmup": "/warm-ups", "warmup_health": "/warm-ups",
+	"flood": "/suppression/pending", "accounting": "/log", "dns": "/log", "paused": "/pauses", "logins": "/actions",
+	"overload": "/tenants",
+	"audit":    "/actions", "damage": "/log", "certificates": "/configuration",
 }
 
 // providerRow is the mail of a provider that does not get through, and the reply that it gives most often.
@@ -53,8 +55,10 @@ func overview(r *request) (any, error) {
 	if p.Plots, err = relayPlots(r); err != nil {
 		return nil, err
 	}
-	for by, sum := range map[api.SummaryBy]*api.Summary{api.ByState: &p.States, api.BySite: &p.Sites, api.ByTenant: &p.Tenants} {
-		if *sum, err = api.OpSummary.Call(r.ctx, r.relay, api.SummaryQuery{By: by, SummaryPage: api.SummaryPage{Limit: largest}}); err != nil {
+	for by, sum := range map[api.SummaryBy]*api.Summary{api.ByState: &p.States, api.BySite: &p.Sites,
+		api.ByTenant: &p.Tenants} {
+		if *sum, err = api.OpSummary.Call(r.ctx, r.relay,
+			api.SummaryQuery{By: by, SummaryPage: api.SummaryPage{Limit: largest}}); err != nil {
 			return nil, err
 		}
 	}
@@ -85,7 +89,8 @@ func relayPlots(r *request) ([]Plot, error) {
 
 // providerRows are the providers with the most mail that was deferred.
 func providerRows(r *request) ([]providerRow, error) {
-	sum, err := api.OpSummary.Call(r.ctx, r.relay, api.SummaryQuery{By: api.ByProvider, SummaryPage: api.SummaryPage{Limit: largest}})
+	sum, err := api.OpSummary.Call(r.ctx, r.relay,
+		api.SummaryQuery{By: api.ByProvider, SummaryPage: api.SummaryPage{Limit: largest}})
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +113,8 @@ func providerRows(r *request) ([]providerRow, error) {
 	for _, s := range sum.Rows {
 		row := replies[s.Key]
 		row.Name, row.Queued, row.Deferred = s.Key, s.Total, s.States[api.StateDeferred]
-		row.Delivers, row.Defers, row.Bounces = rate(s.Key, "delivered"), rate(s.Key, "deferred"), rate(s.Key, "bounced")
+		row.Delivers, row.Defers, row.Bounces = rate(s.Key, "delivered"), rate(s.Key, "deferred"),
+			rate(s.Key, "bounced")
 		if row.Deferred > 0 || row.Defers > 0 {
 			rows = append(rows, row)
 		}
@@ -120,7 +126,8 @@ func providerRows(r *request) ([]providerRow, error) {
 // commonestReplies looks at the latest errors of the fullest sites that fail, and gives by provider the reply that
 // stands there most often.
 func commonestReplies(r *request) (map[string]providerRow, error) {
-	sites, err := api.OpSites.Call(r.ctx, r.relay, api.SiteFilter{Queued: true, Order: api.BySize, Paging: api.Paging{Limit: askedSites}})
+	sites, err := api.OpSites.Call(r.ctx, r.relay,
+		api.SiteFilter{Queued: true, Order: api.BySize, Paging: api.Paging{Limit: askedSites}})
 	if err != nil {
 		return nil, err
 	}

@@ -108,7 +108,8 @@ func (r *request) selection() (api.Change, error) {
 		return api.Change{}, err
 	}
 	if f.Empty() && !r.flag("all") {
-		return api.Change{}, api.Invalid("tick messages first, or use the buttons for all that fit", "no message is ticked")
+		return api.Change{},
+			api.Invalid("tick messages first, or use the buttons for all that fit", "no message is ticked")
 	}
 	return api.Change{Filter: f, All: r.flag("all")}, nil
 }
@@ -152,7 +153,8 @@ func wayForm(r *request) (any, error) {
 // changeLines are what the operator should know beside the count.
 func changeLines(c api.Changed) (lines []string) {
 	if c.Later > 0 {
-		lines = append(lines, "On connections: "+count(c.Later)+". It is done when their attempts end, unless those deliver or bounce them.")
+		lines = append(lines, "On connections: "+count(c.Later)+
+			". It is done when their attempts end, unless those deliver or bounce them.")
 	}
 	if c.Scheduled > 0 {
 		lines = append(lines, plural(c.Scheduled, "recipient")+" scheduled by the sender: no retry before that time")
@@ -196,7 +198,8 @@ func summary(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Sum, err = api.OpSummary.Call(r.ctx, r.relay, api.SummaryQuery{By: p.By, Filter: f, SummaryPage: api.SummaryPage{Limit: summaryRows, After: r.get("after")}})
+	p.Sum, err = api.OpSummary.Call(r.ctx, r.relay,
+		api.SummaryQuery{By: p.By, Filter: f, SummaryPage: api.SummaryPage{Limit: summaryRows, After: r.get("after")}})
 	p.Paging = r.paging(p.Sum.Next)
 	p.Paging.Looked, p.Paging.Complete = p.Sum.Looked, p.Sum.Complete
 	return p, err
@@ -207,7 +210,8 @@ func (p summaryPage) URL(more ...string) string { return filterURL(p.Same, more.
 
 // Of gives the filter that fits a row, for the list; "" when there is none.
 func (p summaryPage) Of(key string) string {
-	names := map[api.SummaryBy]string{api.BySite: "site", api.ByDomain: "domain", api.ByTenant: "tenant", api.ByState: "state", api.ByCampaign: "campaign"}
+	names := map[api.SummaryBy]string{api.BySite: "site", api.ByDomain: "domain", api.ByTenant: "tenant",
+		api.ByState: "state", api.ByCampaign: "campaign"}
 	if name := names[p.By]; name != "" && key != "" {
 		return filterURL(p.Same, name, key)
 	}

@@ -31,7 +31,8 @@ func (s *Server) parse() error {
 		return err
 	}
 	for role := Anyone; role <= Admin; role++ {
-		base, err := template.New("").Funcs(s.functions(role)).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html")
+		base, err := template.New("").Funcs(s.functions(role)).ParseFS(templateFiles, "templates/layout.html",
+			"templates/parts.html")
 		if err != nil {
 			return err
 		}
@@ -55,7 +56,8 @@ func (s *Server) render(role Role, file, part string, data any) ([]byte, error) 
 	}
 	var b bytes.Buffer
 	if err := t.ExecuteTemplate(&b, part, data); err != nil {
-		return nil, &api.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("the page has a fault: %v", err)}
+		return nil, &api.Error{Status: http.StatusInternalServerError,
+			Message: fmt.Sprintf("the page has a fault: %v", err)}
 	}
 	return reveal(b.Bytes()), nil
 }
@@ -130,7 +132,8 @@ func (s *Server) makeView(ctx context.Context, by *request) (_ *view, err error)
 func (s *Server) recovered(r *request, err *error) {
 	if p := recover(); p != nil {
 		s.cfg.Log.Error("the console has a fault", "path", r.http.URL.Path, "panic", p, "stack", string(debug.Stack()))
-		*err = &api.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("the page has a fault: %v", p), Hint: "the relay's log has more; please report it"}
+		*err = &api.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("the page has a fault: %v", p),
+			Hint: "the relay's log has more; please report it"}
 	}
 }
 
@@ -186,7 +189,8 @@ type menuItem struct {
 
 // layout answers with a whole page around its parts.
 func (s *Server) layout(w http.ResponseWriter, r *request, code int, top, part []byte) error {
-	f := frame{Title: r.route.title, Role: r.role(), ReadOnly: s.cfg.ReadOnly, Top: template.HTML(top), Part: template.HTML(part)}
+	f := frame{Title: r.route.title, Role: r.role(), ReadOnly: s.cfg.ReadOnly, Top: template.HTML(top),
+		Part: template.HTML(part)}
 	f.Self = s.cfg.BasePath + r.http.URL.RequestURI()
 	if r.session != nil {
 		f.LoggedIn, f.LogsOut, f.User = true, r.session.id != "", r.session.identity.User

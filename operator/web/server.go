@@ -66,7 +66,8 @@ type Server struct {
 	sessions sessions
 	tickets  tickets
 	logins   atOnce[netip.Prefix]
-	// The refusals that are on record: of links, of users whom a proxy has logged in and who have no role, of passwords.
+	// The refusals that are on record: of links, of users whom a proxy has logged in and who have no role, of
+	// passwords.
 	guesses, strangers, wrong onceASecond
 	streams                   atOnce[string]
 	zippers                   sync.Pool // of *gzip.Writer, which take a megabyte each
@@ -87,7 +88,9 @@ func newServer(cfg Config, table []route) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), routes: table, origins: http.NewCrossOriginProtection()}
 	s.origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, s.newRequest(r, nil), &api.Error{Status: http.StatusForbidden, Message: "the form is another site's", Hint: "begin at a page of the console"})
+		s.fail(w, s.newRequest(r, nil),
+			&api.Error{Status: http.StatusForbidden, Message: "the form is another site's",
+				Hint: "begin at a page of the console"})
 	}))
 	s.Set(cfg.Access)
 	s.views.now, s.sessions.now, s.tickets.now = cfg.Now, cfg.Now, cfg.Now
@@ -110,7 +113,9 @@ func newServer(cfg Config, table []route) (*Server, error) {
 		}
 		s.mux.Handle(r.method+" "+pattern, s.serve(r))
 	}
-	s.mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) { s.fail(w, s.newRequest(r, nil), noPage(r)) })
+	s.mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, s.newRequest(r, nil), noPage(r))
+	})
 	s.http = http.Server{
 		Handler:           s.Handler(),
 		TLSConfig:         cfg.TLS,
@@ -119,10 +124,11 @@ func newServer(cfg Config, table []route) (*Server, error) {
 		WriteTimeout:      time.Minute,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 256 << 10},
-		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
-		ConnState:         noteState,
-		ConnContext:       withConn,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReceiveBufferPerConnection: 256 << 10,
+			MaxReceiveBufferPerStream: 256 << 10},
+		ErrorLog:    slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+		ConnState:   noteState,
+		ConnContext: withConn,
 	}
 	s.http.RegisterOnShutdown(stop)
 	return s, nil
@@ -166,8 +172,9 @@ func (s *Server) Handler() http.Handler {
 		bind(w.Header())
 		switch {
 		case !s.mine(r.Host):
-			s.fail(w, s.newRequest(r, nil), &api.Error{Status: http.StatusMisdirectedRequest, Message: "this console has no such name: " + r.Host,
-				Hint: "open it by one of its names; the setting hosts of the console block lists them"})
+			s.fail(w, s.newRequest(r, nil),
+				&api.Error{Status: http.StatusMisdirectedRequest, Message: "this console has no such name: " + r.Host,
+					Hint: "open it by one of its names; the setting hosts of the console block lists them"})
 		case !strings.HasPrefix(r.URL.Path, s.cfg.BasePath+"/"):
 			if r.URL.Path == s.cfg.BasePath {
 				http.Redirect(w, r, s.cfg.BasePath+"/", http.StatusPermanentRedirect)
@@ -193,9 +200,11 @@ func noPage(r *http.Request) error {
 }
 
 // policy is the Content-Security-Policy: nothing but what comes from here, nothing inline, no frames.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// bind sets the headers of all answers. There is no Strict-Transport-Security: it would bind the host's other ports, too.
+// bind sets the headers of all answers. There is no Strict-Transport-Security: it would bind the host's other ports,
+// too.
 func bind(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -244,7 +253,8 @@ func (s *Server) newRequest(r *http.Request, rt *route) *request {
 	if rt == nil {
 		rt = &route{}
 	}
-	req := &request{ctx: r.Context(), relay: s.cfg.Relay, now: s.cfg.Now(), http: r, route: rt, values: url.Values{}, most: Admin}
+	req := &request{ctx: r.Context(), relay: s.cfg.Relay, now: s.cfg.Now(), http: r, route: rt,
+		values: url.Values{}, most: Admin}
 	if s.cfg.ReadOnly {
 		req.most = Viewer
 	}
@@ -269,7 +279,8 @@ func (s *Server) serve(rt *route) http.Handler {
 			return
 		}
 		if rt.own && foreign(hr) {
-			s.fail(w, r, &api.Error{Status: http.StatusForbidden, Message: "a page of another site asks for this", Hint: "open it in the console"})
+			s.fail(w, r, &api.Error{Status: http.StatusForbidden, Message: "a page of another site asks for this",
+				Hint: "open it in the console"})
 			return
 		}
 		err := s.read(w, r)
@@ -284,8 +295,9 @@ func (s *Server) serve(rt *route) http.Handler {
 }
 
 // foreign reports whether a page of another site has made the browser ask. Such a page gets no answer to read, but the
-// audit log would have a line that somebody has read a message, or the user's streams would be taken: its cookies, or those
-// of a proxy that logs users in, may come along. Browsers that don't send the header send our cookie to our pages only (SameSite).
+// audit log would have a line that somebody has read a message, or the user's streams would be taken: its cookies, or
+// those of a proxy that logs users in, may come along. Browsers that don't send the header send our cookie to our pages
+// only (SameSite).
 func foreign(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "cross-site" || site == "same-site"
@@ -294,8 +306,9 @@ func foreign(r *http.Request) bool {
 // keepOut answers who may not: whoever has not logged in can, the others can't.
 func (s *Server) keepOut(w http.ResponseWriter, r *request) {
 	if r.session != nil {
-		s.fail(w, r, &api.Error{Status: http.StatusForbidden, Message: "this takes the role " + r.route.role.String() + ", and you have the role " + r.role().String(),
-			Hint: "ask an administrator of the relay for the role"})
+		s.fail(w, r, &api.Error{Status: http.StatusForbidden,
+			Message: "this takes the role " + r.route.role.String() + ", and you have the role " + r.role().String(),
+			Hint:    "ask an administrator of the relay for the role"})
 		return
 	}
 	login := s.url("/login")
@@ -325,7 +338,9 @@ func (s *Server) read(w http.ResponseWriter, r *request) error {
 		r.http.Body = http.MaxBytesReader(w, r.http.Body, most)
 		if err := r.http.ParseForm(); err != nil {
 			if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-				return &api.Error{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the form is larger than %d KiB", most>>10), Hint: "tick less, or use a filter"}
+				return &api.Error{Status: http.StatusRequestEntityTooLarge,
+					Message: fmt.Sprintf("the form is larger than %d KiB", most>>10),
+					Hint:    "tick less, or use a filter"}
 			}
 			return api.Invalid("", "form: %v", err)
 		}

@@ -25,7 +25,8 @@ type simulationPage struct {
 // mailShape is how mail arrives within a day.
 type mailShape struct{ Name, Words string }
 
-var mailShapes = []mailShape{{"office", "from 8 to 18 o'clock"}, {"even", "all day"}, {"campaign", "within ten minutes"}}
+var mailShapes = []mailShape{{"office", "from 8 to 18 o'clock"}, {"even", "all day"},
+	{"campaign", "within ten minutes"}}
 
 // simulatedDay is a day of a simulation, all providers together.
 type simulatedDay struct {
@@ -81,7 +82,8 @@ func simulatedDays(s *api.SimulatedWarmup) (days []simulatedDay) {
 		}
 		d := &days[len(days)-1]
 		d.Stage, d.Cap = row.Stage, max(d.Cap, row.CapDay)
-		d.Offered, d.Sent, d.Diverted, d.Expired, d.Waiting = d.Offered+row.Offered, d.Sent+row.Sent, d.Diverted+row.Diverted, d.Expired+row.Expired, d.Waiting+row.Waiting
+		d.Offered, d.Sent, d.Diverted, d.Expired, d.Waiting = d.Offered+row.Offered, d.Sent+row.Sent,
+			d.Diverted+row.Diverted, d.Expired+row.Expired, d.Waiting+row.Waiting
 	}
 	return days
 }
@@ -102,11 +104,12 @@ func simulationCurve(days []simulatedDay) (template.HTML, error) {
 		return l
 	}
 	last := days[len(days)-1].Number
-	g := &plot.Picture{End: float64(last) + .5, Panels: []plot.Panel{{Unit: "recipients a day", Least: 1, Log: true, Lines: []plot.Line{
-		line("offered", "3", func(d simulatedDay) int64 { return d.Offered }),
-		line("cap", "1", func(d simulatedDay) int64 { return d.Cap }),
-		line("sent", "2", func(d simulatedDay) int64 { return d.Sent }),
-	}}}}
+	g := &plot.Picture{End: float64(last) + .5,
+		Panels: []plot.Panel{{Unit: "recipients a day", Least: 1, Log: true, Lines: []plot.Line{
+			line("offered", "3", func(d simulatedDay) int64 { return d.Offered }),
+			line("cap", "1", func(d simulatedDay) int64 { return d.Cap }),
+			line("sent", "2", func(d simulatedDay) int64 { return d.Sent }),
+		}}}}
 	every := int(math.Ceil(float64(last) / 15))
 	for n := 1; n <= last; n += every {
 		g.Ticks = append(g.Ticks, plot.Tick{At: float64(n), Text: "day " + strconv.Itoa(n)})

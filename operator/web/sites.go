@@ -52,7 +52,8 @@ func site(r *request) (any, error) {
 // explain finds what happens to mail for the domain. Of a site it takes a domain that has mail in the queue for it.
 func (p *sitePage) explain(r *request) error {
 	if p.Domain == "" {
-		l, err := api.OpList.Call(r.ctx, r.relay, api.ListQuery{Filter: api.Filter{Site: p.Name}, Page: api.Page{Limit: 1, Recipients: 1}})
+		l, err := api.OpList.Call(r.ctx, r.relay,
+			api.ListQuery{Filter: api.Filter{Site: p.Name}, Page: api.Page{Limit: 1, Recipients: 1}})
 		if err != nil {
 			return err
 		}

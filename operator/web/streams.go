@@ -21,8 +21,8 @@ const (
 	readIn     = 10 * time.Second // who takes longer to read what a stream sends is cut
 )
 
-// longAnswer writes an answer that goes on for longer than a page may. Each write has a deadline, and there is none between
-// two: by HTTP/2 it would end the answer though nothing is being written.
+// longAnswer writes an answer that goes on for longer than a page may. Each write has a deadline, and there is none
+// between two: by HTTP/2 it would end the answer though nothing is being written.
 type longAnswer struct {
 	w  http.ResponseWriter
 	in time.Duration // a write has to be done
@@ -54,10 +54,12 @@ func (a longAnswer) end() { a.deadline(time.Now().Add(a.in)) }
 
 // stream answers with server-sent events until the browser leaves or the console stops. follow sends each as
 // HTML, which the page's own script puts at the front of the element with data-stream.
-func (s *Server) stream(w http.ResponseWriter, r *request, follow func(ctx context.Context, send func(html []byte) error) error) error {
+func (s *Server) stream(w http.ResponseWriter, r *request,
+	follow func(ctx context.Context, send func(html []byte) error) error) error {
 	key := r.session.key()
 	if !s.streams.begin(key, maxStreams) {
-		return &api.Error{Status: http.StatusTooManyRequests, Message: "you follow four streams already", Hint: "close a page that follows something"}
+		return &api.Error{Status: http.StatusTooManyRequests, Message: "you follow four streams already",
+			Hint: "close a page that follows something"}
 	}
 	defer s.streams.end(key)
 	ctx, cancel := context.WithCancel(r.ctx)

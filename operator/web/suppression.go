@@ -45,7 +45,8 @@ var suppressed = lister[suppressionQuery, api.SuppressionList, api.Suppression]{
 	},
 	may: "/suppression/remove",
 	acts: func(p *listPage, s *api.Suppression) []act {
-		return []act{newAct("/suppression/remove", "addresses", s.Address, "tenant", cmp.Or(s.Tenant, "-"), "back", p.Back)}
+		return []act{newAct("/suppression/remove", "addresses", s.Address, "tenant", cmp.Or(s.Tenant, "-"),
+			"back", p.Back)}
 	}}
 
 // ofProvider is a filter of the entries that were set aside because their provider is in doubt.
@@ -59,16 +60,20 @@ var pending = lister[ofProvider, api.PendingList, api.Suppression]{Listing: list
 		q := api.SuppressionQuery{SuppressionFilter: api.SuppressionFilter{Provider: f.Provider}, Paging: f.Paging}
 		return api.OpPendingSuppressions.Call(r.ctx, r.relay, q)
 	},
-	label: "Entries that were set aside", nothing: "Nothing is set aside: entries of providers in doubt would stand here."}
+	label:   "Entries that were set aside",
+	nothing: "Nothing is set aside: entries of providers in doubt would stand here."}
 
 // addresses are those of a form: one on a line, or with commas or blanks between them.
 func (r *request) addresses() ([]string, error) {
-	all := strings.FieldsFunc(r.get("addresses"), func(c rune) bool { return c == ',' || c == ';' || c == ' ' || c == '\t' || c == '\n' || c == '\r' })
+	all := strings.FieldsFunc(r.get("addresses"), func(c rune) bool {
+		return c == ',' || c == ';' || c == ' ' || c == '\t' || c == '\n' || c == '\r'
+	})
 	switch {
 	case len(all) == 0:
 		return nil, api.Invalid("", "no address is given")
 	case len(all) > api.MaxSuppress:
-		return nil, api.Invalid("for more, use 'mta suppress import'", "%d addresses are given; %d is the most at a time", len(all), api.MaxSuppress)
+		return nil, api.Invalid("for more, use 'mta suppress import'",
+			"%d addresses are given; %d is the most at a time", len(all), api.MaxSuppress)
 	}
 	return all, nil
 }
@@ -103,7 +108,8 @@ func suppress(r *request, in api.Intent) (Outcome, error) {
 		out.Lines = append(out.Lines, "On the list as they are: "+count(done.Unchanged))
 	}
 	if len(done.UnknownTenants) > 0 {
-		out.Lines = append(out.Lines, "The configuration has no tenant "+strings.Join(done.UnknownTenants, ", ")+": these entries keep nobody's mail until it does.")
+		out.Lines = append(out.Lines, "The configuration has no tenant "+strings.Join(done.UnknownTenants, ", ")+
+			": these entries keep nobody's mail until it does.")
 	}
 	return out, err
 }
@@ -122,7 +128,8 @@ func unsuppress(r *request, in api.Intent) (Outcome, error) {
 	return Outcome{Count: done.Count, Noun: "entry"}, err
 }
 
-// exportSuppressions sends the entries that fit as a file, as 'mta suppress export' writes it and 'mta suppress import' reads it.
+// exportSuppressions sends the entries that fit as a file, as 'mta suppress export' writes it and 'mta suppress import'
+// reads it.
 func (s *Server) exportSuppressions(w http.ResponseWriter, r *request) error {
 	var q api.SuppressionQuery
 	if err := r.read(&q); err != nil {

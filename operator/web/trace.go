@@ -41,9 +41,11 @@ func (r *request) traceQuery() (q api.TraceQuery, err error) {
 	clients := q.Clients || q.Listener != "" || q.Client.IsValid()
 	switch {
 	case clients && (q.Site != "" || q.Source != "" || q.Recipient != "" || q.Content):
-		return q, api.Invalid("", "site, source, recipient and content are for connections to hosts, not for sessions of clients")
+		return q, api.Invalid("",
+			"site, source, recipient and content are for connections to hosts, not for sessions of clients")
 	case q.Content && r.role() < Admin:
-		return q, &api.Error{Status: http.StatusForbidden, Message: "what messages say is for admins", Hint: "watch without the content"}
+		return q, &api.Error{Status: http.StatusForbidden, Message: "what messages say is for admins",
+			Hint: "watch without the content"}
 	}
 	return q, nil
 }

@@ -50,7 +50,9 @@ func warmupCurve(w *api.Warmup) Plot {
 	for i := range ahead {
 		plan[today+1+i], sent[today+1+i] = float64(w.Forecast[i].Limit), math.NaN()
 	}
-	return Plot{ID: "curve", Title: "Recipients a day", Sentence: curveSentence(w, most(sent), ahead), Start: w.DayEnds.Add(-time.Duration(today+1) * day), Step: day, Series: []Series{{"plan", plan}, {"sent", sent}}, Log: true}
+	return Plot{ID: "curve", Title: "Recipients a day", Sentence: curveSentence(w, most(sent), ahead),
+		Start: w.DayEnds.Add(-time.Duration(today+1) * day), Step: day,
+		Series: []Series{{"plan", plan}, {"sent", sent}}, Log: true}
 }
 
 // curveSentence returns what the curve shows: the newest value of the plan is one of the days to come.
@@ -61,7 +63,8 @@ func curveSentence(w *api.Warmup, most float64, ahead int) string {
 	}
 	text += "; " + count(int64(most)) + " on the best day."
 	if ahead > 0 {
-		text += " If every day goes well, the plan takes " + count(w.Forecast[ahead-1].Limit) + " in " + plural(ahead, "day") + "."
+		text += " If every day goes well, the plan takes " + count(w.Forecast[ahead-1].Limit) + " in " +
+			plural(ahead, "day") + "."
 	}
 	return text
 }

@@ -124,7 +124,8 @@ func (t *Table) Age(ends [AgeClasses - 1]uint64, most int) (more bool) {
 // being filled.
 func (t *Table) BeginOld(class int, id uint64) { t.by.older[class] = max(t.by.older[class], id) }
 
-// age moves entries with an id below one from a class to the next. What is left of most is negative when there are more.
+// age moves entries with an id below one from a class to the next. What is left of most is negative when there are
+// more.
 func (t *Table) age(class int, end uint64, most int) int {
 	older := &t.by.older[class]
 	if *older >= end {

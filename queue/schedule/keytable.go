@@ -244,8 +244,8 @@ func (t *KeyTable) Sweep(now uint32, drop func(n uint32)) bool {
 	return true
 }
 
-// Order puts the keys of each owner in the order of their age, as at has it by number of a slot, to the minute; those of
-// one minute stay in their order. It is for a start: what compaction has carried stands behind younger keys in the
+// Order puts the keys of each owner in the order of their age, as at has it by number of a slot, to the minute; those
+// of one minute stay in their order. It is for a start: what compaction has carried stands behind younger keys in the
 // journal.
 func (t *KeyTable) Order(at []uint32) {
 	first, last, sorted := ^uint32(0), uint32(0), true

@@ -53,8 +53,10 @@ const (
 )
 
 // NewNumbering makes an empty one: see the fields of Numbering for its functions.
-func NewNumbering[K comparable](family func(K) string, clone func(K) K, counts func(uint16) *Count, grow func()) *Numbering[K] {
-	n := &Numbering[K]{family: family, clone: clone, counts: counts, grow: grow, Most: mostNames, seed: maphash.MakeSeed()}
+func NewNumbering[K comparable](family func(K) string, clone func(K) K, counts func(uint16) *Count,
+	grow func()) *Numbering[K] {
+	n := &Numbering[K]{family: family, clone: clone, counts: counts, grow: grow, Most: mostNames,
+		seed: maphash.MakeSeed()}
 	n.reset()
 	return n
 }
@@ -154,8 +156,8 @@ func (n *Numbering[K]) victim(f *Family) uint16 {
 	}
 }
 
-// compare finds the numbers of a family that have the fewest recipients: an eighth of them, to the nearest power of 2 of
-// their counts.
+// compare finds the numbers of a family that have the fewest recipients: an eighth of them, to the nearest power of 2
+// of their counts.
 func (n *Numbering[K]) compare(f *Family) {
 	want := max(len(f.Numbers)/8, 1)
 	var bySize [33]int

@@ -8,8 +8,8 @@ import (
 	"example.org/mta/internal/parking"
 )
 
-// Schedule is all that waits: the table, with what is known of its entries by number and by message. It has no lock: its
-// owner has the mutex.
+// Schedule is all that waits: the table, with what is known of its entries by number and by message. It has no lock:
+// its owner has the mutex.
 type Schedule struct {
 	*Table
 	Wheel    *Wheel

@@ -65,8 +65,8 @@ func (t *Table) At(s Slot) *Entry { return &t.chunks[s.handle()].entries[s.index
 // NamesAt gives the names of the entry in a slot.
 func (t *Table) NamesAt(s Slot) Names { return t.chunks[s.handle()].names[s.index()] }
 
-// Append adds an entry, with the key that it is made with. Its id must not be below the last one's, nor, for the same id, its
-// recipient.
+// Append adds an entry, with the key that it is made with. Its id must not be below the last one's, nor, for the same
+// id, its recipient.
 func (t *Table) Append(e Entry, n Names, s State) Slot {
 	h := t.tail()
 	sp := &t.spans[h]

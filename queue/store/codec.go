@@ -20,10 +20,11 @@ const (
 	KindSettled                  // recipients with a final outcome
 	KindDeferred                 // recipients that wait: until when, attempts, last reply
 	KindChanged                  // recipients that an operator, or a warning, marked
-	KindMoved                    // a message that compaction carried on, or another queue handed over, with all its states
-	KindBuried                   // places in another segment whose messages are settled
-	KindSynced                   // all before it in the segment had been synced when it was written
-	KindKeyed                    // what became of a request that had a key
+	// a message that compaction carried on, or another queue handed over, with all its states
+	KindMoved
+	KindBuried // places in another segment whose messages are settled
+	KindSynced // all before it in the segment had been synced when it was written
+	KindKeyed  // what became of a request that had a key
 )
 
 // KindNames are the words for the kinds of records.
@@ -50,8 +51,8 @@ const (
 	CodecVersion  = 9
 )
 
-// Format is what this program knows of a queue's formats. A format is the newest version that a record can have. The last
-// program that stated none wrote version 7.
+// Format is what this program knows of a queue's formats. A format is the newest version that a record can have. The
+// last program that stated none wrote version 7.
 var Format = format.Store{Name: "queue", Vital: true, Reads: 7, Writes: CodecVersion, Unstated: 7}
 
 // MaxRecipients is how many recipients a message can have.
@@ -76,14 +77,21 @@ func (e *FormatError) Error() string {
 	}
 	switch {
 	case e.form == 0:
-		return fmt.Sprintf("%sa record of kind %d, which this program does not know: a newer one has written it; start that one", where, e.kind)
+		return fmt.Sprintf(
+			"%sa record of kind %d, which this program does not know: a newer one has written it; start that one",
+			where, e.kind)
 	case e.more:
-		return fmt.Sprintf("%san envelope with fields that this program does not know: a newer one has written it; start that one", where)
+		return fmt.Sprintf(
+			"%san envelope with fields that this program does not know: a newer one has written it; start that one",
+			where)
 	case e.form < oldestVersion:
-		return fmt.Sprintf("%sa record (%s) of version %d, which only versions of mta before 0.1.0 read, and this program reads %d to %d: deliver that mail with the program that has written it",
+		return fmt.Sprintf(
+			"%sa record (%s) of version %d, which only versions of mta before 0.1.0 read, and this program reads %d "+
+				"to %d: deliver that mail with the program that has written it",
 			where, cmp.Or(KindNames[e.kind], "any kind"), e.form, oldestVersion, CodecVersion)
 	}
-	return fmt.Sprintf("%sa record (%s) of version %d, and this program knows %d to %d: a newer one has written it; start that one",
+	return fmt.Sprintf(
+		"%sa record (%s) of version %d, and this program knows %d to %d: a newer one has written it; start that one",
 		where, cmp.Or(KindNames[e.kind], "any kind"), e.form, oldestVersion, CodecVersion)
 }
 
@@ -380,7 +388,8 @@ func DecodeEnvelope(b []byte) (*envelope.Message, error) {
 	}
 	m.Recipients = make([]envelope.Recipient, n)
 	for i := range m.Recipients {
-		m.Recipients[i] = envelope.Recipient{Address: envelope.Address(d.string()), Notify: envelope.Notify(d.byte()), ORcpt: d.string()}
+		m.Recipients[i] = envelope.Recipient{Address: envelope.Address(d.string()), Notify: envelope.Notify(d.byte()),
+			ORcpt: d.string()}
 	}
 	if flags&flagMarks != 0 {
 		m.Marks = d.strings()
@@ -539,8 +548,9 @@ func parsePrelude(b []byte) (Prelude, error) {
 	}
 	le := binary.LittleEndian
 	p := Prelude{
-		Form: b[0], Rcpts: le.Uint16(b[2:]), EnvLen: le.Uint32(b[4:]), EnvCRC: le.Uint32(b[8:]), StateLen: le.Uint32(b[12:]),
-		Large: le.Uint64(b[16:]), BodyLen: int64(le.Uint64(b[24:])), BodyCRC: le.Uint32(b[32:]),
+		Form: b[0], Rcpts: le.Uint16(b[2:]), EnvLen: le.Uint32(b[4:]), EnvCRC: le.Uint32(b[8:]),
+		StateLen: le.Uint32(b[12:]),
+		Large:    le.Uint64(b[16:]), BodyLen: int64(le.Uint64(b[24:])), BodyCRC: le.Uint32(b[32:]),
 	}
 	if p.BodyLen < 0 {
 		return Prelude{}, errShort

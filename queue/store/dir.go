@@ -1,10 +1,10 @@
-// Package store is what a queue has on its disk: a directory of journal segments with their indexes, and contents that have
-// their own files. It knows records, places and messages, and neither what is handed out nor who waits.
+// Package store is what a queue has on its disk: a directory of journal segments with their indexes, and contents that
+// have their own files. It knows records, places and messages, and neither what is handed out nor who waits.
 //
-// A record is read by its place (Dir.ReadRecord, ReadMessage, ReadEnvelope), a segment as a whole by one reader, ScanIndex:
-// a start, fsck and compaction go through it, and it salvages the messages of damaged parts. What it finds is an Index,
-// which is written beside the segment and read again as a Run; Replay merges the runs of all segments into the history of
-// each message. docs/queue.md has the format.
+// A record is read by its place (Dir.ReadRecord, ReadMessage, ReadEnvelope), a segment as a whole by one reader,
+// ScanIndex: a start, fsck and compaction go through it, and it salvages the messages of damaged parts. What it finds
+// is an Index, which is written beside the segment and read again as a Run; Replay merges the runs of all segments into
+// the history of each message. docs/queue.md has the format.
 package store
 
 import (
@@ -55,8 +55,8 @@ type Dir struct {
 	root  string
 	FS    vfs.FS
 	Files *fileCache
-	// inUse reports whether a segment is in use. If not, its file may be another one's by now, and that its records can't
-	// be read is no damage. Nil: all are.
+	// inUse reports whether a segment is in use. If not, its file may be another one's by now, and that its records
+	// can't be read is no damage. Nil: all are.
 	inUse func(SegmentID) bool
 }
 

@@ -35,8 +35,8 @@ func (d *Dir) files() (segments []Found, others []vfs.Info, err error) {
 	return segments, others, err
 }
 
-// ListSegments finds the segments, in order of number, and the largest number that was ever given to one. aside counts the
-// damaged segments that were set aside. What a crash has left is removed.
+// ListSegments finds the segments, in order of number, and the largest number that was ever given to one. aside counts
+// the damaged segments that were set aside. What a crash has left is removed.
 func (d *Dir) ListSegments() (list []Found, last uint32, aside int, err error) {
 	list, others, err := d.files()
 	if err != nil {
@@ -98,7 +98,8 @@ func (o *Opener) ReadIndexes(list []Found) ([]Found, error) {
 				format.file = o.IndexPath(f.ID)
 				return nil, fmt.Errorf("queue: %w", format)
 			default:
-				o.Log.Warn("queue: an index can't be used and is made again from its segment", "file", o.IndexPath(f.ID), "error", err)
+				o.Log.Warn("queue: an index can't be used and is made again from its segment", "file",
+					o.IndexPath(f.ID), "error", err)
 			}
 		}
 		use := true
@@ -155,12 +156,14 @@ func (o *Opener) scanSegment(f *Found) (use bool, _ error) {
 		return false, fmt.Errorf("queue: %w", format)
 	}
 	if err != nil {
-		o.Damage(&DamageError{File: name, Off: 0, Err: err}, "a journal segment can't be read at all; it is left where it is, and what is in it is not served")
+		o.Damage(&DamageError{File: name, Off: 0, Err: err},
+			"a journal segment can't be read at all; it is left where it is, and what is in it is not served")
 		o.Unreadable++
 		return false, nil
 	}
 	if res.Torn > 0 {
-		o.Log.Info("queue: the end of a journal segment was never synced, so that nothing in it was promised; it is void", "file", name, "offset", res.End, "octets", res.Torn)
+		o.Log.Info("queue: the end of a journal segment was never synced, so that nothing in it was promised; it is "+
+			"void", "file", name, "offset", res.End, "octets", res.Torn)
 	}
 	o.ReportDamage(f.ID, ix.Damaged, o.Damage)
 	if res.End == 0 && len(ix.Damaged) == 0 {
@@ -183,7 +186,9 @@ func (o *Opener) scanSegment(f *Found) (use bool, _ error) {
 func (d *Dir) ReportDamage(id SegmentID, damaged []Damage, report func(err error, consequence string)) {
 	for _, at := range damaged {
 		report(&DamageError{File: d.SegmentPath(id), Off: at.Offset, Err: errors.New(at.String())},
-			"part of a journal segment; a message there whose envelope is sound is reported to its sender, one whose envelope is not is named when it is due; the file is set aside and not deleted when it is no longer needed")
+			"part of a journal segment; a message there whose envelope is sound is reported to its sender, one whose "+
+				"envelope is not is named when it is due; the file is set aside and not deleted when it is no longer "+
+				"needed")
 	}
 }
 

@@ -182,11 +182,13 @@ func (c *checker) readSegments() {
 		}
 		ix, res, err := ScanIndex(c.dir.FS, c.dir.SegmentPath(f.ID), f.ID, f.end)
 		if odd := (*FormatError)(nil); errors.As(err, &odd) {
-			c.damage(name, Damage{Offset: odd.off, End: f.Size, Err: err}, "nothing: another version of mta has written it", "this program does not start; start that version")
+			c.damage(name, Damage{Offset: odd.off, End: f.Size, Err: err},
+				"nothing: another version of mta has written it", "this program does not start; start that version")
 			continue
 		}
 		if err != nil {
-			c.damage(name, Damage{End: f.Size, Err: err}, "nothing in this segment can be read", "it is left where it is and not served")
+			c.damage(name, Damage{End: f.Size, Err: err}, "nothing in this segment can be read",
+				"it is left where it is and not served")
 			continue
 		}
 		c.segment(&f, &s, ix, res)
@@ -210,14 +212,21 @@ func (c *checker) segment(f *Found, s *SegmentReport, ix *Index, res ScanResult)
 		}
 	}
 	if res.Torn > 0 {
-		c.r.Notes = append(c.r.Notes, fmt.Sprintf("%s: %d octets from offset %d were written and never synced: nothing in them was promised; a start leaves them out", s.File, res.Torn, res.End))
+		c.r.Notes = append(c.r.Notes,
+			fmt.Sprintf("%s: %d octets from offset %d were written and never synced: nothing in them was promised; a "+
+				"start leaves them out", s.File, res.Torn, res.End))
 	}
 	for _, d := range ix.Damaged {
-		c.damage(s.File, d, "a message in this stretch can't be delivered; outcomes there are lost, and those messages are delivered again; idempotency keys there are lost, and a request that is sent again with one is taken again",
-			"a message whose envelope is sound is reported to its sender, one whose envelope is not is named and kept; all else in the segment is served; the file is set aside, not deleted, when it is no longer needed")
+		c.damage(s.File, d,
+			"a message in this stretch can't be delivered; outcomes there are lost, and those messages are delivered "+
+				"again; idempotency keys there are lost, and a request that is sent again with one is taken again",
+			"a message whose envelope is sound is reported to its sender, one whose envelope is not is named and "+
+				"kept; all else in the segment is served; the file is set aside, not deleted, when it is no longer "+
+				"needed")
 	}
 	if s.Index == "damaged" {
-		c.r.Damage = append(c.r.Damage, DamageReport{File: SegmentBase(f.ID) + IndexSuffix, Error: errIndex.Error(), Meaning: "nothing is lost", AtStart: "it is made again from the segment"})
+		c.r.Damage = append(c.r.Damage, DamageReport{File: SegmentBase(f.ID) + IndexSuffix, Error: errIndex.Error(),
+			Meaning: "nothing is lost", AtStart: "it is made again from the segment"})
 	}
 }
 
@@ -226,7 +235,8 @@ func (c *checker) damage(file string, d Damage, meaning, atStart string) {
 	if d.Err != nil {
 		text = d.Err.Error()
 	}
-	c.r.Damage = append(c.r.Damage, DamageReport{File: file, Offset: d.Offset, End: d.End, Error: text, Meaning: meaning, AtStart: atStart})
+	c.r.Damage = append(c.r.Damage,
+		DamageReport{File: file, Offset: d.Offset, End: d.End, Error: text, Meaning: meaning, AtStart: atStart})
 }
 
 // message takes a message with living recipients into the report.
@@ -255,7 +265,8 @@ func (c *checker) message(h *History) {
 		m.Recipients[i] = state
 	}
 	if c.visit != nil {
-		m.Message, _ = c.dir.ReadEnvelope(Place{ID: c.list[h.Run].ID, Off: h.Off, Size: schedule.Octets(h.Size)}) // damage there is reported already
+		// damage there is reported already
+		m.Message, _ = c.dir.ReadEnvelope(Place{ID: c.list[h.Run].ID, Off: h.Off, Size: schedule.Octets(h.Size)})
 		c.visit(m)
 	}
 }
@@ -276,7 +287,8 @@ func (c *checker) checkLarge(h *History) {
 	}
 	if err != nil {
 		c.damage(filepath.Join(LargeDir, largeName(h.Large)), Damage{End: body.BodyLen, Err: err},
-			fmt.Sprintf("the content of message %s can't be read whole", envelope.ID(h.ID)), "the message is served; each attempt fails when its content does not add up")
+			fmt.Sprintf("the content of message %s can't be read whole", envelope.ID(h.ID)),
+			"the message is served; each attempt fails when its content does not add up")
 	}
 }
 
@@ -338,7 +350,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	if len(r.Segments) > 0 {
 		fmt.Fprintln(t, "\nsegment\tsize\tend\trecords\tmessages\tliving\tindex\tdamaged")
 		for _, s := range r.Segments {
-			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%d\n", s.File, s.Size, s.End, s.Records, s.Messages, s.Live, s.Index, s.Damaged)
+			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%d\n", s.File, s.Size, s.End, s.Records, s.Messages, s.Live,
+				s.Index, s.Damaged)
 		}
 	}
 	section(t, "orphans, that a start removes", r.Orphans)
@@ -348,7 +361,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintln(t, "\nno damage")
 	}
 	for _, d := range r.Damage {
-		fmt.Fprintf(t, "\nDAMAGE %s, offset %d to %d: %s\n  means: %s\n  at start: %s\n", d.File, d.Offset, d.End, d.Error, d.Meaning, d.AtStart)
+		fmt.Fprintf(t, "\nDAMAGE %s, offset %d to %d: %s\n  means: %s\n  at start: %s\n", d.File, d.Offset, d.End,
+			d.Error, d.Meaning, d.AtStart)
 	}
 	return t.Flush()
 }

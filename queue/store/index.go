@@ -16,10 +16,12 @@ import (
 type itemKind uint8
 
 const (
-	ItemAccepted itemKind = 1 + iota // a message; at is when it was accepted, rcpt how many recipients it has, due its origin, key the domain of the first: see nameOf
-	ItemMoved                        // the same, its recipients' states follow as items
-	itemLarge                        // the number of the content's own file, in due and key
-	ItemState                        // a recipient of the moved message before
+	// a message; at is when it was accepted, rcpt how many recipients it has, due its origin, key the domain of the
+	// first: see nameOf
+	ItemAccepted itemKind = 1 + iota
+	ItemMoved             // the same, its recipients' states follow as items
+	itemLarge             // the number of the content's own file, in due and key
+	ItemState             // a recipient of the moved message before
 	ItemDeferred
 	ItemChanged // key is the new release of its message, 0 for none
 	itemSettled
@@ -253,7 +255,8 @@ func (ix *Index) addContent(it Item, moved bool, c *Content, size int64) (err er
 	it.at, it.Tier = SecondsSince1970(t.received), t.tier
 	tenant := ix.addNames(it, c.Env)
 	if t.plan.Scheduled() {
-		ix.Items = append(ix.Items, Item{ID: it.ID, Off: it.Off, Kind: itemPlan, due: t.plan.Release, key: t.plan.spread})
+		ix.Items = append(ix.Items,
+			Item{ID: it.ID, Off: it.Off, Kind: itemPlan, due: t.plan.Release, key: t.plan.spread})
 	}
 	if t.expires != 0 {
 		ix.Items = append(ix.Items, Item{ID: it.ID, Off: it.Off, Kind: itemExpires, due: t.expires})
@@ -264,11 +267,13 @@ func (ix *Index) addContent(it Item, moved bool, c *Content, size int64) (err er
 		ix.Items = append(ix.Items, of)
 	}
 	if c.Large != 0 {
-		ix.Items = append(ix.Items, Item{ID: it.ID, Off: it.Off, Kind: itemLarge, due: uint32(c.Large), key: uint32(c.Large >> 32)})
+		ix.Items = append(ix.Items,
+			Item{ID: it.ID, Off: it.Off, Kind: itemLarge, due: uint32(c.Large), key: uint32(c.Large >> 32)})
 	}
 	for i := range states {
 		s := &states[i]
-		st := Item{ID: it.ID, Off: it.Off, Kind: ItemState, marks: s.Marks, Rcpt: s.Rcpt, attempts: s.Attempts, due: s.Due, key: ix.key(s.Key), at: written}
+		st := Item{ID: it.ID, Off: it.Off, Kind: ItemState, marks: s.Marks, Rcpt: s.Rcpt, attempts: s.Attempts,
+			due: s.Due, key: ix.key(s.Key), at: written}
 		if s.Replied {
 			st.Size = 1
 		}
@@ -415,7 +420,8 @@ func settledWithin(items []Item) bool {
 // The file of an index: a header of 56 octets, the items, the keys of requests, the other keys and burials, and
 // the CRC-32C of all that.
 const (
-	IndexMagic      = "mtaidx5\n" // those of older programs have no keys of requests, no tenants or no domains, and are made again
+	// those of older programs have no keys of requests, no tenants or no domains, and are made again
+	IndexMagic      = "mtaidx5\n"
 	indexHeaderSize = 56
 )
 
@@ -527,7 +533,8 @@ func OpenIndex(fs vfs.FS, name string, seg SegmentID) (_ *Run, err error) {
 		return nil, errOtherIndex
 	}
 	if string(head[:8]) != IndexMagic || le.Uint32(head[8:]) != seg.Number || le.Uint32(head[12:]) != seg.Salt ||
-		r.count < 0 || int64(r.count) > size/ItemSize || r.Keyed < 0 || int64(r.Keyed) > size/keyItemSize || tailAt+4 > size {
+		r.count < 0 || int64(r.count) > size/ItemSize || r.Keyed < 0 || int64(r.Keyed) > size/keyItemSize ||
+		tailAt+4 > size {
 		return nil, errIndex
 	}
 	if err := r.checkSums(size, indexHeaderSize, r.keysAt(), tailAt, size-4); err != nil {

@@ -35,14 +35,17 @@ func (it *KeyItem) get(b []byte) {
 	le := binary.LittleEndian
 	_ = b[keyItemSize-1]
 	copy(it.Key[:], b)
-	it.Off, it.Until, it.At, it.Size, it.Imported = le.Uint32(b[16:]), le.Uint32(b[20:]), le.Uint32(b[24:]), b[28], b[29] != 0
+	it.Off, it.Until, it.At, it.Size, it.Imported = le.Uint32(b[16:]), le.Uint32(b[20:]), le.Uint32(b[24:]),
+		b[28], b[29] != 0
 }
 
 // addKey takes note of a keyed record.
 func (ix *Index) addKey(rec Record) error {
 	h, err := DecodeKeyHead(rec.Payload)
 	if err == nil {
-		ix.byKey = append(ix.byKey, KeyItem{KeyHead: h, Off: uint32(rec.Offset / Align), Size: schedule.SizeClass(RecordSize(len(rec.Payload)))})
+		ix.byKey = append(ix.byKey,
+			KeyItem{KeyHead: h, Off: uint32(rec.Offset / Align),
+				Size: schedule.SizeClass(RecordSize(len(rec.Payload)))})
 	}
 	return err
 }

@@ -7,8 +7,8 @@ import (
 	"example.org/mta/queue/vfs"
 )
 
-// OnDisk returns the format in which the newest segment of a queue was begun: the newest that the program knows which has
-// written there last. It is 0 if there is no segment that can be read.
+// OnDisk returns the format in which the newest segment of a queue was begun: the newest that the program knows which
+// has written there last. It is 0 if there is no segment that can be read.
 func OnDisk(root string) (int, error) {
 	d := NewDir(root, vfs.OS(), nil)
 	defer d.Files.Close()

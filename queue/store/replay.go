@@ -66,7 +66,8 @@ const ReplayMemory = 32 << 20
 
 // NewReplay begins to merge runs.
 func NewReplay(runs []*Run, depends func(of, on int, changed bool)) *Replay {
-	r := &Replay{runs: runs, depends: depends, heads: make([]Item, len(runs)), buried: make([][]Stretch, len(runs)), told: map[dep]bool{}}
+	r := &Replay{runs: runs, depends: depends, heads: make([]Item, len(runs)), buried: make([][]Stretch, len(runs)),
+		told: map[dep]bool{}}
 	r.bufSize = min(max(ReplayMemory/max(len(runs), 1), 4<<10), 256<<10)
 	r.bury()
 	return r
@@ -253,8 +254,8 @@ func (h *History) release(p Plan) {
 	}
 }
 
-// advance reads the next item of run i, and puts the run in order. Most often that is near the end: later runs have later
-// messages.
+// advance reads the next item of run i, and puts the run in order. Most often that is near the end: later runs have
+// later messages.
 func (r *Replay) advance(i int) error {
 	ok, err := r.runs[i].Read(&r.heads[i], r.bufSize)
 	if !ok || err != nil {

@@ -145,7 +145,8 @@ func (seg *Segment) Share() float64 { return float64(seg.Live) / float64(max(seg
 
 // Needless reports whether nothing would be lost with the segment's file.
 func (seg *Segment) Needless() bool {
-	return seg.Sealed && !seg.Gone && !seg.Unread && seg.Messages == 0 && seg.Notes == 0 && seg.Keys == 0 && seg.NeededBy == 0
+	return seg.Sealed && !seg.Gone && !seg.Unread && seg.Messages == 0 && seg.Notes == 0 && seg.Keys == 0 &&
+		seg.NeededBy == 0
 }
 
 // NoBound is the bound of a segment that was begun since Open: all that its keys name is there.

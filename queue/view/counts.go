@@ -97,7 +97,8 @@ func (v *View) EachLine(each func(parking.Line, *schedule.Count)) {
 
 // eachNumber copies the counters below a number, some at a time, and calls each without the lock with those that have
 // recipients.
-func eachNumber[K any](v *View, end func() int, of func(n int) (K, *schedule.Count), each func(n int, name K, count *schedule.Count)) {
+func eachNumber[K any](v *View, end func() int, of func(n int) (K, *schedule.Count),
+	each func(n int, name K, count *schedule.Count)) {
 	type counter struct {
 		number int
 		name   K

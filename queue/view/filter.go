@@ -144,7 +144,8 @@ func (p *picker) pickOrigins(s *schedule.Schedule, f *Filter) {
 		}
 		for _, n := range of.Numbers {
 			o := &s.Origins.All[n].Name
-			if of.Lossy || o.Folded || (f.Campaign == "" || o.Campaign == f.Campaign) && (!oneSender || o.Sender == sender) {
+			if of.Lossy || o.Folded || (f.Campaign == "" || o.Campaign == f.Campaign) &&
+				(!oneSender || o.Sender == sender) {
 				p.origins.add(n)
 			}
 		}

@@ -151,16 +151,21 @@ func (it Item) Only(rcpts []uint16, a Action) Item {
 
 // AskedFor is what an operator has asked for, by the note that an entry carries of it, and Notes is the inverse.
 var (
-	AskedFor = [...]Action{schedule.Hold: Hold, schedule.Retry: RetryNow, schedule.Bounce: Bounce, schedule.Remove: Remove, schedule.Cancel: Cancel, schedule.Expiring: 0, schedule.Bouncing: 0, schedule.Transfer: Transfer}
-	Notes    = [...]schedule.Action{
-		Hold: schedule.Hold, Unhold: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry, RetryHeld: schedule.Retry,
-		RetryHeldScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove, Cancel: schedule.Cancel, Transfer: schedule.Transfer,
+	AskedFor = [...]Action{schedule.Hold: Hold, schedule.Retry: RetryNow, schedule.Bounce: Bounce,
+		schedule.Remove: Remove, schedule.Cancel: Cancel, schedule.Expiring: 0, schedule.Bouncing: 0,
+		schedule.Transfer: Transfer}
+	Notes = [...]schedule.Action{
+		Hold: schedule.Hold, Unhold: schedule.Nothing, RetryNow: schedule.Retry, RetryScheduled: schedule.Retry,
+		RetryHeld:          schedule.Retry,
+		RetryHeldScheduled: schedule.Retry, Bounce: schedule.Bounce, Remove: schedule.Remove, Cancel: schedule.Cancel,
+		Transfer: schedule.Transfer,
 	}
 )
 
 func (v *View) itemRecipient(c *Recipient, m *envelope.Message) ItemRecipient {
 	e := &c.Entry
-	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Line: c.Line, Attempts: int(e.Attempts()), Warned: e.Warned(), Ending: e.Action().Ends()}
+	r := ItemRecipient{Index: int(e.Rcpt), State: e.State(), Line: c.Line, Attempts: int(e.Attempts()),
+		Warned: e.Warned(), Ending: e.Action().Ends()}
 	if r.State == StateLeased || e.Action().Removes() {
 		r.Asked = AskedFor[e.Action()]
 	}

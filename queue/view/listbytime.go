@@ -106,7 +106,8 @@ func (b *byTime) find() (ended bool) {
 				b.first.Pop()
 			}
 			if b.first.Len() == b.size {
-				w.before = uint64(b.first.Top().due) // of two at one time the first is that with the lower id, and it was seen
+				// of two at one time the first is that with the lower id, and it was seen
+				w.before = uint64(b.first.Top().due)
 			}
 		}
 	}
@@ -232,7 +233,8 @@ func (p *parts) get(number uint64, b *byTime) *byTime {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	kept := p.kept[number%maxParts]
-	if kept == nil || number > p.last || p.last-number >= maxParts || kept.after != b.after || kept.size != b.size || !reflect.DeepEqual(kept.filter, b.filter) {
+	if kept == nil || number > p.last || p.last-number >= maxParts || kept.after != b.after || kept.size != b.size ||
+		!reflect.DeepEqual(kept.filter, b.filter) {
 		return nil
 	}
 	return kept.clone()

@@ -61,7 +61,8 @@ func (v *View) Summary(f Filter) []KeySummary {
 type Naming struct {
 	Line     func(parking.Line) string                       // by what it waits, or last waited, for
 	Envelope func(m *envelope.Message, recipient int) string // by what its message says
-	State    func(RecipientState) string                     // by what it is doing; called without any lock, and with State alone for what is not handed out
+	// by what it is doing; called without any lock, and with State alone for what is not handed out
+	State func(RecipientState) string
 }
 
 // RecipientState is what a recipient is doing, as far as the queue knows.

@@ -1,9 +1,10 @@
-// Package view shows what is in a queue: listings, summaries and counts, for operators. It copies the schedule a stretch of
-// some two thousand entries at a time and looks at the copy, so that whoever commits or takes mail meanwhile waits for a
-// copy of some 25 microseconds at most, however much is queued and whatever is asked.
+// Package view shows what is in a queue: listings, summaries and counts, for operators. It copies the schedule a
+// stretch of some two thousand entries at a time and looks at the copy, so that whoever commits or takes mail meanwhile
+// waits for a copy of some 25 microseconds at most, however much is queued and whatever is asked.
 //
-// A Walker goes through the queue and gives Candidates: messages with the recipients that a Filter selects. Listings are
-// pages of Items, made of them; a Tally counts them by name. Counts come from the schedule's counters and look at nothing.
+// A Walker goes through the queue and gives Candidates: messages with the recipients that a Filter selects. Listings
+// are pages of Items, made of them; a Tally counts them by name. Counts come from the schedule's counters and look at
+// nothing.
 package view
 
 import (
@@ -19,13 +20,14 @@ import (
 	"example.org/mta/queue/store"
 )
 
-// ErrUnknown is returned for a message, or a recipient, that is not in the queue or not in the state that the call is for.
+// ErrUnknown is returned for a message, or a recipient, that is not in the queue or not in the state that the call is
+// for.
 var ErrUnknown = errors.New("not in the queue")
 
 // Queue is the queue that is looked at. Its methods are called without the lock of the schedule.
 type Queue interface {
-	// Envelope gives the envelope of a message, from memory or from the disk; ahead may be nil. ErrUnknown says that the
-	// message is gone.
+	// Envelope gives the envelope of a message, from memory or from the disk; ahead may be nil. ErrUnknown says that
+	// the message is gone.
 	Envelope(id uint64, ahead *store.ReadAhead) (*envelope.Message, error)
 	// LastAttempt gives the last attempt at a recipient; false when there was none.
 	LastAttempt(replies *store.ReplyReader, id uint64, rcpt uint16) (last store.Attempt, tried bool, err error)

@@ -99,8 +99,8 @@ func (w *Walker) bounds(now time.Time) {
 	}
 }
 
-// Next gives the next selected message, with its envelope if the filter needs it; nil at the end. The candidate is valid
-// until the call after.
+// Next gives the next selected message, with its envelope if the filter needs it; nil at the end. The candidate is
+// valid until the call after.
 func (w *Walker) Next() (*Candidate, *envelope.Message) {
 	for {
 		for len(w.batch) > 0 {
@@ -208,7 +208,8 @@ func (w *Walker) fill() {
 		n, from := len(w.batch), len(w.rcpts)
 		w.rcpts = append(w.rcpts, Recipient{*e, w.copy.Line(w.copy.LineOf(e))})
 		if n == 0 || w.batch[n-1].ID != e.ID {
-			w.batch = append(w.batch, Candidate{ID: e.ID, since: w.copy.Accepted(e), Rcpts: w.rcpts[from : from+1 : from+1]})
+			w.batch = append(w.batch,
+				Candidate{ID: e.ID, since: w.copy.Accepted(e), Rcpts: w.rcpts[from : from+1 : from+1]})
 			return
 		}
 		first := from - len(w.batch[n-1].Rcpts)

@@ -100,7 +100,8 @@ func (r *Resolver) try(ctx context.Context, s *server, q question, patience time
 
 // exchange sends a question with a random id from a random port (RFC 5452, 9.2) and reads until
 // an answer to it comes.
-func (r *Resolver) exchange(ctx context.Context, network string, to netip.AddrPort, q question, edns bool) (*message, error) {
+func (r *Resolver) exchange(ctx context.Context, network string, to netip.AddrPort, q question,
+	edns bool) (*message, error) {
 	var id [2]byte
 	rand.Read(id[:]) // never fails
 	query, err := q.pack(binary.BigEndian.Uint16(id[:]), edns)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Cache maps keys to values that expire. It is bounded in entries and in time: what was not used for longest goes first,
-// what has expired is not seen again. Its owner guards it.
+// Cache maps keys to values that expire. It is bounded in entries and in time: what was not used for longest goes
+// first, what has expired is not seen again. Its owner guards it.
 type Cache[K comparable, V any] struct {
 	limit   int
 	entries map[K]*list.Element

@@ -106,7 +106,8 @@ func reason(err error) string {
 		}
 	case errors.Is(err, context.Canceled):
 		return "look-up was cancelled"
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &ne) && ne.Timeout():
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
+		errors.As(err, &ne) && ne.Timeout():
 		return "no answer in time"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "name server is not running"

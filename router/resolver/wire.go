@@ -143,7 +143,8 @@ func explained(opt *dns.OPT) errRcode {
 	}
 	for _, o := range opt.Option {
 		if e, ok := o.(*dns.EDNS0_EDE); ok {
-			if words := dns.ExtendedErrorCodeToString[e.InfoCode]; words != "" && e.InfoCode != dns.ExtendedErrorCodeOther {
+			if words := dns.ExtendedErrorCodeToString[e.InfoCode]; words != "" &&
+				e.InfoCode != dns.ExtendedErrorCodeOther {
 				return errRcode(", " + words)
 			}
 		}

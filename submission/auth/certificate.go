@@ -58,7 +58,8 @@ func (s *Service) signed(c Client) bool {
 		between.AddCert(cert)
 	}
 	_, err := c.TLS.PeerCertificates[0].Verify(x509.VerifyOptions{
-		Roots: c.CAs, Intermediates: between, CurrentTime: s.cfg.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: c.CAs, Intermediates: between, CurrentTime: s.cfg.Now(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	return err == nil
 }

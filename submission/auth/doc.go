@@ -1,6 +1,6 @@
-// Package auth finds out who a client is: SASL mechanisms (RFC 4422) over the users file, client certificates, a memory of
-// verified passwords, API keys, and the slowing down of those who guess. It knows no SMTP and no HTTP; package submission
-// has the AUTH command (RFC 4954).
+// Package auth finds out who a client is: SASL mechanisms (RFC 4422) over the users file, client certificates, a memory
+// of verified passwords, API keys, and the slowing down of those who guess. It knows no SMTP and no HTTP; package
+// submission has the AUTH command (RFC 4954).
 //
 // What a login goes through:
 //
@@ -30,10 +30,10 @@
 //	keys_use.go       when each key was used last
 //
 // A token is 256 random bits. The file has its SHA-256, so a stolen file opens nothing, and a lookup by that sum gives
-// nothing away by its time. Slow hashes are for passwords, which can be guessed. A token that is unknown, has expired or
-// comes from elsewhere gets the same answer, at a whole second after the request, one at a time for each network and ever
-// more slowly.
+// nothing away by its time. Slow hashes are for passwords, which can be guessed. A token that is unknown, has expired
+// or comes from elsewhere gets the same answer, at a whole second after the request, one at a time for each network and
+// ever more slowly.
 //
-// Goroutines: a timer's, for a second after a hash was made anew, a minute after a login from a new network and a minute
-// after a key was used; Close ends them.
+// Goroutines: a timer's, for a second after a hash was made anew, a minute after a login from a new network and a
+// minute after a key was used; Close ends them.
 package auth

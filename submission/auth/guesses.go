@@ -32,8 +32,8 @@ type turn struct {
 	user    *Turns
 }
 
-// take waits for both turns, always in this order. Neither the many clients of a network who come back at once nor the user
-// whom somebody else tries look like guessers: their error is ErrBusy.
+// take waits for both turns, always in this order. Neither the many clients of a network who come back at once nor the
+// user whom somebody else tries look like guessers: their error is ErrBusy.
 func (g *guesses) take(ctx context.Context, p place) (*turn, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -75,7 +75,11 @@ func (g *guesses) problem() string {
 	case n == 0 && m == 0:
 		return ""
 	case n >= m:
-		return fmt.Sprintf("%d logins from %s have failed, and it goes on: they are slowed down; the log has 'login failed' with the address of each", n, network)
+		return fmt.Sprintf(
+			"%d logins from %s have failed, and it goes on: they are slowed down; the log has 'login failed' with "+
+				"the address of each", n, network)
 	}
-	return fmt.Sprintf("%d logins as %q have failed, and it goes on: they are slowed down; the log has 'login failed' with the address of each", m, user)
+	return fmt.Sprintf(
+		"%d logins as %q have failed, and it goes on: they are slowed down; the log has 'login failed' with the "+
+			"address of each", m, user)
 }

@@ -76,7 +76,8 @@ func (h Hash) String() string { return h.text }
 
 // prefixes are Dovecot's names of schemes, which may stand before a hash in braces. True: the hash
 // needs it.
-var prefixes = map[string]bool{"ARGON2ID": false, "BLF-CRYPT": false, "SHA512-CRYPT": false, "CRYPT": false, "SCRAM-SHA-256": true}
+var prefixes = map[string]bool{"ARGON2ID": false, "BLF-CRYPT": false, "SHA512-CRYPT": false, "CRYPT": false,
+	"SCRAM-SHA-256": true}
 
 // ParseHash reads a hash as crypt(3), PHP, Dovecot and their like write it.
 func ParseHash(text string) (Hash, error) {
@@ -115,8 +116,9 @@ func ParseHash(text string) (Hash, error) {
 }
 
 var (
-	errUnknownHash = errors.New("the hash is of no known kind: there are argon2id, bcrypt, SHA-512-crypt ($6$) and {SCRAM-SHA-256}")
-	errBadHash     = errors.New("the hash is malformed")
+	errUnknownHash = errors.New(
+		"the hash is of no known kind: there are argon2id, bcrypt, SHA-512-crypt ($6$) and {SCRAM-SHA-256}")
+	errBadHash = errors.New("the hash is malformed")
 )
 
 // parseArgon reads "$argon2id$v=19$m=19456,t=2,p=1$salt$key".
@@ -139,7 +141,8 @@ func (h *Hash) parseArgon(body string) error {
 		n[i] = int(v)
 	}
 	if n[0] > maxArgonMemory || n[1] > maxArgonTime || n[2] > maxArgonThreads {
-		return fmt.Errorf("the argon2id hash costs too much: at most m=%d, t=%d, p=%d are taken", maxArgonMemory, maxArgonTime, maxArgonThreads)
+		return fmt.Errorf("the argon2id hash costs too much: at most m=%d, t=%d, p=%d are taken", maxArgonMemory,
+			maxArgonTime, maxArgonThreads)
 	}
 	h.Scheme, h.memory, h.time, h.threads = Argon2id, uint32(n[0]), uint32(n[1]), uint8(n[2])
 	var err1, err2 error
@@ -204,7 +207,8 @@ func (h *Hash) parseSCRAM(body string) error {
 		return errBadHash
 	}
 	h.Scheme = SchemeSCRAM
-	h.scram = scram.StoredCredentials{KeyFactors: scram.KeyFactors{Salt: string(raw[0]), Iters: n}, StoredKey: raw[1], ServerKey: raw[2]}
+	h.scram = scram.StoredCredentials{KeyFactors: scram.KeyFactors{Salt: string(raw[0]), Iters: n}, StoredKey: raw[1],
+		ServerKey: raw[2]}
 	return nil
 }
 
@@ -258,14 +262,16 @@ func NewHash(s Scheme, password string) (Hash, error) {
 	case Argon2id:
 		key := argon2.IDKey([]byte(password), salt, argonTime, argonMemory, argonThreads, keySize)
 		b64 := base64.RawStdEncoding
-		return ParseHash(fmt.Sprintf("$argon2id$v=19$m=%d,t=%d,p=%d$%s$%s", argonMemory, argonTime, argonThreads, b64.EncodeToString(salt), b64.EncodeToString(key)))
+		return ParseHash(fmt.Sprintf("$argon2id$v=19$m=%d,t=%d,p=%d$%s$%s", argonMemory, argonTime, argonThreads,
+			b64.EncodeToString(salt), b64.EncodeToString(key)))
 	case SchemeSCRAM:
 		stored, server, err := scramKeys(password, scram.KeyFactors{Salt: string(salt), Iters: Iterations})
 		if err != nil {
 			return Hash{}, err
 		}
 		b64 := base64.StdEncoding
-		return ParseHash(fmt.Sprintf("{SCRAM-SHA-256}%d,%s,%s,%s", Iterations, b64.EncodeToString(salt), b64.EncodeToString(stored), b64.EncodeToString(server)))
+		return ParseHash(fmt.Sprintf("{SCRAM-SHA-256}%d,%s,%s,%s", Iterations, b64.EncodeToString(salt),
+			b64.EncodeToString(stored), b64.EncodeToString(server)))
 	}
 	return Hash{}, fmt.Errorf("no password is hashed by %q: there are %q and %q", s, Argon2id, SchemeSCRAM)
 }
@@ -305,7 +311,9 @@ func CheckPassword(password string) error {
 		return errors.New("the password has a NUL character")
 	}
 	if _, err := stringprep.SASLprep.Prepare(password); err != nil {
-		return errors.New("the password has characters that clients prepare in different ways, as control characters, unassigned ones, or right-to-left text mixed with other (RFC 4013)")
+		return errors.New(
+			"the password has characters that clients prepare in different ways, as control characters, unassigned " +
+				"ones, or right-to-left text mixed with other (RFC 4013)")
 	}
 	return nil
 }

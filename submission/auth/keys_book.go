@@ -64,12 +64,17 @@ func OpenKeys(cfg KeyConfig) *Keys {
 	}
 	b := &Keys{
 		cfg: cfg, uses: openUses(cfg.Use, cfg.Log),
-		guesses: NewPace[netip.Prefix](PaceConfig{Free: freeRefusals, Longest: longestWait, Waiting: maxWaiting, Now: cfg.Now}),
-		putOff: faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn, "requests without a valid API key are put off: their network sends too many",
+		guesses: NewPace[netip.Prefix](PaceConfig{Free: freeRefusals, Longest: longestWait,
+			Waiting: maxWaiting, Now: cfg.Now}),
+		putOff: faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn,
+			"requests without a valid API key are put off: their network sends too many",
 			"no more requests without a valid API key are put off"),
 	}
-	b.orphans = faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn, "an API key is of a tenant without a block: write the block, or remove the key", "API keys of unknown tenants are no longer used")
-	reading := faultlog.New(cfg.Log, cfg.Now, slog.LevelError, "the keys file can't be read; API keys that were read before stay in force", "the keys file is read again")
+	b.orphans = faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn,
+		"an API key is of a tenant without a block: write the block, or remove the key",
+		"API keys of unknown tenants are no longer used")
+	reading := faultlog.New(cfg.Log, cfg.Now, slog.LevelError,
+		"the keys file can't be read; API keys that were read before stay in force", "the keys file is read again")
 	b.file = smallfile.Follow(cfg.File, b.load, b.taken, reading)
 	return b
 }
@@ -185,7 +190,9 @@ func (b *Keys) Problem() string {
 		return fmt.Sprintf("the keys file can't be read; API keys that were read before stay in force: %v", err)
 	}
 	if network, n := b.guesses.Worst(); n > 0 {
-		return fmt.Sprintf("%d requests from %s had no valid API key, and it goes on: they are slowed down; the log has 'API key refused' with the reason of each", n, network)
+		return fmt.Sprintf(
+			"%d requests from %s had no valid API key, and it goes on: they are slowed down; the log has 'API key "+
+				"refused' with the reason of each", n, network)
 	}
 	return ""
 }

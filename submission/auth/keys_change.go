@@ -187,17 +187,20 @@ func (update change) removeExpired(path string, now time.Time) (removed []*Key, 
 // RotateKey puts a new key in the place of the current one of a name, with the same tenant, scopes and
 // networks. The old one is good for overlap more, or until its own end; without overlap it is removed.
 // The new one expires at a time; zero: after as long as the old one was made for, never when that never did.
-func RotateKey(path string, w WhichKey, overlap time.Duration, expires, now time.Time) (token string, added, old *Key, err error) {
+func RotateKey(path string, w WhichKey, overlap time.Duration, expires,
+	now time.Time) (token string, added, old *Key, err error) {
 	return change(updateKeys).rotate(path, w, overlap, expires, now)
 }
 
 // PreviewRotateKey returns the keys that RotateKey would write, or its error.
-func PreviewRotateKey(path string, w WhichKey, overlap time.Duration, expires, now time.Time) (added, old *Key, err error) {
+func PreviewRotateKey(path string, w WhichKey, overlap time.Duration, expires,
+	now time.Time) (added, old *Key, err error) {
 	_, added, old, err = change(previewKeys).rotate(path, w, overlap, expires, now)
 	return added, old, err
 }
 
-func (update change) rotate(path string, w WhichKey, overlap time.Duration, expires, now time.Time) (token string, added, old *Key, err error) {
+func (update change) rotate(path string, w WhichKey, overlap time.Duration, expires,
+	now time.Time) (token string, added, old *Key, err error) {
 	now = now.UTC().Truncate(time.Second)
 	token, sum := newToken()
 	err = update(path, func(t *KeyTable) (*KeyTable, error) {
@@ -207,7 +210,8 @@ func (update change) rotate(path string, w WhichKey, overlap time.Duration, expi
 		}
 		was := t.current[name{found[0].Tenant, found[0].Name}]
 		if was == nil {
-			return nil, fmt.Errorf("%w: %s has only keys that were replaced; add one with another name", ErrNotFound, w.Name)
+			return nil, fmt.Errorf("%w: %s has only keys that were replaced; add one with another name",
+				ErrNotFound, w.Name)
 		}
 		next := *was
 		next.Sum, next.Created, next.Expires = sum, now, expires

@@ -12,7 +12,8 @@ var (
 	// ErrRefused is of a token that is unknown or wrong, has expired, or comes from a network that its key
 	// does not allow.
 	ErrRefused = errors.New("the API key is not valid")
-	// ErrExpired is wrapped, beside ErrRefused or ErrTooManyWrongKeys, for a key that was valid once: its holder does not guess.
+	// ErrExpired is wrapped, beside ErrRefused or ErrTooManyWrongKeys, for a key that was valid once: its holder does
+	// not guess.
 	ErrExpired = errors.New("the API key has expired")
 	// ErrTooManyWrongKeys is of a token that was not looked at further, since its network sends many that are refused.
 	ErrTooManyWrongKeys = errors.New("too many requests without a valid API key")

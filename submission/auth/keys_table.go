@@ -123,11 +123,14 @@ func ParseKeys(text []byte, path string) (*KeyTable, error) {
 			err = t.claim(k, n)
 		}
 		if err != nil && len(problems) < maxProblems {
-			problems = append(problems, fmt.Errorf("%s:%d: %w; correct the line, or remove it and add a key with 'mta key add'", path, n+1, err))
+			problems = append(problems,
+				fmt.Errorf("%s:%d: %w; correct the line, or remove it and add a key with 'mta key add'",
+					path, n+1, err))
 		}
 	}
 	if err := in.Err(); err != nil {
-		problems = append(problems, fmt.Errorf("%s:%d: a line has more than %d octets; remove it", path, len(t.lines)+1, maxKeyLine))
+		problems = append(problems,
+			fmt.Errorf("%s:%d: a line has more than %d octets; remove it", path, len(t.lines)+1, maxKeyLine))
 	}
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
@@ -139,14 +142,17 @@ func ParseKeys(text []byte, path string) (*KeyTable, error) {
 func parseHeader(line string) error {
 	word, number, _ := strings.Cut(line, " ")
 	if word != header {
-		return fmt.Errorf("the first line must be %q: is it the right file? 'mta key add' makes one", fmt.Sprint(header, " ", version))
+		return fmt.Errorf("the first line must be %q: is it the right file? 'mta key add' makes one",
+			fmt.Sprint(header, " ", version))
 	}
 	v, err := strconv.Atoi(number)
 	switch {
 	case err != nil || v < 1:
 		return fmt.Errorf("the version of the format is missing; write %q", fmt.Sprint(header, " ", version))
 	case v > version:
-		return fmt.Errorf("a newer mta wrote this file: its format is version %d, and this mta reads version %d; use the newer mta, or add the keys again in another file", v, version)
+		return fmt.Errorf(
+			"a newer mta wrote this file: its format is version %d, and this mta reads version %d; use the newer "+
+				"mta, or add the keys again in another file", v, version)
 	}
 	return nil
 }
@@ -229,7 +235,8 @@ func (k *Key) attribute(name, value string) (err error) {
 	case "replaced":
 		k.Replaced, err = parseTime(value)
 	default:
-		return fmt.Errorf("unknown attribute %q: there are tenant, name, scope, from, created, expires and replaced", shortWord(name))
+		return fmt.Errorf("unknown attribute %q: there are tenant, name, scope, from, created, expires and replaced",
+			shortWord(name))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -240,7 +247,8 @@ func (k *Key) attribute(name, value string) (err error) {
 func parseTime(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is not a valid time (want one such as 2026-11-22T16:00:00Z)", shortWord(text))
+		return time.Time{}, fmt.Errorf("%q is not a valid time (want one such as 2026-11-22T16:00:00Z)",
+			shortWord(text))
 	}
 	return t.UTC(), nil
 }
@@ -252,10 +260,13 @@ func CheckKeyName(name string) error {
 		return errors.New("a key's name is empty")
 	case len(name) > maxKeyName:
 		return fmt.Errorf("a key's name has more than %d octets", maxKeyName)
-	case strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@+-") != "" || name[0] == '-':
-		return fmt.Errorf("a key's name has letters, digits and . _ @ + - only, and does not begin with -; not %q", shortWord(name))
+	case strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@+-") != "" ||
+		name[0] == '-':
+		return fmt.Errorf("a key's name has letters, digits and . _ @ + - only, and does not begin with -; not %q",
+			shortWord(name))
 	case strings.HasPrefix(name, KeyPrefix):
-		return fmt.Errorf("a key's name does not begin with %s, as the keys themselves do: give the key a name for people", KeyPrefix)
+		return fmt.Errorf(
+			"a key's name does not begin with %s, as the keys themselves do: give the key a name for people", KeyPrefix)
 	}
 	return nil
 }

@@ -16,7 +16,8 @@ import (
 )
 
 // KeyUseFormat is what this program knows of the formats of the file with the last uses of keys.
-var KeyUseFormat = format.Store{Name: "last uses of API keys", Reads: useVersion, Writes: useVersion, Unstated: useVersion}
+var KeyUseFormat = format.Store{Name: "last uses of API keys", Reads: useVersion, Writes: useVersion,
+	Unstated: useVersion}
 
 // writeUse is how exact the last use of a key is, and how often uses are written: a request in between costs
 // a comparison. A kill loses the last of them.
@@ -61,7 +62,8 @@ func ReadKeyUse(path string) (map[string]time.Time, error) {
 		return nil, fmt.Errorf("%s: %w: %w", path, errDamaged, err)
 	}
 	if f.Version != useVersion {
-		return nil, fmt.Errorf("%s: its format is version %d, and this mta reads version %d", path, f.Version, useVersion)
+		return nil, fmt.Errorf("%s: its format is version %d, and this mta reads version %d", path,
+			f.Version, useVersion)
 	}
 	return f.Used, nil
 }
@@ -79,7 +81,8 @@ func openUses(path string, log *slog.Logger) *uses {
 	used, err := ReadKeyUse(path)
 	if errors.Is(err, errDamaged) {
 		aside, moved := smallfile.SetAside(path, time.Now())
-		log.Error("the last uses of API keys were damaged: they are counted from now on", "kept", aside, "error", errors.Join(err, moved))
+		log.Error("the last uses of API keys were damaged: they are counted from now on", "kept", aside, "error",
+			errors.Join(err, moved))
 		err = moved
 	}
 	if err != nil {

@@ -68,7 +68,8 @@ func (f *knownFile) read(now time.Time) []knownPlace {
 	}
 	aside, moved := smallfile.SetAside(f.path, now)
 	err = errors.Join(err, moved)
-	f.log.Error("the networks that users have logged in from can't be read: they are learned again with the next logins; the file was set aside",
+	f.log.Error("the networks that users have logged in from can't be read: they are learned again with the next "+
+		"logins; the file was set aside",
 		"file", aside, "error", err)
 	return nil
 }
@@ -116,7 +117,8 @@ func (f *knownFile) replace(list []knownPlace) {
 		})
 	}
 	if err != nil {
-		f.log.Warn("the networks that users have logged in from can't be written: they are written again with the next login from another",
+		f.log.Warn("the networks that users have logged in from can't be written: they are written again with the "+
+			"next login from another",
 			"file", f.path, "error", err)
 	}
 }

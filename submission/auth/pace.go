@@ -29,8 +29,8 @@ type PaceConfig struct {
 	Now     func() time.Time
 }
 
-// Pace slows down those who guess secrets: one attempt at a time for each key, such as a network or a user's name, and after
-// some failures a wait before each attempt that doubles. It has no goroutines. It is safe for concurrent use.
+// Pace slows down those who guess secrets: one attempt at a time for each key, such as a network or a user's name, and
+// after some failures a wait before each attempt that doubles. It has no goroutines. It is safe for concurrent use.
 type Pace[K comparable] struct {
 	cfg PaceConfig
 

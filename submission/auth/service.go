@@ -81,7 +81,8 @@ func New(cfg Config) *Service {
 	if cfg.Scheme == "" {
 		cfg.Scheme = Argon2id
 	}
-	s := &Service{cfg: cfg, secret: cfg.Secret, known: newKnown(cfg.Now, newKnownFile(cfg.Known, cfg.Log)), slots: newSlots()}
+	s := &Service{cfg: cfg, secret: cfg.Secret, known: newKnown(cfg.Now, newKnownFile(cfg.Known, cfg.Log)),
+		slots: newSlots()}
 	if len(s.secret) == 0 {
 		s.secret = make([]byte, 32)
 		rand.Read(s.secret)
@@ -91,8 +92,10 @@ func New(cfg Config) *Service {
 		NewPace[string](PaceConfig{Free: freeByUser, Longest: longestByUser, Now: cfg.Now}),
 		newChances(cfg.Now),
 	}
-	reading := faultlog.New(cfg.Log, cfg.Now, slog.LevelError, "the users file can't be read: the users before it stay in force", "the users file is read again")
-	s.writing = faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn, "hashes of passwords can't be renewed: the old ones stay good", "hashes of passwords are renewed again")
+	reading := faultlog.New(cfg.Log, cfg.Now, slog.LevelError,
+		"the users file can't be read: the users before it stay in force", "the users file is read again")
+	s.writing = faultlog.New(cfg.Log, cfg.Now, slog.LevelWarn,
+		"hashes of passwords can't be renewed: the old ones stay good", "hashes of passwords are renewed again")
 	s.renew = newRenewer(cfg.File, s.renewed)
 	s.file = smallfile.Follow(cfg.File, inForceOf, func(was, is *inForce) {
 		if was != nil {
@@ -191,7 +194,8 @@ func (s *Service) Vouched(name string) *Login {
 }
 
 func loginOf(u *User, mechanism string) *Login {
-	return &Login{User: u.Name, Tenant: u.Tenant, Senders: u.Senders, Role: u.Role, Mechanism: mechanism, hash: u.Hash.String()}
+	return &Login{User: u.Name, Tenant: u.Tenant, Senders: u.Senders, Role: u.Role, Mechanism: mechanism,
+		hash: u.Hash.String()}
 }
 
 // Problem returns what an operator should look at, "" when there is nothing.
@@ -343,7 +347,8 @@ func (a *attempt) hash() Hash {
 }
 
 // nobody is the hash of a password that nobody has.
-var nobody, _ = ParseHash("$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
+var nobody, _ = ParseHash(
+	"$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
 
 // mac makes of a name what nobody else can.
 func (s *Service) mac(what, name string) []byte {

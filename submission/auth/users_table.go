@@ -172,7 +172,9 @@ func NormalName(name string) (string, error) {
 		return "", errors.New("the user's name is empty")
 	case len(n) > maxName:
 		return "", fmt.Errorf("a user's name has more than %d octets", maxName)
-	case n[0] == '#' || strings.ContainsFunc(n, func(r rune) bool { return r == ':' || unicode.IsSpace(r) || unicode.IsControl(r) }):
+	case n[0] == '#' || strings.ContainsFunc(n, func(r rune) bool {
+		return r == ':' || unicode.IsSpace(r) || unicode.IsControl(r)
+	}):
 		return "", fmt.Errorf("user %q: a name has no colon, no space, and does not begin with #", name)
 	}
 	return n, nil
@@ -188,7 +190,9 @@ func NormalCertificate(text string) (string, error) {
 		}
 		return "sha256:" + hex, nil
 	}
-	if text == "" || len(text) > maxName || strings.ContainsFunc(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) || unicode.IsControl(r) }) {
+	if text == "" || len(text) > maxName || strings.ContainsFunc(text, func(r rune) bool {
+		return r == ',' || unicode.IsSpace(r) || unicode.IsControl(r)
+	}) {
 		return "", fmt.Errorf("%q is not a valid name of a certificate", text)
 	}
 	return strings.ToLower(text), nil

@@ -78,7 +78,8 @@ type question struct {
 
 // New makes a checker. ask is called by many goroutines; it has to return when its context ends.
 func New(ask func(context.Context, envelope.Address) Answer, now func() time.Time) *Checker {
-	c := &Checker{ask: ask, now: now, kept: make(map[envelope.Address]memory), asking: make(map[envelope.Address]*question)}
+	c := &Checker{ask: ask, now: now, kept: make(map[envelope.Address]memory),
+		asking: make(map[envelope.Address]*question)}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }

@@ -55,8 +55,9 @@ func (c *Call) admit() error {
 		first = cfg.Tokens.at(now).First(c.Request.Header.Get(queueToken), c.Identity.Tenant, bound, now)
 	}
 	ask := intake.AdmitRequest{
-		Session: c.ID, Peer: c.Client, Network: network.Of(c.Client.Addr()), User: c.Identity.Name, Tenant: c.Identity.Tenant,
-		Tier: normalTier, Size: max(c.Request.ContentLength, 0), TLS: c.Request.TLS != nil, First: first,
+		Session: c.ID, Peer: c.Client, Network: network.Of(c.Client.Addr()), User: c.Identity.Name,
+		Tenant: c.Identity.Tenant,
+		Tier:   normalTier, Size: max(c.Request.ContentLength, 0), TLS: c.Request.TLS != nil, First: first,
 	}
 	link := c.ownLink()
 	if link != nil {
@@ -123,14 +124,16 @@ func (c *Call) bound() (sum [16]byte) {
 func (c *Call) shed(r *intake.Refused, first time.Time, bound [16]byte) *Problem {
 	p := &Problem{RetryAfter: admission.RetryAfter(rand.Float64())}
 	if r.Disk {
-		p.Status, p.Detail, p.Reason = http.StatusServiceUnavailable, "the relay's disk is nearly full: try again", "disk"
+		p.Status, p.Detail, p.Reason = http.StatusServiceUnavailable,
+			"the relay's disk is nearly full: try again", "disk"
 		return p
 	}
 	p.Status, p.Reason = http.StatusTooManyRequests, "overload"
 	p.Detail = "the relay is overloaded: try again"
 	if tokens := c.server.config.Tokens; tokens != nil {
 		p.Detail += ", and send X-Queue-Token back to keep your place in the queue"
-		token := tokens.at(c.server.config.Now()).Token(admission.Claim{First: first, Tenant: c.Identity.Tenant, Bound: bound})
+		token := tokens.at(c.server.config.Now()).Token(
+			admission.Claim{First: first, Tenant: c.Identity.Tenant, Bound: bound})
 		p.Header = http.Header{queueToken: {token}}
 	}
 	return p

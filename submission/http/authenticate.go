@@ -21,7 +21,8 @@ type Keys interface {
 }
 
 // keyParameters are names of query parameters in which clients of other services put keys.
-var keyParameters = []string{"key", "api_key", "apikey", "api-key", "token", "access_token", "auth", "authorization", "password"}
+var keyParameters = []string{"key", "api_key", "apikey", "api-key", "token", "access_token", "auth",
+	"authorization", "password"}
 
 // keyPrefix begins all keys.
 const keyPrefix = "mta_"
@@ -39,7 +40,9 @@ func keyInURL(req *http.Request) *Problem {
 	if !found {
 		return nil
 	}
-	p := Problemf(http.StatusBadRequest, "a key must not be in a URL, since URLs are logged: send it as Authorization: Bearer, and replace it if it was real")
+	p := Problemf(http.StatusBadRequest,
+		"a key must not be in a URL, since URLs are logged: send it as Authorization: Bearer, and replace it if it "+
+			"was real")
 	p.Reason = "key_in_url"
 	return p
 }
@@ -73,17 +76,22 @@ func (s *Server) authenticate(c *Call) error {
 	case errors.Is(err, auth.ErrRefused):
 		return unauthorized("the key is not accepted: it is unknown, has expired, or may not be used from this address")
 	case errors.Is(err, auth.ErrTooManyWrongKeys):
-		return &Problem{Status: http.StatusTooManyRequests, Detail: "too many requests from this network had no valid key", RetryAfter: time.Minute, Reason: "guessing"}
+		return &Problem{Status: http.StatusTooManyRequests,
+			Detail: "too many requests from this network had no valid key", RetryAfter: time.Minute, Reason: "guessing"}
 	case errors.Is(err, auth.ErrNoTenant):
 		return noTenant()
 	case err != nil:
-		return &Problem{Status: http.StatusServiceUnavailable, Detail: "keys can't be checked at present", Cause: err, RetryAfter: shortPause, Reason: "keys"}
+		return &Problem{Status: http.StatusServiceUnavailable, Detail: "keys can't be checked at present", Cause: err,
+			RetryAfter: shortPause, Reason: "keys"}
 	case len(s.config.Tenants) > 0 && !slices.Contains(s.config.Tenants, id.Tenant):
-		return &Problem{Status: http.StatusForbidden, Detail: "the key's tenant is not served at this address", Reason: "tenant"}
+		return &Problem{Status: http.StatusForbidden, Detail: "the key's tenant is not served at this address",
+			Reason: "tenant"}
 	case !id.Scopes.Has(c.Route.Scope):
 		return &Problem{
-			Status: http.StatusForbidden, Detail: "the key does not have the scope that " + c.Route.name() + " requires", Reason: "scope",
-			Header: http.Header{"Www-Authenticate": {`Bearer realm="mta", error="insufficient_scope"`}}, // RFC 6750, 3.1
+			Status: http.StatusForbidden, Detail: "the key does not have the scope that " + c.Route.name() +
+				" requires", Reason: "scope",
+			// RFC 6750, 3.1
+			Header: http.Header{"Www-Authenticate": {`Bearer realm="mta", error="insufficient_scope"`}},
 		}
 	}
 	c.Identity = id
@@ -91,7 +99,8 @@ func (s *Server) authenticate(c *Call) error {
 }
 
 func noTenant() *Problem {
-	return &Problem{Status: http.StatusForbidden, Detail: "the key is good, but its tenant has no block in the relay's configuration", Reason: "tenant"}
+	return &Problem{Status: http.StatusForbidden,
+		Detail: "the key is good, but its tenant has no block in the relay's configuration", Reason: "tenant"}
 }
 
 func unauthorized(detail string) *Problem {

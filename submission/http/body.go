@@ -32,7 +32,8 @@ type body struct {
 func newBody(s *Server, c *Call) *body {
 	now := time.Now()
 	t := s.config.Timeouts
-	b := &body{call: c, wire: c.Request.Body, most: s.config.MaxRequest, block: t.Block, pace: t.MinRate, start: now, end: now.Add(t.Body)}
+	b := &body{call: c, wire: c.Request.Body, most: s.config.MaxRequest, block: t.Block, pace: t.MinRate, start: now,
+		end: now.Add(t.Body)}
 	b.done = c.Request.Body == nil || c.Request.Body == http.NoBody
 	b.plain = pacedBody{b}
 	if !b.done {
@@ -46,7 +47,8 @@ func (b *body) check() error {
 	if b.call.Request.ContentLength > b.most {
 		return b.tooLarge()
 	}
-	switch encoding := strings.ToLower(strings.TrimSpace(strings.Join(b.call.Request.Header.Values("Content-Encoding"), ","))); encoding {
+	switch encoding := strings.ToLower(
+		strings.TrimSpace(strings.Join(b.call.Request.Header.Values("Content-Encoding"), ","))); encoding {
 	case "", "identity":
 	case "gzip", "x-gzip":
 		b.plain = &unzipped{b: b}
@@ -87,7 +89,8 @@ func (b *body) tooLarge() error {
 func (b *body) explain(err error) error {
 	var p *Problem
 	switch {
-	case err == nil, err == io.EOF, errors.As(err, &p): //nolint:errorlint // io.EOF is the end, and nothing around it is
+	//nolint:errorlint // io.EOF is the end, and nothing around it is
+	case err == nil, err == io.EOF, errors.As(err, &p):
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		p = Problemf(http.StatusRequestTimeout, "the body came too slowly")

@@ -39,7 +39,8 @@ type Call struct {
 // newCall takes a request over from net/http.
 func (s *Server) newCall(w http.ResponseWriter, req *http.Request) *Call {
 	c := &Call{Request: req, ID: s.config.IDs.Next(s.config.Now()).String(), server: s}
-	c.answer = answer{ResponseWriter: w, call: c, control: http.NewResponseController(w), block: s.config.Timeouts.Block}
+	c.answer = answer{ResponseWriter: w, call: c, control: http.NewResponseController(w),
+		block: s.config.Timeouts.Block}
 	c.Writer = &c.answer
 	c.answer.control.SetWriteDeadline(time.Now().Add(longWait))
 	c.body = newBody(s, c)
@@ -68,7 +69,8 @@ func (c *Call) parameters(known ...string) (map[string]string, error) {
 	values := make(map[string]string)
 	for name, all := range c.Request.URL.Query() {
 		if !slices.Contains(known, name) {
-			return nil, Problemf(http.StatusBadRequest, "there is no parameter %q: use %s", shortened(name), strings.Join(known, ", "))
+			return nil, Problemf(http.StatusBadRequest, "there is no parameter %q: use %s", shortened(name),
+				strings.Join(known, ", "))
 		}
 		if len(all) > 1 {
 			return nil, Problemf(http.StatusBadRequest, "%s: send it once", name)
@@ -134,7 +136,8 @@ func (c *Call) logTrouble(p *Problem) {
 	if p.Status == http.StatusInternalServerError || p.Cause != nil {
 		level = slog.LevelError
 	}
-	c.Log().Log(c.Context(), level, "a request failed", "route", c.routeName(), "tenant", c.Identity.Tenant, "error", p.Error())
+	c.Log().Log(c.Context(), level, "a request failed", "route", c.routeName(), "tenant", c.Identity.Tenant,
+		"error", p.Error())
 }
 
 func (c *Call) routeName() string {
@@ -157,5 +160,6 @@ func (c *Call) rescue() {
 	if c.answer.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
-	c.refuse(&Problem{Status: http.StatusInternalServerError, Detail: "the log of the relay has the cause under this request's id", Reason: "panic"})
+	c.refuse(&Problem{Status: http.StatusInternalServerError,
+		Detail: "the log of the relay has the cause under this request's id", Reason: "panic"})
 }

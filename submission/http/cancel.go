@@ -41,8 +41,9 @@ type messageCancelled struct {
 
 // messagesCancelled is the answer to the cancelling of several messages.
 type messagesCancelled struct {
-	Cancelled  int                  `json:"cancelled"`                     // recipients
-	TooLate    int                  `json:"too_late"`                      // recipients that an attempt was under way for
+	Cancelled int `json:"cancelled"` // recipients
+	// recipients that an attempt was under way for
+	TooLate    int                  `json:"too_late"`
 	Recipients []CancelledRecipient `json:"too_late_recipients,omitempty"` // up to 1,000 of them
 }
 
@@ -57,9 +58,12 @@ func (s *Server) cancelMessage(c *Call) error {
 	if err != nil {
 		return c.MessageTrouble(err)
 	}
-	c.Log().Info("tenant cancels a message", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "message", id, "cancelled", done.Cancelled, "too late", done.TooLate)
+	c.Log().Info("tenant cancels a message", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "message", id,
+		"cancelled", done.Cancelled, "too late", done.TooLate)
 	if done.Cancelled == 0 {
-		p := Problemf(http.StatusConflict, "it is too late: for each recipient an attempt is under way, or the message has arrived, was given up or has moved to another relay")
+		p := Problemf(http.StatusConflict,
+			"it is too late: for each recipient an attempt is under way, or the message has arrived, was given up or "+
+				"has moved to another relay")
 		p.Extra = map[string]any{"id": id.String(), "recipients": done.Recipients}
 		return p
 	}
@@ -81,6 +85,7 @@ func (s *Server) cancelMessages(c *Call) error {
 	if err != nil {
 		return c.MessageTrouble(err)
 	}
-	c.Log().Info("tenant cancels messages", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "campaign", q.Campaign, "tag", q.Tag, "cancelled", done.Cancelled, "too late", done.TooLate)
+	c.Log().Info("tenant cancels messages", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "campaign", q.Campaign,
+		"tag", q.Tag, "cancelled", done.Cancelled, "too late", done.TooLate)
 	return c.JSON(http.StatusOK, messagesCancelled(done))
 }

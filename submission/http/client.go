@@ -36,7 +36,8 @@ func (s *Server) whence(c *Call) error {
 	if c.Secure || byProxy(c.Request) || local && !trusted {
 		return nil
 	}
-	p := &Problem{Status: http.StatusForbidden, Detail: "use https: a key that went over the network in clear must be replaced", Reason: "clear"}
+	p := &Problem{Status: http.StatusForbidden,
+		Detail: "use https: a key that went over the network in clear must be replaced", Reason: "clear"}
 	switch {
 	case !trusted:
 		return p
@@ -57,8 +58,11 @@ func (s *Server) forwarded(c *Call) error {
 	hops, proto, ok := parseForwarded(h.Values("Forwarded"))
 	others := network.Elements(h.Values("X-Forwarded-For"))
 	// One of the two may be the client's own invention that the proxy passes on.
-	if a, b := network.Client(c.Client, hops, s.config.TrustedProxies), network.Client(c.Client, others, s.config.TrustedProxies); !ok || len(hops) > 0 && len(others) > 0 && a.Addr() != b.Addr() {
-		return Problemf(http.StatusBadRequest, "Forwarded and X-Forwarded-For disagree or are malformed: the proxy must remove what clients send of them")
+	if a, b := network.Client(c.Client, hops, s.config.TrustedProxies),
+		network.Client(c.Client, others, s.config.TrustedProxies); !ok ||
+		len(hops) > 0 && len(others) > 0 && a.Addr() != b.Addr() {
+		return Problemf(http.StatusBadRequest,
+			"Forwarded and X-Forwarded-For disagree or are malformed: the proxy must remove what clients send of them")
 	} else if len(hops) > 0 {
 		c.Client = a
 	} else {

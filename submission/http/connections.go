@@ -17,8 +17,8 @@ import (
 
 // connections are those of a server, and which of them has to go when there are too many: one that has never brought a
 // request for long, else one whose request nobody answers for with a key, else one that waits for its next request for
-// the longest. Without a key there would be ways to hold all places: a body that comes slowly after the refusal, a guess
-// that waits for its turn, an answer that is not read.
+// the longest. Without a key there would be ways to hold all places: a body that comes slowly after the refusal, a
+// guess that waits for its turn, an answer that is not read.
 type connections struct {
 	most  int
 	total *atomic.Int64 // of this server and others
@@ -181,7 +181,8 @@ func byProxy(r *http.Request) bool {
 // hasKey notes that a request has a key that was accepted.
 func (c *connections) hasKey(r *http.Request) { c.note(r, nil) }
 
-// isAnswered notes that a request has its answer, or only waits for a refusal, and that the rest of its body is only read for the client's sake.
+// isAnswered notes that a request has its answer, or only waits for a refusal, and that the rest of its body is only
+// read for the client's sake.
 func (c *connections) isAnswered(r *http.Request) { c.note(r, &c.keyless) }
 
 func (c *connections) note(r *http.Request, to *list.List) {

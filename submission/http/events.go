@@ -63,11 +63,13 @@ func (s *Server) listEvents(c *Call) error {
 	case errors.Is(err, ErrNoEvent):
 		return Problemf(http.StatusBadRequest, "after: send an event_id of this relay, the next of a page, or now")
 	case errors.Is(err, ErrWaiting):
-		return &Problem{Status: http.StatusTooManyRequests, Detail: "too many requests wait for events: send fewer at a time, or without wait", RetryAfter: shortPause}
+		return &Problem{Status: http.StatusTooManyRequests,
+			Detail: "too many requests wait for events: send fewer at a time, or without wait", RetryAfter: shortPause}
 	case errors.Is(err, context.Canceled):
 		return err
 	case err != nil:
-		return &Problem{Status: http.StatusServiceUnavailable, Detail: "events can't be read at present: try again", RetryAfter: shortPause, Cause: err}
+		return &Problem{Status: http.StatusServiceUnavailable, Detail: "events can't be read at present: try again",
+			RetryAfter: shortPause, Cause: err}
 	}
 	if page.Events == nil {
 		page.Events = []json.RawMessage{} // never null

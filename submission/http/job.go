@@ -38,7 +38,8 @@ func (x *Submission) jobs(ctx context.Context, requests []*request.Request) ([]j
 		more, err := l.check(ctx)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
-			return nil, Problemf(http.StatusUnprocessableEntity, "the templates took more than %v: simplify them, or send fewer recipients", renderTime)
+			return nil, Problemf(http.StatusUnprocessableEntity,
+				"the templates took more than %v: simplify them, or send fewer recipients", renderTime)
 		case ctx.Err() != nil:
 			return nil, errGone(ctx)
 		case err != nil:
@@ -58,13 +59,14 @@ func (x *Submission) jobs(ctx context.Context, requests []*request.Request) ([]j
 	}
 	if most := mostBuilt * x.call.server.config.MaxRequest; built > most {
 		return nil, Problemf(http.StatusRequestEntityTooLarge,
-			"the messages of this request would have %d octets together, of %d: send them in several requests, or a link in place of a file", built, most)
+			"the messages of this request would have %d octets together, of %d: send them in several requests, or a "+
+				"link in place of a file", built, most)
 	}
 	return all, x.charge(all)
 }
 
-// mostBuilt bounds the octets of all messages that are built for a request, as a multiple of what its body may have: a file
-// of 30 MB for each of 1,000 recipients would fill the disk with a single request.
+// mostBuilt bounds the octets of all messages that are built for a request, as a multiple of what its body may have: a
+// file of 30 MB for each of 1,000 recipients would fill the disk with a single request.
 const mostBuilt = 20
 
 // charge counts the recipients against the limits of the key and the tenant. A tenant that was removed while the body

@@ -49,7 +49,8 @@ func (x *Submission) Check(q *request.Request) (faults request.Faults) {
 		}
 	}
 	if q.Pool != "" && (x.mail.MayUsePool == nil || !x.mail.MayUsePool(x.call.Identity.Tenant, q.Pool)) {
-		faults = append(faults, request.Fault{Pointer: "/pool", Detail: "there is no such pool for this tenant", Remedy: "leave it out, or ask the operator for the pools of the tenant"})
+		faults = append(faults, request.Fault{Pointer: "/pool", Detail: "there is no such pool for this tenant",
+			Remedy: "leave it out, or ask the operator for the pools of the tenant"})
 	}
 	l := &letters{x: x, q: q}
 	faults = append(faults, l.compile()...)
@@ -82,14 +83,16 @@ func (l *letters) compile() request.Faults {
 		return nil
 	}
 	if l.x.mail.Templates == nil {
-		return request.Faults{{Pointer: "/template", Detail: "there are no templates here", Remedy: "send subject, text and html without data"}}
+		return request.Faults{{Pointer: "/template", Detail: "there are no templates here",
+			Remedy: "send subject, text and html without data"}}
 	}
 	l.shared = request.NewData(q.Data)
 	m := request.Mail{Subject: q.Subject, Text: q.Text, HTML: q.HTML, Headers: q.Headers}
 	if q.Template != "" {
 		var ok bool
 		if l.text, ok = l.x.mail.Templates.Stored(tenant, q.Template); !ok {
-			return request.Faults{{Pointer: "/template", Detail: "the tenant has no template of this name", Remedy: "correct the name, or have the operator add the template"}}
+			return request.Faults{{Pointer: "/template", Detail: "the tenant has no template of this name",
+				Remedy: "correct the name, or have the operator add the template"}}
 		}
 		if len(q.Headers) == 0 {
 			return nil

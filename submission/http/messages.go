@@ -14,7 +14,8 @@ func (s *Server) messageRoutes() []Route {
 	if s.desk == nil {
 		return nil
 	}
-	return []Route{{Method: "POST", Pattern: "/v1/messages", Scope: auth.MaySend, Mail: true, Streamed: isRaw, Handle: postMessages}}
+	return []Route{{Method: "POST", Pattern: "/v1/messages", Scope: auth.MaySend, Mail: true, Streamed: isRaw,
+		Handle: postMessages}}
 }
 
 const (
@@ -52,7 +53,8 @@ func postMessages(c *Call) error {
 // postJSON takes in what the body describes.
 func postJSON(c *Call) error {
 	if c.Request.URL.RawQuery != "" {
-		return Problemf(http.StatusBadRequest, "there are no query parameters with %s: put the fields into the body", jsonType)
+		return Problemf(http.StatusBadRequest,
+			"there are no query parameters with %s: put the fields into the body", jsonType)
 	}
 	body, err := c.ReadBody()
 	if err != nil {

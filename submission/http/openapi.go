@@ -6,7 +6,8 @@ import (
 	"strconv"
 )
 
-// openAPI describes all routes (OpenAPI 3.1). 'make generate' makes it of testdata/openapi.json and the types of answers.
+// openAPI describes all routes (OpenAPI 3.1). 'make generate' makes it of testdata/openapi.json and the types of
+// answers.
 //
 //go:embed openapi.json
 var openAPI []byte

@@ -107,9 +107,11 @@ func asProblem(err error) *Problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &faults):
-		return &Problem{Status: http.StatusBadRequest, Title: "The request is not valid", Detail: "nothing was accepted", Faults: faults}
+		return &Problem{Status: http.StatusBadRequest, Title: "The request is not valid",
+			Detail: "nothing was accepted", Faults: faults}
 	}
-	return &Problem{Status: http.StatusInternalServerError, Detail: "the log of the relay has the cause under this request's id", Cause: err}
+	return &Problem{Status: http.StatusInternalServerError,
+		Detail: "the log of the relay has the cause under this request's id", Cause: err}
 }
 
 // Form is how errors look below a path, for the clients of other services.

@@ -111,9 +111,11 @@ func (c *Call) charge(n [measures]int) error {
 	}
 	return &Problem{
 		// The type and its member are those of the draft about the fields.
-		Type: "https://iana.org/assignments/http-problem-types#quota-exceeded", Title: "Limit exceeded", Status: http.StatusTooManyRequests,
-		Detail: "the limit " + strings.Join(over, " and ") + " is reached: wait as long as Retry-After says", RetryAfter: wait,
-		Extra: map[string]any{"violated-policies": over}, Reason: "rate",
+		Type: "https://iana.org/assignments/http-problem-types#quota-exceeded", Title: "Limit exceeded",
+		Status:     http.StatusTooManyRequests,
+		Detail:     "the limit " + strings.Join(over, " and ") + " is reached: wait as long as Retry-After says",
+		RetryAfter: wait,
+		Extra:      map[string]any{"violated-policies": over}, Reason: "rate",
 	}
 }
 
@@ -166,7 +168,8 @@ func (b *Limits) describe(now time.Time, all []limit, h http.Header) {
 		}
 		policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=%d%s`, l.policy(), depth, window, unit))
 		ls := b.of(now, l.asker)
-		states = append(states, fmt.Sprintf(`"%s";r=%d;t=%d`, l.policy(), ls[l.what].Left(now, l.rate), seconds(ls[l.what].Whole(now))))
+		states = append(states,
+			fmt.Sprintf(`"%s";r=%d;t=%d`, l.policy(), ls[l.what].Left(now, l.rate), seconds(ls[l.what].Whole(now))))
 	}
 	h.Set("RateLimit-Policy", strings.Join(policies, ", "))
 	h.Set("RateLimit", strings.Join(states, ", "))

@@ -26,7 +26,8 @@ var refusals = []struct {
 
 // problemOf is the answer to a request whose messages were refused with a reply.
 func problemOf(r *reply.Reply) *Problem {
-	p := &Problem{Status: http.StatusUnprocessableEntity, Detail: r.Text, Reason: "refused", Extra: map[string]any{"code": r.Status().String()}}
+	p := &Problem{Status: http.StatusUnprocessableEntity, Detail: r.Text, Reason: "refused",
+		Extra: map[string]any{"code": r.Status().String()}}
 	if r.Temporary() {
 		p.Status, p.RetryAfter, p.Reason = http.StatusServiceUnavailable, 30*time.Second, "relay"
 	}

@@ -39,10 +39,12 @@ func (x *Submission) sum() (*intake.RequestSum, error) {
 		return nil, err
 	}
 	if x.mail.Repeats == nil {
-		return nil, Problemf(http.StatusBadRequest, "%s: this address does not support the field: leave it out", keyField)
+		return nil, Problemf(http.StatusBadRequest,
+			"%s: this address does not support the field: leave it out", keyField)
 	}
 	h := x.mail.Repeats.Sum()
-	for _, part := range []string{x.call.Request.URL.Path, mediaType(x.call.Request), x.call.Request.URL.Query().Encode()} {
+	for _, part := range []string{x.call.Request.URL.Path, mediaType(x.call.Request),
+		x.call.Request.URL.Query().Encode()} {
 		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))
 		io.WriteString(h, part)
 	}
@@ -64,9 +66,12 @@ func (x *Submission) repeat(h *intake.RequestSum) error {
 	case err != nil:
 		return keysUnreadable(err)
 	case outcome == intake.Other:
-		return &Problem{Status: http.StatusUnprocessableEntity, Title: "The Idempotency-Key has been used", Detail: "another request had this key: use a new one for each request", Reason: "key_reused"}
+		return &Problem{Status: http.StatusUnprocessableEntity, Title: "The Idempotency-Key has been used",
+			Detail: "another request had this key: use a new one for each request", Reason: "key_reused"}
 	case outcome == intake.UnderWay:
-		return &Problem{Status: http.StatusConflict, Title: "The request is under way", Detail: "the same request with this key has not been answered yet: try again", RetryAfter: time.Second, Reason: "under_way"}
+		return &Problem{Status: http.StatusConflict, Title: "The request is under way",
+			Detail: "the same request with this key has not been answered yet: try again", RetryAfter: time.Second,
+			Reason: "under_way"}
 	case outcome == intake.Replay:
 		x.Earlier, err = replayed(claim)
 	case outcome == intake.Continue:
@@ -76,7 +81,9 @@ func (x *Submission) repeat(h *intake.RequestSum) error {
 }
 
 func keysUnreadable(err error) error {
-	return &Problem{Status: http.StatusServiceUnavailable, Detail: "keys of earlier requests can't be read at present: try again", RetryAfter: shortPause, Cause: err, Reason: "idempotency"}
+	return &Problem{Status: http.StatusServiceUnavailable,
+		Detail: "keys of earlier requests can't be read at present: try again", RetryAfter: shortPause, Cause: err,
+		Reason: "idempotency"}
 }
 
 // repeatAnswered is repeat for a body that is not read yet, if its key was answered before; else h stays as it is.
@@ -102,7 +109,9 @@ func (x *Submission) repeatAnswered(h *intake.RequestSum, body io.Reader) error 
 	if err := x.repeat(h); err != nil || x.Earlier != nil {
 		return err
 	}
-	return &Problem{Status: http.StatusServiceUnavailable, Detail: "the Idempotency-Key has just expired: send the request again", RetryAfter: time.Second, Reason: "idempotency"}
+	return &Problem{Status: http.StatusServiceUnavailable,
+		Detail: "the Idempotency-Key has just expired: send the request again", RetryAfter: time.Second,
+		Reason: "idempotency"}
 }
 
 // encode gives the answer without ids, from which replayed makes it again.
@@ -144,7 +153,8 @@ func (s *sending) keyed(last bool) (*intake.Keyed, error) {
 	if c == nil {
 		return nil, nil
 	}
-	k := &intake.Keyed{Key: c.Key, Request: c.Request, Positions: s.ready, Last: last, Until: intake.KeptUntil(s.x.Now, s.released())}
+	k := &intake.Keyed{Key: c.Key, Request: c.Request, Positions: s.ready, Last: last,
+		Until: intake.KeptUntil(s.x.Now, s.released())}
 	var err error
 	if last {
 		k.Answer, err = s.sent.encode()

@@ -127,7 +127,8 @@ func (t *table) missing(c *Call) error {
 	req, w := c.Request, c.Writer
 	methods := t.allowed(req)
 	if len(methods) == 0 {
-		return Problemf(http.StatusNotFound, "there is nothing at %s: /openapi.json lists the routes", shortened(req.URL.Path))
+		return Problemf(http.StatusNotFound, "there is nothing at %s: /openapi.json lists the routes",
+			shortened(req.URL.Path))
 	}
 	allow := strings.Join(methods, ", ")
 	if req.Method == http.MethodOptions {

@@ -127,7 +127,8 @@ func (s *sending) stream(body io.Reader, sum *intake.RequestSum) error {
 
 func (x *Submission) sending(jobs []job) *sending {
 	n := len(jobs)
-	s := &sending{x: x, jobs: jobs, open: make([]*intake.Message, n), sent: &Sent{Messages: make([]SentMessage, n), dry: jobs[0].q.DryRun}}
+	s := &sending{x: x, jobs: jobs, open: make([]*intake.Message, n),
+		sent: &Sent{Messages: make([]SentMessage, n), dry: jobs[0].q.DryRun}}
 	s.commits = context.WithoutCancel(x.call.Context())
 	return s
 }
@@ -202,7 +203,9 @@ func (s *sending) addressAll(ctx context.Context, from, to int) {
 
 // errGone ends a request whose client has left before anything was accepted.
 func errGone(ctx context.Context) error {
-	return &Problem{Status: http.StatusServiceUnavailable, Detail: "the client or the relay ended the request: nothing was accepted", RetryAfter: shortPause, Cause: ctx.Err(), Reason: "gone"}
+	return &Problem{Status: http.StatusServiceUnavailable,
+		Detail: "the client or the relay ended the request: nothing was accepted", RetryAfter: shortPause,
+		Cause: ctx.Err(), Reason: "gone"}
 }
 
 // address gives a message its recipients, each once.
@@ -357,7 +360,8 @@ func (s *sending) show(i int, content []byte) error {
 		return nil
 	}
 	if s.dry += len(content); s.dry > dryContent {
-		return Problemf(http.StatusRequestEntityTooLarge, "a dry run returns %d octets of messages at most: send fewer recipients", dryContent)
+		return Problemf(http.StatusRequestEntityTooLarge,
+			"a dry run returns %d octets of messages at most: send fewer recipients", dryContent)
 	}
 	if out := &s.sent.Messages[i]; utf8.Valid(content) {
 		out.Content = string(content)

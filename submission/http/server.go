@@ -95,7 +95,8 @@ func (c Config) withDefaults() Config {
 		c.MaxConnections = 1000
 	}
 	t := &c.Timeouts
-	for d, fallback := range map[*time.Duration]time.Duration{&t.Header: 30 * time.Second, &t.Idle: 2 * time.Minute, &t.Block: time.Minute, &t.Body: time.Hour} {
+	for d, fallback := range map[*time.Duration]time.Duration{&t.Header: 30 * time.Second, &t.Idle: 2 * time.Minute,
+		&t.Block: time.Minute, &t.Body: time.Hour} {
 		if *d == 0 {
 			*d = fallback
 		}
@@ -184,7 +185,8 @@ func New(config Config) *Server {
 	s.http = http.Server{
 		Handler: s, TLSConfig: s.config.TLS, Protocols: &protocols,
 		ReadHeaderTimeout: t.Header, IdleTimeout: t.Idle, MaxHeaderBytes: maxHeader,
-		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: window, MaxReceiveBufferPerStream: window},
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: window,
+			MaxReceiveBufferPerStream: window},
 		ConnState: s.conns.changed, ConnContext: s.conns.connected,
 		ErrorLog:    slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return s.ctx },
@@ -267,7 +269,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (s *Server) receive(c *Call) error {
 	switch s.stage.Load() {
 	case draining:
-		return &Problem{Status: http.StatusServiceUnavailable, Detail: "the relay is shutting down: try again", RetryAfter: shortPause, Close: true, Reason: "draining"}
+		return &Problem{Status: http.StatusServiceUnavailable, Detail: "the relay is shutting down: try again",
+			RetryAfter: shortPause, Close: true, Reason: "draining"}
 	case retired:
 		c.Writer.Header().Set("Connection", "close")
 	}
@@ -331,7 +334,8 @@ func (s *Server) finish(c *Call, began time.Time) {
 		c.body.linger()
 	}
 	if s.config.Log.Enabled(c.Context(), slog.LevelDebug) {
-		c.Log().Debug("request", "route", c.routeName(), "status", c.answer.status, "reason", c.answer.reason, "tenant", c.Identity.Tenant, "client", c.Client)
+		c.Log().Debug("request", "route", c.routeName(), "status", c.answer.status, "reason", c.answer.reason, "tenant",
+			c.Identity.Tenant, "client", c.Client)
 	}
 }
 

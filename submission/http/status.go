@@ -94,7 +94,8 @@ const (
 )
 
 // MessageStatuses are all of them.
-var MessageStatuses = []MessageStatus{Waiting, Queued, Deferred, Held, Sending, Delivered, Bounced, Expired, Removed, Moved, Canceled, Unknown, Mixed}
+var MessageStatuses = []MessageStatus{Waiting, Queued, Deferred, Held, Sending, Delivered, Bounced, Expired, Removed,
+	Moved, Canceled, Unknown, Mixed}
 
 // Final reports whether nothing follows.
 func (s MessageStatus) Final() bool {
@@ -184,11 +185,14 @@ func (c *Call) MessageTrouble(err error) error {
 	case errors.Is(err, ErrNoMessage):
 		return Problemf(http.StatusNotFound, "there is no such message, or the relay has no record of it any more")
 	case errors.Is(err, ErrReleased):
-		return Problemf(http.StatusConflict, "the message is not scheduled, or was released already: its time can't be changed")
+		return Problemf(http.StatusConflict,
+			"the message is not scheduled, or was released already: its time can't be changed")
 	case errors.Is(err, ErrBusy):
-		return &Problem{Status: http.StatusServiceUnavailable, Detail: "too many searches are under way: try again", RetryAfter: shortPause}
+		return &Problem{Status: http.StatusServiceUnavailable, Detail: "too many searches are under way: try again",
+			RetryAfter: shortPause}
 	case errors.Is(err, ErrTooMuch):
-		return &Problem{Status: http.StatusServiceUnavailable, Detail: "the log of the relay has too much to look through: try again", RetryAfter: shortPause}
+		return &Problem{Status: http.StatusServiceUnavailable,
+			Detail: "the log of the relay has too much to look through: try again", RetryAfter: shortPause}
 	case errors.Is(err, context.Canceled):
 		return err
 	}
@@ -288,7 +292,8 @@ func (s *Server) moveMessage(c *Call) error {
 	tenant := c.Identity.Tenant
 	switch err := s.config.Messages.Move(c.Context(), tenant, id, at); {
 	case errors.Is(err, ErrExpires):
-		return request.Faults{{Pointer: "/send_at", Detail: "the message expires before that time", Remedy: "send an earlier time"}}
+		return request.Faults{{Pointer: "/send_at", Detail: "the message expires before that time",
+			Remedy: "send an earlier time"}}
 	case err != nil:
 		return c.MessageTrouble(err)
 	}

@@ -18,7 +18,8 @@ import (
 type Suppressions interface {
 	// List gives the tenant's own entries in the order of their addresses, at most limit of those behind an
 	// address that fit; more says that there can be others behind the last one looked at.
-	List(ctx context.Context, tenant, domain, after string, limit int) (page []Suppression, last string, more bool, err error)
+	List(ctx context.Context, tenant, domain, after string, limit int) (page []Suppression, last string,
+		more bool, err error)
 	// Match gives the entry that keeps the tenant's mail from an address: its own, or one for everybody's mail.
 	Match(tenant string, a envelope.Address) (Suppression, bool)
 	// Add and Remove change the tenant's own entries, and return when that is durable. Add returns TooManySuppressions
@@ -80,8 +81,10 @@ func (s *Server) suppressionRoutes() []Route {
 	return []Route{
 		{Method: http.MethodGet, Pattern: "/v1/suppressions", Scope: auth.MaySuppress, Handle: s.listSuppressions},
 		{Method: http.MethodPost, Pattern: "/v1/suppressions/add", Scope: auth.MaySuppress, Handle: s.addSuppressions},
-		{Method: http.MethodPost, Pattern: "/v1/suppressions/remove", Scope: auth.MaySuppress, Handle: s.removeSuppressions},
-		{Method: http.MethodPost, Pattern: "/v1/suppressions/check", Scope: auth.MaySuppress, Handle: s.checkSuppressions},
+		{Method: http.MethodPost, Pattern: "/v1/suppressions/remove", Scope: auth.MaySuppress,
+			Handle: s.removeSuppressions},
+		{Method: http.MethodPost, Pattern: "/v1/suppressions/check", Scope: auth.MaySuppress,
+			Handle: s.checkSuppressions},
 	}
 }
 
@@ -130,16 +133,19 @@ func (s *Server) addSuppressions(c *Call) error {
 	}
 	done, err := s.config.Suppressions.Add(c.Context(), c.Identity.Tenant, entries)
 	if most := TooManySuppressions(0); errors.As(err, &most) {
-		c.Log().Warn("tenant has no suppressions left", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "most", int(most))
+		c.Log().Warn("tenant has no suppressions left", "tenant", c.Identity.Tenant, "key", c.Identity.ID,
+			"most", int(most))
 		return &Problem{
 			Status: http.StatusForbidden, Reason: "suppressions",
-			Detail: most.Error() + ", and nothing was added: remove some, or have the relay's operator import them (mta suppress import)",
+			Detail: most.Error() +
+				", and nothing was added: remove some, or have the relay's operator import them (mta suppress import)",
 		}
 	}
 	if err != nil {
 		return suppressionTrouble(err)
 	}
-	c.Log().Info("tenant suppresses addresses", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "first", entries[0].Address, "added", done.Added, "changed", done.Changed, "unchanged", done.Unchanged)
+	c.Log().Info("tenant suppresses addresses", "tenant", c.Identity.Tenant, "key", c.Identity.ID, "first",
+		entries[0].Address, "added", done.Added, "changed", done.Changed, "unchanged", done.Unchanged)
 	return c.JSON(http.StatusOK, done)
 }
 
@@ -159,7 +165,8 @@ func (s *Server) removeSuppressions(c *Call) error {
 			out.StillSuppressed = append(out.StillSuppressed, string(a))
 		}
 	}
-	c.Log().Info("tenant removes suppressions", "tenant", tenant, "key", c.Identity.ID, "first", addresses[0], "removed", n)
+	c.Log().Info("tenant removes suppressions", "tenant", tenant, "key", c.Identity.ID, "first",
+		addresses[0], "removed", n)
 	return c.JSON(http.StatusOK, out)
 }
 
@@ -197,5 +204,7 @@ func (s *Server) readAddresses(c *Call) ([]envelope.Address, error) {
 }
 
 func suppressionTrouble(err error) error {
-	return &Problem{Status: http.StatusServiceUnavailable, Detail: "the suppression list can't be read or changed at present: try again", RetryAfter: shortPause, Cause: err}
+	return &Problem{Status: http.StatusServiceUnavailable,
+		Detail:     "the suppression list can't be read or changed at present: try again",
+		RetryAfter: shortPause, Cause: err}
 }

@@ -18,7 +18,8 @@ func traceID(h http.Header) string {
 		return ""
 	}
 	for i, octets := range []int{1, 16, 8, 1} {
-		if b, err := hex.DecodeString(parts[i]); err != nil || len(b) != octets || strings.ToLower(parts[i]) != parts[i] {
+		if b, err := hex.DecodeString(parts[i]); err != nil || len(b) != octets ||
+			strings.ToLower(parts[i]) != parts[i] {
 			return ""
 		}
 	}

@@ -30,8 +30,12 @@ func (s *Server) unsubscribeRoutes() []Route {
 	}
 	const pattern = "/unsubscribe/{token}"
 	return []Route{
-		{Method: http.MethodGet, Pattern: pattern, Open: true, Handle: func(c *Call) error { return s.unsubscribe(c, false) }},
-		{Method: http.MethodPost, Pattern: pattern, Open: true, Handle: func(c *Call) error { return s.unsubscribe(c, true) }},
+		{Method: http.MethodGet, Pattern: pattern, Open: true, Handle: func(c *Call) error {
+			return s.unsubscribe(c, false)
+		}},
+		{Method: http.MethodPost, Pattern: pattern, Open: true, Handle: func(c *Call) error {
+			return s.unsubscribe(c, true)
+		}},
 	}
 }
 
@@ -40,9 +44,12 @@ func (s *Server) unsubscribe(c *Call, post bool) error {
 	tenant, a, ok := s.config.Unsubscribes.Subscription(token)
 	switch {
 	case !ok || len(s.config.Tenants) > 0 && !slices.Contains(s.config.Tenants, tenant):
-		return unsubscribePage(c, http.StatusNotFound, page{Title: "This link is not valid", Text: "It may be incomplete. Open it from the message again, or write to the sender."})
+		return unsubscribePage(c, http.StatusNotFound,
+			page{Title: "This link is not valid",
+				Text: "It may be incomplete. Open it from the message again, or write to the sender."})
 	case !post:
-		return unsubscribePage(c, http.StatusOK, page{Title: "Unsubscribe", Text: "Stop mail from this sender to " + masked(a) + ".", Button: "Unsubscribe"})
+		return unsubscribePage(c, http.StatusOK,
+			page{Title: "Unsubscribe", Text: "Stop mail from this sender to " + masked(a) + ".", Button: "Unsubscribe"})
 	}
 	switch asked, err := oneClick(c.Request); {
 	case err != nil:
@@ -50,14 +57,17 @@ func (s *Server) unsubscribe(c *Call, post bool) error {
 	case !asked:
 		return unsubscribePage(c, http.StatusBadRequest, page{
 			Title: "Please confirm", Button: "Unsubscribe",
-			Text: "The request lacks " + oneClickPair + " (RFC 8058), and has changed nothing. The button stops mail from this sender to " + masked(a) + ".",
+			Text: "The request lacks " + oneClickPair +
+				" (RFC 8058), and has changed nothing. The button stops mail from this sender to " + masked(a) + ".",
 		})
 	}
 	if err := s.config.Unsubscribes.Unsubscribe(c.Context(), token, c.ID); err != nil {
 		c.Log().Error("a recipient could not be unsubscribed", "tenant", tenant, "error", err)
-		return unsubscribePage(c, http.StatusServiceUnavailable, page{Title: "Try again", Text: "You could not be unsubscribed just now.", Button: "Unsubscribe"})
+		return unsubscribePage(c, http.StatusServiceUnavailable,
+			page{Title: "Try again", Text: "You could not be unsubscribed just now.", Button: "Unsubscribe"})
 	}
-	return unsubscribePage(c, http.StatusOK, page{Title: "Unsubscribed", Text: "You will get no more mail from this sender at " + masked(a) + "."})
+	return unsubscribePage(c, http.StatusOK,
+		page{Title: "Unsubscribed", Text: "You will get no more mail from this sender at " + masked(a) + "."})
 }
 
 const (
@@ -110,7 +120,8 @@ func unsubscribePage(c *Call, status int, p page) error {
 	}
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("Referrer-Policy", "no-referrer") // the link is a secret
 	h.Set("X-Robots-Tag", "noindex")
 	if status == http.StatusServiceUnavailable {

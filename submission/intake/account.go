@@ -60,7 +60,9 @@ func (a *account) bounded() bool { return len(a.senders[0]) > 0 || len(a.senders
 
 // MayNameTenant reports whether the client's messages can say which tenant's they are.
 func (d *Desk) MayNameTenant(c *Client) bool {
-	return c.Tenant == "" && slices.ContainsFunc(d.cfg.TenantFieldFrom, func(p netip.Prefix) bool { return p.Contains(c.Peer.Addr()) })
+	return c.Tenant == "" && slices.ContainsFunc(d.cfg.TenantFieldFrom, func(p netip.Prefix) bool {
+		return p.Contains(c.Peer.Addr())
+	})
 }
 
 // maySend reports whether a message can begin with an address. When the tenant isn't known before the

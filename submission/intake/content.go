@@ -37,7 +37,8 @@ func (m *Message) open() {
 	m.content = x
 	x.owner = m.desk.ownerOf(m.client)
 	x.draft = cfg.Store.Begin(x.owner, m.Envelope.Size)
-	x.check = checker{newlines: m.client.Newlines, maxLine: cfg.Limits.LineLength, endsCRLF: true, scratch: x.check.scratch[:0]}
+	x.check = checker{newlines: m.client.Newlines, maxLine: cfg.Limits.LineLength, endsCRLF: true,
+		scratch: x.check.scratch[:0]}
 	x.header = header{text: x.header.text[:0], asked: cfg.Marks, names: &cfg.Foreign}
 	if len(m.recipients) == 0 {
 		m.reject(NoRecipients.Refusal())
@@ -55,7 +56,8 @@ func (m *Message) release() {
 	m.content = nil
 	x.abort()
 	m.desk.cfg.Memory.Give(x.held, usual(x.owner))
-	*x = content{check: checker{scratch: keepSmall(x.check.scratch)}, header: header{text: keepSmall(x.header.text)}, top: x.top[:0]}
+	*x = content{check: checker{scratch: keepSmall(x.check.scratch)},
+		header: header{text: keepSmall(x.header.text)}, top: x.top[:0]}
 	m.desk.contents.Put(x)
 }
 
@@ -212,7 +214,8 @@ func (m *Message) afterHeader() {
 // see the same header, and a link could not say who of them unsubscribes.
 func (m *Message) unsubscribeLink() string {
 	cfg := &m.desk.cfg
-	if cfg.Unsubscribe == nil || len(m.recipients) != 1 || m.Sender.Null() || m.account.tenant == "" || m.content.header.fields.has(FieldListUnsubscribe) {
+	if cfg.Unsubscribe == nil || len(m.recipients) != 1 || m.Sender.Null() || m.account.tenant == "" ||
+		m.content.header.fields.has(FieldListUnsubscribe) {
 		return ""
 	}
 	return cfg.Unsubscribe(m.account.tenant, m.campaign(), m.recipients[0].Address)

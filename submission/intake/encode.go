@@ -53,10 +53,13 @@ const (
 
 var fieldKinds = map[string]fieldKind{
 	"from": mailboxes, "sender": mailboxes, "reply-to": mailboxes, "to": mailboxes, "cc": mailboxes, "bcc": mailboxes,
-	"resent-from": mailboxes, "resent-sender": mailboxes, "resent-to": mailboxes, "resent-cc": mailboxes, "resent-bcc": mailboxes,
+	"resent-from": mailboxes, "resent-sender": mailboxes, "resent-to": mailboxes, "resent-cc": mailboxes,
+	"resent-bcc":                  mailboxes,
 	"disposition-notification-to": mailboxes, "errors-to": mailboxes,
-	"date": noWords, "message-id": noWords, "in-reply-to": noWords, "references": noWords, "received": noWords, "return-path": noWords,
-	"mime-version": noWords, "content-type": noWords, "content-disposition": noWords, "content-transfer-encoding": noWords, "content-id": noWords,
+	"date": noWords, "message-id": noWords, "in-reply-to": noWords, "references": noWords, "received": noWords,
+	"return-path":  noWords,
+	"mime-version": noWords, "content-type": noWords, "content-disposition": noWords,
+	"content-transfer-encoding": noWords, "content-id": noWords,
 	"dkim-signature": noWords, "authentication-results": noWords, "list-unsubscribe": noWords, "list-id": noWords,
 }
 

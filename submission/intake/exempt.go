@@ -38,7 +38,8 @@ func (e *exemptions) take(now time.Time, tenant string) bool {
 		pace = new(gcra.Limiter)
 		e.paces[tenant] = pace
 	}
-	if longest := time.Duration(exemptRate.Burst) * exemptRate.Interval(); pace.Next(now, exemptRate, 1).Sub(now) > longest {
+	if longest := time.Duration(exemptRate.Burst) * exemptRate.Interval(); pace.Next(now, exemptRate,
+		1).Sub(now) > longest {
 		*pace = gcra.Limiter{} // the clock was set back
 	}
 	if pace.Next(now, exemptRate, 1).After(now) {

@@ -56,7 +56,9 @@ func (m *Message) takeForeign() {
 	if m.refused != nil || h.foreign == (foreignFields{}) {
 		return
 	}
-	if c.User == "" && !slices.ContainsFunc(names.From, func(p netip.Prefix) bool { return p.Contains(c.Peer.Addr()) }) {
+	if c.User == "" && !slices.ContainsFunc(names.From, func(p netip.Prefix) bool {
+		return p.Contains(c.Peer.Addr())
+	}) {
 		for i := range h.foreign {
 			if h.foreign[i].times > 0 {
 				d.cfg.Ignored.Add(1)

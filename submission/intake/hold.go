@@ -18,7 +18,8 @@ const (
 // plan returns when the message is released, and over which window, when it was submitted now and may
 // be held so long at most. Zero times mean at once. A reply refuses the message: what asked to be
 // held must never leave early because we could not read for how long.
-func (f *ownFields) plan(now time.Time, longest time.Duration) (release time.Time, spread time.Duration, refused *reply.Reply) {
+func (f *ownFields) plan(now time.Time,
+	longest time.Duration) (release time.Time, spread time.Duration, refused *reply.Reply) {
 	until, pause, window := &f[ownHoldUntil], &f[ownHoldFor], &f[ownHoldSpread]
 	if until.times+pause.times+window.times == 0 {
 		return time.Time{}, 0, nil
@@ -57,7 +58,8 @@ func (f *ownFields) plan(now time.Time, longest time.Duration) (release time.Tim
 }
 
 // within is a plan that may be carried out: no time in the past, none beyond the longest.
-func within(now time.Time, longest time.Duration, release time.Time, spread time.Duration) (time.Time, time.Duration, *reply.Reply) {
+func within(now time.Time, longest time.Duration, release time.Time,
+	spread time.Duration) (time.Time, time.Duration, *reply.Reply) {
 	if longest <= 0 {
 		return time.Time{}, 0, noScheduling.Refusal()
 	}

@@ -1,7 +1,7 @@
 package intake
 
-// A line in the relay's log for each client that is refused for what attackers do, so that fail2ban and similar programs
-// can block them. The form of the line is stable: contrib/fail2ban reads it.
+// A line in the relay's log for each client that is refused for what attackers do, so that fail2ban and similar
+// programs can block them. The form of the line is stable: contrib/fail2ban reads it.
 
 import (
 	"context"

@@ -125,7 +125,8 @@ func (m *Message) log(out *envelope.Message) {
 	}
 	log.LogAttrs(ctx, slog.LevelDebug, "accepted",
 		slog.String("session", out.Session), slog.String("transaction", m.id), slog.String("id", out.ID.String()),
-		slog.String("sender", string(out.Sender)), slog.Int("recipients", len(out.Recipients)), slog.Int64("size", out.Size))
+		slog.String("sender", string(out.Sender)), slog.Int("recipients", len(out.Recipients)),
+		slog.Int64("size", out.Size))
 }
 
 // message is what is handed to the store.
@@ -133,7 +134,8 @@ func (m *Message) message() *envelope.Message {
 	c, x, h := m.client, m.content, &m.content.header
 	out := &envelope.Message{
 		Sender: m.Sender, Recipients: m.recipients,
-		UTF8: m.UTF8, Ret: m.Ret, EnvID: cmp.Or(m.EnvID, h.foreign[foreignEnvID].envID()), Pool: h.foreign[foreignPool].value, RequireTLS: m.RequireTLS, TLSOptional: h.tlsOptional,
+		UTF8: m.UTF8, Ret: m.Ret, EnvID: cmp.Or(m.EnvID, h.foreign[foreignEnvID].envID()),
+		Pool: h.foreign[foreignPool].value, RequireTLS: m.RequireTLS, TLSOptional: h.tlsOptional,
 		User: m.account.user, Tenant: m.account.tenant, Tier: m.tier(), Release: x.releaseAt, Spread: x.spread,
 		Received: m.desk.cfg.Now(), Peer: c.Peer, HeloName: m.helo, Session: c.Session, Protocol: m.protocol,
 	}

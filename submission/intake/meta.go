@@ -16,8 +16,8 @@ import (
 // campaignField names the campaign of a message.
 const campaignField = "X-MTA-Campaign"
 
-// metaField has one item of the sender's data, as name=value. There may be several. They come back in each record of the
-// message, as the metadata of requests by HTTP does.
+// metaField has one item of the sender's data, as name=value. There may be several. They come back in each record of
+// the message, as the metadata of requests by HTTP does.
 const metaField = "X-MTA-Meta"
 
 // maxMeta bounds the names and values of all items, in octets.

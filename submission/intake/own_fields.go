@@ -21,7 +21,8 @@ const (
 	ownCampaign
 )
 
-var ownNames = [len(ownFields{})][]byte{[]byte(holdFor), []byte(holdUntil), []byte(holdSpread), []byte(tenantField), []byte(keyField), []byte(campaignField)}
+var ownNames = [len(ownFields{})][]byte{[]byte(holdFor), []byte(holdUntil), []byte(holdSpread), []byte(tenantField),
+	[]byte(keyField), []byte(campaignField)}
 
 // maxOwnValue bounds how much is kept of a field's value, in octets; a longer one is malformed.
 const maxOwnValue = 3 * maxMeta // the longest is metadata in base64

@@ -80,7 +80,8 @@ type quotaAccount struct {
 // NewQuotas makes an empty book. limits is asked at each call, so that a reload acts at once; false: there is no
 // such tenant, and nothing is noted of it. queued returns what a tenant has in the queue. Neither may call
 // the book.
-func NewQuotas(limits func(tenant string) (QuotaLimits, bool), queued func(tenant string) QuotaUsage, now func() time.Time) *Quotas {
+func NewQuotas(limits func(tenant string) (QuotaLimits, bool), queued func(tenant string) QuotaUsage,
+	now func() time.Time) *Quotas {
 	return &Quotas{limits: limits, queued: queued, now: now, all: make(map[string]*quotaAccount)}
 }
 
@@ -262,7 +263,8 @@ func (b *Quotas) State(tenant string) (QuotaState, bool) {
 	if a == nil {
 		return QuotaState{}, false
 	}
-	return QuotaState{l, a.connections, a.coming, b.queued(tenant), a.refused, a.lowered, b.excess(a, l, tenant, 0, b.clock.at(b.now()))}, true
+	return QuotaState{l, a.connections, a.coming, b.queued(tenant), a.refused, a.lowered,
+		b.excess(a, l, tenant, 0, b.clock.at(b.now()))}, true
 }
 
 // claimQuota takes room for the message within the limits of its tenant, and returns the reply that refuses it. The

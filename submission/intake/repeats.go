@@ -35,8 +35,8 @@ type RepeatStore interface {
 }
 
 // Repeats recognise requests that are sent again. A client that got no answer sends its request once more with the same
-// Idempotency-Key (draft-ietf-httpapi-idempotency-key-header-07), and gets an [Outcome]: take all of it, take the rest, or
-// give the same answer again and take nothing.
+// Idempotency-Key (draft-ietf-httpapi-idempotency-key-header-07), and gets an [Outcome]: take all of it, take the rest,
+// or give the same answer again and take nothing.
 //
 // A [RepeatStore] keeps what is durable, with the messages; Repeats have only the requests that are under way. They are
 // safe for concurrent use, and start no goroutines.
@@ -55,7 +55,8 @@ type secrets struct {
 	keys, requests, tenants []byte
 }
 
-// NewRepeats knows requests by sums made with a secret. It must be the same after a restart, or no key is known any more.
+// NewRepeats knows requests by sums made with a secret. It must be the same after a restart, or no key is known any
+// more.
 func NewRepeats(secret []byte, s RepeatStore) *Repeats {
 	return &Repeats{own: derived(string(secret)), store: s, underWay: map[RequestKey][16]byte{}}
 }
@@ -72,8 +73,8 @@ func derived(secret string) *secrets {
 // Secret returns the secret that the sums are made with.
 func (b *Repeats) Secret() string { return b.own.of }
 
-// Moved makes the keys of other relays, whose secrets these are, known. The store has them under envelope.RequestKey.Moved. They replace
-// the secrets of the call before.
+// Moved makes the keys of other relays, whose secrets these are, known. The store has them under
+// envelope.RequestKey.Moved. They replace the secrets of the call before.
 func (b *Repeats) Moved(of []string) {
 	var list []*secrets
 	for _, secret := range of {
@@ -160,7 +161,8 @@ func (b *Repeats) find(names ...RequestKey) (name RequestKey, s StoredRequest, k
 	return names[0], s, false, nil
 }
 
-// Taken returns what this relay has taken of a tenant's request, whatever it asked for; false when its key is not known.
+// Taken returns what this relay has taken of a tenant's request, whatever it asked for; false when its key is not
+// known.
 func (b *Repeats) Taken(tenant, key string) (StoredRequest, bool, error) {
 	names := b.own.names(tenant, key)
 	_, s, known, err := b.find(names[:]...)
@@ -180,8 +182,8 @@ func (b *Repeats) Answered(tenant, key string) (bool, error) {
 	return s.Whole, err
 }
 
-// RequestSum is the sum of a request: write what makes it another one. Parts whose length isn't plain from what they are must
-// be written with it.
+// RequestSum is the sum of a request: write what makes it another one. Parts whose length isn't plain from what they
+// are must be written with it.
 type RequestSum struct {
 	own   hash.Hash
 	moved []movedSum
@@ -337,8 +339,9 @@ func KeptUntil(now, released time.Time) time.Time {
 const maxKey = 255
 
 var (
-	errString = errors.New(`the key is not a well-formed string: write "..." with printable ASCII, and \" and \\ for a quote and a backslash (RFC 9651, section 3.3.3)`)
-	errBare   = errors.New(`the key has a character that needs quotes: write it as a string, "..."`)
+	errString = errors.New(
+		`the key is not a well-formed string: write "..." with printable ASCII, and \" and \\ for a quote and a backslash (RFC 9651, section 3.3.3)`)
+	errBare = errors.New(`the key has a character that needs quotes: write it as a string, "..."`)
 )
 
 // ParseKey reads the value of an Idempotency-Key field: a string as structured fields have it, or, as most
@@ -348,7 +351,9 @@ func ParseKey(field string) (string, error) {
 	key, err := field, error(nil)
 	if strings.HasPrefix(field, `"`) {
 		key, err = unquote(field)
-	} else if strings.ContainsFunc(field, func(r rune) bool { return r < ' ' || r >= 0x7f || r == '"' }) || strings.Contains(field, ", ") {
+	} else if strings.ContainsFunc(field, func(r rune) bool {
+		return r < ' ' || r >= 0x7f || r == '"'
+	}) || strings.Contains(field, ", ") {
 		err = errBare // a comma and a space may join two fields (RFC 9110, 5.3)
 	}
 	if err != nil {

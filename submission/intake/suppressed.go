@@ -29,7 +29,8 @@ func (m *Message) suppressed(rcpt envelope.Address) *reply.Reply {
 // when it has anything that a shell or a reply line would not take as it is.
 func forShell(a envelope.Address) string {
 	for _, c := range []byte(a) {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("@.-_+=", c) >= 0) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+			strings.IndexByte("@.-_+=", c) >= 0) {
 			return "ADDRESS"
 		}
 	}

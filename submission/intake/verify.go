@@ -33,7 +33,9 @@ func (m *Message) verify(ctx context.Context, rcpt envelope.Address) *reply.Repl
 	cfg := &m.desk.cfg
 	if cfg.Recipients.Verify && cfg.Recipients.Verifier != nil {
 		var r *reply.Reply
-		m.verifyWithin(ctx, verifyPatience, func(ctx context.Context) { r = cfg.Recipients.Verifier.Verify(ctx, rcpt.Domain()) })
+		m.verifyWithin(ctx, verifyPatience, func(ctx context.Context) {
+			r = cfg.Recipients.Verifier.Verify(ctx, rcpt.Domain())
+		})
 		if r != nil && r.Permanent() {
 			return r
 		}
@@ -42,7 +44,9 @@ func (m *Message) verify(ctx context.Context, rcpt envelope.Address) *reply.Repl
 		return nil
 	}
 	words, missing := "", false
-	m.verifyWithin(ctx, callPatience, func(ctx context.Context) { words, missing = cfg.Recipients.MissingMailbox(ctx, rcpt) })
+	m.verifyWithin(ctx, callPatience, func(ctx context.Context) {
+		words, missing = cfg.Recipients.MissingMailbox(ctx, rcpt)
+	})
 	if !missing {
 		return nil
 	}

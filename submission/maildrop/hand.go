@@ -108,7 +108,8 @@ func (p *Pickup) make() bool {
 		p.set("")
 		return true
 	}
-	why := fmt.Sprintf("sendmail can leave no mail while the relay is away, and what it has left is not picked up: %v", err)
+	why := fmt.Sprintf("sendmail can leave no mail while the relay is away, and what it has left is not picked up: %v",
+		err)
 	if p.set(why) {
 		p.c.Log.Error("there is no maildrop; the relay tries again every few seconds", "error", err)
 	}
@@ -214,7 +215,8 @@ func (p *Pickup) one(ctx context.Context, name string) error {
 		}
 	}
 	delete(p.begun, name)
-	p.c.Log.Info("picked up mail that sendmail left", "letter", name, "user", l.UID, "left", l.Left, "recipients", len(l.Recipients), "refused", len(refused))
+	p.c.Log.Info("picked up mail that sendmail left", "letter", name, "user", l.UID, "left", l.Left, "recipients",
+		len(l.Recipients), "refused", len(refused))
 	return p.c.Dir.Remove(name)
 }
 
@@ -239,7 +241,8 @@ func (p *Pickup) look() {
 	n, _, err := p.c.Dir.Broken()
 	kept := ""
 	if err == nil && n > 0 {
-		kept = fmt.Sprintf("%d files in %s are not mail that the relay can take: look at them, and remove them", n, filepath.Join(string(p.c.Dir), "broken"))
+		kept = fmt.Sprintf("%d files in %s are not mail that the relay can take: look at them, and remove them", n,
+			filepath.Join(string(p.c.Dir), "broken"))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -275,7 +278,8 @@ func messageOf(l *Letter) *envelope.Message {
 	var notify envelope.Notify
 	for _, word := range l.Notify {
 		notify |= map[string]envelope.Notify{
-			"SUCCESS": envelope.NotifySuccess, "FAILURE": envelope.NotifyFailure, "DELAY": envelope.NotifyDelay, "NEVER": envelope.NotifyNever,
+			"SUCCESS": envelope.NotifySuccess, "FAILURE": envelope.NotifyFailure, "DELAY": envelope.NotifyDelay,
+			"NEVER": envelope.NotifyNever,
 		}[word]
 	}
 	for _, r := range l.Recipients {
@@ -287,7 +291,9 @@ func messageOf(l *Letter) *envelope.Message {
 // restRefused is what becomes of the recipients, from one on, of a letter that is too old.
 func restRefused(l *Letter, from int, why error) (rest []Refusal) {
 	for i := from; i < len(l.Recipients); i++ {
-		rest = append(rest, Refusal{i, reply.Local(554, reply.Enhanced{5, 4, 7}, "submission", "the message was too old before the relay could take it: %v", why)})
+		rest = append(rest,
+			Refusal{i, reply.Local(554, reply.Enhanced{5, 4, 7}, "submission",
+				"the message was too old before the relay could take it: %v", why)})
 	}
 	return rest
 }
@@ -333,7 +339,8 @@ func (p *Pickup) transaction(client *smtp.Client, l *Letter, from int) (next int
 		}
 		return len(l.Recipients), refused, nil
 	}
-	if err := client.Mail(string(l.Sender), &smtp.MailOptions{Size: l.Size, Return: smtp.DSNReturn(l.Return), EnvelopeID: l.ID, UTF8: l.UTF8}); err != nil {
+	if err := client.Mail(string(l.Sender),
+		&smtp.MailOptions{Size: l.Size, Return: smtp.DSNReturn(l.Return), EnvelopeID: l.ID, UTF8: l.UTF8}); err != nil {
 		return all(err)
 	}
 	taken := 0
@@ -394,5 +401,6 @@ func permanent(err error) (reply.Reply, bool) {
 	if e[0] == 5 {
 		enhanced = reply.Enhanced{uint16(e[0]), uint16(e[1]), uint16(e[2])}
 	}
-	return reply.Reply{Code: answer.Code, Enhanced: enhanced, Text: answer.Message, Command: "submission", Local: true}, true
+	return reply.Reply{Code: answer.Code, Enhanced: enhanced, Text: answer.Message, Command: "submission", Local: true},
+		true
 }

@@ -106,7 +106,8 @@ func (d Dir) Names(now time.Time, each func(name string, uid int)) (map[int]*Use
 			}
 			u.Partly++
 			u.PartlyOctets += stat.Blocks * blockSize
-			if free < KeepFree || now.Sub(changed(stat)) > partlyFor || u.Partly > maxPartly || u.PartlyOctets > maxPartlyOctets {
+			if free < KeepFree || now.Sub(changed(stat)) > partlyFor || u.Partly > maxPartly ||
+				u.PartlyOctets > maxPartlyOctets {
 				os.Remove(filepath.Join(d.new(), name))
 			}
 		}

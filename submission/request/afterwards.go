@@ -53,9 +53,11 @@ func DecodeMove(body []byte, now time.Time, maxHold time.Duration) (at time.Time
 func CheckMove(pointer string, at, now time.Time, maxHold time.Duration) Faults {
 	switch last := now.Add(maxHold); {
 	case at.Before(now):
-		return Faults{{Pointer: pointer, Detail: at.Format(time.RFC3339) + " is in the past", Remedy: "send a later time; cancel the message if it shouldn't leave"}}
+		return Faults{{Pointer: pointer, Detail: at.Format(time.RFC3339) + " is in the past",
+			Remedy: "send a later time; cancel the message if it shouldn't leave"}}
 	case at.After(last):
-		return Faults{{Pointer: pointer, Detail: fmt.Sprintf("mail can be scheduled %v ahead at most", maxHold), Remedy: "send a time before " + last.UTC().Format(time.RFC3339)}}
+		return Faults{{Pointer: pointer, Detail: fmt.Sprintf("mail can be scheduled %v ahead at most", maxHold),
+			Remedy: "send a time before " + last.UTC().Format(time.RFC3339)}}
 	}
 	return nil
 }

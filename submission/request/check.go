@@ -75,7 +75,8 @@ func (c *check) people() {
 		c.wrong("/recipients", "put each address into an element of recipients, or leave recipients out",
 			"to, cc and bcc are for one message, recipients for one message each")
 	case q.Recipients != nil && q.Raw != nil:
-		c.wrong("/recipients", "use to, or send subject, text and html in place of raw", "a raw message can't be personalised")
+		c.wrong("/recipients", "use to, or send subject, text and html in place of raw",
+			"a raw message can't be personalised")
 	case q.Recipients != nil && len(q.Recipients) == 0:
 		c.wrong("/recipients", "add an element for each recipient", "there are no recipients")
 	}
@@ -86,7 +87,8 @@ func (c *check) people() {
 		c.personal(fmt.Sprintf("/recipients/%d", i), &q.Recipients[i])
 	}
 	if count > c.limits.Recipients {
-		c.wrong(pointer, fmt.Sprintf("send %d at most, and the others in another request", c.limits.Recipients), "there are %d addresses", count)
+		c.wrong(pointer, fmt.Sprintf("send %d at most, and the others in another request", c.limits.Recipients),
+			"there are %d addresses", count)
 	}
 }
 
@@ -130,7 +132,8 @@ func (c *check) content() {
 		case f.there && q.Raw != nil:
 			c.wrong(f.pointer, "put it into the raw message, or leave raw out", "the field can't be combined with raw")
 		case f.there && q.Template != "" && i < 3:
-			c.wrong(f.pointer, "change the stored template, or leave template out", "a stored template has its own %s", f.pointer[1:])
+			c.wrong(f.pointer, "change the stored template, or leave template out",
+				"a stored template has its own %s", f.pointer[1:])
 		}
 	}
 	if q.Raw == nil && q.Text == "" && q.HTML == "" && q.Template == "" && len(q.Attachments) == 0 {
@@ -153,8 +156,10 @@ func (c *check) line(pointer, s string, longest int) {
 
 // label checks a word that operators see in lists.
 func (c *check) label(pointer, s string) {
-	if c.line(pointer, s, maxLabel); utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) && strings.ContainsFunc(s, legible.Hidden) {
-		c.wrong(pointer, "send characters that can be seen", "it contains a mark that changes the direction of text, or another invisible character")
+	if c.line(pointer, s, maxLabel); utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) &&
+		strings.ContainsFunc(s, legible.Hidden) {
+		c.wrong(pointer, "send characters that can be seen",
+			"it contains a mark that changes the direction of text, or another invisible character")
 	}
 }
 
@@ -218,7 +223,8 @@ func (c *check) labels() {
 		c.wrong("/priority", "send a whole number, -9 to 9", "%d is not allowed here", *q.Priority)
 	}
 	if len(q.Meta) > maxMeta {
-		c.wrong("/meta", "shorten it, or send a reference to it", "%d octets of metadata; the limit is %d", len(q.Meta), maxMeta)
+		c.wrong("/meta", "shorten it, or send a reference to it", "%d octets of metadata; the limit is %d",
+			len(q.Meta), maxMeta)
 	}
 }
 

@@ -60,7 +60,8 @@ func CheckHeaders(headers []Header) Faults {
 		name := strings.ToLower(h.Name)
 		fault := checkHeaderName(h.Name, name)
 		if fault == nil && once[name] && seen[name] {
-			fault = &Fault{Pointer: "/name", Detail: "a message can have only one " + h.Name + " field", Remedy: "send it once"}
+			fault = &Fault{Pointer: "/name", Detail: "a message can have only one " + h.Name + " field",
+				Remedy: "send it once"}
 		}
 		if fault == nil {
 			fault = checkHeaderValue(name, h.Value)
@@ -77,11 +78,13 @@ func CheckHeaders(headers []Header) Faults {
 func checkHeaderName(name, lower string) *Fault {
 	const at = "/name"
 	if name == "" || len(name) > maxFieldName {
-		return &Fault{Pointer: at, Detail: fmt.Sprintf("a field name has 1 to %d characters", maxFieldName), Remedy: "name the field"}
+		return &Fault{Pointer: at, Detail: fmt.Sprintf("a field name has 1 to %d characters", maxFieldName),
+			Remedy: "name the field"}
 	}
 	for _, c := range []byte(name) {
 		if c <= ' ' || c > '~' || c == ':' { // RFC 5322, 3.6.8
-			return &Fault{Pointer: at, Detail: "a field name is printable ASCII without colon and space", Remedy: "use letters, digits and hyphens"}
+			return &Fault{Pointer: at, Detail: "a field name is printable ASCII without colon and space",
+				Remedy: "use letters, digits and hyphens"}
 		}
 	}
 	if remedy, ok := reserved[lower]; ok {
@@ -99,15 +102,21 @@ func checkHeaderValue(name, value string) *Fault {
 	const at = "/value"
 	switch {
 	case strings.ContainsAny(value, "\r\n\x00"):
-		return &Fault{Pointer: at, Detail: "the value contains CR, LF or NUL", Remedy: "send it in one line: the relay folds it"}
+		return &Fault{Pointer: at, Detail: "the value contains CR, LF or NUL",
+			Remedy: "send it in one line: the relay folds it"}
 	case len(value) > maxFieldValue:
-		return &Fault{Pointer: at, Detail: fmt.Sprintf("the value is longer than %d octets", maxFieldValue), Remedy: "shorten it"}
+		return &Fault{Pointer: at, Detail: fmt.Sprintf("the value is longer than %d octets", maxFieldValue),
+			Remedy: "shorten it"}
 	case isStructured(name) && hasLongWord(value):
-		return &Fault{Pointer: at, Detail: fmt.Sprintf("a link or id is longer than %d octets, and does not fit in a line", tokenLimit), Remedy: "shorten it"}
+		return &Fault{Pointer: at,
+			Detail: fmt.Sprintf("a link or id is longer than %d octets, and does not fit in a line", tokenLimit),
+			Remedy: "shorten it"}
 	case name == "date" && !isDate(value):
-		return &Fault{Pointer: at, Detail: "the value is not a valid date", Remedy: "send Sun, 22 Nov 2026 12:00:00 +0000, or leave it out"}
+		return &Fault{Pointer: at, Detail: "the value is not a valid date",
+			Remedy: "send Sun, 22 Nov 2026 12:00:00 +0000, or leave it out"}
 	case name == "message-id" && !isMessageID(value):
-		return &Fault{Pointer: at, Detail: "the value is not a valid message id", Remedy: "send <something-unique@example.com>, or leave it out"}
+		return &Fault{Pointer: at, Detail: "the value is not a valid message id",
+			Remedy: "send <something-unique@example.com>, or leave it out"}
 	}
 	return nil
 }
@@ -132,17 +141,21 @@ func isMessageID(s string) bool {
 	s, closed := strings.CutSuffix(s, ">")
 	left, right, _ := strings.Cut(s, "@")
 	return opened && closed && left != "" && right != "" && len(s) <= 900 &&
-		!strings.ContainsAny(s, " <>()\"\\,;") && !strings.Contains(right, "@") && envelope.Address(s).ASCII() && printable(s)
+		!strings.ContainsAny(s, " <>()\"\\,;") && !strings.Contains(right, "@") &&
+		envelope.Address(s).ASCII() && printable(s)
 }
 
 // CheckAttachment reports what is wrong with an attachment, nil for nothing. The pointer begins with the
 // name of the field.
 func CheckAttachment(a *Attachment) *Fault {
 	if strings.ContainsAny(a.Name, "\r\n\x00") || len(a.Name) > 1024 {
-		return &Fault{Pointer: "/name", Detail: "the name contains CR, LF or NUL, or is longer than 1,024 octets", Remedy: "send a plain file name"}
+		return &Fault{Pointer: "/name", Detail: "the name contains CR, LF or NUL, or is longer than 1,024 octets",
+			Remedy: "send a plain file name"}
 	}
-	if a.ContentID != "" && (!printable(a.ContentID) || len(a.ContentID) > 900 || strings.ContainsAny(a.ContentID, " <>\"\\")) {
-		return &Fault{Pointer: "/content_id", Detail: "a content id is printable ASCII without space, <, > and quotes", Remedy: "send it as in cid:logo@example.com, without cid:"}
+	if a.ContentID != "" && (!printable(a.ContentID) || len(a.ContentID) > 900 ||
+		strings.ContainsAny(a.ContentID, " <>\"\\")) {
+		return &Fault{Pointer: "/content_id", Detail: "a content id is printable ASCII without space, <, > and quotes",
+			Remedy: "send it as in cid:logo@example.com, without cid:"}
 	}
 	if a.Type == "" {
 		return nil
@@ -153,7 +166,8 @@ func CheckAttachment(a *Attachment) *Fault {
 		return &Fault{Pointer: at, Detail: "the value is not a valid media type", Remedy: remedy}
 	}
 	if strings.HasPrefix(mediaType, "multipart/") {
-		return &Fault{Pointer: at, Detail: "an attachment can't be multipart", Remedy: `send the whole message as "raw"`}
+		return &Fault{Pointer: at, Detail: "an attachment can't be multipart",
+			Remedy: `send the whole message as "raw"`}
 	}
 	for _, value := range params {
 		if strings.ContainsAny(value, "\r\n\x00") {

@@ -185,7 +185,8 @@ func (r *reader) meta(n *Node) json.RawMessage {
 var (
 	rets     = map[string]envelope.Ret{"full": envelope.RetFull, "headers": envelope.RetHeaders}
 	notifies = map[string]envelope.Notify{
-		"success": envelope.NotifySuccess, "failure": envelope.NotifyFailure, "delay": envelope.NotifyDelay, "never": envelope.NotifyNever,
+		"success": envelope.NotifySuccess, "failure": envelope.NotifyFailure, "delay": envelope.NotifyDelay,
+		"never": envelope.NotifyNever,
 	}
 )
 

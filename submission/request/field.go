@@ -286,7 +286,8 @@ func (f *fields) param(name, value string) {
 func percent(s string) string {
 	b := make([]byte, 0, 3*len(s))
 	for _, c := range []byte(s) {
-		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$&+-.^_`{|}~", c) >= 0 {
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+			strings.IndexByte("!#$&+-.^_`{|}~", c) >= 0 {
 			b = append(b, c)
 		} else {
 			b = append(b, '%', upperHex[c>>4], upperHex[c&15])

@@ -52,8 +52,8 @@ type TreeLimits struct {
 // maxTreeFaults is how many duplicate names are listed.
 const maxTreeFaults = 100
 
-// Node is a value of a document. It knows its place as a JSON pointer (RFC 6901), so that each fault that is found with it
-// can name the place. It refers to the document's octets, which must not change.
+// Node is a value of a document. It knows its place as a JSON pointer (RFC 6901), so that each fault that is found with
+// it can name the place. It refers to the document's octets, which must not change.
 type Node struct {
 	Kind  Kind
 	Name  string // in an object
@@ -233,7 +233,8 @@ func (p *parser) members(n *Node) error {
 		}
 		if seen.has(n, child.Name) {
 			if len(p.faults) < maxTreeFaults {
-				p.faults = append(p.faults, Fault{child.Pointer(), "the name appears twice in the object", "send it once"})
+				p.faults = append(p.faults,
+					Fault{child.Pointer(), "the name appears twice in the object", "send it once"})
 			}
 			continue
 		}

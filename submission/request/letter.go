@@ -10,8 +10,8 @@ import (
 // Letter is a message in parts. Its fields must have passed the checks of [CheckHeaders] and
 // [CheckAttachment].
 //
-// Of the MIME levels mixed, related and alternative (RFC 2046, 5.1) the message has those that it needs. Header values in
-// UTF-8 become encoded words (RFC 2047), file names become RFC 2231 parameters, text is quoted-printable or base64,
+// Of the MIME levels mixed, related and alternative (RFC 2046, 5.1) the message has those that it needs. Header values
+// in UTF-8 become encoded words (RFC 2047), file names become RFC 2231 parameters, text is quoted-printable or base64,
 // whichever is shorter. UTF-8 mailboxes stay UTF-8 (RFC 6532): [Letter.UTF8] reports whether the header has any.
 type Letter struct {
 	From    []Mailbox

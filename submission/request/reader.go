@@ -32,7 +32,8 @@ func (f *Faults) add(pointer, remedy, format string, args ...any) {
 	case len(*f) < maxFaults:
 		*f = append(*f, Fault{Pointer: pointer, Detail: fmt.Sprintf(format, args...), Remedy: remedy})
 	case len(*f) == maxFaults:
-		*f = append(*f, Fault{Detail: "there are more faults than these", Remedy: "correct these and send the request again"})
+		*f = append(*f, Fault{Detail: "there are more faults than these",
+			Remedy: "correct these and send the request again"})
 	}
 }
 

@@ -60,7 +60,8 @@ func scan(source string) (scanned, error) {
 		if tag[0] == '=' {
 			if o, c, ok := delimiters(tag); ok {
 				if opening, closing = o, c; max(len(o), len(c)) > maxDelimiter || strings.ContainsAny(o+c, " \t\r\n") {
-					return s, fmt.Errorf("line %d: delimiters have up to %d octets and one space between them", lineOf(source, start), maxDelimiter)
+					return s, fmt.Errorf("line %d: delimiters have up to %d octets and one space between them",
+						lineOf(source, start), maxDelimiter)
 				}
 			}
 			continue
@@ -78,7 +79,8 @@ func scan(source string) (scanned, error) {
 			nesting--
 		case '>':
 			if indent(source[:start-len(opening)]) > maxIndent {
-				return s, fmt.Errorf("line %d: the partial %q is indented by more than %d", lineOf(source, start), name, maxIndent)
+				return s, fmt.Errorf("line %d: the partial %q is indented by more than %d", lineOf(source, start),
+					name, maxIndent)
 			}
 			if !seen[name] {
 				seen[name] = true
@@ -121,10 +123,14 @@ func checkTag(tag string) (string, error) {
 	}
 	word, rest, _ := strings.Cut(name, " ")
 	if tag[0] != '>' && (word == "if" || word == "each" || word == "unless" || word == "with") && rest != "" {
-		return "", fmt.Errorf("{{#%[2]s}} is Mustache for {{#%[1]s %[2]s}}: write {{#%[2]s}}...{{/%[2]s}}, and {{^%[2]s}}...{{/%[2]s}} in place of {{else}}", word, rest)
+		return "", fmt.Errorf(
+			"{{#%[2]s}} is Mustache for {{#%[1]s %[2]s}}: write {{#%[2]s}}...{{/%[2]s}}, and {{^%[2]s}}...{{/%[2]s}} "+
+				"in place of {{else}}", word, rest)
 	}
 	if name == "else" {
-		return "", errors.New("{{else}} is Handlebars, and templates here are Mustache: close the section and write {{^name}}...{{/name}}")
+		return "", errors.New(
+			"{{else}} is Handlebars, and templates here are Mustache: close the section and write " +
+				"{{^name}}...{{/name}}")
 	}
 	if strings.ContainsAny(name, " \t\r\n") {
 		return "", fmt.Errorf("the name %q has a space, and helpers of Handlebars are not known", name)

@@ -35,7 +35,8 @@ func DecodeSuppressions(body []byte, now time.Time) ([]Suppression, Faults) {
 			}},
 			{"expires_at", func(r *reader, n *Node, s *Suppression) {
 				if s.ExpiresAt = r.time(n); !s.ExpiresAt.IsZero() && !s.ExpiresAt.After(now) {
-					r.wrong(n, "send a time in the future, or leave it out", "%s has passed", s.ExpiresAt.Format(time.RFC3339))
+					r.wrong(n, "send a time in the future, or leave it out", "%s has passed",
+						s.ExpiresAt.Format(time.RFC3339))
 				}
 			}},
 		})

@@ -14,13 +14,13 @@ type Mail struct {
 	Headers             []Header // the values are templates, the names are not
 }
 
-// Template is mail that has been compiled. It can render several at the same time. Subject, text and header values are not
-// escaped, HTML is.
+// Template is mail that has been compiled. It can render several at the same time. Subject, text and header values are
+// not escaped, HTML is.
 //
-// The library (github.com/cbroglie/mustache) trusts its templates: it reads partials from the file system, renders without
-// end, recurses without end, and a name of a million dots overflows its stack. So each source is scanned before the library
-// sees it (source.go), partials come from the tenant's own templates and may not include themselves (partials.go), and
-// rendered text goes to a writer that stops (limit.go).
+// The library (github.com/cbroglie/mustache) trusts its templates: it reads partials from the file system, renders
+// without end, recurses without end, and a name of a million dots overflows its stack. So each source is scanned before
+// the library sees it (source.go), partials come from the tenant's own templates and may not include themselves
+// (partials.go), and rendered text goes to a writer that stops (limit.go).
 type Template struct {
 	subject, text, html *piece // nil: empty
 	headers             []headerPiece

@@ -26,8 +26,8 @@ const (
 	providers = "providers"
 )
 
-// Format is what this program knows of the list's formats. A format is the newest version that an entry can have. The last
-// program that stated none wrote version 1.
+// Format is what this program knows of the list's formats. A format is the newest version that an entry can have. The
+// last program that stated none wrote version 1.
 var Format = format.Store{Name: "suppression list", Reads: 1, Writes: version, Unstated: 1}
 
 // Store is the list's store. Open makes one.
@@ -46,7 +46,8 @@ func Open(path string, form func() int, now func() time.Time, log *slog.Logger) 
 		form = func() int { return version }
 	}
 	file, err := sidestore.Open(sidestore.Config{
-		Path: path, Name: "suppression list", Buckets: []string{listed, pending, counters, providers}, Copy: true, Sound: sound, Now: now, Log: log,
+		Path: path, Name: "suppression list", Buckets: []string{listed, pending, counters, providers}, Copy: true,
+		Sound: sound, Now: now, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -108,7 +109,9 @@ func (s *Store) Apply(_ context.Context, changes []suppression.Change) error {
 
 // Get implements suppression.Store.
 func (s *Store) Get(_ context.Context, keys []suppression.Key) (found []suppression.Entry, err error) {
-	err = s.file.Get(s.bucket, len(keys), func(i int) []byte { return encodeKey(keys[i]) }, func(i int, value []byte) error {
+	err = s.file.Get(s.bucket, len(keys), func(i int) []byte {
+		return encodeKey(keys[i])
+	}, func(i int, value []byte) error {
 		e, err := decodeEntry(keys[i], value)
 		found = append(found, e)
 		return err
@@ -168,7 +171,8 @@ const (
 	withClasses = 2
 )
 
-var sources = []suppression.Source{"", suppression.Bounce, suppression.Operator, suppression.Import, suppression.Tenant, suppression.Unsubscribe,
+var sources = []suppression.Source{"", suppression.Bounce, suppression.Operator, suppression.Import, suppression.Tenant,
+	suppression.Unsubscribe,
 	suppression.Report, suppression.Complaint}
 
 func encodeEntry(e *suppression.Entry, form int) []byte {
@@ -206,7 +210,9 @@ func decodeEntry(k suppression.Key, b []byte) (suppression.Entry, error) {
 	}
 	form := int(b[0])
 	if form > version {
-		return e, fmt.Errorf("the entry of %q has version %d, and this program knows 1 to %d: start the newer one that has written it: %w", k.Address, form, version, format.ErrRefused)
+		return e, fmt.Errorf(
+			"the entry of %q has version %d, and this program knows 1 to %d: start the newer one that has written "+
+				"it: %w", k.Address, form, version, format.ErrRefused)
 	}
 	e.Source = sources[b[1]]
 	b = b[2:]

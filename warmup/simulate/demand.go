@@ -74,7 +74,8 @@ func (d Demand) Trace(begin time.Time, days int) ([]Event, error) {
 		for minute := range dayMinutes {
 			due := int64(min(1, max(0, by(float64(minute+1)))) * float64(d.PerDay))
 			if due > sent {
-				events = append(events, Event{T: int64(day*dayMinutes+minute) * 60, Kind: Offer, Value: float64(due - sent)})
+				events = append(events,
+					Event{T: int64(day*dayMinutes+minute) * 60, Kind: Offer, Value: float64(due - sent)})
 			}
 			sent = max(sent, due)
 		}

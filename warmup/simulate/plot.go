@@ -111,7 +111,8 @@ func (p *Picture) reasons(width float64) (all []plot.Word) {
 		if d.Provider != "" {
 			why += " (" + d.Provider + ")"
 		}
-		all = append(all, plot.Word{At: float64(p.Before+i)*daySeconds + daySeconds/2, Size: min(11, 0.8*width), Text: fmt.Sprintf("%d: %s", d.Stage+1, why), Colour: colour})
+		all = append(all, plot.Word{At: float64(p.Before+i)*daySeconds + daySeconds/2, Size: min(11, 0.8*width),
+			Text: fmt.Sprintf("%d: %s", d.Stage+1, why), Colour: colour})
 	}
 	return all
 }

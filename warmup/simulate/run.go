@@ -54,11 +54,13 @@ type Counts struct {
 }
 
 // Header names the columns of a row as CSV.
-const Header = "t,stage,provider,state,cap_hour,cap_day,offered,sent,diverted,waiting,deferred,bounced,complained,expired"
+const Header = "t,stage,provider,state,cap_hour,cap_day,offered,sent," +
+	"diverted,waiting,deferred,bounced,complained,expired"
 
 // String gives the row as CSV.
 func (r *Row) String() string {
-	return fmt.Sprintf("%d,%d,%s,%s,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d", r.T, r.Stage, r.Provider, r.State, r.CapHour, r.CapDay,
+	return fmt.Sprintf("%d,%d,%s,%s,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d", r.T, r.Stage, r.Provider, r.State,
+		r.CapHour, r.CapDay,
 		r.Offered, r.Sent, r.Diverted, r.Waiting, r.Deferred, r.Bounced, r.Complained, r.Expired)
 }
 
@@ -231,7 +233,8 @@ func (w *world) rows() {
 		if state == nil {
 			state = w.allowance(min(w.t, w.start+w.interval) - 1) // that of the interval, not of the next one
 		}
-		row := Row{T: w.start, Stage: int64(state.Stage + 1), Provider: name, State: "normal", CapHour: state.Caps.Hourly, CapDay: state.Caps.Daily, Counts: v.Counts}
+		row := Row{T: w.start, Stage: int64(state.Stage + 1), Provider: name, State: "normal",
+			CapHour: state.Caps.Hourly, CapDay: state.Caps.Daily, Counts: v.Counts}
 		if k := state.Find(w.plan, name); k >= 0 {
 			of := &state.Providers[k]
 			row.CapHour, row.CapDay = of.Caps.Hourly, of.Caps.Daily

@@ -95,8 +95,9 @@ var values = map[Kind]struct {
 	least, most float64
 	part        bool // it needn't be whole
 }{
-	Offer: {0, 1e9, false}, Nodes: {1, 1000, false}, Crash: {0, 1000, false}, Block: {0, 1, false}, StoreState: {0, 1, false},
-	Defer: {0, 1, true}, Bounce: {0, 1, true}, Complain: {0, 1, true}, Lag: {0, daySeconds, true},
+	Offer: {0, 1e9, false}, Nodes: {1, 1000, false}, Crash: {0, 1000, false}, Block: {0, 1, false},
+	StoreState: {0, 1, false},
+	Defer:      {0, 1, true}, Bounce: {0, 1, true}, Complain: {0, 1, true}, Lag: {0, daySeconds, true},
 	End: {math.Inf(-1), math.Inf(1), true},
 }
 

@@ -1,5 +1,5 @@
-// Package manpages writes the manual pages: mta(1) and a page for each command from the commands themselves, mta.conf(5),
-// sendmail(1), mailq(1) and newaliases(1) from the documentation. Only builds with the tag "man" have it.
+// Package manpages writes the manual pages: mta(1) and a page for each command from the commands themselves,
+// mta.conf(5), sendmail(1), mailq(1) and newaliases(1) from the documentation. Only builds with the tag "man" have it.
 package manpages
 
 import (
@@ -92,7 +92,8 @@ var table = regexp.MustCompile(`(?m)(^\|.*\n)+`)
 func definitions(text string) string {
 	return table.ReplaceAllStringFunc(text, func(t string) string {
 		var out strings.Builder
-		for _, row := range strings.Split(strings.TrimSpace(t), "\n")[2:] { // without the names of the columns, and the rule
+		// without the names of the columns, and the rule
+		for _, row := range strings.Split(strings.TrimSpace(t), "\n")[2:] {
 			var cells []string
 			for _, cell := range strings.Split(row, "|") {
 				if cell = strings.TrimSpace(cell); cell != "" {

@@ -37,7 +37,8 @@ func withDomain(value, domain string) string {
 // a user.
 func isName(spec string) bool {
 	return strings.IndexFunc(spec, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-+=", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("._-+=", r))
 	}) < 0
 }
 

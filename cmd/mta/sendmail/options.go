@@ -139,7 +139,8 @@ func (o *Options) setFlush(value string) error {
 		o.Mode = ModeFlush
 		return nil
 	case strings.ContainsRune("!GILQRS", rune(value[0])):
-		return hinted{fmt.Errorf("option -q%s is not supported", value), "to try a part of the queue now: mta queue retry ID, --domain or --sender"}
+		return hinted{fmt.Errorf("option -q%s is not supported", value),
+			"to try a part of the queue now: mta queue retry ID, --domain or --sender"}
 	}
 	return hinted{fmt.Errorf("option -q%s is for a daemon", value), "the relay runs by: mta serve"}
 }
@@ -190,7 +191,9 @@ func (o *Options) setReturn(value string) error {
 
 // setEnvID reads -V (RFC 3461, 4.4).
 func (o *Options) setEnvID(value string) error {
-	if value == "" || len(value) > 100 || strings.IndexFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) >= 0 {
+	if value == "" || len(value) > 100 || strings.IndexFunc(value, func(r rune) bool {
+		return r <= ' ' || r > '~'
+	}) >= 0 {
 		return fmt.Errorf("option -V %q: want 1 to 100 printable ASCII characters without spaces", value)
 	}
 	o.envid = value

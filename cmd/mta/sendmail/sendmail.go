@@ -105,7 +105,8 @@ func (l *Local) orUnknown(err error) error {
 	if e := (exit{}); l.Unknown == "" || !errors.As(err, &e) || e.code != ExTempFail {
 		return err
 	}
-	return exit{hinted{fmt.Errorf("%w\nthe place of the relay is not known, and the defaults were tried (%s, %s): %s", err, l.SMTP, l.Maildrop, l.Unknown),
+	return exit{hinted{fmt.Errorf("%w\nthe place of the relay is not known, and the defaults were tried (%s, %s): %s",
+		err, l.SMTP, l.Maildrop, l.Unknown),
 		"name its configuration with -C or in MTA_CONFIG, or its address in MTA_SMTP"}, ExTempFail}
 }
 
@@ -125,7 +126,8 @@ func (l *Local) qualify(s string) (envelope.Address, error) {
 // author's unless the options have one. See Code for the errors.
 func Send(in io.Reader, l *Local, o Options, name string) error {
 	if len(o.recipients) == 0 && !o.fromHeader {
-		return exit{hinted{errors.New("nobody to send to"), "name recipients, or take them from the message with -t"}, ExUsage}
+		return exit{hinted{errors.New("nobody to send to"), "name recipients, or take them from the message with -t"},
+			ExUsage}
 	}
 	sender, err := o.envelopeSender(l)
 	if err != nil {
@@ -170,7 +172,8 @@ func leave(l *Local, o Options, sender envelope.Address, recipients []envelope.A
 		return err
 	}
 	e := maildrop.Envelope{
-		Sender: sender, Recipients: recipients, Return: string(o.ret), ID: o.envid, UTF8: needsUTF8(sender, recipients, m),
+		Sender: sender, Recipients: recipients, Return: string(o.ret), ID: o.envid,
+		UTF8: needsUTF8(sender, recipients, m),
 	}
 	for _, n := range o.notify {
 		e.Notify = append(e.Notify, string(n))

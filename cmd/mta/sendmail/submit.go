@@ -23,7 +23,8 @@ func dialRelay(l *Local) (net.Conn, error) {
 	}
 	conn, err := (&net.Dialer{Timeout: 30 * time.Second}).Dial("tcp", l.SMTP)
 	if err != nil {
-		return nil, exit{hinted{fmt.Errorf("connecting to the relay: %w", err), "is the relay running? start it with: mta serve"}, ExTempFail}
+		return nil, exit{hinted{fmt.Errorf("connecting to the relay: %w", err),
+			"is the relay running? start it with: mta serve"}, ExTempFail}
 	}
 	return conn, nil
 }
@@ -46,7 +47,8 @@ func submit(l *Local, o Options, sender envelope.Address, recipients []envelope.
 	if err != nil {
 		return refused("greeting", err)
 	}
-	options := &smtp.MailOptions{Size: m.size(), Return: o.ret, EnvelopeID: o.envid, UTF8: needsUTF8(sender, recipients, m)}
+	options := &smtp.MailOptions{Size: m.size(), Return: o.ret, EnvelopeID: o.envid,
+		UTF8: needsUTF8(sender, recipients, m)}
 	if ok, _ := client.Extension("SMTPUTF8"); options.UTF8 && !ok {
 		return exitf(ExUnavailable, "the message has addresses or headers in UTF-8, and the relay takes none")
 	}
@@ -124,7 +126,8 @@ func refused(what string, err error) error {
 	if e := answer.EnhancedCode; e[0] > 0 {
 		text += fmt.Sprintf("%d.%d.%d ", e[0], e[1], e[2])
 	}
-	return exit{&answered{fmt.Sprintf("%s: the relay refused: %s%s", what, text, strings.ReplaceAll(answer.Message, "\n", " / ")), answer}, sysexitOf(answer)}
+	return exit{&answered{fmt.Sprintf("%s: the relay refused: %s%s", what, text,
+		strings.ReplaceAll(answer.Message, "\n", " / ")), answer}, sysexitOf(answer)}
 }
 
 // answered is a refusal in words.

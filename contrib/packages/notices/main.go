@@ -78,7 +78,8 @@ func language(w io.Writer) error {
 
 // linked lists the modules of the program, by path.
 func linked() ([]module, error) {
-	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "./cmd/mta")
+	cmd := exec.Command("go", "list", "-deps", "-f",
+		"{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "./cmd/mta")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -149,7 +150,8 @@ func appendix(text string) string {
 	}
 	var lines []string
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "Copyright") && !strings.Contains(line, "[yyyy]") && !strings.Contains(line, "{yyyy}") {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "Copyright") && !strings.Contains(line, "[yyyy]") &&
+			!strings.Contains(line, "{yyyy}") {
 			lines = append(lines, line)
 		}
 	}

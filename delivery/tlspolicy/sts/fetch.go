@@ -11,10 +11,11 @@ import (
 // maxPolicySize is the most that is read of a policy, in octets (RFC 8461, 3.3 suggests it).
 const maxPolicySize = 64 << 10
 
-// fetch gets the policy of a domain over HTTPS, as RFC 8461, 3.3 says: no redirects, no cache, text/plain only. What the
-// certificate must be is the transport's to know.
+// fetch gets the policy of a domain over HTTPS, as RFC 8461, 3.3 says: no redirects, no cache, text/plain only. What
+// the certificate must be is the transport's to know.
 func fetch(ctx context.Context, transport http.RoundTripper, domain string) (*Policy, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://mta-sts."+domain+"/.well-known/mta-sts.txt", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"https://mta-sts."+domain+"/.well-known/mta-sts.txt", nil)
 	if err != nil {
 		return nil, fmt.Errorf("fetching the policy: %w", err)
 	}
@@ -28,7 +29,8 @@ func fetch(ctx context.Context, transport http.RoundTripper, domain string) (*Po
 		return nil, fmt.Errorf("fetching the policy: the web server answered %s", statusOf(res))
 	}
 	if media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err != nil || media != "text/plain" {
-		return nil, fmt.Errorf("fetching the policy: its media type is %.40q, not text/plain", res.Header.Get("Content-Type"))
+		return nil, fmt.Errorf("fetching the policy: its media type is %.40q, not text/plain",
+			res.Header.Get("Content-Type"))
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxPolicySize+1))
 	if err == nil {

@@ -20,7 +20,8 @@ func (p *Policies) call(domain string) *call {
 	return c
 }
 
-// discover is the first step of a look-up: the DNS says whether there is a policy, and by its id whether it has changed.
+// discover is the first step of a look-up: the DNS says whether there is a policy, and by its id whether it has
+// changed.
 func (p *Policies) discover(c *call) {
 	ctx, cancel := context.WithTimeout(p.ctx, dnsTimeout)
 	defer cancel()
@@ -94,7 +95,8 @@ func (p *Policies) notify(before, now *entry) {
 	case before == nil || before.policy == nil:
 		p.log.Debug("MTA-STS policy found", "domain", now.domain, "mode", now.policy.Mode, "id", now.id)
 	case before.policy.Mode != now.policy.Mode:
-		p.log.Info("MTA-STS policy changed", "domain", now.domain, "mode", now.policy.Mode, "before", before.policy.Mode, "id", now.id)
+		p.log.Info("MTA-STS policy changed", "domain", now.domain, "mode", now.policy.Mode, "before",
+			before.policy.Mode, "id", now.id)
 	case before.failure != nil && before.failure.Kind != Absent:
 		p.log.Info("MTA-STS policy can be renewed again", "domain", now.domain, "mode", now.policy.Mode, "id", now.id)
 	}
@@ -114,14 +116,16 @@ func (p *Policies) failed(c *call, kind Kind, err error) {
 	if e != nil && e.holds(f.At) {
 		e.fail(f)
 		if e.failures == 1 && e.policy.Mode != None {
-			p.log.Warn("MTA-STS policy can't be renewed; the cached one stands", "domain", c.domain, "until", e.expires(), "error", err)
+			p.log.Warn("MTA-STS policy can't be renewed; the cached one stands", "domain", c.domain, "until",
+				e.expires(), "error", err)
 		}
 		p.end(c, e.policy, false)
 		return
 	}
 	changed := e != nil && e.policy.Mode != None
 	if e != nil {
-		p.log.Warn("MTA-STS policy has expired and can't be renewed; mail is sent without it", "domain", c.domain, "error", err)
+		p.log.Warn("MTA-STS policy has expired and can't be renewed; mail is sent without it", "domain",
+			c.domain, "error", err)
 		p.mu.policies.drop(c.domain)
 		p.touch(c.domain)
 	}
@@ -195,7 +199,8 @@ func (p *Policies) renew() {
 	for e := range p.mu.policies.all() {
 		idle := now.Sub(e.used) >= forgetAfter
 		switch {
-		case e.holds(now) && !idle && begun < renewMost && !e.fresh(now) && !now.Before(e.next) && p.mu.calls[e.domain] == nil:
+		case e.holds(now) && !idle && begun < renewMost && !e.fresh(now) && !now.Before(e.next) &&
+			p.mu.calls[e.domain] == nil:
 			p.call(e.domain)
 			begun++
 		case !e.holds(now) && now.Sub(e.expires()) > checkAfter:

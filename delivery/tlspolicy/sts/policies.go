@@ -9,13 +9,16 @@ import (
 )
 
 const (
-	checkAfter  = time.Hour           // a domain's record is looked at again
-	retryAfter  = 5 * time.Minute     // after a failure; doubled each time, up to checkAfter (RFC 8461, 3.3 wants 5 minutes)
-	renewAfter  = 24 * time.Hour      // a policy is fetched again, whatever its id (RFC 8461, 3.3), or after half its lifetime
+	checkAfter = time.Hour // a domain's record is looked at again
+	// after a failure; doubled each time, up to checkAfter (RFC 8461, 3.3 wants 5 minutes)
+	retryAfter = 5 * time.Minute
+	// a policy is fetched again, whatever its id (RFC 8461, 3.3), or after half its lifetime
+	renewAfter  = 24 * time.Hour
 	forgetAfter = 30 * 24 * time.Hour // without mail for the domain its policy is not renewed, and expires
 	minLifetime = time.Minute         // of a policy with a max_age below it, lest each message fetch it
 
-	absentFor = 24 * time.Hour // what was found out of a domain without a policy holds no longer, if nothing else is known
+	// what was found out of a domain without a policy holds no longer, if nothing else is known
+	absentFor = 24 * time.Hour
 
 	dnsTimeout   = 5 * time.Second
 	fetchTimeout = 20 * time.Second // a third of what RFC 8461, 3.3 suggests: the first mail to a domain waits
@@ -119,7 +122,8 @@ func New(cfg Config) *Policies {
 	cfg.setDefaults()
 	p := &Policies{cfg: cfg, log: cfg.Log, now: cfg.Now, changed: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	for g, free := range map[*gate]int{&p.lookups: cfg.Lookups, &p.fetches: cfg.Fetches, &p.renewals: max(cfg.Fetches/8, 1)} {
+	for g, free := range map[*gate]int{&p.lookups: cfg.Lookups, &p.fetches: cfg.Fetches,
+		&p.renewals: max(cfg.Fetches/8, 1)} {
 		g.free, g.running = free, &p.running
 	}
 	p.mu.policies, p.mu.absent = newShelf(cfg.MaxMemory), newShelf(cfg.MaxMemory/8)
@@ -281,5 +285,6 @@ type Stats struct {
 func (p *Policies) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Stats{Counts: p.mu.counts, Policies: p.mu.policies.len(), Absent: p.mu.absent.len(), Looking: len(p.mu.calls)}
+	return Stats{Counts: p.mu.counts, Policies: p.mu.policies.len(), Absent: p.mu.absent.len(),
+		Looking: len(p.mu.calls)}
 }

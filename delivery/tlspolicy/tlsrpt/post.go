@@ -41,12 +41,16 @@ func NewTransport(loopback bool, addresses httpclient.Addresses) http.RoundTripp
 var inner = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("::/96"),
-	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("fec0::/10"),
+	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
+	netip.MustParsePrefix("fec0::/10"),
 }
 
 // global reports whether an address is of the Internet. One with a zone is not, and no prefix contains it.
 func global(a netip.Addr) bool {
-	return a.Zone() == "" && a.IsGlobalUnicast() && !a.IsPrivate() && !slices.ContainsFunc(inner, func(p netip.Prefix) bool { return p.Contains(a) })
+	return a.Zone() == "" && a.IsGlobalUnicast() && !a.IsPrivate() &&
+		!slices.ContainsFunc(inner, func(p netip.Prefix) bool {
+			return p.Contains(a)
+		})
 }
 
 // ours reports whether an address is one of this machine, as far as that can be found out.

@@ -63,7 +63,8 @@ func destination(text string) (string, bool) {
 			return "", false
 		}
 		a, err := envelope.ParseAddress(address)
-		if err != nil || a.Null() || !a.ASCII() || strings.HasPrefix(a.Domain(), "[") { // a literal may be in our network
+		// a literal may be in our network
+		if err != nil || a.Null() || !a.ASCII() || strings.HasPrefix(a.Domain(), "[") {
 			return "", false
 		}
 		return "mailto:" + string(a), true

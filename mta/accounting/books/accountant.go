@@ -69,7 +69,8 @@ func (l listenerEvents) Rejected(r intake.Rejection) {
 
 // accepted is the reply that the client got.
 func accepted(m *envelope.Message) reply.Reply {
-	return reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0}, Text: "queued as " + m.ID.String(), Command: "content", Local: true}
+	return reply.Reply{Code: 250, Enhanced: reply.Enhanced{2, 0, 0}, Text: "queued as " + m.ID.String(),
+		Command: "content", Local: true}
 }
 
 // Accepting notes a message that is about to be committed: Received or Refused follows.
@@ -176,7 +177,8 @@ func (a *Accountant) Unsubscribed(s *suppression.Subscription, session string) {
 func (a *Accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at dispatch.Attempt) {
 	now := a.Now()
 	m, r := o.Message, at.Result
-	counted := tally.Outcome{Kind: kind, Message: m, Route: o.Route, Site: o.Site(), Result: &r, Class: a.classOf(o, &r, m.ID, now)}
+	counted := tally.Outcome{Kind: kind, Message: m, Route: o.Route, Site: o.Site(), Result: &r,
+		Class: a.classOf(o, &r, m.ID, now)}
 	a.Meter.Attempted(&counted, now)
 	a.Tally.Attempted(&counted, now)
 	a.Received(m)
@@ -233,7 +235,8 @@ func addLink(rec *accounting.Record, r *delivery.Result) {
 	}
 	rec.DeliveryProtocol, rec.Local = r.Link.Protocol(r.UTF8), r.Link.Local
 	if t := r.Link.TLS; t != (tlspolicy.Facts{}) {
-		rec.TLS = accounting.TLS{Version: t.Version, Cipher: t.Cipher, Trust: accounting.Unverified, By: string(t.Verified), Certificate: t.Certificate}
+		rec.TLS = accounting.TLS{Version: t.Version, Cipher: t.Cipher, Trust: accounting.Unverified,
+			By: string(t.Verified), Certificate: t.Certificate}
 		if t.Verified != tlspolicy.ByNothing {
 			rec.TLS.Trust = accounting.Verified
 		}
@@ -243,7 +246,8 @@ func addLink(rec *accounting.Record, r *delivery.Result) {
 // addTimes adds what took how long. The queue's time is what is left of the message's age.
 func addTimes(rec *accounting.Record, m *envelope.Message, r *delivery.Result, now time.Time) {
 	t := &r.Times
-	rec.Phases = accounting.Phases{Wait: t.Wait, Connect: t.Connect, Handshake: t.Handshake, Turn: t.Turn, Send: t.Send, Reply: t.Reply}
+	rec.Phases = accounting.Phases{Wait: t.Wait, Connect: t.Connect, Handshake: t.Handshake, Turn: t.Turn,
+		Send: t.Send, Reply: t.Reply}
 	rec.Queued = max(0, now.Sub(m.Start())-(t.Wait+t.Connect+t.Handshake+t.Turn+t.Send+t.Reply))
 }
 
@@ -263,9 +267,12 @@ var removals = map[queue.Action]struct {
 	kind     accounting.Type
 	response reply.Reply
 }{
-	queue.Remove:   {accounting.AdminBounce, reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")},
-	queue.Cancel:   {accounting.Cancellation, reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "cancelled by its sender")},
-	queue.Transfer: {accounting.Transfer, reply.Local(250, reply.Enhanced{2, 0, 0}, "queue", "moved to another relay or an archive")},
+	queue.Remove: {accounting.AdminBounce,
+		reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "removed by the administrator of this relay")},
+	queue.Cancel: {accounting.Cancellation,
+		reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "cancelled by its sender")},
+	queue.Transfer: {accounting.Transfer,
+		reply.Local(250, reply.Enhanced{2, 0, 0}, "queue", "moved to another relay or an archive")},
 }
 
 func (a *Accountant) removal(it *queue.Item) {
@@ -291,7 +298,8 @@ func (a *Accountant) Unreadable(id envelope.ID, _ int, err error) {
 		return
 	}
 	rec := a.record(accounting.Damage, &envelope.Message{ID: id}, a.Now())
-	rec.Response = reply.Local(451, reply.Enhanced{4, 3, 0}, "queue", "the envelope of the message was damaged on this relay's disk: %v", err)
+	rec.Response = reply.Local(451, reply.Enhanced{4, 3, 0}, "queue",
+		"the envelope of the message was damaged on this relay's disk: %v", err)
 	a.add(&rec)
 }
 

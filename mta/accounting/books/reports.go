@@ -40,7 +40,9 @@ func (b *Reports) Message(ctx context.Context, id envelope.ID) (*inbox.Message, 
 
 func (b *Reports) find(ctx context.Context, id envelope.ID) (m *inbox.Message, delivered bool, err error) {
 	var records []*accounting.Record
-	q := accounting.Query{ID: id.String(), Types: []accounting.Type{accounting.Reception, accounting.Delivery, accounting.Bounce, accounting.TransientFailure}}
+	q := accounting.Query{ID: id.String(),
+		Types: []accounting.Type{accounting.Reception, accounting.Delivery, accounting.Bounce,
+			accounting.TransientFailure}}
 	err = b.Log.Read(ctx, q, func(line []byte) error {
 		rec, err := accounting.Parse(line)
 		if err == nil {
@@ -53,7 +55,9 @@ func (b *Reports) find(ctx context.Context, id envelope.ID) (m *inbox.Message, d
 		return nil, false, err
 	}
 	m = sentMessage(records)
-	delivered = m != nil && !slices.ContainsFunc(m.Recipients, func(rc inbox.Recipient) bool { return rc.Delivered.IsZero() })
+	delivered = m != nil && !slices.ContainsFunc(m.Recipients, func(rc inbox.Recipient) bool {
+		return rc.Delivered.IsZero()
+	})
 	return m, delivered, nil
 }
 
@@ -69,7 +73,8 @@ func sentMessage(records []*accounting.Record) *inbox.Message {
 		if m == nil {
 			m = &inbox.Message{
 				ID: rec.ID, Sender: rec.Sender, Created: rec.Created, Size: rec.Size, User: rec.User, Key: rec.Key,
-				Tenant: rec.Tenant, Campaign: rec.Campaign, Tags: rec.Tags, Meta: string(rec.Meta), Headers: string(rec.Headers),
+				Tenant: rec.Tenant, Campaign: rec.Campaign, Tags: rec.Tags, Meta: string(rec.Meta),
+				Headers: string(rec.Headers),
 			}
 		}
 		if _, known := at[rec.Recipient]; !known {
@@ -79,7 +84,8 @@ func sentMessage(records []*accounting.Record) *inbox.Message {
 	}
 	for _, rec := range records {
 		i, known := at[rec.Recipient]
-		if !known || rec.Type != accounting.Delivery && rec.Type != accounting.Bounce && rec.Type != accounting.TransientFailure {
+		if !known || rec.Type != accounting.Delivery && rec.Type != accounting.Bounce &&
+			rec.Type != accounting.TransientFailure {
 			continue
 		}
 		rc := &m.Recipients[i]
@@ -119,8 +125,8 @@ func accountingRecord(r *inbox.Record) *accounting.Record {
 	return out
 }
 
-// Write implements inbox.Books. An entry on the suppression list is durable, too; what is set aside or counted is within
-// a second.
+// Write implements inbox.Books. An entry on the suppression list is durable, too; what is set aside or counted is
+// within a second.
 func (b *Reports) Write(ctx context.Context, records []*inbox.Record) error {
 	if err := b.durable(ctx, records); err != nil {
 		return err
@@ -155,7 +161,8 @@ func (b *Reports) durable(ctx context.Context, records []*inbox.Record) error {
 // followed is a record as the suppression list's feeder knows it. The message and the recipient are known.
 func followed(r *inbox.Record) suppression.Event {
 	e := suppression.Event{
-		Kind: suppression.Report, Tenant: r.Message.Tenant, Address: r.Known.Address, Class: r.Class, Provider: r.Known.Provider, Site: r.Known.Site,
+		Kind: suppression.Report, Tenant: r.Message.Tenant, Address: r.Known.Address, Class: r.Class,
+		Provider: r.Known.Provider, Site: r.Known.Site,
 		Reason: r.Reply.String(), At: r.Mail.Time, Message: r.ID, Source: r.Known.Source, Sent: r.Known.Delivered,
 	}
 	if r.Kind == inbox.Complaint {
@@ -166,7 +173,8 @@ func followed(r *inbox.Record) suppression.Event {
 
 // Unsubscribe implements inbox.Books.
 func (b *Reports) Unsubscribe(ctx context.Context, r *inbox.Record) error {
-	s := &suppression.Subscription{Tenant: r.Message.Tenant, Address: r.Known.Address, Campaign: r.Message.Campaign, Sent: r.Message.Created}
+	s := &suppression.Subscription{Tenant: r.Message.Tenant, Address: r.Known.Address, Campaign: r.Message.Campaign,
+		Sent: r.Message.Created}
 	if _, err := b.End(ctx, s, r.Mail.Session); err != nil {
 		return err
 	}

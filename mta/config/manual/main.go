@@ -192,7 +192,8 @@ func (m *manual) setting(block string, s config.SettingReference, comment string
 	if s.Restart {
 		restart = "R "
 	}
-	fmt.Fprintf(&m.out, "| `%s` | %s | %s| %s |\n", s.Name, byDefault, restart, strings.ReplaceAll(strings.TrimSuffix(text, "."), "|", `\|`))
+	fmt.Fprintf(&m.out, "| `%s` | %s | %s| %s |\n", s.Name, byDefault, restart,
+		strings.ReplaceAll(strings.TrimSuffix(text, "."), "|", `\|`))
 }
 
 // split returns the paragraphs of a comment, each on one line, and its indented examples.

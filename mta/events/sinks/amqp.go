@@ -108,7 +108,8 @@ func (s *AMQP) send(ctx context.Context, ch *channel, wave []*events.Event) erro
 	// What no queue took was returned before it was confirmed.
 	select {
 	case r := <-ch.returned:
-		return fmt.Errorf("no queue takes messages of the exchange %q with the key %q (%s): bind one", r.Exchange, r.RoutingKey, r.ReplyText)
+		return fmt.Errorf("no queue takes messages of the exchange %q with the key %q (%s): bind one", r.Exchange,
+			r.RoutingKey, r.ReplyText)
 	default:
 		return nil
 	}
@@ -154,11 +155,14 @@ func (s *AMQP) explain(err error) error {
 	case amqp091.ContentTooLarge, amqp091.PreconditionFailed: // the latter is RabbitMQ's beyond max_message_size
 		return &events.Rejected{Reason: "amqp: " + err.Error()}
 	case amqp091.AccessRefused:
-		return fmt.Errorf("amqp: the broker refuses the login or the rights of the user %q (user, password): %w", s.User, err)
+		return fmt.Errorf("amqp: the broker refuses the login or the rights of the user %q (user, password): %w",
+			s.User, err)
 	case amqp091.NotFound:
-		return fmt.Errorf("amqp: there is no exchange %q in the virtual host %q: create it: %w", s.exchange, s.vhost, err)
+		return fmt.Errorf("amqp: there is no exchange %q in the virtual host %q: create it: %w",
+			s.exchange, s.vhost, err)
 	case amqp091.NotAllowed:
-		return fmt.Errorf("amqp: the virtual host %q is not there, or not open to the user %q: %w", s.vhost, s.User, err)
+		return fmt.Errorf("amqp: the virtual host %q is not there, or not open to the user %q: %w",
+			s.vhost, s.User, err)
 	}
 	return fmt.Errorf("amqp: %w", err)
 }

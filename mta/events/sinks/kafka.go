@@ -154,7 +154,8 @@ func (s *Kafka) explain(err error) error {
 	switch {
 	case isRejected(err):
 		return err
-	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge), errors.Is(err, kerr.InvalidRecord), errors.Is(err, kerr.PolicyViolation):
+	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge),
+		errors.Is(err, kerr.InvalidRecord), errors.Is(err, kerr.PolicyViolation):
 		return &events.Rejected{Reason: "kafka: " + err.Error()}
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
 		return fmt.Errorf("kafka: the broker refuses the login (user, password, sasl): %w", err)

@@ -136,7 +136,8 @@ func (s *NATS) send(ctx context.Context, to *session, wave []*events.Event) erro
 		m, err := s.message(e)
 		if err == nil {
 			var ack jetstream.PubAckFuture
-			if ack, err = to.js.PublishMsgAsync(m, jetstream.WithMsgID(e.ID), jetstream.WithRetryAttempts(0)); err == nil {
+			if ack, err = to.js.PublishMsgAsync(m, jetstream.WithMsgID(e.ID),
+				jetstream.WithRetryAttempts(0)); err == nil {
 				acks = append(acks, ack)
 				continue
 			}

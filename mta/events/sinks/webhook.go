@@ -48,7 +48,8 @@ type HookOptions struct {
 // NewTransport returns a transport that trusts authorities, nil for those of the system, and asks a resolver; nil: the
 // system's.
 func NewTransport(roots *x509.CertPool, addresses httpclient.Addresses) *http.Transport {
-	t := httpclient.New(httpclient.Config{Addresses: addresses, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}})
+	t := httpclient.New(httpclient.Config{Addresses: addresses,
+		TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}})
 	t.DisableKeepAlives, t.MaxIdleConnsPerHost, t.IdleConnTimeout = false, 256, 90*time.Second
 	t.ForceAttemptHTTP2, t.MaxResponseHeaderBytes, t.WriteBufferSize = true, maxAnswer, writeBuffer
 	return t
@@ -140,7 +141,8 @@ func (s *Hook) refusal(answer *http.Response, text []byte) error {
 		reason += ": " + text
 	}
 	switch code := answer.StatusCode; {
-	case code == http.StatusBadRequest, code == http.StatusRequestEntityTooLarge, code == http.StatusUnprocessableEntity:
+	case code == http.StatusBadRequest, code == http.StatusRequestEntityTooLarge,
+		code == http.StatusUnprocessableEntity:
 		return &events.Rejected{Reason: reason}
 	case code/100 == 3:
 		return fmt.Errorf("%s; redirects are not followed: write the address that it leads to", reason)

@@ -1,5 +1,5 @@
-// Package blocks answers about the configuration's blocks: sources, providers, pools and tenants, what of them is paused,
-// their warm-ups, and their figures over time.
+// Package blocks answers about the configuration's blocks: sources, providers, pools and tenants, what of them is
+// paused, their warm-ups, and their figures over time.
 package blocks
 
 import (
@@ -19,7 +19,8 @@ import (
 	"example.org/mta/operator/api"
 )
 
-// Blocks answers about sources, providers, pools and tenants: as many as the configuration has. It implements api.Blocks.
+// Blocks answers about sources, providers, pools and tenants: as many as the configuration has. It implements
+// api.Blocks.
 type Blocks struct {
 	Config   func() *config.Config // in force
 	Now      func() time.Time
@@ -111,7 +112,8 @@ func (b Blocks) Sources(_ context.Context, f api.BlockFilter, after string, limi
 	var rows []row[api.Source]
 	for _, s := range cfg.Sources {
 		c := b.Tally.Get(tally.Source, s.Name)
-		src := api.Source{Name: s.Name, EHLO: s.EHLO, Pools: poolsOf(cfg, s.Name), Load: loadOf(use.Sources[s.Name]), Tally: TallyOf(&c)}
+		src := api.Source{Name: s.Name, EHLO: s.EHLO, Pools: poolsOf(cfg, s.Name), Load: loadOf(use.Sources[s.Name]),
+			Tally: TallyOf(&c)}
 		if s.Address.IsValid() {
 			src.Address = s.Address.String()
 		}
@@ -146,7 +148,9 @@ func (b Blocks) suspensions() map[string][]api.SourceSuspension {
 	by := make(map[string][]api.SourceSuspension)
 	for _, s := range b.Delivery.Suspensions() {
 		if s.Source != "" {
-			by[s.Source] = append(by[s.Source], api.SourceSuspension{Site: s.Site, Host: api.AddressOf(s.Host), Reason: s.Reason, Begin: s.Begin, End: s.End})
+			by[s.Source] = append(by[s.Source],
+				api.SourceSuspension{Site: s.Site, Host: api.AddressOf(s.Host), Reason: s.Reason,
+					Begin: s.Begin, End: s.End})
 		}
 	}
 	for _, list := range by {
@@ -233,7 +237,8 @@ func (b Blocks) Pools(_ context.Context, f api.BlockFilter, after string, limit 
 	var rows []row[api.Pool]
 	for _, p := range cfg.Pools {
 		c := b.Tally.Get(tally.Pool, p.Name)
-		pool := api.Pool{Name: p.Name, Shared: append([]string{}, p.Shared...), Dedicated: dedicatedOf(p), Tenants: tenants[p.Name], Tally: TallyOf(&c)}
+		pool := api.Pool{Name: p.Name, Shared: append([]string{}, p.Shared...), Dedicated: dedicatedOf(p),
+			Tenants: tenants[p.Name], Tally: TallyOf(&c)}
 		pool.Paused = b.Pauses.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PausePool, p.Name))
 		for _, s := range slices.Concat(pool.Shared, pool.Dedicated) {
 			x := use.Sources[s]
@@ -249,7 +254,8 @@ func (b Blocks) Pools(_ context.Context, f api.BlockFilter, after string, limit 
 	return l, nil
 }
 
-func (b Blocks) Tenants(_ context.Context, f api.BlockFilter, queued map[string]int, after string, limit int) (l api.TenantList, _ error) {
+func (b Blocks) Tenants(_ context.Context, f api.BlockFilter, queued map[string]int, after string,
+	limit int) (l api.TenantList, _ error) {
 	cfg := b.Config()
 	counts := make(map[string]int)
 	for name, n := range queued {
@@ -265,13 +271,16 @@ func (b Blocks) Tenants(_ context.Context, f api.BlockFilter, queued map[string]
 	var rows []row[api.Tenant]
 	for _, t := range append([]*config.Tenant{{}}, cfg.Tenants...) {
 		c := b.Tally.Get(tally.Tenant, t.Name)
-		tenant := api.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Queued: counts[t.Name], Tally: TallyOf(&c), Rates: rates[t.Name]}
-		tenant.Paused = b.Pauses.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PauseTenant, t.Name), pauses.Key(api.PausePool, tenant.Pool))
+		tenant := api.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Queued: counts[t.Name], Tally: TallyOf(&c),
+			Rates: rates[t.Name]}
+		tenant.Paused = b.Pauses.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PauseTenant, t.Name),
+			pauses.Key(api.PausePool, tenant.Pool))
 		if t.Name != "" { // other mail has its listener's
 			tenant.Tier, tenant.Use = &t.Tier, b.UseOf(t)
 		}
 		idle := counts[t.Name] == 0
-		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.Failing()) && !(f.Busy && idle) {
+		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.Failing()) &&
+			!(f.Busy && idle) {
 			rows = append(rows, row[api.Tenant]{tenant, t.Name, counts[t.Name]})
 		}
 	}

@@ -40,7 +40,8 @@ type Connections interface {
 
 // tallyScopes are where the kinds of a history's subjects are counted.
 var tallyScopes = map[history.Kind]tally.Scope{
-	history.Provider: tally.Provider, history.Source: tally.Source, history.Site: tally.Site, history.Tenant: tally.Tenant,
+	history.Provider: tally.Provider, history.Source: tally.Source, history.Site: tally.Site,
+	history.Tenant: tally.Tenant,
 }
 
 // Busy implements history.Meter. Providers and sources of the configuration have figures before they have mail.
@@ -85,7 +86,8 @@ func (m Meter) Read(k history.Kind, names []string) []history.Reading {
 
 // connections counts those to remote hosts. Tenants share them.
 func (m Meter) connections(k history.Kind, names []string) []int {
-	parties := map[history.Kind]delivery.Party{history.Provider: delivery.PartyProvider, history.Source: delivery.PartySource, history.Site: delivery.PartySite}
+	parties := map[history.Kind]delivery.Party{history.Provider: delivery.PartyProvider,
+		history.Source: delivery.PartySource, history.Site: delivery.PartySite}
 	of, ok := parties[k]
 	if !ok {
 		return make([]int, len(names))
@@ -95,7 +97,8 @@ func (m Meter) connections(k history.Kind, names []string) []int {
 
 func historyCounts(t *tally.Tally) (counts [5]int64) {
 	counts[history.Accepted], counts[history.Refused] = t.Accepted, t.Refused
-	counts[history.Delivered], counts[history.Deferred], counts[history.Bounced] = t.Delivered, t.Deferred, t.Bounced+t.Expired
+	counts[history.Delivered], counts[history.Deferred], counts[history.Bounced] = t.Delivered, t.Deferred,
+		t.Bounced+t.Expired
 	return counts
 }
 
@@ -106,7 +109,8 @@ func (m Meter) whole() (r history.Reading) {
 	states := m.States()
 	for state, f := range map[api.State]history.Figure{
 		api.StateDue: history.QueuedDue, api.StateWaiting: history.QueuedWaiting, api.StateActive: history.QueuedActive,
-		api.StateDeferred: history.QueuedDeferred, api.StateHeld: history.QueuedHeld, api.StateEnding: history.QueuedEnding,
+		api.StateDeferred: history.QueuedDeferred, api.StateHeld: history.QueuedHeld,
+		api.StateEnding:     history.QueuedEnding,
 		api.StateUnreadable: history.QueuedUnreadable,
 	} {
 		r.Level(f, float64(states[string(state)]))
@@ -132,9 +136,12 @@ func (a Histories) History(_ context.Context, q api.HistoryQuery) (api.History, 
 	sp := spanOf(q.Span)
 	start, series, ok := a.Figures.Get(kindOf(q.Of), q.Name, sp)
 	if !ok {
-		return api.History{}, api.NotFound("those that are kept: mta history "+string(q.Of), "no figures are kept of the %s %q by itself; those of %s have it, if it has mail", q.Of, q.Name, api.OtherSubjects)
+		return api.History{}, api.NotFound("those that are kept: mta history "+string(q.Of),
+			"no figures are kept of the %s %q by itself; those of %s have it, if it has mail", q.Of, q.Name,
+			api.OtherSubjects)
 	}
-	out := api.History{Of: q.Of, Name: q.Name, Span: q.Span, Step: sp.Step().Seconds(), Start: start, Series: make(map[string]api.HistorySeries, len(series))}
+	out := api.History{Of: q.Of, Name: q.Name, Span: q.Span, Step: sp.Step().Seconds(), Start: start,
+		Series: make(map[string]api.HistorySeries, len(series))}
 	for _, s := range series {
 		values := make(api.Figures, len(s.Values))
 		for i, v := range s.Values {

@@ -52,7 +52,8 @@ func (w *Warmups) SimulateWarmup(ctx context.Context, q api.SimulateWarmup) (out
 }
 
 // simulateOn runs a simulation and puts it into words.
-func simulateOn(ctx context.Context, plan *warmup.Plan, trace []simulate.Event, opt simulate.Options, q *api.SimulateWarmup) (api.SimulatedWarmup, error) {
+func simulateOn(ctx context.Context, plan *warmup.Plan, trace []simulate.Event, opt simulate.Options,
+	q *api.SimulateWarmup) (api.SimulatedWarmup, error) {
 	out := api.SimulatedWarmup{Plan: plan.Name}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -62,25 +63,31 @@ func simulateOn(ctx context.Context, plan *warmup.Plan, trace []simulate.Event, 
 	}
 	history, err := simulate.Run(plan, trace, opt, func(r *simulate.Row) {
 		out.Rows = append(out.Rows, api.SimulatedRow{
-			Second: r.T, Provider: r.Provider, Stage: r.Stage, State: r.State, CapHour: r.CapHour, CapDay: r.CapDay, Offered: r.Offered, Sent: r.Sent, Diverted: r.Diverted, Expired: r.Expired, Waiting: r.Waiting,
+			Second: r.T, Provider: r.Provider, Stage: r.Stage, State: r.State, CapHour: r.CapHour, CapDay: r.CapDay,
+			Offered: r.Offered, Sent: r.Sent, Diverted: r.Diverted, Expired: r.Expired, Waiting: r.Waiting,
 		})
-		out.Offered, out.Sent, out.Diverted, out.Expired = out.Offered+r.Offered, out.Sent+r.Sent, out.Diverted+r.Diverted, out.Expired+r.Expired
+		out.Offered, out.Sent, out.Diverted, out.Expired = out.Offered+r.Offered, out.Sent+r.Sent,
+			out.Diverted+r.Diverted, out.Expired+r.Expired
 		if len(out.Rows) > api.MaxSimulatedRows {
 			stop(errManyRows)
 		}
 	})
 	switch {
 	case errors.Is(err, errSlowSimulation):
-		return out, api.Invalid("give a smaller volume or fewer days, or use 'mta warmup simulate --demand', which has no such limit", "the simulation takes longer than %v", simulationTime)
+		return out, api.Invalid(
+			"give a smaller volume or fewer days, or use 'mta warmup simulate --demand', which has no such limit",
+			"the simulation takes longer than %v", simulationTime)
 	case errors.Is(err, errManyRows):
-		return out, api.Invalid("ask for days instead of hours, or for fewer days", "the simulation has more than %d rows", api.MaxSimulatedRows)
+		return out, api.Invalid("ask for days instead of hours, or for fewer days",
+			"the simulation has more than %d rows", api.MaxSimulatedRows)
 	case simulate.IsInputError(err):
 		return out, api.Invalid("", "%v", err)
 	case err != nil:
 		return out, err
 	}
 	for _, d := range history.Days {
-		out.Days = append(out.Days, warmup.DayStatus{Stage: min(d.Stage+1, len(plan.Stages)), Limit: d.Cap, Sent: d.Sent, Why: d.Why.String(), Provider: d.Provider})
+		out.Days = append(out.Days, warmup.DayStatus{Stage: min(d.Stage+1, len(plan.Stages)), Limit: d.Cap,
+			Sent: d.Sent, Why: d.Why.String(), Provider: d.Provider})
 	}
 	out.Full = full(out.Rows)
 	for i := len(out.Rows) - 1; i >= 0 && out.Rows[i].Second == out.Rows[len(out.Rows)-1].Second; i-- {

@@ -11,7 +11,8 @@ import (
 
 // Awaited returns the warm-up that mail in a line waits for, of several the one that is first to have room
 // for it: its source, where it stands, what it lacks and until when.
-func (w *Warmups) Awaited(line parking.Line) (source string, s warmup.Status, lack string, until time.Time, known bool) {
+func (w *Warmups) Awaited(
+	line parking.Line) (source string, s warmup.Status, lack string, until time.Time, known bool) {
 	cfg := w.Policy().Config
 	p := cfg.Pool(line.Name)
 	if p == nil {
@@ -53,7 +54,8 @@ func (w *Warmups) WhyThrottled(line parking.Line) (why string, until time.Time, 
 	}
 	source, s, lack, until, known := w.Awaited(line)
 	if !known {
-		return fmt.Sprintf("it waited for a warm-up of pool %s, which has ended: it is taken up within a minute", line.Name), time.Time{}, true
+		return fmt.Sprintf("it waited for a warm-up of pool %s, which has ended: it is taken up within a minute",
+			line.Name), time.Time{}, true
 	}
 	why = fmt.Sprintf("it waits for the warm-up of source %s (%s): %s", source, s.IP, standing(&s))
 	if lack != "" {
@@ -150,7 +152,8 @@ func Progress(s *warmup.Status, provider string) string {
 		return text
 	}
 	if p.HourlyLimit > 0 || p.DailyLimit > 0 {
-		text += fmt.Sprintf("; of %s %d of %d this hour, %d of %d today", p.Provider, p.SentHour, p.HourlyLimit, p.SentDay, p.DailyLimit)
+		text += fmt.Sprintf("; of %s %d of %d this hour, %d of %d today", p.Provider, p.SentHour, p.HourlyLimit,
+			p.SentDay, p.DailyLimit)
 	}
 	if p.State != "normal" {
 		text += fmt.Sprintf("; %s is %s", p.Provider, p.State)

@@ -99,10 +99,14 @@ func (w *Warmups) ReportWarmup(ctx context.Context, name string, r api.WarmupRep
 	if err != nil {
 		return api.Invalid("write it as 2026-11-22", "day: %q is not a valid date", r.Day)
 	}
-	if r.Provider != warmup.Other && !slices.ContainsFunc(w.Policy().Config.Providers, func(p *config.Provider) bool { return p.Name == r.Provider }) {
-		return api.Invalid("the providers that 'mta check --effective' prints have names, and the others are \"other\"", "there is no provider %q", r.Provider)
+	if r.Provider != warmup.Other && !slices.ContainsFunc(w.Policy().Config.Providers, func(p *config.Provider) bool {
+		return p.Name == r.Provider
+	}) {
+		return api.Invalid("the providers that 'mta check --effective' prints have names, and the others are \"other\"",
+			"there is no provider %q", r.Provider)
 	}
-	return w.do(ctx, name, warmup.Reported(r.Provider, warmup.Report{Day: day, Complaints: r.Complaints, Rate: r.Rate}), r.DryRun)
+	return w.do(ctx, name, warmup.Reported(r.Provider, warmup.Report{Day: day, Complaints: r.Complaints, Rate: r.Rate}),
+		r.DryRun)
 }
 
 // do carries out an action, or checks it in a dry run; its error names the remedy.
@@ -122,7 +126,9 @@ func (w *Warmups) do(ctx context.Context, name string, a warmup.Action, dry bool
 	case errors.Is(err, warmup.ErrNoStage):
 		return api.Invalid(fmt.Sprintf("plan %s has stages 1 to %d", s.Plan, s.TotalStages), "%v", err)
 	case errors.Is(err, warmup.ErrReport):
-		return api.Invalid("give the figures of a day of the last two weeks: a number of complaints, or their share of the mail", "%v", err)
+		return api.Invalid(
+			"give the figures of a day of the last two weeks: a number of complaints, or their share of the mail", "%v",
+			err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return api.Unavailable("the relay's log says why; it may still be carried out", "%v", err)
 	case err != nil && s.State == api.WarmupCorrupt:
@@ -152,7 +158,8 @@ func WarmupPlans(cfg *config.Config, now time.Time) []api.WarmupPlan {
 		}
 		slices.Sort(used[name])
 		all = append(all, api.WarmupPlan{
-			Name: name, Origin: origin, Sources: slices.Compact(used[name]), Plan: plan.File(), Forecast: plan.Forecast(plan.First(now), plan.StartStage),
+			Name: name, Origin: origin, Sources: slices.Compact(used[name]), Plan: plan.File(),
+			Forecast: plan.Forecast(plan.First(now), plan.StartStage),
 		})
 	}
 	return all
@@ -184,5 +191,6 @@ func (d *Diverted) advice(s *warmup.Status) string {
 	if d.TooFast > 2*d.Faster {
 		more = "more "
 	}
-	return fmt.Sprintf("%d %% of the mail came faster than the plan takes it: give it %spatience", 100*d.TooFast/d.Offered, more)
+	return fmt.Sprintf("%d %% of the mail came faster than the plan takes it: give it %spatience",
+		100*d.TooFast/d.Offered, more)
 }

@@ -1,5 +1,5 @@
-// Package connections answers about open connections, those of clients and those to remote hosts, and lets operators watch
-// the SMTP conversations on them.
+// Package connections answers about open connections, those of clients and those to remote hosts, and lets operators
+// watch the SMTP conversations on them.
 package connections
 
 import (
@@ -61,7 +61,8 @@ type Delivery interface {
 // A cursor is the direction and the id of the last connection before.
 const cursorParts = ":"
 
-func (c Connections) Connections(_ context.Context, f api.ConnectionFilter, after string, limit int) (l api.ConnectionList, _ error) {
+func (c Connections) Connections(_ context.Context, f api.ConnectionFilter, after string,
+	limit int) (l api.ConnectionList, _ error) {
 	direction, id, ok := strings.Cut(after, cursorParts)
 	if after != "" && (!ok || !slices.Contains(api.Directions, api.Direction(direction))) {
 		return l, api.Invalid("take it from the page before", "%q is not a valid cursor", after)
@@ -100,7 +101,8 @@ func (c Connections) incoming(f *api.ConnectionFilter) (list []api.Connection) {
 		}
 		for _, x := range e.open() {
 			peer, _ := netip.ParseAddrPort(x.Peer)
-			if (f.Tenant == "" || f.Tenant == x.Tenant) && (!f.Peer.IsValid() || f.Peer.Contains(peer.Addr())) && (f.State == "" || f.State == x.State) {
+			if (f.Tenant == "" || f.Tenant == x.Tenant) && (!f.Peer.IsValid() || f.Peer.Contains(peer.Addr())) &&
+				(f.State == "" || f.State == x.State) {
 				list = append(list, x)
 			}
 		}
@@ -110,14 +112,16 @@ func (c Connections) incoming(f *api.ConnectionFilter) (list []api.Connection) {
 }
 
 var clientStates = [...]api.ConnectionState{
-	submission.Greeting: api.ConnectionOpening, submission.Busy: api.ConnectionBusy, submission.Idle: api.ConnectionIdle, submission.Closing: api.ConnectionClosing,
+	submission.Greeting: api.ConnectionOpening, submission.Busy: api.ConnectionBusy,
+	submission.Idle: api.ConnectionIdle, submission.Closing: api.ConnectionClosing,
 }
 
 // requestsOf puts a connection by HTTP into words.
 func requestsOf(listener string, x *http.ConnectionInfo) api.Connection {
 	c := api.Connection{
-		ID: x.ID.String(), Direction: api.Incoming, State: api.ConnectionBusy, Protocol: "HTTP", Peer: x.Peer.String(), Listener: listener,
-		Since: x.Since, IdleSince: x.Idle, Messages: x.Requests,
+		ID: x.ID.String(), Direction: api.Incoming, State: api.ConnectionBusy, Protocol: "HTTP", Peer: x.Peer.String(),
+		Listener: listener,
+		Since:    x.Since, IdleSince: x.Idle, Messages: x.Requests,
 	}
 	switch {
 	case x.Closing:
@@ -131,17 +135,20 @@ func requestsOf(listener string, x *http.ConnectionInfo) api.Connection {
 // sessionOf puts a connection by SMTP into words.
 func sessionOf(listener string, x *submission.ConnectionInfo) api.Connection {
 	c := api.Connection{
-		ID: x.Session, Direction: api.Incoming, State: clientStates[x.State], Protocol: "SMTP", Peer: x.Peer.String(), PeerName: x.Helo, Tenant: x.Tenant, User: x.User,
+		ID: x.Session, Direction: api.Incoming, State: clientStates[x.State], Protocol: "SMTP", Peer: x.Peer.String(),
+		PeerName: x.Helo, Tenant: x.Tenant, User: x.User,
 		Listener: listener, Since: x.Since, IdleSince: x.Idle, Messages: x.Messages, LastReply: api.ReplyOf(x.Last),
 	}
 	if x.TLS != nil {
-		c.TLS = &api.HostTLS{Version: strings.Replace(tls.VersionName(x.TLS.Version), "TLS ", "TLSv", 1), Cipher: tls.CipherSuiteName(x.TLS.CipherSuite)}
+		c.TLS = &api.HostTLS{Version: strings.Replace(tls.VersionName(x.TLS.Version), "TLS ", "TLSv", 1),
+			Cipher: tls.CipherSuiteName(x.TLS.CipherSuite)}
 	}
 	return c
 }
 
 var poolStates = [...]api.ConnectionState{
-	delivery.Opening: api.ConnectionOpening, delivery.Busy: api.ConnectionBusy, delivery.Idle: api.ConnectionIdle, delivery.Closing: api.ConnectionClosing,
+	delivery.Opening: api.ConnectionOpening, delivery.Busy: api.ConnectionBusy, delivery.Idle: api.ConnectionIdle,
+	delivery.Closing: api.ConnectionClosing,
 }
 
 // outgoing gives the first n of those to remote hosts that fit, behind an id, and counts all.
@@ -163,12 +170,15 @@ func (c Connections) outgoing(f *api.ConnectionFilter, after string, n int) (lis
 
 func outgoingOf(x *delivery.ConnectionInfo) api.Connection {
 	c := api.Connection{
-		ID: x.Session, Direction: api.Outgoing, State: poolStates[x.State], Protocol: "SMTP", Peer: api.AddressOf(x.Host.Addr), PeerName: x.Host.Name, Tenant: x.Tenant,
-		Site: x.Site, Provider: x.Provider, Source: x.Source, Backlog: x.Backlog, Mode: x.Mode, Window: x.Window, Since: x.Since, IdleSince: x.Idle,
+		ID: x.Session, Direction: api.Outgoing, State: poolStates[x.State], Protocol: "SMTP",
+		Peer: api.AddressOf(x.Host.Addr), PeerName: x.Host.Name, Tenant: x.Tenant,
+		Site: x.Site, Provider: x.Provider, Source: x.Source, Backlog: x.Backlog, Mode: x.Mode, Window: x.Window,
+		Since: x.Since, IdleSince: x.Idle,
 		Messages: x.Given, LastReply: api.ReplyOf(x.Last),
 	}
 	if t := x.Link.TLS; t.Version != "" {
-		c.TLS = &api.HostTLS{Version: t.Version, Cipher: t.Cipher, VerifiedBy: string(t.Verified), Unverified: t.Unverified, Certificate: t.Certificate}
+		c.TLS = &api.HostTLS{Version: t.Version, Cipher: t.Cipher, VerifiedBy: string(t.Verified),
+			Unverified: t.Unverified, Certificate: t.Certificate}
 	}
 	return c
 }
@@ -180,7 +190,8 @@ func (c Connections) CloseConnections(_ context.Context, q api.CloseConnections)
 		done = c.close(q.IDs)
 	}
 	if done.Connections == 0 {
-		return done, api.NotFound("those that are open: mta connections", "no open connection has the id %s", strings.Join(q.IDs, ", "))
+		return done, api.NotFound("those that are open: mta connections", "no open connection has the id %s",
+			strings.Join(q.IDs, ", "))
 	}
 	return done, nil
 }

@@ -115,7 +115,8 @@ func (t *Tracer) Watch(c delivery.Watched) *smtpclient.Trace {
 	var ws []*watcher
 	content := false
 	for _, w := range t.all() {
-		if !w.Clients && (w.Site == "" || strings.EqualFold(w.Site, c.Site)) && (w.Source == "" || w.Source == c.Source) {
+		if !w.Clients && (w.Site == "" || strings.EqualFold(w.Site, c.Site)) &&
+			(w.Source == "" || w.Source == c.Source) {
 			ws = append(ws, w)
 			content = content || w.Content
 		}
@@ -190,7 +191,9 @@ func (w *watcher) wants(t *smtpclient.Transaction) bool {
 	if t == nil || w.Tenant != "" && w.Tenant != t.Message.Tenant {
 		return false
 	}
-	return w.Recipient == "" || slices.ContainsFunc(t.Recipients, func(i int) bool { return sameRecipient(w.Recipient, t.Message.Recipients[i].Address) })
+	return w.Recipient == "" || slices.ContainsFunc(t.Recipients, func(i int) bool {
+		return sameRecipient(w.Recipient, t.Message.Recipients[i].Address)
+	})
 }
 
 // sameRecipient compares an address with one that is asked for, or with "@domain".

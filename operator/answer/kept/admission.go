@@ -25,15 +25,17 @@ func (a Admissions) Admission() api.Admission {
 	s := a.Gate.Status()
 	out := api.Admission{
 		Mode: s.Settings.Mode, Since: s.Since, Threshold: admission.Levels,
-		Pressures: []api.AdmissionPressure{}, Tiers: []api.AdmissionTier{}, Refusals: []api.AdmissionCount{}, OverQuota: a.overQuota(),
-		Held: s.Held, Remembered: s.Remembered, MemoryLimit: s.MemoryLimit,
+		Pressures: []api.AdmissionPressure{}, Tiers: []api.AdmissionTier{}, Refusals: []api.AdmissionCount{},
+		OverQuota: a.overQuota(),
+		Held:      s.Held, Remembered: s.Remembered, MemoryLimit: s.MemoryLimit,
 	}
 	if s.On {
 		n := &s.Now
 		out.Share, out.Reason, out.Threshold = n.Share, reason(n), float64(n.Level)+n.Part
 		out.Slots = api.AdmissionSlots{Limit: n.Limit, Why: n.Why, Used: n.Load.Busy, Waiting: n.Load.Waiting}
 		for _, p := range n.Pressures {
-			out.Pressures = append(out.Pressures, api.AdmissionPressure{Kind: p.Name, Value: p.Value, From: p.From, To: p.To, Share: p.Share})
+			out.Pressures = append(out.Pressures,
+				api.AdmissionPressure{Kind: p.Name, Value: p.Value, From: p.From, To: p.To, Share: p.Share})
 		}
 	}
 	for tier, c := range s.Totals {
@@ -51,7 +53,8 @@ func (a Admissions) Admission() api.Admission {
 		out.Tiers = append(out.Tiers, t)
 	}
 	for _, k := range s.Refusals {
-		out.Refusals = append(out.Refusals, api.AdmissionCount{Tenant: k.Tenant, Tier: k.Tier, Reason: k.Reason, Count: k.Count})
+		out.Refusals = append(out.Refusals,
+			api.AdmissionCount{Tenant: k.Tenant, Tier: k.Tier, Reason: k.Reason, Count: k.Count})
 	}
 	return out
 }
@@ -91,13 +94,15 @@ func (a Admissions) WhyRefused(_ context.Context, who string) (api.AdmissionVerd
 	if len(last) > 0 && last[0].Tenant == ask.Tenant {
 		ask.Tier = uint8(last[0].Tier)
 	}
-	v := api.AdmissionVerdict{Tenant: ask.Tenant, Tier: int(ask.Tier), Admitted: 1, Refused: len(last), Last: []api.AdmissionRefusal{}}
+	v := api.AdmissionVerdict{Tenant: ask.Tenant, Tier: int(ask.Tier), Admitted: 1, Refused: len(last),
+		Last: []api.AdmissionRefusal{}}
 	if s.On {
 		v.Share, v.Reason, v.Admitted = s.Now.Share, reason(&s.Now), a.Gate.Passes(v.Tier, v.Tenant)
 	}
 	for _, r := range last[:min(len(last), mostShown)] {
 		v.Last = append(v.Last, api.AdmissionRefusal{
-			Time: r.Time, Client: r.Client.String(), Sender: string(r.Sender), Tenant: r.Tenant, Tier: r.Tier, Cohort: r.Cohort, Reason: r.Reason, Held: r.Held.Seconds(),
+			Time: r.Time, Client: r.Client.String(), Sender: string(r.Sender), Tenant: r.Tenant, Tier: r.Tier,
+			Cohort: r.Cohort, Reason: r.Reason, Held: r.Held.Seconds(),
 		})
 	}
 	return v, nil
@@ -126,7 +131,8 @@ func (a Admissions) who(who string) (ask intake.AdmitRequest, match func(*admit.
 		return ask, func(r *admit.Refusal) bool { return strings.EqualFold(string(r.Sender), string(sender)) }, nil
 	}
 	if cfg.Tenant(who) == nil {
-		return ask, nil, api.NotFound("name an IP address, a sender's address, or a tenant of the configuration", "there is no tenant %q", who)
+		return ask, nil, api.NotFound("name an IP address, a sender's address, or a tenant of the configuration",
+			"there is no tenant %q", who)
 	}
 	ask.Tenant = who
 	return ask, func(r *admit.Refusal) bool { return r.Tenant == who }, nil

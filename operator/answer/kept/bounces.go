@@ -19,7 +19,9 @@ func (b Bounces) UnknownReplies(_ context.Context, provider *string) (api.Unknow
 	for _, of := range b.Unknown.List(provider) {
 		out := api.UnknownReplies{Provider: of.Provider, Count: of.Count, Samples: []api.UnknownSample{}}
 		for _, s := range of.Samples {
-			out.Samples = append(out.Samples, api.UnknownSample{Reply: *api.ReplyOf(s.Reply), Message: s.Message, Count: s.Count, First: s.First, Last: s.Last})
+			out.Samples = append(out.Samples,
+				api.UnknownSample{Reply: *api.ReplyOf(s.Reply), Message: s.Message, Count: s.Count,
+					First: s.First, Last: s.Last})
 		}
 		l.Unknown = append(l.Unknown, out)
 	}

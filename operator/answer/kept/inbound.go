@@ -17,7 +17,8 @@ func (i Inbound) Inbound(_ context.Context, after string, limit int) (api.Inboun
 	if after != "" {
 		var err error
 		if before, err = envelope.ParseID(after); err != nil {
-			return api.InboundList{}, api.Invalid("give --after what the page before ended with", "%q is not a valid cursor", after)
+			return api.InboundList{},
+				api.Invalid("give --after what the page before ended with", "%q is not a valid cursor", after)
 		}
 	}
 	s := i.Folder.Stats()
@@ -43,14 +44,16 @@ func (i Inbound) InboundMail(_ context.Context, id string) (api.InboundMail, []b
 	}
 	k, content, err := i.Folder.Get(parsed)
 	if errors.Is(err, inbox.ErrNotKept) {
-		return api.InboundMail{}, nil, api.NotFound("see what is kept: mta bounce list", "no inbound mail with the id %s is kept", id)
+		return api.InboundMail{}, nil,
+			api.NotFound("see what is kept: mta bounce list", "no inbound mail with the id %s is kept", id)
 	}
 	return keptMail(&k), content, err
 }
 
 func keptMail(k *inbox.KeptMail) api.InboundMail {
 	m := api.InboundMail{
-		ID: k.ID.String(), Time: k.Time, Kind: k.Kind, Sender: string(k.Sender), Recipients: []string{}, Peer: k.Peer, Helo: k.Helo,
+		ID: k.ID.String(), Time: k.Time, Kind: k.Kind, Sender: string(k.Sender), Recipients: []string{},
+		Peer: k.Peer, Helo: k.Helo,
 		Size: k.Size, From: k.From, Subject: k.Subject, Message: k.Message,
 	}
 	for _, a := range k.Recipients {

@@ -64,7 +64,8 @@ func APIKey(k *auth.Key, now time.Time) api.APIKey {
 	for _, p := range k.From {
 		from = append(from, p.String())
 	}
-	return api.APIKey{ID: k.ID(), Tenant: k.Tenant, Name: k.Name, Scopes: k.Scopes.Names(), From: from, Created: k.Created, Expires: k.Expires, Replaced: k.Replaced, State: k.State(now)}
+	return api.APIKey{ID: k.ID(), Tenant: k.Tenant, Name: k.Name, Scopes: k.Scopes.Names(), From: from,
+		Created: k.Created, Expires: k.Expires, Replaced: k.Replaced, State: k.State(now)}
 }
 
 func (a Keys) AddAPIKey(_ context.Context, add api.AddAPIKey) (api.NewAPIKey, error) {
@@ -174,7 +175,8 @@ func keyError(err error) error {
 	case errors.As(err, &mode):
 		return api.Unavailable(mode.Remedy(), "%v", err)
 	case errors.Is(err, fs.ErrPermission):
-		return api.Unavailable("run 'mta key' as the owner of the file, or let the relay's user write it and its directory", "%v", err)
+		return api.Unavailable(
+			"run 'mta key' as the owner of the file, or let the relay's user write it and its directory", "%v", err)
 	case errors.Is(err, auth.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return api.NotFound("the keys: mta key list", "%v", err)
 	case errors.Is(err, auth.ErrAmbiguous):

@@ -67,8 +67,9 @@ func (f LogFiles) Newest(ctx context.Context, q api.LogQuery, after string, limi
 
 func logQuery(q api.LogQuery) accounting.Query {
 	out := accounting.Query{
-		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant, Classes: q.Classes,
-		Since: q.Since, Until: q.Until, Last: q.Last, Follow: q.Follow,
+		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant,
+		Classes: q.Classes,
+		Since:   q.Since, Until: q.Until, Last: q.Last, Follow: q.Follow,
 	}
 	for _, t := range q.Types {
 		out.Types = append(out.Types, accounting.Type(t))

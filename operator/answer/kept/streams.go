@@ -26,7 +26,8 @@ func streamWords(s *events.Status) api.Stream {
 	return api.Stream{
 		Name: s.Name, To: s.To, State: s.State, At: s.At.String(),
 		LagEvents: s.LagEvents, LagBytes: s.LagBytes, LagSeconds: s.Lag.Seconds(), Rate: s.Rate,
-		Delivered: s.Delivered, Requests: s.Batches, Failures: s.Failures, Refused: s.Refused, Gaps: s.Gaps, Uncounted: s.Uncounted, Lost: s.Lost,
+		Delivered: s.Delivered, Requests: s.Batches, Failures: s.Failures, Refused: s.Refused, Gaps: s.Gaps,
+		Uncounted: s.Uncounted, Lost: s.Lost,
 		LastError: s.LastError, ErrorAt: s.ErrorAt, NextTry: s.NextTry,
 	}
 }
@@ -38,7 +39,8 @@ func (a Streams) Stream(_ context.Context, name string) (api.Stream, error) {
 	}
 	one := streamWords(&s)
 	for _, e := range refused {
-		one.SetAside = append(one.SetAside, api.SetAside{EventID: e.Event, Type: e.Type, ID: e.Message, Reason: e.Reason, At: e.At})
+		one.SetAside = append(one.SetAside,
+			api.SetAside{EventID: e.Event, Type: e.Type, ID: e.Message, Reason: e.Reason, At: e.At})
 	}
 	return one, nil
 }

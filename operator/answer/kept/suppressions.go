@@ -19,7 +19,8 @@ type Suppressions struct {
 	Config func() *config.Config
 }
 
-func (s Suppressions) Suppressions(ctx context.Context, f api.SuppressionFilter, after string, limit int) (api.SuppressionList, error) {
+func (s Suppressions) Suppressions(ctx context.Context, f api.SuppressionFilter, after string,
+	limit int) (api.SuppressionList, error) {
 	q, err := query(&f)
 	if err != nil {
 		return api.SuppressionList{}, err
@@ -42,7 +43,8 @@ func query(f *api.SuppressionFilter) (suppression.Query, error) {
 }
 
 // pageOf gives a page of a list, and the cursor of the next one.
-func pageOf(ctx context.Context, list *suppression.List, q suppression.Query, after string, limit int) (page []api.Suppression, next string, err error) {
+func pageOf(ctx context.Context, list *suppression.List, q suppression.Query, after string,
+	limit int) (page []api.Suppression, next string, err error) {
 	from, err := parseCursor(after)
 	if err != nil {
 		return nil, "", err
@@ -67,7 +69,8 @@ func parseCursor(text string) (suppression.Key, error) {
 	escaped, address, ok := strings.Cut(text, ":")
 	tenant, err := url.QueryUnescape(escaped)
 	if !ok || err != nil {
-		return suppression.Key{}, api.Invalid("give --after what the page before ended with", "%q is not a valid cursor", text)
+		return suppression.Key{},
+			api.Invalid("give --after what the page before ended with", "%q is not a valid cursor", text)
 	}
 	return suppression.Key{Tenant: tenant, Address: address}, nil
 }
@@ -77,7 +80,8 @@ func controlSuppressions(entries []suppression.Entry) []api.Suppression {
 	for i, e := range entries {
 		out[i] = api.Suppression{
 			Address: e.Address, Tenant: e.Tenant, Reason: e.Reason,
-			Source: api.SuppressionSource(e.Source), Class: e.Class, Provider: e.Provider, Added: e.Added, Expires: e.Expires,
+			Source: api.SuppressionSource(e.Source), Class: e.Class, Provider: e.Provider, Added: e.Added,
+			Expires: e.Expires,
 		}
 	}
 	return out
@@ -122,7 +126,8 @@ func (s Suppressions) Suppress(ctx context.Context, c api.Suppress) (api.Suppres
 	for i, e := range c.Suppressions {
 		entries[i] = suppression.Entry{
 			Key: suppression.KeyOf(e.Tenant, envelope.Address(e.Address)), Reason: e.Reason,
-			Source: suppression.Source(e.Source), Class: e.Class, Provider: e.Provider, Added: e.Added, Expires: e.Expires,
+			Source: suppression.Source(e.Source), Class: e.Class, Provider: e.Provider, Added: e.Added,
+			Expires: e.Expires,
 		}
 	}
 	add := s.List.Add
@@ -161,14 +166,16 @@ func (s Suppressions) Unsuppress(ctx context.Context, a api.Unsuppress) (api.Uns
 }
 
 func (s Suppressions) UnsuppressMatching(ctx context.Context, sel api.SuppressionSelection) (api.Unsuppressed, error) {
-	n, err := s.selected(ctx, sel, s.List, func(ctx context.Context, q suppression.Query, agree func(int) error) (int, error) {
-		return s.List.Take(ctx, q, agree, nil)
-	})
+	n, err := s.selected(ctx, sel, s.List,
+		func(ctx context.Context, q suppression.Query, agree func(int) error) (int, error) {
+			return s.List.Take(ctx, q, agree, nil)
+		})
 	return api.Unsuppressed{Removed: n}, err
 }
 
 // selected does something to the entries of a list that are selected, or only counts them.
-func (s Suppressions) selected(ctx context.Context, sel api.SuppressionSelection, list *suppression.List, do func(context.Context, suppression.Query, func(int) error) (int, error)) (int, error) {
+func (s Suppressions) selected(ctx context.Context, sel api.SuppressionSelection, list *suppression.List,
+	do func(context.Context, suppression.Query, func(int) error) (int, error)) (int, error) {
 	q, err := query(&sel.SuppressionFilter)
 	if err != nil {
 		return 0, err
@@ -183,7 +190,8 @@ func (s Suppressions) selected(ctx context.Context, sel api.SuppressionSelection
 	return do(ctx, q, agree)
 }
 
-func (s Suppressions) PendingSuppressions(ctx context.Context, f api.SuppressionFilter, after string, limit int) (api.PendingList, error) {
+func (s Suppressions) PendingSuppressions(ctx context.Context, f api.SuppressionFilter, after string,
+	limit int) (api.PendingList, error) {
 	q, err := query(&f)
 	if err != nil {
 		return api.PendingList{}, err

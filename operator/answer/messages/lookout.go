@@ -34,10 +34,13 @@ const askedAtOnce = 200
 
 // LookOut asks delivery for the messages of a page, as far as the queue has handed them out.
 func (m *Messages) LookOut(items ...queue.Item) *Lookout {
-	k := &Lookout{m: m, where: make(map[envelope.ID]delivery.Whereabouts), lanes: make(map[parking.Line]Position), sites: make(map[string]Position)}
+	k := &Lookout{m: m, where: make(map[envelope.ID]delivery.Whereabouts), lanes: make(map[parking.Line]Position),
+		sites: make(map[string]Position)}
 	var out []envelope.ID
 	for i := range items {
-		if slices.ContainsFunc(items[i].Recipients, func(rc queue.ItemRecipient) bool { return rc.State == queue.StateLeased }) {
+		if slices.ContainsFunc(items[i].Recipients, func(rc queue.ItemRecipient) bool {
+			return rc.State == queue.StateLeased
+		}) {
 			out = append(out, items[i].ID)
 		}
 	}
@@ -63,7 +66,8 @@ func (k *Lookout) Of(it *queue.Item, rc *queue.ItemRecipient) Position {
 
 // PausedBy returns the pause that keeps a waiting recipient, and its end.
 func (k *Lookout) PausedBy(it *queue.Item, rc *queue.ItemRecipient) (why string, until time.Time, paused bool) {
-	key := k.m.Pauses.Keeps(it.Tenant, k.m.Policy().Config.PoolBy(WayOf(k.m.Policy().Config, it, rc)), rc.Address.Domain())
+	key := k.m.Pauses.Keeps(it.Tenant, k.m.Policy().Config.PoolBy(WayOf(k.m.Policy().Config, it, rc)),
+		rc.Address.Domain())
 	return k.m.Pauses.Why(cmp.Or(key, rc.Line.Key))
 }
 
@@ -153,7 +157,9 @@ func (k *Lookout) Parked(rc *queue.ItemRecipient) Position {
 // from other sources are left out: their obstacles are not its own.
 func keptBy(line parking.Line, lanes []delivery.LaneInfo) (why string, until time.Time) {
 	if line.Source != "" {
-		lanes = slices.DeleteFunc(slices.Clone(lanes), func(l delivery.LaneInfo) bool { return l.Source != line.Source })
+		lanes = slices.DeleteFunc(slices.Clone(lanes), func(l delivery.LaneInfo) bool {
+			return l.Source != line.Source
+		})
 	}
 	if why, until = WhyIn(lanes); why == "" {
 		return "waits for its turn at " + line.Name, time.Time{}
@@ -235,7 +241,8 @@ func (m *Messages) inState(f *queue.Filter, s api.State) bool {
 	f.States = states
 	if slices.Contains(states, queue.StateLeased) {
 		f.Leased = func(id envelope.ID, recipient int, ending bool) bool {
-			return m.stateOf(queue.RecipientState{ID: id, Recipient: recipient, State: queue.StateLeased, Ending: ending}) == s
+			return m.stateOf(queue.RecipientState{ID: id, Recipient: recipient, State: queue.StateLeased,
+				Ending: ending}) == s
 		}
 	}
 	return true

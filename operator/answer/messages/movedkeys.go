@@ -15,9 +15,9 @@ import (
 	"example.org/mta/submission/intake"
 )
 
-// KeyStore is what the queue knows of requests that have a key: those that this relay has taken, and, under RequestKey.Moved,
-// those of other relays whose keys were imported. The latter are records of imports, whose answer is an exported.Key: so
-// nothing takes the ids of another relay for those of this one.
+// KeyStore is what the queue knows of requests that have a key: those that this relay has taken, and, under
+// RequestKey.Moved, those of other relays whose keys were imported. The latter are records of imports, whose answer is
+// an exported.Key: so nothing takes the ids of another relay for those of this one.
 type KeyStore struct{ Queue *queue.Queue }
 
 // Keyed implements intake.RepeatStore.
@@ -30,12 +30,13 @@ func (s KeyStore) Keyed(key intake.RequestKey) (intake.StoredRequest, bool, erro
 	if err != nil { // it is none
 		return intake.StoredRequest{}, false, nil
 	}
-	return intake.StoredRequest{Request: [16]byte(k.Request), IDs: ids, Whole: k.Whole, Answer: k.Answer, Until: known.Until}, true, nil
+	return intake.StoredRequest{Request: [16]byte(k.Request), IDs: ids, Whole: k.Whole, Answer: k.Answer,
+		Until: known.Until}, true, nil
 }
 
 const (
-	// maxSecrets is how many relays there can be whose keys are known, and secretKept is how long their secrets are kept
-	// beyond their keys.
+	// maxSecrets is how many relays there can be whose keys are known, and secretKept is how long their secrets are
+	// kept beyond their keys.
 	maxSecrets = 64
 	secretKept = 7 * 24 * time.Hour
 	// keysAtOnce and answersAtOnce bound a file of keys: their number, and the octets of their answers.
@@ -94,8 +95,8 @@ func (s KeyStore) keepSecret(secret string, until time.Time) error {
 	return s.keep(secretKey(free), []byte(secret), until.Add(secretKept))
 }
 
-// exportKeys writes the keys of a tenant, or all where that is "". Keys that earlier versions of this program have made are
-// not among them: they don't have a tenant.
+// exportKeys writes the keys of a tenant, or all where that is "". Keys that earlier versions of this program have made
+// are not among them: they don't have a tenant.
 func (m *Moves) exportKeys(out *exported.Writer, tenant string) error {
 	shares := m.Repeats.Shares(tenant)
 	fits := func(key queue.Key) bool {
@@ -112,7 +113,8 @@ func (m *Moves) exportKeys(out *exported.Writer, tenant string) error {
 		return err
 	}
 	err := m.Queue.Keys(fits, func(key queue.Key, known *queue.Keyed) error {
-		k := &exported.Key{Key: key[:], Secret: []byte(m.Repeats.Secret()), Request: known.Request[:], Whole: known.Whole, Answer: known.Answer, Until: known.Until.UTC()}
+		k := &exported.Key{Key: key[:], Secret: []byte(m.Repeats.Secret()), Request: known.Request[:],
+			Whole: known.Whole, Answer: known.Answer, Until: known.Until.UTC()}
 		if known.Request == key {
 			var err error
 			if k, _, err = exported.DecodeKey(known.Answer); err != nil { // it is none

@@ -22,8 +22,8 @@ import (
 	"example.org/mta/submission/intake"
 )
 
-// Receptions observes the messages that an import brings into the queue: Accepting is called before the commit of each, and
-// then one of the others.
+// Receptions observes the messages that an import brings into the queue: Accepting is called before the commit of each,
+// and then one of the others.
 type Receptions interface {
 	Accepting(*envelope.Message)
 	Received(*envelope.Message)
@@ -57,8 +57,10 @@ func (m *Moves) Export(ctx context.Context, w io.Writer, f api.Filter) error {
 		return err
 	}
 	cfg := m.Policy().Config
-	out := exported.NewWriter(w, exported.Summary{Node: cfg.NodeID, Hostname: cfg.Hostname, Program: m.Version, At: m.Now().UTC()})
-	if of := (api.Filter{Tenant: f.Tenant, State: f.State}); of.String() == f.String() { // clients move, not single messages
+	out := exported.NewWriter(w,
+		exported.Summary{Node: cfg.NodeID, Hostname: cfg.Hostname, Program: m.Version, At: m.Now().UTC()})
+	// clients move, not single messages
+	if of := (api.Filter{Tenant: f.Tenant, State: f.State}); of.String() == f.String() {
 		if err := m.exportKeys(out, f.Tenant); err != nil {
 			return err
 		}
@@ -87,7 +89,8 @@ func (m *Moves) Export(ctx context.Context, w io.Writer, f api.Filter) error {
 	if err != nil {
 		return err
 	}
-	return out.Close(exported.Summary{InDelivery: left.InDelivery, Ending: left.Ending, Unreadable: left.Unreadable + damaged})
+	return out.Close(exported.Summary{InDelivery: left.InDelivery, Ending: left.Ending,
+		Unreadable: left.Unreadable + damaged})
 }
 
 // exportedOf converts a message for an archive.
@@ -95,7 +98,8 @@ func exportedOf(x *queue.Exported) *exported.Message {
 	recipients := make([]exported.Recipient, len(x.Recipients))
 	for i, index := range x.Recipients {
 		s := &x.Standings[i]
-		recipients[i] = exported.Recipient{Index: index, Attempts: s.Attempts, Next: s.Due, Held: s.Held, Warned: s.Warned, Site: s.Site}
+		recipients[i] = exported.Recipient{Index: index, Attempts: s.Attempts, Next: s.Due, Held: s.Held,
+			Warned: s.Warned, Site: s.Site}
 		if s.Tried {
 			recipients[i].Last = exported.AttemptOf(s.Last.Reply, s.Last.Via, s.Last.Detour)
 		}
@@ -106,7 +110,8 @@ func exportedOf(x *queue.Exported) *exported.Message {
 // Import implements api.Moves.
 func (m *Moves) Import(ctx context.Context, r io.Reader, opts api.ImportOptions) (done api.Imported, err error) {
 	if !m.importing.TryLock() {
-		return done, &api.Error{Status: http.StatusConflict, Message: "another import is under way", Hint: "wait for its end"}
+		return done, &api.Error{Status: http.StatusConflict, Message: "another import is under way",
+			Hint: "wait for its end"}
 	}
 	defer m.importing.Unlock()
 	im := importer{to: m, opts: opts, cfg: m.Policy().Config, seen: map[string]bool{}}
@@ -157,11 +162,14 @@ func (im *importer) all(ctx context.Context, in *exported.Reader) error {
 // message takes a message, or counts why not. An error ends the import.
 func (im *importer) message(m *exported.Message, content *exported.Content) error {
 	if len(im.seen) == maxImport {
-		return &exported.Error{Place: "message " + m.ID, Problem: fmt.Sprintf("more than %d messages are in one request", maxImport), Remedy: "send them in several archives, as 'mta queue import' does"}
+		return &exported.Error{Place: "message " + m.ID,
+			Problem: fmt.Sprintf("more than %d messages are in one request", maxImport),
+			Remedy:  "send them in several archives, as 'mta queue import' does"}
 	}
 	name := m.Node + "/" + m.ID
 	if im.seen[name] {
-		return &exported.Error{Place: "message " + m.ID, Problem: "the archive has it twice", Remedy: "import archives that 'mta queue export' has written"}
+		return &exported.Error{Place: "message " + m.ID, Problem: "the archive has it twice",
+			Remedy: "import archives that 'mta queue export' has written"}
 	}
 	im.seen[name] = true
 	p, err := im.plan(m)
@@ -207,7 +215,9 @@ func (im *importer) commit(m *exported.Message, p *part, draft *queue.Draft) err
 	r.Receptions.Accepting(p.message)
 	if _, err := r.Queue.CommitBatch(b); err != nil {
 		r.Receptions.Refused(p.message)
-		return api.Unavailable("look at 'mta status' and the log, and import again: messages that were taken are not taken twice", "message %s: %v", m.ID, err)
+		return api.Unavailable(
+			"look at 'mta status' and the log, and import again: messages that were taken are not taken twice",
+			"message %s: %v", m.ID, err)
 	}
 	r.Receptions.Received(p.message)
 	im.took(m, p)
@@ -224,7 +234,8 @@ func (im *importer) took(m *exported.Message, p *part) {
 	im.done.Recipients += len(p.taken)
 	im.done.There += len(p.there)
 	if !im.opts.DryRun {
-		im.done.Receipt = append(im.done.Receipt, api.MovedMessage{Node: m.Node, ID: m.ID, Recipients: sorted(p.there, p.taken)})
+		im.done.Receipt = append(im.done.Receipt,
+			api.MovedMessage{Node: m.Node, ID: m.ID, Recipients: sorted(p.there, p.taken)})
 	}
 }
 
@@ -237,7 +248,8 @@ func sorted(lists ...[]int) []int {
 func (im *importer) refuse(m *exported.Message, why, remedy string) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	im.done.Refused = append(im.done.Refused, api.Refused{Node: m.Node, ID: m.ID, Recipients: len(m.Recipients), Why: why, Remedy: remedy})
+	im.done.Refused = append(im.done.Refused,
+		api.Refused{Node: m.Node, ID: m.ID, Recipients: len(m.Recipients), Why: why, Remedy: remedy})
 }
 
 // refusal is why a message can't be taken by this relay.
@@ -261,8 +273,8 @@ func (p *part) answer() (b []byte) {
 	return b
 }
 
-// importKey names a part of a message of another relay. The content is in it, since two relays may have the same nodeid by
-// mistake. It needs no secret: only operators import, and keys of clients are sums with one.
+// importKey names a part of a message of another relay. The content is in it, since two relays may have the same nodeid
+// by mistake. It needs no secret: only operators import, and keys of clients are sums with one.
 func importKey(m *exported.Message, n uint32) (k queue.Key) {
 	h := sha256.New()
 	fmt.Fprintf(h, "mta queue import\x00%s\x00%s\x00%s\x00%d", m.Node, m.ID, m.SHA256, n)
@@ -285,7 +297,8 @@ func (im *importer) plan(m *exported.Message) (*part, error) {
 		p.key = importKey(m, n)
 		k, ok, err := im.to.Queue.Keyed(p.key)
 		if err != nil {
-			return nil, api.Unavailable("look at the log, and import again", "finding out whether message %s was imported before: %v", m.ID, err)
+			return nil, api.Unavailable("look at the log, and import again",
+				"finding out whether message %s was imported before: %v", m.ID, err)
 		}
 		if !ok || !k.Whole {
 			break
@@ -310,7 +323,8 @@ func (im *importer) plan(m *exported.Message) (*part, error) {
 		p.taken = append(p.taken, r.Index)
 		full.Recipients = append(full.Recipients, recipients[i])
 		p.standings = append(p.standings, queue.Standing{
-			Attempts: r.Attempts, Due: r.Next, Held: (r.Held || im.opts.Hold) && !im.opts.Release, Warned: r.Warned, Site: r.Site,
+			Attempts: r.Attempts, Due: r.Next, Held: (r.Held || im.opts.Hold) && !im.opts.Release,
+			Warned: r.Warned, Site: r.Site,
 			Tried: r.Last != nil, Last: queue.Attempt{Reply: reply, Via: via, Detour: detour},
 		})
 	}
@@ -362,7 +376,8 @@ func (im *importer) welcome(m *exported.Message) error {
 	}
 	for _, r := range it.Recipients {
 		if address, ok := coming[r.Index]; ok && address == string(r.Address) {
-			return &refusal{"it is in the queue of this relay, which it was exported from", "remove it there first: 'mta queue remove " + m.ID + "'"}
+			return &refusal{"it is in the queue of this relay, which it was exported from",
+				"remove it there first: 'mta queue remove " + m.ID + "'"}
 		}
 	}
 	return nil
@@ -374,7 +389,8 @@ func (m *Moves) RemoveMoved(_ context.Context, c api.RemoveMoved) (done api.Move
 	sel := queue.Selector{Counted: new(queue.Counted)}
 	for _, m := range c.Receipt {
 		if m.Node != node {
-			return done, api.Invalid("remove it at the relay that it was exported from", "the receipt is for mail of node %s, and this is node %s", m.Node, node)
+			return done, api.Invalid("remove it at the relay that it was exported from",
+				"the receipt is for mail of node %s, and this is node %s", m.Node, node)
 		}
 		id, err := envelope.ParseID(m.ID)
 		if err != nil {

@@ -69,7 +69,8 @@ func (m *Messages) States() map[string]int64 {
 	s := m.Queue.Stats()
 	active := min(int64(m.Delivery.Counts().Carried), s.Leased)
 	return map[string]int64{
-		string(api.StateDue): s.Due, string(api.StateWaiting): s.Parked + s.Leased - active, string(api.StateActive): active,
+		string(api.StateDue): s.Due, string(api.StateWaiting): s.Parked + s.Leased - active,
+		string(api.StateActive):   active,
 		string(api.StateDeferred): s.Deferred, string(api.StateHeld): s.Held, string(api.StateEnding): s.Ending,
 		string(api.StateUnreadable): s.Unreadable,
 	}
@@ -180,7 +181,8 @@ func (m *Messages) Get(_ context.Context, text string) (api.Item, error) {
 		return api.Item{}, NotQueued(id, err)
 	}
 	out := m.item(&it, m.LookOut(it), 0)
-	out.User, out.HeloName, out.Protocol, out.Session, out.EnvID = it.User, it.HeloName, it.Protocol, it.Session, it.EnvID
+	out.User, out.HeloName, out.Protocol, out.Session, out.EnvID = it.User, it.HeloName, it.Protocol,
+		it.Session, it.EnvID
 	out.Expires, out.Meta, out.Pool, out.Key = it.Expires, json.RawMessage(it.Meta), it.Pool, it.APIKey
 	return out, nil
 }
@@ -233,7 +235,9 @@ func (m *Messages) Change(_ context.Context, c api.Change) (api.Changed, error) 
 		done.Recipients, err = m.reroute(&sel, c)
 	default:
 		action := queueActions[c.Action]
-		if err = m.expect(&sel, c.Intent, func() (*queue.Counted, error) { return m.Queue.Count(sel, action) }); err == nil {
+		if err = m.expect(&sel, c.Intent, func() (*queue.Counted, error) {
+			return m.Queue.Count(sel, action)
+		}); err == nil {
 			done.Recipients, err = m.Queue.Change(sel, action, c.DryRun)
 		}
 	}
@@ -253,8 +257,9 @@ func (m *Messages) Change(_ context.Context, c api.Change) (api.Changed, error) 
 	return done, err
 }
 
-// expect counts what is selected, where a number is expected, and selects exactly what it has counted: what comes into the
-// queue meanwhile, or into the state that was asked for, is not touched. If it is another number, that is the error.
+// expect counts what is selected, where a number is expected, and selects exactly what it has counted: what comes into
+// the queue meanwhile, or into the state that was asked for, is not touched. If it is another number, that is the
+// error.
 func (m *Messages) expect(sel *queue.Selector, in api.Intent, count func() (*queue.Counted, error)) error {
 	if in.Expect == nil || in.DryRun {
 		return nil

@@ -21,10 +21,14 @@ func (m *Messages) reroute(sel *queue.Selector, c api.Change) (int, error) {
 	if c.Route != "" {
 		var err error
 		if to.Route, err = envelope.ToASCII(strings.ToLower(c.Route)); err != nil || !cfg.HasRoute(to.Route) {
-			return 0, api.NotFound("a route is that of a domain block: domain \"smarthost.example\" { route = [\"smtp://192.0.2.25\"] }", "the configuration has no route for %s", c.Route)
+			return 0, api.NotFound(
+				"a route is that of a domain block: domain \"smarthost.example\" { route = [\"smtp://192.0.2.25\"] }",
+				"the configuration has no route for %s", c.Route)
 		}
 	}
-	if err := m.expect(sel, c.Intent, func() (*queue.Counted, error) { return m.Queue.CountReroute(*sel, to) }); err != nil {
+	if err := m.expect(sel, c.Intent, func() (*queue.Counted, error) {
+		return m.Queue.CountReroute(*sel, to)
+	}); err != nil {
 		return 0, err
 	}
 	return m.Queue.Reroute(*sel, to, c.DryRun)

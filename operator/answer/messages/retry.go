@@ -25,7 +25,9 @@ func (m *Messages) retry(sel *queue.Selector, c api.Change) (done api.Changed, e
 	case c.Now:
 		action = queue.RetryHeld
 	}
-	if err := m.expect(sel, c.Intent, func() (*queue.Counted, error) { return m.Queue.Count(asked, action) }); err != nil {
+	if err := m.expect(sel, c.Intent, func() (*queue.Counted, error) {
+		return m.Queue.Count(asked, action)
+	}); err != nil {
 		return done, err
 	}
 	if c.Now && !c.DryRun {
@@ -97,7 +99,8 @@ func (m *Messages) inTheWay(key parking.Key) (x api.Obstacle) {
 	}
 	if why, until, waits := m.Warmups.ThrottledBy(parking.Line{Key: key}); waits {
 		x = api.Obstacle{Why: strings.TrimPrefix(why, "waits for "), Until: until, Stays: true}
-		if source, s, _, _, known := m.Warmups.Awaited(parking.Line{Key: key}); known && s.State == string(api.WarmupPaused) {
+		if source, s, _, _, known := m.Warmups.Awaited(parking.Line{Key: key}); known &&
+			s.State == string(api.WarmupPaused) {
 			x.Remedy = "mta warmup resume " + source
 		}
 		return x

@@ -67,8 +67,10 @@ func (m *Messages) countedStates() queue.Counts {
 	ending.Add(&by[queue.StateEnding])
 	var c queue.Counts
 	for state, n := range map[api.State]*queue.Count{
-		api.StateDue: &by[queue.StateDue], api.StateDeferred: &by[queue.StateDeferred], api.StateHeld: &by[queue.StateHeld],
-		api.StateUnreadable: &by[queue.StateUnreadable], api.StateWaiting: &waiting, api.StateActive: &active, api.StateEnding: &ending,
+		api.StateDue: &by[queue.StateDue], api.StateDeferred: &by[queue.StateDeferred],
+		api.StateHeld:       &by[queue.StateHeld],
+		api.StateUnreadable: &by[queue.StateUnreadable], api.StateWaiting: &waiting, api.StateActive: &active,
+		api.StateEnding: &ending,
 	} {
 		if n.Total > 0 {
 			row := queue.Row{Name: string(state)}
@@ -115,7 +117,9 @@ func (m *Messages) naming(by api.SummaryBy) queue.Naming {
 	case api.BySource:
 		return queue.Naming{Line: func(l parking.Line) string { return l.Source }}
 	case api.ByDomain:
-		return queue.Naming{Envelope: func(m *envelope.Message, i int) string { return strings.ToLower(m.Recipients[i].Address.Domain()) }}
+		return queue.Naming{Envelope: func(m *envelope.Message, i int) string {
+			return strings.ToLower(m.Recipients[i].Address.Domain())
+		}}
 	case api.ByTenant:
 		return queue.Naming{Envelope: func(m *envelope.Message, _ int) string { return m.Tenant }}
 	case api.ByCampaign:
@@ -123,7 +127,9 @@ func (m *Messages) naming(by api.SummaryBy) queue.Naming {
 	case api.ByState:
 		return queue.Naming{State: func(s queue.RecipientState) string { return string(m.stateOf(s)) }}
 	case api.BySenderDomain:
-		return queue.Naming{Envelope: func(m *envelope.Message, _ int) string { return strings.ToLower(m.Sender.Domain()) }}
+		return queue.Naming{Envelope: func(m *envelope.Message, _ int) string {
+			return strings.ToLower(m.Sender.Domain())
+		}}
 	}
 	return queue.Naming{Line: func(l parking.Line) string { return l.Key.String() }}
 }

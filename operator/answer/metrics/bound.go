@@ -34,7 +34,9 @@ func (b bounded) Gather() ([]*dto.MetricFamily, error) {
 			omitted += trim(f, share)
 		}
 	}
-	i, _ := slices.BinarySearchFunc(families, omittedName, func(f *dto.MetricFamily, name string) int { return strings.Compare(f.GetName(), name) })
+	i, _ := slices.BinarySearchFunc(families, omittedName, func(f *dto.MetricFamily, name string) int {
+		return strings.Compare(f.GetName(), name)
+	})
 	return slices.Insert(families, i, omittedFamily(omitted)), err
 }
 
@@ -86,6 +88,8 @@ func trim(f *dto.MetricFamily, most int) (omitted int) {
 }
 
 func omittedFamily(n int) *dto.MetricFamily {
-	name, help, kind, v := omittedName, "Series that are not shown, since there are more than 10,000.", dto.MetricType_GAUGE, float64(n)
-	return &dto.MetricFamily{Name: &name, Help: &help, Type: &kind, Metric: []*dto.Metric{{Gauge: &dto.Gauge{Value: &v}}}}
+	name, help, kind, v := omittedName, "Series that are not shown, since there are more than 10,000.",
+		dto.MetricType_GAUGE, float64(n)
+	return &dto.MetricFamily{Name: &name, Help: &help, Type: &kind,
+		Metric: []*dto.Metric{{Gauge: &dto.Gauge{Value: &v}}}}
 }

@@ -1,6 +1,6 @@
-// Package metrics shows the figures of the relay's parts to Prometheus. It reads the parts' own counters when Prometheus
-// asks, so that counting costs mail nothing. Each metric is a row of a table: see tables.txt. Histograms, which nothing
-// but Prometheus needs, are in package tally.
+// Package metrics shows the figures of the relay's parts to Prometheus. It reads the parts' own counters when
+// Prometheus asks, so that counting costs mail nothing. Each metric is a row of a table: see tables.txt. Histograms,
+// which nothing but Prometheus needs, are in package tally.
 package metrics
 
 import (
@@ -32,7 +32,8 @@ var tables = sync.OnceValue(func() map[string][]row {
 		default:
 			name, rest, _ := strings.Cut(line, "|")
 			value, help, _ := strings.Cut(rest, "|")
-			all[part] = append(all[part], row{strings.TrimSpace(name), strings.TrimSpace(value), strings.TrimSpace(help)})
+			all[part] = append(all[part],
+				row{strings.TrimSpace(name), strings.TrimSpace(value), strings.TrimSpace(help)})
 		}
 	}
 	return all

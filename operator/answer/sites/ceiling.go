@@ -79,7 +79,8 @@ func (c *domainCase) ownBounds(able []sourceCase) []bound {
 // scopeBounds adds what the rates of a scope allow: messages, and connections full of messages.
 func scopeBounds(bounds []bound, s delivery.Scope, scope string, l *delivery.Limits) []bound {
 	if !s.MessageRate.Unlimited() {
-		bounds = append(bounds, bound{rateOf(s.MessageRate), fmt.Sprintf("max_message_rate %v of %s", s.MessageRate, scope)})
+		bounds = append(bounds,
+			bound{rateOf(s.MessageRate), fmt.Sprintf("max_message_rate %v of %s", s.MessageRate, scope)})
 	}
 	if n := l.MaxDeliveriesPerConnection; !s.ConnectionRate.Unlimited() && n > 0 {
 		bounds = append(bounds, bound{

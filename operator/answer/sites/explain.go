@@ -25,7 +25,8 @@ func (d *Sites) Explain(ctx context.Context, q api.ExplainQuery) (api.Explanatio
 	if err := blocks.Check(d.Policy().Config, "tenant", q.Tenant); q.Tenant != "" && err != nil {
 		return api.Explanation{}, err
 	}
-	return api.Explanation{Destinations: []api.Destination{d.explainDomain(ctx, q.Domain, q.Tenant, d.Policy().Config.PoolBy(config.Way{Tenant: q.Tenant, Domain: q.Domain}), d.queuedByKey())}}, nil
+	return api.Explanation{Destinations: []api.Destination{d.explainDomain(ctx, q.Domain, q.Tenant,
+		d.Policy().Config.PoolBy(config.Way{Tenant: q.Tenant, Domain: q.Domain}), d.queuedByKey())}}, nil
 }
 
 func (d *Sites) explainMessage(ctx context.Context, text string) (api.Explanation, error) {
@@ -81,7 +82,8 @@ func (d *Sites) explainMessage(ctx context.Context, text string) (api.Explanatio
 	k := d.Messages.LookOut(it)
 	for i := range shown {
 		rc := &shown[i]
-		r := recipientCase{rc: rc, status: d.Messages.Recipient(&it, k, rc), destination: byWay[wayOf(rc)], where: &where, known: known, relay: d}
+		r := recipientCase{rc: rc, status: d.Messages.Recipient(&it, k, rc), destination: byWay[wayOf(rc)],
+			where: &where, known: known, relay: d}
 		r.lookup = d.Messages.LookUp(wayOf(rc).domain)
 		r.suppressed = d.suppressed(&it, rc.Address)
 		r.paused, r.pausedUntil, _ = k.PausedBy(&it, rc)
@@ -109,7 +111,8 @@ func (d *Sites) sourceOf(it *queue.Item) string {
 	pol := d.Policy()
 	for i := range it.Recipients {
 		rc := &it.Recipients[i]
-		if via := rc.Via; via != "" && slices.Contains(pol.Config.PoolBy(messages.WayOf(pol.Config, it, rc)).Sources(), via) {
+		if via := rc.Via; via != "" &&
+			slices.Contains(pol.Config.PoolBy(messages.WayOf(pol.Config, it, rc)).Sources(), via) {
 			return via
 		}
 	}
@@ -156,7 +159,8 @@ func (r *recipientCase) why() (string, time.Time) {
 	case queue.StateHeld:
 		return "it is held until it is released ('mta queue release') or expires", time.Time{}
 	case queue.StateUnreadable:
-		return "its record on disk is damaged: 'mta queue fsck' shows where, 'mta queue retry' reads it again", time.Time{}
+		return "its record on disk is damaged: 'mta queue fsck' shows where, 'mta queue retry' reads it again",
+			time.Time{}
 	case queue.StateEnding:
 		return "delivery has ended: the report to its sender is being written", time.Time{}
 	case queue.StateLeased:
@@ -212,7 +216,8 @@ func (r *recipientCase) parked() (string, time.Time) {
 	switch l := r.busiest(); {
 	case l == nil || l.Why == "":
 	case l.Waiting == 0:
-		return fmt.Sprintf("it waits in the queue, without counting an attempt: no host of %s can be tried now: %s", r.rc.Line.Name, l.Why), l.Until
+		return fmt.Sprintf("it waits in the queue, without counting an attempt: no host of %s can be tried now: %s",
+			r.rc.Line.Name, l.Why), l.Until
 	default:
 		return why + ": " + l.Why, l.Until
 	}
@@ -257,7 +262,8 @@ func (r *recipientCase) active() (string, time.Time) {
 	var on []string
 	for _, c := range r.where.Carriers {
 		if c.Parts > 0 && r.mayGoTo(c.Host) {
-			on = append(on, fmt.Sprintf("%s from source %s, session %s, with %s in progress", c.Host, c.Source, c.Session, transactions(c.Backlog)))
+			on = append(on, fmt.Sprintf("%s from source %s, session %s, with %s in progress", c.Host, c.Source,
+				c.Session, transactions(c.Backlog)))
 		}
 	}
 	why := ""
@@ -267,7 +273,10 @@ func (r *recipientCase) active() (string, time.Time) {
 	case 1:
 		why = "an attempt is in progress on a connection to " + on[0]
 	default:
-		why = fmt.Sprintf("an attempt is in progress on one of %d connections that have parts of the message, the first of them to %s", len(on), on[0])
+		why = fmt.Sprintf(
+			"an attempt is in progress on one of %d connections that have parts of the message, "+
+				"the first of them to %s",
+			len(on), on[0])
 	}
 	if then := messages.Afterwards[r.rc.Asked]; then != "" {
 		why += "; it is " + then
@@ -284,5 +293,7 @@ func transactions(n int) string {
 
 // mayGoTo reports whether a host is one of the recipient's route.
 func (r *recipientCase) mayGoTo(h route.Host) bool {
-	return r.destination == nil || slices.ContainsFunc(r.destination.Hosts, func(t api.TierHost) bool { return t.Host.Address == h.Addr.String() })
+	return r.destination == nil || slices.ContainsFunc(r.destination.Hosts, func(t api.TierHost) bool {
+		return t.Host.Address == h.Addr.String()
+	})
 }

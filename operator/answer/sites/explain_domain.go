@@ -50,13 +50,15 @@ type drainCase struct {
 	rate   gcra.Rate
 }
 
-// explainDomain returns all that decides the fate of a tenant's mail for a domain from a pool. queued is what queuedByKey
-// gives: one count of the queue is enough for all domains of a message.
-func (d *Sites) explainDomain(ctx context.Context, domain, tenant string, pool *config.Pool, queued map[string]*queue.Count) api.Destination {
+// explainDomain returns all that decides the fate of a tenant's mail for a domain from a pool. queued is what
+// queuedByKey gives: one count of the queue is enough for all domains of a message.
+func (d *Sites) explainDomain(ctx context.Context, domain, tenant string, pool *config.Pool,
+	queued map[string]*queue.Count) api.Destination {
 	pol := d.Policy()
 	c := domainCase{now: d.Now(), cfg: pol.Config, tenant: tenant, pool: pool}
 	c.Destination = api.Destination{
-		Domain: domain, Pool: pool.Name, OtherPools: otherPools(c.cfg, pool), Steps: []string{}, Hosts: []api.TierHost{}, Sources: []api.DestinationSource{}, Limits: []api.Limit{},
+		Domain: domain, Pool: pool.Name, OtherPools: otherPools(c.cfg, pool), Steps: []string{},
+		Hosts: []api.TierHost{}, Sources: []api.DestinationSource{}, Limits: []api.Limit{},
 	}
 	res := d.Router.Lookup(ctx, domain)
 	c.Steps, c.RouteExpires = append(c.Steps, res.Notes...), res.Expires
@@ -136,7 +138,8 @@ func (c *domainCase) count(queued map[string]*queue.Count, key string) {
 
 // countThrottled adds the mail that waits for the warm-ups of the pool.
 func (c *domainCase) countThrottled(queued map[string]*queue.Count, pool string) {
-	if k := queued[(parking.Key{Kind: parking.Tokens, Name: pool, Provider: cmp.Or(c.Provider, warmup.Other)}).String()]; k != nil {
+	if k := queued[(parking.Key{Kind: parking.Tokens, Name: pool,
+		Provider: cmp.Or(c.Provider, warmup.Other)}).String()]; k != nil {
 		c.Queued.Warmup += k.States[queue.StateParked]
 	}
 }
@@ -183,7 +186,8 @@ func (c *domainCase) addSite(d *Sites) {
 			continue // the mail of other pools
 		}
 		c.Lanes = append(c.Lanes, api.Lane{
-			Source: l.Source, Waiting: l.Waiting, Running: l.Running, Opening: l.Opening, Why: l.Why, Until: l.Until, Tenant: l.Tenant, Oldest: l.Oldest,
+			Source: l.Source, Waiting: l.Waiting, Running: l.Running, Opening: l.Opening, Why: l.Why, Until: l.Until,
+			Tenant: l.Tenant, Oldest: l.Oldest,
 		})
 		if l.Draining != nil {
 			c.addDrain(&l, c.Queued.Parked/drains)
@@ -199,9 +203,11 @@ func (c *domainCase) addDrain(l *delivery.LaneInfo, parked int) {
 	shown := &c.Lanes[len(c.Lanes)-1]
 	shown.Drain, shown.DrainEnds = rate.String(), gone
 	if shown.Why != "" {
-		shown.Why += fmt.Sprintf("; the backlog of %d will be gone by about %s if the site continues to accept it", n, gone.Format(time.DateTime))
+		shown.Why += fmt.Sprintf("; the backlog of %d will be gone by about %s if the site continues to accept it", n,
+			gone.Format(time.DateTime))
 	}
-	c.limit("drain after an outage", shown.Drain, "site "+c.Site+" from source "+l.Source, "the usual rate of the site, doubled every half minute without failures",
+	c.limit("drain after an outage", shown.Drain, "site "+c.Site+" from source "+l.Source,
+		"the usual rate of the site, doubled every half minute without failures",
 		fmt.Sprintf("%d wait, gone by about %s", n, gone.Format(time.DateTime)))
 	c.drains = append(c.drains, drainCase{l.Source, rate})
 }
@@ -247,7 +253,8 @@ func (c *domainCase) addTrafficLimits() {
 	t := c.cfg.Traffic(c.route.Domain, c.route.Provider)
 	for _, name := range t.Settings() {
 		value := t.Value(name)
-		if slices.Contains(limitsLeftOut, name) || strings.HasPrefix(name, "tls") || strings.Contains(name, ".") || value == "0" || value == "none" {
+		if slices.Contains(limitsLeftOut, name) || strings.HasPrefix(name, "tls") || strings.Contains(name, ".") ||
+			value == "0" || value == "none" {
 			continue
 		}
 		now := ""
@@ -266,12 +273,15 @@ func (c *domainCase) addTrafficLimits() {
 		if tenant := c.cfg.Tenant(c.tenant); tenant != nil {
 			c.addScope(lim.Tenant, "tenant "+c.tenant, tenant.Origin)
 			if r := lim.TenantPath.MessageRate; !r.Unlimited() {
-				c.limit("max_message_rate_per_source", r.String(), "tenant "+c.tenant+" at site "+c.Site+", each source", tenant.Origin("max_message_rate_per_source"), "")
+				c.limit("max_message_rate_per_source", r.String(),
+					"tenant "+c.tenant+" at site "+c.Site+", each source",
+					tenant.Origin("max_message_rate_per_source"), "")
 			}
 		}
 		c.addScope(lim.Relay, "the relay", c.cfg.Delivery.Origin)
 	}
-	c.limit("max_connections", fmt.Sprint(c.cfg.Delivery.MaxConnections), "the relay", c.cfg.Delivery.Origin("max_connections"), "")
+	c.limit("max_connections", fmt.Sprint(c.cfg.Delivery.MaxConnections), "the relay",
+		c.cfg.Delivery.Origin("max_connections"), "")
 }
 
 // scopeOf names the scope that a traffic setting limits.
@@ -345,7 +355,8 @@ func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
 		switch {
 		case s.lacks == "":
 			free = free || pool.Overflow != "hold" || !slices.Contains(pool.Shared, s.Name)
-		case lacks == nil, !s.lacksUntil.IsZero() && (lacks.lacksUntil.IsZero() || s.lacksUntil.Before(lacks.lacksUntil)):
+		case lacks == nil, !s.lacksUntil.IsZero() &&
+			(lacks.lacksUntil.IsZero() || s.lacksUntil.Before(lacks.lacksUntil)):
 			lacks = s
 		}
 	}
@@ -353,7 +364,8 @@ func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
 	case lacks == nil:
 		return time.Time{}, "mail is sent without delay"
 	case free:
-		return time.Time{}, fmt.Sprintf("mail is sent without delay, but not from source %s, which warms up: %s", lacks.Name, lacks.lacks)
+		return time.Time{}, fmt.Sprintf("mail is sent without delay, but not from source %s, which warms up: %s",
+			lacks.Name, lacks.lacks)
 	}
 	return lacks.lacksUntil, fmt.Sprintf("mail waits for the warm-up of source %s: %s", lacks.Name, lacks.lacks)
 }
@@ -362,7 +374,8 @@ func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
 func (c *domainCase) waits() *api.Lane {
 	var first *api.Lane
 	for i := range c.Lanes {
-		if l := &c.Lanes[i]; l.Waiting > 0 && l.Why != "" && c.concerns(l) && (first == nil || l.Oldest.Before(first.Oldest)) {
+		if l := &c.Lanes[i]; l.Waiting > 0 && l.Why != "" && c.concerns(l) &&
+			(first == nil || l.Oldest.Before(first.Oldest)) {
 			first = l
 		}
 	}
@@ -371,7 +384,9 @@ func (c *domainCase) waits() *api.Lane {
 
 // concerns reports whether what keeps mail in a lane keeps the tenant's, too.
 func (c *domainCase) concerns(l *api.Lane) bool {
-	return (l.Tenant == "" || l.Tenant == c.tenant) && slices.ContainsFunc(c.sources, func(s sourceCase) bool { return s.Name == l.Source })
+	return (l.Tenant == "" || l.Tenant == c.tenant) && slices.ContainsFunc(c.sources, func(s sourceCase) bool {
+		return s.Name == l.Source
+	})
 }
 
 // able are the sources from which mail can leave now.
@@ -408,10 +423,12 @@ func (c *domainCase) whyNot(s *sourceCase) (time.Time, string) {
 		return s.suspended, "suspended (" + why + ")"
 	}
 	if s.missing {
-		return time.Time{}, fmt.Sprintf("source %s is skipped: this machine does not have its address, %v", s.Name, s.Address)
+		return time.Time{}, fmt.Sprintf("source %s is skipped: this machine does not have its address, %v",
+			s.Name, s.Address)
 	}
 	if len(s.hosts) == 0 {
-		return time.Time{}, fmt.Sprintf("source %s can't reach any of the hosts: they have addresses of the other family only", s.Name)
+		return time.Time{},
+			fmt.Sprintf("source %s can't reach any of the hosts: they have addresses of the other family only", s.Name)
 	}
 	var (
 		first time.Time

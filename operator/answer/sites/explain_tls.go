@@ -48,9 +48,11 @@ func (c *domainCase) addDANE(ctx context.Context, records tlspolicy.Records) {
 			case err != nil:
 				c.TLSPolicies = append(c.TLSPolicies, fmt.Sprintf("%s is not used: %v", h.Name, err))
 			case tlsa.State == tlspolicy.Usable:
-				c.TLSPolicies = append(c.TLSPolicies, fmt.Sprintf("DANE: the certificate of %s must match its TLSA records", h.Name))
+				c.TLSPolicies = append(c.TLSPolicies,
+					fmt.Sprintf("DANE: the certificate of %s must match its TLSA records", h.Name))
 			case tlsa.State == tlspolicy.Unusable:
-				c.TLSPolicies = append(c.TLSPolicies, fmt.Sprintf("DANE: %s has TLSA records, none of them usable: TLS is required", h.Name))
+				c.TLSPolicies = append(c.TLSPolicies,
+					fmt.Sprintf("DANE: %s has TLSA records, none of them usable: TLS is required", h.Name))
 			}
 		}
 	}
@@ -70,5 +72,6 @@ func hostTLS(f destdb.TLS) *api.HostTLS {
 	if f == (destdb.TLS{}) {
 		return nil
 	}
-	return &api.HostTLS{Version: f.Version, Cipher: f.Cipher, VerifiedBy: f.Verified, Unverified: f.Unverified, Certificate: f.Certificate}
+	return &api.HostTLS{Version: f.Version, Cipher: f.Cipher, VerifiedBy: f.Verified, Unverified: f.Unverified,
+		Certificate: f.Certificate}
 }

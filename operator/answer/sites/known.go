@@ -119,7 +119,9 @@ func hostsInFull(s Delivery, names []string) (list []destdb.HostInfo) {
 			list = append(list, s.HostsAt(ip)...)
 		}
 		if addr, err := netip.ParseAddrPort(name); err == nil {
-			list = append(list, slices.DeleteFunc(s.HostsAt(addr.Addr()), func(h destdb.HostInfo) bool { return h.Addr != addr })...)
+			list = append(list, slices.DeleteFunc(s.HostsAt(addr.Addr()), func(h destdb.HostInfo) bool {
+				return h.Addr != addr
+			})...)
 		}
 		for h := range hostsBehind(s, destdb.HostKey{Name: name}, 16) { // a name has few addresses as a rule
 			if h.Name != name {

@@ -1,4 +1,5 @@
-// Package sites answers about where mail goes: sites and hosts, and why the mail of a domain, or a message, is where it is.
+// Package sites answers about where mail goes: sites and hosts, and why the mail of a domain, or a message, is where it
+// is.
 package sites
 
 import (
@@ -98,9 +99,9 @@ func (d *Sites) shown(s *delivery.SiteInfo, k *queue.Count, now time.Time) api.S
 	return out.Site
 }
 
-// waitingKeys are those behind a name for which there is mail in the queue, by name. After a start nothing is known of a
-// site to which no mail has gone, and the queue may have much for it, though all be held. Mail without a route waits for
-// its domain, and is listed under that; mail that waits for a warm-up, under that.
+// waitingKeys are those behind a name for which there is mail in the queue, by name. After a start nothing is known of
+// a site to which no mail has gone, and the queue may have much for it, though all be held. Mail without a route waits
+// for its domain, and is listed under that; mail that waits for a warm-up, under that.
 func waitingKeys(queued map[string]*queue.Count, patterns []string, after string) []string {
 	var keys []string
 	for key, k := range queued {
@@ -164,11 +165,13 @@ func (s *site) addReason(r *Sites) {
 		if key := parking.Parse(s.Name); key.Kind != parking.Site {
 			p := r.Messages.LookOut().Parked(&queue.ItemRecipient{Line: parking.Line{Key: key}})
 			s.Why, s.Until = p.Why, p.Next
-			if why, until, paused := r.Messages.Pauses.Why(r.Messages.Pauses.KeepsPool(r.Policy().Config.Pool(key.Name))); paused {
+			if why, until, paused := r.Messages.Pauses.Why(
+				r.Messages.Pauses.KeepsPool(r.Policy().Config.Pool(key.Name))); paused {
 				s.Why, s.Until = why, until
 			}
 			s.Why = strings.TrimPrefix(s.Why, "waits for ") // what it is that it waits for
-		} else if r.Queue.Parked(parking.Line{Key: parking.Key{Name: s.Name}, Route: true}) > 0 || r.Router.LookingUp(s.Name) {
+		} else if r.Queue.Parked(parking.Line{Key: parking.Key{Name: s.Name}, Route: true}) > 0 ||
+			r.Router.LookingUp(s.Name) {
 			s.Why = r.Messages.LookUp(s.Name)
 		}
 	}
@@ -199,8 +202,10 @@ func (d *Sites) Hosts(ctx context.Context, f api.HostFilter, after string, limit
 // connection (TLS, credentials) are shown as one.
 func hostOf(h *destdb.HostInfo, now time.Time) api.Host {
 	out := api.Host{
-		Name: h.Name, Address: h.Addr.String(), Broken: brokenOf(&h.Broken), Mode: h.Facts.Mode, Window: h.Facts.WindowMessages,
-		Extensions: h.Facts.Extensions, MaxRcpt: h.Facts.RcptMax, MaxMail: h.Facts.MailMax, TLS: hostTLS(h.Facts.TLS), Actions: actionsOf(h.Suspensions, now),
+		Name: h.Name, Address: h.Addr.String(), Broken: brokenOf(&h.Broken), Mode: h.Facts.Mode,
+		Window:     h.Facts.WindowMessages,
+		Extensions: h.Facts.Extensions, MaxRcpt: h.Facts.RcptMax, MaxMail: h.Facts.MailMax, TLS: hostTLS(h.Facts.TLS),
+		Actions: actionsOf(h.Suspensions, now),
 	}
 	if now.Before(h.Facts.PlainUntil) {
 		out.PlainUntil = h.Facts.PlainUntil
@@ -298,7 +303,8 @@ func (d *Sites) change(names []string, dry bool, do func([]netip.AddrPort) int) 
 		n = do(named)
 	}
 	if n == 0 {
-		return 0, api.NotFound("those that are known: mta hosts", "no host is known by the name or address %s", strings.Join(names, ", "))
+		return 0, api.NotFound("those that are known: mta hosts", "no host is known by the name or address %s",
+			strings.Join(names, ", "))
 	}
 	return n, nil
 }
@@ -343,7 +349,8 @@ func (d *Sites) siteNamed(ctx context.Context, name string) (string, error) {
 	if _, known := d.Delivery.Site(name); known {
 		return name, nil
 	}
-	unknown := api.NotFound("those that are known: mta sites", "no site is known by the name %s, and no domain of that name has a route", name)
+	unknown := api.NotFound("those that are known: mta sites",
+		"no site is known by the name %s, and no domain of that name has a route", name)
 	domain, err := envelope.ToASCII(name)
 	if err != nil {
 		return "", unknown
@@ -367,7 +374,8 @@ func recentOf(tries []tally.Try) (list []api.RecentOutcome) {
 	for i := range tries {
 		t := &tries[i]
 		o := api.RecentOutcome{
-			Time: t.At, Outcome: t.Outcome(), Message: t.Message.String(), Source: t.Source, Host: t.Host.Name, Address: api.AddressOf(t.Host.Addr),
+			Time: t.At, Outcome: t.Outcome(), Message: t.Message.String(), Source: t.Source, Host: t.Host.Name,
+			Address: api.AddressOf(t.Host.Addr),
 			Session: t.Session, Attempted: t.Attempted, Class: t.ClassName(),
 		}
 		if r := api.ReplyOf(t.Reply); r != nil {

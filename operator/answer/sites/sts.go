@@ -21,7 +21,9 @@ func (d *Sites) STSPolicy(ctx context.Context, domain string, refresh bool) (api
 		known = true
 	}
 	if !known {
-		return api.STSPolicy{}, api.NotFound("to look it up: mta tls policy "+domain, "nothing is known of the MTA-STS policy of %s", domain)
+		return api.STSPolicy{},
+			api.NotFound("to look it up: mta tls policy "+domain,
+				"nothing is known of the MTA-STS policy of %s", domain)
 	}
 	return d.describe(domain, &status), nil
 }

@@ -43,7 +43,8 @@ func (s *Submitted) Cancel(ctx context.Context, tenant string, what http.Cancel)
 	}
 	done := http.Cancelled{Cancelled: c.cancelled, TooLate: len(c.late)}
 	for _, l := range c.late[:min(len(c.late), tooLateShown)] {
-		done.Recipients = append(done.Recipients, http.CancelledRecipient{ID: l.ID.String(), Address: s.address(l.Followed), Status: l.status})
+		done.Recipients = append(done.Recipients,
+			http.CancelledRecipient{ID: l.ID.String(), Address: s.address(l.Followed), Status: l.status})
 	}
 	return done, nil
 }
@@ -169,7 +170,8 @@ func (s *Submitted) cancel(ctx context.Context, sel queue.Selector) (*cancellati
 
 // settled sorts recipients that were handed out, and returns those that are neither back nor on a connection; at the
 // end there are none of them.
-func (s *Submitted) settled(c *cancellation, done *queue.Cancellation, out []queue.Followed, atEnd bool) (open []queue.Followed) {
+func (s *Submitted) settled(c *cancellation, done *queue.Cancellation, out []queue.Followed,
+	atEnd bool) (open []queue.Followed) {
 	for _, f := range out {
 		end, back := done.Outcome(f)
 		status := outcomes[end]
@@ -192,5 +194,6 @@ func (s *Submitted) settled(c *cancellation, done *queue.Cancellation, out []que
 
 // outcomes of recipients that were handed out when they were cancelled.
 var outcomes = map[queue.Outcome]http.MessageStatus{
-	queue.Delivered: http.Delivered, queue.Bounced: http.Bounced, queue.Expired: http.Expired, queue.Removed: http.Canceled,
+	queue.Delivered: http.Delivered, queue.Bounced: http.Bounced, queue.Expired: http.Expired,
+	queue.Removed: http.Canceled,
 }

@@ -14,7 +14,8 @@ type Events struct{ Puller *events.Puller }
 
 // Pull implements http.Events.
 func (t Events) Pull(ctx context.Context, tenant string, q http.EventQuery) (http.EventPage, error) {
-	p, err := t.Puller.Pull(ctx, events.Pull{Tenant: tenant, After: q.After, Limit: q.Limit, Wait: q.Wait, Hurry: q.Hurry})
+	p, err := t.Puller.Pull(ctx,
+		events.Pull{Tenant: tenant, After: q.After, Limit: q.Limit, Wait: q.Wait, Hurry: q.Hurry})
 	switch {
 	case errors.Is(err, events.ErrAfter):
 		err = http.ErrNoEvent

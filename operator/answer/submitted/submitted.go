@@ -30,7 +30,8 @@ type Submitted struct {
 	// Keyed returns the ids of the messages of a request with an Idempotency-Key; false when the key is unknown.
 	Keyed func(tenant, key string) ([]envelope.ID, bool, error)
 
-	// Searches are what tenants take turns at: searches of the log and of the queue, and whatever else looks through much.
+	// Searches are what tenants take turns at: searches of the log and of the queue, and whatever else looks through
+	// much.
 	Searches *fair.Turns
 }
 
@@ -99,8 +100,9 @@ func (s *Submitted) Get(ctx context.Context, tenant string, id envelope.ID) (htt
 // message puts a message in the queue into the words of the API.
 func (s *Submitted) message(it *queue.Item, k *messages.Lookout) http.Message {
 	m := http.Message{
-		ID: it.ID.String(), From: string(it.Sender), Size: it.Size, AcceptedAt: it.Received.UTC(), SendAt: it.Release, ExpiresAt: it.Expires,
-		Campaign: it.Campaign, Tags: it.Tags, Meta: json.RawMessage(it.Meta),
+		ID: it.ID.String(), From: string(it.Sender), Size: it.Size, AcceptedAt: it.Received.UTC(), SendAt: it.Release,
+		ExpiresAt: it.Expires,
+		Campaign:  it.Campaign, Tags: it.Tags, Meta: json.RawMessage(it.Meta),
 	}
 	for i := range it.Recipients {
 		m.Recipients = append(m.Recipients, s.recipient(it, k, &it.Recipients[i]))
@@ -115,11 +117,14 @@ func (s *Submitted) recipient(it *queue.Item, k *messages.Lookout, rc *queue.Ite
 	p := k.Of(it, rc)
 	switch {
 	case rc.Last.OK():
-		return http.MessageRecipient{Address: string(rc.Address), Status: http.Delivered, Attempts: rc.Attempts, LastReply: replyFor(rc.Last)}
+		return http.MessageRecipient{Address: string(rc.Address), Status: http.Delivered, Attempts: rc.Attempts,
+			LastReply: replyFor(rc.Last)}
 	case rc.Last.Permanent():
-		return http.MessageRecipient{Address: string(rc.Address), Status: http.Bounced, Attempts: rc.Attempts, LastReply: replyFor(rc.Last)}
+		return http.MessageRecipient{Address: string(rc.Address), Status: http.Bounced, Attempts: rc.Attempts,
+			LastReply: replyFor(rc.Last)}
 	}
-	out := http.MessageRecipient{Address: string(rc.Address), Attempts: rc.Attempts, LastReply: replyFor(rc.Last), NextAt: p.Next}
+	out := http.MessageRecipient{Address: string(rc.Address), Attempts: rc.Attempts,
+		LastReply: replyFor(rc.Last), NextAt: p.Next}
 	switch p.State {
 	case api.StateHeld:
 		out.Status = http.Held

@@ -11,8 +11,8 @@ import (
 	"example.org/mta/suppression"
 )
 
-// MostSuppressions is how many addresses a tenant may add to the list itself, by HTTP. Each takes 0.5 kB of the disk, with
-// the second copy, and up to 1.6 kB with a long reason.
+// MostSuppressions is how many addresses a tenant may add to the list itself, by HTTP. Each takes 0.5 kB of the disk,
+// with the second copy, and up to 1.6 kB with a long reason.
 const MostSuppressions = 500_000
 
 // Suppressions is the suppression list as tenants see it over HTTP.
@@ -22,13 +22,15 @@ type Suppressions struct {
 }
 
 // List implements http.Suppressions.
-func (t Suppressions) List(ctx context.Context, tenant, domain, after string, limit int) (page []http.Suppression, last string, more bool, err error) {
+func (t Suppressions) List(ctx context.Context, tenant, domain, after string,
+	limit int) (page []http.Suppression, last string, more bool, err error) {
 	turn, err := t.Searches.Begin(ctx, tenant)
 	if err != nil {
 		return nil, "", false, err
 	}
 	defer turn.End()
-	found, key, more, err := t.Own.Page(ctx, suppression.Query{Tenant: &tenant, Domain: domain}, suppression.Key{Tenant: tenant, Address: after}, limit)
+	found, key, more, err := t.Own.Page(ctx, suppression.Query{Tenant: &tenant, Domain: domain},
+		suppression.Key{Tenant: tenant, Address: after}, limit)
 	for _, e := range found {
 		page = append(page, tenantSuppression(e))
 	}
@@ -42,14 +44,17 @@ func (t Suppressions) Match(tenant string, a envelope.Address) (http.Suppression
 }
 
 func tenantSuppression(e suppression.Entry) http.Suppression {
-	return http.Suppression{Address: e.Address, Reason: e.Reason, Source: string(e.Source), AddedAt: e.Added, ExpiresAt: e.Expires, Shared: e.Key.Tenant == ""}
+	return http.Suppression{Address: e.Address, Reason: e.Reason, Source: string(e.Source), AddedAt: e.Added,
+		ExpiresAt: e.Expires, Shared: e.Key.Tenant == ""}
 }
 
 // Add implements http.Suppressions.
-func (t Suppressions) Add(ctx context.Context, tenant string, entries []request.Suppression) (http.SuppressionsAdded, error) {
+func (t Suppressions) Add(ctx context.Context, tenant string,
+	entries []request.Suppression) (http.SuppressionsAdded, error) {
 	list := make([]suppression.Entry, len(entries))
 	for i, e := range entries {
-		list[i] = suppression.Entry{Key: suppression.KeyOf(tenant, e.Address), Reason: e.Reason, Source: suppression.Tenant, Expires: e.ExpiresAt}
+		list[i] = suppression.Entry{Key: suppression.KeyOf(tenant, e.Address), Reason: e.Reason,
+			Source: suppression.Tenant, Expires: e.ExpiresAt}
 	}
 	done, err := t.Own.AddOwn(ctx, list)
 	if errors.Is(err, suppression.ErrTooMany) {

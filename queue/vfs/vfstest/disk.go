@@ -22,8 +22,8 @@ var ErrCut = errors.New("power is cut")
 const sector = 512
 
 // Disk is a file system in memory that can lose power: what was not synced is then kept, dropped, or kept in part, at
-// random. Power is cut at an operation that changes something, counted from 1; that operation itself may or may not have
-// happened.
+// random. Power is cut at an operation that changes something, counted from 1; that operation itself may or may not
+// have happened.
 //
 // It is crueller than real ones: each write since the last sync survives by itself or not, sector by sector and in any
 // order; a file can have grown without its content; directory entries that were not synced come and go independently of
@@ -191,7 +191,8 @@ func (f *Disk) later(d *dir, ops ...dirOp) {
 	}
 }
 
-// step does a changing operation, and counts it. One at which the power is cut is done half of the time, without a report.
+// step does a changing operation, and counts it. One at which the power is cut is done half of the time, without a
+// report.
 func (f *Disk) step(do func()) error {
 	if f.cut {
 		return ErrCut

@@ -8,8 +8,8 @@ import (
 	"example.org/mta/queue/vfs"
 )
 
-// Tight is another file system with little room: what goes beyond fails as on a full disk. It has room for Capacity octets
-// in Dir and in the folders right below it that are named in Below.
+// Tight is another file system with little room: what goes beyond fails as on a full disk. It has room for Capacity
+// octets in Dir and in the folders right below it that are named in Below.
 type Tight struct {
 	vfs.FS
 	Dir      string

@@ -141,7 +141,8 @@ func (r *reader) field(n *request.Node, f *field, path string) {
 			r.ignore(path)
 			return
 		case refused:
-			r.fault(n.Pointer(), "the relay does not support this, and sends nothing other than what was asked", f.remedy)
+			r.fault(n.Pointer(), "the relay does not support this, and sends nothing other than what was asked",
+				f.remedy)
 			return
 		}
 	}

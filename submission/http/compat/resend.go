@@ -33,7 +33,8 @@ var resendFields = []field{
 	{name: "tags", kind: objects, in: []field{{name: "name"}, {name: "value"}}},
 	{name: "scheduled_at"},
 	{name: "template", kind: object, in: []field{{name: "id"}, {name: "variables", kind: object}}},
-	{name: "topic_id", use: refused, active: filled, remedy: "leave it out: the relay has one list of suppressions for the tenant"},
+	{name: "topic_id", use: refused, active: filled,
+		remedy: "leave it out: the relay has one list of suppressions for the tenant"},
 }
 
 // resendBatch is how many messages POST /emails/batch takes.
@@ -195,7 +196,8 @@ func (r *reader) moment(n *request.Node, now time.Time) time.Time {
 	}
 	m := inWords.FindStringSubmatch(strings.ToLower(given))
 	if m == nil {
-		r.fault(n.Pointer(), strconv.Quote(given)+" is not a time with a zone", `send "2026-11-22T17:00:00Z", or "in 5 minutes"`)
+		r.fault(n.Pointer(), strconv.Quote(given)+" is not a time with a zone",
+			`send "2026-11-22T17:00:00Z", or "in 5 minutes"`)
 		return time.Time{}
 	}
 	count := 1

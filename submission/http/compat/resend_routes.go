@@ -24,7 +24,9 @@ func resendService() ([]http.Route, http.Form) {
 func resendSend(c *http.Call) error {
 	sent, _, err := take(c, func(root *request.Node, x *http.Submission) *translation {
 		q, r := resend(root, x.Now)
-		return &translation{requests: []*request.Request{q}, reader: *r, place: func(_ int, pointer string) string { return resendPlace(pointer) }}
+		return &translation{requests: []*request.Request{q}, reader: *r, place: func(_ int, pointer string) string {
+			return resendPlace(pointer)
+		}}
 	})
 	if err != nil {
 		return err
@@ -73,7 +75,9 @@ func resendSendBatch(c *http.Call) error {
 
 // resendElements reads the messages of a batch.
 func resendElements(root *request.Node, x *http.Submission, permissive bool) *translation {
-	t := &translation{permissive: permissive, place: func(i int, pointer string) string { return "/" + strconv.Itoa(i) + resendPlace(pointer) }}
+	t := &translation{permissive: permissive, place: func(i int, pointer string) string {
+		return "/" + strconv.Itoa(i) + resendPlace(pointer)
+	}}
 	if root.Kind != request.Array || root.Len == 0 || root.Len > resendBatch {
 		t.fault("", "want an array of messages", "send 1 to "+strconv.Itoa(resendBatch))
 		return t

@@ -73,17 +73,21 @@ func sendGridUpdate(c *http.Call) error {
 // cancelBatch cancels all that a batch has in the queue. It is an error if a part of it has left.
 func cancelBatch(c *http.Call, id, status string) error {
 	if !isBatch(id) {
-		return request.Faults{{Pointer: "/batch_id", Detail: "invalid batch id", Remedy: "send one of POST /v3/mail/batch"}}
+		return request.Faults{{Pointer: "/batch_id", Detail: "invalid batch id",
+			Remedy: "send one of POST /v3/mail/batch"}}
 	}
 	if status != "cancel" {
-		return request.Faults{{Pointer: "/status", Detail: "want \"cancel\"; a batch can't be paused", Remedy: "cancel it, and send it again later"}}
+		return request.Faults{{Pointer: "/status", Detail: "want \"cancel\"; a batch can't be paused",
+			Remedy: "cancel it, and send it again later"}}
 	}
 	done, err := c.Messages().Cancel(c.Context(), c.Identity.Tenant, http.Cancel{Campaign: id})
 	switch {
 	case err != nil:
 		return c.MessageTrouble(err)
 	case done.TooLate > 0:
-		return http.Problemf(nethttp.StatusBadRequest, "it was too late for %d recipients, to whom the message is on its way or has been sent; %d were cancelled", done.TooLate, done.Cancelled)
+		return http.Problemf(nethttp.StatusBadRequest,
+			"it was too late for %d recipients, to whom the message is on its way or has been sent; %d were cancelled",
+			done.TooLate, done.Cancelled)
 	}
 	return nil
 }
@@ -120,9 +124,11 @@ func emailID(c *http.Call) (envelope.ID, error) {
 
 // resendEvents are Resend's names for what has become of a message.
 var resendEvents = map[http.MessageStatus]string{
-	http.Waiting: "scheduled", http.Queued: "queued", http.Deferred: "delivery_delayed", http.Held: "queued", http.Sending: "sent",
-	http.Delivered: "delivered", http.Bounced: "bounced", http.Expired: "failed", http.Removed: "failed", http.Canceled: "canceled",
-	http.Unknown: "sent", http.Moved: "sent", http.Mixed: "sent",
+	http.Waiting: "scheduled", http.Queued: "queued", http.Deferred: "delivery_delayed", http.Held: "queued",
+	http.Sending:   "sent",
+	http.Delivered: "delivered", http.Bounced: "bounced", http.Expired: "failed", http.Removed: "failed",
+	http.Canceled: "canceled",
+	http.Unknown:  "sent", http.Moved: "sent", http.Mixed: "sent",
 }
 
 // resendEmail is a message as Resend shows it. What the relay does not keep is null.
@@ -190,7 +196,8 @@ func resendUpdate(c *http.Call) error {
 	case len(r.faults) > 0:
 		return request.Faults(r.faults)
 	case at.IsZero():
-		return request.Faults{{Pointer: "/scheduled_at", Detail: "the time is missing", Remedy: `send "2026-11-22T17:00:00Z", or "in 5 minutes"`}}
+		return request.Faults{{Pointer: "/scheduled_at", Detail: "the time is missing",
+			Remedy: `send "2026-11-22T17:00:00Z", or "in 5 minutes"`}}
 	}
 	if faults := c.CheckMove("/scheduled_at", at); len(faults) > 0 {
 		return faults
@@ -212,7 +219,9 @@ func resendCancel(c *http.Call) error {
 	case err != nil:
 		return c.MessageTrouble(err)
 	case done.TooLate > 0:
-		return http.Problemf(nethttp.StatusUnprocessableEntity, "it was too late for %d recipients, to whom the message is on its way or has been sent; %d were cancelled", done.TooLate, done.Cancelled)
+		return http.Problemf(nethttp.StatusUnprocessableEntity,
+			"it was too late for %d recipients, to whom the message is on its way or has been sent; %d were cancelled",
+			done.TooLate, done.Cancelled)
 	}
 	return c.JSON(nethttp.StatusOK, resendDone{"email", id.String()})
 }

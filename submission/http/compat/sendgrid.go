@@ -45,13 +45,15 @@ var sendGridFields = []field{
 		{name: "contentId"}, // from @sendgrid/mail, which doesn't translate this name of its own
 	}},
 	{name: "template_id"},
-	{name: "sections", kind: object, use: refused, active: filled, remedy: "put the text of each section into the substitutions"},
+	{name: "sections", kind: object, use: refused, active: filled,
+		remedy: "put the text of each section into the substitutions"},
 	{name: "headers", kind: object},
 	{name: "categories", kind: texts},
 	{name: "custom_args", kind: object},
 	{name: "send_at", kind: number},
 	{name: "batch_id"},
-	{name: "asm", kind: object, use: refused, active: filled, remedy: "leave it out: the relay has one list of suppressions for the tenant, and its setting \"unsubscribe\""},
+	{name: "asm", kind: object, use: refused, active: filled,
+		remedy: "leave it out: the relay has one list of suppressions for the tenant, and its setting \"unsubscribe\""},
 	{name: "ip_pool_name"},
 	{name: "mail_settings", kind: object, in: []field{
 		{name: "sandbox_mode", kind: object, in: []field{{name: "enable", kind: flag}}},
@@ -60,17 +62,21 @@ var sendGridFields = []field{
 		{name: "bypass_unsubscribe_management", kind: object, use: refused, active: enabled, remedy: bypass},
 		{name: "bypass_spam_management", kind: object, use: refused, active: enabled, remedy: bypass},
 		{name: "footer", kind: object, use: refused, active: enabled, remedy: "put the footer into the content"},
-		{name: "bcc", kind: object, use: refused, active: enabled, remedy: "put the address into \"bcc\" of the personalizations"},
-		{name: "spam_check", kind: object, use: refused, active: enabled, remedy: "check the message before it is sent"},
+		{name: "bcc", kind: object, use: refused, active: enabled,
+			remedy: "put the address into \"bcc\" of the personalizations"},
+		{name: "spam_check", kind: object, use: refused, active: enabled,
+			remedy: "check the message before it is sent"},
 	}},
 	{name: "tracking_settings", kind: object, in: []field{
 		{name: "click_tracking", kind: object, use: ignored, active: enabled},
 		{name: "open_tracking", kind: object, in: []field{
 			{name: "enable", kind: flag, use: ignored, active: filled},
-			{name: "substitution_tag", use: refused, active: filled, remedy: "leave it out: there is no pixel that could take its place"},
+			{name: "substitution_tag", use: refused, active: filled,
+				remedy: "leave it out: there is no pixel that could take its place"},
 		}},
 		{name: "ganalytics", kind: object, use: ignored, active: enabled},
-		{name: "subscription_tracking", kind: object, use: refused, active: enabled, remedy: "put the link into the content, or use the tenant's setting \"unsubscribe\""},
+		{name: "subscription_tracking", kind: object, use: refused, active: enabled,
+			remedy: "put the link into the content, or use the tenant's setting \"unsubscribe\""},
 	}},
 }
 
@@ -136,7 +142,8 @@ func (r *reader) sendGridContent(q *request.Request, root *request.Node) {
 		into := map[string]*string{"text/plain": &q.Text, "text/html": &q.HTML}[base]
 		switch {
 		case err != nil || into == nil:
-			r.fault(c.Pointer()+"/type", strconv.Quote(given)+" is not text/plain or text/html", "send other parts as attachments")
+			r.fault(c.Pointer()+"/type", strconv.Quote(given)+" is not text/plain or text/html",
+				"send other parts as attachments")
 		case *into != "":
 			r.fault(c.Pointer()+"/type", "there is another content of this type", "send one of each type")
 		default:
@@ -162,7 +169,8 @@ func (r *reader) sendGridAttachment(n *request.Node) request.Attachment {
 	case "inline":
 		a.ContentID = contentID(textAt(n, "content_id") + textAt(n, "contentId"))
 		if a.ContentID == "" {
-			r.fault(n.Pointer()+"/content_id", "an inline attachment has no id for the HTML to refer to it", `give one, or send it with the disposition "attachment"`)
+			r.fault(n.Pointer()+"/content_id", "an inline attachment has no id for the HTML to refer to it",
+				`give one, or send it with the disposition "attachment"`)
 		}
 	default:
 		r.fault(n.Pointer()+"/disposition", strconv.Quote(disposition)+` is not "attachment" or "inline"`, "")

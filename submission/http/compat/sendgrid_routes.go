@@ -88,7 +88,8 @@ func sendGridPlaces(root *request.Node, requests []*request.Request) func(i int,
 		case "attachments":
 			return "/attachments" + strings.Replace(rest, "/name", "/filename", 1)
 		}
-		if other := map[string]string{"campaign": "batch_id", "tags": "categories", "pool": "ip_pool_name", "template": "template_id"}[name]; other != "" {
+		if other := map[string]string{"campaign": "batch_id", "tags": "categories", "pool": "ip_pool_name",
+			"template": "template_id"}[name]; other != "" {
 			return "/" + other + rest
 		}
 		return pointer

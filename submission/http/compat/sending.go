@@ -35,7 +35,8 @@ type translation struct {
 }
 
 // take has the messages of a request accepted that translate reads from its body.
-func take(c *http.Call, translate func(root *request.Node, x *http.Submission) *translation) (*http.Sent, *translation, error) {
+func take(c *http.Call, translate func(root *request.Node,
+	x *http.Submission) *translation) (*http.Sent, *translation, error) {
 	body, err := c.ReadBody()
 	if err != nil {
 		return nil, nil, err
@@ -88,7 +89,8 @@ func (t *translation) check(x *http.Submission) {
 	}
 	if recipients > x.Limits.Recipients && len(t.requests) > 1 {
 		t.permissive = false
-		t.fault("", fmt.Sprintf("there are %d addresses", recipients), fmt.Sprintf("send %d at most, and the others in another request", x.Limits.Recipients))
+		t.fault("", fmt.Sprintf("there are %d addresses", recipients),
+			fmt.Sprintf("send %d at most, and the others in another request", x.Limits.Recipients))
 	}
 }
 
