@@ -148,7 +148,7 @@ func (r *receiver) stream(name string) Settings {
 // until waits for a number of events, each counted once.
 func (r *receiver) until(t *testing.T, n int) []Event {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		got := r.events()
 		ids := make(map[string]bool)
 		for _, e := range got {
