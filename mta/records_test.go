@@ -2,12 +2,14 @@ package mta
 
 import (
 	"bytes"
+	"fmt"
 	"net/smtp"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"example.org/mta/internal/testca"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/listen"
@@ -15,17 +17,15 @@ import (
 
 // What the log has of a connection is what was negotiated, each fact in a field of its own.
 func TestDeliveryRecordsTheConnection(t *testing.T) {
-	cert, err := trusted()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newWorld(t, sink.Config{TLS: cert, Auth: func(u, p string) bool { return u == "robin" && p == "secret" }}, `
+	ca := testca.New(t)
+	w := newWorld(t, sink.Config{TLS: servedBy(t, ca), Auth: func(u, p string) bool { return u == "robin" && p == "secret" }}, fmt.Sprintf(`
 		defaults { smtp_port = PORT }
 		domain "box.example" {
 			route    = ["smtp://mx.box.example:PORT"]
+			tls_ca   = %q
 			username = "robin"
 			password = "secret"
-		}`)
+		}`, ca.File(t)))
 	w.send("ann@client.example", "Subject: plain\r\n\r\nplain\r\n", "bob@box.example")
 	rec := w.await("bob@box.example", "Delivery")
 	if want := (accounting.TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", Trust: accounting.Verified, By: "PKIX", Certificate: "mx.box.example"}); rec.TLS != want {

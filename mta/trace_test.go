@@ -3,18 +3,15 @@ package mta
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"example.org/mta/internal/testca"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 )
@@ -66,48 +63,22 @@ func said(lines []api.TraceLine) string {
 	return b.String()
 }
 
-// trusted is a certificate for mx.box.example that this process takes as one of the system's.
-var trusted = sync.OnceValues(func() (*tls.Config, error) {
-	cfg, _, err := sink.SelfSigned("mx.box.example")
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "roots")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir) // the roots are read at the first verification, which is below
-	path := filepath.Join(dir, "roots.pem")
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cfg.Certificates[0].Certificate[0]})
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		return nil, err
-	}
-	defer os.Setenv("SSL_CERT_FILE", os.Getenv("SSL_CERT_FILE"))
-	if err := os.Setenv("SSL_CERT_FILE", path); err != nil {
-		return nil, err
-	}
-	return cfg, loadRoots()
-})
-
-// loadRoots has the system's roots read, which happens once.
-func loadRoots() error {
-	_, err := x509.SystemCertPool()
-	return err
+// servedBy is for a host that has a certificate of an authority, for mx.box.example.
+func servedBy(t *testing.T, ca *testca.Authority) *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{*ca.Issue(t, []string{"mx.box.example"})}}
 }
 
 func TestTraceShowsConversationsWithoutCredentials(t *testing.T) {
 	const user, password = "robin", "correct-horse-battery"
-	cert, err := trusted()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newWorld(t, sink.Config{TLS: cert, Auth: func(u, p string) bool { return u == user && p == password }}, fmt.Sprintf(`
+	ca := testca.New(t)
+	w := newWorld(t, sink.Config{TLS: servedBy(t, ca), Auth: func(u, p string) bool { return u == user && p == password }}, fmt.Sprintf(`
 		defaults { smtp_port = PORT }
 		domain "box.example" {
 			route = ["smtp://mx.box.example:PORT"]
+			tls_ca = %q
 			username = %q
 			password = %q
-		}`, user, password))
+		}`, ca.File(t), user, password))
 	v := w.watch(api.TraceQuery{})
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.arrived(1)

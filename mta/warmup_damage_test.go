@@ -109,7 +109,7 @@ func damageLedger(t *testing.T, name string, damage func(path string) error) {
 		}`, damageDay), shortHours)
 	state := func() warmup.Status { s, _ := w.warm.Controller().Status("127.0.0.77"); return s }
 	w.until("the warm-up has begun", func() bool { return state().Stage > 0 })
-	begun := time.Now()
+	dayEnds := state().DayEnds
 	if err := w.warm.Do(t.Context(), "127.0.0.77", warmup.SetStage(damageStage)); err != nil {
 		t.Fatal(err)
 	}
@@ -134,19 +134,20 @@ func damageLedger(t *testing.T, name string, damage func(path string) error) {
 
 	w.start()
 	w.until("the warm-up goes on", func() bool { return state().Stage > 0 })
-	if s := state(); s.Stage != damageStage {
-		t.Errorf("stage %d, want %d", s.Stage, damageStage)
+	stage := state().Stage
+	// Within a day the stage stays, whatever was known of the day's begin. On a slow machine the day may be over.
+	sameDay := func() bool { return time.Now().Before(dayEnds.Add(-time.Second)) }
+	if stage != damageStage && (sameDay() || stage != damageStage+1) {
+		t.Errorf("stage %d, want %d", stage, damageStage)
 	}
 	for range 30 {
 		w.send("ann@client.example", letter, "bob@box.example")
 	}
 	w.until("all has arrived", func() bool { return len(w.recorder.Deliveries()) == before+30 })
-	if time.Since(begun) < 23*time.Second { // within the same day, whatever was known of its begin
-		if n := len(w.fromWarming()); n > damageDay {
-			t.Errorf("%d from the warming source in a day of %d", n, damageDay)
-		}
+	if n := len(w.fromWarming()); n > damageDay && sameDay() {
+		t.Errorf("%d from the warming source in a day of %d", n, damageDay)
 	}
-	if why := w.warm.Trouble(); !strings.Contains(why, "the warm-up ledger was lost") || !strings.Contains(why, "goes on at stage 2") || !w.alarms.On(alarm.Warmup) {
+	if why := w.warm.Trouble(); !strings.Contains(why, "the warm-up ledger was lost") || !strings.Contains(why, fmt.Sprintf("goes on at stage %d", stage)) || !w.alarms.On(alarm.Warmup) {
 		t.Errorf("the alarm says %q", why)
 	}
 	aside, _ := filepath.Glob(filepath.Join(w.cfg.DataDir, "warmup.db.damaged-*"))
