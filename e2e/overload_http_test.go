@@ -241,14 +241,16 @@ func TestOverloadByHTTP(t *testing.T) {
 	for _, b := range all {
 		taken += len(b.accepted)
 	}
-	of := make(map[int]int) // taken, by tier
+	came, of := make(map[int]int), make(map[int]int) // buyers that came and those that were taken, by tier
 	for _, b := range all {
+		came[b.tier] += b.came
 		of[b.tier] += len(b.accepted)
 		t.Logf("%-4d %-6s %6d %6d %5.1f %% %20v %10v %10v", b.tier, b.tenant, b.offered, len(b.accepted),
 			100*float64(len(b.accepted))/float64(max(taken, 1)), quantile(b.took, .5), quantile(b.took, .99), quantile(b.shedding, .99))
 	}
 	s.nothingLost(t)
-	if of[1] == 0 || of[3] < of[4] {
-		t.Errorf("taken by tier: %v, want the most of the most important", of)
+	// A busy machine offers less of each than it should, and of tier 3 less than of tier 4: parts count, not numbers.
+	if of[1] == 0 || of[3]*came[4] < of[4]*came[3] {
+		t.Errorf("came by tier: %v, taken: %v, want the most of the most important", came, of)
 	}
 }
