@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,12 +71,19 @@ func TestTortureSilentHosts(t *testing.T) {
 	b.judge(t, b.settle(t))
 }
 
-// phase submits for a while to hosts that are well, and gives the delays when all of it has been delivered.
+// phase submits for a while to hosts that are well, and so much that the phases together say something. It gives the
+// delays when all of it has been delivered.
 func (b *battlefield) phase(t *testing.T, n int, lasts time.Duration) lateness {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), lasts)
+	ctx, cancel := context.WithCancel(t.Context())
+	var client sync.WaitGroup
+	defer client.Wait()
 	defer cancel()
-	b.submit(ctx, b.relay.addr, n, rand.New(rand.NewPCG(uint64(n), 0)))
+	client.Go(func() { b.submit(ctx, b.relay.addr, n, rand.New(rand.NewPCG(uint64(n), 0))) })
+	<-time.After(lasts)
+	b.await(t, n*(tortureLeast/3+1))
+	cancel()
+	client.Wait()
 	prefix := fmt.Sprintf("t-%d-", n)
 	want := 0
 	for id, to := range b.accepted {

@@ -81,7 +81,7 @@ func submitOne(t *testing.T, r *relay, to []string) {
 	eventually(t, patience, func() error {
 		s, err := dialSession(r.addr)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		defer s.close()
 		_, err = s.send("boss@home.example", to, "Subject: nobody answers\r\n\r\n")

@@ -304,7 +304,7 @@ func (g *warmGround) reconfigure(t *testing.T, old, text string) {
 // recount begins to look at the warming source: its windows count from the warm-up's begin.
 func (g *warmGround) recount(t *testing.T, hour time.Duration, stages []warmStage) *recount {
 	t.Helper()
-	c := &recount{hour: hour, stages: stages, pulse: newPulse(t)}
+	c := &recount{hour: hour, stages: stages, pulse: newPulse(t, 10*time.Millisecond)}
 	eventually(t, patience, func() error {
 		w, err := g.warmup()
 		if err == nil && w.Started.IsZero() {

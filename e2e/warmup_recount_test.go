@@ -209,14 +209,14 @@ func full(n, most int) bool {
 	return float64(n) >= .98*float64(most)
 }
 
-// pulse beats every few milliseconds, with a write to the disk, and remembers when a beat was late:
+// pulse beats at an interval, with a write to the disk, and remembers when a beat was late:
 // what it can't do in time, nobody on this machine can.
 type pulse struct {
 	mu    sync.Mutex // guards beats
 	beats []time.Time
 }
 
-func newPulse(t *testing.T) *pulse {
+func newPulse(t *testing.T, every time.Duration) *pulse {
 	t.Helper()
 	p := &pulse{}
 	file, err := os.Create(filepath.Join(scratch(t), "pulse"))
@@ -226,7 +226,7 @@ func newPulse(t *testing.T) *pulse {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		for tick := time.Tick(10 * time.Millisecond); ; {
+		for tick := time.Tick(every); ; {
 			select {
 			case <-done:
 				return
@@ -241,6 +241,18 @@ func newPulse(t *testing.T) *pulse {
 	}()
 	t.Cleanup(func() { close(done); <-ended; file.Close() })
 	return p
+}
+
+// between counts the beats between two moments.
+func (p *pulse) between(from, to time.Time) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.beats {
+		if b.After(from) && b.Before(to) {
+			n++
+		}
+	}
+	return n
 }
 
 // worst gives the longest time between two beats that ends in a span of time.
