@@ -220,8 +220,10 @@ type mailer struct {
 	unsure   int                  // whose 250 nobody saw
 }
 
-// mailerSessions is how many connections a mailer has.
-const mailerSessions = 16
+const (
+	mailerSessions = 16   // connections that a mailer has
+	mailerBacklog  = 1000 // messages that wait for them at most, where a machine is too slow for the pace
+)
 
 func newMailer(addr string) *mailer {
 	m := &mailer{addr: addr, work: make(chan string, 100_000), done: make(chan struct{}), accepted: make(map[string]time.Time)}
@@ -261,6 +263,9 @@ func (m *mailer) until(stop <-chan struct{}, perSecond float64) {
 		case <-tick:
 		}
 		for due := int(perSecond * time.Since(start).Seconds()); offered < due; offered++ {
+			if len(m.work) > mailerBacklog {
+				continue
+			}
 			for _, p := range warmProviders {
 				m.offer(p, 1)
 			}
