@@ -355,6 +355,47 @@ func TestTheLineIsOrderedAndBounded(t *testing.T) {
 	}
 }
 
+// TestTenantsTakeTurnsInLine has a tenant with many in line: another one's are served in turns with them, each
+// tenant's in order, and the line is full for the one that has more than its part of it.
+func TestTenantsTakeTurnsInLine(t *testing.T) {
+	c := New(Config{Limit: 1, Line: 6, Now: newClock().now})
+	busy, _ := c.Admit(0)
+	busy.Enter()
+	served := ""
+	ask := func(name string) *Place {
+		ticket, _ := c.Admit(300)
+		_, place := ticket.Of(name[:1]).Ask(func(got bool) {
+			if served += name + " "; !got {
+				served += "lost "
+			}
+		})
+		return place
+	}
+	for _, name := range []string{"a1", "a2", "a3", "a4"} {
+		ask(name)
+	}
+	ask("b1").Leave() // the tenant keeps its turn
+	for _, name := range []string{"b2", "b3"} {
+		ask(name)
+	}
+	many, _ := c.Admit(300)
+	if many.Of("a").Full() == nil || many.Of("b").Full() != nil || many.Of("c").Full() != nil {
+		t.Error("want the line full for a alone")
+	}
+	if ask("a5") != nil || ask("c1") == nil {
+		t.Error("want a place for c, and none for a")
+	}
+	for range 6 {
+		busy.Done(0)
+	}
+	if want := "a4 lost a1 b2 c1 a2 b3 a3 "; served != want {
+		t.Errorf("served %swant %s", served, want)
+	}
+	if l := &c.mu.lines[300]; l.waiting != 0 || l.tenants != 0 || len(l.turns) != len(l.of) {
+		t.Errorf("left: %+v", l)
+	}
+}
+
 // TestA16_WhoIsAheadDoesNotWait has all slots taken: a submission that is ahead of the others gets one more, up to a
 // quarter of them, and the line has none until these are given back.
 func TestA16_WhoIsAheadDoesNotWait(t *testing.T) {

@@ -101,6 +101,7 @@ func New(cfg Config) *Controller {
 type Ticket struct {
 	c        *Controller
 	priority Priority
+	tenant   string
 	ahead    bool
 }
 
@@ -125,6 +126,12 @@ func (t Ticket) Priority() Priority { return t.priority }
 // Lowered returns the ticket with a priority that has turned out to be less important.
 func (t Ticket) Lowered(p Priority) Ticket {
 	t.priority = min(max(t.priority, p), Levels-1)
+	return t
+}
+
+// Of returns the ticket of a tenant's submission. In the line for slots the tenants of a level take turns.
+func (t Ticket) Of(tenant string) Ticket {
+	t.tenant = tenant
 	return t
 }
 
@@ -155,7 +162,7 @@ func (t Ticket) Ask(ready func(got bool)) (got bool, place *Place) {
 		c.mu.enter(nil, c.cfg.Now())
 		return true, nil
 	}
-	place = &Place{c: c, w: waiter{priority: t.priority, ready: ready}}
+	place = &Place{c: c, w: waiter{priority: t.priority, tenant: t.tenant, ready: ready}}
 	if !c.mu.enter(&place.w, c.cfg.Now()) {
 		t.refuse()
 		return false, nil
@@ -179,7 +186,7 @@ func (t Ticket) Full() *Refusal {
 	c := t.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.free() || !c.mu.full(t.priority) {
+	if c.mu.free() || !c.mu.full(t.priority, t.tenant) {
 		return nil
 	}
 	t.refuse()
@@ -191,7 +198,7 @@ func (t Ticket) Full() *Refusal {
 func (t Ticket) Wait(ctx context.Context) *Refusal {
 	c := t.c
 	ready := make(chan bool, 1)
-	place := &Place{c: c, w: waiter{priority: t.priority, ready: func(got bool) { ready <- got }}}
+	place := &Place{c: c, w: waiter{priority: t.priority, tenant: t.tenant, ready: func(got bool) { ready <- got }}}
 	c.mu.Lock()
 	if t.enter() {
 		c.mu.Unlock()

@@ -12,8 +12,8 @@
 //     that a single tenant at one priority is shed by a share, and not as a whole.
 //
 // Whoever was admitted takes a slot ([Ticket.Wait]) before it uses what is scarce. The slots are
-// few; a [Tuner] finds how many. Those who wait for one are ordered by priority, bounded in number
-// and in time.
+// few; a [Tuner] finds how many. Those who wait for one are ordered by priority, and the tenants of
+// a level take turns; they are bounded in number and in time.
 //
 // Clients are served in the order of their first attempts, without remembering them (after Shopify's stateless fair
 // queueing, 2022): a [Signer] makes and checks tokens with the time of the first attempt, and a [Memory] stands in for

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// slots are what is scarce: so many submissions at a time may be made durable. Those who wait are
-// served by priority, the oldest first within a level. Its methods are called one at a time.
+// slots are what is scarce: so many submissions at a time may be made durable. Those who wait are served by priority;
+// within a level tenants take turns, each with its oldest. Its methods are called one at a time.
 type slots struct {
 	limit   float64
 	longest int // how many may wait; 0: three times the limit
@@ -25,6 +25,7 @@ type slots struct {
 // waiter is somebody in a line.
 type waiter struct {
 	priority   Priority
+	tenant     string
 	prev, next *waiter
 	queued     bool
 	kept       bool           // nobody takes its place
@@ -32,8 +33,20 @@ type waiter struct {
 	ready      func(got bool) // called at most once: with a slot, or displaced
 }
 
-// line is a list of waiters, oldest first.
-type line struct{ first, last *waiter }
+// line is the waiters of a level.
+type line struct {
+	turns   []*turns // the next one first
+	of      map[string]*turns
+	waiting int
+	tenants int // with somebody waiting
+}
+
+// turns are a tenant's waiters, oldest first.
+type turns struct {
+	tenant      string
+	first, last *waiter
+	n           int
+}
 
 // bound is how many may wait: more could not be served in time.
 func (s *slots) bound() int {
@@ -67,12 +80,12 @@ func (s *slots) enter(w *waiter, now time.Time) bool {
 		s.take(now)
 		return true
 	}
-	if s.full(w.priority) {
+	if s.full(w.priority, w.tenant) {
 		return false
 	}
 	if s.waiting >= s.bound() {
 		worst, _ := s.set.last()
-		displaced := s.lines[worst].last // it has waited least
+		displaced := s.lines[worst].longest().last // it has waited least
 		if displaced.kept {
 			return false
 		}
@@ -83,10 +96,15 @@ func (s *slots) enter(w *waiter, now time.Time) bool {
 	return true
 }
 
-// full reports whether enter would find no place for a priority.
-func (s *slots) full(p Priority) bool {
+// full reports whether enter would find no place: all wait that may, and none of them is less important, or of a tenant
+// that has more than its part of the line.
+func (s *slots) full(p Priority, tenant string) bool {
 	worst, _ := s.set.last()
-	return s.waiting >= s.bound() && worst <= p
+	if s.waiting < s.bound() || worst > p {
+		return false
+	}
+	l := &s.lines[worst]
+	return worst < p || l.count(tenant)*l.tenants >= l.waiting
 }
 
 // join puts w in line, however long the line is, and to stay.
@@ -148,7 +166,7 @@ func (s *slots) next(now time.Time) *waiter {
 			return w
 		}
 	}
-	return s.lines[best].first
+	return s.lines[best].next()
 }
 
 // oldest returns who has waited longest of those who are kept, nil when there is none.
@@ -159,8 +177,10 @@ func (s *slots) oldest() (oldest *waiter) {
 			return oldest
 		}
 		rest.remove(p)
-		if w := s.lines[p].first; w.kept && (oldest == nil || w.since.Before(oldest.since)) {
-			oldest = w
+		for _, t := range s.lines[p].turns {
+			if w := t.first; w != nil && w.kept && (oldest == nil || w.since.Before(oldest.since)) {
+				oldest = w
+			}
 		}
 	}
 }
@@ -175,35 +195,88 @@ func (s *slots) abandon(w *waiter) bool {
 }
 
 func (s *slots) append(w *waiter) {
-	l := &s.lines[w.priority]
-	w.queued, w.prev, w.next = true, l.last, nil
-	if l.last != nil {
-		l.last.next = w
-	} else {
-		l.first = w
-		s.set.add(w.priority)
-	}
-	l.last = w
+	s.set.add(w.priority)
+	s.lines[w.priority].append(w)
 	s.waiting++
 }
 
 func (s *slots) remove(w *waiter) {
 	l := &s.lines[w.priority]
+	if l.remove(w); l.waiting == 0 {
+		s.set.remove(w.priority)
+	}
+	s.waiting--
+}
+
+// next returns the oldest waiter of the tenant whose turn it is. Somebody waits.
+func (l *line) next() *waiter {
+	for {
+		t := l.turns[0]
+		copy(l.turns, l.turns[1:])
+		l.turns[len(l.turns)-1] = t
+		if t.n > 0 {
+			return t.first
+		}
+		l.turns = l.turns[:len(l.turns)-1]
+		delete(l.of, t.tenant)
+	}
+}
+
+// longest returns the turns of the tenant that has most waiters.
+func (l *line) longest() (longest *turns) {
+	for _, t := range l.turns {
+		if longest == nil || t.n > longest.n {
+			longest = t
+		}
+	}
+	return longest
+}
+
+// count returns how many of a tenant wait.
+func (l *line) count(tenant string) int {
+	if t := l.of[tenant]; t != nil {
+		return t.n
+	}
+	return 0
+}
+
+func (l *line) append(w *waiter) {
+	t := l.of[w.tenant]
+	if t == nil {
+		if t = (&turns{tenant: w.tenant}); l.of == nil {
+			l.of = make(map[string]*turns)
+		}
+		l.of[w.tenant], l.turns = t, append(l.turns, t)
+	}
+	w.queued, w.prev, w.next = true, t.last, nil
+	if t.last != nil {
+		t.last.next = w
+	} else {
+		t.first = w
+		l.tenants++
+	}
+	t.last = w
+	t.n++
+	l.waiting++
+}
+
+func (l *line) remove(w *waiter) {
+	t := l.of[w.tenant]
 	if w.prev != nil {
 		w.prev.next = w.next
 	} else {
-		l.first = w.next
+		t.first = w.next
 	}
 	if w.next != nil {
 		w.next.prev = w.prev
 	} else {
-		l.last = w.prev
-	}
-	if l.first == nil {
-		s.set.remove(w.priority)
+		t.last = w.prev
 	}
 	w.queued, w.prev, w.next = false, nil, nil
-	s.waiting--
+	if t.n--; t.n == 0 {
+		l.tenants--
+	}
+	l.waiting--
 }
 
 // look returns what was seen since the last look, which was dt ago, and begins anew.

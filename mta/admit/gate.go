@@ -167,19 +167,14 @@ func (g *Gate) Admit(r intake.AdmitRequest) (intake.Admitted, *intake.Refused) {
 	if refusal != nil {
 		return nil, g.refuse(&r, p, refusal.Reason)
 	}
-	if level := c.controller.Status().Level; !cut(last, level) {
-		if ticket = ticket.Lowered(last); level < admission.Levels {
-			ticket = ticket.Ahead()
-		}
-	} else {
-		ticket = ticket.Lowered(admission.Of(last.Tier(), admission.Cohorts-1))
+	ticket = ticket.Lowered(admission.Of(p.Tier(), admission.Cohorts-1)).Of(r.Tenant)
+	if level := c.controller.Status().Level; level < admission.Levels && !cut(last, level) {
+		ticket = ticket.Ahead()
 	}
 	return &pass{gate: g, core: c, ticket: ticket, request: r, attempt: attempt}, nil
 }
 
-// cut reports whether a threshold refuses some of a tenant's messages, or nearly, by its last priority. All such
-// tenants have the same priority in the line for slots, so that their messages are served as they come: a threshold
-// that moves a little would else let the next ones pass those that wait. Those of other tenants are ahead of them.
+// cut reports whether a threshold refuses some of a tenant's messages, or nearly, by its last priority.
 func cut(last admission.Priority, level int) bool {
 	const nearly = 6 // cohorts: half of what is cut
 	return int(last)+nearly >= level
