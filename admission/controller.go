@@ -18,6 +18,9 @@ type Config struct {
 	// gets slots in that time, up to Line.
 	Patience time.Duration
 	Now      func() time.Time
+	// Within returns the threshold that admits a part of what is offered in a tier: the first level that is not
+	// admitted whole, and the part of it that is. Nil: that of the last priorities.
+	Within func(tier int, part float64) (level int, of float64)
 	// Starved reports whether CPU is what lacks. It must be quick. Nil: it never does.
 	Starved func() bool
 }
@@ -276,7 +279,11 @@ func (c *Controller) Calibrate() {
 		c.reason.Store(&Refusal{Reason: s.Reason})
 	}
 	t := c.sample.cut(s.Share)
-	s.Level, s.Part, s.Admitted = t.level(), t.part(), c.sample.passes(t)
+	s.Admitted = c.sample.passes(t)
+	if tier := t.level() / Cohorts; tier < Tiers && c.cfg.Within != nil {
+		t = newThreshold(c.cfg.Within(tier, s.Admitted[tier]))
+	}
+	s.Level, s.Part = t.level(), t.part()
 	c.gate.Store(uint64(t))
 	c.status.Store(s)
 }

@@ -8,8 +8,9 @@
 //     threshold.
 //   - [Controller.Calibrate], every [Period]: a law computes the share to refuse from what was
 //     offered and served and how busy the slots were; the last 1,000 priorities turn the share into
-//     a threshold. The parts of one level that the threshold cuts are refused in proportion, so
-//     that a single tenant at one priority is shed by a share, and not as a whole.
+//     a threshold, within a tier with the present rates of its tenants ([Fair.Within]). The parts
+//     of one level that the threshold cuts are refused in proportion, so that a single tenant at
+//     one priority is shed by a share, and not as a whole.
 //
 // Whoever was admitted takes a slot ([Ticket.Wait]) before it uses what is scarce. The slots are
 // few; a [Tuner] finds how many. Those who wait for one are ordered by priority, and the tenants of

@@ -94,6 +94,42 @@ func (f *Fair) Passes(now time.Time, tier int, tenant string, level int, part fl
 	return min((from+part*(to-from))/max(f.flow(now, flowKey{tier, tenant}).rate(now), leastAhead), 1)
 }
 
+// Within returns the threshold that admits a part of what the tenants of a tier offer at present: the first level that
+// it does not admit whole, and the part of it that it does. The last priorities would make it too low while the rate of
+// a tenant rises, since they are of the rate that was known when they were given.
+func (f *Fair) Within(now time.Time, tier int, part float64) (level int, of float64) {
+	rates, left := f.rates(now, tier), 0.
+	for _, r := range rates {
+		left += part * r
+	}
+	each := 0. // what a tenant may have
+	for i, r := range rates {
+		if each = left / float64(len(rates)-i); each <= r {
+			break
+		}
+		left -= r
+	}
+	if part >= 1 || len(rates) == 0 {
+		return (tier + 1) * Cohorts, 0
+	}
+	cohort := min(cohortOf(each), Cohorts-1)
+	from, to := aheadOf(cohort), aheadOf(cohort+1)
+	return tier*Cohorts + cohort, (each - from) / (to - from)
+}
+
+// rates returns what the tenants of a tier offer a second, the smallest first.
+func (f *Fair) rates(now time.Time, tier int) (rates []float64) {
+	f.mu.Lock()
+	for k, l := range f.flows {
+		if k.tier == tier {
+			rates = append(rates, l.rate(now))
+		}
+	}
+	f.mu.Unlock()
+	slices.Sort(rates)
+	return rates
+}
+
 // flow returns a tenant's flow, a new one where it has offered nothing lately. mu is held.
 func (f *Fair) flow(now time.Time, k flowKey) *flow {
 	if past(f.swept, now) {

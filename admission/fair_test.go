@@ -90,6 +90,46 @@ func TestTheOrderWithinATenant(t *testing.T) {
 	}
 }
 
+// TestAThresholdIsOfThePresentRates has a tenant begin to offer 500 a second beside one that offers 40, and asks for
+// half of both: the threshold leaves 230 a second of the large one, 270 in all, in the first second too.
+func TestAThresholdIsOfThePresentRates(t *testing.T) {
+	var f Fair
+	clk := newClock()
+	for i := range 3 * 540 {
+		clk.advance(time.Second / 540)
+		tenant := "large"
+		if i%27 < 2 {
+			tenant = "small"
+		}
+		f.Priority(clk.t, 3, tenant, newcomers)
+		if i < 270 || i%54 > 0 {
+			continue
+		}
+		sum := 0.
+		for _, r := range f.rates(clk.t, 3) {
+			sum += r
+		}
+		level, part := f.Within(clk.t, 3, .5)
+		from, to := aheadOf(level-3*Cohorts), aheadOf(level+1-3*Cohorts)
+		each := from + part*(to-from)
+		if want := sum/2 - f.flows[flowKey{3, "small"}].rate(clk.t); math.Abs(each-want) > .01*want {
+			t.Errorf("after %d: %.0f a second for each, want %.0f", i, each, want)
+		}
+		if part := f.Passes(clk.t, 3, "small", level, part); part < 1 {
+			t.Errorf("after %d: %.2f of the small tenant's pass", i, part)
+		}
+	}
+	for _, c := range []struct {
+		tier  int
+		part  float64
+		level int
+	}{{3, 1, 4 * Cohorts}, {3, 0, 3 * Cohorts}, {4, .5, 5 * Cohorts}} {
+		if level, part := f.Within(clk.t, c.tier, c.part); level != c.level || part != 0 {
+			t.Errorf("%.1f of tier %d: level %d and %.2f of it, want %d", c.part, c.tier, level, part, c.level)
+		}
+	}
+}
+
 // TestFairIsBounded has more tenants than are told apart, and a clock that is set back.
 func TestFairIsBounded(t *testing.T) {
 	var f Fair

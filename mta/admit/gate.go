@@ -107,6 +107,9 @@ func (g *Gate) Set(s Settings) {
 			},
 			Line: longest, Patience: lineTime,
 			Now: g.machine.Now, Starved: g.cpu.short.Load,
+			Within: func(tier int, part float64) (int, float64) {
+				return g.fair.Within(g.machine.Now(), tier, part)
+			},
 		})
 	}
 	g.core.Store(c)

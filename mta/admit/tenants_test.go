@@ -24,6 +24,8 @@ type customer struct {
 	new    [12]int         // offered for the first time
 	took   []time.Duration // of attempts that were stored, but for those of the first slice
 	worst  time.Duration   // of all
+
+	refused int // attempts
 }
 
 const slice = 5 * time.Second
@@ -84,6 +86,9 @@ func (c *customer) try(g *Gate, d *slowDisk, size int64, first, began time.Time)
 		refused, _ = a.Commit(context.Background(), 3, d.commit)
 	}
 	if refused != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.refused++
 		return false
 	}
 	c.mu.Lock()
@@ -146,6 +151,9 @@ func TestA16_WhoWantsLessThanItsPartGetsAll(t *testing.T) {
 		}
 		if small.worst > 400*time.Millisecond {
 			t.Errorf("%v: a message of the small tenant takes %v as the large one begins, want 400 ms at most", proves, small.worst)
+		}
+		if small.refused > 0 {
+			t.Errorf("%v: %d of the small tenant's messages are refused", proves, small.refused)
 		}
 		if part := large.part(slice) * 500 / 200; part < .93 {
 			t.Errorf("%v: the large tenant has %.3f of what is left, want all", proves, part)
