@@ -21,6 +21,7 @@ type rival struct {
 
 // TestBench is 'make bench': the standard scenarios, the relay and Postfix in turns.
 func TestBench(t *testing.T) {
+	besideOthers(t, fullSize())
 	var rivals []*rival
 	var wells *rival // all sites are well, for what a dead one costs
 	add := func(letter, title string, s bench.Scenario, messages int) *rival {

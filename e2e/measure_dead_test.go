@@ -9,6 +9,7 @@ import (
 // TestMeasureOneDeadSiteAmongTen measures what the mail to nine sites loses when the tenth no longer
 // answers. All replies come 20 ms late. What Postfix loses is in scenario (f).
 func TestMeasureOneDeadSiteAmongTen(t *testing.T) {
+	besideOthers(t, fullSize())
 	work := func(dead int, death bench.Death) bench.Scenario {
 		s, _ := bench.FindStandard("f")
 		s.Dead, s.Death = dead, death

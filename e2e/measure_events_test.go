@@ -23,6 +23,7 @@ import (
 // TestMeasureBacklog has a web hook dead behind 30 million events, in compressed files of the relay's log: what that costs
 // the mail, and how fast the hook catches up when it is back and answers after 50 ms, while new mail flows.
 func TestMeasureBacklog(t *testing.T) {
+	besideOthers(t, fullSize())
 	events, messages := sized(t, 30_000_000, 30_000), sized(t, 100_000, 500)
 	g := farSites(t, 1, sink.Config{})
 	addr := freeAddress(t)

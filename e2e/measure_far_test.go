@@ -9,6 +9,7 @@ import (
 // TestMeasureOneSiteFarAway sends to one site whose replies come 50 ms late, over 20 connections: the
 // relay in its three modes, by what the site offers, and Postfix, in turns.
 func TestMeasureOneSiteFarAway(t *testing.T) {
+	besideOthers(t, fullSize())
 	far, _ := bench.FindStandard("d")
 	with := func(messages int, change func(*bench.Scenario)) bench.Scenario {
 		s := far

@@ -14,6 +14,7 @@ import (
 // the recipients being refused, with CHUNKING and with PIPELINING alone: each recipient gets each
 // message once, or its sender is told.
 func TestMeasurePipelinedModesWithRealServers(t *testing.T) {
+	besideOthers(t, fullSize())
 	for _, mode := range []string{"auto", "pipelining"} {
 		t.Run(mode, func(t *testing.T) { interop(t, mode, sized(t, 1000, 20)) })
 	}

@@ -10,6 +10,7 @@ import (
 // sites: how late is a single message that goes with big ones? What the servers do as fast as
 // they take the mail is scenario (e).
 func TestMeasureSmallMailAmongBigEnvelopes(t *testing.T) {
+	besideOthers(t, fullSize())
 	mixed, _ := bench.FindStandard("e")
 	paced := func(messages, rate int) bench.Scenario {
 		s := mixed

@@ -28,6 +28,13 @@ import (
 // fullSize reports that the measurements are to measure, not only to be right.
 func fullSize() bool { return os.Getenv("MTA_MEASURE") != "" }
 
+// besideOthers lets a measurement run beside other tests, unless its times are wanted.
+func besideOthers(t *testing.T, wanted bool) {
+	if !wanted {
+		t.Parallel()
+	}
+}
+
 // sized gives full or small as asked.
 func sized(t *testing.T, full, small int) int {
 	t.Helper()

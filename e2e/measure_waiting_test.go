@@ -13,6 +13,7 @@ import (
 // TestMeasureThrottledBacklog has a million messages, or as many as MTA_MEASURE_BACKLOG says, wait for
 // a site that takes one a second, and looks what the waiting costs.
 func TestMeasureThrottledBacklog(t *testing.T) {
+	besideOthers(t, fullSize())
 	messages, watch := sized(t, 1_000_000, 2000), 2*time.Second
 	if fullSize() {
 		watch = 30 * time.Second

@@ -14,6 +14,7 @@ import (
 // TestScaleInbound holds ten thousand connections that have said EHLO and then nothing, and has
 // others bring mail meanwhile.
 func TestScaleInbound(t *testing.T) {
+	besideOthers(t, fullScale())
 	n := scaled(t, "INBOUND", 10_000, 200)
 	needFiles(t, 2*n+1000)
 	g := farSites(t, 1, sink.Config{})
@@ -132,6 +133,7 @@ func stillOpen(t *testing.T, conns []net.Conn) {
 // TestScaleOutbound delivers over five thousand connections at once, to sites that take seconds
 // for each message.
 func TestScaleOutbound(t *testing.T) {
+	besideOthers(t, fullScale())
 	n := scaled(t, "OUTBOUND", 5000, 100)
 	sites := max(n/100, 2) // a hundred connections each
 	perSite := n / sites

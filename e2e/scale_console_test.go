@@ -29,6 +29,7 @@ var viewedPages = []string{
 // TestScaleConsole has twenty viewers look at the console of a relay with ten million queued messages, each at
 // another page, and fifty at its first. They refresh as browsers do.
 func TestScaleConsole(t *testing.T) {
+	besideOthers(t, fullScale())
 	n := scaled(t, "QUEUE", 10_000_000, 20_000)
 	g := farSites(t, 1, sink.Config{})
 	r := newRelay(t, g.DNS, g.Port, "")

@@ -32,6 +32,7 @@ func backlogSite(i int) string {
 // TestScaleQueue starts the relay on ten million queued messages, and has it take mail beside a
 // relay whose queue is empty, in turns.
 func TestScaleQueue(t *testing.T) {
+	besideOthers(t, fullScale())
 	n := scaled(t, "QUEUE", 10_000_000, 20_000)
 	g := farSites(t, 1, sink.Config{})
 	full := newRelay(t, g.DNS, g.Port, "")

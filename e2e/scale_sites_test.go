@@ -18,6 +18,7 @@ import (
 
 // TestScaleSites starts the relay with all that it once learned of a hundred thousand sites.
 func TestScaleSites(t *testing.T) {
+	besideOthers(t, fullScale())
 	n := scaled(t, "SITES", 100_000, 2000)
 	g := farSites(t, 1, sink.Config{})
 	bare := newRelay(t, g.DNS, g.Port, "")
