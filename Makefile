@@ -58,22 +58,25 @@ test: check e2e-install unit e2e ## everything that CI runs: checks, unit tests 
 # when they happen.
 unit: export GORACE = atexit_sleep_ms=0
 
+# Tests often wait, for a disk or a timer, so more run at a time than there are processors. make check vets them.
+UNIT := $(GO) test -vet=off -p 4 -parallel 8
+
 # The simulators, and the tests that .ci/alone names, run without the race detector: it says why. So does the count
 # of what a message costs, by itself.
 unit: ## unit tests with the race detector, where there is a C compiler
 	@race=$$(GO='$(GO)' sh .ci/race) && alone="^($$(grep -v '^#' .ci/alone | paste -sd'|'))$$" && \
 	echo "$(GO) test $$race ./..., but e2e" && \
-	$(GO) test $$race -timeout 30m -parallel 8 -skip "$$alone|^TestCosts$$" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$ -e /lab/overload$$) && \
-	$(GO) test ./warmup/simulate ./lab/overload && \
-	$(GO) test -run "$$alone" $$(grep -rlE --include='*_test.go' "^func ($$(grep -v '^#' .ci/alone | paste -sd'|'))\(" . | xargs -n1 dirname | sort -u) && \
-	$(GO) test -count=1 -run '^TestCosts$$' -v ./mta/relaytest
+	$(UNIT) $$race -timeout 30m -skip "$$alone|^TestCosts$$" $$($(GO) list ./... | grep -v -e '/e2e$$' -e /simulate$$ -e /lab/overload$$) && \
+	$(UNIT) ./warmup/simulate ./lab/overload && \
+	$(UNIT) -run "$$alone" $$(grep -rlE --include='*_test.go' "^func ($$(grep -v '^#' .ci/alone | paste -sd'|'))\(" . | xargs -n1 dirname | sort -u) && \
+	$(GO) test -vet=off -count=1 -run '^TestCosts$$' -v ./mta/relaytest
 
 costs: ## counts again what a message costs, and writes it to e2e/costs.json; a count that rises needs a reason in the commit
 	$(GO) test -count=1 -run '^TestCosts$$' -v ./mta/relaytest -costs.write
 
 e2e: e2e-install ## real daemons and the kill test; installs Debian's packages where it may
 	@skipped=$$(mktemp) && echo '$(GO) test ./e2e' && code=0; \
-	MTA_E2E_SKIPPED=$$skipped $(GO) test -count=1 -timeout 40m -parallel 4 ./e2e || code=$$?; \
+	MTA_E2E_SKIPPED=$$skipped $(GO) test -vet=off -count=1 -timeout 40m -parallel 8 ./e2e || code=$$?; \
 	cat "$$skipped"; rm -f "$$skipped"; exit $$code
 
 e2e-install:
