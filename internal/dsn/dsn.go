@@ -57,6 +57,12 @@ type Notification struct {
 	UTF8     bool // has UTF-8 in header fields: needs SMTPUTF8
 }
 
+// About what a report has in octets, besides the original, and for each recipient.
+const (
+	usualFrame     = 1 << 10
+	usualRecipient = 512
+)
+
 // Build makes the notification.
 func Build(r Report) (Notification, error) {
 	if len(r.Recipients) == 0 {
@@ -68,6 +74,7 @@ func Build(r Report) (Notification, error) {
 	}
 	n := Notification{UTF8: r.global()}
 	w := &writer{utf8: n.UTF8, boundary: r.boundary(original.content)}
+	w.Grow(len(original.content) + usualFrame + usualRecipient*len(r.Recipients))
 	n.EightBit = n.UTF8 || original.eightBit
 	r.header(w, original, n.EightBit)
 	r.explain(w, original)
@@ -135,6 +142,7 @@ const dateLayout = "Mon, 2 Jan 2006 15:04:05 -0700"
 // UTF-8 in header fields: what the other side said, and in which language, is what matters here.
 func (r *Report) explain(w *writer, o original) {
 	text := &writer{utf8: true}
+	text.Grow((usualFrame + usualRecipient*len(r.Recipients)) / 2)
 	text.line("This is the mail system at " + r.Hostname + ".")
 	text.line("")
 	text.paragraph(introductions[r.Kind])

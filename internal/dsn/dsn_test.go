@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -329,5 +330,26 @@ func TestREQUIRETLSReturnsHeadersOnly(t *testing.T) {
 	}
 	if bytes.Contains(n.Content, []byte("Hello Bob")) || !bytes.Contains(n.Content, []byte("Message-ID: <1@client.example>")) {
 		t.Errorf("the report has\n%s", n.Content)
+	}
+}
+
+func TestUnreadableBodyHindersOnlyAReportThatReturnsIt(t *testing.T) {
+	for _, ret := range []envelope.Ret{envelope.RetHeaders, envelope.RetFull} {
+		r := report(Failed)
+		r.Message.Ret = ret
+		r.Content = io.MultiReader(strings.NewReader(content), iotest.ErrReader(io.ErrUnexpectedEOF))
+		if _, err := Build(r); (err == nil) != (ret == envelope.RetHeaders) {
+			t.Errorf("RET %v: %v", ret, err)
+		}
+	}
+}
+
+func TestOriginalWithoutABody(t *testing.T) {
+	for _, original := range []string{"Subject: a\r\n", "Subject: a", "\r\n"} {
+		r := report(Failed)
+		r.Content = strings.NewReader(original)
+		if _, ps := build(t, r); ps[2].kind != "message/rfc822" || strings.TrimSpace(ps[2].body) != strings.TrimSpace(original) {
+			t.Errorf("%q comes back as %s %q", original, ps[2].kind, ps[2].body)
+		}
 	}
 }

@@ -1,9 +1,7 @@
 package dsn
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"io"
 	"mime"
 	"strings"
@@ -25,24 +23,32 @@ type original struct {
 // maxHeader bounds the header that is returned.
 const maxHeader = 64 << 10
 
+// readOriginal reads what goes back into one buffer, of the size that the message has.
 func readOriginal(r Report) (original, error) {
 	var o original
 	if r.Content == nil {
 		return o, nil
 	}
-	in := bufio.NewReaderSize(r.Content, maxHeader) // a line that does not fit is not returned
-	header, complete, err := readHeader(in)
-	if err != nil {
-		return o, err
+	most := int64(maxHeader)
+	if o.whole = r.returnsWhole(); o.whole {
+		most += r.ReturnLimit
+	}
+	var read bytes.Buffer
+	read.Grow(int(min(r.Message.Size, most)) + bytes.MinRead)
+	_, err := read.ReadFrom(io.LimitReader(r.Content, most+1))
+	all := read.Bytes()
+	header, complete := headerOf(all)
+	if err != nil && (o.whole || !complete) {
+		return original{}, err
 	}
 	o.messageID, o.subject = fieldsOf(header)
-	o.content = header
-	if complete && r.returnsWhole() {
-		body, err := io.ReadAll(io.LimitReader(in, r.ReturnLimit))
-		if err != nil {
-			return o, err
-		}
-		o.content, o.whole = append(header, body...), true
+	switch {
+	case !complete:
+		o.content, o.whole = append(header, "\r\n"...), false
+	case o.whole:
+		o.content = all[:min(len(all), len(header)+int(r.ReturnLimit))]
+	default:
+		o.content = header
 	}
 	o.eightBit = hasEightBit(o.content)
 	o.utf8 = r.Message.UTF8 && hasEightBit(header)
@@ -59,40 +65,62 @@ func (r *Report) returnsWhole() bool {
 		r.Message.Size <= r.ReturnLimit && r.Message.Body != envelope.BodyBinaryMIME
 }
 
-// readHeader reads to the empty line, which it includes. Of a header over maxHeader it gives the
-// lines that fit, and says that it is not complete.
-func readHeader(in *bufio.Reader) (header []byte, complete bool, err error) {
-	for {
-		line, err := in.ReadSlice('\n')
+// headerOf returns the header section of a message, with the empty line. Of one over maxHeader it returns the lines
+// that fit, and false.
+func headerOf(message []byte) (header []byte, complete bool) {
+	for n := 0; ; {
+		line, _, ended := bytes.Cut(message[n:], []byte("\n"))
+		end := n + len(line) + 1
 		switch {
-		case errors.Is(err, bufio.ErrBufferFull) || len(header)+len(line) > maxHeader:
-			return append(header, "\r\n"...), false, nil
-		case err != nil && !errors.Is(err, io.EOF):
-			return nil, false, err
+		case !ended && len(message) <= maxHeader:
+			return message, true // there is no body
+		case !ended, end > maxHeader:
+			return message[:n], false
+		case len(bytes.TrimRight(line, "\r")) == 0:
+			return message[:end], true
 		}
-		header = append(header, line...)
-		if err != nil || len(bytes.TrimRight(line, "\r\n")) == 0 {
-			return header, true, nil
-		}
+		n = end
 	}
 }
 
 // fieldsOf finds what a report repeats of a header.
 func fieldsOf(header []byte) (messageID, subject string) {
-	unfolded := strings.NewReplacer("\r\n ", " ", "\r\n\t", " ").Replace(string(header))
-	for line := range strings.Lines(unfolded) {
-		name, value, _ := strings.Cut(line, ":")
-		switch value = strings.TrimSpace(value); {
-		case strings.EqualFold(name, "Message-ID") && messageID == "" && isMessageID(value):
-			messageID = value
-		case strings.EqualFold(name, "Subject") && subject == "":
-			subject = value
-			if decoded, err := new(mime.WordDecoder).DecodeHeader(value); err == nil {
+	for len(header) > 0 {
+		var field []byte
+		field, header = cutField(header)
+		name, value, _ := bytes.Cut(field, []byte(":"))
+		switch {
+		case messageID == "" && bytes.EqualFold(name, []byte("Message-ID")):
+			if id := unfold(value); isMessageID(id) {
+				messageID = id
+			}
+		case subject == "" && bytes.EqualFold(name, []byte("Subject")):
+			subject = unfold(value)
+			if decoded, err := new(mime.WordDecoder).DecodeHeader(subject); err == nil {
 				subject = decoded
 			}
 		}
 	}
 	return messageID, subject
+}
+
+// cutField takes the first field off a header, with the lines that go on with it.
+func cutField(header []byte) (field, rest []byte) {
+	n := 0
+	for {
+		i := bytes.IndexByte(header[n:], '\n')
+		if n += i + 1; i < 0 {
+			return header, nil
+		}
+		if n == len(header) || header[n] != ' ' && header[n] != '\t' {
+			return header[:n], header[n:]
+		}
+	}
+}
+
+// unfold returns a field's value on one line (RFC 5322, 2.2.3).
+func unfold(value []byte) string {
+	return strings.TrimSpace(strings.ReplaceAll(strings.ReplaceAll(string(value), "\r\n ", " "), "\r\n\t", " "))
 }
 
 func isMessageID(s string) bool {

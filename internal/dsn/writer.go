@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"example.org/mta/internal/envelope"
 )
 
 // writer writes lines that are safe whatever a remote host has said: no control characters, no
@@ -117,7 +119,7 @@ func (w *writer) clean(s string) string {
 // address writes an address in a status field: as it is, or with what is not ASCII encoded
 // (RFC 6533, 3, utf-8-addr-xtext).
 func (w *writer) address(a string) string {
-	if w.utf8 {
+	if w.utf8 || envelope.Address(a).ASCII() {
 		return a
 	}
 	var b strings.Builder

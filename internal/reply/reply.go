@@ -5,6 +5,7 @@
 package reply
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,7 +19,17 @@ func (e Enhanced) String() string {
 	if e == (Enhanced{}) {
 		return ""
 	}
-	return fmt.Sprintf("%d.%d.%d", e[0], e[1], e[2])
+	return string(e.append(nil))
+}
+
+func (e Enhanced) append(b []byte) []byte {
+	for i, n := range e {
+		if i > 0 {
+			b = append(b, '.')
+		}
+		b = strconv.AppendUint(b, uint64(n), 10)
+	}
+	return b
 }
 
 // Reply is what a remote host answered, or, when Local is set, what this relay says in place of
@@ -53,16 +64,13 @@ func Parse(line string) Reply {
 }
 
 func parseEnhanced(s string) (e Enhanced, ok bool) {
-	parts := strings.Split(s, ".")
-	if len(parts) != len(e) {
-		return e, false
-	}
-	for i, p := range parts {
-		n, err := strconv.ParseUint(p, 10, 16)
-		if err != nil {
+	for i := range e {
+		part, rest, more := strings.Cut(s, ".")
+		n, err := strconv.ParseUint(part, 10, 16)
+		if err != nil || more != (i < len(e)-1) {
 			return e, false
 		}
-		e[i] = uint16(n)
+		e[i], s = uint16(n), rest
 	}
 	return e, true
 }
@@ -93,16 +101,15 @@ func (r Reply) Status() Enhanced {
 
 // String gives the reply on one line, as "550 5.1.1 no such user".
 func (r Reply) String() string {
-	var b strings.Builder
+	b := make([]byte, 0, 128)
 	if r.Code != 0 {
-		fmt.Fprintf(&b, "%d ", r.Code)
+		b = append(strconv.AppendInt(b, int64(r.Code), 10), ' ')
 	}
-	if e := r.Enhanced.String(); e != "" {
-		b.WriteString(e)
-		b.WriteByte(' ')
+	if r.Enhanced != (Enhanced{}) {
+		b = append(r.Enhanced.append(b), ' ')
 	}
-	b.WriteString(strings.ReplaceAll(r.Text, "\n", " / "))
-	return strings.TrimSpace(b.String())
+	b = append(b, strings.ReplaceAll(r.Text, "\n", " / ")...)
+	return string(bytes.TrimSpace(b))
 }
 
 // Error makes a refusal usable as an error; it names the command.
