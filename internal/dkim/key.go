@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // maxKeyFile is far above any key.
@@ -21,7 +22,7 @@ const maxKeyFile = 64 << 10
 
 // LoadKey reads a private key from a file, which no other user may read or change.
 func LoadKey(path string) (crypto.Signer, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe without a writer would block
 	if err != nil {
 		return nil, err
 	}

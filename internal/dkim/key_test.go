@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -85,6 +86,13 @@ func TestModeOfAKeyFile(t *testing.T) {
 	}
 	if _, err := LoadKey(filepath.Dir(path)); err == nil {
 		t.Error("a folder is a key")
+	}
+	os.Remove(path)
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadKey(path); err == nil {
+		t.Error("a pipe is a key")
 	}
 }
 

@@ -22,7 +22,7 @@ func ReadSecret(path string) ([]byte, error) {
 }
 
 func read(path string) ([]byte, fs.FileInfo, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe without a writer would block
 	if err != nil {
 		return nil, nil, err
 	}

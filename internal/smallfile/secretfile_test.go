@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +27,17 @@ func follow(path string) *Follower[string] {
 		return &s, nil
 	}
 	return Follow(path, load, nil, faultlog.New(slog.New(slog.DiscardHandler), time.Now, slog.LevelError, "began", "ended"))
+}
+
+// TestAPipeIsNoSecret: opening it would block until somebody writes to it.
+func TestAPipeIsNoSecret(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadSecret(path); err == nil || !strings.Contains(err.Error(), "not a file") {
+		t.Error(err)
+	}
 }
 
 // What a file said before stays in force while it can't be read; a chmod alone brings it back.

@@ -122,6 +122,11 @@ func Open(cfg *config.Config, c Config) (*Dir, error) {
 	if err := onlyFiles(cfg.DataDir); err != nil {
 		return nil, err
 	}
+	if cfg.Accounting.Enabled { // the other stores are in the data directory
+		if err := onlyFiles(cfg.Accounting.Path); err != nil {
+			return nil, err
+		}
+	}
 	set, err := format.Inspect(c.Version, c.Places(cfg)...)
 	if err != nil {
 		return nil, err
@@ -147,9 +152,10 @@ func Open(cfg *config.Config, c Config) (*Dir, error) {
 	return &Dir{c, set}, nil
 }
 
-// onlyFiles refuses pipes and devices in the data directory: opening one would block the start, or never end. The
-// maildrop is left out, since every user may write there, and it checks each file itself. The slash at the end follows
-// a symbolic link in place of the directory.
+// onlyFiles refuses pipes and devices in a directory of the relay's: opening one would block the start, or never end;
+// and a folder in place of a journal segment, which the queue would pass over. The maildrop is left out, since every
+// user may write there, and it checks each file itself. The slash at the end follows a symbolic link in place of the
+// directory.
 func onlyFiles(dir string) error {
 	return filepath.WalkDir(dir+"/", func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -163,6 +169,9 @@ func onlyFiles(dir string) error {
 			return fmt.Errorf(
 				"%s is a pipe or a device, where the relay keeps files: move it away, and put the file back from a "+
 					"backup if there was one: %w", path, format.ErrRefused)
+		case d.IsDir() && filepath.Ext(path) == store.SegmentSuffix:
+			return fmt.Errorf("%s is a folder, where the queue keeps a file: move it away, and the queue goes on "+
+				"without what was in the file: %w", path, format.ErrRefused)
 		}
 		return nil
 	})

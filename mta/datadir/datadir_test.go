@@ -115,17 +115,29 @@ func TestTheWayBackIsReadFromTheDisk(t *testing.T) {
 }
 
 // TestAPipeDoesNotBlockTheStart: a pipe in place of a file would block whoever opens it. One in the maildrop, where every
-// user may write, stops nothing.
+// user may write, stops nothing. A folder in place of a journal segment stops the start, too.
 func TestAPipeDoesNotBlockTheStart(t *testing.T) {
+	const folder, log = "queue/00000001-5a5a5a5a.seg", "../elsewhere/format"
 	for name, stops := range map[string]bool{
 		"pauses.json": true, "queue/format": true, "history": true, config.Maildrop + "/new/letter": false,
+		folder: true, log: true,
 	} {
-		cfg := &config.Config{DataDir: t.TempDir()}
+		cfg := &config.Config{DataDir: filepath.Join(t.TempDir(), "data")}
+		cfg.Accounting.Enabled, cfg.Accounting.Path = true, filepath.Join(cfg.DataDir, "../elsewhere")
 		path := filepath.Join(cfg.DataDir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := syscall.Mkfifo(path, 0o600); err != nil {
+		if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if name == folder {
+			err = os.Mkdir(path, 0o700)
+		} else {
+			err = syscall.Mkfifo(path, 0o600)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		real := cfg.DataDir
@@ -133,10 +145,10 @@ func TestAPipeDoesNotBlockTheStart(t *testing.T) {
 		if err := os.Symlink(real, cfg.DataDir); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Open(cfg, Config{
+		_, err = Open(cfg, Config{
 			Version: "0.2.0", InForce: func() *config.Config { return cfg }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		})
-		if refused := errors.Is(err, format.ErrRefused) && strings.Contains(err.Error(), name); refused != stops || !stops && err != nil {
+		if refused := errors.Is(err, format.ErrRefused) && strings.Contains(err.Error(), filepath.Base(path)); refused != stops || !stops && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
