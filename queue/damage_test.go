@@ -136,6 +136,35 @@ func TestNothingSoundInATrimmedSegment(t *testing.T) {
 	})
 }
 
+// TestEmptiedSegment: a kill leaves no segment without octets, since a file has its room before it has the name of one.
+func TestEmptiedSegment(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfstest.Memory()
+		fill(t, fs, 3)
+		base, _ := firstSegment(t, fs)
+		f, err := fs.OpenWrite(base + store.SegmentSuffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Truncate(0)
+		f.Close()
+		fs.Remove(base + store.IndexSuffix)
+		if report, err := store.Fsck("/q", fs, nil); err != nil || !report.Damaged() {
+			t.Errorf("fsck: %v, %+v", err, report)
+		}
+		for range 2 { // it stays
+			book := &logBook{}
+			cfg := small(t, fs)
+			cfg.Log = book.logger()
+			q := open(t, cfg)
+			if s := q.Stats(); s.DamagedFiles != 1 || !strings.Contains(book.String(), "DAMAGE") {
+				t.Errorf("the loss is not reported: %+v\n%s", s, book)
+			}
+			shut(t, q)
+		}
+	})
+}
+
 // TestFlippedBitInSegment: one message is lost, which is said with file and offset; all others
 // are served; the file is kept when it is no longer needed.
 func TestFlippedBitInSegment(t *testing.T) {

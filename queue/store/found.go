@@ -141,17 +141,26 @@ func (d *Dir) FindEnds(list []Found, made int64) {
 		f := &list[i]
 		if end, ok := ends[f.ID.Number]; ok {
 			f.end = end
-		} else if trimmed[i] {
+		} else if trimmed[i] && f.Size != void {
 			f.end = f.Size
 		}
 	}
+}
+
+// scan reads a segment. One without an octet has lost them: a file has its room before it has the name of a segment,
+// and void octets when it is trimmed.
+func (d *Dir) scan(f *Found) (*Index, ScanResult, error) {
+	if f.Size == 0 {
+		return nil, ScanResult{}, errors.New("file has no octets any more")
+	}
+	return ScanIndex(d.FS, d.SegmentPath(f.ID), f.ID, f.end)
 }
 
 // scanSegment makes the index of a segment from its records. It reports false when the segment
 // is not to be used. An error says that a newer program has written it.
 func (o *Opener) scanSegment(f *Found) (use bool, _ error) {
 	name := o.SegmentPath(f.ID)
-	ix, res, err := ScanIndex(o.FS, name, f.ID, f.end)
+	ix, res, err := o.scan(f)
 	if format := (*FormatError)(nil); errors.As(err, &format) {
 		return false, fmt.Errorf("queue: %w", format)
 	}
@@ -207,8 +216,13 @@ func (d *Dir) ListLarge() (map[uint64]int64, error) {
 	return sizes, nil
 }
 
-// Trim cuts a segment off at its end, durably.
+// void is the size of the file, in octets, of a trimmed segment in which nothing was ever synced.
+const void = 1
+
+// Trim cuts a segment off at its end, durably. So that one that has lost its octets can be told from one that never had
+// any, void are left of it at least.
 func (d *Dir) Trim(id SegmentID, size int64) error {
+	size = max(size, void)
 	f, err := d.FS.OpenWrite(d.SegmentPath(id))
 	if err != nil {
 		return err

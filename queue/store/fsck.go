@@ -180,7 +180,7 @@ func (c *checker) readSegments() {
 		} else if s.Index = "damaged"; IsNotExist(err) || errors.Is(err, errOtherIndex) {
 			s.Index = "missing"
 		}
-		ix, res, err := ScanIndex(c.dir.FS, c.dir.SegmentPath(f.ID), f.ID, f.end)
+		ix, res, err := c.dir.scan(&f)
 		if odd := (*FormatError)(nil); errors.As(err, &odd) {
 			c.damage(name, Damage{Offset: odd.off, End: f.Size, Err: err},
 				"nothing: another version of mta has written it", "this program does not start; start that version")
