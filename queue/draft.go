@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"slices"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fair"
@@ -61,7 +62,7 @@ type scratch struct {
 
 func newScratch() any { return &scratch{head: make([]byte, 0, 1024), done: make(chan error, 1)} }
 
-const firstBody = 4 << 10
+const leastBody = 1 << 10
 
 // Begin starts the acceptance of a message.
 func (q *Queue) Begin() *Draft { return &Draft{q: q} }
@@ -89,12 +90,19 @@ func (d *Draft) Write(p []byte) (int, error) {
 		}
 		return n, d.err
 	}
-	if d.body == nil {
-		d.body = make([]byte, 0, max(firstBody, len(p)))
+	if len(d.body)+len(p) > cap(d.body) {
+		d.Grow(max(len(p), cap(d.body)/2))
 	}
 	d.body = append(d.body, p...)
 	d.size += int64(len(p))
 	return len(p), nil
+}
+
+// Grow makes memory for n octets more, which are about to be written.
+func (d *Draft) Grow(n int) {
+	if d.err == nil && d.file == nil && d.size+int64(n) <= d.q.cfg.LargeBody {
+		d.body = slices.Grow(d.body, max(n, leastBody))
+	}
 }
 
 // spill moves the content from memory to a file.

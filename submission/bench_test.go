@@ -31,6 +31,7 @@ type discardDraft struct {
 func (s *discardStore) Begin(intake.Owner, int64) intake.Draft { return &discardDraft{s: s} }
 func (d *discardDraft) Write(p []byte) (int, error)            { d.n += int64(len(p)); return len(p), nil }
 func (d *discardDraft) Abort()                                 {}
+func (d *discardDraft) Grow(int)                               {}
 func (d *discardDraft) Commit(m *envelope.Message) error {
 	m.ID, m.Size = d.s.ids.Next(time.Now()), d.n
 	return nil

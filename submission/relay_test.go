@@ -368,6 +368,8 @@ func (d *memDraft) Commit(m *envelope.Message) error {
 	return nil
 }
 
+func (d *memDraft) Grow(n int) { d.b.Grow(n) }
+
 func (d *memDraft) Abort() {
 	d.end()
 	d.s.mu.Lock()

@@ -1,9 +1,10 @@
 package http
 
 import (
-	"bytes"
+	"io"
 	"mime"
 	"net/http"
+	"slices"
 
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/request"
@@ -82,10 +83,20 @@ func postJSON(c *Call) error {
 
 // ReadBody reads the whole body. Its errors are Problems.
 func (c *Call) ReadBody() ([]byte, error) {
-	var b bytes.Buffer
-	b.Grow(int(min(max(c.Request.ContentLength, 0), presized)) + bytes.MinRead)
-	_, err := b.ReadFrom(c.Request.Body)
-	return b.Bytes(), err
+	b := make([]byte, 0, min(max(c.Request.ContentLength, 0), presized)+1) // one more, to meet the end
+	for {
+		if len(b) == cap(b) {
+			b = slices.Grow(b, cap(b))
+		}
+		n, err := c.Request.Body.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case err == io.EOF: //nolint:errorlint // as io.Reader gives it
+			return b, nil
+		case err != nil:
+			return b, err
+		}
+	}
 }
 
 // presized is how much of a body gets its memory in advance, as its Content-Length says, octets.

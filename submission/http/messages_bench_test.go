@@ -26,6 +26,7 @@ func (s *forgetful) CommitBatch(b *intake.Batch) (int, error) {
 
 func (d forgottenDraft) Write(p []byte) (int, error) { return len(p), nil }
 func (d forgottenDraft) Abort()                      {}
+func (d forgottenDraft) Grow(int)                    {}
 func (d forgottenDraft) Commit(m *envelope.Message) error {
 	m.ID = d.s.ids.Next(now)
 	return nil

@@ -3,6 +3,7 @@ package intake
 import (
 	"crypto/tls"
 	"net/netip"
+	"strings"
 
 	"example.org/mta/submission/auth"
 )
@@ -27,12 +28,22 @@ type Client struct {
 	// MayHold is asked before the client is kept waiting for a refusal by Admission. Nil: it gets that at once.
 	MayHold func() bool
 
+	over     string // of TLS, as overTLS gives it; "" before that
 	account  account
 	messages int // begun
 	shed     int // messages that Admission refused since it last took one
 
 	whole    bool     // Admit was called
 	admitted Admitted // by it; nil when it has been used up
+}
+
+// overTLS names the version and the cipher suite, "" without TLS. It is made once: the library makes its whole table of
+// suites anew for each question about one.
+func (c *Client) overTLS() string {
+	if c.over == "" && c.TLS != nil {
+		c.over = strings.ReplaceAll(tls.VersionName(c.TLS.Version), " ", "") + " " + tls.CipherSuiteName(c.TLS.CipherSuite)
+	}
+	return c.over
 }
 
 // Admit gives the client an admission for all the messages that it brings: Admission is not asked for each of them

@@ -23,6 +23,8 @@ type Store interface {
 // dot-stuffing. It ends with one Commit or one Abort.
 type Draft interface {
 	io.Writer
+	// Grow says that at least n octets more are about to be written.
+	Grow(n int)
 	// Commit returns when the message is durable, with its ID and Size set. After an error the
 	// message is not accepted; an error with a method DiskFull() bool that returns true is
 	// answered 452 4.3.1, all others 451 4.3.0.

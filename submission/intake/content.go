@@ -136,7 +136,7 @@ func (m *Message) take(b []byte) {
 		if m.encodeHeader(); x.header.encoded {
 			x.check.eightBit = hasEightBit(x.header.text) || hasEightBit(x.header.body) || hasEightBit(b)
 		}
-		m.afterHeader()
+		m.afterHeader(len(b))
 	}
 	m.keep(b)
 }
@@ -160,7 +160,7 @@ func (m *Message) End() *reply.Reply {
 		if m.encodeHeader(); x.header.encoded {
 			x.check.eightBit = hasEightBit(x.header.text) || hasEightBit(x.header.body)
 		}
-		m.afterHeader()
+		m.afterHeader(0)
 	}
 	if !x.check.endsCRLF {
 		m.store(crlf) // the content need not end in one, DATA must when the message goes on
@@ -169,8 +169,8 @@ func (m *Message) End() *reply.Reply {
 }
 
 // afterHeader checks the header section as far as it is known, and once it is complete writes it
-// with this relay's fields on top.
-func (m *Message) afterHeader() {
+// with this relay's fields on top. So many octets of the body are at hand.
+func (m *Message) afterHeader(body int) {
 	x, h, limits := m.content, &m.content.header, &m.desk.cfg.Limits
 	if r := h.verdict(headerLimits{limits.HeaderSize, limits.Hops}); r != nil {
 		m.reject(r)
@@ -202,6 +202,9 @@ func (m *Message) afterHeader() {
 		h.fields |= 1<<FieldListUnsubscribe | 1<<FieldListUnsubscribePost
 	}
 	x.top = t.append(x.top[:0])
+	if m.refused == nil {
+		x.draft.Grow(len(x.top) + len(h.text) + len(crlf) + len(h.body) + body)
+	}
 	m.store(x.top)
 	m.keep(h.text)
 	if len(h.body) > 0 || len(h.text) == 0 {
@@ -230,10 +233,10 @@ func (m *Message) encodeHeader() {
 	h.text, h.nonUTF8, h.encoded = encodeHeader(h.text), false, true
 }
 
-func (m *Message) trace() *trace {
+func (m *Message) trace() trace {
 	c, cfg, fields := m.client, &m.desk.cfg, m.content.header.fields
-	t := &trace{
-		hostname: cfg.Hostname, helo: m.helo, peer: c.Peer, protocol: m.protocol, tls: c.TLS,
+	t := trace{
+		hostname: cfg.Hostname, helo: m.helo, peer: c.Peer, protocol: m.protocol, tls: c.overTLS(),
 		id: m.id, time: cfg.Now(), needDate: !fields.has(FieldDate), needID: !fields.has(FieldMessageID),
 	}
 	if cfg.ShowUser {

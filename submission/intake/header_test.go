@@ -20,7 +20,7 @@ func TestTrace(t *testing.T) {
 	}{
 		{"plain", trace{helo: "app.example.org", peer: netip.MustParseAddrPort("192.0.2.1:1"), protocol: "ESMTP", only: "b@example.net"},
 			"Received: from app.example.org ([192.0.2.1])\r\n\tby relay.example.com with ESMTP\r\n\tid 01abc.1\r\n\tfor <b@example.net>;\r\n\tTue, 04 Mar 2025 05:06:07 +0100\r\n"},
-		{"tls, several recipients", trace{helo: "[192.0.2.1]", peer: netip.MustParseAddrPort("[2001:db8::1]:1"), protocol: "ESMTPS", tls: state},
+		{"tls, several recipients", trace{helo: "[192.0.2.1]", peer: netip.MustParseAddrPort("[2001:db8::1]:1"), protocol: "ESMTPS", tls: (&Client{TLS: state}).overTLS()},
 			"Received: from [192.0.2.1] ([IPv6:2001:db8::1])\r\n\tby relay.example.com with ESMTPS (TLS1.3 TLS_AES_128_GCM_SHA256)\r\n\tid 01abc.1;\r\n\tTue, 04 Mar 2025 05:06:07 +0100\r\n"},
 		{"odd name", trace{helo: "x(y)", peer: netip.MustParseAddrPort("192.0.2.1:1"), protocol: "SMTP"},
 			"Received: from [192.0.2.1] ([192.0.2.1])\r\n\tby relay.example.com with SMTP\r\n\tid 01abc.1;\r\n\tTue, 04 Mar 2025 05:06:07 +0100\r\n"},

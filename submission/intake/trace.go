@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"crypto/tls"
 	"net/netip"
 	"strings"
 	"time"
@@ -20,7 +19,7 @@ type trace struct {
 	// protocol is one of RFC 3848 for SMTP. The registry has none for HTTP; relays that take mail by HTTP
 	// write "HTTP" there, and ours writes "HTTPS" where TLS protected it, in keeping with the S of ESMTPS.
 	protocol         string
-	tls              *tls.ConnectionState
+	tls              string           // version and cipher suite, as overTLS gives them; "": none
 	user             string           // who has logged in, when the message shows it; "": it doesn't
 	id               string           // of the transaction
 	only             envelope.Address // the recipient, when there is just one
@@ -41,11 +40,9 @@ func (t *trace) append(b []byte) []byte {
 	b = append(b, t.hostname...)
 	b = append(b, " with "...)
 	b = append(b, t.protocol...)
-	if t.tls != nil {
+	if t.tls != "" {
 		b = append(b, " ("...)
-		b = append(b, strings.ReplaceAll(tls.VersionName(t.tls.Version), " ", "")...)
-		b = append(b, ' ')
-		b = append(b, tls.CipherSuiteName(t.tls.CipherSuite)...)
+		b = append(b, t.tls...)
 		b = append(b, ')')
 	}
 	if t.user != "" {

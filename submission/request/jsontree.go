@@ -135,7 +135,7 @@ func (p *parser) node(parent *Node, name string) (*Node, error) {
 		return nil, fmt.Errorf("the document has more than %d values", p.limits.Values)
 	}
 	if len(p.free) == 0 {
-		p.free = make([]Node, min(max(16, p.values), 1024))
+		p.free = make([]Node, min(max(8, p.values), 1024))
 	}
 	n := &p.free[0]
 	p.free = p.free[1:]

@@ -10,7 +10,7 @@ import (
 // writeQuoted writes text in quoted-printable (RFC 2045, 6.7). Most lines stand for themselves: they are collected and
 // written as they are, which takes a fraction of the encoder's time. The result is the encoder's.
 func writeQuoted(w io.Writer, text string) error {
-	if strings.IndexByte(text, '\r') >= 0 {
+	if strings.Count(text, "\r") > strings.Count(text, "\r\n") {
 		text = canonical(text) // the encoder loses a line end after a CR that stands alone
 	}
 	buffer := plainLines.Get().(*[plainSize]byte)
