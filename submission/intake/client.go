@@ -41,7 +41,8 @@ type Client struct {
 // suites anew for each question about one.
 func (c *Client) overTLS() string {
 	if c.over == "" && c.TLS != nil {
-		c.over = strings.ReplaceAll(tls.VersionName(c.TLS.Version), " ", "") + " " + tls.CipherSuiteName(c.TLS.CipherSuite)
+		version := strings.ReplaceAll(tls.VersionName(c.TLS.Version), " ", "")
+		c.over = version + " " + tls.CipherSuiteName(c.TLS.CipherSuite)
 	}
 	return c.over
 }
