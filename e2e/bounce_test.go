@@ -323,6 +323,8 @@ func bouncingSendmail(t *testing.T, resolvConf, addr, port string) {
 	macros := fmt.Sprintf(`divert(0)dnl
 OSTYPE(<linux>)dnl
 define(<confDOMAIN_NAME>, <mx.sendmail.example>)dnl
+define(<confREFUSE_LA>, <1000>)dnl
+define(<confQUEUE_LA>, <1000>)dnl
 define(<confPID_FILE>, <%[1]s/pid>)dnl
 define(<QUEUE_DIR>, <%[1]s/queue>)dnl
 define(<STATUS_FILE>, <%[1]s/status>)dnl
