@@ -9,6 +9,8 @@ import (
 
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/listen"
+
+	"example.org/mta/operator/api"
 )
 
 // A relay with no memory left refuses nearly everything, reports and a postmaster's mail excepted, says
@@ -39,17 +41,17 @@ func TestAdmissionOfARelay(t *testing.T) {
 	if reply := submit("postmaster@client.example"); reply != "<nil>" {
 		t.Errorf("a postmaster's mail: %s", reply)
 	}
-	a := w.api.Admissions.Admission()
-	if a.Share < .9 || a.Reason != "memory" || a.Tiers[4].Refused == 0 || len(a.Refusals) != 1 || a.Refusals[0].Tenant != "acme" {
+	a, err := w.api.Admissions.Admission(t.Context())
+	if err != nil || a.Share < .9 || a.Reason != "memory" || a.Tiers[4].Refused == 0 || len(a.Refusals) != 1 || a.Refusals[0].Tenant != "acme" {
 		t.Errorf("%+v", a)
 	}
 	for _, who := range []string{"acme", "127.0.0.1", "a@client.example"} {
-		v, err := w.api.Admissions.WhyRefused(t.Context(), who)
+		v, err := w.api.Admissions.WhyRefused(t.Context(), api.WhyQuery{Who: who})
 		if err != nil || v.Tenant != "acme" || v.Tier != 4 || v.Refused == 0 || v.Admitted > .5 || v.Reason != "memory" {
 			t.Errorf("%s: %+v, %v", who, v, err)
 		}
 	}
-	if _, err := w.api.Admissions.WhyRefused(t.Context(), "nobody"); err == nil {
+	if _, err := w.api.Admissions.WhyRefused(t.Context(), api.WhyQuery{Who: "nobody"}); err == nil {
 		t.Error("a tenant that does not exist is explained")
 	}
 	if page := w.scrape(); !strings.Contains(page, `mta_admission_refused_total{reason="memory",tenant="acme",tier="4"} `) || !strings.Contains(page, "mta_admission_refused_share 0.98") {

@@ -27,23 +27,24 @@ func (r *mailOut) warmupAnswers() *blocks.Warmups {
 
 // answers gives each topic of the control API the parts that it asks.
 func (r *operators) answers() api.Config {
-	destinations := &sites.Sites{
-		Policy: r.policy.Load, Now: r.now, Queue: r.queue, Delivery: r.delivery, Router: r.router, Tally: r.tally,
-		Messages: &r.queued, Suppressed: r.suppressedSince, TLSA: r.tls.Records(), STS: r.tls.Policies,
-		Missing: r.sources.Missing,
-	}
 	return api.Config{
-		Queue: &r.queued, Destinations: destinations, TLSPolicies: destinations, Warmups: r.warmups,
+		Queue: &r.queued, Warmups: r.warmups,
+		Destinations: &sites.Sites{
+			Policy: r.policy.Load, Now: r.now, Queue: r.queue, Delivery: r.delivery, Router: r.router, Tally: r.tally,
+			Messages: &r.queued, Suppressed: r.suppressedSince, TLSA: r.tls.Records(), STS: r.tls.Policies,
+			Missing: r.sources.Missing,
+		},
 		Moves: &messages.Moves{Messages: &r.queued, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version},
 		Blocks: blocks.Blocks{
 			Config: r.inForce, Now: r.now, Delivery: r.delivery, Tally: r.tally, Rates: &r.rates,
 			Pauses: r.pauses, Warmups: r.warmups, Missing: r.sources.Missing, UseOf: r.useOf,
+			Queued: r.queue.CountTenants,
 		},
 		Histories:       blocks.Histories{Figures: r.history},
 		OpenConnections: connections.Connections{Delivery: r.delivery, Entrances: r.openEntrances},
 		Pauses:          blocks.Pauses{Config: r.inForce, Now: r.now, Paused: r.pauses},
 		APIKeys:         kept.Keys{Config: r.inForce, Now: r.now, Book: r.keys.Load},
-		Suppressions:    kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce},
+		Suppressions:    kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now},
 		Bounces:         kept.Bounces{Unknown: &r.unknown, Started: r.started},
 		TLSReports:      kept.TLSReports{Reporter: r.tls.Reports},
 		Inbound:         kept.Inbound{Folder: r.reports.folder},

@@ -7,6 +7,7 @@ import (
 	"example.org/mta/bounce"
 	"example.org/mta/internal/reply"
 	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
 )
 
 // TestRecordsHaveTheClassOfTheReply: of a host's reply and of this relay's own, by a block of the
@@ -30,7 +31,7 @@ func TestRecordsHaveTheClassOfTheReply(t *testing.T) {
 			t.Errorf("%s: %q, want %v", to, rec.Class, want)
 		}
 	}
-	unknown, err := w.api.Bounces.UnknownReplies(t.Context(), nil)
+	unknown, err := w.api.Bounces.UnknownReplies(t.Context(), api.UnknownQuery{})
 	if err != nil || len(unknown.Unknown) != 1 || unknown.Unknown[0].Count != 1 || unknown.Unknown[0].Samples[0].Reply.Text != "Frobnicated" || unknown.Unknown[0].Samples[0].Message == "" {
 		t.Errorf("unknown replies: %+v, %v", unknown, err)
 	}

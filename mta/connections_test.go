@@ -23,7 +23,8 @@ func TestOpenConnectionsForTheOperator(t *testing.T) {
 	relay := w.api.OpenConnections
 	get := func(f api.ConnectionFilter) (all []api.Connection) {
 		for after := ""; ; {
-			l, err := relay.Connections(t.Context(), f, after, 1)
+			f.Paging = api.Paging{After: after, Limit: 1}
+			l, err := relay.Connections(t.Context(), f)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +77,7 @@ func TestOpenConnectionsForTheOperator(t *testing.T) {
 		it, err := w.api.Queue.Get(t.Context(), id)
 		return err == nil && it.Recipients[0].Reply != nil && it.Recipients[0].Reply.Code == 451
 	})
-	if _, err := relay.Connections(t.Context(), api.ConnectionFilter{}, "nonsense", 1); err == nil {
+	if _, err := relay.Connections(t.Context(), api.ConnectionFilter{Paging: api.Paging{After: "nonsense"}}); err == nil {
 		t.Error("a cursor that is none was taken")
 	}
 }
@@ -112,7 +113,7 @@ func TestRecentOutcomesOfASite(t *testing.T) {
 	if _, err := w.api.Destinations.Recent(t.Context(), "nobody.example"); !api.IsNotFound(err) {
 		t.Errorf("a site that is none: %v", err)
 	}
-	sources, err := w.api.Blocks.Sources(t.Context(), api.BlockFilter{}, "", 10)
+	sources, err := w.api.Blocks.Sources(t.Context(), api.BlockFilter{})
 	if err != nil || len(sources.Sources) != 1 {
 		t.Fatal(sources, err)
 	}
@@ -124,11 +125,11 @@ func TestRecentOutcomesOfASite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sources, _ = w.api.Blocks.Sources(t.Context(), api.BlockFilter{}, "", 10)
+	sources, _ = w.api.Blocks.Sources(t.Context(), api.BlockFilter{})
 	if s := sources.Sources[0]; s.Suspensions != 1 || s.Suspended[0].Site != "mx.box.example" || s.Suspended[0].Reason != "a test" {
 		t.Errorf("%+v", s)
 	}
-	if p, err := w.api.Blocks.Providers(t.Context(), api.BlockFilter{Names: []string{""}}, "", 10); err != nil || len(p.Providers) != 1 || p.Providers[0].Tally.Bounced != 1 {
+	if p, err := w.api.Blocks.Providers(t.Context(), api.UnpooledFilter{BlockFilter: api.BlockFilter{Names: []string{""}}}); err != nil || len(p.Providers) != 1 || p.Providers[0].Tally.Bounced != 1 {
 		t.Errorf("%+v, %v", p, err)
 	}
 }

@@ -127,17 +127,17 @@ func TestExplainParkedForABrokenHost(t *testing.T) {
 	if v := e.Destinations[0].Now; v != "no mail is sent: no host can be tried before its retry time: mx.box.example [127.0.0.1:1] is suspended: it loses mail" {
 		t.Errorf("verdict %q", v)
 	}
-	list, err := w.api.Queue.List(context.Background(), api.Filter{State: api.StateWaiting}, api.Page{})
+	list, err := w.api.Queue.List(context.Background(), api.ListQuery{Filter: api.Filter{State: api.StateWaiting}})
 	if err != nil || len(list.Messages) != 1 || list.Messages[0].Recipients[0].Doing != "waits for mx.box.example: mx.box.example[127.0.0.1]:1: suspended: it loses mail" {
 		t.Errorf("listed as %+v, %v", list, err)
 	}
 	if left := time.Until(e.Message.Recipients[0].Until); left < 59*time.Minute {
 		t.Errorf("it is to wait for %v", left)
 	}
-	if hosts, err := d.Hosts(context.Background(), api.HostFilter{}, "", 10); err != nil || len(hosts.Hosts) != 1 || len(hosts.Hosts[0].Actions) != 1 {
+	if hosts, err := d.Hosts(context.Background(), api.HostFilter{}); err != nil || len(hosts.Hosts) != 1 || len(hosts.Hosts[0].Actions) != 1 {
 		t.Errorf("hosts %+v, %v", hosts, err)
 	}
-	sites, err := d.Sites(context.Background(), api.SiteFilter{}, "", 10)
+	sites, err := d.Sites(context.Background(), api.SiteFilter{})
 	if err != nil || len(sites.Sites) != 1 || sites.Sites[0].Parked != 1 || !strings.Contains(sites.Sites[0].Why, "suspended") {
 		t.Errorf("sites %+v, %v", sites, err)
 	}
@@ -182,7 +182,7 @@ func TestExplainThrottledAndParked(t *testing.T) {
 	if len(d.Lanes) != 1 || d.Lanes[0].Waiting != 2000 {
 		t.Errorf("lanes %+v, want 2000 waiting", d.Lanes)
 	}
-	sites, err := w.api.Destinations.Sites(context.Background(), api.SiteFilter{Busy: true}, "", 10)
+	sites, err := w.api.Destinations.Sites(context.Background(), api.SiteFilter{Busy: true})
 	if err != nil || len(sites.Sites) != 1 || sites.Sites[0].Waiting != 2000 || sites.Sites[0].Parked == 0 || !strings.HasPrefix(sites.Sites[0].Why, "max_message_rate") {
 		t.Errorf("sites %+v, %v", sites, err)
 	}
@@ -264,7 +264,7 @@ func TestExplainBrokenHosts(t *testing.T) {
 	if !strings.HasPrefix(d.Now, "no mail is sent: no host can be tried before its retry time: mx.box.example [127.0.0.1:1] has failed: connect: ") || !d.Until.Equal(h.Broken.RetryAt) || d.Ceiling.PerSecond != 0 || d.Ceiling.Binds == "" {
 		t.Errorf("verdict %q until %v, ceiling %+v", d.Now, d.Until, d.Ceiling)
 	}
-	hosts, err := w.api.Destinations.Hosts(context.Background(), api.HostFilter{State: api.HostRetry}, "", 10)
+	hosts, err := w.api.Destinations.Hosts(context.Background(), api.HostFilter{State: api.HostRetry})
 	if err != nil || len(hosts.Hosts) != 1 {
 		t.Fatalf("hosts %+v, %v", hosts, err)
 	}
@@ -297,7 +297,7 @@ func TestSuspendedMailWaitsAndResumes(t *testing.T) {
 	}
 	id := enqueue(t, w.Relay, "bob@box.example", 1)
 	e := explained(t, w.Relay, id, says(api.StateWaiting, "suspended: they asked us to"))
-	if list, err := w.api.Queue.List(ctx, api.Filter{}, api.Page{}); err != nil || !strings.HasSuffix(list.Messages[0].Recipients[0].Doing, ": suspended: they asked us to") {
+	if list, err := w.api.Queue.List(ctx, api.ListQuery{}); err != nil || !strings.HasSuffix(list.Messages[0].Recipients[0].Doing, ": suspended: they asked us to") {
 		t.Errorf("listed as %+v, %v", list, err)
 	}
 	if r := e.Message.Recipients[0]; !r.Until.Equal(done.Until) {
@@ -352,7 +352,7 @@ func TestExplainKeepsToTheTenantsMail(t *testing.T) {
 			t.Errorf("tenant %s: %q, want %q, %v", tenant, e.Destinations[0].Now, want, err)
 		}
 	}
-	sites, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{Names: []string{"mx.box.example"}}, "", 10)
+	sites, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{Names: []string{"mx.box.example"}})
 	if err != nil || len(sites.Sites) != 1 || sites.Sites[0].Waiting != 1 || sites.Sites[0].Queued != 1 {
 		t.Errorf("sites %+v, %v", sites, err)
 	}
@@ -368,12 +368,12 @@ func TestSitesAfterARestart(t *testing.T) {
 	}
 	w.start()
 	for _, f := range []api.SiteFilter{{}, {Busy: true}, {Names: []string{"mx.box.example"}}, {Names: []string{".example"}}} {
-		l, err := w.api.Destinations.Sites(t.Context(), f, "", 10)
+		l, err := w.api.Destinations.Sites(t.Context(), f)
 		if err != nil || len(l.Sites) != 1 || l.Sites[0].Name != "mx.box.example" || l.Sites[0].Deferred != 1 {
 			t.Errorf("%+v: %+v, %v", f, l.Sites, err)
 		}
 	}
-	if l, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{}, "mx.box.example", 10); err != nil || len(l.Sites) != 0 {
+	if l, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{Paging: api.Paging{After: "mx.box.example"}}); err != nil || len(l.Sites) != 0 {
 		t.Errorf("behind it: %+v, %v", l.Sites, err)
 	}
 }

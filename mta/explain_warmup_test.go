@@ -45,7 +45,7 @@ func TestExplainNamesTheWarmup(t *testing.T) {
 	if d.Queued.Warmup != 1 || d.Queued.Unsorted != 0 {
 		t.Errorf("in the queue: %+v", d.Queued)
 	}
-	sites, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{Busy: true}, "", 10)
+	sites, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{Busy: true})
 	if err != nil || !slices.ContainsFunc(sites.Sites, func(s api.Site) bool {
 		return s.Name == "warmup:default/other" && s.Parked == 1 && s.Why == "the warm-up of new: the day's cap is used"
 	}) {
@@ -93,7 +93,7 @@ func TestExplainTellsOfOtherPools(t *testing.T) {
 	if d, err = ask("acme"); err != nil || !strings.HasPrefix(d.Now, "mail is sent without delay") || len(d.OtherPools) != 1 || d.OtherPools[0].Name != "default" {
 		t.Errorf("others than %s: %+v, %v; %s", d.Pool, d.OtherPools, err, d.Now)
 	}
-	if err := w.api.Warmups.ChangeWarmup(t.Context(), "new", api.WarmupPause, api.StageChoice{}); err != nil {
+	if _, err := w.api.Warmups.ChangeWarmup(t.Context(), "new", api.WarmupPause, api.StageChoice{}); err != nil {
 		t.Fatal(err)
 	}
 	if d, err = ask("acme"); err != nil || d.Now != "mail is sent without delay, but not from source new, which warms up: paused by an operator" {

@@ -19,7 +19,7 @@ func TestRefusedSessionIsNoBounce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	for {
-		l, err := w.api.Queue.List(ctx, api.Filter{State: api.StateDeferred}, api.Page{Limit: 1})
+		l, err := w.api.Queue.List(ctx, api.ListQuery{Filter: api.Filter{State: api.StateDeferred}, Page: api.Page{Limit: 1}})
 		if err != nil || ctx.Err() != nil {
 			t.Fatalf("not deferred: %v, queue %+v", err, w.queue.Stats())
 		}

@@ -161,7 +161,7 @@ func TestListenersComeAndGoByReload(t *testing.T) {
 	must(reload("three", listen(block("one", "", "127.0.0.1:"+a, "127.0.0.1:"+c), block("three", "max_recipients = 100", "127.0.0.1:"+b))))
 	must(errors.Join(stays.Mail("ann@client.example"), stays.Reset()))
 	sessions := func() (under []api.Connection) {
-		l, err := w.api.OpenConnections.Connections(t.Context(), api.ConnectionFilter{Listener: "two"}, "", 10)
+		l, err := w.api.OpenConnections.Connections(t.Context(), api.ConnectionFilter{Listener: "two", Paging: api.Paging{Limit: 10}})
 		must(err)
 		return l.Connections
 	}

@@ -132,7 +132,7 @@ func (w *world) checkViews(id envelope.ID, state api.State, rc *api.RecipientSta
 	w.t.Helper()
 	ctx, o := w.t.Context(), w.api.Queue
 	for _, s := range api.States {
-		list, err := o.List(ctx, api.Filter{State: s}, api.Page{Limit: 100})
+		list, err := o.List(ctx, api.ListQuery{Filter: api.Filter{State: s}, Page: api.Page{Limit: 100}})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -144,24 +144,24 @@ func (w *world) checkViews(id envelope.ID, state api.State, rc *api.RecipientSta
 		for _, m := range list.Messages {
 			n += len(m.Recipients)
 		}
-		if sum, err := o.Summary(ctx, api.BySite, api.Filter{State: s}, api.SummaryPage{}); err != nil || sum.Total.Total != n {
+		if sum, err := o.Summary(ctx, api.SummaryQuery{By: api.BySite, Filter: api.Filter{State: s}}); err != nil || sum.Total.Total != n {
 			w.t.Errorf("%d recipients are %s in the summary, and %d in the list (%v)", sum.Total.Total, s, n, err)
 		}
 	}
-	byState, err := o.Summary(ctx, api.ByState, api.Filter{}, api.SummaryPage{})
+	byState, err := o.Summary(ctx, api.SummaryQuery{By: api.ByState})
 	if err != nil || !slices.ContainsFunc(byState.Rows, func(row api.SummaryRow) bool { return row.Key == string(state) && row.Total > 0 }) {
 		w.t.Errorf("%s, which is %s, is not in the summary by state: %+v, %v", rc.Address, state, byState.Rows, err)
 	}
-	if sum, err := o.Summary(ctx, api.ByState, api.Filter{Recipient: rc.Address}, api.SummaryPage{}); err != nil || !slices.ContainsFunc(sum.Rows, func(row api.SummaryRow) bool { return row.Key == string(state) && row.Total > 0 }) {
+	if sum, err := o.Summary(ctx, api.SummaryQuery{By: api.ByState, Filter: api.Filter{Recipient: rc.Address}}); err != nil || !slices.ContainsFunc(sum.Rows, func(row api.SummaryRow) bool { return row.Key == string(state) && row.Total > 0 }) {
 		w.t.Errorf("%s, which is %s, is not in its summary by state: %+v, %v", rc.Address, state, sum.Rows, err)
 	}
 	for _, by := range api.SummaryBys {
-		if sum, err := o.Summary(ctx, by, api.Filter{}, api.SummaryPage{}); err != nil || sum.Total.Total != byState.Total.Total || !sum.Exact || !sum.Complete {
+		if sum, err := o.Summary(ctx, api.SummaryQuery{By: by}); err != nil || sum.Total.Total != byState.Total.Total || !sum.Exact || !sum.Complete {
 			w.t.Errorf("by %s: %+v, %v, want %d in all", by, sum.Total, err, byState.Total.Total)
 		}
 	}
 	if rc.Site != "" {
-		list, err := o.List(ctx, api.Filter{Site: rc.Site}, api.Page{Limit: 100})
+		list, err := o.List(ctx, api.ListQuery{Filter: api.Filter{Site: rc.Site}, Page: api.Page{Limit: 100}})
 		if err != nil || !slices.ContainsFunc(list.Messages, func(m api.Item) bool { return m.ID == id.String() }) {
 			w.t.Errorf("%s is not listed among the mail of %s (%v)", rc.Address, rc.Site, err)
 		}

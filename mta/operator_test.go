@@ -99,7 +99,7 @@ func TestWhatIsWrongWithASite(t *testing.T) {
 	w.zone.Fault("lame.example.", sink.DNSFault{Rcode: dns.RcodeServerFailure})
 	w.send("ann@client.example", letter, "bob@lame.example")
 	w.await("bob@lame.example", "TransientFailure")
-	list, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{}, "", 10)
+	list, err := w.api.Destinations.Sites(t.Context(), api.SiteFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}

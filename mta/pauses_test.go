@@ -96,9 +96,9 @@ func TestPauses(t *testing.T) {
 func (w *world) listsPaused(what api.PauseWhat) {
 	w.t.Helper()
 	ctx, b := w.t.Context(), w.api.Blocks
-	sources, _ := b.Sources(ctx, api.BlockFilter{}, "", 10)
-	pools, _ := b.Pools(ctx, api.BlockFilter{Names: []string{"default"}}, "", 10)
-	tenants, _ := b.Tenants(ctx, api.BlockFilter{Names: []string{"acme"}}, nil, "", 10)
+	sources, _ := b.Sources(ctx, api.BlockFilter{})
+	pools, _ := b.Pools(ctx, api.UnpooledFilter{BlockFilter: api.BlockFilter{Names: []string{"default"}}})
+	tenants, _ := b.Tenants(ctx, api.TenantFilter{BlockFilter: api.BlockFilter{Names: []string{"acme"}}})
 	const reason = "paused by ann: for the test"
 	for _, x := range []struct {
 		name, why string
@@ -121,7 +121,7 @@ func (w *world) listsPaused(what api.PauseWhat) {
 func (w *world) saysPaused(recipient string) {
 	w.t.Helper()
 	w.until(recipient+" waits for the pause", func() bool {
-		l, err := w.api.Queue.List(w.t.Context(), api.Filter{Recipient: recipient}, api.Page{})
+		l, err := w.api.Queue.List(w.t.Context(), api.ListQuery{Filter: api.Filter{Recipient: recipient}})
 		if err != nil || len(l.Messages) != 1 {
 			return false
 		}

@@ -51,7 +51,7 @@ func TestQuotaOfQueuedMessages(t *testing.T) {
 			t.Errorf("the metrics have no %s", want)
 		}
 	}
-	l, err := w.api.Blocks.Tenants(context.Background(), api.BlockFilter{Names: []string{"acme"}}, nil, "", 10)
+	l, err := w.api.Blocks.Tenants(context.Background(), api.TenantFilter{BlockFilter: api.BlockFilter{Names: []string{"acme"}}})
 	if err != nil || len(l.Tenants) != 1 {
 		t.Fatal(l, err)
 	}

@@ -297,7 +297,7 @@ func TestQueueOutlivesTheRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	items, err := w.api.Queue.List(context.Background(), api.Filter{}, api.Page{Limit: 10})
+	items, err := w.api.Queue.List(context.Background(), api.ListQuery{Page: api.Page{Limit: 10}})
 	if err != nil || len(items.Messages) != 1 || items.Messages[0].Recipients[0].Address != "bob@box.example" {
 		t.Fatalf("in the queue after a restart: %+v, %v", items, err)
 	}
@@ -324,7 +324,7 @@ func TestRemovedAmidAnAttemptIsWrittenDown(t *testing.T) {
 	}}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", letter, "bob@box.example")
 	<-asked
-	list, err := w.api.Queue.List(context.Background(), api.Filter{State: api.StateActive}, api.Page{})
+	list, err := w.api.Queue.List(context.Background(), api.ListQuery{Filter: api.Filter{State: api.StateActive}})
 	if err != nil || len(list.Messages) != 1 || !strings.HasPrefix(list.Messages[0].Recipients[0].Doing, "in transit to mx.box.example") {
 		t.Errorf("listed as %+v, %v", list, err)
 	}

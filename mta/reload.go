@@ -126,7 +126,7 @@ func (r *operators) readAgain(old *config.Config) (*config.Config, error) {
 
 // ConfigChanges returns the differences between the file and the configuration in force. It only reads files, and so
 // does not find all for which a reload would be refused.
-func (r *operators) ConfigChanges() (api.Reload, error) {
+func (r *operators) ConfigChanges(context.Context) (api.Reload, error) {
 	old := r.policy.Load().Config
 	cfg, err := r.readAgain(old)
 	if err != nil {
@@ -235,6 +235,7 @@ func changes(old, cfg *config.Config) api.Reload {
 	for _, c := range settings.Diff(old, cfg) {
 		out.Changes = append(out.Changes, c.String())
 	}
+	out.Count = len(out.Changes)
 	return out
 }
 

@@ -22,7 +22,7 @@ func TestRetryNamesWhatStandsInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("one is held, the other waits for its site", func() bool {
-		l, err := o.List(ctx, api.Filter{Recipient: "held@box.example"}, api.Page{})
+		l, err := o.List(ctx, api.ListQuery{Filter: api.Filter{Recipient: "held@box.example"}})
 		return err == nil && len(l.Messages) == 1 && l.Messages[0].Recipients[0].State == api.StateHeld
 	})
 	all := api.Change{Action: api.Retry, All: true}
@@ -75,7 +75,7 @@ func TestRetryNamesAWarmUp(t *testing.T) {
 	if x := done.Obstacles[0]; x.Recipients != 1 || !strings.HasPrefix(x.Why, "the warm-up of new: ") || x.Until.IsZero() || x.Remedy != "" || !x.Stays {
 		t.Errorf("obstacle %+v", x)
 	}
-	if err := w.api.Warmups.ChangeWarmup(ctx, "new", api.WarmupPause, api.StageChoice{}); err != nil {
+	if _, err := w.api.Warmups.ChangeWarmup(ctx, "new", api.WarmupPause, api.StageChoice{}); err != nil {
 		t.Fatal(err)
 	}
 	if done, err := o.Change(ctx, all); err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Remedy != "mta warmup resume new" {
@@ -85,8 +85,8 @@ func TestRetryNamesAWarmUp(t *testing.T) {
 	if _, err := w.api.Pauses.BeginPause(ctx, api.BeginPause{What: api.PauseSource, Name: "new", By: "ann", Reason: "for the test"}); err != nil {
 		t.Fatal(err)
 	}
-	shown, err := w.api.Warmups.Warmups(ctx)
-	if err != nil || len(shown) != 1 || shown[0].Paused != "source new is paused by ann: for the test" {
+	shown, err := w.api.Warmups.Warmups(ctx, api.Paging{})
+	if err != nil || len(shown.Warmups) != 1 || shown.Warmups[0].Paused != "source new is paused by ann: for the test" {
 		t.Errorf("with a paused source: %+v, %v", shown, err)
 	}
 }
@@ -109,7 +109,7 @@ func TestRetryNowForgetsThatAHostIsBroken(t *testing.T) {
 		t.Fatalf("with now: %+v, %v", done, err)
 	}
 	w.until("it was tried again", func() bool {
-		l, err := o.List(ctx, api.Filter{}, api.Page{})
+		l, err := o.List(ctx, api.ListQuery{})
 		return err == nil && len(l.Messages) == 1 && l.Messages[0].Recipients[0].Attempts == 2
 	})
 }
@@ -141,7 +141,7 @@ func TestRetryCountsScheduledMailAlone(t *testing.T) {
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.send("ann@client.example", "X-Hold-For: 3600\r\n"+letter, "later@box.example")
 	w.until("one waits in delivery", func() bool {
-		l, err := o.List(t.Context(), api.Filter{Recipient: "bob@box.example"}, api.Page{})
+		l, err := o.List(t.Context(), api.ListQuery{Filter: api.Filter{Recipient: "bob@box.example"}})
 		return err == nil && len(l.Messages) == 1 && l.Messages[0].Recipients[0].State == api.StateWaiting
 	})
 	for _, dry := range []bool{true, false, false} {
@@ -172,7 +172,7 @@ func TestRetryNowTriesWhatWasHeldOnce(t *testing.T) {
 		return done
 	}
 	recipient := func() api.RecipientStatus {
-		l, err := o.List(ctx, api.Filter{}, api.Page{})
+		l, err := o.List(ctx, api.ListQuery{})
 		if err != nil || len(l.Messages) != 1 {
 			t.Fatalf("%+v, %v", l, err)
 		}

@@ -15,7 +15,7 @@ import (
 func TestT1_ScheduledMailIsHeldAndReleased(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
 	w.send("ann@client.example", "X-Hold-For: 86400\r\n"+letter, "bob@box.example")
-	list, err := w.api.Queue.List(context.Background(), api.Filter{}, api.Page{Limit: 10})
+	list, err := w.api.Queue.List(context.Background(), api.ListQuery{Page: api.Page{Limit: 10}})
 	if err != nil || len(list.Messages) != 1 {
 		t.Fatalf("in the queue: %+v, %v", list, err)
 	}

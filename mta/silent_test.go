@@ -33,7 +33,7 @@ func TestMailForSilentDomainsIsInTheQueue(t *testing.T) {
 	w.sendSilent(messages, each)
 	w.until("the mail waits for routes", func() bool { return w.queue.Stats().Parked >= messages*each-2000 })
 	o := w.api.Queue
-	list, err := o.List(t.Context(), api.Filter{State: api.StateWaiting}, api.Page{Limit: 10})
+	list, err := o.List(t.Context(), api.ListQuery{Filter: api.Filter{State: api.StateWaiting}, Page: api.Page{Limit: 10}})
 	if err != nil || len(list.Messages) == 0 {
 		t.Fatalf("listed %d messages, %v", len(list.Messages), err)
 	}

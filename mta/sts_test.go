@@ -357,25 +357,25 @@ func TestMTASTSForOperators(t *testing.T) {
 	}
 	good := boxPolicy
 	w.web.Store(&good)
-	client := w.api.TLSPolicies
-	p, err := client.STSPolicy(t.Context(), "box.example", true)
+	client := w.api.Destinations
+	p, err := client.RefreshSTSPolicy(t.Context(), "box.example", api.Intent{})
 	if err != nil || p.Mode != "enforce" || p.MX[0] != "mx.box.example" || p.Failure != "" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	w.arrived(1) // by a route that has the new policy
 
 	w.web.Store(nil)
-	p, err = client.STSPolicy(t.Context(), "box.example", true)
+	p, err = client.RefreshSTSPolicy(t.Context(), "box.example", api.Intent{})
 	if err != nil || p.Mode != "enforce" || !strings.Contains(p.Failure, "404 Not Found") || p.Absent {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if p, err := client.STSPolicy(t.Context(), "null.example", true); err != nil || p.Mode != "none" || !p.Absent {
+	if p, err := client.RefreshSTSPolicy(t.Context(), "null.example", api.Intent{}); err != nil || p.Mode != "none" || !p.Absent {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := client.STSPolicy(t.Context(), "unknown.example", false); err == nil {
+	if _, err := client.STSPolicy(t.Context(), "unknown.example"); err == nil {
 		t.Error("something is known of unknown.example")
 	}
-	if _, err := client.STSPolicy(t.Context(), "[192.0.2.1]", true); err == nil || err.(*api.Error).Status != http.StatusBadRequest {
+	if _, err := client.RefreshSTSPolicy(t.Context(), "[192.0.2.1]", api.Intent{}); err == nil || err.(*api.Error).Status != http.StatusBadRequest {
 		t.Errorf("%v", err)
 	}
 	text := w.scrape()

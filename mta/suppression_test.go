@@ -84,7 +84,7 @@ func TestSuppressionsOfATenant(t *testing.T) {
 			t.Errorf("%s of %q is gone", a, tenant)
 		}
 	}
-	if c, err := w.api.Suppressions.Suppressions(ctx, api.SuppressionFilter{Source: api.SuppressedByTenant}, "", 10); err != nil || len(c.Suppressions) != 1 {
+	if c, err := w.api.Suppressions.Suppressions(ctx, api.SuppressionQuery{SuppressionFilter: api.SuppressionFilter{Source: api.SuppressedByTenant}, Paging: api.Paging{Limit: 10}}); err != nil || len(c.Suppressions) != 1 {
 		t.Errorf("operators see %+v, %v", c, err)
 	}
 }
@@ -252,7 +252,7 @@ func TestFloodForTheOperator(t *testing.T) {
 	ctx, o := context.Background(), w.api.Suppressions
 	pending := func() api.PendingList {
 		t.Helper()
-		l, err := o.PendingSuppressions(ctx, api.SuppressionFilter{}, "", 100)
+		l, err := o.PendingSuppressions(ctx, api.SuppressionQuery{Paging: api.Paging{Limit: 100}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,7 +41,7 @@ func TestTLSReportsGoOut(t *testing.T) {
 	if page := w.scrape(); !strings.Contains(page, "mta_tls_reports_sent_total 1") {
 		t.Error("the metrics have no report")
 	}
-	l, err := w.api.TLSReports.TLSReports(t.Context(), "BOX.example", "", api.MaxLimit)
+	l, err := w.api.TLSReports.TLSReports(t.Context(), api.TLSReportQuery{Domain: "BOX.example", Paging: api.Paging{Limit: api.MaxLimit}})
 	if err != nil || !l.On || len(l.Days) != 1 || !l.Days[0].Done || !l.Days[0].Reports[0].Sent {
 		t.Errorf("shown: %+v, %v", l, err)
 	}
@@ -51,7 +51,7 @@ func TestTLSReportsGoOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	if l, err := w.api.TLSReports.TLSReports(t.Context(), "box.example", "", 10); err != nil || len(l.Days) != 1 || !l.Days[0].Done {
+	if l, err := w.api.TLSReports.TLSReports(t.Context(), api.TLSReportQuery{Domain: "box.example", Paging: api.Paging{Limit: 10}}); err != nil || len(l.Days) != 1 || !l.Days[0].Done {
 		t.Errorf("after a restart: %+v, %v", l, err)
 	}
 }
@@ -78,7 +78,7 @@ func TestTLSResultsAreCounted(t *testing.T) {
 
 func TestTLSReportsAreOff(t *testing.T) {
 	off := newWorld(t, sink.Config{}, "")
-	if l, err := off.api.TLSReports.TLSReports(t.Context(), "", "", 10); err != nil || l.On {
+	if l, err := off.api.TLSReports.TLSReports(t.Context(), api.TLSReportQuery{}); err != nil || l.On {
 		t.Errorf("switched off: %+v, %v", l, err)
 	}
 }

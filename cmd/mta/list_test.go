@@ -24,7 +24,7 @@ type paged struct {
 	slow     bool
 }
 
-func (q paged) List(_ context.Context, _ api.Filter, p api.Page) (l api.List, _ error) {
+func (q paged) List(_ context.Context, p api.ListQuery) (l api.List, _ error) {
 	after, looked := strings.CutPrefix(p.After, "empty-")
 	if q.slow && !looked {
 		return api.List{Next: "empty-" + after}, nil

@@ -48,8 +48,8 @@ func operated(t *testing.T) (*warmupAlone, *blocks.Warmups) {
 func TestWarmupsForTheOperator(t *testing.T) {
 	w, r := operated(t)
 	ctx, o := t.Context(), r
-	all, err := o.Warmups(ctx)
-	if err != nil || len(all) != 1 || all[0].Source != "acme-1" || all[0].IP != "192.0.2.20" || all[0].Providers != nil {
+	all, err := o.Warmups(ctx, api.Paging{})
+	if err != nil || len(all.Warmups) != 1 || all.Warmups[0].Source != "acme-1" || all.Warmups[0].IP != "192.0.2.20" || all.Warmups[0].Providers != nil {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	ctl := r.Controller.(stepped)
@@ -94,25 +94,26 @@ func TestWarmupActions(t *testing.T) {
 		{api.WarmupPause, 0, api.WarmupPaused}, {api.WarmupResume, 0, api.WarmupNormal},
 		{api.WarmupSetStage, 1, api.WarmupNormal}, {api.WarmupPause, 0, api.WarmupPaused}, {api.WarmupStart, 0, api.WarmupNormal},
 	} {
-		if err := o.ChangeWarmup(ctx, "acme-1", x.action, api.StageChoice{Stage: x.stage}); err != nil {
+		if _, err := o.ChangeWarmup(ctx, "acme-1", x.action, api.StageChoice{Stage: x.stage}); err != nil {
 			t.Fatalf("%s: %v", x.action, err)
 		}
 		if s, _ := o.Warmup(ctx, "acme-1"); s.State != x.state {
 			t.Errorf("%s: state %s, want %s", x.action, s.State, x.state)
 		}
 	}
-	wantStatus := func(what string, err error, status int) {
+	refused := func(what, name string, a api.WarmupAction, to api.StageChoice, status int) {
+		_, err := o.ChangeWarmup(ctx, name, a, to)
 		if e := (*api.Error)(nil); !errors.As(err, &e) || e.Status != status || e.Hint == "" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	wantStatus("a stage beyond the plan", o.ChangeWarmup(ctx, "192.0.2.20", api.WarmupSetStage, api.StageChoice{Stage: 2}), http.StatusBadRequest)
-	wantStatus("nobody", o.ChangeWarmup(ctx, "nobody", api.WarmupPause, api.StageChoice{}), http.StatusNotFound)
+	refused("a stage beyond the plan", "192.0.2.20", api.WarmupSetStage, api.StageChoice{Stage: 2}, http.StatusBadRequest)
+	refused("nobody", "nobody", api.WarmupPause, api.StageChoice{}, http.StatusNotFound)
 	real := r.Controller
 	r.Controller = refusing{real, "normal", fmt.Errorf("waiting for the store: %w", context.DeadlineExceeded)}
-	wantStatus("the store is away", o.ChangeWarmup(ctx, "acme-1", api.WarmupPause, api.StageChoice{}), http.StatusServiceUnavailable)
+	refused("the store is away", "acme-1", api.WarmupPause, api.StageChoice{}, http.StatusServiceUnavailable)
 	r.Controller = refusing{real, "corrupt", errors.New("reading the state: cut short")}
-	wantStatus("the state can't be read", o.ChangeWarmup(ctx, "acme-1", api.WarmupPause, api.StageChoice{}), http.StatusServiceUnavailable)
+	refused("the state can't be read", "acme-1", api.WarmupPause, api.StageChoice{}, http.StatusServiceUnavailable)
 }
 
 // refusing is a controller in trouble.
@@ -133,7 +134,8 @@ func (r refusing) Do(context.Context, string, warmup.Action) error { return r.er
 // TestWarmupPlansForTheOperator: what the API says of a plan, the simulator reads as that plan.
 func TestWarmupPlansForTheOperator(t *testing.T) {
 	_, r := operated(t)
-	plans, err := r.WarmupPlans(t.Context())
+	list, err := r.WarmupPlans(t.Context())
+	plans := list.Plans
 	if err != nil || len(plans) != len(warmup.PresetNames())+1 {
 		t.Fatalf("%d plans, %v", len(plans), err)
 	}

@@ -28,7 +28,8 @@ func TestWarmupSimulation(t *testing.T) {
 			t.Errorf("more than its cap: %+v", row)
 		}
 	}
-	plans, err := o.WarmupPlans(t.Context())
+	list, err := o.WarmupPlans(t.Context())
+	plans := list.Plans
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -287,7 +287,7 @@ func TestActionsOverTheSocket(t *testing.T) {
 	if _, err := api.OpSuspend.Call(ctx, c, api.Suspend{Site: "slow.example", For: api.Age(3600e9)}); err != nil {
 		t.Fatal(err)
 	}
-	if got := suspended.last.Reason; got != "postmaster asked us — ticket 4711" {
+	if got := suspended.reason; got != "postmaster asked us — ticket 4711" {
 		t.Errorf("the reason of the suspension is %q", got)
 	}
 	me, err := user.Current()
@@ -331,14 +331,14 @@ func TestReadingIsAudited(t *testing.T) {
 	}
 }
 
-// suspensions keeps the last suspension.
+// suspensions keeps the reason of the last one.
 type suspensions struct {
 	api.Destinations
-	last api.Suspend
+	reason string
 }
 
-func (s *suspensions) Suspend(_ context.Context, x api.Suspend) (api.Suspended, error) {
-	s.last = x
+func (s *suspensions) Suspend(ctx context.Context, _ api.Suspend) (api.Suspended, error) {
+	s.reason = api.ReasonOf(ctx)
 	return api.Suspended{}, nil
 }
 
@@ -349,7 +349,7 @@ type untouched struct {
 }
 
 func (u untouched) Change(_ context.Context, c api.Change) (done api.Changed, _ error) {
-	if done.Recipients = 1; !c.DryRun {
+	if done.Count = 1; !c.DryRun {
 		u.t.Error("something was changed")
 	}
 	return done, nil

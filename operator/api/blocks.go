@@ -2,21 +2,18 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"time"
 )
 
 // Blocks is what the server asks about the providers, sources, pools and tenants of the configuration. Each
-// method gives a page of those that fit, as BlockFilter orders them: up to limit behind what after, the
-// Next of the page before, stands for; "" is the beginning.
+// method gives a page of those that fit, as BlockFilter orders them.
 type Blocks interface {
 	// Providers are those of the configuration, and "": the sites that are none's.
-	Providers(ctx context.Context, f BlockFilter, after string, limit int) (ProviderList, error)
-	Sources(ctx context.Context, f BlockFilter, after string, limit int) (SourceList, error)
-	Pools(ctx context.Context, f BlockFilter, after string, limit int) (PoolList, error)
-	// Tenants is given the recipients in the queue by tenant.
-	Tenants(ctx context.Context, f BlockFilter, queued map[string]int, after string, limit int) (TenantList, error)
+	Providers(context.Context, UnpooledFilter) (ProviderList, error)
+	Sources(context.Context, BlockFilter) (SourceList, error)
+	Pools(context.Context, UnpooledFilter) (PoolList, error)
+	Tenants(context.Context, TenantFilter) (TenantList, error)
 }
 
 // BlockFilter says which blocks are meant, what comes first, and which page is asked for; the zero BlockFilter fits
@@ -202,18 +199,6 @@ type UnpooledFilter struct {
 type TenantFilter struct {
 	BlockFilter
 	Queued bool `q:"queued" help:"without effect: the queue of each is always counted"`
-}
-
-func (s *Server) tenants(r *http.Request, q TenantFilter) (TenantList, error) {
-	sum, err := s.config.Queue.Summary(r.Context(), ByTenant, Filter{}, SummaryPage{}) // from counters
-	if err != nil {
-		return TenantList{}, err
-	}
-	queued := make(map[string]int, len(sum.Rows))
-	for _, row := range sum.Rows {
-		queued[row.Key] = row.Total
-	}
-	return s.config.Blocks.Tenants(r.Context(), q.BlockFilter, queued, q.After, q.Limit)
 }
 
 // BlockNamed reports whether a block is meant by a filter's names.

@@ -71,7 +71,7 @@ func (s *Server) act(r *http.Request, o *operation, body []byte, in Intent, refu
 		}
 		return refused
 	}
-	who := actorOf(r.Context())
+	who := ActorOf(r.Context())
 	begun, err := s.beginAction(audit.Line{Actor: who, Action: action, Subject: subject, Reason: reason})
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func (s *Server) endAction(begun *audit.Begun, count int, err error) {
 // record has contents in the audit log before their first octet leaves.
 func (s *Server) record(w http.ResponseWriter, r *http.Request, action string,
 	answer func(http.ResponseWriter) error) error {
-	line := audit.Line{Actor: actorOf(r.Context()), Action: action, Subject: subjectOf(r, nil), Outcome: audit.Done}
+	line := audit.Line{Actor: ActorOf(r.Context()), Action: action, Subject: subjectOf(r, nil), Outcome: audit.Done}
 	gate := &auditedAnswer{ResponseWriter: w, record: func() error {
 		s.config.Events.Info("operator reads", "action", action, "subject", line.Subject, "by", line.Name())
 		return s.config.Audit.Add(line)
@@ -320,14 +320,6 @@ func valueOf(name, value string) string {
 	return name + "=" + value
 }
 
-// one is the effect of a change of one thing.
-func one(err error) Effect {
-	if err != nil {
-		return Effect{}
-	}
-	return Effect{Count: 1}
-}
-
 // The kinds of actors: how a request has reached the relay.
 const (
 	BySocket  = "socket"  // a process on the control socket
@@ -347,8 +339,8 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
-// actorOf returns who has sent a request.
-func actorOf(ctx context.Context) Actor {
+// ActorOf returns who has sent the request of a context.
+func ActorOf(ctx context.Context) Actor {
 	a, _ := ctx.Value(actorKey{}).(Actor)
 	a.Kind = cmp.Or(a.Kind, BySocket)
 	if a.User == "" && a.UID != nil {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"net/netip"
 	"time"
 )
@@ -10,9 +9,8 @@ import (
 // OpenConnections is what the server asks about the connections of the relay, with clients and with remote hosts.
 // Errors are of type *Error where the operator can do something about them.
 type OpenConnections interface {
-	// Connections gives a page of those that fit, incoming ones first and the oldest first among each: up to limit
-	// behind what after, the Next of the page before, stands for; "" is the beginning.
-	Connections(ctx context.Context, f ConnectionFilter, after string, limit int) (ConnectionList, error)
+	// Connections gives a page of those that fit, incoming ones first and the oldest first among each.
+	Connections(context.Context, ConnectionFilter) (ConnectionList, error)
 	// CloseConnections ends those that are named without loss of mail, see CloseConnections.
 	CloseConnections(context.Context, CloseConnections) (ClosedConnections, error)
 }
@@ -110,11 +108,5 @@ type ClosedConnections struct {
 	Busy        int `json:"busy,omitempty"` // of those, the ones that end when what they have begun is finished
 }
 
-func (s *Server) closeConnections(r *http.Request, c CloseConnections) (ClosedConnections, error) {
-	if len(c.IDs) == 0 {
-		return ClosedConnections{}, Invalid("", "close: no connection is named")
-	}
-	done, err := s.config.OpenConnections.CloseConnections(r.Context(), c)
-	done.Count = done.Connections
-	return done, err
-}
+// Check refuses a CloseConnections of nothing.
+func (c *CloseConnections) Check() error { return someNamed("close", "connection", c.IDs) }

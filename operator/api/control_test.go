@@ -348,7 +348,7 @@ func TestRefusals(t *testing.T) {
 type partly struct{ api.Queue }
 
 func (partly) Change(context.Context, api.Change) (api.Changed, error) {
-	return api.Changed{Recipients: 3}, api.NotFound("look in the log", "message x is not in the queue")
+	return api.Changed{Effect: api.Effect{Count: 3}}, api.NotFound("look in the log", "message x is not in the queue")
 }
 
 func TestChangeInPartSaysSo(t *testing.T) {

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,10 +12,9 @@ import (
 
 // Destinations is what the server asks of delivery: what is known of where mail goes.
 type Destinations interface {
-	// Sites and Hosts give a page of what fits, in the order of names, sites in that of f: up to limit behind what
-	// after, the Next of the page before, stands for; "" is the beginning.
-	Sites(ctx context.Context, f SiteFilter, after string, limit int) (SiteList, error)
-	Hosts(ctx context.Context, f HostFilter, after string, limit int) (HostList, error)
+	// Sites and Hosts give a page of what fits, in the order of names, sites in that of the filter.
+	Sites(context.Context, SiteFilter) (SiteList, error)
+	Hosts(context.Context, HostFilter) (HostList, error)
 	// Forget makes hosts unknown again, so that they are tried as if for the first time.
 	Forget(context.Context, Forget) (Forgotten, error)
 	// Suspend sends nothing to a site for a while; Resume ends all suspensions of it.
@@ -26,6 +24,10 @@ type Destinations interface {
 	SuspendHosts(context.Context, SuspendHosts) (SuspendedHosts, error)
 	ResumeHosts(context.Context, ResumeHosts) (ResumedHosts, error)
 	Explain(context.Context, ExplainQuery) (Explanation, error)
+	// STSPolicy gives what is known of a domain's MTA-STS policy; NotFound when nothing is. RefreshSTSPolicy looks it
+	// up anew.
+	STSPolicy(ctx context.Context, domain string) (STSPolicy, error)
+	RefreshSTSPolicy(ctx context.Context, domain string, in Intent) (STSRefreshed, error)
 	// Recent gives the latest outcomes of a site's mail, by the name of the site or of a domain that it serves.
 	Recent(ctx context.Context, site string) (Recent, error)
 }
@@ -266,35 +268,31 @@ type Resumed struct {
 	Ended int    `json:"ended"` // suspensions, of all sources
 }
 
-func (s *Server) forget(r *http.Request, f Forget) (Forgotten, error) {
-	if len(f.Hosts) == 0 {
-		return Forgotten{}, Invalid("", "forget: no host is named")
-	}
-	done, err := s.config.Destinations.Forget(r.Context(), f)
-	done.Count = done.Hosts
-	return done, err
+// Check refuses a Forget of nothing.
+func (f *Forget) Check() error { return someNamed("forget", "host", f.Hosts) }
+
+// Check refuses a SuspendHosts of nothing, and a time that can't be meant.
+func (s *SuspendHosts) Check() error {
+	return cmp.Or(someNamed("suspend", "host", s.Hosts), checkSuspension(s.For))
 }
 
-func (s *Server) suspendHosts(r *http.Request, c SuspendHosts) (SuspendedHosts, error) {
-	if len(c.Hosts) == 0 {
-		return SuspendedHosts{}, Invalid("", "suspend: no host is named")
-	}
-	if err := checkSuspension(c.For); err != nil {
-		return SuspendedHosts{}, err
-	}
-	c.Reason = cmp.Or(c.Reason, ReasonOf(r.Context()))
-	done, err := s.config.Destinations.SuspendHosts(r.Context(), c)
-	done.Count = done.Hosts
-	return done, err
+// Check refuses a ResumeHosts of nothing.
+func (r *ResumeHosts) Check() error { return someNamed("resume", "host", r.Hosts) }
+
+// Check refuses a Suspend of nothing, and a time that can't be meant.
+func (s *Suspend) Check() error {
+	return cmp.Or(someNamed("suspend", "site", s.Site), checkSuspension(s.For))
 }
 
-func (s *Server) resumeHosts(r *http.Request, c ResumeHosts) (ResumedHosts, error) {
-	if len(c.Hosts) == 0 {
-		return ResumedHosts{}, Invalid("", "resume: no host is named")
+// Check refuses a Resume of nothing.
+func (r *Resume) Check() error { return someNamed("resume", "site", r.Site) }
+
+// someNamed refuses a request to do something to no object of a kind.
+func someNamed[T ~string | ~[]string](do, kind string, names T) error {
+	if len(names) == 0 {
+		return Invalid("", "%s: no %s is named", do, kind)
 	}
-	done, err := s.config.Destinations.ResumeHosts(r.Context(), c)
-	done.Count = done.Ended
-	return done, err
+	return nil
 }
 
 // checkSuspension refuses times that are none, or too long.
@@ -303,28 +301,6 @@ func checkSuspension(a Age) error {
 		return Invalid("", "for: want a time of at most %v, not %v", MaxSuspension, a)
 	}
 	return nil
-}
-
-func (s *Server) suspend(r *http.Request, c Suspend) (Suspended, error) {
-	if c.Site == "" {
-		return Suspended{}, Invalid("", "suspend: no site is named")
-	}
-	if err := checkSuspension(c.For); err != nil {
-		return Suspended{}, err
-	}
-	c.Reason = cmp.Or(c.Reason, ReasonOf(r.Context()))
-	done, err := s.config.Destinations.Suspend(r.Context(), c)
-	done.Effect = one(err)
-	return done, err
-}
-
-func (s *Server) resume(r *http.Request, c Resume) (Resumed, error) {
-	if c.Site == "" {
-		return Resumed{}, Invalid("", "resume: no site is named")
-	}
-	done, err := s.config.Destinations.Resume(r.Context(), c)
-	done.Count = done.Ended
-	return done, err
 }
 
 // Recent is the latest outcomes of a site's mail, the newest first. Those of a site to which nothing was sent for long

@@ -15,7 +15,7 @@ type Histories interface {
 	// History gives what is kept of one subject over a span; NotFound when nothing is.
 	History(context.Context, HistoryQuery) (History, error)
 	// HistoryNames gives the subjects of a kind with their latest figures, the busiest first and OtherSubjects last.
-	HistoryNames(context.Context, Subject) (HistoryNames, error)
+	HistoryNames(context.Context, HistoryNamesQuery) (HistoryNames, error)
 }
 
 // Subject is a kind of thing of which figures are kept.
@@ -262,9 +262,9 @@ type AdmissionRefusal struct {
 
 // Admissions is what the server asks about admission.
 type Admissions interface {
-	Admission() Admission
+	Admission(context.Context) (Admission, error)
 	// WhyRefused explains the refusals of a client's address, a sender's address, or a tenant.
-	WhyRefused(ctx context.Context, who string) (AdmissionVerdict, error)
+	WhyRefused(context.Context, WhyQuery) (AdmissionVerdict, error)
 }
 
 // WhyQuery asks about somebody's mail.

@@ -17,7 +17,7 @@ type APIKeys interface {
 	APIKeys(context.Context) (APIKeyList, error)
 	AddAPIKey(context.Context, AddAPIKey) (NewAPIKey, error)
 	RotateAPIKey(context.Context, RotateAPIKey) (NewAPIKey, error)
-	RemoveAPIKeys(context.Context, RemoveAPIKeys) (APIKeyList, error)
+	RemoveAPIKeys(context.Context, RemoveAPIKeys) (RemovedAPIKeys, error)
 }
 
 // APIKey is a key without its secret.
@@ -83,13 +83,8 @@ type NewAPIKey struct {
 	Old *APIKey `json:"old,omitempty"`
 }
 
-func (s *Server) removeAPIKeys(r *http.Request, a RemoveAPIKeys) (RemovedAPIKeys, error) {
-	if len(a.Names) == 0 {
-		return RemovedAPIKeys{}, Invalid("", "names: no key is named")
-	}
-	l, err := s.config.APIKeys.RemoveAPIKeys(r.Context(), a)
-	return RemovedAPIKeys{Effect{Count: len(l.Keys)}, l}, err
-}
+// Check refuses the removal of nothing.
+func (o *RemoveAPIKeys) Check() error { return someNamed("names", "key", o.Names) }
 
 // FileActions are the commands that change a file without the relay, which may not be allowed to write it. While a
 // relay runs, they have it put them on record: it alone writes the audit log.
@@ -174,7 +169,7 @@ func (s *Server) beginFileChange(r *http.Request, c FileChange) (b BegunFileChan
 	if len(s.files.begun) >= mostFileChanges {
 		return b, Unavailable("try again in a minute", "%d commands change files", mostFileChanges)
 	}
-	line := audit.Line{Actor: actorOf(r.Context()), Action: c.Action, Subject: c.FileSubject.String(), Reason: reason}
+	line := audit.Line{Actor: ActorOf(r.Context()), Action: c.Action, Subject: c.FileSubject.String(), Reason: reason}
 	begun, err := s.beginAction(line)
 	if err != nil {
 		return b, err

@@ -134,8 +134,8 @@ func part[P any](s *Server) (p P) {
 	return p
 }
 
-// with has a method of a part answer a request; alone is for a request without parameters, ofName for one with a name
-// in the path, and inPages for one for a page.
+// with has a method of a part answer a request, and toName one with a name in its path; alone and ofName are for
+// requests without parameters.
 func with[P, Q, A any](do func(P, context.Context, Q) (A, error)) func(*Server, *http.Request, Q) (A, error) {
 	return func(s *Server, r *http.Request, q Q) (A, error) { return do(part[P](s), r.Context(), q) }
 }
@@ -145,19 +145,17 @@ func alone[P, A any](do func(P, context.Context) (A, error)) func(*Server, *http
 }
 
 func ofName[P, A any](do func(P, context.Context, string) (A, error)) func(*Server, *http.Request, None) (A, error) {
-	return func(s *Server, r *http.Request, _ None) (A, error) {
-		return do(part[P](s), r.Context(), r.PathValue("name"))
-	}
+	return func(s *Server, r *http.Request, _ None) (A, error) { return do(part[P](s), r.Context(), nameIn(r)) }
 }
 
-func inPages[P, A any, Q interface{ cursor() (string, int) }](
-	do func(p P, ctx context.Context, q Q, after string, limit int) (A, error),
+func toName[P, Q, A any](
+	do func(p P, ctx context.Context, name string, q Q) (A, error),
 ) func(*Server, *http.Request, Q) (A, error) {
-	return func(s *Server, r *http.Request, q Q) (A, error) {
-		after, limit := q.cursor()
-		return do(part[P](s), r.Context(), q, after, limit)
-	}
+	return func(s *Server, r *http.Request, q Q) (A, error) { return do(part[P](s), r.Context(), nameIn(r), q) }
 }
+
+// nameIn is the name in the path of a request.
+func nameIn(r *http.Request) string { return r.PathValue(pathNames.FindStringSubmatch(r.Pattern)[1]) }
 
 // handler answers the operation's requests.
 func (o *operation) handler(s *Server) http.Handler {

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -21,138 +20,112 @@ var (
 		func(s *Server, _ *http.Request, _ None) (Status, error) { return s.config.Relay.Status(), nil })
 
 	OpList = reads("list", "/v1/messages", "messages in the queue, a page at a time",
-		func(s *Server, r *http.Request, q ListQuery) (List, error) {
-			return s.config.Queue.List(r.Context(), q.Filter, q.Page)
-		})
-	OpShow    = reads("show", "/v1/messages/{id}", "a message with all its recipients in the queue", (*Server).show)
+		with(Queue.List))
+	OpShow = reads("show", "/v1/messages/{id}", "a message with all its recipients in the queue",
+		ofName(Queue.Get))
 	OpContent = gives[None, any]("content", "/v1/messages/{id}/content", "queue content", "message/rfc822",
 		"the content of a message: headers and body", (*Server).content)
 	OpChange = exactly(changes("change", "/v1/messages/change", "queue",
 		"hold, release, retry, bounce or remove messages",
-		(*Server).change))
+		with(Queue.Change)))
 	OpExport = gives[Filter, any]("exportQueue", "/v1/queue/export", "queue export", "application/x-tar",
 		"queued messages, for another relay", (*Server).exportQueue)
 	OpImport = add[ImportOptions, Imported](operation{name: "importQueue", method: "POST", path: "/v1/queue/import",
 		action: "queue import", takes: "application/x-tar", serve: importQueue,
 		help: "take messages of another relay into the queue, each recipient once; up to 10,000 messages"})
 	OpRemoveMoved = changes("removeMoved", "/v1/queue/remove-moved", "queue remove",
-		"remove exactly the recipients that another relay has taken", (*Server).removeMoved)
+		"remove exactly the recipients that another relay has taken", with(Moves.RemoveMoved))
 	OpSummary = reads("summary", "/v1/summary", "queued recipients by a property and by age",
-		func(s *Server, r *http.Request, q SummaryQuery) (Summary, error) {
-			return s.config.Queue.Summary(r.Context(), q.By, q.Filter, q.SummaryPage)
-		})
+		with(Queue.Summary))
 	OpLog = gives[logQuery, LogPage]("log", "/v1/log", "", "application/x-ndjson", "accounting records, oldest first",
 		(*Server).log)
 
-	OpSites   = reads("sites", "/v1/sites", "what is known of sites", inPages(Destinations.Sites))
+	OpSites   = reads("sites", "/v1/sites", "what is known of sites", with(Destinations.Sites))
 	OpSuspend = changes("suspend", "/v1/sites/suspend", "sites suspend", "send nothing to a site for a while",
-		(*Server).suspend)
-	OpResume = changes("resume", "/v1/sites/resume", "sites resume", "end all suspensions of a site", (*Server).resume)
+		with(Destinations.Suspend))
+	OpResume = changes("resume", "/v1/sites/resume", "sites resume", "end all suspensions of a site",
+		with(Destinations.Resume))
 	OpRecent = reads("recentOutcomes", "/v1/sites/{name}/recent", "the latest outcomes and errors of a site's mail",
 		ofName(Destinations.Recent))
 	OpConnections = reads("connections", "/v1/connections", "the open connections, with clients and with remote hosts",
-		inPages(OpenConnections.Connections))
+		with(OpenConnections.Connections))
 	OpCloseConnections = changes("closeConnections", "/v1/connections/close", "connections close",
-		"end connections without loss of mail", (*Server).closeConnections)
-	OpProviders = reads("providers", "/v1/providers", "the providers of the configuration",
-		func(s *Server, r *http.Request, q UnpooledFilter) (ProviderList, error) {
-			return s.config.Blocks.Providers(r.Context(), q.BlockFilter, q.After, q.Limit)
-		})
-	OpSources = reads("sources", "/v1/sources", "the sources of the configuration", inPages(Blocks.Sources))
-	OpPools   = reads("pools", "/v1/pools", "the pools of the configuration",
-		func(s *Server, r *http.Request, q UnpooledFilter) (PoolList, error) {
-			return s.config.Blocks.Pools(r.Context(), q.BlockFilter, q.After, q.Limit)
-		})
-	OpTenants = reads("tenants", "/v1/tenants", "the tenants of the configuration", (*Server).tenants)
-	OpHosts   = reads("hosts", "/v1/hosts", "what is known of hosts", inPages(Destinations.Hosts))
-	OpForget  = changes("forget", "/v1/hosts/forget", "hosts forget",
-		"make hosts unknown again, so that they are tried anew", (*Server).forget)
+		"end connections without loss of mail", with(OpenConnections.CloseConnections))
+	OpProviders = reads("providers", "/v1/providers", "the providers of the configuration", with(Blocks.Providers))
+	OpSources   = reads("sources", "/v1/sources", "the sources of the configuration", with(Blocks.Sources))
+	OpPools     = reads("pools", "/v1/pools", "the pools of the configuration", with(Blocks.Pools))
+	OpTenants   = reads("tenants", "/v1/tenants", "the tenants of the configuration", with(Blocks.Tenants))
+	OpHosts     = reads("hosts", "/v1/hosts", "what is known of hosts", with(Destinations.Hosts))
+	OpForget    = changes("forget", "/v1/hosts/forget", "hosts forget",
+		"make hosts unknown again, so that they are tried anew", with(Destinations.Forget))
 	OpSuspendHosts = changes("suspendHosts", "/v1/hosts/suspend", "hosts suspend", "send nothing to hosts for a while",
-		(*Server).suspendHosts)
+		with(Destinations.SuspendHosts))
 	OpResumeHosts = changes("resumeHosts", "/v1/hosts/resume", "hosts resume", "end all suspensions of hosts",
-		(*Server).resumeHosts)
+		with(Destinations.ResumeHosts))
 
 	OpPauses     = reads("pauses", "/v1/pauses", "what an operator lets nothing be sent of", alone(Pauses.Pauses))
 	OpBeginPause = changes("beginPause", "/v1/pauses/begin", "pause",
-		"send nothing of a tenant, pool, source or domain, or nothing at all", (*Server).beginPause)
-	OpEndPause = changes("endPause", "/v1/pauses/end", "resume", "send it again", (*Server).endPause)
+		"send nothing of a tenant, pool, source or domain, or nothing at all", with(Pauses.BeginPause))
+	OpEndPause = changes("endPause", "/v1/pauses/end", "resume", "send it again", with(Pauses.EndPause))
 
 	OpStreams = reads("streams", "/v1/streams", "list the streams of events, and how far they are",
 		alone(Streams.Streams))
 	OpStream = reads("stream", "/v1/streams/{name}", "one stream, with the events that its receiver has refused",
 		ofName(Streams.Stream))
 	OpPauseStream = changes("pauseStream", "/v1/streams/{name}/pause", "streams pause",
-		"send no events until the stream is resumed", pauseStream(true))
+		"send no events until the stream is resumed", toName(Streams.PauseStream))
 	OpResumeStream = changes("resumeStream", "/v1/streams/{name}/resume", "streams resume",
-		"send events again, and at once where an attempt failed", pauseStream(false))
+		"send events again, and at once where an attempt failed", toName(Streams.ResumeStream))
 	OpSkipStream = changes("skipStream", "/v1/streams/{name}/skip", "streams skip", "leave out all events that wait",
-		(*Server).skipStream)
+		toName(Streams.SkipStream))
 	OpReplayStream = changes("replayStream", "/v1/streams/{name}/replay", "streams replay",
-		"send the events from one, or from a time on, once more", (*Server).replayStream)
+		"send the events from one, or from a time on, once more", toName(Streams.ReplayStream))
 	OpTestStream = changes("testStream", "/v1/streams/{name}/test", "streams test",
-		"send an event of the type Test, beside those of the stream", (*Server).testStream)
+		"send an event of the type Test, beside those of the stream", toName(Streams.TestStream))
 
 	OpSuppressions = reads("suppressions", "/v1/suppressions", "list the addresses that no mail is sent to",
-		func(s *Server, r *http.Request, q SuppressionQuery) (SuppressionList, error) {
-			return s.config.Suppressions.Suppressions(r.Context(), q.SuppressionFilter, q.After, q.Limit)
-		})
+		with(Suppressions.Suppressions))
 	OpCheckSuppressed = asks("checkSuppressed", "POST", "/v1/suppressions/check", "what keeps mail from addresses",
 		with(Suppressions.CheckSuppressed))
 	OpSuppress = changes("suppress", "/v1/suppressions/add", "suppress add", "put addresses on the list",
-		(*Server).suppress)
+		with(Suppressions.Suppress))
 	OpUnsuppress = changes("unsuppress", "/v1/suppressions/remove", "suppress remove", "take addresses off the list",
-		(*Server).unsuppress)
+		with(Suppressions.Unsuppress))
 	OpUnsuppressMatching = exactly(changes("unsuppressMatching", "/v1/suppressions/remove-matching", "suppress remove",
-		"take all entries off the list that fit", (*Server).unsuppressMatching))
+		"take all entries off the list that fit", with(Suppressions.UnsuppressMatching)))
 	OpPendingSuppressions = reads("pendingSuppressions", "/v1/suppressions/pending",
 		"list the entries that were set aside, since their provider is doubted",
-		func(s *Server, r *http.Request, q SuppressionQuery) (PendingList, error) {
-			return s.config.Suppressions.PendingSuppressions(r.Context(), q.SuppressionFilter, q.After, q.Limit)
-		})
+		with(Suppressions.PendingSuppressions))
 	OpAcceptPending = exactly(changes("acceptPending", "/v1/suppressions/pending/accept", "suppress pending accept",
-		"put entries that were set aside on the list", decidePending(Suppressions.AcceptPending)))
+		"put entries that were set aside on the list", with(Suppressions.AcceptPending)))
 	OpDropPending = exactly(changes("dropPending", "/v1/suppressions/pending/drop", "suppress pending drop",
-		"forget entries that were set aside", decidePending(Suppressions.DropPending)))
+		"forget entries that were set aside", with(Suppressions.DropPending)))
 	OpUnknownReplies = reads("unknownReplies", "/v1/bounces/unknown", "replies that no rule for classes knows",
-		func(s *Server, r *http.Request, q UnknownQuery) (UnknownList, error) {
-			return s.config.Bounces.UnknownReplies(r.Context(), q.Provider)
-		})
+		with(Bounces.UnknownReplies))
 
 	OpAPIKeys = reads("apiKeys", "/v1/keys", "list the API keys of tenants, without their secrets",
 		alone(APIKeys.APIKeys))
-	OpAddAPIKey = changes("addAPIKey", "/v1/keys/add", "key add", "add an API key",
-		func(s *Server, r *http.Request, a AddAPIKey) (NewAPIKey, error) {
-			done, err := s.config.APIKeys.AddAPIKey(r.Context(), a)
-			done.Effect = one(err)
-			return done, err
-		})
+	OpAddAPIKey    = changes("addAPIKey", "/v1/keys/add", "key add", "add an API key", with(APIKeys.AddAPIKey))
 	OpRotateAPIKey = changes("rotateAPIKey", "/v1/keys/rotate", "key rotate",
 		"replace an API key by a new one; both are valid for a while",
-		func(s *Server, r *http.Request, a RotateAPIKey) (NewAPIKey, error) {
-			done, err := s.config.APIKeys.RotateAPIKey(r.Context(), a)
-			done.Effect = one(err)
-			return done, err
-		})
+		with(APIKeys.RotateAPIKey))
 	OpRemoveAPIKeys = changes("removeAPIKeys", "/v1/keys/remove", "key remove",
-		"remove API keys: all of a name, or the one of an id", (*Server).removeAPIKeys)
+		"remove API keys: all of a name, or the one of an id", with(APIKeys.RemoveAPIKeys))
 
 	OpExplain = reads("explain", "/v1/explain", "why mail waits, or what would happen to it",
 		with(Destinations.Explain))
 	OpSTSPolicy = reads("stsPolicy", "/v1/mta-sts/{domain}", "what is known of a domain's MTA-STS policy (RFC 8461)",
-		func(s *Server, r *http.Request, _ None) (STSPolicy, error) { return s.readSTSPolicy(r, false) })
+		ofName(Destinations.STSPolicy))
 	OpRefreshSTSPolicy = changes("refreshSTSPolicy", "/v1/mta-sts/{domain}/refresh", "tls policy",
-		"look up a domain's MTA-STS policy now, whatever is cached", (*Server).refreshSTSPolicy)
+		"look up a domain's MTA-STS policy now, whatever is cached", toName(Destinations.RefreshSTSPolicy))
 	OpTrace = gives[TraceQuery, TraceLine]("trace", "/v1/trace", "trace", "application/x-ndjson",
 		"SMTP conversations as they happen, without credentials", (*Server).trace)
 
 	OpWarmups = reads("warmups", "/v1/warmup", "the sources that warm up, without their providers and history",
-		(*Server).warmups)
+		with(Warmups.Warmups))
 	OpWarmupPlans = reads("warmupPlans", "/v1/warmup/plans",
 		"the plans that can be named: the presets and the configuration's",
-		func(s *Server, r *http.Request, _ None) (WarmupPlanList, error) {
-			plans, err := s.config.Warmups.WarmupPlans(r.Context())
-			return WarmupPlanList{plans}, err
-		})
+		alone(Warmups.WarmupPlans))
 	OpWarmup         = reads("warmup", "/v1/warmup/{name}", "where a source stands in its plan", ofName(Warmups.Warmup))
 	OpSimulateWarmup = asks("simulateWarmup", "POST", "/v1/warmup/simulate",
 		"how a plan would take a daily volume; nothing is changed", with(Warmups.SimulateWarmup))
@@ -169,37 +142,28 @@ var (
 	}
 	OpReportWarmup = changes("reportWarmup", "/v1/warmup/{name}/report", "warmup report",
 		"take the complaints of a day into account, in the place of what was reported for it before",
-		(*Server).reportWarmup)
+		toName(Warmups.ReportWarmup))
 
 	OpAdmission = reads("admission", "/v1/admission",
 		"which mail is refused while more is offered than can be kept, and why",
-		func(s *Server, _ *http.Request, _ None) (Admission, error) {
-			return s.config.Admissions.Admission(), nil
-		})
+		alone(Admissions.Admission))
 	OpWhyRefused = reads("whyRefused", "/v1/admission/why",
 		"what becomes of somebody's mail now, and what was refused of it lately",
-		func(s *Server, r *http.Request, q WhyQuery) (AdmissionVerdict, error) {
-			return s.config.Admissions.WhyRefused(r.Context(), q.Who)
-		})
+		with(Admissions.WhyRefused))
 	OpHistory = reads("history", "/v1/history",
 		"figures over time: of the relay, a provider, a source, a site or a tenant",
 		with(Histories.History))
 	OpHistoryNames = reads("historyNames", "/v1/history/names",
 		"the subjects that have a history, the busiest first, with their latest figures",
-		func(s *Server, r *http.Request, q HistoryNamesQuery) (HistoryNames, error) {
-			return s.config.Histories.HistoryNames(r.Context(), q.Of)
-		})
+		with(Histories.HistoryNames))
 	OpTLSReports = reads("tlsReports", "/v1/tls-reports",
 		"what is counted for TLS reports (RFC 8460), and what was sent",
-		func(s *Server, r *http.Request, q TLSReportQuery) (TLSReportList, error) {
-			return s.config.TLSReports.TLSReports(r.Context(), q.Domain, q.After, q.Limit)
-		})
+		with(TLSReports.TLSReports))
 	OpInbound = reads("inbound", "/v1/inbound",
 		"mail for the relay itself that it did not understand and keeps, the newest first",
-		func(s *Server, r *http.Request, q Paging) (InboundList, error) {
-			return s.config.Inbound.Inbound(r.Context(), q.After, q.Limit)
-		})
-	OpInboundMail    = reads("inboundMail", "/v1/inbound/{id}", "what is known of a kept mail", (*Server).inboundMail)
+		with(Inbound.Inbound))
+	OpInboundMail = reads("inboundMail", "/v1/inbound/{id}", "what is known of a kept mail",
+		ofName(Inbound.InboundMail))
 	OpInboundContent = gives[None, any]("inboundContent", "/v1/inbound/{id}/content", "bounce inbound content",
 		"message/rfc822", "the content of a kept mail: headers and body, as they came", (*Server).inboundContent)
 
@@ -227,21 +191,7 @@ var (
 	OpConfigChanges = reads("configChanges", "/v1/config/changes",
 		"the differences between the configuration file and the "+
 			"configuration in force; a reload checks more, and its dry run tries all of it",
-		func(s *Server, _ *http.Request, _ None) (Reload, error) {
-			changes, err := s.config.Relay.ConfigChanges()
-			changes.Count = len(changes.Changes)
-			return changes, err
-		})
+		alone(Relay.ConfigChanges))
 	OpReload = changes("reload", "/v1/config/reload", "config reload",
 		"read the configuration file again; all of it comes into force, or nothing", (*Server).reload)
 )
-
-// decidePending makes the answer of the requests for entries that were set aside.
-func decidePending(decide func(Suppressions, context.Context, SuppressionSelection) (PendingDecided,
-	error)) func(*Server, *http.Request, SuppressionSelection) (PendingDecided, error) {
-	return func(s *Server, r *http.Request, sel SuppressionSelection) (PendingDecided, error) {
-		done, err := decide(s.config.Suppressions, r.Context(), sel)
-		done.Count = done.Entries
-		return done, err
-	}
-}

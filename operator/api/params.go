@@ -234,8 +234,6 @@ type Paging struct {
 // At asks for the page of at most limit rows behind a cursor.
 func (p *Paging) At(after string, limit int) { p.After, p.Limit = after, limit }
 
-func (p Paging) cursor() (after string, limit int) { return p.After, p.Limit }
-
 // RowsOf returns the rows of a page, which is the field of their type, and the cursor of the next one; without a field
 // for the cursor the page is all.
 func RowsOf[T, L any](page *L) (rows *[]T, next *string) {

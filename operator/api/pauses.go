@@ -1,9 +1,7 @@
 package api
 
 import (
-	"cmp"
 	"context"
-	"net/http"
 	"slices"
 	"time"
 )
@@ -65,8 +63,8 @@ type PauseChanged struct {
 // can do something about them.
 type Pauses interface {
 	Pauses(context.Context) (PauseList, error)
-	BeginPause(context.Context, BeginPause) (Pause, error)
-	EndPause(context.Context, EndPause) (Pause, error)
+	BeginPause(context.Context, BeginPause) (PauseChanged, error)
+	EndPause(context.Context, EndPause) (PauseChanged, error)
 }
 
 func checkPause(what PauseWhat, name string) error {
@@ -81,23 +79,13 @@ func checkPause(what PauseWhat, name string) error {
 	return nil
 }
 
-func (s *Server) beginPause(r *http.Request, b BeginPause) (PauseChanged, error) {
-	if err := checkPause(b.What, b.Name); err != nil {
-		return PauseChanged{}, err
+// Check refuses a pause of what can't be paused, and one that has ended.
+func (b *BeginPause) Check() error {
+	if err := checkPause(b.What, b.Name); err != nil || b.For >= 0 {
+		return err
 	}
-	if b.For < 0 {
-		return PauseChanged{}, Invalid("", "for: want a time ahead")
-	}
-	b.By = cmp.Or(actorOf(r.Context()).Name(), b.By)
-	b.Reason = cmp.Or(b.Reason, ReasonOf(r.Context()))
-	p, err := s.config.Pauses.BeginPause(r.Context(), b)
-	return PauseChanged{one(err), p}, err
+	return Invalid("", "for: want a time ahead")
 }
 
-func (s *Server) endPause(r *http.Request, e EndPause) (PauseChanged, error) {
-	if err := checkPause(e.What, e.Name); err != nil {
-		return PauseChanged{}, err
-	}
-	p, err := s.config.Pauses.EndPause(r.Context(), e)
-	return PauseChanged{one(err), p}, err
-}
+// Check refuses the end of a pause that can't be.
+func (e *EndPause) Check() error { return checkPause(e.What, e.Name) }

@@ -11,31 +11,18 @@ import (
 	"slices"
 	"time"
 
-	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/legible"
 )
 
-func (s *Server) show(r *http.Request, _ None) (Item, error) {
-	id, err := pathID(r)
-	if err != nil {
-		return Item{}, err
-	}
-	return s.config.Queue.Get(r.Context(), id)
-}
-
 func (s *Server) content(w http.ResponseWriter, r *http.Request, _ None) error {
-	id, err := pathID(r)
-	if err != nil {
-		return err
-	}
-	content, err := s.config.Queue.Content(r.Context(), id)
+	content, err := s.config.Queue.Content(r.Context(), nameIn(r))
 	if err != nil {
 		return err
 	}
 	defer content.Close()
 	from := bufio.NewReader(content)
 	if _, err := from.Peek(1); err != nil && err != io.EOF {
-		return fmt.Errorf("reading the content of message %s: %w", id, err)
+		return fmt.Errorf("reading the content of message %s: %w", nameIn(r), err)
 	}
 	w.Header().Set("Content-Type", "message/rfc822")
 	if _, err := io.Copy(w, from); err != nil {
@@ -45,35 +32,17 @@ func (s *Server) content(w http.ResponseWriter, r *http.Request, _ None) error {
 	return nil
 }
 
-// pathID gives the id in the path in its usual spelling.
-func pathID(r *http.Request) (string, error) {
-	id, err := envelope.ParseID(r.PathValue("id"))
-	if err != nil {
-		return "", Invalid("", "%v", err)
+// Check refuses a change that can't be meant.
+func (c *Change) Check() error {
+	switch {
+	case !slices.Contains(Actions, c.Action):
+		return Invalid("", "action: want %s, not %q", join(Actions), c.Action)
+	case c.Filter.Empty() && !c.All:
+		return Invalid("to mean the whole queue, say so: all", "%s: no message is named and no filter given", c.Action)
+	case (c.Scheduled || c.Now) && c.Action != Retry:
+		return Invalid("", "scheduled and now are for the action %s", Retry)
 	}
-	return id.String(), nil
-}
-
-func (s *Server) change(r *http.Request, c Change) (Changed, error) {
-	if !slices.Contains(Actions, c.Action) {
-		return Changed{}, Invalid("", "action: want %s, not %q", join(Actions), c.Action)
-	}
-	if err := c.Filter.Check(); err != nil {
-		return Changed{}, err
-	}
-	if c.Filter.Empty() && !c.All {
-		return Changed{}, Invalid("to mean the whole queue, say so: all",
-			"%s: no message is named and no filter given", c.Action)
-	}
-	if (c.Scheduled || c.Now) && c.Action != Retry {
-		return Changed{}, Invalid("", "scheduled and now are for the action %s", Retry)
-	}
-	if err := c.checkReroute(); err != nil {
-		return Changed{}, err
-	}
-	changed, err := s.config.Queue.Change(r.Context(), c)
-	changed.Count = changed.Recipients
-	return changed, err
+	return cmp.Or(c.Filter.Check(), c.checkReroute())
 }
 
 func (s *Server) log(w http.ResponseWriter, r *http.Request, q logQuery) error {
@@ -166,9 +135,7 @@ func (s *Server) reload(r *http.Request, in Intent) (Reload, error) {
 	if in.DryRun {
 		read = s.config.Relay.PreviewReload
 	}
-	reload, err := read(r.Context())
-	reload.Count = len(reload.Changes)
-	return reload, err
+	return read(r.Context())
 }
 
 // AddSummaries joins two parts of a summary, neither of which has left out rows. The second is the later.
@@ -336,17 +303,16 @@ func importQueue(op *operation, s *Server, w http.ResponseWriter, r *http.Reques
 	return writeJSON(w, &done)
 }
 
-func (s *Server) removeMoved(r *http.Request, c RemoveMoved) (MovedRemoved, error) {
+// Check refuses a receipt that no import has written.
+func (c *RemoveMoved) Check() error {
 	for _, m := range c.Receipt {
-		if !slices.IsSorted(m.Recipients) || len(m.Recipients) == 0 || m.Recipients[0] < 0 ||
-			m.Recipients[len(m.Recipients)-1] >= 1<<16 {
-			return MovedRemoved{}, Invalid("use a receipt that 'mta queue import' has written",
+		n := len(m.Recipients)
+		if n == 0 || !slices.IsSorted(m.Recipients) || m.Recipients[0] < 0 || m.Recipients[n-1] >= 1<<16 {
+			return Invalid("use a receipt that 'mta queue import' has written",
 				"message %s: its recipients must be numbers from 0 to 65535, in ascending order", m.ID)
 		}
 	}
-	done, err := s.config.Moves.RemoveMoved(r.Context(), c)
-	done.Count = done.Recipients
-	return done, err
+	return nil
 }
 
 // ImportQueue hands over an archive. What is in Imported is done, also beside an error.

@@ -64,7 +64,7 @@ func serve(t *testing.T, cfg api.Config) *api.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Now, cfg.Events = func() time.Time { return now }, slog.New(slog.DiscardHandler)
+	cfg.Events = slog.New(slog.DiscardHandler)
 	s := api.NewServer(cfg)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
@@ -131,8 +131,8 @@ type pausing struct{ anyPauses }
 
 type anyPauses interface{ api.Pauses } // embedded, it has another name than its method
 
-func (pausing) BeginPause(_ context.Context, b api.BeginPause) (api.Pause, error) {
-	return api.Pause{What: b.What, By: b.By}, nil
+func (pausing) BeginPause(ctx context.Context, b api.BeginPause) (api.PauseChanged, error) {
+	return api.PauseChanged{Pause: api.Pause{What: b.What, By: api.ActorOf(ctx).Name()}}, nil
 }
 
 // relay answers for the relay as a whole.

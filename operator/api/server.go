@@ -19,7 +19,7 @@ import (
 // Queue is what the server asks of the queue. Errors are of type *Error where the operator can
 // do something about them.
 type Queue interface {
-	List(context.Context, Filter, Page) (List, error)
+	List(context.Context, ListQuery) (List, error)
 	// Get gives a message with all its recipients that are in the queue; NotFound when it is
 	// there no more.
 	Get(ctx context.Context, id string) (Item, error)
@@ -29,7 +29,7 @@ type Queue interface {
 	// part: a message that was named is not there.
 	Change(context.Context, Change) (Changed, error)
 	// Summary counts what fits.
-	Summary(ctx context.Context, by SummaryBy, f Filter, p SummaryPage) (Summary, error)
+	Summary(context.Context, SummaryQuery) (Summary, error)
 }
 
 // Log is what the server asks of the accounting log.
@@ -53,7 +53,7 @@ type Relay interface {
 	// a reload does, and undoes it.
 	PreviewReload(context.Context) (Reload, error)
 	// ConfigChanges returns the differences between the file and the configuration in force. It only reads.
-	ConfigChanges() (Reload, error)
+	ConfigChanges(context.Context) (Reload, error)
 	// Config prints the configuration in force, without secrets; ConfigObject gives it for JSON.
 	Config() string
 	ConfigObject() map[string]any
@@ -77,7 +77,6 @@ type Config struct {
 	Pauses          Pauses
 	Streams         Streams
 	APIKeys         APIKeys
-	TLSPolicies     TLSPolicies
 	Histories       Histories
 	Upgrades        Upgrades
 	Backups         Backups
@@ -87,8 +86,6 @@ type Config struct {
 	Audit Audit
 	// Events is where what an operator changes is written down. nil: slog.Default.
 	Events *slog.Logger
-	// Now is the clock. nil: time.Now.
-	Now func() time.Time
 }
 
 // Server answers the operator.
@@ -109,9 +106,6 @@ var openAPI []byte
 func NewServer(c Config) *Server {
 	if c.Events == nil {
 		c.Events = slog.Default()
-	}
-	if c.Now == nil {
-		c.Now = time.Now
 	}
 	s := &Server{config: c}
 	var stop context.CancelFunc

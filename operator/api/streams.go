@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"time"
 )
 
@@ -77,64 +76,19 @@ type TestedStream struct {
 type Streams interface {
 	Streams(context.Context) (StreamList, error)
 	Stream(ctx context.Context, name string) (Stream, error)
-	PauseStream(ctx context.Context, name string, paused bool) (Stream, error)
-	// SkipStream and ReplayStream find the place in a dry run, too, and stay.
+	PauseStream(ctx context.Context, name string, in Intent) (StreamChanged, error)
+	ResumeStream(ctx context.Context, name string, in Intent) (StreamChanged, error)
+	// SkipStream and ReplayStream find the place in a dry run, too, and stay. A skip counts the events that it leaves
+	// out. A replay counts the stream alone: the events of the log that it will send again have not been read.
 	SkipStream(ctx context.Context, name string, in Intent) (MovedStream, error)
 	ReplayStream(ctx context.Context, name string, m MoveStream) (MovedStream, error)
-	TestStream(ctx context.Context, name string) (TestedStream, error)
+	TestStream(ctx context.Context, name string, in Intent) (TestedStream, error)
 }
 
-// pauseStream carries out the requests that pause and resume.
-func pauseStream(paused bool) func(*Server, *http.Request, Intent) (StreamChanged, error) {
-	return func(s *Server, r *http.Request, in Intent) (StreamChanged, error) {
-		name := r.PathValue("name")
-		was, err := s.config.Streams.Stream(r.Context(), name)
-		if err != nil {
-			return StreamChanged{}, err
-		}
-		done := StreamChanged{Stream: was}
-		if (was.State == streamPaused) != paused {
-			done.Count = 1
-		}
-		if !in.DryRun {
-			done.Stream, err = s.config.Streams.PauseStream(r.Context(), name, paused)
-		}
-		return done, err
-	}
-}
-
-// streamPaused is the state of a stream that is paused.
-const streamPaused = "paused"
-
-// skipStream counts the events that are skipped.
-func (s *Server) skipStream(r *http.Request, in Intent) (MovedStream, error) {
-	name := r.PathValue("name")
-	was, err := s.config.Streams.Stream(r.Context(), name)
-	if err != nil {
-		return MovedStream{}, err
-	}
-	moved, err := s.config.Streams.SkipStream(r.Context(), name, in)
-	moved.Count = int(was.LagEvents)
-	return moved, err
-}
-
-// replayStream counts the stream alone: the events of the log that it will send again have not been read.
-func (s *Server) replayStream(r *http.Request, m MoveStream) (MovedStream, error) {
+// Check refuses two places, and none.
+func (m *MoveStream) Check() error {
 	if (m.Event == "") == m.Since.IsZero() {
-		return MovedStream{}, Invalid("", "want event or since, and not both")
+		return Invalid("", "want event or since, and not both")
 	}
-	moved, err := s.config.Streams.ReplayStream(r.Context(), r.PathValue("name"), m)
-	moved.Effect = one(err)
-	return moved, err
-}
-
-func (s *Server) testStream(r *http.Request, in Intent) (TestedStream, error) {
-	name := r.PathValue("name")
-	_, err := s.config.Streams.Stream(r.Context(), name)
-	var tested TestedStream
-	if err == nil && !in.DryRun {
-		tested, err = s.config.Streams.TestStream(r.Context(), name)
-	}
-	tested.Effect = one(err)
-	return tested, err
+	return nil
 }

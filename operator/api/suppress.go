@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -14,9 +13,8 @@ import (
 
 // Suppressions is what the server asks of the list of addresses that no mail is sent to.
 type Suppressions interface {
-	// Suppressions gives a page of what fits, in the order of tenant and address. after is
-	// SuppressionList.Next of the page before.
-	Suppressions(ctx context.Context, f SuppressionFilter, after string, limit int) (SuppressionList, error)
+	// Suppressions gives a page of what fits, in the order of tenant and address.
+	Suppressions(context.Context, SuppressionQuery) (SuppressionList, error)
 	// CheckSuppressed gives the entries that keep mail from addresses.
 	CheckSuppressed(context.Context, SuppressedAddresses) (SuppressionList, error)
 	// Suppress adds entries, and Unsuppress removes them. What they did is durable.
@@ -25,7 +23,7 @@ type Suppressions interface {
 	// UnsuppressMatching removes all entries that fit.
 	UnsuppressMatching(context.Context, SuppressionSelection) (Unsuppressed, error)
 	// PendingSuppressions gives a page of the entries that were set aside, with the providers that are doubted.
-	PendingSuppressions(ctx context.Context, f SuppressionFilter, after string, limit int) (PendingList, error)
+	PendingSuppressions(context.Context, SuppressionQuery) (PendingList, error)
 	// AcceptPending puts entries that were set aside on the list, and DropPending forgets them.
 	AcceptPending(context.Context, SuppressionSelection) (PendingDecided, error)
 	DropPending(context.Context, SuppressionSelection) (PendingDecided, error)
@@ -151,23 +149,21 @@ type PendingDecided struct {
 	Entries int `json:"entries"` // that were put on the list, or forgotten; with dry_run, would be
 }
 
-func (s *Server) suppress(r *http.Request, c Suppress) (Suppressed, error) {
-	if len(c.Suppressions) == 0 || len(c.Suppressions) > MaxSuppress {
-		return Suppressed{}, Invalid("", "suppressions: want 1 to %d, not %d", MaxSuppress, len(c.Suppressions))
+// Check refuses none and too many, and fills in what entries leave out.
+func (s *Suppress) Check() error {
+	if len(s.Suppressions) == 0 || len(s.Suppressions) > MaxSuppress {
+		return Invalid("", "suppressions: want 1 to %d, not %d", MaxSuppress, len(s.Suppressions))
 	}
-	for i := range c.Suppressions {
-		c.Suppressions[i].Reason = cmp.Or(c.Suppressions[i].Reason, ReasonOf(r.Context()))
-		if err := c.Suppressions[i].check(s.config.Now()); err != nil {
-			return Suppressed{}, err
+	for i := range s.Suppressions {
+		if err := s.Suppressions[i].check(); err != nil {
+			return err
 		}
 	}
-	done, err := s.config.Suppressions.Suppress(r.Context(), c)
-	done.Count = done.Added + done.Changed
-	return done, err
+	return nil
 }
 
 // check returns what is wrong with an entry that is to be added, and fills in what it leaves out.
-func (e *Suppression) check(now time.Time) error {
+func (e *Suppression) check() error {
 	if err := checkAddress(e.Address); err != nil {
 		return err
 	}
@@ -179,8 +175,6 @@ func (e *Suppression) check(now time.Time) error {
 		return Invalid("", "source of %s: want %s, not %q", e.Address, join(SuppressionSources), e.Source)
 	case hasControl(e.Tenant) || hasControl(e.Reason) || hasControl(e.Class) || hasControl(e.Provider):
 		return Invalid("", "tenant, reason, class or provider of %s has a control character", e.Address)
-	case !e.Expires.IsZero() && !e.Expires.After(now):
-		return Invalid("", "%s: expires at %s, which has passed", e.Address, e.Expires.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -203,21 +197,6 @@ func checkAddress(text string) error {
 
 func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
-}
-
-func (s *Server) unsuppress(r *http.Request, a Unsuppress) (Unsuppressed, error) {
-	done, err := s.config.Suppressions.Unsuppress(r.Context(), a)
-	done.Count = done.Removed
-	return done, err
-}
-
-func (s *Server) unsuppressMatching(r *http.Request, sel SuppressionSelection) (Unsuppressed, error) {
-	if sel.Since.IsZero() && sel.Source == "" && sel.Provider == "" && sel.Domain == "" {
-		return Unsuppressed{}, Invalid("name since, source, provider or domain", "that would remove all entries")
-	}
-	done, err := s.config.Suppressions.UnsuppressMatching(r.Context(), sel)
-	done.Count = done.Removed
-	return done, err
 }
 
 // Check refuses sources that there are not.
@@ -249,8 +228,8 @@ type SuppressionQuery struct {
 
 // Bounces is what the server asks of the relay about refusals.
 type Bounces interface {
-	// UnknownReplies gives the replies that no rule knows, of a provider or, with nil, of all.
-	UnknownReplies(ctx context.Context, provider *string) (UnknownList, error)
+	// UnknownReplies gives the replies that no rule knows.
+	UnknownReplies(context.Context, UnknownQuery) (UnknownList, error)
 }
 
 // UnknownList is what no rule for classes knows.
@@ -306,26 +285,14 @@ type InboundList struct {
 
 // Inbound is what the server asks of kept inbound mail.
 type Inbound interface {
-	// Inbound gives a page. after is InboundList.Next of the page before.
-	Inbound(ctx context.Context, after string, limit int) (InboundList, error)
-	// InboundMail gives a mail with its content; NotFound when it is there no more.
-	InboundMail(ctx context.Context, id string) (InboundMail, []byte, error)
-}
-
-func (s *Server) inboundMail(r *http.Request, _ None) (m InboundMail, err error) {
-	id, err := pathID(r)
-	if err == nil {
-		m, _, err = s.config.Inbound.InboundMail(r.Context(), id)
-	}
-	return m, err
+	Inbound(context.Context, Paging) (InboundList, error)
+	// InboundMail gives what is known of a mail, InboundContent its octets; NotFound when it is there no more.
+	InboundMail(ctx context.Context, id string) (InboundMail, error)
+	InboundContent(ctx context.Context, id string) ([]byte, error)
 }
 
 func (s *Server) inboundContent(w http.ResponseWriter, r *http.Request, _ None) error {
-	id, err := pathID(r)
-	if err != nil {
-		return err
-	}
-	_, content, err := s.config.Inbound.InboundMail(r.Context(), id)
+	content, err := s.config.Inbound.InboundContent(r.Context(), nameIn(r))
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,9 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
-	"example.org/mta/internal/envelope"
 )
 
 // STSPolicy is what is known of the MTA-STS policy of a domain (RFC 8461).
@@ -33,31 +31,6 @@ type STSRefreshed struct {
 	STSPolicy
 }
 
-// TLSPolicies is what the server asks of the relay about what domains publish.
-type TLSPolicies interface {
-	// STSPolicy gives what is known of a domain's policy, which is looked up anew if refresh is set. NotFound when
-	// nothing is known.
-	STSPolicy(ctx context.Context, domain string, refresh bool) (STSPolicy, error)
-}
-
-func (s *Server) refreshSTSPolicy(r *http.Request, in Intent) (STSRefreshed, error) {
-	p, err := s.readSTSPolicy(r, !in.DryRun)
-	if in.DryRun && IsNotFound(err) { // nothing is known of it yet
-		p.Domain, err = r.PathValue("domain"), nil
-	}
-	return STSRefreshed{one(err), p}, err
-}
-
-// readSTSPolicy gives a domain's policy.
-func (s *Server) readSTSPolicy(r *http.Request, refresh bool) (STSPolicy, error) {
-	name := r.PathValue("domain")
-	domain, err := envelope.ToASCII(name)
-	if err != nil || domain == "" {
-		return STSPolicy{}, Invalid("", "%q is not a domain name", name)
-	}
-	return s.config.TLSPolicies.STSPolicy(r.Context(), domain, refresh)
-}
-
 // TLSReportList is a page of what is counted for TLS reports (RFC 8460), and of what was sent.
 type TLSReportList struct {
 	On   bool         `json:"on"`             // the configuration has reports sent
@@ -68,7 +41,7 @@ type TLSReportList struct {
 // TLSReports is what the server asks of the relay about TLS reports.
 type TLSReports interface {
 	// TLSReports gives the days of a policy domain, of all when it is "".
-	TLSReports(ctx context.Context, domain, after string, limit int) (TLSReportList, error)
+	TLSReports(context.Context, TLSReportQuery) (TLSReportList, error)
 }
 
 // TLSReportQuery asks for a page of what is counted for TLS reports.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strings"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/warmup"
@@ -13,17 +12,17 @@ import (
 
 // Warmups is what the server asks of the warm-up of sources.
 type Warmups interface {
-	// Warmups gives all sources under a plan, in any order, without Providers and StageHistory.
-	Warmups(context.Context) ([]Warmup, error)
+	// Warmups gives a page of the sources under a plan, by name, without Providers and StageHistory.
+	Warmups(context.Context, Paging) (WarmupList, error)
 	// Warmup gives one, by the name of the source or its IP.
 	Warmup(ctx context.Context, name string) (Warmup, error)
-	// ChangeWarmup carries an action out and returns when it is durable. to is for WarmupStart,
+	// ChangeWarmup carries an action out and returns the warm-up when it is durable. to is for WarmupStart,
 	// where 0 is the plan's start stage, and for WarmupSetStage. A dry run, of this and of ReportWarmup, only refuses.
-	ChangeWarmup(ctx context.Context, name string, a WarmupAction, to StageChoice) error
-	// ReportWarmup takes a day's complaints into account and returns when that is durable.
-	ReportWarmup(ctx context.Context, name string, r WarmupReport) error
+	ChangeWarmup(ctx context.Context, name string, a WarmupAction, to StageChoice) (WarmupChanged, error)
+	// ReportWarmup takes a day's complaints into account and returns the warm-up when that is durable.
+	ReportWarmup(ctx context.Context, name string, r WarmupReport) (WarmupChanged, error)
 	// WarmupPlans gives the plans that can be named: the presets and the configuration's.
-	WarmupPlans(context.Context) ([]WarmupPlan, error)
+	WarmupPlans(context.Context) (WarmupPlanList, error)
 	// SimulateWarmup says how a plan would take a daily volume.
 	SimulateWarmup(context.Context, SimulateWarmup) (SimulatedWarmup, error)
 }
@@ -116,50 +115,11 @@ type StageChoice struct {
 	Stage int `json:"stage,omitempty" q:"stage"` // counted from 1; at start, 0 or none is the plan's start stage
 }
 
-func warmupKey(w *Warmup) string { return w.Source + " " + w.IP }
-
-func (s *Server) warmups(r *http.Request, q Paging) (l WarmupList, err error) {
-	all, err := s.config.Warmups.Warmups(r.Context())
-	l.Warmups, l.Next = page(all, warmupKey, q.After, q.Limit)
-	return l, err
-}
-
-// page puts a listing in order by key and cuts it. The cursor is the key of the last one before, so
-// that what comes and goes meanwhile moves nothing.
-func page[T any](all []T, key func(*T) string, after string, limit int) (some []T, next string) {
-	slices.SortFunc(all, func(a, b T) int { return strings.Compare(key(&a), key(&b)) })
-	some = []T{}
-	for i := range all {
-		if k := key(&all[i]); k > after || after == "" {
-			if len(some) == limit {
-				return some, key(&some[limit-1])
-			}
-			some = append(some, all[i])
-		}
-	}
-	return some, ""
-}
-
-// changeWarmup carries out one action. It ends with the warm-up as it is then.
+// changeWarmup carries out one action.
 func changeWarmup(a WarmupAction) func(*Server, *http.Request, StageChoice) (WarmupChanged, error) {
-	return func(s *Server, r *http.Request, to StageChoice) (WarmupChanged, error) {
-		name := r.PathValue("name")
-		if _, err := s.config.Warmups.Warmup(r.Context(), name); err != nil {
-			return WarmupChanged{}, err
-		}
-		staged := a == WarmupStart || a == WarmupSetStage
-		switch {
-		case !staged && to.Stage != 0:
-			return WarmupChanged{}, Invalid("", "%s takes no stage", a)
-		case to.Stage < 0 || a == WarmupSetStage && to.Stage == 0:
-			return WarmupChanged{}, Invalid("stages are counted from 1", "stage %d: there is none", to.Stage)
-		}
-		if err := s.config.Warmups.ChangeWarmup(r.Context(), name, a, to); err != nil {
-			return WarmupChanged{}, err
-		}
-		now, err := s.config.Warmups.Warmup(r.Context(), name)
-		return WarmupChanged{one(nil), now}, err
-	}
+	return toName(func(w Warmups, ctx context.Context, name string, to StageChoice) (WarmupChanged, error) {
+		return w.ChangeWarmup(ctx, name, a, to)
+	})
 }
 
 // WarmupReport is a day's complaints about the mail of a source, by a provider. Figures for the same day
@@ -170,16 +130,6 @@ type WarmupReport struct {
 	Day        string  `json:"day"`                  // 2026-11-22, in UTC
 	Complaints int64   `json:"complaints,omitempty"` // how many there were
 	Rate       float64 `json:"rate,omitempty"`       // in the place of complaints, their share of the mail, from 0 to 1
-}
-
-// reportWarmup ends with the warm-up as it is then.
-func (s *Server) reportWarmup(r *http.Request, report WarmupReport) (WarmupChanged, error) {
-	name := r.PathValue("name")
-	if err := s.config.Warmups.ReportWarmup(r.Context(), name, report); err != nil {
-		return WarmupChanged{}, err
-	}
-	now, err := s.config.Warmups.Warmup(r.Context(), name)
-	return WarmupChanged{one(err), now}, err
 }
 
 // WarmupAndPlan asks for a warm-up and its plan, which is zero when a reload has just taken it away.

@@ -17,6 +17,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/tally"
 	"example.org/mta/operator/api"
+	"example.org/mta/queue"
 )
 
 // Blocks answers about sources, providers, pools and tenants: as many as the configuration has. It implements
@@ -31,6 +32,7 @@ type Blocks struct {
 	Warmups  *Warmups
 	Missing  func(source string) bool // whether this machine lacks the source's address
 	UseOf    func(*config.Tenant) *api.TenantUse
+	Queued   func() queue.Counts // recipients in the queue, by tenant
 }
 
 // Delivery has what is under way from the sources, and what is suspended.
@@ -80,19 +82,25 @@ type row[T any] struct {
 
 // cut gives a page of rows: by name, or by size and then by name. The cursor is the name of the last
 // row before; a block that has moved since may be seen twice.
-func cut[T any](rows []row[T], order api.SiteOrder, after string, limit int) (page []T, next string) {
+func cut[T any](rows []row[T], f *api.BlockFilter) (page []T, next string) {
 	slices.SortFunc(rows, func(a, b row[T]) int {
-		if order == api.BySize && a.size != b.size {
+		if f.Order == api.BySize && a.size != b.size {
 			return cmp.Compare(b.size, a.size)
 		}
 		return cmp.Compare(a.name, b.name)
 	})
-	if after != "" {
-		i := slices.IndexFunc(rows, func(r row[T]) bool { return r.name == strings.TrimPrefix(after, cursorMark) })
-		rows = rows[i+1:]
+	if f.After != "" {
+		last := strings.TrimPrefix(f.After, cursorMark)
+		if f.Order == api.BySize {
+			rows = rows[1+slices.IndexFunc(rows, func(r row[T]) bool { return r.name == last }):]
+		} else {
+			behind := func(r row[T], name string) int { return cmp.Compare(r.name, name) }
+			at, _ := slices.BinarySearchFunc(rows, last+"\x00", behind)
+			rows = rows[at:]
+		}
 	}
 	for i := range rows {
-		if len(page) == limit {
+		if f.Limit > 0 && len(page) == f.Limit {
 			return page, cursorMark + rows[i-1].name
 		}
 		page = append(page, rows[i].value)
@@ -103,7 +111,7 @@ func cut[T any](rows []row[T], order api.SiteOrder, after string, limit int) (pa
 // cursorMark begins a cursor, which is never "" even if the name is.
 const cursorMark = ":"
 
-func (b Blocks) Sources(_ context.Context, f api.BlockFilter, after string, limit int) (l api.SourceList, _ error) {
+func (b Blocks) Sources(_ context.Context, f api.BlockFilter) (l api.SourceList, _ error) {
 	cfg, use := b.Config(), b.Delivery.Usage()
 	if err := Check(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
 		return l, err
@@ -126,7 +134,7 @@ func (b Blocks) Sources(_ context.Context, f api.BlockFilter, after string, limi
 		}
 		rows = append(rows, row[api.Source]{src, s.Name, src.Load.Waiting + src.Load.Running})
 	}
-	l.Sources, l.Next = cut(rows, f.Order, after, limit)
+	l.Sources, l.Next = cut(rows, &f)
 	return l, nil
 }
 
@@ -159,17 +167,17 @@ func (b Blocks) suspensions() map[string][]api.SourceSuspension {
 	return by
 }
 
-func (b Blocks) Providers(_ context.Context, f api.BlockFilter, after string, limit int) (l api.ProviderList, _ error) {
+func (b Blocks) Providers(_ context.Context, f api.UnpooledFilter) (l api.ProviderList, _ error) {
 	cfg, use := b.Config(), b.Delivery.Usage()
 	var rows []row[api.Provider]
 	for _, p := range append([]*config.Provider{{}}, cfg.Providers...) {
 		c := b.Tally.Get(tally.Provider, p.Name)
 		x := api.Provider{Name: p.Name, Load: loadOf(use.Providers[p.Name]), Tally: TallyOf(&c)}
-		if f.BlockNamed(p.Name) && !leftOut(&f, &c, x.Load) {
+		if f.BlockNamed(p.Name) && !leftOut(&f.BlockFilter, &c, x.Load) {
 			rows = append(rows, row[api.Provider]{x, p.Name, x.Load.Waiting + x.Load.Running})
 		}
 	}
-	l.Providers, l.Next = cut(rows, f.Order, after, limit)
+	l.Providers, l.Next = cut(rows, &f.BlockFilter)
 	return l, nil
 }
 
@@ -228,7 +236,7 @@ func leftOut(f *api.BlockFilter, c *tally.Tally, l api.Load) bool {
 	return f.Failing && !c.Failing() || f.Busy && l == (api.Load{})
 }
 
-func (b Blocks) Pools(_ context.Context, f api.BlockFilter, after string, limit int) (l api.PoolList, _ error) {
+func (b Blocks) Pools(_ context.Context, f api.UnpooledFilter) (l api.PoolList, _ error) {
 	cfg, use := b.Config(), b.Delivery.Usage()
 	tenants := make(map[string]int)
 	for _, t := range cfg.Tenants {
@@ -246,23 +254,22 @@ func (b Blocks) Pools(_ context.Context, f api.BlockFilter, after string, limit 
 			pool.Load.Waiting += x.Waiting
 			pool.Load.Running += x.Running
 		}
-		if f.BlockNamed(p.Name) && !leftOut(&f, &c, pool.Load) {
+		if f.BlockNamed(p.Name) && !leftOut(&f.BlockFilter, &c, pool.Load) {
 			rows = append(rows, row[api.Pool]{pool, p.Name, pool.Load.Waiting + pool.Load.Running})
 		}
 	}
-	l.Pools, l.Next = cut(rows, f.Order, after, limit)
+	l.Pools, l.Next = cut(rows, &f.BlockFilter)
 	return l, nil
 }
 
-func (b Blocks) Tenants(_ context.Context, f api.BlockFilter, queued map[string]int, after string,
-	limit int) (l api.TenantList, _ error) {
+func (b Blocks) Tenants(_ context.Context, f api.TenantFilter) (l api.TenantList, _ error) {
 	cfg := b.Config()
-	counts := make(map[string]int)
-	for name, n := range queued {
-		if cfg.Tenant(name) == nil {
-			name = ""
+	queued := make(map[string]int)
+	for _, row := range b.Queued().Rows {
+		if cfg.Tenant(row.Name) == nil {
+			row.Name = ""
 		}
-		counts[name] += n
+		queued[row.Name] += row.Total
 	}
 	if err := Check(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
 		return l, err
@@ -271,20 +278,20 @@ func (b Blocks) Tenants(_ context.Context, f api.BlockFilter, queued map[string]
 	var rows []row[api.Tenant]
 	for _, t := range append([]*config.Tenant{{}}, cfg.Tenants...) {
 		c := b.Tally.Get(tally.Tenant, t.Name)
-		tenant := api.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Queued: counts[t.Name], Tally: TallyOf(&c),
+		tenant := api.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Queued: queued[t.Name], Tally: TallyOf(&c),
 			Rates: rates[t.Name]}
 		tenant.Paused = b.Pauses.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PauseTenant, t.Name),
 			pauses.Key(api.PausePool, tenant.Pool))
 		if t.Name != "" { // other mail has its listener's
 			tenant.Tier, tenant.Use = &t.Tier, b.UseOf(t)
 		}
-		idle := counts[t.Name] == 0
+		idle := queued[t.Name] == 0
 		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.Failing()) &&
 			!(f.Busy && idle) {
-			rows = append(rows, row[api.Tenant]{tenant, t.Name, counts[t.Name]})
+			rows = append(rows, row[api.Tenant]{tenant, t.Name, queued[t.Name]})
 		}
 	}
-	l.Tenants, l.Next = cut(rows, f.Order, after, limit)
+	l.Tenants, l.Next = cut(rows, &f.BlockFilter)
 	return l, nil
 }
 

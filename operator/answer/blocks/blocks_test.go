@@ -20,7 +20,7 @@ func TestCutTakesAllRowsOnce(t *testing.T) {
 		var all []string
 		for after, first := "", true; after != "" || first; first = false {
 			var page []string
-			page, after = cut(rows, order, after, 4)
+			page, after = cut(rows, &api.BlockFilter{Order: order, Paging: api.Paging{After: after, Limit: 4}})
 			all = append(all, page...)
 		}
 		if len(all) != len(rows) {

@@ -152,11 +152,11 @@ func (a Histories) History(_ context.Context, q api.HistoryQuery) (api.History, 
 	return out, nil
 }
 
-func (a Histories) HistoryNames(_ context.Context, of api.Subject) (api.HistoryNames, error) {
-	out := api.HistoryNames{Of: of}
-	for _, name := range a.Figures.Names(kindOf(of)) {
+func (a Histories) HistoryNames(_ context.Context, q api.HistoryNamesQuery) (api.HistoryNames, error) {
+	out := api.HistoryNames{Of: q.Of}
+	for _, name := range a.Figures.Names(kindOf(q.Of)) {
 		row := api.HistoryRow{Name: name, Latest: make(map[string]api.Figure)}
-		for f, v := range a.Figures.Latest(kindOf(of), name) {
+		for f, v := range a.Figures.Latest(kindOf(q.Of), name) {
 			row.Latest[f.String()] = api.Figure(v)
 		}
 		out.Rows = append(out.Rows, row)

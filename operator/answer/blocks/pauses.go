@@ -25,26 +25,37 @@ func (p Pauses) Pauses(context.Context) (api.PauseList, error) {
 }
 
 // BeginPause sends nothing of something from now on.
-func (p Pauses) BeginPause(_ context.Context, b api.BeginPause) (api.Pause, error) {
+func (p Pauses) BeginPause(ctx context.Context, b api.BeginPause) (api.PauseChanged, error) {
 	name, err := p.named(b.What, b.Name, true)
 	if err != nil {
-		return api.Pause{}, err
+		return api.PauseChanged{}, err
 	}
-	x := api.Pause{What: b.What, Name: name, Reason: b.Reason, By: cmp.Or(b.By, "an operator"), Since: p.Now()}
+	x := api.Pause{
+		What: b.What, Name: name, Reason: cmp.Or(b.Reason, api.ReasonOf(ctx)),
+		By: cmp.Or(api.ActorOf(ctx).Name(), b.By, "an operator"), Since: p.Now(),
+	}
 	if b.For > 0 {
 		x.Until = x.Since.Add(time.Duration(b.For))
 	}
-	if b.DryRun {
-		return x, nil
+	if !b.DryRun {
+		err = p.Paused.Begin(x)
 	}
-	return x, p.Paused.Begin(x)
+	return changed(x, err)
+}
+
+// changed is the answer to a change of a pause.
+func changed(p api.Pause, err error) (api.PauseChanged, error) {
+	if err != nil {
+		return api.PauseChanged{}, err
+	}
+	return api.PauseChanged{Effect: api.Effect{Count: 1}, Pause: p}, nil
 }
 
 // EndPause sends it again.
-func (p Pauses) EndPause(_ context.Context, e api.EndPause) (api.Pause, error) {
+func (p Pauses) EndPause(_ context.Context, e api.EndPause) (api.PauseChanged, error) {
 	name, err := p.named(e.What, e.Name, false)
 	if err != nil {
-		return api.Pause{}, err
+		return api.PauseChanged{}, err
 	}
 	key := pauses.Key(e.What, name)
 	x, found := p.Paused.Get(key)
@@ -54,7 +65,7 @@ func (p Pauses) EndPause(_ context.Context, e api.EndPause) (api.Pause, error) {
 	if err == nil && !found {
 		err = api.NotFound("what is paused: mta pause", "%s is not paused", strings.TrimSpace(string(e.What)+" "+name))
 	}
-	return x, err
+	return changed(x, err)
 }
 
 // named gives the name as the configuration has it. Only what exists can be paused; a pause can be ended

@@ -43,16 +43,17 @@ type Diverted struct {
 	api.WarmupDiverted
 }
 
-func (w *Warmups) Warmups(context.Context) ([]api.Warmup, error) {
-	var all []api.Warmup
+func (w *Warmups) Warmups(_ context.Context, q api.Paging) (l api.WarmupList, _ error) {
+	var all []row[api.Warmup]
 	for _, ip := range w.Controller.IPs() {
 		if s, ok := w.Controller.Status(ip); ok {
 			shown := w.shown(s)
 			shown.Providers, shown.History, shown.Forecast = nil, nil, nil
-			all = append(all, shown)
+			all = append(all, row[api.Warmup]{value: shown, name: shown.Source + " " + ip})
 		}
 	}
-	return all, nil
+	l.Warmups, l.Next = cut(all, &api.BlockFilter{Paging: q})
+	return l, nil
 }
 
 func (w *Warmups) Warmup(_ context.Context, name string) (api.Warmup, error) {
@@ -86,34 +87,43 @@ var warmupActions = map[api.WarmupAction]func(int) warmup.Action{
 	api.WarmupResume:   func(int) warmup.Action { return warmup.Resume() },
 }
 
-func (w *Warmups) ChangeWarmup(ctx context.Context, name string, action api.WarmupAction, to api.StageChoice) error {
-	act, ok := warmupActions[action]
-	if !ok {
-		return fmt.Errorf("a warm-up has no action %q", action)
+func (w *Warmups) ChangeWarmup(
+	ctx context.Context, name string, action api.WarmupAction, to api.StageChoice,
+) (api.WarmupChanged, error) {
+	if _, _, err := w.find(name); err != nil {
+		return api.WarmupChanged{}, err
 	}
-	return w.do(ctx, name, act(to.Stage), to.DryRun)
+	switch staged := action == api.WarmupStart || action == api.WarmupSetStage; {
+	case !staged && to.Stage != 0:
+		return api.WarmupChanged{}, api.Invalid("", "%s takes no stage", action)
+	case to.Stage < 0 || action == api.WarmupSetStage && to.Stage == 0:
+		return api.WarmupChanged{}, api.Invalid("stages are counted from 1", "stage %d: there is none", to.Stage)
+	}
+	return w.do(ctx, name, warmupActions[action](to.Stage), to.DryRun)
 }
 
-func (w *Warmups) ReportWarmup(ctx context.Context, name string, r api.WarmupReport) error {
+func (w *Warmups) ReportWarmup(ctx context.Context, name string, r api.WarmupReport) (done api.WarmupChanged, _ error) {
 	day, err := time.Parse(time.DateOnly, r.Day)
 	if err != nil {
-		return api.Invalid("write it as 2026-11-22", "day: %q is not a valid date", r.Day)
+		return done, api.Invalid("write it as 2026-11-22", "day: %q is not a valid date", r.Day)
 	}
 	if r.Provider != warmup.Other && !slices.ContainsFunc(w.Policy().Config.Providers, func(p *config.Provider) bool {
 		return p.Name == r.Provider
 	}) {
-		return api.Invalid("the providers that 'mta check --effective' prints have names, and the others are \"other\"",
+		return done, api.Invalid(
+			"the providers that 'mta check --effective' prints have names, and the others are \"other\"",
 			"there is no provider %q", r.Provider)
 	}
 	return w.do(ctx, name, warmup.Reported(r.Provider, warmup.Report{Day: day, Complaints: r.Complaints, Rate: r.Rate}),
 		r.DryRun)
 }
 
-// do carries out an action, or checks it in a dry run; its error names the remedy.
-func (w *Warmups) do(ctx context.Context, name string, a warmup.Action, dry bool) error {
+// do carries out an action, or checks it in a dry run, and returns the warm-up as it is then. Its error names the
+// remedy.
+func (w *Warmups) do(ctx context.Context, name string, a warmup.Action, dry bool) (done api.WarmupChanged, _ error) {
 	key, s, err := w.find(name)
 	if err != nil {
-		return err
+		return done, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, warmupPatience)
 	defer cancel()
@@ -124,21 +134,24 @@ func (w *Warmups) do(ctx context.Context, name string, a warmup.Action, dry bool
 	}
 	switch {
 	case errors.Is(err, warmup.ErrNoStage):
-		return api.Invalid(fmt.Sprintf("plan %s has stages 1 to %d", s.Plan, s.TotalStages), "%v", err)
+		return done, api.Invalid(fmt.Sprintf("plan %s has stages 1 to %d", s.Plan, s.TotalStages), "%v", err)
 	case errors.Is(err, warmup.ErrReport):
-		return api.Invalid(
+		return done, api.Invalid(
 			"give the figures of a day of the last two weeks: a number of complaints, or their share of the mail", "%v",
 			err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return api.Unavailable("the relay's log says why; it may still be carried out", "%v", err)
+		return done, api.Unavailable("the relay's log says why; it may still be carried out", "%v", err)
 	case err != nil && s.State == api.WarmupCorrupt:
-		return api.Unavailable("nothing but a start replaces it: mta warmup start "+name, "%v", err)
+		return done, api.Unavailable("nothing but a start replaces it: mta warmup start "+name, "%v", err)
+	case err != nil:
+		return done, err
 	}
-	return err
+	_, s, err = w.find(name)
+	return api.WarmupChanged{Effect: api.Effect{Count: 1}, Warmup: w.shown(s)}, err
 }
 
-func (w *Warmups) WarmupPlans(context.Context) ([]api.WarmupPlan, error) {
-	return WarmupPlans(w.Policy().Config, w.Now()), nil
+func (w *Warmups) WarmupPlans(context.Context) (api.WarmupPlanList, error) {
+	return api.WarmupPlanList{Plans: WarmupPlans(w.Policy().Config, w.Now())}, nil
 }
 
 // WarmupPlans lists the plans that can be named in a configuration, by name: its own and the presets, with the

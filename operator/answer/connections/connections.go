@@ -61,11 +61,10 @@ type Delivery interface {
 // A cursor is the direction and the id of the last connection before.
 const cursorParts = ":"
 
-func (c Connections) Connections(_ context.Context, f api.ConnectionFilter, after string,
-	limit int) (l api.ConnectionList, _ error) {
-	direction, id, ok := strings.Cut(after, cursorParts)
-	if after != "" && (!ok || !slices.Contains(api.Directions, api.Direction(direction))) {
-		return l, api.Invalid("take it from the page before", "%q is not a valid cursor", after)
+func (c Connections) Connections(_ context.Context, f api.ConnectionFilter) (l api.ConnectionList, _ error) {
+	direction, id, ok := strings.Cut(f.After, cursorParts)
+	if f.After != "" && (!ok || !slices.Contains(api.Directions, api.Direction(direction))) {
+		return l, api.Invalid("take it from the page before", "%q is not a valid cursor", f.After)
 	}
 	var in []api.Connection
 	if f.Direction != api.Outgoing && f.Site == "" && f.Source == "" {
@@ -81,13 +80,13 @@ func (c Connections) Connections(_ context.Context, f api.ConnectionFilter, afte
 	}
 	l.Connections = in
 	if f.Direction != api.Incoming && f.Listener == "" {
-		out, total := c.outgoing(&f, id, max(limit-len(in), 0)+1)
+		out, total := c.outgoing(&f, id, max(f.Limit-len(in), 0)+1)
 		l.Connections = append(l.Connections, out...)
 		l.Total += total
 	}
-	if len(l.Connections) > limit {
-		l.Connections = l.Connections[:limit]
-		last := &l.Connections[limit-1]
+	if len(l.Connections) > f.Limit {
+		l.Connections = l.Connections[:f.Limit]
+		last := &l.Connections[f.Limit-1]
 		l.Next = string(last.Direction) + cursorParts + last.ID
 	}
 	return l, nil
@@ -189,7 +188,7 @@ func (c Connections) CloseConnections(_ context.Context, q api.CloseConnections)
 	} else {
 		done = c.close(q.IDs)
 	}
-	if done.Connections == 0 {
+	if done.Count = done.Connections; done.Count == 0 {
 		return done, api.NotFound("those that are open: mta connections", "no open connection has the id %s",
 			strings.Join(q.IDs, ", "))
 	}

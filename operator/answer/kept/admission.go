@@ -21,7 +21,7 @@ type Admissions struct {
 	Quotas *intake.Quotas // of tenants
 }
 
-func (a Admissions) Admission() api.Admission {
+func (a Admissions) Admission(context.Context) (api.Admission, error) {
 	s := a.Gate.Status()
 	out := api.Admission{
 		Mode: s.Settings.Mode, Since: s.Since, Threshold: admission.Levels,
@@ -56,7 +56,7 @@ func (a Admissions) Admission() api.Admission {
 		out.Refusals = append(out.Refusals,
 			api.AdmissionCount{Tenant: k.Tenant, Tier: k.Tier, Reason: k.Reason, Count: k.Count})
 	}
-	return out
+	return out, nil
 }
 
 // overQuota lists the tenants whose next message would be over a limit of theirs.
@@ -81,8 +81,8 @@ func reason(s *admission.Status) string {
 // mostShown is how many refusals are shown one by one.
 const mostShown = 20
 
-func (a Admissions) WhyRefused(_ context.Context, who string) (api.AdmissionVerdict, error) {
-	ask, match, err := a.who(who)
+func (a Admissions) WhyRefused(_ context.Context, q api.WhyQuery) (api.AdmissionVerdict, error) {
+	ask, match, err := a.who(q.Who)
 	if err != nil {
 		return api.AdmissionVerdict{}, err
 	}

@@ -14,9 +14,9 @@ type Bounces struct {
 	Started time.Time
 }
 
-func (b Bounces) UnknownReplies(_ context.Context, provider *string) (api.UnknownList, error) {
+func (b Bounces) UnknownReplies(_ context.Context, q api.UnknownQuery) (api.UnknownList, error) {
 	l := api.UnknownList{Since: b.Started, Unknown: []api.UnknownReplies{}}
-	for _, of := range b.Unknown.List(provider) {
+	for _, of := range b.Unknown.List(q.Provider) {
 		out := api.UnknownReplies{Provider: of.Provider, Count: of.Count, Samples: []api.UnknownSample{}}
 		for _, s := range of.Samples {
 			out.Samples = append(out.Samples,

@@ -12,24 +12,24 @@ import (
 // Inbound answers about inbound mail that was not understood; it implements api.Inbound.
 type Inbound struct{ Folder *inbox.Folder }
 
-func (i Inbound) Inbound(_ context.Context, after string, limit int) (api.InboundList, error) {
+func (i Inbound) Inbound(_ context.Context, q api.Paging) (api.InboundList, error) {
 	var before envelope.ID
-	if after != "" {
+	if q.After != "" {
 		var err error
-		if before, err = envelope.ParseID(after); err != nil {
+		if before, err = envelope.ParseID(q.After); err != nil {
 			return api.InboundList{},
-				api.Invalid("give --after what the page before ended with", "%q is not a valid cursor", after)
+				api.Invalid("give --after what the page before ended with", "%q is not a valid cursor", q.After)
 		}
 	}
 	s := i.Folder.Stats()
 	l := api.InboundList{Kept: s.Messages, Dropped: s.Dropped}
-	page, err := i.Folder.List(before, limit+1)
+	page, err := i.Folder.List(before, q.Limit+1)
 	if err != nil {
 		return l, err
 	}
-	if len(page) > limit {
-		page = page[:limit]
-		l.Next = page[limit-1].ID.String()
+	if len(page) > q.Limit {
+		page = page[:q.Limit]
+		l.Next = page[q.Limit-1].ID.String()
 	}
 	for _, k := range page {
 		l.Mail = append(l.Mail, keptMail(&k))
@@ -37,17 +37,26 @@ func (i Inbound) Inbound(_ context.Context, after string, limit int) (api.Inboun
 	return l, nil
 }
 
-func (i Inbound) InboundMail(_ context.Context, id string) (api.InboundMail, []byte, error) {
-	parsed, err := envelope.ParseID(id)
+func (i Inbound) InboundMail(_ context.Context, id string) (api.InboundMail, error) {
+	k, _, err := i.get(id)
+	return keptMail(&k), err
+}
+
+func (i Inbound) InboundContent(_ context.Context, id string) ([]byte, error) {
+	_, content, err := i.get(id)
+	return content, err
+}
+
+func (i Inbound) get(text string) (inbox.KeptMail, []byte, error) {
+	id, err := envelope.ParseID(text)
 	if err != nil {
-		return api.InboundMail{}, nil, api.Invalid("", "%v", err)
+		return inbox.KeptMail{}, nil, api.Invalid("", "%v", err)
 	}
-	k, content, err := i.Folder.Get(parsed)
+	k, content, err := i.Folder.Get(id)
 	if errors.Is(err, inbox.ErrNotKept) {
-		return api.InboundMail{}, nil,
-			api.NotFound("see what is kept: mta bounce list", "no inbound mail with the id %s is kept", id)
+		err = api.NotFound("see what is kept: mta bounce list", "no inbound mail with the id %s is kept", id)
 	}
-	return keptMail(&k), content, err
+	return k, content, err
 }
 
 func keptMail(k *inbox.KeptMail) api.InboundMail {

@@ -102,7 +102,7 @@ func (a Keys) AddAPIKey(_ context.Context, add api.AddAPIKey) (api.NewAPIKey, er
 		return api.NewAPIKey{}, keyError(err)
 	}
 	a.changed(add.DryRun)
-	return api.NewAPIKey{Key: token, Added: a.key(added)}, nil
+	return api.NewAPIKey{Effect: api.Effect{Count: 1}, Key: token, Added: a.key(added)}, nil
 }
 
 func (a Keys) RotateAPIKey(_ context.Context, o api.RotateAPIKey) (api.NewAPIKey, error) {
@@ -132,7 +132,7 @@ func (a Keys) RotateAPIKey(_ context.Context, o api.RotateAPIKey) (api.NewAPIKey
 		return api.NewAPIKey{}, keyError(err)
 	}
 	a.changed(o.DryRun)
-	done := api.NewAPIKey{Key: token, Added: a.key(added)}
+	done := api.NewAPIKey{Effect: api.Effect{Count: 1}, Key: token, Added: a.key(added)}
 	if overlap > 0 {
 		was := a.key(old)
 		done.Old = &was
@@ -140,10 +140,10 @@ func (a Keys) RotateAPIKey(_ context.Context, o api.RotateAPIKey) (api.NewAPIKey
 	return done, nil
 }
 
-func (a Keys) RemoveAPIKeys(_ context.Context, o api.RemoveAPIKeys) (api.APIKeyList, error) {
+func (a Keys) RemoveAPIKeys(_ context.Context, o api.RemoveAPIKeys) (api.RemovedAPIKeys, error) {
 	path, err := a.file()
 	if err != nil {
-		return api.APIKeyList{}, err
+		return api.RemovedAPIKeys{}, err
 	}
 	var which []auth.WhichKey
 	for _, name := range o.Names {
@@ -155,10 +155,10 @@ func (a Keys) RemoveAPIKeys(_ context.Context, o api.RemoveAPIKeys) (api.APIKeyL
 	}
 	removed, err := remove(path, which...)
 	if err != nil {
-		return api.APIKeyList{}, keyError(err)
+		return api.RemovedAPIKeys{}, keyError(err)
 	}
 	a.changed(o.DryRun)
-	return a.list(removed), nil
+	return api.RemovedAPIKeys{Effect: api.Effect{Count: len(removed)}, APIKeyList: a.list(removed)}, nil
 }
 
 // changed brings a change of the keys file into force, unless it was a dry run.

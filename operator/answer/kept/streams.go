@@ -53,23 +53,51 @@ func noStream(err error) error {
 	return err
 }
 
-func (a Streams) PauseStream(ctx context.Context, name string, paused bool) (api.Stream, error) {
-	change := a.Open.Resume
-	if paused {
-		change = a.Open.Pause
+func (a Streams) PauseStream(ctx context.Context, name string, in api.Intent) (api.StreamChanged, error) {
+	return a.pause(ctx, name, in, true, a.Open.Pause)
+}
+
+func (a Streams) ResumeStream(ctx context.Context, name string, in api.Intent) (api.StreamChanged, error) {
+	return a.pause(ctx, name, in, false, a.Open.Resume)
+}
+
+// pause pauses or resumes a stream; a stream that is so already counts as unchanged.
+func (a Streams) pause(
+	ctx context.Context, name string, in api.Intent, paused bool, do func(string) error,
+) (done api.StreamChanged, err error) {
+	if done.Stream, err = a.Stream(ctx, name); err != nil {
+		return done, err
 	}
-	if err := change(name); err != nil {
-		return api.Stream{}, noStream(err)
+	changes := (done.State == "paused") != paused
+	if !in.DryRun {
+		if err := do(name); err != nil {
+			return done, noStream(err)
+		}
+		if done.Stream, err = a.Stream(ctx, name); err != nil {
+			return done, err
+		}
 	}
-	return a.Stream(ctx, name)
+	if changes {
+		done.Count = 1
+	}
+	return done, nil
 }
 
 func (a Streams) SkipStream(ctx context.Context, name string, in api.Intent) (api.MovedStream, error) {
-	if _, err := a.Stream(ctx, name); err != nil {
+	was, err := a.Stream(ctx, name)
+	if err != nil {
 		return api.MovedStream{}, err
 	}
 	from, to, err := a.Open.Skip(name, in.DryRun)
-	return api.MovedStream{From: from.String(), To: to.String()}, noStream(err)
+	return moved(int(was.LagEvents), from, to, err)
+}
+
+// moved puts the move of a stream into the words of the API.
+func moved(count int, from, to events.Position, err error) (api.MovedStream, error) {
+	if err != nil {
+		return api.MovedStream{}, noStream(err)
+	}
+	return api.MovedStream{Effect: api.Effect{Count: count}, From: from.String(), To: to.String()}, nil
 }
 
 func (a Streams) ReplayStream(ctx context.Context, name string, m api.MoveStream) (api.MovedStream, error) {
@@ -86,16 +114,24 @@ func (a Streams) ReplayStream(ctx context.Context, name string, m api.MoveStream
 	} else {
 		from, to, err = a.Open.Replay(ctx, name, m.Since, m.DryRun)
 	}
-	return api.MovedStream{From: from.String(), To: to.String()}, noStream(err)
+	return moved(1, from, to, err)
 }
 
-func (a Streams) TestStream(ctx context.Context, name string) (api.TestedStream, error) {
+func (a Streams) TestStream(ctx context.Context, name string, in api.Intent) (api.TestedStream, error) {
+	if _, err := a.Stream(ctx, name); err != nil {
+		return api.TestedStream{}, err
+	}
+	done := api.TestedStream{Effect: api.Effect{Count: 1}}
+	if in.DryRun {
+		return done, nil
+	}
 	id, err := a.Open.Test(ctx, name)
 	switch {
 	case errors.Is(err, events.ErrUnknown):
 		return api.TestedStream{}, noStream(err)
 	case err != nil:
-		return api.TestedStream{EventID: id, Error: err.Error()}, nil
+		done.Error = err.Error()
 	}
-	return api.TestedStream{EventID: id}, nil
+	done.EventID = id
+	return done, nil
 }

@@ -1,10 +1,12 @@
 package kept
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
@@ -17,16 +19,12 @@ type Suppressions struct {
 	List   *suppression.List
 	Feeder *suppression.Feeder // of the list
 	Config func() *config.Config
+	Now    func() time.Time
 }
 
-func (s Suppressions) Suppressions(ctx context.Context, f api.SuppressionFilter, after string,
-	limit int) (api.SuppressionList, error) {
-	q, err := query(&f)
-	if err != nil {
-		return api.SuppressionList{}, err
-	}
-	page, next, err := pageOf(ctx, s.List, q, after, limit)
-	return api.SuppressionList{Suppressions: page, Next: next}, err
+func (s Suppressions) Suppressions(ctx context.Context, q api.SuppressionQuery) (l api.SuppressionList, err error) {
+	l.Suppressions, l.Next, err = pageOf(ctx, s.List, &q)
+	return l, err
 }
 
 // query puts a filter into the list's words.
@@ -43,13 +41,18 @@ func query(f *api.SuppressionFilter) (suppression.Query, error) {
 }
 
 // pageOf gives a page of a list, and the cursor of the next one.
-func pageOf(ctx context.Context, list *suppression.List, q suppression.Query, after string,
-	limit int) (page []api.Suppression, next string, err error) {
-	from, err := parseCursor(after)
+func pageOf(
+	ctx context.Context, list *suppression.List, of *api.SuppressionQuery,
+) (page []api.Suppression, next string, err error) {
+	q, err := query(&of.SuppressionFilter)
 	if err != nil {
 		return nil, "", err
 	}
-	found, last, more, err := list.Page(ctx, q, from, limit)
+	from, err := parseCursor(of.After)
+	if err != nil {
+		return nil, "", err
+	}
+	found, last, more, err := list.Page(ctx, q, from, of.Limit)
 	if err != nil {
 		return nil, "", err
 	}
@@ -124,8 +127,12 @@ func (s Suppressions) keys(ctx context.Context, a api.SuppressedAddresses) (keys
 func (s Suppressions) Suppress(ctx context.Context, c api.Suppress) (api.Suppressed, error) {
 	entries := make([]suppression.Entry, len(c.Suppressions))
 	for i, e := range c.Suppressions {
+		if !e.Expires.IsZero() && !e.Expires.After(s.Now()) {
+			expires := e.Expires.Format(time.RFC3339)
+			return api.Suppressed{}, api.Invalid("", "%s: expires at %s, which has passed", e.Address, expires)
+		}
 		entries[i] = suppression.Entry{
-			Key: suppression.KeyOf(e.Tenant, envelope.Address(e.Address)), Reason: e.Reason,
+			Key: suppression.KeyOf(e.Tenant, envelope.Address(e.Address)), Reason: cmp.Or(e.Reason, api.ReasonOf(ctx)),
 			Source: suppression.Source(e.Source), Class: e.Class, Provider: e.Provider, Added: e.Added,
 			Expires: e.Expires,
 		}
@@ -136,7 +143,8 @@ func (s Suppressions) Suppress(ctx context.Context, c api.Suppress) (api.Suppres
 	}
 	done, err := add(ctx, entries)
 	return api.Suppressed{
-		Added: done.New, Changed: done.Changed, Unchanged: done.Unchanged, UnknownTenants: s.unknownTenants(entries),
+		Effect: api.Effect{Count: done.New + done.Changed}, Added: done.New, Changed: done.Changed,
+		Unchanged: done.Unchanged, UnknownTenants: s.unknownTenants(entries),
 	}, err
 }
 
@@ -159,18 +167,26 @@ func (s Suppressions) Unsuppress(ctx context.Context, a api.Unsuppress) (api.Uns
 	}
 	if a.DryRun {
 		found, err := s.List.Get(ctx, keys)
-		return api.Unsuppressed{Removed: len(found)}, err
+		return unsuppressed(len(found)), err
 	}
 	n, err := s.List.Remove(ctx, keys)
-	return api.Unsuppressed{Removed: n}, err
+	return unsuppressed(n), err
+}
+
+func unsuppressed(n int) api.Unsuppressed {
+	return api.Unsuppressed{Effect: api.Effect{Count: n}, Removed: n}
 }
 
 func (s Suppressions) UnsuppressMatching(ctx context.Context, sel api.SuppressionSelection) (api.Unsuppressed, error) {
+	if sel.Since.IsZero() && sel.Source == "" && sel.Provider == "" && sel.Domain == "" {
+		hint := "name since, source, provider or domain"
+		return api.Unsuppressed{}, api.Invalid(hint, "that would remove all entries")
+	}
 	n, err := s.selected(ctx, sel, s.List,
 		func(ctx context.Context, q suppression.Query, agree func(int) error) (int, error) {
 			return s.List.Take(ctx, q, agree, nil)
 		})
-	return api.Unsuppressed{Removed: n}, err
+	return unsuppressed(n), err
 }
 
 // selected does something to the entries of a list that are selected, or only counts them.
@@ -190,16 +206,10 @@ func (s Suppressions) selected(ctx context.Context, sel api.SuppressionSelection
 	return do(ctx, q, agree)
 }
 
-func (s Suppressions) PendingSuppressions(ctx context.Context, f api.SuppressionFilter, after string,
-	limit int) (api.PendingList, error) {
-	q, err := query(&f)
-	if err != nil {
-		return api.PendingList{}, err
-	}
-	page, next, err := pageOf(ctx, s.Feeder.Pending, q, after, limit)
-	l := api.PendingList{Suppressions: page, Next: next}
+func (s Suppressions) PendingSuppressions(ctx context.Context, q api.SuppressionQuery) (l api.PendingList, err error) {
+	l.Suppressions, l.Next, err = pageOf(ctx, s.Feeder.Pending, &q)
 	for _, d := range s.Feeder.Doubted() {
-		if f.Provider == "" || f.Provider == d.Provider {
+		if q.Provider == "" || q.Provider == d.Provider {
 			l.Providers = append(l.Providers, api.DoubtedProvider(d))
 		}
 	}
@@ -208,10 +218,10 @@ func (s Suppressions) PendingSuppressions(ctx context.Context, f api.Suppression
 
 func (s Suppressions) AcceptPending(ctx context.Context, sel api.SuppressionSelection) (api.PendingDecided, error) {
 	n, err := s.selected(ctx, sel, s.Feeder.Pending, s.Feeder.Accept)
-	return api.PendingDecided{Entries: n}, err
+	return api.PendingDecided{Effect: api.Effect{Count: n}, Entries: n}, err
 }
 
 func (s Suppressions) DropPending(ctx context.Context, sel api.SuppressionSelection) (api.PendingDecided, error) {
 	n, err := s.selected(ctx, sel, s.Feeder.Pending, s.Feeder.Drop)
-	return api.PendingDecided{Entries: n}, err
+	return api.PendingDecided{Effect: api.Effect{Count: n}, Entries: n}, err
 }

@@ -29,14 +29,14 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Suppressions{List: list, Config: func() *config.Config { return cfg }}
+	o := Suppressions{List: list, Config: func() *config.Config { return cfg }, Now: time.Now}
 	var add api.Suppress
 	for _, tenant := range []string{"", "acme", "a:b %"} {
 		for _, address := range []string{"a@box.example", "b@bücher.example"} {
 			add.Suppressions = append(add.Suppressions, api.Suppression{Address: address, Tenant: tenant, Source: api.SuppressedByImport, Added: time.Now()})
 		}
 	}
-	for _, want := range []api.Suppressed{{Added: 6}, {Unchanged: 6}, {Changed: 1, Unchanged: 5}} {
+	for _, want := range []api.Suppressed{{Effect: api.Effect{Count: 6}, Added: 6}, {Unchanged: 6}, {Effect: api.Effect{Count: 1}, Changed: 1, Unchanged: 5}} {
 		if want.Changed == 1 {
 			add.Suppressions[0].Reason = "another"
 		}
@@ -48,7 +48,7 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 	for _, f := range []api.SuppressionFilter{{}, {Domain: "BÜCHER.example"}} {
 		var got []string
 		for after := ""; ; {
-			l, err := o.Suppressions(ctx, f, after, 1)
+			l, err := o.Suppressions(ctx, api.SuppressionQuery{SuppressionFilter: f, Paging: api.Paging{After: after, Limit: 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +63,7 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 			t.Errorf("%+v: %q", f, got)
 		}
 	}
-	if _, err := o.Suppressions(ctx, api.SuppressionFilter{}, "no cursor", 1); err == nil {
+	if _, err := o.Suppressions(ctx, api.SuppressionQuery{Paging: api.Paging{After: "no cursor"}}); err == nil {
 		t.Error("what is no cursor was taken for one")
 	}
 	acme, other := "acme", "other"

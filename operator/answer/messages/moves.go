@@ -401,7 +401,7 @@ func (m *Moves) RemoveMoved(_ context.Context, c api.RemoveMoved) (done api.Move
 	if done.Recipients, err = m.Queue.Change(sel, queue.Transfer, c.DryRun); err != nil {
 		return done, err
 	}
-	done.Gone = sel.Counted.Len() - done.Recipients
+	done.Count, done.Gone = done.Recipients, sel.Counted.Len()-done.Recipients
 	if done.Recipients > 0 && !c.DryRun {
 		m.out(sel, func(it *queue.Item) {
 			done.Later += m.onConnection(it, api.Remove)

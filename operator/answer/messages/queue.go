@@ -76,22 +76,22 @@ func (m *Messages) States() map[string]int64 {
 	}
 }
 
-func (m *Messages) List(_ context.Context, f api.Filter, p api.Page) (api.List, error) {
-	sel, err := m.selector(f, true)
+func (m *Messages) List(_ context.Context, q api.ListQuery) (api.List, error) {
+	sel, err := m.selector(q.Filter, true)
 	if err != nil {
 		return api.List{}, err
 	}
 	if len(sel.IDs) > 0 {
-		list := m.list(m.Queue.Pick(sel.IDs, sel.Filter), p)
+		list := m.list(m.Queue.Pick(sel.IDs, sel.Filter), q.Recipients)
 		list.Looked, list.Complete = len(sel.IDs), true
 		return list, nil
 	}
-	page := queue.Page{Order: orders[p.Order], Limit: p.Limit, Cursor: p.After, Time: timeToLook}
+	page := queue.Page{Order: orders[q.Order], Limit: q.Limit, Cursor: q.After, Time: timeToLook}
 	l, err := m.Queue.List(sel.Filter, page)
 	if err != nil {
 		return api.List{}, badCursor(err)
 	}
-	list := m.list(l.Items, p)
+	list := m.list(l.Items, q.Recipients)
 	list.Next, list.Looked, list.Complete = l.Next, l.Looked, l.Complete
 	return list, nil
 }
@@ -104,11 +104,11 @@ func badCursor(err error) error {
 }
 
 // list puts messages into the API's words.
-func (m *Messages) list(items []queue.Item, p api.Page) api.List {
+func (m *Messages) list(items []queue.Item, recipients int) api.List {
 	out := api.List{Messages: make([]api.Item, len(items))}
 	k := m.LookOut(items...)
 	for i := range items {
-		out.Messages[i] = m.item(&items[i], k, p.Recipients)
+		out.Messages[i] = m.item(&items[i], k, recipients)
 	}
 	return out
 }
@@ -244,6 +244,7 @@ func (m *Messages) Change(_ context.Context, c api.Change) (api.Changed, error) 
 	if errors.Is(err, queue.ErrUnknown) {
 		err = api.NotFound(doneWith, "%v", err)
 	}
+	done.Count = done.Recipients
 	if done.Recipients == 0 || c.DryRun || c.Action == api.Release {
 		return done, err
 	}

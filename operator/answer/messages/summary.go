@@ -11,15 +11,15 @@ import (
 	"example.org/mta/queue"
 )
 
-func (m *Messages) Summary(_ context.Context, by api.SummaryBy, f api.Filter, p api.SummaryPage) (api.Summary, error) {
-	sel, err := m.selector(f, true)
+func (m *Messages) Summary(_ context.Context, q api.SummaryQuery) (api.Summary, error) {
+	sel, err := m.selector(q.Filter, true)
 	if err != nil {
 		return api.Summary{}, err
 	}
-	if rows, ok := m.counted(by, f); ok {
-		return fromCounters(by, rows, p.Limit), nil
+	if rows, ok := m.counted(q.By, q.Filter); ok {
+		return fromCounters(q.By, rows, q.Limit), nil
 	}
-	return m.looking(by, sel.Filter, p)
+	return m.looking(q.By, sel.Filter, q.SummaryPage)
 }
 
 // counted gives the counters that answer a summary; false when none do.

@@ -15,34 +15,24 @@ import (
 
 // sitesBySize is Sites in the order of their queues. The cursor is the size and the name of the last
 // site before: sizes change between pages, and a site may be seen twice or be missed.
-func (d *Sites) sitesBySize(ctx context.Context, f api.SiteFilter, after string, limit int) (l api.SiteList, _ error) {
+func (d *Sites) sitesBySize(ctx context.Context, f api.SiteFilter) (l api.SiteList, err error) {
 	from := sizedSite{size: -1}
-	if after != "" {
-		size, name, _ := strings.Cut(after, " ")
+	if f.After != "" {
+		size, name, _ := strings.Cut(f.After, " ")
 		n, err := strconv.Atoi(size)
 		if from = (sizedSite{name, n}); err != nil {
-			return l, api.Invalid("give --after what the page before ended with", "%q is not a valid cursor", after)
+			return l, api.Invalid("give --after what the page before ended with", "%q is not a valid cursor", f.After)
 		}
 	}
 	queued, now := d.queuedByKey(), d.Now()
-	var last sizedSite // of those that are listed
-	for s := range d.bySize(f.Names, queued, from) {
-		if err := ctx.Err(); err != nil {
-			return l, err
-		}
+	sized := d.bySize(f.Names, queued, from)
+	l.Sites, l.Next, err = pageOf(ctx, sized, f.Limit, func(s *sizedSite) (api.Site, bool) {
 		info, _ := d.Delivery.Site(s.name)
 		info.Name = s.name
 		site := d.shown(&info, queued[s.name], now)
-		if !f.Fits(&site) {
-			continue
-		}
-		if len(l.Sites) == limit {
-			l.Next = fmt.Sprintf("%d %s", last.size, last.name)
-			break
-		}
-		l.Sites, last = append(l.Sites, site), s
-	}
-	return l, nil
+		return site, f.Fits(&site)
+	}, func(s *sizedSite) string { return fmt.Sprintf("%d %s", s.size, s.name) })
+	return l, err
 }
 
 // sizedSite is what the order of sites depends on.

@@ -62,7 +62,7 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 			t.Errorf("pages of %d: %d sites, want %d in order", page, len(all), n)
 		}
 	}
-	if _, err := d.sitesBySize(t.Context(), api.SiteFilter{}, "what is this", 10); err == nil {
+	if _, err := d.sitesBySize(t.Context(), api.SiteFilter{Paging: api.Paging{After: "what is this"}}); err == nil {
 		t.Error("a cursor that is none is taken")
 	}
 }

@@ -135,7 +135,7 @@ func hostsInFull(s Delivery, names []string) (list []destdb.HostInfo) {
 }
 
 // cursorOf is a host's place as a word of the control API; hostCursor reads it.
-func cursorOf(k destdb.HostKey) string { return k.Name + " " + k.Addr.String() }
+func cursorOf(h *destdb.HostInfo) string { return h.Name + " " + h.Addr.String() }
 
 func hostCursor(cursor string) destdb.HostKey {
 	name, addr, _ := strings.Cut(cursor, " ")

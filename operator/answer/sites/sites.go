@@ -5,6 +5,7 @@ package sites
 import (
 	"cmp"
 	"context"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ import (
 	"example.org/mta/router"
 )
 
-// Sites answers about sites and hosts, and suspends them; it implements api.Destinations and api.TLSPolicies.
+// Sites answers about sites and hosts, and suspends them; it implements api.Destinations.
 type Sites struct {
 	Policy     func() *wiring.Policy // in force
 	Now        func() time.Time
@@ -64,27 +65,37 @@ type Router interface {
 	DomainsOf(site string) []string
 }
 
-func (d *Sites) Sites(ctx context.Context, f api.SiteFilter, after string, limit int) (l api.SiteList, _ error) {
+func (d *Sites) Sites(ctx context.Context, f api.SiteFilter) (l api.SiteList, err error) {
 	if f.Order == api.BySize {
-		return d.sitesBySize(ctx, f, after, limit)
+		return d.sitesBySize(ctx, f)
 	}
-	now := d.Now()
-	queued := d.queuedByKey()
-	for s := range withQueued(knownSites(d.Delivery, f.Names, after), waitingKeys(queued, f.Names, after)) {
+	now, queued := d.Now(), d.queuedByKey()
+	known := withQueued(knownSites(d.Delivery, f.Names, f.After), waitingKeys(queued, f.Names, f.After))
+	l.Sites, l.Next, err = pageOf(ctx, known, f.Limit, func(s *delivery.SiteInfo) (api.Site, bool) {
+		site := d.shown(s, queued[s.Name], now)
+		return site, f.Fits(&site)
+	}, func(s *delivery.SiteInfo) string { return s.Name })
+	return l, err
+}
+
+// pageOf gives the first limit rows that fit, with 0 all, and the cursor of the last if there are more.
+func pageOf[T, Row any](
+	ctx context.Context, all iter.Seq[T], limit int, show func(*T) (row Row, fits bool), cursor func(*T) string,
+) (rows []Row, next string, _ error) {
+	var last T
+	for x := range all {
 		if err := ctx.Err(); err != nil {
-			return l, err
+			return rows, "", err
 		}
-		site := d.shown(&s, queued[s.Name], now)
-		if !f.Fits(&site) {
-			continue
+		row, fits := show(&x)
+		if fits && limit > 0 && len(rows) == limit {
+			return rows, cursor(&last), nil
 		}
-		if len(l.Sites) == limit {
-			l.Next = l.Sites[limit-1].Name
-			break
+		if fits {
+			rows, last = append(rows, row), x
 		}
-		l.Sites = append(l.Sites, site)
 	}
-	return l, nil
+	return rows, "", nil
 }
 
 // shown puts all that is known of a site in words.
@@ -177,25 +188,13 @@ func (s *site) addReason(r *Sites) {
 	}
 }
 
-func (d *Sites) Hosts(ctx context.Context, f api.HostFilter, after string, limit int) (l api.HostList, _ error) {
-	now := d.Now()
-	var last destdb.HostKey // of those that are listed
-	for h := range knownHosts(d.Delivery, f.Names, hostCursor(after)) {
-		if err := ctx.Err(); err != nil {
-			return l, err
-		}
-		host := hostOf(&h, now)
-		if !f.Fits(&host) {
-			continue
-		}
-		if len(l.Hosts) == limit {
-			l.Next = cursorOf(last)
-			break
-		}
-		l.Hosts = append(l.Hosts, host)
-		last = h.Key()
-	}
-	return l, nil
+func (d *Sites) Hosts(ctx context.Context, f api.HostFilter) (l api.HostList, err error) {
+	now, known := d.Now(), knownHosts(d.Delivery, f.Names, hostCursor(f.After))
+	l.Hosts, l.Next, err = pageOf(ctx, known, f.Limit, func(h *destdb.HostInfo) (api.Host, bool) {
+		host := hostOf(h, now)
+		return host, f.Fits(&host)
+	}, cursorOf)
+	return l, err
 }
 
 // hostOf puts a host in words. Paths of one source that differ in what they demand of the
@@ -264,21 +263,32 @@ func brokenOf(b *destdb.Broken) *api.Broken {
 
 func (d *Sites) Forget(_ context.Context, f api.Forget) (done api.Forgotten, err error) {
 	done.Hosts, err = d.change(f.Hosts, f.DryRun, d.Delivery.Forget)
+	done.Count = done.Hosts
 	return done, err
 }
 
-func (d *Sites) SuspendHosts(_ context.Context, s api.SuspendHosts) (api.SuspendedHosts, error) {
-	if err := blocks.Check(d.Policy().Config, "source", s.Source); s.Source != "" && err != nil {
+func (d *Sites) SuspendHosts(ctx context.Context, s api.SuspendHosts) (api.SuspendedHosts, error) {
+	if err := d.checkSource(s.Source); err != nil {
 		return api.SuspendedHosts{}, err
 	}
 	until := d.Now().Add(time.Duration(s.For))
 	n, err := d.change(s.Hosts, s.DryRun, func(named []netip.AddrPort) int {
-		return d.Delivery.SuspendHosts(named, s.Source, cmp.Or(s.Reason, "by an operator"), until)
+		return d.Delivery.SuspendHosts(named, s.Source, reason(ctx, s.Reason), until)
 	})
-	if err != nil {
-		return api.SuspendedHosts{}, err
+	return api.SuspendedHosts{Effect: api.Effect{Count: n}, Hosts: n, Until: until}, err
+}
+
+// checkSource returns an error if a source is named that there is not.
+func (d *Sites) checkSource(name string) error {
+	if name == "" {
+		return nil
 	}
-	return api.SuspendedHosts{Hosts: n, Until: until}, nil
+	return blocks.Check(d.Policy().Config, "source", name)
+}
+
+// reason is why something is suspended.
+func reason(ctx context.Context, given string) string {
+	return cmp.Or(given, api.ReasonOf(ctx), "by an operator")
 }
 
 func (d *Sites) ResumeHosts(_ context.Context, s api.ResumeHosts) (done api.ResumedHosts, err error) {
@@ -289,6 +299,7 @@ func (d *Sites) ResumeHosts(_ context.Context, s api.ResumeHosts) (done api.Resu
 		known, done.Ended = d.Delivery.ResumeHosts(named)
 		return known
 	})
+	done.Count = done.Ended
 	return done, err
 }
 
@@ -310,7 +321,7 @@ func (d *Sites) change(names []string, dry bool, do func([]netip.AddrPort) int) 
 }
 
 func (d *Sites) Suspend(ctx context.Context, s api.Suspend) (api.Suspended, error) {
-	if err := blocks.Check(d.Policy().Config, "source", s.Source); s.Source != "" && err != nil {
+	if err := d.checkSource(s.Source); err != nil {
 		return api.Suspended{}, err
 	}
 	name, err := d.siteNamed(ctx, s.Site)
@@ -319,10 +330,13 @@ func (d *Sites) Suspend(ctx context.Context, s api.Suspend) (api.Suspended, erro
 	}
 	until := d.Now().Add(time.Duration(s.For))
 	if !s.DryRun {
-		d.Delivery.Suspend(name, s.Source, cmp.Or(s.Reason, "by an operator"), until)
+		d.Delivery.Suspend(name, s.Source, reason(ctx, s.Reason), until)
 	}
 	domains := d.Router.DomainsOf(name)
-	return api.Suspended{Site: name, Until: until, Domains: len(domains), Some: domains[:min(len(domains), 10)]}, nil
+	return api.Suspended{
+		Effect: api.Effect{Count: 1}, Site: name, Until: until, Domains: len(domains),
+		Some: domains[:min(len(domains), 10)],
+	}, nil
 }
 
 func (d *Sites) Resume(ctx context.Context, s api.Resume) (api.Resumed, error) {
@@ -330,16 +344,18 @@ func (d *Sites) Resume(ctx context.Context, s api.Resume) (api.Resumed, error) {
 	if err != nil {
 		return api.Resumed{}, err
 	}
-	if !s.DryRun {
-		return api.Resumed{Site: name, Ended: d.Delivery.Resume(name)}, nil
-	}
-	info, _ := d.Delivery.Site(name)
 	done := api.Resumed{Site: name}
-	for _, a := range actionsOf(info.Actions, d.Now()) {
-		if a.What == api.SiteSuspended {
-			done.Ended++
+	if s.DryRun {
+		info, _ := d.Delivery.Site(name)
+		for _, a := range actionsOf(info.Actions, d.Now()) {
+			if a.What == api.SiteSuspended {
+				done.Ended++
+			}
 		}
+	} else {
+		done.Ended = d.Delivery.Resume(name)
 	}
+	done.Count = done.Ended
 	return done, nil
 }
 

@@ -5,27 +5,52 @@ import (
 	"fmt"
 
 	"example.org/mta/delivery/tlspolicy/sts"
+	"example.org/mta/internal/envelope"
 	"example.org/mta/operator/api"
 )
 
-func (d *Sites) STSPolicy(ctx context.Context, domain string, refresh bool) (api.STSPolicy, error) {
-	if err := sts.CheckName(domain); err != nil {
-		return api.STSPolicy{}, api.Invalid("", "%v", err)
+func (d *Sites) STSPolicy(_ context.Context, name string) (api.STSPolicy, error) {
+	domain, err := policyDomain(name)
+	if err != nil {
+		return api.STSPolicy{}, err
 	}
 	status, known := d.STS.Status(domain)
-	if refresh {
-		var err error
-		if status, err = d.STS.Refresh(ctx, domain); err != nil {
-			return api.STSPolicy{}, err
-		}
-		known = true
-	}
 	if !known {
-		return api.STSPolicy{},
-			api.NotFound("to look it up: mta tls policy "+domain,
-				"nothing is known of the MTA-STS policy of %s", domain)
+		hint := "to look it up: mta tls policy " + domain
+		return api.STSPolicy{}, api.NotFound(hint, "nothing is known of the MTA-STS policy of %s", domain)
 	}
 	return d.describe(domain, &status), nil
+}
+
+func (d *Sites) RefreshSTSPolicy(ctx context.Context, name string, in api.Intent) (done api.STSRefreshed, err error) {
+	if in.DryRun {
+		if done.STSPolicy, err = d.STSPolicy(ctx, name); api.IsNotFound(err) { // nothing is known of it yet
+			done.Domain, err = name, nil
+		}
+		done.Count = 1
+		return done, err
+	}
+	domain, err := policyDomain(name)
+	if err != nil {
+		return done, err
+	}
+	status, err := d.STS.Refresh(ctx, domain)
+	if err == nil {
+		done.Count, done.STSPolicy = 1, d.describe(domain, &status)
+	}
+	return done, err
+}
+
+// policyDomain gives the domain of a policy in A-label form.
+func policyDomain(name string) (string, error) {
+	domain, err := envelope.ToASCII(name)
+	if err != nil || domain == "" {
+		return "", api.Invalid("", "%q is not a domain name", name)
+	}
+	if err := sts.CheckName(domain); err != nil {
+		return "", api.Invalid("", "%v", err)
+	}
+	return domain, nil
 }
 
 // describe puts what is known of a domain's policy into the words of the API.
