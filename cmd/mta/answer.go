@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -302,11 +303,13 @@ func (c *cli) pageFooter(shown int, what, next, nothing string) {
 // placeholder is the name of a value in the help of a parameter.
 var placeholder = regexp.MustCompile(`<([a-z, ]+)>`)
 
-// addParams gives a command a flag for each parameter of a request, with its help and its words. What the request has
-// is the default. Those of a page have other flags. It reports whether the request has arguments.
-func (c *cli) addParams(cmd *cobra.Command, request any) (args bool) {
+// addParams gives a command a flag for each parameter of a request, or for those that are named, with its help and its
+// words. What the request has is the default. Those of a page have other flags. It reports whether the request has
+// arguments.
+func (c *cli) addParams(cmd *cobra.Command, request any, only ...string) (args bool) {
 	for _, p := range api.Params(request) {
 		switch {
+		case len(only) > 0 && !slices.Contains(only, p.Name):
 		case p.Tag.Get("arg") != "":
 			args = true
 		case p.Name != "after" && p.Name != "limit":
@@ -322,24 +325,27 @@ func (c *cli) addParam(cmd *cobra.Command, p api.Param) {
 			panic(err) // a tag of the type is wrong
 		}
 	}
-	flags, short, help := cmd.Flags(), p.Tag.Get("short"), placeholder.ReplaceAllString(p.Help, "`$1`")
+	flags, name, short := cmd.Flags(), p.Flag(), p.Tag.Get("short")
+	help := placeholder.ReplaceAllString(p.Help, "`$1`")
 	switch field := p.Field().(type) {
 	case *bool:
-		flags.BoolVarP(field, p.Name, short, *field, help)
+		flags.BoolVarP(field, name, short, *field, help)
 	case *int:
-		flags.IntVarP(field, p.Name, short, *field, help)
+		flags.IntVarP(field, name, short, *field, help)
+	case *int64:
+		flags.Int64VarP(field, name, short, *field, help)
 	case *[]string:
-		flags.StringSliceVarP(field, p.Name, short, *field, help)
+		flags.StringSliceVarP(field, name, short, *field, help)
 	case *api.Age:
-		flags.VarP((*ageFlag)(field), p.Name, short, help)
+		flags.VarP((*ageFlag)(field), name, short, help)
 	case *time.Time, *netip.Prefix, **string:
-		flags.VarP(paramFlag{p, c}, p.Name, short, help)
+		flags.VarP(paramFlag{p, c}, name, short, help)
 	default:
 		text := reflect.ValueOf(field).Convert(reflect.TypeFor[*string]()).Interface().(*string)
-		flags.StringVarP(text, p.Name, short, *text, help)
+		flags.StringVarP(text, name, short, *text, help)
 	}
 	if len(p.Words) > 0 {
-		oneOf(cmd, p.Name, p.Words)
+		oneOf(cmd, name, p.Words)
 	}
 }
 

@@ -38,8 +38,7 @@ and delivered meanwhile. The configuration, keys and secrets are only in a backu
 			return c.backupTo(ctx, client, args[0], o)
 		}),
 	}
-	cmd.Flags().BoolVar(&o.Secrets, "with-secrets", false, "with the configuration, keys and secrets")
-	cmd.Flags().BoolVar(&o.Log, "with-log", false, "with the accounting log")
+	c.addParams(cmd, &o)
 	return cmd
 }
 

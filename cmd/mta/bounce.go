@@ -127,17 +127,14 @@ addresses only count as one.
 Give them a class with classify blocks in the configuration.`
 
 func newBounceUnknown(c *cli) *cobra.Command {
-	var provider string
+	var q api.UnknownQuery
 	cmd := &cobra.Command{
 		Use: "unknown", Short: "show the replies that no rule for classes knows", Long: bounceUnknownHelp,
 		Args: noArgs,
 	}
-	cmd.Flags().StringVar(&provider, "provider", "", "of this `provider` only; \"\": of sites without one")
+	c.addParams(cmd, &q)
 	return answers(c, cmd, func(ctx context.Context, client *api.Client, _ []string) (api.UnknownList, error) {
-		if !cmd.Flags().Changed("provider") {
-			return api.OpUnknownReplies.Call(ctx, client, api.UnknownQuery{})
-		}
-		return api.OpUnknownReplies.Call(ctx, client, api.UnknownQuery{Provider: &provider})
+		return api.OpUnknownReplies.Call(ctx, client, q)
 	}, c.bounceUnknown)
 }
 

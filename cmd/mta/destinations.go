@@ -421,7 +421,7 @@ func newPause(c *cli) *cobra.Command {
 			return nil
 		}, err
 	})
-	cmd.Flags().Var((*ageFlag)(&b.For), "for", "the duration, such as 90s, 15m, 2h (default: until resumed)")
+	c.addParams(cmd, &b, "for")
 	changeFlags(cmd, &b.Intent)
 	return cmd
 }

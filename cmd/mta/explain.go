@@ -25,7 +25,7 @@ per second that the limits allow.
 An argument in the form of a message id is an id; anything else is a domain.`
 
 func newExplain(c *cli) *cobra.Command {
-	tenant := ""
+	var q api.ExplainQuery
 	cmd := answers(c, &cobra.Command{
 		Use: "explain DOMAIN|ID", Short: "explain why mail waits, or what would happen to it", Long: explainHelp,
 		Example: `  mta explain example.com
@@ -40,14 +40,14 @@ func newExplain(c *cli) *cobra.Command {
 				args[0], args[0][at+1:], args[0])
 		}
 		if _, err := envelope.ParseID(args[0]); err != nil {
-			return api.OpExplain.Call(ctx, client, api.ExplainQuery{Domain: args[0], Tenant: tenant})
+			return api.OpExplain.Call(ctx, client, api.ExplainQuery{Domain: args[0], Tenant: q.Tenant})
 		}
-		if tenant != "" {
+		if q.Tenant != "" {
 			return e, usagef("--tenant is for domains: a message has its own tenant")
 		}
 		return api.OpExplain.Call(ctx, client, api.ExplainQuery{ID: strings.ToLower(args[0])})
 	}, c.explain)
-	cmd.Flags().StringVar(&tenant, "tenant", "", "mail of this `tenant` for the domain")
+	c.addParams(cmd, &q, "tenant")
 	return c.watchable(cmd)
 }
 

@@ -326,20 +326,19 @@ relay.`
 func newQueueSummary(c *cli) *cobra.Command {
 	var (
 		filters filterFlags
-		by      string
-		limit   int
+		q       api.SummaryQuery
 	)
 	cmd := answers(c, &cobra.Command{
 		Use: "summary", Short: "count recipients by site and age", Long: queueSummaryHelp, Args: noArgs,
 	}, func(ctx context.Context, client *api.Client, _ []string) (api.Summary, error) {
 		f, err := filters.with(nil)
-		if err == nil && limit < 0 {
+		if err == nil && q.Limit < 0 {
 			err = usagef("--limit can't be negative")
 		}
 		if err != nil {
 			return api.Summary{}, err
 		}
-		return client.WholeSummary(ctx, api.SummaryBy(by), f, limit)
+		return client.WholeSummary(ctx, q.By, f, q.Limit)
 	}, func(s api.Summary) error {
 		if err := summaryTable(s).Write(c.out, c.screen); err != nil {
 			return err
@@ -350,11 +349,8 @@ func newQueueSummary(c *cli) *cobra.Command {
 		return nil
 	})
 	c.addParams(cmd, &filters.filter)
-	flags := cmd.Flags()
-	flags.StringVar(&by, "by", string(api.BySite),
-		"what each row counts: `site`, provider, source, domain, tenant, campaign, sender_domain or state")
-	flags.IntVar(&limit, "limit", 20, "rows at most; 0: all")
-	oneOf(cmd, "by", api.SummaryBys)
+	c.addParams(cmd, &q, "by")
+	cmd.Flags().IntVar(&q.Limit, "limit", 20, "rows at most; 0: all")
 	return c.watchable(cmd)
 }
 
@@ -488,21 +484,12 @@ queue, use --all.`,
 		}),
 	}
 	c.addParams(cmd, &filters.filter)
-	cmd.Flags().BoolVar(&change.All, "all", false, "everything in the queue")
+	own := map[api.Action][]string{api.Retry: {"now", "scheduled"}, api.Reroute: {"pool", "route", "own"}}
+	c.addParams(cmd, &change, append(own[action], "all")...)
 	changeFlags(cmd, &change.Intent)
-	if action == api.Retry {
-		cmd.Flags().BoolVar(&change.Now, "now", false,
-			"remove obstacles: holds, suspensions of sites and hosts, retry times of hosts")
-		cmd.Flags().BoolVar(&change.Scheduled, "scheduled", false, "also release scheduled mail before its time")
-	}
 	if action == api.Remove {
 		cmd.Flags().StringVar(&receipt, "receipt", "",
 			"remove what another relay has, as this `file` says; - is standard input")
-	}
-	if action == api.Reroute {
-		cmd.Flags().StringVar(&change.Pool, "pool", "", "leave from the sources of this `pool`")
-		cmd.Flags().StringVar(&change.Route, "route", "", "take the route that the configuration has for this `domain`")
-		cmd.Flags().BoolVar(&change.Own, "own", false, "end a reroute")
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

@@ -267,9 +267,7 @@ has: 'mta queue remove --receipt FILE'.`,
 			return im.run(cmd.Context(), args[0], receipt)
 		},
 	}
-	cmd.Flags().BoolVar(&im.options.Hold, "hold", false, "hold all of them")
-	cmd.Flags().BoolVar(&im.options.Release, "release", false, "hold none of them, whatever the archive says")
-	cmd.Flags().BoolVarP(&im.options.DryRun, "dry-run", "n", false, "only count")
+	c.addParams(cmd, &im.options)
 	cmd.Flags().StringVar(&receipt, "receipt", "", "add what this relay has to this `file`; - is standard output")
 	cmd.Flags().BoolVar(&im.asJSON, "json", false, "print JSON")
 	reasonFlag(cmd)

@@ -265,13 +265,13 @@ A plot goes from 0 to the largest value; a dot is a time of which nothing is kno
 
 // newHistory is the command that shows figures over time.
 func newHistory(c *cli) *cobra.Command {
-	span := api.Last15Minutes
+	q := api.HistoryQuery{Of: api.OfRelay}
 	cmd := shows(c, &cobra.Command{
 		Use: "history [relay | provider | source | site | tenant [NAME]]", Short: "show figures over time",
 		Long: historyHelp, Example: "  mta history\n  mta history site\n  mta history provider google --span 14d",
 		Args: cobra.MaximumNArgs(2),
 	}, func(ctx context.Context, client *api.Client, args []string) (any, func() error, error) {
-		q := api.HistoryQuery{Of: api.OfRelay, Name: second(args), Span: span}
+		q.Name = second(args)
 		if len(args) > 0 && args[0] != "" {
 			q.Of = api.Subject(args[0])
 		}
@@ -285,7 +285,7 @@ func newHistory(c *cli) *cobra.Command {
 		h, err := api.OpHistory.Call(ctx, client, q)
 		return h, func() error { return c.historyFigures(&h) }, err
 	})
-	cmd.Flags().StringVar((*string)(&span), "span", string(span), "how far back: 15m, 12h or 14d")
+	c.addParams(cmd, &q, "span")
 	cmd.ValidArgsFunction = c.complete(func(context.Context, *api.Client, string) ([]string, error) {
 		return texts(api.Subjects), nil
 	})

@@ -92,7 +92,7 @@ func warmupChange(c *cli, cmd *cobra.Command, a api.WarmupAction, stage func(arg
 }
 
 func newWarmupStart(c *cli) *cobra.Command {
-	var stage int
+	var to api.StageChoice
 	cmd := &cobra.Command{
 		Use: "start SOURCE", Short: "start a warm-up over",
 		Long: `Start the warm-up of a source over, on the plan's first stage or on another one. Its past
@@ -103,12 +103,12 @@ used up.
 A new warm-up starts automatically. SOURCE is the name of a source, or its IP.`,
 		Example: "  mta warmup start acme-1 --stage 3",
 	}
-	cmd.Flags().IntVar(&stage, "stage", 0, "the `stage` to begin on, counted from 1 (default: the plan's start_stage)")
+	c.addParams(cmd, &to)
 	return warmupChange(c, cmd, api.WarmupStart, func([]string) (int, error) {
-		if stage < 0 || stage == 0 && cmd.Flags().Changed("stage") {
+		if to.Stage < 0 || to.Stage == 0 && cmd.Flags().Changed("stage") {
 			return 0, usagef("--stage: stages are counted from 1")
 		}
-		return stage, nil
+		return to.Stage, nil
 	}, func(w *api.Warmup) string { return "begins again on " + onStage(w) })
 }
 
@@ -388,9 +388,7 @@ func newWarmupReport(c *cli) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.Provider, "provider", "", "the `provider` whose users complained")
-	f.Int64Var(&r.Complaints, "complaints", 0, "how `many` complaints there were")
-	f.StringVar(&r.Day, "day", "", "the `day`, as 2026-11-21 (default: today)")
+	c.addParams(cmd, &r)
 	f.StringVar(&google, "google", "", "a CSV `file` of Google's Postmaster Tools, - for standard input")
 	f.StringVar(&snds, "snds", "", "a CSV `file` of Microsoft's SNDS, - for standard input")
 	changeFlags(cmd, &r.Intent)

@@ -9,8 +9,8 @@ import (
 
 // BackupOptions says what a backup has besides the relay's state.
 type BackupOptions struct {
-	Secrets bool `q:"secrets" help:"with the configuration, keys and secrets"`
-	Log     bool `q:"log" help:"with the accounting log"`
+	Secrets bool `q:"secrets" flag:"with-secrets" help:"with the configuration, keys and secrets"`
+	Log     bool `q:"log" flag:"with-log" help:"with the accounting log"`
 }
 
 // Backups is what the server asks for backups.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -25,6 +26,7 @@ import (
 //	words:"one,another"  the values that it takes, if its type has no entry in wordsOf
 //	arg:"NAME"           commands take it as arguments
 //	short:"n"            the one letter of its flag
+//	flag:"with-log"      its flag, if not q with hyphens
 //	label:"..."          its name in a form, if other than q
 //	hint:"..."           an example in a form
 //	options:"One,Two"    its words in a form, if other than words
@@ -87,6 +89,9 @@ func texts[T ~string](words []T) (all []string) {
 }
 
 func join[T ~string](words []T) string { return strings.Join(texts(words), ", ") }
+
+// Flag is the name of the parameter's flag.
+func (p Param) Flag() string { return cmp.Or(p.Tag.Get("flag"), strings.ReplaceAll(p.Name, "_", "-")) }
 
 // Field is the pointer to the parameter's field.
 func (p Param) Field() any { return p.value.Addr().Interface() }

@@ -39,11 +39,12 @@ type PauseList struct {
 // BeginPause asks for a pause.
 type BeginPause struct {
 	Intent
-	What   PauseWhat `json:"what" q:"what"`           // the kind of the object to pause
-	Name   string    `json:"name,omitempty" q:"name"` // of the tenant, pool, source or domain
-	For    Age       `json:"for,omitempty" q:"for"`   // 0: until it is resumed
-	Reason string    `json:"reason,omitempty"`        // for those who ask why
-	By     string    `json:"by,omitempty"`            // who asks for it
+	What PauseWhat `json:"what" q:"what"`           // the kind of the object to pause
+	Name string    `json:"name,omitempty" q:"name"` // of the tenant, pool, source or domain
+	// 0: until it is resumed
+	For    Age    `json:"for,omitempty" q:"for" help:"the duration, such as 90s, 15m, 2h (default: until resumed)"`
+	Reason string `json:"reason,omitempty"` // for those who ask why
+	By     string `json:"by,omitempty"`     // who asks for it
 }
 
 // EndPause asks for the end of one.

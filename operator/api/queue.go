@@ -206,8 +206,8 @@ func (r SummaryRow) Plus(o SummaryRow) SummaryRow {
 // ImportOptions is how exported messages are taken.
 type ImportOptions struct {
 	Hold    bool `q:"hold" help:"hold all of them"`
-	Release bool `q:"release" help:"hold none of them"`
-	DryRun  bool `q:"dry_run" help:"only count"`
+	Release bool `q:"release" help:"hold none of them, whatever the archive says"`
+	DryRun  bool `q:"dry_run" short:"n" help:"only count"`
 }
 
 // Imported is what became of exported messages.

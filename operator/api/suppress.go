@@ -256,7 +256,7 @@ type UnknownSample struct {
 
 // UnknownQuery asks for the replies that no rule knows: of a provider, or of all.
 type UnknownQuery struct {
-	Provider *string `q:"provider" help:"of this <provider> alone; empty: of sites without one"`
+	Provider *string `q:"provider" help:"of this <provider> only; \"\": of sites without one"`
 }
 
 // InboundMail is mail for the relay itself that it did not understand, and keeps for people.

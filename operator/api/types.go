@@ -266,25 +266,27 @@ type Change struct {
 	// sender; remove: give up without a report; reroute: send by another pool, or by the route of another domain
 	Action Action `json:"action"`
 	Filter Filter `json:"filter"`
-	All    bool   `json:"all,omitempty"` // must be true when the filter is empty
+	All    bool   `json:"all,omitempty" q:"all" help:"everything in the queue"` // must be true when the filter is empty
 	Intent
 
-	Scheduled bool `json:"scheduled,omitempty"` // of retry: release scheduled mail before its time, too
+	// of retry: release scheduled mail before its time, too
+	Scheduled bool `json:"scheduled,omitempty" q:"scheduled" help:"also release scheduled mail before its time"`
 	// of retry: end all obstacles that can be ended: holds, suspensions of sites and hosts, retry times of hosts
-	Now bool `json:"now,omitempty"`
+	Now bool `json:"now,omitempty" q:"now" help:"remove obstacles: holds, suspensions of sites and hosts, retry times of hosts"`
 
 	// Of a reroute: the way that the mail takes from now on. What waits is due at once by it, held and scheduled mail
 	// apart. Own ends an earlier reroute; Pool and Route are left out then.
 	Reroutes
 	// of a reroute: end an earlier one, so that the mail takes its own way again
-	Own bool `json:"own,omitempty"`
+	Own bool `json:"own,omitempty" q:"own" help:"end a reroute"`
 }
 
 // Reroutes is the way that an operator has chosen for mail, in place of its own.
 type Reroutes struct {
-	Pool string `json:"pool,omitempty"` // of a reroute: the pool from whose sources the mail leaves
+	// of a reroute: the pool from whose sources the mail leaves
+	Pool string `json:"pool,omitempty" q:"pool" help:"leave from the sources of this <pool>"`
 	// of a reroute: a domain with a route in the configuration, which the mail takes
-	Route string `json:"route,omitempty"`
+	Route string `json:"route,omitempty" q:"route" help:"take the route that the configuration has for this <domain>"`
 }
 
 // checkReroute refuses a way that is none, and one for another action.
@@ -397,7 +399,7 @@ type SummaryPage struct {
 // SummaryQuery asks for a summary, or the next part of it.
 type SummaryQuery struct {
 	Filter `without:"id"`
-	By     SummaryBy `q:"by" default:"site" help:"what a row is for"`
+	By     SummaryBy `q:"by" default:"site" help:"what each row counts: <site>, provider, source, domain, tenant, campaign, sender_domain or state"`
 	SummaryPage
 }
 

@@ -112,7 +112,8 @@ type WarmupPlanList struct {
 // StageChoice names the stage that WarmupStart and WarmupSetStage go to.
 type StageChoice struct {
 	Intent
-	Stage int `json:"stage,omitempty" q:"stage"` // counted from 1; at start, 0 or none is the plan's start stage
+	// counted from 1; at start, 0 or none is the plan's start stage
+	Stage int `json:"stage,omitempty" q:"stage" help:"the <stage> to begin on, counted from 1 (default: the plan's start_stage)"`
 }
 
 // changeWarmup carries out one action.
@@ -126,10 +127,12 @@ func changeWarmup(a WarmupAction) func(*Server, *http.Request, StageChoice) (War
 // replace those before.
 type WarmupReport struct {
 	Intent
-	Provider   string  `json:"provider"`             // whose users complained
-	Day        string  `json:"day"`                  // 2026-11-22, in UTC
-	Complaints int64   `json:"complaints,omitempty"` // how many there were
-	Rate       float64 `json:"rate,omitempty"`       // in the place of complaints, their share of the mail, from 0 to 1
+	Provider string `json:"provider" q:"provider" help:"the <provider> whose users complained"`
+	// 2026-11-22, in UTC
+	Day        string `json:"day" q:"day" help:"the <day>, as 2026-11-21 (default: today)"`
+	Complaints int64  `json:"complaints,omitempty" q:"complaints" help:"how <many> complaints there were"`
+	// in the place of complaints, their share of the mail, from 0 to 1
+	Rate float64 `json:"rate,omitempty"`
 }
 
 // WarmupAndPlan asks for a warm-up and its plan, which is zero when a reload has just taken it away.
