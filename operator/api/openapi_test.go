@@ -11,6 +11,7 @@ import (
 
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/operator/audit"
+	"example.org/mta/submission/auth"
 	"example.org/mta/warmup"
 )
 
@@ -308,6 +309,19 @@ func TestDocumentHasTheWords(t *testing.T) {
 		}
 		if p.Name == "recipients" && p.Schema.Default != float64(DefaultRecipients) {
 			t.Errorf("recipients: %v by default, want %d", p.Schema.Default, DefaultRecipients)
+		}
+	}
+}
+
+// TestWhoMayAsk: each row says who may, and no change is for those who only look.
+func TestWhoMayAsk(t *testing.T) {
+	for _, o := range operations {
+		least := auth.Viewer
+		if o.method == "POST" && o.action != "" {
+			least = auth.Operator
+		}
+		if o.Role() < least || o.Role() > auth.Admin {
+			t.Errorf("%s is for the role %v", o.name, o.Role())
 		}
 	}
 }

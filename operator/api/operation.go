@@ -12,6 +12,8 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+
+	"example.org/mta/submission/auth"
 )
 
 // operation is a row of the table: what a request is called, where it stands, and the answer to it. An answer that
@@ -19,7 +21,8 @@ import (
 type operation struct {
 	name, method, path string
 	help               string
-	action             string // in the audit log; "": it isn't there
+	action             string    // in the audit log; "": it isn't there
+	least              auth.Role // who may ask at the console; whoever may use the socket may ask all
 	request, answer    reflect.Type
 	media              string // of an answer other than JSON
 	takes              string // the form of a request that is no JSON: it is read as it comes, whatever its size
@@ -37,6 +40,15 @@ func add[Q, A any](o operation) Op[Q, A] {
 	o.request, o.answer = reflect.TypeFor[Q](), reflect.TypeFor[A]()
 	operations = append(operations, &o)
 	return Op[Q, A]{&o}
+}
+
+// Role is the least that somebody needs who asks at the console.
+func (o *operation) Role() auth.Role { return o.least }
+
+// admins marks a row as one for administrators. Of the others, viewers ask what changes nothing.
+func admins[Q, A any](o Op[Q, A]) Op[Q, A] {
+	o.least = auth.Admin
+	return o
 }
 
 // exactly marks a row of changes as exact. The others change what their request names.
@@ -66,7 +78,7 @@ func asks[Q, A any](name, method, path, help string, do func(*Server, *http.Requ
 		}
 		return writeJSON(w, &a)
 	}
-	return add[Q, A](operation{name: name, method: method, path: path, help: help, serve: serve})
+	return add[Q, A](operation{name: name, method: method, path: path, help: help, least: auth.Viewer, serve: serve})
 }
 
 // gives makes a row for an answer that isn't JSON, or not always. With an action it is put on record before the first
@@ -86,8 +98,10 @@ func gives[Q, A any](name, path, action, media, help string,
 		}
 		return s.record(w, r, o.action, answer)
 	}
-	return add[Q, A](operation{name: name, method: http.MethodGet, path: path, action: action, media: media,
-		help: help, serve: serve})
+	return add[Q, A](operation{
+		name: name, method: http.MethodGet, path: path, action: action, least: auth.Viewer, media: media,
+		help: help, serve: serve,
+	})
 }
 
 // changes makes a row for a request that changes something. See Server.act for the audit log. do carries the request
@@ -119,8 +133,9 @@ func changes[Q, A any, PQ interface {
 		}
 		return writeJSON(w, &done)
 	}
-	return add[Q, A](operation{name: name, method: http.MethodPost, path: path, action: action,
-		help: help, serve: serve})
+	return add[Q, A](operation{
+		name: name, method: http.MethodPost, path: path, action: action, least: auth.Operator, help: help, serve: serve,
+	})
 }
 
 // part returns the part of the relay that answers: the field of Config that has its type.

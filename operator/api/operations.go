@@ -5,10 +5,12 @@ import (
 	"net/http"
 
 	"example.org/mta/operator/audit"
+	"example.org/mta/submission/auth"
 )
 
 // The table of operations: what the server answers, the client asks, and openapi.json describes. A new one is a row
-// here, with the types of its request and its answer, whose fields have the tags of Param.
+// here, with the types of its request and its answer, whose fields have the tags of Param. admins marks
+// what only administrators may ask.
 var (
 	_ = gives[None, any]("openAPI", "/openapi.json", "", "application/json", "this document",
 		func(_ *Server, w http.ResponseWriter, _ *http.Request, _ None) error {
@@ -23,15 +25,15 @@ var (
 		with(Queue.List))
 	OpShow = reads("show", "/v1/messages/{id}", "a message with all its recipients in the queue",
 		ofName(Queue.Get))
-	OpContent = gives[None, any]("content", "/v1/messages/{id}/content", "queue content", "message/rfc822",
-		"the content of a message: headers and body", (*Server).content)
+	OpContent = admins(gives[None, any]("content", "/v1/messages/{id}/content", "queue content", "message/rfc822",
+		"the content of a message: headers and body", (*Server).content))
 	OpChange = exactly(changes("change", "/v1/messages/change", "queue",
 		"hold, release, retry, bounce or remove messages",
 		with(Queue.Change)))
-	OpExport = gives[Filter, any]("exportQueue", "/v1/queue/export", "queue export", "application/x-tar",
-		"queued messages, for another relay", (*Server).exportQueue)
+	OpExport = admins(gives[Filter, any]("exportQueue", "/v1/queue/export", "queue export", "application/x-tar",
+		"queued messages, for another relay", (*Server).exportQueue))
 	OpImport = add[ImportOptions, Imported](operation{name: "importQueue", method: "POST", path: "/v1/queue/import",
-		action: "queue import", takes: "application/x-tar", serve: importQueue,
+		action: "queue import", least: auth.Admin, takes: "application/x-tar", serve: importQueue,
 		help: "take messages of another relay into the queue, each recipient once; up to 10,000 messages"})
 	OpRemoveMoved = changes("removeMoved", "/v1/queue/remove-moved", "queue remove",
 		"remove exactly the recipients that another relay has taken", with(Moves.RemoveMoved))
@@ -103,14 +105,14 @@ var (
 	OpUnknownReplies = reads("unknownReplies", "/v1/bounces/unknown", "replies that no rule for classes knows",
 		with(Bounces.UnknownReplies))
 
-	OpAPIKeys = reads("apiKeys", "/v1/keys", "list the API keys of tenants, without their secrets",
-		alone(APIKeys.APIKeys))
-	OpAddAPIKey    = changes("addAPIKey", "/v1/keys/add", "key add", "add an API key", with(APIKeys.AddAPIKey))
-	OpRotateAPIKey = changes("rotateAPIKey", "/v1/keys/rotate", "key rotate",
+	OpAPIKeys = admins(reads("apiKeys", "/v1/keys", "list the API keys of tenants, without their secrets",
+		alone(APIKeys.APIKeys)))
+	OpAddAPIKey    = admins(changes("addAPIKey", "/v1/keys/add", "key add", "add an API key", with(APIKeys.AddAPIKey)))
+	OpRotateAPIKey = admins(changes("rotateAPIKey", "/v1/keys/rotate", "key rotate",
 		"replace an API key by a new one; both are valid for a while",
-		with(APIKeys.RotateAPIKey))
-	OpRemoveAPIKeys = changes("removeAPIKeys", "/v1/keys/remove", "key remove",
-		"remove API keys: all of a name, or the one of an id", with(APIKeys.RemoveAPIKeys))
+		with(APIKeys.RotateAPIKey)))
+	OpRemoveAPIKeys = admins(changes("removeAPIKeys", "/v1/keys/remove", "key remove",
+		"remove API keys: all of a name, or the one of an id", with(APIKeys.RemoveAPIKeys)))
 
 	OpExplain = reads("explain", "/v1/explain", "why mail waits, or what would happen to it",
 		with(Destinations.Explain))
@@ -164,34 +166,35 @@ var (
 		with(Inbound.Inbound))
 	OpInboundMail = reads("inboundMail", "/v1/inbound/{id}", "what is known of a kept mail",
 		ofName(Inbound.InboundMail))
-	OpInboundContent = gives[None, any]("inboundContent", "/v1/inbound/{id}/content", "bounce inbound content",
-		"message/rfc822", "the content of a kept mail: headers and body, as they came", (*Server).inboundContent)
+	OpInboundContent = admins(gives[None, any]("inboundContent", "/v1/inbound/{id}/content", "bounce inbound content",
+		"message/rfc822", "the content of a kept mail: headers and body, as they came", (*Server).inboundContent))
 
-	OpActions = reads("actions", "/v1/actions", "what operators did, newest first",
+	OpActions = admins(reads("actions", "/v1/actions", "what operators did, newest first",
 		func(s *Server, r *http.Request, q ActionQuery) (ActionPage, error) {
 			p, err := s.config.Audit.Read(r.Context(), q)
 			if errors.Is(err, audit.ErrCursor) {
 				err = Invalid("give after what the page before ended with", "after: %v", err)
 			}
 			return p, err
-		})
-	OpBeginFileChange = asks("beginFileChange", "POST", "/v1/actions/begin",
+		}))
+	OpBeginFileChange = admins(asks("beginFileChange", "POST", "/v1/actions/begin",
 		"put it on record that a command begins to change a file; the outcome must follow within a minute",
-		(*Server).beginFileChange)
-	OpEndFileChange = asks("endFileChange", "POST", "/v1/actions/end", "put on record how a command has ended",
-		(*Server).endFileChange)
-	OpBackup = gives[BackupOptions, any]("backup", "/v1/backup", "backup", "application/x-tar",
-		"the relay's state at one instant", (*Server).backup)
+		(*Server).beginFileChange))
+	OpEndFileChange = admins(asks("endFileChange", "POST", "/v1/actions/end", "put on record how a command has ended",
+		(*Server).endFileChange))
+	OpBackup = admins(gives[BackupOptions, any]("backup", "/v1/backup", "backup", "application/x-tar",
+		"the relay's state at one instant", (*Server).backup))
 	OpUpgrade = reads("upgrade", "/v1/upgrade",
 		"the formats of the relay's stores, and whether the version before can be put back", alone(Upgrades.Upgrade))
-	OpFinishUpgrade = changes("finishUpgrade", "/v1/upgrade/finish", "upgrade finish",
-		"write the newest formats from now on; the version before can't be put back then", with(Upgrades.FinishUpgrade))
+	OpFinishUpgrade = admins(changes("finishUpgrade", "/v1/upgrade/finish", "upgrade finish",
+		"write the newest formats from now on; the version before can't be put back then",
+		with(Upgrades.FinishUpgrade)))
 	OpConfig = gives[configQuery, map[string]any]("config", "/v1/config", "", "text/plain",
 		"the configuration in force, without secrets", (*Server).effective)
 	OpConfigChanges = reads("configChanges", "/v1/config/changes",
 		"the differences between the configuration file and the "+
 			"configuration in force; a reload checks more, and its dry run tries all of it",
 		alone(Relay.ConfigChanges))
-	OpReload = changes("reload", "/v1/config/reload", "config reload",
-		"read the configuration file again; all of it comes into force, or nothing", (*Server).reload)
+	OpReload = admins(changes("reload", "/v1/config/reload", "config reload",
+		"read the configuration file again; all of it comes into force, or nothing", (*Server).reload))
 )

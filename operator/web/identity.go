@@ -71,15 +71,15 @@ func (s *Server) byProxy(r *http.Request) (user string, ok bool) {
 	return values[0], true
 }
 
-// Role is what somebody may do. Each includes those before it.
-type Role int
+// Role is what somebody may do.
+type Role = auth.Role
 
-// The roles, in the order of auth.Roles.
+// The roles, from the least.
 const (
-	Anyone   Role = iota // not logged in
-	Viewer               // sees all but what messages say
-	Operator             // acts on the queue, destinations, warm-up and suppression
-	Admin                // reads contents and the audit, reloads
+	Anyone   = auth.Anyone
+	Viewer   = auth.Viewer
+	Operator = auth.Operator
+	Admin    = auth.Admin
 )
 
 // ParseRole reads the name of a role.
@@ -89,12 +89,4 @@ func ParseRole(name string) (Role, error) {
 		return Anyone, fmt.Errorf("there is no role %q", name)
 	}
 	return Viewer + Role(i), nil
-}
-
-// String gives the role's name.
-func (r Role) String() string {
-	if r < Viewer || r > Admin {
-		return "nobody"
-	}
-	return auth.Roles[r-Viewer]
 }

@@ -30,8 +30,27 @@ type User struct {
 	Role string
 }
 
-// Roles are those of the console, each with the rights of those before it.
+// Role is what somebody may do at the console. Each includes those before it.
+type Role int
+
+// The roles.
+const (
+	Anyone   Role = iota // not logged in
+	Viewer               // sees all but what messages say
+	Operator             // acts on the queue, destinations, warm-up and suppression
+	Admin                // reads contents and the audit, reloads
+)
+
+// Roles are the names of those that users have.
 var Roles = []string{"viewer", "operator", "admin"}
+
+// String gives the role's name.
+func (r Role) String() string {
+	if r < Viewer || r > Admin {
+		return "nobody"
+	}
+	return Roles[r-Viewer]
+}
 
 // UserTable is the users at one moment. It is safe for concurrent use while nobody changes it.
 //
