@@ -138,11 +138,7 @@ func (c *cli) keyAdd(ctx context.Context, o newKeyOptions) error {
 	f := fileChange{"key add", api.FileSubject{File: path, Tenant: k.Tenant, Names: []string{k.Name}, Scopes: o.scopes},
 		o.dryRun}
 	err = c.changeFile(ctx, f, func() (int, error) {
-		if o.dryRun {
-			added, err = auth.PreviewAddKey(path, k, c.now())
-		} else {
-			token, added, err = auth.AddKey(path, k, c.now())
-		}
+		token, added, err = auth.File{Path: path, DryRun: o.dryRun}.AddKey(k, c.now())
 		return 1, err
 	})
 	if err != nil {
@@ -255,11 +251,8 @@ that is valid for as long.`,
 			)
 			f := fileChange{"key rotate", api.FileSubject{File: path, Tenant: tenant, Names: args}, dryRun}
 			err = c.changeFile(cmd.Context(), f, func() (int, error) {
-				if dryRun {
-					added, old, err = auth.PreviewRotateKey(path, which, time.Duration(overlap), end, c.now())
-				} else {
-					token, added, old, err = auth.RotateKey(path, which, time.Duration(overlap), end, c.now())
-				}
+				file := auth.File{Path: path, DryRun: dryRun}
+				token, added, old, err = file.RotateKey(which, time.Duration(overlap), end, c.now())
 				return 1, err
 			})
 			if err != nil {
@@ -337,18 +330,15 @@ Requests with them are refused from then on.`,
 
 // removeKeys removes keys by their names or ids, or without any those that have expired.
 func (c *cli) removeKeys(path, tenant string, names []string, dryRun bool) ([]*auth.Key, error) {
-	remove, removeExpired := auth.RemoveKeys, auth.RemoveExpiredKeys
-	if dryRun {
-		remove, removeExpired = auth.PreviewRemoveKeys, auth.PreviewRemoveExpiredKeys
-	}
+	file := auth.File{Path: path, DryRun: dryRun}
 	if len(names) == 0 {
-		return removeExpired(path, c.now())
+		return file.RemoveExpiredKeys(c.now())
 	}
 	var which []auth.WhichKey
 	for _, name := range names {
 		which = append(which, auth.WhichKey{Tenant: tenant, Name: name})
 	}
-	return remove(path, which...)
+	return file.RemoveKeys(which...)
 }
 
 func (c *cli) listed(k *auth.Key) api.APIKey { return kept.APIKey(k, c.now()) }

@@ -57,12 +57,8 @@ type userBook struct {
 // change changes a users file, with its lines in the audit log; a dry run only finds out whether it could.
 func (b userBook) change(ctx context.Context, c *cli, f fileChange, change func(*auth.UserTable) error) error {
 	f.action = strings.TrimPrefix(b.command, "mta ") + " " + f.action
-	update := auth.UpdateUsers
-	if f.dryRun {
-		update = auth.PreviewUsers
-	}
 	return c.changeFile(ctx, f, func() (int, error) {
-		if err := update(f.about.File, change); err != nil {
+		if err := (auth.File{Path: f.about.File, DryRun: f.dryRun}).UpdateUsers(change); err != nil {
 			return 0, b.withRemedy(err)
 		}
 		return len(f.about.Names), nil

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"example.org/mta/internal/smallfile"
 )
 
 // DefaultOverlap is how long a key is good beside the one that takes its place.
@@ -21,61 +19,15 @@ var (
 	ErrInvalid   = errors.New("there can be no such key")
 )
 
-// LoadKeys reads a keys file.
-func LoadKeys(path string) (*KeyTable, error) {
-	text, err := smallfile.ReadSecret(path)
-	if err != nil {
-		return nil, err
-	}
-	return ParseKeys(text, path)
-}
-
-// updateKeys changes a keys file as a whole: see [smallfile.UpdateSecret].
-func updateKeys(path string, change func(*KeyTable) (*KeyTable, error)) error {
-	return smallfile.UpdateSecret(path, changingKeys(path, change))
-}
-
-// previewKeys has a change made and writes nothing: see [smallfile.PreviewSecret].
-func previewKeys(path string, change func(*KeyTable) (*KeyTable, error)) error {
-	return smallfile.PreviewSecret(path, changingKeys(path, change))
-}
-
-// changingKeys makes a change of a file's text.
-func changingKeys(path string, change func(*KeyTable) (*KeyTable, error)) func([]byte) ([]byte, error) {
-	return func(text []byte) ([]byte, error) {
-		t, err := ParseKeys(text, path)
-		if err == nil {
-			t, err = change(t)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return t.text(), nil
-	}
-}
-
-// change is updateKeys, or previewKeys.
-type change func(path string, change func(*KeyTable) (*KeyTable, error)) error
-
-// AddKey puts a new key into a file. Its token is returned, and is nowhere else.
-func AddKey(path string, k Key, now time.Time) (token string, added *Key, err error) {
-	return change(updateKeys).add(path, k, now)
-}
-
-// PreviewAddKey returns the key that AddKey would add, or its error.
-func PreviewAddKey(path string, k Key, now time.Time) (added *Key, err error) {
-	_, added, err = change(previewKeys).add(path, k, now)
-	return added, err
-}
-
-func (update change) add(path string, k Key, now time.Time) (token string, added *Key, err error) {
+// AddKey puts a new key into a file. Its token is returned, and is nowhere else; in a dry run there is none.
+func (f File) AddKey(k Key, now time.Time) (token string, added *Key, err error) {
 	added = &k
 	k.Created, k.Replaced = now.UTC().Truncate(time.Second), time.Time{}
 	if err := k.check(now); err != nil {
 		return "", nil, err
 	}
 	token, k.Sum = newToken()
-	err = update(path, func(t *KeyTable) (*KeyTable, error) {
+	err = update(f, ParseKeys, func(t *KeyTable) (*KeyTable, error) {
 		if t.current[name{k.Tenant, k.Name}] != nil {
 			return nil, fmt.Errorf("%w: %s of %s", ErrExists, k.Name, k.Tenant)
 		}
@@ -83,6 +35,9 @@ func (update change) add(path string, k Key, now time.Time) (token string, added
 	})
 	if err != nil {
 		return "", nil, err
+	}
+	if f.DryRun {
+		token = ""
 	}
 	return token, added, nil
 }
@@ -133,17 +88,8 @@ func (t *KeyTable) find(w WhichKey) ([]*Key, error) {
 }
 
 // RemoveKeys takes keys out of a file: those that are named, each of which must be there.
-func RemoveKeys(path string, which ...WhichKey) (removed []*Key, err error) {
-	return change(updateKeys).remove(path, which)
-}
-
-// PreviewRemoveKeys returns the keys that RemoveKeys would remove, or its error.
-func PreviewRemoveKeys(path string, which ...WhichKey) (removed []*Key, err error) {
-	return change(previewKeys).remove(path, which)
-}
-
-func (update change) remove(path string, which []WhichKey) (removed []*Key, err error) {
-	err = update(path, func(t *KeyTable) (*KeyTable, error) {
+func (f File) RemoveKeys(which ...WhichKey) (removed []*Key, err error) {
+	err = update(f, ParseKeys, func(t *KeyTable) (*KeyTable, error) {
 		for _, w := range which {
 			some, err := t.find(w)
 			if err != nil {
@@ -160,17 +106,8 @@ func (update change) remove(path string, which []WhichKey) (removed []*Key, err 
 }
 
 // RemoveExpiredKeys takes the keys out of a file that are no longer good.
-func RemoveExpiredKeys(path string, now time.Time) (removed []*Key, err error) {
-	return change(updateKeys).removeExpired(path, now)
-}
-
-// PreviewRemoveExpiredKeys returns the keys that RemoveExpiredKeys would remove.
-func PreviewRemoveExpiredKeys(path string, now time.Time) (removed []*Key, err error) {
-	return change(previewKeys).removeExpired(path, now)
-}
-
-func (update change) removeExpired(path string, now time.Time) (removed []*Key, err error) {
-	err = update(path, func(t *KeyTable) (*KeyTable, error) {
+func (f File) RemoveExpiredKeys(now time.Time) (removed []*Key, err error) {
+	err = update(f, ParseKeys, func(t *KeyTable) (*KeyTable, error) {
 		for _, k := range t.keys {
 			if k.Expired(now) {
 				removed = append(removed, k)
@@ -187,23 +124,12 @@ func (update change) removeExpired(path string, now time.Time) (removed []*Key, 
 // RotateKey puts a new key in the place of the current one of a name, with the same tenant, scopes and
 // networks. The old one is good for overlap more, or until its own end; without overlap it is removed.
 // The new one expires at a time; zero: after as long as the old one was made for, never when that never did.
-func RotateKey(path string, w WhichKey, overlap time.Duration, expires,
-	now time.Time) (token string, added, old *Key, err error) {
-	return change(updateKeys).rotate(path, w, overlap, expires, now)
-}
-
-// PreviewRotateKey returns the keys that RotateKey would write, or its error.
-func PreviewRotateKey(path string, w WhichKey, overlap time.Duration, expires,
-	now time.Time) (added, old *Key, err error) {
-	_, added, old, err = change(previewKeys).rotate(path, w, overlap, expires, now)
-	return added, old, err
-}
-
-func (update change) rotate(path string, w WhichKey, overlap time.Duration, expires,
-	now time.Time) (token string, added, old *Key, err error) {
+func (f File) RotateKey(
+	w WhichKey, overlap time.Duration, expires, now time.Time,
+) (token string, added, old *Key, err error) {
 	now = now.UTC().Truncate(time.Second)
 	token, sum := newToken()
-	err = update(path, func(t *KeyTable) (*KeyTable, error) {
+	err = update(f, ParseKeys, func(t *KeyTable) (*KeyTable, error) {
 		found, err := t.find(w)
 		if err != nil {
 			return nil, err
@@ -234,6 +160,9 @@ func (update change) rotate(path string, w WhichKey, overlap time.Duration, expi
 	})
 	if err != nil {
 		return "", nil, nil, err
+	}
+	if f.DryRun {
+		token = ""
 	}
 	return token, added, old, nil
 }

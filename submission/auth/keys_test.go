@@ -62,7 +62,7 @@ func TestKeyInForceAtOnce(t *testing.T) {
 		if _, err := b.Check(t.Context(), orphan, here); !errors.Is(err, ErrNoTenant) {
 			t.Errorf("without a tenant: %v", err)
 		}
-		if _, err := RemoveKeys(path, WhichKey{Tenant: "acme", Name: "shop"}); err != nil {
+		if _, err := (File{Path: path}).RemoveKeys(WhichKey{Tenant: "acme", Name: "shop"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(fresh)
@@ -73,7 +73,7 @@ func TestKeyInForceAtOnce(t *testing.T) {
 		if _, err := b.Check(t.Context(), token, here); err != nil {
 			t.Error(err)
 		}
-		RemoveKeys(path, WhichKey{Tenant: "acme", Name: "shop"})
+		(File{Path: path}).RemoveKeys(WhichKey{Tenant: "acme", Name: "shop"})
 		b.Reread()
 		if _, err := b.Check(t.Context(), token, here); !errors.Is(err, ErrRefused) {
 			t.Errorf("removed, and the file was read again: %v", err)
@@ -165,7 +165,7 @@ func TestRotation(t *testing.T) {
 		old := add(t, path, Key{Name: "shop", Scopes: MaySend, From: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, time.Now())
 		b := OpenKeys(KeyConfig{File: path})
 		defer b.Close()
-		token, added, was, err := RotateKey(path, WhichKey{Name: "shop"}, time.Hour, time.Time{}, time.Now())
+		token, added, was, err := (File{Path: path}).RotateKey(WhichKey{Name: "shop"}, time.Hour, time.Time{}, time.Now())
 		if err != nil || added.Scopes != MaySend || len(added.From) != 1 || was.ID() != KeySumOf(old).ID() {
 			t.Fatalf("%+v, %+v, %v", added, was, err)
 		}
@@ -179,16 +179,16 @@ func TestRotation(t *testing.T) {
 		}
 		limited := add(t, path, Key{Name: "limited", Expires: time.Now().Add(10 * time.Hour)}, time.Now())
 		time.Sleep(time.Hour)
-		if _, next, _, err := RotateKey(path, WhichKey{Name: "limited"}, time.Hour, time.Time{}, time.Now()); err != nil || !next.Expires.Equal(time.Now().Add(10*time.Hour)) {
+		if _, next, _, err := (File{Path: path}).RotateKey(WhichKey{Name: "limited"}, time.Hour, time.Time{}, time.Now()); err != nil || !next.Expires.Equal(time.Now().Add(10*time.Hour)) {
 			t.Errorf("the new key of one made for 10 hours: %+v, %v", next, err)
 		}
 		if table, _ := LoadKeys(path); table.Of(limited).Name != "limited" || table.Of("mta_x") != nil {
 			t.Error("a key is not found by its token")
 		}
-		if _, err := RemoveKeys(path, WhichKey{Name: "limited"}); err != nil {
+		if _, err := (File{Path: path}).RemoveKeys(WhichKey{Name: "limited"}); err != nil {
 			t.Fatal(err)
 		}
-		last, _, _, err := RotateKey(path, WhichKey{Tenant: "acme", Name: "shop"}, 0, time.Now().Add(time.Hour), time.Now())
+		last, _, _, err := (File{Path: path}).RotateKey(WhichKey{Tenant: "acme", Name: "shop"}, 0, time.Now().Add(time.Hour), time.Now())
 		if err != nil || good(token) || !good(last) {
 			t.Errorf("without overlap: %v", err)
 		}
@@ -196,10 +196,10 @@ func TestRotation(t *testing.T) {
 		if err != nil || len(table.Keys()) != 2 {
 			t.Fatalf("%v, %d keys", err, len(table.Keys()))
 		}
-		if gone, err := RemoveExpiredKeys(path, time.Now()); err != nil || len(gone) != 1 || gone[0].ID() != KeySumOf(old).ID() {
+		if gone, err := (File{Path: path}).RemoveExpiredKeys(time.Now()); err != nil || len(gone) != 1 || gone[0].ID() != KeySumOf(old).ID() {
 			t.Errorf("%v, %v", gone, err)
 		}
-		if _, err := RemoveKeys(path, WhichKey{Name: KeySumOf(last).ID()}); err != nil {
+		if _, err := (File{Path: path}).RemoveKeys(WhichKey{Name: KeySumOf(last).ID()}); err != nil {
 			t.Fatal(err)
 		}
 		if b.Reread(); good(last) {
@@ -212,7 +212,7 @@ func TestChangesRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	add(t, path, Key{Name: "shop"}, start)
 	add(t, path, Key{Name: "shop", Tenant: "other & co"}, start)
-	if _, err := RemoveKeys(path, WhichKey{Name: "shop"}); !errors.Is(err, ErrAmbiguous) || !strings.Contains(err.Error(), "acme, other & co") {
+	if _, err := (File{Path: path}).RemoveKeys(WhichKey{Name: "shop"}); !errors.Is(err, ErrAmbiguous) || !strings.Contains(err.Error(), "acme, other & co") {
 		t.Errorf("a name of two tenants: %v", err)
 	}
 	for _, c := range []struct {
@@ -231,7 +231,7 @@ func TestChangesRefused(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c.k, err, c.want)
 		}
 	}
-	if _, err := RemoveKeys(path, WhichKey{Tenant: "other & co", Name: "shop"}, WhichKey{Name: "none"}); !errors.Is(err, ErrNotFound) {
+	if _, err := (File{Path: path}).RemoveKeys(WhichKey{Tenant: "other & co", Name: "shop"}, WhichKey{Name: "none"}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("an unknown name: %v", err)
 	}
 	if table, err := LoadKeys(path); err != nil || len(table.Keys()) != 2 {
@@ -275,7 +275,7 @@ func TestCommentsAreKept(t *testing.T) {
 	os.WriteFile(path, []byte("# keys of the shop\n"), 0o640)
 	add(t, path, Key{Name: "a"}, start)
 	add(t, path, Key{Name: "b"}, start)
-	RemoveKeys(path, WhichKey{Name: "a"})
+	(File{Path: path}).RemoveKeys(WhichKey{Name: "a"})
 	text, _ := os.ReadFile(path)
 	if lines := strings.Split(string(text), "\n"); lines[0] != "mta-keys 1" || lines[1] != "# keys of the shop" || !strings.Contains(lines[2], " name=b ") || len(lines) != 4 {
 		t.Errorf("the file is\n%s", text)
@@ -313,7 +313,7 @@ func TestLastUse(t *testing.T) {
 		if at := b.LastUse(id); !at.Equal(began.Add(time.Minute)) || !b.LastUse(KeySumOf(idle).ID()).IsZero() {
 			t.Errorf("after a restart: %v", at)
 		}
-		RemoveKeys(path, WhichKey{Name: "shop"})
+		(File{Path: path}).RemoveKeys(WhichKey{Name: "shop"})
 		b.Reread()
 		b.Check(t.Context(), idle, here)
 		b.Close()
@@ -388,13 +388,13 @@ func TestAPreviewWritesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	later := time.Now().Add(time.Hour)
-	_, err = PreviewAddKey(path, Key{Tenant: "acme", Name: "blog", Scopes: MaySend}, later)
-	_, _, errRotate := PreviewRotateKey(path, WhichKey{Name: "shop"}, time.Hour, time.Time{}, later)
-	gone, errRemove := PreviewRemoveKeys(path, WhichKey{Name: "shop"})
-	_, errExpired := PreviewRemoveExpiredKeys(path, later)
-	if err := errors.Join(err, errRotate, errRemove, errExpired); err != nil || len(gone) != 1 {
-		t.Fatalf("%v, %d keys would be removed", err, len(gone))
+	later, dry := time.Now().Add(time.Hour), File{Path: path, DryRun: true}
+	token, _, err := dry.AddKey(Key{Tenant: "acme", Name: "blog", Scopes: MaySend}, later)
+	rotated, _, _, errRotate := dry.RotateKey(WhichKey{Name: "shop"}, time.Hour, time.Time{}, later)
+	gone, errRemove := dry.RemoveKeys(WhichKey{Name: "shop"})
+	_, errExpired := dry.RemoveExpiredKeys(later)
+	if err := errors.Join(err, errRotate, errRemove, errExpired); err != nil || len(gone) != 1 || token+rotated != "" {
+		t.Fatalf("%v, %d keys would be removed, tokens %q, %q", err, len(gone), token, rotated)
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("%v, the file is %q, and was %q", err, after, before)

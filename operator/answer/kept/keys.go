@@ -89,15 +89,7 @@ func (a Keys) AddAPIKey(_ context.Context, add api.AddAPIKey) (api.NewAPIKey, er
 	if add.Expires > 0 {
 		k.Expires = now.Add(time.Duration(add.Expires))
 	}
-	var (
-		token string
-		added *auth.Key
-	)
-	if add.DryRun {
-		added, err = auth.PreviewAddKey(path, k, now)
-	} else {
-		token, added, err = auth.AddKey(path, k, now)
-	}
+	token, added, err := auth.File{Path: path, DryRun: add.DryRun}.AddKey(k, now)
 	if err != nil {
 		return api.NewAPIKey{}, keyError(err)
 	}
@@ -119,15 +111,7 @@ func (a Keys) RotateAPIKey(_ context.Context, o api.RotateAPIKey) (api.NewAPIKey
 		end = now.Add(time.Duration(o.Expires))
 	}
 	which := auth.WhichKey{Tenant: o.Tenant, Name: o.Name}
-	var (
-		token      string
-		added, old *auth.Key
-	)
-	if o.DryRun {
-		added, old, err = auth.PreviewRotateKey(path, which, overlap, end, now)
-	} else {
-		token, added, old, err = auth.RotateKey(path, which, overlap, end, now)
-	}
+	token, added, old, err := auth.File{Path: path, DryRun: o.DryRun}.RotateKey(which, overlap, end, now)
 	if err != nil {
 		return api.NewAPIKey{}, keyError(err)
 	}
@@ -149,11 +133,7 @@ func (a Keys) RemoveAPIKeys(_ context.Context, o api.RemoveAPIKeys) (api.Removed
 	for _, name := range o.Names {
 		which = append(which, auth.WhichKey{Tenant: o.Tenant, Name: name})
 	}
-	remove := auth.RemoveKeys
-	if o.DryRun {
-		remove = auth.PreviewRemoveKeys
-	}
-	removed, err := remove(path, which...)
+	removed, err := auth.File{Path: path, DryRun: o.DryRun}.RemoveKeys(which...)
 	if err != nil {
 		return api.RemovedAPIKeys{}, keyError(err)
 	}
