@@ -8,12 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"runtime/debug"
-	"runtime/metrics"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +18,7 @@ import (
 	"example.org/mta/mta"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/listen"
+	"example.org/mta/mta/service"
 )
 
 const serveHelp = `Run the relay in the foreground.
@@ -57,20 +54,20 @@ func (c *cli) serve(ctx context.Context) error {
 	} else if err != nil {
 		return c.notStarted(err)
 	}
-	if err := asUser(cfg.User); err != nil {
+	if err := service.AsUser(cfg.User); err != nil {
 		return err
 	}
 	if err := c.requireVolume(cfg.DataDir); err != nil {
 		return err
 	}
-	log, err := newLogbook(cfg.Log, c.err, c.env("JOURNAL_STREAM"))
+	log, err := service.OpenLog(cfg.Log, c.err, c.env("JOURNAL_STREAM"))
 	if err != nil {
 		return c.notStarted(err)
 	}
-	defer log.close()
-	guardMemory(log.Logger)
+	defer log.Close()
+	service.GuardMemory(log.Logger)
 	warnRoot(log.Logger)
-	supervisor := supervisor{socket: c.env("NOTIFY_SOCKET")}
+	manager := service.Manager{Socket: c.env("NOTIFY_SOCKET")}
 	sockets, err := listen.Passed(c.env)
 	if err != nil {
 		return c.notStarted(err)
@@ -80,7 +77,7 @@ func (c *cli) serve(ctx context.Context) error {
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(signals)
 
-	relay, err := c.openRelay(cfg, log, supervisor, sockets)
+	relay, err := c.openRelay(cfg, log, manager, sockets)
 	if err != nil {
 		return c.notStarted(fmt.Errorf("starting the relay: %w", err))
 	}
@@ -90,8 +87,10 @@ func (c *cli) serve(ctx context.Context) error {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()
-	go c.paceCollector(ctx, relay.ScheduleBytes)
-	go supervisor.report(ctx, relay.Status)
+	if c.env("GOGC") == "" {
+		go service.PaceCollector(ctx, relay.ScheduleBytes)
+	}
+	go manager.Report(ctx, relay.Status)
 	for {
 		select {
 		case err := <-ended:
@@ -99,41 +98,41 @@ func (c *cli) serve(ctx context.Context) error {
 		case s := <-signals:
 			switch {
 			case s == syscall.SIGHUP:
-				c.reload(ctx, relay, log, supervisor)
+				c.reload(ctx, relay, log, manager)
 			case ctx.Err() != nil:
 				log.Warn("second signal: stopping at once, what is under way may be delivered twice", "signal", s)
 				return errors.New("stopped at once by a second signal")
 			default:
 				log.Info("signal: stopping", "signal", s)
-				supervisor.notify("STOPPING=1")
+				manager.Notify("STOPPING=1")
 				stop()
-				defer supervisor.busy("stopping")()
+				defer manager.Busy("stopping")()
 			}
 		}
 	}
 }
 
-// openRelay opens the relay. While that takes long, as with a large queue, the supervisor hears of it.
-func (c *cli) openRelay(cfg *config.Config, log *logbook, supervisor supervisor,
+// openRelay opens the relay. While that takes long, as with a large queue, the service manager hears of it.
+func (c *cli) openRelay(cfg *config.Config, log *service.Log, manager service.Manager,
 	sockets []listen.Socket) (*mta.Relay, error) {
-	defer supervisor.busy("opening the queue")()
+	defer manager.Busy("opening the queue")()
 	return mta.New(cfg, mta.Options{
 		Log:        log.Logger,
 		Version:    thisBuild().Version,
 		ConfigFile: c.configPath(),
 		Env:        c.env,
 		Announce:   c.announceIn,
-		Ready:      func(*mta.Relay) { supervisor.notify("READY=1") },
+		Ready:      func(*mta.Relay) { manager.Notify("READY=1") },
 		Sockets:    sockets,
-		OnReload:   func(cfg *config.Config) { log.set(cfg.Log) },
+		OnReload:   func(cfg *config.Config) { log.Set(cfg.Log) },
 	})
 }
 
 // reload answers SIGHUP. When it fails, the relay goes on as it was.
-func (c *cli) reload(ctx context.Context, relay *mta.Relay, log *logbook, supervisor supervisor) {
-	supervisor.notify(reloading())
-	defer supervisor.notify("READY=1")
-	if err := log.reopen(); err != nil {
+func (c *cli) reload(ctx context.Context, relay *mta.Relay, log *service.Log, manager service.Manager) {
+	manager.Notify(service.Reloading())
+	defer manager.Notify("READY=1")
+	if err := log.Reopen(); err != nil {
 		log.Error("reopening the log file", "error", err)
 	}
 	done, err := relay.Hangup(ctx)
@@ -188,7 +187,7 @@ const volumeEnv = "MTA_REQUIRE_VOLUME"
 // requireVolume refuses a data directory in the file system of the container, which ends with the container, and all
 // accepted mail with it.
 func (c *cli) requireVolume(dataDir string) error {
-	if required, err := strconv.ParseBool(c.env(volumeEnv)); err != nil || !required || !sameMount(dataDir, "/") {
+	if required, err := strconv.ParseBool(c.env(volumeEnv)); err != nil || !required || !service.SameMount(dataDir, "/") {
 		return nil
 	}
 	c.printError(hinted{
@@ -197,69 +196,4 @@ func (c *cli) requireVolume(dataDir string) error {
 		"mount a volume there, or set " + volumeEnv + "=false if nothing has to be kept",
 	})
 	return exitError(exitConfig)
-}
-
-// sameMount reports whether two directories are in one mount. For a directory that does not exist yet, the one above
-// it counts. Where that isn't known, they are not.
-func sameMount(a, b string) bool {
-	if abs, err := filepath.Abs(a); err == nil {
-		a = abs
-	}
-	for a != "/" {
-		if _, err := os.Stat(a); err == nil {
-			break
-		}
-		a = filepath.Dir(a)
-	}
-	of, ok1 := mountID(a)
-	root, ok2 := mountID(b)
-	return ok1 && ok2 && of == root
-}
-
-const (
-	// garbageFloor is how much garbage may pile up however small the heap is. A relay without a
-	// backlog has some ten MB that live: by Go's default, which is as much garbage as there is that
-	// lives, the collector would run every few hundred messages, and take 8 % of the processor.
-	garbageFloor = 32 << 20
-	// heapMinimum is what Go's collector takes for alive at least (runtime/mgcpacer.go).
-	heapMinimum = 4 << 20
-	// collectorLook is how often the heap is looked at. The collector itself adapts meanwhile.
-	collectorLook = time.Second
-)
-
-// paceCollector keeps the garbage that may pile up in step with what the collector has to look
-// through, until ctx ends. The schedule of a large queue is hundreds of MB in which there is nothing
-// to look for, and Go's default would allow as much garbage again. GOGC, where it is set, rules.
-func (c *cli) paceCollector(ctx context.Context, schedule func() int64) {
-	if c.env("GOGC") != "" {
-		return
-	}
-	look := time.NewTicker(collectorLook)
-	defer look.Stop()
-	for set := 100; ; {
-		if want := gcPercent(liveHeap(), schedule()); want > set*11/10 || want < set*9/10 {
-			debug.SetGCPercent(want) // stops the world for a moment, so not for every little change
-			set = want
-		}
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// gcPercent is the garbage to be allowed, as a share of live octets on the heap, of which some are the
-// schedule's.
-func gcPercent(live, schedule int64) int {
-	live = max(live, heapMinimum)
-	garbage := max(live-schedule, garbageFloor)
-	return int(garbage * 100 / live)
-}
-
-// liveHeap is what was alive when the collector ran last.
-func liveHeap() int64 {
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(sample)
-	return int64(sample[0].Value.Uint64())
 }

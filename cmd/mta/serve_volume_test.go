@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"example.org/mta/mta/service"
 )
 
 func TestRequireVolume(t *testing.T) {
@@ -19,8 +21,8 @@ func TestRequireVolume(t *testing.T) {
 		{"not required", "false", "/usr", false},
 		{"no image", "", "/usr", false},
 	} {
-		if id, ok := mountID("/usr"); test.refused && (!ok || !sameMount("/usr", "/")) {
-			t.Logf("%s: /usr is a mount here (%d, %v)", test.what, id, ok)
+		if test.refused && !service.SameMount("/usr", "/") {
+			t.Logf("%s: /usr is a mount here, or mounts aren't known", test.what)
 			continue
 		}
 		var said bytes.Buffer

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"errors"
@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asUser goes on as the configured user when the relay was started by root: the program begins anew, as
+// AsUser goes on as the configured user when the relay was started by root: the program begins anew, as
 // that user, with the one capability that ports below 1024 take. It comes back only when there is nothing
 // to do, or with an error. Everything is opened afterwards, so that what the user can't read or write
 // shows at the start, and not at a reload.
-func asUser(name string) error {
+func AsUser(name string) error {
 	if os.Geteuid() != 0 || name == "" || name == "root" {
 		return nil
 	}
 	u, err := user.Lookup(name)
 	if err != nil {
-		return hinted{fmt.Errorf("user: %w", err), "make the user, as with: useradd --system " + name}
+		return &noUser{name, err}
 	}
 	uid, err1 := strconv.Atoi(u.Uid)
 	gid, err2 := strconv.Atoi(u.Gid)
@@ -84,9 +84,9 @@ func becomeUser(uid, gid int, groups []uint32) error {
 	return nil
 }
 
-// guardMemory keeps the memory of the process, with its keys and passwords, out of core dumps and from
+// GuardMemory keeps the memory of the process, with its keys and passwords, out of core dumps and from
 // other processes of its user.
-func guardMemory(log *slog.Logger) {
+func GuardMemory(log *slog.Logger) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		log.Warn("core dumps can't be switched off: one would have keys and passwords in it", "error", err)
 	}
@@ -98,3 +98,16 @@ func mountID(path string) (id uint64, ok bool) {
 	err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MNT_ID, &stat)
 	return stat.Mnt_id, err == nil && stat.Mask&unix.STATX_MNT_ID != 0
 }
+
+// noUser is the error of a user that the system doesn't have.
+type noUser struct {
+	name string
+	err  error
+}
+
+func (e *noUser) Error() string { return "user: " + e.err.Error() }
+
+func (e *noUser) Unwrap() error { return e.err }
+
+// Hint returns what to do.
+func (e *noUser) Hint() string { return "make the user, as with: useradd --system " + e.name }

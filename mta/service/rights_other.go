@@ -1,6 +1,6 @@
 //go:build !linux
 
-package main
+package service
 
 import (
 	"errors"
@@ -8,16 +8,16 @@ import (
 	"os"
 )
 
-// asUser refuses what only Linux can: to give up root and keep the right to low ports.
-func asUser(name string) error {
+// AsUser refuses what only Linux can: to give up root and keep the right to low ports.
+func AsUser(name string) error {
 	if os.Geteuid() != 0 || name == "" || name == "root" {
 		return nil
 	}
 	return errors.New("user: on this system the relay can't change its user: start it as that user")
 }
 
-// guardMemory does nothing here.
-func guardMemory(*slog.Logger) {}
+// GuardMemory does nothing here.
+func GuardMemory(*slog.Logger) {}
 
 // mountID knows no mounts here.
 func mountID(string) (id uint64, ok bool) { return 0, false }

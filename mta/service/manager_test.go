@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"net"
@@ -17,7 +17,7 @@ func TestSupervisorIsAskedForTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	done := supervisor{socket}.busy("opening the queue")
+	done := Manager{socket}.Busy("opening the queue")
 	defer done()
 	buf := make([]byte, 1024)
 	n, err := l.Read(buf)

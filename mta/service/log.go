@@ -1,104 +1,20 @@
-package main
+package service
 
 import (
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"example.org/mta/mta/config"
-	"example.org/mta/operator/api"
 )
 
-// supervisor is systemd, or who else listens on NOTIFY_SOCKET (sd_notify(3)).
-type supervisor struct{ socket string }
-
-// notify reports how the relay is. Nobody listening is as good as somebody.
-func (s supervisor) notify(state string) {
-	if s.socket == "" {
-		return
-	}
-	// A name that begins with @ is an abstract one; package net knows that as well.
-	if conn, err := net.Dial("unixgram", s.socket); err == nil {
-		_, _ = conn.Write([]byte(state))
-		conn.Close()
-	}
-}
-
-// reloading is the message that Type=notify-reload expects. The time on the monotonic clock distinguishes reloads.
-func reloading() string {
-	var now unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
-		return "RELOADING=1"
-	}
-	return fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000)
-}
-
-const (
-	// extension is how much time the service manager is asked for at a time, and extendEvery how often.
-	extension   = time.Minute
-	extendEvery = 10 * time.Second
-	// statusEvery is how often the status line changes.
-	statusEvery = 5 * time.Second
-)
-
-// busy asks the service manager to be patient, until done is called: a start reads the whole queue, and a stop takes
-// as long as the configuration allows.
-func (s supervisor) busy(doing string) (done func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	began := time.Now()
-	go s.repeat(ctx, extendEvery, func() string {
-		return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\nSTATUS=%s, for %s", extension.Microseconds(), doing,
-			time.Since(began).Round(time.Second))
-	})
-	return cancel
-}
-
-// report keeps the status line up to date, until ctx ends.
-func (s supervisor) report(ctx context.Context, status func() api.Status) {
-	s.repeat(ctx, statusEvery, func() string { return "STATUS=" + statusLine(status()) })
-}
-
-// repeat notifies the service manager at once, and again in every interval, until ctx ends.
-func (s supervisor) repeat(ctx context.Context, every time.Duration, state func() string) {
-	if s.socket == "" {
-		return
-	}
-	again := time.NewTicker(every)
-	defer again.Stop()
-	for ctx.Err() == nil {
-		s.notify(state())
-		select {
-		case <-ctx.Done():
-		case <-again.C:
-		}
-	}
-}
-
-// statusLine sums up the relay for 'systemctl status'.
-func statusLine(s api.Status) string {
-	line := fmt.Sprintf("%s: %d queued, %.0f accepted/s, %.0f delivered/s", s.State, s.Queue.Queued, s.Rates.Accepted,
-		s.Rates.Delivered)
-	if s.Reason != "" {
-		line += "; " + s.Reason
-	}
-	if n := len(s.Alarms); n > 0 {
-		line += "; " + plural(n, "alarm")
-	}
-	return strings.ReplaceAll(line, "\n", " ")
-}
-
-// logbook is the relay's own log, for people: on standard error, or in a file that can be
+// Log is the relay's own log, for people: on standard error, or in a file that can be
 // renamed under it.
-type logbook struct {
+type Log struct {
 	*slog.Logger
 	level slog.LevelVar
 	path  string // "": standard error
@@ -108,13 +24,13 @@ type logbook struct {
 	file *os.File
 }
 
-// newLogbook opens the log. stream is JOURNAL_STREAM.
-func newLogbook(cfg config.Log, stderr io.Writer, stream string) (*logbook, error) {
-	l := &logbook{path: cfg.File, out: stderr}
-	if err := l.reopen(); err != nil {
+// OpenLog opens the log. stream is JOURNAL_STREAM.
+func OpenLog(cfg config.Log, stderr io.Writer, stream string) (*Log, error) {
+	l := &Log{path: cfg.File, out: stderr}
+	if err := l.Reopen(); err != nil {
 		return nil, err
 	}
-	l.set(cfg)
+	l.Set(cfg)
 	handler := textHandler
 	if cfg.Format == "json" {
 		handler = jsonHandler
@@ -130,17 +46,17 @@ func newLogbook(cfg config.Log, stderr io.Writer, stream string) (*logbook, erro
 func textHandler(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewTextHandler(w, o) }
 func jsonHandler(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(w, o) }
 
-// set brings the settings into force that a running relay can take over.
-func (l *logbook) set(cfg config.Log) {
+// Set brings the settings into force that a running relay can take over.
+func (l *Log) Set(cfg config.Log) {
 	var level slog.Level
 	if level.UnmarshalText([]byte(cfg.Level)) == nil { // the file was checked
 		l.level.Set(level)
 	}
 }
 
-// reopen opens the file anew, so that what has renamed it gets no more. After an error the old
+// Reopen opens the file anew, so that what has renamed it gets no more. After an error the old
 // one stays.
-func (l *logbook) reopen() error {
+func (l *Log) Reopen() error {
 	if l.path == "" {
 		return nil
 	}
@@ -157,13 +73,15 @@ func (l *logbook) reopen() error {
 	return nil
 }
 
-func (l *logbook) Write(line []byte) (int, error) {
+// Write writes a line where the log is.
+func (l *Log) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.out.Write(line)
 }
 
-func (l *logbook) close() {
+// Close closes the file, if there is one.
+func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file != nil {

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"errors"
@@ -26,11 +26,11 @@ func journalled(t *testing.T, cfg config.Log, stream func(dev, ino uint64) strin
 		t.Fatal(err)
 	}
 	s := info.Sys().(*syscall.Stat_t)
-	log, err := newLogbook(cfg, f, stream(uint64(s.Dev), s.Ino))
+	log, err := OpenLog(cfg, f, stream(uint64(s.Dev), s.Ino))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.close()
+	defer log.Close()
 	log.Debug("not for level info")
 	log.Info("taking mail", "listener", "smtp")
 	log.With("session", "s1").Warn("refused client", "address", "192.0.2.1", "text", "two\nlines")
