@@ -228,13 +228,13 @@ func (c *cli) picture(d *api.Destination) {
 	middle := fmt.Sprintf("%d of %s ─", d.Connections, plural(d.SlowStart, "connection"))
 	width := 0
 	for _, s := range left {
-		width = max(width, draw.Width(s))
+		width = max(width, legible.Columns(s))
 	}
 	at := len(left) - 1 // the line on which left and right meet
 	for row := range max(len(left), at+len(right)) {
 		line := strings.Repeat(" ", width+1)
 		if row < len(left) {
-			line = left[row] + " " + strings.Repeat("─", width-draw.Width(left[row]))
+			line = left[row] + " " + strings.Repeat("─", width-legible.Columns(left[row]))
 		}
 		switch {
 		case row < at:
@@ -244,7 +244,7 @@ func (c *cli) picture(d *api.Destination) {
 		case row == at:
 			line += "─── " + middle
 		default:
-			line += strings.Repeat(" ", 4+draw.Width(middle))
+			line += strings.Repeat(" ", 4+legible.Columns(middle))
 		}
 		if row >= at {
 			line += branch(row-at, len(right), "┬├└") + "─ " + right[row-at]

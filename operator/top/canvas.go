@@ -41,11 +41,8 @@ func newCanvas(width, height int) *canvas {
 	return c
 }
 
-// Limits of text from strangers, in octets.
-const (
-	longestText    = 4096
-	longestCluster = 32 // a letter and its marks; no language needs more
-)
+// longestText bounds text from strangers, in octets.
+const longestText = 4096
 
 // put writes s at (x, y), on at most width columns, and returns the column behind it. What is too long ends in cut.
 func (c *canvas) put(x, y, width int, s string, st style) int {
@@ -59,7 +56,7 @@ func (c *canvas) put(x, y, width int, s string, st style) int {
 		switch {
 		case wide == 0: // marks without a letter would go onto the cell before
 			text, wide = " ", 1
-		case len(text) > longestCluster:
+		case len(text) > legible.LongestCluster:
 			text, wide = "\ufffd", 1
 		}
 		if x+wide > c.width {
@@ -101,65 +98,15 @@ func (c *canvas) text() string {
 func clean(s string) string { return legible.Escaped(s, longestText) }
 
 // columns is how many columns of a terminal s takes once it is on a canvas.
-func columns(s string) (n int) {
-	for g := displaywidth.StringGraphemes(clean(s)); g.Next(); {
-		n += clusterWidth(&g)
-	}
-	return n
-}
-
-// clusterWidth is the width of a cluster as put writes it.
-func clusterWidth(g *displaywidth.Graphemes[string]) int {
-	if len(g.Value()) > longestCluster {
-		return 1
-	}
-	return max(1, g.Width())
-}
+func columns(s string) int { return legible.Columns(clean(s)) }
 
 // fit makes s visible and cuts it to a width.
-func fit(s string, width int) string {
-	s = clean(s)
-	used, end := 0, 0 // end is where there is still a place for the sign of a cut
-	at := 0
-	for g := displaywidth.StringGraphemes(s); g.Next(); {
-		if used += clusterWidth(&g); used > width {
-			return s[:end] + "…"
-		}
-		if at += len(g.Value()); used < width {
-			end = at
-		}
-	}
-	return s
-}
+func fit(s string, width int) string { return legible.Cut(clean(s), width) }
 
 // wrap breaks s into lines of a width, between words where it can.
-func wrap(s string, width int) (lines []string) {
+func wrap(s string, width int) []string {
 	if width < 1 {
 		return nil
 	}
-	s = clean(s)
-	for columns(s) > width {
-		at := breakAt(s, width)
-		lines = append(lines, strings.TrimRight(s[:at], " "))
-		s = strings.TrimLeft(s[at:], " ")
-	}
-	return append(lines, s)
-}
-
-// breakAt is where a line of a width ends: behind the last word that fits, or within one that is longer than half a
-// line. It is never at the start.
-func breakAt(s string, width int) int {
-	used, at, word := 0, 0, 0
-	for g := displaywidth.StringGraphemes(s); g.Next(); {
-		if used += clusterWidth(&g); used > width && at > 0 {
-			if word > width/2 {
-				return word
-			}
-			return at
-		}
-		if at += len(g.Value()); g.Value() == " " {
-			word = at
-		}
-	}
-	return len(s)
+	return legible.Wrap(clean(s), width, 0)
 }

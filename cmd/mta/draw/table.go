@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"example.org/mta/internal/legible"
 )
 
 // Screen is what standard output can show. The zero Screen is a pipe or a file: lines of any
@@ -157,9 +159,9 @@ func (t *Table) titles(b *strings.Builder, widths []int, notes bool, s Screen) {
 func (t *Table) widths() []int {
 	widths := make([]int, len(t.Columns))
 	for i, c := range t.Columns {
-		widths[i] = Width(c.Title)
+		widths[i] = legible.Columns(c.Title)
 		for _, row := range t.rows {
-			widths[i] = max(widths[i], Width(row[i]))
+			widths[i] = max(widths[i], legible.Columns(row[i]))
 		}
 	}
 	return widths
@@ -229,7 +231,7 @@ func (t *Table) line(b *strings.Builder, widths []int, cells []string, note stri
 // cell is one cell as wide as its column.
 func (t *Table) cell(i int, text string, width int, s Screen, title bool) string {
 	text = Cut(text, width)
-	pad := strings.Repeat(" ", max(0, width-Width(text)))
+	pad := strings.Repeat(" ", max(0, width-legible.Columns(text)))
 	if colour := t.Columns[i].Colour; colour != nil && !title {
 		text = s.Coloured(text, colour(text))
 	}
