@@ -187,7 +187,8 @@ const volumeEnv = "MTA_REQUIRE_VOLUME"
 // requireVolume refuses a data directory in the file system of the container, which ends with the container, and all
 // accepted mail with it.
 func (c *cli) requireVolume(dataDir string) error {
-	if required, err := strconv.ParseBool(c.env(volumeEnv)); err != nil || !required || !service.SameMount(dataDir, "/") {
+	if required, err := strconv.ParseBool(c.env(volumeEnv)); err != nil || !required ||
+		!service.SameMount(dataDir, "/") {
 		return nil
 	}
 	c.printError(hinted{

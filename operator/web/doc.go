@@ -17,7 +17,8 @@
 //	{{end}}
 //
 //	// routes.go
-//	{method: "GET", path: "/words", role: api.OpWords.Role(), title: "Words", menu: true, params: []string{"like"}, page: &page{"words.html", words, often}},
+//	{method: "GET", path: "/words", role: api.OpWords.Role(), title: "Words", menu: true,
+//		params: []string{"like"}, page: &page{"words.html", words, often}},
 //
 // The page of a listing is a lister (lists.go): its table, filter and paging come from package listing and the type of
 // the filter.
@@ -40,8 +41,10 @@
 //
 // # How to add an action
 //
-//	{method: "POST", path: "/sites/resume", role: api.OpResume.Role(), title: "Resume", params: paramsOf(new(api.Resume)),
-//		action: &action{do: changes("suspension", asks(api.OpResume), nil), help: "All suspensions of the site end."}},
+//	{method: "POST", path: "/sites/resume", role: api.OpResume.Role(), title: "Resume",
+//		params: paramsOf(new(api.Resume)),
+//		action: &action{do: changes("suspension", asks(api.OpResume), nil),
+//			help: "All suspensions of the site end."}},
 //
 // The base counts by a dry run, asks for confirmation and a reason, acts, and asks again when the count
 // has changed meanwhile. An action that needs more than the buttons of a list have, as the way of rerouted mail,
