@@ -9,8 +9,8 @@ import (
 
 // ACME is which certificates are had from a certificate authority (RFC 8555).
 //
-// Obtains certificates from a certificate authority (RFC 8555) such as Let's Encrypt, and renews them, for listeners
-// with `tls { acme = true }`. By setting `names` you accept the authority's terms of service.
+// Obtains and renews certificates from an authority (RFC 8555) such as Let's Encrypt, for listeners with `tls { acme =
+// true }`. By setting `names` you accept the authority's terms of service.
 type ACME struct {
 	block
 	// Host names; each gets a certificate. They must resolve to this machine in the DNS.
@@ -19,8 +19,8 @@ type ACME struct {
 	Email string `conf:"email"`
 	// The URL of the authority.
 	Directory string `conf:"directory" default:"https://acme-v02.api.letsencrypt.org/directory"`
-	// `":80"`: the address for HTTP-01 challenges. The authority always connects to port 80 of the names; another
-	// port here needs port forwarding.
+	// `":80"`: the address for HTTP-01 challenges. The authority connects to port 80 of the names; another port here
+	// needs port forwarding.
 	HTTP string `conf:"http_address" check:"listen or off"`
 	// `":443"`: the address for TLS-ALPN-01 challenges (RFC 8737), likewise. One of the two is required; with
 	// `http_address` only, each order begins with a failing challenge at port 443.

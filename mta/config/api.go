@@ -10,12 +10,8 @@ import (
 
 // API takes mail and the questions of tenants by HTTP.
 //
-// Accepts mail by HTTP, as [http.md](http.md) describes. By default there is none. Each address that other machines
-// can reach needs TLS or a proxy with TLS in front of it, since keys must not travel in clear; `mta check` refuses
-// anything else.
-//
-// While a setting that takes a restart waits for it, so do the others of the block. A session ends when `users`
-// changes.
+// Accepts mail by HTTP: see [http.md](http.md). Each address that other machines can reach needs TLS or a proxy with
+// TLS in front of it, since keys must not travel in clear.
 //
 // Its `tls` is that of a [listener](#tls), HTTPS from the first octet: `certificate`, `key`, `acme`, `min_version`
 // and `session_tickets`.
@@ -30,21 +26,21 @@ type API struct {
 	// Load balancers whose connections begin with a PROXY protocol header; the client address in the header then
 	// applies everywhere.
 	ProxyFrom []netip.Prefix `conf:"proxy_from"`
-	// The networks of HTTP proxies. Of a request from there, the client is the right-most address in
-	// `X-Forwarded-For` or `Forwarded` that is not a trusted proxy itself; a request with both that disagree gets a
-	// 400. `X-Forwarded-Proto: https` says that the client used TLS; with `http` the request is refused.
+	// The networks of HTTP proxies. Of a request from there, the client is the right-most address in `X-Forwarded-For`
+	// or `Forwarded` that is not a trusted proxy itself; if the two disagree, the request gets a 400.
+	// `X-Forwarded-Proto: https` means that the client used TLS; `http` is refused.
 	TrustedProxies []netip.Prefix `conf:"trusted_proxies"`
 	// The tenants whose keys are accepted; empty: all.
 	Tenants []string `conf:"tenants"`
 	// The services whose clients are understood, too: `"sendgrid"`, `"resend"` ([http-compat.md](http-compat.md)).
 	Compat []string `conf:"compat" oneof:"sendgrid resend"`
 
-	// Octets of a request's body, decompressed; larger ones get a 413. All requests under way hold at most eight
-	// times as much memory (of the largest `max_request` there is); further ones get a 503.
+	// Octets of a request's body, decompressed; larger ones get a 413. All requests under way hold at most eight times
+	// as much memory (of the largest `max_request`); further ones get a 503.
 	MaxRequest Size `conf:"max_request" default:"50MiB" min:"1KiB" max:"1GiB"`
-	// At a time. When all are in use, a new connection takes the place of one that has never brought a request, else
-	// of one whose request has no valid key, else of one that waits for its next request; each time of the one that
-	// has been so for longest, a second at least. If there is none, it gets a 503.
+	// At a time. When all are in use, a new connection takes the place of one that has never brought a request, else of
+	// one without a valid key, else of an idle one; each time the oldest, a second old at least. If there is none, it
+	// gets a 503.
 	MaxConnections int `conf:"max_connections" default:"1000" min:"1"`
 
 	// As in a [listener](#listener-name): with `"domain"`, recipients whose domain accepts no mail are refused.
@@ -53,8 +49,8 @@ type API struct {
 	// with `send_at` is refused.
 	MaxHold time.Duration `conf:"max_hold" default:"7d" min:"0" max:"3650d"`
 
-	// Requests with one key, such as `"100/s"`. The same three limits stand in [`tenant`](#tenant-name), for all
-	// keys of the tenant together.
+	// Requests with one key, such as `"100/s"`. [`tenant`](#tenant-name) has the same three limits, for all its keys
+	// together.
 	MaxRequestRate Rate `conf:"max_request_rate"`
 	// Recipients in requests with one key.
 	MaxRecipientRate Rate `conf:"max_recipient_rate"`

@@ -11,12 +11,11 @@ import (
 
 // Users is who may log in at listeners.
 //
-// The users who may log in at the listeners. [`mta user`](cli.md#mta-user) creates and changes the file, and changes
-// take effect immediately.
+// The users who may log in at the listeners. [`mta user`](cli.md#mta-user) changes the file, with immediate effect.
 type Users struct {
 	block
-	// The users file. The relay's user must be able to read it, and to write it and its directory if the relay
-	// should upgrade hashes.
+	// The users file. The relay's user must be able to read it, and to write it and its directory if the relay should
+	// upgrade hashes.
 	File string `conf:"file"`
 	// The password hash: `"argon2id"`, or `"scram-sha-256"` for [SCRAM](submission.md#scram). A password with
 	// another hash is rehashed at its user's next login.
@@ -25,8 +24,7 @@ type Users struct {
 
 // Keys is who may submit by HTTP.
 //
-// The API keys of tenants, with which applications submit mail by HTTP. [`mta key`](cli.md#mta-key) creates and
-// changes the file, and changes take effect immediately.
+// The API keys of tenants. [`mta key`](cli.md#mta-key) changes the file, with immediate effect.
 type Keys struct {
 	block
 	// The keys file. The relay's user must be able to read it, and to write it and its directory if keys should be
@@ -36,8 +34,8 @@ type Keys struct {
 
 // Templates is where the stored templates of tenants are.
 //
-// The stored templates of tenants, which [requests by HTTP](http.md#templates) name. They are read at start and at
-// each reload; a template with a fault refuses both, and `mta check` names its file and line.
+// The stored templates of tenants, which [requests by HTTP](http.md#templates) name. They are read at start and at each
+// reload; a template with a fault refuses both.
 type Templates struct {
 	block
 	// A folder with a folder for each tenant, and in it, for a template NAME, one or more of `NAME.subject`,
@@ -61,8 +59,7 @@ type Auth struct {
 	Required bool `conf:"required"`
 	// Programs on this machine, connected by 127.0.0.1 or ::1, may log in without TLS.
 	ClearOnLoopback bool `conf:"clear_on_loopback"`
-	// The Received field names the user: `(authenticated as ann)`. Recipients then learn the names of users; the
-	// [accounting log](accounting.md) always has them.
+	// The Received field names the user: `(authenticated as ann)`. Recipients then learn the names of users.
 	UserInReceived bool `conf:"user_in_received"`
 }
 

@@ -254,7 +254,7 @@ func (k checker) copiedFields() {
 	for _, name := range a.Headers {
 		if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c >= 0x7f || c == ':' }) {
 			k.problem(&a.block, "headers", `write the name of a field, such as "Subject"`,
-				"headers: %q is no name of a header field", name)
+				"headers: %q is not a valid name of a header field", name)
 		}
 	}
 }
@@ -275,7 +275,7 @@ func (k checker) traffic(title string, b *block, t *Traffic) {
 			"host_retry_interval: %s is longer than max_host_retry_interval, %s",
 			settings.FormatDuration(t.HostRetryInterval), settings.FormatDuration(t.MaxHostRetryInterval))
 	}
-	// What a preset says beside a file's lower limit is no mistake of the file.
+	// What a preset says beside a file's lower limit is not a mistake of the file.
 	if b.Sets("connection_limit_per_host") && b.Sets("connection_limit") &&
 		t.ConnectionLimitPerHost > t.ConnectionLimit {
 		k.problem(b, "connection_limit_per_host", "a host is part of a site: lower it, or raise connection_limit",
@@ -506,7 +506,7 @@ func poolNames(ps []*Pool) (names []string) {
 // ipv6Unicast is where the addresses of the Internet are that are in use (RFC 4291, 2.4).
 var ipv6Unicast = netip.MustParsePrefix("2000::/3")
 
-// tooMuch is the share of all addresses, of one family, from which a list of networks is no list of
+// tooMuch is the share of all addresses, of one family, from which a list of networks is not a list of
 // one's own: the largest provider there is has less.
 const tooMuch = 0.5
 

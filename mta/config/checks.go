@@ -9,20 +9,19 @@ import (
 
 // Checks is what the DNS is asked about sources and sender's domains: by 'mta check --dns', and by the relay itself.
 //
-// The DNS checks of sources and sender domains, made by [`mta check --dns`](cli.md#mta-check) and, once a day, by
-// the relay itself. [first-mail.md](first-mail.md) explains how to set up everything that they check.
+// The DNS checks of sources and sender domains, made by [`mta check --dns`](cli.md#mta-check) and by the relay itself.
+// [first-mail.md](first-mail.md) explains how to pass them.
 type Checks struct {
 	block
-	// The relay checks once a day, for the first time ten minutes after its start, and each hour while a check
-	// fails. A failure raises the alarm `dns_checks`, and [metrics](accounting.md#metrics) have each finding. A
-	// failed look-up never begins or ends the alarm.
+	// The relay checks once a day, first ten minutes after its start, and each hour while a check fails. A failure
+	// raises the alarm `dns_checks`, and [metrics](accounting.md#metrics) have each finding.
 	Daily bool `conf:"daily"`
 	// Domains in From to check, in addition to those of `dkim` and `tenant` blocks.
 	Domains []string `conf:"domains" check:"hostname"`
 	// The domain in MAIL FROM, if all mail has the same, such as `"bounce.example.com"`. Default: that in From.
 	MailFrom string `conf:"mail_from" check:"hostname"`
 	// DNS block lists of addresses, such as `["zen.spamhaus.org"]`. Read the terms of a list first: many refuse to
-	// answer the resolvers of large networks, which is reported as such and not as a listing.
+	// answer the resolvers of large networks.
 	DNSLists []string `conf:"dns_lists" check:"hostname"`
 }
 

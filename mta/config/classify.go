@@ -14,10 +14,10 @@ import (
 
 // Classify gives a class to replies.
 //
-// A [class](bounces.md#classes) for replies that the built-in rules do not know, or know otherwise. The first
-// matching block applies: those of the file in their order, then the built-in rules. All conditions of a block must
-// hold; of `words` and `pattern`, one must be in the reply. `mta bounce unknown` shows the replies that no rule
-// knows, and `mta bounce classify --reply` tries a block before it is needed.
+// A [class](bounces.md#classes) for replies that the built-in rules do not know, or know otherwise. The first matching
+// block applies, then the built-in rules. All conditions of a block must hold; of `words` and `pattern`, one must be in
+// the reply. `mta bounce unknown` shows the replies that no rule knows, and `mta bounce classify --reply` tries a
+// block.
 //
 //	classify "example-full" {
 //	  class    = "QuotaIssues"
@@ -137,18 +137,17 @@ func (k checker) classifies() {
 
 // Backoff says what a refusal leads to besides its own recipient's fate.
 //
-// The effect of a refusal on other mail, beyond its own recipient. The first matching rule applies: those of the
-// file in their order, then the built-in ones. A rule with the name of a built-in one replaces it; a rule without
-// `fewer` and `suspend` has no effect and stops the search. Further refusals never extend an action in force, so its
-// end is certain; it is logged, and `mta sites` shows it.
+// The effect of a refusal on other mail, beyond its own recipient. The first matching rule applies: those of the file
+// in their order, then the built-in ones. A rule with the name of a built-in one replaces it; a rule without `fewer`
+// and `suspend` has no effect and stops the search. Further refusals never extend an action in force; `mta sites` shows
+// it.
 //
 // The built-in rules: `google-rate`, `google-recipient-rate`, `microsoft-throttle`, `microsoft-block`,
 // `yahoo-deferred`, `orange-rate`, `apple-rate`, `comcast-rate`, `gmx-rate`, `mail.ru-rate`, `mimecast-rate`,
 // `proofpoint-rate`, `blocked`, `too-many-connections`, `rate`, `busy`, `greeting-timeout`.
 //
-// They depend on the [class](bounces.md#classes) of a reply, which the relay derives from enhanced codes and from
-// the wording of the large providers and block lists: a block of the source (`blocked`, 15 minutes, at any site),
-// too much mail, too many connections. A block counts as one whatever its code: `554 IP address is blacklisted`
+// They depend on the [class](bounces.md#classes) of a reply: a block of the source (`blocked`, 15 minutes, at any
+// site), too much mail, too many connections. A block counts as one whatever its code: `554 IP address is blacklisted`
 // bounces no further mail.
 //
 //	backoff "example-too-fast" {
@@ -178,9 +177,8 @@ type Backoff struct {
 	Fewer time.Duration `conf:"fewer" min:"0" max:"1d"`
 	// Suspend the site for this time; `"0"`: no. At most 1d, like `fewer`.
 	Suspend time.Duration `conf:"suspend" min:"0" max:"1d"`
-	// Suspend the site only for the refused source. Its mail waits, and uses no other source of the pool: a provider
-	// that blocks one address soon blocks the next with the same mail. To move the mail anyway, remove the source
-	// from its pool and reload.
+	// Suspend the site only for the refused source. Its mail waits, and uses no other source of the pool, which the
+	// provider would soon block, too. To move the mail anyway, remove the source from its pool and reload.
 	BySource bool `conf:"by_source"`
 }
 

@@ -29,9 +29,8 @@ const (
 type Config struct {
 	block
 
-	// The relay's name: in Received and Message-ID, in greetings, and to other hosts unless a source has its own
-	// name. The name must resolve to this machine in the DNS, or remote hosts will distrust its mail. Default: the
-	// machine's name.
+	// The relay's name: in Received and Message-ID, in greetings, and to other hosts unless a source has its own name.
+	// It must resolve to this machine in the DNS, or remote hosts will distrust its mail. Default: the machine's name.
 	Hostname string `conf:"hostname" reload:"restart"`
 	// The directory of the queue. Only one relay at a time can use it.
 	DataDir string `conf:"data_dir" default:"./mta-data" reload:"restart"`
@@ -40,13 +39,12 @@ type Config struct {
 	Postmaster string `conf:"postmaster"`
 	// Identifies this relay's accounting records. Default: `hostname`.
 	NodeID string `conf:"nodeid" reload:"restart"`
-	// The user that the relay runs as when root starts it: it drops all privileges except binding to ports below
-	// 1024, before it opens any file. Its files (`data_dir`, keys, users file, this file) must belong to this user
-	// or be readable by it. Without this setting a relay started by root stays root, and logs it. Default: the
-	// starting user.
+	// The user that the relay runs as when root starts it: it drops all privileges except binding to ports below 1024,
+	// before it opens any file. Its files (`data_dir`, keys, users file, this file) must belong to this user or be
+	// readable by it. Without this setting a relay started by root stays root, and logs it. Default: the starting user.
 	User string `conf:"user" reload:"restart"`
-	// Who finishes an [upgrade](upgrade.md). Until then the version before can be put back. `manual`: an operator,
-	// with `mta upgrade finish`; `auto`: the relay, after running for a day.
+	// Who finishes an [upgrade](upgrade.md): `manual`: an operator, with `mta upgrade finish`; `auto`: the relay, after
+	// running for a day.
 	Upgrade string `conf:"upgrade" default:"manual" oneof:"manual auto"`
 	// The settings for [large providers](#presets) apply where the file has no other ones.
 	Presets bool `conf:"presets" default:"true"`
@@ -150,8 +148,8 @@ type Listener struct {
 	// The tenant of mail that arrives here, unless [something else decides](submission.md#whose-mail-it-is); the
 	// name of a `tenant` block.
 	Tenant string `conf:"tenant"`
-	// The networks whose clients name the tenant of each message in a field `X-MTA-Tenant`: for applications that
-	// send for many tenants. To relay, they still need `relay_from` or a login.
+	// The networks whose clients name the tenant of each message in a field `X-MTA-Tenant`. To relay, they still need
+	// `relay_from` or a login.
 	TenantHeaderFrom []netip.Prefix `conf:"tenant_header_from"`
 	// A header field in which clients name the pool of a message, such as `"X-Virtual-MTA"`: see [fields of another
 	// mail server](submission.md#fields-of-another-mail-server). It must begin with `X-`, like the two below.
@@ -180,8 +178,8 @@ type Listener struct {
 	// The handling of content with a lone CR or LF, which allows message smuggling: `"refuse"` with 550 5.6.11, or
 	// `"normalise"` to CRLF.
 	BareNewline string `conf:"bare_newline" default:"refuse" oneof:"refuse normalise"`
-	// Networks whose bare CR and LF become CRLF, regardless of `bare_newline`: programs on this machine, and `mta
-	// sendmail`. Add the hosts of applications that end lines in LF, which Postfix accepts
+	// Networks whose bare CR and LF become CRLF, regardless of `bare_newline`, such as programs on this machine. Add
+	// the hosts of applications that end lines in LF, which Postfix accepts
 	// ([submission.md](submission.md#line-ends-and-latin-1)).
 	NormaliseFrom []netip.Prefix `conf:"normalise_from" default:"127.0.0.0/8 ::1/128"`
 	// The handling of a header section with octets that are not UTF-8, such as Latin-1: `"encode"` by RFC 2047, or
@@ -198,8 +196,8 @@ type Bounds struct {
 	MaxMessageSize Size `conf:"max_message_size" default:"50MiB" min:"1KiB" max:"1GiB"`
 	// For each message, at least 100 (RFC 5321, 4.5.3.1.8). Further ones get a 452 and go into another transaction.
 	MaxRecipients int `conf:"max_recipients" default:"1000" min:"100" max:"1000000"`
-	// At a time, in [shares](submission.md#shares): one tenant or client has three quarters at most. When three
-	// quarters are in use, clients that have sent no mail have less time ([submission.md](submission.md#strangers)).
+	// At a time, in [shares](submission.md#shares): one tenant or client has three quarters at most;
+	// [strangers](submission.md#strangers) have less.
 	MaxConnections int `conf:"max_connections" default:"10000" min:"1"`
 	// At a time, from one IPv4 address or one IPv6 /64.
 	MaxConnectionsPerClient int `conf:"max_connections_per_client" default:"1000" min:"1"`
@@ -229,8 +227,8 @@ type TLS struct {
 
 	// TLS from the first octet, as clients expect it on port 465 (RFC 8314, 3.3), in place of STARTTLS.
 	Implicit bool `conf:"implicit"`
-	// Request a certificate from clients. A certificate of a user in the [users file](submission.md#logins) logs the
-	// client in; any other certificate, or none, has no effect.
+	// Request a certificate from clients. That of a user in the [users file](submission.md#logins) logs the client in;
+	// any other has no effect.
 	ClientCertificates bool `conf:"client_certificates"`
 	// File in PEM form with the CAs whose client certificates count by name. Without it only fingerprints count.
 	ClientCA string `conf:"client_ca"`
@@ -239,9 +237,9 @@ type TLS struct {
 // Certificates names those of a server, in files or from ACME, and what its TLS has. Without any: no TLS.
 type Certificates struct {
 	// Files in PEM form, each with the chain of its certificate: `"cert.pem"`, or a list for several names or
-	// algorithms. A client gets the first that matches its requested name (SNI) and its algorithms, otherwise the
-	// first of all. The relay rereads the files when they change; until certificate and key match, it keeps the
-	// previous pair, and logs it.
+	// algorithms. A client gets the first that matches its requested name (SNI) and algorithms, otherwise the first of
+	// all. The relay rereads the files when they change; until certificate and key match, it keeps the previous pair,
+	// and logs it.
 	Certificate []string `conf:"certificate"`
 	// Files in PEM form, in the order of `certificate`.
 	Key []string `conf:"key"`
@@ -272,7 +270,7 @@ type HTTP struct {
 	// The address of [`/metrics`](accounting.md#metrics) and of [`/livez`, `/readyz` and
 	// `/healthz`](monitoring.md#health); `""` disables them.
 	Address string `conf:"address" default:"127.0.0.1:8025" check:"listen or off" reload:"restart"`
-	// The token that requests for `/metrics` must have (`Authorization: Bearer`); without it they need none.
+	// The token that requests for `/metrics` must have (`Authorization: Bearer`).
 	MetricsToken Secret `conf:"metrics_token"`
 	// How many sites have [metrics](accounting.md#metrics) of their own, at most 200: those with the fullest queues.
 	TopSites int `conf:"top_sites" default:"20" min:"0" max:"200"`
@@ -292,15 +290,14 @@ type Control struct {
 // Resolver asks the DNS.
 //
 // All names are looked up here. Names of web hooks, of brokers and of the server of `acme` that it doesn't find are
-// looked up by the system as well, which knows `/etc/hosts` and search domains.
+// looked up by the system as well.
 type Resolver struct {
 	block
 	// `"ip"` or `"ip:port"` of recursive name servers, queried in this order. A server on the same machine is best:
 	// mail makes many look-ups, and DANE needs a trusted one. Default: the system's.
 	Servers []string `conf:"servers" check:"server"`
-	// Networks, besides loopback, of servers that validate DNSSEC and are reached over a tamper-proof path: the
-	// relay accepts their statement that an answer is authentic (the AD bit). All `servers` must be trusted, or none
-	// is.
+	// Networks, besides loopback, of servers that validate DNSSEC and are reached over a tamper-proof path: the relay
+	// trusts their AD bit. All `servers` must be trusted, or none is.
 	Trusted []netip.Prefix `conf:"trusted"`
 	// For a whole look-up, including retries and aliases.
 	Timeout time.Duration `conf:"timeout" default:"20s" min:"100ms"`
@@ -325,27 +322,24 @@ type Queue struct {
 	LargeBody Size `conf:"large_body" default:"256KiB" min:"4KiB" max:"64MiB"`
 	// Memory for envelopes and content; the rest is read from disk.
 	Cache Size `conf:"cache" default:"64MiB" min:"1MiB"`
-	// Memory for all incoming messages together: each has 64 KiB, its header section until that is complete, and its
-	// content up to `large_body`. When it is used up, clients get a 452 and try again.
+	// Memory for all incoming messages together: each has 64 KiB, its incomplete header section, and its content up to
+	// `large_body`. When it is used up, clients get a 452.
 	IncomingMemory Size `conf:"incoming_memory" default:"256MiB" min:"1MiB"`
-	// Free disk space below which the relay accepts no mail: clients get a 452 and try again. `"0"` means twice
-	// `segment_size`. A message above `large_body` is refused, at MAIL if it declares its SIZE, unless its whole
-	// size leaves one and a half times that free; space reserved for incoming messages counts as used.
+	// Free disk space below which the relay accepts no mail: clients get a 452. `"0"` means twice `segment_size`. A
+	// message above `large_body` is refused, at MAIL if it declares its SIZE, unless its whole size leaves one and a
+	// half times that free.
 	MinFree Size `conf:"min_free" default:"256MiB" min:"0"`
-	// Idempotency keys that are remembered, 1,000 to 16,000,000; each takes 40 octets of memory and about 200 on
-	// disk (more for a request of many messages or recipients). They are kept for a day, for scheduled mail until a
-	// day after its release, for [imported mail](backup.md#moving-queued-mail) (counted separately, up to as many)
-	// for 30 days. When there are more, the oldest of the tenant with the most is forgotten and counted
-	// (`mta_queue_idempotency_keys_evicted_total`): a tenant with no more than an equal share loses none by the
-	// others.
+	// Idempotency keys that are remembered, 1,000 to 16,000,000; each takes 40 octets of memory and about 200 on disk
+	// (more for a request of many messages). They are kept for a day, for scheduled mail until a day after its release,
+	// for [imported mail](backup.md#moving-queued-mail) (counted separately, up to as many) for 30 days. When there are
+	// more, the tenant with the most loses its oldest (`mta_queue_idempotency_keys_evicted_total`).
 	IdempotencyKeys int `conf:"idempotency_keys" default:"1000000" min:"1000" max:"16000000"`
 }
 
 // Admission refuses mail while more is offered than can be kept.
 //
-// Overload protection: when more mail is submitted than the relay can store, it refuses the least important mail
-// first, with 4xx, and stores the rest at the full rate. The defaults need no tuning. [admission.md](admission.md)
-// describes what is refused, and in which order.
+// Overload protection: when more mail is submitted than the relay can store, it refuses the least important mail first,
+// with 4xx ([admission.md](admission.md)). The defaults need no tuning.
 type Admission struct {
 	block
 	// The controller that computes the share to refuse; or `"pid"`, for comparison; or `"off"`: nothing is refused
@@ -379,14 +373,13 @@ type Router struct {
 	IPv4 bool `conf:"ipv4" default:"true"`
 	// Deliver to IPv6 addresses. Disable it on a machine without IPv6.
 	IPv6 bool `conf:"ipv6" default:"true"`
-	// Accept mail exchangers at 127.0.0.0/8 and ::1. For tests only: otherwise anyone's DNS could direct mail back
-	// to this machine.
+	// Accept mail exchangers at 127.0.0.0/8 and ::1. For tests only: anyone's DNS could direct mail back to this
+	// machine.
 	AllowLoopback bool `conf:"allow_loopback"`
-	// Reject mail exchangers at [private addresses](routing.md) (RFC 1918, RFC 4193, and others that no Internet
-	// host has). For a relay that can reach machines to which no foreign DNS should direct it; `route` in `domain`
-	// blocks is not affected.
+	// Reject mail exchangers at [private addresses](routing.md) (RFC 1918, RFC 4193 and others), for a relay that can
+	// reach machines to which no foreign DNS should direct it; `route` in `domain` blocks is not affected.
 	RefusePrivate bool `conf:"refuse_private"`
-	// For routing one domain, including all its look-ups; after that, it is tried again later.
+	// For routing one domain, including all its look-ups.
 	Timeout time.Duration `conf:"timeout" default:"45s" min:"1s"`
 	// A route is cached as long as the TTL of its DNS records, and no longer than this.
 	MaxRouteAge time.Duration `conf:"max_route_age" default:"5m" min:"1s"`
@@ -397,18 +390,16 @@ type Router struct {
 // Limits for the relay as a whole. Those for each destination are under `defaults`.
 type Delivery struct {
 	block
-	// Outgoing, at a time. At most half of them may be opening to unproven hosts, a quarter to hosts whose last
-	// connection failed or that take long to answer, three quarters to any ([delivery.md](delivery.md#places)). If
-	// the process limit on open files is too low for this and the `max_connections` of listeners and APIs, the
-	// highest of them are lowered to the same number; the log has a warning with the limits in force and the remedy,
-	// and `mta status` shows them.
+	// Outgoing, at a time; a part is reserved for proven hosts ([delivery.md](delivery.md#places)). If the process
+	// limit on open files is too low for this and the `max_connections` of listeners and APIs, the highest of them are
+	// lowered to the same number; the log has a warning with the remedy, and `mta status` shows the limits in force.
 	MaxConnections int `conf:"max_connections" default:"1000" min:"1" reload:"restart"`
 	// Connections that each message may always have.
 	MaxMessageConcurrency int `conf:"max_message_concurrency" default:"2" min:"1" reload:"restart"`
 	// Or this many for each free one.
 	ScaleMaxConcurrency int `conf:"scale_max_concurrency" default:"10" min:"1" reload:"restart"`
 
-	// Messages from all sources to all sites together, evenly paced: the limit of the line or of a contract.
+	// Messages from all sources to all sites together, evenly paced.
 	MaxMessageRate Rate `conf:"max_message_rate"`
 	// Connections likewise.
 	MaxConnectionRate Rate `conf:"max_connection_rate"`
@@ -416,9 +407,8 @@ type Delivery struct {
 
 // Log is the relay's own log, for people.
 //
-// The log for people, by default on standard error, where systemd or a container runtime collects it. For systemd's
-// journal (`JOURNAL_STREAM`), lines have their level as priority, for `journalctl -p warning`, and no time: the
-// journal has it. SIGHUP reopens the file, for logrotate.
+// The log for people, by default on standard error. For systemd's journal (`JOURNAL_STREAM`), lines have their level as
+// priority, and no time. SIGHUP reopens the file, for logrotate.
 type Log struct {
 	block
 	// `"debug"`, `"info"`, `"warn"` or `"error"`.
@@ -444,14 +434,14 @@ type Accounting struct {
 	RotateEvery time.Duration `conf:"rotate_every" default:"1d" min:"1m"`
 	// Files with only older records are deleted; `"0"` means never.
 	Keep time.Duration `conf:"keep" default:"14d" min:"0"`
-	// The oldest files are deleted while all together exceed this size; `"0"` means no limit. What a
-	// [stream](#stream-name) has yet to read stays, up to its `hold` and as long as the queue's `min_free` is free.
+	// The oldest files are deleted while all together exceed this size; `"0"` means no limit. Files that a
+	// [stream](#stream-name) has yet to read stay, up to its `hold` and as long as the queue's `min_free` is free.
 	KeepSize Size `conf:"keep_size" default:"10GiB" min:"0"`
 	// `"zstd"`: finished files are compressed, to a seventh or so.
 	Compress string `conf:"compress" default:"off" oneof:"off zstd"`
 	// Up to 16 names of header fields, such as `["Subject", "X-Order"]`: all records of a message repeat them in
-	// `headers`, decoded, the first of each name, up to 1 KiB each and 4 KiB together. They are kept with the
-	// message when it is accepted, so a change applies to later messages.
+	// `headers`, decoded, the first of each name, up to 1 KiB each and 4 KiB together. A change applies to later
+	// messages.
 	Headers []string `conf:"headers"`
 }
 
@@ -470,16 +460,15 @@ type DSN struct {
 // Shutdown is how the relay stops.
 type Shutdown struct {
 	block
-	// The time for open sessions and transactions to finish when the relay stops. Interrupted mail is tried again
-	// after the start; nothing is lost.
+	// The time for open sessions and transactions to finish when the relay stops. Interrupted mail is tried again after
+	// the start.
 	Drain time.Duration `conf:"drain" default:"30s" min:"0"`
 }
 
 // Source is an IP address from which connections are made: this machine's or a proxy's.
 //
-// A local IP address for outgoing connections, of this machine or of a proxy. Without any there is one named
-// `default`, for which the system chooses the address. [delivery.md](delivery.md#sources) describes how mail is
-// spread over sources, and what happens when an address is missing.
+// A local IP address for outgoing connections, of this machine or of a proxy ([delivery.md](delivery.md#sources)).
+// Without any there is one named `default`, for which the system chooses the address.
 type Source struct {
 	block
 	Name string `conf:",label"`
@@ -493,9 +482,9 @@ type Source struct {
 	// --dns`); connections are made from `address`. Default: `address`.
 	PublicAddress netip.Addr `conf:"public_address"`
 
-	// Connections are made through a proxy: `"socks5://host:port"` (RFC 1928), or `"haproxy://host:port"` for one
-	// that accepts a PROXY protocol header of version 2 and connects from `address` to the destination in it. A
-	// SOCKS5 proxy chooses the address itself; `address` then only sets the address family.
+	// Connections are made through a [proxy](delivery.md#sources): `"socks5://host:port"` (RFC 1928), or
+	// `"haproxy://host:port"` for one that accepts a PROXY protocol header of version 2. A SOCKS5 proxy chooses the
+	// address itself; `address` then only sets the address family.
 	Proxy Proxy `conf:"proxy"`
 	// For a SOCKS5 proxy (RFC 1929). It goes to the proxy in clear text.
 	ProxyUsername string `conf:"proxy_username"`
@@ -512,14 +501,14 @@ type Source struct {
 
 // Pool is the sources that a tenant's mail may use.
 //
-// The sources that a tenant's mail may use. A pool named `default`, for mail without a tenant and for tenants that
-// name none, has all sources that no pool dedicates, unless the file has a block for it. A message that is submitted
-// by HTTP can name a pool (`pool`): its tenant's, `default`, or one that no `tenant` block names. If a reload takes
-// that away, the message leaves from its tenant's pool.
+// The sources that a tenant's mail may use. A pool named `default`, for mail without a tenant and for tenants that name
+// none, has all sources that no pool dedicates, unless the file has a block for it. A message by HTTP can name a pool
+// (`pool`): its tenant's, `default`, or one that no `tenant` block names; if a reload removes it, the message leaves
+// from its tenant's pool.
 //
-// All mail from an address must count toward its plan, or the plan would be meaningless. So a source under a plan
-// can't be shared, nor dedicated elsewhere without that plan; nor can another source with its address, with its
-// SOCKS5 proxy, or without an address. All of these are errors.
+// All mail from an address must count toward its plan. So a source under a plan can't be shared, nor dedicated
+// elsewhere without that plan; nor can another source with its address, with its SOCKS5 proxy, or without an address.
+// All of these are errors.
 type Pool struct {
 	block
 	Name string `conf:",label"`
@@ -528,9 +517,8 @@ type Pool struct {
 	// The handling of mail that exceeds the plans of the dedicated sources: `"shared"`: it uses a shared source
 	// immediately; `"hold"`: it waits. A pool without shared sources has `"hold"`.
 	Overflow string `conf:"overflow" default:"shared" oneof:"shared hold"`
-	// With `overflow = "shared"`: how long mail waits for a dedicated source before it uses a shared one. Only as
-	// much mail waits as the plans can still take in that time and on that day; the rest uses a shared source
-	// immediately. Not longer than `max_age`.
+	// With `overflow = "shared"`: how long mail waits for a dedicated source before it uses a shared one. Only as much
+	// mail waits as the plans can still take in that time and on that day. Not longer than `max_age`.
 	Patience time.Duration `conf:"patience" min:"0s"`
 	// The first tier whose mail waits so long; mail of more important tiers waits half a minute at most, for what
 	// the plan can send within it.
@@ -559,9 +547,9 @@ type Dedicated struct {
 	// The plan that the source warms up by. Without one the source is warm.
 	Plan string `conf:"plan"`
 	// Within `dedicated`, any number: mail with priority. A block matches mail that has one of the values of each of
-	// its settings; with several blocks, one match is enough. Preferred mail leaves first among the mail that waits
-	// for tokens, and other mail leaves enough tokens for a minute of it; the part of the hour that preferred mail
-	// doesn't use is for the rest. A pool without shared sources needs a dedicated one without `except`.
+	// its settings; with several blocks, one match is enough. Preferred mail leaves first, and other mail leaves enough
+	// tokens for a minute of it; the part of the hour that it doesn't use is for the rest. A pool without shared
+	// sources needs a dedicated one without `except`.
 	Prefer []*Selector `conf:"prefer,block"`
 	// Within `dedicated`, any number: mail that doesn't use the source, but another one of the pool.
 	Except []*Selector `conf:"except,block"`
@@ -579,8 +567,8 @@ type Selector struct {
 	// The domain of MAIL FROM. Default: any.
 	SenderDomains []string `conf:"sender_domain"`
 	// Header fields: `"X-MTA-Engaged: yes"` with that value, `"List-Id"` with any. Case doesn't matter, and only the
-	// first line of a folded field counts. The relay records them when a message arrives, so mail from before a
-	// reload keeps those of that time. A file has 32 at most. Default: any.
+	// first line of a folded field counts. Recorded when a message arrives, so mail from before a reload keeps those of
+	// that time. A file has 32 at most. Default: any.
 	Headers []string `conf:"header"`
 }
 
@@ -600,7 +588,7 @@ type Tenant struct {
 	// tier gets one turn in twenty. `MT-Priority` changes it for a message.
 	Tier int `conf:"tier" min:"0" max:"5"`
 	// The number of turns of the tenant's mail for each turn of a tenant of weight 1, where mail of several tenants
-	// waits: for a look-up, for space in delivery, for a connection. 1 to 1000.
+	// waits. 1 to 1000.
 	Weight int `conf:"weight" default:"1" min:"1" max:"1000"`
 
 	// How long the tenant's mail waits for a dedicated source of its pool, whatever its tier. By default the pool
@@ -617,15 +605,14 @@ type Tenant struct {
 	// `check_from` of a listener they also apply to From. Default: any.
 	Senders []auth.Sender `conf:"senders"`
 	// `"https://mail.acme.example/unsubscribe"`: the URL, as recipients reach it, of `/unsubscribe` of an
-	// [`api`](#api-name) block. Messages to one recipient get `List-Unsubscribe` and `List-Unsubscribe-Post` with a
-	// link below it, unless they have the former; see [one-click unsubscribe](submission.md#one-click-unsubscribe).
+	// [`api`](#api-name) block, for [one-click unsubscribe](submission.md#one-click-unsubscribe).
 	Unsubscribe string `conf:"unsubscribe"`
 	// Add `List-Unsubscribe` with a mail address, `u-TOKEN@` the domain of the return path, to messages to one
-	// recipient that have no such field; see [bounces.md](bounces.md#header-fields).
+	// recipient that have no such field.
 	UnsubscribeMail bool       `conf:"unsubscribe_mail"`
 	ReturnPath      ReturnPath `conf:",inline"`
 	// The networks whose clients' mail belongs to the tenant, unless a user or field decides; the smallest matching
-	// network wins. This does not permit relaying: that is `relay_from`.
+	// network wins. They can't relay without `relay_from`.
 	Networks []netip.Prefix `conf:"networks"`
 
 	// The messages accepted from the tenant, such as `"10/s"`; see [limits of

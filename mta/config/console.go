@@ -9,8 +9,8 @@ import (
 
 // Console serves the pages of package web from within the relay.
 //
-// The [console](console.md) in the relay: pages for browsers, for users with names and roles. Without `address`
-// there is none; `mta console` needs no block.
+// The [console](console.md) in the relay: pages for browsers, for users with names and roles. `mta console` needs no
+// block.
 //
 // While a setting that takes a restart waits for it, so do the others of the block. A session ends when `users`
 // changes.
@@ -24,11 +24,11 @@ type Console struct {
 	// with TLS in `trusted_proxies`.
 	Address string       `conf:"address" check:"listen or off" reload:"restart"`
 	TLS     Certificates `conf:"tls,block" reload:"restart"`
-	// The users file, which [`mta console user`](cli.md#mta-console) creates and changes. Required. Changes take
-	// effect immediately. It can be the file of [`users`](#users): users without a role can't log in here.
+	// The users file, which [`mta console user`](cli.md#mta-console) changes, with immediate effect. Required. It can
+	// be the file of [`users`](#users): users without a role can't log in here.
 	Users string `conf:"users"`
-	// The names by which browsers call the console, without ports; on loopback also `localhost`, `127.0.0.1` and
-	// `::1`. Requests for other names are refused with 421. Default: `hostname`.
+	// The names by which browsers call the console, without ports; on loopback also `localhost`, `127.0.0.1` and `::1`.
+	// Others are refused with 421. Default: `hostname`.
 	Hosts []string `conf:"hosts"`
 	// The networks of proxies whose `X-Forwarded-For`, `X-Forwarded-Proto` and `user_header` count.
 	TrustedProxies []netip.Prefix `conf:"trusted_proxies"`
@@ -81,17 +81,17 @@ func (k checker) console(taken *claims) {
 	}
 	if c.UserHeader != "" && !headerName.MatchString(c.UserHeader) {
 		k.problem(&c.block, "user_header", `write the name of a header field, such as "X-Remote-User"`,
-			"user_header: %q is no name of a header field", c.UserHeader)
+			"user_header: %q is not a valid name of a header field", c.UserHeader)
 	}
 	if c.BasePath != "" && (!pathPrefix.MatchString(c.BasePath) || strings.Contains(c.BasePath+"/", "/../") ||
 		strings.Contains(c.BasePath+"/", "/./")) {
 		k.problem(&c.block, "base_path", `write it as "/mta": a slash at the beginning, none at the end`,
-			"base_path: %q is no path", c.BasePath)
+			"base_path: %q is not a valid path", c.BasePath)
 	}
 	for _, h := range c.Hosts {
 		if _, err := netip.ParseAddr(strings.Trim(h, "[]")); err != nil && checkHostname(h) != nil && h != "localhost" {
 			k.problem(&c.block, "hosts", `write names without ports, such as "mta1.example.com"`,
-				"hosts: %q is no host's name", h)
+				"hosts: %q is not a valid host name", h)
 		}
 	}
 }

@@ -21,12 +21,12 @@ func TestConsolesThatCannotBeRight(t *testing.T) {
 		`address = ":8026"` + "\n" + users + "tls {\n certificate = \"a.pem\"\n}":                                    "numbers of certificates (1) and keys (0) differ",
 		`address = "127.0.0.1:8026"` + "\n" + users + `user_header = "X-Remote-User"`:                                "counts from trusted proxies only",
 		`address = "127.0.0.1:8026"` + "\n" + users + "trusted_proxies = [\"::1\"]\nuser_header = \"X-Remote-User\"": "",
-		`address = "127.0.0.1:8026"` + "\n" + users + "trusted_proxies = [\"::1\"]\nuser_header = \"a b\"":           "no name of a header field",
+		`address = "127.0.0.1:8026"` + "\n" + users + "trusted_proxies = [\"::1\"]\nuser_header = \"a b\"":           "not a valid name of a header field",
 		`address = "127.0.0.1:8026"` + "\n" + users + `base_path = "/mta"`:                                           "",
-		`address = "127.0.0.1:8026"` + "\n" + users + `base_path = "/mta/"`:                                          "is no path",
-		`address = "127.0.0.1:8026"` + "\n" + users + `base_path = "/../mta"`:                                        "is no path",
+		`address = "127.0.0.1:8026"` + "\n" + users + `base_path = "/mta/"`:                                          "is not a valid path",
+		`address = "127.0.0.1:8026"` + "\n" + users + `base_path = "/../mta"`:                                        "is not a valid path",
 		`address = "127.0.0.1:8026"` + "\n" + users + `hosts = ["a.example", "192.0.2.1", "::1", "localhost"]`:       "",
-		`address = "127.0.0.1:8026"` + "\n" + users + `hosts = ["a.example:8026"]`:                                   "is no host's name",
+		`address = "127.0.0.1:8026"` + "\n" + users + `hosts = ["a.example:8026"]`:                                   "is not a valid host name",
 		`address = "127.0.0.1:2525"` + "\n" + users:                                                                  "already listens at 127.0.0.1:2525",
 	} {
 		_, err := Parse([]byte("console {\n"+text+"\n}"), "test.conf", noEnv)

@@ -98,7 +98,7 @@ func (c *Config) derive(hostname string) {
 	}
 }
 
-// fill gives a setting that has no value of its own one that follows from others.
+// fill gives a setting without a value one that follows from others.
 func (c *Config) fill(to *string, value string) {
 	if *to == "" || c.derived[to] {
 		*to = value
@@ -106,7 +106,7 @@ func (c *Config) fill(to *string, value string) {
 	}
 }
 
-// systemHostname is the machine's name, or "localhost" when that is none that mail can have.
+// systemHostname is the machine's name, or "localhost" when mail can't have that.
 func systemHostname() string {
 	name, err := os.Hostname()
 	if err != nil {

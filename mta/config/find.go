@@ -41,7 +41,7 @@ const Maildrop = "maildrop"
 // AuditLog is the directory in data_dir with what operators did, see package audit.
 const AuditLog = "audit"
 
-// Reachable is where a listener's address is reached from the machine itself: "" when it is none.
+// Reachable is where a listener's address is reached from the machine itself: "" when it can't be.
 func Reachable(listener string) string {
 	host, port, err := net.SplitHostPort(listener)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 
 // Inbound is what a listener takes from anybody: reports about mail that the relay has sent.
 //
-// Within a listener: takes reports about the relay's own mail (bounces, complaints, requests to unsubscribe) from
-// anybody, relays none of them, and records what they report. [bounces.md](bounces.md#reports-in) has a set-up to
-// copy; [submission.md](submission.md#mail-for-the-relay-itself) has the replies that clients get. The listener must
-// be reachable by strangers, on port 25.
+// Within a listener: accepts reports about the relay's own mail (bounces, complaints, requests to unsubscribe) from
+// anybody, and relays none of them. [bounces.md](bounces.md#reports-in) has a set-up to copy,
+// [submission.md](submission.md#mail-for-the-relay-itself) the replies. The listener must be reachable by strangers, on
+// port 25.
 type Inbound struct {
 	// The domains whose mail exchanger this listener is, such as `"b.example.com"`: the `return_path` of tenants.
 	// All mail to them is the relay's own.
@@ -24,8 +24,7 @@ type Inbound struct {
 	// on a [link](submission.md#one-click-unsubscribe) does.
 	Unsubscribe bool `conf:"unsubscribe"`
 	// A mailbox elsewhere that gets what the relay does not understand, and mail to `postmaster@` and `abuse@` the
-	// domains. Without it the relay keeps such mail in `data_dir`, 1000 messages and 64 MiB at most, for [`mta
-	// bounce list`](cli.md#mta-bounce).
+	// domains. Without it the relay keeps such mail for [`mta bounce list`](cli.md#mta-bounce).
 	Forward string `conf:"forward"`
 }
 

@@ -17,10 +17,10 @@ import (
 // The hourly and daily volume of a new address, in recipients, and the conditions for its growth: see
 // [warmup.md](warmup.md). A [pool](#pool-name) puts a source under a plan with a `dedicated` block. The presets
 // `standard`, `sendgrid`, `sparkpost`, `mailtrap`, `ses45` and `linear` need no block; a block with such a name
-// replaces the preset (`presets = false` concerns providers only). `mta warmup plans` shows all of them.
+// replaces the preset.
 //
-// A reload changes plans on a running relay: a source keeps its stage and counters, and new caps apply from its next
-// hour and its next day. The same holds for a source that gets another plan: it keeps its stage number.
+// A source whose plan a reload changes or replaces keeps its stage number and counters; new caps apply from its next
+// hour and its next day.
 //
 //	plan "acme" {
 //	  stage {
@@ -45,22 +45,21 @@ type Plan struct {
 	// The preset to start from: its stages, unless the block has `stage` blocks, with their `min_sample` (0 in
 	// `sendgrid`) and `min_fill` (0.9 in `sparkpost`), and its `finish`.
 	Preset string `conf:"preset" check:"plan preset"`
-	// How an hour's cap is spread over the hour: `"ledger"` divides the remaining volume by the remaining time,
-	// `"pid"` lets through the share of the demand that [a PID
-	// controller](warmup.md#other-pacings-and-why-they-are-not-the-default) computes. The ledger enforces every cap
-	// with both. The former name `law` is still read, with a warning.
+	// How an hour's cap is spread over the hour: `"ledger"` divides the remaining volume by the remaining time, `"pid"`
+	// lets through the share of the demand that [a PID
+	// controller](warmup.md#other-pacings-and-why-they-are-not-the-default) computes. The former name `law` is still
+	// read, with a warning.
 	Pacing string `conf:"pacing" was:"law" oneof:"ledger pid"`
 	// The stage to begin with, counted from 1.
 	StartStage int `conf:"start_stage"`
 	// The earliest start of a warm-up under the plan: `"2026-12-01"`, from that day's start, or
-	// `"2026-12-01T08:00:00Z"`. Before then the source sends nothing: its mail uses the shared sources or waits,
-	// depending on the pool. None: immediately. A past date is no error, since it stays in the file; `mta check`
-	// warns that a source put under the plan now begins immediately.
+	// `"2026-12-01T08:00:00Z"`. Before then the source sends nothing. None: immediately. A past date is allowed, since
+	// it stays in the file; `mta check` warns.
 	Begin Date `conf:"begin"`
 	// The time of day and the time zone (tz database) at which the days of a warm-up start, `"08:00 Europe/Berlin"`;
-	// none: at the time the warm-up began. A warm-up that begins in between gets the rest of that day. The setting
-	// takes effect when a warm-up begins: a day is always 24 hours, so after a daylight saving change days start an
-	// hour earlier or later by the clock.
+	// none: at the time the warm-up began. A warm-up that begins in between gets the rest of that day. A change applies
+	// to later warm-ups: a day is always 24 hours, so after a daylight saving change days start an hour earlier or
+	// later.
 	DayStarts DayStart `conf:"day_starts"`
 	// Shares of [providers](#provider-name) when mail for several competes, such as `{ google = 2, yahoo = 1 }`; 1
 	// for the others. Default: equal.
@@ -69,18 +68,17 @@ type Plan struct {
 	Shrinking bool `conf:"shrinking"`
 	// `"greedy"` fills hours to their caps until the daily cap is used; `"even"` spreads the daily cap over the day.
 	Spread string `conf:"spread" oneof:"greedy even"`
-	// The number of relays that send from each address under the plan, for example through one proxy or one NAT.
-	// They share no ledger: with the same plan in their files, each sends an equal part of every cap and every
-	// provider's share, and advances by its own outcomes. A cap below the number of relays is refused.
+	// The number of relays that send from each address under the plan, for example through one proxy or one NAT. Each
+	// sends an equal part of every cap and every provider's share, and advances by its own outcomes. A cap below the
+	// number of relays is refused.
 	Nodes int `conf:"nodes" min:"1"`
 	// The number of this relay among them, from 1 to `nodes`, different in each file. The first relays then get the
-	// remainder, and the parts add up to the cap: 31 among 3 is 11, 10 and 10. 0: the part is rounded down, 10 for
-	// each.
+	// remainder: 31 among 3 is 11, 10 and 10. 0: the part is rounded down, 10 for each.
 	Node int `conf:"node" min:"0"`
 	// End all caps after the last stage, as presets do. Otherwise its caps stay.
 	Finish bool `conf:"finish"`
-	// Before `finish` ends the last stage's caps, they double each day for this many days, 0 to 14, as long as the
-	// mail is well received, whatever its volume. 0: all caps end immediately.
+	// Before `finish` ends the last stage's caps, they double each day for this many days, 0 to 14, as long as the mail
+	// is well received. 0: all caps end immediately.
 	EaseOut int `conf:"ease_out" min:"0"`
 
 	Providers []*PlanProvider `conf:"provider,block"`
@@ -123,13 +121,11 @@ type PlanProvider struct {
 	Provider string `conf:",label"`
 	// Share of the stage's hourly and daily caps, above 0 and at most 1; by default the whole.
 	Share float64 `conf:"share"`
-	// From 1 to 10: the maximum growth factor of the provider's caps from stage to stage, counted from the start
-	// stage. They stay within its share of the stage, so this slows a preset down and never speeds it up. Without it
-	// they grow with the plan.
+	// From 1 to 10: the maximum growth factor of the provider's caps from stage to stage, counted from the start stage.
+	// They stay within its share of the stage, so this only slows a plan down.
 	Growth float64 `conf:"growth"`
-	// The provider has its own stage: its outcomes move only that stage, never the address. It goes back a stage
-	// after a bad day while the others continue, and is never ahead of them. The caps of the last stage end when it
-	// has caught up.
+	// The provider has its own stage, which only its outcomes move. It goes back after a bad day while the others
+	// continue, and is never ahead of them. The caps of the last stage end when it has caught up.
 	OwnStage bool `conf:"own_stage"`
 }
 
@@ -356,7 +352,7 @@ func (c *Config) WarmupPlan(name string) *warmup.Plan { return c.resolved.plans[
 // WarmupPlans lists the names that WarmupPlan knows, sorted.
 func (c *Config) WarmupPlans() []string { return slices.Sorted(maps.Keys(c.resolved.plans)) }
 
-// OverflowOf gives what becomes of mail that a plan has no room for: it is held when all pools with that plan do so.
+// OverflowOf gives what becomes of mail that a plan has no space for: it is held when all pools with that plan do so.
 func (c *Config) OverflowOf(plan string) warmup.Overflow {
 	pools := c.poolsWith(plan)
 	if len(pools) == 0 || slices.ContainsFunc(pools, func(p *Pool) bool { return p.Overflow != "hold" }) {
@@ -425,7 +421,7 @@ func (k checker) plans() {
 }
 
 // testHours is the variable of the environment that gives all plans short hours, such as "2s", in tests of
-// the whole relay. By a real clock such a plan passes every cap, so it is no setting of the file.
+// the whole relay. By a real clock such a plan passes every cap, so it is not a setting of the file.
 const testHours = "MTA_TEST_HOURS"
 
 func (c *Config) shortenHours(text string) error {

@@ -52,7 +52,7 @@ func (k checker) patience(b *block, setting string, patience time.Duration) {
 // maxTiers is how many tiers there are.
 const maxTiers = 6
 
-// Mark takes a selector's header apart; false when it is none.
+// Mark takes a selector's header apart; false when there is none.
 func Mark(header string) (name, value string, ok bool) {
 	name, value, _ = strings.Cut(header, ":")
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)

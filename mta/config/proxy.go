@@ -18,7 +18,7 @@ const (
 )
 
 // Proxy is where outgoing connections are made through, written as "socks5://host:port" or
-// "haproxy://host:port". The zero Proxy, "", is none.
+// "haproxy://host:port". The zero Proxy, "", means none.
 type Proxy struct {
 	Kind ProxyKind
 	Host string // name in A-label form, or IP address without brackets

@@ -26,7 +26,7 @@ type ReturnPathKeys struct {
 //
 // The return path, the pool and the route of mail from a sender's domain, in MAIL: `"example.com"` is that domain
 // only, `"*.example.com"` all below it, `"*"` all. For each of the three, the most specific block that has it
-// decides, and overrules the tenant; `return_path = ""` is none. A `route` of the recipient's domain overrules one
+// decides, and overrules the tenant; `return_path = ""` turns it off. A `route` of the recipient's domain overrules one
 // here, except that of `domain "*"`. Of the other settings for destinations, those of `defaults` and `domain "*"`
 // apply. Reports (null sender) have no sender's domain.
 //
@@ -47,9 +47,9 @@ type SenderDomain struct {
 // ReturnPath is where reports about mail go that was delivered: to a separate address for each message, which
 // stands in MAIL FROM in place of the sender. Domain "": to the sender.
 type ReturnPath struct {
-	// A domain, such as `"b.acme.example"`: mail of the tenant leaves with `MAIL FROM:<b-TOKEN@b.acme.example>`, so
-	// that bounces and complaints come back to the relay; see [bounces.md](bounces.md#return-path). A
-	// `sender_domain` block of the sender's domain overrules a tenant.
+	// A domain, such as `"b.acme.example"`: mail leaves with `MAIL FROM:<b-TOKEN@b.acme.example>`, so that bounces and
+	// complaints come back to the relay; see [bounces.md](bounces.md#return-path). A `sender_domain` block of the
+	// sender's domain overrules a tenant.
 	Domain string `conf:"return_path" check:"domain or empty"`
 	// With `return_path`: a transaction for each recipient, so that each token names one.
 	PerRecipient bool `conf:"per_recipient"`

@@ -47,7 +47,7 @@ type Stream struct {
 	// Of requests of 16 KiB or more; or `"off"`. Requests in the format `"sendgrid"` are never compressed.
 	Compression string `conf:"compression" default:"gzip" oneof:"gzip off"`
 	// Keys that [sign requests](events.md#signatures), made by `mta streams key`. With several, each request has a
-	// signature by each, so that a key can be replaced without a failure; the format `"sendgrid"` has one.
+	// signature by each; the format `"sendgrid"` has one.
 	Secrets []Secret `conf:"secrets"`
 	// Further fields of requests, as `"Authorization: Bearer ..."`.
 	Headers []Secret `conf:"headers"`
@@ -58,11 +58,11 @@ type Stream struct {
 	Batch int `conf:"batch" default:"1000" min:"1" max:"10000"`
 	// How long the first event of a batch waits for others.
 	Linger time.Duration `conf:"linger" default:"1s" min:"0" max:"1m"`
-	// Requests at a time. All events of a message have the same lane, so they stay in order.
+	// Requests at a time. The events of a message stay in order.
 	Lanes int `conf:"lanes" default:"1" min:"1" max:"64"`
 	// Of a request with its answer.
 	Timeout time.Duration `conf:"timeout" default:"30s" min:"100ms" max:"5m"`
-	// How long events wait for a receiver that takes none; the files are kept that long.
+	// How long events wait for a receiver that takes none, as the log's files do.
 	Hold time.Duration `conf:"hold" default:"3d" min:"1m" max:"365d"`
 	// Where a new stream begins: with the next event, or with the `"oldest"` in the log.
 	From string `conf:"from" default:"now" oneof:"now oldest"`

@@ -11,17 +11,17 @@ import (
 
 // Suppression is what becomes of mail to addresses on the suppression list, and how they get there.
 //
-// The list of addresses that get no mail, in `data_dir`, which [`mta suppress`](cli.md#mta-suppress) shows and
-// changes. [submission.md](submission.md#suppressed-addresses) describes the effect for clients.
+// The [list of addresses that get no mail](submission.md#suppressed-addresses), in `data_dir`; [`mta
+// suppress`](cli.md#mta-suppress) changes it.
 type Suppression struct {
 	block
 	// The handling of mail to such an address: `"refuse"` it at RCPT with 550 5.1.1; `"bounce"`: accept it, send
-	// nothing, and report to the sender; `"off"`: send it. With the first two, mail that was queued before its
-	// address was listed is bounced. Reports (null sender) and mail for a postmaster are always sent.
+	// nothing, and report to the sender; `"off"`: send it. With the first two, queued mail is bounced when its address
+	// is listed. Reports (null sender) and mail for a postmaster are always sent.
 	Mode string `conf:"mode" default:"refuse" oneof:"refuse bounce off"`
-	// Add addresses that remote hosts refuse, by the [class](bounces.md) of the refusal, in reply to RCPT or in a
-	// report that comes later. Off by default, since an application should see each new failure; enable it for
-	// mailing lists. Complaints and unsubscriptions are always added, permanently.
+	// Add addresses that remote hosts refuse, by the [class](bounces.md) of the refusal, in reply to RCPT or in a later
+	// report. An application should see each new failure; enable it for mailing lists. Complaints and unsubscriptions
+	// are always added, permanently.
 	Feed bool `conf:"feed"`
 	// How long such an entry stays, where there is no `class` block. `"0s"` means forever.
 	FeedKeep time.Duration       `conf:"feed_keep" default:"90d" min:"0"`
@@ -32,13 +32,13 @@ type Suppression struct {
 // SuppressionClass says when refusals of a class put an address on the list.
 //
 // When refusals of a class add the address. Without a block: `InvalidRecipient` and `BadDomain` at once,
-// `InactiveMailbox` after 3 days within 30, `QuotaIssues` after 5 days within 60 (and for 30 days only); other
-// classes never do. Only classes that are about the address can be named. Days are counted for each tenant and
-// address, in UTC, several refusals on a day once; a delivery in between begins anew.
+// `InactiveMailbox` after 3 days within 30, `QuotaIssues` after 5 days within 60 (and for 30 days only); other classes
+// never do. Only classes that are about the address can be named. Days are counted for each tenant and address, in UTC;
+// a delivery in between begins anew.
 type SuppressionClass struct {
 	block
 	Class AddressClass `conf:",label"`
-	// On how many days the address must have been refused, no more than `within` has; 1: at once; 0: never.
+	// On how many days the address must have been refused; 1: at once; 0: never.
 	After int `conf:"after" default:"1" min:"0" max:"60"`
 	// The days that count, up to 60.
 	Within time.Duration `conf:"within" default:"60d" min:"1d" max:"60d"`
@@ -87,7 +87,7 @@ func (k checker) suppression() {
 	}
 	if f.Share < 0 || f.Share >= 1 {
 		k.problem(&k.Suppression.block, "flood.share", "write a share from 0 to below 1, such as share = 0.25",
-			"flood.share: %v is no share of recipients", f.Share)
+			"flood.share: %v is not a valid share of recipients", f.Share)
 	}
 	for _, c := range k.Suppression.Classes {
 		if days := int(c.Within / day); c.After > days {

@@ -10,12 +10,12 @@ import (
 
 // TLSReports is the sender of reports to domains on how TLS with their hosts went (RFC 8460).
 //
-// Reports to domains about TLS with their hosts (RFC 8460): see [tls-reports.md](tls-reports.md). Without `from`
-// nothing is counted or sent.
+// [Reports to domains](tls-reports.md) about TLS with their hosts (RFC 8460). Without `from` nothing is counted or
+// sent.
 type TLSReports struct {
 	block
-	// The sender address of reports by mail, such as `"tls-reports@example.com"`, which also gets their bounces. A
-	// `dkim` block must sign mail from its domain, or receivers refuse the reports.
+	// The sender address of reports by mail, such as `"tls-reports@example.com"`. A `dkim` block must sign mail from
+	// its domain, or receivers refuse the reports.
 	From string `conf:"from"`
 	// The organization named in the reports. Default: the domain of `from`.
 	Organization string `conf:"organization"`

@@ -22,7 +22,7 @@ type Traffic struct {
 	// Connections to one host of the site; 0 means the site's limit.
 	ConnectionLimitPerHost int `conf:"connection_limit_per_host" min:"0"`
 	// Connections to the site from one source, because hosts count connections by client address; 0 means the site's
-	// limit, which always applies to all sources together.
+	// limit, which applies to all sources together.
 	ConnectionLimitPerSource int `conf:"connection_limit_per_source" min:"0"`
 	// Messages after which the connection is closed.
 	MaxDeliveriesPerConnection int `conf:"max_deliveries_per_connection" default:"100" min:"1"`
@@ -44,18 +44,16 @@ type Traffic struct {
 	RetryInterval Retry `conf:"retry_interval" default:"10m"`
 	// The maximum of the doubling.
 	MaxRetryInterval time.Duration `conf:"max_retry_interval" default:"4h" min:"1s"`
-	// The age at which a message expires and its sender gets a report (RFC 5321, 4.5.4.1). The age of [scheduled
-	// mail](submission.md#scheduled-mail) counts from its release. It counts in every state: mail that is paused,
-	// waits for a warm-up or has no route expires in time, and nothing is attempted after that. A reload applies to
-	// waiting mail immediately, to deferred mail at its next attempt. While the provider of a domain is not known,
-	// the longest `max_age` that can apply counts. Held mail (`mta queue hold`) expires too, by the longest
-	// `max_age` in the file, whatever its domain. Nothing expires for some hours after the machine's clock [jumped
-	// ahead](queue.md#time).
+	// The age at which a message expires and its sender gets a report (RFC 5321, 4.5.4.1), in every state: also mail
+	// that is paused, waits for a warm-up or has no route. That of [scheduled mail](submission.md#scheduled-mail)
+	// counts from its release. A reload applies to waiting mail immediately, to deferred mail at its next attempt. Held
+	// mail, and mail for a domain whose provider is not known, expires by the longest `max_age` that can apply. Nothing
+	// expires for some hours after the machine's clock [jumped ahead](queue.md#time).
 	MaxAge time.Duration `conf:"max_age" default:"5d" min:"1m"`
 	// The age at which the sender gets a delay report; `"0"` means never; *here only*.
 	DelayWarning time.Duration `conf:"delay_warning" default:"4h" min:"0" only:"defaults" reload:"restart"`
-	// The retry interval for a host that is unreachable or rejects the relay; twice as long each time. Meanwhile
-	// other hosts of the site get the mail.
+	// The retry interval for a host that is unreachable or rejects the relay; twice as long each time. Meanwhile the
+	// other hosts get the mail.
 	HostRetryInterval time.Duration `conf:"host_retry_interval" default:"1m" min:"1s"`
 	// The maximum of the doubling.
 	MaxHostRetryInterval time.Duration `conf:"max_host_retry_interval" default:"1h" min:"1s"`
@@ -78,11 +76,11 @@ type Traffic struct {
 	TLSCertificate string `conf:"tls_certificate"`
 	// PEM file with its key.
 	TLSKey string `conf:"tls_key"`
-	// Honor the MTA-STS policies that recipients' domains publish (RFC 8461). The relay fetches them by HTTPS, from
-	// port 443 of hosts on the internet. See [tls.md](tls.md#mta-sts).
+	// Honor the [MTA-STS policies](tls.md#mta-sts) of recipients' domains (RFC 8461), which the relay fetches by HTTPS,
+	// from port 443.
 	MTASTS bool `conf:"mta_sts" default:"true"`
-	// Hosts that publish TLSA records in signed zones must match them (RFC 7672), see [tls.md](tls.md#dane). No
-	// effect unless the `servers` of [`resolver`](#resolver) are trusted.
+	// Hosts that publish TLSA records in signed zones must match them (RFC 7672), see [tls.md](tls.md#dane). Needs
+	// trusted `servers` of [`resolver`](#resolver).
 	DANE bool `conf:"dane" default:"true"`
 	// How far commands run ahead of replies. `"auto"`: as far as the host offers. `"pipelining"`: without CHUNKING.
 	// `"lockstep"`: each command waits for its reply.
@@ -119,10 +117,9 @@ type Timeouts struct {
 
 // Defaults is the traffic settings of all destinations, and complete.
 //
-// The settings for destinations. They are also allowed in `provider` and `domain` blocks, except those marked *here
-// only*. For each setting the most specific block wins: the recipient's domain itself, then wider patterns
-// (`*.example.net` before `*.net` before `*`), then the provider, then `defaults`. `mta explain` shows the block
-// that each value comes from.
+// The settings for destinations, also allowed in `provider` and `domain` blocks, except those marked *here only*. For
+// each setting the most specific block wins: the recipient's domain itself, then wider patterns (`*.example.net` before
+// `*.net` before `*`), then the provider, then `defaults`. `mta explain` shows the block that each value comes from.
 //
 // A **site** is the set of hosts that serve a domain; domains with the same hosts share one site and its limits.
 type Defaults struct {
@@ -187,7 +184,7 @@ type Smarthosts struct {
 	Password Secret `conf:"password"`
 }
 
-// Budget is what the sites of a provider share. Zero is no limit.
+// Budget is what the sites of a provider share. Zero means no limit.
 type Budget struct {
 	ConnectionLimit   int
 	MaxMessageRate    Rate
@@ -291,7 +288,7 @@ func (c *Config) PoolFor(tenant, named string) *Pool {
 	return c.PoolOf(tenant)
 }
 
-// Budget gives what the sites of a provider share; zero when it has no limits of its own.
+// Budget gives what the sites of a provider share; zero when it has no limits.
 func (c *Config) Budget(provider string) Budget {
 	p := c.resolved.providers[provider]
 	if p == nil {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"example.org/mta/internal/settings"
@@ -44,7 +45,7 @@ func generate(root string) (old, text []byte, err error) {
 	if !found {
 		return nil, nil, fmt.Errorf("%s has no line %q", page, mark)
 	}
-	m := &manual{comments: make(map[string]string), reference: config.Reference()}
+	m := &manual{comments: make(map[string]string), reference: config.Reference(), written: make(map[string]string)}
 	if err := m.read(filepath.Join(root, "mta", "config", "*.go")); err != nil {
 		return nil, nil, err
 	}
@@ -57,6 +58,7 @@ func generate(root string) (old, text []byte, err error) {
 type manual struct {
 	comments  map[string]string // by type, and by type and field as "Listener.Tier"
 	reference map[string]config.BlockReference
+	written   map[string]string // the link to the block that has a table of settings, or the row of one
 	out       bytes.Buffer
 	missing   error // the first setting without a text
 }
@@ -106,12 +108,7 @@ func (m *manual) block(key, heading, comment string, t reflect.Type) {
 	}
 	texts, inner := make(map[string]string), []reflect.StructField{}
 	m.fields(t, texts, &inner)
-	if settings := m.reference[key].Settings; len(settings) > 0 {
-		m.out.WriteString("\n| setting | default | R | |\n| --- | --- | --- | --- |\n")
-		for _, s := range settings {
-			m.setting(key, s, texts[s.Name])
-		}
-	}
+	m.settings(key, heading, texts)
 	delete(m.reference, key)
 	if examples != "" {
 		fmt.Fprintf(&m.out, "\n```hcl\n%s```\n", examples)
@@ -175,8 +172,34 @@ func label(t reflect.Type) string {
 	return ""
 }
 
-// setting writes the row of a setting. A default that is not a value stands in the last sentence of the comment.
-func (m *manual) setting(block string, s config.SettingReference, comment string) {
+// settings writes the table of a block's settings, or which block has the same. A long row of an earlier block is
+// not repeated.
+func (m *manual) settings(key, heading string, texts map[string]string) {
+	title := strings.Trim(heading, "# ")
+	link := fmt.Sprintf("[%s](#%s)", title, strings.ReplaceAll(punctuation.ReplaceAllString(title, ""), " ", "-"))
+	table, shown := "\n", ""
+	for _, s := range m.reference[key].Settings {
+		row := m.setting(key, s, texts[s.Name])
+		table += row
+		if at := m.written[row]; at != "" && len(row) > 160 {
+			row = fmt.Sprintf("| `%s` | | | As in %s |\n", s.Name, at)
+		}
+		m.written[row] = link
+		shown += row
+	}
+	if at := m.written[table]; at != "" {
+		fmt.Fprintf(&m.out, "\nThe settings are those of %s.\n", at)
+	} else if shown != "" {
+		m.written[table] = link
+		fmt.Fprintf(&m.out, "\n| setting | default | R | |\n| --- | --- | --- | --- |\n%s", shown)
+	}
+}
+
+// punctuation is what an anchor of a heading lacks.
+var punctuation = regexp.MustCompile("[`\".]")
+
+// setting is the row of a setting. A default that is not a value stands in the last sentence of the comment.
+func (m *manual) setting(block string, s config.SettingReference, comment string) string {
 	text := strings.Join(strings.Fields(comment), " ")
 	byDefault := "none"
 	if before, after, found := strings.Cut(text, "Default: "); found {
@@ -192,7 +215,7 @@ func (m *manual) setting(block string, s config.SettingReference, comment string
 	if s.Restart {
 		restart = "R "
 	}
-	fmt.Fprintf(&m.out, "| `%s` | %s | %s| %s |\n", s.Name, byDefault, restart,
+	return fmt.Sprintf("| `%s` | %s | %s| %s |\n", s.Name, byDefault, restart,
 		strings.ReplaceAll(strings.TrimSuffix(text, "."), "|", `\|`))
 }
 
