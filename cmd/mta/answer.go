@@ -156,7 +156,7 @@ type pages[F, L, T any] struct {
 	row           api.Op[F, L]
 	before        func(*cli, *L) // prints what stands above the table; nil: nothing does
 	nothing       func(F) string // what is printed where no row is; nil: that none is known or matches
-	unknown, hint string         // the error if nothing has a name that was given; "": that is none
+	unknown, hint string         // the error if nothing has a name that was given; "": that is allowed
 }
 
 func (p pages[F, L, T]) show(ctx context.Context, c *cli, client *api.Client, f F, flags *pageFlags) error {

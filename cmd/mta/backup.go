@@ -25,10 +25,10 @@ func newBackup(c *cli) *cobra.Command {
 	var o api.BackupOptions
 	cmd := &cobra.Command{
 		Use: "backup DIR|-", Short: "back up the running relay",
-		Long: `Write the state of the running relay into a new directory, or as a tar archive to standard
-output: the queue at one instant, and the databases and logs right after it. Mail is taken
-and delivered meanwhile. The configuration, keys and secrets are only in a backup with
---with-secrets, the accounting log only in one with --with-log.`,
+		Long: `Write the state of the running relay, which goes on working, into a new
+directory or as a tar archive to standard output: the queue at one instant, and the
+databases and logs right after it. The configuration, keys and secrets need
+--with-secrets, the accounting log --with-log.`,
 		Example: "  mta backup /srv/backup/mta-today\n  mta backup --with-secrets - | ssh safe 'cat > mta.tar'",
 		Args:    oneArg("a directory, or -"),
 		RunE: c.asking(func(ctx context.Context, client *api.Client, args []string) error {
@@ -71,12 +71,12 @@ func newRestore(c *cli) *cobra.Command {
 	var hold, send bool
 	cmd := &cobra.Command{
 		Use: "restore DIR|FILE|-", Short: "restore a backup",
-		Long: `Restore a backup into the data directory of the configuration, which no relay may use or
-have used. Mail that has left since the backup was taken is still in its queue: with
---hold all of it waits until you release or remove it, with --send it leaves when the
-relay starts, some of it a second time. Without either, the command asks. The
-configuration and keys of a backup are left in the folder config of the data directory, its
-accounting log in the folder log. No relay starts while the command runs.`,
+		Long: `Restore a backup into the data directory of the configuration, which no relay
+may use or have used. Mail that has left since the backup was taken is still in its
+queue: with --hold all of it waits until you release or remove it, with --send it leaves
+when the relay starts, some of it a second time; without either, the command asks. The
+backup's configuration and keys go to the folder config of the data directory, its
+accounting log to the folder log.`,
 		Example: "  mta restore /srv/backup/mta-today --hold", Args: oneArg("a directory, a file or -"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if hold && send {
@@ -161,9 +161,9 @@ func (c *cli) askHold(name string) (hold bool, err error) {
 	return false, hinted{errors.New("nothing is restored"), "answer hold or send"}
 }
 
-const upgradeHelp = `Show and finish an upgrade of the relay. A new version goes on writing the formats of the
-version before, so that this can be put back with every message; once the upgrade is
-finished, it no longer can.`
+const upgradeHelp = `Show and finish an upgrade of the relay. Until it is finished, a
+new version writes the formats of the version before, so that you can go back with every
+message.`
 
 func newUpgrade(c *cli) *cobra.Command {
 	g := group("upgrade", "show and finish an upgrade", newUpgradeStatus(c), newUpgradeFinish(c))
@@ -174,11 +174,10 @@ func newUpgrade(c *cli) *cobra.Command {
 func newUpgradeStatus(c *cli) *cobra.Command {
 	return answers(c, &cobra.Command{
 		Use: "status", Short: "show the formats of the relay's stores",
-		Long: `Show in which format each store of the relay is, which formats this version reads, and to
-which version one can go back. FORMAT is what is written now, READS the oldest that this
-version reads, and WRITES what it writes once the upgrade is finished. Without a running
-relay, the data directory of the configuration is read. Exit code 78: this version does not
-read one of them.`,
+		Long: `Show the format of each store, and the version to which you can go back. FORMAT
+is written now, READS is the oldest that this version reads, WRITES is written once the
+upgrade is finished. Without a running relay, the data directory of the configuration is
+read. Exit code 78: this version does not read one of them.`,
 		Args: noArgs,
 	}, func(ctx context.Context, client *api.Client, _ []string) (api.Upgrade, error) {
 		return c.upgrade(ctx, client)

@@ -33,9 +33,9 @@ func newBounce(c *cli) *cobra.Command {
 func newBounceList(c *cli) *cobra.Command {
 	return newList(c, list[api.Paging]{
 		use: "list", short: "list inbound mail that the relay did not understand",
-		long: `List mail to an inbound domain that the relay did not understand and keeps, the newest first:
-mail to postmaster@ and abuse@, bounces in a form that it doesn't know, replies by people.
-The relay keeps 1000 messages and 64 MiB at most; then the oldest go.`,
+		long: `List mail to inbound domains that the relay did not understand, newest first:
+mail to postmaster@ and abuse@, bounces in an unknown form, replies by people. The relay
+keeps the newest 1000 messages, 64 MiB at most.`,
 		example: `  mta bounce list
   mta bounce list --json`,
 		what: "messages", show: bounceList,
@@ -75,8 +75,8 @@ func newBounceShow(c *cli) *cobra.Command {
 	content := false
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "show a message that 'mta bounce list' lists",
-		Long: `Show what is known about a message, and its headers and body, with ? for control characters.
---content prints the message alone, and into a pipe or a file unchanged.`,
+		Long: `Show what is known about a message, and its headers and body. --content prints
+the message alone, unchanged into a pipe or a file.`,
 		Example: `  mta bounce show 0k7w1v0z8g002
   mta bounce show 0k7w1v0z8g002 --content >report.eml`,
 		Args: argCount(1, 1,
@@ -120,9 +120,9 @@ func (c *cli) inboundFacts(m *api.InboundMail) {
 	fmt.Fprintln(c.out)
 }
 
-const bounceUnknownHelp = `Show the replies of hosts that no rule for classes knows (Uncategorized), by provider: how many
-there were since the relay was started, and samples of them. Replies that differ in numbers and
-addresses only count as one.
+const bounceUnknownHelp = `Show the hosts' replies that no rule classifies
+(Uncategorized), by provider: their number since the start of the relay, and samples.
+Replies that differ in numbers and addresses only count as one.
 
 Give them a class with classify blocks in the configuration.`
 
@@ -158,9 +158,9 @@ func (c *cli) bounceUnknown(l api.UnknownList) error {
 	return t.Write(c.out, c.screen)
 }
 
-const bounceTokenHelp = `Show what an address of a return path (b-TOKEN@...), an address to unsubscribe
-(u-TOKEN@...) or a TOKEN by itself names: message, recipient and day, and whether the relay
-would accept mail for it now.
+const bounceTokenHelp = `Decode an address of a return path (b-TOKEN@...), an address to
+unsubscribe (u-TOKEN@...) or a TOKEN: show its message, recipient and day, and whether
+the relay would accept mail for it now.
 
 The secret of the configuration, or of its data_dir, decides: run this as root or as the
 relay's user. No running relay is needed. The exit status is 1 for a token that is not
@@ -271,15 +271,14 @@ func (c *cli) printToken(n namedByToken, nodeID string) {
 	}
 }
 
-const bounceClassifyHelp = `Read messages as the relay reads what comes back, and show for each FILE its kind, and
-for each recipient that it names what became of the mail. A FILE is one message with its
+const bounceClassifyHelp = `Read returned messages as the relay does, and show the kind
+of each FILE and the result for each recipient in it. A FILE is one message with its
 header; "-" is standard input. No running relay is needed.
 
 Kinds are bounce, delay, delivered, complaint, auto-reply, challenge, disposition,
-unsubscribe and other. The exit status is 0 whatever the messages are, and 1 when a FILE
-can't be read; the other files are read all the same. Only the first 256 KiB of a file
-count. With --reply, TEXT is a host's answer: its class, the meaning, and the rule that matched
-are shown.
+unsubscribe and other. The exit status is 1 when a FILE can't be read. Only the first
+256 KiB of a file count. With --reply, TEXT is a host's answer: its class, the meaning,
+and the matching rule are shown.
 
 The classify blocks of the configuration come before the built-in rules.`
 
@@ -436,7 +435,7 @@ func (c *cli) classifyReply(text, provider string, asJSON bool) error {
 		return newEncoder(c.out).Encode(out)
 	}
 	if class == bounce.None {
-		fmt.Fprintln(c.out, "The reply is no refusal.")
+		fmt.Fprintln(c.out, "The reply is not a refusal.")
 		return nil
 	}
 	by := "built in"

@@ -40,9 +40,9 @@ func newConfigReload(c *cli) *cobra.Command {
 	var in api.Intent
 	cmd := answers(c, &cobra.Command{
 		Use: "reload", Short: "reload the configuration file",
-		Long: `Make the running relay reload its configuration file. The whole new file takes effect,
-or, if it has an error, none of it. SIGHUP does the same. With --dry-run the relay tries
-all of that, new ports and certificates included, and undoes it.`,
+		Long: `Make the running relay reload its configuration file, as SIGHUP does. The whole
+new file takes effect, or, if it has an error, none of it. With --dry-run the relay
+tries all of that, new ports and certificates included, and undoes it.`,
 		Args: noArgs,
 	}, func(ctx context.Context, client *api.Client, _ []string) (api.Reload, error) {
 		return api.OpReload.Call(ctx, client, in)
@@ -97,33 +97,31 @@ const checkHelp = `Check the configuration file and report every error with its 
 running relay is not affected.
 
 Anything that would keep the relay from starting on this machine is an error, with exit
-status 1: a directory or log file that it can't write, a key or certificate that is missing
-or that it can't read, a listener, API or console on an address that the machine doesn't have.
-The check does not test whether another program uses a listener's port: that is usually the
-running relay itself.
+status 1: a directory or log file that it can't write, a key or certificate that is
+missing or unreadable, a listener, API or console on an address that the machine doesn't
+have. Ports in use are not tested: the running relay itself usually has them.
 
-Data that another version of mta has written, in a format that this one does not read,
-are an error with exit status 78: run the check of a new version before an upgrade.
+Exit status 78: data are in a format that this version does not read. Run the check of a
+new version before an upgrade.
 
-A warning leaves the exit status at 0: a source whose address this machine doesn't have
-(it may appear later); a source, pool or tenant that nothing names; mail that expires
-before its second attempt; a file in data_dir that was damaged and set aside; a certificate
-that has expired or expires within 14 days, since a relay that runs is better than one that a
-date stops. With --strict a warning has exit status 1, as an error.
+A warning leaves the exit status at 0, or at 1 with --strict: a source whose address
+this machine doesn't have (it may appear later); a source, pool or tenant that nothing
+names; mail that expires before its second attempt; a damaged file in data_dir that was
+set aside; a certificate that has expired or expires within 14 days.
 
-Permissions are checked for the owner of the queue in data_dir, not for the user who runs the
-check; they are not checked before the first start, or where a relative path may lead elsewhere.
+Permissions are checked for the owner of the queue in data_dir, not for the caller; not
+before the first start, or where a relative path may lead elsewhere.
 
-With --effective, print the effective configuration, with every setting, as a file that
-loads. Secrets are masked.
+With --effective, print every setting in force, as a file that loads. Secrets are
+masked.
 
 With --dns, ask the DNS what receivers will think of mail that this configuration sends:
-of each source, whether its reverse and forward DNS agree, EHLO's name leads to it, and it
-is on one of the block lists in checks { dns_lists }; of each domain that mail is sent as,
-whether SPF passes from its sources, the published DKIM records fit the keys, a DMARC
-policy exists and mail passes it, and bounces can come back. What is missing is shown as
-the record to publish. The exit status is 1 when something would fail; what could not be
-checked, as an address behind a NAT, is no failure.`
+of each source, whether its reverse and forward DNS agree, EHLO's name leads to it, and
+a block list in checks { dns_lists } has it; of each sender domain, whether SPF passes
+from its sources, the published DKIM records fit the keys, a DMARC policy exists and
+mail passes it, and bounces can come back. For each gap the record to publish is shown.
+The exit status is 1 when something would fail; what can't be checked, as an address
+behind a NAT, is not a failure.`
 
 func newCheck(c *cli) *cobra.Command {
 	var effective, asJSON, askDNS, strict bool
@@ -364,15 +362,15 @@ func subjectOf(f dnscheck.Finding) string {
 const importHelp = `Write mta.conf from the configuration of another mail server. No mail is moved, and no relay is
 affected.
 
-Every block and setting of the result names its origin in a comment. A directive without a
-counterpart becomes a comment at its place, with the reason. The result goes to standard
-output, or to the file of --out; the summary of what needs attention goes to standard error.
+Each block and setting of the result names its origin in a comment; a directive without
+a counterpart becomes a comment with the reason. The result goes to standard output, or
+to the file of --out; the summary of what needs attention goes to standard error.
 
-The passwords of routes go into FILE.secrets beside the FILE of --out, readable by its owner only,
-or into FILE itself with --with-secrets.
+Passwords of routes go into FILE.secrets beside the FILE of --out, readable by its owner
+only, or into FILE with --with-secrets.
 
-The exit code is 1 when something that limits or protects, such as a rate or an access rule, could
-not be carried: read the notes, then repeat the command with --accept.`
+The exit code is 1 when something that limits or protects, such as a rate or an access
+rule, has no counterpart: read the notes, then repeat the command with --accept.`
 
 func newImport(c *cli) *cobra.Command {
 	g := group("import", "write mta.conf from the configuration of another mail server", newImportPowerMTA(c),
@@ -572,8 +570,8 @@ func newImportPowerMTA(c *cli) *cobra.Command {
 		Use: "powermta FILE", Short: "write mta.conf from a PowerMTA configuration",
 		Long: importHelp + `
 
-FILE is PowerMTA's configuration, often /etc/pmta/config. The files that it includes are
-read, too. docs/moving-from-powermta.md has a table of all directives.`,
+FILE is PowerMTA's configuration, often /etc/pmta/config; included files are read, too.
+docs/moving-from-powermta.md has a table of all directives.`,
 		Example: `  mta import powermta /etc/pmta/config --out mta.conf
   mta import powermta /etc/pmta/config --out mta.conf --accept
   mta import powermta /etc/pmta/config --json`,
@@ -581,8 +579,8 @@ read, too. docs/moving-from-powermta.md has a table of all directives.`,
 	}, func(args []string) (*importer.Draft, error) { return powermta.Read(args[0]) })
 }
 
-const importPostfixHelp = `Write mta.conf from the configuration of a Postfix: main.cf and master.cf in DIR, /etc/postfix by
-default, and the tables that they name. Tables in files below /etc/postfix are read in DIR, from
+const importPostfixHelp = `Read main.cf and master.cf in DIR, /etc/postfix by default,
+and the tables that they name. Tables in files below /etc/postfix are read in DIR, from
 their text source; tables on servers are not read. Postfix's programs are not called.
 
 ` + importHelp

@@ -49,13 +49,11 @@ func listByDefault(g, list *cobra.Command) {
 	}
 }
 
-const sitesListHelp = `List the known sites, the longest queue first. QUEUED counts the recipients in the queue
-for a site, in any state. CONNS shows the connections to it, and the number it may have
-so far: each site begins with one, and gets more as it accepts mail (slow start). Of the
-queued recipients, ACTIVE are on connections, WAITING wait for one, and DEFERRED wait
-for their retry time. USUAL/s is the usual rate of messages, LAST the time since it last
-accepted one.
-` + sinceStart + `
+const sitesListHelp = `List the known sites, the longest queue first. QUEUED counts a
+site's recipients in the queue, in any state; of these, ACTIVE are on connections,
+WAITING wait for one, and DEFERRED wait for their retry time. CONNS shows the
+connections, and the number that the site may have so far (slow start). USUAL/s is the
+usual rate of messages, LAST the time since it last accepted one.` + sinceStart + `
 
 NAME is a site's name; .example.com means all names with that ending.`
 
@@ -78,8 +76,8 @@ func newSitesList(c *cli) *cobra.Command {
 const sitesSuspendHelp = `Stop all mail to a site for a time. Transactions in progress finish; waiting mail expires
 as usual.
 
-SITE is the name of a site, or a domain that it serves. A site can serve many domains: the
-output counts and names the known ones. 'mta pause domain' stops a single one of them.`
+SITE is the name of a site, or a domain that it serves: the output counts and names its
+other known domains. 'mta pause domain' stops a single one of them.`
 
 func newSitesSuspend(c *cli) *cobra.Command {
 	var s api.Suspend
@@ -158,7 +156,11 @@ func some(noun string) cobra.PositionalArgs {
 
 const hostsHelp = `List the hosts that mail goes to, suspend them, and discard their state. Without a
 subcommand, 'mta hosts' lists them. To stop all mail for a set of domains, see
-'mta sites suspend'.`
+'mta sites suspend'.` + hostName
+
+const hostName = `
+
+NAME is a name or an address; .example.com means all names with that ending.`
 
 func newHosts(c *cli) *cobra.Command {
 	list := newHostsList(c)
@@ -175,9 +177,7 @@ const hostsListHelp = `List the known hosts, by name and address:
   idle    has connections, none of them busy
   retry   unreachable, or rejected the relay; not tried until its retry time
   closed  had a connection recently
-  unused  nothing is known about it except the extensions it once offered
-
-NAME is a name or an address; .example.com means all names with that ending.`
+  unused  nothing is known about it except the extensions it once offered` + hostName
 
 func newHostsList(c *cli) *cobra.Command {
 	return c.watchable(newList(c, list[api.HostFilter]{
@@ -196,11 +196,9 @@ func newHostsSuspend(c *cli) *cobra.Command {
 	var s api.SuspendHosts
 	cmd := &cobra.Command{
 		Use: "suspend NAME... --for TIME", Short: "stop mail to hosts for a time",
-		Long: `Stop all mail to hosts for a time, or the mail from one source. Mail goes to the other
-hosts of its site; if there is none, it waits in the queue without counting an attempt.
-Jobs on connections to the hosts finish, and then the connections end.
-
-NAME is a name or an address of a known host; .example.com means all names with that ending.`,
+		Long: `Stop all mail to hosts for a time, or the mail from one source. It goes to the
+other hosts of the site; without any, it waits in the queue and counts no attempt. Jobs
+on connections to the hosts finish, and then the connections end.` + hostName,
 		Example: `  mta hosts suspend mx1.example.com --for 30m --reason "it loses mail"
   mta hosts suspend 192.0.2.7 --for 2h --source out1`,
 	}
@@ -221,9 +219,7 @@ func newHostsResume(c *cli) *cobra.Command {
 	var in api.Intent
 	return c.ofHosts(changes(c, &cobra.Command{
 		Use: "resume NAME...", Short: "end suspensions of hosts",
-		Long: `End all suspensions of hosts.
-
-NAME is a name or an address; .example.com means all names with that ending.`,
+		Long: `End all suspensions of hosts.` + hostName,
 	}, &in, "suspension", func(ctx context.Context, client *api.Client, names []string) (api.ResumedHosts, error) {
 		return api.OpResumeHosts.Call(ctx, client, api.ResumeHosts{Intent: in, Hosts: names})
 	}, func(done api.ResumedHosts) {
@@ -242,11 +238,9 @@ func newHostsForget(c *cli) *cobra.Command {
 	var in api.Intent
 	return c.ofHosts(changes(c, &cobra.Command{
 		Use: "forget NAME...", Short: "discard the state of hosts",
-		Long: `Discard the relay's knowledge about hosts: failures, offered extensions, capacity. They
-are tried again immediately. Connections stay open.
-
-NAME is a name or an address; .example.com means all names with that ending. Mail that
-was deferred because of a host keeps its retry time: see 'mta queue retry --site'.`,
+		Long: `Discard the relay's knowledge about hosts: failures, offered extensions,
+capacity. They are tried again immediately. Connections stay open. Mail that was
+deferred because of a host keeps its retry time: see 'mta queue retry --site'.` + hostName,
 		Example: `  mta hosts forget mx1.example.com
   mta hosts forget 192.0.2.7`,
 	}, &in, "host", func(ctx context.Context, client *api.Client, names []string) (api.Forgotten, error) {
@@ -291,10 +285,9 @@ func newConnectionsClose(c *cli) *cobra.Command {
 	var in api.Intent
 	cmd := answers(c, &cobra.Command{
 		Use: "close ID...", Short: "close connections without loss of mail",
-		Long: `Close connections. A client hears 421 before its next command; a message that is coming in
-is taken first. An outgoing connection finishes the transactions that have begun, and the
-others leave by another connection; one that is being opened is given up. No mail is lost
-or sent twice.
+		Long: `Close connections. A client gets 421 before its next command, after a message
+that is coming in. An outgoing connection finishes the transactions that have begun, and
+the others leave by another connection. No mail is lost or sent twice.
 
 To keep a site's connections from being opened again, see 'mta sites suspend'.`,
 		Example: `  mta connections close 6920000a0001
@@ -325,10 +318,9 @@ count recipients since the start of the relay.`
 func newSources(c *cli) *cobra.Command {
 	return c.watchable(newList(c, list[api.BlockFilter]{
 		use: "sources [NAME...]", short: "list the sources of the configuration",
-		long: `List the sources: the connections from each, the transactions that are READY for one
-and those RUNNING on one. A source is sending; or warming, with the plan's stage; or paused,
-by an operator or its warm-up; or missing, if this machine does not have its address.
-` + sinceStart,
+		long: `List the sources: their connections, and the transactions that are READY for
+one or RUNNING on one. A source is sending; or warming, with the plan's stage; or
+paused, by an operator or its warm-up; or missing, if this machine lacks its address.` + sinceStart,
 		what: "sources", filter: api.BlockFilter{Order: api.BySize}, names: c.sourceNames,
 		show: pages[api.BlockFilter, api.SourceList, api.Source]{table: listing.Sources, row: api.OpSources}.show,
 	}))
@@ -337,10 +329,9 @@ by an operator or its warm-up; or missing, if this machine does not have its add
 func newPools(c *cli) *cobra.Command {
 	return c.watchable(newList(c, list[api.UnpooledFilter]{
 		use: "pools [NAME...]", short: "list the pools of sources",
-		long: `List the pools: their sources, the tenants that use them, the connections of the sources
-and the transactions that are READY for one or RUNNING on one, whatever pool they are for.
-ACCEPTED counts recipients of the pool's tenants since the start of the relay.
-` + sinceStart,
+		long: `List the pools: their sources and tenants, the connections of the sources and
+the transactions that are READY for one or RUNNING on one, whatever pool they are for.
+ACCEPTED counts recipients of the pool's tenants since the start of the relay.` + sinceStart,
 		what: "pools", filter: api.UnpooledFilter{BlockFilter: api.BlockFilter{Order: api.BySize}}, names: c.poolNames,
 		show: pages[api.UnpooledFilter, api.PoolList, api.Pool]{
 			table: listing.Pools, row: api.OpPools,
@@ -355,15 +346,14 @@ func newTenants(c *cli) *cobra.Command {
 	}
 	cmd := newList(c, list[api.TenantFilter]{
 		use: "tenants [NAME...]", short: "list the tenants of the configuration",
-		long: `List the tenants: the pool and the tier of each, and the outcomes of its mail. The name
-"-" stands for all mail without a tenant. QUEUED counts the recipients in the queue,
+		long: `List the tenants: pool, tier, and the outcomes of their mail. The name "-"
+stands for all mail without a tenant. QUEUED counts the recipients in the queue,
 ACCEPTED those since the start of the relay.
 
---limits shows what each tenant uses of what it may submit, as used/limit: connections,
-messages in the queue and their size. OVER is the limit that the next message would be
-over; REFUSED counts connections and messages that were refused for a limit since the
-start of the relay, LOWERED those that over_quota = "lower" moved to the last tier.
-` + sinceStart,
+--limits shows used/limit of each tenant's connections, messages in the queue and their
+size. OVER is the limit that the next message would exceed; REFUSED counts refusals for
+a limit since the start of the relay, LOWERED messages that over_quota = "lower" moved
+to the last tier.` + sinceStart,
 		what: "tenants", filter: api.TenantFilter{BlockFilter: api.BlockFilter{Order: api.BySize}},
 		names: c.tenantNames,
 		show: func(ctx context.Context, c *cli, client *api.Client, f api.TenantFilter, p *pageFlags) error {
@@ -383,10 +373,10 @@ start of the relay, LOWERED those that over_quota = "lower" moved to the last ti
 	return c.watchable(cmd)
 }
 
-const pauseHelp = `Stop the mail of a tenant, pool or source, the mail to a domain, or all mail, until it is
-resumed or for a time. The mail waits in the queue, with the pause as its reason, and
-expires as usual; transactions in progress finish. Mail of a paused source leaves from the
-others of its pool, if there are any. Pauses survive a restart.
+const pauseHelp = `Stop the mail of a tenant, pool or source, the mail to a domain, or
+all mail, for a time or until it is resumed, over restarts too. The mail waits in the
+queue, with the pause as its reason, and expires as usual; transactions in progress
+finish. Mail of a paused source leaves from the others of its pool.
 
 Without arguments, list the pauses.`
 

@@ -34,10 +34,10 @@ func newDKIM(c *cli) *cobra.Command {
 	return g
 }
 
-const keygenHelp = `Generate a private key, write it to a new file, and print the DNS record to publish and the
-block for the configuration. Only the owner can read the file; in a folder that hands its
-group on (setgid), as /etc/mta of the packages, that group can, too. A missing folder is
-made like the one above it. An existing file is never overwritten.
+const keygenHelp = `Generate a private key in a new file, and print the DNS record to
+publish and the block for the configuration. Only the owner can read the file; in a
+setgid folder, as /etc/mta of the packages, its group can, too. A missing folder is made
+like the one above it. An existing file is never overwritten.
 
 Many receivers verify RSA only: use an RSA key, and optionally an Ed25519 key with
 another selector.`
@@ -262,9 +262,9 @@ func describeKey(d *config.DKIM, k *config.DKIMKey, now time.Time) dkimKey {
 func newDKIMList(c *cli) *cobra.Command {
 	return c.dkimListing(&cobra.Command{
 		Use: "list [NAME...]", Short: "list the keys and their states",
-		Long: `List the keys of the configuration, or those of the blocks or domains NAME. STATE shows
-which sign today; a key in state "later" takes over on its day, a "replaced" one no longer
-signs: keep its record until the mail that it signed has arrived.`,
+		Long: `List the keys of the configuration, or those of the blocks or domains NAME.
+STATE shows which sign today; a key in state "later" takes over on its day. Keep the
+record of a "replaced" one until the mail that it signed has arrived.`,
 	}, func(keys []dkimKey) error {
 		t := draw.New("", "DKIM", "DOMAIN", "SELECTOR", "KEY", "STATE", "FROM", "~SENDERS", "~TENANTS", "~-FILE")
 		t.Columns[4].Colour = colourOf
@@ -308,13 +308,12 @@ func (c *cli) dkimListing(cmd *cobra.Command, show func([]dkimKey) error) *cobra
 	return cmd
 }
 
-const dkimCheckHelp = `Ask each name server of a key's zone for its record, and hold it against the private
-key: for all keys of the configuration, or those of the blocks or domains NAME. The
-servers are asked themselves, so that no cache hides a change, and none that lags behind
-is missed. Keys that sign later are checked as well.
+const dkimCheckHelp = `Ask each name server of a key's zone for its record, past all
+caches, and compare it with the private key: for all keys of the configuration, those
+that sign later included, or those of the blocks or domains NAME.
 
 The exit status is 1 when a key that signs, or will sign, does not have its record at
-every server. Of a key that is replaced nothing is a failure.`
+every server. A replaced key never fails.`
 
 // checkedKey is what a name server has for a key.
 type checkedKey struct {

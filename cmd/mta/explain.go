@@ -17,10 +17,10 @@ import (
 	"example.org/mta/operator/listing"
 )
 
-const explainHelp = `Explain why a message waits, or what would happen to mail for a domain: the route and how
-it was found, the hosts and their states, the sources, each limit in force and the
-configuration block that set it, suspensions, waiting mail, and the number of messages
-per second that the limits allow.
+const explainHelp = `Explain why a message waits, or what would happen to mail for a
+domain: the route, the hosts and their states, the sources, each limit in force and the
+configuration block that set it, suspensions, waiting mail, and the rate that the limits
+allow.
 
 An argument in the form of a message id is an id; anything else is a domain.`
 

@@ -28,10 +28,9 @@ import (
 const keyHelp = `Show and change the API keys with which applications submit mail by HTTP. Each key belongs
 to one tenant. The configuration names the file, keys { file = "..." }; --file names another.
 
-A change takes effect immediately: a running relay needs no reload. The file is replaced
-as a whole, so the relay never reads half a file. These commands need no running relay.
+A change takes effect immediately, without a reload. These commands need no running relay.
 
-A key is printed once, when it is added or rotated. The file has its SHA-256 only.`
+A key is printed once, when it is added or rotated: the file has its SHA-256 only.`
 
 func newKey(c *cli) *cobra.Command {
 	g := group("key", "the API keys of applications", newKeyAdd(c), newKeyRotate(c), newKeyRemove(c), newKeyList(c),
@@ -84,12 +83,11 @@ func newKeyAdd(c *cli) *cobra.Command {
 	var o newKeyOptions
 	cmd := &cobra.Command{
 		Use: "add", Short: "add an API key",
-		Long: `Add an API key of a tenant and print it on standard output. It can't be shown again: the
-file has its SHA-256 only.
+		Long: `Add an API key of a tenant and print it on standard output.
 
---scope limits what the key allows: send (submit messages), read (the state of messages),
-cancel (cancel and move scheduled messages), events (what became of messages), suppress
-(the tenant's suppression list). --from limits where it may be used.`,
+--scope limits what the key allows: send (submit messages), read (their states), cancel
+(cancel and move scheduled ones), events (what became of them), suppress (the tenant's
+suppression list). --from limits where it may be used.`,
 		Example: `  mta key add --tenant acme --name shop
   mta key add --tenant acme --name shop --scope send,read --from 192.0.2.0/24 --expires 90d`,
 		Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return c.keyAdd(cmd.Context(), o) },
@@ -228,10 +226,9 @@ func newKeyRotate(c *cli) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "rotate NAME", Short: "replace an API key by a new one",
-		Long: `Replace a key by a new one with the same tenant, name, scopes and networks, and print the
-new key. Both are valid for --overlap; then the old one expires. --overlap 0s removes the
-old one immediately, as after a leak. A key that was added with --expires is followed by one
-that is valid for as long.`,
+		Long: `Replace a key by a new one with the same tenant, name, scopes, networks and
+period of validity, and print the new key. Both are valid for --overlap; 0s removes the
+old one immediately, as after a leak.`,
 		Example: `  mta key rotate shop
   mta key rotate shop --tenant acme --overlap 0s`,
 		Args: oneArg("the key's name"),
@@ -286,7 +283,7 @@ func newKeyRemove(c *cli) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "remove NAME|ID...", Short: "remove API keys",
-		Long: `Remove keys: all of a name, including those that rotation replaced, or the one of an id.
+		Long: `Remove all keys of a name, replaced ones included, or the one of an id.
 Requests with them are refused from then on.`,
 		Example: `  mta key remove shop --tenant acme
   mta key remove --expired`,
@@ -347,9 +344,8 @@ func newKeyList(c *cli) *cobra.Command {
 	tenant := ""
 	cmd := prints(c, &cobra.Command{
 		Use: "list", Short: "list the API keys",
-		Long: `List the keys, in the order of the file. A replaced key is valid until its end, beside the
-new one of its name. LAST USED is accurate to a minute or two; a relay that was killed may
-not have recorded the last minute.`,
+		Long: `List the keys, in the order of the file. A replaced key is valid until its end,
+beside the new one. LAST USED is accurate to a minute or two.`,
 		Args: noArgs,
 	}, func(context.Context, []string) (api.APIKeyList, error) { return c.keyList(tenant) }, c.keyTable)
 	cmd.Flags().StringVar(&tenant, "tenant", "", "the keys of this `tenant` only")
@@ -400,9 +396,9 @@ func (c *cli) keyTable(list api.APIKeyList) error {
 func newKeyWhich(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use: "which", Short: "identify an API key that was found somewhere",
-		Long: `Read a key from the terminal, or as a line from standard input, and print its tenant, name
-and id: for a key that turned up in a repository or a log. The exit status is 1 if the file
-does not have it.`,
+		Long: `Read a key from the terminal or standard input, and print its tenant, name and
+id, as for a key that turned up in a log. The exit status is 1 if the file does not have
+it.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			path, _, table, err := c.keysTable()

@@ -229,7 +229,7 @@ func (b *benchCommand) print(r *bench.Report) error {
 	return writeJSON(b.c.out, r)
 }
 
-// terminalWidth is 0 when out is no terminal.
+// terminalWidth is 0 when out is not a terminal.
 func terminalWidth(out any) int {
 	f, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -273,9 +273,9 @@ func (b *benchBar) clear() {
 	}
 }
 
-const demoHelp = `Show the whole relay at work on this machine: a DNS server, mailbox providers that
-behave like real ones, a relay with a separate data directory, and a mixed stream of
-mail. At the end every message is accounted for. Only loopback is used.
+const demoHelp = `Show the relay at work on this machine, with a DNS server, realistic
+mailbox providers and a mixed stream of mail. At the end every message is accounted for.
+Only loopback is used.
 
 Ctrl-C ends it early, and cleanly.`
 

@@ -29,9 +29,9 @@ import (
 	"example.org/mta/operator/listing"
 )
 
-const logHelp = `Search the accounting log, which has a record for each accepted message, each attempt and
-each final outcome. Records come oldest first, with --newest newest first. All given filters
-must match; without any, the newest 50 records are shown.
+const logHelp = `Search the accounting log, which has a record for each accepted
+message, each attempt and each final outcome, oldest first. All given filters must
+match; without any, the newest 50 records are shown.
 
 A time is an age (2h: two hours ago), a date, a date and time, or a time of today:
  2026-11-21, "2026-11-21 10:00", 10:00.`
@@ -409,14 +409,13 @@ func address(a netip.Addr) string {
 	return a.String()
 }
 
-const actionsHelp = `List what operators did, newest first: each change by a command, by the API or in the
-console, refused ones too, each reading of a message's content, and each login at the
-console. The relay writes an action down before it carries it out, and keeps it for 400
-days. Without a running relay the command reads the files.
+const actionsHelp = `List the actions of operators by command, API or console, newest
+first: changes, refused ones too, each reading of a message's content, and logins at the
+console. Without a running relay the command reads the files.
 
-WHO is the user whose process was on the control socket, or the user of the console. COUNT
-is how much was changed. OUTCOME is done, refused (nothing was changed), failed (something
-may have been), or unknown (the relay was killed meanwhile).`
+WHO is the user of the process at the control socket, or of the console. COUNT is how
+much was changed. OUTCOME is done, refused (nothing was changed), failed (something may
+have been), or unknown (the relay was killed meanwhile).`
 
 func newActions(c *cli) *cobra.Command {
 	return newList(c, list[api.ActionQuery]{

@@ -40,7 +40,7 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 	// exitConfig is EX_CONFIG of sysexits.h: the data are in a format that this version of the program does not
-	// read, or 'serve' found something else that only an operator can mend.
+	// read, or 'serve' found something else that only an operator can repair.
 	exitConfig = 78
 )
 
@@ -87,7 +87,7 @@ func run(c *cli, args []string) int {
 	return c.fail(cmd.CommandPath(), err)
 }
 
-// exitError ends a command whose trouble has been printed already.
+// exitError ends a command whose failure has been printed already.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
@@ -271,7 +271,7 @@ func texts[T ~string](words []T) []string {
 // joined lists words.
 func joined[T ~string](words []T) string { return strings.Join(texts(words), ", ") }
 
-// flagError puts Go's words for what is no number into ours.
+// flagError puts Go's words for what is not a number into ours.
 func flagError(_ *cobra.Command, err error) error {
 	if own := (usageError{}); errors.As(err, &own) {
 		return own

@@ -22,8 +22,13 @@ import (
 
 const queueHelp = `List the queue of the running relay, and change its messages.
 
-Select messages by id or by filters; with both, both must match. All given filters must
-match. Without a subcommand, 'mta queue' lists the queue.`
+Select messages by id or by filters; all that are given must match. Without a
+subcommand, 'mta queue' lists the queue.` + unconfirmed
+
+const unconfirmed = `
+
+There is no confirmation: --dry-run counts and changes nothing. To select the whole
+queue, use --all.`
 
 func newQueue(c *cli) *cobra.Command {
 	list := newQueueList(c)
@@ -95,12 +100,11 @@ func (c *cli) completeIDs(cmd *cobra.Command, _ []string, prefix string) ([]stri
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }
 
-const queueListHelp = `List messages in the queue, a line for each recipient: the message's id, age, size
-and sender, the recipient and its state, the number of attempts, the time of the
-next one, and the last reply.
+const queueListHelp = `List messages in the queue, a line for each recipient, with the
+number of attempts, the time of the next one, and the last reply.
 
-A page has --limit messages; the hint below it shows how to get the next one. For a
-message with many recipients, the first --recipients are shown.`
+A page has --limit messages, and the first --recipients of each; the hint below it shows
+how to get the next page.`
 
 func newQueueList(c *cli) *cobra.Command {
 	var (
@@ -194,11 +198,11 @@ func eachPage(ctx context.Context, client *api.Client, f api.Filter, p api.Page,
 	}
 }
 
-const queueShowHelp = `Show a message and each of its recipients in the queue: who submitted it, where it
-goes, the last reply, the time of the next attempt, and when it expires.
+const queueShowHelp = `Show a message and each of its recipients in the queue: origin,
+destination, last reply, next attempt and expiry.
 
-Only --content shows the content of the message: headers and body as stored, octet for
-octet unless standard output is a terminal.`
+Only --content shows headers and body, octet for octet unless standard output is a
+terminal.`
 
 func newQueueShow(c *cli) *cobra.Command {
 	content := false
@@ -392,9 +396,9 @@ func summaryTable(s api.Summary) *draw.Table {
 
 func newQueueHold(c *cli) *cobra.Command {
 	return newQueueChange(c, api.Hold, "held", "make no attempts until released",
-		`Hold the selected recipients: no attempts until they are released. An attempt in progress
-continues; recipients that it does not deliver are held when it ends, and are counted
-separately. Held mail expires like all mail.`)
+		`Hold the selected recipients: no attempts until
+they are released. An attempt in progress continues; recipients that it does not deliver
+are held afterwards, and counted separately. Held mail expires like all mail.`)
 }
 
 func newQueueRelease(c *cli) *cobra.Command {
@@ -403,11 +407,10 @@ func newQueueRelease(c *cli) *cobra.Command {
 }
 
 func newQueueRetry(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Retry, "due now", "try now",
-		`Try the selected recipients now, regardless of the time of their next attempt, within the
+	return newQueueChange(c, api.Retry, "due now", "try now", `Try the selected recipients now, within the
 limits of their sites. The command names any remaining obstacle, such as a suspension or
-the retry time of a host that does not answer; --now removes it. Scheduled mail keeps its
-time, unless --scheduled is given.`)
+the retry time of a host that does not answer; --now removes it. Scheduled mail keeps
+its time without --scheduled.`)
 }
 
 func newQueueBounce(c *cli) *cobra.Command {
@@ -420,20 +423,19 @@ func newQueueRemove(c *cli) *cobra.Command {
 	return newQueueChange(c, api.Remove, "removed", "give up without a report",
 		`Remove the selected recipients from the queue, without a report to the sender.
 
-With --receipt, remove exactly what another relay has taken, as the receipt of
-'mta queue import' says. What has left the queue meanwhile is counted.`)
+With --receipt, remove exactly what another relay has accepted, by the receipt of 'mta
+queue import'. What has left the queue meanwhile is counted.`)
 }
 
 func newQueueReroute(c *cli) *cobra.Command {
 	return newQueueChange(c, api.Reroute, "rerouted", "send by another pool or route",
-		`Send the selected recipients from the sources of another pool (--pool), or by the route of
-a domain block in the configuration (--route), such as a smarthost, until they have left
-the queue. They are due immediately by the new way; held and scheduled mail stays so. An
-attempt in progress continues, and counts if it delivers.
+		`Send the selected recipients from the sources of
+another pool (--pool), or by the route of a domain block (--route), such as a smarthost,
+until they have left the queue. They are due immediately; held and scheduled mail stays
+so. An attempt in progress continues, and counts if it delivers.
 
---own ends this: the mail goes its own way again. If a reload removes the pool or the
-route, the mail goes its own way, too; 'mta explain ID' says so. Sites that have suspended
-one pool's sources take the mail of another's.`)
+--own ends this, and so does a reload that removes the pool or the route; 'mta explain
+ID' shows it. A suspension of one pool's sources at a site does not stop another's.`)
 }
 
 // newQueueChange makes the command of an action; done is the word for what has become of the
@@ -447,10 +449,7 @@ func newQueueChange(c *cli, action api.Action, done, short, long string) *cobra.
 	)
 	cmd := &cobra.Command{
 		Use: string(action) + " [ID...]", Short: short,
-		Long: long + `
-
-There is no confirmation: --dry-run counts and changes nothing. To select the whole
-queue, use --all.`,
+		Long:              long + unconfirmed,
 		ValidArgsFunction: c.completeIDs,
 		RunE: c.asking(func(ctx context.Context, client *api.Client, ids []string) (err error) {
 			if change.Filter, err = filters.with(ids); err != nil {

@@ -33,17 +33,18 @@ func newQueueExport(c *cli) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "export [ID...]", Short: "write messages to an archive, for another relay",
-		Long: `Write the selected messages, or the whole queue, to a tar archive: ID.json (envelope, and
-attempts, times, hold and last reply of each recipient) and ID.eml (the content) for each.
-'mta queue import' gives them to another relay. Mail is taken and delivered meanwhile.
+		Long: `Write the selected messages, or the whole queue, to a tar archive for 'mta
+queue import' on another relay: ID.json (envelope, and attempts, times, hold and last
+reply of each recipient) and ID.eml (the content) for each. Mail is accepted and
+delivered meanwhile.
 
-An archive of everything or of a tenant has the clients' idempotency keys, too: a request
-that is repeated at the other relay is not taken twice.
+An archive of everything or of a tenant also has the clients' idempotency keys: the
+other relay does not accept a repeated request twice.
 
-Recipients that are in delivery, or given up, are left out and counted. This relay delivers
-what is not held, too: to move mail, hold it first, and remove it with the receipt of the
-import. With --remove the messages that the file has are removed here once it is on the
-disk; all that is selected must be held (--state held).`,
+Recipients that are in delivery, or given up, are left out and counted. This relay
+delivers what is not held: to move mail, hold it first, and remove it with the receipt
+of the import. --remove, for held mail only (--state held), removes it here once the
+file is on the disk.`,
 		Example: `  mta queue export --tenant acme --to acme.tar
   mta queue export --state held | ssh new mta queue import --release --receipt - - | mta queue remove --receipt -`,
 		ValidArgsFunction: c.completeIDs,
@@ -249,15 +250,15 @@ func newQueueImport(c *cli) *cobra.Command {
 	var receipt string
 	cmd := &cobra.Command{
 		Use: "import FILE|-", Short: "take the messages of an archive into the queue",
-		Long: `Take the messages of an archive that 'mta queue export' has written into the queue of the
-running relay, with their attempts, times, holds, last replies and reroutes. They get new
-ids; what the command reports is durable.
+		Long: `Accept the messages of an archive of 'mta queue export', with their attempts,
+times, holds, last replies and reroutes. They get new ids; what the command reports is
+durable.
 
-Each recipient is taken once: an import that is repeated, or was cut off and begins again,
-takes the rest. This is remembered for 30 days, and while idempotency_keys has capacity.
-Messages of unknown tenants or pools, and invalid ones, are refused and reported; the exit
-code is then 1. With the receipt, the relay that they come from can remove what this one
-has: 'mta queue remove --receipt FILE'.`,
+Each recipient is accepted once: a repeated import takes the rest. This is remembered
+for 30 days, and while idempotency_keys has capacity. Messages of unknown tenants or
+pools, and invalid ones, are refused and reported; the exit code is then 1. With the
+receipt, the other relay can remove what this one has: 'mta queue remove --receipt
+FILE'.`,
 		Example: "  mta queue import acme.tar --hold\n  mta queue import acme.tar --dry-run",
 		Args:    oneArg("an archive, or -"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -604,12 +605,11 @@ func (c *cli) printRemoved(d *api.MovedRemoved) {
 	}
 }
 
-const queueFsckHelp = `Read every octet of a queue on disk and report its contents and any damage. Nothing is
-changed, and no relay needs to run; if one does, the report may be inconsistent. The
-notes list problems that a start of the relay repairs by itself.
+const queueFsckHelp = `Read every octet of a queue on disk and report its contents and
+any damage (exit code 1). Nothing is changed. If a relay runs, the report may be
+inconsistent. The notes list problems that a start of the relay repairs.
 
-DIR is a data directory; by default that of the configuration. Exit code 1: there is
-damage.`
+DIR is a data directory; by default that of the configuration.`
 
 func newQueueFsck(c *cli) *cobra.Command {
 	var asJSON, messages bool

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestManualIsGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := reference{shown: make(map[string]string), uses: make(map[string]int)}
+	r := reference{written: head, shown: make(map[string]string), uses: make(map[string]int)}
 	for _, section := range strings.Split(string(examples), "\n## ")[1:] {
 		name, text, _ := strings.Cut(section, "\n")
 		text, _, _ = strings.Cut(text, "\nTested, not shown.")
@@ -60,8 +61,9 @@ func TestManualIsGenerated(t *testing.T) {
 // reference is the generated part of the manual.
 type reference struct {
 	strings.Builder
-	shown map[string]string // examples by command
-	uses  map[string]int    // by flag and its help: how many commands have it
+	written string            // what people wrote
+	shown   map[string]string // examples by command
+	uses    map[string]int    // by flag and its help: how many commands have it
 }
 
 func (r *reference) count(cmd *cobra.Command) {
@@ -96,7 +98,7 @@ func (r *reference) command(cmd *cobra.Command, level string) {
 		long = strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + "."
 	}
 	for _, p := range strings.Split(long, "\n\n") {
-		if !strings.Contains(cmd.Parent().Long, p) {
+		if !strings.Contains(cmd.Parent().Long, p) && !strings.Contains(r.written, inOneLine.Replace(p)) {
 			r.paragraph(p)
 		}
 	}
@@ -119,19 +121,40 @@ func (r *reference) paragraph(p string) {
 		fmt.Fprintf(r, "```\n%s\n```\n\n", p)
 		return
 	}
-	fmt.Fprintf(r, "%s\n\n", strings.NewReplacer("\n", " ", "<", `\<`, "*", `\*`).Replace(p))
+	fmt.Fprintf(r, "%s\n\n", inOneLine.Replace(p))
 }
 
-// flags describes those that no other command has, and names the others: their help is that of 'mta COMMAND --help'.
+var inOneLine = strings.NewReplacer("\n", " ", "<", `\<`, "*", `\*`)
+
+// common are the flags that the written part explains, and tooMany how many of its own make a command a laboratory:
+// 'mta COMMAND --help' lists them.
+var common = []string{"after", "dry-run", "json", "limit", "reason", "watch"}
+
+const tooMany = 20
+
+// flags describes those that no other command has, and names the others, once for a group: their help is that of
+// 'mta COMMAND --help'.
 func (r *reference) flags(cmd *cobra.Command) {
 	var names []string
+	own, filters := "", ""
 	r.eachFlag(cmd, func(f *pflag.Flag) {
-		if line := flagLine(f); r.uses[line] == 1 {
-			r.WriteString(line)
-		} else {
+		switch line := flagLine(f); {
+		case r.uses[line] == 1:
+			own += line
+		case slices.Contains(common, f.Name):
+		case cmd.Parent().Runnable() && cmd.Parent().Flags().Lookup(f.Name) != nil:
+			filters = fmt.Sprintf("the filters of [`%s`](#%s)", cmd.Parent().CommandPath(), strings.ReplaceAll(cmd.Parent().CommandPath(), " ", "-"))
+		default:
 			names = append(names, "`--"+f.Name+"`")
 		}
 	})
+	if filters != "" {
+		names = append(names, filters)
+	}
+	if strings.Count(own, "\n") > tooMany {
+		own = fmt.Sprintf("- `%s --help` lists the flags.\n", cmd.CommandPath())
+	}
+	r.WriteString(own)
 	if names != nil {
 		fmt.Fprintf(r, "- %s\n", strings.Join(names, ", "))
 	}

@@ -26,18 +26,18 @@ const serveHelp = `Run the relay in the foreground.
 SIGTERM or SIGINT stops it: it accepts no more mail, transactions in progress may finish
 within shutdown.drain, and the rest stays in the queue. A second signal stops it
 immediately; nothing is lost, but mail in transit may be delivered twice. SIGHUP reloads
-the configuration file, like 'mta config reload', and reopens the log file.
+the configuration file and reopens the log file.
 
 Started by root with user = "..." in the configuration, it switches to that user and
 keeps only the right to bind ports below 1024. It never writes a core dump, which would
-contain keys and passwords.
+contain secrets.
 
-Under systemd it is a Type=notify service, with its queue and rates in 'systemctl status',
-and takes listening sockets from socket units, named after its listeners (LISTEN_FDS).
-Exit code 78: another start would end the same way. The configuration has an error or is
-not there, or does not match the socket units; the data are in a format that this version
-does not read; or the relay may not use a file or directory. Likewise, with
-MTA_REQUIRE_VOLUME=true as in the container image, if data_dir is on no volume.`
+Under systemd it is a Type=notify service, with its queue and rates in 'systemctl
+status', and takes sockets from socket units, named after its listeners (LISTEN_FDS).
+Exit code 78: another start would end the same way, since the configuration is missing,
+has an error or does not match the socket units; the data are in a format that this
+version does not read; the relay may not use a file or directory; or, with
+MTA_REQUIRE_VOLUME=true as in the container image, data_dir is on no volume.`
 
 func newServe(c *cli) *cobra.Command {
 	return &cobra.Command{

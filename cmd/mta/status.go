@@ -24,10 +24,9 @@ func newStatus(c *cli) *cobra.Command {
 		Long: `Show the state of the running relay: whether it accepts mail, the active alarms, and its
 totals. Alarms are checked once a minute.
 
---wait waits for the relay to be ready, which may not run yet, or for its queue to be
-empty, and then shows its state. The exit code is 3 when --timeout has passed, and 4 when
-all that is left in the queue is held, or everything is paused: a wait for drained ends
-then.`,
+--wait waits for the relay, which may not run yet, to be ready, or for its queue to be
+empty, and then shows its state. The exit code is 3 when --timeout has passed, and 4
+when all that is left in the queue is held, or everything is paused.`,
 		Args: noArgs,
 	}
 	answers(c, cmd, func(ctx context.Context, client *api.Client, _ []string) (s api.Status, err error) {
@@ -256,12 +255,12 @@ func (c *cli) waiting(why string) {
 	fmt.Fprint(c.out, "\r"+why+"\x1b[K")
 }
 
-const historyHelp = `Show what the relay keeps of the last two weeks: recipients accepted, delivered, deferred and
-bounced a second, the queue, delays, connections, disk and memory. Without arguments it is the
-relay as a whole. 'mta history site' lists the sites that have figures of their own, the busiest
-first; with a name it shows those of one. The others of a kind have theirs together, as "other".
+const historyHelp = `Show the figures of the last two weeks: recipients accepted,
+delivered, deferred and bounced a second, the queue, delays, connections, disk and
+memory. 'mta history site' lists the busiest sites, which have separate figures, and
+"other" for the rest; with a name it shows those of one.
 
-A plot goes from 0 to the largest value; a dot is a time of which nothing is known.`
+A plot goes from 0 to the largest value; a dot is a time without data.`
 
 // newHistory is the command that shows figures over time.
 func newHistory(c *cli) *cobra.Command {
@@ -392,8 +391,8 @@ func figureText(f api.Figure, unit string) string {
 func newAdmission(c *cli) *cobra.Command {
 	cmd := answers(c, &cobra.Command{
 		Use: "admission", Short: "show what is refused under overload, and why",
-		Long: `Show which mail the relay refuses while more is offered than it can store, and what is short.
-A column of the plot is 10 seconds, the latest on the right: the share that was refused of a tier.`,
+		Long: `Show which mail the overloaded relay refuses, and what is short. A column of
+the plot is 10 seconds, the latest on the right: the refused share of a tier.`,
 		Example: `  mta admission
   mta admission --watch
   mta admission why 192.0.2.7`,
@@ -496,8 +495,8 @@ func waitingText(n int) string {
 func newAdmissionWhy(c *cli) *cobra.Command {
 	return answers(c, &cobra.Command{
 		Use: "why ADDRESS|TENANT", Short: "explain why somebody's mail is refused",
-		Long: `Explain what becomes of the mail of a client (by its IP address), a sender (by the address in
-MAIL FROM) or a tenant, and list what was refused of it lately.`,
+		Long: `Explain whether the relay accepts mail of a client (by its IP address), a
+sender (by the address in MAIL FROM) or a tenant, and list its recent refusals.`,
 		Example: `  mta admission why 192.0.2.7
   mta admission why news@example.com
   mta admission why acme`,

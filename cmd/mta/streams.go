@@ -18,9 +18,10 @@ import (
 	"example.org/mta/operator/listing"
 )
 
-const streamsHelp = `List the streams of events: how many events wait for each receiver and since when, the rate
-of the last minute, and the last error. A stream is following the head of the accounting
-log, behind it, failing (it is tried again until its receiver takes the events), or paused.`
+const streamsHelp = `List the streams of events: how many events wait for each receiver
+and since when, the rate of the last minute, and the last error. A stream is following
+the head of the accounting log, behind it, failing (tried again until its receiver
+accepts), or paused.`
 
 func newStreams(c *cli) *cobra.Command {
 	cmd := answers(c, &cobra.Command{
@@ -53,8 +54,7 @@ func lostInWords(s *api.Stream) string {
 
 func newStreamsShow(c *cli) *cobra.Command {
 	return c.streamCommand("show", "show a stream, and the events that its receiver has refused",
-		"Show a stream, and the last 100 events that its receiver has refused. Those were set aside:\n'mta log --id "+
-			"ID' shows their records.",
+		"Show a stream, and the last 100 events that its receiver has refused: 'mta log --id ID' shows\ntheir records.",
 		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 			s, err := api.OpStream.Call(ctx, client, api.None{}, name)
 			return s, func() error { return c.showStream(&s) }, err
@@ -134,8 +134,8 @@ func newStreamsPause(c *cli, pause bool) *cobra.Command {
 func newStreamsSkip(c *cli) *cobra.Command {
 	var in api.Intent
 	cmd := c.streamCommand("skip", "leave out all events that wait",
-		"Leave out all events that wait for a receiver, and go on with the next. 'mta streams replay'\ntakes that "+
-			"back, as long as the accounting log has them.",
+		"Skip all events that wait for a receiver. 'mta streams replay' sends them after all, while the\naccounting "+
+			"log has them.",
 		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 			m, err := api.OpSkipStream.Call(ctx, client, in, name)
 			return m, func() error { return c.movedStream(name, &m, "event") }, err
@@ -150,8 +150,7 @@ func newStreamsReplay(c *cli) *cobra.Command {
 		from string
 	)
 	cmd := c.streamCommand("replay", "send events once more",
-		"Send the events of a stream from a time or from an event on once more. Receivers know events\nthat they "+
-			"have by the event_id, which stays the same.",
+		"Send the events of a stream again, from a time or an event on. Receivers recognize each by its\nevent_id.",
 		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 			to, err := c.replayFrom(from)
 			if err != nil {
@@ -196,8 +195,8 @@ func (c *cli) movedStream(name string, m *api.MovedStream, what string) error {
 func newStreamsTest(c *cli) *cobra.Command {
 	var in api.Intent
 	cmd := c.streamCommand("test", "send an event of the type Test",
-		"Send an event of the type Test to the receiver of a stream, at once, ahead of the stream's\nwaiting events, "+
-			"and print its answer. Exit status 1 if the receiver did not take it.",
+		"Send an event of the type Test to a stream's receiver at once, ahead of waiting events, and print\nits "+
+			"answer. The exit status is 1 if the receiver did not accept it.",
 		func(ctx context.Context, client *api.Client, name string) (any, func() error, error) {
 			r, err := api.OpTestStream.Call(ctx, client, in, name)
 			if err == nil && r.Error != "" {
@@ -248,10 +247,10 @@ func newStreamsKey(c *cli) *cobra.Command {
 	kind := ""
 	cmd := &cobra.Command{
 		Use: "key [STREAM]", Short: "make a key that signs requests, or show a stream's public keys",
-		Long: `Make a key that signs the requests of a stream, for its setting secrets, and print it with
-what the receiver verifies it by: the same secret (shared), or a public key (ed25519 by
-Standard Webhooks; sendgrid for streams in SendGrid's format). With the name of a stream,
-print the public keys of its secrets, as the configuration file has them.`,
+		Long: `Make a key for a stream's setting secrets, and print it with the receiver's
+counterpart: the same secret (shared), or a public key (ed25519 by Standard Webhooks;
+sendgrid for streams in SendGrid's format). With the name of a stream, print the public
+keys of its secrets in the configuration file.`,
 		Example: "  mta streams key\n  mta streams key --kind ed25519\n  mta streams key app",
 		Args:    cobra.MaximumNArgs(1),
 	}

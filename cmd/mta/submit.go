@@ -27,14 +27,14 @@ import (
 	"example.org/mta/submission/request"
 )
 
-const sendHelp = `Submit a request by HTTP, as an application does: the JSON of POST /v1/messages, from a
-file or standard input (-). The relay is that of --url, of $MTA_URL, or the first api block
-of the configuration. The API key is in the file of --key-file or in $MTA_KEY; it is never
-an argument, which other users can see.
+const sendHelp = `Submit a request by HTTP, the JSON of POST /v1/messages, from a file
+or standard input (-). The relay is that of --url, of $MTA_URL, or the first api block
+of the configuration. The API key is in the file of --key-file or in $MTA_KEY, never an
+argument, which other users can see.
 
-The command tries again until the relay has answered, for --patience. Whatever is lost on
-the way, the message is accepted once. If it gives up, it prints the Idempotency-Key with
-which the same request can be sent again.
+The command tries again for --patience, until the relay has answered; the message is
+accepted once. If it gives up, it prints the Idempotency-Key with which the same request
+can be sent again.
 
 The exit status is 1 if a recipient is refused.`
 
@@ -364,8 +364,8 @@ func asExit(code int) error {
 	return exitError(code)
 }
 
-const mailqHelp = `List the whole queue in the format of Postfix's mailq: * after the id marks active
-messages, ! held ones. A link to mta under the name mailq does the same.`
+const mailqHelp = `List the whole queue in the format of Postfix's mailq, as a link to
+mta under that name does.`
 
 const mailqHead = "----Queue ID----- --Size-- ---Arrival Time---- --Sender/Recipient------\n"
 
@@ -540,8 +540,8 @@ func newTemplateRender(c *cli, path *string) *cobra.Command {
 	var r rendering
 	cmd := &cobra.Command{
 		Use: "render TENANT NAME", Short: "print the message that a template makes",
-		Long: `Print the message that a template makes of data, as it would leave the relay, without the
-fields that the relay adds. Without --data there are no data: each variable is empty.`,
+		Long: `Print the message that a template makes of data, without the fields that the
+relay adds. Without --data each variable is empty.`,
 		Args: cobra.ExactArgs(2),
 		Example: `  mta template render acme welcome --data ann.json
   mta template render acme welcome --data ann.json --part html`,

@@ -22,8 +22,7 @@ const suppressHelp = `Show and change the list of addresses that get no mail. Wi
 'mta suppress' lists them.
 
 An entry applies to one tenant's mail or to all mail. The suppression block of the
-configuration decides what happens to mail for such an address, and whether bounces add
-addresses to the list.`
+configuration decides about mail for such an address, and whether bounces add entries.`
 
 func newSuppress(c *cli) *cobra.Command {
 	list := newSuppressList(c)
@@ -133,9 +132,9 @@ func newSuppressRemove(c *cli) *cobra.Command {
 	)
 	cmd := answers(c, &cobra.Command{
 		Use: "remove [ADDRESS...]", Short: "remove addresses from the list",
-		Long: `Take addresses off the list: all entries of each, or those of one tenant. Without an
-address, take off all entries that match --since, --source, --provider and --domain: those
-that a failing provider's bounces added, for example.`,
+		Long: `Remove addresses from the list: all entries of each, or those of one tenant.
+Without an address, remove all entries that match --since, --source, --provider and
+--domain, such as those that a failing provider's bounces added.`,
 		Example: `  mta suppress remove someone@example.com
   mta suppress remove someone@example.com --tenant acme
   mta suppress remove --since 2h --source bounce --provider google --dry-run`,
@@ -205,21 +204,21 @@ tenant's mail, including entries for all mail.`,
 	return cmd
 }
 
-const suppressPendingHelp = `Show and decide about entries that were set aside. When a provider calls far more
-recipients unknown than usual, the relay does not believe it: the addresses stay off the list
-until you accept or drop them. A delivery to an address takes it from this list, and so does
-another refusal after the flood. Without a subcommand, 'mta suppress pending' lists them.`
+const suppressPendingHelp = `Show and decide about entries that were set aside. When a
+provider reports far more unknown recipients than usual, the addresses stay off the list
+until you accept or drop them, or a delivery or another refusal after the flood decides.
+Without a subcommand, 'mta suppress pending' lists them.`
 
 func newSuppressPending(c *cli) *cobra.Command {
 	list := newPendingList(c)
 	g := group("pending", "show and decide about entries that were set aside", list,
 		newPendingDecision(c, "accept", "put entries that were set aside on the list",
-			`Put entries that were set aside on the list: the provider was right. When these are all entries
-of a provider whose flood is still under way, its share of unknown recipients counts as
-usual from now on.`, "accepted", api.OpAcceptPending),
-		newPendingDecision(c, "drop", "forget entries that were set aside",
-			`Forget entries that were set aside: the provider was wrong. An address that does not exist
-comes on the list when it is refused again.`, "dropped", api.OpDropPending))
+			`Put entries that were set aside on the list: the
+provider was right. If these are all entries of a provider whose flood continues, its
+share of unknown recipients counts as usual from now on.`, "accepted", api.OpAcceptPending),
+		newPendingDecision(c, "drop", "forget entries that were set aside", `Discard entries that were set aside: the
+provider was wrong. An address that does not exist comes on the list when it is refused
+again.`, "dropped", api.OpDropPending))
 	g.Long = suppressPendingHelp
 	listByDefault(g, list)
 	return g

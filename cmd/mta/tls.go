@@ -18,12 +18,12 @@ func newTLS(c *cli) *cobra.Command {
 	return group("tls", "look up what domains demand of TLS", newTLSPolicy(c))
 }
 
-const tlsPolicyHelp = `Have the relay look up the MTA-STS policy of a domain (RFC 8461) now, whatever it has
-cached, and print it: the mode, the hosts that mail may go to, and how long the policy
-holds. A policy that has changed counts for mail within max_route_age (5 minutes).
+const tlsPolicyHelp = `Have the relay look up the MTA-STS policy of a domain (RFC 8461)
+now, whatever it has cached, and print it. A changed policy applies to mail within
+max_route_age (5 minutes).
 
-When the policy can't be had, the one that is cached stands until it expires: the reason
-is printed, and the exit code is 1. A domain that publishes none is no failure.`
+When the look-up fails, the cached policy applies until it expires: the reason is
+printed, and the exit code is 1. A domain without a policy is not a failure.`
 
 func newTLSPolicy(c *cli) *cobra.Command {
 	var asJSON, cached bool
@@ -113,9 +113,9 @@ func newTLSRPT(c *cli) *cobra.Command {
 func newTLSRPTShow(c *cli) *cobra.Command {
 	return newList(c, list[api.TLSReportQuery]{
 		use: "show", short: "show what is counted for TLS reports, and what was sent",
-		long: `Show how many connection attempts were as a domain's TLS policy wants, by day of UTC, what
-failed, and where the reports went. Days are shown for a week; those of domains that ask for
-no reports go when that is known, on the day after.`,
+		long: `Show, by day of UTC, how many connection attempts met a domain's TLS policy,
+what failed, and where the reports went. Days are kept for a week; those of domains that
+request no reports until the day after.`,
 		example: `  mta tlsrpt show
   mta tlsrpt show --domain example.com --json`,
 		what: "days of domains", show: tlsrptShow,

@@ -22,14 +22,14 @@ import (
 	"example.org/mta/operator/top"
 )
 
-const topHelp = `Watch the relay on a terminal: rates with their last 15 minutes, the queue by state, alarms,
-and a table of sites, providers, sources, tenants, warm-ups or connections. Keys sort and
-filter it, explain why mail waits, trace conversations, and suspend and resume; those
-that change something show what they would affect and ask first. Press ? for the keys.
+const topHelp = `Watch the relay on a terminal: rates with their last 15 minutes, the
+queue by state, alarms, and a table of sites, providers, sources, tenants, warm-ups or
+connections. Keys sort and filter it, explain, trace, suspend and resume; those that
+change something show the effect and ask first. Press ? for the keys.
 
-The screen is refreshed every two seconds, or less often if the relay takes long to answer:
-it spends at most 2 % of the time on it. When the relay is gone, the screen shows the age
-of its figures and connects again as soon as it can. Colours are left out if $NO_COLOR is set.
+The screen is refreshed every two seconds, or less often if the relay takes long: it
+spends at most 2 % of the time on it. When the relay is gone, the screen shows the age
+of its figures and connects again.
 
 --once prints one screen as text, and --json its data; neither needs a terminal.`
 
@@ -155,21 +155,21 @@ func (p topPrinter) Trace(ctx context.Context, q api.TraceQuery, w io.Writer, wi
 	return p.client.Trace(ctx, q, nil, (&tracePrinter{c: p.to(w, width)}).print)
 }
 
-const traceHelp = `Watch the SMTP conversations of the running relay live, until interrupted, on open
-connections and on new ones. A line begins with the time, the last digits of the session
-id, and > for the relay's lines or < for the host's; a heading names the host when the
-conversation changes.
+const traceHelp = `Watch the SMTP conversations of the running relay live, until
+interrupted. A line has the time, the last digits of the session id, and > for the
+relay's lines or < for the host's; a heading names the host when the conversation
+changes.
 
---site and --source select connections. --tenant and --recipient select transactions;
-lines outside transactions are not shown then. All given filters must match. Commands
-are shown when they are put into the flight, a moment before they are sent.
+--site and --source select connections; --tenant and --recipient select transactions,
+without lines outside of them. All given filters must match. Commands are shown a moment
+before they are sent.
 
 --clients shows sessions of clients instead, --listener and --client those of one
-listener, or from one address or network; the content of messages is left out there.
+listener, address or network, without the content of messages.
 
-Credentials are never shown, and the content of messages only with --content; the
-relay's log records who asked for it. A viewer that can't keep up loses lines and gets
-their number: mail never waits.`
+Credentials are never shown, and content only with --content, which the relay's log
+records. A viewer that can't keep up loses lines and gets their number: mail never
+waits.`
 
 func newTrace(c *cli) *cobra.Command {
 	var (

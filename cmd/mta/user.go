@@ -33,11 +33,10 @@ const userHelp = `Show and change the users file: the users who may log in at th
 their tenants and their sender addresses. The configuration names the file,
 users { file = "..." }; --file names another.
 
-A change takes effect immediately: a running relay needs no reload. The file is replaced
-as a whole, so the relay never reads half a file. These commands need no running relay.
+A change takes effect immediately, without a reload. These commands need no running relay.
 
-The password is entered on the terminal, or read as one line from standard input. It is
-never an argument, which everyone on the machine could see.`
+The password is entered on the terminal or read from standard input, never an argument,
+which other users can see.`
 
 func newUser(c *cli) *cobra.Command {
 	book := c.userBook()
@@ -103,13 +102,12 @@ func newUserAdd(c *cli) *cobra.Command {
 	var o newUserOptions
 	cmd := &cobra.Command{
 		Use: "add NAME", Short: "add a user",
-		Long: `Add a user, and prompt for its password. An existing name is refused: 'mta user password'
-changes a password, and 'mta user remove' removes a user.
+		Long: `Add a user, and prompt for its password. An existing name is refused.
 
---senders limits the addresses that the user may send as: domains (acme.example), all
-domains below one (*.acme.example), or addresses (news@b.example). Those of its tenant also
-apply. --certificate lets a client certificate log the user in: "sha256:" and its
-fingerprint, or a name in it if the listener has a client_ca.
+--senders limits the sender addresses: domains (acme.example), all domains below one
+(*.acme.example), or addresses (news@b.example); those of the tenant also apply.
+--certificate logs the user in by a client certificate: "sha256:" and its fingerprint,
+or a name in it if the listener has a client_ca.
 
 --hash reads a hash instead of the password: bcrypt, SHA-512-crypt ($6$), argon2id, or
 {SCRAM-SHA-256}, also with Dovecot's name in braces before it.`,
@@ -295,7 +293,7 @@ func (b userBook) noUser(name string) error {
 	return hinted{fmt.Errorf("no such user: %q", name), "'" + b.command + " list' lists the users"}
 }
 
-// withRemedy adds how to mend a users file that can't be read.
+// withRemedy adds how to repair a users file that can't be read.
 func (b userBook) withRemedy(err error) error {
 	var mode *smallfile.ModeError
 	switch {
@@ -448,13 +446,14 @@ func (c *cli) userCheck(table *auth.UserTable, arg string, scheme auth.Scheme) e
 	return err
 }
 
-const consoleUserHelp = `Show and change the users of the console that the relay serves, and their roles: a viewer
-sees all but what messages say; an operator also acts on the queue, destinations, warm-up
-and suppression; an admin also reads contents and the audit, and reloads the configuration.
+const consoleUserHelp = `Show and change the users of the console that the relay serves.
+A viewer sees all except the content of messages; an operator also acts on the queue,
+destinations, warm-up and suppression; an admin also reads contents and the audit log,
+and reloads the configuration.
 
 The configuration names the file, console { users = "..." }; --file names another. A
-change takes effect immediately: a session ends when its user's password or role changes.
-'mta console' itself needs no users.`
+change takes effect immediately, and ends the sessions of a user whose password or role
+changes.`
 
 func newConsoleUser(c *cli) *cobra.Command {
 	book := c.consoleUserBook()
@@ -523,27 +522,25 @@ type consoleUser struct {
 func newConsoleUserList(c *cli, book userBook) *cobra.Command {
 	return c.userListing(book, &cobra.Command{
 		Use: "list", Short: "list the users and their roles", Args: noArgs,
-		Long: "List the users in the order of the file. A user without a role (" + joined(auth.Roles) +
-			") can't log in at the console.",
+		Long: "List the users in the order of the file. A user without a role can't log in at the console.",
 	}, func(u *auth.User) any { return consoleUser{u.Name, u.Role, string(u.Hash.Scheme)} },
 		func(u *auth.User) []any {
 			return []any{u.Name, cmp.Or(u.Role, "none"), cmp.Or(string(u.Hash.Scheme), "none")}
 		}, "USER", "ROLE", "PASSWORD")
 }
 
-const consoleHelp = `Serve the console, pages for a browser that show the relay and steer it, on this machine's
-loopback address until interrupted. The command prints a link that logs in: it is good
-once, within a minute; press Enter for another one.
+const consoleHelp = `Serve the console, web pages that show and control the relay, on
+this machine's loopback address until interrupted. The command prints a link that logs
+in once, within a minute; press Enter for another one.
 
-The right to use the relay's control socket is the right to use the console. With
---read-only nobody can change anything, or read what messages say. The audit names the
-user who runs the command.
+Users of the control socket may use this console. The audit log names the user who runs
+the command.
 
 On a remote machine, choose a port and forward it:
 
   ssh -L 8026:127.0.0.1:8026 mta1.example.com mta console --port 8026
 
-The relay can serve the console itself, for users with names and roles: see the block
+The relay itself can serve the console, for users with names and roles: see the block
 console of the configuration, and 'mta console user'.`
 
 func newConsole(c *cli) *cobra.Command {
@@ -608,7 +605,7 @@ func (c *cli) console(ctx context.Context, readOnly bool, port int) error {
 	return nil
 }
 
-// printLink prints a link that logs in, for whoever has run the command.
+// printLink prints a link that logs in, for the user who has run the command.
 func (c *cli) printLink(s *web.Server, port int) {
 	who := web.Identity{User: userName(), Role: web.Admin}
 	fmt.Fprintf(c.out, "http://127.0.0.1:%d%s\n", port, s.Ticket(who))

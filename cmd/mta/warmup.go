@@ -25,7 +25,11 @@ import (
 const warmupHelp = `Show and control the warm-up of new sources, and try plans before you use them. Without a
 subcommand, 'mta warmup' lists the warming sources.
 
-The configuration puts a source under a plan: in the dedicated block of a pool.`
+The configuration puts a source under a plan: in the dedicated block of a pool.` + sourceName
+
+const sourceName = `
+
+SOURCE is the name of a source, or its IP.`
 
 func newWarmup(c *cli) *cobra.Command {
 	list := newWarmupList(c)
@@ -38,9 +42,10 @@ func newWarmup(c *cli) *cobra.Command {
 	return g
 }
 
-const warmupListHelp = `List the sources that have a plan: the stage, the volume sent of the hourly and daily
-caps, and the share of the mail that uses the source now. OUTLOOK is the effect of the day
-on the stage if it ended now; it reports too little mail only when the volume falls behind.`
+const warmupListHelp = `List the sources that have a plan: the stage, the volume sent of
+the hourly and daily caps, and the source's share of the mail now. OUTLOOK is the effect
+of the day on the stage if it ended now; it reports too little mail only when the volume
+falls behind.`
 
 func newWarmupList(c *cli) *cobra.Command {
 	return c.watchable(newList(c, list[api.Paging]{
@@ -95,12 +100,12 @@ func newWarmupStart(c *cli) *cobra.Command {
 	var to api.StageChoice
 	cmd := &cobra.Command{
 		Use: "start SOURCE", Short: "start a warm-up over",
-		Long: `Start the warm-up of a source over, on the plan's first stage or on another one. Its past
-days are forgotten and a pause ends; mail sent in this hour and on this day still counts.
-The command also replaces a state that can't be read: this hour and this day then count as
-used up.
+		Long: `Start the warm-up of a source over, on the plan's first stage or another one.
+Its past days are forgotten and a pause ends; mail of this hour and day still counts.
+The command also replaces a state that can't be read: this hour and this day then count
+as used up.
 
-A new warm-up starts automatically. SOURCE is the name of a source, or its IP.`,
+A new warm-up starts automatically.`,
 		Example: "  mta warmup start acme-1 --stage 3",
 	}
 	c.addParams(cmd, &to)
@@ -116,28 +121,22 @@ func newWarmupPause(c *cli) *cobra.Command {
 	return warmupChange(c, &cobra.Command{
 		Use: "pause SOURCE", Short: "pause a warming source",
 		Long: `Pause a source until 'mta warmup resume'. Its stage and its counters stay; its mail uses
-the pool's shared sources or waits, depending on the pool.
-
-SOURCE is the name of a source, or its IP.`,
+the pool's shared sources or waits, depending on the pool.`,
 	}, api.WarmupPause, nil, func(w *api.Warmup) string { return "is paused on " + onStage(w) })
 }
 
 func newWarmupResume(c *cli) *cobra.Command {
 	return warmupChange(c, &cobra.Command{
 		Use: "resume SOURCE", Short: "end a pause",
-		Long: `End the pause of a source.
-
-SOURCE is the name of a source, or its IP.`,
+		Long: `End the pause of a source.`,
 	}, api.WarmupResume, nil, func(w *api.Warmup) string { return "goes on with " + onStage(w) })
 }
 
 func newWarmupSetStage(c *cli) *cobra.Command {
 	return warmupChange(c, &cobra.Command{
 		Use: "set-stage SOURCE STAGE", Short: "continue with another stage",
-		Long: `Continue with another stage of the plan, and its caps, immediately. Mail sent in this hour
-and on this day still counts, and a paused source stays paused.
-
-SOURCE is the name of a source, or its IP. STAGE is counted from 1.`,
+		Long: `Continue with another stage of the plan, and its caps, immediately. Mail of
+this hour and day still counts, and a paused source stays paused. STAGE is counted from 1.`,
 		Example: "  mta warmup set-stage acme-1 5",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -159,13 +158,11 @@ SOURCE is the name of a source, or its IP. STAGE is counted from 1.`,
 	})
 }
 
-const warmupShowHelp = `Show the progress of a source in its plan: the volume sent of the hourly and daily caps,
-also by provider; how the mail was received today, and the effect on the stage if the day
-ended now; each day so far, desired against sent, with its effect on the stage; and the
-volumes of the coming days if each is good. The chart has a column for each day: bars are
-the sent volume, lines the desired one, and the last line the plan's next.
-
-SOURCE is the name of a source, or its IP.`
+const warmupShowHelp = `Show the progress of a source in its plan: the volume sent of
+the hourly and daily caps, also by provider; today's outcomes, and their effect on the
+stage if the day ended now; each day so far, desired against sent; and the coming days
+if each is good. In the chart, bars are the sent volume of a day, lines the desired one,
+and the last line the plan's next.`
 
 func newWarmupShow(c *cli) *cobra.Command {
 	var plan warmup.PlanFile
@@ -180,6 +177,7 @@ func newWarmupShow(c *cli) *cobra.Command {
 
 // ofSource makes a command take the name of a source.
 func (c *cli) ofSource(cmd *cobra.Command) *cobra.Command {
+	cmd.Long += sourceName
 	cmd.ValidArgsFunction = c.complete(c.sourceNames)
 	if cmd.Args == nil {
 		cmd.Args = oneName("a source")
@@ -364,16 +362,15 @@ func warmupCurve(w *api.Warmup, ahead []warmup.Stage) []draw.Day {
 	return days
 }
 
-const warmupReportHelp = `Import complaints about the mail of a warming source. They count for its health from now
-on, whatever their day. Figures for the same day replace earlier ones. Days are in UTC.
+const warmupReportHelp = `Import complaints about the mail of a warming source. They
+count for its health from now on, whatever their day (in UTC). Figures for the same day
+replace earlier ones; days before the last two weeks are ignored.
 
---google reads the daily figures of Google's Postmaster Tools: a CSV file with a header, one
-column "Date" and one with "spam rate" or "spam ratio" in its name. --snds reads those of
-Microsoft's SNDS in the format of its data access: no header, the IP in the first column,
-the end of the activity in the third, recipients in the sixth, the complaint rate in the
-eighth; rows of other IPs are ignored. Days before the last two weeks are ignored.
-
-SOURCE is the name of a source, or its IP.`
+--google reads the daily figures of Google's Postmaster Tools: CSV with a header, a
+column "Date" and one with "spam rate" or "spam ratio" in its name. --snds reads those
+of Microsoft's SNDS: CSV without a header, the IP in the first column, the end of the
+activity in the third, recipients in the sixth, the complaint rate in the eighth; rows
+of other IPs are ignored.`
 
 func newWarmupReport(c *cli) *cobra.Command {
 	var r api.WarmupReport
@@ -517,7 +514,7 @@ func readSNDS(rows [][]string, ip string) (all []api.WarmupReport, err error) {
 		}
 		n, err := strconv.ParseInt(row[5], 10, 64)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("line %d: %q is no number of recipients", i+1, row[5])
+			return nil, fmt.Errorf("line %d: %q is not a number of recipients", i+1, row[5])
 		}
 		x, err := reportRate(row[7])
 		if err != nil {
@@ -535,10 +532,10 @@ func reportDay(text string, layouts ...string) (string, error) {
 			return t.Format(time.DateOnly), nil
 		}
 	}
-	return "", fmt.Errorf("%q is no date", text)
+	return "", fmt.Errorf("%q is not a date", text)
 }
 
-// reportRate reads a share: "0.3%", "0.003", or "< 0.1%", which is none.
+// reportRate reads a share: "0.3%", "0.003", or "< 0.1%", which means none.
 func reportRate(text string) (float64, error) {
 	number, below := strings.CutPrefix(strings.TrimSpace(text), "<")
 	number, percents := strings.CutSuffix(strings.TrimSpace(number), "%")
@@ -548,7 +545,7 @@ func reportRate(text string) (float64, error) {
 	}
 	switch {
 	case err != nil || !(x >= 0 && x <= 1):
-		return 0, fmt.Errorf("%q is no share of the mail", text)
+		return 0, fmt.Errorf("%q is not a share of the mail", text)
 	case below:
 		return 0, nil
 	}

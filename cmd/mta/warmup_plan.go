@@ -23,13 +23,13 @@ import (
 	"example.org/mta/warmup"
 )
 
-const warmupPlanHelp = `Generate a plan block for the configuration from the target volume per day and its date,
-with reasons and dates as comments. A plan begins with 250 recipients a day and grows by a
-fifth to three fifths each day, with a fifth of the days in reserve for stages that stay. If
-there are too few days for that, it grows faster, at most doubling each day.
+const warmupPlanHelp = `Generate a plan block from the target volume per day and its
+date, with reasons and dates as comments. A plan begins with 250 recipients a day and
+grows by a fifth to three fifths each day, with a fifth of the days in reserve for
+stages that stay; with too few days it grows faster, at most doubling each day.
 
---providers limits each provider to that percentage of every stage. A day without mail advances
-nothing: --on names the days of the week with mail, if it isn't all of them, and the dates follow.`
+--providers limits each provider to a percentage of every stage. A day without mail
+advances nothing: --on names the days of the week with mail, if it isn't all of them.`
 
 // planFlags are the flags of 'mta warmup plan'.
 type planFlags struct {
@@ -218,7 +218,7 @@ func (w *wantedPlan) make() {
 		p.Shares[s.name] = s.percent / 100
 	}
 	w.eachDay = p.Forecast(p.Begin, 1)
-	for i := range w.eachDay { // the last lifts the caps after a day with mail
+	for i := range w.eachDay { // the last ends the caps after a day with mail
 		day := w.on.After(w.begin, i)
 		if i == len(w.eachDay)-1 && i > 0 {
 			day = w.on.After(w.begin, i-1).AddDate(0, 0, 1)
@@ -286,10 +286,10 @@ func (w *wantedPlan) spare() string {
 	return plural(w.Spare, "day") + " left for those that are not"
 }
 
-const warmupPlansHelp = `List the available plans: those of the configuration and the presets. With NAME, show one
-of them by date, for a warm-up that begins now or at the plan's date, if each day is good.
-FIRST and LAST are the caps of the first and the last stage, in recipients per hour and per
-day; PASSED is the date on which the last stage would be finished.
+const warmupPlansHelp = `List the plans: those of the configuration and the presets.
+With NAME, show one by date if each day is good, for a warm-up that begins now or at the
+plan's date. FIRST and LAST are the caps of the first and the last stage, in recipients
+per hour and per day; PASSED is the date on which the last stage would be finished.
 
 The plans are those in force in the running relay. Without one, the command reads the
 configuration file.`

@@ -29,10 +29,10 @@ func TestProvidersOwnFigures(t *testing.T) {
 		{"Date,User-reported spam rate\n2026-11-20,0.25%\n2026-11-21,\n20261119,0.001\n", fromGoogle, "[{{false <nil>} google 2026-11-20 0 0.0025} {{false <nil>} google 2026-11-19 0 0.001}]"},
 		{"name,date,userReportedSpamRatio\n", fromGoogle, `line 1: a header with "Date" and "Spam rate" is wanted`},
 		{"", fromGoogle, `line 1: a header with "Date" and "Spam rate" is wanted`},
-		{"Date,Spam rate\nyesterday,0\n", fromGoogle, `line 2: "yesterday" is no date`},
-		{"Date,Spam rate\n2026-11-20,7\n", fromGoogle, `line 2: "7" is no share of the mail`},
+		{"Date,Spam rate\nyesterday,0\n", fromGoogle, `line 2: "yesterday" is not a date`},
+		{"Date,Spam rate\n2026-11-20,7\n", fromGoogle, `line 2: "7" is not a share of the mail`},
 		{"192.0.2.20,x\n", fromSNDS, "line 1: it has 2 columns, SNDS has 14"},
-		{strings.Replace(snds, "13000", "-1", 1), fromSNDS, `line 1: "-1" is no number of recipients`},
+		{strings.Replace(snds, "13000", "-1", 1), fromSNDS, `line 1: "-1" is not a number of recipients`},
 	} {
 		r := csv.NewReader(strings.NewReader(c.text))
 		r.FieldsPerRecord = -1

@@ -45,7 +45,7 @@ type tableState struct {
 
 // page is text that takes the place of the tables.
 type page struct {
-	id    int // tells answers to this page from those to one that was left
+	id    int // distinguishes answers to this page from those to one that was left
 	title string
 	lines []string
 	first int

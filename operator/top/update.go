@@ -90,7 +90,7 @@ const (
 	keyClear     Key = "ctrl-u"
 )
 
-// update changes the model by what has happened, and returns what is to be done about it.
+// update changes the model by what has happened, and returns what must be done about it.
 func (m *Model) update(event any) (todo []any) {
 	switch e := event.(type) {
 	case Key:
@@ -399,7 +399,7 @@ func (m *Model) enter(k Key) []any {
 	switch {
 	case r == nil:
 	case m.table == providers && r.key == "":
-		m.note = "these sites are no provider's: they are among all sites (1)"
+		m.note = "these sites have no provider: they are among all sites (1)"
 	case m.table == providers:
 		m.show(sites, r.key)
 	case m.table == sources:

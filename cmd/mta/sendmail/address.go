@@ -4,7 +4,7 @@ import "strings"
 
 // addressSpecs takes the addresses out of the value of a To, Cc or Bcc field, as <a@b> or "Name"
 // <a@b>, groups and comments included (RFC 5322, 3.4). It is more lenient than that in one way,
-// since cron and the like write so: a bare name is an address too. What is no address comes out
+// since cron and the like write so: a bare name is an address too. What is not an address comes out
 // as it is, for the caller to refuse.
 func addressSpecs(value string) []string {
 	var s addressScanner

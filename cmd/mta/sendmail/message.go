@@ -16,7 +16,7 @@ const (
 )
 
 // message is what came on standard input. It is read to the end before the relay is spoken to:
-// who writes it may take an hour, and the relay need not wait.
+// who writes it may take an hour, and the relay does not have to wait.
 type message struct {
 	fields [][]byte // of the header section, each with all its lines, which end in CRLF
 	body   spool    // lines end in CRLF
@@ -56,7 +56,7 @@ func (m *message) read(lines *lineReader) error {
 	}
 }
 
-// readHeader reads fields, up to the empty line or to what is no field: a message that begins
+// readHeader reads fields, up to the empty line or to what is not a field: a message that begins
 // with text has no header section. It gives what it has read of the body.
 func (m *message) readHeader(lines *lineReader) (body []byte, err error) {
 	size := 0

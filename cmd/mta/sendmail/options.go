@@ -156,7 +156,7 @@ func (o *Options) setMode(value string) error {
 	case "i":
 		o.Mode = ModeAliases
 	case "d", "D":
-		return hinted{errors.New("option -bd: sendmail is no daemon here"), "the relay runs by: mta serve"}
+		return hinted{errors.New("option -bd: sendmail does not run as a daemon here"), "the relay runs by: mta serve"}
 	default:
 		return fmt.Errorf("option -b%s is not supported", value)
 	}

@@ -73,7 +73,7 @@ func needsUTF8(sender envelope.Address, recipients []envelope.Address, m *messag
 	return need
 }
 
-// addRecipients goes on after a refusal, so that all that are refused are told at once.
+// addRecipients goes on after a refusal, so that all refusals are reported at once.
 func addRecipients(client *smtp.Client, o Options, recipients []envelope.Address) error {
 	var refusals []error
 	code := ExOK
