@@ -96,7 +96,7 @@ func ListenerAddrs(listeners []netip.AddrPort) ([]netip.AddrPort, error) {
 }
 
 // isHostName reports whether a name from the DNS can be one of a host: letters, digits, hyphens,
-// and underscores, which some have. Others would only make trouble in logs, reports and names of
+// and underscores, which some have. Others would only confuse logs, reports and names of
 // sites.
 func isHostName(name string) bool {
 	if name == "" || len(name) > 253 || strings.HasPrefix(name, ".") || strings.Contains(name, "..") {

@@ -76,7 +76,7 @@ func (q *search) findExchangers(ctx context.Context) bool {
 		}
 		seen[mx.Host] = true
 		if !isHostName(mx.Host) {
-			q.note("exchanger %q is no host name: left out", mx.Host)
+			q.note("exchanger %q is not a valid host name: left out", mx.Host)
 			continue
 		}
 		q.Exchangers = append(q.Exchangers, Exchanger{Preference: mx.Preference, Name: mx.Host})

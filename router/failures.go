@@ -57,8 +57,8 @@ func badDomain() *reply.Reply {
 	return failure(550, reply.Enhanced{5, 1, 3}, "the address has no domain")
 }
 
-// A smarthost that can't be found is our own trouble, not the recipient's: never a 5xx, whatever
-// the DNS says. The operator will mend it, and the mail waits.
+// A smarthost that can't be found is our own failure, not the recipient's: never a 5xx, whatever
+// the DNS says. The operator will repair it, and the mail waits.
 func smarthostFailure(domain, why string) *reply.Reply {
 	return failure(451, reply.Enhanced{4, 4, 4}, "the relay configured for %s can't be used: %s", domain, why)
 }

@@ -70,7 +70,7 @@ func (q *search) until(t time.Time) {
 	}
 }
 
-// smarthost makes the route that configuration asks for: each host a tier of its own.
+// smarthost makes the route that configuration asks for: each host a separate tier.
 func (q *search) smarthost(ctx context.Context, hosts []Smarthost) {
 	names := make([]string, len(hosts))
 	for i, h := range hosts {

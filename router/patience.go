@@ -9,7 +9,7 @@ import (
 // Silent name servers must not delay domains whose own servers answer at once. So a look-up has FirstTry to
 // answer. A worker whose look-up takes longer is patient: the look-up may go on for the whole Timeout, but at
 // most half of the workers may be patient. When that many are, the look-up is cut off, and its domain waits
-// for a patient worker in a schedule of its own, as does a domain that took as long within slowFor.
+// for a patient worker in a separate schedule, as does a domain that took as long within slowFor.
 
 // slowFor is how long a domain counts as slow, and maxSlow how many are remembered.
 const (

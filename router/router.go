@@ -34,7 +34,7 @@ type Resolver interface {
 
 // Policies finds the MTA-STS policies of domains that are routed by the DNS.
 type Policies interface {
-	// STS gives the policy that counts for mail along a route; zero is none. It answers from its memory where it
+	// STS gives the policy that counts for mail along a route; zero means none. It answers from its memory where it
 	// can, and otherwise waits for the DNS and a web server, within bounds of its own. An error says that ctx has
 	// ended, or the policies have been closed, before anybody knew.
 	STS(context.Context, *route.Route) (route.STS, error)
@@ -101,7 +101,7 @@ type Router struct {
 	}
 }
 
-// routed is what Done is told.
+// routed is what Done gets.
 type routed struct {
 	route   *route.Route
 	failure *reply.Reply
@@ -142,7 +142,7 @@ func New(cfg Config, r Resolver) *Router {
 	return rt
 }
 
-// use puts settings in force. What was found under others is forgotten; look-ups under way tell
+// use puts settings in force. What was found under others is forgotten; look-ups under way answer
 // those who asked before, and nobody else. r.mu is held, or nobody knows r yet.
 func (r *Router) use(s *settings) {
 	r.mu.settings = s
@@ -443,7 +443,7 @@ func (r *Router) Stats() Stats {
 	}
 }
 
-// Close cancels the look-ups and waits until all who asked have been told: 451 4.3.2, where there
+// Close cancels the look-ups and waits until all who asked have been notified: 451 4.3.2, where there
 // is no route.
 func (r *Router) Close() {
 	r.mu.Lock()

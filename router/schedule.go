@@ -25,7 +25,7 @@ func (a Allowance) Permits(running, free int) bool {
 // guard keeps the oldest message from waiting for ever while there is always somebody with
 // less: once it has waited so long, a share of the workers serves the oldest first.
 type guard struct {
-	age     time.Duration // 0 is no guard
+	age     time.Duration // 0 is not a guard
 	workers int           // how many may be under the guard at a time
 }
 

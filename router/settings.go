@@ -25,7 +25,7 @@ type Settings struct {
 	MaxMessageConcurrency int // see Allowance; 2
 	ScaleMaxConcurrency   int // see Allowance; 10
 	VerifyWorkers         int // of the workers, how many Verify may have at most; 10
-	// After GuardAge a message is served by age by one worker in ten, whoever has fewer running;
+	// After GuardAge a message is served by age by one worker in ten, also if others have fewer running;
 	// 5 min, below zero never.
 	GuardAge time.Duration
 

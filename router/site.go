@@ -90,7 +90,7 @@ func sharedLabels(names [][]string) int {
 	return shared
 }
 
-// bounded cuts a long name; a hash of the whole then tells it from others with the same start.
+// bounded cuts a long name; a hash of the whole then distinguishes it from others with the same start.
 func bounded(name string) string {
 	if len(name) <= maxSite {
 		return name

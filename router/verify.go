@@ -9,7 +9,7 @@ import (
 )
 
 // verifications is the questions of SMTP sessions whether a domain can take mail at all. Finch's
-// advice: they are one pseudo-message, with a small concurrency of its own, so that whoever asks
+// advice: they are one pseudo-message, with a separate small concurrency, so that a client that asks
 // about a great many domains takes no more workers from mail than that (S16). It is a tenant of its
 // own, too, and the schedule's guard doesn't know it: a session waits for seconds only.
 //
@@ -23,7 +23,7 @@ type verifications struct {
 // for more gets no answer, which is as good as one that comes too late.
 const maxVerifications = 10_000
 
-// verificationTenant is no name that a tenant can have.
+// verificationTenant is not a name that a tenant can have.
 const verificationTenant = "\x00verification"
 
 func newVerifications() *verifications {

@@ -8,7 +8,7 @@ import (
 	"example.org/mta/router/resolver"
 )
 
-// Addresses gives the addresses of a host that is no mail exchanger, IPv4 first, such as a web server that the DNS
+// Addresses gives the addresses of a host that is not a mail exchanger, IPv4 first, such as a web server that the DNS
 // names. The rules are those for exchangers: a record of a stranger's does not make the relay talk to itself, or to
 // the private network where that is refused.
 func (r *Router) Addresses(ctx context.Context, host string) ([]netip.Addr, error) {

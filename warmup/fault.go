@@ -101,7 +101,7 @@ func (c checks) settings(p *Plan) {
 			"the share of provider %q is %v", name, x)
 	}
 	for name, x := range sorted(p.Growths) {
-		c.of(name).want(x >= 1 && x <= 10, "growth", "it must be from 1, which is no growth, to 10 times a stage",
+		c.of(name).want(x >= 1 && x <= 10, "growth", "it must be from 1 (no growth) to 10 times a stage",
 			"the growth of provider %q is %v", name, x)
 	}
 	for name, x := range sorted(p.Weights) {

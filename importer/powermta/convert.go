@@ -24,7 +24,7 @@ type conversion struct {
 	queueTo  map[string][]string     // the domains whose mail a queue takes
 	queuedBy map[string]*directive   // where it was said first
 	patterns map[string]*patternList // smtp-pattern-list
-	listed   map[*queue]bool         // those with a list of their own
+	listed   map[*queue]bool         // those with a separate list
 	queues   map[*importer.Block]*queue
 	order    []*queue
 

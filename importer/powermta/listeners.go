@@ -387,7 +387,7 @@ func (c *conversion) poolsOfUsers(b *importer.Block) {
 		})
 		if !could {
 			b.Lost(u.Origin,
-				"every user may choose a pool that is no tenant's: write tenant blocks with the pools that this user "+
+				"every user may choose a pool without a tenant: write tenant blocks with the pools that this user "+
 					"may not choose", true)
 		}
 	}

@@ -128,8 +128,8 @@ var moreLines = regexp.MustCompile(`(^|[\^(|/ ])([245][0-9][0-9])\\?-`)
 // writeRule makes one rule of a line of a list.
 func (c *conversion) writeRule(list *patternList, r rule, label, provider string) error {
 	if _, err := regexp.Compile("(?i)" + r.pattern); err != nil || r.pattern == "" {
-		c.draft.Lost(r.Origin, "the pattern is none of RE2, which mta uses: write it without lookahead and references",
-			true)
+		c.draft.Lost(r.Origin,
+			"the pattern is not valid in RE2, which mta uses: write it without lookahead and references", true)
 		return nil
 	}
 	var (

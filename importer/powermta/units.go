@@ -15,7 +15,7 @@ var timeUnits = map[string]time.Duration{
 	"h": time.Hour, "hr": time.Hour, "d": 24 * time.Hour, "day": 24 * time.Hour,
 }
 
-// unlimited reports whether a value lifts a limit. Values are in whatever case, as names are.
+// unlimited reports whether a value ends a limit. Values are in whatever case, as names are.
 func unlimited(text string) bool { return strings.EqualFold(text, "unlimited") }
 
 // never reports whether a time never comes.
@@ -54,7 +54,7 @@ func (d *directive) duration(text string) (time.Duration, error) {
 	return sum, nil
 }
 
-// rate is so many in a time. The zero rate is no limit.
+// rate is so many in a time. The zero rate means no limit.
 type rate struct {
 	count int64
 	per   time.Duration

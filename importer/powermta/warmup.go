@@ -154,7 +154,7 @@ func (c *conversion) writePlan(v, cold *vmta) bool {
 	stages = slices.DeleteFunc(stages, func(s map[string]int) bool { return total(s) == 0 })
 	if len(stages) == 0 {
 		c.draft.Inner("source", cold.sources[0]).Lost(v.days[0].Origin,
-			"a plan that lets nothing through, or only to single domains, is none", true)
+			"a plan that lets nothing through, or only to single domains, is not a warm-up", true)
 		return false
 	}
 	b := c.draft.Inner("plan", cold.name)

@@ -36,7 +36,7 @@ type Key struct {
 	alg      Algorithm
 }
 
-// NewKey puts a name to a private key. The error names what signer is if it is no key for DKIM.
+// NewKey puts a name to a private key. The error names what signer is if it is not a key for DKIM.
 func NewKey(domain, selector string, signer crypto.Signer) (*Key, error) {
 	alg, err := algorithmOf(signer.Public())
 	if err != nil {

@@ -58,7 +58,7 @@ func (e *ModeError) Error() string {
 	return fmt.Sprintf("%s has mode %04o: others than its owner can read or change the private key", e.Path, e.Mode)
 }
 
-// Remedy is a command that mends it.
+// Remedy is a command that repairs it.
 func (e *ModeError) Remedy() string { return fmt.Sprintf("chmod %04o %s", e.Mode&0o640, e.Path) }
 
 // ParseKey reads a private key: PEM (PKCS #8 or PKCS #1), or what stands between the lines of PEM

@@ -119,7 +119,7 @@ func TestRecordsThatFit(t *testing.T) {
 		{ed, "v=DKIM1; k=ed25519; s=tlsrpt; p=" + p, "not for email"},
 		{ed, "v=DKIM1; k=ed25519; p=" + p + "; p=" + p, "twice"},
 		{ed, "v=spf1 -all", "version"},
-		{ed, "hello", "no list of tags"},
+		{ed, "hello", "not a list of tags"},
 	} {
 		testing, err := c.key.Fits(c.record)
 		switch {

@@ -217,7 +217,7 @@ func (m *Message) signedFields() (canonical []byte, names []string, err error) {
 // Has reports whether the message has a field of that name.
 func (m *Message) Has(name string) bool { return m.has(strings.ToLower(name)) }
 
-// Add puts whole fields, each ending in CRLF, in front of the header. The error, of what is no field, matches
+// Add puts whole fields, each ending in CRLF, in front of the header. The error, of what is not a field, matches
 // ErrMessage.
 func (m *Message) Add(fields []byte) error {
 	if len(fields) == 0 {

@@ -114,7 +114,7 @@ func parseTags(text string) (map[string]string, error) {
 		name, value, ok := strings.Cut(part, "=")
 		name = strings.TrimSpace(name)
 		if !ok || name == "" {
-			return nil, errors.New(`the record is no list of tags as "v=DKIM1; k=...; p=..."`)
+			return nil, errors.New(`the record is not a list of tags such as "v=DKIM1; k=...; p=..."`)
 		}
 		if _, dup := tags[name]; dup {
 			return nil, fmt.Errorf("the record has the tag %s= twice", name)

@@ -17,7 +17,7 @@ type lastLines struct {
 	buf      []byte
 	from, to int   // buf[from:to] was read, and not returned yet; it ends with a line end
 	at       int64 // where in the file buf[from] is
-	whole    bool  // a line end was found: what followed it was no whole line
+	whole    bool  // a line end was found: what followed it was not a whole line
 }
 
 // newLastLines reads the lines that end at or before an offset. What stands between the last line end and the offset is

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Layout is how names of files tell when they were begun, in UTC.
+// Layout is the time of a file's beginning in its name, in UTC.
 const Layout = "20060102T150405"
 
 const (
@@ -89,11 +89,11 @@ func (d Dir) Files() ([]File, error) {
 	return slices.CompactFunc(files, func(a, b File) bool { return a.Begun.Equal(b.Begun) }), nil
 }
 
-// Limits say which files are deleted. A zero field is no limit.
+// Limits say which files are deleted. A zero field means no limit.
 type Limits struct {
 	Keep     time.Duration // age of the youngest line of a file
 	KeepSize int64         // octets of all files together
-	// Needed is the id of a file that is kept with all later ones, whatever the limits say; 0 is none.
+	// Needed is the id of a file that is kept with all later ones, whatever the limits say; 0 means none.
 	Needed int64
 }
 

@@ -22,7 +22,7 @@ type Newest struct {
 	Fits func(line []byte) bool
 	// Time returns when a line was written; zero if that can't be read.
 	Time func(line []byte) time.Time
-	// After ends the reading where lines are older, Until lets it begin where they are not younger; zero is no limit.
+	// After ends the reading where lines are older, Until lets it begin where they are not younger; zero: no limit.
 	// Lines can be out of order by as much as the caller makes these later or earlier than what is wanted.
 	After, Until time.Time
 	// Stride is in octets how often After looks at the time of a line; two in a row have to be older.

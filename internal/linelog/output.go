@@ -148,7 +148,7 @@ func (f File) Whole() (whole bool, size int64, err error) {
 	return last[0] == '\n', info.Size(), err
 }
 
-// End is when the current file is to be closed; zero for not by time.
+// End is when the current file must be closed; zero for not by time.
 func (o *Output) End() time.Time {
 	if o.f == nil || o.RotateEvery <= 0 {
 		return time.Time{}

@@ -59,5 +59,6 @@ func ParsePosition(s string) (Position, error) {
 		}
 	}
 	return Position{},
-		fmt.Errorf("%q is no position in the accounting log: want one like 20260301T120000-000000004711", s)
+		fmt.Errorf("%q is not a valid position in the accounting log (want one such as 20260301T120000-000000004711)",
+			s)
 }

@@ -23,7 +23,7 @@ type Reader struct {
 	// Pause is called each time that 64 KiB were looked at, for readings that give way to others. Its error ends the
 	// reading. May be nil.
 	Pause func() error
-	// Begins reports whether a line begins at an offset, as far as the line tells: behind damage it may be the rest of
+	// Begins reports whether a line begins at an offset, as far as the line shows: behind damage it may be the rest of
 	// one. May be nil.
 	Begins func(line []byte, offset int64) bool
 	// Damage is what was passed over.

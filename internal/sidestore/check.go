@@ -54,7 +54,7 @@ func Check(path string) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return errors.New("it is no file")
+		return errors.New("it is not a file")
 	case info.Size() == 0:
 		return errors.New("it is empty")
 	}
@@ -248,7 +248,7 @@ func (c *checker) freelist() error {
 		return err
 	}
 	if order.Uint16(b[8:]) != freelistPage {
-		return errors.New("the list of free pages is none")
+		return errors.New("the list of free pages is not valid")
 	}
 	count, b := uint64(order.Uint16(b[10:])), b[pageHeader:]
 	if count == 0xFFFF {

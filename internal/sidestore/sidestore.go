@@ -4,7 +4,7 @@
 // The file is looked at before bbolt opens it, each entry has a sum, and what must not be lost has a second copy of the
 // whole file. A file that is damaged is set aside. Its copy takes its place, else the entries that are sound.
 //
-// The sums are in a bucket of their own, which programs without them pass by: either can open the file of the other.
+// The sums are in a separate bucket, which programs without them pass by: either can open the file of the other.
 // The bucket has the number of the last transaction that kept it. After one that did not, by a program without sums,
 // the entries are taken as they are. It has no goroutines.
 package sidestore

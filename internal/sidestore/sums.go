@@ -151,7 +151,7 @@ func cursor(b *bolt.Bucket) func(first bool) (key, value []byte) {
 // entryError returns why an entry without a sum is damaged. One of a newer program is for its reader to refuse.
 func (f *File) entryError(bucket string, key, value []byte) error {
 	if value == nil {
-		return errors.New("it is no entry")
+		return errors.New("it is not an entry")
 	}
 	if f.Sound == nil {
 		return nil

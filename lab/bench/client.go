@@ -153,7 +153,7 @@ func (c *client) expect(digit byte) (string, error) {
 		case err != nil:
 			return "", err
 		case len(line) < 6:
-			return "", fmt.Errorf("the server says %q, which is no reply", line)
+			return "", fmt.Errorf("the server says %q, which is not a reply", line)
 		case line[3] == '-':
 			continue
 		}

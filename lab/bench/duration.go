@@ -24,7 +24,7 @@ func (d Duration) String() string { return time.Duration(d).String() }
 // Set reads the text form; with Type it makes a Duration the value of a flag.
 func (d *Duration) Set(text string) error {
 	if err := d.UnmarshalText([]byte(text)); err != nil {
-		return fmt.Errorf("%q is no duration: want one as 50ms", text)
+		return fmt.Errorf("%q is not a valid duration (want one such as 50ms)", text)
 	}
 	return nil
 }

@@ -429,7 +429,7 @@ func (x *session) data() bool {
 		return false
 	case v.text != "" && v.text[0] != '3':
 		if v.good() {
-			v.text = "451 4.3.0 the test's hook gave DATA a reply that is none"
+			v.text = "451 4.3.0 the test's hook gave DATA an invalid reply"
 		}
 	case !x.tx.open || x.tx.chunked:
 		v.text = "503 5.5.1 Error: need MAIL command"

@@ -24,7 +24,7 @@ func ParseEventID(id string) (node string, p Position, err error) {
 			return id[:cut], p, nil
 		}
 	}
-	return "", p, fmt.Errorf("%q is no event_id: want one like node1-20260301T120000-000000004711", id)
+	return "", p, fmt.Errorf("%q is not a valid event_id (want one such as node1-20260301T120000-000000004711)", id)
 }
 
 // appendEventID adds the field event_id, the last of each record, with room for the position:

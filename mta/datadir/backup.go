@@ -152,7 +152,7 @@ func UnpackBackup(r io.Reader, dir string) (*Manifest, error) {
 			return nil, fmt.Errorf("%w (%v)", ErrIncomplete, err)
 		}
 		if !filepath.IsLocal(h.Name) || h.Typeflag != tar.TypeReg || sparse(h) {
-			return nil, fmt.Errorf("%q is no file of a backup: %w", h.Name, ErrIncomplete)
+			return nil, fmt.Errorf("%q does not belong to a backup: %w", h.Name, ErrIncomplete)
 		}
 		if len(sums) > maxFiles || h.Name == ManifestName && h.Size > maxManifest {
 			return nil, fmt.Errorf("it has more files than a backup can have: %w", ErrIncomplete)
@@ -262,7 +262,7 @@ func ReadBackup(dir string) (io.ReadCloser, error) {
 	var parts []Part
 	for _, f := range m.Files {
 		if !filepath.IsLocal(f.Name) {
-			return nil, fmt.Errorf("%q is no file of a backup: %w", f.Name, ErrIncomplete)
+			return nil, fmt.Errorf("%q does not belong to a backup: %w", f.Name, ErrIncomplete)
 		}
 		parts = append(parts, PartOf(f.Name, filepath.Join(dir, filepath.FromSlash(f.Name))))
 	}

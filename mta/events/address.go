@@ -46,7 +46,7 @@ func ParseAddress(to string) (*Address, error) {
 	name, rest, _ := strings.Cut(to, "://")
 	s, known := schemes[strings.ToLower(name)]
 	if !known {
-		return nil, fmt.Errorf("%q is no scheme of a broker", name)
+		return nil, fmt.Errorf("%q is not the scheme of a broker", name)
 	}
 	hosts, rest, _ := strings.Cut(rest, "/")
 	if strings.Contains(hosts, "@") {
@@ -63,13 +63,13 @@ func ParseAddress(to string) (*Address, error) {
 	}
 	u, err := url.Parse("/" + rest)
 	if err != nil {
-		return nil, fmt.Errorf("what follows the hosts is no path of a URL")
+		return nil, fmt.Errorf("the part after the hosts is not a valid path")
 	}
 	if u.Fragment != "" {
 		return nil, fmt.Errorf("it has a fragment (#)")
 	}
 	if a.Query, err = url.ParseQuery(u.RawQuery); err != nil {
-		return nil, fmt.Errorf("what follows the question mark is no query of a URL")
+		return nil, fmt.Errorf("the part after the question mark is not a valid query")
 	}
 	a.Path = strings.TrimPrefix(u.Path, "/")
 	return a, nil
@@ -79,16 +79,16 @@ func ParseAddress(to string) (*Address, error) {
 func withPort(host string, usual int) (string, error) {
 	switch h, port, err := net.SplitHostPort(host); {
 	case host == "" || strings.ContainsAny(host, " \t?#"):
-		return "", fmt.Errorf("%q is no host", host)
+		return "", fmt.Errorf("%q is not a valid host", host)
 	case err == nil:
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || h == "" {
-			return "", fmt.Errorf("%q is no host and port", host)
+			return "", fmt.Errorf("%q is not a valid host and port", host)
 		}
 		return host, nil
 	}
 	h := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if strings.Contains(h, ":") != strings.HasPrefix(host, "[") {
-		return "", fmt.Errorf("%q is no host and port", host)
+		return "", fmt.Errorf("%q is not a valid host and port", host)
 	}
 	return net.JoinHostPort(h, strconv.Itoa(usual)), nil
 }

@@ -59,7 +59,7 @@ type Page struct {
 
 // Errors of Puller.
 var (
-	ErrAfter   = errors.New("this is no event_id of this relay, nor the next of a page of it")
+	ErrAfter   = errors.New("not an event_id of this relay, nor the next of one of its pages")
 	ErrWaiting = errors.New("too many requests wait for events")
 )
 

@@ -88,7 +88,7 @@ func (o *object) arguments(meta accounting.Object) error {
 	}
 	d := jsontext.NewDecoder(strings.NewReader(string(meta)))
 	if d.PeekKind() != '{' {
-		return fmt.Errorf("it is no object")
+		return fmt.Errorf("it is not an object")
 	}
 	for {
 		token, err := d.ReadToken()

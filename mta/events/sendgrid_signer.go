@@ -39,11 +39,11 @@ func ParseSendGridKey(text string) (*SendGridSigner, error) {
 	if err != nil {
 		parsed, err := x509.ParsePKCS8PrivateKey(der)
 		if err != nil {
-			return nil, errors.New("the key is no ECDSA private key in PKCS #8 or SEC 1")
+			return nil, errors.New("the key is not an ECDSA private key in PKCS #8 or SEC 1")
 		}
 		var ok bool
 		if key, ok = parsed.(*ecdsa.PrivateKey); !ok {
-			return nil, errors.New("the key is no ECDSA key")
+			return nil, errors.New("the key is not an ECDSA key")
 		}
 	}
 	if key.Curve != elliptic.P256() {

@@ -78,7 +78,7 @@ func Passed(env func(name string) string) ([]Socket, error) {
 func passedSockets(count, names string, first int) (all []Socket, err error) {
 	n, err := strconv.Atoi(count)
 	if err != nil || n < 0 {
-		return nil, fmt.Errorf("%w: LISTEN_FDS is %q, which is no number of sockets", ErrSockets, count)
+		return nil, fmt.Errorf("%w: LISTEN_FDS is %q, which is not a number of sockets", ErrSockets, count)
 	}
 	named := strings.Split(names, ":")
 	if len(named) != n {

@@ -43,16 +43,14 @@ const (
 // NewMeter returns a meter that has counted nothing.
 func NewMeter() *Meter {
 	return &Meter{
-		attempts: counters("mta_attempts_total",
-			"Attempts at recipients, by provider (\"\" for sites that are none's), "+
-				"source and result: delivered, deferred, bounced or expired.", "provider", "source", "result"),
+		attempts: counters("mta_attempts_total", "Attempts at recipients, by provider (\"\" for sites without one), "+
+			"source and result: delivered, deferred, bounced or expired.", "provider", "source", "result"),
 		refused: counters("mta_attempts_refused_total", "Attempts at recipients that failed, for now or for good, "+
-			"by provider (\"\" for sites that are none's) and class of the reply.", "provider", "class"),
+			"by provider (\"\" for sites without one) and class of the reply.", "provider", "class"),
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "mta_delivery_delay_seconds",
 			Buckets: delayBuckets,
 			Help:    "From acceptance, or release, of a message to its delivery, for each recipient."}),
-		delays: histograms("mta_provider_delivery_delay_seconds",
-			"The same by provider (\"\" for sites that are none's).",
+		delays: histograms("mta_provider_delivery_delay_seconds", "The same by provider (\"\" for sites without one).",
 			delayBuckets, "provider"),
 		commit: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "mta_commit_seconds",
 			Help:    "From the end of a message's content until it is durable, and the client hears 250.",

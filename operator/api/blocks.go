@@ -9,7 +9,7 @@ import (
 // Blocks is what the server asks about the providers, sources, pools and tenants of the configuration. Each
 // method gives a page of those that fit, as BlockFilter orders them.
 type Blocks interface {
-	// Providers are those of the configuration, and "": the sites that are none's.
+	// Providers are those of the configuration, and "": the sites without one.
 	Providers(context.Context, UnpooledFilter) (ProviderList, error)
 	Sources(context.Context, BlockFilter) (SourceList, error)
 	Pools(context.Context, UnpooledFilter) (PoolList, error)
@@ -81,7 +81,7 @@ type Source struct {
 
 // SourceProvider is the outcomes of a source's attempts at a provider since the start of the relay, in recipients.
 type SourceProvider struct {
-	Provider  string `json:"provider"`  // its name; "": the sites that are none's
+	Provider  string `json:"provider"`  // its name; "": the sites without one
 	Delivered int64  `json:"delivered"` // recipients
 	Deferred  int64  `json:"deferred"`  // attempts that failed for now
 	Bounced   int64  `json:"bounced"`   // recipients
@@ -102,7 +102,7 @@ const MaxSourceSuspensions = 20
 
 // Provider is several sites with one budget.
 type Provider struct {
-	Name  string `json:"name"` // of its block; "": the sites that are none's
+	Name  string `json:"name"` // of its block; "": the sites without one
 	Load  Load   `json:"load"`
 	Tally Tally  `json:"tally"`
 }
@@ -150,7 +150,7 @@ type Tenant struct {
 	Use    *TenantUse `json:"use,omitempty"` // of a tenant that the configuration has
 }
 
-// TenantUse is what a tenant uses of what it may submit. A limit that is left out is none.
+// TenantUse is what a tenant uses of what it may submit. A limit that is left out does not exist.
 type TenantUse struct {
 	Connections    int `json:"connections"`               // open connections of its clients
 	MaxConnections int `json:"max_connections,omitempty"` // how many there may be

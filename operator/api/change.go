@@ -136,7 +136,7 @@ func noAudit(err error) error {
 		"the audit log can't be written: %v", err)
 }
 
-// endAction writes the second one. That it can't be written is no error of the action: the first one is on record, and
+// endAction writes the second one. That it can't be written does not fail the action: the first one is on record, and
 // the outcome follows with the next line.
 func (s *Server) endAction(begun *audit.Begun, count int, err error) {
 	if begun == nil {

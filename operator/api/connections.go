@@ -94,8 +94,8 @@ type ConnectionList struct {
 }
 
 // CloseConnections says which connections end. A client is answered 421 before its next command, and a message that is
-// coming in is taken first. An outgoing connection finishes the transactions that have begun; the others go back
-// to their lane. A connection that is being opened is given up.
+// coming in is taken first. An outgoing connection finishes the transactions that have begun; the others wait
+// for another one. A connection that is being opened is given up.
 type CloseConnections struct {
 	Intent
 	IDs []string `json:"ids" q:"id"` // the ids of connections

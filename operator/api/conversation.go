@@ -47,7 +47,7 @@ type TraceLine struct {
 	Message   string `json:"message,omitempty"`   // id, when the line belongs to a transaction
 	Tenant    string `json:"tenant,omitempty"`    // of the message
 	Direction string `json:"direction,omitempty"` // ">" what this relay says, "<" what the other side does
-	Text      string `json:"text,omitempty"`      // credentials are masked; what is no UTF-8 is replaced
+	Text      string `json:"text,omitempty"`      // credentials are masked; invalid UTF-8 is replaced
 	Content   bool   `json:"content,omitempty"`   // Text is a piece of the message, line ends included
 	Lost      int    `json:"lost,omitempty"`      // so many lines before this one were left out
 }

@@ -103,7 +103,7 @@ type Site struct {
 	// recipients that wait for a connection within delivery, or for the look-up of their route
 	Waiting  int `json:"waiting"`
 	Running  int `json:"running"`  // recipients on connections
-	Parked   int `json:"parked"`   // recipients parked in the queue, since delivery has enough mail for the site
+	Parked   int `json:"parked"`   // recipients that wait in the queue, since delivery has enough mail for the site
 	Deferred int `json:"deferred"` // recipients that were tried and wait for their time
 	// recipients in the queue that are known to be for it, in whatever state
 	Queued   int          `json:"queued"`
@@ -295,7 +295,7 @@ func someNamed[T ~string | ~[]string](do, kind string, names T) error {
 	return nil
 }
 
-// checkSuspension refuses times that are none, or too long.
+// checkSuspension refuses times that are not valid, or too long.
 func checkSuspension(a Age) error {
 	if a <= 0 || a > MaxSuspension {
 		return Invalid("", "for: want a time of at most %v, not %v", MaxSuspension, a)
@@ -339,7 +339,7 @@ const (
 // OutcomeNames are all of them.
 var OutcomeNames = []string{OutcomeDelivered, OutcomeDeferred, OutcomeBounced, OutcomeExpired}
 
-// ExplainQuery says what is to be explained: Domain or ID.
+// ExplainQuery says what must be explained: Domain or ID.
 type ExplainQuery struct {
 	Domain string `q:"domain" help:"of a recipient; this or id"` // in A-label form
 	Tenant string `q:"tenant" help:"mail of this <tenant> for the domain"`
@@ -455,7 +455,7 @@ type Lane struct {
 // QueuedCounts are recipients in the queue. One that nobody has looked at yet is not known by its
 // site: those are in Unsorted, for all destinations together.
 type QueuedCounts struct {
-	// parked in the queue: delivery has enough mail for the site, or the route is being looked up
+	// waiting in the queue: delivery has enough mail for the site, or the route is being looked up
 	Parked   int `json:"parked"`
 	Active   int `json:"active"`   // handed to delivery: they wait there, or are on connections
 	Due      int `json:"due"`      // next in line for an attempt

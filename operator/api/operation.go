@@ -25,7 +25,7 @@ type operation struct {
 	least              auth.Role // who may ask at the console; whoever may use the socket may ask all
 	request, answer    reflect.Type
 	media              string // of an answer other than JSON
-	takes              string // the form of a request that is no JSON: it is read as it comes, whatever its size
+	takes              string // the form of a request that is not JSON: it is read as it comes, whatever its size
 	exact              bool   // do looks at Intent.Expect itself, and changes exactly what it has counted
 	serve              func(*operation, *Server, http.ResponseWriter, *http.Request) error
 }

@@ -141,7 +141,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // Handler has all routes. It asks nobody who they are: on the unix socket the file's mode does,
-// and whoever mounts it elsewhere must.
+// and a caller that mounts it elsewhere must.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, o := range operations {
@@ -222,7 +222,7 @@ func removeStale(path string) error {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("control socket: %s exists and is no socket: move it away", path)
+		return fmt.Errorf("control socket: %s exists and is not a socket: move it away", path)
 	}
 	conn, err := net.Dial("unix", path)
 	if err == nil {
@@ -269,7 +269,7 @@ func Unavailable(hint, format string, args ...any) *Error {
 	return &Error{Status: http.StatusServiceUnavailable, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// Hint gives what an error says is to be done about it, "" when it says nothing.
+// Hint gives what an error says must be done about it, "" when it says nothing.
 func Hint(err error) string {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e.Hint

@@ -56,7 +56,8 @@ type Suppression struct {
 	// recipient called a message spam, it was added by hand, it was read from a file, the tenant added it, the
 	// recipient unsubscribed
 	Source SuppressionSource `json:"source,omitempty"`
-	Class  string            `json:"class,omitempty"` // of the refusal, as InvalidRecipient; absent: it was none
+	// of the refusal, as InvalidRecipient; absent: it was not a refusal
+	Class string `json:"class,omitempty"`
 	// who serves the address: the name of a provider block, else the site; absent: unknown
 	Provider string    `json:"provider,omitempty"`
 	Added    time.Time `json:"added,omitzero"`   // to the second
@@ -162,7 +163,7 @@ func (s *Suppress) Check() error {
 	return nil
 }
 
-// check returns what is wrong with an entry that is to be added, and fills in what it leaves out.
+// check returns what is wrong with an entry that must be added, and fills in what it leaves out.
 func (e *Suppression) check() error {
 	if err := checkAddress(e.Address); err != nil {
 		return err
@@ -183,7 +184,7 @@ func (e *Suppression) check() error {
 func checkAddress(text string) error {
 	a, err := envelope.ParseAddress(text)
 	if err == nil && a.Null() {
-		return Invalid("", "the null sender is no address that mail is sent to")
+		return Invalid("", "no mail is sent to the null sender")
 	}
 	if err != nil {
 		return Invalid("", "address %q: %v", text, err)
@@ -207,7 +208,7 @@ func (sel *SuppressionSelection) Check() error {
 	return nil
 }
 
-// Check refuses texts that are no addresses.
+// Check refuses texts that are not addresses.
 func (a *SuppressedAddresses) Check() error {
 	if len(a.Addresses) == 0 || len(a.Addresses) > MaxSuppress {
 		return Invalid("", "addresses: want 1 to %d, not %d", MaxSuppress, len(a.Addresses))

@@ -252,8 +252,8 @@ const (
 	Hold    Action = "hold"    // try no more until Release
 	Release Action = "release" // undo Hold
 	Retry   Action = "retry"   // try now, whatever was the time of the next attempt
-	Bounce  Action = "bounce"  // give up and tell the sender
-	Remove  Action = "remove"  // give up and tell nobody
+	Bounce  Action = "bounce"  // give up, with a report to the sender
+	Remove  Action = "remove"  // give up, without a report
 	Reroute Action = "reroute" // send it by another pool, or by the route of another domain
 )
 
@@ -289,7 +289,7 @@ type Reroutes struct {
 	Route string `json:"route,omitempty" q:"route" help:"take the route that the configuration has for this <domain>"`
 }
 
-// checkReroute refuses a way that is none, and one for another action.
+// checkReroute refuses a way that is not valid, and one for another action.
 func (c *Change) checkReroute() error {
 	switch ways := c.Reroutes != (Reroutes{}); {
 	case c.Action != Reroute && (ways || c.Own):
@@ -334,7 +334,7 @@ type SummaryBy string
 // The properties that a summary can count by.
 const (
 	BySite         SummaryBy = "site"     // what the mail waits for, or was tried at last
-	ByProvider     SummaryBy = "provider" // of the site; "" is none, or not known yet
+	ByProvider     SummaryBy = "provider" // of the site; "" means none, or not known yet
 	BySource       SummaryBy = "source"   // the only one that the mail may leave from; "" is any, or not known yet
 	ByDomain       SummaryBy = "domain"   // the recipient's
 	ByTenant       SummaryBy = "tenant"

@@ -106,7 +106,7 @@ func (h *History) filed(k Kind, name string, head int64) (f fileSubject, ok bool
 	return f, true
 }
 
-// load reads the file. One that can't be used is set aside, and the history begins empty: it is no reason to keep
+// load reads the file. One that can't be used is set aside, and the history begins empty: it is not a reason to keep
 // mail waiting.
 func (h *History) load() {
 	f, err := os.Open(h.Path)
@@ -161,7 +161,7 @@ func (h *History) decode(r io.Reader) error {
 			header.Version, fileFormat, fileVersion)
 	}
 	if now := stepOf(Days, h.Now()); header.Step < 0 || header.Step > now+int64(24*time.Hour*365*100/Days.Step()) {
-		return fmt.Errorf("its last step, %d, is none: the present one is %d", header.Step, now)
+		return fmt.Errorf("its last step, %d, is not valid: the present one is %d", header.Step, now)
 	}
 	h.heads[Days] = header.Step
 	for n := 0; ; n++ {

@@ -150,7 +150,7 @@ func (m *mean) value(i int, f Figure) float64 {
 }
 
 // half is a number from 0 to 10^14 to three digits: 6 bits of exponent, 10 of mantissa. IEEE 754 has 5 bits of
-// exponent in the same room, which ends at 65,504.
+// exponent in the same space, which ends at 65,504.
 type half uint16
 
 const (

@@ -49,7 +49,7 @@ const (
 	states
 )
 
-var stateNames = [states]string{"dead", "due", "deferred", "parked", "held", "leased", "ending", "unreadable"}
+var stateNames = [states]string{"dead", "due", "deferred", "waiting", "held", "leased", "ending", "unreadable"}
 
 // String gives the word for a log.
 func (s State) String() string { return Word(stateNames[:], uint8(s)) }

@@ -172,7 +172,7 @@ func readSource(path string) (string, error) {
 	case err != nil:
 		return "", err
 	case !info.Mode().IsRegular():
-		return "", &fs.PathError{Op: "read", Path: path, Err: errors.New("this is no file")}
+		return "", &fs.PathError{Op: "read", Path: path, Err: errors.New("this is not a file")}
 	case info.Size() > maxSource:
 		return "", fmt.Errorf("%s: the template is longer than %d octets", path, maxSource)
 	}

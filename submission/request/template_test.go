@@ -262,7 +262,7 @@ func TestFaultyFilesAreNamed(t *testing.T) {
 		{map[string]string{"acme/a.html": "{{#a}}", "acme/a.subject": "{{"}, "acme/a.html: line 1: Section a has no closing tag\n"},
 		{map[string]string{"acme/a.htm": ""}, "acme/a.htm: the files of a template are NAME.subject, NAME.text and NAME.html"},
 		{map[string]string{"acme/a.text": "\xff"}, "acme/a.text: the template is not in UTF-8"},
-		{map[string]string{"acme/a.text/b": ""}, "acme/a.text: this is no file"},
+		{map[string]string{"acme/a.text/b": ""}, "acme/a.text: this is not a file"},
 		{map[string]string{"file": ""}, "file: not a directory"},
 	} {
 		if _, err := LoadTemplates(folder(t, c.files)); err == nil || !strings.Contains(err.Error(), c.want) {

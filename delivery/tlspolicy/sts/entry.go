@@ -43,7 +43,7 @@ func (e *entry) counts(now time.Time) bool {
 	return e.holds(now)
 }
 
-// fresh reports whether the policy need not be fetched again while its id is the same.
+// fresh reports whether the policy does not have to be fetched again while its id is the same.
 func (e *entry) fresh(now time.Time) bool {
 	return e.holds(now) && now.Sub(e.fetched) < min(renewAfter, e.lifetime()/2)
 }

@@ -16,7 +16,7 @@ const (
 	Record                  // the record is malformed, or there are several
 	Fetch                   // the web server did not serve a policy
 	Certificate             // the web server's certificate is not valid for it
-	Invalid                 // what it served is no policy
+	Invalid                 // what it served is not a policy
 	kinds
 )
 
@@ -38,7 +38,7 @@ func (f *Failure) Error() string { return f.err.Error() }
 // Unwrap gives the cause.
 func (f *Failure) Unwrap() error { return f.err }
 
-// ErrName is for what is no domain that could have a policy: an address literal, for example.
+// ErrName is for what is not a domain that could have a policy: an address literal, for example.
 var ErrName = errors.New("not a domain name")
 
 // ErrClosed is what those get who wait for a policy when Close is called.

@@ -89,7 +89,7 @@ func (p *Policies) fetch(c *call, id string) {
 	p.end(c, policy, before != nil && !before.demand().same(policy))
 }
 
-// tell logs what a domain has changed. p.mu is held.
+// announce logs what a domain has changed. p.mu is held.
 func (p *Policies) notify(before, now *entry) {
 	switch {
 	case before == nil || before.policy == nil:
@@ -239,7 +239,7 @@ func (p *Policies) save() {
 	values := make(map[string][]byte, len(p.mu.dirty))
 	for domain := range p.mu.dirty {
 		values[domain] = nil
-		if el := p.mu.policies.entries[domain]; el != nil { // this is no use of it
+		if el := p.mu.policies.entries[domain]; el != nil { // this does not count as use of it
 			value, err := el.Value.(*entry).encode()
 			if err != nil {
 				panic(fmt.Sprintf("sts: a policy can't be encoded: %v", err)) // it has strings and numbers only

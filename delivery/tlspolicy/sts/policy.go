@@ -133,7 +133,7 @@ func (p *draft) setMode(value string) error {
 			return nil
 		}
 	}
-	return errors.New("mode is none of enforce, testing and none")
+	return errors.New("mode is not valid (want enforce, testing or none)")
 }
 
 func (p *draft) setMaxAge(value string) error {
@@ -182,7 +182,7 @@ func isPolicyValue(s string) bool {
 	return s != "" && trim(s) == s && all(s, func(c byte) bool { return c >= ' ' && c != 0x7f })
 }
 
-// CheckName returns ErrName for what is no domain that could have a policy.
+// CheckName returns ErrName for what is not a domain that could have a policy.
 func CheckName(domain string) error {
 	if !isDomain(domain) {
 		return fmt.Errorf("%w: %q", ErrName, domain)

@@ -26,7 +26,7 @@ func (s *shelf) get(domain string) *entry {
 	return el.Value.(*entry)
 }
 
-// put adds an entry, in place of the domain's former one, and returns those for which there is no room any more.
+// put adds an entry, in place of the domain's former one, and returns those for which there is no space any more.
 func (s *shelf) put(e *entry) (gone []*entry) {
 	s.drop(e.domain)
 	s.entries[e.domain] = s.recent.PushFront(e)

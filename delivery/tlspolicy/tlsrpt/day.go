@@ -118,7 +118,7 @@ func (d *Day) policy(r *tlspolicy.Result) *Policy {
 			return p
 		}
 	}
-	if n := len(d.Policies); n >= maxPolicies { // a domain that changes its policy at each look
+	if n := len(d.Policies); n >= maxPolicies { // a domain that changes its policy at each check
 		return &d.Policies[n-1]
 	}
 	d.Policies = append(d.Policies, is)

@@ -27,7 +27,7 @@ func NewTransport(loopback bool, addresses httpclient.Addresses) http.RoundTripp
 		Addresses: addresses,
 		Refuse: func(a netip.Addr) error {
 			if !loopback && (!global(a) || ours(a)) {
-				return fmt.Errorf("%s is no address of the Internet, or one of this machine", a)
+				return fmt.Errorf("%s is not a public address, or belongs to this machine", a)
 			}
 			return nil
 		},

@@ -456,7 +456,7 @@ func TestReportsStayOutOfOurNetworks(t *testing.T) {
 	defer collector.Close()
 	cfg := config(nil, nil)
 	cfg.Transport = NewTransport(false, nil)
-	if err := cfg.post(t.Context(), collector.URL, nil); err == nil || !strings.Contains(err.Error(), "no address of the Internet") {
+	if err := cfg.post(t.Context(), collector.URL, nil); err == nil || !strings.Contains(err.Error(), "not a public address") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -474,7 +474,7 @@ func TestAddressesOfTheInternet(t *testing.T) {
 	for _, host := range []string{"64:ff9b::a00:1", "2002:a00:1::1", "::127.0.0.1"} { // a zone hides what is inside
 		cfg := config(nil, nil)
 		cfg.Transport = NewTransport(false, nil)
-		if err := cfg.post(t.Context(), "https://["+host+"%25lo]:1/", nil); err == nil || !strings.Contains(err.Error(), "no address of the Internet") {
+		if err := cfg.post(t.Context(), "https://["+host+"%25lo]:1/", nil); err == nil || !strings.Contains(err.Error(), "not a public address") {
 			t.Errorf("%s with a zone: %v", host, err)
 		}
 	}
