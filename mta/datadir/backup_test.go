@@ -137,7 +137,7 @@ func TestOnlyFilesAreUnpacked(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Close()
-		if _, err := UnpackBackup(&b, filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "no file of a backup") {
+		if _, err := UnpackBackup(&b, filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "does not belong to a backup") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -152,7 +152,7 @@ func TestOnlyFilesAreUnpacked(t *testing.T) {
 	if err != nil || h.Size != 64<<30 {
 		t.Fatalf("the archive is not what it should be: %+v, %v", h, err)
 	}
-	if _, err := UnpackBackup(&b, filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "no file of a backup") {
+	if _, err := UnpackBackup(&b, filepath.Join(t.TempDir(), "d")); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "does not belong to a backup") {
 		t.Errorf("a sparse file: %v", err)
 	}
 }
