@@ -22,7 +22,7 @@ type operation struct {
 	name, method, path string
 	help               string
 	action             string    // in the audit log; "": it isn't there
-	least              auth.Role // who may ask at the console; whoever may use the socket may ask all
+	least              auth.Role // the role that the console asks for; on the socket all may be asked
 	request, answer    reflect.Type
 	media              string // of an answer other than JSON
 	takes              string // the form of a request that is not JSON: it is read as it comes, whatever its size
