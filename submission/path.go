@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/intake"
 )
 
 // path is the argument of MAIL or RCPT, taken apart.
@@ -43,7 +44,7 @@ func cutMailbox(s string) (mailbox, rest string, err error) {
 		if s == "" || s[0] == ' ' {
 			return "", "", errors.New("address is missing")
 		}
-		n := mailboxEnd(s, " \t<>")
+		n := intake.UnquotedEnd(s, " \t<>")
 		return s[:n], s[n:], nil
 	}
 	s = s[1:]
@@ -56,25 +57,9 @@ func cutMailbox(s string) (mailbox, rest string, err error) {
 			return "", "", errors.New("address is missing after the source route")
 		}
 	}
-	n := mailboxEnd(s, "<>")
+	n := intake.UnquotedEnd(s, "<>")
 	if n == len(s) || s[n] != '>' {
 		return "", "", errors.New("address must stand between < and >")
 	}
 	return s[:n], s[n+1:], nil
-}
-
-// mailboxEnd finds the first of the stop characters that is not in a quoted string.
-func mailboxEnd(s, stop string) int {
-	quoted := false
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case !quoted && strings.IndexByte(stop, c) >= 0:
-			return i
-		}
-	}
-	return len(s)
 }

@@ -127,12 +127,12 @@ func splitCounterName(name string) (k Key, class string, ok bool) {
 }
 
 func (c *counters) hash(k Key, class string) uint64 {
-	return withClass(c.hashKey(k), class)
+	return withClass(k.hash(c.seed), class)
 }
 
-func (c *counters) hashKey(k Key) uint64 {
+func (k Key) hash(seed maphash.Seed) uint64 {
 	var h maphash.Hash
-	h.SetSeed(c.seed)
+	h.SetSeed(seed)
 	h.WriteString(k.Tenant)
 	h.WriteByte(0)
 	h.WriteString(k.Address)
@@ -169,7 +169,7 @@ func (c *counters) add(k Key, class bounce.Class, at time.Time, r *Rule) (enough
 
 // reset forgets the refusals of an address, and reports whether there were any.
 func (c *counters) reset(k Key, classes map[bounce.Class]Rule) (were bool) {
-	key := c.hashKey(k)
+	key := k.hash(c.seed)
 	c.mu.RLock()
 	for class := range classes {
 		if _, there := c.by[withClass(key, class.String())]; there {

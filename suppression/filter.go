@@ -24,20 +24,11 @@ type layer struct {
 	room, used int
 }
 
-func (f *filter) hash(k Key) uint64 {
-	var h maphash.Hash
-	h.SetSeed(f.seed)
-	h.WriteString(k.Tenant)
-	h.WriteByte(0)
-	h.WriteString(k.Address)
-	return h.Sum64()
-}
-
 func (f *filter) add(k Key) {
 	if len(f.layers) == 0 {
 		f.seed = maphash.MakeSeed()
 	}
-	h := f.hash(k)
+	h := k.hash(f.seed)
 	if f.hasHash(h) {
 		return
 	}
@@ -53,7 +44,7 @@ func (f *filter) add(k Key) {
 	}
 }
 
-func (f *filter) has(k Key) bool { return len(f.layers) > 0 && f.hasHash(f.hash(k)) }
+func (f *filter) has(k Key) bool { return len(f.layers) > 0 && f.hasHash(k.hash(f.seed)) }
 
 func (f *filter) hasHash(h uint64) bool {
 	for i := len(f.layers) - 1; i >= 0; i-- {

@@ -162,7 +162,7 @@ func encodeNames(value string) string {
 			at += n
 			continue
 		}
-		n := nameEnd(value[at:])
+		n := max(UnquotedEnd(value[at:], "<>(),:;"), 1)
 		part := value[at : at+n]
 		at += n
 		if !strings.ContainsFunc(part, notASCII) {
@@ -179,8 +179,8 @@ func encodeNames(value string) string {
 	return out.String()
 }
 
-// nameEnd is the length of what stands before the next separator outside of quotes, at least 1.
-func nameEnd(s string) int {
+// UnquotedEnd is the place of the first of the stop characters that is not in a quoted string; without one, the length.
+func UnquotedEnd(s, stop string) int {
 	quoted := false
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
@@ -188,8 +188,8 @@ func nameEnd(s string) int {
 			i++
 		case c == '"':
 			quoted = !quoted
-		case !quoted && strings.IndexByte("<>(),:;", c) >= 0:
-			return max(i, 1)
+		case !quoted && strings.IndexByte(stop, c) >= 0:
+			return i
 		}
 	}
 	return len(s)
