@@ -150,6 +150,8 @@ func TestShareOfMemory(t *testing.T) {
 		if len(w.space) != 1 || w.space[0] != toA || w.s.Space(toA) != 10 {
 			t.Errorf("told of room: %v, want once; room now %d", w.space, w.s.Space(toA))
 		}
+		time.Sleep(tick)
+		synctest.Wait()
 		w.s.mu.Lock()
 		defer w.s.mu.Unlock()
 		if len(w.s.shares) != 0 {

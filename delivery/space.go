@@ -23,6 +23,7 @@ func FlowOf(m *envelope.Message, site, source string) Flow {
 type share struct {
 	jobs  int
 	flows map[Flow]*flow // those that have jobs, or want space
+	spare *flow          // one that had, for use again: at most sites one flow comes and goes with each message
 }
 
 // flow is one flow's part of a share.
@@ -142,21 +143,22 @@ func (s *Scheduler) flow(f Flow) *flow {
 	}
 	p := h.flows[f]
 	if p == nil {
-		p = &flow{Flow: f, share: h}
+		if p, h.spare = h.spare, nil; p == nil {
+			p = new(flow)
+		}
+		*p = flow{Flow: f, share: h}
 		h.flows[f] = p
 	}
 	return p
 }
 
-// tidyShare drops a flow that has no jobs and wants no space.
+// tidyShare drops a flow that has no jobs and wants no space. A share without flows is left to remind.
 func (s *Scheduler) tidyShare(p *flow) {
 	if p.jobs > 0 || p.wanted {
 		return
 	}
 	delete(p.share.flows, p.Flow)
-	if len(p.share.flows) == 0 {
-		delete(s.shares, p.Site)
-	}
+	p.share.spare = p
 }
 
 // shareNow is how many jobs each site may have.
@@ -268,9 +270,14 @@ func (s *Scheduler) offer(p *flow, now time.Time) {
 	}
 }
 
-// remind schedules OnSpace for flows that want space, and have it because time has passed.
+// remind schedules OnSpace for flows that want space, and have it because time has passed. It drops shares without
+// flows.
 func (s *Scheduler) remind(now time.Time) {
 	for site, h := range s.shares {
+		if len(h.flows) == 0 {
+			delete(s.shares, site)
+			continue
+		}
 		if !h.wanted() || s.outlook(site, now) == laneOut {
 			continue
 		}

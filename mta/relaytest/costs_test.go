@@ -56,6 +56,8 @@ type costCase struct {
 	host     sink.Config
 	connect  func(*costRun) // makes the clients
 	arrivals int64          // how often a host answers for each message
+	sites    int            // that the messages by SMTP go to, each to one; 0: one for all
+	rcpts    int            // recipients of each message by SMTP, of which each counts as a message; 0: one
 }
 
 func costCases(t *testing.T) []costCase {
@@ -80,6 +82,8 @@ func costCases(t *testing.T) []costCase {
 		{name: "deliver", connect: (*costRun).smtp, arrivals: 1},
 		{name: "defer", host: refuse("451 4.3.0 try again later"), connect: (*costRun).smtp, arrivals: 1},
 		{name: "bounce", host: refuse("552 5.3.4 too large"), connect: (*costRun).smtp, arrivals: 2},
+		{name: "100 sites", connect: (*costRun).smtp, arrivals: 1, sites: 100},
+		{name: "50 recipients", connect: (*costRun).smtp, arrivals: 1, rcpts: 50},
 		{name: "HTTP single", conf: api, connect: func(r *costRun) { r.http(token, clients, 1) }, arrivals: 1},
 		{name: "HTTP 1,000", conf: api, connect: func(r *costRun) { r.http(token, 1, 1000) }, arrivals: 1},
 		{name: "TLS", connect: (*costRun).secure, host: secure, arrivals: 1, conf: fmt.Sprintf(`
@@ -237,23 +241,37 @@ type costRun struct {
 	c       *costCase
 	meter   meter
 	clients []*sender
-	hosts   [2]*sink.Server
+	hosts   []*sink.Server
 }
 
-const costZone = `
-	box.example.       MX 10 mx.box.example.
-	mx.box.example.    A  192.0.2.1
-	client.example.    MX 10 mx.client.example.
-	mx.client.example. A  192.0.2.2
-`
+// site is the domain and the host's address of one of the sites.
+func (c *costCase) site(i int) (domain, address string) {
+	if i == 0 {
+		return "box.example", "192.0.2.1"
+	}
+	return fmt.Sprintf("box%d.example", i), fmt.Sprintf("203.0.113.%d", i)
+}
+
+// zone is what the name server knows.
+func (c *costCase) zone() string {
+	zone := "client.example. MX 10 mx.client.example.\nmx.client.example. A 192.0.2.2\n"
+	for i := range max(c.sites, 1) {
+		domain, address := c.site(i)
+		zone += fmt.Sprintf("%[1]s. MX 10 mx.%[1]s.\nmx.%[1]s. A %s\n", domain, address)
+	}
+	return zone
+}
 
 // count returns what a message costs.
 func (c *costCase) count(t *testing.T) (is counts) {
-	r := &costRun{Relay: New(t, costZone, c.conf), c: c}
+	r := &costRun{Relay: New(t, c.zone(), c.conf), c: c}
 	r.Dir, r.Segment = t.TempDir(), "64MiB" // more than memory has room for; the default
 	r.taps, r.queue = &taps{conn: r.meter.conn, log: r.meter.log}, countedFS{vfs.OS(), &r.meter}
-	r.hosts[0] = r.Host("mx.box.example", c.host, "192.0.2.1:25")
-	r.hosts[1] = r.Host("mx.client.example", sink.Config{}, "192.0.2.2:25")
+	r.hosts = append(r.hosts, r.Host("mx.client.example", sink.Config{}, "192.0.2.2:25"))
+	for i := range max(c.sites, 1) {
+		domain, address := c.site(i)
+		r.hosts = append(r.hosts, r.Host("mx."+domain, c.host, address+":25"))
+	}
 	r.Start()
 	c.connect(r)
 	for range warmUps {
@@ -291,11 +309,11 @@ func (r *costRun) round() {
 	}
 }
 
-// arrived is how many messages hosts have taken or refused.
+// arrived is how many recipients hosts have taken messages for, or refused.
 func (r *costRun) arrived() (n int64) {
 	for _, h := range r.hosts {
 		s := h.Stats()
-		n += s.Messages
+		n += s.Recipients
 		for reply, refused := range s.Replies {
 			if strings.HasPrefix(reply, "RCPT ") {
 				n += refused
@@ -355,13 +373,19 @@ const overTLS = "127.0.0.1:2526"
 func (r *costRun) secure() { r.smtpAt(overTLS, &tls.Config{InsecureSkipVerify: true}) }
 
 func (r *costRun) smtpAt(address string, config *tls.Config) {
-	mail := []flight{
-		{[]byte("MAIL FROM:<ann@client.example>\r\nRCPT TO:<bob@box.example>\r\nDATA\r\n"), 3, hearSMTP},
-		{[]byte(r.c.field + "From: Ann <ann@client.example>\r\nTo: Bob <bob@box.example>\r\nSubject: order\r\n\r\n" + strings.Repeat(textLine, 38) + ".\r\n"), 1, hearSMTP},
-	}
-	for range clients {
+	content := flight{[]byte(r.c.field + "From: Ann <ann@client.example>\r\nTo: Bob <bob@box.example>\r\nSubject: order\r\n\r\n" + strings.Repeat(textLine, 38) + ".\r\n"), 1, hearSMTP}
+	messages, rcpts := max(r.c.sites/clients, 1), max(r.c.rcpts, 1)
+	for i := range clients {
 		c := r.dialIn(address)
-		c.flights, c.each = mail, 1
+		c.each = messages * rcpts
+		for j := range messages {
+			domain, _ := r.c.site((i*messages + j) % max(r.c.sites, 1))
+			envelope := "MAIL FROM:<ann@client.example>\r\nRCPT TO:<bob@" + domain + ">\r\n"
+			for n := range rcpts - 1 {
+				envelope += fmt.Sprintf("RCPT TO:<bob%d@%s>\r\n", n, domain)
+			}
+			c.flights = append(c.flights, flight{[]byte(envelope + "DATA\r\n"), 2 + rcpts, hearSMTP}, content)
+		}
 		r.must(hearSMTP(c.in))
 		r.must(c.say(flight{[]byte("EHLO app1.client.example\r\n"), 1, hearSMTP}))
 		if config != nil {
