@@ -104,6 +104,7 @@ func sampleRelay(t *testing.T, ts *testscript.TestScript, how []string) {
 		}
 		s := relaytest.NewSample(t, more, nil)
 		if slices.Contains(how, "refusing") {
+			time.Sleep(time.Second / 2) // between two checks of the disk
 			s.Free.Store(0)
 			time.Sleep(5 * time.Second)
 		}
