@@ -38,7 +38,8 @@ func (p *Pressure) read() Reading {
 	return Reading{p.Name, v, p.From, p.To, min(max((v-p.From)/(p.To-p.From), 0), most)}
 }
 
-// Overload is the reason of what the law refuses, CPU while that is what lacks, and Line of what found no slot in time.
+// Overload is the reason of what the controller refuses, CPU while that is what lacks, and Line of what found no slot
+// in time.
 const (
 	Overload = "overload"
 	CPU      = "cpu"
@@ -146,7 +147,7 @@ func (t Ticket) Ahead() Ticket {
 }
 
 // Drop gives up the admission of a submission that came to nothing before it asked for a slot: the
-// law must not take it for load that the slots will see.
+// controller must not take it for load that the slots will see.
 func (t Ticket) Drop() { t.c.void.Add(1) }
 
 // Place is a place in the line for a slot.
@@ -184,7 +185,7 @@ func (p *Place) Leave() bool {
 func (t Ticket) refuse() { t.c.tiers[t.priority.Tier()].refused.Add(1) }
 
 // Full returns the refusal of a submission that the line has no place for; nil when it has one. Who
-// asks before the content is sent need not refuse it later.
+// asks before the content is sent does not have to refuse it later.
 func (t Ticket) Full() *Refusal {
 	c := t.c
 	c.mu.Lock()

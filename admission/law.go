@@ -8,7 +8,7 @@ import (
 // Period is how often the threshold is computed anew.
 const Period = 500 * time.Millisecond
 
-// most is the largest share that is refused: some must pass for the law to see what can be served.
+// most is the largest share that is refused: some must pass for the controller to see what can be served.
 const most = 0.98
 
 // Load is what one period saw.
@@ -29,18 +29,18 @@ type Law interface {
 	Share(Load) float64
 }
 
-// None is the law that refuses nothing.
+// None is the controller that refuses nothing.
 type None struct{}
 
 // Share returns 0.
 func (None) Share(Load) float64 { return 0 }
 
-// Utilisation is the default law. Little's law gives the capacity, also where there is no overload:
+// Utilisation is the default controller. Little's formula gives the capacity, also where there is no overload:
 // what leaves the slots divided by the part of them that is busy. What is offered above that is
 // refused, and a little more or less as the line of those who wait is longer or shorter than it
 // should be.
 //
-// Where little is offered a period says little. The law then looks at as many periods as have
+// Where little is offered a period says little. The controller then looks at as many periods as have
 // enough of it, and moves by smaller steps.
 type Utilisation struct {
 	// Line is how much work should wait in overload, so that no slot is ever empty; 50 ms when 0.
@@ -60,9 +60,9 @@ const (
 	learningStarved = .4
 	probing         = 1.03 // times the capacity, in a period without a line
 	mostCapacity    = 1e6
-	draining        = .1 // the part of a line that is too long or too short that is mended in a window
+	draining        = .1 // the part of a line that is too long or too short that is repaired in a window
 	smoothing       = .2
-	surprise        = 4 // standard deviations of what is offered that are no chance
+	surprise        = 4 // standard deviations of what is offered that are not chance
 	defaultLine     = 50 * time.Millisecond
 )
 
@@ -115,7 +115,7 @@ func (u *Utilisation) look(l Load) (n float64, sum Load) {
 
 // starve learns the capacity while CPU is what lacks. Free slots prove nothing then. If more waits in line than should,
 // what was done is all that could be. Without that, more could be: the more there is to do, the less each takes, so CPU
-// that is used up is no overload.
+// that is used up is not an overload.
 func (u *Utilisation) starve(done float64, waits bool) {
 	if u.done == 0 {
 		u.done = done
@@ -142,7 +142,7 @@ func (u *Utilisation) follow(average, last float64) {
 	u.offered += smoothing * (average - u.offered)
 }
 
-// PID is the law that Cinnamon's authors published: (in - out - free) / out, proportional and
+// PID is the controller that Cinnamon's authors published: (in - out - free) / out, proportional and
 // integrated over the last 30 seconds. They do not state the unit of the integral; here it is
 // seconds. With their gains it moves between refusing everything and nothing once twice the
 // capacity is offered; it is here to be compared with.
@@ -152,7 +152,7 @@ type PID struct {
 	history []float64
 }
 
-// Published returns the law with the published gains.
+// Published returns the controller with the published gains.
 func Published() *PID { return &PID{Kp: .1, Ki: 1.4} }
 
 const remembered = int(30 * time.Second / Period)

@@ -44,7 +44,7 @@ func NewSigner(keys ...Key) *Signer {
 func (s *Signer) Rotate(keys ...Key) { s.keys.Store(&keys) }
 
 // Daily returns the keys of a day, made from a secret: today's, and yesterday's for tokens that were made
-// before midnight. Whoever has the secret has the same keys, after a restart too.
+// before midnight. A relay with the secret has the same keys, after a restart too.
 func Daily(secret []byte, now time.Time) []Key {
 	day := now.Unix() / int64(24*time.Hour/time.Second)
 	keys := make([]Key, 2)

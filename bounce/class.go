@@ -12,7 +12,7 @@ import "fmt"
 // Class is what a refusal is about. The names are KumoMTA's where it has them.
 type Class uint8
 
-// None is no refusal: its name is "".
+// None is not a refusal: its name is "".
 const None Class = 0
 
 // About us: our addresses, our domains, how much we send, or our mail.
@@ -68,7 +68,7 @@ const (
 	LocalFailure                                       // its disk, its configuration, its stop
 )
 
-// What comes back and is no failure, and what no rule knows.
+// What comes back and is not a failure, and what no rule knows.
 const (
 	AutoReply Class = iota + LocalFailure + 1
 	ChallengeResponse

@@ -16,14 +16,14 @@ type ruleset struct {
 	rules  []Rule
 	looks  []look // in the order of the rules
 	words  *automaton
-	means  []int    // of each word: the look that is worth it when the word is in the text
-	always []uint64 // bits of the looks that need no word
+	means  []int    // of each word: the pattern that is worth trying when the word is in the text
+	always []uint64 // bits of the patterns that need no word
 }
 
 // look is a rule and what is looked for: its phrases, one of its patterns, or nothing.
 type look struct {
 	rule    int
-	pattern *regexp.Regexp // nil: that the look is worth it is enough
+	pattern *regexp.Regexp // nil: the word is enough
 }
 
 func newRuleset(rules []Rule) *ruleset {

@@ -7,7 +7,7 @@
 //		Subject: "Your order", Text: "Thank you.",
 //	})
 //
-// Send tries again until the relay has answered, with an Idempotency-Key of its own making, so that
+// Send tries again until the relay has answered, with an Idempotency-Key that it makes, so that
 // whatever is lost on the way, the message is accepted once. When Send has returned without an error the
 // message is on the relay's stable storage.
 package client

@@ -61,7 +61,7 @@ func (e *Error) Error() string {
 }
 
 // Temporary reports whether the same request can succeed later: the relay or something before it has
-// trouble, a limit is reached, or the first request with this key is under way.
+// failure, a limit is reached, or the first request with this key is under way.
 func (e *Error) Temporary() bool {
 	switch e.Status {
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests:

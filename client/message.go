@@ -54,7 +54,7 @@ type Attachment struct {
 	Content   []byte `json:"content"`
 }
 
-// Recipient gets a message of its own.
+// Recipient gets a separate message.
 type Recipient struct {
 	To      []string          `json:"to"`
 	Data    map[string]any    `json:"data,omitempty"`

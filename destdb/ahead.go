@@ -11,7 +11,7 @@ const clockSlack = time.Minute
 // longestWait is the longest that a host is left alone after a failure, whatever the settings.
 const longestWait = 24 * time.Hour
 
-// Judge mends a record that was written while the clock was ahead, so that nothing waits for its times:
+// Judge repairs a record that was written while the clock was ahead, so that nothing waits for its times:
 // what would hold mail back is dropped, and times of past events become now. Suspensions that began before
 // now stay.
 func (r *Record) Judge(now time.Time) {

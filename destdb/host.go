@@ -132,7 +132,7 @@ func (db *DB) dropHost(h *Host) {
 	db.touch(h.key())
 }
 
-// Suspend notes that nothing is to be sent to h until a.End, from a.Source or from all.
+// Suspend notes that nothing may be sent to h until a.End, from a.Source or from all.
 func (db *DB) Suspend(h *Host, a Action, now time.Time) {
 	h.Suspensions = a.AddTo(h.Suspensions)
 	db.Taught(h, now)

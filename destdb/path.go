@@ -12,7 +12,7 @@ import (
 type PathKey struct {
 	Source string
 	Addr   netip.AddrPort
-	// Policy tells connections apart that differ in what was demanded of them (TLS, account). Its
+	// Policy distinguishes connections that differ in what was demanded of them (TLS, account). Its
 	// value is the caller's and must be comparable; it is neither shown nor stored. Nil: not known.
 	Policy any
 }
@@ -113,7 +113,7 @@ func (p *Path) RetryAt() time.Time {
 	return at
 }
 
-// Suspect reports whether the last attempt failed: the path is to be tried by one connection
+// Suspect reports whether the last attempt failed: the path must be tried by one connection
 // before more are opened.
 func (p *Path) Suspect() bool { return p.Broken.Failures > 0 || p.Host.Broken.Failures > 0 }
 

@@ -16,10 +16,10 @@ type Key struct {
 // Record is what is kept of a host, a path or a site.
 type Record struct {
 	Key
-	Gone bool      `json:"-"`             // it is to be removed
+	Gone bool      `json:"-"`             // it must be removed
 	Used time.Time `json:"used,omitzero"` // when it last meant something
 
-	Name   string    `json:"name,omitempty"`  // hosts, and of a path's host, which may have no record of its own
+	Name   string    `json:"name,omitempty"`  // hosts, and of a path's host, which may have no separate record
 	Facts  Facts     `json:"facts,omitzero"`  // hosts
 	Broken Broken    `json:"broken,omitzero"` // hosts and paths
 	Made   time.Time `json:"made,omitzero"`   // paths

@@ -161,7 +161,7 @@ func (b *Block) SetSecret(name, purpose, value string, o Origin) {
 }
 
 // Set gives a setting its value: a string, bool, int, float64, []string, []int or map[string]float64. An
-// earlier value is replaced. The origin stands beside it and is counted as carried; the zero Origin is none.
+// earlier value is replaced. The origin stands beside it and is counted as carried; the zero Origin means none.
 func (b *Block) Set(name string, value any, o Origin) {
 	it := item{name: name, value: toCty(value), origin: o}
 	if o != (Origin{}) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Note is what is to be known of one directive: the draft has it otherwise, or not at all.
+// Note is what an operator must know of one directive: the draft has it otherwise, or not at all.
 type Note struct {
 	File      string `json:"file"`
 	Line      int    `json:"line"` // from 1

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// remembered is how many complaints are told from their repetitions: about 5 MB.
+	// remembered is how many complaints are distinguished from their repetitions: about 5 MB.
 	remembered = 100_000
 	// maxSums bounds what waits for the warm-ups.
 	maxSums = 10_000

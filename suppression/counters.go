@@ -98,7 +98,7 @@ func openCounters(store Values) (*counters, error) {
 	return c, err
 }
 
-// CheckCounter returns why a value of [FeederConfig.Counters] is none.
+// CheckCounter returns why a value of [FeederConfig.Counters] is not valid.
 func CheckCounter(name string, value []byte) error {
 	_, _, _, err := readCounter(name, value)
 	return err
@@ -210,7 +210,7 @@ func (c *counters) flush() error {
 	}
 }
 
-// changed gives some of what is to be written, and takes it for written.
+// changed gives some of what must be written, and takes it for written.
 func (c *counters) changed() map[string][]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,7 +19,7 @@ type Key struct {
 func (k Key) key() Key { return k }
 
 // KeyOf makes the key of an address: the domain in A-label form, all in lower case. RFC 5321, 2.4,
-// lets hosts tell Smith from smith; none that matters does, and a list that did would leak.
+// lets hosts distinguish Smith from smith; none that matters does, and a list that did would leak.
 func KeyOf(tenant string, a envelope.Address) Key {
 	local, domain := strings.ToLower(a.Local()), a.Domain()
 	switch rest, same := strings.CutPrefix(string(a), local); {
@@ -56,12 +56,12 @@ func (s Source) ByHost() bool { return s == Bounce || s == Report }
 // ByRecipient reports whether entries of the source are the recipient's wish.
 func (s Source) ByRecipient() bool { return s == Complaint || s == Unsubscribe }
 
-// Entry is an address that no mail is to be sent to.
+// Entry is an address that must get no mail.
 type Entry struct {
 	Key
 	Reason   string // for people, at most MaxReason octets
 	Source   Source
-	Class    string    // of the refusal, as InvalidRecipient; "" when it was none
+	Class    string    // of the refusal, as InvalidRecipient; "" when there was none
 	Provider string    // who serves the address: a provider block's name, else the site's; "" when unknown
 	Added    time.Time // to the second
 	Expires  time.Time // zero: never
@@ -79,7 +79,7 @@ func (e *Entry) String() string {
 	return "since " + e.Added.UTC().Format(time.DateOnly) + ": " + why
 }
 
-// same reports whether an entry that is to be added says what is there already. Stores keep whole
+// same reports whether an entry that must be added says what is there already. Stores keep whole
 // seconds.
 func (e *Entry) same(added *Entry) bool {
 	return e.Key == added.Key && e.Reason == added.Reason && e.Source == added.Source &&

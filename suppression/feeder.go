@@ -67,7 +67,7 @@ type Feeder struct {
 	ended chan struct{}
 
 	mu      sync.Mutex          // guards the rest
-	floods  []*provider         // that have begun: what came before is to be set aside
+	floods  []*provider         // that have begun: what came before must be set aside
 	certain map[string]struct{} // addresses that were set aside, and of which more is known
 }
 
@@ -146,7 +146,7 @@ func (f *Feeder) refused(e *Event) {
 	}
 }
 
-// unknown has the guard of the provider see a recipient that doesn't exist, and reports whether the entry is to be
+// unknown has the guard of the provider see a recipient that doesn't exist, and reports whether the entry must be
 // set aside.
 func (f *Feeder) unknown(e *Event, flood *Flood) (aside bool) {
 	name := e.provider()

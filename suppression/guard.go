@@ -135,7 +135,7 @@ func (g *guard) sawUnknown(now time.Time, f *Flood) (begins bool) {
 	return true
 }
 
-// believe ends a flood that was none: the share is the usual one from now on.
+// believe ends a flood that was a mistake: the share is the usual one from now on.
 func (g *guard) believe(now time.Time, f *Flood) {
 	if g.flood {
 		g.last, g.ended = g.rise, now

@@ -1,4 +1,4 @@
-// Package suppression keeps the list of addresses that no mail is to be sent to: durable, for one
+// Package suppression keeps the list of addresses that must get no mail: durable, for one
 // tenant's mail or for all, each with its reason, its source and, perhaps, an end.
 //
 // The order of use: Open reads the store once, Match is asked about each recipient and mostly
@@ -6,7 +6,7 @@
 // operator's and return when it is durable, Close writes what is left.
 //
 // Memory is bounded: about ten bits for each entry (a Bloom filter, so that an address that is not
-// on the list costs no look at the disk, but for one in a hundred), and what was fed in the last
+// on the list costs no look at the disk, except for one in a hundred), and what was fed in the last
 // moment. The filter is made anew when most of its entries are gone.
 //
 // Long-lived goroutine: keeper writes what was fed, renews the filter and, once an hour, removes what has ended.
@@ -40,7 +40,7 @@ const (
 	maxFed = 100_000
 	// batch is how many changes are written at once.
 	batch = 1000
-	// anyNumber is no limit.
+	// anyNumber means no limit.
 	anyNumber = math.MaxInt
 )
 
@@ -121,7 +121,7 @@ func (l *List) Keeps(tenant string, a envelope.Address) (Entry, bool) {
 }
 
 // Match finds the entry that keeps a tenant's mail from an address: the tenant's own, else one
-// for everybody's. When the store can't be read it finds none, since our own trouble must refuse
+// for everybody's. When the store can't be read it finds none, since our own failure must refuse
 // nobody's mail, and says so in the log.
 func (l *List) Match(tenant string, a envelope.Address) (Entry, bool) {
 	if l.empty() {

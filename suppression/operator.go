@@ -40,7 +40,7 @@ func (f *Feeder) Doubted() (all []Doubted) {
 }
 
 // Accept puts the entries that were set aside and fit on the list, and says how many. When these are all of a provider
-// that is in a flood, the flood was none: what it says is usual from now on.
+// that is in a flood, the flood was a mistake: what it says is usual from now on.
 func (f *Feeder) Accept(ctx context.Context, q Query, agree func(n int) error) (int, error) {
 	n, err := f.pending.take(ctx, f.List, q, agree)
 	if err != nil || !whole(&q) {
@@ -73,7 +73,7 @@ type FeederStats struct {
 	Made       map[Source]int64 // entries put on the list
 	SetAside   int64            // entries set aside when they were made
 	Pending    int              // addresses that are set aside now
-	Lost       int64            // entries for which there was no room beside those
+	Lost       int64            // entries for which there was no space beside those
 	Counters   int64            // of refusals
 	Uncounted  int64            // refusals for which there was no counter
 	Duplicates int64            // complaints that had come before

@@ -17,7 +17,7 @@ type pending struct {
 	list *List
 	seed maphash.Seed
 	used atomic.Int64 // len(marks), for those who don't want the lock
-	lost atomic.Int64 // entries for which there was no room
+	lost atomic.Int64 // entries for which there was no space
 
 	mu    sync.RWMutex // guards marks
 	marks map[uint64]struct{}
@@ -120,7 +120,7 @@ func (p *pending) take(ctx context.Context, to *List, q Query, agree func(n int)
 	return n, err
 }
 
-// clear takes the entries of addresses away, whoever's mail they are for, and says how many.
+// clear takes the entries of addresses away, for all mail, and says how many.
 func (p *pending) clear(ctx context.Context, addresses []string) (int, error) {
 	tenants, err := p.list.Tenants(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ type provider struct {
 
 	mu    sync.Mutex // guards the rest
 	guard guard
-	dirty bool // the guard is to be written
+	dirty bool // the guard must be written
 }
 
 // look has the guard take in the recipients that the provider took. Callers hold p.mu.
@@ -37,7 +37,7 @@ type providers struct {
 
 	mu   sync.RWMutex // guards the rest
 	by   map[string]*provider
-	gone []string // their values are to be removed
+	gone []string // their values must be removed
 }
 
 func openProviders(store Values, now time.Time, f *Flood) (*providers, error) {
@@ -53,7 +53,7 @@ func openProviders(store Values, now time.Time, f *Flood) (*providers, error) {
 	})
 }
 
-// CheckProvider returns why a value of [FeederConfig.Providers] is none.
+// CheckProvider returns why a value of [FeederConfig.Providers] is not valid.
 func CheckProvider(name string, value []byte) error {
 	_, err := readProvider(name, value)
 	return err

@@ -167,7 +167,7 @@ func (f *Folder) shrink() error {
 }
 
 // surplus is the position of the mail that has to go: of a neighbourhood with much, old, and not long before or after
-// other mail. So the oldest goes, except in a flood: whoever it comes from, that thins itself out, and what was there
+// other mail. So the oldest goes, except in a flood: that thins itself out, from any sender, and what was there
 // before stays.
 func (f *Folder) surplus() (least int) {
 	has := make(map[netip.Prefix]int64)
@@ -199,7 +199,7 @@ func (k *KeptMail) from() netip.Prefix {
 	return network.Around(peer)
 }
 
-// fromOf is from of a mail in the folder, zero where that can't be read: whoever looks at it reports damage.
+// fromOf is from of a mail in the folder, zero where that can't be read: its reader reports damage.
 func (f *Folder) fromOf(id envelope.ID) netip.Prefix {
 	file, err := os.Open(f.path(id))
 	if err != nil {
@@ -245,7 +245,7 @@ func (f *Folder) List(before envelope.ID, limit int) ([]KeptMail, error) {
 		}
 		k, r, err := f.open(file.id)
 		if errors.Is(err, ErrNotKept) || errors.Is(err, errDamaged) {
-			continue // it made room meanwhile, or was set aside
+			continue // it made space meanwhile, or was set aside
 		}
 		if err != nil {
 			return nil, err

@@ -11,8 +11,8 @@
 //	forward.go   what is not understood and sent on to people
 //
 // Reports are believed as far as they prove to be about mail of this relay's. A token that only the relay can have
-// made, in the address or in what is returned of the message, is a proof; a Message-ID or an address is none, and
-// such a report is written down and nothing else.
+// made, in the address or in what is returned of the message, is a proof; a Message-ID or an address proves nothing,
+// and such a report is written down and nothing else.
 //
 // No mail is ever sent in reply, and no goroutine is started here.
 package inbox
@@ -77,14 +77,14 @@ type Config struct {
 type Inbox struct {
 	cfg     Config
 	repeats repeats // records from which something follows
-	idle    repeats // the others: whoever makes many of them must not have the first forgotten
+	idle    repeats // the others: a sender of many of them must not have the first forgotten
 	counts  counts
 }
 
 // New makes an Inbox.
 func New(cfg Config) *Inbox { return &Inbox{cfg: cfg} }
 
-// What keeps mail from being taken, beside trouble with the disk.
+// What keeps mail from being taken, beside failures of the disk.
 var (
 	// ErrTooLarge is of mail that has to be kept or forwarded whole.
 	ErrTooLarge = errors.New("inbound mail is too large to be kept")

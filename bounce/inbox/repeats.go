@@ -8,7 +8,7 @@ import (
 )
 
 // repeat is what a report says. One that comes again, since the host got no answer to the first or somebody replays it,
-// is no second failure.
+// is not a second failure.
 type repeat struct {
 	kind      RecordKind
 	message   envelope.ID

@@ -128,7 +128,7 @@ func isDomain(c byte) bool {
 	return isWord(c) || c >= utf8.RuneSelf || c == '-' || c == '.' || c == '_'
 }
 
-// plausibleDomain reports whether a domain has two labels at least, the last of which is no number; between
+// plausibleDomain reports whether a domain has two labels at least, the last of which is not a number; between
 // angle brackets one will do.
 func plausibleDomain(domain string, bracketed bool) bool {
 	if domain[0] == '[' {

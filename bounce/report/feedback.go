@@ -30,7 +30,7 @@ func (f Feedback) Type() string {
 }
 
 // readFeedback reads a feedback report. One of failed authentication (RFC 6591) is about us, not about the
-// wish of a recipient: it has no recipient, and is no reason to stop mail to anybody.
+// wish of a recipient: it has no recipient, and is not a reason to stop mail to anybody.
 func (r *reader) readFeedback(fields Header) {
 	f, class := feedbackOf(fields), bounce.Uncategorized
 	r.result.Feedback = f

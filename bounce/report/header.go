@@ -65,7 +65,7 @@ func Words(value string) string {
 // ends it.
 func ReadHeader(b []byte) (Header, int) { return readHeader(plain(b)) }
 
-// readHeader takes lines that are no field for junk, as long as a field follows; otherwise the body begins
+// readHeader takes lines that are not fields for junk, as long as a field follows; otherwise the body begins
 // with them.
 func readHeader(b []byte) (Header, int) {
 	var h Header

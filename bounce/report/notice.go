@@ -177,7 +177,7 @@ func asciiLower(s string) string {
 	return string(b)
 }
 
-// quotesField reports whether a line quotes a field of the message: its addresses need not have failed.
+// quotesField reports whether a line quotes a field of the message: its addresses may be valid.
 func quotesField(trimmed string) bool {
 	name, _, ok := strings.Cut(trimmed, ":")
 	if !ok {

@@ -91,7 +91,7 @@ func findReply(text string) (r reply.Reply, ok bool) {
 
 func replyMayFollow(c byte) bool { return strings.IndexByte(" \t\n:;(\"'#<>[=,", c) >= 0 }
 
-// looksLikeReply keeps numbers out that are no codes of replies: sizes, ports, counts of lines or of days.
+// looksLikeReply keeps numbers out that are not codes of replies: sizes, ports, counts of lines or of days.
 func looksLikeReply(before, after string) bool {
 	before = strings.TrimRight(before, " \t:;#(\"'=[<>,")
 	word := strings.ToLower(before[strings.LastIndexAny(before, " \t\n(:=")+1:])

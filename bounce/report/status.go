@@ -84,7 +84,7 @@ func allFields(content []byte) (all Header) {
 	for len(content) > 0 && len(all) < 10*maxReports {
 		fields, n := ReadHeader(content)
 		all = append(append(all, fields...), Field{})
-		if n == 0 { // a line that is no field
+		if n == 0 { // a line that is not a field
 			i := strings.IndexByte(string(content[:min(len(content), 4096)]), '\n')
 			if i < 0 {
 				return all
@@ -118,7 +118,8 @@ func recipientOf(value string) string {
 	if address := addressOf(rest); address != "" {
 		return address
 	}
-	word, _, _ := strings.Cut(strings.Trim(rest, "<>"), " ") // what is no valid address was the recipient all the same
+	// what is not a valid address was the recipient all the same
+	word, _, _ := strings.Cut(strings.Trim(rest, "<>"), " ")
 	if i := strings.LastIndexByte(word, '@'); i <= 0 || i == len(word)-1 || isElided(word[:i]) ||
 		len(word) > maxAddress {
 		return ""

@@ -4,7 +4,7 @@
 //
 // A token has 43 characters of Crockford's base 32, in which letters may change their case on the way (RFC
 // 5321, 2.4 forbids that, and hosts do it): the version, and then in 208 bits the key's number, the node, the
-// message, the recipient, the day and 80 bits of HMAC-SHA-256. It is no secret what stands in it: a message's
+// message, the recipient, the day and 80 bits of HMAC-SHA-256. Its content is not secret: a message's
 // id is in its Received fields too, and addresses are not in it.
 //
 // The same token stands in header fields. One of another purpose, u-TOKEN, is the address that unsubscribes the

@@ -25,7 +25,7 @@ type DNS interface {
 
 // DNSAnswer is what the DNS has at a name.
 type DNSAnswer struct {
-	Name    string       // where the aliases end; the name itself when it is none
+	Name    string       // where the aliases end; the name itself when there is none
 	Secure  bool         // DNSSEC vouches for the answer and for all aliases
 	Records []TLSARecord // of a TLSA look-up
 }

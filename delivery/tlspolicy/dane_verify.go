@@ -74,7 +74,7 @@ func (h *DANEHost) list() string {
 const maxChain = 10
 
 // anchors are the certificates that end a chain by record r: those of the chain that it is about, and
-// when it has the whole certificate or key, which the server need not send (RFC 7672, 3.1.2), that
+// when it has the whole certificate or key, which the server does not have to send (RFC 7672, 3.1.2), that
 // certificate, or those that the key signed.
 func (r TLSARecord) anchors(chain []*x509.Certificate) []*x509.Certificate {
 	var anchors []*x509.Certificate
@@ -98,7 +98,7 @@ func (r TLSARecord) anchors(chain []*x509.Certificate) []*x509.Certificate {
 	}
 	signer := &x509.Certificate{PublicKey: key}
 	for i, cert := range chain[:min(maxChain, len(chain))] {
-		// Whoever has a server's certificate from that key must not be able to issue others.
+		// The owner of a server's certificate from that key must not be able to issue others.
 		issuer := i == 0 || cert.BasicConstraintsValid && cert.IsCA
 		if issuer && signer.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature) == nil {
 			anchors = append(anchors, cert)

@@ -137,7 +137,7 @@ func (t *Terms) Required() bool {
 // REQUIRETLS reports whether the host must offer it.
 func (t *Terms) REQUIRETLS() bool { return t.demand.RequireTLS }
 
-// Config gives the settings of a handshake; Verify is to be its verification. What an earlier handshake
+// Config gives the settings of a handshake; Verify must be its verification. What an earlier handshake
 // showed is forgotten.
 func (t *Terms) Config() *tls.Config {
 	t.facts, t.problem, t.refused = Facts{}, nil, false

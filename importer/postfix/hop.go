@@ -94,7 +94,7 @@ func domainName(s string) (string, error) {
 	return ascii, err
 }
 
-// pattern gives a key of a transport or TLS policy table as mta.conf writes it; false if it is no domain.
+// pattern gives a key of a transport or TLS policy table as mta.conf writes it; false if it is not a domain.
 func pattern(key string) (string, bool) {
 	if key == "*" {
 		return key, true

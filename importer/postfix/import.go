@@ -79,7 +79,7 @@ func (im *importing) fail(at importer.Origin, format string, args ...any) {
 	}
 }
 
-// spoil notes a fault after which the value is taken for an empty one: what that leads to is no further fault.
+// spoil notes a fault after which the value is taken for an empty one: what that leads to is not a further fault.
 func (im *importing) spoil(at importer.Origin, format string, args ...any) {
 	im.fail(at, format, args...)
 	im.spoiled[at] = true

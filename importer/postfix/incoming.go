@@ -211,7 +211,7 @@ func (im *importing) relaying(s *service, b *importer.Block, p scope) (logins, u
 	networks := im.mynetworks(b, p)
 	relayFrom := []string{}
 	may, at := p.mayRelay(client{inside: true})
-	if may && !im.proxied(s) { // else whoever comes by the proxy would be in its network
+	if may && !im.proxied(s) { // else all clients of the proxy would be in its network
 		for _, n := range networks {
 			relayFrom = append(relayFrom, n.String())
 		}

@@ -26,7 +26,7 @@ const (
 	retryAfter = 10 * time.Minute
 )
 
-// ACMEConfig says which certificates are to be had from a CA, and how it finds out that the names are
+// ACMEConfig says which certificates must come from a CA, and how it finds out that the names are
 // ours.
 type ACMEConfig struct {
 	Names     []string // each gets a certificate

@@ -47,7 +47,7 @@ type file struct {
 	seen    [2]stamp
 }
 
-// stamp tells one version of a file from another.
+// stamp distinguishes one version of a file from another.
 type stamp struct {
 	size     int64
 	modified time.Time
@@ -173,7 +173,7 @@ type Expiry struct {
 	At    time.Time
 }
 
-// Expiries lists the certificates in use, in the order of their files, after a look at them.
+// Expiries lists the certificates in use, in the order of their files, after a check of them.
 func (s *Store) Expiries() []Expiry {
 	s.mu.Lock()
 	files := make([]*file, 0, len(s.files))

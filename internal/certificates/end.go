@@ -28,7 +28,8 @@ func LastAuthority(file string) (end time.Time, err error) {
 	return end, err
 }
 
-// readCertificates reads the certificates of a PEM file, of which there is one at least, and leaves out what is none.
+// readCertificates reads the certificates of a PEM file, of which there is one at least, and leaves out what is not
+// valid.
 func readCertificates(file string) (all []*x509.Certificate, err error) {
 	text, err := readPEM(file)
 	if err != nil {

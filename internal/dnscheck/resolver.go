@@ -23,7 +23,7 @@ type Exchanger struct {
 	Host       string
 }
 
-// forSPF is a Resolver as the SPF library wants it, which tells "no such record" from "no answer" by
+// forSPF is a Resolver as the SPF library wants it, which distinguishes "no such record" from "no answer" by
 // net.DNSError (RFC 7208, 2.6 and 4.6.4).
 type forSPF struct{ r Resolver }
 

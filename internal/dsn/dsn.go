@@ -1,4 +1,4 @@
-// Package dsn builds delivery status notifications: the reports that tell a sender what became
+// Package dsn builds delivery status notifications: the reports to a sender about what became
 // of a message (RFC 3464, with the options of RFC 3461 and the international forms of RFC 6533).
 // It is pure: time and boundary come with the Report. It starts no goroutines.
 package dsn
@@ -269,7 +269,7 @@ func (r *Report) status(w *writer) {
 	}
 }
 
-// statusOf is the recipient's status code. Of mail that expired it is the trouble that it met,
+// statusOf is the recipient's status code. Of mail that expired it is the failure that it met,
 // class 4 and all: RFC 3463 (3.5) prefers that to 4.4.7, its class 4 is for "abandonment or delay"
 // (2), and a mailing list must not take a host that was down for an address that is wrong.
 func (r *Report) statusOf(rc Recipient) string {

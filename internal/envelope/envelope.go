@@ -58,7 +58,7 @@ const (
 	NotifyNever
 )
 
-// Wants reports whether event, one of the Notify bits, is to be reported.
+// Wants reports whether event, one of the Notify bits, must be reported.
 func (n Notify) Wants(event Notify) bool {
 	if n == 0 {
 		return event != NotifySuccess

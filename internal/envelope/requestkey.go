@@ -4,7 +4,7 @@ import "encoding/binary"
 
 // RequestKey names a request that is taken once, however often it is sent. Octets 0 to 3 stand for its tenant, 4 to 13
 // are a sum of what the tenant calls it, and the last two are requestKeyMark. Keys of earlier versions, and those of
-// imported messages, are sums altogether: the mark is in one of 65,536 of them. The zero RequestKey is none.
+// imported messages, are sums altogether: the mark is in one of 65,536 of them. The zero RequestKey means none.
 type RequestKey [16]byte
 
 const requestKeyMark = 0x6b31

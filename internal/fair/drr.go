@@ -1,7 +1,7 @@
 package fair
 
 // This file is deficit round robin among members that have something waiting: in each round a
-// member gets as many turns as its weight says. It knows neither what waits nor a clock; whoever
+// member gets as many turns as its weight says. It knows neither what waits nor a clock; the caller that
 // owns a Ring guards it. It starts no goroutines.
 //
 // The order of use: Join when a member has something, Pick whose turn it is, Took when something
@@ -66,7 +66,7 @@ func (r *Ring[T]) Pick(may func(T) bool) *Member[T] {
 	return nil
 }
 
-// Took notes that something of m, which is on the ring, was taken. It need not be m's turn: what
+// Took notes that something of m, which is on the ring, was taken. It does not have to be m's turn: what
 // was taken out of turn counts, too.
 func (r *Ring[T]) Took(m *Member[T]) {
 	m.left = max(m.left-1, 0)

@@ -1,6 +1,6 @@
 // Package fair shares what is scarce: units of a Pool, slices of work (Turns), turns by weight (Ring).
 //
-// A Pool divides something of which there is little, such as connections or octets of memory, among whoever
+// A Pool divides something of which there is little, such as connections or octets of memory, among all who
 // comes: tenants, networks of clients. Each may have so many times the units that its taking leaves free, and has
 // them only while it uses them. So one that is alone has most of the pool, two have less each, and something is left
 // for the next one, however many there are: the dynamic thresholds of shared-memory switches (Choudhury and Hahne,

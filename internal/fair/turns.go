@@ -1,8 +1,8 @@
 package fair
 
 // Shares work of which only so much is done at a time, such as searches of a log, among parties. A party
-// does one piece of work at a time. Work is done in slices: after each, it gives way if another party waits. So whoever
-// comes waits for a slice, however much work the others have, and those who wait get equal parts of the time.
+// does one piece of work at a time. Work is done in slices: after each, it gives way if another party waits. So a party
+// that comes waits for a slice, however much work the others have, and those who wait get equal parts of the time.
 //
 // The order of use: Begin, Next now and then while the work is done, End.
 
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// slice is how long a party works until it gives way. Goroutines that are no work of Turns go first after each slice,
+// slice is how long a party works until it gives way. Goroutines that are not work of Turns go first after each slice,
 // too: those that take mail must not wait for a search.
 const slice = 2 * time.Millisecond
 

@@ -93,7 +93,7 @@ func (p Place) statement() (s Statement, summed bool, err error) {
 	return s, summed, nil
 }
 
-// errDamaged is a statement that is none.
+// errDamaged is a statement that is not valid.
 var errDamaged = errors.New("the statement is damaged")
 
 // state makes a statement durable.

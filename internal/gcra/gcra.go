@@ -1,5 +1,5 @@
 // Package gcra paces events exactly, by the generic cell rate algorithm: no windows, no clearing
-// goroutine, one time stamp of state. Values only; whoever owns a Limiter guards it.
+// goroutine, one time stamp of state. Values only; the owner of a Limiter guards it.
 package gcra
 
 import (
@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Rate is how many events may happen. The zero Rate is no limit.
+// Rate is how many events may happen. The zero Rate means no limit.
 type Rate struct {
-	Events int           // per Per; 0 or less is no limit
+	Events int           // per Per; 0 or less means no limit
 	Per    time.Duration // 0 is a second
 	Burst  int           // how many may come at once after a pause; 0 is what a second holds, at least 1
 }

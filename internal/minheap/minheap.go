@@ -6,7 +6,7 @@ import "container/heap"
 // Heap has its least value on top. New makes one; it is for one goroutine at a time.
 type Heap[T any] struct{ all values[T] }
 
-// New gives an empty heap. moved, which may be nil, is told each position that a value gets, as
+// New gives an empty heap. moved, which may be nil, gets each position that a value gets, as
 // Fix and Remove take it, and -1 when the value is out.
 func New[T any](less func(a, b T) bool, moved func(v T, i int)) Heap[T] {
 	if moved == nil {

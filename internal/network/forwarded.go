@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Client returns who is behind trusted proxies: of the hops that they name, the right-most that is none of them, since
-// anybody could have written what is left of it. Without one, it is the left-most of the proxies. peer is at the other
-// end of the connection.
+// Client returns who is behind trusted proxies: of the hops that they name, the right-most that is not one of them,
+// since anybody could have written what is left of it. Without one, it is the left-most of the proxies. peer is at the
+// other end of the connection.
 func Client(peer netip.AddrPort, hops []string, trusted []netip.Prefix) netip.AddrPort {
 	for i := len(hops) - 1; i >= 0 && Contain(trusted, peer.Addr()); i-- {
 		hop, ok := parseNode(hops[i])

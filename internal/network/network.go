@@ -23,7 +23,7 @@ func Contain(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Of gives what counts as one client: an IPv4 address or an IPv6 /64, since whoever has one IPv6 address
+// Of gives what counts as one client: an IPv4 address or an IPv6 /64, since an owner of one IPv6 address
 // has 2^64. It is zero for the zero address.
 func Of(a netip.Addr) netip.Prefix {
 	a = a.Unmap()

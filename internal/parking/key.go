@@ -8,7 +8,7 @@ import "strings"
 type Kind uint8
 
 const (
-	Site   Kind = iota // room in delivery for a site, or the next attempt there; before it has a route, a domain
+	Site   Kind = iota // space in delivery for a site, or the next attempt there; before it has a route, a domain
 	Tokens             // warm-up tokens of a pool's sources for a provider
 	Pause              // the end of an operator's pause
 )

@@ -1,5 +1,5 @@
 // Package reply has the one type in which an answer travels from the SMTP client to the queue,
-// the logs and the reports: code, enhanced code, text, command. Whether trouble is temporary or
+// the logs and the reports: code, enhanced code, text, command. Whether a failure is temporary or
 // permanent is asked of the reply and never guessed from its text; package bounce says what it is
 // about.
 package reply
@@ -35,7 +35,7 @@ func (e Enhanced) append(b []byte) []byte {
 // Reply is what a remote host answered, or, when Local is set, what this relay says in place of
 // an answer that it never got (a refused connection, a failed look-up, a time-out).
 type Reply struct {
-	Code     int      // 200 to 599; 0 is no reply at all
+	Code     int      // 200 to 599; 0 means no reply
 	Enhanced Enhanced // zero when the remote gave none
 	Text     string   // without codes; the lines of a long reply are joined by "\n"
 	Command  string   // what it answers: connect, greeting, EHLO, STARTTLS, AUTH, MAIL, RCPT, DATA, content, or route
@@ -47,7 +47,7 @@ func Local(code int, enhanced Enhanced, command, format string, args ...any) Rep
 	return Reply{Code: code, Enhanced: enhanced, Command: command, Text: fmt.Sprintf(format, args...), Local: true}
 }
 
-// Parse reads "550 5.1.1 no such user". An enhanced code of another class than the reply's is none (RFC
+// Parse reads "550 5.1.1 no such user". An enhanced code of another class than the reply's does not count (RFC
 // 2034, 4) and part of the text.
 func Parse(line string) Reply {
 	var r Reply

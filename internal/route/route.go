@@ -16,7 +16,7 @@ type Host struct {
 // String gives "mx1.example.com[192.0.2.1]:25".
 func (h Host) String() string { return fmt.Sprintf("%s[%s]:%d", h.Name, h.Addr.Addr(), h.Addr.Port()) }
 
-// Tier is the hosts of equal preference, in the order in which they are to be tried.
+// Tier is the hosts of equal preference, in the order in which they must be tried.
 type Tier []Host
 
 // Auth is what a smarthost wants to know of us. It must not reach a log.
@@ -33,7 +33,7 @@ type Route struct {
 	Configured bool // the hosts are those of the configuration, or an address
 	Implicit   bool // TLS from the first octet (RFC 8314)
 	Secure     bool // DNSSEC vouches for the names of the hosts
-	STS        STS  // of the domain; zero is none
+	STS        STS  // of the domain; zero means none
 }
 
 // STS is a domain's MTA-STS policy (RFC 8461) as mail heeds it.

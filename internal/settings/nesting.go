@@ -10,7 +10,7 @@ import (
 const deepest = 100
 
 // tooDeep finds the place where src is nested deeper than that. The library's parser calls
-// itself for each level and has no limit: a damaged file could end a running relay that is told
+// itself for each level and has no limit: a damaged file could end a running relay that has
 // to read it.
 func tooDeep(src []byte, filename string) (hcl.Range, bool) {
 	tokens, _ := hclsyntax.LexConfig(src, filename, hcl.InitialPos) // its complaints come again from the parser

@@ -101,7 +101,7 @@ func wholeList(value string, following []string) string {
 	return value
 }
 
-// Text gives the value as one text, "" when it is none.
+// Text gives the value as one text, "" when there is none.
 func (s *Statement) Text() string {
 	if all := s.Texts(); len(all) == 1 {
 		return all[0]
@@ -109,7 +109,7 @@ func (s *Statement) Text() string {
 	return ""
 }
 
-// Texts gives the value as a list of texts, empty when it is none.
+// Texts gives the value as a list of texts, empty when there is none.
 func (s *Statement) Texts() (all []string) {
 	v, diags := s.value.Value(s.eval)
 	if diags.HasErrors() || v.IsNull() || !v.IsWhollyKnown() {

@@ -84,7 +84,7 @@ func (r *ByteRate) UnmarshalText(text []byte) error {
 func (r ByteRate) String() string { return Size(r).String() + "/s" }
 
 // Rate is so many events in a time, written as "100/s", "50/min", "10000/d". The zero Rate,
-// "none", is no limit.
+// "none", means no limit.
 type Rate struct {
 	Count int           // at least 1 when there is a limit
 	Per   time.Duration // a second, minute, hour or day
@@ -181,7 +181,7 @@ var readableTimeUnits = append([]unit{{"w", int64(7 * 24 * time.Hour)}}, timeUni
 
 const durationRemedy = `write numbers with units, such as "30s", "5m", "1h30m" or "5d"; the units are ms, s, m, h, d, w`
 
-// ParseDuration reads "5d", "1h30m" and the like; "0" and "none" are no time at all.
+// ParseDuration reads "5d", "1h30m" and the like; "0" and "none" are not times.
 func ParseDuration(in string) (time.Duration, error) {
 	if in == none || in == "0" {
 		return 0, nil

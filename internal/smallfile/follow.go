@@ -26,7 +26,7 @@ type Follower[T any] struct {
 	broken  atomic.Pointer[error]
 }
 
-// stamp tells one version of a file from another.
+// stamp distinguishes one version of a file from another.
 type stamp struct {
 	inode    uint64
 	size     int64
@@ -43,8 +43,8 @@ func Follow[T any](path string, load func(path string) (*T, error), taken func(w
 	return f
 }
 
-// Get gives what the file says, nil when it could never be read. What is known of the file is no older
-// than age; a look at an unchanged file costs a stat.
+// Get gives what the file says, nil when it could never be read. What is known of the file is at most age
+// old; a check of an unchanged file costs a stat.
 func (f *Follower[T]) Get(age time.Duration) *T {
 	now := time.Now().UnixNano()
 	if age > 0 && now-f.checked.Load() < int64(age) {

@@ -28,7 +28,7 @@ type Actor struct {
 // Kinds of actors that are on no connection; package api has the others.
 const (
 	ByCommand = "command" // a command that changed a file while no relay ran
-	BySignal  = "signal"  // whoever sent the relay a SIGHUP
+	BySignal  = "signal"  // the sender of a SIGHUP
 	byRelay   = "relay"   // the relay itself, about its audit log
 )
 

@@ -282,7 +282,7 @@ func (l *Log) reserve() error {
 }
 
 // Trouble returns why nothing can be put on record, or soon can't; "" if nothing is wrong. It tries: a log that has
-// failed gets a line about that, which ends the trouble once it can be written, and disk for lines to come is reserved.
+// failed gets a line about that, which ends it once it can be written, and disk for lines to come is reserved.
 func (l *Log) Trouble() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // Cell is what a row has in a column. The zero Cell is blank.
 type Cell struct {
 	Text  string  // in few characters; Nothing: there is none, or it isn't known
-	Long  string  // where there is room; "": Text
+	Long  string  // where there is space; "": Text
 	By    float64 // what a figure is sorted by
 	Is    Kind
 	Time  time.Time // that the text is about
@@ -76,7 +76,7 @@ func (c Cell) to(to, name string) Cell {
 	return c
 }
 
-// Names counts names in few characters, and links them where there is room.
+// Names counts names in few characters, and links them where there is space.
 func Names(to string, names []string) Cell {
 	c := Count(len(names))
 	for _, n := range names {

@@ -29,7 +29,7 @@ var Hosts = Listing[host]{
 	Key:  func(h *host) string { return h.Address },
 }
 
-// mode is how far commands run ahead, and where there is room how many transactions.
+// mode is how far commands run ahead, and where there is space how many transactions.
 func mode(name string, window int) Cell {
 	c := Word(name)
 	if window > 0 {
@@ -38,7 +38,7 @@ func mode(name string, window int) Cell {
 	return c
 }
 
-// secured is the version of TLS, and where there is room what vouches for the certificate.
+// secured is the version of TLS, and where there is space what vouches for the certificate.
 func secured(t *api.HostTLS) Cell {
 	if t == nil {
 		return Word("")

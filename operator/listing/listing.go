@@ -94,7 +94,7 @@ var long = map[string]string{
 	"SHARED": "Shared sources", "DEDICATED": "Dedicated sources",
 }
 
-// Long is a title where there is room for all of its words.
+// Long is a title where there is space for all of its words.
 func Long(title string) string {
 	if text := long[title]; text != "" {
 		return text

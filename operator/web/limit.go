@@ -15,7 +15,7 @@ import (
 
 // limited keeps at most so many connections open. When they all are, a new one takes the place of another: of one that
 // nobody has signed in on, else of an idle one, else of any. Of these, the client with the most of them loses its
-// oldest. Whoever fills the console loses their own connections, then, and whoever is signed in keeps theirs.
+// oldest. A client that fills the console loses its own connections, then, and users who are signed in keep theirs.
 type limited struct {
 	net.Listener
 	most    int
@@ -47,7 +47,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	return l.enter(c), nil
 }
 
-// enter makes room for a connection.
+// enter makes space for a connection.
 func (l *limited) enter(c net.Conn) *limitedConn {
 	from := network.Peer(c.RemoteAddr()).Addr()
 	own := &limitedConn{Conn: c, by: l, client: network.Of(from), proxy: l.trusted(from)}
@@ -60,7 +60,7 @@ func (l *limited) enter(c net.Conn) *limitedConn {
 	return own
 }
 
-// loser is the connection that has to make room, with mu held.
+// loser is the connection that has to make space, with mu held.
 func (l *limited) loser() *limitedConn {
 	least := slices.MinFunc(l.open, func(a, b *limitedConn) int { return cmp.Compare(a.worth(), b.worth()) }).worth()
 	has := make(map[netip.Prefix]int)

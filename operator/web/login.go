@@ -106,7 +106,7 @@ func (a *atOnce[K]) end(key K) {
 }
 
 // tooOften refuses a login that is not put on record: one a second of its kind is. Anybody can send them, and the audit
-// has an end, where old lines make room for new ones.
+// has an end, where old lines make space for new ones.
 func tooOften() error {
 	return &api.Error{Status: http.StatusTooManyRequests, Message: "too many logins are refused",
 		Hint: "try again in a second"}
@@ -197,9 +197,9 @@ func (s *Server) login(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// auditWrong writes a refused password down, one a second: whoever guesses could fill the audit, where old lines make
-// room for new ones. The line has the number of the others. Users who are known and users who aren't are in one count,
-// or the time that an answer takes would tell them apart.
+// auditWrong writes a refused password down, one a second: guessers could fill the audit, where old lines make
+// space for new ones. The line has the number of the others. Users who are known and users who aren't are in one count,
+// or the time that an answer takes would distinguish them.
 func (s *Server) auditWrong(r *request, user string, why error) error {
 	others, ok := s.wrong.passes(s.cfg.Now())
 	if !ok {

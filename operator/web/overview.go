@@ -31,7 +31,7 @@ var alarmPages = map[string]string{
 
 // providerRow is the mail of a provider that does not get through, and the reply that it gives most often.
 type providerRow struct {
-	Name                      string // "": the sites that are none's
+	Name                      string // "": the sites without one
 	Queued, Deferred          int
 	Delivers, Defers, Bounces api.Figure // recipients a second
 	Reply                     string     // "": none is known

@@ -263,7 +263,7 @@ func (s *Server) newRequest(r *http.Request, rt *route) *request {
 	return req
 }
 
-// Bounds of a form, in octets; maxLogin is that of whoever has not logged in.
+// Bounds of a form, in octets; maxLogin is that of clients that have not logged in.
 const (
 	maxBody  = 1 << 20
 	maxLogin = 16 << 10
@@ -303,7 +303,7 @@ func foreign(r *http.Request) bool {
 	return site == "cross-site" || site == "same-site"
 }
 
-// keepOut answers who may not: whoever has not logged in can, the others can't.
+// keepOut answers who may not: a client that has not logged in can, the others can't.
 func (s *Server) keepOut(w http.ResponseWriter, r *request) {
 	if r.session != nil {
 		s.fail(w, r, &api.Error{Status: http.StatusForbidden,

@@ -12,7 +12,7 @@ import (
 // Bounds of sessions.
 const (
 	maxSessions = 1000
-	maxIdle     = 30 * time.Minute // refreshes of an open page are no use
+	maxIdle     = 30 * time.Minute // refreshes of an open page don't count as use
 	maxLife     = 12 * time.Hour
 )
 
@@ -34,7 +34,7 @@ type sessions struct {
 	by map[[sha256.Size]byte]*session
 }
 
-// begin logs somebody in. The session that has been idle the longest makes room for one too many.
+// begin logs somebody in. The session that has been idle the longest makes space for one too many.
 func (ss *sessions) begin(who Identity) *session {
 	now := ss.now()
 	s := &session{id: rand.Text(), identity: who, began: now, used: now}
@@ -70,7 +70,7 @@ func (ss *sessions) dropOldest() {
 	delete(ss.by, oldest)
 }
 
-// key tells sessions apart. Users of a proxy have one for each request: theirs are apart by name.
+// key distinguishes sessions. Users of a proxy have one for each request: theirs are apart by name.
 func (s *session) key() string { return cmp.Or(s.id, "user "+s.identity.User) }
 
 func (s *session) good(now time.Time) bool {
@@ -136,8 +136,8 @@ func (s *Server) sessionOf(r *http.Request) *session {
 	return found
 }
 
-// still reports whether whoever has asked r may still see the answer, which goes on for longer than a session may: the
-// session hasn't ended, and the user is as they were.
+// still reports whether the user who has asked r may still see the answer, which goes on for longer than a session may:
+// the session hasn't ended, and the user is as they were.
 func (s *Server) still(r *request) bool {
 	if r.session.id == "" { // a proxy's user
 		if _, ok := s.byProxy(r.http); !ok {

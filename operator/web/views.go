@@ -46,7 +46,7 @@ type kept struct {
 	err   error         // of that, nil: it is view
 }
 
-// get gives the view of a key: one that was made lately, or a new one by ask. Whoever comes while it is made
+// get gives the view of a key: one that was made lately, or a new one by ask. A request that comes while it is made
 // waits for it. ask's context does not end with who has asked first.
 func (v *views) get(ctx context.Context, key string, ask func(context.Context) (*view, error)) (*view, error) {
 	v.mu.Lock()
@@ -95,7 +95,7 @@ func (v *views) make(ctx context.Context, k *kept, make func(context.Context) (*
 	k.busy = nil
 }
 
-// outdate has whoever looks next get new views: something has changed.
+// outdate gives the next request new views: something has changed.
 func (v *views) outdate() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

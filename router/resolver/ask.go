@@ -128,7 +128,7 @@ func (r *Resolver) exchange(ctx context.Context, network string, to netip.AddrPo
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// overUDP ignores datagrams that are no answer to the question: they may be forged.
+// overUDP ignores datagrams that don't answer the question: they may be forged.
 func overUDP(c net.Conn, query []byte, q question) (*message, error) {
 	if _, err := c.Write(query); err != nil {
 		return nil, err

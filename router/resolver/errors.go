@@ -71,12 +71,12 @@ var (
 	errLame      = errors.New("server does not look names up for us (neither recursive nor authoritative)")
 )
 
-// errRcode is a response code that is no answer, such as SERVFAIL.
+// errRcode is a response code that is not an answer, such as SERVFAIL.
 type errRcode string
 
 func (e errRcode) Error() string { return string(e) }
 
-// serverError is trouble with one server.
+// serverError is a failure of one server.
 type serverError struct {
 	server netip.AddrPort
 	err    error

@@ -22,7 +22,7 @@ func SystemServers() []netip.AddrPort {
 }
 
 // parseResolvConf gives the name servers of a resolv.conf(5). The search list and the options
-// are for people's short names, and mail domains are none.
+// are for people's short names, not for mail domains.
 func parseResolvConf(r io.Reader) []netip.AddrPort {
 	conf, err := dns.ClientConfigFromReader(r)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 type Config struct {
 	Servers []netip.AddrPort // recursive servers, tried in order; default: SystemServers
 	// Trusted are the networks, besides loopback, of servers whose AD bit is believed. It is believed
-	// only when all Servers are trusted: whoever could silence those that are would otherwise have
+	// only when all Servers are trusted: an attacker who could silence those that are would otherwise have
 	// the others asked.
 	Trusted []netip.Prefix
 

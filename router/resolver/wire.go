@@ -15,7 +15,7 @@ import (
 const (
 	maxAliases = 10
 	maxTTL     = (1<<31 - 1) * time.Second // RFC 2181, 8
-	maxRecords = 256                       // of one answer; more is no honest zone's
+	maxRecords = 256                       // of one answer; no honest zone has more
 	maxTexts   = 16 << 10                  // octets of the TXT records of one answer, likewise
 )
 
@@ -110,7 +110,7 @@ func parse(raw, query []byte, q question) (*message, error) {
 	}
 	m := &message{name: q.name, truncated: in.Truncated, secure: in.AuthenticatedData, ttl: maxTTL}
 	if len(in.Question) == 0 && in.Rcode == dns.RcodeFormatError {
-		m.wantsPlain, m.rcode = true, "FORMERR" // such a server need not repeat the question
+		m.wantsPlain, m.rcode = true, "FORMERR" // such a server does not have to repeat the question
 		return m, nil
 	}
 	if len(in.Question) != 1 || in.Question[0].Qtype != uint16(q.qtype) ||

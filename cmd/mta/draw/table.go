@@ -30,7 +30,7 @@ type Column struct {
 }
 
 // Table is rows under titles. Every row has a cell for each column; its note comes last, on the
-// same line if there is room and else below.
+// same line if there is space and else below.
 type Table struct {
 	Columns   []Column
 	NoteTitle string
@@ -204,7 +204,7 @@ func (t *Table) line(b *strings.Builder, widths []int, cells []string, note stri
 	var lines []string
 	l, used := "", 0
 	for i, cell := range cells {
-		if s.Width > 0 && used > 0 && used+len(gap)+widths[i] > s.Width { // what has no room goes below
+		if s.Width > 0 && used > 0 && used+len(gap)+widths[i] > s.Width { // what has no space goes below
 			lines = append(lines, l)
 			l, used = noteIndent, len(noteIndent)
 		} else if i > 0 {

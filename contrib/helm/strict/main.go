@@ -1,5 +1,5 @@
 // Command strict decodes the manifests on standard input into the types of Kubernetes, and fails at a field that they
-// don't have. It is a module of its own, so that the relay does not depend on Kubernetes.
+// don't have. It is a separate module, so that the relay does not depend on Kubernetes.
 package main
 
 import (

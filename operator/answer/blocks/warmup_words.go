@@ -9,7 +9,7 @@ import (
 	"example.org/mta/warmup"
 )
 
-// Awaited returns the warm-up that mail in a line waits for, of several the one that is first to have room
+// Awaited returns the warm-up that mail in a line waits for, of several the one that is first to have space
 // for it: its source, where it stands, what it lacks and until when.
 func (w *Warmups) Awaited(
 	line parking.Line) (source string, s warmup.Status, lack string, until time.Time, known bool) {
@@ -34,7 +34,7 @@ func (w *Warmups) Awaited(
 	return source, s, lack, until, known
 }
 
-// sooner reports whether a warm-up that lacks something until a time, zero when that is not known, has room
+// sooner reports whether a warm-up that lacks something until a time, zero when that is not known, has space
 // before another.
 func sooner(lack string, until time.Time, otherLack string, other time.Time) bool {
 	switch {

@@ -61,7 +61,7 @@ func (t *Tracer) Trace(ctx context.Context, q api.TraceQuery, each func(api.Trac
 		select {
 		case l = <-w.lines:
 		default:
-			if n := w.lost.Swap(0); n > 0 { // nothing came after them to tell of them
+			if n := w.lost.Swap(0); n > 0 { // nothing came after them to report them
 				l = api.TraceLine{Time: t.now(), Lost: int(n)}
 				break
 			}

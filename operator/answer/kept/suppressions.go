@@ -148,7 +148,7 @@ func (s Suppressions) Suppress(ctx context.Context, c api.Suppress) (api.Suppres
 	}, err
 }
 
-// unknownTenants gives those of entries that are not in the configuration. That is no error: a list
+// unknownTenants gives those of entries that are not in the configuration. That is not an error: a list
 // may be read before the tenant is written. But it may be a slip of the pen, too.
 func (s Suppressions) unknownTenants(entries []suppression.Entry) (names []string) {
 	cfg := s.Config()

@@ -27,7 +27,7 @@ func (s KeyStore) Keyed(key intake.RequestKey) (intake.StoredRequest, bool, erro
 		return intake.StoredRequest(known), ok, err
 	}
 	k, ids, err := exported.DecodeKey(known.Answer)
-	if err != nil { // it is none
+	if err != nil { // there is none
 		return intake.StoredRequest{}, false, nil
 	}
 	return intake.StoredRequest{Request: [16]byte(k.Request), IDs: ids, Whole: k.Whole, Answer: k.Answer,
@@ -117,7 +117,7 @@ func (m *Moves) exportKeys(out *exported.Writer, tenant string) error {
 			Whole: known.Whole, Answer: known.Answer, Until: known.Until.UTC()}
 		if known.Request == key {
 			var err error
-			if k, _, err = exported.DecodeKey(known.Answer); err != nil { // it is none
+			if k, _, err = exported.DecodeKey(known.Answer); err != nil { // there is none
 				return nil
 			}
 		} else if len(known.IDs) > 0 {

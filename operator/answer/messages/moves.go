@@ -282,7 +282,7 @@ func importKey(m *exported.Message, n uint32) (k queue.Key) {
 	return k
 }
 
-// plan finds out what of a message is to be taken; nil when all of it was taken before.
+// plan finds out what of a message must be taken; nil when all of it was taken before.
 func (im *importer) plan(m *exported.Message) (*part, error) {
 	full, err := m.Envelope()
 	if err != nil {

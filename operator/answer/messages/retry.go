@@ -12,7 +12,7 @@ import (
 )
 
 // retry makes what is selected due, and says what stands in its way all the same. With c.Now that is
-// lifted first.
+// ended first.
 func (m *Messages) retry(sel *queue.Selector, c api.Change) (done api.Changed, err error) {
 	asked := *sel
 	keys, held := m.keysOf(asked)

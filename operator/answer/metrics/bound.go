@@ -22,7 +22,7 @@ type bounded struct {
 }
 
 // Bounded returns a gatherer with at most MaxSeries of another's series. The metrics with the most series lose those
-// that come last by label; how many these are is a metric of its own.
+// that come last by label; how many these are is a separate metric.
 func Bounded(all prometheus.Gatherer) prometheus.Gatherer { return bounded{all, MaxSeries} }
 
 // Gather implements prometheus.Gatherer.

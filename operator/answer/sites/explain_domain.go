@@ -348,7 +348,7 @@ func (c *domainCase) judge() {
 // afterWarmup is the answer when only a warm-up can delay mail.
 func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
 	pool := c.pool
-	var lacks *sourceCase // the warm-up that has room first, of those that have none
+	var lacks *sourceCase // the warm-up that has space first, of those that have none
 	free := false         // a source takes mail now
 	for i := range able {
 		s := &able[i]

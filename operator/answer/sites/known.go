@@ -139,6 +139,6 @@ func cursorOf(h *destdb.HostInfo) string { return h.Name + " " + h.Addr.String()
 
 func hostCursor(cursor string) destdb.HostKey {
 	name, addr, _ := strings.Cut(cursor, " ")
-	at, _ := netip.ParseAddrPort(addr) // what is no cursor of ours begins with the hosts of that name
+	at, _ := netip.ParseAddrPort(addr) // what is not a cursor of ours begins with the hosts of that name
 	return destdb.HostKey{Name: name, Addr: at}
 }

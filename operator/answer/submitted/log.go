@@ -37,7 +37,7 @@ const logSlack = 24 * time.Hour
 
 var errEnough = errors.New("all that was asked for is there")
 
-// inLog goes through the log in a search of its own.
+// inLog goes through the log in a separate search.
 func (s *Submitted) inLog(ctx context.Context, h logSearch) (map[envelope.ID]*record, error) {
 	search, err := s.begin(ctx, h.tenant)
 	if err != nil {

@@ -208,7 +208,7 @@ func (s *Submitted) page(ids []envelope.ID, left map[envelope.ID]*record, tenant
 	return page
 }
 
-// waiting gives one message more than the page has room for, if there are so many in the queue.
+// waiting gives one message more than the page has space for, if there are so many in the queue.
 func (s *Submitted) waiting(search *search, tenant string, q http.MessageQuery) (all []queue.Item, err error) {
 	f := queue.Filter{Tenant: tenant, Campaign: q.Campaign, Tag: q.Tag, Recipient: q.Recipient}
 	now := s.Messages.Now()
