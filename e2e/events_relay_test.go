@@ -137,13 +137,14 @@ func (s *eventStream) killRelay(t *testing.T) {
 // of its records.
 func (s *eventStream) complete(t *testing.T) (records int) {
 	t.Helper()
-	logged, err := s.relay.events()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(logged) < s.accepted {
-		t.Fatalf("the log has the events of %d messages, and %d were accepted", len(logged), s.accepted)
-	}
+	var logged map[string][]string
+	eventually(t, patience, func() (err error) { // a record is in its file a moment after its outcome
+		var ended int
+		if logged, ended, err = s.relay.events(); err == nil && ended < s.accepted {
+			err = fmt.Errorf("the log has the deliveries of %d messages, and %d were accepted", ended, s.accepted)
+		}
+		return err
+	})
 	for _, ids := range logged {
 		records += len(ids)
 	}
@@ -325,18 +326,23 @@ func (r *relay) logged(t *testing.T) *relay {
 }
 
 // events gives the ids of the records in the relay's log, by message ("" for none) and in their order.
-func (r *relay) events() (map[string][]string, error) {
-	all := make(map[string][]string)
+// ended counts the messages that were delivered.
+func (r *relay) events() (_ map[string][]string, ended int, _ error) {
+	all, delivered := make(map[string][]string), make(map[string]bool)
 	_, err := accounting.ReadFrom(context.Background(), r.dir+"/data/log", accounting.Position{}, accounting.Position{}, func(_, _ accounting.Position, line []byte) error {
 		var record struct {
-			ID      string
-			EventID string `json:"event_id"`
+			Type, ID string
+			EventID  string `json:"event_id"`
 		}
 		if err := json.Unmarshal(line, &record); err != nil {
 			return err
 		}
+		if record.Type == string(accounting.Delivery) && !delivered[record.ID] {
+			delivered[record.ID] = true
+			ended++
+		}
 		all[record.ID] = append(all[record.ID], record.EventID) // a Rejection has no message
 		return nil
 	})
-	return all, err
+	return all, ended, err
 }

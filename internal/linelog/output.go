@@ -2,6 +2,7 @@ package linelog
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -76,6 +77,14 @@ type Output struct {
 	checked time.Time
 }
 
+// Written is the end of what was appended; zero while there is no file.
+func (o *Output) Written() Position {
+	if o.current.Begun.IsZero() {
+		return Position{}
+	}
+	return Position{o.current.ID(), o.size}
+}
+
 // Durable is the end of what is on stable storage; zero while there is no file.
 func (o *Output) Durable() Position {
 	if o.current.Begun.IsZero() {
@@ -101,6 +110,15 @@ func (o *Output) Resume(f File, size int64) (err error) {
 	}
 	o.size, o.synced, o.checked = size, size, o.Now()
 	return nil
+}
+
+// CutTo takes back what the file that was resumed has behind an offset.
+func (o *Output) CutTo(size int64) error {
+	err := o.f.Truncate(size)
+	if err == nil {
+		o.size, o.synced = size, min(size, o.synced)
+	}
+	return err
 }
 
 // EndLine ends the last line of the file that was resumed, which a crash can have left without its end, so that it
@@ -150,10 +168,18 @@ func (f File) Whole() (whole bool, size int64, err error) {
 
 // End is when the current file must be closed; zero for not by time.
 func (o *Output) End() time.Time {
-	if o.f == nil || o.RotateEvery <= 0 {
+	if o.f == nil {
 		return time.Time{}
 	}
-	return o.current.Begun.Truncate(o.RotateEvery).Add(o.RotateEvery)
+	return EndOf(o.current.Begun, o.RotateEvery)
+}
+
+// EndOf returns when a file that was begun at a time ends; zero if time ends none.
+func EndOf(begun time.Time, every time.Duration) time.Time {
+	if every <= 0 {
+		return time.Time{}
+	}
+	return begun.Truncate(every).Add(every)
 }
 
 // Ended reports whether that time has come.
@@ -165,12 +191,21 @@ func (o *Output) Ended() bool {
 // Write appends whole lines and makes them durable. It returns how many octets of them are safe, also after an error. A
 // line is never split between files.
 func (o *Output) Write(lines []byte) (n int, err error) {
+	n, err = o.Append(lines)
+	lost, syncErr := o.Sync()
+	return n - lost, cmp.Or(err, syncErr)
+}
+
+// Append appends whole lines, of which Sync makes durable what is in the current file by then; what is in a file before
+// is durable. It returns how many octets were appended, also after an error, less those of earlier calls that are lost:
+// a file that was taken away could not be synced.
+func (o *Output) Append(lines []byte) (n int, err error) {
 	for n < len(lines) {
 		lost, err := o.Ready()
-		if n -= lost; err != nil {
+		if n -= lost; err != nil || n < 0 {
 			return n, err
 		}
-		chunk := fitting(lines[n:], o.RotateSize, o.size)
+		chunk := Fitting(lines[n:], o.RotateSize, o.size)
 		if len(chunk) == 0 {
 			lost, err := o.Close()
 			if n -= lost; err != nil {
@@ -184,14 +219,12 @@ func (o *Output) Write(lines []byte) (n int, err error) {
 		written, err := o.f.Write(chunk)
 		if err != nil {
 			n += o.repair(chunk[:max(0, written)])
-			lost, _ := o.Sync()
-			return n - lost, fmt.Errorf("writing %s: %w", o.current.Path, err)
+			return n, fmt.Errorf("writing %s: %w", o.current.Path, err)
 		}
 		o.size += int64(written)
 		n += written
 	}
-	lost, err := o.Sync()
-	return n - lost, err
+	return n, nil
 }
 
 // Sync makes durable what was written. If that fails, nobody knows what the disk has of it: it is taken back, and its
@@ -212,8 +245,27 @@ func (o *Output) Sync() (lost int, err error) {
 	return lost, fmt.Errorf("syncing %s: %w", o.current.Path, err)
 }
 
-// fitting gives the lines that may go into a file of that size; at least one into an empty one.
-func fitting(lines []byte, limit, size int64) []byte {
+// Reopen goes on with the file that a failure has closed, behind what is durable: lines keep their positions. It
+// reports false if that can't be, since the file is gone or can't be cut.
+func (o *Output) Reopen() (bool, error) {
+	f, err := o.Open(o.current.Path, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("opening %s again: %w", o.current.Path, err)
+	}
+	info, err := f.Stat()
+	if err != nil || info.Size() < o.size || info.Size() > o.size && f.Truncate(o.size) != nil {
+		_ = f.Close()
+		return false, nil
+	}
+	o.f, o.checked = f, o.Now()
+	return true, nil
+}
+
+// Fitting gives the lines that may go into a file of that size; at least one into an empty one.
+func Fitting(lines []byte, limit, size int64) []byte {
 	if limit <= 0 || limit > MaxFileSize {
 		limit = MaxFileSize
 	}
@@ -252,6 +304,7 @@ func (o *Output) Ready() (lost int, err error) {
 		o.checked = now
 		if o.taken() {
 			lost, _ = o.Close()
+			_, _ = o.Reopen() // where a copy of the disk is mounted in its place
 		}
 	}
 	if o.f == nil {
@@ -273,9 +326,11 @@ func (o *Output) taken() bool {
 
 // Next begins another file, and ends the one before, in which all is synced. After an error that one goes on. Names
 // only grow, whatever the clock does.
-func (o *Output) Next() error {
-	now := o.Now()
-	next := o.Dir.At(now)
+func (o *Output) Next() error { return o.Begin(o.Now()) }
+
+// Begin is Next for a file with the name of a given time, or of the first one after that is free.
+func (o *Output) Begin(at time.Time) error {
+	next := o.Dir.At(at)
 	if !next.Begun.After(o.current.Begun) {
 		next = o.Dir.At(o.current.Begun.Add(time.Second))
 	}
@@ -293,7 +348,7 @@ func (o *Output) Next() error {
 	if o.f != nil {
 		_ = o.f.Close()
 	}
-	o.f, o.current, o.size, o.synced, o.checked = f, next, 0, 0, now
+	o.f, o.current, o.size, o.synced, o.checked = f, next, 0, 0, o.Now()
 	if o.Begun != nil {
 		o.Begun(next)
 	}

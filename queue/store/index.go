@@ -111,7 +111,7 @@ type Index struct {
 
 	Damaged    []Damage // not in the file
 	keyNumbers map[string]uint32
-	Records    [KindKeyed + 1]int // by kind; not in the file
+	Records    [KindLines + 1]int // by kind; not in the file
 }
 
 // NewIndex makes the index of a segment without records.
@@ -216,9 +216,11 @@ func (ix *Index) Add(rec Record) error {
 	case KindKeyed:
 		return ix.addKey(rec)
 	case KindSynced:
-		d := decoder{s: string(rec.Payload)}
-		d.version()
-		return d.err
+		_, err := decodeSynced(rec.Payload)
+		return err
+	case KindLines:
+		_, _, err := decodeLines(rec.Payload)
+		return err
 	default:
 		return &FormatError{}
 	}
