@@ -189,6 +189,7 @@ func (s *stage) notify(n Notification, done func(error)) {
 func (s *stage) Accepting(*envelope.Message) {}
 func (s *stage) Received(*envelope.Message)  {}
 func (s *stage) Refused(*envelope.Message)   {}
+func (s *stage) After(f func())              { f() }
 
 type stageRouter struct{ *stage }
 

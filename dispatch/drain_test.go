@@ -203,6 +203,7 @@ func (p *pipeline) notify(n Notification, done func(error)) {
 func (p *pipeline) Accepting(*envelope.Message) {}
 func (p *pipeline) Received(*envelope.Message)  {}
 func (p *pipeline) Refused(*envelope.Message)   {}
+func (p *pipeline) After(f func())              { f() }
 func (p *pipeline) Attempted(kind accounting.Type, o *Outcomes, _ Attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

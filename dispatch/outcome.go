@@ -98,7 +98,8 @@ func (o *Outcomes) sort(a Attempt, late bool) {
 	}
 }
 
-// settle reports outcomes to the operator and the sender, and then writes them into the queue.
+// settle reports outcomes to the operator and the sender, and writes them into the queue. Recipients stay
+// leased until their records are on stable storage.
 func (d *Dispatcher) settle(o *Outcomes) {
 	d.settleDelivered(o)
 	d.settleFailed(o, o.bounced, queue.Bounced, accounting.Bounce)
@@ -117,17 +118,19 @@ func (d *Dispatcher) settleDelivered(o *Outcomes) {
 	for _, a := range o.delivered {
 		d.Events.Attempted(accounting.Delivery, o, a)
 	}
-	n := Notification{Kind: dsn.Delivered, Message: o.Message, Attempts: o.delivered}
-	n.Attempts = n.Wanted()
-	rest := attemptIndexes(o.delivered)
-	if len(n.Attempts) > 0 {
-		wanted := attemptIndexes(n.Attempts)
-		rest = slices.DeleteFunc(rest, func(i int) bool { return slices.Contains(wanted, i) })
-		d.reportDelivered(n, o.key)
-	}
-	if len(rest) > 0 {
-		d.journal(o.Message, d.Queue.Settle(o.Message.ID, rest, queue.Delivered))
-	}
+	d.Events.After(func() {
+		n := Notification{Kind: dsn.Delivered, Message: o.Message, Attempts: o.delivered}
+		n.Attempts = n.Wanted()
+		rest := attemptIndexes(o.delivered)
+		if len(n.Attempts) > 0 {
+			wanted := attemptIndexes(n.Attempts)
+			rest = slices.DeleteFunc(rest, func(i int) bool { return slices.Contains(wanted, i) })
+			d.reportDelivered(n, o.key)
+		}
+		if len(rest) > 0 {
+			d.journal(o.Message, d.Queue.Settle(o.Message.ID, rest, queue.Delivered))
+		}
+	})
 }
 
 // reportDelivered reports success first and settles when the report is durable: until then the queue has the
@@ -220,7 +223,9 @@ func (d *Dispatcher) settleFailed(o *Outcomes, failed []Attempt, outcome queue.O
 		for _, a := range failed {
 			d.Events.Attempted(event, o, a)
 		}
-		d.journal(o.Message, d.Queue.Settle(o.Message.ID, attemptIndexes(failed), outcome))
+		d.Events.After(func() {
+			d.journal(o.Message, d.Queue.Settle(o.Message.ID, attemptIndexes(failed), outcome))
+		})
 	})
 }
 

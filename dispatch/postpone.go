@@ -39,7 +39,7 @@ func (d *Dispatcher) postpone(m *envelope.Message, rt *route.Route, recipients [
 		d.Events.Attempted(accounting.TransientFailure, o, a)
 	}
 	again := d.inTime(o, d.Now().Add(sourceRetry+time.Duration(d.Chance()*float64(sourceRetry))))
-	d.putOff(o, o.deferred, again, true)
+	d.Events.After(func() { d.putOff(o, o.deferred, again, true) })
 }
 
 // untried returns the outcomes of recipients that could not be handed to delivery. rt is nil without a route.

@@ -18,7 +18,7 @@ func (d *Dispatcher) settleDeferred(o *Outcomes) {
 	for _, a := range o.deferred {
 		d.Events.Attempted(accounting.TransientFailure, o, a)
 	}
-	d.deferAll(o)
+	d.Events.After(func() { d.deferAll(o) })
 }
 
 func (d *Dispatcher) deferAll(o *Outcomes) {

@@ -266,6 +266,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"deliveries under way", func() error { return r.delivery.Drain(drained) }},
 		{"connections", func() error { r.delivery.Close(); return nil }},
 		{"look-ups", func() error { r.router.Close(); return nil }},
+		{"records of outcomes", r.flushRecords}, // some of which are reported to senders
 		{"reports to senders", func() error { r.reporter.Close(); return nil }},
 		{"http", func() error { return r.closeHTTP(drained) }},
 		{"console", func() error { return r.closeConsole(drained) }},
@@ -279,6 +280,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"suppression list", r.suppression.Close},
 		{"users file", r.closeUsers},
 		{"API keys", r.closeKeys},
+		{"records of outcomes", r.flushRecords}, // those of reports
 		{"queue", r.queue.Close},
 		{"events of tenants", r.closePuller},
 		{"streams", r.closeStreams},

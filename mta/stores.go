@@ -117,7 +117,6 @@ func (r *stores) openAccounting(cfg *config.Config, undo *undoer) error {
 		w, err := accounting.Open(accounting.Config{
 			Dir: cfg.Accounting.Path, NodeID: cfg.NodeID, Limits: wiring.Accounting(cfg), Log: r.log,
 			AwaitKeep: true, // openStreams calls it
-			Journaled: true, // the queue calls Begin
 			Open:      r.opts.LogOpen,
 		})
 		if err != nil {
@@ -149,7 +148,6 @@ func (r *stores) completeReceptions(cfg *config.Config) {
 		return
 	}
 	began := time.Now()
-	r.flushRecords() // those that only the journal has
 	latest, err := accounting.LatestReceptions(context.Background(), cfg.Accounting.Path, r.now())
 	if err != nil {
 		r.log.Warn("it is not known which messages have no Reception in the accounting log", "error", err)
@@ -168,18 +166,23 @@ func (r *stores) recordsTrouble() string {
 		return ""
 	}
 	return fmt.Sprintf(
-		"accounting records can't be written, and are lost when there is no space to keep them: %d so far; the log "+
-			"says why", s.Lost)
+		"accounting records can't be written, and are lost when memory for them is full: %d so far; the log says why",
+		s.Lost)
 }
 
-// flushRecords waits until records are in their files. If they can't be written, the alarm reports that.
-func (r *stores) flushRecords() {
+// flushRecords waits for the outcomes that wait for their records. If those can't be written, that is reported
+// when the accounting log is closed.
+func (r *stores) flushRecords() error {
+	if r.accounting == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
 	defer cancel()
 	_ = r.accounting.Flush(ctx)
+	return nil
 }
 
-// flushPatience is how long a start waits for a disk that doesn't answer.
+// flushPatience is longer than the accounting log holds up any outcome.
 const flushPatience = 10 * time.Second
 
 func (r *stores) closeAccounting() error {
@@ -191,10 +194,6 @@ func (r *stores) closeAccounting() error {
 
 func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {
 	began := time.Now()
-	var records queue.Records
-	if r.accounting != nil {
-		records = r.accounting
-	}
 	q, err := queue.Open(queue.Config{
 		Dir:         datadir.Queue(cfg),
 		FS:          r.opts.QueueFS,
@@ -213,7 +212,6 @@ func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {
 		OnRemoved:  r.events.Removed,
 
 		OnUnreadable: r.events.Unreadable,
-		Records:      records,
 	})
 	if err != nil {
 		return err

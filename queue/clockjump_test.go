@@ -150,7 +150,7 @@ func TestScheduledMailKeepsItsTime(t *testing.T) {
 func TestUnknownFormatEndsTheStart(t *testing.T) {
 	seg := store.SegmentID{Number: 1, Salt: 9}
 	name := "/q/" + store.SegmentBase(seg) + store.SegmentSuffix
-	for kind := store.KindOpened; kind <= store.KindLines+1; kind++ {
+	for kind := store.KindOpened; kind <= store.KindKeyed+1; kind++ {
 		fs := vfstest.Memory()
 		b, start := store.BeginRecord(nil)
 		b = store.FinishRecord(store.AppendOpening(b, store.CodecVersion, store.Opening{}), start, seg, 0, store.KindOpened, 0)
@@ -163,7 +163,7 @@ func TestUnknownFormatEndsTheStart(t *testing.T) {
 		w.WriteAt(b, 0)
 		_, err := Open(Config{Dir: "/q", FS: fs, MinFree: 1})
 		want := []string{name, fmt.Sprintf("offset %d", off), fmt.Sprintf("version %d", store.CodecVersion+1), store.KindNames[kind], "start that one"}
-		if kind > store.KindLines {
+		if kind > store.KindKeyed {
 			want[2] = fmt.Sprintf("kind %d", kind)
 		}
 		for _, w := range want {

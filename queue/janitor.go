@@ -43,7 +43,6 @@ func (q *Queue) tend(ctx context.Context) (again bool) {
 	again = q.finishSealed()
 	for q.dropNeedless() {
 	}
-	q.reportKept()
 	if q.activeIsNearlyFull() {
 		q.w.makeSpare()
 	}
@@ -187,11 +186,10 @@ func (q *Queue) scanned(seg *store.Segment, damaged []store.Damage) {
 // any: others may be needless then. What needed them is forgotten only when they are durably
 // gone; until then a power cut can bring them back, and what they need must be there too.
 func (q *Queue) dropNeedless() bool {
-	done := q.cfg.Records.Done()
 	q.mu.Lock()
 	var list []*store.Segment
 	for seg := range q.segs.All {
-		if len(q.files.snapshots) == 0 && seg.Needless() && !q.keepsLines(seg, done) && q.endsAreKnown() {
+		if len(q.files.snapshots) == 0 && seg.Needless() && q.endsAreKnown() {
 			seg.Gone = true
 			list = append(list, seg)
 		}
@@ -290,14 +288,10 @@ func (q *Queue) addSegment(seg *store.Segment) error {
 // opening returns where the segments end that are not trimmed yet. Every new segment says so of all
 // of them, so that the newest, which is never deleted, can be relied on for it.
 func (q *Queue) opening(now time.Time) store.Opening {
-	done := q.cfg.Records.Done()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	o := store.Opening{
-		Created: now, Marks: slices.Clone(q.s.Arrivals.Marks), LastID: uint64(q.ids.Next(now)),
-		Allocated: q.cfg.SegmentSize,
-		Lines:     q.files.lines, Done: done,
-	}
+	o := store.Opening{Created: now, Marks: slices.Clone(q.s.Arrivals.Marks), LastID: uint64(q.ids.Next(now)),
+		Allocated: q.cfg.SegmentSize}
 	if left := q.clock.doubtful(time.Now()); left > 0 {
 		o.Doubted, o.Ahead = now.Add(left), q.clock.ahead
 	}

@@ -33,7 +33,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fair"
-	"example.org/mta/internal/linelog"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
@@ -102,8 +101,6 @@ type Config struct {
 	IdempotencyKeys int
 	// DelayAfter is the age at which the sender is notified of a delay; 0: never.
 	DelayAfter time.Duration
-	// Records is the log of which the journal carries the lines; nil: there is none.
-	Records Records
 }
 
 func (c *Config) setDefaults() error {
@@ -125,9 +122,6 @@ func (c *Config) setDefaults() error {
 	if c.SegmentSize < minSegmentSize || c.SegmentSize > schedule.MaxOffset {
 		return fmt.Errorf("queue: segment size of %d octets: want %d to %d", c.SegmentSize, minSegmentSize,
 			schedule.MaxOffset)
-	}
-	if c.Records == nil {
-		c.Records = noRecords{}
 	}
 	if c.LargeBody == 0 {
 		c.LargeBody = 256 << 10
@@ -225,7 +219,6 @@ type files struct {
 	done      []uint64               // contents that can be removed
 	void      []uint64               // contents that can be removed once the journal can be written
 	snapshots map[*Snapshot]struct{} // open ones; while there are any no file is deleted
-	lines     linelog.Position       // the end of the lines in the journal
 }
 
 // health is whether the journal can be written.
@@ -272,18 +265,14 @@ func Open(cfg Config) (*Queue, error) {
 	}
 	q.free.promised = fair.NewPool[fair.Party](0)
 	q.freeOctets() // so that nobody finds the answer missing
-	last, done, err := q.recover()
-	if err == nil {
-		q.w = newWriter(q, last)
-		err = cfg.Records.Begin(journal{q}, done)
-	}
+	last, err := q.recover()
 	if err != nil {
-		q.dir.Files.Close()
 		q.lock.Close()
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	q.stop = stop
+	q.w = newWriter(q, last)
 	q.stopped.Go(func() { q.runClock(ctx) })
 	q.stopped.Go(func() { q.runJanitor(ctx) })
 	go q.w.run()

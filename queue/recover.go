@@ -6,20 +6,18 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/linelog"
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/view"
 )
 
-// recover brings back what the directory has. It returns the largest segment number in use, and the end of the lines
-// that the log of records has, as far as the journal says.
-func (q *Queue) recover() (last uint32, done linelog.Position, err error) {
+// recover brings back what the directory has. It returns the largest segment number in use.
+func (q *Queue) recover() (last uint32, err error) {
 	began := time.Now()
 	list, last, aside, err := q.dir.ListSegments()
 	if err != nil {
-		return 0, done, err
+		return 0, err
 	}
 	defer func() {
 		for i := range list {
@@ -32,18 +30,18 @@ func (q *Queue) recover() (last uint32, done linelog.Position, err error) {
 	q.observe(list)
 	o := store.Opener{Dir: q.dir, Log: q.log, Damage: q.reportDamage}
 	if list, err = o.ReadIndexes(list); err != nil {
-		return 0, done, err
+		return 0, err
 	}
 	q.count.damagedFiles = aside + o.Unreadable
 	bodies, err := q.dir.ListLarge()
 	if err != nil {
-		return 0, done, err
+		return 0, err
 	}
 	for n := range bodies {
 		q.largeSeq.Store(max(q.largeSeq.Load(), n))
 	}
-	if done, err = q.load(list, bodies); err != nil {
-		return 0, done, err
+	if err := q.load(list, bodies); err != nil {
+		return 0, err
 	}
 	q.removeOrphans(bodies)
 	q.count.Recovered = int64(q.s.Len())
@@ -51,7 +49,7 @@ func (q *Queue) recover() (last uint32, done linelog.Position, err error) {
 		q.log.Info("queue: opened", "dir", q.cfg.Dir, "recipients", q.s.Len(), "segments", len(list), "took",
 			time.Since(began))
 	}
-	return last, done, nil
+	return last, nil
 }
 
 // observe takes note of the ids and times that the opened records of the segments have.
@@ -65,9 +63,9 @@ func (q *Queue) observe(list []store.Found) {
 }
 
 // load fills the schedule.
-func (q *Queue) load(list []store.Found, bodies map[uint64]int64) (done linelog.Position, _ error) {
+func (q *Queue) load(list []store.Found, bodies map[uint64]int64) error {
 	if len(list) >= schedule.MaxSegments-1 {
-		return done, fmt.Errorf("queue: %d journal segments are more than there can be", len(list))
+		return fmt.Errorf("queue: %d journal segments are more than there can be", len(list))
 	}
 	runs, segs := make([]*store.Run, len(list)), make([]*store.Segment, len(list))
 	for i := range list {
@@ -84,10 +82,10 @@ func (q *Queue) load(list []store.Found, bodies map[uint64]int64) (done linelog.
 	l := newLoader(q, list, segs, bodies, now)
 	rep := store.NewReplay(runs, func(of, on int, changed bool) { q.segs.Depend(segs[of], segs[on], changed) })
 	if err := rep.All(l.message); err != nil {
-		return done, fmt.Errorf("queue: reading an index failed: %w", err)
+		return fmt.Errorf("queue: reading an index failed: %w", err)
 	}
 	l.judgeClock(now)
-	return q.findLines(list, segs), l.loadKeys()
+	return l.loadKeys()
 }
 
 // loader puts histories on the schedule.

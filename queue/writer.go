@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.org/mta/internal/linelog"
 	"example.org/mta/queue/schedule"
 	"example.org/mta/queue/store"
 	"example.org/mta/queue/vfs"
@@ -78,10 +77,9 @@ type writer struct {
 	// The goroutine's own.
 	active *store.Segment
 	file   vfs.File
-	begun  bool             // the opened record of the active segment is durable
-	proven bool             // a synced record follows the last group, or could not be written
-	wrote  time.Time        // when that was written
-	marked linelog.Position // what the journal last said to be in the log of records
+	begun  bool      // the opened record of the active segment is durable
+	proven bool      // a synced record follows the last group, or could not be written
+	wrote  time.Time // when that was written
 	buf    []byte
 	timer  *time.Timer
 	failed time.Time // when writing failed last; zero when all is well
@@ -196,7 +194,6 @@ type group struct {
 	accepts  []*Draft
 	keyings  []*keying // of accepts
 	notes    []note
-	lines    []linelog.Lines // for the log of records: those of the notes, unless they are durable
 	barriers []barrier
 	closing  bool
 }
@@ -212,7 +209,6 @@ func (w *writer) run() {
 			break
 		}
 	}
-	w.q.cfg.Records.End()
 	if w.file != nil {
 		w.end()
 		w.file.Close()
@@ -227,8 +223,7 @@ func (w *writer) run() {
 func (w *writer) done() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lines, _ := w.q.cfg.Records.Waiting()
-	return w.accepts.waiting == 0 && (len(w.notes) == 0 && lines == 0 || !w.failed.IsZero())
+	return w.accepts.waiting == 0 && (len(w.notes) == 0 || !w.failed.IsZero())
 }
 
 // collect waits for work and takes what fits in a group.
@@ -264,26 +259,21 @@ func (w *writer) idleFor() (time.Duration, bool) {
 		}
 		return wait, wait <= 0
 	}
-	lines, since := w.q.cfg.Records.Waiting()
-	if len(w.barriers) > 0 || w.octets+int64(lines) >= notesAtOnce {
+	if len(w.barriers) > 0 || w.octets >= notesAtOnce {
 		return 0, true
 	}
-	if w.begun && w.active != nil && (!w.proven || w.q.cfg.Records.Done() != w.marked) {
+	if !w.proven && w.begun && w.active != nil {
 		wait = proofDelay - time.Since(w.wrote)
 	}
 	if len(w.notes) > 0 {
 		wait = min(wait, noteDelay-time.Since(w.since))
 	}
-	if lines > 0 {
-		wait = min(wait, noteDelay-time.Since(since))
-	}
 	return wait, wait <= 0
 }
 
-// take moves what waits to a group, in order: notes first, since they make room. Lines are all taken: while the lock is
-// held no note can come, and each that is there has its lines there too, or taken before.
+// take moves what waits to a group, in order: notes first, since they make room.
 func (w *writer) take() group {
-	g := group{closing: w.closing, lines: w.q.cfg.Records.Take()}
+	g := group{closing: w.closing}
 	limit := min(groupOctets, w.q.cfg.SegmentSize/2)
 	size := int64(0)
 	n := 0
@@ -343,14 +333,11 @@ func (d *Draft) recordSize() int64 { return store.RecordSize(len(d.head) + len(d
 
 // commit makes a group durable and answers everyone in it.
 func (w *writer) commit(g *group) {
-	if len(g.lines) > 0 && w.q.form() < store.WithLines {
-		w.handBack(g)
-	}
 	if !w.failed.IsZero() && time.Since(w.failed) < retryDelay && !g.closing {
 		w.refuse(g, w.q.lastFault())
 		return
 	}
-	if len(g.notes) == 0 && len(g.accepts) == 0 && len(g.lines) == 0 && w.failed.IsZero() {
+	if len(g.notes) == 0 && len(g.accepts) == 0 && w.failed.IsZero() {
 		if !g.closing && len(g.barriers) == 0 {
 			w.prove()
 		}
@@ -366,28 +353,19 @@ func (w *writer) commit(g *group) {
 	w.q.setFault(err)
 	// The clients are told only after the next segment says, durably, that the end of this one
 	// is void: none of them may find its message accepted after all.
-	rescue := group{notes: g.notes, lines: g.lines}
+	rescue := group{notes: g.notes}
 	if again := w.write(&rescue); again != nil {
 		w.failed = time.Now()
 		w.q.stall(again)
 	} else {
 		w.recovered()
-		g.notes, g.lines = nil, nil
+		g.notes = nil
 	}
 	w.refuse(g, err)
 }
 
-// handBack has the lines of a group written to their log: the journal can't carry them.
-func (w *writer) handBack(g *group) {
-	if len(g.lines) > 0 {
-		w.q.cfg.Records.Taken(false)
-		g.lines = nil
-	}
-}
-
 // refuse answers the group with an error; its notes go back in front of those that wait.
 func (w *writer) refuse(g *group, err error) {
-	w.handBack(g)
 	w.mu.Lock()
 	if len(g.notes) > 0 {
 		w.notes = append(append([]note(nil), g.notes...), w.notes...)
@@ -447,9 +425,6 @@ func (w *writer) write(g *group) error {
 	for _, k := range w.assign(g) {
 		size += k.bound()
 	}
-	for i := range g.lines {
-		size += store.LinesSize(&g.lines[i])
-	}
 	if w.active != nil && w.begun && (w.active.Size+size > w.q.cfg.SegmentSize || w.renew.Swap(false)) {
 		w.seal()
 	}
@@ -469,9 +444,6 @@ func (w *writer) write(g *group) error {
 	w.begun, w.proven, w.wrote = true, false, time.Now()
 	w.q.failures.Journal.Well()
 	w.q.written(w.active, g, int64(len(buf)))
-	if len(g.lines) > 0 {
-		w.q.cfg.Records.Taken(true)
-	}
 	if w.active.Size > w.q.cfg.SegmentSize*7/8 {
 		w.q.nudge(w.q.kick.janitor) // it makes the next one
 	}
@@ -482,25 +454,16 @@ func (w *writer) write(g *group) error {
 // last group from one that was being written when the power went. It needs no sync: a power cut that takes it
 // away takes only the proof.
 func (w *writer) prove() {
-	if w.active != nil && w.begun {
-		w.writeProof()
+	w.proven = true
+	if w.active == nil || !w.begun {
+		return
 	}
-}
-
-// writeProof returns how many octets it has written. They count as no part of the segment: the next group is written
-// over them.
-func (w *writer) writeProof() int64 {
-	w.proven, w.wrote, w.marked = true, time.Now(), w.q.cfg.Records.Done()
 	b, start := store.BeginRecord(nil)
-	b = store.AppendSynced(b, w.q.form(), w.marked)
-	b = store.FinishRecord(b, start, w.active.ID, w.active.Size, store.KindSynced, 0)
+	b = store.FinishRecord(append(b, w.q.form()), start, w.active.ID, w.active.Size, store.KindSynced, 0)
 	if w.active.Size+int64(len(b)) > w.q.cfg.SegmentSize {
-		return 0
+		return
 	}
-	if n, err := w.file.WriteAt(b, w.active.Size); n < len(b) || err != nil {
-		return 0
-	}
-	return int64(len(b))
+	w.file.WriteAt(b, w.active.Size) // it counts as no part of the segment: the next group is written over it
 }
 
 func (w *writer) put(buf []byte) error {
@@ -536,14 +499,6 @@ func (w *writer) build(g *group) []byte {
 		b, start = store.BeginRecord(b)
 		b = store.FinishRecord(store.AppendOpening(b, w.q.form(), w.q.opening(now)), start, id, base,
 			store.KindOpened, 0)
-	}
-	if len(g.lines) > 0 {
-		w.marked = w.q.cfg.Records.Done()
-	}
-	for i := range g.lines { // first: of a group that a power cut has torn, the beginning counts
-		b, start = store.BeginRecord(b)
-		b = store.FinishRecord(store.AppendLines(b, w.q.form(), &g.lines[i], w.marked), start, id, base,
-			store.KindLines, 0)
 	}
 	for i := range g.notes {
 		n := &g.notes[i]
@@ -670,16 +625,10 @@ func (w *writer) recycle(name string, size int64) bool {
 // end cuts the active segment off where the last good sync left it, so that the next start knows that all of
 // it was synced. If that fails, it takes the end for what it finds.
 func (w *writer) end() {
-	if !w.begun {
+	if !w.begun || w.file.Truncate(w.active.Size) != nil {
 		return
 	}
-	size := w.active.Size
-	if w.q.cfg.Records.Done() != (linelog.Position{}) { // the next start need not compare all lines with their log
-		size += w.writeProof()
-	}
-	if w.file.Truncate(size) == nil {
-		w.file.Sync()
-	}
+	w.file.Sync()
 }
 
 // seal ends the active segment where the last good sync left it.
@@ -746,10 +695,6 @@ func (q *Queue) written(seg *store.Segment, g *group, octets int64) {
 	q.count.Records += uint64(len(g.notes) + len(g.accepts))
 	for i := range g.notes {
 		q.noteWritten(seg, &g.notes[i])
-	}
-	if n := len(g.lines); n > 0 {
-		q.files.lines = g.lines[n-1].End()
-		seg.Lines = q.files.lines
 	}
 	if len(g.accepts) > 0 {
 		q.count.group(len(g.accepts))

@@ -2,7 +2,6 @@ package linelog
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -77,14 +76,6 @@ type Output struct {
 	checked time.Time
 }
 
-// Written is the end of what was appended; zero while there is no file.
-func (o *Output) Written() Position {
-	if o.current.Begun.IsZero() {
-		return Position{}
-	}
-	return Position{o.current.ID(), o.size}
-}
-
 // Durable is the end of what is on stable storage; zero while there is no file.
 func (o *Output) Durable() Position {
 	if o.current.Begun.IsZero() {
@@ -110,15 +101,6 @@ func (o *Output) Resume(f File, size int64) (err error) {
 	}
 	o.size, o.synced, o.checked = size, size, o.Now()
 	return nil
-}
-
-// CutTo takes back what the file that was resumed has behind an offset.
-func (o *Output) CutTo(size int64) error {
-	err := o.f.Truncate(size)
-	if err == nil {
-		o.size, o.synced = size, min(size, o.synced)
-	}
-	return err
 }
 
 // EndLine ends the last line of the file that was resumed, which a crash can have left without its end, so that it
@@ -168,18 +150,10 @@ func (f File) Whole() (whole bool, size int64, err error) {
 
 // End is when the current file must be closed; zero for not by time.
 func (o *Output) End() time.Time {
-	if o.f == nil {
+	if o.f == nil || o.RotateEvery <= 0 {
 		return time.Time{}
 	}
-	return EndOf(o.current.Begun, o.RotateEvery)
-}
-
-// EndOf returns when a file that was begun at a time ends; zero if time ends none.
-func EndOf(begun time.Time, every time.Duration) time.Time {
-	if every <= 0 {
-		return time.Time{}
-	}
-	return begun.Truncate(every).Add(every)
+	return o.current.Begun.Truncate(o.RotateEvery).Add(o.RotateEvery)
 }
 
 // Ended reports whether that time has come.
@@ -191,21 +165,12 @@ func (o *Output) Ended() bool {
 // Write appends whole lines and makes them durable. It returns how many octets of them are safe, also after an error. A
 // line is never split between files.
 func (o *Output) Write(lines []byte) (n int, err error) {
-	n, err = o.Append(lines)
-	lost, syncErr := o.Sync()
-	return n - lost, cmp.Or(err, syncErr)
-}
-
-// Append appends whole lines, of which Sync makes durable what is in the current file by then; what is in a file before
-// is durable. It returns how many octets were appended, also after an error, less those of earlier calls that are lost:
-// a file that was taken away could not be synced.
-func (o *Output) Append(lines []byte) (n int, err error) {
 	for n < len(lines) {
 		lost, err := o.Ready()
-		if n -= lost; err != nil || n < 0 {
+		if n -= lost; err != nil {
 			return n, err
 		}
-		chunk := Fitting(lines[n:], o.RotateSize, o.size)
+		chunk := fitting(lines[n:], o.RotateSize, o.size)
 		if len(chunk) == 0 {
 			lost, err := o.Close()
 			if n -= lost; err != nil {
@@ -219,12 +184,14 @@ func (o *Output) Append(lines []byte) (n int, err error) {
 		written, err := o.f.Write(chunk)
 		if err != nil {
 			n += o.repair(chunk[:max(0, written)])
-			return n, fmt.Errorf("writing %s: %w", o.current.Path, err)
+			lost, _ := o.Sync()
+			return n - lost, fmt.Errorf("writing %s: %w", o.current.Path, err)
 		}
 		o.size += int64(written)
 		n += written
 	}
-	return n, nil
+	lost, err := o.Sync()
+	return n - lost, err
 }
 
 // Sync makes durable what was written. If that fails, nobody knows what the disk has of it: it is taken back, and its
@@ -245,27 +212,8 @@ func (o *Output) Sync() (lost int, err error) {
 	return lost, fmt.Errorf("syncing %s: %w", o.current.Path, err)
 }
 
-// Reopen goes on with the file that a failure has closed, behind what is durable: lines keep their positions. It
-// reports false if that can't be, since the file is gone or can't be cut.
-func (o *Output) Reopen() (bool, error) {
-	f, err := o.Open(o.current.Path, false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("opening %s again: %w", o.current.Path, err)
-	}
-	info, err := f.Stat()
-	if err != nil || info.Size() < o.size || info.Size() > o.size && f.Truncate(o.size) != nil {
-		_ = f.Close()
-		return false, nil
-	}
-	o.f, o.checked = f, o.Now()
-	return true, nil
-}
-
-// Fitting gives the lines that may go into a file of that size; at least one into an empty one.
-func Fitting(lines []byte, limit, size int64) []byte {
+// fitting gives the lines that may go into a file of that size; at least one into an empty one.
+func fitting(lines []byte, limit, size int64) []byte {
 	if limit <= 0 || limit > MaxFileSize {
 		limit = MaxFileSize
 	}
@@ -304,7 +252,6 @@ func (o *Output) Ready() (lost int, err error) {
 		o.checked = now
 		if o.taken() {
 			lost, _ = o.Close()
-			_, _ = o.Reopen() // where a copy of the disk is mounted in its place
 		}
 	}
 	if o.f == nil {
@@ -326,11 +273,9 @@ func (o *Output) taken() bool {
 
 // Next begins another file, and ends the one before, in which all is synced. After an error that one goes on. Names
 // only grow, whatever the clock does.
-func (o *Output) Next() error { return o.Begin(o.Now()) }
-
-// Begin is Next for a file with the name of a given time, or of the first one after that is free.
-func (o *Output) Begin(at time.Time) error {
-	next := o.Dir.At(at)
+func (o *Output) Next() error {
+	now := o.Now()
+	next := o.Dir.At(now)
 	if !next.Begun.After(o.current.Begun) {
 		next = o.Dir.At(o.current.Begun.Add(time.Second))
 	}
@@ -348,7 +293,7 @@ func (o *Output) Begin(at time.Time) error {
 	if o.f != nil {
 		_ = o.f.Close()
 	}
-	o.f, o.current, o.size, o.synced, o.checked = f, next, 0, 0, o.Now()
+	o.f, o.current, o.size, o.synced, o.checked = f, next, 0, 0, now
 	if o.Begun != nil {
 		o.Begun(next)
 	}

@@ -1,13 +1,10 @@
 package linelog
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
-	"time"
 )
 
 // MissingError is returned by From when lines are no longer there, or can't be read.
@@ -123,16 +120,4 @@ func (d Dir) Tail(octets int64) (Position, error) {
 		}
 	}
 	return at, nil
-}
-
-// Holds reports whether a log has lines at a position.
-func (d Dir) Holds(p Position, lines []byte) bool {
-	in, err := d.At(time.Unix(p.File, 0)).from(p.Offset)
-	if err != nil {
-		return false
-	}
-	defer in.Close()
-	is := make([]byte, len(lines))
-	_, err = io.ReadFull(in, is)
-	return err == nil && bytes.Equal(is, lines)
 }

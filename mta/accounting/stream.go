@@ -84,26 +84,3 @@ func (w *Writer) Since(t time.Time) (Position, error) { return PositionAt(w.cfg.
 
 // Octets is about how many octets of records are between two positions.
 func (w *Writer) Octets(from, to Position) int64 { return w.dir.Octets(from, to) }
-
-// Synced returns the end of what is written and durable, here or in the queue's journal; the zero Position while the
-// log has no file. What was read beyond can be gone after a power cut, and something else be at its place: readers who
-// pass records on must stop there.
-func (w *Writer) Synced() Position {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mu.synced
-}
-
-// Watch returns a channel that gets a value after Synced has changed; one value stands for any number of
-// changes. stop ends that.
-func (w *Writer) Watch() (changed <-chan struct{}, stop func()) {
-	c := make(chan struct{}, 1)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.watches[c] = struct{}{}
-	return c, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.mu.watches, c)
-	}
-}

@@ -22,11 +22,6 @@ type Config struct {
 	Buffer int // octets of records that can wait for the disk; 0: 16 MiB
 	// AwaitKeep has no file deleted before Keep is called: readers that need files may not be there yet.
 	AwaitKeep bool
-	// Journaled is for a log whose lines a queue's journal carries (queue.Config.Records): nothing is written before
-	// Begin. Else records are synced before they count.
-	Journaled bool
-
-	backlog int64 // see the constant; 0: that; for tests
 
 	Now func() time.Time // nil: time.Now
 	Log *slog.Logger     // nil: nowhere
@@ -45,11 +40,9 @@ type Limits struct {
 
 const (
 	defaultBuffer = 16 << 20
-	// writeDelay is how long records are collected for one write.
+	// writeDelay is how long records are collected for one write and one sync. Outcomes wait as long before
+	// they are noted in the queue, so a crash repeats those of that time.
 	writeDelay = 50 * time.Millisecond
-	// syncDelay is how long journaled records wait for a sync, syncAtOnce how many octets don't.
-	syncDelay  = 500 * time.Millisecond
-	syncAtOnce = 4 << 20
 	// writeAtOnce octets don't wait for writeDelay.
 	writeAtOnce = 1 << 20
 	// retryDelay is how long a disk that failed is left alone.
@@ -58,7 +51,7 @@ const (
 	longestRest = 10 * time.Minute
 	// checkEvery is how often the writer looks whether its file was taken away by somebody else.
 	checkEvery = time.Second
-	// longestHold is how long a disk that doesn't answer can hold up outcomes that are not in the journal.
+	// longestHold is how long a disk that doesn't answer can hold up outcomes.
 	longestHold = 5 * time.Second
 	// complainEvery bounds how often the same trouble is told.
 	complainEvery = time.Minute
@@ -72,51 +65,27 @@ type Writer struct {
 	dir  linelog.Dir
 	node string // NodeID as JSON
 
-	journal linelog.Journal // nil: none, or none yet
-
 	mu struct {
 		sync.Mutex
-		direct  bool      // no journal takes what waits
-		waiting []byte    // whole lines that were not taken yet
-		records int64     // their number
-		since   time.Time // when the first of them was added
-		urgent  bool      // somebody waits for them
-
-		taken    []linelog.Lines // by the journal, which has them now
-		takenAt  Position        // where they are to be in the log
-		inFlight size            // of taken, until they come back
-		next     Position        // of the line that is taken next
-		fresh    bool            // or rather the beginning of a file
-		ready    []byte          // lines that came back, to be written
-		runs     []run           // of ready
-		memory   size            // of what came back and is not written
-		end      Position        // of what is in the journal
-		behind   bool            // what the journal has from a position on is not in memory
-		from     Position        // that position
-		back     Position        // where that is to be in the log; zero: where the journal says
-		moved    bool            // what is not written needs other positions
-
-		stamped   int64     // octets that were taken
-		unwritten size      // of these
-		done      Position  // in the journal: all before is durable in the log
-		synced    Position  // in the log: all before is durable in log or journal
-		busy      time.Time // since when the disk works; zero: it doesn't
-		stuck     bool      // it takes longer than outcomes can wait
-		full      bool      // the journal can keep no more for the log
-
+		waiting []byte   // whole lines that are not written yet
+		records int      // their number
+		after   []func() // to be called once what is waiting is durable
+		held    []func() // to be called once what is being written is durable
+		writing bool     // some lines are being written
+		writes  uint64   // counts them
+		stuck   bool     // the disk takes longer than outcomes can wait
+		synced  Position
 		watches map[chan struct{}]struct{}
-		spare   []byte // the buffer of what was taken last, for use again
-		lost    int64  // records dropped and not told of in the log
-		untold  int64  // nor to the operator
+		spare   []byte // the buffer of the last write, for use again
+		lost    int64  // records dropped and not told of
 		limits  Limits
 		stats   Stats
 		closed  bool
-		begun   bool
 	}
 	wake    chan struct{} // has room for one: there is something to write
 	urgent  chan struct{} // has room for one: it is much
 	changed chan struct{} // has room for one: the limits are others
-	flushes chan flushing
+	flushes chan chan error
 	stop    chan struct{}
 	ended   chan struct{}
 	keeper  *keeper
@@ -125,14 +94,11 @@ type Writer struct {
 
 	// What follows is owned by the goroutine.
 	out     linelog.Output
-	pending []byte     // whole lines that are not synced
-	runs    []run      // of pending
-	at      int        // how many octets of pending are written
-	waiters []flushing // who wait for records
-	syncAt  time.Time  // when to sync; zero: all is synced
-	retryAt time.Time  // after a failure, when to write again
-	told    time.Time  // when the log last heard of trouble
-	untold  int64      // records that were dropped since
+	pending []byte    // whole lines that a write has left over; they go before those that wait
+	records int       // their number
+	retryAt time.Time // after a failure, when to write again
+	told    time.Time // when the log last heard of trouble
+	untold  int64     // records that were dropped since
 }
 
 // Stats is what a Writer has done since it was opened.
@@ -140,7 +106,7 @@ type Stats struct {
 	Written int64 // records
 	Lost    int64 // records
 	Waiting int   // octets in the buffer
-	Failing bool  // the last write failed, or takes very long
+	Failing bool  // the last write failed
 }
 
 // Open begins or goes on with a log.
@@ -154,9 +120,6 @@ func Open(cfg Config) (*Writer, error) {
 	if cfg.Buffer <= 0 {
 		cfg.Buffer = defaultBuffer
 	}
-	if cfg.backlog == 0 {
-		cfg.backlog = backlog
-	}
 	if cfg.Open == nil {
 		cfg.Open = linelog.OpenOS
 	}
@@ -166,35 +129,25 @@ func Open(cfg Config) (*Writer, error) {
 	w := &Writer{
 		cfg: cfg, node: string(quote(nil, cfg.NodeID)),
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		flushes: make(chan flushing),
+		flushes: make(chan chan error),
 		stop:    make(chan struct{}), ended: make(chan struct{}),
 		dir: logDir(cfg.Dir),
 	}
 	w.out = linelog.Output{Dir: w.dir, Open: cfg.Open, Now: cfg.Now, Stamp: fillIn, Begun: w.begun,
 		CheckEvery: checkEvery}
-	w.mu.limits, w.mu.watches = cfg.Limits, make(map[chan struct{}]struct{})
+	w.mu.limits = cfg.Limits
 	if err := w.lockDir(); err != nil {
 		return nil, err
 	}
 	w.keeper = newKeeper(w)
-	if cfg.Journaled {
-		return w, nil
-	}
-	w.mu.direct = true
 	if err := w.resume(); err != nil {
 		w.lock.Close()
 		return nil, err
 	}
-	w.replan()
-	w.start()
-	return w, nil
-}
-
-// start starts the goroutines.
-func (w *Writer) start() {
-	w.mu.synced, w.mu.begun = w.out.Written(), true
+	w.mu.synced, w.mu.watches = w.out.Durable(), make(map[chan struct{}]struct{})
 	go w.run()
 	go w.keeper.run()
+	return w, nil
 }
 
 // resume goes on with the newest file that is there.
@@ -222,7 +175,13 @@ func (w *Writer) resume() error {
 			return w.out.Leave(end)
 		}
 	}
-	return w.out.Settle()
+	if err := w.out.Settle(); err != nil {
+		return err
+	}
+	if w.limit(); w.out.Ended() {
+		_, err = w.out.Close()
+	}
+	return err
 }
 
 // begun has the newest file looked after, and found.
@@ -262,30 +221,20 @@ func (w *Writer) add(r *Record) bool {
 func (w *Writer) enqueue(line []byte) bool {
 	w.mu.Lock()
 	before := len(w.mu.waiting)
-	if w.mu.closed || w.mu.full || before+len(line) > w.cfg.Buffer {
+	if w.mu.closed || before+len(line) > w.cfg.Buffer {
 		w.mu.lost++
 		w.mu.stats.Lost++
 		w.mu.Unlock()
 		return false
 	}
-	if before == 0 {
-		w.mu.since = time.Now()
-	}
 	w.mu.waiting = append(w.mu.waiting, line...)
 	w.mu.records++
-	after, direct := len(w.mu.waiting), w.mu.direct
+	after := len(w.mu.waiting)
 	w.mu.Unlock()
-	first, much := before == 0, before < writeAtOnce && after >= writeAtOnce
-	if !direct {
-		if (first || much) && w.journal != nil {
-			w.journal.Wake()
-		}
-		return true
-	}
-	if first {
+	if before == 0 {
 		signal(w.wake)
 	}
-	if much {
+	if before < writeAtOnce && after >= writeAtOnce {
 		signal(w.urgent)
 	}
 	return true
@@ -321,13 +270,29 @@ func (w *Writer) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.mu.stats
-	s.Waiting, s.Failing = len(w.mu.waiting), w.failing()
+	s.Waiting = len(w.mu.waiting)
 	return s
 }
 
-// failing reports whether the disk takes no records. The lock is held.
-func (w *Writer) failing() bool {
-	return w.mu.stats.Failing || w.mu.full || !w.mu.busy.IsZero() && w.cfg.Now().Sub(w.mu.busy) > longestHold
+// Flush waits until all that was added before is durable, and what waited for that was called, or until it
+// could not be written.
+func (w *Writer) Flush(ctx context.Context) error {
+	done := make(chan error, 1)
+	select {
+	case w.flushes <- done:
+	case <-w.ended:
+		return w.failed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-w.ended:
+		return w.failed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // ErrFull is returned by Durable for records that find no room in memory, as the disk takes none.
@@ -347,16 +312,12 @@ func (w *Writer) Durable(ctx context.Context, records ...*Record) error {
 // Close writes what is waiting and ends the log. The error has what could not be written.
 func (w *Writer) Close() error {
 	w.mu.Lock()
-	first, begun := !w.mu.closed, w.mu.begun
+	first := !w.mu.closed
 	w.mu.closed = true
 	w.mu.Unlock()
-	switch {
-	case first && begun:
+	if first {
 		close(w.keeper.stop)
 		close(w.stop)
-	case first: // the queue could not be opened
-		close(w.keeper.ended)
-		close(w.ended)
 	}
 	<-w.ended
 	<-w.keeper.ended

@@ -9,7 +9,6 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
-	"example.org/mta/internal/linelog"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/schedule"
 )
@@ -26,14 +25,12 @@ const (
 	KindBuried // places in another segment whose messages are settled
 	KindSynced // all before it in the segment had been synced when it was written
 	KindKeyed  // what became of a request that had a key
-	KindLines  // lines for the log of records
 )
 
 // KindNames are the words for the kinds of records.
 var KindNames = map[Kind]string{
 	KindOpened: "opened", KindAccepted: "accepted", KindSettled: "settled", KindDeferred: "deferred",
 	KindChanged: "changed", KindMoved: "moved", KindBuried: "buried", KindSynced: "synced", KindKeyed: "keyed",
-	KindLines: "lines",
 }
 
 // Every payload begins with the version of its form. Older ones down to oldestVersion are read; one that
@@ -46,14 +43,12 @@ var KindNames = map[Kind]string{
 //	7  envelopes can have what their second octet of flags announces, and changed records a release
 //	8  envelopes can have copies of header fields, and a trace id
 //	9  last attempts have a detour
-//	10 there are lines for the log of records; opened and synced records have how far that log has come
 const (
 	oldestVersion = 2
 	ownSums       = 4
 	withHeaders   = 8
 	WithDetours   = 9
-	WithLines     = 10
-	CodecVersion  = 10
+	CodecVersion  = 9
 )
 
 // Format is what this program knows of a queue's formats. A format is the newest version that a record can have. The
@@ -820,8 +815,6 @@ type Opening struct {
 	Marks     []schedule.Arrival // what was accepted up to an id was so by a time, see arrivals
 	Doubted   time.Time          // until when ages were in doubt, see clockWatch; the zero time when they were not
 	Ahead     time.Duration      // by how much the clock had jumped ahead then
-	Lines     linelog.Position   // the end of the lines in the segments before
-	Done      linelog.Position   // the end of those that were in their log, durably
 }
 
 // SegmentEnd is where a segment ends.
@@ -849,10 +842,6 @@ func AppendOpening(b []byte, form uint8, o Opening) []byte {
 	}
 	e.uint(uint64(SecondsSince1970(o.Doubted)))
 	e.uint(uint64(o.Ahead / time.Second))
-	if form >= WithLines {
-		e.position(o.Lines)
-		e.position(o.Done)
-	}
 	return e.b
 }
 
@@ -878,9 +867,6 @@ func DecodeOpening(b []byte) (Opening, error) {
 	if d.form >= 5 {
 		o.Doubted = time.Unix(int64(uint32(d.uint())), 0)
 		o.Ahead = time.Duration(uint32(d.uint())) * time.Second
-	}
-	if d.form >= WithLines {
-		o.Lines, o.Done = d.position(), d.position()
 	}
 	return o, d.err
 }

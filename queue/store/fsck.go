@@ -344,7 +344,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(t, "idempotency keys\t%d\n", r.Keys)
 	fmt.Fprintf(t, "octets\t%d, living %d\n", r.Bytes, r.LiveBytes)
 	fmt.Fprintf(t, "large contents\t%d, %d octets\n", r.Large, r.LargeBytes)
-	for k := KindOpened; k <= KindLines; k++ {
+	for k := KindOpened; k <= KindKeyed; k++ {
 		fmt.Fprintf(t, "records %s\t%d\n", KindNames[k], r.Records[KindNames[k]])
 	}
 	if len(r.Segments) > 0 {

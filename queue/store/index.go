@@ -111,7 +111,7 @@ type Index struct {
 
 	Damaged    []Damage // not in the file
 	keyNumbers map[string]uint32
-	Records    [KindLines + 1]int // by kind; not in the file
+	Records    [KindKeyed + 1]int // by kind; not in the file
 }
 
 // NewIndex makes the index of a segment without records.
@@ -216,11 +216,9 @@ func (ix *Index) Add(rec Record) error {
 	case KindKeyed:
 		return ix.addKey(rec)
 	case KindSynced:
-		_, err := decodeSynced(rec.Payload)
-		return err
-	case KindLines:
-		_, _, err := decodeLines(rec.Payload)
-		return err
+		d := decoder{s: string(rec.Payload)}
+		d.version()
+		return d.err
 	default:
 		return &FormatError{}
 	}

@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"example.org/mta/internal/linelog"
 	"example.org/mta/queue/schedule"
 )
 
@@ -20,8 +19,6 @@ type Segment struct {
 	Notes    int    // living recipients whose last reply is here
 	Keys     int    // of requests, whose latest record is here
 	MaxID    uint64 // the largest id in it, for keyed.bind; noBound when it was begun since Open
-	// Lines is the end of the lines for the log of records that are here; zero: there are none.
-	Lines linelog.Position
 
 	Sealed  bool      // nothing more is written to it
 	Trimmed bool      // nothing is behind size; until then the next segment says where it ends

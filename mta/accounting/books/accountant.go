@@ -206,6 +206,15 @@ func (a *Accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at di
 	a.add(&rec)
 }
 
+// After calls f when the records of all that was attempted before are on stable storage.
+func (a *Accountant) After(f func()) {
+	if a.Log == nil {
+		f()
+		return
+	}
+	a.Log.After(f)
+}
+
 // classOf classifies a result. What no rule knows is remembered for the operator.
 func (a *Accountant) classOf(o *dispatch.Outcomes, r *delivery.Result, id envelope.ID, now time.Time) bounce.Class {
 	provider := ""
@@ -242,15 +251,15 @@ func addTimes(rec *accounting.Record, m *envelope.Message, r *delivery.Result, n
 	rec.Queued = max(0, now.Sub(m.Start())-(t.Wait+t.Connect+t.Handshake+t.Turn+t.Send+t.Reply))
 }
 
-// Removed writes down what an operator has removed or moved, or its sender cancelled, without a report, and calls
-// recorded then.
+// Removed writes down what an operator has removed or moved, or its sender cancelled, without a report. It calls
+// recorded when that is on stable storage.
 func (a *Accountant) Removed(items []queue.Item, recorded func()) {
 	if a.Log != nil {
 		for i := range items {
 			a.removal(&items[i])
 		}
 	}
-	recorded()
+	a.After(recorded)
 }
 
 // removals are the records of what leaves the queue without a report.
