@@ -35,8 +35,15 @@ func TestAPipeIsNoSecret(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadSecret(path); err == nil || !strings.Contains(err.Error(), "not a file") {
-		t.Error(err)
+	read := make(chan error, 1)
+	go func() { _, err := ReadSecret(path); read <- err }()
+	select {
+	case err := <-read:
+		if err == nil || !strings.Contains(err.Error(), "not a file") {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for a writer")
 	}
 }
 

@@ -97,7 +97,7 @@ func (w *Warmups) ChangeWarmup(
 	case !staged && to.Stage != 0:
 		return api.WarmupChanged{}, api.Invalid("", "%s takes no stage", action)
 	case to.Stage < 0 || action == api.WarmupSetStage && to.Stage == 0:
-		return api.WarmupChanged{}, api.Invalid("stages are counted from 1", "stage %d: there is none", to.Stage)
+		return api.WarmupChanged{}, api.Invalid("stages are counted from 1", "there is no stage %d", to.Stage)
 	}
 	return w.do(ctx, name, warmupActions[action](to.Stage), to.DryRun)
 }
