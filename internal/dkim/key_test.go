@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestKeysAreRead(t *testing.T) {
@@ -91,8 +92,15 @@ func TestModeOfAKeyFile(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadKey(path); err == nil {
-		t.Error("a pipe is a key")
+	read := make(chan error, 1)
+	go func() { _, err := LoadKey(path); read <- err }()
+	select {
+	case err := <-read:
+		if err == nil {
+			t.Error("a pipe is a key")
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for a writer")
 	}
 }
 
