@@ -2,9 +2,10 @@ package delivery
 
 import (
 	"context"
-	"example.org/mta/internal/route"
 	"net"
 	"net/netip"
+
+	"example.org/mta/internal/route"
 )
 
 // Source is a local address and the name that goes with it, from which connections are made.
@@ -24,7 +25,7 @@ func (e *SourceError) Unwrap() error { return e.Err }
 
 // Reaches reports whether the source can connect to a host, by the families of their addresses.
 func (s Source) Reaches(h route.Host) bool {
-	if !s.Address.IsValid() {
+	if !s.Address.IsValid() || h.Inside() {
 		return true
 	}
 	return s.Address.Unmap().Is4() == h.Addr.Addr().Unmap().Is4()

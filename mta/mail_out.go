@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/delivery"
+	"example.org/mta/delivery/blackhole"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch"
@@ -120,6 +121,9 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 			return r.policy.Load().Limits(rt, source, tenant)
 		},
 		Dial: func(ctx context.Context, s delivery.Source, h route.Host) (net.Conn, error) {
+			if h.Inside() {
+				return blackhole.Open(h.Name), nil
+			}
 			if r.opts.Dial != nil {
 				return r.opts.Dial(ctx, "tcp", h.Addr.String())
 			}

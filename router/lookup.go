@@ -72,6 +72,12 @@ func (q *search) until(t time.Time) {
 
 // smarthost makes the route that configuration asks for: each host a separate tier.
 func (q *search) smarthost(ctx context.Context, hosts []Smarthost) {
+	if answer := hosts[0].Answer; answer != "" {
+		q.note("configuration has this relay answer for %s: %s", q.Domain, answer)
+		q.Route = &route.Route{Domain: q.Domain, Site: bounded(answer), Configured: true,
+			Tiers: []route.Tier{{route.Inside(answer)}}}
+		return
+	}
 	names := make([]string, len(hosts))
 	for i, h := range hosts {
 		names[i] = h.address()

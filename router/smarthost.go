@@ -2,6 +2,7 @@ package router
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strconv"
@@ -17,10 +18,15 @@ type Smarthost struct {
 	Auth *route.Auth // nil without
 	// Implicit is TLS from the first octet (RFC 8314).
 	Implicit bool
+	// Answer stands in place of a host, see route.Inside.
+	Answer string
 }
 
 // String gives the smarthost as it stands in the configuration, without user and password.
 func (h Smarthost) String() string {
+	if h.Answer != "" {
+		return h.Answer
+	}
 	u := url.URL{Scheme: "smtp", Host: h.address()}
 	if h.Implicit {
 		u.Scheme = "smtps"
@@ -42,6 +48,9 @@ func CheckSmarthosts(hosts []Smarthost) error {
 	first := hosts[0]
 	for _, h := range hosts {
 		switch {
+		case h.Answer != "" && len(hosts) == 1:
+		case h.Answer != "":
+			return fmt.Errorf("%q must be the only entry of a route", h.Answer)
 		case h.Host == "" || h.Port == 0:
 			return errors.New("host of a route has no name or no port")
 		case h.Implicit != first.Implicit:

@@ -62,6 +62,9 @@ type Demand struct {
 // recipient's domain publishes, REQUIRETLS before "TLS-Required: No" (RFC 8689, 4.1), which does not
 // overrule the operator's own settings.
 func Decide(s Settings, r *route.Route, m Message) Demand {
+	if r.Inside() && !m.RequireTLS {
+		return Demand{Level: Off, Unreported: true}
+	}
 	d := Demand{Level: s.Level, MinVersion: s.MinVersion, CA: s.CA, Certificate: s.Certificate, Key: s.Key,
 		Implicit: r.Implicit}
 	d.Unreported = r.Configured // its hosts are ours, and not the domain's

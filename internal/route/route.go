@@ -4,6 +4,7 @@ package route
 
 import (
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 )
 
@@ -12,6 +13,23 @@ type Host struct {
 	Name string // the exchanger's name, for TLS, logs and reports; the address when there is none
 	Addr netip.AddrPort
 }
+
+// Inside returns the host of mail that the relay answers itself: "discard", or "fail" and the reply to each recipient.
+// Its address is one that nobody has (RFC 6666).
+func Inside(answer string) Host {
+	sum := fnv.New64a()
+	sum.Write([]byte(answer))
+	a := netip.AddrFrom16([16]byte(sum.Sum([]byte{1, 0, 0, 0, 0, 0, 0, 0})))
+	return Host{Name: answer, Addr: netip.AddrPortFrom(a, 25)}
+}
+
+// Inside reports whether the host was made by the function Inside.
+func (h Host) Inside() bool { return discards.Contains(h.Addr.Addr()) }
+
+// Inside reports whether this relay answers the route's mail itself.
+func (r *Route) Inside() bool { return len(r.Tiers) == 1 && r.Tiers[0][0].Inside() }
+
+var discards = netip.MustParsePrefix("100::/64")
 
 // String gives "mx1.example.com[192.0.2.1]:25".
 func (h Host) String() string { return fmt.Sprintf("%s[%s]:%d", h.Name, h.Addr.Addr(), h.Addr.Port()) }

@@ -361,9 +361,13 @@ func (k checker) callouts(d *Domain) {
 	}
 }
 
-// loops looks for routes that lead back to the relay itself.
+// loops looks for routes that lead back to the relay itself, and for answers beside hosts.
 func (k checker) loops(b *block, route []Smarthost) {
 	for _, to := range route {
+		if to.Answer != "" && len(route) > 1 {
+			k.problem(b, "route", "remove the other entries, or it", "route: %q must be the only entry", to.Answer)
+			return
+		}
 		for _, l := range k.Listeners {
 			if slices.ContainsFunc(l.Address, func(a string) bool { return k.isSelf(to, a) }) {
 				k.problem(b, "route", "name the next host for the mail",
@@ -412,6 +416,8 @@ func (k checker) credentials(b *block, what string, h Smarthosts, tls string) {
 	case len(h.Route) == 0:
 		k.problem(b, shown, `write their hosts, such as route = ["smtp://relay.example.net:587"]`,
 			"%s has a username but no route", what)
+	case h.Route[0].Answer != "":
+		k.problem(b, shown, "remove it", "%s has a %s, but no host in its route", what, shown)
 	case tls == "off" && !allImplicit(h.Route):
 		k.problem(b, "tls", `write tls = "verified"`, "tls: a password is not sent without TLS")
 	}

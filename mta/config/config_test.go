@@ -139,7 +139,7 @@ func TestPartsOfAConfiguration(t *testing.T) {
 		{"no tenant", c.Tenant("other") == nil, true},
 		{"mx", c.Providers[0].MX, []Pattern{"*.google.com", "*.googlemail.com"}},
 		{"domain", c.Domains[2].Pattern, Pattern("xn--bcher-kva.example.net")},
-		{"route", c.Domains[2].Route, []Smarthost{{"relay.example.net", 587, false}, {"2001:db8::1", 465, true}}},
+		{"route", c.Domains[2].Route, []Smarthost{{Host: "relay.example.net", Port: 587}, {Host: "2001:db8::1", Port: 465, Implicit: true}}},
 		{"password", string(c.Domains[2].Password), "hunter2"},
 	} {
 		if !reflect.DeepEqual(x.got, x.want) {

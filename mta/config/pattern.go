@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/reply"
 	"example.org/mta/internal/settings"
 )
 
@@ -63,6 +64,7 @@ func isLiteral(s string) bool {
 const (
 	portSMTP  = 25
 	portSMTPS = 465 // RFC 8314, 7.3
+	maxAnswer = 200 // octets; a reply line has up to 512 (RFC 5321, 4.5.3.1.5)
 )
 
 // Smarthost is a host to relay through, written as "smtp://host:port", or "smtps://host:port"
@@ -71,12 +73,24 @@ type Smarthost struct {
 	Host     string // name in A-label form, or IP address without brackets
 	Port     uint16
 	Implicit bool // TLS from the first byte
+	// Answer is in place of a host: "discard", or "fail" with a reply.
+	Answer string
 }
 
-// UnmarshalText reads "smtp://host", "smtp://host:port" or the same with smtps.
+// UnmarshalText reads "smtp://host", "smtp://host:port" or the same with smtps; or "discard", or "fail 451 4.3.0 text".
 func (s *Smarthost) UnmarshalText(text []byte) error {
 	const remedy = `write it as "smtp://host:port", or "smtps://host:port" for TLS from the first byte`
 	in := string(text)
+	if line, fail := strings.CutPrefix(in, "fail "); fail || in == "discard" {
+		r := reply.Parse(line)
+		if fail && (r.Code < 400 || r.Code > 599 || line[3] != ' ' || strings.TrimSpace(r.Text) == "" ||
+			len(line) > maxAnswer || reply.Printable(line) != line) {
+			return settings.Wrong(`write a reply of code 400 to 599, such as "fail 451 4.3.0 try again later"`,
+				"%s has no reply of one line, up to %d octets", settings.Quoted(in), maxAnswer)
+		}
+		*s = Smarthost{Answer: in}
+		return nil
+	}
 	u, err := url.Parse(in)
 	if err != nil || u.Scheme != "smtp" && u.Scheme != "smtps" || u.Host == "" {
 		// The text may hold a password: it is not quoted.
@@ -121,6 +135,9 @@ func hostOrAddress(s string) (string, error) {
 
 // String gives the form that is read, with the port.
 func (s Smarthost) String() string {
+	if s.Answer != "" {
+		return s.Answer
+	}
 	scheme, host := "smtp", s.Host
 	if s.Implicit {
 		scheme = "smtps"

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding"
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -19,6 +20,10 @@ func TestNamesAndHosts(t *testing.T) {
 		{new(Smarthost), "smtp://192.0.2.1", "smtp://192.0.2.1:25"}, {new(Smarthost), "smtp://", ""}, {new(Smarthost), "relay:25", ""},
 		{new(Smarthost), "smtp://a:0", ""}, {new(Smarthost), "smtp://a:65536", ""}, {new(Smarthost), "smtp://a:", ""}, {new(Smarthost), "smtp://a/", ""},
 		{new(Smarthost), "smtp://u:p@a", ""}, {new(Smarthost), "smtp://a?x=1", ""}, {new(Smarthost), "smtp://[fe80::1%25eth0]", ""}, {new(Smarthost), "lmtp://a", ""},
+		{new(Smarthost), "discard", "discard"}, {new(Smarthost), "fail 451 4.3.0 try later", "fail 451 4.3.0 try later"},
+		{new(Smarthost), "fail 550 no", "fail 550 no"}, {new(Smarthost), "fail", ""}, {new(Smarthost), "fail ", ""}, {new(Smarthost), "fail 250 2.0.0 ok", ""},
+		{new(Smarthost), "fail 600 6.0.0 no", ""}, {new(Smarthost), "fail 451", ""}, {new(Smarthost), "fail 451 4.3.0", ""}, {new(Smarthost), "fail 451-4.3.0 more", ""},
+		{new(Smarthost), "fail 451 4.3.0 a\r\nRCPT", ""}, {new(Smarthost), "fail 451 4.3.0 " + strings.Repeat("x", 200), ""}, {new(Smarthost), "discard ", ""},
 	} {
 		err := c.to.UnmarshalText([]byte(c.in))
 		if (err != nil) != (c.want == "") {

@@ -102,7 +102,7 @@ func smarthosts(d *config.Smarthosts) []router.Smarthost {
 	}
 	out := make([]router.Smarthost, len(d.Route))
 	for i, h := range d.Route {
-		out[i] = router.Smarthost{Host: h.Host, Port: h.Port, Implicit: h.Implicit, Auth: auth}
+		out[i] = router.Smarthost{Host: h.Host, Port: h.Port, Implicit: h.Implicit, Auth: auth, Answer: h.Answer}
 	}
 	return out
 }

@@ -196,13 +196,15 @@ func (a *Accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at di
 	if o.Route != nil {
 		rec.Site, rec.Provider = o.Route.Site, o.Route.Provider
 	}
-	if r.Host.Name != "" {
-		rec.Peer = accounting.Peer{Name: r.Host.Name, Addr: r.Host.Addr.Addr()}
-	}
 	rec.EgressPool, rec.EgressSource = a.Policy().PoolOf(m, o.Route).Name, r.Source
 	rec.Session = r.Session
 	addLink(&rec, &r)
 	addTimes(&rec, m, &r, now)
+	if r.Host.Inside() { // no host has the mail
+		rec.Peer, rec.DeliveryProtocol = accounting.Peer{Name: r.Host.Name}, "discard"
+	} else if r.Host.Name != "" {
+		rec.Peer = accounting.Peer{Name: r.Host.Name, Addr: r.Host.Addr.Addr()}
+	}
 	a.add(&rec)
 }
 
