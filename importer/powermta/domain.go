@@ -125,6 +125,12 @@ func readRoute(c *conversion, q *queue, d *directive, v *vmta) error {
 	if len(route) == 0 {
 		return d.fault("%s names no host: write one, or remove the line", d.name)
 	}
+	c.setRoute(q, d, v, route)
+	return nil
+}
+
+// setRoute writes the route of a queue's mail, where it can have one.
+func (c *conversion) setRoute(q *queue, d *directive, v *vmta, route []string) {
 	b := c.routed(q)
 	switch {
 	case b == nil:
@@ -138,7 +144,6 @@ func readRoute(c *conversion, q *queue, d *directive, v *vmta) error {
 			b.Noted(d.Origin, fmt.Sprintf("the route is for mail from all sources, not from %s alone", v.name))
 		}
 	}
-	return nil
 }
 
 // routed is the block that can have a route for a queue's mail, nil for none.
@@ -193,9 +198,13 @@ func (c *conversion) writeLogins() {
 	}
 }
 
-func readType(_ *conversion, q *queue, d *directive, _ *vmta) error {
-	if strings.EqualFold(d.value, "smtp") {
+func readType(c *conversion, q *queue, d *directive, v *vmta) error {
+	switch strings.ToLower(d.value) {
+	case "smtp":
 		q.block.Noted(d.Origin, "that is the only way")
+		return nil
+	case "discard":
+		c.setRoute(q, d, v, []string{"discard"})
 		return nil
 	}
 	q.block.Lost(d.Origin,
