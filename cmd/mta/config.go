@@ -98,19 +98,22 @@ running relay is not affected.
 
 Anything that would keep the relay from starting on this machine is an error, with exit
 status 1: a directory or log file that it can't write, a key or certificate that is
-missing or unreadable, a listener, API or console on an address that the machine doesn't
-have. Ports in use are not tested: the running relay itself usually has them.
+missing or unreadable, a user that doesn't exist, a listener, API or console on an
+address that the machine doesn't have. Ports in use are not tested: the running relay itself usually has them.
 
 Exit status 78: data are in a format that this version does not read. Run the check of a
 new version before an upgrade.
 
 A warning leaves the exit status at 0, or at 1 with --strict: a source whose address
 this machine doesn't have (it may appear later); a source, pool or tenant that nothing
-names; mail that expires before its second attempt; a damaged file in data_dir that was
-set aside; a certificate that has expired or expires within 14 days.
+names; a pool of which all sources warm up; mail that expires before its second attempt;
+connections that delivery loses to listeners for lack of open files; a file of users or
+keys that is yet to be made; a damaged file in data_dir that was set aside; a certificate
+that has expired or expires within 14 days.
 
-Permissions are checked for the owner of the queue in data_dir, not for the caller; not
-before the first start, or where a relative path may lead elsewhere.
+Permissions are checked for the owner of the queue in data_dir; before the first start
+for the user of the configuration, or else for the caller. A relative path that may lead
+elsewhere is not checked.
 
 With --effective, print every setting in force, as a file that loads. Secrets are
 masked.

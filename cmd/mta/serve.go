@@ -35,7 +35,8 @@ contain secrets.
 Under systemd it is a Type=notify service, with its queue and rates in 'systemctl
 status', and takes sockets from socket units, named after its listeners (LISTEN_FDS).
 Exit code 78: another start would end the same way, since the configuration is missing,
-has an error or does not match the socket units; the data are in a format that this
+has an error, names a user whom the system does not have, or does not match the socket
+units; the data are in a format that this
 version does not read; the relay may not use a file or directory; or, with
 MTA_REQUIRE_VOLUME=true as in the container image, data_dir is on no volume.`
 
@@ -55,7 +56,8 @@ func (c *cli) serve(ctx context.Context) error {
 		return c.notStarted(err)
 	}
 	if err := service.AsUser(cfg.User); err != nil {
-		return err
+		c.printError(err)
+		return exitError(exitConfig)
 	}
 	if err := c.requireVolume(cfg.DataDir); err != nil {
 		return err

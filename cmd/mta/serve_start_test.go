@@ -58,3 +58,19 @@ func TestServeWithoutConfiguration(t *testing.T) {
 		t.Errorf("the start made the file: %v", err)
 	}
 }
+
+// A user whom the system does not have is a fault of the configuration: exit code 78, and no further starts.
+func TestServeAsAUserThatDoesNotExist(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root changes its user")
+	}
+	file := filepath.Join(t.TempDir(), "mta.conf")
+	if err := os.WriteFile(file, []byte("hostname = \"relay.example\"\nuser = \"no-such-user\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	c := &cli{err: &said, out: &said, env: func(string) string { return "" }}
+	if code := run(c, []string{"mta", "serve", "--config", file}); code != exitConfig || !strings.Contains(said.String(), "useradd --system no-such-user") {
+		t.Errorf("code %d, printed %q", code, said.String())
+	}
+}

@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"net"
+	"os"
 
 	"example.org/mta/delivery"
 	"example.org/mta/mta/config"
@@ -11,7 +12,7 @@ import (
 // Faults says, a sentence each, what keeps a relay with a configuration from starting on this machine.
 // Ports that others have are not looked at: one of them may be this very relay, which is running.
 func Faults(cfg *config.Config) []string {
-	out := foldersOf(cfg).faults(cfg)
+	out := foldersOf(cfg, os.Geteuid()).faults(cfg)
 	add := func(title, origin string, addresses ...string) {
 		for _, address := range addresses {
 			if fault := foreign(address); fault != "" {
@@ -33,7 +34,7 @@ func Faults(cfg *config.Config) []string {
 // Unreadable returns why the relay's user, as far as it is known, can't read the configuration file at path;
 // "": nothing is known against it.
 func Unreadable(cfg *config.Config, path string) string {
-	return foldersOf(cfg).unreadable(path)
+	return foldersOf(cfg, os.Geteuid()).unreadable(path)
 }
 
 // foreign returns in words that this machine lacks the address of a listener.

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"os/user"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -44,5 +46,55 @@ func TestMailThatIsNeverRetried(t *testing.T) {
 	got := neverRetried(cfg)
 	if len(got) != 2 || !strings.Contains(got[0], "codes.example") || !strings.Contains(got[1], "listed.example") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestBeforeTheFirstStart: without a queue the relay's user is that of the configuration, or else the caller.
+func TestBeforeTheFirstStart(t *testing.T) {
+	dir := t.TempDir()
+	text := "hostname = \"relay.example\"\ndata_dir = \"" + dir + "/data\"\n"
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip(err)
+	}
+	const caller = 4711
+	for _, x := range []struct{ more, owner string }{
+		{`user = "nobody"`, nobody.Uid}, {"", "4711"}, {`user = "no-such-user"`, "4711"},
+	} {
+		if f := foldersOf(parsed(t, text+x.more), caller); strconv.Itoa(f.owner) != x.owner {
+			t.Errorf("%s: the owner is %d, want %s", x.more, f.owner, x.owner)
+		}
+	}
+	got := strings.Join(Faults(parsed(t, text+`user = "no-such-user"`)), "\n")
+	if !strings.Contains(got, "user (f:3): the system has no user no-such-user") {
+		t.Errorf("no fault of the user: %q", got)
+	}
+}
+
+func TestWarmingIsWarnedOf(t *testing.T) {
+	const text = `hostname = "relay.example"
+source "new"  { address = "127.0.0.1" }
+source "warm" { address = "127.0.0.2" }
+source "rest" { address = "127.0.0.3" }
+plan "eager" {
+  preset = "standard"
+  health { min_fill = 0 }
+}
+pool "new" {
+  MORE
+  dedicated "new" { plan = "eager" }
+}
+`
+	for more, want := range map[string]string{
+		"":                    `pool "new" (f:9): all sources of the pool warm up`,
+		`shared = ["warm"]`:   "",
+		`overflow = "hold"`:   "",
+		`dedicated "warm" {}`: "",
+	} {
+		got := warmingWarnings(parsed(t, strings.Replace(text, "MORE", more, 1)))
+		if want != "" && !strings.HasPrefix(got[0], want) || len(got) != strings.Count(want, "pool")/2+1 ||
+			!strings.HasPrefix(got[len(got)-1], `plan "eager" (f:7): min_fill = 0 `) {
+			t.Errorf("%s: %q", more, got)
+		}
 	}
 }

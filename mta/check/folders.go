@@ -22,25 +22,43 @@ import (
 // in another folder, and may see less.
 type folders struct {
 	owner    int                    // the relay's user; -1: not known
+	who      string                 // how that is known
 	here     bool                   // we are where the relay is started, so that relative paths are its own
 	readOnly func(path string) bool // the file system of path is
 }
 
-// nobodyKnown is the owner as long as no relay has run.
+// nobodyKnown is the owner when nothing names one: no relay has run, and root starts it.
 const nobodyKnown = -1
 
-// foldersOf takes the relay's user from the queue, whose folder no one else makes.
-func foldersOf(cfg *config.Config) folders {
-	f := folders{owner: nobodyKnown, readOnly: onReadOnly}
+// foldersOf takes the relay's user from the queue, whose folder no one else makes; before the first start from the
+// configuration, or else takes the caller for the one who starts the relay.
+func foldersOf(cfg *config.Config, caller int) folders {
+	f := folders{owner: nobodyKnown, who: "as whom the relay runs", readOnly: onReadOnly}
 	info, err := os.Stat(datadir.Queue(cfg))
-	if err != nil {
+	if err == nil {
+		f.here = !filepath.IsAbs(cfg.DataDir)
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			f.owner, f.who = int(stat.Uid), "to whom the queue belongs"
+		}
 		return f
 	}
-	f.here = !filepath.IsAbs(cfg.DataDir)
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		f.owner = int(stat.Uid)
+	if u, err := user.Lookup(cfg.User); cfg.User != "" && err == nil {
+		if id, err := strconv.Atoi(u.Uid); err == nil {
+			f.owner = id
+		}
+	} else if caller != 0 {
+		f.owner = caller
 	}
 	return f
+}
+
+// userFault returns why root can't start the relay as the user of the configuration.
+func userFault(name string) string {
+	if _, err := user.Lookup(name); name != "" && err != nil {
+		return fmt.Sprintf("the system has no user %[1]s, and root can't start the relay: make it, as with: useradd "+
+			"--system %[1]s", name)
+	}
+	return ""
 }
 
 // onReadOnly reports whether nobody can write there, whatever the rights.
@@ -52,6 +70,9 @@ func (f folders) faults(cfg *config.Config) (out []string) {
 		if fault != "" {
 			out = append(out, fmt.Sprintf("%s: %s, or %s", where, fault, or))
 		}
+	}
+	if fault := userFault(cfg.User); fault != "" {
+		out = append(out, place("user", cfg.Origin("user"))+": "+fault)
 	}
 	const noStart = "the relay can't start"
 	data := f.made(cfg.DataDir)
@@ -142,8 +163,7 @@ func (f folders) closed(path string, info fs.FileInfo, want fs.FileMode) string 
 	if f.may(info, want) {
 		return ""
 	}
-	return fmt.Sprintf("%s, to whom the queue belongs, can't write to %s: let that user, or name another place",
-		userName(f.owner), path)
+	return fmt.Sprintf("%s can't write to %s: let that user, or name another place", f.user(), path)
 }
 
 // may reports whether the relay's user may have these rights, as of one class (rwx), to what is
@@ -167,18 +187,19 @@ func (f folders) unreadable(path string) string {
 		return ""
 	}
 	if !f.may(info, 0o4) {
-		return fmt.Sprintf(
-			"%s, to whom the queue belongs, can't read %s: let that user own it, or read it by its group",
-			userName(f.owner), path)
+		return fmt.Sprintf("%s can't read %s: let that user own it, or read it by its group", f.user(), path)
 	}
 	for folder, above := path, filepath.Dir(path); above != folder; folder, above = above, filepath.Dir(above) {
 		if info, err := os.Stat(above); err == nil && !f.may(info, 0o1) {
-			return fmt.Sprintf("%s, to whom the queue belongs, can't pass through %s to %s: let that user (chmod o+x)",
-				userName(f.owner), above, filepath.Base(path))
+			return fmt.Sprintf("%s can't pass through %s to %s: let that user (chmod o+x)", f.user(), above,
+				filepath.Base(path))
 		}
 	}
 	return ""
 }
+
+// user names the relay's user, and how it is known.
+func (f folders) user() string { return userName(f.owner) + ", " + f.who + "," }
 
 func userName(id int) string {
 	if u, err := user.LookupId(strconv.Itoa(id)); err == nil {

@@ -75,7 +75,7 @@ func TestWarningsOfFolders(t *testing.T) {
 		}`, ""},
 	} {
 		fill := strings.NewReplacer("DIR", dir, "OTHER", userName(other)).Replace
-		f := folders{owner: test.owner, readOnly: onReadOnly}
+		f := folders{owner: test.owner, who: "to whom the queue belongs", readOnly: onReadOnly}
 		got := f.faults(parsed(t, fill("hostname = \"relay.example\"\ndata_dir = \"DIR/data\"\n"+test.text)))
 		if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.Contains(got[0], fill(test.want))) {
 			t.Errorf("%s: told %q, want %q", test.what, got, fill(test.want))
@@ -112,7 +112,7 @@ func TestWarningsOfTheDataDirectory(t *testing.T) {
 	}{
 		{folders{owner: nobodyKnown, readOnly: never}, dir + "/new", ""},
 		{folders{owner: nobodyKnown, readOnly: never}, file + "/new", `data_dir (f:2): ` + file + ` is not a folder: name another, or the relay can't start`},
-		{folders{owner: other, readOnly: never}, dir, `data_dir (f:2): ` + userName(other) + `, to whom the queue belongs, can't write to ` + dir + `: `},
+		{folders{owner: other, who: "to whom the queue belongs", readOnly: never}, dir, `data_dir (f:2): ` + userName(other) + `, to whom the queue belongs, can't write to ` + dir + `: `},
 		{folders{owner: nobodyKnown, readOnly: always}, dir + "/new", `data_dir (f:2): ` + dir + ` is on a file system that is mounted read-only: `},
 		{folders{owner: nobodyKnown, readOnly: always}, "new", ""},
 	} {
@@ -128,13 +128,13 @@ func TestWarningsOfTheDataDirectory(t *testing.T) {
 func TestWhoseFoldersTheyAre(t *testing.T) {
 	t.Chdir(t.TempDir())
 	cfg := parsed(t, "hostname = \"relay.example\"\ndata_dir = \"data\"\nlog { file = \"none/mta.log\" }\n")
-	if f := foldersOf(cfg); f.owner != nobodyKnown || f.here || len(f.faults(cfg)) > 0 {
+	if f := foldersOf(cfg, 0); f.owner != nobodyKnown || f.here || len(f.faults(cfg)) > 0 {
 		t.Errorf("before the first start: %d, %v, %q", f.owner, f.here, f.faults(cfg))
 	}
 	if err := os.MkdirAll(datadir.Queue(cfg), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f := foldersOf(cfg)
+	f := foldersOf(cfg, 0)
 	if told := f.faults(cfg); f.owner != os.Getuid() || !f.here || len(told) != 1 || !strings.Contains(told[0], "no folder none ") {
 		t.Errorf("after it: %d, %v, %q", f.owner, f.here, told)
 	}
@@ -177,7 +177,7 @@ func TestKeysThatTheRelayCanNotRead(t *testing.T) {
 		{ours, other, userName(other) + ", to whom the queue belongs, can't read " + ours + ": let that user own it"},
 		{hidden, other, "can't pass through " + filepath.Dir(hidden) + " to hidden: "},
 	} {
-		f := folders{owner: test.owner, readOnly: onReadOnly}
+		f := folders{owner: test.owner, who: "to whom the queue belongs", readOnly: onReadOnly}
 		if got := f.unreadable(test.path); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
 			t.Errorf("%s for user %d: told %q, want %q", test.path, test.owner, got, test.want)
 		}

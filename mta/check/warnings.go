@@ -10,6 +10,7 @@ import (
 	"example.org/mta/internal/certificates"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
 )
 
@@ -19,6 +20,11 @@ func Warnings(cfg *config.Config, now time.Time) []string {
 	out := slices.Concat(cfg.Warnings(), unused(cfg), neverRetried(cfg), cfg.Late(now), cfg.Unsigned(),
 		usersWarnings(cfg), consoleWarnings(cfg), keysWarnings(cfg), unsubscribeWarnings(cfg), templateWarnings(cfg),
 		certificateWarnings(cfg, now), tlsReportWarnings(cfg), asideWarnings(cfg))
+	out = append(out, warmingWarnings(cfg)...)
+	if taken := wiring.ShareDescriptors(wiring.FileLimit(), cfg).TakenFromDelivery(cfg); taken != "" {
+		out = append(out, place("delivery", cfg.Delivery.Origin("max_connections"))+": "+taken+
+			": lower max_connections of listeners, or raise the limit (LimitNOFILE= in the systemd unit, ulimit -n)")
+	}
 	missing := delivery.AbsentAddresses(cfg.LocalAddresses())
 	for _, s := range cfg.Sources {
 		if a, is := missing[s.Name]; is {
@@ -69,6 +75,27 @@ func unused(cfg *config.Config) (out []string) {
 	for _, s := range cfg.Sources {
 		if !pooled[s.Name] {
 			out = append(out, fmt.Sprintf("source %q: no pool names it, so that no mail takes it", s.Name))
+		}
+	}
+	return out
+}
+
+// warmingWarnings returns which pools can't send more than plans allow, and which plans advance whatever was sent.
+func warmingWarnings(cfg *config.Config) (out []string) {
+	for _, p := range cfg.Pools {
+		warm := func(d *config.Dedicated) bool { return d.Plan == "" }
+		if len(p.Shared) == 0 && !p.Set("overflow") && !slices.ContainsFunc(p.Dedicated, warm) {
+			out = append(out,
+				fmt.Sprintf("%s (%s:%d): all sources of the pool warm up, so that mail beyond their plans waits until "+
+					"it expires: add a shared source, or write overflow = \"hold\"",
+					p.Title(), p.Where("overflow").Filename, p.Line()))
+		}
+	}
+	for _, p := range cfg.Plans {
+		if p.Health.MinFill == 0 {
+			out = append(out,
+				p.Origin("health.min_fill")+": min_fill = 0 advances a stage however little was sent on its day, and "+
+					"the caps outgrow what providers have seen: 0.5 is the default")
 		}
 	}
 	return out

@@ -26,6 +26,8 @@ func (d Descriptors) Of(configured int) int {
 	return min(configured, d.most)
 }
 
+const ofDelivery = "delivery"
+
 // Lowered is a max_connections of the configuration with the limit in force.
 type Lowered struct {
 	Name       string // listener NAME, api NAME or delivery
@@ -45,7 +47,7 @@ func configuredConnections(cfg *config.Config) (all []Lowered) {
 	for _, a := range cfg.APIs {
 		all = append(all, Lowered{Name: "api " + a.Name, Configured: a.MaxConnections})
 	}
-	return append(all, Lowered{Name: "delivery", Configured: cfg.Delivery.MaxConnections})
+	return append(all, Lowered{Name: ofDelivery, Configured: cfg.Delivery.MaxConnections})
 }
 
 // ShareDescriptors bounds connections of clients and to hosts so that files are left. The largest bounds are lowered
@@ -89,6 +91,17 @@ func FileLimit() int {
 		return math.MaxInt32
 	}
 	return int(min(l.Cur, math.MaxInt32))
+}
+
+// TakenFromDelivery returns which limits in force are lower than configured, if that of delivery is one; "": it is not.
+func (d Descriptors) TakenFromDelivery(cfg *config.Config) string {
+	all := d.Lowered(cfg)
+	if len(all) == 0 || all[len(all)-1].Name != ofDelivery {
+		return ""
+	}
+	c := all[len(all)-1]
+	return fmt.Sprintf("delivery gets %d connections in place of %d, since max_connections of listeners and delivery "+
+		"take %d open files, and a process has %d here", c.Limit, c.Configured, d.need, d.limit)
 }
 
 // Warn logs that the configuration asks for more than the process may have, and what is in force.

@@ -44,5 +44,8 @@ func TestDescriptorsAreKeptForFiles(t *testing.T) {
 		if c.limit == 1024 && c.out == 1000 && !strings.Contains(out.String(), `in_force="listener smtp 364 of 10000, delivery 364 of 1000"`) {
 			t.Errorf("the warning lacks what is in force: %s", &out)
 		}
+		if got := d.TakenFromDelivery(cfg); (got != "") != (c.most < c.out) {
+			t.Errorf("%d files for %d in and %d out: %q", c.limit, c.in, c.out, got)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer/blocks"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
@@ -29,6 +30,7 @@ type domainCase struct {
 	pool    *config.Pool
 	sources []sourceCase
 	drains  []drainCase
+	files   int // that the process may have open
 }
 
 // sourceCase is a source of the pool, and what applies to mail that takes it.
@@ -55,7 +57,7 @@ type drainCase struct {
 func (d *Sites) explainDomain(ctx context.Context, domain, tenant string, pool *config.Pool,
 	queued map[string]*queue.Count) api.Destination {
 	pol := d.Policy()
-	c := domainCase{now: d.Now(), cfg: pol.Config, tenant: tenant, pool: pool}
+	c := domainCase{now: d.Now(), cfg: pol.Config, tenant: tenant, pool: pool, files: d.Files}
 	c.Destination = api.Destination{
 		Domain: domain, Pool: pool.Name, OtherPools: otherPools(c.cfg, pool), Steps: []string{},
 		Hosts: []api.TierHost{}, Sources: []api.DestinationSource{}, Limits: []api.Limit{},
@@ -280,8 +282,12 @@ func (c *domainCase) addTrafficLimits() {
 		}
 		c.addScope(lim.Relay, "the relay", c.cfg.Delivery.Origin)
 	}
-	c.limit("max_connections", fmt.Sprint(c.cfg.Delivery.MaxConnections), "the relay",
-		c.cfg.Delivery.Origin("max_connections"), "")
+	now, configured := "", c.cfg.Delivery.MaxConnections
+	most := wiring.ShareDescriptors(c.files, c.cfg).Of(configured)
+	if most < configured {
+		now = fmt.Sprintf("%d configured, but the process may have few open files", configured)
+	}
+	c.limit("max_connections", fmt.Sprint(most), "the relay", c.cfg.Delivery.Origin("max_connections"), now)
 }
 
 // scopeOf names the scope that a traffic setting limits.

@@ -41,6 +41,7 @@ type Sites struct {
 	TLSA       tlspolicy.Records
 	STS        *sts.Policies
 	Missing    func(source string) bool // whether this machine lacks the source's address
+	Files      int                      // that the process may have open
 }
 
 // Delivery has the sites and hosts that mail went to.
