@@ -34,8 +34,6 @@ func TestPromtool(t *testing.T) {
 // watched is a relay that a Prometheus watches, each second, with contrib's rules made quick.
 type watched struct {
 	*relay
-	zone    *sink.Zone
-	names   *sink.DNSServer
 	metrics string // URL
 	api     string // of Prometheus
 }
@@ -43,7 +41,7 @@ type watched struct {
 const metricsToken = "tell-prometheus-only"
 
 // TestPrometheusWatchesARelay: metrics are clean, each expression of the dashboards returns data, each metric of the
-// rules is there, and the alert of a dead name server fires and ends.
+// rules is there, and the alert of a pause fires and ends.
 func TestPrometheusWatchesARelay(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t)
@@ -61,7 +59,7 @@ func TestPrometheusWatchesARelay(t *testing.T) {
 			t.Fatalf("%s: %s", name, expr)
 		}
 	}
-	w.alertOfADeadNameServer(t)
+	w.alertOfAPause(t)
 }
 
 func newWatched(t *testing.T) *watched {
@@ -74,19 +72,19 @@ func newWatched(t *testing.T) *watched {
 	}
 	go provider.Serve(socket)
 	t.Cleanup(provider.Close)
-	w := &watched{zone: sink.MustZone("box.example. MX 10 mx.box.example.\nmx.box.example. A 127.0.0.1\n")}
+	zone := sink.MustZone("box.example. MX 10 mx.box.example.\nmx.box.example. A 127.0.0.1\n")
 	for i := range 200 { // each has to be looked up
-		_ = w.zone.Add(fmt.Sprintf("d%d.example. MX 10 mx.box.example.", i))
+		_ = zone.Add(fmt.Sprintf("d%d.example. MX 10 mx.box.example.", i))
 	}
-	w.names = sink.NewDNS(w.zone)
-	at, err := w.names.Listen(freeAddress(t)) // where it comes back: clients get no such port meanwhile
+	names := sink.NewDNS(zone)
+	at, err := names.Listen(freeAddress(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { w.names.Close() })
+	t.Cleanup(func() { names.Close() })
 	_, port, _ := net.SplitHostPort(socket.Addr().String())
 	web := "127.0.0.1:" + commonPort(t, "127.0.0.1")
-	w.relay = newRelay(t, at.String(), port, `
+	w := &watched{relay: newRelay(t, at.String(), port, `
 provider "box" { mx = ["mx.box.example"] }
 source "new" { address = "127.0.0.77" }
 source "old" { address = "127.0.0.78" }
@@ -101,7 +99,7 @@ pool "default" {
   dedicated "new" { plan = "e2e" }
 }
 tenant "acme" {}
-`)
+`)}
 	text, err := os.ReadFile(w.config)
 	if err != nil {
 		t.Fatal(err)
@@ -262,32 +260,17 @@ func (w *watched) returnsData(expr string) error {
 	return err
 }
 
-// alertOfADeadNameServer takes the name server away, and brings it back.
-func (w *watched) alertOfADeadNameServer(t *testing.T) {
+// alertOfAPause pauses all mail, and resumes it.
+func (w *watched) alertOfAPause(t *testing.T) {
 	t.Helper()
-	const alert = `ALERTS{alertname="MTANameServersSilent", alertstate="firing"}`
+	const alert = `ALERTS{alertname="MTAPaused", alertstate="firing"}`
 	if w.returnsData(alert) == nil {
-		t.Error("it fires before the name server is dead")
+		t.Error("it fires before the pause")
 	}
-	address := w.nameServer
-	if err := w.names.Close(); err != nil {
-		t.Fatal(err)
-	}
-	i := 100
+	w.relay.mta(t, "pause", "everything")
+	eventually(t, patience, func() error { return w.returnsData(alert) })
+	w.relay.mta(t, "resume", "everything")
 	eventually(t, patience, func() error {
-		i++
-		w.sendMail(t, i)
-		return w.returnsData(alert)
-	})
-	names := sink.NewDNS(w.zone)
-	t.Cleanup(func() { names.Close() })
-	eventually(t, patience, func() error { // a process that is being started may have a copy of the socket
-		_, err := names.Listen(address)
-		return err
-	})
-	eventually(t, patience, func() error {
-		i++
-		w.sendMail(t, i)
 		if w.returnsData(alert) == nil {
 			return fmt.Errorf("the alert still fires")
 		}

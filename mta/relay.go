@@ -205,6 +205,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			Streams: func() (string, string, string) {
 				return alarm.OfStreams(r.streams, r.now())
 			}, Signing: r.dispatcher.SigningTrouble,
+			Subjects: func() alarm.Subjects { return alarm.Mail(r.tally, r.delivery.BySource()) },
 		})
 	})
 	if r.acme != nil {

@@ -18,30 +18,36 @@ import (
 // The alarms, each a log line when it begins and when it ends, and the metric mta_alarm and a line of 'mta status'
 // meanwhile.
 const (
-	Age      = "queue_age"      // the first of what is due has waited too long
-	Growing  = "queue_growing"  // what is due grows and grows
-	Silent   = "low_traffic"    // much less is delivered than at this hour a week ago
-	DKIM     = "dkim"           // mail waits for a signature that can't be made
-	Unsigned = "dkim_unsigned"  // mail leaves without the signature of its domain, since no block may sign it
-	Storage  = "storage"        // the queue's disk is full, or can't be written
-	Sources  = "sources"        // a source can't send: this machine does not have its address
-	Records  = "accounting"     // accounting records can't be written
-	Audit    = "audit"          // operators' actions can't be put on record, so nothing can be changed
-	DNS      = "dns"            // name servers answer nothing
-	Damage   = "damage"         // octets of a file are not what was written
-	Warmup   = "warmup"         // the ledger of a warm-up is no help: its source sends nothing
-	Health   = "warmup_health"  // the mail of a warming source is badly received
-	Maildrop = "maildrop"       // mail that sendmail left can't be picked up
-	Paused   = "paused"         // an operator lets nothing be sent at all
-	Clock    = "clock"          // the machine's clock jumped ahead, or was set back
-	Certs    = "certificates"   // a certificate has expired, or will soon
-	Checks   = "dns_checks"     // receivers will refuse or distrust mail: its DNS is not right
-	Flood    = "flood"          // a provider calls recipients unknown that it knew: entries are set aside
-	Overload = "overload"       // mail is refused, since more comes than can be kept
-	Streams  = "streams"        // events have waited for long
-	Refused  = "stream_refused" // a receiver refuses events
-	Gap      = "stream_gap"     // a stream has lost events
-	Logins   = "logins"         // somebody guesses passwords or API keys, or the file of users or keys can't be read
+	Age      = "queue_age"       // the first of what is due has waited too long
+	Growing  = "queue_growing"   // what is due grows and grows
+	Silent   = "low_traffic"     // much less is delivered than at this hour a week ago
+	DKIM     = "dkim"            // mail waits for a signature that can't be made
+	Unsigned = "dkim_unsigned"   // mail leaves without the signature of its domain, since no block may sign it
+	Storage  = "storage"         // the queue's disk is full, or can't be written
+	Sources  = "sources"         // a source can't send: this machine does not have its address
+	Records  = "accounting"      // accounting records can't be written
+	Audit    = "audit"           // operators' actions can't be put on record, so nothing can be changed
+	DNS      = "dns"             // name servers answer nothing
+	Damage   = "damage"          // octets of a file are not what was written
+	Warmup   = "warmup"          // the ledger of a warm-up is no help: its source sends nothing
+	Health   = "warmup_health"   // the mail of a warming source is badly received
+	Maildrop = "maildrop"        // mail that sendmail left can't be picked up
+	Paused   = "paused"          // an operator lets nothing be sent at all
+	Clock    = "clock"           // the machine's clock jumped ahead, or was set back
+	Certs    = "certificates"    // a certificate has expired, or will soon
+	Checks   = "dns_checks"      // receivers will refuse or distrust mail: its DNS is not right
+	Flood    = "flood"           // a provider calls recipients unknown that it knew: entries are set aside
+	Overload = "overload"        // mail is refused, since more comes than can be kept
+	Streams  = "streams"         // events have waited for long
+	Refused  = "stream_refused"  // a receiver refuses events
+	Gap      = "stream_gap"      // a stream has lost events
+	Defers   = "provider_defers" // a provider defers more than it takes
+	Blocks   = "provider_blocks" // a provider takes mail for spam
+	Slow     = "delivery_slow"   // one delivery in ten to a provider is half an hour late
+	Bounces  = "bounces"         // much of a tenant's mail bounces
+	Connects = "source_connects" // a source can hardly connect
+	Filling  = "disk_filling"    // the queue's disk will be full within a day
+	Logins   = "logins"          // somebody guesses passwords or API keys, or the file of users or keys can't be read
 
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5 // minutes in a row
@@ -59,7 +65,8 @@ const (
 )
 
 var names = []string{Age, Growing, Silent, Storage, Sources, Records, Audit, DNS, Damage, Warmup, Health, Maildrop,
-	Paused, Clock, Logins, Certs, Checks, Flood, Overload, Streams, Refused, Gap, DKIM, Unsigned}
+	Paused, Clock, Logins, Certs, Checks, Flood, Overload, Streams, Refused, Gap, DKIM, Unsigned, Defers, Blocks, Slow,
+	Bounces, Connects, Filling}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -73,6 +80,8 @@ type watch struct {
 	answered uint64    // look-ups, when there was an answer last
 	failed   uint64    // the failures until then
 	heard    time.Time // when that was seen, or the count begun anew
+
+	disk filling
 
 	damaged int64     // places of the queue that could not be read
 	spoiled time.Time // when the last of them was found
@@ -104,6 +113,9 @@ func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string
 	}
 	if s.Clock != "" {
 		on[Clock] = s.Clock
+	}
+	if reason := w.disk.step(now, s.FreeBytes); reason != "" {
+		on[Filling] = reason
 	}
 	if len(missing) > 0 {
 		on[Sources] = fmt.Sprintf(
@@ -234,11 +246,15 @@ type Sight struct {
 	Damaged      func() string // which damaged files were set aside; "": none
 	Streams      func() (behind, refused, gap string)
 	Signing      func() (waits, withheld string)
+	Subjects     func() Subjects
 }
 
 // Run looks once a minute, and after the disk each second, until ctx ends.
 func (a *Alarms) Run(ctx context.Context, look Sight) {
-	w := watch{heard: time.Now()}
+	w, shared := watch{heard: time.Now()}, make([]follower, len(shares))
+	for i := range shares {
+		shared[i].share = &shares[i]
+	}
 	minute, storage := time.NewTicker(time.Minute), time.NewTicker(storageLook)
 	defer minute.Stop()
 	defer storage.Stop()
@@ -261,6 +277,11 @@ func (a *Alarms) Run(ctx context.Context, look Sight) {
 			on[Warmup], on[Health], on[Maildrop] = look.Warmups(), look.Health(), look.Maildrop()
 			on[Damage] = strings.Trim(on[Damage]+"; "+look.Damaged(), "; ")
 			on[DKIM], on[Unsigned] = look.Signing()
+			subjects := look.Subjects()
+			for i := range shared {
+				f := &shared[i]
+				on[f.name] = f.step(now, subjects[f.of])
+			}
 			for _, name := range names {
 				if name != Storage && name != Paused && name != Overload {
 					a.Set(now, name, on[name])

@@ -3,6 +3,7 @@ package alarm
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/router/resolver"
 )
@@ -205,9 +207,10 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *Alarms, stop fun
 			}
 			return "no records"
 		},
-		DNS:     func() resolver.Stats { return resolver.Stats{} },
-		Warmups: func() string { return "" },
-		Health:  func() string { return "" },
+		DNS:      func() resolver.Stats { return resolver.Stats{} },
+		Warmups:  func() string { return "" },
+		Health:   func() string { return "" },
+		Subjects: func() Subjects { return nil },
 	})
 	return a, cancel
 }
@@ -258,15 +261,80 @@ func TestADiskThatIsNearlyFullIsNotFilledWithAlarms(t *testing.T) {
 	})
 }
 
-// TestEachAlarmHasARule: Prometheus reports what the relay does.
+// TestEachAlarmHasARule: Prometheus reports what the relay does, by the same definitions.
 func TestEachAlarmHasARule(t *testing.T) {
-	rules, err := os.ReadFile("../../contrib/prometheus/mta.rules.yml")
+	text, err := os.ReadFile("../../contrib/prometheus/mta.rules.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
+	rules := strings.Join(strings.Fields(string(text)), " ")
+	ofShares := make(map[string]bool)
+	for i := range shares {
+		s := &shares[i]
+		ofShares[s.name] = true
+		want := fmt.Sprintf("alert: %s expr: >- %s for: %s ", s.rule, s.expr(), api.Age(s.hold))
+		if !strings.Contains(rules, want) {
+			t.Errorf("no rule is %q", want)
+		}
+	}
 	for _, alarm := range names {
-		if !strings.Contains(string(rules), `mta_alarm{alarm="`+alarm+`"}`) {
+		if !ofShares[alarm] && !strings.Contains(rules, `mta_alarm{alarm="`+alarm+`"}`) {
 			t.Errorf("no rule has the alarm %s", alarm)
 		}
+	}
+}
+
+// TestSharesBecomeTooLarge: an alarm begins when the share was too large for long enough, names the subject, and ends
+// when the window has passed; what is few is none.
+func TestSharesBecomeTooLarge(t *testing.T) {
+	f := follower{share: &share{of: "provider", part: Blocked, whole: []Count{Delivered, Bounced}, above: .05, least: 20,
+		window: 30 * time.Minute, hold: 15 * time.Minute, reason: "%s refused %s"}}
+	now, n := start, Counts{}
+	minutes := func(count int, delivered, blocked int64) (reason string) {
+		for range count {
+			now = now.Add(time.Minute)
+			n[Delivered] += delivered
+			n[Bounced] += blocked
+			n[Blocked] += blocked
+			reason = f.step(now, map[string]Counts{"google": n, "small": {Bounced: 20, Blocked: 20}, "": {}})
+		}
+		return reason
+	}
+	if got := minutes(60, 100, 4); got != "" {
+		t.Errorf("4 of 104: %q", got)
+	}
+	if got := minutes(14, 100, 10); got != "" {
+		t.Errorf("10 of 110 for less than 15 minutes: %q", got)
+	}
+	if got := minutes(30, 100, 10); got != "google refused 9 %" {
+		t.Errorf("10 of 110 for long: %q", got)
+	}
+	if got := minutes(31, 100, 0); got != "" {
+		t.Errorf("none of them any more: %q", got)
+	}
+	if got := minutes(60, 0, 0); got != "" {
+		t.Errorf("no mail: %q", got)
+	}
+}
+
+// TestADiskFills: its alarm looks a day ahead, by the last three to six hours.
+func TestADiskFills(t *testing.T) {
+	var f filling
+	now, free := start, int64(100<<30)
+	hours := func(n int, used int64) (reason string) {
+		for range n * 60 {
+			now, free = now.Add(time.Minute), free-used/60
+			reason = f.step(now, free)
+		}
+		return reason
+	}
+	if got := hours(8, 1<<20); got != "" {
+		t.Errorf("1 MiB an hour: %q", got)
+	}
+	if got := hours(7, 6<<30); !strings.Contains(got, "full within a day: 58G are free") {
+		t.Errorf("6 GiB an hour: %q", got)
+	}
+	if got := hours(7, 0); got != "" {
+		t.Errorf("nothing more: %q", got)
 	}
 }

@@ -33,7 +33,14 @@ const (
 )
 
 // Counts are numbers of recipients.
-type Counts struct{ Accepted, Delivered, Deferred, Bounced, Expired int64 }
+type Counts struct {
+	Accepted, Delivered, Deferred, Bounced, Expired int64
+	Blocked                                         int64 // attempts that were refused as spam
+	Late                                            int64 // deliveries after more than LateAfter
+}
+
+// LateAfter is the time from acceptance, or release, after which a delivery counts as late.
+const LateAfter = 30 * time.Minute
 
 // Tally is what became of recipients since the start of the relay.
 type Tally struct {
@@ -148,10 +155,12 @@ func (t *Tallies) Attempted(o *Outcome, now time.Time) {
 	t.total.outcome(o, now)
 	if o.Result.Attempted {
 		path := Path{o.Result.Source, o.Route.Provider}
-		if t.paths[path] == nil {
-			t.paths[path] = new(Tally)
+		c := t.paths[path]
+		if c == nil {
+			c = new(Tally)
+			t.paths[path] = c
 		}
-		t.paths[path].outcome(o, now)
+		c.outcome(o, now)
 	}
 	if o.Site != "" {
 		t.ofSite(o.Site, now)
@@ -189,8 +198,12 @@ func (c *Tally) outcome(o *Outcome, now time.Time) {
 	case accounting.Delivery:
 		c.Delivered++
 		c.deliveredAt = now
+		took := o.delay(now)
+		if took > LateAfter {
+			c.Late++
+		}
 		if c.delays != nil {
-			c.delays.Add(o.delay(now))
+			c.delays.Add(took)
 		}
 		return
 	case accounting.TransientFailure:
@@ -199,6 +212,9 @@ func (c *Tally) outcome(o *Outcome, now time.Time) {
 		c.Expired++
 	default:
 		c.Bounced++
+	}
+	if o.Class == bounce.SpamBlock && o.Result.Attempted {
+		c.Blocked++
 	}
 	c.Failure, c.FailureAt = short(o.Result.Reply), now
 }

@@ -25,8 +25,9 @@ var alarmPages = map[string]string{
 	"queue_age": "/queue", "queue_growing": "/queue/summary", "low_traffic": "/sites", "sources": "/sources",
 	"warmup": "/warm-ups", "warmup_health": "/warm-ups",
 	"flood": "/suppression/pending", "accounting": "/log", "dns": "/log", "paused": "/pauses", "logins": "/actions",
-	"overload": "/tenants",
-	"audit":    "/actions", "damage": "/log", "certificates": "/configuration",
+	"overload": "/tenants", "bounces": "/tenants", "provider_defers": "/providers", "provider_blocks": "/providers",
+	"delivery_slow": "/providers", "source_connects": "/sources",
+	"audit": "/actions", "damage": "/log", "certificates": "/configuration",
 }
 
 // providerRow is the mail of a provider that does not get through, and the reply that it gives most often.
