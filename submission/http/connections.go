@@ -15,20 +15,22 @@ import (
 	"example.org/mta/internal/network"
 )
 
-// connections are those of a server, and which of them has to go when there are too many: one that has never brought a
-// request for long, else one whose request nobody answers for with a key, else one that waits for its next request for
-// the longest. Without a key there would be ways to hold all places: a body that comes slowly after the refusal, a
-// guess that waits for its turn, an answer that is not read.
+// connections are those of a server, and which of them has to go when there are too many: one of a client that has more
+// than the one that comes, else one that has never brought a request for long, else one whose request nobody answers
+// for with a key, else one that waits for its next request for the longest. Without a key there would be ways to hold
+// all places: a body that comes slowly after the refusal, a guess that waits for its turn, an answer that is not read,
+// and many connections that are all new.
 type connections struct {
 	most  int
 	total *atomic.Int64 // of this server and others
 
 	mu      sync.Mutex
 	all     map[net.Conn]*link
-	fresh   list.List     // of *link that brought no request yet, as the next two the longest first
-	keyless list.List     // with a request, and no key that was accepted, or with the answer given
-	idle    list.List     // between requests
-	changes chan struct{} // closed, and replaced, when the last one ends
+	by      map[netip.Prefix]int // how many of them a client has
+	fresh   list.List            // of *link that brought no request yet, as the next two the longest first
+	keyless list.List            // with a request, and no key that was accepted, or with the answer given
+	idle    list.List            // between requests
+	changes chan struct{}        // closed, and replaced, when the last one ends
 }
 
 // link is an open connection.
@@ -46,11 +48,21 @@ type link struct {
 	shed atomic.Int32 // requests in a row that Admission refused
 }
 
-// slack is how long a connection without a request, or without a key, is left alone when others need its place.
-const slack = time.Second
+const (
+	// slack is how long a connection without a request, or without a key, is left alone when others need its place,
+	// unless its client has more than they; longSlack is how long when its client has fewer.
+	slack     = time.Second
+	longSlack = 10 * slack
+	// looked is how many connections are looked at for one of a client with many.
+	looked = 64
+)
+
+// client is who counts for a connection: behind a proxy that.
+func (l *link) client() netip.Prefix { return network.Of(l.from.Addr()) }
 
 func newConnections(most int, total *atomic.Int64) *connections {
-	return &connections{most: most, total: total, all: make(map[net.Conn]*link), changes: make(chan struct{})}
+	return &connections{most: most, total: total, all: make(map[net.Conn]*link), by: make(map[netip.Prefix]int),
+		changes: make(chan struct{})}
 }
 
 // add takes a connection in, in the place of another if there is none left. It reports false if there
@@ -58,20 +70,37 @@ func newConnections(most int, total *atomic.Int64) *connections {
 func (c *connections) add(l *link) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.all) >= c.most && !c.evict() {
+	if len(c.all) >= c.most && !c.evict(l.client()) {
 		return false
 	}
 	c.total.Add(1)
 	c.all[l.conn] = l
+	c.by[l.client()]++
 	c.move(l, &c.fresh)
 	return true
 }
 
-// evict closes a connection that nobody misses. mu is held.
-func (c *connections) evict() bool {
+// evict closes a connection that nobody misses, for one of a client. mu is held.
+func (c *connections) evict(needs netip.Prefix) bool {
+	own := c.by[needs]
+	var from *link
+	n := 0
+	for _, l := range c.all { // in an order by chance, so one of the client with most is among the first
+		if n++; n > looked {
+			break
+		}
+		if has := c.by[l.client()]; l.list != nil && has >= own+2 && (from == nil || has > c.by[from.client()]) {
+			from = l
+		}
+	}
+	if from != nil {
+		c.end(from)
+		return true
+	}
 	for _, some := range []*list.List{&c.fresh, &c.keyless, &c.idle} {
 		if first := some.Front(); first != nil {
-			if l := first.Value.(*link); time.Since(l.there) >= slack {
+			l := first.Value.(*link)
+			if there := time.Since(l.there); there >= longSlack || there >= slack && c.by[l.client()] >= own {
 				c.end(l)
 				return true
 			}
@@ -103,6 +132,9 @@ func (c *connections) end(l *link) {
 func (c *connections) remove(l *link) {
 	c.move(l, nil)
 	delete(c.all, l.conn)
+	if c.by[l.client()]--; c.by[l.client()] == 0 {
+		delete(c.by, l.client())
+	}
 	c.total.Add(-1)
 	if len(c.all) == 0 {
 		close(c.changes)

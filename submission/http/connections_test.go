@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,6 +130,38 @@ func TestStrangersMakeRoom(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestManyConnectionsMakeRoom: a client that connects again and again, so that none of its connections is old, keeps
+// nobody else out, and costs nobody a connection.
+func TestManyConnectionsMakeRoom(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c := newConnections(20, new(atomic.Int64))
+		from := func(client string) *link {
+			conn, other := net.Pipe()
+			t.Cleanup(func() { conn.Close(); other.Close() })
+			return &link{conn: conn, from: netip.MustParseAddrPort(client)}
+		}
+		usual := from("198.51.100.7:1")
+		c.add(usual)
+		c.move(usual, &c.idle)
+		time.Sleep(5 * time.Second)
+		for range 100 {
+			c.add(from("203.0.113.9:1"))
+		}
+		for i := range 5 {
+			if !c.add(from(fmt.Sprintf("198.51.100.%d:1", 10+i))) {
+				t.Errorf("client %d got no connection", i)
+			}
+			c.add(from("203.0.113.9:1"))
+		}
+		if c.all[usual.conn] == nil {
+			t.Error("a client has lost its only connection")
+		}
+		if open := c.open(); open != 20 {
+			t.Errorf("%d connections are open", open)
+		}
+	})
 }
 
 // slowKeys has whoever guesses wait.
