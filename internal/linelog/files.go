@@ -116,6 +116,21 @@ func (l Limits) expired(files []File, sizes []int64, now time.Time) []File {
 	return gone
 }
 
+// Pace returns the octets on disk of the finished files, and the time in which they were written; 0 if there are none.
+func (d Dir) Pace() (octets int64, over time.Duration) {
+	files, err := d.Files()
+	if err != nil || len(files) == 0 {
+		return 0, 0
+	}
+	last := files[len(files)-1]
+	for _, f := range files[:len(files)-1] {
+		if info, err := os.Stat(f.Path); err == nil {
+			octets += info.Size()
+		}
+	}
+	return octets, last.Begun.Sub(files[0].Begun)
+}
+
 // Sweep deletes the files beyond the limits, with what is beside them under other suffixes, and returns how many files
 // that were.
 func (d Dir) Sweep(now time.Time, l Limits, beside ...string) (int, error) {

@@ -3,6 +3,7 @@ package accounting
 import (
 	"os"
 	"path/filepath"
+	"time"
 
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/linelog"
@@ -23,6 +24,9 @@ const (
 func logDir(path string) linelog.Dir {
 	return linelog.Dir{Path: path, Name: "accounting", Prefix: "mta-", Compressed: true, Longest: longestLine}
 }
+
+// Pace returns the octets that the finished files of a log take, and the time in which they were written.
+func Pace(dir string) (octets int64, over time.Duration) { return logDir(dir).Pace() }
 
 // point makes the symbolic link lead to f, at no instant to nothing.
 func point(dir string, f linelog.File) error {

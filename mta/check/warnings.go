@@ -8,6 +8,8 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/legible"
+	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/mta/wiring"
@@ -19,7 +21,8 @@ import (
 func Warnings(cfg *config.Config, now time.Time) []string {
 	out := slices.Concat(cfg.Warnings(), unused(cfg), neverRetried(cfg), cfg.Late(now), cfg.Unsigned(),
 		usersWarnings(cfg), consoleWarnings(cfg), keysWarnings(cfg), unsubscribeWarnings(cfg), templateWarnings(cfg),
-		certificateWarnings(cfg, now), tlsReportWarnings(cfg), asideWarnings(cfg))
+		certificateWarnings(cfg, now), tlsReportWarnings(cfg), asideWarnings(cfg),
+		accountingWarnings(cfg))
 	out = append(out, warmingWarnings(cfg)...)
 	if taken := wiring.ShareDescriptors(wiring.FileLimit(), cfg).TakenFromDelivery(cfg); taken != "" {
 		out = append(out, place("delivery", cfg.Delivery.Origin("max_connections"))+": "+taken+
@@ -191,4 +194,23 @@ func asideWarnings(cfg *config.Config) (out []string) {
 				"file away")
 	}
 	return out
+}
+
+// accountingWarnings adds up what the files of the accounting log take at the pace of those that are there.
+func accountingWarnings(cfg *config.Config) []string {
+	const day = 24 * time.Hour
+	a := &cfg.Accounting
+	octets, over := accounting.Pace(a.Path)
+	if !a.Enabled || a.Keep == 0 || a.KeepSize == 0 || over < day {
+		return nil
+	}
+	of := func(d time.Duration) int64 { return int64(float64(octets) * float64(d) / float64(over)) }
+	if of(a.Keep) <= int64(a.KeepSize) {
+		return nil
+	}
+	after := time.Duration(float64(over) * float64(a.KeepSize) / float64(octets))
+	return []string{fmt.Sprintf(
+		"%s: the accounting log grows by %s a day, so that its oldest files are deleted after %s, before keep = %s: "+
+			"raise keep_size to %s, or lower keep", place("accounting", a.Origin("keep_size")), legible.Size(of(day)),
+		api.Age(after.Round(time.Hour)), api.Age(a.Keep), legible.Size(of(a.Keep)*5/4))}
 }

@@ -437,8 +437,8 @@ type Accounting struct {
 	// The oldest files are deleted while all together exceed this size; `"0"` means no limit. Files that a
 	// [stream](#stream-name) has yet to read stay, up to its `hold` and as long as the queue's `min_free` is free.
 	KeepSize Size `conf:"keep_size" default:"10GiB" min:"0"`
-	// `"zstd"`: finished files are compressed, to a seventh or so.
-	Compress string `conf:"compress" default:"off" oneof:"off zstd"`
+	// Finished files are compressed, to a seventh or so; or `"off"`, for programs that read no zstd.
+	Compress string `conf:"compress" default:"zstd" oneof:"zstd off"`
 	// Up to 16 names of header fields, such as `["Subject", "X-Order"]`: all records of a message repeat them in
 	// `headers`, decoded, the first of each name, up to 1 KiB each and 4 KiB together. A change applies to later
 	// messages.
