@@ -115,6 +115,8 @@ func writeFrames(out io.Writer, in io.Reader, stop <-chan struct{}) error {
 type frames struct {
 	f    *os.File
 	ends []frameEnd // of each frame, in both forms
+
+	decoder func() (*zstd.Decoder, error) // made once
 }
 
 type frameEnd struct{ compressed, plain int64 }
@@ -146,7 +148,9 @@ func openFrames(f *os.File) (*frames, error) {
 	if _, err := f.ReadAt(table, info.Size()-footerSize-int64(len(table))); err != nil {
 		return nil, errNoTable
 	}
-	z := &frames{f, make([]frameEnd, count)}
+	z := &frames{f, make([]frameEnd, count), sync.OnceValues(func() (*zstd.Decoder, error) {
+		return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(largestFrame))
+	})}
 	var end frameEnd
 	for i := range z.ends {
 		e := table[int64(i)*entry:]
@@ -163,14 +167,6 @@ func openFrames(f *os.File) (*frames, error) {
 	}
 	return z, nil
 }
-
-var decoders = sync.Pool{New: func() any {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(largestFrame))
-	if err != nil {
-		panic(err) // the options are good
-	}
-	return d
-}}
 
 // DamageError is the error for a part of a compressed file that can't be read.
 type DamageError struct {
@@ -193,8 +189,10 @@ func (z *frames) frame(i int, to []byte) ([]byte, error) {
 	if _, err := z.f.ReadAt(in, start.compressed); err != nil {
 		return nil, err
 	}
-	d := decoders.Get().(*zstd.Decoder)
-	defer decoders.Put(d)
+	d, err := z.decoder()
+	if err != nil {
+		return nil, err
+	}
 	out, err := d.DecodeAll(in, to[:0])
 	if err == nil && int64(len(out)) != z.ends[i].plain-start.plain {
 		err = fmt.Errorf("frame %d has %d octets", i, len(out))
