@@ -165,6 +165,46 @@ func TestEmptiedSegment(t *testing.T) {
 	})
 }
 
+// TestOverwrittenAfterAKill: a kill leaves the newest segment as long as it was made, as one that was never used is.
+// Where records were synced, their loss is reported, and the file stays; also where its file was used before.
+func TestOverwrittenAfterAKill(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		disk := vfstest.Memory()
+		q := open(t, small(t, disk))
+		for i := range 200 { // through some segments, whose files are used again
+			m := accept(t, q, message(1, "example.net"), strings.Repeat("x", 900))
+			if l := next0(t, q); l == nil || l.Message.ID != m.ID {
+				t.Fatalf("message %d: %+v", i, l)
+			}
+			q.Settle(m.ID, []int{0}, Delivered)
+		}
+		accept(t, q, message(1, "example.net"), "one")
+		accept(t, q, message(1, "example.net"), "two")
+		after, newest := copyOf(t, disk), q.dir.SegmentPath(q.w.active.ID)
+		shut(t, q)
+		f, err := after.OpenWrite(newest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, _ := f.Size()
+		f.WriteAt(make([]byte, size), 0)
+		f.Close()
+		if report, err := store.Fsck("/q", after, nil); err != nil || !report.Damaged() {
+			t.Errorf("fsck: %v, %+v", err, report)
+		}
+		for range 2 { // it stays
+			book := &logBook{}
+			cfg := small(t, after)
+			cfg.Log = book.logger()
+			q := open(t, cfg)
+			if s := q.Stats(); s.DamagedFiles != 1 || !strings.Contains(book.String(), "no sound record") {
+				t.Errorf("the loss is not reported: %+v\n%s", s, book)
+			}
+			shut(t, q)
+		}
+	})
+}
+
 // TestFlippedBitInSegment: one message is lost, which is said with file and offset; all others
 // are served; the file is kept when it is no longer needed.
 func TestFlippedBitInSegment(t *testing.T) {

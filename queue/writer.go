@@ -441,6 +441,9 @@ func (w *writer) write(g *group) error {
 		w.seal()
 		return store.StorageError("writing the journal", err)
 	}
+	if !w.begun { // an error costs a proof only
+		w.file.Truncate(w.q.cfg.SegmentSize + store.UsedMark)
+	}
 	w.begun, w.proven, w.wrote = true, false, time.Now()
 	w.q.failures.Journal.Well()
 	w.q.written(w.active, g, int64(len(buf)))
@@ -614,7 +617,11 @@ func (w *writer) recycle(name string, size int64) bool {
 	}
 	f, err := w.q.dir.FS.OpenWrite(w.q.dir.SparePath(id))
 	if err == nil {
-		w.spare, err = w.q.allocate(id, f)
+		if err = f.Truncate(min(size, w.q.cfg.SegmentSize)); err != nil { // without the mark
+			f.Close()
+		} else {
+			w.spare, err = w.q.allocate(id, f)
+		}
 	}
 	if err != nil { // it is not the old segment any more, at least
 		w.q.log.Warn("queue: using a journal segment's file again", "error", err)
@@ -656,7 +663,7 @@ func (q *Queue) makeSegment(id store.SegmentID) (*spare, error) {
 }
 
 // allocate gives a spare its room on the disk, durably: a segment that is shorter later was
-// trimmed.
+// trimmed, and one that is longer was used.
 func (q *Queue) allocate(id store.SegmentID, f vfs.File) (*spare, error) {
 	err := f.Allocate(q.cfg.SegmentSize)
 	if err == nil {

@@ -16,6 +16,7 @@ type Found struct {
 	ID    SegmentID
 	Size  int64 // of the file
 	end   int64 // what of it is to be trusted, or UnknownEnd
+	used  bool  // its first group was synced
 	Index bool  // there is a file with its index
 	Run   *Run
 	Open  Opening
@@ -116,6 +117,10 @@ func (o *Opener) ReadIndexes(list []Found) ([]Found, error) {
 	return kept, nil
 }
 
+// UsedMark is how many octets a segment's file is longer than its room, from when its first group is durable on. No
+// sync waits for that: a power cut that takes it away takes only the proof that records were there.
+const UsedMark = Align
+
 // FindEnds reads, from the opened records, where the segments before end. made is what a new segment is made with, 0
 // where that is not known.
 func (d *Dir) FindEnds(list []Found, made int64) {
@@ -123,15 +128,16 @@ func (d *Dir) FindEnds(list []Found, made int64) {
 	trimmed := make([]bool, len(list))
 	for i := range list {
 		f := &list[i]
+		f.used = made > 0 && f.Size == made+UsedMark || made == 0 && f.Size%1024 == UsedMark
 		rec, err := d.ReadRecord(Place{ID: f.ID, Off: 0, Size: NoteGuess})
 		switch {
 		case err == nil && rec.Kind == KindOpened:
 			f.Open, _ = DecodeOpening(rec.Payload)
 			trimmed[i] = f.Size < f.Open.Allocated
 		case made > 0: // a file has its room before it has the name of a segment
-			trimmed[i] = f.Size != made
+			trimmed[i] = f.Size != made && !f.used
 		default:
-			trimmed[i] = f.Size%1024 != 0
+			trimmed[i] = f.Size%1024 != 0 && !f.used
 		}
 		for _, e := range f.Open.Ends {
 			ends[e.Number] = e.End
@@ -148,12 +154,16 @@ func (d *Dir) FindEnds(list []Found, made int64) {
 }
 
 // scan reads a segment. One without an octet has lost them: a file has its room before it has the name of a segment,
-// and void octets when it is trimmed.
+// and void octets when it is trimmed. So has one that was used and has no record.
 func (d *Dir) scan(f *Found) (*Index, ScanResult, error) {
 	if f.Size == 0 {
 		return nil, ScanResult{}, errors.New("file has no octets any more")
 	}
-	return ScanIndex(d.FS, d.SegmentPath(f.ID), f.ID, f.end)
+	ix, res, err := ScanIndex(d.FS, d.SegmentPath(f.ID), f.ID, f.end)
+	if err == nil && f.used && res.End == 0 && len(ix.Damaged) == 0 {
+		return nil, res, errors.New("file has no sound record any more")
+	}
+	return ix, res, err
 }
 
 // scanSegment makes the index of a segment from its records. It reports false when the segment
