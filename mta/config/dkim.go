@@ -27,7 +27,8 @@ type DKIM struct {
 	// The authors' domains, in `From`, whose mail is signed: a name, `"*.name"` for all names below it, or `"*"` for
 	// all. Default: `domain` and all names below it.
 	Senders []Pattern `conf:"senders"`
-	// [tenants](dkim.md#tenants) whose mail is signed; `"*"` for all. Without `tenant` blocks all mail is signed.
+	// [tenants](dkim.md#tenants) whose mail is signed; `"*"` for all, but with `senders = ["*"]` mail from the
+	// block's own domain only for those whose `senders` cover it. Without `tenant` blocks all mail is signed.
 	// Default: those whose `senders` cover `domain`.
 	Tenants []string `conf:"tenants"`
 	// The handling of mail that can't be signed: `"defer"`: it is refused at submission, or, if it was accepted
@@ -103,7 +104,7 @@ func (c *Config) DKIMFor(tenant string, authors ...string) []*DKIM {
 	if len(authors) == 0 {
 		authors = []string{""} // whom blocks fit that sign anybody's mail
 	}
-	found := slices.DeleteFunc(c.fitting(authors), func(d *DKIM) bool { return !c.maySign(d, tenant) })
+	found := slices.DeleteFunc(c.fitting(authors), func(d *DKIM) bool { return !c.maySign(d, tenant, authors...) })
 	slices.SortStableFunc(found, func(a, b *DKIM) int {
 		if x, y := slices.ContainsFunc(authors, a.Aligned), slices.ContainsFunc(authors, b.Aligned); x != y {
 			if x {
@@ -146,10 +147,10 @@ func (c *Config) fitting(authors []string) (found []*DKIM) {
 	return found
 }
 
-// Withheld lists the blocks that fit authors' domains, name no tenants, and must not sign this tenant's mail.
+// Withheld lists the blocks that fit authors' domains, name no tenants or all, and must not sign this tenant's mail.
 func (c *Config) Withheld(tenant string, authors ...string) []*DKIM {
 	return slices.DeleteFunc(c.fitting(authors), func(d *DKIM) bool {
-		return len(d.Tenants) > 0 || c.maySign(d, tenant)
+		return len(d.Tenants) > 0 && !slices.Contains(d.Tenants, everybody) || c.maySign(d, tenant, authors...)
 	})
 }
 
@@ -178,17 +179,25 @@ func wider(domain string) func(yield func(Pattern) bool) {
 	}
 }
 
-// maySign reports whether a block may sign a tenant's mail. One that names no tenants would let each of them write as
-// from its domain, so it signs for those whose senders cover the domain. Mail without a tenant is the operator's own.
-func (c *Config) maySign(d *DKIM, tenant string) bool {
-	if len(d.Tenants) > 0 {
-		return slices.Contains(d.Tenants, tenant) || slices.Contains(d.Tenants, everybody)
+// maySign reports whether a block may sign a tenant's mail from authors' domains. One that names no tenants would let
+// each of them write as from its domain, so it signs for those whose senders cover the domain. One that signs
+// everybody's mail for all tenants signs beside the author's domain, and must not prove that a tenant writes as from
+// its own. Mail without a tenant is the operator's own.
+func (c *Config) maySign(d *DKIM, tenant string, authors ...string) bool {
+	named, all := slices.Contains(d.Tenants, tenant), slices.Contains(d.Tenants, everybody)
+	if len(d.Tenants) > 0 && (named || !all) {
+		return named
 	}
 	if tenant == "" || len(c.Tenants) == 0 {
 		return true
 	}
 	t := c.Tenant(tenant)
-	return t != nil && auth.Senders(t.Senders).Cover(d.Domain)
+	covers := func(domain string) bool { return t != nil && auth.Senders(t.Senders).Cover(domain) }
+	if !all {
+		return covers(d.Domain)
+	}
+	return !slices.Contains(d.Senders, everybody) ||
+		!slices.ContainsFunc(authors, func(from string) bool { return d.Aligned(from) && !covers(from) })
 }
 
 // Unsigned returns a sentence for each dkim block without tenants that doesn't sign the mail of some that its senders
@@ -218,7 +227,7 @@ func (c *Config) Unsigned() (out []string) {
 	}
 	for _, d := range c.DKIMs {
 		names := without[d]
-		if len(names) == 0 {
+		if len(names) == 0 || len(d.Tenants) > 0 {
 			continue
 		}
 		remedy := fmt.Sprintf("give them senders that cover it, or name each tenant that it signs for: tenants = [%s]",

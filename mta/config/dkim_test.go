@@ -239,3 +239,53 @@ dkim "named" {
 		t.Errorf("%s\n%v", got, without.Unsigned())
 	}
 }
+
+// TestDKIMBlockOfAnESP: the block that signs all mail of all tenants proves of none that it writes as the ESP.
+func TestDKIMBlockOfAnESP(t *testing.T) {
+	cfg, err := loadText(t, `
+tenant "esp" { senders = ["esp.example"] }
+tenant "below" { senders = ["*.esp.example"] }
+tenant "acme" { senders = ["acme.example"] }
+tenant "open" {}
+dkim "esp" {
+  domain  = "esp.example"
+  senders = ["*"]
+  tenants = ["*", "open"]
+  key "s" { private_key = env("DKIM_KEY") }
+}
+dkim "all" {
+  domain  = "all.example"
+  tenants = ["*"]
+  key "s" { private_key = env("DKIM_KEY") }
+}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []struct {
+		tenant string
+		from   string // separated by spaces
+		signs  bool
+	}{
+		{"acme", "acme.example", true},
+		{"acme", "esp.example", false},
+		{"acme", "x.esp.example", false},
+		{"acme", "acme.example esp.example", false},
+		{"esp", "esp.example", true},
+		{"esp", "x.esp.example", false},
+		{"below", "x.esp.example", true},
+		{"open", "esp.example", true}, // it is named
+		{"", "esp.example", true},     // the operator's own
+		{"acme", "all.example", true},
+	} {
+		authors := strings.Fields(q.from)
+		if signs := len(cfg.DKIMFor(q.tenant, authors...)) > 0; signs != q.signs {
+			t.Errorf("mail of %q from %s is signed: %t", q.tenant, q.from, signs)
+		}
+		if withheld := len(cfg.Withheld(q.tenant, authors...)) > 0; withheld == q.signs {
+			t.Errorf("mail of %q from %s lacks a signature: %t", q.tenant, q.from, withheld)
+		}
+	}
+	if got := cfg.Unsigned(); len(got) > 0 {
+		t.Errorf("mta check: %q", got)
+	}
+}
