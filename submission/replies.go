@@ -49,7 +49,7 @@ var (
 	nestedMail     = reply.NewForm(503, reply.Enhanced{5, 5, 1}, "a transaction is open, end it or send RSET")
 	midTransfer    = reply.NewForm(503, reply.Enhanced{5, 5, 1}, "a BDAT transfer is open, end it or send RSET")
 	outOfStep      = reply.NewForm(503, reply.Enhanced{5, 5, 1},
-		"%s must be the last command before its reply, closing connection")
+		"%s must be the last command before its reply (RFC 2920, 3.1), closing connection")
 	noParameters   = reply.NewForm(501, reply.Enhanced{5, 5, 4}, "%s takes no parameters")
 	badChunk       = reply.NewForm(501, reply.Enhanced{5, 5, 4}, "malformed BDAT, closing connection")
 	alreadyTLS     = reply.NewForm(503, reply.Enhanced{5, 5, 1}, "TLS is already on")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -51,7 +52,72 @@ func newExplain(c *cli) *cobra.Command {
 	return c.watchable(cmd)
 }
 
+// onceWriter writes each reply in full where it comes first, and refers to it afterwards. Each write is a line.
+type onceWriter struct {
+	io.Writer
+	replies []string
+	written map[string]bool
+}
+
+func (w *onceWriter) Write(line []byte) (int, error) {
+	text := string(line)
+	for _, r := range w.replies {
+		first, rest, found := strings.Cut(text, r)
+		if !found {
+			continue
+		}
+		if !w.written[r] {
+			w.written[r] = true
+			first += r
+		} else {
+			first += "as above"
+		}
+		text = first + strings.ReplaceAll(rest, r, "as above")
+	}
+	_, err := io.WriteString(w.Writer, text)
+	return len(line), err
+}
+
+// repliesIn lists the replies of hosts that an explanation has, and the reasons of suspensions, which can be replies.
+func repliesIn(e *api.Explanation) (all []string) {
+	add := func(r *api.Reply) {
+		if r != nil {
+			bare := *r
+			bare.Command = ""
+			all = append(all, draw.Clean(bare.String()))
+		}
+	}
+	if e.Message != nil {
+		for _, r := range e.Message.Recipients {
+			add(r.Status.Reply)
+		}
+	}
+	for i := range e.Destinations {
+		for _, a := range e.Destinations[i].Actions {
+			all = append(all, draw.Clean(a.Reason))
+		}
+		for _, h := range e.Destinations[i].Hosts {
+			for _, a := range h.Host.Actions {
+				all = append(all, draw.Clean(a.Reason))
+			}
+			if h.Host.Broken != nil {
+				add(&h.Host.Broken.Reply)
+			}
+			for _, p := range h.Host.Paths {
+				if p.Broken != nil {
+					add(&p.Broken.Reply)
+				}
+			}
+		}
+	}
+	const short = 20 // what is as short as "as above" may be part of other words
+	return slices.DeleteFunc(all, func(r string) bool { return len(r) < short })
+}
+
 func (c *cli) explain(e api.Explanation) error {
+	out := c.out
+	defer func() { c.out = out }()
+	c.out = &onceWriter{out, repliesIn(&e), make(map[string]bool)}
 	f := c.facts(12)
 	if e.Message != nil {
 		c.explainMessage(f, e.Message)

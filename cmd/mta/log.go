@@ -31,7 +31,8 @@ import (
 
 const logHelp = `Search the accounting log, which has a record for each accepted
 message, each attempt and each final outcome, oldest first. All given filters must
-match; without any, the newest 50 records are shown.
+match; without any, the newest 50 records are shown. With a filter, --follow shows new
+records only, unless --since, --last or --id asks for more.
 
 A time is an age (2h: two hours ago), a date, a date and time, or a time of today:
  2026-11-21, "2026-11-21 10:00", 10:00.`
@@ -68,8 +69,12 @@ func newLog(c *cli) *cobra.Command {
 					return usageError{err}
 				}
 			}
-			if !narrowed(cmd) {
+			changed := cmd.Flags().Changed
+			switch {
+			case !narrowed(cmd):
 				q.Last = defaultLast
+			case q.Follow && !changed("since") && !changed("last") && !changed("id"):
+				q.Since = c.now()
 			}
 			if newest && q.Follow {
 				return usagef("--follow gives the oldest records first: leave out --newest")

@@ -223,6 +223,13 @@ func (c *cli) trace(ctx context.Context, q api.TraceQuery, asJSON bool) error {
 		each = func(l api.TraceLine) error { return newEncoder(c.out).Encode(l) }
 	}
 	begun := func() { fmt.Fprintln(c.err, "watching; interrupt to end") }
+	if q.Site != "" {
+		known, err := api.OpSites.Call(ctx, client, api.SiteFilter{Names: []string{q.Site}})
+		if err == nil && len(known.Sites) == 0 {
+			fmt.Fprintf(c.err, "no mail has gone to a site %s yet: 'mta sites' lists the sites, which are named after "+
+				"their hosts\n", draw.Clean(q.Site))
+		}
+	}
 	switch err := client.Trace(ctx, q, begun, each); {
 	case errors.Is(err, context.Canceled):
 		return nil

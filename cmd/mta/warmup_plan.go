@@ -399,6 +399,9 @@ func (c *cli) showPlan(p *api.WarmupPlan) error {
 		doc.Pacing, doc.Burst, doc.BucketSeconds, doc.SlidingHour)
 	f.add("spread", "%s", doc.Spread)
 	f.some("weights", weightList(doc.Weights))
+	f.some("shares", listOf(doc.Shares, func(x float64) string { return percent(x) + " of each stage" }))
+	f.some("growth", listOf(doc.Growths, func(x float64) string { return fmt.Sprintf("%v times a stage at most", x) }))
+	f.some("own stage", listOf(doc.OwnStages, func(bool) string { return "goes back a stage alone" }))
 	if h.MinSample == 0 {
 		f.add("health", "a stage a day, regardless of outcomes")
 	} else {
@@ -437,9 +440,14 @@ func stageProviders(s *warmup.Stage) string {
 }
 
 func weightList(w map[string]float64) string {
+	return listOf(w, func(x float64) string { return fmt.Sprint(x) })
+}
+
+// listOf lists what providers have, by name.
+func listOf[T any](all map[string]T, words func(T) string) string {
 	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(w)) {
-		parts = append(parts, fmt.Sprintf("%s %v", name, w[name]))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		parts = append(parts, name+" "+words(all[name]))
 	}
 	return strings.Join(parts, ", ")
 }

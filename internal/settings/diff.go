@@ -19,6 +19,10 @@ type Change struct {
 func (c Change) String() string {
 	s := ""
 	switch {
+	case c.Old == "" && c.New == emptyBlock:
+		s = c.Setting + " {} (new)"
+	case c.New == "" && c.Old == emptyBlock:
+		s = c.Setting + " {} (removed)"
 	case c.Old == "":
 		s = fmt.Sprintf("%s = %s (new)", c.Setting, c.New)
 	case c.New == "":
@@ -33,7 +37,7 @@ func (c Change) String() string {
 }
 
 // Diff lists the settings in which two structs of one type differ, in the order of the struct. Both are
-// pointers. Secrets are masked.
+// pointers. Of a block that one of them lacks it lists what the file has, not the defaults. Secrets are masked.
 func Diff(old, new any) []Change {
 	before, after := flat(old), flat(new)
 	was := make(map[string]entry, len(before))
@@ -45,12 +49,12 @@ func Diff(old, new any) []Change {
 	for _, e := range after {
 		is[e.name] = true
 		o, there := was[e.name]
-		if !there || !same(o, e) {
+		if there && !same(o, e) || !there && e.set {
 			changes = append(changes, Change{e.name, o.text, e.text, e.restart})
 		}
 	}
 	for _, e := range before {
-		if !is[e.name] {
+		if !is[e.name] && e.set {
 			changes = append(changes, Change{e.name, e.text, "", e.restart})
 		}
 	}
@@ -83,17 +87,20 @@ func nameOf(f Field, i int) string {
 	return fmt.Sprintf("%s %d", f.Name, i+1)
 }
 
-// entry is a setting with its full name.
+// entry is a setting with its full name, or a block.
 type entry struct {
 	name    string
 	text    string
 	value   any
+	set     bool // a setting that the file has, or a block without any
 	restart bool
 }
 
+const emptyBlock = "{}"
+
 // entryOf gives a setting as it is named in its block.
 func entryOf(f Field, b *Block, name string) entry {
-	return entry{name: name, text: Literal(f.Value, b.env[name]), value: f.Value.Interface()}
+	return entry{name: name, text: Literal(f.Value, b.env[name]), value: f.Value.Interface(), set: b.Set(name)}
 }
 
 // same compares secrets by value and everything else as printed, since an empty list has two forms.
@@ -136,7 +143,9 @@ func collect(all *[]entry, v reflect.Value, b *Block, title, prefix string, rest
 		case Many:
 			for i := range f.Value.Len() {
 				e := f.Value.Index(i).Elem()
-				collect(all, e, BlockOf(e), title+nameOf(f, i)+": ", "", restart)
+				b, name := BlockOf(e), title+nameOf(f, i)
+				*all = append(*all, entry{name: name, text: emptyBlock, set: len(b.at) == 0, restart: restart})
+				collect(all, e, b, name+": ", "", restart)
 			}
 		}
 	}

@@ -196,6 +196,29 @@ func TestPrintReadsBack(t *testing.T) {
 	}
 }
 
+// A block that comes or goes is listed by what the file has, not by its defaults.
+func TestDiffOfWholeBlocks(t *testing.T) {
+	none, err := read(``, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doors, err := read("door \"a\" { key = \"swordfish\" }\ndoor \"b\" {}\n", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		old, new any
+		want     string
+	}{
+		{none, doors, `[door "a": key = "********" (new) door "b" {} (new)]`},
+		{doors, none, `[door "a": key = "********" (removed) door "b" {} (removed)]`},
+	} {
+		if got := fmt.Sprint(Diff(x.old, x.new)); got != x.want {
+			t.Errorf("got %s, want %s", got, x.want)
+		}
+	}
+}
+
 func TestKeep(t *testing.T) {
 	old, _ := read(`store { limit = "5/s" }`, nil)
 	fresh, _ := read("name = \"Mill\"\ntags = [\"x\"]\nstore { limit = \"6/s\" }", nil)

@@ -37,7 +37,7 @@ type Options struct {
 	TTY      bool          // Out is a terminal: a picture redrawn in place, not a line each second
 	Messages int           // to be submitted; 0 is 20,000
 	Over     time.Duration // how long submitting takes, if the relay keeps up; 0 is 12 s
-	Limit    time.Duration // when to stop waiting for what is still queued; 0 is 45 s after the last was submitted
+	Limit    time.Duration // when to stop waiting for what is still queued; 0 is 28 s after the last was submitted
 	Dir      string        // for the relay's data, kept afterwards; "" is a temporary one
 	Seed     uint64        // of the mail and of the providers' moods
 	Keep     bool          // leave all running after the summary, until the context ends
@@ -46,7 +46,7 @@ type Options struct {
 const (
 	defaultMessages = 20_000
 	defaultOver     = 12 * time.Second
-	defaultLimit    = 45 * time.Second
+	defaultLimit    = 28 * time.Second
 	submitters      = 32 // connections to the relay
 )
 
@@ -104,6 +104,7 @@ type demo struct {
 	began      time.Time
 	submitting time.Duration // how long it took; 0 while it goes on
 	gaveUp     string        // the domain whose mail the operator bounced
+	cutShort   bool          // Limit passed with mail in the queue
 	world      *world
 	after      *aftermath
 	hook       *hook
@@ -201,6 +202,7 @@ func (d *demo) watch(ctx context.Context, submitted <-chan error) error {
 			}
 			d.submitting, submitted, limit = time.Since(d.began), nil, time.After(d.Limit)
 		case <-limit:
+			d.cutShort = true
 			return nil
 		case <-d.relay.done:
 			return fmt.Errorf("the relay has ended: %w", d.relay.err)
@@ -348,10 +350,14 @@ func (d *demo) command(what string) string { return "mta " + what + " --socket "
 func (d *demo) conclude(interrupted bool) (balanced bool, err error) {
 	ctx := context.Background()
 	elapsed := time.Since(d.began)
-	if interrupted {
+	switch {
+	case interrupted:
 		fmt.Fprintf(d.Out, "\n  Interrupted: this is how things stand.\n")
+	case d.cutShort:
+		fmt.Fprintf(d.Out, "\n  This machine is busy: the demo ends after %s, and its relay leaves what still waits "+
+			"in the queue, to be retried.\n", d.Limit)
 	}
-	a, err := d.account(ctx, interrupted)
+	a, err := d.account(ctx, interrupted || d.cutShort)
 	if err != nil {
 		return false, err
 	}

@@ -24,7 +24,7 @@ func (w *watchFor) Write(p []byte) (int, error) {
 
 func TestRunAccountsForEveryMessage(t *testing.T) {
 	var out strings.Builder
-	err := Run(t.Context(), Options{Out: &out, Messages: 300, Over: time.Second, Seed: 1})
+	err := Run(t.Context(), Options{Out: &out, Messages: 300, Over: time.Second, Seed: 1, Limit: time.Minute})
 	if err != nil {
 		t.Errorf("Run: %v", err)
 	}
@@ -64,5 +64,16 @@ func TestKeptRunGoesOnUntilItsContextEnds(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "mta queue list --socket") {
 		t.Errorf("the demo says:\n%s", out)
+	}
+}
+
+// A demo whose time is up accounts for the mail that still waits, and reports why it ended.
+func TestRunThatTakesTooLongEndsInASentence(t *testing.T) {
+	var out strings.Builder
+	if err := Run(t.Context(), Options{Out: &out, Messages: 100, Over: 100 * time.Millisecond, Seed: 1, Limit: 1}); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if !strings.Contains(out.String(), "This machine is busy: ") || !strings.Contains(out.String(), "Every message is accounted for.") {
+		t.Errorf("the demo says:\n%s", &out)
 	}
 }
