@@ -15,6 +15,8 @@ import (
 type action struct {
 	do   func(*request, api.Intent) (Outcome, error)
 	help string // what it does, for the confirmation; one sentence or two
+	// final actions can't be undone: their buttons look so, and the confirmation has it.
+	final bool
 	// form asks for what do needs and the request lacks. Its data is nil when nothing is missing; the template gets
 	// asked, with the data in Form.
 	form *page
@@ -102,7 +104,7 @@ func (s *Server) doAction(w http.ResponseWriter, r *request) error {
 
 // asked takes from a form what the confirmation shows and sends again.
 func (s *Server) asked(r *request) asked {
-	page := asked{Title: r.route.title, Help: r.route.action.help, Path: r.route.path,
+	page := asked{Title: r.route.title, Help: r.route.action.text(), Path: r.route.path,
 		Reason: strings.TrimSpace(r.get(reasonParam)), Back: s.back(r)}
 	for _, name := range r.route.params {
 		for _, value := range r.values[name] {
@@ -116,6 +118,14 @@ func (s *Server) asked(r *request) asked {
 		}
 	}
 	return page
+}
+
+// text is the help of an action, and whether it can be undone.
+func (a *action) text() string {
+	if a.final {
+		return a.help + " This can't be undone."
+	}
+	return a.help
 }
 
 // maxSubject bounds what the confirmation repeats of the form: one can tick a thousand.

@@ -41,6 +41,7 @@ func (s *Server) functions(role Role) template.FuncMap {
 			return err == nil && role >= r.role, err
 		},
 		"verb":      func(path string) string { return s.routeOf("POST", path).title },
+		"final":     func(path string) bool { return s.routeOf("POST", path).action.final },
 		"sees":      func(path string) bool { r := s.routeOf("GET", path); return r != nil && role >= r.role },
 		"whats":     func() []api.PauseWhat { return api.PauseWhats },
 		"spans":     func() []string { return suspensions },

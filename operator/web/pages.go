@@ -89,7 +89,7 @@ func (s *Server) found(q string) string {
 		return s.url("/hosts", "name", strings.Trim(q, "[]"))
 	}
 	if strings.Contains(q, "@") {
-		return s.url("/queue", "recipient", q)
+		return s.url("/queue", "recipient", q, "order", string(api.NewestFirst))
 	}
 	return s.url("/sites", "q", q)
 }

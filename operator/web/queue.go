@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/listing"
@@ -45,7 +46,7 @@ func queue(r *request) (any, error) {
 	if p.Same, p.Whole = r.sameOf(filterParams), q.Empty(); p.Whole {
 		p.Same = []field{{"all", "true"}}
 	}
-	l, err := api.OpList.Call(r.ctx, r.relay, api.ListQuery{Filter: q.Filter, Page: q.Page})
+	l, err := search(r, api.ListQuery{Filter: q.Filter, Page: q.Page})
 	if err != nil {
 		return nil, err
 	}
@@ -53,6 +54,9 @@ func queue(r *request) (any, error) {
 	p.Table = newTable(r, listing.Queue, rows)
 	if p.Table.Empty = "No message in the queue fits the filter."; p.Whole {
 		p.Table.Empty = "The queue is empty: " + listing.Queue.Empty + "."
+	}
+	if !l.Complete {
+		p.Table.Empty = "None of the messages looked at fits. The next page looks further."
 	}
 	p.Table.tick("/queue/hold", "messages", func(i int) string {
 		if !rows[i].First() {
@@ -63,6 +67,22 @@ func queue(r *request) (any, error) {
 	p.Paging = r.paging(l.Next)
 	p.Paging.Looked, p.Paging.Complete = l.Looked, l.Complete
 	return p, nil
+}
+
+// patience bounds the search for the first message that fits.
+const patience = 2 * time.Second
+
+// search asks for a page, and for the next ones until one has a message: the relay looks at a part of a large queue
+// at a time.
+func search(r *request, q api.ListQuery) (l api.List, err error) {
+	for begun, looked := time.Now(), 0; ; looked = l.Looked {
+		l, err = api.OpList.Call(r.ctx, r.relay, q)
+		l.Looked += looked
+		if err != nil || len(l.Messages) > 0 || l.Complete || l.Next == "" || time.Since(begun) > patience {
+			return l, err
+		}
+		q.After = l.Next
+	}
 }
 
 // here gives the page that is shown, for a form that returns to it.

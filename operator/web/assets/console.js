@@ -25,7 +25,7 @@
     pause.addEventListener("click", () => {
       paused = !paused;
       pause.setAttribute("aria-pressed", String(paused));
-      pause.textContent = paused ? "Resume refresh" : "Pause";
+      pause.textContent = paused ? "Refresh again" : "Stop refreshing";
     });
     document.addEventListener("htmx:before:request", (e) => {
       if (e.target === live && (paused || document.hidden)) e.preventDefault();
@@ -61,6 +61,8 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const dashes = [[], [6, 3], [2, 3], [8, 3, 2, 3]];
+  // A state has one colour in all plots, whatever else they show.
+  const colourOf = { accepted: 0, due: 0, delivered: 1, active: 1, deferred: 2, bounced: 3, held: 4, waiting: 5 };
   const si = (v, unit) => {
     if (v == null) return "–";
     if (unit === "s" && v < 1) return +(v * 1000).toPrecision(3) + "ms";
@@ -77,10 +79,10 @@
   const dataOf = (p) => {
     const n = Math.max(0, ...p.series.map((s) => s.values.length));
     const x = Array.from({ length: n }, (_, i) => p.start + i * p.step);
-    let below = new Array(n).fill(0);
+    let below = x.map((_, i) => (p.series.every((s) => s.values[i] == null) ? null : 0)); // unknown is not zero
     const ys = p.series.map((s) => {
       if (!p.stacked) return s.values;
-      below = s.values.map((v, i) => below[i] + (v ?? 0));
+      below = below.map((v, i) => (v == null ? null : v + (s.values[i] ?? 0)));
       return below;
     });
     return [x, ...ys];
@@ -88,6 +90,7 @@
 
   const optionsOf = (elt, p) => {
     const colours = [1, 2, 3, 4, 5, 6].map((i) => style(`--plot-${i}`));
+    const colour = (s, i) => colours[colourOf[s.name] ?? i % 6];
     const span = p.step * Math.max(1, ...p.series.map((s) => s.values.length));
     const time = (t, len) => new Date(t * 1e3).toISOString().slice(...(span > 172800 ? [5, 10] : [11, len]));
     const axis = { stroke: style("--muted"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line"), width: 1 }, font: "11px system-ui, sans-serif" };
@@ -98,15 +101,15 @@
       legend: { live: true },
       scales: { y: { distr: p.log ? 3 : 1, range: p.log ? undefined : (u, lo, hi) => [0, hi > 0 ? hi * 1.1 : 1] } },
       axes: [
-        { ...axis, space: 70, values: (u, ticks) => ticks.map((t) => time(t, 16)) },
+        { ...axis, space: 70, values: (u, ticks) => ticks.map((t) => time(t, 16)).map((s, i, all) => (s === all[i - 1] ? "" : s)) },
         { ...axis, size: 56, values: (u, ticks) => ticks.map((v) => (v == null ? "" : si(v, p.unit))) },
       ],
       bands: p.stacked ? p.series.slice(1).map((_, i) => ({ series: [i + 2, i + 1] })) : [],
       series: [
         { value: (u, v) => (v == null ? "–" : new Date(v * 1e3).toISOString().slice(span > 86400 ? 5 : 11, 19).replace("T", " ")) },
         ...p.series.map((s, i) => ({
-          label: s.name, stroke: colours[i % 6], width: 1.5, dash: dashes[Math.floor(i / 6) % 4],
-          fill: p.stacked ? colours[i % 6] + "40" : undefined,
+          label: s.name, stroke: colour(s, i), width: 1.5, dash: dashes[i % 4],
+          fill: p.stacked ? colour(s, i) + "40" : undefined,
           points: { show: false },
           value: (u, v, si_, at) => si(at == null ? null : s.values[at], p.unit),
         })),
