@@ -21,6 +21,7 @@ type content struct {
 
 	releaseAt time.Time // when it is to be released; zero: at once
 	spread    time.Duration
+	expires   time.Time // when it is given up whatever its age; zero: never
 
 	meta string // a JSON object, "" for none
 

@@ -15,7 +15,7 @@ type Extras struct {
 	// X-Hold fields don't count.
 	Release  time.Time
 	Spread   time.Duration
-	Expires  time.Time // when it is given up; zero: after its max_age
+	Expires  time.Time // in place of X-MTA-Expires-At: when it is given up; zero: after its max_age
 	Campaign string    // in place of X-MTA-Campaign
 	Priority *int      // in place of MT-Priority, -9 to 9 (RFC 6758); nil: not set
 	Tags     []string
@@ -37,31 +37,26 @@ func (m *Message) schedule() *reply.Reply {
 	} else {
 		x.releaseAt, x.spread, refused = x.header.own.plan(now, longest)
 	}
-	if refused != nil || m.extras == nil || m.extras.Expires.IsZero() {
+	if refused == nil {
+		x.expires, refused = m.expiry()
+	}
+	if refused != nil || x.expires.IsZero() {
 		return refused
 	}
 	released := now
 	if x.releaseAt.After(now) {
 		released = x.releaseAt
 	}
-	if !m.extras.expires().After(released.Add(x.spread)) {
+	if !x.expires.After(released.Add(x.spread)) {
 		return badHold.Refusal("it would expire before it is released")
 	}
 	return nil
 }
 
-// expires is Expires in whole seconds: nothing is sent later.
-func (x *Extras) expires() time.Time {
-	if x.Expires.IsZero() {
-		return time.Time{}
-	}
-	return x.Expires.Truncate(time.Second).UTC()
-}
-
 // apply writes into a message what its header has no field for.
 func (x *Extras) apply(out *envelope.Message) {
 	if x != nil {
-		out.Expires, out.Tags, out.Pool, out.TraceID = x.expires(), x.Tags, cmp.Or(x.Pool, out.Pool), x.TraceID
+		out.Tags, out.Pool, out.TraceID = x.Tags, cmp.Or(x.Pool, out.Pool), x.TraceID
 	}
 }
 

@@ -1,19 +1,24 @@
 package intake
 
 import (
+	"strings"
 	"time"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
+	"example.org/mta/internal/settings"
 )
 
 // The fields by which a message is scheduled. They say what HOLDFOR and HOLDUNTIL of RFC 4865
 // say: the library gives no way to offer parameters of MAIL that it doesn't know.
 const (
-	holdFor    = "X-Hold-For"    // seconds
+	holdFor    = "X-Hold-For"    // a duration
 	holdUntil  = "X-Hold-Until"  // date-time of RFC 3339, 5.6
-	holdSpread = "X-Hold-Spread" // seconds: each recipient has its own time in a window of this length
+	holdSpread = "X-Hold-Spread" // a duration: each recipient has its own time in a window of this length
 )
+
+// expiresField is when a message is given up, a date-time likewise.
+const expiresField = "X-MTA-Expires-At"
 
 // plan returns when the message is released, and over which window, when it was submitted now and may
 // be held so long at most. Zero times mean at once. A reply refuses the message: what asked to be
@@ -35,9 +40,9 @@ func (f *ownFields) plan(now time.Time,
 	}
 	release = now
 	if pause.times > 0 {
-		wait, ok := holdSeconds(pause.value)
+		wait, ok := holdTime(pause.value)
 		if !ok {
-			return refuse(badHold.Refusal(holdFor + ": want seconds, 1 to 999999999"))
+			return refuse(badHold.Refusal(holdFor + ": want a duration as 3600 or 1h, up to 999999999 seconds"))
 		}
 		release = now.Add(wait)
 	}
@@ -50,8 +55,8 @@ func (f *ownFields) plan(now time.Time,
 	}
 	if window.times > 0 {
 		var ok bool
-		if spread, ok = holdSeconds(window.value); !ok || spread > envelope.MaxSpread {
-			return refuse(badHold.Refusal(holdSpread + ": want seconds, 1 to 86400"))
+		if spread, ok = holdTime(window.value); !ok || spread > envelope.MaxSpread {
+			return refuse(badHold.Refusal(holdSpread + ": want a duration as 3600 or 1h, up to a day"))
 		}
 	}
 	return within(now, longest, release, spread)
@@ -75,19 +80,33 @@ func within(now time.Time, longest time.Duration, release time.Time,
 	return ceilSecond(release), spread, nil
 }
 
-// holdSeconds reads what HOLDFOR takes: one to nine digits, the first not 0.
-func holdSeconds(s string) (time.Duration, bool) {
-	if len(s) == 0 || len(s) > 9 || s[0] == '0' {
-		return 0, false
+// maxHold is the longest that HOLDFOR takes (RFC 4865, 3).
+const maxHold = 999_999_999 * time.Second
+
+// holdTime reads what HOLDFOR takes, a number of seconds, or a duration with units.
+func holdTime(s string) (time.Duration, bool) {
+	if strings.Trim(s, "0123456789") == "" && !strings.HasPrefix(s, "0") {
+		s += "s"
 	}
-	n := 0
-	for _, c := range []byte(s) {
-		if c < '0' || c > '9' {
-			return 0, false
+	d, err := settings.ParseDuration(s)
+	return d, err == nil && d >= time.Second && d <= maxHold && d%time.Second == 0
+}
+
+// expiry is when the message is given up, in whole seconds; zero: after its max_age.
+func (m *Message) expiry() (at time.Time, refused *reply.Reply) {
+	field := &m.content.header.own[ownExpires]
+	switch x := m.extras; {
+	case x != nil && !x.Expires.IsZero():
+		at = x.Expires
+	case field.times == 0:
+		return time.Time{}, nil
+	default:
+		var err error
+		if at, err = time.Parse(time.RFC3339, field.value); err != nil || field.times > 1 {
+			return at, badHold.Refusal(expiresField + ": want a time as 2030-01-31T12:00:00Z, once")
 		}
-		n = n*10 + int(c-'0')
 	}
-	return time.Duration(n) * time.Second, true
+	return at.Truncate(time.Second).UTC(), nil // nothing is sent later
 }
 
 // ceilSecond rounds up: nothing is released early.

@@ -53,9 +53,11 @@ func (m *Message) sumEnvelope() {
 		}
 	}
 	// Without these, the sum is that of earlier versions of this relay, whose keys are in the queue.
-	if f := &x.header.own[ownCampaign]; f.times > 0 {
-		x.sumText(campaignField)
-		x.sumText(f.value)
+	for i := ownCampaign; i < len(x.header.own); i++ {
+		if f := &x.header.own[i]; f.times > 0 {
+			x.sumText(string(ownNames[i]))
+			x.sumText(f.value)
+		}
 	}
 	for i := range x.header.foreign {
 		if f := &x.header.foreign[i]; f.times > 0 {

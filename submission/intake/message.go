@@ -137,7 +137,8 @@ func (m *Message) message() *envelope.Message {
 		UTF8: m.UTF8, Ret: m.Ret, EnvID: cmp.Or(m.EnvID, h.foreign[foreignEnvID].envID()),
 		Pool: h.foreign[foreignPool].value, RequireTLS: m.RequireTLS, TLSOptional: h.tlsOptional,
 		User: m.account.user, Tenant: m.account.tenant, Tier: m.tier(), Release: x.releaseAt, Spread: x.spread,
-		Received: m.desk.cfg.Now(), Peer: c.Peer, HeloName: m.helo, Session: c.Session, Protocol: m.protocol,
+		Expires: x.expires, Received: m.desk.cfg.Now(), Peer: c.Peer, HeloName: m.helo, Session: c.Session,
+		Protocol: m.protocol,
 	}
 	// Clients often declare 8BITMIME wrongly, in both directions, and it decides whether a host without it
 	// can get the message: the content counts.

@@ -9,7 +9,7 @@ import (
 const tenantField = "X-MTA-Tenant"
 
 // ownFields are the header fields that are addressed to this relay. They are removed from the message.
-type ownFields [6]ownField
+type ownFields [7]ownField
 
 // Where each of them is in ownFields.
 const (
@@ -19,10 +19,11 @@ const (
 	ownTenant
 	ownKey
 	ownCampaign
+	ownExpires
 )
 
 var ownNames = [len(ownFields{})][]byte{[]byte(holdFor), []byte(holdUntil), []byte(holdSpread), []byte(tenantField),
-	[]byte(keyField), []byte(campaignField)}
+	[]byte(keyField), []byte(campaignField), []byte(expiresField)}
 
 // maxOwnValue bounds how much is kept of a field's value, in octets; a longer one is malformed.
 const maxOwnValue = 3 * maxMeta // the longest is metadata in base64
