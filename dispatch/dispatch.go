@@ -70,6 +70,7 @@ type Queue interface {
 	Defer(id envelope.ID, recipients []int, until time.Time, last queue.Attempt, key parking.Key) error
 	Warned(id envelope.ID, recipients []int)
 	WarnLater(id envelope.ID, recipients []int, at time.Time)
+	WarnAt(id envelope.ID, recipients []int, at time.Time)
 	Body(id envelope.ID) (io.ReadCloser, error)
 	NothingExpiresBefore() time.Time
 }

@@ -171,6 +171,9 @@ func (s *stage) Warned(id envelope.ID, rs []int) { s.say("warned %d %v", id, rs)
 func (s *stage) WarnLater(id envelope.ID, rs []int, at time.Time) {
 	s.say("warn later %d %v +%v", id, rs, at.Sub(start))
 }
+func (s *stage) WarnAt(id envelope.ID, rs []int, at time.Time) {
+	s.say("warn at %d %v +%v", id, rs, at.Sub(start))
+}
 func (s *stage) Body(envelope.ID) (io.ReadCloser, error) { return nil, errors.New("no body") }
 func (s *stage) NothingExpiresBefore() time.Time         { return s.trusted }
 func (s *stage) Attempted(k accounting.Type, o *Outcomes, a Attempt) {

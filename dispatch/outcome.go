@@ -320,6 +320,14 @@ func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply
 // given up. The recipients are not leased: they stay where they wait.
 func (d *Dispatcher) warn(l *queue.Lease) {
 	m, as := l.Message, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
+	switch after := d.Policy().DelayAfter(m); {
+	case after == 0:
+		d.Queue.Warned(m.ID, attemptIndexes(as))
+		return
+	case m.Start().Add(after).After(d.Now()):
+		d.Queue.WarnAt(m.ID, attemptIndexes(as), m.Start().Add(after))
+		return
+	}
 	late := slices.DeleteFunc(slices.Clone(as), func(a Attempt) bool {
 		return !a.Pending.Last.Temporary() || d.tooOld(m, a.Pending)
 	})
@@ -343,7 +351,7 @@ func (d *Dispatcher) tooOld(m *envelope.Message, p queue.Pending) bool {
 func expiresAt(pol *wiring.Policy, sites *Sites, m *envelope.Message, p queue.Pending) time.Time {
 	domain := routeOf(pol.Config, m, p)
 	provider, known := sites.ProviderOf(p.Key, domain)
-	return wiring.Expires(m.Start(), m.Expires, pol.MaxAge(domain, provider, known))
+	return pol.ExpiresAt(m, m.Start(), pol.MaxAge(domain, provider, known))
 }
 
 // expires is when a message for a destination is given up.

@@ -88,7 +88,7 @@ func (d *fullDisk) Free(dir string) (int64, error) {
 func TestDelayIsReportedWhenTheDiskHasRoomAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		disk := &fullDisk{FS: vfstest.Memory()}
-		q, err := queue.Open(queue.Config{Dir: "/q", FS: disk, SegmentSize: 1 << 20, DelayAfter: 4 * time.Hour})
+		q, err := queue.Open(queue.Config{Dir: "/q", FS: disk, SegmentSize: 1 << 20, DelayAfter: func() time.Duration { return 4 * time.Hour }})
 		if err != nil {
 			t.Fatal(err)
 		}

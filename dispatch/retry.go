@@ -25,7 +25,7 @@ func (d *Dispatcher) deferAll(o *Outcomes) {
 	for _, group := range groups(o.deferred, sharedBy) {
 		first := group[0]
 		until := first.Result.RetryAfter
-		if at := d.Now().Add(retryOf(d.Policy().Traffic(o.key.Site(), o.Route)).after(first.Pending.Attempts+1,
+		if at := d.Now().Add(retryOf(d.Policy().Retry(o.Message, o.key.Site(), o.Route)).after(first.Pending.Attempts+1,
 			d.Chance())); !first.untried() && at.After(until) {
 			until = at
 		}
@@ -94,7 +94,7 @@ func (s retrySchedule) plain(attempts int) time.Duration {
 // maxWait keeps the doubling from overflowing when max_retry_interval is not set.
 const maxWait = 30 * 24 * time.Hour
 
-// retryOf gives the schedule of a destination's settings.
-func retryOf(t *config.Traffic) retrySchedule {
-	return retrySchedule{list: t.RetryInterval.List, interval: t.RetryInterval.First, max: t.MaxRetryInterval}
+// retryOf gives the schedule of waits, and the longest of them when they double.
+func retryOf(r config.Retry, longest time.Duration) retrySchedule {
+	return retrySchedule{list: r.List, interval: r.First, max: longest}
 }

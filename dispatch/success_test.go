@@ -38,7 +38,7 @@ type successWorld struct {
 func (w *successWorld) start() {
 	var err error
 	w.queue, err = queue.Open(queue.Config{
-		Dir: "/q", FS: w.disk, SegmentSize: 1 << 20, DelayAfter: 4 * time.Hour, Log: slog.New(slog.DiscardHandler)})
+		Dir: "/q", FS: w.disk, SegmentSize: 1 << 20, DelayAfter: func() time.Duration { return 4 * time.Hour }, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -208,7 +208,7 @@ func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {
 		// The queue knows no domains: the dispatcher gives up what must be given up sooner.
 		MaxAge:     func() time.Duration { return r.policy.Load().LongestAge },
 		Now:        r.now,
-		DelayAfter: cfg.Defaults.Traffic.DelayWarning,
+		DelayAfter: func() time.Duration { return r.policy.Load().SoonestDelay },
 		OnRemoved:  r.events.Removed,
 
 		OnUnreadable: r.events.Unreadable,

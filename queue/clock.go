@@ -11,8 +11,9 @@ import (
 const (
 	// atOnce is how many entries are looked at before the lock is given to others.
 	atOnce = 1024
-	// maxWarnings bounds the warnings that wait to be handed out, at once or again.
-	maxWarnings = 4096
+	// maxWarnings bounds the warnings that wait to be handed out, at once or again, and maxEarly those that have to
+	// wait for their time.
+	maxWarnings, maxEarly = 4096, 65536
 	// A sweep for what is too old is made every second, or less often when it takes long: it may
 	// take a hundredth of the time.
 	minSweep, maxSweep, sweepShare = time.Second, time.Minute, 100
@@ -88,10 +89,10 @@ func (s *sweeper) run() time.Duration {
 // sweep looks at all entries that are old enough for something, oldest first.
 func (s *sweeper) sweep(now time.Time) {
 	q := s.q
-	longest := q.maxAge()
+	longest, delay := age(q.cfg.MaxAge), age(q.cfg.DelayAfter)
 	floor := longest
-	if after := q.cfg.DelayAfter; after > 0 && (floor == 0 || after < floor) {
-		floor = after
+	if delay > 0 && (floor == 0 || delay < floor) {
+		floor = delay
 	}
 	if floor == 0 {
 		return
@@ -100,15 +101,15 @@ func (s *sweeper) sweep(now time.Time) {
 	q.forgetArrivals()
 	end := q.s.Arrivals.After(now.Add(-floor))
 	q.mu.Unlock()
-	q.eachBefore(end, func(slot schedule.Slot, e *schedule.Entry) { s.look(now, longest, slot, e) })
+	q.eachBefore(end, func(slot schedule.Slot, e *schedule.Entry) { s.look(now, longest, delay, slot, e) })
 }
 
-// maxAge is how long any mail may stay; 0 is for ever.
-func (q *Queue) maxAge() time.Duration {
-	if q.cfg.MaxAge == nil {
+// age is what a function of the configuration returns, 0 for none.
+func age(f func() time.Duration) time.Duration {
+	if f == nil {
 		return 0
 	}
-	return q.cfg.MaxAge()
+	return f()
 }
 
 // eachBefore calls look, under the lock, with each entry whose id is below end. The lock is given to others in
@@ -140,7 +141,7 @@ func (q *Queue) part(at, end uint64, look func(schedule.Slot, *schedule.Entry)) 
 	return next, more
 }
 
-func (s *sweeper) look(now time.Time, longest time.Duration, slot schedule.Slot, e *schedule.Entry) {
+func (s *sweeper) look(now time.Time, longest, delay time.Duration, slot schedule.Slot, e *schedule.Entry) {
 	q := s.q
 	if !expirable(e) {
 		return
@@ -151,7 +152,7 @@ func (s *sweeper) look(now time.Time, longest time.Duration, slot schedule.Slot,
 		q.end(slot, e, schedule.Expiring)
 		return
 	}
-	if q.cfg.DelayAfter > 0 && age >= q.cfg.DelayAfter && !e.Warned() && !e.Warning() {
+	if delay > 0 && age >= delay && !e.Warned() && !e.Warning() {
 		q.warn(e)
 	}
 }
@@ -164,7 +165,7 @@ func (q *Queue) warn(e *schedule.Entry) {
 		e.SetWarning(true)
 		return
 	}
-	if n+len(q.ready.unsent) >= maxWarnings {
+	if n+len(q.ready.unsent) >= maxWarnings || len(q.ready.early) >= maxEarly {
 		return // the next sweep finds it again
 	}
 	q.ready.warnings = append(q.ready.warnings, warning{id: e.ID, rcpts: []uint16{e.Rcpt}})
@@ -172,17 +173,19 @@ func (q *Queue) warn(e *schedule.Entry) {
 	q.due.Signal()
 }
 
-// warnAgain lets Next hand out again, in their time, the delay warnings that could not be sent.
+// warnAgain lets Next hand out again, in their time, the delay warnings that were not sent.
 func (q *Queue) warnAgain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.passed()
-	q.ready.unsent = slices.DeleteFunc(q.ready.unsent, func(w warning) bool {
-		if w.from > now {
-			return false
-		}
-		q.ready.warnings = append(q.ready.warnings, w)
-		q.due.Signal()
-		return true
-	})
+	for _, list := range []*[]warning{&q.ready.unsent, &q.ready.early} {
+		*list = slices.DeleteFunc(*list, func(w warning) bool {
+			if w.from > now {
+				return false
+			}
+			q.ready.warnings = append(q.ready.warnings, w)
+			q.due.Signal()
+			return true
+		})
+	}
 }

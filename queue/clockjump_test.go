@@ -277,7 +277,7 @@ func expiring(t *testing.T, clock *wrongClock, book *logBook) Config {
 	cfg := clock.config(small(t, vfstest.Memory()))
 	cfg.Log = book.logger()
 	cfg.MaxAge = func() time.Duration { return 5 * 24 * time.Hour }
-	cfg.DelayAfter = 5 * time.Hour
+	cfg.DelayAfter = func() time.Duration { return 5 * time.Hour }
 	return cfg
 }
 
@@ -369,7 +369,7 @@ func TestNothingExpiresAtOnceAfterALongSilence(t *testing.T) {
 			inTime(t, func(t *testing.T) {
 				clock, book := &wrongClock{}, &logBook{}
 				cfg := expiring(t, clock, book)
-				cfg.DelayAfter = 0
+				cfg.DelayAfter = nil
 				q := open(t, cfg)
 				queued(t, q, clock)
 				if !x.mail {
@@ -399,7 +399,7 @@ func TestRepeatedJumpsEndTheDoubt(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		clock, book := &wrongClock{}, &logBook{}
 		cfg := expiring(t, clock, book)
-		cfg.DelayAfter = 0
+		cfg.DelayAfter = nil
 		q := open(t, cfg)
 		defer func() { shut(t, q) }()
 		queued(t, q, clock)

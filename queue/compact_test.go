@@ -119,7 +119,7 @@ func TestReopeningLeavesNoHeap(t *testing.T) {
 func TestEverythingAtOnce(t *testing.T) {
 	cfg := small(t, vfstest.Memory())
 	cfg.CacheBytes = 100 << 10
-	cfg.DelayAfter = time.Millisecond
+	cfg.DelayAfter = func() time.Duration { return time.Millisecond }
 	cfg.MaxAge = func() time.Duration { return time.Second }
 	q := open(t, cfg)
 	const messages = 3000

@@ -87,7 +87,7 @@ type waits struct {
 
 // waitUntil has what is parked of a message made due at a time, or at an earlier one that is known.
 func (q *Queue) waitUntil(id uint64, until time.Time) {
-	longest := q.maxAge()
+	longest := age(q.cfg.MaxAge)
 	if until.IsZero() || longest > 0 && !until.Before(q.s.Start(id).Add(longest)) {
 		return
 	}

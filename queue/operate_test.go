@@ -196,7 +196,7 @@ func TestDelayWarning(t *testing.T) {
 			inTime(t, func(t *testing.T) {
 				fs := vfstest.Memory()
 				cfg := small(t, fs)
-				cfg.DelayAfter = 4 * time.Hour
+				cfg.DelayAfter = func() time.Duration { return 4 * time.Hour }
 				q := open(t, cfg)
 				began := time.Now()
 				id := inState(t, q, s)
@@ -236,7 +236,7 @@ func TestDelayWarningThatCouldNotBeSent(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		const pause = 5 * time.Minute
 		cfg := small(t, vfstest.Memory())
-		cfg.DelayAfter = 4 * time.Hour
+		cfg.DelayAfter = func() time.Duration { return 4 * time.Hour }
 		q := open(t, cfg)
 		id := accept(t, q, message(4, "example.net"), "x").ID
 		next(t, q)
@@ -286,7 +286,7 @@ func TestWarningsThatCanNotBeSentAreBounded(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		const all, pause = maxWarnings + 100, 5 * time.Minute
 		cfg := small(t, vfstest.Memory())
-		cfg.DelayAfter = 4 * time.Hour
+		cfg.DelayAfter = func() time.Duration { return 4 * time.Hour }
 		cfg.SegmentSize = 1 << 20
 		q := open(t, cfg)
 		defer shut(t, q)
@@ -342,7 +342,7 @@ func TestWarningsThatCanNotBeSentAreBounded(t *testing.T) {
 func TestDelayWarningAndAnAttempt(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		cfg := small(t, vfstest.Memory())
-		cfg.DelayAfter = 4 * time.Hour
+		cfg.DelayAfter = func() time.Duration { return 4 * time.Hour }
 		q := open(t, cfg)
 		defer shut(t, q)
 		id := inState(t, q, StateParked)

@@ -99,8 +99,9 @@ type Config struct {
 	// IdempotencyKeys is how many keys of requests are remembered, and how many of imports, up to 16,777,214; 0: a
 	// million. When there are more the oldest is forgotten.
 	IdempotencyKeys int
-	// DelayAfter is the age at which the sender is notified of a delay; 0: never.
-	DelayAfter time.Duration
+	// DelayAfter returns the least age at which any sender is notified of a delay; 0: never. See WarnAt for those
+	// of a greater age. Nil: 0.
+	DelayAfter func() time.Duration
 }
 
 func (c *Config) setDefaults() error {
@@ -196,6 +197,7 @@ type ready struct {
 	turn      bool                              // something fresh was handed out last, and not of the backlog
 	warnings  []warning                         // for Next to hand out
 	unsent    []warning                         // that could not be sent, for another try
+	early     []warning                         // that are not to be sent before their time
 }
 
 // rcpts is what is in memory alone of some recipients.

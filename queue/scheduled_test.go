@@ -197,7 +197,7 @@ func TestT1_AgeCountsFromTheRelease(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		cfg := small(t, vfstest.Memory())
 		cfg.MaxAge = func() time.Duration { return 10 * time.Hour }
-		cfg.DelayAfter = 4 * time.Hour
+		cfg.DelayAfter = func() time.Duration { return 4 * time.Hour }
 		q := open(t, cfg)
 		m := accept(t, q, later(1, "example.net", 30*time.Hour, time.Hour), "x")
 		start := ceil(m.Release.Add(time.Hour))

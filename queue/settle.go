@@ -255,6 +255,15 @@ func (q *Queue) Warned(id envelope.ID, recipients []int) {
 // the queue then, and have not expired, are handed out for that again at a time, or a sweep later. It is
 // in memory only: after a restart they are handed out at once.
 func (q *Queue) WarnLater(id envelope.ID, recipients []int, at time.Time) {
+	q.warnAt(&q.ready.unsent, id, recipients, at)
+}
+
+// WarnAt is WarnLater for those whose senders are not to be notified before a time.
+func (q *Queue) WarnAt(id envelope.ID, recipients []int, at time.Time) {
+	q.warnAt(&q.ready.early, id, recipients, at)
+}
+
+func (q *Queue) warnAt(list *[]warning, id envelope.ID, recipients []int, at time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w := warning{id: uint64(id), from: store.SecondsOf(at)}
@@ -264,7 +273,7 @@ func (q *Queue) WarnLater(id envelope.ID, recipients []int, at time.Time) {
 		}
 	}
 	if w.rcpts = sorted(w.rcpts); len(w.rcpts) > 0 {
-		q.ready.unsent = append(q.ready.unsent, w)
+		*list = append(*list, w)
 	}
 }
 

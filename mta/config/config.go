@@ -94,6 +94,7 @@ type Senders struct {
 	Tenants            []*Tenant       `conf:"tenant,block"`
 	DKIMs              []*DKIM         `conf:"dkim,block"`
 	SenderDomainBlocks []*SenderDomain `conf:"sender_domain,block"`
+	Mails              []*Mail         `conf:"mail,block"`
 	Streams            []*Stream       `conf:"stream,block"`
 }
 
@@ -570,6 +571,34 @@ type Selector struct {
 	// first line of a folded field counts. Recorded when a message arrives, so mail from before a reload keeps those of
 	// that time. A file has 32 at most. Default: any.
 	Headers []string `conf:"header"`
+}
+
+// Mail is what is special about some mail, wherever it goes.
+//
+// How long some mail is tried, wherever it goes: by tenant, tier, campaign, sender's domain or header field. For each
+// setting, the first block in the file counts that has it and matches.
+//
+//	mail "codes" {
+//	  match { tier = [0] }
+//	  match {
+//	    tenant   = ["acme"]
+//	    campaign = ["otp"]
+//	  }
+//	  max_age        = "10m"
+//	  retry_interval = ["20s", "1m"]
+//	}
+type Mail struct {
+	block
+	Name string `conf:",label"`
+	// Within `mail`, one or more: the mail that it is about. A block matches mail that has one of the values of each of
+	// its settings; with several blocks, one match is enough.
+	Match []*Selector `conf:"match,block"`
+	// The age at which the mail expires, where it is less than `max_age` of the destination: the shorter one counts.
+	MaxAge time.Duration `conf:"max_age" min:"1s"`
+	// In place of the destination's, up to its `max_retry_interval`; or a list.
+	RetryInterval Retry `conf:"retry_interval"`
+	// In place of that of `defaults`; `"0"` means never.
+	DelayWarning time.Duration `conf:"delay_warning" min:"0"`
 }
 
 // DefaultPool is the pool of mail whose tenant names none. Unless the file has a pool of that

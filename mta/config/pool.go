@@ -69,12 +69,15 @@ const (
 	maxMarks = 32  // of these in a file
 )
 
-// Selectors lists those of all dedicated sources.
+// Selectors lists those of all dedicated sources and mail blocks.
 func (c *Config) Selectors() (all []*Selector) {
 	for _, p := range c.Pools {
 		for _, d := range p.Dedicated {
 			all = append(append(all, d.Prefer...), d.Except...)
 		}
+	}
+	for _, m := range c.Mails {
+		all = append(all, m.Match...)
 	}
 	return all
 }

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"example.org/mta/internal/settings"
 )
 
 // tenantNetworks finds the tenant of an address in as many steps as there are lengths of prefixes.
@@ -44,6 +46,7 @@ func (c *Config) TenantAt(a netip.Addr) string {
 }
 
 func (k checker) tenants() {
+	k.mails()
 	whose := make(map[netip.Prefix]*Tenant)
 	for _, t := range k.Tenants {
 		if k.Pool(t.Pool) == nil {
@@ -119,5 +122,27 @@ func (k checker) quotas(t *Tenant) {
 			fmt.Sprintf("write %q or more, or lower max_message_size of the listeners", largest),
 			"max_queued_bytes of tenant %q is smaller than max_message_size (%s): messages between the two would be "+
 				"refused for ever", t.Name, largest)
+	}
+}
+
+// mails looks at blocks that do nothing, or end mail before it is tried again.
+func (k checker) mails() {
+	for _, m := range k.Mails {
+		first := m.RetryInterval.First
+		if len(m.RetryInterval.List) > 0 {
+			first = m.RetryInterval.List[0]
+		}
+		switch {
+		case len(m.Match) == 0:
+			k.problem(&m.block, "", `write, for example, match { campaign = ["otp"] }; for all mail, write into defaults`,
+				"%s has no match, and so no effect", m.Title())
+		case !m.Set("max_age") && !m.Set("retry_interval") && !m.Set("delay_warning"):
+			k.problem(&m.block, "", `write max_age = "10m", retry_interval or delay_warning`,
+				"%s has no setting, and so no effect", m.Title())
+		case m.Set("max_age") && first > m.MaxAge:
+			k.problem(&m.block, "retry_interval", "make max_age longer",
+				"retry_interval: %s is longer than max_age, %s: mail would expire after one attempt",
+				settings.FormatDuration(first), settings.FormatDuration(m.MaxAge))
+		}
 	}
 }

@@ -44,14 +44,15 @@ type Traffic struct {
 	RetryInterval Retry `conf:"retry_interval" default:"10m"`
 	// The maximum of the doubling.
 	MaxRetryInterval time.Duration `conf:"max_retry_interval" default:"4h" min:"1s"`
-	// The age at which a message expires and its sender gets a report (RFC 5321, 4.5.4.1), in every state: also mail
+	// The age at which a message expires and its sender gets a report (RFC 5321, 4.5.4.1), unless a
+	// [`mail`](#mail-name) block or the message itself has a shorter one, in every state: also mail
 	// that is paused, waits for a warm-up or has no route. That of [scheduled mail](submission.md#scheduled-mail)
 	// counts from its release. A reload applies to waiting mail immediately, to deferred mail at its next attempt. Held
 	// mail, and mail for a domain whose provider is not known, expires by the longest `max_age` that can apply. Nothing
 	// expires for some hours after the machine's clock [jumped ahead](queue.md#time).
 	MaxAge time.Duration `conf:"max_age" default:"5d" min:"1m"`
-	// The age at which the sender gets a delay report; `"0"` means never; *here only*.
-	DelayWarning time.Duration `conf:"delay_warning" default:"4h" min:"0" only:"defaults" reload:"restart"`
+	// The age at which the sender gets a delay report; `"0"` means never; *here only*, and in `mail`.
+	DelayWarning time.Duration `conf:"delay_warning" default:"4h" min:"0" only:"defaults"`
 	// The retry interval for a host that is unreachable or rejects the relay; twice as long each time. Meanwhile the
 	// other hosts get the mail.
 	HostRetryInterval time.Duration `conf:"host_retry_interval" default:"1m" min:"1s"`

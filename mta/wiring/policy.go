@@ -5,6 +5,7 @@ package wiring
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +24,10 @@ type Policy struct {
 	Config *config.Config
 	// LongestAge is the longest max_age of all destinations.
 	LongestAge time.Duration
-	ages       map[string]time.Duration // each max_age that the file has, by its block
+	// SoonestDelay is the least age at which any sender is notified of a delay; 0: never.
+	SoonestDelay time.Duration
+	ages         map[string]time.Duration // each max_age of destinations that the file has, by its block
+	mails        []mail
 	// Feed says which refusals put addresses on the suppression list.
 	Feed *suppression.FeedSettings
 
@@ -34,7 +38,7 @@ type Policy struct {
 
 // New makes the policy of a configuration.
 func New(cfg *config.Config) *Policy {
-	p := &Policy{Config: cfg, ages: agesOf(cfg), Feed: Feed(cfg)}
+	p := &Policy{Config: cfg, ages: agesOf(cfg), Feed: Feed(cfg), mails: mailsOf(cfg), SoonestDelay: soonestDelay(cfg)}
 	p.divided, p.health, p.warming = make(map[*config.Pool]*Pool), make(map[string]*Health), make(map[string][]string)
 	p.LongestAge = slices.Max(slices.Collect(maps.Values(p.ages)))
 	for _, pool := range cfg.Pools {
@@ -68,7 +72,11 @@ func agesOf(cfg *config.Config) map[string]time.Duration {
 }
 
 // SameAges reports whether another policy has the same max_age for all.
-func (p *Policy) SameAges(other *Policy) bool { return maps.Equal(p.ages, other.ages) }
+func (p *Policy) SameAges(other *Policy) bool {
+	return maps.Equal(p.ages, other.ages) && slices.EqualFunc(p.mails, other.mails, func(a, b mail) bool {
+		return a.MaxAge == b.MaxAge && reflect.DeepEqual(a.match, b.match)
+	})
+}
 
 // Weight gives the weight of a tenant among tenants.
 func (p *Policy) Weight(tenant string) int {
@@ -261,13 +269,21 @@ func Expires(start, sender time.Time, maxAge time.Duration) time.Time {
 	return sender
 }
 
+// ExpiresAt is Expires for a message, given the max_age of its destination: that of a mail block may be shorter.
+func (p *Policy) ExpiresAt(m *envelope.Message, start time.Time, maxAge time.Duration) time.Time {
+	if x := p.mailOf(m, "max_age"); x != nil {
+		maxAge = min(maxAge, x.MaxAge)
+	}
+	return Expires(start, m.Expires, maxAge)
+}
+
 // Expires returns when a message for a destination is given up. Without a route its provider is not known.
 func (p *Policy) Expires(m *envelope.Message, domain string, rt *route.Route) time.Time {
 	provider := ""
 	if rt != nil {
 		domain, provider = rt.Domain, rt.Provider
 	}
-	return Expires(m.Start(), m.Expires, p.MaxAge(domain, provider, rt != nil))
+	return p.ExpiresAt(m, m.Start(), p.MaxAge(domain, provider, rt != nil))
 }
 
 // NoSource is the reply for a message whose pool has no usable source.

@@ -3,8 +3,10 @@ package wiring
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/intake"
 )
@@ -67,4 +69,55 @@ func (s *selector) has(m *envelope.Message) bool {
 			return strings.EqualFold(d, m.Sender.Domain())
 		})) &&
 		(len(s.marks) == 0 || slices.ContainsFunc(s.marks, func(x string) bool { return slices.Contains(m.Marks, x) }))
+}
+
+// mail is a mail block and what it matches.
+type mail struct {
+	*config.Mail
+	match Selectors
+}
+
+func mailsOf(cfg *config.Config) (all []mail) {
+	for _, m := range cfg.Mails {
+		all = append(all, mail{m, newSelectors(m.Match)})
+	}
+	return all
+}
+
+// mailOf returns the first mail block that has a setting and matches a message, nil if there is none.
+func (p *Policy) mailOf(m *envelope.Message, setting string) *config.Mail {
+	for _, x := range p.mails {
+		if x.Sets(setting) && x.match.Has(m) {
+			return x.Mail
+		}
+	}
+	return nil
+}
+
+// Retry returns the waits of a message after temporary failures, and the longest of them when they double.
+func (p *Policy) Retry(m *envelope.Message, domain string, rt *route.Route) (config.Retry, time.Duration) {
+	t := p.Traffic(domain, rt)
+	if x := p.mailOf(m, "retry_interval"); x != nil {
+		return x.RetryInterval, max(t.MaxRetryInterval, x.RetryInterval.First)
+	}
+	return t.RetryInterval, t.MaxRetryInterval
+}
+
+// DelayAfter returns the age at which the sender of a message is notified of its delay; 0: never.
+func (p *Policy) DelayAfter(m *envelope.Message) time.Duration {
+	if x := p.mailOf(m, "delay_warning"); x != nil {
+		return x.DelayWarning
+	}
+	return p.Config.Defaults.Traffic.DelayWarning
+}
+
+// soonestDelay returns the least age at which any sender is notified; 0: never.
+func soonestDelay(cfg *config.Config) time.Duration {
+	soonest := cfg.Defaults.Traffic.DelayWarning
+	for _, m := range cfg.Mails {
+		if d := m.DelayWarning; d > 0 && (soonest == 0 || d < soonest) {
+			soonest = d
+		}
+	}
+	return soonest
 }

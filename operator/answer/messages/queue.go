@@ -162,13 +162,12 @@ func (m *Messages) Recipient(it *queue.Item, k *Lookout, rc *queue.ItemRecipient
 // expires is when a recipient is given up: what is held, which nobody looks at, by the longest max_age of all.
 func (m *Messages) expires(it *queue.Item, rc *queue.ItemRecipient) time.Time {
 	pol := m.Policy()
-	age := pol.LongestAge
-	if rc.State != queue.StateHeld {
-		domain := WayOf(pol.Config, it, rc).Domain
-		provider, known := m.Providers.ProviderOf(rc.Line.Key, domain)
-		age = pol.MaxAge(domain, provider, known)
+	if rc.State == queue.StateHeld {
+		return wiring.Expires(rc.Start, it.Expires, pol.LongestAge)
 	}
-	return wiring.Expires(rc.Start, it.Expires, age)
+	domain := WayOf(pol.Config, it, rc).Domain
+	provider, known := m.Providers.ProviderOf(rc.Line.Key, domain)
+	return pol.ExpiresAt(&it.Message, rc.Start, pol.MaxAge(domain, provider, known))
 }
 
 func (m *Messages) Get(_ context.Context, text string) (api.Item, error) {

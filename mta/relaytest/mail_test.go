@@ -1,0 +1,63 @@
+package relaytest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/bubble"
+	"example.org/mta/mta/accounting"
+)
+
+// TestMailBlocks: mail of a campaign is tried often and given up soon, also while it waits for the end of a pause; the
+// rest of the tenant's goes on. The first block that has a setting and matches counts.
+func TestMailBlocks(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := New(t, "", `
+			tenant "acme" {}
+			mail "codes" {
+				match { campaign = ["otp"] }
+				max_age        = "10m"
+				retry_interval = ["20s", "1m"]
+			}
+			mail "acme" {
+				match { tenant = ["acme"] }
+				max_age       = "1h"
+				delay_warning = "30m"
+			}
+			defaults { delay_warning = "0" }
+			domain "busy.example" { route = ["fail 451 4.3.0 try again"] }
+			domain "client.example" { route = ["discard"] }
+		`)
+		r.Start()
+		began := time.Now()
+		send := func(fields, to string) {
+			r.Submit("ann@client.example", fields+"From: ann@client.example\r\nSubject: x\r\n\r\nx\r\n", to)
+		}
+		send("X-MTA-Tenant: acme\r\nX-MTA-Campaign: otp\r\n", "code@busy.example")
+		send("X-MTA-Tenant: acme\r\n", "letter@busy.example")
+		send("", "other@busy.example")
+		time.Sleep(2 * time.Hour)
+		tries := make(map[string]int)
+		for _, f := range r.records(accounting.TransientFailure) {
+			tries[string(f.Recipient)]++
+		}
+		if tries["code@busy.example"] < 9 || tries["letter@busy.example"] > 4 || tries["other@busy.example"] > 5 {
+			t.Errorf("attempts: %v", tries)
+		}
+		after := make(map[string]time.Duration)
+		for _, e := range r.records(accounting.Expiration) {
+			after[string(e.Recipient)] = e.Time.Sub(began).Round(time.Minute)
+		}
+		if len(after) != 2 || after["code@busy.example"] != 10*time.Minute || after["letter@busy.example"] != time.Hour {
+			t.Errorf("expired after %v", after)
+		}
+		var reports []string // to the sender: codes and letter expired, the letter was late before
+		for _, d := range r.records(accounting.Delivery) {
+			reports = append(reports, d.Time.Sub(began).Round(time.Minute).String())
+		}
+		if got := strings.Join(reports, " "); got != "10m0s 30m0s 1h0m0s" {
+			t.Errorf("reports after %s", got)
+		}
+	})
+}
