@@ -18,6 +18,8 @@ type command struct {
 	path    path   // of MAIL and RCPT
 	content bool   // of DATA: the content was asked for
 	named   bool   // of EHLO: the first line of the reply has been given
+
+	priority *int // of MAIL: MT-PRIORITY; nil: none
 }
 
 // gate looks at a command line before the library does: it answers what the library would answer
@@ -134,7 +136,13 @@ func (c *conn) gateMail(arg string) {
 			c.answer(r)
 			return
 		}
-		c.hand(phaseReply, "MAIL FROM:<", string(p.address), ">", p.params)
+		priority, params, ok := cutPriority(p.params)
+		if !ok {
+			c.answer(badParam.Reply(mtPriority))
+			return
+		}
+		c.command.priority = priority
+		c.hand(phaseReply, "MAIL FROM:<", string(p.address), ">", params)
 	}
 }
 

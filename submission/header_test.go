@@ -90,6 +90,30 @@ func TestMissingFieldsAreAdded(t *testing.T) {
 	}
 }
 
+func TestTierByPriorityParameter(t *testing.T) {
+	withRelay(t, Config{Intake: intake.Config{Tier: 3, TierCeiling: 2}}, func(t *testing.T, r *relay) {
+		p := r.greeted()
+		for i, c := range []struct {
+			params string
+			tier   uint8
+		}{{"", 5}, {" MT-PRIORITY=-2", 4}, {" SIZE=9 mt-priority=0 BODY=7BIT", 3}, {" MT-PRIORITY=9", 2}, {" MT-PRIORITY=-9", 5}} {
+			p.cmd("MAIL FROM:<a@example.org>"+c.params, "250")
+			p.cmd("RCPT TO:<b@example.net>", "250")
+			p.cmd("DATA", "354")
+			p.send("MT-Priority: -4\r\n\r\nhi\r\n.\r\n")
+			p.expect("250")
+			if got := r.store.all(t)[i].Tier; got != c.tier {
+				t.Errorf("%q: tier %d, want %d", c.params, got, c.tier)
+			}
+		}
+		for _, bad := range []string{"", "=", "=10", "=-10", "=+1", "=01", "=-0", "=x", "=1.5", "=1 MT-PRIORITY=2"} {
+			p.cmd("MAIL FROM:<a@example.org> MT-PRIORITY"+bad, "501 5.5.4")
+		}
+		p.cmd("MAIL FROM:<a@example.org>", "250")
+		p.cmd("RCPT TO:<b@example.net> MT-PRIORITY=1", "555 5.5.4")
+	})
+}
+
 func TestTierByPriorityField(t *testing.T) {
 	withRelay(t, Config{Intake: intake.Config{Tier: 3, TierCeiling: 2}}, func(t *testing.T, r *relay) {
 		p := r.greeted()

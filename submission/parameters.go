@@ -2,6 +2,7 @@ package submission
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"example.org/mta/internal/reply"
@@ -12,11 +13,15 @@ import (
 // is not offered: clients send AUTH=<> out of habit, and it changes nothing (RFC 4954, 5). REQUIRETLS
 // is for sessions with TLS only (RFC 8689, 2).
 var parameters = map[string]map[string]int{
-	"MAIL": {"SIZE": 20, "BODY": 0, "SMTPUTF8": 0, "RET": 0, "ENVID": 100, "AUTH": 0, "REQUIRETLS": 0}, // RFC 3461, 4.4
-	"RCPT": {"NOTIFY": 0, "ORCPT": 500},                                                                // RFC 3461, 4.2
+	"MAIL": {"SIZE": 20, "BODY": 0, "SMTPUTF8": 0, "RET": 0, "ENVID": 100, "AUTH": 0, "REQUIRETLS": 0, // RFC 3461, 4.4
+		mtPriority: 2},
+	"RCPT": {"NOTIFY": 0, "ORCPT": 500}, // RFC 3461, 4.2
 }
 
-const requireTLS = "REQUIRETLS"
+const (
+	requireTLS = "REQUIRETLS"
+	mtPriority = "MT-PRIORITY" // RFC 6710
+)
 
 // checkParameters gives the reply that refuses the parameters of a command, if there is one. The
 // library keeps the last of two with one name, and knows no limit on their length.
@@ -41,4 +46,19 @@ func checkParameters(verb, params string, secured bool) (reply.Reply, bool) {
 		seen = append(seen, name)
 	}
 	return reply.Reply{}, true
+}
+
+// cutPriority takes MT-PRIORITY out of the parameters of MAIL, since the library expects it at RCPT. Nil: it is not
+// there.
+func cutPriority(params string) (priority *int, rest string, ok bool) {
+	for p := range strings.FieldsSeq(params) {
+		name, value, _ := strings.Cut(p, "=")
+		if !strings.EqualFold(name, mtPriority) {
+			continue
+		}
+		n, err := strconv.Atoi(value)
+		rest = strings.Replace(params, p, "", 1)
+		return &n, rest, err == nil && -9 <= n && n <= 9 && strconv.Itoa(n) == value
+	}
+	return nil, params, true
 }

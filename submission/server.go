@@ -84,6 +84,7 @@ func (s *Server) library() *smtp.Server {
 	lib.EnableSMTPUTF8 = true
 	lib.EnableREQUIRETLS = true // which the wrapper refuses without TLS
 	lib.EnableDSN = true
+	lib.EnableMTPRIORITY, lib.MtPriorityProfile = true, smtp.PrioritySTANAG4406 // conn takes the parameter
 	lib.ErrorLog = libraryLog{s.cfg.Intake.Log}
 	return lib
 }

@@ -56,7 +56,8 @@ func TestExtensionsAreOffered(t *testing.T) {
 250-SMTPUTF8
 250-DSN
 250-SIZE 52428800
-250 LIMITS RCPTMAX=1000 MAILMAX=7
+250-LIMITS RCPTMAX=1000 MAILMAX=7
+250 MT-PRIORITY STANAG4406
 `
 		if got := strings.ReplaceAll(p.got(), "\r\n", "\n"); got != want {
 			t.Errorf("in clear:\n%s", got)

@@ -82,6 +82,9 @@ func (m *Message) readMeta() (refused *reply.Reply) {
 // tier is how important the message is: as was asked, up to the ceiling.
 func (m *Message) tier() uint8 {
 	t, asked := m.content.header.tier()
+	if m.Priority != nil {
+		t, asked = tierOf(*m.Priority)
+	}
 	if x := m.extras; x != nil && x.Priority != nil {
 		t, asked = tierOf(*x.Priority)
 	}
