@@ -63,7 +63,7 @@ func ParseAddress(s string) (Address, error) {
 	} else if _, err := ToASCII(domain); err != nil {
 		return "", err
 	}
-	return Join(local, domain), nil
+	return Join(local, strings.TrimSuffix(domain, ".")), nil // no host takes the dot (RFC 5321, 2.3.5)
 }
 
 // Null reports whether a is the null sender.

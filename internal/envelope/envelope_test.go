@@ -72,6 +72,7 @@ func TestParseAddress(t *testing.T) {
 		{"用户@例え.jp", "用户@例え.jp", "用户", "xn--r8jz45g.jp"},
 		{"a@bücher.example", "a@bücher.example", "a", "xn--bcher-kva.example"},
 		{"a@_under.example", "a@_under.example", "a", "_under.example"},
+		{"a@example.com.", "a@example.com", "a", "example.com"},
 	} {
 		a, err := ParseAddress(c.in)
 		if err != nil {
@@ -84,7 +85,7 @@ func TestParseAddress(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"", "a", "@example.com", "a@", "a b@example.com", "a@exa mple.com", `"a@example.com`, `"a"b"@example.com`,
-		".a@example.com", "a..b@example.com", "a.@example.com", "a@.example.com", "a@example..com", "a\r\nb@example.com",
+		".a@example.com", "a..b@example.com", "a.@example.com", "a@.example.com", "a@example..com", "a@example.com..", "a\r\nb@example.com",
 		"a@example.com\r\nRCPT TO:<b@example.com>", "a<b@example.com", "\"a\r\nb\"@example.com", "a\x00@example.com",
 		"a@\xff.com", "\xff@example.com", strings.Repeat("a", 65) + "@example.com", "a@" + strings.Repeat("a", 64) + ".com",
 		"a@" + strings.Repeat("a.", 128) + "com", "a@[192.0.2.1", "a@[1 2]", "a@[1\r\n2]", "a@[\x00]", "a@[]", "a@[1]2]", "a@[é]",
