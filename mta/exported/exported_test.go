@@ -154,6 +154,23 @@ func tarOf(t *testing.T, files ...file) []byte {
 	return b.Bytes()
 }
 
+// TestAnyBitOfAnArchive: whatever bit changes, an archive gives what was written, or is refused.
+func TestAnyBitOfAnArchive(t *testing.T) {
+	good := archive(t, "Subject: x\r\n\r\nhello\r\n")
+	want, counts, err := read(bytes.NewReader(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range good {
+		b := bytes.Clone(good)
+		b[i] ^= 1 << (i % 8)
+		got, s, err := read(bytes.NewReader(b))
+		if len(got) > 0 && !reflect.DeepEqual(got, want) || err == nil && (len(got) != 1 || s != counts) {
+			t.Fatalf("octet %d (%q): %+v, %+v, %v", i, good[max(0, i-20):min(len(good), i+20)], got, s, err)
+		}
+	}
+}
+
 // TestHostileArchives: each is refused with the place, and with little memory.
 func TestHostileArchives(t *testing.T) {
 	good := archive(t, "Subject: x\r\n\r\nhello\r\n")

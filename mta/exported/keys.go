@@ -83,5 +83,5 @@ func (w *Writer) Keys(some []Key) error {
 		return err
 	}
 	w.keys++
-	return w.file(fmt.Sprintf("%s%d.json", keysPrefix, w.keys), bytes.NewReader(text), int64(len(text)))
+	return w.json(fmt.Sprintf("%s%d.json", keysPrefix, w.keys), text)
 }

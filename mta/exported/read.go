@@ -146,6 +146,9 @@ func (r *Reader) decode(h *tar.Header, v any) error {
 	if err != nil {
 		return r.cut(place, err)
 	}
+	if sum := h.PAXRecords[sumRecord]; sum != "" && sum != sumOf(text) {
+		return wrong(place, again, "it has changed: its sum differs")
+	}
 	var stated struct {
 		Version int `json:"version"`
 	}

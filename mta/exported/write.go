@@ -60,10 +60,10 @@ func (w *Writer) message(m *Message, content io.Reader) (written bool, err error
 	if err != nil {
 		return false, err
 	}
-	if err := w.file(m.ID+".json", bytes.NewReader(text), int64(len(text))); err != nil {
+	if err := w.json(m.ID+".json", text); err != nil {
 		return true, err
 	}
-	if err := w.file(m.ID+".eml", content, m.Size); err != nil {
+	if err := w.file(m.ID+".eml", content, m.Size, nil); err != nil {
 		return true, err
 	}
 	w.sum.count(m)
@@ -88,14 +88,27 @@ func (w *Writer) Close(left Summary) error {
 	if err != nil {
 		return err
 	}
-	if err := w.file(SummaryName, bytes.NewReader(text), int64(len(text))); err != nil {
+	if err := w.json(SummaryName, text); err != nil {
 		return err
 	}
 	return w.tar.Close()
 }
 
-func (w *Writer) file(name string, from io.Reader, size int64) error {
-	h := &tar.Header{Name: name, Mode: 0o600, Size: size, ModTime: w.sum.At.Truncate(time.Second)}
+// sumRecord is the PAX record of a JSON file with the SHA-256 of its octets. Earlier versions neither write it nor mind
+// it.
+const sumRecord = "MTA.sha256"
+
+func (w *Writer) json(name string, text []byte) error {
+	return w.file(name, bytes.NewReader(text), int64(len(text)), map[string]string{sumRecord: sumOf(text)})
+}
+
+func sumOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+func (w *Writer) file(name string, from io.Reader, size int64, records map[string]string) error {
+	h := &tar.Header{Name: name, Mode: 0o600, Size: size, ModTime: w.sum.At.Truncate(time.Second), PAXRecords: records}
 	if err := w.tar.WriteHeader(h); err != nil {
 		return err
 	}
