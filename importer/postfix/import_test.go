@@ -229,6 +229,7 @@ func TestNobodyMayMoreThanBefore(t *testing.T) {
 		protects           int
 	}{
 		{networks, "", `relay_from                 = ["10.0.0.0/8"]`, 0},
+		{"mynetworks = 10.0.0.0/8", "", "Write into main.cf what 'postconf compatibility_level' prints", 0},
 		{networks + "smtpd_client_restrictions = permit_sasl_authenticated, reject", "", "relay_from                 = []", 0},
 		{networks + "smtpd_client_restrictions = permit_mynetworks, reject", "", `relay_from                 = ["10.0.0.0/8"]`, 0},
 		{logins + "smtpd_client_restrictions = permit_mynetworks, reject", "", "users from outside mynetworks may not relay: the listener has no logins", 0},

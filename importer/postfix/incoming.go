@@ -211,6 +211,13 @@ func (im *importing) relaying(s *service, b *importer.Block, p scope) (logins, u
 	networks := im.mynetworks(b, p)
 	relayFrom := []string{}
 	may, at := p.mayRelay(client{inside: true})
+	if relay, _, _ := p.text("smtpd_relay_restrictions"); relay == "" {
+		if recipient, _, _ := p.text("smtpd_recipient_restrictions"); recipient == "" {
+			im.top.Lost(at, "nobody may relay: neither this nor smtpd_relay_restrictions has an entry, as in Postfix "+
+				"without compatibility_level. Write into main.cf what 'postconf compatibility_level' prints, and "+
+				"import again", false)
+		}
+	}
 	if may && !im.proxied(s) { // else all clients of the proxy would be in its network
 		for _, n := range networks {
 			relayFrom = append(relayFrom, n.String())
