@@ -19,6 +19,7 @@ const (
 	scopeSite
 	scopePath
 	scopeTenant
+	scopeShared
 	scopeOnTheirWay // the relay's connections that are not ready for mail
 	scopeStrangers  // of those, the ones to hosts that have not proved themselves
 	scopeSuspects   // of those, the ones to hosts whose last connection failed, or that need patience
@@ -51,6 +52,8 @@ func (k budgetKey) String() string {
 		return "site " + k.name
 	case scopeTenant:
 		return "tenant " + k.name
+	case scopeShared:
+		return k.name
 	}
 	return "site " + k.name + " from source " + k.source
 }

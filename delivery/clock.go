@@ -150,10 +150,8 @@ func (s *Scheduler) keepHouse(now time.Time) {
 
 // nameBudgets keeps those of a lane from the sweep.
 func (l *lane) nameBudgets(now time.Time) {
-	x := &l.budgets
-	x.site.named, x.path.named, x.source.named = now, now, now
-	if x.provider != nil {
-		x.provider.named = now
+	for _, x := range l.scopes {
+		x.b.named = now
 	}
 }
 

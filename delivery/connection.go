@@ -103,13 +103,11 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, g *group, now time.Time) {
 	c.rec = s.db.Open(p, l.site, now)
 	c.rec.Owner = c
 	s.budget(budgetKey{kind: scopeHost, name: c.host.Addr.String()})
-	c.budgets = s.budgetsOf(c)
+	c.countIn()
 	c.takePlaces()
 	l.queued = time.Time{}
-	for _, x := range l.scopes() {
-		if x.b != nil {
-			x.b.connections.Take(now, x.scope.ConnectionRate, 1)
-		}
+	for _, x := range l.scopes {
+		x.b.connections.Take(now, x.scope.ConnectionRate, 1)
 	}
 	g.message.workers++
 	l.opening++
@@ -119,18 +117,22 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, g *group, now time.Time) {
 	go c.establish(ctx)
 }
 
-// budgetsOf are those that a connection counts in.
-func (s *Scheduler) budgetsOf(c *connection) [9]*budget {
-	b := &c.lane.budgets
-	all := [9]*budget{s.total, b.site, b.path, b.source, b.provider,
-		s.budgets[budgetKey{kind: scopeHost, name: c.host.Addr.String()}], s.openings.all}
+// countIn gives c its budgets.
+func (c *connection) countIn() {
+	s := c.s
+	var strangers, suspects *budget
 	if stranger(c.rec.Path) {
-		all[7] = s.openings.strangers
+		strangers = s.openings.strangers
 	}
 	if c.rec.Path.Suspect() {
-		all[suspectsAt] = s.openings.suspects
+		suspects = s.openings.suspects
 	}
-	return all
+	c.budgets = c.own[:0]
+	for _, x := range c.lane.scopes {
+		c.budgets = append(c.budgets, x.b)
+	}
+	c.budgets = append(c.budgets, s.budgets[budgetKey{kind: scopeHost, name: c.host.Addr.String()}], s.openings.all,
+		strangers, suspects)
 }
 
 // establish dials and shakes hands. It is the one goroutine that an opening connection has; the

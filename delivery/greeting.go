@@ -147,7 +147,7 @@ func (s *Scheduler) endFirstTurn(c *connection, now time.Time) {
 		c.giveUp(now)
 		return
 	}
-	c.budgets[suspectsAt] = s.openings.suspects
+	c.budgets[len(c.budgets)-1] = s.openings.suspects
 	s.openings.suspects.enter(c)
 }
 

@@ -60,9 +60,10 @@ type lane struct {
 	running int           // parts on connections
 	carried int           // recipients of those parts
 
-	budgets struct{ site, path, source, provider *budget }
-	limits  Limits // of no tenant in particular
-	limGen  int    // generation of limits
+	siteBudget *budget
+	scopes     []scoped // in which the lane's connections and messages count, whoever's they are
+	limits     Limits   // of no tenant in particular
+	limGen     int      // generation of limits
 
 	failedAt time.Time // when a connection for its sake last failed
 	used     time.Time
@@ -261,10 +262,7 @@ func (l *lane) blocked(now time.Time) (decision, bool) {
 	if s.draining {
 		return decision{why: waitReason{What: "the relay is stopping"}}, true
 	}
-	for _, x := range l.scopes() {
-		if x.b == nil {
-			continue
-		}
+	for _, x := range l.scopes {
 		if x.b.full(x.scope.Connections) {
 			return decision{full: x.b, why: waitReason{What: x.b.limitText()}}, true
 		}
@@ -273,8 +271,8 @@ func (l *lane) blocked(now time.Time) (decision, bool) {
 		}
 	}
 	slow, next := l.slow(now)
-	if allowed := l.slowStart(); l.budgets.site.live-slow >= allowed {
-		return decision{full: l.budgets.site,
+	if allowed := l.slowStart(); l.siteBudget.live-slow >= allowed {
+		return decision{full: l.siteBudget,
 			why: waitReason{What: "slow start: " + connections(allowed) + " so far", Until: next}}, true
 	}
 	if s.total.full(s.cfg.MaxConnections) {
@@ -299,8 +297,8 @@ func connections(n int) string {
 // idle, since that yields.
 func (l *lane) free() int {
 	free := l.s.total.free(l.s.cfg.MaxConnections)
-	for _, x := range l.scopes() {
-		if x.b != nil && x.scope.Connections > 0 {
+	for _, x := range l.scopes {
+		if x.scope.Connections > 0 {
 			free = min(free, x.b.free(x.scope.Connections))
 		}
 	}
@@ -312,8 +310,8 @@ func (l *lane) gate(now time.Time) waitReason {
 	if a := l.suspension(now); a != nil {
 		return waitReason{What: "suspended: " + a.Reason, Until: a.End}
 	}
-	for _, x := range l.scopes() {
-		if x.b == nil || x.scope.MessageRate.Unlimited() {
+	for _, x := range l.scopes {
+		if x.scope.MessageRate.Unlimited() {
 			continue
 		}
 		if at := x.b.messages.Next(now, x.scope.MessageRate, 1); at.After(now) {
@@ -325,15 +323,8 @@ func (l *lane) gate(now time.Time) waitReason {
 
 // scoped is a budget and what it has to give to a lane.
 type scoped struct {
-	b     *budget // nil: it has none
+	b     *budget
 	scope *Scope
-}
-
-// scopes are those in which a lane's connections and messages count, whoever's they are.
-func (l *lane) scopes() [5]scoped {
-	x, lim := &l.budgets, &l.limits
-	return [...]scoped{{l.s.total, &lim.Relay}, {x.site, &lim.Site}, {x.path, &lim.Path}, {x.source, &lim.Source},
-		{x.provider, &lim.Provider}}
 }
 
 // tenantGate returns what keeps one tenant's mail from being sent now.
@@ -379,10 +370,8 @@ func (l *lane) giveBack(a *account, now time.Time) {
 
 // eachRate calls f with what paces messages of an account.
 func (l *lane) eachRate(a *account, f func(*gcra.Limiter, gcra.Rate)) {
-	for _, x := range l.scopes() {
-		if x.b != nil {
-			f(&x.b.messages, x.scope.MessageRate)
-		}
+	for _, x := range l.scopes {
+		f(&x.b.messages, x.scope.MessageRate)
 	}
 	if rate := a.limits.Tenant.MessageRate; !rate.Unlimited() {
 		f(&l.s.tenantBudget(a.name).messages, rate)

@@ -15,6 +15,40 @@ type Scope struct {
 	ConnectionRate gcra.Rate // connections begun
 }
 
+// Least returns the smaller of each limit of both.
+func (s Scope) Least(o Scope) Scope {
+	return Scope{Smaller(s.Connections, o.Connections), slower(s.MessageRate, o.MessageRate),
+		slower(s.ConnectionRate, o.ConnectionRate)}
+}
+
+// Smaller returns the smaller of two limits, of which 0 is none.
+func Smaller(a, b int) int {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+func slower(a, b gcra.Rate) gcra.Rate {
+	if a.Unlimited() || !b.Unlimited() && b.Interval() > a.Interval() {
+		return b
+	}
+	return a
+}
+
+// Share adds a scope that bounds anything to Shared.
+func (l *Limits) Share(name string, s Scope) {
+	if s != (Scope{}) {
+		l.Shared = append(l.Shared, NamedScope{name, s})
+	}
+}
+
+// NamedScope is a scope with its name for explanations, by which lanes share it.
+type NamedScope struct {
+	Name string
+	Scope
+}
+
 // Limits is what applies to the mail of one tenant from one source to one site. The zero value
 // bounds nothing but what has a default.
 type Limits struct {
@@ -27,6 +61,8 @@ type Limits struct {
 	Tenant   Scope // this tenant's mail in all; of this and what follows the message rate alone is used
 	// TenantPath is this tenant's mail from this source to this site.
 	TenantPath Scope
+	// Shared are further scopes, in which the mail counts together with that of other lanes that have them.
+	Shared []NamedScope
 
 	MaxDeliveriesPerConnection int           // 100
 	MaxRecipients              int           // in a transaction: 100 (RFC 5321, 4.5.3.1.8)

@@ -174,6 +174,46 @@ func TestProviderIsOneBudget(t *testing.T) {
 	})
 }
 
+// A shared scope holds for all lanes that have it, and for no other.
+func TestSharedScope(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{}))
+		defer w.end()
+		w.s.cfg.Limits = func(r *route.Route, source, _ string) (l Limits) {
+			if source != "free" {
+				l.Share("pool p", Scope{Connections: 2, MessageRate: gcra.Rate{Events: 10, Burst: 1}})
+			}
+			return l.FillIn()
+		}
+		left := make(map[string]int)
+		for _, source := range []string{"ip1", "ip2", "free"} {
+			r := routeTo(source, tier(w.host("mx."+source, sink.Config{Latency: 300 * time.Millisecond})))
+			for range 20 {
+				j := w.job(r, 1)
+				j.Source = source
+				j.Done = func(j *Job, results []Result) {
+					left[source]++
+					w.done(j, results)
+				}
+				w.submit(j)
+			}
+		}
+		time.Sleep(1990 * time.Millisecond)
+		synctest.Wait()
+		live := w.s.LiveOf(PartySource, []string{"ip1", "ip2"})
+		if live[0]+live[1] != 2 {
+			t.Errorf("connections: %v, want two together", live)
+		}
+		if n := left["ip1"] + left["ip2"]; n < 10 || n > 20 || left["free"] <= n {
+			t.Errorf("delivered in 2 s at 10/s: %v", left)
+		}
+		w.awaitResults(60, time.Minute)
+		if last := arrivals(w)[59]; last < 3900*time.Millisecond {
+			t.Errorf("40 messages at 10/s took %v", last)
+		}
+	})
+}
+
 func TestConnectionRate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{Site: Scope{ConnectionRate: gcra.Rate{Events: 1, Burst: 1}}}))

@@ -137,7 +137,8 @@ func (l *lane) stopWaiting() {
 
 // places are a connection's in its scopes, and what it does with them.
 type places struct {
-	budgets [9]*budget // that it counts in; some are nil
+	budgets []*budget  // that it counts in; some are nil. The last is the suspects'
+	own     [9]*budget // room for them, unless there are shared ones
 	idle    bool       // it is in the list of idle connections
 	leaving bool       // it is about to end
 	over    bool       // it has ended, and has no places any more
@@ -145,9 +146,6 @@ type places struct {
 
 	idleBefore, idleAfter *connection // see idleList
 }
-
-// suspectsAt is the place of the suspects in budgets.
-const suspectsAt = 8
 
 // takePlaces counts c in its scopes.
 func (c *connection) takePlaces() {
@@ -191,7 +189,7 @@ func (b *budget) leave(c *connection) {
 	b.changed(p)
 }
 
-func (c *connection) countsIn(b *budget) bool { return slices.Contains(c.budgets[:], b) }
+func (c *connection) countsIn(b *budget) bool { return slices.Contains(c.budgets, b) }
 
 // recount brings the books of c's scopes up to date with what it does. It follows each change of its
 // phase and backlog.
@@ -310,7 +308,7 @@ func (s *Scheduler) giveWay(c *connection, now time.Time) {
 
 // missed reports whether somebody waits for a place of c.
 func (c *connection) missed() bool {
-	return slices.ContainsFunc(c.budgets[:], func(b *budget) bool { return b != nil && b.waiting > 0 })
+	return slices.ContainsFunc(c.budgets, func(b *budget) bool { return b != nil && b.waiting > 0 })
 }
 
 // runWaiters runs the lanes that are first in line, until one meets the same limit again. Each of the

@@ -268,12 +268,17 @@ func (l *lane) adopt(r *route.Route, src Source, now time.Time) {
 	s := l.s
 	l.source, l.limGen = src, s.limGen
 	l.limits = s.limitsFor(r, src.Name, "")
-	l.budgets.site = s.budget(budgetKey{kind: scopeSite, name: r.Site})
-	l.budgets.path = s.budget(budgetKey{kind: scopePath, name: r.Site, source: src.Name})
-	l.budgets.source = s.budget(budgetKey{kind: scopeSource, source: src.Name})
-	l.budgets.provider = nil
+	lim := &l.limits
+	l.siteBudget = s.budget(budgetKey{kind: scopeSite, name: r.Site})
+	l.scopes = append(l.scopes[:0], scoped{s.total, &lim.Relay}, scoped{l.siteBudget, &lim.Site},
+		scoped{s.budget(budgetKey{kind: scopePath, name: r.Site, source: src.Name}), &lim.Path},
+		scoped{s.budget(budgetKey{kind: scopeSource, source: src.Name}), &lim.Source})
 	if r.Provider != "" {
-		l.budgets.provider = s.budget(budgetKey{kind: scopeProvider, name: r.Provider})
+		l.scopes = append(l.scopes, scoped{s.budget(budgetKey{kind: scopeProvider, name: r.Provider}), &lim.Provider})
+	}
+	for i := range lim.Shared {
+		x := &lim.Shared[i]
+		l.scopes = append(l.scopes, scoped{s.budget(budgetKey{kind: scopeShared, name: x.Name}), &x.Scope})
 	}
 }
 

@@ -17,7 +17,7 @@ func (l *lane) slowStart() int {
 func (s *Scheduler) countAccepted(c *connection, now time.Time) {
 	site := c.rec.Site
 	site.LastGood = now
-	b := c.lane.budgets.site
+	b := c.lane.siteBudget
 	if float64(b.live) < site.Allowed || s.action(site, now, fewerConnections, "") != nil {
 		return // it is not what holds us back, or growth is halted
 	}

@@ -348,7 +348,7 @@ func TestExplainKeepsToTheTenantsMail(t *testing.T) {
 		"slow": "mail from source shared waits: max_message_rate 1/h of tenant slow", "fast": "mail is sent without delay", "apart": "mail is sent without delay",
 	} {
 		e, err := w.api.Destinations.Explain(t.Context(), api.ExplainQuery{Domain: "box.example", Tenant: tenant})
-		if err != nil || e.Destinations[0].Now != want {
+		if err != nil || !strings.HasPrefix(e.Destinations[0].Now, want) {
 			t.Errorf("tenant %s: %q, want %q, %v", tenant, e.Destinations[0].Now, want, err)
 		}
 	}

@@ -30,6 +30,7 @@ func (c *Config) check(problems *settings.Collector) {
 	k.sources()
 	k.plans()
 	k.pools()
+	k.ownLimits()
 	k.tenants()
 	k.tlsReports()
 	k.dkim()

@@ -498,6 +498,7 @@ type Source struct {
 	MaxMessageRate Rate `conf:"max_message_rate"`
 	// Connections from this source to all sites together.
 	MaxConnectionRate Rate `conf:"max_connection_rate"`
+	OwnLimits         `conf:",inline"`
 }
 
 // Pool is the sources that a tenant's mail may use.
@@ -528,6 +529,7 @@ type Pool struct {
 	// applies to the later tiers.
 	TierPatience []time.Duration `conf:"tier_patience" min:"0s"`
 	Dedicated    []*Dedicated    `conf:"dedicated,block"`
+	OwnLimits    `conf:",inline"`
 }
 
 // Dedicated is a source of a pool that is its own.

@@ -214,10 +214,12 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 
 func TestBudgetOfAProvider(t *testing.T) {
 	c := mustParse(t, full)
-	if got, want := c.Budget("google"), (Budget{ConnectionLimit: 20, MaxMessageRate: Rate{Count: 100, Per: time.Second}}); got != want {
-		t.Errorf("google's budget is %v, want %v", got, want)
+	b := c.Budget("google")
+	if want := (Rate{Count: 100, Per: time.Second}); b.ConnectionLimit != 20 || b.MaxMessageRate != want ||
+		b.MaxConnectionRate != (Rate{}) {
+		t.Errorf("google's budget is %v", b)
 	}
-	if got := c.Budget(""); got != (Budget{}) {
+	if got := c.Budget(""); got != (Limits{}) {
 		t.Errorf("nobody's budget is %v", got)
 	}
 }

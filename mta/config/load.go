@@ -2,12 +2,26 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"reflect"
 
 	"example.org/mta/internal/settings"
 )
 
 // schema is what the struct tags refer to.
-func schema() *settings.Schema { return &settings.Schema{Checks: checks, Remedies: remedies} }
+func schema() *settings.Schema {
+	all := maps.Clone(remedies)
+	for _, of := range []any{new(Defaults), new(Provider), new(Domain)} {
+		for f := range settings.Fields(reflect.ValueOf(of).Elem()) {
+			all["ProviderLimits "+f.Name], all["DomainLimits "+f.Name] = notOwn, notOwn
+		}
+	}
+	return &settings.Schema{Checks: checks, Remedies: all}
+}
+
+// notOwn is the hint about a setting of a destination that sources and pools can't have.
+const notOwn = "write it in a provider or domain block at the top of the file: it applies to all sources; the blocks " +
+	"of a source or pool have limits only"
 
 // remedies are hints about settings that stood in the file in earlier versions.
 var remedies = map[string]string{

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"strings"
 
 	"example.org/mta/internal/settings"
 )
@@ -82,13 +83,13 @@ func blockKey(outer, name string) string {
 }
 
 // settingsOf lists the settings of a block, without those of its inner blocks. What provider
-// and domain have in common with defaults is listed there only.
+// and domain, also those of a source or pool, have in common with defaults is listed there only.
 func settingsOf(name string, v reflect.Value) map[string]settings.Field {
 	own := make(map[string]settings.Field)
 	for f := range settings.Fields(v) {
 		own[f.Name] = f
 		if _, shared := named(reflect.ValueOf(&Traffic{}).Elem(), f.Name); f.Kind != settings.Setting ||
-			shared && (name == "provider" || name == "domain") {
+			shared && (strings.HasSuffix(name, "provider") || strings.HasSuffix(name, "domain")) {
 			delete(own, f.Name)
 		}
 	}

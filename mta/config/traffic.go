@@ -17,25 +17,9 @@ import (
 // provider and domain; each is taken from the most specific block that has it: a domain's own,
 // then wider domain patterns, then the provider, then defaults.
 type Traffic struct {
-	// Connections to a site at a time.
-	ConnectionLimit int `conf:"connection_limit" default:"10" min:"1"`
+	Limits `conf:",inline"`
 	// Connections to one host of the site; 0 means the site's limit.
 	ConnectionLimitPerHost int `conf:"connection_limit_per_host" min:"0"`
-	// Connections to the site from one source, because hosts count connections by client address; 0 means the site's
-	// limit, which applies to all sources together.
-	ConnectionLimitPerSource int `conf:"connection_limit_per_source" min:"0"`
-	// Messages after which the connection is closed.
-	MaxDeliveriesPerConnection int `conf:"max_deliveries_per_connection" default:"100" min:"1"`
-	// Recipients in one transaction; every host must accept 100 (RFC 5321, 4.5.3.1.8).
-	MaxRecipientsPerBatch int `conf:"max_recipients_per_batch" default:"100" min:"1"`
-	// Messages to a site, evenly paced: `"60/min"` is one a second.
-	MaxMessageRate Rate `conf:"max_message_rate"`
-	// Connections to a site, paced likewise.
-	MaxConnectionRate Rate `conf:"max_connection_rate"`
-	// Messages to a site from one source.
-	MaxMessageRatePerSource Rate `conf:"max_message_rate_per_source"`
-	// Connections to a site from one source.
-	MaxConnectionRatePerSource Rate `conf:"max_connection_rate_per_source"`
 	// The port of the hosts that the DNS names; *here only*.
 	SMTPPort int `conf:"smtp_port" default:"25" min:"1" max:"65535" only:"defaults"`
 
@@ -90,6 +74,27 @@ type Traffic struct {
 	Timeouts Timeouts `conf:"timeouts,block"`
 
 	origins settings.Origins
+}
+
+// Limits bound the mail for a destination.
+type Limits struct {
+	// Connections to a site at a time.
+	ConnectionLimit int `conf:"connection_limit" default:"10" min:"1"`
+	// Connections to the site from one source, because hosts count connections by client address; 0 means the site's
+	// limit, which applies to all sources together.
+	ConnectionLimitPerSource int `conf:"connection_limit_per_source" min:"0"`
+	// Messages after which the connection is closed.
+	MaxDeliveriesPerConnection int `conf:"max_deliveries_per_connection" default:"100" min:"1"`
+	// Recipients in one transaction; every host must accept 100 (RFC 5321, 4.5.3.1.8).
+	MaxRecipientsPerBatch int `conf:"max_recipients_per_batch" default:"100" min:"1"`
+	// Messages to a site, evenly paced: `"60/min"` is one a second.
+	MaxMessageRate Rate `conf:"max_message_rate"`
+	// Connections to a site, paced likewise.
+	MaxConnectionRate Rate `conf:"max_connection_rate"`
+	// Messages to a site from one source.
+	MaxMessageRatePerSource Rate `conf:"max_message_rate_per_source"`
+	// Connections to a site from one source.
+	MaxConnectionRatePerSource Rate `conf:"max_connection_rate_per_source"`
 }
 
 // Timeouts bound each phase of a connection (RFC 5321, 4.5.3.2).
@@ -186,13 +191,6 @@ type Smarthosts struct {
 	Password Secret `conf:"password"`
 }
 
-// Budget is what the sites of a provider share. Zero means no limit.
-type Budget struct {
-	ConnectionLimit   int
-	MaxMessageRate    Rate
-	MaxConnectionRate Rate
-}
-
 // resolved is the configuration as it is asked for, and what was worked out before.
 type resolved struct {
 	sources   map[string]*Source
@@ -201,6 +199,7 @@ type resolved struct {
 	tenants   map[string]*Tenant
 	providers map[string]*Provider
 	domains   map[Pattern]*Domain
+	own       map[string][]ownBlocks // by source: those that have limits for some destinations
 	networks  tenantNetworks
 	signers   map[Pattern][]*DKIM
 	signed    map[string]bool // tenants whose mail may be signed; "*" for all
@@ -246,6 +245,7 @@ func (c *Config) index() {
 	for _, d := range c.SenderDomainBlocks {
 		r.senders[d.Pattern] = d
 	}
+	r.own = c.indexOwn()
 	r.returnPaths = len(c.ReturnPathDomains()) > 0
 	r.networks = indexNetworks(c.Tenants)
 	r.plans = c.indexPlans()
@@ -290,13 +290,13 @@ func (c *Config) PoolFor(tenant, named string) *Pool {
 	return c.PoolOf(tenant)
 }
 
-// Budget gives what the sites of a provider share; zero when it has no limits.
-func (c *Config) Budget(provider string) Budget {
-	p := c.resolved.providers[provider]
-	if p == nil {
-		return Budget{}
+// Budget gives what the sites of a provider share, which the limits per source and per connection don't; zero when it
+// has no limits.
+func (c *Config) Budget(provider string) Limits {
+	if p := c.resolved.providers[provider]; p != nil {
+		return p.Traffic.Limits
 	}
-	return Budget{p.Traffic.ConnectionLimit, p.Traffic.MaxMessageRate, p.Traffic.MaxConnectionRate}
+	return Limits{}
 }
 
 // Traffic gives the settings that apply to mail for domain, in A-label form and lower case,
@@ -383,9 +383,14 @@ func (c *Config) ClientPairs() (pairs []certificates.Pair) {
 // matching gives the domain blocks that apply to domain, the most specific first: the domain's
 // own, then ever wider patterns, then "*".
 func (c *Config) matching(domain string) iter.Seq[*Domain] {
-	return func(yield func(*Domain) bool) {
+	return matching(domain, func(p Pattern) *Domain { return c.resolved.domains[p] })
+}
+
+// matching gives what find has for a domain, the most specific first. Find returns nil for a pattern without any.
+func matching[D any](domain string, find func(Pattern) *D) iter.Seq[*D] {
+	return func(yield func(*D) bool) {
 		next := func(p Pattern) bool {
-			d := c.resolved.domains[p]
+			d := find(p)
 			return d == nil || yield(d)
 		}
 		more := next(Pattern(domain))

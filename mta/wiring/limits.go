@@ -12,7 +12,8 @@ import (
 // that the configuration doesn't have adds none.
 func (p *Policy) Limits(rt *route.Route, source, tenant string) delivery.Limits {
 	d := &p.Config.Delivery
-	l := trafficLimits(p.Config.Traffic(rt.Domain, rt.Provider), p.Config.Budget(rt.Provider))
+	l := trafficLimits(p.Config.Traffic(rt.Domain, rt.Provider))
+	l.Provider = scope(p.Config.Budget(rt.Provider))
 	l.Relay = delivery.Scope{MessageRate: rate(d.MaxMessageRate), ConnectionRate: rate(d.MaxConnectionRate)}
 	if s := p.Config.Source(source); s != nil {
 		l.Source = delivery.Scope{Connections: s.ConnectionLimit, MessageRate: rate(s.MaxMessageRate),
@@ -22,18 +23,35 @@ func (p *Policy) Limits(rt *route.Route, source, tenant string) delivery.Limits 
 		l.Tenant = delivery.Scope{MessageRate: rate(t.MaxMessageRate)}
 		l.TenantPath = delivery.Scope{MessageRate: rate(t.MaxMessageRatePerSource)}
 	}
+	for _, own := range p.Config.OwnLimits(source, rt.Domain, rt.Provider) {
+		if own.Pooled {
+			l.Path = l.Path.Least(scopePerSource(own.Limits))
+			l.Share("site "+rt.Site+" from "+own.Who, scope(own.Limits))
+		} else {
+			l.Path = l.Path.Least(scope(own.Limits))
+		}
+		l.Share("provider "+rt.Provider+" from "+own.Who, scope(own.Together))
+		l.MaxDeliveriesPerConnection = delivery.Smaller(l.MaxDeliveriesPerConnection, own.MaxDeliveriesPerConnection)
+		l.MaxRecipients = delivery.Smaller(l.MaxRecipients, own.MaxRecipientsPerBatch)
+	}
 	return l
 }
 
-func trafficLimits(t *config.Traffic, b config.Budget) delivery.Limits {
+func scope(l config.Limits) delivery.Scope {
+	return delivery.Scope{Connections: l.ConnectionLimit, MessageRate: rate(l.MaxMessageRate),
+		ConnectionRate: rate(l.MaxConnectionRate)}
+}
+
+func scopePerSource(l config.Limits) delivery.Scope {
+	return delivery.Scope{Connections: l.ConnectionLimitPerSource, MessageRate: rate(l.MaxMessageRatePerSource),
+		ConnectionRate: rate(l.MaxConnectionRatePerSource)}
+}
+
+func trafficLimits(t *config.Traffic) delivery.Limits {
 	return delivery.Limits{
 		Host: delivery.Scope{Connections: t.ConnectionLimitPerHost},
-		Path: delivery.Scope{Connections: t.ConnectionLimitPerSource, MessageRate: rate(t.MaxMessageRatePerSource),
-			ConnectionRate: rate(t.MaxConnectionRatePerSource)},
-		Site: delivery.Scope{Connections: t.ConnectionLimit, MessageRate: rate(t.MaxMessageRate),
-			ConnectionRate: rate(t.MaxConnectionRate)},
-		Provider: delivery.Scope{Connections: b.ConnectionLimit, MessageRate: rate(b.MaxMessageRate),
-			ConnectionRate: rate(b.MaxConnectionRate)},
+		Path: scopePerSource(t.Limits),
+		Site: scope(t.Limits),
 
 		MaxDeliveriesPerConnection: t.MaxDeliveriesPerConnection,
 		MaxRecipients:              t.MaxRecipientsPerBatch,

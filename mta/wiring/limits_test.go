@@ -1,6 +1,7 @@
 package wiring
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -81,5 +82,63 @@ func TestLimitsReachDelivery(t *testing.T) {
 	}
 	if plain.HostRetry != 2*time.Minute || plain.MaxHostRetry != 30*time.Minute {
 		t.Errorf("broken hosts are tried after %v, at most %v", plain.HostRetry, plain.MaxHostRetry)
+	}
+}
+
+// The smallest of a destination's limits, its source's and its pools' counts.
+func TestOwnLimitsReachDelivery(t *testing.T) {
+	cfg, err := config.Parse([]byte(`
+provider "big" {
+  mx                          = ["*.big.example"]
+  connection_limit_per_source = 5
+  max_message_rate_per_source = "60/min"
+}
+source "a" {
+  provider "big" {
+    connection_limit              = 7
+    max_message_rate              = "10/min"
+    max_deliveries_per_connection = 20
+  }
+}
+source "b" {}
+pool "p" {
+  shared = ["a", "b"]
+  domain "x.example" {
+    connection_limit            = 9
+    connection_limit_per_source = 2
+  }
+}
+pool "q" {
+  shared = ["b"]
+  provider "big" { max_connection_rate = "3/s" }
+}
+`), "test.conf", func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	perMinute := func(n int) gcra.Rate { return gcra.Rate{Events: n, Per: time.Minute} }
+	rt := &route.Route{Domain: "x.example", Site: "mx", Provider: "big"}
+	a, b := New(cfg).Limits(rt, "a", ""), New(cfg).Limits(rt, "b", "")
+	if want := (delivery.Scope{Connections: 2, MessageRate: perMinute(10)}); a.Path != want {
+		t.Errorf("from a: %+v, want %+v", a.Path, want)
+	}
+	if want := (delivery.Scope{Connections: 2, MessageRate: perMinute(60)}); b.Path != want {
+		t.Errorf("from b: %+v, want %+v", b.Path, want)
+	}
+	if a.MaxDeliveriesPerConnection != 20 || b.MaxDeliveriesPerConnection != 100 {
+		t.Errorf("messages of a connection: %d, %d", a.MaxDeliveriesPerConnection, b.MaxDeliveriesPerConnection)
+	}
+	pool := delivery.NamedScope{Name: "site mx from pool p", Scope: delivery.Scope{Connections: 9}}
+	if want := []delivery.NamedScope{{Name: "provider big from source a",
+		Scope: delivery.Scope{Connections: 7, MessageRate: perMinute(10)}}, pool}; !slices.Equal(a.Shared, want) {
+		t.Errorf("a shares %+v, want %+v", a.Shared, want)
+	}
+	three := delivery.Scope{ConnectionRate: gcra.Rate{Events: 3, Per: time.Second}}
+	if want := []delivery.NamedScope{pool, {Name: "site mx from pool q", Scope: three},
+		{Name: "provider big from pool q", Scope: three}}; !slices.Equal(b.Shared, want) {
+		t.Errorf("b shares %+v, want %+v", b.Shared, want)
+	}
+	if other := New(cfg).Limits(&route.Route{Domain: "y.example", Site: "my"}, "a", ""); other.Shared != nil {
+		t.Errorf("elsewhere a shares %+v", other.Shared)
 	}
 }

@@ -58,7 +58,7 @@ func generate(root string) (old, text []byte, err error) {
 type manual struct {
 	comments  map[string]string // by type, and by type and field as "Listener.Tier"
 	reference map[string]config.BlockReference
-	written   map[string]string // the link to the block that has a table of settings, or the row of one
+	written   map[string]string // the link to the block that has a table of settings, the row of one, or a comment
 	out       bytes.Buffer
 	missing   error // the first setting without a text
 }
@@ -103,6 +103,10 @@ func (m *manual) block(key, heading, comment string, t reflect.Type) {
 	}
 	prose, examples := split(comment)
 	fmt.Fprintf(&m.out, "\n%s\n", heading)
+	if at := m.written[comment]; at != "" && comment != "" {
+		prose, examples = "As in "+at+".", ""
+	}
+	m.written[comment] = link(heading)
 	if prose != "" {
 		fmt.Fprintf(&m.out, "\n%s\n", prose)
 	}
@@ -175,8 +179,7 @@ func label(t reflect.Type) string {
 // settings writes the table of a block's settings, or which block has the same. A long row of an earlier block is
 // not repeated.
 func (m *manual) settings(key, heading string, texts map[string]string) {
-	title := strings.Trim(heading, "# ")
-	link := fmt.Sprintf("[%s](#%s)", title, strings.ReplaceAll(punctuation.ReplaceAllString(title, ""), " ", "-"))
+	link := link(heading)
 	table, shown := "\n", ""
 	for _, s := range m.reference[key].Settings {
 		row := m.setting(key, s, texts[s.Name])
@@ -193,6 +196,12 @@ func (m *manual) settings(key, heading string, texts map[string]string) {
 		m.written[table] = link
 		fmt.Fprintf(&m.out, "\n| setting | default | R | |\n| --- | --- | --- | --- |\n%s", shown)
 	}
+}
+
+// link is one to the block with a heading.
+func link(heading string) string {
+	title := strings.Trim(heading, "# ")
+	return fmt.Sprintf("[%s](#%s)", title, strings.ReplaceAll(punctuation.ReplaceAllString(title, ""), " ", "-"))
 }
 
 // punctuation is what an anchor of a heading lacks.

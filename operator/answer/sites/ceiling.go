@@ -23,8 +23,14 @@ func (c *domainCase) ceiling(able []sourceCase) api.Ceiling {
 		_, why := c.hindrance()
 		return api.Ceiling{Binds: why}
 	}
+	common := slices.DeleteFunc(slices.Clone(able[0].limits.Shared), func(x delivery.NamedScope) bool {
+		return slices.ContainsFunc(able, func(s sourceCase) bool { return !slices.Contains(s.limits.Shared, x) })
+	})
 	bounds := c.sharedBounds(&able[0].limits)
-	bounds = append(bounds, c.ownBounds(able)...)
+	for _, x := range common {
+		bounds = c.scopeBounds(bounds, x.Scope, x.Name, &able[0].limits)
+	}
+	bounds = append(bounds, c.ownBounds(able, common)...)
 	slices.SortStableFunc(bounds, func(a, b bound) int { return cmp.Compare(a.perSecond, b.perSecond) })
 	var out api.Ceiling
 	for i, b := range bounds {
@@ -40,24 +46,29 @@ func (c *domainCase) ceiling(able []sourceCase) api.Ceiling {
 
 // sharedBounds are of limits that all sources share.
 func (c *domainCase) sharedBounds(l *delivery.Limits) []bound {
-	bounds := scopeBounds(nil, l.Site, "site "+c.Site, l)
-	bounds = scopeBounds(bounds, l.Tenant, "tenant "+c.tenant, l)
-	bounds = scopeBounds(bounds, l.Relay, "the relay", l)
+	bounds := c.scopeBounds(nil, l.Site, "site "+c.Site, l)
+	bounds = c.scopeBounds(bounds, l.Tenant, "tenant "+c.tenant, l)
+	bounds = c.scopeBounds(bounds, l.Relay, "the relay", l)
 	if c.Provider != "" {
-		bounds = scopeBounds(bounds, l.Provider, "provider "+c.Provider, l)
+		bounds = c.scopeBounds(bounds, l.Provider, "provider "+c.Provider, l)
 	}
 	return bounds
 }
 
 // ownBounds are of limits that each source has for itself. The sources together bind only if each
 // of them is bound.
-func (c *domainCase) ownBounds(able []sourceCase) []bound {
+func (c *domainCase) ownBounds(able []sourceCase, common []delivery.NamedScope) []bound {
 	total, what := 0.0, ""
 	for i := range able {
 		s := &able[i]
-		own := scopeBounds(nil, s.limits.Path, "site "+c.Site+" from source "+s.Name, &s.limits)
-		own = scopeBounds(own, s.limits.Source, "source "+s.Name, &s.limits)
-		own = scopeBounds(own, s.limits.TenantPath, "tenant "+c.tenant+" from source "+s.Name, &s.limits)
+		own := c.scopeBounds(nil, s.limits.Path, "site "+c.Site+" from source "+s.Name, &s.limits)
+		own = c.scopeBounds(own, s.limits.Source, "source "+s.Name, &s.limits)
+		own = c.scopeBounds(own, s.limits.TenantPath, "tenant "+c.tenant+" from source "+s.Name, &s.limits)
+		for _, x := range s.limits.Shared {
+			if !slices.Contains(common, x) {
+				own = c.scopeBounds(own, x.Scope, x.Name, &s.limits)
+			}
+		}
 		for _, d := range c.drains {
 			if d.source == s.Name {
 				own = append(own, bound{rateOf(d.rate), "drain after an outage from source " + s.Name})
@@ -77,15 +88,16 @@ func (c *domainCase) ownBounds(able []sourceCase) []bound {
 }
 
 // scopeBounds adds what the rates of a scope allow: messages, and connections full of messages.
-func scopeBounds(bounds []bound, s delivery.Scope, scope string, l *delivery.Limits) []bound {
+func (c *domainCase) scopeBounds(bounds []bound, s delivery.Scope, scope string, l *delivery.Limits) []bound {
 	if !s.MessageRate.Unlimited() {
 		bounds = append(bounds,
-			bound{rateOf(s.MessageRate), fmt.Sprintf("max_message_rate %v of %s", s.MessageRate, scope)})
+			bound{rateOf(s.MessageRate), c.whence(fmt.Sprintf("max_message_rate %v of %s", s.MessageRate, scope))})
 	}
 	if n := l.MaxDeliveriesPerConnection; !s.ConnectionRate.Unlimited() && n > 0 {
 		bounds = append(bounds, bound{
 			rateOf(s.ConnectionRate) * float64(n),
-			fmt.Sprintf("max_connection_rate %v of %s, %d messages each", s.ConnectionRate, scope, n),
+			c.whence(fmt.Sprintf("max_connection_rate %v of %s", s.ConnectionRate, scope)) +
+				fmt.Sprintf(", %d messages each", n),
 		})
 	}
 	return bounds

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -30,7 +31,8 @@ type domainCase struct {
 	pool    *config.Pool
 	sources []sourceCase
 	drains  []drainCase
-	files   int // that the process may have open
+	files   int               // that the process may have open
+	origins map[string]string // where limits were set: of "connection_limit of site a"
 }
 
 // sourceCase is a source of the pool, and what applies to mail that takes it.
@@ -50,6 +52,8 @@ type sourceCase struct {
 type drainCase struct {
 	source string
 	rate   gcra.Rate
+	lane   int    // in Lanes
+	gone   string // when its backlog will be
 }
 
 // explainDomain returns all that decides the fate of a tenant's mail for a domain from a pool. queued is what
@@ -57,7 +61,8 @@ type drainCase struct {
 func (d *Sites) explainDomain(ctx context.Context, domain, tenant string, pool *config.Pool,
 	queued map[string]*queue.Count) api.Destination {
 	pol := d.Policy()
-	c := domainCase{now: d.Now(), cfg: pol.Config, tenant: tenant, pool: pool, files: d.Files}
+	c := domainCase{now: d.Now(), cfg: pol.Config, tenant: tenant, pool: pool, files: d.Files,
+		origins: make(map[string]string)}
 	c.Destination = api.Destination{
 		Domain: domain, Pool: pool.Name, OtherPools: otherPools(c.cfg, pool), Steps: []string{},
 		Hosts: []api.TierHost{}, Sources: []api.DestinationSource{}, Limits: []api.Limit{},
@@ -94,6 +99,7 @@ func (d *Sites) explainDomain(ctx context.Context, domain, tenant string, pool *
 	c.countThrottled(queued, pool.Name)
 	c.countPaused(queued, d)
 	c.addTrafficLimits()
+	c.finishLanes()
 	c.judge()
 	d.overrule(&c)
 	return c.Destination
@@ -204,14 +210,35 @@ func (c *domainCase) addDrain(l *delivery.LaneInfo, parked int) {
 	gone := c.now.Add(l.Draining.Takes(n))
 	shown := &c.Lanes[len(c.Lanes)-1]
 	shown.Drain, shown.DrainEnds = rate.String(), gone
-	if shown.Why != "" {
-		shown.Why += fmt.Sprintf("; the backlog of %d will be gone by about %s if the site continues to accept it", n,
-			gone.Format(time.DateTime))
-	}
 	c.limit("drain after an outage", shown.Drain, "site "+c.Site+" from source "+l.Source,
 		"the usual rate of the site, doubled every half minute without failures",
 		fmt.Sprintf("%d wait, gone by about %s", n, gone.Format(time.DateTime)))
-	c.drains = append(c.drains, drainCase{l.Source, rate})
+	c.drains = append(c.drains, drainCase{l.Source, rate, len(c.Lanes) - 1,
+		fmt.Sprintf("; the backlog of %d will be gone by about %s if the site continues to accept it", n,
+			gone.Format(time.DateTime))})
+}
+
+// finishLanes adds to what lanes wait for where that was set, and when their backlog will be gone.
+func (c *domainCase) finishLanes() {
+	for i := range c.Lanes {
+		c.Lanes[i].Why = c.whence(c.Lanes[i].Why)
+	}
+	for _, d := range c.drains {
+		if l := &c.Lanes[d.lane]; l.Why != "" {
+			l.Why += d.gone
+		}
+	}
+}
+
+// limitValue is the value in what delivery calls a limit.
+var limitValue = regexp.MustCompile(`^(\w+) [^ ]+ of `)
+
+// whence adds to the name of a limit where it was set.
+func (c *domainCase) whence(limit string) string {
+	if origin := c.origins[limitValue.ReplaceAllString(limit, "$1 of ")]; origin != "" {
+		return limit + ", set by " + origin
+	}
+	return limit
 }
 
 func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, r *Sites) {
@@ -243,6 +270,37 @@ func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, r *Sit
 	c.Sources = append(c.Sources, shown)
 	if conf := c.cfg.Source(s.Name); conf != nil {
 		c.addScope(limits.Source, "source "+s.Name, conf.Origin)
+	}
+	c.addOwnLimits(s.Name, &limits)
+}
+
+// addOwnLimits adds what a source and its pools allow at the destination beside the destination's limits.
+func (c *domainCase) addOwnLimits(source string, in *delivery.Limits) {
+	t, path := c.cfg.Traffic(c.route.Domain, c.route.Provider), "site "+c.Site+" from source "+source
+	inForce := map[string]string{
+		"connection_limit": fmt.Sprint(in.Path.Connections), "max_message_rate": in.Path.MessageRate.String(),
+		"max_connection_rate": in.Path.ConnectionRate.String(),
+	}
+	for setting := range inForce {
+		c.origins[setting+" of "+path] = t.Origin(setting + "_per_source")
+	}
+	for _, own := range c.cfg.OwnLimits(source, c.route.Domain, c.route.Provider) {
+		for _, name := range own.Settings() {
+			setting, perSource := strings.CutSuffix(name, "_per_source")
+			scope, now := path, ""
+			if _, scoped := inForce[setting]; scoped && own.Pooled && !perSource {
+				scope = "site " + c.Site + " from " + own.Who
+			} else if inForce[setting] == own.Value(name) {
+				now = "the smallest for this source"
+				c.origins[setting+" of "+path] = own.Origin(name)
+			}
+			c.limit(name, own.Value(name), scope, own.Origin(name), now)
+		}
+		for _, x := range in.Shared {
+			if x.Name == "provider "+c.Provider+" from "+own.Who {
+				c.addScope(x.Scope, x.Name, own.OriginTogether)
+			}
+		}
 	}
 }
 
@@ -320,7 +378,13 @@ func (c *domainCase) addScope(s delivery.Scope, scope string, origin func(string
 }
 
 func (c *domainCase) limit(setting, value, scope, origin, now string) {
-	c.Limits = append(c.Limits, api.Limit{Setting: setting, Value: value, Scope: scope, Origin: origin, Now: now})
+	row := api.Limit{Setting: setting, Value: value, Scope: scope, Origin: origin, Now: now}
+	if key := setting + " of " + scope; c.origins[key] == "" {
+		c.origins[key] = origin
+	} else if slices.Contains(c.Limits, row) {
+		return // a pool's own, which come with each of its sources
+	}
+	c.Limits = append(c.Limits, row)
 }
 
 // judge describes what happens to mail for the domain now, the first obstacle first.

@@ -1,0 +1,55 @@
+package mta
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
+)
+
+// TestExplainOwnLimits: of a destination's, a source's and a pool's limits, explain shows all, and names the file and
+// the line of the one that binds.
+func TestExplainOwnLimits(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+defaults {
+  smtp_port                   = PORT
+  connection_limit_per_source = 7
+  max_message_rate_per_source = "1/s"
+}
+source "out" {
+  address = "127.0.0.1"
+  domain "box.example" {
+    connection_limit = 3
+    max_message_rate = "1/h"
+  }
+}
+pool "default" {
+  shared = ["out"]
+  domain "*.example" { max_message_rate = "9/min" }
+  domain "box.example" { max_connection_rate_per_source = "5/min" }
+}
+`)
+	enqueue(t, w.Relay, "bob@box.example", 1)
+	id := enqueue(t, w.Relay, "bob@box.example", 3)
+	d := explained(t, w.Relay, id, func(r *api.ExplainedRecipient) bool {
+		return strings.Contains(r.Why, "max_message_rate 1/h of site mx.box.example from source out")
+	}).Destinations[0]
+	const set = `, set by source "out", domain "box.example" (`
+	if !strings.Contains(d.Now, set) || !strings.Contains(d.Ceiling.Binds, set) {
+		t.Errorf("now: %s\nceiling: %s", d.Now, d.Ceiling.Binds)
+	}
+	for _, want := range []api.Limit{
+		{Setting: "connection_limit_per_source", Value: "7", Scope: "site mx.box.example, each source"},
+		{Setting: "connection_limit", Value: "3", Scope: "site mx.box.example from source out", Now: "the smallest for this source"},
+		{Setting: "max_message_rate", Value: "1/h", Scope: "site mx.box.example from source out", Now: "the smallest for this source"},
+		{Setting: "max_message_rate", Value: "9/min", Scope: "site mx.box.example from pool default"},
+		{Setting: "max_connection_rate_per_source", Value: "5/min", Scope: "site mx.box.example from source out", Now: "the smallest for this source"},
+	} {
+		i := slices.IndexFunc(d.Limits, func(l api.Limit) bool { return l.Setting == want.Setting && l.Scope == want.Scope })
+		if i < 0 || d.Limits[i].Value != want.Value || d.Limits[i].Now != want.Now || !strings.Contains(d.Limits[i].Origin, "conf:") {
+			t.Errorf("no %+v in %+v", want, d.Limits)
+		}
+	}
+}
