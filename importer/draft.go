@@ -118,6 +118,9 @@ func (b *Block) Inner(kind string, labels ...string) *Block {
 // Find gives the first block of that kind and with these labels inside b, nil if there is none.
 func (b *Block) Find(kind string, labels ...string) *Block { return b.blocks[blockKey(kind, labels)] }
 
+// Labels are those of the block.
+func (b *Block) Labels() []string { return b.labels }
+
 func blockKey(kind string, labels []string) string { return fmt.Sprintf("%s %q", kind, labels) }
 
 // Add makes one more block, even where there is another of that kind, as for the stages of a plan.

@@ -18,6 +18,7 @@ type conversion struct {
 
 	vmtas    []*vmta // in their order
 	vmtaOf   map[string]*vmta
+	alike    []*vmta // the other virtual MTAs of the pool that is being read
 	pools    []*pool
 	poolOf   map[string]*pool
 	rollups  map[string][]string     // the exchangers of each name in an mx-rollup-list

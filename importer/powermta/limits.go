@@ -21,6 +21,18 @@ type queue struct {
 	username, password *directive // at the hosts of its route
 }
 
+// own gives the block with a source's limits for the queue's mail.
+func (c *conversion) own(q *queue, source string) *importer.Block {
+	b, wide := c.draft.Inner("source", source), q.block.Labels()
+	switch {
+	case c.rollups[q.domain] != nil:
+		return b.Inner("provider", wide...)
+	case len(wide) == 0: // defaults
+		return b.Inner("domain", "*")
+	}
+	return b.Inner("domain", wide...)
+}
+
 // said is what one directive says.
 type said struct {
 	*directive
@@ -134,15 +146,9 @@ func (c *conversion) say(q *queue, d *directive, v *vmta, setting, kind string) 
 		if err != nil {
 			return err
 		}
-		if s.value, s.strict = n, float64(n); setting == "connection_limit_per_source" {
-			s.strict = float64(max(1, n/c.parts(s)))
-		}
-		if n == 0 {
-			s.strict = math.Inf(1)
-			if setting == "connection_limit_per_source" && !unlimited(text) {
-				q.block.Lost(d.Origin, "0 stops the mail: use 'mta pause' for that", true)
-				return nil
-			}
+		if s.value = n; n == 0 && setting == "connection_limit_per_source" && !unlimited(text) {
+			q.block.Lost(d.Origin, "0 stops the mail: use 'mta pause' for that", true)
+			return nil
 		}
 	case perSourceRate:
 		if d.name == "max-msg-per-hour" && !strings.Contains(text, "/") && !unlimited(text) {
@@ -156,9 +162,7 @@ func (c *conversion) say(q *queue, d *directive, v *vmta, setting, kind string) 
 			q.block.Lost(d.Origin, "0 stops the mail: use 'mta pause' for that", true)
 			return nil
 		}
-		if s.value, s.strict = r, r.perDay()/float64(c.parts(s)); r.count == 0 {
-			s.strict = math.Inf(1)
-		}
+		s.value = r
 	case plainSpan:
 		if never(text) {
 			q.block.Lost(d.Origin, "there is always a limit here: the default applies", false)
@@ -172,17 +176,43 @@ func (c *conversion) say(q *queue, d *directive, v *vmta, setting, kind string) 
 			q.block.Noted(d.Origin, "the least that mta takes is "+span(least[setting]))
 			t = least[setting]
 		}
-		s.value, s.strict = t, 0
+		s.value = t
 	}
-	q.said[setting] = append(q.said[setting], s)
+	for _, s.vmta = range append([]*vmta{v}, c.alike...) {
+		s.strict = c.strict(s, setting)
+		q.said[setting] = append(q.said[setting], s)
+	}
 	return nil
+}
+
+// strict is how strict a limit is for each source: the smallest is the strictest.
+func (c *conversion) strict(s said, setting string) float64 {
+	switch v := s.value.(type) {
+	case int:
+		switch {
+		case v == 0:
+			return math.Inf(1)
+		case setting == "connection_limit_per_source":
+			return float64(max(1, v/c.parts(s)))
+		}
+		return float64(v)
+	case rate:
+		if v.count == 0 {
+			return math.Inf(1)
+		}
+		return v.perDay() / float64(c.parts(s))
+	}
+	return 0
 }
 
 // parts is among how many sources a limit is shared: the addresses of a virtual MTA share those of a queue, and each
 // has those of an address for itself.
 func (c *conversion) parts(s said) int {
-	if s.limitOf().byAddress {
+	switch {
+	case s.limitOf().byAddress:
 		return 1
+	case s.vmta != nil:
+		return len(s.vmta.sources)
 	}
 	return c.mostAddresses()
 }
@@ -198,7 +228,12 @@ func (c *conversion) writeLimits() {
 	for _, q := range c.order {
 		for _, name := range slices.Sorted(maps.Keys(q.said)) {
 			if !strings.HasPrefix(name, "backoff-") { // see writePatterns
-				c.writeSetting(q, name, c.withRollup(q, name, c.withStars(q, star, name)))
+				all := c.withRollup(q, name, c.withStars(q, star, name))
+				if c.differs(name, all) {
+					c.writeBySource(q, name, all)
+				} else {
+					c.writeSetting(q, name, all)
+				}
 			}
 		}
 	}
@@ -251,10 +286,9 @@ func (c *conversion) writeSetting(q *queue, setting string, all []said) {
 	})
 	for _, s := range all {
 		if s.directive != best.directive && s.value != best.value {
-			reason := fmt.Sprintf("mta has one %s for all sources: the strictest counts, that of %s:%d", setting,
-				best.File, best.Line)
-			if s.strict == 0 && best.strict == 0 {
-				reason = fmt.Sprintf("mta has one %s for all sources: that of %s:%d", setting, best.File, best.Line)
+			reason := fmt.Sprintf("mta has one %s for all sources: that of %s:%d", setting, best.File, best.Line)
+			if s.strict != 0 || best.strict != 0 {
+				reason = fmt.Sprintf("the strictest %s counts, that of %s:%d", setting, best.File, best.Line)
 			}
 			q.block.Noted(s.Origin, reason)
 		} else if s.directive != best.directive {
@@ -262,6 +296,117 @@ func (c *conversion) writeSetting(q *queue, setting string, all []said) {
 		}
 	}
 	c.put(q, setting, best)
+}
+
+// ownNames are the settings that sources have for a destination, by those of the destination.
+var ownNames = map[string]string{
+	"connection_limit_per_source":    "connection_limit",
+	"max_message_rate_per_source":    "max_message_rate",
+	"max_connection_rate_per_source": "max_connection_rate",
+	"max_deliveries_per_connection":  "max_deliveries_per_connection",
+	"max_recipients_per_batch":       "max_recipients_per_batch",
+}
+
+// differs reports whether virtual MTAs have different limits.
+func (c *conversion) differs(setting string, all []said) bool {
+	return ownNames[setting] != "" && len(c.vmtas) > 1 && slices.ContainsFunc(all, func(s said) bool {
+		return s.vmta != nil
+	})
+}
+
+// writeBySource writes the limits of each virtual MTA into its sources, and the loosest of them for the destination.
+func (c *conversion) writeBySource(q *queue, setting string, all []said) {
+	var loosest said
+	bounded, sum, inForce := true, 0, make(map[*vmta]said)
+	for _, v := range c.vmtas {
+		s, ok := c.inForceOf(q, v, setting, all)
+		if inForce[v] = s; !ok {
+			bounded = false
+		} else if loosest.directive == nil || s.strict > loosest.strict {
+			loosest = s
+		}
+		if n := s.strict; ok && !math.IsInf(n, 1) {
+			sum += int(n) * len(v.sources)
+		} else {
+			sum += defaultConnections * len(v.sources)
+		}
+	}
+	for _, v := range c.vmtas {
+		s := inForce[v]
+		own := s.vmta != nil && slices.Contains(q.said[setting], s)
+		other := s.vmta == nil && (s.strict < loosest.strict || !bounded) // that of <domain *> in it has its block
+		if s.directive == nil || math.IsInf(s.strict, 1) || !own && !other {
+			continue
+		}
+		value, note := c.share(s)
+		for _, source := range v.sources {
+			b := c.own(q, source)
+			if note != "" {
+				b.Noted(s.Origin, note)
+			}
+			b.Set(ownNames[setting], value, s.Origin)
+		}
+	}
+	for _, s := range q.said[setting] {
+		if !slices.ContainsFunc(c.vmtas, func(v *vmta) bool { return inForce[v].directive == s.directive }) {
+			q.block.Noted(s.Origin, "each virtual MTA has a stricter limit or its own")
+		}
+	}
+	if bounded {
+		c.put(q, setting, loosest)
+	} else if setting == "connection_limit_per_source" {
+		q.block.Set("connection_limit", max(sum, defaultConnections), importer.Origin{})
+	}
+}
+
+// defaultConnections is the relay's limit where nothing sets one.
+const defaultConnections = 10
+
+// inForceOf is the strictest limit of a virtual MTA; one that warms up in place of another has that one's.
+func (c *conversion) inForceOf(q *queue, v *vmta, setting string, all []said) (best said, ok bool) {
+	if v.directive.name == "auto-cold-virtual-mta" {
+		for _, p := range c.vmtas {
+			if p.cold == v.name {
+				v = p
+			}
+		}
+	}
+	own := make(map[bool]bool) // the virtual MTA has this kind of limit for the destination: it overrides that of all
+	for _, s := range q.said[setting] {
+		own[s.limitOf().byAddress] = own[s.limitOf().byAddress] || s.vmta == v
+	}
+	for _, s := range all {
+		if s.vmta != v && (s.vmta != nil || own[s.limitOf().byAddress]) {
+			continue
+		}
+		if !ok || s.strict < best.strict || s.strict == best.strict && rank(s) > rank(best) {
+			best, ok = s, true
+		}
+	}
+	return best, ok
+}
+
+// share is a limit as it is written for each source, and what to note.
+func (c *conversion) share(s said) (value any, note string) {
+	k := c.parts(s)
+	if k > 1 {
+		note = fmt.Sprintf("a virtual MTA here has %d addresses, each a source: each has its part of the limit", k)
+	}
+	if n, number := s.value.(int); number {
+		if ownNames[carried[s.name].setting] != "connection_limit" {
+			return n, ""
+		}
+		return max(1, n/k), note
+	}
+	r := s.value.(rate)
+	r.per *= time.Duration(k)
+	text, exact := r.text()
+	if text == "" {
+		return "1/d", "the least rate that mta has is 1/d"
+	} else if !exact && note == "" {
+		note = "the rate is rounded down"
+	}
+	return text, note
 }
 
 func rank(s said) int {

@@ -16,7 +16,9 @@ import (
 
 	"example.org/mta/importer"
 	"example.org/mta/importer/powermta"
+	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -397,9 +399,6 @@ func TestNobodyMayMoreThanBefore(t *testing.T) {
 func TestNoLimitIsRaised(t *testing.T) {
 	const a, b = "<virtual-mta a>\nsmtp-source-host 192.0.2.1 a.example\n%s</virtual-mta>\n", "<virtual-mta b>\nsmtp-source-host 192.0.2.2 b.example\n%s</virtual-mta>\n"
 	for name, c := range map[string]struct{ text, want string }{
-		"one virtual MTA has a higher limit than all": {
-			"<domain *>\nmax-smtp-out 20\n</domain>\n" + fmt.Sprintf(a, "<domain x.example>\nmax-smtp-out 30\n</domain>\n") + fmt.Sprintf(b, ""),
-			"connection_limit_per_source = 20 #"},
 		"the only one has": {
 			"<domain *>\nmax-smtp-out 20\n</domain>\n" + fmt.Sprintf(a, "<domain x.example>\nmax-smtp-out 30\n</domain>\n"),
 			"connection_limit_per_source = 30 #"},
@@ -430,6 +429,39 @@ func TestNoLimitIsRaised(t *testing.T) {
 			_, block, _ := strings.Cut(text, `domain "x.example" {`)
 			if block, _, _ = strings.Cut(block, "\n}"); !strings.Contains(block, c.want) {
 				t.Errorf("no %s in:\n%s", c.want, text)
+			}
+		})
+	}
+}
+
+// Each virtual MTA keeps its own limit at a domain, and what is not limited for it alone has that of all.
+func TestVirtualMTAsKeepTheirLimits(t *testing.T) {
+	const a, b = "<virtual-mta a>\nsmtp-source-host 192.0.2.1 a.example\n%s</virtual-mta>\n", "<virtual-mta b>\nsmtp-source-host 192.0.2.2 b.example\n%s</virtual-mta>\n"
+	const all = "<domain *>\nmax-smtp-out 20\n</domain>\n"
+	for name, c := range map[string]struct {
+		text   string
+		source map[string]int // the limit at x.example
+	}{
+		"one has more than all":           {all + fmt.Sprintf(a, "<domain x.example>\nmax-smtp-out 30\n</domain>\n") + fmt.Sprintf(b, ""), map[string]int{"a": 30, "b": 20}},
+		"one has less":                    {all + fmt.Sprintf(a, "<domain x.example>\nmax-smtp-out 3\n</domain>\n") + fmt.Sprintf(b, ""), map[string]int{"a": 3, "b": 20}},
+		"one alone has one":               {fmt.Sprintf(a, "<domain x.example>\nmax-smtp-out 3\n</domain>\n") + fmt.Sprintf(b, ""), map[string]int{"a": 3, "b": 0}},
+		"one has one everywhere":          {all + fmt.Sprintf(a, "max-smtp-out 5\n<domain x.example>\nmax-smtp-out 8\n</domain>\n") + fmt.Sprintf(b, ""), map[string]int{"a": 8, "b": 20}},
+		"one everywhere, all at a domain": {"<domain x.example>\nmax-smtp-out 8\n</domain>\n" + fmt.Sprintf(a, "max-smtp-out 5\n") + fmt.Sprintf(b, ""), map[string]int{"a": 5, "b": 8}},
+		"one of two addresses":            {all + fmt.Sprintf(a, "smtp-source-host 192.0.2.3 c.example\n<domain x.example>\nmax-smtp-out 8\n</domain>\n") + fmt.Sprintf(b, ""), map[string]int{"a-1": 4, "a-2": 4, "b": 10}},
+		"a cold one":                      {all + fmt.Sprintf(a, "auto-cold-virtual-mta 192.0.2.9 c.example\nmax-cold-virtual-mta-msg 5/day\n<domain x.example>\nmax-smtp-out 8\n</domain>\n") + fmt.Sprintf(b, ""), map[string]int{"a": 8, "a-cold": 8, "b": 20}},
+		"two of a pool":                   {all + fmt.Sprintf(a, "") + fmt.Sprintf(b, "") + "<virtual-mta-pool p>\nvirtual-mta a\nvirtual-mta b\n<domain x.example>\nmax-smtp-out 7\n</domain>\n</virtual-mta-pool>\n", map[string]int{"a": 7, "b": 7}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := read(t, c.text)
+			cfg, err := config.Parse(d.Bytes(), "mta.conf", func(string) string { return "" })
+			if err != nil {
+				t.Fatalf("%v\n%s", err, d.Bytes())
+			}
+			for source, want := range c.source {
+				l := wiring.New(cfg).Limits(&route.Route{Domain: "x.example"}, source, "")
+				if l.Path.Connections != want || l.Site.Connections < want {
+					t.Errorf("%d connections from %s, %d of all, want %d:\n%s", l.Path.Connections, source, l.Site.Connections, want, d.Bytes())
+				}
 			}
 		})
 	}

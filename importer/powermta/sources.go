@@ -245,6 +245,9 @@ func (c *conversion) poolScope(d *directive) error {
 	}
 	b := c.draft.Inner("pool", strings.ToLower(unquote(d.value)))
 	b.From(d.Origin)
+	first, others := c.virtualMTAs(d)
+	c.alike = others
+	defer func() { c.alike = nil }()
 	for _, in := range d.inner {
 		var err error
 		switch in.name {
@@ -259,26 +262,33 @@ func (c *conversion) poolScope(d *directive) error {
 				b.Noted(in.Origin, "the sources of a pool share its mail evenly: there are no weights")
 			}
 		case "domain":
-			err = c.domainScope(in, c.vmta(c.firstOf(d)))
+			err = c.domainScope(in, first)
 		case "domain-key":
 			err = c.domainKey(in, "the key signs the mail of its domain from all sources, not of this pool alone")
 		default:
-			err = c.inVMTA(b, in, c.vmta(c.firstOf(d)))
+			err = c.inVMTA(b, in, first)
 		}
 		c.faults.take(in, err)
 	}
 	return nil
 }
 
-// firstOf is the first member of a pool, "" without any.
-func (c *conversion) firstOf(d *directive) string {
+// virtualMTAs gives those of a pool, nil without any.
+func (c *conversion) virtualMTAs(d *directive) (first *vmta, others []*vmta) {
 	for _, in := range d.inner {
-		if in.name == "virtual-mta" {
-			name, _ := cutWord(in.value)
-			return unquote(name)
+		if in.name != "virtual-mta" {
+			continue
+		}
+		name, _ := cutWord(in.value)
+		switch v := c.vmta(unquote(name)); {
+		case v == nil || v == first || slices.Contains(others, v):
+		case first == nil:
+			first = v
+		default:
+			others = append(others, v)
 		}
 	}
-	return ""
+	return first, others
 }
 
 // writePools makes a pool of each virtual MTA, so that mail can name it, and gives all pools their sources.
