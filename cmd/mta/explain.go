@@ -111,7 +111,9 @@ func repliesIn(e *api.Explanation) (all []string) {
 		}
 	}
 	const short = 20 // what is as short as "as above" may be part of other words
-	return slices.DeleteFunc(all, func(r string) bool { return len(r) < short })
+	all = slices.DeleteFunc(all, func(r string) bool { return len(r) < short })
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func (c *cli) explain(e api.Explanation) error {
