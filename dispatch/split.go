@@ -75,10 +75,11 @@ func (s *splitter) choose(pol *wiring.Policy, m mail) choice {
 			return c
 		}
 	}
-	if c, ok := s.fresh(pool, m, pol); ok {
+	weight := pol.WeightsOf(pool.Of)
+	if c, ok := s.fresh(pool, m, pol, weight); ok {
 		return c
 	}
-	c, ok := s.fresh(pool, m, nil) // delivery says what is wrong with the others
+	c, ok := s.fresh(pool, m, nil, weight) // delivery says what is wrong with the others
 	c.none = !ok
 	return c
 }
@@ -122,8 +123,8 @@ func (m *mail) tokensFor(pool *wiring.Pool) parking.Key {
 // fresh chooses for mail that has no source yet; false when the pool has none that is usable. Mail that may wait
 // joins the mail that waits already, until it is its turn; it passes it where there are tokens for both. Mail that
 // a shared source has called for doesn't wait anew.
-func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice, bool) {
-	shared := s.usable(pool.Shared, pol, m)
+func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy, weight weights) (choice, bool) {
+	shared := s.usable(pool.Shared, pol, m, weight)
 	p := warmup.Patience{Hold: pool.Hold || len(shared) == 0, Total: m.patience(pool), Turn: m.turn}
 	until := m.Start().Add(p.Total)
 	p.Left = until.Sub(s.now())
@@ -134,10 +135,10 @@ func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice,
 			ask.Behind = behind
 		}
 	}
-	t := s.try(pool, m, pol, &ask)
+	t := s.try(pool, m, pol, weight, &ask)
 	if t.n == 0 && ask.Preferred { // those that don't prefer it
 		ask.Preferred = false
-		t = s.try(pool, m, pol, &ask).after(t)
+		t = s.try(pool, m, pol, weight, &ask).after(t)
 	}
 	if ask.Behind > 0 && t.n == 0 {
 		return wait, true
@@ -153,7 +154,7 @@ func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice,
 		wait.source, wait.key, wait.n, wait.out = t.last.Name, t.last.Key, t.n, t.n
 	case len(shared) > 0 && (t.shuts == t.usable || !p.Hold && (called || p.Stay(line, n, t.asking) < n)):
 		if wait.source, wait.n = m.from, m.n; !called {
-			wait.source = shared[wiring.Spread(m.ID)%uint64(len(shared))]
+			wait.source, _ = wiring.Pick(shared, wiring.Spread(m.ID), weight)
 		}
 		wait.why = s.diversion(pool, m, p, t.shuts > 0 && t.shuts == t.usable)
 	case t.usable < len(pool.Dedicated): // the others must not take what can't leave from them
@@ -162,14 +163,17 @@ func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy) (choice,
 	return wait, true
 }
 
-// usable gives the sources from which mail can leave.
-func (s *splitter) usable(sources []string, pol *wiring.Policy, m mail) []string {
-	for _, source := range sources {
-		if s.unusable(pol, m, source) {
-			return slices.DeleteFunc(slices.Clone(sources), func(source string) bool {
-				return s.unusable(pol, m, source)
-			})
-		}
+// weights are those of a pool's sources, nil when all are equal.
+type weights func(source string) int
+
+// closed reports whether a source takes no new mail.
+func (w weights) closed(source string) bool { return w != nil && w(source) == 0 }
+
+// usable gives the sources from which new mail can leave.
+func (s *splitter) usable(sources []string, pol *wiring.Policy, m mail, weight weights) []string {
+	not := func(source string) bool { return weight.closed(source) || s.unusable(pol, m, source) }
+	if slices.ContainsFunc(sources, not) {
+		return slices.DeleteFunc(slices.Clone(sources), not)
 	}
 	return sources
 }
@@ -183,12 +187,16 @@ type tried struct {
 }
 
 // try asks dedicated sources for tokens, those that prefer the mail, or the others, each message in an
-// order of its own, so that several share the mail.
-func (s *splitter) try(pool *wiring.Pool, m mail, pol *wiring.Policy, ask *warmup.Ask) (t tried) {
-	n := uint64(len(pool.Dedicated))
+// order of its own, so that several share the mail by their weights.
+func (s *splitter) try(pool *wiring.Pool, m mail, pol *wiring.Policy, weight weights, ask *warmup.Ask) (t tried) {
+	n, at := uint64(len(pool.Dedicated)), wiring.Spread(m.ID)
+	if weight != nil {
+		at = pool.At(at, weight)
+	}
 	for i := range n {
-		d := &pool.Dedicated[(wiring.Spread(m.ID)+i)%n]
-		if d.Prefer.Has(m.Message) != ask.Preferred || d.Except.Has(m.Message) || s.unusable(pol, m, d.Name) {
+		d := &pool.Dedicated[(at+i)%n]
+		if d.Prefer.Has(m.Message) != ask.Preferred || d.Except.Has(m.Message) || weight.closed(d.Name) ||
+			s.unusable(pol, m, d.Name) {
 			continue
 		}
 		t.usable++

@@ -38,7 +38,7 @@ func (r *operators) answers() api.Config {
 		Blocks: blocks.Blocks{
 			Config: r.inForce, Now: r.now, Delivery: r.delivery, Tally: r.tally, Rates: &r.rates,
 			Pauses: r.pauses, Warmups: r.warmups, Missing: r.sources.Missing, UseOf: r.useOf,
-			Queued: r.queue.CountTenants,
+			Weights: r.weights, Queued: r.queue.CountTenants,
 		},
 		Histories:       blocks.Histories{Figures: r.history},
 		OpenConnections: connections.Connections{Delivery: r.delivery, Entrances: r.openEntrances},

@@ -31,14 +31,17 @@ var dryRuns = map[string]struct {
 	"/v1/queue/remove-moved": {[]string{
 		`{"receipt":[{"id":"1kjmma2g00007"}]}`, `{"receipt":[{"id":"1kjmma2g00007","recipients":[1,0]}]}`, `{"receipt":[{"node":"relay.example","id":"x","recipients":[0]}]}`,
 	}, `{"receipt":[{"node":"relay.example","id":"1kjmma2g00007","recipients":[0]}]}`},
-	"/v1/sites/suspend":         {[]string{`{}`, `{"site":"mx.box.example"}`, `{"site":"mx.box.example","for":"31d"}`, `{"site":"nowhere.example","for":"1h"}`, `{"site":"box.example","for":"1h","source":"nobody"}`}, `{"site":"box.example","for":"1h"}`},
-	"/v1/sites/resume":          {[]string{`{}`, `{"site":"nowhere.example"}`}, `{"site":"box.example"}`},
-	"/v1/connections/close":     {[]string{`{}`, `{"ids":["nobody"]}`}, ""},
-	"/v1/hosts/suspend":         {[]string{`{}`, `{"hosts":["mx.box.example"]}`, `{"hosts":["nowhere.example"],"for":"1h"}`, `{"hosts":["mx.box.example"],"for":"1h","source":"nobody"}`}, `{"hosts":["mx.box.example"],"for":"1h"}`},
-	"/v1/hosts/resume":          {[]string{`{}`, `{"hosts":["nowhere.example"]}`}, `{"hosts":["mx.box.example"]}`},
-	"/v1/hosts/forget":          {[]string{`{}`, `{"hosts":["nowhere.example"]}`}, `{"hosts":["mx.box.example"]}`},
-	"/v1/pauses/begin":          {[]string{`{}`, `{"what":"moon","name":"x"}`, `{"what":"tenant"}`, `{"what":"everything","name":"x"}`, `{"what":"tenant","name":"nobody"}`, `{"what":"source","name":"nobody"}`, `{"what":"domain","name":"a..b"}`, `{"what":"tenant","name":"acme","for":"-1h"}`}, `{"what":"tenant","name":"acme"}`},
-	"/v1/pauses/end":            {[]string{`{}`, `{"what":"moon","name":"x"}`, `{"what":"pool","name":"default"}`}, `{"what":"tenant","name":"acme"}`},
+	"/v1/sites/suspend":     {[]string{`{}`, `{"site":"mx.box.example"}`, `{"site":"mx.box.example","for":"31d"}`, `{"site":"nowhere.example","for":"1h"}`, `{"site":"box.example","for":"1h","source":"nobody"}`}, `{"site":"box.example","for":"1h"}`},
+	"/v1/sites/resume":      {[]string{`{}`, `{"site":"nowhere.example"}`}, `{"site":"box.example"}`},
+	"/v1/connections/close": {[]string{`{}`, `{"ids":["nobody"]}`}, ""},
+	"/v1/hosts/suspend":     {[]string{`{}`, `{"hosts":["mx.box.example"]}`, `{"hosts":["nowhere.example"],"for":"1h"}`, `{"hosts":["mx.box.example"],"for":"1h","source":"nobody"}`}, `{"hosts":["mx.box.example"],"for":"1h"}`},
+	"/v1/hosts/resume":      {[]string{`{}`, `{"hosts":["nowhere.example"]}`}, `{"hosts":["mx.box.example"]}`},
+	"/v1/hosts/forget":      {[]string{`{}`, `{"hosts":["nowhere.example"]}`}, `{"hosts":["mx.box.example"]}`},
+	"/v1/pauses/begin":      {[]string{`{}`, `{"what":"moon","name":"x"}`, `{"what":"tenant"}`, `{"what":"everything","name":"x"}`, `{"what":"tenant","name":"nobody"}`, `{"what":"source","name":"nobody"}`, `{"what":"domain","name":"a..b"}`, `{"what":"tenant","name":"acme","for":"-1h"}`}, `{"what":"tenant","name":"acme"}`},
+	"/v1/pauses/end":        {[]string{`{}`, `{"what":"moon","name":"x"}`, `{"what":"pool","name":"default"}`}, `{"what":"tenant","name":"acme"}`},
+	"/v1/pools/{name}/weight": {[]string{
+		`{}`, `{"source":"nobody","weight":1}`, `{"source":"old","weight":-1}`, `{"source":"old","weight":1001}`, `/v1/pools/nobody/weight {"source":"old","weight":1}`,
+	}, `{"source":"old","weight":2}`},
 	"/v1/streams/{name}/pause":  {[]string{"/v1/streams/nobody/pause "}, ""},
 	"/v1/streams/{name}/resume": {[]string{"/v1/streams/nobody/resume "}, ""},
 	"/v1/streams/{name}/skip":   {[]string{"/v1/streams/nobody/skip "}, ""},
@@ -127,7 +130,7 @@ func TestADryRunRefusesWhatTheRealOneRefuses(t *testing.T) {
 		_ = json.Unmarshal(r.Body.Bytes(), &answer)
 		return r.Code, answer, r.Body.String()
 	}
-	named := strings.NewReplacer("streams/{name}", "streams/app", "warmup/{name}", "warmup/new", "{domain}", "box.example")
+	named := strings.NewReplacer("streams/{name}", "streams/app", "pools/{name}", "pools/default", "warmup/{name}", "warmup/new", "{domain}", "box.example")
 	day := strings.NewReplacer("DAY", time.Now().UTC().Format(time.DateOnly))
 	w.until("the warm-up is known", func() bool { s, _ := w.warm.Status("127.0.0.2"); return s.Stage > 0 })
 	paths := changingRoutes(t, w)

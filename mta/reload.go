@@ -43,7 +43,7 @@ func (r *operators) Reload(context.Context) (api.Reload, error) {
 		next.undo()
 		return api.Reload{}, err
 	}
-	pol := wiring.New(cfg)
+	pol := r.newPolicy(cfg)
 	if err := r.reloadRouting(before, pol, next.listeners); err != nil {
 		next.undo()
 		return api.Reload{}, errors.Join(err, r.setStreams(old))

@@ -13,6 +13,7 @@ import (
 
 	"example.org/mta/bounce"
 	"example.org/mta/destdb"
+	"example.org/mta/dispatch/weights"
 	"example.org/mta/mta/accept"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/accounting/books"
@@ -59,6 +60,7 @@ type stores struct {
 	streamParts  *wiring.StreamParts
 	destinations *destdb.File
 	learned      *destdb.DB // guarded by delivery
+	weights      *weights.Weights
 	warm         *warming.Warming
 	suppression  *suppression.List
 	listed       *boltstore.Store    // of the suppression list
@@ -80,9 +82,10 @@ func openStores(cfg *config.Config, opts Options, undo *undoer) (*stores, error)
 	}
 	r.warn(cfg)
 	r.classes.SetRules(wiring.Classify(cfg))
-	r.policy.Store(wiring.New(cfg))
+	r.policy.Store(wiring.New(cfg)) // before there is a directory with weights
 	return r, openAll(cfg, undo, []step{
 		{"", r.openData},
+		{"weights", r.openWeights},
 		{"accounting log", r.openAccounting},
 		{"http", r.openHTTP},
 		{"", r.openQueue}, // its errors name it, as those of the suppression list
@@ -190,6 +193,21 @@ func (r *stores) closeAccounting() error {
 		return nil
 	}
 	return r.accounting.Close()
+}
+
+// openWeights reads the weights of sources, and makes the policy by them.
+func (r *stores) openWeights(cfg *config.Config, _ *undoer) (err error) {
+	if r.weights, err = weights.Read(cfg.DataDir, r.now(), r.log); err == nil {
+		r.policy.Store(r.newPolicy(cfg))
+	}
+	return err
+}
+
+// newPolicy makes the policy of a configuration.
+func (r *stores) newPolicy(cfg *config.Config) *wiring.Policy {
+	pol := wiring.New(cfg)
+	pol.Weights = r.weights.In
+	return pol
 }
 
 func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {

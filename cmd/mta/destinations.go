@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/user"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -327,7 +328,7 @@ paused, by an operator or its warm-up; or missing, if this machine lacks its add
 }
 
 func newPools(c *cli) *cobra.Command {
-	return c.watchable(newList(c, list[api.UnpooledFilter]{
+	cmd := c.watchable(newList(c, list[api.UnpooledFilter]{
 		use: "pools [NAME...]", short: "list the pools of sources",
 		long: `List the pools: their sources and tenants, the connections of the sources and
 the transactions that are READY for one or RUNNING on one, whatever pool they are for.
@@ -337,6 +338,44 @@ ACCEPTED counts recipients of the pool's tenants since the start of the relay.` 
 			table: listing.Pools, row: api.OpPools,
 		}.show,
 	}))
+	cmd.AddCommand(newPoolsWeight(c))
+	return cmd
+}
+
+const poolsWeightHelp = `Give a source of a pool another weight, from 0 to 1000, over restarts too: new mail of the
+pool is shared out by the weights of its sources, 1 where nobody set one. Lower it step by
+step to take an address out. At 0 the source gets no new mail; mail that it has tried stays
+with it. 'mta pools' and 'mta sources' show all weights other than 1.`
+
+func newPoolsWeight(c *cli) *cobra.Command {
+	var w api.SetWeight
+	cmd := changes(c, &cobra.Command{
+		Use: "weight POOL SOURCE N", Short: "give a source of a pool a part of its new mail", Long: poolsWeightHelp,
+		Example: "  mta pools weight default shared-1 0 --reason \"listed at a block list\"", Args: cobra.ExactArgs(3),
+		ValidArgsFunction: c.completeWeight,
+	}, &w.Intent, "weight", func(ctx context.Context, client *api.Client, args []string) (api.WeightChanged, error) {
+		n, err := strconv.Atoi(args[2])
+		if err != nil {
+			return api.WeightChanged{}, usagef("weight: want a number from 0 to 1000, not %q", args[2])
+		}
+		w.Source, w.Weight = args[1], n
+		return api.OpSetWeight.Call(ctx, client, w, args[0])
+	}, func(done api.WeightChanged) {
+		fmt.Fprintf(c.out, "source %s of pool %s has the weight %d; it was %d\n", draw.Clean(done.Source),
+			draw.Clean(done.Pool), done.Weight.Weight, done.Was)
+	})
+	return cmd
+}
+
+// completeWeight completes the pool, then the source.
+func (c *cli) completeWeight(cmd *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return c.complete(c.poolNames)(cmd, args, start)
+	case 1:
+		return c.complete(c.sourceNames)(cmd, nil, start)
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
 func newTenants(c *cli) *cobra.Command {

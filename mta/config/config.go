@@ -528,8 +528,12 @@ type Pool struct {
 	// Instead of these two, a duration for each tier from 0 on: `["0s", "0s", "10m", "4h", "9h"]`; the last also
 	// applies to the later tiers.
 	TierPatience []time.Duration `conf:"tier_patience" min:"0s"`
-	Dedicated    []*Dedicated    `conf:"dedicated,block"`
-	OwnLimits    `conf:",inline"`
+	// How the mail is shared out among the shared sources, and among the dedicated ones, such as `["a=3", "b=0"]`: from
+	// 0 to 1000, 1 for those left out. At 0 a source gets no new mail; what it has tried stays with it. `mta pools
+	// weight` overrules it.
+	Weights   []SourceWeight `conf:"weights"`
+	Dedicated []*Dedicated   `conf:"dedicated,block"`
+	OwnLimits `conf:",inline"`
 }
 
 // Dedicated is a source of a pool that is its own.

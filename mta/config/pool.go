@@ -3,11 +3,13 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/settings"
 )
 
 // dedicated reports whether a pool has the source for its own.
@@ -24,6 +26,66 @@ func (p *Pool) Sources() []string {
 		names = append(names, d.Name)
 	}
 	return append(names, p.Shared...)
+}
+
+// SourceWeight is a source's part of a pool's mail, compared with the other sources.
+type SourceWeight struct {
+	Source string
+	Weight int // 0 to MaxWeight
+}
+
+// MaxWeight is the largest weight of a source.
+const MaxWeight = 1000
+
+// UnmarshalText reads "source=weight".
+func (w *SourceWeight) UnmarshalText(text []byte) error {
+	i := strings.LastIndexByte(string(text), '=')
+	n, err := strconv.Atoi(string(text[i+1:]))
+	if i <= 0 || err != nil || n < 0 || n > MaxWeight {
+		return settings.Wrong(`write a source and its weight, from 0 to 1000, such as "shared-1=3"`,
+			"%s is not a weight of a source", settings.Quoted(string(text)))
+	}
+	*w = SourceWeight{string(text[:i]), n}
+	return nil
+}
+
+// String gives the form that is read.
+func (w SourceWeight) String() string { return fmt.Sprintf("%s=%d", w.Source, w.Weight) }
+
+// WeightOf returns the weights of the pool's sources, nil when all are equal.
+func (p *Pool) WeightOf() func(source string) int {
+	if len(p.Weights) == 0 {
+		return nil
+	}
+	return func(source string) int {
+		for _, w := range p.Weights {
+			if w.Source == source {
+				return w.Weight
+			}
+		}
+		return 1
+	}
+}
+
+// weights complains of weights of sources that the pool doesn't have, or has twice, and of a pool without new mail.
+func (k checker) weights(p *Pool) {
+	seen := make(map[string]bool)
+	for _, w := range p.Weights {
+		switch {
+		case !slices.Contains(p.Sources(), w.Source):
+			k.problem(&p.block, "weights", "its sources: "+strings.Join(p.Sources(), ", "),
+				"weights: pool %q does not have source %s", p.Name, settings.Quoted(w.Source))
+		case seen[w.Source]:
+			k.problem(&p.block, "weights", "remove one", "weights: source %q is there twice", w.Source)
+		}
+		seen[w.Source] = true
+	}
+	if of := p.WeightOf(); of != nil && len(p.Sources()) > 0 && !slices.ContainsFunc(p.Sources(), func(s string) bool {
+		return of(s) > 0
+	}) {
+		k.problem(&p.block, "weights", "give one of its sources a weight of 1 or more",
+			"weights: pool %q has no source left for new mail", p.Name)
+	}
 }
 
 // PatienceOf is how long a tenant's mail of a tier waits for a dedicated source of the pool; nil is of no
@@ -149,6 +211,7 @@ func (k checker) pools() {
 }
 
 func (k checker) pool(p *Pool) {
+	k.weights(p)
 	if len(p.Shared) == 0 && len(p.Dedicated) == 0 && p.Title() != "" {
 		k.problem(&p.block, "shared", `write shared = ["name of a source"], or dedicated "name of a source" {}`,
 			"pool %q has no sources", p.Name)

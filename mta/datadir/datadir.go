@@ -23,6 +23,7 @@ import (
 	"example.org/mta/bounce/inbox"
 	destinations "example.org/mta/destdb"
 	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/weights"
 	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/smallfile"
@@ -58,6 +59,7 @@ func Places(cfg *config.Config) []format.Place {
 		folder(audit.Format, filepath.Join(cfg.DataDir, config.AuditLog)),
 		file(history.Format, filepath.Join(cfg.DataDir, "history")),
 		file(pauses.Format, filepath.Join(cfg.DataDir, pauses.FileName)),
+		file(weights.Format, filepath.Join(cfg.DataDir, weights.FileName)),
 		folder(inbox.Format, filepath.Join(cfg.DataDir, "inbound")),
 		file(auth.KeyUseFormat, cfg.KeysUsed()),
 		file(events.CursorFormat, filepath.Join(cfg.DataDir, "streams.db")),

@@ -31,6 +31,9 @@ type Policy struct {
 	// Feed says which refusals put addresses on the suppression list.
 	Feed *suppression.FeedSettings
 
+	// Weights returns the weights of a pool's sources, nil when all are equal. Nil: those of the configuration.
+	Weights func(*config.Pool) func(source string) int
+
 	divided map[*config.Pool]*Pool // the pools with dedicated sources
 	health  map[string]*Health     // of each source with a plan, likewise
 	warming map[string][]string    // the pools of each source with a plan, by the warm-up's name of it
@@ -181,21 +184,22 @@ func (p *Policy) SourceFor(m *envelope.Message, rt *route.Route, via string,
 }
 
 // SourceIn picks a shared source of a pool for a message: the one of the attempt before, via, if there was one, else
-// always the same one for the same message. If that is missing, or reaches no host of the route (nil: not known),
-// it picks another one of the pool; the mail of a missing source spreads over all others. It reports
-// false if all are missing.
+// always the same one for the same message, each as often as its weight allows. If that is missing, or reaches no host
+// of the route (nil: not known), it picks another one of the pool; the mail of a missing source spreads over all
+// others. It reports false if all are missing, or closed to new mail.
 func (p *Policy) SourceIn(pool *config.Pool, id envelope.ID, rt *route.Route, via string,
 	missing func(source string) bool) (string, bool) {
 	if via != "" && slices.Contains(pool.Shared, via) && !missing(via) && p.Reaches(via, rt) {
 		return via, true
 	}
-	first := pool.Shared[Spread(id)%uint64(len(pool.Shared))] // the same at each attempt, as greylisting requires
-	if !missing(first) && p.Reaches(first, rt) {
+	weight := p.WeightsOf(pool)
+	first, open := Pick(pool.Shared, Spread(id), weight) // the same at each attempt, as greylisting requires
+	if open && !missing(first) && p.Reaches(first, rt) {
 		return first, true
 	}
 	var present, able []string
 	for _, name := range pool.Shared {
-		if missing(name) {
+		if missing(name) || weight != nil && weight(name) == 0 {
 			continue
 		}
 		present = append(present, name)
@@ -210,7 +214,37 @@ func (p *Policy) SourceIn(pool *config.Pool, id envelope.ID, rt *route.Route, vi
 		return first, false
 	}
 	// Spread anew: the first spread's remainder is what is common to all mail of a missing source.
-	return able[Spread(envelope.ID(Spread(id)))%uint64(len(able))], true
+	other, _ := Pick(able, Spread(envelope.ID(Spread(id))), weight)
+	return other, true
+}
+
+// WeightsOf returns the weights of a pool's sources, nil when all are equal.
+func (p *Policy) WeightsOf(pool *config.Pool) func(source string) int {
+	if p.Weights == nil {
+		return pool.WeightOf()
+	}
+	return p.Weights(pool)
+}
+
+// Pick returns one of sources by a number, of all numbers as many as its weight allows: the same one for the same
+// number. It returns the first one and false if all have the weight 0. Nil weights are equal.
+func Pick(sources []string, n uint64, weight func(source string) int) (string, bool) {
+	if weight == nil {
+		return sources[n%uint64(len(sources))], true
+	}
+	total := 0
+	for _, s := range sources {
+		total += weight(s)
+	}
+	if total == 0 {
+		return sources[0], false
+	}
+	at := int(n % uint64(total))
+	for i := 0; ; i++ {
+		if at -= weight(sources[i]); at < 0 {
+			return sources[i], true
+		}
+	}
 }
 
 // Reaches reports whether a source can connect to any host of a route.

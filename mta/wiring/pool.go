@@ -12,6 +12,7 @@ import (
 // that is what providers know it by: a source keeps its warm-up when it is renamed.
 type Pool struct {
 	Name      string
+	Of        *config.Pool
 	Shared    []string
 	Dedicated []Dedicated
 	Hold      bool // overflow = "hold": mail that has no tokens waits
@@ -29,7 +30,7 @@ type Dedicated struct {
 
 func newPool(cfg *config.Config, p *config.Pool) *Pool {
 	patience := func(tenant string, tier int) time.Duration { return p.PatienceOf(cfg.Tenant(tenant), tier) }
-	d := &Pool{Name: p.Name, Shared: p.Shared, Hold: p.Overflow == "hold", Patience: patience,
+	d := &Pool{Name: p.Name, Of: p, Shared: p.Shared, Hold: p.Overflow == "hold", Patience: patience,
 		Key: make(map[string]string)}
 	for _, s := range p.Dedicated {
 		x := Dedicated{s.Name, WarmupKey(cfg, s), newSelectors(s.Prefer), newSelectors(s.Except)}
@@ -69,4 +70,14 @@ func (d *Pool) Takes(m *envelope.Message) bool {
 // Prefers reports whether any dedicated source prefers a message.
 func (d *Pool) Prefers(m *envelope.Message) bool {
 	return d.selective && slices.ContainsFunc(d.Dedicated, func(x Dedicated) bool { return x.Prefer.Has(m) })
+}
+
+// At returns the place among the dedicated sources at which a number begins, by their weights, see Pick.
+func (d *Pool) At(n uint64, weight func(source string) int) (at uint64) {
+	names := make([]string, len(d.Dedicated))
+	for i := range d.Dedicated {
+		names[i] = d.Dedicated[i].Name
+	}
+	first, _ := Pick(names, n, weight)
+	return uint64(slices.Index(names, first))
 }

@@ -39,6 +39,7 @@ func changes(r sample) map[string]change {
 		"/v1/hosts/resume":                 {"/v1/hosts/resume", `{"hosts":["mx1.big.example"]}`, "hosts resume"},
 		"/v1/pauses/begin":                 {"/v1/pauses/begin", `{"what":"tenant","name":"news"}`, "pause"},
 		"/v1/pauses/end":                   {"/v1/pauses/end", `{"what":"tenant","name":"acme"}`, "resume"},
+		"/v1/pools/{name}/weight":          {"/v1/pools/acme/weight", `{"source":"out1","weight":3}`, "pools weight"},
 		"/v1/streams/{name}/pause":         {"/v1/streams/app/pause", "", "streams pause"},
 		"/v1/streams/{name}/resume":        {"/v1/streams/idle/resume", "", "streams resume"},
 		"/v1/streams/{name}/skip":          {"/v1/streams/app/skip", "", "streams skip"},
@@ -99,6 +100,13 @@ func state(t *testing.T, h http.Handler) (all string) {
 	}
 	for _, p := range warmup.Providers { // not their rates, which move
 		all += fmt.Sprintln(p.Provider, p.Complaints)
+	}
+	pools, err := api.OpPools.Call(t.Context(), api.NewLocalClient(h), api.UnpooledFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pools.Pools { // not their counts, which move
+		all += fmt.Sprintln(p.Name, p.Weights)
 	}
 	for _, part := range []string{"messages", "pauses", "suppressions", "suppressions/pending", "keys", "sites", "hosts", "warmup", "connections"} {
 		w := httptest.NewRecorder()

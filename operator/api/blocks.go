@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -14,6 +15,49 @@ type Blocks interface {
 	Sources(context.Context, BlockFilter) (SourceList, error)
 	Pools(context.Context, UnpooledFilter) (PoolList, error)
 	Tenants(context.Context, TenantFilter) (TenantList, error)
+	SetWeight(ctx context.Context, pool string, w SetWeight) (WeightChanged, error)
+}
+
+// SetWeight gives a source of a pool another weight.
+type SetWeight struct {
+	Intent
+	Source string `json:"source"` // one of the pool's
+	Weight int    `json:"weight"` // 0 to 1000; at 0 it gets no new mail
+}
+
+// Check refuses a weight that none can be.
+func (w *SetWeight) Check() error {
+	if w.Weight < 0 || w.Weight > 1000 {
+		return Invalid("", "weight: want a number from 0 to 1000, not %d", w.Weight)
+	}
+	return nil
+}
+
+// Weight is a source's part of a pool's mail, as an operator has set it.
+type Weight struct {
+	Pool   string    `json:"pool"`             // its name
+	Source string    `json:"source"`           // its name
+	Weight int       `json:"weight"`           // compared with the pool's other sources
+	By     string    `json:"by"`               // who set it
+	Reason string    `json:"reason,omitempty"` // for those who ask why
+	Since  time.Time `json:"since"`            // when
+}
+
+// Compare orders weights by pool and source.
+func (w *Weight) Compare(other *Weight) int {
+	return cmp.Or(strings.Compare(w.Pool, other.Pool), strings.Compare(w.Source, other.Source))
+}
+
+// WeightList is all weights that operators have set.
+type WeightList struct {
+	Weights []Weight `json:"weights"` // by pool and source
+}
+
+// WeightChanged is a weight that was set.
+type WeightChanged struct {
+	Effect
+	Weight
+	Was int `json:"was"` // the weight before
 }
 
 // BlockFilter says which blocks are meant, what comes first, and which page is asked for; the zero BlockFilter fits
@@ -63,6 +107,8 @@ type Source struct {
 	Address string   `json:"address,omitempty"` // an IP address; "": the system or a proxy chooses
 	EHLO    string   `json:"ehlo"`              // what it calls itself
 	Pools   []string `json:"pools"`             // that have it
+	// its weight in those of them where it is not 1, by their names
+	Weights map[string]int `json:"weights,omitempty"`
 	// sending: it takes what its limits allow; warming: a plan bounds it; paused: its warm-up is stopped; missing:
 	// this machine does not have the address
 	State  string `json:"state" words:"sending,warming,paused,missing"`
@@ -127,13 +173,15 @@ var SourceStates = []string{SourceSending, SourceWarming, SourcePaused, SourceMi
 // Pool is the sources that mail of some tenants may take. Load is that of its sources, whatever pools
 // they are of.
 type Pool struct {
-	Name      string   `json:"name"`             // of its block
-	Shared    []string `json:"shared"`           // sources
-	Dedicated []string `json:"dedicated"`        // sources
-	Tenants   int      `json:"tenants"`          // how many have it
-	Paused    string   `json:"paused,omitempty"` // by whom and why; left out: it is not
-	Load      Load     `json:"load"`
-	Tally     Tally    `json:"tally"`
+	Name      string   `json:"name"`      // of its block
+	Shared    []string `json:"shared"`    // sources
+	Dedicated []string `json:"dedicated"` // sources
+	Tenants   int      `json:"tenants"`   // how many have it
+	// of its sources, by name: their weights where they are not 1
+	Weights map[string]int `json:"weights,omitempty"`
+	Paused  string         `json:"paused,omitempty"` // by whom and why; left out: it is not
+	Load    Load           `json:"load"`
+	Tally   Tally          `json:"tally"`
 }
 
 // Tenant is on whose behalf mail is sent. The one without a name is all mail of nobody in particular.

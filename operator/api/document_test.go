@@ -106,7 +106,7 @@ func (d *generator) document() object {
 
 // pathHelp is about the names in paths.
 var pathHelp = map[string]string{
-	"messages": "of the message", "inbound": "of the mail", "streams": "of the stream", "mta-sts": "of recipients",
+	"messages": "of the message", "inbound": "of the mail", "streams": "of the stream", "pools": "of the pool", "mta-sts": "of recipients",
 	"warmup": "of the source, or its IP", "sites": "the name of a site, or a domain that it serves",
 }
 

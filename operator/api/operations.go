@@ -55,9 +55,11 @@ var (
 	OpProviders = reads("providers", "/v1/providers", "the providers of the configuration", with(Blocks.Providers))
 	OpSources   = reads("sources", "/v1/sources", "the sources of the configuration", with(Blocks.Sources))
 	OpPools     = reads("pools", "/v1/pools", "the pools of the configuration", with(Blocks.Pools))
-	OpTenants   = reads("tenants", "/v1/tenants", "the tenants of the configuration", with(Blocks.Tenants))
-	OpHosts     = reads("hosts", "/v1/hosts", "what is known of hosts", with(Destinations.Hosts))
-	OpForget    = changes("forget", "/v1/hosts/forget", "hosts forget",
+	OpSetWeight = changes("setWeight", "/v1/pools/{name}/weight", "pools weight",
+		"give a source of a pool another part of its new mail; at 0 it gets none", toName(Blocks.SetWeight))
+	OpTenants = reads("tenants", "/v1/tenants", "the tenants of the configuration", with(Blocks.Tenants))
+	OpHosts   = reads("hosts", "/v1/hosts", "what is known of hosts", with(Destinations.Hosts))
+	OpForget  = changes("forget", "/v1/hosts/forget", "hosts forget",
 		"make hosts unknown again, so that they are tried anew", with(Destinations.Forget))
 	OpSuspendHosts = changes("suspendHosts", "/v1/hosts/suspend", "hosts suspend", "send nothing to hosts for a while",
 		with(Destinations.SuspendHosts))

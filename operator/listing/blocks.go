@@ -1,7 +1,10 @@
 package listing
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"example.org/mta/operator/api"
 )
@@ -64,8 +67,10 @@ var Sources = Listing[source]{
 	}, tally(CLI|Console, func(s *source) *api.Tally { return &s.Tally }), []Column[source]{
 		{Title: "SUSPENSIONS", Right: true, In: Console, Cell: func(s *source) Cell { return Count(s.Suspensions) }},
 	}),
-	Note: func(s *source, l Look) string { return Join(s.Reason, l.LastError(&s.Tally)) },
-	Key:  func(s *source) string { return s.Name },
+	Note: func(s *source, l Look) string {
+		return Join(s.Reason, weights("in pool ", s.Weights), l.LastError(&s.Tally))
+	},
+	Key: func(s *source) string { return s.Name },
 }
 
 // Pools lists the pools of sources.
@@ -82,6 +87,15 @@ var Pools = Listing[pool]{
 	}, load(0, func(p *pool) *api.Load { return &p.Load }), []Column[pool]{
 		{Title: "ACCEPTED", Right: true, Cell: func(p *pool) Cell { return Count(p.Tally.Accepted) }},
 	}, tally(0, func(p *pool) *api.Tally { return &p.Tally })),
-	Note: func(p *pool, l Look) string { return Join(p.Paused, l.LastError(&p.Tally)) },
+	Note: func(p *pool, l Look) string { return Join(p.Paused, weights("", p.Weights), l.LastError(&p.Tally)) },
 	Key:  func(p *pool) string { return p.Name },
+}
+
+// weights describes weights by name, "" without any.
+func weights(prefix string, of map[string]int) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		words = append(words, fmt.Sprintf("weight %d %s%s", of[name], prefix, name))
+	}
+	return strings.Join(words, ", ")
 }

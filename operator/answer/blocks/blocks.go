@@ -13,6 +13,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/weights"
 	"example.org/mta/internal/legible"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/tally"
@@ -31,6 +32,7 @@ type Blocks struct {
 	Pauses   *pauses.Pauses
 	Warmups  *Warmups
 	Missing  func(source string) bool // whether this machine lacks the source's address
+	Weights  *weights.Weights
 	UseOf    func(*config.Tenant) *api.TenantUse
 	Queued   func() queue.Counts // recipients in the queue, by tenant
 }
@@ -126,6 +128,9 @@ func (b Blocks) Sources(_ context.Context, f api.BlockFilter) (l api.SourceList,
 			src.Address = s.Address.String()
 		}
 		src.State, src.Reason = b.sourceState(s)
+		for _, pool := range src.Pools {
+			src.Weights = b.weight(src.Weights, cfg.Pool(pool), s.Name, pool)
+		}
 		src.Present, src.Providers = !b.Missing(s.Name), attempts[s.Name]
 		src.Suspended, src.Suspensions = suspended[s.Name], len(suspended[s.Name])
 		src.Suspended = src.Suspended[:min(src.Suspensions, api.MaxSourceSuspensions)]
@@ -136,6 +141,51 @@ func (b Blocks) Sources(_ context.Context, f api.BlockFilter) (l api.SourceList,
 	}
 	l.Sources, l.Next = cut(rows, &f)
 	return l, nil
+}
+
+// weight adds the weight of a source of a pool to some others, by a name, unless it is 1.
+func (b Blocks) weight(all map[string]int, pool *config.Pool, source, name string) map[string]int {
+	of := b.Weights.In(pool)
+	if of == nil || of(source) == 1 {
+		return all
+	}
+	if all == nil {
+		all = make(map[string]int)
+	}
+	all[name] = of(source)
+	return all
+}
+
+// SetWeight gives a source of a pool another weight. One source at least keeps getting new mail.
+func (b Blocks) SetWeight(ctx context.Context, name string, w api.SetWeight) (done api.WeightChanged, _ error) {
+	cfg := b.Config()
+	if err := Check(cfg, "pool", name); err != nil {
+		return done, err
+	}
+	pool := cfg.Pool(name)
+	sources := pool.Sources()
+	if !slices.Contains(sources, w.Source) {
+		return done, api.NotFound("its sources: "+strings.Join(sources, ", "), "pool %q has no source %q", name,
+			w.Source)
+	}
+	of := b.Weights.In(pool)
+	if w.Weight == 0 && !slices.ContainsFunc(sources, func(s string) bool {
+		return s != w.Source && (of == nil || of(s) > 0)
+	}) {
+		return done, api.Invalid("to stop all of its mail: mta pause pool "+name,
+			"no source of pool %q would be left for new mail", name)
+	}
+	done.Weight = api.Weight{Pool: name, Source: w.Source, Weight: w.Weight, By: api.ActorOf(ctx).Name(),
+		Reason: api.ReasonOf(ctx), Since: b.Now()}
+	done.Effect, done.Was = api.Effect{Count: 1}, 1
+	if of != nil {
+		done.Was = of(w.Source)
+	}
+	if w.DryRun {
+		return done, nil
+	}
+	_, err := b.Weights.Set(pool, done.Weight)
+	return done, err
 }
 
 // sourceAttempts are the outcomes at each provider, by source.
@@ -249,6 +299,7 @@ func (b Blocks) Pools(_ context.Context, f api.UnpooledFilter) (l api.PoolList, 
 			Tenants: tenants[p.Name], Tally: TallyOf(&c)}
 		pool.Paused = b.Pauses.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PausePool, p.Name))
 		for _, s := range slices.Concat(pool.Shared, pool.Dedicated) {
+			pool.Weights = b.weight(pool.Weights, p, s, s)
 			x := use.Sources[s]
 			pool.Load.Connections += x.Connections
 			pool.Load.Waiting += x.Waiting

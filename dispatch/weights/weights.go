@@ -1,0 +1,115 @@
+// Package weights keeps the weights that operators have given to sources of pools, in a file in the data directory,
+// and answers which weight counts.
+package weights
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.org/mta/internal/format"
+	"example.org/mta/internal/smallfile"
+	"example.org/mta/mta/config"
+	"example.org/mta/operator/api"
+)
+
+// Format is what this program knows of the file's formats.
+var Format = format.Store{Name: "weights", Reads: 1, Writes: 1, Unstated: 1}
+
+// FileName is the name of the file in the data directory.
+const FileName = "weights.json"
+
+// Weights are the weights that operators have set in place of those of the configuration.
+type Weights struct {
+	path  string
+	mu    sync.Mutex // one change at a time
+	inUse atomic.Pointer[set]
+}
+
+type set map[place]api.Weight
+
+type place struct{ pool, source string }
+
+// Read reads the weights that were in force when the relay stopped. A damaged file is set aside, and those of the
+// configuration count.
+func Read(dir string, now time.Time, log *slog.Logger) (*Weights, error) {
+	w := &Weights{path: filepath.Join(dir, FileName)}
+	w.inUse.Store(&set{})
+	text, err := os.ReadFile(w.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return w, nil
+	}
+	var l api.WeightList
+	if err == nil {
+		if _, err = smallfile.Unmarshal(text, &l); err != nil {
+			aside, moved := smallfile.SetAside(w.path, now)
+			log.Error("the weights of sources were damaged: those of the configuration count", "file", w.path,
+				"kept", aside, "error", err, "remedy", "set them again: mta pools weight")
+			return w, moved
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the weights of sources: %w", err)
+	}
+	all := make(set, len(l.Weights))
+	for _, x := range l.Weights {
+		all[place{x.Pool, x.Source}] = x
+	}
+	w.inUse.Store(&all)
+	return w, nil
+}
+
+// In returns the weights of a pool's sources, nil when all are equal.
+func (w *Weights) In(pool *config.Pool) func(source string) int {
+	all := *w.inUse.Load()
+	if len(all) == 0 {
+		return pool.WeightOf()
+	}
+	usual := pool.WeightOf()
+	return func(source string) int {
+		if x, ok := all[place{pool.Name, source}]; ok {
+			return x.Weight
+		}
+		if usual == nil {
+			return 1
+		}
+		return usual(source)
+	}
+}
+
+// Set gives a source another weight, durably, and returns the one before.
+func (w *Weights) Set(pool *config.Pool, x api.Weight) (was int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if was = 1; w.In(pool) != nil {
+		was = w.In(pool)(x.Source)
+	}
+	all := maps.Clone(*w.inUse.Load())
+	all[place{x.Pool, x.Source}] = x
+	var l api.WeightList
+	for _, x := range all {
+		l.Weights = append(l.Weights, x)
+	}
+	slices.SortFunc(l.Weights, func(a, b api.Weight) int { return a.Compare(&b) })
+	text, err := smallfile.Marshal(l)
+	if err == nil {
+		err = smallfile.Replace(w.path, 0o640, func(to io.Writer) error {
+			_, err := to.Write(text)
+			return err
+		})
+	}
+	if err != nil {
+		return was, fmt.Errorf("writing down the weights of sources: %w", err)
+	}
+	w.inUse.Store(&all)
+	return was, nil
+}

@@ -1,0 +1,50 @@
+package weights
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/mta/config"
+	"example.org/mta/operator/api"
+)
+
+// A file that is damaged is set aside: mail leaves by the weights of the configuration, and the log has the remedy.
+func TestDamagedWeights(t *testing.T) {
+	var log bytes.Buffer
+	dir, pool := t.TempDir(), &config.Pool{Name: "p", Shared: []string{"a", "b"}}
+	read := func() *Weights {
+		t.Helper()
+		w, err := Read(dir, time.Now(), slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	w := read()
+	if w.In(pool) != nil {
+		t.Error("equal weights are looked up")
+	}
+	if was, err := w.Set(pool, api.Weight{Pool: "p", Source: "a", Weight: 7}); was != 1 || err != nil {
+		t.Fatal(was, err)
+	}
+	if of := read().In(pool); of("a") != 7 || of("b") != 1 {
+		t.Errorf("read as %d and %d", of("a"), of("b"))
+	}
+	path := filepath.Join(dir, FileName)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)/2] ^= 1
+	if err := os.WriteFile(path, text, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if read().In(pool) != nil || !strings.Contains(log.String(), "mta pools weight") {
+		t.Errorf("damaged: logged %q", log.String())
+	}
+}
