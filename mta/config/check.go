@@ -240,6 +240,7 @@ func (k checker) limits() {
 			"keep_size: %s is less than one file: rotate_size is %s", a.KeepSize, a.RotateSize)
 	}
 	k.copiedFields()
+	k.listed()
 }
 
 // maxCopied is how many header fields records can repeat.

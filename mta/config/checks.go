@@ -23,6 +23,10 @@ type Checks struct {
 	// DNS block lists of addresses, such as `["zen.spamhaus.org"]`. Read the terms of a list first: many refuse to
 	// answer the resolvers of large networks.
 	DNSLists []string `conf:"dns_lists" check:"hostname"`
+	// A source whose address is on one of `dns_lists`: `"alarm"`; or `"pause"` it, too: its mail leaves from the others
+	// of its pools, of which none loses its last one. The relay then checks each hour, with `daily`, and resumes the
+	// source within two hours after the list has taken the address off.
+	Listed string `conf:"listed" default:"alarm" oneof:"alarm pause"`
 }
 
 // Seen is the address that receivers see of mail from the source, the zero Addr when the system or a
@@ -120,4 +124,12 @@ func (c *Config) SourcesOf(tenants []string) (sources []*Source) {
 		}
 	}
 	return sources
+}
+
+// listed looks whether the relay can find out what it is to act on.
+func (k checker) listed() {
+	if c := &k.Checks; c.Listed == "pause" && (!c.Daily || len(c.DNSLists) == 0) {
+		k.problem(&c.block, "listed", `also write daily = true and dns_lists = ["list.example.net"]`,
+			"listed: no list is asked, so that no source will be paused")
+	}
 }
