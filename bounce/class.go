@@ -7,7 +7,12 @@
 // replies that were seen.
 package bounce
 
-import "fmt"
+import (
+	"fmt"
+
+	"example.org/mta/internal/parking"
+	"example.org/mta/internal/reply"
+)
 
 // Class is what a refusal is about. The names are KumoMTA's where it has them.
 type Class uint8
@@ -135,6 +140,28 @@ func (c Class) PowerMTA() string { return facts[c].powermta }
 
 // SparkPost is the number that SparkPost gives its bounce classification.
 func (c Class) SparkPost() int { return facts[c].sparkpost }
+
+// waits is what mail waits for after a temporary refusal of a class; what has no row is refused for now.
+var waits = [classes]parking.Reason{
+	SpamBlock: parking.Blocked, RateLimited: parking.Rate, TooManyConnections: parking.Rate,
+	AuthenticationFailed: parking.Blocked, InvalidSender: parking.Blocked, SpamContent: parking.Blocked,
+	SpamRelated: parking.Blocked, VirusRelated: parking.Blocked, PolicyRelated: parking.Blocked,
+	QuotaIssues: parking.Mailbox, MailboxBusy: parking.Mailbox, InactiveMailbox: parking.Mailbox,
+	TooManyRecipients: parking.Rate, BadConnection: parking.Unreachable, NoAnswerFromHost: parking.Unreachable,
+	DNSFailure: parking.DNS, BadDomain: parking.DNS, RoutingErrors: parking.DNS, Greylisted: parking.Greylisted,
+	LocalFailure: parking.Fault,
+}
+
+// Waits is what mail waits for after a temporary refusal, given its class.
+func (c Class) Waits(r *reply.Reply) parking.Reason {
+	switch {
+	case r.Local && r.Enhanced[1] == 7 && (c == PolicyRelated || c == BadConfiguration):
+		return parking.TLS // RFC 3463, 3.8: what this relay itself demands of a host
+	case waits[c] == parking.Unclassed:
+		return parking.Refused
+	}
+	return waits[c]
+}
 
 // fact is what the manual says of a class: docs/bounces.md has the same table, and a test compares them.
 type fact struct {

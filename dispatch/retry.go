@@ -4,7 +4,9 @@ import (
 	"math"
 	"time"
 
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/queue"
@@ -44,8 +46,21 @@ func (d *Dispatcher) inTime(o *Outcomes, until time.Time) time.Time {
 
 // putOff defers recipients that can share a record.
 func (d *Dispatcher) putOff(o *Outcomes, group []Attempt, until time.Time, untried bool) {
-	last := queue.Attempt{Reply: group[0].Result.Reply, Via: group[0].via(), Untried: untried}
+	last := queue.Attempt{Reply: group[0].Result.Reply, Via: group[0].via(), Untried: untried,
+		Reason: d.waitsFor(o.Route, &group[0].Result.Reply)}
 	d.journal(o.Message, d.Queue.Defer(o.Message.ID, attemptIndexes(group), until, last, o.key))
+}
+
+// waitsFor is what mail waits for after a reply.
+func (d *Dispatcher) waitsFor(rt *route.Route, r *reply.Reply) parking.Reason {
+	provider := ""
+	if rt != nil {
+		provider = rt.Provider
+	}
+	if !r.Temporary() {
+		return parking.Report
+	}
+	return d.Classes.Of(r, provider).Waits(r)
 }
 
 // shared is what recipients have in common that can share a record: same reply, same number of attempts before, same

@@ -291,7 +291,7 @@ func (c *compaction) noteMove(id uint64, loc schedule.Loc, body *store.Content, 
 			return false
 		}
 		st := store.RecipientState{Rcpt: m.rcpt, Attempts: e.Attempts(), Due: e.Due, Marks: marksOf(e),
-			Key: q.s.Keys.Key(e.Key).String()}
+			Key: q.s.Keys.Line(e.Key).Text()}
 		if r, ok := q.rcpts.replies[recipientKey{id, m.rcpt}]; ok {
 			st.Replied, st.Last = true, r
 		} else if e.Attempts() != m.attempts || e.Note() != m.note {
@@ -382,7 +382,7 @@ func (c *compaction) carryReply(it *store.Item) error {
 		c.v.Damaged = true
 		return nil
 	}
-	f := store.Deferral{At: q.passed(), Due: e.Due, Key: q.s.Keys.Key(e.Key).String(), Last: r, Rcpts: []uint16{e.Rcpt},
+	f := store.Deferral{At: q.passed(), Due: e.Due, Key: q.s.Keys.Line(e.Key).Text(), Last: r, Rcpts: []uint16{e.Rcpt},
 		Attempts: []uint16{e.Attempts()}}
 	q.w.note(store.KindDeferred, it.ID, q.segs.Of(e.Data()), 0, func(b []byte) []byte {
 		return store.AppendDeferral(b, q.form(), &f)

@@ -30,10 +30,17 @@ func TestCountsEqualAScan(t *testing.T) {
 				}
 				checkCounts(t, q)
 				if rng.Intn(3) == 0 {
+					before := deferredLines(q)
 					shut(t, q)
 					time.Sleep(time.Duration(rng.Intn(3)) * 20 * time.Minute)
 					q = open(t, cfg)
 					checkCounts(t, q)
+					after := deferredLines(q)
+					for r, line := range before {
+						if now, left := after[r]; left && now != line || len(after)*2 < len(before) {
+							t.Fatalf("%v waits for %q, want %q as before", r, after[r].Text(), line.Text())
+						}
+					}
 				}
 			}
 			if q.Stats().Queued < 50 {
@@ -42,6 +49,20 @@ func TestCountsEqualAScan(t *testing.T) {
 			shut(t, q)
 		})
 	}
+}
+
+// deferredLines are the lines of recipients that were deferred, by the walk that a summary with a filter takes.
+func deferredLines(q *Queue) map[recipientKey]parking.Line {
+	lines := map[recipientKey]parking.Line{}
+	w := q.Walk(Filter{}, false, 0)
+	for c, _ := w.Next(); c != nil; c, _ = w.Next() {
+		for _, r := range c.Rcpts {
+			if r.Line.Reason != parking.Unclassed {
+				lines[recipientKey{r.ID, r.Rcpt}] = r.Line
+			}
+		}
+	}
+	return lines
 }
 
 // happen lets something happen to mail.
@@ -79,9 +100,10 @@ func happen(t *testing.T, q *Queue, rng *rand.Rand) {
 			q.Return(id, r)
 		case 5:
 			q.Change(Selector{Filter: Filter{Domain: "d3.example", States: []State{StateDeferred}}}, []Action{Hold, Remove, RetryNow}[rng.Intn(3)], false)
-			q.Defer(id, r, q.now().Add(time.Hour), Attempt{Reply: greylisted}, key)
+			q.Defer(id, r, q.now().Add(time.Hour), Attempt{Reply: greylisted, Reason: parking.Greylisted}, key)
 		default:
-			q.Defer(id, r, q.now().Add(time.Duration(rng.Intn(20000))*time.Second), Attempt{Reply: greylisted}, key)
+			why := parking.Reason(rng.Intn(len(parking.Reasons())))
+			q.Defer(id, r, q.now().Add(time.Duration(rng.Intn(20000))*time.Second), Attempt{Reply: greylisted, Reason: why}, key)
 		}
 	}
 }
@@ -104,6 +126,7 @@ func miscounted(q *Queue) string {
 	source := func(l parking.Line) string { return l.Source }
 	for what, c := range map[string]struct{ got, want Counts }{
 		"site":     {q.CountLines(func(l parking.Line) string { return l.Key.String() }), tally(Naming{Line: func(l parking.Line) string { return l.Key.String() }})},
+		"reason":   {q.CountLines(parking.Line.Text), tally(Naming{Line: parking.Line.Text})},
 		"source":   {q.CountLines(source), tally(Naming{Line: source})},
 		"domain":   {q.CountDomains(), byEnvelope(func(m *envelope.Message, i int) string { return m.Recipients[i].Address.Domain() })},
 		"tenant":   {q.CountTenants(), byEnvelope(func(m *envelope.Message, _ int) string { return m.Tenant })},

@@ -506,8 +506,10 @@ func (q *Queue) File(id envelope.ID, recipients []int, key parking.Key) (asked b
 	defer q.mu.Unlock()
 	for _, r := range recipients {
 		if _, e := q.find(id, r); e != nil && e.State() == schedule.Leased {
-			if n := q.s.Keys.Number(parking.Line{Key: key}); e.Key != n {
-				q.s.Keys.Set(e, n)
+			if q.s.Keys.Key(e.Key) != key || q.s.Keys.Line(e.Key).Reason == parking.Unclassed {
+				if n := q.s.Keys.Number(parking.Line{Key: key}); e.Key != n {
+					q.s.Keys.Set(e, n)
+				}
 			}
 			if e.Action() == schedule.Retry {
 				e.SetAction(schedule.Nothing)

@@ -328,7 +328,7 @@ func (l *loader) key(rc *store.RecipientHistory) uint32 {
 	}
 	known := &l.keys[rc.KeyRun][rc.Key]
 	if *known == 0 {
-		*known = l.q.s.Keys.Number(parking.Line{Key: parking.Parse(names[rc.Key])}) + 1
+		*known = l.q.s.Keys.Number(parking.ParseLine(names[rc.Key])) + 1
 	}
 	return *known - 1
 }

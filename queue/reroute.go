@@ -80,7 +80,7 @@ func (c *changer) detour(t *target) {
 		due := c.leaveBy(s, e)
 		q.rcpts.replies[recipientKey{t.id, r}] = last
 		q.setNote(e, 0)
-		key := deferral0{due, q.s.Keys.Key(e.Key).String(), last}
+		key := deferral0{due, q.s.Keys.Line(e.Key).Text(), last}
 		f := by[key]
 		if f == nil {
 			f = &store.Deferral{At: q.passed(), Due: due, Key: key.key, Last: last}

@@ -144,7 +144,7 @@ func (c *counters) settle(o Outcome, n int64) {
 }
 
 // Defer makes leased recipients wait until a time, after an attempt that failed with last. key
-// says what they wait for. It is written as Settle's outcome is, and ErrUnknown means the same.
+// and the attempt's Reason say what they wait for. It is written as Settle's outcome is, and ErrUnknown means the same.
 // What was leased as expired, or to be bounced, is handed out as that again when the time has come.
 func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last Attempt, key parking.Key) error {
 	q.mu.Lock()
@@ -154,11 +154,12 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		return ErrClosed
 	}
 	tried := !last.Untried
-	last.Untried = false
+	line := parking.Line{Key: key, Reason: last.Reason}
+	last.Untried, last.Reason = false, parking.Unclassed
 	now := q.now()
 	q.lookAtClock(now) // it may have been set for a moment only, in which until was reckoned
 	f := store.Deferral{At: uint32(now.Unix()), Due: store.SecondsOf(q.clock.corrected(until, now)),
-		Key: key.String(), Last: last}
+		Key: line.Text(), Last: last}
 	rest := q.deferEntry
 	if handedOut, broken := q.few.broken[uint64(id)]; broken && !handedOut {
 		at := f.At
@@ -179,7 +180,7 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 		f.Rcpts = append(f.Rcpts, e.Rcpt)
 		q.rcpts.replies[recipientKey{e.ID, e.Rcpt}] = q.keepsDetour(e, last)
 		q.setNote(e, 0) // the record of the attempt before is needless from now on, see dropNeedless
-		q.s.Keys.Set(e, q.s.Keys.Number(parking.Line{Key: key}))
+		q.s.Keys.Set(e, q.s.Keys.Number(line))
 		if q.settleDown(s, e, rest) {
 			gone = append(gone, e.Rcpt)
 		}

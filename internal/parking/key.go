@@ -29,7 +29,8 @@ type Line struct {
 	Source    string // the only one that may take it; "" for any
 	Tenant    string
 	Tier      uint8
-	Preferred bool // a source prefers it to other mail
+	Preferred bool   // a source prefers it to other mail
+	Reason    Reason // why its mail was deferred; no line that mail is taken from has one
 }
 
 // What the texts of keys other than a Site's begin with. No site's name has a colon.

@@ -25,6 +25,30 @@ func TestTextsOfKeys(t *testing.T) {
 	}
 }
 
+func TestTextsOfReasons(t *testing.T) {
+	for text, line := range map[string]Line{
+		"greylisted: mx.example.org": {Key: Key{Name: "mx.example.org"}, Reason: Greylisted},
+		"mx.example.org":             {Key: Key{Name: "mx.example.org"}},
+		"paused: domain example.org": {Key: Key{Kind: Pause, Name: "domain example.org"}},
+		"warmup:acme/google":         {Key: Key{Tokens, "acme", "google"}},
+	} {
+		if got := line.Text(); got != text {
+			t.Errorf("%+v is %q on disk, want %q", line, got, text)
+		}
+		if got := ParseLine(text); got != line {
+			t.Errorf("%q is %+v, want %+v", text, got, line)
+		}
+	}
+	if got, want := ParseLine("lunar: mx.example.org"), (Line{Key: Key{Name: "mx.example.org"}}); got != want {
+		t.Errorf("a reason of a later version leaves %+v, want %+v", got, want)
+	}
+	for r := Reason(0); r < reasons; r++ {
+		if l := (Line{Key: Key{Name: "mx"}, Reason: r}); ParseLine(l.Text()) != l {
+			t.Errorf("%v does not come back from %q", r, l.Text())
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for text := range texts {
 		f.Add(text)

@@ -9,6 +9,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/queue/schedule"
 )
@@ -939,7 +940,9 @@ type Attempt struct {
 	Reply reply.Reply
 	// Untried says that none was made, and why is the reply: it is not counted.
 	Untried bool
-	Via     string // which way it took, in the caller's words, so that the next can take the same
+	// Reason is the class of what it waits for. It is kept by the line that the recipient has, and not here.
+	Reason parking.Reason
+	Via    string // which way it took, in the caller's words, so that the next can take the same
 	// Detour is what an operator has chosen for the recipient. The queue keeps it: Defer takes no notice of it.
 	Detour envelope.Detour
 }

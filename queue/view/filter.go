@@ -9,6 +9,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
+	"example.org/mta/queue/store"
 )
 
 // State is what a recipient is doing, as far as the queue knows. Operators see the states of
@@ -42,6 +43,12 @@ type Filter struct {
 	// knows what they are doing. ending is as in ItemRecipient. It is called without any lock; nil
 	// selects all.
 	Leased func(id envelope.ID, recipient int, ending bool) bool
+	// Waits selects by the line that a recipient waits, or last waited, in, and its state; nil selects all. It is
+	// called without any lock.
+	Waits func(parking.Line, State) bool
+	// Last selects by the last attempt, which is read from the disk: the zero Attempt where there was none. Nil
+	// selects all.
+	Last func(parking.Line, *store.Attempt) bool
 }
 
 // needsEnvelope reports whether the envelope must be read to know.
@@ -86,7 +93,8 @@ func matchDomain(want string, a envelope.Address) bool {
 
 // IsZero reports whether all is selected.
 func (f *Filter) IsZero() bool {
-	return len(f.States) == 0 && f.Key == (parking.Key{}) && f.OlderThan == 0 && f.NewerThan == 0 && !f.needsEnvelope()
+	return len(f.States) == 0 && f.Key == (parking.Key{}) && f.OlderThan == 0 && f.NewerThan == 0 &&
+		!f.needsEnvelope() && f.Waits == nil && f.Last == nil
 }
 
 // picked are the numbers of names that a filter can mean: only recipients with one of them are looked at further. nil

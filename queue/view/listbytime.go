@@ -56,7 +56,7 @@ func parseTimedCursor(s string) (c timedCursor, err error) {
 // come first, and then at those messages in their order. What an operator changes meanwhile is shown as it is, and
 // what has gone is left out.
 type byTime struct {
-	filter Filter // without Leased
+	filter Filter // without functions
 	after  timed  // the last message that was looked at
 	size   int    // how many messages the schedule is asked for at once
 
@@ -74,7 +74,8 @@ const someByTime = 16384
 
 func (v *View) newByTime(f Filter, after timed, limit int) *byTime {
 	b := &byTime{filter: f, after: after, size: 2 * (limit + 1)}
-	if b.filter.Leased = nil; f.needsEnvelope() || f.Leased != nil {
+	b.filter.Leased, b.filter.Waits, b.filter.Last = nil, nil, nil
+	if f.needsEnvelope() || f.Leased != nil || f.Waits != nil || f.Last != nil {
 		b.size = max(b.size, someByTime)
 	}
 	b.begin(v)

@@ -162,7 +162,7 @@ func (t *tally[K]) each(w *Walker, name func(*Recipient, *envelope.Message) K) {
 }
 
 // byEntry reports whether the schedule alone says what is selected.
-func (f *Filter) byEntry() bool { return !f.needsEnvelope() && f.Leased == nil }
+func (f *Filter) byEntry() bool { return !f.needsEnvelope() && f.Leased == nil && f.Last == nil }
 
 // ofLine is the count of an entry's line.
 func (t *tally[K]) ofLine(w *Walker, e *schedule.Entry) *Count {

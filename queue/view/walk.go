@@ -34,6 +34,7 @@ type Walker struct {
 	reading bool        // the envelope of each candidate is read, even where the filter needs none
 	reads   int         // envelopes read
 	ahead   store.ReadAhead
+	replies store.ReplyReader
 
 	until  time.Time // when the walk is cut short; zero: never
 	cut    bool      // it was, before at
@@ -70,7 +71,8 @@ func (w *Walker) cursor() string {
 
 // Walk starts at an id; 0 is the first or, going down, the last.
 func (v *View) Walk(f Filter, down bool, from uint64) *Walker {
-	w := &Walker{v: v, f: f, before: math.MaxUint64, reading: f.needsEnvelope()}
+	w := &Walker{v: v, f: f, before: math.MaxUint64, reading: f.needsEnvelope(),
+		replies: store.ReplyReader{Dir: v.dir}}
 	w.part.Down = down
 	for s := range w.part.States {
 		w.part.States[s] = len(f.States) == 0 || slices.Contains(f.States, State(s))
@@ -110,7 +112,7 @@ func (w *Walker) Next() (*Candidate, *envelope.Message) {
 				return nil, nil
 			}
 			w.batch = w.batch[1:]
-			if !w.holder(c) {
+			if !w.holder(c) || !w.replied(c) {
 				continue
 			}
 			if !w.reading {
@@ -173,6 +175,18 @@ func (w *Walker) holder(c *Candidate) bool {
 	return len(c.Rcpts) > 0
 }
 
+// replied leaves in the candidate what Filter.Last selects, and reports whether there is any.
+func (w *Walker) replied(c *Candidate) bool {
+	if w.f.Last != nil {
+		w.reads++
+		c.Rcpts = slices.DeleteFunc(c.Rcpts, func(r Recipient) bool {
+			last, _, _ := w.v.q.LastAttempt(&w.replies, r.ID, r.Rcpt) // what is lost has no reply
+			return !w.f.Last(r.Line, &last)
+		})
+	}
+	return len(c.Rcpts) > 0
+}
+
 // envelope reads the envelope of a candidate; nil when it can't be.
 func (w *Walker) envelope(c *Candidate) *envelope.Message {
 	w.reads++
@@ -222,6 +236,9 @@ func (w *Walker) each(use func(*schedule.Entry)) {
 	for i := range w.copy.Entries {
 		e, names := &w.copy.Entries[i], w.copy.Names[i]
 		if w.f.Key != (parking.Key{}) && w.copy.Line(w.copy.LineOf(e)).Key != w.f.Key {
+			continue
+		}
+		if w.f.Waits != nil && !w.f.Waits(w.copy.Line(w.copy.LineOf(e)), e.State()) {
 			continue
 		}
 		if w.picker.domains.has(names.Domain) && w.picker.origins.has(names.Origin) {
