@@ -129,7 +129,7 @@ func (s *Scheduler) judge(c *connection, r reply.Reply, session bool, now time.T
 				source = c.source.Name
 			}
 			s.act(c.rec.Site, destdb.Action{What: suspended, Source: source, Reason: reason, Begin: now,
-				End: now.Add(rule.Suspend)}, now)
+				End: now.Add(rule.Suspend), Waits: x.class.Waits(&r)}, now)
 		}
 		// A lone connection that is turned away is the retry record's business.
 		if rule.Fewer > 0 && c.rec.Site.Live() > 1 &&

@@ -8,6 +8,7 @@ import (
 	"example.org/mta/bounce"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 )
 
@@ -108,7 +109,7 @@ func (l *lane) drainGate(now time.Time) waitReason {
 	r := d.rate(now)
 	if at := d.limiter.Next(now, r, 1); at.After(now) {
 		d.bound = now
-		return waitReason{What: fmt.Sprintf("draining after an outage, %v", r), Until: at}
+		return waitReason{What: fmt.Sprintf("draining after an outage, %v", r), Until: at, Waits: parking.Limit}
 	}
 	return waitReason{}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/destdb"
+	"example.org/mta/internal/parking"
 )
 
 // attemptDelay is how long a TCP connection may take before another host is tried beside it: RFC 8305,
@@ -51,7 +52,7 @@ func (l *lane) reason(now time.Time) waitReason {
 						What: fmt.Sprintf(
 							"%s took a connection %v ago and is not ready for mail yet (greeting, EHLO or STARTTLS)",
 							c.host, now.Sub(r.Made).Round(time.Second)),
-						Until: r.Made.Add(l.limits.HandshakeTimeout),
+						Until: r.Made.Add(l.limits.HandshakeTimeout), Waits: parking.Unreachable,
 					}
 				}
 			}

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 	"unique"
@@ -8,6 +9,7 @@ import (
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/destdb"
 	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
 )
@@ -88,8 +90,9 @@ type pool struct {
 // waitReason is why mail waits, as 'mta explain' says it.
 type waitReason struct {
 	What   string
-	Until  time.Time // zero: until something happens
-	Tenant string    // whose rate it is: other tenants' mail goes past; "": it holds for all
+	Until  time.Time      // zero: until something happens
+	Tenant string         // whose rate it is: other tenants' mail goes past; "": it holds for all
+	Waits  parking.Reason // Unclassed: Turn
 }
 
 // decision is what decide says about the message whose turn it is.
@@ -264,23 +267,27 @@ func (l *lane) blocked(now time.Time) (decision, bool) {
 	}
 	for _, x := range l.scopes {
 		if x.b.full(x.scope.Connections) {
-			return decision{full: x.b, why: waitReason{What: x.b.limitText()}}, true
+			return decision{full: x.b, why: waitReason{What: x.b.limitText(), Waits: parking.Limit}}, true
 		}
 		if at := x.b.connections.Next(now, x.scope.ConnectionRate, 1); at.After(now) {
-			return decision{why: waitReason{What: "max_connection_rate of " + x.b.String(), Until: at}}, true
+			return decision{why: waitReason{What: "max_connection_rate of " + x.b.String(), Until: at,
+				Waits: parking.Limit}}, true
 		}
 	}
 	slow, next := l.slow(now)
 	if allowed := l.slowStart(); l.siteBudget.live-slow >= allowed {
 		return decision{full: l.siteBudget,
-			why: waitReason{What: "slow start: " + connections(allowed) + " so far", Until: next}}, true
+			why: waitReason{What: "slow start: " + connections(allowed) + " so far", Until: next,
+				Waits: parking.Limit}}, true
 	}
 	if s.total.full(s.cfg.MaxConnections) {
-		return decision{full: s.total, why: waitReason{What: "the relay has as many connections as it may have"}}, true
+		return decision{full: s.total, why: waitReason{What: "the relay has as many connections as it may have",
+			Waits: parking.Limit}}, true
 	}
 	if s.openings.all.full(s.onTheirWayLimit()) {
 		return decision{full: s.openings.all,
-				why: waitReason{What: "three quarters of the relay's connections wait for hosts to be ready for mail"}},
+				why: waitReason{What: "three quarters of the relay's connections wait for hosts to be ready for mail",
+					Waits: parking.Limit}},
 			true
 	}
 	return decision{}, false
@@ -308,14 +315,14 @@ func (l *lane) free() int {
 // gate returns what keeps all mail of the lane from being sent now.
 func (l *lane) gate(now time.Time) waitReason {
 	if a := l.suspension(now); a != nil {
-		return waitReason{What: "suspended: " + a.Reason, Until: a.End}
+		return waitReason{What: "suspended: " + a.Reason, Until: a.End, Waits: cmp.Or(a.Waits, parking.Suspended)}
 	}
 	for _, x := range l.scopes {
 		if x.scope.MessageRate.Unlimited() {
 			continue
 		}
 		if at := x.b.messages.Next(now, x.scope.MessageRate, 1); at.After(now) {
-			return waitReason{What: x.b.rateText(x.scope.MessageRate), Until: at}
+			return waitReason{What: x.b.rateText(x.scope.MessageRate), Until: at, Waits: parking.Limit}
 		}
 	}
 	return l.drainGate(now)
@@ -335,13 +342,13 @@ func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
 	if rate := t.limits.Tenant.MessageRate; !rate.Unlimited() {
 		if at := l.s.tenantBudget(t.name).messages.Next(now, rate, 1); at.After(now) {
 			return waitReason{What: fmt.Sprintf("max_message_rate %v of tenant %s", rate, t.name),
-				Until: at, Tenant: t.name}
+				Until: at, Tenant: t.name, Waits: parking.Limit}
 		}
 	}
 	if rate := t.limits.TenantPath.MessageRate; !rate.Unlimited() {
 		if at := t.rate.Next(now, rate, 1); at.After(now) {
 			return waitReason{What: fmt.Sprintf("max_message_rate_per_source %v of tenant %s", rate, t.name),
-				Until: at, Tenant: t.name}
+				Until: at, Tenant: t.name, Waits: parking.Limit}
 		}
 	}
 	return waitReason{}

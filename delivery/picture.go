@@ -1,12 +1,14 @@
 package delivery
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"example.org/mta/destdb"
+	"example.org/mta/internal/parking"
 )
 
 // Hosts lists what is known of the first n hosts behind a place, see [destdb.DB.Hosts]. Deliveries
@@ -77,7 +79,9 @@ type LaneInfo struct {
 	Why       string
 	Until     time.Time
 	Tenant    string
-	Oldest    time.Time // when the oldest that waits was submitted
+	Waits     parking.Reason // the class of that; Unclassed without a Why
+	Down      time.Time      // since when no host is known to work; zero: one is
+	Oldest    time.Time      // when the oldest that waits was submitted
 	Limits    Limits
 	SlowStart int       // connections that the site has earned
 	Draining  *Draining // a backlog after an outage; nil when there is none
@@ -100,10 +104,18 @@ func (l *lane) info(now time.Time) LaneInfo {
 	if l.waiting.n > 0 {
 		why := l.reason(now)
 		i.Why, i.Until, i.Tenant, i.Oldest = why.What, why.Until, why.Tenant, l.waiting.oldest.work.since
+		i.Waits = cmp.Or(why.Waits, parking.Turn)
 	}
-	if l.waiting.n == 0 && l.prospects(now) != laneWorks {
+	if l.prospects(now) != laneWorks {
 		r, host, until := l.outOfService(now)
-		i.Why, i.Until = answer(r, host), until
+		i.Waits = l.s.cfg.Classes.Of(&r, l.route.Provider).Waits(&r)
+		if p, _ := firstToRetry(l.tiers, now); p != nil && p.Suspension(now) != nil {
+			i.Waits = parking.Suspended
+		}
+		i.Down = l.downSince(now)
+		if l.waiting.n == 0 {
+			i.Why, i.Until = answer(r, host), until
+		}
 	}
 	if l.drain.active() {
 		i.Draining = l.drain.picture(now)

@@ -1,6 +1,10 @@
 package destdb
 
-import "time"
+import (
+	"time"
+
+	"example.org/mta/internal/parking"
+)
 
 // Site is the set of hosts that serve a domain, as one budget.
 type Site struct {
@@ -34,6 +38,8 @@ type Action struct {
 	Reason string    `json:"reason"`           // the reply, and the rule that it met
 	Begin  time.Time `json:"begin"`
 	End    time.Time `json:"end"`
+	// Waits is what mail waits for meanwhile, by the reply; Unclassed where an operator acted.
+	Waits parking.Reason `json:"waits,omitempty"`
 }
 
 // AddTo gives actions with a among them, in place of those like it that end no later: a command

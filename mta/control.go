@@ -113,13 +113,24 @@ func (r *operators) Status() api.Status {
 			Recovered: s.Recovered, Accepted: s.Accepted, Delivered: s.Delivered, Bounced: s.Bounced,
 			Expired: s.Expired, Removed: s.Removed, Queued: s.Queued,
 		},
-		States: r.queued.States(),
-		Rates:  r.rates.PerSecond(r.now(), r.tally.Total()),
+		States:  r.queued.States(),
+		Waiting: r.waiting(),
+		Rates:   r.rates.PerSecond(r.now(), r.tally.Total()),
 		Connections: api.Connections{In: r.clients.Open(""), Out: use.Live, Waiting: use.Waiting, Running: use.Running,
 			Lowered: lowered(wiring.ShareDescriptors(r.files, cfg).Lowered(cfg))},
 		Memory: api.Memory{Process: history.ProcessMemory(), Schedule: s.MemoryBytes},
 		Disk:   api.Disk{Queue: s.Bytes, Live: s.LiveBytes, Free: s.FreeBytes},
 	}
+}
+
+// waiting is why queued mail waits.
+func (r *operators) waiting() api.Waiting {
+	p, median := r.queued.Waits.Picture(), api.UnknownFigure()
+	if latest := r.history.Latest(history.Relay, ""); latest != nil {
+		median = api.Figure(latest[history.DelayP50])
+	}
+	return api.Waiting{Recipients: p.Total(), Reasons: p.ByReason(), Median: median,
+		Leave: r.rates.PerSecond(r.now(), r.tally.Total()).Delivered}
 }
 
 // lowered puts lowered limits into the API's words.

@@ -21,6 +21,7 @@ import (
 	"example.org/mta/operator/answer/connections"
 	"example.org/mta/operator/answer/messages"
 	"example.org/mta/operator/answer/submitted"
+	"example.org/mta/operator/answer/waits"
 	"example.org/mta/submission"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/callout"
@@ -77,6 +78,7 @@ func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error)
 	r.queued = messages.Messages{
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Dispatcher: r.dispatcher,
 		Router: r.router, Pauses: r.pauses, Warmups: r.warmups, Providers: &r.sites,
+		Waits: &waits.Waits{Queue: r.queue, Delivery: r.delivery, Providers: &r.sites, Now: r.now},
 	}
 	r.submitted, r.pickup = r.answersTenants(), r.newPickup()
 	return r, openAll(cfg, undo, []step{

@@ -47,6 +47,7 @@ when all that is left in the queue is held, or everything is paused.`,
 
 func (c *cli) printStatus(s *api.Status) {
 	f := c.wrapped()
+	f.add("mail", "%s", s.Waiting.Line(c.now()))
 	f.add("relay", "%s %s, pid %d", s.Hostname, s.Version, s.PID)
 	if s.State == api.Running {
 		f.add("state", "running since %s", moment(s.Started, c.now()))

@@ -294,6 +294,7 @@ func TestStatus(t *testing.T) {
 	want := api.Status{
 		Version: "v0", Hostname: "relay.example", State: api.Running, Started: now, SMTP: []string{"127.0.0.1:2525"}, HTTP: []string{},
 		Alarms: []api.Alarm{{Name: "disk", Since: now}}, Paused: []api.Pause{}, States: map[string]int64{"due": 1},
+		Waiting: api.Waiting{Reasons: []api.WaitsFor{}},
 	}
 	got, err := api.OpStatus.Call(t.Context(), serve(t, api.Config{Relay: relay{state: want}}), api.None{})
 	if err != nil || toJSON(t, got) != toJSON(t, want) {

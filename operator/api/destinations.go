@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 )
 
 // Destinations is what the server asks of delivery: what is known of where mail goes.
@@ -127,6 +128,8 @@ type SiteAction struct {
 	Reason string    `json:"reason"`           // an operator's words, or the reply that led to it
 	Begin  time.Time `json:"begin"`            // since when
 	End    time.Time `json:"end"`              // until when
+	// what mail waits for meanwhile; left out where an operator acted
+	Waits parking.Reason `json:"waits,omitempty"`
 }
 
 // Host is one address of a mail exchanger and what was learned of it.

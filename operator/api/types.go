@@ -493,6 +493,7 @@ type Status struct {
 	Metrics     string           `json:"metrics,omitempty"`
 	Queue       QueueStats       `json:"queue"`
 	States      map[string]int64 `json:"states"` // recipients in the queue by state
+	Waiting     Waiting          `json:"waiting"`
 	Rates       Rates            `json:"rates"`
 	Connections Connections      `json:"connections"`
 	Memory      Memory           `json:"memory"`

@@ -28,6 +28,7 @@ type layout struct {
 const (
 	leastRows  = 4 // of the table, before the head is cut
 	mostAlarms = 3
+	mostWaits  = 3
 	mostNote   = 2
 	// besides head, rows and note: the names of the tables, the titles of the columns, and the last line
 	otherLines = 3
@@ -106,6 +107,10 @@ func (m *Model) head(all bool) (lines []line) {
 		for _, l := range wrap(text, m.width) {
 			lines = append(lines, line{{l, bad}})
 		}
+	}
+	why := wrap(s.Waiting.Line(m.data.Time), m.width)
+	for _, l := range why[:min(len(why), mostWaits)] {
+		lines = append(lines, line{{l, strong}})
 	}
 	if all {
 		lines = append(lines, m.rates()...)

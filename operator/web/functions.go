@@ -45,6 +45,7 @@ func (s *Server) functions(role Role) template.FuncMap {
 		"sees":      func(path string) bool { r := s.routeOf("GET", path); return r != nil && role >= r.role },
 		"whats":     func() []api.PauseWhat { return api.PauseWhats },
 		"spans":     func() []string { return suspensions },
+		"waits":     func(w api.Waiting) string { return w.Line(s.cfg.Now()) },
 		"why":       func(r api.RecipientStatus) string { return r.Why(time.UTC) },
 		"words":     func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
 		"figure":    figure,

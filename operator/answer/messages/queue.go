@@ -17,6 +17,7 @@ import (
 	"example.org/mta/internal/parking"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer/blocks"
+	"example.org/mta/operator/answer/waits"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
@@ -33,6 +34,7 @@ type Messages struct {
 	Pauses     *pauses.Pauses
 	Warmups    *blocks.Warmups
 	Providers  Providers
+	Waits      *waits.Waits
 }
 
 // Delivery knows where mail is that the queue has handed out.
