@@ -162,7 +162,8 @@ func (r *operators) collectors() []prometheus.Collector {
 		Version: r.opts.Version, Config: r.inForce, Now: r.now,
 		Tally: r.tally, Delivery: r.delivery, Warmups: r.warm,
 		WarmupSource: func(key string) string { return r.policy.Load().WarmupSource(key) },
-		EachLine:     r.queue.EachLine, ProviderOf: r.sites.Provider, Quota: r.quotas.State, Missing: r.sources.Missing,
+		EachLine:     r.queue.EachLine, Waiting: r.queued.Waits.EachReason,
+		ProviderOf: r.sites.Provider, Quota: r.quotas.State, Missing: r.sources.Missing,
 		Clients: r.clients.Open, Checks: r.checks.Last, Certificates: r.expiries,
 		Admission: r.admission.Status, Inbound: r.reports.inbox.Counts, STS: r.tls.Policies.Stats, Fed: r.feeder.Stats,
 	}

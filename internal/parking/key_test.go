@@ -1,6 +1,12 @@
 package parking
 
-import "testing"
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
 
 // The texts are in the journals of every release.
 var texts = map[string]Key{
@@ -46,6 +52,24 @@ func TestTextsOfReasons(t *testing.T) {
 		if l := (Line{Key: Key{Name: "mx"}, Reason: r}); ParseLine(l.Text()) != l {
 			t.Errorf("%v does not come back from %q", r, l.Text())
 		}
+	}
+}
+
+func TestManualHasTheReasons(t *testing.T) {
+	page, err := os.ReadFile("../../docs/monitoring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "## Why mail waits")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var words []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(.*?)` ").FindAllStringSubmatch(section, -1) {
+		words = append(words, row[1])
+	}
+	want := Reasons()
+	slices.Sort(words)
+	if slices.Sort(want); !slices.Equal(words, want) {
+		t.Errorf("docs/monitoring.md has %q, want %q", words, want)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/operator/audit"
 )
 
@@ -67,6 +68,7 @@ func appendParams(all []Param, v reflect.Value, without []string) []Param {
 var wordsOf = map[reflect.Type][]string{
 	reflect.TypeFor[State]():             texts(States),
 	reflect.TypeFor[Action]():            texts(Actions),
+	reflect.TypeFor[Reason]():            parking.Reasons(),
 	reflect.TypeFor[Order]():             texts(Orders),
 	reflect.TypeFor[SummaryBy]():         texts(SummaryBys),
 	reflect.TypeFor[SiteOrder]():         texts(SiteOrders),
@@ -264,6 +266,9 @@ func (f *Filter) Check() error {
 	}
 	if f.State != "" && !slices.Contains(States, f.State) {
 		return Invalid("", "state: want %s, not %q", join(States), f.State)
+	}
+	if f.WaitsFor != "" && !slices.Contains(parking.Reasons(), string(f.WaitsFor)) {
+		return Invalid("", "waits_for: want %s, not %q", strings.Join(parking.Reasons(), ", "), f.WaitsFor)
 	}
 	if f.Older != 0 && f.Newer != 0 && f.Older >= f.Newer {
 		return Invalid("", "nothing is older than %v and newer than %v", f.Older, f.Newer)

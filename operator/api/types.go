@@ -165,6 +165,9 @@ type Item struct {
 	Unreadable bool `json:"unreadable,omitempty"`
 }
 
+// Reason is the word of a class of what mail waits for.
+type Reason string
+
 // Filter says which recipients are meant. All that is set must fit; the zero Filter fits all.
 // Domains, sites and addresses are compared without regard to case.
 type Filter struct {
@@ -177,6 +180,10 @@ type Filter struct {
 	Sender    string   `json:"sender,omitempty" q:"sender" help:"messages from this <address>; <> is the null sender"`
 	Recipient string   `json:"recipient,omitempty" q:"recipient" help:"this recipient's <address>"`
 	State     State    `json:"state,omitempty" q:"state" help:"recipients in this <state>: due, waiting, active, deferred, held, ending, unreadable"`
+	WaitsFor  Reason   `json:"waits_for,omitempty" q:"waits_for" label:"Waits for" help:"recipients that wait for this <class> of reason, such as dns, unreachable, rate, limit"`
+	Reply     string   `json:"reply,omitempty" q:"reply" help:"recipients whose last reply has this <text>, in any case of letters"`
+	Provider  string   `json:"provider,omitempty" q:"provider" help:"recipients that wait for a site of this <provider>, or were tried there"`
+	Source    string   `json:"source,omitempty" q:"source" help:"recipients that wait for this <source>, or were tried from it"`
 	Older     Age      `json:"older,omitempty" q:"older" label:"Older than" hint:"2h" help:"received at least this long ago, such as 90s, 15m, 2h30m, 3d"`
 	Newer     Age      `json:"newer,omitempty" q:"newer" label:"Newer than" hint:"15m" help:"received less than this long ago"`
 }

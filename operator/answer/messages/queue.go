@@ -2,6 +2,7 @@
 package messages
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -352,5 +353,29 @@ func (m *Messages) selector(f api.Filter, all bool) (queue.Selector, error) {
 			return sel, api.Invalid("", "there is no state %q", f.State)
 		}
 	}
+	m.byReason(&sel.Filter, f)
 	return sel, nil
+}
+
+// byReason has a filter select by what mail waits for, and by its last attempt. What is on a connection does not wait.
+func (m *Messages) byReason(f *queue.Filter, by api.Filter) {
+	if by.WaitsFor != "" || by.Provider != "" {
+		look := m.Waits.Look()
+		f.Waits = func(line parking.Line, state queue.State) bool {
+			c := look.Cause(line, state)
+			return (by.WaitsFor == "" || string(by.WaitsFor) == c.Reason.String()) &&
+				(by.Provider == "" || by.Provider == c.Provider)
+		}
+	}
+	if selects := f.Leased; by.WaitsFor != "" {
+		f.Leased = func(id envelope.ID, recipient int, ending bool) bool {
+			return (selects == nil || selects(id, recipient, ending)) && !m.Delivery.OnConnection(id, recipient)
+		}
+	}
+	if text := strings.ToLower(by.Reply); text != "" || by.Source != "" {
+		f.Last = func(line parking.Line, last *queue.Attempt) bool {
+			return strings.Contains(strings.ToLower(last.Reply.String()), text) &&
+				(by.Source == "" || by.Source == cmp.Or(line.Source, last.Via))
+		}
+	}
 }

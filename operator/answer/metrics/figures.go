@@ -35,6 +35,7 @@ type Parts struct {
 	WarmupSource func(key string) string // that a warm-up is of
 	EachLine     func(func(parking.Line, *schedule.Count))
 	ProviderOf   func(parking.Key) (string, bool) // false: not known yet
+	Waiting      func(each func(reason parking.Reason, provider string, recipients int))
 	Quota        func(tenant string) (intake.QuotaState, bool)
 	Missing      func(source string) bool               // whether this machine lacks the source's address
 	Clients      func(listener string) int64            // connections
@@ -62,7 +63,8 @@ type Warmups interface {
 // Collectors are all that Parts have the figures of.
 func (p *Parts) Collectors() (all []prometheus.Collector) {
 	for _, of := range []func(*collector) collect{
-		p.build, p.listeners, p.tenants, p.poolsAndProviders, p.sources, p.quotas, p.queued, p.warmups, p.admission,
+		p.build, p.listeners, p.tenants, p.poolsAndProviders, p.sources, p.quotas, p.queued, p.waiting, p.warmups,
+		p.admission,
 		p.streams, p.certificates, p.inbound, p.lookups, p.fed, p.checks,
 	} {
 		c := new(collector)

@@ -61,6 +61,22 @@ func fullestOf(queued map[string]int, most int) []string {
 	return top
 }
 
+// waiting sends what waits by reason and provider. A reason without mail is of no provider.
+func (p *Parts) waiting(c *collector) collect {
+	waiting := add[int](c, "waiting")
+	return func(ch chan<- prometheus.Metric) {
+		type row struct{ reason, provider string }
+		rows := map[row]int{}
+		for _, r := range parking.Reasons() {
+			rows[row{r, ""}] = 0
+		}
+		p.Waiting(func(r parking.Reason, provider string, n int) { rows[row{r.String(), provider}] += n })
+		for r, n := range rows {
+			waiting(ch, n, r.reason, r.provider)
+		}
+	}
+}
+
 // queued sends what is in the queue by provider and by site.
 func (p *Parts) queued(c *collector) collect {
 	byProvider, bySite := add[int](c, "queue by provider"), add[int](c, "queue by site")

@@ -230,6 +230,11 @@ func (p Picture) Each(each func(Cause, int)) {
 	}
 }
 
+// EachReason calls each with reasons, providers and how many recipients wait: several times for the same, maybe.
+func (w *Waits) EachReason(each func(r parking.Reason, provider string, recipients int)) {
+	w.Picture().Each(func(c Cause, n int) { each(c.Reason, c.Provider, n) })
+}
+
 // ByReason counts by reason, most first.
 func (p Picture) ByReason() []api.WaitsFor { return ByReason(p.Each) }
 

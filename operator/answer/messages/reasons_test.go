@@ -1,0 +1,65 @@
+package messages_test
+
+import (
+	"testing"
+
+	"example.org/mta/mta/relaytest"
+	"example.org/mta/operator/api"
+)
+
+// TestFiltersByReason: a filter by reason fits as many recipients as the status counts for it, and filters by reply,
+// provider and source fit those that have them.
+func TestFiltersByReason(t *testing.T) {
+	o := relaytest.Serve(t, func(t *testing.T) *relaytest.Sample { return relaytest.NewSample(t, "", nil) })
+	defer o.Close()
+	client := api.NewLocalClient(o)
+	defer client.Close()
+	count := func(f api.Filter) (n int) {
+		t.Helper()
+		l, err := api.OpList.Call(t.Context(), client, api.ListQuery{Filter: f, Page: api.Page{Limit: api.MaxLimit}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range l.Messages {
+			n += l.Messages[i].Matching
+		}
+		sum, err := api.OpSummary.Call(t.Context(), client, api.SummaryQuery{By: api.ByTenant, Filter: f})
+		if err != nil || sum.Total.Total != n {
+			t.Errorf("%s: the list has %d recipients, the summary %d, %v", f, n, sum.Total.Total, err)
+		}
+		return n
+	}
+	status, err := api.OpStatus.Call(t.Context(), client, api.None{})
+	if err != nil || len(status.Waiting.Reasons) < 4 {
+		t.Fatalf("%+v, %v", status.Waiting, err)
+	}
+	for _, r := range status.Waiting.Reasons {
+		if n := count(api.Filter{WaitsFor: api.Reason(r.Reason.String())}); n != r.Recipients {
+			t.Errorf("%d recipients wait for %v, want %d", n, r.Reason, r.Recipients)
+		}
+	}
+	for _, test := range []struct {
+		f    api.Filter
+		want int
+	}{
+		{api.Filter{Provider: "big"}, 2},
+		{api.Filter{Provider: "google"}, 0},
+		{api.Filter{Provider: "big", WaitsFor: "limit"}, 2},
+		{api.Filter{Provider: "big", WaitsFor: "greylisted"}, 0},
+		{api.Filter{Reply: "GREYLISTED"}, 2},
+		{api.Filter{Reply: "no such words"}, 0},
+		{api.Filter{Reply: "greylisted", Source: "out1"}, 2},
+		{api.Filter{Source: "acme-1"}, 0},
+	} {
+		if n := count(test.f); n != test.want {
+			t.Errorf("%s fits %d recipients, want %d", test.f, n, test.want)
+		}
+	}
+	done, err := api.OpChange.Call(t.Context(), client, api.Change{Action: api.Bounce, Filter: api.Filter{WaitsFor: "unreachable"}})
+	if err != nil || done.Recipients != 1 {
+		t.Errorf("bounced %+v, %v", done, err)
+	}
+	if _, err := api.OpList.Call(t.Context(), client, api.ListQuery{Filter: api.Filter{WaitsFor: "weather"}}); err == nil {
+		t.Error("a reason that there is not is taken")
+	}
+}
