@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"example.org/mta/internal/parking"
 	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
@@ -131,6 +132,17 @@ func (r *operators) waiting() api.Waiting {
 	}
 	return api.Waiting{Recipients: p.Total(), Reasons: p.ByReason(), Median: median,
 		Leave: r.rates.PerSecond(r.now(), r.tally.Total()).Delivered}
+}
+
+// stuck is how much mail waits for anything but its time or an operator's release, and why all mail waits.
+func (r *operators) stuck() (n int, why string) {
+	w := r.waiting()
+	for _, x := range w.Reasons {
+		if x.Reason != parking.Scheduled && x.Reason != parking.Held {
+			n += x.Recipients
+		}
+	}
+	return n, w.Line(r.now())
 }
 
 // lowered puts lowered limits into the API's words.

@@ -204,7 +204,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			Overload:     r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.feeder.Flood, Damaged: r.data.Damaged,
 			Streams: func() (string, string, string) {
 				return alarm.OfStreams(r.streams, r.now())
-			}, Signing: r.dispatcher.SigningTrouble,
+			}, Signing: r.dispatcher.SigningTrouble, Waits: r.stuck,
 			Subjects: func() alarm.Subjects { return alarm.Mail(r.tally, r.delivery.BySource()) },
 		})
 	})

@@ -20,6 +20,7 @@ import (
 const (
 	Age      = "queue_age"       // the first of what is due has waited too long
 	Growing  = "queue_growing"   // what is due grows and grows
+	Stuck    = "queue_stuck"     // much waits, and little leaves
 	Silent   = "low_traffic"     // much less is delivered than at this hour a week ago
 	DKIM     = "dkim"            // mail waits for a signature that can't be made
 	Unsigned = "dkim_unsigned"   // mail leaves without the signature of its domain, since no block may sign it
@@ -50,7 +51,10 @@ const (
 	Logins   = "logins"          // somebody guesses passwords or API keys, or the file of users or keys can't be read
 
 	tooOldDue     = 5 * time.Minute
-	growsFor      = 5 // minutes in a row
+	growsFor      = 5    // minutes in a row
+	muchWaits     = 1000 // recipients
+	stuckFor      = 10   // minutes that are looked at
+	stuckPace     = 48   // times those: what waits would take longer than that to leave
 	hoursInWeek   = 7 * 24
 	silentShare   = 0.3
 	unanswered    = 10 // look-ups in a row within quietTime; fewer may be those of broken domains
@@ -64,7 +68,8 @@ const (
 	storageLook = time.Second
 )
 
-var names = []string{Age, Growing, Silent, Storage, Sources, Records, Audit, DNS, Damage, Warmup, Health, Maildrop,
+var names = []string{Age, Growing, Stuck, Silent, Storage, Sources, Records, Audit, DNS, Damage, Warmup, Health,
+	Maildrop,
 	Paused, Clock, Logins, Certs, Checks, Flood, Overload, Streams, Refused, Gap, DKIM, Unsigned, Defers, Blocks, Slow,
 	Bounces, Connects, Filling}
 
@@ -82,6 +87,8 @@ type watch struct {
 	heard    time.Time // when that was seen, or the count begun anew
 
 	disk filling
+
+	left []int64 // recipients that had left the queue, minute by minute
 
 	damaged int64     // places of the queue that could not be read
 	spoiled time.Time // when the last of them was found
@@ -123,6 +130,19 @@ func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string
 			strings.Join(missing, ", "))
 	}
 	return on
+}
+
+// stuck judges by what waits for anything but its time or an operator, in words, and by all that has left so far.
+func (w *watch) stuck(waits int, why string, left int64) (reason string) {
+	if w.left = append(w.left, left); len(w.left) <= stuckFor {
+		return ""
+	}
+	n := left - w.left[0]
+	w.left = append(w.left[:0], w.left[1:]...)
+	if waits < muchWaits || int64(waits) <= n*stuckPace {
+		return ""
+	}
+	return fmt.Sprintf("only %d recipients have left the queue in %d minutes: %s", n, stuckFor, why)
 }
 
 // traffic compares the last whole hour with the same one a week before.
@@ -247,6 +267,8 @@ type Sight struct {
 	Streams      func() (behind, refused, gap string)
 	Signing      func() (waits, withheld string)
 	Subjects     func() Subjects
+	// Waits returns how many recipients wait for anything but their time or an operator, and why all of them do.
+	Waits func() (n int, why string)
 }
 
 // Run looks once a minute, and after the disk each second, until ctx ends.
@@ -270,6 +292,8 @@ func (a *Alarms) Run(ctx context.Context, look Sight) {
 			s := look.Queue()
 			on := w.step(now, &s, look.Sources())
 			dns := look.DNS()
+			waits, why := look.Waits()
+			on[Stuck] = w.stuck(waits, why, s.Delivered+s.Bounced+s.Expired+s.Removed)
 			on[Records], on[Audit], on[DNS] = look.Records(), look.Audit(), w.names(now, &dns)
 			on[Logins], on[Certs] = look.Logins(), look.Certificates()
 			on[Checks], on[Flood] = look.Checks(), look.Flood()

@@ -30,6 +30,31 @@ func TestT10_AlarmForAnOldQueue(t *testing.T) {
 	}
 }
 
+func TestAlarmForAQueueThatIsStuck(t *testing.T) {
+	for _, test := range []struct {
+		waits   int
+		aMinute int64 // that leave
+		on      bool
+	}{
+		{134_000, 0, true}, {134_000, 200, true}, {134_000, 300, false}, {999, 0, false}, {1000, 0, true}, {1000, 3, false},
+	} {
+		var w watch
+		for minute := range int64(30) {
+			why := w.stuck(test.waits, "mx.d290.example", minute*test.aMinute)
+			if want := test.on && minute >= stuckFor; (why != "") != want {
+				t.Errorf("minute %d of %+v: %q", minute, test, why)
+			}
+		}
+	}
+	var w watch
+	for range stuckFor {
+		w.stuck(5000, "", 7)
+	}
+	if got := w.stuck(5000, "5,000 wait", 19); got != "only 12 recipients have left the queue in 10 minutes: 5,000 wait" {
+		t.Error(got)
+	}
+}
+
 func TestT10_AlarmForAGrowingQueue(t *testing.T) {
 	var w watch
 	due := int64(0)
@@ -210,7 +235,7 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *Alarms, stop fun
 		DNS:      func() resolver.Stats { return resolver.Stats{} },
 		Warmups:  func() string { return "" },
 		Health:   func() string { return "" },
-		Subjects: func() Subjects { return nil },
+		Subjects: func() Subjects { return nil }, Waits: func() (int, string) { return 0, "" },
 	})
 	return a, cancel
 }

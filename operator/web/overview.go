@@ -22,8 +22,9 @@ type overviewPage struct {
 
 // alarmPages says where to look, by the name of an alarm.
 var alarmPages = map[string]string{
-	"queue_age": "/queue", "queue_growing": "/queue/summary", "low_traffic": "/sites", "sources": "/sources",
-	"warmup": "/warm-ups", "warmup_health": "/warm-ups",
+	"queue_age": "/queue", "queue_growing": "/queue/summary", "queue_stuck": "/sites", "low_traffic": "/sites",
+	"sources": "/sources",
+	"warmup":  "/warm-ups", "warmup_health": "/warm-ups",
 	"flood": "/suppression/pending", "accounting": "/log", "dns": "/log", "paused": "/pauses", "logins": "/actions",
 	"overload": "/tenants", "bounces": "/tenants", "provider_defers": "/providers", "provider_blocks": "/providers",
 	"delivery_slow": "/providers", "source_connects": "/sources",
