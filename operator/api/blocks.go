@@ -78,9 +78,11 @@ type SiteOrder string
 const (
 	ByName SiteOrder = "name"
 	BySize SiteOrder = "size" // the longest queue first
+	// of sites: most mail that waits for more than its turn first
+	ByWorst SiteOrder = "worst"
 )
 
-// SiteOrders are all of them.
+// SiteOrders are those that all of these listings have.
 var SiteOrders = []SiteOrder{ByName, BySize}
 
 // Tally counts what became of recipients since the start of the relay.

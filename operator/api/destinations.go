@@ -41,7 +41,7 @@ type SiteFilter struct {
 	Busy      bool      `q:"busy" help:"only sites with mail or connections"`
 	Queued    bool      `q:"queued" label:"with mail queued" help:"only sites with queued mail"`
 	Failing   bool      `q:"failing" help:"only sites whose last recipient failed"`
-	Order     SiteOrder `q:"order" default:"name" options:"name,longest queue first" help:"sort by <size> (the longest queue first) or name"`
+	Order     SiteOrder `q:"order" default:"name" words:"name,size,worst" options:"name,longest queue first,worst first" help:"sort by <size> (the longest queue first), worst (most mail that waits for more than its turn) or name"`
 	Paging
 }
 
@@ -114,7 +114,9 @@ type Site struct {
 	Why      string       `json:"why,omitempty"`      // what the first of those that wait waits for
 	Until    time.Time    `json:"until,omitzero"`     // when that ends, where it is known
 	Actions  []SiteAction `json:"actions,omitempty"`  // in force
-	Failing  bool         `json:"-"`                  // the last recipient failed; for SiteFilter
+	// what its mail waits for, most recipients first
+	WaitsFor []WaitsFor `json:"waits_for,omitempty"`
+	Failing  bool       `json:"-"` // the last recipient failed; for SiteFilter
 }
 
 // SiteSuspended is what a SiteAction is that lets nothing leave.

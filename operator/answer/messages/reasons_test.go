@@ -55,6 +55,11 @@ func TestFiltersByReason(t *testing.T) {
 			t.Errorf("%s fits %d recipients, want %d", test.f, n, test.want)
 		}
 	}
+	worst, err := api.OpSites.Call(t.Context(), client, api.SiteFilter{Order: api.ByWorst, Paging: api.Paging{Limit: 1}})
+	if err != nil || len(worst.Sites) != 1 || worst.Sites[0].Name != "(mx1|mx2).big.example" ||
+		len(worst.Sites[0].WaitsFor) != 1 || worst.Sites[0].WaitsFor[0].Recipients != 2 || worst.Next == "" {
+		t.Errorf("the worst site is %+v, %v", worst, err)
+	}
 	done, err := api.OpChange.Call(t.Context(), client, api.Change{Action: api.Bounce, Filter: api.Filter{WaitsFor: "unreachable"}})
 	if err != nil || done.Recipients != 1 {
 		t.Errorf("bounced %+v, %v", done, err)

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"example.org/mta/internal/parking"
 	"example.org/mta/operator/api"
-	"example.org/mta/queue"
 )
 
 // sitesBySize is Sites in the order of their queues. The cursor is the size and the name of the last
@@ -25,7 +25,21 @@ func (d *Sites) sitesBySize(ctx context.Context, f api.SiteFilter) (l api.SiteLi
 		}
 	}
 	queued, now := d.queuedByKey(), d.Now()
-	sized := d.bySize(f.Names, queued, from)
+	sizes := make(map[string]int, len(queued))
+	if f.Order == api.ByWorst {
+		for key, reasons := range d.Messages.Waits.Picture().ByKey() {
+			for _, r := range reasons {
+				if r.Reason != parking.Turn {
+					sizes[key.String()] += r.Recipients
+				}
+			}
+		}
+	} else {
+		for name, k := range queued {
+			sizes[name] = k.Total
+		}
+	}
+	sized := d.bySize(f.Names, sizes, from)
 	l.Sites, l.Next, err = pageOf(ctx, sized, f.Limit, func(s *sizedSite) (api.Site, bool) {
 		info, _ := d.Delivery.Site(s.name)
 		info.Name = s.name
@@ -38,7 +52,7 @@ func (d *Sites) sitesBySize(ctx context.Context, f api.SiteFilter) (l api.SiteLi
 // sizedSite is what the order of sites depends on.
 type sizedSite struct {
 	name string
-	size int // recipients in the queue
+	size int // recipients in the queue, or those that count for the order
 }
 
 // behind reports whether s comes after another in a listing; all come after a size of -1.
@@ -48,8 +62,8 @@ func (s sizedSite) behind(o sizedSite) bool {
 
 // bySize gives the sites behind one, the longest queue first. Those with mail are sorted; the others
 // follow by name, and are asked for as they are wanted.
-func (d *Sites) bySize(names []string, queued map[string]*queue.Count, from sizedSite) iter.Seq[sizedSite] {
-	sized := withMail(names, queued)
+func (d *Sites) bySize(names []string, sizes map[string]int, from sizedSite) iter.Seq[sizedSite] {
+	sized := withMail(names, sizes)
 	return func(yield func(sizedSite) bool) {
 		for _, s := range sized {
 			if s.behind(from) && !yield(s) {
@@ -73,11 +87,11 @@ func (d *Sites) bySize(names []string, queued map[string]*queue.Count, from size
 
 // withMail gives the sites of some names that have mail in the queue, the longest queue first. Mail that
 // waits for no site yet has no name.
-func withMail(names []string, queued map[string]*queue.Count) []sizedSite {
+func withMail(names []string, sizes map[string]int) []sizedSite {
 	var list []sizedSite
-	for name, k := range queued {
-		if name != "" && k.Total > 0 && api.Names(names, name) {
-			list = append(list, sizedSite{name, k.Total})
+	for name, n := range sizes {
+		if name != "" && n > 0 && api.Names(names, name) {
+			list = append(list, sizedSite{name, n})
 		}
 	}
 	slices.SortFunc(list, func(a, b sizedSite) int {

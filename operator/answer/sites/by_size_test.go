@@ -20,19 +20,16 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 	}
 	defer q.Close()
 	d := &Sites{Delivery: knowing(t, n), Queue: q, Now: time.Now}
-	queued := make(map[string]*queue.Count)
 	size := make(map[string]int)
 	for i := range mail {
 		name := fmt.Sprintf("mx.site%06d.example", 7*i)
-		k := &queue.Count{Total: 1 + i%5}
-		k.States[queue.StateParked] = k.Total
-		queued[name], size[name] = k, k.Total
+		size[name] = 1 + i%5
 	}
 	for _, page := range []int{1, 3, 50, n + 1} {
 		var all []sizedSite
 		for from := (sizedSite{size: -1}); ; {
 			got := 0
-			for s := range d.bySize(nil, queued, from) {
+			for s := range d.bySize(nil, size, from) {
 				if got++; got > page {
 					break
 				}
@@ -69,17 +66,15 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 
 func BenchmarkSitesBySize(b *testing.B) {
 	d := &Sites{Delivery: knowing(b, 100_000), Now: time.Now}
-	queued := make(map[string]*queue.Count)
+	size := make(map[string]int)
 	for i := range 1000 {
 		name := fmt.Sprintf("mx.site%06d.example", 7*i)
-		k := &queue.Count{Total: i}
-		k.States[queue.StateParked] = i
-		queued[name] = k
+		size[name] = i
 	}
 	b.ReportAllocs()
 	for b.Loop() {
 		got := 0
-		for range d.bySize(nil, queued, sizedSite{size: -1}) {
+		for range d.bySize(nil, size, sizedSite{size: -1}) {
 			if got++; got == 50 {
 				break
 			}

@@ -67,7 +67,7 @@ type Router interface {
 }
 
 func (d *Sites) Sites(ctx context.Context, f api.SiteFilter) (l api.SiteList, err error) {
-	if f.Order == api.BySize {
+	if f.Order == api.BySize || f.Order == api.ByWorst {
 		return d.sitesBySize(ctx, f)
 	}
 	now, queued := d.Now(), d.queuedByKey()
@@ -106,6 +106,7 @@ func (d *Sites) shown(s *delivery.SiteInfo, k *queue.Count, now time.Time) api.S
 	out.addLanes(s.Lanes)
 	out.addQueued(k)
 	out.addReason(d)
+	out.WaitsFor = d.Messages.Waits.Picture().ByKey()[parking.Parse(s.Name)]
 	c := d.Tally.Get(tally.Site, s.Name)
 	out.Tally, out.Failing = blocks.TallyOf(&c), c.Failing()
 	return out.Site

@@ -57,6 +57,7 @@ type Cause struct {
 type Picture struct {
 	at     time.Time
 	counts map[Cause]int
+	byKey  map[parking.Key][]api.WaitsFor
 }
 
 // fresh is for how long a count is shown again.
@@ -73,7 +74,7 @@ func (w *Waits) Picture() Picture {
 }
 
 func (w *Waits) count(now time.Time) Picture {
-	p, l := Picture{now, make(map[Cause]int)}, w.Look()
+	p, l := Picture{at: now, counts: make(map[Cause]int)}, w.Look()
 	out := make(map[parking.Key]int) // recipients that the queue has handed out
 	w.Queue.EachLine(func(line parking.Line, c *queue.LineCount) {
 		for s, n := range c.States {
@@ -96,6 +97,20 @@ func (w *Waits) count(now time.Time) Picture {
 		if n > 0 {
 			p.counts[l.Cause(line, queue.StateLeased)] += n
 		}
+	}
+	p.byKey = make(map[parking.Key][]api.WaitsFor)
+	for c, n := range p.counts {
+		list := p.byKey[c.Key]
+		i := slices.IndexFunc(list, func(x api.WaitsFor) bool { return x.Reason == c.Reason })
+		if i < 0 {
+			i, list = len(list), append(list, api.WaitsFor{Reason: c.Reason, Places: 1, Place: c.Place, Since: c.Since})
+		}
+		list[i].Recipients += n
+		list[i].AtPlace = list[i].Recipients
+		p.byKey[c.Key] = list
+	}
+	for _, list := range p.byKey {
+		slices.SortFunc(list, mostFirst)
 	}
 	return p
 }
@@ -235,6 +250,13 @@ func (w *Waits) EachReason(each func(r parking.Reason, provider string, recipien
 	w.Picture().Each(func(c Cause, n int) { each(c.Reason, c.Provider, n) })
 }
 
+// ByKey counts what waits under each key by reason, most first. The map must not be changed.
+func (p Picture) ByKey() map[parking.Key][]api.WaitsFor { return p.byKey }
+
+func mostFirst(a, b api.WaitsFor) int {
+	return cmp.Or(cmp.Compare(b.Recipients, a.Recipients), cmp.Compare(a.Reason, b.Reason))
+}
+
 // ByReason counts by reason, most first.
 func (p Picture) ByReason() []api.WaitsFor { return ByReason(p.Each) }
 
@@ -272,8 +294,6 @@ func ByReason(each func(func(Cause, int))) []api.WaitsFor {
 		}
 		list = append(list, x)
 	}
-	slices.SortFunc(list, func(a, b api.WaitsFor) int {
-		return cmp.Or(cmp.Compare(b.Recipients, a.Recipients), cmp.Compare(a.Reason, b.Reason))
-	})
+	slices.SortFunc(list, mostFirst)
 	return list
 }
