@@ -219,7 +219,7 @@ func newRoot(c *cli) *cobra.Command {
 	root.PersistentFlags().StringVar(&c.socketFlag, "socket", "",
 		"the control `socket` of the relay (default: that of the configuration)")
 	root.AddCommand(
-		newServe(c), newCheck(c), newDemo(c), newBench(c), newImport(c),
+		newServe(c), newCheck(c), newInit(c), newDemo(c), newBench(c), newImport(c),
 		newStatus(c), newTop(c),
 		newQueue(c), newExplain(c), newSites(c), newHosts(c), newConnections(c), newSources(c), newPools(c),
 		newTenants(c), newWarmup(c), newPause(c), newResume(c), newStreams(c), newTLS(c), newTrace(c), newConsole(c),

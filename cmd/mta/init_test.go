@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"example.org/mta/mta/config"
+)
+
+// production is what contrib/examples/production.conf is made of, in the order of the questions.
+var production = []string{"mta1.example.com", "example.com", "192.0.2.11", "192.0.2.10", "postmaster@example.com", "app"}
+
+// TestInitWritesTheExample: flags and answers give the same file, which is the example, with its users and its key.
+func TestInitWritesTheExample(t *testing.T) {
+	example, err := os.ReadFile("../../contrib/examples/production.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flags []string
+	for i, flag := range []string{"--hostname", "--domain", "--address", "--warm", "--email", "--login"} {
+		flags = append(flags, flag, production[i])
+	}
+	for name, x := range map[string]struct {
+		args []string
+		in   string
+	}{"flags": {flags, ""}, "answers": {nil, strings.Join(production, "\n") + "\n"}, "both": {flags[:6], strings.Join(production[3:], "\n") + "\n"}} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "etc")
+			var out, errs bytes.Buffer
+			c := &cli{in: strings.NewReader(x.in), out: &out, err: &errs, env: func(string) string { return "" }}
+			args := append([]string{"mta", "init", "--dir", dir}, x.args...)
+			if code := run(c, args); code != exitDone {
+				t.Fatalf("code %d: %s", code, &errs)
+			}
+			got, err := os.ReadFile(filepath.Join(dir, "mta.conf"))
+			if err != nil || strings.ReplaceAll(string(got), dir, "/etc/mta") != string(example) {
+				t.Errorf("%v; mta.conf is\n%s", err, got)
+			}
+			cfg, err := config.Load(filepath.Join(dir, "mta.conf"), c.env)
+			if err != nil || len(cfg.DKIMs) != 1 || len(cfg.DKIMs[0].Keys) != 1 {
+				t.Errorf("the result is not a configuration: %v", err)
+			}
+			for _, want := range []string{"mta1.example.com. IN A 192.0.2.11\n11.2.0.192.in-addr.arpa. IN PTR mta1.example.com.", `"v=spf1 ip4:192.0.2.11 ip4:192.0.2.10 ~all"`, "s1._domainkey.example.com. IN TXT", "The password of app: "} {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q in\n%s", want, &out)
+				}
+			}
+			users, err := os.ReadFile(filepath.Join(dir, "users"))
+			if err != nil || !strings.HasPrefix(string(users), "app:") {
+				t.Errorf("users: %v\n%s", err, users)
+			}
+			c.in = strings.NewReader(x.in)
+			if code := run(c, args); code != exitFailed || !strings.Contains(errs.String(), "already exists") {
+				t.Errorf("a second time: code %d: %s", code, &errs)
+			}
+		})
+	}
+}
+
+// TestInitRefusesBadAnswers writes nothing for them.
+func TestInitRefusesBadAnswers(t *testing.T) {
+	for i, bad := range []string{"", "no domain", "192.0.2.300", "here", "", "a:b"} {
+		dir, answers := filepath.Join(t.TempDir(), "etc"), slices.Clone(production)
+		answers[i] = bad
+		var out bytes.Buffer
+		c := &cli{in: strings.NewReader(strings.Join(answers, "\n")), out: &out, err: &out, env: func(string) string { return "" }}
+		if code := run(c, []string{"mta", "init", "--dir", dir}); code != exitUsage {
+			t.Errorf("%q: code %d: %s", bad, code, &out)
+		}
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%q: files are written", bad)
+		}
+	}
+}
+
+func TestExamplesAreConfigurations(t *testing.T) {
+	for _, name := range []string{"minimal", "production"} {
+		text, err := os.ReadFile("../../contrib/examples/" + name + ".conf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg, err := config.Parse(text, name, func(string) string { return "" }); err != nil || len(cfg.Warnings()) > 0 {
+			t.Errorf("%v, %q", err, cfg.Warnings())
+		}
+	}
+}
