@@ -123,6 +123,10 @@ func ParseClass(name string) (Class, error) {
 	return None, fmt.Errorf("%q is not a valid class of bounces (want one such as InvalidRecipient)", name)
 }
 
+// Bounces reports whether a refusal for good counts as a hard bounce in a warm-up: what no rule knows is most often
+// about the address.
+func (c Class) Bounces() bool { return c.Hard() || c == InactiveMailbox || c == Uncategorized }
+
 // AboutUs reports whether the refusal is about who sends: other mail of ours will fare likewise.
 func (c Class) AboutUs() bool { return c >= SpamBlock && c <= PolicyRelated }
 

@@ -1,14 +1,12 @@
 package dispatch
 
 import (
-	"slices"
 	"sync/atomic"
 
 	"example.org/mta/bounce"
 	"example.org/mta/delivery"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/route"
-	"example.org/mta/mta/wiring"
 	"example.org/mta/queue"
 	"example.org/mta/warmup"
 )
@@ -27,7 +25,7 @@ type charge struct {
 func (d *Dispatcher) promise(c *choice, rt *route.Route) {
 	if c.key != "" {
 		c.paid = &charge{warm: d.Warmup, key: c.key, provider: rt.Provider,
-			judge: d.judge(c.key, rt.Provider), out: c.out}
+			judge: judge{d.Classes, rt.Provider}, out: c.out}
 	}
 }
 
@@ -76,15 +74,7 @@ func (c *charge) end(recipients []queue.Pending, results []delivery.Result) {
 type judge struct {
 	classes  *bounce.Classifier
 	provider string
-	health   *wiring.Health
 }
-
-func (d *Dispatcher) judge(key, provider string) judge {
-	return judge{d.Classes, provider, d.Policy().Health(key)}
-}
-
-// blames reports whether refusals of a class are about who sends.
-func (j *judge) blames(c bounce.Class) bool { return slices.Contains(j.health.Refusals, c) }
 
 // outcome returns what a reply means for the health of a warm-up, false when it means nothing: what
 // this relay says itself, a host's own trouble, greylisting. A deferral counts once for a recipient, at
@@ -97,9 +87,9 @@ func (j *judge) outcome(r *reply.Reply, attempts int, last *reply.Reply) (warmup
 		return warmup.Delivered, true
 	case r.Local:
 		return 0, false
-	case r.Permanent() && j.blames(class):
+	case r.Permanent() && class.AboutUs():
 		return warmup.PolicyRefusal, true
-	case r.Permanent() && slices.Contains(j.health.Bounces, class):
+	case r.Permanent() && class.Bounces():
 		return warmup.HardBounce, true
 	case r.Permanent() || class.AboutRecipient():
 		return warmup.NotAboutUs, true // a provider that looks at mailbox and message blocks nobody
@@ -107,9 +97,9 @@ func (j *judge) outcome(r *reply.Reply, attempts int, last *reply.Reply) (warmup
 	counts := j.counted(class, attempts) && attempts < 2 &&
 		!(attempts == 1 && j.counted(j.classes.Of(last, j.provider), 0))
 	switch {
-	case j.blames(class) && class != bounce.TooManyConnections && counts:
+	case class.AboutUs() && class != bounce.TooManyConnections && counts:
 		return warmup.PolicyRefusal, true
-	case j.blames(class) && class != bounce.TooManyConnections:
+	case class.AboutUs() && class != bounce.TooManyConnections:
 		return warmup.RefusedAgain, true
 	}
 	return warmup.Deferred, counts
@@ -118,7 +108,7 @@ func (j *judge) outcome(r *reply.Reply, attempts int, last *reply.Reply) (warmup
 // counted reports whether a deferral of that class, after so many attempts, counts against a warm-up. A
 // first one without a reason is most often greylisting (RFC 6647).
 func (j *judge) counted(c bounce.Class, attempts int) bool {
-	return j.blames(c) || attempts > 0 && (c == bounce.TransientFailure || c == bounce.Uncategorized)
+	return c.AboutUs() || attempts > 0 && (c == bounce.TransientFailure || c == bounce.Uncategorized)
 }
 
 // refused returns what it means that a host ended a connection before any transaction, false when it
@@ -127,7 +117,7 @@ func (j *judge) refused(r *reply.Reply) (warmup.Outcome, bool) {
 	switch class := j.classes.Of(r, j.provider); {
 	case class == bounce.TooManyConnections:
 		return warmup.Deferred, true
-	case j.blames(class):
+	case class.AboutUs():
 		return warmup.PolicyRefusal, true
 	}
 	return 0, false
@@ -137,7 +127,7 @@ func (j *judge) refused(r *reply.Reply) (warmup.Outcome, bool) {
 // outcome, however many recipients waited for that connection.
 func (d *Dispatcher) Refused(rt *route.Route, source string, words reply.Reply) {
 	if key, ok := d.Policy().WarmupKeyOf(source); ok {
-		j := d.judge(key, rt.Provider)
+		j := judge{d.Classes, rt.Provider}
 		if x, ok := j.refused(&words); ok {
 			d.Warmup.Report(key, rt.Provider, x)
 		}

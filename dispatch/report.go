@@ -23,6 +23,9 @@ type ReportWriter struct {
 	Log    *slog.Logger
 }
 
+// returnLimit is the size, in octets, above which a message is returned as headers only.
+const returnLimit = 64 << 10
+
 // Write returns when the report is durable, or at once if the sender wants none.
 func (w *ReportWriter) Write(n Notification) error {
 	attempts := n.Wanted()
@@ -86,7 +89,7 @@ func (w *ReportWriter) build(n Notification, attempts []Attempt, content io.Read
 		Hostname:    cfg.Hostname,
 		Now:         w.Now(),
 		ID:          w.Ids.Next(w.Now()).String(),
-		ReturnLimit: int64(cfg.DSN.ReturnLimit),
+		ReturnLimit: returnLimit,
 		Content:     content,
 	}
 	for _, a := range attempts {

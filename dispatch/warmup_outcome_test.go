@@ -9,7 +9,6 @@ import (
 
 	"example.org/mta/bounce"
 	"example.org/mta/internal/reply"
-	"example.org/mta/mta/wiring"
 	"example.org/mta/warmup"
 )
 
@@ -22,7 +21,7 @@ func replied(command, line string) reply.Reply {
 }
 
 func outcomeOf(r reply.Reply, attempts int, last reply.Reply) warmup.Outcome {
-	j := judge{health: wiring.DefaultHealth()}
+	j := judge{}
 	if x, ok := j.outcome(&r, attempts, &last); ok {
 		return x
 	}
@@ -96,7 +95,7 @@ func TestEachBlockPauses(t *testing.T) {
 		for range 20 {
 			var x warmup.Outcomes
 			if field[2] == "greeting" {
-				j := judge{health: wiring.DefaultHealth()}
+				j := judge{}
 				outcome, _ := j.refused(&r)
 				x.Add(outcome)
 			} else {

@@ -34,7 +34,7 @@ func nothingIsSmuggled(t *testing.T, discard string) {
 listener "lenient" {
   address        = [%q]
   relay_from     = ["127.0.0.0/8"]
-  bare_newline   = "normalise"
+  normalise_from = ["127.0.0.0/8"]
 }
 `, strict, lenient), func(t *testing.T, addr, port string) *server {
 		s, _ := postfixWith(t, addr, port, "smtpd_forbid_bare_newline = no\nsmtpd_forbid_unauth_pipelining = no\nsmtpd_discard_ehlo_keywords = "+discard+"\n")

@@ -1,6 +1,8 @@
 package mta
 
 import (
+	"time"
+
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/history"
@@ -11,22 +13,21 @@ const leastIncoming = 64 << 10
 
 func (r *mailIn) openAdmission(cfg *config.Config, _ *undoer) error {
 	r.admission = admit.New(admissionSettings(cfg), admit.Machine{
-		Now:    r.now,
-		Room:   func() int64 { return r.queue.Stats().FreeBytes - int64(cfg.Queue.MinFree) },
-		Memory: history.ProcessMemory,
-		Mail: func() (due, off int64) {
-			s := r.queue.Stats()
-			return s.Due, s.Delivered + s.Bounced + s.Expired + s.Removed
-		},
+		Now:       r.now,
+		Room:      func() int64 { return r.queue.Stats().FreeBytes - int64(cfg.Queue.MinFree) },
+		Memory:    history.ProcessMemory,
 		Throttled: admit.Throttled(),
 		Slots:     int(cfg.Queue.IncomingMemory / leastIncoming),
 	})
 	return nil
 }
 
+// syncLatency is what storing a message may take: above it fewer are stored at a time, at ten times as much mail is
+// refused.
+const syncLatency = 100 * time.Millisecond
+
 // admissionSettings says in admit's words what the admission block says.
 func admissionSettings(cfg *config.Config) admit.Settings {
 	a := &cfg.Admission
-	return admit.Settings{Mode: a.Mode, SyncLatency: a.SyncLatency, MemoryLimit: int64(a.MemoryLimit),
-		MaxBacklog: a.MaxBacklog}
+	return admit.Settings{Mode: a.Mode, SyncLatency: syncLatency, MemoryLimit: int64(a.MemoryLimit)}
 }

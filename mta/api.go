@@ -2,6 +2,7 @@ package mta
 
 import (
 	"context"
+	"example.org/mta/internal/gcra"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -52,7 +53,7 @@ func (r *mailIn) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.
 	}
 	hc.Suppressions, hc.Unsubscribes = submitted.Suppressions{Own: r.suppression, Searches: r.submitted.Searches},
 		&r.unsubscribes
-	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
+	hc.Keys, hc.Memory, hc.Limits, hc.TenantRate = apiKeys{r}, r.requests, r.limits, r.tenantRate
 	hc.Refused = r.intruders.Listener(api)
 	hc.Observer, hc.Open = r.meter, r.clients.Of("api "+api)
 	hc.Admission, hc.Tokens, hc.TierOf = r.admission, r.tokens, r.tierOf
@@ -81,13 +82,13 @@ func (r *mailIn) tierOf(tenant string) uint8 {
 	return config.DefaultTier
 }
 
-// tenantRates gives the limits of a tenant's requests, by the configuration in force.
-func (r *mailIn) tenantRates(tenant string) submissionhttp.Rates {
+// tenantRate gives the limit of a tenant's requests, by the configuration in force.
+func (r *mailIn) tenantRate(tenant string) gcra.Rate {
 	t := r.policy.Load().Config.Tenant(tenant)
 	if t == nil {
-		return submissionhttp.Rates{}
+		return gcra.Rate{}
 	}
-	return wiring.TenantRates(t)
+	return wiring.TenantRate(t)
 }
 
 // forgetAPIs forgets the servers of blocks that the configuration has no more.

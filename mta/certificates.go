@@ -25,8 +25,7 @@ func (r *mailIn) tlsOf(c config.Certificates) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{GetCertificate: get, MinVersion: wiring.TLSVersions[c.MinVersion],
-		SessionTicketsDisabled: !c.SessionTickets}, nil
+	return &tls.Config{GetCertificate: get, MinVersion: wiring.TLSVersions[c.MinVersion]}, nil
 }
 
 // openACME opens the sockets at which a certificate authority asks, when there is one.

@@ -135,14 +135,12 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 		OnRefused: func(rt *route.Route, source string, words reply.Reply) {
 			r.dispatcher.Refused(rt, source, words)
 		},
-		Classes:               r.classes,
-		Backoff:               wiring.Backoff(cfg),
-		Trace:                 r.tracer.Watch,
-		MaxConnections:        most,
-		MaxMessageConcurrency: cfg.Delivery.MaxMessageConcurrency,
-		ScaleMaxConcurrency:   cfg.Delivery.ScaleMaxConcurrency,
-		Rand:                  r.opts.Rand(),
-		Log:                   r.log,
+		Classes:        r.classes,
+		Backoff:        wiring.Backoff(cfg),
+		Trace:          r.tracer.Watch,
+		MaxConnections: most,
+		Rand:           r.opts.Rand(),
+		Log:            r.log,
 	})
 	undo.add(r.delivery.Close)
 	r.dispatcher = dispatch.New(dispatch.Config{

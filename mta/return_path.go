@@ -45,7 +45,7 @@ func returnPathKeysFrom(cfg *config.Config, file func(path string) ([][]byte, er
 	if err != nil {
 		return nil, err
 	}
-	return returnpath.New(cfg.ReturnPaths.Valid, secrets...)
+	return returnpath.New(returnpath.Valid, secrets...)
 }
 
 // token makes the token of a message and one of its recipients, or none.

@@ -218,8 +218,7 @@ func (r *stores) openQueue(cfg *config.Config, undo *undoer) error {
 		Log:         r.log,
 		Format:      r.data.Number(store.Format),
 		SegmentSize: int64(cfg.Queue.SegmentSize),
-		LargeBody:   int64(cfg.Queue.LargeBody),
-		CacheBytes:  int64(cfg.Queue.Cache),
+		LargeBody:   config.LargeBody,
 		MinFree:     int64(cfg.Queue.MinFree),
 
 		IdempotencyKeys: cfg.Queue.IdempotencyKeys,

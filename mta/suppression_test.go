@@ -239,10 +239,9 @@ func TestFloodForTheOperator(t *testing.T) {
 		defaults { smtp_port = PORT }
 		suppression {
 			feed = true
-			flood { min = 20 }
 		}`)
 	var to []string
-	for i := range 40 {
+	for i := range 60 {
 		to = append(to, fmt.Sprintf("nobody%d@box.example", i))
 	}
 	w.send("ann@client.example", letter, to...)
@@ -258,16 +257,16 @@ func TestFloodForTheOperator(t *testing.T) {
 		}
 		return l
 	}
-	w.until("all are set aside", func() bool { return len(pending().Suppressions) == 40 && w.suppression.Stats().Entries == 0 })
+	w.until("all are set aside", func() bool { return len(pending().Suppressions) == 60 && w.suppression.Stats().Entries == 0 })
 	l := pending()
-	if len(l.Providers) != 1 || l.Providers[0].Unknown != 40 || l.Suppressions[0].Provider != l.Providers[0].Provider || l.Suppressions[0].Class != "InvalidRecipient" {
+	if len(l.Providers) != 1 || l.Providers[0].Unknown != 60 || l.Suppressions[0].Provider != l.Providers[0].Provider || l.Suppressions[0].Class != "InvalidRecipient" {
 		t.Errorf("pending: %+v", l)
 	}
-	if why := w.feeder.Flood(); !strings.Contains(why, "called 40 of 4") || !strings.Contains(why, "mta suppress pending") {
+	if why := w.feeder.Flood(); !strings.Contains(why, "called 60 of 6") || !strings.Contains(why, "mta suppress pending") {
 		t.Errorf("the alarm's reason is %q", why)
 	}
 	text := w.scrape()
-	for _, line := range []string{"mta_suppressions_pending 40", "mta_suppression_floods 1", `mta_suppressions_total{source="bounce"} 19`} {
+	for _, line := range []string{"mta_suppressions_pending 60", "mta_suppression_floods 1", `mta_suppressions_total{source="bounce"} 49`} {
 		if !strings.Contains(text, "\n"+line+"\n") {
 			t.Errorf("the metrics lack %s", line)
 		}
@@ -279,11 +278,11 @@ func TestFloodForTheOperator(t *testing.T) {
 	o = w.api.Suppressions
 	provider := l.Providers[0].Provider
 	sel := api.SuppressionSelection{SuppressionFilter: api.SuppressionFilter{Provider: provider}, Intent: api.Intent{DryRun: true}}
-	if n, err := o.AcceptPending(ctx, sel); err != nil || n.Entries != 40 || len(pending().Suppressions) != 40 {
+	if n, err := o.AcceptPending(ctx, sel); err != nil || n.Entries != 60 || len(pending().Suppressions) != 60 {
 		t.Errorf("would accept %+v, %v", n, err)
 	}
 	sel.DryRun = false
-	if n, err := o.AcceptPending(ctx, sel); err != nil || n.Entries != 40 || len(pending().Suppressions) != 0 || w.feeder.Flood() != "" {
+	if n, err := o.AcceptPending(ctx, sel); err != nil || n.Entries != 60 || len(pending().Suppressions) != 0 || w.feeder.Flood() != "" {
 		t.Errorf("accepted %+v, %v; the alarm's reason is %q", n, err, w.feeder.Flood())
 	}
 	w.refusedAtRCPT("ann@client.example", to[7])
@@ -292,7 +291,7 @@ func TestFloodForTheOperator(t *testing.T) {
 		t.Errorf("removed %+v of the future, %v", n, err)
 	}
 	sel.Since, sel.Source = time.Now().Add(-time.Hour), api.SuppressedByBounce
-	if n, err := o.UnsuppressMatching(ctx, sel); err != nil || n.Removed != 40 {
+	if n, err := o.UnsuppressMatching(ctx, sel); err != nil || n.Removed != 60 {
 		t.Errorf("removed %+v, %v", n, err)
 	}
 	if n, err := o.DropPending(ctx, api.SuppressionSelection{}); err != nil || n.Entries != 0 {

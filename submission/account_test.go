@@ -132,21 +132,3 @@ func TestAuthorsAreHeldToSenders(t *testing.T) {
 		}
 	})
 }
-
-// By setting the Received field has the user's name, as a comment that nobody can break out of.
-func TestReceivedShowsTheUser(t *testing.T) {
-	cfg := authConfig(t)
-	cfg.Intake.ShowUser, cfg.Mechanisms = true, []string{auth.Plain}
-	withAuth(t, cfg, func(t *testing.T, r *relay) {
-		p := r.secured("192.0.2.1")
-		p.cmd("AUTH PLAIN "+b64("\x00ann\x00secret"), "235")
-		p.cmd("MAIL FROM:<a@acme.example>", "250")
-		p.cmd("RCPT TO:<b@example.net>", "250")
-		p.cmd("DATA", "354")
-		p.send("Subject: x\r\n\r\nhi\r\n.\r\n")
-		p.expect("250")
-		if got := r.store.one(t).content; !strings.Contains(got, " with ESMTPSA (TLS") || !strings.Contains(got, "\r\n\t(authenticated as ann)\r\n\tid ") {
-			t.Errorf("stored\n%s", got)
-		}
-	})
-}

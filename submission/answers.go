@@ -81,7 +81,7 @@ func parameterIn(line []byte, verb string) string {
 }
 
 // greeting makes the reply to EHLO and HELO start with this relay's name (RFC 5321, 4.1.1.1), and
-// adds AUTH, which the library has no part in, MAILMAX (RFC 9422), which it doesn't know, and REQUIRETLS
+// adds AUTH, which the library has no part in, and REQUIRETLS
 // (RFC 8689), since it knows of no TLS.
 func (c *conn) greeting(line []byte) []byte {
 	text, ended := bytes.CutSuffix(line, crlf)
@@ -98,9 +98,6 @@ func (c *conn) greeting(line []byte) []byte {
 			b = append(append(b, "\r\n250-"...), requireTLS...)
 		}
 		return append(b, crlf...)
-	case c.srv.cfg.Limits.MessagesPerSession > 0 && bytes.HasPrefix(text[4:], []byte("LIMITS ")):
-		b := append(bytes.Clone(text), " MAILMAX="...)
-		return append(strconv.AppendInt(b, int64(c.srv.cfg.Limits.MessagesPerSession), 10), crlf...)
 	}
 	return line
 }

@@ -64,7 +64,6 @@ type Config struct {
 type Limits struct {
 	Connections          int // open at once [10000]
 	ConnectionsPerClient int // open at once from one IPv4 address or IPv6 /64 [1000]
-	MessagesPerSession   int // told to clients as MAILMAX (RFC 9422) [0: no limit]
 	ErrorsPerSession     int // 5xx replies since the last accepted message [20]
 	IdleCommands         int // NOOP, RSET, VRFY, EHLO and the like since the last accepted message [100]
 }

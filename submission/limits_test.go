@@ -59,19 +59,6 @@ func TestClientsAreForgotten(t *testing.T) {
 	})
 }
 
-func TestMessagesPerSession(t *testing.T) {
-	withRelay(t, Config{Limits: Limits{MessagesPerSession: 2}}, func(t *testing.T, r *relay) {
-		p := r.greeted()
-		for range 2 {
-			if got := codes(p.data("hi\r\n")); got != "250" {
-				t.Fatal(got)
-			}
-		}
-		p.cmd("MAIL FROM:<a@example.org>", "421 4.7.0 limit of 2 messages")
-		p.mustBeClosed()
-	})
-}
-
 func TestRecipientLimit(t *testing.T) {
 	withRelay(t, Config{Intake: intake.Config{Limits: intake.Limits{Recipients: 3}}}, func(t *testing.T, r *relay) {
 		p := r.greeted()

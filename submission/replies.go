@@ -31,8 +31,6 @@ var (
 		"connections are scarce and this one has sent no mail yet, closing it")
 	tooManyIdle = reply.NewForm(421, reply.Enhanced{4, 7, 0},
 		"too many commands without a message, closing connection")
-	tooManyMessages = reply.NewForm(421, reply.Enhanced{4, 7, 0},
-		"limit of %d messages on a connection reached, open another")
 )
 
 // Command lines.

@@ -51,9 +51,6 @@ func (c *conn) mayMail() *reply.Reply {
 		c.refused(intake.IntrusionRelay)
 		return loginFirst.Refusal()
 	}
-	if n := cfg.Limits.MessagesPerSession; n > 0 && cl.Messages() >= n {
-		return tooManyMessages.Refusal(n)
-	}
 	return nil
 }
 

@@ -102,6 +102,9 @@ type key struct {
 	macs   sync.Pool // of hash.Hash
 }
 
+// Valid is how long after its message a token counts: bounces that come later are rare, and forged ones cheap.
+const Valid = 30 * 24 * time.Hour
+
 // New makes keys from secrets of at least 32 octets: the first makes tokens, the others only read those that
 // are under way. A token can be read for valid from its day on; 0 means for ever.
 func New(valid time.Duration, secrets ...[]byte) (*Keys, error) {

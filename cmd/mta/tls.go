@@ -20,7 +20,7 @@ func newTLS(c *cli) *cobra.Command {
 
 const tlsPolicyHelp = `Have the relay look up the MTA-STS policy of a domain (RFC 8461)
 now, whatever it has cached, and print it. A changed policy applies to mail within
-max_route_age (5 minutes).
+5 minutes.
 
 When the look-up fails, the cached policy applies until it expires: the reason is
 printed, and the exit code is 1. A domain without a policy is not a failure.`

@@ -253,8 +253,7 @@ func (w *wantedPlan) text() string {
 	if w.dayStarts != "" {
 		fmt.Fprintf(&b, "  day_starts = %q\n", w.dayStarts)
 	}
-	fmt.Fprintf(&b, "  finish     = true\n  ease_out   = %d # days in which the caps double before they end\n",
-		p.EaseOut)
+	b.WriteString("  finish     = true\n")
 	for _, s := range w.providers {
 		part := func(n int64) string { return listing.Thousands(int64(float64(n) * s.percent / 100)) }
 		fmt.Fprintf(&b, "\n  # %.4g %% of the mail goes there: %s on the first day, %s in the end.\n", s.percent,

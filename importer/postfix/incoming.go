@@ -166,9 +166,6 @@ func (im *importing) listener(s *service, p scope) {
 	if n, at, _ := p.number("smtpd_client_connection_count_limit"); n > 0 {
 		b.Set("max_connections_per_client", n, at)
 	}
-	if n, at, set := p.number("hopcount_limit"); set && n > 0 {
-		b.Set("max_received", n, at)
-	}
 	if value, at, set := p.text("smtpd_timeout"); set {
 		if d, err := parseTime(value, 's'); err != nil {
 			im.fail(at, "smtpd_timeout: %v", err)

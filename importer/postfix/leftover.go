@@ -89,7 +89,8 @@ var reasons = map[string]reason{
 	"smtp_tls_CApath": {"a folder of authorities is not carried: write tls_ca", false, false},
 	"smtpd_":          {"", true, false}, "postscreen": {"", false, false},
 	"initial_destination_concurrency": {"the relay begins with one connection to a site", false, false},
-	"bounce_size_limit":               {"write return_limit in dsn", false, false},
+	"hopcount_limit":                  {"100 Received fields are a loop", false, false},
+	"bounce_size_limit":               {"messages above 64 KiB are returned as headers only", false, false},
 	"queue_run_delay":                 {"", false, true}, "queue_minfree": {"write min_free in queue", false, false},
 }
 

@@ -82,8 +82,14 @@ func labelHint(f Field) string {
 }
 
 func (d *decoder) unknown(at hcl.Range, name, what string, v reflect.Value, where string) {
+	if instead := cmp.Or(d.Retired[v.Type().Name()+" "+name], d.Retired[name]); instead != "" {
+		d.problems.Warnings = append(d.problems.Warnings,
+			fmt.Sprintf("%s:%d: %s is not a setting any more and has no effect: remove it; %s", at.Filename,
+				at.Start.Line, name, instead))
+		return
+	}
 	hint := ""
-	if remedy := cmp.Or(d.Remedies[v.Type().Name()+" "+name], d.Remedies[name]); remedy != "" {
+	if remedy := d.Remedies[v.Type().Name()+" "+name]; remedy != "" {
 		hint = remedy
 	} else if home := homeOf(name, d.root); home != "" {
 		hint = "it belongs " + home

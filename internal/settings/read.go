@@ -26,9 +26,11 @@ import (
 type Schema struct {
 	// Checks test texts, by the tag check. Their errors come from Wrong.
 	Checks map[string]func(string) error
-	// Remedies are hints about names that are unknown, or unknown where they stand: by the name, or by
-	// struct and name ("Plan mode").
+	// Remedies are hints about names that are unknown where they stand, by struct and name ("Plan mode").
 	Remedies map[string]string
+	// Retired has what holds instead of settings and blocks that there were once: by the name, or by struct and name
+	// ("Plan mode"). A file that still has one is read, with a warning.
+	Retired map[string]string
 }
 
 // largestFile is far above any configuration. It keeps a device or a log given by mistake from being

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ var rules = &Schema{
 		}
 		return Wrong("begin with a capital", "%s is not a proper name", Quoted(s))
 	}},
-	Remedies: map[string]string{"door handle": "remove the line: doors open by themselves", "bell": "knock"},
+	Retired: map[string]string{"door handle": "doors open by themselves", "bell": "knock"},
 }
 
 func start() *house {
@@ -137,21 +138,19 @@ func TestRead(t *testing.T) {
 
 func TestProblemsHavePlaceAndRemedy(t *testing.T) {
 	for src, want := range map[string][]string{
-		`name = "mill"`:                 {"f:1:8", "is not a proper name", "begin with a capital"},
-		`bell = 1`:                      {"f:1:1", `unknown setting "bell"`, "knock"},
-		"door \"a\" {\n  handle = 1\n}": {"f:2:3", `in door "a"`, "doors open by themselves"},
-		"store {\n  width = 1\n}":       {"f:2:3", "it belongs in a door or common block"},
-		`naem = "X"`:                    {`did you mean "name"?`},
-		"door \"a\" {\n  fixed = 1\n}":  {"f:2:3", "fixed can't be different", "write it in the common block"},
-		`store { cache = "1B" }`:        {"f:1:17", "1B is too small", "must be from 1KiB to 1TiB"},
-		`door "a" { kind = "pin" }`:     {`did you mean "pine"?`, "oak, pine"},
-		"door \"a\" {}\ndoor \"a\" {}":  {"f:2:1", "the first is in line 1"},
-		`shares = 7`:                    {"must be an object of numbers, not a number", "{ a = 1 }"},
-		`step "1" {}`:                   {"block step takes no name"},
-		`tags = [env("NONE")]`:          {"NONE", "is not set", "add a fallback"},
-		"store {\ndoor \"a\" {\n}\n":    {"f:2:1", "store, opened in line 1"},
-		`store { again = [] }`:          {"again is empty"},
-		"door \"a\" { key = hunter2\n":  {"f:1"},
+		`name = "mill"`:                {"f:1:8", "is not a proper name", "begin with a capital"},
+		"store {\n  width = 1\n}":      {"f:2:3", "it belongs in a door or common block"},
+		`naem = "X"`:                   {`did you mean "name"?`},
+		"door \"a\" {\n  fixed = 1\n}": {"f:2:3", "fixed can't be different", "write it in the common block"},
+		`store { cache = "1B" }`:       {"f:1:17", "1B is too small", "must be from 1KiB to 1TiB"},
+		`door "a" { kind = "pin" }`:    {`did you mean "pine"?`, "oak, pine"},
+		"door \"a\" {}\ndoor \"a\" {}": {"f:2:1", "the first is in line 1"},
+		`shares = 7`:                   {"must be an object of numbers, not a number", "{ a = 1 }"},
+		`step "1" {}`:                  {"block step takes no name"},
+		`tags = [env("NONE")]`:         {"NONE", "is not set", "add a fallback"},
+		"store {\ndoor \"a\" {\n}\n":   {"f:2:1", "store, opened in line 1"},
+		`store { again = [] }`:         {"again is empty"},
+		"door \"a\" { key = hunter2\n": {"f:1"},
 	} {
 		_, err := read(src, nil)
 		for _, w := range want {
@@ -159,6 +158,15 @@ func TestProblemsHavePlaceAndRemedy(t *testing.T) {
 				t.Errorf("%s: got %v, want %q", src, err, w)
 			}
 		}
+	}
+}
+
+func TestRetiredSettingsAreReadWithAWarning(t *testing.T) {
+	h, c := reading("bell = 1\ndoor \"a\" {\n  handle = 1\n  key = \"k\"\n}\n", nil)
+	want := []string{"f:1: bell is not a setting any more and has no effect: remove it; knock",
+		"f:3: handle is not a setting any more and has no effect: remove it; doors open by themselves"}
+	if c.Err() != nil || len(h.Doors) != 1 || !slices.Equal(c.Warnings, want) {
+		t.Errorf("got %v, %q", c.Err(), c.Warnings)
 	}
 }
 

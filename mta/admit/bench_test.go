@@ -22,7 +22,6 @@ import (
 func BenchmarkRefuse(b *testing.B) {
 	gate := admit.New(admit.Settings{Mode: admit.Utilisation, SyncLatency: 100 * time.Millisecond, MemoryLimit: 1}, admit.Machine{
 		Now: time.Now, Room: func() int64 { return 1 << 40 }, Memory: func() int64 { return 1 }, Slots: 4096,
-		Mail: func() (due, off int64) { return 0, 0 },
 	})
 	go gate.Run(b.Context())
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -43,8 +43,7 @@ func newShop(ctx context.Context, secret []byte) *shop {
 	s := &shop{disk: make(chan struct{}, 1), gate: admit.New(
 		admit.Settings{Mode: admit.Utilisation, SyncLatency: 100 * time.Millisecond},
 		admit.Machine{
-			Now: time.Now, Room: func() int64 { return 1 << 40 }, Memory: func() int64 { return 1 << 20 },
-			Mail: func() (due, off int64) { return 0, 0 }, Slots: 1024,
+			Now: time.Now, Room: func() int64 { return 1 << 40 }, Memory: func() int64 { return 1 << 20 }, Slots: 1024,
 		})}
 	go s.gate.Run(ctx)
 	s.server = submissionhttp.New(submissionhttp.Config{

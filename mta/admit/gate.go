@@ -29,16 +29,14 @@ type Settings struct {
 	Mode        string
 	SyncLatency time.Duration // what a commit may take before fewer are let in at once
 	MemoryLimit int64         // octets; 0: that of the cgroup, where there is one
-	MaxBacklog  time.Duration // the longest backlog, at the pace at which mail leaves; 0: any
 }
 
 // Machine is what the gate measures and stands on.
 type Machine struct {
 	Now    func() time.Time
-	Room   func() int64            // octets that the disk takes before everything is refused
-	Memory func() int64            // octets that the process has
-	Mail   func() (due, off int64) // recipients that are due, and those that have left for good so far
-	Slots  int                     // commits at a time for which there is memory
+	Room   func() int64 // octets that the disk takes before everything is refused
+	Memory func() int64 // octets that the process has
+	Slots  int          // commits at a time for which there is memory
 	// Throttled returns how many periods of a quota of CPU there were, and how many of them ended early because it
 	// was used up. Nil: there is no quota.
 	Throttled func() (early, all int64)

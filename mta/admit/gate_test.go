@@ -61,8 +61,7 @@ func (d *slowDisk) sync() {
 // machine is one with nothing to complain of.
 func machine() Machine {
 	return Machine{
-		Now: time.Now, Room: func() int64 { return 1 << 40 }, Memory: func() int64 { return 1 << 20 },
-		Mail: func() (due, off int64) { return 0, 0 }, Slots: 4096,
+		Now: time.Now, Room: func() int64 { return 1 << 40 }, Memory: func() int64 { return 1 << 20 }, Slots: 4096,
 	}
 }
 

@@ -9,11 +9,10 @@ import (
 
 // What can run out besides slots. Each is the name of a pressure, and the reason of its refusals.
 const (
-	Disk    = "disk"
-	Memory  = "memory"
-	Sync    = "sync"
-	Backlog = "backlog"
-	CPU     = admission.CPU
+	Disk   = "disk"
+	Memory = "memory"
+	Sync   = "sync"
+	CPU    = admission.CPU
 )
 
 // Where the pressures begin and where they refuse nearly everything.
@@ -21,7 +20,6 @@ const (
 	memoryFrom, memoryTo = .8, .95
 	syncFrom, syncTo     = 10, 50 // times the latency that is aimed at
 	diskHorizon          = time.Minute
-	backlogTo            = 2 // times the longest backlog
 )
 
 // pressures are the kinds that the settings have.
@@ -39,12 +37,6 @@ func (g *Gate) pressures(c *core) []admission.Pressure {
 			Name: Memory, Read: func() float64 {
 				return float64(g.machine.Memory()) / float64(c.memory)
 			}, From: memoryFrom, To: memoryTo,
-		})
-	}
-	if c.MaxBacklog > 0 {
-		all = append(all, admission.Pressure{
-			Name: Backlog, Read: (&leaving{mail: g.machine.Mail, now: g.machine.Now}).backlog,
-			From: c.MaxBacklog.Seconds(), To: backlogTo * c.MaxBacklog.Seconds(),
 		})
 	}
 	return all
@@ -72,33 +64,6 @@ func (f *filling) used() float64 {
 		return max(1-float64(room)/need, 0)
 	}
 	return 0
-}
-
-// leaving compares the backlog with the pace at which mail leaves.
-type leaving struct {
-	mail func() (due, off int64)
-	now  func() time.Time
-
-	last time.Time
-	off  int64
-	pace float64 // recipients a second, over a minute
-}
-
-// backlog is how long what is due would take to leave, in seconds.
-func (l *leaving) backlog() float64 {
-	now := l.now()
-	due, off := l.mail()
-	switch d := now.Sub(l.last); {
-	case l.last.IsZero() || d <= 0:
-		l.pace = float64(due) // as long as nothing is known, any backlog is short
-	default:
-		l.pace += min(d.Seconds()/60, 1) * (float64(off-l.off)/d.Seconds() - l.pace)
-	}
-	l.last, l.off = now, off
-	if due == 0 {
-		return 0
-	}
-	return float64(due) / max(l.pace, 1e-6)
 }
 
 // commits knows how long commits take, those under way included: a disk that hangs ends none.

@@ -95,31 +95,6 @@ func TestMemoryRunsShort(t *testing.T) {
 	})
 }
 
-// TestTheBacklogGrows has 1,000 recipients a minute leave, and ever more wait.
-func TestTheBacklogGrows(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		m := machine()
-		began := time.Now()
-		var due atomic.Int64
-		due.Store(1000)
-		m.Mail = func() (int64, int64) { return due.Load(), int64(time.Since(began).Minutes() * 1000) }
-		s := settings()
-		s.MaxBacklog = time.Hour
-		g := running(t, s, m)
-		time.Sleep(10 * time.Minute)
-		for _, step := range []struct {
-			due         int64
-			least, most float64
-		}{{50_000, 0, 0}, {90_000, .4, .6}, {200_000, .97, .99}, {0, 0, 0}} {
-			due.Store(step.due)
-			time.Sleep(time.Second)
-			if value, share := pressure(t, g, Backlog); share < step.least || share > step.most {
-				t.Errorf("with %d recipients due (%.0f s) a share of %.2f is refused", step.due, value, share)
-			}
-		}
-	})
-}
-
 // TestADiskThatHangs ends no commit at all.
 func TestADiskThatHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -183,7 +183,6 @@ func overloaded(t *testing.T, pace, rate float64, lasts time.Duration, listeners
 		admit.Settings{Mode: admit.Utilisation, SyncLatency: 100 * time.Millisecond},
 		admit.Machine{
 			Now: time.Now, Room: func() int64 { return 1 << 40 }, Memory: func() int64 { return 1 << 20 }, Slots: 4096,
-			Mail: func() (due, off int64) { return 0, 0 },
 		})}
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -24,9 +24,8 @@ type ACME struct {
 	HTTP string `conf:"http_address" check:"listen or off"`
 	// `":443"`: the address for TLS-ALPN-01 challenges (RFC 8737), likewise. One of the two is required; with
 	// `http_address` only, each order begins with a failing challenge at port 443.
-	TLS string `conf:"tls_address" check:"listen or off"`
-	// The directory of the account's key, the certificates and their keys. Default: acme in `data_dir`.
-	Path string `conf:"path"`
+	TLS  string `conf:"tls_address" check:"listen or off"`
+	Path string // the directory of the account's key, the certificates and their keys
 }
 
 func (k checker) acme(taken *claims) {

@@ -59,8 +59,6 @@ type Auth struct {
 	Required bool `conf:"required"`
 	// Programs on this machine, connected by 127.0.0.1 or ::1, may log in without TLS.
 	ClearOnLoopback bool `conf:"clear_on_loopback"`
-	// The Received field names the user: `(authenticated as ann)`. Recipients then learn the names of users.
-	UserInReceived bool `conf:"user_in_received"`
 }
 
 // Logins reports whether clients can log in at the listener.

@@ -224,14 +224,6 @@ func (k checker) limits() {
 	if strings.TrimSpace(k.DataDir) == "" {
 		k.problem(&k.block, "data_dir", `write a directory, such as "/var/lib/mta"`, "data_dir is empty")
 	}
-	if k.Resolver.MinTTL > k.Resolver.MaxTTL {
-		k.problem(&k.Resolver.block, "min_ttl", "", "min_ttl is longer than max_ttl, %s",
-			settings.FormatDuration(k.Resolver.MaxTTL))
-	}
-	if k.Queue.LargeBody > k.Queue.SegmentSize/4 {
-		k.problem(&k.Queue.block, "large_body", "make it at most a quarter of segment_size, so that segments fill well",
-			"large_body: %s is too large for segments of %s", k.Queue.LargeBody, k.Queue.SegmentSize)
-	}
 	if !k.Router.IPv4 && !k.Router.IPv6 {
 		k.problem(&k.Router.block, "ipv6", "enable one of them", "ipv4 and ipv6 are both off: no mail can be delivered")
 	}

@@ -176,16 +176,10 @@ type Listener struct {
 	// The check before a recipient is accepted: none, or, with `"domain"`, whether its domain can accept mail
 	// ([submission.md](submission.md#verified-recipients)).
 	VerifyRecipients string `conf:"verify_recipients" default:"off" oneof:"off domain"`
-	// The handling of content with a lone CR or LF, which allows message smuggling: `"refuse"` with 550 5.6.11, or
-	// `"normalise"` to CRLF.
-	BareNewline string `conf:"bare_newline" default:"refuse" oneof:"refuse normalise"`
 	// Networks whose bare CR and LF become CRLF, regardless of `bare_newline`, such as programs on this machine. Add
 	// the hosts of applications that end lines in LF, which Postfix accepts
 	// ([submission.md](submission.md#line-ends-and-latin-1)).
 	NormaliseFrom []netip.Prefix `conf:"normalise_from" default:"127.0.0.0/8 ::1/128"`
-	// The handling of a header section with octets that are not UTF-8, such as Latin-1: `"encode"` by RFC 2047, or
-	// `"refuse"` with 550 5.6.0.
-	NonUTF8Header string `conf:"non_utf8_header" default:"encode" oneof:"refuse encode"`
 	// How far ahead, 3650d at most, a message may be scheduled by `X-Hold-For` and similar fields
 	// ([submission.md](submission.md#scheduled-mail)); with `"0s"` a message with such a field is refused.
 	MaxHold time.Duration `conf:"max_hold" default:"7d" min:"0" max:"3650d"`
@@ -202,22 +196,11 @@ type Bounds struct {
 	MaxConnections int `conf:"max_connections" default:"10000" min:"1"`
 	// At a time, from one IPv4 address or one IPv6 /64.
 	MaxConnectionsPerClient int `conf:"max_connections_per_client" default:"1000" min:"1"`
-	// Messages after which the client gets a 421; 0 means no limit.
-	MaxMessagesPerConnection int `conf:"max_messages_per_connection" min:"0"`
-	// Octets of a line of content, without CRLF. RFC 5321 (4.5.3.1.6) allows 998, and some hosts refuse or fold
-	// longer lines.
-	MaxLineLength Size `conf:"max_line_length" default:"64KiB" min:"998B" max:"16MiB"`
-	// Received header fields; a message with more is looping (RFC 5321, 6.3).
-	MaxReceived int `conf:"max_received" default:"100" min:"1"`
 	// The delay before the greeting; a client that sends earlier gets a 554 and is disconnected. For listeners that
 	// strangers can reach. At most 1m.
 	GreetDelay time.Duration `conf:"greet_delay" min:"0" max:"1m"`
 	// The time for a client to send a command (RFC 5321, 4.5.3.2.7).
 	CommandTimeout time.Duration `conf:"command_timeout" default:"5m" min:"1s"`
-	// The time for the whole content of a message.
-	DataTimeout time.Duration `conf:"data_timeout" default:"1h" min:"1s"`
-	// Slower content, averaged over its whole length, ends the session.
-	MinDataRate ByteRate `conf:"min_data_rate" default:"512B/s" min:"1B/s"`
 }
 
 // TLS is how a listener speaks TLS with its clients.
@@ -249,8 +232,6 @@ type Certificates struct {
 	// The lowest version of TLS: `"1.3"`, `"1.2"`, or `"1.1"` and `"1.0"` for old devices, which are not safe (RFC
 	// 8996).
 	MinVersion string `conf:"min_version" default:"1.2" oneof:"1.0 1.1 1.2 1.3"`
-	// Clients may resume sessions, which saves both sides most of a handshake.
-	SessionTickets bool `conf:"session_tickets" default:"true"`
 }
 
 // Enabled reports whether there is a certificate.
@@ -273,8 +254,6 @@ type HTTP struct {
 	Address string `conf:"address" default:"127.0.0.1:8025" check:"listen or off" reload:"restart"`
 	// The token that requests for `/metrics` must have (`Authorization: Bearer`).
 	MetricsToken Secret `conf:"metrics_token"`
-	// How many sites have [metrics](accounting.md#metrics) of their own, at most 200: those with the fullest queues.
-	TopSites int `conf:"top_sites" default:"20" min:"0" max:"200"`
 }
 
 // Control is the unix socket that the command line speaks to.
@@ -300,17 +279,7 @@ type Resolver struct {
 	// Networks, besides loopback, of servers that validate DNSSEC and are reached over a tamper-proof path: the relay
 	// trusts their AD bit. All `servers` must be trusted, or none is.
 	Trusted []netip.Prefix `conf:"trusted"`
-	// For a whole look-up, including retries and aliases.
-	Timeout time.Duration `conf:"timeout" default:"20s" min:"100ms"`
-	// Look-ups at a time; further ones wait.
-	MaxLookups int `conf:"max_lookups" default:"256" min:"1"`
-	// Cached answers, positive and negative.
-	CacheEntries int `conf:"cache_entries" default:"100000" min:"1"`
-	// The minimum time that an answer is cached.
-	MinTTL time.Duration `conf:"min_ttl" default:"5s" min:"1s"`
-	// The maximum time.
-	MaxTTL time.Duration `conf:"max_ttl" default:"1d" min:"1s"`
-	// The maximum time for a negative answer (RFC 2308).
+	// The maximum time that a negative answer is cached (RFC 2308).
 	NegativeTTL time.Duration `conf:"negative_ttl" default:"15m" min:"1s"`
 }
 
@@ -319,10 +288,6 @@ type Queue struct {
 	block
 	// The size of a journal file. From 1MiB to 2GiB.
 	SegmentSize Size `conf:"segment_size" default:"64MiB" min:"1MiB" max:"2GiB"`
-	// Larger content gets a separate file. At most a quarter of `segment_size`.
-	LargeBody Size `conf:"large_body" default:"256KiB" min:"4KiB" max:"64MiB"`
-	// Memory for envelopes and content; the rest is read from disk.
-	Cache Size `conf:"cache" default:"64MiB" min:"1MiB"`
 	// Memory for all incoming messages together: each has 64 KiB, its incomplete header section, and its content up to
 	// `large_body`. When it is used up, clients get a 452.
 	IncomingMemory Size `conf:"incoming_memory" default:"256MiB" min:"1MiB"`
@@ -346,15 +311,9 @@ type Admission struct {
 	// The controller that computes the share to refuse; or `"pid"`, for comparison; or `"off"`: nothing is refused
 	// until connections, memory or disk run out.
 	Mode string `conf:"mode" default:"utilisation" oneof:"utilisation pid off"`
-	// The time that storing one message may take. While it takes longer, fewer are stored at a time; at ten times as
-	// much, mail is refused. 1ms to 10s.
-	SyncLatency time.Duration `conf:"sync_latency" default:"100ms" min:"1ms" max:"10s"`
 	// The memory of the process. Mail is refused from 80 % of it on, and nearly all at 95 %. `"0"`: the limit of its
 	// control group, or none if that has no limit.
 	MemoryLimit Size `conf:"memory_limit" min:"0"`
-	// Mail is refused when what is due would take longer than this to leave, at the pace of the last minute; nearly
-	// all at twice as long. `"0"`: never, since a queue is there to be filled.
-	MaxBacklog time.Duration `conf:"max_backlog" min:"0"`
 }
 
 // Router finds out where mail goes.
@@ -362,14 +321,6 @@ type Admission struct {
 // Decides where mail goes.
 type Router struct {
 	block
-	// Domains looked up at a time.
-	Workers int `conf:"workers" default:"100" min:"1"`
-	// The number of these that may serve listeners with `verify_recipients`.
-	VerifyWorkers int `conf:"verify_workers" default:"10" min:"1"`
-	// Look-ups that each message may always have.
-	MaxMessageConcurrency int `conf:"max_message_concurrency" default:"2" min:"1"`
-	// Or this many for each free worker: a big envelope can use most of an idle system and little of a busy one.
-	ScaleMaxConcurrency int `conf:"scale_max_concurrency" default:"10" min:"1"`
 	// Deliver to IPv4 addresses.
 	IPv4 bool `conf:"ipv4" default:"true"`
 	// Deliver to IPv6 addresses. Disable it on a machine without IPv6.
@@ -380,10 +331,6 @@ type Router struct {
 	// Reject mail exchangers at [private addresses](routing.md) (RFC 1918, RFC 4193 and others), for a relay that can
 	// reach machines to which no foreign DNS should direct it; `route` in `domain` blocks is not affected.
 	RefusePrivate bool `conf:"refuse_private"`
-	// For routing one domain, including all its look-ups.
-	Timeout time.Duration `conf:"timeout" default:"45s" min:"1s"`
-	// A route is cached as long as the TTL of its DNS records, and no longer than this.
-	MaxRouteAge time.Duration `conf:"max_route_age" default:"5m" min:"1s"`
 }
 
 // Delivery bounds the relay as a whole; what applies to a destination is Traffic.
@@ -395,10 +342,6 @@ type Delivery struct {
 	// limit on open files is too low for this and the `max_connections` of listeners and APIs, the highest of them are
 	// lowered to the same number; the log has a warning with the remedy, and `mta status` shows the limits in force.
 	MaxConnections int `conf:"max_connections" default:"1000" min:"1" reload:"restart"`
-	// Connections that each message may always have.
-	MaxMessageConcurrency int `conf:"max_message_concurrency" default:"2" min:"1" reload:"restart"`
-	// Or this many for each free one.
-	ScaleMaxConcurrency int `conf:"scale_max_concurrency" default:"10" min:"1" reload:"restart"`
 
 	// Messages from all sources to all sites together, evenly paced.
 	MaxMessageRate Rate `conf:"max_message_rate"`
@@ -431,7 +374,7 @@ type Accounting struct {
 	Path string `conf:"path" reload:"restart"`
 	// A new file begins at this size,.
 	RotateSize Size `conf:"rotate_size" default:"128MiB" min:"64KiB"`
-	// And at each multiple of this time, in UTC. At least 1m.
+	// And at each multiple of this time, in UTC: shippers pick finished files up. At least 1m.
 	RotateEvery time.Duration `conf:"rotate_every" default:"1d" min:"1m"`
 	// Files with only older records are deleted; `"0"` means never.
 	Keep time.Duration `conf:"keep" default:"14d" min:"0"`
@@ -454,8 +397,6 @@ type DSN struct {
 	// The From field of reports. They are always sent with the null sender. Default: Mail Delivery System at
 	// `postmaster`.
 	From string `conf:"from"`
-	// Larger messages are returned as headers only.
-	ReturnLimit Size `conf:"return_limit" default:"64KiB" min:"0" max:"64MiB"`
 }
 
 // Shutdown is how the relay stops.
@@ -519,13 +460,11 @@ type Pool struct {
 	// The handling of mail that exceeds the plans of the dedicated sources: `"shared"`: it uses a shared source
 	// immediately; `"hold"`: it waits. A pool without shared sources has `"hold"`.
 	Overflow string `conf:"overflow" default:"shared" oneof:"shared hold"`
-	// With `overflow = "shared"`: how long mail waits for a dedicated source before it uses a shared one. Only as much
-	// mail waits as the plans can still take in that time and on that day. Not longer than `max_age`.
+	// With `overflow = "shared"`: how long mail of tier 3 and later waits for a dedicated source before it uses a
+	// shared one; mail of earlier tiers waits half a minute at most. Only as much mail waits as the plans can still
+	// take in that time and on that day. Not longer than `max_age`.
 	Patience time.Duration `conf:"patience" min:"0s"`
-	// The first tier whose mail waits so long; mail of more important tiers waits half a minute at most, for what
-	// the plan can send within it.
-	PatienceTier int `conf:"patience_tier" min:"0" max:"5"`
-	// Instead of these two, a duration for each tier from 0 on: `["0s", "0s", "10m", "4h", "9h"]`; the last also
+	// Instead, a duration for each tier from 0 on: `["0s", "0s", "10m", "4h", "9h"]`; the last also
 	// applies to the later tiers.
 	TierPatience []time.Duration `conf:"tier_patience" min:"0s"`
 	// How the mail is shared out among the shared sources, and among the dedicated ones, such as `["a=3", "b=0"]`: from
@@ -653,9 +592,6 @@ type Tenant struct {
 	// The messages accepted from the tenant, such as `"10/s"`; see [limits of
 	// tenants](submission.md#limits-of-tenants).
 	MaxSubmissionRate Rate `conf:"max_submission_rate"`
-	// How many messages may come at once after a pause; 0: as many as a second of `max_submission_rate` holds, at
-	// least 1.
-	SubmissionBurst int `conf:"submission_burst" min:"0"`
 	// Open connections of the tenant's clients; 0: no limit of the tenant's own.
 	MaxConnections int `conf:"max_connections" min:"0"`
 	// The tenant's messages in the queue; 0: no limit.
@@ -664,10 +600,6 @@ type Tenant struct {
 	MaxQueuedBytes Size `conf:"max_queued_bytes" min:"0B"`
 	// Requests by HTTP with all keys of the tenant, such as `"100/s"`; further ones get a 429 with the time to wait.
 	MaxRequestRate Rate `conf:"max_request_rate"`
-	// Recipients in these requests.
-	MaxRecipientRate Rate `conf:"max_recipient_rate"`
-	// Octets of their bodies; 0: no limit.
-	MaxByteRate ByteRate `conf:"max_byte_rate" min:"0B/s"`
 	// Mail over the rate, `max_queued_messages` or `max_queued_bytes`: `"refuse"` it with 450, or `"lower"` it to
 	// tier 5.
 	OverQuota string `conf:"over_quota" default:"refuse" oneof:"refuse lower"`

@@ -65,7 +65,7 @@ listener "smtp" {
   proxy_from     = []
   tenant         = "acme"
   max_recipients = 5000
-  min_data_rate  = "2KiB/s"
+  max_hold       = "1d"
   tls {
     certificate = "/etc/mta/cert.pem"
     key         = "/etc/mta/key.pem"
@@ -75,8 +75,8 @@ listener "odd \"name\" $${x}" { address = ":0" }
 http { address = "" }
 control { mode = "0600" }
 queue {
-  cache      = 100 * 1024 * 1024
-  large_body = "256KiB"
+  incoming_memory  = 100 * 1024 * 1024
+  idempotency_keys = 1000
 }
 source "shared-1" {
   address = "192.0.2.10"
@@ -119,16 +119,15 @@ func TestPartsOfAConfiguration(t *testing.T) {
 		{"listeners", len(c.Listeners), 2},
 		{"relay_from", c.Listeners[0].RelayFrom, []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}},
 		{"proxy_from", len(c.Listeners[0].ProxyFrom), 0},
-		{"min_data_rate", c.Listeners[0].MinDataRate, ByteRate(2048)},
-		{"tls", c.Listeners[0].TLS, TLS{Certificates: Certificates{Certificate: []string{"/etc/mta/cert.pem"}, Key: []string{"/etc/mta/key.pem"}, MinVersion: "1.2", SessionTickets: true}}},
+		{"tls", c.Listeners[0].TLS, TLS{Certificates: Certificates{Certificate: []string{"/etc/mta/cert.pem"}, Key: []string{"/etc/mta/key.pem"}, MinVersion: "1.2"}}},
 		{"no tls", c.Listeners[1].TLS.Enabled(), false},
-		{"a default beside", c.Listeners[0].MaxReceived, 100},
+		{"a default beside", c.Listeners[0].MaxConnectionsPerClient, 1000},
 		{"banner", c.Listeners[0].Banner, "mta1.example.com"},
 		{"name", c.Listeners[1].Name, `odd "name" ${x}`},
 		{"http", c.HTTP.Address, ""},
 		{"socket", c.Control.Socket, "/var/lib/mta/control.sock"},
 		{"mode", c.Control.Mode, Mode(0o600)},
-		{"cache", c.Queue.Cache, Size(100 << 20)},
+		{"incoming_memory", c.Queue.IncomingMemory, Size(100 << 20)},
 		{"postmaster", c.Postmaster, "postmaster@mta1.example.com"},
 		{"dsn from", c.DSN.From, "Mail Delivery System <postmaster@mta1.example.com>"},
 		{"ehlo", c.Source("shared-1").EHLO, "out1.example.com"},
@@ -166,7 +165,7 @@ func TestTheMostSpecificBlockWins(t *testing.T) {
 		{"xn--bcher-kva.example.net", "google", "max_age", func(t *Traffic) any { return t.MaxAge }, 3 * day, `domain "*" (mta.conf:44)`},
 		{"x.example", "google", "timeouts.dot", func(t *Traffic) any { return t.Timeouts.Dot }, 3 * time.Minute, `provider "google" (mta.conf:42)`},
 		{"x.example", "google", "timeouts.connect", func(t *Traffic) any { return t.Timeouts.Connect }, 90 * time.Second, "defaults (mta.conf:36)"},
-		{"x.example", "google", "timeouts.mail", func(t *Traffic) any { return t.Timeouts.Mail }, 5 * time.Minute, "default"},
+		{"x.example", "google", "idle_timeout", func(t *Traffic) any { return t.IdleTimeout }, 30 * time.Second, "default"},
 		{"x.example", "google", "max_message_rate", func(t *Traffic) any { return t.MaxMessageRate }, Rate{Count: 100, Per: time.Second}, `provider "google" (mta.conf:41)`},
 		{"x.example", "unknown", "max_message_rate", func(t *Traffic) any { return t.MaxMessageRate }, Rate{}, "default"},
 		{"[192.0.2.1]", "", "tls", func(t *Traffic) any { return t.TLS }, "off", `domain "[192.0.2.1]" (mta.conf:53)`},

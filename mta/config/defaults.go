@@ -28,15 +28,18 @@ func builtIn() *Config {
 // SetDefaults sets what other code knows by its name.
 func (l *Listener) SetDefaults() { l.Tier = DefaultTier }
 
+// LargeBody is the content, in octets, above which a message has a file of its own in the queue.
+const LargeBody = 256 << 10
+
 // DefaultPatience is how long bulk mail waits for a dedicated source where the file doesn't say: an hour of most plans
 // is an eighth of the day, or more.
 const DefaultPatience = 9 * time.Hour
 
-// urgentPatience is how long mail of the tiers before patience_tier waits at most. What a plan has saved up leaves
+// urgentPatience is how long mail of the tiers before DefaultTier waits at most. What a plan has saved up leaves
 // within it, at its peak of 15 times the plan's pace; at once it is two recipients of most stages.
 const urgentPatience = 30 * time.Second
 
-func (p *Pool) SetDefaults()   { p.Patience, p.PatienceTier = DefaultPatience, DefaultTier }
+func (p *Pool) SetDefaults()   { p.Patience = DefaultPatience }
 func (t *Tenant) SetDefaults() { t.Pool, t.Tier = DefaultPool, DefaultTier }
 
 // Provider and domain leave the settings of traffic to wider blocks.
@@ -59,7 +62,6 @@ func (c *Config) derive(hostname string) {
 	fill(&c.ACME.Path, filepath.Join(c.DataDir, "acme"))
 	fill(&c.Control.Socket, filepath.Join(c.DataDir, "control.sock"))
 	fill(&c.Accounting.Path, filepath.Join(c.DataDir, "log"))
-	c.TLSReports.derive()
 	fill(&c.DSN.From, "Mail Delivery System <"+c.Postmaster+">")
 	c.deriveDKIM()
 	c.deriveReturnPaths()

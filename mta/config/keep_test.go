@@ -15,7 +15,7 @@ hostname = "old.example"
 data_dir = "/old"
 listener "smtp" { address = "127.0.0.1:2525" }
 listener "going" { address = "127.0.0.1:2526" }
-queue { cache = "1GiB" }
+queue { incoming_memory = "1GiB" }
 accounting { keep = "3d" }
 source "a" { address = "192.0.2.1" }`)
 	fresh := mustParse(t, `
@@ -27,7 +27,7 @@ listener "smtp" {
   max_recipients = 500
 }
 queue {
-  cache    = "2GiB"
+  incoming_memory = "2GiB"
   min_free = "256MiB"
 }
 accounting { keep = "5d" }
@@ -45,7 +45,7 @@ defaults {
 		{"ehlo, which follows from it", fresh.Sources[0].EHLO, "old.example"},
 		{"accounting path", fresh.Accounting.Path, "/old/log"},
 		{"socket", fresh.Control.Socket, "/old/control.sock"},
-		{"cache", fresh.Queue.Cache.String(), "1GiB"},
+		{"cache", fresh.Queue.IncomingMemory.String(), "1GiB"},
 		{"delay_warning", fresh.Traffic("x.example", "").DelayWarning.String(), "1h0m0s"},
 		{"accounting path is from", fresh.Accounting.Origin("path"), "kept until a restart"},
 		{"address of the listener", strings.Join(fresh.Listeners[1].Address, " "), "127.0.0.1:25"},
@@ -66,8 +66,8 @@ defaults {
 	shown := string(Effective(fresh))
 	plain := strings.Join(strings.Fields(shown), " ")
 	for _, want := range []string{
-		`# queue: cache = "2GiB" (was "1GiB"), needs a restart`,
-		`cache = "1GiB" # until a restart`,
+		`# queue: incoming_memory = "2GiB" (was "1GiB"), needs a restart`,
+		`incoming_memory = "1GiB" # until a restart`,
 	} {
 		if !strings.Contains(plain, want) {
 			t.Errorf("there is no %s in:\n%s", want, shown)
@@ -80,7 +80,7 @@ defaults {
 	}
 
 	// A further reload says again what waits, and the file as it was makes all well.
-	third := mustParse(t, `queue { cache = "1GiB" }`)
+	third := mustParse(t, `queue { incoming_memory = "1GiB" }`)
 	third.Keep(fresh)
 	is := func(setting string) func(settings.Change) bool {
 		return func(c settings.Change) bool { return c.Setting == setting }

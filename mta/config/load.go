@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 
 	"example.org/mta/internal/settings"
@@ -10,34 +9,95 @@ import (
 
 // schema is what the struct tags refer to.
 func schema() *settings.Schema {
-	all := maps.Clone(remedies)
+	remedies := make(map[string]string)
 	for _, of := range []any{new(Defaults), new(Provider), new(Domain)} {
 		for f := range settings.Fields(reflect.ValueOf(of).Elem()) {
-			all["ProviderLimits "+f.Name], all["DomainLimits "+f.Name] = notOwn, notOwn
+			remedies["ProviderLimits "+f.Name], remedies["DomainLimits "+f.Name] = notOwn, notOwn
 		}
 	}
-	return &settings.Schema{Checks: checks, Remedies: all}
+	return &settings.Schema{Checks: checks, Remedies: remedies, Retired: retired}
 }
 
 // notOwn is the hint about a setting of a destination that sources and pools can't have.
 const notOwn = "write it in a provider or domain block at the top of the file: it applies to all sources; the blocks " +
 	"of a source or pool have limits only"
 
-// remedies are hints about settings that stood in the file in earlier versions.
-var remedies = map[string]string{
-	"Plan mode":                `the pool decides about mail that exceeds the plan: overflow = "shared" or "hold"`,
-	"Plan burst":               noPacing,
-	"Plan bucket_seconds":      noPacing,
-	"Plan peak":                noPacing,
-	"Plan sliding_hour_factor": noPacing,
-	"Plan hour":                "remove the line: an hour of a plan has 60 minutes",
-	"Suppression feed_status":  `remove the line: the class of a refusal decides now, and class "NAME" blocks change which; 'mta bounce classify --reply' shows the class of a reply`,
-	"backlog_threshold": "remove the line: the relay now opens another connection when mail would wait longer " +
-		"than one round trip to the host",
+// retired are the settings of earlier versions, by the type of their block: what holds instead. A file that still has
+// one is read with a warning.
+var retired = map[string]string{
+	"Router workers":                 "the relay looks up 100 domains at a time",
+	"Router verify_workers":          "a tenth of the look-ups may serve listeners",
+	"Router max_message_concurrency": tenth,
+	"Router scale_max_concurrency":   tenth,
+	"Router timeout":                 "routing a domain may take 45 seconds",
+	"Router max_route_age":           "a route is kept for as long as its DNS records, and 5 minutes at most",
+
+	"Delivery max_message_concurrency": tenth,
+	"Delivery scale_max_concurrency":   tenth,
+
+	"Resolver timeout":       "a look-up may take 20 seconds",
+	"Resolver max_lookups":   "256 look-ups run at a time",
+	"Resolver cache_entries": "100,000 answers are cached",
+	"Resolver min_ttl":       "answers are cached for 5 seconds at least",
+	"Resolver max_ttl":       "answers are cached for a day at most",
+
+	"Queue large_body": "content above 256 KiB has a file of its own",
+	"Queue cache":      "64 MiB of what is due stay in memory; the page cache of the system has the rest",
+
+	"Listener max_line_length":             "a line may have 64 KiB",
+	"Listener max_received":                "100 Received fields are a loop",
+	"Listener data_timeout":                "a message may take an hour",
+	"Listener min_data_rate":               "content must keep up 512 bytes a second",
+	"Listener max_messages_per_connection": "max_submission_rate limits a tenant",
+	"Listener bare_newline":                `normalise_from names the clients whose line ends are repaired`,
+	"Listener non_utf8_header":             "header fields that are not UTF-8 are encoded (RFC 2047)",
+
+	"Auth user_in_received": "the Received field does not name users; the accounting log does",
+
+	"HTTP top_sites":         "the 20 sites with the fullest queues have metrics of their own",
+	"Admission sync_latency": "storing a message may take 100 ms, above which fewer are stored at a time",
+	"Admission max_backlog":  "a queue is there to be filled; max_queued_messages limits a tenant",
+	"DSN return_limit":       "larger messages than 64 KiB are returned as headers only",
+
+	"TLSReports organization": "the domain of from is the organization",
+	"TLSReports contact":      "from is the contact",
+	"ReturnPathKeys valid":    "a token counts for 30 days",
+
+	"Suppression feed_keep":   `write keep in a block of the class, as in class "InvalidRecipient" { keep = "30d" }`,
+	"Suppression feed_status": `feed = true goes by the class of a refusal; class "NAME" blocks change which`,
+	"Suppression flood":       "five times the usual share of unknown recipients, and 50 a day, are a flood",
+
+	"Plan pacing":               pacing,
+	"Plan law":                  pacing,
+	"Plan ease_out":             "the last caps double each day for 3 days before they end",
+	"Plan mode":                 `the pool decides about mail that exceeds the plan: overflow = "shared" or "hold"`,
+	"Plan burst":                pacing,
+	"Plan bucket_seconds":       pacing,
+	"Plan peak":                 pacing,
+	"Plan sliding_hour_factor":  pacing,
+	"Plan hour":                 "an hour of a plan has 60 minutes",
+	"PlanHealth refusals":       classes,
+	"PlanHealth bounces":        classes,
+	"PlanPause share":           pause,
+	"PlanPause seconds":         pause,
+	"PlanPause probe":           pause,
+	"Pool patience_tier":        "tier_patience has a time for each tier",
+	"Tenant submission_burst":   "as many messages may come at once as a second of max_submission_rate holds",
+	"Tenant max_byte_rate":      "max_request_rate and max_submission_rate limit tenants",
+	"Tenant max_recipient_rate": "max_submission_rate limits the messages of a tenant, by HTTP, too",
+	"ACME path":                 "certificates are in the folder acme in data_dir: move them there before the restart",
+	"API max_recipient_rate":    "max_request_rate limits keys",
+	"API max_byte_rate":         "max_request_rate limits keys",
+	"session_tickets":           "clients may resume sessions",
+	"backlog_threshold":         "another connection opens when mail would wait for more than a round trip",
 }
 
-const noPacing = "remove the line: the relay always uses the tested value; 'mta warmup simulate' tries others, in a " +
-	"plan file"
+const (
+	tenth   = "a message always has two, and may have a tenth of those that are free"
+	pacing  = "the relay uses the tested pacing; 'mta warmup simulate' tries others, in a plan file"
+	classes = "the classes that count are those of docs/bounces.md"
+	pause   = "a provider that refuses half of the sample gets no mail for 15 minutes, then 5 recipients"
+)
 
 // Load reads the file at path, and the files that it names (certificates). env looks up
 // environment variables, as os.Getenv does. When the content is wrong the error is

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"example.org/mta/bounce"
 	"example.org/mta/internal/settings"
 	"example.org/mta/warmup"
 )
@@ -45,11 +44,6 @@ type Plan struct {
 	// The preset to start from: its stages, unless the block has `stage` blocks, with their `min_sample` (0 in
 	// `sendgrid`) and `min_fill` (0.9 in `sparkpost`), and its `finish`.
 	Preset string `conf:"preset" check:"plan preset"`
-	// How an hour's cap is spread over the hour: `"ledger"` divides the remaining volume by the remaining time, `"pid"`
-	// lets through the share of the demand that [a PID
-	// controller](warmup.md#other-pacings-and-why-they-are-not-the-default) computes. The former name `law` is still
-	// read, with a warning.
-	Pacing string `conf:"pacing" was:"law" oneof:"ledger pid"`
 	// The stage to begin with, counted from 1.
 	StartStage int `conf:"start_stage"`
 	// The earliest start of a warm-up under the plan: `"2026-12-01"`, from that day's start, or
@@ -77,9 +71,6 @@ type Plan struct {
 	Node int `conf:"node" min:"0"`
 	// End all caps after the last stage, as presets do. Otherwise its caps stay.
 	Finish bool `conf:"finish"`
-	// Before `finish` ends the last stage's caps, they double each day for this many days, 0 to 14, as long as the mail
-	// is well received. 0: all caps end immediately.
-	EaseOut int `conf:"ease_out" min:"0"`
 
 	Providers []*PlanProvider `conf:"provider,block"`
 	Stages    []*Stage        `conf:"stage,block"`
@@ -138,10 +129,6 @@ type PlanHealth struct {
 	MinSample int `conf:"min_sample"`
 	// The share of the daily cap that must have been sent to advance; a day without mail never advances.
 	MinFill float64 `conf:"min_fill"`
-	// [classes](bounces.md#classes) of replies that count as refusals by policy, which also pause a provider.
-	Refusals []ReplyClass `conf:"refusals"`
-	// Classes whose permanent replies count as hard bounces.
-	Bounces []ReplyClass `conf:"bounces"`
 	// Within `health`: the plan advances a stage the next day if all shares are below these.
 	AdvanceBelow PlanLimits `conf:"advance_below,block"`
 	// Within `health`: the plan goes back a stage the next day if any share is above these. Between the two, the
@@ -162,16 +149,11 @@ type PlanLimits struct {
 
 // PlanPause says when a provider that blocks is left alone.
 //
-// Within `health`: when to pause mail to a provider that blocks.
+// Within `health`: a provider that blocks gets no mail for 15 minutes, then a few recipients to probe; each further
+// pause is twice as long, up to four hours.
 type PlanPause struct {
-	// The share of refusals by policy.
-	Share float64 `conf:"share"`
-	// Among this many last outcomes, at most 64; 0 means never.
+	// Mail pauses when half of this many last outcomes, at most 64, are refusals by policy; 0 means never.
 	Sample int `conf:"sample"`
-	// The length of the first pause; each further one is twice as long, up to 16 times this.
-	Seconds int `conf:"seconds"`
-	// Recipients tried before mail resumes.
-	Probe int `conf:"probe"`
 }
 
 // DayStart is a time of day in a zone, "08:00 Europe/Berlin".
@@ -208,43 +190,13 @@ func (c *Config) Late(now time.Time) (late []string) {
 
 func (p *Plan) SetDefaults() {
 	d := warmup.DefaultPlan()
-	p.Pacing, p.Spread = string(d.Pacing), "greedy"
-	p.StartStage, p.Nodes, p.EaseOut = d.StartStage, 1, d.EaseOut
+	p.Spread, p.StartStage, p.Nodes = "greedy", d.StartStage, 1
 	h := &d.Health
 	p.Health = PlanHealth{
-		MinSample: int(h.MinSample), MinFill: h.MinFill, Refusals: namesOf(bounce.Class.AboutUs),
-		Bounces:      namesOf(countsAsBounce),
+		MinSample: int(h.MinSample), MinFill: h.MinFill,
 		AdvanceBelow: PlanLimits(h.AdvanceBelow), RegressAbove: PlanLimits(h.RegressAbove),
-		Pause: PlanPause{Share: h.Pause.Share, Sample: h.Pause.Sample, Seconds: int(h.Pause.Seconds),
-			Probe: h.Pause.Probe},
+		Pause: PlanPause{Sample: h.Pause.Sample},
 	}
-}
-
-// countsAsBounce: a refusal for good that no rule knows is most often about the address.
-func countsAsBounce(c bounce.Class) bool {
-	return c.Hard() || c == bounce.InactiveMailbox || c == bounce.Uncategorized
-}
-
-// namesOf lists the classes that are meant.
-func namesOf(meant func(bounce.Class) bool) (names []ReplyClass) {
-	for _, c := range bounce.Classes() {
-		if meant(c) {
-			names = append(names, ReplyClass(c.String()))
-		}
-	}
-	return names
-}
-
-// HealthClasses are what the health of a plan of that name counts as refusals by policy, and as hard bounces.
-func (c *Config) HealthClasses(plan string) (refusals, bounces []bounce.Class) {
-	p := &Plan{}
-	p.SetDefaults()
-	for _, own := range c.Plans {
-		if own.Name == plan {
-			p = own
-		}
-	}
-	return classesOf(p.Health.Refusals), classesOf(p.Health.Bounces)
 }
 
 // addPlanPresets fills in what plans have from the preset that they begin from.
@@ -296,15 +248,11 @@ func (p *Plan) divided() (*warmup.Plan, error) {
 // warmup gives the plan in its users' form, for all nodes together.
 func (p *Plan) warmup() *warmup.Plan {
 	h, out := &p.Health, warmup.DefaultPlan()
-	out.Name, out.Pacing, out.SpreadEven, out.Weights = p.Name, warmup.Pacing(p.Pacing), p.Spread == "even", p.Weights
-	out.StartStage, out.Shrinking, out.Finish, out.EaseOut = p.StartStage, p.Shrinking, p.Finish, p.EaseOut
+	out.Name, out.SpreadEven, out.Weights = p.Name, p.Spread == "even", p.Weights
+	out.StartStage, out.Shrinking, out.Finish = p.StartStage, p.Shrinking, p.Finish
 	out.Begin, out.DayStarts = p.begins(), warmup.DayStart(p.DayStarts)
-	out.Health = warmup.Health{
-		MinSample: int64(h.MinSample), MinFill: h.MinFill,
-		AdvanceBelow: warmup.Limits(h.AdvanceBelow), RegressAbove: warmup.Limits(h.RegressAbove),
-		Pause: warmup.PauseRule{Share: h.Pause.Share, Sample: h.Pause.Sample, Seconds: int64(h.Pause.Seconds),
-			Probe: h.Pause.Probe},
-	}
+	out.Health.MinSample, out.Health.MinFill, out.Health.Pause.Sample = int64(h.MinSample), h.MinFill, h.Pause.Sample
+	out.Health.AdvanceBelow, out.Health.RegressAbove = warmup.Limits(h.AdvanceBelow), warmup.Limits(h.RegressAbove)
 	for _, v := range p.Providers {
 		if out.Shares == nil {
 			out.Shares, out.Growths, out.OwnStages = make(map[string]float64), make(map[string]float64),

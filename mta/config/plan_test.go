@@ -31,7 +31,6 @@ plan "careful" {
   }
 }
 plan "standard" {
-  pacing    = "pid"
   shrinking = true
   stage {
     hourly = 50
@@ -83,7 +82,7 @@ func TestPlansAreReadyForUse(t *testing.T) {
 	careful.Health.MinFill, careful.Health.Pause.Sample = .25, 0
 
 	own := warmup.DefaultPlan()
-	own.Name, own.Pacing, own.Shrinking = "standard", warmup.PID, true
+	own.Name, own.Shrinking = "standard", true
 	own.Stages = []warmup.Stage{
 		{Caps: warmup.Caps{Hourly: 50, Daily: 350}, Providers: map[string]warmup.Caps{"google": {Daily: 90}}},
 		{Caps: warmup.Caps{Hourly: 40, Daily: 560}, Providers: map[string]warmup.Caps{"google": {Hourly: 7}, "other": {Hourly: 20}}},
@@ -107,22 +106,6 @@ func TestPlansAreReadyForUse(t *testing.T) {
 	want := slices.Sorted(slices.Values(append(warmup.PresetNames(), "careful")))
 	if got := c.WarmupPlans(); !slices.Equal(got, want) {
 		t.Errorf("the plans are %q, want %q", got, want)
-	}
-}
-
-// TestLawIsReadAsPacing: a plan may have the name that the setting had before, and a warning comes of it.
-func TestLawIsReadAsPacing(t *testing.T) {
-	c := mustParse(t, "plan \"p\" {\n  preset = \"standard\"\n  law = \"pid\"\n}\n")
-	if p := c.WarmupPlan("p"); p.Pacing != warmup.PID {
-		t.Errorf("pacing is %v", p.Pacing)
-	}
-	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0], ":3: law is called pacing now") {
-		t.Errorf("warnings: %q", w)
-	}
-	for _, text := range []string{"law = \"onoff\"", "law = \"pid\"\n  pacing = \"ledger\"", "pacing = \"ledger\"\n  law = \"pid\""} {
-		if _, err := Parse([]byte("plan \"p\" {\n  preset = \"standard\"\n  "+text+"\n}\n"), "f", os.Getenv); err == nil {
-			t.Errorf("%s was taken", text)
-		}
 	}
 }
 
@@ -312,7 +295,7 @@ func TestPatienceIsShorterThanMaxAge(t *testing.T) {
 			shared = ["default"]
 			patience = "1h"
 			tier_patience = ["0s", "4d"]
-		}`, "remove patience and patience_tier"},
+		}`, "remove patience"},
 		{`pool "p" {
 			shared = ["default"]
 			tier_patience = ["0s", "0s", "0s", "0s", "0s", "0s", "1h"]
@@ -361,7 +344,7 @@ func TestPatienceOfATier(t *testing.T) {
 		patience      time.Duration
 		urgent, later time.Duration
 	}{{DefaultPatience, 30 * time.Second, DefaultPatience}, {10 * time.Second, 10 * time.Second, 10 * time.Second}, {}} {
-		p := &Pool{Patience: x.patience, PatienceTier: DefaultTier}
+		p := &Pool{Patience: x.patience}
 		if urgent, later := p.PatienceOf(nil, DefaultTier-1), p.PatienceOf(nil, DefaultTier); urgent != x.urgent || later != x.later {
 			t.Errorf("of %v: %v before the tier, %v from it on", x.patience, urgent, later)
 		}

@@ -96,7 +96,7 @@ func (p *Pool) PatienceOf(t *Tenant, tier int) time.Duration {
 		return t.Patience
 	case len(p.TierPatience) > 0:
 		return p.TierPatience[min(tier, len(p.TierPatience)-1)]
-	case tier >= p.PatienceTier:
+	case tier >= DefaultTier:
 		return p.Patience
 	}
 	return min(p.Patience, urgentPatience)
@@ -227,9 +227,9 @@ func (k checker) pool(p *Pool) {
 		case n > maxTiers:
 			k.problem(&p.block, "tier_patience", "remove the last ones",
 				"tier_patience: has %d durations, but there are %d tiers", n, maxTiers)
-		case p.Set("patience") || p.Set("patience_tier"):
-			k.problem(&p.block, "tier_patience", "remove patience and patience_tier",
-				"tier_patience: replaces patience and patience_tier")
+		case p.Set("patience"):
+			k.problem(&p.block, "tier_patience", "remove patience",
+				"tier_patience: replaces patience")
 		}
 	}
 	for _, name := range p.Shared {

@@ -46,7 +46,7 @@ func stripLines(s string) string {
 
 func TestPrintMarksWhatTheFileSets(t *testing.T) {
 	out := string(Effective(mustParse(t, full)))
-	for _, want := range []string{`# line 2`, `max_recipients              = 5000`, `["5m", "30m", "2h"]`, `listener "odd \"name\" $${x}" {`} {
+	for _, want := range []string{`# line 2`, `max_recipients             = 5000`, `["5m", "30m", "2h"]`, `listener "odd \"name\" $${x}" {`} {
 		if !strings.Contains(out, want) {
 			t.Errorf("there is no %s in:\n%s", want, out)
 		}
@@ -94,7 +94,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 
 func TestDiff(t *testing.T) {
 	old := mustParse(t, `
-queue { cache = "1GiB" }
+queue { incoming_memory = "1GiB" }
 listener "smtp" {
   address        = "127.0.0.1:2525"
   max_recipients = 500
@@ -102,7 +102,7 @@ listener "smtp" {
 shutdown { drain = "1m" }
 domain "a.example" { connection_limit = 3 }`)
 	fresh := mustParse(t, `
-queue { cache = "2GiB" }
+queue { incoming_memory = "2GiB" }
 listener "smtp" {
   address    = ["127.0.0.1:2525", "[::1]:2525"]
   relay_from = ["10.0.0.0/8"]
@@ -114,7 +114,7 @@ domain "b.example" {
 	want := `listener "smtp": address = ["127.0.0.1:2525", "[::1]:2525"] (was ["127.0.0.1:2525"])
 listener "smtp": relay_from = ["10.0.0.0/8"] (was ["127.0.0.0/8", "::1/128"])
 listener "smtp": max_recipients = 1000 (was 500)
-queue: cache = "2GiB" (was "1GiB"), needs a restart
+queue: incoming_memory = "2GiB" (was "1GiB"), needs a restart
 shutdown: drain = "30s" (was "1m")
 domain "b.example": connection_limit = 3 (new)
 domain "b.example": timeouts.dot = "1m" (new)
@@ -138,7 +138,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(full))
 	f.Add([]byte(planned))
 	f.Add([]byte("hostname = \"a\nb"))
-	f.Add([]byte("listener \"\\n\" { address = \":1\" }\nqueue { cache = 1e400 }"))
+	f.Add([]byte("listener \"\\n\" { address = \":1\" }\nqueue { incoming_memory = 1e400 }"))
 	f.Add([]byte("domain \"a\" { route = [for x in [1, 2] : \"smtp://$${x}%%{h\"] }"))
 	f.Add([]byte("defaults { retry_interval = [\"1s\"] }\n# \xff"))
 	f.Fuzz(func(t *testing.T, src []byte) {

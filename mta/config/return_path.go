@@ -2,7 +2,6 @@ package config
 
 import (
 	"strings"
-	"time"
 
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/internal/envelope"
@@ -18,8 +17,6 @@ type ReturnPathKeys struct {
 	// One or more secrets of at least 32 octets, best as `[env("RETURN_PATH_SECRET")]`: the first signs, all verify.
 	// Relays that share a domain must share the secret. Default: `return-path-secret` in `data_dir`.
 	Secrets []Secret `conf:"secrets"`
-	// How long reports about a message are accepted, counted from the day of its acceptance.
-	Valid time.Duration `conf:"valid" default:"30d" min:"1d" max:"3650d"`
 }
 
 // SenderDomain is what is special about mail from some senders' domains, in MAIL.
@@ -179,5 +176,5 @@ func (b *ReturnPathKeys) Keys() (*returnpath.Keys, error) {
 	for i, s := range b.Secrets {
 		secrets[i] = []byte(s)
 	}
-	return returnpath.New(b.Valid, secrets...)
+	return returnpath.New(returnpath.Valid, secrets...)
 }

@@ -22,11 +22,8 @@ type Suppression struct {
 	// Add addresses that remote hosts refuse, by the [class](bounces.md) of the refusal, in reply to RCPT or in a later
 	// report. An application should see each new failure; enable it for mailing lists. Complaints and unsubscriptions
 	// are always added, permanently.
-	Feed bool `conf:"feed"`
-	// How long such an entry stays, where there is no `class` block. `"0s"` means forever.
-	FeedKeep time.Duration       `conf:"feed_keep" default:"90d" min:"0"`
-	Classes  []*SuppressionClass `conf:"class,block"`
-	Flood    SuppressionFlood    `conf:"flood,block"`
+	Feed    bool                `conf:"feed"`
+	Classes []*SuppressionClass `conf:"class,block"`
 }
 
 // SuppressionClass says when refusals of a class put an address on the list.
@@ -44,19 +41,6 @@ type SuppressionClass struct {
 	Within time.Duration `conf:"within" default:"60d" min:"1d" max:"60d"`
 	// How long the entry stays. `"0s"` means forever.
 	Keep time.Duration `conf:"keep" default:"90d" min:"0"`
-}
-
-// SuppressionFlood says when a provider that calls recipients unknown is not believed.
-//
-// When a provider calls so many recipients unknown that it must be wrong. Its entries are then [set
-// aside](bounces.md#the-flood-guard).
-type SuppressionFlood struct {
-	// How many times the provider's usual share of unknown recipients is a flood; 0: no provider is doubted.
-	Factor float64 `conf:"factor" default:"5"`
-	// The share of unknown recipients, from 0 to 1, that a flood has at least.
-	Share float64 `conf:"share" default:"0.25"`
-	// How many recipients the provider must call unknown within a day; below, small hosts are believed.
-	Min int `conf:"min" default:"50" min:"1"`
 }
 
 // AddressClass is the name of a class of refusals that can be about an address.
@@ -79,16 +63,6 @@ func (c *AddressClass) UnmarshalText(text []byte) error {
 }
 
 func (k checker) suppression() {
-	f := &k.Suppression.Flood
-	if f.Factor != 0 && f.Factor <= 1 {
-		k.problem(&k.Suppression.block, "flood.factor",
-			"write a number above 1, such as factor = 5; 0: no provider is doubted",
-			"flood.factor: %v times the usual share is no more than usual", f.Factor)
-	}
-	if f.Share < 0 || f.Share >= 1 {
-		k.problem(&k.Suppression.block, "flood.share", "write a share from 0 to below 1, such as share = 0.25",
-			"flood.share: %v is not a valid share of recipients", f.Share)
-	}
 	for _, c := range k.Suppression.Classes {
 		if days := int(c.Within / day); c.After > days {
 			k.problem(&c.block, "after", "write a smaller number, or a longer within",

@@ -99,10 +99,6 @@ const lastTier = 5
 
 // quotas looks for limits that can't work as they are written.
 func (k checker) quotas(t *Tenant) {
-	if t.SubmissionBurst > 0 && t.MaxSubmissionRate == (Rate{}) {
-		k.problem(&t.block, "submission_burst", `also write max_submission_rate, such as "10/s"`,
-			"submission_burst of tenant %q has no effect without max_submission_rate", t.Name)
-	}
 	if t.OverQuota == "lower" {
 		switch {
 		case !t.Limited():

@@ -227,7 +227,7 @@ func (s *Staged) give() error {
 func (s *Staged) holdAll() error {
 	q, err := queue.Open(queue.Config{
 		Dir: filepath.Join(s.dir, inQueue), Format: s.queue.Number,
-		SegmentSize: int64(s.cfg.Queue.SegmentSize), LargeBody: int64(s.cfg.Queue.LargeBody), MinFree: 1,
+		SegmentSize: int64(s.cfg.Queue.SegmentSize), LargeBody: config.LargeBody, MinFree: 1,
 	})
 	if err != nil {
 		return err

@@ -52,8 +52,9 @@ func (t *TLS) Open(cfg *config.Config, r *router.Router) (err error) {
 	}
 	texts := textResolver{t.Resolver}
 	if c := cfg.TLSReports; c.On() {
+		_, domain, _ := strings.Cut(c.From, "@")
 		t.Reports, err = tlsrpt.New(tlsrpt.Config{
-			Organization: c.Organization, Contact: c.Contact, Submitter: cfg.Hostname, From: c.From,
+			Organization: domain, Contact: c.From, Submitter: cfg.Hostname, From: c.From,
 			Resolver: texts, Store: t.Kept.Values(destdb.TLSReports), Mail: t.Mail, MaxAge: t.maxAge,
 			Transport: tlsrpt.NewTransport(cfg.Router.AllowLoopback, r.Addresses), Now: t.Now, Log: t.Log,
 		})

@@ -58,6 +58,5 @@ func backsOff(c bounce.Class) bool {
 }
 
 func health(c bounce.Class) string {
-	h := DefaultHealth()
-	return mark(slices.Contains(h.Refusals, c), "refusal") + mark(slices.Contains(h.Bounces, c), "bounce")
+	return mark(c.AboutUs(), "refusal") + mark(c.Bounces(), "bounce")
 }

@@ -35,14 +35,13 @@ type Policy struct {
 	Weights func(*config.Pool) func(source string) int
 
 	divided map[*config.Pool]*Pool // the pools with dedicated sources
-	health  map[string]*Health     // of each source with a plan, likewise
 	warming map[string][]string    // the pools of each source with a plan, by the warm-up's name of it
 }
 
 // New makes the policy of a configuration.
 func New(cfg *config.Config) *Policy {
 	p := &Policy{Config: cfg, ages: agesOf(cfg), Feed: Feed(cfg), mails: mailsOf(cfg), SoonestDelay: soonestDelay(cfg)}
-	p.divided, p.health, p.warming = make(map[*config.Pool]*Pool), make(map[string]*Health), make(map[string][]string)
+	p.divided, p.warming = make(map[*config.Pool]*Pool), make(map[string][]string)
 	p.LongestAge = slices.Max(slices.Collect(maps.Values(p.ages)))
 	for _, pool := range cfg.Pools {
 		if len(pool.Dedicated) > 0 {
@@ -52,7 +51,6 @@ func New(cfg *config.Config) *Policy {
 			if d.Plan != "" {
 				key := WarmupKey(cfg, d)
 				p.warming[key] = append(p.warming[key], pool.Name)
-				p.health[key] = newHealth(cfg, d.Plan)
 			}
 		}
 	}

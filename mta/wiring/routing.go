@@ -13,13 +13,7 @@ import (
 // Resolver makes the settings of the DNS resolver. A server that is no address is an error.
 func Resolver(c config.Resolver) (resolver.Config, error) {
 	out := resolver.Config{
-		Trusted:        c.Trusted,
-		Total:          c.Timeout,
-		InFlight:       c.MaxLookups,
-		Entries:        c.CacheEntries,
-		MinTTL:         c.MinTTL,
-		MaxTTL:         c.MaxTTL,
-		MaxNegativeTTL: c.NegativeTTL,
+		Trusted: c.Trusted, MaxNegativeTTL: c.NegativeTTL,
 	}
 	for _, s := range c.Servers {
 		server, err := serverAddress(s)
@@ -56,15 +50,8 @@ func Router(cfg *config.Config, taken []netip.AddrPort) (router.Settings, error)
 		Port:          uint16(cfg.Defaults.Traffic.SMTPPort),
 		AllowLoopback: cfg.Router.AllowLoopback,
 		RefusePrivate: cfg.Router.RefusePrivate,
-		Timeout:       cfg.Router.Timeout,
-		MaxRouteAge:   cfg.Router.MaxRouteAge,
 		NoIPv4:        !cfg.Router.IPv4,
 		NoIPv6:        !cfg.Router.IPv6,
-
-		Workers:               cfg.Router.Workers,
-		VerifyWorkers:         cfg.Router.VerifyWorkers,
-		MaxMessageConcurrency: cfg.Router.MaxMessageConcurrency,
-		ScaleMaxConcurrency:   cfg.Router.ScaleMaxConcurrency,
 	}
 	for _, p := range cfg.Providers {
 		out.Providers = append(out.Providers, router.Provider{Name: p.Name, MX: texts(p.MX)})

@@ -2,7 +2,6 @@ package wiring
 
 import (
 	"testing"
-	"time"
 
 	"example.org/mta/mta/config"
 )
@@ -10,14 +9,13 @@ import (
 func TestRouterSettingsOfTheFile(t *testing.T) {
 	cfg, err := config.Parse([]byte(`router {
 		refuse_private = true
-		timeout        = "7s"
-		max_route_age  = "3m"
+		ipv6           = false
 	}`), "test.conf", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := Router(cfg, nil)
-	if err != nil || !s.RefusePrivate || s.Timeout != 7*time.Second || s.MaxRouteAge != 3*time.Minute {
+	if err != nil || !s.RefusePrivate || !s.NoIPv6 || s.NoIPv4 {
 		t.Errorf("the router has %+v, %v", s, err)
 	}
 }

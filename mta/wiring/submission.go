@@ -12,7 +12,7 @@ import (
 
 // Submission makes the settings of a listener.
 func Submission(cfg *config.Config, l *config.Listener) submission.Config {
-	out := submission.Config{
+	return submission.Config{
 		Intake:     intakeOf(cfg, l),
 		RelayFrom:  l.RelayFrom,
 		ProxyFrom:  l.ProxyFrom,
@@ -20,12 +20,9 @@ func Submission(cfg *config.Config, l *config.Listener) submission.Config {
 		Limits: submission.Limits{
 			Connections:          l.MaxConnections,
 			ConnectionsPerClient: l.MaxConnectionsPerClient,
-			MessagesPerSession:   l.MaxMessagesPerConnection,
 		},
 		Timeouts: submission.Timeouts{
 			Command:    l.CommandTimeout,
-			Content:    l.DataTimeout,
-			MinRate:    orNone(int64(l.MinDataRate)),
 			GreetDelay: l.GreetDelay,
 		},
 		ImplicitTLS: l.TLS.Implicit,
@@ -36,10 +33,6 @@ func Submission(cfg *config.Config, l *config.Listener) submission.Config {
 
 		NormaliseFrom: l.NormaliseFrom,
 	}
-	if l.BareNewline == "normalise" {
-		out.BareNewlines = intake.NormaliseBareNewlines
-	}
-	return out
 }
 
 // intakeOf makes the settings of what a listener's messages are held to.
@@ -60,35 +53,22 @@ func intakeOf(cfg *config.Config, l *config.Listener) intake.Config {
 		Limits: intake.Limits{
 			Recipients: l.MaxRecipients,
 			Size:       int64(l.MaxMessageSize),
-			LineLength: int(l.MaxLineLength) - len("\r\n"),
-			Hops:       l.MaxReceived,
 		},
-		ShowUser:        l.Auth.UserInReceived,
 		TenantFieldFrom: l.TenantHeaderFrom,
 		Foreign: intake.ForeignFields{Pool: l.PoolHeader, Campaign: l.CampaignHeader, EnvID: l.EnvIDHeader,
 			From: l.HeadersFrom},
-		Buffered:      int64(cfg.Queue.LargeBody),
+		Buffered:      config.LargeBody,
 		Recipients:    intake.Recipients{Verify: l.VerifyRecipients == "domain"},
-		EncodeHeaders: l.NonUTF8Header == "encode",
+		EncodeHeaders: true,
 	}
-}
-
-// orNone turns 0, "no limit" in the file, into submission's -1: there 0 is the default.
-func orNone(n int64) int64 {
-	if n == 0 {
-		return -1
-	}
-	return n
 }
 
 // Quota makes the limits of a tenant's submissions.
 func Quota(t *config.Tenant) intake.QuotaLimits {
-	l := intake.QuotaLimits{
+	return intake.QuotaLimits{
 		Rate: rate(t.MaxSubmissionRate), Connections: t.MaxConnections,
 		Messages: int64(t.MaxQueuedMessages), Octets: int64(t.MaxQueuedBytes), Lower: t.OverQuota == "lower",
 	}
-	l.Rate.Burst = t.SubmissionBurst
-	return l
 }
 
 // WithoutLogin changes a listener's settings to those for programs on this machine, which may submit without a login.

@@ -8,18 +8,21 @@ import (
 	"example.org/mta/suppression"
 )
 
-const day = 24 * time.Hour
+const (
+	day      = 24 * time.Hour
+	feedKeep = 90 * day // how long an address stays on the list, unless a block of its class has another time
+)
 
 // Feed makes the rules by which refusals put addresses on the suppression list: those of the configuration, and the
 // built-in ones for classes that it does not name.
 func Feed(cfg *config.Config) *suppression.FeedSettings {
 	c := &cfg.Suppression
 	rules := map[bounce.Class]suppression.Rule{
-		bounce.InvalidRecipient: {After: 1, Keep: c.FeedKeep},
-		bounce.BadDomain:        {After: 1, Keep: c.FeedKeep},
+		bounce.InvalidRecipient: {After: 1, Keep: feedKeep},
+		bounce.BadDomain:        {After: 1, Keep: feedKeep},
 		// A mailbox that nobody has used for long is not always gone: some hosts say so of those that get too much for
 		// now.
-		bounce.InactiveMailbox: {After: 3, Within: 30 * day, Keep: c.FeedKeep},
+		bounce.InactiveMailbox: {After: 3, Within: 30 * day, Keep: feedKeep},
 		// A full mailbox may belong to somebody on holiday. Five weeks of a weekly letter, or five days of a daily one.
 		bounce.QuotaIssues: {After: 5, Within: 60 * day, Keep: 30 * day},
 	}
@@ -33,6 +36,8 @@ func Feed(cfg *config.Config) *suppression.FeedSettings {
 			rules[class] = suppression.Rule{After: own.After, Within: own.Within, Keep: own.Keep}
 		}
 	}
-	return &suppression.FeedSettings{Bounces: c.Feed, Classes: rules,
-		Flood: suppression.Flood{Factor: c.Flood.Factor, Share: c.Flood.Share, Min: c.Flood.Min}}
+	// Below 50 a day small hosts are believed; a quarter of unknown recipients, or five times the usual share, is a
+	// flood.
+	flood := suppression.Flood{Factor: 5, Share: 0.25, Min: 50}
+	return &suppression.FeedSettings{Bounces: c.Feed, Classes: rules, Flood: flood}
 }

@@ -109,8 +109,6 @@ type Config struct {
 	// Unsignable returns why a message of a tenant with a header section must be signed and can't be, nil when that
 	// isn't so. Nil: no mail is signed.
 	Unsignable func(tenant string, header []byte) error
-	// ShowUser puts the name of who has logged in into the Received field.
-	ShowUser bool
 
 	Tier        uint8 // of a message that does not ask for one; 3 is normal
 	TierCeiling uint8 // the best tier that a message can ask for; 0 is the best there is

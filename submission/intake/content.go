@@ -240,9 +240,6 @@ func (m *Message) trace() trace {
 		hostname: cfg.Hostname, helo: m.helo, peer: c.Peer, protocol: m.protocol, tls: c.overTLS(),
 		id: m.id, time: cfg.Now(), needDate: !fields.has(FieldDate), needID: !fields.has(FieldMessageID),
 	}
-	if cfg.ShowUser {
-		t.user = m.account.user
-	}
 	if len(m.recipients) == 1 {
 		t.only = m.recipients[0].Address
 	}

@@ -106,9 +106,3 @@ func TestTierOfPriorityField(t *testing.T) {
 		}
 	}
 }
-
-func TestTextInComments(t *testing.T) {
-	if got := string(appendComment(nil, `a)(\b`)); got != `a\)\(\\b` {
-		t.Errorf("as a comment: %s", got)
-	}
-}

@@ -20,7 +20,6 @@ type trace struct {
 	// write "HTTP" there, and ours writes "HTTPS" where TLS protected it, in keeping with the S of ESMTPS.
 	protocol         string
 	tls              string           // version and cipher suite, as overTLS gives them; "": none
-	user             string           // who has logged in, when the message shows it; "": it doesn't
 	id               string           // of the transaction
 	only             envelope.Address // the recipient, when there is just one
 	time             time.Time
@@ -43,11 +42,6 @@ func (t *trace) append(b []byte) []byte {
 	if t.tls != "" {
 		b = append(b, " ("...)
 		b = append(b, t.tls...)
-		b = append(b, ')')
-	}
-	if t.user != "" {
-		b = append(b, "\r\n\t(authenticated as "...)
-		b = appendComment(b, t.user)
 		b = append(b, ')')
 	}
 	b = append(b, "\r\n\tid "...)
@@ -79,18 +73,6 @@ func (t *trace) append(b []byte) []byte {
 	}
 	if t.needPost {
 		b = append(b, "List-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n"...)
-	}
-	return b
-}
-
-// appendComment writes text as it may stand in a comment (RFC 5322, 3.2.2): a user's name has no control
-// characters.
-func appendComment(b []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c == '(' || c == ')' || c == '\\' {
-			b = append(b, '\\')
-		}
-		b = append(b, text[i])
 	}
 	return b
 }

@@ -20,6 +20,9 @@ const otherSites = "other"
 // topStay is how long a site keeps its metrics at least: shorter series are of little use, and cost Prometheus as much.
 const topStay = time.Hour
 
+// mostSites are how many sites have metrics of their own.
+const mostSites = 20
+
 // topSites are the sites that have metrics of their own.
 type topSites struct {
 	mu    sync.Mutex // guards since
@@ -97,7 +100,7 @@ func (p *Parts) queued(c *collector) collect {
 		for _, b := range cfg.Providers {
 			byProvider(ch, providers[b.Name], b.Name)
 		}
-		for _, name := range top.choose(p.Now(), cfg.HTTP.TopSites, sites) {
+		for _, name := range top.choose(p.Now(), mostSites, sites) {
 			bySite(ch, sites[name], name)
 			all -= sites[name]
 			outcomes(ch, p.Tally.Get(tally.Site, name), name)
