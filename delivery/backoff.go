@@ -9,6 +9,7 @@ import (
 
 	"example.org/mta/bounce"
 	"example.org/mta/destdb"
+	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/reply"
 )
 
@@ -24,20 +25,40 @@ type Rule struct {
 
 	// Fewer halves the connections to the site, and lets them not grow for so long. 0: no.
 	Fewer time.Duration
-	// Suspend sends nothing for so long. 0: no. BySource: from this source only.
-	Suspend  time.Duration
+	// Suspend sends nothing for so long. 0: no.
+	Suspend time.Duration
+	// Slow keeps to Rate, or RateFactor of the rate at which the site took mail of late, and to Connections, until
+	// there was no such refusal for so long; then both double, until they limit nothing (see destdb.Slow). 0: no.
+	Slow        time.Duration
+	Rate        gcra.Rate
+	RateFactor  float64
+	Connections int
+	// BySource: Suspend and Slow are for this source only.
 	BySource bool
+	// After is how many refusals of a source by a site within which time it takes; until then later rules may apply.
+	// Zero: each refusal.
+	After gcra.Rate
+}
+
+// source is what actions of the rule are about: a source, or "" for all.
+func (r *Rule) source(c *connection) string {
+	if r.BySource {
+		return c.source.Name
+	}
+	return ""
 }
 
 // What automatic actions are called.
 const (
 	suspended        = "suspended"
+	slowed           = "slowed"
 	fewerConnections = "fewer connections"
 )
 
 // What the built-in rules are about.
 var (
 	tooMuch  = []bounce.Class{bounce.SpamBlock, bounce.RateLimited, bounce.TooManyConnections}
+	tooFast  = tooMuch[1:]
 	temp     = []int{421, 450, 451, 452}
 	forGood  = []int{550, 553, 554}
 	anything = []bounce.Class{bounce.SpamBlock, bounce.RateLimited, bounce.PolicyRelated, bounce.SpamContent}
@@ -47,12 +68,16 @@ var (
 // there is too much at a time. Package bounce knows the words.
 func DefaultRules() []Rule {
 	const sourceWaits = 10 * time.Minute
+	slowly := gcra.Rate{Events: 10, Per: time.Minute}
 	rules := []Rule{
-		{Name: "google-rate", Provider: "google", Codes: []int{421}, Classes: anything, Suspend: sourceWaits,
+		// Google takes some mail while it answers 421 to most: a source that none is taken of waits.
+		{Name: "google-block", Provider: "google", Codes: []int{421}, Classes: anything, Suspend: sourceWaits,
+			BySource: true, After: gcra.Rate{Events: 60, Per: time.Hour}},
+		{Name: "google-rate", Provider: "google", Codes: []int{421}, Classes: anything, Slow: sourceWaits, Rate: slowly,
 			BySource: true},
 		{Name: "google-recipient-rate", Provider: "google", Classes: []bounce.Class{bounce.MailboxBusy}},
-		{Name: "microsoft-throttle", Provider: "microsoft", Codes: temp, Classes: tooMuch, Suspend: sourceWaits,
-			BySource: true},
+		{Name: "microsoft-throttle", Provider: "microsoft", Codes: temp, Classes: tooFast, Slow: sourceWaits,
+			Rate: slowly, BySource: true},
 		{Name: "microsoft-block", Provider: "microsoft", Codes: forGood, Classes: []bounce.Class{bounce.SpamBlock},
 			Suspend: time.Hour, BySource: true},
 		{Name: "yahoo-deferred", Provider: "yahoo", Classes: tooMuch, Suspend: 15 * time.Minute, BySource: true},
@@ -60,8 +85,8 @@ func DefaultRules() []Rule {
 			Classes: []bounce.Class{bounce.TooManyConnections, bounce.RateLimited}, Fewer: 10 * time.Minute},
 	}
 	for _, provider := range []string{"apple", "comcast", "gmx", "mail.ru", "mimecast", "proofpoint"} {
-		rules = append(rules, Rule{Name: provider + "-rate", Provider: provider, Codes: temp, Classes: tooMuch,
-			Suspend: sourceWaits, BySource: true})
+		rules = append(rules, Rule{Name: provider + "-rate", Provider: provider, Codes: temp, Classes: tooFast,
+			Slow: sourceWaits, Rate: slowly, BySource: true})
 	}
 	return append(rules,
 		Rule{Name: "blocked", Classes: []bounce.Class{bounce.SpamBlock}, Suspend: 15 * time.Minute, BySource: true},
@@ -119,17 +144,16 @@ func (s *Scheduler) judge(c *connection, r reply.Reply, session bool, now time.T
 	x := refusalOf(s.cfg.Classes, c.route.Provider, session, r)
 	for i := range s.cfg.Backoff {
 		rule := &s.cfg.Backoff[i]
-		if !rule.matches(&x) {
+		if !rule.matches(&x) || !s.reached(rule, c, now) {
 			continue
 		}
 		reason := rule.Name + ": " + c.host.Name + " answered " + r.String()
 		if rule.Suspend > 0 {
-			source := ""
-			if rule.BySource {
-				source = c.source.Name
-			}
-			s.act(c.rec.Site, destdb.Action{What: suspended, Source: source, Reason: reason, Begin: now,
+			s.act(c.rec.Site, destdb.Action{What: suspended, Source: rule.source(c), Reason: reason, Begin: now,
 				End: now.Add(rule.Suspend), Waits: x.class.Waits(&r)}, now)
+		}
+		if rule.Slow > 0 {
+			s.slow(c, rule, reason, now)
 		}
 		// A lone connection that is turned away is the retry record's business.
 		if rule.Fewer > 0 && c.rec.Site.Live() > 1 &&
@@ -244,7 +268,7 @@ func (s *Scheduler) runLanes(now time.Time) {
 	}
 }
 
-// Resume ends all suspensions of a site, automatic ones too. It returns how many there were.
+// Resume ends all suspensions and slow-downs of a site, automatic ones too. It returns how many there were.
 func (s *Scheduler) Resume(site string) int {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -252,7 +276,7 @@ func (s *Scheduler) Resume(site string) int {
 	n := 0
 	d := s.db.Site(site)
 	for i := range d.Actions {
-		if a := &d.Actions[i]; a.What == suspended && now.Before(a.End) {
+		if a := &d.Actions[i]; a.What != fewerConnections && now.Before(a.End) {
 			a.End = now
 			n++
 		}
@@ -260,6 +284,7 @@ func (s *Scheduler) Resume(site string) int {
 	s.db.Touched(d, now)
 	for _, l := range s.lanes {
 		if l.site == d {
+			l.slowDown(now)
 			l.run(now)
 		}
 	}

@@ -131,6 +131,9 @@ func (s *Scheduler) keepHouse(now time.Time) {
 	s.mu.Lock()
 	for key, l := range s.lanes {
 		s.expire(l, now)
+		if l.slowDown(now) {
+			l.run(now)
+		}
 		l.drain.tick(l, now)
 		if l.waiting.n == 0 && l.running == 0 && l.opening == 0 && l.drain.idle() && now.Sub(l.used) > laneLife {
 			s.dropLane(key, l)
@@ -142,6 +145,7 @@ func (s *Scheduler) keepHouse(now time.Time) {
 		s.watch(c, now)
 	}
 	s.sweepBudgets(now)
+	s.forgetRefused(now)
 	s.remind(now)
 	s.db.Collect(now, func(p *destdb.Path) bool { return s.pools[p] != nil })
 	s.mu.Unlock()

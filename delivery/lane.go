@@ -64,8 +64,9 @@ type lane struct {
 
 	siteBudget *budget
 	scopes     []scoped // in which the lane's connections and messages count, whoever's they are
-	limits     Limits   // of no tenant in particular
-	limGen     int      // generation of limits
+	limits     Limits   // of no tenant in particular, as far as slows leave them
+	slows      []slowing
+	limGen     int // generation of limits
 
 	failedAt time.Time // when a connection for its sake last failed
 	used     time.Time
@@ -266,8 +267,9 @@ func (l *lane) blocked(now time.Time) (decision, bool) {
 		return decision{why: waitReason{What: "the relay is stopping"}}, true
 	}
 	for _, x := range l.scopes {
-		if x.b.full(x.scope.Connections) {
-			return decision{full: x.b, why: waitReason{What: x.b.limitText(), Waits: parking.Limit}}, true
+		if n := x.scope.Connections; x.b.full(n) {
+			why := l.whySlow(x, func(s Scope) bool { return s.Connections == n }, x.b.limitText())
+			return decision{full: x.b, why: why}, true
 		}
 		if at := x.b.connections.Next(now, x.scope.ConnectionRate, 1); at.After(now) {
 			return decision{why: waitReason{What: "max_connection_rate of " + x.b.String(), Until: at,
@@ -322,7 +324,10 @@ func (l *lane) gate(now time.Time) waitReason {
 			continue
 		}
 		if at := x.b.messages.Next(now, x.scope.MessageRate, 1); at.After(now) {
-			return waitReason{What: x.b.rateText(x.scope.MessageRate), Until: at, Waits: parking.Limit}
+			why := l.whySlow(x, func(s Scope) bool { return s.MessageRate == x.scope.MessageRate },
+				x.b.rateText(x.scope.MessageRate))
+			why.Until = at
+			return why
 		}
 	}
 	return l.drainGate(now)
@@ -333,6 +338,9 @@ type scoped struct {
 	b     *budget
 	scope *Scope
 }
+
+// pathAt is the place of the path among a lane's scopes.
+const pathAt = 2
 
 // tenantGate returns what keeps one tenant's mail from being sent now.
 func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {

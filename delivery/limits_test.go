@@ -282,10 +282,10 @@ func TestSuspendedByReply(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, unhurried(Limits{}))
 		defer w.end()
-		h := w.host("gmail-smtp-in.l.google.com", sink.Config{Refusals: []sink.Refusal{{Phase: sink.Mail, Prefix: "from@",
-			Reply: "421 4.7.28 Our system has detected an unusual rate of unsolicited mail originating from your IP address"}}})
+		h := w.host("mta5.am0.yahoodns.net", sink.Config{Refusals: []sink.Refusal{{Phase: sink.Mail, Prefix: "from@",
+			Reply: "421 4.7.0 [TSS04] Messages from 192.0.2.1 temporarily deferred due to user complaints"}}})
 		r := routeTo("g", tier(h))
-		r.Provider = "google"
+		r.Provider = "yahoo"
 		w.send(r, 1)
 		if res := w.awaitResults(1, time.Minute)[0]; !res.Attempted || res.Reply.OK() {
 			t.Errorf("result %+v", res)
@@ -307,7 +307,7 @@ func TestSuspendedByReply(t *testing.T) {
 		if len(lanes) != 2 || lanes[0].Why == "" || lanes[0].Until.IsZero() {
 			t.Errorf("lanes %+v", lanes)
 		}
-		time.Sleep(6 * time.Minute)
+		time.Sleep(11 * time.Minute)
 		if n := len(w.settled()); n < 3 {
 			t.Error("the suspension did not end by itself")
 		}

@@ -17,10 +17,10 @@ func TestASuspensionKeepsWhatMayNotBeginYet(t *testing.T) {
 			defer w.end()
 			cfg := sink.Config{Latency: time.Second}
 			if byHost {
-				cfg.Refusals = []sink.Refusal{{Phase: sink.Mail, Prefix: "from@", Reply: "421 4.7.28 unusual rate"}}
+				cfg.Refusals = []sink.Refusal{{Phase: sink.Mail, Prefix: "from@", Reply: "421 4.7.0 [TSS04] Messages from 192.0.2.1 temporarily deferred"}}
 			}
 			r := routeTo("a", tier(w.host("mx", cfg)))
-			r.Provider = "google"
+			r.Provider = "yahoo"
 			asked := 0
 			for range 20 {
 				j := w.job(r, 1)

@@ -151,7 +151,13 @@ type Scheduler struct {
 	closed   bool
 	quiet    chan struct{} // closed when draining and no connection is left
 	counts   Counts        // Running, Live and Messages are counted when they are asked for
+	tallies
+}
+
+// tallies are counts by name.
+type tallies struct {
 	bySource map[string]SourceCounts
+	refused  map[refused][]time.Time
 }
 
 // Counts are what has happened since New, and what is under way.
@@ -178,7 +184,7 @@ func New(cfg Config) *Scheduler {
 		db:       cfg.DB,
 		lanes:    make(map[laneKey]*lane),
 		bySite:   make(map[string][]*lane),
-		bySource: make(map[string]SourceCounts),
+		tallies:  tallies{make(map[string]SourceCounts), make(map[refused][]time.Time)},
 		started:  cfg.Now(),
 		pools:    make(map[*destdb.Path]*pool),
 		messages: make(map[envelope.ID]*message),
@@ -267,7 +273,7 @@ func (s *Scheduler) lane(j *Job, now time.Time) *lane {
 func (l *lane) adopt(r *route.Route, src Source, now time.Time) {
 	s := l.s
 	l.source, l.limGen = src, s.limGen
-	l.limits = s.limitsFor(r, src.Name, "")
+	l.limits, l.route = s.limitsFor(r, src.Name, ""), r
 	lim := &l.limits
 	l.siteBudget = s.budget(budgetKey{kind: scopeSite, name: r.Site})
 	l.scopes = append(l.scopes[:0], scoped{s.total, &lim.Relay}, scoped{l.siteBudget, &lim.Site},
@@ -280,6 +286,8 @@ func (l *lane) adopt(r *route.Route, src Source, now time.Time) {
 		x := &lim.Shared[i]
 		l.scopes = append(l.scopes, scoped{s.budget(budgetKey{kind: scopeShared, name: x.Name}), &x.Scope})
 	}
+	l.slows = nil
+	l.slowDown(now)
 }
 
 func (s *Scheduler) limitsFor(r *route.Route, source, tenant string) Limits {

@@ -38,8 +38,45 @@ type Action struct {
 	Reason string    `json:"reason"`           // the reply, and the rule that it met
 	Begin  time.Time `json:"begin"`
 	End    time.Time `json:"end"`
+	Slow   *Slow     `json:"slow,omitempty"` // of a slow-down
 	// Waits is what mail waits for meanwhile, by the reply; Unclassed where an operator acted.
 	Waits parking.Reason `json:"waits,omitempty"`
+}
+
+// Slow is how a slow-down limits mail: at first to a rate and some connections, each 0 for no limit. After some time
+// without another refusal both double, and again and again, until the slow-down ends. A refusal takes one doubling
+// back.
+type Slow struct {
+	Rate        float64       `json:"rate,omitempty"` // messages a second
+	Connections int           `json:"connections,omitempty"`
+	Hold        time.Duration `json:"hold"`              // from the last refusal to the next doubling
+	Last        time.Time     `json:"last"`              // the last refusal
+	Doubled     int           `json:"doubled,omitempty"` // how often it had doubled by then
+}
+
+const (
+	slowDoublings = 8 // to 256 times the rate, where there is no limit any more
+	slowSteps     = 5 // the doublings after the first come in a fifth of Hold
+)
+
+// End is when the slow-down ends, unless there is another refusal.
+func (s *Slow) End() time.Time {
+	return s.Last.Add(s.Hold + time.Duration(slowDoublings-s.Doubled)*s.Hold/slowSteps)
+}
+
+// Doublings is how often it has doubled by now.
+func (s *Slow) Doublings(now time.Time) int {
+	over := now.Sub(s.Last) - s.Hold
+	if over < 0 {
+		return s.Doubled
+	}
+	return min(s.Doubled+1+int(over/max(s.Hold/slowSteps, 1)), slowDoublings)
+}
+
+// Allows is the rate, in messages a second, and the connections that it allows now; 0: no limit.
+func (s *Slow) Allows(now time.Time) (rate float64, connections int) {
+	n := s.Doublings(now)
+	return s.Rate * float64(int(1)<<n), s.Connections << n
 }
 
 // AddTo gives actions with a among them, in place of those like it that end no later: a command

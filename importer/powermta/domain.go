@@ -244,19 +244,29 @@ func readBackoffTime(_ *conversion, q *queue, d *directive, v *vmta) error {
 	return nil
 }
 
-// readBackoffRate: a site that the relay backs off from gets nothing for a while, and half of the connections then.
-func readBackoffRate(_ *conversion, q *queue, d *directive, _ *vmta) error {
-	var err error
+// readBackoffRate reads what a queue in backoff mode may have.
+func readBackoffRate(_ *conversion, q *queue, d *directive, v *vmta) error {
+	s := said{directive: d, vmta: v}
 	if d.name == "backoff-max-smtp-out" {
-		_, err = d.number(d.value)
+		n, err := d.number(d.value)
+		if err != nil {
+			return err
+		}
+		s.value = n
 	} else {
-		_, _, err = d.rate(d.value)
+		r, _, err := d.rate(d.value)
+		if err != nil {
+			return err
+		}
+		s.value = r
 	}
-	if err != nil {
-		return err
+	if d.name == "backoff-max-connect-rate" {
+		q.block.Noted(d.Origin,
+			"backing off, the relay limits messages and connections, and not the rate of connections")
+		return nil
 	}
-	q.block.Noted(d.Origin,
-		"backing off, the relay suspends the site and then halves its connections, in place of a lower rate")
+	q.said[d.name] = append(q.said[d.name], s)
+	q.block.Noted(d.Origin, "in the backoff rules that are made of the domain's smtp-pattern-list, for each source")
 	return nil
 }
 

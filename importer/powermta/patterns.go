@@ -1,6 +1,7 @@
 package powermta
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -17,8 +18,14 @@ type patternList struct {
 	rules []rule
 	users []*queue // in their order
 
-	retry, normal time.Duration // in backoff mode
+	// In backoff mode; a rate without a count and no connections: no limit.
+	retry, normal time.Duration
+	rate          rate
+	connections   int
 }
+
+// slows reports whether backoff mode is a slow-down.
+func (l *patternList) slows() bool { return l.rate.count > 0 || l.connections > 0 }
 
 // rule is a line of it.
 type rule struct {
@@ -110,6 +117,7 @@ func (c *conversion) writePatterns() {
 			}
 		}
 		list.retry, list.normal = c.backoffTimes(list)
+		c.backoffLimits(list)
 		for i, r := range list.rules {
 			for _, p := range providers {
 				label := fmt.Sprintf("%s-%d", name, i+1)
@@ -142,6 +150,9 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 	switch {
 	case r.actions["mode"] == "backoff":
 		suspend, fewer = list.retry, list.normal
+		if list.slows() {
+			suspend = 0
+		}
 		if disables {
 			if off, err = disabled(r); err != nil {
 				return err
@@ -150,6 +161,9 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 		}
 		note = fmt.Sprintf("the site waits for %s as for backoff-retry-after, then has half of the connections",
 			span(suspend))
+		if list.slows() {
+			note = "the site is slowed down for the source; then the rate doubles, step by step"
+		}
 	case r.actions["mode"] == "normal":
 		note = "a rule without an action: it only keeps later rules from acting"
 	case disables:
@@ -184,7 +198,17 @@ func (c *conversion) writeRule(list *patternList, r rule, label, provider string
 		b.Set("suspend", span(suspend), importer.Origin{})
 		b.Set("by_source", true, importer.Origin{})
 	}
-	if fewer = min(fewer, 24*time.Hour); fewer > 0 {
+	switch fewer = min(fewer, 24*time.Hour); {
+	case fewer > 0 && r.actions["mode"] == "backoff" && list.slows():
+		if text, _ := list.rate.text(); list.rate.count > 0 {
+			b.Set("rate", cmp.Or(text, "1/d"), importer.Origin{})
+		}
+		if list.connections > 0 {
+			b.Set("connections", list.connections, importer.Origin{})
+		}
+		b.Set("slow", span(max(fewer, 10*time.Second)), importer.Origin{})
+		b.Set("by_source", true, importer.Origin{})
+	case fewer > 0:
 		b.Set("fewer", span(fewer), importer.Origin{})
 	}
 	b.Noted(r.Origin, note)
@@ -197,6 +221,32 @@ func disabled(r rule) (time.Duration, error) {
 		return r.duration(text)
 	}
 	return 24 * time.Hour, nil
+}
+
+// backoffLimits finds what the queues that use a list may have in backoff mode, for each source: the strictest.
+func (c *conversion) backoffLimits(list *patternList) {
+	for _, q := range c.order {
+		if !slices.Contains(list.users, q) && (c.listed[q] || !c.usedByAll(list)) {
+			continue
+		}
+		for _, s := range q.said["backoff-max-msg-rate"] {
+			r := s.value.(rate)
+			r.per *= time.Duration(c.parts(s))
+			if r.count > 0 && (list.rate.count == 0 || r.perDay() < list.rate.perDay()) {
+				list.rate = r
+			}
+		}
+		for _, s := range q.said["backoff-max-smtp-out"] {
+			if n := s.value.(int); n > 0 && (list.connections == 0 || n/c.parts(s) < list.connections) {
+				list.connections = max(1, n/c.parts(s))
+			}
+		}
+	}
+}
+
+// usedByAll reports whether the list is that of <domain *>, and so of all queues without one.
+func (c *conversion) usedByAll(list *patternList) bool {
+	return slices.ContainsFunc(list.users, func(q *queue) bool { return q.domain == "*" })
 }
 
 // backoffTimes are how long the queues that use a list wait in backoff mode, and how long it lasts: the longest of all.
@@ -212,7 +262,7 @@ func (c *conversion) backoffTimes(list *patternList) (retry, normal time.Duratio
 		}
 		retry, normal = max(retry, r), max(normal, n)
 	}
-	if !slices.ContainsFunc(list.users, func(q *queue) bool { return q.domain == "*" }) {
+	if !c.usedByAll(list) {
 		return retry, normal
 	}
 	for _, q := range c.order {

@@ -4,6 +4,7 @@ package gcra
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -23,6 +24,27 @@ func (r Rate) Interval() time.Duration {
 		return 0
 	}
 	return max(r.per()/time.Duration(r.Events), 1)
+}
+
+// PerSecond is the rate in events a second, 0 when unlimited.
+func (r Rate) PerSecond() float64 {
+	if r.Unlimited() {
+		return 0
+	}
+	return 1 / r.Interval().Seconds()
+}
+
+// Of is the rate of so many events a second, by the minute or by the hour, as an operator would write it, at least
+// 1/h; 0 or less: no limit.
+func Of(perSecond float64) Rate {
+	if perSecond <= 0 {
+		return Rate{}
+	}
+	n := math.Round(perSecond * 60)
+	if n < 1 || math.Abs(perSecond*60-n) > n/1000 {
+		return Rate{Events: max(int(math.Round(perSecond*3600)), 1), Per: time.Hour}
+	}
+	return Rate{Events: int(n), Per: time.Minute}
 }
 
 func (r Rate) per() time.Duration {

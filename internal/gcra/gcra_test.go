@@ -115,3 +115,15 @@ func TestLeftIsWhatNextAllows(t *testing.T) {
 }
 
 func (l *Limiter) allowed(now time.Time, r Rate) bool { return !l.Next(now, r, 1).After(now) }
+
+func TestOf(t *testing.T) {
+	for perSecond, want := range map[float64]string{0: "unlimited", 10. / 60: "10/min", 100. / 3600: "100/h", 2: "120/min",
+		1e-9: "1/h", 1.7333: "104/min"} {
+		if got := Of(perSecond).String(); got != want {
+			t.Errorf("%v a second are %s, want %s", perSecond, got, want)
+		}
+	}
+	if got := (Rate{Events: 3, Per: time.Minute}).PerSecond(); got != .05 {
+		t.Errorf("3/min are %v a second", got)
+	}
+}

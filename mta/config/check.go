@@ -339,12 +339,25 @@ func (k checker) backoffs() {
 				`write a condition, such as codes = [421], pattern = "too many connections", or session = true`,
 				"backoff %q would act on every refusal, even of an unknown user", r.Name)
 		}
-		if r.BySource && r.Suspend == 0 {
-			k.problem(&r.block, "by_source", `write a duration, such as suspend = "10m"`,
-				"by_source: backoff %q suspends nothing", r.Name)
+		if r.BySource && r.Suspend == 0 && !r.Slows() {
+			k.problem(&r.block, "by_source", `write a duration, such as suspend = "10m", or a rate, such as rate = "10/min"`,
+				"by_source: backoff %q suspends nothing and slows nothing down", r.Name)
+		}
+		if f := r.RateFactor; f != 0 && (f < .001 || f > 1) {
+			k.problem(&r.block, "rate_factor", "write a number from 0.001 to 1, such as 0.5",
+				"rate_factor: %v is not a part of a rate", f)
+		}
+		if r.Rate != (Rate{}) && r.RateFactor > 0 {
+			k.problem(&r.block, "rate_factor", "remove one of them", "backoff %q has both rate and rate_factor", r.Name)
+		}
+		if r.After.Count > maxAfter {
+			k.problem(&r.block, "after", "write a shorter time", "after: %d is more than %d", r.After.Count, maxAfter)
 		}
 	}
 }
+
+// maxAfter is how many refusals a rule can wait for: the time of each is kept.
+const maxAfter = 1000
 
 // callouts must go to mailbox servers of one's own: strangers block who uses theirs for it.
 func (k checker) callouts(d *Domain) {

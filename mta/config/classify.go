@@ -138,11 +138,15 @@ func (k checker) classifies() {
 // Backoff says what a refusal leads to besides its own recipient's fate.
 //
 // The effect of a refusal on other mail, beyond its own recipient. The first matching rule applies: those of the file
-// in their order, then the built-in ones. A rule with the name of a built-in one replaces it; a rule without `fewer`
-// and `suspend` has no effect and stops the search. Further refusals never extend an action in force; `mta sites` shows
-// it.
+// in their order, then the built-in ones. A rule with the name of a built-in one replaces it; a rule without an action
+// has no effect and stops the search. Further refusals never extend `suspend` and `fewer`; `mta sites` shows what is in
+// force.
 //
-// The built-in rules: `google-rate`, `google-recipient-rate`, `microsoft-throttle`, `microsoft-block`,
+// A rule with `rate`, `rate_factor` or `connections` **slows** the site down: mail goes on within these limits. After
+// `slow` without another such refusal they double, then again every fifth of that time, and after eight doublings the
+// slow-down ends. A refusal takes the last doubling back, and `slow` begins anew.
+//
+// The built-in rules: `google-block`, `google-rate`, `google-recipient-rate`, `microsoft-throttle`, `microsoft-block`,
 // `yahoo-deferred`, `orange-rate`, `apple-rate`, `comcast-rate`, `gmx-rate`, `mail.ru-rate`, `mimecast-rate`,
 // `proofpoint-rate`, `blocked`, `too-many-connections`, `rate`, `busy`, `greeting-timeout`.
 //
@@ -154,7 +158,7 @@ func (k checker) classifies() {
 //	  provider  = "example"
 //	  codes     = [421, 451]
 //	  pattern   = "4\\.7\\.[0-9]+ .*too fast"
-//	  suspend   = "10m"
+//	  rate      = "10/min"
 //	  by_source = true
 //	}
 type Backoff struct {
@@ -177,10 +181,24 @@ type Backoff struct {
 	Fewer time.Duration `conf:"fewer" min:"0" max:"1d"`
 	// Suspend the site for this time; `"0"`: no. At most 1d, like `fewer`.
 	Suspend time.Duration `conf:"suspend" min:"0" max:"1d"`
-	// Suspend the site only for the refused source. Its mail waits, and uses no other source of the pool, which the
-	// provider would soon block, too. To move the mail anyway, remove the source from its pool and reload.
+	// Send this many messages at most.
+	Rate Rate `conf:"rate"`
+	// Or this part of the rate at which the site has taken mail of late, from 0.001 to 1.
+	RateFactor float64 `conf:"rate_factor"`
+	// This many connections at most.
+	Connections int `conf:"connections" min:"0"`
+	// How long `rate`, `rate_factor` and `connections` apply after the last refusal, before they double.
+	Slow time.Duration `conf:"slow" default:"10m" min:"10s" max:"1d"`
+	// Suspend or slow down the site only for the refused source. Its mail waits, and uses no other source of the pool,
+	// which the provider would soon block, too. To move the mail anyway, remove the source from its pool and reload.
 	BySource bool `conf:"by_source"`
+	// The number of refusals of a source by a site, up to 1,000, within a time: `"3/h"` applies the rule to the third
+	// within an hour. Others go on to the next rules. Default: each refusal.
+	After Rate `conf:"after"`
 }
+
+// Slows reports whether the rule slows a site down.
+func (b *Backoff) Slows() bool { return b.Rate != (Rate{}) || b.RateFactor > 0 || b.Connections > 0 }
 
 // ClassList gives the classes themselves.
 func (b *Backoff) ClassList() []bounce.Class { return classesOf(b.Classes) }

@@ -138,7 +138,7 @@ backoff "session" {
 }`)
 	busy := *c.Backoffs[0]
 	busy.block = block{}
-	want := Backoff{Name: "busy", Provider: "google", Codes: []int{421, 450}, Pattern: `4\.7\.[0-9]+ TOO many`, Suspend: 10 * time.Minute, BySource: true}
+	want := Backoff{Name: "busy", Provider: "google", Codes: []int{421, 450}, Pattern: `4\.7\.[0-9]+ TOO many`, Suspend: 10 * time.Minute, Slow: 10 * time.Minute, BySource: true}
 	if !reflect.DeepEqual(busy, want) {
 		t.Errorf("got %+v, want %+v", busy, want)
 	}

@@ -12,17 +12,25 @@ import (
 func Backoff(cfg *config.Config) []delivery.Rule {
 	var rules []delivery.Rule
 	for _, b := range cfg.Backoffs {
-		rules = append(rules, delivery.Rule{
-			Name:     b.Name,
-			Provider: b.Provider,
-			Codes:    b.Codes,
-			Classes:  b.ClassList(),
-			Pattern:  b.Pattern.Compile(),
-			Session:  b.Session,
-			Fewer:    b.Fewer,
-			Suspend:  b.Suspend,
-			BySource: b.BySource,
-		})
+		rule := delivery.Rule{
+			Name:        b.Name,
+			Provider:    b.Provider,
+			Codes:       b.Codes,
+			Classes:     b.ClassList(),
+			Pattern:     b.Pattern.Compile(),
+			Session:     b.Session,
+			Fewer:       b.Fewer,
+			Suspend:     b.Suspend,
+			Rate:        rate(b.Rate),
+			RateFactor:  b.RateFactor,
+			Connections: b.Connections,
+			BySource:    b.BySource,
+			After:       rate(b.After),
+		}
+		if b.Slows() {
+			rule.Slow = b.Slow
+		}
+		rules = append(rules, rule)
 	}
 	own := len(rules)
 	for _, r := range delivery.DefaultRules() {

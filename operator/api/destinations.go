@@ -125,13 +125,16 @@ const SiteSuspended = "suspended"
 // SiteAction is something that holds mail for a site or a host back for a while: by an operator, or
 // by the relay itself on account of a reply.
 type SiteAction struct {
-	What   string    `json:"what"`             // suspended, fewer connections
+	What   string    `json:"what"`             // suspended, slowed, fewer connections
 	Source string    `json:"source,omitempty"` // mail from this source only; "": all
 	Reason string    `json:"reason"`           // an operator's words, or the reply that led to it
 	Begin  time.Time `json:"begin"`            // since when
 	End    time.Time `json:"end"`              // until when
 	// what mail waits for meanwhile; left out where an operator acted
 	Waits parking.Reason `json:"waits,omitempty"`
+	// Of a slow-down: what it lets through now, in messages a second and connections; 0: no limit.
+	Rate        float64 `json:"rate,omitempty"`
+	Connections int     `json:"connections,omitempty"`
 }
 
 // Host is one address of a mail exchanger and what was learned of it.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 )
@@ -205,7 +206,14 @@ func (l Look) More(t time.Time) string {
 
 // Action is what holds mail back, and for how long.
 func (l Look) Action(a api.SiteAction) string {
-	return a.What + from(a.Source) + " for " + legible.Left(a.End.Sub(l.Now)) + " more: " + oneLine(a.Reason)
+	what := a.What
+	if a.Rate > 0 {
+		what += " to " + gcra.Of(a.Rate).String()
+	}
+	if a.Connections > 0 {
+		what += " on " + legible.Count(a.Connections, "connection")
+	}
+	return what + from(a.Source) + " for " + legible.Left(a.End.Sub(l.Now)) + " more: " + oneLine(a.Reason)
 }
 
 // from names the one source that something is of, if it is of one.

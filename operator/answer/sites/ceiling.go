@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"example.org/mta/delivery"
-	"example.org/mta/internal/gcra"
 	"example.org/mta/operator/api"
 )
 
@@ -69,9 +68,14 @@ func (c *domainCase) ownBounds(able []sourceCase, common []delivery.NamedScope) 
 				own = c.scopeBounds(own, x.Scope, x.Name, &s.limits)
 			}
 		}
+		for _, a := range c.Actions {
+			if a.Rate > 0 && (a.Source == "" || a.Source == s.Name) {
+				own = append(own, bound{a.Rate, "slowed from source " + s.Name + " after " + a.Reason})
+			}
+		}
 		for _, d := range c.drains {
 			if d.source == s.Name {
-				own = append(own, bound{rateOf(d.rate), "drain after an outage from source " + s.Name})
+				own = append(own, bound{d.rate.PerSecond(), "drain after an outage from source " + s.Name})
 			}
 		}
 		if len(own) == 0 {
@@ -91,20 +95,17 @@ func (c *domainCase) ownBounds(able []sourceCase, common []delivery.NamedScope) 
 func (c *domainCase) scopeBounds(bounds []bound, s delivery.Scope, scope string, l *delivery.Limits) []bound {
 	if !s.MessageRate.Unlimited() {
 		bounds = append(bounds,
-			bound{rateOf(s.MessageRate), c.whence(fmt.Sprintf("max_message_rate %v of %s", s.MessageRate, scope))})
+			bound{s.MessageRate.PerSecond(), c.whence(fmt.Sprintf("max_message_rate %v of %s", s.MessageRate, scope))})
 	}
 	if n := l.MaxDeliveriesPerConnection; !s.ConnectionRate.Unlimited() && n > 0 {
 		bounds = append(bounds, bound{
-			rateOf(s.ConnectionRate) * float64(n),
+			s.ConnectionRate.PerSecond() * float64(n),
 			c.whence(fmt.Sprintf("max_connection_rate %v of %s", s.ConnectionRate, scope)) +
 				fmt.Sprintf(", %d messages each", n),
 		})
 	}
 	return bounds
 }
-
-// rateOf is a rate in events a second.
-func rateOf(r gcra.Rate) float64 { return 1 / r.Interval().Seconds() }
 
 // perSecond writes a rate with as many digits as mean something.
 func perSecond(r float64) string {

@@ -151,7 +151,11 @@ func actionsOf(all []destdb.Action, now time.Time) []api.SiteAction {
 	var list []api.SiteAction
 	for _, a := range all {
 		if now.Before(a.End) {
-			list = append(list, api.SiteAction(a))
+			shown := api.SiteAction{What: a.What, Source: a.Source, Reason: a.Reason, Begin: a.Begin, End: a.End}
+			if a.Slow != nil {
+				shown.Rate, shown.Connections = a.Slow.Allows(now)
+			}
+			list = append(list, shown)
 		}
 	}
 	return list
