@@ -20,6 +20,7 @@ const (
 	scopePath
 	scopeTenant
 	scopeShared
+	scopeRule       // mail that an operator's rule slows; its name is the number
 	scopeOnTheirWay // the relay's connections that are not ready for mail
 	scopeStrangers  // of those, the ones to hosts that have not proved themselves
 	scopeSuspects   // of those, the ones to hosts whose last connection failed, or that need patience
@@ -54,6 +55,8 @@ func (k budgetKey) String() string {
 		return "tenant " + k.name
 	case scopeShared:
 		return k.name
+	case scopeRule:
+		return "rule " + k.name
 	}
 	return "site " + k.name + " from source " + k.source
 }

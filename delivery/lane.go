@@ -3,6 +3,7 @@ package delivery
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"time"
 	"unique"
 
@@ -359,7 +360,18 @@ func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
 				Until: at, Tenant: t.name, Waits: parking.Limit}
 		}
 	}
-	return waitReason{}
+	var why waitReason
+	for _, r := range t.limits.Rules {
+		if at := l.s.ruleBudget(r.Rule).messages.Next(now, r.Rate, 1); at.After(now) && at.After(why.Until) {
+			why = waitReason{What: r.Why, Until: at, Tenant: r.Tenant}
+		}
+	}
+	return why
+}
+
+// ruleBudget is of all mail that a rule slows; see tenantBudget.
+func (s *Scheduler) ruleBudget(rule int) *budget {
+	return s.budget(budgetKey{kind: scopeRule, name: strconv.Itoa(rule)})
 }
 
 // tenantBudget is of all mail of a tenant. It is asked for anew each time: when its rate is paid off it
@@ -392,6 +404,9 @@ func (l *lane) eachRate(a *account, f func(*gcra.Limiter, gcra.Rate)) {
 		f(&l.s.tenantBudget(a.name).messages, rate)
 	}
 	f(&a.rate, a.limits.TenantPath.MessageRate)
+	for _, r := range a.limits.Rules {
+		f(&l.s.ruleBudget(r.Rule).messages, r.Rate)
+	}
 }
 
 // wait notes why nothing more is given out, and sets the lane's timer.

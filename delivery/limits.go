@@ -63,6 +63,7 @@ type Limits struct {
 	TenantPath Scope
 	// Shared are further scopes, in which the mail counts together with that of other lanes that have them.
 	Shared []NamedScope
+	Rules  []RuleRate // operators' rules that are for the mail
 
 	MaxDeliveriesPerConnection int           // 100
 	MaxRecipients              int           // in a transaction: 100 (RFC 5321, 4.5.3.1.8)
@@ -76,6 +77,14 @@ type Limits struct {
 	HandshakeTimeout time.Duration // greeting to the last step before mail, all together: 5 min
 	Timeouts         smtpclient.Timeouts
 	MaxMode          smtpclient.Mode // zero: the best that the host offers
+}
+
+// RuleRate is the rate of all messages together that an operator's rule slows.
+type RuleRate struct {
+	Rule   int // its number
+	Rate   gcra.Rate
+	Why    string // the rule in words
+	Tenant string // the only one whose mail it is for; "": others' too
 }
 
 // FillIn gives l with defaults in place of what is zero and must have a value.

@@ -6,13 +6,13 @@
 //	dispatch.go    a lease from the queue; its domains' routes; a job for delivery
 //	lookups.go     recipients whose route is not known wait for it
 //	suppressed.go  recipients on the suppression list are bounced
-//	paused.go      what an operator has paused waits in the queue
+//	ruled.go       what operators' rules bounce, hold or suspend ends, or waits in the queue
 //	split.go       the choice of a source
 //	throttled.go   mail for which no source has tokens waits in the queue
 //	return_path.go the address to which reports come back
 //	signing.go     DKIM
 //	charge.go      a token is charged when a transaction begins
-//	refill.go      parked mail is taken up when delivery has space, a route is found, a pause has ended
+//	refill.go      parked mail is taken up when delivery has space, a route is found, a rule has ended
 //	outcome.go     results are reported and settled in the queue
 //	postpone.go    mail without a route, a source or a signature is deferred
 //	retry.go       a temporary failure becomes a later attempt
@@ -40,7 +40,7 @@ import (
 	"example.org/mta/bounce"
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/delivery"
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/parking"
@@ -58,6 +58,7 @@ import (
 type Queue interface {
 	Next(ctx context.Context) (*queue.Lease, error)
 	Writable(ctx context.Context) error
+	Hold(id envelope.ID, recipients []int, last queue.Attempt) error
 	Park(id envelope.ID, recipients []int, line parking.Line, until time.Time)
 	File(id envelope.ID, recipients []int, key parking.Key) (asked bool)
 	Parked(line parking.Line) int
@@ -112,7 +113,7 @@ type Config struct {
 	// Missing reports whether nothing can or may leave from a source. Nil: it can from all.
 	Missing     func(source string) bool
 	Warmup      *warmup.Controller
-	Pauses      *pauses.Pauses      // nil: nothing can be paused
+	Rules       *rules.Rules        // nil: there are none
 	Suppression *suppression.List   // nil: no address is suppressed
 	Feeder      *suppression.Feeder // nil: what hosts say of recipients suppresses nobody
 	Classes     *bounce.Classifier  // of replies; nil: by the built-in rules
@@ -136,7 +137,7 @@ type Dispatcher struct {
 
 	space  *refiller[delivery.Flow] // when delivery has space for a flow
 	found  *refiller[string]        // when the route of a domain is found
-	ended  *refiller[parking.Key]   // when a pause has ended
+	ended  *refiller[parking.Key]   // when a rule has ended
 	refill func(delivery.Flow)      // has unpark called soon, until there is no more
 	takeUp func(domain string)      // the same of unparkRouted
 
@@ -163,7 +164,7 @@ func New(c Config) *Dispatcher {
 	d := &Dispatcher{Config: c}
 	d.space = newRefiller(d.unpark, d.pause)
 	d.found = newRefiller(d.unparkRouted, d.pause)
-	d.ended = newRefiller(d.unparkPaused, d.pause)
+	d.ended = newRefiller(d.unparkSuspended, d.pause)
 	d.refill, d.takeUp = d.space.call, d.found.call
 	d.throttled = newThrottled(d)
 	d.split = &splitter{warm: c.Warmup, missing: c.Missing, now: c.Now, suspended: c.Delivery.Suspended,
@@ -178,7 +179,7 @@ func New(c Config) *Dispatcher {
 }
 
 // Run carries mail until ctx ends, with goroutines for what waits for space, a route, the end of a
-// pause, or tokens. What is out by then comes back by itself.
+// rule, or tokens. What is out by then comes back by itself.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var waiting sync.WaitGroup
@@ -194,7 +195,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 // Refill takes up mail of a flow for which delivery has space. It doesn't block.
 func (d *Dispatcher) Refill(f delivery.Flow) { d.refill(f) }
 
-// Resume takes up mail that waited for the end of a pause. It doesn't block.
+// Resume takes up mail that waited for the end of a rule. It doesn't block.
 func (d *Dispatcher) Resume(key parking.Key) { d.ended.call(key) }
 
 // Reload has all mail that waits for tokens decided anew, by the policy in force.
@@ -295,7 +296,7 @@ func (d *Dispatcher) route(l *queue.Lease, called delivery.Flow) {
 	pol := d.Policy()
 	known := make(map[way]*routed, 1)
 	var unknown map[string][]queue.Pending
-	byRoute := func(p *queue.Pending) string { return routeOf(pol.Config, l.Message, *p) }
+	byRoute := func(p *queue.Pending) string { return d.routeOf(pol.Config, l.Message, *p) }
 	for domain, recipients := range groups(l.Recipients, byRoute) {
 		switch rt, failed, ok := d.Router.Known(domain); {
 		case !ok && unknown == nil:
@@ -321,7 +322,18 @@ func (d *Dispatcher) route(l *queue.Lease, called delivery.Flow) {
 	}
 }
 
-// routeOf returns the domain whose route a recipient takes.
+// routeOf returns the name of the route that a recipient takes, that of an operator's rule before others. One that was
+// rerouted by itself has that route.
+func (d *Dispatcher) routeOf(cfg *config.Config, m *envelope.Message, p queue.Pending) string {
+	if d.Rules.Current() != nil && p.Detour.Route == "" {
+		if name := d.Rules.RouteOf(rules.MailOf(m, m.Recipients[p.Index].Address.Domain(), nil, nil)); name != "" {
+			return name
+		}
+	}
+	return routeOf(cfg, m, p)
+}
+
+// routeOf returns the domain whose route a recipient takes by the configuration.
 func routeOf(cfg *config.Config, m *envelope.Message, p queue.Pending) string {
 	return cfg.RouteBy(config.Way{Sender: m.Sender, Domain: m.Recipients[p.Index].Address.Domain(), Detour: p.Detour})
 }
@@ -365,14 +377,14 @@ func (d *Dispatcher) submit(m *envelope.Message, rt *route.Route, recipients []q
 
 // submitBy is submit for recipients with one detour, which m has.
 func (d *Dispatcher) submitBy(m *envelope.Message, rt *route.Route, recipients []queue.Pending, called delivery.Flow) {
-	pol, paused := d.Policy(), d.Pauses.Current()
+	pol, ruled := d.Policy(), d.Rules.Current()
 	d.Sites.remember(rt)
 	expires := d.given(pol.Expires(m, rt.Domain, rt))
 	if !d.Now().Before(expires) {
 		d.expire(m, rt, recipients)
 		return
 	}
-	if recipients = d.withoutPaused(m, rt, pol, recipients, expires); len(recipients) == 0 {
+	if recipients = d.withoutStopped(m, rt, recipients, expires); len(recipients) == 0 {
 		return
 	}
 	for via, group := range groups(recipients, via) {
@@ -380,15 +392,15 @@ func (d *Dispatcher) submitBy(m *envelope.Message, rt *route.Route, recipients [
 		c := d.split.choose(pol, mail{m, rt, via, called.Source, len(group), turn, expires.Sub(m.Start())})
 		c.expires = expires
 		if c.none {
-			if key := d.Pauses.SourceOf(pol.PoolOf(m, rt)); key != (parking.Key{}) {
-				d.parkPaused(m, group, key, expires)
+			if key := d.Rules.SourceOf(pol.PoolOf(m, rt)); key != (parking.Key{}) {
+				d.parkSuspended(m, group, key, expires)
 			} else {
 				d.postpone(m, rt, group, pol.NoSource(m, rt))
 			}
 			continue
 		}
 		if c.source != "" {
-			c.by, c.called = basis{pol, paused}, delivery.FlowOf(m, rt.Site, c.source) == called
+			c.by, c.called = basis{pol, ruled}, delivery.FlowOf(m, rt.Site, c.source) == called
 			d.send(m, rt, group[:c.n:c.n], c)
 			group = group[c.n:]
 		}
@@ -396,19 +408,19 @@ func (d *Dispatcher) submitBy(m *envelope.Message, rt *route.Route, recipients [
 			d.throttled.park(m, indexes(group), &c, d.Policy().Weight(m.Tenant), false)
 		}
 	}
-	d.recall(m, basis{pol, paused})
+	d.recall(m, basis{pol, ruled})
 }
 
 // basis is what choices follow from.
 type basis struct {
 	policy *wiring.Policy
-	paused *pauses.Set
+	rules  *rules.Set
 }
 
-// recall takes back what was chosen by a configuration, or by pauses, that are in force no longer: it was
-// perhaps not there yet when the reload, or the pause, looked through what waits.
+// recall takes back what was chosen by a configuration, or by rules, that are in force no longer: it was
+// perhaps not there yet when the reload, or the rule, looked through what waits.
 func (d *Dispatcher) recall(m *envelope.Message, by basis) {
-	if d.Policy() != by.policy || d.Pauses.Current() != by.paused {
+	if d.Policy() != by.policy || d.Rules.Current() != by.rules {
 		d.Delivery.Cancel(m.ID)
 	}
 }

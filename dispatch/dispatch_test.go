@@ -159,6 +159,10 @@ func (s *stage) Settle(id envelope.ID, rs []int, o queue.Outcome) error {
 	s.say("settle %d %v %v", id, rs, o)
 	return nil
 }
+func (s *stage) Hold(id envelope.ID, rs []int, _ queue.Attempt) error {
+	s.say("hold %d %v", id, rs)
+	return nil
+}
 func (s *stage) Defer(id envelope.ID, rs []int, until time.Time, last queue.Attempt, key parking.Key) error {
 	untried := ""
 	if last.Untried {
@@ -670,10 +674,10 @@ func TestAReloadAmidAChoiceTakesItBack(t *testing.T) {
 func TestAPauseAmidAChoiceTakesItBack(t *testing.T) {
 	s := newStage(t)
 	pol, asked := s.Policy(), 0
-	s.Pauses = noPauses(t)
+	s.Rules = noRules(t)
 	s.Policy = func() *wiring.Policy {
 		if asked++; asked > 2 { // for the route, and for the choice
-			if err := s.Pauses.Begin(api.Pause{What: api.PauseEverything}); err != nil {
+			if _, err := s.Rules.Begin(api.Rule{Action: api.RuleSuspend, Selection: api.Selection{All: true}}, false); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
@@ -40,9 +39,9 @@ type waitsSomewhere struct {
 }
 
 func waitsEverywhere() map[string]waitsSomewhere {
-	paused := func(what api.PauseWhat, name string) waitsSomewhere {
+	paused := func(mail api.Selection) waitsSomewhere {
 		return waitsSomewhere{sharedConf, sink.Config{}, func(w *fillWorld) {
-			if err := w.pauses.Begin(api.Pause{What: what, Name: name}); err != nil {
+			if _, err := w.rules.Begin(api.Rule{Action: api.RuleSuspend, Selection: mail}, false); err != nil {
 				w.t.Fatal(err)
 			}
 			w.accept(1, "soon.example", "late.example")
@@ -61,10 +60,10 @@ func waitsEverywhere() map[string]waitsSomewhere {
 			time.Sleep(time.Second)
 			w.accept(1, "soon.example")
 		}, "soon.example", queue.StateParked, 300},
-		"paused":           paused(api.PauseEverything, ""),
-		"paused by pool":   paused(api.PausePool, "default"),
-		"paused by source": paused(api.PauseSource, "new-1"),
-		"paused by domain": paused(api.PauseDomain, "soon.example"),
+		"paused":           paused(api.Selection{All: true}),
+		"paused by pool":   paused(api.Selection{Pool: "default"}),
+		"paused by source": paused(api.Selection{Source: "new-1"}),
+		"paused by domain": paused(api.Selection{Domain: "soon.example"}),
 		"without a route": {sharedConf, sink.Config{}, func(w *fillWorld) {
 			w.accept(1, "silent.example", "late.example")
 		}, "silent.example", queue.StateParked, 1},
@@ -92,8 +91,8 @@ func (w *fillWorld) queued(domain string) (n int, newest queue.State) {
 
 // resume ends all pauses.
 func (w *fillWorld) resume() {
-	for _, p := range w.pauses.List() {
-		if _, _, err := w.pauses.End(pauses.Key(p.What, p.Name)); err != nil {
+	for _, p := range w.rules.List() {
+		if _, err := w.rules.End(p.ID); err != nil {
 			w.t.Fatal(err)
 		}
 	}

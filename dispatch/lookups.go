@@ -305,12 +305,12 @@ func (d *Dispatcher) unparkRouted(domain string) (more bool) {
 }
 
 // routed hands over recipients at one domain for which the router has answered. Those that go another way by now, as a
-// reload took a route away, go back into the queue.
+// reload took a route away or a rule gave one, go back into the queue.
 func (d *Dispatcher) routed(m *envelope.Message, recipients []queue.Pending, domain string, v *answer) {
 	cfg := d.Policy().Config
 	var elsewhere []queue.Pending
 	recipients = slices.DeleteFunc(recipients, func(p queue.Pending) bool {
-		if routeOf(cfg, m, p) == domain {
+		if d.routeOf(cfg, m, p) == domain {
 			return false
 		}
 		elsewhere = append(elsewhere, p)

@@ -6,7 +6,7 @@ import (
 
 	"example.org/mta/bounce"
 	"example.org/mta/delivery"
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 	"example.org/mta/mta/wiring"
@@ -32,7 +32,7 @@ type Mailboxes struct {
 	Delivery Delivery
 	Policy   func() *wiring.Policy // in force
 	Missing  func(source string) bool
-	Pauses   *pauses.Pauses
+	Rules    *rules.Rules
 	Classes  *bounce.Classifier // of replies
 	Now      func() time.Time
 }
@@ -40,7 +40,7 @@ type Mailboxes struct {
 // Ask asks the hosts of a recipient's domain whether the mailbox exists, by a message without content.
 func (b *Mailboxes) Ask(ctx context.Context, rcpt envelope.Address) callout.Answer {
 	domain := rcpt.Domain()
-	if b.Pauses.Domain(domain) {
+	if b.Rules.Stops(rules.Mail{Domain: domain}, true) != nil {
 		return callout.Answer{}
 	}
 	if refused, known := b.Router.Verify(ctx, domain); !known || refused != nil {

@@ -292,11 +292,7 @@ var givenUp = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "the administra
 
 // bounceForOperator settles what an operator gave up.
 func (d *Dispatcher) bounceForOperator(l *queue.Lease) {
-	d.settleFailed(&Outcomes{Message: l.Message, key: l.Recipients[0].Key},
-		asFailed(l.Recipients, func(reply.Reply) reply.Reply {
-			return givenUp
-		}),
-		queue.Bounced, accounting.AdminBounce)
+	d.giveUp(l.Message, nil, l.Recipients)
 }
 
 // bounceDamaged settles what this relay's disk has spoiled: there is nothing left that could be sent.

@@ -10,11 +10,16 @@ import (
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/queue"
+	"example.org/mta/router"
 )
 
-// unroutable settles recipients at a domain for which the router found no route. A temporary failure
+// unroutable settles recipients for which the router found no route of a name. A temporary failure
 // defers them by the schedule of the domain.
 func (d *Dispatcher) unroutable(m *envelope.Message, recipients []queue.Pending, domain string, why reply.Reply) {
+	domain = router.DomainOf(domain)
+	if recipients = d.withoutStopped(m, nil, recipients, time.Time{}); len(recipients) == 0 {
+		return
+	}
 	if o := d.untried(m, nil, domain, recipients, why); o != nil {
 		d.settle(o)
 	}

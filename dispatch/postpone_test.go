@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/operator/api"
 )
 
@@ -28,17 +28,17 @@ func TestMailWithoutASource(t *testing.T) {
 // A pause that ends while mail is parked for it is not missed.
 func TestTheEndOfAPauseIsNotMissed(t *testing.T) {
 	s := newStage(t)
-	s.Pauses = noPauses(t)
+	s.Rules = noRules(t)
 	l := s.lease(1, 0, "a@x.example")
-	key := pauses.Key(api.PauseEverything, "")
-	s.parkPaused(l.Message, l.Recipients, key, start.Add(time.Hour))
+	key := rules.Key(api.Selection{All: true})
+	s.parkSuspended(l.Message, l.Recipients, key, start.Add(time.Hour))
 	if got, ok := s.ended.next(); !ok || got != key {
 		t.Errorf("taken up after parking: %q", got)
 	}
 }
 
-func noPauses(t *testing.T) *pauses.Pauses {
-	p, err := pauses.Read(t.TempDir(), func() time.Time { return start }, nil, slog.New(slog.DiscardHandler))
+func noRules(t *testing.T) *rules.Rules {
+	p, err := rules.Read(t.TempDir(), func() time.Time { return start }, func() int { return rules.Format.Writes }, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"example.org/mta/delivery"
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
@@ -41,7 +41,7 @@ type fillWorld struct {
 	policy     atomic.Pointer[wiring.Policy]
 	recorder   *sink.Recorder
 	events     *pipeline // and reports
-	pauses     *pauses.Pauses
+	rules      *rules.Rules
 	begin      time.Time
 	end        func()
 }
@@ -100,10 +100,10 @@ func newFillWorldOf(t *testing.T, conf string, providers sink.Config) *fillWorld
 	})
 	p := &pipeline{t: t, arrived: make(map[envelope.ID]time.Time)}
 	w.events = p
-	if w.pauses, err = pauses.Read(t.TempDir(), time.Now, w.policy.Load, log); err != nil {
+	if w.rules, err = rules.Read(t.TempDir(), time.Now, func() int { return rules.Format.Writes }, w.policy.Load, log); err != nil {
 		t.Fatal(err)
 	}
-	w.pauses.Resumed = func(key parking.Key) { w.dispatcher.Resume(key) }
+	w.rules.Resumed = func(key parking.Key) { w.dispatcher.Resume(key) }
 	w.ctl = warmup.New(warmup.Config{
 		Node:     "test",
 		OnTokens: func(key, provider string) { w.dispatcher.Unthrottle(key, provider) },
@@ -115,7 +115,7 @@ func newFillWorldOf(t *testing.T, conf string, providers sink.Config) *fillWorld
 	}
 	w.dispatcher = atOnce(New(Config{
 		Queue: w.turnstile, Router: w, Delivery: w.delivery, Notifier: p, Events: p, Sites: new(Sites), Warmup: w.ctl,
-		Pauses: w.pauses, Missing: w.pauses.Source,
+		Rules: w.rules, Missing: w.rules.Source,
 		Policy: w.policy.Load, Now: time.Now, Log: log,
 	}))
 	ctx, cancel := context.WithCancel(context.Background())

@@ -46,10 +46,10 @@ func deeds(id string) []deed {
 			return pool == "" && r.Rerouted == nil || r.Rerouted != nil && r.Rerouted.Pool == pool
 		})
 	}
-	paused := func(what api.PauseWhat, name string, want bool) func(context.Context, *api.Client) (bool, error) {
+	paused := func(mail api.Selection, want bool) func(context.Context, *api.Client) (bool, error) {
 		return func(ctx context.Context, c *api.Client) (bool, error) {
-			l, err := api.OpPauses.Call(ctx, c, api.None{})
-			return slices.ContainsFunc(l.Pauses, func(p api.Pause) bool { return p.What == what && p.Name == name }) == want, err
+			l, err := api.OpRules.Call(ctx, c, api.None{})
+			return slices.ContainsFunc(l.Rules, func(r api.Rule) bool { return r.Selection == mail }) == want, err
 		}
 	}
 	suspended := func(want bool) func(context.Context, *api.Client) (bool, error) {
@@ -85,14 +85,14 @@ func deeds(id string) []deed {
 		{message, "/queue/release", []string{"id", id}, nil, held(false)},
 		{message, "/queue/reroute", []string{"id", id}, []string{"pool", "backup"}, by("backup")},
 		{message, "/queue/reroute", []string{"id", id}, []string{"own", "true"}, by("")},
-		{"/tenants", "/pauses/begin", []string{"what", "tenant", "name", "acme"}, nil, paused(api.PauseTenant, "acme", true)},
-		{"/tenants", "/pauses/end", []string{"what", "tenant", "name", "acme"}, nil, paused(api.PauseTenant, "acme", false)},
-		{"/sources", "/pauses/begin", []string{"what", "source", "name", "out-2"}, nil, paused(api.PauseSource, "out-2", true)},
-		{"/pauses", "/pauses/end", []string{"what", "source", "name", "out-2"}, nil, paused(api.PauseSource, "out-2", false)},
-		{"/pools", "/pauses/begin", []string{"what", "pool", "name", "backup"}, nil, paused(api.PausePool, "backup", true)},
-		{"/pools", "/pauses/end", []string{"what", "pool", "name", "backup"}, nil, paused(api.PausePool, "backup", false)},
-		{"/pauses", "/pauses/begin", []string{"what", "domain", "name", "bad.example", "for", "1h"}, nil, paused(api.PauseDomain, "bad.example", true)},
-		{"/pauses", "/pauses/end", []string{"what", "domain", "name", "bad.example"}, nil, paused(api.PauseDomain, "bad.example", false)},
+		{"/tenants", "/rules/pause", []string{"action", "suspend", "tenant", "acme"}, nil, paused(api.Selection{Tenant: "acme"}, true)},
+		{"/tenants", "/rules/resume", []string{"action", "suspend", "tenant", "acme"}, nil, paused(api.Selection{Tenant: "acme"}, false)},
+		{"/sources", "/rules/pause", []string{"action", "suspend", "source", "out-2"}, nil, paused(api.Selection{Source: "out-2"}, true)},
+		{"/rules", "/rules/end", []string{"id", "2"}, nil, paused(api.Selection{Source: "out-2"}, false)},
+		{"/pools", "/rules/pause", []string{"action", "suspend", "pool", "backup"}, nil, paused(api.Selection{Pool: "backup"}, true)},
+		{"/pools", "/rules/resume", []string{"action", "suspend", "pool", "backup"}, nil, paused(api.Selection{Pool: "backup"}, false)},
+		{"/rules", "/rules/add", []string{"action", "suspend", "domain", "bad.example", "for", "1h"}, nil, paused(api.Selection{Domain: "bad.example"}, true)},
+		{"/rules", "/rules/end", []string{"id", "4"}, nil, paused(api.Selection{Domain: "bad.example"}, false)},
 		{"/hosts", "/hosts/suspend", []string{"host", "127.82.0.2", "for", "1h"}, nil, hostSuspended(true)},
 		{"/hosts", "/hosts/resume", []string{"host", "127.82.0.2"}, nil, hostSuspended(false)},
 		{"/hosts", "/hosts/forget", []string{"host", "127.82.0.2"}, nil, host(func(h api.Host) bool { return h.Broken == nil })},

@@ -306,27 +306,27 @@ func (b *browser) byKeyboard(t *testing.T, r *relay, home string) {
 		t.Errorf("held are %+v, %v; want %s", list.Messages, err, id)
 	}
 	b.open(home + "/pools")
-	b.confirmByKeys(`tr[id="p-backup"] form[action="/pauses/begin"] button`, "Done")
-	b.open(home + "/pauses")
-	b.tabTo(`select[name="what"]`)
-	b.press("dom") // as far as it tells the domain from the others
-	b.tabTo(`input[name="name"]`)
+	b.confirmByKeys(`tr[id="p-backup"] form[action="/rules/pause"] button`, "Done")
+	b.open(home + "/rules")
+	b.tabTo(`select[name="action"]`)
+	b.press("sus")
+	b.tabTo(`input[name="domain"]`)
 	b.press("bad.example")
-	b.confirmByKeys(`form[action="/pauses/begin"] button`, "Done")
+	b.confirmByKeys(`form[action="/rules/add"] button`, "Done")
 	b.open(home + "/hosts?name=127.82.0.2")
 	b.confirmByKeys(`form[action="/hosts/suspend"] button:not([formaction])`, "Done: 1 host")
-	paused, err := api.OpPauses.Call(t.Context(), c, api.None{})
-	if err != nil || len(paused.Pauses) != 2 {
-		t.Errorf("paused are %+v, %v", paused.Pauses, err)
+	paused, err := api.OpRules.Call(t.Context(), c, api.None{})
+	if err != nil || len(paused.Rules) != 2 {
+		t.Errorf("paused are %+v, %v", paused.Rules, err)
 	}
 	b.open(home + "/hosts?name=127.82.0.2")
 	b.confirmByKeys(`button[formaction="/hosts/resume"]`, "Done: 1 suspension")
-	for range paused.Pauses {
-		b.open(home + "/pauses")
-		b.confirmByKeys(`form[action="/pauses/end"] button`, "Done")
+	for range paused.Rules {
+		b.open(home + "/rules")
+		b.confirmByKeys(`form[action="/rules/end"] button`, "Done")
 	}
-	if paused, err := api.OpPauses.Call(t.Context(), c, api.None{}); err != nil || len(paused.Pauses) != 0 {
-		t.Errorf("paused are still %+v, %v", paused.Pauses, err)
+	if paused, err := api.OpRules.Call(t.Context(), c, api.None{}); err != nil || len(paused.Rules) != 0 {
+		t.Errorf("paused are still %+v, %v", paused.Rules, err)
 	}
 }
 

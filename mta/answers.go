@@ -21,7 +21,7 @@ import (
 // warmupAnswers answers about warm-ups.
 func (r *mailOut) warmupAnswers() *blocks.Warmups {
 	return &blocks.Warmups{
-		Policy: r.policy.Load, Now: r.now, Controller: r.warm, Pauses: r.pauses, Diverted: r.diverted,
+		Policy: r.policy.Load, Now: r.now, Controller: r.warm, Rules: r.rules, Diverted: r.diverted,
 	}
 }
 
@@ -37,12 +37,12 @@ func (r *operators) answers() api.Config {
 		Moves: &messages.Moves{Messages: &r.queued, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version},
 		Blocks: blocks.Blocks{
 			Config: r.inForce, Now: r.now, Delivery: r.delivery, Tally: r.tally, Rates: &r.rates,
-			Pauses: r.pauses, Warmups: r.warmups, Missing: r.sources.Missing, UseOf: r.useOf,
+			Rules: r.rules, Warmups: r.warmups, Missing: r.sources.Missing, UseOf: r.useOf,
 			Weights: r.weights, Queued: r.queue.CountTenants,
 		},
 		Histories:       blocks.Histories{Figures: r.history},
 		OpenConnections: connections.Connections{Delivery: r.delivery, Entrances: r.openEntrances},
-		Pauses:          blocks.Pauses{Config: r.inForce, Now: r.now, Paused: r.pauses},
+		Rules:           blocks.Rules{Config: r.inForce, Now: r.now, Kept: r.rules},
 		APIKeys:         kept.Keys{Config: r.inForce, Now: r.now, Book: r.keys.Load},
 		Suppressions:    kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now},
 		Bounces:         kept.Bounces{Unknown: &r.unknown, Started: r.started},

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/format"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
@@ -40,7 +39,7 @@ func elsewhere(t *testing.T, cfg *config.Config) *config.Config {
 // fsck finds nothing wrong, pauses and suppressions have come along, and once the mail is released it arrives.
 func TestBackupAndRestore(t *testing.T) {
 	w := newWorldWith(t, Options{Version: "0.1.0"}, sink.Config{}, `defaults { smtp_port = PORT }`)
-	if err := w.pauses.Begin(api.Pause{What: api.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
+	if _, err := w.rules.Begin(api.Rule{Action: api.RuleSuspend, Selection: api.Selection{All: true}, By: "ann", Since: time.Now()}, false); err != nil {
 		t.Fatal(err)
 	}
 	const before = 20
@@ -85,7 +84,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if held := w.queue.Stats().Held; int(held) != s.Recipients {
 		t.Fatalf("%d recipients are held, want %d", held, s.Recipients)
 	}
-	if _, found, err := w.pauses.End(pauses.Key(api.PauseEverything, "")); !found || err != nil {
+	if found, err := w.rules.End(1); !found || err != nil {
 		t.Errorf("the pause did not come along: %v", err)
 	}
 	if _, err := w.queue.Change(queue.Selector{All: true}, queue.Unhold, false); err != nil {
@@ -267,7 +266,7 @@ func TestRestoreRefusesTheFuture(t *testing.T) {
 func backedUp(t *testing.T) (*world, *bytes.Buffer) {
 	t.Helper()
 	w := newWorldWith(t, version("0.1.0", before), sink.Config{}, `defaults { smtp_port = PORT }`)
-	if err := w.pauses.Begin(api.Pause{What: api.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
+	if _, err := w.rules.Begin(api.Rule{Action: api.RuleSuspend, Selection: api.Selection{All: true}, By: "ann", Since: time.Now()}, false); err != nil {
 		t.Fatal(err)
 	}
 	w.send("a@acme.example", "Subject: one\r\n\r\n1\r\n", "one@box.example")

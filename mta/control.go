@@ -104,7 +104,7 @@ func (r *operators) Status() api.Status {
 		PID:      os.Getpid(),
 		State:    state,
 		Reason:   reason,
-		Paused:   r.pauses.List(),
+		Rules:    r.rules.List(),
 		Alarms:   append([]api.Alarm{}, r.alarms.List()...), // never null in JSON
 		Started:  r.started,
 		Config:   r.configPath(),

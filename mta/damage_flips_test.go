@@ -155,8 +155,10 @@ func (w *world) fillStores(token string) {
 		}
 	}
 	w.until("the warm-up has begun", func() bool { s, _ := w.warm.Controller().Status("127.0.0.77"); return s.Stage > 0 })
-	must(w.pauses.Begin(api.Pause{What: api.PauseDomain, Name: "box.example", By: "ann", Reason: "they ask for it", Since: time.Unix(1e9, 0)}))
-	must(w.pauses.Begin(api.Pause{What: api.PauseTenant, Name: "other", By: "ann", Since: time.Unix(1e9, 0)}))
+	for _, mail := range []api.Selection{{Domain: "box.example"}, {Tenant: "other"}} {
+		_, err := w.rules.Begin(api.Rule{Action: api.RuleSuspend, Selection: mail, By: "ann", Reason: "they ask for it", Since: time.Unix(1e9, 0)}, false)
+		must(err)
+	}
 	for i := range 5 {
 		w.send("ann@client.example", letter, fmt.Sprintf("bob%d@box.example", i))
 	}
@@ -293,7 +295,7 @@ func (w *world) answers() (all map[string]string, err error) {
 	}
 	w.answersOfMaildrop(put)
 	put("formats", r.data.Formats().Status(), nil)
-	put("pauses", r.pauses.List(), nil)
+	put("rules", r.rules.List(), nil)
 	var streams []any
 	for _, s := range r.streams.List() {
 		streams = append(streams, []any{s.Name, s.At.String(), s.State})

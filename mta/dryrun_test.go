@@ -37,11 +37,21 @@ var dryRuns = map[string]struct {
 	"/v1/hosts/suspend":     {[]string{`{}`, `{"hosts":["mx.box.example"]}`, `{"hosts":["nowhere.example"],"for":"1h"}`, `{"hosts":["mx.box.example"],"for":"1h","source":"nobody"}`}, `{"hosts":["mx.box.example"],"for":"1h"}`},
 	"/v1/hosts/resume":      {[]string{`{}`, `{"hosts":["nowhere.example"]}`}, `{"hosts":["mx.box.example"]}`},
 	"/v1/hosts/forget":      {[]string{`{}`, `{"hosts":["nowhere.example"]}`}, `{"hosts":["mx.box.example"]}`},
-	"/v1/pauses/begin":      {[]string{`{}`, `{"what":"moon","name":"x"}`, `{"what":"tenant"}`, `{"what":"everything","name":"x"}`, `{"what":"tenant","name":"nobody"}`, `{"what":"source","name":"nobody"}`, `{"what":"domain","name":"a..b"}`, `{"what":"tenant","name":"acme","for":"-1h"}`}, `{"what":"tenant","name":"acme"}`},
-	"/v1/pauses/end":        {[]string{`{}`, `{"what":"moon","name":"x"}`, `{"what":"pool","name":"default"}`}, `{"what":"tenant","name":"acme"}`},
 	"/v1/pools/{name}/weight": {[]string{
 		`{}`, `{"source":"nobody","weight":1}`, `{"source":"old","weight":-1}`, `{"source":"old","weight":1001}`, `/v1/pools/nobody/weight {"source":"old","weight":1}`,
 	}, `{"source":"old","weight":2}`},
+	"/v1/rules/add": {[]string{
+		`{}`, `{"action":"fly","all":true}`, `{"action":"suspend"}`, `{"action":"bounce","tenant":""}`, `{"action":"suspend","all":true,"tenant":"acme"}`,
+		`{"action":"bounce","tenant":"nobody"}`, `{"action":"suspend","source":"nobody"}`, `{"action":"hold","pool":"nobody"}`, `{"action":"slow","provider":"nobody","rate":"1/s"}`,
+		`{"action":"bounce","domain":"a..b"}`, `{"action":"suspend","tenant":"acme","for":"-1h"}`, `{"action":"slow","tenant":"acme"}`, `{"action":"slow","tenant":"acme","rate":"none"}`,
+		`{"action":"slow","tenant":"acme","rate":"0/s"}`, `{"action":"slow","tenant":"acme","rate":"9999999999999/s"}`, `{"action":"slow","campaign":"x","rate":"1/s"}`,
+		`{"action":"bounce","source":"old"}`, `{"action":"suspend","source":"old","tenant":"acme"}`, `{"action":"suspend","tenant":"acme","rate":"1/s"}`,
+		`{"action":"reroute","tenant":"acme"}`, `{"action":"reroute","tenant":"acme","host":"a b"}`, `{"action":"reroute","tenant":"acme","host":"smtp://u:p@x.example"}`,
+		`{"action":"reroute","tenant":"acme","host":"x.example:0"}`, `{"action":"reroute","provider":"google","host":"x.example"}`, `{"action":"bounce","tenant":"acme","host":"x.example"}`,
+		`{"action":"bounce","campaign":"a
+b"}`, `{"action":"bounce","campaign":"` + strings.Repeat("x", 256) + `"}`,
+	}, `{"action":"suspend","tenant":"acme"}`},
+	"/v1/rules/end":             {[]string{`{}`, `{"id":7}`, `{"id":1,"all":true}`, `{"action":"suspend"}`, `{"action":"suspend","pool":"default"}`, `{"action":"bounce","tenant":"acme"}`}, `{"action":"suspend","tenant":"acme"}`},
 	"/v1/streams/{name}/pause":  {[]string{"/v1/streams/nobody/pause "}, ""},
 	"/v1/streams/{name}/resume": {[]string{"/v1/streams/nobody/resume "}, ""},
 	"/v1/streams/{name}/skip":   {[]string{"/v1/streams/nobody/skip "}, ""},
@@ -80,7 +90,7 @@ var dryRuns = map[string]struct {
 
 // dryOrder is the order in which things are done: what one begins another ends.
 var dryOrder = []string{
-	"/v1/sites/suspend", "/v1/sites/resume", "/v1/hosts/suspend", "/v1/hosts/resume", "/v1/hosts/forget", "/v1/pauses/begin", "/v1/pauses/end",
+	"/v1/sites/suspend", "/v1/sites/resume", "/v1/hosts/suspend", "/v1/hosts/resume", "/v1/hosts/forget", "/v1/rules/add", "/v1/rules/end",
 	"/v1/suppressions/add", "/v1/suppressions/remove", "/v1/suppressions/remove-matching", "/v1/keys/add", "/v1/keys/rotate", "/v1/keys/remove",
 	// What a stream has is counted while it is paused: else it sends between a dry run and the real one.
 	"/v1/streams/{name}/pause", "/v1/streams/{name}/replay", "/v1/streams/{name}/skip", "/v1/streams/{name}/resume",

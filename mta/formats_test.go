@@ -16,7 +16,6 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/format"
 	"example.org/mta/lab/sink"
 	"example.org/mta/mta/config"
@@ -58,7 +57,7 @@ func (w *world) restart(opts Options) {
 // delivers all.
 func TestUpgradeAndBack(t *testing.T) {
 	w := newWorldWith(t, version("0.1.0", before), sink.Config{}, `defaults { smtp_port = PORT }`)
-	if err := w.pauses.Begin(api.Pause{What: api.PauseEverything, By: "ann", Since: time.Now()}); err != nil {
+	if _, err := w.rules.Begin(api.Rule{Action: api.RuleSuspend, Selection: api.Selection{All: true}, By: "ann", Since: time.Now()}, false); err != nil {
 		t.Fatal(err)
 	}
 	w.send("a@acme.example", "Subject: first\r\n\r\n1\r\n", "one@box.example")
@@ -80,7 +79,7 @@ func TestUpgradeAndBack(t *testing.T) {
 	w.send("a@acme.example", "Subject: third\r\n\r\n3\r\n", "three@box.example")
 	w.restart(version("0.2.0", nil))
 	queued(3)
-	if done, err := w.data.FinishUpgrade(t.Context(), api.FinishUpgrade{}); err != nil || done.Count != 2 {
+	if done, err := w.data.FinishUpgrade(t.Context(), api.FinishUpgrade{}); err != nil || done.Count != 3 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	if n := w.data.Formats().Of(boltstore.Format.Name).Number(); n != boltstore.Format.Writes {
@@ -96,7 +95,7 @@ func TestUpgradeAndBack(t *testing.T) {
 	}
 	w.start()
 	queued(4)
-	if _, _, err := w.pauses.End(pauses.Key(api.PauseEverything, "")); err != nil {
+	if _, err := w.rules.End(1); err != nil {
 		t.Fatal(err)
 	}
 	w.arrived(4)
@@ -205,7 +204,7 @@ func TestFinishOfAStoppedRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, err := datadir.FinishUpgrade(w.cfg, "0.2.0", time.Now(), false)
-	if err != nil || len(done) != 2 {
+	if err != nil || len(done) != 3 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	set, err := datadir.Formats(w.cfg, "0.2.0")

@@ -69,7 +69,7 @@ func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error)
 		limits:   submissionhttp.NewLimits(out.now), intruders: intake.NewIntruders(out.log, out.now),
 	}
 	hosts := &dispatch.Mailboxes{
-		Router: r.router, Delivery: r.delivery, Policy: r.policy.Load, Missing: r.sources.Missing, Pauses: r.pauses,
+		Router: r.router, Delivery: r.delivery, Policy: r.policy.Load, Missing: r.sources.Missing, Rules: r.rules,
 		Classes: r.classes,
 		Now:     r.now,
 	}
@@ -77,7 +77,7 @@ func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error)
 	r.warmups = r.warmupAnswers()
 	r.queued = messages.Messages{
 		Policy: r.policy.Load, Now: r.now, Log: r.log, Queue: r.queue, Delivery: r.delivery, Dispatcher: r.dispatcher,
-		Router: r.router, Pauses: r.pauses, Warmups: r.warmups, Providers: &r.sites,
+		Router: r.router, Rules: r.rules, Warmups: r.warmups, Providers: &r.sites,
 		Waits: &waits.Waits{Queue: r.queue, Delivery: r.delivery, Providers: &r.sites, Now: r.now},
 	}
 	r.submitted, r.pickup = r.answersTenants(), r.newPickup()

@@ -12,7 +12,7 @@ import (
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch"
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
@@ -37,7 +37,7 @@ type mailOut struct {
 	node        returnpath.Node
 	router      *router.Router
 	tls         *tlsout.TLS
-	pauses      *pauses.Pauses
+	rules       *rules.Rules
 	tracer      *connections.Tracer
 	delivery    *delivery.Scheduler
 	dispatcher  *dispatch.Dispatcher
@@ -54,7 +54,7 @@ func openMailOut(cfg *config.Config, kept *stores, undo *undoer) (*mailOut, erro
 		{"", r.openReports},
 		{"return paths", r.openReturnPaths},
 		{"router", r.openRouter},
-		{"", r.openPauses},
+		{"", r.openRules},
 		{"delivery", r.openDelivery},
 	})
 }
@@ -101,13 +101,13 @@ func (r *mailOut) mailTLSReport(mail tlsrpt.Mail) error {
 	}, mail.Content)
 }
 
-func (r *mailOut) openPauses(cfg *config.Config, _ *undoer) (err error) {
-	r.pauses, err = pauses.Read(cfg.DataDir, r.now, r.policy.Load, r.log)
+func (r *mailOut) openRules(cfg *config.Config, _ *undoer) (err error) {
+	r.rules, err = rules.Read(cfg.DataDir, r.now, r.data.Number(rules.Format), r.policy.Load, r.log)
 	if err != nil {
 		return err
 	}
-	r.pauses.Taken = func() { r.delivery.Reload(r.pauses.Stays) }
-	r.pauses.Resumed = func(key parking.Key) { r.dispatcher.Resume(key) }
+	r.rules.Changed = func() { r.delivery.Reload(r.rules.Stays) }
+	r.rules.Resumed = func(key parking.Key) { r.dispatcher.Resume(key) }
 	return nil
 }
 
@@ -118,7 +118,9 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 		Store:  r.destinations,
 		Source: func(name string) (delivery.Source, bool) { return r.policy.Load().Outgoing(name) },
 		Limits: func(rt *route.Route, source, tenant string) delivery.Limits {
-			return r.policy.Load().Limits(rt, source, tenant)
+			limits := r.policy.Load().Limits(rt, source, tenant)
+			limits.Rules = r.rules.Rates(rt, source, tenant)
+			return limits
 		},
 		Dial: func(ctx context.Context, s delivery.Source, h route.Host) (net.Conn, error) {
 			if h.Inside() {
@@ -145,7 +147,7 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 	undo.add(r.delivery.Close)
 	r.dispatcher = dispatch.New(dispatch.Config{
 		Queue: r.queue, Router: r.router, Delivery: r.delivery, Notifier: r.reporter, Events: r.events, Sites: &r.sites,
-		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.Controller(), Pauses: r.pauses,
+		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.Controller(), Rules: r.rules,
 		Suppression: r.suppression, Feeder: r.feeder, Classes: r.classes,
 		Token: r.token, Now: r.now, Chance: r.opts.Chance, Log: r.log,
 	})
@@ -161,5 +163,5 @@ func (r *mailOut) logAction(site string, a destdb.Action) {
 
 // noSource reports whether nothing can or may leave from a source.
 func (r *mailOut) noSource(name string) bool {
-	return r.sources.Missing(name) || r.pauses.Source(name)
+	return r.sources.Missing(name) || r.rules.Source(name)
 }

@@ -121,11 +121,11 @@ func TestWhatIsWrongWithASite(t *testing.T) {
 
 // TestAPauseShowsAtOnce: of mail that waits for a warm-up already, though it waits on in that line for a while.
 func TestAPauseShowsAtOnce(t *testing.T) {
-	for _, what := range []api.BeginPause{
-		{What: api.PauseEverything}, {What: api.PauseTenant, Name: "acme"}, {What: api.PausePool, Name: "new"},
-		{What: api.PauseSource, Name: "new"}, {What: api.PauseDomain, Name: "box.example"},
+	for _, what := range []api.AddRule{
+		{Selection: api.Selection{All: true}}, {Selection: api.Selection{Tenant: "acme"}}, {Selection: api.Selection{Pool: "new"}},
+		{Selection: api.Selection{Source: "new"}}, {Selection: api.Selection{Domain: "box.example"}},
 	} {
-		t.Run(string(what.What), func(t *testing.T) {
+		t.Run(what.Selection.String(), func(t *testing.T) {
 			w := newWorld(t, sink.Config{}, `
 				defaults { smtp_port = PORT }
 				source "old" { address = "127.0.0.1" }
@@ -157,8 +157,9 @@ func TestAPauseShowsAtOnce(t *testing.T) {
 				}
 			}
 			w.until("waits for a token", listed(api.StateWaiting, "waits for the warm-up of new: the hour's cap is used"))
+			what.Action = api.RuleSuspend
 			what.For, what.By, what.Reason = api.Age(time.Hour), "ann", "for the test"
-			if _, err := w.api.Pauses.BeginPause(t.Context(), what); err != nil {
+			if _, err := w.api.Rules.AddRule(t.Context(), what); err != nil {
 				t.Fatal(err)
 			}
 			if !listed(api.StateWaiting, "paused by ann: for the test")() || time.Until(rc.Next) > time.Hour || time.Until(rc.Next) < 50*time.Minute {

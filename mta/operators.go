@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/dnscheck"
 	"example.org/mta/mta/alarm"
 	"example.org/mta/mta/check"
@@ -66,7 +66,7 @@ func (r *operators) pauseListed(found []dnscheck.Finding) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(why)) {
-		p, on := r.pauses.Get(pauses.Key(api.PauseSource, name))
+		p, on := r.rules.Get(rules.Key(api.Selection{Source: name}))
 		last := func(pool *config.Pool) bool {
 			all := pool.Sources()
 			return slices.Contains(all, name) && !slices.ContainsFunc(all, func(other string) bool {
@@ -81,9 +81,9 @@ func (r *operators) pauseListed(found []dnscheck.Finding) {
 				"reason", why[name])
 			continue
 		}
-		p = api.Pause{What: api.PauseSource, Name: name, Reason: why[name], By: by, Since: cmp.Or(p.Since, r.now()),
-			Until: r.now().Add(listedFor)}
-		if err := r.pauses.Begin(p); err != nil {
+		p = api.Rule{Action: api.RuleSuspend, Selection: api.Selection{Source: name}, Reason: why[name], By: by,
+			Since: cmp.Or(p.Since, r.now()), Until: r.now().Add(listedFor)}
+		if _, err := r.rules.Begin(p, false); err != nil {
 			r.log.Error("source is on a block list, and can't be paused", "source", name, "error", err)
 		} else if !on {
 			r.log.Warn("source is paused: it is on a block list", "source", name, "reason", why[name])

@@ -12,7 +12,7 @@
 //
 //	Run         the caller's; waits for the end, then stops the others in order
 //	dispatcher  carries mail, with goroutines of its own: see package dispatch; ended by Run, which waits
-//	pauses      looks each second which pauses are over; ended by Run
+//	rules       looks each second which rules are over; ended by Run
 //	rates       notes what was counted, each second; ended by Run
 //	history     samples figures every 2 s, and saves them: see package history; ended by Run
 //	sources     looks twice a minute which addresses this machine has; ended by Run
@@ -194,12 +194,12 @@ func (r *Relay) Run(ctx context.Context) error {
 			failed <- fmt.Errorf("taking mail from the queue: %w", err)
 		}
 	})
-	running.Go(func() { r.pauses.Run(dispatching) })
+	running.Go(func() { r.rules.Run(dispatching) })
 	running.Go(func() {
 		r.alarms.Run(dispatching, alarm.Sight{
 			Queue: r.queue.Stats, Refusing: r.store.Refusing, Sources: r.sources.Names, Records: r.recordsTrouble,
 			Audit: r.audit.Trouble, DNS: r.resolver.Stats, Warmups: r.warm.Trouble, Health: r.warm.Health,
-			Maildrop: r.pickup.Trouble, Paused: r.pauses.Trouble, Logins: r.loginTrouble,
+			Maildrop: r.pickup.Trouble, Paused: r.rules.Trouble, Logins: r.loginTrouble,
 			Certificates: r.certificateTrouble,
 			Overload:     r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.feeder.Flood, Damaged: r.data.Damaged,
 			Streams: func() (string, string, string) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/format"
 	"example.org/mta/lab/sink"
@@ -77,7 +77,7 @@ func opensRelease(t *testing.T, dir string) {
 	if rec.Tenant != "acme" {
 		t.Errorf("the accounting record is %+v", rec)
 	}
-	if !w.pauses.Has(pauses.Key(api.PauseDomain, "due.example")) {
+	if !w.rules.Has(rules.Key(api.Selection{Domain: "due.example"})) {
 		t.Error("the pause is lost")
 	}
 
@@ -92,7 +92,7 @@ func opensRelease(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	w.arrived(2)
-	if _, _, err := w.pauses.End(pauses.Key(api.PauseDomain, "due.example")); err != nil {
+	if _, err := w.rules.End(1); err != nil {
 		t.Fatal(err)
 	}
 	arrived := map[string]bool{}

@@ -82,7 +82,7 @@ func TestRetryNamesAWarmUp(t *testing.T) {
 		t.Errorf("with a paused warm-up: %+v, %v", done, err)
 	}
 	// A pause of the source itself is no state of the warm-up, which goes on counting its days, and is shown with it.
-	if _, err := w.api.Pauses.BeginPause(ctx, api.BeginPause{What: api.PauseSource, Name: "new", By: "ann", Reason: "for the test"}); err != nil {
+	if _, err := w.api.Rules.AddRule(ctx, api.AddRule{Action: api.RuleSuspend, Selection: api.Selection{Source: "new"}, By: "ann", Reason: "for the test"}); err != nil {
 		t.Fatal(err)
 	}
 	shown, err := w.api.Warmups.Warmups(ctx, api.Paging{})
@@ -193,13 +193,13 @@ func TestRetryNowTriesWhatWasHeldOnce(t *testing.T) {
 // TestRetryNamesTheRemedyForAPause: --now lifts no pause.
 func TestRetryNamesTheRemedyForAPause(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `defaults { smtp_port = PORT }`)
-	if err := w.pauses.Begin(api.Pause{What: api.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now()}); err != nil {
+	if _, err := w.rules.Begin(api.Rule{Action: api.RuleSuspend, Selection: api.Selection{Domain: "box.example"}, By: "ann", Reason: "for the test", Since: time.Now()}, false); err != nil {
 		t.Fatal(err)
 	}
 	w.send("ann@client.example", letter, "bob@box.example")
 	w.saysPaused("bob@box.example")
 	done, err := w.api.Queue.Change(t.Context(), api.Change{Action: api.Retry, All: true, Now: true})
-	if err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Site != "" || done.Obstacles[0].Remedy != "mta resume domain box.example" {
+	if err != nil || len(done.Obstacles) != 1 || done.Obstacles[0].Site != "" || done.Obstacles[0].Remedy != "mta rule end 1" {
 		t.Errorf("%+v, %v", done, err)
 	}
 }

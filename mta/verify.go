@@ -1,8 +1,10 @@
 package mta
 
 import (
+	"cmp"
 	"context"
 
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/reply"
 )
 
@@ -12,7 +14,8 @@ type domainVerifier struct{ r *mailIn }
 
 // Verify is what submission asks.
 func (v domainVerifier) Verify(ctx context.Context, domain string) *reply.Reply {
-	if refused, known := v.r.router.Verify(ctx, domain); known && refused != nil && refused.Permanent() {
+	route := cmp.Or(v.r.rules.RouteOf(rules.Mail{Domain: domain}), domain)
+	if refused, known := v.r.router.Verify(ctx, route); known && refused != nil && refused.Permanent() {
 		return refused
 	}
 	return nil

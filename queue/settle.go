@@ -210,6 +210,24 @@ func (q *Queue) Defer(id envelope.ID, recipients []int, until time.Time, last At
 	return nil
 }
 
+// Hold has leased recipients held, as an operator's action does, unless an operator has asked for something else
+// meanwhile. last is their last attempt from then on.
+func (q *Queue) Hold(id envelope.ID, recipients []int, last Attempt) error {
+	q.mu.Lock()
+	var held []uint16
+	for _, r := range recipients {
+		if _, e := q.find(id, r); e != nil && e.State() == schedule.Leased && e.Action() == schedule.Nothing {
+			e.SetAction(schedule.Hold)
+			held = append(held, e.Rcpt)
+		}
+	}
+	if len(held) > 0 && !q.ended {
+		q.noteMarks(uint64(id), held, store.Change{}) // before the attempt: what has one is not held again
+	}
+	q.mu.Unlock()
+	return q.Defer(id, recipients, q.now(), last, parking.Key{})
+}
+
 // noteDeferral has a deferral written down: a record for each detour that its recipients have, which is one nearly
 // always.
 func (q *Queue) noteDeferral(id uint64, seg *store.Segment, f store.Deferral) {

@@ -49,7 +49,15 @@ type search struct {
 // run goes through the steps and gives the result.
 func (q *search) run(ctx context.Context) Result {
 	q.Expires = q.now.Add(q.settings.MaxRouteAge)
-	if hosts, ok := q.settings.smarthosts.find(q.Domain); ok && len(hosts) > 0 {
+	if domain, text, ok := strings.Cut(q.Domain, via); ok {
+		q.Domain = domain
+		host, err := parseSmarthost(text)
+		if err != nil {
+			q.Failure = smarthostFailure(domain, err.Error())
+			return q.Result
+		}
+		q.smarthost(ctx, []Smarthost{host})
+	} else if hosts, ok := q.settings.smarthosts.find(q.Domain); ok && len(hosts) > 0 {
 		q.smarthost(ctx, hosts)
 	} else if strings.HasPrefix(q.Domain, "[") {
 		q.literal()
@@ -81,7 +89,7 @@ func (q *search) smarthost(ctx context.Context, hosts []Smarthost) {
 	names := make([]string, len(hosts))
 	for i, h := range hosts {
 		names[i] = h.address()
-		q.note("configuration sends mail for %s to %s", q.Domain, h)
+		q.note("mail for %s is sent to %s", q.Domain, h)
 		q.Exchangers = append(q.Exchangers, Exchanger{Preference: uint16(i), Name: h.Host})
 	}
 	// Where the operator sends mail is the operator's business: loopback is fine.

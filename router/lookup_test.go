@@ -414,7 +414,7 @@ func TestLookupExplains(t *testing.T) {
 		"mixed.test":    "127.0.0.1 of m.mixed.test is left out: it is a loopback address",
 		"mxalias.test":  "is an alias of mx2.example.com",
 		"gmail.test":    "belongs to provider google",
-		"smart.test":    "configuration sends mail for smart.test to smtp://smart.example.net:587",
+		"smart.test":    "mail for smart.test is sent to smtp://smart.example.net:587",
 		"servfail.test": "SERVFAIL",
 	} {
 		if notes := strings.Join(r.Lookup(t.Context(), domain).Notes, "\n"); !strings.Contains(notes, want) {

@@ -214,7 +214,7 @@ func (r *Router) DomainsOf(site string) (domains []string) {
 	defer r.mu.Unlock()
 	for domain, v := range r.mu.known.All(now) {
 		if v.route != nil && v.route.Site == site {
-			domains = append(domains, domain)
+			domains = append(domains, DomainOf(domain))
 		}
 	}
 	return domains

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"example.org/mta/internal/route"
 )
@@ -32,6 +33,29 @@ func (h Smarthost) String() string {
 		u.Scheme = "smtps"
 	}
 	return u.String()
+}
+
+// via stands between a domain and a host in the name of a route. No domain has a space.
+const via = " via "
+
+// Via is the name of the route by which the mail for a domain goes to a host, given as [Smarthost.String] has it. The
+// route itself is the domain's, with its settings.
+func Via(domain, host string) string { return domain + via + host }
+
+// DomainOf is the domain of a route's name.
+func DomainOf(name string) string {
+	domain, _, _ := strings.Cut(name, via)
+	return domain
+}
+
+// parseSmarthost is the inverse of String for a host.
+func parseSmarthost(text string) (h Smarthost, err error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return h, err
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return Smarthost{Host: u.Hostname(), Port: uint16(port), Implicit: u.Scheme == "smtps"}, err
 }
 
 // address is host:port, with brackets around an IPv6 address.

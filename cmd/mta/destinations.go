@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cmd/mta/draw"
-	"example.org/mta/internal/legible"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/listing"
 )
@@ -410,165 +408,4 @@ to the last tier.` + sinceStart,
 	_ = cmd.Flags().MarkHidden("queued") // the queue of each was once counted only on demand
 	cmd.Flags().BoolVar(&limits, "limits", false, "show what each uses of its limits")
 	return c.watchable(cmd)
-}
-
-const pauseHelp = `Stop the mail of a tenant, pool or source, the mail to a domain, or
-all mail, for a time or until it is resumed, over restarts too. The mail waits in the
-queue, with the pause as its reason, and expires as usual; transactions in progress
-finish. Mail of a paused source leaves from the others of its pool.
-
-Without arguments, list the pauses.`
-
-func newPause(c *cli) *cobra.Command {
-	var b api.BeginPause
-	cmd := shows(c, &cobra.Command{
-		Use:   "pause [everything | tenant NAME | pool NAME | source NAME | domain NAME]",
-		Short: "stop the mail of a tenant, pool, source or domain, or all mail", Long: pauseHelp,
-		Example: `  mta pause tenant acme --reason "their list is stolen"
-  mta pause domain example.com --for 2h
-  mta pause everything`,
-		Args: pausable(true), ValidArgsFunction: c.completePausable(nil),
-	}, func(ctx context.Context, client *api.Client, args []string) (any, func() error, error) {
-		switch {
-		case len(args) == 0 && (b.For > 0 || b.Reason != ""):
-			return nil, nil, hinted{usagef("say what to pause"), "to stop all mail: mta pause everything"}
-		case len(args) == 0:
-			l, err := api.OpPauses.Call(ctx, client, api.None{})
-			return l, func() error { return c.listPauses(&l) }, err
-		}
-		b.What, b.Name, b.By = api.PauseWhat(args[0]), second(args), c.caller()
-		done, err := api.OpBeginPause.Call(ctx, client, b)
-		return done, func() error {
-			if c.wouldChange(done.Effect, "pause") {
-				return nil
-			}
-			until := "until it is resumed"
-			if !done.Until.IsZero() {
-				until = "until " + moment(done.Until, c.now())
-			}
-			fmt.Fprintf(c.out, "%s is paused %s\n", pauseOf(&done.Pause), until)
-			return nil
-		}, err
-	})
-	c.addParams(cmd, &b, "for")
-	changeFlags(cmd, &b.Intent)
-	return cmd
-}
-
-func newResume(c *cli) *cobra.Command {
-	var in api.Intent
-	return changes(c, &cobra.Command{
-		Use: "resume everything | tenant NAME | pool NAME | source NAME | domain NAME", Short: "end a pause",
-		Long: "End a pause: its mail leaves immediately, within the limits of sites and sources.\nOther pauses stay " +
-			"in force.",
-		Args: pausable(false), ValidArgsFunction: c.completePausable(pausedNames),
-	}, &in, "pause", func(ctx context.Context, client *api.Client, args []string) (api.PauseChanged, error) {
-		return api.OpEndPause.Call(ctx, client,
-			api.EndPause{Intent: in, What: api.PauseWhat(args[0]), Name: second(args)})
-	}, func(done api.PauseChanged) {
-		fmt.Fprintf(c.out, "%s is resumed; it was paused for %s\n", pauseOf(&done.Pause),
-			legible.Age(c.now().Sub(done.Since)))
-	})
-}
-
-func (c *cli) listPauses(l *api.PauseList) error {
-	if len(l.Pauses) == 0 {
-		fmt.Fprintln(c.err, "nothing is paused")
-	}
-	for i := range l.Pauses {
-		fmt.Fprintln(c.out, c.pauseLine(&l.Pauses[i]))
-	}
-	return nil
-}
-
-// pauseLine returns what is paused, by whom, since when, until when and why.
-func (c *cli) pauseLine(p *api.Pause) string {
-	text := fmt.Sprintf("%s, by %s since %s", pauseOf(p), p.By, moment(p.Since, c.now()))
-	if !p.Until.IsZero() {
-		text += ", until " + moment(p.Until, c.now())
-	}
-	if p.Reason != "" {
-		text += ": " + p.Reason
-	}
-	return draw.Clean(text)
-}
-
-func pauseOf(p *api.Pause) string {
-	if p.Name == "" {
-		return string(p.What)
-	}
-	return draw.Clean(string(p.What) + " " + p.Name)
-}
-
-// caller is who runs the command, for those who ask who has paused something.
-func (c *cli) caller() string {
-	if u, err := user.Current(); err == nil {
-		return u.Username
-	}
-	return c.env("LOGNAME")
-}
-
-func second(args []string) string {
-	if len(args) < 2 {
-		return ""
-	}
-	return args[1]
-}
-
-// completePausable completes what can be paused and then its name: those that others give for a kind, or
-// else those of the configuration.
-func (c *cli) completePausable(others func(api.PauseWhat) namer) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		if len(args) == 0 {
-			return texts(api.PauseWhats), cobra.ShellCompDirectiveNoFileComp
-		}
-		what := api.PauseWhat(args[0])
-		names := map[api.PauseWhat]namer{api.PauseTenant: c.tenantNames, api.PausePool: c.poolNames,
-			api.PauseSource: c.sourceNames}[what]
-		if others != nil {
-			names = others(what)
-		}
-		if names == nil || len(args) > 1 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return c.complete(names)(cmd, args, prefix)
-	}
-}
-
-// pausedNames asks for what is paused of a kind.
-func pausedNames(what api.PauseWhat) namer {
-	return func(ctx context.Context, client *api.Client, _ string) (names []string, err error) {
-		l, err := api.OpPauses.Call(ctx, client, api.None{})
-		for _, p := range l.Pauses {
-			if p.What == what {
-				names = append(names, p.Name)
-			}
-		}
-		return names, err
-	}
-}
-
-// pausable wants what can be paused and, of all but everything, its name.
-func pausable(orNothing bool) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		want := 2
-		if len(args) > 0 && args[0] == string(api.PauseEverything) {
-			want = 1
-		}
-		const everyKind = "as in: everything, tenant NAME, pool NAME, source NAME or domain NAME"
-		switch {
-		case len(args) == 0 && orNothing:
-			return nil
-		case len(args) == 0:
-			return hinted{usagef("name what to resume or pause"), everyKind}
-		case !slices.Contains(api.PauseWhats, api.PauseWhat(args[0])):
-			return hinted{usagef("%q can't be paused", args[0]), everyKind}
-		case len(args) < want:
-			return hinted{usagef("the name of the %s is missing", args[0]),
-				fmt.Sprintf("as in: %s %s NAME", cmd.CommandPath(), args[0])}
-		case len(args) > want:
-			return usagef("unexpected argument %q", args[want])
-		}
-		return nil
-	}
 }

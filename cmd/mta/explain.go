@@ -160,6 +160,7 @@ func (c *cli) explainMessage(f facts, m *api.ExplainedMessage) {
 func (c *cli) explainDestination(f facts, d *api.Destination) error {
 	f.add("domain", "%s", d.Domain)
 	f.add("now", "%s%s", d.Now, c.look().More(d.Until))
+	f.list("rules", d.Rules)
 	poolFacts(f, d)
 	f.list("route", d.Steps)
 	if d.Failure != nil {

@@ -58,8 +58,12 @@ func (c *cli) printStatus(s *api.Status) {
 	for _, a := range s.Alarms {
 		f.add("alarm", "%s since %s: %s", a.Name, moment(a.Since, c.now()), a.Reason)
 	}
-	for i := range s.Paused {
-		f.add("paused", "%s", c.pauseLine(&s.Paused[i]))
+	for i := range s.Rules {
+		label := "rule"
+		if s.Rules[i].Action == api.RuleSuspend {
+			label = "paused"
+		}
+		f.add(label, "%s", c.ruleLine(&s.Rules[i]))
 	}
 	f.add("config", "%s", orDefaults(s.Config))
 	f.add("smtp", "%s", strings.Join(s.SMTP, ", "))
@@ -186,7 +190,7 @@ func (w statusWait) missing(s *api.Status) string {
 	switch {
 	case w.until == untilDrained:
 		return fmt.Sprintf("%s queued%s%s", plural(int(s.Queue.Queued), "recipient"), listing.States(s.States),
-			paused(s.Paused))
+			paused(s.Rules))
 	case s.Reason != "":
 		return fmt.Sprintf("the relay is %s: %s", s.State, s.Reason)
 	}
@@ -194,10 +198,12 @@ func (w statusWait) missing(s *api.Status) string {
 }
 
 // paused names what nothing is sent of.
-func paused(all []api.Pause) string {
+func paused(all []api.Rule) string {
 	var names []string
 	for i := range all {
-		names = append(names, pauseOf(&all[i]))
+		if all[i].Action == api.RuleSuspend {
+			names = append(names, mailOf(&all[i]))
+		}
 	}
 	if len(names) == 0 {
 		return ""
@@ -219,8 +225,8 @@ func (w statusWait) stuck(ctx context.Context, s *api.Status) string {
 		return ""
 	}
 	end, limited := ctx.Deadline()
-	for _, p := range s.Paused {
-		if p.What == api.PauseEverything && (p.Until.IsZero() || limited && p.Until.After(end)) {
+	for _, p := range s.Rules {
+		if p.Action == api.RuleSuspend && p.All && (p.Until.IsZero() || limited && p.Until.After(end)) {
 			return "everything is paused: 'mta resume everything'"
 		}
 	}

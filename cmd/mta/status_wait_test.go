@@ -11,8 +11,8 @@ import (
 // TestStuck: a wait for an empty queue goes on as long as something may leave before its end.
 func TestStuck(t *testing.T) {
 	end := time.Now().Add(time.Hour)
-	everything := func(until time.Time) []api.Pause {
-		return []api.Pause{{What: api.PauseEverything, Until: until}}
+	everything := func(until time.Time) []api.Rule {
+		return []api.Rule{{Action: api.RuleSuspend, Selection: api.Selection{All: true}, Until: until}}
 	}
 	states := func(queued, held, active int64) api.Status {
 		return api.Status{
@@ -23,13 +23,13 @@ func TestStuck(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		states   api.Status
-		paused   []api.Pause
+		paused   []api.Rule
 		unending bool // the wait has no end
 		stuck    bool
 	}{
 		{"all is held", states(3, 3, 0), nil, false, true},
 		{"some is deferred", states(3, 2, 0), nil, false, false},
-		{"a domain is paused", states(3, 0, 0), []api.Pause{{What: api.PauseDomain, Name: "a.example"}}, false, false},
+		{"a domain is paused", states(3, 0, 0), []api.Rule{{Action: api.RuleSuspend, Selection: api.Selection{Domain: "a.example"}}}, false, false},
 		{"everything is paused", states(3, 0, 0), everything(time.Time{}), false, true},
 		{"everything is paused, and an attempt is under way", states(3, 0, 1), everything(time.Time{}), false, false},
 		{"the pause ends before the wait", states(3, 0, 0), everything(end.Add(-time.Minute)), false, false},
@@ -42,7 +42,7 @@ func TestStuck(t *testing.T) {
 			ctx, cancel = context.WithDeadline(ctx, end)
 			defer cancel()
 		}
-		test.states.Paused = test.paused
+		test.states.Rules = test.paused
 		if why := (statusWait{until: untilDrained}).stuck(ctx, &test.states); (why != "") != test.stuck {
 			t.Errorf("%s: %q", test.name, why)
 		}

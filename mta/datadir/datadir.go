@@ -22,7 +22,7 @@ import (
 
 	"example.org/mta/bounce/inbox"
 	destinations "example.org/mta/destdb"
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/dispatch/weights"
 	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/format"
@@ -58,7 +58,7 @@ func Places(cfg *config.Config) []format.Place {
 		file(suppressions.Format, filepath.Join(cfg.DataDir, "suppression.db")),
 		folder(audit.Format, filepath.Join(cfg.DataDir, config.AuditLog)),
 		file(history.Format, filepath.Join(cfg.DataDir, "history")),
-		file(pauses.Format, filepath.Join(cfg.DataDir, pauses.FileName)),
+		file(rules.Format, filepath.Join(cfg.DataDir, rules.FileName)),
 		file(weights.Format, filepath.Join(cfg.DataDir, weights.FileName)),
 		folder(inbox.Format, filepath.Join(cfg.DataDir, "inbound")),
 		file(auth.KeyUseFormat, cfg.KeysUsed()),

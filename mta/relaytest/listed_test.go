@@ -32,10 +32,10 @@ func TestListedSource(t *testing.T) {
 		r.Start()
 		paused := func(want string) {
 			t.Helper()
-			l, err := api.OpPauses.Call(t.Context(), r.Client(), api.None{})
+			l, err := api.OpRules.Call(t.Context(), r.Client(), api.None{})
 			got := ""
-			for _, p := range l.Pauses {
-				got += p.Name + " by " + p.By + ": " + p.Reason + "; "
+			for _, p := range l.Rules {
+				got += p.Source + " by " + p.By + ": " + p.Reason + "; "
 			}
 			if err != nil || got != want {
 				t.Errorf("after %v: paused: %q, %v; want %q", time.Since(began), got, err, want)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer/blocks"
 	"example.org/mta/operator/api"
@@ -41,7 +41,7 @@ func operated(t *testing.T) (*warmupAlone, *blocks.Warmups) {
 	w := newWarmupAlone(t, acmeWarms)
 	return w, &blocks.Warmups{
 		Policy: func() *wiring.Policy { return w.c.Policy() }, Now: w.c.Now, Controller: stepped{w.ctl},
-		Pauses: new(pauses.Pauses), Diverted: func(string, time.Time) (d blocks.Diverted) { return d },
+		Rules: new(rules.Rules), Diverted: func(string, time.Time) (d blocks.Diverted) { return d },
 	}
 }
 

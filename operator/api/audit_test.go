@@ -37,9 +37,9 @@ func changes(r sample) map[string]change {
 		"/v1/hosts/forget":                 {"/v1/hosts/forget", `{"hosts":["mx1.slow.example"]}`, "hosts forget"},
 		"/v1/hosts/suspend":                {"/v1/hosts/suspend", `{"hosts":["mx1.big.example","mx1.slow.example"],"for":"1h"}`, "hosts suspend"},
 		"/v1/hosts/resume":                 {"/v1/hosts/resume", `{"hosts":["mx1.big.example"]}`, "hosts resume"},
-		"/v1/pauses/begin":                 {"/v1/pauses/begin", `{"what":"tenant","name":"news"}`, "pause"},
-		"/v1/pauses/end":                   {"/v1/pauses/end", `{"what":"tenant","name":"acme"}`, "resume"},
 		"/v1/pools/{name}/weight":          {"/v1/pools/acme/weight", `{"source":"out1","weight":3}`, "pools weight"},
+		"/v1/rules/add":                    {"/v1/rules/add", `{"action":"suspend","tenant":"news"}`, "rule add suspend"},
+		"/v1/rules/end":                    {"/v1/rules/end", `{"action":"suspend","tenant":"acme"}`, "rule end suspend"},
 		"/v1/streams/{name}/pause":         {"/v1/streams/app/pause", "", "streams pause"},
 		"/v1/streams/{name}/resume":        {"/v1/streams/idle/resume", "", "streams resume"},
 		"/v1/streams/{name}/skip":          {"/v1/streams/app/skip", "", "streams skip"},
@@ -73,7 +73,7 @@ var questions = []string{"/v1/queue/import", "/v1/suppressions/check", "/v1/warm
 func prepared(t *testing.T) sample {
 	t.Helper()
 	r := open(t)
-	_, err := api.OpBeginPause.Call(t.Context(), r.Client, api.BeginPause{What: api.PauseTenant, Name: "acme"})
+	_, err := api.OpAddRule.Call(t.Context(), r.Client, api.AddRule{Action: api.RuleSuspend, Selection: api.Selection{Tenant: "acme"}})
 	_, also := api.OpSuspendHosts.Call(t.Context(), r.Client, api.SuspendHosts{Hosts: []string{"mx1.big.example"}, For: api.Age(time.Hour)})
 	l, failed := api.OpConnections.Call(t.Context(), r.Client, api.ConnectionFilter{Direction: api.Incoming, Paging: api.Paging{Limit: 1}})
 	_, paused := api.OpPauseStream.Call(t.Context(), r.Client, api.Intent{}, "idle")
@@ -108,7 +108,7 @@ func state(t *testing.T, h http.Handler) (all string) {
 	for _, p := range pools.Pools { // not their counts, which move
 		all += fmt.Sprintln(p.Name, p.Weights)
 	}
-	for _, part := range []string{"messages", "pauses", "suppressions", "suppressions/pending", "keys", "sites", "hosts", "warmup", "connections"} {
+	for _, part := range []string{"messages", "rules", "suppressions", "suppressions/pending", "keys", "sites", "hosts", "warmup", "connections"} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/"+part, nil))
 		if w.Code != 200 {

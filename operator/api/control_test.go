@@ -293,7 +293,7 @@ func TestReloadAndConfig(t *testing.T) {
 func TestStatus(t *testing.T) {
 	want := api.Status{
 		Version: "v0", Hostname: "relay.example", State: api.Running, Started: now, SMTP: []string{"127.0.0.1:2525"}, HTTP: []string{},
-		Alarms: []api.Alarm{{Name: "disk", Since: now}}, Paused: []api.Pause{}, States: map[string]int64{"due": 1},
+		Alarms: []api.Alarm{{Name: "disk", Since: now}}, Rules: []api.Rule{}, States: map[string]int64{"due": 1},
 		Waiting: api.Waiting{Reasons: []api.WaitsFor{}},
 	}
 	got, err := api.OpStatus.Call(t.Context(), serve(t, api.Config{Relay: relay{state: want}}), api.None{})

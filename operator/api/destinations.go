@@ -386,6 +386,8 @@ type Destination struct {
 	Domain string    `json:"domain"`         // A-label form
 	Now    string    `json:"now"`            // one sentence: what happens to mail for it now
 	Until  time.Time `json:"until,omitzero"` // when that ends, where it is known
+	// of operators that are for the mail, in words, the strictest first
+	Rules []string `json:"rules,omitempty"`
 
 	Steps        []string  `json:"steps"`                  // how the route was found
 	Failure      *Reply    `json:"failure,omitempty"`      // why there is no route

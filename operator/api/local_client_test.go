@@ -64,7 +64,7 @@ func TestLocalClientFollows(t *testing.T) {
 // TestLocalClientIsNamed: the actor is who the context of the call names, since no stranger has made that.
 func TestLocalClientIsNamed(t *testing.T) {
 	ctx := api.WithActor(t.Context(), api.Actor{Kind: api.ByConsole, User: "anna", Address: "192.0.2.7"})
-	done, err := api.OpBeginPause.Call(ctx, api.NewLocalClient(api.NewServer(api.Config{Pauses: pausing{}}).Handler()), api.BeginPause{What: api.PauseEverything, By: "somebody else"})
+	done, err := api.OpAddRule.Call(ctx, api.NewLocalClient(api.NewServer(api.Config{Rules: pausing{}}).Handler()), api.AddRule{Action: api.RuleSuspend, Selection: api.Selection{All: true}, By: "somebody else"})
 	if err != nil || done.By != "anna" {
 		t.Errorf("paused by %q, want anna (%v)", done.By, err)
 	}

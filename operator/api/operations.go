@@ -66,10 +66,11 @@ var (
 	OpResumeHosts = changes("resumeHosts", "/v1/hosts/resume", "hosts resume", "end all suspensions of hosts",
 		with(Destinations.ResumeHosts))
 
-	OpPauses     = reads("pauses", "/v1/pauses", "what an operator lets nothing be sent of", alone(Pauses.Pauses))
-	OpBeginPause = changes("beginPause", "/v1/pauses/begin", "pause",
-		"send nothing of a tenant, pool, source or domain, or nothing at all", with(Pauses.BeginPause))
-	OpEndPause = changes("endPause", "/v1/pauses/end", "resume", "send it again", with(Pauses.EndPause))
+	OpRules   = reads("rules", "/v1/rules", "the rules for mail, and what is paused by them", alone(Rules.Rules))
+	OpAddRule = changes("addRule", "/v1/rules/add", "rule add",
+		"bounce, hold, suspend, reroute or slow some mail, or all, from now on", with(Rules.AddRule))
+	OpEndRule = changes("endRule", "/v1/rules/end", "rule end",
+		"end a rule: what waited for its end is sent", with(Rules.EndRule))
 
 	OpStreams = reads("streams", "/v1/streams", "list the streams of events, and how far they are",
 		alone(Streams.Streams))

@@ -76,7 +76,7 @@ var wordsOf = map[reflect.Type][]string{
 	reflect.TypeFor[Direction]():         texts(Directions),
 	reflect.TypeFor[ConnectionState]():   texts(ConnectionStates),
 	reflect.TypeFor[SuppressionSource](): texts(SuppressionSources),
-	reflect.TypeFor[PauseWhat]():         texts(PauseWhats),
+	reflect.TypeFor[RuleAction]():        texts(RuleActions),
 	reflect.TypeFor[Subject]():           texts(Subjects),
 	reflect.TypeFor[Span]():              texts(Spans),
 	reflect.TypeFor[ConfigFormat]():      texts(ConfigFormats),

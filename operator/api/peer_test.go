@@ -18,7 +18,7 @@ func TestAPauseIsByWhoAsks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := api.NewServer(api.Config{Pauses: pausing{}})
+	s := api.NewServer(api.Config{Rules: pausing{}})
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := api.Listen(path, 0o600)
 	if err != nil {
@@ -30,7 +30,7 @@ func TestAPauseIsByWhoAsks(t *testing.T) {
 		s.Shutdown(t.Context())
 		<-served
 	})
-	done, err := api.OpBeginPause.Call(t.Context(), api.NewClient(path), api.BeginPause{What: api.PauseEverything, By: "somebody else"})
+	done, err := api.OpAddRule.Call(t.Context(), api.NewClient(path), api.AddRule{Action: api.RuleSuspend, Selection: api.Selection{All: true}, By: "somebody else"})
 	if err != nil || done.By != me.Username {
 		t.Errorf("paused by %q, want %q (%v)", done.By, me.Username, err)
 	}

@@ -127,12 +127,12 @@ func (c conversation) Trace(ctx context.Context, _ api.TraceQuery, each func(api
 }
 
 // pausing begins each pause that it is asked for.
-type pausing struct{ anyPauses }
+type pausing struct{ anyRules }
 
-type anyPauses interface{ api.Pauses } // embedded, it has another name than its method
+type anyRules interface{ api.Rules } // embedded, it has another name than its method
 
-func (pausing) BeginPause(ctx context.Context, b api.BeginPause) (api.PauseChanged, error) {
-	return api.PauseChanged{Pause: api.Pause{What: b.What, By: api.ActorOf(ctx).Name()}}, nil
+func (pausing) AddRule(ctx context.Context, b api.AddRule) (api.RuleChanged, error) {
+	return api.RuleChanged{Rule: api.Rule{Action: b.Action, By: api.ActorOf(ctx).Name()}}, nil
 }
 
 // relay answers for the relay as a whole.

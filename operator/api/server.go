@@ -74,7 +74,7 @@ type Config struct {
 	Inbound         Inbound
 	Admissions      Admissions
 	Tracer          Tracer
-	Pauses          Pauses
+	Rules           Rules
 	Streams         Streams
 	APIKeys         APIKeys
 	Histories       Histories

@@ -491,7 +491,7 @@ type Status struct {
 	State   string    `json:"state" words:"starting,running,refusing,draining"`
 	Reason  string    `json:"reason,omitempty"` // why mail is refused
 	Alarms  []Alarm   `json:"alarms"`           // the alarms that are on
-	Paused  []Pause   `json:"paused"`           // what an operator lets nothing be sent of
+	Rules   []Rule    `json:"rules"`            // for mail, the strictest first; suspend: nothing is sent of it
 	Started time.Time `json:"started"`          // when
 	Config  string    `json:"config"`           // the file in force; "" without one
 	SMTP    []string  `json:"smtp"`             // ip:port where mail is taken

@@ -20,7 +20,7 @@ func TestColumns(t *testing.T) {
 	columns(t, Connections)
 	columns(t, Streams)
 	columns(t, Queue)
-	columns(t, Pauses)
+	columns(t, Rules)
 	columns(t, Suppressions)
 	columns(t, Actions)
 }

@@ -245,14 +245,17 @@ func (a *action) carry(ctx context.Context, relay *api.Client, caller string,
 		w, err := api.OpChangeWarmup[do].Call(ctx, relay, api.StageChoice{Intent: in}, name)
 		return w.Effect, fmt.Sprintf("it is on stage %d of %d", w.Stage, w.TotalStages), err
 	}
-	what := map[Table]api.PauseWhat{sources: api.PauseSource, tenants: api.PauseTenant}[a.table]
-	if a.verb == suspend {
-		p, err := api.OpBeginPause.Call(ctx, relay,
-			api.BeginPause{Intent: in, What: what, Name: name, For: a.length, Reason: a.reason, By: caller})
-		return p.Effect, a.waiting(), err
+	mail := api.Selection{Tenant: name}
+	if a.table == sources {
+		mail = api.Selection{Source: name}
 	}
-	p, err := api.OpEndPause.Call(ctx, relay, api.EndPause{Intent: in, What: what, Name: name})
-	return p.Effect, a.waiting(), err
+	if a.verb == suspend {
+		r, err := api.OpAddRule.Call(ctx, relay, api.AddRule{Intent: in, Action: api.RuleSuspend, Selection: mail,
+			For: a.length, Reason: a.reason, By: caller})
+		return r.Effect, a.waiting(), err
+	}
+	r, err := api.OpEndRule.Call(ctx, relay, api.EndRule{Intent: in, Action: api.RuleSuspend, Selection: mail})
+	return r.Effect, a.waiting(), err
 }
 
 // waiting returns how many recipients wait in the queue for the subject.

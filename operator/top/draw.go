@@ -199,7 +199,7 @@ func (m *Model) queue() (lines []line) {
 	return lines
 }
 
-// troubles are the first alarms and pauses, a line each.
+// troubles are the first alarms and rules, a line each.
 func (m *Model) troubles() (lines []line) {
 	s := &m.data.Status
 	if s.State != "running" && s.Reason != "" {
@@ -209,12 +209,12 @@ func (m *Model) troubles() (lines []line) {
 		lines = append(lines,
 			line{{fmt.Sprintf("ALARM %s since %s: %s", a.Name, legible.Age(m.now.Sub(a.Since)), a.Reason), bad}})
 	}
-	for i := range s.Paused {
-		lines = append(lines, line{{pauseLine(&s.Paused[i], m.now), waiting}})
+	for i := range s.Rules {
+		lines = append(lines, line{{ruleLine(&s.Rules[i], m.now), waiting}})
 	}
 	if n := len(lines) - mostAlarms; n > 0 {
 		lines = append(lines[:mostAlarms-1:mostAlarms-1],
-			line{{fmt.Sprintf("... and %d more alarms and pauses: a", n+1), bad}})
+			line{{fmt.Sprintf("... and %d more alarms and rules: a", n+1), bad}})
 	}
 	return lines
 }

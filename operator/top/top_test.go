@@ -25,8 +25,8 @@ var alarmed = sample{
 		s.Missing = map[string]error{"198.51.100.7": os.NewSyscallError("bind", syscall.EADDRNOTAVAIL)}
 	},
 	after: func(r *relay) {
-		b := api.BeginPause{What: api.PauseTenant, Name: "acme", Reason: "their list is stolen", By: "root"}
-		if _, err := api.OpBeginPause.Call(context.Background(), r.Client, b); err != nil {
+		b := api.AddRule{Action: api.RuleSuspend, Selection: api.Selection{Tenant: "acme"}, Reason: "their list is stolen", By: "root"}
+		if _, err := api.OpAddRule.Call(context.Background(), r.Client, b); err != nil {
 			panic(err)
 		}
 		time.Sleep(time.Minute)
@@ -112,7 +112,7 @@ func TestPages(t *testing.T) {
 		x.press("q", "3", down, "e")
 		x.shows("source", "news-1", "address", "2001:db8::20", "warm-up: paused")
 		x.press("q", "a")
-		x.shows("no alarm is on, and nothing is paused")
+		x.shows("no alarm is on, and there is no rule")
 	})
 }
 

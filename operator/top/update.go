@@ -2,7 +2,6 @@ package top
 
 import (
 	"fmt"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -354,7 +353,7 @@ func init() { // help shows the bindings, of which it is one
 		}},
 		{[]Key{"r"}, "r", "resume it", func(m *Model, _ Key) []any { return m.ask(resume) }},
 		{[]Key{"c"}, "c", "close this connection", func(m *Model, _ Key) []any { return m.ask(closing) }},
-		{[]Key{"a"}, "a", "all alarms and pauses", (*Model).alarms},
+		{[]Key{"a"}, "a", "all alarms and rules", (*Model).alarms},
 		{[]Key{" "}, "Space", "stop and restart the refresh", func(m *Model, _ Key) []any {
 			m.stopped = !m.stopped
 			m.next = m.now
@@ -467,13 +466,13 @@ func (m *Model) alarms(Key) []any {
 	for _, a := range s.Alarms {
 		lines = append(lines, fmt.Sprintf("alarm %s, since %s: %s", a.Name, legible.Age(m.now.Sub(a.Since)), a.Reason))
 	}
-	for i := range s.Paused {
-		lines = append(lines, pauseLine(&s.Paused[i], m.now))
+	for i := range s.Rules {
+		lines = append(lines, ruleLine(&s.Rules[i], m.now))
 	}
 	if lines == nil {
-		lines = []string{"no alarm is on, and nothing is paused"}
+		lines = []string{"no alarm is on, and there is no rule"}
 	}
-	m.open("alarms and pauses", false)
+	m.open("alarms and rules", false)
 	m.page.busy = false
 	for _, l := range lines {
 		m.page.lines = append(m.page.lines, wrap(l, m.width)...)
@@ -481,8 +480,11 @@ func (m *Model) alarms(Key) []any {
 	return nil
 }
 
-func pauseLine(p *api.Pause, now time.Time) string {
-	text := strings.TrimSpace("paused: " + string(p.What) + " " + p.Name)
+func ruleLine(p *api.Rule, now time.Time) string {
+	text := fmt.Sprintf("rule %d: %s", p.ID, p.Does())
+	if p.Action == api.RuleSuspend {
+		text = "paused: " + p.Selection.String()
+	}
 	text += ", by " + p.By + " since " + legible.Age(now.Sub(p.Since))
 	if !p.Until.IsZero() {
 		text += ", for " + legible.Left(p.Until.Sub(now)) + " more"

@@ -30,12 +30,14 @@ var forms = map[string][]string{
 	"/warm-up/pause":        {"source", "acme-1"},
 	"/warm-up/resume":       {"source", "acme-1"},
 	"/warm-up/set-stage":    {"source", "acme-1", "stage", "2"},
-	"/pauses/begin":         {"what", "tenant", "name", "acme", "for", "1h"},
-	"/pauses/end":           {"what", "tenant", "name", "acme"},
+	"/rules/add":            {"action", "suspend", "tenant", "acme", "for", "1h"},
+	"/rules/end":            {"id", "1"},
+	"/rules/pause":          {"action", "suspend", "tenant", "acme", "for", "1h"},
+	"/rules/resume":         {"action", "suspend", "tenant", "acme"},
 }
 
 // undoes are the actions that need another one before them.
-var undoes = map[string]string{"/pauses/end": "/pauses/begin", "/hosts/resume": "/hosts/suspend", "/warm-up/resume": "/warm-up/pause"}
+var undoes = map[string]string{"/rules/end": "/rules/add", "/rules/resume": "/rules/pause", "/hosts/resume": "/hosts/suspend", "/warm-up/resume": "/warm-up/pause"}
 
 // confirm does an action as somebody who agrees.
 func (b *browser) confirm(path string, form ...string) answer {
@@ -46,12 +48,12 @@ func (b *browser) confirm(path string, form ...string) answer {
 // TestAfterAnActionPagesAreNew: whoever goes back sees what was done, however lately the page was made.
 func TestAfterAnActionPagesAreNew(t *testing.T) {
 	b := newSample(t).as("otto")
-	const resume = `<button>Resume</button>`
-	if a := b.get("/pauses"); strings.Contains(a.text, resume) {
+	const end = `<button>End</button>`
+	if a := b.get("/rules"); strings.Contains(a.text, end) {
 		t.Fatalf("something is paused:\n%s", a.text)
 	}
-	b.confirm("/pauses/begin", forms["/pauses/begin"]...).wants(t, 200, "Done")
-	b.get("/pauses").wants(t, 200, resume)
+	b.confirm("/rules/add", forms["/rules/add"]...).wants(t, 200, "Done")
+	b.get("/rules").wants(t, 200, end)
 }
 
 // TestEachActionCountsAsksAndActs: the first form changes nothing, the second does what was confirmed, and a count that

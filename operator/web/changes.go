@@ -66,7 +66,7 @@ func closed(done api.ClosedConnections) []string {
 	return []string{count(done.Busy) + " of them end when what they have begun is finished."}
 }
 
-func paused(done api.PauseChanged) []string {
+func ruled(done api.RuleChanged) []string {
 	if done.Until.IsZero() {
 		return nil
 	}

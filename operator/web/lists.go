@@ -132,36 +132,36 @@ var (
 	providers = lister[api.UnpooledFilter, api.ProviderList, api.Provider]{Listing: listing.Providers,
 		ask: asks(api.OpProviders), of: api.OfProvider}
 	sources = lister[api.BlockFilter, api.SourceList, api.Source]{Listing: listing.Sources,
-		ask: asks(api.OpSources), may: "/pauses/begin", of: api.OfSource,
+		ask: asks(api.OpSources), may: "/rules/pause", of: api.OfSource,
 		acts: func(p *listPage, s *api.Source) []act {
-			return []act{pausing(api.PauseSource, s.Name, p.Path, s.State == api.SourcePaused)}
+			return []act{pausing("source", s.Name, p.Path, s.State == api.SourcePaused)}
 		}}
 	pools = lister[api.UnpooledFilter, api.PoolList, api.Pool]{Listing: listing.Pools,
-		ask: asks(api.OpPools), may: "/pauses/begin",
+		ask: asks(api.OpPools), may: "/rules/pause",
 		acts: func(p *listPage, x *api.Pool) []act {
-			return []act{pausing(api.PausePool, x.Name, p.Path, x.Paused != "")}
+			return []act{pausing("pool", x.Name, p.Path, x.Paused != "")}
 		}}
 	tenants = lister[api.TenantFilter, api.TenantList, api.Tenant]{Listing: listing.Tenants,
-		ask: asks(api.OpTenants), may: "/pauses/begin", of: api.OfTenant, apart: "queued",
+		ask: asks(api.OpTenants), may: "/rules/pause", of: api.OfTenant, apart: "queued",
 		acts: func(p *listPage, t *api.Tenant) []act {
 			if t.Name == "" {
 				return nil
 			}
-			return []act{pausing(api.PauseTenant, t.Name, p.Path, t.Paused != ""),
+			return []act{pausing("tenant", t.Name, p.Path, t.Paused != ""),
 				newAct("/queue/hold", "tenant", t.Name, "back", p.Path),
 				newAct("/queue/release", "tenant", t.Name, "back", p.Path)}
 		}}
 )
 
-var pauses = lister[api.None, api.PauseList, api.Pause]{Listing: listing.Pauses, may: "/pauses/end",
-	ask:  asks(api.OpPauses),
-	acts: func(p *listPage, x *api.Pause) []act { return []act{pausing(x.What, x.Name, p.Path, true)} }}
+var rules = lister[api.None, api.RuleList, api.Rule]{Listing: listing.Rules, may: "/rules/end",
+	ask:  asks(api.OpRules),
+	acts: func(p *listPage, r *api.Rule) []act { return []act{newAct("/rules/end", "id", r.ID, "back", p.Path)} }}
 
 // pausing is the button that pauses something, or has it go on.
-func pausing(what api.PauseWhat, name, back string, paused bool) act {
-	path := "/pauses/begin"
+func pausing(kind, name, back string, paused bool) act {
+	path := "/rules/pause"
 	if paused {
-		path = "/pauses/end"
+		path = "/rules/resume"
 	}
-	return newAct(path, "what", what, "name", name, "back", back)
+	return newAct(path, "action", api.RuleSuspend, kind, name, "back", back)
 }

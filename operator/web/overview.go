@@ -25,7 +25,7 @@ var alarmPages = map[string]string{
 	"queue_age": "/queue", "queue_growing": "/queue/summary", "queue_stuck": "/sites", "low_traffic": "/sites",
 	"sources": "/sources",
 	"warmup":  "/warm-ups", "warmup_health": "/warm-ups",
-	"flood": "/suppression/pending", "accounting": "/log", "dns": "/log", "paused": "/pauses", "logins": "/actions",
+	"flood": "/suppression/pending", "accounting": "/log", "dns": "/log", "paused": "/rules", "logins": "/actions",
 	"overload": "/tenants", "bounces": "/tenants", "provider_defers": "/providers", "provider_blocks": "/providers",
 	"delivery_slow": "/providers", "source_connects": "/sources",
 	"audit": "/actions", "damage": "/log", "certificates": "/configuration",

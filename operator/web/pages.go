@@ -24,8 +24,9 @@ var words = []term{
 	{"source, pool", "A local address from which mail leaves; the sources that mail of some tenants may take."},
 	{"suspend, resume",
 		"Nothing is sent to a site or host for a time. Operators do it, and the relay itself on account of replies."},
-	{"pause", "Nothing is sent of a tenant, pool, source or domain, or nothing at all, until it is resumed or for a " +
-		"time."},
+	{"rule, pause",
+		"Mail that fits is bounced, held, suspended (a pause), rerouted or slowed, until the rule is ended or for a " +
+			"time; the stricter of two rules wins."},
 	{"hold, release", "Recipients that fit a filter are not tried until they are released."},
 	{"retry", "Recipients are tried now, whatever was the time of their next attempt."},
 	{"bounce, remove", "Recipients are given up: with a report to the sender, or without."},

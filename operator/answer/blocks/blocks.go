@@ -12,7 +12,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/destdb"
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/dispatch/weights"
 	"example.org/mta/internal/legible"
 	"example.org/mta/mta/config"
@@ -29,7 +29,7 @@ type Blocks struct {
 	Delivery Delivery
 	Tally    *tally.Tallies
 	Rates    *Rates
-	Pauses   *pauses.Pauses
+	Rules    *rules.Rules
 	Warmups  *Warmups
 	Missing  func(source string) bool // whether this machine lacks the source's address
 	Weights  *weights.Weights
@@ -43,7 +43,8 @@ type Delivery interface {
 	Suspensions() []destdb.Suspension
 }
 
-// Check returns an error when the configuration has no source, pool or tenant of a name, with those that it has.
+// Check returns an error when the configuration has no source, pool, tenant or provider of a name, with those that it
+// has.
 func Check(cfg *config.Config, what, name string) error {
 	names := []string{}
 	switch what {
@@ -58,6 +59,10 @@ func Check(cfg *config.Config, what, name string) error {
 	case "tenant":
 		for _, t := range cfg.Tenants {
 			names = append(names, t.Name)
+		}
+	case "provider":
+		for _, p := range cfg.Providers {
+			names = append(names, p.Name)
 		}
 	}
 	const most = 10 // that fit into a line
@@ -236,7 +241,7 @@ func (b Blocks) sourceState(s *config.Source) (state, reason string) {
 	if b.Missing(s.Name) {
 		return api.SourceMissing, "this machine does not have its address"
 	}
-	if why := pausedSource(b.Pauses, s.Name); why != "" {
+	if why := pausedSource(b.Rules, s.Name); why != "" {
 		return api.SourcePaused, why
 	}
 	w, warming := b.Warmups.Of(s.Name)
@@ -254,8 +259,8 @@ func (b Blocks) sourceState(s *config.Source) (state, reason string) {
 }
 
 // pausedSource returns by whom and why a source is paused, alone or with everything; "" if it is not.
-func pausedSource(p *pauses.Pauses, name string) string {
-	return p.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PauseSource, name))
+func pausedSource(r *rules.Rules, name string) string {
+	return r.First(api.Selection{Source: name})
 }
 
 // poolsOf names the pools that have a source.
@@ -297,7 +302,7 @@ func (b Blocks) Pools(_ context.Context, f api.UnpooledFilter) (l api.PoolList, 
 		c := b.Tally.Get(tally.Pool, p.Name)
 		pool := api.Pool{Name: p.Name, Shared: append([]string{}, p.Shared...), Dedicated: dedicatedOf(p),
 			Tenants: tenants[p.Name], Tally: TallyOf(&c)}
-		pool.Paused = b.Pauses.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PausePool, p.Name))
+		pool.Paused = b.Rules.First(api.Selection{Pool: p.Name})
 		for _, s := range slices.Concat(pool.Shared, pool.Dedicated) {
 			pool.Weights = b.weight(pool.Weights, p, s, s)
 			x := use.Sources[s]
@@ -331,8 +336,7 @@ func (b Blocks) Tenants(_ context.Context, f api.TenantFilter) (l api.TenantList
 		c := b.Tally.Get(tally.Tenant, t.Name)
 		tenant := api.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Queued: queued[t.Name], Tally: TallyOf(&c),
 			Rates: rates[t.Name]}
-		tenant.Paused = b.Pauses.First(pauses.Key(api.PauseEverything, ""), pauses.Key(api.PauseTenant, t.Name),
-			pauses.Key(api.PausePool, tenant.Pool))
+		tenant.Paused = b.Rules.First(api.Selection{Tenant: t.Name}, api.Selection{Pool: tenant.Pool})
 		if t.Name != "" { // other mail has its listener's
 			tenant.Tier, tenant.Use = &t.Tier, b.UseOf(t)
 		}

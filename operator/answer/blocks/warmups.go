@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
@@ -29,7 +29,7 @@ type Warmups struct {
 	Policy     func() *wiring.Policy // in force
 	Now        func() time.Time
 	Controller Controller
-	Pauses     *pauses.Pauses
+	Rules      *rules.Rules
 	// Diverted returns what became of the mail for the pools of a warm-up since a time, to the hour.
 	Diverted func(key string, since time.Time) Diverted
 
@@ -181,7 +181,7 @@ func WarmupPlans(cfg *config.Config, now time.Time) []api.WarmupPlan {
 // shown gives a status in the words of the API.
 func (w *Warmups) shown(s warmup.Status) api.Warmup {
 	source := w.Policy().WarmupSource(s.IP)
-	out := api.Warmup{Source: source, Status: s, Paused: pausedSource(w.Pauses, source)}
+	out := api.Warmup{Source: source, Status: s, Paused: pausedSource(w.Rules, source)}
 	if s.Stage == 0 {
 		return out // nothing is known
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/delivery"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/mta/config"
@@ -66,9 +67,11 @@ func (k *Lookout) Of(it *queue.Item, rc *queue.ItemRecipient) Position {
 
 // PausedBy returns the pause that keeps a waiting recipient, and its end.
 func (k *Lookout) PausedBy(it *queue.Item, rc *queue.ItemRecipient) (why string, until time.Time, paused bool) {
-	key := k.m.Pauses.Keeps(it.Tenant, k.m.Policy().Config.PoolBy(WayOf(k.m.Policy().Config, it, rc)),
-		rc.Address.Domain())
-	return k.m.Pauses.Why(cmp.Or(key, rc.Line.Key))
+	pol := k.m.Policy()
+	way := WayOf(pol.Config, it, rc)
+	provider, _ := k.m.Providers.ProviderOf(rc.Line.Key, way.Domain)
+	mail := rules.Mail{Tenant: it.Tenant, Campaign: it.Campaign, Domain: rc.Address.Domain(), Provider: provider}
+	return k.m.Rules.Why(cmp.Or(k.m.Rules.Keeps(mail, pol.Config.PoolBy(way)), rc.Line.Key))
 }
 
 // WayOf returns the way of a recipient; its domain is the one whose route it takes.
@@ -76,6 +79,15 @@ func WayOf(cfg *config.Config, it *queue.Item, rc *queue.ItemRecipient) config.W
 	w := config.Way{Tenant: it.Tenant, Pool: it.Pool, Sender: it.Sender, Domain: rc.Address.Domain(), Detour: rc.Detour}
 	w.Domain = cfg.RouteBy(w)
 	return w
+}
+
+// RouteOf returns the name of the route that a recipient takes: that of a rule, or its domain.
+func (m *Messages) RouteOf(it *queue.Item, rc *queue.ItemRecipient) string {
+	mail := rules.Mail{Tenant: it.Tenant, Campaign: it.Campaign, Domain: rc.Address.Domain()}
+	if name := m.Rules.RouteOf(mail); name != "" && rc.Detour.Route == "" {
+		return name
+	}
+	return WayOf(m.Policy().Config, it, rc).Domain
 }
 
 // inQueue is Of without regard to pauses.
@@ -139,7 +151,7 @@ func (k *Lookout) Parked(rc *queue.ItemRecipient) Position {
 		return s
 	}
 	s.State = api.StateWaiting
-	if why, until, paused := k.m.Pauses.Why(rc.Line.Key); paused {
+	if why, until, paused := k.m.Rules.Why(rc.Line.Key); paused {
 		s.Why, s.Next = why, until
 	} else if why, until, throttled := k.m.Warmups.ThrottledBy(rc.Line); throttled {
 		s.Why, s.Next = why, until

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/delivery"
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
@@ -28,7 +28,7 @@ func bare(t *testing.T, text string) *Messages {
 	pol := wiring.New(cfg)
 	return &Messages{
 		Policy: func() *wiring.Policy { return pol }, Now: time.Now, Delivery: idle{}, Dispatcher: idle{},
-		Pauses: new(pauses.Pauses), Warmups: new(blocks.Warmups), Providers: nowhere{},
+		Rules: new(rules.Rules), Warmups: new(blocks.Warmups), Providers: nowhere{},
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"example.org/mta/delivery"
-	"example.org/mta/dispatch/pauses"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/mta/wiring"
@@ -32,7 +32,7 @@ type Messages struct {
 	Delivery   Delivery
 	Dispatcher Dispatcher
 	Router     Router
-	Pauses     *pauses.Pauses
+	Rules      *rules.Rules
 	Warmups    *blocks.Warmups
 	Providers  Providers
 	Waits      *waits.Waits

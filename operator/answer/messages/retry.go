@@ -2,10 +2,10 @@ package messages
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
-	"example.org/mta/dispatch/pauses"
 	"example.org/mta/internal/parking"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
@@ -94,8 +94,8 @@ const mostObstacles = 100
 
 // inTheWay lists the temporary obstacles to mail for a site.
 func (m *Messages) inTheWay(key parking.Key) (x api.Obstacle) {
-	if p, on := m.Pauses.Get(key); on {
-		return api.Obstacle{Why: pauses.InWords(&p), Until: p.Until, Remedy: "mta resume " + key.Name}
+	if r, on := m.Rules.Get(key); on {
+		return api.Obstacle{Why: r.InWords(), Until: r.Until, Remedy: fmt.Sprintf("mta rule end %d", r.ID)}
 	}
 	if why, until, waits := m.Warmups.ThrottledBy(parking.Line{Key: key}); waits {
 		x = api.Obstacle{Why: strings.TrimPrefix(why, "waits for "), Until: until, Stays: true}

@@ -48,6 +48,9 @@ func (c *domainCase) sharedBounds(l *delivery.Limits) []bound {
 	bounds := c.scopeBounds(nil, l.Site, "site "+c.Site, l)
 	bounds = c.scopeBounds(bounds, l.Tenant, "tenant "+c.tenant, l)
 	bounds = c.scopeBounds(bounds, l.Relay, "the relay", l)
+	for _, r := range l.Rules {
+		bounds = c.scopeBounds(bounds, delivery.Scope{MessageRate: r.Rate}, fmt.Sprintf("rule %d", r.Rule), l)
+	}
 	if c.Provider != "" {
 		bounds = c.scopeBounds(bounds, l.Provider, "provider "+c.Provider, l)
 	}

@@ -1,12 +1,14 @@
 package sites
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"example.org/mta/delivery"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
@@ -25,7 +27,9 @@ func (d *Sites) Explain(ctx context.Context, q api.ExplainQuery) (api.Explanatio
 	if err := blocks.Check(d.Policy().Config, "tenant", q.Tenant); q.Tenant != "" && err != nil {
 		return api.Explanation{}, err
 	}
-	return api.Explanation{Destinations: []api.Destination{d.explainDomain(ctx, q.Domain, q.Tenant,
+	mail := rules.Mail{Tenant: q.Tenant, Domain: q.Domain}
+	return api.Explanation{Destinations: []api.Destination{d.explainDomain(ctx,
+		cmp.Or(d.Messages.Rules.RouteOf(mail), q.Domain), mail,
 		d.Policy().Config.PoolBy(config.Way{Tenant: q.Tenant, Domain: q.Domain}), d.queuedByKey())}}, nil
 }
 
@@ -48,13 +52,12 @@ func (d *Sites) explainMessage(ctx context.Context, text string) (api.Explanatio
 	m.More = len(it.Recipients) - len(shown)
 	bySite := make(map[string]bool)
 	type way struct {
-		domain string // whose route it takes
+		domain string // whose route it takes, or the name of that
 		pool   *config.Pool
 	}
 	cfg := d.Policy().Config
 	wayOf := func(rc *queue.ItemRecipient) way {
-		w := messages.WayOf(cfg, &it, rc)
-		return way{w.Domain, cfg.PoolBy(w)}
+		return way{d.Messages.RouteOf(&it, rc), cfg.PoolBy(messages.WayOf(cfg, &it, rc))}
 	}
 	byWay := make(map[way]*api.Destination)
 	queued := d.queuedByKey()
@@ -63,7 +66,8 @@ func (d *Sites) explainMessage(ctx context.Context, text string) (api.Explanatio
 		if way.domain == "" || byWay[way] != nil {
 			continue // unreadable: its destination is not known
 		}
-		dest := d.explainDomain(ctx, way.domain, it.Tenant, way.pool, queued)
+		dest := d.explainDomain(ctx, way.domain, rules.Mail{Tenant: it.Tenant, Campaign: it.Campaign,
+			Domain: shown[i].Address.Domain()}, way.pool, queued)
 		dest.OtherPools = nil // a message has its tenant
 		byWay[way] = &dest
 		if site := dest.Site + " " + way.pool.Name; dest.Site != "" && bySite[site] {

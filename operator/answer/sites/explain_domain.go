@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/delivery"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/route"
@@ -18,6 +19,7 @@ import (
 	"example.org/mta/operator/answer/blocks"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
+	"example.org/mta/router"
 	"example.org/mta/warmup"
 )
 
@@ -28,6 +30,7 @@ type domainCase struct {
 	cfg     *config.Config
 	route   *route.Route
 	tenant  string
+	mail    rules.Mail
 	pool    *config.Pool
 	sources []sourceCase
 	drains  []drainCase
@@ -56,15 +59,16 @@ type drainCase struct {
 	gone   string // when its backlog will be
 }
 
-// explainDomain returns all that decides the fate of a tenant's mail for a domain from a pool. queued is what
+// explainDomain returns all that decides the fate of mail that takes the route of a name from a pool. queued is what
 // queuedByKey gives: one count of the queue is enough for all domains of a message.
-func (d *Sites) explainDomain(ctx context.Context, domain, tenant string, pool *config.Pool,
+func (d *Sites) explainDomain(ctx context.Context, domain string, mail rules.Mail, pool *config.Pool,
 	queued map[string]*queue.Count) api.Destination {
 	pol := d.Policy()
-	c := domainCase{now: d.Now(), cfg: pol.Config, tenant: tenant, pool: pool, files: d.Files,
+	tenant := mail.Tenant
+	c := domainCase{now: d.Now(), cfg: pol.Config, tenant: tenant, mail: mail.In(pool), pool: pool, files: d.Files,
 		origins: make(map[string]string)}
 	c.Destination = api.Destination{
-		Domain: domain, Pool: pool.Name, OtherPools: otherPools(c.cfg, pool), Steps: []string{},
+		Domain: router.DomainOf(domain), Pool: pool.Name, OtherPools: otherPools(c.cfg, pool), Steps: []string{},
 		Hosts: []api.TierHost{}, Sources: []api.DestinationSource{}, Limits: []api.Limit{},
 	}
 	res := d.Router.Lookup(ctx, domain)
@@ -84,6 +88,7 @@ func (d *Sites) explainDomain(ctx context.Context, domain, tenant string, pool *
 	}
 	c.route = res.Route
 	c.Site, c.Provider = c.route.Site, c.route.Provider
+	c.mail.Provider = c.Provider
 	c.addTLS(ctx, d.TLSA)
 	c.addSTS(d)
 	if c.Site != domain {
@@ -93,7 +98,9 @@ func (d *Sites) explainDomain(ctx context.Context, domain, tenant string, pool *
 	c.addSite(d)
 	for _, name := range pool.Sources() {
 		if s, ok := pol.Outgoing(name); ok {
-			c.addSource(s, pol.Limits(c.route, name, tenant), d)
+			limits := pol.Limits(c.route, name, tenant)
+			limits.Rules = d.Messages.Rules.Rates(c.route, name, tenant)
+			c.addSource(s, limits, d)
 		}
 	}
 	c.countThrottled(queued, pool.Name)
@@ -105,10 +112,23 @@ func (d *Sites) explainDomain(ctx context.Context, domain, tenant string, pool *
 	return c.Destination
 }
 
-// overrule puts an operator's pause before all other answers about a destination.
+// overrule puts operators' rules before all other answers about a destination, and names all that apply.
 func (d *Sites) overrule(c *domainCase) {
-	p := d.Messages.Pauses
-	if why, until, ok := p.Why(p.Keeps(c.tenant, c.pool, c.Domain)); ok {
+	kept := d.Messages.Rules
+	list := kept.For(c.mail)
+	for _, source := range c.pool.Sources() {
+		m := c.mail
+		m.Source = source
+		list = append(list, kept.For(m)...)
+	}
+	slices.SortFunc(list, (*api.Rule).Compare)
+	for _, x := range slices.Compact(list) {
+		c.Rules = append(c.Rules, x.InWords())
+	}
+	if x := kept.Stops(c.mail, false); x != nil && x.Action != api.RuleSuspend {
+		will := map[api.RuleAction]string{api.RuleBounce: "mail is bounced: ", api.RuleHold: "new mail is held: "}
+		c.Now, c.Until = will[x.Action]+x.InWords(), x.Until
+	} else if why, until, ok := kept.Why(kept.Keeps(c.mail, c.pool)); ok {
 		c.Now, c.Until = "no mail is sent: "+why, until
 	}
 }
@@ -154,7 +174,7 @@ func (c *domainCase) countThrottled(queued map[string]*queue.Count, pool string)
 
 // countPaused adds what waits for the end of the pause that is in the way of the tenant's mail.
 func (c *domainCase) countPaused(queued map[string]*queue.Count, r *Sites) {
-	key := cmp.Or(r.Messages.Pauses.Of(c.tenant, c.pool, c.Domain), r.Messages.Pauses.SourceOf(c.pool))
+	key := cmp.Or(r.Messages.Rules.Suspends(c.mail), r.Messages.Rules.SourceOf(c.pool))
 	if k := queued[key.String()]; key != (parking.Key{}) && k != nil {
 		c.Queued.Paused, c.Queued.PausedBy = k.States[queue.StateParked], key.Name
 	}
@@ -337,6 +357,9 @@ func (c *domainCase) addTrafficLimits() {
 					"tenant "+c.tenant+" at site "+c.Site+", each source",
 					tenant.Origin("max_message_rate_per_source"), "")
 			}
+		}
+		for _, r := range lim.Rules {
+			c.limit("slow", r.Rate.String(), fmt.Sprintf("rule %d", r.Rule), r.Why, "")
 		}
 		c.addScope(lim.Relay, "the relay", c.cfg.Delivery.Origin)
 	}

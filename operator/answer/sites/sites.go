@@ -15,6 +15,7 @@ import (
 	"example.org/mta/delivery/tlspolicy"
 	"example.org/mta/delivery/tlspolicy/sts"
 	"example.org/mta/destdb"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
@@ -182,8 +183,8 @@ func (s *site) addReason(r *Sites) {
 		if key := parking.Parse(s.Name); key.Kind != parking.Site {
 			p := r.Messages.LookOut().Parked(&queue.ItemRecipient{Line: parking.Line{Key: key}})
 			s.Why, s.Until = p.Why, p.Next
-			if why, until, paused := r.Messages.Pauses.Why(
-				r.Messages.Pauses.KeepsPool(r.Policy().Config.Pool(key.Name))); paused {
+			if why, until, paused := r.Messages.Rules.Why(
+				r.Messages.Rules.Keeps(rules.Mail{}, r.Policy().Config.Pool(key.Name))); paused {
 				s.Why, s.Until = why, until
 			}
 			s.Why = strings.TrimPrefix(s.Why, "waits for ") // what it is that it waits for

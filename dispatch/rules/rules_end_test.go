@@ -1,4 +1,4 @@
-package pauses
+package rules
 
 import (
 	"log/slog"
@@ -18,20 +18,20 @@ import (
 func TestAPauseThatEndsBesideAnother(t *testing.T) {
 	now := time.Now()
 	var told []string
-	p, err := Read(t.TempDir(), func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
+	p, err := Read(t.TempDir(), func() time.Time { return now }, newest, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Resumed = func(key parking.Key) { told = append(told, key.String()) }
 	begin := func(name string, until time.Time) {
-		if err := p.Begin(api.Pause{What: api.PauseDomain, Name: name, Since: now, Until: until}); err != nil {
+		if _, err := p.Begin(api.Rule{Action: api.RuleSuspend, Selection: api.Selection{Domain: name}, Since: now, Until: until}, false); err != nil {
 			t.Fatal(err)
 		}
 	}
 	begin("a.example", now.Add(time.Minute))
 	now = now.Add(2 * time.Minute)
 	begin("b.example", now.Add(time.Minute))
-	if list := p.List(); len(list) != 1 || list[0].Name != "b.example" {
+	if list := p.List(); len(list) != 1 || list[0].Domain != "b.example" {
 		t.Errorf("in force: %+v", list)
 	}
 	p.expire()
@@ -58,20 +58,19 @@ func TestTheEndOfASourcesPauseIsOneForItsPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	pol := wiring.New(cfg)
-	p, err := Read(t.TempDir(), time.Now, func() *wiring.Policy { return pol }, slog.New(slog.DiscardHandler))
+	p, err := Read(t.TempDir(), time.Now, newest, func() *wiring.Policy { return pol }, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var told []string
 	p.Resumed = func(key parking.Key) { told = append(told, key.String()) }
-	if err := p.Begin(api.Pause{What: api.PauseSource, Name: "two"}); err != nil {
+	if _, err := p.Begin(api.Rule{Action: api.RuleSuspend, Selection: api.Selection{Source: "two"}}, false); err != nil {
 		t.Fatal(err)
 	}
-	key := Key(api.PauseSource, "two")
-	if _, found, err := p.End(key); !found || err != nil {
+	if found, err := p.End(1); !found || err != nil {
 		t.Fatal(found, err)
 	}
-	if !slices.Contains(told, Key(api.PauseSource, "one").String()) {
+	if !slices.Contains(told, Key(api.Selection{Source: "one"}).String()) {
 		t.Errorf("taken up after source two was resumed: %q", told)
 	}
 }

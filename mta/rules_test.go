@@ -1,15 +1,10 @@
 package mta
 
 import (
-	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"example.org/mta/dispatch/pauses"
-	"example.org/mta/internal/smallfile"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
@@ -19,19 +14,18 @@ import (
 // leaves, and the end of the pause lets it go.
 func TestPauses(t *testing.T) {
 	for _, test := range []struct {
-		what       api.PauseWhat
-		name       string
+		mail       api.Selection
 		paused     string // a recipient whose mail waits
 		free       string // and one whose mail leaves, "" for none
 		everything bool
 	}{
-		{api.PauseDomain, "box.example", "bob@box.example", "carl@client.example", false},
-		{api.PauseTenant, "acme", "bob@box.example", "", false},
-		{api.PausePool, "default", "bob@box.example", "", false},
-		{api.PauseSource, "only", "bob@box.example", "", false},
-		{api.PauseEverything, "", "bob@box.example", "", true},
+		{api.Selection{Domain: "box.example"}, "bob@box.example", "carl@client.example", false},
+		{api.Selection{Tenant: "acme"}, "bob@box.example", "", false},
+		{api.Selection{Pool: "default"}, "bob@box.example", "", false},
+		{api.Selection{Source: "only"}, "bob@box.example", "", false},
+		{api.Selection{All: true}, "bob@box.example", "", true},
 	} {
-		t.Run(string(test.what), func(t *testing.T) {
+		t.Run(test.mail.String(), func(t *testing.T) {
 			w := newWorld(t, sink.Config{}, `
 				defaults { smtp_port = PORT }
 				source "only" { ehlo = "only.example" }
@@ -42,8 +36,8 @@ func TestPauses(t *testing.T) {
 			}
 			w.start()
 			ctx := t.Context()
-			o := w.api.Pauses
-			if _, err := o.BeginPause(ctx, api.BeginPause{What: test.what, Name: test.name, Reason: "for the test", By: "ann"}); err != nil {
+			o := w.api.Rules
+			if _, err := o.AddRule(ctx, api.AddRule{Action: api.RuleSuspend, Selection: test.mail, Reason: "for the test", By: "ann"}); err != nil {
 				t.Fatal(err)
 			}
 			w.send("ann@sender.example", letter, test.paused)
@@ -71,20 +65,20 @@ func TestPauses(t *testing.T) {
 			if got := last.Destinations[0].Now; !strings.Contains(got, "paused by ann: for the test") {
 				t.Errorf("explained as %q", got)
 			}
-			if q := last.Destinations[0].Queued; q.PausedBy != strings.TrimSpace(string(test.what)+" "+test.name) {
+			if q := last.Destinations[0].Queued; q.PausedBy != test.mail.String() {
 				t.Errorf("explained as %+v", q)
 			}
-			w.listsPaused(test.what)
-			if p := w.Status().Paused; len(p) != 1 || p[0].What != test.what {
+			w.listsPaused(test.mail)
+			if p := w.Status().Rules; len(p) != 1 || p[0].Selection != test.mail {
 				t.Errorf("status %+v", p)
 			}
-			if on := w.pauses.Trouble() != ""; on != test.everything {
-				t.Errorf("alarm %q", w.pauses.Trouble())
+			if on := w.rules.Trouble() != ""; on != test.everything {
+				t.Errorf("alarm %q", w.rules.Trouble())
 			}
 			if n := len(w.recorder.Messages()); int64(n) != delivered {
 				t.Fatalf("%d messages have left, want %d", n, delivered)
 			}
-			if _, err := w.api.Pauses.EndPause(ctx, api.EndPause{What: test.what, Name: test.name}); err != nil {
+			if _, err := w.api.Rules.EndRule(ctx, api.EndRule{Action: api.RuleSuspend, Selection: test.mail}); err != nil {
 				t.Fatal(err)
 			}
 			w.arrived(delivered + 1)
@@ -93,7 +87,7 @@ func TestPauses(t *testing.T) {
 }
 
 // listsPaused checks that sources, pools and tenants say what is paused.
-func (w *world) listsPaused(what api.PauseWhat) {
+func (w *world) listsPaused(mail api.Selection) {
 	w.t.Helper()
 	ctx, b := w.t.Context(), w.api.Blocks
 	sources, _ := b.Sources(ctx, api.BlockFilter{})
@@ -104,16 +98,16 @@ func (w *world) listsPaused(what api.PauseWhat) {
 		name, why string
 		want      bool
 	}{
-		{"source", sources.Sources[0].Reason, what == api.PauseSource || what == api.PauseEverything},
-		{"pool", pools.Pools[0].Paused, what == api.PausePool || what == api.PauseEverything},
-		{"tenant", tenants.Tenants[0].Paused, what == api.PauseTenant || what == api.PausePool || what == api.PauseEverything},
+		{"source", sources.Sources[0].Reason, mail.Source != "" || mail.All},
+		{"pool", pools.Pools[0].Paused, mail.Pool != "" || mail.All},
+		{"tenant", tenants.Tenants[0].Paused, mail.Tenant != "" || mail.Pool != "" || mail.All},
 	} {
 		if strings.HasSuffix(x.why, reason) != x.want {
-			w.t.Errorf("pause of %s: the %s says %q", what, x.name, x.why)
+			w.t.Errorf("pause of %s: the %s says %q", mail, x.name, x.why)
 		}
 	}
-	if state := sources.Sources[0].State; (state == api.SourcePaused) != (what == api.PauseSource || what == api.PauseEverything) {
-		w.t.Errorf("pause of %s: the source is %s", what, state)
+	if state := sources.Sources[0].State; (state == api.SourcePaused) != (mail.Source != "" || mail.All) {
+		w.t.Errorf("pause of %s: the source is %s", mail, state)
 	}
 }
 
@@ -148,7 +142,7 @@ func TestAPauseTakesWhatDeliveryHas(t *testing.T) {
 		return len(info.Lanes) > 0 && info.Lanes[0].Waiting == 1
 	})
 	pause := func(d time.Duration) {
-		if err := w.pauses.Begin(api.Pause{What: api.PauseDomain, Name: "box.example", By: "ann", Reason: "for the test", Since: time.Now(), Until: time.Now().Add(d)}); err != nil {
+		if _, err := w.rules.Begin(api.Rule{Action: api.RuleSuspend, Selection: api.Selection{Domain: "box.example"}, By: "ann", Reason: "for the test", Since: time.Now(), Until: time.Now().Add(d)}, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -160,7 +154,7 @@ func TestAPauseTakesWhatDeliveryHas(t *testing.T) {
 	}
 	pause(time.Second)
 	w.arrived(1)
-	if p := w.pauses.List(); len(p) != 0 {
+	if p := w.rules.List(); len(p) != 0 {
 		t.Errorf("still paused: %+v", p)
 	}
 }
@@ -171,8 +165,8 @@ func TestPausedSourceLeavesTheOthers(t *testing.T) {
 		defaults { smtp_port = PORT }
 		source "one" { ehlo = "one.example" }
 		source "two" { ehlo = "two.example" }`)
-	o := w.api.Pauses
-	if _, err := o.BeginPause(t.Context(), api.BeginPause{What: api.PauseSource, Name: "one"}); err != nil {
+	o := w.api.Rules
+	if _, err := o.AddRule(t.Context(), api.AddRule{Action: api.RuleSuspend, Selection: api.Selection{Source: "one"}}); err != nil {
 		t.Fatal(err)
 	}
 	for range 8 {
@@ -183,62 +177,9 @@ func TestPausedSourceLeavesTheOthers(t *testing.T) {
 			t.Errorf("sent as %s", m.Helo)
 		}
 	}
-	for _, b := range []api.BeginPause{{What: api.PauseSource, Name: "three"}, {What: api.PauseTenant, Name: "nobody"}, {What: api.PausePool, Name: "x"}, {What: api.PauseDomain, Name: "a b"}} {
-		if _, err := o.BeginPause(t.Context(), b); err == nil {
-			t.Errorf("%s %s was paused", b.What, b.Name)
+	for _, b := range []api.AddRule{{Action: api.RuleSuspend, Selection: api.Selection{Source: "three"}}, {Action: api.RuleSuspend, Selection: api.Selection{Tenant: "nobody"}}, {Action: api.RuleSuspend, Selection: api.Selection{Pool: "x"}}, {Action: api.RuleSuspend, Selection: api.Selection{Domain: "a b"}}} {
+		if _, err := o.AddRule(t.Context(), b); err == nil {
+			t.Errorf("%s was paused", b.Selection)
 		}
-	}
-}
-
-// TestPausesThatCantBeRead: a second copy takes the place of the file. Without one everything is paused, since mail would
-// be sent that somebody has stopped.
-func TestPausesThatCantBeRead(t *testing.T) {
-	path, now := filepath.Join(t.TempDir(), "pauses.json"), time.Unix(1e9, 0)
-	read := func() []api.Pause {
-		t.Helper()
-		now = now.Add(time.Second)
-		p, err := pauses.Read(filepath.Dir(path), func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p.List()
-	}
-	write := func(path, text string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := read(); len(got) != 0 {
-		t.Errorf("without a file: %+v", got)
-	}
-	write(path, `{"pauses": [{"what": "domain", "name": "box.example", "by": "ann"}]}`) // of a program without sums
-	const domain, everything = api.PauseDomain, api.PauseEverything
-	want := func(what api.PauseWhat, alarms int) {
-		t.Helper()
-		if got := read(); len(got) != 1 || got[0].What != what {
-			t.Fatalf("in force: %+v, want %s", got, what)
-		}
-		if aside, _ := smallfile.Aside(filepath.Dir(path)); len(aside) != alarms {
-			t.Fatalf("set aside: %v, want %d", aside, alarms)
-		}
-	}
-	want(domain, 0)
-	for i, text := range []string{"{", "{}", "null", `{"pauses": null}`, `{"pauses": [], "sum": "0"}`} {
-		write(path, text)
-		want(domain, i+1)
-	}
-	write(path+".copy", "{")
-	want(domain, 6)
-	os.Remove(path + ".copy") // as after a restore
-	want(domain, 6)
-	os.Remove(path)
-	want(domain, 7)
-	write(path+".copy", "{}")
-	write(path, "{}")
-	want(everything, 8)
-	write(path, `{"pauses": []}`) // all ended by a program without sums
-	if got := read(); len(got) != 0 {
-		t.Errorf("in force: %+v", got)
 	}
 }
