@@ -59,7 +59,7 @@ func (s *Scheduler) slow(c *connection, rule *Rule, reason string, now time.Time
 			x.Rate = max(rule.RateFactor*s.paceOf(c, rule), 1./60)
 		}
 		s.act(site, destdb.Action{What: slowed, Source: rule.source(c), Reason: reason, Begin: now, End: x.End(),
-			Slow: x}, now)
+			Slow: x, Waits: parking.Rate}, now)
 		s.closeSurplus(site, rule.source(c), rule.Connections)
 	} else if x := a.Slow; now.Sub(x.Last) >= slowOnce {
 		before := x.Doublings(now)
@@ -163,10 +163,16 @@ func (l *lane) whySlow(x scoped, limit func(Scope) bool, other string) waitReaso
 }
 
 // reached reports whether a rule applies that needs several refusals of a source by a site: whether this one is the
-// last of so many within its time. A slow-down in force needs no more of them.
+// last of so many within its time. A slow-down in force needs no more of them; what was on its way when it began, or
+// was taken back, is refused with the first and doesn't count.
 func (s *Scheduler) reached(rule *Rule, c *connection, now time.Time) bool {
-	if rule.After.Unlimited() || rule.Slow > 0 && s.action(c.rec.Site, now, slowed, rule.source(c)) != nil {
+	if rule.After.Unlimited() {
 		return true
+	}
+	if a := s.action(c.rec.Site, now, slowed, rule.source(c)); a != nil && rule.Slow > 0 {
+		return true
+	} else if a != nil && now.Sub(a.Slow.Last) < slowOnce {
+		return false
 	}
 	key := refused{rule.Name, c.rec.Site.Name, c.source.Name}
 	all := s.refused[key]

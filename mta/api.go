@@ -2,7 +2,6 @@ package mta
 
 import (
 	"context"
-	"example.org/mta/internal/gcra"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -53,7 +52,7 @@ func (r *mailIn) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.
 	}
 	hc.Suppressions, hc.Unsubscribes = submitted.Suppressions{Own: r.suppression, Searches: r.submitted.Searches},
 		&r.unsubscribes
-	hc.Keys, hc.Memory, hc.Limits, hc.TenantRate = apiKeys{r}, r.requests, r.limits, r.tenantRate
+	hc.Keys, hc.Memory, hc.Limits, hc.TenantRates = apiKeys{r}, r.requests, r.limits, r.tenantRates
 	hc.Refused = r.intruders.Listener(api)
 	hc.Observer, hc.Open = r.meter, r.clients.Of("api "+api)
 	hc.Admission, hc.Tokens, hc.TierOf = r.admission, r.tokens, r.tierOf
@@ -82,13 +81,13 @@ func (r *mailIn) tierOf(tenant string) uint8 {
 	return config.DefaultTier
 }
 
-// tenantRate gives the limit of a tenant's requests, by the configuration in force.
-func (r *mailIn) tenantRate(tenant string) gcra.Rate {
+// tenantRates gives the limits of a tenant's requests, by the configuration in force.
+func (r *mailIn) tenantRates(tenant string) submissionhttp.Rates {
 	t := r.policy.Load().Config.Tenant(tenant)
 	if t == nil {
-		return gcra.Rate{}
+		return submissionhttp.Rates{}
 	}
-	return wiring.TenantRate(t)
+	return wiring.TenantRates(t)
 }
 
 // forgetAPIs forgets the servers of blocks that the configuration has no more.

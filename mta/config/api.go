@@ -53,6 +53,10 @@ type API struct {
 	// Requests with one key, such as `"100/s"`. [`tenant`](#tenant-name) has the same three limits, for all its keys
 	// together.
 	MaxRequestRate Rate `conf:"max_request_rate"`
+	// Recipients in requests with one key.
+	MaxRecipientRate Rate `conf:"max_recipient_rate"`
+	// Octets of request bodies with one key; 0: no limit.
+	MaxByteRate ByteRate `conf:"max_byte_rate" min:"0B/s"`
 }
 
 func (k checker) apis(taken *claims) {

@@ -600,6 +600,10 @@ type Tenant struct {
 	MaxQueuedBytes Size `conf:"max_queued_bytes" min:"0B"`
 	// Requests by HTTP with all keys of the tenant, such as `"100/s"`; further ones get a 429 with the time to wait.
 	MaxRequestRate Rate `conf:"max_request_rate"`
+	// Recipients in these requests.
+	MaxRecipientRate Rate `conf:"max_recipient_rate"`
+	// Octets of their bodies; 0: no limit.
+	MaxByteRate ByteRate `conf:"max_byte_rate" min:"0B/s"`
 	// Mail over the rate, `max_queued_messages` or `max_queued_bytes`: `"refuse"` it with 450, or `"lower"` it to
 	// tier 5.
 	OverQuota string `conf:"over_quota" default:"refuse" oneof:"refuse lower"`

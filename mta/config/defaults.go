@@ -28,7 +28,7 @@ func builtIn() *Config {
 // SetDefaults sets what other code knows by its name.
 func (l *Listener) SetDefaults() { l.Tier = DefaultTier }
 
-// LargeBody is the content, in octets, above which a message has a file of its own in the queue.
+// LargeBody is the content, in octets, above which a message has a separate file in the queue.
 const LargeBody = 256 << 10
 
 // DefaultPatience is how long bulk mail waits for a dedicated source where the file doesn't say: an hour of most plans

@@ -41,7 +41,7 @@ var retired = map[string]string{
 	"Resolver min_ttl":       "answers are cached for 5 seconds at least",
 	"Resolver max_ttl":       "answers are cached for a day at most",
 
-	"Queue large_body": "content above 256 KiB has a file of its own",
+	"Queue large_body": "content above 256 KiB has a separate file",
 	"Queue cache":      "64 MiB of what is due stay in memory; the page cache of the system has the rest",
 
 	"Listener max_line_length":             "a line may have 64 KiB",
@@ -67,8 +67,6 @@ var retired = map[string]string{
 	"Suppression feed_status": `feed = true goes by the class of a refusal; class "NAME" blocks change which`,
 	"Suppression flood":       "five times the usual share of unknown recipients, and 50 a day, are a flood",
 
-	"Plan pacing":               pacing,
-	"Plan law":                  pacing,
 	"Plan ease_out":             "the last caps double each day for 3 days before they end",
 	"Plan mode":                 `the pool decides about mail that exceeds the plan: overflow = "shared" or "hold"`,
 	"Plan burst":                pacing,
@@ -83,11 +81,7 @@ var retired = map[string]string{
 	"PlanPause probe":           pause,
 	"Pool patience_tier":        "tier_patience has a time for each tier",
 	"Tenant submission_burst":   "as many messages may come at once as a second of max_submission_rate holds",
-	"Tenant max_byte_rate":      "max_request_rate and max_submission_rate limit tenants",
-	"Tenant max_recipient_rate": "max_submission_rate limits the messages of a tenant, by HTTP, too",
 	"ACME path":                 "certificates are in the folder acme in data_dir: move them there before the restart",
-	"API max_recipient_rate":    "max_request_rate limits keys",
-	"API max_byte_rate":         "max_request_rate limits keys",
 	"session_tickets":           "clients may resume sessions",
 	"backlog_threshold":         "another connection opens when mail would wait for more than a round trip",
 }

@@ -44,6 +44,11 @@ type Plan struct {
 	// The preset to start from: its stages, unless the block has `stage` blocks, with their `min_sample` (0 in
 	// `sendgrid`) and `min_fill` (0.9 in `sparkpost`), and its `finish`.
 	Preset string `conf:"preset" check:"plan preset"`
+	// How an hour's cap is spread over the hour: `"ledger"` divides the remaining volume by the remaining time, `"pid"`
+	// lets through the share of the demand that [a PID
+	// controller](warmup.md#other-pacings-and-why-they-are-not-the-default) computes. The former name `law` is still
+	// read, with a warning.
+	Pacing string `conf:"pacing" was:"law" oneof:"ledger pid"`
 	// The stage to begin with, counted from 1.
 	StartStage int `conf:"start_stage"`
 	// The earliest start of a warm-up under the plan: `"2026-12-01"`, from that day's start, or
@@ -190,7 +195,7 @@ func (c *Config) Late(now time.Time) (late []string) {
 
 func (p *Plan) SetDefaults() {
 	d := warmup.DefaultPlan()
-	p.Spread, p.StartStage, p.Nodes = "greedy", d.StartStage, 1
+	p.Pacing, p.Spread, p.StartStage, p.Nodes = string(d.Pacing), "greedy", d.StartStage, 1
 	h := &d.Health
 	p.Health = PlanHealth{
 		MinSample: int(h.MinSample), MinFill: h.MinFill,
@@ -248,7 +253,7 @@ func (p *Plan) divided() (*warmup.Plan, error) {
 // warmup gives the plan in its users' form, for all nodes together.
 func (p *Plan) warmup() *warmup.Plan {
 	h, out := &p.Health, warmup.DefaultPlan()
-	out.Name, out.SpreadEven, out.Weights = p.Name, p.Spread == "even", p.Weights
+	out.Name, out.Pacing, out.SpreadEven, out.Weights = p.Name, warmup.Pacing(p.Pacing), p.Spread == "even", p.Weights
 	out.StartStage, out.Shrinking, out.Finish = p.StartStage, p.Shrinking, p.Finish
 	out.Begin, out.DayStarts = p.begins(), warmup.DayStart(p.DayStarts)
 	out.Health.MinSample, out.Health.MinFill, out.Health.Pause.Sample = int64(h.MinSample), h.MinFill, h.Pause.Sample

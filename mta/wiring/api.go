@@ -1,15 +1,22 @@
 package wiring
 
 import (
+	"time"
+
 	"example.org/mta/internal/gcra"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/http"
 	"example.org/mta/submission/intake"
 )
 
-// TenantRate is the limit of a tenant's requests by HTTP.
-func TenantRate(t *config.Tenant) gcra.Rate {
-	return rate(t.MaxRequestRate)
+// TenantRates makes the limits of a tenant's requests by HTTP.
+func TenantRates(t *config.Tenant) http.Rates {
+	return rates(t.MaxRequestRate, t.MaxRecipientRate, t.MaxByteRate)
+}
+
+func rates(requests, recipients config.Rate, octets config.ByteRate) http.Rates {
+	return http.Rates{Requests: rate(requests), Recipients: rate(recipients),
+		Octets: gcra.Rate{Events: int(octets), Per: time.Second}}
 }
 
 // apiIntake makes the settings of what messages by HTTP are held to. Authors are held to the tenant's senders
@@ -38,7 +45,7 @@ func API(cfg *config.Config, a *config.API) http.Config {
 	return http.Config{
 		Mail:    http.Mail{Intake: apiIntake(cfg, a)},
 		Tenants: a.Tenants, TrustedProxies: a.TrustedProxies, ProxyFrom: a.ProxyFrom,
-		Rate:       rate(a.MaxRequestRate),
+		Rates:      rates(a.MaxRequestRate, a.MaxRecipientRate, a.MaxByteRate),
 		MaxRequest: int64(a.MaxRequest), MaxConnections: a.MaxConnections,
 	}
 }

@@ -62,21 +62,26 @@ func (x *Submission) jobs(ctx context.Context, requests []*request.Request) ([]j
 			"the messages of this request would have %d octets together, of %d: send them in several requests, or a "+
 				"link in place of a file", built, most)
 	}
-	return all, x.known()
+	return all, x.charge(all)
 }
 
 // mostBuilt bounds the octets of all messages that are built for a request, as a multiple of what its body may have: a
 // file of 30 MB for each of 1,000 recipients would fill the disk with a single request.
 const mostBuilt = 20
 
-// known refuses a tenant that was removed while the body came: it has no limits any more, nor senders that bound it.
-func (x *Submission) known() error {
+// charge counts the recipients against the limits of the key and the tenant. A tenant that was removed while the body
+// came has no limits any more, nor senders that bound it: it is refused.
+func (x *Submission) charge(jobs []job) error {
 	if of := x.mail.Intake.TenantOf; of != nil {
 		if _, known := of(x.call.Identity.Tenant); !known {
 			return noTenant()
 		}
 	}
-	return nil
+	n := 0
+	for i := range jobs {
+		n += len(jobs[i].recipients())
+	}
+	return x.call.Recipients(n)
 }
 
 // letter makes the message.

@@ -3,6 +3,7 @@ package http
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,16 +21,22 @@ func perSecond(n int) gcra.Rate { return gcra.Rate{Events: n, Per: time.Second} 
 func TestLimitsOfKeyAndTenant(t *testing.T) {
 	c := &clock{time.Unix(1e9, 0)}
 	limits := NewLimits(c.now)
+	routes := append(slices.Clone(testRoutes), Route{Method: "POST", Pattern: "/recipients", Handle: func(c *Call) error {
+		if err := c.Recipients(int(c.Request.ContentLength)); err != nil {
+			return err
+		}
+		return c.JSON(http.StatusOK, nil)
+	}})
 	make := func(change func(*Config)) *Server {
-		return testServer(t, func(cfg *Config) { cfg.Now, cfg.Limits = c.now, limits; change(cfg) })
+		return testServer(t, func(cfg *Config) { cfg.Now, cfg.Limits, cfg.Routes = c.now, limits, routes; change(cfg) })
 	}
 	one := make(func(cfg *Config) {
-		cfg.Rate = perSecond(2)
-		cfg.TenantRate = func(tenant string) gcra.Rate {
-			return map[string]gcra.Rate{"acme": perSecond(3)}[tenant]
+		cfg.Rates = Rates{Requests: perSecond(2)}
+		cfg.TenantRates = func(tenant string) Rates {
+			return map[string]Rates{"acme": {Requests: perSecond(3), Recipients: perSecond(10), Octets: perSecond(1000)}}[tenant]
 		}
 	})
-	other := make(func(cfg *Config) { cfg.TenantRate = one.config.TenantRate }) // another listener: no limits of keys
+	other := make(func(cfg *Config) { cfg.TenantRates = one.config.TenantRates }) // another listener: no limits of keys
 	expect := func(s *Server, token string, octets int, target string, status int, retry, violated string) http.Header {
 		t.Helper()
 		w := ask(s, "POST", target, token, strings.NewReader(strings.Repeat("a", octets)))
@@ -44,10 +51,10 @@ func TestLimitsOfKeyAndTenant(t *testing.T) {
 		return w.Header()
 	}
 	h := expect(one, "good", 10, "/v1/messages", 202, "", "")
-	if got, want := h.Get("RateLimit-Policy"), `"key-requests";q=2;w=1, "tenant-requests";q=3;w=1`; got != want {
+	if got, want := h.Get("RateLimit-Policy"), `"key-requests";q=2;w=1, "tenant-requests";q=3;w=1, "tenant-recipients";q=10;w=1, "tenant-octets";q=1000;w=1;qu="content-bytes"`; got != want {
 		t.Errorf("RateLimit-Policy: %s, want %s", got, want)
 	}
-	if got, want := h.Get("RateLimit"), `"key-requests";r=1;t=1, "tenant-requests";r=2;t=1`; got != want {
+	if got, want := h.Get("RateLimit"), `"key-requests";r=1;t=1, "tenant-requests";r=2;t=1, "tenant-recipients";r=10;t=0, "tenant-octets";r=990;t=1`; got != want {
 		t.Errorf("RateLimit: %s, want %s", got, want)
 	}
 	expect(one, "good", 10, "/v1/messages", 202, "", "")
@@ -58,6 +65,14 @@ func TestLimitsOfKeyAndTenant(t *testing.T) {
 	if h := expect(other, "other", 10, "/v1/messages", 202, "", ""); h.Get("RateLimit") != "" {
 		t.Errorf("no limit applies: %v", h)
 	}
+	c.at = c.at.Add(time.Second)
+	expect(other, "good", 7, "/recipients", 200, "", "")
+	expect(other, "good", 4, "/recipients", 429, "1", "tenant-recipients")
+	c.at = c.at.Add(time.Minute)
+	expect(other, "good", 5000, "/v1/messages", 202, "", "") // more than fits at once, when all is there
+	expect(other, "good", 1, "/v1/messages", 429, "5", "tenant-octets")
+	c.at = c.at.Add(5 * time.Second)
+	expect(other, "good", 1, "/v1/messages", 202, "", "")
 }
 
 func TestLimitsForgetWhoIsPaid(t *testing.T) {
@@ -65,7 +80,7 @@ func TestLimitsForgetWhoIsPaid(t *testing.T) {
 	b := NewLimits(c.now)
 	for i := range 10_000 {
 		c.at = c.at.Add(time.Millisecond)
-		b.of(c.at, asker{"key", string(rune(i))}).Take(c.at, perSecond(10), 1)
+		b.of(c.at, asker{"key", string(rune(i))})[requests].Take(c.at, perSecond(10), 1)
 	}
 	if n := len(b.by); n > 2048 {
 		t.Errorf("%d are kept", n)

@@ -81,7 +81,7 @@ func (x *Submission) SendRaw(q *request.Request, body io.Reader) (*Sent, error) 
 		return x.Earlier, err
 	}
 	jobs := []job{{q: q, declared: x.call.Request.ContentLength}}
-	if err := x.known(); err != nil {
+	if err := x.charge(jobs); err != nil {
 		return nil, err
 	}
 	s := x.sending(jobs)

@@ -3,7 +3,6 @@ package http
 import (
 	"context"
 	"crypto/tls"
-	"example.org/mta/internal/gcra"
 	"fmt"
 	"log/slog"
 	"net"
@@ -53,11 +52,11 @@ type Config struct {
 	// Unsubscribes knows the links by which recipients unsubscribe. Nil: they lead nowhere.
 	Unsubscribes Unsubscribes
 
-	// Rate limits the requests of each key, TenantRate those of all keys of a tenant; Limits counts, for all
+	// Rates are the limits of each key, TenantRates those of all keys of a tenant; Limits counts, for all
 	// servers that share it. Nil: no limits.
-	Rate       gcra.Rate
-	TenantRate func(tenant string) gcra.Rate
-	Limits     *Limits
+	Rates       Rates
+	TenantRates func(tenant string) Rates
+	Limits      *Limits
 	// Admission refuses messages while more is offered than can be kept: it is asked before the body of a
 	// request with messages is read. Nil admits all. TierOf gives the tier of a tenant's messages; nil: 3.
 	Admission intake.Admission
@@ -309,8 +308,12 @@ func (s *Server) answer(c *Call) error {
 	if err := s.room(c); err != nil {
 		return err
 	}
-	if err := c.charge(); err != nil {
+	length := c.Request.ContentLength
+	if err := c.charge([measures]int{requests: 1, octets: int(max(length, 0))}); err != nil {
 		return err
+	}
+	if length < 0 {
+		defer func() { c.owe(octets, c.body.came) }()
 	}
 	if c.Route.Mail {
 		if err := c.admit(); err != nil {
