@@ -32,6 +32,7 @@ pool "default" {
 }
 `)
 	enqueue(t, w.Relay, "bob@box.example", 1)
+	w.arrived(1)
 	id := enqueue(t, w.Relay, "bob@box.example", 3)
 	d := explained(t, w.Relay, id, func(r *api.ExplainedRecipient) bool {
 		return strings.Contains(r.Why, "max_message_rate 1/h of site mx.box.example from source out")
