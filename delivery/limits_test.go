@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -185,6 +186,7 @@ func TestSharedScope(t *testing.T) {
 			}
 			return l.FillIn()
 		}
+		var mu sync.Mutex // guards left
 		left := make(map[string]int)
 		for _, source := range []string{"ip1", "ip2", "free"} {
 			r := routeTo(source, tier(w.host("mx."+source, sink.Config{Latency: 300 * time.Millisecond})))
@@ -192,7 +194,9 @@ func TestSharedScope(t *testing.T) {
 				j := w.job(r, 1)
 				j.Source = source
 				j.Done = func(j *Job, results []Result) {
+					mu.Lock()
 					left[source]++
+					mu.Unlock()
 					w.done(j, results)
 				}
 				w.submit(j)
@@ -204,9 +208,11 @@ func TestSharedScope(t *testing.T) {
 		if live[0]+live[1] != 2 {
 			t.Errorf("connections: %v, want two together", live)
 		}
+		mu.Lock()
 		if n := left["ip1"] + left["ip2"]; n < 10 || n > 20 || left["free"] <= n {
 			t.Errorf("delivered in 2 s at 10/s: %v", left)
 		}
+		mu.Unlock()
 		w.awaitResults(60, time.Minute)
 		if last := arrivals(w)[59]; last < 3900*time.Millisecond {
 			t.Errorf("40 messages at 10/s took %v", last)

@@ -3,6 +3,7 @@ package delivery
 import (
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +19,14 @@ const unusualRate = "421 4.7.28 Gmail has detected an unusual rate of mail origi
 
 // taking makes a host that takes so many messages a minute, 0 for as many as come, and refuses the rest as Gmail does.
 func taking(perMinute func(time.Time) int) sink.Config {
+	var mu sync.Mutex // guards began
 	var began []time.Time
 	return sink.Config{Hook: func(c sink.Command) (a sink.Answer) {
 		if c.Phase != sink.Mail {
 			return a
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		now := time.Now()
 		for len(began) > 0 && now.Sub(began[0]) >= time.Minute {
 			began = began[1:]

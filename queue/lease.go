@@ -500,7 +500,7 @@ func (q *Queue) ParkedInLines(key parking.Key) int {
 // File notes what leased recipients are about, so that filters and summaries have them under that key
 // while they are out. It is in memory only. Recipients that are not leased are left alone. It reports
 // whether an operator asked for something that comes into force when they come back. A retry is no such
-// thing: the attempt for which they are filed is the one that was asked for.
+// thing: the attempt for which they are filed is the one that was asked for. A reroute is: the attempt goes the old way.
 func (q *Queue) File(id envelope.ID, recipients []int, key parking.Key) (asked bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -511,7 +511,7 @@ func (q *Queue) File(id envelope.ID, recipients []int, key parking.Key) (asked b
 					q.s.Keys.Set(e, n)
 				}
 			}
-			if e.Action() == schedule.Retry {
+			if e.Action() == schedule.Retry && !q.rcpts.detours[recipientKey{e.ID, e.Rcpt}].asked {
 				e.SetAction(schedule.Nothing)
 			}
 			asked = asked || e.Action() != schedule.Nothing

@@ -202,9 +202,9 @@ type ready struct {
 
 // rcpts is what is in memory alone of some recipients.
 type rcpts struct {
-	replies  map[recipientKey]Attempt         // of deferrals that are not written yet
-	detours  map[recipientKey]envelope.Detour // of leased recipients
-	followed map[recipientKey]*Outcome        // of recipients that were leased when they were cancelled
+	replies  map[recipientKey]Attempt  // of deferrals that are not written yet
+	detours  map[recipientKey]detour   // of leased recipients
+	followed map[recipientKey]*Outcome // of recipients that were leased when they were cancelled
 }
 
 // few is what few living messages have, by id.
@@ -248,7 +248,7 @@ func Open(cfg Config) (*Queue, error) {
 	q := &Queue{
 		cfg: cfg, log: cfg.Log, now: cfg.Now,
 		cache: cache{hot: map[uint64]*hot{}, limit: cfg.CacheBytes},
-		rcpts: rcpts{map[recipientKey]Attempt{}, map[recipientKey]envelope.Detour{}, map[recipientKey]*Outcome{}},
+		rcpts: rcpts{map[recipientKey]Attempt{}, map[recipientKey]detour{}, map[recipientKey]*Outcome{}},
 		few:   few{moves: map[uint64]store.Plan{}, large: map[uint64]largeBody{}, broken: map[uint64]bool{}},
 		files: files{snapshots: map[*Snapshot]struct{}{}},
 	}

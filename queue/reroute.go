@@ -108,7 +108,7 @@ func (c *changer) leaveBy(s schedule.Slot, e *schedule.Entry) (due uint32) {
 	q, now := c.q, c.q.seconds()
 	switch e.State() {
 	case schedule.Leased:
-		q.rcpts.detours[recipientKey{e.ID, e.Rcpt}] = c.to
+		q.rcpts.detours[recipientKey{e.ID, e.Rcpt}] = detour{c.to, true}
 		if e.Action() == schedule.Nothing {
 			e.SetAction(schedule.Retry)
 		}
@@ -130,17 +130,23 @@ func (c *changer) leaveBy(s schedule.Slot, e *schedule.Entry) (due uint32) {
 	return now
 }
 
+// detour is that of a leased recipient.
+type detour struct {
+	envelope.Detour
+	asked bool // since it was leased: whoever has the lease doesn't know it
+}
+
 // keepDetour notes the detour of a recipient that is being leased, unless it has another by now.
 func (q *Queue) keepDetour(r recipientKey, d envelope.Detour) {
 	if _, newer := q.rcpts.detours[r]; !newer && !d.IsZero() {
-		q.rcpts.detours[r] = d
+		q.rcpts.detours[r] = detour{Detour: d}
 	}
 }
 
 // keepsDetour is the last attempt at a leased recipient as it is remembered: with the detour that it has.
 func (q *Queue) keepsDetour(e *schedule.Entry, last Attempt) Attempt {
 	if len(q.rcpts.detours) > 0 {
-		last.Detour = q.rcpts.detours[recipientKey{e.ID, e.Rcpt}]
+		last.Detour = q.rcpts.detours[recipientKey{e.ID, e.Rcpt}].Detour
 	}
 	return last
 }

@@ -106,6 +106,34 @@ func TestRerouteOfWhatIsLeased(t *testing.T) {
 }
 
 // TestRerouteIsDurable: what was rerouted when the power fails is so after it, held, leased or due.
+// TestRerouteWhileMailIsHandedOut: mail that is filed after its reroute is on its old way, and comes back; before it was
+// taken for the retry that was asked for, and waited there as long as that way was closed.
+func TestRerouteWhileMailIsHandedOut(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		q := open(t, small(t, vfstest.Memory()))
+		defer shut(t, q)
+		id := accept(t, q, message(1, "box.example"), "x").ID
+		next(t, q)
+		if n, err := q.Reroute(Selector{IDs: []envelope.ID{id}}, backup, false); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if !q.File(id, []int{0}, site("box")) {
+			t.Error("the old way may go on")
+		}
+		q.Park(id, []int{0}, siteLine("box"), time.Time{})
+		if it, err := q.Get(id); err != nil || it.Recipients[0].State != StateDue {
+			t.Fatalf("%+v, %v", it, err)
+		}
+		l := next(t, q)
+		if l.Recipients[0].Detour != backup {
+			t.Fatalf("%+v", l.Recipients)
+		}
+		if q.File(id, []int{0}, site("backup")) {
+			t.Error("the new way may not go on")
+		}
+	})
+}
+
 func TestRerouteIsDurable(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		disk := vfstest.NewDisk(rand.New(rand.NewSource(1)))
