@@ -497,10 +497,10 @@ func (q *Queue) ParkedInLines(key parking.Key) int {
 	return 0
 }
 
-// File notes what leased recipients are about, so that filters and summaries have them under that key
-// while they are out. It is in memory only. Recipients that are not leased are left alone. It reports
-// whether an operator asked for something that comes into force when they come back. A retry is no such
-// thing: the attempt for which they are filed is the one that was asked for. A reroute is: the attempt goes the old way.
+// File notes what leased recipients are about, so that filters and summaries have them under that key while they are
+// out. It is in memory only. Recipients that are not leased are left alone. It reports whether an operator asked for
+// something that comes into force when they come back. A retry is no such thing: the attempt for which they are filed
+// is the one that was asked for. A reroute is: the attempt goes the old way.
 func (q *Queue) File(id envelope.ID, recipients []int, key parking.Key) (asked bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
