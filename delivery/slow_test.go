@@ -131,6 +131,39 @@ func TestRuleAfterSeveralRefusals(t *testing.T) {
 	})
 }
 
+// What was on its way when a slow-down began is refused with the first, and reaches no threshold; later refusals do.
+func TestABurstIsOneRefusal(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var actions []string
+		w := newWorld(t, func(c *Config) {
+			unhurried(Limits{})(c)
+			c.OnAction = func(_ string, a destdb.Action) { actions = append(actions, a.What) }
+			c.Backoff = []Rule{
+				{Name: "block", Codes: []int{450}, After: gcra.Rate{Events: 3, Per: time.Hour}, Suspend: time.Hour},
+				{Name: "rate", Codes: []int{450}, Slow: 10 * time.Minute, Rate: gcra.Rate{Events: 60, Per: time.Minute}},
+			}
+		})
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: 100 * time.Millisecond,
+			Refusals: []sink.Refusal{{Phase: sink.Rcpt, Prefix: "r0@", Reply: "450 4.7.0 slow down"}}})))
+		w.send(r, 9)
+		time.Sleep(slowOnce - time.Second)
+		synctest.Wait()
+		if len(actions) != 1 || actions[0] != slowed {
+			t.Errorf("after a burst: %q", actions)
+		}
+		w.awaitResults(9, time.Minute)
+		for range 2 {
+			time.Sleep(slowOnce + time.Second)
+			w.send(r, 1)
+		}
+		w.awaitResults(11, time.Minute)
+		if actions[len(actions)-1] != suspended {
+			t.Errorf("after two more: %q", actions)
+		}
+	})
+}
+
 // A slow-down can be a part of the usual rate, and of the connections. An operator ends it.
 func TestSlowedToAPart(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
