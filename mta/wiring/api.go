@@ -23,17 +23,16 @@ func rates(requests, recipients config.Rate, octets config.ByteRate) http.Rates 
 // always: a key is an application's, and no relay's.
 func apiIntake(cfg *config.Config, a *config.API) intake.Config {
 	return intake.Config{
-		Hostname:      cfg.Hostname,
-		CheckFrom:     true,
-		MaxHold:       a.MaxHold,
-		Marks:         marks(cfg),
-		Copies:        cfg.Accounting.Headers,
-		Tier:          config.DefaultTier,
-		TierCeiling:   config.DefaultTier,
-		Limits:        intake.Limits{Recipients: maxAddresses, Size: int64(a.MaxRequest)},
-		Buffered:      config.LargeBody,
-		Recipients:    intake.Recipients{Verify: a.VerifyRecipients == "domain"},
-		EncodeHeaders: true,
+		Hostname:    cfg.Hostname,
+		CheckFrom:   true,
+		MaxHold:     a.MaxHold,
+		Marks:       marks(cfg),
+		Copies:      cfg.Accounting.Headers,
+		Tier:        config.DefaultTier,
+		TierCeiling: config.DefaultTier,
+		Limits:      intake.Limits{Recipients: maxAddresses, Size: int64(a.MaxRequest)},
+		Buffered:    config.LargeBody,
+		Recipients:  intake.Recipients{Verify: a.VerifyRecipients == "domain"},
 	}
 }
 

@@ -57,9 +57,8 @@ func intakeOf(cfg *config.Config, l *config.Listener) intake.Config {
 		TenantFieldFrom: l.TenantHeaderFrom,
 		Foreign: intake.ForeignFields{Pool: l.PoolHeader, Campaign: l.CampaignHeader, EnvID: l.EnvIDHeader,
 			From: l.HeadersFrom},
-		Buffered:      config.LargeBody,
-		Recipients:    intake.Recipients{Verify: l.VerifyRecipients == "domain"},
-		EncodeHeaders: true,
+		Buffered:   config.LargeBody,
+		Recipients: intake.Recipients{Verify: l.VerifyRecipients == "domain"},
 	}
 }
 

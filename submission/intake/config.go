@@ -122,9 +122,7 @@ type Config struct {
 	// over which it is spread. 0: messages that ask for it are refused.
 	MaxHold time.Duration
 
-	// EncodeHeaders makes UTF-8 of header sections that are not, in place of refusing them.
-	EncodeHeaders bool
-	Limits        Limits
+	Limits Limits
 
 	Now func() time.Time // for what is written down; patience uses time.Now. Nil: time.Now
 	Log *slog.Logger     // nil: none

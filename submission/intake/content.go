@@ -225,10 +225,10 @@ func (m *Message) unsubscribeLink() string {
 	return cfg.Unsubscribe(m.account.tenant, m.campaign(), m.recipients[0].Address)
 }
 
-// encodeHeader makes a complete header section UTF-8, if the configuration wants that.
+// encodeHeader makes a complete header section UTF-8.
 func (m *Message) encodeHeader() {
 	h := &m.content.header
-	if !h.done || !h.nonUTF8 || !m.desk.cfg.EncodeHeaders {
+	if !h.done || !h.nonUTF8 {
 		return
 	}
 	h.text, h.nonUTF8, h.encoded = encodeHeader(h.text), false, true

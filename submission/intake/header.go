@@ -154,8 +154,6 @@ func (h *header) verdict(l headerLimits) *reply.Reply {
 		return headerTooBig.Refusal(l.size)
 	case h.hops > l.hops:
 		return tooManyHops.Refusal(l.hops)
-	case h.nonUTF8:
-		return headerNotUTF8.Refusal()
 	}
 	return nil
 }

@@ -73,9 +73,8 @@ var (
 		"X-MTA-Idempotency-Key was used for another message; give each message a new one")
 	keyUnderWay = reply.NewForm(451, reply.Enhanced{4, 5, 0},
 		"a message with this X-MTA-Idempotency-Key is being taken in, try again in a few seconds")
-	headerNotUTF8 = reply.NewForm(550, reply.Enhanced{5, 6, 0}, "header section has octets that are not UTF-8")
-	badHold       = reply.NewForm(554, reply.Enhanced{5, 5, 4}, "can't schedule the message: %s")
-	heldTooLong   = reply.NewForm(554, reply.Enhanced{5, 5, 4},
+	badHold     = reply.NewForm(554, reply.Enhanced{5, 5, 4}, "can't schedule the message: %s")
+	heldTooLong = reply.NewForm(554, reply.Enhanced{5, 5, 4},
 		"messages can be scheduled %d seconds ahead at most, spread included")
 	noScheduling = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "scheduling is not allowed here")
 	tooManyHops  = reply.NewForm(554, reply.Enhanced{5, 4, 6}, "more than %d Received fields, this is a mail loop")
