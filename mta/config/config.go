@@ -521,7 +521,7 @@ type Selector struct {
 // Mail is what is special about some mail, wherever it goes.
 //
 // How long some mail is tried, wherever it goes: by tenant, tier, campaign, sender's domain or header field. For each
-// setting, the first block in the file counts that has it and matches.
+// setting, the first block in the file counts that has it and matches; `mta explain ID` names it, and its line.
 //
 //	mail "codes" {
 //	  match { tier = [0] }

@@ -1,12 +1,14 @@
 package relaytest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/operator/api"
 )
 
 // TestMailBlocks: mail of a campaign is tried often and given up soon, also while it waits for the end of a pause; the
@@ -37,7 +39,28 @@ func TestMailBlocks(t *testing.T) {
 		send("X-MTA-Tenant: acme\r\nX-MTA-Campaign: otp\r\n", "code@busy.example")
 		send("X-MTA-Tenant: acme\r\n", "letter@busy.example")
 		send("", "other@busy.example")
-		time.Sleep(2 * time.Hour)
+		time.Sleep(5 * time.Minute)
+		const codes, acme = `mail "codes"`, `mail "acme"`
+		for to, want := range map[string][3]string{ // where each setting comes from
+			"code@busy.example":   {codes, codes, acme},
+			"letter@busy.example": {acme, "default", acme},
+			"other@busy.example":  {"default", "default", ""},
+		} {
+			l, err := api.OpList.Call(t.Context(), r.Client(), api.ListQuery{Filter: api.Filter{Recipient: to}})
+			if err != nil || len(l.Messages) != 1 {
+				t.Fatal(l, err)
+			}
+			e, err := api.OpExplain.Call(t.Context(), r.Client(), api.ExplainQuery{ID: l.Messages[0].ID})
+			r.must(err)
+			if got := origins(e.Destinations[0].Limits); got != want {
+				t.Errorf("explain %s: %q, want %q", to, got, want)
+			}
+		}
+		e, err := api.OpExplain.Call(t.Context(), r.Client(), api.ExplainQuery{Domain: "busy.example", Tenant: "acme"})
+		if want := [3]string{acme, "default", acme}; err != nil || origins(e.Destinations[0].Limits) != want {
+			t.Errorf("explain --tenant: %q, %v", origins(e.Destinations[0].Limits), err)
+		}
+		time.Sleep(115 * time.Minute)
 		tries := make(map[string]int)
 		for _, f := range r.records(accounting.TransientFailure) {
 			tries[string(f.Recipient)]++
@@ -60,4 +83,17 @@ func TestMailBlocks(t *testing.T) {
 			t.Errorf("reports after %s", got)
 		}
 	})
+}
+
+// origins returns the blocks that max_age, retry_interval and delay_warning come from.
+func origins(limits []api.Limit) (from [3]string) {
+	for _, l := range limits {
+		if i := slices.Index([]string{"max_age", "retry_interval", "delay_warning"}, l.Setting); i >= 0 {
+			block, line, _ := strings.Cut(l.Origin, " (")
+			if from[i] += block; block != "default" && !strings.Contains(line, ".conf:") {
+				from[i] += " without its line"
+			}
+		}
+	}
+	return from
 }

@@ -303,7 +303,7 @@ func Expires(start, sender time.Time, maxAge time.Duration) time.Time {
 
 // ExpiresAt is Expires for a message, given the max_age of its destination: that of a mail block may be shorter.
 func (p *Policy) ExpiresAt(m *envelope.Message, start time.Time, maxAge time.Duration) time.Time {
-	if x := p.mailOf(m, "max_age"); x != nil {
+	if x := p.MailOf(m, "max_age"); x != nil {
 		maxAge = min(maxAge, x.MaxAge)
 	}
 	return Expires(start, m.Expires, maxAge)

@@ -84,8 +84,8 @@ func mailsOf(cfg *config.Config) (all []mail) {
 	return all
 }
 
-// mailOf returns the first mail block that has a setting and matches a message, nil if there is none.
-func (p *Policy) mailOf(m *envelope.Message, setting string) *config.Mail {
+// MailOf returns the first mail block that has a setting and matches a message, nil if there is none.
+func (p *Policy) MailOf(m *envelope.Message, setting string) *config.Mail {
 	for _, x := range p.mails {
 		if x.Sets(setting) && x.match.Has(m) {
 			return x.Mail
@@ -97,7 +97,7 @@ func (p *Policy) mailOf(m *envelope.Message, setting string) *config.Mail {
 // Retry returns the waits of a message after temporary failures, and the longest of them when they double.
 func (p *Policy) Retry(m *envelope.Message, domain string, rt *route.Route) (config.Retry, time.Duration) {
 	t := p.Traffic(domain, rt)
-	if x := p.mailOf(m, "retry_interval"); x != nil {
+	if x := p.MailOf(m, "retry_interval"); x != nil {
 		return x.RetryInterval, max(t.MaxRetryInterval, x.RetryInterval.First)
 	}
 	return t.RetryInterval, t.MaxRetryInterval
@@ -105,7 +105,7 @@ func (p *Policy) Retry(m *envelope.Message, domain string, rt *route.Route) (con
 
 // DelayAfter returns the age at which the sender of a message is notified of its delay; 0: never.
 func (p *Policy) DelayAfter(m *envelope.Message) time.Duration {
-	if x := p.mailOf(m, "delay_warning"); x != nil {
+	if x := p.MailOf(m, "delay_warning"); x != nil {
 		return x.DelayWarning
 	}
 	return p.Config.Defaults.Traffic.DelayWarning

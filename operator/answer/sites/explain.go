@@ -28,9 +28,13 @@ func (d *Sites) Explain(ctx context.Context, q api.ExplainQuery) (api.Explanatio
 		return api.Explanation{}, err
 	}
 	mail := rules.Mail{Tenant: q.Tenant, Domain: q.Domain}
+	var m *envelope.Message
+	if t := d.Policy().Config.Tenant(q.Tenant); t != nil {
+		m = &envelope.Message{Tenant: t.Name, Tier: uint8(t.Tier)}
+	}
 	return api.Explanation{Destinations: []api.Destination{d.explainDomain(ctx,
 		cmp.Or(d.Messages.Rules.RouteOf(mail), q.Domain), mail,
-		d.Policy().Config.PoolBy(config.Way{Tenant: q.Tenant, Domain: q.Domain}), d.queuedByKey())}}, nil
+		d.Policy().Config.PoolBy(config.Way{Tenant: q.Tenant, Domain: q.Domain}), d.queuedByKey(), m)}}, nil
 }
 
 func (d *Sites) explainMessage(ctx context.Context, text string) (api.Explanation, error) {
@@ -67,7 +71,7 @@ func (d *Sites) explainMessage(ctx context.Context, text string) (api.Explanatio
 			continue // unreadable: its destination is not known
 		}
 		dest := d.explainDomain(ctx, way.domain, rules.Mail{Tenant: it.Tenant, Campaign: it.Campaign,
-			Domain: shown[i].Address.Domain()}, way.pool, queued)
+			Domain: shown[i].Address.Domain()}, way.pool, queued, &it.Message)
 		dest.OtherPools = nil // a message has its tenant
 		byWay[way] = &dest
 		if site := dest.Site + " " + way.pool.Name; dest.Site != "" && bySite[site] {

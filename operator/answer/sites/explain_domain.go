@@ -11,9 +11,11 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/dispatch/rules"
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/route"
+	"example.org/mta/internal/settings"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/answer/blocks"
@@ -60,9 +62,10 @@ type drainCase struct {
 }
 
 // explainDomain returns all that decides the fate of mail that takes the route of a name from a pool. queued is what
-// queuedByKey gives: one count of the queue is enough for all domains of a message.
+// queuedByKey gives: one count of the queue is enough for all domains of a message m, nil if no
+// mail is special.
 func (d *Sites) explainDomain(ctx context.Context, domain string, mail rules.Mail, pool *config.Pool,
-	queued map[string]*queue.Count) api.Destination {
+	queued map[string]*queue.Count, m *envelope.Message) api.Destination {
 	pol := d.Policy()
 	tenant := mail.Tenant
 	c := domainCase{now: d.Now(), cfg: pol.Config, tenant: tenant, mail: mail.In(pool), pool: pool, files: d.Files,
@@ -105,7 +108,7 @@ func (d *Sites) explainDomain(ctx context.Context, domain string, mail rules.Mai
 	}
 	c.countThrottled(queued, pool.Name)
 	c.countPaused(queued, d)
-	c.addTrafficLimits()
+	c.addTrafficLimits(m, pol)
 	c.finishLanes()
 	c.judge()
 	d.overrule(&c)
@@ -328,11 +331,15 @@ func (c *domainCase) addOwnLimits(source string, in *delivery.Limits) {
 var limitsLeftOut = []string{"smtp_port", "delay_warning", "pipelining"}
 
 // addTrafficLimits adds the settings for the destination, with the block that made each, and those
-// of the provider, the tenant and the relay.
-func (c *domainCase) addTrafficLimits() {
+// of the message, the provider, the tenant and the relay.
+func (c *domainCase) addTrafficLimits(m *envelope.Message, pol *wiring.Policy) {
 	t := c.cfg.Traffic(c.route.Domain, c.route.Provider)
+	overruled := c.addMail(m, pol, t.MaxAge)
 	for _, name := range t.Settings() {
 		value := t.Value(name)
+		if overruled[name] {
+			continue
+		}
 		if slices.Contains(limitsLeftOut, name) || strings.HasPrefix(name, "tls") || strings.Contains(name, ".") ||
 			value == "0" || value == "none" {
 			continue
@@ -371,6 +378,21 @@ func (c *domainCase) addTrafficLimits() {
 	c.limit("max_connections", fmt.Sprint(most), "the relay", c.cfg.Delivery.Origin("max_connections"), now)
 }
 
+// addMail adds the settings of mail blocks that count for a message, and returns their names.
+func (c *domainCase) addMail(m *envelope.Message, pol *wiring.Policy, maxAge time.Duration) map[string]bool {
+	count := make(map[string]bool)
+	if m == nil {
+		return count
+	}
+	for _, name := range settings.Names(new(config.Mail)) {
+		if x := pol.MailOf(m, name); x != nil && (name != "max_age" || x.MaxAge < maxAge) {
+			c.limit(name, settings.Value(x, name), c.scopeOf(name), x.Origin(name), "")
+			count[name] = true
+		}
+	}
+	return count
+}
+
 // scopeOf names the scope that a traffic setting limits.
 func (c *domainCase) scopeOf(setting string) string {
 	switch {
@@ -382,7 +404,7 @@ func (c *domainCase) scopeOf(setting string) string {
 		return "each connection"
 	case strings.HasSuffix(setting, "_per_batch"):
 		return "each transaction"
-	case setting == "max_age", strings.HasSuffix(setting, "retry_interval"):
+	case setting == "max_age", setting == "delay_warning", strings.HasSuffix(setting, "retry_interval"):
 		return "each recipient"
 	}
 	return "site " + c.Site
