@@ -23,7 +23,7 @@ import (
 // both directions, destinations. With MTA_SCALE_FULL=1 ('make scale') they run at full size, print a
 // row of Markdown for each figure, the aim beside it, and fail where an aim is missed by what
 // isn't the machine's doing. Without, they run small: that all works, and the figures are printed
-// for nobody. MTA_SCALE_QUEUE, MTA_SCALE_INBOUND, MTA_SCALE_OUTBOUND and MTA_SCALE_SITES set the
+// for nobody. MTA_SCALE_QUEUE, _INBOUND, _OUTBOUND, _SITES and _REASONS set the
 // sizes one by one.
 
 // scaled gives the size of what is called name: as the environment says, else full or small.
