@@ -175,10 +175,7 @@ var lost = map[string]struct {
 		true},
 	"hide-message-source": {
 		"the Received field has the client's address, for the trace that RFC 5321, 4.4 wants", true},
-	"add-received-header":     {"a Received field is always added (RFC 5321, 4.4)", false},
-	"remove-received-headers": {"Received fields stay: they end mail loops", true},
-	"remove-header": {
-		"the header of a message is the application's: the relay removes its own fields only", true},
+	"add-received-header":   {"a Received field is always added (RFC 5321, 4.4)", false},
 	"add-message-id-header": {"a message without one gets one, always", false},
 	"add-date-header":       {"a message without one gets one, always", false},
 	"retain-x-job":          {"the field is always removed", false},

@@ -73,6 +73,7 @@ func (c *conversion) sourceScope(d *directive) error {
 var sourceDirectives = map[string]bool{
 	"always-allow-relaying": true, "require-auth": true, "smtp-service": true, "allow-unencrypted-plain-auth": true,
 	"process-x-virtual-mta": true, "process-x-job": true, "process-x-envid": true,
+	"remove-received-headers": true, "remove-header": false,
 	"default-virtual-mta": false, "jobid-header": false, "max-message-size": false,
 }
 
@@ -167,6 +168,7 @@ func (c *conversion) writeListeners() {
 	c.writeRelaying(b)
 	c.writeSizes(b)
 	c.writeFields(b)
+	c.writeRemoved(b)
 	c.writeLogin(b)
 }
 
@@ -342,6 +344,33 @@ func (c *conversion) writeFields(b *importer.Block) {
 	}
 	if from := c.networks(may); len(from) > 0 && len(used) > 0 {
 		b.Set("headers_from", from, importer.Origin{})
+	}
+}
+
+// writeRemoved writes which header fields are removed, for all clients of the listener.
+func (c *conversion) writeRemoved(b *importer.Block) {
+	var names []string
+	for _, s := range c.sources {
+		if d := s.set["remove-received-headers"]; d != nil {
+			if b.From(d.Origin); s.is(d.name) {
+				names = append(names, "Received")
+			}
+		}
+		if d := s.set["remove-header"]; d != nil {
+			for name := range strings.SplitSeq(unquote(d.value), ",") {
+				switch name = strings.TrimSpace(name); strings.ToLower(name) {
+				case "":
+				case "from", "mime-version", "content-type", "content-transfer-encoding":
+					b.Lost(d.Origin, "messages need the field", false)
+				default:
+					names = append(names, name)
+				}
+			}
+			b.From(d.Origin)
+		}
+	}
+	if len(names) > 0 {
+		b.Set("headers_remove", sortedUnique(names), importer.Origin{})
 	}
 }
 

@@ -44,6 +44,8 @@ type API struct {
 	// gets a 503.
 	MaxConnections int `conf:"max_connections" default:"1000" min:"1"`
 
+	// As in a [listener](#listener-name): fields that are removed.
+	HeadersRemove []FieldPattern `conf:"headers_remove"`
 	// As in a [listener](#listener-name): with `"domain"`, recipients whose domain accepts no mail are refused.
 	VerifyRecipients string `conf:"verify_recipients" default:"off" oneof:"off domain"`
 	// How far ahead, 3650d at most, mail may be scheduled by `send_at`, `spread` included; with `"0s"` a request

@@ -162,6 +162,9 @@ type Listener struct {
 	// The networks whose clients' `pool_header`, `campaign_header` and `envid_header` count. Those of users who have
 	// logged in always count.
 	HeadersFrom []netip.Prefix `conf:"headers_from"`
+	// Header fields that are removed from messages, such as `["Received", "X-Internal-*"]`: those of [your own
+	// applications](submission.md#removed-fields) that nobody else should see.
+	HeadersRemove []FieldPattern `conf:"headers_remove"`
 	// The `senders` of a tenant and of a user also apply to the addresses in the From field, not only to MAIL. A
 	// message without exactly one readable From field is then refused.
 	CheckFrom bool `conf:"check_from"`

@@ -49,6 +49,33 @@ func (p Pattern) covers(other Pattern) bool {
 	return p == other || wide && strings.HasSuffix(string(other), below)
 }
 
+// FieldPattern is the name of a header field, or the beginning of names with a "*" after it.
+type FieldPattern string
+
+// needed are the fields without which a message is invalid (RFC 5322, 3.6) or can't be read (RFC 2045). Date is added
+// where it is missing.
+var needed = []string{"From", "MIME-Version", "Content-Type", "Content-Transfer-Encoding"}
+
+// UnmarshalText reads a pattern that leaves the fields that a message needs.
+func (p *FieldPattern) UnmarshalText(text []byte) error {
+	begin, wide := strings.CutSuffix(string(text), "*")
+	if begin == "" && !wide || strings.ContainsFunc(begin, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || r == ':' || r == '*'
+	}) {
+		return settings.Wrong(`write a name, or "X-Internal-*" for all names that begin so`,
+			"%s is not the name of a header field", settings.Quoted(string(text)))
+	}
+	for _, name := range needed {
+		if strings.EqualFold(name, begin) || wide && len(name) > len(begin) &&
+			strings.EqualFold(name[:len(begin)], begin) {
+			return settings.Wrong(`write a longer beginning, such as "X-Internal-*"`,
+				"%s would remove %s, which messages need", settings.Quoted(string(text)), name)
+		}
+	}
+	*p = FieldPattern(text)
+	return nil
+}
+
 // isLiteral reports whether s is an address literal of RFC 5321, 4.1.3.
 func isLiteral(s string) bool {
 	if !strings.HasPrefix(s, "[") || !strings.HasSuffix(s, "]") {

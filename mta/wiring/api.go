@@ -31,6 +31,7 @@ func apiIntake(cfg *config.Config, a *config.API) intake.Config {
 		Tier:        config.DefaultTier,
 		TierCeiling: config.DefaultTier,
 		Limits:      intake.Limits{Recipients: maxAddresses, Size: int64(a.MaxRequest)},
+		Remove:      patterns(a.HeadersRemove),
 		Buffered:    config.LargeBody,
 		Recipients:  intake.Recipients{Verify: a.VerifyRecipients == "domain"},
 	}

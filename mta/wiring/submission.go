@@ -57,9 +57,17 @@ func intakeOf(cfg *config.Config, l *config.Listener) intake.Config {
 		TenantFieldFrom: l.TenantHeaderFrom,
 		Foreign: intake.ForeignFields{Pool: l.PoolHeader, Campaign: l.CampaignHeader, EnvID: l.EnvIDHeader,
 			From: l.HeadersFrom},
+		Remove:     patterns(l.HeadersRemove),
 		Buffered:   config.LargeBody,
 		Recipients: intake.Recipients{Verify: l.VerifyRecipients == "domain"},
 	}
+}
+
+func patterns(fields []config.FieldPattern) (p intake.FieldPatterns) {
+	for _, f := range fields {
+		p = append(p, string(f))
+	}
+	return p
 }
 
 // Quota makes the limits of a tenant's submissions.

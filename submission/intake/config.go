@@ -99,6 +99,8 @@ type Config struct {
 	TenantFieldFrom []netip.Prefix
 	// Foreign are header fields of another mail server that are understood.
 	Foreign ForeignFields
+	// Remove are fields that are removed from what clients send.
+	Remove FieldPatterns
 	// TenantAt gives the tenant whose network a client is in, "" when it is none's. It is asked for each
 	// message. Nil: no network is a tenant's.
 	TenantAt func(netip.Addr) string

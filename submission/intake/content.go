@@ -192,6 +192,7 @@ func (m *Message) afterHeader(body int) {
 		m.reject(refused)
 		return
 	}
+	m.removeFields()
 	m.takeTenant()
 	m.takeForeign()
 	m.checkFrom()

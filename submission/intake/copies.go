@@ -25,7 +25,10 @@ func (h *header) copies(names []string) string {
 	var out []byte
 	left := maxCopies
 	for _, name := range names {
-		value, ok := h.value(name)
+		value, ok := fieldValue(h.text, name)
+		if !ok {
+			value, ok = fieldValue(h.removed, name)
+		}
 		if !ok {
 			continue
 		}
@@ -44,11 +47,11 @@ func (h *header) copies(names []string) string {
 	return string(append(out, '}'))
 }
 
-// value returns the value of the first field with a name, on one line.
-func (h *header) value(name string) (string, bool) {
+// fieldValue returns the value of the first field with a name, on one line.
+func fieldValue(section []byte, name string) (string, bool) {
 	var value []byte
 	found := false
-	for line := range bytes.Lines(h.text) {
+	for line := range bytes.Lines(section) {
 		folded := line[0] == ' ' || line[0] == '\t'
 		switch {
 		case folded && found:

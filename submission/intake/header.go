@@ -17,8 +17,9 @@ type header struct {
 	text []byte // the section as it came, with the blank line when there is one
 	// body is what has been collected beyond the section: the line that showed that it is over
 	// without a blank line. A blank line has to be put between (as sendmail and Postfix do).
-	body []byte
-	done bool
+	body    []byte
+	removed []byte // the fields of Config.Remove, once the section is complete
+	done    bool
 
 	lineAt int // where the line that is being collected starts in text
 
