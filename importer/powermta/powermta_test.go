@@ -165,6 +165,8 @@ func TestFaults(t *testing.T) {
 		"wrong close":      {map[string]string{"etc/config": "<domain *>\n</source>"}, "etc/config:2: </source> closes <domain> of line 1"},
 		"nothing to close": {map[string]string{"etc/config": "</source>"}, "etc/config:1: </source> closes nothing"},
 		"no member":        {map[string]string{"etc/config": "<virtual-mta-pool p>\nvirtual-mta a\n</virtual-mta-pool>"}, "etc/config:2: virtual-mta: there is no virtual MTA"},
+		"weight":           {map[string]string{"etc/config": "<virtual-mta a>\n</virtual-mta>\n<virtual-mta-pool p>\nvirtual-mta a heavy\n</virtual-mta-pool>\n"}, "etc/config:4: virtual-mta: \"heavy\" is not a weight"},
+		"no weight":        {map[string]string{"etc/config": "<virtual-mta a>\n</virtual-mta>\n<virtual-mta-pool p>\nvirtual-mta a 0\n</virtual-mta-pool>\n"}, "etc/config:4: virtual-mta: no virtual MTA of the pool has a weight above 0"},
 		"no default":       {map[string]string{"etc/config": "<source 10.0.0.1>\ndefault-virtual-mta a\n</source>"}, "etc/config:2: default-virtual-mta: there is no virtual MTA or pool"},
 		"no address":       {map[string]string{"etc/config": "<virtual-mta a>\nsmtp-source-host a.example.com\n</virtual-mta>"}, "etc/config:2: smtp-source-host"},
 		"network":          {map[string]string{"etc/config": "<source 10.0.0.300>\n</source>"}, "etc/config:1: <source>: \"10.0.0.300\" is neither"},

@@ -258,9 +258,8 @@ func (c *conversion) poolScope(d *directive) error {
 					short(name))}
 				break
 			}
-			if b.From(in.Origin); more != "" {
-				b.Noted(in.Origin, "the sources of a pool share its mail evenly: there are no weights")
-			}
+			b.From(in.Origin)
+			_, err = poolWeight(in, more)
 		case "domain":
 			err = c.domainScope(in, first)
 		case "domain-key":
@@ -313,8 +312,68 @@ func (c *conversion) writePools() {
 				p.fault("virtual-mta-pool: %s has no virtual MTA: name one, or remove the pool", short(p.name)))
 		}
 		c.members(b, all, plans)
+		c.weights(b, p.members)
 	}
 	c.writeTenants(plans)
+}
+
+// maxWeight is the largest that mta.conf has.
+const maxWeight = 1000
+
+// poolWeight reads what follows the name of a pool's member: nothing, "3" or "weight=3".
+func poolWeight(d *directive, text string) (int, error) {
+	if text == "" {
+		return 1, nil
+	}
+	n, err := strconv.Atoi(strings.TrimLeft(strings.TrimPrefix(strings.ToLower(text), "weight"), " ="))
+	if err != nil || n < 0 || n > maxWeight {
+		return 0, d.fault("virtual-mta: %s is not a weight: write a whole number from 0 to %d", short(text), maxWeight)
+	}
+	return n, nil
+}
+
+// weights gives the sources of a pool the weights of their virtual MTAs, whose addresses share them.
+func (c *conversion) weights(b *importer.Block, members []*directive) {
+	var given *directive
+	addresses, of := 1, make(map[*vmta]int) // the least common multiple of their numbers
+	for _, m := range members {
+		name, more := cutWord(m.value)
+		v := c.vmta(unquote(name))
+		n, err := poolWeight(m, more)
+		if _, twice := of[v]; twice || v == nil || err != nil || len(v.sources) == 0 {
+			continue
+		}
+		if of[v] = n; more != "" {
+			given = m
+		}
+		addresses *= len(v.sources) / gcd(addresses, len(v.sources))
+	}
+	var weights []string
+	for _, v := range c.vmtas {
+		for _, s := range v.sources {
+			if n, ok := of[v]; ok {
+				weights = append(weights, fmt.Sprintf("%s=%d", s, n*addresses/len(v.sources)))
+			}
+			if given != nil && of[v]*addresses/len(v.sources) > maxWeight {
+				b.Lost(given.Origin, "the virtual MTAs have too many addresses to share their weights exactly", false)
+				return
+			}
+		}
+	}
+	switch {
+	case given == nil:
+	case !slices.ContainsFunc(weights, func(w string) bool { return !strings.HasSuffix(w, "=0") }):
+		c.faults.take(given, given.fault("virtual-mta: no virtual MTA of the pool has a weight above 0: change one"))
+	default:
+		b.Set("weights", weights, importer.Origin{})
+	}
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // members puts the sources of virtual MTAs into a pool: those that warm up under their plan.
