@@ -2,9 +2,12 @@ package mta
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,14 +54,11 @@ func openOperators(cfg *config.Config, in *mailIn, undo *undoer) (*operators, er
 // listedFor is how long a source is paused that a block list has. The next check, an hour later, prolongs it.
 const listedFor = 2 * time.Hour
 
-// pauseListed pauses the sources that a check has found on a block list, where the configuration wants that. An
-// operator's own pause stays as it is, and a pool keeps its last source.
+// pauseListed pauses the sources that a check has found on a block list, where the configuration wants that.
 func (r *operators) pauseListed(found []dnscheck.Finding) {
-	cfg := r.inForce()
-	if cfg.Checks.Listed != "pause" {
+	if r.inForce().Checks.Listed != "pause" {
 		return
 	}
-	const by = "the relay"
 	why := make(map[string]string)
 	for _, f := range found {
 		if f.Check == dnscheck.CheckList && f.Result == dnscheck.Failed {
@@ -66,27 +66,72 @@ func (r *operators) pauseListed(found []dnscheck.Finding) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(why)) {
-		p, on := r.rules.Get(rules.Key(api.Selection{Source: name}))
-		last := func(pool *config.Pool) bool {
-			all := pool.Sources()
-			return slices.Contains(all, name) && !slices.ContainsFunc(all, func(other string) bool {
-				return other != name && !r.noSource(other)
-			})
-		}
-		switch {
-		case on && (p.By != by || !p.Until.After(r.now())):
-			continue
-		case !on && slices.ContainsFunc(cfg.Pools, last):
-			r.log.Warn("source is on a block list, and not paused: it is the last one of a pool", "source", name,
-				"reason", why[name])
-			continue
-		}
-		p = api.Rule{Action: api.RuleSuspend, Selection: api.Selection{Source: name}, Reason: why[name], By: by,
-			Since: cmp.Or(p.Since, r.now()), Until: r.now().Add(listedFor)}
-		if _, err := r.rules.Begin(p, false); err != nil {
-			r.log.Error("source is on a block list, and can't be paused", "source", name, "error", err)
-		} else if !on {
-			r.log.Warn("source is paused: it is on a block list", "source", name, "reason", why[name])
+		if err := r.pauseSource(name, why[name], listedFor); err != nil {
+			r.log.Error("source is on a block list, and not paused", "source", name, "reason", why[name], "error", err)
 		}
 	}
+}
+
+// What makes a source blocked: so many sites, and half of all, within so long.
+const (
+	blockedWithin = time.Hour
+	fewestBlocks  = 5
+	blockedFor    = 4 * time.Hour // is it paused
+)
+
+// blockedSources returns which sources receivers block, "" for none. It pauses them first where the configuration wants
+// that.
+func (r *operators) blockedSources() string {
+	var reasons []string
+	now := r.now()
+	standings := r.tally.Standings(now.Add(-blockedWithin))
+	for _, name := range slices.Sorted(maps.Keys(standings)) {
+		n := standings[name]
+		if n.Block < fewestBlocks || 2*n.Block < n.Sites || r.rules.Source(name) {
+			continue
+		}
+		why := fmt.Sprintf("%d of %d sites have blocked it within the hour", n.Block, n.Sites)
+		if r.inForce().Checks.Refused == "pause" {
+			err := r.pauseSource(name, why, blockedFor)
+			if err == nil {
+				continue
+			}
+			why += fmt.Sprintf(", and it can't be paused: %v", err)
+		}
+		reasons = append(reasons, fmt.Sprintf("source %s: %s", name, why))
+	}
+	for _, x := range r.rules.List() {
+		if x.By == byRelay {
+			reasons = append(reasons, x.InWords())
+		}
+	}
+	return strings.Join(reasons, "; ")
+}
+
+const byRelay = "the relay" // as it is shown
+
+// pauseSource pauses a source for some time from now on, or prolongs that. An operator's own pause stays as it is, and
+// a pool keeps its last source.
+func (r *operators) pauseSource(name, why string, long time.Duration) error {
+	p, on := r.rules.Get(rules.Key(api.Selection{Source: name}))
+	last := func(pool *config.Pool) bool {
+		all := pool.Sources()
+		return slices.Contains(all, name) && !slices.ContainsFunc(all, func(other string) bool {
+			return other != name && !r.noSource(other)
+		})
+	}
+	switch {
+	case on && (p.By != byRelay || !p.Until.After(r.now())):
+		return nil
+	case !on && slices.ContainsFunc(r.inForce().Pools, last):
+		return errors.New("it is the last one of a pool")
+	}
+	p = api.Rule{Action: api.RuleSuspend, Selection: api.Selection{Source: name}, Reason: why, By: byRelay,
+		Since: cmp.Or(p.Since, r.now()), Until: r.now().Add(long)}
+	if _, err := r.rules.Begin(p, false); err != nil || on {
+		return err
+	}
+	r.log.Warn("source is paused", "source", name, "reason", why)
+	return r.audit.Add(audit.Line{Actor: audit.Actor{Kind: audit.ByRelay}, Action: "rule add",
+		Subject: "action=suspend source=" + name, Reason: why, Outcome: audit.Done})
 }

@@ -197,8 +197,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.rules.Run(dispatching) })
 	running.Go(func() {
 		r.alarms.Run(dispatching, alarm.Sight{
-			Queue: r.queue.Stats, Refusing: r.store.Refusing, Sources: r.sources.Names, Records: r.recordsTrouble,
-			Audit: r.audit.Trouble, DNS: r.resolver.Stats, Warmups: r.warm.Trouble, Health: r.warm.Health,
+			Queue: r.queue.Stats, Refusing: r.store.Refusing, Sources: r.sources.Names, Blocked: r.blockedSources,
+			Records: r.recordsTrouble,
+			Audit:   r.audit.Trouble, DNS: r.resolver.Stats, Warmups: r.warm.Trouble, Health: r.warm.Health,
 			Maildrop: r.pickup.Trouble, Paused: r.rules.Trouble, Logins: r.loginTrouble,
 			Certificates: r.certificateTrouble,
 			Overload:     r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.feeder.Flood, Damaged: r.data.Damaged,

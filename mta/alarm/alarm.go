@@ -25,7 +25,7 @@ const (
 	DKIM     = "dkim"            // mail waits for a signature that can't be made
 	Unsigned = "dkim_unsigned"   // mail leaves without the signature of its domain, since no block may sign it
 	Storage  = "storage"         // the queue's disk is full, or can't be written
-	Sources  = "sources"         // a source can't send: this machine does not have its address
+	Sources  = "sources"         // a source can't send: this machine lacks its address, or sites block it
 	Records  = "accounting"      // accounting records can't be written
 	Audit    = "audit"           // operators' actions can't be put on record, so nothing can be changed
 	DNS      = "dns"             // name servers answer nothing
@@ -251,6 +251,7 @@ type Sight struct {
 	Queue        func() queue.Stats
 	Refusing     func() string   // why mail is refused; "": it is not
 	Sources      func() []string // sources that this machine does not have
+	Blocked      func() string   // which sources receivers block; "": none
 	Records      func() string   // why accounting records are not written; "": they are
 	Audit        func() string   // why operators' actions can't be put on record; "": they can
 	DNS          func() resolver.Stats
@@ -294,6 +295,7 @@ func (a *Alarms) Run(ctx context.Context, look Sight) {
 			dns := look.DNS()
 			waits, why := look.Waits()
 			on[Stuck] = w.stuck(waits, why, s.Delivered+s.Bounced+s.Expired+s.Removed)
+			on[Sources] = strings.Trim(on[Sources]+"; "+look.Blocked(), "; ")
 			on[Records], on[Audit], on[DNS] = look.Records(), look.Audit(), w.names(now, &dns)
 			on[Logins], on[Certs] = look.Logins(), look.Certificates()
 			on[Checks], on[Flood] = look.Checks(), look.Flood()

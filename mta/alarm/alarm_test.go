@@ -215,6 +215,7 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *Alarms, stop fun
 			return "no space left"
 		},
 		Sources:      func() []string { return nil },
+		Blocked:      func() string { return "" },
 		Audit:        func() string { return "" },
 		Maildrop:     func() string { return "" },
 		Logins:       func() string { return "" },

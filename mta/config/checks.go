@@ -27,6 +27,9 @@ type Checks struct {
 	// of its pools, of which none loses its last one. The relay then checks each hour, with `daily`, and resumes the
 	// source within two hours after the list has taken the address off.
 	Listed string `conf:"listed" default:"alarm" oneof:"alarm pause"`
+	// A source that half of its sites, and five or more, block as one of spam within an hour, while they take mail of
+	// others: `"alarm"` (`sources`); or `"pause"` it for four hours, too, as `listed` does.
+	Refused string `conf:"refused" default:"alarm" oneof:"alarm pause"`
 }
 
 // Seen is the address that receivers see of mail from the source, the zero Addr when the system or a

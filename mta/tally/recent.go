@@ -47,6 +47,27 @@ const (
 type recent struct {
 	tries, errors ring
 	touched       time.Time
+	heard         []heard
+}
+
+// heard is the last reply of a site to a source.
+type heard struct {
+	source  string
+	at      time.Time
+	blocked bool // as a source of spam
+}
+
+// hear notes the reply of a site. What the relay says by itself is none.
+func (r *recent) hear(t *Try) {
+	if t.Source == "" || t.Reply.Local {
+		return
+	}
+	h := heard{t.Source, t.At, t.Class == bounce.SpamBlock}
+	if i := slices.IndexFunc(r.heard, func(h heard) bool { return h.source == t.Source }); i >= 0 {
+		r.heard[i] = h
+	} else {
+		r.heard = append(r.heard, h)
+	}
 }
 
 func (r *recent) len() int { return len(r.tries.all) + len(r.errors.all) }
@@ -101,6 +122,7 @@ func (x *recents) add(site string, t Try) {
 		x.by[site] = r
 	}
 	r.touched = t.At
+	r.hear(&t)
 	x.n += r.tries.add(t, siteTries, room)
 	if t.Kind != accounting.Delivery {
 		x.n += r.errors.add(t, siteErrors, room)
@@ -115,4 +137,36 @@ func (t *Tallies) Recent(site string) (tries, errors []Try) {
 		return r.tries.newestFirst(), r.errors.newestFirst()
 	}
 	return nil, nil
+}
+
+// Standing is how receivers see a source: how many sites have answered it, and how many of those block it. A site that
+// blocks all sources is left out, since that may be about the mail.
+type Standing struct{ Sites, Block int }
+
+// Standings returns those of all sources that a site has answered after since.
+func (t *Tallies) Standings(since time.Time) map[string]Standing {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make(map[string]Standing)
+	for _, r := range t.recent.by {
+		n, blocked := 0, 0
+		for _, h := range r.heard {
+			if h.at.After(since) {
+				if n++; h.blocked {
+					blocked++
+				}
+			}
+		}
+		for _, h := range r.heard {
+			if !h.at.After(since) || blocked == n {
+				continue
+			}
+			s := all[h.source]
+			if s.Sites++; h.blocked {
+				s.Block++
+			}
+			all[h.source] = s
+		}
+	}
+	return all
 }

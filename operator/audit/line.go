@@ -29,7 +29,7 @@ type Actor struct {
 const (
 	ByCommand = "command" // a command that changed a file while no relay ran
 	BySignal  = "signal"  // the sender of a SIGHUP
-	byRelay   = "relay"   // the relay itself, about its audit log
+	ByRelay   = "relay"   // the relay itself
 )
 
 // Name is the user, or as much as is known.
@@ -41,7 +41,7 @@ func (a Actor) Name() string {
 		return fmt.Sprintf("user id %d", *a.UID)
 	case a.Kind == BySignal:
 		return "a signal" // the system does not give its sender
-	case a.Kind == byRelay:
+	case a.Kind == ByRelay:
 		return "the relay"
 	}
 	return ""

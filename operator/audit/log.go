@@ -287,7 +287,7 @@ func (l *Log) Trouble() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failing != nil && !l.closed {
-		line := Line{Actor: Actor{Kind: byRelay}, Action: "audit", Outcome: Failed,
+		line := Line{Actor: Actor{Kind: ByRelay}, Action: "audit", Outcome: Failed,
 			Error: fmt.Sprintf("nothing could be put on record since %s: %v",
 				l.since.UTC().Format(time.RFC3339), l.failing)}
 		l.stamp(&line)
