@@ -363,7 +363,7 @@ func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
 	var why waitReason
 	for _, r := range t.limits.Rules {
 		if at := l.s.ruleBudget(r.Rule).messages.Next(now, r.Rate, 1); at.After(now) && at.After(why.Until) {
-			why = waitReason{What: r.Why, Until: at, Tenant: r.Tenant}
+			why = waitReason{What: r.Why, Until: at, Tenant: r.Tenant, Waits: parking.Limit}
 		}
 	}
 	return why
