@@ -275,6 +275,61 @@ func flippedBit(t *testing.T, indexed bool) {
 	shut(t, q)
 }
 
+// TestFlippedBitInADeferral: a listing shows that a last reply is lost, and the next attempt logs it.
+func TestFlippedBitInADeferral(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs, book := vfstest.Memory(), &logBook{}
+		fill(t, fs, 60)
+		cfg := small(t, fs)
+		cfg.Log = book.logger()
+		q := open(t, cfg)
+		m := next0(t, q).Message.ID
+		q.Defer(m, []int{0}, time.Now().Add(time.Hour), Attempt{Reply: greylisted}, site("mx"))
+		for i := range 60 { // its segment is full, and sealed
+			accept(t, q, message(1, "example.net"), strings.Repeat(fmt.Sprint(i, ","), 100))
+		}
+		shut(t, q)
+		name, off := findText(t, fs, greylisted.Text)
+		flip(t, fs, name, off)
+
+		q = open(t, cfg)
+		it, err := q.Get(m)
+		if err != nil || !strings.Contains(it.Recipients[0].Last.Text, "is damaged") {
+			t.Fatalf("the listing has the reply %v, %v", it.Recipients[0].Last, err)
+		}
+		time.Sleep(2 * time.Hour)
+		for next(t, q).Message.ID != m {
+		}
+		if !strings.Contains(book.String(), "the reply to the last attempt is lost") || q.Stats().DamagedRecords == 0 {
+			t.Errorf("%+v, %s", q.Stats(), book)
+		}
+		shut(t, q)
+	})
+}
+
+// findText finds the segment, and the offset in it, that has a text.
+func findText(t *testing.T, fs vfs.FS, text string) (name string, off int64) {
+	t.Helper()
+	files, err := fs.List("/q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range files {
+		f, err := fs.Open("/q/" + info.Name)
+		if err != nil {
+			continue
+		}
+		b := make([]byte, info.Size)
+		n, _ := f.ReadAt(b, 0)
+		f.Close()
+		if i := bytes.Index(b[:n], []byte(text)); i >= 0 {
+			return "/q/" + info.Name, int64(i)
+		}
+	}
+	t.Fatalf("no file has %q", text)
+	return "", 0
+}
+
 // A message that can't be read is no reason to give less than was asked for: who gets nothing believes
 // that nothing waits under the key, and doesn't ask again.
 func TestTakePassesOverTheUnreadable(t *testing.T) {

@@ -130,12 +130,18 @@ func (v *View) Item(c *Candidate, m *envelope.Message) (it Item) {
 	replies := store.ReplyReader{Dir: v.dir}
 	for i := range c.Rcpts {
 		r := v.itemRecipient(&c.Rcpts[i], m)
-		last, _, _ := v.q.LastAttempt(&replies, c.ID, c.Rcpts[i].Rcpt) // a listing does without
+		last, _, err := v.q.LastAttempt(&replies, c.ID, c.Rcpts[i].Rcpt)
+		if err != nil {
+			last.Reply = unreadable // the next attempt logs it
+		}
 		r.Last, r.Via, r.Detour = last.Reply, last.Via, last.Detour
 		it.Recipients = append(it.Recipients, r)
 	}
 	return it
 }
+
+// unreadable stands in a listing for the reply to a last attempt whose record is damaged.
+var unreadable = reply.Local(451, reply.Enhanced{4, 3, 0}, "queue", "the record of the last reply is damaged")
 
 // Only gives the item with some of its recipients, which are in ascending order and for which a was asked.
 func (it Item) Only(rcpts []uint16, a Action) Item {
