@@ -1,6 +1,7 @@
 package bounce
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"sync"
@@ -45,7 +46,7 @@ type UnknownReplies struct {
 // Add counts a reply that is Uncategorized.
 func (u *Unknown) Add(provider string, r reply.Reply, message string, now time.Time) {
 	r.Text = strings.ToValidUTF8(strings.Clone(r.Text[:min(len(r.Text), maxSampleText)]), "?")
-	k := skeleton(&r)
+	k := string(AppendPattern(nil, &r))
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	of := u.of(provider)
@@ -88,15 +89,16 @@ func (o *unknownOf) forget() {
 	delete(o.samples, oldest)
 }
 
-// skeleton is what replies have in common that differ in numbers, names and addresses only.
-func skeleton(r *reply.Reply) string {
-	words := strings.Fields(string(plain(r.Text)))
-	for i, w := range words {
-		if strings.ContainsAny(w, "0123456789") {
-			words[i] = "#"
+// AppendPattern adds what replies have in common that differ in numbers, names and addresses only.
+func AppendPattern(to []byte, r *reply.Reply) []byte {
+	to = append(append(to, byte('0'+min(max(r.Code/100, 0), 9))), r.Enhanced.String()...)
+	for word := range bytes.FieldsSeq(plain(r.Text)) {
+		if bytes.ContainsAny(word, "0123456789") {
+			word = []byte{'#'}
 		}
+		to = append(append(to, ' '), word...)
 	}
-	return string(rune('0'+min(max(r.Code/100, 0), 9))) + r.Enhanced.String() + " " + strings.Join(words, " ")
+	return to
 }
 
 // List gives what is remembered, of one provider or, with nil, of all, those with the most first.

@@ -13,33 +13,29 @@ import (
 
 // BenchmarkFind finds messages in a log of MTA_LOG_MIB mebibytes (64 without it), in files of 128 MiB.
 func BenchmarkFind(b *testing.B) {
-	mib, _ := strconv.Atoi(os.Getenv("MTA_LOG_MIB"))
-	if mib == 0 {
-		mib = 64
-	}
+	mib := logSize()
 	for _, compressed := range []bool{false, true} {
 		b.Run(map[bool]string{false: "plain", true: "compressed"}[compressed], func(b *testing.B) { benchmarkFind(b, mib, compressed) })
 	}
 }
 
-func benchmarkFind(b *testing.B, mib int, compressed bool) {
-	dir := b.TempDir()
+func logSize() (mib int) {
+	if mib, _ = strconv.Atoi(os.Getenv("MTA_LOG_MIB")); mib == 0 {
+		mib = 64
+	}
+	return mib
+}
+
+// bigLog writes a log of some mebibytes in files of 128 MiB: add adds the n-th records. It returns the directory and how
+// often add was called.
+func bigLog(b *testing.B, mib int, compressed bool, add func(w *Writer, n int)) (dir string, n int) {
+	dir = b.TempDir()
 	w, err := Open(Config{Dir: dir, NodeID: "node1", Limits: Limits{RotateSize: 128 << 20}})
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := delivery()
-	n := 0
 	for written := 0; written < mib<<20; {
-		r.ID, r.Type = envelope.FirstID(accepted)+envelope.ID(n), Reception
-		w.Add(&r)
-		// The delivery of another, and a retry of an old one now and then.
-		r.ID, r.Type = envelope.FirstID(accepted)+envelope.ID(max(0, n-100)), Delivery
-		w.Add(&r)
-		if n%10 == 0 {
-			r.ID, r.Type = envelope.FirstID(accepted)+envelope.ID(n/2), TransientFailure
-			w.Add(&r)
-		}
+		add(w, n)
 		if n++; n%4096 == 0 {
 			if err := w.Flush(b.Context()); err != nil {
 				b.Fatal(err)
@@ -63,7 +59,25 @@ func benchmarkFind(b *testing.B, mib int, compressed bool) {
 			}
 		}
 	}
-	if w, err = Open(Config{Dir: dir, NodeID: "node1", Limits: Limits{RotateSize: 128 << 20}}); err != nil {
+	return dir, n
+}
+
+func benchmarkFind(b *testing.B, mib int, compressed bool) {
+	r := delivery()
+	dir, n := bigLog(b, mib, compressed, func(w *Writer, n int) {
+		r.ID, r.Type = envelope.FirstID(accepted)+envelope.ID(n), Reception
+		w.Add(&r)
+		// The delivery of another, and a retry of an old one now and then.
+		r.ID, r.Type = envelope.FirstID(accepted)+envelope.ID(max(0, n-100)), Delivery
+		w.Add(&r)
+		if n%10 == 0 {
+			r.ID, r.Type = envelope.FirstID(accepted)+envelope.ID(n/2), TransientFailure
+			w.Add(&r)
+		}
+	})
+	files, _ := logDir(dir).Files()
+	w, err := Open(Config{Dir: dir, NodeID: "node1", Limits: Limits{RotateSize: 128 << 20}})
+	if err != nil {
 		b.Fatal(err)
 	}
 	w.keeper.follow()

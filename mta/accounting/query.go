@@ -43,6 +43,7 @@ type matcher struct {
 	Query
 	message envelope.ID // that is meant; 0 is any
 	byHead  bool        // the type and the id are all that is asked for
+	asked   []condition // on single fields
 	exact   []byte      // the ID; as it is in every line that fits
 	needles [][]byte    // lower case; each is in every line that fits
 	folded  []byte      // the line in lower case
@@ -62,8 +63,12 @@ func (q Query) matcher() matcher {
 			*address = "@" + asciiDomain(domain)
 		}
 	}
-	m.byHead = m.Sender+m.Recipient+m.Domain+m.Site+m.Tenant+m.Campaign+m.Tag == "" && len(m.Classes) == 0 &&
-		m.Since.IsZero() && m.Until.IsZero()
+	for _, x := range conditions {
+		if x.asked(&m.Query) {
+			m.asked = append(m.asked, x)
+		}
+	}
+	m.byHead = len(m.asked) == 0 && m.Tag == "" && m.Since.IsZero() && m.Until.IsZero()
 	texts := []string{m.Sender, m.Recipient, m.Domain, m.Site, m.Tenant, m.Campaign, m.Tag}
 	if len(m.Classes) == 1 {
 		texts = append(texts, m.Classes[0])
@@ -158,22 +163,47 @@ func (m *matcher) fits(line []byte) bool {
 		}
 		return false
 	}
-	switch {
-	case len(m.Types) > 0 && !slices.Contains(m.Types, w.Type),
-		m.ID != "" && (m.message == 0 || m.message != w.ID),
-		!fitsAddress(m.Sender, w.Sender),
-		!fitsAddress(m.Recipient, w.Recipient),
-		m.Domain != "" && !strings.EqualFold(m.Domain, w.Recipient.Domain()),
-		m.Site != "" && !strings.EqualFold(m.Site, w.Site),
-		m.Tenant != "" && m.Tenant != w.Tenant,
-		m.Campaign != "" && m.Campaign != w.Campaign,
-		m.Tag != "" && !slices.Contains(w.Tags, m.Tag),
-		len(m.Classes) > 0 && !slices.Contains(m.Classes, w.Class),
-		!m.Since.IsZero() && w.Time.Before(m.Since),
-		!m.Until.IsZero() && !w.Time.Before(m.Until):
-		return false
+	for _, x := range m.asked {
+		if !x.fits(&m.Query, x.of(w)) {
+			return false
+		}
 	}
-	return true
+	return (len(m.Types) == 0 || slices.Contains(m.Types, w.Type)) &&
+		(m.ID == "" || m.message != 0 && m.message == w.ID) &&
+		(m.Tag == "" || slices.Contains(w.Tags, m.Tag)) && m.inTime(w.Time)
+}
+
+// inTime reports whether a query means the time of an event.
+func (q *Query) inTime(t time.Time) bool {
+	return (q.Since.IsZero() || !t.Before(q.Since)) && (q.Until.IsZero() || t.Before(q.Until))
+}
+
+// condition is what a query can ask of a field that has one text.
+type condition struct {
+	key   string // of the field in the log
+	asked func(*Query) bool
+	of    func(*Record) string
+	fits  func(*Query, string) bool
+}
+
+var conditions = []condition{
+	{"sender", func(q *Query) bool { return q.Sender != "" }, func(r *Record) string { return string(r.Sender) },
+		func(q *Query, text string) bool { return fitsAddress(q.Sender, envelope.Address(text)) }},
+	{"recipient", func(q *Query) bool { return q.Recipient+q.Domain != "" },
+		func(r *Record) string { return string(r.Recipient) },
+		func(q *Query, text string) bool {
+			a := envelope.Address(text)
+			return fitsAddress(q.Recipient, a) && (q.Domain == "" || strings.EqualFold(q.Domain, a.Domain()))
+		}},
+	{"site", func(q *Query) bool { return q.Site != "" }, func(r *Record) string { return r.Site },
+		func(q *Query, text string) bool { return strings.EqualFold(q.Site, text) }},
+	{"tenant", func(q *Query) bool { return q.Tenant != "" }, func(r *Record) string { return r.Tenant },
+		func(q *Query, text string) bool { return q.Tenant == text }},
+	{"campaign", func(q *Query) bool { return q.Campaign != "" }, func(r *Record) string { return r.Campaign },
+		func(q *Query, text string) bool { return q.Campaign == text }},
+	{"bounce_classification", func(q *Query) bool { return len(q.Classes) > 0 },
+		func(r *Record) string { return r.Class },
+		func(q *Query, text string) bool { return slices.Contains(q.Classes, text) }},
 }
 
 func fitsAddress(want string, got envelope.Address) bool {

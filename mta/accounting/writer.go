@@ -89,8 +89,10 @@ type Writer struct {
 	stop    chan struct{}
 	ended   chan struct{}
 	keeper  *keeper
-	lock    io.Closer
-	failed  error // what Close returns; written before ended is closed
+	// has room for one: somebody counts records, with all cores
+	counting chan struct{}
+	lock     io.Closer
+	failed   error // what Close returns; written before ended is closed
 
 	// What follows is owned by the goroutine.
 	out     linelog.Output
@@ -129,8 +131,9 @@ func Open(cfg Config) (*Writer, error) {
 	w := &Writer{
 		cfg: cfg, node: string(quote(nil, cfg.NodeID)),
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		flushes: make(chan chan error),
-		stop:    make(chan struct{}), ended: make(chan struct{}),
+		counting: make(chan struct{}, 1),
+		flushes:  make(chan chan error),
+		stop:     make(chan struct{}), ended: make(chan struct{}),
 		dir: logDir(cfg.Dir),
 	}
 	w.out = linelog.Output{Dir: w.dir, Open: cfg.Open, Now: cfg.Now, Stamp: fillIn, Begun: w.begun,
