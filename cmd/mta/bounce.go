@@ -26,8 +26,41 @@ import (
 )
 
 func newBounce(c *cli) *cobra.Command {
-	return group("bounce", "what comes back for mail that was sent", newBounceClassify(c), newBounceUnknown(c),
-		newBounceToken(c), newBounceList(c), newBounceShow(c))
+	return group("bounce", "what comes back for mail that was sent", newBounceTop(c),
+		newBounceClassify(c), newBounceUnknown(c), newBounceToken(c), newBounceList(c), newBounceShow(c))
+}
+
+const bounceTopHelp = `Count why mail bounced for good, in the accounting log of the last day: the most
+frequent replies, with their classes. Replies that differ in numbers and addresses only
+count as one; one of them is shown. The records are those of the types Bounce,
+Expiration and OOB (bounces that came back as mail).
+
+'mta log --count-by' counts other records. Without a running relay the command reads
+the files.`
+
+func newBounceTop(c *cli) *cobra.Command {
+	q := api.LogCountQuery{By: "reply", LogQuery: api.LogQuery{Types: api.BounceTypes}}
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "top", Short: "count why mail bounced", Long: bounceTopHelp, Args: noArgs,
+		Example: `  mta bounce top
+  mta bounce top --since 1h --tenant acme
+  mta bounce top --by site --class SpamBlock --json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("since") {
+				q.Since = c.now().Add(-24 * time.Hour)
+			}
+			if err := checkRecords(&q.LogQuery); err != nil {
+				return err
+			}
+			return c.logCounts(cmd.Context(), q, asJSON)
+		},
+	}
+	c.addParams(cmd, &q, "by", "sender", "recipient", "domain", "site", "tenant", "class", "since", "until")
+	cmd.Flags().IntVar(&q.Limit, "limit", defaultCounts, "how many values, the most frequent")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	oneOf(cmd, "class", bounce.Names())
+	return cmd
 }
 
 func newBounceList(c *cli) *cobra.Command {

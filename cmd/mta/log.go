@@ -43,26 +43,21 @@ func newLog(c *cli) *cobra.Command {
 		newest bool
 		asJSON bool
 		format string
+		counts api.LogCountQuery
 	)
 	cmd := &cobra.Command{
-		Use: "log", Short: "search and follow the accounting log", Long: logHelp,
+		Use: "log", Short: "search, follow and count the accounting log", Long: logHelp,
 		Example: `  mta log --follow
   mta log --id 01knd1p5c0002
-  mta log --type Bounce --since 1d --json`,
+  mta log --type Bounce --since 1d --json
+  mta log --count-by site --class SpamBlock --since 1d`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if q.Last < 0 {
 				return usagef("--last can't be negative")
 			}
-			for _, t := range q.Types {
-				if !slices.Contains(accounting.Types, accounting.Type(t)) {
-					return hinted{usagef("--type: unknown type %q", t), "valid types: " + joined(accounting.Types)}
-				}
-			}
-			for _, name := range q.Classes {
-				if _, err := bounce.ParseClass(name); err != nil {
-					return hinted{usagef("--class: unknown class %q", name), "valid classes: " + joined(bounce.Names())}
-				}
+			if err := checkRecords(&q); err != nil {
+				return err
 			}
 			if q.ID != "" {
 				if _, err := envelope.ParseID(q.ID); err != nil {
@@ -70,6 +65,13 @@ func newLog(c *cli) *cobra.Command {
 				}
 			}
 			changed := cmd.Flags().Changed
+			if counts.By != "" {
+				if q.Last != 0 || q.Follow || newest || format != "" {
+					return usagef("--count-by counts all that match: leave out --last, --follow, --newest, --format")
+				}
+				counts.LogQuery = q
+				return c.logCounts(cmd.Context(), counts, asJSON)
+			}
 			switch {
 			case !narrowed(cmd):
 				q.Last = defaultLast
@@ -93,7 +95,10 @@ func newLog(c *cli) *cobra.Command {
 	flags := cmd.Flags()
 	c.addParams(cmd, &q)
 	flags.BoolVar(&newest, "newest", false, "the newest first: the first ones come at once, however large the log is")
-	flags.BoolVar(&asJSON, "json", false, "print the records unchanged: a line of JSON for each")
+	flags.BoolVar(&asJSON, "json", false, "print the records unchanged: a line of JSON for each; of counts, one object")
+	flags.StringVar((*string)(&counts.By), "count-by", "", "count the records by a `property` instead: "+joined(api.LogBys))
+	flags.IntVar(&counts.Limit, "limit", defaultCounts, "with --count-by: how many values, the most frequent")
+	oneOf(cmd, "count-by", api.LogBys)
 	flags.StringVar(&format, "format", "",
 		"pmta: print CSV as PowerMTA's accounting files have it, a `format` for scripts")
 	oneOf(cmd, "format", []string{"pmta"})
@@ -102,7 +107,25 @@ func newLog(c *cli) *cobra.Command {
 	return cmd
 }
 
-const defaultLast = 50
+// checkRecords refuses types and classes that no record has.
+func checkRecords(q *api.LogQuery) error {
+	for _, t := range q.Types {
+		if !slices.Contains(accounting.Types, accounting.Type(t)) {
+			return hinted{usagef("--type: unknown type %q", t), "valid types: " + joined(accounting.Types)}
+		}
+	}
+	for _, name := range q.Classes {
+		if _, err := bounce.ParseClass(name); err != nil {
+			return hinted{usagef("--class: unknown class %q", name), "valid classes: " + joined(bounce.Names())}
+		}
+	}
+	return nil
+}
+
+const (
+	defaultLast   = 50
+	defaultCounts = 20
+)
 
 // narrowed reports whether the command line says which records are wanted.
 func narrowed(cmd *cobra.Command) bool {
@@ -144,6 +167,38 @@ func (c *cli) log(ctx context.Context, q api.LogQuery, newest, asJSON bool) erro
 		}
 	}
 	return c.logEach(ctx, q, newest, show)
+}
+
+// logCounts prints how many records that fit have each value of a property.
+func (c *cli) logCounts(ctx context.Context, q api.LogCountQuery, asJSON bool) error {
+	if !slices.Contains(api.LogBys, q.By) || q.Limit < 1 || q.Limit > api.MaxLimit {
+		return hinted{usagef("can't count by %q, or show %d of it", q.By, q.Limit),
+			fmt.Sprintf("by one of %s, 1 to %d", joined(api.LogBys), api.MaxLimit)}
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	l, err := api.OpLogCounts.Call(ctx, client, q)
+	if c.notRunning(err) {
+		var files kept.LogFiles
+		if files, err = c.logFiles(err); err == nil {
+			l, err = files.Count(ctx, q)
+		}
+	}
+	switch {
+	case err != nil:
+	case asJSON:
+		err = writeJSON(c.out, l)
+	default:
+		if err = printPage(c, listing.LogCounts, l.Groups, "", "no record matches"); l.Records > 0 {
+			fmt.Fprintln(c.err, l.Line())
+		}
+	}
+	if err == nil && l.Damaged != "" {
+		err = errors.New(l.Damaged)
+	}
+	return err
 }
 
 // logEach shows the records that fit.

@@ -40,6 +40,8 @@ var (
 		with(Queue.Summary))
 	OpLog = gives[logQuery, LogPage]("log", "/v1/log", "", "application/x-ndjson", "accounting records, oldest first",
 		(*Server).log)
+	OpLogCounts = reads("logCounts", "/v1/log/counts", "how many accounting records have each value of a property",
+		with(Log.Count))
 
 	OpSites   = reads("sites", "/v1/sites", "what is known of sites", with(Destinations.Sites))
 	OpSuspend = changes("suspend", "/v1/sites/suspend", "sites suspend", "send nothing to a site for a while",

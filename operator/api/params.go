@@ -72,6 +72,7 @@ var wordsOf = map[reflect.Type][]string{
 	reflect.TypeFor[Order]():             texts(Orders),
 	reflect.TypeFor[SummaryBy]():         texts(SummaryBys),
 	reflect.TypeFor[SiteOrder]():         texts(SiteOrders),
+	reflect.TypeFor[LogBy]():             texts(LogBys),
 	reflect.TypeFor[HostState]():         texts(HostStates),
 	reflect.TypeFor[Direction]():         texts(Directions),
 	reflect.TypeFor[ConnectionState]():   texts(ConnectionStates),

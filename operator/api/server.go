@@ -42,6 +42,8 @@ type Log interface {
 	// Newest gives a page of at most limit records that fit, newest first, in bounded work. after is LogPage.Next of
 	// the page before, "" the newest.
 	Newest(ctx context.Context, q LogQuery, after string, limit int) (LogPage, error)
+	// Count counts the records that fit, one request at a time, until ctx ends.
+	Count(context.Context, LogCountQuery) (LogCounts, error)
 }
 
 // Relay is what the server asks of the relay as a whole.

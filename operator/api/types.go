@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/legible"
 	"example.org/mta/internal/reply"
 )
 
@@ -438,6 +439,58 @@ func (q *LogQuery) Check() error {
 		return Invalid("", "%v", err)
 	}
 	return nil
+}
+
+// BounceTypes are the types of records of mail that failed for good without an operator.
+var BounceTypes = []string{"Bounce", "Expiration", "OOB"}
+
+// LogBy is what accounting records are counted by.
+type LogBy string
+
+// LogBys are the properties that records can be counted by.
+var LogBys = []LogBy{"class", "reply", "site", "provider", "domain", "tenant", "campaign", "source", "pool", "type"}
+
+// LogCountQuery asks how many accounting records have each value of a property.
+type LogCountQuery struct {
+	LogQuery `without:"last follow"`
+	By       LogBy `q:"by" default:"class" help:"count by <property>: class, reply, site, provider, domain, tenant, campaign, source, pool or type"`
+	Limit    int   `q:"limit" default:"20" min:"1" max:"1000" help:"how many values, the most frequent"`
+}
+
+// LogCounts is how many accounting records have each value of a property. Records that stand for several refusals count
+// as these.
+type LogCounts struct {
+	By      LogBy      `json:"by"`      // the property
+	Records int64      `json:"records"` // that fit
+	Groups  []LogCount `json:"groups"`  // most records first
+	Others  int64      `json:"others"`  // records of the groups that are left out
+	Left    int        `json:"left"`    // how many groups are left out
+	// no count is too low; false: there were more groups than the relay keeps, and the rest is in others
+	Exact   bool   `json:"exact"`
+	Looked  int64  `json:"looked"`            // octets of the log
+	Damaged string `json:"damaged,omitempty"` // which records are missing, since they can't be read
+}
+
+// LogCount is the accounting records with one value of a property.
+type LogCount struct {
+	Name  string  `json:"name"`  // the value; empty: the records have none; of replies, their class
+	Count int64   `json:"count"` // records
+	Share float64 `json:"share"` // of all that fit, from 0 to 1
+	// of replies: one of those that differ in numbers and addresses only
+	Reply *Reply `json:"reply,omitempty"`
+}
+
+// Line gives what the groups don't show.
+func (c LogCounts) Line() string {
+	text := number(int(c.Records)) + " " + legible.Plural(int(c.Records), "record")
+	if c.Left > 0 {
+		text += fmt.Sprintf(", of which %s in %s that are not shown", number(int(c.Others)),
+			legible.Count(c.Left, "other group"))
+	}
+	if !c.Exact {
+		text += "; there are more groups than are kept, so counts can be too low"
+	}
+	return text
 }
 
 // logQuery is also the request for a page of the newest records.

@@ -43,6 +43,7 @@ func (s *Server) functions(role Role) template.FuncMap {
 		"verb":      func(path string) string { return s.routeOf("POST", path).title },
 		"final":     func(path string) bool { return s.routeOf("POST", path).action.final },
 		"sees":      func(path string) bool { r := s.routeOf("GET", path); return r != nil && role >= r.role },
+		"bounces":   func() string { return strings.Join(api.BounceTypes, ",") },
 		"ruling":    func() []input { return inputs(new(api.AddRule), "for") },
 		"spans":     func() []string { return suspensions },
 		"waits":     func(w api.Waiting) string { return w.Line(s.cfg.Now()) },

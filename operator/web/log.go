@@ -11,6 +11,7 @@ import (
 
 	"example.org/mta/mta/accounting"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/listing"
 )
 
 // logPage is the newest records of the accounting log that fit a filter.
@@ -33,6 +34,8 @@ type logFilter struct {
 
 const (
 	logRecords = 100
+	// countWithin is how far counts go back when nothing else is asked for.
+	countWithin = api.Age(24 * time.Hour)
 	// exportWithin is how far an export goes back when nothing else is asked for: the log can have 10 GiB.
 	exportWithin = time.Hour
 )
@@ -82,6 +85,18 @@ func accountingLog(r *request) (any, error) {
 	p.Export = filterURL(same)
 	return p, nil
 }
+
+// countFilter is what the page of counts can ask for.
+type countFilter struct {
+	api.LogCountQuery `without:"since until"`
+	Within            api.Age `q:"within" default:"1d"`
+}
+
+var logCounts = lister[countFilter, api.LogCounts, api.LogCount]{Listing: listing.LogCounts,
+	ask: func(r *request, f countFilter) (api.LogCounts, error) {
+		f.Since = r.now.Add(-time.Duration(cmp.Or(f.Within, countWithin)))
+		return api.OpLogCounts.Call(r.ctx, r.relay, f.LogCountQuery)
+	}}
 
 // sameOf gives those of some parameters that are set, except a few.
 func (r *request) sameOf(names []string, except ...string) (same []field) {

@@ -23,6 +23,9 @@ func TestLogShowsTheNewest(t *testing.T) {
 	b.get("/log?type=TransientFailure&within=2d").wants(t, 200, "anna@grey.example", `data-stream="/log/follow?type=TransientFailure"`)
 	b.get("/log?id="+id).wants(t, 200, "/messages/"+id)
 	b.get("/log?recipient=nobody@x.example").wants(t, 200, "No record fits")
+	b.get("/log/counts?by=reply&type=Bounce,Expiration,OOB").wants(t, 200, "InvalidRecipient", "550 5.1.1", "100.0%", "1 record")
+	b.get("/log/counts?within=2d&by=class").wants(t, 200, "Greylisted")
+	b.get("/log/counts?by=weather").wants(t, 400, "By")
 	p, err := api.NewLocalClient(c.relay).NewestRecords(t.Context(), api.LogQuery{}, "", 1)
 	if err != nil {
 		t.Fatal(err)

@@ -143,6 +143,8 @@ var routes = []route{
 
 	{method: "GET", path: "/log", role: api.OpLog.Role(), title: "Log", menu: true, params: logParams,
 		page: &page{"log.html", accountingLog, 0}},
+	{method: "GET", path: "/log/counts", role: api.OpLogCounts.Role(), title: "Counts of the log",
+		params: paramsOf(new(countFilter)), page: &page{"counts.html", logCounts.page, 0}},
 	{method: "GET", path: "/log/follow", role: api.OpLog.Role(), params: logParams, own: true,
 		serve: (*Server).followLog},
 	{method: "GET", path: "/log/export", role: api.OpLog.Role(), params: logParams, own: true,

@@ -40,6 +40,14 @@ func (l Log) Newest(ctx context.Context, q api.LogQuery, after string, limit int
 	return logPage(l.Writer.Newest(ctx, logQuery(q), after, limit))
 }
 
+// Count implements api.Log.
+func (l Log) Count(ctx context.Context, q api.LogCountQuery) (api.LogCounts, error) {
+	if err := l.flush(ctx); err != nil {
+		return api.LogCounts{}, err
+	}
+	return logCounts(q.By)(l.Writer.Count(ctx, logQuery(q.LogQuery), string(q.By), q.Limit))
+}
+
 // flush has the latest records written, as long as ctx allows.
 func (l Log) flush(ctx context.Context) error {
 	if l.Writer == nil {
@@ -63,6 +71,26 @@ func (f LogFiles) Read(ctx context.Context, q api.LogQuery, each func([]byte) er
 // Newest is as Log.Newest.
 func (f LogFiles) Newest(ctx context.Context, q api.LogQuery, after string, limit int) (api.LogPage, error) {
 	return logPage(accounting.Newest(ctx, string(f), logQuery(q), after, limit))
+}
+
+// Count is as Log.Count.
+func (f LogFiles) Count(ctx context.Context, q api.LogCountQuery) (api.LogCounts, error) {
+	return logCounts(q.By)(accounting.Count(ctx, string(f), logQuery(q.LogQuery), string(q.By), q.Limit))
+}
+
+func logCounts(by api.LogBy) func(accounting.Counts, error) (api.LogCounts, error) {
+	return func(c accounting.Counts, err error) (api.LogCounts, error) {
+		out := api.LogCounts{By: by, Records: c.Records, Others: c.Others, Left: c.Left, Exact: c.Exact,
+			Looked: c.Looked}
+		for _, g := range c.Groups {
+			out.Groups = append(out.Groups, api.LogCount{Name: g.Name, Count: g.Count,
+				Share: float64(g.Count) / float64(c.Records), Reply: api.ReplyOf(g.Reply)})
+		}
+		if c.Damage != nil {
+			out.Damaged = c.Damage.Error()
+		}
+		return out, err
+	}
 }
 
 func logQuery(q api.LogQuery) accounting.Query {
