@@ -58,6 +58,12 @@ func deeds(id string) []deed {
 			return (len(l.Sites) == 1) == want, err
 		}
 	}
+	weighs := func(want int) func(context.Context, *api.Client) (bool, error) {
+		return func(ctx context.Context, c *api.Client) (bool, error) {
+			l, err := api.OpPools.Call(ctx, c, api.UnpooledFilter{BlockFilter: api.BlockFilter{Names: []string{"backup"}}})
+			return len(l.Pools) == 1 && l.Pools[0].Weights["out-2"] == want, err
+		}
+	}
 	suppressed := func(want bool) func(context.Context, *api.Client) (bool, error) {
 		return func(ctx context.Context, c *api.Client) (bool, error) {
 			l, err := api.OpCheckSuppressed.Call(ctx, c, api.SuppressedAddresses{Addresses: []string{"nobody@good.example"}})
@@ -91,6 +97,7 @@ func deeds(id string) []deed {
 		{"/rules", "/rules/end", []string{"id", "4"}, nil, paused(api.Selection{Source: "out-2"}, false)},
 		{"/pools", "/rules/pause", []string{"action", "suspend", "pool", "backup"}, nil, paused(api.Selection{Pool: "backup"}, true)},
 		{"/pools", "/rules/resume", []string{"action", "suspend", "pool", "backup"}, nil, paused(api.Selection{Pool: "backup"}, false)},
+		{"/pools", "/pools/weight", []string{"pool", "backup"}, []string{"source", "out-2", "weight", "3"}, weighs(3)},
 		{"/rules", "/rules/add", []string{"action", "suspend", "domain", "bad.example", "for", "1h"}, nil, paused(api.Selection{Domain: "bad.example"}, true)},
 		{"/rules", "/rules/end", []string{"id", "6"}, nil, paused(api.Selection{Domain: "bad.example"}, false)},
 		{"/hosts", "/hosts/suspend", []string{"host", "127.82.0.2", "for", "1h"}, nil, hostSuspended(true)},

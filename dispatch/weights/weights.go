@@ -39,8 +39,8 @@ type set map[place]api.Weight
 
 type place struct{ pool, source string }
 
-// Read reads the weights that were in force when the relay stopped. A damaged file is set aside, and those of the
-// configuration count.
+// Read reads the weights that were in force when the relay stopped. A damaged file is set aside, and its second copy
+// counts; without a sound one, the weights of the configuration.
 func Read(dir string, now time.Time, log *slog.Logger) (*Weights, error) {
 	w := &Weights{path: filepath.Join(dir, FileName)}
 	w.inUse.Store(&set{})
@@ -48,17 +48,22 @@ func Read(dir string, now time.Time, log *slog.Logger) (*Weights, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return w, nil
 	}
-	var l api.WeightList
-	if err == nil {
-		if _, err = smallfile.Unmarshal(text, &l); err != nil {
-			aside, moved := smallfile.SetAside(w.path, now)
-			log.Error("the weights of sources were damaged: those of the configuration count", "file", w.path,
-				"kept", aside, "error", err, "remedy", "set them again: mta pools weight")
-			return w, moved
-		}
-	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the weights of sources: %w", err)
+	}
+	var l api.WeightList
+	if _, err = smallfile.Unmarshal(text, &l); err != nil {
+		aside, moved := smallfile.SetAside(w.path, now)
+		if moved != nil {
+			return w, moved
+		}
+		count, remedy := "its second copy counts", "look at them: mta pools"
+		if l, err = w.second(); err != nil {
+			count, remedy = "those of the configuration count", "set them again: mta pools weight"
+		} else if err := w.write(l); err != nil {
+			return w, err
+		}
+		log.Error("the weights of sources were damaged: "+count, "file", w.path, "kept", aside, "remedy", remedy)
 	}
 	all := make(set, len(l.Weights))
 	for _, x := range l.Weights {
@@ -100,16 +105,33 @@ func (w *Weights) Set(pool *config.Pool, x api.Weight) (was int, err error) {
 		l.Weights = append(l.Weights, x)
 	}
 	slices.SortFunc(l.Weights, func(a, b api.Weight) int { return a.Compare(&b) })
-	text, err := smallfile.Marshal(l)
-	if err == nil {
-		err = smallfile.Replace(w.path, 0o640, func(to io.Writer) error {
-			_, err := to.Write(text)
-			return err
-		})
-	}
-	if err != nil {
+	if err := w.write(l); err != nil {
 		return was, fmt.Errorf("writing down the weights of sources: %w", err)
 	}
 	w.inUse.Store(&all)
 	return was, nil
+}
+
+func (w *Weights) copyPath() string { return w.path + smallfile.CopySuffix }
+
+// second reads the second copy of the file.
+func (w *Weights) second() (l api.WeightList, err error) {
+	text, err := os.ReadFile(w.copyPath())
+	if err == nil {
+		_, err = smallfile.Unmarshal(text, &l)
+	}
+	return l, err
+}
+
+func (w *Weights) write(l api.WeightList) error {
+	text, err := smallfile.Marshal(l)
+	for _, path := range []string{w.path, w.copyPath()} {
+		if err == nil {
+			err = smallfile.Replace(path, 0o640, func(to io.Writer) error {
+				_, err := to.Write(text)
+				return err
+			})
+		}
+	}
+	return err
 }

@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 )
 
-// A file that is damaged is set aside: mail leaves by the weights of the configuration, and the log has the remedy.
+// A file that is damaged is set aside, and its second copy counts. If both are, mail leaves by the weights of the
+// configuration, and the log has the remedy.
 func TestDamagedWeights(t *testing.T) {
 	var log bytes.Buffer
 	dir, pool := t.TempDir(), &config.Pool{Name: "p", Shared: []string{"a", "b"}}
@@ -35,16 +37,27 @@ func TestDamagedWeights(t *testing.T) {
 	if of := read().In(pool); of("a") != 7 || of("b") != 1 {
 		t.Errorf("read as %d and %d", of("a"), of("b"))
 	}
-	path := filepath.Join(dir, FileName)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+	damage := func(name string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text[len(text)/2] ^= 1
+		if err := os.WriteFile(path, text, 0o640); err != nil {
+			t.Fatal(err)
+		}
 	}
-	text[len(text)/2] ^= 1
-	if err := os.WriteFile(path, text, 0o640); err != nil {
-		t.Fatal(err)
+	damage(FileName)
+	for range 2 { // the copy makes the file anew
+		if of := read().In(pool); of == nil || of("a") != 7 || !strings.Contains(log.String(), "its second copy counts") {
+			t.Errorf("damaged: logged %q", log.String())
+		}
 	}
+	damage(FileName)
+	damage(FileName + smallfile.CopySuffix)
 	if read().In(pool) != nil || !strings.Contains(log.String(), "mta pools weight") {
-		t.Errorf("damaged: logged %q", log.String())
+		t.Errorf("both damaged: logged %q", log.String())
 	}
 }

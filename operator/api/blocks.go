@@ -21,8 +21,8 @@ type Blocks interface {
 // SetWeight gives a source of a pool another weight.
 type SetWeight struct {
 	Intent
-	Source string `json:"source"` // one of the pool's
-	Weight int    `json:"weight"` // 0 to 1000; at 0 it gets no new mail
+	Source string `json:"source" q:"source"` // one of the pool's
+	Weight int    `json:"weight" q:"weight"` // 0 to 1000; at 0 it gets no new mail
 }
 
 // Check refuses a weight that none can be.

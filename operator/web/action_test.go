@@ -26,6 +26,7 @@ var forms = map[string][]string{
 	"/suppression/drop":     {"provider", "huge"},
 	"/configuration/reload": {},
 	"/connections/close":    {"id", ""},
+	"/pools/weight":         {"pool", "default", "source", "out1", "weight", "3"},
 	"/warm-up/start":        {"source", "acme-1", "stage", "1"},
 	"/warm-up/pause":        {"source", "acme-1"},
 	"/warm-up/resume":       {"source", "acme-1"},

@@ -1,6 +1,9 @@
 package web
 
 import (
+	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -95,4 +98,42 @@ func reloaded(done api.Reload) []string {
 		lines = append(lines, "The file has the settings that are in force.")
 	}
 	return lines
+}
+
+// weightChange is a change of a source's weight in a pool.
+type weightChange struct {
+	Pool string `q:"pool"`
+	api.SetWeight
+}
+
+func setWeight(r *request, q weightChange) (api.WeightChanged, error) {
+	return api.OpSetWeight.Call(r.ctx, r.relay, q.SetWeight, q.Pool)
+}
+
+func weighted(done api.WeightChanged) []string {
+	return []string{"It was " + strconv.Itoa(done.Was) + "."}
+}
+
+// weightForm asks for a source and its weight, with those of the pool to choose from; nil when the request has them.
+func weightForm(r *request) (any, error) {
+	if r.get("weight") != "" {
+		return nil, nil
+	}
+	name := r.get("pool")
+	l, err := api.OpPools.Call(r.ctx, r.relay, api.UnpooledFilter{BlockFilter: api.BlockFilter{Names: []string{name}}})
+	if err == nil && len(l.Pools) == 0 {
+		err = api.NotFound("", "there is no pool %q", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var sources []option
+	for _, s := range slices.Concat(l.Pools[0].Shared, l.Pools[0].Dedicated) {
+		weight, set := l.Pools[0].Weights[s]
+		if !set {
+			weight = 1
+		}
+		sources = append(sources, option{Value: s, Text: fmt.Sprintf("%s, now %d", s, weight)})
+	}
+	return sources, nil
 }

@@ -139,7 +139,8 @@ var (
 	pools = lister[api.UnpooledFilter, api.PoolList, api.Pool]{Listing: listing.Pools,
 		ask: asks(api.OpPools), may: "/rules/pause",
 		acts: func(p *listPage, x *api.Pool) []act {
-			return []act{pausing("pool", x.Name, p.Path, x.Paused != "")}
+			return []act{pausing("pool", x.Name, p.Path, x.Paused != ""),
+				newAct("/pools/weight", "pool", x.Name, "back", p.Path)}
 		}}
 	tenants = lister[api.TenantFilter, api.TenantList, api.Tenant]{Listing: listing.Tenants,
 		ask: asks(api.OpTenants), may: "/rules/pause", of: api.OfTenant, apart: "queued",

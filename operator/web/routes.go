@@ -101,6 +101,11 @@ var routes = []route{
 		params: paramsOf(new(api.BlockFilter), "after"), page: &page{"sources.html", sources.page, seldom}},
 	{method: "GET", path: "/pools", role: api.OpPools.Role(), title: "Pools", menu: true,
 		params: paramsOf(new(api.UnpooledFilter), "after"), page: &page{"list.html", pools.page, seldom}},
+	{method: "POST", path: "/pools/weight", role: api.OpSetWeight.Role(), title: "Set weight",
+		params: paramsOf(new(weightChange)), action: &action{do: changes("weight", setWeight, weighted),
+			help: "New mail of the pool is shared out by the weights of its sources. At 0 a source gets none, and " +
+				"keeps the mail that it has tried.",
+			form: &page{template: "weight.html", data: weightForm}}},
 	{method: "GET", path: "/tenants", role: api.OpTenants.Role(), title: "Tenants", menu: true,
 		params: paramsOf(new(api.BlockFilter), "after"), page: &page{"list.html", tenants.page, seldom}},
 	{method: "GET", path: "/rules", role: api.OpRules.Role(), title: "Rules", menu: true,
