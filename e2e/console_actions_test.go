@@ -91,6 +91,7 @@ func deeds(id string) []deed {
 		{message, "/queue/release", []string{"id", id}, nil, held(false)},
 		{message, "/queue/reroute", []string{"id", id}, []string{"pool", "backup"}, by("backup")},
 		{message, "/queue/reroute", []string{"id", id}, []string{"own", "true"}, by("")},
+		{message, "/queue/retry", []string{"id", id}, nil, recipient(func(r api.RecipientStatus) bool { return r.Attempts > 1 })},
 		{"/tenants", "/rules/pause", []string{"action", "suspend", "tenant", "acme"}, nil, paused(api.Selection{Tenant: "acme"}, true)},
 		{"/tenants", "/rules/resume", []string{"action", "suspend", "tenant", "acme"}, nil, paused(api.Selection{Tenant: "acme"}, false)},
 		{"/sources", "/rules/pause", []string{"action", "suspend", "source", "out-2"}, nil, paused(api.Selection{Source: "out-2"}, true)},
@@ -129,6 +130,7 @@ func (w *walk) carryOut(t *testing.T, r *relay) {
 			w.submit(d.action, d.then...)
 		}
 		w.shows("Reason, for the audit")
+		w.accessible(where + ", its confirmation")
 		w.submit(d.action, "reason", "the walk")
 		w.shows("Done")
 		w.sound(where)
