@@ -27,6 +27,7 @@ import (
 	"example.org/mta/submission/callout"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/maildrop"
+	"example.org/mta/submission/milter"
 )
 
 // mailIn is the third stage: mail comes in.
@@ -45,6 +46,7 @@ type mailIn struct {
 	incoming     *intake.Memory               // for messages of all servers that are coming in
 	quotas       *intake.Quotas               // of tenants
 	callouts     *callout.Checker             // of recipients' mailboxes
+	milters      *milter.Milters              // asked about complete messages
 	intruders    *intake.Intruders            // clients that are refused, for fail2ban
 	acme         *certificates.ACME           // nil without names
 	logins       atomic.Pointer[auth.Service] // nil without users
@@ -92,6 +94,7 @@ func openMailIn(cfg *config.Config, out *mailOut, undo *undoer) (*mailIn, error)
 		{"acme", r.openACME},
 		{"", r.openAdmission},
 		{"inbound mail", r.openInbound},
+		{"", r.openMilters},
 		{"listeners", r.openServers},
 	})
 }
@@ -186,6 +189,7 @@ func (r *mailIn) joinedIntake(ic intake.Config, listener string) intake.Config {
 	ic.Quotas, ic.Unsubscribe = r.quotas, r.unsubscribeLink
 	ic.Foreign.MayUsePool = r.mayUsePool
 	ic.Unsignable = r.unsignable
+	ic.Filter, ic.Discard = r.milters.Of(listener), r.discard
 	ic.TenantOf, ic.TenantAt, ic.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	return ic
 }

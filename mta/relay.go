@@ -201,6 +201,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			Records: r.recordsTrouble,
 			Audit:   r.audit.Trouble, DNS: r.resolver.Stats, Warmups: r.warm.Trouble, Health: r.warm.Health,
 			Maildrop: r.pickup.Trouble, Paused: r.rules.Trouble, Logins: r.loginTrouble,
+			Milters:      r.milters.Trouble,
 			Certificates: r.certificateTrouble,
 			Overload:     r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.feeder.Flood, Damaged: r.data.Damaged,
 			Streams: func() (string, string, string) {

@@ -193,6 +193,7 @@ func (r *operators) apply(before, pol *wiring.Policy, p prepared) {
 		r.queue.Unpark()
 	}
 	r.admission.Set(admissionSettings(cfg))
+	r.milters.Set(wiring.Milters(cfg))
 	if r.accounting != nil {
 		r.accounting.SetLimits(wiring.Accounting(cfg))
 	}

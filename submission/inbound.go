@@ -75,7 +75,7 @@ type transaction interface {
 	Waits(context.Context) *reply.Reply
 	Write([]byte) (int, error)
 	Size() int64
-	End() *reply.Reply
+	End(context.Context) *reply.Reply
 	// Commit returns no message where nothing was queued.
 	Commit(context.Context) (*envelope.Message, *reply.Reply)
 	Drop()
@@ -135,7 +135,7 @@ func (a *arrival) Recipient(ctx context.Context, r envelope.Recipient) *reply.Re
 func (a *arrival) Recipients() []envelope.Recipient   { return a.recipients }
 func (a *arrival) Waits(context.Context) *reply.Reply { return nil }
 func (a *arrival) Size() int64                        { return a.mail.Size }
-func (a *arrival) End() *reply.Reply                  { return a.refused }
+func (a *arrival) End(context.Context) *reply.Reply   { return a.refused }
 
 // Write takes content, whatever it has: what a report is written in can't be mended by refusing it.
 func (a *arrival) Write(p []byte) (int, error) {

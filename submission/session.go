@@ -134,11 +134,11 @@ func (c *conn) takeData() error {
 
 // commit makes a message durable whose content is complete, and gives the answer to the client.
 func (c *conn) commit(m transaction) error {
-	if r := m.End(); r != nil {
+	// Whoever pipelines must not wait for this message's filters and commit to hear of the one before.
+	c.flush()
+	if r := m.End(c.srv.ctx); r != nil {
 		return smtpError(*r)
 	}
-	// Whoever pipelines must not wait for this message's commit to hear of the one before.
-	c.flush()
 	taken, r := m.Commit(c.srv.ctx)
 	if r != nil {
 		return smtpError(*r)

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/fair"
 	"example.org/mta/internal/faultlog"
+	"example.org/mta/internal/reply"
 	"example.org/mta/mta/tally"
 	"example.org/mta/queue"
 	"example.org/mta/submission/intake"
@@ -94,6 +96,12 @@ func (d draft) Commit(m *envelope.Message) error {
 	}
 	d.s.meter.Committed(d.s.now().Sub(began), m.ID)
 	return nil
+}
+
+// Hold has the message enter the queue held.
+func (d draft) Hold(recipients int, due time.Time, why reply.Reply) {
+	d.Continue(slices.Repeat([]queue.Standing{{Held: true, Due: due, Tried: true,
+		Last: queue.Attempt{Reply: why, Untried: true}}}, recipients))
 }
 
 // CommitBatch accepts messages of one request together.

@@ -48,6 +48,7 @@ const (
 	Bounces  = "bounces"         // much of a tenant's mail bounces
 	Connects = "source_connects" // a source can hardly connect
 	Filling  = "disk_filling"    // the queue's disk will be full within a day
+	Milters  = "milters"         // a milter fails: mail is refused, or passes unchecked
 	Logins   = "logins"          // somebody guesses passwords or API keys, or the file of users or keys can't be read
 
 	tooOldDue     = 5 * time.Minute
@@ -69,7 +70,7 @@ const (
 )
 
 var names = []string{Age, Growing, Stuck, Silent, Storage, Sources, Records, Audit, DNS, Damage, Warmup, Health,
-	Maildrop,
+	Maildrop, Milters,
 	Paused, Clock, Logins, Certs, Checks, Flood, Overload, Streams, Refused, Gap, DKIM, Unsigned, Defers, Blocks, Slow,
 	Bounces, Connects, Filling}
 
@@ -259,6 +260,7 @@ type Sight struct {
 	Health       func() string // which warm-ups are badly received; "": none
 	Maildrop     func() string // why what sendmail left is not picked up; "": it is
 	Paused       func() string // that everything is paused; "": it is not
+	Milters      func() string // which milters fail; "": none
 	Logins       func() string // who guesses passwords; "": nobody
 	Certificates func() string // which certificates expire; "": none
 	Overload     func() string // which share of mail is refused; "": none
@@ -297,7 +299,7 @@ func (a *Alarms) Run(ctx context.Context, look Sight) {
 			on[Stuck] = w.stuck(waits, why, s.Delivered+s.Bounced+s.Expired+s.Removed)
 			on[Sources] = strings.Trim(on[Sources]+"; "+look.Blocked(), "; ")
 			on[Records], on[Audit], on[DNS] = look.Records(), look.Audit(), w.names(now, &dns)
-			on[Logins], on[Certs] = look.Logins(), look.Certificates()
+			on[Logins], on[Certs], on[Milters] = look.Logins(), look.Certificates(), look.Milters()
 			on[Checks], on[Flood] = look.Checks(), look.Flood()
 			on[Streams], on[Refused], on[Gap] = look.Streams()
 			on[Warmup], on[Health], on[Maildrop] = look.Warmups(), look.Health(), look.Maildrop()

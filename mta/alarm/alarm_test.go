@@ -219,6 +219,7 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *Alarms, stop fun
 		Audit:        func() string { return "" },
 		Maildrop:     func() string { return "" },
 		Logins:       func() string { return "" },
+		Milters:      func() string { return "" },
 		Certificates: func() string { return "" },
 		Checks:       func() string { return "" },
 		Flood:        func() string { return "" },

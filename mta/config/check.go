@@ -32,6 +32,7 @@ func (c *Config) check(problems *settings.Collector) {
 	k.pools()
 	k.ownLimits()
 	k.tenants()
+	k.milters()
 	k.tlsReports()
 	k.dkim()
 	k.returnPathKeys()

@@ -77,6 +77,7 @@ type Config struct {
 type Entrances struct {
 	Listeners []*Listener `conf:"listener,block"`
 	APIs      []*API      `conf:"api,block"`
+	Milters   []*Milter   `conf:"milter,block"`
 	Users     Users       `conf:"users,block"`
 	Keys      Keys        `conf:"keys,block"`
 	Templates Templates   `conf:"templates,block"`

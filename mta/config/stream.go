@@ -72,11 +72,7 @@ func (k checker) streams() {
 	for _, s := range k.Streams {
 		k.receiver(s)
 		k.secrets(s)
-		for _, name := range s.Tenants {
-			if k.Tenant(name) == nil {
-				k.reference(&s.block, "tenants", "tenant", name, tenantNames(k.Tenants))
-			}
-		}
+		k.names(&s.block, "tenants", "tenant", s.Tenants, tenantNames(k.Tenants))
 		for _, name := range s.Types {
 			if !slices.Contains(accounting.Types, accounting.Type(name)) {
 				k.unknownType(s, name)

@@ -8,6 +8,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
 	"example.org/mta/submission/intake"
+	"example.org/mta/submission/milter"
 )
 
 // Submission makes the settings of a listener.
@@ -61,6 +62,15 @@ func intakeOf(cfg *config.Config, l *config.Listener) intake.Config {
 		Buffered:   config.LargeBody,
 		Recipients: intake.Recipients{Verify: l.VerifyRecipients == "domain"},
 	}
+}
+
+// Milters makes the settings of the milters.
+func Milters(cfg *config.Config) (all []milter.Settings) {
+	for _, m := range cfg.Milters {
+		all = append(all, milter.Settings{Name: m.Name, Network: m.Address.Network, Address: m.Address.Address,
+			Timeout: m.Timeout, Accept: m.OnError == "accept", Listeners: m.Listeners, Tenants: m.Tenants})
+	}
+	return all
 }
 
 func patterns(fields []config.FieldPattern) (p intake.FieldPatterns) {

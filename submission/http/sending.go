@@ -101,7 +101,7 @@ func (x *Submission) SendRaw(q *request.Request, body io.Reader) (*Sent, error) 
 		}
 		s.sent.Messages[0] = s.acceptedBefore(0, id, q.To)
 	}
-	if err := s.take(0); err != nil {
+	if err := s.take(ctx, 0); err != nil {
 		return nil, err
 	}
 	return s.finish(ctx)
@@ -297,7 +297,7 @@ func (s *sending) fill(ctx context.Context, i int) error {
 	} else if err := s.compose(ctx, i, to); err != nil {
 		return err
 	}
-	if err := s.take(i); err != nil || !s.sent.dry {
+	if err := s.take(ctx, i); err != nil || !s.sent.dry {
 		return err
 	}
 	return s.show(i, kept.Bytes())
@@ -320,12 +320,15 @@ func (s *sending) compose(ctx context.Context, i int, to io.Writer) error {
 }
 
 // take makes a message ready for the commit if its content can be accepted.
-func (s *sending) take(i int) error {
+func (s *sending) take(ctx context.Context, i int) error {
 	m := s.open[i]
 	if m == nil {
 		return nil
 	}
-	refused := m.End()
+	if s.accepted > 0 {
+		ctx = s.commits
+	}
+	refused := m.End(ctx)
 	if refused == nil {
 		s.ready = append(s.ready, i)
 		s.octets += m.Size()

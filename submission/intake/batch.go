@@ -38,7 +38,7 @@ type Keyed struct {
 func (d *Desk) CommitAll(ctx context.Context, all []*Message, keyed *Keyed) ([]*envelope.Message, *reply.Reply) {
 	b := &Batch{Keyed: keyed}
 	for _, m := range all {
-		if r := m.End(); r != nil {
+		if r := m.End(ctx); r != nil {
 			return nil, r
 		}
 		b.Messages = append(b.Messages, m.message())

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -22,6 +23,10 @@ type content struct {
 	releaseAt time.Time // when it is to be released; zero: at once
 	spread    time.Duration
 	expires   time.Time // when it is given up whatever its age; zero: never
+
+	whole     []byte // of a message that is filtered, until its end
+	filtered  bool
+	discarded bool // by the filter, after the commit
 
 	meta string // a JSON object, "" for none
 
@@ -83,7 +88,7 @@ func (m *Message) reject(r *reply.Reply) {
 	m.refused = r
 	x.abort()
 	m.desk.cfg.Memory.Give(x.held, usual(x.owner))
-	x.held, x.header.text, x.header.body = 0, nil, nil
+	x.held, x.header.text, x.header.body, x.whole = 0, nil, nil, nil
 }
 
 // Write takes content, in pieces of any size. When the message is refused, the error is the *reply.Reply that
@@ -143,8 +148,9 @@ func (m *Message) take(b []byte) {
 }
 
 // End checks what can only be checked when the content is complete, and returns the reply that refuses the
-// message, nil when it can be committed. Nothing can be written after it.
-func (m *Message) End() *reply.Reply {
+// message, nil when it can be committed. Nothing can be written after it. It can wait for a Filter, and no longer than
+// ctx.
+func (m *Message) End(ctx context.Context) *reply.Reply {
 	if m.content == nil {
 		m.open()
 	}
@@ -165,6 +171,9 @@ func (m *Message) End() *reply.Reply {
 	}
 	if !x.check.endsCRLF {
 		m.store(crlf) // the content need not end in one, DATA must when the message goes on
+	}
+	if x.filtered {
+		m.filter(ctx)
 	}
 	return m.refused
 }
@@ -204,7 +213,9 @@ func (m *Message) afterHeader(body int) {
 		h.fields |= 1<<FieldListUnsubscribe | 1<<FieldListUnsubscribePost
 	}
 	x.top = t.append(x.top[:0])
-	if m.refused == nil {
+	filter := m.desk.cfg.Filter
+	x.filtered = m.refused == nil && filter != nil && filter.For(m.account.tenant)
+	if m.refused == nil && !x.filtered {
 		x.draft.Grow(len(x.top) + len(h.text) + len(crlf) + len(h.body) + body)
 	}
 	m.store(x.top)
@@ -258,6 +269,10 @@ func (m *Message) keep(b []byte) {
 // store writes to the draft.
 func (m *Message) store(b []byte) {
 	if m.refused != nil || len(b) == 0 {
+		return
+	}
+	if m.content.filtered {
+		m.content.whole = append(m.content.whole, b...)
 		return
 	}
 	if _, err := m.content.draft.Write(b); err != nil {

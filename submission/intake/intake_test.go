@@ -28,6 +28,7 @@ type store struct {
 
 	keyed    map[RequestKey]StoredRequest
 	keyedErr error
+	held     []string // reasons
 }
 
 type draft struct {
@@ -176,7 +177,7 @@ func TestSchedulesThatAreRefused(t *testing.T) {
 		m := begin(t, d, webClient(), "b@example.net")
 		m.Set(c.x)
 		fmt.Fprint(m, "Subject: x\r\n\r\n")
-		if r := m.End(); r == nil || !strings.HasPrefix(r.String(), c.want) {
+		if r := m.End(t.Context()); r == nil || !strings.HasPrefix(r.String(), c.want) {
 			t.Errorf("%s: %v", name, r)
 		}
 		if m.Drop(); s.open != 0 {
@@ -239,7 +240,7 @@ func TestRefusalReachesTheWriter(t *testing.T) {
 
 func TestMessageWithoutRecipientsIsRefused(t *testing.T) {
 	d, s := newDesk(Config{})
-	if r := begin(t, d, webClient()).End(); r == nil || r.Code != 554 {
+	if r := begin(t, d, webClient()).End(t.Context()); r == nil || r.Code != 554 {
 		t.Errorf("%v", r)
 	}
 	m := begin(t, d, &Client{Session: "01x", Peer: netip.MustParseAddrPort("203.0.113.1:1")})
@@ -259,7 +260,7 @@ func TestSendersOfATenant(t *testing.T) {
 	}
 	m := begin(t, d, webClient(), "b@example.net")
 	fmt.Fprint(m, "From: b@other.example\r\n\r\n")
-	if r := m.End(); r == nil || !strings.HasPrefix(r.String(), "550 5.7.1 you may not send as b@other.example, which is in From") {
+	if r := m.End(t.Context()); r == nil || !strings.HasPrefix(r.String(), "550 5.7.1 you may not send as b@other.example, which is in From") {
 		t.Errorf("From: %v", r)
 	}
 }

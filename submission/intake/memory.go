@@ -36,7 +36,7 @@ const (
 // memory is what the message holds by now: the buffer that it comes by, its header section until
 // the end, and of its content what the store has in memory.
 func (m *Message) memory() int64 {
-	n := int64(BufferSize + cap(m.content.header.text))
+	n := int64(BufferSize + cap(m.content.header.text) + cap(m.content.whole))
 	if buffered := m.desk.cfg.Buffered; buffered == 0 || m.size <= buffered {
 		n += m.size
 	} else {

@@ -78,7 +78,7 @@ func (m *Message) Recipient(ctx context.Context, r envelope.Recipient) *reply.Re
 // Commit makes the message durable when it is its turn, and returns it, or the reply that refuses it. Of a message
 // that was accepted before with its key, only the ID counts.
 func (m *Message) Commit(ctx context.Context) (*envelope.Message, *reply.Reply) {
-	if r := m.End(); r != nil {
+	if r := m.End(ctx); r != nil {
 		return nil, r
 	}
 	out := m.message()
@@ -102,6 +102,9 @@ func (m *Message) accepted(out *envelope.Message) {
 	m.within.Accepted()
 	m.client.shed = 0
 	m.desk.cfg.Events.Received(out, everyField&^m.content.header.fields)
+	if m.content.discarded {
+		m.desk.cfg.Discard(out.ID)
+	}
 	m.log(out)
 }
 

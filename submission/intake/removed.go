@@ -27,7 +27,7 @@ func (m *Message) removeFields() {
 		return
 	}
 	kept := h.text[:0]
-	for field := range fieldsOf(h.text) {
+	for field := range EachField(h.text) {
 		name, _, _ := envelope.CutField(field)
 		if !remove.match(name) || bytes.EqualFold(name, []byte("Received")) && m.writtenHere(field) {
 			kept = append(kept, field...)
@@ -45,8 +45,8 @@ func (m *Message) writtenHere(field []byte) bool {
 	return bytes.Contains(bytes.Join(bytes.Fields(field), []byte(" ")), []byte(by))
 }
 
-// fieldsOf gives the fields of a header section with their continuation lines, and the blank line at its end.
-func fieldsOf(text []byte) func(yield func([]byte) bool) {
+// EachField gives the fields of a header section with their continuation lines, and the blank line at its end.
+func EachField(text []byte) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		begin, at := 0, 0
 		for line := range bytes.Lines(text) {

@@ -78,7 +78,12 @@ var (
 		"messages can be scheduled %d seconds ahead at most, spread included")
 	noScheduling = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "scheduling is not allowed here")
 	tooManyHops  = reply.NewForm(554, reply.Enhanced{5, 4, 6}, "more than %d Received fields, this is a mail loop")
-	diskFull     = reply.NewForm(452, reply.Enhanced{4, 3, 1}, "insufficient storage, try again later")
+	// Unfiltered refuses a message that a filter could not be asked about.
+	Unfiltered = reply.NewForm(451, reply.Enhanced{4, 7, 1}, "message can't be checked now, try again later")
+	// FilterRefuses and FilterDefers refuse a message for a filter that gives no reply.
+	FilterRefuses = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "message refused by filter %s")
+	FilterDefers  = reply.NewForm(451, reply.Enhanced{4, 7, 1}, "message deferred by filter %s, try again later")
+	diskFull      = reply.NewForm(452, reply.Enhanced{4, 3, 1}, "insufficient storage, try again later")
 	// MemoryFull refuses what incoming mail has no memory left for.
 	MemoryFull  = reply.NewForm(452, reply.Enhanced{4, 3, 1}, "too many messages are coming in, try again later")
 	storeFailed = reply.NewForm(451, reply.Enhanced{4, 3, 0}, "message could not be stored, try again later")

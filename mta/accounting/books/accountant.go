@@ -288,6 +288,9 @@ func (a *Accountant) removal(it *queue.Item) {
 			end = removals[queue.Remove]
 		}
 		rec.Type, rec.Response, rec.Class = end.kind, end.response, ""
+		if rc.Last.Command == "milter" && rc.Last.Permanent() {
+			rec.Response = rc.Last // it was discarded
+		}
 		rec.Recipient, rec.Site, rec.Attempts = rc.Address, rc.Line.Site(), rc.Attempts
 		rec.Queue = queueName(it.Tenant, rc.Address)
 		a.add(&rec)

@@ -1,0 +1,448 @@
+package milter
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/textproto"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/emersion/go-milter"
+
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/envelope"
+	"example.org/mta/submission/intake"
+)
+
+// asked makes a message as a desk has it, with a header and a body.
+func asked() *intake.Filtered {
+	return &intake.Filtered{ID: "01abc.1", Hostname: "relay.example.com", Tenant: "acme", Sender: "a@acme.example",
+		Client: &intake.Client{Peer: netip.MustParseAddrPort("192.0.2.7:40000"), Helo: "app", User: "carl",
+			TLS: &tls.ConnectionState{Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256}},
+		Recipients: []envelope.Recipient{{Address: "b@example.net"}, {Address: "c@example.net"}},
+		Header:     []byte("Subject: a\r\n\tb\r\nX-A: 1\r\nx-a:2\r\n"), Body: []byte("hello\r\n"),
+		Limits: intake.Limits{Size: 1 << 20, HeaderSize: 4 << 10, LineLength: 998},
+		Take:   func(int64) bool { return true }}
+}
+
+// with makes milters that all reach one program, which serves each connection.
+func with(serve func(net.Conn), settings ...Settings) *Milters {
+	m := New(func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address == "away" {
+			return nil, errors.New("connection refused")
+		}
+		near, far := net.Pipe()
+		go func() { defer far.Close(); serve(far) }()
+		return near, nil
+	}, time.Now, slog.New(slog.DiscardHandler))
+	for i := range settings {
+		s := &settings[i]
+		if s.Name == "" {
+			s.Name = "scan"
+		}
+		if s.Timeout == 0 {
+			s.Timeout = 30 * time.Second
+		}
+	}
+	m.Set(settings)
+	return m
+}
+
+// script is a milter of go-milter's server, which speaks version 2.
+type script struct {
+	milter.NoOpMilter
+	heard []string
+	end   func(*milter.Modifier) (milter.Response, error)
+}
+
+func (s *script) hear(format string, args ...any) {
+	s.heard = append(s.heard, fmt.Sprintf(format, args...))
+}
+
+func (s *script) Connect(host, family string, port uint16, addr net.IP, m *milter.Modifier) (milter.Response, error) {
+	s.hear("connect %s %s %d %v j=%s", host, family, port, addr, m.Macros["j"])
+	return milter.RespContinue, nil
+}
+
+func (s *script) Helo(name string, m *milter.Modifier) (milter.Response, error) {
+	s.hear("helo %s %s %s", name, m.Macros["{tls_version}"], m.Macros["{cipher}"])
+	return milter.RespContinue, nil
+}
+
+func (s *script) MailFrom(from string, m *milter.Modifier) (milter.Response, error) {
+	s.hear("mail %s i=%s %s %s", from, m.Macros["i"], m.Macros["{auth_authen}"], m.Macros["{mail_addr}"])
+	return milter.RespContinue, nil
+}
+
+func (s *script) RcptTo(to string, m *milter.Modifier) (milter.Response, error) {
+	s.hear("rcpt %s %s", to, m.Macros["{rcpt_addr}"])
+	return milter.RespContinue, nil
+}
+
+func (s *script) Header(name, value string, _ *milter.Modifier) (milter.Response, error) {
+	s.hear("%s=%q", name, value)
+	return milter.RespContinue, nil
+}
+
+func (s *script) Headers(textproto.MIMEHeader, *milter.Modifier) (milter.Response, error) {
+	s.hear("eoh")
+	return milter.RespContinue, nil
+}
+
+func (s *script) BodyChunk(chunk []byte, _ *milter.Modifier) (milter.Response, error) {
+	s.hear("body %q", chunk)
+	return milter.RespContinue, nil
+}
+
+func (s *script) Body(m *milter.Modifier) (milter.Response, error) { return s.end(m) }
+
+// listening runs a script behind a listener of pipes, and gives the milters that ask it.
+func listening(t *testing.T, s *script, settings ...Settings) *Milters {
+	t.Helper()
+	ln := &pipes{in: make(chan net.Conn), done: make(chan struct{})}
+	srv := &milter.Server{NewMilter: func() milter.Milter { return s },
+		Actions: milter.OptAddHeader | milter.OptChangeBody | milter.OptChangeHeader | milter.OptQuarantine}
+	go srv.Serve(ln)
+	t.Cleanup(func() { ln.Close() })
+	return with(func(c net.Conn) {
+		ended := make(chan struct{})
+		ln.in <- &closing{Conn: c, ended: ended}
+		<-ended
+	}, settings...)
+}
+
+type pipes struct {
+	in   chan net.Conn
+	done chan struct{}
+	once sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.in:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+type closing struct {
+	net.Conn
+	once  sync.Once
+	ended chan struct{}
+}
+
+func (c *closing) Close() error { c.once.Do(func() { close(c.ended) }); return c.Conn.Close() }
+
+func TestConversation(t *testing.T) {
+	s := &script{end: func(m *milter.Modifier) (milter.Response, error) { return milter.RespAccept, nil }}
+	ms := listening(t, s, Settings{Tenants: []string{"acme"}, Listeners: []string{"smtp"}})
+	if ms.Of("smtp").For("other") || ms.Of("web").For("acme") || !ms.Of("smtp").For("acme") {
+		t.Error("it is not asked about the mail that it is for")
+	}
+	m := asked()
+	if v := ms.Of("smtp").Filter(t.Context(), m); v != (intake.Verdict{}) || m.Changed {
+		t.Fatalf("%+v", v)
+	}
+	const want = `connect [192.0.2.7] tcp4 40000 192.0.2.7 j=relay.example.com
+helo app TLSv1.3 TLS_AES_128_GCM_SHA256
+mail a@acme.example i=01abc.1 carl a@acme.example
+rcpt b@example.net b@example.net
+rcpt c@example.net c@example.net
+Subject="a\n\tb"
+X-A="1"
+x-a="2"
+eoh
+body "hello\r\n"`
+	if got := strings.Join(s.heard, "\n"); got != want {
+		t.Errorf("heard:\n%s", got)
+	}
+	if n := ms.Counts()["scan"]; n.Asked.Load() != 1 || n.Failed.Load() != 0 {
+		t.Errorf("counts: asked %d, failed %d", n.Asked.Load(), n.Failed.Load())
+	}
+}
+
+// What a milter may do is done, in order, and what makes no message is its failure.
+func TestAnswers(t *testing.T) {
+	const header, body = "Subject: a\r\n\tb\r\nX-A: 1\r\nx-a:2\r\n", "hello\r\n"
+	accept := func(change func(m *milter.Modifier) error) func(m *milter.Modifier) (milter.Response, error) {
+		return func(m *milter.Modifier) (milter.Response, error) { return milter.RespAccept, change(m) }
+	}
+	respond := func(r milter.Response) func(m *milter.Modifier) (milter.Response, error) {
+		return func(*milter.Modifier) (milter.Response, error) { return r, nil }
+	}
+	reply := func(text string) func(m *milter.Modifier) (milter.Response, error) {
+		return respond(milter.NewResponseStr('y', text))
+	}
+	const failed = "451 4.7.1 message can't be checked now, try again later"
+	for name, c := range map[string]struct {
+		end          func(m *milter.Modifier) (milter.Response, error)
+		refused      string
+		held         string
+		header, body string
+	}{
+		"reject":     {respond(milter.RespReject), "550 5.7.1 message refused by filter scan", "", header, body},
+		"tempfail":   {respond(milter.RespTempFail), "451 4.7.1 message deferred by filter scan, try again later", "", header, body},
+		"reply":      {reply("554 5.6.0 no\x01 such thing"), "554 5.6.0 no  such thing", "", header, body},
+		"lines":      {reply("550-5.7.1 first\r\n550 5.7.1 second"), "550 5.7.1 first second", "", header, body},
+		"plain":      {reply("452 later"), "452 4.7.1 later", "", header, body},
+		"closing":    {reply("421 4.3.2 bye"), "451 4.3.2 bye", "", header, body},
+		"not one":    {reply("250 2.0.0 fine"), failed, "", header, body},
+		"discard":    {respond(milter.RespDiscard), "", "554 5.7.1 discarded by milter scan", header, body},
+		"quarantine": {accept(func(m *milter.Modifier) error { return m.Quarantine("odd\r\nthing") }), "", "450 4.7.1 quarantined by milter scan: odd  thing", header, body},
+		"fields": {accept(func(m *milter.Modifier) error {
+			return errors.Join(m.AddHeader("X-New", "1\n\t2"), m.InsertHeader(0, "X-Top", "t"), m.InsertHeader(3, "X-Third", "3"),
+				m.InsertHeader(99, "X-Last", "l"), m.ChangeHeader(1, "X-A", ""), m.ChangeHeader(2, "x-A", "two"), m.ChangeHeader(1, "X-B", "b"),
+				m.ChangeHeader(1, "X-None", ""))
+		}), "", "", "X-Top: t\r\nSubject: a\r\n\tb\r\nX-Third: 3\r\nx-A: two\r\nX-New: 1\r\n\t2\r\nX-Last: l\r\nX-B: b\r\n", body},
+		"body": {accept(func(m *milter.Modifier) error {
+			return errors.Join(m.ReplaceBody([]byte("a\nb")), m.ReplaceBody([]byte("c")))
+		}), "", "", header, "a\r\nbc\r\n"},
+		"no body":  {accept(func(m *milter.Modifier) error { return m.ReplaceBody(nil) }), "", "", header, ""},
+		"NUL":      {accept(func(m *milter.Modifier) error { return m.ReplaceBody([]byte("a\x00")) }), failed, "", header, body},
+		"long":     {accept(func(m *milter.Modifier) error { return m.ReplaceBody(bytes.Repeat([]byte("a"), 999)) }), failed, "", header, body},
+		"smuggled": {accept(func(m *milter.Modifier) error { return m.AddHeader("X", "a\nBcc: b") }), failed, "", header, body},
+		"bad name": {accept(func(m *milter.Modifier) error { return m.AddHeader("X: a", "b") }), failed, "", header, body},
+		"large field": {accept(func(m *milter.Modifier) error {
+			return m.AddHeader("X", strings.Repeat(strings.Repeat("a", 500)+"\n ", 9))
+		}),
+			failed, "", header, body},
+		"envelope": {accept(func(m *milter.Modifier) error { return m.AddRecipient("<x@example.net>") }), failed, "", header, body},
+		"many": {accept(func(m *milter.Modifier) (err error) {
+			for range 201 {
+				err = errors.Join(err, m.AddHeader("X", "y"))
+			}
+			return err
+		}), failed, "", header, body},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ms := listening(t, &script{end: c.end}, Settings{})
+			m := asked()
+			v := ms.Of("smtp").Filter(t.Context(), m)
+			if got := text(v.Refused); got != c.refused {
+				t.Errorf("refused: %q, want %q", got, c.refused)
+			}
+			if got := text(v.Held); got != c.held || v.Discarded != (name == "discard") {
+				t.Errorf("held: %q, want %q", got, c.held)
+			}
+			if string(m.Header) != c.header || string(m.Body) != c.body || m.Changed != (c.header+c.body != header+body) {
+				t.Errorf("changed %v:\n%s\n%s", m.Changed, m.Header, m.Body)
+			}
+			if strings.HasPrefix(c.refused, failed) != (ms.Counts()["scan"].Failed.Load() == 1) {
+				t.Error("failures are counted wrongly")
+			}
+		})
+	}
+}
+
+func text(r interface{ String() string }) string {
+	if s := fmt.Sprint(r); s != "<nil>" {
+		return r.String()
+	}
+	return ""
+}
+
+// negotiated reads the client's offer and answers with a version, actions and a protocol.
+func negotiated(c net.Conn, version, actions, protocol uint32) {
+	io.ReadFull(c, make([]byte, 4+13))
+	b := append([]byte{0, 0, 0, 13}, 'O')
+	for _, n := range []uint32{version, actions, protocol} {
+		b = binary.BigEndian.AppendUint32(b, n)
+	}
+	c.Write(b)
+}
+
+// deaf reads all that comes and answers nothing.
+func deaf(c net.Conn) { io.Copy(io.Discard, c) }
+
+// A milter that hangs, lies, floods or dies gets the message refused, or passed, in its time and in bounded memory.
+func TestHostileMilters(t *testing.T) {
+	flood := func(c net.Conn, packet []byte) {
+		negotiated(c, 6, 0x33, 0x7f) // it wants the end alone
+		go io.Copy(io.Discard, c)
+		for {
+			if _, err := c.Write(packet); err != nil {
+				return
+			}
+		}
+	}
+	framed := func(code byte, data string) []byte {
+		return append(append(binary.BigEndian.AppendUint32(nil, uint32(len(data)+1)), code), data...)
+	}
+	for name, c := range map[string]struct {
+		serve func(net.Conn)
+		took  time.Duration // it fails before that
+		why   string
+	}{
+		"silent":         {deaf, 30 * time.Second, "no answer in time"},
+		"silent later":   {func(c net.Conn) { negotiated(c, 6, 0, 0); deaf(c) }, 30 * time.Second, "no answer in time"},
+		"reads nothing":  {func(c net.Conn) { negotiated(c, 6, 0x33, 0); time.Sleep(time.Minute) }, 30 * time.Second, "no answer in time"},
+		"closes":         {func(net.Conn) {}, 0, "closed pipe"},
+		"dies mid-way":   {func(c net.Conn) { negotiated(c, 6, 0, 0); io.ReadFull(c, make([]byte, 50)) }, 0, "closed pipe"},
+		"HTTP":           {func(c net.Conn) { go deaf(c); c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")); deaf(c) }, 0, "exceeds"},
+		"4 GiB":          {func(c net.Conn) { go deaf(c); c.Write([]byte{0xff, 0xff, 0xff, 0xff, 'O'}); deaf(c) }, 0, "exceeds"},
+		"empty packet":   {func(c net.Conn) { go deaf(c); c.Write([]byte{0, 0, 0, 0, 0}); deaf(c) }, 0, "zero-length"},
+		"version 1":      {func(c net.Conn) { negotiated(c, 1, 0, 0); deaf(c) }, 0, "unsupported milter version"},
+		"more actions":   {func(c net.Conn) { negotiated(c, 6, 0x7f, 0); deaf(c) }, 0, "not offered"},
+		"more protocol":  {func(c net.Conn) { negotiated(c, 6, 0, 0xfffff); deaf(c) }, 0, "not offered"},
+		"out of order":   {func(c net.Conn) { negotiated(c, 6, 0x33, 0); go deaf(c); c.Write(framed('h', "X\x00y\x00")); deaf(c) }, 0, "unexpected code"},
+		"unknown answer": {func(c net.Conn) { negotiated(c, 6, 0x33, 0x7f); go deaf(c); c.Write(framed('z', "")); deaf(c) }, 0, "unexpected code"},
+		"progress, ever": {func(c net.Conn) { flood(c, framed('p', "")) }, time.Second, "more than a message can have"},
+		"body, 100 MB":   {func(c net.Conn) { flood(c, framed('b', strings.Repeat("x", 64<<10))) }, time.Second, "more than a message can have"},
+		"tiny changes":   {func(c net.Conn) { flood(c, framed('h', "X\x00\x00")) }, time.Second, "more than a message can have"},
+		"slow drops": {func(c net.Conn) {
+			negotiated(c, 6, 0x33, 0x7f)
+			go deaf(c)
+			drip(c, framed('b', strings.Repeat("x", 64)))
+		}, 30 * time.Second, "no answer in time"},
+		"malformed reply": {func(c net.Conn) {
+			negotiated(c, 6, 0x33, 0x7f)
+			go deaf(c)
+			c.Write(framed('y', "abc no\x00"))
+			deaf(c)
+		}, 0, "malformed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				for _, accept := range []bool{false, true} {
+					ms := with(c.serve, Settings{Accept: accept})
+					taken := int64(0)
+					m := asked()
+					m.Take = func(n int64) bool { taken += n; return taken < 3<<20 }
+					began := time.Now()
+					v := ms.Of("smtp").Filter(t.Context(), m)
+					if got := text(v.Refused); accept != (got == "") || !accept && !strings.HasPrefix(got, "451 4.7.1") {
+						t.Errorf("accept %v: %q", accept, got)
+					}
+					if took := time.Since(began); took > c.took {
+						t.Errorf("took %v", took)
+					}
+					trouble := ms.Trouble()
+					if !strings.Contains(trouble, c.why) || strings.Contains(trouble, "passes unchecked") != accept {
+						t.Errorf("trouble: %q", trouble)
+					}
+					if m.Changed || taken > 3<<20 {
+						t.Errorf("changed %v, %d octets taken", m.Changed, taken)
+					}
+				}
+				time.Sleep(time.Minute) // until the last of them ends
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+func drip(c net.Conn, b []byte) {
+	for i := 0; ; i++ {
+		time.Sleep(time.Second)
+		if _, err := c.Write(b[i%len(b):][:1]); err != nil {
+			return
+		}
+	}
+}
+
+// A milter that fails again and again is left alone for a while, and then asked again.
+func TestPause(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		works := false
+		ms := with(func(c net.Conn) {
+			if !works {
+				deaf(c)
+				return
+			}
+			negotiated(c, 6, 0, 0x7f)
+			go deaf(c)
+			c.Write([]byte{0, 0, 0, 1, 'a'})
+		}, Settings{}, Settings{Name: "away", Address: "away", Tenants: []string{"other"}})
+		ask := func() (time.Duration, bool) {
+			began := time.Now()
+			v := ms.Of("smtp").Filter(t.Context(), asked())
+			return time.Since(began), v.Refused == nil
+		}
+		for i := range 10 {
+			took, passed := ask()
+			if want := 30 * time.Second; i < failuresInRow && took != want || i >= failuresInRow && took != 0 || passed {
+				t.Errorf("message %d took %v", i, took)
+			}
+		}
+		works = true
+		if _, passed := ask(); passed {
+			t.Error("it is asked although it was to be left alone")
+		}
+		time.Sleep(pause)
+		if took, passed := ask(); !passed || took != 0 {
+			t.Errorf("after the pause: passed %v in %v", passed, took)
+		}
+		if got := ms.Trouble(); got != "" {
+			t.Errorf("trouble: %q", got)
+		}
+		synctest.Wait()
+	})
+}
+
+// Connections are bounded; who waits for one waits within the same time, and mail of other milters goes on.
+func TestConnectionsAreBounded(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ms := with(deaf, Settings{}, Settings{Name: "other", Tenants: []string{"other"}})
+		var all sync.WaitGroup
+		began := time.Now()
+		for range connections + 50 {
+			all.Go(func() {
+				if v := ms.Of("smtp").Filter(t.Context(), asked()); v.Refused == nil {
+					t.Error("passed")
+				}
+			})
+		}
+		synctest.Wait()
+		if n := len((*ms.all.Load())[0].slots); n != connections {
+			t.Errorf("%d connections", n)
+		}
+		all.Wait()
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("took %v", took)
+		}
+		synctest.Wait()
+	})
+}
+
+// A client that leaves, or a budget that is used up, is no failure of the milter.
+func TestOthersFaults(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ms := with(deaf, Settings{})
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		if v := ms.Of("smtp").Filter(ctx, asked()); text(v.Refused) == "" || ms.Trouble() != "" {
+			t.Errorf("%v, trouble %q", v.Refused, ms.Trouble())
+		}
+		m := asked()
+		m.Take = func(int64) bool { return false }
+		ms = with(func(c net.Conn) { negotiated(c, 6, 0, 0); deaf(c) }, Settings{})
+		if v := ms.Of("smtp").Filter(t.Context(), m); text(v.Refused) == "" || ms.Trouble() != "" {
+			t.Errorf("%v, trouble %q", v.Refused, ms.Trouble())
+		}
+		synctest.Wait()
+	})
+}
+
+// A reload keeps the milters whose settings stay, with what is known of them.
+func TestSet(t *testing.T) {
+	ms := with(deaf, Settings{}, Settings{Name: "b"})
+	before := *ms.all.Load()
+	ms.Set([]Settings{{Name: "b", Timeout: time.Minute}, before[0].Settings})
+	if after := *ms.all.Load(); after[1] != before[0] || after[0] == before[1] {
+		t.Error("not kept by settings")
+	}
+}
