@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the mail servers and clients that the tests in this folder run the relay against:
-# Postfix, Dovecot's Sieve, swaks, msmtp, curl, s-nail, fail2ban's filter, mandoc and man, tmux, NSD, Unbound, rspamd, ldns and dkimpy, nats-server and RabbitMQ as Debian's packages, Exim, OpenSMTPD, sendmail and Courier, which can't be installed
+# Postfix, Dovecot's Sieve, swaks, msmtp, curl, s-nail, fail2ban's filter, mandoc and man, tmux, NSD, Unbound, rspamd, OpenDKIM, ldns and dkimpy, nats-server and RabbitMQ as Debian's packages, Exim, OpenSMTPD, sendmail and Courier, which can't be installed
 # beside Postfix, unpacked into a cache; nginx, Caddy, Prometheus and Chromium; the SDKs of SendGrid and Resend, standardwebhooks and cloudevents from
 # PyPI and npm, and Kafka from Maven Central, in the cache; systemd-nspawn, and the files of a Debian that it boots, lintian and rpm; buildah, crun and Helm, and QEMU for arm64. Nothing of it is started or left running.
 #
@@ -42,6 +42,7 @@ missing() {
 	have tmux || echo tmux
 	have unbound || echo unbound
 	have rspamd || echo rspamd
+	have opendkim || echo opendkim
 	have ldns-signzone || echo ldnsutils
 	have unshare || echo util-linux
 	have systemd-nspawn || echo systemd-container

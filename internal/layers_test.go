@@ -37,6 +37,7 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/submission/http", "mta/queue", "what it needs of the queue is handed to it as interfaces"},
 	{"mta/submission/http", "mta/mta", "settings are made for it; it knows no configuration file"},
 	{"mta/submission/intake", "net/http", "intake knows no protocol"},
+	{"mta/submission/intake", "github.com/emersion/go-milter", "intake knows no protocol"},
 	{"mta/submission/intake", "mta/queue", "what is accepted is handed to an interface"},
 	{"mta/submission", "mta/bounce/inbox", "inbound mail is handed to an interface"},
 	{"mta/bounce/inbox", "mta/submission", "a report is the same, whatever protocol brings it"},

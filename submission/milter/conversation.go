@@ -22,6 +22,10 @@ const (
 	// protocol are the steps that a milter may go without: those that every version has.
 	protocol = milter.OptNoConnect | milter.OptNoHelo | milter.OptNoMailFrom | milter.OptNoRcptTo |
 		milter.OptNoBody | milter.OptNoHeaders | milter.OptNoEOH
+	// tolerated is what rspamd wants besides, whatever is offered: steps that it doesn't answer, or that are not made.
+	tolerated = protocol | milter.OptNoHeaderReply | milter.OptNoConnReply | milter.OptNoHeloReply |
+		milter.OptNoMailReply | milter.OptNoRcptReply | milter.OptNoDataReply | milter.OptNoUnknownReply |
+		milter.OptNoEOHReply | milter.OptNoBodyReply | milter.OptNoUnknown | milter.OptNoData
 
 	// What a milter may send beside a body and a header, in octets, each packet counted as more than it is: it
 	// becomes a Go value.
@@ -92,9 +96,8 @@ func (g given) Dial(string, string) (net.Conn, error) { return g.Conn, nil }
 func negotiate(c net.Conn) (*milter.ClientSession, error) {
 	s, err := milter.NewClientWithOptions("", "", milter.ClientOptions{Dialer: given{c}, ActionMask: actions,
 		ProtocolMask: protocol}).Session()
-	if err == nil && (s.ActionOpts&^actions != 0 || s.ProtocolOpts&^protocol != 0) {
-		err = fmt.Errorf("it wants what was not offered: actions %#x, protocol %#x (it may add and change fields, "+
-			"replace the body, and quarantine)", s.ActionOpts, s.ProtocolOpts)
+	if err == nil && s.ProtocolOpts&^tolerated != 0 {
+		err = fmt.Errorf("it wants what was not offered: protocol %#x", s.ProtocolOpts&^tolerated)
 	}
 	return s, err
 }

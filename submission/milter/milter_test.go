@@ -296,8 +296,7 @@ func TestHostileMilters(t *testing.T) {
 		"4 GiB":          {func(c net.Conn) { go deaf(c); c.Write([]byte{0xff, 0xff, 0xff, 0xff, 'O'}); deaf(c) }, 0, "exceeds"},
 		"empty packet":   {func(c net.Conn) { go deaf(c); c.Write([]byte{0, 0, 0, 0, 0}); deaf(c) }, 0, "zero-length"},
 		"version 1":      {func(c net.Conn) { negotiated(c, 1, 0, 0); deaf(c) }, 0, "unsupported milter version"},
-		"more actions":   {func(c net.Conn) { negotiated(c, 6, 0x7f, 0); deaf(c) }, 0, "not offered"},
-		"more protocol":  {func(c net.Conn) { negotiated(c, 6, 0, 0xfffff); deaf(c) }, 0, "not offered"},
+		"more protocol":  {func(c net.Conn) { negotiated(c, 6, 0, 1<<20); deaf(c) }, 0, "not offered"},
 		"out of order":   {func(c net.Conn) { negotiated(c, 6, 0x33, 0); go deaf(c); c.Write(framed('h', "X\x00y\x00")); deaf(c) }, 0, "unexpected code"},
 		"unknown answer": {func(c net.Conn) { negotiated(c, 6, 0x33, 0x7f); go deaf(c); c.Write(framed('z', "")); deaf(c) }, 0, "unexpected code"},
 		"progress, ever": {func(c net.Conn) { flood(c, framed('p', "")) }, time.Second, "more than a message can have"},
@@ -352,6 +351,21 @@ func drip(c net.Conn, b []byte) {
 			return
 		}
 	}
+}
+
+// rspamd wants all actions and answers no steps, whatever is offered.
+func TestWantsMoreThanIsOffered(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ms := with(func(c net.Conn) {
+			negotiated(c, 6, 0x1ff, 0xff080)
+			go deaf(c)
+			c.Write([]byte{0, 0, 0, 1, 'r'})
+		}, Settings{})
+		if got := text(ms.Of("smtp").Filter(t.Context(), asked()).Refused); got != "550 5.7.1 message refused by filter scan" {
+			t.Errorf("%q: %s", got, ms.Trouble())
+		}
+		synctest.Wait()
+	})
 }
 
 // A milter that fails again and again is left alone for a while, and then asked again.
