@@ -62,6 +62,7 @@ type Result struct {
 	Ambiguous bool
 	// DSN says that the host took over what NOTIFY asks for (RFC 3461, 5.2.1).
 	DSN     bool
+	Relayed bool   // see smtpclient.Outcome.Relayed
 	Session string // names the connection in logs; "" when none had the recipient
 	Link    *Link  // of the connection; nil when none had the recipient
 	UTF8    bool   // sent with SMTPUTF8

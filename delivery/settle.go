@@ -84,7 +84,7 @@ func (s *Scheduler) resultOf(p *part, c *connection, i int, r smtpclient.Result,
 		Withdrawn: r.Fate == smtpclient.Withdrawn,
 		Attempted: r.Fate != smtpclient.Untried && r.Fate != smtpclient.Withdrawn,
 		Ambiguous: r.Fate == smtpclient.Ambiguous,
-		DSN:       o.DSN, UTF8: o.UTF8, Session: c.id, Link: &c.link, Times: p.times(c, o, now),
+		DSN:       o.DSN, Relayed: o.Relayed, UTF8: o.UTF8, Session: c.id, Link: &c.link, Times: p.times(c, o, now),
 	}
 	switch r.Fate {
 	case smtpclient.Untried:

@@ -72,6 +72,7 @@ type Queue interface {
 	Warned(id envelope.ID, recipients []int)
 	WarnLater(id envelope.ID, recipients []int, at time.Time)
 	WarnAt(id envelope.ID, recipients []int, at time.Time)
+	NotifyAt(id envelope.ID, recipients []int, at time.Time)
 	Body(id envelope.ID) (io.ReadCloser, error)
 	NothingExpiresBefore() time.Time
 }
@@ -273,6 +274,9 @@ func (d *Dispatcher) handle(l *queue.Lease) {
 	}
 	switch l.Why {
 	case queue.Due:
+		if by := l.Message.By(); by.Notifies() {
+			d.Queue.NotifyAt(l.Message.ID, indexes(l.Recipients), by.At)
+		}
 		d.route(l, delivery.Flow{})
 	case queue.Expired:
 		d.expire(l.Message, nil, l.Recipients)

@@ -175,6 +175,8 @@ func (s *stage) Warned(id envelope.ID, rs []int) { s.say("warned %d %v", id, rs)
 func (s *stage) WarnLater(id envelope.ID, rs []int, at time.Time) {
 	s.say("warn later %d %v +%v", id, rs, at.Sub(start))
 }
+func (s *stage) NotifyAt(envelope.ID, []int, time.Time) {}
+
 func (s *stage) WarnAt(id envelope.ID, rs []int, at time.Time) {
 	s.say("warn at %d %v +%v", id, rs, at.Sub(start))
 }

@@ -15,7 +15,8 @@ type Notification struct {
 }
 
 // Wanted returns the attempts that the sender asked to have reported (RFC 3461, section 4.1). If a host took
-// over the request for a success report, that host reports (5.2.1). The null sender never gets a report, or
+// over the request for a success report, that host reports (5.2.1); BY can ask for one by this relay (RFC 2852, 4.1.4).
+// The null sender never gets a report, or
 // mail could loop (RFC 5321, section 6.1).
 func (n *Notification) Wanted() []Attempt {
 	if n.Message.Sender.Null() {
@@ -26,12 +27,13 @@ func (n *Notification) Wanted() []Attempt {
 	}[n.Kind]
 	var out []Attempt
 	for _, a := range n.Attempts {
-		if n.Kind == dsn.Delivered && a.Result.DSN {
+		notify := n.Message.Recipients[a.Pending.Index].Notify
+		switch {
+		case a.Result.Relayed && notify&envelope.NotifyNever == 0:
+		case n.Kind == dsn.Delivered && a.Result.DSN, !notify.Wants(event):
 			continue
 		}
-		if n.Message.Recipients[a.Pending.Index].Notify.Wants(event) {
-			out = append(out, a)
-		}
+		out = append(out, a)
 	}
 	return out
 }

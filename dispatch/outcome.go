@@ -170,7 +170,8 @@ func (d *Dispatcher) withoutEnded(l *queue.Lease) *queue.Lease {
 	var rest []queue.Pending
 	failed := make(map[refusedBy][]Attempt)
 	for _, p := range l.Recipients {
-		a := Attempt{p, delivery.Result{Recipient: p.Index, Reply: p.Last, Host: route.Host{Name: p.Via}}}
+		a := Attempt{p, delivery.Result{Recipient: p.Index, Reply: p.Last, Host: route.Host{Name: p.Via},
+			Relayed: p.Last.OK()}}
 		switch {
 		case p.Last.OK():
 			n.Attempts = append(n.Attempts, a)
@@ -316,12 +317,12 @@ func asFailed(recipients []queue.Pending, why func(last reply.Reply) reply.Reply
 // given up. The recipients are not leased: they stay where they wait.
 func (d *Dispatcher) warn(l *queue.Lease) {
 	m, as := l.Message, asFailed(l.Recipients, func(last reply.Reply) reply.Reply { return last })
-	switch after := d.Policy().DelayAfter(m); {
-	case after == 0:
+	switch at := d.Policy().DelayedAt(m); {
+	case at.IsZero():
 		d.Queue.Warned(m.ID, attemptIndexes(as))
 		return
-	case m.Start().Add(after).After(d.Now()):
-		d.Queue.WarnAt(m.ID, attemptIndexes(as), m.Start().Add(after))
+	case at.After(d.Now()):
+		d.Queue.WarnAt(m.ID, attemptIndexes(as), at)
 		return
 	}
 	late := slices.DeleteFunc(slices.Clone(as), func(a Attempt) bool {

@@ -36,8 +36,12 @@ func (d *Dispatcher) deferAll(o *Outcomes) {
 }
 
 // inTime returns the time of the next attempt, or the one at which the mail is given up if that is sooner: the queue
-// doesn't know of a domain's own max_age.
+// doesn't know of a domain's own max_age. Nor does it know, after a restart, when BY has the sender notified: there is
+// an attempt then, too.
 func (d *Dispatcher) inTime(o *Outcomes, until time.Time) time.Time {
+	if by := o.Message.By(); by.Notifies() && by.At.Before(until) && by.At.After(d.Now()) {
+		until = by.At
+	}
 	if expires := d.expires(o.Message, o.key.Site(), o.Route); expires.Before(until) {
 		return expires
 	}

@@ -274,20 +274,31 @@ func (q *Queue) Warned(id envelope.ID, recipients []int) {
 // the queue then, and have not expired, are handed out for that again at a time, or a sweep later. It is
 // in memory only: after a restart they are handed out at once.
 func (q *Queue) WarnLater(id envelope.ID, recipients []int, at time.Time) {
-	q.warnAt(&q.ready.unsent, id, recipients, at)
+	q.warnAt(&q.ready.unsent, id, recipients, at, true)
 }
 
 // WarnAt is WarnLater for those whose senders are not to be notified before a time.
 func (q *Queue) WarnAt(id envelope.ID, recipients []int, at time.Time) {
-	q.warnAt(&q.ready.early, id, recipients, at)
+	q.warnAt(&q.ready.early, id, recipients, at, true)
 }
 
-func (q *Queue) warnAt(list *[]warning, id envelope.ID, recipients []int, at time.Time) {
+// NotifyAt has those of some recipients handed out for a DelayWarning at a time whose senders were not notified, and
+// are not about to be. Like WarnLater it is in memory only, and there is a limit: it can be repeated.
+func (q *Queue) NotifyAt(id envelope.ID, recipients []int, at time.Time) {
+	q.warnAt(&q.ready.early, id, recipients, at, false)
+}
+
+// warnAt is for recipients that were handed out for a DelayWarning, or for those that were not.
+func (q *Queue) warnAt(list *[]warning, id envelope.ID, recipients []int, at time.Time, handed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w := warning{id: uint64(id), from: store.SecondsOf(at)}
 	for _, r := range recipients {
-		if _, e := q.find(id, r); e != nil && e.Warning() {
+		if !handed && len(*list) >= maxEarly {
+			break
+		}
+		if _, e := q.find(id, r); e != nil && e.Warning() == handed && !e.Warned() {
+			e.SetWarning(true)
 			w.rcpts = append(w.rcpts, e.Rcpt)
 		}
 	}

@@ -19,7 +19,8 @@ type command struct {
 	content bool   // of DATA: the content was asked for
 	named   bool   // of EHLO: the first line of the reply has been given
 
-	priority *int // of MAIL: MT-PRIORITY; nil: none
+	priority *int        // of MAIL: MT-PRIORITY; nil: none
+	by       envelope.By // of MAIL; zero: none
 }
 
 // gate looks at a command line before the library does: it answers what the library would answer
@@ -136,12 +137,11 @@ func (c *conn) gateMail(arg string) {
 			c.answer(r)
 			return
 		}
-		priority, params, ok := cutPriority(p.params)
-		if !ok {
-			c.answer(badParam.Reply(mtPriority))
+		params, bad := c.command.takeOwn(p.params, c.srv.cfg.Intake.Now())
+		if bad != "" {
+			c.answer(badParam.Reply(bad))
 			return
 		}
-		c.command.priority = priority
 		c.hand(phaseReply, "MAIL FROM:<", string(p.address), ">", params)
 	}
 }

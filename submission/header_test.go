@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/mta/submission/intake"
 )
@@ -111,6 +112,53 @@ func TestTierByPriorityParameter(t *testing.T) {
 		}
 		p.cmd("MAIL FROM:<a@example.org>", "250")
 		p.cmd("RCPT TO:<b@example.net> MT-PRIORITY=1", "555 5.5.4")
+	})
+}
+
+// TestBy: BY is kept with the message, and ends it in mode R, or what its header has if that is sooner (RFC 2852, 4).
+func TestBy(t *testing.T) {
+	withRelay(t, Config{Intake: intake.Config{MaxHold: 24 * time.Hour}}, func(t *testing.T, r *relay) {
+		p := r.greeted()
+		begun := time.Now()
+		for i, c := range []struct {
+			params, header string
+			ends           time.Duration // 0: by its max_age
+			by             bool
+		}{
+			{" BY=600;R", "", 10 * time.Minute, true},
+			{" by=600;rt MT-PRIORITY=2 SIZE=9", "", 10 * time.Minute, true},
+			{" BY=600;N", "", 0, true},
+			{" BY=-5;NT", "", 0, true},
+			{"", "", 0, false},
+			{" BY=600;R", "X-MTA-Expires-At: " + begun.Add(5*time.Minute).UTC().Format(time.RFC3339) + "\r\n", 5 * time.Minute, true},
+			{" BY=60;R", "X-MTA-Expires-At: " + begun.Add(5*time.Minute).UTC().Format(time.RFC3339) + "\r\n", time.Minute, true},
+		} {
+			p.cmd("MAIL FROM:<a@example.org>"+c.params, "250")
+			p.cmd("RCPT TO:<b@example.net>", "250")
+			p.cmd("DATA", "354")
+			p.send(c.header + "Subject: x\r\n\r\nhi\r\n.\r\n")
+			p.expect("250")
+			m := r.store.all(t)[i]
+			ends := time.Duration(0)
+			if !m.Expires.IsZero() {
+				ends = m.Expires.Sub(begun).Round(10 * time.Second)
+			}
+			if ends != c.ends || m.By().At.IsZero() == c.by {
+				t.Errorf("%q: ends after %v, with %+v", c.params, ends, m.By())
+			}
+		}
+		for bad, want := range map[string]string{
+			"": "501 5.5.4", "=": "501 5.5.4", "=-5;R": "501 5.5.4", "=0;R": "501 5.5.4", "=60": "501 5.5.4", "=60;X": "501 5.5.4",
+			"=999999999999;R": "501 5.5.4", "=1000000000;N": "501 5.5.4", "=60;R BY=60;R": "501 5.5.4 parameter BY is given twice",
+		} {
+			p.cmd("MAIL FROM:<a@example.org> BY"+bad, want)
+		}
+		p.cmd("MAIL FROM:<a@example.org> BY=60;R", "250")
+		p.cmd("RCPT TO:<b@example.net> BY=60;R", "555 5.5.4")
+		p.cmd("RCPT TO:<b@example.net>", "250")
+		p.cmd("DATA", "354")
+		p.send("X-Hold-For: 2h\r\n\r\nhi\r\n.\r\n")
+		p.expect("554 5.5.4 can't schedule the message: it would expire")
 	})
 }
 

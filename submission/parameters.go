@@ -4,7 +4,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/reply"
 )
 
@@ -14,13 +16,14 @@ import (
 // is for sessions with TLS only (RFC 8689, 2).
 var parameters = map[string]map[string]int{
 	"MAIL": {"SIZE": 20, "BODY": 0, "SMTPUTF8": 0, "RET": 0, "ENVID": 100, "AUTH": 0, "REQUIRETLS": 0, // RFC 3461, 4.4
-		mtPriority: 2},
+		mtPriority: 2, deliverBy: 13},
 	"RCPT": {"NOTIFY": 0, "ORCPT": 500}, // RFC 3461, 4.2
 }
 
 const (
 	requireTLS = "REQUIRETLS"
 	mtPriority = "MT-PRIORITY" // RFC 6710
+	deliverBy  = "BY"          // RFC 2852, 4
 )
 
 // checkParameters gives the reply that refuses the parameters of a command, if there is one. The
@@ -48,17 +51,25 @@ func checkParameters(verb, params string, secured bool) (reply.Reply, bool) {
 	return reply.Reply{}, true
 }
 
-// cutPriority takes MT-PRIORITY out of the parameters of MAIL, since the library expects it at RCPT. Nil: it is not
-// there.
-func cutPriority(params string) (priority *int, rest string, ok bool) {
+// takeOwn takes MT-PRIORITY and BY out of the parameters of MAIL, since the library expects them at RCPT. If one has a
+// malformed value, it returns its name.
+func (c *command) takeOwn(params string, now time.Time) (rest, bad string) {
+	c.priority, c.by, rest = nil, envelope.By{}, params
 	for p := range strings.FieldsSeq(params) {
 		name, value, _ := strings.Cut(p, "=")
-		if !strings.EqualFold(name, mtPriority) {
+		ok := true
+		switch name = strings.ToUpper(name); name {
+		case mtPriority:
+			n, err := strconv.Atoi(value)
+			c.priority, ok = &n, err == nil && -9 <= n && n <= 9 && strconv.Itoa(n) == value
+		case deliverBy:
+			c.by, ok = envelope.ParseBy(value, now)
+		default:
 			continue
 		}
-		n, err := strconv.Atoi(value)
-		rest = strings.Replace(params, p, "", 1)
-		return &n, rest, err == nil && -9 <= n && n <= 9 && strconv.Itoa(n) == value
+		if rest = strings.Replace(rest, p, "", 1); !ok {
+			return rest, name
+		}
 	}
-	return nil, params, true
+	return rest, ""
 }

@@ -85,6 +85,7 @@ func (s *Server) library() *smtp.Server {
 	lib.EnableREQUIRETLS = true // which the wrapper refuses without TLS
 	lib.EnableDSN = true
 	lib.EnableMTPRIORITY, lib.MtPriorityProfile = true, smtp.PrioritySTANAG4406 // conn takes the parameter
+	lib.EnableDELIVERBY, lib.MinimumDeliverByTime = true, time.Second           // conn takes this one, too
 	lib.ErrorLog = libraryLog{s.cfg.Intake.Log}
 	return lib
 }

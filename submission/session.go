@@ -32,6 +32,7 @@ func (s *session) Mail(_ string, opts *smtp.MailOptions) error {
 	c.envelope = intake.Envelope{
 		Sender: c.command.path.address, UTF8: opts.UTF8, Ret: returned[opts.Return], EnvID: opts.EnvelopeID,
 		RequireTLS: opts.RequireTLS, Size: opts.Size, Priority: c.command.priority,
+		By: c.command.by,
 	}
 	m, r := c.srv.desk.Begin(c.srv.patient, c.introduced(opts.UTF8), c.envelope)
 	if r != nil {

@@ -57,6 +57,7 @@ func TestExtensionsAreOffered(t *testing.T) {
 250-DSN
 250-SIZE 52428800
 250-LIMITS RCPTMAX=1000
+250-DELIVERBY 1
 250 MT-PRIORITY STANAG4406
 `
 		if got := strings.ReplaceAll(p.got(), "\r\n", "\n"); got != want {

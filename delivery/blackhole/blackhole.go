@@ -51,7 +51,8 @@ func (s server) command() error {
 	words := strings.Fields(line + " NOOP")
 	switch strings.ToUpper(words[0]) {
 	case "EHLO":
-		return s.say("250-discard\r\n250-PIPELINING\r\n250-CHUNKING\r\n250-BINARYMIME\r\n250-8BITMIME\r\n250 SMTPUTF8")
+		return s.say("250-discard\r\n250-PIPELINING\r\n250-CHUNKING\r\n250-BINARYMIME\r\n250-8BITMIME\r\n" +
+			"250-DELIVERBY\r\n250 SMTPUTF8")
 	case "RCPT":
 		if s.refusal == "" {
 			return s.say("250 2.1.5 ok")

@@ -19,6 +19,8 @@ type Capabilities struct {
 	RequireTLS   bool // RFC 8689
 	Size         bool // RFC 1870
 	SizeLimit    int64
+	DeliverBy    bool // RFC 2852
+	MinBy        int64
 	Auth         []string // mechanisms, upper case (RFC 4954)
 
 	// Limits (RFC 9422); 0 is none given.
@@ -81,6 +83,11 @@ func (c *Capabilities) add(keyword string, params []string) {
 			if n, err := strconv.ParseInt(params[0], 10, 64); err == nil && n > 0 {
 				c.SizeLimit = n
 			}
+		}
+	case "DELIVERBY":
+		c.DeliverBy = true
+		if len(params) > 0 {
+			c.MinBy, _ = strconv.ParseInt(params[0], 10, 64) // 0, for what can't be read, is no minimum
 		}
 	case "AUTH":
 		c.Auth = append(c.Auth, params...)

@@ -192,6 +192,15 @@ func (c *Conn) stopLocked(why *Error) {
 	c.wake.Signal()
 }
 
+// relays is Outcome.Relayed.
+func (c *Conn) relays(t *Transaction) bool {
+	by := t.Message.By()
+	if c.caps.DeliverBy {
+		return by.Trace
+	}
+	return !by.At.IsZero() && !by.Return
+}
+
 // settle reports what became of t. No lock may be held.
 func (c *Conn) settle(t *Transaction) {
 	c.mu.Lock()
@@ -200,7 +209,7 @@ func (c *Conn) settle(t *Transaction) {
 		c.mu.current = nil
 	}
 	o := Outcome{Results: t.results, DSN: c.caps.DSN && t.ReturnPath == nil, UTF8: t.utf8, Begun: t.begun,
-		Written: t.written}
+		Written: t.written, Relayed: c.relays(t)}
 	c.mu.Unlock()
 	t.Done(t, o)
 }

@@ -3,6 +3,7 @@ package smtpclient
 import (
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"example.org/mta/internal/envelope"
@@ -27,6 +28,13 @@ func appendMail(b []byte, t *Transaction, host *Capabilities) []byte {
 	}
 	if t.requireTLS {
 		b = append(b, " REQUIRETLS"...)
+	}
+	if by := m.By(); host.DeliverBy && !by.At.IsZero() {
+		left := by.Left(time.Now())
+		if by.Return {
+			left = max(left, 1) // as it was when the host was asked for
+		}
+		b = by.Append(append(b, " BY="...), left)
 	}
 	if host.DSN {
 		if ret := m.Ret.String(); ret != "" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"example.org/mta/internal/envelope"
@@ -22,7 +23,7 @@ func (c *Conn) prepare(t *Transaction) bool {
 		t.sender = m.Sender.Downgrade()
 	}
 	for _, check := range []func(*Conn, *Transaction) *Result{
-		(*Conn).checkSize, (*Conn).checkSender,
+		(*Conn).checkSize, (*Conn).checkSender, (*Conn).checkBy,
 	} {
 		if refusal := check(c, t); refusal != nil {
 			t.conclude(refusal.Fate, refusal.Reply)
@@ -79,6 +80,23 @@ func (c *Conn) checkSize(t *Transaction) *Result {
 	if limit := c.caps.SizeLimit; limit > 0 && t.Message.Size > limit {
 		return refuse(552, reply.Enhanced{5, 3, 4}, "MAIL", "the message has %d octets, and %s takes %d at most",
 			t.Message.Size, c.cfg.Host.Name, limit)
+	}
+	return nil
+}
+
+// checkBy keeps a message that must be given up at a time from a host that doesn't promise that (RFC 2852, 4.1.4). Any
+// other one can be sent.
+func (c *Conn) checkBy(t *Transaction) *Result {
+	by := t.Message.By()
+	left, least := by.Left(time.Now()), max(1, c.caps.MinBy)
+	switch {
+	case !by.Return:
+	case !c.caps.DeliverBy:
+		return refuse(554, reply.Enhanced{5, 4, 7}, "MAIL",
+			"the message has BY with mode R, and %s has no DELIVERBY", c.cfg.Host.Name)
+	case left < least:
+		return refuse(554, reply.Enhanced{5, 4, 7}, "MAIL",
+			"the message must be delivered in %d s, and %s wants %d at least", left, c.cfg.Host.Name, least)
 	}
 	return nil
 }

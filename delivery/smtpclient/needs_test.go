@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/internal/envelope"
@@ -103,6 +104,14 @@ func TestNeeds(t *testing.T) {
 			m.Message.EnvID, m.Message.Recipients[0].Notify = "id", envelope.NotifySuccess
 		}, envelp: "MAIL FROM:<s@example.org>|RCPT TO:<a@example.com>", want: "answered 250"},
 		{name: "DSN, nothing asked", ehlo: "DSN", dsn: true, envelp: "MAIL FROM:<s@example.org>|RCPT TO:<a@example.com>", want: "answered 250"},
+		{name: "BY, mode R", ehlo: "DELIVERBY 300", change: by("600;RT"),
+			envelp: "MAIL FROM:<s@example.org> BY=600;RT|RCPT TO:<a@example.com>", want: "answered 250"},
+		{name: "BY, mode N, late", ehlo: "DELIVERBY", change: by("-60;N"),
+			envelp: "MAIL FROM:<s@example.org> BY=-60;N|RCPT TO:<a@example.com>", want: "answered 250"},
+		{name: "BY, mode R, the host needs longer", ehlo: "DELIVERBY 601", change: by("600;R"), want: "answered 554", status: "5.4.7"},
+		{name: "BY, mode R, not offered", ehlo: "X", change: by("600;R"), want: "answered 554", status: "5.4.7"},
+		{name: "BY, mode N, not offered", ehlo: "X", change: by("600;NT"),
+			envelp: "MAIL FROM:<s@example.org>|RCPT TO:<a@example.com>", want: "answered 250"},
 		{name: "8BITMIME", ehlo: "8BITMIME", change: func(m *mail, _ *Config) { eightBit(m) },
 			envelp: "MAIL FROM:<s@example.org> BODY=8BITMIME|RCPT TO:<a@example.com>", want: "answered 250"},
 		{name: "8BITMIME not offered", ehlo: "X", change: func(m *mail, _ *Config) { eightBit(m) }, want: "answered 554", status: "5.6.3"},
@@ -192,5 +201,13 @@ func TestORcpt(t *testing.T) {
 		if got := string(appendORcpt(nil, test.in, test.utf8)); got != test.want {
 			t.Errorf("%q: %q; want %q", test.in, got, test.want)
 		}
+	}
+}
+
+// by has the message come with BY.
+func by(value string) func(*mail, *Config) {
+	return func(m *mail, _ *Config) {
+		b, _ := envelope.ParseBy(value, time.Now())
+		m.Message.Marks = []string{b.Mark()}
 	}
 }

@@ -52,8 +52,11 @@ type Outcome struct {
 	// DSN says that the host has taken over the recipients' NOTIFY options (RFC 3461, 5.2.1). When
 	// it is false, a delivered message whose success was to be notified is now to be reported as
 	// "relayed" by this relay (RFC 3461, 5.2.2).
-	DSN  bool
-	UTF8 bool // MAIL had SMTPUTF8 (RFC 6531)
+	DSN bool
+	// Relayed says that the sender is to be notified that the host took the message, whatever it took over: BY asks
+	// for that, or the host won't notify the sender in time (RFC 2852, 4.1.4).
+	Relayed bool
+	UTF8    bool // MAIL had SMTPUTF8 (RFC 6531)
 	// Begun is when its first command was put into a flight, Written when the end of its content
 	// was. Each is zero when it came to none.
 	Begun, Written time.Time

@@ -204,6 +204,8 @@ func (r *Report) about(rc Recipient) string {
 		who = rc.Host
 	}
 	switch {
+	case r.Kind == Delivered && !r.Message.By().At.IsZero():
+		return "Relayed to " + who + "."
 	case r.Kind == Delivered && rc.Relayed:
 		return "Accepted by " + who + ", which does not send delivery notifications."
 	case r.Kind == Delivered:
@@ -238,6 +240,9 @@ func (r *Report) status(w *writer) {
 		w.field("Original-Envelope-Id", r.Message.EnvID) // decoded (RFC 3461, 6.3 a)
 	}
 	w.field("Arrival-Date", r.Message.Received.Format(dateLayout))
+	if by := r.Message.By(); !by.At.IsZero() {
+		w.field("Deliver-By-Date", by.At.Format(dateLayout)) // RFC 2852, 5
+	}
 	for _, rc := range r.Recipients {
 		w.line("")
 		if kind, address, ok := strings.Cut(rc.ORcpt, ";"); ok {
@@ -273,8 +278,10 @@ func (r *Report) status(w *writer) {
 // class 4 and all: RFC 3463 (3.5) prefers that to 4.4.7, its class 4 is for "abandonment or delay"
 // (2), and a mailing list must not take a host that was down for an address that is wrong.
 func (r *Report) statusOf(rc Recipient) string {
-	s := rc.Reply.Status()
+	s, by := rc.Reply.Status(), r.Message.By()
 	switch {
+	case by.Return && r.Kind == Failed && s[0] != 5 && !r.Now.Before(by.At):
+		return "5.4.7" // delivery time expired, as asked for
 	case rc.Reply.Code == 0 && r.Kind == Failed:
 		return "4.4.7" // delivery time expired
 	case r.Kind == Failed && s[0] != 4 && s[0] != 5:

@@ -119,7 +119,7 @@ type Message struct {
 	User     string // who had logged in to submit it; "" when nobody had
 	Campaign string // a finer label below the tenant
 	Tier     uint8  // 0 matters most, 5 least
-	// Marks are what its header has of the fields that the relay was asked to look for when it came in.
+	// Marks are what its header has of the fields that the relay was asked to look for when it came in, and By.
 	Marks []string
 
 	// Release is when the first attempt is made at the earliest, in whole seconds; zero: at once.

@@ -236,6 +236,9 @@ func (x *session) capabilities() string {
 	if x.srv.cfg.Auth != nil {
 		b.WriteString("\nAUTH PLAIN LOGIN")
 	}
+	if n := x.srv.cfg.DeliverBy; n > 0 {
+		b.WriteString("\nDELIVERBY " + strconv.Itoa(n))
+	}
 	offer(EightBitMIME, "8BITMIME")
 	offer(SMTPUTF8, "SMTPUTF8")
 	offer(DSN, "DSN")
@@ -355,6 +358,8 @@ func (x *session) mailParams(params string) string {
 			known = x.has(DSN) && (strings.EqualFold(value, "FULL") || strings.EqualFold(value, "HDRS"))
 		case "ENVID":
 			known = x.has(DSN) && value != ""
+		case "BY":
+			known = x.srv.cfg.DeliverBy > 0
 		case "REQUIRETLS":
 			known = x.encrypted
 		case "AUTH":

@@ -45,7 +45,9 @@ const (
 type Config struct {
 	Hostname string    // in the banner; "" is sink.example
 	Without  Extension // what EHLO doesn't offer
-	MaxSize  int64     // octets of content; more is refused by 552 5.3.4; 0 is any size
+	// DeliverBy is the least number of seconds of DELIVERBY (RFC 2852), 0 for a server without that.
+	DeliverBy int
+	MaxSize   int64 // octets of content; more is refused by 552 5.3.4; 0 is any size
 
 	// TLS makes STARTTLS offered; see SelfSigned. TLSOnly refuses mail without it (530 5.7.0).
 	TLS     *tls.Config

@@ -103,12 +103,19 @@ func (p *Policy) Retry(m *envelope.Message, domain string, rt *route.Route) (con
 	return t.RetryInterval, t.MaxRetryInterval
 }
 
-// DelayAfter returns the age at which the sender of a message is notified of its delay; 0: never.
-func (p *Policy) DelayAfter(m *envelope.Message) time.Duration {
-	if x := p.MailOf(m, "delay_warning"); x != nil {
-		return x.DelayWarning
+// DelayedAt returns when the sender of a message is notified of its delay, zero for never. BY goes before all settings.
+func (p *Policy) DelayedAt(m *envelope.Message) time.Time {
+	if by := m.By(); by.Notifies() {
+		return by.At
 	}
-	return p.Config.Defaults.Traffic.DelayWarning
+	after := p.Config.Defaults.Traffic.DelayWarning
+	if x := p.MailOf(m, "delay_warning"); x != nil {
+		after = x.DelayWarning
+	}
+	if after == 0 {
+		return time.Time{}
+	}
+	return m.Start().Add(after)
 }
 
 // soonestDelay returns the least age at which any sender is notified; 0: never.

@@ -34,7 +34,8 @@ type Envelope struct {
 	EnvID      string
 	RequireTLS bool  // REQUIRETLS (RFC 8689)
 	Size       int64 // as declared by the client, octets; 0 when it did not
-	Priority   *int  // MT-PRIORITY, -9 to 9 (RFC 6710), in place of the header field; nil: not set
+	By         envelope.By
+	Priority   *int // MT-PRIORITY, -9 to 9 (RFC 6710), in place of the header field; nil: not set
 }
 
 // Begin opens a message, or returns the reply that refuses it. It ends with Message.Drop.

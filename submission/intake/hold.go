@@ -98,13 +98,17 @@ func (m *Message) expiry() (at time.Time, refused *reply.Reply) {
 	switch x := m.extras; {
 	case x != nil && !x.Expires.IsZero():
 		at = x.Expires
-	case field.times == 0:
-		return time.Time{}, nil
-	default:
+	case field.times > 0:
 		var err error
 		if at, err = time.Parse(time.RFC3339, field.value); err != nil || field.times > 1 {
 			return at, badHold.Refusal(expiresField + ": want a time as 2030-01-31T12:00:00Z, once")
 		}
+	}
+	if m.By.Return && (at.IsZero() || m.By.At.Before(at)) {
+		at = m.By.At
+	}
+	if at.IsZero() {
+		return at, nil
 	}
 	return at.Truncate(time.Second).UTC(), nil // nothing is sent later
 }

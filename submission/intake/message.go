@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -149,6 +150,9 @@ func (m *Message) message() *envelope.Message {
 		out.Body = envelope.Body8BitMIME
 	}
 	out.Campaign, out.Meta, out.Marks, out.APIKey = m.campaign(), x.meta, h.marks, c.APIKey
+	if m.By != (envelope.By{}) {
+		out.Marks = append(slices.Clip(out.Marks), m.By.Mark())
+	}
 	if names := m.desk.cfg.Copies; len(names) > 0 {
 		out.Headers = h.copies(names)
 	}
