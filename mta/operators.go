@@ -115,9 +115,10 @@ const byRelay = "the relay" // as it is shown
 func (r *operators) pauseSource(name, why string, long time.Duration) error {
 	p, on := r.rules.Get(rules.Key(api.Selection{Source: name}))
 	last := func(pool *config.Pool) bool {
-		all := pool.Sources()
-		return slices.Contains(all, name) && !slices.ContainsFunc(all, func(other string) bool {
-			return other != name && !r.noSource(other)
+		all, weight := pool.Sources(), r.weights.In(pool)
+		used := func(source string) bool { return weight == nil || weight(source) > 0 }
+		return slices.Contains(all, name) && used(name) && !slices.ContainsFunc(all, func(other string) bool {
+			return other != name && used(other) && !r.noSource(other)
 		})
 	}
 	switch {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestListedSource: a source on a block list is paused by itself, as long as the list has it, over a restart too; the
-// last source of a pool is not.
+// last source of a pool that gets new mail is not.
 func TestListedSource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := New(t, `
@@ -20,7 +20,11 @@ func TestListedSource(t *testing.T) {
 		`, `
 			source "a" { address = "192.0.2.10" }
 			source "b" { address = "192.0.2.11" }
-			pool "default" { shared = ["a", "b"] }
+			source "c" { address = "192.0.2.12" }
+			pool "default" {
+				shared  = ["a", "b", "c"]
+				weights = ["c=0"]
+			}
 			checks {
 				daily     = true
 				dns_lists = ["bl.example"]
