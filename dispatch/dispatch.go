@@ -149,6 +149,10 @@ type Dispatcher struct {
 	signing   *signing       // mail on its way to delivery
 	diverted  divertedMail
 	stopping  atomic.Bool // nobody is to wait for a later attempt because of our own stop
+	resumed   struct {
+		sync.Mutex
+		left map[parking.Key]int // recipients of a rule in force that are yet to be looked at, by what they wait for
+	}
 }
 
 // maxReporting bounds the memory of a burst of mail that expires or is given up at once.
@@ -173,6 +177,7 @@ func New(c Config) *Dispatcher {
 	d.signing = newSigning(c.Queue.Body, c.Now, c.Log)
 	d.lookups = newLookups(c.Queue.Parked)
 	d.reporting.limit = maxReporting
+	d.resumed.left = make(map[parking.Key]int)
 	d.reports = faultlog.New(c.Log, c.Now, slog.LevelError,
 		"reports to senders can't be queued; recipients that have failed stay queued until they can",
 		"reports to senders are queued again")
@@ -196,8 +201,14 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 // Refill takes up mail of a flow for which delivery has space. It doesn't block.
 func (d *Dispatcher) Refill(f delivery.Flow) { d.refill(f) }
 
-// Resume takes up mail that waited for the end of a rule. It doesn't block.
-func (d *Dispatcher) Resume(key parking.Key) { d.ended.call(key) }
+// Resume takes up mail that waited for the end of a rule. Of a rule that is in force it takes up what waits now:
+// another source may be free for it. It doesn't block.
+func (d *Dispatcher) Resume(key parking.Key) {
+	d.resumed.Lock()
+	d.resumed.left[key] = d.Queue.Parked(parking.Line{Key: key})
+	d.resumed.Unlock()
+	d.ended.call(key)
+}
 
 // Reload has all mail that waits for tokens decided anew, by the policy in force.
 func (d *Dispatcher) Reload() { d.throttled.lookAgain() }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/dispatch/rules"
+	"example.org/mta/internal/parking"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
@@ -160,6 +162,51 @@ func TestAPauseTakesWhatDeliveryHas(t *testing.T) {
 }
 
 // TestPausedSourceLeavesTheOthers: mail takes another source of the pool.
+// TestMailOfAPausedSourceTakesAnother: mail that waits for one paused source of its pool leaves when any is free.
+func TestMailOfAPausedSourceTakesAnother(t *testing.T) {
+	w := newWorld(t, sink.Config{}, `
+		defaults { smtp_port = PORT }
+		source "one" { ehlo = "one.example" }
+		source "two" { ehlo = "two.example" }
+		source "three" { ehlo = "three.example" }
+		pool "default" {
+			shared  = ["one", "two", "three"]
+			weights = ["three=0"]
+		}`)
+	pause := func(source string) int {
+		x, err := w.api.Rules.AddRule(t.Context(), api.AddRule{Action: api.RuleSuspend, Selection: api.Selection{Source: source}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x.Rule.ID
+	}
+	pause("one")
+	two := pause("two")
+	waiting := func(n int) {
+		t.Helper()
+		w.until("mail waits for the source", func() bool {
+			return w.queue.Parked(parking.Line{Key: rules.Key(api.Selection{Source: "one"})}) == n
+		})
+	}
+	for range 150 {
+		w.send("ann@sender.example", letter, "bob@box.example")
+	}
+	waiting(150)
+	if _, err := w.api.Rules.EndRule(t.Context(), api.EndRule{ID: two}); err != nil {
+		t.Fatal(err)
+	}
+	w.arrived(150)
+	pause("two")
+	w.send("ann@sender.example", letter, "bob@box.example")
+	waiting(1)
+	if _, err := w.api.Blocks.SetWeight(t.Context(), "default", api.SetWeight{Source: "three", Weight: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if m := w.arrived(151); m[150].Helo != "three.example" {
+		t.Errorf("sent as %s", m[150].Helo)
+	}
+}
+
 func TestPausedSourceLeavesTheOthers(t *testing.T) {
 	w := newWorld(t, sink.Config{}, `
 		defaults { smtp_port = PORT }

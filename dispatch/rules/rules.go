@@ -370,11 +370,15 @@ func (r *Rules) ended(x *api.Rule) {
 	if x.Action != api.RuleSuspend {
 		return
 	}
-	r.Resumed(Key(x.Selection))
-	if x.Source != "" {
-		for _, s := range r.policy().Config.Sources {
-			r.Resumed(Key(api.Selection{Source: s.Name}))
-		}
+	if r.Resumed(Key(x.Selection)); x.Source != "" {
+		r.SourceFree()
+	}
+}
+
+// SourceFree takes up the mail that waits for suspended sources, after another source has become free.
+func (r *Rules) SourceFree() {
+	for _, s := range r.policy().Config.Sources {
+		r.Resumed(Key(api.Selection{Source: s.Name}))
 	}
 }
 

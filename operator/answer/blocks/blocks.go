@@ -190,6 +190,9 @@ func (b Blocks) SetWeight(ctx context.Context, name string, w api.SetWeight) (do
 		return done, nil
 	}
 	_, err := b.Weights.Set(pool, done.Weight)
+	if err == nil && w.Weight > 0 {
+		b.Rules.SourceFree()
+	}
 	return done, err
 }
 
