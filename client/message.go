@@ -31,6 +31,8 @@ type Message struct {
 	SendAt    time.Time       `json:"send_at,omitzero"`
 	Spread    int             `json:"spread,omitempty"` // seconds
 	ExpiresAt time.Time       `json:"expires_at,omitzero"`
+	Timezone  string          `json:"timezone,omitempty"` // of the recipients
+	Pace      string          `json:"pace,omitempty"`     // of the campaign, as 10000/h
 	Campaign  string          `json:"campaign,omitempty"`
 	Tags      []string        `json:"tags,omitempty"`
 	Meta      json.RawMessage `json:"meta,omitempty"` // a JSON object
@@ -61,6 +63,8 @@ type Recipient struct {
 	Meta    json.RawMessage   `json:"meta,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
 	SendAt  time.Time         `json:"send_at,omitzero"`
+	// Timezone is in place of the message's.
+	Timezone string `json:"timezone,omitempty"`
 }
 
 // Envelope is what goes with a message that is sent as it is.
@@ -69,6 +73,8 @@ type Envelope struct {
 	To, Cc, Bcc []string
 	SendAt      time.Time
 	ExpiresAt   time.Time
+	Timezone    string
+	Pace        string
 	Campaign    string
 	Tags        []string
 	Meta        json.RawMessage
@@ -81,7 +87,8 @@ type Envelope struct {
 
 func (e Envelope) query() url.Values {
 	q := url.Values{"from": {e.From}, "to": e.To, "cc": e.Cc, "bcc": e.Bcc, "tags": e.Tags}
-	for name, value := range map[string]string{"campaign": e.Campaign, "meta": string(e.Meta), "pool": e.Pool} {
+	for name, value := range map[string]string{"campaign": e.Campaign, "meta": string(e.Meta), "pool": e.Pool,
+		"timezone": e.Timezone, "pace": e.Pace} {
 		if value != "" {
 			q.Set(name, value)
 		}

@@ -9,6 +9,7 @@
 //	ruled.go       what operators' rules bounce, hold or suspend ends, or waits in the queue
 //	split.go       the choice of a source
 //	throttled.go   mail for which no source has tokens waits in the queue
+//	paced.go       mail beyond the pace of its campaign likewise
 //	return_path.go the address to which reports come back
 //	signing.go     DKIM
 //	charge.go      a token is charged when a transaction begins
@@ -20,8 +21,8 @@
 //	mailbox.go     hosts are asked whether a mailbox exists, by a job without a message of the queue
 //
 // Long-lived goroutines, all of [Dispatcher.Run], which waits for them: the dispatcher, which takes leases;
-// three refillers; the sweep of throttled mail. Besides, the workers of a [Reporter], ended by its Close, and
-// signers while there is something to sign.
+// three refillers; the sweeps of throttled and of paced mail. Besides, the workers of a [Reporter], ended by its
+// Close, and signers while there is something to sign.
 package dispatch
 
 import (
@@ -145,6 +146,7 @@ type Dispatcher struct {
 	reports   *faultlog.Kind // that could not be queued
 	lookups   *lookups       // mail whose route is not known
 	throttled *throttled     // mail that waits for tokens
+	paced     *paced         // mail that waits for the pace of its campaign
 	reporting budget         // recipients that are with the notifier
 	signing   *signing       // mail on its way to delivery
 	diverted  divertedMail
@@ -171,7 +173,7 @@ func New(c Config) *Dispatcher {
 	d.found = newRefiller(d.unparkRouted, d.pause)
 	d.ended = newRefiller(d.unparkSuspended, d.pause)
 	d.refill, d.takeUp = d.space.call, d.found.call
-	d.throttled = newThrottled(d)
+	d.throttled, d.paced = newThrottled(d), newPaced(d)
 	d.split = &splitter{warm: c.Warmup, missing: c.Missing, now: c.Now, suspended: c.Delivery.Suspended,
 		waiting: d.throttled.waiting}
 	d.signing = newSigning(c.Queue.Body, c.Now, c.Log)
@@ -189,7 +191,7 @@ func New(c Config) *Dispatcher {
 func (d *Dispatcher) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var waiting sync.WaitGroup
-	for _, run := range []func(context.Context){d.space.run, d.found.run, d.ended.run, d.throttled.run} {
+	for _, run := range []func(context.Context){d.space.run, d.found.run, d.ended.run, d.throttled.run, d.paced.run} {
 		waiting.Go(func() { run(ctx) })
 	}
 	err := d.run(ctx)
@@ -402,10 +404,21 @@ func (d *Dispatcher) submitBy(m *envelope.Message, rt *route.Route, recipients [
 	if recipients = d.withoutStopped(m, rt, recipients, expires); len(recipients) == 0 {
 		return
 	}
+	if key := d.Rules.Shut(m); key != (parking.Key{}) {
+		d.parkSuspended(m, recipients, key, expires)
+		return
+	}
+	var pace *rules.Pace
+	if p := d.Rules.Pace(m); !p.IsZero() {
+		own := p // p stays on the stack
+		if pace, recipients = &own, d.withoutPaced(m, recipients, &own, expires); len(recipients) == 0 {
+			return
+		}
+	}
 	for via, group := range groups(recipients, via) {
 		turn := group[0].Key.Kind == parking.Tokens
 		c := d.split.choose(pol, mail{m, rt, via, called.Source, len(group), turn, expires.Sub(m.Start())})
-		c.expires = expires
+		c.expires, c.pace = expires, pace
 		if c.none {
 			if key := d.Rules.SourceOf(pol.PoolOf(m, rt)); key != (parking.Key{}) {
 				d.parkSuspended(m, group, key, expires)
@@ -482,9 +495,15 @@ func (d *Dispatcher) sendJob(m *envelope.Message, rt *route.Route, recipients []
 	if d.promise(c, rt); c.paid != nil {
 		job.MayBegin = c.paid.begin
 	}
+	if then := job.MayBegin; c.pace != nil || c.by.policy.Window(m) != nil {
+		job.MayBegin = func(recipients int) bool { return d.Rules.May(m, recipients, then) }
+	}
 	if !d.Delivery.Reserve(job) {
 		c.drop()
 		return false
+	}
+	if c.pace != nil {
+		d.Rules.Hand(c.pace, len(recipients))
 	}
 	var top top
 	job.ReturnPath, top = path.put(job.Recipients)

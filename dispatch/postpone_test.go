@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/dispatch/rules"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
 )
 
@@ -38,7 +39,8 @@ func TestTheEndOfAPauseIsNotMissed(t *testing.T) {
 }
 
 func noRules(t *testing.T) *rules.Rules {
-	p, err := rules.Read(t.TempDir(), func() time.Time { return start }, func() int { return rules.Format.Writes }, nil, slog.New(slog.DiscardHandler))
+	policy := func() *wiring.Policy { return new(wiring.Policy) }
+	p, err := rules.Read(t.TempDir(), func() time.Time { return start }, func() int { return rules.Format.Writes }, policy, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/route"
@@ -30,9 +31,10 @@ type choice struct {
 	n      int    // recipients that take source; the others wait
 	none   bool   // no source of the pool is there
 
-	by      basis     // for jobs: what it follows from
-	called  bool      // delivery has called for them
-	expires time.Time // they are given up then
+	by      basis       // for jobs: what it follows from
+	called  bool        // delivery has called for them
+	expires time.Time   // they are given up then
+	pace    *rules.Pace // of their campaign; nil: none
 
 	// Of a pool with dedicated sources.
 	key   string      // the warm-up's name of source; "" when that is a shared one

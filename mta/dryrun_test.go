@@ -44,7 +44,7 @@ var dryRuns = map[string]struct {
 		`{}`, `{"action":"fly","all":true}`, `{"action":"suspend"}`, `{"action":"bounce","tenant":""}`, `{"action":"suspend","all":true,"tenant":"acme"}`,
 		`{"action":"bounce","tenant":"nobody"}`, `{"action":"suspend","source":"nobody"}`, `{"action":"hold","pool":"nobody"}`, `{"action":"slow","provider":"nobody","rate":"1/s"}`,
 		`{"action":"bounce","domain":"a..b"}`, `{"action":"suspend","tenant":"acme","for":"-1h"}`, `{"action":"slow","tenant":"acme"}`, `{"action":"slow","tenant":"acme","rate":"none"}`,
-		`{"action":"slow","tenant":"acme","rate":"0/s"}`, `{"action":"slow","tenant":"acme","rate":"9999999999999/s"}`, `{"action":"slow","campaign":"x","rate":"1/s"}`,
+		`{"action":"slow","tenant":"acme","rate":"0/s"}`, `{"action":"slow","tenant":"acme","rate":"9999999999999/s"}`, `{"action":"slow","campaign":"x","domain":"y.example","rate":"1/s"}`,
 		`{"action":"bounce","source":"old"}`, `{"action":"suspend","source":"old","tenant":"acme"}`, `{"action":"suspend","tenant":"acme","rate":"1/s"}`,
 		`{"action":"reroute","tenant":"acme"}`, `{"action":"reroute","tenant":"acme","host":"a b"}`, `{"action":"reroute","tenant":"acme","host":"smtp://u:p@x.example"}`,
 		`{"action":"reroute","tenant":"acme","host":"x.example:0"}`, `{"action":"reroute","provider":"google","host":"x.example"}`, `{"action":"bounce","tenant":"acme","host":"x.example"}`,

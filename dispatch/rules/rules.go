@@ -19,6 +19,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/hours"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/route"
 	"example.org/mta/internal/settings"
@@ -50,6 +51,13 @@ type Rules struct {
 	mu    sync.Mutex // one change at a time; guards last
 	last  int        // number of a rule
 	inUse atomic.Pointer[Set]
+
+	started time.Time
+	paces   paces
+
+	zones  hours.Zones
+	shutMu sync.Mutex               // guards shut
+	shut   map[parking.Key]struct{} // windows for which mail may wait
 }
 
 // Set is the rules in use. It is not changed once it is; nil is none.
@@ -100,7 +108,8 @@ func Key(s api.Selection) parking.Key { return parking.Key{Kind: parking.Pause, 
 func Read(dir string, now func() time.Time, format func() int, policy func() *wiring.Policy,
 	log *slog.Logger) (*Rules, error) {
 	r := &Rules{path: filepath.Join(dir, FileName), now: now, format: format, policy: policy, log: log,
-		Changed: func() {}, Resumed: func(parking.Key) {}}
+		Changed: func() {}, Resumed: func(parking.Key) {}, shut: make(map[parking.Key]struct{}), started: now(),
+		paces: paces{by: make(map[parking.Key]*pace), ofTenant: make(map[string]int)}}
 	c, err := r.read()
 	if err != nil {
 		return nil, fmt.Errorf("reading the rules: %w", err)
@@ -214,8 +223,14 @@ func (r *Rules) Get(key parking.Key) (x api.Rule, on bool) {
 	return x, false
 }
 
-// Has reports whether mail under a key is suspended.
-func (r *Rules) Has(key parking.Key) bool { _, on := r.Get(key); return on }
+// Has reports whether mail under a key is suspended, or its window is closed.
+func (r *Rules) Has(key parking.Key) bool {
+	if _, on := r.Get(key); on {
+		return true
+	}
+	block, _ := r.closed(key)
+	return block != nil
+}
 
 // List gives those in force, the strictest first.
 func (r *Rules) List() []api.Rule {
@@ -269,9 +284,16 @@ func (r *Rules) Keeps(m Mail, pool *config.Pool) parking.Key {
 	return key
 }
 
-// Why returns why and until when mail under a key waits. ok is false if the key is not that of a rule.
+// Why returns why and until when mail under a key waits. ok is false if the key is none of a rule, a
+// window or a pace.
 func (r *Rules) Why(key parking.Key) (why string, until time.Time, ok bool) {
-	if key.Kind != parking.Pause {
+	switch key.Kind {
+	case parking.Hours:
+		return r.opens(key)
+	case parking.Pace:
+		return r.paced(key)
+	case parking.Pause:
+	default:
 		return "", until, false
 	}
 	x, in := r.Get(key)
@@ -392,6 +414,7 @@ func (r *Rules) Run(ctx context.Context) {
 			return
 		case <-each.C:
 			r.expire()
+			r.open()
 		}
 	}
 }
@@ -424,7 +447,7 @@ func (r *Rules) Stays(j *delivery.Job) bool {
 	pol := r.policy()
 	for _, i := range j.Recipients {
 		m := MailOf(j.Message, j.Message.Recipients[i].Address.Domain(), pol, j.Route)
-		if r.Stops(m, true) != nil {
+		if r.Stops(m, true) != nil || r.slows(j.Message) != nil {
 			return false
 		}
 		other := r.RouteOf(m)

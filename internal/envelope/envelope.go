@@ -4,6 +4,7 @@ package envelope
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -119,7 +120,8 @@ type Message struct {
 	User     string // who had logged in to submit it; "" when nobody had
 	Campaign string // a finer label below the tenant
 	Tier     uint8  // 0 matters most, 5 least
-	// Marks are what its header has of the fields that the relay was asked to look for when it came in, and By.
+	// Marks are what its header has of the fields that the relay was asked to look for when it came in, what was asked
+	// for in TimezoneField and PaceField, and By.
 	Marks []string
 
 	// Release is when the first attempt is made at the earliest, in whole seconds; zero: at once.
@@ -143,6 +145,25 @@ type Message struct {
 	HeloName string         // what the peer called itself
 	Session  string         // the submission session's id
 	Protocol string         // as in Received: "with" (RFC 3848): ESMTP, ESMTPS, UTF8SMTP, HTTP, or one of the following
+}
+
+// Fields by which a sender asks for what few messages have, so that it is kept with the marks.
+const (
+	TimezoneField = "X-MTA-Timezone" // the recipients' time zone, as Europe/Berlin
+	PaceField     = "X-MTA-Pace"     // of the campaign, as 10000/h
+)
+
+// MarkOf is the mark of a field that has a value.
+func MarkOf(field, value string) string { return strings.ToLower(field) + ": " + value }
+
+// Asked returns the value that was asked for in a field, "" without one.
+func (m *Message) Asked(field string) (value string) {
+	for _, mark := range m.Marks {
+		if v, ok := strings.CutPrefix(mark, MarkOf(field, "")); ok {
+			value = v // the last: a selector that names the field has made its mark first
+		}
+	}
+	return value
 }
 
 // Protocols of mail that nobody has submitted: reports, which the relay makes itself, and inbound mail of strangers,

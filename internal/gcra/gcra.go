@@ -113,6 +113,13 @@ func (l *Limiter) GiveBack(r Rate, n int) {
 	}
 }
 
+// Forgive forgets what was taken at a slower rate than r.
+func (l *Limiter) Forgive(now time.Time, r Rate) {
+	if most := now.Add(r.Interval() * time.Duration(r.Depth())); l.due.After(most) {
+		l.due = most
+	}
+}
+
 // Paid reports whether nothing that was taken matters any more: l is as good as a new one.
 func (l *Limiter) Paid(now time.Time) bool { return !l.due.After(now) }
 

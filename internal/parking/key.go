@@ -11,13 +11,15 @@ const (
 	Site   Kind = iota // space in delivery for a site, or the next attempt there; before it has a route, a domain
 	Tokens             // warm-up tokens of a pool's sources for a provider
 	Pause              // the end of an operator's pause
+	Hours              // the opening of a window
+	Pace               // tokens of a campaign
 )
 
 // Key is what mail waits for. It outlives a restart, by its text, and mail is listed, counted and aged
 // by it. The zero Key is that of mail that nobody has looked at yet.
 type Key struct {
 	Kind     Kind
-	Name     string // the site or the pool; of a Pause, what is paused as commands name it: "tenant acme"
+	Name     string // the site, pool, window or campaign; of a Pause, what is paused as commands name it: "tenant acme"
 	Provider string // of Tokens
 }
 
@@ -33,31 +35,30 @@ type Line struct {
 	Reason    Reason // why its mail was deferred; no line that mail is taken from has one
 }
 
-// What the texts of keys other than a Site's begin with. No site's name has a colon.
-const (
-	tokensPrefix = "warmup:"
-	pausePrefix  = "paused: "
-)
+// prefixes begin the texts of keys. No site's name has a colon.
+var prefixes = [...]string{Site: "", Tokens: "warmup:", Pause: "paused: ", Hours: "window: ", Pace: "paced: "}
 
 // String gives the text of a key on disk and for operators.
 func (k Key) String() string {
-	switch k.Kind {
-	case Tokens:
-		return tokensPrefix + k.Name + "/" + k.Provider
-	case Pause:
-		return pausePrefix + k.Name
+	text := prefixes[k.Kind] + k.Name
+	if k.Kind == Tokens {
+		text += "/" + k.Provider
 	}
-	return k.Name
+	return text
 }
 
 // Parse gives the key of a text. Any text is that of some key.
 func Parse(text string) Key {
-	if rest, ok := strings.CutPrefix(text, tokensPrefix); ok {
-		pool, provider, _ := strings.Cut(rest, "/")
-		return Key{Tokens, pool, provider}
-	}
-	if name, ok := strings.CutPrefix(text, pausePrefix); ok {
-		return Key{Kind: Pause, Name: name}
+	for kind, prefix := range prefixes {
+		name, ok := strings.CutPrefix(text, prefix)
+		switch {
+		case !ok || prefix == "":
+		case Kind(kind) == Tokens:
+			pool, provider, _ := strings.Cut(name, "/")
+			return Key{Tokens, pool, provider}
+		default:
+			return Key{Kind: Kind(kind), Name: name}
+		}
 	}
 	return Key{Name: text}
 }

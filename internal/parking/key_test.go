@@ -10,14 +10,16 @@ import (
 
 // The texts are in the journals of every release.
 var texts = map[string]Key{
-	"":                            {},
-	"mx.example.org":              {Name: "mx.example.org"},
-	"[192.0.2.1]":                 {Name: "[192.0.2.1]"},
-	"warmup:acme/google":          {Kind: Tokens, Name: "acme", Provider: "google"},
-	"warmup:acme/":                {Kind: Tokens, Name: "acme"},
-	"paused: everything":          {Kind: Pause, Name: "everything"},
-	"paused: domain example.org":  {Kind: Pause, Name: "domain example.org"},
-	"paused: tenant warmup:odd/1": {Kind: Pause, Name: "tenant warmup:odd/1"},
+	"":                              {},
+	"mx.example.org":                {Name: "mx.example.org"},
+	"[192.0.2.1]":                   {Name: "[192.0.2.1]"},
+	"warmup:acme/google":            {Kind: Tokens, Name: "acme", Provider: "google"},
+	"warmup:acme/":                  {Kind: Tokens, Name: "acme"},
+	"paused: everything":            {Kind: Pause, Name: "everything"},
+	"paused: domain example.org":    {Kind: Pause, Name: "domain example.org"},
+	"window: news: 08:00-20:00 UTC": {Kind: Hours, Name: "news: 08:00-20:00 UTC"},
+	"paced: tenant a, campaign b":   {Kind: Pace, Name: "tenant a, campaign b"},
+	"paused: tenant warmup:odd/1":   {Kind: Pause, Name: "tenant warmup:odd/1"},
 }
 
 func TestTextsOfKeys(t *testing.T) {

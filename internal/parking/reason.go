@@ -30,6 +30,8 @@ const (
 	Fault                     // the end of a fault of this relay: a source or a signature is missing
 	Report                    // the report to its sender
 	Unreadable                // its record, which is damaged
+	Closed                    // the opening of a window
+	Paced                     // the pace of its campaign
 	reasons
 )
 
@@ -54,6 +56,8 @@ var reasonWords = [reasons][2]string{
 	Fault:       {"fault", "own faults"},
 	Report:      {"report", "reports"},
 	Unreadable:  {"unreadable", "damaged records"},
+	Closed:      {"hours", "sending hours"},
+	Paced:       {"pace", "campaigns' paces"},
 }
 
 // Reasons are the words of all reasons.
@@ -98,8 +102,8 @@ const reasonMark = ": "
 // ParseLine is the inverse of Text. The reason of a later version, which has no word here, is not known.
 func ParseLine(text string) Line {
 	word, name, marked := strings.Cut(text, reasonMark)
-	if !marked || strings.HasPrefix(text, pausePrefix) || strings.HasPrefix(text, tokensPrefix) {
-		return Line{Key: Parse(text)}
+	if key := Parse(text); !marked || key.Kind != Site {
+		return Line{Key: key}
 	}
 	l := Line{Key: Key{Name: name}}
 	_ = l.Reason.UnmarshalText([]byte(word)) // it stays Unclassed

@@ -125,6 +125,9 @@ func (r *Rate) UnmarshalText(text []byte) error {
 	return Wrong(remedy, "%s is not a rate", Quoted(in))
 }
 
+// CheckRate returns an error for a text that is not a rate.
+func CheckRate(text string) error { return new(Rate).UnmarshalText([]byte(text)) }
+
 // String gives the form that is read.
 func (r Rate) String() string {
 	for _, u := range rateUnits {

@@ -121,6 +121,9 @@ func (k checker) quotas(t *Tenant) {
 	}
 }
 
+// mailSettings are the settings of a mail block.
+var mailSettings = []string{"max_age", "retry_interval", "delay_warning", "window", "pace"}
+
 // mails looks at blocks that do nothing, or end mail before it is tried again.
 func (k checker) mails() {
 	for _, m := range k.Mails {
@@ -132,8 +135,8 @@ func (k checker) mails() {
 		case len(m.Match) == 0:
 			k.problem(&m.block, "", `write, for example, match { campaign = ["otp"] }; for all mail, write into defaults`,
 				"%s has no match, and so no effect", m.Title())
-		case !m.Set("max_age") && !m.Set("retry_interval") && !m.Set("delay_warning"):
-			k.problem(&m.block, "", `write max_age = "10m", retry_interval or delay_warning`,
+		case !slices.ContainsFunc(mailSettings, m.Set):
+			k.problem(&m.block, "", "write one of them: "+strings.Join(mailSettings, ", "),
 				"%s has no setting, and so no effect", m.Title())
 		case m.Set("max_age") && first > m.MaxAge:
 			k.problem(&m.block, "retry_interval", "make max_age longer",

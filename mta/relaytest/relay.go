@@ -9,6 +9,7 @@ package relaytest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -256,8 +257,14 @@ func (r *Relay) must(err error) {
 // Settle waits until nothing moves, at this moment.
 func (r *Relay) Settle() { synctest.Wait() }
 
-// Submit sends a message by SMTP.
+// Submit sends a message by SMTP, and fails the test if it is refused.
 func (r *Relay) Submit(from, content string, to ...string) {
+	r.t.Helper()
+	r.must(r.Offer(from, content, to...))
+}
+
+// Offer sends a message by SMTP, and returns the reply that refuses its content.
+func (r *Relay) Offer(from, content string, to ...string) error {
 	r.t.Helper()
 	pipe, err := r.doors[SMTP].Dial(context.Background())
 	r.must(err)
@@ -272,8 +279,10 @@ func (r *Relay) Submit(from, content string, to ...string) {
 	r.must(err)
 	_, err = io.WriteString(w, content)
 	r.must(err)
-	r.must(w.Close())
-	r.must(c.Quit())
+	if err := w.Close(); err != nil {
+		return errors.Join(err, c.Close())
+	}
+	return c.Quit()
 }
 
 // Post sends a request to the HTTP API, and fails the test if it is refused.

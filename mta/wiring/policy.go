@@ -107,15 +107,20 @@ func (p *Policy) Divided(m *envelope.Message, rt *route.Route) *Pool {
 
 // Stays returns the question that a reload asks of each queued job: whether its source still belongs to
 // its pool, and means the same to the warm-up as before. A job whose source comes under a plan has no
-// token, and would leave uncounted. A job whose TLS settings, return path or time to expire have changed is made anew.
+// token, and would leave uncounted. A job whose TLS settings, return path or time to expire have changed is made anew,
+// and so is one that comes under a window or a pace.
 func (p *Policy) Stays(before *Policy) func(*delivery.Job) bool {
 	return func(j *delivery.Job) bool {
 		key, ok := p.keyOf(j)
 		was, _ := before.keyOf(j)
 		return ok && key == was && p.Demand(j.Message, j.Route) == j.Demand &&
-			p.returnPath(j) == before.returnPath(j) &&
+			p.returnPath(j) == before.returnPath(j) && p.timed(j) == before.timed(j) &&
 			p.Expires(j.Message, "", j.Route).Equal(before.Expires(j.Message, "", j.Route))
 	}
+}
+
+func (p *Policy) timed(j *delivery.Job) bool {
+	return p.Window(j.Message) != nil || p.Pace(j.Message) != nil
 }
 
 func (p *Policy) returnPath(j *delivery.Job) config.ReturnPath {

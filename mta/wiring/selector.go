@@ -103,6 +103,18 @@ func (p *Policy) Retry(m *envelope.Message, domain string, rt *route.Route) (con
 	return t.RetryInterval, t.MaxRetryInterval
 }
 
+// Window returns the mail block whose window a message waits for, nil if there is none. Mail that begins at this relay,
+// such as reports, has none.
+func (p *Policy) Window(m *envelope.Message) *config.Mail {
+	if m.Generated() {
+		return nil
+	}
+	return p.MailOf(m, "window")
+}
+
+// Pace returns the mail block that has the pace of a message's campaign, nil if there is none.
+func (p *Policy) Pace(m *envelope.Message) *config.Mail { return p.MailOf(m, "pace") }
+
 // DelayedAt returns when the sender of a message is notified of its delay, zero for never. BY goes before all settings.
 func (p *Policy) DelayedAt(m *envelope.Message) time.Time {
 	if by := m.By(); by.Notifies() {

@@ -128,7 +128,7 @@ var selects = map[RuleAction]string{
 	RuleHold:    "tenant pool provider domain campaign",
 	RuleSuspend: "tenant pool source provider domain campaign",
 	RuleReroute: "tenant domain campaign",
-	RuleSlow:    "tenant source provider domain",
+	RuleSlow:    "tenant source provider domain campaign",
 }
 
 // maxSelection bounds a name in a selection, in octets.
@@ -147,6 +147,9 @@ func (s *Selection) check(a RuleAction) error {
 	case a == RuleSuspend && s.Source != "" && len(terms) > 1:
 		return Invalid("suspend the source at a site: mta sites suspend SITE --source NAME --for TIME",
 			"a source is suspended as a whole")
+	}
+	if other := s.Source + s.Provider + s.Domain; a == RuleSlow && s.Campaign != "" && other != "" {
+		return Invalid("leave out "+other, "a campaign has one pace, from all sources to all sites")
 	}
 	for _, t := range terms {
 		if !slices.Contains(strings.Fields(selects[a]), t[0]) {

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -145,10 +146,14 @@ func (j *job) extras() intake.Extras {
 	q := j.q
 	x := intake.Extras{
 		Release: q.SendAt, Spread: q.Spread, Expires: q.ExpiresAt,
+		Timezone: q.Timezone, Pace: q.Pace,
 		Campaign: q.Campaign, Priority: q.Priority, Tags: q.Tags, Meta: string(q.Meta), Pool: q.Pool,
 	}
 	if j.to != nil && j.to.Meta != nil {
 		x.Meta = string(j.to.Meta)
+	}
+	if j.to != nil {
+		x.Timezone = cmp.Or(j.to.Timezone, x.Timezone)
 	}
 	if j.to != nil && !j.to.SendAt.IsZero() {
 		x.Release = j.to.SendAt

@@ -23,6 +23,7 @@ type content struct {
 	releaseAt time.Time // when it is to be released; zero: at once
 	spread    time.Duration
 	expires   time.Time // when it is given up whatever its age; zero: never
+	asked     []string  // marks of what it asks for
 
 	whole     []byte // of a message that is filtered, until its end
 	filtered  bool

@@ -16,6 +16,8 @@ type Extras struct {
 	Release  time.Time
 	Spread   time.Duration
 	Expires  time.Time // in place of X-MTA-Expires-At: when it is given up; zero: after its max_age
+	Timezone string    // in place of X-MTA-Timezone
+	Pace     string    // in place of X-MTA-Pace
 	Campaign string    // in place of X-MTA-Campaign
 	Priority *int      // in place of MT-Priority, -9 to 9 (RFC 6758); nil: not set
 	Tags     []string
@@ -39,6 +41,9 @@ func (m *Message) schedule() *reply.Reply {
 	}
 	if refused == nil {
 		x.expires, refused = m.expiry()
+	}
+	if refused == nil {
+		x.asked, refused = m.asked()
 	}
 	if refused != nil || x.expires.IsZero() {
 		return refused

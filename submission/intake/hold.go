@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/hours"
 	"example.org/mta/internal/reply"
 	"example.org/mta/internal/settings"
 )
@@ -111,6 +112,38 @@ func (m *Message) expiry() (at time.Time, refused *reply.Reply) {
 		return at, nil
 	}
 	return at.Truncate(time.Second).UTC(), nil // nothing is sent later
+}
+
+// asks are the fields whose values are kept with the marks of a message.
+var asks = [...]struct {
+	own   int
+	name  string
+	extra func(*Extras) string
+	valid func(string) error
+	want  string
+}{
+	{ownTimezone, envelope.TimezoneField, func(x *Extras) string { return x.Timezone }, hours.Check,
+		"one time zone, such as Europe/Berlin"},
+	{ownPace, envelope.PaceField, func(x *Extras) string { return x.Pace }, settings.CheckRate,
+		"one rate, such as 10000/h"},
+}
+
+// asked returns the marks of what the message asks for in these fields.
+func (m *Message) asked() (marks []string, refused *reply.Reply) {
+	for _, f := range asks {
+		field := &m.content.header.own[f.own]
+		value := field.value
+		switch x := m.extras; {
+		case x != nil && f.extra(x) != "":
+			value = f.extra(x)
+		case field.times == 0:
+			continue
+		case field.times > 1 || f.valid(value) != nil:
+			return nil, badHold.Refusal(f.name + ": want " + f.want)
+		}
+		marks = append(marks, envelope.MarkOf(f.name, value))
+	}
+	return marks, nil
 }
 
 // ceilSecond rounds up: nothing is released early.

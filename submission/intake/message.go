@@ -149,7 +149,7 @@ func (m *Message) message() *envelope.Message {
 	if x.check.eightBit {
 		out.Body = envelope.Body8BitMIME
 	}
-	out.Campaign, out.Meta, out.Marks, out.APIKey = m.campaign(), x.meta, h.marks, c.APIKey
+	out.Campaign, out.Meta, out.Marks, out.APIKey = m.campaign(), x.meta, append(h.marks, x.asked...), c.APIKey
 	if m.By != (envelope.By{}) {
 		out.Marks = append(slices.Clip(out.Marks), m.By.Mark())
 	}

@@ -3,13 +3,15 @@ package intake
 import (
 	"bytes"
 	"strings"
+
+	"example.org/mta/internal/envelope"
 )
 
 // tenantField names the tenant of a message. It counts from clients in Config.TenantFieldFrom only.
 const tenantField = "X-MTA-Tenant"
 
 // ownFields are the header fields that are addressed to this relay. They are removed from the message.
-type ownFields [7]ownField
+type ownFields [9]ownField
 
 // Where each of them is in ownFields.
 const (
@@ -20,10 +22,13 @@ const (
 	ownKey
 	ownCampaign
 	ownExpires
+	ownTimezone
+	ownPace
 )
 
 var ownNames = [len(ownFields{})][]byte{[]byte(holdFor), []byte(holdUntil), []byte(holdSpread), []byte(tenantField),
-	[]byte(keyField), []byte(campaignField), []byte(expiresField)}
+	[]byte(keyField), []byte(campaignField), []byte(expiresField), []byte(envelope.TimezoneField),
+	[]byte(envelope.PaceField)}
 
 // maxOwnValue bounds how much is kept of a field's value, in octets; a longer one is malformed.
 const maxOwnValue = 3 * maxMeta // the longest is metadata in base64

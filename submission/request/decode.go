@@ -8,6 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/hours"
+	"example.org/mta/internal/settings"
 )
 
 // Limits bound a request.
@@ -89,6 +91,10 @@ var requestFields = []field[Request]{
 		q.Spread = time.Duration(seconds) * time.Second
 	}},
 	{"expires_at", func(r *reader, n *Node, q *Request) { q.ExpiresAt = r.time(n) }},
+	{"timezone", func(r *reader, n *Node, q *Request) { q.Timezone = r.valid(n, hours.Check, zoneRemedy) }},
+	{"pace", func(r *reader, n *Node, q *Request) {
+		q.Pace = r.valid(n, settings.CheckRate, "send one such as 10000/h")
+	}},
 	{"campaign", func(r *reader, n *Node, q *Request) { q.Campaign = r.text(n) }},
 	{"tags", func(r *reader, n *Node, q *Request) {
 		r.array(n, MaxTags, "tags", func(n *Node) { q.Tags = append(q.Tags, r.text(n)) })
@@ -114,6 +120,7 @@ var personalFields = []field[Personal]{
 	{"meta", func(r *reader, n *Node, p *Personal) { p.Meta = r.meta(n) }},
 	{"headers", func(r *reader, n *Node, p *Personal) { p.Headers = r.headers(n) }},
 	{"send_at", func(r *reader, n *Node, p *Personal) { p.SendAt = r.time(n) }},
+	{"timezone", func(r *reader, n *Node, p *Personal) { p.Timezone = r.valid(n, hours.Check, zoneRemedy) }},
 }
 
 func (r *reader) personal(n *Node) []Personal {

@@ -26,7 +26,7 @@ const fullRequest = `{
 	"headers": {"X-Order": "17", "X-Twice": ["a", "b"]},
 	"attachments": [{"name": "a.txt", "type": "text/plain", "content": "aGVs\r\nbG8=", "content_id": "a"}],
 	"data": {"n": 1000000, "list": [1, "x", null]}, "strict": true,
-	"send_at": "2026-11-22T14:00:00+01:00", "spread": 60, "expires_at": "2026-11-23T12:00:00Z",
+	"send_at": "2026-11-22T14:00:00+01:00", "spread": 60, "expires_at": "2026-11-23T12:00:00Z", "timezone": "Europe/Berlin", "pace": "10000/h",
 	"campaign": "black friday", "tags": ["a", "b"], "meta": {"order" : {"id": 17}}, "priority": -4, "pool": "bulk",
 	"notify": ["failure", "delay"], "envid": "e1", "ret": "headers", "dry_run": true, "template": null
 }`
@@ -46,6 +46,7 @@ func TestEveryFieldIsRead(t *testing.T) {
 		Attachments: []Attachment{{"a.txt", "text/plain", "a", []byte("hello")}},
 		Data:        map[string]any{"n": json.Number("1000000"), "list": []any{json.Number("1"), "x", nil}}, Strict: true,
 		SendAt: time.Date(2026, 11, 22, 13, 0, 0, 0, time.UTC), Spread: time.Minute, ExpiresAt: now.Add(24 * time.Hour),
+		Timezone: "Europe/Berlin", Pace: "10000/h",
 		Campaign: "black friday", Tags: []string{"a", "b"}, Meta: json.RawMessage(`{"order":{"id":17}}`), Priority: &low, Pool: "bulk",
 		Notify: envelope.NotifyFailure | envelope.NotifyDelay, EnvID: "e1", Ret: envelope.RetHeaders, DryRun: true,
 	}
@@ -67,9 +68,9 @@ func TestEveryFieldIsRead(t *testing.T) {
 
 func TestPersonal(t *testing.T) {
 	q, faults := Decode([]byte(`{"from":"a@b.example","template":"welcome","data":{"shop":"Acme"},"recipients":[
-		{"to":"x@example.net","data":{"name":"X"},"meta":{"id":1},"headers":{"X-A":"1"},"send_at":"2026-11-22T13:00:00Z"},{"to":["y@example.net","z@example.net"]}]}`), now, usual)
+		{"to":"x@example.net","data":{"name":"X"},"meta":{"id":1},"headers":{"X-A":"1"},"send_at":"2026-11-22T13:00:00Z","timezone":"Asia/Tokyo"},{"to":["y@example.net","z@example.net"]}]}`), now, usual)
 	want := []Personal{
-		{[]Mailbox{{"", "x@example.net"}}, map[string]any{"name": "X"}, json.RawMessage(`{"id":1}`), []Header{{"X-A", "1"}}, now.Add(time.Hour)},
+		{[]Mailbox{{"", "x@example.net"}}, map[string]any{"name": "X"}, json.RawMessage(`{"id":1}`), []Header{{"X-A", "1"}}, now.Add(time.Hour), "Asia/Tokyo"},
 		{To: []Mailbox{{"", "y@example.net"}, {"", "z@example.net"}}},
 	}
 	if faults != nil || !reflect.DeepEqual(q.Recipients, want) {
@@ -123,6 +124,8 @@ func TestFaults(t *testing.T) {
 		{minimal(`,"send_at":"2026-11-22T11:54:59Z"`), "/send_at", "in the past", "later"},
 		{minimal(`,"send_at":"2026-12-22T12:00:01Z"`), "/send_at", "720h0m0s ahead", "before 2026-12-22T12:00:00Z"},
 		{minimal(`,"send_at":"2026-12-22T12:00:00Z","spread":1`), "/send_at", "720h0m0s ahead", "before 2026-12-22T11:59:59Z"},
+		{minimal(`,"timezone":"Mars"`), "/timezone", `"Mars" is not`, "Europe/Berlin"},
+		{minimal(`,"pace":"fast"`), "/pace", `"fast" is not`, "10000/h"},
 		{minimal(`,"spread":86401`), "/spread", "not allowed", "0 to 86400"},
 		{minimal(`,"spread":1.5`), "/spread", "not allowed", "whole"},
 		{minimal(`,"spread":1e400`), "/spread", "not allowed", "whole"},

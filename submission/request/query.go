@@ -12,7 +12,7 @@ import (
 // parameters are the fields of a request that can stand in a query, and their form there.
 var parameters = map[string]func(values []string) any{
 	"from": single, "sender": single, "to": several, "cc": several, "bcc": several,
-	"send_at": single, "spread": literal, "expires_at": single,
+	"send_at": single, "spread": literal, "expires_at": single, "timezone": single, "pace": single,
 	"campaign": single, "tags": several, "meta": literal, "priority": literal, "pool": single,
 	"notify": several, "envid": single, "ret": single, "dry_run": literal,
 }

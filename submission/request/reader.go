@@ -145,6 +145,17 @@ func (r *reader) time(n *Node) time.Time {
 	return t
 }
 
+// valid reads a text that passes a check.
+func (r *reader) valid(n *Node, check func(string) error, remedy string) string {
+	text := r.text(n)
+	if text != "" && check(text) != nil {
+		r.wrong(n, remedy, "%s is not what it must be", shown(text))
+	}
+	return text
+}
+
+const zoneRemedy = "send the name of a time zone, such as Europe/Berlin"
+
 const timeRemedy = "send a date and time with an offset (RFC 3339), such as 2030-01-31T12:00:00Z"
 
 func parseTime(s string) (time.Time, error) {

@@ -43,6 +43,8 @@ type Request struct {
 	SendAt    time.Time     // the release; zero: at once
 	Spread    time.Duration // the release is spread over this window
 	ExpiresAt time.Time     // undelivered mail is given up then; zero: after max_age
+	Timezone  string        // of the recipients; "": not known
+	Pace      string        // of the campaign; "": as configured
 	Campaign  string
 	Tags      []string
 	Meta      json.RawMessage // a JSON object that comes back in each event, nil for none
@@ -61,6 +63,8 @@ type Personal struct {
 	Meta    json.RawMessage // in place of the request's
 	Headers []Header        // beside the request's, or in place of those of the same name
 	SendAt  time.Time       // in place of the request's
+	// Timezone is in place of the request's.
+	Timezone string
 }
 
 // Mailbox is an address and the name that is displayed with it, "" for none.

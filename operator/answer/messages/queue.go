@@ -155,8 +155,10 @@ func (m *Messages) Recipient(it *queue.Item, k *Lookout, rc *queue.ItemRecipient
 		out.Expires = rc.Next
 	case st.State == api.StateDeferred && !st.Next.Before(out.Expires):
 		out.Next, out.Doing = out.Expires, "expires before its next attempt"
+	case st.State == api.StateWaiting && out.Expires.Before(st.Next):
+		out.Doing += "; it expires before that"
 	}
-	if rc.Line.Kind == parking.Pause {
+	if rc.Line.Kind != parking.Site && rc.Line.Kind != parking.Tokens {
 		out.Site = ""
 	}
 	return out

@@ -184,7 +184,7 @@ func (r *recipientCase) why() (string, time.Time) {
 		why, until = r.parked()
 	}
 	if r.paused != "" && r.status.State == api.StateWaiting {
-		why, until = "it waits: "+r.paused, r.pausedUntil
+		why, until = "it waits: "+r.status.Doing, r.pausedUntil
 	}
 	if r.suppressed != "" {
 		why += "; it will then be bounced, since its address is suppressed (" + r.suppressed + ")"

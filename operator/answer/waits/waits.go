@@ -169,6 +169,10 @@ var byState = map[queue.State]parking.Reason{
 	queue.StateUnreadable: parking.Unreadable,
 }
 
+// byKind has the reasons of keys that say all.
+var byKind = map[parking.Kind]parking.Reason{parking.Pause: parking.Paused, parking.Hours: parking.Closed,
+	parking.Pace: parking.Paced}
+
 // Cause is why recipients of a line that are in a state wait. Those that are handed out must not be on a connection.
 func (l *Look) Cause(line parking.Line, state queue.State) Cause {
 	c := Cause{Key: line.Key, Place: line.Name}
@@ -183,8 +187,8 @@ func (l *Look) Cause(line parking.Line, state queue.State) Cause {
 		c.Reason = reason
 	case line.Kind == parking.Tokens:
 		c.Reason, c.Provider = parking.Warmup, line.Provider
-	case line.Kind == parking.Pause:
-		c.Reason = parking.Paused
+	case line.Kind != parking.Site:
+		c.Reason = byKind[line.Kind]
 	case s == nil && state == queue.StateDeferred:
 		c.Reason = parking.Scheduled
 	case s == nil:

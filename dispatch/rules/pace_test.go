@@ -1,0 +1,129 @@
+package rules
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/api"
+)
+
+// paced is rules over a configuration, at a time that the caller moves.
+func paced(t *testing.T, text string, now *time.Time) *Rules {
+	t.Helper()
+	cfg, err := config.Parse([]byte(text), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol := wiring.New(cfg)
+	r, err := Read(t.TempDir(), func() time.Time { return *now }, newest, func() *wiring.Policy { return pol }, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func asking(campaign, pace string) *envelope.Message {
+	return &envelope.Message{Tenant: "acme", Campaign: campaign, Marks: []string{envelope.MarkOf(envelope.PaceField, pace)}}
+}
+
+// TestAMillionCampaigns take the memory of a thousand, the rest share a pace, and none of another tenant's; all are
+// forgotten when their time has come.
+func TestAMillionCampaigns(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	r := paced(t, "", &now)
+	now = now.Add(time.Hour)
+	sent := 0
+	for i := range 1_000_000 {
+		if r.May(asking(fmt.Sprint("c", i), "1/h"), 1, nil) {
+			sent++
+		}
+	}
+	if sent < mostOfTenant || sent > 2*mostOfTenant+2 || len(r.paces.by) != mostOfTenant+1 {
+		t.Errorf("%d left, and %d campaigns are known", sent, len(r.paces.by))
+	}
+	other := asking("c", "1/h")
+	if other.Tenant = "news"; !r.May(other, 1, nil) {
+		t.Error("another tenant's campaign waits for them")
+	}
+	now = now.Add(3 * time.Hour)
+	r.Forget(func(key parking.Key) bool { return key.Name == "tenant news, campaign c" })
+	if len(r.paces.by) != 1 || len(r.paces.ofTenant) != 1 {
+		t.Errorf("%d campaigns of %d tenants are known later", len(r.paces.by), len(r.paces.ofTenant))
+	}
+}
+
+// TestWhichPaceCounts: the slower one of the message and the first block that has one; a rule instead of both. A start
+// gives nothing.
+func TestWhichPaceCounts(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	r := paced(t, `
+		mail "none" {
+			match { campaign = ["free"] }
+			pace = "none"
+		}
+		mail "all" {
+			match { tenant = ["acme"] }
+			pace = "60/h"
+		}
+		tenant "acme" {}`, &now)
+	want := func(m *envelope.Message, rate string) {
+		t.Helper()
+		if p := r.Pace(m); p.rate.String() != rate {
+			t.Errorf("campaign %q has the pace %s (%s), want %s", m.Campaign, p.rate, p.why, rate)
+		}
+	}
+	want(&envelope.Message{Tenant: "acme"}, "60/h")
+	want(&envelope.Message{Tenant: "news"}, "unlimited")
+	want(asking("x", "3/h"), "3/h")
+	want(asking("x", "3/s"), "60/h")
+	want(asking("free", "3/s"), "3/s")
+	want(asking("free", "none"), "unlimited")
+	want(&envelope.Message{Tenant: "acme", Protocol: envelope.LocalProtocol}, "unlimited")
+	if r.May(asking("x", "3/h"), 1, nil) {
+		t.Error("a start gives a recipient")
+	}
+	now = now.Add(20 * time.Minute)
+	if !r.May(asking("x", "3/h"), 1, nil) {
+		t.Error("nothing leaves after the time of a recipient")
+	}
+	rule, err := r.Begin(api.Rule{Action: api.RuleSlow, Selection: api.Selection{Campaign: "x"}, Rate: "2/s", Since: now}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(asking("x", "3/h"), "2/s")
+	now = now.Add(time.Second)
+	if !r.May(asking("x", "3/h"), 1, nil) {
+		t.Error("a rule that speeds the campaign up does not count for what is due later")
+	}
+	if _, err := r.End(rule.ID); err != nil {
+		t.Fatal(err)
+	}
+	want(asking("x", "3/h"), "3/h")
+}
+
+// TestNothingIsLostWithAWarmUp: what the warm-up refuses is given back.
+func TestNothingIsLostWithAWarmUp(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	r := paced(t, "", &now)
+	now = now.Add(2 * time.Hour)
+	m, begun := asking("x", "1/h"), 0
+	for range 5 {
+		if r.May(m, 1, func(int) bool { return false }) {
+			t.Error("it leaves without tokens")
+		}
+	}
+	for range 5 {
+		if r.May(m, 1, nil) {
+			begun++
+		}
+	}
+	if begun != 2 {
+		t.Errorf("%d leave at once, want one and one more", begun)
+	}
+}
