@@ -18,6 +18,7 @@ import (
 	"example.org/mta/internal/dkim"
 	"example.org/mta/internal/dnscheck"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 	"example.org/mta/router/resolver"
@@ -112,7 +113,7 @@ func (c *cli) dkimKeygen(ctx context.Context, k keygen) error {
 			map[string]any{"file": k.out, "name": key.Name(), "record": key.Record(), "zone_line": key.ZoneLine()})
 	}
 	readers := "only you can read it; make the relay's user its owner"
-	if handsOn(filepath.Dir(k.out)) {
+	if smallfile.NewMode(filepath.Dir(k.out)) != 0o600 {
 		readers = "you and the group of its folder can read it"
 	}
 	fmt.Fprintf(c.out, "%s has the private key: %s\n", k.out, readers)
@@ -140,13 +141,11 @@ func checkNew(path string) error {
 // folder hands its group on: the relay then reads what root has written. The last folder of the path is made if it is
 // missing.
 func writeNewKey(path string, text []byte) error {
-	dir, mode := filepath.Dir(path), os.FileMode(0o600)
+	dir := filepath.Dir(path)
 	if err := makeLike(dir); err != nil {
 		return err
 	}
-	if handsOn(dir) {
-		mode = 0o640
-	}
+	mode := smallfile.NewMode(dir)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
@@ -156,12 +155,6 @@ func writeNewKey(path string, text []byte) error {
 		os.Remove(path) // half a key would be in the way of the next try
 	}
 	return err
-}
-
-// handsOn reports whether files in a folder get its group.
-func handsOn(dir string) bool {
-	info, err := os.Stat(dir)
-	return err == nil && info.Mode()&os.ModeSetgid != 0
 }
 
 // makeLike makes a missing folder: with the rights of the one above it where that hands its group on, else for its

@@ -57,7 +57,7 @@ func (o Secret) read(sound func(text []byte) bool, encode func(secret []byte) []
 	if err != nil {
 		return nil, err
 	}
-	err = UpdateSecret(o.Path, func(there []byte) ([]byte, error) {
+	err = update(o.Path, 0o600, func(there []byte) ([]byte, error) {
 		if text = bytes.Clone(there); sound(there) && !isRot(there, copied) {
 			return nil, errThere
 		}
@@ -165,5 +165,5 @@ func wanted(most int) string {
 	return fmt.Sprintf("1 to %d lines with a secret of %d hexadecimal digits each", most, 2*secretSize)
 }
 
-// errThere ends an UpdateSecret that has nothing to change.
+// errThere ends an update that has nothing to change.
 var errThere = errors.New("the secret is there")

@@ -62,8 +62,22 @@ func (e *ModeError) Remedy() string { return fmt.Sprintf("chmod %04o %s", e.Mode
 
 // UpdateSecret replaces a file by what change makes of its text: a reader has all of the old file or all of
 // the new one. Two changes at a time are made one after the other. The new file has the owner and the mode
-// of the old one. A file that is not there counts as empty, and is made for its owner alone.
+// of the old one. A file that is not there counts as empty, and gets the mode of NewMode.
 func UpdateSecret(path string, change func(text []byte) ([]byte, error)) error {
+	return update(path, NewMode(filepath.Dir(path)), change)
+}
+
+// NewMode is the mode of a new file with secrets in a folder: for its owner only, or for its group too where the
+// folder hands its group on.
+func NewMode(dir string) fs.FileMode {
+	if info, err := os.Stat(dir); err == nil && info.Mode()&fs.ModeSetgid != 0 {
+		return 0o640
+	}
+	return 0o600
+}
+
+// update is UpdateSecret, with the mode of a new file.
+func update(path string, mode fs.FileMode, change func(text []byte) ([]byte, error)) error {
 	real, err := filepath.EvalSymlinks(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -86,7 +100,7 @@ func UpdateSecret(path string, change func(text []byte) ([]byte, error)) error {
 	if text, err = change(text); err != nil {
 		return err
 	}
-	if err := replace(real, text, info); err != nil {
+	if err := replace(real, text, info, mode); err != nil {
 		return err
 	}
 	return dir.Sync()
@@ -124,8 +138,8 @@ func flock(dir *os.File) error {
 	}
 }
 
-// replace puts a file in place of one whose owner and mode it gets.
-func replace(path string, text []byte, like fs.FileInfo) (err error) {
+// replace puts a file in place of one whose owner and mode it gets; a new one gets the mode that is given.
+func replace(path string, text []byte, like fs.FileInfo, mode fs.FileMode) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {
 		return err
@@ -137,15 +151,16 @@ func replace(path string, text []byte, like fs.FileInfo) (err error) {
 	}()
 	_, err = f.Write(text)
 	if like != nil && err == nil {
+		mode = like.Mode().Perm()
 		if owner, ok := like.Sys().(*syscall.Stat_t); ok &&
 			(int(owner.Uid) != os.Geteuid() || int(owner.Gid) != os.Getegid()) {
 			if err = f.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
 				err = fmt.Errorf("keeping the owner of %s: %w", path, err)
 			}
 		}
-		if err == nil {
-			err = f.Chmod(like.Mode().Perm())
-		}
+	}
+	if err == nil {
+		err = f.Chmod(mode)
 	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err

@@ -117,3 +117,24 @@ func TestAFileThatComesIsNoLongerBroken(t *testing.T) {
 		t.Errorf("the file is there now: %v", err)
 	}
 }
+
+// TestANewFileGetsTheGroupOfItsFolder: where the folder hands its group on, as /etc/mta of the packages, the relay reads
+// the file by that group. A file of the relay's own secret stays its own.
+func TestANewFileGetsTheGroupOfItsFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o750|os.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	users, secret := filepath.Join(dir, "users"), filepath.Join(dir, "secret")
+	if err := UpdateSecret(users, func([]byte) ([]byte, error) { return []byte("text"), nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Secret{Path: secret, Now: time.Now, Log: slog.New(slog.DiscardHandler)}).Secret(); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]fs.FileMode{users: 0o640, secret: 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v, want %v", path, err, info.Mode(), want)
+		}
+	}
+}

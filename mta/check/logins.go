@@ -19,7 +19,7 @@ func usersWarnings(cfg *config.Config) []string {
 		return nil
 	}
 	at := place("users", cfg.Users.Origin("file"))
-	table, err := auth.LoadUsers(path)
+	table, err := loaded(cfg, path, auth.LoadUsers)
 	if err != nil {
 		return []string{shut(at, path, err, "nobody can log in", "'mta user add NAME' makes it")}
 	}
@@ -80,7 +80,7 @@ func consoleWarnings(cfg *config.Config) []string {
 		return nil
 	}
 	path, at := cfg.Console.Users, place("console", cfg.Console.Origin("users"))
-	table, err := auth.LoadUsers(path)
+	table, err := loaded(cfg, path, auth.LoadUsers)
 	if err != nil {
 		return []string{shut(at, path, err, "nobody can log in at the console",
 			"'mta console user add NAME --role admin' makes it")}
@@ -103,7 +103,7 @@ func keysWarnings(cfg *config.Config) (out []string) {
 		return nil
 	}
 	at := place("keys", cfg.Keys.Origin("file"))
-	table, err := auth.LoadKeys(path)
+	table, err := loaded(cfg, path, auth.LoadKeys)
 	if err != nil {
 		return []string{shut(at, path, err, "nobody can submit by HTTP", "'mta key add' makes it")}
 	}
@@ -130,6 +130,14 @@ func keysTenants(cfg *config.Config) (names []string) {
 		names = append(names, k.Tenant)
 	}
 	return names
+}
+
+// loaded reads a file of users or keys, which the relay's user must be able to read, too: root, who checks, always is.
+func loaded[T any](cfg *config.Config, path string, load func(string) (T, error)) (none T, err error) {
+	if fault := Unreadable(cfg, path); fault != "" {
+		return none, errors.New(fault)
+	}
+	return load(path)
 }
 
 // shut puts into words that a file of users or keys can't be read, with the consequence and the remedy.

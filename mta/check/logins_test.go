@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,6 +53,26 @@ func TestSignaturesOfUsersWithoutTenant(t *testing.T) {
 		got := strings.Join(usersWarnings(cfg), "\n")
 		if n := strings.Count(got, `user "ann", who may send as news@b.test only, gets a DKIM signature of a.test`); n != x.want || strings.Contains(got, "bob") {
 			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// TestFilesOfLoginsBelongToTheRelay: the relay reads them as its own user, whoever checks.
+func TestFilesOfLoginsBelongToTheRelay(t *testing.T) {
+	if _, err := user.Lookup("nobody"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "logins")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := parsed(t, "hostname = \"relay.example\"\nuser = \"nobody\"\ndata_dir = \""+dir+"/data\"\n")
+	cfg.Users.File, cfg.Keys.File, cfg.Console.Address, cfg.Console.Users = path, path, "127.0.0.1:0", path
+	for name, got := range map[string][]string{"nobody can log in: ": usersWarnings(cfg),
+		"nobody can submit by HTTP: ": keysWarnings(cfg), "nobody can log in at the console: ": consoleWarnings(cfg)} {
+		if want := name + "nobody, as whom the relay runs, can't read " + path; !strings.Contains(strings.Join(got, "\n"), want) {
+			t.Errorf("no %q in %q", want, got)
 		}
 	}
 }
