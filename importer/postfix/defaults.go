@@ -8,6 +8,7 @@ import (
 // defaults are those of Postfix 3.7 (postconf -d) that count for a relay. Parameters of transports follow a pattern,
 // see defaultOf.
 var defaults = map[string]string{
+	"queue_directory":                       "/var/spool/postfix",
 	"compatibility_level":                   "0",
 	"mail_name":                             "Postfix",
 	"config_directory":                      "/etc/postfix",

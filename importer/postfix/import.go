@@ -24,6 +24,7 @@ type importing struct {
 	policies   []*table
 	passwords  []*password
 	passwordOf map[string]*password // by the key
+	asked      []*milter            // in the order of listeners
 	top        *importer.Draft
 	used       map[importer.Origin]bool
 	entries    int // of all tables

@@ -36,6 +36,7 @@ func (im *importing) incoming() {
 		im.listener(s, scope{im, own})
 		n++
 	}
+	im.writeMilters(n)
 	if n == 0 {
 		im.top.Comment("master.cf has no SMTP server: the relay listens on 127.0.0.1:2525")
 	}
@@ -182,6 +183,7 @@ func (im *importing) listener(s *service, p scope) {
 		}
 	}
 	im.rates(p)
+	im.milters(name, p)
 }
 
 // rates notes limits of clients that have no counterpart.

@@ -11,7 +11,7 @@ type reason struct {
 
 const (
 	local   = "local delivery is out of scope"
-	filter  = "filters and milters are out of scope: run them in front of the relay; for DKIM write dkim blocks"
+	filter  = "content filters are out of scope: run them in front of the relay, or as milters"
 	proxied = "write proxy_from with the proxies' networks, then relay_from: clients are known by the address of the " +
 		"proxy until then"
 	rewrite = "addresses and headers are not rewritten"
@@ -19,8 +19,8 @@ const (
 
 // reasons by the parameter, or by the beginning of its name.
 var reasons = map[string]reason{
-	"content_filter": {filter, true, false}, "smtpd_milters": {filter, true, false},
-	"non_smtpd_milters": {filter, true, false}, "smtpd_proxy_filter": {filter, true, false},
+	"content_filter": {filter, true, false}, "smtpd_proxy_filter": {filter, true, false},
+	"non_smtpd_milters":        {"write a milter block: mail of sendmail goes to the first listener", true, false},
 	"receive_override_options": {filter, false, false},
 	"header_checks":            {"rules for headers are not carried", true, false},
 	"body_checks":              {"rules for content are not carried", true, false},
