@@ -96,6 +96,16 @@ func TestMilters(t *testing.T) {
 		t.Errorf("%v %+v", err, m)
 	}
 
+	w.send("ann@client.example", "From: ann@client.example\r\nX-Hold-For: 1h\r\nSubject: quarantine\r\n\r\nhello\r\n", "late@box.example")
+	late := w.await("late@box.example", "Reception").ID.String()
+	if done, err := w.queued.Change(context.Background(), api.Change{Action: api.Release, Filter: api.Filter{State: api.StateHeld}}); err != nil || done.Recipients != 2 {
+		t.Fatalf("%v %+v", err, done)
+	}
+	w.await("six@box.example", "Delivery")
+	if m, err = w.queued.Get(context.Background(), late); err != nil || m.Recipients[0].State != api.StateDeferred {
+		t.Errorf("a scheduled message that is released is %+v, %v", m.Recipients, err)
+	}
+
 	srv.Close()
 	if code, _, _ := p.post("", "application/json", message("plain", "seven@box.example"), ""); code != http.StatusServiceUnavailable {
 		t.Errorf("without the milter a message is answered %d", code)
@@ -104,7 +114,7 @@ func TestMilters(t *testing.T) {
 		t.Errorf("the alarm %s: %q", alarm.Milters, got)
 	}
 	if got := w.scrape(); !strings.Contains(got, `mta_milter_failures_total{milter="scan"} 1`) ||
-		!strings.Contains(got, `mta_milter_refusals_total{milter="scan"} 4`) {
+		!strings.Contains(got, `mta_milter_refusals_total{milter="scan"} 5`) {
 		t.Error("the metrics are wrong")
 	}
 }
