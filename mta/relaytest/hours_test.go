@@ -148,6 +148,10 @@ func TestHoursUntilTheEnd(t *testing.T) {
 		if x := r.explainedAll(); len(x) != 1 || !strings.Contains(x[0], "it expires before that") || !strings.Contains(x[0], "2026-11-30 08:00:00 +0000 UTC") {
 			t.Errorf("explained as %q", x)
 		}
+		done, err := api.OpChange.Call(t.Context(), r.Client(), api.Change{Action: api.Retry, Filter: api.Filter{Campaign: "spring"}})
+		if err != nil || len(done.Obstacles) != 1 || !strings.Contains(done.Obstacles[0].Why, `of mail "codes" (mta.conf:`) {
+			t.Errorf("in the way of a retry: %+v, %v", done.Obstacles, err)
+		}
 		time.Sleep(3 * time.Hour)
 		if n := len(r.records(accounting.Expiration)); n != 1 {
 			t.Errorf("%d have expired, want 1", n)

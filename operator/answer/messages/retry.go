@@ -105,6 +105,9 @@ func (m *Messages) inTheWay(key parking.Key) (x api.Obstacle) {
 		}
 		return x
 	}
+	if why, until, waits := m.Rules.Why(key); waits {
+		return api.Obstacle{Why: why, Until: until, Stays: true}
+	}
 	name := key.Site()
 	info, known := m.Delivery.Site(name)
 	if !known {
