@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/internal/dkim"
+	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/auth"
 )
@@ -29,12 +30,13 @@ DIR gets mta.conf, users and dkim/s1.pem; files that exist are not overwritten. 
 records to publish and the user's password are printed.
 
 --address is the address to send from. If it is new, and you have another one that
-receivers know, name that as --warm: mail beyond the warm-up plan of the new one uses it.`
+receivers know, name that as --warm: mail beyond the warm-up plan of the new one uses it.
+Behind a NAT, --public-address is the one that receivers see of it.`
 
 // initAnswers are those to the questions of 'mta init', and the fields of its template.
 type initAnswers struct {
-	Hostname, Domain, Address, Warm, Email, Login string
-	Dir, DataDir                                  string
+	Hostname, Domain, Address, Public, Warm, Email, Login string
+	Dir, DataDir                                          string
 }
 
 func newInit(c *cli) *cobra.Command {
@@ -50,6 +52,7 @@ func newInit(c *cli) *cobra.Command {
 	f.StringVar(&a.Hostname, "hostname", "", "the relay's `name`, which leads to this machine in the DNS")
 	f.StringVar(&a.Domain, "domain", "", "the `domain` of the senders")
 	f.StringVar(&a.Address, "address", "", "the IP `address` to send from")
+	f.StringVar(&a.Public, "public-address", "", "the `address` that receivers see of it, behind a NAT")
 	f.StringVar(&a.Warm, "warm", "", "another `address`, which receivers know; \"\": none")
 	f.StringVar(&a.Email, "email", "", "your `address`, for the certificate authority")
 	f.StringVar(&a.Login, "login", "", "the `name` of the first user")
@@ -59,7 +62,11 @@ func newInit(c *cli) *cobra.Command {
 }
 
 // initFile is what 'mta init' writes. contrib/examples/production.conf is made of it.
-const initFile = `# All settings, with their defaults: mta.conf.example. Check changes with 'mta check'.
+const initFile = `{{define "own"}}{{if .Public}}{
+  address        = {{printf "%q" .Address}}
+  public_address = {{printf "%q" .Public}}
+}{{else}}{ address = {{printf "%q" .Address}} }{{end}}{{end -}}
+# All settings, with their defaults: mta.conf.example. Check changes with 'mta check'.
 hostname = {{printf "%q" .Hostname}}
 data_dir = {{printf "%q" .DataDir}}
 
@@ -73,61 +80,108 @@ acme {
   email       = {{printf "%q" .Email}}
   tls_address = ":443" # for the challenges of the certificate authority
 }
-users { file = "{{.Dir}}/users" } # 'mta user add NAME' adds one
+users { file = {{printf "%q" (print .Dir "/users")}} } # 'mta user add NAME' adds one
 {{if .Warm}}
 source "shared" { address = {{printf "%q" .Warm}} }
-source "new" { address = {{printf "%q" .Address}} }
+source "new" {{template "own" .}}
 pool "default" {
   shared = ["shared"]
   dedicated "new" { plan = "standard" } # mail beyond the plan uses the shared source
 }
 {{else}}
-source "out" { address = {{printf "%q" .Address}} }
+source "out" {{template "own" .}}
 {{end}}
 dkim {{printf "%q" .Domain}} {
   domain = {{printf "%q" .Domain}}
-  key "s1" { file = "{{.Dir}}/dkim/s1.pem" }
+  key "s1" { file = {{printf "%q" (print .Dir "/dkim/s1.pem")}} }
 }
 `
 
-// askInit fills in what no flag has answered.
+// askInit fills in what no flag has answered. A bad answer is asked again.
 func (c *cli) askInit(cmd *cobra.Command, a *initAnswers) error {
 	in := bufio.NewReader(io.LimitReader(c.in, 64<<10))
 	for _, q := range []struct {
 		flag, text, usual string
 		to                *string
+		check             func(*string) error
 	}{
-		{"hostname", "The name of this machine in the DNS, such as mta1.example.com", "", &a.Hostname},
-		{"domain", "The domain of the senders, such as example.com", "", &a.Domain},
-		{"address", "The IP address to send from", "", &a.Address},
-		{"warm", "Another address, which receivers know already (none)", "", &a.Warm},
-		{"email", "Your mail address, for the certificate authority", "", &a.Email},
-		{"login", "The name of the first user (app)", "app", &a.Login},
+		{"hostname", "The name of this machine in the DNS, such as mta1.example.com", "", &a.Hostname, initHost},
+		{"domain", "The domain of the senders, such as example.com", "", &a.Domain, initHost},
+		{"address", "The IP address to send from", "", &a.Address, initAddress},
+		{"public-address", "The address that receivers see of this private one", "", &a.Public, initAddress},
+		{"warm", "Another address, which receivers know already (empty: none)", "", &a.Warm, initAddress},
+		{"email", "Your mail address, for the certificate authority", "", &a.Email, initEmail},
+		{"login", "The name of the first user (empty: app)", "app", &a.Login, initLogin},
 	} {
-		if cmd.Flags().Changed(q.flag) {
-			continue
+		asked, optional := !cmd.Flags().Changed(q.flag), q.flag == "warm"
+		if q.flag == "public-address" {
+			ip, _ := netip.ParseAddr(a.Address)
+			asked, optional = asked && ip.IsPrivate(), !ip.IsPrivate()
 		}
-		fmt.Fprintf(c.err, "%s: ", q.text)
-		line, err := in.ReadString('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		*q.to = cmp.Or(strings.TrimSpace(line), q.usual)
-		if *q.to == "" && q.flag != "warm" {
-			return usagef("an answer is required: --%s", q.flag)
-		}
-	}
-	for _, text := range []string{a.Address, a.Warm} {
-		if _, err := netip.ParseAddr(text); err != nil && text != "" {
-			return usagef("%q is not an IP address", text)
+		for {
+			var err error
+			if asked {
+				fmt.Fprintf(c.err, "%s: ", q.text)
+				var line string
+				if line, err = in.ReadString('\n'); err != nil && !errors.Is(err, io.EOF) {
+					return err
+				}
+				*q.to = cmp.Or(strings.TrimSpace(line), q.usual)
+			}
+			fault := q.check(q.to)
+			if *q.to == "" {
+				fault = errors.New("an answer is required")
+			}
+			if fault == nil || *q.to == "" && optional {
+				break
+			}
+			if !asked || err != nil {
+				return usagef("--%s: %v", q.flag, fault)
+			}
+			fmt.Fprintln(c.err, fault)
 		}
 	}
 	return nil
 }
 
+// initHost checks a name in the DNS, and gives it in A-label form.
+func initHost(name *string) error {
+	ascii, err := envelope.ToASCII(*name)
+	if _, ip := netip.ParseAddr(ascii); err != nil || ascii == "" || ascii[0] == '[' || ip == nil {
+		return fmt.Errorf("%q is not a host name", *name)
+	}
+	*name = ascii
+	return nil
+}
+
+func initAddress(text *string) error {
+	if ip, err := netip.ParseAddr(*text); err != nil || ip.Zone() != "" {
+		return fmt.Errorf("%q is not an IP address", *text)
+	}
+	return nil
+}
+
+func initEmail(text *string) error {
+	if address, err := envelope.ParseAddress(*text); err != nil || address.Null() {
+		return fmt.Errorf("%q is not a mail address", *text)
+	}
+	return nil
+}
+
+func initLogin(name *string) (err error) {
+	*name, err = auth.NormalName(*name)
+	return err
+}
+
 func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 	if err := c.askInit(cmd, a); err != nil {
 		return err
+	}
+	for _, dir := range []*string{&a.Dir, &a.DataDir} { // the relay may start in another folder
+		var err error
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return err
+		}
 	}
 	var text strings.Builder
 	if err := template.Must(template.New("").Parse(initFile)).Execute(&text, a); err != nil {
@@ -135,10 +189,6 @@ func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 	}
 	conf := strings.ReplaceAll(text.String(), "\n\n\n", "\n\n")
 	if _, err := config.Parse([]byte(conf), "the answers", c.env); err != nil {
-		return usageError{err}
-	}
-	name, err := auth.NormalName(a.Login)
-	if err != nil {
 		return usageError{err}
 	}
 	signer, pem, err := dkim.Generate(dkim.RSA, 2048)
@@ -168,7 +218,7 @@ func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 		return err
 	}
 	err = auth.File{Path: files[1]}.UpdateUsers(func(t *auth.UserTable) error {
-		return t.Put(&auth.User{Name: name, Hash: hash})
+		return t.Put(&auth.User{Name: a.Login, Hash: hash})
 	})
 	if err != nil {
 		return err
@@ -177,7 +227,7 @@ func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 		return err
 	}
 	fmt.Fprintf(c.out, "%s, %s and %s are written.\nThe password of %s: %s\n\nPublish these records:\n\n%s\n",
-		files[0], files[1], files[2], name, password, a.records(key))
+		files[0], files[1], files[2], a.Login, password, a.records(key))
 	fmt.Fprintf(c.out, "A host must take mail for %s (MX), for bounces. Then: mta check --dns\n", a.Domain)
 	return nil
 }
@@ -186,7 +236,7 @@ func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 func (a *initAnswers) records(key *dkim.Key) string {
 	var b strings.Builder
 	spf := "v=spf1"
-	for _, text := range []string{a.Address, a.Warm} {
+	for _, text := range []string{cmp.Or(a.Public, a.Address), a.Warm} {
 		address, err := netip.ParseAddr(text)
 		if err != nil {
 			continue

@@ -68,12 +68,40 @@ func TestInitRefusesBadAnswers(t *testing.T) {
 		answers[i] = bad
 		var out bytes.Buffer
 		c := &cli{in: strings.NewReader(strings.Join(answers, "\n")), out: &out, err: &out, env: func(string) string { return "" }}
-		if code := run(c, []string{"mta", "init", "--dir", dir}); code != exitUsage {
+		if code := run(c, []string{"mta", "init", "--dir", dir}); code != exitUsage || strings.Contains(out.String(), "the answers") {
 			t.Errorf("%q: code %d: %s", bad, code, &out)
 		}
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("%q: files are written", bad)
 		}
+	}
+}
+
+// TestInitAsksAgain: each answer is checked at once, a private address has a public one, and names are A-labels.
+func TestInitAsksAgain(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var out, errs bytes.Buffer
+	in := "\na b\nmta1.example.com\nbücher.example\n999.1.1.1\nfe80::1%eth0\n10.0.0.5\n\n192.0.2.11\nnone\n\nann\nann@example.com\na:b\n\n"
+	c := &cli{in: strings.NewReader(in), out: &out, err: &errs, env: func(string) string { return "" }}
+	if code := run(c, []string{"mta", "init", "--dir", "etc"}); code != exitDone {
+		t.Fatalf("code %d: %s", code, &errs)
+	}
+	for _, want := range []string{"an answer is required\nThe name of this machine", `"a b" is not a host name`, `"999.1.1.1" is not an IP address`, `"fe80::1%eth0" is not an IP address`,
+		"an answer is required\nThe address that", `"none" is not an IP address`, `"ann" is not a mail address`} {
+		if !strings.Contains(errs.String(), want) {
+			t.Errorf("no %q in\n%s", want, &errs)
+		}
+	}
+	for _, want := range []string{"mta1.example.com. IN A 192.0.2.11\n", `"v=spf1 ip4:192.0.2.11 ~all"`, "_dmarc.xn--bcher-kva.example. "} {
+		if !strings.Contains(out.String(), want) || strings.Contains(out.String(), "10.0.0.5") {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+	file, _ := filepath.Abs("etc/mta.conf")
+	t.Chdir("/")
+	cfg, err := config.Load(file, c.env)
+	if err != nil || cfg.Sources[0].Seen().String() != "192.0.2.11" || cfg.Users.File != filepath.Join(filepath.Dir(file), "users") {
+		t.Errorf("%v", err)
 	}
 }
 
