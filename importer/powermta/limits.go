@@ -295,6 +295,13 @@ func (c *conversion) writeSetting(q *queue, setting string, all []said) {
 			q.block.Noted(s.Origin, "the same as "+fmt.Sprintf("%s:%d", best.File, best.Line))
 		}
 	}
+	left := func(v *vmta) bool {
+		return !slices.ContainsFunc(all, func(s said) bool { return s.vmta == nil || s.vmta == v })
+	}
+	if slices.ContainsFunc(c.vmtas, left) {
+		q.block.Noted(best.Origin,
+			fmt.Sprintf("mta has one %s for all sources: the other virtual MTAs get it too", setting))
+	}
 	c.put(q, setting, best)
 }
 

@@ -109,22 +109,25 @@ func (c *conversion) writePatterns() {
 			c.draft.Lost(list.Origin, "no domain uses the list", false)
 			continue
 		}
-		providers := []string{""}
+		lists, providers := []*patternList{list}, []string{""}
 		if !slices.ContainsFunc(list.users, func(q *queue) bool { return c.rollups[q.domain] == nil }) {
-			providers = nil
+			lists, providers = nil, nil
 			for _, q := range list.users {
-				providers = append(providers, q.domain)
+				own := *list
+				own.users = []*queue{q}
+				lists, providers = append(lists, &own), append(providers, q.domain)
 			}
 		}
-		list.retry, list.normal = c.backoffTimes(list)
-		c.backoffLimits(list)
+		for _, l := range lists {
+			c.inBackoff(l)
+		}
 		for i, r := range list.rules {
-			for _, p := range providers {
+			for n, p := range providers {
 				label := fmt.Sprintf("%s-%d", name, i+1)
 				if len(providers) > 1 {
 					label += "-" + p
 				}
-				c.faults.take(r.directive, c.writeRule(list, r, label, p))
+				c.faults.take(r.directive, c.writeRule(lists[n], r, label, p))
 			}
 		}
 	}
@@ -133,11 +136,19 @@ func (c *conversion) writePatterns() {
 // moreLines matches the code of a reply of several lines, such as 421-, where mta matches "421 4.7.0 text".
 var moreLines = regexp.MustCompile(`(^|[\^(|/ ])([245][0-9][0-9])\\?-`)
 
+// accepts matches patterns that begin with the code of a reply that accepts mail. As a rule such a pattern would keep
+// the others from each refusal with 250 in its text.
+var accepts = regexp.MustCompile(`^[\^( ]*2[0-9][0-9]($|[^0-9])`)
+
 // writeRule makes one rule of a line of a list.
 func (c *conversion) writeRule(list *patternList, r rule, label, provider string) error {
 	if _, err := regexp.Compile("(?i)" + r.pattern); err != nil || r.pattern == "" {
 		c.draft.Lost(r.Origin,
 			"the pattern is not valid in RE2, which mta uses: write it without lookahead and references", true)
+		return nil
+	}
+	if accepts.MatchString(r.pattern) {
+		c.draft.Lost(r.Origin, "a reply that accepts mail is not asked for: a slow-down ends by itself", false)
 		return nil
 	}
 	var (
@@ -223,58 +234,78 @@ func disabled(r rule) (time.Duration, error) {
 	return 24 * time.Hour, nil
 }
 
-// backoffLimits finds what the queues that use a list may have in backoff mode, for each source: the strictest.
-func (c *conversion) backoffLimits(list *patternList) {
+// inBackoff finds what the queues that use a list have in backoff mode, for each source: the strictest limits and the
+// longest times, since its rules are for all of them.
+func (c *conversion) inBackoff(list *patternList) {
+	perDay := func(s said) float64 { return s.value.(rate).perDay() / float64(c.parts(s)) }
+	parts := func(s said) int { return s.value.(int) / c.parts(s) }
+	if s, ok := c.ofAll(list, "backoff-max-msg-rate", 0, func(a, b said) bool {
+		return a.value.(rate).count > 0 && (b.value.(rate).count == 0 || perDay(a) < perDay(b))
+	}); ok {
+		list.rate = s.value.(rate)
+		list.rate.per *= time.Duration(c.parts(s))
+	}
+	if s, ok := c.ofAll(list, "backoff-max-smtp-out", 0, func(a, b said) bool {
+		return a.value.(int) > 0 && (b.value.(int) == 0 || parts(a) < parts(b))
+	}); ok && s.value.(int) > 0 {
+		list.connections = max(1, parts(s))
+	}
+	longer := func(a, b said) bool { return a.value.(time.Duration) > b.value.(time.Duration) }
+	retry, _ := c.ofAll(list, "backoff-retry-after", time.Hour, longer)
+	normal, _ := c.ofAll(list, "backoff-to-normal-after", 24*time.Hour, longer) // never, and the longest that mta has
+	list.retry, list.normal = retry.value.(time.Duration), normal.value.(time.Duration)
+}
+
+// ofAll is the value of a setting that counts for all queues that use a list, and notes at the others whose it is. A
+// queue that names the list and not the setting has the usual one, unless that is 0.
+func (c *conversion) ofAll(list *patternList, setting string, usual time.Duration, before func(a, b said) bool,
+) (best said, ok bool) {
+	whose := ""
 	for _, q := range c.order {
-		if !slices.Contains(list.users, q) && (c.listed[q] || !c.usedByAll(list)) {
+		uses := slices.Contains(list.users, q)
+		if !uses && (c.listed[q] || !c.usedByAll(list)) {
 			continue
 		}
-		for _, s := range q.said["backoff-max-msg-rate"] {
-			r := s.value.(rate)
-			r.per *= time.Duration(c.parts(s))
-			if r.count > 0 && (list.rate.count == 0 || r.perDay() < list.rate.perDay()) {
-				list.rate = r
-			}
+		all := q.said[setting]
+		if uses && len(all) == 0 && usual > 0 {
+			all = []said{{value: usual}}
 		}
-		for _, s := range q.said["backoff-max-smtp-out"] {
-			if n := s.value.(int); n > 0 && (list.connections == 0 || n/c.parts(s) < list.connections) {
-				list.connections = max(1, n/c.parts(s))
+		for _, s := range all {
+			if !ok || before(s, best) {
+				best, ok, whose = s, true, fmt.Sprintf("<domain %s>, which has none", q.domain)
 			}
 		}
 	}
+	if best.directive != nil {
+		whose = fmt.Sprintf("%s:%d", best.File, best.Line)
+	}
+	for _, q := range c.order {
+		if uses := slices.Contains(list.users, q); !uses && (c.listed[q] || !c.usedByAll(list)) {
+			continue
+		}
+		for _, s := range q.said[setting] {
+			if s.value != best.value {
+				q.block.Noted(s.Origin, fmt.Sprintf("the rules of the list %s are for all that use it: %s %v counts, "+
+					"that of %s", list.value, setting, written(best.value), whose))
+			}
+		}
+	}
+	return best, ok
+}
+
+// written is a value as mta.conf has it.
+func written(value any) any {
+	switch v := value.(type) {
+	case rate:
+		text, _ := v.text()
+		return text
+	case time.Duration:
+		return span(v)
+	}
+	return value
 }
 
 // usedByAll reports whether the list is that of <domain *>, and so of all queues without one.
 func (c *conversion) usedByAll(list *patternList) bool {
 	return slices.ContainsFunc(list.users, func(q *queue) bool { return q.domain == "*" })
-}
-
-// backoffTimes are how long the queues that use a list wait in backoff mode, and how long it lasts: the longest of all.
-// The list of <domain *> is that of all queues without one.
-func (c *conversion) backoffTimes(list *patternList) (retry, normal time.Duration) {
-	for _, q := range list.users {
-		r, n := time.Hour, 24*time.Hour // never, and the longest that mta has
-		for _, s := range q.said["backoff-retry-after"] {
-			r = s.value.(time.Duration)
-		}
-		for _, s := range q.said["backoff-to-normal-after"] {
-			n = s.value.(time.Duration)
-		}
-		retry, normal = max(retry, r), max(normal, n)
-	}
-	if !c.usedByAll(list) {
-		return retry, normal
-	}
-	for _, q := range c.order {
-		if c.listed[q] {
-			continue
-		}
-		for _, s := range q.said["backoff-retry-after"] {
-			retry = max(retry, s.value.(time.Duration))
-		}
-		for _, s := range q.said["backoff-to-normal-after"] {
-			normal = max(normal, s.value.(time.Duration))
-		}
-	}
-	return retry, normal
 }

@@ -568,6 +568,49 @@ func TestOldHands(t *testing.T) {
 	}
 }
 
+// TestOneListForSeveral: a slow-down that is for several destinations, a max_age that is for several virtual MTAs, and a
+// rule about replies that accept mail have their notes. Providers have rules of their own.
+func TestOneListForSeveral(t *testing.T) {
+	const list = "<smtp-pattern-list l>\nreply /x/ mode=backoff\nreply /250/ mode=normal\n</smtp-pattern-list>\n"
+	rollups := "<mx-rollup-list>\nmx *.g.example g.rollup\nmx *.y.example y.rollup\n</mx-rollup-list>\n"
+	for name, c := range map[string]struct {
+		text        string
+		conf, noted []string
+	}{
+		"the strictest": {
+			list + "<domain *>\nsmtp-pattern-list l\nbackoff-max-msg-rate 60/h\n</domain>\n<domain a.example>\nbackoff-max-msg-rate 10/h\n</domain>\n",
+			[]string{`rate      = "10/h"`, `slow      = "1d"`},
+			[]string{"c:7 backoff-max-msg-rate 60/h: lost false, protects false: the rules of the list l are for all that use it: backoff-max-msg-rate 10/h counts, that of c:10", "c:3 reply /250/ mode=normal: lost true"}},
+		"no end": {
+			list + "<domain a.example>\nsmtp-pattern-list l\nbackoff-max-msg-rate 20/h\n</domain>\n<domain b.example>\nsmtp-pattern-list l\nbackoff-max-msg-rate 200/h\nbackoff-to-normal-after 30m\n</domain>\n",
+			[]string{`rate      = "20/h"`}, []string{"backoff-to-normal-after 1d counts, that of <domain a.example>, which has none"}},
+		"providers": {
+			list + rollups + "<domain g.rollup>\nsmtp-pattern-list l\nbackoff-max-msg-rate 20/h\n</domain>\n<domain y.rollup>\nsmtp-pattern-list l\nbackoff-max-msg-rate 200/h\nbackoff-to-normal-after 30m\n</domain>\n",
+			[]string{`rate      = "20/h"`, `rate      = "200/h"`, `slow      = "30m"`}, nil},
+		"one virtual MTA": {
+			"<virtual-mta a>\nsmtp-source-host 192.0.2.1 a.example\n<domain x.example>\nbounce-after 1d\n</domain>\n</virtual-mta>\n<virtual-mta b>\nsmtp-source-host 192.0.2.2 b.example\n</virtual-mta>\n",
+			[]string{`max_age = "1d"`}, []string{"mta has one max_age for all sources: the other virtual MTAs get it too"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := read(t, c.text)
+			if err := check(d); err != nil {
+				t.Error(err)
+			}
+			text, noted := string(d.Bytes()), string(notes(d))
+			for _, want := range c.conf {
+				if !strings.Contains(text, want) || strings.Contains(text, `"250"`) {
+					t.Errorf("no %s in\n%s", want, text)
+				}
+			}
+			for _, want := range c.noted {
+				if !strings.Contains(noted, want) {
+					t.Errorf("no %s in\n%s", want, noted)
+				}
+			}
+		})
+	}
+}
+
 // A queue that takes mail by exchangers and by queue-to limits both.
 func TestQueueOfExchangersAndOfDomains(t *testing.T) {
 	text := string(read(t, `
