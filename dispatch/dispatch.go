@@ -61,7 +61,7 @@ type Queue interface {
 	Writable(ctx context.Context) error
 	Hold(id envelope.ID, recipients []int, last queue.Attempt) error
 	Park(id envelope.ID, recipients []int, line parking.Line, until time.Time)
-	File(id envelope.ID, recipients []int, key parking.Key) (asked bool)
+	File(id envelope.ID, recipients []int, line parking.Line) (asked bool)
 	Parked(line parking.Line) int
 	ParkFirst(id envelope.ID, recipients []int, line parking.Line, until time.Time)
 	ParkedInLines(key parking.Key) int
@@ -522,7 +522,8 @@ func (d *Dispatcher) sendJob(m *envelope.Message, rt *route.Route, recipients []
 func (d *Dispatcher) hand(m *envelope.Message, job *delivery.Job) {
 	d.Delivery.Submit(job)
 	// What an operator asked for on the way here found nothing in delivery to take back.
-	if asked := d.Queue.File(m.ID, job.Recipients, parking.Key{Name: job.Route.Site}); asked {
+	line := parking.Line{Key: parking.Key{Name: job.Route.Site}, Source: job.Source}
+	if asked := d.Queue.File(m.ID, job.Recipients, line); asked {
 		d.Delivery.Cancel(m.ID)
 	}
 }

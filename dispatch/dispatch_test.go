@@ -134,7 +134,7 @@ func (s *stage) ParkedInLines(key parking.Key) (n int) {
 	}
 	return n
 }
-func (s *stage) File(envelope.ID, []int, parking.Key) bool { return s.asks }
+func (s *stage) File(envelope.ID, []int, parking.Line) bool { return s.asks }
 func (s *stage) Parked(line parking.Line) (n int) {
 	for _, l := range s.parked[line] {
 		n += len(l.Recipients)

@@ -251,7 +251,7 @@ func (d *Dispatcher) lookUp(m *envelope.Message, unknown map[string][]queue.Pend
 		}
 		if left > lookupPatience && d.lookups.admit(m, domain, recipients) {
 			ask = append(ask, domain)
-			if asked := d.Queue.File(m.ID, indexes(recipients), parking.Key{Name: domain}); asked {
+			if asked := d.Queue.File(m.ID, indexes(recipients), parking.Line{Key: parking.Key{Name: domain}}); asked {
 				_, back := d.lookups.take(m.ID, domain)
 				d.Queue.Return(m.ID, indexes(back))
 			}

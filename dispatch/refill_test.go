@@ -126,9 +126,9 @@ type retriedOnTheWay struct {
 	retry func()
 }
 
-func (q retriedOnTheWay) File(id envelope.ID, recipients []int, key parking.Key) bool {
+func (q retriedOnTheWay) File(id envelope.ID, recipients []int, line parking.Line) bool {
 	q.retry()
-	return q.Queue.File(id, recipients, key)
+	return q.Queue.File(id, recipients, line)
 }
 
 // A retry that comes while mail is on its way to delivery leaves it there. Taken back, it would find the

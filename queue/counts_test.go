@@ -94,7 +94,7 @@ func happen(t *testing.T, q *Queue, rng *rand.Rand) {
 		case 2:
 			q.Park(id, r, parking.Line{Key: key, Source: fmt.Sprint("source", rng.Intn(3))}, time.Time{})
 		case 3:
-			q.File(id, r, key)
+			q.File(id, r, parking.Line{Key: key, Source: fmt.Sprint("source", rng.Intn(3))})
 		case 4:
 			q.Change(Selector{IDs: []envelope.ID{id}}, []Action{Hold, Bounce, Remove, Unhold, RetryNow}[rng.Intn(5)], false)
 			q.Return(id, r)

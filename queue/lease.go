@@ -497,19 +497,17 @@ func (q *Queue) ParkedInLines(key parking.Key) int {
 	return 0
 }
 
-// File notes what leased recipients are about, so that filters and summaries have them under that key while they are
+// File notes what leased recipients are about, so that filters and summaries have them in that line while they are
 // out. It is in memory only. Recipients that are not leased are left alone. It reports whether an operator asked for
 // something that comes into force when they come back. A retry is no such thing: the attempt for which they are filed
 // is the one that was asked for. A reroute is: the attempt goes the old way.
-func (q *Queue) File(id envelope.ID, recipients []int, key parking.Key) (asked bool) {
+func (q *Queue) File(id envelope.ID, recipients []int, line parking.Line) (asked bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, r := range recipients {
 		if _, e := q.find(id, r); e != nil && e.State() == schedule.Leased {
-			if q.s.Keys.Key(e.Key) != key || q.s.Keys.Line(e.Key).Reason == parking.Unclassed {
-				if n := q.s.Keys.Number(parking.Line{Key: key}); e.Key != n {
-					q.s.Keys.Set(e, n)
-				}
+			if n := q.s.Keys.Number(line); e.Key != n {
+				q.s.Keys.Set(e, n)
 			}
 			if e.Action() == schedule.Retry && !q.rcpts.detours[recipientKey{e.ID, e.Rcpt}].asked {
 				e.SetAction(schedule.Nothing)

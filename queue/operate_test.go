@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/vfs/vfstest"
 )
 
@@ -876,13 +877,13 @@ func TestFileSaysWhatWasAskedFor(t *testing.T) {
 	defer shut(t, q)
 	m := accept(t, q, message(1, "example.net"), "x")
 	next(t, q)
-	if q.File(m.ID, []int{0}, site("site")) {
+	if q.File(m.ID, []int{0}, parking.Line{Key: site("site")}) {
 		t.Error("nobody has asked for anything")
 	}
 	if _, err := q.Change(Selector{IDs: []envelope.ID{m.ID}}, RetryNow, false); err != nil {
 		t.Fatal(err)
 	}
-	if q.File(m.ID, []int{0}, site("site")) {
+	if q.File(m.ID, []int{0}, parking.Line{Key: site("site")}) {
 		t.Error("a retry takes back mail that is about to be tried")
 	}
 	if q.Park(m.ID, []int{0}, siteLine("site"), time.Time{}); q.Stats().Parked != 1 {
@@ -894,7 +895,7 @@ func TestFileSaysWhatWasAskedFor(t *testing.T) {
 	if _, err := q.Change(Selector{IDs: []envelope.ID{m.ID}}, Hold, false); err != nil {
 		t.Fatal(err)
 	}
-	if !q.File(m.ID, []int{0}, site("site")) {
+	if !q.File(m.ID, []int{0}, parking.Line{Key: site("site")}) {
 		t.Error("the message is to be held")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/parking"
 	"example.org/mta/queue/vfs/vfstest"
 )
 
@@ -117,7 +118,7 @@ func TestRerouteWhileMailIsHandedOut(t *testing.T) {
 		if n, err := q.Reroute(Selector{IDs: []envelope.ID{id}}, backup, false); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		if !q.File(id, []int{0}, site("box")) {
+		if !q.File(id, []int{0}, parking.Line{Key: site("box")}) {
 			t.Error("the old way may go on")
 		}
 		q.Park(id, []int{0}, siteLine("box"), time.Time{})
@@ -128,7 +129,7 @@ func TestRerouteWhileMailIsHandedOut(t *testing.T) {
 		if l.Recipients[0].Detour != backup {
 			t.Fatalf("%+v", l.Recipients)
 		}
-		if q.File(id, []int{0}, site("backup")) {
+		if q.File(id, []int{0}, parking.Line{Key: site("backup")}) {
 			t.Error("the new way may not go on")
 		}
 	})

@@ -75,23 +75,24 @@ func (w *Waits) Picture() Picture {
 
 func (w *Waits) count(now time.Time) Picture {
 	p, l := Picture{at: now, counts: make(map[Cause]int)}, w.Look()
-	out := make(map[parking.Key]int) // recipients that the queue has handed out
+	out := make(map[parking.Line]int) // recipients that the queue has handed out, by site and source
 	w.Queue.EachLine(func(line parking.Line, c *queue.LineCount) {
 		for s, n := range c.States {
 			switch state := queue.State(s); {
 			case n == 0:
 			case state == queue.StateLeased:
-				out[line.Key] += int(n)
+				out[parking.Line{Key: line.Key, Source: line.Source}] += int(n)
 			default:
 				p.counts[l.Cause(line, state)] += int(n)
 			}
 		}
 	})
-	for key, n := range out {
-		line := parking.Line{Key: key}
-		if key.Site() != "" {
-			for _, lane := range l.site(key.Name).lanes {
-				n -= lane.Carried
+	for line, n := range out {
+		if line.Site() != "" {
+			for _, lane := range l.site(line.Name).lanes {
+				if lane.Source == line.Source {
+					n -= lane.Carried
+				}
 			}
 		}
 		if n > 0 {
@@ -202,12 +203,12 @@ func (l *Look) Cause(line parking.Line, state queue.State) Cause {
 	return c
 }
 
-// keeps says what keeps mail from going to the site from a source, "" for any. Deferred mail waits for its retry time,
-// and for what keeps all mail from all sources.
+// keeps says what keeps mail from going to the site from a source, "" where none is chosen. Deferred mail waits for its
+// retry time, and for what keeps all mail from all sources.
 func (s *site) keeps(c *Cause, source string, state queue.State) {
 	deferred := state == queue.StateDeferred
 	for _, a := range s.suspended {
-		if a.Source == "" || !deferred && (source == "" || a.Source == source) {
+		if a.Source == "" || !deferred && a.Source == source {
 			c.Reason = cmp.Or(a.Waits, parking.Suspended)
 			return
 		}
