@@ -3,7 +3,9 @@ package dispatch
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"example.org/mta/delivery"
@@ -14,6 +16,7 @@ import (
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/wiring"
+	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
 
@@ -176,7 +179,7 @@ func (d *Dispatcher) withoutEnded(l *queue.Lease) *queue.Lease {
 		case p.Last.OK():
 			n.Attempts = append(n.Attempts, a)
 		case p.Last.Permanent():
-			by := refusedBy{p.Key, p.Last == givenUp}
+			by := refusedBy{p.Key, isGivenUp(&p.Last)}
 			failed[by] = append(failed[by], a)
 		default:
 			rest = append(rest, p)
@@ -288,13 +291,26 @@ func (d *Dispatcher) expire(m *envelope.Message, rt *route.Route, recipients []q
 	}), queue.Expired, accounting.Expiration)
 }
 
-// givenUp is the reply for what an operator gave up.
-var givenUp = reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "the administrator of this relay gave up delivery")
+// gaveUp is what senders read of mail that an operator gave up.
+const gaveUp = "the administrator of this relay gave up delivery"
+
+// givenUp is the reply for what an operator gave up, by a rule or by hand: nil. Its number finds the rule in the log of
+// actions; its reason is not for senders.
+func givenUp(by *api.Rule) reply.Reply {
+	return reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "%s", gaveUp+byRule(by))
+}
+
+func isGivenUp(r *reply.Reply) bool { return r.Local && strings.HasPrefix(r.Text, gaveUp) }
+
+func byRule(x *api.Rule) string {
+	if x == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (rule %d)", x.ID)
+}
 
 // bounceForOperator settles what an operator gave up.
-func (d *Dispatcher) bounceForOperator(l *queue.Lease) {
-	d.giveUp(l.Message, nil, l.Recipients)
-}
+func (d *Dispatcher) bounceForOperator(l *queue.Lease) { d.giveUp(l.Message, l.Recipients, nil) }
 
 // bounceDamaged settles what this relay's disk has spoiled: there is nothing left that could be sent.
 func (d *Dispatcher) bounceDamaged(l *queue.Lease) {

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"strings"
 	"time"
 
 	"example.org/mta/dispatch/rules"
@@ -25,7 +26,8 @@ func (d *Dispatcher) withoutStopped(m *envelope.Message, rt *route.Route, recipi
 	pol := d.Policy()
 	for _, r := range recipients {
 		by := d.Rules.Stops(rules.MailOf(m, m.Recipients[r.Index].Address.Domain(), pol, rt), wasTried(&r))
-		if by == nil || rt == nil && by.Action == api.RuleSuspend {
+		own := m.Sender == "" && m.Protocol == envelope.LocalProtocol // a report, which would be lost without another
+		if by == nil || rt == nil && by.Action == api.RuleSuspend || own && by.Action == api.RuleBounce {
 			rest = append(rest, r)
 		} else {
 			stopped[by] = append(stopped[by], r)
@@ -34,9 +36,9 @@ func (d *Dispatcher) withoutStopped(m *envelope.Message, rt *route.Route, recipi
 	for by, some := range stopped {
 		switch by.Action {
 		case api.RuleBounce:
-			d.giveUp(m, rt, some)
+			d.giveUp(m, some, by)
 		case api.RuleHold:
-			d.journal(m, d.Queue.Hold(m.ID, indexes(some), queue.Attempt{Reply: heldBack, Untried: true}))
+			d.journal(m, d.Queue.Hold(m.ID, indexes(some), queue.Attempt{Reply: heldBack(by), Untried: true}))
 		default:
 			d.parkSuspended(m, some, rules.Key(by.Selection), expires)
 		}
@@ -45,15 +47,22 @@ func (d *Dispatcher) withoutStopped(m *envelope.Message, rt *route.Route, recipi
 }
 
 // heldBack is the last reply of recipients that a rule has held, until their first attempt: they are held once.
-var heldBack = reply.Local(451, reply.Enhanced{4, 7, 0}, "hold", "the administrator of this relay held the message")
+func heldBack(by *api.Rule) reply.Reply {
+	return reply.Local(451, reply.Enhanced{4, 7, 0}, "hold", "%s", held+byRule(by))
+}
+
+const held = "the administrator of this relay held the message"
 
 // wasTried reports whether a recipient is not new: it was attempted, or was held by a rule, and released.
-func wasTried(p *queue.Pending) bool { return p.Attempts > 0 || p.Last == heldBack }
+func wasTried(p *queue.Pending) bool { return p.Attempts > 0 || isHeld(&p.Last) }
 
-// giveUp settles recipients that an operator's rule bounces. rt is nil without a route.
-func (d *Dispatcher) giveUp(m *envelope.Message, rt *route.Route, recipients []queue.Pending) {
-	d.settleFailed(&Outcomes{Message: m, Route: rt, key: recipients[0].Key},
-		asFailed(recipients, func(reply.Reply) reply.Reply { return givenUp }), queue.Bounced, accounting.AdminBounce)
+func isHeld(r *reply.Reply) bool { return r.Local && strings.HasPrefix(r.Text, held) }
+
+// giveUp settles recipients that an operator has bounced, by a rule or by hand: nil. No host has a part in it, so the
+// record names none.
+func (d *Dispatcher) giveUp(m *envelope.Message, recipients []queue.Pending, by *api.Rule) {
+	failed := asFailed(recipients, func(reply.Reply) reply.Reply { return givenUp(by) })
+	d.settleFailed(&Outcomes{Message: m, key: recipients[0].Key}, failed, queue.Bounced, accounting.AdminBounce)
 }
 
 // parkSuspended lets recipients wait for the end of a rule.

@@ -117,6 +117,16 @@ func TestRuleBounces(t *testing.T) {
 		r.end(x.ID)
 		r.send(1, "e@box.example")
 		r.want("after the end", 1, 0)
+		y := r.rule(api.AddRule{Action: api.RuleBounce, Selection: api.Selection{All: true}})
+		r.must(r.Zone.Add("home.example. 300 MX 10 mx.box.example."))
+		r.Submit("eve@home.example", "From: eve@home.example\r\n\r\n", "f@box.example")
+		time.Sleep(5 * time.Second)
+		r.want("the report about the last", 2, 0)
+		all = r.records(accounting.AdminBounce)
+		last := all[len(all)-1]
+		if want := fmt.Sprintf("(rule %d)", y.ID); last.Recipient != "f@box.example" || !strings.HasSuffix(last.Response.Text, want) || last.Site != "" {
+			t.Errorf("bounced by the rule: %+v", last)
+		}
 	})
 }
 
