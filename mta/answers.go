@@ -38,7 +38,7 @@ func (r *operators) answers() api.Config {
 		Blocks: blocks.Blocks{
 			Config: r.inForce, Now: r.now, Delivery: r.delivery, Tally: r.tally, Rates: &r.rates,
 			Rules: r.rules, Warmups: r.warmups, Missing: r.sources.Missing, UseOf: r.useOf,
-			Weights: r.weights, Queued: r.queue.CountTenants,
+			Weights: r.weights, Queued: r.queue.CountTenants, Waits: r.queued.Waits,
 		},
 		Histories:       blocks.Histories{Figures: r.history},
 		OpenConnections: connections.Connections{Delivery: r.delivery, Entrances: r.openEntrances},

@@ -22,6 +22,7 @@ type (
 	Row            = view.Row
 	Tally          = view.Tally
 	Counts         = view.Counts
+	TenantLine     = view.TenantLine
 	Usage          = schedule.Usage
 	LineCount      = schedule.Count
 	State          = view.State

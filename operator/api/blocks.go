@@ -67,7 +67,7 @@ type BlockFilter struct {
 	Pool    string    `q:"pool" help:"only those of this <pool>"`
 	Failing bool      `q:"failing" help:"only those whose last recipient failed"`
 	Busy    bool      `q:"busy" help:"only those with mail or connections"` // of tenants, with mail in the queue
-	Order   SiteOrder `q:"order" default:"name" options:"name,longest queue first" help:"sort by <size> (the longest queue first) or name"`
+	Order   SiteOrder `q:"order" default:"name" options:"name,longest queue first,worst first" help:"sort by <size> (the longest queue first), worst (most mail that waits for more than its turn) or name"`
 	Paging
 }
 
@@ -78,12 +78,12 @@ type SiteOrder string
 const (
 	ByName SiteOrder = "name"
 	BySize SiteOrder = "size" // the longest queue first
-	// of sites: most mail that waits for more than its turn first
+	// most mail that waits for more than its turn first
 	ByWorst SiteOrder = "worst"
 )
 
-// SiteOrders are those that all of these listings have.
-var SiteOrders = []SiteOrder{ByName, BySize}
+// SiteOrders are all of them.
+var SiteOrders = []SiteOrder{ByName, BySize, ByWorst}
 
 // Tally counts what became of recipients since the start of the relay.
 type Tally struct {
@@ -125,6 +125,8 @@ type Source struct {
 	// sources together are left out
 	Suspended   []SourceSuspension `json:"suspended"`
 	Suspensions int                `json:"suspensions"` // how many there are of them
+	// mail that waits for this source alone, most recipients first
+	WaitsFor []WaitsFor `json:"waits_for,omitempty"`
 }
 
 // SourceProvider is the outcomes of a source's attempts at a provider since the start of the relay, in recipients.
@@ -153,6 +155,8 @@ type Provider struct {
 	Name  string `json:"name"` // of its block; "": the sites without one
 	Load  Load   `json:"load"`
 	Tally Tally  `json:"tally"`
+	// what its mail waits for, most recipients first
+	WaitsFor []WaitsFor `json:"waits_for,omitempty"`
 }
 
 // ProviderList is a page of providers.
@@ -184,6 +188,8 @@ type Pool struct {
 	Paused  string         `json:"paused,omitempty"` // by whom and why; left out: it is not
 	Load    Load           `json:"load"`
 	Tally   Tally          `json:"tally"`
+	// mail that waits for its warm-ups or the end of its pause, most recipients first
+	WaitsFor []WaitsFor `json:"waits_for,omitempty"`
 }
 
 // Tenant is on whose behalf mail is sent. The one without a name is all mail of nobody in particular.
@@ -198,6 +204,8 @@ type Tenant struct {
 	Tally  Tally      `json:"tally"`
 	Rates  Rates      `json:"rates"`
 	Use    *TenantUse `json:"use,omitempty"` // of a tenant that the configuration has
+	// what its mail waits for in the queue, most recipients first; left out if millions are queued
+	WaitsFor []WaitsFor `json:"waits_for,omitempty"`
 }
 
 // TenantUse is what a tenant uses of what it may submit. A limit that is left out does not exist.

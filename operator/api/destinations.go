@@ -41,7 +41,7 @@ type SiteFilter struct {
 	Busy      bool      `q:"busy" help:"only sites with mail or connections"`
 	Queued    bool      `q:"queued" label:"with mail queued" help:"only sites with queued mail"`
 	Failing   bool      `q:"failing" help:"only sites whose last recipient failed"`
-	Order     SiteOrder `q:"order" default:"name" words:"name,size,worst" options:"name,longest queue first,worst first" help:"sort by <size> (the longest queue first), worst (most mail that waits for more than its turn) or name"`
+	Order     SiteOrder `q:"order" default:"name" options:"name,longest queue first,worst first" help:"sort by <size> (the longest queue first), worst (most mail that waits for more than its turn) or name"`
 	Paging
 }
 

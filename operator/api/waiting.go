@@ -29,6 +29,16 @@ type WaitsFor struct {
 	Since   time.Time `json:"since,omitzero"`  // since when nothing leaves to it, where that is known
 }
 
+// Worst counts the recipients that wait for more than their turn.
+func Worst(list []WaitsFor) (n int) {
+	for _, w := range list {
+		if w.Reason != parking.Turn {
+			n += w.Recipients
+		}
+	}
+	return n
+}
+
 // shownReasons is how many reasons are named on a line.
 const shownReasons = 3
 

@@ -27,6 +27,7 @@ var Providers = Listing[provider]{
 		{Title: "DEFERRED", Right: true, In: Top,
 			At: func(_ *provider, l Look) Cell { return l.whole("queued_deferred") }},
 	}, load(Console, func(p *provider) *api.Load { return &p.Load }), []Column[provider]{
+		waits(6, func(p *provider) []api.WaitsFor { return p.WaitsFor }),
 		rate[provider]("DELIV/s", 0, "delivered"),
 		rate[provider]("DEFERRED/s", 1, "deferred"),
 		rate[provider]("BOUNCED/s", 4, "bounced"),
@@ -62,6 +63,7 @@ var Sources = Listing[source]{
 		{Title: "QUEUED", Right: true, Spare: 6, In: Top,
 			At: func(_ *source, l Look) Cell { return l.whole("queued") }},
 	}, load(0, func(s *source) *api.Load { return &s.Load }), []Column[source]{
+		waits(2, func(s *source) []api.WaitsFor { return s.WaitsFor }),
 		rate[source]("DELIV/s", 0, "delivered"),
 		rate[source]("FAIL/s", 1, "deferred", "bounced"),
 	}, tally(CLI|Console, func(s *source) *api.Tally { return &s.Tally }), []Column[source]{
@@ -85,6 +87,7 @@ var Pools = Listing[pool]{
 		{Title: "TENANTS", Right: true, Spare: 4,
 			Cell: func(p *pool) Cell { return Count(p.Tenants).to(ToTenants, p.Name) }},
 	}, load(0, func(p *pool) *api.Load { return &p.Load }), []Column[pool]{
+		waits(2, func(p *pool) []api.WaitsFor { return p.WaitsFor }),
 		{Title: "ACCEPTED", Right: true, Cell: func(p *pool) Cell { return Count(p.Tally.Accepted) }},
 	}, tally(0, func(p *pool) *api.Tally { return &p.Tally })),
 	Note: func(p *pool, l Look) string { return Join(p.Paused, weights("", p.Weights), l.LastError(&p.Tally)) },

@@ -1,6 +1,11 @@
 package listing
 
-import "example.org/mta/operator/api"
+import (
+	"fmt"
+
+	"example.org/mta/internal/parking"
+	"example.org/mta/operator/api"
+)
 
 // tally are the columns of what was counted since the start of the relay. What expired has bounced, too.
 func tally[T any](in Face, of func(*T) *api.Tally) []Column[T] {
@@ -18,6 +23,18 @@ func load[T any](in Face, of func(*T) *api.Load) []Column[T] {
 		{Title: "READY", Right: true, Spare: 4, In: in, Cell: func(x *T) Cell { return Count(of(x).Waiting) }},
 		{Title: "RUNNING", Right: true, Spare: 7, In: in, Cell: func(x *T) Cell { return Count(of(x).Running) }},
 	}
+}
+
+// waits is the column of what mail waits for but its turn: the commonest reason, in the order of all of that.
+func waits[T any](spare int, of func(*T) []api.WaitsFor) Column[T] {
+	return Column[T]{Title: "WAITS FOR", Right: true, Spare: spare, Cell: func(x *T) Cell {
+		for _, w := range of(x) {
+			if w.Reason != parking.Turn {
+				return figure(fmt.Sprintf("%v: %d", w.Reason, w.Recipients), float64(api.Worst(of(x))))
+			}
+		}
+		return Unknown()
+	}}
 }
 
 // rate is a column of figures that the history keeps: the sum of some series.

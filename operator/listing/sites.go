@@ -1,10 +1,8 @@
 package listing
 
 import (
-	"fmt"
 	"slices"
 
-	"example.org/mta/internal/parking"
 	"example.org/mta/operator/api"
 )
 
@@ -30,7 +28,7 @@ var Sites = Listing[site]{
 		{Title: "USUAL/s", Right: true, Spare: 8, In: CLI | Console,
 			Cell: func(s *site) Cell { return KnownRate(s.Usual) }},
 		{Title: "LAST", Right: true, Spare: 9, At: func(s *site, l Look) Cell { return l.ago(s.LastGood) }},
-		{Title: "WAITS FOR", In: Console, Cell: func(s *site) Cell { return Word(waitsFor(s.WaitsFor)) }},
+		waits(2, func(s *site) []api.WaitsFor { return s.WaitsFor }),
 		{Title: "STATE", In: Top | Console, Cell: func(s *site) Cell { return State(siteState(s)) }},
 	}),
 	Note: func(s *site, l Look) string { return Join(l.siteNote(s), l.LastError(&s.Tally)) },
@@ -39,16 +37,6 @@ var Sites = Listing[site]{
 
 // Waiting counts the recipients in the state waiting: in delivery, or in the queue for lack of space there.
 func Waiting(s *site) int { return s.Waiting + s.Parked }
-
-// waitsFor names the commonest reason for which more mail waits than for its turn.
-func waitsFor(list []api.WaitsFor) string {
-	for _, w := range list {
-		if w.Reason != parking.Turn {
-			return fmt.Sprintf("%v: %d", w.Reason, w.Recipients)
-		}
-	}
-	return ""
-}
 
 // siteState is what a site's mail does, "" without any.
 func siteState(s *site) string {

@@ -20,6 +20,7 @@ var Tenants = Listing[tenant]{
 		{Title: "POOL", Spare: 6, Cell: func(t *tenant) Cell { return Name(ToPool, t.Pool) }},
 		{Title: "TIER", Right: true, In: CLI, Cell: func(t *tenant) Cell { return tier(t.Tier) }},
 		{Title: "QUEUED", Right: true, Cell: func(t *tenant) Cell { return Count(t.Queued).to(ToQueue, t.Name) }},
+		waits(2, func(t *tenant) []api.WaitsFor { return t.WaitsFor }),
 		{Title: "ACCEPTED", Right: true, In: CLI, Cell: func(t *tenant) Cell { return Count(t.Tally.Accepted) }},
 		{Title: "ACC/s", Right: true, In: Top | Console,
 			Cell: func(t *tenant) Cell { return Rate(t.Rates.Accepted) }},

@@ -2,6 +2,7 @@ package view
 
 import (
 	"slices"
+	"time"
 
 	"example.org/mta/internal/parking"
 	"example.org/mta/queue/schedule"
@@ -120,6 +121,51 @@ func eachNumber[K any](v *View, end func() int, of func(n int) (K, *schedule.Cou
 			each(some[i].number, some[i].name, &some[i].n)
 		}
 	}
+}
+
+// TenantLine is what recipients of a tenant have in common.
+type TenantLine struct {
+	Tenant string // "": none
+	Line   parking.Line
+	State  State
+}
+
+// EachTenantLine counts what is in the queue by tenant, line and state: it looks through the queue, at some 50 ns for
+// each recipient. It reports false when a time was over before the end, and calls each with nothing then.
+func (v *View) EachTenantLine(most time.Duration, each func(TenantLine, int)) bool {
+	w := v.Walk(Filter{}, false, 0)
+	w.endAfter(most)
+	counts, tenants := map[TenantLine]int{}, map[uint16]string{}
+	type place struct {
+		origin uint16
+		line   int
+		state  State
+	}
+	in := map[place]int{}
+	for w.more() {
+		clear(in)
+		for i := range w.copy.Entries {
+			e := &w.copy.Entries[i]
+			in[place{w.copy.Names[i].Origin, w.copy.LineOf(e), e.State()}]++
+		}
+		v.lock.Lock()
+		for p := range in {
+			if _, known := tenants[p.origin]; !known {
+				tenants[p.origin] = v.s.Origins.All[p.origin].Name.Tenant
+			}
+		}
+		v.lock.Unlock()
+		for p, n := range in {
+			counts[TenantLine{tenants[p.origin], w.copy.Line(p.line), p.state}] += n
+		}
+	}
+	if w.cut {
+		return false
+	}
+	for k, n := range counts {
+		each(k, n)
+	}
+	return true
 }
 
 // CountDomains counts the recipients in the queue by their domain.

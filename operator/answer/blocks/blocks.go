@@ -17,6 +17,7 @@ import (
 	"example.org/mta/internal/legible"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/tally"
+	"example.org/mta/operator/answer/waits"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
@@ -35,6 +36,7 @@ type Blocks struct {
 	Weights  *weights.Weights
 	UseOf    func(*config.Tenant) *api.TenantUse
 	Queued   func() queue.Counts // recipients in the queue, by tenant
+	Waits    *waits.Waits
 }
 
 // Delivery has what is under way from the sources, and what is suspended.
@@ -90,15 +92,16 @@ type row[T any] struct {
 // cut gives a page of rows: by name, or by size and then by name. The cursor is the name of the last
 // row before; a block that has moved since may be seen twice.
 func cut[T any](rows []row[T], f *api.BlockFilter) (page []T, next string) {
+	sized := f.Order == api.BySize || f.Order == api.ByWorst
 	slices.SortFunc(rows, func(a, b row[T]) int {
-		if f.Order == api.BySize && a.size != b.size {
+		if sized && a.size != b.size {
 			return cmp.Compare(b.size, a.size)
 		}
 		return cmp.Compare(a.name, b.name)
 	})
 	if f.After != "" {
 		last := strings.TrimPrefix(f.After, cursorMark)
-		if f.Order == api.BySize {
+		if sized {
 			rows = rows[1+slices.IndexFunc(rows, func(r row[T]) bool { return r.name == last }):]
 		} else {
 			behind := func(r row[T], name string) int { return cmp.Compare(r.name, name) }
@@ -115,6 +118,14 @@ func cut[T any](rows []row[T], f *api.BlockFilter) (page []T, next string) {
 	return page, ""
 }
 
+// size is what the place of a block depends on in an order: its mail, or what of it waits for more than its turn.
+func size(f *api.BlockFilter, mail int, waits []api.WaitsFor) int {
+	if f.Order == api.ByWorst {
+		return api.Worst(waits)
+	}
+	return mail
+}
+
 // cursorMark begins a cursor, which is never "" even if the name is.
 const cursorMark = ":"
 
@@ -124,11 +135,12 @@ func (b Blocks) Sources(_ context.Context, f api.BlockFilter) (l api.SourceList,
 		return l, err
 	}
 	attempts, suspended := sourceAttempts(b.Tally.Paths()), b.suspensions()
+	waiting := b.Waits.Picture().BySource
 	var rows []row[api.Source]
 	for _, s := range cfg.Sources {
 		c := b.Tally.Get(tally.Source, s.Name)
 		src := api.Source{Name: s.Name, EHLO: s.EHLO, Pools: poolsOf(cfg, s.Name), Load: loadOf(use.Sources[s.Name]),
-			Tally: TallyOf(&c)}
+			Tally: TallyOf(&c), WaitsFor: waiting[s.Name]}
 		if s.Address.IsValid() {
 			src.Address = s.Address.String()
 		}
@@ -142,7 +154,7 @@ func (b Blocks) Sources(_ context.Context, f api.BlockFilter) (l api.SourceList,
 		if !f.BlockNamed(s.Name) || f.Pool != "" && !slices.Contains(src.Pools, f.Pool) || leftOut(&f, &c, src.Load) {
 			continue
 		}
-		rows = append(rows, row[api.Source]{src, s.Name, src.Load.Waiting + src.Load.Running})
+		rows = append(rows, row[api.Source]{src, s.Name, size(&f, src.Load.Waiting+src.Load.Running, src.WaitsFor)})
 	}
 	l.Sources, l.Next = cut(rows, &f)
 	return l, nil
@@ -226,13 +238,15 @@ func (b Blocks) suspensions() map[string][]api.SourceSuspension {
 }
 
 func (b Blocks) Providers(_ context.Context, f api.UnpooledFilter) (l api.ProviderList, _ error) {
-	cfg, use := b.Config(), b.Delivery.Usage()
+	cfg, use, waiting := b.Config(), b.Delivery.Usage(), b.Waits.Picture().ByProvider
 	var rows []row[api.Provider]
 	for _, p := range append([]*config.Provider{{}}, cfg.Providers...) {
 		c := b.Tally.Get(tally.Provider, p.Name)
-		x := api.Provider{Name: p.Name, Load: loadOf(use.Providers[p.Name]), Tally: TallyOf(&c)}
+		x := api.Provider{Name: p.Name, Load: loadOf(use.Providers[p.Name]), Tally: TallyOf(&c),
+			WaitsFor: waiting[p.Name]}
 		if f.BlockNamed(p.Name) && !leftOut(&f.BlockFilter, &c, x.Load) {
-			rows = append(rows, row[api.Provider]{x, p.Name, x.Load.Waiting + x.Load.Running})
+			n := size(&f.BlockFilter, x.Load.Waiting+x.Load.Running, x.WaitsFor)
+			rows = append(rows, row[api.Provider]{x, p.Name, n})
 		}
 	}
 	l.Providers, l.Next = cut(rows, &f.BlockFilter)
@@ -295,7 +309,7 @@ func leftOut(f *api.BlockFilter, c *tally.Tally, l api.Load) bool {
 }
 
 func (b Blocks) Pools(_ context.Context, f api.UnpooledFilter) (l api.PoolList, _ error) {
-	cfg, use := b.Config(), b.Delivery.Usage()
+	cfg, use, waiting := b.Config(), b.Delivery.Usage(), b.Waits.Picture().ByPool
 	tenants := make(map[string]int)
 	for _, t := range cfg.Tenants {
 		tenants[cfg.PoolOf(t.Name).Name]++
@@ -304,7 +318,7 @@ func (b Blocks) Pools(_ context.Context, f api.UnpooledFilter) (l api.PoolList, 
 	for _, p := range cfg.Pools {
 		c := b.Tally.Get(tally.Pool, p.Name)
 		pool := api.Pool{Name: p.Name, Shared: append([]string{}, p.Shared...), Dedicated: dedicatedOf(p),
-			Tenants: tenants[p.Name], Tally: TallyOf(&c)}
+			Tenants: tenants[p.Name], Tally: TallyOf(&c), WaitsFor: waiting[p.Name]}
 		pool.Paused = b.Rules.First(api.Selection{Pool: p.Name})
 		for _, s := range slices.Concat(pool.Shared, pool.Dedicated) {
 			pool.Weights = b.weight(pool.Weights, p, s, s)
@@ -314,7 +328,8 @@ func (b Blocks) Pools(_ context.Context, f api.UnpooledFilter) (l api.PoolList, 
 			pool.Load.Running += x.Running
 		}
 		if f.BlockNamed(p.Name) && !leftOut(&f.BlockFilter, &c, pool.Load) {
-			rows = append(rows, row[api.Pool]{pool, p.Name, pool.Load.Waiting + pool.Load.Running})
+			n := size(&f.BlockFilter, pool.Load.Waiting+pool.Load.Running, pool.WaitsFor)
+			rows = append(rows, row[api.Pool]{pool, p.Name, n})
 		}
 	}
 	l.Pools, l.Next = cut(rows, &f.BlockFilter)
@@ -333,12 +348,13 @@ func (b Blocks) Tenants(_ context.Context, f api.TenantFilter) (l api.TenantList
 	if err := Check(cfg, "pool", f.Pool); f.Pool != "" && err != nil {
 		return l, err
 	}
+	waiting := b.Waits.ByTenant()
 	rates := b.Rates.OfTenants(b.Now(), b.Tally.Counts(tally.Tenant))
 	var rows []row[api.Tenant]
 	for _, t := range append([]*config.Tenant{{}}, cfg.Tenants...) {
 		c := b.Tally.Get(tally.Tenant, t.Name)
 		tenant := api.Tenant{Name: t.Name, Pool: cfg.PoolOf(t.Name).Name, Queued: queued[t.Name], Tally: TallyOf(&c),
-			Rates: rates[t.Name]}
+			Rates: rates[t.Name], WaitsFor: waiting[t.Name]}
 		tenant.Paused = b.Rules.First(api.Selection{Tenant: t.Name}, api.Selection{Pool: tenant.Pool})
 		if t.Name != "" { // other mail has its listener's
 			tenant.Tier, tenant.Use = &t.Tier, b.UseOf(t)
@@ -346,7 +362,7 @@ func (b Blocks) Tenants(_ context.Context, f api.TenantFilter) (l api.TenantList
 		idle := queued[t.Name] == 0
 		if f.BlockNamed(t.Name) && (f.Pool == "" || f.Pool == tenant.Pool) && !(f.Failing && !c.Failing()) &&
 			!(f.Busy && idle) {
-			rows = append(rows, row[api.Tenant]{tenant, t.Name, queued[t.Name]})
+			rows = append(rows, row[api.Tenant]{tenant, t.Name, size(&f.BlockFilter, queued[t.Name], tenant.WaitsFor)})
 		}
 	}
 	l.Tenants, l.Next = cut(rows, &f.BlockFilter)

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"example.org/mta/internal/parking"
 	"example.org/mta/operator/api"
 )
 
@@ -27,12 +26,8 @@ func (d *Sites) sitesBySize(ctx context.Context, f api.SiteFilter) (l api.SiteLi
 	queued, now := d.queuedByKey(), d.Now()
 	sizes := make(map[string]int, len(queued))
 	if f.Order == api.ByWorst {
-		for key, reasons := range d.Messages.Waits.Picture().ByKey() {
-			for _, r := range reasons {
-				if r.Reason != parking.Turn {
-					sizes[key.String()] += r.Recipients
-				}
-			}
+		for key, reasons := range d.Messages.Waits.Picture().ByKey {
+			sizes[key.String()] = api.Worst(reasons)
 		}
 	} else {
 		for name, k := range queued {

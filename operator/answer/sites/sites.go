@@ -107,7 +107,7 @@ func (d *Sites) shown(s *delivery.SiteInfo, k *queue.Count, now time.Time) api.S
 	out.addLanes(s.Lanes)
 	out.addQueued(k)
 	out.addReason(d)
-	out.WaitsFor = d.Messages.Waits.Picture().ByKey()[parking.Parse(s.Name)]
+	out.WaitsFor = d.Messages.Waits.Picture().ByKey[parking.Parse(s.Name)]
 	c := d.Tally.Get(tally.Site, s.Name)
 	out.Tally, out.Failing = blocks.TallyOf(&c), c.Failing()
 	return out.Site

@@ -7,7 +7,10 @@ package waits
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,13 +28,16 @@ type Waits struct {
 	Providers Providers
 	Now       func() time.Time
 
-	mu   sync.Mutex // held while mail is counted
-	last Picture
+	mu       sync.Mutex // held while mail is counted
+	last     Picture
+	tenants  map[string][]api.WaitsFor
+	tenantAt time.Time // when that was counted
 }
 
 // Queue has the recipients by line.
 type Queue interface {
 	EachLine(func(parking.Line, *queue.LineCount))
+	EachTenantLine(time.Duration, func(queue.TenantLine, int)) bool
 }
 
 // Delivery knows what keeps the mail of a site.
@@ -57,7 +63,10 @@ type Cause struct {
 type Picture struct {
 	at     time.Time
 	counts map[Cause]int
-	byKey  map[parking.Key][]api.WaitsFor
+	ByKey  map[parking.Key][]api.WaitsFor // by reason, most first, as all that follow; not to be changed
+	// ByProvider has "" for the sites without one, BySource what waits for one source alone, and ByPool for its
+	// warm-ups and the end of its pauses.
+	ByProvider, BySource, ByPool map[string][]api.WaitsFor
 }
 
 // fresh is for how long a count is shown again.
@@ -75,6 +84,13 @@ func (w *Waits) Picture() Picture {
 
 func (w *Waits) count(now time.Time) Picture {
 	p, l := Picture{at: now, counts: make(map[Cause]int)}, w.Look()
+	sources := make(map[named[string]]int)
+	add := func(line parking.Line, state queue.State, n int) {
+		c := l.Cause(line, state)
+		if p.counts[c] += n; line.Source != "" {
+			sources[named[string]{line.Source, c}] += n
+		}
+	}
 	out := make(map[parking.Line]int) // recipients that the queue has handed out, by site and source
 	w.Queue.EachLine(func(line parking.Line, c *queue.LineCount) {
 		for s, n := range c.States {
@@ -83,7 +99,7 @@ func (w *Waits) count(now time.Time) Picture {
 			case state == queue.StateLeased:
 				out[parking.Line{Key: line.Key, Source: line.Source}] += int(n)
 			default:
-				p.counts[l.Cause(line, state)] += int(n)
+				add(line, state, int(n))
 			}
 		}
 	})
@@ -96,24 +112,83 @@ func (w *Waits) count(now time.Time) Picture {
 			}
 		}
 		if n > 0 {
-			p.counts[l.Cause(line, queue.StateLeased)] += n
+			add(line, queue.StateLeased, n)
 		}
 	}
-	p.byKey = make(map[parking.Key][]api.WaitsFor)
-	for c, n := range p.counts {
-		list := p.byKey[c.Key]
+	by := func(name func(*Cause) (string, bool)) map[string][]api.WaitsFor {
+		return grouped(func(yield func(named[string], int) bool) {
+			for c, n := range p.counts {
+				if of, ok := name(&c); ok {
+					yield(named[string]{of, c}, n)
+				}
+			}
+		})
+	}
+	p.ByKey = grouped(func(yield func(named[parking.Key], int) bool) {
+		for c, n := range p.counts {
+			yield(named[parking.Key]{c.Key, c}, n)
+		}
+	})
+	p.BySource = grouped(maps.All(sources))
+	p.ByProvider = by(func(c *Cause) (string, bool) { return c.Provider, c.Provider != "" || c.Key.Site() != "" })
+	p.ByPool = by(func(c *Cause) (string, bool) {
+		name, pool := strings.CutPrefix(c.Key.Name, "pool ")
+		return name, c.Key.Kind == parking.Tokens || pool && c.Key.Kind == parking.Pause
+	})
+	return p
+}
+
+// named is a cause of something that has a name.
+type named[K comparable] struct {
+	name K
+	Cause
+}
+
+// grouped counts by name and reason, most first. Each of the causes has its place.
+func grouped[K comparable](counts iter.Seq2[named[K], int]) map[K][]api.WaitsFor {
+	by := make(map[K][]api.WaitsFor)
+	for c, n := range counts {
+		list := by[c.name]
 		i := slices.IndexFunc(list, func(x api.WaitsFor) bool { return x.Reason == c.Reason })
 		if i < 0 {
-			i, list = len(list), append(list, api.WaitsFor{Reason: c.Reason, Places: 1, Place: c.Place, Since: c.Since})
+			i, list = len(list), append(list, api.WaitsFor{Reason: c.Reason})
+			by[c.name] = list
 		}
-		list[i].Recipients += n
-		list[i].AtPlace = list[i].Recipients
-		p.byKey[c.Key] = list
+		x := &list[i]
+		x.Recipients += n
+		x.Places++
+		if n > x.AtPlace || n == x.AtPlace && c.Place < x.Place {
+			x.Place, x.AtPlace, x.Since = c.Place, n, c.Since
+		}
 	}
-	for _, list := range p.byKey {
+	for _, list := range by {
 		slices.SortFunc(list, mostFirst)
 	}
-	return p
+	return by
+}
+
+// timeToLook bounds a look through the queue.
+const timeToLook = 150 * time.Millisecond
+
+// ByTenant is what waits of each tenant, by reason, most first; what delivery has in hand is left out. It looks through
+// the queue, every five seconds at most, and returns nil if that takes more than 150 ms.
+func (w *Waits) ByTenant() map[string][]api.WaitsFor {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.Now()
+	if !w.tenantAt.IsZero() && !now.Before(w.tenantAt) && now.Sub(w.tenantAt) < fresh {
+		return w.tenants
+	}
+	l, counts := w.Look(), make(map[named[string]]int)
+	whole := w.Queue.EachTenantLine(timeToLook, func(of queue.TenantLine, n int) {
+		if of.State != queue.StateLeased {
+			counts[named[string]{of.Tenant, l.Cause(of.Line, of.State)}] += n
+		}
+	})
+	if w.tenants, w.tenantAt = nil, now; whole {
+		w.tenants = grouped(maps.All(counts))
+	}
+	return w.tenants
 }
 
 // Look is what is known of sites at a time. It is for one goroutine.
@@ -254,9 +329,6 @@ func (p Picture) Each(each func(Cause, int)) {
 func (w *Waits) EachReason(each func(r parking.Reason, provider string, recipients int)) {
 	w.Picture().Each(func(c Cause, n int) { each(c.Reason, c.Provider, n) })
 }
-
-// ByKey counts what waits under each key by reason, most first. The map must not be changed.
-func (p Picture) ByKey() map[parking.Key][]api.WaitsFor { return p.byKey }
 
 func mostFirst(a, b api.WaitsFor) int {
 	return cmp.Or(cmp.Compare(b.Recipients, a.Recipients), cmp.Compare(a.Reason, b.Reason))

@@ -30,6 +30,17 @@ func (w *world) EachLine(each func(parking.Line, *queue.LineCount)) {
 	}
 }
 
+func (w *world) EachTenantLine(_ time.Duration, each func(queue.TenantLine, int)) bool {
+	for line, c := range w.lines {
+		for s, n := range c.States {
+			if n > 0 {
+				each(queue.TenantLine{Tenant: line.Tenant, Line: line, State: queue.State(s)}, int(n))
+			}
+		}
+	}
+	return true
+}
+
 func (w *world) Site(name string) (delivery.SiteInfo, bool) {
 	w.asked++
 	s, ok := w.sites[name]
@@ -125,6 +136,25 @@ func TestTheReasonsOfANight(t *testing.T) {
 	}
 	if got := (&api.Waiting{Median: api.Figure(math.NaN())}).Line(now); got != "nothing waits; 0/s leave" {
 		t.Error(got)
+	}
+}
+
+// TestTheReasonsOfNames: each provider, source, pool and tenant has its own reasons, most first.
+func TestTheReasonsOfNames(t *testing.T) {
+	w := night().waits()
+	p := w.Picture()
+	for what, c := range map[string]struct {
+		list  []api.WaitsFor
+		first parking.Reason
+		worst int
+	}{
+		"google": {p.ByProvider["google"], parking.Rate, 41_008}, "no provider": {p.ByProvider[""], parking.Unreachable, 136_914},
+		"a": {p.BySource["a"], parking.Unreachable, 34_505}, "b": {p.BySource["b"], parking.Rate, 1_000},
+		"news": {p.ByPool["news"], parking.Warmup, 8}, "acme": {w.ByTenant()["acme"], parking.Unreachable, 34_000},
+	} {
+		if len(c.list) == 0 || c.list[0].Reason != c.first || api.Worst(c.list) != c.worst {
+			t.Errorf("%s: %+v, want %v first, and %d", what, c.list, c.first, c.worst)
+		}
 	}
 }
 
