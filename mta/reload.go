@@ -54,7 +54,7 @@ func (r *operators) Reload(context.Context) (api.Reload, error) {
 	if r.opts.OnReload != nil {
 		r.opts.OnReload(cfg)
 	}
-	done := changes(old, cfg)
+	done := r.changes(old, cfg)
 	r.logChanges(&done)
 	return done, nil
 }
@@ -132,7 +132,7 @@ func (r *operators) ConfigChanges(context.Context) (api.Reload, error) {
 	if err != nil {
 		return api.Reload{}, err
 	}
-	return changes(old, cfg), nil
+	return r.changes(old, cfg), nil
 }
 
 // PreviewReload returns what a reload would change, or the error with which it would be refused.
@@ -163,7 +163,7 @@ func (r *operators) PreviewReload(context.Context) (api.Reload, error) {
 	if err != nil {
 		return api.Reload{}, err
 	}
-	return changes(old, cfg), nil
+	return r.changes(old, cfg), nil
 }
 
 // prepared is what a reload has opened and read, and is not in force yet.
@@ -228,7 +228,7 @@ func (r *operators) reloadRouting(old, pol *wiring.Policy, change *listen.Change
 }
 
 // changes lists what a reload does.
-func changes(old, cfg *config.Config) api.Reload {
+func (r *operators) changes(old, cfg *config.Config) api.Reload {
 	out := api.Reload{Changes: []string{}}
 	for _, c := range cfg.Waiting() {
 		out.Restart = append(out.Restart, c.String())
@@ -237,6 +237,11 @@ func changes(old, cfg *config.Config) api.Reload {
 		out.Changes = append(out.Changes, c.String())
 	}
 	out.Count = len(out.Changes)
+	for _, p := range cfg.Pools {
+		if was := old.Pool(p.Name); was != nil && !slices.Equal(was.Weights, p.Weights) {
+			out.Changes = append(out.Changes, r.weights.Kept(p)...)
+		}
+	}
 	return out
 }
 

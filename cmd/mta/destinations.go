@@ -343,25 +343,36 @@ ACCEPTED counts recipients of the pool's tenants since the start of the relay.` 
 const poolsWeightHelp = `Give a source of a pool another weight, from 0 to 1000, over restarts too: new mail of the
 pool is shared out by the weights of its sources, 1 where nobody set one. Lower it step by
 step to take an address out. At 0 the source gets no new mail; mail that it has tried stays
-with it. 'mta pools' and 'mta sources' show all weights other than 1.`
+with it. --own returns to the weight of the configuration. 'mta pools' and 'mta sources'
+show all weights other than 1.`
 
 func newPoolsWeight(c *cli) *cobra.Command {
 	var w api.SetWeight
 	cmd := changes(c, &cobra.Command{
-		Use: "weight POOL SOURCE N", Short: "give a source of a pool a part of its new mail", Long: poolsWeightHelp,
-		Example: "  mta pools weight default shared-1 0 --reason \"listed at a block list\"", Args: cobra.ExactArgs(3),
+		Use: "weight POOL SOURCE N|--own", Short: "give a source of a pool a part of its new mail",
+		Long:              poolsWeightHelp,
+		Example:           "  mta pools weight default shared-1 0 --reason \"listed at a block list\"",
 		ValidArgsFunction: c.completeWeight,
+		Args: func(_ *cobra.Command, args []string) error {
+			if own := len(args) == 2; own != w.Own || !own && len(args) != 3 {
+				return usagef("name a pool, a source and its weight, or --own")
+			}
+			return nil
+		},
 	}, &w.Intent, "weight", func(ctx context.Context, client *api.Client, args []string) (api.WeightChanged, error) {
-		n, err := strconv.Atoi(args[2])
-		if err != nil {
-			return api.WeightChanged{}, usagef("weight: want a number from 0 to 1000, not %q", args[2])
+		if w.Source = args[1]; !w.Own {
+			n, err := strconv.Atoi(args[2])
+			if err != nil {
+				return api.WeightChanged{}, usagef("weight: want a number from 0 to 1000, not %q", args[2])
+			}
+			w.Weight = n
 		}
-		w.Source, w.Weight = args[1], n
 		return api.OpSetWeight.Call(ctx, client, w, args[0])
 	}, func(done api.WeightChanged) {
 		fmt.Fprintf(c.out, "source %s of pool %s has the weight %d; it was %d\n", draw.Clean(done.Source),
 			draw.Clean(done.Pool), done.Weight.Weight, done.Was)
 	})
+	cmd.Flags().BoolVar(&w.Own, "own", false, "return to the weight of the configuration")
 	return cmd
 }
 

@@ -91,25 +91,43 @@ func (w *Weights) In(pool *config.Pool) func(source string) int {
 	}
 }
 
-// Set gives a source another weight, durably, and returns the one before.
-func (w *Weights) Set(pool *config.Pool, x api.Weight) (was int, err error) {
+// Set gives a source another weight, durably.
+func (w *Weights) Set(x api.Weight) error {
+	return w.change(func(all set) { all[place{x.Pool, x.Source}] = x })
+}
+
+// End durably returns a source of a pool to the weight of the configuration.
+func (w *Weights) End(pool, source string) error {
+	return w.change(func(all set) { delete(all, place{pool, source}) })
+}
+
+// Kept returns, a sentence for each source, which weights overrule those of a pool in the configuration.
+func (w *Weights) Kept(pool *config.Pool) (lines []string) {
+	all := *w.inUse.Load()
+	for _, s := range pool.Sources() {
+		if x, ok := all[place{pool.Name, s}]; ok {
+			lines = append(lines, fmt.Sprintf("pool %q: %s keeps the weight %d; to end that: mta pools weight "+
+				"%[1]s %[2]s --own", pool.Name, s, x.Weight))
+		}
+	}
+	return lines
+}
+
+func (w *Weights) change(how func(all set)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if was = 1; w.In(pool) != nil {
-		was = w.In(pool)(x.Source)
-	}
 	all := maps.Clone(*w.inUse.Load())
-	all[place{x.Pool, x.Source}] = x
+	how(all)
 	var l api.WeightList
 	for _, x := range all {
 		l.Weights = append(l.Weights, x)
 	}
 	slices.SortFunc(l.Weights, func(a, b api.Weight) int { return a.Compare(&b) })
 	if err := w.write(l); err != nil {
-		return was, fmt.Errorf("writing down the weights of sources: %w", err)
+		return fmt.Errorf("writing down the weights of sources: %w", err)
 	}
 	w.inUse.Store(&all)
-	return was, nil
+	return nil
 }
 
 func (w *Weights) copyPath() string { return w.path + smallfile.CopySuffix }

@@ -94,5 +94,15 @@ func TestWeights(t *testing.T) {
 			}
 		}
 		set("default", "a", 1, 0)
+		done, err := api.OpSetWeight.Call(t.Context(), r.Client(), api.SetWeight{Source: "a", Own: true}, "default")
+		if err != nil || done.Was != 1 || done.Weight.Weight != 3 {
+			t.Errorf("back to the file's: %+v, %v", done, err)
+		}
+		r.Stop()
+		r.Start()
+		pools, err = api.OpPools.Call(t.Context(), r.Client(), api.UnpooledFilter{})
+		if err != nil || pools.Pools[0].Weights["a"] != 3 {
+			t.Errorf("after a restart: %+v, %v", pools, err)
+		}
 	})
 }

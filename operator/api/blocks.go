@@ -23,10 +23,14 @@ type SetWeight struct {
 	Intent
 	Source string `json:"source" q:"source"` // one of the pool's
 	Weight int    `json:"weight" q:"weight"` // 0 to 1000; at 0 it gets no new mail
+	Own    bool   `json:"own,omitempty"`     // return to the weight of the configuration
 }
 
 // Check refuses a weight that none can be.
 func (w *SetWeight) Check() error {
+	if w.Own && w.Weight != 0 {
+		return Invalid("", "weight and own exclude each other")
+	}
 	if w.Weight < 0 || w.Weight > 1000 {
 		return Invalid("", "weight: want a number from 0 to 1000, not %d", w.Weight)
 	}

@@ -185,6 +185,11 @@ func (b Blocks) SetWeight(ctx context.Context, name string, w api.SetWeight) (do
 		return done, api.NotFound("its sources: "+strings.Join(sources, ", "), "pool %q has no source %q", name,
 			w.Source)
 	}
+	if w.Own {
+		if w.Weight = 1; pool.WeightOf() != nil {
+			w.Weight = pool.WeightOf()(w.Source)
+		}
+	}
 	of := b.Weights.In(pool)
 	if w.Weight == 0 && !slices.ContainsFunc(sources, func(s string) bool {
 		return s != w.Source && (of == nil || of(s) > 0)
@@ -201,7 +206,12 @@ func (b Blocks) SetWeight(ctx context.Context, name string, w api.SetWeight) (do
 	if w.DryRun {
 		return done, nil
 	}
-	_, err := b.Weights.Set(pool, done.Weight)
+	var err error
+	if w.Own {
+		err = b.Weights.End(name, w.Source)
+	} else {
+		err = b.Weights.Set(done.Weight)
+	}
 	if err == nil && w.Weight > 0 {
 		b.Rules.SourceFree()
 	}
