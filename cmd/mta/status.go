@@ -17,6 +17,9 @@ import (
 	"example.org/mta/operator/listing"
 )
 
+// mostRules is how many rules are shown, the strictest first.
+const mostRules = 2
+
 func newStatus(c *cli) *cobra.Command {
 	var wait statusWait
 	cmd := &cobra.Command{
@@ -59,6 +62,10 @@ func (c *cli) printStatus(s *api.Status) {
 		f.add("alarm", "%s since %s: %s", a.Name, moment(a.Since, c.now()), a.Reason)
 	}
 	for i := range s.Rules {
+		if more := len(s.Rules) - i; i == mostRules && more > 1 {
+			f.add("rules", "and %d more: mta rule list", more)
+			break
+		}
 		label := "rule"
 		if s.Rules[i].Action == api.RuleSuspend {
 			label = "paused"
