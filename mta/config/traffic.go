@@ -270,7 +270,8 @@ func (c *Config) PoolOf(tenant string) *Pool {
 	return c.Pool(DefaultPool)
 }
 
-// MayUse reports whether a tenant's mail may name a pool: its own one, and those that are no other tenant's.
+// MayUse reports whether a tenant's mail may name a pool: its own one, the default one, and those that no other
+// tenant names.
 func (c *Config) MayUse(tenant, pool string) bool {
 	if c.Pool(pool) == nil {
 		return false
