@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/mta/mta/config"
 )
@@ -95,6 +96,16 @@ pool "new" {
 		if want != "" && !strings.HasPrefix(got[0], want) || len(got) != strings.Count(want, "pool")/2+1 ||
 			!strings.HasPrefix(got[len(got)-1], `plan "eager" (f:7): min_fill = 0 `) {
 			t.Errorf("%s: %q", more, got)
+		}
+	}
+}
+
+// TestDroppedMailIsWarnedOf: what drops the mail to everybody is for tests.
+func TestDroppedMailIsWarnedOf(t *testing.T) {
+	for text, want := range map[string]int{`domain "*" { route = ["discard"] }`: 1, `domain "*.load.example" { route = ["discard"] }`: 0, `domain "*" { route = ["smtp://mx.example"] }`: 0} {
+		got := strings.Join(Warnings(parsed(t, "hostname = \"relay.example\"\n"+text), time.Now()), "\n")
+		if n := strings.Count(got, `domain "*" (f:2): route = ["discard"] accepts mail and drops it: for tests only`); n != want {
+			t.Errorf("%s: %q", text, got)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 // Warnings says, a sentence each, what is well written in a configuration and will not work on this
 // machine as it is now, or is of no use.
 func Warnings(cfg *config.Config, now time.Time) []string {
-	out := slices.Concat(cfg.Warnings(), unused(cfg), neverRetried(cfg), cfg.Late(now), cfg.Unsigned(),
+	out := slices.Concat(cfg.Warnings(), unused(cfg), dropped(cfg), neverRetried(cfg), cfg.Late(now), cfg.Unsigned(),
 		usersWarnings(cfg), consoleWarnings(cfg), keysWarnings(cfg), unsubscribeWarnings(cfg), templateWarnings(cfg),
 		certificateWarnings(cfg, now), tlsReportWarnings(cfg), asideWarnings(cfg),
 		accountingWarnings(cfg))
@@ -99,6 +99,17 @@ func warmingWarnings(cfg *config.Config) (out []string) {
 			out = append(out,
 				p.Origin("health.min_fill")+": min_fill = 0 advances a stage however little was sent on its day, and "+
 					"the caps outgrow what providers have seen: 0.5 is the default")
+		}
+	}
+	return out
+}
+
+// dropped finds a route for tests that takes the mail to everybody.
+func dropped(cfg *config.Config) (out []string) {
+	for _, d := range cfg.Domains {
+		if d.Pattern == "*" && len(d.Route) > 0 && d.Route[0].Answer == "discard" {
+			out = append(out, place(`domain "*"`, d.Origin("route"))+`: route = ["discard"] accepts mail and drops it: `+
+				"for tests only")
 		}
 	}
 	return out
