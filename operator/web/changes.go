@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,6 +109,15 @@ type weightChange struct {
 
 func setWeight(r *request, q weightChange) (api.WeightChanged, error) {
 	return api.OpSetWeight.Call(r.ctx, r.relay, q.SetWeight, q.Pool)
+}
+
+// addRule adds a rule. One that reroutes hands what messages say to a host of the user's choice.
+func addRule(r *request, q api.AddRule) (done api.RuleChanged, _ error) {
+	if q.Action == api.RuleReroute && r.role() < Admin {
+		return done, &api.Error{Status: http.StatusForbidden, Message: "a rule that reroutes mail is for admins",
+			Hint: "reroute queued mail to a route or pool of the configuration"}
+	}
+	return api.OpAddRule.Call(r.ctx, r.relay, q)
 }
 
 func weighted(done api.WeightChanged) []string {

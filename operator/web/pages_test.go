@@ -111,6 +111,13 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+func TestReroutingByRuleIsForAdmins(t *testing.T) {
+	c := newSample(t)
+	rule := []string{"action", "reroute", "domain", "big.example", "host", "mx.other.example"}
+	c.as("otto").post("/rules/add", rule...).wants(t, 403, "for admins")
+	c.as("ada").confirm("/rules/add", rule...).wants(t, 200, "Done")
+}
+
 func TestTraceOfContentIsForAdmins(t *testing.T) {
 	c := newConsole(t, nil)
 	c.as("otto").get("/trace").wants(t, 200, "would stand here")

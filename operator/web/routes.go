@@ -111,7 +111,7 @@ var routes = []route{
 	{method: "GET", path: "/rules", role: api.OpRules.Role(), title: "Rules", menu: true,
 		page: &page{"rules.html", rules.page, seldom}},
 	{method: "POST", path: "/rules/add", role: api.OpAddRule.Role(), title: "Add",
-		params: paramsOf(new(api.AddRule)), action: &action{do: changes("rule", asks(api.OpAddRule), ruled),
+		params: paramsOf(new(api.AddRule)), action: &action{do: changes("rule", addRule, ruled),
 			help: "The rule is for mail that fits all that is given, from now on; what waits follows at its next " +
 				"attempt."}},
 	{method: "POST", path: "/rules/end", role: api.OpEndRule.Role(), title: "End", params: []string{"id"},
