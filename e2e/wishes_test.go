@@ -78,6 +78,16 @@ func TestWishes(t *testing.T) {
 		},
 		"the hosts that asked to come again are tried now": func() { w.arrives("b@grey.example") },
 		"mail that a full mailbox keeps is given up":       func() { w.records("AdminBounce", "c@full.example") },
+		"a campaign goes on slowly, while it runs": func() {
+			for i := range 5 {
+				w.sendWith("X-MTA-Campaign: autumn\r\n", fmt.Sprintf("h%d@autumn.example", i))
+			}
+			w.waits("pace", "h4@autumn.example")
+			if n := w.delivered("@autumn.example"); n > 1 {
+				t.Errorf("%d messages of the campaign have left, want one at most in half an hour", n)
+			}
+		},
+		"why mail bounced today": func() { w.has("550 5.1.1 no such user here", "InvalidRecipient") },
 	}
 	for _, part := range strings.Split(readFile(t, "testdata/wishes.sh"), "\n\n")[1:] {
 		wish, command, _ := strings.Cut(strings.TrimPrefix(part, "# "), "\n")
@@ -86,8 +96,12 @@ func TestWishes(t *testing.T) {
 			t.Errorf("%q has no check, or more than one command", wish)
 			continue
 		}
-		if wish == "the hosts that asked to come again are tried now" {
+		switch wish {
+		case "the hosts that asked to come again are tried now":
 			w.grey.Store(false)
+		case "why mail bounced today":
+			w.send("", "nobody@other.example")
+			w.records("Bounce", "nobody@other.example")
 		}
 		w.run(strings.ReplaceAll(command, "mx.new.example", "mx.new.example:"+w.port)) // hosts here have another than 25
 		t.Logf("%s\n$ %s\n%s", wish, strings.TrimSpace(command), w.said)
@@ -113,7 +127,7 @@ func newWishes(t *testing.T) *wishes {
 	go host.Serve(l)
 	t.Cleanup(host.Close)
 	zone := "mx.new.example. 60 IN A " + addr + "\n"
-	names := []string{"grey", "full", "big", "typo", "other", "home"}
+	names := []string{"grey", "full", "big", "typo", "other", "home", "autumn"}
 	for i := range 20 {
 		names = append(names, fmt.Sprintf("far%d", i))
 	}
@@ -149,6 +163,8 @@ func (w *wishes) answer(c sink.Command) (a sink.Answer) {
 		a.Reply = "451 4.7.1 Greylisted, please come again"
 	case strings.Contains(c.Line, "@full.example"):
 		a.Reply = "452 4.2.2 The mailbox is over quota"
+	case strings.Contains(c.Line, "nobody@"):
+		a.Reply = "550 5.1.1 no such user here"
 	}
 	return a
 }
@@ -171,16 +187,22 @@ func (w *wishes) has(texts ...string) {
 // send submits a message of a tenant.
 func (w *wishes) send(tenant, to string) {
 	w.t.Helper()
+	fields := ""
+	if tenant != "" {
+		fields = "X-MTA-Tenant: " + tenant + "\r\n"
+	}
+	w.sendWith(fields, to)
+}
+
+func (w *wishes) sendWith(fields, to string) {
+	w.t.Helper()
 	s, err := dialSession(w.addr)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer s.close()
-	content := "Subject: a wish\r\nMessage-ID: <" + to + ">\r\n"
-	if tenant != "" {
-		content += "X-MTA-Tenant: " + tenant + "\r\n"
-	}
-	if _, err := s.send("sender@home.example", []string{to}, content+"\r\n"); err != nil {
+	content := "Subject: a wish\r\nMessage-ID: <" + to + ">\r\n" + fields + "\r\n"
+	if _, err := s.send("sender@home.example", []string{to}, content); err != nil {
 		w.t.Fatal(err)
 	}
 }

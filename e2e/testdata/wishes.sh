@@ -26,3 +26,9 @@ mta queue retry --waits-for greylisted --now
 
 # mail that a full mailbox keeps is given up
 mta queue bounce --reply "over quota"
+
+# a campaign goes on slowly, while it runs
+mta rule add --campaign autumn slow 2/h --reason "the call centre is full"
+
+# why mail bounced today
+mta bounce top --since 1d
