@@ -93,7 +93,7 @@ func TestExpiryByHeader(t *testing.T) {
 			t.Errorf("to be given up %v, want %v; stored as %q", m.Expires, want, m.content)
 		}
 		const refused = "554 5.5.4 can't schedule the message: "
-		send("X-MTA-Expires-At: 1999-12-31T00:00:00Z\r\n", refused+"it would expire before it is released")
+		send("X-MTA-Expires-At: 1999-12-31T00:00:00Z\r\n", refused+"its time of expiry has passed")
 		send("X-MTA-Expires-At: 2000-01-01T01:00:00Z\r\nX-Hold-For: 1h\r\n", refused+"it would expire before it is released")
 		for _, bad := range []string{"", "1h", "2000-01-01", "2000-01-01T25:00:00Z", strings.Repeat("9", 5000)} {
 			send("X-MTA-Expires-At: "+bad+"\r\n", refused+"X-MTA-Expires-At: want a time")

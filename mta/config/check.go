@@ -352,7 +352,8 @@ func (k checker) backoffs() {
 			k.problem(&r.block, "rate_factor", "remove one of them", "backoff %q has both rate and rate_factor", r.Name)
 		}
 		if r.After.Count > maxAfter {
-			k.problem(&r.block, "after", "write a shorter time", "after: %d is more than %d", r.After.Count, maxAfter)
+			k.problem(&r.block, "after", fmt.Sprintf("write %d at most", maxAfter), "after: %d is more than %d",
+				r.After.Count, maxAfter)
 		}
 	}
 }

@@ -113,7 +113,7 @@ func (s *Smarthost) UnmarshalText(text []byte) error {
 		if fail && (r.Code < 400 || r.Code > 599 || line[3] != ' ' || strings.TrimSpace(r.Text) == "" ||
 			len(line) > maxAnswer || reply.Printable(line) != line) {
 			return settings.Wrong(`write a reply of code 400 to 599, such as "fail 451 4.3.0 try again later"`,
-				"%s has no reply of one line, up to %d octets", settings.Quoted(in), maxAnswer)
+				"%s has no refusal of one line, up to %d octets", settings.Quoted(in), maxAnswer)
 		}
 		*s = Smarthost{Answer: in}
 		return nil

@@ -400,7 +400,7 @@ func readReason(h http.Header) (string, error) {
 	text, err := url.PathUnescape(h.Get(reasonHeader))
 	switch {
 	case err != nil || !utf8.ValidString(text) || hasControl(text):
-		return "", Invalid("write it on one line, as percent-encoded UTF-8", "%s: can't be read", reasonHeader)
+		return "", Invalid("write it on one line, by HTTP as percent-encoded UTF-8", "the reason can't be read")
 	case len(text) > MaxReason:
 		return "", Invalid("", "the reason has %d octets; %d is the most", len(text), MaxReason)
 	}

@@ -231,6 +231,9 @@ func readError(err error) error {
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return Invalid("name fewer messages, or use a filter", "the request is larger than %d octets", maxRequest)
 	}
+	if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) && kind.Field != "" {
+		return Invalid("", "reading the request: %s can't be a %s", kind.Field, kind.Value)
+	}
 	return Invalid("", "reading the request: %v", err)
 }
 

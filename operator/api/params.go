@@ -285,6 +285,9 @@ var ageUnits = []struct {
 	unit time.Duration
 }{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}}
 
+// maxAge is the longest age.
+const maxAge = 15000 * 7 * 24 * time.Hour
+
 // ParseAge reads the written form.
 func ParseAge(s string) (Age, error) {
 	bad := fmt.Errorf("%q is not an age: write it as 90s, 15m, 2h30m, 3d or 1w", s)
@@ -296,8 +299,11 @@ func ParseAge(s string) (Age, error) {
 			return 0, bad
 		}
 		unit := unitOf(rest[digits : digits+1])
-		if unit == 0 || time.Duration(n) > (1<<63-1-total)/unit {
+		if unit == 0 {
 			return 0, bad
+		}
+		if time.Duration(n) > (maxAge-total)/unit {
+			return 0, fmt.Errorf("%q is too long: at most %s", s, Age(maxAge))
 		}
 		total += time.Duration(n) * unit
 		rest = rest[digits+1:]

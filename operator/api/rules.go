@@ -93,10 +93,10 @@ type AddRule struct {
 	Rate string `json:"rate,omitempty" q:"rate" hint:"100/m"` // of messages at most; of slow
 	// Where the mail goes: a name, with or without a port, or smtps://NAME for TLS from the first octet; of reroute.
 	Host string `json:"host,omitempty" q:"host" help:"where reroute sends the mail: <name>, name:port or smtps://name"`
-	// 0: until somebody ends it
+	// Left out: until somebody ends it.
 	For    Age    `json:"for,omitempty" q:"for" help:"the duration, such as 90s, 15m, 2h (default: until it is ended)"`
 	Reason string `json:"reason,omitempty"` // for those who ask why
-	By     string `json:"by,omitempty"`     // who asks for it
+	By     string `json:"by,omitempty"`     // who asks for it, where the connection does not say
 }
 
 // EndRule asks for the end of a rule: of a number, or with exactly this action and selection.
@@ -131,8 +131,8 @@ var selects = map[RuleAction]string{
 	RuleSlow:    "tenant source provider domain campaign",
 }
 
-// maxSelection bounds a name in a selection, in octets.
-const maxSelection = 255
+// maxSelection and maxCampaign bound a name in a selection, in octets. Mail has no longer campaign.
+const maxSelection, maxCampaign = 255, 128
 
 // check refuses a selection that a kind of rule can't have, and one that nothing is given of.
 func (s *Selection) check(a RuleAction) error {
@@ -143,7 +143,7 @@ func (s *Selection) check(a RuleAction) error {
 	case s.All && len(terms) > 0:
 		return Invalid("", "all mail is meant, or that of %s: leave out either", s.named())
 	case !s.All && len(terms) == 0:
-		return Invalid("to mean all mail, select all", "nothing says which mail to %s", a)
+		return Invalid("to mean all mail: --all, or all in a request", "nothing says which mail to %s", a)
 	case a == RuleSuspend && s.Source != "" && len(terms) > 1:
 		return Invalid("suspend the source at a site: mta sites suspend SITE --source NAME --for TIME",
 			"a source is suspended as a whole")
@@ -155,8 +155,12 @@ func (s *Selection) check(a RuleAction) error {
 		if !slices.Contains(strings.Fields(selects[a]), t[0]) {
 			return Invalid("it can by: "+strings.ReplaceAll(selects[a], " ", ", "), "%s can't select by %s", a, t[0])
 		}
-		if len(t[1]) > maxSelection || strings.ContainsFunc(t[1], func(c rune) bool { return c < ' ' }) {
-			return Invalid(fmt.Sprintf("it has up to %d octets, and no control characters", maxSelection),
+		most := maxSelection
+		if t[0] == "campaign" {
+			most = maxCampaign
+		}
+		if len(t[1]) > most || strings.ContainsFunc(t[1], func(c rune) bool { return c < ' ' }) {
+			return Invalid(fmt.Sprintf("it has up to %d octets, and no control characters", most),
 				"the name of the %s is not valid", t[0])
 		}
 	}

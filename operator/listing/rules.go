@@ -22,7 +22,7 @@ var Rules = Listing[rule]{
 		{Title: "SINCE", Right: true, At: func(r *rule, l Look) Cell { return l.ago(r.Since) }},
 		{Title: "UNTIL", Right: true, At: func(r *rule, l Look) Cell {
 			if r.Until.IsZero() {
-				return Word("ended")
+				return Word("-")
 			}
 			return l.until(r.Until)
 		}},

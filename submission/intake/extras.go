@@ -52,6 +52,9 @@ func (m *Message) schedule() *reply.Reply {
 	if x.releaseAt.After(now) {
 		released = x.releaseAt
 	}
+	if !x.expires.After(now) {
+		return badHold.Refusal("its time of expiry has passed")
+	}
 	if !x.expires.After(released.Add(x.spread)) {
 		return badHold.Refusal("it would expire before it is released")
 	}

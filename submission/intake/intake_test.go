@@ -169,7 +169,7 @@ func TestSchedulesThatAreRefused(t *testing.T) {
 	}{
 		"not allowed":    {0, Extras{Release: now.Add(time.Minute)}, "550 5.7.1 scheduling"},
 		"too long":       {time.Hour, Extras{Release: now.Add(time.Hour), Spread: time.Second}, "554 5.5.4 messages can be scheduled 3600 seconds"},
-		"expired":        {time.Hour, Extras{Expires: now}, "554 5.5.4 can't schedule the message: it would expire"},
+		"expired":        {time.Hour, Extras{Expires: now}, "554 5.5.4 can't schedule the message: its time of expiry has passed"},
 		"expires first":  {time.Hour, Extras{Release: now.Add(time.Minute), Expires: now.Add(time.Minute)}, "554 5.5.4 can't schedule the message: it would expire"},
 		"expires within": {time.Hour, Extras{Spread: time.Minute, Expires: now.Add(30 * time.Second)}, "554 5.5.4 can't schedule the message: it would expire"},
 	} {
