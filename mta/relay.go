@@ -197,7 +197,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.rules.Run(dispatching) })
 	running.Go(func() {
 		r.alarms.Run(dispatching, alarm.Sight{
-			Queue: r.queue.Stats, Refusing: r.store.Refusing, Sources: r.sources.Names, Blocked: r.blockedSources,
+			Queue: r.queue.Stats, Refusing: r.store.Refusing, Sources: r.sources.Names, Blocked: r.standing.Blocked,
 			Records: r.recordsTrouble,
 			Audit:   r.audit.Trouble, DNS: r.resolver.Stats, Warmups: r.warm.Trouble, Health: r.warm.Health,
 			Maildrop: r.pickup.Trouble, Paused: r.rules.Trouble, Logins: r.loginTrouble,
