@@ -77,24 +77,25 @@ func (d *Dispatcher) parkSuspended(m *envelope.Message, recipients []queue.Pendi
 // unparkSuspended takes up some of the mail that waited for the end of a rule. It reports whether there may
 // be more. What must wait on goes to the end of the line.
 func (d *Dispatcher) unparkSuspended(key parking.Key) (more bool) {
-	n := unparkAtOnce
-	if d.Rules.Has(key) {
-		n = d.stillSuspended(key, n)
-	}
-	leases := d.Queue.Take(parking.Line{Key: key}, n)
+	leases := d.Queue.Take(parking.Line{Key: key}, d.resumes(key))
 	for _, l := range leases {
 		d.handle(l)
 	}
 	return len(leases) > 0
 }
 
-// stillSuspended returns how many of at most n messages to look at next that wait for a rule in force.
-func (d *Dispatcher) stillSuspended(key parking.Key, n int) int {
+// resumes returns how many messages to take up next that wait for a rule: of one in force, as many as waited when
+// [Dispatcher.Resume] was called.
+func (d *Dispatcher) resumes(key parking.Key) int {
 	d.resumed.Lock()
 	defer d.resumed.Unlock()
-	n = min(n, d.resumed.left[key])
-	if d.resumed.left[key] -= n; d.resumed.left[key] <= 0 {
-		delete(d.resumed.left, key)
+	n := unparkAtOnce
+	if d.Rules.Has(key) {
+		n = min(n, d.resumed.left[key])
+		if d.resumed.left[key] -= n; d.resumed.left[key] > 0 {
+			return n
+		}
 	}
+	delete(d.resumed.left, key)
 	return n
 }

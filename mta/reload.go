@@ -189,6 +189,7 @@ func (r *operators) apply(before, pol *wiring.Policy, p prepared) {
 	r.delivery.Reload(pol.Stays(before))
 	r.warm.Reload(pol)
 	r.dispatcher.Reload()
+	r.rules.SourceFree()
 	if !pol.SameAges(before) {
 		r.queue.Unpark()
 	}
