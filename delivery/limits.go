@@ -85,6 +85,7 @@ type RuleRate struct {
 	Rate   gcra.Rate
 	Why    string // the rule in words
 	Tenant string // the only one whose mail it is for; "": others' too
+	Source string // the only one whose mail it slows; "": that of others, too
 }
 
 // FillIn gives l with defaults in place of what is zero and must have a value.

@@ -204,7 +204,7 @@ func (r *Rules) Rates(rt *route.Route, source, tenant string) (rates []delivery.
 			r.log.Error("a rule has no rate", "rule", x.ID, "error", err)
 			continue
 		}
-		rates = append(rates, delivery.RuleRate{Rule: x.ID, Tenant: x.Tenant, Why: x.InWords(),
+		rates = append(rates, delivery.RuleRate{Rule: x.ID, Tenant: x.Tenant, Source: x.Source, Why: x.InWords(),
 			Rate: gcra.Rate{Events: rate.Count, Per: rate.Per}})
 	}
 	return rates

@@ -308,3 +308,21 @@ func TestTooManyRules(t *testing.T) {
 		}
 	})
 }
+
+// TestCeilingOfARuleAboutASource: a rule that slows one source of a pool does not bound what the others send.
+func TestCeilingOfARuleAboutASource(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRuled(t, `
+			source "two" { address = "192.0.2.11" }
+			domain "none.example" { route = ["discard"] }
+		`)
+		r.rule(api.AddRule{Action: api.RuleSlow, Rate: "30/m", Selection: api.Selection{Source: "one"}})
+		x := r.rule(api.AddRule{Action: api.RuleSlow, Rate: "60/m", Selection: box})
+		if c := r.explained("box.example").Ceiling; c.PerSecond != 1 || !strings.HasPrefix(c.Binds, fmt.Sprintf("max_message_rate 60/min of rule %d", x.ID)) {
+			t.Errorf("%+v, want 1 a second of rule %d", c, x.ID)
+		}
+		if d := r.explained("none.example"); d.TLSOrigin != "no host: the relay answers itself" {
+			t.Errorf("TLS %s since %s", d.TLS, d.TLSOrigin)
+		}
+	})
+}

@@ -48,11 +48,19 @@ func (c *domainCase) sharedBounds(l *delivery.Limits) []bound {
 	bounds := c.scopeBounds(nil, l.Site, "site "+c.Site, l)
 	bounds = c.scopeBounds(bounds, l.Tenant, "tenant "+c.tenant, l)
 	bounds = c.scopeBounds(bounds, l.Relay, "the relay", l)
-	for _, r := range l.Rules {
-		bounds = c.scopeBounds(bounds, delivery.Scope{MessageRate: r.Rate}, fmt.Sprintf("rule %d", r.Rule), l)
-	}
+	bounds = c.ruleBounds(bounds, l, false)
 	if c.Provider != "" {
 		bounds = c.scopeBounds(bounds, l.Provider, "provider "+c.Provider, l)
+	}
+	return bounds
+}
+
+// ruleBounds are of operators' rules: of those about one source, or of the others.
+func (c *domainCase) ruleBounds(bounds []bound, l *delivery.Limits, own bool) []bound {
+	for _, r := range l.Rules {
+		if own == (r.Source != "") {
+			bounds = c.scopeBounds(bounds, delivery.Scope{MessageRate: r.Rate}, fmt.Sprintf("rule %d", r.Rule), l)
+		}
 	}
 	return bounds
 }
@@ -66,6 +74,7 @@ func (c *domainCase) ownBounds(able []sourceCase, common []delivery.NamedScope) 
 		own := c.scopeBounds(nil, s.limits.Path, "site "+c.Site+" from source "+s.Name, &s.limits)
 		own = c.scopeBounds(own, s.limits.Source, "source "+s.Name, &s.limits)
 		own = c.scopeBounds(own, s.limits.TenantPath, "tenant "+c.tenant+" from source "+s.Name, &s.limits)
+		own = c.ruleBounds(own, &s.limits, true)
 		for _, x := range s.limits.Shared {
 			if !slices.Contains(common, x) {
 				own = c.scopeBounds(own, x.Scope, x.Name, &s.limits)

@@ -20,6 +20,8 @@ func (c *domainCase) addTLS(ctx context.Context, records tlspolicy.Records) {
 	c.TLS, c.TLSOrigin, c.Auth = d.Level.String(), set.Origin("tls"), c.route.Auth != nil
 	switch {
 	case d.Level == wiring.TLS(set).Level:
+	case c.route.Inside():
+		c.TLSOrigin = "no host: the relay answers itself"
 	case d.STS.Mode == route.STSEnforce:
 		c.TLSOrigin = "the MTA-STS policy of " + c.Domain
 	case d.Implicit:
