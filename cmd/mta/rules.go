@@ -38,8 +38,9 @@ const ruleAddHelp = `Add a rule for the mail that fits all of the flags, or for 
   slow RATE  send at most so many messages, as 10/s, 100/m or 5000/h, together
 
 A rule that does the same with the same mail is replaced, and keeps its number.
---provider and --pool select after the route is found: reroute has neither. Only suspend
-(as the only flag) and slow have --source. There are at most 1000 rules.`
+--provider and --pool select after the route is found: reroute has neither, slow no
+--pool. Only suspend (as the only flag) and slow have --source. There are at most 1000
+rules.`
 
 func newRuleAdd(c *cli) *cobra.Command {
 	var b api.AddRule
