@@ -40,7 +40,7 @@ const ruleAddHelp = `Add a rule for the mail that fits all of the flags, or for 
 A rule that does the same with the same mail is replaced, and keeps its number.
 --provider and --pool select after the route is found: reroute has neither, slow no
 --pool. Only suspend (as the only flag) and slow have --source. There are at most 1000
-rules.`
+rules, and 100 more that suspend.`
 
 func newRuleAdd(c *cli) *cobra.Command {
 	var b api.AddRule

@@ -29,8 +29,12 @@ import (
 	"example.org/mta/router"
 )
 
-// Most is how many rules there may be.
-const Most = 1000
+// Most is how many rules there may be. So many more may suspend as mostPauses has: the rules of a program keep no
+// operator from a pause.
+const (
+	Most       = 1000
+	mostPauses = 100
+)
 
 // Rules bounce, hold, suspend, reroute or slow mail. What is suspended waits in the queue, in a line for each rule, and
 // expires as always.
@@ -348,7 +352,7 @@ func (r *Rules) Begin(x api.Rule, dryRun bool) (api.Rule, error) {
 	case at >= 0:
 		x.ID = list[at].ID
 		list[at] = x
-	case len(list) >= Most:
+	case len(list) >= Most && (x.Action != api.RuleSuspend || len(list) >= Most+mostPauses):
 		return x, api.Invalid("what holds for good belongs into the configuration",
 			"there are %d rules, which is the most", len(list))
 	default:

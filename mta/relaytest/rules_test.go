@@ -299,6 +299,8 @@ func TestTooManyRules(t *testing.T) {
 			t.Errorf("the next one: %v", err)
 		}
 		r.must(add(7))
+		y := r.rule(api.AddRule{Action: api.RuleSuspend, Selection: api.Selection{Tenant: "acme"}}) // there is room for a pause
+		r.end(y.ID)
 		r.send(1, "a@box.example", "b@d999.example")
 		r.want("with all of them", 1, 0)
 		r.restart()
