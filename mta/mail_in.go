@@ -189,7 +189,7 @@ func (r *mailIn) joinedIntake(ic intake.Config, listener string) intake.Config {
 	ic.Quotas, ic.Unsubscribe = r.quotas, r.unsubscribeLink
 	ic.Foreign.MayUsePool = r.mayUsePool
 	ic.Unsignable = r.unsignable
-	ic.Filter, ic.Discard = r.milters.Of(listener), r.discard
+	ic.Filtering = intake.Filtering{Filter: r.milters.Of(listener), Discard: r.discard}
 	ic.TenantOf, ic.TenantAt, ic.Ignored = r.tenantOf, r.tenantAt, &r.tenantsIgnored
 	return ic
 }

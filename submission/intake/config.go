@@ -101,10 +101,7 @@ type Config struct {
 	Foreign ForeignFields
 	// Remove are fields that are removed from what clients send.
 	Remove FieldPatterns
-	// Filter is asked about complete messages, which stay in memory until then. Nil: nothing is filtered.
-	Filter Filter
-	// Discard removes a message that was accepted, and is held. It is needed with a Filter.
-	Discard func(envelope.ID)
+	Filtering
 	// TenantAt gives the tenant whose network a client is in, "" when it is none's. It is asked for each
 	// message. Nil: no network is a tenant's.
 	TenantAt func(netip.Addr) string

@@ -17,6 +17,14 @@ type Filter interface {
 	Filter(context.Context, *Filtered) Verdict
 }
 
+// Filtering has messages decided on by a Filter.
+type Filtering struct {
+	// Filter is asked about complete messages, which stay in memory until then. Nil: nothing is filtered.
+	Filter Filter
+	// Discard removes a message that was accepted, and is held. It is needed with a Filter.
+	Discard func(envelope.ID)
+}
+
 // Filtered is a message as a Filter gets it.
 type Filtered struct {
 	ID         string // of the transaction, as in Received

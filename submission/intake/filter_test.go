@@ -55,18 +55,18 @@ func TestFilter(t *testing.T) {
 			var got Filtered
 			gone := 0
 			memory := NewMemory(1 << 20)
-			d, s := newDesk(Config{Memory: memory, Discard: func(envelope.ID) { gone++ },
+			d, s := newDesk(Config{Memory: memory,
 				Unsignable: func(_ string, header []byte) error {
 					if strings.Contains(string(header), "Unsignable") {
 						return errDisk
 					}
 					return nil
 				},
-				Filter: filterFunc(func(m *Filtered) Verdict {
+				Filtering: Filtering{Discard: func(envelope.ID) { gone++ }, Filter: filterFunc(func(m *Filtered) Verdict {
 					got = *m
 					got.Header, got.Body = []byte(string(m.Header)), []byte(string(m.Body))
 					return c.filter(m)
-				})})
+				})}})
 			m := begin(t, d, webClient(), "b@example.net")
 			m.Write([]byte(c.content))
 			refused := m.End(t.Context())
