@@ -52,7 +52,7 @@ func TestMilters(t *testing.T) {
 	srv := &milter.Server{NewMilter: func() milter.Milter { return new(bySubject) },
 		Actions: milter.OptAddHeader | milter.OptChangeBody | milter.OptQuarantine}
 	go srv.Serve(ln)
-	defer srv.Close()
+	defer ln.Close() // srv.Close is not for use beside Serve
 	p := newPoster(t, `milter "scan" { address = "unix:`+path+`" }
 		`+dkimBlock("client.example", ""))
 	w := p.w

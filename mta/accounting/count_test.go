@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,19 +23,21 @@ import (
 func counted(t testing.TB, records int, change func(int, *Record)) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	now := accepted
-	w, err := Open(Config{Dir: dir, NodeID: "node1", Limits: Limits{RotateSize: 64 << 10}, Now: func() time.Time { return now }})
+	var minutes atomic.Int64
+	clock := func() time.Time { return accepted.Add(time.Duration(minutes.Load()) * time.Minute) }
+	w, err := Open(Config{Dir: dir, NodeID: "node1", Limits: Limits{RotateSize: 64 << 10}, Now: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range records {
 		r := delivery()
-		r.ID, r.Time = envelope.FirstID(accepted)+envelope.ID(i), now
+		r.ID, r.Time = envelope.FirstID(accepted)+envelope.ID(i), clock()
 		r.Meta = `{"tenant":"nobody","site":"nowhere","bounce_classification":"None","a":[1,{"x":"}\""}]}`
 		change(i, &r)
 		w.Add(&r)
 		if i%max(50, records/20) == 0 {
-			if now = now.Add(time.Minute); w.Flush(t.Context()) != nil {
+			minutes.Add(1)
+			if err := w.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -95,20 +98,26 @@ func TestCountIsThatOfRead(t *testing.T) {
 		{Classes: []string{"SpamBlock", "QuotaIssues"}, Campaign: "spring"}, {Since: hour, Until: hour.Add(9 * time.Minute)},
 		{ID: envelope.FirstID(accepted).String()}, {Tag: "news"}, {Types: []Type{Rejection}, Until: hour},
 	} {
-		for by, name := range of {
-			want, total, exact := map[string]int64{}, int64(0), map[string]int64{}
-			err := Read(t.Context(), dir, q, func(line []byte) error {
-				r, err := Parse(line)
-				if err != nil {
-					return err
-				}
-				want[name(r)] += max(r.Count, 1)
-				total += max(r.Count, 1)
-				return nil
-			}, nil)
+		wants, total := make(map[string]map[string]int64), int64(0) // by property
+		for by := range of {
+			wants[by] = make(map[string]int64)
+		}
+		err := Read(t.Context(), dir, q, func(line []byte) error {
+			r, err := Parse(line)
 			if err != nil {
-				t.Fatal(err)
+				return err
 			}
+			for by, name := range of {
+				wants[by][name(r)] += max(r.Count, 1)
+			}
+			total += max(r.Count, 1)
+			return nil
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for by, want := range wants {
+			exact := make(map[string]int64)
 			got, err := Count(t.Context(), dir, q, by, 1000)
 			for _, g := range got.Groups {
 				exact[g.Name] += g.Count
