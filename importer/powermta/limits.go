@@ -37,6 +37,7 @@ func (c *conversion) own(q *queue, source string) *importer.Block {
 type said struct {
 	*directive
 	vmta   *vmta   // nil: all of them
+	of     *vmta   // the one for which one of all of them counts; nil: not known yet
 	value  any     // int, rate, time.Duration or string
 	strict float64 // the smallest is the strictest
 }
@@ -211,8 +212,8 @@ func (c *conversion) parts(s said) int {
 	switch {
 	case s.limitOf().byAddress:
 		return 1
-	case s.vmta != nil:
-		return len(s.vmta.sources)
+	case cmp.Or(s.vmta, s.of) != nil:
+		return len(cmp.Or(s.vmta, s.of).sources)
 	}
 	return c.mostAddresses()
 }
@@ -317,8 +318,13 @@ var ownNames = map[string]string{
 // differs reports whether virtual MTAs have different limits.
 func (c *conversion) differs(setting string, all []said) bool {
 	return ownNames[setting] != "" && len(c.vmtas) > 1 && slices.ContainsFunc(all, func(s said) bool {
-		return s.vmta != nil
+		return s.vmta != nil || ownNames[setting] != setting && !s.limitOf().byAddress && c.unequal()
 	})
+}
+
+// unequal reports whether virtual MTAs have different numbers of addresses, which share a limit.
+func (c *conversion) unequal() bool {
+	return slices.ContainsFunc(c.vmtas, func(v *vmta) bool { return len(v.sources) != len(c.vmtas[0].sources) })
 }
 
 // writeBySource writes the limits of each virtual MTA into its sources, and the loosest of them for the destination.
@@ -385,6 +391,10 @@ func (c *conversion) inForceOf(q *queue, v *vmta, setting string, all []said) (b
 	for _, s := range all {
 		if s.vmta != v && (s.vmta != nil || own[s.limitOf().byAddress]) {
 			continue
+		}
+		if s.vmta == nil {
+			s.of = v
+			s.strict = c.strict(s, setting)
 		}
 		if !ok || s.strict < best.strict || s.strict == best.strict && rank(s) > rank(best) {
 			best, ok = s, true

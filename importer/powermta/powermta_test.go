@@ -449,7 +449,8 @@ func TestVirtualMTAsKeepTheirLimits(t *testing.T) {
 		"one alone has one":               {fmt.Sprintf(a, "<domain x.example>\nmax-smtp-out 3\n</domain>\n") + fmt.Sprintf(b, ""), map[string]int{"a": 3, "b": 0}},
 		"one has one everywhere":          {all + fmt.Sprintf(a, "max-smtp-out 5\n<domain x.example>\nmax-smtp-out 8\n</domain>\n") + fmt.Sprintf(b, ""), map[string]int{"a": 8, "b": 20}},
 		"one everywhere, all at a domain": {"<domain x.example>\nmax-smtp-out 8\n</domain>\n" + fmt.Sprintf(a, "max-smtp-out 5\n") + fmt.Sprintf(b, ""), map[string]int{"a": 5, "b": 8}},
-		"one of two addresses":            {all + fmt.Sprintf(a, "smtp-source-host 192.0.2.3 c.example\n<domain x.example>\nmax-smtp-out 8\n</domain>\n") + fmt.Sprintf(b, ""), map[string]int{"a-1": 4, "a-2": 4, "b": 10}},
+		"one of two addresses":            {all + fmt.Sprintf(a, "smtp-source-host 192.0.2.3 c.example\n<domain x.example>\nmax-smtp-out 8\n</domain>\n") + fmt.Sprintf(b, ""), map[string]int{"a-1": 4, "a-2": 4, "b": 20}},
+		"all, one of two addresses":       {all + fmt.Sprintf(a, "smtp-source-host 192.0.2.3 c.example\n") + fmt.Sprintf(b, ""), map[string]int{"a-1": 10, "a-2": 10, "b": 20}},
 		"a cold one":                      {all + fmt.Sprintf(a, "auto-cold-virtual-mta 192.0.2.9 c.example\nmax-cold-virtual-mta-msg 5/day\n<domain x.example>\nmax-smtp-out 8\n</domain>\n") + fmt.Sprintf(b, ""), map[string]int{"a": 8, "a-cold": 8, "b": 20}},
 		"two of a pool":                   {all + fmt.Sprintf(a, "") + fmt.Sprintf(b, "") + "<virtual-mta-pool p>\nvirtual-mta a\nvirtual-mta b\n<domain x.example>\nmax-smtp-out 7\n</domain>\n</virtual-mta-pool>\n", map[string]int{"a": 7, "b": 7}},
 	} {
