@@ -17,13 +17,14 @@ import (
 	"example.org/mta/internal/smallfile"
 )
 
-// The file has the figures of the last 14 days: lines of JSON, compressed with gzip, whose checksum shows a file that
-// is torn or damaged. A header comes first, then the subjects, then their number.
+// The file has the figures of the last 14 days and 12 hours: lines of JSON, compressed with gzip, whose checksum shows
+// a file that is torn or damaged. A header comes first, then the subjects, then their number. Earlier versions wrote,
+// and read, the days only.
 const (
 	fileFormat  = "mta history"
 	fileVersion = 1
 
-	maxLine = 1 << 20 // octets; a subject has some 60,000
+	maxLine = 1 << 20 // octets; a subject has some 100,000
 	maxName = 1024    // octets
 )
 
@@ -33,7 +34,8 @@ var Format = format.Store{Name: "history of figures", Reads: fileVersion, Writes
 type fileHeader struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	Step    int64  `json:"step"` // the last one, of 10 min, counted from 1970
+	Step    int64  `json:"step"`                 // the last one, of 10 min, counted from 1970
+	Hours   int64  `json:"hours_step,omitempty"` // likewise, of 30 s
 }
 
 type fileSubject struct {
@@ -41,6 +43,7 @@ type fileSubject struct {
 	Name    string            `json:"name"`
 	Busy    float64           `json:"busy"`    // its rank
 	Figures map[string][]byte `json:"figures"` // by name: the value of each step, the oldest first, 16 bits each
+	Hours   map[string][]byte `json:"hours,omitempty"`
 
 	Subjects *int `json:"subjects,omitempty"` // in the last line, in the place of all else: how many there were
 }
@@ -64,15 +67,15 @@ func (h *History) encode(w io.Writer) error {
 	}
 	out := json.NewEncoder(zip)
 	h.mu.RLock()
-	head := h.heads[Days]
+	heads := h.heads
 	h.mu.RUnlock()
-	if err := out.Encode(fileHeader{fileFormat, fileVersion, head}); err != nil {
+	if err := out.Encode(fileHeader{fileFormat, fileVersion, heads[Days], heads[Hours]}); err != nil {
 		return err
 	}
 	n := 0
 	for k := range kinds {
 		for _, name := range h.Names(Kind(k)) {
-			if s, ok := h.filed(Kind(k), name, head); ok {
+			if s, ok := h.filed(Kind(k), name, heads); ok {
 				n++
 				err = errors.Join(err, out.Encode(s))
 			}
@@ -82,28 +85,34 @@ func (h *History) encode(w io.Writer) error {
 }
 
 // filed gives a subject as it is in the file.
-func (h *History) filed(k Kind, name string, head int64) (f fileSubject, ok bool) {
+func (h *History) filed(k Kind, name string, heads [numSpans]int64) (f fileSubject, ok bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	s := h.rings[k][name]
 	if s == nil {
 		return f, false
 	}
-	f = fileSubject{Kind: k.String(), Name: name, Busy: h.ranks[k].busy[name] / h.ranks[k].weight,
-		Figures: make(map[string][]byte)}
-	list, n := figuresOf[k], int64(Days.Values())
+	f = fileSubject{Kind: k.String(), Name: name, Busy: h.ranks[k].busy[name] / h.ranks[k].weight}
+	f.Figures = h.octets(s, figuresOf[k], Days, heads[Days])
+	f.Hours = h.octets(s, figuresOf[k], Hours, heads[Hours])
+	return f, true
+}
+
+// octets gives the values of a subject's figures over a span, up to a step.
+func (h *History) octets(s *subject, list []Figure, span Span, head int64) map[string][]byte {
+	all, n := make(map[string][]byte, len(list)), int64(span.Values())
 	for i, figure := range list {
 		octets := make([]byte, 0, 2*n)
 		for step := head - n + 1; step <= head; step++ {
 			v := unknown
-			if step > max(h.heads[Days]-n, 0) { // else a newer step has its place
-				v = s.spans[Days].at(step, len(list))[i]
+			if step > max(h.heads[span]-n, 0) { // else a newer step has its place
+				v = s.spans[span].at(step, len(list))[i]
 			}
 			octets = binary.LittleEndian.AppendUint16(octets, uint16(v))
 		}
-		f.Figures[figure.String()] = octets
+		all[figure.String()] = octets
 	}
-	return f, true
+	return all
 }
 
 // load reads the file. One that can't be used is set aside, and the history begins empty: it is not a reason to keep
@@ -160,10 +169,12 @@ func (h *History) decode(r io.Reader) error {
 		return fmt.Errorf("%w: format %q, version %d; this relay writes %q, version %d", errFormat, header.Format,
 			header.Version, fileFormat, fileVersion)
 	}
-	if now := stepOf(Days, h.Now()); header.Step < 0 || header.Step > now+int64(24*time.Hour*365*100/Days.Step()) {
-		return fmt.Errorf("its last step, %d, is not valid: the present one is %d", header.Step, now)
+	for span, step := range map[Span]int64{Days: header.Step, Hours: header.Hours} {
+		if now := stepOf(span, h.Now()); step < 0 || step > now+int64(24*time.Hour*365*100/span.Step()) {
+			return fmt.Errorf("its last step, %d, is not valid: the present one is %d", step, now)
+		}
+		h.heads[span] = step
 	}
-	h.heads[Days] = header.Step
 	for n := 0; ; n++ {
 		var s fileSubject
 		if err := nextLine(lines, &s); err != nil {
@@ -218,18 +229,30 @@ func (h *History) take(f *fileSubject) error {
 		s = h.add(k, f.Name)
 		h.ranks[k].chosen[f.Name], h.ranks[k].busy[f.Name] = true, max(f.Busy, 0)
 	}
-	list, n := figuresOf[k], Days.Values()
-	for name, octets := range f.Figures {
+	err := h.fill(s, figuresOf[k], Days, f.Figures)
+	if err == nil {
+		err = h.fill(s, figuresOf[k], Hours, f.Hours)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %.20q: %w", k, f.Name, err)
+	}
+	return nil
+}
+
+// fill is the inverse of octets.
+func (h *History) fill(s *subject, list []Figure, span Span, all map[string][]byte) error {
+	n := span.Values()
+	for name, octets := range all {
 		i := slices.IndexFunc(list, func(x Figure) bool { return x.String() == name })
 		if i < 0 {
-			return fmt.Errorf("%w: the figure %.20q of a %s", errFormat, name, k)
+			return fmt.Errorf("%w: the figure %.20q", errFormat, name)
 		}
 		if len(octets) != 2*n {
-			return fmt.Errorf("%s of %s %.20q has %d octets, want %d", name, k, f.Name, len(octets), 2*n)
+			return fmt.Errorf("%s has %d octets, want %d", name, len(octets), 2*n)
 		}
 		for j := range n {
-			if step := h.heads[Days] - int64(n-1-j); step >= 0 {
-				s.spans[Days].at(step, len(list))[i] = half(binary.LittleEndian.Uint16(octets[2*j:]))
+			if step := h.heads[span] - int64(n-1-j); step >= 0 {
+				s.spans[span].at(step, len(list))[i] = half(binary.LittleEndian.Uint16(octets[2*j:]))
 			}
 		}
 	}

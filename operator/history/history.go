@@ -6,7 +6,7 @@
 // Long-lived goroutines, both ended by the context of [History.Run], which waits for them:
 //
 //	Run    takes a sample every 2 s
-//	saver  writes the values of 10 minutes to a file, so that they outlive a restart
+//	saver  writes the values of 12 hours and 14 days to a file each 10 minutes, so that they outlive a restart
 package history
 
 import (

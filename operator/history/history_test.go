@@ -302,11 +302,13 @@ func TestTheFileOutlivesARestart(t *testing.T) {
 	}
 	w.open(path)
 	want(t, "after a restart", w.values(t, Site, "a", Days, Delivered), 10, 10, 10, 10, 10)
-	want(t, "what is not kept", w.values(t, Site, "a", Hours, Delivered), -1)
+	want(t, "the hours", w.values(t, Site, "a", Hours, Delivered), 10, 10, 10)
+	want(t, "what is not kept", w.values(t, Site, "a", Minutes, Delivered), -1)
 	w.now = w.now.Add(20 * time.Minute)
 	w.meter.readings[Site]["a"], w.meter.readings[Relay][""] = new(Reading), new(Reading)
 	w.run(4*time.Second, func() { w.meter.deliver("a", 40, time.Second) })
 	want(t, "after half an hour", w.values(t, Site, "a", Days, Delivered), 10, 10, 10, 10, 10, -1, -1, 20)
+	want(t, "in the hours", w.values(t, Site, "a", Hours, Delivered), -1, -1, 20)
 	if names := w.Names(Site); !slices.Equal(names, []string{"a", Other}) || w.ranks[Site].busy["a"] < 20_000 {
 		t.Errorf("sites are %v, with %v", names, w.ranks[Site].busy)
 	}
