@@ -120,6 +120,14 @@ func addRule(r *request, q api.AddRule) (done api.RuleChanged, _ error) {
 	return api.OpAddRule.Call(r.ctx, r.relay, q)
 }
 
+// pause adds a rule that suspends mail.
+func pause(r *request, q api.AddRule) (done api.RuleChanged, _ error) {
+	if q.Action != api.RuleSuspend {
+		return done, api.Invalid("add it on the page of rules", "a pause suspends mail, and does not %s it", q.Action)
+	}
+	return addRule(r, q)
+}
+
 func weighted(done api.WeightChanged) []string {
 	return []string{"It was " + strconv.Itoa(done.Was) + "."}
 }

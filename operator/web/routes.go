@@ -118,7 +118,7 @@ var routes = []route{
 		action: &action{do: changes("rule", asks(api.OpEndRule), nil),
 			help: "What waited for the end of the rule is sent; what it held stays held."}},
 	{method: "POST", path: "/rules/pause", role: api.OpAddRule.Role(), title: "Pause",
-		params: paramsOf(new(api.AddRule)), action: &action{do: changes("pause", asks(api.OpAddRule), ruled),
+		params: paramsOf(new(api.AddRule)), action: &action{do: changes("pause", pause, ruled),
 			help: "Nothing of it is sent until the pause ends; its mail waits in the queue."}},
 	{method: "POST", path: "/rules/resume", role: api.OpEndRule.Role(), title: "Resume",
 		params: paramsOf(new(api.EndRule)),
