@@ -1,6 +1,7 @@
 package relaytest
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +56,20 @@ func TestReasonsAreBySource(t *testing.T) {
 			if want := map[string]int{"one": 3, "two": 5}[row.Key]; int(row.Total) != want {
 				t.Errorf("the summary has %d of %q, want %d", row.Total, row.Key, want)
 			}
+		}
+	})
+}
+
+// TestSlowedMailWaitsForALimit: mail beyond the rate of an operator's rule waits for a limit, which is named.
+func TestSlowedMailWaitsForALimit(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRuled(t, "")
+		r.rule(api.AddRule{Action: api.RuleSlow, Rate: "1/h", Selection: api.Selection{Provider: "big"}})
+		r.send(3, "a@box.example")
+		s, err := api.OpStatus.Call(t.Context(), r.Client(), api.None{})
+		r.must(err)
+		if w := s.Waiting.Reasons; len(w) != 1 || w[0].Reason != parking.Limit || w[0].Recipients != 2 || !strings.HasPrefix(w[0].Place, "rule 1 ") {
+			t.Errorf("%+v, want 2 for the limit of rule 1", w)
 		}
 	})
 }
