@@ -182,8 +182,10 @@ func (s *stage) WarnAt(id envelope.ID, rs []int, at time.Time) {
 }
 func (s *stage) Body(envelope.ID) (io.ReadCloser, error) { return nil, errors.New("no body") }
 func (s *stage) NothingExpiresBefore() time.Time         { return s.trusted }
-func (s *stage) Attempted(k accounting.Type, o *Outcomes, a Attempt) {
-	s.say("event %v %d", k, a.Pending.Index)
+func (s *stage) Attempted(k accounting.Type, o *Outcomes, as []Attempt) {
+	for _, a := range as {
+		s.say("event %v %d", k, a.Pending.Index)
+	}
 }
 
 func (s *stage) notify(n Notification, done func(error)) {

@@ -204,13 +204,13 @@ func (p *pipeline) Accepting(*envelope.Message) {}
 func (p *pipeline) Received(*envelope.Message)  {}
 func (p *pipeline) Refused(*envelope.Message)   {}
 func (p *pipeline) After(f func())              { f() }
-func (p *pipeline) Attempted(kind accounting.Type, o *Outcomes, _ Attempt) {
+func (p *pipeline) Attempted(kind accounting.Type, o *Outcomes, as []Attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if kind == accounting.Delivery {
 		p.arrived[o.Message.ID] = time.Now()
 	} else {
-		p.attempts++
+		p.attempts += len(as)
 	}
 }
 

@@ -51,7 +51,7 @@ func (d *Dispatcher) done(j *delivery.Job, recipients []queue.Pending, results [
 			o.unsent = append(o.unsent, r.Recipient)
 			continue
 		}
-		o.sort(Attempt{find(recipients, r.Recipient), r}, late)
+		o.sort(Attempt{find(recipients, r.Recipient), r}, late, len(results))
 	}
 	d.settle(&o)
 }
@@ -86,19 +86,24 @@ func (o *Outcomes) Site() string {
 	return o.key.Site()
 }
 
-func (o *Outcomes) sort(a Attempt, late bool) {
-	switch r := a.Result; {
+// sort adds a recipient to those with the same outcome, of at most so many.
+func (o *Outcomes) sort(a Attempt, late bool, most int) {
+	to := &o.deferred
+	switch r := &a.Result; {
 	case r.Reply.OK():
-		o.delivered = append(o.delivered, a)
+		to = &o.delivered
 	case r.Reply.Permanent():
-		o.bounced = append(o.bounced, a)
+		to = &o.bounced
 	case r.Withdrawn:
 		o.unsent = append(o.unsent, r.Recipient)
+		return
 	case late:
-		o.expired = append(o.expired, a)
-	default:
-		o.deferred = append(o.deferred, a)
+		to = &o.expired
 	}
+	if *to == nil {
+		*to = make([]Attempt, 0, most)
+	}
+	*to = append(*to, a)
 }
 
 // settle reports outcomes to the operator and the sender, and writes them into the queue. Recipients stay
@@ -118,9 +123,7 @@ func (d *Dispatcher) settleDelivered(o *Outcomes) {
 		return
 	}
 	d.taken(o)
-	for _, a := range o.delivered {
-		d.Events.Attempted(accounting.Delivery, o, a)
-	}
+	d.Events.Attempted(accounting.Delivery, o, o.delivered)
 	d.Events.After(func() {
 		n := Notification{Kind: dsn.Delivered, Message: o.Message, Attempts: o.delivered}
 		n.Attempts = n.Wanted()
@@ -224,9 +227,7 @@ func (d *Dispatcher) settleFailed(o *Outcomes, failed []Attempt, outcome queue.O
 			}
 			return
 		}
-		for _, a := range failed {
-			d.Events.Attempted(event, o, a)
-		}
+		d.Events.Attempted(event, o, failed)
 		d.Events.After(func() {
 			d.journal(o.Message, d.Queue.Settle(o.Message.ID, attemptIndexes(failed), outcome))
 		})

@@ -40,9 +40,7 @@ func (d *Dispatcher) postpone(m *envelope.Message, rt *route.Route, recipients [
 	if len(o.deferred) == 0 {
 		return
 	}
-	for _, a := range o.deferred {
-		d.Events.Attempted(accounting.TransientFailure, o, a)
-	}
+	d.Events.Attempted(accounting.TransientFailure, o, o.deferred)
 	again := d.inTime(o, d.Now().Add(sourceRetry+time.Duration(d.Chance()*float64(sourceRetry))))
 	d.Events.After(func() { d.putOff(o, o.deferred, again, true) })
 }
@@ -61,7 +59,7 @@ func (d *Dispatcher) untried(m *envelope.Message, rt *route.Route, domain string
 	}
 	late := !d.Now().Before(d.expires(m, domain, rt))
 	for _, p := range recipients {
-		o.sort(Attempt{p, delivery.Result{Recipient: p.Index, Reply: why}}, late)
+		o.sort(Attempt{p, delivery.Result{Recipient: p.Index, Reply: why}}, late, len(recipients))
 	}
 	return &o
 }

@@ -17,9 +17,7 @@ func (d *Dispatcher) settleDeferred(o *Outcomes) {
 	if len(o.deferred) == 0 {
 		return
 	}
-	for _, a := range o.deferred {
-		d.Events.Attempted(accounting.TransientFailure, o, a)
-	}
+	d.Events.Attempted(accounting.TransientFailure, o, o.deferred)
 	d.Events.After(func() { d.deferAll(o) })
 }
 

@@ -58,7 +58,7 @@ func TestBlocksShowWhatBecameOfMail(t *testing.T) {
 		t.Errorf("nobody's mail: %d queued, %+v", n, tenants.Tenants[0])
 	}
 	// What was in the queue at the start was accepted before it, and is delivered now: neither makes a tenant busy.
-	w.tally.Attempted(&tally.Outcome{Kind: accounting.Delivery, Message: &envelope.Message{Tenant: "acme"}, Result: &delivery.Result{}}, time.Now())
+	w.tally.Attempted(&tally.Outcome{Kind: accounting.Delivery, Message: &envelope.Message{Tenant: "acme"}, Result: &delivery.Result{}, Recipients: 1}, time.Now())
 	b.Queued = func() queue.Counts { return counts(map[string]int{"stranger": 4}) }
 	if busy, _ := b.Tenants(ctx, api.TenantFilter{BlockFilter: api.BlockFilter{Busy: true}}); len(busy.Tenants) != 1 || busy.Tenants[0].Name != "" {
 		t.Errorf("busy: %+v", busy)

@@ -171,7 +171,7 @@ func TestExemplars(t *testing.T) {
 	observe := func(commit, delay time.Duration, provider string) {
 		w.meter.Committed(commit, id)
 		m := &envelope.Message{ID: id, Received: time.Now().Add(-delay)}
-		w.meter.Attempted(&tally.Outcome{Kind: accounting.Delivery, Message: m, Route: &route.Route{Provider: provider}, Result: &delivery.Result{Attempted: true}}, time.Now())
+		w.meter.Attempted(&tally.Outcome{Kind: accounting.Delivery, Message: m, Route: &route.Route{Provider: provider}, Result: &delivery.Result{Attempted: true}, Recipients: 1}, time.Now())
 	}
 	observe(99*time.Millisecond, 0, "")
 	if _, text := w.scrapeWith(openMetrics); strings.Contains(text, "# {id=") || !strings.HasSuffix(text, "# EOF\n") {

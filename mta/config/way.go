@@ -24,8 +24,10 @@ func WayOf(m *envelope.Message, domain string) Way {
 // PoolBy returns the pool that mail leaves from: that of its detour, else of the recipient's domain, else of the
 // sender's domain, each where the configuration has one, else its own, see PoolFor.
 func (c *Config) PoolBy(w Way) *Pool {
-	if p := c.Pool(w.Detour.Pool); w.Detour.Pool != "" && p != nil {
-		return p
+	if w.Detour.Pool != "" {
+		if p := c.Pool(w.Detour.Pool); p != nil {
+			return p
+		}
 	}
 	if c.resolved.domainPools && w.Domain != "" {
 		for d := range c.matching(w.Domain) {

@@ -92,19 +92,22 @@ var resultNames = map[accounting.Type]string{
 	accounting.Expiration: "expired",
 }
 
-// Attempted counts what became of a recipient at a host. What ended without an attempt is not counted.
+// Attempted counts what became of recipients at a host. What ended without an attempt is not counted.
 func (m *Meter) Attempted(o *Outcome, now time.Time) {
 	if !o.Result.Attempted {
 		return
 	}
-	m.attempts.WithLabelValues(o.Route.Provider, o.Result.Source, resultNames[o.Kind]).Inc()
+	n := o.Recipients
+	m.attempts.WithLabelValues(o.Route.Provider, o.Result.Source, resultNames[o.Kind]).Add(float64(n))
 	if o.Class != bounce.None {
-		m.refused.WithLabelValues(o.Route.Provider, o.Class.String()).Inc()
+		m.refused.WithLabelValues(o.Route.Provider, o.Class.String()).Add(float64(n))
 	}
 	if o.Kind == accounting.Delivery {
-		took := o.delay(now)
-		observe(m.delay, took, longDelay, o.Message.ID)
-		observe(m.delays.WithLabelValues(o.Route.Provider), took, longDelay, o.Message.ID)
+		took, ofProvider := o.delay(now), m.delays.WithLabelValues(o.Route.Provider)
+		for range n {
+			observe(m.delay, took, longDelay, o.Message.ID)
+			observe(ofProvider, took, longDelay, o.Message.ID)
+		}
 	}
 }
 

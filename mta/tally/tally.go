@@ -64,7 +64,7 @@ type Tally struct {
 // Failing reports whether the last recipient failed.
 func (c *Tally) Failing() bool { return c.FailureAt.After(c.deliveredAt) }
 
-// Outcome is what became of one recipient at one try.
+// Outcome is what became of recipients of a message at one try.
 type Outcome struct {
 	Kind    accounting.Type
 	Message *envelope.Message
@@ -72,6 +72,14 @@ type Outcome struct {
 	Site    string       // "" when the recipient waited for something else than a site
 	Result  *delivery.Result
 	Class   bounce.Class // of its reply
+
+	Recipients int64 // that it stands for
+}
+
+// Covers reports whether it stands for a recipient with this result, of the same class, too.
+func (o *Outcome) Covers(r *delivery.Result) bool {
+	return o.Result.Source == r.Source && o.Result.Attempted == r.Attempted && o.Result.Reply == r.Reply &&
+		o.Result.Session == r.Session
 }
 
 const (
@@ -142,7 +150,7 @@ func idlest[T any](sites map[string]T, touched func(T) time.Time) (name string) 
 	return name
 }
 
-// Attempted counts what became of a recipient.
+// Attempted counts what became of recipients.
 func (t *Tallies) Attempted(o *Outcome, now time.Time) {
 	cfg := t.config()
 	t.mu.Lock()
@@ -150,7 +158,7 @@ func (t *Tallies) Attempted(o *Outcome, now time.Time) {
 	count := func(scope Scope, name string) {
 		c := t.of(scope, name)
 		c.outcome(o, now)
-		t.seen(c, scope, name, 1)
+		t.seen(c, scope, name, o.Recipients)
 	}
 	t.total.outcome(o, now)
 	if o.Result.Attempted {
@@ -194,27 +202,28 @@ func known(cfg *config.Config, tenant string) string {
 }
 
 func (c *Tally) outcome(o *Outcome, now time.Time) {
+	n := o.Recipients
 	switch o.Kind {
 	case accounting.Delivery:
-		c.Delivered++
+		c.Delivered += n
 		c.deliveredAt = now
 		took := o.delay(now)
 		if took > LateAfter {
-			c.Late++
+			c.Late += n
 		}
 		if c.delays != nil {
-			c.delays.Add(took)
+			c.delays.Add(took, n)
 		}
 		return
 	case accounting.TransientFailure:
-		c.Deferred++
+		c.Deferred += n
 	case accounting.Expiration:
-		c.Expired++
+		c.Expired += n
 	default:
-		c.Bounced++
+		c.Bounced += n
 	}
 	if o.Class == bounce.SpamBlock && o.Result.Attempted {
-		c.Blocked++
+		c.Blocked += n
 	}
 	c.Failure, c.FailureAt = short(o.Result.Reply), now
 }

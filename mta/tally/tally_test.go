@@ -24,7 +24,7 @@ func TestTalliesAreBounded(t *testing.T) {
 	now := time.Now()
 	for i := range maxSiteTallies + 1000 {
 		site := fmt.Sprint("site", i)
-		o := &Outcome{accounting.Delivery, &envelope.Message{Tenant: fmt.Sprint("stranger", i)}, &route.Route{Site: site}, site, &delivery.Result{}, bounce.None}
+		o := &Outcome{accounting.Delivery, &envelope.Message{Tenant: fmt.Sprint("stranger", i)}, &route.Route{Site: site}, site, &delivery.Result{}, bounce.None, 1}
 		c.Attempted(o, now.Add(time.Duration(i)*time.Second))
 	}
 	if n := len(c.by[Site]); n != maxSiteTallies {
@@ -54,7 +54,7 @@ func TestATallyKeepsTheLastFailure(t *testing.T) {
 	now := time.Now()
 	count := func(kind accounting.Type, code int, text string, at time.Time) {
 		r := &delivery.Result{Source: "a", Reply: reply.Reply{Code: code, Text: text}}
-		c.Attempted(&Outcome{kind, &envelope.Message{}, &route.Route{Site: "mx"}, "mx", r, bounce.None}, at)
+		c.Attempted(&Outcome{kind, &envelope.Message{}, &route.Route{Site: "mx"}, "mx", r, bounce.None, 1}, at)
 	}
 	count(accounting.Bounce, 450, "first", now)
 	count(accounting.TransientFailure, 450, strings.Repeat("\u00e9", 1000), now)
@@ -98,7 +98,7 @@ func TestBusy(t *testing.T) {
 	c := New(func() *config.Config { return cfg })
 	deliver := func(site string, took time.Duration) {
 		now := time.Now()
-		c.Attempted(&Outcome{accounting.Delivery, &envelope.Message{Tenant: "acme", Received: now.Add(-took)}, &route.Route{Site: site}, site, &delivery.Result{}, bounce.None}, now)
+		c.Attempted(&Outcome{accounting.Delivery, &envelope.Message{Tenant: "acme", Received: now.Add(-took)}, &route.Route{Site: site}, site, &delivery.Result{}, bounce.None, 1}, now)
 	}
 	busy := func(scope Scope) string {
 		var s []string
@@ -140,7 +140,7 @@ func BenchmarkAttempted(b *testing.B) {
 	var outcomes [1000]Outcome
 	for i := range outcomes {
 		site := fmt.Sprint("site", i)
-		outcomes[i] = Outcome{accounting.Delivery, &envelope.Message{Received: now}, &route.Route{Site: site}, site, &delivery.Result{Source: "out"}, bounce.None}
+		outcomes[i] = Outcome{accounting.Delivery, &envelope.Message{Received: now}, &route.Route{Site: site}, site, &delivery.Result{Source: "out"}, bounce.None, 1}
 	}
 	for i := 0; b.Loop(); i++ {
 		c.Attempted(&outcomes[i%len(outcomes)], now)
@@ -153,7 +153,7 @@ func TestPathsAreThoseOfAttempts(t *testing.T) {
 	c := New(func() *config.Config { return cfg })
 	for _, attempted := range []bool{true, true, false} {
 		r := &delivery.Result{Source: "a", Attempted: attempted}
-		c.Attempted(&Outcome{accounting.Expiration, &envelope.Message{}, &route.Route{Provider: "big"}, "mx", r, bounce.None}, time.Now())
+		c.Attempted(&Outcome{accounting.Expiration, &envelope.Message{}, &route.Route{Provider: "big"}, "mx", r, bounce.None, 1}, time.Now())
 	}
 	if got := c.Paths(); len(got) != 1 || got[Path{"a", "big"}] != (Counts{Expired: 2}) {
 		t.Errorf("paths %+v, want two that expired", got)

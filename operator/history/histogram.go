@@ -19,8 +19,8 @@ const (
 // goroutine at a time.
 type Histogram struct{ counts [buckets]uint32 }
 
-// Add counts a duration.
-func (h *Histogram) Add(d time.Duration) { h.counts[bucket(d)]++ }
+// Add counts n durations of the same length.
+func (h *Histogram) Add(d time.Duration, n int64) { h.counts[bucket(d)] += uint32(n) }
 
 // bucket gives where a duration belongs: the first three bits of its number of microseconds, and how many follow.
 func bucket(d time.Duration) int {

@@ -41,7 +41,7 @@ func TestQuantilesAreRight(t *testing.T) {
 		all := make([]time.Duration, 20_000)
 		for i := range all {
 			all[i] = time.Duration(float64(time.Second) * math.Exp(spread*r.NormFloat64()))
-			h.Add(all[i])
+			h.Add(all[i], 1)
 		}
 		slices.Sort(all)
 		for _, share := range []float64{.01, .5, .9, .99} {
@@ -63,7 +63,7 @@ func TestDifferencesSurviveAnOverflow(t *testing.T) {
 	h.counts[bucket(time.Second)] = math.MaxUint32 - 1
 	before := h
 	for range 5 {
-		h.Add(time.Second)
+		h.Add(time.Second, 1)
 	}
 	d := h.Since(&before)
 	sum.Merge(&d)
@@ -76,6 +76,6 @@ func TestDifferencesSurviveAnOverflow(t *testing.T) {
 func BenchmarkAdd(b *testing.B) {
 	var h Histogram
 	for i := range b.N {
-		h.Add(time.Duration(i) * time.Millisecond)
+		h.Add(time.Duration(i)*time.Millisecond, 1)
 	}
 }

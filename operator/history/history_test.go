@@ -63,7 +63,7 @@ func (m *meter) deliver(site string, n int64, took time.Duration) {
 	for _, r := range []*Reading{m.of(Relay, ""), m.of(Site, site)} {
 		r.Counts[Delivered] += n
 		for range n {
-			r.Delays.Add(took)
+			r.Delays.Add(took, 1)
 		}
 	}
 }

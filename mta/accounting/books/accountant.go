@@ -173,39 +173,62 @@ func (a *Accountant) Unsubscribed(s *suppression.Subscription, session string) {
 	})
 }
 
-// Attempted writes down what became of a recipient.
-func (a *Accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, at dispatch.Attempt) {
-	now := a.Now()
-	m, r := o.Message, at.Result
-	counted := tally.Outcome{Kind: kind, Message: m, Route: o.Route, Site: o.Site(), Result: &r,
-		Class: a.classOf(o, &r, m.ID, now)}
-	a.Meter.Attempted(&counted, now)
-	a.Tally.Attempted(&counted, now)
+// Attempted writes down what became of recipients. Those of a job mostly fare alike: what they share is looked up once.
+func (a *Accountant) Attempted(kind accounting.Type, o *dispatch.Outcomes, as []dispatch.Attempt) {
+	now, m := a.Now(), o.Message
 	a.Received(m)
-	if a.Log == nil {
-		return
+	var counted tally.Outcome
+	var common, rec accounting.Record
+	if a.Log != nil {
+		common = a.record(kind, m, now)
+		common.EgressPool = a.Policy().PoolOf(m, o.Route).Name
+		if o.Route != nil {
+			common.Site, common.Provider = o.Route.Site, o.Route.Provider
+		}
 	}
-	rec := a.record(kind, m, now)
+	for i := range as {
+		r := &as[i].Result
+		class := a.classOf(o, r, m.ID, now)
+		if i == 0 || class != counted.Class || !counted.Covers(r) {
+			a.count(&counted, now)
+			counted = tally.Outcome{Kind: kind, Message: m, Route: o.Route, Site: o.Site(), Result: r, Class: class}
+		}
+		counted.Recipients++
+		if a.Log != nil {
+			rec = common
+			rec.Class = class.String()
+			describe(&rec, m, &as[i], now)
+			a.add(&rec)
+		}
+	}
+	a.count(&counted, now)
+}
+
+// count counts an outcome that has recipients.
+func (a *Accountant) count(o *tally.Outcome, now time.Time) {
+	if o.Recipients > 0 {
+		a.Meter.Attempted(o, now)
+		a.Tally.Attempted(o, now)
+	}
+}
+
+// describe adds what an attempt has of its own.
+func describe(rec *accounting.Record, m *envelope.Message, at *dispatch.Attempt, now time.Time) {
+	r := &at.Result
 	rec.Recipient = m.Recipients[at.Pending.Index].Address
 	rec.Queue = queueName(m.Tenant, rec.Recipient)
-	rec.Response, rec.Class = r.Reply, counted.Class.String()
+	rec.Response, rec.Session, rec.EgressSource = r.Reply, r.Session, r.Source
 	rec.Attempts = at.Pending.Attempts
 	if r.Attempted {
 		rec.Attempts++
 	}
-	if o.Route != nil {
-		rec.Site, rec.Provider = o.Route.Site, o.Route.Provider
-	}
-	rec.EgressPool, rec.EgressSource = a.Policy().PoolOf(m, o.Route).Name, r.Source
-	rec.Session = r.Session
-	addLink(&rec, &r)
-	addTimes(&rec, m, &r, now)
+	addLink(rec, r)
+	addTimes(rec, m, r, now)
 	if r.Host.Inside() { // no host has the mail
 		rec.Peer, rec.DeliveryProtocol = accounting.Peer{Name: r.Host.Name}, "discard"
 	} else if r.Host.Name != "" {
 		rec.Peer = accounting.Peer{Name: r.Host.Name, Addr: r.Host.Addr.Addr()}
 	}
-	a.add(&rec)
 }
 
 // After calls f when the records of all that was attempted before are on stable storage.

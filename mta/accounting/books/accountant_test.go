@@ -3,6 +3,7 @@ package books
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
+	"example.org/mta/internal/route"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/tally"
@@ -45,7 +47,7 @@ func TestReceptionComesFirst(t *testing.T) {
 		}
 		all.Go(func() { a.Listener("smtp").Received(m, 0) })
 		all.Go(func() {
-			a.Attempted(accounting.Delivery, &dispatch.Outcomes{Message: m}, dispatch.Attempt{Result: delivery.Result{Reply: reply.Reply{Code: 250}}})
+			a.Attempted(accounting.Delivery, &dispatch.Outcomes{Message: m}, []dispatch.Attempt{{Result: delivery.Result{Reply: reply.Reply{Code: 250}}}})
 		})
 	}
 	all.Wait()
@@ -74,6 +76,56 @@ func TestReceptionComesFirst(t *testing.T) {
 		if len(types) != 2 || types[0] != "Reception" || types[1] != "Delivery" {
 			t.Errorf("message %s: %v", id, types)
 		}
+	}
+}
+
+// Recipients of a job that fare alike are counted at once, and have a record each.
+func TestRecipientsThatFareAlike(t *testing.T) {
+	dir := t.TempDir()
+	log, err := accounting.Open(accounting.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol := wiring.New(config.Default())
+	a := New(Config{Log: log, Meter: tally.NewMeter(), Tally: tally.New(func() *config.Config { return pol.Config }),
+		Policy: func() *wiring.Policy { return pol }, Now: time.Now})
+	m := &envelope.Message{ID: 1, Sender: "ann@a.example"}
+	var as []dispatch.Attempt
+	for i, source := range []string{"out-1", "out-1", "out-2", "out-1"} {
+		m.Recipients = append(m.Recipients, envelope.Recipient{Address: envelope.Address(fmt.Sprintf("r%d@box.example", i))})
+		as = append(as, dispatch.Attempt{Pending: queue.Pending{Index: i}, Result: delivery.Result{Recipient: i,
+			Source: source, Attempted: true, Reply: reply.Reply{Code: 250}}})
+	}
+	rt := &route.Route{Site: "mx.box.example"}
+	a.Attempted(accounting.Delivery, &dispatch.Outcomes{Message: m, Route: rt}, as)
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]int64{"out-1": 3, "out-2": 1} {
+		if got := a.Tally.Get(tally.Source, source).Delivered; got != want {
+			t.Errorf("%s delivered %d, want %d", source, got, want)
+		}
+	}
+	if got := a.Tally.Get(tally.Site, "mx.box.example").Delivered; got != 4 {
+		t.Errorf("the site took %d, want 4", got)
+	}
+	var got []string
+	if err := accounting.Read(context.Background(), dir, accounting.Query{}, func(line []byte) error {
+		var rec struct {
+			Recipient string
+			Source    string `json:"egress_source"`
+		}
+		if err := json.Unmarshal(line, &rec); err != nil {
+			return err
+		}
+		got = append(got, rec.Recipient+" "+rec.Source)
+		return nil
+	}, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"r0@box.example out-1", "r1@box.example out-1", "r2@box.example out-2", "r3@box.example out-1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("records %q, want %q", got, want)
 	}
 }
 

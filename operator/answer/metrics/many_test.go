@@ -50,7 +50,7 @@ func ofSites(tb testing.TB, n int) prometheus.Gatherer {
 	m, r := &envelope.Message{Received: now}, &delivery.Result{Source: "out"}
 	for i := range n {
 		site := fmt.Sprintf("mx%d.example", i)
-		o := &tally.Outcome{Kind: accounting.Delivery, Message: m, Route: &route.Route{Site: site}, Site: site, Result: r}
+		o := &tally.Outcome{Kind: accounting.Delivery, Message: m, Route: &route.Route{Site: site}, Site: site, Result: r, Recipients: 1}
 		tallies.Attempted(o, now)
 		meter.Attempted(o, now)
 	}
