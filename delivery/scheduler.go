@@ -245,7 +245,8 @@ func (s *Scheduler) message(id envelope.ID) *message {
 func (s *Scheduler) lane(j *Job, now time.Time) *lane {
 	key := laneOf(j)
 	l := s.lanes[key]
-	if l == nil {
+	fresh := l == nil
+	if fresh {
 		l = &lane{laneKey: key, s: s, timer: -1, limGen: -1, waiting: newWaitlist()}
 		l.site = s.db.Site(key.site)
 	}
@@ -261,7 +262,7 @@ func (s *Scheduler) lane(j *Job, now time.Time) *lane {
 		l.follow(j.Route)
 	}
 	l.used = now
-	if s.lanes[key] == nil {
+	if fresh {
 		s.lanes[key] = l
 		s.bySite[key.site] = append(s.bySite[key.site], l)
 		l.drain.resume(l, now)

@@ -39,6 +39,9 @@ func (s *Scheduler) done(t *smtpclient.Transaction, o smtpclient.Outcome) {
 		}
 		good = good || r.Fate == smtpclient.Answered && r.Reply.OK()
 		res := s.resultOf(p, c, i, r, &o, now) // which may give back other parts of w, and append their results
+		if w.results == nil {
+			w.results = make([]Result, 0, len(w.Recipients))
+		}
 		w.results = append(w.results, res)
 	}
 	if o.Begun.IsZero() {

@@ -311,7 +311,7 @@ func (d *Dispatcher) route(l *queue.Lease, called delivery.Flow) {
 		return
 	}
 	pol := d.Policy()
-	known := make(map[way]*routed, 1)
+	var known ways
 	var unknown map[string][]queue.Pending
 	byRoute := func(p *queue.Pending) string { return d.routeOf(pol.Config, l.Message, *p) }
 	for domain, recipients := range groups(l.Recipients, byRoute) {
@@ -328,10 +328,10 @@ func (d *Dispatcher) route(l *queue.Lease, called delivery.Flow) {
 			if pol.Config.PoolsDiffer() {
 				w.pool = pol.PoolOf(l.Message, rt)
 			}
-			gather(known, w, rt, recipients)
+			known.add(w, rt, recipients)
 		}
 	}
-	for _, r := range known {
+	for _, r := range known.all {
 		d.submit(l.Message, r.route, r.recipients, called)
 	}
 	if len(unknown) > 0 {
@@ -365,18 +365,33 @@ type way struct {
 	pool     *config.Pool // where it depends on the domain
 }
 
+// routed is recipients that go the same way.
 type routed struct {
+	way
 	route      *route.Route
 	recipients []queue.Pending
 }
 
-// gather adds recipients to what goes the same way.
-func gather(by map[way]*routed, w way, rt *route.Route, recipients []queue.Pending) {
-	if r := by[w]; r != nil {
-		r.recipients = append(r.recipients, recipients...)
-	} else {
-		by[w] = &routed{rt, recipients}
+// ways are the ways that the recipients of a message go. Most go one way: further ones have an index.
+type ways struct {
+	all     []routed
+	further map[way]int
+}
+
+// add adds recipients to those that go the same way.
+func (k *ways) add(w way, rt *route.Route, recipients []queue.Pending) {
+	i, known := k.further[w]
+	if known || len(k.all) > 0 && k.all[0].way == w {
+		k.all[i].recipients = append(k.all[i].recipients, recipients...)
+		return
 	}
+	if len(k.all) == 1 {
+		k.further = make(map[way]int)
+	}
+	if len(k.all) > 0 {
+		k.further[w] = len(k.all)
+	}
+	k.all = append(k.all, routed{w, rt, recipients})
 }
 
 // submit makes jobs of recipients with one route. Called is the flow for which delivery has
@@ -576,25 +591,36 @@ func groups[T any, K comparable](all []T, of func(*T) K) iter.Seq2[K, []T] {
 		if len(all) == 0 {
 			return
 		}
-		first, mixed := of(&all[0]), false
-		for i := range all {
-			mixed = mixed || of(&all[i]) != first
+		first := of(&all[0])
+		same := 1
+		for same < len(all) && of(&all[same]) == first {
+			same++
 		}
-		if !mixed {
+		if same == len(all) {
 			yield(first, all)
 			return
 		}
-		var order []K
-		by := make(map[K][]T)
-		for i := range all {
+		numbers, order := map[K]int{first: 0}, []K{first}
+		sizes, number := []int{same}, make([]int, len(all))
+		for i := same; i < len(all); i++ {
 			k := of(&all[i])
-			if by[k] == nil {
-				order = append(order, k)
+			n, known := numbers[k]
+			if !known {
+				n = len(order)
+				numbers[k], order, sizes = n, append(order, k), append(sizes, 0)
 			}
-			by[k] = append(by[k], all[i])
+			number[i] = n
+			sizes[n]++
 		}
-		for _, k := range order {
-			if !yield(k, by[k]) {
+		sorted, by := make([]T, len(all)), make([][]T, len(order))
+		for n, size := range sizes {
+			by[n], sorted = sorted[:0:size], sorted[size:]
+		}
+		for i, n := range number {
+			by[n] = append(by[n], all[i])
+		}
+		for n, k := range order {
+			if !yield(k, by[n]) {
 				return
 			}
 		}

@@ -26,14 +26,15 @@ func (n *Notification) Wanted() []Attempt {
 		dsn.Failed: envelope.NotifyFailure, dsn.Delayed: envelope.NotifyDelay, dsn.Delivered: envelope.NotifySuccess,
 	}[n.Kind]
 	var out []Attempt
-	for _, a := range n.Attempts {
+	for i := range n.Attempts {
+		a := &n.Attempts[i]
 		notify := n.Message.Recipients[a.Pending.Index].Notify
 		switch {
 		case a.Result.Relayed && notify&envelope.NotifyNever == 0:
 		case n.Kind == dsn.Delivered && a.Result.DSN, !notify.Wants(event):
 			continue
 		}
-		out = append(out, a)
+		out = append(out, *a)
 	}
 	return out
 }

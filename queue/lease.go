@@ -181,6 +181,11 @@ func (q *Queue) claim(s schedule.Slot) *claim {
 			l.why = BounceAsked
 		}
 	}
+	if h := q.cache.hot[first.ID]; h != nil {
+		if l.msg = h.msg; first.Attempts() == 0 { // most likely none of them was tried
+			l.rcpts = make([]Pending, 0, len(l.msg.Recipients))
+		}
+	}
 	q.s.Run(first.ID, func(s schedule.Slot, e *schedule.Entry) bool {
 		if e.State() != state || state == schedule.Parked && e.Key != first.Key ||
 			state == schedule.Ending && e.Action() != first.Action() {
@@ -191,9 +196,6 @@ func (q *Queue) claim(s schedule.Slot) *claim {
 		q.describe(l, e)
 		return true
 	})
-	if h := q.cache.hot[first.ID]; h != nil {
-		l.msg = h.msg
-	}
 	if _, broken := q.few.broken[first.ID]; broken && l.why == Due {
 		l.why = Damaged
 		q.few.broken[first.ID] = true
