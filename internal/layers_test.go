@@ -122,6 +122,9 @@ var rules = []struct{ pkg, mustNotReach, why string }{
 	{"mta/operator/history", "mta/mta", "figures are given to it; package answer reads them"},
 	{"mta/operator/history", "mta/queue", "figures are numbers, whatever they count"},
 	{"mta/importer", "mta/...", "a draft is text; the command checks it as any other file"},
+	{"mta/cluster/member", "net", "a node's part is arithmetic on messages; who carries them is above it"},
+	{"mta/cluster/share", "mta/cluster/owner", "units are counted without knowing where the book is kept"},
+	{"mta/cluster/ledger", "mta/cluster/owner", "tokens are counted without knowing where the book is kept"},
 	{"mta/mta/tally", "mta/queue", "counting knows outcomes, not where mail is kept"},
 }
 
@@ -142,6 +145,11 @@ func TestDependenciesPointOneWay(t *testing.T) {
 				if !tool && pkg != "mta/cmd/mta" && pkg != "mta/mta/relaytest" {
 					t.Errorf("%s reaches %s: tools and importers are for the command and for tests", pkg, dep)
 				}
+			}
+		}
+		for dep := range reach {
+			if strings.HasPrefix(pkg, "mta/cluster/") && strings.HasPrefix(dep, "mta/") && !strings.HasPrefix(dep, "mta/cluster/") {
+				t.Errorf("%s reaches %s: the protocol is the same in the relay and in its simulation", pkg, dep)
 			}
 		}
 		if !strings.HasPrefix(pkg, "mta/internal/") {

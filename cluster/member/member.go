@@ -1,0 +1,278 @@
+// Package member is one node's part in a cluster: it keeps its shards, answers what others ask of these, and asks the
+// owners of the others. It is arithmetic on messages and moments; its caller has the network, the engine and the clock.
+//
+// What a round decides leaves only when the engine has acknowledged the call that carries it.
+package member
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/mta/cluster/ledger"
+	"example.org/mta/cluster/owner"
+	"example.org/mta/cluster/share"
+	"example.org/mta/cluster/term"
+)
+
+// Config is a node's.
+type Config struct {
+	Node        uint16
+	Incarnation uint64
+	Boot        uint64
+	Process     uint64 // larger than that of all earlier processes of the incarnation
+	Term        term.Term
+	Turn        time.Duration
+	Rand        *rand.Rand
+	Memory      owner.Memory
+	Limits      func(shard int) []share.Limit
+	Plan        *ledger.Plan
+}
+
+// Message goes from one node to another. It has one of an ask, an answer and a nudge.
+type Message struct {
+	From, To uint16
+	Shard    int
+	Ask      *Ask
+	Answer   *Answer
+	Nudge    bool
+}
+
+// Ask carries all that a node holds and wants of a shard.
+type Ask struct {
+	Order  term.Order
+	Known  owner.Mark
+	Shares []share.Item
+	Tokens []ledger.Item
+}
+
+// Answer is that to an ask.
+type Answer struct {
+	Order  term.Order
+	Mark   owner.Mark
+	Clock  int64 // the engine's
+	Shares []share.Grant
+	Tokens []ledger.Grant
+}
+
+// Member is one process of a node.
+type Member struct {
+	cfg     Config
+	keeper  *owner.Keeper
+	owned   [owner.Shards]*owned
+	holders [owner.Shards]*holding
+	fault   func(error)
+}
+
+// owned is what an owner has of a shard.
+type owned struct {
+	shares *share.Book
+	tokens *ledger.Book
+	asks   []Message // since the last round
+	round  []Message // answers that wait for the call to be acknowledged
+}
+
+// holding is what every node has of a shard.
+type holding struct {
+	shares *share.Holder
+	tokens *ledger.Holder
+	sent   time.Duration
+	owner  uint16
+}
+
+// New makes the member of a process that has just begun. fault is given what others sent and is refused.
+func New(cfg Config, fault func(error)) *Member {
+	m := &Member{cfg: cfg, fault: fault, keeper: owner.New(owner.Config{Node: cfg.Node, Incarnation: cfg.Incarnation,
+		Boot: cfg.Boot, Term: cfg.Term, Rand: cfg.Rand, Memory: cfg.Memory})}
+	first := term.Order{Incarnation: cfg.Incarnation, Process: cfg.Process}
+	for s := range m.holders {
+		m.holders[s] = &holding{shares: share.NewHolder(cfg.Term, first, cfg.Limits(s)),
+			tokens: ledger.NewHolder(cfg.Plan, cfg.Term)}
+	}
+	return m
+}
+
+// Shard is the one of a limit or an address.
+func Shard(name string) int {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return int(h.Sum32() % owner.Shards)
+}
+
+// Keeper has this node's shards.
+func (m *Member) Keeper() *owner.Keeper { return m.keeper }
+
+// Shares is what this node has of the limits of a shard.
+func (m *Member) Shares(shard int) *share.Holder { return m.holders[shard].shares }
+
+// Tokens is what this node has of the addresses of a shard.
+func (m *Member) Tokens(shard int) *ledger.Holder { return m.holders[shard].tokens }
+
+// Call closes a round, if no call is on its way: it answers all asks so far and makes the call that carries the
+// answers.
+func (m *Member) Call(now time.Duration) (owner.Call, bool) {
+	return m.keeper.Call(now, func(shard int) []owner.Entry { return m.close(now, shard) })
+}
+
+// close decides a round of a shard and returns what the engine must have before anybody gets to know.
+func (m *Member) close(now time.Duration, shard int) (entries []owner.Entry) {
+	o := m.owned[shard]
+	o.round = o.round[:0]
+	grants, asks := o.shares.Round(now), o.asks
+	o.asks = o.asks[:0]
+	for _, a := range asks {
+		shares, answered := grants[a.From]
+		if !answered {
+			if o.shares.Pending(a.From) {
+				o.asks = append(o.asks, a)
+			}
+			continue
+		}
+		tokens, err := o.tokens.Give(a.From, a.Ask.Order, a.Ask.Tokens)
+		m.complain(err)
+		o.round = append(o.round, Message{From: m.cfg.Node, To: a.From, Shard: shard,
+			Answer: &Answer{Order: a.Ask.Order, Shares: shares, Tokens: tokens}})
+	}
+	o.shares.Changes(func(limit string, node uint16, units int64, o term.Order) {
+		n := [4]int64{units, 0, 0, 0}
+		if units > 0 {
+			n = [4]int64{units, int64(o.Incarnation), int64(o.Process), int64(o.Seq)}
+		}
+		entries = append(entries, owner.Entry{Name: limit, Node: node, N: n})
+	})
+	o.tokens.Changes(func(k ledger.Key, c ledger.Count) {
+		n := [4]int64{c.Hour, c.Sent, c.Today}
+		entries = append(entries, owner.Entry{Name: k.Address + "\n" + k.Provider, N: n})
+	})
+	return entries
+}
+
+// Result takes in the engine's answer to a call, and gives the answers that may leave now.
+func (m *Member) Result(now time.Duration, r owner.Result, send func(Message)) {
+	e := m.keeper.Result(now, r)
+	for _, s := range e.Acked {
+		o := m.owned[s]
+		o.shares.Written()
+		o.tokens.Written()
+		clock := r.Heads[s].Clock
+		o.tokens.Clock(clock)
+		for _, a := range o.round {
+			a.Answer.Mark, a.Answer.Clock = m.keeper.Mark(s), clock
+			send(a)
+		}
+		for _, node := range o.shares.Nudges(now) {
+			send(Message{From: m.cfg.Node, To: node, Shard: s, Nudge: true})
+		}
+		o.round = o.round[:0]
+	}
+	for _, t := range e.Taken {
+		m.take(now, t, r.Heads[t.Shard])
+	}
+	for _, s := range e.Gone {
+		m.owned[s] = nil
+	}
+	if e.Heads != nil {
+		for s, h := range m.holders {
+			if now := e.Heads[s].Node; now != h.owner {
+				h.owner = now
+				h.shares.Nudge()
+			}
+		}
+	}
+}
+
+// take begins the books of a shard that this node owns now.
+func (m *Member) take(now time.Duration, t owner.Taken, head owner.Head) {
+	o := &owned{shares: share.NewBook(now, m.cfg.Term, m.cfg.Turn, m.cfg.Limits(t.Shard)),
+		tokens: ledger.NewBook(m.cfg.Plan, head.Epoch, head.Clock)}
+	for _, e := range t.Book {
+		if address, provider, ok := strings.Cut(e.Name, "\n"); ok {
+			m.complain(o.tokens.Load(ledger.Key{Address: address, Provider: provider},
+				ledger.Count{Hour: e.N[0], Sent: e.N[1], Today: e.N[2]}))
+			continue
+		}
+		m.complain(o.shares.Load(now, e.Name, e.Node, e.N[0],
+			term.Order{Incarnation: uint64(e.N[1]), Process: uint64(e.N[2]), Seq: uint64(e.N[3])}, t.Silent))
+	}
+	m.owned[t.Shard] = o
+}
+
+func (m *Member) complain(err error) {
+	if err != nil {
+		m.fault(err)
+	}
+}
+
+// Asks gives the asks that are due.
+func (m *Member) Asks(now time.Duration, send func(Message)) {
+	for s, h := range m.holders {
+		if h.owner == 0 || !h.shares.Due(now, h.tokens.Lacks()) {
+			continue
+		}
+		order, items := h.shares.Ask(now)
+		h.sent = now
+		send(Message{From: m.cfg.Node, To: h.owner, Shard: s, Ask: &Ask{Order: order, Known: m.keeper.Mark(s),
+			Shares: items, Tokens: h.tokens.Ask(now)}})
+	}
+}
+
+// Receive takes in a message from another node, or from this one.
+func (m *Member) Receive(now time.Duration, msg Message) {
+	if msg.Shard < 0 || msg.Shard >= owner.Shards {
+		m.fault(fmt.Errorf("node %d names shard %d", msg.From, msg.Shard))
+		return
+	}
+	h := m.holders[msg.Shard]
+	switch {
+	case msg.Nudge:
+		h.shares.Nudge()
+	case msg.Ask != nil:
+		m.ask(now, msg)
+	case msg.Answer != nil:
+		a := msg.Answer
+		if a.Mark.Before(m.keeper.Mark(msg.Shard)) || !h.shares.Answer(now, a.Order, a.Shares) {
+			return
+		}
+		m.keeper.Granted(msg.Shard, a.Mark)
+		h.tokens.Take(h.sent, a.Clock, a.Tokens)
+	}
+}
+
+// ask keeps an ask for the next round. Who knows of a later beat than this owner has sent has met a row that the engine
+// has lost since: that asker halts by itself, and gets nothing here.
+func (m *Member) ask(now time.Duration, msg Message) {
+	o := m.owned[msg.Shard]
+	if o == nil {
+		return
+	}
+	acked := owner.Mark{Epoch: m.keeper.Epoch(msg.Shard), Beat: m.keeper.Acked(msg.Shard)}
+	if acked.Before(msg.Ask.Known) {
+		m.fault(fmt.Errorf("node %d knows shard %d at %v, and its row is at %v", msg.From, msg.Shard, msg.Ask.Known,
+			acked))
+		return
+	}
+	if err := o.shares.Hear(now, msg.From, msg.Ask.Order, msg.Ask.Shares, len(msg.Ask.Tokens) > 0); err != nil {
+		m.fault(err)
+		return
+	}
+	o.asks = slices.DeleteFunc(o.asks, func(a Message) bool {
+		return a.From == msg.From && msg.Ask.Order.After(a.Ask.Order)
+	})
+	if !slices.ContainsFunc(o.asks, func(a Message) bool { return a.From == msg.From }) {
+		o.asks = append(o.asks, msg)
+	}
+}
+
+// Owned are the shards of this node.
+func (m *Member) Owned() []int {
+	var shards []int
+	for s, o := range m.owned {
+		if o != nil {
+			shards = append(shards, s)
+		}
+	}
+	return shards
+}

@@ -1,0 +1,152 @@
+package member
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"example.org/mta/cluster/ledger"
+	"example.org/mta/cluster/owner"
+	"example.org/mta/cluster/share"
+	"example.org/mta/cluster/term"
+)
+
+var (
+	terms = term.Term{Length: 3 * time.Minute, Drift: 200e-6}
+	ten   = share.Limit{Name: "ten", Connections: 10}
+	key   = ledger.Key{Address: "10.0.0.1", Provider: "gmail"}
+	shard = Shard("ten")
+)
+
+// engine does what it is asked, without faults.
+type engine struct {
+	heads [owner.Shards]owner.Head
+	books [owner.Shards]map[string]owner.Entry
+}
+
+func (e *engine) do(c owner.Call) owner.Result {
+	r := owner.Result{Number: c.Number, Heads: new([owner.Shards]owner.Head), Books: make(map[int][]owner.Entry),
+		Origin: owner.Origin{System: 7, Timeline: 1}}
+	for i := range c.Parts {
+		p := &c.Parts[i]
+		ok := p.Fits(e.heads[p.Shard])
+		if r.Done = append(r.Done, ok); !ok {
+			continue
+		}
+		e.heads[p.Shard] = p.To
+		e.heads[p.Shard].Clock = int64(5*time.Hour + time.Minute)
+		for _, c := range p.Changes {
+			if e.books[p.Shard] == nil {
+				e.books[p.Shard] = make(map[string]owner.Entry)
+			}
+			e.books[p.Shard][c.Name+string(rune(c.Node))] = c
+		}
+		for _, c := range e.books[p.Shard] {
+			if p.Take {
+				r.Books[p.Shard] = append(r.Books[p.Shard], c)
+			}
+		}
+	}
+	*r.Heads = e.heads
+	return r
+}
+
+func start(t *testing.T, node uint16, process uint64) *Member {
+	return New(Config{Node: node, Incarnation: 1, Boot: uint64(node), Process: process, Term: terms, Turn: time.Minute,
+		Rand: rand.New(rand.NewPCG(1, 1)), Limits: func(s int) []share.Limit {
+			if s == shard {
+				return []share.Limit{ten}
+			}
+			return nil
+		}, Plan: &ledger.Plan{Hour: time.Hour, Caps: func(string, string) (int64, int64) { return 100, 1000 }},
+	}, func(err error) { t.Error(err) })
+}
+
+// owning gives a member that owns all shards, and the moment at which it does.
+func owning(t *testing.T, m *Member, e *engine) time.Duration {
+	now := time.Duration(0)
+	for ; len(m.Owned()) < owner.Shards; now += time.Second {
+		if now > time.Minute {
+			t.Fatal("not all shards are owned after a minute")
+		}
+		c, _ := m.Call(now)
+		m.Result(now, e.do(c), func(Message) {})
+	}
+	return now
+}
+
+// What an owner decides leaves it when the engine has it: an owner that is cut off grants nothing, and its own
+// connections take a grant as those of others do.
+func TestAnAnswerLeavesAfterItsWrite(t *testing.T) {
+	m, e := start(t, 1, 1), &engine{}
+	now := owning(t, m, e)
+	m.Shares(shard).Want("ten", 4)
+	m.Tokens(Shard(key.Address)).Want(key, 4)
+	m.Asks(now, func(msg Message) { m.Receive(now, msg) })
+	if n := m.Shares(shard).Open(now, "ten", 1); n != 0 {
+		t.Errorf("%d connections of an owner without a grant", n)
+	}
+	lost, _ := m.Call(now) // never arrives
+	now += owner.Patience
+	m.Asks(now, func(msg Message) { m.Receive(now, msg) })
+	c, ok := m.Call(now)
+	if !ok || c.Number == lost.Number {
+		t.Fatal("no second call")
+	}
+	var answers []Message
+	m.Result(now, owner.Result{Number: lost.Number}, func(msg Message) { answers = append(answers, msg) })
+	if len(answers) > 0 {
+		t.Fatalf("answers without a write: %+v", answers)
+	}
+	r := e.do(c)
+	if entry := e.books[shard]["ten\x01"]; entry.N[0] != 4 {
+		t.Errorf("the engine has %+v", entry)
+	}
+	m.Result(now, r, func(msg Message) { m.Receive(now, msg) })
+	if n := m.Shares(shard).Open(now, "ten", 9); n != 4 {
+		t.Errorf("%d connections of four", n)
+	}
+	if n := m.Tokens(Shard(key.Address)).Spend(now, key, 9); n != 4 {
+		t.Errorf("%d tokens of four", n)
+	}
+}
+
+// The next process of an owner finds in the book what others hold.
+func TestTheNextProcessReadsTheBook(t *testing.T) {
+	first, e := start(t, 1, 1), &engine{}
+	now := owning(t, first, e)
+	ask := Message{From: 2, To: 1, Shard: shard, Ask: &Ask{Order: term.Order{Incarnation: 1, Process: 1, Seq: 1},
+		Shares: []share.Item{{Limit: "ten", Want: 7}}}}
+	first.Receive(now, ask)
+	c, _ := first.Call(now)
+	granted := int64(0)
+	first.Result(now, e.do(c), func(msg Message) { granted = msg.Answer.Shares[0].Units })
+	second := start(t, 1, 2)
+	now = owning(t, second, e)
+	second.Shares(shard).Want("ten", 10)
+	second.Asks(now, func(msg Message) { second.Receive(now, msg) })
+	second.Receive(now, ask) // once more, late
+	c, _ = second.Call(now)
+	second.Result(now, e.do(c), func(msg Message) {
+		if msg.To == 1 && msg.Answer != nil {
+			second.Receive(now, msg)
+		}
+	})
+	if n := second.Shares(shard).Open(now, "ten", 10); granted != 7 || n != 3 {
+		t.Errorf("%d connections beside %d", n, granted)
+	}
+}
+
+func TestAnOwnerThatIsBehindAnswersNothing(t *testing.T) {
+	m, e := start(t, 1, 1), &engine{}
+	now, refused := owning(t, m, e), 0
+	m.fault = func(error) { refused++ }
+	m.Receive(now, Message{From: 2, Shard: shard, Ask: &Ask{Order: term.Order{Incarnation: 1, Seq: 1},
+		Known: owner.Mark{Epoch: 1, Beat: 99}, Shares: []share.Item{{Limit: "ten", Want: 7}}}})
+	m.Receive(now, Message{From: 2, Shard: owner.Shards})
+	c, _ := m.Call(now)
+	m.Result(now, e.do(c), func(msg Message) { t.Errorf("answered %+v", msg) })
+	if refused != 2 {
+		t.Errorf("%d refused", refused)
+	}
+}

@@ -1,0 +1,248 @@
+package owner
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"example.org/mta/cluster/term"
+)
+
+// Config is a node's.
+type Config struct {
+	Node        uint16
+	Incarnation uint64
+	Boot        uint64
+	Term        term.Term
+	Rand        *rand.Rand
+	Memory      Memory // what an earlier process has left on the disk
+}
+
+// Memory is what a node keeps on its disk.
+type Memory struct {
+	Origin Origin
+	Marks  [Shards]Mark // the newest that it wrote or was granted under
+}
+
+// Keeper holds a node's shards. Its caller makes a call each second.
+type Keeper struct {
+	cfg     Config
+	memory  Memory
+	held    [Shards]*holding
+	count   int
+	heads   [Shards]Head
+	since   [Shards]time.Duration // from when on a head is known to be the same
+	read    time.Duration
+	hasRead bool
+	number  uint64
+	open    *opened
+	leaving bool
+	lost    error
+}
+
+// holding is a shard of this node: the beat that was sent last and the last one acknowledged.
+type holding struct {
+	head        Head
+	sent, acked uint64
+}
+
+// opened is a call on its way.
+type opened struct {
+	call  Call
+	sent  time.Duration
+	marks [Shards]Mark // as they were when it was sent
+}
+
+// Events is what follows from a result.
+type Events struct {
+	Acked []int          // shards of which all that the call carried is durable
+	Taken []Taken        // new ones
+	Gone  []int          // shards that others own now, or nobody
+	Heads *[Shards]Head  // as read, nil without a reading
+	Held  [Shards]uint64 // the epoch under which this node holds a shard, 0: it does not
+}
+
+// Taken is a shard that this node owns from now on.
+type Taken struct {
+	Shard  int
+	Book   []Entry
+	Silent bool // all that the previous owners granted for a term has ended
+}
+
+// New makes the keeper of a process that holds nothing.
+func New(cfg Config) *Keeper { return &Keeper{cfg: cfg, memory: cfg.Memory} }
+
+// Lost is why no calls are made any more: the engine has lost writes. An operator's reset ends that.
+func (k *Keeper) Lost() error { return k.lost }
+
+// Memory is what must be on the disk before the caller acts on the newest result.
+func (k *Keeper) Memory() *Memory { return &k.memory }
+
+// Leave gives all shards back with the next call.
+func (k *Keeper) Leave() { k.leaving = true }
+
+// Granted notes that an owner gave something under a mark.
+func (k *Keeper) Granted(shard int, m Mark) {
+	if k.memory.Marks[shard].Before(m) {
+		k.memory.Marks[shard] = m
+	}
+}
+
+// Mark is the newest of a shard that this node knows to be durable.
+func (k *Keeper) Mark(shard int) Mark { return k.memory.Marks[shard] }
+
+// Epoch is the one under which this node holds a shard, 0 when it does not.
+func (k *Keeper) Epoch(shard int) uint64 {
+	if h := k.held[shard]; h != nil {
+		return h.head.Epoch
+	}
+	return 0
+}
+
+// Acked is the newest beat of a shard of this node that is durable.
+func (k *Keeper) Acked(shard int) uint64 { return k.held[shard].acked }
+
+// Owner is who owned a shard at the last reading, 0: nobody known.
+func (k *Keeper) Owner(shard int) uint16 { return k.heads[shard].Node }
+
+// Call makes the next call, unless one is on its way. changes returns what the book of a shard has that the engine may
+// not have; it stays changed until Acked names the shard.
+func (k *Keeper) Call(now time.Duration, changes func(shard int) []Entry) (Call, bool) {
+	if k.lost != nil || k.open != nil && now-k.open.sent < Patience {
+		return Call{}, false
+	}
+	k.number++
+	c := Call{Number: k.number}
+	for s, h := range k.held {
+		if h == nil {
+			continue
+		}
+		h.sent++
+		p := Part{Shard: s, Was: h.head, To: h.head, Changes: changes(s)}
+		p.Was.Beat, p.To.Beat = h.acked, h.sent
+		if k.leaving {
+			p.To.Node, p.To.Incarnation, p.To.Boot = 0, 0, 0
+		}
+		c.Parts = append(c.Parts, p)
+	}
+	c.Parts = append(c.Parts, k.takes(now)...)
+	k.open = &opened{c, now, k.memory.Marks}
+	return c, true
+}
+
+// takes are the shards to take over now.
+func (k *Keeper) takes(now time.Duration) (parts []Part) {
+	const most = 8 // in a call, so that nodes that start together share
+	if !k.hasRead || now-k.read > Gap || k.leaving {
+		return nil
+	}
+	for _, s := range k.cfg.Rand.Perm(Shards) {
+		h := k.heads[s]
+		wait := time.Duration(min(k.count+len(parts), 2*most))*time.Second/4 + k.jitter()
+		switch {
+		case k.held[s] != nil || len(parts) == most:
+			continue
+		case k.mine(h):
+			wait = 0
+		case h.Node != 0:
+			wait += k.cfg.Term.Waits()
+		}
+		if now-k.since[s] < wait {
+			continue
+		}
+		to := Head{k.cfg.Node, k.cfg.Incarnation, k.cfg.Boot, h.Epoch + 1, h.Beat + 1, 0}
+		parts = append(parts, Part{Shard: s, Take: true, Was: h, To: to})
+	}
+	return parts
+}
+
+// mine reports whether a row is of an earlier process of this boot: it has ended, as the lock on the data directory
+// shows, so that nobody waits for it. A new boot of the same node waits like all others.
+func (k *Keeper) mine(h Head) bool {
+	return h.Node == k.cfg.Node && h.Incarnation == k.cfg.Incarnation && h.Boot == k.cfg.Boot
+}
+
+func (k *Keeper) jitter() time.Duration { return time.Duration(k.cfg.Rand.Int64N(int64(time.Second))) }
+
+// Result takes in the result of the newest call. Those of earlier ones are too late: what they carried went again.
+func (k *Keeper) Result(now time.Duration, r Result) (e Events) {
+	if k.open == nil || r.Number != k.open.call.Number || k.lost != nil {
+		return e
+	}
+	o := k.open
+	k.open = nil
+	if k.lost = k.check(o, &r); k.lost != nil {
+		for s := range k.held {
+			e.Gone = append(e.Gone, k.drop(s)...)
+		}
+		return e
+	}
+	k.memory.Origin = r.Origin
+	for i := range o.call.Parts {
+		k.carried(&o.call.Parts[i], &r, i, &e)
+	}
+	k.look(now, o.sent, r.Heads)
+	e.Heads = r.Heads
+	return e
+}
+
+// carried takes in what became of a part.
+func (k *Keeper) carried(p *Part, r *Result, i int, e *Events) {
+	s := p.Shard
+	switch {
+	case !r.Done[i]:
+		e.Gone = append(e.Gone, k.drop(s)...)
+	case p.Take:
+		head := r.Heads[s]
+		k.held[s] = &holding{head, head.Beat, head.Beat}
+		k.count++
+		k.Granted(s, Mark{head.Epoch, head.Beat})
+		silent := p.Was.Node != 0 && !k.mine(p.Was)
+		e.Taken = append(e.Taken, Taken{s, r.Books[s], silent})
+	case p.To.Node == 0:
+		e.Acked = append(e.Acked, s)
+		e.Gone = append(e.Gone, k.drop(s)...)
+	default:
+		k.held[s].acked = p.To.Beat
+		k.Granted(s, Mark{p.To.Epoch, p.To.Beat})
+		e.Acked = append(e.Acked, s)
+	}
+}
+
+func (k *Keeper) drop(s int) []int {
+	if k.held[s] == nil {
+		return nil
+	}
+	k.held[s] = nil
+	k.count--
+	return []int{s}
+}
+
+// look notes since when each row is the same. Beats that nobody has acknowledged yet may be seen and vanish again; both
+// only begin the wait anew.
+func (k *Keeper) look(now, sent time.Duration, heads *[Shards]Head) {
+	anew := !k.hasRead || sent-k.read > Gap
+	for s, h := range heads {
+		if anew || h != k.heads[s] {
+			k.heads[s], k.since[s] = h, now
+		}
+	}
+	k.read, k.hasRead = now, true
+}
+
+// check finds out whether the engine is the one that this node has written to, with all of that.
+func (k *Keeper) check(o *opened, r *Result) error {
+	if was := k.memory.Origin; was.System != 0 && was.System != r.Origin.System {
+		return fmt.Errorf("the database is another one: its system identifier is %d, not %d", r.Origin.System,
+			was.System)
+	} else if r.Origin.Timeline < was.Timeline {
+		return fmt.Errorf("the database went back from timeline %d to %d", was.Timeline, r.Origin.Timeline)
+	}
+	for s, m := range o.marks {
+		if h := r.Heads[s]; (Mark{h.Epoch, h.Beat}).Before(m) {
+			return fmt.Errorf("the database has lost writes: shard %d is at epoch %d, beat %d, and was at %d, %d",
+				s, h.Epoch, h.Beat, m.Epoch, m.Beat)
+		}
+	}
+	return nil
+}

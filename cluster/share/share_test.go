@@ -1,0 +1,341 @@
+package share
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/cluster/term"
+)
+
+var (
+	terms  = term.Term{Length: 3 * time.Minute, Drift: 200e-6}
+	ten    = Limit{Name: "ten", Connections: 10}
+	rate   = Limit{Name: "rate", Rate: 10, Burst: 10}
+	slow   = Limit{Name: "slow", Rate: .1, Burst: 1}
+	turn   = time.Minute
+	limits = []Limit{ten, rate, slow}
+)
+
+// order is the newest ask of a process.
+func order(seq uint64) term.Order { return term.Order{Incarnation: 1, Process: 1, Seq: seq} }
+
+// ask has nodes ask at a moment, and returns what the round grants them of a limit.
+func (b *Book) ask(t *testing.T, now time.Duration, seq uint64, items map[uint16]Item) map[uint16]int64 {
+	t.Helper()
+	for node, i := range items {
+		if err := b.Hear(now, node, order(seq), []Item{i}, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	units := make(map[uint16]int64)
+	for node, grants := range b.Round(now) {
+		for _, g := range grants {
+			units[node] = g.Units
+		}
+	}
+	return units
+}
+
+func want(l Limit, held, units int64) Item { return Item{l.Name, held, units, 0} }
+
+func book() *Book { return NewBook(0, terms, turn, limits) }
+
+func TestMaxMinByWant(t *testing.T) {
+	got := book().ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 2), 2: want(ten, 0, 9), 3: want(ten, 0, 9)})
+	if got[1] != 2 || got[2] != 4 || got[3] != 4 {
+		t.Errorf("granted %v", got)
+	}
+}
+
+func TestALoweredShareIsFreeWhenItsHolderReportsLess(t *testing.T) {
+	b := book()
+	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 10)})
+	for seq := range uint64(3) {
+		got := b.ask(t, 0, seq+2, map[uint16]Item{1: want(ten, 10, 10), 2: want(ten, 0, 10)})
+		if got[1] != 5 || got[2] != 0 {
+			t.Fatalf("granted %v while node 1 has ten connections", got)
+		}
+	}
+	if got := b.ask(t, 0, 5, map[uint16]Item{1: want(ten, 7, 10)}); got[1] != 5 {
+		t.Errorf("granted %v", got)
+	}
+	if got := b.ask(t, 0, 6, map[uint16]Item{2: want(ten, 0, 10)}); got[2] != 3 {
+		t.Errorf("granted %v when node 1 has seven", got)
+	}
+}
+
+func TestWhatIsAnsweredCountsUntilTheNextAsk(t *testing.T) {
+	b := book()
+	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 8)})
+	// Node 1 is silent: the answer may have arrived or not.
+	if got := b.ask(t, terms.Waits()-1, 2, map[uint16]Item{2: want(ten, 0, 10)}); got[2] != 2 {
+		t.Errorf("granted %v before a term", got)
+	}
+	if got := b.ask(t, terms.Waits(), 3, map[uint16]Item{2: want(ten, 2, 10)}); got[2] != 10 {
+		t.Errorf("granted %v after a term", got)
+	}
+}
+
+func TestAnOlderAskChangesNothing(t *testing.T) {
+	b := book()
+	b.ask(t, 0, 2, map[uint16]Item{1: want(ten, 0, 10)})
+	for _, late := range []uint64{1, 2} {
+		if b.ask(t, 0, late, map[uint16]Item{1: want(ten, 0, 0)}); b.limits[2].Name != "ten" || b.limits[2].free() != 0 {
+			t.Errorf("ask %d after 2 makes %d free", late, b.limits[2].free())
+		}
+	}
+	next := term.Order{Incarnation: 1, Process: 2, Seq: 1}
+	if err := b.Hear(0, 1, next, nil, true); err != nil || b.limits[2].free() != 10 {
+		t.Errorf("the next process has nothing: %d free, %v", b.limits[2].free(), err)
+	}
+	if err := b.Hear(0, 1, order(9), []Item{want(ten, 0, 10)}, true); err != nil || b.askers[1].newest != next {
+		t.Error("an ask of an earlier process counts")
+	}
+}
+
+// saved is what the engine has of a book.
+func saved(b *Book) (lines []func(*Book, bool) error) {
+	b.Changes(func(limit string, node uint16, units int64, o term.Order) {
+		lines = append(lines, func(next *Book, ended bool) error { return next.Load(0, limit, node, units, o, ended) })
+	})
+	return lines
+}
+
+func next(t *testing.T, lines []func(*Book, bool) error, ended bool) *Book {
+	b := book()
+	for _, l := range lines {
+		if err := l(b, ended); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func TestASuccessorCountsWhatTheBookHas(t *testing.T) {
+	first := book()
+	first.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 7)})
+	lines := saved(first)
+	b := next(t, lines, false)
+	if got := b.ask(t, terms.Waits()-1, 1, map[uint16]Item{2: want(ten, 0, 10)}); got[2] != 3 {
+		t.Errorf("granted %v beside seven in the book", got)
+	}
+	b = next(t, lines, false)
+	b.ask(t, 1, 2, map[uint16]Item{1: want(ten, 4, 4)})
+	if got := b.ask(t, 1, 1, map[uint16]Item{2: want(ten, 0, 10)}); got[2] != 6 {
+		t.Errorf("granted %v when node 1 has reported four", got)
+	}
+	if got := next(t, lines, true).ask(t, 0, 1, map[uint16]Item{2: want(ten, 0, 10)}); got[2] != 10 {
+		t.Errorf("granted %v after a term of silence", got)
+	}
+}
+
+// An ask that the first owner has answered arrives at the second once more. Its holder has nothing by it, and seven by
+// the answer.
+func TestASuccessorKnowsWhichAskWasAnswered(t *testing.T) {
+	first := book()
+	first.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 7)})
+	b := next(t, saved(first), false)
+	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 7)})
+	if got := b.ask(t, 0, 1, map[uint16]Item{2: want(ten, 0, 10)}); got[2] != 3 {
+		t.Errorf("granted %v beside seven in the book", got)
+	}
+	// The same, when units were given up and given again in one round.
+	first.Written()
+	first.ask(t, 0, 2, map[uint16]Item{1: want(ten, 5, 7)})
+	b = next(t, saved(first), false)
+	b.ask(t, 0, 2, map[uint16]Item{1: want(ten, 5, 7)})
+	if got := b.ask(t, 0, 1, map[uint16]Item{2: want(ten, 0, 10)}); got[2] != 3 {
+		t.Errorf("granted %v beside seven of the second answer", got)
+	}
+}
+
+func TestChangesGoAgainUntilTheyAreWritten(t *testing.T) {
+	b := book()
+	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 7)})
+	for range 2 {
+		if n := len(saved(b)); n != 1 {
+			t.Fatalf("%d changes", n)
+		}
+	}
+	b.Written()
+	if n := len(saved(b)); n != 0 {
+		t.Errorf("%d changes after they were written", n)
+	}
+}
+
+func TestTurnsLongestWaitFirst(t *testing.T) {
+	b := book()
+	has, since, seq := uint16(0), time.Duration(0), uint64(0)
+	var turns []uint16
+	for now := time.Duration(0); now < 10*time.Minute; now += time.Second {
+		seq++
+		items := make(map[uint16]Item)
+		for node := uint16(1); node <= 3; node++ {
+			items[node] = want(slow, 0, 8)
+			if node == has && b.limits[1].holders[node-1].target > 0 {
+				items[node] = want(slow, 8, 8)
+			}
+		}
+		got := b.ask(t, now, seq, items)
+		for node, units := range got {
+			if units == 0 || node == has {
+				continue
+			}
+			if units != 8 || has != 0 && now-since < turn {
+				t.Fatalf("node %d gets %d units at %v; node %d has had them since %v", node, units, now, has, since)
+			}
+			has, since = node, now
+			turns = append(turns, node)
+		}
+	}
+	for i, node := range turns[3:] {
+		if node != turns[i] {
+			t.Fatalf("turns %v", turns)
+		}
+	}
+	if len(turns) < 9 {
+		t.Errorf("turns %v in ten minutes", turns)
+	}
+}
+
+func TestBadAsksAreRefused(t *testing.T) {
+	b := book()
+	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 4)})
+	for _, items := range [][]Item{
+		{{"ten", 5, 5, 0}}, {{"ten", -1, 5, 0}}, {{"ten", 0, -5, 0}}, {{"rate", 0, 1, 11}}, {{"rate", 0, 1, -1}},
+		{{"none", 0, 1, 0}}, make([]Item, 1e6),
+	} {
+		err := b.Hear(0, 1, order(2), items, true)
+		if err == nil || !strings.Contains(err.Error(), "node 1 asks") {
+			t.Errorf("%.60v: %v", items, err)
+		}
+	}
+	if got := b.ask(t, 0, 2, map[uint16]Item{1: want(ten, 4, 1e9)}); got[1] != 10 {
+		t.Errorf("granted %v of ten", got)
+	}
+	if err := b.Load(0, "ten", 3, 11, term.Order{}, false); err == nil {
+		t.Error("a line of the book with eleven of ten is taken")
+	}
+}
+
+// asked is a holder with the answer to its first ask, sent at 0 and answered at a moment.
+func asked(l Limit, units int64, at time.Duration) *Holder {
+	h := NewHolder(terms, term.Order{Incarnation: 1, Process: 1}, limits)
+	h.Want(l.Name, units)
+	o, _ := h.Ask(0)
+	h.Answer(at, o, []Grant{{l.Name, units, 0}})
+	return h
+}
+
+func TestAGrantEndsATermAfterItsAskWasSent(t *testing.T) {
+	h := asked(rate, 80, 2*time.Minute)
+	if n := h.Spend(terms.Holds()-1, "rate", 100); n == 0 {
+		t.Error("nothing goes before the end")
+	}
+	if n := h.Spend(terms.Holds(), "rate", 100); n != 0 {
+		t.Errorf("%d events after the end", n)
+	}
+	h = asked(ten, 5, 2*time.Minute)
+	if n := h.Open(terms.Holds()-closing-1, "ten", 9); n != 5 {
+		t.Errorf("%d connections of five", n)
+	}
+	if over, ended := h.Over(terms.Holds()-closing, "ten"); over != 5 || !ended || h.Open(terms.Holds(), "ten", 1) != 0 {
+		t.Errorf("%d connections must end: %v", over, ended)
+	}
+	if h = asked(ten, 5, terms.Holds()); h.Open(terms.Holds(), "ten", 1) != 0 {
+		t.Error("an answer counts that comes after its end")
+	}
+}
+
+func TestOnlyTheAnswerToTheNewestAskCounts(t *testing.T) {
+	h := NewHolder(terms, term.Order{Incarnation: 1, Process: 1}, limits)
+	h.Want("ten", 5)
+	first, _ := h.Ask(0)
+	second, _ := h.Ask(4 * time.Second)
+	if h.Answer(5*time.Second, first, []Grant{{"ten", 5, 0}}) || h.Open(5*time.Second, "ten", 1) != 0 {
+		t.Error("the answer to an older ask counts")
+	}
+	if !h.Answer(5*time.Second, second, []Grant{{"ten", 5, 0}}) || h.Answer(5*time.Second, second, []Grant{{"ten", 9, 0}}) {
+		t.Error("an answer does not count once")
+	}
+}
+
+func TestConnectionsAreReportedUntilTheyEnd(t *testing.T) {
+	h := asked(ten, 5, 0)
+	h.Open(0, "ten", 4)
+	o, _ := h.Ask(time.Second)
+	h.Answer(time.Second, o, []Grant{{"ten", 1, 0}})
+	if n := h.Open(time.Second, "ten", 5); n != 0 {
+		t.Errorf("%d connections more", n)
+	}
+	h.Close("ten", 1)
+	if _, items := h.Ask(2 * time.Second); len(items) != 1 || items[0].Held != 3 {
+		t.Errorf("reported %+v with three open", items)
+	}
+}
+
+func TestAnswersThatNoOwnerGivesAreIgnored(t *testing.T) {
+	h := NewHolder(terms, order(0), limits)
+	o, _ := h.Ask(0)
+	h.Answer(0, o, []Grant{{"ten", 11, 0}, {"rate", 80, 11}, {"rate", -1, 0}, {"none", 1, 0}})
+	if h.Open(0, "ten", 11) != 0 || h.Spend(time.Minute, "rate", 1) != 0 || h.Open(0, "none", 1) != 0 {
+		t.Error("a garbled answer counts")
+	}
+}
+
+// Units that travel among three nodes all the time let no more events pass than one bucket does, and not much less.
+func TestABucketTravelsWithItsUnits(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, l := range []Limit{rate, slow, {"ten", 0, 3, 4}} {
+		b := NewBook(0, terms, 10*time.Second, []Limit{l})
+		holders := make([]*Holder, 3)
+		for i := range holders {
+			holders[i] = NewHolder(terms, term.Order{Incarnation: 1, Process: 1}, []Limit{l})
+		}
+		level, at, sent := 0., time.Duration(0), int64(0)
+		const length = time.Hour
+		for now := time.Duration(0); now < length; now += 100 * time.Millisecond {
+			for i, h := range holders {
+				if random.IntN(20) == 0 {
+					h.Want(l.Name, random.Int64N(2)*(8+random.Int64N(l.Units())))
+				}
+				if n := h.Spend(now, l.Name, random.Int64N(30)); n > 0 {
+					level = max(0, level-l.Rate*(now-at).Seconds()) + float64(n)
+					at, sent = now, sent+n
+					if level > float64(l.Burst)+1e-6 {
+						t.Fatalf("%+v at %v: node %d is over the burst with %g events", l, now, i, level)
+					}
+				}
+				if h.Due(now, false) {
+					o, items := h.Ask(now)
+					if err := b.Hear(now, uint16(i), o, items, false); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if now%(500*time.Millisecond) == 0 {
+				for node, grants := range b.Round(now) {
+					holders[node].Answer(now, holders[node].order, grants)
+				}
+				for _, node := range b.Nudges(now) {
+					holders[node].Nudge()
+				}
+			}
+		}
+		if part := float64(sent) / (l.Rate * length.Seconds()); part < .5 {
+			t.Errorf("%+v: %.2f of the rate", l, part)
+		}
+	}
+}
+
+// A bucket fills a little slower than its rate, since its clock may be fast.
+func TestABucketFillsSlowerByTheDrift(t *testing.T) {
+	l := Limit{"fast", 0, 1e5, 1e6}
+	b := bucket{}
+	b.fill(5*time.Second, &l, l.Units(), terms.Drift)
+	if most := 5e5 / (1 + terms.Drift); b.content > most || b.content < .999*most {
+		t.Errorf("%g events in five seconds of a fast clock, at most %g", b.content, most)
+	}
+}
