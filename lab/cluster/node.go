@@ -1,0 +1,305 @@
+package cluster
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"example.org/mta/cluster/ledger"
+	"example.org/mta/cluster/member"
+	"example.org/mta/cluster/owner"
+	"example.org/mta/cluster/share"
+)
+
+// Intervals of a node.
+const (
+	tick = time.Second
+	step = 200 * time.Millisecond
+)
+
+// node is a machine, with the process that runs on it.
+type node struct {
+	*run
+	id     uint16
+	drift  float64
+	base   time.Duration // of its clock, at the right time 0
+	boot   uint64
+	up     bool
+	paused bool
+	stall  []func() // what happens while it is paused
+	gen    int      // of the process: what an earlier one has set up is dropped
+	island int      // messages don't cross to another
+
+	// On its disk.
+	incarnation, process uint64
+	memory               owner.Memory
+
+	member *member.Member
+	stepAt time.Duration
+	demand []float64 // of each limit, a second, or connections
+	queued []float64 // events that wait
+	open   []int64
+	want   []int64 // units, as was last told
+	timer  []bool  // whether an event of a slow limit has been set up
+	mail   []*flow
+}
+
+// flow is the mail of one address to one provider at one node.
+type flow struct {
+	ledger.Key
+	shard  int
+	rate   float64
+	queued float64
+	poor   int // times that there was no token
+}
+
+func (n *node) local() time.Duration { return n.base + time.Duration(float64(n.w.now)*(1+n.drift)) }
+
+// do runs f in the node's process, when it runs.
+func (n *node) do(gen int, f func()) {
+	switch {
+	case gen != n.gen || !n.up:
+	case n.paused:
+		n.stall = append(n.stall, f)
+	default:
+		f()
+	}
+}
+
+// every has f run each d of the node's clock, as long as its process lives.
+func (n *node) every(d time.Duration, f func()) {
+	gen := n.gen
+	var again func()
+	again = func() {
+		n.w.after(time.Duration(float64(d)/(1+n.drift)), func() {
+			if gen == n.gen {
+				n.do(gen, func() { f(); again() })
+			}
+		})
+	}
+	n.w.after(n.w.between(0, d), func() { n.do(gen, func() { f(); again() }) })
+}
+
+// start begins a process.
+func (n *node) start() {
+	n.up, n.gen = true, n.gen+1
+	n.process++
+	n.member = member.New(member.Config{Node: n.id, Incarnation: n.incarnation, Boot: n.boot, Process: n.process,
+		Term: n.cfg.Term, Turn: n.cfg.Turn, Rand: rand.New(rand.NewPCG(n.w.rand.Uint64(), 1)), Memory: n.memory,
+		Limits: func(s int) []share.Limit { return n.byShard[s] }, Plan: n.plan},
+		func(err error) { n.refusals++; n.lastRefusal = err.Error() })
+	n.stepAt = n.w.now
+	clear(n.want)
+	n.every(tick, n.tick)
+	n.every(step, n.step)
+	n.every(tick, n.send)
+}
+
+// stop ends the process; of a machine that dies, hosts see connections that stay open.
+func (n *node) stop(machine bool) {
+	if !n.up {
+		return
+	}
+	if n.paused {
+		n.unstick()
+	}
+	n.memory = *n.member.Keeper().Memory()
+	n.up, n.paused, n.stall = false, false, nil
+	n.gen++
+	for l, open := range n.open {
+		if n.open[l], n.timer[l] = 0, false; open > 0 {
+			n.judge.connections(l, n.id, -open)
+		}
+	}
+	if machine {
+		n.boot++
+		n.base = n.w.between(0, time.Hour) - time.Duration(float64(n.w.now)*(1+n.drift))
+	}
+}
+
+// pause stops the process for a while; its clock goes on.
+func (n *node) pause(d time.Duration) {
+	if !n.up || n.paused {
+		return
+	}
+	n.paused = true
+	gen := n.gen
+	for l, open := range n.open {
+		if open > 0 {
+			n.judge.stuck(l, n.id, open)
+		}
+	}
+	n.w.after(d, func() {
+		if gen == n.gen && n.paused {
+			n.wake()
+		}
+	})
+}
+
+// wake has the process go on where it stood. What it finds first is that time has passed.
+func (n *node) wake() {
+	n.unstick()
+	n.paused = false
+	for l := range n.limits {
+		n.close(l)
+	}
+	todo := n.stall
+	n.stall = nil
+	gen := n.gen
+	for _, f := range todo {
+		n.do(gen, f)
+	}
+}
+
+// unstick has the judge count the connections of a stopped node again, as far as its grants last.
+func (n *node) unstick() {
+	for l, open := range n.open {
+		if open == 0 {
+			continue
+		}
+		over, _ := n.member.Shares(n.shard[l]).Over(n.local(), n.limits[l].Name)
+		n.member.Shares(n.shard[l]).Close(n.limits[l].Name, over)
+		n.open[l] -= over
+		n.judge.limits[l].stuck -= open
+		n.judge.connections(l, n.id, open-over)
+	}
+}
+
+// tick makes the engine call of this second.
+func (n *node) tick() {
+	c, ok := n.member.Call(n.local())
+	if !ok {
+		return
+	}
+	n.calls++
+	gen := n.gen
+	n.toEngine(n, func() {
+		n.engine.shards(c, func(r owner.Result) {
+			n.toEngine(n, func() {
+				n.do(gen, func() {
+					n.member.Result(n.local(), r, n.deliver)
+				})
+			})
+		})
+	})
+}
+
+// deliver sends a message to another node.
+func (n *node) deliver(m member.Message) {
+	to := n.nodes[m.To-1]
+	n.messages++
+	n.pass(n, to, func() {
+		n.do2(to, func() { to.member.Receive(to.local(), m) })
+	})
+}
+
+// do2 runs f in the process that another node runs now.
+func (n *node) do2(to *node, f func()) { to.do(to.gen, f) }
+
+// step does what mail wants.
+func (n *node) step() {
+	now := n.local()
+	dt := (n.w.now - n.stepAt).Seconds()
+	n.stepAt = n.w.now
+	for l := range n.limits {
+		if n.limits[l].Connections > 0 {
+			n.connect(l, now)
+		} else {
+			n.queued[l] = min(n.queued[l]+n.demand[l]*dt, max(5*n.demand[l], 2))
+			n.spend(l)
+		}
+	}
+	n.member.Asks(now, n.deliver)
+}
+
+// connect opens and closes connections as mail wants and the share allows.
+func (n *node) connect(l int, now time.Duration) {
+	name, h := n.limits[l].Name, n.member.Shares(n.shard[l])
+	want := int64(math.Ceil(n.demand[l]))
+	h.Want(name, want)
+	n.close(l)
+	if more := h.Open(now, name, want-n.open[l]); more > 0 {
+		n.open[l] += more
+		n.judge.connections(l, n.id, more)
+	}
+	if less := n.open[l] - want; less > 0 {
+		h.Close(name, less)
+		n.open[l] -= less
+		n.judge.connections(l, n.id, -less)
+	}
+}
+
+// close ends connections that the share no longer allows: half of them within a step, as transactions take time; all
+// when the grant ends.
+func (n *node) close(l int) {
+	if n.open[l] == 0 {
+		return
+	}
+	h := n.member.Shares(n.shard[l])
+	over, ended := h.Over(n.local(), n.limits[l].Name)
+	if !ended {
+		over = (over + 1) / 2
+	}
+	if over > 0 {
+		h.Close(n.limits[l].Name, over)
+		n.open[l] -= over
+		n.judge.connections(l, n.id, -over)
+	}
+}
+
+// spend lets events of a rate happen, and sets up the next where so few may be saved up that a step would miss it.
+func (n *node) spend(l int) {
+	limit, h := &n.limits[l], n.member.Shares(n.shard[l])
+	var want int64
+	if n.queued[l] >= 1 || n.demand[l] > 1 {
+		units := float64(limit.Units())
+		want = max(limit.Least(), int64((1.01*n.demand[l]+max(0, n.queued[l]-n.demand[l]/2)/20)/limit.Rate*units)+1)
+	}
+	if was := n.want[l]; want == 0 || was < want || was > want+want/16 {
+		n.want[l] = want
+		if want > limit.Least() {
+			n.want[l] += want / 64
+		}
+		h.Want(limit.Name, n.want[l])
+	}
+	if done := h.Spend(n.local(), limit.Name, int64(n.queued[l])); done > 0 {
+		n.queued[l] -= float64(done)
+		n.judge.events(l, n.id, done)
+	}
+	wait, depth := h.Next(n.local(), limit.Name)
+	if n.queued[l] < 1 || n.timer[l] || depth == 0 || depth > 3 || wait > step {
+		return
+	}
+	gen := n.gen
+	n.timer[l] = true
+	n.w.after(wait, func() {
+		n.do(gen, func() {
+			n.timer[l] = false
+			n.spend(l)
+		})
+	})
+}
+
+// send lets mail leave from warming addresses.
+func (n *node) send() {
+	now := n.local()
+	for _, f := range n.mail {
+		h := n.member.Tokens(f.shard)
+		f.queued = min(f.queued+f.rate, 30*f.rate+5)
+		done := h.Spend(now, f.Key, int64(f.queued))
+		if f.queued >= 1 && done == 0 {
+			f.poor++
+		}
+		want := int64(0)
+		switch {
+		case done > 0:
+			f.queued -= float64(done)
+			f.poor = 0
+			n.judge.mail(f.Key, n.id, done)
+			want = int64(10*f.rate + f.queued)
+		case f.queued >= 1 && (f.poor < 5 || f.poor%30 < 4):
+			want = int64(10*f.rate+f.queued) + 1
+		}
+		h.Want(f.Key, want)
+	}
+}

@@ -1,0 +1,328 @@
+package cluster
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"example.org/mta/cluster/ledger"
+	"example.org/mta/cluster/member"
+	"example.org/mta/cluster/owner"
+	"example.org/mta/cluster/share"
+	"example.org/mta/cluster/term"
+)
+
+// Config is a run's.
+type Config struct {
+	Seed      uint64
+	Nodes     int
+	Limits    int
+	Addresses int // that warm up, at up to three nodes each
+	Providers int
+	Hour      time.Duration // of a plan
+	Keys      int           // requests with an Idempotency-Key
+	Warm      time.Duration // before it is judged what is used
+	Length    time.Duration
+	Term      term.Term
+	Turn      time.Duration
+	Faults    Faults
+}
+
+// Faults says how often what fails: means of the time between two, 0 for never, and probabilities.
+type Faults struct {
+	Crash, Pause, Island, Failover, Lag time.Duration
+	EngineAway                          time.Duration // once, in the middle
+	Lost, Late, Twice, Unknown          float64
+	Unsafe                              bool // a failover that loses acknowledged commits, once, in the middle
+}
+
+// run is a cluster in its world.
+type run struct {
+	cfg     Config
+	w       *world
+	engine  *engine
+	judge   *judge
+	plan    *ledger.Plan
+	limits  []share.Limit
+	shard   []int
+	byShard [owner.Shards][]share.Limit
+	nodes   []*node
+
+	calls, messages, crashes, refusals int
+	lastRefusal                        string
+	sending                            []*address
+}
+
+// address is a warming one, at its nodes.
+type address struct {
+	name   string
+	nodes  []*node
+	rate   float64
+	hour   int64
+	wanted float64 // in this hour
+	done   float64 // in the hours before, at most the caps
+}
+
+// Report is what a run showed.
+type Report struct {
+	Faults                     []string // what the judge saw
+	Events, Connections, Caps  float64  // used, in percent of what was wanted
+	Mean, Least                float64  // the same of rates: the mean of all, each counting the same, and the least
+	Calls                      float64  // a second and node
+	Messages                   float64  // a second and node
+	Crashes, Refusals, Claimed int
+	Refusal                    string
+	Stuck                      int64 // connections over a limit that stopped nodes left open
+	Halted                     int   // nodes that noticed an engine that has lost writes
+}
+
+// String gives a line for a table.
+func (r Report) String() string {
+	return fmt.Sprintf("events %.1f %% (mean %.1f %%, least %.1f %%) connections %.1f %% caps %.1f %%, %.2f calls and "+
+		"%.1f messages a second and node, %d crashes, %d refusals (%s), %d stuck, %d claims, %d halted, %d faults",
+		r.Events, r.Mean, r.Least, r.Connections, r.Caps, r.Calls, r.Messages, r.Crashes,
+		r.Refusals, r.Refusal, r.Stuck, r.Claimed, r.Halted, len(r.Faults))
+}
+
+// Run runs a cluster.
+func Run(cfg Config) Report {
+	r := &run{cfg: cfg, w: newWorld(cfg.Seed)}
+	r.engine = newEngine(r.w)
+	if cfg.Faults.Unsafe {
+		r.engine.keep = 5 * time.Second
+	}
+	r.makeLimits()
+	caps := func(address, provider string) (int64, int64) {
+		hourly := int64(20 + member.Shard(address)*8)
+		if provider != "" {
+			hourly = hourly/4 + 1
+		}
+		return hourly, 20 * hourly
+	}
+	r.plan = &ledger.Plan{Hour: cfg.Hour, Caps: caps}
+	r.judge = &judge{w: r.w, caps: caps, hour: cfg.Hour, sent: make(map[ledger.Key]*counted)}
+	for _, l := range r.limits {
+		r.judge.limits = append(r.judge.limits, &observed{Limit: l})
+	}
+	for i := range cfg.Nodes {
+		n := &node{run: r, id: uint16(i + 1), boot: 1, incarnation: 1,
+			drift: (2*r.w.rand.Float64() - 1) * cfg.Term.Drift, base: r.w.between(0, 1000*time.Hour),
+			demand: make([]float64, len(r.limits)),
+			queued: make([]float64, len(r.limits)), open: make([]int64, len(r.limits)),
+			want: make([]int64, len(r.limits)), timer: make([]bool, len(r.limits))}
+		r.nodes = append(r.nodes, n)
+	}
+	r.makeMail()
+	for _, n := range r.nodes {
+		n.start()
+	}
+	r.wander()
+	r.watch()
+	r.w.run(cfg.Warm)
+	for l, o := range r.judge.limits {
+		if o.Connections > 0 {
+			r.judge.connections(l, 0, 0)
+		}
+		o.use = use{}
+	}
+	r.breakThings()
+	r.w.run(cfg.Warm + cfg.Length)
+	return r.report()
+}
+
+// makeLimits makes rates from 1/6 to 2,000 a second, and from 1 to 1,000 connections.
+func (r *run) makeLimits() {
+	for i := range r.cfg.Limits {
+		part := float64(i/2) / float64(max(1, (r.cfg.Limits-1)/2))
+		l := share.Limit{Name: fmt.Sprintf("limit-%d", i)}
+		if i%2 == 0 {
+			l.Rate = math.Pow(12000, part) / 6
+			l.Burst = max(1, int64(l.Rate))
+		} else {
+			l.Connections = int64(math.Round(math.Pow(1000, part)))
+		}
+		s := member.Shard(l.Name)
+		r.limits, r.shard = append(r.limits, l), append(r.shard, s)
+		r.byShard[s] = append(r.byShard[s], l)
+	}
+}
+
+// makeMail gives each warming address to some nodes, which together want a little more than its caps.
+func (r *run) makeMail() {
+	for i := range r.cfg.Addresses {
+		a := &address{name: fmt.Sprintf("10.0.%d.%d", i/250, i%250)}
+		hourly, _ := r.plan.Caps(a.name, "")
+		a.rate = 1.3 * float64(hourly) / r.cfg.Hour.Seconds()
+		for _, at := range r.w.rand.Perm(len(r.nodes))[:min(3, len(r.nodes))] {
+			a.nodes = append(a.nodes, r.nodes[at])
+		}
+		for _, n := range a.nodes {
+			for p := range r.cfg.Providers {
+				n.mail = append(n.mail, &flow{Key: ledger.Key{Address: a.name, Provider: fmt.Sprintf("p%d", p)},
+					shard: member.Shard(a.name), rate: a.rate / float64(r.cfg.Providers*len(a.nodes))})
+			}
+		}
+		r.sending = append(r.sending, a)
+	}
+}
+
+// wander moves the demand for each limit between nodes, from 0.3 to 2 times what there is.
+func (r *run) wander() {
+	for l := range r.limits {
+		most := r.limits[l].Rate + float64(r.limits[l].Connections)
+		move := func() {
+			total := most * (.3 + 1.7*r.w.rand.Float64())
+			weights, sum := make([]float64, len(r.nodes)), 0.
+			busy := 1 + r.w.rand.IntN(len(r.nodes))
+			for _, i := range r.w.rand.Perm(len(r.nodes))[:busy] {
+				weights[i] = .1 + r.w.rand.Float64()
+				sum += weights[i]
+			}
+			for i, n := range r.nodes {
+				if n.demand[l] = total * weights[i] / sum; r.limits[l].Connections > 0 {
+					n.demand[l] = math.Ceil(n.demand[l])
+				}
+			}
+		}
+		move()
+		r.w.often(5*time.Minute, move)
+	}
+}
+
+// watch tells the judge each second what is wanted.
+func (r *run) watch() {
+	const every = time.Second
+	r.w.after(every, func() {
+		for l := range r.limits {
+			var demand float64
+			for _, n := range r.nodes {
+				if n.up && !n.paused {
+					demand += n.demand[l]
+				}
+			}
+			r.judge.wanted(l, demand, every)
+		}
+		for _, a := range r.sending {
+			for _, n := range a.nodes {
+				if n.up && !n.paused {
+					a.wanted += a.rate / float64(len(a.nodes))
+				}
+			}
+			if hour := int64((r.w.now + time.Hour) / r.cfg.Hour); hour != a.hour {
+				hourly, _ := r.plan.Caps(a.name, "")
+				a.done += min(a.wanted, float64(hourly))
+				a.hour, a.wanted = hour, 0
+			}
+		}
+		r.watch()
+	})
+}
+
+// pass carries a message between nodes.
+func (r *run) pass(from, to *node, f func()) {
+	if from.island != to.island && from != to {
+		return
+	}
+	r.carry(r.cfg.Faults.Lost, f)
+}
+
+// toEngine carries a call to the engine or its result; islands don't reach it.
+func (r *run) toEngine(n *node, f func()) {
+	if n.island == 0 {
+		r.carry(r.cfg.Faults.Unknown, f)
+	}
+}
+
+func (r *run) carry(lost float64, f func()) {
+	if r.w.chance(lost) {
+		return
+	}
+	delay := r.w.between(500*time.Microsecond, 5*time.Millisecond)
+	if r.w.chance(r.cfg.Faults.Late) {
+		delay = time.Duration(r.w.rand.ExpFloat64() * float64(time.Minute))
+	}
+	r.w.after(delay, f)
+	if r.w.chance(r.cfg.Faults.Twice) {
+		r.w.after(r.w.between(0, 10*time.Second), f)
+	}
+}
+
+// breakThings sets up the faults.
+func (r *run) breakThings() {
+	f := &r.cfg.Faults
+	any := func() *node { return r.nodes[r.w.rand.IntN(len(r.nodes))] }
+	r.w.often(f.Crash, func() { any().crash() })
+	r.w.often(f.Pause, func() { any().pause(r.w.between(time.Second, 10*time.Minute)) })
+	r.w.often(f.Failover, func() { r.engine.failover(true, r.w.between(2*time.Second, 40*time.Second)) })
+	r.w.often(f.Lag, func() { r.engine.lag(r.w.between(time.Second, 20*time.Second)) })
+	r.w.often(f.Island, func() {
+		for _, i := range r.w.rand.Perm(len(r.nodes))[:min(10, (len(r.nodes)+1)/2)] {
+			r.nodes[i].island = 1
+		}
+		r.w.after(r.w.between(time.Second, 8*time.Minute), func() {
+			for _, n := range r.nodes {
+				n.island = 0
+			}
+		})
+	})
+	middle := r.cfg.Length / 2
+	if f.EngineAway > 0 {
+		r.w.after(middle, func() { r.engine.outage(f.EngineAway) })
+	}
+	if f.Unsafe {
+		r.w.after(middle, func() { r.engine.failover(false, 20*time.Second) })
+	}
+}
+
+// crash ends the process, the machine, or the machine with its disk: half, a quarter and a quarter of the times.
+func (n *node) crash() {
+	if !n.up {
+		return
+	}
+	n.crashes++
+	kind, back := n.w.rand.IntN(4), n.w.between(5*time.Second, 30*time.Second)
+	if kind < 2 {
+		back = n.w.between(time.Minute, 10*time.Minute)
+	}
+	n.stop(kind < 2)
+	if kind == 0 {
+		n.incarnation++
+		n.process, n.memory = 0, owner.Memory{}
+	}
+	n.w.after(back, n.start)
+}
+
+func (r *run) report() Report {
+	rep := Report{Faults: r.judge.faults, Crashes: r.crashes, Refusals: r.refusals, Refusal: r.lastRefusal, Least: 100}
+	var events, connections, rates use
+	for l, o := range r.judge.limits {
+		if o.Connections > 0 {
+			r.judge.connections(l, 0, 0)
+			connections.add(o.use)
+			rep.Stuck = max(rep.Stuck, o.peak-o.Connections)
+			continue
+		}
+		events.add(o.use)
+		rates.add(use{1, o.use.percent() / 100})
+		rep.Least = min(rep.Least, o.use.percent())
+	}
+	var caps use
+	for _, a := range r.sending {
+		if c := r.judge.sent[ledger.Key{Address: a.name}]; c != nil {
+			if caps.used += float64(c.total); c.hour < a.hour {
+				caps.used += float64(c.inHour)
+			}
+		}
+		caps.wanted += a.done
+	}
+	rep.Mean = rates.percent()
+	rep.Events, rep.Connections, rep.Caps = events.percent(), connections.percent(), caps.percent()
+	seconds := (r.cfg.Warm + r.cfg.Length).Seconds() * float64(len(r.nodes))
+	rep.Calls, rep.Messages = float64(r.calls)/seconds, float64(r.messages)/seconds
+	for _, n := range r.nodes {
+		if n.member.Keeper().Lost() != nil {
+			rep.Halted++
+		}
+	}
+	return rep
+}

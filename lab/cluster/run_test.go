@@ -1,0 +1,101 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"example.org/mta/cluster/term"
+)
+
+// full is the large form, an hour of 100 nodes with 210 limits and 50,000 warm-ups: MTA_CLUSTER=full, some minutes for
+// each run.
+var full = os.Getenv("MTA_CLUSTER") == "full"
+
+// everything is all faults at once, with a crash each minute.
+var everything = Faults{Crash: time.Minute, Pause: 4 * time.Minute, Island: 12 * time.Minute, Failover: 12 * time.Minute,
+	Lag: 5 * time.Minute, Lost: .02, Late: .01, Twice: .02, Unknown: .02}
+
+// config is that of a run in CI, or of the large form.
+func config(seed uint64, nodes int, faults Faults) Config {
+	cfg := Config{Seed: seed, Nodes: nodes, Limits: 60, Addresses: 30, Providers: 10, Hour: 10 * time.Minute,
+		Warm: 2 * time.Minute, Length: 28 * time.Minute, Faults: faults,
+		Term: term.Term{Length: 3 * time.Minute, Drift: 200e-6}, Turn: time.Minute}
+	if nodes > 10 {
+		cfg.Limits, cfg.Length = 20, 13*time.Minute
+	}
+	if full {
+		cfg.Limits, cfg.Length, cfg.Hour, cfg.Addresses = 210, time.Hour, time.Hour/2, 50*nodes
+	}
+	return cfg
+}
+
+// try runs a cluster and has nothing be over anything.
+func try(t *testing.T, cfg Config) Report {
+	t.Helper()
+	r := Run(cfg)
+	t.Logf("seed %d, %d nodes: %v", cfg.Seed, cfg.Nodes, r)
+	for _, f := range r.Faults {
+		t.Error(f)
+	}
+	return r
+}
+
+// atLeast has a part of what was wanted be used.
+func atLeast(t *testing.T, r Report, percent float64) {
+	t.Helper()
+	if min(r.Events, r.Connections, r.Caps) < percent {
+		t.Errorf("used: %.1f %% of the events, %.1f %% of the connections, %.1f %% of the caps, want %.0f %%", r.Events,
+			r.Connections, r.Caps, percent)
+	}
+	if r.Calls > 1 {
+		t.Errorf("%.2f calls a second and node", r.Calls)
+	}
+}
+
+func TestACalmClusterUsesItsLimits(t *testing.T) {
+	for i, nodes := range []int{3, 10, 100} {
+		atLeast(t, try(t, config(uint64(i), nodes, Faults{})), 97)
+	}
+}
+
+func TestCrashesCostLittle(t *testing.T) {
+	for seed := range uint64(2) {
+		atLeast(t, try(t, config(seed, 3, Faults{Crash: 10 * time.Minute})), 88)
+		atLeast(t, try(t, config(seed, 10, Faults{Crash: 10 * time.Minute})), 93)
+	}
+}
+
+func TestNothingIsOverWhateverFails(t *testing.T) {
+	for seed := range uint64(4) {
+		for _, nodes := range []int{3, 10} {
+			try(t, config(seed, nodes, everything))
+		}
+	}
+	try(t, config(9, 100, everything))
+}
+
+func TestAnEngineThatIsAway(t *testing.T) {
+	faults := everything
+	faults.EngineAway = 30 * time.Minute
+	cfg := config(5, 5, faults)
+	cfg.Length = time.Hour
+	try(t, cfg)
+}
+
+// A failover that loses acknowledged writes is noticed by all that have seen them.
+func TestLostWritesAreNoticed(t *testing.T) {
+	cfg := config(6, 10, Faults{Unsafe: true})
+	if r := try(t, cfg); r.Halted != cfg.Nodes {
+		t.Errorf("%d of %d nodes have noticed", r.Halted, cfg.Nodes)
+	}
+}
+
+func TestARunIsRepeatable(t *testing.T) {
+	cfg := config(1, 5, everything)
+	cfg.Length = 5 * time.Minute
+	if a, b := fmt.Sprint(Run(cfg)), fmt.Sprint(Run(cfg)); a != b {
+		t.Errorf("first  %s\nsecond %s", a, b)
+	}
+}
