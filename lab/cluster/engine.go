@@ -3,6 +3,7 @@ package cluster
 import (
 	"time"
 
+	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
 )
 
@@ -19,7 +20,7 @@ type engine struct {
 	past    []commit // of the last seconds, for a failover that loses them
 	keep    time.Duration
 	epoch   int // of failovers: what was on its way before one is lost
-	calls   int // counted, by all nodes
+	claims
 }
 
 type row struct {
@@ -40,6 +41,7 @@ type commit struct {
 
 func newEngine(w *world) *engine {
 	e := &engine{w: w, origin: owner.Origin{System: 7, Timeline: 1}}
+	e.claims = claims{make(map[string]*once.Row), make(map[uint16]uint64)}
 	for s := range e.rows {
 		e.rows[s].book = make(map[entryKey]owner.Entry)
 	}
@@ -113,7 +115,6 @@ func (e *engine) shards(c owner.Call, reply func(owner.Result)) {
 	if e.away {
 		return
 	}
-	e.calls++
 	r := owner.Result{Number: c.Number, Origin: e.origin, Heads: new([owner.Shards]owner.Head),
 		Books: make(map[int][]owner.Entry)}
 	var undo []func()

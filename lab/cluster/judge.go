@@ -16,6 +16,10 @@ type judge struct {
 	hour   time.Duration
 	sent   map[ledger.Key]*counted
 	faults []string
+
+	mails    map[string]uint16 // keys of mail that exists, with its node
+	accepted map[string]bool
+	repeats  int
 }
 
 // use is how much of what was wanted was used.

@@ -1,12 +1,15 @@
 package cluster
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/member"
+	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/share"
 )
@@ -33,8 +36,12 @@ type node struct {
 	// On its disk.
 	incarnation, process uint64
 	memory               owner.Memory
+	mails                map[string]once.Request
 
 	member *member.Member
+	desk   *once.Desk
+	listed bool
+	asking map[uint64]*attempt
 	stepAt time.Duration
 	demand []float64 // of each limit, a second, or connections
 	queued []float64 // events that wait
@@ -88,11 +95,14 @@ func (n *node) start() {
 		Term: n.cfg.Term, Turn: n.cfg.Turn, Rand: rand.New(rand.NewPCG(n.w.rand.Uint64(), 1)), Memory: n.memory,
 		Limits: func(s int) []share.Limit { return n.byShard[s] }, Plan: n.plan},
 		func(err error) { n.refusals++; n.lastRefusal = err.Error() })
+	n.engine.incarnation[n.id] = n.incarnation
+	n.desk, n.listed, n.asking = once.New(n.id, n.incarnation, n.process), false, make(map[uint64]*attempt)
 	n.stepAt = n.w.now
 	clear(n.want)
 	n.every(tick, n.tick)
 	n.every(step, n.step)
 	n.every(tick, n.send)
+	n.every(tick, n.list)
 }
 
 // stop ends the process; of a machine that dies, hosts see connections that stay open.
@@ -106,6 +116,9 @@ func (n *node) stop(machine bool) {
 	n.memory = *n.member.Keeper().Memory()
 	n.up, n.paused, n.stall = false, false, nil
 	n.gen++
+	for _, number := range slices.Sorted(maps.Keys(n.asking)) {
+		n.again(n.asking[number])
+	}
 	for l, open := range n.open {
 		if n.open[l], n.timer[l] = 0, false; open > 0 {
 			n.judge.connections(l, n.id, -open)
@@ -178,6 +191,11 @@ func (n *node) tick() {
 			n.toEngine(n, func() {
 				n.do(gen, func() {
 					n.member.Result(n.local(), r, n.deliver)
+					if k := n.member.Keeper(); k.Lost() == nil {
+						n.desk.Verified(k.Memory().Origin.Timeline)
+					} else {
+						n.desk.Verified(0)
+					}
 				})
 			})
 		})

@@ -7,6 +7,7 @@ import (
 
 	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/member"
+	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/share"
 	"example.org/mta/cluster/term"
@@ -100,12 +101,13 @@ func Run(cfg Config) Report {
 		return hourly, 20 * hourly
 	}
 	r.plan = &ledger.Plan{Hour: cfg.Hour, Caps: caps}
-	r.judge = &judge{w: r.w, caps: caps, hour: cfg.Hour, sent: make(map[ledger.Key]*counted)}
+	r.judge = &judge{w: r.w, caps: caps, hour: cfg.Hour, sent: make(map[ledger.Key]*counted),
+		mails: make(map[string]uint16), accepted: make(map[string]bool)}
 	for _, l := range r.limits {
 		r.judge.limits = append(r.judge.limits, &observed{Limit: l})
 	}
 	for i := range cfg.Nodes {
-		n := &node{run: r, id: uint16(i + 1), boot: 1, incarnation: 1,
+		n := &node{run: r, id: uint16(i + 1), boot: 1, incarnation: 1, mails: make(map[string]once.Request),
 			drift: (2*r.w.rand.Float64() - 1) * cfg.Term.Drift, base: r.w.between(0, 1000*time.Hour),
 			demand: make([]float64, len(r.limits)),
 			queued: make([]float64, len(r.limits)), open: make([]int64, len(r.limits)),
@@ -126,6 +128,7 @@ func Run(cfg Config) Report {
 		o.use = use{}
 	}
 	r.breakThings()
+	r.keyed()
 	r.w.run(cfg.Warm + cfg.Length)
 	return r.report()
 }
@@ -287,13 +290,15 @@ func (n *node) crash() {
 	n.stop(kind < 2)
 	if kind == 0 {
 		n.incarnation++
-		n.process, n.memory = 0, owner.Memory{}
+		n.process, n.memory, n.mails = 0, owner.Memory{}, make(map[string]once.Request)
+		n.judge.lose(n.id)
 	}
 	n.w.after(back, n.start)
 }
 
 func (r *run) report() Report {
-	rep := Report{Faults: r.judge.faults, Crashes: r.crashes, Refusals: r.refusals, Refusal: r.lastRefusal, Least: 100}
+	rep := Report{Claimed: len(r.judge.accepted), Faults: r.judge.faults, Crashes: r.crashes, Refusals: r.refusals,
+		Refusal: r.lastRefusal, Least: 100}
 	var events, connections, rates use
 	for l, o := range r.judge.limits {
 		if o.Connections > 0 {
@@ -309,9 +314,11 @@ func (r *run) report() Report {
 	var caps use
 	for _, a := range r.sending {
 		if c := r.judge.sent[ledger.Key{Address: a.name}]; c != nil {
-			if caps.used += float64(c.total); c.hour < a.hour {
-				caps.used += float64(c.inHour)
+			used := float64(c.total)
+			if c.hour < a.hour {
+				used += float64(c.inHour)
 			}
+			caps.used += min(used, a.done)
 		}
 		caps.wanted += a.done
 	}
