@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -323,9 +324,7 @@ func (c *Controller) yields(in, void int) float64 {
 	const following = 1. / enough // of one submission
 	if n := in + void; n > 0 {
 		seen := float64(in) / float64(n)
-		if c.yield == 0 {
-			c.yield = 1
-		}
+		c.yield = cmp.Or(c.yield, 1)
 		c.yield += min(following*float64(n), 1) * (seen - c.yield)
 	}
 	if c.yield == 0 {

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -68,9 +69,7 @@ const (
 func (t *Tuner) Limit() float64 {
 	if t.limit == 0 {
 		first := t.Start
-		if first == 0 {
-			first = firstLimit
-		}
+		first = cmp.Or(first, firstLimit)
 		t.limit = min(max(first, t.least()), t.most())
 	}
 	return t.limit
@@ -87,9 +86,7 @@ func (t *Tuner) most() float64 {
 
 func (t *Tuner) ceiling() float64 {
 	ceiling := t.Ceiling
-	if ceiling == 0 {
-		ceiling = defaultCeiling
-	}
+	ceiling = cmp.Or(ceiling, defaultCeiling)
 	return max(ceiling.Seconds(), t.before.excused)
 }
 
@@ -181,9 +178,7 @@ func (t *Tuner) learn(p90 float64) {
 	known := t.p90s[:min(t.intervals+1, len(t.p90s))]
 	sorted := slices.Sorted(slices.Values(known))
 	median := sorted[len(sorted)/2]
-	if t.smooth == 0 {
-		t.smooth = median
-	}
+	t.smooth = cmp.Or(t.smooth, median)
 	t.smooth += latencySmooth * (median - t.smooth)
 	if t.intervals%relearn == 0 {
 		t.target = t.smooth

@@ -14,6 +14,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -155,9 +156,7 @@ func (c *Client) exchange(ctx context.Context, method, to string, header http.He
 	}
 	req.Header = header
 	doer := c.HTTP
-	if doer == nil {
-		doer = standard
-	}
+	doer = cmp.Or(doer, standard)
 	resp, err := doer.Do(req)
 	if err != nil {
 		return nil, nil, err

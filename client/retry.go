@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,7 @@ type tries struct {
 
 func (c *Client) newTries() *tries {
 	most := c.Patience
-	if most == 0 {
-		most = patience
-	}
+	most = cmp.Or(most, patience)
 	return &tries{client: c, until: c.time().Add(most), wait: firstWait, number: 1}
 }
 

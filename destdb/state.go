@@ -1,6 +1,9 @@
 package destdb
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // State is Finch's classification of a destination.
 type State uint8
@@ -49,12 +52,7 @@ func (p *Path) Proven(now time.Time) bool {
 	if !p.Suspect() {
 		return true
 	}
-	for _, c := range p.conns {
-		if c.Phase == Open {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.conns, func(c *Conn) bool { return c.Phase == Open })
 }
 
 // Working reports whether p can be counted on now: it has connections, or may be tried, and is not

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -119,9 +120,7 @@ func (q *search) explainNothing(x *Exchanger, found *addresses) {
 			}
 		}
 	}
-	if x.Skipped == "" {
-		x.Skipped = x.Name + " has no address of a family that is switched on here"
-	}
+	x.Skipped = cmp.Or(x.Skipped, x.Name+" has no address of a family that is switched on here")
 }
 
 // alternate mixes the families, so that one that does not work costs every other attempt and not

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -339,12 +340,7 @@ func named(names ...string) map[string]string {
 
 // hasControl reports whether text has a control character other than tab.
 func hasControl(text []byte) bool {
-	for _, b := range text {
-		if b < ' ' && b != '\t' || b == 0x7f {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(text, func(b byte) bool { return b < ' ' && b != '\t' || b == 0x7f })
 }
 
 func isGraphicASCII(s string) bool {

@@ -79,9 +79,7 @@ func NewFeeder(ctx context.Context, c FeederConfig) (*Feeder, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Complained == nil {
 		c.Complained = func(context.Context, string, string, time.Time, int64) error { return nil }
 	}

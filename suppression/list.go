@@ -78,9 +78,7 @@ func Open(ctx context.Context, c Config) (*List, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	l := &List{
 		store: c.Store, mostOwn: cmp.Or(c.MostOwn, anyNumber), now: c.Now, log: c.Log,
 		ended: make(chan struct{}), kick: make(chan struct{}, 1), fed: make(map[Key]Entry),

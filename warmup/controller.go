@@ -1,6 +1,7 @@
 package warmup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,9 +110,7 @@ func New(cfg Config) *Controller {
 	if cfg.Beside == nil {
 		cfg.Beside = func(string) ([]string, string) { return nil, "" }
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Controller{cfg: cfg, poke: make(chan struct{}, 1), ips: make(map[string]*address), scanEvery: scanEvery}
 }
 

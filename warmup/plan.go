@@ -193,9 +193,7 @@ func (p *Plan) own(i int, provider string) Caps {
 	if share == 0 && growth == 0 && !p.OwnStages[provider] {
 		return caps
 	}
-	if share == 0 {
-		share = 1
-	}
+	share = cmp.Or(share, 1)
 	part := func(own, all, first int64) int64 {
 		if own > 0 {
 			return own

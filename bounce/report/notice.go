@@ -1,6 +1,9 @@
 package report
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A bounce as text is read by its structure, not by who wrote it: addresses near words of failure, the more
 // the form of their line is one that hosts list failed recipients in.
@@ -221,15 +224,12 @@ func (s *scanner) addressLine(from int, line, lower string) {
 // isExpansion reports whether what stands before an address calls it the one before expansion.
 func (s *scanner) isExpansion(head string) bool {
 	head = strings.TrimRight(head, " <\t")
-	for _, phrase := range []string{
+	return slices.ContainsFunc([]string{
 		"expanded from", "expanded from:", "generated from", "ultimately generated from", "alias of",
 		"originally addressed to",
-	} {
-		if strings.HasSuffix(head, phrase) {
-			return true
-		}
-	}
-	return false
+	}, func(phrase string) bool {
+		return strings.HasSuffix(head, phrase)
+	})
 }
 
 // expanded names the recipient before expansion: it is the one that the sender knows.
@@ -285,12 +285,7 @@ func endsEntry(rest string) bool {
 	if rest == "" {
 		return true
 	}
-	for _, p := range entryEnds {
-		if strings.HasPrefix(rest, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(entryEnds, func(p string) bool { return strings.HasPrefix(rest, p) })
 }
 
 // isListOf reports whether a line has addresses and the marks between them only.
@@ -356,15 +351,12 @@ func (s *scanner) foreign(c *candidate, head string) bool {
 		}
 	}
 	top := s.parts[0].Header
-	for _, sender := range []string{
+	return slices.ContainsFunc([]string{
 		s.from, s.result.Original.From, addressOf(s.original.Get("Return-Path")), addressOf(s.original.Get("Sender")),
 		addressOf(top.Get("To")), addressOf(top.Get("Reply-To")), addressOf(top.Get("Delivered-To")),
-	} {
-		if sameAddress(c.address, sender) {
-			return true
-		}
-	}
-	return false
+	}, func(sender string) bool {
+		return sameAddress(c.address, sender)
+	})
 }
 
 // localNames reads local parts without a domain, as some hosts list their own users.

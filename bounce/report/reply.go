@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -105,15 +106,12 @@ func looksLikeReply(before, after string) bool {
 		return true
 	}
 	next := strings.ToLower(after)
-	for _, unit := range []string{
+	return !slices.ContainsFunc([]string{
 		"bytes", "kb", "mb", "octets", "days", "hours", "minutes", "seconds", "lines", "times", "recipients",
 		"messages", "million", "percent", "%", "k ",
-	} {
-		if strings.HasPrefix(next, unit) {
-			return false
-		}
-	}
-	return true
+	}, func(unit string) bool {
+		return strings.HasPrefix(next, unit)
+	})
 }
 
 // maxDiagnostic bounds a diagnostic, in octets.

@@ -1,6 +1,9 @@
 package report
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // cutOriginal divides a text where the returned message begins: at a line that announces it, or at its
 // header.
@@ -69,10 +72,5 @@ func announces(line string) bool {
 	if strings.HasPrefix(bare, "original message") && strings.HasSuffix(trimmed, ":") {
 		return true
 	}
-	for _, phrase := range openings {
-		if strings.HasPrefix(bare, phrase) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(openings, func(phrase string) bool { return strings.HasPrefix(bare, phrase) })
 }

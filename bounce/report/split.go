@@ -7,7 +7,10 @@ package report
 //
 // It does not look into messages within the message: their parts are the caller's to ask for.
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // Limits. What exceeds them is not split further, or not read.
 const (
@@ -139,12 +142,7 @@ func (s *splitter) boundaryOf(p *Part) boundary {
 }
 
 func (s *splitter) isOpen(line []byte) bool {
-	for _, b := range s.open {
-		if bytes.Equal(b, line) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.open, func(b boundary) bool { return bytes.Equal(b, line) })
 }
 
 // nextLine returns the first line of b with its end, all of b when there is none.

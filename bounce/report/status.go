@@ -1,9 +1,11 @@
 package report
 
 import (
-	"example.org/mta/internal/reply"
+	"cmp"
 	"strconv"
 	"strings"
+
+	"example.org/mta/internal/reply"
 )
 
 // maxReports bounds the recipients of one message.
@@ -74,9 +76,7 @@ func statuses(fields Header) (all []statusFields, host string) {
 }
 
 func setFirst(s *string, value string) {
-	if *s == "" {
-		*s = value
-	}
+	*s = cmp.Or(*s, value)
 }
 
 // allFields reads the fields of all groups of a report, each with a field without a name after it.

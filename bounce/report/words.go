@@ -1,6 +1,9 @@
 package report
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Words that are found in subjects and texts, in lower case. Hosts write them in many languages; what is not
 // here is known by its structure.
@@ -96,12 +99,7 @@ var challengeMarks = []string{
 
 // has reports whether a text, in lower case, has one of the words.
 func has(text string, words []string) bool {
-	for _, w := range words {
-		if strings.Contains(text, w) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 }
 
 // isDaemon reports whether a local part, in lower case, is one that hosts write their reports from.

@@ -476,17 +476,13 @@ func thisBuild() build {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		b.fill(info)
 	}
-	if b.Version == "" {
-		b.Version = "unknown"
-	}
+	b.Version = cmp.Or(b.Version, "unknown")
 	return b
 }
 
 // fill adds what Go recorded. The linker's version has precedence.
 func (b *build) fill(info *debug.BuildInfo) {
-	if b.Version == "" {
-		b.Version = info.Main.Version
-	}
+	b.Version = cmp.Or(b.Version, info.Main.Version)
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":

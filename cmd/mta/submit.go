@@ -174,9 +174,7 @@ func (c *cli) printSent(sent *client.Sent) error {
 	t := draw.New("", "ID", "~RECIPIENT", "STATUS")
 	for _, m := range sent.Messages {
 		id := m.ID
-		if id == "" {
-			id = "-"
-		}
+		id = cmp.Or(id, "-")
 		if len(m.Recipients) == 0 {
 			t.Add(m.Detail, id, "-", m.Status)
 		}
@@ -423,9 +421,7 @@ func ending(n int) string {
 
 func (c *cli) mailqMessage(m api.Item) {
 	sender := m.Sender
-	if sender == "" {
-		sender = "MAILER-DAEMON"
-	}
+	sender = cmp.Or(sender, "MAILER-DAEMON")
 	fmt.Fprintf(c.out, "%-17s%8d %-20s %s\n", m.ID+mailqMark(m), m.Size, m.Received.Local().Format(time.ANSIC)[:19],
 		draw.Clean(sender))
 	last := ""

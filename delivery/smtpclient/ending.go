@@ -1,6 +1,7 @@
 package smtpclient
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -158,9 +159,7 @@ func (c *Conn) finish(why *Error) {
 func (c *Conn) nameEnd(why *Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.ending == nil {
-		c.mu.ending = c.mu.distrust
-	}
+	c.mu.ending = cmp.Or(c.mu.ending, c.mu.distrust)
 	known := why != nil && (!why.Reply.Local || errors.Is(why, ErrOutOfStep))
 	if known && c.mu.ending != nil && !errors.Is(c.mu.ending, ErrClosed) {
 		c.mu.ending = why

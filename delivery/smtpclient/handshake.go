@@ -1,6 +1,7 @@
 package smtpclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,9 +18,7 @@ import (
 // handshake as a whole and nothing after it.
 func Handshake(ctx context.Context, nc net.Conn, cfg Config) (*Conn, error) {
 	cfg.Timeouts = cfg.Timeouts.withDefaults()
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	c := &Conn{cfg: cfg, raw: nc, conn: nc, wrote: make(chan struct{}), ended: make(chan struct{})}
 	c.in.src = nc
 	c.trace.Store(cfg.Trace)

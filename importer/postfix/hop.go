@@ -1,6 +1,7 @@
 package postfix
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -42,9 +43,7 @@ func (im *importing) nexthops(s, domain string, at importer.Origin) (hosts, name
 				fmt.Sprintf("Postfix looks the MX records of %s up, the relay connects to the host of that name: "+
 					"write its exchangers into the route", host))
 		}
-		if port == "" {
-			port = "25"
-		}
+		port = cmp.Or(port, "25")
 		hosts, names = append(hosts, net.JoinHostPort(host, port)), append(names, item)
 	}
 	return hosts, names

@@ -1,6 +1,7 @@
 package postfix
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -68,9 +69,7 @@ func (im *importing) destinationSettings(t *transport) map[string]setting {
 		out["connection_limit"] = setting{1000, at}
 	}
 	n, at, _ := queue.number(t.param("_destination_recipient_limit"))
-	if n == 0 {
-		n = 1000
-	}
+	n = cmp.Or(n, 1000)
 	out["max_recipients_per_batch"] = setting{n, at}
 	if d, at, _ := queue.duration(t.param("_destination_rate_delay"), 's'); d > 0 {
 		out["max_message_rate"] = setting{rateText(d), at}

@@ -1,6 +1,7 @@
 package powermta
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -279,9 +280,7 @@ func mayProtect(d *directive) bool {
 
 // lose notes a directive without a counterpart in a block; nil is the top.
 func (c *conversion) lose(b *importer.Block, d *directive) {
-	if b == nil {
-		b = c.draft.Block
-	}
+	b = cmp.Or(b, c.draft.Block)
 	what, known := lost[d.name]
 	switch value := strings.ToLower(d.value); {
 	case value == "unlimited" || known && slices.Contains([]string{"no", "false", "off", "never"}, value):

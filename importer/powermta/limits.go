@@ -459,9 +459,7 @@ func (c *conversion) put(q *queue, setting string, s said) {
 func (c *conversion) putNumber(q *queue, setting string, n int, s said) {
 	const many = 1_000_000
 	if setting != "connection_limit_per_source" {
-		if n == 0 {
-			n = many
-		}
+		n = cmp.Or(n, many)
 		q.block.Set(setting, n, s.Origin)
 		c.overPresets(q, setting, float64(n), n, s)
 		return

@@ -242,10 +242,5 @@ func (m *Message) Add(fields []byte) error {
 func (m *Message) has(name string) bool { return m.hasBefore(len(m.fields), name) }
 
 func (m *Message) hasBefore(i int, name string) bool {
-	for _, f := range m.fields[:i] {
-		if f.name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.fields[:i], func(f field) bool { return f.name == name })
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"mime"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -136,10 +137,5 @@ func isMessageID(s string) bool {
 }
 
 func hasEightBit(b []byte) bool {
-	for _, c := range b {
-		if c >= utf8.RuneSelf {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b, func(c byte) bool { return c >= utf8.RuneSelf })
 }

@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -168,12 +169,9 @@ func isLiteral(d string) bool {
 	if len(d) < 3 || d[len(d)-1] != ']' {
 		return false
 	}
-	for _, c := range []byte(d[1 : len(d)-1]) {
-		if c <= ' ' || c > '~' || strings.IndexByte(`[\]<>@`, c) >= 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc([]byte(d[1:len(d)-1]), func(c byte) bool {
+		return c <= ' ' || c > '~' || strings.IndexByte(`[\]<>@`, c) >= 0
+	})
 }
 
 // isDotString reports whether local is a Dot-string of RFC 5321, 4.1.2, as widened by RFC 6531.

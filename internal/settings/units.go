@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -34,9 +35,7 @@ const sizeRemedy = `write a number and a unit, such as "50MiB"; the units are B,
 func (s *Size) UnmarshalText(text []byte) error {
 	in := string(text)
 	digits, name := splitNumber(in)
-	if name == "" {
-		name = "B"
-	}
+	name = cmp.Or(name, "B")
 	n, err := quantity(digits, name, sizeUnits)
 	if err != nil {
 		remedy := sizeRemedy

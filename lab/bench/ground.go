@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 
@@ -26,12 +28,7 @@ type Domain struct {
 
 // alive reports whether any host of the domain is.
 func (d *Domain) alive() bool {
-	for _, h := range d.Hosts {
-		if h.Death == "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.Hosts, func(h *Host) bool { return h.Death == "" })
 }
 
 // Ground is the far side of a measurement at work.
@@ -66,9 +63,7 @@ func hostAddress(i int) string { return fmt.Sprintf("127.40.%d.%d", i/200, i%200
 // OpenGround makes the hosts of the domains listen, each on an address of its own, and a name server
 // that knows them.
 func OpenGround(o GroundOptions, domains ...*Domain) (*Ground, error) {
-	if o.Limit == 0 {
-		o.Limit = 4_000_000
-	}
+	o.Limit = cmp.Or(o.Limit, 4_000_000)
 	g := &Ground{Domains: domains, TLS: o.TLS, Taken: sink.NewRecorder(sink.Deliveries, o.Limit),
 		byName: make(map[string]*Domain)}
 	if err := g.open(o); err != nil {
@@ -115,9 +110,7 @@ func (g *Ground) serve(h *Host, l net.Listener) error {
 		}
 		return err
 	}
-	if h.Sink.Recorder == nil {
-		h.Sink.Recorder = g.Taken
-	}
+	h.Sink.Recorder = cmp.Or(h.Sink.Recorder, g.Taken)
 	h.Sink.Hostname = h.Name
 	h.Server = sink.New(h.Sink)
 	g.undo = append(g.undo, h.Server.Close)
@@ -126,9 +119,7 @@ func (g *Ground) serve(h *Host, l net.Listener) error {
 }
 
 func (g *Ground) openDNS(addr string) error {
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
+	addr = cmp.Or(addr, "127.0.0.1:0")
 	zone, err := sink.NewZone(g.Zone())
 	if err != nil {
 		return fmt.Errorf("reading the zone of the hosts: %w", err)
@@ -172,12 +163,7 @@ func (g *Ground) alive(recipient string) bool {
 
 // dead reports whether any domain has no living host.
 func (g *Ground) dead() bool {
-	for _, d := range g.Domains {
-		if !d.alive() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.Domains, func(d *Domain) bool { return !d.alive() })
 }
 
 // Close ends all servers and waits for them.

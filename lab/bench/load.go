@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -54,9 +55,7 @@ const (
 func (l *Load) Run(ctx context.Context, addr string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if l.Sender == "" {
-		l.Sender = defaultSender
-	}
+	l.Sender = cmp.Or(l.Sender, defaultSender)
 	l.Sent, l.Heard, l.IDs = make([]time.Duration, l.Messages), make([]time.Duration, l.Messages),
 		make([]string, l.Messages)
 	l.body = body(l.Size)

@@ -14,6 +14,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,15 +72,9 @@ func Run(ctx context.Context, o Options) error {
 }
 
 func (o *Options) setDefaults() {
-	if o.Messages == 0 {
-		o.Messages = defaultMessages
-	}
-	if o.Over == 0 {
-		o.Over = defaultOver
-	}
-	if o.Limit == 0 {
-		o.Limit = defaultLimit
-	}
+	o.Messages = cmp.Or(o.Messages, defaultMessages)
+	o.Over = cmp.Or(o.Over, defaultOver)
+	o.Limit = cmp.Or(o.Limit, defaultLimit)
 }
 
 // folder gives the absolute folder of the demo, and what removes it.

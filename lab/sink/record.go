@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"net/netip"
@@ -90,9 +91,7 @@ type waiter struct {
 
 // NewRecorder makes a recorder that keeps that much of at most limit deliveries; 0 is a million.
 func NewRecorder(level Level, limit int64) *Recorder {
-	if limit == 0 {
-		limit = 1_000_000
-	}
+	limit = cmp.Or(limit, 1_000_000)
 	r := &Recorder{level: level, limit: limit, seed: maphash.MakeSeed()}
 	r.mu.open = make(map[uint64]bool)
 	return r

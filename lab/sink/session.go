@@ -2,6 +2,7 @@ package sink
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"math/rand/v2"
@@ -104,9 +105,7 @@ func (x *session) talk() {
 			x.about.End = "idle"
 			return
 		case err != nil:
-			if x.about.End == "" {
-				x.about.End = "client left"
-			}
+			x.about.End = cmp.Or(x.about.End, "client left")
 			return
 		}
 		if !x.command(line) {
@@ -129,9 +128,7 @@ func (x *session) greet() bool {
 		return false
 	}
 	x.spend(x.srv.faults.work[Greeting])
-	if v.text == "" {
-		v.text = "220 " + x.srv.cfg.Hostname + " ESMTP"
-	}
+	v.text = cmp.Or(v.text, "220 "+x.srv.cfg.Hostname+" ESMTP")
 	if !x.answer(Connect, v) || v.text[0] != '2' {
 		return false
 	}

@@ -17,6 +17,7 @@
 package sink
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"hash/maphash"
@@ -128,12 +129,8 @@ const (
 
 // New makes a server that behaves as cfg says.
 func New(cfg Config) *Server {
-	if cfg.Hostname == "" {
-		cfg.Hostname = defaultHostname
-	}
-	if cfg.IdleTimeout == 0 {
-		cfg.IdleTimeout = defaultIdleTimeout
-	}
+	cfg.Hostname = cmp.Or(cfg.Hostname, defaultHostname)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaultIdleTimeout)
 	s := &Server{cfg: cfg, faults: newFaults(&cfg), hash: maphash.MakeSeed(), done: make(chan struct{})}
 	s.mu.listeners = make(map[net.Listener]struct{})
 	s.mu.sessions = make(map[*session]struct{})

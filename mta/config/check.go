@@ -433,12 +433,7 @@ func (k checker) credentials(b *block, what string, h Smarthosts, tls string) {
 }
 
 func allImplicit(hosts []Smarthost) bool {
-	for _, h := range hosts {
-		if !h.Implicit {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(hosts, func(h Smarthost) bool { return !h.Implicit })
 }
 
 // checkFiles looks at the files that the configuration names.

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,9 +87,7 @@ func Open(cfg Config) (*Streams, error) {
 	if s.chance == nil {
 		s.chance = rand.Float64
 	}
-	if s.out == nil {
-		s.out = slog.New(slog.DiscardHandler)
-	}
+	s.out = cmp.Or(s.out, slog.New(slog.DiscardHandler))
 	c, err := openCursors(cfg.Path, s.now, s.out)
 	if err != nil {
 		return nil, err

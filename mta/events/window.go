@@ -33,12 +33,7 @@ func has(list []string, word []byte) bool {
 	if len(list) == 0 {
 		return true
 	}
-	for _, s := range list {
-		if s == string(word) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(list, string(word))
 }
 
 // shape is how the events of a stream are put into batches.

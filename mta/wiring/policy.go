@@ -260,12 +260,9 @@ func (p *Policy) Reaches(source string, rt *route.Route) bool {
 		return true
 	}
 	from := delivery.Source{Address: s.Address}
-	for _, tier := range rt.Tiers {
-		if slices.ContainsFunc(tier, from.Reaches) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(rt.Tiers, func(tier route.Tier) bool {
+		return slices.ContainsFunc(tier, from.Reaches)
+	})
 }
 
 // Spread makes neighbouring ids differ in all bits (the finaliser of SplitMix64).

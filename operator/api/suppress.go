@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -168,9 +169,7 @@ func (e *Suppression) check() error {
 	if err := checkAddress(e.Address); err != nil {
 		return err
 	}
-	if e.Source == "" {
-		e.Source = SuppressedByOperator
-	}
+	e.Source = cmp.Or(e.Source, SuppressedByOperator)
 	switch {
 	case !slices.Contains(SuppressionSources, e.Source):
 		return Invalid("", "source of %s: want %s, not %q", e.Address, join(SuppressionSources), e.Source)

@@ -2,6 +2,7 @@ package top
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,12 +55,9 @@ type row struct {
 
 // has reports whether a row has text, in lower case, in one of its words.
 func (r *row) has(want string) bool {
-	for _, c := range r.cells {
-		if c.Is != listing.IsFigure && strings.Contains(strings.ToLower(c.Text), want) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.cells, func(c listing.Cell) bool {
+		return c.Is != listing.IsFigure && strings.Contains(strings.ToLower(c.Text), want)
+	})
 }
 
 // queuedTitle is of the columns that count recipients in the queue.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strings"
@@ -208,9 +209,7 @@ var summaryParams = slices.Concat(filterParams, []string{"by", "after"})
 
 func summary(r *request) (any, error) {
 	p := summaryPage{By: api.SummaryBy(r.get("by")), Bys: api.SummaryBys, Same: r.sameOf(filterParams)}
-	if p.By == "" {
-		p.By = api.BySite
-	}
+	p.By = cmp.Or(p.By, api.BySite)
 	if !slices.Contains(p.Bys, p.By) {
 		return nil, api.Invalid("", "by: there is no summary by %q", p.By)
 	}

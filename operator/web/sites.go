@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -73,9 +74,7 @@ func (p *sitePage) explain(r *request) error {
 	}
 	p.Explained = &x.Destinations[0]
 	p.Limits = newTable(r, listing.Limits, p.Explained.Limits)
-	if p.Name == "" {
-		p.Name = p.Explained.Site
-	}
+	p.Name = cmp.Or(p.Name, p.Explained.Site)
 	return nil
 }
 

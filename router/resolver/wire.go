@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"net/netip"
@@ -125,9 +126,7 @@ func parse(raw, query []byte, q question) (*message, error) {
 		m.read(&in, q)
 	default:
 		m.rcode = errRcode(dns.RcodeToString[in.Rcode])
-		if m.rcode == "" {
-			m.rcode = "unknown response code"
-		}
+		m.rcode = cmp.Or(m.rcode, "unknown response code")
 		m.rcode += explained(in.IsEdns0())
 		m.wantsPlain = in.IsEdns0() == nil && (in.Rcode == dns.RcodeFormatError || in.Rcode == dns.RcodeNotImplemented)
 	}

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +60,7 @@ func OpenKeys(cfg KeyConfig) *Keys {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	b := &Keys{
 		cfg: cfg, uses: openUses(cfg.Use, cfg.Log),
 		guesses: NewPace[netip.Prefix](PaceConfig{Free: freeRefusals, Longest: longestWait,

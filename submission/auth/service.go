@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -75,12 +76,8 @@ func New(cfg Config) *Service {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Scheme == "" {
-		cfg.Scheme = Argon2id
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Scheme = cmp.Or(cfg.Scheme, Argon2id)
 	s := &Service{cfg: cfg, secret: cfg.Secret, known: newKnown(cfg.Now, newKnownFile(cfg.Known, cfg.Log)),
 		slots: newSlots()}
 	if len(s.secret) == 0 {

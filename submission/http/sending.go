@@ -2,6 +2,7 @@ package http
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -338,9 +339,7 @@ func (s *sending) take(ctx context.Context, i int) error {
 	if refused.Temporary() {
 		return s.stop(refused)
 	}
-	if s.refused == nil {
-		s.refused = refused
-	}
+	s.refused = cmp.Or(s.refused, refused)
 	s.turnDown(i, refused)
 	s.drop(i)
 	return nil

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -88,28 +89,18 @@ type Timeouts struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.MaxRequest == 0 {
-		c.MaxRequest = 50 << 20
-	}
-	if c.MaxConnections == 0 {
-		c.MaxConnections = 1000
-	}
+	c.MaxRequest = cmp.Or(c.MaxRequest, 50<<20)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 1000)
 	t := &c.Timeouts
 	for d, fallback := range map[*time.Duration]time.Duration{&t.Header: 30 * time.Second, &t.Idle: 2 * time.Minute,
 		&t.Block: time.Minute, &t.Body: time.Hour} {
-		if *d == 0 {
-			*d = fallback
-		}
+		*d = cmp.Or(*d, fallback)
 	}
-	if t.MinRate == 0 {
-		t.MinRate = 512
-	}
+	t.MinRate = cmp.Or(t.MinRate, 512)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Refused == nil {
 		c.Refused = func(netip.Addr, intake.Intrusion) {}
 	}

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -44,9 +45,7 @@ func (d *Desk) Settle(c *Client) {
 	if tenant == "" && cfg.TenantAt != nil && c.Peer.IsValid() {
 		tenant = cfg.TenantAt(c.Peer.Addr())
 	}
-	if tenant == "" {
-		tenant = cfg.Tenant
-	}
+	tenant = cmp.Or(tenant, cfg.Tenant)
 	c.account = d.accountOf(c, tenant)
 }
 

@@ -3,6 +3,7 @@ package intake
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
 	"example.org/mta/internal/reply"
 )
@@ -104,10 +105,5 @@ func hasEightBit(b []byte) bool {
 		}
 		b = b[8:]
 	}
-	for _, c := range b {
-		if c >= 0x80 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b, func(c byte) bool { return c >= 0x80 })
 }

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -175,9 +176,7 @@ func (cfg Config) WithDefaults() Config {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	fill(&cfg.Ignored, new(atomic.Int64))
 	if cfg.Events == nil {
 		cfg.Events = noEvents{}

@@ -178,10 +178,5 @@ func CheckAttachment(a *Attachment) *Fault {
 }
 
 func printable(s string) bool {
-	for _, c := range []byte(s) {
-		if c < ' ' || c > '~' {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc([]byte(s), func(c byte) bool { return c < ' ' || c > '~' })
 }

@@ -111,12 +111,7 @@ func needsEncoding(token string) bool {
 	if len(token) > tokenLimit || strings.Contains(token, "=?") {
 		return true
 	}
-	for _, c := range []byte(token) {
-		if c < ' ' || c > '~' {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]byte(token), func(c byte) bool { return c < ' ' || c > '~' })
 }
 
 // encoded appends s as encoded words of the encoding that is shorter.

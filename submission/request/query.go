@@ -62,10 +62,5 @@ func DecodeQuery(query url.Values, now time.Time, l Limits) (*Request, Faults) {
 }
 
 func allUTF8(values []string) bool {
-	for _, v := range values {
-		if !utf8.ValidString(v) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) })
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -96,12 +97,7 @@ func (l *Letter) describe(all *fields) {
 }
 
 func (l *Letter) hasOwn(name string) bool {
-	for _, h := range l.Headers {
-		if strings.EqualFold(h.Name, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.Headers, func(h Header) bool { return strings.EqualFold(h.Name, name) })
 }
 
 // counter counts what is written to w.

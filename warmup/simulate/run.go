@@ -4,6 +4,7 @@
 package simulate
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -78,9 +79,7 @@ func Run(plan *warmup.Plan, events []Event, opt Options, row func(*Row)) (*Histo
 	if opt.Pacing == Ledger || opt.Pacing == PID {
 		p.Pacing = warmup.Pacing(opt.Pacing)
 	}
-	if opt.Interval == 0 {
-		opt.Interval = 10
-	}
+	opt.Interval = cmp.Or(opt.Interval, 10)
 	if opt.Interval < 1 || opt.Interval > daySeconds {
 		return nil, plot.Wrong("options", "interval is %d, outside 1 to %d seconds", opt.Interval, daySeconds)
 	}

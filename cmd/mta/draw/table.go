@@ -192,12 +192,7 @@ func (t *Table) fit(widths []int, s Screen) int {
 }
 
 func (t *Table) hasNotes() bool {
-	for _, n := range t.notes {
-		if n != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.notes, func(n string) bool { return n != "" })
 }
 
 func (t *Table) line(b *strings.Builder, widths []int, cells []string, note string, s Screen, emphatic bool) {

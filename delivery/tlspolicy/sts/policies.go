@@ -1,6 +1,7 @@
 package sts
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -58,9 +59,7 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -1,6 +1,7 @@
 package tlsrpt
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,9 +94,7 @@ func New(cfg Config) (*Reporter, error) {
 	if cfg.MaxAge == nil {
 		cfg.MaxAge = func(string) time.Duration { return 0 }
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	r := &Reporter{cfg: cfg, days: make(map[string]*Day), domains: make(map[string]int), dirty: make(map[string]bool)}
 	if cfg.Store == nil {
 		return r, nil

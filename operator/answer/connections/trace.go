@@ -2,6 +2,7 @@ package connections
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -156,9 +157,7 @@ func (v *conversation) content(t *smtpclient.Transaction, piece []byte) {
 		if n > maxTracePiece {
 			// Between lines where there are any, so that no character is taken apart.
 			n = bytes.LastIndexByte(piece[:maxTracePiece], '\n') + 1
-			if n == 0 {
-				n = maxTracePiece
-			}
+			n = cmp.Or(n, maxTracePiece)
 		}
 		v.add(t, l, piece[:n])
 		piece = piece[n:]

@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"cmp"
 	"fmt"
 	nethttp "net/http"
 	"slices"
@@ -154,12 +155,8 @@ func refusals(messages []http.SentMessage, refused func(i int, why string)) {
 		for _, r := range m.Recipients {
 			if r.Status == http.Refused || r.Status == http.Failed {
 				why := r.Detail
-				if why == "" {
-					why = m.Detail
-				}
-				if why == "" {
-					why = "not accepted for now: try again"
-				}
+				why = cmp.Or(why, m.Detail)
+				why = cmp.Or(why, "not accepted for now: try again")
 				refused(i, r.Address+": "+why)
 			}
 		}
