@@ -85,8 +85,7 @@ func (t *Tuner) most() float64 {
 }
 
 func (t *Tuner) ceiling() float64 {
-	ceiling := t.Ceiling
-	ceiling = cmp.Or(ceiling, defaultCeiling)
+	ceiling := cmp.Or(t.Ceiling, defaultCeiling)
 	return max(ceiling.Seconds(), t.before.excused)
 }
 

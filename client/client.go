@@ -155,8 +155,7 @@ func (c *Client) exchange(ctx context.Context, method, to string, header http.He
 		return nil, nil, err
 	}
 	req.Header = header
-	doer := c.HTTP
-	doer = cmp.Or(doer, standard)
+	doer := cmp.Or(c.HTTP, standard)
 	resp, err := doer.Do(req)
 	if err != nil {
 		return nil, nil, err

@@ -38,14 +38,19 @@ type Message struct {
 	Meta      json.RawMessage `json:"meta,omitempty"` // a JSON object
 	Priority  *int            `json:"priority,omitempty"`
 	Pool      string          `json:"pool,omitempty"`
-	Notify    []string        `json:"notify,omitempty"` // success, failure, delay, or never
-	EnvID     string          `json:"envid,omitempty"`
-	Ret       string          `json:"ret,omitempty"` // full or headers
-	DryRun    bool            `json:"dry_run,omitempty"`
+	DSN
+	DryRun bool `json:"dry_run,omitempty"`
 
 	// IdempotencyKey names the request when the program may be started again before it has an answer.
 	// "": Send makes one.
 	IdempotencyKey string `json:"-"`
+}
+
+// DSN is what the sender wants to hear of the delivery (RFC 3461).
+type DSN struct {
+	Notify []string `json:"notify,omitempty"` // success, failure, delay, or never
+	EnvID  string   `json:"envid,omitempty"`
+	Ret    string   `json:"ret,omitempty"` // full or headers
 }
 
 // Attachment is a file. One with a ContentID is displayed where the HTML has cid:ContentID.

@@ -32,8 +32,7 @@ type tries struct {
 }
 
 func (c *Client) newTries() *tries {
-	most := c.Patience
-	most = cmp.Or(most, patience)
+	most := cmp.Or(c.Patience, patience)
 	return &tries{client: c, until: c.time().Add(most), wait: firstWait, number: 1}
 }
 

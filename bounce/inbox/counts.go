@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"maps"
 	"sync"
 
 	"example.org/mta/bounce/report"
@@ -32,8 +33,6 @@ func (b *Inbox) Counts() map[Counted]int64 {
 	b.counts.mu.Lock()
 	defer b.counts.mu.Unlock()
 	out := make(map[Counted]int64, len(b.counts.by))
-	for k, n := range b.counts.by {
-		out[k] = n
-	}
+	maps.Copy(out, b.counts.by)
 	return out
 }

@@ -1,6 +1,9 @@
 package report
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // isOriginal reports whether a part is the returned message, or its header.
 func isOriginal(mediaType string) bool {
@@ -89,10 +92,8 @@ func deliveredTo(h Header) string {
 // onlyRecipient returns the address that a returned header was sent to, when there is only one. The header of a
 // mailing list names the list.
 func onlyRecipient(h Header, to []string) string {
-	for _, name := range []string{"List-Id", "List-Post", "List-Help", "Mailing-List"} {
-		if h.Has(name) {
-			return ""
-		}
+	if slices.ContainsFunc([]string{"List-Id", "List-Post", "List-Help", "Mailing-List"}, h.Has) {
+		return ""
 	}
 	if address := deliveredTo(h); address != "" {
 		return address

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"strings"
 
 	"example.org/mta/bounce"
@@ -356,13 +357,11 @@ func (r *reader) answersByItself() bool {
 	if strings.HasPrefix(strings.ToLower(h.Get("Auto-Submitted")), "auto-replied") {
 		return true
 	}
-	for _, name := range []string{
+	if slices.ContainsFunc([]string{
 		"X-Autoreply", "X-Autorespond", "X-Autoresponder", "X-AutoReply-From", "X-Mail-Autoreply",
 		"X-FC-MachineGenerated",
-	} {
-		if h.Has(name) {
-			return true
-		}
+	}, h.Has) {
+		return true
 	}
 	if r.nullSender() && r.from != "" && !isDaemon(localOf(r.from)) && r.original == nil {
 		return true

@@ -494,11 +494,7 @@ func (im *importing) write(text []byte, secrets map[string]string) error {
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		err := smallfile.Replace(path, 0o600, func(w io.Writer) error {
-			_, err := w.Write(files[path])
-			return err
-		})
-		if err != nil {
+		if err := smallfile.Write(path, 0o600, files[path]); err != nil {
 			return err
 		}
 	}

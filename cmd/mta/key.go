@@ -150,12 +150,8 @@ func tenantOfKey(cfg *config.Config, tenant string) error {
 	if cfg == nil || cfg.Tenant(tenant) != nil {
 		return nil
 	}
-	var names []string
-	for _, t := range cfg.Tenants {
-		names = append(names, t.Name)
-	}
 	hint := fmt.Sprintf("add tenant %q { } to the configuration first", tenant)
-	if like := legible.Nearest(tenant, names); like != "" {
+	if like := legible.Nearest(tenant, cfg.Names("tenant")); like != "" {
 		hint = fmt.Sprintf("did you mean %q? Otherwise %s", like, hint)
 	}
 	return hinted{fmt.Errorf("the configuration has no tenant %q", tenant), hint}

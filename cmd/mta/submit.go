@@ -173,8 +173,7 @@ func sendFault(err error) error {
 func (c *cli) printSent(sent *client.Sent) error {
 	t := draw.New("", "ID", "~RECIPIENT", "STATUS")
 	for _, m := range sent.Messages {
-		id := m.ID
-		id = cmp.Or(id, "-")
+		id := cmp.Or(m.ID, "-")
 		if len(m.Recipients) == 0 {
 			t.Add(m.Detail, id, "-", m.Status)
 		}
@@ -420,8 +419,7 @@ func ending(n int) string {
 }
 
 func (c *cli) mailqMessage(m api.Item) {
-	sender := m.Sender
-	sender = cmp.Or(sender, "MAILER-DAEMON")
+	sender := cmp.Or(m.Sender, "MAILER-DAEMON")
 	fmt.Fprintf(c.out, "%-17s%8d %-20s %s\n", m.ID+mailqMark(m), m.Size, m.Received.Local().Format(time.ANSIC)[:19],
 		draw.Clean(sender))
 	last := ""

@@ -178,10 +178,7 @@ func (c *cli) providerShares(text string) (shares []providerShare, err error) {
 	if err != nil {
 		return nil, err
 	}
-	known := []string{warmup.Other}
-	for _, p := range cfg.Providers {
-		known = append(known, p.Name)
-	}
+	known := append([]string{warmup.Other}, cfg.Names("provider")...)
 	sum := 0.
 	for _, part := range strings.Split(text, ",") {
 		name, percent, _ := strings.Cut(strings.TrimSpace(part), "=")

@@ -3,7 +3,6 @@ package rules
 import (
 	"bytes"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -95,10 +94,7 @@ func (r *Rules) write(c contents) error {
 	text, err := smallfile.Marshal(object)
 	for _, path := range []string{r.path, r.copyPath()} {
 		if err == nil {
-			err = smallfile.Replace(path, 0o640, func(w io.Writer) error {
-				_, err := w.Write(text)
-				return err
-			})
+			err = smallfile.Write(path, 0o640, text)
 		}
 	}
 	return err

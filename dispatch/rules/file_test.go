@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/smallfile"
+	"example.org/mta/internal/smallfile/smallfiletest"
 	"example.org/mta/operator/api"
 )
 
@@ -29,18 +30,7 @@ func TestDamagedPausesNameTheRemedy(t *testing.T) {
 		}
 		return p.List()
 	}
-	damage := func(name string) {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text[len(text)/2] ^= 1
-		if err := os.WriteFile(path, text, 0o640); err != nil {
-			t.Fatal(err)
-		}
-	}
+	damage := func(name string) { smallfiletest.Flip(t, filepath.Join(dir, name)) }
 	logged := func(want string) {
 		t.Helper()
 		if text := log.String(); !strings.Contains(text, want) || strings.Contains(text, "<nil>") {

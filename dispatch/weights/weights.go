@@ -5,7 +5,6 @@ package weights
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -145,10 +144,7 @@ func (w *Weights) write(l api.WeightList) error {
 	text, err := smallfile.Marshal(l)
 	for _, path := range []string{w.path, w.copyPath()} {
 		if err == nil {
-			err = smallfile.Replace(path, 0o640, func(to io.Writer) error {
-				_, err := to.Write(text)
-				return err
-			})
+			err = smallfile.Write(path, 0o640, text)
 		}
 	}
 	return err

@@ -3,13 +3,13 @@ package weights
 import (
 	"bytes"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"example.org/mta/internal/smallfile"
+	"example.org/mta/internal/smallfile/smallfiletest"
 	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 )
@@ -37,18 +37,7 @@ func TestDamagedWeights(t *testing.T) {
 	if of := read().In(pool); of("a") != 7 || of("b") != 1 {
 		t.Errorf("read as %d and %d", of("a"), of("b"))
 	}
-	damage := func(name string) {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text[len(text)/2] ^= 1
-		if err := os.WriteFile(path, text, 0o640); err != nil {
-			t.Fatal(err)
-		}
-	}
+	damage := func(name string) { smallfiletest.Flip(t, filepath.Join(dir, name)) }
 	damage(FileName)
 	for range 2 { // the copy makes the file anew
 		if of := read().In(pool); of == nil || of("a") != 7 || !strings.Contains(log.String(), "its second copy counts") {

@@ -277,9 +277,7 @@ func (im *importing) poolOf(h *hop) string {
 // have their sum, and one source the largest.
 func (h *hop) destination(im *importing) map[string]setting {
 	out := make(map[string]setting)
-	for name, s := range h.transports[0].settings {
-		out[name] = s
-	}
+	maps.Copy(out, h.transports[0].settings)
 	if len(h.transports) == 1 {
 		return out
 	}

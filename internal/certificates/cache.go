@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -63,10 +62,7 @@ func (c Cache) Put(_ context.Context, name string, data []byte) error {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return err
 	}
-	return smallfile.Replace(c.path(name), 0o600, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, sumLine+"%s", smallfile.Sum(data), data)
-		return err
-	})
+	return smallfile.Write(c.path(name), 0o600, fmt.Appendf(nil, sumLine+"%s", smallfile.Sum(data), data))
 }
 
 // Delete implements autocert.Cache.

@@ -99,11 +99,11 @@ func unfolded(header []byte, name string) (value string, fields int) {
 // CutField takes the first line of a header field apart at its colon (RFC 5322, 2.2). White space before the colon
 // is obsolete but allowed (RFC 5322, 4.5).
 func CutField(line []byte) (name, value []byte, ok bool) {
-	colon := bytes.IndexByte(line, ':')
-	if colon < 0 {
+	before, after, ok0 := bytes.Cut(line, []byte{':'})
+	if !ok0 {
 		return nil, nil, false
 	}
-	name = bytes.TrimRight(line[:colon], " \t")
+	name = bytes.TrimRight(before, " \t")
 	if len(name) == 0 {
 		return nil, nil, false
 	}
@@ -112,5 +112,5 @@ func CutField(line []byte) (name, value []byte, ok bool) {
 			return nil, nil, false
 		}
 	}
-	return name, line[colon+1:], true
+	return name, after, true
 }

@@ -9,7 +9,6 @@ package format
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -108,10 +107,7 @@ func (p Place) state(s Statement) error {
 	if err != nil {
 		return err
 	}
-	return smallfile.Replace(p.StatementPath(), 0o640, func(w io.Writer) error {
-		_, err := w.Write(text)
-		return err
-	})
+	return smallfile.Write(p.StatementPath(), 0o640, text)
 }
 
 // exists reports whether a store has been written.

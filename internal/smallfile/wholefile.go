@@ -46,6 +46,14 @@ func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	return SyncDir(filepath.Dir(path))
 }
 
+// Write is Replace with a text.
+func Write(path string, mode fs.FileMode, text []byte) error {
+	return Replace(path, mode, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
 // SyncDir makes durable what was created, renamed or removed in a folder.
 func SyncDir(path string) error {
 	dir, err := os.Open(path)

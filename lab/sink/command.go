@@ -94,8 +94,8 @@ func (x *session) command(line []byte) bool {
 	x.commands++
 	x.about.Commands++
 	verb, arg := line, []byte(nil)
-	if i := bytes.IndexByte(line, ' '); i >= 0 {
-		verb, arg = line[:i], line[i+1:]
+	if before, after, ok := bytes.Cut(line, []byte{' '}); ok {
+		verb, arg = before, after
 	}
 	var upper [8]byte
 	if len(verb) > len(upper) {

@@ -39,11 +39,7 @@ func (i Inbound) Postmaster() envelope.Address { return i.Addresses.Postmaster()
 
 // Take implements submission.Inbound.
 func (i Inbound) Take(ctx context.Context, a *submission.Arrival) error {
-	err := i.Inbox.Take(ctx, i.Addresses, i.Forward, &inbox.Mail{
-		Session: a.Session, Peer: a.Peer, Helo: a.Helo, Protocol: a.Protocol, Sender: a.Sender,
-		Recipients: a.Recipients,
-		Content:    a.Content, Size: a.Size, Time: a.Time,
-	})
+	err := i.Inbox.Take(ctx, i.Addresses, i.Forward, (*inbox.Mail)(a))
 	switch {
 	case errors.Is(err, inbox.ErrTooLarge):
 		return submission.ErrTooLarge

@@ -216,10 +216,7 @@ func takesReports(cfg *config.Config, domain string) []dnscheck.Finding {
 // keys lists the keys that sign mail from a domain, of its tenants or of anybody, and those that will.
 func (d *dnsSubjects) keys(from string, tenants []string) (keys []dnscheck.Key) {
 	if len(tenants) == 0 {
-		tenants = []string{""}
-		for _, t := range d.cfg.Tenants {
-			tenants = append(tenants, t.Name)
-		}
+		tenants = append([]string{""}, d.cfg.Names("tenant")...)
 	}
 	var blocks []*config.DKIM
 	for _, t := range tenants {

@@ -83,7 +83,7 @@ func (k checker) apis(taken *claims) {
 		k.notEverybody(&a.block, "trusted_proxies", a.TrustedProxies, "name the addresses of your proxies",
 			"claim any address")
 		k.notEverybody(&a.block, "proxy_from", a.ProxyFrom, "name the addresses of your proxies", "claim any address")
-		k.names(&a.block, "tenants", "tenant", a.Tenants, tenantNames(k.Tenants))
+		k.names(&a.block, "tenants", "tenant", a.Tenants, k.Names("tenant"))
 	}
 }
 

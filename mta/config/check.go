@@ -86,7 +86,7 @@ func (k checker) listeners() {
 		k.auth(l)
 		k.inbound(l)
 		if l.Tenant != "" && k.Tenant(l.Tenant) == nil {
-			k.reference(&l.block, "tenant", "tenant", l.Tenant, tenantNames(k.Tenants))
+			k.reference(&l.block, "tenant", "tenant", l.Tenant, k.Names("tenant"))
 		}
 	}
 	k.apis(&taken)
@@ -332,7 +332,7 @@ func (k checker) domains() {
 func (k checker) backoffs() {
 	for _, r := range k.Backoffs {
 		if r.Provider != "" && k.resolved.providers[r.Provider] == nil {
-			k.reference(&r.block, "provider", "provider", r.Provider, providerNames(k.Providers))
+			k.reference(&r.block, "provider", "provider", r.Provider, k.Names("provider"))
 		}
 		if len(r.Codes)+len(r.Classes) == 0 && r.Pattern == "" && !r.Session && !r.Set("codes") && !r.Set("classes") &&
 			!r.Set("pattern") {
@@ -485,30 +485,22 @@ func (k checker) certificateFiles(b *block, what string, c Certificates) {
 	}
 }
 
-func tenantNames(ts []*Tenant) (names []string) {
-	for _, t := range ts {
-		names = append(names, t.Name)
+// Names lists the blocks of a kind: source, pool, tenant or provider.
+func (c *Config) Names(kind string) []string {
+	switch kind {
+	case "source":
+		return namesOf(c.Sources, func(s *Source) string { return s.Name })
+	case "pool":
+		return namesOf(c.Pools, func(p *Pool) string { return p.Name })
+	case "tenant":
+		return namesOf(c.Tenants, func(t *Tenant) string { return t.Name })
 	}
-	return names
+	return namesOf(c.Providers, func(p *Provider) string { return p.Name })
 }
 
-func providerNames(ps []*Provider) (names []string) {
-	for _, p := range ps {
-		names = append(names, p.Name)
-	}
-	return names
-}
-
-func sourceNames(ss []*Source) (names []string) {
-	for _, s := range ss {
-		names = append(names, s.Name)
-	}
-	return names
-}
-
-func poolNames(ps []*Pool) (names []string) {
-	for _, p := range ps {
-		names = append(names, p.Name)
+func namesOf[T any](blocks []T, name func(T) string) (names []string) {
+	for _, b := range blocks {
+		names = append(names, name(b))
 	}
 	return names
 }

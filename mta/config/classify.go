@@ -103,7 +103,7 @@ func (k checker) classifies() {
 			k.problem(&r.block, "class", `write one, such as class = "QuotaIssues"`, "classify %q has no class", r.Name)
 		}
 		if r.Provider != "" && k.resolved.providers[r.Provider] == nil {
-			k.reference(&r.block, "provider", "provider", r.Provider, providerNames(k.Providers))
+			k.reference(&r.block, "provider", "provider", r.Provider, k.Names("provider"))
 		}
 		if len(r.Codes)+len(r.Status)+len(r.Words) == 0 && r.Pattern == "" && !r.Set("codes") && !r.Set("status") &&
 			!r.Set("words") && !r.Set("pattern") {

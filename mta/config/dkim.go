@@ -338,7 +338,7 @@ func (k checker) dkim() {
 		}
 		for _, t := range d.Tenants {
 			if t != everybody && k.Tenant(t) == nil && !k.listenersTenant(t) {
-				k.reference(&d.block, "tenants", "tenant", t, tenantNames(k.Tenants))
+				k.reference(&d.block, "tenants", "tenant", t, k.Names("tenant"))
 			}
 		}
 		if len(d.Keys) == 0 {

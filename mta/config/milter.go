@@ -61,19 +61,14 @@ func (a MilterAddress) String() string {
 }
 
 func (k checker) milters() {
-	var listeners []string
-	for _, l := range k.Listeners {
-		listeners = append(listeners, l.Name)
-	}
-	for _, a := range k.APIs {
-		listeners = append(listeners, a.Name)
-	}
+	listeners := append(namesOf(k.Listeners, func(l *Listener) string { return l.Name }),
+		namesOf(k.APIs, func(a *API) string { return a.Name })...)
 	for _, m := range k.Milters {
 		if m.Address == (MilterAddress{}) {
 			k.problem(&m.block, "address", `write address = "inet:127.0.0.1:8891"`, "milter %q has no address", m.Name)
 		}
 		k.names(&m.block, "listeners", "listener", m.Listeners, listeners)
-		k.names(&m.block, "tenants", "tenant", m.Tenants, tenantNames(k.Tenants))
+		k.names(&m.block, "tenants", "tenant", m.Tenants, k.Names("tenant"))
 	}
 }
 

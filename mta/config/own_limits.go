@@ -161,7 +161,7 @@ func (k checker) ownLimits() {
 func (k checker) ownProviders(own *OwnLimits) {
 	for _, p := range own.Providers {
 		if k.resolved.providers[p.Name] == nil {
-			k.reference(&p.block, "provider", "provider", p.Name, providerNames(k.Providers))
+			k.reference(&p.block, "provider", "provider", p.Name, k.Names("provider"))
 		}
 	}
 }

@@ -351,23 +351,14 @@ func (k checker) plans() {
 			k.problem(&p.block, "node", "number the relays from 1 to nodes, each in its own file",
 				"node %d of %d relays", p.Node, p.Nodes)
 		}
-		for _, name := range slices.Sorted(maps.Keys(p.Weights)) {
-			if !k.counted(name) {
-				k.reference(&p.block, "weights", "provider", name, append(providerNames(k.Providers), warmup.Other))
-			}
-		}
+		counted := append(k.Names("provider"), warmup.Other)
+		k.names(&p.block, "weights", "provider", slices.Sorted(maps.Keys(p.Weights)), counted)
 		for _, v := range p.Providers {
-			if !k.counted(v.Provider) {
-				k.reference(&v.block, "provider", "provider", v.Provider,
-					append(providerNames(k.Providers), warmup.Other))
-			}
+			k.names(&v.block, "provider", "provider", []string{v.Provider}, counted)
 		}
 		for _, s := range p.Stages {
 			for _, v := range s.Providers {
-				if !k.counted(v.Provider) {
-					k.reference(&v.block, "provider", "provider", v.Provider,
-						append(providerNames(k.Providers), warmup.Other))
-				}
+				k.names(&v.block, "provider", "provider", []string{v.Provider}, counted)
 			}
 		}
 	}
@@ -392,12 +383,6 @@ func (c *Config) shortenHours(text string) error {
 	c.warnings = append(c.warnings,
 		fmt.Sprintf("%s=%s in the environment: warm-up plans send an hour's volume in %v", testHours, text, hour))
 	return nil
-}
-
-// counted reports whether a warm-up can have counts for a provider. A name that nobody has would be a
-// cap for nobody.
-func (k checker) counted(provider string) bool {
-	return provider == warmup.Other || k.resolved.providers[provider] != nil
 }
 
 // fault complains where the fault is.

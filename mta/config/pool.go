@@ -21,11 +21,7 @@ func (c *Config) dedicated(source string) bool {
 
 // Sources lists the names of all sources of the pool, the dedicated ones first.
 func (p *Pool) Sources() []string {
-	var names []string
-	for _, d := range p.Dedicated {
-		names = append(names, d.Name)
-	}
-	return append(names, p.Shared...)
+	return append(namesOf(p.Dedicated, func(d *Dedicated) string { return d.Name }), p.Shared...)
 }
 
 // SourceWeight is a source's part of a pool's mail, compared with the other sources.
@@ -155,7 +151,7 @@ func (k checker) selectors() {
 		}
 		for _, name := range s.Tenants {
 			if k.Tenant(name) == nil {
-				k.reference(&s.block, "tenant", "tenant", name, tenantNames(k.Tenants))
+				k.reference(&s.block, "tenant", "tenant", name, k.Names("tenant"))
 			}
 		}
 		for _, d := range s.SenderDomains {
@@ -234,12 +230,12 @@ func (k checker) pool(p *Pool) {
 	}
 	for _, name := range p.Shared {
 		if k.Source(name) == nil {
-			k.reference(&p.block, "shared", "source", name, sourceNames(k.Sources))
+			k.reference(&p.block, "shared", "source", name, k.Names("source"))
 		}
 	}
 	for _, d := range p.Dedicated {
 		if k.Source(d.Name) == nil {
-			k.reference(&d.block, "dedicated", "source", d.Name, sourceNames(k.Sources))
+			k.reference(&d.block, "dedicated", "source", d.Name, k.Names("source"))
 		}
 		if slices.Contains(p.Shared, d.Name) {
 			k.problem(&d.block, "dedicated", "remove it from one of them",

@@ -71,7 +71,7 @@ provider "mine" { mx = ["*.web.de", "*.yahoodns.net", "*.outlook.com", "mx.mail.
 
 func TestPresetsCanBeSwitchedOff(t *testing.T) {
 	if c := mustParse(t, `presets = false`); len(c.Providers) > 0 {
-		t.Errorf("there are providers: %v", providerNames(c.Providers))
+		t.Errorf("there are providers: %v", c.Names("provider"))
 	}
 	if _, err := Parse([]byte("presets = false\nprovider \"google\" { connection_limit = 3 }"), "f", noEnv); err == nil {
 		t.Error("a provider without exchangers was taken")

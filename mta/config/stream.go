@@ -72,7 +72,7 @@ func (k checker) streams() {
 	for _, s := range k.Streams {
 		k.receiver(s)
 		k.secrets(s)
-		k.names(&s.block, "tenants", "tenant", s.Tenants, tenantNames(k.Tenants))
+		k.names(&s.block, "tenants", "tenant", s.Tenants, k.Names("tenant"))
 		for _, name := range s.Types {
 			if !slices.Contains(accounting.Types, accounting.Type(name)) {
 				k.unknownType(s, name)

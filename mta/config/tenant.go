@@ -50,7 +50,7 @@ func (k checker) tenants() {
 	whose := make(map[netip.Prefix]*Tenant)
 	for _, t := range k.Tenants {
 		if k.Pool(t.Pool) == nil {
-			k.reference(&t.block, "pool", "pool", t.Pool, poolNames(k.Pools))
+			k.reference(&t.block, "pool", "pool", t.Pool, k.Names("pool"))
 		}
 		k.quotas(t)
 		k.unsubscribe(t)

@@ -468,9 +468,5 @@ func (c *Config) addPresets() {
 
 // presetNames lists the presets.
 func presetNames() []string {
-	var names []string
-	for _, p := range presets() {
-		names = append(names, p.Name)
-	}
-	return names
+	return namesOf(presets(), func(p *Provider) string { return p.Name })
 }

@@ -103,12 +103,12 @@ func (s *SenderDomain) RouteName() string {
 func (k checker) waysOfSenders() {
 	for _, d := range k.Domains {
 		if d.Pool != "" && k.Pool(d.Pool) == nil {
-			k.reference(&d.block, "pool", "pool", d.Pool, poolNames(k.Pools))
+			k.reference(&d.block, "pool", "pool", d.Pool, k.Names("pool"))
 		}
 	}
 	for _, s := range k.SenderDomainBlocks {
 		if s.Pool != "" && k.Pool(s.Pool) == nil {
-			k.reference(&s.block, "pool", "pool", s.Pool, poolNames(k.Pools))
+			k.reference(&s.block, "pool", "pool", s.Pool, k.Names("pool"))
 		}
 		if s.Set("route") && len(s.Route) == 0 {
 			k.problem(&s.block, "route", `write a host, such as route = ["smtp://relay.example.net:587"], or remove it`,

@@ -32,8 +32,7 @@ func UpgradeDone(done []format.Status, dryRun bool) api.UpgradeFinished {
 func inWords(all []format.Status) []api.StoreFormat {
 	out := []api.StoreFormat{} // never null in JSON
 	for _, s := range all {
-		out = append(out, api.StoreFormat{Store: s.Store, Path: s.Path, Format: s.Format, Reads: s.Reads,
-			Writes: s.Writes, BackTo: s.BackTo})
+		out = append(out, api.StoreFormat(s))
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -295,10 +296,8 @@ func (m *Model) open(title string, live bool) int {
 func (m *Model) onTable(k Key) []any {
 	m.note = ""
 	for _, b := range bindings {
-		for _, key := range b.keys {
-			if key == k {
-				return b.do(m, k)
-			}
+		if slices.Contains(b.keys, k) {
+			return b.do(m, k)
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package auth
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -163,10 +162,7 @@ func (u *uses) write() {
 	u.mu.Unlock()
 	text, err := smallfile.Marshal(f)
 	if err == nil {
-		err = smallfile.Replace(u.path, 0o640, func(w io.Writer) error {
-			_, err := w.Write(text)
-			return err
-		})
+		err = smallfile.Write(u.path, 0o640, text)
 	}
 	if err != nil {
 		u.log.Warn("the last uses of API keys can't be written: they are written again with the next use", "error", err)

@@ -271,8 +271,7 @@ func addLink(rec *accounting.Record, r *delivery.Result) {
 // addTimes adds what took how long. The queue's time is what is left of the message's age.
 func addTimes(rec *accounting.Record, m *envelope.Message, r *delivery.Result, now time.Time) {
 	t := &r.Times
-	rec.Phases = accounting.Phases{Wait: t.Wait, Connect: t.Connect, Handshake: t.Handshake, Turn: t.Turn,
-		Send: t.Send, Reply: t.Reply}
+	rec.Phases = accounting.Phases(*t)
 	rec.Queued = max(0, now.Sub(m.Start())-(t.Wait+t.Connect+t.Handshake+t.Turn+t.Send+t.Reply))
 }
 

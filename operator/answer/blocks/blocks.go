@@ -48,25 +48,7 @@ type Delivery interface {
 // Check returns an error when the configuration has no source, pool, tenant or provider of a name, with those that it
 // has.
 func Check(cfg *config.Config, what, name string) error {
-	names := []string{}
-	switch what {
-	case "source":
-		for _, s := range cfg.Sources {
-			names = append(names, s.Name)
-		}
-	case "pool":
-		for _, p := range cfg.Pools {
-			names = append(names, p.Name)
-		}
-	case "tenant":
-		for _, t := range cfg.Tenants {
-			names = append(names, t.Name)
-		}
-	case "provider":
-		for _, p := range cfg.Providers {
-			names = append(names, p.Name)
-		}
-	}
+	names := cfg.Names(what)
 	const most = 10 // that fit into a line
 	hint := fmt.Sprintf("the %ss: %s", what, strings.Join(names, ", "))
 	switch meant := legible.Nearest(name, names); {

@@ -2,6 +2,7 @@ package messages
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -46,9 +47,7 @@ func (m *Messages) LookOut(items ...queue.Item) *Lookout {
 		}
 	}
 	for some := range slices.Chunk(out, askedAtOnce) {
-		for id, w := range m.Delivery.WhereaboutsOf(some) {
-			k.where[id] = w
-		}
+		maps.Copy(k.where, m.Delivery.WhereaboutsOf(some))
 	}
 	return k
 }

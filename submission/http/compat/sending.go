@@ -154,8 +154,7 @@ func refusals(messages []http.SentMessage, refused func(i int, why string)) {
 	for i, m := range messages {
 		for _, r := range m.Recipients {
 			if r.Status == http.Refused || r.Status == http.Failed {
-				why := r.Detail
-				why = cmp.Or(why, m.Detail)
+				why := cmp.Or(r.Detail, m.Detail)
 				why = cmp.Or(why, "not accepted for now: try again")
 				refused(i, r.Address+": "+why)
 			}
