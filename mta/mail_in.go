@@ -1,16 +1,21 @@
 package mta
 
 import (
+	"cmp"
+	"context"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"reflect"
 	"sync/atomic"
 
-	submissionhttp "example.org/mta/submission/http"
-
 	"example.org/mta/dispatch"
+	"example.org/mta/dispatch/rules"
 	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/dkim"
 	"example.org/mta/internal/envelope"
+	"example.org/mta/internal/httpclient"
+	"example.org/mta/internal/reply"
 	"example.org/mta/mta/accept"
 	"example.org/mta/mta/admit"
 	"example.org/mta/mta/config"
@@ -22,12 +27,15 @@ import (
 	"example.org/mta/operator/answer/messages"
 	"example.org/mta/operator/answer/submitted"
 	"example.org/mta/operator/answer/waits"
+	"example.org/mta/queue"
 	"example.org/mta/submission"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/callout"
+	submissionhttp "example.org/mta/submission/http"
 	"example.org/mta/submission/intake"
 	"example.org/mta/submission/maildrop"
 	"example.org/mta/submission/milter"
+	"example.org/mta/submission/request"
 )
 
 // mailIn is the third stage: mail comes in.
@@ -216,4 +224,102 @@ func (r *mailIn) openEntrances() (list []connections.Entrance) {
 		}
 	}
 	return list
+}
+
+// openIdempotency makes the book of requests that have a key. Its secret is in the data directory, beside the
+// journal that has the keys.
+func (r *mailIn) openIdempotency(cfg *config.Config, _ *undoer) error {
+	secret, err := r.data.Secret("idempotency.key",
+		"requests that are sent again with their Idempotency-Key are taken twice").Secret()
+	if err != nil {
+		return err
+	}
+	store := messages.KeyStore{Queue: r.queue}
+	r.repeats = intake.NewRepeats(secret, store)
+	moved, err := store.Secrets()
+	r.repeats.Moved(moved)
+	return err
+}
+
+// openMilters makes what asks milters. A milter that is not there is no reason not to start.
+func (r *mailIn) openMilters(cfg *config.Config, _ *undoer) error {
+	tcp := httpclient.Config{Addresses: r.serverAddresses}.Dialer()
+	r.milters = milter.New(func(ctx context.Context, network, address string) (net.Conn, error) {
+		if network == "unix" {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+		return tcp(ctx, network, address)
+	}, r.now, r.log)
+	r.milters.Set(wiring.Milters(cfg))
+	return nil
+}
+
+// discard removes a message that a milter has discarded. If that fails it stays held, with the reason.
+func (r *mailIn) discard(id envelope.ID) {
+	sel := queue.Selector{}
+	sel.IDs = []envelope.ID{id}
+	if _, err := r.queue.Change(sel, queue.Remove, false); err != nil {
+		r.log.Error("a message that a milter discarded stays held", "id", id.String(), "error", err)
+	}
+}
+
+// templates are those in force: a reload replaces them all.
+type templates struct {
+	current atomic.Pointer[request.Templates]
+}
+
+// Stored returns a tenant's stored template, false if it has none of that name.
+func (t *templates) Stored(tenant, name string) (*request.Template, bool) {
+	return t.current.Load().Stored(tenant, name)
+}
+
+// Compile compiles the templates of a tenant's request.
+func (t *templates) Compile(tenant string, m request.Mail) (*request.Template, request.Faults) {
+	return t.current.Load().Compile(tenant, m)
+}
+
+func (r *mailIn) openTemplates(cfg *config.Config, _ *undoer) error {
+	stored, err := request.LoadTemplates(cfg.Templates.Path)
+	r.templates.current.Store(stored)
+	return err
+}
+
+// asksMailboxes reports whether a domain block wants the recipients of a domain verified.
+func (r *mailIn) asksMailboxes(domain string) bool {
+	return r.policy.Load().Config.VerifiesMailboxes(domain)
+}
+
+// missingMailbox lets submission ask whether a recipient's mailbox exists.
+func (r *mailIn) missingMailbox(ctx context.Context, rcpt envelope.Address) (words string, missing bool) {
+	a := r.callouts.Check(ctx, rcpt)
+	if !a.Missing() {
+		return "", false
+	}
+	return a.Refusal.String(), true
+}
+
+// domainVerifier lets submission ask the router about recipients' domains. What the router doesn't
+// know in time, or knows to be trouble that may pass, is accepted: delivery sorts it out later.
+type domainVerifier struct{ r *mailIn }
+
+// Verify is what submission asks.
+func (v domainVerifier) Verify(ctx context.Context, domain string) *reply.Reply {
+	route := cmp.Or(v.r.rules.RouteOf(rules.Mail{Domain: domain}), domain)
+	if refused, known := v.r.router.Verify(ctx, route); known && refused != nil && refused.Permanent() {
+		return refused
+	}
+	return nil
+}
+
+// unsignable returns why a message must not be accepted: a dkim block would have to sign it, and can't, so that it
+// would wait until it expires.
+func (r *mailIn) unsignable(tenant string, header []byte) error {
+	cfg := r.policy.Load().Config
+	if !cfg.Signs(tenant) {
+		return nil
+	}
+	if authors, err := dkim.From(header); err != nil && config.Waits(cfg.DKIMFor(tenant, authors...)) {
+		return err
+	}
+	return nil
 }

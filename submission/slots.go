@@ -1,12 +1,14 @@
 package submission
 
 import (
+	"net"
 	"net/netip"
 	"time"
 
 	"example.org/mta/internal/fair"
 	"example.org/mta/internal/network"
 	"example.org/mta/internal/reply"
+	"example.org/mta/submission/intake"
 )
 
 // A listener's connections are slots, a pool that tenants and clients share. When three in four are taken, who has
@@ -199,3 +201,84 @@ func (c *conn) wasHurried() bool {
 
 // mustHurry reports whether the client holds a slot for nothing while slots are scarce.
 func (c *conn) mustHurry() bool { return !c.client.proved && c.srv.crowded.Load() }
+
+// listener wraps what it accepts, and turns connections away when there are too many.
+type listener struct {
+	net.Listener
+	srv *Server
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := newConn(l.srv, raw)
+		r := c.enter()
+		if r == nil {
+			return c, nil
+		}
+		c.turnAway(*r)
+	}
+}
+
+// enter takes the connection in, unless there is no room for it. A client behind a proxy gets its slot when its address
+// is known.
+func (c *conn) enter() *reply.Reply {
+	c.client.Peer = network.Peer(c.socket.RemoteAddr())
+	if c.client.direct = !network.Contain(c.srv.cfg.ProxyFrom, c.client.Peer.Addr()); c.client.direct {
+		c.settle(true)
+		if r := c.seat(); r != nil {
+			return r
+		}
+	}
+	if c.srv.add(c) {
+		return nil
+	}
+	c.unseat()
+	if c.srv.isClosing() {
+		return shuttingDown.Refusal()
+	}
+	return tooManyConnections.Refusal()
+}
+
+// turnAway answers 421 in place of a banner. A few octets to a new connection don't block; the
+// deadline is for those that make them.
+func (c *conn) turnAway(r reply.Reply) {
+	c.client.Network = network.Of(c.client.Peer.Addr())
+	c.report("connect", r)
+	c.socket.SetDeadline(time.Now().Add(time.Second))
+	if !c.srv.cfg.ImplicitTLS {
+		c.socket.Write(appendReply(nil, r))
+	}
+	c.socket.Close()
+}
+
+// countTenant counts the connection as the account's tenant's, and gives the reply that refuses it. Of clients
+// that name a tenant in each message it is nobody's.
+func (c *conn) countTenant() *reply.Reply {
+	quotas, tenant := c.srv.cfg.Intake.Quotas, c.tenant()
+	if quotas == nil || tenant != "" && tenant == c.client.counted {
+		return nil
+	}
+	c.uncountTenant()
+	if tenant == "" {
+		return nil
+	}
+	counted, over := quotas.Connect(tenant)
+	if counted {
+		c.client.counted = tenant
+	}
+	if over.Reason == intake.WithinQuota {
+		return nil
+	}
+	return tooManyOfTenant.Refusal(reply.Printable(tenant), over.Limits.Connections)
+}
+
+func (c *conn) uncountTenant() {
+	if c.client.counted != "" {
+		c.srv.cfg.Intake.Quotas.Disconnect(c.client.counted)
+		c.client.counted = ""
+	}
+}

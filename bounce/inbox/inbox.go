@@ -22,8 +22,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"example.org/mta/bounce"
@@ -293,4 +295,34 @@ func (a *arrival) keep(ctx context.Context) (Outcome, error) {
 		return "", fmt.Errorf("keeping inbound mail: %w", err)
 	}
 	return Kept, nil
+}
+
+// Counted is what mail has in common that is counted together.
+type Counted struct {
+	Kind    report.Kind
+	Outcome Outcome
+}
+
+// counts counts inbound mail since the start.
+type counts struct {
+	mu sync.Mutex // guards by
+	by map[Counted]int64
+}
+
+func (c *counts) add(k report.Kind, o Outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by == nil {
+		c.by = make(map[Counted]int64)
+	}
+	c.by[Counted{k, o}]++
+}
+
+// Counts returns how much mail came in since the start.
+func (b *Inbox) Counts() map[Counted]int64 {
+	b.counts.mu.Lock()
+	defer b.counts.mu.Unlock()
+	out := make(map[Counted]int64, len(b.counts.by))
+	maps.Copy(out, b.counts.by)
+	return out
 }

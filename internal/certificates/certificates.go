@@ -6,6 +6,8 @@ package certificates
 
 import (
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -188,4 +190,61 @@ func (s *Store) Expiries() []Expiry {
 	}
 	slices.SortFunc(all, func(a, b Expiry) int { return strings.Compare(a.File, b.File) })
 	return all
+}
+
+// End returns when the certificate of a PEM file ends: the first one, which is followed by its chain.
+func End(file string) (time.Time, error) {
+	all, err := readCertificates(file)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return all[0].NotAfter, nil
+}
+
+// LastAuthority returns when the last of the authorities in a PEM file ends: some may have ended, as long as others
+// have not.
+func LastAuthority(file string) (end time.Time, err error) {
+	all, err := readCertificates(file)
+	for _, c := range all {
+		if c.NotAfter.After(end) {
+			end = c.NotAfter
+		}
+	}
+	return end, err
+}
+
+// readCertificates reads the certificates of a PEM file, of which there is one at least, and leaves out what is not
+// valid.
+func readCertificates(file string) (all []*x509.Certificate, err error) {
+	text, err := readPEM(file)
+	if err != nil {
+		return nil, err
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			all = append(all, c)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	return all, nil
+}
+
+// expiresSoon is how long before the end of a certificate operators are warned: renewal should have come weeks before.
+const expiresSoon = 14 * 24 * time.Hour
+
+// Ending returns in words that a certificate has ended, or ends soon; "" if neither.
+func Ending(end, now time.Time) string {
+	day := end.UTC().Format(time.DateOnly)
+	switch left := end.Sub(now); {
+	case left <= 0:
+		return "expired on " + day
+	case left < expiresSoon:
+		return "expires on " + day
+	}
+	return ""
 }

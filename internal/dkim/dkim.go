@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"golang.org/x/net/publicsuffix"
 )
 
 // Algorithm is how a key signs, as the k= tag of its record has it.
@@ -156,3 +158,15 @@ func appendFolded(out []byte, text string) []byte {
 	}
 	return append(out, text...)
 }
+
+// Organization gives the domain that the owner of a domain has registered (RFC 7489, 3.2): the name below a public
+// suffix as "co.uk". A public suffix is its own.
+func Organization(domain string) string {
+	if d, err := publicsuffix.EffectiveTLDPlusOne(domain); err == nil {
+		return d
+	}
+	return domain
+}
+
+// SameOrganization reports whether two domains have one owner, as relaxed alignment demands (RFC 7489, 3.1.1).
+func SameOrganization(a, b string) bool { return Organization(a) == Organization(b) }

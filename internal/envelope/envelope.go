@@ -3,6 +3,7 @@
 package envelope
 
 import (
+	"math/bits"
 	"net/netip"
 	"strings"
 	"time"
@@ -178,3 +179,116 @@ func (m *Message) Generated() bool { return m.Protocol == LocalProtocol || m.For
 
 // Forwarded reports whether the message is inbound mail. A stranger has written it, and its From proves nothing.
 func (m *Message) Forwarded() bool { return m.Protocol == ForwardProtocol }
+
+// Detour is the way that an operator has chosen for queued mail, in place of its own. The zero Detour is its own.
+type Detour struct {
+	Pool  string // the pool of sources that it leaves from; "" is that of its tenant
+	Route string // the domain whose route it takes; "" is that of each recipient
+}
+
+// IsZero reports whether mail goes its own way.
+func (d Detour) IsZero() bool { return d == Detour{} }
+
+// String gives it in words: "pool backup, route of smarthost.example".
+func (d Detour) String() string {
+	var parts []string
+	if d.Pool != "" {
+		parts = append(parts, "pool "+d.Pool)
+	}
+	if d.Route != "" {
+		parts = append(parts, "route of "+d.Route)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// MaxSpread is the longest Message.Spread.
+const MaxSpread = 24 * time.Hour
+
+// ReleaseOf is when a recipient is released, in whole seconds: Release, and of Spread a part that
+// is the recipient's own and stays the same. It is the zero time when the message is not scheduled.
+func (m *Message) ReleaseOf(recipient int) time.Time {
+	if m.Release.IsZero() {
+		return time.Time{}
+	}
+	return m.Release.Add(time.Duration(m.ID.Jitter(recipient, uint32(m.Spread/time.Second))) * time.Second)
+}
+
+// Start is when the message's age begins to count: when it was received or, if it was scheduled
+// (RFC 4865), when all of its recipients have been released.
+func (m *Message) Start() time.Time {
+	switch {
+	case !m.Release.IsZero():
+		return m.Release.Add(m.Spread)
+	case m.Received.IsZero():
+		return m.ID.Time()
+	}
+	return m.Received
+}
+
+// Jitter gives a recipient of the message its place in a window of so many seconds: 0 to one below
+// the window, evenly over recipients and messages, and the same each time it is asked.
+func (id ID) Jitter(recipient int, window uint32) uint32 {
+	if window == 0 {
+		return 0
+	}
+	// The finaliser of SplitMix64 over its sequence: neighbours differ in all bits.
+	x := uint64(id) + uint64(recipient+1)*0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	x ^= x >> 31
+	return uint32(x >> 32 * uint64(window) >> 32)
+}
+
+// Turns between mail of different tiers: the first tier that has something goes first, and each of the others has a
+// share, so that none starves. The owner of a value guards it.
+
+// TierCount is how many tiers there are: 0 matters most, TierCount-1 least.
+const TierCount = 6
+
+// TierShare bounds the wait of a tier: while it waits, it gets about one turn in TierShare.
+const TierShare = 20
+
+// TierOf returns tier, or the last one for a number that no tier has.
+func TierOf(tier uint8) uint8 { return min(tier, TierCount-1) }
+
+// TierSet is some of the tiers.
+type TierSet uint8
+
+// With gives s with a tier.
+func (s TierSet) With(tier uint8) TierSet { return s | 1<<tier }
+
+// Without gives s without a tier.
+func (s TierSet) Without(tier uint8) TierSet { return s &^ (1 << tier) }
+
+// First returns the tier of s that matters most; s must not be empty.
+func (s TierSet) First() uint8 { return uint8(bits.TrailingZeros8(uint8(s))) }
+
+// TierTurns keeps track of whose turn it is. The zero value is ready to use.
+type TierTurns struct {
+	passed [TierCount]uint8 // turns that others had while the tier waited
+}
+
+// Next returns the tier whose turn it is among those of waiting, which must not be empty: the first, unless
+// others have waited for their share; then the one of these that has waited longest. It changes nothing.
+func (t *TierTurns) Next(waiting TierSet) uint8 {
+	next := waiting.First()
+	longest := uint8(TierShare - 2)
+	for tier := next + 1; tier < TierCount; tier++ {
+		if waiting&(1<<tier) != 0 && t.passed[tier] > longest {
+			next, longest = tier, t.passed[tier]
+		}
+	}
+	return next
+}
+
+// Took notes that tier had a turn while the tiers of waiting had something.
+func (t *TierTurns) Took(tier uint8, waiting TierSet) {
+	for i := range t.passed {
+		switch {
+		case uint8(i) == tier || waiting&(1<<i) == 0:
+			t.passed[i] = 0
+		case t.passed[i] < 255:
+			t.passed[i]++
+		}
+	}
+}

@@ -3,15 +3,18 @@ package sidestore
 import (
 	"cmp"
 	"errors"
-	"example.org/mta/internal/smallfile"
 	"fmt"
-	bolt "go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 	"io"
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"example.org/mta/internal/smallfile"
 )
 
 // found is a file as it was found.
@@ -288,4 +291,24 @@ func (f *File) follow(second *found) error {
 		f.dbs = append(f.dbs, db)
 	}
 	return err
+}
+
+// CopyOf returns the content of an open file as one transaction sees it, and its size in octets. It is copied beside
+// the file first, under no name, since a transaction that waits for a slow reader would keep the file from growing.
+func CopyOf(db *bolt.DB) (_ io.ReadCloser, size int64, err error) {
+	f, err := os.CreateTemp(filepath.Dir(db.Path()), ".copy-*")
+	if err != nil {
+		return nil, 0, err
+	}
+	err = errors.Join(os.Remove(f.Name()), db.View(func(tx *bolt.Tx) (err error) {
+		size, err = tx.WriteTo(f)
+		return err
+	}))
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, size, nil
 }

@@ -2,8 +2,13 @@ package bench
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"math"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
 	"time"
 
 	"example.org/mta/lab/sink"
@@ -195,4 +200,175 @@ func (s *Scenario) expected(g *Ground, l *Load) (n int64) {
 		}
 	}
 	return n
+}
+
+// Standard is a scenario that has a letter, so that figures of different days and servers are of the
+// same work.
+type Standard struct {
+	Letter   string
+	Title    string
+	Scenario Scenario
+}
+
+// Standards are the scenarios that docs/benchmarks.md has figures of.
+func Standards() []Standard {
+	with := func(change func(*Scenario)) Scenario {
+		s := DefaultScenario()
+		change(&s)
+		return s
+	}
+	const far = Duration(50 * time.Millisecond)
+	return []Standard{
+		{"a", "one site, no latency", with(func(*Scenario) {})},
+		{"b", "100 sites, no latency", with(func(s *Scenario) { s.Domains, s.Hosts = 100, 100 })},
+		{"c", "ten sites, replies 50 ms late", with(func(s *Scenario) { s.Domains, s.Hosts, s.Latency = 10, 10, far })},
+		{"d", "one site, replies 50 ms late", with(func(s *Scenario) { s.Latency = far })},
+		{"e", "1 of 6 messages to 50 recipients, ten sites", with(func(s *Scenario) {
+			s.Messages, s.Domains, s.Hosts, s.Recipients, s.BigEvery = 6000, 10, 10, 50, 6
+		})},
+		{"f", "ten sites, replies 20 ms late, one silent", with(func(s *Scenario) {
+			s.Messages, s.Domains, s.Hosts, s.Latency, s.Dead = 40_000, 10, 10, Duration(20*time.Millisecond), 1
+		})},
+		{"g", "messages of 100 KB, one site", with(func(s *Scenario) { s.Messages, s.Size = 4000, 100_000 })},
+		{"h", "100/s, 1 of 4 to 100 recipients, ten sites with PIPELINING, replies 50 ms late", with(func(s *Scenario) {
+			s.Messages, s.Rate, s.Domains, s.Hosts, s.Latency, s.NoChunking, s.Recipients, s.BigEvery = 3000, 100, 10,
+				10, far, true, 100, 4
+		})},
+		{"i", "one site by TLS, a new connection after each 100 messages, in and out", with(func(s *Scenario) {
+			s.TLS, s.ClientMessages, s.HostMessages = true, 100, 100
+		})},
+	}
+}
+
+// FindStandard gives the scenario of a letter.
+func FindStandard(letter string) (Scenario, bool) {
+	for _, s := range Standards() {
+		if s.Letter == letter {
+			return s.Scenario, true
+		}
+	}
+	return Scenario{}, false
+}
+
+// Duration is a time.Duration that is written in JSON as Go writes it: "50ms".
+type Duration time.Duration
+
+// MarshalText gives the text form.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads the text form.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}
+
+// String gives the text form.
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// Set reads the text form; with Type it makes a Duration the value of a flag.
+func (d *Duration) Set(text string) error {
+	if err := d.UnmarshalText([]byte(text)); err != nil {
+		return fmt.Errorf("%q is not a valid duration (want one such as 50ms)", text)
+	}
+	return nil
+}
+
+// Type names the kind of a flag.
+func (d *Duration) Type() string { return "duration" }
+
+// Death is how a host doesn't work.
+type Death string
+
+const (
+	Silent      Death = "silent"      // takes connections and never says anything
+	Unreachable Death = "unreachable" // answers no request for a connection, as behind a firewall that drops
+	Refusing    Death = "refusing"    // refuses connections
+)
+
+// Type names the kind of a flag; with String and Set it makes a Death the value of one.
+func (d *Death) Type() string { return "death" }
+
+// String gives the word.
+func (d *Death) String() string { return string(*d) }
+
+// Set takes one of the words.
+func (d *Death) Set(word string) error {
+	if !Death(word).known() {
+		return fmt.Errorf("want %s, %s or %s", Silent, Unreachable, Refusing)
+	}
+	*d = Death(word)
+	return nil
+}
+
+func (d Death) known() bool { return d == Silent || d == Unreachable || d == Refusing }
+
+// die makes the host at the address dead, and gives what ends that. l listens there.
+func (d Death) die(l net.Listener) (undo func(), err error) {
+	switch d {
+	case Silent:
+		return silence(l), nil
+	case Unreachable:
+		addr := l.Addr().String()
+		l.Close()
+		return deafen(addr)
+	}
+	l.Close()
+	return func() {}, nil
+}
+
+// silence accepts connections and says nothing on any.
+func silence(l net.Listener) (undo func()) {
+	var running sync.WaitGroup
+	running.Go(func() {
+		var held []net.Conn
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				break
+			}
+			held = append(held, c)
+		}
+		for _, c := range held {
+			c.Close()
+		}
+	})
+	return func() { l.Close(); running.Wait() }
+}
+
+// deafen answers no SYN: it listens with a backlog that is full.
+func deafen(addr string) (undo func(), err error) {
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, fmt.Errorf("making a host unreachable: %w", err)
+	}
+	syscall.CloseOnExec(fd)
+	var held []net.Conn
+	undo = func() {
+		for _, c := range held {
+			c.Close()
+		}
+		syscall.Close(fd)
+	}
+	err = errors.Join(
+		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1),
+		syscall.Bind(fd, &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}),
+		syscall.Listen(fd, 0))
+	if err != nil {
+		undo()
+		return nil, fmt.Errorf("making %s unreachable: %w", addr, err)
+	}
+	for range 16 {
+		c, err := net.DialTimeout("tcp", addr, 200*time.Millisecond)
+		if err != nil {
+			return undo, nil
+		}
+		held = append(held, c)
+	}
+	undo()
+	return nil, fmt.Errorf("making %s unreachable: a listener with a backlog of none takes 16 connections here", addr)
 }

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"example.org/mta/admission"
+	"example.org/mta/internal/plot"
 )
 
 // Counts is what became of submissions in one period.
@@ -136,4 +138,89 @@ func (c *CSV) Close() error {
 		return fmt.Errorf("writing rows: %w", err)
 	}
 	return nil
+}
+
+// Modes are the names of the laws.
+var Modes = []string{"utilisation", "pid", "codel", "none"}
+
+// LawOf returns what makes the law of a mode.
+func LawOf(mode string) (func() admission.Law, error) {
+	switch mode {
+	case "utilisation":
+		return func() admission.Law { return new(admission.Utilisation) }, nil
+	case "pid":
+		return func() admission.Law { return admission.Published() }, nil
+	case "codel":
+		return func() admission.Law { return new(codel) }, nil
+	case "none":
+		return func() admission.Law { return admission.None{} }, nil
+	}
+	return nil, plot.Wrong("options", "mode %s is not known; there are %s", mode, list(Modes))
+}
+
+func list(names []string) (text string) {
+	for i, n := range names {
+		switch {
+		case i == 0:
+		case i == len(names)-1:
+			text += " and "
+		default:
+			text += ", "
+		}
+		text += n
+	}
+	return text
+}
+
+// codel refuses as CoDel drops (RFC 8289): while the line stays too long, more with the square root
+// of the time for which it has been; nothing as soon as it is short. It is here to be compared with.
+type codel struct{ long int }
+
+func (c *codel) Share(l admission.Load) float64 {
+	if float64(l.Waiting) <= max(1, l.Limit/10) {
+		c.long = 0
+		return 0
+	}
+	c.long++
+	return min(.1*math.Sqrt(float64(c.long)), .98)
+}
+
+// ideal is the ratio at which exactly the capacity is served.
+func (r *Row) ideal() float64 {
+	offered := float64(r.Offered) / 0.5
+	if offered <= r.Capacity {
+		return 0
+	}
+	return 1 - r.Capacity/offered
+}
+
+// Plot draws rows as SVG: what was offered, served and timed out above, the ratio that was not taken
+// below.
+func Plot(title string, rows []Row, out io.Writer) error {
+	line := func(name, colour string, at func(*Row) float64) plot.Line {
+		l := plot.Line{Name: name, Colour: colour}
+		for i := range rows {
+			l.Points = append(l.Points, plot.Point{At: rows[i].T, Value: at(&rows[i])})
+		}
+		return l
+	}
+	p := &plot.Picture{Title: title, End: 1, Panels: []plot.Panel{
+		{Unit: "a second", Least: 10, Lines: []plot.Line{
+			line("offered", "#999999", func(r *Row) float64 { return 2 * float64(r.Offered) }),
+			line("served", "#1f77b4", func(r *Row) float64 { return 2 * float64(r.Served) }),
+			line("timed out", "#d62728", func(r *Row) float64 { return 2 * float64(r.TimedOut) }),
+		}},
+		{Unit: "%", Least: 100, Lines: []plot.Line{
+			line("not taken", "#ff7f0e", func(r *Row) float64 { return 100 * r.Ratio() }),
+			line("ideal", "#999999", func(r *Row) float64 { return 100 * r.ideal() }),
+		}},
+	}}
+	if len(rows) > 0 {
+		p.End = rows[len(rows)-1].T
+	}
+	for i := range 7 {
+		at := p.End * float64(i) / 6
+		p.Ticks = append(p.Ticks, plot.Tick{At: at, Text: fmt.Sprintf("%.0f s", at)})
+	}
+	return plot.Draw(p, out)
 }

@@ -1,8 +1,11 @@
 package sink
 
 import (
+	"fmt"
 	"hash/fnv"
+	"hash/maphash"
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"time"
 )
@@ -102,4 +105,88 @@ func (f *faults) refused(p Phase, address string, seed uint64, rng *rand.Rand) s
 		}
 	}
 	return ""
+}
+
+// maxGreyed bounds the memory of the greylist; beyond it, some triple is forgotten and will be
+// told to wait once more.
+const maxGreyed = 1 << 20
+
+// greylisted returns how long the triple still has to wait, 0 when it may pass.
+func (s *Server) greylisted(client netip.Addr, sender, recipient string) time.Duration {
+	if s.cfg.Greylist <= 0 {
+		return 0
+	}
+	var h maphash.Hash
+	h.SetSeed(s.hash)
+	maphash.WriteComparable(&h, client)
+	h.WriteString(sender)
+	h.WriteByte(0)
+	h.WriteString(recipient)
+	triple := h.Sum64()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	first, ok := s.mu.greyed[triple]
+	if !ok {
+		if len(s.mu.greyed) >= maxGreyed {
+			for t := range s.mu.greyed {
+				delete(s.mu.greyed, t)
+				break
+			}
+		}
+		first = now
+		s.mu.greyed[triple] = now
+	}
+	return max(0, s.cfg.Greylist-now.Sub(first))
+}
+
+func greylistReply(recipient string, wait time.Duration) string {
+	seconds := int64((wait + time.Second - 1) / time.Second)
+	return fmt.Sprintf("450 4.7.1 <%s>: Recipient address rejected: Greylisted, please try again in %d seconds",
+		recipient, seconds)
+}
+
+// Phase is a step of a session that can be made to go wrong. The words are those of
+// reply.Reply.Command where both have one.
+type Phase uint8
+
+const (
+	Connect  Phase = iota // the connection was made, the banner not sent
+	Greeting              // the banner was sent; a drop or a stray reply comes right after it
+	Hello                 // EHLO or HELO
+	StartTLS
+	Auth
+	Mail
+	Rcpt
+	Data    // DATA, before its 354
+	Content // within the content: after a part of it was read
+	End     // the whole content was read: a drop loses the message, a refusal is heard
+	Kept    // the message was recorded: a drop or a swallowed reply leaves the client in doubt
+	Reset
+	Noop
+	Quit
+	phases // their number
+)
+
+var phaseNames = [phases]string{"connect", "greeting", "EHLO", "STARTTLS", "AUTH", "MAIL", "RCPT", "DATA",
+	"content", "end", "kept", "RSET", "NOOP", "QUIT"}
+
+// String gives the command's name, or a word for what is none.
+func (p Phase) String() string {
+	if p < phases {
+		return phaseNames[p]
+	}
+	return "unknown"
+}
+
+// chances is a chance for each phase.
+type chances [phases]float64
+
+func chancesOf(m map[Phase]float64) chances {
+	var c chances
+	for p, v := range m {
+		c[p] = v
+	}
+	return c
 }

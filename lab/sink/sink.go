@@ -23,6 +23,7 @@ import (
 	"hash/maphash"
 	"net"
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -249,4 +250,55 @@ func clientOf(conn net.Conn) netip.AddrPort {
 		return netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), a.AddrPort().Port())
 	}
 	return netip.AddrPort{}
+}
+
+// ListenTogether opens one TCP port on every address, or none: hosts with addresses of their own are
+// found at one port, as port 25 is that of all. port 0 is any that is free on all of them. The port is
+// given back.
+func ListenTogether(port int, addrs ...string) (listeners []net.Listener, found string, err error) {
+	for range 10 { // a port that is free on one address may be taken on another
+		if listeners, found, err = listenTogether(strconv.Itoa(port), addrs); err == nil || port != 0 {
+			break
+		}
+	}
+	return listeners, found, err
+}
+
+func listenTogether(port string, addrs []string) ([]net.Listener, string, error) {
+	var open []net.Listener
+	for _, addr := range addrs {
+		l, err := net.Listen("tcp", net.JoinHostPort(addr, port))
+		if err != nil {
+			for _, l := range open {
+				l.Close()
+			}
+			return nil, "", err
+		}
+		open = append(open, l)
+		_, port, _ = net.SplitHostPort(l.Addr().String())
+	}
+	return open, port, nil
+}
+
+// Command is what a Config.Hook is asked about, before any other rule answers.
+type Command struct {
+	Phase      Phase
+	Line       string         // as received, without CRLF; "" where the phase is no command
+	Client     netip.AddrPort // zero when not over TCP
+	Connection uint64         // 1 for the server's first
+	Message    int            // transactions begun on this connection, this one included
+	Sender     string         // as between < and >, from Mail on
+	Recipients []string       // accepted so far; not to be kept or changed
+	ID         string         // of the message, at End
+	Content    []byte         // at End, when the Recorder captures it; not to be kept or changed
+}
+
+// Answer is what a hook wants done. The zero Answer leaves a command to the other rules.
+// A hook runs in the session's own goroutine: while it blocks, the session stands still.
+type Answer struct {
+	Reply string        // code and text instead of any other; lines are parted by "\n"; a 421 closes
+	Close bool          // the connection, after the reply
+	Drop  bool          // the connection, without a reply
+	Mute  bool          // the reply is not sent
+	Delay time.Duration // of the reply, and of all after it
 }

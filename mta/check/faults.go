@@ -7,6 +7,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/mta/config"
+	"example.org/mta/submission/request"
 )
 
 // Faults says, a sentence each, what keeps a relay with a configuration from starting on this machine.
@@ -47,4 +48,29 @@ func foreign(listener string) string {
 		return fmt.Sprintf("this machine does not have the address %s, so that the relay can't start", ip)
 	}
 	return ""
+}
+
+// templateFaults returns which templates can't be read: the relay doesn't start with only some of them.
+func templateFaults(cfg *config.Config) []string {
+	if _, err := request.LoadTemplates(cfg.Templates.Path); err != nil {
+		return []string{fmt.Sprintf("%s: %v, and the relay can't start",
+			place("templates", cfg.Templates.Origin("path")), err)}
+	}
+	return nil
+}
+
+// templateWarnings returns whose templates nobody can use.
+func templateWarnings(cfg *config.Config) (out []string) {
+	stored, err := request.LoadTemplates(cfg.Templates.Path)
+	if err != nil {
+		return nil // a fault
+	}
+	for _, name := range stored.Tenants() {
+		if cfg.Tenant(name) == nil {
+			out = append(out,
+				fmt.Sprintf("%s: the folder %q belongs to a tenant without a block, so that nobody can use its "+
+					"templates", place("templates", cfg.Templates.Origin("path")), name))
+		}
+	}
+	return out
 }

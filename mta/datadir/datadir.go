@@ -30,6 +30,7 @@ import (
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
+	"example.org/mta/operator/api"
 	"example.org/mta/operator/audit"
 	"example.org/mta/operator/history"
 	"example.org/mta/queue/store"
@@ -269,4 +270,33 @@ func (d *Dir) Damaged() string {
 	return fmt.Sprintf(
 		"files in data_dir were damaged and set aside: %s; the log has what took their place; check the disk and its "+
 			"memory, then move these files away", faultlog.Few(names))
+}
+
+// Upgrade implements api.Upgrades.
+func (d *Dir) Upgrade(context.Context) (api.Upgrade, error) {
+	return UpgradeStatus(d.c.InForce(), d.c.Version, d.set), nil
+}
+
+// FinishUpgrade implements api.Upgrades.
+func (d *Dir) FinishUpgrade(_ context.Context, f api.FinishUpgrade) (api.UpgradeFinished, error) {
+	done, err := d.set.Finish(d.c.Now(), f.DryRun)
+	return UpgradeDone(done, f.DryRun), err
+}
+
+// UpgradeStatus puts the formats of a relay into the control API's words.
+func UpgradeStatus(cfg *config.Config, version string, set *format.Set) api.Upgrade {
+	return api.Upgrade{Version: version, Mode: cfg.Upgrade, Pending: set.Pending() != "", Stores: inWords(set.Status())}
+}
+
+// UpgradeDone puts what was finished into the control API's words.
+func UpgradeDone(done []format.Status, dryRun bool) api.UpgradeFinished {
+	return api.UpgradeFinished{Effect: api.Effect{Count: len(done), DryRun: dryRun}, Stores: inWords(done)}
+}
+
+func inWords(all []format.Status) []api.StoreFormat {
+	out := []api.StoreFormat{} // never null in JSON
+	for _, s := range all {
+		out = append(out, api.StoreFormat(s))
+	}
+	return out
 }

@@ -15,6 +15,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"example.org/mta/mta/accounting"
 )
 
 // Event is a record of the accounting log.
@@ -83,4 +85,56 @@ type Single interface {
 type Signer interface {
 	// Sign sets fields of h, for each attempt. id is the batch's; body is the content before compression.
 	Sign(h http.Header, id string, at time.Time, body []byte) error
+}
+
+// Position is a place between two records of a log.
+type Position = accounting.Position
+
+// Log is what streams read: the accounting log of a relay (accounting.Writer).
+type Log interface {
+	// Synced is the end of the records that are on stable storage; zero while there is none.
+	Synced() Position
+	// Watch returns a channel that gets a value after Synced has moved, and what ends that.
+	Watch() (changed <-chan struct{}, stop func())
+	// ReadFrom calls each with the records from one position to another: their position, that of the next record, and
+	// the line, which is valid until each returns. It returns where to go on, and the error of each, if there is one.
+	// The error is a *accounting.MissingError if the file of from was deleted.
+	ReadFrom(ctx context.Context, from, to Position, each func(at, next Position, line []byte) error) (Position, error)
+	// Since is a position before all records since a time. Of the zero time it is the first that can be read.
+	Since(time.Time) (Position, error)
+	// Octets is about how many octets are between two positions.
+	Octets(from, to Position) int64
+}
+
+// Records writes a JSON array of records for web hooks, and the record alone for brokers.
+type Records struct{}
+
+// ContentType is that of a batch.
+func (Records) ContentType() string { return "application/json" }
+
+// Encode appends a batch.
+func (Records) Encode(to []byte, b *Batch) ([]byte, error) {
+	size := 2
+	for i := range b.Events {
+		size += len(b.Events[i].Line) + 1
+	}
+	if cap(to)-len(to) < size {
+		to = append(make([]byte, 0, len(to)+size), to...)
+	}
+	to = append(to, '[')
+	for i := range b.Events {
+		if i > 0 {
+			to = append(to, ',')
+		}
+		to = append(to, b.Events[i].Line...)
+	}
+	return append(to, ']'), nil
+}
+
+// ContentTypeOne is that of one event.
+func (Records) ContentTypeOne() string { return "application/json" }
+
+// EncodeOne appends one event.
+func (Records) EncodeOne(to []byte, e *Event) ([]byte, error) {
+	return append(to, e.Line...), nil
 }

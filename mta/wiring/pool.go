@@ -6,6 +6,7 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
+	"example.org/mta/warmup/simulate"
 )
 
 // Pool is a pool with dedicated sources. The warm-up knows a source with a plan by its address, since
@@ -80,4 +81,12 @@ func (d *Pool) At(n uint64, weight func(source string) int) (at uint64) {
 	}
 	first, _ := Pick(names, n, weight)
 	return uint64(slices.Index(names, first))
+}
+
+// Simulation returns how long mail of a tier waits for the sources of a plan, and when it expires, as in the relay.
+func Simulation(cfg *config.Config, plan string, tier int) simulate.Options {
+	return simulate.Options{
+		Patience: cfg.PatienceOf(plan, tier),
+		MaxAge:   func(provider string) time.Duration { return cfg.Traffic("", provider).MaxAge },
+	}
 }

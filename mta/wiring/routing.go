@@ -1,9 +1,15 @@
 package wiring
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"net/netip"
 
+	"example.org/mta/delivery"
+	"example.org/mta/delivery/tlspolicy"
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/route"
 	"example.org/mta/mta/config"
 	"example.org/mta/router"
@@ -92,4 +98,59 @@ func smarthosts(d *config.Smarthosts) []router.Smarthost {
 		out[i] = router.Smarthost{Host: h.Host, Port: h.Port, Implicit: h.Implicit, Auth: auth, Answer: h.Answer}
 	}
 	return out
+}
+
+// Outgoing returns the source of a name, false if a reload has removed it.
+func (p *Policy) Outgoing(name string) (delivery.Source, bool) {
+	s := p.Config.Source(name)
+	if s == nil {
+		return delivery.Source{}, false
+	}
+	return delivery.Source{Name: s.Name, Address: s.Address, EHLO: s.EHLO}, true
+}
+
+// Dialer returns what opens connections from a source, through its proxy if it has one.
+func (p *Policy) Dialer(s delivery.Source) delivery.Dialer {
+	src := p.Config.Source(s.Name)
+	if src == nil || src.Proxy.Kind == "" {
+		return delivery.Direct(s.Address)
+	}
+	dial := throughProxy(src)
+	return func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+		nc, err := dial(ctx, to)
+		if err != nil {
+			return nil, &delivery.SourceError{Err: err}
+		}
+		return nc, nil
+	}
+}
+
+func throughProxy(s *config.Source) delivery.Dialer {
+	if s.Proxy.Kind == config.SOCKS5 {
+		return delivery.SOCKS5(s.Proxy.Address(), s.ProxyUsername, string(s.ProxyPassword))
+	}
+	return delivery.PROXY(s.Proxy.Address(), s.Address)
+}
+
+var tlsLevels = map[string]tlspolicy.Level{
+	"opportunistic": tlspolicy.Opportunistic, "required": tlspolicy.Required, "verified": tlspolicy.Verified,
+	"off": tlspolicy.Off,
+}
+
+// TLSVersions are the versions of TLS that the configuration can name.
+var TLSVersions = map[string]uint16{"1.0": tls.VersionTLS10, "1.1": tls.VersionTLS11, "1.2": tls.VersionTLS12,
+	"1.3": tls.VersionTLS13}
+
+// TLS makes the TLS settings of a destination.
+func TLS(t *config.Traffic) tlspolicy.Settings {
+	return tlspolicy.Settings{
+		Level: tlsLevels[t.TLS], MinVersion: TLSVersions[t.TLSMinVersion], CA: t.TLSCA,
+		Certificate: t.TLSCertificate, Key: t.TLSKey, STS: t.MTASTS, DANE: t.DANE,
+	}
+}
+
+// Demand returns what a message demands of connections along a route.
+func (p *Policy) Demand(m *envelope.Message, rt *route.Route) tlspolicy.Demand {
+	wish := tlspolicy.Message{RequireTLS: m.RequireTLS, NotNeeded: m.TLSOptional, Report: m.Generated()}
+	return tlspolicy.Decide(TLS(p.Traffic(rt.Domain, rt)), rt, wish)
 }

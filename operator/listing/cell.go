@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/legible"
+	"example.org/mta/internal/parking"
 	"example.org/mta/operator/api"
 )
 
@@ -232,4 +233,71 @@ func (l Look) LastError(t *api.Tally) string {
 		return ""
 	}
 	return "last error " + legible.Age(l.Now.Sub(t.ErrorAt)) + " ago: " + t.LastError.String()
+}
+
+// Colour is how a state looks. It only stresses the word.
+type Colour uint8
+
+// The colours.
+const (
+	Plain Colour = iota
+	Good         // it goes on
+	Warn         // it waits
+	Bad          // it needs an operator
+	Info         // it is new
+)
+
+// String gives the class of the colour in the console.
+func (c Colour) String() string { return [...]string{"plain", "good", "warn", "bad", "info"}[c] }
+
+// colours are those of the states. A word that is missing has none.
+var colours = map[string]Colour{
+	"running": Good, "active": Good, "idle": Good, "ok": Good, "Delivery": Good, "sending": Good, "normal": Good,
+	"warm": Good, "good": Good, "open": Good, "delivered": Good, "yes": Good, "following": Good,
+	"waiting": Warn, "deferred": Warn, "retry": Warn, "TransientFailure": Warn, "draining": Warn, "warning": Warn,
+	"unknown": Warn, "warming": Warn, "scheduled": Warn, "over quota": Warn, "fewer connections": Warn, "behind": Warn,
+	"throttled": Warn, "slowed": Warn,
+	"failed": Bad, "held": Bad, "unreadable": Bad, "suspended": Bad, "missing": Bad, "paused": Bad, "refusing": Bad,
+	"alarm": Bad, "Bounce": Bad, "Expiration": Bad, "AdminBounce": Bad, "Cancellation": Bad, "Rejection": Bad,
+	"Damage": Bad, "Lost": Bad, "store_down": Bad, "corrupt": Bad, "failing": Bad, "bounced": Bad, "expired": Bad,
+	"due": Info, "new": Info,
+}
+
+// ColourOf gives the colour of a state.
+func ColourOf(state string) Colour { return colours[state] }
+
+// tally are the columns of what was counted since the start of the relay. What expired has bounced, too.
+func tally[T any](in Face, of func(*T) *api.Tally) []Column[T] {
+	return []Column[T]{
+		{Title: "DELIVERED", Right: true, In: in, Cell: func(x *T) Cell { return Count(of(x).Delivered) }},
+		{Title: "DEFERRALS", Right: true, In: in, Cell: func(x *T) Cell { return Count(of(x).Deferred) }},
+		{Title: "BOUNCED", Right: true, In: in, Cell: func(x *T) Cell { return Count(of(x).Bounced + of(x).Expired) }},
+	}
+}
+
+// load are the columns of what delivery has in hand, in transactions.
+func load[T any](in Face, of func(*T) *api.Load) []Column[T] {
+	return []Column[T]{
+		{Title: "CONNS", Right: true, Spare: 3, Cell: func(x *T) Cell { return Count(of(x).Connections) }},
+		{Title: "READY", Right: true, Spare: 4, In: in, Cell: func(x *T) Cell { return Count(of(x).Waiting) }},
+		{Title: "RUNNING", Right: true, Spare: 7, In: in, Cell: func(x *T) Cell { return Count(of(x).Running) }},
+	}
+}
+
+// waits is the column of what mail waits for but its turn: the commonest reason, in the order of all of that.
+func waits[T any](spare int, of func(*T) []api.WaitsFor) Column[T] {
+	return Column[T]{Title: "WAITS FOR", Right: true, Spare: spare, Cell: func(x *T) Cell {
+		for _, w := range of(x) {
+			if w.Reason != parking.Turn {
+				return figure(fmt.Sprintf("%v: %d", w.Reason, w.Recipients), float64(api.Worst(of(x))))
+			}
+		}
+		return Unknown()
+	}}
+}
+
+// rate is a column of figures that the history keeps: the sum of some series.
+func rate[T any](title string, spare int, series ...string) Column[T] {
+	return Column[T]{Title: title, Right: true, Spare: spare, In: Top,
+		At: func(_ *T, l Look) Cell { return l.rate(series...) }}
 }

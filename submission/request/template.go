@@ -2,6 +2,10 @@ package request
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -153,3 +157,131 @@ func oneLine(s string) string {
 	}
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\r' || r == '\n' || r == 0 }), " ")
 }
+
+// Data are the values of variables.
+type Data struct{ values map[string]any }
+
+// NewData takes values from JSON: map[string]any, []any, string, bool, nil, float64 or json.Number. It
+// copies them in the form that the library prints as JSON shows them: no <nil>, no 1e+06.
+func NewData(values map[string]any) Data {
+	if values == nil {
+		return Data{map[string]any{}}
+	}
+	return Data{plainValue(values).(map[string]any)}
+}
+
+func plainValue(v any) any {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string, bool:
+		return v
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for name, value := range v {
+			m[name] = plainValue(value)
+		}
+		return m
+	case []any:
+		l := make([]any, len(v))
+		for i, value := range v {
+			l[i] = plainValue(value)
+		}
+		return l
+	case json.Number:
+		if f, err := v.Float64(); err == nil && f == 0 {
+			return 0 // false in a section
+		}
+		return v.String()
+	case float64:
+		if v == 0 {
+			return 0
+		}
+		if math.Abs(v) < 1e21 {
+			return strconv.FormatFloat(v, 'f', -1, 64)
+		}
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// partials are the templates that others can include, of one tenant.
+type partials struct{ text, html map[string]string }
+
+// add gives a piece the partial of a name with all that this one includes. path are the partials that
+// lead here: one that includes itself would be rendered without end.
+func (of partials) add(p *piece, to *mustache.StaticProvider, name string, html bool, path []string) error {
+	if slices.Contains(path, name) {
+		return fmt.Errorf("the partial %q includes itself: %s", name, strings.Join(append(path, name), " > "))
+	}
+	if len(path) == maxInclusions {
+		return fmt.Errorf("partials are nested deeper than %d: %s", maxInclusions, strings.Join(path, " > "))
+	}
+	if p.partials[name] != nil {
+		return nil // with all that it includes
+	}
+	sources := of.text
+	if html {
+		sources = of.html
+	}
+	source, ok := sources[name]
+	if !ok {
+		return fmt.Errorf("there is no partial %q: partials are the stored templates of the tenant", name)
+	}
+	if len(source) > maxPartial {
+		return fmt.Errorf("the partial %q is longer than %d octets", name, maxPartial)
+	}
+	scanned, err := scan(source)
+	if err != nil {
+		return fmt.Errorf("partial %q: %w", name, err)
+	}
+	path = append(slices.Clone(path), name)
+	for _, inner := range scanned.partials {
+		if err := of.add(p, to, inner, html, path); err != nil {
+			return err
+		}
+	}
+	if !html {
+		source = scanned.raw
+	}
+	to.Partials[name] = source
+	if p.partials[name], err = mustache.ParseStringPartials(source, to); err != nil {
+		return fmt.Errorf("partial %q: %w", name, err)
+	}
+	return nil
+}
+
+// limited is a writer that stops. The library writes the text before each tag, even if there is none, so
+// that each round of each loop comes here.
+type limited struct {
+	out         strings.Builder
+	ctx         context.Context
+	room, steps int
+	err         error // the first one, and that of each write after it
+}
+
+// stepsPerLook is the number of writes between two looks at the context.
+const stepsPerLook = 16
+
+func (w *limited) Write(p []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	w.steps--
+	w.room -= len(p)
+	switch {
+	case w.steps < 0:
+		w.err = errSteps
+	case w.room < 0:
+		w.err = fmt.Errorf("the rendered text is longer than %d octets", w.out.Len()+len(p)+w.room)
+	case w.steps%stepsPerLook == 0:
+		w.err = w.ctx.Err()
+	}
+	if w.err != nil {
+		return 0, w.err
+	}
+	return w.out.Write(p)
+}
+
+var errSteps = fmt.Errorf("rendering takes more than %d steps", maxSteps)
