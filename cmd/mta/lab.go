@@ -463,7 +463,8 @@ func newWarmupSimulate(c *cli) *cobra.Command {
 		"instead of a trace: a daily `volume`, such as 20000/day, for as many days as the plan has caps and one more")
 	flags.StringVar(&f.on, "on", "", "the `days` of the week with mail, such as mon-fri or tue (default: all)")
 	flags.StringVar(&f.shape, "shape", "office",
-		"when the mail arrives within a day: `SHAPE` is even, office (8 to 18 o'clock) or campaign (within ten minutes)")
+		"when the mail arrives within a day: `SHAPE` is even, office (8 to 18 o'clock) or campaign (within ten "+
+			"minutes)")
 	flags.Uint64Var(&f.seed, "seed", 1, "the random seed")
 	flags.Int64Var(&f.interval, "interval", 10, "`seconds` per row")
 	flags.StringVar(&f.pacing, "pacing", "",

@@ -96,7 +96,8 @@ func newLog(c *cli) *cobra.Command {
 	c.addParams(cmd, &q)
 	flags.BoolVar(&newest, "newest", false, "the newest first: the first ones come at once, however large the log is")
 	flags.BoolVar(&asJSON, "json", false, "print the records unchanged: a line of JSON for each; of counts, one object")
-	flags.StringVar((*string)(&counts.By), "count-by", "", "count the records by a `property` instead: "+joined(api.LogBys))
+	flags.StringVar((*string)(&counts.By), "count-by", "",
+		"count the records by a `property` instead: "+joined(api.LogBys))
 	flags.IntVar(&counts.Limit, "limit", defaultCounts, "with --count-by: how many values, the most frequent")
 	oneOf(cmd, "count-by", api.LogBys)
 	flags.StringVar(&format, "format", "",

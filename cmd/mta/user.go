@@ -477,7 +477,8 @@ func (c *cli) consoleUsersFile() (path string, scheme auth.Scheme, err error) {
 	}
 	if cfg.Console.Users == "" {
 		return "", "", hinted{errors.New("the configuration has no users of the console"),
-			`add console { address = "127.0.0.1:8026", users = "/etc/mta/console-users" } to it, or name a file with --file`}
+			`add console { address = "127.0.0.1:8026", users = "/etc/mta/console-users" } to it, or name a file with ` +
+				"--file"}
 	}
 	return cfg.Console.Users, auth.Argon2id, nil
 }

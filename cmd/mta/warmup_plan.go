@@ -44,7 +44,8 @@ func newWarmupPlan(c *cli) *cobra.Command {
 		Long: warmupPlanHelp,
 		Example: `  mta warmup plan --volume 20000/day --by 2027-03-01
   mta warmup plan --volume 20000/day --by 2027-06-01 --on tue
-  mta warmup plan --volume 20000/day --by 2027-03-01 --providers google=45,microsoft=30 --day-starts "08:00 Europe/Berlin"`,
+  mta warmup plan --volume 20000/day --by 2027-03-01 --providers google=45,microsoft=30 ` +
+			`--day-starts "08:00 Europe/Berlin"`,
 		Args: noArgs, RunE: func(*cobra.Command, []string) error { return c.warmupPlan(&f) },
 	}
 	flags := cmd.Flags()

@@ -72,14 +72,16 @@ func Draw(p *Picture, out io.Writer) error {
 	if len(p.Words) > 0 {
 		whole += wordsHeight
 	}
-	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, whole)
+	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" `+
+		`font-size="12">`+"\n", width, whole)
 	fmt.Fprintf(w, `<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="20" font-size="14">%s</text>`+"\n",
 		left, html.EscapeString(p.Title))
 	for i := range p.Panels {
 		p.panel(w, &p.Panels[i], panelTop+i*(height+gap))
 	}
 	for _, x := range p.Words {
-		fmt.Fprintf(w, `<text transform="translate(%.1f %d) rotate(-90)" text-anchor="end" font-size="%.1f" fill="%s">%s</text>`+"\n",
+		fmt.Fprintf(w, `<text transform="translate(%.1f %d) rotate(-90)" text-anchor="end" font-size="%.1f" `+
+			`fill="%s">%s</text>`+"\n",
 			p.x(x.At)+x.Size/3, bottom-gap+30, x.Size, x.Colour, html.EscapeString(x.Text))
 	}
 	if p.Label != "" {
@@ -107,7 +109,8 @@ func (p *Picture) panel(w io.Writer, n *Panel, top int) {
 		y = func(v float64) float64 { return float64(top) + height*(1-math.Log1p(v)/math.Log1p(most*1.5)) }
 	}
 	for _, v := range n.values(most) {
-		fmt.Fprintf(w, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#e5e5e5"/><text x="%d" y="%.1f" text-anchor="end">%.0f</text>`+"\n",
+		fmt.Fprintf(w, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#e5e5e5"/>`+
+			`<text x="%d" y="%.1f" text-anchor="end">%.0f</text>`+"\n",
 			left, width-right, y(v), y(v), left-6, y(v)+4, v)
 	}
 	for _, t := range p.Ticks {

@@ -108,8 +108,8 @@ func warmingWarnings(cfg *config.Config) (out []string) {
 func dropped(cfg *config.Config) (out []string) {
 	for _, d := range cfg.Domains {
 		if d.Pattern == "*" && len(d.Route) > 0 && d.Route[0].Answer == "discard" {
-			out = append(out, place(`domain "*"`, d.Origin("route"))+`: route = ["discard"] accepts mail and drops it: `+
-				"for tests only")
+			out = append(out, place(`domain "*"`, d.Origin("route"))+
+				`: route = ["discard"] accepts mail and drops it: for tests only`)
 		}
 	}
 	return out

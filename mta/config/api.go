@@ -71,7 +71,8 @@ func (k checker) apis(taken *claims) {
 			k.claim(taken, address, what, &a.block)
 			if !a.TLS.Enabled() && len(a.TrustedProxies) == 0 && len(a.ProxyFrom) == 0 && !isLoopback(address) {
 				k.problem(&a.block, "address",
-					`give it tls { certificate = "...", key = "..." }, or name the proxy with TLS in front of it: trusted_proxies = ["192.0.2.1"]`,
+					`give it tls { certificate = "...", key = "..." }, or name the proxy with TLS in front of it: `+
+						`trusted_proxies = ["192.0.2.1"]`,
 					"%s: keys would come in clear over the network to %s", what, address)
 			}
 		}

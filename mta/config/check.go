@@ -113,7 +113,8 @@ func (k checker) foreignFields(l *Listener) {
 				return r <= ' ' || r >= 0x7f || r == ':'
 			}):
 			k.problem(&l.block, f.setting,
-				`write the name of a field that begins with X-, such as "X-Virtual-MTA"; the field is removed from messages`,
+				`write the name of a field that begins with X-, such as "X-Virtual-MTA"; the field is removed from `+
+					"messages",
 				"%s: %s is not a field for this purpose", f.setting, settings.Quoted(f.name))
 		case used[name]:
 			k.problem(&l.block, f.setting, "name another field", "%s: %s already has another meaning here", f.setting,
@@ -341,7 +342,8 @@ func (k checker) backoffs() {
 				"backoff %q would act on every refusal, even of an unknown user", r.Name)
 		}
 		if r.BySource && r.Suspend == 0 && !r.Slows() {
-			k.problem(&r.block, "by_source", `write a duration, such as suspend = "10m", or a rate, such as rate = "10/min"`,
+			k.problem(&r.block, "by_source",
+				`write a duration, such as suspend = "10m", or a rate, such as rate = "10/min"`,
 				"by_source: backoff %q suspends nothing and slows nothing down", r.Name)
 		}
 		if f := r.RateFactor; f != 0 && (f < .001 || f > 1) {

@@ -526,7 +526,8 @@ type Selector struct {
 // Mail is what is special about some mail, wherever it goes.
 //
 // How long and when some mail is tried, wherever it goes: by tenant, tier, campaign, sender's domain or header field.
-// For each setting, the first block in the file counts that has it and matches; `mta explain ID` names it, and its line.
+// For each setting, the first block in the file counts that has it and matches; `mta explain ID` names it, and its
+// line.
 //
 //	mail "codes" {
 //	  match { tier = [0] }
@@ -550,8 +551,8 @@ type Mail struct {
 	// In place of that of `defaults`; `"0"` means never.
 	DelayWarning time.Duration `conf:"delay_warning" min:"0"`
 	// The hours in which the mail is sent, such as `"08:00-20:00 Europe/Berlin"` or `"Mon-Fri 08:00-20:00 recipient
-	// Europe/Berlin"`: by the clock of the recipient's zone, if it came with the message, else of the one that is named.
-	// At other times the mail waits, up to its `max_age`. See [sending hours](submission.md#sending-hours).
+	// Europe/Berlin"`: by the clock of the recipient's zone, if it came with the message, else of the one that is
+	// named. At other times the mail waits, up to its `max_age`. See [sending hours](submission.md#sending-hours).
 	Window hours.Window `conf:"window"`
 	// The recipients to whom each campaign is sent, from all sources to all sites, such as `"10000/h"`: evenly, retries
 	// included. The rest of the campaign waits. Mail of a tenant without a campaign counts as one. See [the pace of a

@@ -64,12 +64,14 @@ func (k checker) console(taken *claims) {
 	k.claim(taken, c.Address, "console", &c.block)
 	if !c.TLS.Enabled() && len(c.TrustedProxies) == 0 && !isLoopback(c.Address) {
 		k.problem(&c.block, "address",
-			`give it tls { certificate = "...", key = "..." }, or name the proxy with TLS in front of it: trusted_proxies = ["192.0.2.1"]`,
+			`give it tls { certificate = "...", key = "..." }, or name the proxy with TLS in front of it: `+
+				`trusted_proxies = ["192.0.2.1"]`,
 			"console: passwords would come in clear over the network to %s", c.Address)
 	}
 	if c.Users == "" {
 		k.problem(&c.block, "users",
-			`write users = "/etc/mta/console-users", and add users with 'mta console user add'; 'mta console' needs none`,
+			`write users = "/etc/mta/console-users", and add users with 'mta console user add'; `+
+				"'mta console' needs none",
 			"console: nobody could log in: there is no users file")
 	}
 	k.certificates(&c.block, "console", c.TLS)

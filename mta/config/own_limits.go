@@ -8,8 +8,8 @@ import (
 
 // OwnLimits are the blocks of a source or a pool with limits for some destinations.
 type OwnLimits struct {
-	// Limits for a provider's sites. `connection_limit`, `max_message_rate` and `max_connection_rate` apply to each site
-	// and to all of them together. The other settings, and what they count, are those of a `domain` block here.
+	// Limits for a provider's sites. `connection_limit`, `max_message_rate` and `max_connection_rate` apply to each
+	// site and to all of them together. The other settings, and what they count, are those of a `domain` block here.
 	//
 	//	source "ip1" {
 	//	  provider "google" {
@@ -19,8 +19,8 @@ type OwnLimits struct {
 	//	}
 	Providers []*ProviderLimits `conf:"provider,block"`
 	// Limits for some recipient domains, beside those of `defaults`, `provider` and `domain` at the top of the file. Of
-	// the source, of each pool that has it and of the destination, the smallest limit counts; `mta explain` shows all of
-	// them. Within the source or pool, the most specific block wins for each setting: the domain itself, then wider
+	// the source, of each pool that has it and of the destination, the smallest limit counts; `mta explain` shows all
+	// of them. Within the source or pool, the most specific block wins for each setting: the domain itself, then wider
 	// patterns, then the provider.
 	//
 	// In a source: `connection_limit`, `max_message_rate`, `max_connection_rate` (at each site, from this source),

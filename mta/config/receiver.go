@@ -14,7 +14,8 @@ import (
 
 // receiver looks at where a stream leads.
 func (k checker) receiver(s *Stream) {
-	const remedy = `write an address such as to = "https://hooks.example.com/mail", or "kafka+tls://broker.example.com/mail-events"`
+	const remedy = `write an address such as to = "https://hooks.example.com/mail", or ` +
+		`"kafka+tls://broker.example.com/mail-events"`
 	switch {
 	case s.To == "":
 		k.problem(&s.block, "to", remedy, "stream %q has no receiver", s.Name)

@@ -140,7 +140,8 @@ func (k checker) returnPathKeys() {
 	if len(b.Secrets) > 0 {
 		if _, err := b.Keys(); err != nil {
 			k.problem(&b.block, "secrets",
-				`write secrets = [env("RETURN_PATH_SECRET")], with the same secret on all relays that get one another's reports`, "secrets: %s", err)
+				`write secrets = [env("RETURN_PATH_SECRET")], with the same secret on all relays that get one `+
+					"another's reports", "secrets: %s", err)
 		}
 	}
 	for _, d := range k.SenderDomainBlocks {

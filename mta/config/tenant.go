@@ -69,7 +69,8 @@ func (k checker) unsubscribe(t *Tenant) {
 	if t.Unsubscribe == "" {
 		return
 	}
-	const remedy = `write the address of an api block as recipients reach it, such as "https://mail.acme.example/unsubscribe"`
+	const remedy = "write the address of an api block as recipients reach it, such as " +
+		`"https://mail.acme.example/unsubscribe"`
 	u, err := url.Parse(t.Unsubscribe)
 	switch {
 	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil:
@@ -133,7 +134,8 @@ func (k checker) mails() {
 		}
 		switch {
 		case len(m.Match) == 0:
-			k.problem(&m.block, "", `write, for example, match { campaign = ["otp"] }; for all mail, write into defaults`,
+			k.problem(&m.block, "",
+				`write, for example, match { campaign = ["otp"] }; for all mail, write into defaults`,
 				"%s has no match, and so no effect", m.Title())
 		case !slices.ContainsFunc(mailSettings, m.Set):
 			k.problem(&m.block, "", "write one of them: "+strings.Join(mailSettings, ", "),

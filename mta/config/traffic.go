@@ -182,8 +182,8 @@ type Domain struct {
 type Smarthosts struct {
 	// Hosts to relay through, best first: `"smtp://host:port"` (port 25), or `"smtps://host:port"` (port 465) for TLS
 	// from the first byte. Their MX records are not looked up. `[]`: by DNS, although a wider block such as `domain
-	// "*"` has a route. For tests, without any host, the whole list is `["discard"]`, which accepts mail and drops it, or
-	// `["fail 451 4.3.0 text"]`, which answers each recipient so ([routing.md](routing.md#tests)). Default: by DNS.
+	// "*"` has a route. For tests, without any host, the whole list is `["discard"]`, which accepts mail and drops it,
+	// or `["fail 451 4.3.0 text"]`, which answers each recipient so ([routing.md](routing.md#tests)). Default: by DNS.
 	Route []Smarthost `conf:"route"`
 	// For AUTH at the hosts of `route`, over TLS only.
 	Username string `conf:"username"`

@@ -118,7 +118,8 @@ func NewSample(t testing.TB, more string, change func(*Sample)) *Sample {
 	s.begin()
 	s.Post("/v1/messages", s.Key,
 		`{"from": "news@acme.example", "to": ["anna@grey.example", "боб@почта.example", "日本語@例え.example"],
-		"pool": "default", "subject": "autumn", "text": "shoes", "campaign": "autumn", "tags": ["news", "shoes"], "meta": {"order": "17"}}`)
+		"pool": "default", "subject": "autumn", "text": "shoes", "campaign": "autumn", "tags": ["news", "shoes"], `+
+			`"meta": {"order": "17"}}`)
 	s.during(time.Second)
 
 	Until(Now.Add(-7*time.Minute - 4*time.Second))

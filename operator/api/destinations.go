@@ -131,9 +131,10 @@ type SiteAction struct {
 	Begin  time.Time `json:"begin"`            // since when
 	End    time.Time `json:"end"`              // until when
 	// what mail waits for meanwhile; left out where an operator acted
-	Waits       parking.Reason `json:"waits,omitempty"`
-	Rate        float64        `json:"rate,omitempty"`        // messages a second that a slow-down lets through; 0: no limit
-	Connections int            `json:"connections,omitempty"` // connections that a slow-down leaves; 0: no limit
+	Waits parking.Reason `json:"waits,omitempty"`
+	// messages a second that a slow-down lets through; 0: no limit
+	Rate        float64 `json:"rate,omitempty"`
+	Connections int     `json:"connections,omitempty"` // connections that a slow-down leaves; 0: no limit
 }
 
 // Host is one address of a mail exchanger and what was learned of it.

@@ -32,7 +32,8 @@ type Selection struct {
 	Provider string `json:"provider,omitempty" q:"provider" help:"mail to this <provider>"`       // of the hosts
 	Domain   string `json:"domain,omitempty" q:"domain" help:"mail to recipients at this <name>"` // of recipients
 	Campaign string `json:"campaign,omitempty" q:"campaign" help:"mail of this <campaign>"`       // of the mail
-	All      bool   `json:"all,omitempty" q:"all" help:"all mail"`                                // nothing else is given
+	// nothing else is given
+	All bool `json:"all,omitempty" q:"all" help:"all mail"`
 }
 
 // Terms are what is given of a selection, as pairs of a kind and a name.

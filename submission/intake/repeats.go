@@ -340,7 +340,8 @@ const maxKey = 255
 
 var (
 	errString = errors.New(
-		`the key is not a well-formed string: write "..." with printable ASCII, and \" and \\ for a quote and a backslash (RFC 9651, section 3.3.3)`)
+		`the key is not a well-formed string: write "..." with printable ASCII, and \" and \\ for a quote ` +
+			"and a backslash (RFC 9651, section 3.3.3)")
 	errBare = errors.New(`the key has a character that needs quotes: write it as a string, "..."`)
 )
 
