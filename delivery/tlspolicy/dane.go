@@ -2,9 +2,16 @@ package tlspolicy
 
 import (
 	"context"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -157,4 +164,226 @@ type Domains interface {
 	// Failed says that a host did not satisfy the policy with which the domain's mail was sent: it is
 	// time to look for a newer one (RFC 8461, 5). It must not block.
 	Failed(domain string)
+}
+
+// Usages, selectors and matching types (RFC 7218, 2). The usages 0 (PKIX-TA) and 1 (PKIX-EE) can't
+// be used for SMTP (RFC 7672, 3.1.3).
+const (
+	trustAnchor uint8 = 2 // DANE-TA
+	endEntity   uint8 = 3 // DANE-EE
+
+	wholeCertificate uint8 = 0 // Cert
+	publicKey        uint8 = 1 // SPKI
+
+	full      uint8 = 0
+	digest256 uint8 = 1
+	digest512 uint8 = 2
+)
+
+// TLSARecord is a TLSA record as it stands in the DNS (RFC 6698, 2.1). Its values may be any.
+type TLSARecord struct {
+	Usage, Selector, Matching uint8
+	Data                      []byte // the certificate association data
+}
+
+// String gives the record as a zone file has it, with the beginning of its data: "3 1 1 0b9fa5a59eed715c...".
+func (r TLSARecord) String() string {
+	const few = 16
+	data := hex.EncodeToString(r.Data[:min(few, len(r.Data))])
+	if len(r.Data) > few {
+		data += "..."
+	}
+	return fmt.Sprintf("%d %d %d %s", r.Usage, r.Selector, r.Matching, data)
+}
+
+// usable gives the records that a certificate can be verified against. Of those with the same usage and
+// selector, only the ones with the strongest digest count (RFC 7671, 9), and those that have no digest.
+func usable(records []TLSARecord) []TLSARecord {
+	type kind struct{ usage, selector uint8 }
+	strongest := make(map[kind]uint8)
+	var well []TLSARecord
+	for _, r := range records {
+		if r.wellFormed() {
+			well = append(well, r)
+			k := kind{r.Usage, r.Selector}
+			strongest[k] = max(strongest[k], r.Matching) // SHA-512 has the higher number
+		}
+	}
+	return slices.DeleteFunc(well, func(r TLSARecord) bool {
+		return r.Matching != full && r.Matching != strongest[kind{r.Usage, r.Selector}]
+	})
+}
+
+func (r TLSARecord) wellFormed() bool {
+	if r.Usage != trustAnchor && r.Usage != endEntity {
+		return false
+	}
+	switch {
+	case r.Selector > publicKey:
+		return false
+	case r.Matching == digest256:
+		return len(r.Data) == sha256.Size
+	case r.Matching == digest512:
+		return len(r.Data) == sha512.Size
+	case r.Matching != full:
+		return false
+	case r.Selector == wholeCertificate:
+		cert, err := x509.ParseCertificate(r.Data)
+		return err == nil && checkable(cert.PublicKey)
+	}
+	key, err := x509.ParsePKIXPublicKey(r.Data)
+	return err == nil && checkable(key)
+}
+
+// maxRSA is the longest RSA key that crypto/tls takes, in bits. To check one signature with the longest
+// that fits into a TLSA record takes seconds.
+const maxRSA = 8192
+
+func checkable(key any) bool {
+	k, ok := key.(*rsa.PublicKey)
+	return !ok || k.N.BitLen() <= maxRSA
+}
+
+// matches reports whether a certificate is the one that the record is about (RFC 6698, 2.1.4).
+func (r TLSARecord) matches(cert *x509.Certificate) bool {
+	selected := cert.Raw
+	if r.Selector == publicKey {
+		selected = cert.RawSubjectPublicKeyInfo
+	}
+	switch r.Matching {
+	case digest256:
+		sum := sha256.Sum256(selected)
+		return string(sum[:]) == string(r.Data)
+	case digest512:
+		sum := sha512.Sum512(selected)
+		return string(sum[:]) == string(r.Data)
+	}
+	return string(selected) == string(r.Data)
+}
+
+var (
+	// ErrNoMatch is for a certificate chain in which nothing is what the TLSA records name.
+	ErrNoMatch = errors.New("matches no TLSA record")
+	// ErrNoCertificate is for a server that presented none.
+	ErrNoCertificate = errors.New("no certificate was presented")
+)
+
+// Verify checks the chain that a server presented, its own certificate first, against h's records, and
+// gives the record that matched. An end entity's record (DANE-EE) is about the key alone: names and
+// dates don't count (RFC 7672, 3.1.1). A trust anchor's (DANE-TA) is the root of a chain whose dates
+// must hold, and whose certificate must have one of names or h.Base: names are the host's own and, if
+// DNSSEC vouches for how the host was found, the recipient's domain (RFC 7672, 3.2.2). An error of
+// crypto/x509 can be found in what is returned.
+func (h *DANEHost) Verify(chain []*x509.Certificate, now time.Time, names ...string) (TLSARecord, error) {
+	if len(chain) == 0 {
+		return TLSARecord{}, ErrNoCertificate
+	}
+	for _, r := range h.Records {
+		if r.Usage == endEntity && r.matches(chain[0]) {
+			return r, nil
+		}
+	}
+	err := ErrNoMatch
+	for _, r := range h.Records {
+		if r.Usage != trustAnchor {
+			continue
+		}
+		anchors := r.anchors(chain)
+		if len(anchors) == 0 {
+			continue
+		}
+		if err = below(anchors, chain, now); err == nil {
+			if err = named(chain[0], append([]string{h.Base}, names...)); err == nil {
+				return r, nil
+			}
+		}
+	}
+	return TLSARecord{}, fmt.Errorf("certificate of %s: %w (%s)", h.Base, err, h.list())
+}
+
+// Text gives the usable records, each as a zone file has it.
+func (h *DANEHost) Text() (all []string) {
+	for _, r := range h.Records {
+		all = append(all, fmt.Sprintf("%d %d %d %x", r.Usage, r.Selector, r.Matching, r.Data))
+	}
+	return all
+}
+
+// list names the first few records.
+func (h *DANEHost) list() string {
+	const few = 3
+	var list []string
+	for i, r := range h.Records {
+		if i == few {
+			list = append(list, fmt.Sprintf("and %d more", len(h.Records)-few))
+			break
+		}
+		list = append(list, r.String())
+	}
+	return strings.Join(list, ", ")
+}
+
+// maxChain bounds the certificates that a bare key is tried on: each costs the check of a signature.
+const maxChain = 10
+
+// anchors are the certificates that end a chain by record r: those of the chain that it is about, and
+// when it has the whole certificate or key, which the server does not have to send (RFC 7672, 3.1.2), that
+// certificate, or those that the key signed.
+func (r TLSARecord) anchors(chain []*x509.Certificate) []*x509.Certificate {
+	var anchors []*x509.Certificate
+	for _, cert := range chain[1:] {
+		if r.matches(cert) {
+			anchors = append(anchors, cert)
+		}
+	}
+	if len(anchors) > 0 || r.Matching != full {
+		return anchors
+	}
+	if r.Selector == wholeCertificate {
+		if cert, err := x509.ParseCertificate(r.Data); err == nil {
+			return []*x509.Certificate{cert}
+		}
+		return nil
+	}
+	key, err := x509.ParsePKIXPublicKey(r.Data)
+	if err != nil {
+		return nil
+	}
+	signer := &x509.Certificate{PublicKey: key}
+	for i, cert := range chain[:min(maxChain, len(chain))] {
+		// The owner of a server's certificate from that key must not be able to issue others.
+		issuer := i == 0 || cert.BasicConstraintsValid && cert.IsCA
+		if issuer && signer.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature) == nil {
+			anchors = append(anchors, cert)
+		}
+	}
+	return anchors
+}
+
+// below reports whether the chain leads from the server's certificate to one of the anchors.
+func below(anchors, chain []*x509.Certificate, now time.Time) error {
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	for _, cert := range anchors {
+		roots.AddCert(cert)
+	}
+	for _, cert := range chain[1:] {
+		between.AddCert(cert)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now})
+	return err
+}
+
+// named reports whether a certificate has one of names; its error is about the first.
+func named(cert *x509.Certificate, names []string) error {
+	var first error
+	for _, name := range names {
+		err := cert.VerifyHostname(name)
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
 }

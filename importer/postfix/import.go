@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"example.org/mta/importer"
 )
@@ -172,4 +173,162 @@ func readFile(path string, limit int64) ([]byte, error) {
 		err = fmt.Errorf("%s is larger than %d MiB: import a part of it", path, limit>>20)
 	}
 	return data, err
+}
+
+// reason is why a parameter is not carried.
+type reason struct {
+	text     string
+	protects bool
+	silent   bool // it has no effect on a relay, or is part of another parameter that is noted
+}
+
+const (
+	local   = "local delivery is out of scope"
+	filter  = "content filters are out of scope: run them in front of the relay, or as milters"
+	proxied = "write proxy_from with the proxies' networks, then relay_from: clients are known by the address of the " +
+		"proxy until then"
+	rewrite = "addresses and headers are not rewritten"
+)
+
+// reasons by the parameter, or by the beginning of its name.
+var reasons = map[string]reason{
+	"content_filter": {filter, true, false}, "smtpd_proxy_filter": {filter, true, false},
+	"non_smtpd_milters":        {"write a milter block: mail of sendmail goes to the first listener", true, false},
+	"receive_override_options": {filter, false, false},
+	"header_checks":            {"rules for headers are not carried", true, false},
+	"body_checks":              {"rules for content are not carried", true, false},
+	"mime_header_checks":       {"rules for headers are not carried", true, false},
+	"nested_header_checks":     {"rules for headers are not carried", true, false},
+	"smtp_header_checks":       {rewrite, true, false}, "smtp_body_checks": {rewrite, true, false},
+	"smtp_mime_header_checks": {rewrite, true, false},
+	"smtp_generic_maps":       {rewrite, true, false},
+	"virtual_alias_maps":      {"aliases are not expanded: " + rewrite, true, false},
+	"virtual_alias_domains":   {local, false, false},
+	"always_bcc":              {"copies are not made", true, false},
+	"sender_bcc_maps":         {"copies are not made", true, false},
+	"recipient_bcc_maps":      {"copies are not made", true, false},
+	"soft_bounce":             {"refusals stay permanent", true, false},
+	"defer_transports":        {"use 'mta pause'", true, false}, "relocated_maps": {rewrite, false, false},
+	"disable_dns_lookups":     {"the relay looks MX records up unless there is a route", true, false},
+	"smtp_fallback_relay":     {"a relay for mail that can't be delivered has no counterpart", false, false},
+	"fallback_relay":          {"a relay for mail that can't be delivered has no counterpart", false, false},
+	"smtp_address_preference": {"no family is preferred: hosts of equal preference share the mail", false, false},
+	"smtp_tls_per_site":       {"obsolete: write smtp_tls_policy_maps, and import again", true, false},
+	"smtpd_sender_login_maps": {"write senders of users and tenants", true, false},
+	"authorized_submit_users": {"the control socket's permissions decide who submits with mta sendmail", true,
+		false},
+	"smtpd_restriction_classes":          {"restriction classes are not carried", true, false},
+	"relay_domains":                      {"mail from strangers is not relayed, whatever its domain", false, false},
+	"relay_recipient_maps":               {"mail from strangers is not relayed, whatever its domain", false, false},
+	"relay_transport":                    {"mail for relay_domains goes as all other mail", false, false},
+	"smtpd_upstream_proxy_protocol":      {proxied, true, false},
+	"postscreen_upstream_proxy_protocol": {proxied, true, false},
+	"parent_domain_matches_subdomains": {
+		"a name in transport_maps is the domain alone here: write domain blocks for \"*.name\", too", true, false},
+	"smtpd_authorized_":          {"", false, false},
+	"multi_instance_":            {"import each instance from its own folder: 'mta import postfix DIR'", false, false},
+	"postscreen_":                {"postscreen has no counterpart", false, false},
+	"smtp_sasl_security_options": {"", false, true}, "smtp_sasl_tls_security_options": {"", false, true},
+	"smtp_sasl_":                           {"the relay chooses the mechanism", false, false},
+	"smtp_sender_dependent_authentication": {"logins are by route", false, false},
+	"mydestination":                        {local, false, false}, "alias_": {"", false, true},
+	"mailbox_": {local, false, false}, "home_mailbox": {local, false, false},
+	"virtual_": {local, false, false}, "local_": {local, false, false}, "luser_relay": {local, false, false},
+	"recipient_delimiter":  {local, false, false},
+	"mail_spool_directory": {local, false, false}, "propagate_unmatched_extensions": {local, false, false},
+	"lmtp_": {local, false, false}, "fallback_transport": {local, false, false},
+	"canonical_": {rewrite, true, false}, "sender_canonical_": {rewrite, true, false},
+	"recipient_canonical_": {rewrite, true, false}, "masquerade_": {rewrite, true, false},
+	"append_": {"", false, true}, "biff": {"", false, true}, "readme_directory": {"", false, true},
+	"html_directory": {"", false, true}, "manpage_directory": {"", false, true},
+	"sample_directory": {"", false, true}, "command_directory": {"", false, true},
+	"daemon_directory": {"", false, true}, "data_directory": {"", false, true}, "queue_directory": {"", false, true},
+	"sendmail_path": {"", false, true}, "mailq_path": {"", false, true}, "newaliases_path": {"", false, true},
+	"setgid_group": {"", false, true}, "mail_owner": {"", false, true},
+	"mail_name": {"", false, true}, "mail_version": {"", false, true}, "meta_directory": {"", false, true},
+	"shlib_directory": {"", false, true}, "compatibility_level": {"", false, true},
+	"debug_peer_": {"", false, true}, "debugger_command": {"", false, true}, "maillog_": {"", false, true},
+	"syslog_": {"", false, true}, "unknown_local_recipient_reject_code": {"", false, true},
+	"smtpd_tls_session_cache_": {"", false, true}, "smtp_tls_session_cache_": {"", false, true},
+	"smtp_tls_loglevel": {"", false, true}, "smtpd_tls_loglevel": {"", false, true},
+	"smtpd_tls_received_header": {"", false, true}, "smtp_tls_note_starttls_offer": {"", false, true},
+	"disable_vrfy_command": {"", false, true}, "smtpd_helo_required": {"", false, true},
+	"strict_rfc821_envelopes": {"", false, true}, "smtputf8_": {"", false, true}, "myorigin": {"", false, true},
+	"mydomain": {"", false, true}, "smtp_connection_cache_": {"", false, true},
+	"smtpd_sasl_": {"", false, true}, "smtpd_tls_auth_only": {"", false, true}, "config_directory": {"", false, true},
+	"import_environment": {"", false, true}, "export_environment": {"", false, true},
+	"smtp_dns_support_level": {"", false, true}, "address_verify_": {"", false, true},
+	"qmgr_":           {"the queue manager's limits have no counterpart", false, false},
+	"smtp_tls_CApath": {"a folder of authorities is not carried: write tls_ca", false, false},
+	"smtpd_":          {"", true, false}, "postscreen": {"", false, false},
+	"initial_destination_concurrency": {"the relay begins with one connection to a site", false, false},
+	"hopcount_limit":                  {"100 Received fields are a loop", false, false},
+	"bounce_size_limit":               {"messages above 64 KiB are returned as headers only", false, false},
+	"queue_run_delay":                 {"", false, true}, "queue_minfree": {"write min_free in queue", false, false},
+}
+
+// whyNot finds the reason for a parameter by the longest name that it begins with.
+func whyNot(name string) reason {
+	for n := len(name); n > 0; n-- {
+		if r, ok := reasons[name[:n]]; ok &&
+			(n == len(name) || strings.HasSuffix(name[:n], "_") || strings.HasPrefix(name, "postscreen")) {
+			if r.text == "" && !r.silent {
+				r.text = "it has no counterpart"
+			}
+			return r
+		}
+	}
+	switch {
+	case strings.Contains(name, "_concurrency_") || strings.Contains(name, "feedback") ||
+		strings.Contains(name, "cohort"):
+		return reason{"the relay adapts connections by backoff rules", false, false}
+	case strings.HasSuffix(name, "_limit") || strings.HasSuffix(name, "_delay"):
+		return reason{"no mail uses it, or it has no counterpart", false, false}
+	}
+	return reason{"it has no counterpart", false, false}
+}
+
+// leftover notes the parameters that nobody has asked for.
+func (im *importing) leftover() {
+	for _, name := range im.order {
+		if p := im.main[name]; !im.used[p.at] && strings.TrimSpace(p.raw) != "" {
+			im.leave(name, p)
+		}
+	}
+	for _, s := range im.services {
+		if s.command == "smtp" && !im.used[s.at] {
+			if _, own := s.own["syslog_name"]; len(s.own) > 0 && !(own && len(s.own) == 1) {
+				im.top.Lost(s.at, "no mail uses this transport", false)
+			}
+			continue
+		}
+		switch s.command {
+		case "smtp", "smtpd", "postscreen", "qmgr", "oqmgr", "cleanup", "pickup", "trivial-rewrite", "bounce":
+			for _, name := range sortedNames(s.own) {
+				switch p := s.own[name]; {
+				case im.used[p.at] || strings.TrimSpace(p.raw) == "":
+				case s.command == "smtp" && ofQueueManager(name):
+					im.top.Lost(p.at, "it has no effect in Postfix: the queue manager reads main.cf", false)
+				default:
+					im.leave(name, p)
+				}
+			}
+		case "qmqpd":
+			im.top.Lost(s.at, "the relay has no such service", false)
+		}
+	}
+}
+
+func (im *importing) leave(name string, p parameter) {
+	value := strings.TrimSpace(p.raw)
+	// no other of its lists is carried by name
+	if name == "parent_domain_matches_subdomains" && !strings.Contains(value, "transport_maps") {
+		return
+	}
+	if name == "smtp_address_preference" && value == "any" || value == "no" && strings.HasPrefix(name, "soft_bounce") {
+		return
+	}
+	if r := whyNot(name); !r.silent {
+		im.top.Lost(p.at, r.text, r.protects && value != "no")
+	}
 }
