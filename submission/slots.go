@@ -72,7 +72,7 @@ func (c *conn) seat() *reply.Reply {
 	s, needs := c.srv, c.slotOf()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.client.slot = s.freeSlot(c.client.slot)
+	c.free()
 	if !s.slots.Take(1, needs...) && !s.reclaim(needs) {
 		if tenant := needs[0].Key.tenant; tenant != "" {
 			if q := s.cfg.Intake.Quotas; q != nil {
@@ -86,15 +86,15 @@ func (c *conn) seat() *reply.Reply {
 	return nil
 }
 
-// freeSlot gives a slot back. mu is held.
-func (s *Server) freeSlot(had slot) slot {
-	s.slots.Give(1, had...)
-	return nil
+// free gives the slot of the connection back. mu is held.
+func (c *conn) free() {
+	c.srv.slots.Give(1, c.client.slot...)
+	c.client.slot = nil
 }
 
 func (c *conn) unseat() {
 	c.srv.mu.Lock()
-	c.client.slot = c.srv.freeSlot(c.client.slot)
+	c.free()
 	c.srv.mu.Unlock()
 }
 

@@ -66,8 +66,8 @@ func (c checks) want(ok bool, setting, remedy, what string, args ...any) bool {
 }
 
 // within wants a setting in a range.
-func (c checks) within(setting string, value, least, most float64) bool {
-	return c.want(value >= least && value <= most, setting, fmt.Sprintf("it must be from %v to %v", least, most),
+func (c checks) within(setting string, value, least, most float64) {
+	c.want(value >= least && value <= most, setting, fmt.Sprintf("it must be from %v to %v", least, most),
 		"%s is %v", setting, value)
 }
 

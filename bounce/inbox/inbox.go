@@ -108,9 +108,6 @@ const (
 	Failed       Outcome = "failed" // answered with 4xx or 5xx
 )
 
-// Outcomes lists all outcomes.
-var Outcomes = []Outcome{Recorded, Repeated, Unsubscribed, Ignored, Own, Kept, Forwarded, Failed}
-
 // Take returns when all that follows from mail is durable. at are the addresses of the listener that took it, where
 // mail that is not understood goes to forward, or is kept when that is "". Each address to unsubscribe is taken apart:
 // its token ends one subscription, whatever else the mail is.

@@ -92,7 +92,7 @@ func newSitesSuspend(c *cli) *cobra.Command {
 			}
 			return api.OpSuspend.Call(ctx, client, s)
 		}, func(done api.Suspended) {
-			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", draw.Clean(done.Site), fromSource(s.Source),
+			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n", draw.Clean(done.Site), listing.From(s.Source),
 				moment(done.Until, c.now()))
 			if done.Domains > 1 {
 				fmt.Fprintf(c.err,
@@ -119,14 +119,6 @@ func someOf(names []string, n int) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
-}
-
-// fromSource names the one source that a suspension is of, if it is of one.
-func fromSource(source string) string {
-	if source == "" {
-		return ""
-	}
-	return " from " + source
 }
 
 func newSitesResume(c *cli) *cobra.Command {
@@ -210,7 +202,7 @@ on connections to the hosts finish, and then the connections end.` + hostName,
 			return api.OpSuspendHosts.Call(ctx, client, s)
 		}, func(done api.SuspendedHosts) {
 			fmt.Fprintf(c.out, "nothing is sent to %s%s until %s\n",
-				plural(done.Hosts, "host"), fromSource(s.Source), moment(done.Until, c.now()))
+				plural(done.Hosts, "host"), listing.From(s.Source), moment(done.Until, c.now()))
 		}))
 }
 

@@ -34,9 +34,11 @@ func newQueue(c *cli) *cobra.Command {
 	list := newQueueList(c)
 	q := group("queue", "list the queue and change its messages",
 		list, newQueueShow(c), newQueueSummary(c),
-		newQueueHold(c), newQueueRelease(c), newQueueRetry(c), newQueueReroute(c), newQueueBounce(c), newQueueRemove(c),
 		newQueueExport(c), newQueueImport(c), newQueueFsck(c),
 	)
+	for _, x := range queueChanges {
+		q.AddCommand(newQueueChange(c, x.action, x.done, x.short, x.long))
+	}
 	q.Long = queueHelp
 	listByDefault(q, list)
 	return q
@@ -394,48 +396,32 @@ func summaryTable(s api.Summary) *draw.Table {
 	return t
 }
 
-func newQueueHold(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Hold, "held", "make no attempts until released",
-		`Hold the selected recipients: no attempts until
+// queueChanges are the commands that change messages, each with the word for what has become of the recipients.
+var queueChanges = []struct {
+	action            api.Action
+	done, short, long string
+}{
+	{api.Hold, "held", "make no attempts until released", `Hold the selected recipients: no attempts until
 they are released. An attempt in progress continues; recipients that it does not deliver
-are held afterwards, and counted separately. Held mail expires like all mail.`)
-}
-
-func newQueueRelease(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Release, "released", "release held messages",
-		`Undo a hold: the selected recipients are tried as before.`)
-}
-
-func newQueueRetry(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Retry, "due now", "try now", `Try the selected recipients now, within the
+are held afterwards, and counted separately. Held mail expires like all mail.`},
+	{api.Release, "released", "release held messages", `Undo a hold: the selected recipients are tried as before.`},
+	{api.Retry, "due now", "try now", `Try the selected recipients now, within the
 limits of their sites. The command names any remaining obstacle, such as a suspension or
 the retry time of a host that does not answer; --now removes it. Scheduled mail keeps
-its time without --scheduled.`)
-}
-
-func newQueueBounce(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Bounce, "bounced", "give up and send a report to the sender",
-		`Give up the selected recipients. Their senders get a report, as if the mail had been
-refused.`)
-}
-
-func newQueueRemove(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Remove, "removed", "give up without a report",
-		`Remove the selected recipients from the queue, without a report to the sender.
+its time without --scheduled.`},
+	{api.Bounce, "bounced", "give up and send a report to the sender", `Give up the selected recipients. Their senders get a report, as if the mail had been
+refused.`},
+	{api.Remove, "removed", "give up without a report", `Remove the selected recipients from the queue, without a report to the sender.
 
 With --receipt, remove exactly what another relay has accepted, by the receipt of 'mta
-queue import'. What has left the queue meanwhile is counted.`)
-}
-
-func newQueueReroute(c *cli) *cobra.Command {
-	return newQueueChange(c, api.Reroute, "rerouted", "send by another pool or route",
-		`Send the selected recipients from the sources of
+queue import'. What has left the queue meanwhile is counted.`},
+	{api.Reroute, "rerouted", "send by another pool or route", `Send the selected recipients from the sources of
 another pool (--pool), or by the route of a domain block (--route), such as a smarthost,
 until they have left the queue. They are due immediately; held and scheduled mail stays
 so. An attempt in progress continues, and counts if it delivers.
 
 --own ends this, and so does a reload that removes the pool or the route; 'mta explain
-ID' shows it. A suspension of one pool's sources at a site does not stop another's.`)
+ID' shows it. A suspension of one pool's sources at a site does not stop another's.`},
 }
 
 // newQueueChange makes the command of an action; done is the word for what has become of the

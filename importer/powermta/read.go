@@ -73,9 +73,9 @@ func (fs *faults) take(d *directive, err error) bool {
 }
 
 // takeDefinition is take for what others refer to.
-func (fs *faults) takeDefinition(d *directive, err error) bool {
+func (fs *faults) takeDefinition(d *directive, err error) {
 	fs.incomplete = fs.incomplete || err != nil
-	return fs.take(d, err)
+	fs.take(d, err)
 }
 
 // Read makes a draft of the configuration at path. What is wrong in it is an *importer.FaultList; the error is a

@@ -214,11 +214,11 @@ func (l Look) Action(a api.SiteAction) string {
 	if a.Connections > 0 {
 		what += " on " + legible.Count(a.Connections, "connection")
 	}
-	return what + from(a.Source) + " for " + legible.Left(a.End.Sub(l.Now)) + " more: " + oneLine(a.Reason)
+	return what + From(a.Source) + " for " + legible.Left(a.End.Sub(l.Now)) + " more: " + oneLine(a.Reason)
 }
 
-// from names the one source that something is of, if it is of one.
-func from(source string) string {
+// From names the one source that something is of, if it is of one.
+func From(source string) string {
 	if source == "" {
 		return ""
 	}

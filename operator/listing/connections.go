@@ -52,7 +52,7 @@ func peer(c *connection) Cell { return Word(c.Peer) }
 // whose is the mail of a connection: what it is for in one cell.
 func whose(c *connection) string {
 	if c.Direction == api.Outgoing {
-		return c.Site + from(c.Source)
+		return c.Site + From(c.Source)
 	}
 	return Join(c.Listener, c.Tenant, c.User)
 }

@@ -59,7 +59,7 @@ func secured(t *api.HostTLS) Cell {
 func (l Look) HostNote(h *host) (retry time.Time, note string) {
 	for _, a := range h.Actions {
 		if a.End.After(l.Now) {
-			return a.End, a.What + from(a.Source) + ": " + a.Reason
+			return a.End, a.What + From(a.Source) + ": " + a.Reason
 		}
 	}
 	b, source := h.Broken, ""
