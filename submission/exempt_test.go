@@ -106,3 +106,49 @@ func TestRefusalAmidChunks(t *testing.T) {
 		}
 	})
 }
+
+// Mail that is large or has many recipients is not exempt, whether its client declares that or not: a tenant would fill
+// the disk with it.
+func TestLargeMailIsNotExempt(t *testing.T) {
+	const over = "450 4.7.1 tenant near has its 3500 bytes in the queue"
+	f := admitNone(intake.Refused{})
+	withQuotasAndAdmission(t, map[string]intake.QuotaLimits{"near": {Octets: 3500}, "far": {}}, f, func(t *testing.T, r *relay, b *intake.Quotas) {
+		p := r.secured("198.51.100.1")
+		send := func(mail string, recipients, octets int) string {
+			t.Helper()
+			p.cmd("MAIL FROM:"+mail, "250")
+			for i := range recipients {
+				p.cmd(fmt.Sprintf("RCPT TO:<b%d@example.net>", i), "250")
+			}
+			p.cmd("DATA", "354")
+			p.send("Subject: x\r\n\r\n" + strings.Repeat(strings.Repeat("x", 62)+"\r\n", octets/64) + ".\r\n")
+			return p.got()
+		}
+		p.cmd("MAIL FROM:<postmaster@near.example> SIZE=1048577", over)
+		for _, c := range []struct {
+			mail               string
+			recipients, octets int
+			want               string
+		}{
+			{"<>", 10, 1 << 19, "250"},
+			{"<>", 1, 1<<20 + 1<<10, over},
+			{"<postmaster@near.example> SIZE=100", 1, 1<<20 + 1<<10, over},
+			{"<>", 11, 1 << 10, over},
+			{"<>", 10, 1 << 10, "250"},
+		} {
+			if got := send(c.mail, c.recipients, c.octets); !strings.HasPrefix(got, c.want) {
+				t.Errorf("%s, %d recipients, %d octets: %s", c.mail, c.recipients, c.octets, got)
+			}
+		}
+		if s := quotaState(t, b, "near"); s.Coming != (intake.QuotaUsage{}) {
+			t.Errorf("after all: %+v", s)
+		}
+		p = r.secured("198.51.100.200") // a tenant without quotas, of which Admission takes nothing
+		if got := send("<>", 11, 1<<10); !strings.HasPrefix(got, "451 4.3.2") {
+			t.Errorf("beyond Admission: %s", got)
+		}
+		if got := send("<>", 1, 1<<10); !strings.HasPrefix(got, "250") {
+			t.Errorf("a report: %s", got)
+		}
+	})
+}

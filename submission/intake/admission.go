@@ -103,8 +103,15 @@ func (m *Message) admitAtOnce(ctx context.Context) *reply.Reply {
 // admitByHeader asks for a message whose header can make it more important. What still comes of its
 // content is dropped when it is refused.
 func (m *Message) admitByHeader() {
+	if m.mayRise {
+		m.admitLate()
+	}
+}
+
+// admitLate asks for a message whose content has begun.
+func (m *Message) admitLate() {
 	admission := m.desk.cfg.Admission
-	if admission == nil || m.refused != nil || m.admitted != nil || m.exempt || !m.mayRise || m.client.whole {
+	if admission == nil || m.refused != nil || m.admitted != nil || m.exempt || m.client.whole {
 		return
 	}
 	ask := m.admitRequest()

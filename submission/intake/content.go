@@ -52,6 +52,7 @@ func (m *Message) open() {
 		return
 	}
 	m.holdMemory()
+	m.outgrow()
 }
 
 // release lets go of the content. What was not committed is dropped.
@@ -127,6 +128,9 @@ func (m *Message) take(b []byte) {
 	}
 	if r := m.desk.Fits(m.size); r != nil {
 		m.reject(r)
+		return
+	}
+	if m.outgrow(); m.refused != nil {
 		return
 	}
 	if m.holdMemory(); m.refused != nil {

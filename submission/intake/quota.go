@@ -272,11 +272,11 @@ func (b *Quotas) State(tenant string) (QuotaState, bool) {
 // tier of a message that is over them can become the last.
 func (m *Message) claimQuota() *reply.Reply {
 	a, quotas := &m.account, m.desk.cfg.Quotas
-	m.exempt = m.desk.exempt(m.client, a.tenant, m.Sender)
+	m.exempt = m.mayBeExempt()
 	if quotas == nil || a.tenant == "" {
 		return nil
 	}
-	claim, lower, over := quotas.Begin(a.tenant, m.Envelope.Size, m.exempt)
+	claim, lower, over := quotas.Begin(a.tenant, max(m.size, m.Envelope.Size), m.exempt)
 	switch {
 	case lower:
 		a.tier, a.ceiling = envelope.TierCount-1, envelope.TierCount-1
@@ -302,6 +302,12 @@ func overReply(tenant string, over Excess) *reply.Reply {
 // admission and from the tenant's limits. The client chooses the sender, so that without a bound
 // everything could be sent past them. Beyond it, such mail is treated as all of the tenant's is.
 var exemptRate = gcra.Rate{Events: 1, Per: time.Second, Burst: 100}
+
+// How large an exempt message can be: reports are smaller, and have one recipient.
+const (
+	exemptOctets     = 1 << 20
+	exemptRecipients = 10
+)
 
 // exemptions paces exempt mail by tenant. The zero value is ready for use.
 type exemptions struct {
@@ -353,8 +359,26 @@ func protected(sender envelope.Address) bool {
 	return sender.Null() || strings.EqualFold(sender.Local(), "postmaster")
 }
 
-// exempt reports whether a message is neither refused for load nor held to its tenant's limits. It
-// is asked once for each message, when its tenant is known. Strangers use up nothing.
-func (d *Desk) exempt(c *Client, tenant string, sender envelope.Address) bool {
-	return protected(sender) && c.MayRelay && d.exempted.take(d.cfg.Now(), tenant)
+// mayBeExempt reports whether a message is neither refused for load nor held to its tenant's limits. It
+// is asked when its tenant is known, and again once it is too large. Strangers use up nothing.
+func (m *Message) mayBeExempt() bool {
+	return protected(m.Sender) && m.client.MayRelay && m.small() &&
+		m.desk.exempted.take(m.desk.cfg.Now(), m.account.tenant)
+}
+
+func (m *Message) small() bool {
+	return max(m.size, m.Envelope.Size) <= exemptOctets && len(m.recipients) <= exemptRecipients
+}
+
+// outgrow has an exempt message that is not small treated as any other from now on.
+func (m *Message) outgrow() {
+	if !m.exempt || m.refused != nil || m.small() {
+		return
+	}
+	m.within.Drop()
+	if refused := m.claimQuota(); refused != nil {
+		m.reject(refused)
+	} else if !m.mayRise || m.content.header.done {
+		m.admitLate()
+	}
 }
