@@ -38,7 +38,7 @@ func (r *operators) answers() api.Config {
 		Destinations: &sites.Sites{
 			Policy: r.policy.Load, Now: r.now, Queue: r.queue, Delivery: r.delivery, Router: r.router, Tally: r.tally,
 			Messages: &r.queued, Suppressed: r.suppressedSince, TLSA: r.tls.Records(), STS: r.tls.Policies,
-			Missing: r.sources.Missing, Files: r.files,
+			Missing: r.sources.Missing, Weights: r.weights, Files: r.files,
 		},
 		Moves: &messages.Moves{Messages: &r.queued, Repeats: r.repeats, Receptions: r.events, Version: r.opts.Version},
 		Blocks: blocks.Blocks{

@@ -93,7 +93,32 @@ func TestWeights(t *testing.T) {
 				t.Errorf("%+v: %v, want %q", w, err, want)
 			}
 		}
+
+		explained := func() string {
+			t.Helper()
+			e, err := api.OpExplain.Call(t.Context(), r.Client(), api.ExplainQuery{Domain: "one.example"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e.Destinations[0].Now
+		}
+		pause := func(source string) {
+			t.Helper()
+			if _, err := api.OpAddRule.Call(t.Context(), r.Client(), api.AddRule{Action: api.RuleSuspend, Selection: api.Selection{Source: source}, By: "ann"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := explained(); got != "mail is sent from 1 of 2 sources, not from the others: source a gets no new mail: its weight in pool default is 0" {
+			t.Error(got)
+		}
+		pause("b") // by an operator, who may
+		if got := explained(); got != "no mail is sent: source b is paused by ann; source a gets no new mail: its weight in pool default is 0" {
+			t.Error(got)
+		}
 		set("default", "a", 1, 0)
+		if _, err := api.OpSetWeight.Call(t.Context(), r.Client(), api.SetWeight{Source: "a", Weight: 0}, "default"); err == nil || !strings.Contains(err.Error(), "would be left for new mail") {
+			t.Errorf("beside a source that is paused: %v", err)
+		}
 		done, err := api.OpSetWeight.Call(t.Context(), r.Client(), api.SetWeight{Source: "a", Own: true}, "default")
 		if err != nil || done.Was != 1 || done.Weight.Weight != 3 {
 			t.Errorf("back to the file's: %+v, %v", done, err)

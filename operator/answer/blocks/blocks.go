@@ -174,9 +174,9 @@ func (b Blocks) SetWeight(ctx context.Context, name string, w api.SetWeight) (do
 	}
 	of := b.Weights.In(pool)
 	if w.Weight == 0 && !slices.ContainsFunc(sources, func(s string) bool {
-		return s != w.Source && (of == nil || of(s) > 0)
+		return s != w.Source && (of == nil || of(s) > 0) && !b.Missing(s) && !b.Rules.Source(s)
 	}) {
-		return done, api.Invalid("to stop all of its mail: mta pause pool "+name,
+		return done, api.Invalid("the others are paused, missing or at 0; to stop all mail: mta pause pool "+name,
 			"no source of pool %q would be left for new mail", name)
 	}
 	done.Weight = api.Weight{Pool: name, Source: w.Source, Weight: w.Weight, By: api.ActorOf(ctx).Name(),

@@ -47,6 +47,8 @@ type sourceCase struct {
 	hosts     []api.Host // of the route, as far as it reaches them
 	suspended time.Time  // until when; zero: it is not
 	missing   bool       // this machine does not have its address
+	paused    api.Rule   // zero: it is not
+	closed    bool       // its weight is 0: it gets no new mail
 
 	// What its warm-up lacks for the provider, and until when; "" when it lacks nothing or has none.
 	lacks      string
@@ -266,6 +268,10 @@ func (c *domainCase) whence(limit string) string {
 
 func (c *domainCase) addSource(s delivery.Source, limits delivery.Limits, r *Sites) {
 	x := sourceCase{Source: s, limits: limits, missing: r.Missing(s.Name)}
+	x.paused, _ = r.Messages.Rules.Get(rules.Key(api.Selection{Source: s.Name}))
+	if weight := r.Weights.In(c.pool); weight != nil {
+		x.closed = weight(s.Name) == 0
+	}
 	for _, tier := range c.route.Tiers {
 		for _, h := range tier {
 			if s.Reaches(h) {
@@ -514,20 +520,29 @@ func (c *domainCase) able() []sourceCase {
 
 // hindrance is what keeps mail back from the source that can go on first.
 func (c *domainCase) hindrance() (until time.Time, why string) {
+	closed := ""
 	for i := range c.sources {
 		at, w := c.whyNot(&c.sources[i])
-		if w != "" && (why == "" || !at.IsZero() && (until.IsZero() || at.Before(until))) {
+		if c.sources[i].closed {
+			closed += "; " + w
+		} else if w != "" && (why == "" || !at.IsZero() && (until.IsZero() || at.Before(until))) {
 			until, why = at, w
 		}
 	}
 	if len(c.sources) == 0 {
 		why = fmt.Sprintf("pool %s has no source", c.Pool)
 	}
-	return until, why
+	return until, strings.TrimPrefix(why+closed, "; ")
 }
 
 // whyNot returns the obstacle to all mail from a source, "" without one.
 func (c *domainCase) whyNot(s *sourceCase) (time.Time, string) {
+	if s.closed {
+		return time.Time{}, fmt.Sprintf("source %s gets no new mail: its weight in pool %s is 0", s.Name, c.Pool)
+	}
+	if s.paused.ID != 0 {
+		return s.paused.Until, s.paused.InWords()
+	}
 	if s.suspended.After(c.now) {
 		why := ""
 		for _, a := range c.Actions {

@@ -16,6 +16,7 @@ import (
 	"example.org/mta/delivery/tlspolicy/sts"
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch/rules"
+	"example.org/mta/dispatch/weights"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/internal/reply"
@@ -42,7 +43,8 @@ type Sites struct {
 	TLSA       tlspolicy.Records
 	STS        *sts.Policies
 	Missing    func(source string) bool // whether this machine lacks the source's address
-	Files      int                      // that the process may have open
+	Weights    *weights.Weights
+	Files      int // that the process may have open
 }
 
 // Delivery has the sites and hosts that mail went to.
