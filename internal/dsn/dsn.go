@@ -5,6 +5,7 @@ package dsn
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -109,6 +110,12 @@ func (r *Report) global() bool {
 	return !r.Message.Sender.ASCII()
 }
 
+// relayedBy reports whether the report is of a message with BY that was relayed (RFC 2852, 4.1.4).
+func (r *Report) relayedBy() bool {
+	by := r.Message.By()
+	return r.Kind == Delivered && !by.At.IsZero()
+}
+
 var subjects = [...]string{
 	Failed:    "Your message could not be delivered",
 	Delayed:   "Your message is delayed",
@@ -118,7 +125,11 @@ var subjects = [...]string{
 func (r *Report) header(w *writer, o original, eightBit bool) {
 	w.field("From", r.From)
 	w.field("To", "<"+string(r.Message.Sender)+">")
-	w.field("Subject", subjects[r.Kind])
+	subject := subjects[r.Kind]
+	if r.relayedBy() {
+		subject = "Your message was relayed"
+	}
+	w.field("Subject", subject)
 	w.field("Date", r.Now.Format(dateLayout))
 	w.field("Message-ID", "<"+r.ID+"@"+r.Hostname+">")
 	if o.messageID != "" {
@@ -145,7 +156,12 @@ func (r *Report) explain(w *writer, o original) {
 	text.Grow((usualFrame + usualRecipient*len(r.Recipients)) / 2)
 	text.line("This is the mail system at " + r.Hostname + ".")
 	text.line("")
-	text.paragraph(introductions[r.Kind])
+	introduction := introductions[r.Kind]
+	if r.relayedBy() {
+		introduction = "Your message asks for delivery by a certain time. It was relayed to the mail servers of the " +
+			"following recipients."
+	}
+	text.paragraph(introduction)
 	text.line("")
 	for _, rc := range r.Recipients {
 		text.line("  <" + string(rc.Address) + ">")
@@ -188,23 +204,34 @@ var remedies = [...]string{
 
 // remedy returns what the sender can do, and what is attached.
 func (r *Report) remedy(o original) string {
+	remedy := remedies[r.Kind]
+	if r.late() {
+		remedy = "Delivery was given up at the time that your message asked for. " +
+			"You can send it again with a later time."
+	}
 	switch {
 	case r.Kind != Failed || len(o.content) == 0:
-		return remedies[r.Kind]
+		return remedy
 	case o.whole:
-		return remedies[r.Kind] + " Your message is attached."
+		return remedy + " Your message is attached."
 	}
-	return remedies[r.Kind] + " The headers of your message are attached; its body is not."
+	return remedy + " The headers of your message are attached; its body is not."
+}
+
+// late reports whether the message was given up at the time that its BY asks for (RFC 2852, 4.1).
+func (r *Report) late() bool {
+	by := r.Message.By()
+	return by.Return && r.Kind == Failed && !r.Now.Before(by.At)
 }
 
 // about returns what happened to a recipient.
 func (r *Report) about(rc Recipient) string {
 	who := "this server"
-	if rc.Host != "" && !rc.Reply.Local {
-		who = rc.Host
+	if !rc.Reply.Local {
+		who = cmp.Or(rc.Host, "the remote server") // the queue keeps no host with a reply
 	}
 	switch {
-	case r.Kind == Delivered && !r.Message.By().At.IsZero():
+	case r.relayedBy():
 		return "Relayed to " + who + "."
 	case r.Kind == Delivered && rc.Relayed:
 		return "Accepted by " + who + ", which does not send delivery notifications."
@@ -278,9 +305,9 @@ func (r *Report) status(w *writer) {
 // class 4 and all: RFC 3463 (3.5) prefers that to 4.4.7, its class 4 is for "abandonment or delay"
 // (2), and a mailing list must not take a host that was down for an address that is wrong.
 func (r *Report) statusOf(rc Recipient) string {
-	s, by := rc.Reply.Status(), r.Message.By()
+	s := rc.Reply.Status()
 	switch {
-	case by.Return && r.Kind == Failed && s[0] != 5 && !r.Now.Before(by.At):
+	case r.late() && s[0] != 5:
 		return "5.4.7" // delivery time expired, as asked for
 	case rc.Reply.Code == 0 && r.Kind == Failed:
 		return "4.4.7" // delivery time expired

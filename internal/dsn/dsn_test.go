@@ -353,3 +353,35 @@ func TestOriginalWithoutABody(t *testing.T) {
 		}
 	}
 }
+
+// TestReportsOfBy: mail that ends by BY ends for want of time; what was relayed was not delivered (RFC 2852, 4.1.4).
+func TestReportsOfBy(t *testing.T) {
+	for _, c := range []struct {
+		kind       Kind
+		by         string
+		text, none string
+	}{
+		{Failed, "60;R", "asked for", "fix the problem"},
+		{Failed, "7200;R", "fix the problem", "asked for"}, // a host refused it in time
+		{Delivered, "7200;N", "was relayed to", "requested"},
+		{Delivered, "7200;N", "Subject: Your message was relayed", "was delivered"},
+	} {
+		r := report(c.kind)
+		by, _ := envelope.ParseBy(c.by, now.Add(-time.Hour))
+		r.Message.Marks = []string{by.Mark()}
+		n, _ := build(t, r)
+		text, _, _ := strings.Cut(strings.ReplaceAll(string(n.Content), "\r\n", " "), "message/delivery-status")
+		if !strings.Contains(text, c.text) || strings.Contains(text, c.none) {
+			t.Errorf("%s: %s", c.by, text)
+		}
+	}
+}
+
+// TestReplyWithoutItsHost: the queue keeps the reply of a host, not which host it was.
+func TestReplyWithoutItsHost(t *testing.T) {
+	r := report(Delayed)
+	r.Recipients[0].Reply, r.Recipients[0].Host = reply.Reply{Code: 451, Text: "later", Command: "RCPT"}, ""
+	if _, s := build(t, r); !strings.Contains(s[0].body, "Reported by the remote server: 451 later") {
+		t.Error(s[0].body)
+	}
+}
