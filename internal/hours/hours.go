@@ -46,6 +46,10 @@ func (w *Window) UnmarshalText(text []byte) error {
 		return settings.Wrong(remedy, "%s is not a window: %s", settings.Quoted(string(text)), why)
 	}
 	words := strings.Fields(string(text))
+	if len(words) == 0 {
+		*w = Window{}
+		return nil
+	}
 	if n := len(words); n < 2 || n > 4 {
 		return wrong("hours and a zone are required")
 	}
@@ -67,7 +71,7 @@ func (w *Window) UnmarshalText(text []byte) error {
 		x.days = [7]bool{true, true, true, true, true, true, true}
 	}
 	if len(words) != 1 || !x.readHours(words[0]) {
-		return wrong("its hours go from one time to another, from 00:00 to 24:00")
+		return wrong("its hours go from one time of the day to a different one, as 08:00-20:00 or 00:00-24:00")
 	}
 	*w = x
 	return nil
@@ -97,7 +101,7 @@ func (w *Window) readHours(text string) (ok bool) {
 	if w.from, ok = minutes(from); ok {
 		w.to, ok = minutes(to)
 	}
-	return ok && w.from != w.to%day && w.from < day
+	return ok && w.from != w.to && w.from < day
 }
 
 const day = 24 * 60
@@ -108,7 +112,7 @@ func minutes(text string) (int, bool) {
 		return day, true
 	}
 	t, err := time.Parse("15:04", text)
-	return 60*t.Hour() + t.Minute(), err == nil && len(text) == len("15:04")
+	return 60*t.Hour() + t.Minute(), err == nil
 }
 
 // Open reports whether a time is within the window, by the clock of a zone. What the clock shows counts, so that a

@@ -18,12 +18,19 @@ func window(t *testing.T, text string) *Window {
 }
 
 func TestBadWindows(t *testing.T) {
-	for _, text := range []string{"", "08:00-20:00", "Europe/Berlin", "8-20 UTC", "8:00-20:00 UTC", "08:00-20:00 Local", "08:00-20:00 Mars",
-		"08:00-08:00 UTC", "00:00-24:00 UTC", "24:00-08:00 UTC", "08:00-25:00 UTC", "Mo-Fr 08:00-20:00 UTC", "08:00-20:00 sender UTC",
+	for _, text := range []string{"08:00-20:00", "Europe/Berlin", "8-20 UTC", "8:0-20:00 UTC", "08:00-20:00 Local", "08:00-20:00 Mars",
+		"08:00-08:00 UTC", "00:00-00:00 UTC", "24:00-08:00 UTC", "08:00-25:00 UTC", "Mo-Fr 08:00-20:00 UTC", "08:00-20:00 sender UTC",
 		"Mon-Fri recipient UTC", "08:00-20:00 recipient", "Mon 08:00-20:00 recipient UTC now", "08:00-20:00 ../../etc/passwd"} {
 		if err := new(Window).UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is a window", text)
 		}
+	}
+}
+
+func TestNoWindow(t *testing.T) {
+	w := window(t, "8:00-20:00 UTC")
+	if err := w.UnmarshalText(nil); err != nil || !w.IsZero() {
+		t.Errorf("the default leaves %v, %v", w, err)
 	}
 }
 
@@ -38,6 +45,9 @@ func TestWindowsOverChangesOfTheClock(t *testing.T) {
 		{"22:00-06:00 Europe/Berlin", "2026-03-29T05:59:59+02:00", "2026-03-29T05:59:59+02:00"},
 		{"22:00-06:00 Europe/Berlin", "2026-03-29T06:00:00+02:00", "2026-03-29T22:00:00+02:00"},
 		{"18:00-24:00 UTC", "2026-11-28T23:59:59Z", "2026-11-28T23:59:59Z"},
+		{"8:00-20:00 UTC", "2026-11-29T00:00:00Z", "2026-11-29T08:00:00Z"},
+		{"Mon-Fri 00:00-24:00 UTC", "2026-11-27T23:59:59Z", "2026-11-27T23:59:59Z"},
+		{"Mon-Fri 00:00-24:00 UTC", "2026-11-28T00:00:00Z", "2026-11-30T00:00:00Z"},
 		{"18:00-24:00 UTC", "2026-11-29T00:00:00Z", "2026-11-29T18:00:00Z"},
 		{"Mon-Fri 08:00-20:00 UTC", "2026-11-27T20:00:00Z", "2026-11-30T08:00:00Z"},
 		{"Fri 22:00-06:00 UTC", "2026-11-28T05:00:00Z", "2026-11-28T05:00:00Z"}, // Saturday, of Friday's hours

@@ -135,7 +135,7 @@ func (k checker) mails() {
 		switch {
 		case len(m.Match) == 0:
 			k.problem(&m.block, "",
-				`write, for example, match { campaign = ["otp"] }; for all mail, write into defaults`,
+				`write, for example, match { campaign = ["otp"] }, or for all mail match { tier = [0, 1, 2, 3, 4, 5] }`,
 				"%s has no match, and so no effect", m.Title())
 		case !slices.ContainsFunc(mailSettings, m.Set):
 			k.problem(&m.block, "", "write one of them: "+strings.Join(mailSettings, ", "),

@@ -109,7 +109,10 @@ func (p *Policy) Window(m *envelope.Message) *config.Mail {
 	if m.Generated() {
 		return nil
 	}
-	return p.MailOf(m, "window")
+	if x := p.MailOf(m, "window"); x != nil && !x.Window.IsZero() {
+		return x
+	}
+	return nil
 }
 
 // Pace returns the mail block that has the pace of a message's campaign, nil if there is none.
