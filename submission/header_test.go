@@ -97,14 +97,16 @@ func TestTierByPriorityParameter(t *testing.T) {
 		for i, c := range []struct {
 			params string
 			tier   uint8
-		}{{"", 5}, {" MT-PRIORITY=-2", 4}, {" SIZE=9 mt-priority=0 BODY=7BIT", 3}, {" MT-PRIORITY=9", 2}, {" MT-PRIORITY=-9", 5}} {
+			next   int // for the next host
+		}{{"", 5, -4}, {" MT-PRIORITY=-2", 4, -2}, {" SIZE=9 mt-priority=0 BODY=7BIT", 3, 0}, {" MT-PRIORITY=9", 2, 2}, {" MT-PRIORITY=-9", 5, -9}} {
 			p.cmd("MAIL FROM:<a@example.org>"+c.params, "250")
 			p.cmd("RCPT TO:<b@example.net>", "250")
 			p.cmd("DATA", "354")
 			p.send("MT-Priority: -4\r\n\r\nhi\r\n.\r\n")
 			p.expect("250")
-			if got := r.store.all(t)[i].Tier; got != c.tier {
-				t.Errorf("%q: tier %d, want %d", c.params, got, c.tier)
+			m := r.store.all(t)[i]
+			if n, ok := m.Priority(); m.Tier != c.tier || !ok || n != c.next {
+				t.Errorf("%q: tier %d and priority %d, want %d and %d", c.params, m.Tier, n, c.tier, c.next)
 			}
 		}
 		for _, bad := range []string{"", "=", "=10", "=-10", "=+1", "=01", "=-0", "=x", "=1.5", "=1 MT-PRIORITY=2"} {
@@ -159,6 +161,11 @@ func TestBy(t *testing.T) {
 		p.cmd("DATA", "354")
 		p.send("X-Hold-For: 2h\r\n\r\nhi\r\n.\r\n")
 		p.expect("554 5.5.4 can't schedule the message: it would expire")
+		p.cmd("MAIL FROM:<a@example.org> BY=60;N", "250")
+		p.cmd("RCPT TO:<b@example.net>", "250")
+		p.cmd("DATA", "354")
+		p.send("X-Hold-For: 2h\r\n\r\nhi\r\n.\r\n")
+		p.expect("554 5.5.4 can't schedule the message: the time of BY comes before its release")
 	})
 }
 

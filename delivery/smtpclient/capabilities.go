@@ -21,6 +21,7 @@ type Capabilities struct {
 	SizeLimit    int64
 	DeliverBy    bool // RFC 2852
 	MinBy        int64
+	Priority     bool     // RFC 6710
 	Auth         []string // mechanisms, upper case (RFC 4954)
 
 	// Limits (RFC 9422); 0 is none given.
@@ -89,6 +90,8 @@ func (c *Capabilities) add(keyword string, params []string) {
 		if len(params) > 0 {
 			c.MinBy, _ = strconv.ParseInt(params[0], 10, 64) // 0, for what can't be read, is no minimum
 		}
+	case "MT-PRIORITY":
+		c.Priority = true
 	case "AUTH":
 		c.Auth = append(c.Auth, params...)
 	case "LIMITS":

@@ -36,6 +36,11 @@ func appendMail(b []byte, t *Transaction, host *Capabilities) []byte {
 		}
 		b = by.Append(append(b, " BY="...), left)
 	}
+	if host.Priority {
+		if n, asked := m.Priority(); asked {
+			b = strconv.AppendInt(append(b, " MT-PRIORITY="...), int64(n), 10)
+		}
+	}
 	if host.DSN {
 		if ret := m.Ret.String(); ret != "" {
 			b = append(b, " RET="...)

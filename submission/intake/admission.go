@@ -115,7 +115,8 @@ func (m *Message) admitLate() {
 		return
 	}
 	ask := m.admitRequest()
-	ask.Tier, ask.Campaign, ask.Recipient = m.tier(), m.campaign(), m.recipients[0].Address
+	ask.Tier, _, _ = m.tier()
+	ask.Campaign, ask.Recipient = m.campaign(), m.recipients[0].Address
 	a, refused := admission.Admit(ask)
 	if refused != nil {
 		m.client.shed++

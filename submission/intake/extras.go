@@ -45,12 +45,15 @@ func (m *Message) schedule() *reply.Reply {
 	if refused == nil {
 		x.asked, refused = m.asked()
 	}
-	if refused != nil || x.expires.IsZero() {
-		return refused
-	}
 	released := now
 	if x.releaseAt.After(now) {
 		released = x.releaseAt
+	}
+	if refused == nil && m.By.Notifies() && !x.releaseAt.IsZero() && m.By.At.Before(released.Add(x.spread)) {
+		return badHold.Refusal("the time of BY comes before its release")
+	}
+	if refused != nil || x.expires.IsZero() {
+		return refused
 	}
 	if !x.expires.After(now) {
 		return badHold.Refusal("its time of expiry has passed")
@@ -87,17 +90,21 @@ func (m *Message) readMeta() (refused *reply.Reply) {
 	return refused
 }
 
-// tier is how important the message is: as was asked, up to the ceiling.
-func (m *Message) tier() uint8 {
-	t, asked := m.content.header.tier()
+// tier is how important the message is, and the priority for the next host if one was asked for: both up to the
+// ceiling.
+func (m *Message) tier() (tier uint8, priority int, asked bool) {
+	priority, asked = m.content.header.asksPriority()
 	if m.Priority != nil {
-		t, asked = tierOf(*m.Priority)
+		priority, asked = *m.Priority, true
 	}
 	if x := m.extras; x != nil && x.Priority != nil {
-		t, asked = tierOf(*x.Priority)
+		priority, asked = *x.Priority, true
 	}
-	if asked {
-		return max(t, m.account.ceiling)
+	if !asked {
+		return m.account.tier, 0, false
 	}
-	return m.account.tier
+	if tier = tierOf(priority); tier < m.account.ceiling {
+		tier, priority = m.account.ceiling, 6-2*int(m.account.ceiling)
+	}
+	return tier, priority, true
 }

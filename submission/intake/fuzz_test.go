@@ -46,7 +46,7 @@ func FuzzHeader(f *testing.F) {
 			t.Fatalf("%q became %q", text, got)
 		}
 		if strings.ContainsAny(string(text), "\r\x00") || !bytes.Equal(bytes.ToValidUTF8(text, nil), text) {
-			h.tier()
+			h.asksPriority()
 			return
 		}
 		if n, _ := headerEnd(string(text)); n != len(h.text) {
@@ -56,8 +56,8 @@ func FuzzHeader(f *testing.F) {
 			h.fields.has(FieldListUnsubscribe) != hasField(string(text), "List-Unsubscribe") {
 			t.Errorf("%q: %+v", text, h)
 		}
-		if p, ok := h.tier(); ok && p > 5 {
-			t.Errorf("tier %d", p)
+		if p, ok := h.asksPriority(); ok && tierOf(p) > 5 {
+			t.Errorf("tier %d", tierOf(p))
 		}
 	})
 }

@@ -159,26 +159,17 @@ func (h *header) verdict(l headerLimits) *reply.Reply {
 	return nil
 }
 
-// tier gives the tier that the MT-Priority field asks for. The field's value is an integer, perhaps with a
-// comment (RFC 6758).
-func (h *header) tier() (uint8, bool) {
-	if h.priority == "" {
-		return 0, false
-	}
+// asksPriority returns the priority that the MT-Priority field asks for, from -9 to 9. The field's value is an integer,
+// perhaps with a comment (RFC 6758).
+func (h *header) asksPriority() (priority int, ok bool) {
 	value, _, _ := strings.Cut(h.priority, "(")
-	p, err := strconv.Atoi(strings.TrimSpace(value))
-	if err != nil {
-		return 0, false
-	}
-	return tierOf(p)
+	priority, err := strconv.Atoi(strings.TrimSpace(value))
+	return priority, err == nil && -9 <= priority && priority <= 9
 }
 
 // tierOf gives the tier of a priority from -9 to 9: the six levels of the STANAG 4406 profile (RFC 6710,
 // appendix A) are the tiers, 6 (override) being 0 and -4 (deferred) being 5.
-func tierOf(priority int) (uint8, bool) {
-	if priority < -9 || priority > 9 {
-		return 0, false
-	}
+func tierOf(priority int) uint8 {
 	level := priority >> 1 // rounds down, so that -1 is below normal as -2 is
-	return uint8(min(max(3-level, 0), 5)), true
+	return uint8(min(max(3-level, 0), 5))
 }

@@ -94,14 +94,14 @@ func TestTierOfPriorityField(t *testing.T) {
 	} {
 		var h header
 		h.add(fmt.Appendf(nil, "mt-priority: %s\r\n\r\n", value))
-		if got, ok := h.tier(); !ok || got != want {
-			t.Errorf("%q: %d, %v", value, got, ok)
+		if p, ok := h.asksPriority(); !ok || tierOf(p) != want {
+			t.Errorf("%q: %d, %v", value, p, ok)
 		}
 	}
 	for _, value := range []string{"", "10", "-10", "x", "1.5"} {
 		var h header
 		h.add(fmt.Appendf(nil, "MT-Priority: %s\r\n\r\n", value))
-		if got, ok := h.tier(); ok {
+		if got, ok := h.asksPriority(); ok {
 			t.Errorf("%q: %d", value, got)
 		}
 	}

@@ -136,11 +136,12 @@ func (m *Message) log(out *envelope.Message) {
 // message is what is handed to the store.
 func (m *Message) message() *envelope.Message {
 	c, x, h := m.client, m.content, &m.content.header
+	tier, priority, asked := m.tier()
 	out := &envelope.Message{
 		Sender: m.Sender, Recipients: m.recipients,
 		UTF8: m.UTF8, Ret: m.Ret, EnvID: cmp.Or(m.EnvID, h.foreign[foreignEnvID].envID()),
 		Pool: h.foreign[foreignPool].value, RequireTLS: m.RequireTLS, TLSOptional: h.tlsOptional,
-		User: m.account.user, Tenant: m.account.tenant, Tier: m.tier(), Release: x.releaseAt, Spread: x.spread,
+		User: m.account.user, Tenant: m.account.tenant, Tier: tier, Release: x.releaseAt, Spread: x.spread,
 		Expires: x.expires, Received: m.desk.cfg.Now(), Peer: c.Peer, HeloName: m.helo, Session: c.Session,
 		Protocol: m.protocol,
 	}
@@ -150,6 +151,9 @@ func (m *Message) message() *envelope.Message {
 		out.Body = envelope.Body8BitMIME
 	}
 	out.Campaign, out.Meta, out.Marks, out.APIKey = m.campaign(), x.meta, append(h.marks, x.asked...), c.APIKey
+	if asked {
+		out.Marks = append(slices.Clip(out.Marks), envelope.PriorityMark(priority))
+	}
 	if m.By != (envelope.By{}) {
 		out.Marks = append(slices.Clip(out.Marks), m.By.Mark())
 	}
