@@ -162,6 +162,9 @@ func (h *header) verdict(l headerLimits) *reply.Reply {
 // asksPriority returns the priority that the MT-Priority field asks for, from -9 to 9. The field's value is an integer,
 // perhaps with a comment (RFC 6758).
 func (h *header) asksPriority() (priority int, ok bool) {
+	if h.priority == "" {
+		return 0, false // as in most messages: the error would cost memory
+	}
 	value, _, _ := strings.Cut(h.priority, "(")
 	priority, err := strconv.Atoi(strings.TrimSpace(value))
 	return priority, err == nil && -9 <= priority && priority <= 9
