@@ -232,12 +232,10 @@ func (m *Member) Receive(now time.Duration, msg Message) {
 	case msg.Ask != nil:
 		m.ask(now, msg)
 	case msg.Answer != nil:
-		a := msg.Answer
-		if a.Mark.Before(m.keeper.Mark(msg.Shard)) || !h.shares.Answer(now, a.Order, a.Shares) {
-			return
+		if a := msg.Answer; h.shares.Answer(now, a.Order, a.Shares) {
+			m.keeper.Granted(msg.Shard, a.Mark)
+			h.tokens.Take(h.sent, a.Clock, a.Tokens)
 		}
-		m.keeper.Granted(msg.Shard, a.Mark)
-		h.tokens.Take(h.sent, a.Clock, a.Tokens)
 	}
 }
 

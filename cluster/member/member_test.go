@@ -87,6 +87,9 @@ func TestAnAnswerLeavesAfterItsWrite(t *testing.T) {
 		t.Errorf("%d connections of an owner without a grant", n)
 	}
 	lost, _ := m.Call(now) // never arrives
+	if m.Shares(shard).Open(now, "ten", 1) != 0 || m.Tokens(Shard(key.Address)).Spend(now, key, 1) != 0 {
+		t.Error("an owner uses what the engine does not have")
+	}
 	now += owner.Patience
 	m.Asks(now, func(msg Message) { m.Receive(now, msg) })
 	c, ok := m.Call(now)

@@ -75,7 +75,7 @@ func (h *Holder) expire(now time.Duration) {
 	}
 	for _, s := range h.stakes {
 		if s.units > 0 && (s.Connections > 0 || now >= h.until) {
-			s.units, s.target, s.bucket, s.given, h.changed = 0, 0, bucket{}, 0, true
+			s.units, s.target, s.given, h.changed = 0, 0, 0, true
 		}
 	}
 }
@@ -179,11 +179,10 @@ func (s *stake) lower(now time.Duration, drift float64, n int64) {
 	s.units, s.target = n, min(n, s.target)
 }
 
-// Answer takes in the answer to an ask, and reports whether it counts: only that of the newest ask does, as long as its
-// grants last.
+// Answer takes in the answer to an ask, and reports whether it counts: only that of the newest ask does.
 func (h *Holder) Answer(now time.Duration, o term.Order, grants []Grant) bool {
 	h.expire(now)
-	if !h.waiting || o != h.order || now >= h.sent+h.term.Holds() {
+	if !h.waiting || o != h.order {
 		return false
 	}
 	h.waiting, h.asked, h.until = false, h.sent, h.sent+h.term.Holds()

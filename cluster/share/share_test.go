@@ -163,6 +163,15 @@ func TestChangesGoAgainUntilTheyAreWritten(t *testing.T) {
 	if n := len(saved(b)); n != 0 {
 		t.Errorf("%d changes after they were written", n)
 	}
+	b.ask(t, 0, 2, map[uint16]Item{1: want(ten, 6, 6)})
+	saved(b)
+	if err := b.Hear(0, 1, order(3), []Item{want(ten, 2, 2)}, true); err != nil {
+		t.Fatal(err)
+	}
+	b.Written() // of six
+	if n := len(saved(b)); n != 1 {
+		t.Errorf("%d changes when two are left of six that were written", n)
+	}
 }
 
 func TestTurnsLongestWaitFirst(t *testing.T) {

@@ -65,6 +65,9 @@ func TestCrashesCostLittle(t *testing.T) {
 	for seed := range uint64(2) {
 		atLeast(t, try(t, config(seed, 3, Faults{Crash: 10 * time.Minute})), 88)
 		atLeast(t, try(t, config(seed, 10, Faults{Crash: 10 * time.Minute})), 93)
+		if full {
+			atLeast(t, try(t, config(seed, 100, Faults{Crash: 10 * time.Minute})), 93)
+		}
 	}
 }
 
