@@ -73,6 +73,7 @@ type LaneInfo struct {
 	Running      int // parts on connections
 	Carried      int // recipients of those
 	Opening      int // connections on their way
+	Hosts        []destdb.HostKey
 	// Why is what the first of those that wait waits for, or why nothing is taken that could wait; ""
 	// when neither is so. Until is when that changes, where it is known. Tenant is the one whose rate it is,
 	// and only that one's mail waits; "" when it holds for all.
@@ -101,6 +102,11 @@ func (l *lane) info(now time.Time) LaneInfo {
 	i := LaneInfo{Site: l.laneKey.site, Source: l.laneKey.source, Waiting: l.waiting.n, Running: l.running,
 		Carried: l.carried, Opening: l.opening,
 		Limits: l.limits, SlowStart: l.slowStart()}
+	for _, paths := range l.tiers {
+		for _, p := range paths {
+			i.Hosts = append(i.Hosts, destdb.HostKey{Name: p.Host.Name, Addr: p.Host.Addr})
+		}
+	}
 	if l.waiting.n > 0 {
 		why := l.reason(now)
 		i.Why, i.Until, i.Tenant, i.Oldest = why.What, why.Until, why.Tenant, l.waiting.oldest.work.since

@@ -58,6 +58,7 @@ type HostFilter struct {
 	Names  []string  `q:"name" arg:"NAME" label:"Name or address" hint:"mx.example or .example" help:"any of these names or addresses; .example.com means all names with that ending"`
 	State  HostState `q:"state" help:"hosts in this <state>: active, idle, retry, closed or unused"`
 	Source string    `q:"source" help:"hosts that this <source> has contacted"`
+	Order  SiteOrder `q:"order" default:"name" options:"name,most mail first,worst first" help:"sort by <size> (most mail of their sites), worst (most of it that waits for more than its turn) or name"`
 	Paging
 }
 
@@ -156,6 +157,8 @@ type Host struct {
 	TLS        *HostTLS     `json:"tls,omitempty"`     // of the last connection; left out for clear text
 	Actions    []SiteAction `json:"actions,omitempty"` // by which nothing is sent to it for a while, in force
 	Paths      []HostPath   `json:"paths,omitempty"`   // the host as each source sees it
+	// what queued mail of its sites waits for, most first; at each host of a site
+	WaitsFor []WaitsFor `json:"waits_for,omitempty"`
 }
 
 // HostTLS is how the last connection to a host was protected.

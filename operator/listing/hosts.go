@@ -23,6 +23,7 @@ var Hosts = Listing[host]{
 		{Title: "RUNNING", Right: true, Cell: func(h *host) Cell { return Count(h.Backlog) }},
 		{Title: "MODE", Cell: func(h *host) Cell { return mode(h.Mode, h.Window) }},
 		{Title: "TLS", In: Console, Cell: func(h *host) Cell { return secured(h.TLS) }},
+		waits(5, func(h *host) []api.WaitsFor { return h.WaitsFor }),
 		{Title: "RETRY IN", Right: true, At: func(h *host, l Look) Cell { at, _ := l.HostNote(h); return l.until(at) }},
 	},
 	Note: func(h *host, l Look) string { _, note := l.HostNote(h); return note },

@@ -1,6 +1,7 @@
 package messages_test
 
 import (
+	"strings"
 	"testing"
 
 	"example.org/mta/mta/relaytest"
@@ -59,6 +60,28 @@ func TestFiltersByReason(t *testing.T) {
 	if err != nil || len(worst.Sites) != 1 || worst.Sites[0].Name != "(mx1|mx2).big.example" ||
 		len(worst.Sites[0].WaitsFor) != 1 || worst.Sites[0].WaitsFor[0].Recipients != 2 || worst.Next == "" {
 		t.Errorf("the worst site is %+v, %v", worst, err)
+	}
+	for _, order := range []api.SiteOrder{api.ByWorst, api.BySize} {
+		f, first := api.HostFilter{Order: order, Paging: api.Paging{Limit: 1}}, ""
+		hosts, all := api.HostList{}, 0
+		for more := true; more; more = hosts.Next != "" {
+			f.After = hosts.Next
+			if hosts, err = api.OpHosts.Call(t.Context(), client, f); err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range hosts.Hosts {
+				if all++; all == 1 {
+					first = h.Name
+					if len(h.WaitsFor) != 1 || h.WaitsFor[0].Recipients != 2 {
+						t.Errorf("the first host by %s is %+v", order, h)
+					}
+				}
+			}
+		}
+		every, err := api.OpHosts.Call(t.Context(), client, api.HostFilter{})
+		if err != nil || all != len(every.Hosts) || !strings.HasSuffix(first, ".big.example") {
+			t.Errorf("%d hosts by %s, %s first; want %d, %v", all, order, first, len(every.Hosts), err)
+		}
 	}
 	done, err := api.OpChange.Call(t.Context(), client, api.Change{Action: api.Bounce, Filter: api.Filter{WaitsFor: "unreachable"}})
 	if err != nil || done.Recipients != 1 {

@@ -1,11 +1,15 @@
 package sites
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"example.org/mta/delivery"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
@@ -26,10 +30,10 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 		size[name] = 1 + i%5
 	}
 	for _, page := range []int{1, 3, 50, n + 1} {
-		var all []sizedSite
-		for from := (sizedSite{size: -1}); ; {
+		var all []sized[string]
+		for from := (sized[string]{size: -1}); ; {
 			got := 0
-			for s := range d.bySize(nil, size, from) {
+			for s := range bySize(d, size, from) {
 				if got++; got > page {
 					break
 				}
@@ -42,19 +46,16 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 		}
 		seen := make(map[string]bool)
 		for _, s := range all {
-			if seen[s.name] {
-				t.Fatalf("pages of %d: %s comes twice", page, s.name)
+			if seen[s.key] {
+				t.Fatalf("pages of %d: %s comes twice", page, s.key)
 			}
-			seen[s.name] = true
-			if s.size != size[s.name] {
-				t.Errorf("pages of %d: %s has %d, want %d", page, s.name, s.size, size[s.name])
+			seen[s.key] = true
+			if s.size != size[s.key] {
+				t.Errorf("pages of %d: %s has %d, want %d", page, s.key, s.size, size[s.key])
 			}
 		}
-		if len(all) != n || !slices.IsSortedFunc(all, func(a, b sizedSite) int {
-			if a.behind(b) {
-				return 1
-			}
-			return -1
+		if len(all) != n || !slices.IsSortedFunc(all, func(a, b sized[string]) int {
+			return cmp.Or(cmp.Compare(b.size, a.size), strings.Compare(a.key, b.key))
 		}) {
 			t.Errorf("pages of %d: %d sites, want %d in order", page, len(all), n)
 		}
@@ -62,6 +63,12 @@ func TestSitesBySizeComeOnce(t *testing.T) {
 	if _, err := d.sitesBySize(t.Context(), api.SiteFilter{Paging: api.Paging{After: "what is this"}}); err == nil {
 		t.Error("a cursor that is none is taken")
 	}
+}
+
+func bySize(d *Sites, sizes map[string]int, from sized[string]) iter.Seq[sized[string]] {
+	return largestFirst(sizes, from, strings.Compare, func(after string) iter.Seq[string] {
+		return keys(knownSites(d.Delivery, nil, after), func(s delivery.SiteInfo) string { return s.Name })
+	})
 }
 
 func BenchmarkSitesBySize(b *testing.B) {
@@ -74,7 +81,7 @@ func BenchmarkSitesBySize(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		got := 0
-		for range d.bySize(nil, size, sizedSite{size: -1}) {
+		for range bySize(d, size, sized[string]{size: -1}) {
 			if got++; got == 50 {
 				break
 			}

@@ -79,11 +79,16 @@ func knownHosts(s Delivery, patterns []string, after destdb.HostKey) iter.Seq[de
 			return
 		}
 		for h := range hostsBehind(s, after, someAtOnce) {
-			if api.Names(patterns, h.Name, h.Addr.Addr().String(), h.Addr.String()) && !yield(h) {
+			if namesHost(patterns, h.Key()) && !yield(h) {
 				return
 			}
 		}
 	}
+}
+
+// namesHost reports whether a host is meant by patterns.
+func namesHost(patterns []string, h destdb.HostKey) bool {
+	return api.Names(patterns, h.Name, h.Addr.Addr().String(), h.Addr.String())
 }
 
 // hostsBehind gives the hosts behind a place by name and address, and asks for so many at once.
@@ -135,7 +140,7 @@ func hostsInFull(s Delivery, names []string) (list []destdb.HostInfo) {
 }
 
 // cursorOf is a host's place as a word of the control API; hostCursor reads it.
-func cursorOf(h *destdb.HostInfo) string { return h.Name + " " + h.Addr.String() }
+func cursorOf(h destdb.HostKey) string { return h.Name + " " + h.Addr.String() }
 
 func hostCursor(cursor string) destdb.HostKey {
 	name, addr, _ := strings.Cut(cursor, " ")

@@ -198,11 +198,17 @@ func (s *site) addReason(r *Sites) {
 }
 
 func (d *Sites) Hosts(ctx context.Context, f api.HostFilter) (l api.HostList, err error) {
-	now, known := d.Now(), knownHosts(d.Delivery, f.Names, hostCursor(f.After))
-	l.Hosts, l.Next, err = pageOf(ctx, known, f.Limit, func(h *destdb.HostInfo) (api.Host, bool) {
+	now, waits := d.Now(), d.Messages.Waits.Picture().ByHost
+	show := func(h *destdb.HostInfo) (api.Host, bool) {
 		host := hostOf(h, now)
+		host.WaitsFor = waits[h.Key()]
 		return host, f.Fits(&host)
-	}, cursorOf)
+	}
+	if f.Order == api.BySize || f.Order == api.ByWorst {
+		return d.hostsBySize(ctx, f, waits, show)
+	}
+	l.Hosts, l.Next, err = pageOf(ctx, knownHosts(d.Delivery, f.Names, hostCursor(f.After)), f.Limit, show,
+		func(h *destdb.HostInfo) string { return cursorOf(h.Key()) })
 	return l, err
 }
 

@@ -67,6 +67,8 @@ type Picture struct {
 	// ByProvider has "" for the sites without one, BySource what waits for one source alone, and ByPool for its
 	// warm-ups and the end of its pauses.
 	ByProvider, BySource, ByPool map[string][]api.WaitsFor
+	// ByHost has the mail of a site at each host that takes mail for it, since nobody knows which will get it.
+	ByHost map[destdb.HostKey][]api.WaitsFor
 }
 
 // fresh is for how long a count is shown again.
@@ -130,6 +132,16 @@ func (w *Waits) count(now time.Time) Picture {
 		}
 	})
 	p.BySource = grouped(maps.All(sources))
+	p.ByHost = grouped(func(yield func(named[destdb.HostKey], int) bool) {
+		for c, n := range p.counts {
+			if c.Key.Site() == "" {
+				continue
+			}
+			for _, h := range l.site(c.Key.Name).hosts() {
+				yield(named[destdb.HostKey]{h, c}, n)
+			}
+		}
+	})
 	p.ByProvider = by(func(c *Cause) (string, bool) { return c.Provider, c.Provider != "" || c.Key.Site() != "" })
 	p.ByPool = by(func(c *Cause) (string, bool) {
 		name, pool := strings.CutPrefix(c.Key.Name, "pool ")
@@ -229,6 +241,18 @@ func (l *Look) site(name string) *site {
 	}
 	s.lanes = info.Lanes
 	return s
+}
+
+// hosts are those of its lanes.
+func (s *site) hosts() (list []destdb.HostKey) {
+	for _, lane := range s.lanes {
+		for _, h := range lane.Hosts {
+			if !slices.Contains(list, h) {
+				list = append(list, h)
+			}
+		}
+	}
+	return list
 }
 
 // earlier is the first of two times of which zero is none.

@@ -73,7 +73,8 @@ func siteLine(name string, r parking.Reason) parking.Line {
 func night() *world {
 	const d290, gmail, own = "mx.d290.example", "gmail-smtp-in.l.google.com", "mx.own.example"
 	w := &world{lines: map[parking.Line]queue.LineCount{}, sites: map[string]delivery.SiteInfo{
-		d290: {Lanes: []delivery.LaneInfo{{Source: "a", Waits: parking.Unreachable, Down: now.Add(-38 * time.Minute)}}},
+		d290: {Lanes: []delivery.LaneInfo{{Source: "a", Waits: parking.Unreachable, Down: now.Add(-38 * time.Minute),
+			Hosts: []destdb.HostKey{{Name: d290}}}, {Source: "b", Hosts: []destdb.HostKey{{Name: d290}, {Name: "mx2"}}}}},
 		gmail: {SiteInfo: destdb.SiteInfo{Site: destdb.Site{Actions: []destdb.Action{{What: "suspended", Begin: now.Add(-time.Minute),
 			End: now.Add(time.Minute), Waits: parking.Rate}}}}},
 		own: {Lanes: []delivery.LaneInfo{
@@ -150,7 +151,9 @@ func TestTheReasonsOfNames(t *testing.T) {
 	}{
 		"google": {p.ByProvider["google"], parking.Rate, 41_008}, "no provider": {p.ByProvider[""], parking.Unreachable, 136_914},
 		"a": {p.BySource["a"], parking.Unreachable, 34_505}, "b": {p.BySource["b"], parking.Rate, 1_000},
-		"news": {p.ByPool["news"], parking.Warmup, 8}, "acme": {w.ByTenant()["acme"], parking.Unreachable, 34_000},
+		"a host":               {p.ByHost[destdb.HostKey{Name: "mx.d290.example"}], parking.Unreachable, 134_000},
+		"a host of one source": {p.ByHost[destdb.HostKey{Name: "mx2"}], parking.Unreachable, 134_000},
+		"news":                 {p.ByPool["news"], parking.Warmup, 8}, "acme": {w.ByTenant()["acme"], parking.Unreachable, 34_000},
 	} {
 		if len(c.list) == 0 || c.list[0].Reason != c.first || api.Worst(c.list) != c.worst {
 			t.Errorf("%s: %+v, want %v first, and %d", what, c.list, c.first, c.worst)
