@@ -207,6 +207,17 @@ func TestWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestAMissingRecordIsFoundOnce: two sources lack the same SPF record, which lets both pass.
+func TestAMissingRecordIsFoundOnce(t *testing.T) {
+	c := Checker{Resolver: newZone(t)}
+	found := find(t, c.Check(t.Context(), nil, []Domain{{Name: "acme.example", Sources: []Source{
+		{Name: "a", Address: netip.MustParseAddr("192.0.2.1"), EHLO: "mta1.acme.example"},
+		{Name: "b", Address: netip.MustParseAddr("192.0.2.2"), EHLO: "mta1.acme.example"}}}}), CheckSPF)
+	if want := `acme.example. IN TXT "v=spf1 ip4:192.0.2.1 ip4:192.0.2.2 ~all"`; len(found) != 1 || found[0].Record != want {
+		t.Errorf("%+v", found)
+	}
+}
+
 // A name server that gives no answer says nothing about the domain: each check is unknown, and none fails.
 func TestNoAnswerIsNoFault(t *testing.T) {
 	key := newKey(t, "acme.example", "s1", dkim.RSA, 2048)

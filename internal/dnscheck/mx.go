@@ -17,7 +17,7 @@ func (c *Checker) bounces(ctx context.Context, d *Domain) []Finding {
 	}
 	slices.SortStableFunc(exchangers, func(a, b Exchanger) int { return int(a.Preference) - int(b.Preference) })
 	refused := Finding{Check: CheckMX, Result: Failed,
-		Remedy: "publish this, with a host that takes mail for the domain",
+		Remedy: "publish this, and the address (A) of the host, which takes mail for the domain",
 		Record: domain + ". IN MX 10 mail." + domain + "."}
 	switch {
 	case len(exchangers) == 0:

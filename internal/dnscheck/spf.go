@@ -28,7 +28,9 @@ func (c *Checker) spf(ctx context.Context, d *Domain) []Finding {
 		if f.Result == Failed {
 			refused = append(refused, s.Address)
 		}
-		out = append(out, f)
+		if !slices.ContainsFunc(out, func(o Finding) bool { return o.Text == f.Text }) { // about the record itself
+			out = append(out, f)
+		}
 	}
 	c.proposeSPF(ctx, d.mailFrom(), refused, out)
 	return out
