@@ -49,7 +49,7 @@ chart: ## the Helm chart: lint, variants against the types of Kubernetes; render
 release: ## archives, packages, bills of materials, sums and signatures of the tag, in bin/release; docs/releasing.md
 	@GO='$(GO)' .ci/release
 
-demo: build ## the whole relay at work on this machine, in half a minute
+demo: build ## the whole relay at work on this machine, in under a minute
 	$(BIN) demo
 
 test: check e2e-install unit e2e ## everything that CI runs: checks, unit tests with -race, real daemons

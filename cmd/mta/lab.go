@@ -295,7 +295,7 @@ func newDemo(c *cli) *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVar(&o.Messages, "messages", 0, "`number` of messages to submit (default 20000)")
 	flags.DurationVar(&o.Over, "over", 0, "how long to submit, if the relay keeps up (default 12s)")
-	flags.DurationVar(&o.Limit, "limit", 0, "how long to wait for mail that is still queued then (default 1m)")
+	flags.DurationVar(&o.Limit, "limit", 0, "how long to wait for mail that is still queued then (default 28s)")
 	flags.StringVar(&o.Dir, "dir", "",
 		"the `directory` for the relay's data, kept afterwards (default: a temporary one)")
 	flags.Uint64Var(&o.Seed, "seed", 0, "random seed (`number`) of the mail and the providers' behavior")

@@ -349,8 +349,8 @@ func (d *demo) conclude(interrupted bool) (balanced bool, err error) {
 	case interrupted:
 		fmt.Fprintf(d.Out, "\n  Interrupted: this is how things stand.\n")
 	case d.cutShort:
-		fmt.Fprintf(d.Out, "\n  This machine is busy: the demo ends after %s, and its relay leaves what still waits "+
-			"in the queue, to be retried.\n", d.Limit)
+		fmt.Fprintf(d.Out, "\n  This machine is busy: %s after the last message the demo ends, and its relay leaves "+
+			"what still waits in the queue, to be retried.\n", d.Limit)
 	}
 	a, err := d.account(ctx, interrupted || d.cutShort)
 	if err != nil {
