@@ -54,7 +54,7 @@ missing() {
 	have jq || echo jq
 	have qemu-aarch64-static || echo qemu-user-static
 	[ -x "$cache/helm/helm" ] || echo helm
-	[ -d "$cache/tree/var" ] || echo tree
+	ls "$cache"/tree/var/cache/apt/archives/publicsuffix_*.deb >/dev/null 2>&1 || echo tree
 	have nginx || echo nginx
 	have prometheus && have promtool || echo prometheus
 	have caddy || echo caddy
@@ -164,7 +164,7 @@ debian() {
 	mkdir -p "$cache/tree.new"
 	quiet debootstrap --variant=minbase --include=systemd-sysv,dbus,ca-certificates,iproute2,procps bookworm "$cache/tree.new" || return 1
 	rm -f "$cache"/tree.new/var/cache/apt/archives/*.deb
-	for command in 'apt-get update' 'apt-get install -y --download-only --no-install-recommends postfix'; do
+	for command in 'apt-get update' 'apt-get install -y --download-only --no-install-recommends postfix' 'apt-get install -y --download-only curl'; do
 		quiet chroot "$cache/tree.new" $command || return 1
 	done
 	rm -rf "$cache/tree"

@@ -2,10 +2,16 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
 	"net/smtp"
 	"net/textproto"
 	"os"
@@ -21,6 +27,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/emersion/go-msgauth/dkim"
+
+	"example.org/mta/internal/testca"
 	"example.org/mta/lab/sink"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue/store"
@@ -174,39 +183,138 @@ func (m *machine) install(t *testing.T) {
 	})
 }
 
-// firstMail goes through docs/first-mail.md, by the page's own commands and records, until the check of the DNS finds
-// nothing to mend and a message leaves signed. The machine can't obtain a certificate, so the configuration of step 1 and
-// the key of step 4, which 'mta init' makes, are made by hand; TestProductionExample has those.
+// firstMail goes through docs/first-mail.md by the page's own commands, in their order, and publishes what 'mta init'
+// prints, until a message that a user has submitted leaves signed and counts for the warm-up.
 func (m *machine) firstMail(t *testing.T) {
 	const page = "../docs/first-mail.md"
-	m.sh(t, "cp -p /etc/mta/mta.conf /root/mta.conf; ip address add 192.0.2.10/32 dev lo")
-	configure := func(text string) { m.sh(t, "cat >>/etc/mta/mta.conf <<'END'\n"+text+"\nEND") }
+	m.letsEncrypt(t)
+	m.sh(t, "cp -p /etc/mta/mta.conf /root/mta.conf")
 	publish := func(records string) {
 		if err := m.names.Add(records); err != nil {
 			t.Fatal(err)
 		}
 	}
-	configure("hostname = \"mta1.acme.example\"\nsource \"out1\" { address = \"192.0.2.10\" }\n" +
-		"tenant \"acme\" { senders = [\"acme.example\"] }")
+	out := m.sh(t, pageBlocks(t, page, "1. A configuration"))
+	_, records, _ := strings.Cut(out, "Publish these records")
+	_, records, _ = strings.Cut(records, "\n\n")
+	records, _, _ = strings.Cut(records, "\n\nThen")
+	publish(records)
+	words := func(line string) string { return strings.Join(strings.Fields(line), " ") }
 	for _, section := range []string{"2. A name for the address: A and PTR", "3. Who may send: SPF", "5. A policy for unauthenticated mail: DMARC"} {
-		publish(pageCode(t, page, section, "")[0])
+		for line := range strings.Lines(pageCode(t, page, section, "")[0]) {
+			if !strings.Contains(records, words(line)) {
+				t.Errorf("'mta init' does not print %q of the page:\n%s", words(line), records)
+			}
+		}
 	}
 	publish(pageCode(t, page, "6. A way back for bounces: MX", "")[0] + "gmail.com. IN MX 10 mx.example.org.")
-	keygen := m.sh(t, "mta dkim keygen --domain acme.example --selector s1 --out /etc/mta/dkim/s1.pem")
-	record, block, ok := strings.Cut(keygen, "\nand add to the configuration:\n")
-	if !ok {
-		t.Fatalf("keygen prints no block for the configuration:\n%s", record)
+	restart, check, _ := strings.Cut(pageBlocks(t, page, "7. Start"), "\n")
+	m.sh(t, restart)
+	eventually(t, patience, func() error { // the certificate takes some seconds
+		_, err := m.try(check + "openssl s_client -starttls smtp -connect mta1.acme.example:587 -verify_return_error </dev/null")
+		return err
+	})
+	password := regexp.MustCompile(`The password of app, .*: (\S+)`).FindStringSubmatch(out)
+	if password == nil {
+		t.Fatalf("no password in\n%s", out)
 	}
-	_, record, _ = strings.Cut(record, "publish this record:\n")
-	publish(record)
-	configure(block)
-	m.sh(t, "mta check; systemctl reload mta")
-	if out := m.sh(t, "mta check --dns"); !strings.Contains(out, "\n0 failed") {
-		t.Errorf("when every record is published, the check finds:\n%s", out)
-	}
-	m.sh(t, strings.ReplaceAll(pageBlocks(t, page, "9. The result"), " --follow", ""))
+	m.sh(t, strings.ReplaceAll(pageBlocks(t, page, "8. A first message"), "--user app ", "--user app:"+password[1]+" "))
 	m.arrives(t, "you@gmail.com", "d=acme.example")
-	m.sh(t, "cp -p /root/mta.conf /etc/mta/mta.conf; rm -r /etc/mta/dkim; systemctl reload mta; ip address del 192.0.2.10/32 dev lo")
+	for _, message := range m.got.Messages() {
+		if strings.Contains(string(message.Content), "d=acme.example") {
+			m.signed(t, message.Content)
+		}
+	}
+	eventually(t, patience, func() error {
+		var plans api.WarmupList
+		if err := json.Unmarshal([]byte(m.sh(t, "mta warmup list --json")), &plans); err != nil || len(plans.Warmups) != 1 || plans.Warmups[0].SentDay != 1 {
+			return fmt.Errorf("the warm-up has not counted the message: %v, %+v", err, plans)
+		}
+		return nil
+	})
+	m.sh(t, "cp -p /root/mta.conf /etc/mta/mta.conf; rm -r /etc/mta/dkim /etc/mta/users /etc/mta/mta.conf.package; ip link del world; systemctl restart mta")
+}
+
+// signed verifies the DKIM signature of a message by the names that the tree has.
+func (m *machine) signed(t *testing.T, content []byte) {
+	t.Helper()
+	names := net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return m.dial("127.0.0.1:53") }}
+	found, err := dkim.VerifyWithOptions(bytes.NewReader(content), &dkim.VerifyOptions{
+		LookupTXT: func(name string) ([]string, error) { return names.LookupTXT(t.Context(), name) }})
+	if err != nil || len(found) != 1 || found[0].Err != nil || found[0].Domain != "acme.example" {
+		t.Errorf("the signature: %v, %+v\n%s", err, found, content)
+	}
+}
+
+// letsEncrypt gives the tree the address 192.0.2.10 on a link to another machine, where Pebble answers as Let's Encrypt,
+// and has the tree trust it.
+func (m *machine) letsEncrypt(t *testing.T) {
+	pebble, nsenter := need(t, "pebble")[0], need(t, "nsenter")[0]
+	world := start(t, "world", "unshare", "--net", "sleep", "infinity").cmd.Process.Pid
+	network := func(pid int) string {
+		link, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+		return link
+	}
+	eventually(t, patience, func() error {
+		if network(world) == network(os.Getpid()) {
+			return errors.New("no network yet")
+		}
+		return nil
+	})
+	ip := func(pid int, words string) {
+		runClient(t, "", append([]string{nsenter, "-t", strconv.Itoa(pid), "-n", "ip"}, strings.Fields(words)...)...)
+	}
+	ip(m.init, fmt.Sprintf("link add world type veth peer name mta netns %d", world))
+	ip(m.init, "address add 192.0.2.10/24 dev world")
+	ip(m.init, "link set world up")
+	ip(world, "address add 192.0.2.40/24 dev mta")
+	ip(world, "link set mta up")
+	ip(world, "link set lo up")
+	authority := testca.New(t)
+	cert := authority.Issue(t, []string{"acme-v02.api.letsencrypt.org", "localhost"})
+	certFile, keyFile := testca.Files(t, cert)
+	config := filepath.Join(scratch(t), "pebble.json")
+	writeFile(t, config, fmt.Sprintf(`{"pebble": {"listenAddress": "127.0.0.1:14000", "managementListenAddress": "127.0.0.1:15000", "certificate": %q, "privateKey": %q,
+		"httpPort": 80, "tlsPort": 443, "retryAfter": {"authz": 1, "order": 1}, "profiles": {"default": {"description": "any", "validityPeriod": 7776000}}}}`, certFile, keyFile))
+	if err := m.names.Add("acme-v02.api.letsencrypt.org. 300 IN A 192.0.2.40"); err != nil {
+		t.Fatal(err)
+	}
+	names, web := sink.NewDNS(m.names), net.Listener(nil)
+	if err := inNetwork(world, func() (err error) {
+		if _, err = names.Listen("127.0.0.1:53"); err == nil {
+			web, err = net.Listen("tcp", "192.0.2.40:443")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { names.Close() })
+	start(t, "pebble", "env", "PEBBLE_VA_NOSLEEP=1", nsenter, "-t", strconv.Itoa(world), "-n", pebble, "-config", config, "-dnsserver", "127.0.0.1:53")
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: authority.Pool(), ServerName: "localhost"},
+		DialContext: func(_ context.Context, _, addr string) (conn net.Conn, err error) {
+			err = inNetwork(world, func() error { conn, err = net.Dial("tcp", addr); return err })
+			return conn, err
+		}}
+	server := &http.Server{Handler: &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "https", "127.0.0.1:14000", r.In.Host
+		if r.In.URL.Path == "/directory" { // Let's Encrypt's
+			r.Out.URL.Path = "/dir" // Pebble's
+		}
+	}}, TLSConfig: &tls.Config{Certificates: []tls.Certificate{*cert}}}
+	go server.ServeTLS(web, "", "")
+	t.Cleanup(func() { server.Close() })
+	var issuer []byte
+	eventually(t, patience, func() error {
+		answer, err := (&http.Client{Transport: transport}).Get("https://127.0.0.1:15000/roots/0")
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		issuer, err = io.ReadAll(answer.Body)
+		return err
+	})
+	m.sh(t, "cat >>/etc/ssl/certs/ca-certificates.crt <<'END'\n"+readFile(t, authority.File(t))+string(issuer)+"\nEND")
 }
 
 // restore puts a backup in the place of the data, by the page's own commands. The sandbox forbids the relay to make the

@@ -15,15 +15,15 @@ func TestProductionExample(t *testing.T) {
 	cert, key := dir+"/cert.pem", dir+"/key.pem"
 	runClient(t, "", need(t, "openssl")[0], "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
 		"-subj", "/CN=relay.example", "-keyout", key, "-out", cert)
-	told := runClient(t, "app\n", binary, "init", "--hostname", "relay.example", "--domain", "acme.example", "--address", "127.0.0.2",
-		"--warm", "127.0.0.1", "--email", "postmaster@acme.example", "--dir", dir+"/etc")
-	password := regexp.MustCompile(`The password of app: (\S+)`).FindStringSubmatch(told)
+	told := runClient(t, "app\n", binary, "init", "--hostname", "relay.example", "--domain", "acme.example", "--address", "192.0.2.2",
+		"--warm", "192.0.2.1", "--email", "postmaster@acme.example", "--dir", dir+"/etc")
+	password := regexp.MustCompile(`The password of app, .*: (\S+)`).FindStringSubmatch(told)
 	if password == nil {
 		t.Fatalf("no password in\n%s", told)
 	}
 	addr := "127.0.0.1:" + commonPort(t, "127.0.0.1")
-	written := regexp.MustCompile(`(?ms)^(hostname|data_dir) = .*?$|^acme \{.*?^\}$`).ReplaceAllString(readFile(t, dir+"/etc/mta.conf"), "")
-	written = strings.NewReplacer(`":587"`, `"`+addr+`"`, "tls { acme = true }",
+	written := regexp.MustCompile(`(?ms)^(hostname|postmaster|data_dir) += .*?$|^acme \{.*?^\}$`).ReplaceAllString(readFile(t, dir+"/etc/mta.conf"), "")
+	written = strings.NewReplacer("192.0.2.", "127.0.0.", `":587"`, `"`+addr+`"`, "tls { acme = true }",
 		"tls {\n    certificate = \""+cert+"\"\n    key         = \""+key+"\"\n  }").Replace(written)
 	f := newFieldWith(t, "", written, smtpSink)
 	s := f.servers[0]
@@ -32,7 +32,7 @@ func TestProductionExample(t *testing.T) {
 	s.wait(t, "production", patience)
 	f.relay.drained(t, patience)
 	log := runClient(t, "", binary, "log", "--json", "--type", "Delivery", "--config", f.relay.config)
-	if !strings.Contains(log, `"egress_source":"new"`) {
+	if !strings.Contains(log, `"egress_source":"out"`) {
 		t.Errorf("the new source did not send: %s", log)
 	}
 	if plans := runClient(t, "", binary, "warmup", "list", "--config", f.relay.config); !strings.Contains(plans, "standard") {

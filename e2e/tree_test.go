@@ -131,12 +131,15 @@ func (tr *tree) sh(t *testing.T, script string) string {
 // path is where this process sees a file of the tree.
 func (tr *tree) path(name string) string { return fmt.Sprintf("/proc/%d/root%s", tr.init, name) }
 
-// within runs f on a thread in the tree's network: the sockets that it opens stay there.
-func (tr *tree) within(f func() error) error {
+// within runs f in the tree's network.
+func (tr *tree) within(f func() error) error { return inNetwork(tr.init, f) }
+
+// inNetwork runs f on a thread in the network of a process: the sockets that it opens stay there.
+func inNetwork(pid int, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", tr.init))
+		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 		if err != nil {
 			done <- err
 			return

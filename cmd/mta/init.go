@@ -16,10 +16,12 @@ import (
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
 
+	"example.org/mta/delivery"
 	"example.org/mta/internal/dkim"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/config"
 	"example.org/mta/submission/auth"
+	"example.org/mta/warmup"
 )
 
 const initHelp = `Write a configuration for production: a listener with TLS and logins, a certificate
@@ -29,14 +31,32 @@ answers is asked.
 DIR gets mta.conf, users and dkim/s1.pem; files that exist are not overwritten. The DNS
 records to publish and the user's password are printed.
 
---address is the address to send from. If it is new, and you have another one that
-receivers know, name that as --warm: mail beyond the warm-up plan of the new one uses it.
-Behind a NAT, --public-address is the one that receivers see of it.`
+--address is the address to send from. If it is new to receivers, --plan limits its mail
+for some weeks, and the rest waits, or uses --warm, an address that receivers know. With
+--plan none there is no limit. Behind a NAT, --public-address is what receivers see.`
 
 // initAnswers are those to the questions of 'mta init', and the fields of its template.
 type initAnswers struct {
-	Hostname, Domain, Address, Public, Warm, Email, Login string
-	Dir, DataDir                                          string
+	Hostname, Domain, Address, Public, Plan, Warm, Email, Login string
+	Dir, DataDir                                                string
+}
+
+// noPlan is the answer for an address that receivers know.
+const noPlan = "none"
+
+// Caps describes the plan, for the file. It is empty without one.
+func (a *initAnswers) Caps() string {
+	p, err := warmup.Preset(a.Plan)
+	if err != nil {
+		return ""
+	}
+	day, first := func(s warmup.Stage) int64 { return cmp.Or(s.Daily, 24*s.Hourly) }, int64(0)
+	for _, s := range p.Stages[:5] {
+		first += day(s)
+	}
+	n := len(p.Stages)
+	return fmt.Sprintf("%d recipients on day 1, %d in 5 days, %d on day %d", day(p.Stages[0]), first,
+		day(p.Stages[n-1]), n)
 }
 
 func newInit(c *cli) *cobra.Command {
@@ -45,7 +65,7 @@ func newInit(c *cli) *cobra.Command {
 		Use: "init", Short: "write a configuration for production", Long: initHelp, Args: noArgs,
 		Example: `  mta init
   mta init --hostname mta1.example.com --domain example.com --address 192.0.2.11 \
-    --warm 192.0.2.10 --email postmaster@example.com --login app`,
+    --plan standard --warm 192.0.2.10 --email postmaster@example.com --login app`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.init(cmd, &a) },
 	}
 	f := cmd.Flags()
@@ -53,7 +73,8 @@ func newInit(c *cli) *cobra.Command {
 	f.StringVar(&a.Domain, "domain", "", "the `domain` of the senders")
 	f.StringVar(&a.Address, "address", "", "the IP `address` to send from")
 	f.StringVar(&a.Public, "public-address", "", "the `address` that receivers see of it, behind a NAT")
-	f.StringVar(&a.Warm, "warm", "", "another `address`, which receivers know; \"\": none")
+	f.StringVar(&a.Plan, "plan", "", "the warm-up `plan` of the address; none: receivers know it")
+	f.StringVar(&a.Warm, "warm", "", "an `address` that receivers know, for mail beyond the plan; \"\": that waits")
 	f.StringVar(&a.Email, "email", "", "your `address`, for the certificate authority")
 	f.StringVar(&a.Login, "login", "", "the `name` of the first user")
 	f.StringVar(&a.Dir, "dir", "/etc/mta", "the `folder` for the files")
@@ -66,9 +87,10 @@ const initFile = `{{define "own"}}{{if .Public}}{
   address        = {{printf "%q" .Address}}
   public_address = {{printf "%q" .Public}}
 }{{else}}{ address = {{printf "%q" .Address}} }{{end}}{{end -}}
-# All settings, with their defaults: mta.conf.example. Check changes with 'mta check'.
-hostname = {{printf "%q" .Hostname}}
-data_dir = {{printf "%q" .DataDir}}
+# All settings, with their defaults: /usr/share/doc/mta/mta.conf.example. Check changes with 'mta check'.
+hostname   = {{printf "%q" .Hostname}}
+postmaster = {{printf "%q" .Email}} # the sender of reports, which gets answers to them
+data_dir   = {{printf "%q" .DataDir}}
 
 listener "submission" {
   address = ":587"
@@ -81,16 +103,24 @@ acme {
   tls_address = ":443" # for the challenges of the certificate authority
 }
 users { file = {{printf "%q" (print .Dir "/users")}} } # 'mta user add NAME' adds one
-{{if .Warm}}
-source "shared" { address = {{printf "%q" .Warm}} }
-source "new" {{template "own" .}}
+
+{{if .Warm}}source "shared" { address = {{printf "%q" .Warm}} }
+{{end}}source "out" {{template "own" .}}
+{{- with .Caps}}
+# Warm-up: {{.}}, while providers take the mail well.
+# Mail beyond the plan {{if $.Warm}}uses the shared source.
+{{- else}}waits, and expires after max_age (5d).
+{{- end}}
 pool "default" {
+{{- if $.Warm}}
   shared = ["shared"]
-  dedicated "new" { plan = "standard" } # mail beyond the plan uses the shared source
+{{- else}}
+  overflow = "hold"
+{{- end}}
+  dedicated "out" { plan = {{printf "%q" $.Plan}} }
 }
-{{else}}
-source "out" {{template "own" .}}
-{{end}}
+{{- end}}
+
 dkim {{printf "%q" .Domain}} {
   domain = {{printf "%q" .Domain}}
   key "s1" { file = {{printf "%q" (print .Dir "/dkim/s1.pem")}} }
@@ -109,14 +139,19 @@ func (c *cli) askInit(cmd *cobra.Command, a *initAnswers) error {
 		{"domain", "The domain of the senders, such as example.com", "", &a.Domain, initHost},
 		{"address", "The IP address to send from", "", &a.Address, initAddress},
 		{"public-address", "The address that receivers see of this private one", "", &a.Public, initAddress},
-		{"warm", "Another address, which receivers know already (empty: none)", "", &a.Warm, initAddress},
+		{"plan", "Its warm-up plan (empty: standard; none: receivers know the address)", "standard", &a.Plan, initPlan},
+		{"warm", "An address that receivers know, for mail beyond the plan (empty: that mail waits)", "", &a.Warm,
+			initAddress},
 		{"email", "Your mail address, for the certificate authority", "", &a.Email, initEmail},
 		{"login", "The name of the first user (empty: app)", "app", &a.Login, initLogin},
 	} {
 		asked, optional := !cmd.Flags().Changed(q.flag), q.flag == "warm"
-		if q.flag == "public-address" {
+		switch q.flag {
+		case "public-address":
 			ip, _ := netip.ParseAddr(a.Address)
 			asked, optional = asked && ip.IsPrivate(), !ip.IsPrivate()
+		case "warm":
+			asked = asked && a.Plan != noPlan
 		}
 		for {
 			var err error
@@ -133,6 +168,10 @@ func (c *cli) askInit(cmd *cobra.Command, a *initAnswers) error {
 				fault = errors.New("an answer is required")
 			}
 			if fault == nil || *q.to == "" && optional {
+				ip, _ := netip.ParseAddr(*q.to)
+				if ip.IsValid() && q.flag != "public-address" && delivery.MachineLacks(ip) {
+					fmt.Fprintf(c.err, "This machine lacks the address %s: behind a NAT, give its private one\n", ip)
+				}
 				break
 			}
 			if !asked || err != nil {
@@ -144,25 +183,39 @@ func (c *cli) askInit(cmd *cobra.Command, a *initAnswers) error {
 	return nil
 }
 
-// initHost checks a name in the DNS, and gives it in A-label form.
+// initHost checks a name that the DNS of the world can have, and gives it in A-label form.
 func initHost(name *string) error {
 	ascii, err := envelope.ToASCII(*name)
-	if _, ip := netip.ParseAddr(ascii); err != nil || ascii == "" || ascii[0] == '[' || ip == nil {
-		return fmt.Errorf("%q is not a host name", *name)
+	_, ip := netip.ParseAddr(ascii)
+	if err != nil || strings.HasPrefix(ascii, "[") || ip == nil || !strings.Contains(strings.Trim(ascii, "."), ".") {
+		return fmt.Errorf("%q is not a host name with its domain", *name)
 	}
 	*name = ascii
 	return nil
 }
 
 func initAddress(text *string) error {
-	if ip, err := netip.ParseAddr(*text); err != nil || ip.Zone() != "" {
+	ip, err := netip.ParseAddr(*text)
+	if err != nil || ip.Zone() != "" {
 		return fmt.Errorf("%q is not an IP address", *text)
+	}
+	if !ip.IsGlobalUnicast() {
+		return fmt.Errorf("no mail can leave from %s", *text)
 	}
 	return nil
 }
 
+func initPlan(name *string) error {
+	if *name == noPlan {
+		return nil
+	}
+	_, err := warmup.Preset(*name)
+	return err
+}
+
 func initEmail(text *string) error {
-	if address, err := envelope.ParseAddress(*text); err != nil || address.Null() {
+	address, err := envelope.ParseAddress(*text)
+	if domain := address.Domain(); err != nil || initHost(&domain) != nil {
 		return fmt.Errorf("%q is not a mail address", *text)
 	}
 	return nil
@@ -177,6 +230,9 @@ func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 	if err := c.askInit(cmd, a); err != nil {
 		return err
 	}
+	if a.Plan == noPlan && a.Warm != "" {
+		return usagef("--warm: it is for mail beyond the plan, and there is none")
+	}
 	for _, dir := range []*string{&a.Dir, &a.DataDir} { // the relay may start in another folder
 		var err error
 		if *dir, err = filepath.Abs(*dir); err != nil {
@@ -187,7 +243,7 @@ func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 	if err := template.Must(template.New("").Parse(initFile)).Execute(&text, a); err != nil {
 		return err
 	}
-	conf := strings.ReplaceAll(text.String(), "\n\n\n", "\n\n")
+	conf := text.String()
 	if _, err := config.Parse([]byte(conf), "the answers", c.env); err != nil {
 		return usageError{err}
 	}
@@ -196,6 +252,10 @@ func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 		return err
 	}
 	key, err := dkim.NewKey(a.Domain, "s1", signer)
+	if err != nil {
+		return err
+	}
+	sender, err := auth.ParseSender(a.Domain)
 	if err != nil {
 		return err
 	}
@@ -218,7 +278,7 @@ func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 		return err
 	}
 	err = auth.File{Path: files[1]}.UpdateUsers(func(t *auth.UserTable) error {
-		return t.Put(&auth.User{Name: a.Login, Hash: hash})
+		return t.Put(&auth.User{Name: a.Login, Hash: hash, Senders: auth.Senders{sender}})
 	})
 	if err != nil {
 		return err
@@ -226,17 +286,30 @@ func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 	if err := writeNewKey(files[0], []byte(conf)); err != nil { // it may get secrets later
 		return err
 	}
-	fmt.Fprintf(c.out, "%s, %s and %s are written.\nThe password of %s: %s\n\nPublish these records:\n\n%s\n",
-		files[0], files[1], files[2], a.Login, password, a.records(key))
-	fmt.Fprintf(c.out, "A host must take mail for %s (MX), for bounces. Then: mta check --dns\n", a.Domain)
+	fmt.Fprintf(c.out, initDone, files[0], files[1], files[2], a.Login, password, a.Domain, a.records(key))
 	return nil
 }
+
+// initDone is what 'mta init' prints at the end.
+const initDone = `%s, %s and %s are written.
+The password of %s, which is not shown again ('mta user password %[4]s' sets another): %[5]s
+It may send as %s.
+
+Publish these records, and an MX: some host must take mail for %[6]s, bounces among it.
+
+%s
+Then, with ports 443 and 587 open from the world and 25 to it:
+
+  mta check
+  systemctl restart mta
+  mta check --dns
+`
 
 // records are the lines of zone files that the configuration takes.
 func (a *initAnswers) records(key *dkim.Key) string {
 	var b strings.Builder
 	spf := "v=spf1"
-	for _, text := range []string{cmp.Or(a.Public, a.Address), a.Warm} {
+	for _, text := range []string{a.Warm, cmp.Or(a.Public, a.Address)} { // in the order of the sources
 		address, err := netip.ParseAddr(text)
 		if err != nil {
 			continue
@@ -251,7 +324,7 @@ func (a *initAnswers) records(key *dkim.Key) string {
 			reverse)
 	}
 	for _, record := range [][2]string{{a.Domain, spf + " ~all"}, {a.Hostname, "v=spf1 a -all"},
-		{"_dmarc." + a.Domain, "v=DMARC1; p=none"}} {
+		{"_dmarc." + a.Domain, "v=DMARC1; p=none; rua=mailto:dmarc@" + a.Domain}} {
 		b.WriteString(dkim.TextRecord(record[0], record[1]) + "\n")
 	}
 	b.WriteString(key.ZoneLine() + "\n")
