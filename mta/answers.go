@@ -105,6 +105,7 @@ type operators struct {
 	socket   net.Listener
 	console  *console   // nil without a console block
 	reload   sync.Mutex // one reload at a time
+	compared compared
 }
 
 func openOperators(cfg *config.Config, in *mailIn, undo *undoer) (*operators, error) {

@@ -108,6 +108,7 @@ func (r *operators) Status() api.Status {
 		Alarms:   append([]api.Alarm{}, r.alarms.List()...), // never null in JSON
 		Started:  r.started,
 		Config:   r.configPath(),
+		Pending:  r.pending(),
 		SMTP:     r.listeners.Addresses(listen.SMTP),
 		HTTP:     r.listeners.Addresses(listen.HTTP),
 		Queue: api.QueueStats{

@@ -267,9 +267,15 @@ func TestADryReloadRefusesWhatAReloadRefuses(t *testing.T) {
 	if would, err := api.OpConfigChanges.Call(t.Context(), client, api.None{}); !slices.Contains(would.Changes, `listener "more": address = ["`+taken.Addr().String()+`"] (new)`) {
 		t.Errorf("the differences: %q, %v", would.Changes, err)
 	}
+	if got := w.Status().Pending; !strings.HasPrefix(got, "the running relay has another configuration than its file") {
+		t.Errorf("the status has of them %q", got)
+	}
 	w.rewrite("unknown", `defaults { conection_limit = 3 }`)
 	if _, err := api.OpConfigChanges.Call(t.Context(), client, api.None{}); err == nil || !strings.Contains(err.Error(), "conection_limit") {
 		t.Errorf("the differences to a file with a fault: %v", err)
+	}
+	if got := w.Status().Pending; !strings.Contains(got, "can't be loaded") {
+		t.Errorf("the status has of a file with a fault %q", got)
 	}
 	cert, key, _ := certificateFiles(t, "more.example")
 	w.rewrite("tls", `listener "more" {
@@ -285,8 +291,8 @@ func TestADryReloadRefusesWhatAReloadRefuses(t *testing.T) {
 	// A socket that another one has to make room for stays open in a dry run.
 	port := freePort(t)
 	w.rewrite("one", `listener "smtp" { address = "127.0.0.1:`+port+`" }`)
-	if _, err := api.OpReload.Call(t.Context(), client, api.Intent{}); err != nil {
-		t.Fatal(err)
+	if _, err := api.OpReload.Call(t.Context(), client, api.Intent{}); err != nil || !strings.HasPrefix(w.Status().Pending, "these settings wait for a restart: http, ") {
+		t.Fatal(err, w.Status().Pending)
 	}
 	before := w.listeners.Addresses(listen.SMTP)
 	w.rewrite("all", `listener "smtp" { address = "0.0.0.0:`+port+`" }`)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"slices"
+	"sync"
+	"time"
 
 	"example.org/mta/bounce/returnpath"
 	"example.org/mta/internal/settings"
@@ -133,6 +136,36 @@ func (r *operators) ConfigChanges(context.Context) (api.Reload, error) {
 		return api.Reload{}, err
 	}
 	return r.changes(old, cfg), nil
+}
+
+// compared is what became of the last comparison of the file with the configuration in force.
+type compared struct {
+	sync.Mutex
+	policy   *wiring.Policy
+	modified time.Time
+	size     int64
+	pending  string
+}
+
+// pending returns how the file differs from what is in force. The file is read when either has changed, since status
+// is asked for each second.
+func (r *operators) pending() string {
+	info, err := os.Stat(r.opts.ConfigFile)
+	if r.opts.ConfigFile == "" || r.life.draining.Load() {
+		return ""
+	}
+	c, pol := &r.compared, r.policy.Load()
+	c.Lock()
+	defer c.Unlock()
+	if err == nil && c.policy == pol && c.modified.Equal(info.ModTime()) && c.size == info.Size() {
+		return c.pending
+	}
+	changes, wrong := r.ConfigChanges(context.Background())
+	if c.policy = nil; err != nil || wrong != nil {
+		return "the configuration file can't be loaded, and a reload would fail: mta check"
+	}
+	c.policy, c.modified, c.size, c.pending = pol, info.ModTime(), info.Size(), changes.Pending()
+	return c.pending
 }
 
 // PreviewReload returns what a reload would change, or the error with which it would be refused.

@@ -15,8 +15,8 @@ type Status struct {
 	Pacing string `json:"pacing"` // the plan's pacing: ledger or pid
 	// how it is: paused by an operator; warm: the plan is passed, there are no caps; scheduled: the plan begins
 	// later, no mail takes the source before; store_down and corrupt: the ledger can't be reached or read, no mail
-	// takes the source; unknown: not read yet
-	State       string  `json:"state" words:"normal,paused,warm,scheduled,store_down,unknown,corrupt"`
+	// takes the source; starting: not read yet
+	State       string  `json:"state" words:"normal,paused,warm,scheduled,store_down,starting,corrupt"`
 	Stage       int     `json:"stage"`             // the stage in force
 	TotalStages int     `json:"total_stages"`      // of the plan
 	StageLimit  int64   `json:"stage_limit"`       // the day's cap in force
@@ -179,7 +179,7 @@ func (a *address) stateName(down bool) string {
 	case down:
 		return "store_down"
 	case !a.view.known:
-		return "unknown"
+		return "starting"
 	case a.state.Paused:
 		return "paused"
 	case a.state.Warm:
@@ -224,7 +224,7 @@ func (v *Provider) Blocked() bool { return v.block.state == blocked }
 func (s *Status) LedgerFailure() string {
 	return map[string]string{
 		"store_down": "its ledger can't be reached",
-		"unknown":    "its ledger was not read yet",
+		"starting":   "its ledger was not read yet",
 		"corrupt":    "its ledger can't be read",
 	}[s.State]
 }

@@ -111,6 +111,9 @@ connections that delivery loses to listeners for lack of open files; a file of u
 keys that is yet to be made; a damaged file in data_dir that was set aside; a certificate
 that has expired or expires within 14 days.
 
+Last, it prints how a relay that runs with the file differs from it, and what changes
+that: a reload, or a restart.
+
 Permissions are checked for the owner of the queue in data_dir; before the first start
 for the user of the configuration, or else for the caller. A relative path that may lead
 elsewhere is not checked.
@@ -151,7 +154,7 @@ func newCheck(c *cli) *cobra.Command {
 			case len(dns.Domains)+len(dns.Sources) > 0 || dns.MailFrom != "":
 				return usagef("--domain, --source and --mail-from go with --dns")
 			}
-			return c.check(effective, asJSON, strict)
+			return c.check(cmd.Context(), effective, asJSON, strict)
 		},
 	}
 	cmd.Flags().BoolVar(&effective, "effective", false, "print the effective configuration")
@@ -173,6 +176,7 @@ type checked struct {
 	Problems  []problem      `json:"problems"`
 	Errors    []string       `json:"errors"` // what keeps the relay from starting on this machine
 	Warnings  []string       `json:"warnings"`
+	Pending   string         `json:"pending,omitempty"` // how the relay that runs with the file differs from it
 	Effective map[string]any `json:"effective,omitempty"`
 }
 
@@ -185,7 +189,7 @@ type problem struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-func (c *cli) check(effective, asJSON, strict bool) error {
+func (c *cli) check(ctx context.Context, effective, asJSON, strict bool) error {
 	cfg, err := c.config()
 	out := checked{File: c.configPath(), Problems: []problem{}, Errors: []string{}, Warnings: []string{}}
 	if found := settings.Problems(nil); asJSON && errors.As(err, &found) {
@@ -201,6 +205,7 @@ func (c *cli) check(effective, asJSON, strict bool) error {
 	faults, failed := c.faults(cfg)
 	out.Errors = append(out.Errors, faults...)
 	failed = judged(failed, strict && len(out.Warnings) > 0)
+	out.Pending = c.running(ctx).Pending
 	if asJSON {
 		if effective {
 			out.Effective = settings.Object(cfg)
@@ -226,6 +231,9 @@ func (c *cli) check(effective, asJSON, strict bool) error {
 	}
 	if out.File != "" {
 		fmt.Fprintf(c.out, "%s: %s\n", out.File, verdict)
+		if out.Pending != "" {
+			fmt.Fprintln(c.out, out.Pending)
+		}
 		return failed
 	}
 	where, err := filepath.Abs(cfg.DataDir)
@@ -234,6 +242,23 @@ func (c *cli) check(effective, asJSON, strict bool) error {
 	}
 	fmt.Fprintf(c.out, "no configuration file: the built-in defaults apply, with the data in %s\n", where)
 	return failed
+}
+
+// running returns the state of the relay that runs with the file; the zero Status when none does, or we can't ask it.
+func (c *cli) running(ctx context.Context) (s api.Status) {
+	client, err := c.client()
+	if err != nil {
+		return s
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	s, err = api.OpStatus.Call(ctx, client, api.None{})
+	ours, _ := os.Stat(c.configPath())
+	theirs, _ := os.Stat(s.Config)
+	if err != nil || !os.SameFile(ours, theirs) {
+		return api.Status{}
+	}
+	return s
 }
 
 // judged is the exit code of the errors if there are any, else that of warnings that count as errors.

@@ -47,7 +47,8 @@ const (
 func main() {
 	os.Exit(run(&cli{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, now: time.Now,
-		screen: screenOf(os.Stdout, os.Getenv), wellKnown: config.WellKnown(), announceIn: config.WellKnown()[0],
+		screen: screenOf(os.Stdout, os.Getenv), usualConfig: defaultConfig,
+		wellKnown: config.WellKnown(), announceIn: config.WellKnown()[0],
 	}, os.Args))
 }
 
@@ -62,6 +63,7 @@ type cli struct {
 	wellKnown  []string // directories in which a running relay may have said where it is
 	announceIn string   // the one of them that serve writes to, besides its own data_dir
 
+	usualConfig            string // read when nothing names another, if it is there
 	configFlag, socketFlag string // --config, --socket
 	usersFlag              string // --file of 'mta user'
 	keysFlag               string // --file of 'mta key'
@@ -162,8 +164,8 @@ func (c *cli) configPath() string {
 	if path := c.env("MTA_CONFIG"); path != "" {
 		return path
 	}
-	if _, err := os.Stat(defaultConfig); err == nil {
-		return defaultConfig
+	if there(c.usualConfig) {
+		return c.usualConfig
 	}
 	return ""
 }

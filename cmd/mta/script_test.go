@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 
 func scriptCLI() *cli {
 	c := &cli{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, now: time.Now}
+	c.usualConfig = os.Getenv("USUAL")
 	if dir := os.Getenv("WELLKNOWN"); dir != "" {
 		c.wellKnown = []string{dir}
 	}

@@ -73,6 +73,7 @@ func (c *cli) printStatus(s *api.Status) {
 		f.add(label, "%s", c.ruleLine(&s.Rules[i]))
 	}
 	f.add("config", "%s", orDefaults(s.Config))
+	f.some("pending", s.Pending)
 	f.add("smtp", "%s", strings.Join(s.SMTP, ", "))
 	f.some("http", strings.Join(s.HTTP, ", "))
 	if s.Metrics != "" {

@@ -60,7 +60,11 @@ func newWarmupList(c *cli) *cobra.Command {
 				return writeJSON(c.out, l)
 			case len(l.Warmups) == 0 && l.Next == "":
 				fmt.Fprintln(c.out, "no source has a plan: give it one where a pool dedicates it")
-				return nil
+				s, err := api.OpStatus.Call(ctx, client, api.None{})
+				if s.Pending != "" {
+					fmt.Fprintln(c.out, s.Pending)
+				}
+				return err
 			}
 			return printPage(c, listing.Warmups, l.Warmups, l.Next, "")
 		},
@@ -253,7 +257,7 @@ var stateMeans = map[string]string{
 	api.WarmupScheduled: ": its plan begins later; nothing is sent from here before that, except after 'mta warmup " +
 		"start'",
 	api.WarmupStoreDown: ": the ledger can't be reached, and nothing is sent from here",
-	api.WarmupUnknown:   ": the ledger has not been read yet",
+	api.WarmupStarting:  ": the relay reads the ledger, which takes seconds after a start or a reload",
 	api.WarmupCorrupt:   ": the ledger's record can't be read, and nothing is sent from here until 'mta warmup start'",
 }
 

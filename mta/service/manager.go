@@ -90,5 +90,8 @@ func statusLine(s api.Status) string {
 	if n := len(s.Alarms); n > 0 {
 		line += "; " + legible.Count(n, "alarm")
 	}
+	if s.Pending != "" {
+		line += "; " + s.Pending
+	}
 	return strings.ReplaceAll(line, "\n", " ")
 }

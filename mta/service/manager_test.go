@@ -30,8 +30,8 @@ func TestSupervisorIsAskedForTime(t *testing.T) {
 }
 
 func TestStatusLine(t *testing.T) {
-	s := api.Status{State: "refusing", Reason: "the disk\nis full", Queue: api.QueueStats{Queued: 7}, Rates: api.Rates{Accepted: 1.4, Delivered: 2.6}, Alarms: make([]api.Alarm, 1)}
-	if got, want := statusLine(s), "refusing: 7 queued, 1 accepted/s, 3 delivered/s; the disk is full; 1 alarm"; got != want || strings.Contains(got, "\n") {
+	s := api.Status{State: "refusing", Reason: "the disk\nis full", Queue: api.QueueStats{Queued: 7}, Rates: api.Rates{Accepted: 1.4, Delivered: 2.6}, Alarms: make([]api.Alarm, 1), Pending: "reload it"}
+	if got, want := statusLine(s), "refusing: 7 queued, 1 accepted/s, 3 delivered/s; the disk is full; 1 alarm; reload it"; got != want || strings.Contains(got, "\n") {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

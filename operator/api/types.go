@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -547,8 +548,10 @@ type Status struct {
 	Rules   []Rule    `json:"rules"`            // for mail, the strictest first; suspend: nothing is sent of it
 	Started time.Time `json:"started"`          // when
 	Config  string    `json:"config"`           // the file in force; "" without one
-	SMTP    []string  `json:"smtp"`             // ip:port where mail is taken
-	HTTP    []string  `json:"http"`             // ip:port where mail is taken by HTTP
+	// what the file has that is not in force, and what changes that; left out: nothing
+	Pending string   `json:"pending,omitempty"`
+	SMTP    []string `json:"smtp"` // ip:port where mail is taken
+	HTTP    []string `json:"http"` // ip:port where mail is taken by HTTP
 	// the address of /metrics and /healthz; left out: there is none
 	Metrics     string           `json:"metrics,omitempty"`
 	Queue       QueueStats       `json:"queue"`
@@ -624,6 +627,28 @@ type Reload struct {
 	Effect
 	Changes []string `json:"changes"`           // in force now
 	Restart []string `json:"restart,omitempty"` // take a restart to come into force
+}
+
+// Pending returns what the file has that is not in force, and what changes that; "": nothing.
+func (r Reload) Pending() string {
+	var waiting []string
+	for _, change := range r.Restart {
+		setting, _, _ := strings.Cut(change, " ")
+		if setting = strings.TrimSuffix(setting, ":"); !slices.Contains(waiting, setting) {
+			waiting = append(waiting, setting)
+		}
+	}
+	names := strings.Join(waiting, ", ")
+	switch {
+	case len(r.Changes) == 0 && names == "":
+		return ""
+	case len(r.Changes) == 0:
+		return "these settings wait for a restart: " + names
+	case names == "":
+		return "the running relay has another configuration than its file: systemctl reload mta"
+	}
+	return "the running relay has another configuration than its file: systemctl restart mta; a reload leaves out " +
+		names
 }
 
 // ReplyOf returns a reply in the API's words; nil when there was none.

@@ -48,13 +48,13 @@ const (
 	WarmupWarm      = "warm"       // its plan is passed, there are no more caps
 	WarmupScheduled = "scheduled"  // its plan begins later: no mail by the source before
 	WarmupStoreDown = "store_down" // the ledger can't be reached: no mail by the source
-	WarmupUnknown   = "unknown"    // the ledger was not read yet
+	WarmupStarting  = "starting"   // the ledger was not read yet
 	WarmupCorrupt   = "corrupt"    // what the ledger has can't be read: no mail by the source
 )
 
 // WarmupStates are all of them.
 var WarmupStates = []string{WarmupNormal, WarmupPaused, WarmupWarm, WarmupScheduled, WarmupStoreDown,
-	WarmupUnknown, WarmupCorrupt}
+	WarmupStarting, WarmupCorrupt}
 
 // Warmup is where a source stands in its plan.
 type Warmup struct {

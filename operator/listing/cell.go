@@ -256,7 +256,7 @@ var colours = map[string]Colour{
 	"warm": Good, "good": Good, "open": Good, "delivered": Good, "yes": Good, "following": Good,
 	"waiting": Warn, "deferred": Warn, "retry": Warn, "TransientFailure": Warn, "draining": Warn, "warning": Warn,
 	"unknown": Warn, "warming": Warn, "scheduled": Warn, "over quota": Warn, "fewer connections": Warn, "behind": Warn,
-	"throttled": Warn, "slowed": Warn,
+	"throttled": Warn, "slowed": Warn, "starting": Warn,
 	"failed": Bad, "held": Bad, "unreadable": Bad, "suspended": Bad, "missing": Bad, "paused": Bad, "refusing": Bad,
 	"alarm": Bad, "Bounce": Bad, "Expiration": Bad, "AdminBounce": Bad, "Cancellation": Bad, "Rejection": Bad,
 	"Damage": Bad, "Lost": Bad, "store_down": Bad, "corrupt": Bad, "failing": Bad, "bounced": Bad, "expired": Bad,

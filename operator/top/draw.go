@@ -212,6 +212,9 @@ func (m *Model) troubles() (lines []line) {
 	for i := range s.Rules {
 		lines = append(lines, line{{ruleLine(&s.Rules[i], m.now), waiting}})
 	}
+	if s.Pending != "" {
+		lines = append(lines, line{{s.Pending, waiting}})
+	}
 	if n := len(lines) - mostAlarms; n > 0 {
 		lines = append(lines[:mostAlarms-1:mostAlarms-1],
 			line{{fmt.Sprintf("... and %d more alarms and rules: a", n+1), bad}})
