@@ -125,7 +125,9 @@ With --dns, ask the DNS what receivers will think of mail that this configuratio
 of each source, whether its reverse and forward DNS agree, EHLO's name leads to it, and
 a block list in checks { dns_lists } has it; of each sender domain, whether SPF passes
 from its sources, the published DKIM records fit the keys, a DMARC policy exists and
-mail passes it, and bounces can come back. For each gap the record to publish is shown.
+mail passes it, and bounces can come back. A record that the resolver lacks is asked of
+the zone's own name servers. If the relay runs with the file, its listeners must complete
+a TLS handshake. For each gap the record to publish is shown.
 The exit status is 1 when something would fail; what can't be checked, as an address
 behind a NAT, is not a failure.`
 
@@ -312,6 +314,7 @@ func (c *cli) checkDNS(ctx context.Context, q check.DNSQuestion, asJSON, strict 
 	if err != nil {
 		return err
 	}
+	q.Running = c.running(ctx).Config != ""
 	found, err := check.DNS(ctx, cfg, c.now(), q)
 	if err != nil {
 		return usagef("%v", err)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -177,29 +178,56 @@ func (a *Asker) addressesOf(ctx context.Context, name string) server {
 	return s
 }
 
-// ask asks a server at one of its addresses after the other, until one answers.
+// ask asks a server for texts.
 func (a *Asker) ask(ctx context.Context, s server, name string) Answer {
-	out := Answer{Server: s.name, Err: s.err}
-	if len(s.addresses) == 0 && s.err == nil {
-		out.Err = errors.New("it has no address")
+	out := Answer{Server: s.name}
+	reply, err := a.reply(ctx, s, name, dns.TypeTXT)
+	if out.Err = err; err == nil {
+		out.Texts, out.Alias = textsOf(reply, name)
+	}
+	return out
+}
+
+// reply asks a server at one of its addresses after the other, until one answers.
+func (a *Asker) reply(ctx context.Context, s server, name string, qtype uint16) (_ *dns.Msg, failed error) {
+	failed = s.err
+	if len(s.addresses) == 0 && failed == nil {
+		failed = errors.New("it has no address")
 	}
 	for _, at := range s.addresses {
-		reply, err := a.exchange(ctx, at, name, dns.TypeTXT, false)
+		reply, err := a.exchange(ctx, at, name, qtype, false)
 		if err == nil && reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError {
 			err = fmt.Errorf("it answers %s", dns.RcodeToString[reply.Rcode])
 		}
 		if err == nil && !reply.Authoritative {
 			err = errors.New("it is not authoritative for the name")
 		}
-		if err != nil {
-			out.Err = err
-			continue
+		if err == nil {
+			return reply, nil
 		}
-		out.Err = nil
-		out.Texts, out.Alias = textsOf(reply, name)
-		return out
+		failed = err
 	}
-	return out
+	return nil, failed
+}
+
+// records gives what the first server of a name's zone that answers has for it, behind aliases, too.
+func (a *Asker) records(ctx context.Context, name string, qtype uint16) ([]dns.RR, error) {
+	for range maxAliases {
+		servers, failed := a.serversOf(ctx, name)
+		var reply *dns.Msg
+		for i := 0; i < len(servers) && reply == nil; i++ {
+			reply, failed = a.reply(ctx, servers[i], name, qtype)
+		}
+		if failed != nil || len(reply.Answer) == 0 {
+			return nil, failed
+		}
+		alias, ok := reply.Answer[len(reply.Answer)-1].(*dns.CNAME)
+		if !ok {
+			return reply.Answer, nil
+		}
+		name = alias.Target
+	}
+	return nil, nil
 }
 
 // textsOf follows aliases as far as the answer itself has what they lead to.
@@ -259,4 +287,75 @@ func (a *Asker) exchange(ctx context.Context, at netip.AddrPort, name string, qt
 		}
 	}
 	return nil, fmt.Errorf("%s: its answer is truncated over TCP, too", at)
+}
+
+// Fresh asks a resolver, and where that has nothing, the name servers of the zone: the resolver may remember for an
+// hour that a record which was published since was missing (RFC 2308). Once they can't be reached, they aren't asked
+// again.
+type Fresh struct {
+	Resolver
+	Asker *Asker
+	Stale []string // domains, such as block lists, for which the resolver's answer is good enough
+
+	deaf atomic.Bool
+}
+
+const freshTime = 5 * time.Second // for all servers of a zone
+
+// Addresses gives those of both families.
+func (f *Fresh) Addresses(ctx context.Context, host string) ([]netip.Addr, error) {
+	return fresh(ctx, f, host, f.Resolver.Addresses, func(rr dns.RR) (a netip.Addr, ok bool) {
+		switch rr := rr.(type) {
+		case *dns.A:
+			a, ok = netip.AddrFromSlice(rr.A)
+		case *dns.AAAA:
+			a, ok = netip.AddrFromSlice(rr.AAAA)
+		}
+		return a.Unmap(), ok
+	}, dns.TypeA, dns.TypeAAAA)
+}
+
+// Exchangers gives the MX records of a domain.
+func (f *Fresh) Exchangers(ctx context.Context, domain string) ([]Exchanger, error) {
+	return fresh(ctx, f, domain, f.Resolver.Exchangers, func(rr dns.RR) (Exchanger, bool) {
+		mx, ok := rr.(*dns.MX)
+		if !ok {
+			return Exchanger{}, false
+		}
+		return Exchanger{mx.Preference, strings.TrimSuffix(mx.Mx, ".")}, true
+	}, dns.TypeMX)
+}
+
+// Texts gives the TXT records of a name.
+func (f *Fresh) Texts(ctx context.Context, name string) ([]string, error) {
+	return fresh(ctx, f, name, f.Resolver.Texts, func(rr dns.RR) (string, bool) {
+		txt, ok := rr.(*dns.TXT)
+		if !ok {
+			return "", false
+		}
+		return strings.Join(txt.Txt, ""), true
+	}, dns.TypeTXT)
+}
+
+func fresh[T any](ctx context.Context, f *Fresh, name string, ask func(context.Context, string) ([]T, error),
+	read func(dns.RR) (T, bool), types ...uint16) ([]T, error) {
+	found, err := ask(ctx, name)
+	stale := func(domain string) bool { return strings.HasSuffix(name, "."+domain) }
+	if err != nil || len(found) > 0 || f.deaf.Load() || slices.ContainsFunc(f.Stale, stale) {
+		return found, err
+	}
+	within, cancel := context.WithTimeout(ctx, freshTime)
+	defer cancel()
+	for _, t := range types {
+		records, err := f.Asker.records(within, dns.Fqdn(name), t)
+		if err != nil && ctx.Err() == nil {
+			f.deaf.Store(true)
+		}
+		for _, rr := range records {
+			if one, ok := read(rr); ok {
+				found = append(found, one)
+			}
+		}
+	}
+	return found, nil
 }

@@ -94,3 +94,41 @@ func TestEachServerIsAsked(t *testing.T) {
 		t.Errorf("a name in no zone: %v", err)
 	}
 }
+
+// missing is a resolver that has seen that there is nothing.
+type missing struct{ Resolver }
+
+func (missing) Addresses(context.Context, string) ([]netip.Addr, error) { return nil, nil }
+func (missing) Exchangers(context.Context, string) ([]Exchanger, error) { return nil, nil }
+func (missing) Texts(_ context.Context, name string) (all []string, _ error) {
+	if name == "known.acme.example" {
+		all = []string{"from the resolver"}
+	}
+	return all, nil
+}
+
+// What was published after a resolver has seen that it was missing is found all the same.
+func TestWhatIsMissingIsAskedOfTheZone(t *testing.T) {
+	port := nameServer(t, "127.0.0.1", 0, []string{"."}, "acme.example. SOA ns1.acme.example. x. 1 1 1 1 1", "acme.example. NS ns1.acme.example.",
+		"esp.example. SOA ns1.acme.example. x. 1 1 1 1 1", "esp.example. NS ns1.acme.example.", "list.example. SOA ns1.acme.example. x. 1 1 1 1 1",
+		"list.example. NS ns1.acme.example.", "ns1.acme.example. A 127.0.0.2")
+	nameServer(t, "127.0.0.2", port, []string{"acme.example.", "esp.example.", "list.example."}, `acme.example. TXT "v=spf1 " "-all"`, `known.acme.example. TXT "from the zone"`,
+		"acme.example. MX 10 mx.esp.example.", "www.acme.example. CNAME host.esp.example.", "host.esp.example. A 192.0.2.1", "host.esp.example. AAAA 2001:db8::1", "2.list.example. A 127.0.0.2")
+	f := &Fresh{Resolver: missing{}, Stale: []string{"list.example"}, Asker: &Asker{
+		Resolvers: []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port))}, Timeout: time.Minute, Port: uint16(port)}}
+	for _, x := range []struct {
+		name, want string
+		ask        func(string) (any, error)
+	}{
+		{"acme.example", "[v=spf1 -all]", func(n string) (any, error) { return f.Texts(t.Context(), n) }},
+		{"known.acme.example", "[from the resolver]", func(n string) (any, error) { return f.Texts(t.Context(), n) }},
+		{"acme.example", "[{10 mx.esp.example}]", func(n string) (any, error) { return f.Exchangers(t.Context(), n) }},
+		{"www.acme.example", "[192.0.2.1 2001:db8::1]", func(n string) (any, error) { return f.Addresses(t.Context(), n) }},
+		{"none.acme.example", "[]", func(n string) (any, error) { return f.Addresses(t.Context(), n) }},
+		{"2.list.example", "[]", func(n string) (any, error) { return f.Addresses(t.Context(), n) }},
+	} {
+		if got, err := x.ask(x.name); fmt.Sprint(got) != x.want || err != nil {
+			t.Errorf("%s: %v, %v, want %s", x.name, got, err, x.want)
+		}
+	}
+}

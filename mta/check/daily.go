@@ -33,7 +33,7 @@ func NewDaily(inForce func() *config.Config, r *resolver.Resolver, now func() ti
 		enabled: func() bool { return inForce().Checks.Daily },
 		often:   func() bool { return inForce().Checks.Listed == "pause" },
 		check: func(ctx context.Context) ([]dnscheck.Finding, error) {
-			return DNSBy(ctx, inForce(), r, now(), DNSQuestion{})
+			return dnsBy(ctx, inForce(), dnsRecords{r}, now(), DNSQuestion{})
 		},
 		log: log,
 	}

@@ -6,8 +6,10 @@ package check
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -28,6 +30,7 @@ type DNSQuestion struct {
 	Domains  []string // in From; none: those that the configuration names
 	Sources  []string // names, or addresses of sources that are yet to be; none: all
 	MailFrom string   // the domain in MAIL FROM; "": as configured
+	Running  bool     // a relay runs with the configuration: its listeners are asked
 }
 
 // DNS finds out what receivers will think of mail by a configuration. The error is about the
@@ -37,11 +40,16 @@ func DNS(ctx context.Context, cfg *config.Config, now time.Time, q DNSQuestion) 
 	if err != nil {
 		return nil, err
 	}
-	return DNSBy(ctx, cfg, resolver.New(rc), now, q)
+	return dnsBy(ctx, cfg, Fresh(cfg, resolver.New(rc)), now, q)
 }
 
-// DNSBy is DNS by a resolver that there is.
-func DNSBy(ctx context.Context, cfg *config.Config, r *resolver.Resolver, now time.Time,
+// Fresh answers by a resolver that there is, and by the zones' own servers where that has nothing.
+func Fresh(cfg *config.Config, r *resolver.Resolver) dnscheck.Resolver {
+	return &dnscheck.Fresh{Resolver: dnsRecords{r}, Stale: cfg.Checks.DNSLists,
+		Asker: &dnscheck.Asker{Resolvers: r.Servers(), Timeout: 2 * time.Second}}
+}
+
+func dnsBy(ctx context.Context, cfg *config.Config, r dnscheck.Resolver, now time.Time,
 	q DNSQuestion) ([]dnscheck.Finding, error) {
 	d := dnsSubjects{cfg: cfg, now: now, mailFrom: cmp.Or(q.MailFrom, cfg.Checks.MailFrom), outgoing: outgoing}
 	all, used := d.sources(cfg.Sources), d.sources(cfg.SourcesOf(nil))
@@ -64,20 +72,20 @@ func DNSBy(ctx context.Context, cfg *config.Config, r *resolver.Resolver, now ti
 		domains = append(domains, d.domain(ascii, used, len(q.Sources) > 0))
 	}
 	c := dnscheck.Checker{
-		Resolver: dnsRecords{r}, Lists: cfg.Checks.DNSLists,
+		Resolver: r, Lists: cfg.Checks.DNSLists,
 		StartTLS: func(ctx context.Context, host string) (bool, error) {
 			return offersStartTLS(ctx, cfg.Hostname,
-				net.JoinHostPort(host, strconv.Itoa(cfg.Defaults.Traffic.SMTPPort)), dnsRecords{r})
+				net.JoinHostPort(host, strconv.Itoa(cfg.Defaults.Traffic.SMTPPort)), r)
 		},
 	}
 	found := c.Check(ctx, used, domains)
 	if len(q.Domains) == 0 {
-		for _, p := range d.returnPaths(ctx, dnsRecords{r}) {
+		for _, p := range d.returnPaths(ctx, r) {
 			found = append(found, c.ReturnPath(ctx, &p)...)
 			found = append(found, takesReports(cfg, p.Name)...)
 		}
 	}
-	return append(found, listenersTLS(cfg)...), nil
+	return append(found, listenersTLS(ctx, cfg, q.Running)...), nil
 }
 
 // dnsSubjects makes what is checked of a configuration.
@@ -166,7 +174,7 @@ func (d *dnsSubjects) returnPathOf(name string, tenants []string) (domain string
 }
 
 // returnPaths makes what is checked of the domains of return paths.
-func (d *dnsSubjects) returnPaths(ctx context.Context, r dnsRecords) (out []dnscheck.ReturnPath) {
+func (d *dnsSubjects) returnPaths(ctx context.Context, r dnscheck.Resolver) (out []dnscheck.ReturnPath) {
 	hosts, addrs := d.here(ctx, r)
 	for _, name := range d.cfg.ReturnPathDomains() {
 		out = append(out, dnscheck.ReturnPath{Name: name,
@@ -176,7 +184,7 @@ func (d *dnsSubjects) returnPaths(ctx context.Context, r dnsRecords) (out []dnsc
 }
 
 // here gives the names and addresses by which hosts can reach this relay, as far as they are known.
-func (d *dnsSubjects) here(ctx context.Context, r dnsRecords) (hosts []string, addrs []netip.Addr) {
+func (d *dnsSubjects) here(ctx context.Context, r dnscheck.Resolver) (hosts []string, addrs []netip.Addr) {
 	hosts = []string{d.cfg.Hostname}
 	for _, l := range d.cfg.Listeners {
 		if !slices.Contains(hosts, l.Banner) {
@@ -256,7 +264,7 @@ func outgoing(v6 bool) netip.Addr {
 }
 
 // listenersTLS finds listeners to which others than this machine can connect, and that have no TLS.
-func listenersTLS(cfg *config.Config) (found []dnscheck.Finding) {
+func listenersTLS(ctx context.Context, cfg *config.Config, running bool) (found []dnscheck.Finding) {
 	for _, l := range cfg.Listeners {
 		if !slices.ContainsFunc(l.Address, isReachable) {
 			continue
@@ -272,9 +280,74 @@ func listenersTLS(cfg *config.Config) (found []dnscheck.Finding) {
 				fmt.Sprintf("listener %q takes mail from other machines and has no TLS", l.Name)
 			f.Remedy = "write tls { certificate and key, or acme = true } into it"
 		}
+		if running {
+			tryListener(ctx, cfg, l, &f)
+		}
 		found = append(found, f)
 	}
 	return found
+}
+
+// tryListener connects to a listener of the running relay, from this machine.
+func tryListener(ctx context.Context, cfg *config.Config, l *config.Listener, f *dnscheck.Finding) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime+l.GreetDelay)
+	defer cancel()
+	for _, address := range l.Address {
+		at, err := netip.ParseAddrPort(address)
+		_, port, _ := net.SplitHostPort(address)
+		host := "127.0.0.1"
+		if err == nil && !at.Addr().IsUnspecified() {
+			host = at.Addr().String()
+		} else if err == nil && at.Addr().Is6() {
+			host = "::1"
+		}
+		from, err := netip.ParseAddr(host)
+		if err != nil || slices.ContainsFunc(l.ProxyFrom, func(p netip.Prefix) bool { return p.Contains(from) }) {
+			continue
+		}
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
+		if err != nil {
+			f.Result, f.Text = dnscheck.Failed, fmt.Sprintf("listener %q does not answer: %v", l.Name, err)
+			f.Remedy = "bring the file into force: mta config reload"
+			return
+		}
+		if why := handshake(ctx, c, cfg.Hostname, l.TLS); why != "" {
+			f.Result, f.Text = dnscheck.Failed, fmt.Sprintf("listener %q %s", l.Name, why)
+			f.Remedy = "'mta status' shows why there is no certificate, or what waits for a restart"
+			return
+		}
+	}
+}
+
+// handshake returns what keeps clients from TLS at an open connection; "" for nothing, or what has another cause.
+func handshake(ctx context.Context, c net.Conn, hostname string, has config.TLS) string {
+	defer c.Close()
+	if end, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(end)
+	}
+	asks := &tls.Config{ServerName: hostname, InsecureSkipVerify: true} // whether it ends, not with whom
+	if has.Implicit {
+		if err := tls.Client(c, asks).HandshakeContext(ctx); err != nil {
+			return "fails in the TLS handshake: " + err.Error()
+		}
+		return ""
+	}
+	if !has.Enabled() {
+		return ""
+	}
+	client, err := smtp.NewClientStartTLS(c, asks)
+	refused, lost := (*smtp.SMTPError)(nil), net.Error(nil)
+	switch {
+	case errors.As(err, &refused), errors.As(err, &lost), errors.Is(err, io.EOF):
+		return ""
+	case err != nil:
+		return "does not offer STARTTLS: it has no certificate"
+	}
+	if err := client.Hello(hostname); err != nil {
+		return "fails in the TLS handshake: " + err.Error()
+	}
+	_ = client.Quit()
+	return ""
 }
 
 // isReachable reports whether other machines can connect to an address to listen at.
@@ -292,7 +365,7 @@ func isReachable(address string) bool {
 const probeTime = 20 * time.Second
 
 // offersStartTLS asks a mail host for its extensions, without sending mail.
-func offersStartTLS(ctx context.Context, hostname, at string, r dnsRecords) (bool, error) {
+func offersStartTLS(ctx context.Context, hostname, at string, r dnscheck.Resolver) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	host, port, err := net.SplitHostPort(at)

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,12 +114,59 @@ listener "lan" { address = ["127.0.0.1:2527", "192.0.2.1:2527"] }
 		t.Fatal(err)
 	}
 	var got []string
-	for _, f := range listenersTLS(cfg) {
+	for _, f := range listenersTLS(t.Context(), cfg, false) {
 		if f.Result == dnscheck.Warning {
 			got = append(got, f.Listener)
 		}
 	}
 	if want := []string{"open", "lan"}; !slices.Equal(got, want) {
 		t.Errorf("without TLS: %v, want %v", got, want)
+	}
+}
+
+// A relay that runs is asked by a handshake, whatever its file says.
+func TestListenersOfARunningRelayAreTried(t *testing.T) {
+	cert, _, err := sink.SelfSigned("mx.acme.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		name string
+		how  *sink.Config // nil: nobody listens
+		want dnscheck.Result
+		text string
+	}{
+		{"nobody", nil, dnscheck.Failed, "does not answer: dial tcp 127.0.0.1:"},
+		{"bare", &sink.Config{}, dnscheck.Failed, "does not offer STARTTLS: it has no certificate"},
+		{"well", &sink.Config{TLS: cert}, dnscheck.OK, `listener "well" offers STARTTLS`},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		if x.how == nil {
+			l.Close()
+		} else {
+			s := sink.New(*x.how)
+			go s.Serve(l)
+			t.Cleanup(s.Close)
+		}
+		cfg, err := config.Parse([]byte(`
+hostname = "mx.acme.example"
+acme {
+  names       = ["mx.acme.example"]
+  tls_address = "127.0.0.1:1"
+}
+listener "`+x.name+`" {
+  address = ":`+port+`"
+  tls { acme = true }
+}`), "mta.conf", os.Getenv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := listenersTLS(t.Context(), cfg, true); len(found) != 1 || found[0].Result != x.want || !strings.Contains(found[0].Text, x.text) {
+			t.Errorf("%s: %+v", x.name, found)
+		}
 	}
 }

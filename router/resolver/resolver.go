@@ -153,6 +153,9 @@ func Trusts(trusted []netip.Prefix, server netip.Addr) bool {
 	return server.IsLoopback() || slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(server) })
 }
 
+// Servers are those that it asks.
+func (r *Resolver) Servers() []netip.AddrPort { return slices.Clone(r.cfg.Servers) }
+
 // Trusted reports whether the AD bit of the servers is believed, see Config.Trusted.
 func (r *Resolver) Trusted() bool { return r.trusted }
 
