@@ -8,6 +8,8 @@ import (
 
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/faultlog"
+	"example.org/mta/mta/alarm"
+	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/wiring"
 )
@@ -35,7 +37,8 @@ func (r *mailIn) openACME(cfg *config.Config, undo *undoer) error {
 		return nil
 	}
 	ac := certificates.ACMEConfig{Names: a.Names, Email: a.Email, Directory: a.Directory, Dir: a.Path,
-		Addresses: r.serverAddresses, Now: r.now, Log: r.log}
+		Addresses: r.serverAddresses, Published: check.Fresh(cfg, r.resolver).Addresses, Now: r.now, Log: r.log,
+		Changed: func() { r.alarms.Set(r.now(), alarm.Certs, r.certificateTrouble()) }}
 	for address, to := range map[string]*net.Listener{a.HTTP: &ac.HTTP, a.TLS: &ac.TLS} {
 		if address == "" {
 			continue

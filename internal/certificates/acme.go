@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,11 +28,17 @@ import (
 )
 
 const (
-	// renewCheck is how often a certificate is looked at, retryAfter when one could not be had: a CA
-	// bounds how often it is asked in vain.
+	// renewCheck is how often a certificate is looked at.
 	renewCheck = time.Hour
-	retryAfter = 10 * time.Minute
+	// Let's Encrypt allows 5 validations in vain for a name, within an hour. After mostInVain in a row, one for each
+	// kind of challenge comes each vainPause.
+	mostInVain = 3
+	vainPause  = 30 * time.Minute
 )
+
+// retries are the pauses after failures in a row; the last is repeated.
+var retries = []time.Duration{15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute,
+	10 * time.Minute}
 
 // ACMEConfig says which certificates must come from a CA, and how it finds out that the names are
 // ours.
@@ -45,20 +52,33 @@ type ACMEConfig struct {
 	HTTP, TLS net.Listener
 	// Addresses gives those of the authority's server; nil: by the system's resolver.
 	Addresses httpclient.Addresses
+	// Published gives the addresses of a name in the DNS, none and no error when there are none: the authority is not
+	// asked at first, since it would fail. Nil: that is not known.
+	Published func(ctx context.Context, name string) ([]netip.Addr, error)
+	Changed   func() // is called when Problem has changed; nil: nobody needs to know
 	Now       func() time.Time
 	Log       *slog.Logger
 }
 
 // ACME gets certificates from a CA and renews them (RFC 8555). What strangers ask for orders nothing.
 //
-// Goroutines: Run's, one for each listener and one that orders; they end with its context.
+// Goroutines: Run's, one for each listener and name, and one that orders; they end with its context.
 type ACME struct {
-	cfg     ACMEConfig
-	manager *autocert.Manager
+	cfg       ACMEConfig
+	transport http.RoundTripper
+	ordering  sync.Mutex // one order at a time
 
 	mu     sync.Mutex // guards what follows
-	have   map[string]*tls.Certificate
-	failed map[string]error
+	wanted map[string]*wanted
+}
+
+// wanted is a certificate that there is to be.
+type wanted struct {
+	manager  *autocert.Manager // another for each attempt: it remembers a failure for a minute
+	have     *tls.Certificate
+	failed   error
+	failures int // in a row
+	inVain   int // validations since there was a certificate
 }
 
 // NewACME makes an ACME that has nothing yet.
@@ -66,30 +86,56 @@ func NewACME(cfg ACMEConfig) *ACME {
 	transport := httpclient.New(httpclient.Config{Addresses: cfg.Addresses})
 	transport.Proxy, transport.DisableKeepAlives, transport.IdleConnTimeout = http.ProxyFromEnvironment,
 		false, time.Minute
-	return &ACME{
-		cfg: cfg, have: make(map[string]*tls.Certificate), failed: make(map[string]error),
-		manager: &autocert.Manager{
-			Prompt: autocert.AcceptTOS, Cache: Cache{cfg.Dir, cfg.Now, cfg.Log},
-			HostPolicy: autocert.HostWhitelist(cfg.Names...), Email: cfg.Email,
-			Client: &acme.Client{
-				DirectoryURL: cfg.Directory, UserAgent: "mta",
-				HTTPClient: &http.Client{Transport: &orders{next: transport}, Timeout: time.Minute},
-			},
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
+	}
+	a := &ACME{cfg: cfg, transport: transport, wanted: make(map[string]*wanted)}
+	for _, name := range cfg.Names {
+		a.wanted[name] = new(wanted)
+	}
+	return a
+}
+
+func (a *ACME) cache() Cache { return Cache{a.cfg.Dir, a.cfg.Now, a.cfg.Log} }
+
+func (a *ACME) manager(name string, through *orders) *autocert.Manager {
+	m := &autocert.Manager{
+		Prompt: autocert.AcceptTOS, Cache: a.cache(), HostPolicy: autocert.HostWhitelist(name), Email: a.cfg.Email,
+		Client: &acme.Client{
+			DirectoryURL: a.cfg.Directory, UserAgent: "mta",
+			HTTPClient: &http.Client{Transport: through, Timeout: time.Minute},
 		},
 	}
+	if a.cfg.HTTP != nil {
+		m.HTTPHandler(nil) // from now on it takes HTTP-01
+	}
+	return m
+}
+
+// of returns the manager that asks for a name's certificate, nil when none does.
+func (a *ACME) of(name string) *autocert.Manager {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.wanted[strings.ToLower(name)]; w != nil {
+		return w.manager
+	}
+	return nil
 }
 
 // Run orders and renews certificates until ctx ends.
 func (a *ACME) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	if l := a.cfg.HTTP; l != nil {
-		h := a.manager.HTTPHandler(http.NotFoundHandler())
 		all.Go(func() {
 			a.serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if host, _, err := net.SplitHostPort(r.Host); err == nil {
-					r.Host = host // the manager knows names without ports
+					r.Host = host // managers know names without ports
 				}
-				h.ServeHTTP(w, r)
+				if m := a.of(r.Host); m != nil {
+					m.HTTPHandler(http.NotFoundHandler()).ServeHTTP(w, r)
+					return
+				}
+				http.NotFound(w, r)
 			}))
 		})
 	}
@@ -98,21 +144,17 @@ func (a *ACME) Run(ctx context.Context) {
 			&tls.Config{GetCertificate: a.answer, NextProtos: []string{acme.ALPNProto}, MinVersion: tls.VersionTLS12})
 		all.Go(func() { a.serve(ctx, questions, http.NotFoundHandler()) })
 	}
-	for {
-		next := renewCheck
-		for _, name := range a.cfg.Names {
-			if err := a.order(ctx, name); err != nil {
-				next = retryAfter
+	for _, name := range a.cfg.Names {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				again := time.NewTimer(a.order(ctx, name))
+				select {
+				case <-again.C:
+				case <-ctx.Done():
+					again.Stop()
+				}
 			}
-		}
-		timer := time.NewTimer(next)
-		select {
-		case <-timer.C:
-			continue
-		case <-ctx.Done():
-			timer.Stop()
-		}
-		break
+		})
 	}
 	all.Wait()
 }
@@ -132,21 +174,84 @@ func (a *ACME) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if !slices.Equal(hello.SupportedProtos, []string{acme.ALPNProto}) {
 		return nil, errors.New("not from a certificate authority")
 	}
-	return a.manager.GetCertificate(hello)
+	if m := a.of(hello.ServerName); m != nil {
+		return m.GetCertificate(hello)
+	}
+	return nil, errors.New("for another name")
 }
 
-// order gets a name's certificate: from the folder, or, when there is none or it ends soon, from the CA.
-func (a *ACME) order(ctx context.Context, name string) error {
+// order gets a name's certificate: from the folder, or, when there is none or it ends soon, from the CA. It returns
+// when to look again.
+func (a *ACME) order(ctx context.Context, name string) (again time.Duration) {
+	a.ordering.Lock()
+	defer a.ordering.Unlock()
+	a.mu.Lock()
+	w, o := a.wanted[name], &orders{next: a.transport}
+	if w.have == nil {
+		w.manager = a.manager(name, o)
+	}
+	a.mu.Unlock()
+	err := a.published(ctx, name, w)
+	var c *tls.Certificate
+	if err == nil {
+		c, err = certificateOf(ctx, w.manager, name)
+	}
 	if ctx.Err() != nil {
+		return 0
+	}
+	a.mu.Lock()
+	defer a.cfg.Changed()
+	defer a.mu.Unlock()
+	if err != nil {
+		reasons := o.reasons()
+		w.failures, w.inVain = w.failures+1, w.inVain+len(reasons)
+		if again = retries[min(w.failures, len(retries))-1]; w.inVain >= mostInVain {
+			again = vainPause * time.Duration(max(1, len(reasons)))
+		}
+		if refused := (*acme.Error)(nil); errors.As(err, &refused) {
+			if wait, limited := acme.RateLimit(refused); limited {
+				again = max(again, vainPause, wait)
+			}
+		}
+		if len(reasons) > 0 { // the manager's error is that there is no other challenge to try
+			err = errors.New("the authority can't verify the name: " + strings.Join(reasons, "; "))
+		}
+		w.failed = err
+		a.cfg.Log.Error("getting a certificate", "name", name, "directory", a.cfg.Directory, "error", err,
+			"again in", again)
+		return again
+	}
+	if w.have == nil || !w.have.Leaf.Equal(c.Leaf) {
+		a.cfg.Log.Info("certificate is there", "name", name, "expires", c.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	w.have, w.failed, w.failures, w.inVain = c, nil, 0, 0
+	return renewCheck
+}
+
+// published returns why the authority would fail: the name has no address. After some time it is asked all the same,
+// since it may see another DNS.
+func (a *ACME) published(ctx context.Context, name string, w *wanted) error {
+	if a.cfg.Published == nil || w.failures >= len(retries) {
 		return nil
 	}
+	if _, err := a.cache().Get(ctx, name); err == nil {
+		return nil // nobody has to be asked, or only for a renewal
+	}
+	if addrs, err := a.cfg.Published(ctx, name); err != nil || len(addrs) > 0 {
+		return nil
+	}
+	return errors.New("the name has no address in the DNS yet, at which the authority could verify it")
+}
+
+// certificateOf is the manager's, which has a deadline, and no context.
+func certificateOf(ctx context.Context, m *autocert.Manager, name string) (*tls.Certificate, error) {
 	type result struct {
 		c   *tls.Certificate
 		err error
 	}
 	done := make(chan result, 1)
-	go func() { // the manager has a deadline, and no context
-		c, err := a.manager.GetCertificate(&tls.ClientHelloInfo{
+	go func() {
+		c, err := m.GetCertificate(&tls.ClientHelloInfo{
 			ServerName: name, SupportedVersions: []uint16{tls.VersionTLS13},
 			CipherSuites:     []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
 			SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256},
@@ -154,26 +259,12 @@ func (a *ACME) order(ctx context.Context, name string) error {
 		})
 		done <- result{c, err}
 	}()
-	var r result
 	select {
-	case r = <-done:
+	case r := <-done:
+		return r.c, r.err
 	case <-ctx.Done():
-		return nil
+		return nil, ctx.Err()
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r.err != nil {
-		a.failed[name] = r.err
-		a.cfg.Log.Error("getting a certificate", "name", name, "directory", a.cfg.Directory, "error", r.err,
-			"again in", retryAfter)
-		return r.err
-	}
-	delete(a.failed, name)
-	if old := a.have[name]; old == nil || !old.Leaf.Equal(r.c.Leaf) {
-		a.cfg.Log.Info("certificate is there", "name", name, "expires", r.c.Leaf.NotAfter.UTC().Format(time.RFC3339))
-	}
-	a.have[name] = r.c
-	return nil
 }
 
 // Get gives the certificate for a client: that of the name that it asks for, else the first that there is;
@@ -181,15 +272,20 @@ func (a *ACME) order(ctx context.Context, name string) error {
 func (a *ACME) Get(hello *tls.ClientHelloInfo) *tls.Certificate {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if c := a.have[strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))]; c != nil {
-		return c
+	if w := a.wanted[strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))]; w != nil && w.have != nil {
+		return w.have
 	}
 	for _, name := range a.cfg.Names {
-		if c := a.have[name]; c != nil {
+		if c := a.wanted[name].have; c != nil {
 			return c
 		}
 	}
 	return nil
+}
+
+// Any reports whether there is a certificate. It can be asked of nil, which has none.
+func (a *ACME) Any() bool {
+	return a != nil && a.Get(&tls.ClientHelloInfo{}) != nil
 }
 
 // Expiries lists the certificates that there are.
@@ -197,7 +293,7 @@ func (a *ACME) Expiries() (all []Expiry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, name := range a.cfg.Names {
-		if c := a.have[name]; c != nil {
+		if c := a.wanted[name].have; c != nil {
 			all = append(all, Expiry{"acme:" + name, c.Leaf.DNSNames, c.Leaf.NotAfter})
 		}
 	}
@@ -209,7 +305,7 @@ func (a *ACME) Problem() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, name := range a.cfg.Names {
-		if err := a.failed[name]; err != nil {
+		if err := a.wanted[name].failed; err != nil {
 			return fmt.Sprintf("no certificate for %s can be had from the certificate authority: %v", name, err)
 		}
 	}
@@ -217,12 +313,20 @@ func (a *ACME) Problem() string {
 }
 
 // orders gives the answer to the end of an order the order's URL, where an authority leaves it out. RFC 8555
-// (7.4) does not demand it, and package acme asks there how the order goes on.
+// (7.4) does not demand it, and package acme asks there how the order goes on. It also keeps why the authority could
+// not verify a name (RFC 8555, 6.7 and 8), which a manager leaves out of its error.
 type orders struct {
 	next http.RoundTripper
 
-	mu  sync.Mutex        // guards url
-	url map[string]string // of an order, by the URL that ends it
+	mu     sync.Mutex        // guards what follows
+	url    map[string]string // of an order, by the URL that ends it
+	inVain []string          // a reason for each validation
+}
+
+func (o *orders) reasons() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.inVain)
 }
 
 // maxOrder is more than an order has, in octets.
@@ -236,13 +340,10 @@ func (o *orders) RoundTrip(req *http.Request) (*http.Response, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	at := res.Header.Get("Location")
-	if at == "" {
-		if at = o.url[req.URL.String()]; at != "" {
-			res.Header.Set("Location", at)
-		}
-		return res, nil
+	if known := o.url[req.URL.String()]; at == "" && known != "" {
+		res.Header.Set("Location", known)
 	}
-	if res.StatusCode != http.StatusCreated {
+	if !strings.HasPrefix(res.Header.Get("Content-Type"), "application/json") {
 		return res, nil
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxOrder))
@@ -251,14 +352,30 @@ func (o *orders) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	res.Body = io.NopCloser(bytes.NewReader(text))
-	var order struct {
-		Finalize string `json:"finalize"`
+	var answer struct { // an order, or an authorization
+		Finalize   string `json:"finalize"`
+		Status     string `json:"status"`
+		Challenges []struct {
+			Type  string `json:"type"`
+			Error struct {
+				Detail string `json:"detail"`
+			} `json:"error"`
+		} `json:"challenges"`
 	}
-	if json.Unmarshal(text, &order) == nil && order.Finalize != "" { // else it is an account
+	if json.Unmarshal(text, &answer) != nil {
+		return res, nil
+	}
+	if at != "" && res.StatusCode == http.StatusCreated && answer.Finalize != "" {
 		if o.url == nil || len(o.url) > 100 {
 			o.url = make(map[string]string)
 		}
-		o.url[order.Finalize] = at
+		o.url[answer.Finalize] = at
+	}
+	for _, c := range answer.Challenges {
+		reason := c.Type + ": " + c.Error.Detail
+		if answer.Status == acme.StatusInvalid && c.Error.Detail != "" && !slices.Contains(o.inVain, reason) {
+			o.inVain = append(o.inVain, reason)
+		}
 	}
 	return res, nil
 }

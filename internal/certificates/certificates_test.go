@@ -10,13 +10,18 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -154,7 +159,101 @@ func TestAuthoritiesAreFoundByTheGivenResolver(t *testing.T) {
 			return nil, errors.New("asked for " + host)
 		},
 	})
-	if err := a.order(t.Context(), "mx.example.com"); err == nil || !strings.Contains(err.Error(), "asked for ca.example") {
-		t.Error(err)
+	if a.order(t.Context(), "mx.example.com"); !strings.Contains(a.Problem(), "asked for ca.example") {
+		t.Error(a.Problem())
+	}
+}
+
+// doubtful is an authority that can verify no name.
+type doubtful struct {
+	sync.Mutex  // the client gives up orders in the background
+	validations []time.Time
+	kinds       []string // of the challenges
+}
+
+func (d *doubtful) RoundTrip(r *http.Request) (*http.Response, error) {
+	d.Lock()
+	defer d.Unlock()
+	w := httptest.NewRecorder()
+	w.Header().Set("Replay-Nonce", "nonce")
+	w.Header().Set("Content-Type", "application/json")
+	path, n, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "-")
+	order := fmt.Sprint(len(d.validations))
+	switch path {
+	case "dir":
+		fmt.Fprint(w, `{"newNonce": "https://ca.example/nonce", "newAccount": "https://ca.example/account", "newOrder": "https://ca.example/order"}`)
+	case "account":
+		w.Header().Set("Location", "https://ca.example/account-1")
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprint(w, `{}`)
+	case "order":
+		w.Header().Set("Location", "https://ca.example/order-"+order)
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprint(w, `{"status": "pending", "authorizations": ["https://ca.example/authorization-`+order+`"], "finalize": "https://ca.example/end"}`)
+	case "authorization":
+		if n == order {
+			fmt.Fprint(w, `{"status": "pending", "challenges": [{"type": "tls-alpn-01", "url": "https://ca.example/challenge-tls-alpn-01", "token": "t"},
+				{"type": "http-01", "url": "https://ca.example/challenge-http-01", "token": "t"}]}`)
+		} else {
+			i, _ := strconv.Atoi(n)
+			fmt.Fprintf(w, `{"status": "invalid", "challenges": [{"type": %q, "error": {"detail": "no route to %s"}}]}`, d.kinds[i], n)
+		}
+	case "challenge":
+		d.validations, d.kinds = append(d.validations, time.Now()), append(d.kinds, n)
+		fmt.Fprint(w, `{}`)
+	}
+	return w.Result(), nil
+}
+
+// An authority that can't verify a name is asked again soon, but never more often than Let's Encrypt allows: 5 times within
+// an hour. Its reason is the problem's. While a name has no address it isn't asked at all, for a time.
+func TestAuthorityIsAskedAsOftenAsItAllows(t *testing.T) {
+	for _, x := range []struct {
+		http  bool
+		early int           // validations within a minute
+		begin time.Duration // when the name has an address
+	}{{early: 3}, {http: true, early: 4}, {begin: 40 * time.Second}, {begin: 99 * time.Hour}} {
+		bubble.Test(t, func(t *testing.T) {
+			d, began, changes := new(doubtful), time.Now(), 0
+			cfg := ACMEConfig{Names: []string{"mx.example.com"}, Directory: "https://ca.example/dir", Dir: t.TempDir(), Now: time.Now, Log: slog.New(slog.DiscardHandler),
+				Changed: func() { changes++ },
+				Published: func(context.Context, string) ([]netip.Addr, error) {
+					if time.Since(began) < x.begin {
+						return nil, nil
+					}
+					return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil
+				}}
+			if x.http {
+				cfg.HTTP = new(net.TCPListener)
+			}
+			a := NewACME(cfg)
+			a.transport = d
+			early, attempts := 0, 0
+			for time.Since(began) < 6*time.Hour {
+				time.Sleep(a.order(t.Context(), "mx.example.com"))
+				if attempts++; attempts != changes {
+					t.Fatalf("%d attempts, and %d changes", attempts, changes)
+				}
+			}
+			d.Lock()
+			defer d.Unlock()
+			for i, at := range d.validations {
+				if at.Sub(began) < time.Minute {
+					early++
+				}
+				if i >= 5 && at.Sub(d.validations[i-5]) <= time.Hour {
+					t.Errorf("%+v: validations %d to %d come within %v", x, i-5, i, at.Sub(d.validations[i-5]))
+				}
+				if since := at.Sub(began); since < x.begin && since < 18*time.Minute {
+					t.Errorf("%+v: the authority is asked after %v", x, since)
+				}
+			}
+			if early < x.early || len(d.validations) < 10 {
+				t.Errorf("%+v: %d validations, %d within a minute", x, len(d.validations), early)
+			}
+			if p := a.Problem(); !strings.Contains(p, "can't verify the name: tls-alpn-01: no route to ") || x.http && !strings.Contains(p, "; http-01: no route to ") {
+				t.Errorf("%+v: %s", x, p)
+			}
+		})
 	}
 }

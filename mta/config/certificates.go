@@ -14,7 +14,8 @@ import (
 // true }`. By setting `names` you accept the authority's terms of service.
 type ACME struct {
 	block
-	// Host names; each gets a certificate. They must resolve to this machine in the DNS.
+	// Host names; each gets a certificate. They must resolve to this machine in the DNS. STARTTLS is offered as soon as
+	// there is one.
 	Names []string `conf:"names" check:"hostname"`
 	// The contact address for the authority.
 	Email string `conf:"email"`
