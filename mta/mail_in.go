@@ -168,6 +168,9 @@ func (r *mailIn) newSubmission(cfg *config.Config, l *config.Listener,
 	if sc.TLS, err = r.tlsOf(l.TLS.Certificates); err != nil {
 		return nil, err
 	}
+	if len(l.TLS.Pairs()) == 0 && l.TLS.ACME {
+		sc.Certified = r.acme.Any
+	}
 	if err := r.loginsOf(l, logins, &sc); err != nil {
 		return nil, err
 	}

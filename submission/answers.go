@@ -81,8 +81,8 @@ func parameterIn(line []byte, verb string) string {
 }
 
 // greeting makes the reply to EHLO and HELO start with this relay's name (RFC 5321, 4.1.1.1), and
-// adds AUTH, which the library has no part in, and REQUIRETLS
-// (RFC 8689), since it knows of no TLS.
+// adds AUTH, which the library has no part in, and STARTTLS and
+// REQUIRETLS (RFC 8689), since it knows of no TLS.
 func (c *conn) greeting(line []byte) []byte {
 	text, ended := bytes.CutSuffix(line, crlf)
 	switch {
@@ -93,6 +93,9 @@ func (c *conn) greeting(line []byte) []byte {
 		if offered := c.offered(); c.command.verb == "EHLO" && len(offered) > 0 {
 			b = append(append(b, crlf...), "250-AUTH "...)
 			b = append(b, strings.Join(offered, " ")...)
+		}
+		if c.command.verb == "EHLO" && c.tls == nil && c.srv.cfg.TLS != nil && !c.srv.uncertified() {
+			b = append(b, "\r\n250-STARTTLS"...)
 		}
 		if c.command.verb == "EHLO" && c.tls != nil {
 			b = append(append(b, "\r\n250-"...), requireTLS...)

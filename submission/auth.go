@@ -58,6 +58,8 @@ func (c *conn) auth(arg string) {
 		c.answer(authInMail.Reply())
 	case c.client.login != nil && c.client.login.Mechanism != auth.ByCertificate:
 		c.answer(alreadyLoggedIn.Reply())
+	case !c.private() && c.srv.uncertified():
+		c.answer(noCertificate.Reply())
 	case !c.private():
 		c.answer(authInClear.Reply())
 	case mechanism == "":

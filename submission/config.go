@@ -25,7 +25,9 @@ type Config struct {
 
 	// TLS switches STARTTLS on. Certificates come by its GetCertificate or GetConfigForClient,
 	// so that a reload acts at once. TLS 1.2 is the lowest version unless it names another.
-	TLS         *tls.Config
+	TLS *tls.Config
+	// Certified reports whether TLS has a certificate by now. Without one STARTTLS is not offered. Nil: it always has.
+	Certified   func() bool
 	ImplicitTLS bool // TLS from the first byte (RFC 8314, 3.3) in place of STARTTLS; needs TLS
 
 	RelayFrom []netip.Prefix // the networks that may relay; others have to log in, or can send nothing

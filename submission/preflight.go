@@ -145,6 +145,8 @@ func (c *conn) startTLS(arg string) {
 		c.answer(noTLS.Reply())
 	case c.tls != nil:
 		c.answer(alreadyTLS.Reply())
+	case c.srv.uncertified():
+		c.answer(noCertificate.Reply())
 	case c.helo == "":
 		c.answer(greetFirst.Reply())
 	case arg != "":

@@ -61,6 +61,7 @@ var (
 	repeatedParam  = reply.NewForm(501, reply.Enhanced{5, 5, 4}, "parameter %s is given twice")
 	longParam      = reply.NewForm(501, reply.Enhanced{5, 5, 4}, "parameter %s is longer than %d characters")
 	badParam       = reply.NewForm(501, reply.Enhanced{5, 5, 4}, "parameter %s has a malformed value")
+	noCertificate  = reply.NewForm(454, reply.Enhanced{4, 7, 0}, "TLS has no certificate yet, try again later")
 	noTLS          = reply.NewForm(502, reply.Enhanced{5, 5, 1}, "TLS is not available")
 	chunksTooBig   = reply.NewForm(552, reply.Enhanced{5, 3, 4}, "message larger than the SIZE limit")
 )

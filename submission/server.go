@@ -26,7 +26,7 @@ var ErrServerClosed = errors.New("submission: server is closed")
 // Server is one SMTP listener's settings and all its connections.
 type Server struct {
 	cfg    Config
-	clear  *smtp.Server // offers STARTTLS, if there is a certificate
+	clear  *smtp.Server
 	secure *smtp.Server // serves connections that have TLS on
 	small  sync.Pool    // *[smallBuffer]byte
 	large  sync.Pool    // *[largeBuffer]byte
@@ -69,9 +69,11 @@ func New(cfg Config) *Server {
 	s.mu.perClient = make(map[netip.Prefix]int)
 	s.mu.empty = make(chan struct{})
 	s.clear, s.secure = s.library(), s.library()
-	s.clear.TLSConfig = cfg.TLS // makes it offer STARTTLS; conn answers the command
 	return s
 }
+
+// uncertified reports whether TLS still lacks its certificate.
+func (s *Server) uncertified() bool { return s.cfg.Certified != nil && !s.cfg.Certified() }
 
 // library configures go-smtp. What it has no setting for, or does not do well, conn does.
 func (s *Server) library() *smtp.Server {

@@ -48,11 +48,11 @@ func TestExtensionsAreOffered(t *testing.T) {
 		p.got()
 		p.send("EHLO app.example.org\r\n")
 		want := `250-relay.example.com
+250-STARTTLS
 250-PIPELINING
 250-8BITMIME
 250-ENHANCEDSTATUSCODES
 250-CHUNKING
-250-STARTTLS
 250-SMTPUTF8
 250-DSN
 250-SIZE 52428800

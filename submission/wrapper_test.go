@@ -3,12 +3,13 @@ package submission
 import (
 	"io"
 	"net"
-
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"example.org/mta/submission/auth"
 	"example.org/mta/submission/intake"
 )
 
@@ -577,6 +578,31 @@ func TestStartTLSIsAnsweredHere(t *testing.T) {
 	withRelay(t, Config{}, func(t *testing.T, r *relay) {
 		p := r.greeted()
 		p.cmd("STARTTLS", "502 5.5.1")
+	})
+}
+
+// Without a certificate STARTTLS would end in an alert: it is offered, and taken, once there is one (RFC 3207, 4).
+func TestSTARTTLSWaitsForACertificate(t *testing.T) {
+	var there atomic.Bool
+	logins := auth.New(auth.Config{File: usersFile(t)})
+	cfg := Config{TLS: testTLS(), Certified: there.Load, Auth: logins, Mechanisms: []string{"PLAIN"}}
+	withRelay(t, cfg, func(t *testing.T, r *relay) {
+		ehlo := func(p *peer) string {
+			p.send("EHLO app.example.org\r\n")
+			return p.got()
+		}
+		p := r.greeted()
+		if got := ehlo(p); strings.Contains(got, "STARTTLS") {
+			t.Errorf("without a certificate: %s", got)
+		}
+		p.cmd("AUTH PLAIN AGEAYg==", "454 4.7.0 TLS has no certificate yet")
+		p.cmd("STARTTLS", "454 4.7.0 TLS has no certificate yet")
+		there.Store(true)
+		if got := ehlo(p); !strings.Contains(got, "250-STARTTLS\r\n") {
+			t.Errorf("with one: %s", got)
+		}
+		p.cmd("AUTH PLAIN AGEAYg==", "538 5.7.11 logins need TLS")
+		p.cmd("STARTTLS", "220")
 	})
 }
 
