@@ -48,7 +48,7 @@ func (r *operators) answers() api.Config {
 		},
 		Histories:       blocks.Histories{Figures: r.history},
 		OpenConnections: connections.Connections{Delivery: r.delivery, Entrances: r.openEntrances},
-		Rules:           blocks.Rules{Config: r.inForce, Now: r.now, Kept: r.rules},
+		Rules:           blocks.Rules{Config: r.inForce, Now: r.now, Kept: r.rules, Fitting: r.queued.Fitting},
 		APIKeys:         kept.Keys{Config: r.inForce, Now: r.now, Book: r.keys.Load},
 		Suppressions:    kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now},
 		Bounces:         kept.Bounces{Unknown: &r.unknown, Started: r.started},

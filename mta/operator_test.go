@@ -158,7 +158,7 @@ func TestAPauseShowsAtOnce(t *testing.T) {
 			}
 			w.until("waits for a token", listed(api.StateWaiting, "waits for the warm-up of new: the hour's cap is used"))
 			what.Action = api.RuleSuspend
-			what.For, what.By, what.Reason = api.Age(time.Hour), "ann", "for the test"
+			what.For, what.By, what.Reason = new(api.Age(time.Hour)), "ann", "for the test"
 			if _, err := w.api.Rules.AddRule(t.Context(), what); err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/operator/api"
@@ -338,7 +339,7 @@ func (c *cli) addParam(cmd *cobra.Command, p api.Param) {
 		flags.StringSliceVarP(field, name, short, *field, help)
 	case *api.Age:
 		flags.VarP((*ageFlag)(field), name, short, help)
-	case *time.Time, *netip.Prefix, **string:
+	case *time.Time, *netip.Prefix, **string, **api.Age:
 		flags.VarP(paramFlag{p, c}, name, short, help)
 	default:
 		text := reflect.ValueOf(field).Convert(reflect.TypeFor[*string]()).Interface().(*string)
@@ -347,6 +348,33 @@ func (c *cli) addParam(cmd *cobra.Command, p api.Param) {
 	if len(p.Words) > 0 {
 		oneOf(cmd, name, p.Words)
 	}
+	if f := flags.Lookup(name); !p.IsFlag() && !p.IsList() {
+		_, optional := p.Field().(**string)
+		f.Value = &once{Value: f.Value, flag: "--" + name, words: p.Words, optional: optional}
+	}
+}
+
+// once is a flag with one value: of two, the one that counts would be anybody's guess, and an empty one would select
+// all.
+type once struct {
+	pflag.Value
+	flag     string
+	words    []string
+	optional bool // it can be empty
+	set      bool
+}
+
+func (f *once) Set(text string) error {
+	switch {
+	case f.set:
+		return usagef("%s stands twice", f.flag)
+	case len(f.words) > 0 && !slices.Contains(f.words, text):
+		return usagef("%s: want %s, not %q", f.flag, strings.Join(f.words, ", "), text)
+	case text == "" && !f.optional:
+		return usagef("%s is empty: leave it out to mean all", f.flag)
+	}
+	f.set = true
+	return f.Value.Set(text)
 }
 
 // takeArgs makes the arguments of a command the parameter that takes them.

@@ -279,6 +279,9 @@ func flagError(_ *cobra.Command, err error) error {
 	if own := (usageError{}); errors.As(err, &own) {
 		return own
 	}
+	if _, text, ok := strings.Cut(err.Error(), " in -"); ok && text != "" && text[0] >= '0' && text[0] <= '9' {
+		return usagef("-%s is not a valid argument (want no negative number)", text)
+	}
 	if at := strings.LastIndex(err.Error(), `: strconv.Parse`); at >= 0 {
 		return errors.New(err.Error()[:at] + ": want a number")
 	}

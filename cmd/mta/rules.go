@@ -38,6 +38,7 @@ const ruleAddHelp = `Add a rule for the mail that fits all of the flags, or for 
   slow RATE  send at most so many messages, as 10/s, 100/m or 5000/h, together
 
 A rule that does the same with the same mail is replaced, and keeps its number.
+--dry-run counts the mail in the queue that the rule fits, except by --pool.
 --provider and --pool select after the route is found: reroute has neither, slow no
 --pool. Only suspend (as the only flag) and slow have --source. There are at most 1000
 rules, and 100 more that suspend.`
@@ -53,15 +54,22 @@ func newRuleAdd(c *cli) *cobra.Command {
 			if len(args) == 0 || !slices.Contains(api.RuleActions, api.RuleAction(args[0])) {
 				return hinted{usagef("name what the rule does"), "one of bounce, hold, suspend, reroute and slow"}
 			}
-			if slow := args[0] == string(api.RuleSlow); len(args) > 2 || slow != (len(args) == 2) {
-				return hinted{usagef("slow has a rate, and nothing else has"), "as in: slow 100/m"}
+			switch slow := args[0] == string(api.RuleSlow); {
+			case slow && len(args) < 2:
+				return hinted{usagef("slow needs a rate"), "as in: slow 100/m"}
+			case len(args) > 2 || !slow && len(args) > 1:
+				return usagef("unexpected argument %q", args[len(args)-1])
 			}
 			return nil
 		},
 		ValidArgsFunction: cobra.FixedCompletions(texts(api.RuleActions), cobra.ShellCompDirectiveNoFileComp),
 	}, &b.Intent, "rule", func(ctx context.Context, client *api.Client, args []string) (api.RuleChanged, error) {
 		b.Action, b.Rate, b.By = api.RuleAction(args[0]), second(args), c.caller()
-		return api.OpAddRule.Call(ctx, client, b)
+		done, err := api.OpAddRule.Call(ctx, client, b)
+		if done.Fits != nil {
+			fmt.Fprintf(c.err, "it fits %s in the queue\n", plural(*done.Fits, "recipient"))
+		}
+		return done, err
 	}, func(done api.RuleChanged) {
 		fmt.Fprintf(c.out, "rule %d: %s, %s\n", done.ID, draw.Clean(done.Does()), c.untilEnded(&done.Rule, "ended"))
 	})
@@ -144,7 +152,7 @@ func newPause(c *cli) *cobra.Command {
 		Args: pausable(true), ValidArgsFunction: c.completePausable(nil),
 	}, func(ctx context.Context, client *api.Client, args []string) (any, func() error, error) {
 		switch {
-		case len(args) == 0 && (b.For > 0 || b.Reason != ""):
+		case len(args) == 0 && (b.For != nil || b.Reason != ""):
 			return nil, nil, hinted{usagef("say what to pause"), "to stop all mail: mta pause everything"}
 		case len(args) == 0:
 			l, err := api.OpRules.Call(ctx, client, api.None{})
@@ -291,7 +299,7 @@ func pausable(orNothing bool) cobra.PositionalArgs {
 		case len(args) == 0:
 			return hinted{usagef("name what to resume or pause"), everyKind}
 		case args[0] != everything && pausables[args[0]] == nil:
-			return hinted{usagef("%q can't be paused", args[0]), everyKind}
+			return hinted{usagef("%q can't be %sd", args[0], cmd.Name()), everyKind}
 		case len(args) < want:
 			return hinted{usagef("the name of the %s is missing", args[0]),
 				fmt.Sprintf("as in: %s %s NAME", cmd.CommandPath(), args[0])}

@@ -346,6 +346,10 @@ func (k checker) backoffs() {
 				`write a duration, such as suspend = "10m", or a rate, such as rate = "10/min"`,
 				"by_source: backoff %q suspends nothing and slows nothing down", r.Name)
 		}
+		if r.After.Count > 0 && r.Fewer == 0 && r.Suspend == 0 && !r.Slows() {
+			k.problem(&r.block, "after", `write what it does, such as suspend = "10m"`,
+				"after: backoff %q does nothing, however many refusals there are", r.Name)
+		}
 		if f := r.RateFactor; f != 0 && (f < .001 || f > 1) {
 			k.problem(&r.block, "rate_factor", "write a number from 0.001 to 1, such as 0.5",
 				"rate_factor: %v is not a part of a rate", f)

@@ -147,7 +147,7 @@ func (k checker) selectors() {
 		if len(s.Tenants)+len(s.Tiers)+len(s.Campaigns)+len(s.SenderDomains)+len(s.Headers) == 0 {
 			k.problem(&s.block, "",
 				`write, for example, header = ["X-MTA-Engaged: yes"]; or tenant, tier, campaign or sender_domain`,
-				"%s is empty", s.Title())
+				"%s selects no mail: it has no condition", s.Title())
 		}
 		for _, name := range s.Tenants {
 			if k.Tenant(name) == nil {

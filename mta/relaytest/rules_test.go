@@ -178,7 +178,7 @@ func TestRuleHolds(t *testing.T) {
 func TestRuleSlows(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRuled(t, "")
-		slow := r.rule(api.AddRule{Action: api.RuleSlow, Selection: api.Selection{Provider: "big"}, Rate: "6/m", By: "ann", For: api.Age(time.Hour)})
+		slow := r.rule(api.AddRule{Action: api.RuleSlow, Selection: api.Selection{Provider: "big"}, Rate: "6/m", By: "ann", For: new(api.Age(time.Hour))})
 		r.rule(api.AddRule{Action: api.RuleSlow, Selection: api.Selection{All: true}, Rate: "60/m"})
 		r.send(20, "a@box.example")
 		time.Sleep(time.Minute)
@@ -262,7 +262,7 @@ func TestRulesEndAndAreDamaged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRuled(t, "")
 		r.rule(api.AddRule{Action: api.RuleSuspend, Selection: api.Selection{Tenant: "acme", Domain: "box.example"}})
-		r.rule(api.AddRule{Action: api.RuleSuspend, Selection: box, For: api.Age(time.Hour)})
+		r.rule(api.AddRule{Action: api.RuleSuspend, Selection: box, For: new(api.Age(time.Hour))})
 		r.send(1, "a@box.example")
 		r.want("suspended", 0, 0)
 		time.Sleep(time.Hour)

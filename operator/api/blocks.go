@@ -21,9 +21,9 @@ type Blocks interface {
 // SetWeight gives a source of a pool another weight.
 type SetWeight struct {
 	Intent
-	Source string `json:"source" q:"source"` // one of the pool's
-	Weight int    `json:"weight" q:"weight"` // 0 to 1000; at 0 it gets no new mail
-	Own    bool   `json:"own,omitempty"`     // return to the weight of the configuration
+	Source string `json:"source" q:"source"`            // one of the pool's
+	Weight int    `json:"weight" q:"weight" max:"1000"` // 0 to 1000; at 0 it gets no new mail
+	Own    bool   `json:"own,omitempty"`                // return to the weight of the configuration
 }
 
 // Check refuses a weight that none can be.

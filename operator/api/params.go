@@ -137,6 +137,9 @@ func (p Param) Set(text string) (err error) {
 		}
 	case *Age:
 		*field, err = ParseAge(text)
+	case **Age:
+		*field = new(Age)
+		**field, err = ParseAge(text)
 	case *time.Time:
 		if *field, err = time.Parse(time.RFC3339Nano, text); err != nil {
 			err = fmt.Errorf("want a time as 2026-01-02T15:04:05Z, not %q", text)
@@ -166,6 +169,8 @@ func (p Param) Text() (text string, set bool) {
 		return "", false
 	}
 	switch field := p.Field().(type) {
+	case **Age:
+		text = (*field).String()
 	case *time.Time:
 		text = field.Truncate(p.unit()).Format(time.RFC3339Nano)
 	case *[]string:

@@ -95,7 +95,7 @@ type AddRule struct {
 	// Where the mail goes: a name, with or without a port, or smtps://NAME for TLS from the first octet; of reroute.
 	Host string `json:"host,omitempty" q:"host" help:"where reroute sends the mail: <name>, name:port or smtps://name"`
 	// Left out: until somebody ends it.
-	For    Age    `json:"for,omitempty" q:"for" help:"the duration, such as 90s, 15m, 2h (default: until it is ended)"`
+	For    *Age   `json:"for,omitempty" q:"for" help:"the duration, such as 90s, 15m, 2h (default: until it is ended)"`
 	Reason string `json:"reason,omitempty"` // for those who ask why
 	By     string `json:"by,omitempty"`     // who asks for it, where the connection does not say
 }
@@ -112,6 +112,7 @@ type EndRule struct {
 type RuleChanged struct {
 	Effect
 	Rule
+	Fits *int `json:"fits,omitempty"` // recipients in the queue that a dry run's rule fits; none by pool
 }
 
 // Rules is what the server asks of the relay about rules. Errors are of type *Error where the operator can do
@@ -144,7 +145,7 @@ func (s *Selection) check(a RuleAction) error {
 	case s.All && len(terms) > 0:
 		return Invalid("", "all mail is meant, or that of %s: leave out either", s.named())
 	case !s.All && len(terms) == 0:
-		return Invalid("to mean all mail: --all, or all in a request", "nothing says which mail to %s", a)
+		return Invalid("to mean all mail: --all; in a request, \"all\": true", "nothing says which mail to %s", a)
 	case a == RuleSuspend && s.Source != "" && len(terms) > 1:
 		return Invalid("suspend the source at a site: mta sites suspend SITE --source NAME --for TIME",
 			"a source is suspended as a whole")
@@ -179,12 +180,16 @@ func (b *AddRule) Check() error {
 		return err
 	}
 	switch {
-	case b.For < 0:
-		return Invalid("", "for: want a time ahead")
-	case (b.Action == RuleSlow) != (b.Rate != ""):
-		return Invalid("as in: slow 100/m", "slow, and nothing else, has a rate")
-	case (b.Action == RuleReroute) != (b.Host != ""):
-		return Invalid("as in: reroute --host mx.example.net", "reroute, and nothing else, has a host")
+	case b.For != nil && *b.For <= 0:
+		return Invalid("leave it out for a rule that lasts until it is ended", "for: want a time ahead, such as 2h")
+	case b.Action == RuleSlow && b.Rate == "":
+		return Invalid("as in: slow 100/m", "slow needs a rate")
+	case b.Action != RuleSlow && b.Rate != "":
+		return Invalid("as in: slow "+b.Rate, "only slow has a rate, and %s has none", b.Action)
+	case b.Action == RuleReroute && b.Host == "":
+		return Invalid("as in: reroute --host mx.example.net", "reroute needs a host")
+	case b.Action != RuleReroute && b.Host != "":
+		return Invalid("as in: reroute --host "+b.Host, "only reroute has a host, and %s has none", b.Action)
 	}
 	return nil
 }

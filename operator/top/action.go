@@ -250,8 +250,11 @@ func (a *action) carry(ctx context.Context, relay *api.Client, caller string,
 		mail = api.Selection{Source: name}
 	}
 	if a.verb == suspend {
-		r, err := api.OpAddRule.Call(ctx, relay, api.AddRule{Intent: in, Action: api.RuleSuspend, Selection: mail,
-			For: a.length, Reason: a.reason, By: caller})
+		b := api.AddRule{Intent: in, Action: api.RuleSuspend, Selection: mail, Reason: a.reason, By: caller}
+		if a.length > 0 {
+			b.For = &a.length
+		}
+		r, err := api.OpAddRule.Call(ctx, relay, b)
 		return r.Effect, a.waiting(), err
 	}
 	r, err := api.OpEndRule.Call(ctx, relay, api.EndRule{Intent: in, Action: api.RuleSuspend, Selection: mail})

@@ -18,6 +18,8 @@ type Rules struct {
 	Config func() *config.Config // in force
 	Now    func() time.Time
 	Kept   *rules.Rules
+	// Fitting counts the recipients in the queue that a filter fits.
+	Fitting func(api.Filter) (int, error)
 }
 
 // Rules lists the rules in force.
@@ -53,11 +55,17 @@ func (r Rules) AddRule(ctx context.Context, b api.AddRule) (done api.RuleChanged
 			return done, err
 		}
 	}
-	if b.For > 0 {
-		x.Until = x.Since.Add(time.Duration(b.For))
+	if b.For != nil {
+		x.Until = x.Since.Add(time.Duration(*b.For))
 	}
 	x, err = r.Kept.Begin(x, b.DryRun)
-	return changed(x, err)
+	if done, err = changed(x, err); err == nil && b.DryRun && b.Pool == "" {
+		n, err := r.Fitting(api.Filter{Tenant: b.Tenant, Source: b.Source, Provider: b.Provider, Domain: x.Domain,
+			Campaign: b.Campaign})
+		done.Fits = &n
+		return done, err
+	}
+	return done, err
 }
 
 // changed is the answer to a change of a rule.
@@ -104,7 +112,7 @@ func domainName(name string) (string, error) {
 func rateOf(text string) (string, error) {
 	var rate settings.Rate
 	if err := rate.UnmarshalText([]byte(text)); err != nil {
-		return "", api.Invalid("as in 10/s, 100/m, 5000/h", "rate: %v", err)
+		return "", api.Invalid("from 1/d to 2147483647/s, as in 10/s, 100/m, 5000/h", "rate: %v", err)
 	}
 	if rate.Count == 0 {
 		return "", api.Invalid("to let nothing leave: suspend", "the rate %q limits nothing", text)

@@ -22,6 +22,17 @@ func (m *Messages) Summary(_ context.Context, q api.SummaryQuery) (api.Summary, 
 	return m.looking(q.By, sel.Filter, q.SummaryPage)
 }
 
+// Fitting counts the recipients that a filter fits.
+func (m *Messages) Fitting(f api.Filter) (n int, err error) {
+	sel, err := m.selector(f, true)
+	if err == nil {
+		for _, k := range m.Queue.Summary(sel.Filter) {
+			n += k.Total
+		}
+	}
+	return n, err
+}
+
 // counted gives the counters that answer a summary; false when none do.
 func (m *Messages) counted(by api.SummaryBy, f api.Filter) (queue.Counts, bool) {
 	other := f
