@@ -646,3 +646,18 @@ func TestForgedRecordInContent(t *testing.T) {
 		}
 	})
 }
+
+// TestShorterThanItsEnd: a segment whose file ends before the place that is written down for it is damaged, and read.
+func TestShorterThanItsEnd(t *testing.T) {
+	fs := vfstest.Memory()
+	f, err := fs.Create("/q/short")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteAt([]byte{0}, 0)
+	f.Close()
+	ix, _, err := store.ScanIndex(fs, "/q/short", store.SegmentID{Number: 1, Salt: 1}, 4096)
+	if err != nil || len(ix.Damaged) != 1 {
+		t.Errorf("%v, %+v", err, ix)
+	}
+}

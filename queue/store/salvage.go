@@ -89,15 +89,15 @@ func (ix *Index) salvage(f io.ReaderAt, size int64) {
 		if d.Err != nil {
 			continue // octets that the disk did not give, and may give another day
 		}
-		for off := d.Offset; off < d.End; {
-			r, err := Salvage(f, ix.segment, off, min(d.End, size))
+		for off, end := d.Offset, min(d.End, size); off < end; {
+			r, err := Salvage(f, ix.segment, off, end)
 			if err != nil {
 				break
 			}
 			if r.ID != 0 {
 				ix.addRemains(&r, off)
 			}
-			off = NextRecord(f, ix.segment, off+max(r.size, Align), min(d.End, size))
+			off = NextRecord(f, ix.segment, off+max(r.size, Align), end)
 		}
 	}
 }
