@@ -250,7 +250,7 @@ func TestRestoreRefusesTheFuture(t *testing.T) {
 	if !errors.Is(err, format.ErrRefused) || !strings.HasPrefix(err.Error(), "the suppression list in ") || !strings.Contains(err.Error(), "start mta 7.8.9") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a format of the future: %v", err)
 	}
-	text := bytes.ReplaceAll(saved.Bytes(), []byte(`{"store":"queue","format":9,`), []byte(`{"store":"queue","format":8,`))
+	text := bytes.ReplaceAll(saved.Bytes(), []byte(`{"store":"queue","format":10,`), []byte(`{"store":"queue","format":18,`))
 	if bytes.Equal(text, saved.Bytes()) {
 		t.Fatal("the backup has no statement of the queue")
 	}

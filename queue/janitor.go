@@ -186,38 +186,40 @@ func (q *Queue) scanned(seg *store.Segment, damaged []store.Damage) {
 // any: others may be needless then. What needed them is forgotten only when they are durably
 // gone; until then a power cut can bring them back, and what they need must be there too.
 func (q *Queue) dropNeedless() bool {
-	q.mu.Lock()
-	var list []*store.Segment
-	for seg := range q.segs.All {
-		if len(q.files.snapshots) == 0 && seg.Needless() && q.endsAreKnown() {
-			seg.Gone = true
-			list = append(list, seg)
-		}
-	}
-	q.mu.Unlock()
-	if len(list) == 0 {
+	if !q.writeDropped() {
 		return false
 	}
-	// What made them needless is to be durable first: a recipient that comes back after a crash,
-	// since its outcome was not written yet, is to have its attempts. A full disk needs the room.
+	// What made them needless is to be durable first, and that they are dropped: a recipient that comes back after a
+	// crash, since its outcome was not written yet, is to have its attempts, and no segment is to be missed. A full
+	// disk needs the room.
 	err := q.w.flush()
-	if errors.Is(err, ErrDiskFull) {
-		err = nil
+	full := errors.Is(err, ErrDiskFull)
+	if err != nil && !full {
+		return false
 	}
-	for _, seg := range list {
-		if err != nil {
-			break
+	list := q.takeDropped()
+	if err = nil; full {
+		for _, seg := range list {
+			err = errors.Join(err, q.dir.Trim(seg.ID, 0)) // its name stays until a record says that it may go
 		}
-		err = q.removeFiles(seg)
-	}
-	if err == nil {
-		err = q.dir.FS.SyncDir(q.cfg.Dir)
+	} else {
+		for _, seg := range list {
+			if err = q.removeFiles(seg); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			err = q.dir.FS.SyncDir(q.cfg.Dir)
+		}
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, seg := range list {
-		if err != nil {
+		if err != nil || full {
 			seg.Gone = false
+			if err == nil {
+				seg.Size = store.Void
+			}
 			continue
 		}
 		q.segs.Remove(seg)
@@ -227,20 +229,45 @@ func (q *Queue) dropNeedless() bool {
 	} else {
 		q.failures.Deleting.Well()
 	}
-	return err == nil
+	return err == nil && !full
 }
 
-// endsAreKnown reports whether it is on the disk where each segment ends that is not trimmed,
-// without any of the sealed ones: just after Open it can be that only those say so.
-func (q *Queue) endsAreKnown() bool {
-	untrimmed := false
+// writeDropped has it written that the needless segments are dropped, and reports whether there are any. The newest
+// stays: it says where those before it end, and which there are.
+func (q *Queue) writeDropped() (any bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	newest := uint32(0)
 	for seg := range q.segs.All {
-		if !seg.Sealed && seg.Size > 0 {
-			return true
+		if seg.Size > 0 {
+			newest = max(newest, seg.ID.Number)
 		}
-		untrimmed = untrimmed || seg.Sealed && !seg.Trimmed
 	}
-	return !untrimmed
+	for seg := range q.segs.All {
+		if !seg.Needless() || seg.Size > 0 && seg.ID.Number == newest || len(q.files.snapshots) > 0 {
+			continue
+		}
+		if any = true; !seg.Dropped && seg.Size > 0 {
+			seg.Dropped = true
+			q.w.note(store.KindBuried, 0, nil, 0, func(b []byte) []byte {
+				return store.AppendBurial(b, q.form(), store.Dropped(seg.ID.Number))
+			})
+		}
+	}
+	return any
+}
+
+// takeDropped returns the dropped segments, whose files go now.
+func (q *Queue) takeDropped() (list []*store.Segment) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for seg := range q.segs.All {
+		if seg.Needless() && (seg.Dropped || seg.Size == 0) && len(q.files.snapshots) == 0 {
+			seg.Gone = true
+			list = append(list, seg)
+		}
+	}
+	return list
 }
 
 // removeFiles deletes the files of a segment. One with damage is set aside for the operator.
@@ -295,10 +322,21 @@ func (q *Queue) opening(now time.Time) store.Opening {
 	if left := q.clock.doubtful(time.Now()); left > 0 {
 		o.Doubted, o.Ahead = now.Add(left), q.clock.ahead
 	}
+	var numbers []uint32
 	for s := range q.segs.All {
 		if s.Sealed && !s.Trimmed {
 			o.Ends = append(o.Ends, store.SegmentEnd{Number: s.ID.Number, End: s.Size})
 		}
+		if !s.Sealed || s.Size > 0 && !s.Dropped {
+			numbers = append(numbers, s.ID.Number)
+		}
+	}
+	slices.Sort(numbers)
+	for i, n := range numbers {
+		if i == 0 || n != numbers[i-1]+1 {
+			o.Numbers = append(o.Numbers, store.Numbers{From: n})
+		}
+		o.Numbers[len(o.Numbers)-1].To = n
 	}
 	return o
 }

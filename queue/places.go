@@ -24,7 +24,7 @@ func (q *Queue) inUse(id store.SegmentID) bool {
 		return true // before they are known
 	}
 	seg := q.segs.ByID(id)
-	return seg != nil && !seg.Gone
+	return seg != nil && !seg.Dropped && !seg.Gone
 }
 
 // follow reads the last attempt at a recipient, looking again for where it lies when compaction was quicker.

@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -15,7 +16,7 @@ import (
 // recover brings back what the directory has. It returns the largest segment number in use.
 func (q *Queue) recover() (last uint32, err error) {
 	began := time.Now()
-	list, last, aside, err := q.dir.ListSegments()
+	list, strays, last, aside, err := q.dir.ListSegments()
 	if err != nil {
 		return 0, err
 	}
@@ -28,11 +29,18 @@ func (q *Queue) recover() (last uint32, err error) {
 	}()
 	q.dir.FindEnds(list, q.cfg.SegmentSize)
 	q.observe(list)
+	roll := q.dir.NewRoll(list, strays)
 	o := store.Opener{Dir: q.dir, Log: q.log, Damage: q.reportDamage}
 	if list, err = o.ReadIndexes(list); err != nil {
 		return 0, err
 	}
-	q.count.damagedFiles = aside + o.Unreadable
+	if lost := roll.Missing(list, o.Unreadable); len(lost) > 0 {
+		return 0, q.missing(lost)
+	}
+	for _, f := range strays { // of segments that were dropped
+		q.dir.FS.Remove(q.dir.Path(f.Name))
+	}
+	q.count.damagedFiles = aside + len(o.Unreadable)
 	bodies, err := q.dir.ListLarge()
 	if err != nil {
 		return 0, err
@@ -50,6 +58,17 @@ func (q *Queue) recover() (last uint32, err error) {
 			time.Since(began))
 	}
 	return last, nil
+}
+
+// missing returns the error for segments that are lost: a start without them would lose their mail without a word.
+func (q *Queue) missing(lost []store.SegmentID) error {
+	var paths []string
+	for _, id := range lost {
+		paths = append(paths, q.dir.SegmentPath(id))
+	}
+	all := strings.Join(paths, " ")
+	return fmt.Errorf("queue: %w: %s. Put them back (the first eight digits of a name count). "+
+		"If they are lost for good, go on without their mail: touch %s", store.ErrMissing, all, all)
 }
 
 // observe takes note of the ids and times that the opened records of the segments have.

@@ -355,7 +355,7 @@ func marksOf(e *schedule.Entry) store.Marks {
 // noteWritten enters a durable note in the accounts of the segments.
 func (q *Queue) noteWritten(seg *store.Segment, n *note) {
 	// which matter while they are the latest of a recipient or a key, and no longer
-	if n.kind != store.KindDeferred && n.kind != store.KindKeyed {
+	if n.of != nil && n.kind != store.KindDeferred && n.kind != store.KindKeyed {
 		q.segs.Depend(n.of, seg, n.kind == store.KindChanged)
 	}
 	loc := schedule.LocOf(seg.Handle, n.offset)

@@ -443,6 +443,7 @@ func (w *writer) write(g *group) error {
 	}
 	if !w.begun { // an error costs a proof only
 		w.file.Truncate(w.q.cfg.SegmentSize + store.UsedMark)
+		w.q.markInUse(w.active.ID)
 	}
 	w.begun, w.proven, w.wrote = true, false, time.Now()
 	w.q.failures.Journal.Well()
@@ -676,6 +677,13 @@ func (q *Queue) allocate(id store.SegmentID, f vfs.File) (*spare, error) {
 	}
 	q.free.octets.Add(-q.cfg.SegmentSize) // until it is looked at again
 	return &spare{id: id, file: f}, nil
+}
+
+// markInUse makes an empty index, by which a start misses the newest segment if its file is gone.
+func (q *Queue) markInUse(id store.SegmentID) {
+	if f, err := q.dir.FS.Create(q.dir.IndexPath(id)); err == nil {
+		f.Close()
+	}
 }
 
 // use gives a spare its name as a segment, durably.

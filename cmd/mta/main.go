@@ -32,6 +32,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
+	"example.org/mta/queue/store"
 )
 
 // Exit codes. Under the name of sendmail those of sysexits.h are used instead, see package sendmail.
@@ -121,7 +122,7 @@ func (c *cli) fail(command string, err error) int {
 		return wait.code
 	}
 	switch {
-	case errors.Is(err, format.ErrRefused), errors.Is(err, listen.ErrSockets):
+	case errors.Is(err, format.ErrRefused), errors.Is(err, listen.ErrSockets), errors.Is(err, store.ErrMissing):
 		return exitConfig
 	case !c.started, errors.As(err, &usage):
 		fmt.Fprintf(c.err, "mta: see: %s --help\n", command)

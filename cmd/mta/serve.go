@@ -19,6 +19,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/listen"
 	"example.org/mta/mta/service"
+	"example.org/mta/queue/store"
 )
 
 const serveHelp = `Run the relay in the foreground.
@@ -36,9 +37,9 @@ Under systemd it is a Type=notify service, with its queue and rates in 'systemct
 status', and takes sockets from socket units, named after its listeners (LISTEN_FDS).
 Exit code 78: another start would end the same way, since the configuration is missing,
 has an error, names a user whom the system does not have, or does not match the socket
-units; the data are in a format that this
-version does not read; the relay may not use a file or directory; or, with
-MTA_REQUIRE_VOLUME=true as in the container image, data_dir is on no volume.`
+units; the data are in a format that this version does not read; a segment of the queue is
+missing; the relay may not use a file or directory; or, with MTA_REQUIRE_VOLUME=true as in
+the container image, data_dir is on no volume.`
 
 func newServe(c *cli) *cobra.Command {
 	return &cobra.Command{
@@ -151,7 +152,7 @@ func (c *cli) notStarted(err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return hinted{err, "is another relay or mail server running? check with: mta status"}
-	case errors.Is(err, format.ErrRefused), errors.Is(err, listen.ErrSockets):
+	case errors.Is(err, format.ErrRefused), errors.Is(err, listen.ErrSockets), errors.Is(err, store.ErrMissing):
 		return err
 	case !errors.As(err, &file) && errors.Is(err, syscall.EACCES):
 		return hinted{err, "this user lacks the privilege for ports below 1024"}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"example.org/mta/mta/listen"
+	"example.org/mta/queue/store"
 )
 
 // What only an operator can mend ends the start with exit code 78, so that systemd does not try again, and with the
@@ -35,6 +36,7 @@ func TestNotStarted(t *testing.T) {
 		{"a file in place of a directory", file(syscall.ENOTDIR), exitConfig, "move away what is there"},
 		{"a directory in place of a file", file(syscall.EISDIR), exitConfig, "move away what is there"},
 		{"a socket that no listener has", fmt.Errorf("starting the relay: %w: no listener", listen.ErrSockets), exitConfig, "no listener"},
+		{"a lost segment", fmt.Errorf("starting the relay: %w: x.seg", store.ErrMissing), exitConfig, "x.seg"},
 		{"a full disk", file(syscall.ENOSPC), exitFailed, "no space left"},
 		{"a port that is in use", port(syscall.EADDRINUSE), exitFailed, "another relay"},
 		{"a port below 1024", port(syscall.EACCES), exitFailed, "ports below 1024"},

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -44,12 +45,14 @@ var KindNames = map[Kind]string{
 //	7  envelopes can have what their second octet of flags announces, and changed records a release
 //	8  envelopes can have copies of header fields, and a trace id
 //	9  last attempts have a detour
+//	10 opened records have the numbers of the segments that there are
 const (
 	oldestVersion = 2
 	ownSums       = 4
 	withHeaders   = 8
 	WithDetours   = 9
-	CodecVersion  = 9
+	withNumbers   = 10
+	CodecVersion  = 10
 )
 
 // Format is what this program knows of a queue's formats. A format is the newest version that a record can have. The
@@ -816,6 +819,16 @@ type Opening struct {
 	Marks     []schedule.Arrival // what was accepted up to an id was so by a time, see arrivals
 	Doubted   time.Time          // until when ages were in doubt, see clockWatch; the zero time when they were not
 	Ahead     time.Duration      // by how much the clock had jumped ahead then
+	// Numbers are the segments that there are, this one included; none before version 10.
+	Numbers []Numbers
+}
+
+// Numbers are consecutive numbers of segments.
+type Numbers struct{ From, To uint32 }
+
+// names reports whether an opened record names a segment as there.
+func (o *Opening) names(number uint32) bool {
+	return slices.ContainsFunc(o.Numbers, func(n Numbers) bool { return n.From <= number && number <= n.To })
 }
 
 // SegmentEnd is where a segment ends.
@@ -843,6 +856,13 @@ func AppendOpening(b []byte, form uint8, o Opening) []byte {
 	}
 	e.uint(uint64(SecondsSince1970(o.Doubted)))
 	e.uint(uint64(o.Ahead / time.Second))
+	if form >= withNumbers {
+		e.uint(uint64(len(o.Numbers)))
+		for _, n := range o.Numbers {
+			e.uint(uint64(n.From))
+			e.uint(uint64(n.To - n.From))
+		}
+	}
 	return e.b
 }
 
@@ -869,6 +889,13 @@ func DecodeOpening(b []byte) (Opening, error) {
 		o.Doubted = time.Unix(int64(uint32(d.uint())), 0)
 		o.Ahead = time.Duration(uint32(d.uint())) * time.Second
 	}
+	if d.form >= withNumbers {
+		for range d.count(2) {
+			n := Numbers{From: uint32(d.uint())}
+			n.To = n.From + uint32(d.uint())
+			o.Numbers = append(o.Numbers, n)
+		}
+	}
 	return o, d.err
 }
 
@@ -881,6 +908,12 @@ type Burial struct {
 
 // Stretch is a part of a segment, in octets; to is not in it.
 type Stretch struct{ From, To int64 }
+
+// Dropped is the burial of a whole segment, whose file may be gone from then on.
+func Dropped(number uint32) *Burial { return &Burial{number, []Stretch{{0, wholeSegment}}} }
+
+// wholeSegment is above the end of any segment.
+const wholeSegment = 1 << 32
 
 // AppendBurial makes the payload of a buried record.
 func AppendBurial(b []byte, form uint8, g *Burial) []byte {

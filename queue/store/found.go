@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,6 +18,7 @@ type Found struct {
 	Size  int64 // of the file
 	end   int64 // what of it is to be trusted, or UnknownEnd
 	used  bool  // its first group was synced
+	empty bool  // it was dropped while no record could say so: its octets are gone on purpose
 	Index bool  // there is a file with its index
 	Run   *Run
 	Open  Opening
@@ -37,34 +39,32 @@ func (d *Dir) files() (segments []Found, others []vfs.Info, err error) {
 }
 
 // ListSegments finds the segments, in order of number, and the largest number that was ever given to one. aside counts
-// the damaged segments that were set aside. What a crash has left is removed.
-func (d *Dir) ListSegments() (list []Found, last uint32, aside int, err error) {
+// the damaged segments that were set aside, strays are the indexes of segments that are not there. What else a crash
+// has left is removed.
+func (d *Dir) ListSegments() (list []Found, strays []vfs.Info, last uint32, aside int, err error) {
 	list, others, err := d.files()
 	if err != nil {
-		return nil, 0, 0, fmt.Errorf("queue: reading directory: %w", err)
+		return nil, nil, 0, 0, fmt.Errorf("queue: reading directory: %w", err)
 	}
-	indexes := map[SegmentID]bool{}
+	indexes := map[SegmentID]vfs.Info{}
 	for _, f := range others {
 		if strings.HasSuffix(f.Name, tmpSuffix) || strings.HasSuffix(f.Name, SpareSuffix) {
 			d.FS.Remove(d.Path(f.Name)) // was being written, or never used; if it stays it does no harm
 		} else if id, suffix, ok := ParseSegmentName(f.Name); ok {
 			last = max(last, id.Number)
 			if suffix == IndexSuffix {
-				indexes[id] = true
+				indexes[id] = f
 			}
 		}
 	}
 	for i := range list {
 		last = max(last, list[i].ID.Number)
-		list[i].Index = indexes[list[i].ID]
+		list[i].Index = indexes[list[i].ID].Size > 0
 		delete(indexes, list[i].ID)
-	}
-	for id := range indexes { // of segments that are gone
-		d.FS.Remove(d.IndexPath(id))
 	}
 	damaged, err := d.FS.List(d.Path(DamagedDir))
 	if err != nil {
-		return nil, 0, 0, fmt.Errorf("queue: reading directory: %w", err)
+		return nil, nil, 0, 0, fmt.Errorf("queue: reading directory: %w", err)
 	}
 	for _, f := range damaged {
 		if id, _, ok := ParseSegmentName(f.Name); ok {
@@ -72,7 +72,7 @@ func (d *Dir) ListSegments() (list []Found, last uint32, aside int, err error) {
 			aside++
 		}
 	}
-	return list, last, aside, nil
+	return list, slices.Collect(maps.Values(indexes)), last, aside, nil
 }
 
 // Opener gives the segments of a directory their indexes.
@@ -80,7 +80,7 @@ type Opener struct {
 	*Dir
 	Log        *slog.Logger
 	Damage     func(err error, consequence string) // reports it
-	Unreadable int                                 // segments that can't be read at all
+	Unreadable []SegmentID                         // segments that can't be read at all
 }
 
 // ReadIndexes opens the index of each segment, or makes it. Files in which nothing was ever
@@ -125,7 +125,7 @@ const UsedMark = Align
 // where that is not known.
 func (d *Dir) FindEnds(list []Found, made int64) {
 	ends := map[uint32]int64{}
-	trimmed := make([]bool, len(list))
+	trimmed, newest := make([]bool, len(list)), Opening{}
 	for i := range list {
 		f := &list[i]
 		f.used = made > 0 && f.Size == made+UsedMark || made == 0 && f.Size%1024 == UsedMark
@@ -142,12 +142,16 @@ func (d *Dir) FindEnds(list []Found, made int64) {
 		for _, e := range f.Open.Ends {
 			ends[e.Number] = e.End
 		}
+		if len(f.Open.Numbers) > 0 {
+			newest = f.Open
+		}
 	}
 	for i := range list {
 		f := &list[i]
+		f.empty = f.Size == Void && newest.names(f.ID.Number)
 		if end, ok := ends[f.ID.Number]; ok {
 			f.end = end
-		} else if trimmed[i] && f.Size != void {
+		} else if trimmed[i] && f.Size != Void {
 			f.end = f.Size
 		}
 	}
@@ -156,6 +160,11 @@ func (d *Dir) FindEnds(list []Found, made int64) {
 // scan reads a segment. One without an octet has lost them: a file has its room before it has the name of a segment,
 // and void octets when it is trimmed. So has one that was used and has no record.
 func (d *Dir) scan(f *Found) (*Index, ScanResult, error) {
+	if f.empty {
+		ix := NewIndex(f.ID)
+		ix.End = Void
+		return ix, ScanResult{End: Void}, nil
+	}
 	if f.Size == 0 {
 		return nil, ScanResult{}, errors.New("file has no octets any more")
 	}
@@ -177,7 +186,7 @@ func (o *Opener) scanSegment(f *Found) (use bool, _ error) {
 	if err != nil {
 		o.Damage(&DamageError{File: name, Off: 0, Err: err},
 			"a journal segment can't be read at all; it is left where it is, and what is in it is not served")
-		o.Unreadable++
+		o.Unreadable = append(o.Unreadable, f.ID)
 		return false, nil
 	}
 	if res.Torn > 0 {
@@ -199,6 +208,71 @@ func (o *Opener) scanSegment(f *Found) (use bool, _ error) {
 		f.Index = true
 	}
 	return true, nil
+}
+
+// ErrMissing is wrapped when a segment is not there that should be.
+var ErrMissing = errors.New("journal segments are missing")
+
+// Roll is the segments that a directory has.
+type Roll struct {
+	there  map[uint32]bool // by number
+	strays []SegmentID     // without a segment, and with an index that was made when one is kept for each
+}
+
+// NewRoll takes what ListSegments has found.
+func (d *Dir) NewRoll(list []Found, strays []vfs.Info) Roll {
+	r := Roll{there: map[uint32]bool{}}
+	for i := range list {
+		r.there[list[i].ID.Number] = true
+	}
+	for _, f := range strays {
+		id, _, _ := ParseSegmentName(f.Name)
+		ix, err := OpenIndex(d.FS, d.Path(f.Name), id)
+		if err == nil {
+			ix.Close()
+		}
+		if f.Size == 0 || err == nil && ix.Form >= withNumbers {
+			r.strays = append(r.strays, id)
+		}
+	}
+	return r
+}
+
+// Missing returns the segments that are lost, given those that were read, in order, and those that can't be. The salt
+// is 0 where it is not known.
+//
+// The newest segment names all that there were when it began; what was dropped since was buried first. Itself it is
+// named by its index, which is there from its first group on.
+func (r Roll) Missing(list []Found, unreadable []SegmentID) (lost []SegmentID) {
+	var newest Found
+	dropped := map[uint32]bool{}
+	for i := range list {
+		newest = list[i]
+		for _, g := range newest.Run.Buried {
+			dropped[g.Segment] = dropped[g.Segment] || slices.Equal(g.Stretches, Dropped(g.Segment).Stretches)
+		}
+	}
+	last := newest.ID.Number
+	for _, id := range unreadable {
+		if id.Number > last {
+			newest.Open.Numbers, last = nil, id.Number
+		}
+	}
+	salts := map[uint32]uint32{}
+	for _, id := range r.strays {
+		salts[id.Number] = id.Salt
+		if id.Number > last {
+			lost, newest.Open.Numbers = append(lost, id), nil
+		}
+	}
+	for _, n := range newest.Open.Numbers {
+		for number := n.From; number <= n.To && number < newest.ID.Number; number++ {
+			if !r.there[number] && !dropped[number] {
+				lost = append(lost, SegmentID{number, salts[number]})
+			}
+		}
+	}
+	return lost
 }
 
 // ReportDamage reports the damage in a segment.
@@ -226,13 +300,13 @@ func (d *Dir) ListLarge() (map[uint64]int64, error) {
 	return sizes, nil
 }
 
-// void is the size of the file, in octets, of a trimmed segment in which nothing was ever synced.
-const void = 1
+// Void is the size of the file, in octets, of a trimmed segment in which nothing was ever synced.
+const Void = 1
 
 // Trim cuts a segment off at its end, durably. So that one that has lost its octets can be told from one that never had
-// any, void are left of it at least.
+// any, Void are left of it at least.
 func (d *Dir) Trim(id SegmentID, size int64) error {
-	size = max(size, void)
+	size = max(size, Void)
 	f, err := d.FS.OpenWrite(d.SegmentPath(id))
 	if err != nil {
 		return err

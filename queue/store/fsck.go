@@ -91,6 +91,7 @@ type checker struct {
 	visit  func(FsckMessage)
 	r      *Report
 	list   []Found
+	roll   Roll
 	bodies map[uint64]int64
 	named  map[uint64]bool
 }
@@ -127,12 +128,17 @@ func (c *checker) look() error {
 	for i := range list {
 		c.r.Bytes += list[i].Size
 	}
+	var strays []vfs.Info
 	for _, f := range others {
-		_, suffix, ok := ParseSegmentName(f.Name)
+		id, suffix, ok := ParseSegmentName(f.Name)
 		switch {
 		case f.Name == LockName:
 			c.r.InUse = c.locked()
-		case ok && suffix == IndexSuffix, f.Name == format.FileName:
+		case ok && suffix == IndexSuffix:
+			if !slices.ContainsFunc(list, func(s Found) bool { return s.ID == id }) {
+				strays = append(strays, f)
+			}
+		case f.Name == format.FileName:
 		case ok && suffix == SpareSuffix:
 			c.r.Notes = append(c.r.Notes, f.Name+" is an unused segment; a start removes it")
 		case strings.HasSuffix(f.Name, tmpSuffix):
@@ -141,6 +147,7 @@ func (c *checker) look() error {
 			c.r.Notes = append(c.r.Notes, f.Name+" is not the queue's")
 		}
 	}
+	c.roll = c.dir.NewRoll(list, strays)
 	c.named = map[uint64]bool{}
 	if c.bodies, err = c.dir.ListLarge(); err != nil && !IsNotExist(err) {
 		return err
@@ -168,7 +175,7 @@ func (c *checker) locked() bool {
 // readSegments reads every record, and compares the indexes with what is in the segments.
 func (c *checker) readSegments() {
 	c.dir.FindEnds(c.list, 0)
-	kept := c.list[:0]
+	kept, unreadable := c.list[:0], []SegmentID(nil)
 	for i := range c.list {
 		f := c.list[i]
 		name := SegmentBase(f.ID) + SegmentSuffix
@@ -189,6 +196,7 @@ func (c *checker) readSegments() {
 		if err != nil {
 			c.damage(name, Damage{End: f.Size, Err: err}, "nothing in this segment can be read",
 				"it is left where it is and not served")
+			unreadable = append(unreadable, f.ID)
 			continue
 		}
 		c.segment(&f, &s, ix, res)
@@ -201,6 +209,11 @@ func (c *checker) readSegments() {
 		}
 	}
 	c.list = kept
+	for _, id := range c.roll.Missing(kept, unreadable) {
+		c.damage(SegmentBase(id)+SegmentSuffix, Damage{Err: ErrMissing},
+			"what is in this segment is lost unless you put it back",
+			"this program does not start; to go on without that mail, make an empty file of this name")
+	}
 }
 
 func (c *checker) segment(f *Found, s *SegmentReport, ix *Index, res ScanResult) {

@@ -521,6 +521,9 @@ func OpenIndex(fs vfs.FS, name string, seg SegmentID) (_ *Run, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if size == 0 {
+		return nil, errOtherIndex // that of a segment in use
+	}
 	head := make([]byte, indexHeaderSize)
 	if err := readFull(f, head, 0); err != nil {
 		return nil, err

@@ -27,6 +27,7 @@ type Segment struct {
 	Unread  bool      // not all of it could be read: it stays, since a later start may read more
 	Stuck   bool      // has messages that can't be read, so that compaction can't empty it
 	Emptied bool      // by compaction, and waits to be deleted
+	Dropped bool      // a record says that its file may be gone
 	Gone    bool      // its file is being deleted
 	Rest    time.Time // when the janitor tries again what failed
 
