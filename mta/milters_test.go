@@ -35,6 +35,8 @@ func (s *bySubject) Body(m *milter.Modifier) (milter.Response, error) {
 		return milter.RespDiscard, nil
 	case "quarantine":
 		m.Quarantine("looks odd")
+	case "anonymous":
+		m.ChangeHeader(1, "From", "")
 	case "change":
 		m.AddHeader("X-Scanned", "yes")
 		m.ReplaceBody([]byte("another\n"))
@@ -50,7 +52,7 @@ func TestMilters(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := &milter.Server{NewMilter: func() milter.Milter { return new(bySubject) },
-		Actions: milter.OptAddHeader | milter.OptChangeBody | milter.OptQuarantine}
+		Actions: milter.OptAddHeader | milter.OptChangeHeader | milter.OptChangeBody | milter.OptQuarantine}
 	go srv.Serve(ln)
 	defer ln.Close() // srv.Close is not for use beside Serve
 	p := newPoster(t, `milter "scan" { address = "unix:`+path+`" }
@@ -106,6 +108,15 @@ func TestMilters(t *testing.T) {
 		t.Errorf("a scheduled message that is released is %+v, %v", m.Recipients, err)
 	}
 
+	if code, _, _ := p.post("", "application/json", message("anonymous", "seven@box.example"), ""); code != http.StatusServiceUnavailable {
+		t.Errorf("a message that has lost its author is answered %d", code)
+	}
+	if got := w.milters.Trouble(); !strings.Contains(got, "milter scan fails, and mail is answered 451: it makes a message with 0 From fields") {
+		t.Errorf("the alarm %s: %q", alarm.Milters, got)
+	}
+	if rec := w.await("seven@box.example", "Rejection"); rec.Class != "LocalFailure" {
+		t.Errorf("the class of a milter's failure is %s", rec.Class)
+	}
 	srv.Close()
 	if code, _, _ := p.post("", "application/json", message("plain", "seven@box.example"), ""); code != http.StatusServiceUnavailable {
 		t.Errorf("without the milter a message is answered %d", code)
@@ -113,7 +124,7 @@ func TestMilters(t *testing.T) {
 	if got := w.milters.Trouble(); !strings.Contains(got, "milter scan fails, and mail is answered 451") {
 		t.Errorf("the alarm %s: %q", alarm.Milters, got)
 	}
-	if got := w.scrape(); !strings.Contains(got, `mta_milter_failures_total{milter="scan"} 1`) ||
+	if got := w.scrape(); !strings.Contains(got, `mta_milter_failures_total{milter="scan"} 2`) ||
 		!strings.Contains(got, `mta_milter_refusals_total{milter="scan"} 5`) {
 		t.Error("the metrics are wrong")
 	}

@@ -19,7 +19,7 @@ type Milter struct {
 
 	// Required: `"inet:host:port"`, or `"unix:/path"`. Mail goes there in clear.
 	Address MilterAddress `conf:"address"`
-	// For all that one message takes, the wait for a connection included.
+	// For all that one message takes, and before that for the wait for one of the 100 connections.
 	Timeout time.Duration `conf:"timeout" default:"30s" min:"100ms" max:"5m"`
 	// When the milter can't be reached, hangs or answers nonsense: `"refuse"` mail with a 451, or `"accept"` it
 	// unchecked.

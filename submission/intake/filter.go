@@ -3,6 +3,7 @@ package intake
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -38,6 +39,8 @@ type Filtered struct {
 	Body    []byte // lines end in CRLF
 	Changed bool   // by the Filter
 	Limits  Limits
+	// Unfit returns why a header section that a Filter has made can't be sent, nil if it can.
+	Unfit func(header []byte) error
 	// Take asks for memory for so many octets more, which is given back with the message. False: there is none.
 	Take func(octets int64) bool
 }
@@ -84,6 +87,19 @@ func (m *Message) filter(ctx context.Context) {
 	if end := bytes.Index(whole, []byte("\r\n\r\n")); end >= 0 {
 		f.Header, f.Body = whole[own:end+len(crlf)], whole[end+2*len(crlf):]
 	}
+	authors := froms(f.Header)
+	f.Unfit = func(header []byte) error {
+		if n := froms(header); n != 1 && n != authors { // RFC 5322, 3.6
+			return fmt.Errorf("it makes a message with %d From fields", n)
+		}
+		if cfg.Unsignable == nil {
+			return nil
+		}
+		if err := cfg.Unsignable(f.Tenant, header); err != nil { // it would wait for a signature until it expires
+			return fmt.Errorf("it makes a message that can't be signed: %w", err)
+		}
+		return nil
+	}
 	v := cfg.Filter.Filter(ctx, &f)
 	switch {
 	case v.Refused != nil:
@@ -92,10 +108,6 @@ func (m *Message) filter(ctx context.Context) {
 	case f.Changed:
 		whole = append(append(append(bytes.Clone(whole[:own]), f.Header...), crlf...), f.Body...)
 		x.header.text, x.check.eightBit = append(f.Header[:len(f.Header):len(f.Header)], crlf...), hasEightBit(whole)
-		if cfg.Unsignable != nil && cfg.Unsignable(m.account.tenant, x.header.text) != nil {
-			m.reject(Unfiltered.Refusal()) // it would wait for a signature until it expires
-			return
-		}
 	}
 	if v.Held != nil {
 		h, can := x.draft.(Holder)
@@ -107,6 +119,16 @@ func (m *Message) filter(ctx context.Context) {
 		x.discarded = v.Discarded
 	}
 	m.store(whole)
+}
+
+// froms counts the From fields of a header section.
+func froms(header []byte) (n int) {
+	for field := range EachField(header) {
+		if name, _, _ := envelope.CutField(field); bytes.EqualFold(name, []byte("From")) {
+			n++
+		}
+	}
+	return n
 }
 
 // takeMemory holds so many octets more against the budget.

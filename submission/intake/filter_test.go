@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -42,8 +43,16 @@ func TestFilter(t *testing.T) {
 		"held":    {fields + "\r\nhi\r\n", func(*Filtered) Verdict { return Verdict{Held: &local} }, fields, "hi\r\n", "", fields + "\r\nhi\r\n", 1},
 		"discarded": {fields + "\r\nhi\r\n", func(*Filtered) Verdict { return Verdict{Held: &local, Discarded: true} }, fields, "hi\r\n",
 			"", fields + "\r\nhi\r\n", 1},
-		"not to be signed": {fields + "\r\nhi\r\n", func(m *Filtered) Verdict { m.Header, m.Changed = []byte("Unsignable: x\r\n"), true; return Verdict{} },
-			fields, "hi\r\n", "451 4.7.1 message can't be checked now", "", 0},
+		"unfit": {fields + "From: a\r\n\r\nhi\r\n", func(m *Filtered) Verdict {
+			for after, want := range map[string]string{"From: b\r\n": "<nil>", "Subject: x\r\n": "it makes a message with 0 From fields",
+				"From: a\r\nfrom: b\r\n":       "it makes a message with 2 From fields",
+				"Unsignable: x\r\nFrom: b\r\n": "it makes a message that can't be signed: " + errDisk.Error()} {
+				if got := fmt.Sprint(m.Unfit([]byte(after))); got != want {
+					return Verdict{Held: &reply.Reply{Text: got}}
+				}
+			}
+			return Verdict{}
+		}, fields + "From: a\r\n", "hi\r\n", "", fields + "From: a\r\n\r\nhi\r\n", 0},
 		"no memory": {fields + "\r\nhi\r\n", func(m *Filtered) Verdict {
 			if !m.Take(1<<20) || m.Take(1<<20) {
 				return Verdict{Refused: MemoryFull.Refusal()}

@@ -78,8 +78,14 @@ var (
 		"messages can be scheduled %d seconds ahead at most, spread included")
 	noScheduling = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "scheduling is not allowed here")
 	tooManyHops  = reply.NewForm(554, reply.Enhanced{5, 4, 6}, "more than %d Received fields, this is a mail loop")
-	// Unfiltered refuses a message that a filter could not be asked about.
-	Unfiltered = reply.NewForm(451, reply.Enhanced{4, 7, 1}, "message can't be checked now, try again later")
+	// Unfiltered refuses a message on which a filter failed.
+	Unfiltered = reply.NewForm(451, reply.Enhanced{4, 3, 0},
+		"message can't be checked by filter %s now, try again later")
+	// FilterBusy refuses a message that has waited too long for a filter.
+	FilterBusy = reply.NewForm(451, reply.Enhanced{4, 3, 2},
+		"filter %s has too many messages to check, try again in a few minutes")
+	// FilterMisfit refuses a message that would not keep to the limits with a filter's changes.
+	FilterMisfit = reply.NewForm(552, reply.Enhanced{5, 3, 4}, "with the changes of filter %s: %s")
 	// FilterRefuses and FilterDefers refuse a message for a filter that gives no reply.
 	FilterRefuses = reply.NewForm(550, reply.Enhanced{5, 7, 1}, "message refused by filter %s")
 	FilterDefers  = reply.NewForm(451, reply.Enhanced{4, 7, 1}, "message deferred by filter %s, try again later")

@@ -2,7 +2,6 @@ package milter
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,7 +97,7 @@ func (e *edit) apply(changes []milter.ModifyAction, m *intake.Filtered) error {
 			body = append(body, c.Body...)
 		case milter.ActAddHeader, milter.ActInsertHeader, milter.ActChangeHeader:
 			if count++; count > maxChanges {
-				return fmt.Errorf("it changes more than %d fields", maxChanges)
+				return misfit(fmt.Sprintf("more than %d header fields would change", maxChanges))
 			}
 			if count == 1 {
 				for text := range intake.EachField(m.Header) {
@@ -125,11 +124,19 @@ func (e *edit) apply(changes []milter.ModifyAction, m *intake.Filtered) error {
 	} else {
 		var ok bool
 		if body, ok = intake.Normalise(body, e.limits.LineLength); !ok {
-			return errors.New("its body has a NUL, or a line that is too long")
+			return misfit(fmt.Sprintf("body has a NUL octet, or a line longer than %d octets", e.limits.LineLength))
 		}
 	}
-	if len(header) > e.limits.HeaderSize || int64(len(header)+len(body)) > e.limits.Size {
-		return errTooMuch
+	switch {
+	case len(header) > e.limits.HeaderSize:
+		return misfit(fmt.Sprintf("header section larger than %d octets", e.limits.HeaderSize))
+	case int64(len(header)+len(body)) > e.limits.Size:
+		return misfit(fmt.Sprintf("message larger than %d octets", e.limits.Size))
+	}
+	if count > 0 {
+		if err := m.Unfit(header); err != nil {
+			return err
+		}
 	}
 	m.Header, m.Body = header, body
 	return nil
@@ -171,10 +178,14 @@ func (e *edit) field(name, value string) (f field, _ error) {
 	value = strings.TrimRight(strings.ReplaceAll(value, "\r\n", "\n"), "\n")
 	text := []byte(name + ": " + strings.TrimLeft(value, " \t"))
 	text, ok := intake.Normalise(text, e.limits.LineLength)
+	if !ok {
+		return f, misfit(fmt.Sprintf("header field has a NUL octet, or a line longer than %d octets",
+			e.limits.LineLength))
+	}
 	n, _, isField := envelope.CutField(text)
 	lines := bytes.Count(text, []byte("\n"))
 	folded := bytes.Count(text, []byte("\n ")) + bytes.Count(text, []byte("\n\t"))
-	if !ok || !isField || string(n) != name || folded != lines-1 || !utf8.Valid(text) {
+	if !isField || string(n) != name || folded != lines-1 || !utf8.Valid(text) {
 		return f, fmt.Errorf("it writes a header field that is malformed: %q", reply.Printable(name))
 	}
 	return field{name, text}, nil

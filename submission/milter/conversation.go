@@ -27,8 +27,8 @@ const (
 		milter.OptNoMailReply | milter.OptNoRcptReply | milter.OptNoDataReply | milter.OptNoUnknownReply |
 		milter.OptNoEOHReply | milter.OptNoBodyReply | milter.OptNoUnknown | milter.OptNoData
 
-	// What a milter may send beside a body and a header, in octets, each packet counted as more than it is: it
-	// becomes a Go value.
+	// What a milter may send beside a header and a body, in octets, each packet counted as more than it is: it
+	// becomes a Go value. A body that was encoded anew can be three times as large (RFC 2045, 6.7).
 	answers = 1 << 20
 	packet  = 256
 	// memoryStep is in which steps memory is taken for it.
@@ -49,7 +49,7 @@ type bounded struct {
 func bound(c net.Conn, m *intake.Filtered) *bounded {
 	commands := bytes.Count(m.Header, []byte("\n")) + len(m.Recipients) + len(m.Body)/milter.MaxBodyChunk
 	return &bounded{Conn: c, take: m.Take,
-		left: answers + int64(m.Limits.HeaderSize) + m.Limits.Size + 2*packet*int64(commands)}
+		left: answers + int64(m.Limits.HeaderSize) + m.Limits.Size + 3*int64(len(m.Body)) + 2*packet*int64(commands)}
 }
 
 var (

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/mta/internal/fair"
 	"example.org/mta/internal/faultlog"
 	"example.org/mta/internal/reply"
 	"example.org/mta/submission/intake"
@@ -24,7 +25,7 @@ import (
 type Settings struct {
 	Name             string
 	Network, Address string        // "tcp" and "host:port", or "unix" and a path
-	Timeout          time.Duration // of all that a message takes
+	Timeout          time.Duration // of the wait for a connection, then of all that a message takes
 	Accept           bool          // mail passes where the milter fails; else it gets a 451
 	Listeners        []string      // names of listeners and api blocks whose mail it is asked about; none: all
 	Tenants          []string      // likewise
@@ -34,12 +35,14 @@ type Settings struct {
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 const (
-	// connections is how many a milter has at a time. Other messages wait, within their timeout.
+	// connections is how many a milter has at a time, in shares: other messages wait.
 	connections = 100
-	// After this many failures in a row a milter is left alone for a while: a message of a batch must not wait for its
-	// timeout after the one before.
+	// After this many failures in a row with a party's mail a milter is not asked about that for a while: a message of
+	// a batch must not wait for its timeout after the one before. Others' mail could be as it should be.
 	failuresInRow = 3
 	pause         = 10 * time.Second
+	// maxFailing bounds the parties whose failures are counted.
+	maxFailing = 1000
 	// troubled is how long a failure is an alarm.
 	troubled = 2 * time.Minute
 )
@@ -69,8 +72,9 @@ func (m *Milters) Set(settings []Settings) {
 			continue
 		}
 		log := m.log.With("milter", s.Name)
-		all = append(all, &server{Settings: s, dial: m.dial, now: m.now, slots: make(chan struct{}, connections),
-			faults: faultlog.New(log, m.now, slog.LevelError, "a milter fails", "a milter works again")})
+		all = append(all, &server{Settings: s, dial: m.dial, now: m.now, slots: fair.NewSlots(connections),
+			failing: make(map[fair.Party]*failures),
+			faults:  faultlog.New(log, m.now, slog.LevelError, "a milter fails", "a milter works again")})
 	}
 	m.all.Store(&all)
 }
@@ -79,12 +83,12 @@ func (m *Milters) Set(settings []Settings) {
 func (m *Milters) Trouble() string {
 	var failing []string
 	for _, s := range *m.all.Load() {
-		if s.faults.Lately(troubled) {
+		if f, ok := s.worst(); ok {
 			what := "mail is answered 451"
 			if s.Accept {
 				what = "mail passes unchecked"
 			}
-			failing = append(failing, fmt.Sprintf("milter %s fails, and %s: %v", s.Name, what, s.last()))
+			failing = append(failing, fmt.Sprintf("milter %s fails, and %s: %v", s.Name, what, f.err))
 		}
 	}
 	return faultlog.Few(failing)
@@ -138,14 +142,20 @@ type server struct {
 	Settings
 	dial   Dial
 	now    func() time.Time
-	slots  chan struct{}
+	slots  *fair.Slots
 	faults *faultlog.Kind
 	counts Counts
 
-	mu       sync.Mutex // guards what follows
-	failures int        // in a row
-	until    time.Time  // when it is asked again after those
-	err      error      // the last
+	mu      sync.Mutex               // guards what follows
+	failing map[fair.Party]*failures // by whose mail it was; of the zero Party: whoever's
+}
+
+// failures are those since it went well.
+type failures struct {
+	inRow int
+	last  time.Time
+	until time.Time // when it is asked again
+	err   error     // the last
 }
 
 func (s *server) isFor(listener, tenant string) bool {
@@ -154,21 +164,25 @@ func (s *server) isFor(listener, tenant string) bool {
 }
 
 // ask asks about a message.
-func (s *server) ask(ctx context.Context, listener string, m *intake.Filtered) (v intake.Verdict) {
+func (s *server) ask(ctx context.Context, listener string, m *intake.Filtered) intake.Verdict {
 	s.counts.Asked.Add(1)
-	began := ctx
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
-	v, err := s.try(ctx, listener, m)
-	// What the client or a shutdown cut off, or found no memory, says nothing of the milter.
-	if began.Err() == nil && !errors.Is(err, errNoMemory) {
-		s.note(err)
+	who := fair.PartyOf(m.Tenant, m.Client.Network)
+	v, err := s.try(ctx, listener, who, m)
+	var unfit misfit
+	switch {
+	case errors.As(err, &unfit):
+		v.Refused, err = intake.FilterMisfit.Refusal(s.Name, string(unfit)), nil
+	case errors.Is(err, errNoMemory): // what this relay or the client lacks says nothing of the milter
+		return intake.Verdict{Refused: intake.MemoryFull.Refusal()}
+	case errors.Is(err, errBusy) || err != nil && ctx.Err() != nil:
+		return intake.Verdict{Refused: intake.FilterBusy.Refusal(s.Name)}
 	}
+	s.note(who, m.Tenant, err)
 	switch {
 	case err != nil:
 		s.counts.Failed.Add(1)
 		if !s.Accept {
-			v.Refused = intake.Unfiltered.Refusal()
+			v.Refused = intake.Unfiltered.Refusal(s.Name)
 		}
 	case v.Refused != nil || v.Held != nil:
 		s.counts.Stopped.Add(1)
@@ -176,25 +190,43 @@ func (s *server) ask(ctx context.Context, listener string, m *intake.Filtered) (
 	return v
 }
 
-// errPaused is why a milter is not asked.
-var errPaused = errors.New("it failed several times in a row, and is asked again in a few seconds")
+var (
+	// errPaused is why a milter is not asked.
+	errPaused = errors.New("it failed several times in a row, and is asked again in a few seconds")
+	errBusy   = errors.New("no connection became free")
+)
 
-// try asks within ctx.
-func (s *server) try(ctx context.Context, listener string, m *intake.Filtered) (v intake.Verdict, _ error) {
-	s.mu.Lock()
-	paused := s.now().Before(s.until)
-	s.mu.Unlock()
-	if paused {
+// misfit is why a message can't be what a milter makes of it. The milter is not at fault.
+type misfit string
+
+func (m misfit) Error() string { return string(m) }
+
+// away is why there is no connection, whoever's the message is.
+type away struct{ error }
+
+// try asks once there is a connection.
+func (s *server) try(ctx context.Context, listener string, who fair.Party,
+	m *intake.Filtered) (v intake.Verdict, _ error) {
+	if s.paused(who) {
 		return v, errPaused
 	}
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-ctx.Done():
-		return v, fmt.Errorf("no connection became free: %w", ctx.Err())
-	}
-	c, err := s.dial(ctx, s.Network, s.Address)
+	wait, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	give, err := s.slots.Take(wait, who)
 	if err != nil {
+		return v, errBusy
+	}
+	defer give()
+	if s.paused(who) {
+		return v, errPaused
+	}
+	ctx, cancel = context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	c, err := s.dial(ctx, s.Network, s.Address)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return v, away{err}
+	case err != nil:
 		return v, err
 	}
 	defer c.Close()
@@ -209,30 +241,61 @@ func (s *server) try(ctx context.Context, listener string, m *intake.Filtered) (
 	return s.verdict(answer, changes, m)
 }
 
-// note notes how it went.
-func (s *server) note(err error) {
+// paused reports whether it is not asked about a party's mail for now.
+func (s *server) paused(who fair.Party) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range []fair.Party{{}, who} {
+		if f := s.failing[p]; f != nil && s.now().Before(f.until) {
+			return true
+		}
+	}
+	return false
+}
+
+// note notes how it went with a party's mail.
+func (s *server) note(who fair.Party, tenant string, err error) {
 	if err == nil {
 		s.mu.Lock()
-		s.failures = 0
+		delete(s.failing, who)
+		delete(s.failing, fair.Party{})
 		s.mu.Unlock()
 		s.faults.Well()
 		return
 	}
-	s.mu.Lock()
-	if err != errPaused {
-		s.err = err
-		if s.failures++; s.failures >= failuresInRow {
-			s.until = s.now().Add(pause)
-		}
+	s.faults.Failed("", "tenant", tenant, "error", err)
+	if err == errPaused {
+		return
 	}
-	s.mu.Unlock()
-	s.faults.Failed("", "error", err)
-}
-
-func (s *server) last() error {
+	if errors.As(err, new(away)) {
+		who = fair.Party{}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.err
+	f := s.failing[who]
+	if f == nil {
+		if len(s.failing) >= maxFailing {
+			clear(s.failing)
+		}
+		f = new(failures)
+		s.failing[who] = f
+	}
+	f.err, f.last = err, s.now()
+	if f.inRow++; f.inRow >= failuresInRow {
+		f.until = f.last.Add(pause)
+	}
+}
+
+// worst returns the last failure of a party's mail that has not gone well since; false: there was none lately.
+func (s *server) worst() (last failures, _ bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.failing {
+		if f.last.After(last.last) {
+			last = *f
+		}
+	}
+	return last, last.err != nil && s.now().Sub(last.last) < troubled
 }
 
 // local is a reply that the queue keeps of a message that the milter has held or discarded.

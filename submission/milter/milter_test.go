@@ -14,6 +14,7 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,7 +34,13 @@ func asked() *intake.Filtered {
 		Recipients: []envelope.Recipient{{Address: "b@example.net"}, {Address: "c@example.net"}},
 		Header:     []byte("Subject: a\r\n\tb\r\nX-A: 1\r\nx-a:2\r\n"), Body: []byte("hello\r\n"),
 		Limits: intake.Limits{Size: 1 << 20, HeaderSize: 4 << 10, LineLength: 998},
-		Take:   func(int64) bool { return true }}
+		Take:   func(int64) bool { return true },
+		Unfit: func(header []byte) error {
+			if bytes.Contains(header, []byte("From")) {
+				return errors.New("it makes a message that can't be signed")
+			}
+			return nil
+		}}
 }
 
 // with makes milters that all reach one program, which serves each connection.
@@ -175,7 +182,8 @@ body "hello\r\n"`
 	}
 }
 
-// What a milter may do is done, in order, and what makes no message is its failure.
+// What a milter may do is done, in order; what makes no message is its failure, and what the limits don't allow is the
+// message's.
 func TestAnswers(t *testing.T) {
 	const header, body = "Subject: a\r\n\tb\r\nX-A: 1\r\nx-a:2\r\n", "hello\r\n"
 	accept := func(change func(m *milter.Modifier) error) func(m *milter.Modifier) (milter.Response, error) {
@@ -187,7 +195,8 @@ func TestAnswers(t *testing.T) {
 	reply := func(text string) func(m *milter.Modifier) (milter.Response, error) {
 		return respond(milter.NewResponseStr('y', text))
 	}
-	const failed = "451 4.7.1 message can't be checked now, try again later"
+	const failed = "451 4.3.0 message can't be checked by filter scan now, try again later"
+	const misfit = "552 5.3.4 with the changes of filter scan: "
 	for name, c := range map[string]struct {
 		end          func(m *milter.Modifier) (milter.Response, error)
 		refused      string
@@ -212,37 +221,48 @@ func TestAnswers(t *testing.T) {
 			return errors.Join(m.ReplaceBody([]byte("a\nb")), m.ReplaceBody([]byte("c")))
 		}), "", "", header, "a\r\nbc\r\n"},
 		"no body":  {accept(func(m *milter.Modifier) error { return m.ReplaceBody(nil) }), "", "", header, ""},
-		"NUL":      {accept(func(m *milter.Modifier) error { return m.ReplaceBody([]byte("a\x00")) }), failed, "", header, body},
-		"long":     {accept(func(m *milter.Modifier) error { return m.ReplaceBody(bytes.Repeat([]byte("a"), 999)) }), failed, "", header, body},
+		"NUL":      {accept(func(m *milter.Modifier) error { return m.ReplaceBody([]byte("a\x00")) }), misfit + "body has a NUL octet, or a line longer than 998 octets", "", header, body},
+		"long":     {accept(func(m *milter.Modifier) error { return m.ReplaceBody(bytes.Repeat([]byte("a"), 999)) }), misfit + "body has a NUL octet, or a line longer than 998 octets", "", header, body},
 		"smuggled": {accept(func(m *milter.Modifier) error { return m.AddHeader("X", "a\nBcc: b") }), failed, "", header, body},
 		"bad name": {accept(func(m *milter.Modifier) error { return m.AddHeader("X: a", "b") }), failed, "", header, body},
 		"large field": {accept(func(m *milter.Modifier) error {
 			return m.AddHeader("X", strings.Repeat(strings.Repeat("a", 500)+"\n ", 9))
 		}),
-			failed, "", header, body},
+			misfit + "header section larger than 4096 octets", "", header, body},
+		"long field": {accept(func(m *milter.Modifier) error { return m.AddHeader("X", strings.Repeat("a", 999)) }),
+			misfit + "header field has a NUL octet, or a line longer than 998 octets", "", header, body},
+		"large body": {accept(func(m *milter.Modifier) (err error) {
+			for range 17 {
+				err = errors.Join(err, m.ReplaceBody(bytes.Repeat([]byte(strings.Repeat("a", 511)+"\n"), 127)))
+			}
+			return err
+		}), misfit + "message larger than 1048576 octets", "", header, body},
+		"unfit":    {accept(func(m *milter.Modifier) error { return m.AddHeader("From", "x@acme.example") }), failed, "", header, body},
 		"envelope": {accept(func(m *milter.Modifier) error { return m.AddRecipient("<x@example.net>") }), failed, "", header, body},
 		"many": {accept(func(m *milter.Modifier) (err error) {
 			for range 201 {
 				err = errors.Join(err, m.AddHeader("X", "y"))
 			}
 			return err
-		}), failed, "", header, body},
+		}), misfit + "more than 200 header fields would change", "", header, body},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ms := listening(t, &script{end: c.end}, Settings{})
-			m := asked()
-			v := ms.Of("smtp").Filter(t.Context(), m)
-			if got := text(v.Refused); got != c.refused {
-				t.Errorf("refused: %q, want %q", got, c.refused)
-			}
-			if got := text(v.Held); got != c.held || v.Discarded != (name == "discard") {
-				t.Errorf("held: %q, want %q", got, c.held)
-			}
-			if string(m.Header) != c.header || string(m.Body) != c.body || m.Changed != (c.header+c.body != header+body) {
-				t.Errorf("changed %v:\n%s\n%s", m.Changed, m.Header, m.Body)
-			}
-			if strings.HasPrefix(c.refused, failed) != (ms.Counts()["scan"].Failed.Load() == 1) {
-				t.Error("failures are counted wrongly")
+			for _, accept := range []bool{false, true} {
+				ms := listening(t, &script{end: c.end}, Settings{Accept: accept})
+				m := asked()
+				v := ms.Of("smtp").Filter(t.Context(), m)
+				if got := text(v.Refused); got != c.refused && !(accept && c.refused == failed && got == "") {
+					t.Errorf("refused: %q, want %q", got, c.refused)
+				}
+				if got := text(v.Held); got != c.held || v.Discarded != (name == "discard") {
+					t.Errorf("held: %q, want %q", got, c.held)
+				}
+				if string(m.Header) != c.header || string(m.Body) != c.body || m.Changed != (c.header+c.body != header+body) {
+					t.Errorf("changed %v:\n%s\n%s", m.Changed, m.Header, m.Body)
+				}
+				if (c.refused == failed) != (ms.Counts()["scan"].Failed.Load() == 1) || (c.refused == failed) != (ms.Trouble() != "") {
+					t.Errorf("failures are counted wrongly: %q", ms.Trouble())
+				}
 			}
 		})
 	}
@@ -323,7 +343,7 @@ func TestHostileMilters(t *testing.T) {
 					m.Take = func(n int64) bool { taken += n; return taken < 3<<20 }
 					began := time.Now()
 					v := ms.Of("smtp").Filter(t.Context(), m)
-					if got := text(v.Refused); accept != (got == "") || !accept && !strings.HasPrefix(got, "451 4.7.1") {
+					if got := text(v.Refused); accept != (got == "") || !accept && !strings.HasPrefix(got, "451 4.3.0") {
 						t.Errorf("accept %v: %q", accept, got)
 					}
 					if took := time.Since(began); took > c.took {
@@ -407,45 +427,109 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// Connections are bounded; who waits for one waits within the same time, and mail of other milters goes on.
-func TestConnectionsAreBounded(t *testing.T) {
+// of makes a message of a tenant.
+func of(tenant string) *intake.Filtered {
+	m := asked()
+	m.Tenant = tenant
+	return m
+}
+
+// What one tenant's mail does to a milter is nothing to others: the milter is asked about theirs.
+func TestFailuresAreOfATenant(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		ms := with(deaf, Settings{}, Settings{Name: "other", Tenants: []string{"other"}})
-		var all sync.WaitGroup
-		began := time.Now()
-		for range connections + 50 {
-			all.Go(func() {
-				if v := ms.Of("smtp").Filter(t.Context(), asked()); v.Refused == nil {
-					t.Error("passed")
-				}
-			})
+		var hangs atomic.Bool
+		hangs.Store(true)
+		ms := with(func(c net.Conn) {
+			negotiated(c, 6, 0, 0x7f)
+			go deaf(c)
+			if hangs.Load() {
+				time.Sleep(time.Minute)
+			}
+			c.Write([]byte{0, 0, 0, 1, 'r'})
+		}, Settings{Accept: true})
+		for range failuresInRow {
+			if v := ms.Of("smtp").Filter(t.Context(), of("evil")); v.Refused != nil {
+				t.Errorf("%v", v.Refused)
+			}
 		}
-		synctest.Wait()
-		if n := len((*ms.all.Load())[0].slots); n != connections {
-			t.Errorf("%d connections", n)
+		hangs.Store(false)
+		if v := ms.Of("smtp").Filter(t.Context(), of("evil")); v.Refused != nil {
+			t.Error("it is asked about the mail that it fails on")
 		}
-		all.Wait()
-		if took := time.Since(began); took != 30*time.Second {
-			t.Errorf("took %v", took)
+		if v := ms.Of("smtp").Filter(t.Context(), of("acme")); v.Refused == nil {
+			t.Error("another tenant's mail passes unchecked")
 		}
+		if got := ms.Trouble(); !strings.Contains(got, "no answer in time") {
+			t.Errorf("trouble: %q", got)
+		}
+		time.Sleep(time.Minute)
 		synctest.Wait()
 	})
 }
 
-// A client that leaves, or a budget that is used up, is no failure of the milter.
+// Connections are bounded, and one tenant's mail doesn't have all: who comes finds one at once. Who waits too long is
+// the relay's trouble, and no failure of the milter: nothing passes unchecked.
+func TestConnectionsAreShared(t *testing.T) {
+	for _, accept := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			var open atomic.Int64
+			ms := with(func(c net.Conn) {
+				negotiated(c, 6, 0, 0x7f)
+				go deaf(c)
+				if n := open.Add(1); n > connections {
+					t.Errorf("%d connections", n)
+				}
+				time.Sleep(time.Second)
+				open.Add(-1)
+				c.Write([]byte{0, 0, 0, 1, 'a'})
+			}, Settings{Accept: accept, Timeout: 6 * time.Second})
+			var all sync.WaitGroup
+			var refused atomic.Int64
+			for range 720 {
+				all.Go(func() {
+					if v := ms.Of("smtp").Filter(t.Context(), of("evil")); v.Refused != nil {
+						refused.Add(1)
+						if got := text(v.Refused); got != "451 4.3.2 filter scan has too many messages to check, try again in a few minutes" {
+							t.Errorf("%q", got)
+						}
+					}
+				})
+			}
+			synctest.Wait()
+			for range 9 {
+				began := time.Now()
+				if v := ms.Of("smtp").Filter(t.Context(), of("acme")); v.Refused != nil || time.Since(began) != time.Second {
+					t.Errorf("another tenant's mail took %v: %v", time.Since(began), v.Refused)
+				}
+			}
+			all.Wait()
+			if n := refused.Load(); n < 720-7*75 || n > 720-5*75 {
+				t.Errorf("%d were refused", n)
+			}
+			if n := ms.Counts()["scan"].Failed.Load(); n != 0 || ms.Trouble() != "" {
+				t.Errorf("%d failures, trouble %q", n, ms.Trouble())
+			}
+			synctest.Wait()
+		})
+	}
+}
+
+// A client that leaves, or a budget that is used up, is no failure of the milter, and lets nothing through.
 func TestOthersFaults(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		ms := with(deaf, Settings{})
-		ctx, leave := context.WithTimeout(t.Context(), time.Second)
-		defer leave()
-		if v := ms.Of("smtp").Filter(ctx, asked()); text(v.Refused) == "" || ms.Trouble() != "" {
-			t.Errorf("%v, trouble %q", v.Refused, ms.Trouble())
-		}
-		m := asked()
-		m.Take = func(int64) bool { return false }
-		ms = with(func(c net.Conn) { negotiated(c, 6, 0, 0); deaf(c) }, Settings{})
-		if v := ms.Of("smtp").Filter(t.Context(), m); text(v.Refused) == "" || ms.Trouble() != "" {
-			t.Errorf("%v, trouble %q", v.Refused, ms.Trouble())
+		for _, accept := range []bool{false, true} {
+			ms := with(deaf, Settings{Accept: accept})
+			ctx, leave := context.WithTimeout(t.Context(), time.Second)
+			defer leave()
+			if v := ms.Of("smtp").Filter(ctx, asked()); text(v.Refused) == "" || ms.Trouble() != "" {
+				t.Errorf("%v, trouble %q", v.Refused, ms.Trouble())
+			}
+			m := asked()
+			m.Take = func(int64) bool { return false }
+			ms = with(func(c net.Conn) { negotiated(c, 6, 0, 0); deaf(c) }, Settings{Accept: accept})
+			if v := ms.Of("smtp").Filter(t.Context(), m); text(v.Refused) == "" || ms.Trouble() != "" {
+				t.Errorf("%v, trouble %q", v.Refused, ms.Trouble())
+			}
 		}
 		synctest.Wait()
 	})
