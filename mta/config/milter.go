@@ -3,6 +3,7 @@ package config
 import (
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,10 +38,11 @@ type MilterAddress struct{ Network, Address string } // as for net.Dial: "tcp" o
 func (a *MilterAddress) UnmarshalText(text []byte) error {
 	kind, rest, _ := strings.Cut(string(text), ":")
 	host, port, err := net.SplitHostPort(rest)
+	n, bad := strconv.ParseUint(port, 10, 16)
 	switch {
 	case kind == "unix" && strings.HasPrefix(rest, "/"):
 		*a = MilterAddress{"unix", rest}
-	case kind == "inet" && err == nil && host != "" && port != "":
+	case kind == "inet" && err == nil && host != "" && bad == nil && n > 0:
 		*a = MilterAddress{"tcp", rest}
 	default:
 		return settings.Wrong(`write "inet:127.0.0.1:8891" or "unix:/run/opendkim/opendkim.sock"`,
