@@ -212,7 +212,7 @@ func (m *Message) afterHeader(body int) {
 	m.checkFrom()
 	m.checkSignable()
 	m.admitByHeader()
-	t := m.trace()
+	t := m.trace(h.fields)
 	if t.unsubscribe = m.unsubscribeLink(); t.unsubscribe != "" {
 		t.needPost = !h.fields.has(FieldListUnsubscribePost)
 		h.fields |= 1<<FieldListUnsubscribe | 1<<FieldListUnsubscribePost
@@ -251,8 +251,9 @@ func (m *Message) encodeHeader() {
 	h.text, h.nonUTF8, h.encoded = encodeHeader(h.text), false, true
 }
 
-func (m *Message) trace() trace {
-	c, cfg, fields := m.client, &m.desk.cfg, m.content.header.fields
+// trace makes this relay's fields for a message that has some.
+func (m *Message) trace(fields Fields) trace {
+	c, cfg := m.client, &m.desk.cfg
 	t := trace{
 		hostname: cfg.Hostname, helo: m.helo, peer: c.Peer, protocol: m.protocol, tls: c.overTLS(),
 		id: m.id, time: cfg.Now(), needDate: !fields.has(FieldDate), needID: !fields.has(FieldMessageID),

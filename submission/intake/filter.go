@@ -41,6 +41,8 @@ type Filtered struct {
 	Limits  Limits
 	// Unfit returns why a header section that a Filter has made can't be sent, nil if it can.
 	Unfit func(header []byte) error
+
+	foreign *ForeignFields
 	// Take asks for memory for so many octets more, which is given back with the message. False: there is none.
 	Take func(octets int64) bool
 }
@@ -69,6 +71,17 @@ func Normalise(b []byte, maxLine int) ([]byte, bool) {
 	return b, k.verdict() == nil
 }
 
+// Filtered reports whether End will wait for the Filter.
+func (m *Message) Filtered() bool { return m.content != nil && m.content.filtered }
+
+// ownPatterns are the fields that are addressed to this relay, or to the next (RFC 6758).
+var ownPatterns = FieldPatterns{"X-MTA-*", "X-Hold-*", "MT-Priority"}
+
+// Own reports whether a header field is addressed to this relay by its clients: a Filter can't write it.
+func (f *Filtered) Own(name string) bool {
+	return ownPatterns.match([]byte(name)) || new(foreignFields).take(f.foreign, []byte(name), nil) != nil
+}
+
 // filter asks the Filter, and writes the message to its draft.
 func (m *Message) filter(ctx context.Context) {
 	x, cfg := m.content, &m.desk.cfg
@@ -83,7 +96,8 @@ func (m *Message) filter(ctx context.Context) {
 		break
 	}
 	f := Filtered{ID: m.id, Hostname: cfg.Hostname, Client: m.client, Tenant: m.account.tenant, Sender: m.Sender,
-		Recipients: m.recipients, Limits: cfg.Limits, Take: m.takeMemory, Header: whole[own:]}
+		Recipients: m.recipients, Limits: cfg.Limits, Take: m.takeMemory, Header: whole[own:],
+		foreign: &cfg.Foreign}
 	if end := bytes.Index(whole, []byte("\r\n\r\n")); end >= 0 {
 		f.Header, f.Body = whole[own:end+len(crlf)], whole[end+2*len(crlf):]
 	}
@@ -106,7 +120,13 @@ func (m *Message) filter(ctx context.Context) {
 		m.reject(v.Refused)
 		return
 	case f.Changed:
-		whole = append(append(append(bytes.Clone(whole[:own]), f.Header...), crlf...), f.Body...)
+		var fields Fields
+		for field := range EachField(f.Header) {
+			name, _, _ := envelope.CutField(field)
+			fields |= fieldsNamed(name)
+		}
+		t := m.trace(fields) // Date and Message-ID are written anew, as those of Config.Remove
+		whole = append(append(append(t.append(nil), f.Header...), crlf...), f.Body...)
 		x.header.text, x.check.eightBit = append(f.Header[:len(f.Header):len(f.Header)], crlf...), hasEightBit(whole)
 	}
 	if v.Held != nil {

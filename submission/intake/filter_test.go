@@ -39,6 +39,10 @@ func TestFilter(t *testing.T) {
 			m.Header, m.Body, m.Changed = append(m.Header, "X: ü\r\n"...), []byte("ho\r\n"), true
 			return Verdict{}
 		}, fields, "hi\r\n", "", fields + "X: ü\r\n\r\nho\r\n", 0},
+		"no date": {fields + "\r\nhi\r\n", func(m *Filtered) Verdict {
+			m.Header, m.Changed = []byte("Subject: x\r\n"), true
+			return Verdict{}
+		}, fields, "hi\r\n", "", "Date: Sun, 09 Sep 2001 01:46:40 +0000\r\nMessage-ID: <01web.1@relay.example.com>\r\nSubject: x\r\n\r\nhi\r\n", 0},
 		"refused": {fields + "\r\nhi\r\n", func(*Filtered) Verdict { return Verdict{Refused: FilterRefuses.Refusal("a")} }, fields, "hi\r\n", "550 5.7.1 message refused by filter a", "", 0},
 		"held":    {fields + "\r\nhi\r\n", func(*Filtered) Verdict { return Verdict{Held: &local} }, fields, "hi\r\n", "", fields + "\r\nhi\r\n", 1},
 		"discarded": {fields + "\r\nhi\r\n", func(*Filtered) Verdict { return Verdict{Held: &local, Discarded: true} }, fields, "hi\r\n",

@@ -105,6 +105,9 @@ func (e *edit) apply(changes []milter.ModifyAction, m *intake.Filtered) error {
 					e.fields = append(e.fields, field{string(name), text})
 				}
 			}
+			if m.Own(c.HeaderName) && (c.Code != milter.ActChangeHeader || c.HeaderValue != "") {
+				continue
+			}
 			if err := e.change(c); err != nil {
 				return err
 			}

@@ -217,6 +217,10 @@ func TestAnswers(t *testing.T) {
 				m.InsertHeader(99, "X-Last", "l"), m.ChangeHeader(1, "X-A", ""), m.ChangeHeader(2, "x-A", "two"), m.ChangeHeader(1, "X-B", "b"),
 				m.ChangeHeader(1, "X-None", ""))
 		}), "", "", "X-Top: t\r\nSubject: a\r\n\tb\r\nX-Third: 3\r\nx-A: two\r\nX-New: 1\r\n\t2\r\nX-Last: l\r\nX-B: b\r\n", body},
+		"own fields": {accept(func(m *milter.Modifier) error {
+			return errors.Join(m.AddHeader("X-MTA-Pace", "1/h"), m.InsertHeader(1, "x-hold-for", "1h"), m.AddHeader("MT-Priority", "9"),
+				m.ChangeHeader(1, "X-MTA-Other", "a"), m.AddHeader("X-New", "1"))
+		}), "", "", header + "X-New: 1\r\n", body},
 		"body": {accept(func(m *milter.Modifier) error {
 			return errors.Join(m.ReplaceBody([]byte("a\nb")), m.ReplaceBody([]byte("c")))
 		}), "", "", header, "a\r\nbc\r\n"},
