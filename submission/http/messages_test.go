@@ -622,3 +622,57 @@ func TestWhatARequestMakesIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// deciding is a filter that knows how many messages it is asked about at a time. Each waits until there are so many.
+type deciding struct {
+	mu         sync.Mutex
+	open, most int
+	enough     chan struct{}
+	late       context.Context
+}
+
+func (*deciding) For(string) bool { return true }
+
+func (d *deciding) Filter(_ context.Context, m *intake.Filtered) (v intake.Verdict) {
+	d.mu.Lock()
+	d.open++
+	if d.open > d.most {
+		if d.most = d.open; d.most == atOnce {
+			close(d.enough)
+		}
+	}
+	d.mu.Unlock()
+	select {
+	case <-d.enough:
+	case <-d.late.Done():
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open--
+	if m.Recipients[0].Address == "7@example.net" {
+		v.Refused = intake.FilterRefuses.Refusal("scan")
+	}
+	return v
+}
+
+// A filter is asked about several messages of a request at a time, which stay in order.
+func TestFilterIsAskedAtOnce(t *testing.T) {
+	late, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	d := &deciding{enough: make(chan struct{}), late: late}
+	s, store := mailServer(t, func(_ *Config, c *intake.Config) { c.Filtering = intake.Filtering{Filter: d} })
+	var to []string
+	for i := range 2 * atOnce {
+		to = append(to, fmt.Sprintf(`{"to":"%d@example.net"}`, i))
+	}
+	w := post(s, `{"from":"shop@acme.example","subject":"x","text":"x","recipients":[`+strings.Join(to, ",")+`]}`)
+	a := read(t, w)
+	if w.Code != http.StatusAccepted || d.most != atOnce || len(store.all) != 2*atOnce-1 {
+		t.Fatalf("%d, %d at a time, %d stored: %s", w.Code, d.most, len(store.all), w.Body)
+	}
+	for i, m := range a.Messages {
+		if (m.Status == Refused) != (i == 7) || m.Recipients[0].Address != fmt.Sprintf("%d@example.net", i) {
+			t.Errorf("%d: %+v", i, m)
+		}
+	}
+}

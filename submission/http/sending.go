@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"unicode/utf8"
 
@@ -20,7 +21,7 @@ import (
 // Bounds of what a request has in hand.
 const (
 	together   = 100      // messages whose recipients are looked at together
-	verifiers  = 16       // of them at a time
+	atOnce     = 16       // of them at a time, and as many that filters decide on
 	groupSize  = 8 << 20  // octets of messages that are committed together
 	dryContent = 10 << 20 // octets of messages that a dry run gives back
 )
@@ -34,8 +35,9 @@ type sending struct {
 	commits context.Context
 
 	open     []*intake.Message // by position; nil: not begun, refused, or at its end
-	ready    []int             // positions of the messages that can be committed
-	octets   int64             // of those
+	filtered []int             // positions of the messages on which a filter has to decide
+	ready    []int             // of those that can be committed
+	octets   int64             // of both
 	accepted int
 	dry      int          // octets of messages that a dry run gives back
 	refused  *reply.Reply // the first refusal of a whole message
@@ -61,11 +63,19 @@ func (x *Submission) Send(requests ...*request.Request) (*Sent, error) {
 			if err := s.fill(ctx, i); err != nil {
 				return nil, err
 			}
+			if s.octets >= groupSize {
+				if err := s.judge(ctx); err != nil {
+					return nil, err
+				}
+			}
 			if s.octets >= groupSize && i+1 < n {
 				if err := s.commit(ctx, false); err != nil {
 					return nil, err
 				}
 			}
+		}
+		if err := s.judge(ctx); err != nil {
+			return nil, err
 		}
 	}
 	return s.finish(ctx)
@@ -187,15 +197,21 @@ func (s *sending) addressAll(ctx context.Context, from, to int) {
 		s.address(ctx, from)
 		return
 	}
-	var all sync.WaitGroup
-	slots := make(chan struct{}, verifiers)
-	for i := from; i < to; i++ {
-		if s.open[i] == nil {
-			continue
+	severally(to-from, func(i int) {
+		if s.open[from+i] != nil {
+			s.address(ctx, from+i)
 		}
+	})
+}
+
+// severally calls do for 0 to n-1, several at a time.
+func severally(n int, do func(i int)) {
+	var all sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for i := range n {
 		slots <- struct{}{}
 		all.Go(func() {
-			s.address(ctx, i)
+			do(i)
 			<-slots
 		})
 	}
@@ -274,7 +290,7 @@ func (s *sending) drop(i int) {
 	s.open[i].Drop()
 	s.open[i] = nil
 	out := &s.sent.Messages[i]
-	out.Status = Refused
+	out.Status, out.Content, out.Base64 = Refused, "", nil
 	for _, r := range out.Recipients {
 		if r.Status == Failed {
 			out.Status = Failed
@@ -320,21 +336,50 @@ func (s *sending) compose(ctx context.Context, i int, to io.Writer) error {
 	return nil
 }
 
-// take makes a message ready for the commit if its content can be accepted.
+// take makes a message ready for the commit if its content can be accepted, unless a filter has to decide on that.
 func (s *sending) take(ctx context.Context, i int) error {
 	m := s.open[i]
 	if m == nil {
 		return nil
 	}
+	s.octets += m.Size()
+	if m.Filtered() {
+		s.filtered = append(s.filtered, i)
+		return nil
+	}
 	if s.accepted > 0 {
 		ctx = s.commits
 	}
-	refused := m.End(ctx)
-	if refused == nil {
-		s.ready = append(s.ready, i)
-		s.octets += m.Size()
+	return s.settle(i, m.End(ctx))
+}
+
+// judge has filters decide on the messages that wait for that.
+func (s *sending) judge(ctx context.Context) error {
+	all := s.filtered
+	if s.filtered = nil; len(all) == 0 {
 		return nil
 	}
+	within, refused := ctx, make([]*reply.Reply, len(all))
+	if s.accepted > 0 {
+		within = s.commits
+	}
+	severally(len(all), func(j int) { refused[j] = s.open[all[j]].End(within) })
+	for j, i := range all {
+		if err := s.settle(i, refused[j]); err != nil {
+			return err
+		}
+	}
+	slices.Sort(s.ready)
+	return nil
+}
+
+// settle notes whether a message can be committed.
+func (s *sending) settle(i int, refused *reply.Reply) error {
+	if refused == nil {
+		s.ready = append(s.ready, i)
+		return nil
+	}
+	s.octets -= s.open[i].Size()
 	s.report(i, "content", refused, "")
 	if refused.Temporary() {
 		return s.stop(refused)
@@ -446,6 +491,9 @@ func (s *sending) reached(i int) *SentMessage {
 
 // finish commits the rest and gives the answer.
 func (s *sending) finish(ctx context.Context) (*Sent, error) {
+	if err := s.judge(ctx); err != nil {
+		return nil, err
+	}
 	if s.sent.dry {
 		for _, i := range s.ready {
 			s.sent.Messages[i].Status = DryRun

@@ -12,8 +12,8 @@ import (
 )
 
 // Message is one message on its way in: Recipient for each recipient, Write for the content, Commit, and Drop
-// in any case. It is used by one goroutine at a time; messages of one client can get their recipients at the same
-// time.
+// in any case. It is used by one goroutine at a time; messages of one client can get their recipients, and wait for
+// Filters, at the same time.
 type Message struct {
 	Envelope
 	desk       *Desk
