@@ -148,8 +148,11 @@ func (r *reader) time(n *Node) time.Time {
 // valid reads a text that passes a check.
 func (r *reader) valid(n *Node, check func(string) error, remedy string) string {
 	text := r.text(n)
-	if text != "" && check(text) != nil {
-		r.wrong(n, remedy, "%s is not what it must be", shown(text))
+	if text == "" {
+		return text
+	}
+	if err := check(text); err != nil {
+		r.wrong(n, remedy, "%v", err)
 	}
 	return text
 }
