@@ -126,6 +126,21 @@ func (w *Window) Open(at time.Time, zone *time.Location) bool {
 	return w.days[today] && now >= w.from || w.days[(today+6)%7] && now < w.to
 }
 
+// Longest returns the longest time for which the window is closed, in whole minutes, on days of 24 hours.
+func (w *Window) Longest() (longest time.Duration) {
+	if w.IsZero() {
+		return 0
+	}
+	since := time.Time{}
+	for at := since; at.Before(time.Time{}.AddDate(0, 0, 14)); at = at.Add(time.Minute) {
+		if w.Open(at, time.UTC) {
+			since = at.Add(time.Minute)
+		}
+		longest = max(longest, at.Add(time.Minute).Sub(since))
+	}
+	return longest
+}
+
 // Opens returns when the window is open next, in whole minutes; at itself if it is open.
 func (w *Window) Opens(at time.Time, zone *time.Location) time.Time {
 	for next := at; ; next = next.Truncate(time.Minute).Add(time.Minute) {

@@ -27,6 +27,40 @@ func TestFaultsKeepTheRelayFromStarting(t *testing.T) {
 	}
 }
 
+func TestMailThatIsNeverSent(t *testing.T) {
+	cfg, err := config.Parse([]byte(`
+		hostname = "relay.example"
+		defaults { max_age = "3d" }
+		mail "monday" {
+			match { campaign = ["a"] }
+			window  = "Mon 08:00-08:01 UTC"
+			max_age = "1h"
+		}
+		mail "weekdays" {
+			match { campaign = ["b"] }
+			window = "Mon-Fri 08:00-20:00 UTC"
+			pace   = "1/d"
+		}
+		mail "slow" {
+			match { campaign = ["c"] }
+			pace    = "2/d"
+			max_age = "6h"
+		}
+	`), "test.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(neverSent(cfg), "\n")
+	for _, want := range []string{`mail "monday"`, "(6d", "(1h", `mail "slow"`, "(12h"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in %s", want, got)
+		}
+	}
+	if strings.Contains(got, "weekdays") {
+		t.Error(got)
+	}
+}
+
 func TestMailThatIsNeverRetried(t *testing.T) {
 	cfg, err := config.Parse([]byte(`
 		hostname = "relay.example"

@@ -8,6 +8,7 @@ import (
 
 	"example.org/mta/delivery"
 	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/legible"
 	"example.org/mta/mta/accounting"
 	"example.org/mta/mta/config"
@@ -19,9 +20,9 @@ import (
 // Warnings says, a sentence each, what is well written in a configuration and will not work on this
 // machine as it is now, or is of no use.
 func Warnings(cfg *config.Config, now time.Time) []string {
-	out := slices.Concat(cfg.Warnings(), unused(cfg), dropped(cfg), neverRetried(cfg), cfg.Late(now), cfg.Unsigned(),
-		usersWarnings(cfg), consoleWarnings(cfg), keysWarnings(cfg), unsubscribeWarnings(cfg), templateWarnings(cfg),
-		certificateWarnings(cfg, now), tlsReportWarnings(cfg), asideWarnings(cfg),
+	out := slices.Concat(cfg.Warnings(), unused(cfg), dropped(cfg), neverRetried(cfg), neverSent(cfg), cfg.Late(now),
+		cfg.Unsigned(), usersWarnings(cfg), consoleWarnings(cfg), keysWarnings(cfg), unsubscribeWarnings(cfg),
+		templateWarnings(cfg), certificateWarnings(cfg, now), tlsReportWarnings(cfg), asideWarnings(cfg),
 		accountingWarnings(cfg))
 	out = append(out, warmingWarnings(cfg)...)
 	if taken := wiring.ShareDescriptors(wiring.FileLimit(), cfg).TakenFromDelivery(cfg); taken != "" {
@@ -137,6 +138,29 @@ func neverRetried(cfg *config.Config) (out []string) {
 	for _, d := range cfg.Domains {
 		if d.Sets("max_age") || d.Sets("retry_interval") {
 			look(fmt.Sprintf("domain %q", d.Pattern), d.Origin("max_age"), cfg.Traffic(string(d.Pattern), ""))
+		}
+	}
+	return out
+}
+
+// neverSent finds mail that can be given up while it waits for its window, or its campaign's pace.
+func neverSent(cfg *config.Config) (out []string) {
+	for _, m := range cfg.Mails {
+		most := cfg.Defaults.Traffic.MaxAge
+		if m.Set("max_age") {
+			most = min(most, m.MaxAge)
+		}
+		rate := gcra.Rate{Events: m.Pace.Count, Per: m.Pace.Per}
+		for _, wait := range []struct {
+			setting, what string
+			longest       time.Duration
+		}{{"window", "the longest time outside of the window", m.Window.Longest()},
+			{"pace", "the time between two recipients", rate.Interval()}} {
+			if wait.longest > most {
+				out = append(out,
+					fmt.Sprintf("%s: %s (%s) is longer than max_age (%s): mail is given up that was never tried",
+						place(m.Title(), m.Origin(wait.setting)), wait.what, api.Age(wait.longest), api.Age(most)))
+			}
 		}
 	}
 	return out
