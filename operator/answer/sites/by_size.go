@@ -26,7 +26,9 @@ func (d *Sites) sitesBySize(ctx context.Context, f api.SiteFilter) (l api.SiteLi
 	}
 	if f.Order == api.ByWorst {
 		for key, reasons := range d.Messages.Waits.Picture().ByKey {
-			add(key.String(), api.Worst(reasons))
+			if key.Kind != parking.Pace {
+				add(key.String(), api.Worst(reasons))
+			}
 		}
 	} else {
 		for name, k := range queued {

@@ -129,12 +129,15 @@ func waitingKeys(queued map[string]*queue.Count, patterns []string, after string
 	return keys
 }
 
-// queuedByKey counts what is in the queue by what it waits for.
+// queuedByKey counts what is in the queue by what it waits for, without the campaigns that wait for their pace: a
+// tenant may have thousands, and none is a site.
 func (d *Sites) queuedByKey() map[string]*queue.Count {
 	counts := d.Queue.CountKeys()
 	by := make(map[string]*queue.Count, len(counts))
 	for key, c := range counts {
-		by[key.String()] = c
+		if key.Kind != parking.Pace {
+			by[key.String()] = c
+		}
 	}
 	return by
 }
