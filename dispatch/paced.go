@@ -27,7 +27,8 @@ func (d *Dispatcher) withoutPaced(m *envelope.Message, recipients []queue.Pendin
 		n = min(d.Rules.Left(p), len(recipients))
 	}
 	if n < len(recipients) {
-		d.paced.park(m, indexes(recipients[n:]), &choice{wait: p.Key, expires: expires}, 1, false)
+		c := choice{wait: p.Key, expires: expires, again: recipients[n].Attempts > 0}
+		d.paced.park(m, indexes(recipients[n:]), &c, 1, false)
 		select {
 		case d.paced.wake <- struct{}{}:
 		default:
@@ -49,6 +50,8 @@ func (t *paced) run(ctx context.Context) {
 			return
 		case <-next:
 		case <-t.wake:
+		case <-t.again:
+			t.takeAll(ctx)
 		}
 	}
 }

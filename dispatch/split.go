@@ -35,6 +35,7 @@ type choice struct {
 	called  bool        // delivery has called for them
 	expires time.Time   // they are given up then
 	pace    *rules.Pace // of their campaign; nil: none
+	again   bool        // beyond the pace: a retry, which waits in the tier below, behind fresh mail
 
 	// Of a pool with dedicated sources.
 	key   string      // the warm-up's name of source; "" when that is a shared one

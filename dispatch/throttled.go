@@ -83,7 +83,11 @@ func (t *throttled) park(m *envelope.Message, recipients []int, c *choice, weigh
 		h = newThrottledLines(c.wait)
 		t.lines[c.wait] = h
 	}
-	l := h.line(parking.Line{Key: c.wait, Source: c.own, Tenant: m.Tenant, Tier: envelope.TierOf(m.Tier),
+	tier := m.Tier
+	if c.again {
+		tier++
+	}
+	l := h.line(parking.Line{Key: c.wait, Source: c.own, Tenant: m.Tenant, Tier: envelope.TierOf(tier),
 		Preferred: c.first}, weight)
 	if m.ID == t.trial {
 		t.back, back = true, true

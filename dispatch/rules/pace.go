@@ -2,6 +2,8 @@ package rules
 
 import (
 	"cmp"
+	"iter"
+	"math"
 	"sync"
 	"time"
 
@@ -17,12 +19,14 @@ import (
 type Pace struct {
 	Key    parking.Key // what mail beyond the pace waits for
 	tenant string
-	rate   gcra.Rate
-	why    string // where it was set
+	Rate   gcra.Rate
+	Why    string // where it was set
+	within *Pace  // its campaign's, of a message that asks for a slower one; nil: none
+	waited bool   // the message was in the queue when the relay started
 }
 
 // IsZero reports whether there is no pace.
-func (p *Pace) IsZero() bool { return p.rate.Unlimited() }
+func (p *Pace) IsZero() bool { return p.Rate.Unlimited() }
 
 // paces has how much of each campaign has left. A campaign is charged twice: when its mail is handed to delivery, so
 // that no more is there than may leave, and when a transaction begins, so that what has waited in delivery does not
@@ -53,48 +57,58 @@ const mostOfTenant, mostPaces = 1000, 10_000
 const handedAhead = 100 * time.Millisecond
 
 func (p *Pace) burst(n int) gcra.Rate {
-	r := p.rate
+	r := p.Rate
 	r.Burst = n
 	return r
 }
 
 // toHand is the rate at which mail is handed to delivery: evenly.
-func (p *Pace) toHand() gcra.Rate { return p.burst(max(1, int(handedAhead/p.rate.Interval()))) }
+func (p *Pace) toHand() gcra.Rate { return p.burst(max(1, int(handedAhead/p.Rate.Interval()))) }
 
 // toSend is the rate at which it leaves. A recipient more than a second's worth may, since hosts differ in how quickly
 // they answer.
-func (p *Pace) toSend() gcra.Rate { return p.burst(p.rate.Depth() + 1) }
+func (p *Pace) toSend() gcra.Rate { return p.burst(p.Rate.Depth() + 1) }
 
-// Pace returns that of a message: that of an operator's rule for its campaign, or else the slower one of what the
-// configuration has and what the message asks for.
+// Pace returns that of a message: that of an operator's rule for its campaign, or else what the configuration has. If
+// the message asks for a slower one, that holds for those of its campaign that ask for the same, and within the
+// campaign's.
 func (r *Rules) Pace(m *envelope.Message) (p Pace) {
 	if r == nil || m.Generated() {
 		return p
 	}
-	set := func(rate settings.Rate, why string) {
-		p.rate, p.why = gcra.Rate{Events: rate.Count, Per: rate.Per}, why
+	set := func(rate settings.Rate, why, asked string) {
+		p.Key, p.tenant, p.Why = r.paces.key(m, asked), m.Tenant, why
+		p.Rate, p.waited = gcra.Rate{Events: rate.Count, Per: rate.Per}, m.Start().Add(-m.Spread).Before(r.started)
 	}
 	if x := r.slows(m); x != nil {
 		var rate settings.Rate
 		_ = rate.UnmarshalText([]byte(x.Rate)) // it was checked when it was added
-		set(rate, x.InWords())
-	} else {
-		if block := r.policy().Pace(m); block != nil {
-			set(block.Pace, block.Origin("pace"))
-		}
-		var asked settings.Rate
-		if text := m.Asked(envelope.PaceField); text != "" {
-			_ = asked.UnmarshalText([]byte(text)) // it was checked when the message came
-		}
-		own := gcra.Rate{Events: asked.Count, Per: asked.Per}
-		if !own.Unlimited() && (p.IsZero() || own.Interval() > p.rate.Interval()) {
-			set(asked, "as the message asks")
-		}
+		set(rate, x.InWords(), "")
+		return p
 	}
-	if !p.IsZero() {
-		p.tenant, p.Key = m.Tenant, r.paces.key(m)
+	if block := r.policy().Pace(m); block != nil && block.Pace.Count > 0 {
+		set(block.Pace, block.Origin("pace"), "")
+	}
+	text := m.Asked(envelope.PaceField)
+	if text == "" {
+		return p
+	}
+	var asked settings.Rate
+	_ = asked.UnmarshalText([]byte(text)) // it was checked when the message came
+	own := gcra.Rate{Events: asked.Count, Per: asked.Per}
+	if own.Unlimited() || !p.IsZero() && own.Interval() <= p.Rate.Interval() {
+		return p
+	}
+	campaign := p
+	if set(asked, "as the message asks", own.String()); !campaign.IsZero() && campaign.Key != p.Key {
+		p.within = &campaign
 	}
 	return p
+}
+
+// String describes the pace.
+func (p *Pace) String() string {
+	return "the pace of " + p.Key.Name + " is " + p.Rate.String() + ": " + p.Why
 }
 
 // slows returns the newest rule that slows the campaign of a message, nil without one.
@@ -110,47 +124,69 @@ func (r *Rules) slows(m *envelope.Message) *api.Rule {
 	return nil
 }
 
-// key is that of the campaign's pace, or that of those of its tenant that have none of their own.
-func (p *paces) key(m *envelope.Message) parking.Key {
-	of := func(campaign string) parking.Key {
-		name := api.Selection{Tenant: m.Tenant, Campaign: campaign}.String()
-		return parking.Key{Kind: parking.Pace, Name: cmp.Or(name, "no tenant")}
+// key is that of the campaign's pace, or of those of its messages that ask for one; or that of the mail of its tenant
+// without a campaign, if there are too many.
+func (p *paces) key(m *envelope.Message, asked string) parking.Key {
+	of := func(s api.Selection, asked string) parking.Key {
+		name := s.String()
+		if s.Campaign == "" {
+			name = "mail of " + cmp.Or(name, "no tenant") + " without a campaign"
+		}
+		if asked != "" {
+			name += " that asks for " + asked
+		}
+		return parking.Key{Kind: parking.Pace, Name: name}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := of(m.Campaign)
+	key := of(api.Selection{Tenant: m.Tenant, Campaign: m.Campaign}, asked)
 	if p.by[key] == nil && (p.ofTenant[m.Tenant] >= mostOfTenant || len(p.by) >= mostPaces) {
-		return of("")
+		return of(api.Selection{Tenant: m.Tenant}, "")
 	}
 	return key
 }
 
 // pace returns what is known of a campaign. A slower pace from before leaves nothing behind when the configuration or
-// the rules have changed. As far as the relay knows, a second's worth had just left when it started. The caller has
-// r.paces.mu.
+// the rules have changed. Nothing of it outlives a restart: mail that was in the queue at the start leaves from then on
+// at whole multiples of its interval, by the clock, so that however many starts there are, none gives a recipient more
+// and none takes one. Of a campaign without such mail nobody knows that any has left. The caller has r.paces.mu.
 func (r *Rules) pace(p *Pace, now time.Time) *pace {
 	b, by := r.paces.by[p.Key], basis{r.policy(), r.Current()}
 	if b == nil {
 		b = &pace{basis: by}
-		b.handed.Take(r.started, p.rate, p.rate.Depth())
-		b.sent.Take(r.started, p.rate, p.toSend().Depth())
+		if p.waited {
+			last := r.started.Truncate(p.Rate.Interval())
+			b.handed.Take(last, p.Rate, p.Rate.Depth())
+			b.sent.Take(last, p.Rate, p.toSend().Depth())
+		}
 		r.paces.by[p.Key] = b
 		r.paces.ofTenant[p.tenant]++
 	}
 	if b.Pace = *p; b.basis != by {
 		b.basis = by
-		b.handed.Forgive(now, p.rate)
-		b.sent.Forgive(now, p.rate)
+		b.handed.Forgive(now, p.Rate)
+		b.sent.Forgive(now, p.Rate)
 	}
 	return b
 }
 
+// each gives what is known of a pace, and of that within which it is. The caller has r.paces.mu.
+func (r *Rules) each(p *Pace, now time.Time) iter.Seq2[*Pace, *pace] {
+	return func(yield func(*Pace, *pace) bool) {
+		for ; p != nil && yield(p, r.pace(p, now)); p = p.within {
+		}
+	}
+}
+
 // Left returns how many recipients of a campaign may be handed to delivery.
 func (r *Rules) Left(p *Pace) int {
-	now := r.now()
+	now, n := r.now(), math.MaxInt
 	r.paces.mu.Lock()
 	defer r.paces.mu.Unlock()
-	return r.pace(p, now).handed.Left(now, p.toHand())
+	for p, b := range r.each(p, now) {
+		n = min(n, b.handed.Left(now, p.toHand()))
+	}
+	return n
 }
 
 // Hand charges recipients that are handed to delivery.
@@ -158,7 +194,9 @@ func (r *Rules) Hand(p *Pace, recipients int) {
 	now := r.now()
 	r.paces.mu.Lock()
 	defer r.paces.mu.Unlock()
-	r.pace(p, now).handed.Take(now, p.rate, recipients)
+	for p, b := range r.each(p, now) {
+		b.handed.Take(now, p.Rate, recipients)
+	}
 }
 
 // May reports whether a transaction for recipients of a message may begin: its window is open, the pace allows it, and
@@ -171,11 +209,16 @@ func (r *Rules) May(m *envelope.Message, recipients int, then func(int) bool) bo
 	if p.IsZero() {
 		return then == nil || then(recipients)
 	}
+	own := p // p stays on the stack
+	all, may := &own, true
 	r.paces.mu.Lock()
-	b := r.pace(&p, now)
-	may := !b.sent.Next(now, p.toSend(), recipients).After(now)
+	for p, b := range r.each(all, now) {
+		may = may && !b.sent.Next(now, p.toSend(), recipients).After(now)
+	}
 	if may {
-		b.sent.Take(now, p.rate, recipients)
+		for p, b := range r.each(all, now) {
+			b.sent.Take(now, p.Rate, recipients)
+		}
 	}
 	r.paces.mu.Unlock()
 	if !may || then == nil || then(recipients) {
@@ -183,7 +226,9 @@ func (r *Rules) May(m *envelope.Message, recipients int, then func(int) bool) bo
 	}
 	r.paces.mu.Lock()
 	defer r.paces.mu.Unlock()
-	b.sent.GiveBack(p.rate, recipients)
+	for p, b := range r.each(all, now) {
+		b.sent.GiveBack(p.Rate, recipients)
+	}
 	return false
 }
 
@@ -197,7 +242,13 @@ func (r *Rules) Ready(key parking.Key) time.Time {
 	if b == nil || b.basis != (basis{r.policy(), r.Current()}) {
 		return now
 	}
-	return b.handed.Next(now, b.toHand(), 1)
+	at := now
+	for p, b := range r.each(&b.Pace, now) {
+		if next := b.handed.Next(now, p.toHand(), 1); next.After(at) {
+			at = next
+		}
+	}
+	return at
 }
 
 // Forget drops what is known of campaigns of which nothing waits.
@@ -215,12 +266,13 @@ func (r *Rules) Forget(waits func(parking.Key) bool) {
 	}
 }
 
-// paced is Why for a campaign.
+// paced is Why for a campaign, until its next recipient may leave.
 func (r *Rules) paced(key parking.Key) (why string, until time.Time, ok bool) {
+	until = r.Ready(key)
 	r.paces.mu.Lock()
 	defer r.paces.mu.Unlock()
 	if b := r.paces.by[key]; b != nil {
-		return "the pace of " + key.Name + " is " + b.rate.String() + ": " + b.why, until, true
+		return b.String(), until, true
 	}
-	return "it is taken up now", until, true
+	return "it is taken up now", time.Time{}, true
 }

@@ -52,14 +52,14 @@ func TestAMillionCampaigns(t *testing.T) {
 		t.Error("another tenant's campaign waits for them")
 	}
 	now = now.Add(3 * time.Hour)
-	r.Forget(func(key parking.Key) bool { return key.Name == "tenant news, campaign c" })
+	r.Forget(func(key parking.Key) bool { return key.Name == "tenant news, campaign c that asks for 1/h" })
 	if len(r.paces.by) != 1 || len(r.paces.ofTenant) != 1 {
 		t.Errorf("%d campaigns of %d tenants are known later", len(r.paces.by), len(r.paces.ofTenant))
 	}
 }
 
 // TestWhichPaceCounts: the slower one of the message and the first block that has one; a rule instead of both. A start
-// gives nothing.
+// gives mail nothing that was there before.
 func TestWhichPaceCounts(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	r := paced(t, `
@@ -74,8 +74,8 @@ func TestWhichPaceCounts(t *testing.T) {
 		tenant "acme" {}`, &now)
 	want := func(m *envelope.Message, rate string) {
 		t.Helper()
-		if p := r.Pace(m); p.rate.String() != rate {
-			t.Errorf("campaign %q has the pace %s (%s), want %s", m.Campaign, p.rate, p.why, rate)
+		if p := r.Pace(m); p.Rate.String() != rate {
+			t.Errorf("campaign %q has the pace %s (%s), want %s", m.Campaign, p.Rate, p.Why, rate)
 		}
 	}
 	want(&envelope.Message{Tenant: "acme"}, "60/h")
@@ -125,5 +125,64 @@ func TestNothingIsLostWithAWarmUp(t *testing.T) {
 	}
 	if begun != 2 {
 		t.Errorf("%d leave at once, want one and one more", begun)
+	}
+}
+
+// TestPacesOverStarts: however often the relay starts, a campaign under way leaves once in its interval, neither more nor
+// never; one that begins does not wait.
+func TestPacesOverStarts(t *testing.T) {
+	now := time.Date(2026, 11, 28, 12, 30, 0, 0, time.UTC)
+	first := now
+	old := asking("x", "1/h")
+	old.Received = now
+	sent := 0
+	for range 100 { // starts, 50 minutes apart
+		now = now.Add(time.Minute)
+		r := paced(t, "", &now)
+		for range 49 {
+			now = now.Add(time.Minute)
+			if r.May(old, 1, nil) {
+				sent++
+			}
+		}
+		begins := asking("y", "1/d")
+		begins.Received = now
+		if !r.May(begins, 1, nil) {
+			t.Fatal("a campaign that begins waits")
+		}
+	}
+	if hours := int(now.Sub(first).Hours()); sent < hours-hours/20 || sent > hours+1 {
+		t.Errorf("%d left in %d hours at 1/h", sent, hours)
+	}
+}
+
+// TestAMessageWithASlowerPace holds up none of its campaign, and leaves within the campaign's pace.
+func TestAMessageWithASlowerPace(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	r := paced(t, `mail "all" {
+		match { tier = [0] }
+		pace = "1/min"
+	}`, &now)
+	slow, slower, usual, bare := asking("x", "30/h"), asking("x", "20/h"), asking("x", "100/s"), asking("", "")
+	if a, b, c := r.Pace(slow), r.Pace(slower), r.Pace(usual); a.Key == b.Key || a.Key == c.Key || b.Key == c.Key || c.Key.Name != "tenant acme, campaign x" {
+		t.Errorf("%v, %v, %v", &a, &b, &c)
+	}
+	if p := r.Pace(bare); p.Key.Name != "mail of tenant acme without a campaign" {
+		t.Error(&p)
+	}
+	own, sent := 0, 0
+	for range 60 {
+		now = now.Add(time.Minute)
+		for _, m := range []*envelope.Message{slow, slower, usual, usual} {
+			if p := r.Pace(m); r.Left(&p) > 0 && r.May(m, 1, nil) {
+				r.Hand(&p, 1)
+				if sent++; m != usual {
+					own++
+				}
+			}
+		}
+	}
+	if sent < 58 || sent > 62 || own > 52 || own < 10 {
+		t.Errorf("%d left in an hour at 1/min, %d of those that ask for less", sent, own)
 	}
 }

@@ -88,7 +88,7 @@ func (d *Sites) explainDomain(ctx context.Context, domain string, mail rules.Mai
 		c.Failure = api.ReplyOf(*res.Failure)
 		c.countPaused(queued, d)
 		c.judge()
-		d.overrule(&c)
+		d.overrule(&c, m)
 		return c.Destination
 	}
 	c.route = res.Route
@@ -110,21 +110,22 @@ func (d *Sites) explainDomain(ctx context.Context, domain string, mail rules.Mai
 	}
 	c.countThrottled(queued, pool.Name)
 	c.countPaused(queued, d)
-	c.addTrafficLimits(m, pol)
+	c.addTrafficLimits(m, pol, d.Messages.Rules)
 	c.finishLanes()
 	c.judge()
-	d.overrule(&c)
+	d.overrule(&c, m)
 	return c.Destination
 }
 
-// overrule puts operators' rules before all other answers about a destination, and names all that apply.
-func (d *Sites) overrule(c *domainCase) {
+// overrule puts what keeps mail from leaving at all before the other answers about a destination: operators' rules, and
+// the window and the pace of a message m; nil if no mail is special. It names all rules that apply.
+func (d *Sites) overrule(c *domainCase, m *envelope.Message) {
 	kept := d.Messages.Rules
 	list := kept.For(c.mail)
 	for _, source := range c.pool.Sources() {
-		m := c.mail
-		m.Source = source
-		list = append(list, kept.For(m)...)
+		from := c.mail
+		from.Source = source
+		list = append(list, kept.For(from)...)
 	}
 	slices.SortFunc(list, (*api.Rule).Compare)
 	for _, x := range slices.Compact(list) {
@@ -135,6 +136,12 @@ func (d *Sites) overrule(c *domainCase) {
 		c.Now, c.Until = will[x.Action]+x.InWords(), x.Until
 	} else if why, until, ok := kept.Why(kept.Keeps(c.mail, c.pool)); ok {
 		c.Now, c.Until = "no mail is sent: "+why, until
+	} else if m == nil || c.Failure != nil {
+		return
+	} else if why, until, ok := kept.Why(kept.Shut(m)); ok {
+		c.Now, c.Until = "the message waits: "+why, until
+	} else if p := kept.Pace(m); !p.IsZero() && c.Now == sentAtOnce {
+		c.Now = "mail is sent as its pace allows: " + p.String()
 	}
 }
 
@@ -338,9 +345,9 @@ var limitsLeftOut = []string{"smtp_port", "delay_warning", "pipelining"}
 
 // addTrafficLimits adds the settings for the destination, with the block that made each, and those
 // of the message, the provider, the tenant and the relay.
-func (c *domainCase) addTrafficLimits(m *envelope.Message, pol *wiring.Policy) {
+func (c *domainCase) addTrafficLimits(m *envelope.Message, pol *wiring.Policy, kept *rules.Rules) {
 	t := c.cfg.Traffic(c.route.Domain, c.route.Provider)
-	overruled := c.addMail(m, pol, t.MaxAge)
+	overruled := c.addMail(m, pol, t.MaxAge, kept)
 	for _, name := range t.Settings() {
 		value := t.Value(name)
 		if overruled[name] {
@@ -385,16 +392,27 @@ func (c *domainCase) addTrafficLimits(m *envelope.Message, pol *wiring.Policy) {
 }
 
 // addMail adds the settings of mail blocks that count for a message, and returns their names.
-func (c *domainCase) addMail(m *envelope.Message, pol *wiring.Policy, maxAge time.Duration) map[string]bool {
+func (c *domainCase) addMail(m *envelope.Message, pol *wiring.Policy, maxAge time.Duration,
+	kept *rules.Rules) map[string]bool {
 	count := make(map[string]bool)
 	if m == nil {
 		return count
 	}
 	for _, name := range settings.Names(new(config.Mail)) {
-		if x := pol.MailOf(m, name); x != nil && (name != "max_age" || x.MaxAge < maxAge) {
-			c.limit(name, settings.Value(x, name), c.scopeOf(name), x.Origin(name), "")
+		if x := pol.MailOf(m, name); x != nil && name != "pace" && (name != "max_age" || x.MaxAge < maxAge) {
+			now := ""
+			if name == "window" {
+				now = "open"
+				if kept.Shut(m) != (parking.Key{}) {
+					now = "closed"
+				}
+			}
+			c.limit(name, settings.Value(x, name), c.scopeOf(name), x.Origin(name), now)
 			count[name] = true
 		}
+	}
+	if p := kept.Pace(m); !p.IsZero() {
+		c.limit("pace", p.Rate.String(), p.Key.Name, p.Why, "")
 	}
 	return count
 }
@@ -466,6 +484,8 @@ func (c *domainCase) judge() {
 	}
 }
 
+const sentAtOnce = "mail is sent without delay"
+
 // afterWarmup is the answer when only a warm-up can delay mail.
 func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
 	pool := c.pool
@@ -483,9 +503,9 @@ func (c *domainCase) afterWarmup(able []sourceCase) (time.Time, string) {
 	}
 	switch {
 	case lacks == nil:
-		return time.Time{}, "mail is sent without delay"
+		return time.Time{}, sentAtOnce
 	case free:
-		return time.Time{}, fmt.Sprintf("mail is sent without delay, but not from source %s, which warms up: %s",
+		return time.Time{}, fmt.Sprintf(sentAtOnce+", but not from source %s, which warms up: %s",
 			lacks.Name, lacks.lacks)
 	}
 	return lacks.lacksUntil, fmt.Sprintf("mail waits for the warm-up of source %s: %s", lacks.Name, lacks.lacks)
