@@ -204,8 +204,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 func (d *Dispatcher) Refill(f delivery.Flow) { d.refill(f) }
 
 // Resume takes up mail that waited for the end of a rule. Of a rule that is in force it takes up what waits now:
-// another source may be free for it. It doesn't block.
+// another source may be free for it. Of a pace, it takes up the mail of all. It doesn't block.
 func (d *Dispatcher) Resume(key parking.Key) {
+	if key.Kind == parking.Pace {
+		d.paced.lookAgain()
+		return
+	}
 	d.resumed.Lock()
 	d.resumed.left[key] = d.Queue.Parked(parking.Line{Key: key})
 	d.resumed.Unlock()

@@ -368,8 +368,20 @@ func (r *Rules) Begin(x api.Rule, dryRun bool) (api.Rule, error) {
 		r.last = last
 		return x, err
 	}
-	r.Changed()
+	if r.Changed(); x.Action == api.RuleBounce {
+		r.lookAgain()
+	}
 	return x, nil
+}
+
+// lookAgain has mail taken up that waits for a window or a pace: a rule bounces some of it now.
+func (r *Rules) lookAgain() {
+	r.shutMu.Lock()
+	defer r.shutMu.Unlock()
+	for key := range r.shut {
+		r.Resumed(key)
+	}
+	r.Resumed(parking.Key{Kind: parking.Pace})
 }
 
 // End ends a rule; false when there is none of that number.

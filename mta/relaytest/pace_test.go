@@ -136,3 +136,53 @@ func TestPaceOfAMessage(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatAPaceDoesNotHold: a campaign's first mail, after a start too; mail beside that which asks for less; fresh mail
+// behind retries; and what a rule bounces.
+func TestWhatAPaceDoesNotHold(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := newRuled(t, hoursConf+`
+			mail "often" {
+				match { campaign = ["retries"] }
+				pace           = "60/h"
+				retry_interval = "1m"
+			}`)
+		r.restart()
+		to := func(campaign, pace, to string) {
+			r.Submit("ann@client.example", "X-MTA-Campaign: "+campaign+"\r\nX-MTA-Pace: "+pace+
+				"\r\nFrom: ann@client.example\r\n\r\nx\r\n", to)
+		}
+		for i := range 3 {
+			to("mixed", "1/h", fmt.Sprintf("slow%d@box.example", i))
+		}
+		for i := range 3 {
+			to("mixed", "100/s", fmt.Sprintf("fast%d@box.example", i))
+		}
+		time.Sleep(2 * time.Second)
+		r.want("at once", 4, 0)
+		if x := r.explainedAll(); len(x) != 2 || !strings.Contains(x[0], "1/h: as the message asks") || strings.Contains(x[0], "0001-01-01") {
+			t.Errorf("explained as %q", x)
+		}
+		for i := range 10 {
+			to("retries", "60/h", fmt.Sprintf("a%d@busy.example", i))
+		}
+		time.Sleep(20 * time.Minute)
+		to("retries", "60/h", "late@box.example")
+		time.Sleep(2*time.Minute + 10*time.Second)
+		r.want("fresh mail", 5, 0)
+
+		before := len(r.records(accounting.AdminBounce))
+		Until(time.Now().Truncate(24 * time.Hour).Add(55 * time.Minute)) // the retries have ended, and it is night
+		r.campaign("", "night@box.example")
+		for range 3 {
+			to("mixed", "1/h", "night@box.example")
+		}
+		time.Sleep(time.Second)
+		n := r.waitsFor("hours") + r.waitsFor("pace")
+		r.rule(api.AddRule{Action: api.RuleBounce, Selection: api.Selection{All: true}, By: "ann"})
+		time.Sleep(2 * time.Second)
+		if got := len(r.records(accounting.AdminBounce)) - before; got != n || n != 6 {
+			t.Errorf("a rule has bounced %d at once of %d that wait for a window or a pace", got, n)
+		}
+	})
+}
