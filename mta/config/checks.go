@@ -31,8 +31,10 @@ type Checks struct {
 	// of its pools, of which none loses its last one. The relay then checks each hour, with `daily`, and resumes the
 	// source within two hours after the list has taken the address off.
 	Listed string `conf:"listed" default:"alarm" oneof:"alarm pause"`
-	// A source that half of its sites, and five or more, block as one of spam within an hour, while they take mail of
-	// others: `"alarm"` (`sources`); or `"pause"` it for four hours, too, as `listed` does.
+	// A source that half of the receiving networks (/24, /48), and five or more, block as one of spam within an hour,
+	// while they take mail of others: `"alarm"` (`sources`); or `"pause"` it for four hours, too, as `listed` does. A
+	// network counts by most of its answers, if these were about mail of two tenants; on a relay with fewer, three
+	// messages. A pause that an operator ends is not set again for its time; `"alarm"` ends the pauses.
 	Refused string `conf:"refused" default:"alarm" oneof:"alarm pause"`
 }
 

@@ -54,7 +54,7 @@ func (r *ruled) explainedAll() (all []string) {
 }
 
 // reload puts something else into the configuration.
-func (r *ruled) reload(old, new string) {
+func (r *Relay) reload(old, new string) {
 	r.t.Helper()
 	r.Config = strings.Replace(r.Config, old, new, 1)
 	r.must(os.WriteFile(filepath.Join(r.Dir, "mta.conf"), []byte(r.configuration()), 0o600))

@@ -1,5 +1,5 @@
 // Package standing takes sources out whose standing with receivers is bad: those that a block list has, and those that
-// half of their sites block.
+// half of the networks block that answer them.
 package standing
 
 import (
@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"example.org/mta/dispatch/rules"
@@ -31,6 +32,9 @@ type Standing struct {
 	Audit   func(audit.Line) error
 	Now     func() time.Time
 	Log     *slog.Logger
+
+	mu    sync.Mutex
+	until map[string]time.Time // of the relay's pauses of sources, also of those that an operator has ended
 }
 
 // listedFor is how long a source is paused that a block list has. The next check, an hour later, prolongs it.
@@ -54,40 +58,65 @@ func (s *Standing) Listed(found []dnscheck.Finding) {
 	}
 }
 
-// What makes a source blocked: so many sites, and half of all, within so long.
+// What makes a source blocked: so many networks, and half of all that answer it.
 const (
-	blockedWithin = time.Hour
-	fewestBlocks  = 5
-	blockedFor    = 4 * time.Hour // is it paused
+	fewestBlocks = 5
+	blockedFor   = 4 * time.Hour // is it paused
+	haveBlocked  = "have blocked it within the hour"
 )
 
 // Blocked returns which sources receivers block, "" for none. It pauses them first where the configuration wants
 // that.
 func (s *Standing) Blocked() string {
 	var reasons []string
-	now := s.Now()
-	standings := s.Tally.Standings(now.Add(-blockedWithin))
+	standings := s.Tally.Standings(s.Now())
 	for _, name := range slices.Sorted(maps.Keys(standings)) {
 		n := standings[name]
-		if n.Block < fewestBlocks || 2*n.Block < n.Sites || s.Rules.Source(name) {
+		if n.Block < fewestBlocks || 2*n.Block < n.Networks || s.Rules.Source(name) {
 			continue
 		}
-		why := fmt.Sprintf("%d of %d sites have blocked it within the hour", n.Block, n.Sites)
+		why := fmt.Sprintf("%d of %d networks %s", n.Block, n.Networks, haveBlocked)
 		if s.Config().Checks.Refused == "pause" {
 			err := s.pause(name, why, blockedFor)
 			if err == nil {
 				continue
 			}
-			why += fmt.Sprintf(", and it can't be paused: %v", err)
+			why += fmt.Sprintf(", and it isn't paused: %v", err)
 		}
 		reasons = append(reasons, fmt.Sprintf("source %s: %s", name, why))
 	}
 	for _, x := range s.Rules.List() {
-		if x.By == byRelay {
+		if x.By == byRelay && !s.ended(&x) {
 			reasons = append(reasons, x.InWords())
 		}
 	}
 	return strings.Join(reasons, "; ")
+}
+
+// ended ends a pause of the relay that the configuration no longer wants. It notes until when the others last.
+func (s *Standing) ended(x *api.Rule) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wants := s.Config().Checks.Listed
+	if strings.HasSuffix(x.Reason, haveBlocked) {
+		wants = s.Config().Checks.Refused
+	}
+	if wants == "pause" {
+		if s.until == nil {
+			s.until = make(map[string]time.Time)
+		}
+		s.until[x.Source] = x.Until
+		return false
+	}
+	if _, err := s.Rules.End(x.ID); err != nil {
+		s.Log.Error("ending the pause of a source", "source", x.Source, "error", err)
+		return false
+	}
+	delete(s.until, x.Source)
+	if err := s.record("rule end", x.Source, "the configuration no longer wants the pause"); err != nil {
+		s.Log.Error("recording the end of a pause", "source", x.Source, "error", err)
+	}
+	return true
 }
 
 const byRelay = "the relay" // as it is shown
@@ -103,11 +132,16 @@ func (s *Standing) pause(name, why string, long time.Duration) error {
 			return other != name && used(other) && !s.Missing(other)
 		})
 	}
+	s.mu.Lock()
+	until := s.until[name]
+	s.mu.Unlock()
 	switch {
 	case on && (p.By != byRelay || !p.Until.After(s.Now())):
 		return nil
 	case !on && slices.ContainsFunc(s.Config().Pools, last):
 		return errors.New("it is the last one of a pool")
+	case !on && until.After(s.Now()):
+		return errors.New("an operator has ended its pause")
 	}
 	p = api.Rule{Action: api.RuleSuspend, Selection: api.Selection{Source: name}, Reason: why, By: byRelay,
 		Since: cmp.Or(p.Since, s.Now()), Until: s.Now().Add(long)}
@@ -115,6 +149,11 @@ func (s *Standing) pause(name, why string, long time.Duration) error {
 		return err
 	}
 	s.Log.Warn("source is paused", "source", name, "reason", why)
-	return s.Audit(audit.Line{Actor: audit.Actor{Kind: audit.ByRelay}, Action: "rule add",
-		Subject: "action=suspend source=" + name, Reason: why, Outcome: audit.Done})
+	return s.record("rule add", name, why)
+}
+
+// record puts a change of the relay itself into the audit log.
+func (s *Standing) record(action, source, why string) error {
+	return s.Audit(audit.Line{Actor: audit.Actor{Kind: audit.ByRelay}, Action: action,
+		Subject: "action=suspend source=" + source, Reason: why, Outcome: audit.Done})
 }

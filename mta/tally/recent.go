@@ -1,6 +1,7 @@
 package tally
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -47,27 +48,6 @@ const (
 type recent struct {
 	tries, errors ring
 	touched       time.Time
-	heard         []heard
-}
-
-// heard is the last reply of a site to a source.
-type heard struct {
-	source  string
-	at      time.Time
-	blocked bool // as a source of spam
-}
-
-// hear notes the reply of a site. What the relay says by itself is none.
-func (r *recent) hear(t *Try) {
-	if t.Source == "" || t.Reply.Local {
-		return
-	}
-	h := heard{t.Source, t.At, t.Class == bounce.SpamBlock}
-	if i := slices.IndexFunc(r.heard, func(h heard) bool { return h.source == t.Source }); i >= 0 {
-		r.heard[i] = h
-	} else {
-		r.heard = append(r.heard, h)
-	}
 }
 
 func (r *recent) len() int { return len(r.tries.all) + len(r.errors.all) }
@@ -122,7 +102,6 @@ func (x *recents) add(site string, t Try) {
 		x.by[site] = r
 	}
 	r.touched = t.At
-	r.hear(&t)
 	x.n += r.tries.add(t, siteTries, room)
 	if t.Kind != accounting.Delivery {
 		x.n += r.errors.add(t, siteErrors, room)
@@ -139,34 +118,112 @@ func (t *Tallies) Recent(site string) (tries, errors []Try) {
 	return nil, nil
 }
 
-// Standing is how receivers see a source: how many sites have answered it, and how many of those block it. A site that
-// blocks all sources is left out, since that may be about the mail.
-type Standing struct{ Sites, Block int }
+// voices are what networks have answered to sources. A network is what a stranger can't have many of, unlike names of
+// hosts.
+type voices map[voice]*answers
 
-// Standings returns those of all sources that a site has answered after since.
-func (t *Tallies) Standings(since time.Time) map[string]Standing {
+type voice struct {
+	network netip.Prefix
+	source  string
+}
+
+// answers are those of a network to a source: those that block it as a source of spam, and the others.
+type answers struct {
+	since, at time.Time   // when the numbers were halved last; of the last answer
+	of        [2]answered // those that take mail or refuse it otherwise; those that block
+}
+
+// answered is whose mail got answers.
+type answered struct {
+	n       int
+	tenant  string // the first
+	several bool   // mail of other tenants, too
+}
+
+const (
+	voiceMemory = time.Hour
+	maxVoices   = 16_384
+	fewestAlone = 3 // answers that count as much as those about several tenants' mail, on a relay without tenants
+)
+
+// hear notes the answer of a host. What the relay says by itself is none.
+func (x voices) hear(t *Try, tenant string) {
+	a := t.Host.Addr.Addr().Unmap()
+	if t.Source == "" || t.Reply.Local || !a.IsValid() {
+		return
+	}
+	bits := 48
+	if a.Is4() {
+		bits = 24
+	}
+	network, _ := a.Prefix(bits)
+	key := voice{network, t.Source}
+	v := x[key]
+	switch {
+	case v == nil && len(x) >= maxVoices:
+		return
+	case v == nil:
+		v = &answers{since: t.At}
+		x[key] = v
+	case t.At.Sub(v.since) > voiceMemory:
+		v.since = t.At
+		v.of[0].n /= 2
+		v.of[1].n /= 2
+	}
+	v.at = t.At
+	of := &v.of[0]
+	if t.Class == bounce.SpamBlock {
+		if of = &v.of[1]; of.n == 0 { // what it took before says nothing of now
+			v.of[0] = answered{}
+		}
+	}
+	if of.n++; of.n == 1 {
+		of.tenant = tenant
+	}
+	of.several = of.several || of.tenant != tenant
+}
+
+// blocks returns the answers by which the network counts, and whether they block.
+func (v *answers) blocks() (*answered, bool) {
+	if v.of[1].n > v.of[0].n {
+		return &v.of[1], true
+	}
+	return &v.of[0], false
+}
+
+// Standing is how receivers see a source: how many networks have answered it, and how many of those block it. A network
+// counts by most of its answers, if these were about mail of several tenants, so that no tenant can speak for many. One
+// that blocks all sources is left out, since that may be about the mail.
+type Standing struct{ Networks, Block int }
+
+// Standings returns those of all sources, of the last hour, and forgets older answers.
+func (t *Tallies) Standings(now time.Time) map[string]Standing {
+	alone := len(t.config().Tenants) < 2
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	takes := make(map[netip.Prefix]bool)
+	blocks := make(map[voice]bool)
+	for key, v := range t.voices {
+		if now.Sub(v.at) >= voiceMemory {
+			delete(t.voices, key)
+			continue
+		}
+		of, block := v.blocks()
+		takes[key.network] = takes[key.network] || !block
+		if of.several || alone && of.n >= fewestAlone {
+			blocks[key] = block
+		}
+	}
 	all := make(map[string]Standing)
-	for _, r := range t.recent.by {
-		n, blocked := 0, 0
-		for _, h := range r.heard {
-			if h.at.After(since) {
-				if n++; h.blocked {
-					blocked++
-				}
-			}
+	for key, block := range blocks {
+		if !takes[key.network] {
+			continue
 		}
-		for _, h := range r.heard {
-			if !h.at.After(since) || blocked == n {
-				continue
-			}
-			s := all[h.source]
-			if s.Sites++; h.blocked {
-				s.Block++
-			}
-			all[h.source] = s
+		s := all[key.source]
+		if s.Networks++; block {
+			s.Block++
 		}
+		all[key.source] = s
 	}
 	return all
 }

@@ -102,13 +102,14 @@ type Tallies struct {
 	total  Tally
 	busy   [scopes][]string // what had recipients of late
 	recent recents
+	voices voices
 }
 
 // New returns tallies of nothing yet, by the blocks of the configuration that cfg returns.
 func New(cfg func() *config.Config) *Tallies {
 	t := &Tallies{config: cfg, total: Tally{delays: new(history.Histogram)},
 		recent: recents{by: make(map[string]*recent)},
-		paths:  make(map[Path]*Tally)}
+		paths:  make(map[Path]*Tally), voices: make(voices)}
 	for scope := range t.by {
 		t.by[scope] = make(map[string]*Tally)
 	}
@@ -173,7 +174,9 @@ func (t *Tallies) Attempted(o *Outcome, now time.Time) {
 	if o.Site != "" {
 		t.ofSite(o.Site, now)
 		count(Site, o.Site)
-		t.recent.add(o.Site, o.try(now))
+		try := o.try(now)
+		t.recent.add(o.Site, try)
+		t.voices.hear(&try, o.Message.Tenant)
 	}
 	if o.Route != nil {
 		count(Provider, o.Route.Provider)
