@@ -72,6 +72,9 @@ func newLog(c *cli) *cobra.Command {
 				counts.LogQuery = q
 				return c.logCounts(cmd.Context(), counts, asJSON)
 			}
+			if changed("limit") {
+				return usagef("--limit bounds what --count-by shows: of records, --last does")
+			}
 			switch {
 			case !narrowed(cmd):
 				q.Last = defaultLast
@@ -108,8 +111,11 @@ func newLog(c *cli) *cobra.Command {
 	return cmd
 }
 
-// checkRecords refuses types and classes that no record has.
+// checkRecords refuses types and classes that no record has, and a time that ends before it begins.
 func checkRecords(q *api.LogQuery) error {
+	if !q.Until.IsZero() && q.Until.Before(q.Since) {
+		return usagef("--until is before --since: no record can match")
+	}
 	for _, t := range q.Types {
 		if !slices.Contains(accounting.Types, accounting.Type(t)) {
 			return hinted{usagef("--type: unknown type %q", t), "valid types: " + joined(accounting.Types)}
@@ -172,9 +178,11 @@ func (c *cli) log(ctx context.Context, q api.LogQuery, newest, asJSON bool) erro
 
 // logCounts prints how many records that fit have each value of a property.
 func (c *cli) logCounts(ctx context.Context, q api.LogCountQuery, asJSON bool) error {
-	if !slices.Contains(api.LogBys, q.By) || q.Limit < 1 || q.Limit > api.MaxLimit {
-		return hinted{usagef("can't count by %q, or show %d of it", q.By, q.Limit),
-			fmt.Sprintf("by one of %s, 1 to %d", joined(api.LogBys), api.MaxLimit)}
+	if !slices.Contains(api.LogBys, q.By) {
+		return hinted{usagef("--count-by: %q is not a valid property", q.By), "valid properties: " + joined(api.LogBys)}
+	}
+	if q.Limit < 1 || q.Limit > api.MaxLimit {
+		return usagef("--limit: %d is not a valid number (want 1 to %d)", q.Limit, api.MaxLimit)
 	}
 	client, err := c.client()
 	if err != nil {

@@ -68,8 +68,12 @@ func (p *FieldPattern) UnmarshalText(text []byte) error {
 	for _, name := range needed {
 		if strings.EqualFold(name, begin) || wide && len(name) > len(begin) &&
 			strings.EqualFold(name[:len(begin)], begin) {
-			return settings.Wrong(`write a longer beginning, such as "X-Internal-*"`,
-				"%s would remove %s, which messages need", settings.Quoted(string(text)), name)
+			remedy := "leave it out"
+			if wide {
+				remedy = `write a longer beginning, such as "X-Internal-*"`
+			}
+			return settings.Wrong(remedy, "%s would remove %s, which messages need", settings.Quoted(string(text)),
+				name)
 		}
 	}
 	*p = FieldPattern(text)
