@@ -77,8 +77,9 @@ type wanted struct {
 	manager  *autocert.Manager // another for each attempt: it remembers a failure for a minute
 	have     *tls.Certificate
 	failed   error
-	failures int // in a row
-	inVain   int // validations since there was a certificate
+	next     time.Time // when the authority is asked again after that
+	failures int       // in a row
+	inVain   int       // validations since there was a certificate
 }
 
 // NewACME makes an ACME that has nothing yet.
@@ -216,7 +217,7 @@ func (a *ACME) order(ctx context.Context, name string) (again time.Duration) {
 		if len(reasons) > 0 { // the manager's error is that there is no other challenge to try
 			err = errors.New("the authority can't verify the name: " + strings.Join(reasons, "; "))
 		}
-		w.failed = err
+		w.failed, w.next = err, a.cfg.Now().Add(again)
 		a.cfg.Log.Error("getting a certificate", "name", name, "directory", a.cfg.Directory, "error", err,
 			"again in", again)
 		return again
@@ -305,8 +306,9 @@ func (a *ACME) Problem() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, name := range a.cfg.Names {
-		if err := a.wanted[name].failed; err != nil {
-			return fmt.Sprintf("no certificate for %s can be had from the certificate authority: %v", name, err)
+		if w := a.wanted[name]; w.failed != nil {
+			return fmt.Sprintf("no certificate for %s can be had from the certificate authority: %v; "+
+				"it is asked again at %s, or at once after a restart", name, w.failed, w.next.Local().Format("15:04"))
 		}
 	}
 	return ""
