@@ -2,25 +2,19 @@ package mta
 
 import (
 	"cmp"
-	"net"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"example.org/mta/dispatch"
 	"example.org/mta/internal/envelope"
-	"example.org/mta/mta/alarm"
-	"example.org/mta/mta/check"
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/events"
-	"example.org/mta/mta/standing"
 	"example.org/mta/operator/answer/blocks"
 	"example.org/mta/operator/answer/connections"
 	"example.org/mta/operator/answer/kept"
 	"example.org/mta/operator/answer/messages"
 	"example.org/mta/operator/answer/sites"
 	"example.org/mta/operator/api"
-	"example.org/mta/operator/audit"
 	"example.org/mta/operator/history"
 )
 
@@ -89,37 +83,4 @@ func (r *mailOut) diverted(key string, since time.Time) blocks.Diverted {
 		TooFast: d[dispatch.CameFaster] + d[dispatch.CameTooFast], OverCap: d[dispatch.ExceededCap],
 		Waited: d[dispatch.LostPatience], Suspended: d[dispatch.FoundNoWay],
 	}}
-}
-
-// operators is the last stage: operators ask, change and reload.
-type operators struct {
-	*mailIn
-
-	checks   *check.Daily
-	standing *standing.Standing
-	rates    blocks.Rates
-	history  *history.History
-	audit    *audit.Log
-	api      api.Config
-	control  *api.Server
-	socket   net.Listener
-	console  *console   // nil without a console block
-	reload   sync.Mutex // one reload at a time
-	compared compared
-}
-
-func openOperators(cfg *config.Config, in *mailIn, undo *undoer) (*operators, error) {
-	r := &operators{mailIn: in, checks: check.NewDaily(in.inForce, in.resolver, in.now, in.log)}
-	r.standing = &standing.Standing{Config: r.inForce, Tally: r.tally, Rules: r.rules, Weights: r.weights,
-		Missing: r.noSource, Audit: func(l audit.Line) error { return r.audit.Add(l) }, Now: r.now, Log: r.log}
-	r.checks.Found = r.standing.Listed
-	err := openAll(cfg, undo, []step{
-		{"", r.openControl}, // its errors name the socket
-		{"console", r.openConsole},
-		{"metrics", r.openMetrics},
-	})
-	if err == nil {
-		r.alarms.Set(r.now(), alarm.Damage, r.data.Damaged())
-	}
-	return r, err
 }
