@@ -218,3 +218,14 @@ func TestBadItemsAreRefused(t *testing.T) {
 		t.Error("a negative block counts")
 	}
 }
+
+// Tokens of an hour that are not spent are gone when a block of the next one comes.
+func TestTokensOfAnEarlierHourAreDropped(t *testing.T) {
+	h := NewHolder(plan, terms)
+	h.Want(key, 20)
+	h.Take(0, hour(5, time.Minute), []Grant{{Key: key, Tokens: 10, Hour: 5, Epoch: 1}})
+	h.Take(time.Minute, hour(6, time.Minute), []Grant{{Key: key, Tokens: 3, Hour: 6, Epoch: 1}})
+	if n := h.Spend(2*time.Minute, key, 20); n != 3 {
+		t.Errorf("%d tokens are spent in hour 6, want its 3", n)
+	}
+}
