@@ -4,24 +4,19 @@
 // go-smtp (unmodified) parses commands and drives the session; conn, our net.Conn around the
 // client's, contains it. A connection goes through the files in this order:
 //
-//	listener.go     the limit on all connections
-//	preflight.go    PROXY header, relay rights, limit per client, early talkers, implicit TLS
+//	slots.go        the limits on all connections, and on those of a tenant
+//	preflight.go    PROXY header, relay rights, limit per client, early talkers, TLS
 //	conn.go         hands the library one command line at a time, collects its replies
 //	gate.go         what a command line must be before the library sees it
-//	parameters.go   the parameters of MAIL and RCPT
-//	path.go         the address in MAIL and RCPT
-//	starttls.go     TLS, under conn
+//	parameters.go   the address and the parameters of MAIL and RCPT
 //	auth.go         logins
 //	session.go      MAIL, RCPT, DATA and BDAT as the library calls them, on to package intake
-//	protocol.go     the protocol's name in the Received field
 //	inbound.go      mail for the relay itself, which strangers may bring: reports about mail that it has sent
-//	transfer.go     content as it comes, and its deadlines
-//	dot.go          the end of DATA, and dot-stuffing
+//	transfer.go     content as it comes, its deadlines, the end of DATA, and dot-stuffing
 //	answers.go      the library's replies in our words
 //	replies.go      our own replies
 //
-// What strangers can use up is bounded in slots.go (connections) and quotas.go (those of a tenant).
-// watch.go lets operators follow sessions.
+// connections.go has those that are open, watch.go lets operators follow them.
 //
 // conn stands above TLS and gives the library exactly the bytes that it wants: one command line
 // when it asks for a command, the octets of one chunk after BDAT, and nothing after the end of

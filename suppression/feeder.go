@@ -12,7 +12,7 @@ package suppression
 // The order of use: NewFeeder, Report for each event, Delivered for each delivery, Close. Neither Report nor Delivered
 // waits for a disk.
 //
-// Long-lived goroutine: keeper (feeder_keeper.go) writes what was counted, and moves entries. NewFeeder starts it,
+// Long-lived goroutine: keeper writes what was counted, and moves entries. NewFeeder starts it,
 // Close stops it and waits.
 
 import (

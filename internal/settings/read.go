@@ -7,7 +7,7 @@
 // setting or a block that a running program can't take over, reload:"whole" a block that waits as a whole while one of
 // these does; only:"defaults" a setting that blocks marked Sparse can't have.
 //
-// Schema.Read walks the HCL tree along the structs (decode.go), value.go and bounds.go take each value.
+// Schema.Read walks the HCL tree along the structs (decode.go), value.go takes each value.
 // Origins lays blocks over one another. Print and Object show what is in force, Diff what changes, and
 // Keep what a restart would bring. The package starts no goroutines and keeps no state.
 package settings

@@ -5,7 +5,7 @@
 //
 // Run is all of it. The parts in the order of the mail's way: letter.go and generator.go submit,
 // relay.go runs the relay, provider.go and world.go are the far side; ledger.go and account.go
-// keep the books, picture.go and screen.go show. aftermath.go has what comes back about delivered mail, hook.go the
+// keep the books, picture.go shows. aftermath.go has what comes back about delivered mail, hook.go the
 // application that hears of all this.
 //
 // Long-lived goroutines: one for each submitting connection, owned by generator.run, which waits

@@ -2,7 +2,7 @@
 // what the parts say together. It starts no goroutines and keeps no state.
 //
 // The way through it: Load or Parse (package settings reads the file along the struct tags below,
-// presets.go adds what is known of large providers, check.go looks at what the parts say together), then
+// traffic.go adds what is known of large providers, check.go looks at what the parts say together), then
 // Config.Traffic and its neighbours for what applies to a destination (traffic.go), Effective to print.
 //
 // Package settings documents the struct tags. The comments of fields with a tag are the manual: 'make generate'

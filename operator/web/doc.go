@@ -6,7 +6,7 @@
 //
 // A page is a Go file, a template and one line in routes.go:
 //
-//	// words.go
+//	// in a file named after the page
 //	func words(r *request) (any, error) {            // asks the relay, returns the template's data
 //		return r.relay.Words(r.ctx, r.get("like"))
 //	}

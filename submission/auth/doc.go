@@ -8,12 +8,10 @@
 //	users_*.go    the users file: names, hashes, senders
 //	hash.go       the hashes of passwords
 //	service.go    the users file in force, and the order of the steps
-//	known.go      passwords that were verified minutes ago, and networks that users come from
-//	known_file.go those networks, over restarts
-//	chances.go    the first attempts from anywhere, which are looked at before their turn
+//	known.go      passwords that were verified minutes ago, and networks that users come from, over restarts
 //	pace.go       one attempt at a time for a key, ever more slowly
-//	guesses.go    one guess at a time from a network and at a user, ever more slowly
-//	slots.go      how many passwords are hashed at once
+//	guesses.go    one guess at a time from a network and at a user, ever more slowly, after the first from anywhere;
+//	              how many passwords are hashed at once
 //	renew.go      hashes that are made anew
 //
 // A wrong password and a user who does not exist are told apart neither by words nor by time: an
@@ -22,8 +20,7 @@
 //
 // The API keys of a tenant, with scopes and perhaps networks and an end:
 //
-//	keys_identity.go  scopes, and what a key says about its holder
-//	keys_token.go     the secret that a client shows
+//	keys_identity.go  scopes, what a key says about its holder, and the secret that a client shows
 //	keys_table.go     the keys file
 //	keys_change.go    add, rotate, remove: for the command line and the control API
 //	keys_book.go      the keys in force, and the check of a token

@@ -23,8 +23,8 @@ type Mail struct {
 //
 // The library (github.com/cbroglie/mustache) trusts its templates: it reads partials from the file system, renders
 // without end, recurses without end, and a name of a million dots overflows its stack. So each source is scanned before
-// the library sees it (source.go), partials come from the tenant's own templates and may not include themselves
-// (partials.go), and rendered text goes to a writer that stops (limit.go).
+// the library sees it (source.go), partials come from the tenant's own templates and may not include themselves, and
+// rendered text goes to a writer that stops.
 type Template struct {
 	subject, text, html *piece // nil: empty
 	headers             []headerPiece
