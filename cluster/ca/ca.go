@@ -122,7 +122,7 @@ func Identity(c *x509.Certificate) (cluster string, node uint16, err error) {
 		fmt.Sscanf(c.URIs[0].Path, "/node/%d", &node)
 	}
 	if node < 1 || node > LastNode || c.URIs[0].String() != identity(cluster, node).String() {
-		return "", 0, fmt.Errorf("the certificate of %q names no node of a cluster", c.Subject.CommonName)
+		return "", 0, fmt.Errorf("the certificate of %.64q names no node of a cluster", c.Subject.CommonName)
 	}
 	return cluster, node, nil
 }
