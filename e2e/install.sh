@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the mail servers and clients that the tests in this folder run the relay against:
-# Postfix, Dovecot's Sieve, swaks, msmtp, curl, s-nail, fail2ban's filter, mandoc and man, tmux, NSD, Unbound, rspamd, OpenDKIM, ldns and dkimpy, nats-server and RabbitMQ as Debian's packages, Exim, OpenSMTPD, sendmail and Courier, which can't be installed
+# Postfix, Dovecot's Sieve, swaks, msmtp, curl, s-nail, fail2ban's filter, mandoc and man, tmux, NSD, Unbound, rspamd, OpenDKIM, ldns and dkimpy, nats-server, RabbitMQ, PostgreSQL and PgBouncer as Debian's packages, Exim, OpenSMTPD, sendmail and Courier, which can't be installed
 # beside Postfix, unpacked into a cache; nginx, Caddy, Prometheus and Chromium; the SDKs of SendGrid and Resend, standardwebhooks and cloudevents from
 # PyPI and npm, and Kafka from Maven Central, in the cache; systemd-nspawn, and the files of a Debian that it boots, lintian and rpm; buildah, crun and Helm, and QEMU for arm64. Nothing of it is started or left running.
 #
@@ -65,6 +65,8 @@ missing() {
 	[ -f "$cache/kafka/kafka_2.13-$kafka.jar" ] || echo kafka
 	have nats-server || echo nats-server
 	[ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || echo rabbitmq-server
+	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo postgresql
+	have pgbouncer || echo pgbouncer
 	have smtp-sink && [ -x /usr/lib/postfix/sbin/master ] || echo postfix
 	[ -x "$cache/exim/usr/sbin/exim4" ] && user Debian-exim || echo exim4
 	[ -x "$cache/sendmail/usr/libexec/sendmail/sendmail" ] && have m4 || echo sendmail

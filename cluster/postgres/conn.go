@@ -1,0 +1,88 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// conn is a connection on which nothing is ever cancelled: that would end a commit's wait for the standby and show its
+// rows to everybody. pgconn cancels when a context ends and when a read fails, so here it only connects.
+type conn struct {
+	net.Conn
+	front *pgproto3.Frontend
+}
+
+// longest is an answer that no cluster reaches: 64 books of 10,000 entries.
+const longest = 256 << 20
+
+func dial(ctx context.Context, cfg *pgconn.Config) (*conn, error) {
+	c, err := pgconn.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err = c.SyncConn(ctx); err == nil {
+		var h *pgconn.HijackedConn
+		if h, err = c.Hijack(); err == nil {
+			h.Frontend.SetMaxBodyLen(longest)
+			return &conn{h.Conn, h.Frontend}, nil
+		}
+	}
+	c.Conn().Close()
+	return nil, err
+}
+
+// call carries out one statement, which is a transaction, in one round trip without a prepared statement of any name.
+func (c *conn) call(limit time.Duration, sql string, args [][]byte) ([]byte, error) {
+	c.front.SendParse(&pgproto3.Parse{Query: sql})
+	c.front.SendBind(&pgproto3.Bind{Parameters: args})
+	c.front.SendExecute(&pgproto3.Execute{})
+	c.front.SendSync(&pgproto3.Sync{})
+	return c.answer(limit)
+}
+
+// script carries out statements as one transaction.
+func (c *conn) script(limit time.Duration, sql string) error {
+	c.front.SendQuery(&pgproto3.Query{String: sql})
+	_, err := c.answer(limit)
+	return err
+}
+
+// answer returns the first column of the last row, once the transaction has ended as it should. A commit that did not
+// wait for the standby to its end is reported as a warning, after the row.
+func (c *conn) answer(limit time.Duration) (value []byte, err error) {
+	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
+		return nil, err
+	}
+	if err := c.front.Flush(); err != nil {
+		return nil, err
+	}
+	for {
+		message, broken := c.front.Receive()
+		if broken != nil {
+			return nil, fmt.Errorf("before the end of the transaction: %w", broken)
+		}
+		switch m := message.(type) {
+		case *pgproto3.DataRow:
+			if len(m.Values) > 0 {
+				value = slices.Clone(m.Values[0])
+			}
+		case *pgproto3.NoticeResponse:
+			if m.SeverityUnlocalized == "WARNING" {
+				err = pgconn.ErrorResponseToPgError((*pgproto3.ErrorResponse)(m))
+			}
+		case *pgproto3.ErrorResponse:
+			err = pgconn.ErrorResponseToPgError(m)
+		case *pgproto3.ReadyForQuery:
+			if err == nil && m.TxStatus != 'I' {
+				err = fmt.Errorf("the transaction has not ended: state %q", m.TxStatus)
+			}
+			return value, err
+		}
+	}
+}

@@ -1,0 +1,311 @@
+// Package postgres is the engine of a cluster: PostgreSQL 14 or newer with a synchronous standby.
+//
+// Each call is one statement, a function of the schema mta_cluster, in one round trip and one transaction: a client
+// that stops holds no lock, and a pooler in transaction mode may stand between. The functions compare what
+// owner.Part.Fits and once.Part.Apply compare. The rules of a commit:
+//
+//   - It waits for the standby, whatever the role's settings are.
+//   - It is never cancelled. When a context ends, only the caller stops waiting.
+//   - One that ends with a broken connection or a warning has an unknown outcome: an error.
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.org/mta/cluster/once"
+	"example.org/mta/cluster/owner"
+)
+
+// Limits of a node's connections.
+const (
+	most    = 4                // at a time
+	connect = 2 * time.Second  // for each host, unless the address says otherwise
+	abandon = 10 * time.Second // a connection without an answer is closed: the host may be gone
+)
+
+// Config is an engine's.
+type Config struct {
+	Database   string // a URL or keywords as libpq takes them; of several hosts the one that may be written to is used
+	Replicated bool   // a managed service replicates below the database, so that no standby shows
+}
+
+// Engine is a node's access to the database. Its methods may be called at the same time.
+type Engine struct {
+	cfg        *pgconn.Config
+	replicated bool
+	conns      chan *conn // of each connection: idle, or nil where there is none
+	ctx        context.Context
+	close      context.CancelFunc
+	abandon    time.Duration
+}
+
+// Open makes an engine; it connects when it is called.
+func Open(c Config) (*Engine, error) {
+	if c.Database == "" {
+		return nil, errors.New("no database is named")
+	}
+	cfg, err := pgconn.ParseConfig(c.Database)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = connect
+	}
+	if cfg.ValidateConnect == nil {
+		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	e := &Engine{cfg: cfg, replicated: c.Replicated, conns: make(chan *conn, most), abandon: abandon}
+	e.ctx, e.close = context.WithCancel(context.Background())
+	for range most {
+		e.conns <- nil
+	}
+	return e, nil
+}
+
+// Close closes all connections. Commits on their way have an unknown outcome.
+func (e *Engine) Close() {
+	e.close()
+	for range most {
+		if c := <-e.conns; c != nil {
+			c.Close()
+		}
+	}
+}
+
+// do uses a connection for something that is not cancelled: when ctx ends, its outcome is unknown.
+func (e *Engine) do(ctx context.Context, f func(*conn) error) error {
+	var c *conn
+	select {
+	case c = <-e.conns:
+	case <-e.ctx.Done():
+		return errors.New("the engine is closed")
+	case <-ctx.Done():
+		return fmt.Errorf("all %d connections wait for the database: %w", most, ctx.Err())
+	}
+	done := make(chan error, 1)
+	go func() { // ended by the connection's deadline
+		c, err := e.use(ctx, c, f)
+		done <- err
+		e.conns <- c
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the outcome is unknown: %w", ctx.Err())
+	}
+}
+
+// use returns the connection for the next use, nil after an error. The other idle ones go to the same host: they are
+// closed, too.
+func (e *Engine) use(ctx context.Context, c *conn, f func(*conn) error) (*conn, error) {
+	var err error
+	if c == nil {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(e.ctx, cancel)()
+		if c, err = dial(ctx, e.cfg); err != nil {
+			return nil, err
+		}
+	}
+	defer context.AfterFunc(e.ctx, func() { c.Close() })()
+	if err = ctx.Err(); err != nil {
+		return c, err
+	}
+	if err = f(c); err == nil {
+		return c, nil
+	}
+	c.Close()
+	for range most - 1 {
+		select {
+		case idle := <-e.conns:
+			if idle != nil {
+				idle.Close()
+			}
+			e.conns <- nil
+		default:
+		}
+	}
+	return nil, err
+}
+
+// call carries out a statement that returns JSON; arguments go as JSON, too.
+func (e *Engine) call(ctx context.Context, result any, sql string, args ...any) error {
+	params := make([][]byte, len(args))
+	for i, a := range args {
+		var err error
+		if params[i], err = json.Marshal(a); err != nil {
+			return err
+		}
+	}
+	var value []byte
+	answered := make(chan []byte, 1)
+	err := e.do(ctx, func(c *conn) error {
+		value, err := c.call(e.abandon, sql, params)
+		answered <- value
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if value = <-answered; json.Unmarshal(value, result) != nil {
+		return fmt.Errorf("the database answers %.100q", value)
+	}
+	return nil
+}
+
+// The forms of rows on the wire. Names and keys are bytes: they may not be UTF-8.
+type (
+	head struct {
+		Node        uint16 `json:"node"`
+		Incarnation uint64 `json:"incarnation"`
+		Boot        uint64 `json:"boot"`
+		Epoch       uint64 `json:"epoch"`
+		Beat        uint64 `json:"beat"`
+		Clock       int64  `json:"clock"`
+	}
+	entry struct {
+		Name []byte   `json:"name"`
+		Node uint16   `json:"node"`
+		N    [4]int64 `json:"n"`
+	}
+	part struct {
+		Shard   int     `json:"shard"`
+		Take    bool    `json:"take"`
+		Was     head    `json:"was"`
+		To      head    `json:"to"`
+		Changes []entry `json:"changes"`
+	}
+	claim struct {
+		Op          once.Op `json:"op"`
+		Key         []byte  `json:"key"`
+		Node        uint16  `json:"node"`
+		Incarnation uint64  `json:"incarnation"`
+		Process     uint64  `json:"process"`
+		Number      uint64  `json:"number"`
+		Done        bool    `json:"done"`
+		Answer      []byte  `json:"answer"`
+	}
+)
+
+// Shards carries out a call of a keeper. After an error nothing was done, or the outcome is unknown.
+func (e *Engine) Shards(ctx context.Context, c owner.Call) (owner.Result, error) {
+	parts := make([]part, len(c.Parts))
+	for i, p := range c.Parts {
+		parts[i] = part{p.Shard, p.Take, head(p.Was), head(p.To), make([]entry, len(p.Changes))}
+		for j, n := range p.Changes {
+			parts[i].Changes[j] = entry{[]byte(n.Name), n.Node, n.N}
+		}
+	}
+	var got struct {
+		System, Timeline uint64
+		Done             []bool
+		Heads            []struct {
+			Shard int
+			head
+		}
+		Books []struct {
+			Shard int
+			entry
+		}
+	}
+	if err := e.call(ctx, &got, "SELECT mta_cluster.shards($1)", parts); err != nil {
+		return owner.Result{}, fmt.Errorf("the shards of the cluster: %w", err)
+	}
+	r := owner.Result{Number: c.Number, Done: got.Done, Heads: new([owner.Shards]owner.Head),
+		Books: make(map[int][]owner.Entry), Origin: owner.Origin{System: got.System, Timeline: got.Timeline}}
+	if len(got.Done) != len(parts) || len(got.Heads) != owner.Shards {
+		return owner.Result{}, fmt.Errorf("the database has %d shards and answers %d of %d parts; want %d shards",
+			len(got.Heads), len(got.Done), len(parts), owner.Shards)
+	}
+	for _, h := range got.Heads { // their numbers are the table's key, and checked there
+		r.Heads[h.Shard] = owner.Head(h.head)
+	}
+	for _, b := range got.Books {
+		r.Books[b.Shard] = append(r.Books[b.Shard], owner.Entry{Name: string(b.Name), Node: b.Node, N: b.N})
+	}
+	return r, nil
+}
+
+// Keys carries out a call of a desk. After an error nothing was done, or the outcome is unknown.
+func (e *Engine) Keys(ctx context.Context, c once.Call) (once.Result, error) {
+	call := struct {
+		Node        uint16  `json:"node"`
+		Incarnation uint64  `json:"incarnation"`
+		Timeline    uint64  `json:"timeline"`
+		Parts       []claim `json:"parts"`
+	}{c.Node.Node, c.Node.Incarnation, c.Timeline, make([]claim, len(c.Parts))}
+	for i, p := range c.Parts {
+		call.Parts[i] = claim{p.Op, []byte(p.Key), p.Node, p.Incarnation, p.Process, p.Number, p.Done, []byte(p.Answer)}
+	}
+	var got struct {
+		Rows                 []*claim
+		Forgotten, Elsewhere bool
+	}
+	if err := e.call(ctx, &got, "SELECT mta_cluster.keys($1)", call); err != nil {
+		return once.Result{}, fmt.Errorf("the keys of the cluster: %w", err)
+	}
+	r := once.Result{Number: c.Number, Forgotten: got.Forgotten, Elsewhere: got.Elsewhere}
+	if !r.Forgotten && !r.Elsewhere && len(got.Rows) != len(c.Parts) {
+		return once.Result{}, fmt.Errorf("the database answers %d of %d keys", len(got.Rows), len(c.Parts))
+	}
+	for _, row := range got.Rows {
+		r.Rows = append(r.Rows, row.row())
+	}
+	return r, nil
+}
+
+func (c *claim) row() *once.Row {
+	if c == nil {
+		return nil
+	}
+	return &once.Row{Key: string(c.Key), Done: c.Done, Answer: string(c.Answer), Request: once.Request{Node: c.Node,
+		Incarnation: c.Incarnation, Process: c.Process, Number: c.Number}}
+}
+
+// Unsettled are the rows of a node that have no answer.
+func (e *Engine) Unsettled(ctx context.Context, node uint16) ([]once.Row, error) {
+	var got []*claim
+	if err := e.call(ctx, &got, "SELECT mta_cluster.unsettled($1)", node); err != nil {
+		return nil, fmt.Errorf("the keys of node %d: %w", node, err)
+	}
+	rows := make([]once.Row, len(got))
+	for i, c := range got {
+		rows[i] = *c.row()
+	}
+	return rows, nil
+}
+
+// Member is a node's row.
+type Member struct {
+	Number      uint16 `json:"number"` // from 1 to 1,023
+	Address     string `json:"address"`
+	Versions    string `json:"versions"` // of the protocol
+	Incarnation uint64 `json:"incarnation"`
+	Digest      string `json:"digest"` // of the shared settings
+}
+
+// Join writes a node's row. The first time it is refused without a synchronous standby; always when a later incarnation
+// has joined.
+func (e *Engine) Join(ctx context.Context, m Member) error {
+	var done bool
+	if err := e.call(ctx, &done, "SELECT mta_cluster.joined($1, $2)", m, e.replicated); err != nil {
+		return fmt.Errorf("joining the cluster as node %d: %w", m.Number, err)
+	}
+	return nil
+}
+
+// Members are all rows, by number.
+func (e *Engine) Members(ctx context.Context) (members []Member, err error) {
+	const sql = "SELECT COALESCE(jsonb_agg(m ORDER BY m.number), '[]') FROM mta_cluster.members m"
+	if err = e.call(ctx, &members, sql); err != nil {
+		err = fmt.Errorf("the members of the cluster: %w", err)
+	}
+	return members, err
+}

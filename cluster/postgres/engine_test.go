@@ -1,0 +1,229 @@
+package postgres
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"example.org/mta/cluster/owner"
+	"example.org/mta/internal/bubble"
+)
+
+// server is a PostgreSQL that answers each call as a test has it.
+type server struct {
+	*Engine
+	dials, calls atomic.Int32
+	answer       atomic.Value // func(*pgproto3.Backend, net.Conn), to a call
+}
+
+// within has a test use a server in virtual time.
+func within(t *testing.T, test func(*testing.T, *server)) {
+	bubble.Test(t, func(t *testing.T) {
+		e, err := Open(Config{Database: "host=127.0.0.1 user=mta dbname=mta sslmode=disable"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &server{Engine: e}
+		s.answer.Store(good)
+		e.cfg.DialFunc = func(context.Context, string, string) (net.Conn, error) {
+			s.dials.Add(1)
+			here, there := net.Pipe()
+			go s.serve(there)
+			return here, nil
+		}
+		test(t, s)
+		e.Close()
+	})
+}
+
+func (s *server) serve(c net.Conn) {
+	defer c.Close()
+	b := pgproto3.NewBackend(c, c)
+	if _, err := b.ReceiveStartupMessage(); err != nil {
+		return
+	}
+	b.Send(&pgproto3.AuthenticationOk{})
+	ready(b)
+	for {
+		m, err := b.Receive()
+		if err != nil {
+			return
+		}
+		switch m.(type) {
+		case *pgproto3.Query:
+			row(b, "off") // read only
+			ready(b)
+		case *pgproto3.Sync:
+			s.calls.Add(1)
+			s.answer.Load().(func(*pgproto3.Backend, net.Conn))(b, c)
+		}
+	}
+}
+
+func row(b *pgproto3.Backend, value string) {
+	b.Send(&pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{{Name: []byte("x")}}})
+	b.Send(&pgproto3.DataRow{Values: [][]byte{[]byte(value)}})
+	b.Send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT 1")})
+}
+
+func ready(b *pgproto3.Backend) {
+	b.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+	_ = b.Flush()
+}
+
+var good = func(b *pgproto3.Backend, _ net.Conn) {
+	row(b, "[]")
+	ready(b)
+}
+
+// notice answers, but for a notice before the commit's end.
+func notice(severity string) func(*pgproto3.Backend, net.Conn) {
+	return func(b *pgproto3.Backend, _ net.Conn) {
+		row(b, "[]")
+		b.Send(&pgproto3.NoticeResponse{Severity: "WARNUNG", SeverityUnlocalized: severity, Code: "01000",
+			Message: "canceling wait for synchronous replication due to user request"})
+		ready(b)
+	}
+}
+
+func (s *server) call(ctx context.Context) error {
+	_, err := s.Members(ctx)
+	return err
+}
+
+func TestACommitWithAWarningIsUnknown(t *testing.T) {
+	within(t, func(t *testing.T, s *server) {
+		s.answer.Store(notice("NOTICE"))
+		if err := s.call(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s.answer.Store(notice("WARNING"))
+		if err := s.call(t.Context()); err == nil || !strings.Contains(err.Error(), "canceling wait for sync") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+func TestABrokenCommitIsUnknownAndNotCancelled(t *testing.T) {
+	for name, answer := range map[string]func(*pgproto3.Backend, net.Conn){
+		"before the row": func(_ *pgproto3.Backend, c net.Conn) { c.Close() },
+		"before the end of the commit": func(b *pgproto3.Backend, c net.Conn) {
+			row(b, "[]")
+			_ = b.Flush()
+			c.Close()
+		},
+		"garbled":  func(_ *pgproto3.Backend, c net.Conn) { _, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) },
+		"too long": func(_ *pgproto3.Backend, c net.Conn) { _, _ = c.Write([]byte("D\x7f\xff\xff\xff\x00\x01")) },
+		"in a transaction": func(b *pgproto3.Backend, _ net.Conn) {
+			row(b, "[]")
+			b.Send(&pgproto3.ReadyForQuery{TxStatus: 'T'})
+			_ = b.Flush()
+		},
+		"no JSON": func(b *pgproto3.Backend, _ net.Conn) { row(b, "x"); ready(b) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			within(t, func(t *testing.T, s *server) {
+				s.answer.Store(answer)
+				if err := s.call(t.Context()); err == nil {
+					t.Error("no error")
+				}
+				if synctest.Wait(); s.dials.Load() != 1 {
+					t.Errorf("%d connections: a request to cancel has one", s.dials.Load())
+				}
+				s.answer.Store(good)
+				if err := s.call(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestACallThatNobodyWaitsForGoesOn(t *testing.T) {
+	within(t, func(t *testing.T, s *server) {
+		release := make(chan bool)
+		s.answer.Store(func(b *pgproto3.Backend, c net.Conn) { <-release; good(b, c) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := s.call(ctx); err == nil || !strings.Contains(err.Error(), "unknown") {
+			t.Errorf("the error is %v", err)
+		}
+		close(release)
+		synctest.Wait()
+		for range most {
+			if err := s.call(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if s.calls.Load() != 1+most || s.dials.Load() > most {
+			t.Errorf("%d calls by %d connections", s.calls.Load(), s.dials.Load())
+		}
+	})
+}
+
+func TestConnectionsWithoutAnAnswerAreClosed(t *testing.T) {
+	within(t, func(t *testing.T, s *server) {
+		s.answer.Store(func(*pgproto3.Backend, net.Conn) {})
+		for range 2 * most {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if err := s.call(ctx); err == nil {
+				t.Error("no error")
+			}
+			cancel()
+		}
+		if s.dials.Load() != most {
+			t.Errorf("%d connections, want %d at most", s.dials.Load(), most)
+		}
+		time.Sleep(abandon)
+		s.answer.Store(good)
+		if err := s.call(t.Context()); err != nil || s.dials.Load() != most+1 {
+			t.Errorf("%v, with %d connections", err, s.dials.Load())
+		}
+	})
+}
+
+func TestCloseEndsWhatWaits(t *testing.T) {
+	within(t, func(t *testing.T, s *server) {
+		s.answer.Store(func(*pgproto3.Backend, net.Conn) {})
+		failed := make(chan error)
+		go func() { failed <- s.call(t.Context()) }()
+		synctest.Wait()
+		began := time.Now()
+		go s.Close()
+		if err := <-failed; err == nil || time.Since(began) > 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if err := s.call(t.Context()); err == nil {
+			t.Error("a call of a closed engine")
+		}
+		for range most { // for the second Close
+			s.conns <- nil
+		}
+	})
+}
+
+func TestAResultIsWhole(t *testing.T) {
+	within(t, func(t *testing.T, s *server) {
+		s.answer.Store(func(b *pgproto3.Backend, _ net.Conn) {
+			row(b, `{"system": 1, "timeline": 1, "done": [], "heads": [{"shard": 1, "node": 1}], "books": null}`)
+			ready(b)
+		})
+		if _, err := s.Shards(t.Context(), owner.Call{}); err == nil || !strings.Contains(err.Error(), "1 shards") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+func TestADatabaseIsNamed(t *testing.T) {
+	for _, dsn := range []string{"", "postgres://mta:secret@[::1", "host=a sslmode=never password=secret"} {
+		if _, err := Open(Config{Database: dsn}); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", dsn, err)
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.org/mta/cluster/enginetest"
+	"example.org/mta/cluster/postgres"
+)
+
+// database is a PostgreSQL server of Debian, at a port of loopback where everybody is trusted.
+type database struct {
+	bin, dir, port string
+	options        []string
+	log            string
+	now            *process
+}
+
+// asPostgres is the start of a command that the user postgres runs.
+var asPostgres = []string{"setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"}
+
+// newDatabase makes the files of a server by a command that is given their folder, and starts it.
+func newDatabase(t *testing.T, command func(d *database) []string, options ...string) *database {
+	t.Helper()
+	needRoot(t)
+	need(t, "setpriv")
+	bins, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if len(bins) == 0 {
+		cannot(t, "PostgreSQL is not there")
+	}
+	d := &database{bin: bins[len(bins)-1] + "/", dir: filepath.Join(scratch(t), "data"), port: portOf(freeAddress(t))}
+	d.log = filepath.Join(filepath.Dir(d.dir), "log")
+	d.options = append([]string{"port=" + d.port, "listen_addresses=127.0.0.1", "unix_socket_directories=",
+		"fsync=off", "shared_buffers=16MB", "max_connections=40", "wal_retrieve_retry_interval=100ms"}, options...)
+	owner, err := user.Lookup("postgres")
+	if err != nil {
+		cannot(t, err.Error())
+	}
+	uid, _ := strconv.Atoi(owner.Uid)
+	gid, _ := strconv.Atoi(owner.Gid)
+	if err := os.Mkdir(d.dir, 0o700); err != nil {
+		t.Fatal(err)
+	} else if err := os.Chown(d.dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	runClient(t, "", slices.Concat(asPostgres, command(d))...)
+	t.Cleanup(func() {
+		if d.now != nil {
+			d.end()
+		}
+		if t.Failed() {
+			t.Logf("the last that PostgreSQL said:\n%s", tail(d.log))
+		}
+	})
+	d.begin(t)
+	return d
+}
+
+func newPrimary(t *testing.T, options ...string) *database {
+	t.Helper()
+	return newDatabase(t, func(d *database) []string {
+		return []string{d.bin + "initdb", "-D", d.dir, "-U", "postgres", "-A", "trust", "--no-sync", "--no-locale"}
+	}, options...)
+}
+
+// standby makes a standby of d. When it is promoted, its commits wait for nobody.
+func (d *database) standby(t *testing.T) *database {
+	t.Helper()
+	return newDatabase(t, func(s *database) []string {
+		return []string{s.bin + "pg_basebackup", "-D", s.dir, "-R", "-X", "stream", "-c", "fast", "--no-sync",
+			"-d", d.dsn("postgres", "postgres")}
+	}, "cluster_name=standby", "synchronous_standby_names=")
+}
+
+func (d *database) begin(t *testing.T) {
+	t.Helper()
+	argv := append(slices.Clone(asPostgres), d.bin+"postgres", "-D", d.dir)
+	for _, o := range d.options {
+		argv = append(argv, "-c", o)
+	}
+	var err error
+	if d.now, err = launch("postgres", d.log, argv...); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, func() error {
+		if d.now.ended() {
+			t.Fatalf("PostgreSQL has ended:\n%s", tail(d.log))
+		}
+		return d.try(t, "SELECT 1")
+	})
+}
+
+// end has the server gone at once, as after a crash: its processes follow the first one.
+func (d *database) end() {
+	d.now.signal(syscall.SIGQUIT)
+	select {
+	case <-d.now.done:
+	case <-time.After(patience):
+	}
+	d.now.kill()
+}
+
+func (d *database) dsn(role, name string) string {
+	return fmt.Sprintf("host=127.0.0.1 port=%s user=%s dbname=%s sslmode=disable", d.port, role, name)
+}
+
+// try runs statements as a superuser.
+func (d *database) try(t *testing.T, sql string) error {
+	_, err := d.query(t, sql)
+	return err
+}
+
+func (d *database) query(t *testing.T, sql string) (string, error) {
+	c, err := pgconn.Connect(t.Context(), d.dsn("postgres", "postgres"))
+	if err != nil {
+		return "", err
+	}
+	defer c.Close(t.Context())
+	results, err := c.Exec(t.Context(), sql).ReadAll()
+	if err != nil || len(results) == 0 || len(results[0].Rows) == 0 {
+		return "", err
+	}
+	return string(results[0].Rows[0][0]), nil
+}
+
+// ask gives the first column of the first row.
+func (d *database) ask(t *testing.T, sql string) string {
+	t.Helper()
+	got, err := d.query(t, sql)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return got
+}
+
+// comes waits until a query gives a value.
+func (d *database) comes(t *testing.T, sql, want string) {
+	t.Helper()
+	eventually(t, patience, func() error {
+		got, err := d.query(t, sql)
+		if err == nil && got != want {
+			err = fmt.Errorf("%s: %q, want %q", sql, got, want)
+		}
+		return err
+	})
+}
+
+const streaming = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'"
+
+// newPair makes a primary with a synchronous standby, and a role that serve would have, whose settings are the worst.
+func newPair(t *testing.T) (primary, standby *database) {
+	t.Helper()
+	primary = newPrimary(t)
+	primary.ask(t, "CREATE ROLE mta LOGIN")
+	primary.ask(t, "ALTER ROLE mta SET synchronous_commit = off")
+	primary.ask(t, "ALTER ROLE mta SET client_min_messages = error")
+	standby = primary.standby(t)
+	primary.ask(t, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+	primary.ask(t, "SELECT pg_reload_conf()")
+	primary.comes(t, streaming, "1")
+	return primary, standby
+}
+
+// grants are those that the manual names.
+func grants(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/cluster-protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "```sql\n")
+	sql, _, _ := strings.Cut(rest, "```")
+	return sql
+}
+
+func open(t *testing.T, dsn string, replicated bool) *postgres.Engine {
+	t.Helper()
+	e, err := postgres.Open(postgres.Config{Database: dsn, Replicated: replicated})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+// schema makes the schema anew.
+func (d *database) schema(t *testing.T) {
+	t.Helper()
+	d.ask(t, "DROP SCHEMA IF EXISTS mta_cluster CASCADE")
+	if created, err := open(t, d.dsn("postgres", "postgres"), false).Init(t.Context()); err != nil || !created {
+		t.Fatal(created, err)
+	}
+	d.ask(t, grants(t))
+}
+
+func (d *database) conforms(t *testing.T, dsn string) {
+	enginetest.Run(t, func(t *testing.T) (enginetest.Engine, func(uint16, uint64) error) {
+		d.schema(t)
+		e := open(t, dsn, false)
+		return e, func(node uint16, incarnation uint64) error {
+			return e.Join(t.Context(), postgres.Member{Number: node, Incarnation: incarnation, Address: "mx"})
+		}
+	})
+}
+
+func TestPostgresKeepsTheRulesOfAnEngine(t *testing.T) {
+	t.Parallel()
+	primary, _ := newPair(t)
+	t.Run("directly", func(t *testing.T) { primary.conforms(t, primary.dsn("mta", "postgres")) })
+	t.Run("by PgBouncer", func(t *testing.T) { primary.conforms(t, newBouncer(t, primary)) })
+}
+
+// newBouncer starts PgBouncer in transaction mode with one connection to a database.
+func newBouncer(t *testing.T, d *database) (dsn string) {
+	t.Helper()
+	program := need(t, "pgbouncer")[0]
+	dir, port := scratch(t), portOf(freeAddress(t))
+	writeFile(t, dir+"/users", `"mta" ""`+"\n")
+	writeFile(t, dir+"/pgbouncer.ini", fmt.Sprintf(`
+[databases]
+postgres = host=127.0.0.1 port=%s
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %s
+unix_socket_dir =
+auth_type = trust
+auth_file = %s/users
+pool_mode = transaction
+default_pool_size = 1
+`, d.port, port, dir))
+	start(t, "pgbouncer", slices.Concat(asPostgres, []string{program, dir + "/pgbouncer.ini"})...)
+	dsn = fmt.Sprintf("host=127.0.0.1 port=%s user=mta dbname=postgres sslmode=disable", port)
+	eventually(t, patience, func() error {
+		c, err := pgconn.Connect(t.Context(), dsn)
+		if err == nil {
+			c.Close(t.Context())
+		}
+		return err
+	})
+	return dsn
+}
