@@ -204,6 +204,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			Milters:      r.milters.Trouble,
 			Certificates: r.certificateTrouble,
 			Overload:     r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.feeder.Flood, Damaged: r.data.Damaged,
+			Log: r.accountingStats,
 			Streams: func() (string, string, string) {
 				return alarm.OfStreams(r.streams, r.now())
 			}, Signing: r.dispatcher.SigningTrouble, Waits: r.stuck,

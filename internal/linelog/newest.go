@@ -19,7 +19,7 @@ type Newest struct {
 	Wanted int      // lines that are still wanted
 	Most   int64    // octets that it may look at
 	// Fits reports whether a line is wanted.
-	Fits func(line []byte) bool
+	Fits func(line []byte, at Position) bool
 	// Time returns when a line was written; zero if that can't be read.
 	Time func(line []byte) time.Time
 	// After ends the reading where lines are older, Until lets it begin where they are not younger; zero: no limit.
@@ -29,7 +29,7 @@ type Newest struct {
 	Stride int64
 	// Pick calls use with the lines of a file that can fit, oldest first, for those who have an index. nil: all are
 	// looked at, from the end.
-	Pick func(f File, use func(line []byte, at int64) error) error
+	Pick func(f File, use func(line []byte, at Position) error) error
 
 	Found  [][]byte // newest first
 	Looked int64    // octets
@@ -69,7 +69,7 @@ func (b *Newest) file(f File, end int64) (over bool, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil // deleted meanwhile
 	case errors.Is(err, errNoTable):
-		return b.picked(f, end, func(f File, use func([]byte, int64) error) error {
+		return b.picked(f, end, func(f File, use func([]byte, Position) error) error {
 			_, err := b.Lines(f, 0, use)
 			return err
 		})
@@ -113,7 +113,7 @@ func (b *Newest) blocks(f File, in io.ReaderAt, end int64) (over bool, err error
 		}
 		b.Looked += last - at
 		last = at
-		if b.Fits(line) {
+		if b.Fits(line, Position{f.ID(), at}) {
 			b.Found = append(b.Found, bytes.Clone(line))
 			b.Wanted--
 		}
@@ -133,15 +133,15 @@ func (b *Newest) blocks(f File, in io.ReaderAt, end int64) (over bool, err error
 }
 
 // picked gives the last of the lines that pick finds, which it finds oldest first.
-func (b *Newest) picked(f File, end int64, pick func(File, func([]byte, int64) error) error) (over bool, err error) {
+func (b *Newest) picked(f File, end int64, pick func(File, func([]byte, Position) error) error) (over bool, err error) {
 	keep := ring{size: b.Wanted}
-	err = pick(f, func(line []byte, at int64) error {
-		if end >= 0 && at >= end {
+	err = pick(f, func(line []byte, at Position) error {
+		if end >= 0 && at.Offset >= end {
 			return ErrReached
 		}
 		b.Looked += int64(len(line))
-		if b.Fits(line) {
-			keep.add(line, at)
+		if b.Fits(line, at) {
+			keep.add(line, at.Offset)
 		}
 		return nil
 	})

@@ -83,9 +83,9 @@ func (r *Reader) rest() error {
 	return r.Ctx.Err()
 }
 
-// Lines is Scan with the offset of each line, and without an end at damage: it goes on behind that, where the next line
-// begins.
-func (r *Reader) Lines(f File, offset int64, use func(line []byte, at int64) error) (int64, error) {
+// Lines is Scan with the position of each line, and without an end at damage: it goes on behind that, where the next
+// line begins.
+func (r *Reader) Lines(f File, offset int64, use func(line []byte, at Position) error) (int64, error) {
 	partial := false
 	for {
 		at := offset
@@ -95,7 +95,7 @@ func (r *Reader) Lines(f File, offset int64, use func(line []byte, at int64) err
 			if begun == offset && partial && !r.begins(line, offset) {
 				return nil
 			}
-			return use(line, begun)
+			return use(line, Position{f.ID(), begun})
 		})
 		var damage *DamageError
 		if !errors.As(err, &damage) {
@@ -114,7 +114,7 @@ func (r *Reader) begins(line []byte, offset int64) bool {
 }
 
 // Block calls use with the lines that begin in the block at an offset, and before an end.
-func (r *Reader) Block(f File, offset, end int64, use func(line []byte, at int64) error) error {
+func (r *Reader) Block(f File, offset, end int64, use func(line []byte, at Position) error) error {
 	at := offset
 	end = min(offset+BlockSize, end)
 	_, err := r.scanBy(&blockBuffers, f, offset, func(line []byte, size int64) error {
@@ -127,7 +127,7 @@ func (r *Reader) Block(f File, offset, end int64, use func(line []byte, at int64
 		if begun == offset && offset > 0 && !r.begins(line, offset) {
 			return nil
 		}
-		return use(line, begun)
+		return use(line, Position{f.ID(), begun})
 	})
 	var damage *DamageError
 	switch {

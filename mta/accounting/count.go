@@ -57,7 +57,9 @@ const (
 // Count counts the records in dir that q means by one of the Properties, and returns the most frequent values; q.Last
 // and q.Follow don't count. Several files are read at a time. It gives way to other goroutines, and ends with ctx.
 func Count(ctx context.Context, dir string, q Query, by string, most int) (Counts, error) {
-	return count(ctx, dir, q, by, most, blocksOf)
+	return count(ctx, dir, q, by, most, func(ctx context.Context, q Query) *reader {
+		return newReader(ctx, dir, q, blocksOf)
+	})
 }
 
 // Count is as the function Count, but one at a time: others wait for it.
@@ -68,10 +70,11 @@ func (w *Writer) Count(ctx context.Context, q Query, by string, most int) (Count
 	case <-ctx.Done():
 		return Counts{}, ctx.Err()
 	}
-	return count(ctx, w.cfg.Dir, q, by, most, w.keeper.blocksOf)
+	return count(ctx, w.cfg.Dir, q, by, most, w.reader)
 }
 
-func count(ctx context.Context, dir string, q Query, by string, most int, blocks lookUp) (Counts, error) {
+func count(ctx context.Context, dir string, q Query, by string, most int,
+	read func(context.Context, Query) *reader) (Counts, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	q.Pause = func() error { runtime.Gosched(); return nil }
@@ -85,7 +88,7 @@ func count(ctx context.Context, dir string, q Query, by string, most int, blocks
 	var next atomic.Int64
 	var wait sync.WaitGroup
 	for i := range counters {
-		c := newCounter(ctx, dir, q, by, blocks)
+		c := newCounter(read(ctx, q), q, by)
 		counters[i] = c
 		wait.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(files); i = int(next.Add(1)) - 1 {
@@ -127,8 +130,8 @@ type counter struct {
 // keysBefore is how many keys of a counter come before those of its conditions.
 const keysBefore = 2
 
-func newCounter(ctx context.Context, dir string, q Query, by string, blocks lookUp) *counter {
-	c := &counter{reader: newReader(ctx, dir, q, blocks), asked: q, by: by, groups: make(map[string]*Group),
+func newCounter(r *reader, q Query, by string) *counter {
+	c := &counter{reader: r, asked: q, by: by, groups: make(map[string]*Group),
 		keys: []string{properties[by], ""}}
 	if by == "reply" {
 		c.keys[1] = properties["class"]
@@ -161,8 +164,8 @@ func (c *counter) file(f linelog.File, end time.Time) error {
 }
 
 // line counts a line if it is a record that fits.
-func (c *counter) line(line []byte, _ int64) error {
-	if c.match.message == 0 && !c.match.typed(line) {
+func (c *counter) line(line []byte, at Position) error {
+	if !c.match.sound(line, at) || c.match.message == 0 && !c.match.typed(line) {
 		return nil
 	}
 	whole := scan(line, c.keys, c.values)
@@ -171,7 +174,7 @@ func (c *counter) line(line []byte, _ int64) error {
 		fits, sure = c.fits()
 	}
 	if !sure {
-		fits = c.match.fits(line)
+		fits = c.match.means(line, at)
 	}
 	if !fits {
 		return nil
@@ -298,7 +301,8 @@ func (c *counter) prune() {
 func (c *counter) add(o *counter) {
 	c.records, c.others, c.left, c.looked = c.records+o.records, c.others+o.others, c.left+o.left, c.looked+o.looked
 	c.pruned = c.pruned || o.pruned
-	c.Damage, c.match.damaged = append(c.Damage, o.Damage...), c.match.damaged+o.match.damaged
+	c.Damage = append(c.Damage, o.Damage...)
+	c.match.damage(o.match.damaged, o.match.first)
 	for name, g := range o.groups {
 		if of := c.groups[name]; of == nil {
 			c.groups[name] = g

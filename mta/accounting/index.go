@@ -39,6 +39,9 @@ type entry struct {
 	block uint32
 }
 
+// anyID is that of a damaged record, which can be of any message.
+const anyID envelope.ID = 0
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // section describes a part of an index.
@@ -55,12 +58,12 @@ func (s *section) encode() []byte {
 	for _, n := range []int64{s.from, s.to, s.pages, int64(s.min), int64(s.max)} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
-	seal(p)
+	sealPage(p)
 	return p
 }
 
-// seal writes the checksum of a page.
-func seal(page []byte) {
+// sealPage writes the checksum of a page.
+func sealPage(page []byte) {
 	binary.LittleEndian.PutUint32(page, crc32.Checksum(page[4:], castagnoli))
 }
 
@@ -112,12 +115,19 @@ func mixed(id envelope.ID) uint64 {
 }
 
 // spans reports whether an id is among those of the section, or between them.
-func (s *section) spans(id envelope.ID) bool { return s.pages > 0 && s.min <= id && id <= s.max }
+func (s *section) spans(id envelope.ID) bool {
+	return s.pages > 0 && (s.min == anyID || s.min <= id && id <= s.max)
+}
 
-// find adds the blocks in which a message has records.
-func (s *section) find(f io.ReaderAt, id envelope.ID, to []int64, page []byte) ([]int64, error) {
+// find adds the blocks in which a message has records, or may have some that are damaged.
+func (s *section) find(f io.ReaderAt, id envelope.ID, to []int64, page []byte) (_ []int64, err error) {
 	if !s.spans(id) {
 		return to, nil
+	}
+	if s.min == anyID && id != anyID {
+		if to, err = s.find(f, anyID, to, page); err != nil {
+			return to, err
+		}
 	}
 	for n, i := int64(0), s.home(id); n < s.pages; n, i = n+1, (i+1)%s.pages {
 		if err := readPage(f, s.at+i*pageSize, page); err != nil {
@@ -163,7 +173,7 @@ func appendSection(index *os.File, at int64, from, to int64, entries []entry) (e
 		}
 	}
 	for i := range s.pages {
-		seal(pages[i*pageSize : (i+1)*pageSize])
+		sealPage(pages[i*pageSize : (i+1)*pageSize])
 	}
 	if _, err := index.WriteAt(pages, s.at); err != nil {
 		return at, err
@@ -285,7 +295,11 @@ func newIndexer(f linelog.File) *indexer {
 
 // line takes in the line at x.to.
 func (x *indexer) line(line []byte, size int64) error {
-	if id, ok := idOf(line); ok {
+	id, ok := idOf(line)
+	if !sound(line) {
+		id, ok = anyID, true
+	}
+	if ok {
 		x.add(entry{id, uint32(x.to / linelog.BlockSize)})
 	}
 	x.to += size
@@ -347,9 +361,11 @@ func (x *indexer) find(id envelope.ID, to []int64) []int64 {
 	if len(x.entries) == 0 {
 		return to
 	}
-	for i := x.heads[mixed(id)%uint64(len(x.heads))]; i > 0; i = x.older[i-1] {
-		if e := x.entries[i-1]; e.id == id {
-			to = append(to, int64(e.block))
+	for _, id := range []envelope.ID{id, anyID} {
+		for i := x.heads[mixed(id)%uint64(len(x.heads))]; i > 0; i = x.older[i-1] {
+			if e := x.entries[i-1]; e.id == id {
+				to = append(to, int64(e.block))
+			}
 		}
 	}
 	return to

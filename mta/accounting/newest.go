@@ -31,7 +31,7 @@ func Newest(ctx context.Context, dir string, q Query, after string, limit int) (
 
 // Newest is as the function Newest, but finds a message that was recorded just now at once, too.
 func (w *Writer) Newest(ctx context.Context, q Query, after string, limit int) (Page, error) {
-	return newReader(ctx, w.cfg.Dir, q, w.keeper.blocksOf).page(after, limit)
+	return w.reader(ctx, q).page(after, limit)
 }
 
 // ErrCursor is returned for a cursor that no page has given.
@@ -71,7 +71,7 @@ func (r *reader) newest(before Position, limit int, most int64) *linelog.Newest 
 		b.Until = t.Add(clockSlack)
 	}
 	if r.match.message != 0 {
-		b.Pick = func(f linelog.File, use func([]byte, int64) error) error {
+		b.Pick = func(f linelog.File, use func([]byte, Position) error) error {
 			_, err := r.lines(f, use)
 			return err
 		}

@@ -27,10 +27,9 @@ func ParseEventID(id string) (node string, p Position, err error) {
 	return "", p, fmt.Errorf("%q is not a valid event_id (want one such as node1-20260301T120000-000000004711)", id)
 }
 
-// appendEventID adds the field event_id, the last of each record, with room for the position:
-// fillIn fills it in.
+// appendEventID adds the last fields of each record, the sum and event_id, with room for both: fillIn fills it in.
 func appendEventID(b []byte, node string) []byte {
-	b = append(b, `,"event_id":`...)
+	b = append(b, sumShape[:len(sumShape)-1]...)
 	b = append(b, node[:len(node)-1]...)
 	return append(b, noPosition...)
 }
@@ -54,7 +53,7 @@ const positionLength = linelog.PositionLength
 // afterPosition is what follows the position in each line.
 const afterPosition = len("\"}\n")
 
-// fillIn fills the positions of records into their event_id. lines are whole lines that will be written at p.
+// fillIn fills in the positions and sums of records. lines are whole lines that will be written at p.
 func fillIn(p Position, lines []byte) {
 	const length = len(linelog.Layout)
 	file := time.Unix(p.File, 0).UTC().AppendFormat(make([]byte, 0, length), linelog.Layout)
@@ -64,6 +63,7 @@ func fillIn(p Position, lines []byte) {
 			at := lines[start : end-afterPosition]
 			copy(at, file)
 			linelog.AppendOffset(at[:length+1], p.Offset)
+			seal(lines[:end-1])
 		}
 		p.Offset += int64(end)
 		lines = lines[end:]

@@ -47,7 +47,9 @@ type matcher struct {
 	exact   []byte      // the ID; as it is in every line that fits
 	needles [][]byte    // lower case; each is in every line that fits
 	folded  []byte      // the line in lower case
-	damaged int         // lines that may have been meant, and are no records
+	damaged int         // lines that may have been meant, and are no records or not as they were written
+	first   Position    // of them
+	spoiled func(Position)
 }
 
 func (q Query) matcher() matcher {
@@ -143,7 +145,30 @@ func (m *matcher) typed(line []byte) bool {
 }
 
 // fits reports whether line is a record that is meant. What is no record never is.
-func (m *matcher) fits(line []byte) bool {
+func (m *matcher) fits(line []byte, at Position) bool { return m.sound(line, at) && m.means(line, at) }
+
+// sound reports whether line is as it was written, and counts it if not.
+func (m *matcher) sound(line []byte, at Position) bool {
+	ok := sound(line)
+	if !ok {
+		m.damage(1, at)
+		if m.spoiled != nil {
+			m.spoiled(at)
+		}
+	}
+	return ok
+}
+
+// damage counts lines; the first of them is at a position.
+func (m *matcher) damage(n int, first Position) {
+	if n > 0 && (m.damaged == 0 || first.Compare(m.first) < 0) {
+		m.first = first
+	}
+	m.damaged += n
+}
+
+// means is fits for a sound line.
+func (m *matcher) means(line []byte, at Position) bool {
 	if len(line) == 0 || m.hopeless(line) {
 		return false
 	}
@@ -159,7 +184,7 @@ func (m *matcher) fits(line []byte) bool {
 	w, err := Parse(line)
 	if err != nil || w.Type == "" {
 		if !errors.Is(err, io.ErrUnexpectedEOF) { // else a crash has cut it off
-			m.damaged++
+			m.damage(1, at)
 		}
 		return false
 	}

@@ -45,7 +45,7 @@ func (e *DamagedError) Error() string {
 
 // Read is as the function Read, but finds a message that was recorded just now at once, too.
 func (w *Writer) Read(ctx context.Context, q Query, each func(record []byte) error, flush func()) error {
-	return newReader(ctx, w.cfg.Dir, q, w.keeper.blocksOf).run(each, flush)
+	return w.reader(ctx, q).run(each, flush)
 }
 
 // reader reads the log for a Query.
@@ -67,6 +67,13 @@ func newReader(ctx context.Context, dir string, q Query, blocks lookUp) *reader 
 	}
 }
 
+// reader is a newReader that finds what was recorded just now, and whose damage the Writer counts.
+func (w *Writer) reader(ctx context.Context, q Query) *reader {
+	r := newReader(ctx, w.cfg.Dir, q, w.keeper.blocksOf)
+	r.match.spoiled = w.spoiled
+	return r
+}
+
 func (r *reader) run(each func([]byte) error, flush func()) error {
 	r.each, r.flush = each, flush
 	if flush == nil {
@@ -85,7 +92,7 @@ func (r *reader) run(each func([]byte) error, flush func()) error {
 // damaged returns what was passed over, nil if nothing was.
 func (r *reader) damaged() error {
 	if n := r.match.damaged; n > 0 {
-		r.Damage = append(r.Damage, fmt.Errorf("damaged lines in %s: %d", r.Dir.Path, n))
+		r.Damage = append(r.Damage, fmt.Errorf("damaged lines: %d, the first at %s", n, placeOf(r.Dir, r.match.first)))
 	}
 	if len(r.Damage) == 0 {
 		return nil
@@ -128,8 +135,9 @@ func (r *reader) forward(files []linelog.File) (at place, err error) {
 	return at, nil
 }
 
-// lines calls use with the lines of f that can be meant and their offsets, and returns where the last whole line ends.
-func (r *reader) lines(f linelog.File, use func(line []byte, at int64) error) (int64, error) {
+// lines calls use with the lines of f that can be meant and their positions, and returns where the last whole line
+// ends.
+func (r *reader) lines(f linelog.File, use func(line []byte, at Position) error) (int64, error) {
 	if r.match.message == 0 {
 		return r.Lines(f, 0, use)
 	}
@@ -159,8 +167,8 @@ func beginsAt(line []byte, offset int64) bool {
 	return id == "" || err == nil && p.Offset == offset
 }
 
-func (r *reader) give(line []byte, _ int64) error {
-	if r.match.fits(line) {
+func (r *reader) give(line []byte, at Position) error {
+	if r.match.fits(line, at) {
 		return r.each(line)
 	}
 	return nil

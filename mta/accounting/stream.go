@@ -20,26 +20,38 @@ type MissingError = linelog.MissingError
 // are damaged: the caller may go on from its To.
 func ReadFrom(ctx context.Context, dir string, from, to Position,
 	each func(at, next Position, line []byte) error) (Position, error) {
-	return readFrom(ctx, dir, nil, from, to, each)
+	return readFrom(ctx, dir, nil, func(Position) {}, from, to, each)
 }
 
 // ReadFrom is as the function ReadFrom, but also misses files that were deleted from the middle of the log since
 // the Writer was opened.
 func (w *Writer) ReadFrom(ctx context.Context, from, to Position,
 	each func(at, next Position, line []byte) error) (Position, error) {
-	return readFrom(ctx, w.cfg.Dir, w.keeper.files(), from, to, each)
+	return readFrom(ctx, w.cfg.Dir, w.keeper.files(), w.spoiled, from, to, each)
 }
 
-// readFrom reads the files that are there, and those of the known ones that are not older.
-func readFrom(ctx context.Context, dir string, known []linelog.File, from, to Position,
+// readFrom reads the files that are there, and those of the known ones that are not older. spoiled hears of damaged
+// records.
+func readFrom(ctx context.Context, dir string, known []linelog.File, spoiled func(Position), from, to Position,
 	each func(at, next Position, line []byte) error) (Position, error) {
 	r := linelog.Reader{Ctx: ctx, Dir: logDir(dir)}
 	return r.From(known, from, to, func(at, next Position, line []byte) error {
-		if isRecord(line) {
+		switch {
+		case at == from && restOf(line, at): // was missing already
+		case !sound(line):
+			spoiled(at)
+			return &MissingError{From: at, To: next}
+		case isRecord(line):
 			return each(at, next, line)
 		}
 		return nil
 	})
+}
+
+// restOf reports whether a line at a position is the end of a record that began before it.
+func restOf(line []byte, at Position) bool {
+	_, p, err := ParseEventID(eventIDOf(line))
+	return err == nil && p.Compare(at) < 0 && !bytes.HasPrefix(line, []byte("{"))
 }
 
 // isRecord reports whether a line was written whole.

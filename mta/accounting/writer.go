@@ -53,6 +53,8 @@ const (
 	checkEvery = time.Second
 	// longestHold is how long a disk that doesn't answer can hold up outcomes.
 	longestHold = 5 * time.Second
+	// mostSpoiled bounds the memory for damaged records.
+	mostSpoiled = 10_000
 	// complainEvery bounds how often the same trouble is told.
 	complainEvery = time.Minute
 )
@@ -80,6 +82,7 @@ type Writer struct {
 		lost    int64  // records dropped and not told of
 		limits  Limits
 		stats   Stats
+		spoiled map[Position]struct{} // damaged records that readers have found
 		closed  bool
 	}
 	wake    chan struct{} // has room for one: there is something to write
@@ -109,6 +112,10 @@ type Stats struct {
 	Lost    int64 // records
 	Waiting int   // octets in the buffer
 	Failing bool  // the last write failed
+	// Damaged is how many records readers of the relay have found damaged on disk, each counted once, up to
+	// 10,000 places. LastDamage is where the last of them is.
+	Damaged    int64
+	LastDamage string
 }
 
 // Open begins or goes on with a log.
@@ -275,6 +282,29 @@ func (w *Writer) Stats() Stats {
 	s := w.mu.stats
 	s.Waiting = len(w.mu.waiting)
 	return s
+}
+
+// spoiled notes that a record at a position is damaged.
+func (w *Writer) spoiled(at Position) {
+	place := placeOf(w.dir, at)
+	w.mu.Lock()
+	_, known := w.mu.spoiled[at]
+	if known = known || len(w.mu.spoiled) >= mostSpoiled; !known {
+		if w.mu.spoiled == nil {
+			w.mu.spoiled = make(map[Position]struct{})
+		}
+		w.mu.spoiled[at] = struct{}{}
+		w.mu.stats.Damaged, w.mu.stats.LastDamage = int64(len(w.mu.spoiled)), place
+	}
+	w.mu.Unlock()
+	if !known {
+		w.cfg.Log.Error("DAMAGE: an accounting record is not what was written, and is left out", "at", place)
+	}
+}
+
+// placeOf names a position in a log, for people: the octet in the file before it was compressed.
+func placeOf(d linelog.Dir, at Position) string {
+	return fmt.Sprintf("octet %d of %s", at.Offset, d.At(time.Unix(at.File, 0)).Path)
 }
 
 // Flush waits until all that was added before is durable, and what waited for that was called, or until it

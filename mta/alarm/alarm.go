@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/faultlog"
+	"example.org/mta/mta/accounting"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/router/resolver"
@@ -91,8 +92,21 @@ type watch struct {
 
 	left []int64 // recipients that had left the queue, minute by minute
 
-	damaged int64     // places of the queue that could not be read
-	spoiled time.Time // when the last of them was found
+	queue, records finds // damage
+}
+
+// finds follows a count of damage.
+type finds struct {
+	n  int64
+	at time.Time // when the last was found
+}
+
+// step takes the count, and reports whether damage was found lately.
+func (f *finds) step(now time.Time, n int64) bool {
+	if n > f.n {
+		f.n, f.at = n, now
+	}
+	return f.n > 0 && now.Sub(f.at) < damageShown
 }
 
 // step judges by the state of the queue now, and by the sources that are missing. It gives the alarms
@@ -111,13 +125,10 @@ func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string
 	if reason := w.traffic(now, s.Delivered); reason != "" {
 		on[Silent] = reason
 	}
-	if s.DamagedRecords > w.damaged {
-		w.damaged, w.spoiled = s.DamagedRecords, now
-	}
-	if w.damaged > 0 && now.Sub(w.spoiled) < damageShown {
+	if w.queue.step(now, s.DamagedRecords) {
 		on[Damage] = fmt.Sprintf(
 			"%d places in the queue's files are corrupt: the disk, or its memory, is failing; the log has DAMAGE "+
-				"with file and message, 'mta queue fsck' checks all", w.damaged)
+				"with file and message, 'mta queue fsck' checks all", w.queue.n)
 	}
 	if s.Clock != "" {
 		on[Clock] = s.Clock
@@ -131,6 +142,15 @@ func (w *watch) step(now time.Time, s *queue.Stats, missing []string) map[string
 			strings.Join(missing, ", "))
 	}
 	return on
+}
+
+// lines judges by the damaged records of the accounting log.
+func (w *watch) lines(now time.Time, s accounting.Stats) (reason string) {
+	if !w.records.step(now, s.Damaged) {
+		return ""
+	}
+	return fmt.Sprintf("%d records of the accounting log are damaged and left out, the last found at %s: the disk, "+
+		"or its memory, is failing", s.Damaged, s.LastDamage)
 }
 
 // stuck judges by what waits for anything but its time or an operator, in words, and by all that has left so far.
@@ -267,6 +287,7 @@ type Sight struct {
 	Checks       func() string // what receivers will object to; "": nothing
 	Flood        func() string // which providers call far too many recipients unknown; "": none
 	Damaged      func() string // which damaged files were set aside; "": none
+	Log          func() accounting.Stats
 	Streams      func() (behind, refused, gap string)
 	Signing      func() (waits, withheld string)
 	Subjects     func() Subjects
@@ -303,7 +324,9 @@ func (a *Alarms) Run(ctx context.Context, look Sight) {
 			on[Checks], on[Flood] = look.Checks(), look.Flood()
 			on[Streams], on[Refused], on[Gap] = look.Streams()
 			on[Warmup], on[Health], on[Maildrop] = look.Warmups(), look.Health(), look.Maildrop()
-			on[Damage] = strings.Trim(on[Damage]+"; "+look.Damaged(), "; ")
+			for _, reason := range []string{w.lines(now, look.Log()), look.Damaged()} {
+				on[Damage] = strings.Trim(on[Damage]+"; "+reason, "; ")
+			}
 			on[DKIM], on[Unsigned] = look.Signing()
 			subjects := look.Subjects()
 			for i := range shared {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/bubble"
+	"example.org/mta/mta/accounting"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/router/resolver"
@@ -202,6 +203,26 @@ func TestAlarmsAreToldOnce(t *testing.T) {
 	})
 }
 
+// TestDamagedRecordsAreShownForADay: from the last find on, with its place.
+func TestDamagedRecordsAreShownForADay(t *testing.T) {
+	var w watch
+	if on := w.lines(start, accounting.Stats{}); on != "" {
+		t.Error(on)
+	}
+	s := accounting.Stats{Damaged: 2, LastDamage: "octet 4711 of /log/a"}
+	for _, at := range []time.Duration{0, damageShown - 1} {
+		if on := w.lines(start.Add(at), s); !strings.Contains(on, s.LastDamage) {
+			t.Errorf("after %v: %q", at, on)
+		}
+	}
+	if on := w.lines(start.Add(damageShown), s); on != "" {
+		t.Error(on)
+	}
+	if s.Damaged++; w.lines(start.Add(damageShown), s) == "" {
+		t.Error("another find is none")
+	}
+}
+
 // alarmsOfDisk runs alarms over a disk that is healthy or full, until stop.
 func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *Alarms, stop func()) {
 	a = New(slog.New(slog.NewTextHandler(text, nil)))
@@ -224,6 +245,7 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *Alarms, stop fun
 		Checks:       func() string { return "" },
 		Flood:        func() string { return "" },
 		Damaged:      func() string { return "" },
+		Log:          func() accounting.Stats { return accounting.Stats{} },
 		Streams:      func() (string, string, string) { return "", "", "" },
 		Overload:     func() string { return "" },
 		Paused:       func() string { return "" },

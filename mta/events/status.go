@@ -242,13 +242,17 @@ func (s *Streams) find(ctx context.Context, since time.Time) (Position, error) {
 		return at, err
 	}
 	found := s.log.Synced()
-	_, err = s.log.ReadFrom(ctx, at, found, func(at, _ Position, line []byte) error {
+	match := func(at, _ Position, line []byte) error {
 		if r, ok := scan(line); ok && !r.time().Before(since) {
 			found = at
 			return errEnough
 		}
 		return nil
-	})
+	}
+	_, err = s.log.ReadFrom(ctx, at, found, match)
+	for missing := (*accounting.MissingError)(nil); errors.As(err, &missing); {
+		_, err = s.log.ReadFrom(ctx, missing.To, found, match)
+	}
 	if errors.Is(err, errEnough) {
 		err = nil
 	}

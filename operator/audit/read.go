@@ -55,7 +55,7 @@ func Read(ctx context.Context, dir string, q Query) (p Page, err error) {
 	var whole bool
 	b := linelog.Newest{
 		Reader: &r, Before: linelog.Position(at), Wanted: q.Limit, Most: maxLook, Stride: 1,
-		Fits: func(text []byte) bool {
+		Fits: func(text []byte, _ linelog.Position) bool {
 			if line, whole = parse(text); !whole && len(text) > 0 {
 				p.Damaged++
 			}
