@@ -89,12 +89,11 @@ func (h *Holder) Lacks() bool { return h.lacks }
 func (h *Holder) Take(sent time.Duration, clock int64, grants []Grant) {
 	for _, g := range grants {
 		p := h.purse[g.Key]
-		if p == nil {
-			p = &purse{}
-			h.purse[g.Key] = p
-		}
-		if g.Tokens < 0 || g.Hour < p.hour {
+		if p == nil || g.Tokens < 0 || g.Hour < p.hour {
 			continue
+		}
+		if hourly, _ := h.plan.Caps(g.Address, g.Provider); g.Tokens > hourly || g.Hour > h.plan.hour(clock)+1 {
+			continue // no owner gives that
 		}
 		until := sent + h.term.Less(h.plan.left(g.Hour, clock))
 		if g.Hour > p.hour || g.Epoch != p.epoch {

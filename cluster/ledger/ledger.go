@@ -150,9 +150,10 @@ func (b *Book) Give(node uint16, o term.Order, items []Item) (grants []Grant, er
 		}
 		at := block{i.Key, node, hour}
 		if i.Hour == hour && i.Epoch == b.epoch {
-			back := min(i.Back, b.out[at])
-			b.out[at] -= back
-			b.charge(i.Key, -back)
+			if back := min(i.Back, b.out[at]); back > 0 {
+				b.out[at] -= back
+				b.charge(i.Key, -back)
+			}
 		}
 		n := b.room(i.Key)
 		if n = min(i.Want, max(1, n/8), n); n <= 0 || !open {
@@ -165,11 +166,14 @@ func (b *Book) Give(node uint16, o term.Order, items []Item) (grants []Grant, er
 	return grants, nil
 }
 
-// room is what the caps leave.
+// room is what the caps leave. It makes no counts, as a member can ask for any names.
 func (b *Book) room(k Key) int64 {
 	n := int64(1 << 62)
 	for _, k := range []Key{k, {k.Address, ""}} {
-		c := b.count(k)
+		c := &count{}
+		if b.counts[k] != nil {
+			c = b.count(k)
+		}
 		hourly, daily := b.plan.Caps(k.Address, k.Provider)
 		n = min(n, hourly-c.Sent, daily-c.Today)
 	}

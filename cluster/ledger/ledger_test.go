@@ -174,6 +174,7 @@ func TestTokensEndWithTheirHour(t *testing.T) {
 	}
 	// A block that was written after its hour is of no use, and a later block doesn't revive an earlier one.
 	h = NewHolder(plan, terms)
+	h.Want(key, 10)
 	h.Take(0, hour(6, time.Minute), []Grant{{key, 10, 5, 1}})
 	if n := h.Spend(0, key, 4); n != 0 {
 		t.Errorf("%d of a past hour", n)
@@ -213,6 +214,7 @@ func TestBadItemsAreRefused(t *testing.T) {
 		t.Error("a day has less than its hour")
 	}
 	h := NewHolder(plan, terms)
+	h.Want(key, 10)
 	h.Take(0, hour(5, time.Minute), []Grant{{key, -10, 5, 1}})
 	if h.Spend(0, key, 10) != 0 {
 		t.Error("a negative block counts")
@@ -227,5 +229,27 @@ func TestTokensOfAnEarlierHourAreDropped(t *testing.T) {
 	h.Take(time.Minute, hour(6, time.Minute), []Grant{{Key: key, Tokens: 3, Hour: 6, Epoch: 1}})
 	if n := h.Spend(2*time.Minute, key, 20); n != 3 {
 		t.Errorf("%d tokens are spent in hour 6, want its 3", n)
+	}
+}
+
+// A member that asks for any names, or an owner that gives what nobody has asked for, takes no memory and no cap.
+func TestNamesOfOthersTakeNoMemory(t *testing.T) {
+	b := NewBook(plan, 1, hour(5, time.Minute))
+	for i := range 1000 {
+		b.give(t, uint64(i+1), Item{Key: Key{key.Address, string(rune('a' + i))}, Back: 9, Hour: 5, Epoch: 1})
+	}
+	if len(b.counts)+len(b.dirty)+len(b.out) > 0 {
+		t.Errorf("the book has %d counts, %d changes and %d blocks", len(b.counts), len(b.dirty), len(b.out))
+	}
+	h := NewHolder(plan, terms)
+	h.Want(key, 50)
+	clock := hour(5, time.Minute)
+	h.Take(0, clock, []Grant{{Key{"10.0.0.9", "gmail"}, 1, 5, 1}, {key, 81, 5, 1}, {key, 1, 1 << 50, 1}, {key, -1, 5, 1}})
+	if len(h.purse) != 1 || h.Spend(0, key, 100) != 0 {
+		t.Errorf("the holder has %+v", h.purse)
+	}
+	h.Take(0, clock, []Grant{{key, 80, 5, 1}})
+	if n := h.Spend(0, key, 100); n != 80 {
+		t.Errorf("%d tokens of 80", n)
 	}
 }
