@@ -81,6 +81,7 @@ type holding struct {
 	tokens *ledger.Holder
 	sent   time.Duration
 	owner  uint16
+	asked  uint16 // the node that has the newest ask
 }
 
 // New makes the member of a process that has just begun. fault is given what others sent and is refused.
@@ -213,7 +214,7 @@ func (m *Member) Asks(now time.Duration, send func(Message)) {
 			continue
 		}
 		order, items := h.shares.Ask(now)
-		h.sent = now
+		h.sent, h.asked = now, h.owner
 		send(Message{From: m.cfg.Node, To: h.owner, Shard: s, Ask: &Ask{Order: order, Known: m.keeper.Mark(s),
 			Shares: items, Tokens: h.tokens.Ask(now)}})
 	}
@@ -232,6 +233,11 @@ func (m *Member) Receive(now time.Duration, msg Message) {
 	case msg.Ask != nil:
 		m.ask(now, msg)
 	case msg.Answer != nil:
+		if msg.From != h.asked && h.shares.Awaits(msg.Answer.Order) { // its mark could have this node halt
+			m.fault(fmt.Errorf("node %d answers for shard %d, which node %d was asked for", msg.From, msg.Shard,
+				h.asked))
+			return
+		}
 		if a := msg.Answer; h.shares.Answer(now, a.Order, a.Shares) {
 			m.keeper.Granted(msg.Shard, a.Mark)
 			h.tokens.Take(h.sent, a.Clock, a.Tokens)

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -151,5 +152,23 @@ func TestAnOwnerThatIsBehindAnswersNothing(t *testing.T) {
 	m.Result(now, e.do(c), func(msg Message) { t.Errorf("answered %+v", msg) })
 	if refused != 2 {
 		t.Errorf("%d refused", refused)
+	}
+}
+
+// Only the node that was asked can answer: another one could have this node halt, by a mark that the engine never had.
+func TestAnAnswerOfAnotherNodeIsRefused(t *testing.T) {
+	m, e := start(t, 1, 1), &engine{}
+	now, refused := owning(t, m, e), ""
+	m.fault = func(err error) { refused = err.Error() }
+	m.Shares(shard).Want("ten", 4)
+	var order term.Order
+	m.Asks(now, func(msg Message) { order = msg.Ask.Order })
+	m.Receive(now, Message{From: 2, To: 1, Shard: shard, Answer: &Answer{Order: order, Mark: owner.Mark{Epoch: 1 << 40},
+		Shares: []share.Grant{{Limit: "ten", Units: 4}}}})
+	if m.Shares(shard).Open(now, "ten", 1) != 0 || m.Keeper().Mark(shard).Epoch > 1 {
+		t.Error("the answer counts")
+	}
+	if want := fmt.Sprintf("node 2 answers for shard %d, which node 1 was asked for", shard); refused != want {
+		t.Errorf("refused: %q, want %q", refused, want)
 	}
 }

@@ -179,10 +179,13 @@ func (s *stake) lower(now time.Duration, drift float64, n int64) {
 	s.units, s.target = n, min(n, s.target)
 }
 
+// Awaits reports whether the answer to an ask would count.
+func (h *Holder) Awaits(o term.Order) bool { return h.waiting && o == h.order }
+
 // Answer takes in the answer to an ask, and reports whether it counts: only that of the newest ask does.
 func (h *Holder) Answer(now time.Duration, o term.Order, grants []Grant) bool {
 	h.expire(now)
-	if !h.waiting || o != h.order {
+	if !h.Awaits(o) {
 		return false
 	}
 	h.waiting, h.asked, h.until = false, h.sent, h.sent+h.term.Holds()
