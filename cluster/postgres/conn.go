@@ -38,25 +38,25 @@ func dial(ctx context.Context, cfg *pgconn.Config) (*conn, error) {
 }
 
 // call carries out one statement, which is a transaction, in one round trip without a prepared statement of any name.
-func (c *conn) call(limit time.Duration, sql string, args [][]byte) ([]byte, error) {
+func (c *conn) call(sql string, args [][]byte) ([]byte, error) {
 	c.front.SendParse(&pgproto3.Parse{Query: sql})
 	c.front.SendBind(&pgproto3.Bind{Parameters: args})
 	c.front.SendExecute(&pgproto3.Execute{})
 	c.front.SendSync(&pgproto3.Sync{})
-	return c.answer(limit)
+	return c.answer()
 }
 
 // script carries out statements as one transaction.
-func (c *conn) script(limit time.Duration, sql string) error {
+func (c *conn) script(sql string) error {
 	c.front.SendQuery(&pgproto3.Query{String: sql})
-	_, err := c.answer(limit)
+	_, err := c.answer()
 	return err
 }
 
 // answer returns the first column of the last row, once the transaction has ended as it should. A commit that did not
 // wait for the standby to its end is reported as a warning, after the row.
-func (c *conn) answer(limit time.Duration) (value []byte, err error) {
-	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
+func (c *conn) answer() (value []byte, err error) {
+	if err := c.SetDeadline(time.Now().Add(abandon)); err != nil {
 		return nil, err
 	}
 	if err := c.front.Flush(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -39,10 +40,11 @@ type Config struct {
 type Engine struct {
 	cfg        *pgconn.Config
 	replicated bool
-	conns      chan *conn // of each connection: idle, or nil where there is none
+	slots      chan struct{} // one for each connection in use
 	ctx        context.Context
 	close      context.CancelFunc
-	abandon    time.Duration
+	mu         sync.Mutex // guards the rest
+	idle       []*conn    // the newest last
 }
 
 // Open makes an engine; it connects when it is called.
@@ -60,11 +62,8 @@ func Open(c Config) (*Engine, error) {
 	if cfg.ValidateConnect == nil {
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
-	e := &Engine{cfg: cfg, replicated: c.Replicated, conns: make(chan *conn, most), abandon: abandon}
+	e := &Engine{cfg: cfg, replicated: c.Replicated, slots: make(chan struct{}, most)}
 	e.ctx, e.close = context.WithCancel(context.Background())
-	for range most {
-		e.conns <- nil
-	}
 	return e, nil
 }
 
@@ -72,17 +71,15 @@ func Open(c Config) (*Engine, error) {
 func (e *Engine) Close() {
 	e.close()
 	for range most {
-		if c := <-e.conns; c != nil {
-			c.Close()
-		}
+		e.slots <- struct{}{}
 	}
+	e.drop()
 }
 
 // do uses a connection for something that is not cancelled: when ctx ends, its outcome is unknown.
 func (e *Engine) do(ctx context.Context, f func(*conn) error) error {
-	var c *conn
 	select {
-	case c = <-e.conns:
+	case e.slots <- struct{}{}:
 	case <-e.ctx.Done():
 		return errors.New("the engine is closed")
 	case <-ctx.Done():
@@ -90,9 +87,8 @@ func (e *Engine) do(ctx context.Context, f func(*conn) error) error {
 	}
 	done := make(chan error, 1)
 	go func() { // ended by the connection's deadline
-		c, err := e.use(ctx, c, f)
-		done <- err
-		e.conns <- c
+		done <- e.use(ctx, f)
+		<-e.slots
 	}()
 	select {
 	case err := <-done:
@@ -102,37 +98,49 @@ func (e *Engine) do(ctx context.Context, f func(*conn) error) error {
 	}
 }
 
-// use returns the connection for the next use, nil after an error. The other idle ones go to the same host: they are
-// closed, too.
-func (e *Engine) use(ctx context.Context, c *conn, f func(*conn) error) (*conn, error) {
-	var err error
+// use carries out f by an idle connection, or a new one.
+func (e *Engine) use(ctx context.Context, f func(*conn) error) (err error) {
+	c := e.take()
 	if c == nil {
-		ctx, cancel := context.WithCancel(ctx)
+		dialing, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(e.ctx, cancel)()
-		if c, err = dial(ctx, e.cfg); err != nil {
-			return nil, err
+		if c, err = dial(dialing, e.cfg); err != nil {
+			return err
 		}
 	}
 	defer context.AfterFunc(e.ctx, func() { c.Close() })()
-	if err = ctx.Err(); err != nil {
-		return c, err
-	}
-	if err = f(c); err == nil {
-		return c, nil
-	}
-	c.Close()
-	for range most - 1 {
-		select {
-		case idle := <-e.conns:
-			if idle != nil {
-				idle.Close()
-			}
-			e.conns <- nil
-		default:
+	if err = ctx.Err(); err == nil {
+		if err = f(c); err != nil {
+			c.Close()
+			e.drop() // the idle ones go to the same host
+			return err
 		}
 	}
-	return nil, err
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.idle = append(e.idle, c)
+	return err
+}
+
+// take takes the connection that was idle for the shortest time, nil without one.
+func (e *Engine) take() *conn {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := len(e.idle)
+	if n == 0 {
+		return nil
+	}
+	c := e.idle[n-1]
+	e.idle = e.idle[:n-1]
+	return c
+}
+
+// drop closes all idle connections.
+func (e *Engine) drop() {
+	for c := e.take(); c != nil; c = e.take() {
+		c.Close()
+	}
 }
 
 // call carries out a statement that returns JSON; arguments go as JSON, too.
@@ -147,7 +155,7 @@ func (e *Engine) call(ctx context.Context, result any, sql string, args ...any) 
 	var value []byte
 	answered := make(chan []byte, 1)
 	err := e.do(ctx, func(c *conn) error {
-		value, err := c.call(e.abandon, sql, params)
+		value, err := c.call(sql, params)
 		answered <- value
 		return err
 	})

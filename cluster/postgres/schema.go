@@ -22,7 +22,7 @@ func (e *Engine) Init(ctx context.Context) (created bool, err error) {
 		return false, err
 	}
 	script := fmt.Sprintf("SET LOCAL mta_cluster.replicated = %t;\n%s", e.replicated, schema)
-	if err := e.do(ctx, func(c *conn) error { return c.script(e.abandon, script) }); err != nil {
+	if err := e.do(ctx, func(c *conn) error { return c.script(script) }); err != nil {
 		return false, fmt.Errorf("creating the schema mta_cluster: %w", err)
 	}
 	return true, nil
