@@ -220,6 +220,90 @@ func TestPostgresKeepsTheRulesOfAnEngine(t *testing.T) {
 	t.Run("by PgBouncer", func(t *testing.T) { primary.conforms(t, newBouncer(t, primary)) })
 }
 
+func TestPostgresInitAndCheck(t *testing.T) {
+	t.Parallel()
+	primary, standby := newPair(t)
+	for _, sql := range []string{"CREATE ROLE maker LOGIN", "GRANT CREATE ON DATABASE postgres TO maker"} {
+		primary.ask(t, sql)
+	}
+	maker, serve := open(t, primary.dsn("maker", "postgres"), false), open(t, primary.dsn("mta", "postgres"), false)
+	refused := func(e *postgres.Engine, words string) {
+		t.Helper()
+		if _, err := e.Init(t.Context()); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("init gives %v, want %q", err, words)
+		}
+	}
+	found := func(e *postgres.Engine, check string, ok bool, words string) {
+		t.Helper()
+		all, err := e.Check(t.Context(), time.Now)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range all {
+			if f.Check == check && f.OK == ok && strings.Contains(f.Text, words) {
+				return
+			}
+		}
+		t.Errorf("%s %v %q is not in %+v", check, ok, words, all)
+	}
+	found(serve, "schema", false, "none")
+	refused(serve, "permission denied")
+	refused(maker, "pg_monitor")
+	primary.ask(t, "GRANT pg_monitor TO maker")
+	for _, want := range []bool{true, false} {
+		if created, err := maker.Init(t.Context()); err != nil || created != want {
+			t.Fatal(created, err)
+		}
+	}
+	found(serve, "rights", false, "missing: DELETE on mta_cluster.books, ")
+	first, rest, _ := strings.Cut(grants(t), "\n")
+	primary.ask(t, rest)
+	found(serve, "rights", false, "missing: USAGE on schema mta_cluster")
+	primary.ask(t, first)
+	for check, words := range map[string]string{"version": "PostgreSQL ", "clock": "", "encryption": "local",
+		"schema": "version 1", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
+		found(serve, check, true, words)
+	}
+	if err := serve.Join(t.Context(), postgres.Member{Number: 1, Incarnation: 2, Address: "a"}); err != nil {
+		t.Error(err)
+	}
+	err := serve.Join(t.Context(), postgres.Member{Number: 1, Incarnation: 1, Address: "b"})
+	if err == nil || !strings.Contains(err.Error(), "node 1 at a has incarnation 2 there: incarnation 1 was forgotten") {
+		t.Errorf("an earlier incarnation: %v", err)
+	}
+	standby.end()
+	primary.comes(t, "SELECT count(*) FROM pg_stat_replication", "0")
+	found(serve, "commit", false, "unknown")
+	found(serve, "standby", false, `synchronous_standby_names = "standby"`)
+	primary.ask(t, "ALTER SYSTEM SET synchronous_standby_names = ''")
+	primary.ask(t, "SELECT pg_reload_conf()")
+	primary.comes(t, "SHOW synchronous_standby_names", "")
+	err = serve.Join(t.Context(), postgres.Member{Number: 2, Incarnation: 1})
+	if err == nil || !strings.Contains(err.Error(), "no synchronous standby") {
+		t.Errorf("a first join: %v", err)
+	}
+	service := open(t, primary.dsn("mta", "postgres"), true)
+	found(service, "standby", true, "service")
+	if err := service.Join(t.Context(), postgres.Member{Number: 2, Incarnation: 1}); err != nil {
+		t.Error(err)
+	}
+	for _, number := range []uint16{0, 1024} {
+		if err := service.Join(t.Context(), postgres.Member{Number: number, Incarnation: 1}); err == nil {
+			t.Errorf("node %d has joined", number)
+		}
+	}
+	if all, err := serve.Members(t.Context()); err != nil || len(all) != 2 || all[0].Address != "a" {
+		t.Errorf("the members are %+v, %v", all, err)
+	}
+	primary.ask(t, "UPDATE mta_cluster.version SET version = 2")
+	refused(maker, "version 2, and this mta knows 1")
+	primary.ask(t, "DROP SCHEMA mta_cluster CASCADE")
+	refused(maker, "no synchronous standby")
+	if created, err := open(t, primary.dsn("maker", "postgres"), true).Init(t.Context()); err != nil || !created {
+		t.Error(created, err)
+	}
+}
+
 // newBouncer starts PgBouncer in transaction mode with one connection to a database.
 func newBouncer(t *testing.T, d *database) (dsn string) {
 	t.Helper()

@@ -227,3 +227,24 @@ func TestADatabaseIsNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestAConnectionIsEncryptedUnlessItIsLocal(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"host=/run/postgresql":                            "",
+		"host=localhost,127.0.0.1,::1":                    "",
+		"host=db.example sslmode=verify-full":             "",
+		"host=db.example sslmode=verify-ca":               "db.example",
+		"host=db.example":                                 "db.example",
+		"host=localhost,b.example sslmode=disable":        "b.example",
+		"postgres://a.example,b.example/x?sslmode=prefer": "a.example",
+	} {
+		e, err := Open(Config{Database: dsn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := e.open(); got != "" && want == "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", dsn, got, want)
+		}
+		e.Close()
+	}
+}
