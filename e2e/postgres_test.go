@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -264,6 +265,18 @@ func TestPostgresInitAndCheck(t *testing.T) {
 		"schema": "version 1", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
 		found(serve, check, true, words)
 	}
+	command := func(args ...string) string { // what an operator sees
+		cmd := exec.Command(binary, append([]string{"cluster"}, args...)...)
+		cmd.Env = append(os.Environ(), "MTA_CLUSTER_DATABASE="+primary.dsn("mta", "postgres"))
+		out, err := cmd.CombinedOutput()
+		return fmt.Sprintf("%s%v", out, err)
+	}
+	if got := command("check", "--json"); !strings.HasSuffix(got, "}\n<nil>") || strings.Contains(got, "false") {
+		t.Errorf("mta cluster check prints %s", got)
+	}
+	if got := command("init"); got != "nothing to do: the schema mta_cluster is there\n<nil>" {
+		t.Errorf("mta cluster init prints %s", got)
+	}
 	if err := serve.Join(t.Context(), postgres.Member{Number: 1, Incarnation: 2, Address: "a"}); err != nil {
 		t.Error(err)
 	}
@@ -278,6 +291,9 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	primary.ask(t, "ALTER SYSTEM SET synchronous_standby_names = ''")
 	primary.ask(t, "SELECT pg_reload_conf()")
 	primary.comes(t, "SHOW synchronous_standby_names", "")
+	if got := command("check"); !strings.HasSuffix(got, "exit status 1") || !strings.Contains(got, "standby     no ") {
+		t.Errorf("mta cluster check prints %s", got)
+	}
 	err = serve.Join(t.Context(), postgres.Member{Number: 2, Incarnation: 1})
 	if err == nil || !strings.Contains(err.Error(), "no synchronous standby") {
 		t.Errorf("a first join: %v", err)

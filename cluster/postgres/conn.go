@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -17,6 +18,9 @@ type conn struct {
 	net.Conn
 	front *pgproto3.Frontend
 }
+
+// raised is the code of errors that our functions raise: their words are for people.
+const raised = "P0001"
 
 // longest is an answer that no cluster reaches: 64 books of 10,000 entries.
 const longest = 256 << 20
@@ -77,7 +81,9 @@ func (c *conn) answer() (value []byte, err error) {
 				err = pgconn.ErrorResponseToPgError((*pgproto3.ErrorResponse)(m))
 			}
 		case *pgproto3.ErrorResponse:
-			err = pgconn.ErrorResponseToPgError(m)
+			if err = pgconn.ErrorResponseToPgError(m); m.Code == raised {
+				err = errors.New(m.Message)
+			}
 		case *pgproto3.ReadyForQuery:
 			if err == nil && m.TxStatus != 'I' {
 				err = fmt.Errorf("the transaction has not ended: state %q", m.TxStatus)

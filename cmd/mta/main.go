@@ -226,7 +226,7 @@ func newRoot(c *cli) *cobra.Command {
 		newStatus(c), newTop(c),
 		newQueue(c), newExplain(c), newSites(c), newHosts(c), newConnections(c), newSources(c), newPools(c),
 		newTenants(c), newWarmup(c), newPause(c), newResume(c), newRule(c), newStreams(c), newTLS(c), newTrace(c),
-		newConsole(c),
+		newConsole(c), newCluster(c),
 		newSuppress(c), newBounce(c), newUser(c), newKey(c), newTemplate(c), newAdmission(c), newHistory(c), newDKIM(c),
 		newTLSRPT(c), newLog(c), newActions(c), newUpgrade(c), newConfig(c),
 		newBackup(c), newRestore(c),
