@@ -213,6 +213,9 @@ func (c *cli) ruleLine(r *api.Rule) string {
 	if r.Reason != "" {
 		text += ": " + r.Reason
 	}
+	if r.Source != "" && r.Action == api.RuleSuspend {
+		text += fmt.Sprintf("; to end that: mta rule end %d", r.ID)
+	}
 	return draw.Clean(text)
 }
 

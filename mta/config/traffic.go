@@ -282,6 +282,24 @@ func (c *Config) MayUse(tenant, pool string) bool {
 	return !slices.ContainsFunc(c.Tenants, func(t *Tenant) bool { return t.Pool == pool })
 }
 
+// Shared reports whether mail of several tenants may leave from a source.
+func (c *Config) Shared(source string) bool {
+	tenants := make(map[string]bool)
+	for _, p := range c.Pools {
+		if !slices.Contains(p.Sources(), source) {
+			continue
+		}
+		anybody := slices.ContainsFunc(c.Domains, func(d *Domain) bool { return d.Pool == p.Name }) ||
+			slices.ContainsFunc(c.SenderDomainBlocks, func(s *SenderDomain) bool { return s.Pool == p.Name })
+		for _, t := range c.Tenants {
+			if anybody || c.MayUse(t.Name, p.Name) {
+				tenants[t.Name] = true
+			}
+		}
+	}
+	return len(tenants) > 1
+}
+
 // PoolFor gives the pool that a tenant's mail uses which names one: its tenant's if it names none, or one that
 // the tenant may not use any more. It is never nil.
 func (c *Config) PoolFor(tenant, named string) *Pool {

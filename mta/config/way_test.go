@@ -74,3 +74,30 @@ func TestWaysThatLeadNowhere(t *testing.T) {
 		}
 	}
 }
+
+// TestShared: a source is a tenant's alone if no other's mail can come to it, by its pool, by name, or by a domain.
+func TestShared(t *testing.T) {
+	cfg, err := Parse([]byte(`
+		source "a" { address = "192.0.2.1" }
+		source "b" { address = "192.0.2.2" }
+		source "c" { address = "192.0.2.3" }
+		source "d" { address = "192.0.2.4" }
+		source "e" { address = "192.0.2.5" }
+		pool "default" { shared = ["a"] }
+		pool "own"     { shared = ["b", "c"] }
+		pool "other"   { shared = ["c"] }
+		pool "free"    { shared = ["d"] }
+		pool "brand"   { shared = ["e"] }
+		tenant "acme"  { pool = "own" }
+		tenant "beta"  { pool = "other" }
+		tenant "gamma" { pool = "brand" }
+		sender_domain "brand.example" { pool = "brand" }`), "mta.conf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]bool{"a": true, "b": false, "c": true, "d": true, "e": true} {
+		if got := cfg.Shared(source); got != want {
+			t.Errorf("source %s: %v", source, got)
+		}
+	}
+}

@@ -126,7 +126,7 @@ func TestBlockedSource(t *testing.T) {
 
 		send("ann@client.example", "")
 		send("ann@client.example", "X-MTA-Tenant: solo\r\n") // it has no other source
-		state("a: "+why+"; ", "source c: "+why+", and it isn't paused: it is the last one of a pool; source a is paused.*")
+		state("a: "+why+"; ", "source c: "+why+", and it isn't paused: it is the last one of a pool; the replies: mta hosts --source c; source a is paused.*")
 
 		l, err := api.OpRules.Call(t.Context(), r.Client(), api.None{})
 		r.must(err)
@@ -142,47 +142,97 @@ func TestBlockedSource(t *testing.T) {
 	})
 }
 
-// TestStrangersPauseNoSource: the hosts of one tenant, however many names and networks they have, take no source from the
-// others.
-func TestStrangersPauseNoSource(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		var zone strings.Builder
-		for i := range 45 {
-			fmt.Fprintf(&zone, "s%d.example. 60 IN MX 10 mx%d.example.\nmx%d.example. 60 IN A 203.0.%d.1\n", i, i, i, i)
-		}
-		r := New(t, zone.String(), `
-			source "a" {
-				address = "192.0.2.10"
-				ehlo    = "a.relay.example"
-			}
-			source "b" { address = "192.0.2.11" }
-			tenant "acme" { }
-			tenant "evil" { }
-			checks { refused = "pause" }
-		`)
-		for i := range 45 {
-			var fromA sync.Map // connections
-			r.Host(fmt.Sprintf("mx%d.example", i), sink.Config{Hook: func(c sink.Command) (a sink.Answer) {
-				if c.Phase == sink.Hello && strings.Contains(c.Line, "a.relay") {
-					fromA.Store(c.Connection, true)
+// TestWhoPausesSources: neither the hosts of one tenant, however many names and networks they have, nor strangers with
+// many networks and little mail take a source from the others, and the alarm has the reason. A source of one tenant is
+// judged by its mail alone.
+func TestWhoPausesSources(t *testing.T) {
+	for name, c := range map[string]struct {
+		tenants, blocked string // whose mail goes to the networks that block a source
+		mail             int    // recipients of it, each time
+		rules, alarm     string
+	}{
+		"one tenant": {"evil", "a", 40, "", "source a: [0-9]+ of [0-9]+ networks have blocked it within the hour, and it isn't paused: " +
+			"these had mail of one tenant each, and others may use it; the replies: mta hosts --source a"},
+		"strangers": {"acme evil", "a", 1, "", "source a: [0-9]+ of [0-9]+ networks have blocked it within the hour, and it isn't paused: " +
+			"these had [0-9]+ of [0-9]+ recipients; the replies: mta hosts --source a"},
+		"many receivers":       {"acme evil", "a", 40, "source a", "source a is paused by the relay: .*; to end that: mta rule end 1"},
+		"a source of a tenant": {"solo", "c", 40, "source c", "source c is paused by the relay: .*; to end that: mta rule end 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				var zone strings.Builder
+				for i := range 24 {
+					fmt.Fprintf(&zone, "s%d.example. 60 IN MX 10 mx%d.example.\nmx%d.example. 60 IN A 203.0.%d.1\n", i, i, i, i)
 				}
-				if _, bad := fromA.Load(c.Connection); bad && c.Phase == sink.Rcpt && i >= 20 {
-					a.Reply = "550 5.7.1 Service unavailable; client host is blocked using zen.spamhaus.org"
+				r := New(t, zone.String(), `
+					source "a" {
+						address = "192.0.2.10"
+						ehlo    = "a.relay.example"
+					}
+					source "b" { address = "192.0.2.11" }
+					source "c" {
+						address = "192.0.2.12"
+						ehlo    = "c.relay.example"
+					}
+					source "d" { address = "192.0.2.13" }
+					pool "default" { shared = ["a", "b"] }
+					pool "single"  { shared = ["c", "d"] }
+					tenant "acme" { }
+					tenant "evil" { }
+					tenant "solo" { pool = "single" }
+					checks { refused = "pause" }
+				`)
+				for i := range 24 {
+					var bad sync.Map // connections
+					r.Host(fmt.Sprintf("mx%d.example", i), sink.Config{Hook: func(cmd sink.Command) (a sink.Answer) {
+						if cmd.Phase == sink.Hello && strings.Contains(cmd.Line, c.blocked+".relay") {
+							bad.Store(cmd.Connection, true)
+						}
+						if _, is := bad.Load(cmd.Connection); is && cmd.Phase == sink.Mail && i >= 4 {
+							a.Reply = "550 5.7.1 Service unavailable; client host is blocked using zen.spamhaus.org"
+						}
+						return a
+					}}, fmt.Sprintf("203.0.%d.1:25", i))
 				}
-				return a
-			}}, fmt.Sprintf("203.0.%d.1:25", i))
-		}
-		r.Start()
-		for i := range 450 {
-			tenant := "acme"
-			if i%45 >= 20 {
-				tenant = "evil"
-			}
-			r.Submit("", "X-MTA-Tenant: "+tenant+"\r\nSubject: x\r\n\r\nx\r\n", fmt.Sprintf("bob@s%d.example", i%45))
-		}
-		l, err := api.OpRules.Call(t.Context(), r.Client(), api.None{})
-		if err != nil || len(l.Rules) > 0 {
-			t.Errorf("rules: %+v, %v", l, err)
-		}
-	})
+				r.Start()
+				send := func(tenant string, i, n int) {
+					to := make([]string, n)
+					for k := range to {
+						to[k] = fmt.Sprintf("bob%d@s%d.example", k, i)
+					}
+					r.Submit("", "X-MTA-Tenant: "+tenant+"\r\nSubject: x\r\n\r\nx\r\n", to...)
+				}
+				for range 3 { // after a block a source is left alone for a quarter of an hour
+					for range 4 {
+						for i := range 4 {
+							send("acme", i, 40)
+							send("evil", i, 40)
+						}
+						for _, tenant := range strings.Fields(c.tenants) {
+							for i := 4; i < 24; i++ {
+								send(tenant, i, c.mail)
+							}
+						}
+					}
+					time.Sleep(17 * time.Minute)
+				}
+				l, err := api.OpRules.Call(t.Context(), r.Client(), api.None{})
+				r.must(err)
+				st, err := api.OpStatus.Call(t.Context(), r.Client(), api.None{})
+				r.must(err)
+				rules, alarm := "", ""
+				for _, x := range l.Rules {
+					rules += x.Selection.String()
+				}
+				for _, a := range st.Alarms {
+					if a.Name == "sources" {
+						alarm = a.Reason
+					}
+				}
+				if rules != c.rules || !regexp.MustCompile("^"+c.alarm+"$").MatchString(alarm) {
+					t.Errorf("rules: %q, want %q; alarm: %q, want %q", rules, c.rules, alarm, c.alarm)
+				}
+			})
+		})
+	}
 }

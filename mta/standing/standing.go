@@ -58,12 +58,16 @@ func (s *Standing) Listed(found []dnscheck.Finding) {
 	}
 }
 
-// What makes a source blocked: so many networks, and half of all that answer it.
+// What makes a source blocked: so many networks, and half of all that answer it. To be paused, these need a part of the
+// mail, too: strangers can have many networks with little mail.
 const (
 	fewestBlocks = 5
+	leastMail    = 5             // a fifth
 	blockedFor   = 4 * time.Hour // is it paused
 	haveBlocked  = "have blocked it within the hour"
 )
+
+func blocked(v *tally.Votes) bool { return v.Block >= fewestBlocks && 2*v.Block >= v.Networks }
 
 // Blocked returns which sources receivers block, "" for none. It pauses them first where the configuration wants
 // that.
@@ -72,22 +76,33 @@ func (s *Standing) Blocked() string {
 	standings := s.Tally.Standings(s.Now())
 	for _, name := range slices.Sorted(maps.Keys(standings)) {
 		n := standings[name]
-		if n.Block < fewestBlocks || 2*n.Block < n.Networks || s.Rules.Source(name) {
+		if !blocked(&n.Any) && !blocked(&n.Several) || s.Rules.Source(name) {
 			continue
 		}
-		why := fmt.Sprintf("%d of %d networks %s", n.Block, n.Networks, haveBlocked)
+		v, err := n.Several, error(nil)
+		if !blocked(&v) {
+			if v = n.Any; s.Config().Shared(name) {
+				err = errors.New("these had mail of one tenant each, and others may use it")
+			}
+		}
+		if err == nil && leastMail*v.Mail < n.Mail {
+			err = fmt.Errorf("these had %d of %d recipients", v.Mail, n.Mail)
+		}
+		why := fmt.Sprintf("%d of %d networks %s", v.Block, v.Networks, haveBlocked)
 		if s.Config().Checks.Refused == "pause" {
-			err := s.pause(name, why, blockedFor)
+			if err == nil {
+				err = s.pause(name, why, blockedFor)
+			}
 			if err == nil {
 				continue
 			}
 			why += fmt.Sprintf(", and it isn't paused: %v", err)
 		}
-		reasons = append(reasons, fmt.Sprintf("source %s: %s", name, why))
+		reasons = append(reasons, fmt.Sprintf("source %s: %s; the replies: mta hosts --source %[1]s", name, why))
 	}
 	for _, x := range s.Rules.List() {
 		if x.By == byRelay && !s.ended(&x) {
-			reasons = append(reasons, x.InWords())
+			reasons = append(reasons, fmt.Sprintf("%s; to end that: mta rule end %d", x.InWords(), x.ID))
 		}
 	}
 	return strings.Join(reasons, "; ")

@@ -130,6 +130,7 @@ type voice struct {
 // answers are those of a network to a source: those that block it as a source of spam, and the others.
 type answers struct {
 	since, at time.Time   // when the numbers were halved last; of the last answer
+	mail      int64       // recipients that it took or refused for good
 	of        [2]answered // those that take mail or refuse it otherwise; those that block
 }
 
@@ -143,11 +144,11 @@ type answered struct {
 const (
 	voiceMemory = time.Hour
 	maxVoices   = 16_384
-	fewestAlone = 3 // answers that count as much as those about several tenants' mail, on a relay without tenants
+	fewestAlone = 3 // answers about one tenant's mail by which a network counts
 )
 
-// hear notes the answer of a host. What the relay says by itself is none.
-func (x voices) hear(t *Try, tenant string) {
+// hear notes the answer of a host about so many recipients. What the relay says by itself is none.
+func (x voices) hear(t *Try, tenant string, recipients int64) {
 	a := t.Host.Addr.Addr().Unmap()
 	if t.Source == "" || t.Reply.Local || !a.IsValid() {
 		return
@@ -167,10 +168,14 @@ func (x voices) hear(t *Try, tenant string) {
 		x[key] = v
 	case t.At.Sub(v.since) > voiceMemory:
 		v.since = t.At
+		v.mail /= 2
 		v.of[0].n /= 2
 		v.of[1].n /= 2
 	}
 	v.at = t.At
+	if t.Kind == accounting.Delivery || t.Kind == accounting.Bounce { // a host can defer the same mail again and again
+		v.mail += recipients
+	}
 	of := &v.of[0]
 	if t.Class == bounce.SpamBlock {
 		if of = &v.of[1]; of.n == 0 { // what it took before says nothing of now
@@ -191,37 +196,59 @@ func (v *answers) blocks() (*answered, bool) {
 	return &v.of[0], false
 }
 
-// Standing is how receivers see a source: how many networks have answered it, and how many of those block it. A network
-// counts by most of its answers, if these were about mail of several tenants, so that no tenant can speak for many. One
-// that blocks all sources is left out, since that may be about the mail.
-type Standing struct{ Networks, Block int }
+// Standing is how receivers see a source, by what they have answered within the hour. A network counts by most of its
+// answers. One that blocks all sources is left out, since that may be about the mail, unless the source is the only one
+// of its pools.
+type Standing struct {
+	Mail    int64 // recipients, from all sources, of all networks that have answered the source
+	Any     Votes // of networks with answers about mail of several tenants, or some about one tenant's
+	Several Votes // of those with answers about mail of several tenants: no tenant speaks for others
+}
+
+// Votes are those of networks.
+type Votes struct {
+	Networks, Block int   // all, and those that block the source
+	Mail            int64 // recipients, from all sources, of those that block it
+}
+
+func (v *Votes) add(block bool, mail int64) {
+	if v.Networks++; block {
+		v.Block++
+		v.Mail += mail
+	}
+}
 
 // Standings returns those of all sources, of the last hour, and forgets older answers.
 func (t *Tallies) Standings(now time.Time) map[string]Standing {
-	alone := len(t.config().Tenants) < 2
+	others := make(map[string]bool) // sources with others in a pool
+	for _, p := range t.config().Pools {
+		all := p.Sources()
+		for _, name := range all {
+			others[name] = others[name] || len(all) > 1
+		}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	takes := make(map[netip.Prefix]bool)
-	blocks := make(map[voice]bool)
+	takes, mail := make(map[netip.Prefix]bool), make(map[netip.Prefix]int64)
 	for key, v := range t.voices {
 		if now.Sub(v.at) >= voiceMemory {
 			delete(t.voices, key)
 			continue
 		}
-		of, block := v.blocks()
+		_, block := v.blocks()
 		takes[key.network] = takes[key.network] || !block
-		if of.several || alone && of.n >= fewestAlone {
-			blocks[key] = block
-		}
+		mail[key.network] += v.mail
 	}
 	all := make(map[string]Standing)
-	for key, block := range blocks {
-		if !takes[key.network] {
-			continue
-		}
-		s := all[key.source]
-		if s.Networks++; block {
-			s.Block++
+	for key, v := range t.voices {
+		s, n := all[key.source], mail[key.network]
+		s.Mail += n
+		of, block := v.blocks()
+		if counts := takes[key.network] || !others[key.source]; counts && of.several {
+			s.Several.add(block, n)
+			s.Any.add(block, n)
+		} else if counts && of.n >= fewestAlone {
+			s.Any.add(block, n)
 		}
 		all[key.source] = s
 	}

@@ -53,41 +53,52 @@ func TestRecentTriesAreBoundedAndInOrder(t *testing.T) {
 	}
 }
 
-// TestVoices: a network counts once, however many names its hosts have, by most of its answers, and if these were about
-// mail of several tenants.
+// TestVoices: a network counts once, however many names its hosts have, by most of its answers, apart if these were about
+// mail of several tenants, and with all that it was sent.
 func TestVoices(t *testing.T) {
 	for name, c := range map[string]struct {
-		tenants int
 		answers string // of networks 1 to 9: a digit, then T (taken) or B (blocks), by tenant a (capital) or b
+		beside  bool   // another source takes what is blocked
 		want    Standing
 	}{
-		"blocked":             {2, "1B1b 2B2b 3B3b 4T4t", Standing{4, 3}},
-		"by one tenant's":     {2, "1B1B1B1B 2b2b2b 3T3t", Standing{1, 0}},
-		"most answers count":  {2, "1B1T1t 2B2b2T", Standing{2, 1}},
-		"a lone customer":     {2, "1T1t1B1B1B1B", Standing{0, 0}},
-		"what it took before": {2, "1T1t1T1t1B1b", Standing{1, 1}},
-		"no tenants":          {0, "1B1B1B1B1B1B1B1B1B1B 2T2T2T2T2T2T2T2T2T2T 3B3B", Standing{2, 1}},
+		"blocked":             {"1B1b 2B2b 3B3b 4T4t", true, Standing{16, Votes{4, 3, 12}, Votes{4, 3, 12}}},
+		"by one tenant's":     {"1B1B1B1B 2b2b2b 3T3t", true, Standing{18, Votes{3, 2, 14}, Votes{1, 0, 0}}},
+		"by few":              {"1B1B 2T2t", true, Standing{8, Votes{1, 0, 0}, Votes{1, 0, 0}}},
+		"most answers count":  {"1B1T1t 2B2b2T", true, Standing{12, Votes{2, 1, 6}, Votes{2, 1, 6}}},
+		"a lone customer":     {"1T1t1B1B1B1B", true, Standing{12, Votes{1, 1, 12}, Votes{}}},
+		"what it took before": {"1T1t1T1t1B1b", true, Standing{12, Votes{1, 1, 12}, Votes{1, 1, 12}}},
+		"blocks all sources":  {"1B1b", false, Standing{2, Votes{}, Votes{}}},
+		"the same mail again": {"1B1b1D1D1D1D1D 2T2t", true, Standing{8, Votes{2, 0, 0}, Votes{1, 0, 0}}},
 	} {
 		cfg := new(config.Config)
-		cfg.Tenants = make([]*config.Tenant, c.tenants)
+		cfg.Pools = []*config.Pool{{Shared: []string{"s", "other"}}}
 		x, now := New(func() *config.Config { return cfg }), time.Unix(1_000_000, 0)
-		answer := func(n int, source string, class bounce.Class, tenant string, host int) {
-			x.voices.hear(&Try{At: now, Source: source, Class: class,
-				Host: route.Host{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, byte(n), byte(host)}), 25)}}, tenant)
+		answer := func(n int, source string, kind accounting.Type, class bounce.Class, tenant string, host int) {
+			x.voices.hear(&Try{At: now, Kind: kind, Source: source, Class: class,
+				Host: route.Host{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, byte(n), byte(host)}), 25)}}, tenant, 1)
 		}
 		for i, word := range strings.Fields(c.answers) {
 			for k := 0; k < len(word); k += 2 {
-				class, n := bounce.None, int(word[k]-'0')
-				if word[k+1]|' ' == 'b' {
-					class = bounce.SpamBlock
+				kind, class, n := accounting.Delivery, bounce.None, int(word[k]-'0')
+				switch word[k+1] | ' ' {
+				case 'b':
+					kind, class = accounting.Bounce, bounce.SpamBlock
+				case 'd':
+					kind = accounting.TransientFailure
 				}
-				answer(n, "s", class, string(word[k+1]&' '), i+k)
-				answer(n, "other", bounce.None, "a", 1)
+				answer(n, "s", kind, class, string(word[k+1]&' '), i+k)
+				if c.beside && kind != accounting.TransientFailure {
+					answer(n, "other", accounting.Delivery, bounce.None, "a", 1)
+				}
 			}
 		}
 		now = now.Add(voiceMemory - time.Second)
 		if got := x.Standings(now)["s"]; got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+		cfg.Pools[0].Shared = cfg.Pools[0].Shared[:1]
+		if got := x.Standings(now)["s"].Any.Networks; got != max(c.want.Any.Networks, 1) {
+			t.Errorf("%s: as the only source: %d networks", name, got)
 		}
 		if got := x.Standings(now.Add(time.Second)); len(got) > 0 || len(x.voices) > 0 {
 			t.Errorf("%s: after an hour: %+v", name, got)

@@ -176,7 +176,9 @@ func (t *Tallies) Attempted(o *Outcome, now time.Time) {
 		count(Site, o.Site)
 		try := o.try(now)
 		t.recent.add(o.Site, try)
-		t.voices.hear(&try, o.Message.Tenant)
+		if !o.Message.Generated() { // strangers can have the relay write to them
+			t.voices.hear(&try, o.Message.Tenant, o.Recipients)
+		}
 	}
 	if o.Route != nil {
 		count(Provider, o.Route.Provider)
