@@ -33,7 +33,7 @@ type Checks struct {
 	Listed string `conf:"listed" default:"alarm" oneof:"alarm pause"`
 	// A source that half of the receiving networks (/24, /48), and five or more, block as one of spam within an hour,
 	// while they take mail of others (if its pools have others): `"alarm"` (`sources`); or `"pause"` it for four hours,
-	// too, as `listed` does. A network counts by most of its answers, if these were about mail of two tenants, or three
+	// too, as `listed` does. A network counts by most of its answers, if these were about mail of two tenants, or two
 	// recipients of one. For a pause each needs mail of two tenants, if several may use the source, and the networks
 	// that block need a fifth of the mail that all networks with answers to the source had from all sources within the
 	// hour. A pause that an operator ends is not set again for its time; `"alarm"` ends the pauses.

@@ -144,7 +144,7 @@ type answered struct {
 const (
 	voiceMemory = time.Hour
 	maxVoices   = 16_384
-	fewestAlone = 3 // answers about one tenant's mail by which a network counts
+	fewestAlone = 2 // answers about one tenant's mail by which a network counts
 )
 
 // hear notes the answer of a host about so many recipients. What the relay says by itself is none.
