@@ -37,7 +37,7 @@ func quotaState(t *testing.T, b *intake.Quotas, tenant string) intake.QuotaState
 	return s
 }
 
-// A tenant over a limit is refused at MAIL, with what to do, and reports and postmasters' mail never are.
+// A tenant over a limit is refused at MAIL, with what to do, and reports and postmasters' mail are not.
 func TestTenantsLimitsAtMail(t *testing.T) {
 	hourly := gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}
 	for name, c := range map[string]struct {

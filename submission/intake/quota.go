@@ -156,8 +156,8 @@ type QuotaClaim struct {
 	rate    gcra.Rate
 }
 
-// Begin claims a place for one message of a tenant, of the given octets, 0 if not known. exempt has it
-// counted and never refused or lowered. lower is to put it in the last tier; after another Excess it must be
+// Begin claims a place for one message of a tenant, of the given octets, 0 if not known. An exempt one is beside the
+// rate, and may fill twice the space in the queue. lower is to put it in the last tier; after another Excess it must be
 // refused, and there is no claim.
 func (b *Quotas) Begin(tenant string, octets int64, exempt bool) (_ *QuotaClaim, lower bool, _ Excess) {
 	b.mu.Lock()
@@ -166,10 +166,14 @@ func (b *Quotas) Begin(tenant string, octets int64, exempt bool) (_ *QuotaClaim,
 	if a == nil {
 		return nil, false, Excess{}
 	}
-	now := b.clock.at(b.now())
-	over := b.excess(a, l, tenant, octets, now)
+	now, its := b.clock.at(b.now()), l
+	if exempt {
+		its.Rate, its.Messages, its.Octets = gcra.Rate{}, 2*l.Messages, 2*l.Octets
+	}
+	over := b.excess(a, its, tenant, octets, now)
+	over.Limits = l
 	switch {
-	case over.Reason == WithinQuota || exempt:
+	case over.Reason == WithinQuota:
 	case l.Lower:
 		a.lowered[over.Reason]++
 		lower = true
@@ -181,8 +185,8 @@ func (b *Quotas) Begin(tenant string, octets int64, exempt bool) (_ *QuotaClaim,
 	a.coming.Octets += octets
 	c := &QuotaClaim{b: b, account: a, octets: octets}
 	if over.Reason != OverRate { // mail beside the rate must not push it off for ever
-		c.rate = l.Rate
-		a.pace.Take(now, l.Rate, 1)
+		c.rate = its.Rate
+		a.pace.Take(now, its.Rate, 1)
 	}
 	return c, lower, over
 }
@@ -279,6 +283,7 @@ func (m *Message) claimQuota() *reply.Reply {
 	claim, lower, over := quotas.Begin(a.tenant, max(m.size, m.Envelope.Size), m.exempt)
 	switch {
 	case lower:
+		m.exempt = false
 		a.tier, a.ceiling = envelope.TierCount-1, envelope.TierCount-1
 	case claim == nil && over.Reason != WithinQuota:
 		return overReply(a.tenant, over)
@@ -299,7 +304,7 @@ func overReply(tenant string, over Excess) *reply.Reply {
 }
 
 // exemptRate is how many reports and postmasters' messages of a tenant a desk exempts from
-// admission and from the tenant's limits. The client chooses the sender, so that without a bound
+// admission and from the tenant's rate. The client chooses the sender, so that without a bound
 // everything could be sent past them. Beyond it, such mail is treated as all of the tenant's is.
 var exemptRate = gcra.Rate{Events: 1, Per: time.Second, Burst: 100}
 
@@ -359,7 +364,7 @@ func protected(sender envelope.Address) bool {
 	return sender.Null() || strings.EqualFold(sender.Local(), "postmaster")
 }
 
-// mayBeExempt reports whether a message is neither refused for load nor held to its tenant's limits. It
+// mayBeExempt reports whether a message is neither refused for load nor held to its tenant's rate. It
 // is asked when its tenant is known, and again once it is too large. Strangers use up nothing.
 func (m *Message) mayBeExempt() bool {
 	return protected(m.Sender) && m.client.MayRelay && m.small() &&

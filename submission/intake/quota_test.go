@@ -114,18 +114,40 @@ func TestOverQuotaLowers(t *testing.T) {
 	}
 }
 
-// Reports and postmasters' mail are never refused, and count.
+// Reports and postmasters' mail are beside the rate, and may fill the queue twice. They count.
 func TestExemptMail(t *testing.T) {
-	w := newWorld(map[string]QuotaLimits{"acme": {Rate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}, Messages: 1, Lower: true}})
-	for i := range 5 {
+	acme := QuotaLimits{Rate: gcra.Rate{Events: 1, Per: time.Hour, Burst: 1}, Messages: 3, Octets: 1000}
+	w := newWorld(map[string]QuotaLimits{"acme": acme})
+	var claims []*QuotaClaim
+	for i := range 6 {
 		c, lower, _ := w.Begin("acme", 1, true)
 		if c == nil || lower {
 			t.Fatalf("exempt message %d: claim %v, lowered %v", i, c, lower)
 		}
+		claims = append(claims, c)
 	}
-	w.now = w.now.Add(time.Hour)
-	if s, _ := w.State("acme"); s.Coming.Messages != 5 || s.Now.Reason != OverMessages {
-		t.Errorf("%+v: what is exempt counts, and does not push the rate off", s)
+	if c, _, over := w.Begin("acme", 1, true); c != nil || over != (Excess{Reason: OverMessages, Limits: acme}) {
+		t.Errorf("the seventh: %+v", over)
+	}
+	if s, _ := w.State("acme"); s.Coming.Messages != 6 || s.Now.Reason != OverMessages {
+		t.Errorf("%+v: what is exempt counts", s)
+	}
+	for _, c := range claims {
+		c.Drop()
+	}
+	for octets, want := range map[int64]QuotaReason{2000: WithinQuota, 2001: OverOctets} {
+		c, _, over := w.Begin("acme", octets, true)
+		if c.Drop(); over.Reason != want {
+			t.Errorf("%d octets: %+v", octets, over)
+		}
+	}
+	if c, _, over := w.Begin("acme", 1000, false); c == nil {
+		t.Errorf("ordinary mail after that: %+v", over)
+	}
+	acme.Lower = true
+	w.limits["acme"] = acme
+	if c, lower, _ := w.Begin("acme", 2001, true); c == nil || !lower {
+		t.Errorf("beyond that with over_quota = lower: %v, %v", c, lower)
 	}
 }
 
