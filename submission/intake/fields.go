@@ -92,7 +92,7 @@ func (m *Message) removeFields() {
 	kept := h.text[:0]
 	for field := range EachField(h.text) {
 		name, _, _ := envelope.CutField(field)
-		if !remove.match(name) || bytes.EqualFold(name, []byte("Received")) && m.writtenHere(field) {
+		if !remove.match(name) || writtenBy(m.desk.cfg.Hostname, field) {
 			kept = append(kept, field...)
 			continue
 		}
@@ -102,10 +102,11 @@ func (m *Message) removeFields() {
 	h.text = kept
 }
 
-// writtenHere reports whether this relay wrote a Received field.
-func (m *Message) writtenHere(field []byte) bool {
-	by := " by " + m.desk.cfg.Hostname + " "
-	return bytes.Contains(bytes.Join(bytes.Fields(field), []byte(" ")), []byte(by))
+// writtenBy reports whether a field is a Received field that a host wrote.
+func writtenBy(hostname string, field []byte) bool {
+	name, value, _ := envelope.CutField(field)
+	return bytes.EqualFold(name, []byte("Received")) &&
+		bytes.Contains(bytes.Join(bytes.Fields(value), []byte(" ")), []byte(" by "+hostname+" "))
 }
 
 // EachField gives the fields of a header section with their continuation lines, and the blank line at its end.

@@ -82,6 +82,10 @@ func (f *Filtered) Own(name string) bool {
 	return ownPatterns.match([]byte(name)) || new(foreignFields).take(f.foreign, []byte(name), nil) != nil
 }
 
+// Traced reports whether a header field is a Received field of this relay: a Filter can't change or delete it, since
+// they end mail loops.
+func (f *Filtered) Traced(field []byte) bool { return writtenBy(f.Hostname, field) }
+
 // filter asks the Filter, and writes the message to its draft.
 func (m *Message) filter(ctx context.Context) {
 	x, cfg := m.content, &m.desk.cfg

@@ -33,8 +33,8 @@ func (s *server) verdict(a *milter.Action, changes []milter.ModifyAction,
 	case milter.ActDiscard:
 		v.Held, v.Discarded = s.local(554, "discarded", ""), true
 	case milter.ActAccept, milter.ActContinue:
-		e := edit{limits: &m.Limits}
-		if err := e.apply(changes, m); err != nil {
+		e := edit{message: m}
+		if err := e.apply(changes); err != nil {
 			return v, err
 		}
 		if e.quarantined {
@@ -76,7 +76,7 @@ type field struct {
 
 // edit is what a milter does to a message.
 type edit struct {
-	limits      *intake.Limits
+	message     *intake.Filtered
 	fields      []field
 	changed     bool
 	quarantined bool
@@ -84,7 +84,8 @@ type edit struct {
 }
 
 // apply changes the message: all of it or, after an error, nothing.
-func (e *edit) apply(changes []milter.ModifyAction, m *intake.Filtered) error {
+func (e *edit) apply(changes []milter.ModifyAction) error {
+	m := e.message
 	var body []byte
 	replaced, count := false, 0
 	for i := range changes {
@@ -126,15 +127,15 @@ func (e *edit) apply(changes []milter.ModifyAction, m *intake.Filtered) error {
 		body = m.Body
 	} else {
 		var ok bool
-		if body, ok = intake.Normalise(body, e.limits.LineLength); !ok {
-			return misfit(fmt.Sprintf("body has a NUL octet, or a line longer than %d octets", e.limits.LineLength))
+		if body, ok = intake.Normalise(body, m.Limits.LineLength); !ok {
+			return misfit(fmt.Sprintf("body has a NUL octet, or a line longer than %d octets", m.Limits.LineLength))
 		}
 	}
 	switch {
-	case len(header) > e.limits.HeaderSize:
-		return misfit(fmt.Sprintf("header section larger than %d octets", e.limits.HeaderSize))
-	case int64(len(header)+len(body)) > e.limits.Size:
-		return misfit(fmt.Sprintf("message larger than %d octets", e.limits.Size))
+	case len(header) > m.Limits.HeaderSize:
+		return misfit(fmt.Sprintf("header section larger than %d octets", m.Limits.HeaderSize))
+	case int64(len(header)+len(body)) > m.Limits.Size:
+		return misfit(fmt.Sprintf("message larger than %d octets", m.Limits.Size))
 	}
 	if count > 0 {
 		if err := m.Unfit(header); err != nil {
@@ -164,7 +165,9 @@ func (e *edit) change(c *milter.ModifyAction) error {
 		for i := range e.fields {
 			if strings.EqualFold(e.fields[i].name, f.name) {
 				if at--; at == 0 {
-					e.fields[i] = f
+					if !e.message.Traced(e.fields[i].text) {
+						e.fields[i] = f
+					}
 					return nil
 				}
 			}
@@ -180,10 +183,10 @@ func (e *edit) change(c *milter.ModifyAction) error {
 func (e *edit) field(name, value string) (f field, _ error) {
 	value = strings.TrimRight(strings.ReplaceAll(value, "\r\n", "\n"), "\n")
 	text := []byte(name + ": " + strings.TrimLeft(value, " \t"))
-	text, ok := intake.Normalise(text, e.limits.LineLength)
+	text, ok := intake.Normalise(text, e.message.Limits.LineLength)
 	if !ok {
 		return f, misfit(fmt.Sprintf("header field has a NUL octet, or a line longer than %d octets",
-			e.limits.LineLength))
+			e.message.Limits.LineLength))
 	}
 	n, _, isField := envelope.CutField(text)
 	lines := bytes.Count(text, []byte("\n"))

@@ -272,6 +272,20 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// The Received fields of this relay end mail loops: they stay as they are.
+func TestTraceStays(t *testing.T) {
+	ms := listening(t, &script{end: func(m *milter.Modifier) (milter.Response, error) {
+		return milter.RespAccept, errors.Join(m.ChangeHeader(1, "received", ""), m.ChangeHeader(1, "Received", "from nobody"),
+			m.ChangeHeader(3, "Received", "from nobody"), m.ChangeHeader(2, "Received", ""))
+	}}, Settings{})
+	const first, last = "Received: from a\r\n\tby relay.example.com with HTTP; x\r\n", "RECEIVED: from b by relay.example.com with SMTP; y\r\n"
+	m := asked()
+	m.Header = []byte(first + "Received: from c by other.example; y\r\n" + last)
+	if v := ms.Of("smtp").Filter(t.Context(), m); v.Refused != nil || string(m.Header) != first+last {
+		t.Errorf("%v\n%s", v.Refused, m.Header)
+	}
+}
+
 func text(r interface{ String() string }) string {
 	if s := fmt.Sprint(r); s != "<nil>" {
 		return r.String()
