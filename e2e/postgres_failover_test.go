@@ -35,8 +35,8 @@ func newKeeping(t *testing.T, e *postgres.Engine, node uint16) *keeping {
 		Term: term.Term{Length: 3 * time.Minute, Drift: 200e-6}, Rand: rand.New(rand.NewPCG(1, uint64(node)))})}
 }
 
-// call makes a round's call, and takes its result in.
-func (k *keeping) call() error {
+// call makes a round's call, and takes its result in unless it comes after the limit.
+func (k *keeping) call(limit time.Duration) error {
 	k.Helper()
 	k.round++
 	k.now += owner.Patience
@@ -46,7 +46,7 @@ func (k *keeping) call() error {
 	if !ok {
 		k.Fatalf("no call: %v", k.Lost())
 	}
-	ctx, cancel := context.WithTimeout(k.Context(), owner.Patience)
+	ctx, cancel := context.WithTimeout(k.Context(), limit)
 	defer cancel()
 	r, err := k.engine.Shards(ctx, c)
 	if err == nil {
@@ -60,14 +60,14 @@ func (k *keeping) call() error {
 // goesOn makes calls until one is acknowledged.
 func (k *keeping) goesOn() {
 	k.Helper()
-	eventually(k.T, patience, k.call)
+	eventually(k.T, patience, func() error { return k.call(patience) })
 }
 
 // owns makes calls until the node has shards, and the book of one is acknowledged.
 func (k *keeping) owns() {
 	k.Helper()
 	eventually(k.T, patience, func() error {
-		if err := k.call(); err != nil {
+		if err := k.call(patience); err != nil {
 			return err
 		} else if k.acked == [owner.Shards]int64{} {
 			return fmt.Errorf("no shard is owned")
@@ -76,15 +76,24 @@ func (k *keeping) owns() {
 	})
 }
 
-// refuses makes a call that fails, and counts for nothing.
-func (k *keeping) refuses(words string) {
+// fails makes calls until one fails with these words. None counts for anything.
+func (k *keeping) fails(limit time.Duration, words string, meanwhile func()) {
 	k.Helper()
 	before, acked := *k.Memory(), k.acked
-	if err := k.call(); err == nil || !strings.Contains(err.Error(), words) {
-		k.Fatalf("the call gives %v, want %q", err, words)
-	} else if *k.Memory() != before || k.acked != acked {
-		k.Fatal("a call without a result counts")
-	}
+	eventually(k.T, patience, func() error {
+		if meanwhile != nil {
+			done := make(chan bool)
+			go func() { defer close(done); meanwhile() }()
+			defer func() { <-done }()
+		}
+		err := k.call(limit)
+		if err == nil || *k.Memory() != before || k.acked != acked {
+			k.Fatalf("a call counts; its error is %v", err)
+		} else if !strings.Contains(err.Error(), words) {
+			return fmt.Errorf("the call gives %w, want %q", err, words)
+		}
+		return nil
+	})
 }
 
 // claim claims a key for a request of this node.
@@ -110,12 +119,12 @@ func TestPostgresAcknowledgesWhatTheStandbyHas(t *testing.T) {
 	k.owns()
 	standby.end()
 	seen := primary.ask(t, maximal)
-	k.refuses("unknown")      // it waits for the standby, and locks its rows
-	k.refuses("lock timeout") // and the next one waits for those
+	k.fails(time.Second, "unknown", nil)   // it waits for the standby, and locks its rows
+	k.fails(patience, "lock timeout", nil) // and the next one waits for those
 	if _, err := k.claim("k"); err == nil {
 		t.Error("a key is claimed without the standby")
 	}
-	if err := reader.call(); err != nil {
+	if err := reader.call(patience); err != nil {
 		t.Errorf("a call that writes nothing waits: %v", err)
 	}
 	if got := primary.ask(t, maximal); got != seen {
@@ -130,15 +139,12 @@ func TestPostgresAcknowledgesWhatTheStandbyHas(t *testing.T) {
 	for _, end := range [][2]string{{"pg_cancel_backend", "canceling wait for synchronous replication"},
 		{"pg_terminate_backend", "before the end of the transaction"}} {
 		standby.end()
-		done := make(chan error, 1)
-		go func() {
-			done <- primary.try(t, "DO $$ BEGIN WHILE NOT EXISTS ("+waiting+") LOOP PERFORM pg_stat_clear_snapshot(), "+
-				"pg_sleep(0.05); END LOOP; PERFORM "+end[0]+"(pid) FROM ("+waiting+") w; END $$")
-		}()
-		k.refuses(end[1])
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		k.fails(patience, end[1], func() {
+			if err := primary.try(t, "DO $$ BEGIN WHILE NOT EXISTS ("+waiting+") LOOP PERFORM pg_stat_clear_snapshot(), "+
+				"pg_sleep(0.05); END LOOP; PERFORM "+end[0]+"(pid) FROM ("+waiting+") w; END $$"); err != nil {
+				t.Error(err)
+			}
+		})
 		standby.begin(t)
 		k.goesOn()
 	}
@@ -149,7 +155,7 @@ func TestPostgresAcknowledgesWhatTheStandbyHas(t *testing.T) {
 		k.owns()
 		p.cut.Store(true)
 		seen := primary.ask(t, maximal)
-		k.refuses("before the end of the transaction")
+		k.fails(patience, "before the end of the transaction", nil)
 		eventually(t, patience, func() error {
 			if got := primary.ask(t, maximal); got == seen {
 				return fmt.Errorf("the commit that was cut off is not there: beat %s", got)
@@ -192,17 +198,18 @@ func newCutter(t *testing.T, to string) *cutter {
 			}
 			go func() {
 				_, _ = io.Copy(server, client)
-				server.Close()
+				_ = server.(*net.TCPConn).CloseWrite() // what has come is carried out
 			}()
 			go func() {
-				defer client.Close()
 				defer server.Close()
+				defer client.Close()
 				for b := make([]byte, 1<<16); ; {
 					n, err := server.Read(b)
-					if err != nil || p.cut.Load() {
+					if err != nil {
 						return
-					}
-					if _, err := client.Write(b[:n]); err != nil {
+					} else if p.cut.Load() {
+						client.Close()
+					} else if _, err := client.Write(b[:n]); err != nil {
 						return
 					}
 				}
@@ -214,7 +221,8 @@ func newCutter(t *testing.T, to string) *cutter {
 
 // both is the address of a pair.
 func both(a, b *database) string {
-	return fmt.Sprintf("host=127.0.0.1,127.0.0.1 port=%s,%s user=mta dbname=postgres sslmode=disable", a.port, b.port)
+	return fmt.Sprintf("host=127.0.0.1,127.0.0.1 port=%s,%s user=mta dbname=postgres sslmode=disable connect_timeout=60",
+		a.port, b.port)
 }
 
 func TestPostgresFailsOver(t *testing.T) {
@@ -233,7 +241,7 @@ func TestPostgresFailsOver(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		primary.now.kill()
 	}()
-	for k.call() == nil { // until the primary is gone
+	for k.call(patience) == nil { // until the primary is gone
 	}
 	<-killed
 	acked := k.acked

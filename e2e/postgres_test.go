@@ -112,7 +112,8 @@ func (d *database) end() {
 }
 
 func (d *database) dsn(role, name string) string {
-	return fmt.Sprintf("host=127.0.0.1 port=%s user=%s dbname=%s sslmode=disable", d.port, role, name)
+	return fmt.Sprintf("host=127.0.0.1 port=%s user=%s dbname=%s sslmode=disable connect_timeout=60",
+		d.port, role, name)
 }
 
 // try runs statements as a superuser.
@@ -236,16 +237,15 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	}
 	found := func(e *postgres.Engine, check string, ok bool, words string) {
 		t.Helper()
-		all, err := e.Check(t.Context(), time.Now)
-		if err != nil {
-			t.Error(err)
-		}
-		for _, f := range all {
-			if f.Check == check && f.OK == ok && strings.Contains(f.Text, words) {
-				return
+		eventually(t, patience, func() error { // a commit may be slow
+			all, err := e.Check(t.Context(), time.Now)
+			for _, f := range all {
+				if f.Check == check && f.OK == ok && strings.Contains(f.Text, words) {
+					return err
+				}
 			}
-		}
-		t.Errorf("%s %v %q is not in %+v", check, ok, words, all)
+			return fmt.Errorf("%s %v %q is not in %+v, %v", check, ok, words, all, err)
+		})
 	}
 	found(serve, "schema", false, "none")
 	refused(serve, "permission denied")
@@ -271,9 +271,12 @@ func TestPostgresInitAndCheck(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return fmt.Sprintf("%s%v", out, err)
 	}
-	if got := command("check", "--json"); !strings.HasSuffix(got, "}\n<nil>") || strings.Contains(got, "false") {
-		t.Errorf("mta cluster check prints %s", got)
-	}
+	eventually(t, patience, func() error {
+		if got := command("check", "--json"); !strings.HasSuffix(got, "}\n<nil>") || strings.Contains(got, "false") {
+			return fmt.Errorf("mta cluster check prints %s", got)
+		}
+		return nil
+	})
 	if got := command("init"); got != "nothing to do: the schema mta_cluster is there\n<nil>" {
 		t.Errorf("mta cluster init prints %s", got)
 	}
