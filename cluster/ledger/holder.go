@@ -41,6 +41,15 @@ func (h *Holder) Want(k Key, n int64) {
 	h.note(p)
 }
 
+// Leave wants nothing any more, and reports whether there is something that an ask would give back.
+func (h *Holder) Leave() bool {
+	for _, p := range h.purse {
+		p.want = 0
+		h.note(p)
+	}
+	return h.lacks
+}
+
 // note has the next ask carry a key with fewer tokens than half of what is wanted, or more than twice as many.
 func (h *Holder) note(p *purse) { h.lacks = h.lacks || p.tokens < (p.want+1)/2 || p.tokens > 2*p.want }
 

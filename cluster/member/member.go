@@ -210,13 +210,29 @@ func (m *Member) complain(err error) {
 // Asks gives the asks that are due.
 func (m *Member) Asks(now time.Duration, send func(Message)) {
 	for s, h := range m.holders {
-		if h.owner == 0 || !h.shares.Due(now, h.tokens.Lacks()) {
-			continue
+		if h.owner != 0 && h.shares.Due(now, h.tokens.Lacks()) {
+			send(m.newAsk(now, s))
 		}
-		order, items := h.shares.Ask(now)
-		h.sent, h.asked = now, h.owner
-		send(Message{From: m.cfg.Node, To: h.owner, Shard: s, Ask: &Ask{Order: order, Known: m.keeper.Mark(s),
-			Shares: items, Tokens: h.tokens.Ask(now)}})
+	}
+}
+
+func (m *Member) newAsk(now time.Duration, shard int) Message {
+	h := m.holders[shard]
+	order, items := h.shares.Ask(now)
+	h.sent, h.asked = now, h.owner
+	return Message{From: m.cfg.Node, To: h.owner, Shard: shard, Ask: &Ask{Order: order, Known: m.keeper.Mark(shard),
+		Shares: items, Tokens: h.tokens.Ask(now)}}
+}
+
+// Leave gives up all that this node has: asks report it to the owners, and the next call hands its shards over, with
+// what those asks have changed in their books. Connections that are open yet are given up as they end.
+func (m *Member) Leave(now time.Duration, send func(Message)) {
+	m.keeper.Leave()
+	for s, h := range m.holders {
+		shares, tokens := h.shares.Leave(), h.tokens.Leave()
+		if h.owner != 0 && (shares || tokens) {
+			send(m.newAsk(now, s))
+		}
 	}
 }
 

@@ -172,3 +172,30 @@ func TestAnAnswerOfAnotherNodeIsRefused(t *testing.T) {
 		t.Errorf("refused: %q, want %q", refused, want)
 	}
 }
+
+// Whoever takes the shards of a node that leaves finds in the book that it holds nothing.
+func TestANodeThatLeavesGivesUpWhatItHas(t *testing.T) {
+	first, e := start(t, 1, 1), &engine{}
+	now := owning(t, first, e)
+	deliver := func(msg Message) { first.Receive(now, msg) }
+	first.Shares(shard).Want("ten", 10)
+	first.Asks(now, deliver)
+	c, _ := first.Call(now)
+	first.Result(now, e.do(c), deliver)
+	if n := first.Shares(shard).Open(now, "ten", 3); n != 3 || e.books[shard]["ten\x01"].N[0] != 10 {
+		t.Fatalf("%d connections, the book has %+v", n, e.books[shard])
+	}
+	first.Leave(now, deliver)
+	first.Asks(now, deliver)
+	c, _ = first.Call(now)
+	first.Result(now, e.do(c), deliver)
+	if left := len(first.Owned()); left != 0 || e.heads[shard].Node != 0 {
+		t.Errorf("it has %d shards, and a row is %+v", left, e.heads[shard])
+	}
+	if held := e.books[shard]["ten\x01"].N[0]; held != 3 {
+		t.Errorf("the book gives it %d units beside 3 open connections", held)
+	}
+	if c, _ := first.Call(now + time.Second); len(c.Parts) > 0 {
+		t.Errorf("it takes shards again: %+v", c.Parts)
+	}
+}

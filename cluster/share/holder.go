@@ -68,6 +68,15 @@ func (h *Holder) Want(name string, units int64) {
 	}
 }
 
+// Leave wants nothing any more, and reports whether there is something that an ask would give up.
+func (h *Holder) Leave() (more bool) {
+	for _, s := range h.stakes {
+		s.want = 0
+		more = more || s.units > 0
+	}
+	return more
+}
+
 // expire ends what was granted. It comes before any use, as the process may have been stopped since the last.
 func (h *Holder) expire(now time.Duration) {
 	if now < h.until-closing {
