@@ -44,9 +44,11 @@ type Config struct {
 	Authorities func() (*x509.CertPool, error)
 	Address     func(node uint16) (address string, ok bool) // of a member
 	Dial        func(ctx context.Context, address string) (net.Conn, error)
-	Receive     func(Message) // has been checked as far as that is possible without knowing the limits
-	Now         func() time.Time
-	Log         *slog.Logger
+	// Receive takes in what has been checked as far as that is possible without knowing the limits, and returns why it
+	// is refused.
+	Receive func(Message) error
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // Link is a node's end of all connections.
@@ -154,8 +156,9 @@ func (l *Link) peer(node uint16) *peer {
 		p = &peer{node: node, wake: make(chan struct{}, 1), waiting: make(map[slot]Message),
 			dialled: faultlog.New(log, l.cfg.Now, slog.LevelWarn, "no connection to a node of the cluster",
 				"the node of the cluster is connected again"),
-			received: faultlog.New(log, l.cfg.Now, slog.LevelWarn, "a connection of a node of the cluster is closed",
-				"the node of the cluster sends again")}
+			received: faultlog.New(log, l.cfg.Now, slog.LevelWarn,
+				"a message or connection of a node of the cluster is refused",
+				"nothing more of the node of the cluster is refused")}
 		l.peers[node] = p
 		if l.ctx != nil && l.ctx.Err() == nil {
 			l.all.Go(func() { l.send(l.ctx, p) })
@@ -342,6 +345,8 @@ func (l *Link) receive(p *peer, conn *tls.Conn, until time.Time) error {
 			return err
 		}
 		p.received.Well()
-		l.cfg.Receive(m)
+		if err := l.cfg.Receive(m); err != nil {
+			p.received.Failed("message", "error", err)
+		}
 	}
 }

@@ -109,7 +109,13 @@ func config(net network, dir string, node uint16, p certificates.Pair, log *logg
 func begin(t *testing.T, net network, dir string, node uint16, p certificates.Pair) *end {
 	e := &end{log: new(logged), got: make(chan Message, 100), pair: p}
 	cfg := config(net, dir, node, p, e.log)
-	cfg.Receive = func(m Message) { e.got <- m }
+	cfg.Receive = func(m Message) error {
+		e.got <- m
+		if m.Shard == 13 {
+			return errors.New("an unlucky shard")
+		}
+		return nil
+	}
 	e.Link = New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done, listener := make(chan error), net.listen(fmt.Sprint(node))
@@ -171,6 +177,11 @@ func TestMessagesArriveAsTheyAre(t *testing.T) {
 			ends[m.From].Send(m)
 			ends[m.To].received(t, m)
 		}
+		ends[1].Send(nudge(1, 2, 13))
+		ends[1].Send(nudge(1, 2, 14)) // goes over the same connection
+		<-ends[2].got
+		<-ends[2].got
+		ends[2].has(t, `node=1 error="an unlucky shard"`)
 	})
 }
 
@@ -428,7 +439,7 @@ func TestANodeThatReadsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, _, ends := site(t, 2)
 		stuck := make(chan struct{})
-		ends[2].cfg.Receive = func(Message) { <-stuck }
+		ends[2].cfg.Receive = func(Message) error { <-stuck; return nil }
 		for i := range 100 {
 			for s := range owner.Shards {
 				m := nudge(1, 2, s)
