@@ -144,6 +144,9 @@ func (d *Desk) Ask(key string) (number uint64, ok bool) {
 	return d.me.Number, true
 }
 
+// Pending is how much the engine has yet to be asked, or to answer.
+func (d *Desk) Pending() int { return len(d.todo) }
+
 // Accepted notes the answer to a fresh request, when its mail is durable.
 func (d *Desk) Accepted(number uint64, answer string) { d.finish(number, Settle, answer) }
 

@@ -1,0 +1,175 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"example.org/mta/cluster/link"
+	"example.org/mta/cluster/member"
+	"example.org/mta/cluster/once"
+	"example.org/mta/cluster/owner"
+)
+
+// most bounds what the engine has yet to be asked about keys. A second of the busiest node has less.
+const most = 10_000
+
+// ErrAway is why a claim has no outcome: the engine does not answer. The request must be refused for now.
+var ErrAway = errors.New("the cluster's database does not answer")
+
+// ErrEnded is why a claim has no outcome: the process ends.
+var ErrEnded = errors.New("this node leaves the cluster")
+
+// keys is the desk, with those who wait at it.
+type keys struct {
+	wake chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	desk    *once.Desk
+	waiting map[uint64]chan once.Decision
+}
+
+func (k *keys) init(d *once.Desk) {
+	k.desk, k.wake, k.waiting = d, make(chan struct{}, 1), make(map[uint64]chan once.Decision)
+}
+
+// do has f use the desk, and makes its next call soon.
+func (k *keys) do(f func(*once.Desk)) {
+	k.mu.Lock()
+	f(k.desk)
+	k.mu.Unlock()
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (k *keys) idle() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.desk.Pending() == 0
+}
+
+// Claim claims a key for a new request, and returns whether that may be accepted: then Accepted or Refused must follow,
+// with the number of the decision. It waits for the engine. After an error nothing is claimed.
+func (n *Node) Claim(ctx context.Context, key string) (d once.Decision, err error) {
+	if n.Silent() > owner.Gap || n.Lost() != nil {
+		return d, ErrAway
+	}
+	var decided chan once.Decision
+	var number uint64
+	n.keys.do(func(desk *once.Desk) {
+		if desk.Pending() >= most {
+			err = ErrAway
+		} else if got, ok := desk.Ask(key); ok {
+			number, decided = got, make(chan once.Decision, 1)
+			n.keys.waiting[number] = decided
+		}
+	})
+	if err != nil || decided == nil {
+		return once.Decision{Outcome: once.Running}, err
+	}
+	select {
+	case d := <-decided:
+		return d, nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-n.ended:
+		err = ErrEnded
+	}
+	n.keys.do(func(desk *once.Desk) {
+		delete(n.keys.waiting, number)
+		desk.Refused(number)
+	})
+	return d, err
+}
+
+// Accepted notes the answer to a fresh request, when its mail is durable.
+func (n *Node) Accepted(number uint64, answer string) {
+	n.keys.do(func(d *once.Desk) { d.Accepted(number, answer) })
+}
+
+// Refused gives up the claim of a fresh request.
+func (n *Node) Refused(number uint64) { n.keys.do(func(d *once.Desk) { d.Refused(number) }) }
+
+// resolve settles a row of this node that another one has met, or that an earlier process has left.
+func (n *Node) resolve(row once.Row) {
+	n.keys.do(func(d *once.Desk) {
+		if d.Pending() < most { // or it is met again
+			d.Resolve(row, n.cfg.Mail)
+		}
+	})
+}
+
+// verified notes whether the engine has all that this node has written.
+func (n *Node) verified(all bool) {
+	line := uint64(0)
+	if all {
+		line = n.state.Memory.Origin.Timeline
+	}
+	n.keys.do(func(d *once.Desk) { d.Verified(line) })
+}
+
+// desk makes the calls about keys, one at a time.
+func (n *Node) desk(ctx context.Context) {
+	for listed := false; wait(ctx, tick, n.keys.wake); {
+		if !listed && n.Silent() < owner.Gap {
+			waiting, cancel := context.WithTimeout(ctx, owner.Patience)
+			rows, err := n.cfg.Engine.Unsettled(waiting, n.cfg.Node)
+			cancel()
+			if listed = err == nil; !listed {
+				n.unheard(ctx, err)
+			}
+			for _, row := range rows {
+				n.resolve(row)
+			}
+		}
+		for n.claim(ctx) {
+		}
+	}
+}
+
+// claim makes a call about keys, and reports whether there may be more to do.
+func (n *Node) claim(ctx context.Context) bool {
+	n.keys.mu.Lock()
+	call, due := n.keys.desk.Call(n.cfg.Clock())
+	n.keys.mu.Unlock()
+	if !due {
+		return false
+	}
+	waiting, cancel := context.WithTimeout(ctx, owner.Patience)
+	defer cancel()
+	r, err := n.cfg.Engine.Keys(waiting, call)
+	if err == nil && !r.Forgotten && !r.Elsewhere && len(r.Rows) != len(call.Parts) {
+		err = errors.New("the database's answer lacks rows of keys")
+	}
+	if err != nil {
+		n.unheard(ctx, err)
+		return false
+	}
+	var met []once.Row
+	n.keys.mu.Lock()
+	for _, d := range n.keys.desk.Result(r) {
+		if decided := n.keys.waiting[d.Number]; decided != nil {
+			decided <- d
+			delete(n.keys.waiting, d.Number)
+		} else {
+			n.keys.desk.Refused(d.Number)
+		}
+		if d.Outcome == once.Running {
+			met = append(met, d.Row)
+		}
+	}
+	n.keys.mu.Unlock()
+	for _, row := range slices.CompactFunc(met, func(a, b once.Row) bool { return a.Request == b.Request }) {
+		switch row.Node {
+		case 0:
+		case n.cfg.Node:
+			n.resolve(row)
+		default:
+			n.cfg.Send(link.Message{Message: member.Message{From: n.cfg.Node, To: row.Node}, Met: &row})
+		}
+	}
+	return true
+}

@@ -1,0 +1,289 @@
+// Package node drives one process of a cluster's node: it makes a call to the engine each second, sends the asks that
+// are due, takes in messages, and keeps on the disk what the protocol needs there (state.go). Delivery uses limits
+// through it (limits.go), and submission claims keys (keys.go). What may be done is decided by package member.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"example.org/mta/cluster/ledger"
+	"example.org/mta/cluster/link"
+	"example.org/mta/cluster/member"
+	"example.org/mta/cluster/once"
+	"example.org/mta/cluster/owner"
+	"example.org/mta/cluster/share"
+	"example.org/mta/cluster/term"
+	"example.org/mta/internal/faultlog"
+)
+
+// Intervals of a node.
+const (
+	tick    = time.Second            // between two calls
+	step    = 200 * time.Millisecond // between two checks which asks are due
+	turn    = time.Minute            // of a limit that is too small for all
+	goodbye = 5 * time.Second        // in which a process that ends hands over, at most
+)
+
+// Engine is the database. After an error nothing was done, or the outcome is unknown. Calls return when their context
+// ends.
+type Engine interface {
+	Shards(context.Context, owner.Call) (owner.Result, error)
+	Keys(context.Context, once.Call) (once.Result, error)
+	Unsettled(ctx context.Context, node uint16) ([]once.Row, error) // rows of a node without an answer
+}
+
+// Config is a node's.
+type Config struct {
+	Node   uint16
+	Engine Engine
+	Term   term.Term
+	Limits []share.Limit
+	Plan   *ledger.Plan
+	Path   string // of the file that Create has made; nobody else uses it while the data directory is locked
+	// Clock and Boot are those of func Boot.
+	Clock func() time.Duration
+	Boot  uint64
+	Rand  *rand.Rand
+	// Incarnation is a member's, as its row was read last; 0: there is no such member.
+	Incarnation func(node uint16) uint64
+	Send        func(link.Message) // does not block
+	// Mail returns the answer to the request of a row when this node has its mail. It must not use the Node.
+	Mail func(once.Row) (answer string, ok bool)
+	Now  func() time.Time
+	Log  *slog.Logger
+}
+
+// Node is a process of a node. It is safe for concurrent use.
+//
+// Goroutines: three, which end with Run.
+type Node struct {
+	cfg   Config
+	shard map[string]int // of each limit
+	keys  keys
+	ended chan struct{}
+
+	away, disk, refused *faultlog.Kind
+
+	mu      sync.Mutex // guards what follows
+	member  *member.Member
+	faults  []error
+	leaving bool
+	heard   time.Duration // when the engine's last result came, 0: none has
+
+	state state // on the disk; Run's alone
+}
+
+// New begins a process.
+func New(cfg Config) (*Node, error) {
+	s, err := begin(cfg.Path)
+	if err != nil {
+		return nil, err
+	}
+	kind := func(began, ended string) *faultlog.Kind {
+		return faultlog.New(cfg.Log, cfg.Now, slog.LevelError, began, ended)
+	}
+	n := &Node{cfg: cfg, shard: make(map[string]int), ended: make(chan struct{}), state: s,
+		away: kind("the cluster's database does not answer", "the cluster's database answers again"),
+		disk: kind("what this node must keep of its cluster can't be written: other nodes get no answers",
+			"what this node must keep of its cluster is written again"),
+		refused: kind("a message or row of the cluster is refused",
+			"no more messages and rows of the cluster are refused")}
+	n.keys.init(once.New(cfg.Node, s.Incarnation, s.Process))
+	var limits [owner.Shards][]share.Limit
+	for _, l := range cfg.Limits {
+		at := member.Shard(l.Name)
+		limits[at], n.shard[l.Name] = append(limits[at], l), at
+	}
+	n.member = member.New(member.Config{Node: cfg.Node, Incarnation: s.Incarnation, Boot: cfg.Boot, Process: s.Process,
+		Term: cfg.Term, Turn: turn, Rand: cfg.Rand, Memory: s.Memory, Plan: cfg.Plan,
+		Limits: func(shard int) []share.Limit { return limits[shard] },
+	}, func(err error) { n.faults = append(n.faults, err) })
+	return n, nil
+}
+
+// Run takes part in the cluster until ctx ends, and then hands over what this node has: delivery should have ended.
+// That takes a second, and eight at most if the engine does not answer.
+func (n *Node) Run(ctx context.Context) {
+	alive, end := context.WithCancel(context.WithoutCancel(ctx))
+	var all sync.WaitGroup
+	all.Go(func() {
+		for wait(alive, step, nil) {
+			n.act(func(m *member.Member, now time.Duration, send func(member.Message)) { m.Asks(now, send) })
+		}
+	})
+	all.Go(func() { n.desk(alive) })
+	for n.beat(alive); wait(ctx, tick, nil); {
+		n.beat(alive)
+	}
+	n.leave(alive)
+	end()
+	all.Wait()
+	close(n.ended)
+}
+
+// wait waits for d or until woken, and reports whether ctx goes on.
+func wait(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-woken:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// use has f use the member, and returns what it refuses.
+func (n *Node) use(f func(m *member.Member, now time.Duration)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f(n.member, n.cfg.Clock())
+	err := errors.Join(n.faults...)
+	n.faults = nil
+	return err
+}
+
+// act has f use the member, and delivers what it sends.
+func (n *Node) act(f func(m *member.Member, now time.Duration, send func(member.Message))) {
+	var out []member.Message
+	n.complain(n.use(func(m *member.Member, now time.Duration) {
+		f(m, now, func(msg member.Message) { out = append(out, msg) })
+	}))
+	n.deliver(out)
+}
+
+func (n *Node) deliver(out []member.Message) {
+	for _, m := range out {
+		if m.To == n.cfg.Node {
+			n.complain(n.Receive(link.Message{Message: m}))
+		} else {
+			n.cfg.Send(link.Message{Message: m})
+		}
+	}
+}
+
+func (n *Node) complain(err error) {
+	if err != nil {
+		n.refused.Failed("", "error", err)
+	}
+}
+
+// Receive takes in a message from another node, and returns why it is refused.
+func (n *Node) Receive(msg link.Message) error {
+	if msg.Met != nil {
+		n.resolve(*msg.Met)
+		return nil
+	}
+	if msg.Ask != nil && msg.From != n.cfg.Node {
+		if is := n.cfg.Incarnation(msg.From); is == 0 || msg.Ask.Order.Incarnation < is {
+			return fmt.Errorf("node %d asks as incarnation %d, and its row has %d", msg.From,
+				msg.Ask.Order.Incarnation, is)
+		}
+	}
+	return n.use(func(m *member.Member, now time.Duration) { m.Receive(now, msg.Message) })
+}
+
+// beat makes a call to the engine. What follows from its result leaves when the disk has what must be there.
+func (n *Node) beat(ctx context.Context) {
+	var call owner.Call
+	var due bool
+	n.complain(n.use(func(m *member.Member, now time.Duration) { call, due = m.Call(now) }))
+	if !due {
+		return
+	}
+	waiting, cancel := context.WithTimeout(ctx, owner.Patience)
+	defer cancel()
+	r, err := n.cfg.Engine.Shards(waiting, call)
+	if err == nil && (r.Heads == nil || len(r.Done) != len(call.Parts)) {
+		err = errors.New("the database's answer lacks rows or parts")
+	}
+	if err != nil {
+		n.unheard(ctx, err)
+		n.save()
+		return
+	}
+	n.away.Well()
+	n.refused.Well()
+	var out []member.Message
+	var lost error
+	n.complain(n.use(func(m *member.Member, now time.Duration) {
+		m.Result(now, r, func(msg member.Message) { out = append(out, msg) })
+		n.heard, lost = now, m.Keeper().Lost()
+	}))
+	if !n.save() {
+		return
+	}
+	if lost != nil {
+		n.cfg.Log.Error("the cluster's database has lost writes: this node takes no part until a reset", "error", lost)
+	}
+	n.verified(lost == nil)
+	n.deliver(out)
+}
+
+// unheard notes that a call has no result, unless this process does not wait for it.
+func (n *Node) unheard(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		n.away.Failed("", "error", err)
+	}
+}
+
+// save writes what must be on the disk before a result counts, if that has changed, and reports whether it is there.
+func (n *Node) save() bool {
+	next := n.state
+	n.use(func(m *member.Member, _ time.Duration) { next.Memory = *m.Keeper().Memory() })
+	if next == n.state {
+		return true
+	}
+	if err := next.write(n.cfg.Path); err != nil {
+		n.disk.Failed("", "file", n.cfg.Path, "error", err)
+		return false
+	}
+	n.disk.Well()
+	n.state = next
+	return true
+}
+
+// leave gives up what this node has, in a bounded time.
+func (n *Node) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, goodbye)
+	defer cancel()
+	n.mu.Lock()
+	n.leaving = true
+	n.mu.Unlock()
+	n.act(func(m *member.Member, now time.Duration, send func(member.Message)) { m.Leave(now, send) })
+	for {
+		n.beat(ctx)
+		owned := len(n.Owned())
+		if owned == 0 && n.keys.idle() {
+			return
+		}
+		if !wait(ctx, step, nil) {
+			n.cfg.Log.Warn("this node has not handed over all in the cluster: others wait for it", "shards", owned)
+			return
+		}
+	}
+}
+
+// Owned are the shards for which this node decides.
+func (n *Node) Owned() (shards []int) {
+	n.use(func(m *member.Member, _ time.Duration) { shards = m.Owned() })
+	return shards
+}
+
+// Lost is why this node takes no part any more: the engine has lost writes.
+func (n *Node) Lost() (err error) {
+	n.use(func(m *member.Member, _ time.Duration) { err = m.Keeper().Lost() })
+	return err
+}
+
+// Silent is how long the engine has not answered; longer than the node's life if it never has.
+func (n *Node) Silent() (d time.Duration) {
+	n.use(func(_ *member.Member, now time.Duration) { d = now - n.heard })
+	return d
+}
