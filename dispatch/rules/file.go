@@ -1,10 +1,7 @@
 package rules
 
 import (
-	"bytes"
 	"errors"
-	"io/fs"
-	"os"
 	"slices"
 	"time"
 
@@ -74,9 +71,6 @@ func (p *pause) rule(id int) (api.Rule, error) {
 	return r, nil
 }
 
-// copyPath is where the second copy of the file is.
-func (r *Rules) copyPath() string { return r.path + ".copy" }
-
 // write makes rules durable, twice, in the format that the data directory states.
 func (r *Rules) write(c contents) error {
 	var object any = c
@@ -92,85 +86,55 @@ func (r *Rules) write(c contents) error {
 		object = old
 	}
 	text, err := smallfile.Marshal(object)
-	for _, path := range []string{r.path, r.copyPath()} {
-		if err == nil {
-			err = smallfile.Write(path, 0o640, text)
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	return smallfile.WriteTwin(r.path, 0o640, text)
 }
 
 // errOld is a rule that the version before does not know, which may be put back.
 var errOld = api.Invalid("finish the upgrade first: mta upgrade finish",
 	"until the upgrade is finished, rules only suspend, by one name, and not by provider or campaign")
 
-// read reads the file, or else its second copy. If neither is what was written, everything is suspended until an
-// operator has looked: mail that leaves does not come back. A file that is damaged is set aside.
-func (r *Rules) read() (c contents, err error) {
-	c, text, err := readFile(r.path)
-	if errors.Is(err, fs.ErrPermission) {
-		return c, err
+// read reads the rules. If neither the file nor its second copy is what was written, everything is suspended until an
+// operator has looked: mail that leaves does not come back.
+func (r *Rules) read() (contents, error) {
+	f := smallfile.Twin[contents]{
+		Path: r.path, Name: "the rules", Parse: parse, Write: r.write, Now: r.now(), Log: r.log,
+		Lost: func() (contents, string, string) {
+			const remedy = "add the rules and pauses again that you had, then run: mta resume everything"
+			all := api.Rule{ID: 1, Action: api.RuleSuspend, Selection: api.Selection{All: true}, By: "the relay",
+				Since: r.now(), Reason: "the rules were damaged: " + remedy}
+			return contents{Last: 1, Rules: []api.Rule{all}}, "everything is paused", remedy
+		},
 	}
-	second, copied, copyErr := readFile(r.copyPath())
-	gone, noCopy := errors.Is(err, fs.ErrNotExist), errors.Is(copyErr, fs.ErrNotExist)
-	var then string
-	var more []any
-	switch {
-	case err == nil && bytes.Equal(text, copied):
-		return c, nil
-	case err == nil && copyErr != nil && !noCopy:
-		aside, moved := smallfile.SetAside(r.copyPath(), r.now())
-		r.log.Error("the second copy of the rules was damaged, and is made anew", "file", r.copyPath(), "kept", aside,
-			"error", copyErr)
-		return c, errors.Join(moved, r.write(c))
-	case err == nil: // a program without sums wrote it, or the copy is missing or behind
-		return c, r.write(c)
-	case gone && noCopy:
-		return contents{}, nil
-	case copyErr == nil:
-		c, then = second, "their second copy is in their place"
-	default:
-		const remedy = "add the rules and pauses again that you had, then run: mta resume everything"
-		c = contents{Last: 1, Rules: []api.Rule{{ID: 1, Action: api.RuleSuspend, Selection: api.Selection{All: true},
-			By: "the relay", Since: r.now(), Reason: "the rules were damaged: " + remedy}}}
-		then, more = "everything is paused", []any{"copy", copyErr, "remedy", remedy}
-	}
-	aside, moved := smallfile.SetAside(r.path, r.now())
-	if moved != nil {
-		return c, moved
-	}
-	r.log.Error("the rules were damaged, or are gone: "+then,
-		append([]any{"file", r.path, "kept", aside, "error", err}, more...)...)
-	return c, r.write(c)
+	return f.Read()
 }
 
-// readFile reads the rules of a file in either format, and its text.
-func readFile(path string) (c contents, text []byte, err error) {
-	if text, err = os.ReadFile(path); err != nil {
-		return c, nil, err
-	}
+// parse reads the rules of a file in either format.
+func parse(text []byte) (c contents, err error) {
 	var all struct {
 		contents
 		pauses
 	}
 	if _, err = smallfile.Unmarshal(text, &all); err != nil {
-		return c, text, err
+		return c, err
 	}
 	if c = all.contents; c.Rules == nil && all.Pauses == nil {
-		return c, text, errors.New("it has no list")
+		return c, errors.New("it has no list")
 	}
 	for i := range all.Pauses {
 		rule, err := all.Pauses[i].rule(i + 1)
 		if err != nil {
-			return c, text, err
+			return c, err
 		}
 		c.Rules, c.Last = append(c.Rules, rule), i+1
 	}
 	for i := range c.Rules {
 		if check := (&api.EndRule{Action: c.Rules[i].Action, Selection: c.Rules[i].Selection}).Check(); check != nil {
-			return c, text, check
+			return c, check
 		}
 	}
 	slices.SortFunc(c.Rules, func(a, b api.Rule) int { return a.Compare(&b) })
-	return c, text, nil
+	return c, nil
 }

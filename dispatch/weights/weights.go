@@ -3,12 +3,9 @@
 package weights
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -38,31 +35,23 @@ type set map[place]api.Weight
 
 type place struct{ pool, source string }
 
-// Read reads the weights that were in force when the relay stopped. A damaged file is set aside, and its second copy
-// counts; without a sound one, the weights of the configuration.
+// Read reads the weights that were in force when the relay stopped. Where the file is damaged, its second copy counts;
+// without a sound one, the weights of the configuration.
 func Read(dir string, now time.Time, log *slog.Logger) (*Weights, error) {
 	w := &Weights{path: filepath.Join(dir, FileName)}
-	w.inUse.Store(&set{})
-	text, err := os.ReadFile(w.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return w, nil
+	f := smallfile.Twin[api.WeightList]{
+		Path: w.path, Name: "the weights of sources", Write: w.write, Now: now, Log: log,
+		Parse: func(text []byte) (l api.WeightList, err error) {
+			_, err = smallfile.Unmarshal(text, &l)
+			return l, err
+		},
+		Lost: func() (l api.WeightList, then, remedy string) {
+			return l, "those of the configuration count", "set them again: mta pools weight"
+		},
 	}
+	l, err := f.Read()
 	if err != nil {
 		return nil, fmt.Errorf("reading the weights of sources: %w", err)
-	}
-	var l api.WeightList
-	if _, err = smallfile.Unmarshal(text, &l); err != nil {
-		aside, moved := smallfile.SetAside(w.path, now)
-		if moved != nil {
-			return w, moved
-		}
-		count, remedy := "its second copy counts", "look at them: mta pools"
-		if l, err = w.second(); err != nil {
-			count, remedy = "those of the configuration count", "set them again: mta pools weight"
-		} else if err := w.write(l); err != nil {
-			return w, err
-		}
-		log.Error("the weights of sources were damaged: "+count, "file", w.path, "kept", aside, "remedy", remedy)
 	}
 	all := make(set, len(l.Weights))
 	for _, x := range l.Weights {
@@ -129,23 +118,10 @@ func (w *Weights) change(how func(all set)) error {
 	return nil
 }
 
-func (w *Weights) copyPath() string { return w.path + smallfile.CopySuffix }
-
-// second reads the second copy of the file.
-func (w *Weights) second() (l api.WeightList, err error) {
-	text, err := os.ReadFile(w.copyPath())
-	if err == nil {
-		_, err = smallfile.Unmarshal(text, &l)
-	}
-	return l, err
-}
-
 func (w *Weights) write(l api.WeightList) error {
 	text, err := smallfile.Marshal(l)
-	for _, path := range []string{w.path, w.copyPath()} {
-		if err == nil {
-			err = smallfile.Write(path, 0o640, text)
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	return smallfile.WriteTwin(w.path, 0o640, text)
 }

@@ -40,9 +40,16 @@ func TestDamagedWeights(t *testing.T) {
 	damage := func(name string) { smallfiletest.Flip(t, filepath.Join(dir, name)) }
 	damage(FileName)
 	for range 2 { // the copy makes the file anew
-		if of := read().In(pool); of == nil || of("a") != 7 || !strings.Contains(log.String(), "its second copy counts") {
+		if of := read().In(pool); of == nil || of("a") != 7 || !strings.Contains(log.String(), "their second copy is in their place") {
 			t.Errorf("damaged: logged %q", log.String())
 		}
+	}
+	damage(FileName + smallfile.CopySuffix)
+	if of := read().In(pool); of("a") != 7 || !strings.Contains(log.String(), "made anew") {
+		t.Errorf("the copy is damaged: logged %q", log.String())
+	}
+	if aside, err := smallfile.Aside(dir); len(aside) != 2 {
+		t.Error(aside, err)
 	}
 	damage(FileName)
 	damage(FileName + smallfile.CopySuffix)
