@@ -1,6 +1,7 @@
 package mta
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -26,24 +28,40 @@ import (
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
+	"example.org/mta/queue"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/maildrop"
 	"example.org/mta/suppression"
 )
 
-var flips = flag.Int("flips", 2, "bits to change in each kind of file of data_dir, each with a start of the relay")
+var flips = flag.Int("flips", 1, "bits to change in each kind of file of data_dir, each with a start of the relay")
 
-// TestAnyBitOfTheDataDirectory: whatever bit of whichever file of the data directory changes, the relay starts, and
-// either answers what was stored or raises an alarm. Only the queue and the warm-up may stop a start.
+// TestAnyBitOfTheDataDirectory: whatever bit of whichever file of the data directory changes, after a clean end or a
+// kill, the relay starts, and either answers what was stored or raises an alarm. Only the queue and the warm-up may
+// stop a start.
 func TestAnyBitOfTheDataDirectory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	token, _, err := auth.AddKey(path, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MaySend}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, sink.Config{}, fmt.Sprintf(flipsConfig, path, unsubscribeURL))
+	full := sink.Config{Refusals: []sink.Refusal{{Phase: sink.Rcpt, Reply: "450 4.2.1 not now"}}}
+	w := newWorldWith(t, Options{}, full, fmt.Sprintf(flipsConfig, path, unsubscribeURL), func(c *config.Config) {
+		c.Queue.SegmentSize = 1 << 20
+	})
 	w.fillStores(token)
+	w.fillQueue(token, "first")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.start() // with another segment
+	w.fillQueue(token, "second")
+	w.until("all is on disk", w.provedSynced)
+	killed := filesIn(t, w.cfg.DataDir)
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -52,19 +70,28 @@ func TestAnyBitOfTheDataDirectory(t *testing.T) {
 	if err := w.maildrop().Put(sent, strings.NewReader(letter), int64(len(letter))); err != nil {
 		t.Fatal(err)
 	}
-	whole := filesIn(t, w.cfg.DataDir)
+	stopped := filesIn(t, w.cfg.DataDir)
+	t.Run("stopped", func(t *testing.T) { w.flip(t, stopped, func(string) bool { return true }) })
+	t.Run("killed", func(t *testing.T) {
+		w.flip(t, killed, func(path string) bool { return string(killed[path]) != string(stopped[path]) })
+	})
+}
+
+// flip changes bits of a data directory, each in a copy of its own.
+func (w *world) flip(t *testing.T, whole map[string][]byte, chosen func(path string) bool) {
+	writeFiles(t, w.cfg.DataDir, whole)
 	want, err := w.answers()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range want {
-		if text == "" || text == "null" || text == "[]" {
+		if (text == "" || text == "null" || text == "[]") && name != "alarm" {
 			t.Errorf("%s is empty", name)
 		}
 	}
 	kinds := make(map[string][]string)
 	for path := range whole {
-		if kind := kindOf(path); kind != "" && len(whole[path]) > 0 {
+		if kind := kindOf(path); kind != "" && len(whole[path]) > 0 && chosen(path) {
 			kinds[kind] = append(kinds[kind], path)
 		}
 	}
@@ -73,12 +100,16 @@ func TestAnyBitOfTheDataDirectory(t *testing.T) {
 			slices.Sort(kinds[kind])
 			random := rand.New(rand.NewPCG(27, uint64(crc32.ChecksumIEEE([]byte(kind)))))
 			refused, noticed := 0, 0
-			for range *flips {
+			for n := range *flips {
 				path := kinds[kind][random.IntN(len(kinds[kind]))]
-				at, bit := random.IntN(len(whole[path])), random.IntN(8)
+				b := slices.Clone(whole[path])
+				end := len(b)
+				if used := len(bytes.TrimRight(b, "\x00")); used > 0 && n%8 > 0 { // files can have room at their end
+					end = used
+				}
+				at, bit := random.IntN(end), random.IntN(8)
 				what := fmt.Sprintf("bit %d of octet %d of %s", bit, at, path)
 				writeFiles(t, w.cfg.DataDir, whole)
-				b := slices.Clone(whole[path])
 				b[at] ^= 1 << bit
 				if err := os.WriteFile(filepath.Join(w.cfg.DataDir, path), b, 0o600); err != nil {
 					t.Fatal(err)
@@ -111,17 +142,19 @@ func TestAnyBitOfTheDataDirectory(t *testing.T) {
 // summed reports whether a sum or a second copy covers each octet of a kind's files: every change is an alarm, also one
 // that costs nothing.
 func summed(kind string) bool {
-	for _, name := range []string{"acme", "maildrop/new", "pauses.json", "login-secret", "unsubscribe-secret", "return-path-secret", "idempotency.key", "queue-token.key", "keys-used.json", "inbound", "format"} {
-		if strings.TrimSuffix(kind, ".copy") == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains([]string{
+		"acme", "maildrop/new", "pauses.json", "weights.json", "login-secret", "unsubscribe-secret", "return-path-secret",
+		"idempotency.key", "queue-token.key", "keys-used.json", "inbound", "format", "log.jsonl", "queue/large",
+	}, strings.TrimSuffix(kind, ".copy"))
 }
 
 // flipsConfig has the files of the relay in use. Where the tests put a path and a URL is %q.
 const flipsConfig = `
-	defaults { smtp_port = PORT }
+	defaults {
+		smtp_port = PORT
+		retry_interval = "1d"
+		max_retry_interval = "1d"
+	}
 	keys { file = %q }
 	tenant "acme" { unsubscribe = %q }
 	api "web" { address = "127.0.0.1:0" }
@@ -159,9 +192,7 @@ func (w *world) fillStores(token string) {
 		_, err := w.rules.Begin(api.Rule{Action: api.RuleSuspend, Selection: mail, By: "ann", Reason: "they ask for it", Since: time.Unix(1e9, 0)}, false)
 		must(err)
 	}
-	for i := range 5 {
-		w.send("ann@client.example", letter, fmt.Sprintf("bob%d@box.example", i))
-	}
+	must(w.weights.Set(api.Weight{Pool: "default", Source: "old-1", Weight: 7}))
 	for i := range 150 {
 		key := suppression.KeyOf("acme", envelope.Address(fmt.Sprintf("r%d@box.example", i)))
 		_, err := w.suppression.Add(ctx, []suppression.Entry{{Key: key, Reason: "550 5.1.1 no such user", Source: suppression.Import, Added: time.Unix(1e9, 0)}})
@@ -191,6 +222,50 @@ func (w *world) fillStores(token string) {
 	must(w.history.Save())
 }
 
+// fillQueue has mail in the queue: parked, deferred and held, small and large, with an idempotency key.
+func (w *world) fillQueue(token, name string) {
+	t := w.t
+	t.Helper()
+	for i := range 5 {
+		w.send("ann@client.example", letter, fmt.Sprintf("%s%d@box.example", name, i))
+	}
+	w.send("ann@client.example", letter, name+"@client.example")
+	w.until("mail is deferred", func() bool { return w.queue.Stats().Deferred > 0 })
+	w.send("ann@client.example", letter+strings.Repeat("It goes on and on.\r\n", 15_000), name+"@box.example")
+	if _, err := w.queue.Change(queue.Selector{Filter: queue.Filter{Recipient: name + "1@box.example"}}, queue.Hold, false); err != nil {
+		t.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"from":"ann@client.example","to":"keyed@box.example","subject":"%s","text":"t"}`, name)
+	req, err := http.NewRequest("POST", "http://"+w.listeners.Addresses(listen.HTTP)[0]+"/v1/messages", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range [][2]string{{"Authorization", "Bearer " + token}, {"Content-Type", "application/json"}, {"Idempotency-Key", name}} {
+		req.Header.Set(field[0], field[1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil || resp.StatusCode != http.StatusAccepted {
+		t.Fatal(resp, err)
+	}
+	resp.Body.Close()
+}
+
+// provedSynced reports whether the newest segment of the queue ends with the record that all before it was synced.
+func (w *world) provedSynced() bool {
+	const line, kind, synced = 16, 12, 8 // docs/queue.md
+	all, _ := filepath.Glob(filepath.Join(w.cfg.DataDir, "queue", "*.seg"))
+	b, err := os.ReadFile(slices.Max(all))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for at := len(b) / line * line; at > 0; {
+		if at -= line; at+line <= len(b) && string(b[at:at+4]) == string(b[:4]) {
+			return b[at+kind] == synced
+		}
+	}
+	return false
+}
+
 // acmeFiles are those of an account and a certificate.
 var acmeFiles = []string{"acme_account+key", "relay.example"}
 
@@ -208,10 +283,14 @@ func kindOf(path string) string {
 	case strings.HasSuffix(path, "format"):
 		return "format"
 	}
-	if dir := filepath.Dir(path); dir != "." {
+	switch dir := filepath.Dir(path); dir {
+	case ".":
+		return path
+	case "queue", "log", "audit":
+		return dir + filepath.Ext(path)
+	default:
 		return dir
 	}
-	return path
 }
 
 func filesIn(t *testing.T, dir string) map[string][]byte {
@@ -279,13 +358,11 @@ func (w *world) answers() (all map[string]string, err error) {
 	for _, a := range r.alarms.List() {
 		all["alarm"] += a.Name + ": " + a.Reason + "\n"
 	}
-	s := r.queue.Stats()
-	put("queue", s.Queued, nil)
-	if s.DamagedRecords > 0 {
-		all["alarm"] += "damage of the queue\n"
-	}
+	put("queue", r.queue.Stats().Queued, nil)
+	r.answersOfQueue(put)
+	r.answersOfLog(put)
 	status, _ := r.warm.Controller().Status("127.0.0.77")
-	put("warm-up", []any{status.Stage, status.Plan}, nil)
+	put("warm-up", []any{status.Stage, status.Plan, status.State, status.SentStage, status.Started, status.StageStarted}, nil)
 	r.answersOfLists(put)
 	r.answersOfDestinations(put)
 	r.answersOfSecrets(put)
@@ -296,6 +373,7 @@ func (w *world) answers() (all map[string]string, err error) {
 	w.answersOfMaildrop(put)
 	put("formats", r.data.Formats().Status(), nil)
 	put("rules", r.rules.List(), nil)
+	put("weights", r.weights.In(r.policy.Load().Config.Pools[0])("old-1"), nil)
 	var streams []any
 	for _, s := range r.streams.List() {
 		streams = append(streams, []any{s.Name, s.At.String(), s.State})
@@ -308,8 +386,54 @@ func (w *world) answers() (all map[string]string, err error) {
 		_, content, err := r.reports.folder.Get(k.ID)
 		put("inbound content", content, err)
 	}
-	all["alarm"] += r.data.Damaged() // what was found just now is an alarm within a minute
+	if r.queue.Stats().DamagedRecords > 0 { // what was found just now is an alarm within a minute, as the next
+		all["alarm"] += "damage of the queue\n"
+	}
+	all["alarm"] += r.data.Damaged()
 	return all, nil
+}
+
+func (r *Relay) answersOfQueue(put putAnswer) {
+	var all []any
+	withheld, err := r.queue.Export(queue.Selector{All: true}, func(x *queue.Exported) error {
+		in, err := r.queue.Body(x.Message.ID)
+		if err != nil {
+			put("content", nil, err)
+			return nil
+		}
+		defer in.Close()
+		content, err := io.ReadAll(in)
+		put("content of "+x.Message.ID.String(), content, err)
+		all = append(all, x)
+		return nil
+	})
+	put("mail", append(all, withheld), err)
+	keys := make(map[string]any)
+	err = r.queue.Keys(func(queue.Key) bool { return true }, func(k queue.Key, is *queue.Keyed) error {
+		keys[fmt.Sprint(k)] = is
+		return nil
+	})
+	put("idempotency keys", keys, err)
+}
+
+func (r *Relay) answersOfLog(put putAnswer) {
+	var all, found []string
+	ids := make(map[envelope.ID]bool)
+	err := r.accounting.Read(context.Background(), accounting.Query{}, func(line []byte) error {
+		all = append(all, string(line))
+		if rec, err := accounting.Parse(line); err == nil && rec.ID != 0 {
+			ids[rec.ID] = true
+		}
+		return nil
+	}, nil)
+	put("records", all, err)
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		err := r.accounting.Read(context.Background(), accounting.Query{ID: id.String()}, func(line []byte) error {
+			found = append(found, string(line))
+			return nil
+		}, nil)
+		put("looked up", found, err)
+	}
 }
 
 func (w *world) answersOfMaildrop(put putAnswer) {
