@@ -2,6 +2,7 @@ package history
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
@@ -123,7 +124,9 @@ func (h *History) load() {
 		return
 	}
 	if err == nil {
-		err = h.decode(f)
+		if err = h.decode(f); errors.Is(err, errFormat) {
+			err = cmp.Or(checked(f), err) // damage can look like another version
+		}
 		f.Close()
 	}
 	if err == nil {
@@ -142,6 +145,19 @@ func (h *History) load() {
 	}
 	h.Log.Error("the history of figures can't be read, and begins empty; its file was set aside", "file",
 		aside, "error", err)
+}
+
+// checked returns an error if the checksum of a file is not that of its content.
+func checked(f io.ReadSeeker) error {
+	_, err := f.Seek(0, io.SeekStart)
+	if err != nil {
+		return err
+	}
+	zip, err := gzip.NewReader(bufio.NewReader(f))
+	if err == nil {
+		_, err = io.Copy(io.Discard, zip)
+	}
+	return err
 }
 
 // reset empties it.
