@@ -79,7 +79,7 @@ func (r *run) request(key string, tries int) {
 	n := r.nodes[r.w.rand.IntN(len(r.nodes))]
 	a := &attempt{key, tries}
 	gen := n.gen
-	if !n.up || n.paused || !n.listed {
+	if !n.up || n.paused || n.ending || !n.listed {
 		r.again(a)
 		return
 	}

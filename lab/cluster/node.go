@@ -42,6 +42,7 @@ type node struct {
 	desk   *once.Desk
 	listed bool
 	asking map[uint64]*attempt
+	ending bool // it hands over what it has
 	stepAt time.Duration
 	demand []float64 // of each limit, a second, or connections
 	queued []float64 // events that wait
@@ -89,7 +90,7 @@ func (n *node) every(d time.Duration, f func()) {
 
 // start begins a process.
 func (n *node) start() {
-	n.up, n.gen = true, n.gen+1
+	n.up, n.ending, n.gen = true, false, n.gen+1
 	n.process++
 	n.member = member.New(member.Config{Node: n.id, Incarnation: n.incarnation, Boot: n.boot, Process: n.process,
 		Term: n.cfg.Term, Turn: n.cfg.Turn, Rand: rand.New(rand.NewPCG(n.w.rand.Uint64(), 1)), Memory: n.memory,
@@ -128,6 +129,39 @@ func (n *node) stop(machine bool) {
 		n.boot++
 		n.base = n.w.between(0, time.Hour) - time.Duration(float64(n.w.now)*(1+n.drift))
 	}
+}
+
+// leave has the process end as it should: delivery ends first, and what the node has is handed over within some
+// seconds, or not.
+func (n *node) leave() {
+	const goodbye, check = 5 * time.Second, 50 * time.Millisecond
+	if !n.up || n.paused || n.ending {
+		return
+	}
+	n.ending = true
+	n.leaves++
+	for l, open := range n.open {
+		if open > 0 {
+			n.member.Shares(n.shard[l]).Close(n.limits[l].Name, open)
+			n.judge.connections(l, n.id, -open)
+			n.open[l] = 0
+		}
+	}
+	n.member.Leave(n.local(), n.deliver)
+	gen, until := n.gen, n.w.now+goodbye
+	var end func()
+	end = func() {
+		if gen != n.gen || n.paused {
+			return
+		}
+		if (len(n.member.Owned()) > 0 || n.desk.Pending() > 0) && n.w.now < until {
+			n.w.after(check, func() { n.do(gen, end) })
+			return
+		}
+		n.stop(false)
+		n.w.after(n.w.between(5*time.Second, 30*time.Second), n.start)
+	}
+	n.w.after(check, func() { n.do(gen, func() { n.tick(); end() }) })
 }
 
 // pause stops the process for a while; its clock goes on.
@@ -220,6 +254,9 @@ func (n *node) step() {
 	dt := (n.w.now - n.stepAt).Seconds()
 	n.stepAt = n.w.now
 	for l := range n.limits {
+		if n.ending {
+			break
+		}
 		if n.limits[l].Connections > 0 {
 			n.connect(l, now)
 		} else {
@@ -292,14 +329,18 @@ func (n *node) spend(l int) {
 	n.timer[l] = true
 	n.w.after(wait, func() {
 		n.do(gen, func() {
-			n.timer[l] = false
-			n.spend(l)
+			if n.timer[l] = false; !n.ending {
+				n.spend(l)
+			}
 		})
 	})
 }
 
 // send lets mail leave from warming addresses.
 func (n *node) send() {
+	if n.ending {
+		return
+	}
 	now := n.local()
 	for _, f := range n.mail {
 		h := n.member.Tokens(f.shard)

@@ -31,10 +31,10 @@ type Config struct {
 
 // Faults says how often what fails: means of the time between two, 0 for never, and probabilities.
 type Faults struct {
-	Crash, Pause, Island, Failover, Lag time.Duration
-	EngineAway                          time.Duration // once, in the middle
-	Lost, Late, Twice, Unknown          float64
-	Unsafe                              bool // a failover that loses acknowledged commits, once, in the middle
+	Crash, Leave, Pause, Island, Failover, Lag time.Duration
+	EngineAway                                 time.Duration // once, in the middle
+	Lost, Late, Twice, Unknown                 float64
+	Unsafe                                     bool // a failover that loses acknowledged commits, once, in the middle
 }
 
 // run is a cluster in its world.
@@ -49,9 +49,9 @@ type run struct {
 	byShard [owner.Shards][]share.Limit
 	nodes   []*node
 
-	calls, messages, crashes, refusals int
-	lastRefusal                        string
-	sending                            []*address
+	calls, messages, crashes, leaves, refusals int
+	lastRefusal                                string
+	sending                                    []*address
 }
 
 // address is a warming one, at its nodes.
@@ -66,23 +66,25 @@ type address struct {
 
 // Report is what a run showed.
 type Report struct {
-	Faults                     []string // what the judge saw
-	Events, Connections, Caps  float64  // used, in percent of what was wanted
-	Mean, Least                float64  // the same of rates: the mean of all, each counting the same, and the least
-	Calls                      float64  // a second and node
-	Messages                   float64  // a second and node
-	Crashes, Refusals, Claimed int
-	Refusal                    string
-	Stuck                      int64 // connections over a limit that stopped nodes left open
-	Halted                     int   // nodes that noticed an engine that has lost writes
+	Faults                    []string // what the judge saw
+	Events, Connections, Caps float64  // used, in percent of what was wanted
+	Mean, Least               float64  // the same of rates: the mean of all, each counting the same, and the least
+	Calls                     float64  // a second and node
+	Messages                  float64  // a second and node
+	Crashes, Leaves           int
+	Refusals, Claimed         int
+	Refusal                   string
+	Stuck                     int64 // connections over a limit that stopped nodes left open
+	Halted                    int   // nodes that noticed an engine that has lost writes
 }
 
 // String gives a line for a table.
 func (r Report) String() string {
 	return fmt.Sprintf("events %.1f %% (mean %.1f %%, least %.1f %%) connections %.1f %% caps %.1f %%, %.2f calls and "+
-		"%.1f messages a second and node, %d crashes, %d refusals (%s), %d stuck, %d claims, %d halted, %d faults",
+		"%.1f messages a second and node, %d crashes, %d shutdowns, %d refusals (%s), %d stuck, %d claims, %d halted, "+
+		"%d faults",
 		r.Events, r.Mean, r.Least, r.Connections, r.Caps, r.Calls, r.Messages, r.Crashes,
-		r.Refusals, r.Refusal, r.Stuck, r.Claimed, r.Halted, len(r.Faults))
+		r.Leaves, r.Refusals, r.Refusal, r.Stuck, r.Claimed, r.Halted, len(r.Faults))
 }
 
 // Run runs a cluster.
@@ -255,6 +257,7 @@ func (r *run) breakThings() {
 	f := &r.cfg.Faults
 	any := func() *node { return r.nodes[r.w.rand.IntN(len(r.nodes))] }
 	r.w.often(f.Crash, func() { any().crash() })
+	r.w.often(f.Leave, func() { any().leave() })
 	r.w.often(f.Pause, func() { any().pause(r.w.between(time.Second, 10*time.Minute)) })
 	r.w.often(f.Failover, func() { r.engine.failover(true, r.w.between(2*time.Second, 40*time.Second)) })
 	r.w.often(f.Lag, func() { r.engine.lag(r.w.between(time.Second, 20*time.Second)) })
@@ -297,8 +300,8 @@ func (n *node) crash() {
 }
 
 func (r *run) report() Report {
-	rep := Report{Claimed: len(r.judge.accepted), Faults: r.judge.faults, Crashes: r.crashes, Refusals: r.refusals,
-		Refusal: r.lastRefusal, Least: 100}
+	rep := Report{Claimed: len(r.judge.accepted), Faults: r.judge.faults, Crashes: r.crashes, Leaves: r.leaves,
+		Refusals: r.refusals, Refusal: r.lastRefusal, Least: 100}
 	var events, connections, rates use
 	for l, o := range r.judge.limits {
 		if o.Connections > 0 {
