@@ -42,9 +42,14 @@ func dial(ctx context.Context, cfg *pgconn.Config) (*conn, error) {
 }
 
 // call carries out one statement, which is a transaction, in one round trip without a prepared statement of any name.
+// Its execution and its end are sent at once, after all else: between the two the server holds locks, so that no client
+// may be stopped there.
 func (c *conn) call(sql string, args [][]byte) ([]byte, error) {
 	c.front.SendParse(&pgproto3.Parse{Query: sql})
 	c.front.SendBind(&pgproto3.Bind{Parameters: args})
+	if err := c.flush(); err != nil {
+		return nil, err
+	}
 	c.front.SendExecute(&pgproto3.Execute{})
 	c.front.SendSync(&pgproto3.Sync{})
 	return c.answer()
@@ -60,10 +65,7 @@ func (c *conn) script(sql string) error {
 // answer returns the first column of the last row, once the transaction has ended as it should. A commit that did not
 // wait for the standby to its end is reported as a warning, after the row.
 func (c *conn) answer() (value []byte, err error) {
-	if err := c.SetDeadline(time.Now().Add(abandon)); err != nil {
-		return nil, err
-	}
-	if err := c.front.Flush(); err != nil {
+	if err := c.flush(); err != nil {
 		return nil, err
 	}
 	for {
@@ -91,4 +93,12 @@ func (c *conn) answer() (value []byte, err error) {
 			return value, err
 		}
 	}
+}
+
+// flush sends what was prepared. From now on the connection has its time until the answer.
+func (c *conn) flush() error {
+	if err := c.SetDeadline(time.Now().Add(abandon)); err != nil {
+		return err
+	}
+	return c.front.Flush()
 }

@@ -248,3 +248,36 @@ func TestAConnectionIsEncryptedUnlessItIsLocal(t *testing.T) {
 		e.Close()
 	}
 }
+
+// writes notes how much each write has.
+type writes struct {
+	net.Conn
+	sizes []int
+}
+
+func (w *writes) Write(b []byte) (int, error) {
+	w.sizes = append(w.sizes, len(b))
+	return w.Conn.Write(b)
+}
+
+func TestNoClientIsStoppedWhileItHoldsLocks(t *testing.T) {
+	within(t, func(t *testing.T, s *server) {
+		dial, w := s.cfg.DialFunc, &writes{}
+		s.cfg.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := dial(ctx, network, address)
+			w.Conn = c
+			return w, err
+		}
+		if _, err := s.Shards(t.Context(), owner.Call{Parts: make([]owner.Part, owner.Shards)}); err == nil {
+			t.Error("no error")
+		}
+		last, want := w.sizes[len(w.sizes)-1], 0
+		for _, m := range []pgproto3.FrontendMessage{&pgproto3.Execute{}, &pgproto3.Sync{}} {
+			b, _ := m.Encode(nil)
+			want += len(b)
+		}
+		if before := w.sizes[len(w.sizes)-2]; last != want || before < 1000 {
+			t.Errorf("the last two writes have %d and %d octets; want the call, and %d", before, last, want)
+		}
+	})
+}
