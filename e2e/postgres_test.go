@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"math/bits"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/user"
@@ -9,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +20,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.org/mta/cluster/enginetest"
+	"example.org/mta/cluster/once"
+	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/postgres"
 )
 
@@ -220,6 +226,76 @@ func TestPostgresKeepsTheRulesOfAnEngine(t *testing.T) {
 	primary, _ := newPair(t)
 	t.Run("directly", func(t *testing.T) { primary.conforms(t, primary.dsn("mta", "postgres")) })
 	t.Run("by PgBouncer", func(t *testing.T) { primary.conforms(t, newBouncer(t, primary)) })
+}
+
+// TestPostgresGivesAKeyToOneNode has nodes claim the same keys at a time, each in its order, and take the same shards.
+func TestPostgresGivesAKeyToOneNode(t *testing.T) {
+	t.Parallel()
+	primary, _ := newPair(t)
+	primary.schema(t)
+	const nodes, keys, rounds = 3, 40, 10
+	var owners [rounds * keys][nodes]uint16 // as each node was answered
+	var taken [owner.Shards]atomic.Uint32   // a bit for each node
+	var done sync.WaitGroup
+	for i := range nodes {
+		node := uint16(i + 1)
+		e := open(t, primary.dsn("mta", "postgres"), false)
+		if err := e.Join(t.Context(), postgres.Member{Number: node, Incarnation: 1}); err != nil {
+			t.Fatal(err)
+		}
+		again := func(call func() error) { // as the protocol does
+			for err := call(); err != nil; err = call() {
+				if strings.Contains(err.Error(), "deadlock") || t.Context().Err() != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+		done.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(node)))
+			for round := range rounds {
+				me := once.Request{Node: node, Incarnation: 1, Process: 1, Number: uint64(round)}
+				c := once.Call{Node: me, Timeline: 1}
+				order := random.Perm(keys)
+				for _, k := range order {
+					row := once.Row{Key: fmt.Sprint(round*keys + k), Request: me}
+					c.Parts = append(c.Parts, once.Part{Op: once.Claim, Row: row})
+				}
+				again(func() error {
+					r, err := e.Keys(t.Context(), c)
+					for at, row := range r.Rows {
+						owners[round*keys+order[at]][i] = row.Node
+					}
+					return err
+				})
+				var takes owner.Call
+				for _, s := range random.Perm(owner.Shards) {
+					to := owner.Head{Node: node, Incarnation: 1, Boot: 1, Epoch: 1, Beat: 1}
+					takes.Parts = append(takes.Parts, owner.Part{Shard: s, Take: true, To: to})
+				}
+				again(func() error {
+					r, err := e.Shards(t.Context(), takes)
+					for at, took := range r.Done {
+						if took {
+							taken[takes.Parts[at].Shard].Or(1 << i)
+						}
+					}
+					return err
+				})
+			}
+		})
+	}
+	done.Wait()
+	for key, answers := range owners {
+		if answers[0] == 0 || answers[0] != answers[1] || answers[1] != answers[2] {
+			t.Errorf("key %d belongs to %v, as the nodes were answered", key, answers)
+		}
+	}
+	for s := range taken {
+		if n := taken[s].Load(); bits.OnesCount32(n) != 1 {
+			t.Errorf("shard %d was taken by the nodes of %b", s, n)
+		}
+	}
 }
 
 func TestPostgresInitAndCheck(t *testing.T) {
