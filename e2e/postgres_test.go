@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.org/mta/cluster/enginetest"
+	"example.org/mta/cluster/node"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/postgres"
@@ -32,6 +33,9 @@ type database struct {
 	log            string
 	now            *process
 }
+
+// What a node needs of its database.
+var _ node.Engine = (*postgres.Engine)(nil)
 
 // asPostgres is the start of a command that the user postgres runs.
 var asPostgres = []string{"setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"}
