@@ -25,7 +25,7 @@ type Job struct {
 	Expires time.Time
 	Weight  int // of the tenant among tenants, 0 is 1
 	// Called says that the caller took the job out of a line because Space gave its flow so much. The job has that
-	// space even if the flow's part has become smaller since.
+	// space even if the flow's part has become smaller since, unless no host of the site is known to work.
 	Called bool
 
 	Body func() (io.ReadCloser, error) // see smtpclient.Transaction.Body

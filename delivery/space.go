@@ -83,7 +83,9 @@ func (s *Scheduler) Reserve(j *Job) bool {
 	l := s.lane(j, now)
 	p := s.flow(FlowOf(j.Message, j.Route.Site, j.Source))
 	backlog := l.isBacklog(j.Message, now)
-	if most, free := s.part(p, !backlog, now); s.draining || most == 0 || free <= 0 && !j.Called {
+	most, free := s.part(p, !backlog, now)
+	called := j.Called && s.outlook(p.Site, now) == laneWorks // else one job finds out, whoever brings it
+	if s.draining || most == 0 || free <= 0 && !called {
 		p.wanted = true
 		s.counts.Refused++
 		return false

@@ -99,6 +99,29 @@ func TestCalledMailHasItsRoom(t *testing.T) {
 	})
 }
 
+// TestOneJobFindsOutWhetherAHostIsBack: mail that was called for has no room of its own then, when other mail of the
+// flow was quicker. The failure would cost an attempt of each.
+func TestOneJobFindsOutWhetherAHostIsBack(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{HostRetry: time.Minute}))
+		defer w.end()
+		host := w.host("mx", sink.Config{})
+		r := routeTo("a", tier(host))
+		w.setDown(host, true)
+		w.send(r, 1)
+		w.awaitResults(1, time.Hour)
+		for w.s.Space(toA) == 0 { // until it may be tried again
+			time.Sleep(time.Second)
+		}
+		first, called := w.job(r, 1), w.job(r, 1)
+		called.Called = true
+		if !w.s.Reserve(first) || w.s.Reserve(called) {
+			t.Error("want room for the first job only")
+		}
+		w.s.Release(first)
+	})
+}
+
 // A job for which room was reserved, and that comes while the scheduler is stopping, goes back unattempted.
 func TestReservedJobComesBackFromAStop(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
