@@ -111,7 +111,7 @@ func TestMilters(t *testing.T) {
 	if code, _, _ := p.post("", "application/json", message("anonymous", "seven@box.example"), ""); code != http.StatusServiceUnavailable {
 		t.Errorf("a message that has lost its author is answered %d", code)
 	}
-	if got := w.milters.Trouble(); !strings.Contains(got, "milter scan fails, and mail is answered 451: it makes a message with 0 From fields") {
+	if got := w.milters.Trouble(); !strings.Contains(got, "milter scan fails, and mail of tenant acme is answered 451: it makes a message with 0 From fields") {
 		t.Errorf("the alarm %s: %q", alarm.Milters, got)
 	}
 	if rec := w.await("seven@box.example", "Rejection"); rec.Class != "LocalFailure" {

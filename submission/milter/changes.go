@@ -2,6 +2,7 @@ package milter
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,7 +88,7 @@ type edit struct {
 func (e *edit) apply(changes []milter.ModifyAction) error {
 	m := e.message
 	var body []byte
-	replaced, count := false, 0
+	replaced, count, came := false, 0, 0
 	for i := range changes {
 		c := &changes[i]
 		switch c.Code {
@@ -97,14 +98,15 @@ func (e *edit) apply(changes []milter.ModifyAction) error {
 			replaced = true
 			body = append(body, c.Body...)
 		case milter.ActAddHeader, milter.ActInsertHeader, milter.ActChangeHeader:
-			if count++; count > maxChanges {
-				return misfit(fmt.Sprintf("more than %d header fields would change", maxChanges))
-			}
-			if count == 1 {
+			if count++; count == 1 {
 				for text := range intake.EachField(m.Header) {
 					name, _, _ := envelope.CutField(text)
 					e.fields = append(e.fields, field{string(name), text})
 				}
+				came = len(e.fields)
+			}
+			if count > maxChanges {
+				return excess(came, maxChanges, "more than %d header fields would change")
 			}
 			if m.Own(c.HeaderName) && (c.Code != milter.ActChangeHeader || c.HeaderValue != "") {
 				continue
@@ -128,14 +130,14 @@ func (e *edit) apply(changes []milter.ModifyAction) error {
 	} else {
 		var ok bool
 		if body, ok = intake.Normalise(body, m.Limits.LineLength); !ok {
-			return misfit(fmt.Sprintf("body has a NUL octet, or a line longer than %d octets", m.Limits.LineLength))
+			return fmt.Errorf("it makes a body with a NUL octet, or a line longer than %d octets", m.Limits.LineLength)
 		}
 	}
 	switch {
 	case len(header) > m.Limits.HeaderSize:
-		return misfit(fmt.Sprintf("header section larger than %d octets", m.Limits.HeaderSize))
+		return excess(len(m.Header), m.Limits.HeaderSize, "header section larger than %d octets")
 	case int64(len(header)+len(body)) > m.Limits.Size:
-		return misfit(fmt.Sprintf("message larger than %d octets", m.Limits.Size))
+		return excess(int64(len(m.Header)+len(m.Body)), m.Limits.Size, "message larger than %d octets")
 	}
 	if count > 0 {
 		if err := m.Unfit(header); err != nil {
@@ -144,6 +146,16 @@ func (e *edit) apply(changes []milter.ModifyAction) error {
 	}
 	m.Header, m.Body = header, body
 	return nil
+}
+
+// excess is why a message exceeds a limit with a milter's changes. It is the message's fault if it comes with more than
+// half of that already.
+func excess[N int | int64](before, limit N, format string) error {
+	what := misfit(fmt.Sprintf(format, limit))
+	if before > limit/2 {
+		return what
+	}
+	return errors.New("with its changes: " + string(what))
 }
 
 // change adds, inserts, changes or deletes a field. Positions count the fields that the milter was given, deleted ones
@@ -185,8 +197,8 @@ func (e *edit) field(name, value string) (f field, _ error) {
 	text := []byte(name + ": " + strings.TrimLeft(value, " \t"))
 	text, ok := intake.Normalise(text, e.message.Limits.LineLength)
 	if !ok {
-		return f, misfit(fmt.Sprintf("header field has a NUL octet, or a line longer than %d octets",
-			e.message.Limits.LineLength))
+		return f, fmt.Errorf("it writes a header field with a NUL octet, or a line longer than %d octets",
+			e.message.Limits.LineLength)
 	}
 	n, _, isField := envelope.CutField(text)
 	lines := bytes.Count(text, []byte("\n"))

@@ -134,11 +134,8 @@ func (t *talk) say(code milter.Code, macros []string, do func() (*milter.Action,
 }
 
 // converse replays a message, and returns the answer and the changes.
-func converse(conn *bounded, listener string, m *intake.Filtered) (*milter.Action, []milter.ModifyAction, error) {
-	s, err := negotiate(conn)
-	if err != nil {
-		return nil, nil, err
-	}
+func converse(s *milter.ClientSession, listener string,
+	m *intake.Filtered) (*milter.Action, []milter.ModifyAction, error) {
 	t, c := &talk{ClientSession: s}, m.Client
 	t.greet(listener, m)
 	t.say(milter.CodeMail, []string{"i", m.ID, "{auth_authen}", cmp.Or(c.User, c.APIKey),

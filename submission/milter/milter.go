@@ -4,6 +4,7 @@
 package milter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,9 +12,13 @@ import (
 	"net"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/emersion/go-milter"
 
 	"example.org/mta/internal/fair"
 	"example.org/mta/internal/faultlog"
@@ -37,6 +42,11 @@ type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 const (
 	// connections is how many a milter has at a time, in shares: other messages wait.
 	connections = 100
+	// openings is how many of them may be such that the milter doesn't answer yet, in shares: the backlog of a milter
+	// that takes few at a time is short, and one tenant's mail in it would be in front of all others'.
+	openings = 8
+	// again is when a connection is tried again for which something was lacking.
+	again = 20 * time.Millisecond
 	// After this many failures in a row with a party's mail a milter is not asked about that for a while: a message of
 	// a batch must not wait for its timeout after the one before. Others' mail could be as it should be.
 	failuresInRow = 3
@@ -73,8 +83,9 @@ func (m *Milters) Set(settings []Settings) {
 		}
 		log := m.log.With("milter", s.Name)
 		all = append(all, &server{Settings: s, dial: m.dial, now: m.now, slots: fair.NewSlots(connections),
-			failing: make(map[fair.Party]*failures),
-			faults:  faultlog.New(log, m.now, slog.LevelError, "a milter fails", "a milter works again")})
+			openings: fair.NewSlots(openings),
+			failing:  make(map[fair.Party]*failures),
+			faults:   faultlog.New(log, m.now, slog.LevelError, "a milter fails", "a milter works again")})
 	}
 	m.all.Store(&all)
 }
@@ -83,12 +94,12 @@ func (m *Milters) Set(settings []Settings) {
 func (m *Milters) Trouble() string {
 	var failing []string
 	for _, s := range *m.all.Load() {
-		if f, ok := s.worst(); ok {
-			what := "mail is answered 451"
-			if s.Accept {
-				what = "mail passes unchecked"
+		if f, of := s.worst(); f != nil {
+			what := "is answered 451"
+			if s.Accept && !errors.As(f.err, new(unready)) {
+				what = "passes unchecked"
 			}
-			failing = append(failing, fmt.Sprintf("milter %s fails, and %s: %v", s.Name, what, f.err))
+			failing = append(failing, fmt.Sprintf("milter %s fails, and mail%s %s: %v", s.Name, of, what, f.err))
 		}
 	}
 	return faultlog.Few(failing)
@@ -140,14 +151,17 @@ func (f filter) Filter(ctx context.Context, m *intake.Filtered) (v intake.Verdic
 // server is a milter.
 type server struct {
 	Settings
-	dial   Dial
-	now    func() time.Time
-	slots  *fair.Slots
-	faults *faultlog.Kind
-	counts Counts
+	dial     Dial
+	now      func() time.Time
+	slots    *fair.Slots
+	openings *fair.Slots
+	faults   *faultlog.Kind
+	counts   Counts
 
-	mu      sync.Mutex               // guards what follows
-	failing map[fair.Party]*failures // by whose mail it was; of the zero Party: whoever's
+	mu      sync.Mutex // guards what follows
+	decided time.Time  // when it last did
+	gone    failures   // there is no connection, whoever's the mail is
+	failing map[fair.Party]*failures
 }
 
 // failures are those since it went well.
@@ -171,7 +185,8 @@ func (s *server) ask(ctx context.Context, listener string, m *intake.Filtered) i
 	var unfit misfit
 	switch {
 	case errors.As(err, &unfit):
-		v.Refused, err = intake.FilterMisfit.Refusal(s.Name, string(unfit)), nil
+		s.counts.Stopped.Add(1)
+		return intake.Verdict{Refused: intake.FilterMisfit.Refusal(s.Name, string(unfit))}
 	case errors.Is(err, errNoMemory): // what this relay or the client lacks says nothing of the milter
 		return intake.Verdict{Refused: intake.MemoryFull.Refusal()}
 	case errors.Is(err, errBusy) || err != nil && ctx.Err() != nil:
@@ -181,7 +196,7 @@ func (s *server) ask(ctx context.Context, listener string, m *intake.Filtered) i
 	switch {
 	case err != nil:
 		s.counts.Failed.Add(1)
-		if !s.Accept {
+		if !s.Accept || errors.As(err, new(unready)) {
 			v.Refused = intake.Unfiltered.Refusal(s.Name)
 		}
 	case v.Refused != nil || v.Held != nil:
@@ -196,7 +211,11 @@ var (
 	errBusy   = errors.New("no connection became free")
 )
 
-// misfit is why a message can't be what a milter makes of it. The milter is not at fault.
+// unready is why there is no verdict although the milter could be as it should be: the relay lacks something, or there
+// is more mail than the milter can check. That mail is answered 451 whatever Accept is.
+type unready struct{ error }
+
+// misfit is why a message, which is large, can't be what a milter makes of it. The milter is not at fault.
 type misfit string
 
 func (m misfit) Error() string { return string(m) }
@@ -220,45 +239,101 @@ func (s *server) try(ctx context.Context, listener string, who fair.Party,
 	if s.paused(who) {
 		return v, errPaused
 	}
-	ctx, cancel = context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
-	c, err := s.dial(ctx, s.Network, s.Address)
-	switch {
-	case err != nil && ctx.Err() == nil:
-		return v, away{err}
-	case err != nil:
+	session, c, err := s.open(wait, who, m)
+	if err != nil {
 		return v, err
 	}
 	defer c.Close()
+	ctx, cancel = context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	answer, changes, err := converse(bound(c, m), listener, m)
-	if err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("no answer in time: %w", ctx.Err())
-		}
+	answer, changes, err := converse(session, listener, m)
+	switch {
+	case err == nil:
+		return s.verdict(answer, changes, m)
+	case ctx.Err() == nil:
 		return v, err
+	case s.works():
+		return v, unready{errors.New("no answer in time, while it decides on other mail")}
 	}
-	return s.verdict(answer, changes, m)
+	return v, late(ctx.Err())
+}
+
+// open waits for a connection on which the milter answers. What the relay lacks for one, or a place in the milter's
+// backlog, can come.
+func (s *server) open(ctx context.Context, who fair.Party, m *intake.Filtered) (_ *milter.ClientSession, c net.Conn,
+	err error) {
+	defer func() {
+		switch full := !lacking(err) || errors.Is(err, syscall.EAGAIN); {
+		case err == nil, errors.As(err, new(away)), errors.Is(err, errNoMemory):
+		case full && s.works():
+			err = errBusy
+		case lacking(err):
+			err = unready{err}
+		}
+	}()
+	give, err := s.openings.Take(ctx, who)
+	if err != nil {
+		return nil, nil, late(err)
+	}
+	defer give()
+	for lack := error(nil); ; {
+		var timeout net.Error
+		switch c, err = s.dial(ctx, s.Network, s.Address); {
+		case err == nil:
+			stop := context.AfterFunc(ctx, func() { c.Close() })
+			session, err := negotiate(bound(c, m))
+			if !stop() {
+				err = late(ctx.Err())
+			}
+			if err != nil {
+				c.Close()
+			}
+			return session, c, err
+		case lacking(err):
+			lack = err
+		case ctx.Err() == nil && !(errors.As(err, &timeout) && timeout.Timeout()):
+			return nil, nil, away{err}
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return nil, nil, cmp.Or(lack, late(ctx.Err()))
+		}
+	}
+}
+
+func late(err error) error { return fmt.Errorf("no answer in time: %w", err) }
+
+// lacks are what this relay lacks for a connection. EAGAIN is a full backlog of a socket on this machine.
+var lacks = []error{syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS,
+	syscall.ENOMEM}
+
+func lacking(err error) bool {
+	return slices.ContainsFunc(lacks, func(lack error) bool { return errors.Is(err, lack) })
+}
+
+// works reports whether it has decided on mail within its timeout. If so it is slow, or has too many connections.
+func (s *server) works() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now().Sub(s.decided) <= s.Timeout
 }
 
 // paused reports whether it is not asked about a party's mail for now.
 func (s *server) paused(who fair.Party) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range []fair.Party{{}, who} {
-		if f := s.failing[p]; f != nil && s.now().Before(f.until) {
-			return true
-		}
-	}
-	return false
+	f := s.failing[who]
+	return s.now().Before(s.gone.until) || f != nil && s.now().Before(f.until)
 }
 
 // note notes how it went with a party's mail.
 func (s *server) note(who fair.Party, tenant string, err error) {
 	if err == nil {
 		s.mu.Lock()
+		s.decided, s.gone = s.now(), failures{}
 		delete(s.failing, who)
-		delete(s.failing, fair.Party{})
 		s.mu.Unlock()
 		s.faults.Well()
 		return
@@ -267,13 +342,13 @@ func (s *server) note(who fair.Party, tenant string, err error) {
 	if err == errPaused {
 		return
 	}
-	if errors.As(err, new(away)) {
-		who = fair.Party{}
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.failing[who]
-	if f == nil {
+	switch {
+	case errors.As(err, new(away)):
+		f = &s.gone
+	case f == nil:
 		if len(s.failing) >= maxFailing {
 			clear(s.failing)
 		}
@@ -281,21 +356,41 @@ func (s *server) note(who fair.Party, tenant string, err error) {
 		s.failing[who] = f
 	}
 	f.err, f.last = err, s.now()
+	if errors.As(err, new(unready)) {
+		return
+	}
 	if f.inRow++; f.inRow >= failuresInRow {
 		f.until = f.last.Add(pause)
 	}
 }
 
-// worst returns the last failure of a party's mail that has not gone well since; false: there was none lately.
-func (s *server) worst() (last failures, _ bool) {
+// worst returns the last failure that it has not gone well since, nil if there was none lately, and of whose mail.
+func (s *server) worst() (last *failures, of string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.failing {
-		if f.last.After(last.last) {
-			last = *f
+	lately := func(f *failures) bool { return f.err != nil && s.now().Sub(f.last) < troubled }
+	if gone := s.gone; lately(&gone) {
+		return &gone, ""
+	}
+	var whose []string
+	for who, f := range s.failing {
+		if !lately(f) {
+			continue
+		}
+		if last == nil || f.last.After(last.last) {
+			last = new(*f)
+		}
+		switch {
+		case who.Tenant != "":
+			whose = append(whose, "tenant "+who.Tenant)
+		case who.Network.IsValid():
+			whose = append(whose, "clients at "+who.Network.String())
+		default:
+			whose = append(whose, "local programs")
 		}
 	}
-	return last, last.err != nil && s.now().Sub(last.last) < troubled
+	slices.Sort(whose)
+	return last, " of " + strings.ReplaceAll(faultlog.Few(whose), ";", ",")
 }
 
 // local is a reply that the queue keeps of a message that the milter has held or discarded.

@@ -12,9 +12,11 @@ import (
 	"net"
 	"net/netip"
 	"net/textproto"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,8 +184,7 @@ body "hello\r\n"`
 	}
 }
 
-// What a milter may do is done, in order; what makes no message is its failure, and what the limits don't allow is the
-// message's.
+// What a milter may do is done, in order; what makes no message, or none within the limits, is its failure.
 func TestAnswers(t *testing.T) {
 	const header, body = "Subject: a\r\n\tb\r\nX-A: 1\r\nx-a:2\r\n", "hello\r\n"
 	accept := func(change func(m *milter.Modifier) error) func(m *milter.Modifier) (milter.Response, error) {
@@ -196,7 +197,6 @@ func TestAnswers(t *testing.T) {
 		return respond(milter.NewResponseStr('y', text))
 	}
 	const failed = "451 4.3.0 message can't be checked by filter scan now, try again later"
-	const misfit = "552 5.3.4 with the changes of filter scan: "
 	for name, c := range map[string]struct {
 		end          func(m *milter.Modifier) (milter.Response, error)
 		refused      string
@@ -225,22 +225,22 @@ func TestAnswers(t *testing.T) {
 			return errors.Join(m.ReplaceBody([]byte("a\nb")), m.ReplaceBody([]byte("c")))
 		}), "", "", header, "a\r\nbc\r\n"},
 		"no body":  {accept(func(m *milter.Modifier) error { return m.ReplaceBody(nil) }), "", "", header, ""},
-		"NUL":      {accept(func(m *milter.Modifier) error { return m.ReplaceBody([]byte("a\x00")) }), misfit + "body has a NUL octet, or a line longer than 998 octets", "", header, body},
-		"long":     {accept(func(m *milter.Modifier) error { return m.ReplaceBody(bytes.Repeat([]byte("a"), 999)) }), misfit + "body has a NUL octet, or a line longer than 998 octets", "", header, body},
+		"NUL":      {accept(func(m *milter.Modifier) error { return m.ReplaceBody([]byte("a\x00")) }), failed, "", header, body},
+		"long":     {accept(func(m *milter.Modifier) error { return m.ReplaceBody(bytes.Repeat([]byte("a"), 999)) }), failed, "", header, body},
 		"smuggled": {accept(func(m *milter.Modifier) error { return m.AddHeader("X", "a\nBcc: b") }), failed, "", header, body},
 		"bad name": {accept(func(m *milter.Modifier) error { return m.AddHeader("X: a", "b") }), failed, "", header, body},
 		"large field": {accept(func(m *milter.Modifier) error {
 			return m.AddHeader("X", strings.Repeat(strings.Repeat("a", 500)+"\n ", 9))
 		}),
-			misfit + "header section larger than 4096 octets", "", header, body},
+			failed, "", header, body},
 		"long field": {accept(func(m *milter.Modifier) error { return m.AddHeader("X", strings.Repeat("a", 999)) }),
-			misfit + "header field has a NUL octet, or a line longer than 998 octets", "", header, body},
+			failed, "", header, body},
 		"large body": {accept(func(m *milter.Modifier) (err error) {
 			for range 17 {
 				err = errors.Join(err, m.ReplaceBody(bytes.Repeat([]byte(strings.Repeat("a", 511)+"\n"), 127)))
 			}
 			return err
-		}), misfit + "message larger than 1048576 octets", "", header, body},
+		}), failed, "", header, body},
 		"unfit":    {accept(func(m *milter.Modifier) error { return m.AddHeader("From", "x@acme.example") }), failed, "", header, body},
 		"envelope": {accept(func(m *milter.Modifier) error { return m.AddRecipient("<x@example.net>") }), failed, "", header, body},
 		"many": {accept(func(m *milter.Modifier) (err error) {
@@ -248,7 +248,7 @@ func TestAnswers(t *testing.T) {
 				err = errors.Join(err, m.AddHeader("X", "y"))
 			}
 			return err
-		}), misfit + "more than 200 header fields would change", "", header, body},
+		}), failed, "", header, body},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, accept := range []bool{false, true} {
@@ -286,6 +286,37 @@ func TestTraceStays(t *testing.T) {
 	}
 }
 
+// A message that is large by itself is at fault where it exceeds a limit with a milter's changes. That is no failure of
+// the milter, and does not say that it works either.
+func TestLargeMessages(t *testing.T) {
+	for want, c := range map[string]struct {
+		header, body string
+		fields       int // that the milter adds, of 200 octets
+	}{
+		"552 5.3.4 with the changes of filter scan: header section larger than 4096 octets":   {strings.Repeat("X: y\r\n", 400), "", 20},
+		"552 5.3.4 with the changes of filter scan: message larger than 10000 octets":         {"", strings.Repeat("a\r\n", 3000), 10},
+		"552 5.3.4 with the changes of filter scan: more than 200 header fields would change": {strings.Repeat("X: y\r\n", 101), "", 201},
+		"451 4.3.0 message can't be checked by filter scan now, try again later":              {strings.Repeat("X: y\r\n", 99), "", 201},
+	} {
+		ms := listening(t, &script{end: func(m *milter.Modifier) (_ milter.Response, err error) {
+			for range c.fields {
+				err = errors.Join(err, m.AddHeader("X", strings.Repeat("z", 197)))
+			}
+			return milter.RespAccept, err
+		}}, Settings{})
+		m := asked()
+		m.Header, m.Body, m.Limits.Size = []byte(c.header), []byte(c.body), 10_000
+		got := text(ms.Of("smtp").Filter(t.Context(), m).Refused)
+		n := ms.Counts()["scan"]
+		if failed := want[0] == '4'; got != want || failed != (n.Failed.Load() == 1) || failed != (n.Stopped.Load() == 0) || failed != (ms.Trouble() != "") {
+			t.Errorf("%q, want %q, trouble %q", got, want, ms.Trouble())
+		}
+		if !(*ms.all.Load())[0].decided.IsZero() {
+			t.Errorf("%s: the milter counts as one that works", want)
+		}
+	}
+}
+
 func text(r interface{ String() string }) string {
 	if s := fmt.Sprint(r); s != "<nil>" {
 		return r.String()
@@ -294,13 +325,14 @@ func text(r interface{ String() string }) string {
 }
 
 // negotiated reads the client's offer and answers with a version, actions and a protocol.
-func negotiated(c net.Conn, version, actions, protocol uint32) {
+func negotiated(c net.Conn, version, actions, protocol uint32) error {
 	io.ReadFull(c, make([]byte, 4+13))
 	b := append([]byte{0, 0, 0, 13}, 'O')
 	for _, n := range []uint32{version, actions, protocol} {
 		b = binary.BigEndian.AppendUint32(b, n)
 	}
-	c.Write(b)
+	_, err := c.Write(b)
+	return err
 }
 
 // deaf reads all that comes and answers nothing.
@@ -477,7 +509,7 @@ func TestFailuresAreOfATenant(t *testing.T) {
 		if v := ms.Of("smtp").Filter(t.Context(), of("acme")); v.Refused == nil {
 			t.Error("another tenant's mail passes unchecked")
 		}
-		if got := ms.Trouble(); !strings.Contains(got, "no answer in time") {
+		if got := ms.Trouble(); !strings.Contains(got, "mail of tenant evil passes unchecked: no answer in time") {
 			t.Errorf("trouble: %q", got)
 		}
 		time.Sleep(time.Minute)
@@ -560,5 +592,146 @@ func TestSet(t *testing.T) {
 	ms.Set([]Settings{{Name: "b", Timeout: time.Minute}, before[0].Settings})
 	if after := *ms.all.Load(); after[1] != before[0] || after[0] == before[1] {
 		t.Error("not kept by settings")
+	}
+}
+
+// A single thread serves a milter's connections one after another, with a backlog as unix sockets have it: who finds it
+// full is refused at once. However much mail one tenant has, another's is checked, soon; and nothing passes unchecked.
+func TestLoadOfOthers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		backlog := make(chan net.Conn, 20)
+		var done atomic.Bool
+		go func() {
+			for c := range backlog {
+				answer(c, 300*time.Millisecond)
+			}
+		}()
+		ms := with(nil, Settings{Accept: true})
+		(*ms.all.Load())[0].dial = func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			select {
+			case backlog <- far:
+				return near, nil
+			default:
+				return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EAGAIN)}
+			}
+		}
+		var all sync.WaitGroup
+		for range 200 {
+			all.Go(func() {
+				for !done.Load() {
+					switch got := text(ms.Of("smtp").Filter(t.Context(), of("evil")).Refused); got[:min(9, len(got))] {
+					case "550 5.7.1", "451 4.3.2":
+					default:
+						t.Errorf("%q, trouble %q", got, ms.Trouble())
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(time.Minute)
+		for range 9 {
+			began := time.Now()
+			got := text(ms.Of("smtp").Filter(t.Context(), of("acme")).Refused)
+			if took := time.Since(began); !strings.HasPrefix(got, "550") || took > 10*time.Second {
+				t.Errorf("another tenant's mail took %v: %q", took, got)
+			}
+		}
+		if n := ms.Counts()["scan"].Failed.Load(); n != 0 || ms.Trouble() != "" {
+			t.Errorf("%d failures, trouble %q", n, ms.Trouble())
+		}
+		done.Store(true)
+		all.Wait()
+		close(backlog)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+	})
+}
+
+// answer refuses a message, after a while.
+func answer(c net.Conn, after time.Duration) {
+	defer c.Close()
+	if negotiated(c, 6, 0, 0x7f) != nil { // the client has left
+		return
+	}
+	go deaf(c)
+	time.Sleep(after)
+	c.Write([]byte{0, 0, 0, 1, 'r'})
+}
+
+// What the relay lacks for a connection is waited for, and reported. Nothing passes unchecked, and no mail of others
+// goes without the milter.
+func TestLacks(t *testing.T) {
+	for _, lack := range lacks {
+		bubble.Test(t, func(t *testing.T) {
+			ms := with(func(c net.Conn) { answer(c, 0) }, Settings{Accept: true})
+			s := (*ms.all.Load())[0]
+			dial, until := s.dial, time.Now()
+			s.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if time.Now().Before(until) {
+					return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", lack)}
+				}
+				return dial(ctx, network, address)
+			}
+			for range 2 * failuresInRow {
+				until = time.Now().Add(time.Minute)
+				if got := text(ms.Of("smtp").Filter(t.Context(), of("acme")).Refused); !strings.HasPrefix(got, "451 4.3.0") {
+					t.Errorf("%v: %q", lack, got)
+				}
+			}
+			if got, want := ms.Trouble(), "mail of tenant acme is answered 451: dial: connect: "+lack.Error(); !strings.Contains(got, want) {
+				t.Errorf("trouble: %q", got)
+			}
+			until = time.Now().Add(time.Second)
+			if got := text(ms.Of("smtp").Filter(t.Context(), of("acme")).Refused); !strings.HasPrefix(got, "550") || ms.Trouble() != "" {
+				t.Errorf("%v, when there is room: %q", lack, got)
+			}
+			synctest.Wait()
+		})
+	}
+}
+
+// A milter that decides on mail has no time for more where it answers some late, or closes connections: nothing passes
+// unchecked. One that decides on nothing has failed.
+func TestSlowIsNotBroken(t *testing.T) {
+	for name, serve := range map[string]func(net.Conn){
+		"451 4.3.2 no answer":            deaf,
+		"451 4.3.2 closes":               func(net.Conn) {},
+		"451 4.3.0 takes the connection": func(c net.Conn) { negotiated(c, 6, 0, 0); deaf(c) },
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			var slow atomic.Bool
+			ms := with(func(c net.Conn) {
+				if slow.Load() {
+					serve(c)
+				} else {
+					answer(c, 0)
+				}
+			}, Settings{Accept: true})
+			pass := func() string {
+				slow.Store(true)
+				go func() {
+					time.Sleep(10 * time.Second)
+					slow.Store(false)
+					ms.Of("smtp").Filter(t.Context(), of("other"))
+				}()
+				return text(ms.Of("smtp").Filter(t.Context(), of("acme")).Refused)
+			}
+			ms.Of("smtp").Filter(t.Context(), of("other"))
+			for range 2 * failuresInRow {
+				if got := pass(); !strings.HasPrefix(got, name[:9]) {
+					t.Errorf("%s: %q", name, got)
+				}
+				time.Sleep(20 * time.Second)
+				ms.Of("smtp").Filter(t.Context(), of("other"))
+			}
+			time.Sleep(time.Minute)
+			slow.Store(true)
+			if got := text(ms.Of("smtp").Filter(t.Context(), of("acme")).Refused); got != "" || !strings.Contains(ms.Trouble(), "mail of tenant acme passes unchecked") {
+				t.Errorf("%s: a milter that decides on nothing: %q, trouble %q", name, got, ms.Trouble())
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		})
 	}
 }
