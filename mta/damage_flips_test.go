@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"hash/crc32"
@@ -407,6 +408,9 @@ func (r *Relay) answersOfQueue(put putAnswer) {
 		all = append(all, x)
 		return nil
 	})
+	if withheld.Unreadable > 0 { // its operator sees it; nothing of it is sent
+		err = errors.Join(err, fmt.Errorf("%d recipients are unreadable", withheld.Unreadable))
+	}
 	put("mail", append(all, withheld), err)
 	keys := make(map[string]any)
 	err = r.queue.Keys(func(queue.Key) bool { return true }, func(k queue.Key, is *queue.Keyed) error {
