@@ -2,6 +2,8 @@ package mta
 
 import (
 	"cmp"
+	"context"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"example.org/mta/operator/answer/sites"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/history"
+	"example.org/mta/router/resolver"
 )
 
 // warmupAnswers answers about warm-ups.
@@ -42,17 +45,32 @@ func (r *operators) answers() api.Config {
 		},
 		Histories:       blocks.Histories{Figures: r.history},
 		OpenConnections: connections.Connections{Delivery: r.delivery, Entrances: r.openEntrances},
-		Rules:           blocks.Rules{Config: r.inForce, Now: r.now, Kept: r.rules, Fitting: r.queued.Fitting},
-		APIKeys:         kept.Keys{Config: r.inForce, Now: r.now, Book: r.keys.Load},
-		Suppressions:    kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now},
-		Bounces:         kept.Bounces{Unknown: &r.unknown, Started: r.started},
-		TLSReports:      kept.TLSReports{Reporter: r.tls.Reports},
-		Inbound:         kept.Inbound{Folder: r.reports.folder},
-		Streams:         kept.Streams{Open: cmp.Or(r.streams, new(events.Streams))},
-		Admissions:      kept.Admissions{Config: r.inForce, Gate: r.admission, Quotas: r.quotas},
-		Log:             kept.Log{Writer: r.accounting, Out: r.log}, Relay: r, Upgrades: r.data, Backups: r.backups(),
+		Rules: blocks.Rules{
+			Config: r.inForce, Now: r.now, Kept: r.rules, Fitting: r.queued.Fitting, NoHost: r.noHost,
+		},
+		APIKeys:      kept.Keys{Config: r.inForce, Now: r.now, Book: r.keys.Load},
+		Suppressions: kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now},
+		Bounces:      kept.Bounces{Unknown: &r.unknown, Started: r.started},
+		TLSReports:   kept.TLSReports{Reporter: r.tls.Reports},
+		Inbound:      kept.Inbound{Folder: r.reports.folder},
+		Streams:      kept.Streams{Open: cmp.Or(r.streams, new(events.Streams))},
+		Admissions:   kept.Admissions{Config: r.inForce, Gate: r.admission, Quotas: r.quotas},
+		Log:          kept.Log{Writer: r.accounting, Out: r.log}, Relay: r, Upgrades: r.data, Backups: r.backups(),
 		Tracer: r.tracer, Audit: r.audit, Events: r.log,
 	}
+}
+
+// noHost returns why no mail can go to a host, as far as the DNS says so for good.
+func (r *operators) noHost(ctx context.Context, name string) error {
+	if _, err := netip.ParseAddr(name); err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if _, err := r.router.Addresses(ctx, name); err != nil && resolver.KindOf(err) != resolver.Temporary {
+		return err
+	}
+	return nil
 }
 
 // openHistory opens the figures over time.

@@ -516,7 +516,7 @@ func (c *cli) inTheWay(result *api.Changed, removed bool) {
 		if removable = removable || o.Remedy == "" && !o.Stays; o.Remedy != "" {
 			remedy = "; to end that: " + draw.Clean(o.Remedy)
 		}
-		fmt.Fprintf(c.err, "%s%s blocked: %s%s\n", plural(o.Recipients, "recipient"), draw.Clean(where),
+		fmt.Fprintf(c.err, "%s%s can't leave: %s%s\n", plural(o.Recipients, "recipient"), draw.Clean(where),
 			draw.Clean(o.Why), until+remedy)
 	}
 	switch {

@@ -64,7 +64,7 @@ func (w *Window) UnmarshalText(text []byte) error {
 	}
 	if x.Hours = strings.Join(words, " "); len(words) == 2 {
 		if !x.readDays(words[0]) {
-			return wrong("its days are Mon, Tue, Wed, Thu, Fri, Sat, Sun, or from one to another: Mon-Fri")
+			return wrong("its days are Mon, Tue, Wed, Thu, Fri, Sat, Sun, from one to another, or several: Mon-Wed,Fri")
 		}
 		words = words[1:]
 	} else {
@@ -77,7 +77,17 @@ func (w *Window) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (w *Window) readDays(text string) bool {
+func (w *Window) readDays(list string) bool {
+	for text := range strings.SplitSeq(list, ",") {
+		if !w.readSpan(text) {
+			return false
+		}
+	}
+	return true
+}
+
+// readSpan adds a day, or those from one to another.
+func (w *Window) readSpan(text string) bool {
 	first, last, ok := strings.Cut(text, "-")
 	if !ok {
 		last = first

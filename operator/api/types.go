@@ -67,6 +67,7 @@ type RecipientStatus struct {
 	Address   string    `json:"address"` // without angle brackets
 	State     State     `json:"state"`
 	Site      string    `json:"site,omitempty"`      // what it waits for, or was tried at last
+	WaitsFor  Reason    `json:"waits_for,omitempty"` // the class of reason; absent: it is on a connection
 	Attempts  int       `json:"attempts"`            // so far
 	Next      time.Time `json:"next,omitzero"`       // the time of the next attempt; absent: as soon as possible
 	Expires   time.Time `json:"expires,omitzero"`    // when it is given up; absent: not known
@@ -350,10 +351,12 @@ const (
 	ByCampaign     SummaryBy = "campaign"
 	BySenderDomain SummaryBy = "sender_domain" // "" is that of the null sender
 	ByState        SummaryBy = "state"
+	ByWaitsFor     SummaryBy = "waits_for" // the class of reason; "" is on a connection
 )
 
 // SummaryBys are all of them.
-var SummaryBys = []SummaryBy{BySite, ByProvider, BySource, ByDomain, ByTenant, ByCampaign, BySenderDomain, ByState}
+var SummaryBys = []SummaryBy{BySite, ByProvider, BySource, ByDomain, ByTenant, ByCampaign, BySenderDomain, ByState,
+	ByWaitsFor}
 
 // Summary counts queued recipients by a property and by their age, as Postfix's qshape. Without a filter it
 // comes from counters, whatever is queued. With one, the relay looks through the queue for 150 ms: then a
@@ -408,7 +411,7 @@ type SummaryPage struct {
 // SummaryQuery asks for a summary, or the next part of it.
 type SummaryQuery struct {
 	Filter `without:"id"`
-	By     SummaryBy `q:"by" default:"site" help:"what each row counts: <site>, provider, source, domain, tenant, campaign, sender_domain or state"`
+	By     SummaryBy `q:"by" default:"site" help:"what each row counts: <site>, provider, source, domain, tenant, campaign, sender_domain, state or waits_for"`
 	SummaryPage
 }
 

@@ -230,7 +230,8 @@ func (p summaryPage) URL(more ...string) string { return filterURL(p.Same, more.
 // Of gives the filter that fits a row, for the list; "" when there is none.
 func (p summaryPage) Of(key string) string {
 	names := map[api.SummaryBy]string{api.BySite: "site", api.ByDomain: "domain", api.ByTenant: "tenant",
-		api.ByState: "state", api.ByCampaign: "campaign"}
+		api.ByState: "state", api.ByCampaign: "campaign", api.ByProvider: "provider",
+		api.ByWaitsFor: "waits_for"}
 	if name := names[p.By]; name != "" && key != "" {
 		return filterURL(p.Same, name, key)
 	}

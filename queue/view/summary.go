@@ -61,6 +61,7 @@ func (v *View) Summary(f Filter) []KeySummary {
 type Naming struct {
 	Line     func(parking.Line) string                       // by what it waits, or last waited, for
 	Envelope func(m *envelope.Message, recipient int) string // by what its message says
+	Waits    func(parking.Line, RecipientState) string       // by what it waits for in its state
 	// by what it is doing; called without any lock, and with State alone for what is not handed out
 	State func(RecipientState) string
 }
@@ -105,6 +106,8 @@ func (v *View) Tally(f Filter, by Naming, cursor string, most time.Duration) (Ta
 	case by.Envelope != nil:
 		w.reading = true
 		t.each(w, func(r *Recipient, m *envelope.Message) string { return by.Envelope(m, int(r.Rcpt)) })
+	case by.Waits != nil:
+		t.each(w, func(r *Recipient, _ *envelope.Message) string { return by.Waits(r.Line, doing(&r.Entry)) })
 	case by.State != nil:
 		t.states(w, by.State)
 	default:

@@ -20,6 +20,8 @@ type Rules struct {
 	Kept   *rules.Rules
 	// Fitting counts the recipients in the queue that a filter fits.
 	Fitting func(api.Filter) (int, error)
+	// NoHost returns why no mail can go to the host of a given name; nil where that is not known.
+	NoHost func(ctx context.Context, name string) error
 }
 
 // Rules lists the rules in force.
@@ -51,7 +53,7 @@ func (r Rules) AddRule(ctx context.Context, b api.AddRule) (done api.RuleChanged
 		}
 	}
 	if b.Host != "" {
-		if x.Host, err = hostOf(b.Host); err != nil {
+		if x.Host, err = r.hostOf(ctx, b.Host); err != nil {
 			return done, err
 		}
 	}
@@ -121,13 +123,16 @@ func rateOf(text string) (string, error) {
 }
 
 // hostOf returns the host of a rule as the configuration writes it.
-func hostOf(text string) (string, error) {
+func (r Rules) hostOf(ctx context.Context, text string) (string, error) {
 	if !strings.Contains(text, "://") {
 		text = "smtp://" + text
 	}
 	var host config.Smarthost
 	if err := host.UnmarshalText([]byte(text)); err != nil {
 		return "", api.Invalid("as in mx.example.net, mx.example.net:2525, smtps://mx.example.net", "host: %v", err)
+	}
+	if err := r.NoHost(ctx, host.Host); err != nil {
+		return "", api.Invalid("check its spelling, or give an address", "host: %v", err)
 	}
 	return host.String(), nil
 }

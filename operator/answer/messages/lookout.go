@@ -11,6 +11,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/parking"
 	"example.org/mta/mta/config"
+	"example.org/mta/operator/answer/waits"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 )
@@ -26,6 +27,7 @@ type Position struct {
 // recipients take state, reason and next attempt from here.
 type Lookout struct {
 	m     *Messages
+	look  *waits.Look
 	where map[envelope.ID]delivery.Whereabouts // of those that delivery has
 	lanes map[parking.Line]Position            // what keeps parked mail, by the line that it waits in
 	sites map[string]Position                  // the suspension that ends last, by site
@@ -36,8 +38,8 @@ const askedAtOnce = 200
 
 // LookOut asks delivery for the messages of a page, as far as the queue has handed them out.
 func (m *Messages) LookOut(items ...queue.Item) *Lookout {
-	k := &Lookout{m: m, where: make(map[envelope.ID]delivery.Whereabouts), lanes: make(map[parking.Line]Position),
-		sites: make(map[string]Position)}
+	k := &Lookout{m: m, look: m.Waits.Look(), where: make(map[envelope.ID]delivery.Whereabouts),
+		lanes: make(map[parking.Line]Position), sites: make(map[string]Position)}
 	var out []envelope.ID
 	for i := range items {
 		if slices.ContainsFunc(items[i].Recipients, func(rc queue.ItemRecipient) bool {
@@ -97,7 +99,7 @@ func (k *Lookout) inQueue(id envelope.ID, rc *queue.ItemRecipient) Position {
 	case queue.StateUnreadable:
 		return Position{State: api.StateUnreadable, Why: "its record on disk is damaged"}
 	case queue.StateEnding:
-		return ending
+		return ending(rc.Asked)
 	case queue.StateDeferred:
 		if why := Ended(rc); why != "" {
 			return Position{State: api.StateEnding, Why: why, Next: rc.Next}
@@ -130,7 +132,16 @@ func (k *Lookout) deferred(rc *queue.ItemRecipient) Position {
 	return Position{State: api.StateDeferred, Next: rc.Next}
 }
 
-var ending = Position{State: api.StateEnding, Why: "given up: the report to its sender is being written"}
+// ending is a recipient that leaves the queue, perhaps since an operator has asked for it.
+func ending(asked queue.Action) Position {
+	switch asked {
+	case queue.Remove, queue.Cancel:
+		return Position{State: api.StateEnding, Why: "removed: its record is being written"}
+	case queue.Transfer:
+		return Position{State: api.StateEnding, Why: "moved: its record is being written"}
+	}
+	return Position{State: api.StateEnding, Why: "given up: the report to its sender is being written"}
+}
 
 // Ended returns what became of a recipient that only waits for the report to its sender, "" of any other.
 func Ended(rc *queue.ItemRecipient) string {
@@ -194,7 +205,7 @@ func WhyIn(lanes []delivery.LaneInfo) (why string, until time.Time) {
 // out is a recipient that the queue has handed out. It is active when it is on a connection.
 func (k *Lookout) out(id envelope.ID, rc *queue.ItemRecipient) Position {
 	if rc.Ending {
-		return ending
+		return ending(0)
 	}
 	if domain := rc.Address.Domain(); k.m.Dispatcher.LookingUp(id, domain, rc.Index) {
 		return Position{State: api.StateWaiting, Why: k.m.LookUp(domain)}

@@ -148,6 +148,9 @@ func (m *Messages) Recipient(it *queue.Item, k *Lookout, rc *queue.ItemRecipient
 		Warned: rc.Warned, Next: st.Next, Expires: m.expires(it, rc), Scheduled: rc.Scheduled, Doing: st.Why,
 		Reply: api.ReplyOf(rc.Last), Rerouted: m.rerouted(rc.Detour),
 	}
+	if st.State != api.StateActive {
+		out.WaitsFor = api.Reason(k.look.Cause(rc.Line, rc.State).Reason.String())
+	}
 	switch {
 	case st.State == api.StateActive:
 		out.Asked = controlActions[rc.Asked]

@@ -1,6 +1,7 @@
 package messages_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +39,24 @@ func TestFiltersByReason(t *testing.T) {
 		if n := count(api.Filter{WaitsFor: api.Reason(r.Reason.String())}); n != r.Recipients {
 			t.Errorf("%d recipients wait for %v, want %d", n, r.Reason, r.Recipients)
 		}
+	}
+	sum, err := api.OpSummary.Call(t.Context(), client, api.SummaryQuery{By: api.ByWaitsFor})
+	if err != nil || len(sum.Rows) < len(status.Waiting.Reasons) || !sum.Complete {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	for i, row := range sum.Rows {
+		if row.Key == "" {
+			continue
+		}
+		if r := status.Waiting.Reasons[slices.IndexFunc(status.Waiting.Reasons, func(r api.WaitsFor) bool {
+			return r.Reason.String() == row.Key
+		})]; r.Recipients != row.Total || i > 0 && row.Total > sum.Rows[i-1].Total {
+			t.Errorf("the summary has %d for %s, the status %d", row.Total, row.Key, r.Recipients)
+		}
+	}
+	list, err := api.OpList.Call(t.Context(), client, api.ListQuery{Filter: api.Filter{WaitsFor: "limit"}})
+	if err != nil || len(list.Messages) == 0 || list.Messages[0].Recipients[0].WaitsFor != "limit" {
+		t.Errorf("%+v, %v", list, err)
 	}
 	for _, test := range []struct {
 		f    api.Filter

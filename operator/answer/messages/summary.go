@@ -42,6 +42,8 @@ func (m *Messages) counted(by api.SummaryBy, f api.Filter) (queue.Counts, bool) 
 	}
 	q := m.Queue
 	switch {
+	case by == api.ByWaitsFor:
+		return queue.Counts{}, false
 	case by == api.ByCampaign:
 		return q.CountCampaigns(f.Tenant), true
 	case by == api.BySenderDomain:
@@ -137,6 +139,14 @@ func (m *Messages) naming(by api.SummaryBy) queue.Naming {
 		return queue.Naming{Envelope: func(m *envelope.Message, _ int) string { return m.Campaign }}
 	case api.ByState:
 		return queue.Naming{State: func(s queue.RecipientState) string { return string(m.stateOf(s)) }}
+	case api.ByWaitsFor:
+		look := m.Waits.Look()
+		return queue.Naming{Waits: func(line parking.Line, s queue.RecipientState) string {
+			if s.State == queue.StateLeased && m.Delivery.OnConnection(s.ID, s.Recipient) {
+				return ""
+			}
+			return look.Cause(line, s.State).Reason.String()
+		}}
 	case api.BySenderDomain:
 		return queue.Naming{Envelope: func(m *envelope.Message, _ int) string {
 			return strings.ToLower(m.Sender.Domain())
