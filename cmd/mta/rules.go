@@ -29,13 +29,16 @@ func newRule(c *cli) *cobra.Command {
 
 const ruleAddHelp = `Add a rule for the mail that fits all of the flags, or for all mail (--all):
 
-  bounce     give up what comes, with a report to its sender; what waits follows at its
-             next attempt ('mta queue bounce' ends it at once)
-  hold       hold what comes, and was never tried, until 'mta queue release'
+  bounce     give up what comes, with a report to its sender, and at once what waits for its
+             hours or pace; other mail in the queue follows at its next attempt ('mta queue
+             bounce' ends it at once)
+  hold       hold what comes, and what waits for its hours or pace, until 'mta queue
+             release'; not what was tried
   suspend    let it wait in the queue until the rule ends, as 'mta pause' does
   reroute    send it to another host (--host), at its next attempt; the settings of its
              domain still count. Mail with a 'mta queue reroute' of its own keeps it
-  slow RATE  send at most so many messages, as 10/s, 100/m or 5000/h, together
+  slow RATE  send at most so many messages, as 10/s, 100/m or 5000/h, together; by
+             campaign, of each tenant's campaign of that name
 
 A rule that does the same with the same mail is replaced, and keeps its number.
 --dry-run counts the mail in the queue that the rule fits, except by --pool.
@@ -130,6 +133,9 @@ immediately, within the limits of sites and sources; what it has held stays held
 	}, func(done api.RuleChanged) {
 		fmt.Fprintf(c.out, "rule %d has ended after %s: %s\n", done.ID, legible.Age(c.now().Sub(done.Since)),
 			draw.Clean(done.Does()))
+		if done.Action == api.RuleHold {
+			fmt.Fprintln(c.err, "what it held stays held; to release it: mta queue release")
+		}
 	})
 }
 

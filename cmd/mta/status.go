@@ -66,11 +66,11 @@ func (c *cli) printStatus(s *api.Status) {
 			f.add("rules", "and %d more: mta rule list", more)
 			break
 		}
-		label := "rule"
+		label, line := "rule", strings.TrimPrefix(c.ruleLine(&s.Rules[i]), "rule ")
 		if s.Rules[i].Action == api.RuleSuspend {
 			label = "paused"
 		}
-		f.add(label, "%s", c.ruleLine(&s.Rules[i]))
+		f.add(label, "%s", line)
 	}
 	f.add("config", "%s", orDefaults(s.Config))
 	f.some("pending", s.Pending)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
-	"example.org/mta/internal/hours"
 	"example.org/mta/internal/parking"
 	"example.org/mta/mta/config"
 )
@@ -44,7 +43,7 @@ func (r *Rules) closed(key parking.Key) (*config.Mail, *time.Location) {
 		if !ok || !m.Window.Recipient && name != m.Window.Zone.String() {
 			continue
 		}
-		if zone, err := hours.Zone(name); err == nil && !m.Window.Open(r.now(), zone) {
+		if zone, err := r.zones.Zone(name); err == nil && !m.Window.Open(r.now(), zone) {
 			return m, zone
 		}
 	}

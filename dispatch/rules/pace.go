@@ -76,18 +76,16 @@ func (r *Rules) Pace(m *envelope.Message) (p Pace) {
 	if r == nil || m.Generated() {
 		return p
 	}
-	set := func(rate settings.Rate, why, asked string) {
+	set := func(rate gcra.Rate, why, asked string) {
 		p.Key, p.tenant, p.Why = r.paces.key(m, asked), m.Tenant, why
-		p.Rate, p.waited = gcra.Rate{Events: rate.Count, Per: rate.Per}, m.Start().Add(-m.Spread).Before(r.started)
+		p.Rate, p.waited = rate, m.Start().Add(-m.Spread).Before(r.started)
 	}
-	if x := r.slows(m); x != nil {
-		var rate settings.Rate
-		_ = rate.UnmarshalText([]byte(x.Rate)) // it was checked when it was added
+	if x, rate := r.slows(m); x != nil {
 		set(rate, x.InWords(), "")
 		return p
 	}
 	if block := r.policy().Pace(m); block != nil && block.Pace.Count > 0 {
-		set(block.Pace, block.Origin("pace"), "")
+		set(gcra.Rate{Events: block.Pace.Count, Per: block.Pace.Per}, block.Origin("pace"), "")
 	}
 	text := m.Asked(envelope.PaceField)
 	if text == "" {
@@ -100,7 +98,7 @@ func (r *Rules) Pace(m *envelope.Message) (p Pace) {
 		return p
 	}
 	campaign := p
-	if set(asked, "as the message asks", own.String()); !campaign.IsZero() && campaign.Key != p.Key {
+	if set(own, "as the message asks", own.String()); !campaign.IsZero() && campaign.Key != p.Key {
 		p.within = &campaign
 	}
 	return p
@@ -111,17 +109,22 @@ func (p *Pace) String() string {
 	return "the pace of " + p.Key.Name + " is " + p.Rate.String() + ": " + p.Why
 }
 
-// slows returns the newest rule that slows the campaign of a message, nil without one.
-func (r *Rules) slows(m *envelope.Message) *api.Rule {
+// slows returns the strictest rule that slows the campaign of a message, and its rate; nil without one.
+func (r *Rules) slows(m *envelope.Message) (strictest *api.Rule, least gcra.Rate) {
 	if r.Current() == nil || m.Campaign == "" {
-		return nil
+		return nil, least
 	}
 	for _, x := range r.For(Mail{Tenant: m.Tenant, Campaign: m.Campaign}, api.RuleSlow) {
-		if x.Campaign != "" {
-			return x
+		if x.Campaign == "" {
+			continue
+		}
+		var rate settings.Rate
+		_ = rate.UnmarshalText([]byte(x.Rate)) // it was checked when it was added
+		if r := (gcra.Rate{Events: rate.Count, Per: rate.Per}); strictest == nil || r.Interval() > least.Interval() {
+			strictest, least = x, r
 		}
 	}
-	return nil
+	return strictest, least
 }
 
 // key is that of the campaign's pace, or of those of its messages that ask for one; or that of the mail of its tenant

@@ -97,6 +97,14 @@ func TestWhichPaceCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(asking("x", "3/h"), "2/s")
+	whole := api.Rule{Action: api.RuleSlow, Selection: api.Selection{Tenant: "acme", Campaign: "x"}, Rate: "9/s", Since: now}
+	if whole, err = r.Begin(whole, false); err != nil {
+		t.Fatal(err)
+	}
+	want(asking("x", "3/h"), "2/s") // the newer one is not the stricter
+	if _, err := r.End(whole.ID); err != nil {
+		t.Fatal(err)
+	}
 	now = now.Add(time.Second)
 	if !r.May(asking("x", "3/h"), 1, nil) {
 		t.Error("a rule that speeds the campaign up does not count for what is due later")

@@ -368,13 +368,13 @@ func (r *Rules) Begin(x api.Rule, dryRun bool) (api.Rule, error) {
 		r.last = last
 		return x, err
 	}
-	if r.Changed(); x.Action == api.RuleBounce {
+	if r.Changed(); x.Action == api.RuleBounce || x.Action == api.RuleHold {
 		r.lookAgain()
 	}
 	return x, nil
 }
 
-// lookAgain has mail taken up that waits for a window or a pace: a rule bounces some of it now.
+// lookAgain has mail taken up that waits for a window or a pace: a rule bounces or holds some of it now.
 func (r *Rules) lookAgain() {
 	r.shutMu.Lock()
 	defer r.shutMu.Unlock()
@@ -463,7 +463,8 @@ func (r *Rules) Stays(j *delivery.Job) bool {
 	pol := r.policy()
 	for _, i := range j.Recipients {
 		m := MailOf(j.Message, j.Message.Recipients[i].Address.Domain(), pol, j.Route)
-		if r.Stops(m, true) != nil || r.slows(j.Message) != nil {
+		slows, _ := r.slows(j.Message)
+		if slows != nil || r.Stops(m, true) != nil {
 			return false
 		}
 		other := r.RouteOf(m)

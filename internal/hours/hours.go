@@ -168,15 +168,22 @@ func (z *Zones) Clock(w *Window, zone string) *time.Location {
 	if !w.Recipient {
 		return w.Zone
 	}
-	if of, known := z.known.Load(zone); known {
-		return of.(*time.Location)
+	if of, err := z.Zone(zone); err == nil {
+		return of
 	}
-	of, err := Zone(zone)
-	if err != nil {
-		return w.Zone
+	return w.Zone
+}
+
+// Zone is that of the package, without a file to read each time.
+func (z *Zones) Zone(name string) (*time.Location, error) {
+	if of, known := z.known.Load(name); known {
+		return of.(*time.Location), nil
 	}
-	z.known.Store(of.String(), of)
-	return of
+	of, err := Zone(name)
+	if err == nil {
+		z.known.Store(of.String(), of)
+	}
+	return of, err
 }
 
 // Check returns an error for a name that is not that of a zone.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,10 @@ func TestSendingHours(t *testing.T) {
 		if n := r.waitsFor("hours"); n != 3 {
 			t.Errorf("%d wait for their hours, want 3", n)
 		}
+		if l, err := api.OpSites.Call(t.Context(), r.Client(), api.SiteFilter{}); err != nil || len(l.Sites) == 0 ||
+			slices.ContainsFunc(l.Sites, func(s api.Site) bool { return strings.Contains(s.Name, "window") }) {
+			t.Errorf("windows are no sites: %+v, %v", l.Sites, err)
+		}
 		for _, x := range r.explainedAll() {
 			if !strings.Contains(x, `it waits: outside of the window 03:00-20:00 `) || !strings.Contains(x, `of mail "offers" (mta.conf:`) {
 				t.Errorf("explained as %s", x)
@@ -97,6 +102,16 @@ func TestSendingHours(t *testing.T) {
 		r.want("at 03:00 in London", 4, 0)
 		if n := r.waitsFor("hours"); n != 0 {
 			t.Errorf("%d wait in the day", n)
+		}
+		Until(at.Add(20 * time.Hour))
+		r.campaign("", "e@box.example")
+		r.rule(api.AddRule{Action: api.RuleHold, Selection: api.Selection{Campaign: "spring", Domain: "box.example"}})
+		time.Sleep(2 * time.Second)
+		if hours, held := r.waitsFor("hours"), r.waitsFor("held"); hours != 0 || held != 1 {
+			t.Errorf("after a rule that holds, %d wait for hours and %d are held", hours, held)
+		}
+		if d := r.explained("box.example"); d.Now != "mail is sent without delay, except what the rules below are for" || len(d.Rules) != 1 {
+			t.Errorf("explained as %q, %q", d.Now, d.Rules)
 		}
 	})
 }

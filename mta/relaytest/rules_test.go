@@ -221,7 +221,7 @@ func TestRuleReroutes(t *testing.T) {
 		r.rule(api.AddRule{Action: api.RuleReroute, Selection: box, Host: "new.example:2525"})
 		r.send(1, "c@box.example")
 		r.want("another domain", 1, 3)
-		r.rule(api.AddRule{Action: api.RuleReroute, Selection: api.Selection{Domain: "gone.example"}, Host: "missing.example"})
+		r.rule(api.AddRule{Action: api.RuleReroute, Selection: api.Selection{Domain: "gone.example"}, Host: "down.example"})
 		r.send(1, "d@gone.example")
 		time.Sleep(3 * time.Hour)
 		if n := len(r.records(accounting.Expiration)); n != 1 {

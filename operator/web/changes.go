@@ -70,11 +70,14 @@ func closed(done api.ClosedConnections) []string {
 	return []string{count(done.Busy) + " of them end when what they have begun is finished."}
 }
 
-func ruled(done api.RuleChanged) []string {
-	if done.Until.IsZero() {
-		return nil
+func ruled(done api.RuleChanged) (lines []string) {
+	if done.Fits != nil {
+		lines = append(lines, "It fits "+plural(*done.Fits, "recipient")+" in the queue.")
 	}
-	return []string{"Until " + done.Until.UTC().Format(time.DateTime)}
+	if !done.Until.IsZero() {
+		lines = append(lines, "Until "+done.Until.UTC().Format(time.DateTime))
+	}
+	return lines
 }
 
 // warmupChange is a change of a source's warm-up.

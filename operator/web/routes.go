@@ -115,8 +115,8 @@ var routes = []route{
 		page: &page{"rules.html", rules.page, seldom}},
 	{method: "POST", path: "/rules/add", role: api.OpAddRule.Role(), title: "Add",
 		params: paramsOf(new(api.AddRule)), action: &action{do: changes("rule", addRule, ruled),
-			help: "The rule is for mail that fits all that is given, from now on; what waits follows at its next " +
-				"attempt."}},
+			help: "The rule is for mail that fits all that is given, from now on. Bounce and hold act at once on " +
+				"what waits for its hours or pace; other mail in the queue follows at its next attempt."}},
 	{method: "POST", path: "/rules/end", role: api.OpEndRule.Role(), title: "End", params: []string{"id"},
 		action: &action{do: changes("rule", asks(api.OpEndRule), nil),
 			help: "What waited for the end of the rule is sent; what it held stays held."}},

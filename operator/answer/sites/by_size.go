@@ -26,7 +26,7 @@ func (d *Sites) sitesBySize(ctx context.Context, f api.SiteFilter) (l api.SiteLi
 	}
 	if f.Order == api.ByWorst {
 		for key, reasons := range d.Messages.Waits.Picture().ByKey {
-			if key.Kind != parking.Pace {
+			if isPlace(key) {
 				add(key.String(), api.Worst(reasons))
 			}
 		}

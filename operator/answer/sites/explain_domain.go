@@ -128,8 +128,12 @@ func (d *Sites) overrule(c *domainCase, m *envelope.Message) {
 		list = append(list, kept.For(from)...)
 	}
 	slices.SortFunc(list, (*api.Rule).Compare)
-	for _, x := range slices.Compact(list) {
+	list = slices.Compact(list)
+	for _, x := range list {
 		c.Rules = append(c.Rules, x.InWords())
+	}
+	if m == nil {
+		defer c.exceptions(kept.List(), list)
 	}
 	if x := kept.Stops(c.mail, false); x != nil && x.Action != api.RuleSuspend {
 		will := map[api.RuleAction]string{api.RuleBounce: "mail is bounced: ", api.RuleHold: "new mail is held: "}
@@ -144,6 +148,31 @@ func (d *Sites) overrule(c *domainCase, m *envelope.Message) {
 		c.Now = "mail is sent as its pace allows: " + p.String()
 	}
 }
+
+// exceptions adds the rules that are for some of the mail only.
+func (c *domainCase) exceptions(all []api.Rule, named []*api.Rule) {
+	may := func(want, got string) bool { return want == "" || got == "" || want == got }
+	n := 0
+	for i := range all {
+		x := &all[i]
+		if x.Source != "" || !may(x.Tenant, c.mail.Tenant) || !may(x.Pool, c.mail.Pool) ||
+			!may(x.Provider, c.mail.Provider) || !may(x.Domain, c.mail.Domain) ||
+			slices.ContainsFunc(named, func(o *api.Rule) bool { return o.ID == x.ID }) {
+			continue
+		}
+		if n++; n <= mostExceptions {
+			c.Rules = append(c.Rules, "for some of the mail, "+x.InWords())
+		}
+	}
+	if n > mostExceptions {
+		c.Rules = append(c.Rules, fmt.Sprintf("and %d more for some of the mail: mta rule list", n-mostExceptions))
+	}
+	if n > 0 && c.Now == sentAtOnce {
+		c.Now += ", except what the rules below are for"
+	}
+}
+
+const mostExceptions = 10
 
 // otherPools are those whose sources the mail of other tenants takes.
 func otherPools(cfg *config.Config, this *config.Pool) []api.OtherPool {

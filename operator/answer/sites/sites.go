@@ -129,13 +129,16 @@ func waitingKeys(queued map[string]*queue.Count, patterns []string, after string
 	return keys
 }
 
-// queuedByKey counts what is in the queue by what it waits for, without the campaigns that wait for their pace: a
-// tenant may have thousands, and none is a site.
+// isPlace reports whether a key is for a listing of sites. Those of paces and windows are not: a tenant may have
+// thousands of campaigns, and a client can name 600 zones.
+func isPlace(key parking.Key) bool { return key.Kind != parking.Pace && key.Kind != parking.Hours }
+
+// queuedByKey counts what is in the queue by what it waits for, as far as that is a place.
 func (d *Sites) queuedByKey() map[string]*queue.Count {
 	counts := d.Queue.CountKeys()
 	by := make(map[string]*queue.Count, len(counts))
 	for key, c := range counts {
-		if key.Kind != parking.Pace {
+		if isPlace(key) {
 			by[key.String()] = c
 		}
 	}
