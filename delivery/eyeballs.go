@@ -37,28 +37,38 @@ func (l *lane) slowPath(p *destdb.Path, now time.Time) bool {
 	})
 }
 
+// noGreeting is after how long a host without a greeting is why mail waits for a limit of its site.
+const noGreeting = 5 * time.Second
+
 // reason is why mail of the lane waits, as operators see it. It names the host that has let us in and
 // says nothing: some take minutes for their greeting.
 func (l *lane) reason(now time.Time) waitReason {
-	if l.why.What != beingOpened {
+	if l.why.What != beingOpened && l.waitsOn != l.siteBudget {
 		return l.why
 	}
+	var silent *connection // for longest
 	for _, paths := range l.tiers {
 		for _, p := range paths {
 			for _, r := range p.Conns() {
 				c := r.Owner.(*connection)
-				if r.Phase == destdb.Opening && c.lane == l && !slices.Contains(l.dialing, c) {
-					return waitReason{
-						What: fmt.Sprintf(
-							"%s took a connection %v ago and is not ready for mail yet (greeting, EHLO or STARTTLS)",
-							c.host, now.Sub(r.Made).Round(time.Second)),
-						Until: r.Made.Add(l.limits.HandshakeTimeout), Waits: parking.Unreachable,
-					}
+				switch {
+				case c.session != nil && l.why.What != beingOpened:
+					return l.why
+				case r.Phase == destdb.Opening && c.lane == l && !slices.Contains(l.dialing, c) &&
+					(silent == nil || r.Made.Before(silent.rec.Made)):
+					silent = c
 				}
 			}
 		}
 	}
-	return l.why
+	if silent == nil || l.why.What != beingOpened && now.Sub(silent.rec.Made) < noGreeting {
+		return l.why
+	}
+	return waitReason{
+		What: fmt.Sprintf("%s took a connection %v ago and is not ready for mail yet (greeting, EHLO or STARTTLS)",
+			silent.host, now.Sub(silent.rec.Made).Round(time.Second)),
+		Until: silent.rec.Made.Add(l.limits.HandshakeTimeout), Waits: parking.Unreachable,
+	}
 }
 
 // dialed notes that c has its TCP connection, or will have none.

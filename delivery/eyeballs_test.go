@@ -10,6 +10,7 @@ import (
 
 	"example.org/mta/destdb"
 	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/parking"
 	"example.org/mta/lab/sink"
 )
 
@@ -159,6 +160,29 @@ func TestAFamilyComesBack(t *testing.T) {
 		if n := delivered(w.settled()); n != 65 {
 			t.Errorf("%d of 65 delivered", n)
 		}
+	})
+}
+
+// TestSilentHostAmidALimit: more mail than one connection will take waits for another, which slow start does not allow
+// yet. The reason is the host.
+func TestSilentHostAmidALimit(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(*Config) {})
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Hour})))
+		for range 150 {
+			w.submit(w.job(r, 1))
+		}
+		why := func(want string, class parking.Reason) {
+			t.Helper()
+			if l := lanes(w, "a")[0]; !strings.Contains(l.Why, want) || l.Waits != class {
+				t.Errorf("%q, %v", l.Why, l.Waits)
+			}
+		}
+		time.Sleep(time.Second)
+		why("slow start", parking.Limit)
+		time.Sleep(40 * time.Second)
+		why("took a connection 41s ago and is not ready", parking.Unreachable)
 	})
 }
 
