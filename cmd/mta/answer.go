@@ -133,6 +133,9 @@ func newList[F any](c *cli, l list[F]) *cobra.Command {
 			if err := p.check(); err != nil {
 				return err
 			}
+			if len(args) > 0 && args[0] == "list" { // as others have it: 'mta sites' lists them
+				args = args[1:]
+			}
 			takeArgs(&l.filter, args)
 			client, err := c.client()
 			if err != nil {

@@ -308,7 +308,7 @@ func (a *ACME) Problem() string {
 	for _, name := range a.cfg.Names {
 		if w := a.wanted[name]; w.failed != nil {
 			return fmt.Sprintf("no certificate for %s can be had from the certificate authority: %v; "+
-				"it is asked again at %s, or at once after a restart", name, w.failed, w.next.Local().Format("15:04"))
+				"it is asked again at %s", name, w.failed, w.next.Local().Format("2006-01-02 15:04"))
 		}
 	}
 	return ""

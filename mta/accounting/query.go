@@ -23,6 +23,8 @@ type Query struct {
 	Site      string    // that was tried
 	Tenant    string    // of the message
 	Campaign  string    // of the message
+	Provider  string    // of the site that was tried
+	Source    string    // from which it was tried
 	Tag       string    // one of the message's
 	Classes   []string  // any of these, of the response
 	Since     time.Time // zero: from the oldest record that is kept
@@ -71,7 +73,7 @@ func (q Query) matcher() matcher {
 		}
 	}
 	m.byHead = len(m.asked) == 0 && m.Tag == "" && m.Since.IsZero() && m.Until.IsZero()
-	texts := []string{m.Sender, m.Recipient, m.Domain, m.Site, m.Tenant, m.Campaign, m.Tag}
+	texts := []string{m.Sender, m.Recipient, m.Domain, m.Site, m.Tenant, m.Campaign, m.Provider, m.Source, m.Tag}
 	if len(m.Classes) == 1 {
 		texts = append(texts, m.Classes[0])
 	}
@@ -226,6 +228,10 @@ var conditions = []condition{
 		func(q *Query, text string) bool { return q.Tenant == text }},
 	{"campaign", func(q *Query) bool { return q.Campaign != "" }, func(r *Record) string { return r.Campaign },
 		func(q *Query, text string) bool { return q.Campaign == text }},
+	{"provider_name", func(q *Query) bool { return q.Provider != "" }, func(r *Record) string { return r.Provider },
+		func(q *Query, text string) bool { return q.Provider == text }},
+	{"egress_source", func(q *Query) bool { return q.Source != "" }, func(r *Record) string { return r.EgressSource },
+		func(q *Query, text string) bool { return q.Source == text }},
 	{"bounce_classification", func(q *Query) bool { return len(q.Classes) > 0 },
 		func(r *Record) string { return r.Class },
 		func(q *Query, text string) bool { return slices.Contains(q.Classes, text) }},

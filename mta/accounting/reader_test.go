@@ -66,6 +66,7 @@ func TestQueries(t *testing.T) {
 		switch i {
 		case 3:
 			r.Type, r.Sender, r.Site, r.Tenant = Bounce, "", "mx.Example.NET", "other"
+			r.Provider, r.EgressSource, r.Campaign = "yahoo", "out7", "spring"
 		case 17:
 			r.Type, r.Recipient, r.Response.Text = Expiration, "Jürgen@Bücher.example", "two\nlines"
 		case 18:
@@ -100,6 +101,9 @@ func TestQueries(t *testing.T) {
 		{"domain in U-labels", Query{Domain: "bücher.example"}, []int{17}},
 		{"site", Query{Site: "MX.example.net"}, []int{3}},
 		{"tenant", Query{Tenant: "other"}, []int{3}},
+		{"provider", Query{Provider: "yahoo"}, []int{3}},
+		{"source", Query{Source: "out7"}, []int{3}},
+		{"campaign", Query{Campaign: "spring"}, []int{3}},
 		{"since", Query{Since: hour(27)}, []int{27, 28, 29}},
 		{"until", Query{Until: hour(2)}, []int{0, 1}},
 		{"a time across files", Query{Since: hour(9), Until: hour(12)}, []int{9, 10, 11}},

@@ -427,6 +427,9 @@ type LogQuery struct {
 	Domain    string    `q:"domain" help:"recipients at this <domain>"`
 	Site      string    `q:"site" help:"attempts at this <site>"`
 	Tenant    string    `q:"tenant" help:"messages of this <tenant>"`
+	Provider  string    `q:"provider" help:"attempts at sites of this <provider>"`
+	Source    string    `q:"source" help:"attempts from this <source>"`
+	Campaign  string    `q:"campaign" help:"messages of this <campaign>"`
 	Classes   []string  `q:"class" help:"refusals of these <classes>, such as InvalidRecipient: see docs/bounces.md"`
 	Since     time.Time `q:"since" help:"not before this <time>"`
 	Until     time.Time `q:"until" help:"before this <time>"`

@@ -96,8 +96,8 @@ func logCounts(by api.LogBy) func(accounting.Counts, error) (api.LogCounts, erro
 func logQuery(q api.LogQuery) accounting.Query {
 	out := accounting.Query{
 		ID: q.ID, Sender: q.Sender, Recipient: q.Recipient, Domain: q.Domain, Site: q.Site, Tenant: q.Tenant,
-		Classes: q.Classes,
-		Since:   q.Since, Until: q.Until, Last: q.Last, Follow: q.Follow,
+		Campaign: q.Campaign, Provider: q.Provider, Source: q.Source, Classes: q.Classes,
+		Since: q.Since, Until: q.Until, Last: q.Last, Follow: q.Follow,
 	}
 	for _, t := range q.Types {
 		out.Types = append(out.Types, accounting.Type(t))
