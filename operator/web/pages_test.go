@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -210,5 +211,30 @@ func TestStreamsEndWithTheSession(t *testing.T) {
 				t.Errorf("the stream goes on:\n%s", all)
 			}
 		})
+	}
+}
+
+// TestSearch: each kind of text leads to its page; a domain whose mail has no site yet, to the queue.
+func TestSearch(t *testing.T) {
+	b := newSample(t).as("vera")
+	for q, want := range map[string]string{
+		"big.example": "/sites?q=big.example", "192.0.2.1": "/hosts?name=192.0.2.1", "outlook": "/sites?q=outlook",
+		"ann@box.example": "/queue?order=newest&recipient=ann%40box.example", "never.example": "/queue?domain=never.example",
+	} {
+		if a := b.get("/search?q=" + q); a.StatusCode != http.StatusSeeOther || a.Header.Get("Location") != want {
+			t.Errorf("%s: %s, %s, want %s", q, a.Status, a.Header.Get("Location"), want)
+		}
+	}
+}
+
+// TestTableOfAPlot: a row has the mean of the rates that it stands for, and the newest of other figures.
+func TestTableOfAPlot(t *testing.T) {
+	values := make([]float64, 30)
+	values[28], values[26], values[27] = 10, math.NaN(), 4
+	for unit, want := range map[string]string{"/s": "5/s", "": "0"} {
+		rows := Plot{Unit: unit, Step: time.Second, Series: []Series{{"x", values}}}.Rows()
+		if len(rows) != 15 || rows[0].Values[0] != want {
+			t.Errorf("%q: %d rows, %q", unit, len(rows), rows[0].Values)
+		}
 	}
 }

@@ -156,7 +156,7 @@ type PlotRow struct {
 	Values []string
 }
 
-// Rows thins the curves out for the table, the newest first.
+// Rows thins the curves out for the table, the newest first. Rates are the means of what a row stands for.
 func (p Plot) Rows() (rows []PlotRow) {
 	n := p.points()
 	if n == 0 {
@@ -166,15 +166,26 @@ func (p Plot) Rows() (rows []PlotRow) {
 	for i := n - 1; i >= 0; i -= step {
 		row := PlotRow{At: clock(p.Start.Add(time.Duration(i) * p.Step))}
 		for _, s := range p.Series {
-			v := math.NaN()
-			if i < len(s.Values) {
-				v = s.Values[i]
+			from, to := min(i, len(s.Values)), min(i+1, len(s.Values))
+			if p.Unit == "/s" {
+				from = max(0, min(i+1-step, to))
 			}
-			row.Values = append(row.Values, p.value(v))
+			row.Values = append(row.Values, p.value(mean(s.Values[from:to])))
 		}
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// mean is that of the values that are known.
+func mean(values []float64) float64 {
+	sum, n := 0.0, 0.0
+	for _, v := range values {
+		if !math.IsNaN(v) {
+			sum, n = sum+v, n+1
+		}
+	}
+	return sum / n
 }
 
 // history makes a plot of figures that the relay keeps: of those named, in this order, with the ones that it has.

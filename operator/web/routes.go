@@ -269,11 +269,11 @@ func (s *Server) search(w http.ResponseWriter, r *request) error {
 	if len(q) > 320 {
 		return api.Invalid("", "nothing that can be looked for is longer than 320 octets")
 	}
-	http.Redirect(w, r.http, s.found(q), http.StatusSeeOther)
+	http.Redirect(w, r.http, s.found(r, q), http.StatusSeeOther)
 	return nil
 }
 
-func (s *Server) found(q string) string {
+func (s *Server) found(r *request, q string) string {
 	if id, err := envelope.ParseID(q); err == nil {
 		return s.url("/messages/" + id.String())
 	}
@@ -282,6 +282,9 @@ func (s *Server) found(q string) string {
 	}
 	if strings.Contains(q, "@") {
 		return s.url("/queue", "recipient", q, "order", string(api.NewestFirst))
+	}
+	if l, err := sites.ask(r, siteSearch{Find: q}); err == nil && len(l.Sites) == 0 && strings.Contains(q, ".") {
+		return s.url("/queue", "domain", q) // no mail for it has found its site yet
 	}
 	return s.url("/sites", "q", q)
 }
