@@ -300,6 +300,15 @@ func TestPostgresGivesAKeyToOneNode(t *testing.T) {
 			t.Errorf("shard %d was taken by the nodes of %b", s, n)
 		}
 	}
+	e := open(t, primary.dsn("mta", "postgres"), false)
+	for _, x := range []struct {
+		keep time.Duration
+		want int
+	}{{time.Hour, 0}, {0, 300}, {0, rounds*keys - 300}, {0, 0}} {
+		if n, err := e.DropKeys(t.Context(), x.keep, 300); n != x.want || err != nil {
+			t.Errorf("of keys kept for %v, %d are dropped, %v; want %d", x.keep, n, err, x.want)
+		}
+	}
 }
 
 func TestPostgresInitAndCheck(t *testing.T) {

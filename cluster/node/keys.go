@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"example.org/mta/cluster/link"
 	"example.org/mta/cluster/member"
@@ -113,7 +114,12 @@ func (n *Node) verified(all bool) {
 
 // desk makes the calls about keys, one at a time.
 func (n *Node) desk(ctx context.Context) {
+	dropped := n.cfg.Clock()
 	for listed := false; wait(ctx, tick, n.keys.wake); {
+		if now := n.cfg.Clock(); now-dropped >= time.Minute {
+			dropped = now
+			n.dropKeys(ctx)
+		}
 		if !listed && n.Silent() < owner.Gap {
 			waiting, cancel := context.WithTimeout(ctx, owner.Patience)
 			rows, err := n.cfg.Engine.Unsettled(waiting, n.cfg.Node)
@@ -126,6 +132,23 @@ func (n *Node) desk(ctx context.Context) {
 			}
 		}
 		for n.claim(ctx) {
+		}
+	}
+}
+
+// mostDropped is how many old rows go in a call.
+const mostDropped = 1000
+
+// dropKeys has the engine forget old keys. Each node does it: what is gone is gone.
+func (n *Node) dropKeys(ctx context.Context) {
+	for gone := mostDropped; gone == mostDropped && n.Silent() < owner.Gap; {
+		waiting, cancel := context.WithTimeout(ctx, owner.Patience)
+		var err error
+		gone, err = n.cfg.Engine.DropKeys(waiting, n.cfg.Keep, mostDropped)
+		cancel()
+		if err != nil {
+			n.unheard(ctx, err)
+			return
 		}
 	}
 }

@@ -36,6 +36,8 @@ type Engine interface {
 	Shards(context.Context, owner.Call) (owner.Result, error)
 	Keys(context.Context, once.Call) (once.Result, error)
 	Unsettled(ctx context.Context, node uint16) ([]once.Row, error) // rows of a node without an answer
+	// DropKeys deletes some of the rows that were claimed so long ago, and returns how many.
+	DropKeys(ctx context.Context, keep time.Duration, most int) (int, error)
 }
 
 // Config is a node's.
@@ -50,6 +52,7 @@ type Config struct {
 	Clock func() time.Duration
 	Boot  uint64
 	Rand  *rand.Rand
+	Keep  time.Duration // for how long a key is known
 	// Incarnation is a member's, as its row was read last; 0: there is no such member.
 	Incarnation func(node uint16) uint64
 	Send        func(link.Message) // does not block

@@ -50,6 +50,8 @@ type engine struct {
 	books  [owner.Shards]map[string]owner.Entry
 	keys   map[string]*once.Row
 	bad    func(*owner.Result)
+	old    int           // rows to be dropped
+	kept   time.Duration // as was asked for
 }
 
 var errGone = errors.New("connection refused")
@@ -126,6 +128,15 @@ func (e *engine) Unsettled(ctx context.Context, node uint16) (rows []once.Row, e
 		}
 	})
 	return rows, err
+}
+
+func (e *engine) DropKeys(ctx context.Context, keep time.Duration, most int) (gone int, err error) {
+	err = e.do(ctx, func() {
+		gone = min(e.old, most)
+		e.old -= gone
+		e.kept = keep
+	})
+	return gone, err
 }
 
 // set changes the engine.
@@ -267,6 +278,10 @@ func (p through) Unsettled(ctx context.Context, node uint16) ([]once.Row, error)
 	return p.engine.Unsettled(ctx, node)
 }
 
+func (p through) DropKeys(ctx context.Context, keep time.Duration, most int) (int, error) {
+	return p.engine.DropKeys(ctx, keep, most)
+}
+
 // config is that of a new process.
 func (m *machine) config(dead chan struct{}) Config {
 	base := time.Now().Add(-time.Duration(m.id) * time.Hour)
@@ -297,7 +312,7 @@ func (m *machine) config(dead chan struct{}) Config {
 			defer m.mu.Unlock()
 			return fmt.Sprint(row.Request), m.mail[row.Key] == row.Request
 		},
-		Log: m.log,
+		Keep: time.Hour, Log: m.log,
 	}
 }
 
@@ -660,6 +675,23 @@ func TestAKeyIsAcceptedOnce(t *testing.T) {
 		time.Sleep(time.Second)
 		if o := s.claim(t, 2, "refused"); o != once.Fresh {
 			t.Errorf("after its release: %v", o)
+		}
+	})
+}
+
+// TestOldKeysAreDropped, all that there are, once a minute.
+func TestOldKeysAreDropped(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := three(t)
+		s.settle()
+		left := func() (old int, kept time.Duration) {
+			s.engine.set(func() { old, kept = s.engine.old, s.engine.kept })
+			return old, kept
+		}
+		s.engine.set(func() { s.engine.old = 2*mostDropped + 7 })
+		time.Sleep(2 * time.Minute)
+		if old, kept := left(); old != 0 || kept != time.Hour {
+			t.Errorf("%d are left, kept for %v", old, kept)
 		}
 	})
 }

@@ -290,6 +290,15 @@ func (e *Engine) Unsettled(ctx context.Context, node uint16) ([]once.Row, error)
 	return rows, nil
 }
 
+// DropKeys deletes rows that were claimed so long ago, by the database's clock and in whole seconds, and returns how
+// many: most of them at a time.
+func (e *Engine) DropKeys(ctx context.Context, keep time.Duration, most int) (n int, err error) {
+	if err = e.call(ctx, &n, "SELECT mta_cluster.dropped($1, $2)", int64(keep/time.Second), most); err != nil {
+		err = fmt.Errorf("the old keys of the cluster: %w", err)
+	}
+	return n, err
+}
+
 // Member is a node's row.
 type Member struct {
 	Number      uint16 `json:"number"` // from 1 to 1,023

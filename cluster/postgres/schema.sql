@@ -48,7 +48,8 @@ CREATE TABLE mta_cluster.keys (
 	process     mta_cluster.uint64 NOT NULL,
 	number      mta_cluster.uint64 NOT NULL,
 	done        boolean NOT NULL DEFAULT false,
-	answer      bytea NOT NULL DEFAULT ''
+	answer      bytea NOT NULL DEFAULT '',
+	made        timestamptz NOT NULL DEFAULT clock_timestamp()
 ) PARTITION BY HASH (key);
 DO $$
 BEGIN
@@ -58,6 +59,7 @@ BEGIN
 	END LOOP;
 END $$;
 CREATE INDEX keys_open ON mta_cluster.keys (node) WHERE NOT done;
+CREATE INDEX keys_made ON mta_cluster.keys (made);
 
 -- durable makes the commit of the running transaction wait for the standby, and report when it did not. A setting that
 -- is attached to a function would be gone before the commit.
@@ -220,7 +222,8 @@ BEGIN
 			INSERT INTO mta_cluster.keys AS k
 				VALUES (part.key, part.node, part.incarnation, part.process, part.number)
 				ON CONFLICT (key) DO UPDATE SET node = excluded.node, incarnation = excluded.incarnation,
-					process = excluded.process, number = excluded.number, done = false, answer = ''
+					process = excluded.process, number = excluded.number, done = false, answer = '',
+					made = excluded.made
 				WHERE (k.node, k.incarnation, k.process, k.number)
 						<> (excluded.node, excluded.incarnation, excluded.process, excluded.number)
 					AND k.incarnation < (SELECT m.incarnation FROM mta_cluster.members m WHERE m.number = k.node);
@@ -239,6 +242,21 @@ BEGIN
 		END IF;
 	END LOOP;
 	RETURN jsonb_build_object('rows', to_jsonb(after));
+END $$;
+
+-- dropped deletes rows that are older than so many seconds, up to a number of them, and returns how many it has deleted.
+-- A row that a call has locked is left for the next time.
+CREATE FUNCTION mta_cluster.dropped(keep bigint, most int) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+	n bigint;
+BEGIN
+	PERFORM mta_cluster.durable();
+	DELETE FROM mta_cluster.keys k USING (
+		SELECT o.key FROM mta_cluster.keys o WHERE o.made < clock_timestamp() - make_interval(secs => keep)
+		ORDER BY o.made LIMIT most FOR UPDATE SKIP LOCKED) old
+		WHERE k.key = old.key;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	RETURN to_jsonb(n);
 END $$;
 
 -- unsettled are the rows of a node that have no answer.
