@@ -13,8 +13,7 @@ import (
 // Accepts mail by HTTP: see [http.md](http.md). Each address that other machines can reach needs TLS or a proxy with
 // TLS in front of it, since keys must not travel in clear.
 //
-// Its `tls` is that of a [listener](#tls), HTTPS from the first octet: `certificate`, `key`, `acme`, `min_version`
-// and `session_tickets`.
+// Its `tls` is that of a [listener](#tls), HTTPS from the first octet: `certificate`, `key`, `acme` and `min_version`.
 type API struct {
 	block
 	Name string `conf:",label"`

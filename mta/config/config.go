@@ -181,9 +181,8 @@ type Listener struct {
 	// The check before a recipient is accepted: none, or, with `"domain"`, whether its domain can accept mail
 	// ([submission.md](submission.md#verified-recipients)).
 	VerifyRecipients string `conf:"verify_recipients" default:"off" oneof:"off domain"`
-	// Networks whose bare CR and LF become CRLF, regardless of `bare_newline`, such as programs on this machine. Add
-	// the hosts of applications that end lines in LF, which Postfix accepts
-	// ([submission.md](submission.md#line-ends-and-latin-1)).
+	// Networks whose bare CR and LF become CRLF, such as programs on this machine. Add the hosts of applications that
+	// end lines in LF, which Postfix accepts ([submission.md](submission.md#line-ends-and-latin-1)).
 	NormaliseFrom []netip.Prefix `conf:"normalise_from" default:"127.0.0.0/8 ::1/128"`
 	// How far ahead, 3650d at most, a message may be scheduled by `X-Hold-For` and similar fields
 	// ([submission.md](submission.md#scheduled-mail)); with `"0s"` a message with such a field is refused.

@@ -15,8 +15,7 @@ import (
 // While a setting that takes a restart waits for it, so do the others of the block. A session ends when `users`
 // changes.
 //
-// Its `tls` is that of a [listener](#tls), HTTPS from the first octet: `certificate`, `key`, `acme`, `min_version`
-// and `session_tickets`.
+// Its `tls` is that of a [listener](#tls), HTTPS from the first octet: `certificate`, `key`, `acme` and `min_version`.
 type Console struct {
 	block
 
