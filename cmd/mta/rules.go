@@ -41,7 +41,7 @@ const ruleAddHelp = `Add a rule for the mail that fits all of the flags, or for 
              campaign, of each tenant's campaign of that name
 
 A rule that does the same with the same mail is replaced, and keeps its number.
---dry-run counts the mail in the queue that the rule fits, except by --pool.
+Count first: --dry-run shows how much mail in the queue the rule fits, except by --pool.
 --provider and --pool select after the route is found: reroute has neither, slow no
 --pool. Only suspend (as the only flag) and slow have --source. There are at most 1000
 rules, and 100 more that suspend.`

@@ -112,7 +112,7 @@ type EndRule struct {
 type RuleChanged struct {
 	Effect
 	Rule
-	Fits *int `json:"fits,omitempty"` // recipients in the queue that the rule fits; of dry runs and bounce, and not by pool
+	Fits *int `json:"fits,omitempty"` // recipients in the queue that a dry run's rule fits; none by pool
 }
 
 // Rules is what the server asks of the relay about rules. Errors are of type *Error where the operator can do

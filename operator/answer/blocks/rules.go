@@ -60,18 +60,13 @@ func (r Rules) AddRule(ctx context.Context, b api.AddRule) (done api.RuleChanged
 	if b.For != nil {
 		x.Until = x.Since.Add(time.Duration(*b.For))
 	}
-	var fits *int
-	if (b.DryRun || b.Action == api.RuleBounce) && b.Pool == "" {
+	x, err = r.Kept.Begin(x, b.DryRun)
+	if done, err = changed(x, err); err == nil && b.DryRun && b.Pool == "" {
 		n, err := r.Fitting(api.Filter{Tenant: b.Tenant, Source: b.Source, Provider: b.Provider, Domain: x.Domain,
 			Campaign: b.Campaign})
-		if err != nil {
-			return done, err
-		}
-		fits = &n
+		done.Fits = &n
+		return done, err
 	}
-	x, err = r.Kept.Begin(x, b.DryRun)
-	done, err = changed(x, err)
-	done.Fits = fits
 	return done, err
 }
 
