@@ -51,7 +51,7 @@ func readFrom(ctx context.Context, dir string, known []linelog.File, spoiled fun
 // restOf reports whether a line at a position is the end of a record that began before it.
 func restOf(line []byte, at Position) bool {
 	_, p, err := ParseEventID(eventIDOf(line))
-	return err == nil && p.Compare(at) < 0 && !bytes.HasPrefix(line, []byte("{"))
+	return err == nil && p.Compare(at) < 0 && !bytes.HasPrefix(line, []byte(`{"type":`))
 }
 
 // isRecord reports whether a line was written whole.

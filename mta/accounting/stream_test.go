@@ -243,3 +243,25 @@ func TestADamagedFrameHidesOnlyItsRecords(t *testing.T) {
 		t.Errorf("half a file: %d records, missing %v", n, missing)
 	}
 }
+
+// TestTheRestOfARecord is what is left of one after damage, also where it begins with an object.
+func TestTheRestOfARecord(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, Config{Dir: dir, NodeID: "n"})
+	w.Add(numbered(1))
+	flush(t, w)
+	closed(t, w)
+	if _, err := ReadFrom(t.Context(), dir, Position{}, Position{}, func(at, next Position, line []byte) error {
+		if restOf(line, at) {
+			t.Error("a whole record is a rest")
+		}
+		for i := 1; i < 500; i++ {
+			if !restOf(line[i:], Position{File: at.File, Offset: at.Offset + int64(i)}) {
+				t.Errorf("%.20q is no rest", line[i:])
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
