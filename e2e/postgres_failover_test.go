@@ -236,12 +236,17 @@ func TestPostgresFailsOver(t *testing.T) {
 	}
 	line := k.Memory().Origin.Timeline
 	killed := make(chan bool)
-	go func() {
-		defer close(killed)
-		time.Sleep(300 * time.Millisecond)
-		primary.now.kill()
-	}()
-	for k.call(patience) == nil { // until the primary is gone
+	calls := 0
+	for ; k.call(patience) == nil; calls++ { // until the primary is gone, amid one
+		if calls == 20 {
+			go func() {
+				defer close(killed)
+				primary.now.kill()
+			}()
+		}
+	}
+	if calls <= 20 {
+		t.Fatalf("a call fails after %d", calls)
 	}
 	<-killed
 	acked := k.acked

@@ -73,9 +73,9 @@ type end struct {
 	pair certificates.Pair
 }
 
-// site makes a network, an authority of which each node has a certificate, and nodes 1 to n, each at the address of its
+// nodes makes a network, an authority of which each node has a certificate, and nodes 1 to n, each at the address of its
 // number.
-func site(t *testing.T, n int) (network, string, []*end) {
+func nodes(t *testing.T, n int) (network, string, []*end) {
 	dir, net := filepath.Join(t.TempDir(), "ca"), network{new(sync.Map)}
 	if err := ca.Init(dir, "mail", time.Now()); err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ var ask = member.Ask{Order: term.Order{Incarnation: 1, Process: 2, Seq: 1<<64 - 
 
 func TestMessagesArriveAsTheyAre(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		_, _, ends := site(t, 3)
+		_, _, ends := nodes(t, 3)
 		answer := member.Answer{Order: ask.Order, Mark: ask.Known, Clock: time.Now().UnixNano(),
 			Shares: []share.Grant{{Limit: "a", Units: 3, Content: .1}},
 			Tokens: []ledger.Grant{{Key: ask.Tokens[0].Key, Tokens: 4, Hour: 7, Epoch: 2}}}
@@ -188,7 +188,7 @@ func TestMessagesArriveAsTheyAre(t *testing.T) {
 // While a node is away, newer messages replace older ones; when it is back it is found soon.
 func TestANodeThatIsAway(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		net, dir, ends := site(t, 2)
+		net, dir, ends := nodes(t, 2)
 		ends[2].stop()
 		for i := range 5000 {
 			m := nudge(1, 2, i%owner.Shards)
@@ -270,7 +270,7 @@ func TestMembersThatSendNonsense(t *testing.T) {
 		"is not an open one of node 1":                  frame(`{"From":2,"To":1,"Met":{"Key":"k","Node":1,"Done":true}}`),
 	} {
 		bubble.Test(t, func(t *testing.T) {
-			net, dir, ends := site(t, 1)
+			net, dir, ends := nodes(t, 1)
 			p := issue(t, dir, 2, ca.NodeHolds)
 			hostile(t, net, dir, p, send)
 			ends[1].has(t, want)
@@ -311,7 +311,7 @@ func TestStrangersAreRefusedWithTheReasonAtBothEnds(t *testing.T) {
 	for want, change := range map[string]func(t *testing.T, net network, dir string, cfg *Config){
 		`node 5 of cluster "mail": x509: certificate signed by unknown authority`: func(t *testing.T, _ network, _ string,
 			cfg *Config) {
-			_, dir, _ := site(t, 0)
+			_, dir, _ := nodes(t, 0)
 			number(t, dir, 5, ca.NodeHolds, cfg)
 		},
 		`node 5 of cluster "mail": x509: certificate has expired`: func(t *testing.T, _ network, dir string, cfg *Config) {
@@ -335,7 +335,7 @@ func TestStrangersAreRefusedWithTheReasonAtBothEnds(t *testing.T) {
 		},
 	} {
 		bubble.Test(t, func(t *testing.T) {
-			net, dir, ends := site(t, 1)
+			net, dir, ends := nodes(t, 1)
 			cfg := config(net, dir, 2, issue(t, dir, 2, ca.NodeHolds), new(logged))
 			change(t, net, dir, &cfg)
 			l, to := New(cfg), uint16(1)
@@ -362,7 +362,7 @@ func TestWhatIsSaidInAGreeting(t *testing.T) {
 		"a message can't be read: json: cannot unmar": `{"Newest":"1"}`,
 	} {
 		bubble.Test(t, func(t *testing.T) {
-			net, dir, ends := site(t, 1)
+			net, dir, ends := nodes(t, 1)
 			cfg := config(net, dir, 2, issue(t, dir, 2, ca.NodeHolds), new(logged))
 			raw, _ := net.dial(t.Context(), "1")
 			conn := tls.Client(raw, New(cfg).settings())
@@ -387,7 +387,7 @@ func TestWhatIsSaidInAGreeting(t *testing.T) {
 // A connection ends with the certificate of either side, and the next one has the renewed certificate.
 func TestARenewedCertificateIsUsedWithoutARestart(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		net, dir, ends := site(t, 1)
+		net, dir, ends := nodes(t, 1)
 		second := begin(t, net, dir, 2, issue(t, dir, 2, time.Hour))
 		second.Send(nudge(2, 1, 1))
 		ends[1].received(t, nudge(2, 1, 1))
@@ -414,7 +414,7 @@ func TestARenewedCertificateIsUsedWithoutARestart(t *testing.T) {
 // Those who connect and send nothing keep members out for some seconds at most.
 func TestSilentStrangers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		net, _, ends := site(t, 2)
+		net, _, ends := nodes(t, 2)
 		for range mostGuests {
 			if _, err := net.dial(t.Context(), "1"); err != nil {
 				t.Fatal(err)
@@ -437,7 +437,7 @@ func TestSilentStrangers(t *testing.T) {
 // A node that reads slowly, or not at all, loses its messages and nothing else.
 func TestANodeThatReadsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		_, _, ends := site(t, 2)
+		_, _, ends := nodes(t, 2)
 		stuck := make(chan struct{})
 		ends[2].cfg.Receive = func(Message) error { <-stuck; return nil }
 		for i := range 100 {

@@ -107,14 +107,14 @@ const (
 
 // Desk is one process's.
 type Desk struct {
-	me   Request
-	line uint64 // the timeline
-	open map[uint64]*request
-	keys map[string]uint64 // of open requests
-	todo []*request
-	call Call
-	busy bool
-	sent time.Duration
+	me      Request
+	line    uint64 // the timeline
+	open    map[uint64]*request
+	keys    map[string]uint64 // of open requests
+	pending []*request
+	call    Call
+	busy    bool
+	sent    time.Duration
 }
 
 // request is one that is open here, or a row that is settled here.
@@ -140,12 +140,12 @@ func (d *Desk) Ask(key string) (number uint64, ok bool) {
 	d.me.Number++
 	r := &request{Part{Claim, Row{Key: key, Request: d.me}}, true}
 	d.open[d.me.Number], d.keys[key] = r, d.me.Number
-	d.todo = append(d.todo, r)
+	d.pending = append(d.pending, r)
 	return d.me.Number, true
 }
 
 // Pending is how much the engine has yet to be asked, or to answer.
-func (d *Desk) Pending() int { return len(d.todo) }
+func (d *Desk) Pending() int { return len(d.pending) }
 
 // Accepted notes the answer to a fresh request, when its mail is durable.
 func (d *Desk) Accepted(number uint64, answer string) { d.finish(number, Settle, answer) }
@@ -159,8 +159,8 @@ func (d *Desk) finish(number uint64, op Op, answer string) {
 		return
 	}
 	r.Op, r.Answer = op, answer
-	if !slices.Contains(d.todo, r) {
-		d.todo = append(d.todo, r)
+	if !slices.Contains(d.pending, r) {
+		d.pending = append(d.pending, r)
 	}
 }
 
@@ -174,23 +174,23 @@ func (d *Desk) Resolve(row Row, mail func(Row) (answer string, ok bool)) {
 	if row.Process == d.me.Process && d.open[row.Number] != nil {
 		return
 	}
-	if slices.ContainsFunc(d.todo, func(r *request) bool { return r.Request == row.Request }) {
+	if slices.ContainsFunc(d.pending, func(r *request) bool { return r.Request == row.Request }) {
 		return
 	}
 	r := &request{Part{Release, row}, false}
 	if answer, ok := mail(row); ok {
 		r.Op, r.Answer = Settle, answer
 	}
-	d.todo = append(d.todo, r)
+	d.pending = append(d.pending, r)
 }
 
 // Call makes the next call, if there is something to do and none is on its way.
 func (d *Desk) Call(now time.Duration) (Call, bool) {
-	if d.busy && now-d.sent < patience || len(d.todo) == 0 || d.line == 0 {
+	if d.busy && now-d.sent < patience || len(d.pending) == 0 || d.line == 0 {
 		return Call{}, false
 	}
 	d.call = Call{Number: d.call.Number + 1, Node: d.me, Timeline: d.line}
-	for _, r := range d.todo[:min(len(d.todo), most)] {
+	for _, r := range d.pending[:min(len(d.pending), most)] {
 		d.call.Parts = append(d.call.Parts, r.Part)
 	}
 	d.busy, d.sent = true, now
@@ -208,11 +208,11 @@ func (d *Desk) Result(res Result) (decided []Decision) {
 		return nil
 	}
 	parts := d.call.Parts
-	sent := slices.Clone(d.todo[:len(parts)])
-	d.todo = d.todo[len(parts):]
+	sent := slices.Clone(d.pending[:len(parts)])
+	d.pending = d.pending[len(parts):]
 	for i, r := range sent {
 		if r.Op != parts[i].Op { // it was given up while the call was on its way
-			d.todo = append(d.todo, r)
+			d.pending = append(d.pending, r)
 			continue
 		}
 		var row Row
