@@ -14,16 +14,23 @@ import (
 	"example.org/mta/operator/api"
 )
 
+// networks is the zone of so many sites, s0.example and on, each with a host in a network for itself.
+func networks(n int) string {
+	var zone strings.Builder
+	for i := range n {
+		fmt.Fprintf(&zone, "s%[1]d.example. 60 IN MX 10 mx%[1]d.example.\nmx%[1]d.example. 60 IN A 203.0.%[1]d.1\n", i)
+	}
+	return zone.String()
+}
+
+const spam = "554 5.7.1 Service unavailable; client host is blocked using zen.spamhaus.org"
+
 // TestBlockedSource: a source that half of the networks block is paused for a while, with an alarm and a line in the
 // audit log. What all sources are refused for takes none out, and a pool keeps its last source. What an operator ends is
 // not begun again at once, and what the configuration no longer wants ends.
 func TestBlockedSource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		var zone strings.Builder
-		for i := range 24 {
-			fmt.Fprintf(&zone, "s%d.example. 60 IN MX 10 mx%d.example.\nmx%d.example. 60 IN A 203.0.%d.1\n", i, i, i, i)
-		}
-		r := New(t, zone.String(), `
+		r := New(t, networks(24), `
 			source "a" {
 				address = "192.0.2.10"
 				ehlo    = "a.relay.example"
@@ -42,7 +49,6 @@ func TestBlockedSource(t *testing.T) {
 			checks { refused = "pause" }
 			domain "client.example" { route = ["discard"] }
 		`)
-		const spam = "554 5.7.1 Service unavailable; client host is blocked using zen.spamhaus.org"
 		for i := range 24 {
 			var fromB sync.Map // connections
 			r.Host(fmt.Sprintf("mx%d.example", i), sink.Config{Hook: func(c sink.Command) (a sink.Answer) {
@@ -160,11 +166,7 @@ func TestWhoPausesSources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				var zone strings.Builder
-				for i := range 24 {
-					fmt.Fprintf(&zone, "s%d.example. 60 IN MX 10 mx%d.example.\nmx%d.example. 60 IN A 203.0.%d.1\n", i, i, i, i)
-				}
-				r := New(t, zone.String(), `
+				r := New(t, networks(24), `
 					source "a" {
 						address = "192.0.2.10"
 						ehlo    = "a.relay.example"
@@ -189,7 +191,7 @@ func TestWhoPausesSources(t *testing.T) {
 							bad.Store(cmd.Connection, true)
 						}
 						if _, is := bad.Load(cmd.Connection); is && cmd.Phase == sink.Mail && i >= 4 {
-							a.Reply = "550 5.7.1 Service unavailable; client host is blocked using zen.spamhaus.org"
+							a.Reply = spam
 						}
 						return a
 					}}, fmt.Sprintf("203.0.%d.1:25", i))
