@@ -65,6 +65,17 @@ func TestWhatKeepsParkedMail(t *testing.T) {
 	}
 }
 
+// TestMailThatLeavesTheQueue: what an operator removes or moves is not shown as given up.
+func TestMailThatLeavesTheQueue(t *testing.T) {
+	for asked, want := range map[queue.Action]string{0: "given up: ", queue.Remove: "removed: ", queue.Cancel: "removed: ",
+		queue.Transfer: "moved: "} {
+		rc := &queue.ItemRecipient{State: queue.StateEnding, Asked: asked}
+		if p := bare(t, "").LookOut().Of(new(queue.Item), rc); p.State != api.StateEnding || !strings.HasPrefix(p.Why, want) {
+			t.Errorf("after action %v: %+v", asked, p)
+		}
+	}
+}
+
 // TestMailWithinDelivery: what waits there is waiting, with the reason of its lane, whatever that is; only
 // what is on a connection is active.
 func TestMailWithinDelivery(t *testing.T) {
