@@ -227,17 +227,24 @@ func initLogin(name *string) (err error) {
 }
 
 func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
-	if err := c.askInit(cmd, a); err != nil {
-		return err
-	}
-	if a.Plan == noPlan && a.Warm != "" {
-		return usagef("--warm: it is for mail beyond the plan, and there is none")
-	}
 	for _, dir := range []*string{&a.Dir, &a.DataDir} { // the relay may start in another folder
 		var err error
 		if *dir, err = filepath.Abs(*dir); err != nil {
 			return err
 		}
+	}
+	files := []string{"mta.conf", "users", "dkim/s1.pem"}
+	for i := range files {
+		files[i] = filepath.Join(a.Dir, files[i])
+		if _, err := os.Lstat(files[i]); err == nil {
+			return hinted{fmt.Errorf("%s already exists", files[i]), "move it away, or name another folder: --dir"}
+		}
+	}
+	if err := c.askInit(cmd, a); err != nil {
+		return err
+	}
+	if a.Plan == noPlan && a.Warm != "" {
+		return usagef("--warm: it is for mail beyond the plan, and there is none")
 	}
 	var text strings.Builder
 	if err := template.Must(template.New("").Parse(initFile)).Execute(&text, a); err != nil {
@@ -263,13 +270,6 @@ func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 	hash, err := auth.NewHash(auth.Argon2id, password)
 	if err != nil {
 		return err
-	}
-	files := []string{"mta.conf", "users", "dkim/s1.pem"}
-	for i := range files {
-		files[i] = filepath.Join(a.Dir, files[i])
-		if _, err := os.Lstat(files[i]); err == nil {
-			return hinted{fmt.Errorf("%s already exists", files[i]), "move it away, or name another folder: --dir"}
-		}
 	}
 	if err := makeLike(a.Dir); err != nil {
 		return err

@@ -151,7 +151,7 @@ func (c *cli) notStarted(err error) error {
 	file := (*fs.PathError)(nil)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return hinted{err, "is another relay or mail server running? check with: mta status"}
+		return hinted{err, "another program has the port, perhaps another relay or a web server; to find it: ss -ltnp"}
 	case errors.Is(err, format.ErrRefused), errors.Is(err, listen.ErrSockets), errors.Is(err, store.ErrMissing):
 		return err
 	case !errors.As(err, &file) && errors.Is(err, syscall.EACCES):

@@ -263,7 +263,8 @@ func outgoing(v6 bool) netip.Addr {
 	return at.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// listenersTLS finds listeners to which others than this machine can connect, and that have no TLS.
+// listenersTLS finds listeners to which others than this machine can connect, and that have no TLS. Those of a relay
+// that runs are asked.
 func listenersTLS(ctx context.Context, cfg *config.Config, running bool) (found []dnscheck.Finding) {
 	for _, l := range cfg.Listeners {
 		if !slices.ContainsFunc(l.Address, isReachable) {
@@ -280,8 +281,12 @@ func listenersTLS(ctx context.Context, cfg *config.Config, running bool) (found 
 				fmt.Sprintf("listener %q takes mail from other machines and has no TLS", l.Name)
 			f.Remedy = "write tls { certificate and key, or acme = true } into it"
 		}
-		if running {
+		switch {
+		case running:
 			tryListener(ctx, cfg, l, &f)
+		case f.Result == dnscheck.OK:
+			f.Result, f.Text = dnscheck.Unknown, fmt.Sprintf("listener %q can't be tried: no relay runs here", l.Name)
+			f.Remedy = "start it; if it does not stay up, its log has the reason"
 		}
 		found = append(found, f)
 	}
@@ -308,7 +313,7 @@ func tryListener(ctx context.Context, cfg *config.Config, l *config.Listener, f 
 		c, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
 		if err != nil {
 			f.Result, f.Text = dnscheck.Failed, fmt.Sprintf("listener %q does not answer: %v", l.Name, err)
-			f.Remedy = "bring the file into force: mta config reload"
+			f.Remedy = "'mta check' shows how to bring the file into force"
 			return
 		}
 		if why := handshake(ctx, c, cfg.Hostname, l.TLS); why != "" {

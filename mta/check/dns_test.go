@@ -109,6 +109,14 @@ func TestListenersWithoutTLS(t *testing.T) {
 listener "local" { address = ["127.0.0.1:2525", "[::1]:2525"] }
 listener "open" { address = ":2526" }
 listener "lan" { address = ["127.0.0.1:2527", "192.0.2.1:2527"] }
+acme {
+	names       = ["mx.acme.example"]
+	tls_address = ":1443"
+}
+listener "sure" {
+	address = ":2528"
+	tls { acme = true }
+}
 `), "mta.conf", os.Getenv)
 	if err != nil {
 		t.Fatal(err)
@@ -117,6 +125,8 @@ listener "lan" { address = ["127.0.0.1:2527", "192.0.2.1:2527"] }
 	for _, f := range listenersTLS(t.Context(), cfg, false) {
 		if f.Result == dnscheck.Warning {
 			got = append(got, f.Listener)
+		} else if f.Result != dnscheck.Unknown { // nothing listens
+			t.Errorf("%+v", f)
 		}
 	}
 	if want := []string{"open", "lan"}; !slices.Equal(got, want) {
