@@ -183,7 +183,8 @@ func (t localTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		in.Body = http.NoBody
 	}
 	from, to := io.Pipe()
-	w := &localAnswer{ctx: r.Context(), header: http.Header{}, begun: make(chan struct{}), pipe: to}
+	w := &localAnswer{ctx: r.Context(), header: http.Header{}, trailer: http.Header{}, begun: make(chan struct{}),
+		pipe: to}
 	w.out = bufio.NewWriterSize(to, 16<<10)
 	go func() {
 		defer in.Body.Close()
@@ -205,7 +206,8 @@ func (t localTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	stop := context.AfterFunc(r.Context(), func() { to.CloseWithError(r.Context().Err()) })
 	return &http.Response{
 		StatusCode: w.status, Status: http.StatusText(w.status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: w.sent, Body: &localBody{from, func() { stop(); cancel() }}, ContentLength: -1, Request: r,
+		Header: w.sent, Trailer: w.trailer, Body: &localBody{from, func() { stop(); cancel() }}, ContentLength: -1,
+		Request: r,
 	}, nil
 }
 
@@ -216,6 +218,7 @@ var errBroken = errors.New("the server has broken off its answer")
 type localAnswer struct {
 	ctx          context.Context // of the caller
 	header, sent http.Header
+	trailer      http.Header // what header has after the body of the fields that "Trailer" names
 	status       int
 	failed       error         // set when the handler has panicked
 	begun        chan struct{} // closed when status and sent, or failed, are set
@@ -250,7 +253,10 @@ func (w *localAnswer) end() {
 	failed := recover()
 	if failed == nil {
 		w.WriteHeader(http.StatusOK)
-		w.out.Flush()                      // an error: nobody reads on
+		w.out.Flush() // an error: nobody reads on
+		for _, name := range w.sent.Values("Trailer") {
+			w.trailer.Set(name, w.header.Get(name))
+		}
 		w.pipe.CloseWithError(w.ctx.Err()) // nil: the answer is whole
 		return
 	}

@@ -220,10 +220,13 @@ func TestLog(t *testing.T) {
 	// Damage is reported after all records that are sound, even if there are none.
 	log.damage = fmt.Errorf("read: %w", &api.LogDamaged{Text: "mta-1.jsonl.zst is damaged:\nframe 2"})
 	for _, log := range []records{log, {damage: log.damage}} {
-		got = nil
-		err := serve(t, api.Config{Log: log}).Log(t.Context(), api.LogQuery{}, each)
-		if damaged := (*api.LogDamaged)(nil); !errors.As(err, &damaged) || damaged.Text != "mta-1.jsonl.zst is damaged:?frame 2" || !slices.Equal(got, log.all) {
-			t.Errorf("%d records and %v", len(got), err)
+		c := api.Config{Log: log}
+		for _, client := range []*api.Client{serve(t, c), api.NewLocalClient(api.NewServer(c).Handler())} {
+			got = nil
+			err := client.Log(t.Context(), api.LogQuery{}, each)
+			if damaged := (*api.LogDamaged)(nil); !errors.As(err, &damaged) || damaged.Text != "mta-1.jsonl.zst is damaged:?frame 2" || !slices.Equal(got, log.all) {
+				t.Errorf("%d records and %v", len(got), err)
+			}
 		}
 	}
 }
