@@ -24,7 +24,15 @@ func (l Log) Read(ctx context.Context, q api.LogQuery, each func([]byte) error, 
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	return l.Writer.Read(ctx, logQuery(q), each, flush)
+	return logDamage(l.Writer.Read(ctx, logQuery(q), each, flush))
+}
+
+// logDamage has damage in the words of the API: all that can be read was given.
+func logDamage(err error) error {
+	if damaged := (*accounting.DamagedError)(nil); errors.As(err, &damaged) {
+		return &api.LogDamaged{Text: damaged.Error()}
+	}
+	return err
 }
 
 // Newest implements api.Log.
