@@ -113,6 +113,10 @@ func TestSendingHours(t *testing.T) {
 		if d := r.explained("box.example"); d.Now != "mail is sent without delay, except what the rules below are for" || len(d.Rules) != 1 {
 			t.Errorf("explained as %q, %q", d.Now, d.Rules)
 		}
+		e, err := api.OpExplain.Call(t.Context(), r.Client(), api.ExplainQuery{Domain: "box.example", Tenant: "acme"})
+		if err != nil || len(e.Destinations[0].Rules) != 1 {
+			t.Errorf("of a tenant: %+v, %v", e, err)
+		}
 	})
 }
 

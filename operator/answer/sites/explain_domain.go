@@ -118,7 +118,8 @@ func (d *Sites) explainDomain(ctx context.Context, domain string, mail rules.Mai
 }
 
 // overrule puts what keeps mail from leaving at all before the other answers about a destination: operators' rules, and
-// the window and the pace of a message m; nil if no mail is special. It names all rules that apply.
+// the window and the pace of a message m; nil if no mail is special, and without an id if that of a tenant is. It names
+// all rules that apply.
 func (d *Sites) overrule(c *domainCase, m *envelope.Message) {
 	kept := d.Messages.Rules
 	list := kept.For(c.mail)
@@ -132,7 +133,7 @@ func (d *Sites) overrule(c *domainCase, m *envelope.Message) {
 	for _, x := range list {
 		c.Rules = append(c.Rules, x.InWords())
 	}
-	if m == nil {
+	if m == nil || m.ID == 0 { // no message is asked about
 		defer c.exceptions(kept.List(), list)
 	}
 	if x := kept.Stops(c.mail, false); x != nil && x.Action != api.RuleSuspend {
