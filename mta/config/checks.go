@@ -32,11 +32,13 @@ type Checks struct {
 	// source within two hours after the list has taken the address off.
 	Listed string `conf:"listed" default:"alarm" oneof:"alarm pause"`
 	// A source that half of the receiving networks (/24, /48), and five or more, block as one of spam within an hour,
-	// while they take mail of others (if its pools have others): `"alarm"` (`sources`); or `"pause"` it for four hours,
-	// too, as `listed` does. A network counts by most of its answers, if these were about mail of two tenants, or two
-	// recipients of one. For a pause each needs mail of two tenants, if several may use the source, and the networks
-	// that block need a fifth of the mail that all networks with answers to the source had from all sources within the
-	// hour. A pause that an operator ends is not set again for its time; `"alarm"` ends the pauses.
+	// while they take mail of others (if its pools have others): `"alarm"` (`sources`); or `"pause"` it for four
+	// hours, too, as `listed` does. A network counts by most of its answers, if these were about mail of two tenants,
+	// or two recipients of one; for the alarm one will do where all networks block. For a pause the networks that
+	// block need a fifth of the mail that all networks with answers to the source had from all sources within the
+	// hour. If several tenants may use the source, only networks with answers about mail of two count for a pause, and
+	// all this must hold without the mail of any one tenant, too. A pause that an operator ends is not set again for
+	// its time; `"alarm"` ends the pauses.
 	Refused string `conf:"refused" default:"alarm" oneof:"alarm pause"`
 }
 

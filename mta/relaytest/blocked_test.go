@@ -132,7 +132,7 @@ func TestBlockedSource(t *testing.T) {
 
 		send("ann@client.example", "")
 		send("ann@client.example", "X-MTA-Tenant: solo\r\n") // it has no other source
-		state("a: "+why+"; ", "source c: "+why+", and it isn't paused: it is the last one of a pool; the replies: mta hosts --source c; source a is paused.*")
+		state("a: "+why+"; ", "source c: "+why+", and it isn't paused: it is the last one of a pool; the replies: mta log --source c --class SpamBlock; source a is paused.*")
 
 		l, err := api.OpRules.Call(t.Context(), r.Client(), api.None{})
 		r.must(err)
@@ -148,25 +148,63 @@ func TestBlockedSource(t *testing.T) {
 	})
 }
 
-// TestWhoPausesSources: neither the hosts of one tenant, however many names and networks they have, nor strangers with
-// many networks and little mail take a source from the others, and the alarm has the reason. A source of one tenant is
-// judged by its mail alone.
+// TestFirstBlock: when all networks that a source's mail goes to block it with their first answer, the alarm is on
+// within two minutes, and the source is not paused for so little.
+func TestFirstBlock(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := New(t, networks(5), `
+			source "a" { address = "192.0.2.10" }
+			pool "default" { shared = ["a"] }
+			checks { refused = "pause" }
+			domain "client.example" { route = ["discard"] }
+		`)
+		for i := range 5 {
+			r.Host(fmt.Sprintf("mx%d.example", i), sink.Config{Hook: func(cmd sink.Command) (a sink.Answer) {
+				if cmd.Phase == sink.Mail {
+					a.Reply = "421 4.7.0 blocked using zen.spamhaus.org"
+				}
+				return a
+			}}, fmt.Sprintf("203.0.%d.1:25", i))
+		}
+		r.Start()
+		for i := range 5 {
+			r.Submit("ann@client.example", "Subject: x\r\n\r\nx\r\n", fmt.Sprintf("bob@s%d.example", i))
+		}
+		time.Sleep(2 * time.Minute)
+		st, err := api.OpStatus.Call(t.Context(), r.Client(), api.None{})
+		r.must(err)
+		const want = "source a: 5 of 5 networks have blocked it within the hour, and it isn't paused: these have answered too seldom; " +
+			"the replies: mta log --source a --class SpamBlock"
+		for _, a := range st.Alarms {
+			if a.Name == "sources" && a.Reason == want {
+				return
+			}
+		}
+		t.Errorf("alarms: %+v, want %q", st.Alarms, want)
+	})
+}
+
+// TestWhoPausesSources: neither the hosts of one tenant, however many names and networks they have and whoever else
+// writes to them, nor strangers with many networks and little mail take a source from the others, and the alarm has the
+// reason. A source of one tenant is judged by its mail alone.
 func TestWhoPausesSources(t *testing.T) {
 	for name, c := range map[string]struct {
-		tenants, blocked string // whose mail goes to the networks that block a source
-		mail             int    // recipients of it, each time
-		rules, alarm     string
+		blocked    string         // the source
+		mail       map[string]int // recipients of a tenant at each network that blocks it, each time
+		beside     int            // recipients of acme at each of as many networks that have no other's mail
+		rules, why string
 	}{
-		"one tenant": {"evil", "a", 40, "", "source a: [0-9]+ of [0-9]+ networks have blocked it within the hour, and it isn't paused: " +
-			"these had mail of one tenant each, and others may use it; the replies: mta hosts --source a"},
-		"strangers": {"acme evil", "a", 1, "", "source a: [0-9]+ of [0-9]+ networks have blocked it within the hour, and it isn't paused: " +
-			"these had [0-9]+ of [0-9]+ recipients; the replies: mta hosts --source a"},
-		"many receivers":       {"acme evil", "a", 40, "source a", "source a is paused by the relay: .*; to end that: mta rule end 1"},
-		"a source of a tenant": {"solo", "c", 40, "source c", "source c is paused by the relay: .*; to end that: mta rule end 1"},
+		"one tenant": {"a", map[string]int{"evil": 40}, 0, "", "these had mail of one tenant each, and others may use it"},
+		"one tenant, and another writes to it": {"a", map[string]int{"acme": 1, "evil": 40}, 0, "",
+			`without the mail of tenant "evil" these had [0-9]+ of [0-9]+ recipients`},
+		"strangers":            {"a", map[string]int{"acme": 1, "evil": 1}, 0, "", "these had [0-9]+ of [0-9]+ recipients"},
+		"many receivers":       {"a", map[string]int{"acme": 40, "evil": 40}, 0, "source a", ""},
+		"and many small":       {"a", map[string]int{"acme": 40, "evil": 40}, 1, "source a", ""},
+		"a source of a tenant": {"c", map[string]int{"solo": 40}, 0, "source c", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				r := New(t, networks(24), `
+				r := New(t, networks(64), `
 					source "a" {
 						address = "192.0.2.10"
 						ehlo    = "a.relay.example"
@@ -184,13 +222,13 @@ func TestWhoPausesSources(t *testing.T) {
 					tenant "solo" { pool = "single" }
 					checks { refused = "pause" }
 				`)
-				for i := range 24 {
+				for i := range 64 {
 					var bad sync.Map // connections
 					r.Host(fmt.Sprintf("mx%d.example", i), sink.Config{Hook: func(cmd sink.Command) (a sink.Answer) {
 						if cmd.Phase == sink.Hello && strings.Contains(cmd.Line, c.blocked+".relay") {
 							bad.Store(cmd.Connection, true)
 						}
-						if _, is := bad.Load(cmd.Connection); is && cmd.Phase == sink.Mail && i >= 4 {
+						if _, is := bad.Load(cmd.Connection); is && cmd.Phase == sink.Mail && i >= 4 && i < 24 {
 							a.Reply = spam
 						}
 						return a
@@ -210,10 +248,13 @@ func TestWhoPausesSources(t *testing.T) {
 							send("acme", i, 40)
 							send("evil", i, 40)
 						}
-						for _, tenant := range strings.Fields(c.tenants) {
-							for i := 4; i < 24; i++ {
-								send(tenant, i, c.mail)
+						for i := 4; i < 24; i++ {
+							for tenant, n := range c.mail {
+								send(tenant, i, n)
 							}
+						}
+						for i := 24; i < 64 && c.beside > 0; i++ {
+							send("acme", i, c.beside)
 						}
 					}
 					time.Sleep(17 * time.Minute)
@@ -231,8 +272,13 @@ func TestWhoPausesSources(t *testing.T) {
 						alarm = a.Reason
 					}
 				}
-				if rules != c.rules || !regexp.MustCompile("^"+c.alarm+"$").MatchString(alarm) {
-					t.Errorf("rules: %q, want %q; alarm: %q, want %q", rules, c.rules, alarm, c.alarm)
+				want := "source " + c.blocked + " is paused by the relay: .*; to end that: mta rule end 1"
+				if c.rules == "" {
+					want = "source a: [0-9]+ of [0-9]+ networks have blocked it within the hour, and it isn't paused: " + c.why +
+						"; the replies: mta log --source a --class SpamBlock; to pause it: mta pause source a"
+				}
+				if rules != c.rules || !regexp.MustCompile("^"+want+"$").MatchString(alarm) {
+					t.Errorf("rules: %q, want %q; alarm: %q, want %q", rules, c.rules, alarm, want)
 				}
 			})
 		})

@@ -69,6 +69,17 @@ const (
 
 func blocked(v *tally.Votes) bool { return v.Block >= fewestBlocks && 2*v.Block >= v.Networks }
 
+// enough returns why the networks that block a source don't speak for all, nil if they do.
+func enough(v *tally.Votes) error {
+	switch {
+	case !blocked(v):
+		return fmt.Errorf("these were %d of %d networks", v.Block, v.Networks)
+	case leastMail*v.Blocked < v.Mail:
+		return fmt.Errorf("these had %d of %d recipients", v.Blocked, v.Mail)
+	}
+	return nil
+}
+
 // Blocked returns which sources receivers block, "" for none. It pauses them first where the configuration wants
 // that.
 func (s *Standing) Blocked() string {
@@ -76,17 +87,23 @@ func (s *Standing) Blocked() string {
 	standings := s.Tally.Standings(s.Now())
 	for _, name := range slices.Sorted(maps.Keys(standings)) {
 		n := standings[name]
-		if !blocked(&n.Any) && !blocked(&n.Several) || s.Rules.Source(name) {
-			continue
-		}
-		v, err := n.Several, error(nil)
+		v, shared := n.Several, s.Config().Shared(name)
+		err := enough(&v)
 		if !blocked(&v) {
-			if v = n.Any; s.Config().Shared(name) {
+			if v, err = n.Any, enough(&n.Any); shared {
 				err = errors.New("these had mail of one tenant each, and others may use it")
 			}
 		}
-		if err == nil && leastMail*v.Mail < n.Mail {
-			err = fmt.Errorf("these had %d of %d recipients", v.Mail, n.Mail)
+		if !blocked(&v) && n.First.Block == n.First.Networks {
+			v, err = n.First, errors.New("these have answered too seldom")
+		}
+		if !blocked(&v) || s.Rules.Source(name) {
+			continue
+		}
+		for _, tenant := range slices.Sorted(maps.Keys(n.Without)) {
+			if w := n.Without[tenant]; shared && err == nil && enough(&w) != nil {
+				err = fmt.Errorf("without the mail of tenant %q %w", tenant, enough(&w))
+			}
 		}
 		why := fmt.Sprintf("%d of %d networks %s", v.Block, v.Networks, haveBlocked)
 		if s.Config().Checks.Refused == "pause" {
@@ -98,7 +115,11 @@ func (s *Standing) Blocked() string {
 			}
 			why += fmt.Sprintf(", and it isn't paused: %v", err)
 		}
-		reasons = append(reasons, fmt.Sprintf("source %s: %s; the replies: mta hosts --source %[1]s", name, why))
+		why = fmt.Sprintf("source %s: %s; the replies: mta log --source %[1]s --class SpamBlock", name, why)
+		if !s.last(name) {
+			why += "; to pause it: mta pause source " + name
+		}
+		reasons = append(reasons, why)
 	}
 	for _, x := range s.Rules.List() {
 		if x.By == byRelay && !s.ended(&x) {
@@ -140,20 +161,13 @@ const byRelay = "the relay" // as it is shown
 // a pool keeps its last source.
 func (s *Standing) pause(name, why string, long time.Duration) error {
 	p, on := s.Rules.Get(rules.Key(api.Selection{Source: name}))
-	last := func(pool *config.Pool) bool {
-		all, weight := pool.Sources(), s.Weights.In(pool)
-		used := func(source string) bool { return weight == nil || weight(source) > 0 }
-		return slices.Contains(all, name) && used(name) && !slices.ContainsFunc(all, func(other string) bool {
-			return other != name && used(other) && !s.Missing(other)
-		})
-	}
 	s.mu.Lock()
 	until := s.until[name]
 	s.mu.Unlock()
 	switch {
 	case on && (p.By != byRelay || !p.Until.After(s.Now())):
 		return nil
-	case !on && slices.ContainsFunc(s.Config().Pools, last):
+	case !on && s.last(name):
 		return errors.New("it is the last one of a pool")
 	case !on && until.After(s.Now()):
 		return errors.New("an operator has ended its pause")
@@ -165,6 +179,17 @@ func (s *Standing) pause(name, why string, long time.Duration) error {
 	}
 	s.Log.Warn("source is paused", "source", name, "reason", why)
 	return s.record("rule add", name, why)
+}
+
+// last reports whether a pool has no other source that can send.
+func (s *Standing) last(name string) bool {
+	return slices.ContainsFunc(s.Config().Pools, func(pool *config.Pool) bool {
+		all, weight := pool.Sources(), s.Weights.In(pool)
+		used := func(source string) bool { return weight == nil || weight(source) > 0 }
+		return slices.Contains(all, name) && used(name) && !slices.ContainsFunc(all, func(other string) bool {
+			return other != name && used(other) && !s.Missing(other)
+		})
+	})
 }
 
 // record puts a change of the relay itself into the audit log.

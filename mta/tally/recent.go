@@ -120,35 +120,37 @@ func (t *Tallies) Recent(site string) (tries, errors []Try) {
 
 // voices are what networks have answered to sources. A network is what a stranger can't have many of, unlike names of
 // hosts.
-type voices map[voice]*answers
+type voices struct {
+	all map[voice]*answers
+	n   int // of answered in all of them
+}
 
 type voice struct {
 	network netip.Prefix
 	source  string
 }
 
-// answers are those of a network to a source: those that block it as a source of spam, and the others.
+// answers are those of a network to a source.
 type answers struct {
-	since, at time.Time   // when the numbers were halved last; of the last answer
-	mail      int64       // recipients that it took or refused for good
-	of        [2]answered // those that take mail or refuse it otherwise; those that block
+	since, at time.Time            // when the numbers were halved last; of the last answer
+	all       answered             // the sum of
+	of        map[string]*answered // those about the mail of each tenant
 }
 
-// answered is whose mail got answers.
+// answered is what a network has answered.
 type answered struct {
-	n       int
-	tenant  string // the first
-	several bool   // mail of other tenants, too
+	mail          int64 // recipients that it took or refused for good
+	takes, blocks int   // answers: it takes the mail or refuses it otherwise; it blocks the source as one of spam
 }
 
 const (
-	voiceMemory = time.Hour
-	maxVoices   = 16_384
-	fewestAlone = 2 // answers about one tenant's mail by which a network counts
+	voiceMemory   = time.Hour
+	maxAnswered   = 32_768
+	fewestAnswers = 2 // by which a network counts
 )
 
 // hear notes the answer of a host about so many recipients. What the relay says by itself is none.
-func (x voices) hear(t *Try, tenant string, recipients int64) {
+func (x *voices) hear(t *Try, tenant string, recipients int64) {
 	a := t.Host.Addr.Addr().Unmap()
 	if t.Source == "" || t.Reply.Local || !a.IsValid() {
 		return
@@ -159,67 +161,95 @@ func (x voices) hear(t *Try, tenant string, recipients int64) {
 	}
 	network, _ := a.Prefix(bits)
 	key := voice{network, t.Source}
-	v := x[key]
+	v := x.all[key]
+	if v == nil {
+		v = &answers{since: t.At, of: make(map[string]*answered)}
+	}
+	w := v.of[tenant]
 	switch {
-	case v == nil && len(x) >= maxVoices:
+	case w == nil && x.n >= maxAnswered:
 		return
-	case v == nil:
-		v = &answers{since: t.At}
-		x[key] = v
-	case t.At.Sub(v.since) > voiceMemory:
-		v.since = t.At
-		v.mail /= 2
-		v.of[0].n /= 2
-		v.of[1].n /= 2
+	case w == nil:
+		w = new(answered)
+		x.all[key], v.of[tenant] = v, w
+		x.n++
 	}
-	v.at = t.At
-	if t.Kind == accounting.Delivery || t.Kind == accounting.Bounce { // a host can defer the same mail again and again
-		v.mail += recipients
-	}
-	of := &v.of[0]
-	if t.Class == bounce.SpamBlock {
-		if of = &v.of[1]; of.n == 0 { // what it took before says nothing of now
-			v.of[0] = answered{}
+	if t.At.Sub(v.since) > voiceMemory {
+		v.since, v.all = t.At, answered{}
+		for _, w := range v.of {
+			*w = answered{w.mail / 2, w.takes / 2, w.blocks / 2}
+			v.all.add(*w, 1)
 		}
 	}
-	if of.n++; of.n == 1 {
-		of.tenant = tenant
+	v.at = t.At
+	var more answered
+	if t.Kind == accounting.Delivery || t.Kind == accounting.Bounce { // a host can defer the same mail again and again
+		more.mail = recipients
 	}
-	of.several = of.several || of.tenant != tenant
+	if t.Class == bounce.SpamBlock {
+		if more.blocks = 1; v.all.blocks == 0 { // what it took before says nothing of now
+			v.all.takes = 0
+			for _, w := range v.of {
+				w.takes = 0
+			}
+		}
+	} else {
+		more.takes = 1
+	}
+	v.all.add(more, 1)
+	w.add(more, 1)
 }
 
-// blocks returns the answers by which the network counts, and whether they block.
-func (v *answers) blocks() (*answered, bool) {
-	if v.of[1].n > v.of[0].n {
-		return &v.of[1], true
+func (a *answered) add(b answered, sign int) {
+	a.mail += int64(sign) * b.mail
+	a.takes += sign * b.takes
+	a.blocks += sign * b.blocks
+}
+
+// block reports whether most answers block the source.
+func (a *answered) block() bool { return a.blocks > a.takes }
+
+// several reports whether those answers that decide are about mail of several tenants.
+func (v *answers) several() bool {
+	n := 0
+	for _, w := range v.of {
+		if v.all.block() && w.blocks > 0 || !v.all.block() && w.takes > 0 {
+			n++
+		}
 	}
-	return &v.of[0], false
+	return n > 1
 }
 
 // Standing is how receivers see a source, by what they have answered within the hour. A network counts by most of its
 // answers. One that blocks all sources is left out, since that may be about the mail, unless the source is the only one
 // of its pools.
 type Standing struct {
-	Mail    int64 // recipients, from all sources, of all networks that have answered the source
-	Any     Votes // of networks with answers about mail of several tenants, or some about one tenant's
-	Several Votes // of those with answers about mail of several tenants: no tenant speaks for others
+	First   Votes            // of networks with an answer
+	Any     Votes            // of those with some
+	Several Votes            // of those with answers about mail of several tenants
+	Without map[string]Votes // of the same, without the mail of each tenant: none speaks for others
 }
 
 // Votes are those of networks.
 type Votes struct {
 	Networks, Block int   // all, and those that block the source
-	Mail            int64 // recipients, from all sources, of those that block it
+	Mail, Blocked   int64 // recipients, from all sources, of all networks that have answered the source, and of those
 }
 
-func (v *Votes) add(block bool, mail int64) {
-	if v.Networks++; block {
-		v.Block++
-		v.Mail += mail
+// vote adds, or takes away, the vote of a network that had so much mail, if it has a part in it.
+func (v *Votes) vote(a answered, votes bool, mail int64, sign int) {
+	v.Mail += int64(sign) * mail
+	if votes && a.takes+a.blocks > 0 {
+		v.Networks += sign
+		if a.block() {
+			v.Block += sign
+			v.Blocked += int64(sign) * mail
+		}
 	}
 }
 
 // Standings returns those of all sources, of the last hour, and forgets older answers.
-func (t *Tallies) Standings(now time.Time) map[string]Standing {
+func (t *Tallies) Standings(now time.Time) map[string]*Standing {
 	others := make(map[string]bool) // sources with others in a pool
 	for _, p := range t.config().Pools {
 		all := p.Sources()
@@ -229,28 +259,56 @@ func (t *Tallies) Standings(now time.Time) map[string]Standing {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	takes, mail := make(map[netip.Prefix]bool), make(map[netip.Prefix]int64)
-	for key, v := range t.voices {
+	type network struct {
+		takes bool // from some source
+		mail  int64
+		of    map[string]int64 // the mail of each tenant
+	}
+	networks := make(map[netip.Prefix]*network)
+	for key, v := range t.voices.all {
 		if now.Sub(v.at) >= voiceMemory {
-			delete(t.voices, key)
+			t.voices.n -= len(v.of)
+			delete(t.voices.all, key)
 			continue
 		}
-		_, block := v.blocks()
-		takes[key.network] = takes[key.network] || !block
-		mail[key.network] += v.mail
-	}
-	all := make(map[string]Standing)
-	for key, v := range t.voices {
-		s, n := all[key.source], mail[key.network]
-		s.Mail += n
-		of, block := v.blocks()
-		if counts := takes[key.network] || !others[key.source]; counts && of.several {
-			s.Several.add(block, n)
-			s.Any.add(block, n)
-		} else if counts && of.n >= fewestAlone {
-			s.Any.add(block, n)
+		n := networks[key.network]
+		if n == nil {
+			n = &network{of: make(map[string]int64)}
+			networks[key.network] = n
 		}
-		all[key.source] = s
+		n.takes = n.takes || !v.all.block()
+		n.mail += v.all.mail
+		for tenant, w := range v.of {
+			n.of[tenant] += w.mail
+		}
+	}
+	all := make(map[string]*Standing)
+	for key, v := range t.voices.all {
+		s, n := all[key.source], networks[key.network]
+		if s == nil {
+			s = &Standing{Without: make(map[string]Votes)}
+			all[key.source] = s
+		}
+		counts := n.takes || !others[key.source]
+		several := counts && v.several()
+		s.First.vote(v.all, counts, n.mail, 1)
+		s.Any.vote(v.all, counts && max(v.all.takes, v.all.blocks) >= fewestAnswers, n.mail, 1)
+		s.Several.vote(v.all, several, n.mail, 1)
+		for tenant, mail := range n.of { // how it differs from Several
+			w, rest := s.Without[tenant], v.all
+			if its := v.of[tenant]; its != nil {
+				rest.add(*its, -1)
+			}
+			w.vote(v.all, several, n.mail, -1)
+			w.vote(rest, several, n.mail-mail, 1)
+			s.Without[tenant] = w
+		}
+	}
+	for _, s := range all {
+		for tenant, w := range s.Without {
+			s.Without[tenant] = Votes{s.Several.Networks + w.Networks, s.Several.Block + w.Block,
+				s.Several.Mail + w.Mail, s.Several.Blocked + w.Blocked}
+		}
 	}
 	return all
 }

@@ -109,7 +109,7 @@ type Tallies struct {
 func New(cfg func() *config.Config) *Tallies {
 	t := &Tallies{config: cfg, total: Tally{delays: new(history.Histogram)},
 		recent: recents{by: make(map[string]*recent)},
-		paths:  make(map[Path]*Tally), voices: make(voices)}
+		paths:  make(map[Path]*Tally), voices: voices{all: make(map[voice]*answers)}}
 	for scope := range t.by {
 		t.by[scope] = make(map[string]*Tally)
 	}
