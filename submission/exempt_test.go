@@ -110,9 +110,9 @@ func TestRefusalAmidChunks(t *testing.T) {
 // Mail that is large or has many recipients is not exempt, whether its client declares that or not: a tenant would fill
 // the disk with it.
 func TestLargeMailIsNotExempt(t *testing.T) {
-	const over = "450 4.7.1 tenant near has its 3500 bytes in the queue"
+	const over = "450 4.7.1 tenant near has its 524288 bytes in the queue"
 	f := admitNone(intake.Refused{})
-	withQuotasAndAdmission(t, map[string]intake.QuotaLimits{"near": {Octets: 3500}, "far": {}}, f, func(t *testing.T, r *relay, b *intake.Quotas) {
+	withQuotasAndAdmission(t, map[string]intake.QuotaLimits{"near": {Octets: 1 << 19}, "far": {}}, f, func(t *testing.T, r *relay, b *intake.Quotas) {
 		p := r.secured("198.51.100.1")
 		send := func(mail string, recipients, octets int) string {
 			t.Helper()
@@ -133,7 +133,7 @@ func TestLargeMailIsNotExempt(t *testing.T) {
 			{"<>", 10, 1 << 19, "250"},
 			{"<>", 1, 1<<20 + 1<<10, over},
 			{"<postmaster@near.example> SIZE=100", 1, 1<<20 + 1<<10, over},
-			{"<>", 11, 1 << 10, over},
+			{"<> SIZE=524288", 11, 1 << 19, over},
 			{"<>", 10, 1 << 10, "250"},
 		} {
 			if got := send(c.mail, c.recipients, c.octets); !strings.HasPrefix(got, c.want) {

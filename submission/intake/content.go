@@ -133,6 +133,9 @@ func (m *Message) take(b []byte) {
 	if m.outgrow(); m.refused != nil {
 		return
 	}
+	if m.growClaim(); m.refused != nil {
+		return
+	}
 	if m.holdMemory(); m.refused != nil {
 		return
 	}

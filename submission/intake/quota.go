@@ -3,7 +3,7 @@ package intake
 // The limits of tenants: a rate of messages, open connections, and space in the queue.
 //
 // The order of use: NewQuotas, Connect for each connection whose tenant is known, and Disconnect at its end; Begin for
-// each message, and Accepted or Drop on the claim that it returned.
+// each message, Grow with its content, and Accepted or Drop on the claim that Begin returned.
 
 import (
 	"strings"
@@ -71,6 +71,7 @@ type Quotas struct {
 
 // quotaAccount is what a tenant uses, beside what is in the queue.
 type quotaAccount struct {
+	tenant      string
 	connections int
 	coming      QuotaUsage // messages that have begun and are not in the queue yet
 	pace        gcra.Limiter
@@ -98,7 +99,7 @@ func (b *Quotas) of(tenant string) (*quotaAccount, QuotaLimits) {
 			b.forgetOthers()
 			b.forgetAt = 2 * len(b.all) // each is looked at a few times, not once for each newcomer
 		}
-		a = new(quotaAccount)
+		a = &quotaAccount{tenant: tenant}
 		b.all[tenant] = a
 	}
 	return a, l
@@ -154,6 +155,9 @@ type QuotaClaim struct {
 	account *quotaAccount // nil: it is over
 	octets  int64
 	rate    gcra.Rate
+	exempt  bool
+	lowered bool
+	bounded bool // by octets
 }
 
 // Begin claims a place for one message of a tenant, of the given octets, 0 if not known. An exempt one is beside the
@@ -166,24 +170,16 @@ func (b *Quotas) Begin(tenant string, octets int64, exempt bool) (_ *QuotaClaim,
 	if a == nil {
 		return nil, false, Excess{}
 	}
-	now, its := b.clock.at(b.now()), l
-	if exempt {
-		its.Rate, its.Messages, its.Octets = gcra.Rate{}, 2*l.Messages, 2*l.Octets
-	}
-	over := b.excess(a, its, tenant, octets, now)
+	now, its := b.clock.at(b.now()), l.of(exempt)
+	over := b.excess(a, its, octets, now)
 	over.Limits = l
-	switch {
-	case over.Reason == WithinQuota:
-	case l.Lower:
-		a.lowered[over.Reason]++
-		lower = true
-	default:
-		a.refused[over.Reason]++
+	lower = a.judge(over)
+	if over.Reason != WithinQuota && !lower {
 		return nil, false, over
 	}
 	a.coming.Messages++
 	a.coming.Octets += octets
-	c := &QuotaClaim{b: b, account: a, octets: octets}
+	c := &QuotaClaim{b: b, account: a, octets: octets, exempt: exempt, lowered: lower, bounded: l.Octets > 0}
 	if over.Reason != OverRate { // mail beside the rate must not push it off for ever
 		c.rate = its.Rate
 		a.pace.Take(now, its.Rate, 1)
@@ -191,15 +187,59 @@ func (b *Quotas) Begin(tenant string, octets int64, exempt bool) (_ *QuotaClaim,
 	return c, lower, over
 }
 
+// Grow has the claim cover so many octets: content comes that was not declared. The results are those of Begin; the
+// claim stays as it was when the message must be refused.
+func (c *QuotaClaim) Grow(octets int64) (lower bool, over Excess) {
+	if c == nil || !c.bounded || octets <= c.octets {
+		return false, Excess{}
+	}
+	b, a, more := c.b, c.account, octets-c.octets
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l, _ := b.limits(a.tenant)
+	if !c.lowered {
+		over = b.excess(a, QuotaLimits{Octets: l.of(c.exempt).Octets}, more, time.Time{})
+		over.Limits = l
+		c.lowered = a.judge(over)
+		if lower = c.lowered; over.Reason != WithinQuota && !lower {
+			return false, over
+		}
+	}
+	c.octets = octets
+	a.coming.Octets += more
+	return lower, over
+}
+
+// of are the limits of a message.
+func (l QuotaLimits) of(exempt bool) QuotaLimits {
+	if exempt {
+		l.Rate, l.Messages, l.Octets = gcra.Rate{}, 2*l.Messages, 2*l.Octets
+	}
+	return l
+}
+
+// judge counts what becomes of a message that is over a limit, and reports whether it is lowered.
+func (a *quotaAccount) judge(over Excess) bool {
+	switch {
+	case over.Reason == WithinQuota:
+	case over.Limits.Lower:
+		a.lowered[over.Reason]++
+		return true
+	default:
+		a.refused[over.Reason]++
+	}
+	return false
+}
+
 // excess returns which limit one message more is over. mu is held.
-func (b *Quotas) excess(a *quotaAccount, l QuotaLimits, tenant string, octets int64, now time.Time) Excess {
+func (b *Quotas) excess(a *quotaAccount, l QuotaLimits, octets int64, now time.Time) Excess {
 	if wait := a.pace.Next(now, l.Rate, 1).Sub(now); wait > 0 {
 		return Excess{OverRate, l, wait}
 	}
 	if l.Messages == 0 && l.Octets == 0 {
 		return Excess{}
 	}
-	queued := b.queued(tenant)
+	queued := b.queued(a.tenant)
 	switch {
 	case l.Messages > 0 && queued.Messages+a.coming.Messages >= l.Messages:
 		return Excess{Reason: OverMessages, Limits: l}
@@ -269,7 +309,7 @@ func (b *Quotas) State(tenant string) (QuotaState, bool) {
 		return QuotaState{}, false
 	}
 	return QuotaState{l, a.connections, a.coming, b.queued(tenant), a.refused, a.lowered,
-		b.excess(a, l, tenant, 0, b.clock.at(b.now()))}, true
+		b.excess(a, l, 0, b.clock.at(b.now()))}, true
 }
 
 // claimQuota takes room for the message within the limits of its tenant, and returns the reply that refuses it. The
@@ -281,15 +321,30 @@ func (m *Message) claimQuota() *reply.Reply {
 		return nil
 	}
 	claim, lower, over := quotas.Begin(a.tenant, max(m.size, m.Envelope.Size), m.exempt)
+	m.within = claim
+	return m.withinQuota(lower, over)
+}
+
+// withinQuota has what is over a limit refused, or lowered.
+func (m *Message) withinQuota(lower bool, over Excess) *reply.Reply {
+	a := &m.account
 	switch {
 	case lower:
 		m.exempt = false
 		a.tier, a.ceiling = envelope.TierCount-1, envelope.TierCount-1
-	case claim == nil && over.Reason != WithinQuota:
+	case over.Reason != WithinQuota:
 		return overReply(a.tenant, over)
 	}
-	m.within = claim
 	return nil
+}
+
+// growClaim claims what comes beyond the declared size.
+func (m *Message) growClaim() {
+	if refused := m.withinQuota(m.within.Grow(m.size)); refused != nil {
+		m.within.Drop() // before the client has sent the rest
+		m.within = nil
+		m.reject(refused)
+	}
 }
 
 func overReply(tenant string, over Excess) *reply.Reply {

@@ -1,9 +1,11 @@
 package intake
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/gcra"
 )
 
@@ -232,5 +234,63 @@ func TestConnectionOfATenantThatBecomesKnown(t *testing.T) {
 	}
 	if counted, over := w.Connect("acme"); counted || over.Reason != OverConnections {
 		t.Fatalf("the second: %v, %+v", counted, over)
+	}
+}
+
+// What comes counts as it comes, whatever size was declared, so that no number of connections brings more than the
+// tenant may have. Refused messages hold nothing.
+func TestContentCountsAsItComes(t *testing.T) {
+	for name, c := range map[string]struct {
+		declared int64
+		sender   envelope.Address
+		lower    bool
+		taken    int // of ten messages
+		last     int // tier 5
+	}{
+		"no size":           {0, "a@acme.example", false, 3, 0},
+		"less than it is":   {10, "a@acme.example", false, 3, 0},
+		"lowered":           {0, "a@acme.example", true, 10, 10},
+		"a postmaster's":    {0, "postmaster@acme.example", false, 6, 0},
+		"more than the one": {95_000, "a@acme.example", false, 1, 0},
+	} {
+		limits := QuotaLimits{Octets: 100_000, Lower: c.lower}
+		book := NewQuotas(func(string) (QuotaLimits, bool) { return limits, true }, func(string) QuotaUsage { return QuotaUsage{} }, time.Now)
+		d, _ := newDesk(Config{Quotas: book, Tier: 3, TierCeiling: 3})
+		var all []*Message
+		for range 10 {
+			if m, r := d.Begin(t.Context(), webClient(), Envelope{Sender: c.sender, Size: c.declared}); r == nil {
+				m.Recipient(t.Context(), envelope.Recipient{Address: "b@example.net"})
+				m.Write([]byte("Subject: x\r\n\r\n"))
+				all = append(all, m)
+			}
+		}
+		for range 30 {
+			for _, m := range all {
+				m.Write([]byte(strings.Repeat(strings.Repeat("x", 98)+"\r\n", 10)))
+			}
+		}
+		taken, last := 0, 0
+		for _, m := range all {
+			switch r := m.End(t.Context()); {
+			case r == nil:
+				taken++
+				if tier, _, _ := m.tier(); tier == envelope.TierCount-1 {
+					last++
+				}
+			case r.Code != 450 || !strings.Contains(r.Text, "tenant acme has its 100000 bytes"):
+				t.Errorf("%s: %v", name, r)
+			}
+		}
+		s, _ := book.State("acme")
+		if taken != c.taken || last != c.last || s.Refused[OverOctets] != int64(10-taken) || s.Lowered[OverOctets] != int64(last) ||
+			s.Coming.Octets < int64(taken)*30_000 || !c.lower && s.Coming.Octets > 2*limits.Octets {
+			t.Errorf("%s: %d were taken, %d as the last, want %d and %d: %+v", name, taken, last, c.taken, c.last, s)
+		}
+		for _, m := range all {
+			m.Drop()
+		}
+		if s, _ := book.State("acme"); s.Coming != (QuotaUsage{}) {
+			t.Errorf("%s: %+v is held", name, s.Coming)
+		}
 	}
 }
