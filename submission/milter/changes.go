@@ -88,7 +88,7 @@ type edit struct {
 func (e *edit) apply(changes []milter.ModifyAction) error {
 	m := e.message
 	var body []byte
-	replaced, count, came := false, 0, 0
+	replaced, count := false, 0
 	for i := range changes {
 		c := &changes[i]
 		switch c.Code {
@@ -103,10 +103,9 @@ func (e *edit) apply(changes []milter.ModifyAction) error {
 					name, _, _ := envelope.CutField(text)
 					e.fields = append(e.fields, field{string(name), text})
 				}
-				came = len(e.fields)
 			}
 			if count > maxChanges {
-				return excess(came, maxChanges, "more than %d header fields would change")
+				return fmt.Errorf("it changes more than %d header fields", maxChanges)
 			}
 			if m.Own(c.HeaderName) && (c.Code != milter.ActChangeHeader || c.HeaderValue != "") {
 				continue

@@ -287,16 +287,15 @@ func TestTraceStays(t *testing.T) {
 }
 
 // A message that is large by itself is at fault where it exceeds a limit with a milter's changes. That is no failure of
-// the milter, and does not say that it works either.
+// the milter, and does not say that it works either. The number of its changes is the milter's fault alone.
 func TestLargeMessages(t *testing.T) {
 	for want, c := range map[string]struct {
 		header, body string
 		fields       int // that the milter adds, of 200 octets
 	}{
-		"552 5.3.4 with the changes of filter scan: header section larger than 4096 octets":   {strings.Repeat("X: y\r\n", 400), "", 20},
-		"552 5.3.4 with the changes of filter scan: message larger than 10000 octets":         {"", strings.Repeat("a\r\n", 3000), 10},
-		"552 5.3.4 with the changes of filter scan: more than 200 header fields would change": {strings.Repeat("X: y\r\n", 101), "", 201},
-		"451 4.3.0 message can't be checked by filter scan now, try again later":              {strings.Repeat("X: y\r\n", 99), "", 201},
+		"552 5.3.4 with the changes of filter scan: header section larger than 4096 octets": {strings.Repeat("X: y\r\n", 400), "", 20},
+		"552 5.3.4 with the changes of filter scan: message larger than 10000 octets":       {"", strings.Repeat("a\r\n", 3000), 10},
+		"451 4.3.0 message can't be checked by filter scan now, try again later":            {strings.Repeat("X: y\r\n", 300), "", 201},
 	} {
 		ms := listening(t, &script{end: func(m *milter.Modifier) (_ milter.Response, err error) {
 			for range c.fields {
