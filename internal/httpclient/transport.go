@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -74,7 +75,6 @@ func (c *Config) dial(ctx context.Context, _, address string) (net.Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = errors.New("the server has no address")
 	tried := make(map[bool]int) // by IPv4, and not
 	for _, a := range addrs {
 		family := a.Unmap().Is4()
@@ -85,7 +85,14 @@ func (c *Config) dial(ctx context.Context, _, address string) (net.Conn, error) 
 		if failed == nil {
 			return nc, nil
 		}
-		err = failed
+		if err == nil {
+			err = failed
+		} else { // as errors.Join, on one line
+			err = fmt.Errorf("%w; %w", err, failed)
+		}
+	}
+	if err == nil {
+		err = errors.New("the server has no address")
 	}
 	return nil, err
 }

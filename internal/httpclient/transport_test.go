@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -29,5 +31,24 @@ func TestOneFamilyIsEnough(t *testing.T) {
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://hook.example/", nil)
 	if _, err := transport.RoundTrip(req); !errors.Is(err, answered) || tried != maxAddresses+1 {
 		t.Errorf("%d addresses were tried, and the last error is %v", tried, err)
+	}
+}
+
+// What one address fails for is known, whatever the next one does.
+func TestErrorsOfAllAddresses(t *testing.T) {
+	dial := Config{
+		Addresses: func(context.Context, string) ([]netip.Addr, error) {
+			return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::1")}, nil
+		},
+		Dial: func(_ context.Context, _, address string) (net.Conn, error) {
+			if address == "[::1]:80" {
+				return nil, syscall.ECONNREFUSED
+			}
+			return nil, syscall.EMFILE
+		},
+	}.Dialer()
+	_, err := dial(t.Context(), "tcp", "filter.example:80")
+	if !errors.Is(err, syscall.EMFILE) || !errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v", err)
 	}
 }

@@ -265,7 +265,7 @@ func (s *server) open(ctx context.Context, who fair.Party, m *intake.Filtered) (
 	err error) {
 	defer func() {
 		switch full := !lacking(err) || errors.Is(err, syscall.EAGAIN); {
-		case err == nil, errors.As(err, new(away)), errors.Is(err, errNoMemory):
+		case err == nil, errors.As(err, new(away)), errors.As(err, new(unready)), errors.Is(err, errNoMemory):
 		case full && s.works():
 			err = errBusy
 		case lacking(err):
@@ -290,6 +290,8 @@ func (s *server) open(ctx context.Context, who fair.Party, m *intake.Filtered) (
 				c.Close()
 			}
 			return session, c, err
+		case errors.As(err, new(*net.DNSError)): // which hides what the relay lacks
+			return nil, nil, unready{err}
 		case lacking(err):
 			lack = err
 		case ctx.Err() == nil && !(errors.As(err, &timeout) && timeout.Timeout()):

@@ -690,6 +690,22 @@ func TestLacks(t *testing.T) {
 	}
 }
 
+// A look-up that fails says nothing of the milter, whatever it hides: here the relay has no file left to ask a server.
+func TestLookUpFails(t *testing.T) {
+	ms := with(nil, Settings{Accept: true})
+	(*ms.all.Load())[0].dial = func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.DNSError{Name: "filter.example", Err: "dial udp: socket: too many open files"}
+	}
+	for range 2 * failuresInRow {
+		if got := text(ms.Of("smtp").Filter(t.Context(), asked()).Refused); !strings.HasPrefix(got, "451 4.3.0") {
+			t.Fatalf("%q", got)
+		}
+	}
+	if got := ms.Trouble(); !strings.Contains(got, "is answered 451: lookup filter.example: dial udp: socket: too many open files") {
+		t.Errorf("trouble: %q", got)
+	}
+}
+
 // A milter that decides on mail has no time for more where it answers some late, or closes connections: nothing passes
 // unchecked. One that decides on nothing has failed.
 func TestSlowIsNotBroken(t *testing.T) {
