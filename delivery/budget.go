@@ -20,6 +20,7 @@ const (
 	scopePath
 	scopeTenant
 	scopeShared
+	scopeDivided    // among relays
 	scopeRule       // mail that an operator's rule slows; its name is the number
 	scopeOnTheirWay // the relay's connections that are not ready for mail
 	scopeStrangers  // of those, the ones to hosts that have not proved themselves
@@ -55,6 +56,8 @@ func (k budgetKey) String() string {
 		return "tenant " + k.name
 	case scopeShared:
 		return k.name
+	case scopeDivided:
+		return k.name + ", of all relays together"
 	case scopeRule:
 		return "rule " + k.name
 	}
@@ -82,6 +85,8 @@ type budget struct {
 	line    minheap.Heap[*party] // those that want one more and met this limit, whose turn it is first
 	waiting int                  // their lanes in line
 	turns   float64              // busy connections that may be closed for the sake of others
+
+	division *division // nil: all of it is this relay's
 }
 
 // limitText is why a lane waits for a connection.
@@ -101,7 +106,18 @@ func (b *budget) rateText(rate gcra.Rate) string {
 }
 
 // full reports whether no more connections may be made at this time.
-func (b *budget) full(limit int) bool { return limit > 0 && b.live >= limit }
+func (b *budget) full(limit int) bool {
+	limit, bounded := b.most(limit)
+	return bounded && b.live >= limit
+}
+
+// most is how many connections there may be at a time, false for any number.
+func (b *budget) most(limit int) (most int, bounded bool) {
+	if b.division != nil {
+		return b.division.allowed()
+	}
+	return limit, limit > 0
+}
 
 // free is how many connections may be made, since idle ones give way.
 func (b *budget) free(limit int) int { return limit - b.live + b.idle }

@@ -33,6 +33,9 @@ func (s *Scheduler) clock() {
 			house = now.Add(tick)
 		}
 		s.mu.Lock()
+		if s.changed.Swap(false) {
+			s.useParts(now)
+		}
 		next := s.runTimers(now)
 		if look := s.hurry(now); next.IsZero() || !look.IsZero() && look.Before(next) {
 			next = look
@@ -162,8 +165,11 @@ func (l *lane) nameBudgets(now time.Time) {
 // sweepBudgets drops those that no lane names, when their rates are paid off.
 func (s *Scheduler) sweepBudgets(now time.Time) {
 	for key, b := range s.budgets {
+		if b.division != nil {
+			b.division.want(b)
+		}
 		if b != s.total && !b.kind.ofOpening() && !b.named.Equal(now) && b.live == 0 && b.waiting == 0 &&
-			b.messages.Paid(now) && b.connections.Paid(now) {
+			b.messages.Paid(now) && b.connections.Paid(now) && b.division.idle(b, now) {
 			delete(s.budgets, key)
 		}
 	}

@@ -109,6 +109,7 @@ func (s *Scheduler) open(l *lane, p *destdb.Path, g *group, now time.Time) {
 	for _, x := range l.scopes {
 		x.b.connections.Take(now, x.scope.ConnectionRate, 1)
 	}
+	l.spend(dividedOpenings)
 	g.message.workers++
 	l.opening++
 	l.dialing = append(l.dialing, c)

@@ -66,6 +66,7 @@ type lane struct {
 	siteBudget *budget
 	scopes     []scoped // in which the lane's connections and messages count, whoever's they are
 	limits     Limits   // of no tenant in particular, as far as slows leave them
+	divided    []dividedLimit
 	slows      []slowing
 	limGen     int // generation of limits
 
@@ -277,6 +278,9 @@ func (l *lane) blocked(now time.Time) (decision, bool) {
 				Waits: parking.Limit}}, true
 		}
 	}
+	if why := l.kept(dividedOpenings, now); why.What != "" {
+		return decision{why: why}, true
+	}
 	slow, next := l.slow(now)
 	if allowed := l.slowStart(); l.siteBudget.live-slow >= allowed {
 		return decision{full: l.siteBudget,
@@ -308,8 +312,8 @@ func connections(n int) string {
 func (l *lane) free() int {
 	free := l.s.total.free(l.s.cfg.MaxConnections)
 	for _, x := range l.scopes {
-		if x.scope.Connections > 0 {
-			free = min(free, x.b.free(x.scope.Connections))
+		if most, bounded := x.b.most(x.scope.Connections); bounded {
+			free = min(free, x.b.free(most))
 		}
 	}
 	return max(free, 0)
@@ -330,6 +334,9 @@ func (l *lane) gate(now time.Time) waitReason {
 			why.Until = at
 			return why
 		}
+	}
+	if why := l.kept(dividedMessages, now); why.What != "" {
+		return why
 	}
 	return l.drainGate(now)
 }
@@ -360,7 +367,7 @@ func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
 				Until: at, Tenant: t.name, Waits: parking.Limit}
 		}
 	}
-	var why waitReason
+	why := l.keptTenant(t.account, now)
 	for _, r := range t.limits.Rules {
 		if at := l.s.ruleBudget(r.Rule).messages.Next(now, r.Rate, 1); at.After(now) && at.After(why.Until) {
 			why = waitReason{What: r.Why, Until: at, Tenant: r.Tenant, Waits: parking.Limit}
@@ -383,6 +390,10 @@ func (s *Scheduler) tenantBudget(name string) *budget {
 // charge pays for one message of t.
 func (l *lane) charge(t *tenant, now time.Time) {
 	l.eachRate(t.account, func(x *gcra.Limiter, r gcra.Rate) { x.Take(now, r, 1) })
+	l.spend(dividedMessages)
+	for _, x := range t.divided() {
+		l.s.divide(x, now).division.spend(dividedMessages)
+	}
 	l.drain.sent(now)
 	l.s.charged++
 	l.charged = l.s.charged

@@ -63,7 +63,10 @@ type Limits struct {
 	TenantPath Scope
 	// Shared are further scopes, in which the mail counts together with that of other lanes that have them.
 	Shared []NamedScope
-	Rules  []RuleRate // operators' rules that are for the mail
+	// Divided are limits that other relays share, too, see Config.Divider: those of all mail, or a tenant's message
+	// rate.
+	Divided []NamedScope
+	Rules   []RuleRate // operators' rules that are for the mail
 
 	MaxDeliveriesPerConnection int           // 100
 	MaxRecipients              int           // in a transaction: 100 (RFC 5321, 4.5.3.1.8)

@@ -118,6 +118,7 @@ func (b *budget) wait(l *lane, g *group, now time.Time) {
 	})
 	p.lanes = slices.Insert(p.lanes, at, l)
 	b.changed(p)
+	b.division.wantConnections(b)
 }
 
 // stopWaiting takes the lane out of its line. When it comes back soon it has its old place: see
@@ -163,6 +164,7 @@ func (b *budget) enter(c *connection) {
 		b.holders++
 	}
 	b.live++
+	b.division.count(b.live)
 	p.live++
 	p.odd = !p.odd
 	b.changed(p)
@@ -183,6 +185,7 @@ func (c *connection) leavePlaces() {
 func (b *budget) leave(c *connection) {
 	p := b.party(c.lane, c.tenant)
 	b.live--
+	b.division.count(b.live)
 	if p.live--; p.live == 0 {
 		b.holders--
 	}
@@ -252,12 +255,17 @@ func (x *idleList) remove(c *connection) {
 // makeSpace closes idle connections of a scope until one is on its way out for each lane in line.
 func (s *Scheduler) makeSpace(b *budget) {
 	for b.waiting > b.leaving && b.idle > 0 {
-		c := s.idle.first
-		for !c.countsIn(b) {
-			c = c.idleAfter
-		}
-		c.retire()
+		s.retireIdle(b)
 	}
+}
+
+// retireIdle closes the connection of a scope that has been idle longest; there is one.
+func (s *Scheduler) retireIdle(b *budget) {
+	c := s.idle.first
+	for !c.countsIn(b) {
+		c = c.idleAfter
+	}
+	c.retire()
 }
 
 // offerPlaces looks who waits for c's places, now that it has settled a job or has come to stand.

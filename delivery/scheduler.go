@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/mta/bounce"
@@ -50,6 +51,8 @@ type Config struct {
 	// Trace is asked at each new connection, and by Retrace, who watches it; nil: nobody. It must not
 	// block, nor call the scheduler.
 	Trace func(Watched) *smtpclient.Trace
+	// Divider has this relay's parts of limits that it shares with others; nil: there are none.
+	Divider Divider
 	// OnAction is called for each automatic action when it begins. It must not block, nor call the
 	// scheduler.
 	OnAction func(site string, a destdb.Action)
@@ -123,6 +126,7 @@ type Scheduler struct {
 	dialing  context.Context // ends with Close
 	stop     context.CancelFunc
 	wake     chan struct{}  // to the clock: something is due sooner, or finished
+	changed  atomic.Bool    // what this relay may use of divided limits
 	stopped  chan struct{}  // closed when the clock has ended
 	opened   sync.WaitGroup // connections, from the dial to the end, and recalls when the scheduler stops
 
@@ -225,7 +229,7 @@ func (s *Scheduler) Submit(j *Job) {
 	}
 	w.lane, w.message = l, s.message(j.Message.ID)
 	w.split(l.rcptMax(), func(p *part) {
-		p.tx.Done = s.doneFunc
+		p.tx.Done, p.tx.MayBegin = s.doneFunc, mayBegin(l.divided, p.tx.MayBegin)
 		l.waiting.add(p, false)
 	})
 	l.run(now)
@@ -286,6 +290,12 @@ func (l *lane) adopt(r *route.Route, src Source, now time.Time) {
 	for i := range lim.Shared {
 		x := &lim.Shared[i]
 		l.scopes = append(l.scopes, scoped{s.budget(budgetKey{kind: scopeShared, name: x.Name}), &x.Scope})
+	}
+	l.divided = nil
+	for _, x := range lim.Divided {
+		b := s.divide(x, now)
+		l.divided = append(l.divided, dividedLimit{b, x.Scope})
+		l.scopes = append(l.scopes, scoped{b, new(Scope)})
 	}
 	l.slows = nil
 	l.slowDown(now)

@@ -36,6 +36,9 @@ func (p *Policy) Limits(rt *route.Route, source, tenant string) delivery.Limits 
 		l.MaxDeliveriesPerConnection = delivery.Smaller(l.MaxDeliveriesPerConnection, own.MaxDeliveriesPerConnection)
 		l.MaxRecipients = delivery.Smaller(l.MaxRecipients, own.MaxRecipientsPerBatch)
 	}
+	if p.Relays != nil {
+		p.divide(&l, rt, source, tenant)
+	}
 	return l
 }
 

@@ -1,6 +1,7 @@
 package wiring
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -140,5 +141,71 @@ pool "q" {
 	}
 	if other := New(cfg).Limits(&route.Route{Domain: "y.example", Site: "my"}, "a", ""); other.Shared != nil {
 		t.Errorf("elsewhere a shares %+v", other.Shared)
+	}
+}
+
+// What blocks set is divided among relays; of the rest each has an equal part.
+func TestLimitsOfSeveralRelays(t *testing.T) {
+	cfg, err := config.Parse([]byte(`
+defaults {
+  connection_limit         = 10
+  connection_limit_per_host = 3
+  max_message_rate         = "60/s"
+}
+provider "big" {
+  mx                          = ["*.big.example"]
+  connection_limit            = 8
+  max_connection_rate_per_source = "30/min"
+}
+domain "x.example" { max_message_rate = "5/s" }
+source "a" {
+  connection_limit = 20
+  provider "big" { max_message_rate = "10/min" }
+}
+pool "p" {
+  shared = ["a"]
+  domain "x.example" { connection_limit = 9 }
+}
+tenant "acme" {
+  max_message_rate            = "20/h"
+  max_message_rate_per_source = "21/h"
+}
+`), "test.conf", func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(cfg)
+	rt := &route.Route{Domain: "x.example", Site: "mx", Provider: "big"}
+	if l := p.Limits(rt, "a", ""); l.Divided != nil {
+		t.Errorf("without other relays: %+v", l.Divided)
+	}
+	p.Relays = func() int { return 4 }
+	rate := func(n int, per time.Duration) gcra.Rate { return gcra.Rate{Events: n, Per: per} }
+	l := p.Limits(rt, "a", "")
+	want := []delivery.NamedScope{
+		{Name: "site mx", Scope: delivery.Scope{Connections: 8, MessageRate: rate(5, time.Second)}},
+		{Name: "site mx from source a", Scope: delivery.Scope{MessageRate: rate(10, time.Minute), ConnectionRate: rate(30, time.Minute)}},
+		{Name: "source a", Scope: delivery.Scope{Connections: 20}},
+		{Name: "provider big", Scope: delivery.Scope{Connections: 8}},
+		{Name: "provider big from source a", Scope: delivery.Scope{MessageRate: rate(10, time.Minute)}},
+		{Name: "site mx from pool p", Scope: delivery.Scope{Connections: 9}},
+	}
+	if !slices.Equal(l.Divided, want) {
+		t.Errorf("got  %+v\nwant %+v", l.Divided, want)
+	}
+	if l.Site != (delivery.Scope{Connections: 8, MessageRate: rate(5, time.Second)}) || l.Host.Connections != 1 ||
+		l.Path.MessageRate != rate(10, time.Minute) {
+		t.Errorf("of this relay: site %+v, host %+v, path %+v", l.Site, l.Host, l.Path)
+	}
+	other := p.Limits(&route.Route{Domain: "y.example", Site: "y"}, "b", "")
+	if other.Divided != nil || other.Site.Connections != 2 || math.Abs(other.Site.MessageRate.PerSecond()-15) > 0.001 || other.Site.MessageRate.Depth() != 15 {
+		t.Errorf("a site by the defaults: %+v, divided %+v", other.Site, other.Divided)
+	}
+	tenant := p.Limits(rt, "a", "acme")
+	if want := []delivery.NamedScope{{Name: "tenant acme", Scope: delivery.Scope{MessageRate: rate(20, time.Hour)}}}; !slices.Equal(tenant.Divided, want) {
+		t.Errorf("a tenant: %+v, want %+v", tenant.Divided, want)
+	}
+	if r := tenant.TenantPath.MessageRate; math.Abs(r.PerSecond()*3600-21./4) > 0.001 || r.Depth() != 1 {
+		t.Errorf("a tenant from a source: %+v", r)
 	}
 }

@@ -34,6 +34,9 @@ type Policy struct {
 	// Weights returns the weights of a pool's sources, nil when all are equal. Nil: those of the configuration.
 	Weights func(*config.Pool) func(source string) int
 
+	// Relays returns how many relays share the limits. Nil: this one has them for itself.
+	Relays func() int
+
 	divided map[*config.Pool]*Pool // the pools with dedicated sources
 	warming map[string][]string    // the pools of each source with a plan, by the warm-up's name of it
 }

@@ -1,0 +1,296 @@
+package delivery
+
+import (
+	"time"
+
+	"example.org/mta/destdb"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/parking"
+)
+
+// Divider gives this relay its part of the limits that it shares with others. A limit has the same name in all of them.
+// The scheduler calls it with its lock held: it must be quick, and not call the scheduler.
+type Divider interface {
+	// WantConnections declares a limit on connections, and how many this relay could use.
+	WantConnections(name string, limit, want int)
+	// WantRate declares a rate, and how many events a second this relay could use.
+	WantRate(name string, limit gcra.Rate, want float64)
+
+	// Allowed is how many connections this relay may have now.
+	Allowed(name string) int
+	// Open notes up to n new connections, and returns how many there may be.
+	Open(name string, n int) int
+	Close(name string, n int)
+
+	// Next is how long it takes until this relay may have an event, below 0 while it has no part of the rate.
+	Next(name string) time.Duration
+	// Spend notes an event.
+	Spend(name string)
+	// Held reports whether this relay has a part of a limit. Connections ask for each message.
+	Held(name string) bool
+}
+
+// division is what a budget has in place of limits of this relay alone. Connections are places of the budget as those
+// of any other; the rates are the Divider's to pace.
+type division struct {
+	d     Divider
+	limit Scope // as the lanes have it: the smallest of each
+	gen   int   // of limit
+	names [3]string
+	open  int // connections that the Divider knows of
+	paces [3]pace
+}
+
+// The limits of a division, by which names and paces are indexed.
+const (
+	dividedConnections = iota
+	dividedMessages
+	dividedOpenings
+)
+
+// pace is how fast a rate is used.
+type pace struct {
+	spent  int     // since the last tick
+	recent float64 // events a second, of late
+	met    bool    // mail has waited for it since the last tick, or does so without a part
+}
+
+// Intervals and factors of a division.
+const (
+	paceKept = 0.8  // of what a pace was a second ago, when less is used
+	headroom = 1.25 // of the pace is wanted while nothing waits
+	paceless = 0.01 // events a second below which nothing is
+
+	dividedLife = time.Minute // for which a limit is kept that no lane has
+)
+
+// divide gives the budget of a divided limit, as a lane or a tenant's mail has it.
+func (s *Scheduler) divide(x NamedScope, now time.Time) *budget {
+	b := s.budget(budgetKey{kind: scopeDivided, name: x.Name})
+	if b.division == nil {
+		b.division = &division{d: s.cfg.Divider, gen: -1, names: [3]string{
+			x.Name + ": connections", x.Name + ": messages", x.Name + ": new connections"}}
+	}
+	v, was := b.division, b.division.limit
+	b.named = now
+	if v.gen == s.limGen {
+		v.limit = v.limit.Least(x.Scope)
+	} else {
+		v.limit, v.gen = x.Scope, s.limGen
+	}
+	if v.limit != was {
+		for i := range v.paces {
+			v.paces[i].met = true // mail is about to come
+		}
+		v.want(b)
+	}
+	return b
+}
+
+// want has the Divider know how much this relay could use. It is called once a second.
+func (v *division) want(b *budget) {
+	v.wantConnections(b)
+	for i, r := range v.rates() {
+		p, want := &v.paces[i], 0.
+		p.recent = max(p.recent*paceKept, float64(p.spent))
+		switch {
+		case p.met:
+			want = r.PerSecond()
+		case p.recent >= paceless:
+			want = min(headroom*p.recent, r.PerSecond())
+		}
+		p.spent = 0
+		if p.met = p.met && !r.Unlimited() && v.d.Next(v.names[i]) < 0; !r.Unlimited() {
+			v.d.WantRate(v.names[i], r, want)
+		}
+	}
+}
+
+// wantConnections does so for connections: those that there are, and half as many again while lanes wait for one.
+func (v *division) wantConnections(b *budget) {
+	if v == nil || v.limit.Connections == 0 {
+		return
+	}
+	limit, want := v.limit.Connections, b.live
+	v.count(b.live)
+	if b.waiting > 0 {
+		want += max(b.waiting, b.live/2)
+	}
+	v.d.WantConnections(v.names[dividedConnections], limit, min(want, limit))
+}
+
+// idle reports whether the division is not used, and has given back what it had.
+func (v *division) idle(b *budget, now time.Time) bool {
+	return v == nil || now.Sub(b.named) > dividedLife
+}
+
+// rates are those of the limits that have one.
+func (v *division) rates() [3]gcra.Rate {
+	return [3]gcra.Rate{dividedMessages: v.limit.MessageRate, dividedOpenings: v.limit.ConnectionRate}
+}
+
+// allowed is how many connections there may be; bounded is false when there is no limit on them.
+func (v *division) allowed() (n int, bounded bool) {
+	if v.limit.Connections == 0 {
+		return 0, false
+	}
+	return v.d.Allowed(v.names[dividedConnections]), true
+}
+
+// count has the Divider know how many connections there are. Those that were there before their limit may be too many.
+func (v *division) count(live int) {
+	if v == nil {
+		return
+	}
+	switch more := live - v.open; {
+	case more > 0 && v.limit.Connections > 0:
+		v.open += v.d.Open(v.names[dividedConnections], more)
+	case more < 0:
+		v.d.Close(v.names[dividedConnections], -more)
+		v.open = live
+	}
+}
+
+// spend notes an event of a rate.
+func (v *division) spend(i int) {
+	if !v.rates()[i].Unlimited() {
+		v.paces[i].spent++
+		v.d.Spend(v.names[i])
+	}
+}
+
+// keeps returns why mail must wait for its part of a rate, and until when; zero: until this relay's part has grown.
+func (b *budget) keeps(i int, now time.Time) (why string, until time.Time) {
+	v := b.division
+	rate := v.rates()[i]
+	if rate.Unlimited() {
+		return "", now
+	}
+	wait := v.d.Next(v.names[i])
+	if wait == 0 {
+		return "", now
+	}
+	v.paces[i].met = true
+	why = "max_connection_rate of " + b.String()
+	if i == dividedMessages {
+		why = b.rateText(rate)
+	}
+	if wait < 0 {
+		return "this relay's part of " + why, time.Time{}
+	}
+	return why, now.Add(wait)
+}
+
+// kept is keeps for all divided limits of a lane.
+func (l *lane) kept(i int, now time.Time) waitReason {
+	for _, p := range l.divided {
+		if why, until := p.b.keeps(i, now); why != "" {
+			return waitReason{What: why, Until: until, Waits: parking.Limit}
+		}
+	}
+	return waitReason{}
+}
+
+// keptTenant is keeps for those of a tenant.
+func (l *lane) keptTenant(a *account, now time.Time) waitReason {
+	for _, x := range a.divided() {
+		if why, until := l.s.divide(x, now).keeps(dividedMessages, now); why != "" {
+			if until.IsZero() {
+				until = now.Add(tick) // other tenants' mail may have a time
+			}
+			return waitReason{What: why, Until: until, Tenant: a.name, Waits: parking.Limit}
+		}
+	}
+	return waitReason{}
+}
+
+// divided are the limits of a tenant's mail. Without a name they are the lane's.
+func (a *account) divided() []NamedScope {
+	if a.name == "" {
+		return nil
+	}
+	return a.limits.Divided
+}
+
+// spend notes an event of a rate in the lane's divided limits.
+func (l *lane) spend(i int) {
+	for _, p := range l.divided {
+		p.b.division.spend(i)
+	}
+}
+
+// dividedLimit is a divided limit as a lane's mail has it.
+type dividedLimit struct {
+	b     *budget
+	limit Scope
+}
+
+// held reports whether this relay has a part of what a message needs. It needs no lock.
+func (x *dividedLimit) held() bool {
+	v := x.b.division
+	return (x.limit.Connections == 0 || v.d.Held(v.names[dividedConnections])) &&
+		(x.limit.MessageRate.Unlimited() || v.d.Held(v.names[dividedMessages]))
+}
+
+// mayBegin has a transaction ask, after what else it asks, whether this relay still has its parts: its process may have
+// been stopped since the message was given to a connection.
+func mayBegin(limits []dividedLimit, ask func(int) bool) func(int) bool {
+	if len(limits) == 0 {
+		return ask
+	}
+	return func(recipients int) bool {
+		for i := range limits {
+			if !limits[i].held() {
+				return false
+			}
+		}
+		return ask == nil || ask(recipients)
+	}
+}
+
+// PartsChanged has the scheduler look at what it may use of divided limits. It does not block.
+func (s *Scheduler) PartsChanged() {
+	s.changed.Store(true)
+	s.signal()
+}
+
+// useParts closes connections beyond this relay's parts, and lets the lanes go on that have waited for one.
+func (s *Scheduler) useParts(now time.Time) {
+	for _, b := range s.budgets {
+		if b.division == nil {
+			continue
+		}
+		if n, bounded := b.division.allowed(); bounded {
+			s.shrink(b, b.live-b.leaving-n, now)
+		}
+		s.runWaiters(b, now)
+	}
+	for _, l := range s.lanes {
+		if l.waiting.n > 0 && l.waitsOn == nil && len(l.divided) > 0 {
+			l.run(now)
+		}
+	}
+}
+
+// shrink has so many connections of a scope end: idle ones first, others after the job in hand.
+func (s *Scheduler) shrink(b *budget, surplus int, now time.Time) {
+	for ; surplus > 0 && b.idle > 0; surplus-- {
+		s.retireIdle(b)
+	}
+	for c := range s.conns {
+		switch {
+		case surplus <= 0:
+			return
+		case !c.countsIn(b) || c.unwanted:
+			continue
+		case c.session == nil:
+			c.unwanted = true
+			c.cancel()
+		case c.rec.Phase == destdb.Open:
+			s.giveWay(c, now)
+		default:
+			continue
+		}
+		surplus--
+	}
+}

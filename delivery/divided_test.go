@@ -1,0 +1,289 @@
+package delivery
+
+import (
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/mta/delivery/smtpclient"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/gcra"
+	"example.org/mta/internal/route"
+	"example.org/mta/lab/sink"
+)
+
+// dealer gives parts by hand. It is a Divider.
+type dealer struct {
+	mu     sync.Mutex
+	parts  map[string]float64 // connections, or events a second
+	wanted map[string]float64
+	limits map[string]float64
+	used   map[string]int
+	paced  map[string]*gcra.Limiter
+}
+
+func newDealer() *dealer {
+	return &dealer{parts: make(map[string]float64), wanted: make(map[string]float64), limits: make(map[string]float64),
+		used: make(map[string]int), paced: make(map[string]*gcra.Limiter)}
+}
+
+func (d *dealer) WantConnections(name string, limit, want int) {
+	d.want(name, float64(limit), float64(want))
+}
+
+func (d *dealer) WantRate(name string, limit gcra.Rate, want float64) {
+	d.want(name, limit.PerSecond(), want)
+}
+
+func (d *dealer) want(name string, limit, want float64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.limits[name], d.wanted[name] = limit, want
+}
+
+func (d *dealer) Allowed(name string) int { return int(d.part(name)) }
+
+func (d *dealer) part(name string) float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.parts[name]
+}
+
+func (d *dealer) Open(name string, n int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n = max(0, min(n, int(d.parts[name])-d.used[name]))
+	d.used[name] += n
+	return n
+}
+
+func (d *dealer) Close(name string, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.used[name] -= n
+}
+
+func (d *dealer) Next(name string) time.Duration {
+	part := d.part(name)
+	if part == 0 {
+		return -1
+	}
+	return max(0, d.pace(name).Next(time.Now(), rateOf(part), 1).Sub(time.Now()))
+}
+
+func rateOf(perSecond float64) gcra.Rate { return gcra.Rate{Events: int(perSecond), Burst: 1} }
+
+func (d *dealer) pace(name string) *gcra.Limiter {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.paced[name] == nil {
+		d.paced[name] = new(gcra.Limiter)
+	}
+	return d.paced[name]
+}
+
+func (d *dealer) Spend(name string) { d.pace(name).Take(time.Now(), rateOf(d.part(name)), 1) }
+
+func (d *dealer) Held(name string) bool { return d.part(name) > 0 }
+
+// give changes parts of limits.
+func (d *dealer) give(w *world, parts map[string]float64) {
+	d.mu.Lock()
+	for name, part := range parts {
+		d.parts[name] = part
+	}
+	d.mu.Unlock()
+	w.s.PartsChanged()
+	synctest.Wait()
+}
+
+// wants is what the relay could use of a limit, as it was declared last.
+func (d *dealer) wants(name string) float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.wanted[name]
+}
+
+// dealt is a world whose mail has divided limits.
+func dealt(t *testing.T, l Limits) (*world, *dealer) {
+	d := newDealer()
+	w := newWorld(t, func(c *Config) { unhurried(l)(c); c.Divider = d })
+	return w, d
+}
+
+func both(s Scope) Limits {
+	return Limits{Divided: []NamedScope{{"provider big", s}}, MaxMode: smtpclient.LockStep}
+}
+
+// why is why the only lane waits.
+func (w *world) why() string {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	for _, l := range w.s.lanes {
+		return l.why.What
+	}
+	return ""
+}
+
+func TestPartOfConnections(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const name = "provider big: connections"
+		w, d := dealt(t, both(Scope{Connections: 8}))
+		defer w.end()
+		w.send(routeTo("a", tier(w.host("mx", sink.Config{Latency: 100 * time.Millisecond}))), 400)
+		time.Sleep(3 * time.Second)
+		if n := w.live(); n != 0 || d.wants(name) == 0 || d.limits[name] != 8 {
+			t.Errorf("%d connections without a part, %v wanted of %v", n, d.wants(name), d.limits[name])
+		}
+		if why := w.why(); why != "connection_limit of provider big, of all relays together" {
+			t.Errorf("waits: %s", why)
+		}
+		for _, part := range []int{1, 4, 2, 0, 3} {
+			d.give(w, map[string]float64{name: float64(part)})
+			time.Sleep(3 * time.Second)
+			if n := w.live(); n != part || d.used[name] != part {
+				t.Errorf("%d connections with a part of %d, %d known", n, part, d.used[name])
+			}
+			if want := d.wants(name); want <= float64(part) || want > 8 {
+				t.Errorf("with a part of %d, %v are wanted", part, want)
+			}
+		}
+		if n := delivered(w.awaitResults(400, time.Hour)); n != 400 {
+			t.Errorf("%d of 400 delivered", n)
+		}
+		time.Sleep(2 * time.Minute) // idle connections end
+		if d.wants(name) != 0 || d.used[name] != 0 {
+			t.Errorf("idle, %v are wanted, %d in use", d.wants(name), d.used[name])
+		}
+	})
+}
+
+func TestPartOfARate(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		for _, x := range []struct {
+			name, waits string
+			limits      Limits
+		}{
+			{"provider big: messages", "this relay's part of max_message_rate 50/s of provider big, of all relays together",
+				both(Scope{MessageRate: gcra.Rate{Events: 50}})},
+			{"provider big: new connections", "this relay's part of max_connection_rate of provider big, of all relays together",
+				both(Scope{ConnectionRate: gcra.Rate{Events: 50}})},
+		} {
+			x.limits.MaxDeliveriesPerConnection = 1000
+			if strings.HasSuffix(x.name, "new connections") {
+				x.limits.MaxDeliveriesPerConnection = 1
+			}
+			w, d := dealt(t, x.limits)
+			w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 200)
+			time.Sleep(3 * time.Second)
+			if n := len(w.settled()); n != 0 || w.why() != x.waits || d.wants(x.name) != 50 {
+				t.Errorf("%d without a part, %v wanted; waits: %s", n, d.wants(x.name), w.why())
+			}
+			d.give(w, map[string]float64{x.name: 10})
+			time.Sleep(5 * time.Second)
+			if n := len(w.settled()); n < 48 || n > 52 {
+				t.Errorf("%s: %d in 5 s at 10/s", x.name, n)
+			}
+			d.give(w, map[string]float64{x.name: 0})
+			before := len(w.settled())
+			time.Sleep(5 * time.Second)
+			if n := len(w.settled()); n != before {
+				t.Errorf("%s: %d more after the part has ended", x.name, n-before)
+			}
+			d.give(w, map[string]float64{x.name: 50})
+			w.awaitResults(200, time.Minute)
+			time.Sleep(time.Minute)
+			if n := d.wants(x.name); n != 0 {
+				t.Errorf("%s: %v wanted after a minute without mail", x.name, n)
+			}
+			w.end()
+		}
+	})
+}
+
+// A relay wants somewhat more than it uses, so that the others get the rest.
+func TestOnlyWhatIsUsedIsWanted(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const name = "provider big: messages"
+		w, d := dealt(t, both(Scope{MessageRate: gcra.Rate{Events: 100}}))
+		defer w.end()
+		d.give(w, map[string]float64{name: 100})
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		for range 300 {
+			w.send(r, 1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := d.wants(name); math.Abs(n-12.5) > 1.3 {
+			t.Errorf("%v a second wanted for 10", n)
+		}
+	})
+}
+
+// A tenant's rate keeps no other tenant's mail.
+func TestPartOfATenant(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		d := newDealer()
+		w := newWorld(t, atOnce(func(c *Config) {
+			c.Divider = d
+			c.Limits = func(_ *route.Route, _, tenant string) Limits {
+				if tenant == "slow" {
+					return Limits{Divided: []NamedScope{{"tenant slow", Scope{MessageRate: gcra.Rate{Events: 10}}}}}
+				}
+				return Limits{}
+			}
+		}))
+		defer w.end()
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		for _, tenant := range []string{"slow", "other"} {
+			for range 50 {
+				j := w.job(r, 1)
+				j.Message.Tenant = tenant
+				w.submit(j)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		if n := len(w.settled()); n != 50 || d.wants("tenant slow: messages") != 10 {
+			t.Errorf("%d arrived, %v wanted", n, d.wants("tenant slow: messages"))
+		}
+		d.give(w, map[string]float64{"tenant slow: messages": 10})
+		time.Sleep(3 * time.Second)
+		if n := len(w.settled()); n < 69 || n > 82 {
+			t.Errorf("%d arrived after 3 s at 10/s", n)
+		}
+		d.give(w, map[string]float64{"tenant slow: messages": 100})
+		w.awaitResults(100, time.Minute)
+	})
+}
+
+// A process that was stopped finds its parts ended: what its connections have not begun goes back.
+func TestNothingBeginsWithoutAPart(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const name = "provider big: connections"
+		w, d := dealt(t, both(Scope{Connections: 1}))
+		defer w.end()
+		d.give(w, map[string]float64{name: 1})
+		w.send(routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second}))), 20)
+		time.Sleep(10 * time.Second)
+		d.mu.Lock()
+		d.parts[name] = 0 // and nobody has been told
+		d.mu.Unlock()
+		arrived := len(w.recorder.Deliveries())
+		time.Sleep(20 * time.Second)
+		if n := len(w.recorder.Deliveries()); n > arrived+1 {
+			t.Errorf("%d messages left after the part had ended", n-arrived)
+		}
+		d.give(w, map[string]float64{name: 1})
+		again := 0
+		for _, r := range w.awaitResults(20, time.Hour) {
+			if r.Withdrawn {
+				again++
+			}
+		}
+		if again == 0 {
+			t.Error("nothing was withdrawn")
+		}
+	})
+}
