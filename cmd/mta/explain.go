@@ -242,7 +242,7 @@ func (c *cli) queued(f facts, d *api.Destination) {
 		what string
 	}{
 		{q.Due, "due"}, {q.Parked, "waiting in the queue"}, {q.Active, "with delivery"}, {q.Deferred, "deferred"},
-		{q.Held, "held"},
+		{q.Held, "held"}, {q.Hours, "waiting for sending hours"}, {q.Paced, "waiting for the pace of their campaign"},
 	} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))

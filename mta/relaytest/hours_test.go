@@ -78,6 +78,9 @@ func TestSendingHours(t *testing.T) {
 		if n := r.waitsFor("hours"); n != 3 {
 			t.Errorf("%d wait for their hours, want 3", n)
 		}
+		if e, err := api.OpExplain.Call(t.Context(), r.Client(), api.ExplainQuery{Domain: "box.example"}); err != nil || e.Destinations[0].Queued.Hours != 2 {
+			t.Errorf("explain of their domain: %+v, %v", e.Destinations, err)
+		}
 		if l, err := api.OpSites.Call(t.Context(), r.Client(), api.SiteFilter{}); err != nil || len(l.Sites) == 0 ||
 			slices.ContainsFunc(l.Sites, func(s api.Site) bool { return strings.Contains(s.Name, "window") }) {
 			t.Errorf("windows are no sites: %+v, %v", l.Sites, err)

@@ -60,6 +60,10 @@ func TestPace(t *testing.T) {
 		if x := r.explainedAll(); !strings.Contains(x[len(x)-1], `the pace of tenant acme, campaign spring is 3600/h: mail "news" (mta.conf:`) {
 			t.Errorf("explained as %q", x[len(x)-1])
 		}
+		e, err := api.OpExplain.Call(t.Context(), r.Client(), api.ExplainQuery{Domain: "new.example"})
+		if r.must(err); e.Destinations[0].Queued.Paced < 60 {
+			t.Errorf("explain of a domain with mail for a pace: %+v", e.Destinations[0].Queued)
+		}
 		if n := r.waitsFor("pace"); n < 100 {
 			t.Errorf("%d wait for the pace", n)
 		}

@@ -477,6 +477,8 @@ type QueuedCounts struct {
 	Unsorted int `json:"unsorted"` // of all destinations: not looked at yet
 	// waiting for the warm-ups of the pool's sources, for all domains of the provider together
 	Warmup int `json:"warmup"`
+	Hours  int `json:"hours"` // waiting for sending hours
+	Paced  int `json:"paced"` // waiting for the pace of their campaign
 	// wait for the end of the pause that keeps the mail back, all of those that it keeps together
 	Paused   int    `json:"paused"`
 	PausedBy string `json:"paused_by,omitempty"` // that pause, as "domain example.net"

@@ -84,6 +84,7 @@ func (d *Sites) explainDomain(ctx context.Context, domain string, mail rules.Mai
 		}
 	}
 	c.count(queued, domain)
+	c.countTimed(d.Queue)
 	if res.Route == nil {
 		c.Failure = api.ReplyOf(*res.Failure)
 		c.countPaused(queued, d)
@@ -211,6 +212,24 @@ func (c *domainCase) countThrottled(queued map[string]*queue.Count, pool string)
 	if k := queued[(parking.Key{Kind: parking.Tokens, Name: pool,
 		Provider: cmp.Or(c.Provider, warmup.Other)}).String()]; k != nil {
 		c.Queued.Warmup += k.States[queue.StateParked]
+	}
+}
+
+// countTimed adds what waits for sending hours or the pace of its campaign, whose keys have no site.
+func (c *domainCase) countTimed(q *queue.Queue) {
+	for key := range q.CountKeys() {
+		if isPlace(key) {
+			continue
+		}
+		for _, k := range q.Summary(queue.Filter{Domain: c.Domain}) {
+			switch k.Key.Kind {
+			case parking.Hours:
+				c.Queued.Hours += k.States[queue.StateParked]
+			case parking.Pace:
+				c.Queued.Paced += k.States[queue.StateParked]
+			}
+		}
+		return
 	}
 }
 
