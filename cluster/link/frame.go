@@ -21,13 +21,13 @@ type Message struct {
 	Met *once.Row `json:",omitempty"` // of the receiver, without an answer: another node has met it
 }
 
-// Bounds of a message. A token's item has about 100 octets: what a node asks of one shard fits for 20,000 pairs of
-// address and provider.
+// Bounds of a message. A limit's item has up to 200 octets and its name, a token's about 100: what a node asks of one
+// shard fits for 10,000 limits with names of 60 octets and 10,000 pairs of address and provider.
 const (
-	maxFrame  = 2 << 20
+	maxFrame  = 4 << 20
 	maxItems  = 20_000
-	maxCommas = 8 * maxItems // each item has less
-	maxName   = 255          // octets
+	maxCommas = 7 * maxItems // each item has less
+	maxName   = 256          // octets
 	maxNumber = 1e15
 )
 
@@ -92,12 +92,12 @@ func (m *Message) check(from, to uint16) error {
 	var c checker
 	if a := m.Ask; a != nil {
 		c.count(len(a.Shares) + len(a.Tokens))
-		each(a.Shares, func(i *share.Item) { c.name(i.Limit); c.numbers(i.Held, i.Want, int64(i.Content)) })
+		each(a.Shares, func(i *share.Item) { c.name(i.Name); c.numbers(i.Held, i.Want, int64(i.Content)) })
 		each(a.Tokens, func(i *ledger.Item) { c.key(i.Key); c.numbers(i.Want, i.Back, i.Hour) })
 	}
 	if a := m.Answer; a != nil {
 		c.count(len(a.Shares) + len(a.Tokens))
-		each(a.Shares, func(g *share.Grant) { c.name(g.Limit); c.numbers(g.Units, int64(g.Content)) })
+		each(a.Shares, func(g *share.Grant) { c.name(g.Name); c.numbers(g.Units, int64(g.Content)) })
 		each(a.Tokens, func(g *ledger.Grant) { c.key(g.Key); c.numbers(g.Tokens, g.Hour) })
 	}
 	if m.Met != nil {

@@ -160,14 +160,14 @@ func (e *end) received(t *testing.T, want Message) {
 }
 
 var ask = member.Ask{Order: term.Order{Incarnation: 1, Process: 2, Seq: 1<<64 - 1}, Known: owner.Mark{Epoch: 5, Beat: 9},
-	Shares: []share.Item{{Limit: "provider \"a\"", Held: 3, Want: 9, Content: 1.25}},
+	Shares: []share.Item{{Limit: share.Limit{Name: "provider \"a\"", Rate: .5, Burst: 3}, Held: 3, Want: 9, Content: 1.25}},
 	Tokens: []ledger.Item{{Key: ledger.Key{Address: "10.0.0.1", Provider: "gmail"}, Want: 4, Back: 1, Hour: 7, Epoch: 2}}}
 
 func TestMessagesArriveAsTheyAre(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, _, ends := nodes(t, 3)
 		answer := member.Answer{Order: ask.Order, Mark: ask.Known, Clock: time.Now().UnixNano(),
-			Shares: []share.Grant{{Limit: "a", Units: 3, Content: .1}},
+			Shares: []share.Grant{{Limit: share.Limit{Name: "a", Connections: 9}, Units: 3, Content: .1}},
 			Tokens: []ledger.Grant{{Key: ask.Tokens[0].Key, Tokens: 4, Hour: 7, Epoch: 2}}}
 		for _, m := range []Message{
 			nudge(1, 2, 63), {Message: member.Message{From: 1, To: 2, Shard: 5, Ask: &ask}},
@@ -242,24 +242,24 @@ func hostile(t *testing.T, net network, dir string, p certificates.Pair, send []
 }
 
 func TestMembersThatSendNonsense(t *testing.T) {
-	item := `{"Limit":"a","Held":1,"Want":1,"Content":0}`
+	item := `{"Name":"a","Held":1,"Want":1,"Content":0}`
 	with := func(items string) string { return `{"From":2,"To":1,"Shard":1,"Ask":{"Shares":[` + items + `]}}` }
 	tokens := func(item string) string { return `{"From":2,"To":1,"Shard":1,"Ask":{"Tokens":[` + item + `]}}` }
 	many := func(n int, item string) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
 	for want, send := range map[string][]byte{
 		"a message of 4294967295 octets is too large": {255, 255, 255, 255, 0},
-		"a message of 2097153 octets is too large":    frame(strings.Repeat(" ", maxFrame+1)),
+		"a message of 4194305 octets is too large":    frame(strings.Repeat(" ", maxFrame+1)),
 		"i/o timeout": frame(with(item))[:40],
 		"a message can't be read: invalid character":    frame(strings.Repeat("\xff\x00", 50)),
-		"values (at most 160000)":                       frame(with(many(200_000, "null"))),
-		"a message has 20001 items":                     frame(with(many(20001, `{"Limit":"a"}`))),
-		"a message has the number -1 ":                  frame(with(`{"Limit":"a","Held":-1}`)),
-		"a message has the number 4000000000000000000 ": frame(with(`{"Limit":"a","Want":4000000000000000000}`)),
-		"json: cannot unmarshal number 1e30":            frame(with(`{"Limit":"a","Want":1e30}`)),
+		"values (at most 140000)":                       frame(with(many(200_000, "null"))),
+		"a message has 20001 items":                     frame(with(many(20001, `{"Name":"a"}`))),
+		"a message has the number -1 ":                  frame(with(`{"Name":"a","Held":-1}`)),
+		"a message has the number 4000000000000000000 ": frame(with(`{"Name":"a","Want":4000000000000000000}`)),
+		"json: cannot unmarshal number 1e30":            frame(with(`{"Name":"a","Want":1e30}`)),
 		"json: cannot unmarshal number -5":              frame(`{"From":2,"To":1,"Shard":1,"Ask":{"Order":{"Seq":-5}}}`),
-		"a message has the number -":                    frame(with(`{"Limit":"a","Content":-1e300}`)),
+		"a message has the number -":                    frame(with(`{"Name":"a","Content":-1e300}`)),
 		`a message has the name "", of 0 octets`:        frame(with(`{}`)),
-		"of 300 octets":                                 frame(with(`{"Limit":"` + strings.Repeat("x", 300) + `"}`)),
+		"of 300 octets":                                 frame(with(`{"Name":"` + strings.Repeat("x", 300) + `"}`)),
 		`the name "10.0.0.1\\ngmail", of 14 octets`:     frame(tokens(`{"Address":"10.0.0.1\ngmail","Provider":"a"}`)),
 		"a message is in the name of node 3":            frame(`{"From":3,"To":1,"Shard":1,"Nudge":true}`),
 		"a message is for node 4":                       frame(`{"From":2,"To":4,"Shard":1,"Nudge":true}`),

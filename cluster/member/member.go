@@ -6,7 +6,6 @@ package member
 
 import (
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -28,7 +27,6 @@ type Config struct {
 	Turn        time.Duration
 	Rand        *rand.Rand
 	Memory      owner.Memory
-	Limits      func(shard int) []share.Limit
 	Plan        *ledger.Plan
 }
 
@@ -90,7 +88,7 @@ func New(cfg Config, fault func(error)) *Member {
 		Boot: cfg.Boot, Term: cfg.Term, Rand: cfg.Rand, Memory: cfg.Memory})}
 	first := term.Order{Incarnation: cfg.Incarnation, Process: cfg.Process}
 	for s := range m.holders {
-		m.holders[s] = &holding{shares: share.NewHolder(cfg.Term, first, cfg.Limits(s)),
+		m.holders[s] = &holding{shares: share.NewHolder(cfg.Term, first),
 			tokens: ledger.NewHolder(cfg.Plan, cfg.Term)}
 	}
 	return m
@@ -98,9 +96,11 @@ func New(cfg Config, fault func(error)) *Member {
 
 // Shard is the one of a limit or an address.
 func Shard(name string) int {
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	return int(h.Sum32() % owner.Shards)
+	h := uint32(2166136261) // FNV-1a
+	for i := range len(name) {
+		h = (h ^ uint32(name[i])) * 16777619
+	}
+	return int(h % owner.Shards)
 }
 
 // Keeper has this node's shards.
@@ -108,6 +108,14 @@ func (m *Member) Keeper() *owner.Keeper { return m.keeper }
 
 // Shares is what this node has of the limits of a shard.
 func (m *Member) Shares(shard int) *share.Holder { return m.holders[shard].shares }
+
+// Moved reports whether what this node may use of limits has changed since Moved was called last.
+func (m *Member) Moved() (moved bool) {
+	for _, h := range m.holders {
+		moved = h.shares.Moved() || moved
+	}
+	return moved
+}
 
 // Tokens is what this node has of the addresses of a shard.
 func (m *Member) Tokens(shard int) *ledger.Holder { return m.holders[shard].tokens }
@@ -187,7 +195,7 @@ func (m *Member) Result(now time.Duration, r owner.Result, send func(Message)) {
 
 // take begins the books of a shard that this node owns now.
 func (m *Member) take(now time.Duration, t owner.Taken, head owner.Head) {
-	o := &owned{shares: share.NewBook(now, m.cfg.Term, m.cfg.Turn, m.cfg.Limits(t.Shard)),
+	o := &owned{shares: share.NewBook(now, m.cfg.Term, m.cfg.Turn),
 		tokens: ledger.NewBook(m.cfg.Plan, head.Epoch, head.Clock)}
 	for _, e := range t.Book {
 		if address, provider, ok := strings.Cut(e.Name, "\n"); ok {
@@ -274,10 +282,7 @@ func (m *Member) ask(now time.Duration, msg Message) {
 			acked))
 		return
 	}
-	if err := o.shares.Hear(now, msg.From, msg.Ask.Order, msg.Ask.Shares, len(msg.Ask.Tokens) > 0); err != nil {
-		m.fault(err)
-		return
-	}
+	m.complain(o.shares.Hear(now, msg.From, msg.Ask.Order, msg.Ask.Shares, len(msg.Ask.Tokens) > 0))
 	o.asks = slices.DeleteFunc(o.asks, func(a Message) bool {
 		return a.From == msg.From && msg.Ask.Order.After(a.Ask.Order)
 	})

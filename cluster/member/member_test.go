@@ -19,6 +19,8 @@ var (
 	shard = Shard("ten")
 )
 
+func begin() time.Duration { return 0 }
+
 // engine does what it is asked, without faults.
 type engine struct {
 	heads [owner.Shards]owner.Head
@@ -54,13 +56,8 @@ func (e *engine) do(c owner.Call) owner.Result {
 
 func start(t *testing.T, node uint16, process uint64) *Member {
 	return New(Config{Node: node, Incarnation: 1, Boot: uint64(node), Process: process, Term: terms, Turn: time.Minute,
-		Rand: rand.New(rand.NewPCG(1, 1)), Limits: func(s int) []share.Limit {
-			if s == shard {
-				return []share.Limit{ten}
-			}
-			return nil
-		}, Plan: &ledger.Plan{Hour: time.Hour, Caps: func(string, string) (int64, int64) { return 100, 1000 }},
-	}, func(err error) { t.Error(err) })
+		Rand: rand.New(rand.NewPCG(1, 1)), Plan: &ledger.Plan{Hour: time.Hour,
+			Caps: func(string, string) (int64, int64) { return 100, 1000 }}}, func(err error) { t.Error(err) })
 }
 
 // owning gives a member that owns all shards, and the moment at which it does.
@@ -81,7 +78,7 @@ func owning(t *testing.T, m *Member, e *engine) time.Duration {
 func TestAnAnswerLeavesAfterItsWrite(t *testing.T) {
 	m, e := start(t, 1, 1), &engine{}
 	now := owning(t, m, e)
-	m.Shares(shard).Want("ten", 4)
+	m.Shares(shard).Want(ten, 4, begin)
 	m.Tokens(Shard(key.Address)).Want(key, 4)
 	m.Asks(now, func(msg Message) { m.Receive(now, msg) })
 	if n := m.Shares(shard).Open(now, "ten", 1); n != 0 {
@@ -120,14 +117,14 @@ func TestTheNextProcessReadsTheBook(t *testing.T) {
 	first, e := start(t, 1, 1), &engine{}
 	now := owning(t, first, e)
 	ask := Message{From: 2, To: 1, Shard: shard, Ask: &Ask{Order: term.Order{Incarnation: 1, Process: 1, Seq: 1},
-		Shares: []share.Item{{Limit: "ten", Want: 7}}}}
+		Shares: []share.Item{{Limit: ten, Want: 7}}}}
 	first.Receive(now, ask)
 	c, _ := first.Call(now)
 	granted := int64(0)
 	first.Result(now, e.do(c), func(msg Message) { granted = msg.Answer.Shares[0].Units })
 	second := start(t, 1, 2)
 	now = owning(t, second, e)
-	second.Shares(shard).Want("ten", 10)
+	second.Shares(shard).Want(ten, 10, begin)
 	second.Asks(now, func(msg Message) { second.Receive(now, msg) })
 	second.Receive(now, ask) // once more, late
 	c, _ = second.Call(now)
@@ -146,7 +143,7 @@ func TestAnOwnerThatIsBehindAnswersNothing(t *testing.T) {
 	now, refused := owning(t, m, e), 0
 	m.fault = func(error) { refused++ }
 	m.Receive(now, Message{From: 2, Shard: shard, Ask: &Ask{Order: term.Order{Incarnation: 1, Seq: 1},
-		Known: owner.Mark{Epoch: 1, Beat: 99}, Shares: []share.Item{{Limit: "ten", Want: 7}}}})
+		Known: owner.Mark{Epoch: 1, Beat: 99}, Shares: []share.Item{{Limit: ten, Want: 7}}}})
 	m.Receive(now, Message{From: 2, Shard: owner.Shards})
 	c, _ := m.Call(now)
 	m.Result(now, e.do(c), func(msg Message) { t.Errorf("answered %+v", msg) })
@@ -160,11 +157,11 @@ func TestAnAnswerOfAnotherNodeIsRefused(t *testing.T) {
 	m, e := start(t, 1, 1), &engine{}
 	now, refused := owning(t, m, e), ""
 	m.fault = func(err error) { refused = err.Error() }
-	m.Shares(shard).Want("ten", 4)
+	m.Shares(shard).Want(ten, 4, begin)
 	var order term.Order
 	m.Asks(now, func(msg Message) { order = msg.Ask.Order })
 	m.Receive(now, Message{From: 2, To: 1, Shard: shard, Answer: &Answer{Order: order, Mark: owner.Mark{Epoch: 1 << 40},
-		Shares: []share.Grant{{Limit: "ten", Units: 4}}}})
+		Shares: []share.Grant{{Limit: ten, Units: 4}}}})
 	if m.Shares(shard).Open(now, "ten", 1) != 0 || m.Keeper().Mark(shard).Epoch > 1 {
 		t.Error("the answer counts")
 	}
@@ -178,7 +175,7 @@ func TestANodeThatLeavesGivesUpWhatItHas(t *testing.T) {
 	first, e := start(t, 1, 1), &engine{}
 	now := owning(t, first, e)
 	deliver := func(msg Message) { first.Receive(now, msg) }
-	first.Shares(shard).Want("ten", 10)
+	first.Shares(shard).Want(ten, 10, begin)
 	first.Asks(now, deliver)
 	c, _ := first.Call(now)
 	first.Result(now, e.do(c), deliver)

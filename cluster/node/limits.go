@@ -10,16 +10,28 @@ import (
 
 // The clock is read with mu held: a bucket that is filled by an earlier moment than the last one would be filled twice.
 
-// at is what this node has of a limit, with mu held. A limit that is not shared has nothing.
-func (n *Node) at(limit string) *share.Holder { return n.member.Shares(n.shard[limit]) }
+// at is where this node has a limit, with mu held.
+func (n *Node) at(limit string) *share.Holder { return n.member.Shares(member.Shard(limit)) }
 
-// Want sets how many units this node could use of a limit.
-func (n *Node) Want(limit string, units int64) {
+// Want sets how this node has a limit now, and how many of its units it could use. A limit that was never wanted has
+// nothing. One that is out of bounds (1 to 256 octets of name; a million connections, events a second or events of a
+// burst; 10,000 limits of an owner's shard) or that becomes a rate while connections are held has nothing, and that is
+// logged.
+func (n *Node) Want(l share.Limit, units int64) {
+	n.mu.Lock()
+	var err error
+	if !n.leaving {
+		err = n.at(l.Name).Want(l, units, n.cfg.Clock)
+	}
+	n.mu.Unlock()
+	n.complain(err)
+}
+
+// Allowed is how many connections may be open now.
+func (n *Node) Allowed(limit string) int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.leaving {
-		n.at(limit).Want(limit, units)
-	}
+	return n.at(limit).Allowed(n.cfg.Clock(), limit)
 }
 
 // Spend takes up to some events of a rate that happen now, and returns how many.

@@ -17,7 +17,6 @@ import (
 	"example.org/mta/cluster/member"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
-	"example.org/mta/cluster/share"
 	"example.org/mta/cluster/term"
 	"example.org/mta/internal/faultlog"
 )
@@ -45,7 +44,6 @@ type Config struct {
 	Node   uint16
 	Engine Engine
 	Term   term.Term
-	Limits []share.Limit
 	Plan   *ledger.Plan
 	Path   string // of the file that Create has made; nobody else uses it while the data directory is locked
 	// Clock and Boot are those of func Boot.
@@ -56,6 +54,9 @@ type Config struct {
 	// Incarnation is a member's, as its row was read last; 0: there is no such member.
 	Incarnation func(node uint16) uint64
 	Send        func(link.Message) // does not block
+	// Changed is called, unless it is nil, after what this node may use of limits has changed: by an answer, or as
+	// grants ended. It does not block.
+	Changed func()
 	// Mail returns the answer to the request of a row when this node has its mail. It must not use the Node.
 	Mail func(once.Row) (answer string, ok bool)
 	Now  func() time.Time
@@ -67,7 +68,6 @@ type Config struct {
 // Goroutines: three, which end with Run.
 type Node struct {
 	cfg   Config
-	shard map[string]int // of each limit
 	keys  keys
 	ended chan struct{}
 
@@ -91,22 +91,16 @@ func New(cfg Config) (*Node, error) {
 	kind := func(began, ended string) *faultlog.Kind {
 		return faultlog.New(cfg.Log, cfg.Now, slog.LevelError, began, ended)
 	}
-	n := &Node{cfg: cfg, shard: make(map[string]int), ended: make(chan struct{}), state: s,
+	n := &Node{cfg: cfg, ended: make(chan struct{}), state: s,
 		away: kind("the cluster's database does not answer", "the cluster's database answers again"),
 		disk: kind("what this node must keep of its cluster can't be written: other nodes get no answers",
 			"what this node must keep of its cluster is written again"),
 		refused: kind("a message or row of the cluster is refused",
 			"no more messages and rows of the cluster are refused")}
 	n.keys.init(once.New(cfg.Node, s.Incarnation, s.Process))
-	var limits [owner.Shards][]share.Limit
-	for _, l := range cfg.Limits {
-		at := member.Shard(l.Name)
-		limits[at], n.shard[l.Name] = append(limits[at], l), at
-	}
 	n.member = member.New(member.Config{Node: cfg.Node, Incarnation: s.Incarnation, Boot: cfg.Boot, Process: s.Process,
-		Term: cfg.Term, Turn: turn, Rand: cfg.Rand, Memory: s.Memory, Plan: cfg.Plan,
-		Limits: func(shard int) []share.Limit { return limits[shard] },
-	}, func(err error) { n.faults = append(n.faults, err) })
+		Term: cfg.Term, Turn: turn, Rand: cfg.Rand, Memory: s.Memory, Plan: cfg.Plan},
+		func(err error) { n.faults = append(n.faults, err) })
 	return n, nil
 }
 
@@ -158,7 +152,18 @@ func (n *Node) act(f func(m *member.Member, now time.Duration, send func(member.
 	n.complain(n.use(func(m *member.Member, now time.Duration) {
 		f(m, now, func(msg member.Message) { out = append(out, msg) })
 	}))
+	n.notify()
 	n.deliver(out)
+}
+
+// notify has those who use limits look at them anew when there is a reason.
+func (n *Node) notify() {
+	n.mu.Lock()
+	moved := n.member.Moved()
+	n.mu.Unlock()
+	if moved && n.cfg.Changed != nil {
+		n.cfg.Changed()
+	}
 }
 
 func (n *Node) deliver(out []member.Message) {
@@ -189,7 +194,9 @@ func (n *Node) Receive(msg link.Message) error {
 				msg.Ask.Order.Incarnation, is)
 		}
 	}
-	return n.use(func(m *member.Member, now time.Duration) { m.Receive(now, msg.Message) })
+	err := n.use(func(m *member.Member, now time.Duration) { m.Receive(now, msg.Message) })
+	n.notify()
+	return err
 }
 
 // beat makes a call to the engine. What follows from its result leaves when the disk has what must be there.

@@ -196,6 +196,7 @@ type machine struct {
 	stopped chan struct{}
 	send    func(link.Message) // nil: without a link
 	watch   func(link.Message) // nil: nobody does
+	changed func()
 }
 
 // three begins a cluster of three nodes that want 50 events a second and 3 connections each.
@@ -285,7 +286,7 @@ func (p through) DropKeys(ctx context.Context, keep time.Duration, most int) (in
 // config is that of a new process.
 func (m *machine) config(dead chan struct{}) Config {
 	base := time.Now().Add(-time.Duration(m.id) * time.Hour)
-	return Config{Node: m.id, Engine: through{m, dead}, Term: terms, Limits: []share.Limit{hundred, seven},
+	return Config{Node: m.id, Engine: through{m, dead}, Term: terms,
 		Plan: &ledger.Plan{Hour: time.Hour, Caps: func(string, string) (int64, int64) { return 40, 400 }},
 		Path: m.path(), Boot: uint64(m.id), Rand: rand.New(rand.NewPCG(uint64(m.id), 1)), Now: time.Now,
 		Clock:       func() time.Duration { return time.Duration(float64(time.Since(base)) * (1 + m.drift)) },
@@ -312,7 +313,7 @@ func (m *machine) config(dead chan struct{}) Config {
 			defer m.mu.Unlock()
 			return fmt.Sprint(row.Request), m.mail[row.Key] == row.Request
 		},
-		Keep: time.Hour, Log: m.log,
+		Keep: time.Hour, Log: m.log, Changed: m.changed,
 	}
 }
 
@@ -394,8 +395,8 @@ func (m *machine) pause(d time.Duration) {
 func (m *machine) deliver(ctx context.Context, n *Node, dead chan struct{}) {
 	defer m.connect(n, 0)
 	for m.wait(dead) && ctx.Err() == nil {
-		n.Want(hundred.Name, 42) // more than half of 80
-		n.Want(seven.Name, 3)
+		n.Want(hundred, hundred.Units()*42/80)
+		n.Want(seven, 3)
 		done := n.Spend(hundred.Name, 2)
 		m.site.judge.Lock()
 		m.level = max(0, m.level-hundred.Rate*time.Since(m.at).Seconds()) + float64(done)
@@ -853,6 +854,43 @@ func TestAProcessReadsItsFile(t *testing.T) {
 	}
 }
 
+// Those who use limits hear of answers that change something, and of grants that end, without a call in vain each second.
+func TestWhatChangesIsPassedOn(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := prepare(t)
+		var calls atomic.Int64
+		m := s.nodes[1]
+		m.changed = func() { m.now.Allowed(seven.Name); calls.Add(1) }
+		for _, m := range s.nodes {
+			m.begin()
+		}
+		s.settle()
+		n := m.process()
+		if n.Allowed(seven.Name) == 0 || calls.Load() == 0 {
+			t.Errorf("%d connections are allowed after %d calls", n.Allowed(seven.Name), calls.Load())
+		}
+		if n.Allowed("never wanted") != 0 || n.Open("never wanted", 1) != 0 || n.Spend("never wanted", 1) != 0 {
+			t.Error("there is something of a limit that was never wanted")
+		}
+		n.Close("never wanted", 1)
+		time.Sleep(30 * time.Second)
+		before := calls.Load()
+		time.Sleep(30 * time.Second)
+		if more := calls.Load() - before; more > 10 {
+			t.Errorf("%d calls in half a minute in which little happens", more)
+		}
+		s.engine.set(func() { s.away = true })
+		time.Sleep(terms.Holds() - time.Minute)
+		for before = calls.Load(); n.Allowed(seven.Name) > 0; {
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(2 * step)
+		if calls.Load() == before {
+			t.Error("the end of the grants is not passed on")
+		}
+	})
+}
+
 // Messages of nodes that are no members any more, and answers of the engine that make no sense, change nothing.
 func TestWhatANodeRefuses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -870,8 +908,8 @@ func TestWhatANodeRefuses(t *testing.T) {
 		}
 		n.cfg.Incarnation = func(uint16) uint64 { return 1 }
 		err := n.Receive(link.Message{Message: member.Message{From: 3, To: n.cfg.Node, Shard: member.Shard("hundred"),
-			Ask: &member.Ask{Order: term.Order{Incarnation: 9}, Shares: []share.Item{{Limit: "hundred", Held: 1e9}}}}})
-		if err == nil || !strings.HasPrefix(err.Error(), `node 3 asks for 0 units of limit "hundred" with 1000000000`) {
+			Ask: &member.Ask{Order: term.Order{Incarnation: 9}, Shares: []share.Item{{Limit: hundred, Held: 1e14}}}}})
+		if err == nil || !strings.HasPrefix(err.Error(), `node 3 asks for 0 units of limit "hundred" with 100000000000000`) {
 			t.Error(err)
 		}
 		for _, bad := range []func(*owner.Result){func(r *owner.Result) { r.Heads = nil },
@@ -901,7 +939,7 @@ func BenchmarkSpend(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	n, err := New(Config{Node: 1, Term: terms, Limits: []share.Limit{hundred, seven}, Path: path, Clock: clock, Boot: boot,
+	n, err := New(Config{Node: 1, Term: terms, Path: path, Clock: clock, Boot: boot,
 		Plan: &ledger.Plan{Hour: time.Hour}, Rand: rand.New(rand.NewPCG(1, 1)), Now: time.Now, Log: slog.Default()})
 	if err != nil {
 		b.Fatal(err)
@@ -910,7 +948,7 @@ func BenchmarkSpend(b *testing.B) {
 	b.Run("limit", func(b *testing.B) {
 		b.RunParallel(func(p *testing.PB) {
 			for p.Next() {
-				n.Want(hundred.Name, 8)
+				n.Want(hundred, 8)
 				n.Spend(hundred.Name, 1)
 			}
 		})

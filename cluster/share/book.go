@@ -13,7 +13,8 @@ import (
 type Book struct {
 	term   term.Term
 	turn   time.Duration
-	limits []*account // by name
+	since  time.Duration // from then on nobody has used a limit without an account
+	limits []*account    // by name
 	askers map[uint16]*asker
 }
 
@@ -23,6 +24,7 @@ type asker struct {
 	pending bool          // the next round answers, or a later one
 	until   time.Duration // when it answers at the latest
 	nudged  time.Duration
+	made    int  // accounts that it was the first to ask for
 	moved   bool // the round has something for it
 	lacks   bool // and it waits for something else
 }
@@ -33,7 +35,8 @@ const standing = 1500 * time.Millisecond
 
 // account is one limit's.
 type account struct {
-	Limit
+	Limit             // the smallest of all holders; only a name: nobody has asked yet
+	maker   uint16    // the node that asked first
 	holders []*holder // by node
 	spare   bucket    // of the units that nobody can hold
 }
@@ -41,9 +44,11 @@ type account struct {
 // holder is a node's part of a limit.
 type holder struct {
 	node    uint16
+	limit   Limit // as its node has it; none: it has not asked
 	held    int64 // what it reported last
 	counted int64 // what it may hold at most: that, or what it was answered since
-	want    int64
+	want    int64 // by its own definition
+	needs   int64 // the same by the account's
 	target  int64
 	until   time.Duration // then all that it was granted has ended
 	on      bool          // it has a turn
@@ -56,19 +61,19 @@ type holder struct {
 
 // NewBook makes the book of a shard at which nothing is given out. turn is how long a node has its part of a limit that
 // is too small for all.
-func NewBook(now time.Duration, t term.Term, turn time.Duration, limits []Limit) *Book {
-	b := &Book{term: t, turn: turn, askers: make(map[uint16]*asker)}
-	for _, l := range limits {
-		b.limits = append(b.limits, &account{Limit: l, spare: bucket{at: now}})
-	}
-	slices.SortFunc(b.limits, func(x, y *account) int { return cmp.Compare(x.Name, y.Name) })
-	return b
+func NewBook(now time.Duration, t term.Term, turn time.Duration) *Book {
+	return &Book{term: t, turn: turn, since: now, askers: make(map[uint16]*asker)}
 }
 
-func (b *Book) account(name string) *account {
-	i, ok := slices.BinarySearchFunc(b.limits, name, func(a *account, n string) int { return cmp.Compare(a.Name, n) })
+func (b *Book) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(b.limits, name, func(a *account, n string) int { return cmp.Compare(a.Name, n) })
+}
+
+// account finds that of a limit, or makes it in the name of a node.
+func (b *Book) account(l Limit, maker uint16) *account {
+	i, ok := b.find(l.Name)
 	if !ok {
-		return nil
+		b.limits = slices.Insert(b.limits, i, &account{Limit: l, maker: maker, spare: bucket{at: b.since}})
 	}
 	return b.limits[i]
 }
@@ -103,17 +108,36 @@ func (a *account) free() int64 {
 	return n
 }
 
+// fill lets events flow into the bucket of the units that nobody can hold. None flow before it is known how many.
+func (a *account) fill(b *Book, now time.Duration) {
+	a.spare.fill(now, &a.Limit, max(0, a.free()), b.term.Drift)
+}
+
+// define takes the smallest definition of those who hold or want something.
+func (a *account) define() {
+	first := true
+	for _, h := range a.holders {
+		switch {
+		case h.counted == 0 && h.want == 0 || h.limit.Name == "":
+		case first:
+			a.Limit, first = h.limit, false
+		default:
+			a.Limit = a.smaller(&h.limit)
+		}
+	}
+	for _, h := range a.holders {
+		h.needs = a.worth(h.want, &h.limit)
+	}
+}
+
 // Load takes in a line of the book as another process left it: a node may hold so many units, given for an ask, until
 // it reports with a newer one or a term has passed. ended: the term has passed.
 func (b *Book) Load(now time.Duration, limit string, node uint16, units int64, o term.Order, ended bool) error {
-	a := b.account(limit)
-	if a == nil {
-		return nil // it is not shared any more
+	if limit == "" || len(limit) > mostName || units < 0 || units > whole {
+		return fmt.Errorf("the book of limit %.60q gives node %d %d units (want 0 to %d)", limit, node, units,
+			int64(whole))
 	}
-	if units < 0 || units > a.Units() {
-		return fmt.Errorf("the book of limit %q gives node %d %d units of %d", limit, node, units, a.Units())
-	}
-	h := a.holder(node, now)
+	h := b.account(Limit{Name: limit}, 0).holder(node, now)
 	h.written, h.unsure, h.until = units, true, now+b.term.Waits()
 	if !ended {
 		h.counted = units
@@ -125,8 +149,8 @@ func (b *Book) Load(now time.Duration, limit string, node uint16, units int64, o
 }
 
 // Hear takes in an ask, which a round answers: the next one if it is urgent. One that is not newer than another of its
-// node is left alone.
-func (b *Book) Hear(now time.Duration, node uint16, o term.Order, items []Item, urgent bool) error {
+// node is left alone. After an error that names a single limit the rest of the ask counts.
+func (b *Book) Hear(now time.Duration, node uint16, o term.Order, items []Item, urgent bool) (err error) {
 	if k := b.askers[node]; k != nil && !o.After(k.newest) {
 		return nil
 	}
@@ -138,41 +162,69 @@ func (b *Book) Hear(now time.Duration, node uint16, o term.Order, items []Item, 
 	if urgent {
 		k.until = now
 	}
+	for _, i := range items {
+		if _, ok := b.find(i.Name); ok || i.Want == 0 {
+			continue
+		}
+		if k.made == most {
+			err = fmt.Errorf("node %d asks for limit %q, and for %d others that are in use yet", node, i.Name, most)
+			break
+		}
+		k.made++
+		b.account(i.Limit, node)
+	}
 	for _, a := range b.limits {
+		for len(items) > 0 && items[0].Name < a.Name {
+			items = items[1:]
+		}
 		var item Item
-		if i := slices.IndexFunc(items, func(i Item) bool { return i.Limit == a.Name }); i >= 0 {
-			item = items[i]
+		if len(items) > 0 && items[0].Name == a.Name {
+			item = items[0]
 		} else if _, ok := a.find(node); !ok {
 			continue
 		}
-		a.spare.fill(now, &a.Limit, a.free(), b.term.Drift)
-		a.spare.content += item.Content
+		if item.Name != "" && a.defined() && (a.Connections > 0) != (item.Connections > 0) {
+			err = fmt.Errorf("node %d asks for limit %q as a number of connections or a rate, and others as the other",
+				node, a.Name)
+			continue
+		}
+		a.fill(b, now)
 		h := a.holder(node, now)
 		if h.want == 0 && item.Want > 0 {
 			h.on, h.begun = false, now
 		}
-		h.held, h.counted, h.want, h.until = item.Held, item.Held, min(item.Want, a.Units()), now+b.term.Waits()
+		a.spare.content += min(item.Content, a.depth(h.counted-item.Held))
+		h.limit, h.held, h.counted, h.want, h.until = item.Limit, item.Held, item.Held, item.Want, now+b.term.Waits()
+		a.define()
 	}
-	return nil
+	return err
 }
+
+// defined reports whether it is known how much there is.
+func (a *account) defined() bool { return a.Connections > 0 || a.Rate > 0 }
 
 // check finds items that no holder of this book can send.
 func (b *Book) check(node uint16, items []Item) error {
-	if len(items) > len(b.limits) {
-		return fmt.Errorf("node %d asks for %d limits of %d", node, len(items), len(b.limits))
+	if len(items) > most {
+		return fmt.Errorf("node %d asks for %d limits, from %.60q on (at most %d)", node, len(items), items[0].Name,
+			most)
 	}
-	for _, i := range items {
-		a := b.account(i.Limit)
-		if a == nil {
-			return fmt.Errorf("node %d asks for %q, which is not a shared limit", node, i.Limit)
+	for n, i := range items {
+		if err := i.check(); err != nil {
+			return fmt.Errorf("node %d asks for %w", node, err)
+		}
+		if n > 0 && i.Name <= items[n-1].Name {
+			return fmt.Errorf("node %d asks for limit %q after %q", node, i.Name, items[n-1].Name)
 		}
 		var counted int64
-		if at, ok := a.find(node); ok {
-			counted = a.holders[at].counted
+		if at, ok := b.find(i.Name); ok {
+			if h, ok := b.limits[at].find(node); ok {
+				counted = b.limits[at].holders[h].counted
+			}
 		}
-		if i.Held < 0 || i.Held > counted || i.Want < 0 || !(i.Content >= 0 && i.Content <= float64(a.Burst)) {
+		if i.Held < 0 || i.Held > counted || i.Want < 0 || !(i.Content >= 0 && i.Content <= mostOf) {
 			return fmt.Errorf("node %d asks for %d units of limit %q with %d and %g events, and was given %d", node,
-				i.Want, i.Limit, i.Held, i.Content, counted)
+				i.Want, i.Name, i.Held, i.Content, counted)
 		}
 	}
 	return nil
@@ -192,8 +244,8 @@ func (b *Book) Round(now time.Duration) map[uint16][]Grant {
 			answers[node] = nil
 		}
 	}
+	b.limits = slices.DeleteFunc(b.limits, func(a *account) bool { return a.expire(b, now) })
 	for _, a := range b.limits {
-		a.expire(b, now)
 		a.divide(b, now)
 		free := a.free()
 		for _, h := range a.holders {
@@ -201,7 +253,7 @@ func (b *Book) Round(now time.Duration) map[uint16][]Grant {
 			if !k.pending {
 				continue
 			}
-			g := Grant{a.Name, h.held, 0}
+			g := Grant{a.Limit, h.held, 0}
 			switch raised := min(h.target, h.held+free); {
 			case h.target <= h.held:
 				g.Units = h.target
@@ -229,9 +281,10 @@ func (b *Book) Round(now time.Duration) map[uint16][]Grant {
 	return answers
 }
 
-// expire frees what was granted to nodes that have not been heard of for a term.
-func (a *account) expire(b *Book, now time.Duration) {
-	a.spare.fill(now, &a.Limit, a.free(), b.term.Drift)
+// expire frees what was granted to nodes that have not been heard of for a term, and reports whether the account can be
+// made anew when somebody asks.
+func (a *account) expire(b *Book, now time.Duration) bool {
+	a.fill(b, now)
 	for _, h := range a.holders {
 		if now >= h.until {
 			h.counted, h.held, h.want, h.on = 0, 0, 0, false
@@ -240,6 +293,16 @@ func (a *account) expire(b *Book, now time.Duration) {
 	a.holders = slices.DeleteFunc(a.holders, func(h *holder) bool {
 		return h.counted == 0 && h.want == 0 && h.written == 0 && !h.unsure
 	})
+	a.define()
+	switch {
+	case len(a.holders) > 0 || a.spare.content < a.depth(whole):
+		return false
+	case !a.defined():
+		b.since = now // nobody knows how full its bucket is
+	case a.maker != 0:
+		b.asker(a.maker).made--
+	}
+	return true
 }
 
 // divide sets the target of each holder: max-min by want, or turns where the limit is too small.
@@ -247,16 +310,16 @@ func (a *account) divide(b *Book, now time.Duration) {
 	least, left := a.Least(), a.Units()
 	var sharing []*holder
 	for _, h := range a.holders {
-		if h.target = 0; h.want > 0 {
+		if h.target = 0; h.needs > 0 {
 			sharing = append(sharing, h)
 		}
 	}
 	if int64(len(sharing))*least > left {
 		sharing = a.turn(b, now, sharing, int(left/least))
 	}
-	slices.SortStableFunc(sharing, func(x, y *holder) int { return cmp.Compare(x.want, y.want) })
+	slices.SortStableFunc(sharing, func(x, y *holder) int { return cmp.Compare(x.needs, y.needs) })
 	for i, h := range sharing {
-		h.target = min(max(h.want, least), left/int64(len(sharing)-i))
+		h.target = min(max(h.needs, least), left/int64(len(sharing)-i)/a.step()*a.step())
 		left -= h.target
 	}
 }

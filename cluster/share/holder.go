@@ -2,6 +2,7 @@ package share
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -22,15 +23,18 @@ type Holder struct {
 	sent    time.Duration
 	waiting bool          // for its answer
 	until   time.Duration // the grants' end
+	ended   int           // 1: those of connections have, 2: all have
 	asked   time.Duration // the newest answered ask
 	changed bool
 	nudged  bool
+	moved   bool     // since Moved was asked last
 	stakes  []*stake // by name
 }
 
 // stake is a node's part of a limit.
 type stake struct {
-	Limit
+	Limit        // as this node has it
+	by     Limit // as it was granted, the smallest of all nodes
 	units  int64 // at most this many may be used
 	target int64 // of these, at most so many from now on
 	open   int64 // connections
@@ -40,32 +44,77 @@ type stake struct {
 }
 
 // NewHolder makes the holder of a process that has nothing. The process's first ask has the number after o.
-func NewHolder(t term.Term, o term.Order, limits []Limit) *Holder {
-	h := &Holder{term: t, order: o}
-	for _, l := range limits {
-		h.stakes = append(h.stakes, &stake{Limit: l})
-	}
-	slices.SortFunc(h.stakes, func(x, y *stake) int { return cmp.Compare(x.Name, y.Name) })
-	return h
+func NewHolder(t term.Term, o term.Order) *Holder { return &Holder{term: t, order: o} }
+
+func (h *Holder) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(h.stakes, name, func(s *stake, n string) int { return cmp.Compare(s.Name, n) })
 }
 
-// stake gives that of a limit; one that is not shared has nothing.
+// stake gives that of a limit, nil if this node has and wants none of it.
 func (h *Holder) stake(name string) *stake {
-	i, ok := slices.BinarySearchFunc(h.stakes, name, func(s *stake, n string) int { return cmp.Compare(s.Name, n) })
-	if !ok {
-		return &stake{}
+	if i, ok := h.find(name); ok {
+		return h.stakes[i]
 	}
-	return h.stakes[i]
+	return nil
 }
 
-// Want sets how many units a node could use of a limit.
-func (h *Holder) Want(name string, units int64) {
-	s := h.stake(name)
-	units = max(0, min(units, s.Units()))
-	if units != s.want {
+// Want sets how a node has a limit now, and how many of its units it could use. A name can change between connections
+// and a rate when nothing of it is held any more; until then, and when the limit is out of bounds, the node has less or
+// nothing of it, and gets an error.
+func (h *Holder) Want(l Limit, units int64, clock func() time.Duration) error {
+	i, ok := h.find(l.Name)
+	if !ok {
+		if units <= 0 {
+			return nil
+		}
+		if len(h.stakes) == most {
+			return fmt.Errorf("limit %q is one of more than %d that fall to one owner", l.Name, most)
+		}
+		h.stakes = slices.Insert(h.stakes, i, &stake{Limit: Limit{Name: l.Name}})
+	}
+	s := h.stakes[i]
+	var err error
+	if s.Limit != l {
+		if err = h.define(s, &l, clock); err != nil {
+			units = 0
+		}
+	}
+	if units = max(0, min(units, s.Units())); units != s.want {
 		s.want, h.changed = units, true
 		h.nudged = h.nudged || units == 0 && s.units > 0 // others may wait for it
 	}
+	return err
+}
+
+// define takes another definition.
+func (h *Holder) define(s *stake, l *Limit, clock func() time.Duration) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	if (s.Connections > 0) != (l.Connections > 0) && s.units+s.open > 0 {
+		return fmt.Errorf("limit %q becomes a rate, or no rate any more, while it is in use", l.Name)
+	}
+	s.fill(clock(), h.term.Drift)
+	s.Limit, h.changed = *l, true
+	return nil
+}
+
+// uses is the definition by which the units let something pass.
+func (s *stake) uses() Limit { return s.smaller(&s.by) }
+
+func (s *stake) fill(now time.Duration, drift float64) {
+	l := s.uses()
+	s.bucket.fill(now, &l, s.units, drift)
+}
+
+// allowed is how many connections there may be.
+func (s *stake) allowed() int64 { return min(s.target, s.Connections) }
+
+// Moved reports whether what the node may use has changed since Moved was called last, but for what has flowed.
+func (h *Holder) Moved() bool {
+	moved := h.moved
+	h.moved = false
+	return moved
 }
 
 // Leave wants nothing any more, and reports whether there is something that an ask would give up.
@@ -79,12 +128,20 @@ func (h *Holder) Leave() (more bool) {
 
 // expire ends what was granted. It comes before any use, as the process may have been stopped since the last.
 func (h *Holder) expire(now time.Duration) {
-	if now < h.until-closing {
+	ended := 0
+	switch {
+	case now >= h.until:
+		ended = 2
+	case now >= h.until-closing:
+		ended = 1
+	}
+	if ended <= h.ended {
 		return
 	}
+	h.ended = ended
 	for _, s := range h.stakes {
-		if s.units > 0 && (s.Connections > 0 || now >= h.until) {
-			s.units, s.target, s.given, h.changed = 0, 0, 0, true
+		if s.units > 0 && (s.Connections > 0 || ended == 2) {
+			s.units, s.target, s.given, h.changed, h.moved = 0, 0, 0, true, true
 		}
 	}
 }
@@ -93,11 +150,11 @@ func (h *Holder) expire(now time.Duration) {
 func (h *Holder) Spend(now time.Duration, name string, n int64) int64 {
 	h.expire(now)
 	s := h.stake(name)
-	if s.units == 0 || n <= 0 {
+	if s == nil || s.units == 0 || n <= 0 {
 		return 0
 	}
-	s.bucket.fill(now, &s.Limit, s.units, h.term.Drift)
-	n = min(n, int64(s.bucket.content))
+	s.fill(now, h.term.Drift)
+	n = min(n, int64(s.bucket.content+grain))
 	s.bucket.content -= float64(n)
 	return n
 }
@@ -105,19 +162,35 @@ func (h *Holder) Spend(now time.Duration, name string, n int64) int64 {
 // Next is how long it takes until a node has an event of a rate, and how many it can save up; 0, 0 without a share.
 func (h *Holder) Next(now time.Duration, name string) (time.Duration, float64) {
 	s := h.stake(name)
-	if s.units < s.Least() || now >= h.until {
+	if s == nil || now >= h.until {
 		return 0, 0
 	}
-	flow := s.Rate * (1 - h.term.Drift) * float64(s.units) / float64(s.Units())
-	lack := max(0, 1-s.bucket.content) / flow
-	return max(0, s.bucket.at-now+time.Duration(lack*float64(time.Second))+1), float64(s.units) / perEvent
+	l := s.uses()
+	depth := l.depth(s.units)
+	if depth < 1-grain {
+		return 0, 0
+	}
+	lack := max(0, 1-s.bucket.content) / l.flow(s.units, h.term.Drift)
+	return max(0, s.bucket.at-now+time.Duration(lack*float64(time.Second))+1), depth
+}
+
+// Allowed is how many connections there may be.
+func (h *Holder) Allowed(now time.Duration, name string) int64 {
+	h.expire(now)
+	if s := h.stake(name); s != nil {
+		return s.allowed()
+	}
+	return 0
 }
 
 // Open notes up to n new connections, and returns how many there may be.
 func (h *Holder) Open(now time.Duration, name string, n int64) int64 {
 	h.expire(now)
 	s := h.stake(name)
-	n = max(0, min(n, s.target-s.open))
+	if s == nil {
+		return 0
+	}
+	n = max(0, min(n, s.allowed()-s.open))
 	s.open += n
 	return n
 }
@@ -127,14 +200,18 @@ func (h *Holder) Open(now time.Duration, name string, n int64) int64 {
 func (h *Holder) Over(now time.Duration, name string) (n int64, ended bool) {
 	h.expire(now)
 	s := h.stake(name)
-	return max(0, s.open-s.target), s.units == 0
+	if s == nil {
+		return 0, true
+	}
+	return max(0, s.open-s.allowed()), s.units == 0
 }
 
 // Close notes that n connections have ended.
 func (h *Holder) Close(name string, n int64) {
-	s := h.stake(name)
-	s.open -= n
-	h.changed = h.changed || s.units > s.target
+	if s := h.stake(name); s != nil {
+		s.open -= n
+		h.changed = h.changed || s.units > s.target
+	}
 }
 
 // Nudge has the holder ask at once.
@@ -164,17 +241,20 @@ func (h *Holder) Ask(now time.Duration) (term.Order, []Item) {
 	h.order.Seq++
 	h.sent, h.waiting, h.changed, h.nudged = now, true, false, false
 	var items []Item
-	for _, s := range h.stakes {
+	h.stakes = slices.DeleteFunc(h.stakes, func(s *stake) bool {
 		keep := s.want
 		if keep > 0 {
-			keep = max(keep, s.Least())
+			l := s.uses()
+			keep = max(l.worth(keep, &s.Limit), l.Least())
 		}
 		s.lower(now, h.term.Drift, max(min(keep, s.target), s.open))
 		if s.units > 0 || s.want > 0 || s.given > 0 {
-			items = append(items, Item{s.Name, s.units, s.want, s.given})
+			items = append(items, Item{s.Limit, s.units, s.want, s.given})
 			s.given = 0
+			return false
 		}
-	}
+		return s.open == 0
+	})
 	return h.order, items
 }
 
@@ -183,7 +263,7 @@ func (s *stake) lower(now time.Duration, drift float64, n int64) {
 	if n >= s.units {
 		return
 	}
-	s.bucket.fill(now, &s.Limit, s.units, drift)
+	s.fill(now, drift)
 	s.given += s.bucket.part(s.units-n, s.units)
 	s.units, s.target = n, min(n, s.target)
 }
@@ -197,16 +277,18 @@ func (h *Holder) Answer(now time.Duration, o term.Order, grants []Grant) bool {
 	if !h.Awaits(o) {
 		return false
 	}
-	h.waiting, h.asked, h.until = false, h.sent, h.sent+h.term.Holds()
+	h.waiting, h.asked, h.until, h.ended = false, h.sent, h.sent+h.term.Holds(), 0
 	for _, g := range grants {
-		s := h.stake(g.Limit)
-		if g.Units < 0 || g.Units > s.Units() || !(g.Content >= 0 && g.Content <= float64(s.Burst)) {
+		s := h.stake(g.Name)
+		if s == nil || g.check() != nil || (s.Connections > 0) != (g.Connections > 0) || g.Units < 0 ||
+			g.Units > g.Limit.Units() || !(g.Content >= 0 && g.Content <= float64(g.Burst)) {
 			continue // no owner gives that
 		}
-		s.bucket.fill(now, &s.Limit, s.units, h.term.Drift)
+		s.fill(now, h.term.Drift)
 		s.lower(now, h.term.Drift, max(g.Units, s.open))
 		h.nudged = h.nudged || s.given > 0
-		s.units, s.target = max(g.Units, s.units), g.Units
+		h.moved = h.moved || g.Units != s.target || g.Content > 0 || g.Limit != s.by
+		s.units, s.target, s.by = max(g.Units, s.units), g.Units, g.Limit
 		s.bucket.content += g.Content
 	}
 	return true

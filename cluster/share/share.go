@@ -1,6 +1,6 @@
-// Package share divides limits among nodes. A limit is a number of units: a connection, or an eighth of an event of a
-// rate's burst together with the part of the rate that fills it. A limit's Book, at the owner of its shard, gives
-// units to the nodes that ask; a node's Holder spends only what it was given.
+// Package share divides limits among nodes. A limit is a number of units: a connection, or a small part of a rate and
+// of its burst. A limit's Book, at the owner of its shard, gives units to the nodes that ask; a node's Holder spends
+// only what it was given.
 //
 // The rules, each with the failure that it prevents:
 //
@@ -13,33 +13,90 @@
 //   - A bucket's content travels with its units, and fills slower than the rate by the drift, so that moving units
 //     gives no new burst.
 //   - Where a limit is too small for all that want it, they take turns, longest wait first.
+//   - Asks carry the limit as its node has it, and the smallest of all holders counts: grants carry that, and a holder
+//     uses it, or its own if that is smaller. A unit of a rate is the same part of it whatever its definition, so that
+//     holders of different ones never have more than the largest.
+//   - The book forgets a limit when nobody has or wants any of it and its bucket is full: one that comes back has what
+//     has flowed since the book began, and that is not more than it had.
 package share
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 )
 
-// perEvent is how many units make one event of a burst.
-const perEvent = 8
+// Bounds of what a node may ask for.
+const (
+	most     = 10_000 // limits of a shard
+	mostName = 256    // octets
+	mostOf   = 1e6    // connections, burst, and rate a second
+)
+
+// whole is all units of a rate. Shares are multiples of an eighth of an event of the burst, or they would change all
+// the time; that many units of a burst of a million are too few by less than grain.
+const (
+	whole = 1 << 44
+	grain = 1e-6
+)
 
 // Limit is what all nodes together may use of one thing.
 type Limit struct {
-	Name        string
-	Connections int64   // at a time; 0: a rate
-	Rate        float64 // events a second
-	Burst       int64   // at least 1
+	Name        string  // at most 256 octets
+	Connections int64   `json:",omitempty"` // at a time, at most a million; 0: a rate
+	Rate        float64 `json:",omitempty"` // events a second, at most a million
+	Burst       int64   `json:",omitempty"` // from 1 to a million
 }
 
 // Units is how many there are to give.
-func (l *Limit) Units() int64 { return cmp.Or(l.Connections, perEvent*max(1, l.Burst)) }
+func (l *Limit) Units() int64 { return cmp.Or(l.Connections, whole) }
 
 // Least is how many units are of use: a bucket that is not as deep as an event lets none pass.
 func (l *Limit) Least() int64 {
 	if l.Connections > 0 {
 		return 1
 	}
-	return perEvent
+	return 8 * l.step()
+}
+
+// step is that of which shares are multiples.
+func (l *Limit) step() int64 {
+	if l.Connections > 0 {
+		return 1
+	}
+	return whole / 8 / max(1, l.Burst)
+}
+
+// check finds what no node's limit can be.
+func (l *Limit) check() error {
+	connections := l.Connections > 0 && l.Connections <= mostOf && l.Rate == 0 && l.Burst == 0
+	rate := l.Connections == 0 && l.Rate > 0 && l.Rate <= mostOf && l.Burst > 0 && l.Burst <= mostOf
+	if l.Name == "" || len(l.Name) > mostName || connections == rate {
+		return fmt.Errorf("limit %.60q has %d connections, or %g events a second and a burst of %d (want 1 to %g)",
+			l.Name, l.Connections, l.Rate, l.Burst, mostOf)
+	}
+	return nil
+}
+
+// smaller is the smaller of two definitions.
+func (l *Limit) smaller(m *Limit) Limit {
+	return Limit{l.Name, min(l.Connections, m.Connections), min(l.Rate, m.Rate), min(l.Burst, m.Burst)}
+}
+
+// worth is how many units by this definition let as much pass as some units by a larger one, in steps.
+func (l *Limit) worth(units int64, by *Limit) int64 {
+	if l.Rate < by.Rate {
+		units = int64(min(whole, float64(units)*by.Rate/l.Rate))
+	}
+	return min((units+l.step()-1)/l.step()*l.step(), l.Units())
+}
+
+// depth is how many events some of the units save up.
+func (l *Limit) depth(units int64) float64 { return float64(l.Burst) * float64(units) / whole }
+
+// flow is how many events a second they let pass, by a clock that may be fast by drift.
+func (l *Limit) flow(units int64, drift float64) float64 {
+	return l.Rate * (1 - drift) * float64(units) / whole
 }
 
 // bucket is the content of some units of a rate, in events.
@@ -48,13 +105,9 @@ type bucket struct {
 	at      time.Duration
 }
 
-// fill lets events flow into a bucket of so many units until now, by a clock that may be fast by drift.
+// fill lets events flow into a bucket of so many units of a limit until now.
 func (b *bucket) fill(now time.Duration, l *Limit, units int64, drift float64) {
-	if l.Connections > 0 {
-		return
-	}
-	flow := l.Rate * (1 - drift) * float64(units) / float64(l.Units())
-	b.content = min(b.content+flow*max(0, now-b.at).Seconds(), float64(units)/perEvent)
+	b.content = min(b.content+l.flow(units, drift)*max(0, now-b.at).Seconds(), l.depth(units))
 	b.at = now
 }
 
@@ -70,15 +123,15 @@ func (b *bucket) part(n, units int64) float64 {
 
 // Item is what an ask carries about one limit. A limit of which nothing is held and wanted is left out.
 type Item struct {
-	Limit      string
-	Held, Want int64   // units
-	Content    float64 // of the units that the holder has given up since its last ask
+	Limit              // as the holder's node has it
+	Held, Want int64   `json:",omitempty"` // units
+	Content    float64 `json:",omitempty"` // of the units that the holder has given up since its last ask
 }
 
 // Grant is what an answer carries about one limit: the units that the holder may have from now on. Where that is less
 // than it holds, it gives up the others as soon as it can, and reports that.
 type Grant struct {
-	Limit   string
-	Units   int64
-	Content float64 // of those that are new
+	Limit           // the smallest of all holders
+	Units   int64   `json:",omitempty"`
+	Content float64 `json:",omitempty"` // of those that are new
 }

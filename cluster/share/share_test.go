@@ -1,6 +1,7 @@
 package share
 
 import (
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -10,12 +11,11 @@ import (
 )
 
 var (
-	terms  = term.Term{Length: 3 * time.Minute, Drift: 200e-6}
-	ten    = Limit{Name: "ten", Connections: 10}
-	rate   = Limit{Name: "rate", Rate: 10, Burst: 10}
-	slow   = Limit{Name: "slow", Rate: .1, Burst: 1}
-	turn   = time.Minute
-	limits = []Limit{ten, rate, slow}
+	terms = term.Term{Length: 3 * time.Minute, Drift: 200e-6}
+	ten   = Limit{Name: "ten", Connections: 10}
+	rate  = Limit{Name: "rate", Rate: 10, Burst: 10}
+	slow  = Limit{Name: "slow", Rate: .1, Burst: 1}
+	turn  = time.Minute
 )
 
 // order is the newest ask of a process.
@@ -38,9 +38,9 @@ func (b *Book) ask(t *testing.T, now time.Duration, seq uint64, items map[uint16
 	return units
 }
 
-func want(l Limit, held, units int64) Item { return Item{l.Name, held, units, 0} }
+func want(l Limit, held, units int64) Item { return Item{l, held, units, 0} }
 
-func book() *Book { return NewBook(0, terms, turn, limits) }
+func book() *Book { return NewBook(0, terms, turn) }
 
 func TestMaxMinByWant(t *testing.T) {
 	got := book().ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 2), 2: want(ten, 0, 9), 3: want(ten, 0, 9)})
@@ -82,13 +82,13 @@ func TestAnOlderAskChangesNothing(t *testing.T) {
 	b := book()
 	b.ask(t, 0, 2, map[uint16]Item{1: want(ten, 0, 10)})
 	for _, late := range []uint64{1, 2} {
-		if b.ask(t, 0, late, map[uint16]Item{1: want(ten, 0, 0)}); b.limits[2].Name != "ten" || b.limits[2].free() != 0 {
-			t.Errorf("ask %d after 2 makes %d free", late, b.limits[2].free())
+		if b.ask(t, 0, late, map[uint16]Item{1: want(ten, 0, 0)}); b.limits[0].free() != 0 {
+			t.Errorf("ask %d after 2 makes %d free", late, b.limits[0].free())
 		}
 	}
 	next := term.Order{Incarnation: 1, Process: 2, Seq: 1}
-	if err := b.Hear(0, 1, next, nil, true); err != nil || b.limits[2].free() != 10 {
-		t.Errorf("the next process has nothing: %d free, %v", b.limits[2].free(), err)
+	if err := b.Hear(0, 1, next, nil, true); err != nil || b.limits[0].free() != 10 {
+		t.Errorf("the next process has nothing: %d free, %v", b.limits[0].free(), err)
 	}
 	if err := b.Hear(0, 1, order(9), []Item{want(ten, 0, 10)}, true); err != nil || b.askers[1].newest != next {
 		t.Error("an ask of an earlier process counts")
@@ -182,9 +182,9 @@ func TestTurnsLongestWaitFirst(t *testing.T) {
 		seq++
 		items := make(map[uint16]Item)
 		for node := uint16(1); node <= 3; node++ {
-			items[node] = want(slow, 0, 8)
-			if node == has && b.limits[1].holders[node-1].target > 0 {
-				items[node] = want(slow, 8, 8)
+			items[node] = want(slow, 0, whole)
+			if node == has && b.limits[0].holders[node-1].target > 0 {
+				items[node] = want(slow, whole, whole)
 			}
 		}
 		got := b.ask(t, now, seq, items)
@@ -192,7 +192,7 @@ func TestTurnsLongestWaitFirst(t *testing.T) {
 			if units == 0 || node == has {
 				continue
 			}
-			if units != 8 || has != 0 && now-since < turn {
+			if units != whole || has != 0 && now-since < turn {
 				t.Fatalf("node %d gets %d units at %v; node %d has had them since %v", node, units, now, has, since)
 			}
 			has, since = node, now
@@ -213,8 +213,14 @@ func TestBadAsksAreRefused(t *testing.T) {
 	b := book()
 	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 4)})
 	for _, items := range [][]Item{
-		{{"ten", 5, 5, 0}}, {{"ten", -1, 5, 0}}, {{"ten", 0, -5, 0}}, {{"rate", 0, 1, 11}}, {{"rate", 0, 1, -1}},
-		{{"none", 0, 1, 0}}, make([]Item, 1e6),
+		{want(ten, 5, 5)}, {want(ten, -1, 5)}, {want(ten, 0, -5)}, {{rate, 0, 1, mostOf + 1}}, {{rate, 0, 1, -1}},
+		{{rate, 0, 1, math.NaN()}}, {want(slow, 0, 1), want(rate, 0, 1)}, {want(ten, 0, 1), want(ten, 0, 1)},
+		make([]Item, 1e6), {want(Limit{}, 0, 1)}, {want(Limit{Name: "a"}, 0, 1)},
+		{want(Limit{strings.Repeat("x", mostName+1), 1, 0, 0}, 0, 1)}, {want(Limit{"a", mostOf + 1, 0, 0}, 0, 1)},
+		{want(Limit{"a", -1, 0, 0}, 0, 1)}, {want(Limit{"a", 1, 1, 1}, 0, 1)}, {want(Limit{"a", 1, math.NaN(), 0}, 0, 1)},
+		{want(Limit{"a", 0, 1, 0}, 0, 1)}, {want(Limit{"a", 0, 1, mostOf + 1}, 0, 1)},
+		{want(Limit{"a", 0, mostOf + 1, 1}, 0, 1)}, {want(Limit{"a", 0, math.NaN(), 1}, 0, 1)},
+		{want(Limit{"a", 0, math.Inf(1), 1}, 0, 1)}, {want(Limit{"a", 0, -1, 1}, 0, 1)},
 	} {
 		err := b.Hear(0, 1, order(2), items, true)
 		if err == nil || !strings.Contains(err.Error(), "node 1 asks") {
@@ -224,58 +230,71 @@ func TestBadAsksAreRefused(t *testing.T) {
 	if got := b.ask(t, 0, 2, map[uint16]Item{1: want(ten, 4, 1e9)}); got[1] != 10 {
 		t.Errorf("granted %v of ten", got)
 	}
-	if err := b.Load(0, "ten", 3, 11, term.Order{}, false); err == nil {
-		t.Error("a line of the book with eleven of ten is taken")
+	for _, units := range []int64{-1, whole + 1} {
+		if err := b.Load(0, "ten", 3, units, term.Order{}, false); err == nil {
+			t.Errorf("a line of the book with %d units is taken", units)
+		}
+	}
+	if n := len(b.limits); n != 1 {
+		t.Errorf("%d accounts", n)
+	}
+}
+
+// want has a holder want units of a limit at the begin of time.
+func (h *Holder) want(t *testing.T, l Limit, units int64) {
+	t.Helper()
+	if err := h.Want(l, units, func() time.Duration { return 0 }); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // asked is a holder with the answer to its first ask, sent at 0 and answered at a moment.
-func asked(l Limit, units int64, at time.Duration) *Holder {
-	h := NewHolder(terms, term.Order{Incarnation: 1, Process: 1}, limits)
-	h.Want(l.Name, units)
+func asked(t *testing.T, l Limit, units int64, at time.Duration) *Holder {
+	h := NewHolder(terms, term.Order{Incarnation: 1, Process: 1})
+	h.want(t, l, units)
 	o, _ := h.Ask(0)
-	h.Answer(at, o, []Grant{{l.Name, units, 0}})
+	h.Answer(at, o, []Grant{{l, units, 0}})
 	return h
 }
 
 func TestAGrantEndsATermAfterItsAskWasSent(t *testing.T) {
-	h := asked(rate, 80, 2*time.Minute)
+	h := asked(t, rate, whole, 2*time.Minute)
 	if n := h.Spend(terms.Holds()-1, "rate", 100); n == 0 {
 		t.Error("nothing goes before the end")
 	}
 	if n := h.Spend(terms.Holds(), "rate", 100); n != 0 {
 		t.Errorf("%d events after the end", n)
 	}
-	h = asked(ten, 5, 2*time.Minute)
+	h = asked(t, ten, 5, 2*time.Minute)
 	if n := h.Open(terms.Holds()-closing-1, "ten", 9); n != 5 {
 		t.Errorf("%d connections of five", n)
 	}
 	if over, ended := h.Over(terms.Holds()-closing, "ten"); over != 5 || !ended || h.Open(terms.Holds(), "ten", 1) != 0 {
 		t.Errorf("%d connections must end: %v", over, ended)
 	}
-	if h = asked(ten, 5, terms.Holds()); h.Open(terms.Holds(), "ten", 1) != 0 {
+	if h = asked(t, ten, 5, terms.Holds()); h.Open(terms.Holds(), "ten", 1) != 0 {
 		t.Error("an answer counts that comes after its end")
 	}
 }
 
 func TestOnlyTheAnswerToTheNewestAskCounts(t *testing.T) {
-	h := NewHolder(terms, term.Order{Incarnation: 1, Process: 1}, limits)
-	h.Want("ten", 5)
+	h := NewHolder(terms, term.Order{Incarnation: 1, Process: 1})
+	h.want(t, ten, 5)
 	first, _ := h.Ask(0)
 	second, _ := h.Ask(4 * time.Second)
-	if h.Answer(5*time.Second, first, []Grant{{"ten", 5, 0}}) || h.Open(5*time.Second, "ten", 1) != 0 {
+	if h.Answer(5*time.Second, first, []Grant{{ten, 5, 0}}) || h.Open(5*time.Second, "ten", 1) != 0 {
 		t.Error("the answer to an older ask counts")
 	}
-	if !h.Answer(5*time.Second, second, []Grant{{"ten", 5, 0}}) || h.Answer(5*time.Second, second, []Grant{{"ten", 9, 0}}) {
+	if !h.Answer(5*time.Second, second, []Grant{{ten, 5, 0}}) || h.Answer(5*time.Second, second, []Grant{{ten, 9, 0}}) {
 		t.Error("an answer does not count once")
 	}
 }
 
 func TestConnectionsAreReportedUntilTheyEnd(t *testing.T) {
-	h := asked(ten, 5, 0)
+	h := asked(t, ten, 5, 0)
 	h.Open(0, "ten", 4)
 	o, _ := h.Ask(time.Second)
-	h.Answer(time.Second, o, []Grant{{"ten", 1, 0}})
+	h.Answer(time.Second, o, []Grant{{ten, 1, 0}})
 	if n := h.Open(time.Second, "ten", 5); n != 0 {
 		t.Errorf("%d connections more", n)
 	}
@@ -286,9 +305,12 @@ func TestConnectionsAreReportedUntilTheyEnd(t *testing.T) {
 }
 
 func TestAnswersThatNoOwnerGivesAreIgnored(t *testing.T) {
-	h := NewHolder(terms, order(0), limits)
+	h := NewHolder(terms, order(0))
+	h.want(t, ten, 10)
+	h.want(t, rate, whole)
 	o, _ := h.Ask(0)
-	h.Answer(0, o, []Grant{{"ten", 11, 0}, {"rate", 80, 11}, {"rate", -1, 0}, {"none", 1, 0}})
+	h.Answer(0, o, []Grant{{ten, 11, 0}, {Limit{"ten", 0, 1, 1}, 1, 0}, {rate, whole, 11}, {rate, -1, 0},
+		{rate, whole + 1, 0}, {Limit{"rate", 0, math.Inf(1), 9}, whole, 0}, {Limit{"none", 5, 0, 0}, 1, 0}})
 	if h.Open(0, "ten", 11) != 0 || h.Spend(time.Minute, "rate", 1) != 0 || h.Open(0, "none", 1) != 0 {
 		t.Error("a garbled answer counts")
 	}
@@ -297,23 +319,23 @@ func TestAnswersThatNoOwnerGivesAreIgnored(t *testing.T) {
 // Units that travel among three nodes all the time let no more events pass than one bucket does, and not much less.
 func TestABucketTravelsWithItsUnits(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, l := range []Limit{rate, slow, {"ten", 0, 3, 4}} {
-		b := NewBook(0, terms, 10*time.Second, []Limit{l})
+	for _, l := range []Limit{rate, slow, {"three", 0, 3, 4}} {
+		b := NewBook(0, terms, 10*time.Second)
 		holders := make([]*Holder, 3)
 		for i := range holders {
-			holders[i] = NewHolder(terms, term.Order{Incarnation: 1, Process: 1}, []Limit{l})
+			holders[i] = NewHolder(terms, term.Order{Incarnation: 1, Process: 1})
 		}
 		level, at, sent := 0., time.Duration(0), int64(0)
 		const length = time.Hour
 		for now := time.Duration(0); now < length; now += 100 * time.Millisecond {
 			for i, h := range holders {
 				if random.IntN(20) == 0 {
-					h.Want(l.Name, random.Int64N(2)*(8+random.Int64N(l.Units())))
+					h.want(t, l, random.Int64N(2)*(l.Least()+random.Int64N(l.Units())))
 				}
 				if n := h.Spend(now, l.Name, random.Int64N(30)); n > 0 {
 					level = max(0, level-l.Rate*(now-at).Seconds()) + float64(n)
 					at, sent = now, sent+n
-					if level > float64(l.Burst)+1e-6 {
+					if level > float64(l.Burst)+1e-5 {
 						t.Fatalf("%+v at %v: node %d is over the burst with %g events", l, now, i, level)
 					}
 				}

@@ -44,8 +44,9 @@ type node struct {
 	asking map[uint64]*attempt
 	ending bool // it hands over what it has
 	stepAt time.Duration
-	demand []float64 // of each limit, a second, or connections
-	queued []float64 // events that wait
+	demand []float64     // of each limit, a second, or connections
+	queued []float64     // events that wait
+	limits []share.Limit // as it has them now
 	open   []int64
 	want   []int64 // units, as was last told
 	timer  []bool  // whether an event of a slow limit has been set up
@@ -94,7 +95,7 @@ func (n *node) start() {
 	n.process++
 	n.member = member.New(member.Config{Node: n.id, Incarnation: n.incarnation, Boot: n.boot, Process: n.process,
 		Term: n.cfg.Term, Turn: n.cfg.Turn, Rand: rand.New(rand.NewPCG(n.w.rand.Uint64(), 1)), Memory: n.memory,
-		Limits: func(s int) []share.Limit { return n.byShard[s] }, Plan: n.plan},
+		Plan: n.plan},
 		func(err error) { n.refusals++; n.lastRefusal = err.Error() })
 	n.engine.incarnation[n.id] = n.incarnation
 	n.desk, n.listed, n.asking = once.New(n.id, n.incarnation, n.process), false, make(map[uint64]*attempt)
@@ -271,7 +272,7 @@ func (n *node) step() {
 func (n *node) connect(l int, now time.Duration) {
 	name, h := n.limits[l].Name, n.member.Shares(n.shard[l])
 	want := int64(math.Ceil(n.demand[l]))
-	h.Want(name, want)
+	n.declare(l, want)
 	n.close(l)
 	if more := h.Open(now, name, want-n.open[l]); more > 0 {
 		n.open[l] += more
@@ -281,6 +282,13 @@ func (n *node) connect(l int, now time.Duration) {
 		h.Close(name, less)
 		n.open[l] -= less
 		n.judge.connections(l, n.id, -less)
+	}
+}
+
+// declare has a limit be as this node has it, and units of it wanted.
+func (n *node) declare(l int, units int64) {
+	if err := n.member.Shares(n.shard[l]).Want(n.limits[l], units, n.local); err != nil {
+		n.judge.fault("node %d: %v", n.id, err)
 	}
 }
 
@@ -315,8 +323,8 @@ func (n *node) spend(l int) {
 		if want > limit.Least() {
 			n.want[l] += want / 64
 		}
-		h.Want(limit.Name, n.want[l])
 	}
+	n.declare(l, n.want[l])
 	if done := h.Spend(n.local(), limit.Name, int64(n.queued[l])); done > 0 {
 		n.queued[l] -= float64(done)
 		n.judge.events(l, n.id, done)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"example.org/mta/cluster/ledger"
@@ -39,15 +40,14 @@ type Faults struct {
 
 // run is a cluster in its world.
 type run struct {
-	cfg     Config
-	w       *world
-	engine  *engine
-	judge   *judge
-	plan    *ledger.Plan
-	limits  []share.Limit
-	shard   []int
-	byShard [owner.Shards][]share.Limit
-	nodes   []*node
+	cfg    Config
+	w      *world
+	engine *engine
+	judge  *judge
+	plan   *ledger.Plan
+	limits []share.Limit
+	shard  []int
+	nodes  []*node
 
 	calls, messages, crashes, leaves, refusals int
 	lastRefusal                                string
@@ -112,7 +112,7 @@ func Run(cfg Config) Report {
 		n := &node{run: r, id: uint16(i + 1), boot: 1, incarnation: 1, mails: make(map[string]once.Request),
 			drift: (2*r.w.rand.Float64() - 1) * cfg.Term.Drift, base: r.w.between(0, 1000*time.Hour),
 			demand: make([]float64, len(r.limits)),
-			queued: make([]float64, len(r.limits)), open: make([]int64, len(r.limits)),
+			queued: make([]float64, len(r.limits)), limits: slices.Clone(r.limits), open: make([]int64, len(r.limits)),
 			want: make([]int64, len(r.limits)), timer: make([]bool, len(r.limits))}
 		r.nodes = append(r.nodes, n)
 	}
@@ -148,7 +148,6 @@ func (r *run) makeLimits() {
 		}
 		s := member.Shard(l.Name)
 		r.limits, r.shard = append(r.limits, l), append(r.shard, s)
-		r.byShard[s] = append(r.byShard[s], l)
 	}
 }
 
