@@ -355,6 +355,31 @@ func TestTakePassesOverTheUnreadable(t *testing.T) {
 	})
 }
 
+// TestExportReportsDamage: an envelope that an export finds damaged is in the log, and counted.
+func TestExportReportsDamage(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		fs := vfstest.Memory()
+		fill(t, fs, 10)
+		shut(t, open(t, small(t, fs)))
+		base, messages := firstMessages(t, fs)
+		book := &logBook{}
+		cfg := small(t, fs)
+		cfg.Log = book.logger()
+		q := open(t, cfg)
+		defer shut(t, q)
+		victim := messages[0]
+		flip(t, fs, base+store.SegmentSuffix, victim.Offset()+store.HeaderSize+store.PreludeSize+3)
+		all, withheld := exportAll(t, q)
+		if len(all) != 9 || withheld.Unreadable == 0 || q.Stats().DamagedRecords != 1 {
+			t.Errorf("%d are exported, %+v, %+v", len(all), withheld, q.Stats())
+		}
+		want := "message " + envelope.ID(victim.ID).String() + " is left out of an export"
+		if !strings.Contains(book.String(), want) || !strings.Contains(book.String(), base+store.SegmentSuffix) {
+			t.Errorf("the log has no %q:\n%s", want, book)
+		}
+	})
+}
+
 // next0 is Next, nil when there is nothing for a second.
 func next0(t *testing.T, q *Queue) *Lease {
 	t.Helper()

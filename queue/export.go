@@ -86,6 +86,9 @@ func (q *Queue) exported(c *view.Candidate, f *Filter, w *Withheld) *Exported {
 	if errors.Is(err, ErrUnknown) {
 		return nil
 	}
+	if err != nil {
+		q.reportDamage(err, "message "+envelope.ID(now.ID).String()+" is left out of an export")
+	}
 	x := &Exported{Message: m}
 	replies := store.ReplyReader{Dir: q.dir}
 	now.Keep(c.Numbers())
