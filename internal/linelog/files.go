@@ -3,7 +3,8 @@
 //
 // Output appends to it (output.go), Compress makes a finished file smaller (compress.go), Dir lists and deletes files
 // (files.go). A Reader reads them from a Position on (reader.go, stream.go) or from the end (backward.go, newest.go).
-// Nothing here knows what a line has. The package starts no goroutines.
+// Nothing here knows more of a line than its end: sealed ones have a sum and their position (sealed.go). The package
+// starts no goroutines.
 package linelog
 
 import (

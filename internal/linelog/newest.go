@@ -244,28 +244,36 @@ func (r *randomFrames) ReadAt(p []byte, off int64) (n int, err error) {
 
 func (r *randomFrames) Close() error { return r.z.f.Close() }
 
-// EndOf returns where the last whole line of a file ends.
-func (d Dir) EndOf(f File) (int64, error) {
+// EndOf reads the end of a file. Of one that is damaged there, or that another program has compressed, it has the
+// size. The error is fs.ErrNotExist if it was deleted.
+func (d Dir) EndOf(f File) (e Ending, err error) {
 	in, size, err := f.random()
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return 0, nil
 	case errors.Is(err, errNoTable):
-		return f.Size()
+		e.Size, err = f.Size()
+		e.End = e.Size
+		return e, err
 	case err != nil:
-		return 0, err
+		return e, err
 	}
 	defer in.Close()
-	line, at, err := newLastLines(in, size, d.Longest).next()
+	lines := newLastLines(in, size, d.Longest)
+	line, at, err := lines.next()
+	e = Ending{Line: line, End: at + int64(len(line)) + 1, Size: size}
 	switch {
 	case err == io.EOF:
-		return 0, nil
-	case errors.As(err, new(*DamageError)):
-		return size, nil
-	case line == nil || err != nil:
-		return size, err
+		e.End, err = 0, nil
+	case err != nil || line == nil:
+		e.End = size
 	}
-	return at + int64(len(line)) + 1, nil
+	if errors.As(err, new(*DamageError)) {
+		return e, nil
+	}
+	if rest := size - e.End; err == nil && rest > 0 {
+		e.Rest = make([]byte, min(rest, int64(d.Longest)))
+		_, err = in.ReadAt(e.Rest, e.End)
+	}
+	return e, err
 }
 
 // endBefore returns an offset of a line up to end; all lines from there on are younger than Until, and most of those

@@ -132,22 +132,6 @@ func (o *Output) Leave(size int64) error {
 	return err
 }
 
-// Whole reports whether a file ends with a line end, and its size; an empty one does.
-func (f File) Whole() (whole bool, size int64, err error) {
-	in, err := os.Open(f.Path)
-	if err != nil {
-		return false, 0, err
-	}
-	defer in.Close()
-	info, err := in.Stat()
-	if err != nil || info.Size() == 0 {
-		return true, 0, err
-	}
-	var last [1]byte
-	_, err = in.ReadAt(last[:], info.Size()-1)
-	return last[0] == '\n', info.Size(), err
-}
-
 // End is when the current file must be closed; zero for not by time.
 func (o *Output) End() time.Time {
 	if o.f == nil || o.RotateEvery <= 0 {

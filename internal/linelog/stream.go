@@ -11,7 +11,12 @@ import (
 type MissingError struct {
 	From Position // all before was read
 	To   Position // where to go on
+	// Moved is how far the line at To stands before where it was written.
+	Moved int64
 }
+
+// Next is the position that the line at To was written at.
+func (e *MissingError) Next() Position { return Position{e.To.File, e.To.Offset + max(0, e.Moved)} }
 
 func (e *MissingError) Error() string {
 	return fmt.Sprintf("the accounting records from %v to %v were deleted or damaged", e.From, e.To)
@@ -41,7 +46,7 @@ func (r *Reader) From(known []File, from, to Position,
 		}
 		start := Position{File: f.ID()}
 		if i == 0 && start.File != from.File {
-			return from, &MissingError{from, start}
+			return from, &MissingError{From: from, To: start}
 		}
 		if i > 0 {
 			from = start
@@ -56,16 +61,16 @@ func (r *Reader) From(known []File, from, to Position,
 		case errors.Is(err, ErrReached):
 			return from, nil
 		case errors.As(err, &damage) && damage.End > from.Offset:
-			return from, &MissingError{from, Position{from.File, damage.End}}
+			return from, &MissingError{From: from, To: Position{from.File, damage.End}}
 		case (errors.As(err, &damage) || errors.Is(err, fs.ErrNotExist)) && next != (Position{}):
-			return from, &MissingError{from, next}
+			return from, &MissingError{From: from, To: next}
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return from, err
 		}
 	}
 	// All before to was written once.
 	if from != (Position{}) && from.Compare(to) < 0 {
-		return from, &MissingError{from, to}
+		return from, &MissingError{From: from, To: to}
 	}
 	return from, nil
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"example.org/mta/internal/legible"
+	"example.org/mta/internal/linelog"
 	"example.org/mta/internal/reply"
 )
 
@@ -44,7 +45,7 @@ func (e *encoder) encode(r *Record, node string) []byte {
 	}
 	b = append(b, `,"nodeid":`...)
 	b = append(b, node...)
-	e.line = appendEventID(b, node)
+	e.line = linelog.AppendSeal(b, node)
 	return e.line
 }
 

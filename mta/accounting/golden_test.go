@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/internal/linelog"
 	"example.org/mta/internal/reply"
 )
 
@@ -24,7 +25,7 @@ func TestGoldenRecordOfEachType(t *testing.T) {
 	for _, kind := range Types {
 		full.Type = kind
 		line := appendRecord(nil, &full, `"node1"`)
-		fillIn(Position{File: accepted.Unix(), Offset: int64(len(got))}, line)
+		linelog.Stamp(Position{File: accepted.Unix(), Offset: int64(len(got))}, line)
 		got = append(got, line...)
 	}
 	golden := filepath.Join("testdata", "types.jsonl")

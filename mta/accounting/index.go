@@ -265,6 +265,23 @@ func blocksIn(f linelog.File, all []section, id envelope.ID) (r lookup, err erro
 	return r, nil
 }
 
+// lostEnd returns the octets at the end of a file that are damaged, or missing though its index has them; none if from
+// is to.
+func lostEnd(d linelog.Dir, f linelog.File) (from, to int64) {
+	var known int64
+	if index, err := os.Open(indexOf(f)); err == nil {
+		if all, _ := sections(index, false); len(all) > 0 {
+			known = all[len(all)-1].to
+		}
+		index.Close()
+	}
+	e, err := d.EndOf(f)
+	if err != nil {
+		return 0, 0 // deleted; or who reads it gets the error
+	}
+	return e.Lost(known)
+}
+
 // indexer makes the index of a file, as the file grows. It is for one goroutine.
 type indexer struct {
 	file    linelog.File
@@ -296,7 +313,7 @@ func newIndexer(f linelog.File) *indexer {
 // line takes in the line at x.to.
 func (x *indexer) line(line []byte, size int64) error {
 	id, ok := idOf(line)
-	if !sound(line) {
+	if !linelog.Sound(line) {
 		id, ok = anyID, true
 	}
 	if ok {
@@ -371,7 +388,8 @@ func (x *indexer) find(id envelope.ID, to []int64) []int64 {
 	return to
 }
 
-// indexed reports whether the index of a file covers all of it, and gives the sections. It is read whole.
+// indexed reports whether the index of a file covers all of it, or more than is left, and gives the sections. It is
+// read whole.
 func indexed(f linelog.File) (all []section, good bool, err error) {
 	size, err := f.Size()
 	if err != nil {
@@ -389,7 +407,7 @@ func indexed(f linelog.File) (all []section, good bool, err error) {
 	if err != nil && !errors.Is(err, errIndex) {
 		return nil, false, err
 	}
-	return all, err == nil && (size == 0 || len(all) > 0 && all[len(all)-1].to == size), nil
+	return all, err == nil && (size == 0 || len(all) > 0 && all[len(all)-1].to >= size), nil
 }
 
 // idOf returns the id in a line.

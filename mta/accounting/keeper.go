@@ -129,6 +129,16 @@ func (x *indexer) readTo(end int64) error {
 	return err
 }
 
+// close writes down what is indexed, so that the next start knows how far the newest file went.
+func (k *keeper) close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.catchUp(); err != nil || k.newest == nil {
+		return err
+	}
+	return k.newest.flush()
+}
+
 // finish completes the index of a file that grows no more.
 func (x *indexer) finish() error {
 	size, err := x.file.Size()
@@ -138,8 +148,8 @@ func (x *indexer) finish() error {
 	if err != nil {
 		return err
 	}
-	if x.to > size { // it is not the file that was indexed
-		*x = indexer{file: x.file}
+	if x.to > size { // the end of the file is lost: the index is what shows that
+		return nil
 	}
 	if err := x.readTo(size); err != nil {
 		return err
@@ -235,6 +245,9 @@ func (k *keeper) index(f linelog.File) error {
 	k.mu.Unlock()
 	if known {
 		return nil
+	}
+	if from, to := lostEnd(k.w.dir, f); from < to {
+		k.w.spoiled(Position{File: f.ID(), Offset: from})
 	}
 	all, good, err := indexed(f)
 	if err == nil && !good {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/mta/internal/linelog"
 )
 
 // TestTheManualNamesEveryField holds docs/accounting.md against what is written.
@@ -59,7 +61,7 @@ func TestTheManualNamesEveryField(t *testing.T) {
 	}
 	example := delivery()
 	line := appendRecord(nil, &example, `"node1"`)
-	fillIn(Position{File: accepted.Unix(), Offset: 4711}, line)
+	linelog.Stamp(Position{File: accepted.Unix(), Offset: 4711}, line)
 	if line := string(line); !strings.Contains(text, line) {
 		t.Errorf("the manual's example is not what is written:\n%s", line)
 	}

@@ -49,13 +49,25 @@ func (r *reader) page(after string, limit int) (p Page, err error) {
 		return p, err
 	}
 	b := r.newest(before, limit, pageOctets)
-	err = b.Read(r.match.within(files))
+	err = r.back(b, r.match.within(files))
 	p = Page{Records: b.Found, Looked: b.Looked, Complete: !b.More}
 	if b.More {
 		p.Next = b.Before.String()
 	}
 	p.Damage = r.damaged()
 	return p, err
+}
+
+// back reads files from their ends, or from within one of them.
+func (r *reader) back(b *linelog.Newest, files []linelog.File) error {
+	before := b.Before
+	err := b.Read(files)
+	for _, f := range files {
+		if (before == (Position{}) || f.ID() < before.File) && (!b.More || f.ID() >= b.Before.File) && b.Pick == nil {
+			r.ended(f)
+		}
+	}
+	return err
 }
 
 // newest is a reading from a position back.

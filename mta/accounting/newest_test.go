@@ -114,7 +114,7 @@ func TestNewestLooksAtLittle(t *testing.T) {
 	r := delivery()
 	for i := range 60_000 {
 		r.Time, r.ID = accepted.Add(time.Duration(i)*time.Minute), envelope.FirstID(accepted)+envelope.ID(i)
-		text = append(text, appendRecord(nil, &r, `"n"`)...)
+		text = logged(text, &r)
 	}
 	f := logDir(dir).At(accepted)
 	if err := os.WriteFile(f.Path, text, 0o600); err != nil {
@@ -153,7 +153,7 @@ func TestADamagedTimeHidesNothing(t *testing.T) {
 		r := delivery()
 		r.Time, r.Attempts = accepted.Add(time.Duration(i)*time.Hour), i
 		at := len(content)
-		content = appendRecord(content, &r, `"n"`)
+		content = logged(content, &r)
 		if at/linelog.BlockSize != (len(content)+1200)/linelog.BlockSize || max(0, at-1200)/linelog.BlockSize != at/linelog.BlockSize {
 			borders = append(borders, at)
 		}
@@ -296,7 +296,7 @@ func BenchmarkNewest(b *testing.B) {
 	r := delivery()
 	for i := 0; len(text) < 325<<20; i++ {
 		r.Time, r.ID = accepted.Add(time.Duration(i)*time.Second), envelope.FirstID(accepted)+envelope.ID(i)
-		text = append(text, appendRecord(nil, &r, `"n"`)...)
+		text = logged(text, &r)
 	}
 	if err := os.WriteFile(logDir(dir).At(accepted).Path, text, 0o600); err != nil {
 		b.Fatal(err)

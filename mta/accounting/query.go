@@ -2,8 +2,6 @@ package accounting
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -49,8 +47,9 @@ type matcher struct {
 	exact   []byte      // the ID; as it is in every line that fits
 	needles [][]byte    // lower case; each is in every line that fits
 	folded  []byte      // the line in lower case
-	damaged int         // lines that may have been meant, and are no records or not as they were written
-	first   Position    // of them
+	damaged int         // lines that may have been meant, and are missing, no records or not as they were written
+	chain   linelog.Chain
+	first   Position // of them
 	spoiled func(Position)
 }
 
@@ -149,16 +148,21 @@ func (m *matcher) typed(line []byte) bool {
 // fits reports whether line is a record that is meant. What is no record never is.
 func (m *matcher) fits(line []byte, at Position) bool { return m.sound(line, at) && m.means(line, at) }
 
-// sound reports whether line is as it was written, and counts it if not.
+// sound reports whether line is as it was written, and counts it if not, or if others are missing before it.
 func (m *matcher) sound(line []byte, at Position) bool {
-	ok := sound(line)
-	if !ok {
-		m.damage(1, at)
-		if m.spoiled != nil {
-			m.spoiled(at)
-		}
+	ok, place, damaged := m.chain.Line(line, at)
+	if damaged {
+		m.spoil(place)
 	}
 	return ok
+}
+
+// spoil counts damage at a place.
+func (m *matcher) spoil(at Position) {
+	m.damage(1, at)
+	if m.spoiled != nil {
+		m.spoiled(at)
+	}
 }
 
 // damage counts lines; the first of them is at a position.
@@ -171,11 +175,11 @@ func (m *matcher) damage(n int, first Position) {
 
 // means is fits for a sound line.
 func (m *matcher) means(line []byte, at Position) bool {
-	if len(line) == 0 || m.hopeless(line) {
+	if m.hopeless(line) {
 		return false
 	}
 	// Most look-ups are of a message's records, and its lines say so at their beginnings.
-	if kind, id := headOf(line); kind != nil && m.message != 0 && eventIDOf(line) != "" {
+	if kind, id := headOf(line); kind != nil && m.message != 0 && linelog.EventID(line) != "" {
 		switch {
 		case string(id) != m.ID, len(m.Types) > 0 && !slices.Contains(m.Types, Type(kind)):
 			return false
@@ -185,9 +189,7 @@ func (m *matcher) means(line []byte, at Position) bool {
 	}
 	w, err := Parse(line)
 	if err != nil || w.Type == "" {
-		if !errors.Is(err, io.ErrUnexpectedEOF) { // else a crash has cut it off
-			m.damage(1, at)
-		}
+		m.damage(1, at)
 		return false
 	}
 	for _, x := range m.asked {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"slices"
@@ -139,22 +140,56 @@ func (r *reader) forward(files []linelog.File) (at place, err error) {
 // ends.
 func (r *reader) lines(f linelog.File, use func(line []byte, at Position) error) (int64, error) {
 	if r.match.message == 0 {
-		return r.Lines(f, 0, use)
+		return r.whole(f, 0, use)
 	}
 	in := r.blocks(f, r.match.message)
+	info, err := os.Stat(f.Path)
+	if err == nil && !f.Compressed && info.Size() < in.covered { // what is left of it may have moved
+		return r.whole(f, 0, use)
+	}
 	slices.Sort(in.blocks)
+	read := int64(0) // the end of the last line that was used
 	for _, b := range slices.Compact(in.blocks) {
-		if err := r.Block(f, b*linelog.BlockSize, in.covered, use); err != nil {
+		err := r.Block(f, b*linelog.BlockSize, in.covered, func(line []byte, at Position) error {
+			if linelog.Moved(line, at) {
+				return errMoved
+			}
+			read = at.Offset + int64(len(line)) + 1
+			return use(line, at)
+		})
+		if errors.Is(err, errMoved) {
+			return r.whole(f, read, use)
+		}
+		if err != nil {
 			return 0, err
 		}
 	}
-	if in.whole {
-		return in.covered, nil
-	}
-	if info, err := os.Stat(f.Path); err == nil && info.Size() == in.covered {
+	if in.whole || err == nil && info.Size() == in.covered {
 		return in.covered, nil
 	}
 	return r.Lines(f, in.covered, use)
+}
+
+// errMoved is of a line that stands elsewhere than where it was written: so may others, and the index knows none.
+var errMoved = errors.New("the line has moved")
+
+// whole is lines from an offset to the end of the file, without an index.
+func (r *reader) whole(f linelog.File, from int64, use func(line []byte, at Position) error) (int64, error) {
+	end, err := r.Lines(f, from, use)
+	if err == nil {
+		r.ended(f)
+	}
+	return end, err
+}
+
+// ended counts what is damaged at the end of a file. In a compressed one it shows, but where the keeper looks.
+func (r *reader) ended(f linelog.File) {
+	if f.Compressed {
+		return
+	}
+	if from, to := lostEnd(r.Dir, f); from < to {
+		r.match.spoil(Position{File: f.ID(), Offset: from})
+	}
 }
 
 // beginsAt reports whether a line is a record that begins at an offset.
@@ -162,7 +197,7 @@ func beginsAt(line []byte, offset int64) bool {
 	if !bytes.HasPrefix(line, []byte(`{"type":"`)) {
 		return false
 	}
-	id := eventIDOf(line)
+	id := linelog.EventID(line)
 	_, p, err := ParseEventID(id)
 	return id == "" || err == nil && p.Offset == offset
 }
@@ -180,11 +215,13 @@ func (r *reader) last(files []linelog.File) (at place, err error) {
 		return at, nil
 	}
 	at.file = files[len(files)-1]
-	if at.offset, err = r.Dir.EndOf(at.file); err != nil {
+	end, err := r.Dir.EndOf(at.file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return at, err
 	}
+	at.offset = end.End
 	b := r.newest(Position{File: at.file.ID(), Offset: at.offset}, r.match.Last, math.MaxInt64)
-	if err := b.Read(files); err != nil {
+	if err := r.back(b, files); err != nil {
 		return at, err
 	}
 	for _, record := range slices.Backward(b.Found) {

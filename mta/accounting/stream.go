@@ -14,7 +14,8 @@ type MissingError = linelog.MissingError
 // ReadFrom calls each with the lines in dir from a position on, oldest first: at is the position of a line,
 // next the one that follows it. It ends before to (usually Writer.Synced; zero: all that is there), with the
 // error of each, or with that of ctx, and returns the position to go on from. The lines are what the
-// writer wrote, without their line ends, and good until each returns; torn ones are left out, and none is parsed.
+// writer wrote, without their line ends, and good until each returns; what a crash has cut off is left out, and none is
+// parsed.
 //
 // A zero from is the oldest record. The error is a *MissingError if the records that come next were deleted or
 // are damaged: the caller may go on from its To.
@@ -35,28 +36,68 @@ func (w *Writer) ReadFrom(ctx context.Context, from, to Position,
 func readFrom(ctx context.Context, dir string, known []linelog.File, spoiled func(Position), from, to Position,
 	each func(at, next Position, line []byte) error) (Position, error) {
 	r := linelog.Reader{Ctx: ctx, Dir: logDir(dir)}
-	return r.From(known, from, to, func(at, next Position, line []byte) error {
+	var chain linelog.Chain
+	last := from // the end of what was read
+	missing := func(place, from, to Position) error {
+		spoiled(place)
+		return &MissingError{From: from, To: to, Moved: chain.Shift()}
+	}
+	// ended returns what is missing at the end of what was read, which something follows elsewhere or nothing yet.
+	ended := func(to Position, complete bool) error {
+		if at, looks := chain.Cut(); looks {
+			from := Position{File: last.File, Offset: at}
+			return missing(from, from, to)
+		}
+		f := r.Dir.At(time.Unix(last.File, 0))
+		if place, end := lostEnd(r.Dir, f); complete && end > last.Offset {
+			return missing(Position{File: last.File, Offset: place}, last, to)
+		}
+		return nil
+	}
+	end, err := r.From(known, from, to, func(at, next Position, line []byte) error {
+		before := last
+		another := before.File != at.File && before != (Position{})
+		if another {
+			if err := ended(at, true); err != nil {
+				return err
+			}
+		}
+		last = next
 		switch {
+		case at == from && len(line) == 0: // here a reading has found that lines are missing
+			chain.Gap(next)
+			return nil
 		case at == from && restOf(line, at): // was missing already
-		case !sound(line):
-			spoiled(at)
-			return &MissingError{From: at, To: next}
-		case isRecord(line):
+			return nil
+		}
+		ok, place, damaged := chain.Line(line, at)
+		switch {
+		case damaged && !ok:
+			return missing(place, place, next)
+		case damaged && place != at:
+			return missing(place, place, at)
+		case damaged && at.Offset > 0: // they are missing between the line end and what follows it
+			return missing(place, Position{File: at.File, Offset: at.Offset - 1}, at)
+		case damaged && another:
+			return missing(place, before, at)
+		case damaged: // nobody has read what was before
+			spoiled(place)
+		}
+		if ok {
 			return each(at, next, line)
 		}
 		return nil
 	})
+	if err == nil {
+		err = ended(end, false)
+	}
+	return end, err
 }
 
 // restOf reports whether a line at a position is the end of a record that began before it.
 func restOf(line []byte, at Position) bool {
-	_, p, err := ParseEventID(eventIDOf(line))
+	_, p, err := ParseEventID(linelog.EventID(line))
 	return err == nil && p.Compare(at) < 0 && !bytes.HasPrefix(line, []byte(`{"type":`))
-}
-
-// isRecord reports whether a line was written whole.
-func isRecord(line []byte) bool {
-	return len(line) > 1 && line[0] == '{' && line[len(line)-1] == '}'
 }
 
 // Gap returns the record, without a line end, that stands in a stream for those from a position to another that
@@ -72,8 +113,8 @@ func (w *Writer) Gap(from, to Position, count int64) []byte {
 	}
 	b = e.event.append(b, "timestamp", "event_time", w.cfg.Now())
 	b = append(appendKey(b, "nodeid"), w.node...)
-	b = appendEventID(b, w.node)
-	fillIn(from, b)
+	b = linelog.AppendSeal(b, w.node)
+	linelog.Stamp(from, b)
 	return bytes.TrimSuffix(b, []byte("\n"))
 }
 

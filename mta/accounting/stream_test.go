@@ -99,7 +99,7 @@ func TestPositionsAreText(t *testing.T) {
 		{}, {File: accepted.Unix()}, {File: accepted.Unix(), Offset: 4711}, {File: accepted.Unix() + 1, Offset: linelog.MaxFileSize},
 	} {
 		back, err := ParsePosition(p.String())
-		if err != nil || back != p || len(p.String()) != positionLength {
+		if err != nil || back != p || len(p.String()) != linelog.PositionLength {
 			t.Errorf("%v comes back as %v, %v", p, back, err)
 		}
 	}

@@ -112,8 +112,8 @@ type Stats struct {
 	Lost    int64 // records
 	Waiting int   // octets in the buffer
 	Failing bool  // the last write failed
-	// Damaged is how many records readers of the relay have found damaged on disk, each counted once, up to
-	// 10,000 places. LastDamage is where the last of them is.
+	// Damaged is at how many places readers of the relay have found records damaged on disk, or missing, each counted
+	// once, up to 10,000. LastDamage is the last of them.
 	Damaged    int64
 	LastDamage string
 }
@@ -143,7 +143,7 @@ func Open(cfg Config) (*Writer, error) {
 		stop:     make(chan struct{}), ended: make(chan struct{}),
 		dir: logDir(cfg.Dir),
 	}
-	w.out = linelog.Output{Dir: w.dir, Open: cfg.Open, Now: cfg.Now, Stamp: fillIn, Begun: w.begun,
+	w.out = linelog.Output{Dir: w.dir, Open: cfg.Open, Now: cfg.Now, Stamp: linelog.Stamp, Begun: w.begun,
 		CheckEvery: checkEvery}
 	w.mu.limits = cfg.Limits
 	if err := w.lockDir(); err != nil {
@@ -167,23 +167,22 @@ func (w *Writer) resume() error {
 		return err
 	}
 	newest := files[len(files)-1]
-	whole, size, err := newest.Whole()
+	end, err := w.dir.EndOf(newest)
 	if err != nil {
 		return fmt.Errorf("looking at the newest accounting file: %w", err)
 	}
-	if err := w.out.Resume(newest, size); err != nil {
+	if err := w.out.Resume(newest, end.Size); err != nil {
 		return err
 	}
-	if !whole {
-		if err := w.out.EndLine(); err != nil { // the disk is full: no reason to hold up mail
-			w.cfg.Log.Error("the last line of an accounting file can't be ended; the next record begins another file",
-				"error", err)
-			end, err := w.dir.EndOf(newest)
-			if err != nil {
-				return err
-			}
-			return w.out.Leave(end)
-		}
+	from, to := lostEnd(w.dir, newest)
+	switch at := (Position{File: newest.ID(), Offset: end.End}); {
+	case from < to:
+		w.spoiled(Position{File: newest.ID(), Offset: from})
+		return w.out.Leave(end.End) // no position is used again
+	case len(end.Rest) > 0 && (!end.Claims(newest) || w.out.EndLine() != nil):
+		w.cfg.Log.Warn("the last accounting record is incomplete, as a crash leaves it; the next begins another file",
+			"at", placeOf(w.dir, at))
+		return w.out.Leave(end.End)
 	}
 	if err := w.out.Settle(); err != nil {
 		return err
@@ -298,7 +297,7 @@ func (w *Writer) spoiled(at Position) {
 	}
 	w.mu.Unlock()
 	if !known {
-		w.cfg.Log.Error("DAMAGE: an accounting record is not what was written, and is left out", "at", place)
+		w.cfg.Log.Error("DAMAGE: accounting records are missing, or not what was written and left out", "at", place)
 	}
 }
 
@@ -355,6 +354,9 @@ func (w *Writer) Close() error {
 	<-w.ended
 	<-w.keeper.ended
 	if first {
+		if err := w.keeper.close(); err != nil {
+			w.keeper.complain("the accounting log can't be indexed; finding a message takes longer", err)
+		}
 		w.lock.Close()
 	}
 	return w.failed

@@ -149,8 +149,8 @@ func (w *watch) lines(now time.Time, s accounting.Stats) (reason string) {
 	if !w.records.step(now, s.Damaged) {
 		return ""
 	}
-	return fmt.Sprintf("%d records of the accounting log are damaged and left out, the last found at %s: the disk, "+
-		"or its memory, is failing", s.Damaged, s.LastDamage)
+	return fmt.Sprintf("records of the accounting log are damaged and left out, or missing, at %d places, the last "+
+		"found at %s: the disk, or its memory, is failing", s.Damaged, s.LastDamage)
 }
 
 // stuck judges by what waits for anything but its time or an operator, in words, and by all that has left so far.

@@ -81,16 +81,16 @@ func (s *stream) lost(r *fields, at, next Position) {
 }
 
 // missed notes that files were deleted before the stream had read them, or can't be read.
-func (s *stream) missed(from, to Position) {
+func (s *stream) missed(m *accounting.MissingError) {
 	s.of.out.Error("accounting files were deleted or damaged before a stream had read them", "stream", s.Name,
-		"from", from, "to", to)
+		"from", m.From, "to", m.Next())
 	s.mu.Lock()
-	g := s.widened(accounting.EventID(s.of.node, from))
+	g := s.widened(accounting.EventID(s.of.node, m.From))
 	if !g.Unknown || s.counts.uncounted == 0 {
 		s.counts.uncounted++
 	}
-	g.To, g.Until, g.Unknown = accounting.EventID(s.of.node, to), time.Time{}, true
-	s.gap, s.at = &g, to
+	g.To, g.Until, g.Unknown = accounting.EventID(s.of.node, m.Next()), time.Time{}, true
+	s.gap, s.at = &g, m.To
 	s.mu.Unlock()
 	s.of.save(s, false)
 }

@@ -191,7 +191,7 @@ func (s *pullScan) run(ctx context.Context) (done bool, err error) {
 		case errors.Is(err, errPageFull):
 			return true, nil
 		case errors.As(err, &missing):
-			s.events = append(s.events, log.Gap(missing.From, missing.To, 0))
+			s.events = append(s.events, log.Gap(missing.From, missing.Next(), 0))
 			s.at, s.skip = missing.To, false
 			continue
 		case err != nil:

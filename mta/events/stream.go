@@ -263,7 +263,7 @@ func (s *stream) read(ctx context.Context, from, limit Position, w *window) (ful
 		full, next, w.to, err = true, missing.From, missing.From, nil
 	case errors.As(err, &missing):
 		next, err = missing.To, nil
-		s.missed(missing.From, missing.To)
+		s.missed(missing)
 	case errors.Is(err, errEnough):
 		err = nil
 	case err == nil:
