@@ -224,6 +224,27 @@ func frame(text string) []byte {
 	return append([]byte{byte(len(text) >> 24), byte(len(text) >> 16), byte(len(text) >> 8), byte(len(text))}, text...)
 }
 
+// A node asks one owner for as many limits as there may be, with names as long as those of blocks and domains.
+func TestALargeAskFits(t *testing.T) {
+	m := nudge(1, 2, 5)
+	m.Nudge, m.Ask = false, &member.Ask{}
+	for i := range 10_000 {
+		l := share.Limit{Name: fmt.Sprintf("%060d", i), Rate: float64(i+1) / 7, Burst: 1e6}
+		m.Ask.Shares = append(m.Ask.Shares, share.Item{Limit: l, Held: 1 << 43, Want: 1 << 44, Content: float64(i) / 7})
+	}
+	var got Message
+	frame, err := encode(m)
+	if err == nil {
+		err = decode(bytes.NewReader(frame), maxFrame, func() {}, &got)
+	}
+	if err == nil {
+		err = got.check(1, 2)
+	}
+	if err != nil || !reflect.DeepEqual(got, m) {
+		t.Error(err)
+	}
+}
+
 // hostile connects to node 1 as node 2, with a certificate that is right, and sends.
 func hostile(t *testing.T, net network, dir string, p certificates.Pair, send []byte) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -316,27 +317,54 @@ func TestAnswersThatNoOwnerGivesAreIgnored(t *testing.T) {
 	}
 }
 
-// Units that travel among three nodes all the time let no more events pass than one bucket does, and not much less.
+// Units that travel among three nodes all the time let no more events pass than one bucket does, and not much less; and
+// so while each node has its limit now one way and now another.
 func TestABucketTravelsWithItsUnits(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, l := range []Limit{rate, slow, {"three", 0, 3, 4}} {
+	three := Limit{"three", 0, 3, 4}
+	for _, kinds := range [][]Limit{{rate}, {slow}, {three}, {rate, {"rate", 0, 20, 20}},
+		{three, {"three", 0, 30, 4}}, {three, {"three", 0, 3, 40}}, {{"rate", 0, 20, 5}, {"rate", 0, 5, 20}}} {
+		l := kinds[0]
+		has, since := make([]Limit, 3), make([]time.Duration, 3) // each node's definition, and from when
 		b := NewBook(0, terms, 10*time.Second)
 		holders := make([]*Holder, 3)
 		for i := range holders {
 			holders[i] = NewHolder(terms, term.Order{Incarnation: 1, Process: 1})
 		}
-		level, at, sent := 0., time.Duration(0), int64(0)
+		for i := range has {
+			has[i] = l
+		}
+		room, at, sent := 0., time.Duration(0), int64(0)
 		const length = time.Hour
 		for now := time.Duration(0); now < length; now += 100 * time.Millisecond {
+			var most Limit
+			for _, l := range kinds {
+				for i := range has {
+					if l == has[i] || now-since[i] < 10*time.Second { // or it was until then
+						most = Limit{l.Name, 0, max(most.Rate, l.Rate), max(most.Burst, l.Burst)}
+					}
+				}
+			}
+			room = min(room+most.Rate*(now-at).Seconds(), float64(most.Burst))
+			at = now
 			for i, h := range holders {
+				if random.IntN(500) == 0 {
+					if next := kinds[random.IntN(len(kinds))]; next != has[i] {
+						has[i], since[i] = next, now
+						room += float64(max(0, next.Burst-most.Burst))
+					}
+				}
 				if random.IntN(20) == 0 {
-					h.want(t, l, random.Int64N(2)*(l.Least()+random.Int64N(l.Units())))
+					units := random.Int64N(2) * (l.Least() + random.Int64N(l.Units()))
+					if err := h.Want(has[i], units, func() time.Duration { return now }); err != nil {
+						t.Fatal(err)
+					}
 				}
 				if n := h.Spend(now, l.Name, random.Int64N(30)); n > 0 {
-					level = max(0, level-l.Rate*(now-at).Seconds()) + float64(n)
-					at, sent = now, sent+n
-					if level > float64(l.Burst)+1e-5 {
-						t.Fatalf("%+v at %v: node %d is over the burst with %g events", l, now, i, level)
+					room -= float64(n)
+					sent += n
+					if room < -1e-5 {
+						t.Fatalf("%+v at %v: node %d is over the burst by %g events", kinds, now, i, -room)
 					}
 				}
 				if h.Due(now, false) {
@@ -355,9 +383,286 @@ func TestABucketTravelsWithItsUnits(t *testing.T) {
 				}
 			}
 		}
-		if part := float64(sent) / (l.Rate * length.Seconds()); part < .5 {
+		if part := float64(sent) / (l.Rate * length.Seconds()); part < .5 && len(kinds) == 1 {
 			t.Errorf("%+v: %.2f of the rate", l, part)
 		}
+	}
+}
+
+// five is ten in the settings of another node.
+var five = Limit{Name: "ten", Connections: 5}
+
+func TestTheSmallestDefinitionCounts(t *testing.T) {
+	b := book()
+	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 10)})
+	if got := b.ask(t, 0, 2, map[uint16]Item{2: want(five, 0, 5)}); got[2] != 0 || b.limits[0].free() != -5 {
+		t.Errorf("granted %v, %d free, of five while node 1 has ten", got, b.limits[0].free())
+	}
+	if got := b.ask(t, 0, 3, map[uint16]Item{1: want(ten, 10, 10)}); got[1] > 3 {
+		t.Errorf("granted %v: more than its part of five", got)
+	}
+	if got := b.ask(t, 0, 4, map[uint16]Item{1: want(ten, 3, 10), 2: want(ten, 0, 10)}); got[1]+got[2] != 10 {
+		t.Errorf("granted %v of ten, of which both have heard", got)
+	}
+	if b.ask(t, 0, 5, map[uint16]Item{1: want(five, 3, 5)}); b.limits[0].Connections != 5 {
+		t.Errorf("%d connections, of which node 1 has five", b.limits[0].Connections)
+	}
+	b.ask(t, 0, 6, map[uint16]Item{1: want(five, 0, 0)})
+	if b.Round(0); b.limits[0].Connections != 10 {
+		t.Errorf("%d connections when nobody has or wants any of the five", b.limits[0].Connections)
+	}
+	b.ask(t, 0, 7, map[uint16]Item{1: want(five, 0, 5)})
+	if b.ask(t, terms.Waits(), 8, map[uint16]Item{2: want(ten, 0, 1)}); b.limits[0].Connections != 10 {
+		t.Errorf("%d connections by a node that was silent for a term", b.limits[0].Connections)
+	}
+}
+
+// Shares come in steps, so that they don't change with each want, and the smallest is an event deep.
+func TestThreeShareABurstOfThree(t *testing.T) {
+	l := Limit{"three", 0, 1, 3}
+	got := book().ask(t, 0, 1, map[uint16]Item{1: want(l, 0, whole), 2: want(l, 0, whole), 3: want(l, 0, whole)})
+	h := asked(t, l, got[2], 0)
+	if got[1] != l.Least() || got[2] != got[1] || got[3] != got[1] || h.Spend(time.Minute, "three", 9) != 1 {
+		t.Errorf("granted %v, want %d to each", got, l.Least())
+	}
+	if got = book().ask(t, 0, 1, map[uint16]Item{1: want(rate, 0, whole-5), 2: want(rate, 0, whole-3),
+		3: want(rate, 0, 9*rate.step()-7)}); got[1] != 35*rate.step() || got[2] != 36*rate.step() || got[3] != 9*rate.step() {
+		t.Errorf("granted %v, of 80 times %d", got, rate.step())
+	}
+}
+
+func TestAnAskKeepsWholeSteps(t *testing.T) {
+	for units, held := range map[int64]int64{1: rate.Least(), 3*rate.Least() - 5: 3 * rate.Least()} {
+		h := asked(t, rate, whole, 0)
+		h.want(t, rate, units)
+		if _, items := h.Ask(0); items[0].Held != held {
+			t.Errorf("%d are wanted and %d kept, not %d", units, items[0].Held, held)
+		}
+	}
+}
+
+// A want is of so many events a second, and takes more of a smaller rate.
+func TestAWantIsAsMuchByASmallerRate(t *testing.T) {
+	half := Limit{"rate", 0, 5, 10}
+	got := book().ask(t, 0, 1, map[uint16]Item{1: want(rate, 0, whole/4), 2: want(half, 0, whole/4)})
+	if got[1] < whole/2-10 || got[1] > whole/2+rate.step() || got[2] > whole/4+rate.step() {
+		t.Errorf("granted %v of %d", got, int64(whole))
+	}
+}
+
+func TestAHolderUsesTheSmallerDefinition(t *testing.T) {
+	h := asked(t, ten, 8, 0)
+	h.Open(0, "ten", 6)
+	if h.want(t, five, 5); h.Allowed(0, "ten") != 5 || h.Open(0, "ten", 1) != 0 {
+		t.Errorf("%d connections of five", h.Allowed(0, "ten"))
+	}
+	if over, ended := h.Over(0, "ten"); over != 1 || ended {
+		t.Errorf("%d of six must end, %v", over, ended)
+	}
+	h.Close("ten", 6)
+	o, items := h.Ask(time.Second)
+	if items[0].Limit != five || items[0].Held != 5 {
+		t.Errorf("asked %+v", items)
+	}
+	h.Answer(time.Second, o, []Grant{{Limit{"ten", 3, 0, 0}, 3, 0}})
+	if h.want(t, ten, 10); h.Allowed(0, "ten") != 3 {
+		t.Errorf("%d connections of three", h.Allowed(0, "ten"))
+	}
+
+	h = asked(t, rate, whole, 0)
+	now := 10 * time.Second
+	clock := func() time.Duration { return now }
+	if err := h.Want(Limit{"rate", 0, .5, 20}, whole, clock); err != nil {
+		t.Fatal(err)
+	}
+	if n := h.Spend(now, "rate", 100); n != 10 {
+		t.Errorf("%d events of a burst of ten", n)
+	}
+	if wait, depth := h.Next(now, "rate"); depth != 10 || wait < 2*time.Second {
+		t.Errorf("the next event in %v, of %g", wait, depth)
+	}
+	h.Spend(now+time.Second, "rate", 1)
+	now += 11 * time.Second
+	if n := h.Spend(now, "rate", 100); n != 5 {
+		t.Errorf("%d events in ten seconds of half an event", n)
+	}
+	now += 10 * time.Second
+	if err := h.Want(rate, whole, clock); err != nil {
+		t.Fatal(err)
+	}
+	if n := h.Spend(now, "rate", 100); n > 5 {
+		t.Errorf("%d events: the larger rate counts for the time before", n)
+	}
+}
+
+// One node's settings make a rate of what is connections for others. The rest of its ask counts.
+func TestALimitIsOfOneKind(t *testing.T) {
+	b, fast := book(), Limit{"ten", 0, 1, 1}
+	b.ask(t, 0, 1, map[uint16]Item{1: want(ten, 0, 4)})
+	err := b.Hear(0, 2, order(1), []Item{want(rate, 0, whole), want(fast, 0, whole)}, true)
+	if err == nil || !strings.Contains(err.Error(), `node 2 asks for limit "ten"`) {
+		t.Error(err)
+	}
+	if g := b.Round(0)[2]; len(g) != 1 || g[0].Name != "rate" || g[0].Units == 0 {
+		t.Errorf("granted %+v", g)
+	}
+	h := asked(t, ten, 5, 0)
+	h.Open(0, "ten", 1)
+	if err := h.Want(fast, whole, nil); err == nil || !strings.Contains(err.Error(), `"ten"`) {
+		t.Error(err)
+	}
+	o, items := h.Ask(0)
+	if h.Answer(0, o, []Grant{{ten, 1, 0}}); items[0].Held != 1 || items[0].Want != 0 {
+		t.Errorf("asked %+v", items)
+	}
+	h.Close("ten", 1)
+	h.Ask(0)
+	if h.want(t, fast, whole); h.Open(0, "ten", 1) != 0 {
+		t.Error("a connection of a rate")
+	}
+}
+
+// full asks for all of a rate, of which nobody has anything, and returns how many events there are at once.
+func (b *Book) full(t *testing.T, now time.Duration, seq uint64, l Limit) (events float64) {
+	t.Helper()
+	if err := b.Hear(now, 1, order(seq), []Item{want(l, 0, whole)}, true); err != nil {
+		t.Fatal(err)
+	}
+	g := b.Round(now)[1]
+	if len(g) != 1 || g[0].Units < whole-100 {
+		t.Fatalf("granted %+v", g)
+	}
+	return g[0].Content
+}
+
+func TestAnAccountIsKeptUntilItsBucketIsFull(t *testing.T) {
+	b, now := book(), time.Minute
+	if n := b.full(t, now, 1, slow); n < .99 {
+		t.Errorf("%g events of a slow rate a minute after the book began", n)
+	}
+	if err := b.Hear(now, 1, order(2), []Item{{slow, 0, 0, 0}}, true); err != nil {
+		t.Fatal(err)
+	}
+	b.Round(now)
+	b.Written()
+	for now += 4 * time.Second; now < 70*time.Second; now += time.Second {
+		saved(b)
+		b.Written()
+		if b.Round(now); len(b.limits) != 1 || b.askers[1].made != 1 {
+			t.Fatalf("forgotten at %v with %d of 10 seconds' flow", now, (now-time.Minute)/time.Second)
+		}
+	}
+	if n := b.full(t, now-time.Second, 3, slow); n < .85 || n > .95 {
+		t.Errorf("%g events nine seconds after one of ten", n)
+	}
+	b.ask(t, now, 4, map[uint16]Item{1: {slow, 0, 0, 0}})
+	for range 3 {
+		if n := len(saved(b)); n > 0 && len(b.limits) != 1 {
+			t.Error("forgotten with a line that is not written")
+		}
+		b.Written()
+		now += 10 * time.Second
+		b.Round(now)
+	}
+	if len(b.limits) != 0 || b.askers[1].made != 0 {
+		t.Errorf("%d accounts, %d in the name of node 1", len(b.limits), b.askers[1].made)
+	}
+	if n := b.full(t, now, 5, slow); n < .99 {
+		t.Errorf("%g events of a rate that was idle", n)
+	}
+	if n := NewBook(now, terms, turn).full(t, now, 1, slow); n != 0 {
+		t.Errorf("%g events of a book that has just begun", n)
+	}
+}
+
+// What a book has of another process may have been used until it ended.
+func TestALineWithoutADefinitionLeavesAnEmptyBucket(t *testing.T) {
+	b, long := book(), Limit{"long", 0, .01, 10}
+	if err := b.Load(0, "long", 1, whole, order(1), false); err != nil {
+		t.Fatal(err)
+	}
+	now := terms.Waits()
+	for range 2 {
+		b.Round(now)
+		saved(b)
+		b.Written()
+	}
+	if len(b.limits) != 0 {
+		t.Fatalf("%+v", b.limits[0])
+	}
+	if n := b.full(t, now+time.Minute, 2, long); n > .6 {
+		t.Errorf("%g events a minute after the end of what another process had given", n)
+	}
+}
+
+// What a node says about its bucket counts as far as the units that it gives up can hold.
+func TestContentComesWithUnits(t *testing.T) {
+	b := book()
+	b.ask(t, 0, 1, map[uint16]Item{1: want(rate, 0, whole)})
+	if err := b.Hear(0, 1, order(2), []Item{{rate, whole - rate.Least(), whole, 9}}, true); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.limits[0].spare.content; n < .99 || n > 1.01 {
+		t.Errorf("%g events with the units of one", n)
+	}
+}
+
+func name(i int) string { return fmt.Sprintf("limit %05d", i) }
+
+// A node that asks for other names all the time takes the memory of one ask.
+func TestAccountsAreBounded(t *testing.T) {
+	b := book()
+	items := func(from, n int) (items []Item) {
+		for i := range n {
+			items = append(items, want(Limit{name(from + i), 0, 1e-3, 1}, 0, 1))
+		}
+		return items
+	}
+	if err := b.Hear(0, 1, order(1), items(0, most), true); err != nil {
+		t.Fatal(err)
+	}
+	b.Round(0)
+	err := b.Hear(0, 1, order(2), append(items(5, 1), items(20_000, 9000)...), true)
+	if err == nil || !strings.Contains(err.Error(), `node 1 asks for limit "limit 20000"`) {
+		t.Error(err)
+	}
+	if g := b.Round(0)[1]; len(b.limits) != most || len(g) == 0 {
+		t.Errorf("%d accounts, %d grants", len(b.limits), len(g))
+	}
+	if err := b.Hear(0, 2, order(1), items(30_000, 1), true); err != nil || len(b.limits) != most+1 {
+		t.Errorf("node 2 gets no account: %v", err)
+	}
+	if err := b.Hear(0, 2, order(2), items(0, most+1), true); err == nil {
+		t.Error("an ask for 10,001 limits is taken")
+	}
+}
+
+func TestStakesAreBounded(t *testing.T) {
+	h := NewHolder(terms, order(0))
+	for i := range most {
+		h.want(t, Limit{name(i), 1, 0, 0}, 1)
+	}
+	err := h.Want(Limit{"one more", 1, 0, 0}, 1, nil)
+	if err == nil || !strings.Contains(err.Error(), `"one more"`) || len(h.stakes) != most {
+		t.Errorf("%d stakes, %v", len(h.stakes), err)
+	}
+	for i := range most {
+		h.want(t, Limit{name(i), 1, 0, 0}, 0)
+	}
+	if _, items := h.Ask(0); len(h.stakes) != 0 || len(items) != 0 {
+		t.Errorf("%d stakes and %d items with nothing", len(h.stakes), len(items))
+	}
+	if h.want(t, ten, 0); len(h.stakes) != 0 {
+		t.Error("a stake with nothing")
+	}
+	h = asked(t, ten, 1, 0)
+	h.Open(0, "ten", 1)
+	h.want(t, ten, 0)
+	if h.Ask(terms.Holds()); len(h.stakes) != 1 {
+		t.Error("an open connection is forgotten")
+	}
+	if err := h.Want(Limit{"ten", mostOf + 1, 0, 0}, 1, nil); err == nil {
+		t.Error("a limit out of bounds is wanted")
 	}
 }
 
