@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"example.org/mta/cluster/ledger"
@@ -11,6 +13,7 @@ import (
 // judge sees what hosts see: events, open connections and mail from an address, with the right time.
 type judge struct {
 	w      *world
+	term   time.Duration
 	limits []*observed
 	caps   func(address, provider string) (hourly, daily int64)
 	hour   time.Duration
@@ -31,13 +34,61 @@ func (u *use) percent() float64 { return 100 * u.used / max(u.wanted, 1e-9) }
 
 // observed is a limit.
 type observed struct {
+	share.Limit             // the largest that a node has, or had within the last term
+	least       share.Limit // the smallest that a node has
+	had         []had
+	room        float64 // events that may happen now
+	at          time.Duration
+	open        int64 // connections, without those of stopped nodes
+	peak        int64 // with those
+	stuck       int64
+	use         use
+}
+
+// had is how a node has a limit, or had it until a moment.
+type had struct {
 	share.Limit
-	level float64 // of the leaky bucket
-	at    time.Duration
-	open  int64 // connections, without those of stopped nodes
-	peak  int64 // with those
-	stuck int64
-	use   use
+	node  uint16
+	until time.Duration
+}
+
+const yet = time.Duration(math.MaxInt64)
+
+// define notes that a node has a limit in another way from now on.
+func (j *judge) define(limit int, node uint16, l share.Limit) {
+	o := j.limits[limit]
+	for i := range o.had {
+		if h := &o.had[i]; h.node == node && h.until == yet {
+			h.until = j.w.now + j.term
+		}
+	}
+	o.had = append(o.had, had{l, node, yet})
+	j.measure(o)
+	j.w.after(j.term, func() { j.measure(o) })
+}
+
+// measure finds the largest and the smallest definition. A larger burst may happen at once, and so may no more than a
+// smaller one.
+func (j *judge) measure(o *observed) {
+	o.flow(j.w.now)
+	o.had = slices.DeleteFunc(o.had, func(h had) bool { return h.until <= j.w.now })
+	most, least := o.had[0].Limit, share.Limit{Connections: math.MaxInt64, Rate: math.Inf(1)}
+	for _, h := range o.had {
+		most.Connections, most.Rate = max(most.Connections, h.Connections), max(most.Rate, h.Rate)
+		if most.Burst = max(most.Burst, h.Burst); h.until == yet {
+			least.Connections, least.Rate = min(least.Connections, h.Connections), min(least.Rate, h.Rate)
+		}
+	}
+	o.room = min(o.room+float64(max(0, most.Burst-o.Burst)), float64(most.Burst))
+	o.Limit, o.least = most, least
+}
+
+// flow adds to a rate's room what has flowed until now.
+func (o *observed) flow(now time.Duration) {
+	if o.Connections == 0 {
+		o.room = min(o.room+o.Rate*(now-o.at).Seconds(), float64(o.Burst))
+		o.at = now
+	}
 }
 
 type counted struct{ hour, day, inHour, inDay, total int64 } // total: of the hours before
@@ -48,14 +99,15 @@ func (j *judge) fault(format string, args ...any) {
 	}
 }
 
-// events notes that n events of a limit happen now: in no window of w seconds may there be more than rate * w + burst.
+// events notes that n events of a limit happen now: in no window of w seconds may there be more than rate * w + burst,
+// by the largest definition in that window.
 func (j *judge) events(limit int, node uint16, n int64) {
 	o := j.limits[limit]
-	o.level = max(0, o.level-o.Rate*(j.w.now-o.at).Seconds()) + float64(n)
-	o.at = j.w.now
+	o.flow(j.w.now)
+	o.room -= float64(n)
 	o.use.used += float64(n)
-	if o.level > float64(o.Burst)+1e-3 {
-		j.fault("limit %s: node %d is over the rate by %.3f events", o.Name, node, o.level-float64(o.Burst))
+	if o.room < -1e-3 {
+		j.fault("limit %s: node %d is over the rate by %.3f events", o.Name, node, -o.room)
 	}
 }
 
@@ -81,9 +133,9 @@ func (j *judge) stuck(limit int, node uint16, n int64) {
 // wanted notes how much all nodes could have used of a limit in d.
 func (j *judge) wanted(limit int, demand float64, d time.Duration) {
 	o := j.limits[limit]
-	most := o.Rate
+	most := o.least.Rate
 	if o.Connections > 0 {
-		most = float64(o.Connections)
+		most = float64(o.least.Connections)
 	}
 	o.use.wanted += min(demand, most) * d.Seconds()
 }

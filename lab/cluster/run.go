@@ -33,6 +33,7 @@ type Config struct {
 // Faults says how often what fails: means of the time between two, 0 for never, and probabilities.
 type Faults struct {
 	Crash, Leave, Pause, Island, Failover, Lag time.Duration
+	Reload                                     time.Duration // that changes half of the limits
 	EngineAway                                 time.Duration // once, in the middle
 	Lost, Late, Twice, Unknown                 float64
 	Unsafe                                     bool // a failover that loses acknowledged commits, once, in the middle
@@ -103,10 +104,10 @@ func Run(cfg Config) Report {
 		return hourly, 20 * hourly
 	}
 	r.plan = &ledger.Plan{Hour: cfg.Hour, Caps: caps}
-	r.judge = &judge{w: r.w, caps: caps, hour: cfg.Hour, sent: make(map[ledger.Key]*counted),
+	r.judge = &judge{w: r.w, term: cfg.Term.Waits(), caps: caps, hour: cfg.Hour, sent: make(map[ledger.Key]*counted),
 		mails: make(map[string]uint16), accepted: make(map[string]bool)}
 	for _, l := range r.limits {
-		r.judge.limits = append(r.judge.limits, &observed{Limit: l})
+		r.judge.limits = append(r.judge.limits, &observed{Limit: share.Limit{Name: l.Name, Connections: l.Connections}})
 	}
 	for i := range cfg.Nodes {
 		n := &node{run: r, id: uint16(i + 1), boot: 1, incarnation: 1, mails: make(map[string]once.Request),
@@ -115,6 +116,9 @@ func Run(cfg Config) Report {
 			queued: make([]float64, len(r.limits)), limits: slices.Clone(r.limits), open: make([]int64, len(r.limits)),
 			want: make([]int64, len(r.limits)), timer: make([]bool, len(r.limits))}
 		r.nodes = append(r.nodes, n)
+		for l := range r.limits {
+			r.judge.define(l, n.id, r.limits[l])
+		}
 	}
 	r.makeMail()
 	for _, n := range r.nodes {
@@ -139,15 +143,12 @@ func Run(cfg Config) Report {
 func (r *run) makeLimits() {
 	for i := range r.cfg.Limits {
 		part := float64(i/2) / float64(max(1, (r.cfg.Limits-1)/2))
-		l := share.Limit{Name: fmt.Sprintf("limit-%d", i)}
+		var rate float64
 		if i%2 == 0 {
-			l.Rate = math.Pow(12000, part) / 6
-			l.Burst = max(1, int64(l.Rate))
-		} else {
-			l.Connections = int64(math.Round(math.Pow(1000, part)))
+			rate = math.Pow(12000, part) / 6
 		}
-		s := member.Shard(l.Name)
-		r.limits, r.shard = append(r.limits, l), append(r.shard, s)
+		l := sized(fmt.Sprintf("limit-%d", i), rate, math.Pow(1000, part))
+		r.limits, r.shard = append(r.limits, l), append(r.shard, member.Shard(l.Name))
 	}
 }
 
@@ -176,6 +177,9 @@ func (r *run) wander() {
 		most := r.limits[l].Rate + float64(r.limits[l].Connections)
 		move := func() {
 			total := most * (.3 + 1.7*r.w.rand.Float64())
+			if r.cfg.Faults.Reload > 0 && r.w.chance(.2) {
+				total = 0 // it goes, and comes back
+			}
 			weights, sum := make([]float64, len(r.nodes)), 0.
 			busy := 1 + r.w.rand.IntN(len(r.nodes))
 			for _, i := range r.w.rand.Perm(len(r.nodes))[:busy] {
@@ -270,6 +274,7 @@ func (r *run) breakThings() {
 			}
 		})
 	})
+	r.w.often(f.Reload, r.reload)
 	middle := r.cfg.Length / 2
 	if f.EngineAway > 0 {
 		r.w.after(middle, func() { r.engine.outage(f.EngineAway) })
@@ -277,6 +282,38 @@ func (r *run) breakThings() {
 	if f.Unsafe {
 		r.w.after(middle, func() { r.engine.failover(false, 20*time.Second) })
 	}
+}
+
+// reload has half of the limits be half to double of what they were made, at each node at another moment.
+func (r *run) reload() {
+	changed := make(map[int]share.Limit)
+	for l, limit := range r.limits {
+		if part := math.Pow(2, 2*r.w.rand.Float64()-1); r.w.chance(.5) {
+			changed[l] = sized(limit.Name, limit.Rate*part, float64(limit.Connections)*part)
+		}
+	}
+	for _, n := range r.nodes {
+		r.w.after(r.w.between(0, 2*time.Minute), func() {
+			take := func() {
+				for l, limit := range changed {
+					n.limits[l] = limit
+					r.judge.define(l, n.id, limit)
+				}
+			}
+			if !n.up {
+				take()
+			}
+			n.do(n.gen, take)
+		})
+	}
+}
+
+// sized is a limit of a rate, or else of connections.
+func sized(name string, rate, connections float64) share.Limit {
+	if rate > 0 {
+		return share.Limit{Name: name, Rate: rate, Burst: max(1, int64(rate))}
+	}
+	return share.Limit{Name: name, Connections: max(1, int64(math.Round(connections)))}
 }
 
 // crash ends the process, the machine, or the machine with its disk: half, a quarter and a quarter of the times.

@@ -87,6 +87,20 @@ func TestNothingIsOverWhateverFails(t *testing.T) {
 	try(t, config(9, 100, everything))
 }
 
+// Nodes that take other limits at other moments are never over the largest, and use nearly all of the smallest.
+func TestLimitsThatChange(t *testing.T) {
+	for _, nodes := range []int{3, 10} {
+		atLeast(t, try(t, config(1, nodes, Faults{Reload: 5 * time.Minute})), 97)
+	}
+	faults := everything
+	faults.Reload = 2 * time.Minute
+	for seed := range uint64(4) {
+		for _, nodes := range []int{3, 10} {
+			try(t, config(seed, nodes, faults))
+		}
+	}
+}
+
 func TestAnEngineThatIsAway(t *testing.T) {
 	faults := everything
 	faults.EngineAway = 30 * time.Minute
