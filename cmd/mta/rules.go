@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -107,17 +108,26 @@ func newRuleList(c *cli) *cobra.Command {
 
 func newRuleEnd(c *cli) *cobra.Command {
 	var e api.EndRule
-	return changes(c, &cobra.Command{
-		Use: "end RULE", Short: "end a rule",
-		Long: `End a rule, by its number in 'mta rule list'. What it has suspended leaves
-immediately, within the limits of sites and sources; what it has held stays held, until
-'mta queue release'.`,
-		Args: func(_ *cobra.Command, args []string) (err error) {
-			if len(args) == 1 {
-				e.ID, err = strconv.Atoi(args[0])
+	number := func(text string) error {
+		var err error
+		if e.ID, err = strconv.Atoi(text); err != nil || e.ID < 1 {
+			return hinted{usagef("%q is not the number of a rule", text), "for a list: mta rule list"}
+		}
+		return nil
+	}
+	cmd := changes(c, &cobra.Command{
+		Use: "end RULE...", Short: "end rules",
+		Long: `End rules, by their numbers in 'mta rule list'. What they have suspended leaves
+immediately, within the limits of sites and sources; what they have held stays held,
+until 'mta queue release'.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return hinted{usagef("name the numbers of rules"), "for a list: mta rule list"}
 			}
-			if len(args) != 1 || err != nil || e.ID < 1 {
-				return hinted{usagef("name the number of one rule"), "for a list: mta rule list"}
+			for _, text := range args {
+				if err := number(text); err != nil {
+					return err
+				}
 			}
 			return nil
 		},
@@ -128,7 +138,10 @@ immediately, within the limits of sites and sources; what it has held stays held
 			}
 			return ids, err
 		}),
-	}, &e.Intent, "rule", func(ctx context.Context, client *api.Client, _ []string) (api.RuleChanged, error) {
+	}, &e.Intent, "rule", func(ctx context.Context, client *api.Client, args []string) (api.RuleChanged, error) {
+		if err := number(args[0]); err != nil {
+			return api.RuleChanged{}, err
+		}
 		return api.OpEndRule.Call(ctx, client, e)
 	}, func(done api.RuleChanged) {
 		fmt.Fprintf(c.out, "rule %d has ended after %s: %s\n", done.ID, legible.Age(c.now().Sub(done.Since)),
@@ -137,6 +150,14 @@ immediately, within the limits of sites and sources; what it has held stays held
 			fmt.Fprintln(c.err, "what it held stays held; to release it: mta queue release")
 		}
 	})
+	end := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		for i := range args {
+			err = cmp.Or(err, end(cmd, args[i:i+1])) // one that has ended keeps no other
+		}
+		return err
+	}
+	return cmd
 }
 
 const pauseHelp = `Stop the mail of a tenant, pool or source, the mail to a domain, or
