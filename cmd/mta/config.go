@@ -207,7 +207,8 @@ func (c *cli) check(ctx context.Context, effective, asJSON, strict bool) error {
 	faults, failed := c.faults(cfg)
 	out.Errors = append(out.Errors, faults...)
 	failed = judged(failed, strict && len(out.Warnings) > 0)
-	out.Pending = c.running(ctx).Pending
+	running, none := c.running(ctx)
+	out.Pending = running.Pending
 	if asJSON {
 		if effective {
 			out.Effective = settings.Object(cfg)
@@ -235,6 +236,8 @@ func (c *cli) check(ctx context.Context, effective, asJSON, strict bool) error {
 		fmt.Fprintf(c.out, "%s: %s\n", out.File, verdict)
 		if out.Pending != "" {
 			fmt.Fprintln(c.out, out.Pending)
+		} else if none {
+			fmt.Fprintln(c.out, "no relay runs with it")
 		}
 		return failed
 	}
@@ -247,10 +250,11 @@ func (c *cli) check(ctx context.Context, effective, asJSON, strict bool) error {
 }
 
 // running returns the state of the relay that runs with the file; the zero Status when none does, or we can't ask it.
-func (c *cli) running(ctx context.Context) (s api.Status) {
+// none: there is none for sure.
+func (c *cli) running(ctx context.Context) (s api.Status, none bool) {
 	client, err := c.client()
 	if err != nil {
-		return s
+		return s, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -258,9 +262,9 @@ func (c *cli) running(ctx context.Context) (s api.Status) {
 	ours, _ := os.Stat(c.configPath())
 	theirs, _ := os.Stat(s.Config)
 	if err != nil || !os.SameFile(ours, theirs) {
-		return api.Status{}
+		return api.Status{}, err == nil || ctx.Err() == nil && api.Down(err) && !errors.Is(err, fs.ErrPermission)
 	}
-	return s
+	return s, false
 }
 
 // judged is the exit code of the errors if there are any, else that of warnings that count as errors.
@@ -314,7 +318,8 @@ func (c *cli) checkDNS(ctx context.Context, q check.DNSQuestion, asJSON, strict 
 	if err != nil {
 		return err
 	}
-	q.Running = c.running(ctx).Config != ""
+	running, _ := c.running(ctx)
+	q.Running = running.Config != ""
 	found, err := check.DNS(ctx, cfg, c.now(), q)
 	if err != nil {
 		return usagef("%v", err)
