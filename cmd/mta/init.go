@@ -28,8 +28,8 @@ const initHelp = `Write a configuration for production: a listener with TLS and 
 from Let's Encrypt, a user, the addresses to send from, and a DKIM key. What no flag
 answers is asked.
 
-DIR gets mta.conf, users and dkim/s1.pem; files that exist are not overwritten. The DNS
-records to publish and the user's password are printed.
+DIR gets mta.conf, or the file of --config, users and dkim/s1.pem; files that exist are
+not overwritten. The DNS records to publish and the user's password are printed.
 
 --address is the address to send from. If it is new to receivers, --plan limits its mail
 for some weeks, and the rest waits, or uses --warm, an address that receivers know. With
@@ -77,7 +77,7 @@ func newInit(c *cli) *cobra.Command {
 	f.StringVar(&a.Warm, "warm", "", "an `address` that receivers know, for mail beyond the plan; \"\": that waits")
 	f.StringVar(&a.Email, "email", "", "your `address`, for the certificate authority")
 	f.StringVar(&a.Login, "login", "", "the `name` of the first user")
-	f.StringVar(&a.Dir, "dir", "/etc/mta", "the `folder` for the files")
+	f.StringVar(&a.Dir, "dir", "", "the `folder` for the files (default: that of --config, or /etc/mta)")
 	f.StringVar(&a.DataDir, "data-dir", "/var/lib/mta", "the `folder` of the queue")
 	return cmd
 }
@@ -227,15 +227,20 @@ func initLogin(name *string) (err error) {
 }
 
 func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
-	for _, dir := range []*string{&a.Dir, &a.DataDir} { // the relay may start in another folder
+	usual := filepath.Dir(defaultConfig)
+	if c.configFlag != "" {
+		usual = filepath.Dir(c.configFlag)
+	}
+	a.Dir = cmp.Or(a.Dir, usual)
+	conf := cmp.Or(c.configFlag, filepath.Join(a.Dir, "mta.conf"))
+	for _, path := range []*string{&a.Dir, &a.DataDir, &conf} { // the relay may start in another folder
 		var err error
-		if *dir, err = filepath.Abs(*dir); err != nil {
+		if *path, err = filepath.Abs(*path); err != nil {
 			return err
 		}
 	}
-	files := []string{"mta.conf", "users", "dkim/s1.pem"}
+	files := []string{conf, filepath.Join(a.Dir, "users"), filepath.Join(a.Dir, "dkim/s1.pem")}
 	for i := range files {
-		files[i] = filepath.Join(a.Dir, files[i])
 		if _, err := os.Lstat(files[i]); err == nil {
 			return hinted{fmt.Errorf("%s already exists", files[i]), "move it away, or name another folder: --dir"}
 		}
@@ -250,8 +255,7 @@ func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 	if err := template.Must(template.New("").Parse(initFile)).Execute(&text, a); err != nil {
 		return err
 	}
-	conf := text.String()
-	if _, err := config.Parse([]byte(conf), "the answers", c.env); err != nil {
+	if _, err := config.Parse([]byte(text.String()), "the answers", c.env); err != nil {
 		return usageError{err}
 	}
 	signer, pem, err := dkim.Generate(dkim.RSA, 2048)
@@ -283,10 +287,15 @@ func (c *cli) init(cmd *cobra.Command, a *initAnswers) error {
 	if err != nil {
 		return err
 	}
-	if err := writeNewKey(files[0], []byte(conf)); err != nil { // it may get secrets later
+	if err := writeNewKey(conf, []byte(text.String())); err != nil { // it may get secrets later
 		return err
 	}
-	fmt.Fprintf(c.out, initDone, files[0], files[1], files[2], a.Login, password, a.Domain, a.records(key))
+	start, of := "systemctl restart mta", ""
+	if conf != defaultConfig {
+		of = " --config " + conf
+		start = "mta serve" + of
+	}
+	fmt.Fprintf(c.out, initDone, conf, files[1], files[2], a.Login, password, a.Domain, a.records(key), of, start)
 	return nil
 }
 
@@ -300,9 +309,9 @@ Publish these records, and an MX: some host must take mail for %[6]s, bounces am
 %s
 Then, with ports 443 and 587 open from the world and 25 to it:
 
-  mta check
-  systemctl restart mta
-  mta check --dns
+  mta check%[8]s
+  %[9]s
+  mta check --dns%[8]s
 `
 
 // records are the lines of zone files that the configuration takes.

@@ -61,6 +61,25 @@ func TestInitWritesTheExample(t *testing.T) {
 	}
 }
 
+// TestInitOfAFile: --config names the file, and its folder those of the others.
+func TestInitOfAFile(t *testing.T) {
+	conf := filepath.Join(t.TempDir(), "relay", "my.conf")
+	var out bytes.Buffer
+	c := &cli{in: strings.NewReader(strings.Join(production, "\n") + "\n"), out: &out, err: &out, env: func(string) string { return "" }}
+	if code := run(c, []string{"mta", "init", "--config", conf}); code != exitDone {
+		t.Fatalf("code %d: %s", code, &out)
+	}
+	cfg, err := config.Load(conf, c.env)
+	if err != nil || cfg.Users.File != filepath.Join(filepath.Dir(conf), "users") {
+		t.Errorf("%v, %+v", err, cfg)
+	}
+	for _, want := range []string{"\n  mta check --config " + conf + "\n", "\n  mta serve --config " + conf + "\n", "\n  mta check --dns --config " + conf + "\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+}
+
 // TestInitRefusesBadAnswers writes nothing for them.
 func TestInitRefusesBadAnswers(t *testing.T) {
 	for i, bad := range []string{"", "no domain", "192.0.2.300", "fast", "here", "", "a:b"} {
