@@ -143,6 +143,7 @@ func (s *Scheduler) keepHouse(now time.Time) {
 			continue
 		}
 		l.nameBudgets(now)
+		l.meet()
 	}
 	for c := range s.conns {
 		s.watch(c, now)

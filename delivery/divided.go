@@ -37,7 +37,8 @@ type division struct {
 	limit Scope // as the lanes have it: the smallest of each
 	gen   int   // of limit
 	names [3]string
-	open  int // connections that the Divider knows of
+	met   bool // since the last tick by mail that waits for a divided limit, this or another
+	open  int  // connections that the Divider knows of
 	paces [3]pace
 }
 
@@ -52,7 +53,6 @@ const (
 type pace struct {
 	spent  int     // since the last tick
 	recent float64 // events a second, of late
-	met    bool    // mail has waited for it since the last tick, or does so without a part
 }
 
 // Intervals and factors of a division.
@@ -79,9 +79,7 @@ func (s *Scheduler) divide(x NamedScope, now time.Time) *budget {
 		v.limit, v.gen = x.Scope, s.limGen
 	}
 	if v.limit != was {
-		for i := range v.paces {
-			v.paces[i].met = true // mail is about to come
-		}
+		v.met = true // mail is about to come
 		v.want(b)
 	}
 	return b
@@ -92,18 +90,18 @@ func (v *division) want(b *budget) {
 	v.wantConnections(b)
 	for i, r := range v.rates() {
 		p, want := &v.paces[i], 0.
-		p.recent = max(p.recent*paceKept, float64(p.spent))
+		p.recent, p.spent = max(p.recent*paceKept, float64(p.spent)), 0
 		switch {
-		case p.met:
+		case r.Unlimited():
+			continue
+		case v.met:
 			want = r.PerSecond()
 		case p.recent >= paceless:
 			want = min(headroom*p.recent, r.PerSecond())
 		}
-		p.spent = 0
-		if p.met = p.met && !r.Unlimited() && v.d.Next(v.names[i]) < 0; !r.Unlimited() {
-			v.d.WantRate(v.names[i], r, want)
-		}
+		v.d.WantRate(v.names[i], r, want)
 	}
+	v.met = false
 }
 
 // wantConnections does so for connections: those that there are, and half as many again while lanes wait for one.
@@ -115,6 +113,8 @@ func (v *division) wantConnections(b *budget) {
 	v.count(b.live)
 	if b.waiting > 0 {
 		want += max(b.waiting, b.live/2)
+	} else if v.met {
+		want = max(want, 1)
 	}
 	v.d.WantConnections(v.names[dividedConnections], limit, min(want, limit))
 }
@@ -170,7 +170,7 @@ func (b *budget) keeps(i int, now time.Time) (why string, until time.Time) {
 	if wait == 0 {
 		return "", now
 	}
-	v.paces[i].met = true
+	v.met = true
 	why = "max_connection_rate of " + b.String()
 	if i == dividedMessages {
 		why = b.rateText(rate)
@@ -181,10 +181,11 @@ func (b *budget) keeps(i int, now time.Time) (why string, until time.Time) {
 	return why, now.Add(wait)
 }
 
-// kept is keeps for all divided limits of a lane.
-func (l *lane) kept(i int, now time.Time) waitReason {
+// keptBy is keeps for all divided limits of a lane.
+func (l *lane) keptBy(i int, now time.Time) waitReason {
 	for _, p := range l.divided {
 		if why, until := p.b.keeps(i, now); why != "" {
+			l.kept = true
 			return waitReason{What: why, Until: until, Waits: parking.Limit}
 		}
 	}
@@ -195,6 +196,7 @@ func (l *lane) kept(i int, now time.Time) waitReason {
 func (l *lane) keptTenant(a *account, now time.Time) waitReason {
 	for _, x := range a.divided() {
 		if why, until := l.s.divide(x, now).keeps(dividedMessages, now); why != "" {
+			l.kept = true
 			if until.IsZero() {
 				until = now.Add(tick) // other tenants' mail may have a time
 			}
@@ -245,6 +247,17 @@ func mayBegin(limits []dividedLimit, ask func(int) bool) func(int) bool {
 			}
 		}
 		return ask == nil || ask(recipients)
+	}
+}
+
+// meet notes once a second that the lane's mail waits for a divided limit. It needs all of them: a part of one that was
+// given up while the mail waited for another would have to be waited for again.
+func (l *lane) meet() {
+	l.kept = l.kept && l.waiting.n > 0
+	if l.kept || l.waitsOn != nil && l.waitsOn.division != nil {
+		for _, p := range l.divided {
+			p.b.division.met = true
+		}
 	}
 }
 

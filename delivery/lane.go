@@ -67,6 +67,7 @@ type lane struct {
 	scopes     []scoped // in which the lane's connections and messages count, whoever's they are
 	limits     Limits   // of no tenant in particular, as far as slows leave them
 	divided    []dividedLimit
+	kept       bool // mail waits for one of these
 	slows      []slowing
 	limGen     int // generation of limits
 
@@ -278,7 +279,7 @@ func (l *lane) blocked(now time.Time) (decision, bool) {
 				Waits: parking.Limit}}, true
 		}
 	}
-	if why := l.kept(dividedOpenings, now); why.What != "" {
+	if why := l.keptBy(dividedOpenings, now); why.What != "" {
 		return decision{why: why}, true
 	}
 	slow, next := l.slow(now)
@@ -335,7 +336,7 @@ func (l *lane) gate(now time.Time) waitReason {
 			return why
 		}
 	}
-	if why := l.kept(dividedMessages, now); why.What != "" {
+	if why := l.keptBy(dividedMessages, now); why.What != "" {
 		return why
 	}
 	return l.drainGate(now)
@@ -390,6 +391,7 @@ func (s *Scheduler) tenantBudget(name string) *budget {
 // charge pays for one message of t.
 func (l *lane) charge(t *tenant, now time.Time) {
 	l.eachRate(t.account, func(x *gcra.Limiter, r gcra.Rate) { x.Take(now, r, 1) })
+	l.kept = false
 	l.spend(dividedMessages)
 	for _, x := range t.divided() {
 		l.s.divide(x, now).division.spend(dividedMessages)
