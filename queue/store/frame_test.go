@@ -124,6 +124,24 @@ func TestScanTornTail(t *testing.T) {
 	}
 }
 
+// TestScanDisplaced: an octet that is missing before the last group, or one too many, is no torn end.
+func TestScanDisplaced(t *testing.T) {
+	file, offsets, groups := build(rand.New(rand.NewSource(4)), 6)
+	for at := range groups[len(groups)-2] {
+		for _, b := range [][]byte{slices.Delete(slices.Clone(file), int(at), int(at)+1), slices.Insert(slices.Clone(file), int(at), 7)} {
+			b = append(b, make([]byte, 5*Align)...) // the file has room left
+			n, here := slices.BinarySearch(offsets, at)
+			if !here {
+				n--
+			}
+			ids, res := scanAll(t, bytes.NewReader(b), int64(len(b)), UnknownEnd)
+			if len(res.Damaged) != 1 || res.Damaged[0].Offset < offsets[n] || res.Torn != 0 || len(ids) > n+1 {
+				t.Fatalf("octet %d: %d records before %d, %+v", at, len(ids), n, res)
+			}
+		}
+	}
+}
+
 // TestScanForged has a message whose content is a sound record, but for the salt, behind damage.
 func TestScanForged(t *testing.T) {
 	forged, start := BeginRecord(nil)

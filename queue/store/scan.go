@@ -81,15 +81,46 @@ func (s *scanner) run(visit func(Record) error) (ScanResult, error) {
 	return s.res, nil
 }
 
-// finish judges the rest of the segment, in which no sound record is left.
+// finish judges the rest of the segment, in which no sound record is left where it may be.
 func (s *scanner) finish(off int64, err error) {
 	if s.end != UnknownEnd && off < s.end {
 		s.damage(off, s.end, err)
 		return
 	}
-	if readErr := (*readError)(nil); errors.As(err, &readErr) {
+	if readErr := (*readError)(nil); errors.As(err, &readErr) || s.displaced(off) {
 		s.damage(off, s.limit, err)
+		s.res.Torn = 0
 	}
+}
+
+// displaced reports whether a record that had been synced stands behind off where none may be: octets before it are
+// missing, or were inserted. That shows in the size of the file, too.
+func (s *scanner) displaced(off int64) bool {
+	if s.end != UnknownEnd || s.win.size%Align == 0 {
+		return false
+	}
+	for by := int64(1); by < Align; by++ {
+		for at := off + by; ; at += Align {
+			if at = s.win.seek(at, s.limit, s.seg.Salt); at+HeaderSize > s.limit {
+				break
+			}
+			b, err := s.win.at(at, HeaderSize)
+			if err != nil {
+				continue
+			}
+			h, ok := claim(b, s.seg)
+			if !ok || h.group <= off || at+HeaderSize+int64(h.length) > s.limit {
+				continue
+			}
+			if b, err = s.win.at(at, HeaderSize+int(h.length)); err != nil {
+				continue
+			}
+			if _, ok := ParseRecord(b, s.seg, max(at, h.group)); ok {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (s *scanner) damage(off, end int64, err error) {
