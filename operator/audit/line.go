@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/legible"
+	"example.org/mta/internal/linelog"
 )
 
 // Actor is who sends a request.
@@ -86,7 +87,7 @@ const (
 	maxLine = 64 << 10
 )
 
-// encode returns the line with its line end.
+// encode returns the line with its line end, and with room for its sum and position.
 func (l Line) encode() []byte {
 	for _, f := range []struct {
 		text *string
@@ -99,7 +100,7 @@ func (l Line) encode() []byte {
 	if err != nil {
 		panic(err) // of these types there is none
 	}
-	return append(b, '\n')
+	return linelog.AppendSeal(b[:len(b)-1], `"audit"`)
 }
 
 // parse reads what encode has made, without its line end.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/format"
+	"example.org/mta/internal/legible"
 	"example.org/mta/internal/linelog"
 	"example.org/mta/internal/smallfile"
 	"example.org/mta/queue/vfs"
@@ -75,7 +76,7 @@ func Open(cfg Config) (*Log, error) {
 		return nil, fmt.Errorf("making the audit directory: %w", err)
 	}
 	l := &Log{cfg: cfg}
-	l.out = linelog.Output{Dir: logDir(cfg.Dir), Now: cfg.Now, Begun: l.begun,
+	l.out = linelog.Output{Dir: logDir(cfg.Dir), Now: cfg.Now, Begun: l.begun, Stamp: linelog.Stamp,
 		Open: func(path string, create bool) (linelog.OutFile, error) {
 			return cfg.open(path, create)
 		}}
@@ -111,21 +112,30 @@ func lock(path string, wait func()) (io.Closer, error) {
 	}
 }
 
-// resume goes on with the newest file: a torn line is taken off, and what a kill has left open is ended.
+// resume goes on with the newest file: a line that is cut off is taken off, and what a kill has left open is ended.
 func (l *Log) resume() error {
 	files, err := l.out.Dir.Files()
 	if err != nil || len(files) == 0 {
 		return err
 	}
-	open, size, err := l.unended(files[max(0, len(files)-2):])
+	newest := files[len(files)-1]
+	open, err := l.unended(files[max(0, len(files)-2):])
 	if err != nil {
 		return err
 	}
-	if err := l.out.Resume(files[len(files)-1], size); err != nil {
+	end, err := l.out.Dir.EndOf(newest)
+	if err != nil {
 		return err
 	}
-	// The file may have no torn line, and the disk be read-only.
-	if err := l.out.File().Truncate(size); err != nil {
+	if err := l.out.Resume(newest, end.End); err != nil {
+		return err
+	}
+	if len(end.Rest) > 0 {
+		l.cfg.Log.Warn("the last line of the audit log is incomplete, as a crash leaves it, and is taken off", "at",
+			place(newest, end.End), "line", legible.Escaped(string(end.Rest), maxText))
+	}
+	// The file may have no such line, and the disk be read-only.
+	if err := l.out.File().Truncate(end.End); err != nil {
 		l.cfg.Log.Error("the audit log can't be written: no change is possible until it can", "error", err)
 	}
 	for _, line := range open {
@@ -140,15 +150,23 @@ func (l *Log) resume() error {
 	return nil
 }
 
-// unended returns the first lines in the newest files that have no second one, and the size of the last file up to its
-// last whole line. It notes the largest number.
-func (l *Log) unended(files []linelog.File) (open []Line, size int64, err error) {
+// place names an octet of a file, for people.
+func place(f linelog.File, at int64) string { return fmt.Sprintf("octet %d of %s", at, f.Path) }
+
+// unended returns the first lines in the newest files that have no second one. It notes the largest number, and logs
+// damage.
+func (l *Log) unended(files []linelog.File) (open []Line, err error) {
 	r := linelog.Reader{Ctx: context.Background(), Dir: l.out.Dir}
 	begins := make(map[int64]Line)
 	var order []int64
+	var chain linelog.Chain
 	for _, f := range files {
-		size, err = r.Scan(f, 0, func(text []byte, _ int64) error {
-			line, ok := parse(text)
+		_, err = r.Lines(f, 0, func(text []byte, at linelog.Position) error {
+			line, ok, damaged := judge(&chain, text, at)
+			if damaged {
+				l.cfg.Log.Error("DAMAGE: lines of the audit log are missing, or not what was written", "at",
+					place(f, at.Offset))
+			}
 			l.number = max(l.number, line.Number)
 			switch {
 			case !ok:
@@ -161,7 +179,7 @@ func (l *Log) unended(files []linelog.File) (open []Line, size int64, err error)
 			return nil
 		})
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 	}
 	for _, n := range order {
@@ -169,7 +187,7 @@ func (l *Log) unended(files []linelog.File) (open []Line, size int64, err error)
 			open = append(open, line)
 		}
 	}
-	return open, size, nil
+	return open, nil
 }
 
 // Add makes a line durable that is about something done: a login, the reading of a message.

@@ -26,7 +26,7 @@ type Page struct {
 	Actions []Line `json:"actions"`        // newest first
 	Next    string `json:"next,omitempty"` // after of the next page; left out when this is the last
 	Looked  int64  `json:"looked"`         // octets of the audit log that were looked at
-	// lines that can't be read, among those; left out when there are none
+	// places among those where lines can't be read, or are missing; left out when there are none
 	Damaged  int  `json:"damaged,omitempty"`
 	Complete bool `json:"complete"` // this is the last page
 }
@@ -53,10 +53,12 @@ func Read(ctx context.Context, dir string, q Query) (p Page, err error) {
 	}
 	var line Line // the last one
 	var whole bool
+	var chain linelog.Chain
 	b := linelog.Newest{
 		Reader: &r, Before: linelog.Position(at), Wanted: q.Limit, Most: maxLook, Stride: 1,
-		Fits: func(text []byte, _ linelog.Position) bool {
-			if line, whole = parse(text); !whole && len(text) > 0 {
+		Fits: func(text []byte, at linelog.Position) bool {
+			damaged := false
+			if line, whole, damaged = judge(&chain, text, at); damaged {
 				p.Damaged++
 			}
 			return whole && q.fits(&line)
@@ -80,6 +82,15 @@ func Read(ctx context.Context, dir string, q Query) (p Page, err error) {
 		p.Next = cursor(b.Before).String()
 	}
 	return p, err
+}
+
+// judge reads a line. It is damaged unless it is what was written and stands behind the one that was written before.
+func judge(chain *linelog.Chain, text []byte, at linelog.Position) (line Line, ok, damaged bool) {
+	sound, _, damaged := chain.Line(text, at)
+	if sound {
+		line, ok = parse(text)
+	}
+	return line, ok, damaged || !ok
 }
 
 // Read is as the function Read.
