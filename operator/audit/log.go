@@ -139,6 +139,8 @@ func (l *Log) resume() error {
 		l.cfg.Log.Error("the audit log can't be written: no change is possible until it can", "error", err)
 	}
 	for _, line := range open {
+		l.cfg.Log.Warn("the outcome of an action is not on record, as when the relay is killed meanwhile", "action",
+			line.Action, "subject", line.Subject, "number", line.Number)
 		line.Outcome = Unknown
 		l.late = append(l.late, line.encode()...)
 	}
