@@ -33,18 +33,22 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/listen"
 	"example.org/mta/operator/api"
+	"example.org/mta/operator/audit"
 	"example.org/mta/queue"
 	"example.org/mta/submission/auth"
 	"example.org/mta/submission/maildrop"
 	"example.org/mta/suppression"
 )
 
-var flips = flag.Int("flips", 1, "bits to change in each kind of file of data_dir, each with a start of the relay")
+var (
+	flips = flag.Int("flips", 1, "bits to change in each kind of file of data_dir, each with a start of the relay")
+	holes = flag.Int("holes", 1, "octets and lines to remove and insert, and ends to cut, in the same way: one of these by turns")
+)
 
-// TestAnyBitOfTheDataDirectory: whatever bit of whichever file of the data directory changes, after a clean end or a
-// kill, the relay starts, and either answers what was stored or raises an alarm. Only the queue and the warm-up may
-// stop a start.
-func TestAnyBitOfTheDataDirectory(t *testing.T) {
+// TestAnyDamageOfTheDataDirectory: whatever bit of whichever file of the data directory changes, whatever is missing or
+// was inserted, after a clean end or a kill, the relay starts, and either answers what was stored, or raises an alarm,
+// fails the one who asks, or logs it. Only the queue and the warm-up may stop a start.
+func TestAnyDamageOfTheDataDirectory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	token, _, err := auth.AddKey(path, auth.Key{Tenant: "acme", Name: "shop", Scopes: auth.MaySend}, time.Now())
 	if err != nil {
@@ -72,21 +76,21 @@ func TestAnyBitOfTheDataDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopped := filesIn(t, w.cfg.DataDir)
-	t.Run("stopped", func(t *testing.T) { w.flip(t, stopped, func(string) bool { return true }) })
+	t.Run("stopped", func(t *testing.T) { w.damageEach(t, stopped, func(string) bool { return true }) })
 	t.Run("killed", func(t *testing.T) {
-		w.flip(t, killed, func(path string) bool { return string(killed[path]) != string(stopped[path]) })
+		w.damageEach(t, killed, func(path string) bool { return string(killed[path]) != string(stopped[path]) })
 	})
 }
 
-// flip changes bits of a data directory, each in a copy of its own.
-func (w *world) flip(t *testing.T, whole map[string][]byte, chosen func(path string) bool) {
+// damageEach damages files of a data directory, each in a copy of its own.
+func (w *world) damageEach(t *testing.T, whole map[string][]byte, chosen func(path string) bool) {
 	writeFiles(t, w.cfg.DataDir, whole)
 	want, err := w.answers()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range want {
-		if (text == "" || text == "null" || text == "[]") && name != "alarm" {
+		if (text == "" || text == "null" || text == "[]") && name != "alarm" && name != "log" {
 			t.Errorf("%s is empty", name)
 		}
 	}
@@ -99,45 +103,96 @@ func (w *world) flip(t *testing.T, whole map[string][]byte, chosen func(path str
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		t.Run(strings.ReplaceAll(kind, "/", " "), func(t *testing.T) {
 			slices.Sort(kinds[kind])
-			random := rand.New(rand.NewPCG(27, uint64(crc32.ChecksumIEEE([]byte(kind)))))
-			refused, noticed := 0, 0
-			for n := range *flips {
-				path := kinds[kind][random.IntN(len(kinds[kind]))]
-				b := slices.Clone(whole[path])
-				end := len(b)
-				if used := len(bytes.TrimRight(b, "\x00")); used > 0 && n%8 > 0 { // files can have room at their end
-					end = used
+			seed := uint64(crc32.ChecksumIEEE([]byte(kind)))
+			random := rand.New(rand.NewPCG(27, seed))
+			for i, d := range damages {
+				n := *flips
+				if i > 0 {
+					n = (*holes + (i+int(seed))%(len(damages)-1)) / (len(damages) - 1)
 				}
-				at, bit := random.IntN(end), random.IntN(8)
-				what := fmt.Sprintf("bit %d of octet %d of %s", bit, at, path)
-				writeFiles(t, w.cfg.DataDir, whole)
-				b[at] ^= 1 << bit
-				if err := os.WriteFile(filepath.Join(w.cfg.DataDir, path), b, 0o600); err != nil {
-					t.Fatal(err)
+				seen := make(map[string]int)
+				for range n {
+					path := kinds[kind][random.IntN(len(kinds[kind]))]
+					b, what := d.to(slices.Clone(whole[path]), random)
+					seen[w.damage(t, kind, path, d.name+" "+what+" of "+path, whole, b, want)]++
 				}
-				got, err := w.answers()
-				if err != nil {
-					if refused++; !strings.HasPrefix(path, "queue") && !strings.HasPrefix(path, "warmup.db") {
-						t.Errorf("%s: no start: %v", what, err)
-					}
-					continue
-				}
-				if got["alarm"] != want["alarm"] {
-					noticed++
-					continue
-				}
-				if summed(kind) {
-					t.Errorf("%s: without any alarm", what)
-				}
-				for name := range want {
-					if got[name] != want[name] {
-						t.Errorf("%s: without any alarm, %s is\n%.600s\nand was\n%.600s", what, name, got[name], want[name])
-					}
-				}
+				t.Logf("%-25s %-15s %v", kind, d.name, seen)
 			}
-			t.Logf("of %d starts, %d had an alarm, and %d were refused", *flips, noticed, refused)
 		})
 	}
+}
+
+// damage has a file hold something else, and returns what the relay makes of it.
+func (w *world) damage(t *testing.T, kind, path, what string, whole map[string][]byte, b []byte,
+	want map[string]string) (seen string) {
+	writeFiles(t, w.cfg.DataDir, whole)
+	if err := os.WriteFile(filepath.Join(w.cfg.DataDir, path), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := w.answers()
+	switch {
+	case err != nil:
+		if !strings.HasPrefix(path, "queue") && !strings.HasPrefix(path, "warmup.db") {
+			t.Errorf("%s: no start: %v", what, err)
+		}
+		return "refused"
+	case got["alarm"] != want["alarm"]:
+		return "alarm"
+	case got["log"] != want["log"]:
+		seen = "logged"
+	default:
+		seen = "harmless"
+		for name := range want {
+			if got[name] != want[name] {
+				seen = "SILENT"
+				t.Errorf("%s: without a word, %s is\n%.600s\nand was\n%.600s", what, name, got[name], want[name])
+			}
+		}
+	}
+	if summed(kind) && strings.HasPrefix(what, "bit") {
+		t.Errorf("%s: without any alarm", what)
+	}
+	return seen
+}
+
+// damages are what happens to a file. Some have room at their end, which is spared most times.
+var damages = []struct {
+	name string
+	to   func(b []byte, random *rand.Rand) (_ []byte, what string)
+}{
+	{"bit", func(b []byte, random *rand.Rand) ([]byte, string) {
+		at, bit := random.IntN(used(b, random.IntN(8) > 0)), random.IntN(8)
+		b[at] ^= 1 << bit
+		return b, fmt.Sprintf("%d of octet %d", bit, at)
+	}},
+	{"octet removed", func(b []byte, random *rand.Rand) ([]byte, string) {
+		at := random.IntN(used(b, true))
+		return slices.Delete(b, at, at+1), fmt.Sprint(at)
+	}},
+	{"octet inserted", func(b []byte, random *rand.Rand) ([]byte, string) {
+		at, octet := random.IntN(used(b, true)+1), byte(random.Uint32())
+		return slices.Insert(b, at, octet), fmt.Sprintf("%#x at %d", octet, at)
+	}},
+	{"end cut", func(b []byte, random *rand.Rand) ([]byte, string) {
+		to := random.IntN(used(b, true))
+		return b[:to], fmt.Sprintf("at %d of %d", to, len(b))
+	}},
+	{"line removed", func(b []byte, random *rand.Rand) ([]byte, string) { // of a file without lines, 64 octets
+		at := random.IntN(used(b, true))
+		from, to := bytes.LastIndexByte(b[:at], '\n')+1, at+bytes.IndexByte(b[at:], '\n')+1
+		if to == at {
+			from, to = at, min(at+64, len(b))
+		}
+		return slices.Delete(b, from, to), fmt.Sprintf("%d to %d", from, to)
+	}},
+}
+
+// used is how many octets of a file are in use.
+func used(b []byte, only bool) int {
+	if n := len(bytes.TrimRight(b, "\x00")); only && n > 0 {
+		return n
+	}
+	return len(b)
 }
 
 // summed reports whether a sum or a second copy covers each octet of a kind's files: every change is an alarm, also one
@@ -145,7 +200,7 @@ func (w *world) flip(t *testing.T, whole map[string][]byte, chosen func(path str
 func summed(kind string) bool {
 	return slices.Contains([]string{
 		"acme", "maildrop/new", "pauses.json", "weights.json", "login-secret", "unsubscribe-secret", "return-path-secret",
-		"idempotency.key", "queue-token.key", "keys-used.json", "inbound", "format", "log.jsonl", "queue/large",
+		"idempotency.key", "queue-token.key", "keys-used.json", "inbound", "format", "log.jsonl", "queue/large", "audit.jsonl",
 	}, strings.TrimSuffix(kind, ".copy"))
 }
 
@@ -221,6 +276,11 @@ func (w *world) fillStores(token string) {
 	_, err = w.keys.Load().Check(ctx, token, netip.MustParseAddr("192.0.2.1"))
 	must(err)
 	must(w.history.Save())
+	for i := range 20 {
+		act, err := w.audit.Begin(audit.Line{Action: "queue hold", Subject: fmt.Sprint("id=", i), Reason: "spam"})
+		must(err)
+		must(act.End(audit.Done, i, ""))
+	}
 }
 
 // fillQueue has mail in the queue: parked, deferred and held, small and large, with an idempotency key.
@@ -336,7 +396,14 @@ func (w *world) answers() (all map[string]string, err error) {
 	t := w.t
 	t.Helper()
 	all = make(map[string]string)
-	r, err := New(w.cfg, Options{Log: slog.New(slog.DiscardHandler)})
+	var log bytes.Buffer
+	r, err := New(w.cfg, Options{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))})
 	if err != nil {
 		return nil, err
 	}
@@ -381,6 +448,11 @@ func (w *world) answers() (all map[string]string, err error) {
 	}
 	put("streams", streams, nil)
 	put("history", r.history.Names(0), nil)
+	actions, err := r.audit.Read(t.Context(), audit.Query{Limit: 1000})
+	if actions.Damaged > 0 {
+		err = errors.Join(err, fmt.Errorf("%d lines are damaged", actions.Damaged))
+	}
+	put("actions", actions.Actions, err)
 	kept, err := r.reports.folder.List(0, 10)
 	put("inbound", kept, err)
 	for _, k := range kept {
@@ -391,6 +463,7 @@ func (w *world) answers() (all map[string]string, err error) {
 		all["alarm"] += "damage of the queue\n"
 	}
 	all["alarm"] += r.data.Damaged()
+	all["log"] = log.String()
 	return all, nil
 }
 
@@ -486,7 +559,7 @@ func (r *Relay) answersOfSecrets(put putAnswer) {
 	put("idempotency", r.repeats.Sum().Own(), nil)
 	for _, name := range []string{"login-secret", "queue-token.key"} {
 		text, err := os.ReadFile(filepath.Join(r.policy.Load().Config.DataDir, name))
-		put(name, text, err)
+		put(name, bytes.TrimSpace(text), err)
 	}
 	used, err := auth.ReadKeyUse(r.policy.Load().Config.KeysUsed())
 	put("uses of keys", used, err)
