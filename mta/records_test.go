@@ -107,6 +107,9 @@ func TestATornReceptionIsCompleted(t *testing.T) {
 	if err := os.WriteFile(files[0], kept, 0o640); err != nil || receptions != 6 {
 		t.Fatal(receptions, err)
 	}
+	if err := os.Remove(files[0][:len(files[0])-len("jsonl")] + "idx"); err != nil { // a kill leaves none of the newest file
+		t.Fatal(err)
+	}
 	for range 2 {
 		w.start()
 		if err := w.stop(); err != nil {
