@@ -204,7 +204,8 @@ func TestWhoPausesSources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				r := New(t, networks(64), `
+				all := 24 + 40*c.beside
+				r := New(t, networks(all), `
 					source "a" {
 						address = "192.0.2.10"
 						ehlo    = "a.relay.example"
@@ -222,7 +223,7 @@ func TestWhoPausesSources(t *testing.T) {
 					tenant "solo" { pool = "single" }
 					checks { refused = "pause" }
 				`)
-				for i := range 64 {
+				for i := range all {
 					var bad sync.Map // connections
 					r.Host(fmt.Sprintf("mx%d.example", i), sink.Config{Hook: func(cmd sink.Command) (a sink.Answer) {
 						if cmd.Phase == sink.Hello && strings.Contains(cmd.Line, c.blocked+".relay") {
@@ -253,7 +254,7 @@ func TestWhoPausesSources(t *testing.T) {
 								send(tenant, i, n)
 							}
 						}
-						for i := 24; i < 64 && c.beside > 0; i++ {
+						for i := 24; i < all; i++ {
 							send("acme", i, c.beside)
 						}
 					}
