@@ -186,7 +186,7 @@ func (b *Book) Hear(now time.Duration, node uint16, o term.Order, items []Item, 
 		if item.Name != "" && a.defined() && (a.Connections > 0) != (item.Connections > 0) {
 			err = fmt.Errorf("node %d asks for limit %q as a number of connections or a rate, and others as the other",
 				node, a.Name)
-			continue
+			item = Item{Held: item.Held}
 		}
 		a.fill(b, now)
 		h := a.holder(node, now)

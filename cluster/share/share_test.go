@@ -506,6 +506,9 @@ func TestALimitIsOfOneKind(t *testing.T) {
 	if g := b.Round(0)[2]; len(g) != 1 || g[0].Name != "rate" || g[0].Units == 0 {
 		t.Errorf("granted %+v", g)
 	}
+	if b.Hear(0, 1, order(2), []Item{want(fast, 0, whole)}, true) == nil || b.limits[1].free() != 10 {
+		t.Errorf("%d connections are free after node 1 has none of its four", b.limits[1].free())
+	}
 	h := asked(t, ten, 5, 0)
 	h.Open(0, "ten", 1)
 	if err := h.Want(fast, whole, nil); err == nil || !strings.Contains(err.Error(), `"ten"`) {
