@@ -1,5 +1,4 @@
-// Package fair shares what is scarce: units of a Pool, those that are waited for (Slots), slices of work (Turns), turns
-// by weight (Ring).
+// Package fair shares what is scarce: units of a Pool, slices of work (Turns), turns by weight (Ring).
 //
 // A Pool divides something of which there is little, such as connections or octets of memory, among all who
 // comes: tenants, networks of clients. Each may have so many times the units that its taking leaves free, and has

@@ -44,12 +44,14 @@ type bounded struct {
 	length uint32 // of the next packet, as far as it is known
 	digits int    // octets of length that are known
 	take   func(int64) bool
+	broken bool // an answer did not come, or a command did not leave
 }
 
-func bound(c net.Conn, m *intake.Filtered) *bounded {
+// serve bounds what comes about a message.
+func (c *bounded) serve(m *intake.Filtered) {
 	commands := bytes.Count(m.Header, []byte("\n")) + len(m.Recipients) + len(m.Body)/milter.MaxBodyChunk
-	return &bounded{Conn: c, take: m.Take,
-		left: answers + int64(m.Limits.HeaderSize) + m.Limits.Size + 3*int64(len(m.Body)) + 2*packet*int64(commands)}
+	c.take = m.Take
+	c.left = answers + int64(m.Limits.HeaderSize) + m.Limits.Size + 3*int64(len(m.Body)) + 2*packet*int64(commands)
 }
 
 var (
@@ -59,6 +61,7 @@ var (
 
 func (c *bounded) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	c.broken = c.broken || err != nil
 	cost := int64(n)
 	for rest := p[:n]; len(rest) > 0; {
 		if k := min(c.body, uint32(len(rest))); k > 0 {
@@ -84,6 +87,12 @@ func (c *bounded) Read(p []byte) (int, error) {
 		}
 		c.free = memoryStep
 	}
+	return n, err
+}
+
+func (c *bounded) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.broken = c.broken || err != nil
 	return n, err
 }
 

@@ -4,7 +4,6 @@
 package milter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,10 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
-
-	"github.com/emersion/go-milter"
 
 	"example.org/mta/internal/fair"
 	"example.org/mta/internal/faultlog"
@@ -40,21 +36,17 @@ type Settings struct {
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 const (
-	// connections is how many a milter has at a time, in shares: other messages wait.
-	connections = 100
-	// openings is how many of them may be such that the milter doesn't answer yet, in shares: the backlog of a milter
-	// that takes few at a time is short, and one tenant's mail in it would be in front of all others'.
-	openings = 8
-	// again is when a connection is tried again for which something was lacking.
-	again = 20 * time.Millisecond
 	// After this many failures in a row with a party's mail a milter is not asked about that for a while: a message of
 	// a batch must not wait for its timeout after the one before. Others' mail could be as it should be.
 	failuresInRow = 3
 	pause         = 10 * time.Second
+	// back is when one that was away, whoever's the mail is, is asked again.
+	back = time.Second
 	// maxFailing bounds the parties whose failures are counted.
 	maxFailing = 1000
-	// troubled is how long a failure is an alarm.
+	// troubled is how long a failure is an alarm, and shown how long mail is that has passed unchecked.
 	troubled = 2 * time.Minute
+	shown    = time.Hour
 )
 
 // Milters are those of the configuration in force.
@@ -82,15 +74,16 @@ func (m *Milters) Set(settings []Settings) {
 			continue
 		}
 		log := m.log.With("milter", s.Name)
-		all = append(all, &server{Settings: s, dial: m.dial, now: m.now, slots: fair.NewSlots(connections),
-			openings: fair.NewSlots(openings),
-			failing:  make(map[fair.Party]*failures),
-			faults:   faultlog.New(log, m.now, slog.LevelError, "a milter fails", "a milter works again")})
+		srv := &server{Settings: s, dial: m.dial, now: m.now, failing: make(map[fair.Party]*failures),
+			faults: faultlog.New(log, m.now, slog.LevelError, "a milter fails", "a milter works again")}
+		srv.turns = turns{open: srv.open, now: m.now, made: m.now(), timeout: s.Timeout,
+			number: connections, calm: connections, parties: make(map[fair.Party]*party)}
+		all = append(all, srv)
 	}
 	m.all.Store(&all)
 }
 
-// Trouble returns which milters fail, "" for none.
+// Trouble returns which milters fail, or have let mail pass unchecked within the hour, "" for none.
 func (m *Milters) Trouble() string {
 	var failing []string
 	for _, s := range *m.all.Load() {
@@ -100,6 +93,10 @@ func (m *Milters) Trouble() string {
 				what = "passes unchecked"
 			}
 			failing = append(failing, fmt.Sprintf("milter %s fails, and mail%s %s: %v", s.Name, of, what, f.err))
+		}
+		if n, last := s.passed(); n > 0 {
+			failing = append(failing, fmt.Sprintf("%d messages have passed milter %s unchecked, the last at %s",
+				n, s.Name, last.UTC().Format(time.RFC3339)))
 		}
 	}
 	return faultlog.Few(failing)
@@ -151,17 +148,18 @@ func (f filter) Filter(ctx context.Context, m *intake.Filtered) (v intake.Verdic
 // server is a milter.
 type server struct {
 	Settings
-	dial     Dial
-	now      func() time.Time
-	slots    *fair.Slots
-	openings *fair.Slots
-	faults   *faultlog.Kind
-	counts   Counts
+	dial   Dial
+	now    func() time.Time
+	turns  turns
+	faults *faultlog.Kind
+	counts Counts
 
-	mu      sync.Mutex // guards what follows
-	decided time.Time  // when it last did
-	gone    failures   // there is no connection, whoever's the mail is
-	failing map[fair.Party]*failures
+	mu        sync.Mutex // guards what follows
+	decided   time.Time  // when it last did
+	gone      failures   // whoever's the mail is
+	failing   map[fair.Party]*failures
+	unchecked int // messages, until none has passed for a while
+	last      time.Time
 }
 
 // failures are those since it went well.
@@ -181,7 +179,12 @@ func (s *server) isFor(listener, tenant string) bool {
 func (s *server) ask(ctx context.Context, listener string, m *intake.Filtered) intake.Verdict {
 	s.counts.Asked.Add(1)
 	who := fair.PartyOf(m.Tenant, m.Client.Network)
-	v, err := s.try(ctx, listener, who, m)
+	paused, probe := s.paused(who)
+	v, err := intake.Verdict{}, error(errPaused)
+	if !paused {
+		v, err = s.try(ctx, listener, who, probe, m)
+	}
+	s.note(who, m.Tenant, probe, err)
 	var unfit misfit
 	switch {
 	case errors.As(err, &unfit):
@@ -189,11 +192,8 @@ func (s *server) ask(ctx context.Context, listener string, m *intake.Filtered) i
 		return intake.Verdict{Refused: intake.FilterMisfit.Refusal(s.Name, string(unfit))}
 	case errors.Is(err, errNoMemory): // what this relay or the client lacks says nothing of the milter
 		return intake.Verdict{Refused: intake.MemoryFull.Refusal()}
-	case errors.Is(err, errBusy) || err != nil && ctx.Err() != nil:
+	case errors.Is(err, errBusy):
 		return intake.Verdict{Refused: intake.FilterBusy.Refusal(s.Name)}
-	}
-	s.note(who, m.Tenant, err)
-	switch {
 	case err != nil:
 		s.counts.Failed.Add(1)
 		if !s.Accept || errors.As(err, new(unready)) {
@@ -211,8 +211,8 @@ var (
 	errBusy   = errors.New("no connection became free")
 )
 
-// unready is why there is no verdict although the milter could be as it should be: the relay lacks something, or there
-// is more mail than the milter can check. That mail is answered 451 whatever Accept is.
+// unready is why there is no verdict although the milter could be as it should be: the relay lacks something, or the
+// milter has more mail than it can check in time. That mail is answered 451 whatever Accept is.
 type unready struct{ error }
 
 // misfit is why a message, which is large, can't be what a milter makes of it. The milter is not at fault.
@@ -223,147 +223,173 @@ func (m misfit) Error() string { return string(m) }
 // away is why there is no connection, whoever's the message is.
 type away struct{ error }
 
-// try asks once there is a connection.
-func (s *server) try(ctx context.Context, listener string, who fair.Party,
+func (a away) Unwrap() error { return a.error }
+
+// mute is why there is no answer to a message that the milter had alone.
+type mute struct{ error }
+
+// try asks once there is a connection. A probe is asked about although the milter has failed.
+func (s *server) try(ctx context.Context, listener string, who fair.Party, probe bool,
 	m *intake.Filtered) (v intake.Verdict, _ error) {
-	if s.paused(who) {
-		return v, errPaused
-	}
+	began := s.now()
 	wait, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	give, err := s.slots.Take(wait, who)
-	if err != nil {
+	l, err := s.turns.take(wait, who)
+	switch {
+	case l == nil && err == nil && ctx.Err() != nil:
 		return v, errBusy
+	case l == nil:
+		return v, s.turns.unserved(began, err)
 	}
-	defer give()
-	if s.paused(who) {
+	if paused, _ := s.paused(who); paused && !probe {
+		s.turns.end(l, left)
 		return v, errPaused
 	}
-	session, c, err := s.open(wait, who, m)
-	if err != nil {
-		return v, err
-	}
-	defer c.Close()
-	ctx, cancel = context.WithTimeout(ctx, s.Timeout)
+	l.conn.serve(m)
+	within, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { c.Close() })()
-	answer, changes, err := converse(session, listener, m)
+	stop := context.AfterFunc(within, func() { _ = l.conn.SetDeadline(time.Unix(1, 0)) })
+	answer, changes, err := converse(l.session, listener, m)
+	stop()
 	switch {
 	case err == nil:
+		s.turns.end(l, decided)
 		return s.verdict(answer, changes, m)
-	case ctx.Err() == nil:
+	case ctx.Err() != nil:
+		s.turns.linger(l)
+		return v, errBusy
+	case !l.conn.broken:
+		s.turns.end(l, failed)
 		return v, err
-	case s.works():
-		return v, unready{errors.New("no answer in time, while it decides on other mail")}
+	case within.Err() != nil:
+		err = late(within.Err())
 	}
-	return v, late(ctx.Err())
-}
-
-// open waits for a connection on which the milter answers. What the relay lacks for one, or a place in the milter's
-// backlog, can come.
-func (s *server) open(ctx context.Context, who fair.Party, m *intake.Filtered) (_ *milter.ClientSession, c net.Conn,
-	err error) {
-	defer func() {
-		switch full := !lacking(err) || errors.Is(err, syscall.EAGAIN); {
-		case err == nil, errors.As(err, new(away)), errors.As(err, new(unready)), errors.Is(err, errNoMemory):
-		case full && s.works():
-			err = errBusy
-		case lacking(err):
-			err = unready{err}
-		}
-	}()
-	give, err := s.openings.Take(ctx, who)
-	if err != nil {
-		return nil, nil, late(err)
+	if !s.turns.end(l, silent) {
+		return v, unready{fmt.Errorf("it has too much to do: %w", err)}
 	}
-	defer give()
-	for lack := error(nil); ; {
-		var timeout net.Error
-		switch c, err = s.dial(ctx, s.Network, s.Address); {
-		case err == nil:
-			stop := context.AfterFunc(ctx, func() { c.Close() })
-			session, err := negotiate(bound(c, m))
-			if !stop() {
-				err = late(ctx.Err())
-			}
-			if err != nil {
-				c.Close()
-			}
-			return session, c, err
-		case errors.As(err, new(*net.DNSError)): // which hides what the relay lacks
-			return nil, nil, unready{err}
-		case lacking(err):
-			lack = err
-		case ctx.Err() == nil && !(errors.As(err, &timeout) && timeout.Timeout()):
-			return nil, nil, away{err}
-		}
-		select {
-		case <-time.After(again):
-		case <-ctx.Done():
-			return nil, nil, cmp.Or(lack, late(ctx.Err()))
-		}
-	}
+	return v, mute{err}
 }
 
 func late(err error) error { return fmt.Errorf("no answer in time: %w", err) }
 
-// lacks are what this relay lacks for a connection. EAGAIN is a full backlog of a socket on this machine.
-var lacks = []error{syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS,
-	syscall.ENOMEM}
-
-func lacking(err error) bool {
-	return slices.ContainsFunc(lacks, func(lack error) bool { return errors.Is(err, lack) })
-}
-
-// works reports whether it has decided on mail within its timeout. If so it is slow, or has too many connections.
-func (s *server) works() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.now().Sub(s.decided) <= s.Timeout
-}
-
-// paused reports whether it is not asked about a party's mail for now.
-func (s *server) paused(who fair.Party) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := s.failing[who]
-	return s.now().Before(s.gone.until) || f != nil && s.now().Before(f.until)
-}
-
-// note notes how it went with a party's mail.
-func (s *server) note(who fair.Party, tenant string, err error) {
-	if err == nil {
-		s.mu.Lock()
-		s.decided, s.gone = s.now(), failures{}
-		delete(s.failing, who)
-		s.mu.Unlock()
-		s.faults.Well()
-		return
+// open opens a connection, and waits until the milter answers on it.
+func (s *server) open(ctx context.Context) (*link, error) {
+	c, err := s.dial(ctx, s.Network, s.Address)
+	if err != nil {
+		return nil, away{err}
 	}
-	s.faults.Failed("", "tenant", tenant, "error", err)
-	if err == errPaused {
-		return
+	l := &link{conn: &bounded{Conn: c, left: answers}}
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	if l.session, err = negotiate(l.conn); !stop() {
+		err = ctx.Err()
 	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// paused reports whether the milter is not asked about a party's mail for now, and if it is, whether the message is a
+// probe: there is one at a time while it fails.
+func (s *server) paused(who fair.Party) (paused, probe bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.failing[who]
+	f, now := s.failing[who], s.now()
 	switch {
-	case errors.As(err, new(away)):
-		f = &s.gone
-	case f == nil:
+	case s.gone.inRow < failuresInRow && (f == nil || f.inRow < failuresInRow):
+		return false, false
+	case now.Before(s.gone.until) || f != nil && now.Before(f.until):
+		return true, false
+	}
+	s.of(who).until = now.Add(2 * s.Timeout)
+	return false, true
+}
+
+// of returns the failures of a party. mu is held.
+func (s *server) of(who fair.Party) *failures {
+	f := s.failing[who]
+	if f == nil {
 		if len(s.failing) >= maxFailing {
 			clear(s.failing)
 		}
 		f = new(failures)
 		s.failing[who] = f
 	}
-	f.err, f.last = err, s.now()
-	if errors.As(err, new(unready)) {
+	return f
+}
+
+// note notes how it went with a party's mail.
+func (s *server) note(who fair.Party, tenant string, probe bool, err error) {
+	nothing := errors.Is(err, errBusy) || errors.Is(err, errNoMemory) || errors.As(err, new(misfit))
+	switch {
+	case err == nil:
+		s.faults.Well()
+	case !nothing:
+		s.faults.Failed("", "tenant", tenant, "error", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	if err == nil {
+		s.decided, s.gone = now, failures{}
+		delete(s.failing, who)
 		return
 	}
-	if f.inRow++; f.inRow >= failuresInRow {
-		f.until = f.last.Add(pause)
+	if probe {
+		s.of(who).until = now
 	}
+	if nothing {
+		return
+	}
+	if s.Accept && !errors.As(err, new(unready)) {
+		if now.Sub(s.last) >= shown {
+			s.unchecked = 0
+		}
+		s.unchecked++
+		s.last = now
+	}
+	f := s.of(who)
+	switch {
+	case err == errPaused:
+	case errors.As(err, new(unready)):
+		f.err, f.last = err, now
+	case errors.As(err, new(away)):
+		s.gone.fail(now, back, err)
+	default:
+		f.fail(now, pause, err)
+		if errors.As(err, new(mute)) && s.silences() >= failuresInRow {
+			s.gone = failures{inRow: failuresInRow, last: now, until: now.Add(back), err: err}
+		}
+	}
+}
+
+// fail notes a failure.
+func (f *failures) fail(now time.Time, pause time.Duration, err error) {
+	f.err, f.last = err, now
+	if f.inRow++; f.inRow >= failuresInRow {
+		f.until = now.Add(pause)
+	}
+}
+
+// silences returns of how many parties it gave no answer since it decided last. mu is held.
+func (s *server) silences() (n int) {
+	for _, f := range s.failing {
+		if f.last.After(s.decided) && errors.As(f.err, new(mute)) {
+			n++
+		}
+	}
+	return n
+}
+
+// passed returns how many messages have passed unchecked lately, and when the last did.
+func (s *server) passed() (int, time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.now().Sub(s.last) >= shown {
+		return 0, s.last
+	}
+	return s.unchecked, s.last
 }
 
 // worst returns the last failure that it has not gone well since, nil if there was none lately, and of whose mail.
