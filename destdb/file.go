@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"time"
 
 	"example.org/mta/internal/format"
 	"example.org/mta/internal/sidestore"
@@ -33,6 +34,25 @@ func OpenFile(path string, log *slog.Logger) (*File, error) {
 		return nil, err
 	}
 	return &File{f}, nil
+}
+
+// OpenDB opens the file, and brings back what was learned, as it counts now.
+func OpenDB(path string, now time.Time, log *slog.Logger) (*File, *DB, error) {
+	f, err := OpenFile(path, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	db := New(Lifetimes{})
+	if err := f.Load(func(records []Record) {
+		for i := range records {
+			records[i].Judge(now)
+		}
+		db.Learn(records)
+	}); err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, db, nil
 }
 
 // sound returns why an entry is not one.

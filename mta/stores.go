@@ -291,7 +291,7 @@ func addrPorts(addresses []string) (all []netip.AddrPort) {
 // openDestinations brings back what was learned of destinations. The warm-up has its second copy there,
 // and so it is opened before that.
 func (r *stores) openDestinations(cfg *config.Config, undo *undoer) error {
-	store, db, err := openDestDB(filepath.Join(cfg.DataDir, "destdb"), r.now(), r.log)
+	store, db, err := destdb.OpenDB(filepath.Join(cfg.DataDir, "destdb"), r.now(), r.log)
 	if err != nil {
 		return err
 	}
@@ -316,24 +316,4 @@ func (r *stores) openWarmup(cfg *config.Config, undo *undoer) (err error) {
 	undo.add(func() { r.warm.Close() })
 	r.alarms.Set(r.now(), alarm.Warmup, r.warm.Lost())
 	return nil
-}
-
-// openDestDB brings back what was learned of destinations.
-func openDestDB(path string, now time.Time, log *slog.Logger) (*destdb.File, *destdb.DB, error) {
-	store, err := destdb.OpenFile(path, log)
-	if err != nil {
-		return nil, nil, err
-	}
-	db := destdb.New(destdb.Lifetimes{})
-	learn := func(records []destdb.Record) {
-		for i := range records {
-			records[i].Judge(now)
-		}
-		db.Learn(records)
-	}
-	if err := store.Load(learn); err != nil {
-		store.Close()
-		return nil, nil, err
-	}
-	return store, db, nil
 }
