@@ -400,8 +400,36 @@ func TestPostgresInitAndCheck(t *testing.T) {
 			t.Errorf("node %d has joined", number)
 		}
 	}
-	if all, err := serve.Members(t.Context()); err != nil || len(all) != 2 || all[0].Address != "a" {
-		t.Errorf("the members are %+v, %v", all, err)
+	me := postgres.Member{Number: 3, Incarnation: 1, Process: 5, Life: 7}
+	copied := me
+	copied.Life++
+	for _, m := range []postgres.Member{me, me, copied, {Number: 3, Incarnation: 1, Process: 4, Life: 7}} {
+		if err := service.Join(t.Context(), m); (err == nil) != (m == me) {
+			t.Errorf("joining as %+v: %v", m, err)
+		}
+	}
+	if _, err := serve.Forget(t.Context(), 3, false); err == nil || !strings.Contains(err.Error(), " answered 0 s ago: ") {
+		t.Errorf("a node that answers is forgotten: %v", err)
+	}
+	for _, want := range []bool{true, false} {
+		if done, err := serve.Forget(t.Context(), 3, true); err != nil || done != want {
+			t.Errorf("a dead node is forgotten: %v, %v", done, err)
+		}
+	}
+	if _, err := serve.Forget(t.Context(), 4, true); err == nil {
+		t.Error("a node that has never joined is forgotten")
+	}
+	v, err := serve.View(t.Context())
+	if err != nil || len(v.Members) != 3 || v.Members[0].Address != "a" || v.Members[2].Incarnation != 2 ||
+		!v.Members[2].Forgotten || v.Members[0].Ago <= 0 || v.Standbys.Missing() == "" {
+		t.Errorf("the view is %+v, %v", v, err)
+	}
+	if err := service.Join(t.Context(), me); err == nil {
+		t.Error("a forgotten node goes on")
+	}
+	me.Incarnation, me.Process = 2, 1
+	if err := service.Join(t.Context(), me); err != nil {
+		t.Errorf("a new one under its number: %v", err)
 	}
 	primary.ask(t, "UPDATE mta_cluster.version SET version = 2")
 	refused(maker, "version 2, and this mta knows 1")

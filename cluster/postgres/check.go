@@ -45,7 +45,7 @@ func (e *Engine) Check(ctx context.Context, now func() time.Time) (found []Findi
 	off := time.Unix(0, int64(s.Clock*1e9)).Sub(now()).Round(time.Millisecond)
 	add("version", s.Number >= oldest, "PostgreSQL %s (14 or newer is needed)", s.Version)
 	add("clock", off.Abs() < behind, "%v from the one here", off)
-	open := e.open()
+	open := e.Unprotected()
 	if add("encryption", open == "", "%s", open); open == "" {
 		found[len(found)-1].Text = "sslmode=verify-full, or a local connection"
 	}
@@ -82,22 +82,17 @@ const rights = `SELECT COALESCE(jsonb_agg(x.missing ORDER BY x.missing), '[]') F
 func (e *Engine) inside(ctx context.Context, now func() time.Time, names string,
 	add func(check string, ok bool, format string, args ...any),
 ) {
-	var s struct {
-		Names  []string
-		Hidden int
-	}
+	var s Standbys
 	err := e.call(ctx, &s, "SELECT mta_cluster.standbys()")
-	switch {
+	switch missing := s.Missing(); {
 	case err != nil:
 		add("standby", false, "%v", err)
-	case len(s.Names) > 0:
+	case missing == "":
 		add("standby", true, "%s; synchronous_standby_names = %q", strings.Join(s.Names, ", "), names)
 	case e.replicated:
 		add("standby", true, "left to the service that replicates")
-	case s.Hidden > 0:
-		add("standby", false, "the owner of the schema doesn't see the state of %d: grant it pg_monitor", s.Hidden)
 	default:
-		add("standby", false, "none is synchronous and streaming; synchronous_standby_names = %q", names)
+		add("standby", false, "%s; synchronous_standby_names = %q", missing, names)
 	}
 	began, done := now(), false
 	ctx, cancel := context.WithTimeout(ctx, owner.Patience)
@@ -110,8 +105,8 @@ func (e *Engine) inside(ctx context.Context, now func() time.Time, names string,
 	add("commit", took < slow, "%v with the standby", took.Round(10*time.Microsecond))
 }
 
-// open names a host to which the connection is not encrypted, or whose name is not verified.
-func (e *Engine) open() string {
+// Unprotected names a host to which the connection is not encrypted, or whose name is not verified; "": there is none.
+func (e *Engine) Unprotected() string {
 	hosts := append([]*pgconn.FallbackConfig{{Host: e.cfg.Host, TLSConfig: e.cfg.TLSConfig}}, e.cfg.Fallbacks...)
 	at := slices.IndexFunc(hosts, func(h *pgconn.FallbackConfig) bool {
 		ip, _ := netip.ParseAddr(h.Host)

@@ -10,10 +10,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,7 +56,7 @@ func Open(c Config) (*Engine, error) {
 	}
 	cfg, err := pgconn.ParseConfig(c.Database)
 	if err != nil {
-		return nil, err
+		return nil, cmp.Or(errors.Unwrap(err), errors.New("it can't be read")) // its own text has the address
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connect
@@ -303,13 +305,40 @@ func (e *Engine) DropKeys(ctx context.Context, keep time.Duration, most int) (n 
 type Member struct {
 	Number      uint16 `json:"number"` // from 1 to 1,023
 	Address     string `json:"address"`
-	Versions    string `json:"versions"` // of the protocol
+	Version     string `json:"version"` // of the program
 	Incarnation uint64 `json:"incarnation"`
-	Digest      string `json:"digest"` // of the shared settings
+	Process     uint64 `json:"process"` // of the incarnation
+	Life        uint64 `json:"life"`    // of that process, by chance
+	Forgotten   bool   `json:"forgotten"`
+	// Seconds since the row was written last, by the database's clock. Join leaves it out.
+	Ago float64 `json:"ago,omitempty"`
 }
 
-// Join writes a node's row. The first time it is refused without a synchronous standby; always when a later incarnation
-// has joined.
+// View is what a reading found.
+type View struct {
+	Members  []Member // by number
+	Standbys Standbys
+}
+
+// Standbys are those for which a commit may wait.
+type Standbys struct {
+	Names  []string
+	Hidden int // those that the schema's owner may not look at
+}
+
+// Missing is why a failover may lose what was acknowledged, "" if it can't.
+func (s Standbys) Missing() string {
+	switch {
+	case len(s.Names) > 0:
+		return ""
+	case s.Hidden > 0:
+		return fmt.Sprintf("the owner of the schema doesn't see the state of %d: grant it pg_monitor", s.Hidden)
+	}
+	return "none is synchronous and streaming"
+}
+
+// Join writes a node's row, with the time. The first time it is refused without a synchronous standby; always when a
+// later incarnation or process has joined, or another one of the same number.
 func (e *Engine) Join(ctx context.Context, m Member) error {
 	var done bool
 	if err := e.call(ctx, &done, "SELECT mta_cluster.joined($1, $2)", m, e.replicated); err != nil {
@@ -318,11 +347,28 @@ func (e *Engine) Join(ctx context.Context, m Member) error {
 	return nil
 }
 
-// Members are all rows, by number.
-func (e *Engine) Members(ctx context.Context) (members []Member, err error) {
-	const sql = "SELECT COALESCE(jsonb_agg(m ORDER BY m.number), '[]') FROM mta_cluster.members m"
-	if err = e.call(ctx, &members, sql); err != nil {
+// Forget raises the incarnation of a node that is gone for good, and reports whether that had to be done. It is refused
+// while the node answers, unless it is known to be dead.
+func (e *Engine) Forget(ctx context.Context, node uint16, dead bool) (done bool, err error) {
+	err = e.call(ctx, &done, "SELECT mta_cluster.forgotten($1, $2)", node, dead)
+	return done, err
+}
+
+// View reads all rows of members, and the standbys. It waits for no commit.
+func (e *Engine) View(ctx context.Context) (v View, err error) {
+	if err = e.call(ctx, &v, view); err != nil {
 		err = fmt.Errorf("the members of the cluster: %w", err)
 	}
-	return members, err
+	return v, err
+}
+
+const view = `SELECT jsonb_build_object('standbys', mta_cluster.standbys(), 'members', COALESCE(jsonb_agg(to_jsonb(m)
+	|| jsonb_build_object('ago', extract(epoch FROM clock_timestamp() - m.seen)) ORDER BY m.number), '[]'))
+	FROM mta_cluster.members m`
+
+// Unfit reports whether an error is the database's answer that it can't be used as it is: the login, the name, the
+// schema or the rights are wrong.
+func Unfit(err error) bool {
+	p := (*pgconn.PgError)(nil)
+	return errors.As(err, &p) && slices.Contains([]string{"28", "3D", "3F", "42"}, p.Code[:min(2, len(p.Code))])
 }

@@ -13,9 +13,12 @@ CREATE DOMAIN mta_cluster.uint64 AS numeric(20) CHECK (VALUE >= 0 AND VALUE < 18
 CREATE TABLE mta_cluster.members (
 	number      int PRIMARY KEY CHECK (number BETWEEN 1 AND 1023),
 	address     text NOT NULL,
-	versions    text NOT NULL,
+	version     text NOT NULL,
 	incarnation mta_cluster.uint64 NOT NULL,
-	digest      text NOT NULL
+	process     mta_cluster.uint64 NOT NULL,
+	life        mta_cluster.uint64 NOT NULL,
+	forgotten   boolean NOT NULL,
+	seen        timestamptz NOT NULL
 );
 
 -- Each row is written every second: room in its page spares the index.
@@ -103,7 +106,8 @@ BEGIN
 	RAISE EXCEPTION 'the database has no synchronous standby: a failover would lose what it has acknowledged';
 END $$;
 
--- joined writes a member's row, and refuses what an earlier incarnation asks for.
+-- joined writes a member's row, and refuses what an earlier incarnation or process asks for. A process has one life: a
+-- copy of its data directory has the same number of the process, and another life.
 CREATE FUNCTION mta_cluster.joined(member jsonb, replicated boolean) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
 	wanted mta_cluster.members := jsonb_populate_record(NULL::mta_cluster.members, member);
@@ -114,13 +118,43 @@ BEGIN
 	IF NOT FOUND THEN
 		PERFORM mta_cluster.replicated(replicated);
 	END IF;
+	wanted.forgotten := false;
+	wanted.seen := clock_timestamp();
 	INSERT INTO mta_cluster.members AS m SELECT wanted.* ON CONFLICT (number) DO UPDATE SET address = excluded.address,
-		versions = excluded.versions, incarnation = excluded.incarnation, digest = excluded.digest
-		WHERE m.incarnation <= excluded.incarnation;
-	IF NOT FOUND THEN
+		version = excluded.version, incarnation = excluded.incarnation, process = excluded.process,
+		life = excluded.life, forgotten = false, seen = excluded.seen
+		WHERE (m.incarnation, m.process) < (excluded.incarnation, excluded.process)
+			OR (m.incarnation, m.process, m.life) = (excluded.incarnation, excluded.process, excluded.life);
+	IF NOT FOUND AND there.incarnation > wanted.incarnation THEN
 		RAISE EXCEPTION 'node % at % has incarnation % there: incarnation % was forgotten', there.number,
 			there.address, there.incarnation, wanted.incarnation;
+	ELSIF NOT FOUND THEN
+		RAISE EXCEPTION 'another process has joined as node %, at %', there.number, there.address;
 	END IF;
+	RETURN 'true';
+END $$;
+
+-- forgotten raises a node's incarnation, so that nothing counts any more that its processes ask for and claim. It
+-- returns false when that has been done.
+CREATE FUNCTION mta_cluster.forgotten(node int, dead boolean) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+	there mta_cluster.members;
+	ago   int;
+BEGIN
+	PERFORM mta_cluster.durable();
+	SELECT * INTO there FROM mta_cluster.members m WHERE m.number = node FOR UPDATE;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'the cluster has no node %', node;
+	ELSIF there.forgotten THEN
+		RETURN 'false';
+	END IF;
+	ago := extract(epoch FROM clock_timestamp() - there.seen);
+	IF ago < 20 AND NOT dead THEN
+		RAISE EXCEPTION 'node % at % answered % s ago: stop it and wait for 20 s; --dead if its machine is off', node,
+			there.address, ago;
+	END IF;
+	UPDATE mta_cluster.members m SET incarnation = there.incarnation + 1, process = 0, life = 0, forgotten = true
+		WHERE m.number = node;
 	RETURN 'true';
 END $$;
 
