@@ -19,6 +19,7 @@
 //	checks      asks the DNS once a day what receivers will think of our mail; ended by Run
 //	MTA-STS     renews policies, and writes them down; ended by Run
 //	warm-up     the controller; ended by Run
+//	cluster     the part in a cluster, when there is one: see package membership; ended by Run
 //	admission   computes twice a second what to refuse; ended by Run
 //	pickup      looks every few seconds what sendmail left in the maildrop; ended by Run
 //	alarms      looks at the queue once a minute, at its disk each second; ended by Run
@@ -204,7 +205,8 @@ func (r *Relay) Run(ctx context.Context) error {
 			Milters:      r.milters.Trouble,
 			Certificates: r.certificateTrouble,
 			Overload:     r.admission.Trouble, Checks: r.checks.Trouble, Flood: r.feeder.Flood, Damaged: r.data.Damaged,
-			Log: r.accountingStats,
+			Log:     r.accountingStats,
+			Cluster: r.cluster.Trouble,
 			Streams: func() (string, string, string) {
 				return alarm.OfStreams(r.streams, r.now())
 			}, Signing: r.dispatcher.SigningTrouble, Waits: r.stuck,
@@ -227,6 +229,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	running.Go(func() { r.warm.Run(dispatching) })
 	running.Go(func() { r.tls.Policies.Run(dispatching) })
 	running.Go(func() { r.control.Serve(r.socket) })
+	r.cluster.Start()
 	if r.console != nil {
 		running.Go(r.serveConsole)
 	}
@@ -269,6 +272,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"the dispatcher", func() error { r.dispatcher.Stop(); stopDispatching(); return nil }},
 		{"deliveries under way", func() error { return r.delivery.Drain(drained) }},
 		{"connections", func() error { r.delivery.Close(); return nil }},
+		{"the cluster", r.cluster.Close},
 		{"look-ups", func() error { r.router.Close(); return nil }},
 		{"records of outcomes", r.flushRecords}, // some of which are reported to senders
 		{"reports to senders", func() error { r.reporter.Close(); return nil }},

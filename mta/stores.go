@@ -12,6 +12,7 @@ import (
 	submissionhttp "example.org/mta/submission/http"
 
 	"example.org/mta/bounce"
+	"example.org/mta/cluster/membership"
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch/weights"
 	"example.org/mta/mta/accept"
@@ -66,6 +67,7 @@ type stores struct {
 	listed       *boltstore.Store    // of the suppression list
 	feeder       *suppression.Feeder // of the list
 	listeners    *listen.Listeners
+	cluster      *membership.Membership // nil without a block
 }
 
 // life is how far the relay has come.
@@ -95,6 +97,7 @@ func openStores(cfg *config.Config, opts Options, undo *undoer) (*stores, error)
 		{"warm-up", r.openWarmup},
 		{"", r.openSuppression},
 		{"listeners", r.openSockets},
+		{"cluster", r.openCluster},
 	})
 }
 
@@ -248,6 +251,12 @@ func (r *stores) openResolver(cfg *config.Config, _ *undoer) error {
 	rc.Dial = r.opts.Dial
 	r.resolver = resolver.New(rc)
 	return nil
+}
+
+func (r *stores) openCluster(cfg *config.Config, undo *undoer) (err error) {
+	r.cluster, err = wiring.Cluster(cfg, r.opts.Version, r.now, r.log)
+	undo.add(func() { r.cluster.Close() })
+	return err
 }
 
 // openSockets opens the sockets at which mail will be taken.

@@ -2,42 +2,146 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"example.org/mta/cluster/ca"
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cmd/mta/draw"
 )
 
-const clusterHelp = `Prepare a PostgreSQL database for a cluster of relays. 'mta serve' does not use it yet.
+const clusterHelp = `Several relays are a cluster: docs/cluster.md begins with three.
 
-The database is the one of $MTA_CLUSTER_DATABASE, never an argument, which other users can
-see: a URL or keywords as psql takes them. It may name several hosts, of which the primary
-is used. These commands need no configuration and no running relay.`
+The database of init, check and forget is the one of $MTA_CLUSTER_DATABASE, never an
+argument, which other users can see: a URL or keywords as psql takes them. It may name
+several hosts, of which the primary is used. These commands, and those below ca, need no
+configuration and no running relay.`
 
 func newCluster(c *cli) *cobra.Command {
-	g := group("cluster", "the database of a cluster of relays", newClusterInit(c), newClusterCheck(c))
+	g := group("cluster", "relays that are a cluster, their database and certificates", newClusterInit(c),
+		newClusterCheck(c), newClusterForget(c), newClusterCA(c))
 	g.Long = clusterHelp
 	return g
 }
 
-// engine is the database of the environment. The command gets the flag that goes with it.
-func (c *cli) engine(cmd *cobra.Command) func() (*postgres.Engine, error) {
+func newClusterForget(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "forget NODE", Short: "have a node that is gone for good take no part any more",
+		Long: `Have a node that is gone for good take no part any more, with all that its data directory
+has claimed. Its number is free for a relay with another data directory. A node that has
+answered within 20 s is not forgotten: stop it first. What it was granted of shared limits
+comes back 3 minutes after the grant.`,
+	}
+	cmd.Args = argCount(1, 1, "want one node, not %d")
+	dead := cmd.Flags().Bool("dead", false, "the machine is off: forget the node although it has just answered")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		number, err := nodeNumber(args[0])
+		if err != nil {
+			return err
+		}
+		e, err := c.engine(false)
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		done, err := e.Forget(cmd.Context(), number, *dead)
+		if err == nil && done {
+			fmt.Fprintf(c.out, "node %d is forgotten\n", number)
+		} else if err == nil {
+			fmt.Fprintf(c.out, "nothing to do: node %d was forgotten before\n", number)
+		}
+		return err
+	}
+	return cmd
+}
+
+func nodeNumber(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n < 1 || n > ca.LastNode {
+		return 0, usagef("%q is not the number of a node (1 to %d)", text, ca.LastNode)
+	}
+	return uint16(n), nil
+}
+
+func newClusterCA(c *cli) *cobra.Command {
+	var name string
+	begin := &cobra.Command{
+		Use: "init DIR", Short: "make the authority of a cluster, in a folder",
+		Args: argCount(1, 1, "want the folder, not %d arguments"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			err := ca.Init(args[0], name, c.now())
+			if err == nil {
+				fmt.Fprintf(c.out, "%s: for all nodes\n%s: issues certificates; keep it safe, on no node\n",
+					filepath.Join(args[0], ca.Certificate), filepath.Join(args[0], ca.Key))
+			}
+			return err
+		},
+	}
+	begin.Flags().StringVar(&name, "name", "mta", "of the cluster; the nodes of another one are refused")
+	issue := &cobra.Command{
+		Use: "issue DIR NODE", Short: "make the key and the certificate of a node, which has its number",
+		Args: argCount(2, 2, "want the folder and a node, not %d arguments"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			number, err := nodeNumber(args[1])
+			if err != nil {
+				return err
+			}
+			p, err := ca.Issue(args[0], number, ca.NodeHolds, c.now())
+			if err != nil {
+				return err
+			}
+			return c.issued(p.Certificate, "\n"+p.Key)
+		},
+	}
+	renew := &cobra.Command{
+		Use: "renew DIR FILE", Short: "replace a node's certificate by one that ends a year from now",
+		Long: `Replace a node's certificate by one that ends a year from now, for the same key. The old one
+may have expired. A running relay reads the new file by itself.`,
+		Args: argCount(2, 2, "want the folder and a file, not %d arguments"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := ca.Renew(args[0], args[1], ca.NodeHolds, c.now()); err != nil {
+				return err
+			}
+			return c.issued(args[1], "")
+		},
+	}
+	g := group("ca", "the authority of a cluster's certificates", begin, issue, renew)
+	g.Long = `The authority of a cluster is a folder with a certificate and a key. It issues a certificate
+for each node, by which the nodes know each other. Files that exist are not replaced, but by
+renew. A certificate ends after a year, which is an alarm 30 days before.`
+	return g
+}
+
+// issued reports a new certificate.
+func (c *cli) issued(file, more string) error {
+	left, err := ca.Left(file, c.now())
+	fmt.Fprintf(c.out, "%s (until %s)%s\n", file, c.now().Add(left).UTC().Format(time.DateOnly), more)
+	return err
+}
+
+// replicating is engine for a command without arguments, with the flag that goes with it.
+func (c *cli) replicating(cmd *cobra.Command) func() (*postgres.Engine, error) {
 	replicated := cmd.Flags().Bool("replicated", false, "a managed service replicates, so that no standby shows")
 	cmd.Args = noArgs
-	return func() (*postgres.Engine, error) {
-		const name = "MTA_CLUSTER_DATABASE"
-		address := c.env(name)
-		if address == "" {
-			return nil, usagef("no database: set %s, as in 'host=db1,db2 user=mta sslmode=verify-full'", name)
-		}
-		e, err := postgres.Open(postgres.Config{Database: address, Replicated: *replicated})
-		if err != nil {
-			return nil, usagef("%s: %v", name, err)
-		}
-		return e, nil
+	return func() (*postgres.Engine, error) { return c.engine(*replicated) }
+}
+
+// engine is the database of the environment.
+func (c *cli) engine(replicated bool) (*postgres.Engine, error) {
+	const name = "MTA_CLUSTER_DATABASE"
+	address := c.env(name)
+	if address == "" {
+		return nil, usagef("no database: set %s, as in 'host=db1,db2 user=mta sslmode=verify-full'", name)
 	}
+	e, err := postgres.Open(postgres.Config{Database: address, Replicated: replicated})
+	if err != nil {
+		return nil, usagef("%s: %v", name, err)
+	}
+	return e, nil
 }
 
 func newClusterInit(c *cli) *cobra.Command {
@@ -49,7 +153,7 @@ created, since a failover would lose what the database has acknowledged; --repli
 for a service that replicates below the database. docs/cluster-protocol.md has the rights
 that a relay's role needs on the schema.`,
 	}
-	open := c.engine(cmd)
+	open := c.replicating(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		e, err := open()
 		if err != nil {
@@ -74,7 +178,7 @@ func newClusterCheck(c *cli) *cobra.Command {
 encryption, the role's rights, the schema, the synchronous standby, and how long a commit
 takes. The exit status is 1 when a check fails.`,
 	}
-	open := c.engine(cmd)
+	open := c.replicating(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		e, err := open()

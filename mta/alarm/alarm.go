@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -52,6 +53,11 @@ const (
 	Milters  = "milters"         // a milter fails: mail is refused, or passes unchecked
 	Logins   = "logins"          // somebody guesses passwords or API keys, or the file of users or keys can't be read
 
+	Part     = "cluster"             // the relay takes no part in its cluster
+	Database = "cluster_database"    // the cluster's database does not answer
+	Standby  = "cluster_standby"     // the cluster's database has no synchronous standby
+	Node     = "cluster_certificate" // the certificate of this node ends soon
+
 	tooOldDue     = 5 * time.Minute
 	growsFor      = 5    // minutes in a row
 	muchWaits     = 1000 // recipients
@@ -73,7 +79,10 @@ const (
 var names = []string{Age, Growing, Stuck, Silent, Storage, Sources, Records, Audit, DNS, Damage, Warmup, Health,
 	Maildrop, Milters,
 	Paused, Clock, Logins, Certs, Checks, Flood, Overload, Streams, Refused, Gap, DKIM, Unsigned, Defers, Blocks, Slow,
-	Bounces, Connects, Filling}
+	Bounces, Connects, Filling, Part, Database, Standby, Node}
+
+// often are those that are judged each second.
+var often = []string{Storage, Paused, Overload, Part, Database, Standby, Node}
 
 // watch is what the alarms of queue, traffic and sources are judged by; it is fed once a minute.
 type watch struct {
@@ -289,6 +298,7 @@ type Sight struct {
 	Damaged      func() string // which damaged files were set aside; "": none
 	Log          func() accounting.Stats
 	Streams      func() (behind, refused, gap string)
+	Cluster      func() (part, database, standby, certificate string)
 	Signing      func() (waits, withheld string)
 	Subjects     func() Subjects
 	// Waits returns how many recipients wait for anything but their time or an operator, and why all of them do.
@@ -312,6 +322,11 @@ func (a *Alarms) Run(ctx context.Context, look Sight) {
 			a.storage(now, look.Refusing())
 			a.Set(now, Paused, look.Paused())
 			a.Set(now, Overload, look.Overload())
+			part, database, standby, certificate := look.Cluster()
+			a.Set(now, Part, part)
+			a.Set(now, Database, database)
+			a.Set(now, Standby, standby)
+			a.Set(now, Node, certificate)
 		case now := <-minute.C:
 			s := look.Queue()
 			on := w.step(now, &s, look.Sources())
@@ -334,7 +349,7 @@ func (a *Alarms) Run(ctx context.Context, look Sight) {
 				on[f.name] = f.step(now, subjects[f.of])
 			}
 			for _, name := range names {
-				if name != Storage && name != Paused && name != Overload {
+				if !slices.Contains(often, name) {
 					a.Set(now, name, on[name])
 				}
 			}

@@ -248,6 +248,7 @@ func alarmsOfDisk(text *bytes.Buffer, healthy *atomic.Bool) (a *Alarms, stop fun
 		Log:          func() accounting.Stats { return accounting.Stats{} },
 		Streams:      func() (string, string, string) { return "", "", "" },
 		Overload:     func() string { return "" },
+		Cluster:      func() (_, _, _, _ string) { return },
 		Paused:       func() string { return "" },
 		Signing:      func() (string, string) { return "", "" },
 		Records: func() string {

@@ -82,7 +82,7 @@ type PEMFile struct {
 // PEMFiles lists the files that TLS needs, in the order of their blocks.
 func (c *Config) PEMFiles() (all []PEMFile) {
 	add := func(title string, origin func(string) string, setting string, kind PEMKind, paths ...string) {
-		live := kind != Authorities || setting == "tls_ca"
+		live := kind != Authorities || setting == "tls_ca" || title == "cluster"
 		for _, path := range paths {
 			if path != "" {
 				all = append(all, PEMFile{path, kind, title, origin(setting), live})
@@ -103,6 +103,11 @@ func (c *Config) PEMFiles() (all []PEMFile) {
 	}
 	if c.Console.Address != "" {
 		shown("console", c.Console.Origin, c.Console.TLS)
+	}
+	if k := &c.Cluster; k.On() {
+		add("cluster", k.Origin, "certificate", ShownCertificate, k.Certificate)
+		add("cluster", k.Origin, "key", PrivateKey, k.Key)
+		add("cluster", k.Origin, "ca", Authorities, k.CA)
 	}
 	for d := range c.destinations() {
 		title := d.Title()

@@ -95,6 +95,7 @@ func (k checker) listeners() {
 		k.claim(&taken, k.HTTP.Address, "http", &k.HTTP.block)
 	}
 	k.console(&taken)
+	k.cluster(&taken)
 }
 
 // foreignFields looks at the names of fields that are removed from messages.
@@ -480,6 +481,7 @@ func checkFiles(c *Config, problems *settings.Collector) {
 		}
 	}
 	k.dkimFiles()
+	k.clusterFiles()
 }
 
 // certificateFiles looks at the files that a block's tls names.

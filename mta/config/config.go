@@ -53,6 +53,7 @@ type Config struct {
 	Entrances   `conf:",inline"`
 	Resolver    Resolver       `conf:"resolver,block" reload:"restart"`
 	Queue       Queue          `conf:"queue,block" reload:"restart"`
+	Cluster     Cluster        `conf:"cluster,block" reload:"restart"`
 	Router      Router         `conf:"router,block"`
 	Delivery    Delivery       `conf:"delivery,block"`
 	Log         Log            `conf:"log,block"`

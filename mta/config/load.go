@@ -227,6 +227,7 @@ func (c *Config) derive(hostname string) {
 	fill(&c.NodeID, c.Hostname)
 	fill(&c.ACME.Path, filepath.Join(c.DataDir, "acme"))
 	fill(&c.Control.Socket, filepath.Join(c.DataDir, "control.sock"))
+	fill(&c.Cluster.Path, filepath.Join(c.DataDir, "cluster"))
 	fill(&c.Accounting.Path, filepath.Join(c.DataDir, "log"))
 	fill(&c.DSN.From, "Mail Delivery System <"+c.Postmaster+">")
 	c.deriveDKIM()

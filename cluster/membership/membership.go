@@ -1,0 +1,409 @@
+// Package membership is a relay's part in a cluster. Under the number of its certificate the relay joins, writes its
+// row into the database every few seconds, and reads those of the others. While the row is its own, it runs the node
+// and the link to the other nodes.
+//
+// A data directory has the right to a number by the file that package node keeps there. Two things end that right: the
+// row has a later incarnation, since the node was forgotten, or another process has written it, since the directory was
+// copied.
+package membership
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"example.org/mta/cluster/ca"
+	"example.org/mta/cluster/ledger"
+	"example.org/mta/cluster/link"
+	"example.org/mta/cluster/node"
+	"example.org/mta/cluster/once"
+	"example.org/mta/cluster/owner"
+	"example.org/mta/cluster/postgres"
+	"example.org/mta/cluster/term"
+	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/smallfile"
+)
+
+// Intervals of a membership.
+const (
+	look  = 5 * time.Second     // between two readings
+	retry = time.Second         // likewise, until the relay has joined
+	keep  = 31 * 24 * time.Hour // of keys; nothing claims any yet
+)
+
+// Term is how long rights last, the same for all nodes.
+var Term = term.Term{Length: 3 * time.Minute, Drift: 200e-6}
+
+// Engine is the database.
+type Engine interface {
+	node.Engine
+	Join(context.Context, postgres.Member) error
+	View(context.Context) (postgres.View, error)
+	Close()
+}
+
+// Config is a membership's.
+type Config struct {
+	Database postgres.Config
+	Address  string // where this node listens, and where the others reach it
+	Pair     certificates.Pair
+	CA       string // the file of the cluster's authority
+	Path     string // of what the node keeps in the data directory
+	Version  string // of the program
+	Now      func() time.Time
+	Log      *slog.Logger
+
+	// What Open makes, unless a test has.
+	writer, reader Engine // the reader's calls never wait for the standby
+	clock          func() time.Duration
+	boot, life     uint64 // life distinguishes two processes of copies of a data directory
+	listener       net.Listener
+	dial           func(ctx context.Context, address string) (net.Conn, error)
+}
+
+// Membership is a relay's part in a cluster; nil is that of a relay without one. It is safe for concurrent use.
+//
+// Goroutines: Start's, the link's and the node's, which end with Close.
+type Membership struct {
+	cfg    Config
+	number uint16
+	certs  *certificates.Store
+	link   *link.Link
+	ctx    context.Context
+	end    context.CancelFunc
+	all    sync.WaitGroup
+
+	have kept // Open's, then run's
+
+	mu      sync.Mutex // guards what follows
+	view    postgres.View
+	node    *node.Node
+	joined  bool          // node may run: the row is its
+	over    bool          // it may not any more
+	since   time.Duration // by the clock: when joined
+	failed  error         // why the newest attempt to read and write the row did
+	changed func()
+}
+
+// kept is what package node keeps.
+type kept struct {
+	Incarnation, Process uint64
+	Memory               owner.Memory
+}
+
+// Refusal is why a data directory can't take part under its number, with the remedy.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+// Open joins the cluster, or takes part in it again. If the database does not answer, Start goes on with that. Open
+// fails with a Refusal, and when a relay that has never taken part can't use the database as it is.
+func Open(cfg Config) (*Membership, error) {
+	m := &Membership{cfg: cfg, certs: certificates.New(cfg.Now, cfg.Log), changed: func() {}}
+	own, err := m.certificate()
+	if err != nil {
+		return nil, err
+	}
+	if _, m.number, err = ca.Identity(own.Leaf); err != nil {
+		return nil, fmt.Errorf("%s: %w", cfg.Pair.Certificate, err)
+	}
+	m.ctx, m.end = context.WithCancel(context.Background())
+	if err = m.complete(); err == nil {
+		m.link = link.New(link.Config{Node: m.number, Certificate: m.certificate, Address: m.address,
+			Authorities: func() (*x509.CertPool, error) { return m.certs.Authorities(cfg.CA) },
+			Dial:        m.cfg.dial, Receive: m.receive, Now: cfg.Now, Log: cfg.Log})
+		m.attend()
+		if errors.As(m.failed, new(Refusal)) || m.have.Process == 0 && postgres.Unfit(m.failed) {
+			err = m.failed
+		}
+	}
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// complete makes what the configuration leaves to it.
+func (m *Membership) complete() (err error) {
+	c := &m.cfg
+	if c.clock != nil {
+		return nil
+	}
+	c.life = rand.Uint64()
+	c.dial = func(ctx context.Context, address string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}
+	if c.clock, c.boot, err = node.Boot(); err != nil {
+		return err
+	}
+	for _, e := range []*Engine{&c.writer, &c.reader} {
+		p, err := postgres.Open(c.Database)
+		if err != nil {
+			return err
+		}
+		*e = p
+	}
+	c.listener, err = net.Listen("tcp", c.Address)
+	return err
+}
+
+// Close hands over what this node has, and ends what Start began. Delivery has ended before.
+func (m *Membership) Close() error {
+	if m == nil {
+		return nil
+	}
+	m.end()
+	m.all.Wait()
+	if m.cfg.listener != nil {
+		m.cfg.listener.Close()
+	}
+	for _, e := range []Engine{m.cfg.writer, m.cfg.reader} {
+		if e != nil {
+			e.Close()
+		}
+	}
+	return nil
+}
+
+// Start takes part until Close.
+func (m *Membership) Start() {
+	if m != nil {
+		m.all.Go(m.run)
+	}
+}
+
+func (m *Membership) run() {
+	var nodes, links sync.WaitGroup
+	linked, unlink := context.WithCancel(context.Background())
+	links.Go(func() {
+		if err := m.link.Run(linked, m.cfg.listener); err != nil {
+			m.cfg.Log.Error("no more connections of the cluster's nodes are taken", "error", err)
+		}
+	})
+	taking, leave := context.WithCancel(m.ctx)
+	for running, wait := false, retry; ; m.attend() {
+		m.mu.Lock()
+		joined, over, n := m.joined, m.over, m.node
+		m.mu.Unlock()
+		if joined && !running {
+			running, wait = true, look
+			m.cfg.Log.Info("this relay takes part in the cluster", "node", m.number, "incarnation", m.have.Incarnation)
+			nodes.Go(func() { n.Run(taking) })
+			m.change()
+		}
+		if over {
+			leave()
+		}
+		if !pause(m.ctx, wait) {
+			break
+		}
+	}
+	leave()
+	nodes.Wait()
+	unlink()
+	links.Wait()
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// attend reads the rows and writes this relay's.
+func (m *Membership) attend() {
+	ctx, cancel := context.WithTimeout(m.ctx, owner.Patience)
+	defer cancel()
+	view, err := m.cfg.reader.View(ctx)
+	if err == nil {
+		m.mu.Lock()
+		m.view = view
+		m.mu.Unlock()
+		err = m.join(ctx, view)
+	}
+	if m.ctx.Err() != nil {
+		return
+	}
+	m.mu.Lock()
+	was := m.joined && !m.over
+	if !m.joined && err == nil {
+		m.joined, m.since = true, m.cfg.clock()
+	}
+	m.over = m.over || m.joined && errors.As(err, new(Refusal))
+	if m.failed = err; was && m.over {
+		defer m.change()
+	}
+	m.mu.Unlock()
+}
+
+// join writes this relay's row, if it may. Before it does so for the first time, it makes the node.
+func (m *Membership) join(ctx context.Context, view postgres.View) (err error) {
+	row := find(view, m.number)
+	if m.node == nil {
+		if m.have, err = read(m.cfg.Path); err != nil {
+			return Refusal(fmt.Sprintf("%s: %v; 'mta cluster forget %d', move the file away, and this relay joins anew",
+				m.cfg.Path, err, m.number))
+		}
+	}
+	if err := m.right(row, view.Standbys); err != nil {
+		return err
+	}
+	if m.node == nil {
+		if err := m.begin(row); err != nil {
+			return err
+		}
+	}
+	return m.cfg.writer.Join(ctx, postgres.Member{Number: m.number, Address: m.cfg.Address, Version: m.cfg.Version,
+		Incarnation: m.have.Incarnation, Process: m.have.Process, Life: m.cfg.life})
+}
+
+// begin makes the node, and the file of one that joins for the first time.
+func (m *Membership) begin(row *postgres.Member) (err error) {
+	if m.have.Incarnation == 0 {
+		m.have.Incarnation = 1
+		if row != nil {
+			m.have.Incarnation = row.Incarnation
+		}
+		if err := node.Create(m.cfg.Path, m.have.Incarnation); err != nil {
+			return err
+		}
+	}
+	n, err := node.New(node.Config{Node: m.number, Engine: m.cfg.writer, Term: Term, Path: m.cfg.Path,
+		Plan:  &ledger.Plan{Hour: time.Hour, Caps: func(string, string) (int64, int64) { return 0, 0 }},
+		Clock: m.cfg.clock, Boot: m.cfg.boot, Rand: rand.New(rand.NewPCG(m.cfg.life, uint64(m.number))), Keep: keep,
+		Incarnation: m.incarnation, Send: m.link.Send, Mail: func(once.Row) (string, bool) { return "", false },
+		Now: m.cfg.Now, Log: m.cfg.Log})
+	if err == nil {
+		m.have, err = read(m.cfg.Path)
+	}
+	if err == nil {
+		m.mu.Lock()
+		m.node = n
+		m.mu.Unlock()
+	}
+	return err
+}
+
+// read reads the file of the node; without one there is no incarnation.
+func read(path string) (k kept, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return k, nil
+	}
+	if err == nil {
+		_, err = smallfile.Unmarshal(text, &k)
+	}
+	return k, err
+}
+
+// right returns why the data directory can't take part by the row of its node, nil without one.
+func (m *Membership) right(row *postgres.Member, standbys postgres.Standbys) error {
+	have, process := m.have, m.have.Process
+	if m.node == nil {
+		process++ // that of the node to be made
+	}
+	refuse := func(format string, args ...any) error {
+		return Refusal(fmt.Sprintf("node %d: %s", m.number, fmt.Sprintf(format, args...)))
+	}
+	anew := fmt.Sprintf("move %s away, and this relay joins anew", m.cfg.Path)
+	gone := fmt.Sprintf("if that relay is gone for good, 'mta cluster forget %d'", m.number)
+	switch {
+	case row == nil && have.Memory.Origin.System != 0:
+		return refuse("the database has no row of this node any more: is it the right database? If so, %s", anew)
+	case row == nil && !m.cfg.Database.Replicated && standbys.Missing() != "":
+		return refuse("the database has no synchronous standby (%s), so that a failover would lose what it has "+
+			"acknowledged: 'mta cluster check'; replicated = true is for a service that replicates below the database",
+			standbys.Missing())
+	case row == nil, have.Incarnation == 0 && row.Forgotten:
+		return nil
+	case have.Incarnation == 0:
+		return refuse("the number belongs to the relay at %s, seen %.0f s ago, and this data directory is not its. "+
+			"Issue a certificate with another number; %s", row.Address, row.Ago, gone)
+	case have.Incarnation < row.Incarnation:
+		return refuse("this node was forgotten, and may have been replaced: it has incarnation %d, and its row %d. If "+
+			"no other relay has the number, %s", have.Incarnation, row.Incarnation, anew)
+	case have.Incarnation > row.Incarnation:
+		return refuse("the database has lost writes: it has incarnation %d of this node, which has joined as %d",
+			row.Incarnation, have.Incarnation)
+	case row.Process > process || row.Process == process && row.Life != m.cfg.life:
+		return refuse("another process has joined at %s, seen %.0f s ago: one of the two data directories is a copy, "+
+			"or was restored from a backup. Stop one; %s, and %s", row.Address, row.Ago, gone, anew)
+	}
+	return nil
+}
+
+func find(v postgres.View, number uint16) *postgres.Member {
+	for i := range v.Members {
+		if v.Members[i].Number == number {
+			return &v.Members[i]
+		}
+	}
+	return nil
+}
+
+func (m *Membership) certificate() (*tls.Certificate, error) { return m.certs.Client(m.cfg.Pair) }
+
+// member is the row of a node as it was read last.
+func (m *Membership) member(number uint16) (row postgres.Member) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if found := find(m.view, number); found != nil {
+		row = *found
+	}
+	return row
+}
+
+func (m *Membership) address(number uint16) (string, bool) {
+	row := m.member(number)
+	return row.Address, row.Number != 0 && !row.Forgotten
+}
+
+func (m *Membership) incarnation(number uint16) uint64 { return m.member(number).Incarnation }
+
+func (m *Membership) receive(msg link.Message) error {
+	if n := m.Node(); n != nil {
+		return n.Receive(msg)
+	}
+	return errors.New("this node takes no part in the cluster")
+}
+
+// Node is what takes part, nil while nothing does: nothing of a shared limit may be used then.
+func (m *Membership) Node() *node.Node {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.joined || m.over {
+		return nil
+	}
+	return m.node
+}
+
+// OnChange has f called when there is a node, and when there is none any more.
+func (m *Membership) OnChange(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.changed = f
+}
+
+func (m *Membership) change() {
+	m.mu.Lock()
+	f := m.changed
+	m.mu.Unlock()
+	f()
+}

@@ -1,0 +1,386 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/mta/cluster/ca"
+	"example.org/mta/cluster/node"
+	"example.org/mta/cluster/once"
+	"example.org/mta/cluster/owner"
+	"example.org/mta/cluster/postgres"
+	"example.org/mta/internal/bubble"
+)
+
+// database is a simulated engine. It keeps the conditions of joined and forgotten in schema.sql.
+type database struct {
+	mu      sync.Mutex
+	heads   [owner.Shards]owner.Head
+	members map[uint16]postgres.Member
+	standby bool
+	away    error
+	joins   int
+	origin  owner.Origin
+}
+
+func newDatabase() *database {
+	return &database{members: make(map[uint16]postgres.Member), standby: true, origin: owner.Origin{System: 7, Timeline: 1}}
+}
+
+func (d *database) do(f func()) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.away == nil {
+		f()
+	}
+	return d.away
+}
+
+func (d *database) set(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+func (d *database) Shards(_ context.Context, c owner.Call) (r owner.Result, err error) {
+	err = d.do(func() {
+		r = owner.Result{Number: c.Number, Done: make([]bool, len(c.Parts)), Books: map[int][]owner.Entry{}, Origin: d.origin}
+		for i, p := range c.Parts {
+			if r.Done[i] = p.Fits(d.heads[p.Shard]); r.Done[i] {
+				d.heads[p.Shard] = p.To
+			}
+		}
+		heads := d.heads
+		r.Heads = &heads
+	})
+	return r, err
+}
+
+func (d *database) Keys(context.Context, once.Call) (once.Result, error) {
+	return once.Result{}, errors.New("nobody claims keys")
+}
+
+func (d *database) Unsettled(context.Context, uint16) ([]once.Row, error) {
+	return nil, d.do(func() {})
+}
+
+func (d *database) DropKeys(context.Context, time.Duration, int) (int, error) {
+	return 0, d.do(func() {})
+}
+
+func (d *database) Close() {}
+
+func (d *database) View(context.Context) (v postgres.View, err error) {
+	err = d.do(func() {
+		for n := range uint16(10) {
+			if m, ok := d.members[n]; ok {
+				v.Members = append(v.Members, m)
+			}
+		}
+		if d.standby {
+			v.Standbys.Names = []string{"standby (sync)"}
+		}
+	})
+	return v, err
+}
+
+func (d *database) Join(_ context.Context, m postgres.Member) (err error) {
+	err = d.do(func() {
+		was := d.members[m.Number]
+		if d.joins++; was.Incarnation > m.Incarnation || was.Incarnation == m.Incarnation &&
+			(was.Process > m.Process || was.Process == m.Process && was.Life != m.Life) {
+			panic("a join that the database refuses")
+		}
+		d.members[m.Number] = m
+	})
+	return err
+}
+
+func (d *database) forget(n uint16) {
+	d.set(func() {
+		m := d.members[n]
+		m.Incarnation, m.Process, m.Life, m.Forgotten = m.Incarnation+1, 0, 0, true
+		d.members[n] = m
+	})
+}
+
+// site is a machine with certificates.
+type site struct {
+	*testing.T
+	db  *database
+	dir string
+}
+
+var errAway = errors.New("connection refused")
+
+// within runs a test in virtual time.
+func within(t *testing.T, test func(s *site)) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := ca.Init(filepath.Join(dir, "ca"), "mail", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	bubble.Test(t, func(t *testing.T) {
+		if err := os.RemoveAll(filepath.Join(dir, "ca")); err != nil {
+			t.Fatal(err)
+		} else if err := ca.Init(filepath.Join(dir, "ca"), "mail", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		test(&site{t, newDatabase(), dir})
+	})
+}
+
+// silence is a listener to which nobody comes.
+type silence struct{ closed chan struct{} }
+
+func (l silence) Accept() (net.Conn, error) { <-l.closed; return nil, net.ErrClosed }
+func (l silence) Addr() net.Addr            { return nil }
+func (l silence) Close() error {
+	select {
+	case <-l.closed:
+	default:
+		close(l.closed)
+	}
+	return nil
+}
+
+// open opens a relay's part in the cluster with a data directory.
+func (s *site) open(number uint16, dir string, life uint64) (*Membership, error) {
+	s.Helper()
+	p, err := ca.Issue(filepath.Join(s.dir, "ca"), number, ca.NodeHolds, time.Now())
+	if err != nil && !strings.Contains(err.Error(), "exists") {
+		s.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(s.dir, dir), 0o700); err != nil {
+		s.Fatal(err)
+	}
+	began := time.Now()
+	return Open(Config{Address: fmt.Sprintf("10.0.0.%d:2571", number), Pair: p, CA: filepath.Join(s.dir, "ca", ca.Certificate),
+		Path: filepath.Join(s.dir, dir, "cluster"), Version: "1.0", Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		writer: s.db, reader: s.db, boot: uint64(number), life: life, listener: silence{make(chan struct{})},
+		clock: func() time.Duration { return time.Hour + time.Since(began) },
+		dial:  func(context.Context, string) (net.Conn, error) { return nil, errAway }})
+}
+
+// starts opens it and has it take part.
+func (s *site) starts(number uint16, dir string, life uint64) *Membership {
+	s.Helper()
+	m, err := s.open(number, dir, life)
+	if err != nil {
+		s.Fatal(err)
+	}
+	m.Start()
+	return m
+}
+
+// refused checks that a data directory can't take part, and that the reason has these words.
+func (s *site) refused(number uint16, dir string, life uint64, words string) {
+	s.Helper()
+	m, err := s.open(number, dir, life)
+	if err == nil {
+		m.Close()
+	}
+	if err == nil || !errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), words) {
+		s.Errorf("the error of node %d is %v; want %q", number, err, words)
+	}
+}
+
+func (s *site) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestARelayJoinsAndGoesOn(t *testing.T) {
+	within(t, func(s *site) {
+		m := s.starts(2, "a", 1)
+		s.pass(20 * time.Second)
+		st := m.Status()
+		row := s.db.members[2]
+		if row.Incarnation != 1 || row.Process != 1 || row.Address != "10.0.0.2:2571" || row.Version != "1.0" {
+			t.Errorf("the row is %+v", row)
+		}
+		if len(st.Shards) != owner.Shards || !st.Takes || m.Node() == nil || m.Count() != 1 || st.Number != 2 {
+			t.Errorf("the status is %+v", st)
+		}
+		if s.db.joins < 4 || s.db.joins > 6 {
+			t.Errorf("%d writes of the row in 20 s", s.db.joins)
+		}
+		m.Close()
+		if s.db.heads[0].Node != 0 {
+			t.Error("the shards are not handed over")
+		}
+		m = s.starts(2, "a", 2)
+		defer m.Close()
+		if row := s.db.members[2]; row.Incarnation != 1 || row.Process != 2 {
+			t.Errorf("the row of the next process is %+v", row)
+		}
+		if a, b, c, d := m.Trouble(); a+b+c+d != "" {
+			t.Errorf("trouble: %q %q %q %q", a, b, c, d)
+		}
+	})
+}
+
+func TestWhoMayNotTakePart(t *testing.T) {
+	within(t, func(s *site) {
+		s.db.standby = false
+		s.refused(1, "a", 1, "no synchronous standby (none is synchronous and streaming)")
+		s.db.standby = true
+		m := s.starts(1, "a", 1)
+		s.pass(10 * time.Second)
+		s.refused(1, "b", 2, "belongs to the relay at 10.0.0.1:2571, seen 0 s ago, and this data directory is not its")
+		text, err := os.ReadFile(filepath.Join(s.dir, "a", "cluster"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.db.standby = false // is no reason for one that has joined
+		m.Close()
+		m = s.starts(1, "a", 3)
+		s.pass(10 * time.Second)
+		if err := os.MkdirAll(filepath.Join(s.dir, "copy"), 0o700); err != nil {
+			t.Fatal(err)
+		} else if err := os.WriteFile(filepath.Join(s.dir, "copy", "cluster"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // a service that is started again and again
+			s.refused(1, "copy", 4, "another process has joined at 10.0.0.1:2571")
+		}
+		m.Close()
+		s.db.forget(1)
+		s.refused(1, "a", 5, "this node was forgotten, and may have been replaced: it has incarnation 1, and its row 2")
+		m = s.starts(1, "b", 6)
+		defer m.Close()
+		if row := s.db.members[1]; row.Incarnation != 2 || row.Process != 1 || row.Forgotten {
+			t.Errorf("the row of the one in its place is %+v", row)
+		}
+		s.refused(1, "a", 7, "forgotten")
+		row := s.db.members[1]
+		row.Incarnation--
+		s.db.members[1] = row
+		s.refused(1, "b", 6, "has lost writes")
+		delete(s.db.members, 1)
+		s.refused(1, "a", 7, "no row of this node any more")
+		if err := os.WriteFile(filepath.Join(s.dir, "a", "cluster"), text[:40], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.refused(1, "a", 7, "'mta cluster forget 1', move the file away")
+	})
+}
+
+func TestAJoinWaitsForTheDatabase(t *testing.T) {
+	within(t, func(s *site) {
+		s.db.away = errAway
+		m := s.starts(1, "a", 1)
+		changes := 0
+		m.OnChange(func() { changes++ })
+		s.pass(time.Minute)
+		if _, away, _, _ := m.Trouble(); m.Node() != nil || !strings.Contains(away, "can't join the cluster yet: connection") {
+			t.Errorf("the database is away: %q", away)
+		}
+		s.db.set(func() { s.db.away = nil })
+		s.pass(2 * time.Second)
+		if m.Node() == nil || changes != 1 {
+			t.Errorf("it does not take part; %d changes", changes)
+		}
+		m.Close()
+		s.db.away = errAway
+		m = s.starts(1, "a", 2)
+		defer m.Close()
+		s.pass(time.Minute)
+		s.db.set(func() { s.db.away = nil })
+		if s.pass(2 * time.Second); m.Node() == nil {
+			t.Error("one that has joined before does not take part")
+		}
+	})
+}
+
+func TestAnInterruptedJoinGoesOn(t *testing.T) {
+	within(t, func(s *site) {
+		if err := os.Mkdir(filepath.Join(s.dir, "a"), 0o700); err != nil {
+			t.Fatal(err)
+		} else if err := node.Create(filepath.Join(s.dir, "a", "cluster"), 1); err != nil {
+			t.Fatal(err)
+		}
+		s.starts(1, "a", 1).Close()
+		s.db.forget(1)
+		if err := node.Create(filepath.Join(s.dir, "b"), 2); err != nil { // the directory that takes its place
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(s.dir, "b"), filepath.Join(s.dir, "a", "cluster")); err != nil {
+			t.Fatal(err)
+		}
+		s.starts(1, "a", 2).Close()
+		if row := s.db.members[1]; row.Incarnation != 2 || row.Process != 1 {
+			t.Errorf("the row is %+v", row)
+		}
+	})
+}
+
+func TestAForgottenNodeTakesNoPart(t *testing.T) {
+	within(t, func(s *site) {
+		m := s.starts(1, "a", 1)
+		defer m.Close()
+		s.pass(10 * time.Second)
+		changes := 0
+		m.OnChange(func() { changes++ })
+		s.db.forget(1)
+		s.pass(10 * time.Second)
+		if part, _, _, _ := m.Trouble(); m.Node() != nil || !strings.Contains(part, "forgotten") || changes != 1 {
+			t.Errorf("it takes part: %q, %d changes", part, changes)
+		}
+		if m.Count() != 0 || s.db.heads[0].Node != 0 {
+			t.Errorf("%d members; shard 0 is %+v", m.Count(), s.db.heads[0])
+		}
+		joins := s.db.joins
+		if s.pass(time.Minute); s.db.joins != joins {
+			t.Error("it writes its row")
+		}
+	})
+}
+
+func TestAlarms(t *testing.T) {
+	within(t, func(s *site) {
+		m := s.starts(1, "a", 1)
+		defer m.Close()
+		expect := func(what, got, words string) {
+			t.Helper()
+			if words == "" && got != "" || !strings.Contains(got, words) {
+				t.Errorf("%s: %q; want %q", what, got, words)
+			}
+		}
+		s.pass(10 * time.Second)
+		s.db.set(func() { s.db.standby = false })
+		s.pass(look)
+		_, away, standby, end := m.Trouble()
+		expect("standby", standby, "no synchronous standby: none is")
+		expect("database", away, "")
+		expect("certificate", end, "")
+		s.db.set(func() { s.db.away = errAway })
+		s.pass(20 * time.Second)
+		_, away, _, _ = m.Trouble()
+		expect("database", away, "for 20s: what this relay has of shared limits ends within 2m40s (connection refused)")
+		s.pass(3 * time.Minute)
+		_, away, _, _ = m.Trouble()
+		expect("database", away, "of shared limits has ended")
+		s.db.set(func() { s.db.away, s.db.standby = nil, true })
+		s.pass(look)
+		_, away, standby, _ = m.Trouble()
+		expect("database", away+standby, "")
+		s.db.set(func() { s.db.origin.System++ })
+		s.pass(look)
+		part, _, _, _ := m.Trouble()
+		expect("part", part, "node 1 takes no part: the database is another one")
+		m.cfg.Now = func() time.Time { return time.Now().Add(336 * 24 * time.Hour) }
+		_, _, _, end = m.Trouble()
+		expect("certificate", end, "ends on 20")
+	})
+}

@@ -1,0 +1,89 @@
+package membership
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"example.org/mta/cluster/owner"
+	"example.org/mta/cluster/postgres"
+)
+
+// early is how long before its end a certificate is an alarm.
+const early = 30 * 24 * time.Hour
+
+// Status is what operators see.
+type Status struct {
+	Number  uint16
+	Members []postgres.Member // as read last, by number
+	Takes   bool              // this relay takes part
+	Shards  []int             // for which this node decides
+	Silent  time.Duration     // since the database's last answer to the node
+	Lost    error             // the writes that the database has lost
+}
+
+// Status returns how the cluster and this relay's part in it are.
+func (m *Membership) Status() (s Status) {
+	if m == nil {
+		return s
+	}
+	n := m.Node()
+	m.mu.Lock()
+	s = Status{Number: m.number, Members: slices.Clone(m.view.Members), Silent: m.cfg.clock() - m.since}
+	m.mu.Unlock()
+	if n != nil {
+		s.Takes, s.Shards, s.Silent, s.Lost = true, n.Owned(), min(s.Silent, n.Silent()), n.Lost()
+	}
+	return s
+}
+
+// Count is how many members there are.
+func (m *Membership) Count() (n int) {
+	for _, row := range m.Status().Members {
+		if !row.Forgotten {
+			n++
+		}
+	}
+	return n
+}
+
+// Trouble returns why this relay takes no part, what is wrong with the database and with its standby, and that the
+// certificate ends within 30 days; "" for each that is well.
+func (m *Membership) Trouble() (part, database, standby, certificate string) {
+	if m == nil {
+		return
+	}
+	s := m.Status()
+	m.mu.Lock()
+	failed, standbys := m.failed, m.view.Standbys
+	m.mu.Unlock()
+	switch refused := errors.As(failed, new(Refusal)); {
+	case refused:
+		part = failed.Error()
+	case s.Lost != nil:
+		part = fmt.Sprintf("node %d takes no part: %v", m.number, s.Lost)
+	case !s.Takes && failed != nil:
+		database = fmt.Sprintf("this relay can't join the cluster yet: %v", failed)
+	case s.Takes && s.Silent > owner.Patience:
+		left := "what this relay had of shared limits has ended"
+		if d := Term.Holds() - s.Silent; d > 0 {
+			left = fmt.Sprintf("what this relay has of shared limits ends within %s", d.Round(time.Second))
+		}
+		database = fmt.Sprintf("the cluster's database has not acknowledged anything for %s: %s",
+			s.Silent.Round(time.Second), left)
+		if failed != nil {
+			database += fmt.Sprintf(" (%v)", failed)
+		}
+	}
+	if missing := standbys.Missing(); missing != "" && !m.cfg.Database.Replicated && len(s.Members) > 0 {
+		standby = "the cluster's database has no synchronous standby: " + missing
+	}
+	if own, err := m.certificate(); err == nil {
+		if end := own.Leaf.NotAfter; end.Sub(m.cfg.Now()) < early {
+			certificate = fmt.Sprintf("%s ends on %s, and then no other node talks to this one: 'mta cluster ca renew'",
+				m.cfg.Pair.Certificate, end.UTC().Format(time.DateOnly))
+		}
+	}
+	return part, database, standby, certificate
+}

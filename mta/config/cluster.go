@@ -1,0 +1,103 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/netip"
+
+	"example.org/mta/cluster/ca"
+	"example.org/mta/cluster/postgres"
+	"example.org/mta/internal/certificates"
+	"example.org/mta/internal/settings"
+)
+
+// Cluster is the relay's part in a cluster.
+//
+// The relay is a node of a [cluster](cluster.md). Without a block there is none. All settings but `replicated` are
+// required.
+type Cluster struct {
+	block
+	// The PostgreSQL database: a URL or keywords as psql takes them, with all hosts and `sslmode=verify-full`. Keep the
+	// password out of the file: `database = env("MTA_CLUSTER_DATABASE")`.
+	Database Secret `conf:"database"`
+	// Where the node listens and the other nodes reach it, such as `"10.0.0.1:2571"`.
+	Address string `conf:"address" check:"listen or off"`
+	// File in PEM form: the node's certificate, which has its number, from [`mta cluster ca
+	// issue`](cli.md#mta-cluster-ca). The relay rereads this file and the two below when they change.
+	Certificate string `conf:"certificate"`
+	// File in PEM form: the key of the certificate.
+	Key string `conf:"key"`
+	// File in PEM form: the certificate of the cluster's authority, `ca.pem`.
+	CA string `conf:"ca"`
+	// A managed service replicates the database below PostgreSQL, so that no standby shows. Without it a relay joins
+	// only if there is a synchronous standby, and its absence is the alarm `cluster_standby`.
+	Replicated bool   `conf:"replicated"`
+	Path       string // of what the node keeps in data_dir
+}
+
+// On reports whether the relay is a node.
+func (c *Cluster) On() bool { return c.Database != "" }
+
+// Pair is the node's certificate with its key.
+func (c *Cluster) Pair() certificates.Pair {
+	return certificates.Pair{Certificate: c.Certificate, Key: c.Key}
+}
+
+func (k checker) cluster(taken *claims) {
+	c := &k.Cluster
+	missing, some := "", c.Replicated
+	for _, s := range [][2]string{{"ca", c.CA}, {"key", c.Key}, {"certificate", c.Certificate}, {"address", c.Address},
+		{"database", string(c.Database)}} {
+		if some = some || s[1] != ""; s[1] == "" {
+			missing = s[0]
+		}
+	}
+	if missing != "" {
+		if some {
+			k.problem(&c.block, missing, "docs/cluster.md has a whole block", "cluster has no %s", missing)
+		}
+		return
+	}
+	host, port, _ := net.SplitHostPort(c.Address)
+	if ip, _ := netip.ParseAddr(host); port == "0" || !ip.IsValid() || ip.IsUnspecified() {
+		k.problem(&c.block, "address", `write an address of this machine with a port, such as "10.0.0.1:2571"`,
+			"address: the other nodes can't reach %s", settings.Quoted(c.Address))
+	}
+	k.claim(taken, c.Address, "cluster", &c.block)
+}
+
+// clusterFiles looks at the certificate, and at the address of the database, which can name files.
+func (k checker) clusterFiles() {
+	c := &k.Cluster
+	if !c.On() {
+		return
+	}
+	own, err := tls.LoadX509KeyPair(c.Certificate, c.Key)
+	if err == nil {
+		_, _, err = ca.Identity(own.Leaf)
+	}
+	if err != nil {
+		k.problem(&c.block, "certificate", "'mta cluster ca issue' makes it", "certificate of cluster: %s", err)
+		return
+	}
+	roots, err := certificates.ReadAuthorities(c.CA)
+	if err == nil {
+		_, err = own.Leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: own.Leaf.NotBefore,
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	}
+	if err != nil {
+		k.problem(&c.block, "ca", "write the ca.pem of 'mta cluster ca init' that has issued the certificate",
+			"ca of cluster: %s", err)
+	}
+	e, err := postgres.Open(postgres.Config{Database: string(c.Database)})
+	if err != nil {
+		k.problem(&c.block, "database", "", "database of cluster: %s", err)
+		return
+	}
+	defer e.Close()
+	if open := e.Unprotected(); open != "" {
+		k.problem(&c.block, "database", "add sslmode=verify-full, and sslrootcert if it has a private authority",
+			"database of cluster: a connection %s", open)
+	}
+}
