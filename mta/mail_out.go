@@ -140,11 +140,13 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 		Classes:        r.classes,
 		Backoff:        wiring.Backoff(cfg),
 		Trace:          r.tracer.Watch,
+		Divider:        wiring.Divider(r.cluster),
 		MaxConnections: most,
 		Rand:           r.opts.Rand(),
 		Log:            r.log,
 	})
 	undo.add(r.delivery.Close)
+	r.cluster.OnChange(r.useParts)
 	r.dispatcher = dispatch.New(dispatch.Config{
 		Queue: r.queue, Router: r.router, Delivery: r.delivery, Notifier: r.reporter, Events: r.events, Sites: &r.sites,
 		Policy: r.policy.Load, Missing: r.noSource, Warmup: r.warm.Controller(), Rules: r.rules,
@@ -153,6 +155,15 @@ func (r *mailOut) openDelivery(cfg *config.Config, undo *undoer) error {
 	})
 	r.warm.Serve(r.dispatcher)
 	return nil
+}
+
+// useParts has delivery use what this relay may use of limits now. More or fewer members have other parts of those that
+// are not shared.
+func (r *mailOut) useParts(members bool) {
+	if members {
+		r.delivery.Reload(r.rules.Stays)
+	}
+	r.delivery.PartsChanged()
 }
 
 // logAction logs what the relay does by itself.

@@ -210,6 +210,9 @@ func (r *stores) openWeights(cfg *config.Config, _ *undoer) (err error) {
 func (r *stores) newPolicy(cfg *config.Config) *wiring.Policy {
 	pol := wiring.New(cfg)
 	pol.Weights = r.weights.In
+	if r.cluster != nil {
+		pol.Relays = r.cluster.Count
+	}
 	return pol
 }
 
@@ -256,6 +259,9 @@ func (r *stores) openResolver(cfg *config.Config, _ *undoer) error {
 func (r *stores) openCluster(cfg *config.Config, undo *undoer) (err error) {
 	r.cluster, err = wiring.Cluster(cfg, r.opts.Version, r.now, r.log)
 	undo.add(func() { r.cluster.Close() })
+	if r.cluster != nil {
+		r.policy.Store(r.newPolicy(cfg))
+	}
 	return err
 }
 

@@ -91,7 +91,7 @@ type Membership struct {
 	over    bool          // it may not any more
 	since   time.Duration // by the clock: when joined
 	failed  error         // why the newest attempt to read and write the row did
-	changed func()
+	changed func(members bool)
 }
 
 // kept is what package node keeps.
@@ -108,7 +108,7 @@ func (r Refusal) Error() string { return string(r) }
 // Open joins the cluster, or takes part in it again. If the database does not answer, Start goes on with that. Open
 // fails with a Refusal, and when a relay that has never taken part can't use the database as it is.
 func Open(cfg Config) (*Membership, error) {
-	m := &Membership{cfg: cfg, certs: certificates.New(cfg.Now, cfg.Log), changed: func() {}}
+	m := &Membership{cfg: cfg, certs: certificates.New(cfg.Now, cfg.Log), changed: func(bool) {}}
 	own, err := m.certificate()
 	if err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func (m *Membership) run() {
 			running, wait = true, look
 			m.cfg.Log.Info("this relay takes part in the cluster", "node", m.number, "incarnation", m.have.Incarnation)
 			nodes.Go(func() { n.Run(taking) })
-			m.change()
+			m.change(false)
 		}
 		if over {
 			leave()
@@ -231,8 +231,13 @@ func (m *Membership) attend() {
 	view, err := m.cfg.reader.View(ctx)
 	if err == nil {
 		m.mu.Lock()
+		was := m.count()
 		m.view = view
+		other := m.count() != was
 		m.mu.Unlock()
+		if other {
+			m.change(true)
+		}
 		err = m.join(ctx, view)
 	}
 	if m.ctx.Err() != nil {
@@ -245,7 +250,7 @@ func (m *Membership) attend() {
 	}
 	m.over = m.over || m.joined && errors.As(err, new(Refusal))
 	if m.failed = err; was && m.over {
-		defer m.change()
+		defer m.change(false)
 	}
 	m.mu.Unlock()
 }
@@ -286,7 +291,7 @@ func (m *Membership) begin(row *postgres.Member) (err error) {
 		Plan:  &ledger.Plan{Hour: time.Hour, Caps: func(string, string) (int64, int64) { return 0, 0 }},
 		Clock: m.cfg.clock, Boot: m.cfg.boot, Rand: rand.New(rand.NewPCG(m.cfg.life, uint64(m.number))), Keep: keep,
 		Incarnation: m.incarnation, Send: m.link.Send, Mail: func(once.Row) (string, bool) { return "", false },
-		Now: m.cfg.Now, Log: m.cfg.Log})
+		Changed: func() { m.change(false) }, Now: m.cfg.Now, Log: m.cfg.Log})
 	if err == nil {
 		m.have, err = read(m.cfg.Path)
 	}
@@ -394,16 +399,20 @@ func (m *Membership) Node() *node.Node {
 	return m.node
 }
 
-// OnChange has f called when there is a node, and when there is none any more.
-func (m *Membership) OnChange(f func()) {
+// OnChange has f called when there are more or fewer members, and when what Node may use has changed, also since there
+// is a node or none any more. f does not block.
+func (m *Membership) OnChange(f func(members bool)) {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changed = f
 }
 
-func (m *Membership) change() {
+func (m *Membership) change(members bool) {
 	m.mu.Lock()
 	f := m.changed
 	m.mu.Unlock()
-	f()
+	f(members)
 }

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -38,14 +39,23 @@ func (m *Membership) Status() (s Status) {
 	return s
 }
 
-// Count is how many members there are.
-func (m *Membership) Count() (n int) {
-	for _, row := range m.Status().Members {
+// unknown is how many members there may be while the database has not been read, or has no row of any.
+const unknown = 10
+
+// Count is how many members there are, at least 1.
+func (m *Membership) Count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.count()
+}
+
+func (m *Membership) count() (n int) {
+	for _, row := range m.view.Members {
 		if !row.Forgotten {
 			n++
 		}
 	}
-	return n
+	return cmp.Or(n, unknown)
 }
 
 // Trouble returns why this relay takes no part, what is wrong with the database and with its standby, and that the

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"example.org/mta/cluster/membership"
+	"example.org/mta/cluster/parts"
 	"example.org/mta/cluster/postgres"
+	"example.org/mta/delivery"
 	"example.org/mta/mta/config"
 )
 
@@ -21,4 +23,12 @@ func Cluster(
 		Database: postgres.Config{Database: string(c.Database), Replicated: c.Replicated}, Address: c.Address,
 		Pair: c.Pair(), CA: c.CA, Path: c.Path, Version: version, Now: now, Log: log,
 	})
+}
+
+// Divider has delivery's limits divided among the members, nil without a cluster.
+func Divider(m *membership.Membership) delivery.Divider {
+	if m == nil {
+		return nil
+	}
+	return parts.Parts(m.Node)
 }
