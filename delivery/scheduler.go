@@ -125,10 +125,9 @@ type Scheduler struct {
 	doneFunc func(*smtpclient.Transaction, smtpclient.Outcome)
 	dialing  context.Context // ends with Close
 	stop     context.CancelFunc
-	wake     chan struct{}  // to the clock: something is due sooner, or finished
-	changed  atomic.Bool    // what this relay may use of divided limits
-	stopped  chan struct{}  // closed when the clock has ended
-	opened   sync.WaitGroup // connections, from the dial to the end, and recalls when the scheduler stops
+	waker
+	stopped chan struct{}  // closed when the clock has ended
+	opened  sync.WaitGroup // connections, from the dial to the end, and recalls when the scheduler stops
 
 	// mu guards all that follows, and what hangs from it: lanes, budgets, connections, the picture.
 	// It is never held while a connection is read or written, or while Done is called.
@@ -158,6 +157,12 @@ type Scheduler struct {
 	tallies
 }
 
+// waker is to the clock.
+type waker struct {
+	wake    chan struct{} // something is due sooner, or finished
+	changed atomic.Bool   // what this relay may use of divided limits
+}
+
 // tallies are counts by name.
 type tallies struct {
 	bySource map[string]SourceCounts
@@ -183,7 +188,7 @@ func New(cfg Config) *Scheduler {
 	cfg = cfg.withDefaults()
 	s := &Scheduler{
 		cfg:      cfg,
-		wake:     make(chan struct{}, 1),
+		waker:    waker{wake: make(chan struct{}, 1)},
 		stopped:  make(chan struct{}),
 		db:       cfg.DB,
 		lanes:    make(map[laneKey]*lane),
