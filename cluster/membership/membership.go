@@ -86,6 +86,7 @@ type Membership struct {
 
 	mu      sync.Mutex // guards what follows
 	view    postgres.View
+	read    time.Duration // by the clock: when view was
 	node    *node.Node
 	joined  bool          // node may run: the row is its
 	over    bool          // it may not any more
@@ -232,7 +233,7 @@ func (m *Membership) attend() {
 	if err == nil {
 		m.mu.Lock()
 		was := m.count()
-		m.view = view
+		m.view, m.read = view, m.cfg.clock()
 		other := m.count() != was
 		m.mu.Unlock()
 		if other {

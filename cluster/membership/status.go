@@ -17,7 +17,7 @@ const early = 30 * 24 * time.Hour
 // Status is what operators see.
 type Status struct {
 	Number  uint16
-	Members []postgres.Member // as read last, by number
+	Members []postgres.Member // as read last, by number, with Ago as it is now
 	Takes   bool              // this relay takes part
 	Shards  []int             // for which this node decides
 	Silent  time.Duration     // since the database's last answer to the node
@@ -31,7 +31,11 @@ func (m *Membership) Status() (s Status) {
 	}
 	n := m.Node()
 	m.mu.Lock()
-	s = Status{Number: m.number, Members: slices.Clone(m.view.Members), Silent: m.cfg.clock() - m.since}
+	now := m.cfg.clock()
+	s = Status{Number: m.number, Members: slices.Clone(m.view.Members), Silent: now - m.since}
+	for i := range s.Members {
+		s.Members[i].Ago += (now - m.read).Seconds()
+	}
 	m.mu.Unlock()
 	if n != nil {
 		s.Takes, s.Shards, s.Silent, s.Lost = true, n.Owned(), min(s.Silent, n.Silent()), n.Lost()

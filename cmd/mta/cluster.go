@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -10,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.org/mta/cluster/ca"
+	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cmd/mta/draw"
+	"example.org/mta/operator/api"
 )
 
 const clusterHelp = `Several relays are a cluster: docs/cluster.md begins with three.
@@ -23,9 +26,56 @@ configuration and no running relay.`
 
 func newCluster(c *cli) *cobra.Command {
 	g := group("cluster", "relays that are a cluster, their database and certificates", newClusterInit(c),
-		newClusterCheck(c), newClusterForget(c), newClusterCA(c))
+		newClusterCheck(c), newClusterStatus(c), newClusterForget(c), newClusterCA(c))
 	g.Long = clusterHelp
 	return g
+}
+
+func newClusterStatus(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "status", Short: "show the nodes of the cluster, and this relay's part in it",
+		Long: `Show the nodes of the cluster as the relay has read them within the last seconds, and its own
+part: whether it takes part, for how many of the 64 shards of limits it decides, and how
+long the database has been silent. The exit status is 1 when something is wrong.`,
+		Args: noArgs,
+	}
+	return answers(c, cmd, func(ctx context.Context, client *api.Client, _ []string) (api.Cluster, error) {
+		return api.OpCluster.Call(ctx, client, api.None{})
+	}, c.clusterStatus)
+}
+
+func (c *cli) clusterStatus(s api.Cluster) error {
+	if !s.On {
+		fmt.Fprintln(c.err, "this relay is in no cluster: its configuration has no cluster block")
+		return nil
+	}
+	f := c.facts(10)
+	f.add("node", "%d", s.Node)
+	if s.Takes {
+		f.add("shards", "%d of %d", s.Shards, owner.Shards)
+		f.add("database", "answered %s", ago(s.Silent))
+	}
+	for _, why := range s.Trouble {
+		f.add("trouble", "%s", why)
+	}
+	t := draw.New("", ">NODE", "ADDRESS", "VERSION", ">INCARNATION", "SEEN")
+	for _, m := range s.Members {
+		seen := ago(m.Seen)
+		if m.Forgotten {
+			seen = "forgotten"
+		}
+		t.Add("", strconv.Itoa(m.Node), m.Address, m.Version, strconv.FormatUint(m.Incarnation, 10), seen)
+	}
+	err := t.Write(c.out, c.screen)
+	if err == nil && len(s.Trouble) > 0 {
+		return exitError(exitFailed)
+	}
+	return err
+}
+
+// ago gives how long something was ago.
+func ago(s float64) string {
+	return api.Age(time.Duration(s*float64(time.Second)).Round(time.Second)).String() + " ago"
 }
 
 func newClusterForget(c *cli) *cobra.Command {
@@ -150,7 +200,7 @@ func newClusterInit(c *cli) *cobra.Command {
 		Long: `Create the schema mta_cluster, unless the database has it. The role needs the right to
 create schemas and, to see standbys, pg_monitor. Without a synchronous standby nothing is
 created, since a failover would lose what the database has acknowledged; --replicated is
-for a service that replicates below the database. docs/cluster-protocol.md has the rights
+for a service that replicates below the database. docs/cluster.md has the rights
 that a relay's role needs on the schema.`,
 	}
 	open := c.replicating(cmd)

@@ -165,6 +165,8 @@ var (
 	OpTLSReports = reads("tlsReports", "/v1/tls-reports",
 		"what is counted for TLS reports (RFC 8460), and what was sent",
 		with(TLSReports.TLSReports))
+	OpCluster = reads("cluster", "/v1/cluster", "the nodes of the cluster, and this relay's part in it",
+		alone(Clusters.Cluster))
 	OpInbound = reads("inbound", "/v1/inbound",
 		"mail for the relay itself that it did not understand and keeps, the newest first",
 		with(Inbound.Inbound))

@@ -84,6 +84,7 @@ type Config struct {
 	Backups         Backups
 	Moves           Moves
 	OpenConnections OpenConnections
+	Clusters        Clusters
 	// Audit is where actions of operators are written down. nil: nowhere, for tests.
 	Audit Audit
 	// Events is where what an operator changes is written down. nil: slog.Default.

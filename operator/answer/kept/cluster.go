@@ -1,0 +1,28 @@
+package kept
+
+import (
+	"context"
+	"slices"
+
+	"example.org/mta/cluster/membership"
+	"example.org/mta/operator/api"
+)
+
+// Cluster answers about the cluster; it implements api.Clusters.
+type Cluster struct{ Part *membership.Membership } // nil without a block
+
+func (c Cluster) Cluster(context.Context) (api.Cluster, error) {
+	s := c.Part.Status()
+	part, database, standby, certificate := c.Part.Trouble()
+	out := api.Cluster{On: c.Part != nil, Node: int(s.Number), Takes: s.Takes, Shards: len(s.Shards),
+		Silent: s.Silent.Seconds(), Members: make([]api.ClusterMember, len(s.Members)),
+		Trouble: slices.DeleteFunc([]string{part, database, standby, certificate}, func(s string) bool { return s == "" })}
+	if s.Lost != nil {
+		out.Lost = s.Lost.Error()
+	}
+	for i, m := range s.Members {
+		out.Members[i] = api.ClusterMember{Node: int(m.Number), Address: m.Address, Version: m.Version,
+			Incarnation: m.Incarnation, Seen: m.Ago, Forgotten: m.Forgotten}
+	}
+	return out, nil
+}
