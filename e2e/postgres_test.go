@@ -133,7 +133,12 @@ func (d *database) try(t *testing.T, sql string) error {
 }
 
 func (d *database) query(t *testing.T, sql string) (string, error) {
-	c, err := pgconn.Connect(t.Context(), d.dsn("postgres", "postgres"))
+	return d.queryOf(t, "postgres", sql)
+}
+
+// queryOf is query in a database of another name.
+func (d *database) queryOf(t *testing.T, name, sql string) (string, error) {
+	c, err := pgconn.Connect(t.Context(), d.dsn("postgres", name))
 	if err != nil {
 		return "", err
 	}
@@ -186,13 +191,7 @@ func newPair(t *testing.T) (primary, standby *database) {
 // grants are those that the manual names.
 func grants(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/cluster-protocol.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(text), "```sql\n")
-	sql, _, _ := strings.Cut(rest, "```")
-	return sql
+	return pageCode(t, page, section, "sql")[1]
 }
 
 func open(t *testing.T, dsn string, replicated bool) *postgres.Engine {

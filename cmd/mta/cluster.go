@@ -56,7 +56,7 @@ func (c *cli) clusterStatus(s api.Cluster) error {
 		f.add("database", "answered %s", ago(s.Silent))
 	}
 	for _, why := range s.Trouble {
-		f.add("trouble", "%s", why)
+		f.add("problem", "%s", why)
 	}
 	t := draw.New("", ">NODE", "ADDRESS", "VERSION", ">INCARNATION", "SEEN")
 	for _, m := range s.Members {
