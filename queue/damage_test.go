@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -288,6 +289,7 @@ func TestFlippedBitInADeferral(t *testing.T) {
 		for i := range 60 { // its segment is full, and sealed
 			accept(t, q, message(1, "example.net"), strings.Repeat(fmt.Sprint(i, ","), 100))
 		}
+		synctest.Wait() // and has its index
 		shut(t, q)
 		name, off := findText(t, fs, greylisted.Text)
 		flip(t, fs, name, off)
