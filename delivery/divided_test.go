@@ -71,7 +71,7 @@ func (d *dealer) Next(name string) time.Duration {
 	if part == 0 {
 		return -1
 	}
-	return max(0, d.pace(name).Next(time.Now(), rateOf(part), 1).Sub(time.Now()))
+	return max(0, time.Until(d.pace(name).Next(time.Now(), rateOf(part), 1)))
 }
 
 func rateOf(perSecond float64) gcra.Rate { return gcra.Rate{Events: int(perSecond), Burst: 1} }
