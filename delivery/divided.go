@@ -37,8 +37,9 @@ type division struct {
 	limit Scope // as the lanes have it: the smallest of each
 	gen   int   // of limit
 	names [3]string
-	met   bool // since the last tick by mail that waits for a divided limit, this or another
-	open  int  // connections that the Divider knows of
+	met   [3]bool // at the last tick mail waited for the limit itself
+	due   bool    // then it waited for another limit, and will need this one
+	open  int     // connections that the Divider knows of
 	paces [3]pace
 }
 
@@ -79,10 +80,24 @@ func (s *Scheduler) divide(x NamedScope, now time.Time) *budget {
 		v.limit, v.gen = x.Scope, s.limGen
 	}
 	if v.limit != was {
-		v.met = true // mail is about to come
+		v.forgo(was, v.limit)
+		v.met, v.due = [3]bool{true, true, true}, true // mail is about to come
 		v.want(b)
 	}
 	return b
+}
+
+// forgo wants nothing any more of what is no limit now.
+func (v *division) forgo(was, is Scope) {
+	if was.Connections > 0 && is.Connections == 0 {
+		v.d.WantConnections(v.names[dividedConnections], was.Connections, 0)
+	}
+	for i, r := range [3][2]gcra.Rate{dividedMessages: {was.MessageRate, is.MessageRate},
+		dividedOpenings: {was.ConnectionRate, is.ConnectionRate}} {
+		if !r[0].Unlimited() && r[1].Unlimited() {
+			v.d.WantRate(v.names[i], r[0], 0)
+		}
+	}
 }
 
 // want has the Divider know how much this relay could use. It is called once a second.
@@ -94,14 +109,14 @@ func (v *division) want(b *budget) {
 		switch {
 		case r.Unlimited():
 			continue
-		case v.met:
+		case v.met[i]:
 			want = r.PerSecond()
-		case p.recent >= paceless:
-			want = min(headroom*p.recent, r.PerSecond())
+		case v.due, p.recent >= paceless:
+			want = min(max(headroom*p.recent, paceless), r.PerSecond())
 		}
 		v.d.WantRate(v.names[i], r, want)
 	}
-	v.met = false
+	v.met, v.due = [3]bool{}, false
 }
 
 // wantConnections does so for connections: those that there are, and half as many again while lanes wait for one.
@@ -113,7 +128,7 @@ func (v *division) wantConnections(b *budget) {
 	v.count(b.live)
 	if b.waiting > 0 {
 		want += max(b.waiting, b.live/2)
-	} else if v.met {
+	} else if v.due || v.met[dividedConnections] {
 		want = max(want, 1)
 	}
 	v.d.WantConnections(v.names[dividedConnections], limit, min(want, limit))
@@ -170,7 +185,6 @@ func (b *budget) keeps(i int, now time.Time) (why string, until time.Time) {
 	if wait == 0 {
 		return "", now
 	}
-	v.met = true
 	why = "max_connection_rate of " + b.String()
 	if i == dividedMessages {
 		why = b.rateText(rate)
@@ -181,22 +195,33 @@ func (b *budget) keeps(i int, now time.Time) (why string, until time.Time) {
 	return why, now.Add(wait)
 }
 
-// keptBy is keeps for all divided limits of a lane.
+// keptBy is keeps for all divided limits of a lane. Without a part of a limit on connections mail does not go on one
+// that was there before the limit either.
 func (l *lane) keptBy(i int, now time.Time) waitReason {
 	for _, p := range l.divided {
-		if why, until := p.b.keeps(i, now); why != "" {
-			l.kept = true
+		why, until := p.b.keeps(i, now)
+		if n, bounded := p.b.division.allowed(); why == "" && bounded && n == 0 {
+			why, until, i = p.b.limitText(), time.Time{}, dividedConnections
+		}
+		if why != "" {
+			l.kept = kept{p.b, i}
 			return waitReason{What: why, Until: until, Waits: parking.Limit}
 		}
 	}
 	return waitReason{}
 }
 
+// kept is a divided limit for which the mail of a lane waits.
+type kept struct {
+	b *budget // nil: none
+	i int
+}
+
 // keptTenant is keeps for those of a tenant.
 func (l *lane) keptTenant(a *account, now time.Time) waitReason {
 	for _, x := range a.divided() {
 		if why, until := l.s.divide(x, now).keeps(dividedMessages, now); why != "" {
-			l.kept = true
+			l.kept = kept{l.s.divide(x, now), dividedMessages}
 			if until.IsZero() {
 				until = now.Add(tick) // other tenants' mail may have a time
 			}
@@ -234,8 +259,8 @@ func (x *dividedLimit) held() bool {
 		(x.limit.MessageRate.Unlimited() || v.d.Held(v.names[dividedMessages]))
 }
 
-// mayBegin has a transaction ask, after what else it asks, whether this relay still has its parts: its process may have
-// been stopped since the message was given to a connection.
+// mayBegin has a transaction ask whether this relay still has its parts, and then what else it asks: the process may
+// have been stopped since the message was given to a connection.
 func mayBegin(limits []dividedLimit, ask func(int) bool) func(int) bool {
 	if len(limits) == 0 {
 		return ask
@@ -250,14 +275,17 @@ func mayBegin(limits []dividedLimit, ask func(int) bool) func(int) bool {
 	}
 }
 
-// meet notes once a second that the lane's mail waits for a divided limit. It needs all of them: a part of one that was
-// given up while the mail waited for another would have to be waited for again.
+// meet notes once a second that the lane's mail waits for a divided limit. It needs something of all of them: a part of
+// one that was given up while the mail waited for another would have to be waited for again.
 func (l *lane) meet() {
-	l.kept = l.kept && l.waiting.n > 0
-	if l.kept || l.waitsOn != nil && l.waitsOn.division != nil {
-		for _, p := range l.divided {
-			p.b.division.met = true
-		}
+	if l.kept.b == nil && (l.waitsOn == nil || l.waitsOn.division == nil) || l.waiting.n == 0 {
+		return
+	}
+	if b := l.kept.b; b != nil {
+		b.division.met[l.kept.i] = true
+	}
+	for _, p := range l.divided {
+		p.b.division.due = true
 	}
 }
 

@@ -264,10 +264,12 @@ func TestPartOfATenant(t *testing.T) {
 func TestNothingBeginsWithoutAPart(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const name = "provider big: connections"
-		w, d := dealt(t, both(Scope{Connections: 1}))
+		limits := both(Scope{Connections: 1})
+		limits.MaxMode, limits.MaxDeliveriesPerConnection = smtpclient.Pipelined, 1000
+		w, d := dealt(t, limits)
 		defer w.end()
 		d.give(w, map[string]float64{name: 1})
-		w.send(routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second}))), 20)
+		w.send(routeTo("a", tier(w.host("mx", sink.Config{Latency: time.Second}))), 200)
 		time.Sleep(10 * time.Second)
 		d.mu.Lock()
 		d.parts[name] = 0 // and nobody has been told
@@ -278,16 +280,31 @@ func TestNothingBeginsWithoutAPart(t *testing.T) {
 			t.Errorf("%d messages left after the part had ended", n-arrived)
 		}
 		d.give(w, map[string]float64{name: 1})
-		again := 0
-		for _, r := range w.awaitResults(20, time.Hour) {
-			if r.Withdrawn {
-				again++
-			}
-		}
-		if again == 0 {
-			t.Error("nothing was withdrawn")
-		}
+		w.awaitResults(200, time.Hour)
 	})
+}
+
+// What a connection has not begun is asked for a part first, and then for the rest: that may cost a warm-up's token.
+func TestATransactionAsksForAPart(t *testing.T) {
+	d, asked := newDealer(), 0
+	s := &Scheduler{cfg: Config{Divider: d}, budgets: make(map[budgetKey]*budget)}
+	x := NamedScope{"provider big", Scope{Connections: 1, MessageRate: gcra.Rate{Events: 5}}}
+	may := mayBegin([]dividedLimit{{s.divide(x, time.Now()), x.Scope}}, func(int) bool { asked++; return true })
+	d.parts["provider big: connections"] = 1
+	if may(1) || asked != 0 {
+		t.Error("it begins without a part of the rate")
+	}
+	d.parts["provider big: messages"] = 1
+	if !may(1) || asked != 1 {
+		t.Error("it does not begin with its parts")
+	}
+	d.parts["provider big: connections"] = 0
+	if may(1) || asked != 1 {
+		t.Error("it begins without a part of the connections")
+	}
+	if may := mayBegin(nil, nil); may != nil {
+		t.Error("a transaction without divided limits asks")
+	}
 }
 
 // Mail that waits for one limit wants its others, too: or their parts would be given up meanwhile, one after the other.
@@ -312,5 +329,76 @@ func TestAllThatMailNeedsIsWanted(t *testing.T) {
 			d.give(w, map[string]float64{next: parts[next]})
 		}
 		w.awaitResults(100, time.Minute)
+	})
+}
+
+// Of limits that do not hold it back, mail wants what it uses: the rest is for other relays.
+func TestANarrowLimitLeavesTheOthers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		limits := both(Scope{MessageRate: gcra.Rate{Events: 100}, ConnectionRate: gcra.Rate{Events: 100}})
+		limits.Divided = append(limits.Divided, NamedScope{"site a", Scope{MessageRate: gcra.Rate{Events: 2}}})
+		w, d := dealt(t, limits)
+		defer w.end()
+		d.give(w, map[string]float64{"provider big: messages": 100, "provider big: new connections": 100, "site a: messages": 2})
+		w.send(routeTo("a", tier(w.host("mx", sink.Config{}))), 100)
+		time.Sleep(20 * time.Second)
+		if n := d.wants("site a: messages"); n != 2 {
+			t.Errorf("%v of the narrow one are wanted", n)
+		}
+		for _, name := range []string{"provider big: messages", "provider big: new connections"} {
+			if n := d.wants(name); n == 0 || n > 4 {
+				t.Errorf("%v of %s are wanted, where 2 are used", n, name)
+			}
+		}
+		w.awaitResults(100, time.Minute)
+	})
+}
+
+// A reload can make a limit while connections are open, and take it away.
+func TestALimitComesAndGoes(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		limits := Limits{MaxMode: smtpclient.LockStep, IdleTimeout: time.Hour}
+		d := newDealer()
+		w := newWorld(t, atOnce(func(c *Config) {
+			c.Divider = d
+			c.Limits = func(*route.Route, string, string) Limits {
+				mu.Lock()
+				defer mu.Unlock()
+				return limits
+			}
+		}))
+		defer w.end()
+		reload := func(s ...NamedScope) {
+			mu.Lock()
+			limits.Divided = s
+			mu.Unlock()
+			w.s.Reload(nil)
+		}
+		r := routeTo("a", tier(w.host("mx", sink.Config{})))
+		w.send(r, 1)
+		w.awaitResults(1, time.Minute)
+		reload(NamedScope{"provider big", Scope{Connections: 4, MessageRate: gcra.Rate{Events: 50}}})
+		d.give(w, map[string]float64{"provider big: messages": 50})
+		w.send(r, 20)
+		time.Sleep(10 * time.Second)
+		if n := len(w.settled()); n != 1 || d.wants("provider big: connections") == 0 {
+			t.Errorf("%d results without a part: the connection is older than the limit", n-1)
+		}
+		reload(NamedScope{"provider big", Scope{MessageRate: gcra.Rate{Events: 50}}})
+		time.Sleep(10 * time.Second)
+		if n := d.wants("provider big: connections"); n != 0 {
+			t.Errorf("%v connections are wanted of a limit that is gone", n)
+		}
+		for _, r := range w.awaitResults(21, time.Minute) {
+			if !r.Reply.OK() && !r.Withdrawn { // which was submitted when the limit was there
+				t.Errorf("a message comes back: %+v", r)
+			}
+		}
+		reload()
+		time.Sleep(3 * time.Minute)
+		if n := d.wants("provider big: messages"); n != 0 {
+			t.Errorf("%v messages are wanted of a limit that is gone", n)
+		}
 	})
 }

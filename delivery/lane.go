@@ -67,7 +67,7 @@ type lane struct {
 	scopes     []scoped // in which the lane's connections and messages count, whoever's they are
 	limits     Limits   // of no tenant in particular, as far as slows leave them
 	divided    []dividedLimit
-	kept       bool // mail waits for one of these
+	kept       kept // by one of these, or a tenant's
 	slows      []slowing
 	limGen     int // generation of limits
 
@@ -120,6 +120,7 @@ const (
 // run gives out what waits as far as it can be given out.
 func (l *lane) run(now time.Time) {
 	s := l.s
+	l.kept = kept{}
 	for l.waiting.n > 0 {
 		if why := l.gate(now); why.What != "" {
 			l.stopWaiting()
@@ -391,7 +392,6 @@ func (s *Scheduler) tenantBudget(name string) *budget {
 // charge pays for one message of t.
 func (l *lane) charge(t *tenant, now time.Time) {
 	l.eachRate(t.account, func(x *gcra.Limiter, r gcra.Rate) { x.Take(now, r, 1) })
-	l.kept = false
 	l.spend(dividedMessages)
 	for _, x := range t.divided() {
 		l.s.divide(x, now).division.spend(dividedMessages)

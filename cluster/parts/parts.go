@@ -16,17 +16,18 @@ type Parts func() *node.Node
 
 // WantConnections declares a limit on connections, and how many this relay could use.
 func (p Parts) WantConnections(name string, limit, want int) {
-	p.want(share.Limit{Name: name, Connections: int64(limit)}, float64(want)/float64(limit))
+	p.want(share.Limit{Name: name, Connections: int64(limit)}, int64(want))
 }
 
 // WantRate declares a rate, and how many events a second this relay could use.
 func (p Parts) WantRate(name string, limit gcra.Rate, want float64) {
-	p.want(share.Limit{Name: name, Rate: limit.PerSecond(), Burst: int64(limit.Depth())}, want/limit.PerSecond())
+	l := share.Limit{Name: name, Rate: limit.PerSecond(), Burst: int64(limit.Depth())}
+	p.want(l, int64(math.Ceil(want/l.Rate*float64(l.Units()))))
 }
 
-func (p Parts) want(l share.Limit, part float64) {
+func (p Parts) want(l share.Limit, units int64) {
 	if n := p(); n != nil {
-		n.Want(l, int64(math.Ceil(part*float64(l.Units()))))
+		n.Want(l, units)
 	}
 }
 
