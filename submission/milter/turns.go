@@ -52,6 +52,7 @@ type turns struct {
 	crowded  time.Time // when there were several last
 	cut      time.Time // when the number became 1
 	strained time.Time // until when the work that a crowd left behind may take
+	late     time.Time // likewise of the last message that was alone
 }
 
 // party has messages that wait for the milter, or are with it.
@@ -236,7 +237,9 @@ func (t *turns) end(l *link, how outcome) (alone bool) {
 		t.number = min(t.number+1, t.calm)
 	case how == decided:
 		t.number = min(t.number+1/t.number, connections)
-	case how == silent && crowd:
+	case how == silent && !crowd:
+		t.late = now.Add(t.timeout) // others that it keeps from a connection can't know whose fault that is
+	case how == silent:
 		work := now.Add(time.Duration(min(t.talking, longestStrain)) * t.timeout)
 		if work.After(t.strained) {
 			t.strained = work
@@ -283,7 +286,7 @@ func (t *turns) unserved(since time.Time, err error) error {
 		return err
 	case err == nil && t.lack != nil && !t.lacked.Before(since):
 		return unready{t.lack}
-	case t.talking > 0 || t.talked.After(since) || t.strained.After(since):
+	case t.talking > 0 || t.talked.After(since) || t.strained.After(since) || t.late.After(since):
 		return errBusy
 	}
 	return away{cmp.Or(err, late(context.DeadlineExceeded))}
@@ -310,7 +313,6 @@ func lacking(err error) bool {
 // full reports whether there can be room for a connection soon: here, or in the backlog of the milter, for which a
 // socket on this machine refuses at once.
 func full(err error) bool {
-	var timeout net.Error
-	return !errors.As(err, new(*net.DNSError)) &&
-		(lacking(err) || errors.Is(err, syscall.EAGAIN) || errors.As(err, &timeout) && timeout.Timeout())
+	return !errors.As(err, new(*net.DNSError)) && (lacking(err) || errors.Is(err, syscall.EAGAIN) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ETIMEDOUT))
 }

@@ -273,3 +273,33 @@ func TestClientsLeave(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A milter with one worker takes no other mail while it has a message that needs longer than its time. That is its
+// failure for that message, and not for those that came meanwhile.
+func TestOneWorker(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c, worker, first := make(cpu, 1), make(chan struct{}, 1), true
+		ms := with(func(conn net.Conn) {
+			worker <- struct{}{}
+			defer func() { <-worker }()
+			work := time.Second
+			if first {
+				first, work = false, 24*time.Second
+			}
+			c.scan(conn, work)
+		}, Settings{Accept: true, Timeout: 10 * time.Second})
+		var all sync.WaitGroup
+		all.Go(func() {
+			if got := tell(ms, t.Context(), "evil"); got != "" {
+				t.Errorf("a message that takes longer than the milter's time gets %q", got)
+			}
+		})
+		time.Sleep(10500 * time.Millisecond)
+		for range 5 {
+			if got := tell(ms, t.Context(), "acme"); got == "" {
+				t.Fatalf("mail passes unchecked: %s", ms.Trouble())
+			}
+		}
+		all.Wait()
+	})
+}
