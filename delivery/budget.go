@@ -33,6 +33,12 @@ type budgetKey struct {
 	name, source string
 }
 
+// Words around a limit that relays share, in why mail waits.
+const (
+	PartOf      = "this relay's part of "
+	OfAllRelays = ", of all relays together"
+)
+
 // String gives the name of the setting's scope, for explanations.
 func (k budgetKey) String() string {
 	switch k.kind {
@@ -57,7 +63,7 @@ func (k budgetKey) String() string {
 	case scopeShared:
 		return k.name
 	case scopeDivided:
-		return k.name + ", of all relays together"
+		return k.name + OfAllRelays
 	case scopeRule:
 		return "rule " + k.name
 	}

@@ -190,7 +190,7 @@ func (b *budget) keeps(i int, now time.Time) (why string, until time.Time) {
 		why = b.rateText(rate)
 	}
 	if wait < 0 {
-		return "this relay's part of " + why, time.Time{}
+		return PartOf + why, time.Time{}
 	}
 	return why, now.Add(wait)
 }

@@ -8,6 +8,7 @@ import (
 	"example.org/mta/delivery"
 	"example.org/mta/internal/gcra"
 	"example.org/mta/internal/route"
+	"example.org/mta/mta/config"
 )
 
 // divide names the limits that the relays of a cluster share: those of provider, domain, source, pool and tenant
@@ -21,57 +22,61 @@ func (p *Policy) divide(l *delivery.Limits, rt *route.Route, source, tenant stri
 	}
 	l.Host = part(l.Host, n)
 	traffic := p.Config.Traffic(rt.Domain, rt.Provider)
-	byBlock := func(setting string) bool {
-		origin := traffic.Origin(setting)
-		return strings.HasPrefix(origin, "domain ") || strings.HasPrefix(origin, "provider ")
-	}
-	together := l.Site
-	take(&together, &l.Site, n, byBlock("connection_limit"), byBlock("max_message_rate"),
-		byBlock("max_connection_rate"))
-	l.Divided = divided(l.Divided, site, together)
-	together, l.Path = scopePerSource(traffic.Limits), scopePerSource(traffic.Limits)
-	take(&together, &l.Path, n, byBlock("connection_limit_per_source"), byBlock("max_message_rate_per_source"),
-		byBlock("max_connection_rate_per_source"))
+	l.Path = scopePerSource(traffic.Limits)
+	apportion(l, site, &l.Site, n, traffic, "")
+	apportion(l, path, &l.Path, n, traffic, "_per_source")
 	for _, own := range p.Config.OwnLimits(source, rt.Domain, rt.Provider) {
-		s := scope(own.Limits)
+		s, name := scope(own.Limits), path
 		if own.Pooled {
-			s = scopePerSource(own.Limits)
+			s, name = scopePerSource(own.Limits), path+" by "+own.Who
 		}
-		together, l.Path = together.Least(s), l.Path.Least(s)
+		l.Path = l.Path.Least(s)
+		l.Divided = divided(l.Divided, name, s)
 	}
-	l.Divided = divided(l.Divided, path, together)
 	l.Divided = divided(l.Divided, "source "+source, l.Source)
 	l.Divided = divided(l.Divided, "provider "+rt.Provider, l.Provider)
 	l.Divided = append(l.Divided, l.Shared...)
 }
 
-// divided adds a scope that limits anything.
-func divided(list []delivery.NamedScope, name string, s delivery.Scope) []delivery.NamedScope {
-	if s != (delivery.Scope{}) {
-		list = append(list, delivery.NamedScope{Name: name, Scope: s})
+// apportion divides what blocks have set of a scope, and leaves the relay its part of the rest. The limits of a domain
+// block are named by it: other mail of the site does not have them.
+func apportion(l *delivery.Limits, name string, own *delivery.Scope, n int, t *config.Traffic, suffix string) {
+	all := *own
+	*own = part(all, n)
+	for _, x := range []struct {
+		setting string
+		keep    func(to *delivery.Scope)
+	}{
+		{"connection_limit", func(to *delivery.Scope) { to.Connections = all.Connections }},
+		{"max_message_rate", func(to *delivery.Scope) { to.MessageRate = all.MessageRate }},
+		{"max_connection_rate", func(to *delivery.Scope) { to.ConnectionRate = all.ConnectionRate }},
+	} {
+		at := name
+		switch block, _, _ := strings.Cut(t.Origin(x.setting+suffix), " ("); {
+		case strings.HasPrefix(block, "domain "):
+			at += " for " + block
+		case !strings.HasPrefix(block, "provider "):
+			continue
+		}
+		var one delivery.Scope
+		x.keep(own)
+		x.keep(&one)
+		l.Divided = divided(l.Divided, at, one)
 	}
-	return list
 }
 
-// take leaves in together what the relays divide, and in own this relay's part of the rest.
-func take(together, own *delivery.Scope, n int, connections, messages, openings bool) {
-	part := part(*own, n)
-	if connections {
-		part.Connections = own.Connections
-	} else {
-		together.Connections = 0
+// divided adds a scope that limits anything, to that of the name if there is one.
+func divided(list []delivery.NamedScope, name string, s delivery.Scope) []delivery.NamedScope {
+	if s == (delivery.Scope{}) {
+		return list
 	}
-	if messages {
-		part.MessageRate = own.MessageRate
-	} else {
-		together.MessageRate = gcra.Rate{}
+	for i := range list {
+		if list[i].Name == name {
+			list[i].Scope = list[i].Least(s)
+			return list
+		}
 	}
-	if openings {
-		part.ConnectionRate = own.ConnectionRate
-	} else {
-		together.ConnectionRate = gcra.Rate{}
-	}
-	*own = part
+	return append(list, delivery.NamedScope{Name: name, Scope: s})
 }
 
 // part is a relay's of a limit that each of n has.

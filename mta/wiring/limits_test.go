@@ -1,6 +1,7 @@
 package wiring
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -164,7 +165,10 @@ source "a" {
 }
 pool "p" {
   shared = ["a"]
-  domain "x.example" { connection_limit = 9 }
+  domain "x.example" {
+    connection_limit            = 9
+    connection_limit_per_source = 2
+  }
 }
 tenant "acme" {
   max_message_rate            = "20/h"
@@ -183,13 +187,16 @@ tenant "acme" {
 	rate := func(n int, per time.Duration) gcra.Rate { return gcra.Rate{Events: n, Per: per} }
 	l := p.Limits(rt, "a", "")
 	want := []delivery.NamedScope{
-		{Name: "site mx", Scope: delivery.Scope{Connections: 8, MessageRate: rate(5, time.Second)}},
-		{Name: "site mx from source a", Scope: delivery.Scope{MessageRate: rate(10, time.Minute), ConnectionRate: rate(30, time.Minute)}},
-		{Name: "source a", Scope: delivery.Scope{Connections: 20}},
 		{Name: "provider big", Scope: delivery.Scope{Connections: 8}},
 		{Name: "provider big from source a", Scope: delivery.Scope{MessageRate: rate(10, time.Minute)}},
+		{Name: "site mx", Scope: delivery.Scope{Connections: 8}},
+		{Name: `site mx for domain "x.example"`, Scope: delivery.Scope{MessageRate: rate(5, time.Second)}},
 		{Name: "site mx from pool p", Scope: delivery.Scope{Connections: 9}},
+		{Name: "site mx from source a", Scope: delivery.Scope{MessageRate: rate(10, time.Minute), ConnectionRate: rate(30, time.Minute)}},
+		{Name: "site mx from source a by pool p", Scope: delivery.Scope{Connections: 2}},
+		{Name: "source a", Scope: delivery.Scope{Connections: 20}},
 	}
+	slices.SortFunc(l.Divided, func(a, b delivery.NamedScope) int { return cmp.Compare(a.Name, b.Name) })
 	if !slices.Equal(l.Divided, want) {
 		t.Errorf("got  %+v\nwant %+v", l.Divided, want)
 	}

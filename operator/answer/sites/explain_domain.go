@@ -316,7 +316,8 @@ var limitValue = regexp.MustCompile(`^(\w+) [^ ]+ of `)
 
 // whence adds to the name of a limit where it was set.
 func (c *domainCase) whence(limit string) string {
-	if origin := c.origins[limitValue.ReplaceAllString(limit, "$1 of ")]; origin != "" {
+	key := strings.TrimSuffix(strings.TrimPrefix(limit, delivery.PartOf), delivery.OfAllRelays)
+	if origin := c.origins[limitValue.ReplaceAllString(key, "$1 of ")]; origin != "" {
 		return limit + ", set by " + origin
 	}
 	return limit
