@@ -224,6 +224,16 @@ func (m *Member) Asks(now time.Duration, send func(Message)) {
 	}
 }
 
+// Unanswered is for how long another node has not answered what this one has asked it, the longest of all.
+func (m *Member) Unanswered(now time.Duration) (node uint16, longest time.Duration) {
+	for _, h := range m.holders {
+		if d := h.shares.Unanswered(now); d > longest && h.owner != m.cfg.Node && h.owner != 0 {
+			node, longest = h.owner, d
+		}
+	}
+	return node, longest
+}
+
 func (m *Member) newAsk(now time.Duration, shard int) Message {
 	h := m.holders[shard]
 	order, items := h.shares.Ask(now)

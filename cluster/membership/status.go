@@ -14,6 +14,9 @@ import (
 // early is how long before its end a certificate is an alarm.
 const early = 30 * 24 * time.Hour
 
+// deaf is for how long another node may leave asks without an answer: its answers wait for the database, too.
+const deaf = 15 * time.Second
+
 // Status is what operators see.
 type Status struct {
 	Number  uint16
@@ -88,6 +91,13 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 			s.Silent.Round(time.Second), left)
 		if failed != nil {
 			database += fmt.Sprintf(" (%v)", failed)
+		}
+	}
+	if n := m.Node(); part+database == "" && n != nil {
+		if other, d := n.Unanswered(); d > deaf {
+			part = fmt.Sprintf("node %d at %s, which decides about limits, has not answered this relay for %s: mail "+
+				"will wait for its parts of these. If that relay runs, check that this one reaches its port, and the "+
+				"logs and certificates of both", other, m.member(other).Address, d.Round(time.Second))
 		}
 	}
 	if missing := standbys.Missing(); missing != "" && !m.cfg.Database.Replicated && len(s.Members) > 0 {

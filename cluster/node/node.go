@@ -292,6 +292,12 @@ func (n *Node) Lost() (err error) {
 	return err
 }
 
+// Unanswered is for how long another node has not answered what this one has asked it, the longest of all.
+func (n *Node) Unanswered() (node uint16, d time.Duration) {
+	n.use(func(m *member.Member, now time.Duration) { node, d = m.Unanswered(now) })
+	return node, d
+}
+
 // Silent is how long the engine has not answered; longer than the node's life if it never has.
 func (n *Node) Silent() (d time.Duration) {
 	n.use(func(_ *member.Member, now time.Duration) { d = now - n.heard })

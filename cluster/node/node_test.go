@@ -570,7 +570,17 @@ func TestANodePauses(t *testing.T) {
 		s.settle()
 		at := s.nodes[s.owner(hundred.Name)]
 		go at.pause(10 * time.Minute)
-		time.Sleep(terms.Waits() + 20*time.Second)
+		time.Sleep(30 * time.Second)
+		others := func(is string, ok func(node uint16, d time.Duration) bool) {
+			for id, m := range s.nodes {
+				if node, d := m.now.Unanswered(); id != at.id && !ok(node, d) {
+					t.Errorf("%s, node %d has had no answer of node %d for %s", is, id, node, d)
+				}
+			}
+		}
+		others("amid the pause", func(node uint16, d time.Duration) bool { return node == at.id && d > 15*time.Second })
+		time.Sleep(terms.Waits() - 10*time.Second)
+		others("after a take-over", func(_ uint16, d time.Duration) bool { return d < 5*time.Second })
 		s.uses("of two nodes", 5*time.Minute, 97, 100)
 		time.Sleep(2 * time.Minute)
 		s.settle()

@@ -22,6 +22,7 @@ type Holder struct {
 	order   term.Order // of the newest ask
 	sent    time.Duration
 	waiting bool          // for its answer
+	lacking time.Duration // since when, if so
 	until   time.Duration // the grants' end
 	ended   int           // 1: those of connections have, 2: all have
 	asked   time.Duration // the newest answered ask
@@ -239,6 +240,9 @@ func (h *Holder) busy() bool {
 func (h *Holder) Ask(now time.Duration) (term.Order, []Item) {
 	h.expire(now)
 	h.order.Seq++
+	if !h.waiting {
+		h.lacking = now
+	}
 	h.sent, h.waiting, h.changed, h.nudged = now, true, false, false
 	var items []Item
 	h.stakes = slices.DeleteFunc(h.stakes, func(s *stake) bool {
@@ -266,6 +270,14 @@ func (s *stake) lower(now time.Duration, drift float64, n int64) {
 	s.fill(now, drift)
 	s.given += s.bucket.part(s.units-n, s.units)
 	s.units, s.target = n, min(n, s.target)
+}
+
+// Unanswered is for how long this node has asked, and has no answer.
+func (h *Holder) Unanswered(now time.Duration) time.Duration {
+	if !h.waiting {
+		return 0
+	}
+	return now - h.lacking
 }
 
 // Awaits reports whether the answer to an ask would count.

@@ -53,7 +53,7 @@ const (
 	Milters  = "milters"         // a milter fails: mail is refused, or passes unchecked
 	Logins   = "logins"          // somebody guesses passwords or API keys, or the file of users or keys can't be read
 
-	Part     = "cluster"             // the relay takes no part in its cluster
+	Part     = "cluster"             // the relay takes no part in its cluster, or has no answer of another node
 	Database = "cluster_database"    // the cluster's database does not answer
 	Standby  = "cluster_standby"     // the cluster's database has no synchronous standby
 	Node     = "cluster_certificate" // the certificate of this node ends soon
