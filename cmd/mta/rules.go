@@ -1,8 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os/user"
@@ -153,7 +153,7 @@ until 'mta queue release'.`,
 	end := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		for i := range args {
-			err = cmp.Or(err, end(cmd, args[i:i+1])) // one that has ended keeps no other
+			err = errors.Join(err, end(cmd, args[i:i+1])) // one that has ended keeps no other
 		}
 		return err
 	}
