@@ -19,6 +19,7 @@ import (
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/postgres"
+	"example.org/mta/cluster/share"
 	"example.org/mta/internal/bubble"
 )
 
@@ -386,5 +387,31 @@ func TestAlarms(t *testing.T) {
 		m.cfg.Now = func() time.Time { return time.Now().Add(336 * 24 * time.Hour) }
 		_, _, _, end = m.Trouble()
 		expect("certificate", end, "ends on 20")
+	})
+}
+
+// TestANodeThatDoesNotAnswer decides about limits, and has the database: nobody takes over from it at once.
+func TestANodeThatDoesNotAnswer(t *testing.T) {
+	within(t, func(s *site) {
+		s.db.members[2] = postgres.Member{Number: 2, Address: "10.0.0.2:2571", Incarnation: 1}
+		for i := range s.db.heads {
+			s.db.heads[i] = owner.Head{Node: 2, Incarnation: 1, Boot: 2, Epoch: 1, Beat: 1}
+		}
+		m := s.starts(1, "a", 1)
+		defer m.Close()
+		s.pass(2 * time.Second)
+		m.Node().Want(share.Limit{Name: "big", Connections: 7}, 1)
+		s.pass(5 * time.Second)
+		if part, database, _, _ := m.Trouble(); part+database != "" {
+			t.Errorf("after five seconds: %q, %q", part, database)
+		}
+		s.pass(15 * time.Second)
+		if part, _, _, _ := m.Trouble(); !strings.HasPrefix(part, "node 2 at 10.0.0.2:2571, which decides about limits, has not answered") {
+			t.Errorf("after twenty: %q", part)
+		}
+		s.pass(4 * time.Minute) // its beat stands still: it is gone
+		if part, _, _, _ := m.Trouble(); part != "" || m.Node().Allowed("big") != 1 {
+			t.Errorf("after a take-over: %q, %d allowed", part, m.Node().Allowed("big"))
+		}
 	})
 }
