@@ -170,7 +170,7 @@ func (s *Scheduler) sweepBudgets(now time.Time) {
 			b.division.want(b)
 		}
 		if b != s.total && !b.kind.ofOpening() && !b.named.Equal(now) && b.live == 0 && b.waiting == 0 &&
-			b.messages.Paid(now) && b.connections.Paid(now) && b.division.idle(b, now) {
+			b.messages.Paid(now) && b.connections.Paid(now) && b.division.forgotten(b, now) {
 			if b.division != nil {
 				b.division.forgo(b.division.limit, Scope{})
 			}

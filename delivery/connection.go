@@ -79,7 +79,7 @@ type attempted struct {
 	opener   *message           // for whose sake; the connection counts as a worker of it until it stands
 	heard    time.Time          // when the host answered last; at first when it was begun
 	hurried  time.Duration      // after which it was given up, for the sake of others
-	unwanted bool               // an operator has closed it meanwhile
+	unwanted bool               // an operator, or a smaller part of a limit, has closed it meanwhile
 	stood    time.Time          // when it came to stand
 
 	connecting, shaking time.Duration // that dial and handshake took: set before it stands, then read-only

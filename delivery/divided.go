@@ -134,8 +134,8 @@ func (v *division) wantConnections(b *budget) {
 	v.d.WantConnections(v.names[dividedConnections], limit, min(want, limit))
 }
 
-// idle reports whether the division is not used, and has given back what it had.
-func (v *division) idle(b *budget, now time.Time) bool {
+// forgotten reports whether no mail has named the limit of late.
+func (v *division) forgotten(b *budget, now time.Time) bool {
 	return v == nil || now.Sub(b.named) > dividedLife
 }
 

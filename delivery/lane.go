@@ -402,7 +402,8 @@ func (l *lane) charge(t *tenant, now time.Time) {
 }
 
 // giveBack undoes a charge for a message that did not begin: neither others nor, when it is handed over
-// again, the message itself must wait for it.
+// again, the message itself must wait for it. Events of limits that relays share are not given back: the part that they
+// were of may have ended.
 func (l *lane) giveBack(a *account, now time.Time) {
 	l.eachRate(a, func(x *gcra.Limiter, r gcra.Rate) { x.GiveBack(r, 1) })
 	l.drain.unsent(now)

@@ -55,14 +55,6 @@ func (n *Node) Open(limit string, connections int64) int64 {
 	return n.at(limit).Open(n.cfg.Clock(), limit, connections)
 }
 
-// Over is how many open connections must end: at once when the grant has ended, and otherwise as soon as their
-// transactions do.
-func (n *Node) Over(limit string) (connections int64, ended bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.at(limit).Over(n.cfg.Clock(), limit)
-}
-
 // Close notes that connections have ended.
 func (n *Node) Close(limit string, connections int64) {
 	n.mu.Lock()

@@ -382,7 +382,7 @@ func (m *machine) pause(d time.Duration) {
 	m.open -= m.opened
 	m.site.judge.Unlock()
 	time.Sleep(d)
-	over, _ := m.now.Over(seven.Name)
+	over := max(0, m.opened-m.now.Allowed(seven.Name))
 	m.now.Close(seven.Name, over)
 	m.site.judge.Lock()
 	m.opened -= over
@@ -412,8 +412,7 @@ func (m *machine) deliver(ctx context.Context, n *Node, dead chan struct{}) {
 
 // connect opens or closes connections, so that there are want or as many as there may be.
 func (m *machine) connect(n *Node, want int64) {
-	over, _ := n.Over(seven.Name)
-	less := max(over, m.opened-want)
+	less := max(m.opened-n.Allowed(seven.Name), m.opened-want)
 	n.Close(seven.Name, less)
 	more := n.Open(seven.Name, max(0, want-m.opened+less)) - less
 	m.site.judge.Lock()
