@@ -402,3 +402,21 @@ func TestALimitComesAndGoes(t *testing.T) {
 		}
 	})
 }
+
+// A part that grows is used at once, also while all connections are busy for long.
+func TestAPartGrowsAmidALongTransaction(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const name = "provider big: connections"
+		w, d := dealt(t, both(Scope{Connections: 8}))
+		defer w.end()
+		d.give(w, map[string]float64{name: 1})
+		w.send(routeTo("a", tier(w.host("mx", sink.Config{Work: map[sink.Phase]time.Duration{sink.Rcpt: time.Minute}}))), 30)
+		time.Sleep(5 * time.Second)
+		d.give(w, map[string]float64{name: 3})
+		time.Sleep(time.Second)
+		if n := w.live(); n != 3 {
+			t.Errorf("%d connections a second after the part has grown to 3", n)
+		}
+		w.awaitResults(30, time.Hour)
+	})
+}
