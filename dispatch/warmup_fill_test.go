@@ -159,7 +159,8 @@ func (w *fillWorld) Submit(r router.Request) {
 	}
 }
 
-// accept puts n messages for each domain into the queue, in turns.
+// accept puts n messages for each domain into the queue, in turns. A few are handed out before more come, so that all
+// wait in this order whichever goroutine runs first.
 func (w *fillWorld) accept(n int, domains ...string) {
 	w.t.Helper()
 	for i := range n * len(domains) {
@@ -171,6 +172,9 @@ func (w *fillWorld) accept(n int, domains ...string) {
 		}
 		if err := d.Commit(m); err != nil {
 			w.t.Fatal(err)
+		}
+		if i%16 == 15 {
+			synctest.Wait()
 		}
 	}
 }
