@@ -378,3 +378,14 @@ func (d *Draft) Summary() Summary {
 	})
 	return s
 }
+
+// ByName gives each of the names in a key, which stand with spaces between them, the key's value.
+func ByName[T any](grouped map[string]T) map[string]T {
+	all := make(map[string]T)
+	for names, v := range grouped {
+		for name := range strings.FieldsSeq(names) {
+			all[name] = v
+		}
+	}
+	return all
+}

@@ -191,81 +191,64 @@ const (
 )
 
 // reasons by the parameter, or by the beginning of its name.
-var reasons = map[string]reason{
-	"content_filter": {filter, true, false}, "smtpd_proxy_filter": {filter, true, false},
-	"non_smtpd_milters":        {"write a milter block: mail of sendmail goes to the first listener", true, false},
-	"receive_override_options": {filter, false, false},
-	"header_checks":            {"rules for headers are not carried", true, false},
-	"body_checks":              {"rules for content are not carried", true, false},
-	"mime_header_checks":       {"rules for headers are not carried", true, false},
-	"nested_header_checks":     {"rules for headers are not carried", true, false},
-	"smtp_header_checks":       {rewrite, true, false}, "smtp_body_checks": {rewrite, true, false},
-	"smtp_mime_header_checks": {rewrite, true, false},
-	"smtp_generic_maps":       {rewrite, true, false},
-	"virtual_alias_maps":      {"aliases are not expanded: " + rewrite, true, false},
-	"virtual_alias_domains":   {local, false, false},
-	"always_bcc":              {"copies are not made", true, false},
-	"sender_bcc_maps":         {"copies are not made", true, false},
-	"recipient_bcc_maps":      {"copies are not made", true, false},
-	"soft_bounce":             {"refusals stay permanent", true, false},
-	"defer_transports":        {"use 'mta pause'", true, false}, "relocated_maps": {rewrite, false, false},
-	"disable_dns_lookups":     {"the relay looks MX records up unless there is a route", true, false},
-	"smtp_fallback_relay":     {"a relay for mail that can't be delivered has no counterpart", false, false},
-	"fallback_relay":          {"a relay for mail that can't be delivered has no counterpart", false, false},
-	"smtp_address_preference": {"no family is preferred: hosts of equal preference share the mail", false, false},
-	"smtp_tls_per_site":       {"obsolete: write smtp_tls_policy_maps, and import again", true, false},
-	"smtpd_sender_login_maps": {"write senders of users and tenants", true, false},
-	"authorized_submit_users": {"the control socket's permissions decide who submits with mta sendmail", true,
-		false},
-	"smtpd_restriction_classes":          {"restriction classes are not carried", true, false},
-	"relay_domains":                      {"mail from strangers is not relayed, whatever its domain", false, false},
-	"relay_recipient_maps":               {"mail from strangers is not relayed, whatever its domain", false, false},
-	"relay_transport":                    {"mail for relay_domains goes as all other mail", false, false},
-	"smtpd_upstream_proxy_protocol":      {proxied, true, false},
-	"postscreen_upstream_proxy_protocol": {proxied, true, false},
+var reasons = importer.ByName(map[string]reason{
+	"content_filter smtpd_proxy_filter": {text: filter, protects: true},
+	"non_smtpd_milters": {
+		text: "write a milter block: mail of sendmail goes to the first listener", protects: true},
+	"receive_override_options": {text: filter},
+	"header_checks mime_header_checks nested_header_checks": {
+		text: "rules for headers are not carried", protects: true},
+	"body_checks": {text: "rules for content are not carried", protects: true},
+	"smtp_header_checks smtp_body_checks smtp_mime_header_checks smtp_generic_maps canonical_ " +
+		"sender_canonical_ recipient_canonical_ masquerade_": {text: rewrite, protects: true},
+	"virtual_alias_maps": {text: "aliases are not expanded: " + rewrite, protects: true},
+	"virtual_alias_domains mydestination mailbox_ home_mailbox virtual_ local_ luser_relay " +
+		"recipient_delimiter mail_spool_directory propagate_unmatched_extensions lmtp_ fallback_transport": {
+		text: local},
+	"always_bcc sender_bcc_maps recipient_bcc_maps": {text: "copies are not made", protects: true},
+	"soft_bounce":      {text: "refusals stay permanent", protects: true},
+	"defer_transports": {text: "use 'mta pause'", protects: true},
+	"relocated_maps":   {text: rewrite},
+	"disable_dns_lookups": {
+		text: "the relay looks MX records up unless there is a route", protects: true},
+	"smtp_fallback_relay fallback_relay": {text: "a relay for mail that can't be delivered has no counterpart"},
+	"smtp_address_preference":            {text: "no family is preferred: hosts of equal preference share the mail"},
+	"smtp_tls_per_site": {
+		text: "obsolete: write smtp_tls_policy_maps, and import again", protects: true},
+	"smtpd_sender_login_maps": {text: "write senders of users and tenants", protects: true},
+	"authorized_submit_users": {
+		text: "the control socket's permissions decide who submits with mta sendmail", protects: true},
+	"smtpd_restriction_classes":          {text: "restriction classes are not carried", protects: true},
+	"relay_domains relay_recipient_maps": {text: "mail from strangers is not relayed, whatever its domain"},
+	"relay_transport":                    {text: "mail for relay_domains goes as all other mail"},
+	"smtpd_upstream_proxy_protocol postscreen_upstream_proxy_protocol": {text: proxied, protects: true},
 	"parent_domain_matches_subdomains": {
-		"a name in transport_maps is the domain alone here: write domain blocks for \"*.name\", too", true, false},
-	"smtpd_authorized_":          {"", false, false},
-	"multi_instance_":            {"import each instance from its own folder: 'mta import postfix DIR'", false, false},
-	"postscreen_":                {"postscreen has no counterpart", false, false},
-	"smtp_sasl_security_options": {"", false, true}, "smtp_sasl_tls_security_options": {"", false, true},
-	"smtp_sasl_":                           {"the relay chooses the mechanism", false, false},
-	"smtp_sender_dependent_authentication": {"logins are by route", false, false},
-	"mydestination":                        {local, false, false}, "alias_": {"", false, true},
-	"mailbox_": {local, false, false}, "home_mailbox": {local, false, false},
-	"virtual_": {local, false, false}, "local_": {local, false, false}, "luser_relay": {local, false, false},
-	"recipient_delimiter":  {local, false, false},
-	"mail_spool_directory": {local, false, false}, "propagate_unmatched_extensions": {local, false, false},
-	"lmtp_": {local, false, false}, "fallback_transport": {local, false, false},
-	"canonical_": {rewrite, true, false}, "sender_canonical_": {rewrite, true, false},
-	"recipient_canonical_": {rewrite, true, false}, "masquerade_": {rewrite, true, false},
-	"append_": {"", false, true}, "biff": {"", false, true}, "readme_directory": {"", false, true},
-	"html_directory": {"", false, true}, "manpage_directory": {"", false, true},
-	"sample_directory": {"", false, true}, "command_directory": {"", false, true},
-	"daemon_directory": {"", false, true}, "data_directory": {"", false, true}, "queue_directory": {"", false, true},
-	"sendmail_path": {"", false, true}, "mailq_path": {"", false, true}, "newaliases_path": {"", false, true},
-	"setgid_group": {"", false, true}, "mail_owner": {"", false, true},
-	"mail_name": {"", false, true}, "mail_version": {"", false, true}, "meta_directory": {"", false, true},
-	"shlib_directory": {"", false, true}, "compatibility_level": {"", false, true},
-	"debug_peer_": {"", false, true}, "debugger_command": {"", false, true}, "maillog_": {"", false, true},
-	"syslog_": {"", false, true}, "unknown_local_recipient_reject_code": {"", false, true},
-	"smtpd_tls_session_cache_": {"", false, true}, "smtp_tls_session_cache_": {"", false, true},
-	"smtp_tls_loglevel": {"", false, true}, "smtpd_tls_loglevel": {"", false, true},
-	"smtpd_tls_received_header": {"", false, true}, "smtp_tls_note_starttls_offer": {"", false, true},
-	"disable_vrfy_command": {"", false, true}, "smtpd_helo_required": {"", false, true},
-	"strict_rfc821_envelopes": {"", false, true}, "smtputf8_": {"", false, true}, "myorigin": {"", false, true},
-	"mydomain": {"", false, true}, "smtp_connection_cache_": {"", false, true},
-	"smtpd_sasl_": {"", false, true}, "smtpd_tls_auth_only": {"", false, true}, "config_directory": {"", false, true},
-	"import_environment": {"", false, true}, "export_environment": {"", false, true},
-	"smtp_dns_support_level": {"", false, true}, "address_verify_": {"", false, true},
-	"qmgr_":           {"the queue manager's limits have no counterpart", false, false},
-	"smtp_tls_CApath": {"a folder of authorities is not carried: write tls_ca", false, false},
-	"smtpd_":          {"", true, false}, "postscreen": {"", false, false},
-	"initial_destination_concurrency": {"the relay begins with one connection to a site", false, false},
-	"hopcount_limit":                  {"100 Received fields are a loop", false, false},
-	"bounce_size_limit":               {"messages above 64 KiB are returned as headers only", false, false},
-	"queue_run_delay":                 {"", false, true}, "queue_minfree": {"write min_free in queue", false, false},
-}
+		text:     "a name in transport_maps is the domain alone here: write domain blocks for \"*.name\", too",
+		protects: true},
+	"smtpd_authorized_ postscreen": {},
+	"multi_instance_": {
+		text: "import each instance from its own folder: 'mta import postfix DIR'"},
+	"postscreen_":                          {text: "postscreen has no counterpart"},
+	"smtp_sasl_":                           {text: "the relay chooses the mechanism"},
+	"smtp_sender_dependent_authentication": {text: "logins are by route"},
+	"qmgr_":                                {text: "the queue manager's limits have no counterpart"},
+	"smtp_tls_CApath":                      {text: "a folder of authorities is not carried: write tls_ca"},
+	"smtpd_":                               {protects: true},
+	"initial_destination_concurrency":      {text: "the relay begins with one connection to a site"},
+	"hopcount_limit":                       {text: "100 Received fields are a loop"},
+	"bounce_size_limit":                    {text: "messages above 64 KiB are returned as headers only"},
+	"queue_minfree":                        {text: "write min_free in queue"},
+	"smtp_sasl_security_options smtp_sasl_tls_security_options alias_ append_ biff readme_directory " +
+		"html_directory manpage_directory sample_directory command_directory daemon_directory " +
+		"data_directory queue_directory sendmail_path mailq_path newaliases_path setgid_group mail_owner " +
+		"mail_name mail_version meta_directory shlib_directory compatibility_level debug_peer_ " +
+		"debugger_command maillog_ syslog_ unknown_local_recipient_reject_code smtpd_tls_session_cache_ " +
+		"smtp_tls_session_cache_ smtp_tls_loglevel smtpd_tls_loglevel smtpd_tls_received_header " +
+		"smtp_tls_note_starttls_offer disable_vrfy_command smtpd_helo_required strict_rfc821_envelopes " +
+		"smtputf8_ myorigin mydomain smtp_connection_cache_ smtpd_sasl_ smtpd_tls_auth_only " +
+		"config_directory import_environment export_environment smtp_dns_support_level address_verify_ " +
+		"queue_run_delay": {silent: true},
+})
 
 // whyNot finds the reason for a parameter by the longest name that it begins with.
 func whyNot(name string) reason {

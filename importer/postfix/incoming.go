@@ -13,6 +13,7 @@ import (
 
 	"example.org/mta/importer"
 	"example.org/mta/internal/network"
+	"example.org/mta/internal/settings"
 )
 
 // incoming writes the listeners.
@@ -171,7 +172,7 @@ func (im *importing) listener(s *service, p scope) {
 		if d, err := parseTime(value, 's'); err != nil {
 			im.fail(at, "smtpd_timeout: %v", err)
 		} else if d > 0 {
-			b.Set("command_timeout", durationText(d), at)
+			b.Set("command_timeout", settings.FormatDuration(d), at)
 		}
 	}
 	hostname, _, _ := p.text("myhostname")

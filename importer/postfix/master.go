@@ -21,7 +21,7 @@ type service struct {
 func (im *importing) readMaster(data []byte) {
 	for _, l := range logicalLines(data) {
 		at := importer.Origin{File: "master.cf", Line: l.number}
-		fields := list2(l.text)
+		fields := split(l.text, " \t")
 		if len(fields) < 8 {
 			at.Directive = l.text
 			im.fail(at, "an entry needs eight fields: name, type, private, unpriv, chroot, wakeup, maxproc and command")
@@ -74,29 +74,6 @@ func shown(name, value string) string {
 		return "***"
 	}
 	return value
-}
-
-// list2 splits at white space, but not within braces.
-func list2(s string) (items []string) {
-	depth, start := 0, -1
-	for i := 0; i <= len(s); i++ {
-		if i == len(s) || depth == 0 && (s[i] == ' ' || s[i] == '\t') {
-			if start >= 0 {
-				items, start = append(items, s[start:i]), -1
-			}
-			continue
-		}
-		switch s[i] {
-		case '{':
-			depth++
-		case '}':
-			depth = max(0, depth-1)
-		}
-		if start < 0 {
-			start = i
-		}
-	}
-	return items
 }
 
 // readMain reads main.cf.

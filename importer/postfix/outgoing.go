@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/mta/importer"
+	"example.org/mta/internal/settings"
 )
 
 // outgoing writes sources, pools, and the blocks of destinations and senders.
@@ -373,7 +374,7 @@ func (im *importing) writeDefaults(whole scope, want map[string]setting) {
 		if x.setting == "retry_interval" {
 			least = d
 		}
-		b.Set(x.setting, durationText(d), at)
+		b.Set(x.setting, settings.FormatDuration(d), at)
 	}
 	age, _, _ := im.queueManager().duration("maximal_queue_lifetime", 'd')
 	if d, at, set := im.queueManager().duration("bounce_queue_lifetime", 'd'); set && d != age {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.org/mta/importer"
+	"example.org/mta/internal/settings"
 )
 
 // setting is one of a destination.
@@ -109,9 +110,9 @@ var timeoutNames = []struct{ param, setting string }{
 func (im *importing) timeouts(t *transport, out map[string]setting) {
 	for _, n := range timeoutNames {
 		if d, at, set := t.duration(n.param, 's'); set && d >= time.Second {
-			out["timeouts."+n.setting] = setting{durationText(d), at}
+			out["timeouts."+n.setting] = setting{settings.FormatDuration(d), at}
 			if n.setting == "ehlo" {
-				out["timeouts.greeting"] = setting{durationText(d), at}
+				out["timeouts.greeting"] = setting{settings.FormatDuration(d), at}
 			}
 		}
 	}
@@ -123,7 +124,7 @@ func (im *importing) connections(t *transport, out map[string]setting) {
 		out["max_deliveries_per_connection"] = setting{n, at}
 	}
 	if d, at, set := t.duration("smtp_connection_reuse_time_limit", 's'); set && d >= time.Second {
-		out["active_timeout"] = setting{durationText(d), at}
+		out["active_timeout"] = setting{settings.FormatDuration(d), at}
 	}
 	value, at, set := t.text("smtp_discard_ehlo_keywords")
 	if !set {

@@ -71,7 +71,10 @@ func (s scope) flag(name string) (yes bool, at importer.Origin) {
 }
 
 // list splits a value at commas and white space, but not within braces.
-func list(s string) (items []string) {
+func list(s string) []string { return split(s, ", \t\r\n") }
+
+// split splits at separators, but not within braces.
+func split(s, separators string) (items []string) {
 	depth, start := 0, -1
 	end := func(i int) {
 		if start >= 0 {
@@ -81,7 +84,7 @@ func list(s string) (items []string) {
 	}
 	for i := range len(s) {
 		switch c := s[i]; {
-		case depth == 0 && (c == ',' || c == ' ' || c == '\t' || c == '\r' || c == '\n'):
+		case depth == 0 && strings.IndexByte(separators, c) >= 0:
 			end(i)
 			continue
 		case c == '{':
@@ -95,24 +98,6 @@ func list(s string) (items []string) {
 	}
 	end(len(s))
 	return items
-}
-
-// durationText writes a duration as mta.conf does.
-func durationText(d time.Duration) string {
-	if d == 0 {
-		return "0"
-	}
-	var out string
-	for _, u := range []struct {
-		unit time.Duration
-		name string
-	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
-		if n := d / u.unit; n > 0 {
-			out += strconv.FormatInt(int64(n), 10) + u.name
-			d -= n * u.unit
-		}
-	}
-	return out
 }
 
 // rateText writes one message in each delay as a rate, never a higher one.

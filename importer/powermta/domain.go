@@ -18,30 +18,32 @@ type domainReader func(c *conversion, q *queue, d *directive, v *vmta) error
 
 // domainReaders are those of the directives of a domain that need more than a table.
 func domainReaders() map[string]domainReader {
-	return map[string]domainReader{
-		"retry-after":                      readRetry,
-		"use-starttls":                     readTLS,
-		"require-starttls":                 readTLS,
-		"route":                            readRoute,
-		"smtp-hosts":                       readRoute,
-		"auth-username":                    readAuth,
-		"auth-password":                    readAuth,
-		"type":                             readType,
-		"queue-to":                         readQueueTo,
-		"smtp-pattern-list":                readPatternList,
-		"backoff-retry-after":              readBackoffTime,
-		"backoff-to-normal-after":          readBackoffTime,
-		"backoff-max-msg-rate":             readBackoffRate,
-		"backoff-max-connect-rate":         readBackoffRate,
-		"backoff-max-smtp-out":             readBackoffRate,
-		"backoff-to-normal-after-delivery": readNormal,
-		"max-cold-virtual-mta-msg":         readCold,
-		"ignore-chunking":                  readPipelining,
-		"ignore-pipelining":                readPipelining,
-		"dkim-sign":                        readSign,
-		"dk-sign":                          readSign,
-		"dkim-identity":                    readIdentity,
-		"bounce-upon-no-mx":                readNoMX,
+	return importer.ByName(map[string]domainReader{
+		"retry-after":                   readRetry,
+		"use-starttls require-starttls": readTLS,
+		"route smtp-hosts":              readRoute,
+		"auth-username auth-password":   readAuth,
+		"type":                          readType,
+		"smtp-pattern-list":             readPatternList,
+		"backoff-retry-after backoff-to-normal-after":                        readBackoffTime,
+		"backoff-max-msg-rate backoff-max-connect-rate backoff-max-smtp-out": readBackoffRate,
+		"backoff-to-normal-after-delivery":                                   readNormal,
+		"max-cold-virtual-mta-msg":                                           readCold,
+		"ignore-chunking ignore-pipelining":                                  readPipelining,
+		"dkim-sign dk-sign":                                                  readSign,
+		"dkim-identity":                                                      readIdentity,
+		"queue-to": noted(
+			"the settings of that queue are written out in the blocks of the domains whose mail it takes"),
+		"bounce-upon-no-mx": noted("a domain without MX records is reached at its own address (RFC 5321, 5.1); " +
+			"one with neither bounces at once"),
+	})
+}
+
+// noted returns a reader of directives that are as the relay is, whatever their value.
+func noted(text string) domainReader {
+	return func(_ *conversion, q *queue, d *directive, _ *vmta) error {
+		q.block.Noted(d.Origin, text)
+		return nil
 	}
 }
 
@@ -218,12 +220,6 @@ func plainWord(s string) string {
 	return w
 }
 
-func readQueueTo(_ *conversion, q *queue, d *directive, _ *vmta) error {
-	q.block.Noted(d.Origin,
-		"the settings of that queue are written out in the blocks of the domains whose mail it takes")
-	return nil
-}
-
 func readBackoffTime(_ *conversion, q *queue, d *directive, v *vmta) error {
 	var longest time.Duration
 	for _, text := range names(d.value) {
@@ -321,12 +317,6 @@ func readIdentity(c *conversion, q *queue, d *directive, _ *vmta) error {
 	q.block.Lost(d.Origin,
 		"the domain in From decides which key signs: to sign the mail of other domains, add them to senders of a "+
 			"dkim block", c.signs)
-	return nil
-}
-
-func readNoMX(_ *conversion, q *queue, d *directive, _ *vmta) error {
-	q.block.Noted(d.Origin,
-		"a domain without MX records is reached at its own address (RFC 5321, 5.1); one with neither bounces at once")
 	return nil
 }
 

@@ -48,16 +48,6 @@ func (c *conversion) global(d *directive) error {
 		c.tlsFile = d
 	case "name-server":
 		return c.nameServer(d)
-	case "relay-domain", "relay-address":
-		c.relayDomain(d)
-	case "feedback-loop-processor", "bounce-processor":
-		c.processor(d)
-	case "spool":
-		c.draft.Lost(d.Origin, "the relay's queue is in data_dir, in another format: let PowerMTA empty its spool",
-			false)
-	case "http-access", "http-mgmt-port", "http-mgmt-host", "http-mgmt", "http-redirect-to-https":
-		c.draft.Lost(d.Origin,
-			"the console is off, and metrics are for this machine only: see 'mta console' and the block console", false)
 	default:
 		_, limit := carried[d.name]
 		if _, other := c.readers[d.name]; limit || other { // for all domains
@@ -98,19 +88,6 @@ func (c *conversion) nameServer(d *directive) error {
 	c.servers = append(c.servers, servers...)
 	c.draft.Inner("resolver").Set("servers", sortedUnique(c.servers), d.Origin)
 	return nil
-}
-
-// relayDomain notes domains whose mail anybody may send.
-func (c *conversion) relayDomain(d *directive) {
-	c.draft.Lost(d.Origin,
-		"strangers may send to inbound { domains } only, for bounces and complaints: see docs/bounces.md", false)
-}
-
-// processor reads the addresses that feedback loops send to.
-func (c *conversion) processor(d *directive) {
-	c.draft.Lost(d.Origin,
-		"bounces and complaints come back to a listener's inbound { domains }, complaints to its addresses in "+
-			"complaints: see docs/bounces.md", false)
 }
 
 // acctScope carries an accounting file over: the relay has one log, which all commands and streams read.
@@ -160,111 +137,111 @@ func (c *conversion) acctScope(d *directive) error {
 }
 
 // lost are directives without a counterpart.
-var lost = map[string]struct {
+var lost = importer.ByName(map[string]struct {
 	reason   string
 	protects bool
 }{
-	"records":        {"all types are recorded: choose with 'mta log --type'", false},
-	"record-fields":  {"'mta log --format pmta' writes the columns that are usual", false},
-	"user-string":    {"records have the tenant, the campaign and metadata", false},
-	"move-to":        {"finished files stay in the directory of the log", false},
-	"sync":           {"the log is written every second, and never in the way of mail", false},
-	"world-readable": {"the files are for the owner and the group", false},
-	"write-timeout":  {"writing the log never delays mail", false},
+	"records":        {reason: "all types are recorded: choose with 'mta log --type'"},
+	"record-fields":  {reason: "'mta log --format pmta' writes the columns that are usual"},
+	"user-string":    {reason: "records have the tenant, the campaign and metadata"},
+	"move-to":        {reason: "finished files stay in the directory of the log"},
+	"sync":           {reason: "the log is written every second, and never in the way of mail"},
+	"world-readable": {reason: "the files are for the owner and the group"},
+	"write-timeout":  {reason: "writing the log never delays mail"},
 	"pattern-list": {
-		"no pattern chooses the pool: applications name it in the field of pool_header, or have a tenant with a pool",
-		true},
+		reason: "no pattern chooses the pool: applications name it in the field of pool_header, or have a " +
+			"tenant with a pool", protects: true},
 	"hide-message-source": {
-		"the Received field has the client's address, for the trace that RFC 5321, 4.4 wants", true},
-	"add-received-header":   {"a Received field is always added (RFC 5321, 4.4)", false},
-	"add-message-id-header": {"a message without one gets one, always", false},
-	"add-date-header":       {"a message without one gets one, always", false},
-	"retain-x-job":          {"the field is always removed", false},
-	"retain-x-virtual-mta":  {"the field is always removed", false},
+		reason: "the Received field has the client's address, for the trace that RFC 5321, 4.4 wants", protects: true},
+	"add-received-header":                   {reason: "a Received field is always added (RFC 5321, 4.4)"},
+	"add-message-id-header add-date-header": {reason: "a message without one gets one, always"},
+	"retain-x-job retain-x-virtual-mta":     {reason: "the field is always removed"},
 	"process-x-dkim-options": {
-		"the domain in From decides which key signs, and the field X-DKIM-Options would be sent: remove it in the " +
-			"application", true},
+		reason: "the domain in From decides which key signs, and the field X-DKIM-Options would be sent: " +
+			"remove it in the application", protects: true},
 	"verp-default": {
-		"return paths have a token where a tenant has return_path: see docs/bounces.md", false},
-	"allow-mailmerge":             {"templates are filled in by HTTP: see docs/http.md", false},
-	"allow-starttls":              {"STARTTLS is offered where the listener has a certificate", false},
-	"always-allow-api-submission": {"programs submit by HTTP with keys: see docs/http.md", false},
-	"suppress-local-dsn":          {"a report goes to every sender, unless MAIL FROM is <>", false},
-	"deliver-local-dsn":           {"a report goes to every sender, unless MAIL FROM is <>", false},
+		reason: "return paths have a token where a tenant has return_path: see docs/bounces.md"},
+	"allow-mailmerge":                      {reason: "templates are filled in by HTTP: see docs/http.md"},
+	"allow-starttls":                       {reason: "STARTTLS is offered where the listener has a certificate"},
+	"always-allow-api-submission":          {reason: "programs submit by HTTP with keys: see docs/http.md"},
+	"suppress-local-dsn deliver-local-dsn": {reason: "a report goes to every sender, unless MAIL FROM is <>"},
 	"check-mfrom-inbound": {
-		"verify_recipients looks at recipients; senders are held to the tenant's senders", false},
-	"accept-invalid-recipients": {"a recipient that can't be an address is refused", false},
-	"log-connections": {"the log has sessions at level debug; 'mta trace' follows one message",
-		false},
-	"log-commands":          {"'mta trace' shows the commands of one message or site", false},
-	"log-data":              {"'mta trace' shows the commands of one message or site", false},
-	"log-resolution":        {"'mta explain' shows how a domain is reached", false},
-	"log-transfer-failures": {"every attempt is in the accounting log", false},
-	"log-file":              {"the relay logs to standard error, or to log { file }", false},
-	"log-rotate":            {"use logrotate: the relay reopens its log on SIGHUP", false},
-	"log-auto-rotation":     {"use logrotate: the relay reopens its log on SIGHUP", false},
-	"max-events-recorded":   {"'mta sites' and the accounting log have the latest replies", false},
-	"run-as-root":           {"the relay gives up root: see user", false},
-	"sync-msg-create": {"a message is always on stable storage before the client gets its 250",
-		false},
-	"sync-msg-update": {"outcomes are always written before they count", false},
-	"edns-udp-length": {"the resolver chooses it", false},
-	"smtp-port":       {"write the address of the listener", false},
-	"pickup":          {"'mta send' and sendmail submit from files", false},
-	"badmail":         {"'mta send' reports what it can't send", false},
+		reason: "verify_recipients looks at recipients; senders are held to the tenant's senders"},
+	"accept-invalid-recipients": {reason: "a recipient that can't be an address is refused"},
+	"log-connections": {
+		reason: "the log has sessions at level debug; 'mta trace' follows one message"},
+	"log-commands log-data":        {reason: "'mta trace' shows the commands of one message or site"},
+	"log-resolution":               {reason: "'mta explain' shows how a domain is reached"},
+	"log-transfer-failures":        {reason: "every attempt is in the accounting log"},
+	"log-file":                     {reason: "the relay logs to standard error, or to log { file }"},
+	"log-rotate log-auto-rotation": {reason: "use logrotate: the relay reopens its log on SIGHUP"},
+	"max-events-recorded":          {reason: "'mta sites' and the accounting log have the latest replies"},
+	"run-as-root":                  {reason: "the relay gives up root: see user"},
+	"sync-msg-create": {
+		reason: "a message is always on stable storage before the client gets its 250"},
+	"sync-msg-update": {reason: "outcomes are always written before they count"},
+	"edns-udp-length": {reason: "the resolver chooses it"},
+	"smtp-port":       {reason: "write the address of the listener"},
+	"pickup":          {reason: "'mta send' and sendmail submit from files"},
+	"badmail":         {reason: "'mta send' reports what it can't send"},
 	"bounce-upon-5xx-greeting": {
-		"a host that turns sessions away is left out for a while, and its mail goes to others of the site; mail " +
-			"bounces at max_age", false},
-	"bounce-upon-transfer-failure": {"a message whose transfer broke off is tried again", false},
+		reason: "a host that turns sessions away is left out for a while, and its mail goes to others of the " +
+			"site; mail bounces at max_age"},
+	"bounce-upon-transfer-failure": {reason: "a message whose transfer broke off is tried again"},
 	"smtp-421-means-mx-unavailable": {
-		"that is so always: 421 ends the connection, and the host is left out for host_retry_interval", false},
-	"smtp-553-means-invalid-mailbox":    {"the class of a reply comes from its code and its words", false},
-	"replace-smtp-421-service-response": {"reports quote the reply of the host", false},
-	"use-unencrypted-plain-auth":        {"passwords are sent over TLS only", false},
-	"backoff-notify":                    {"alarms and metrics report it: see docs/monitoring.md", false},
-	"disabled-source-ip-notify":         {"alarms and metrics report it: see docs/monitoring.md", false},
-	"backoff-upon-all-sources-disabled": {"a site that all sources are kept from waits", false},
-	"reenable-source-ip-after":          {"write it as reenable-after in the rule", false},
+		reason: "that is so always: 421 ends the connection, and the host is left out for host_retry_interval"},
+	"smtp-553-means-invalid-mailbox":           {reason: "the class of a reply comes from its code and its words"},
+	"replace-smtp-421-service-response":        {reason: "reports quote the reply of the host"},
+	"use-unencrypted-plain-auth":               {reason: "passwords are sent over TLS only"},
+	"backoff-notify disabled-source-ip-notify": {reason: "alarms and metrics report it: see docs/monitoring.md"},
+	"backoff-upon-all-sources-disabled":        {reason: "a site that all sources are kept from waits"},
+	"reenable-source-ip-after":                 {reason: "write it as reenable-after in the rule"},
 	"backoff-reroute-to-virtual-mta": {
-		"mail of a blocked source waits, and takes no other source: a provider that blocks one soon blocks the next",
-		false},
-	"reroute-to-virtual-mta":         {"give the mail to a tenant with that pool, or use 'mta queue reroute'", true},
-	"retry-recipients-after":         {"retry_interval is that of recipients", false},
-	"retry-after-dns-error":          {"DNS failures wait like others, by retry_interval", false},
-	"notify-of-delay-every":          {"delay_warning says when the sender gets a report, once", false},
-	"dsn-format":                     {"reports are in the standard format (RFC 3464)", false},
-	"ignore-8bitmime":                {"the relay sends what the host offers", false},
-	"ignore-dsn":                     {"the relay sends what the host offers", false},
-	"queue-priority":                 {"priority is the message's: see tier", false},
-	"dkim-algorithm":                 {"rsa-sha256 and ed25519-sha256 (RFC 8301 rules out rsa-sha1)", false},
-	"dkim-body-canon":                {"always relaxed", false},
-	"dkim-headers-canon":             {"always relaxed", false},
-	"dkim-headers":                   {"the fields that RFC 6376, 5.4.1 names are signed", false},
-	"dkim-disallow-adding-headers":   {"fields that must not be added are signed once more than they are there", false},
-	"dkim-add-body-limit":            {"l= lets anybody append to signed mail", false},
-	"dkim-add-timestamp":             {"signatures always have their time", false},
-	"dkim-expire-after":              {"signatures have no end", false},
-	"dkim-identity-fallback":         {"to sign the mail of other domains, add them to senders of a dkim block", false},
-	"bcc-upon-delivery":              {"there are no copies: a stream reports deliveries", true},
-	"disable-acct-records":           {"all records are written", false},
-	"max-data-volume-rate":           {"rates are of messages, not of octets", true},
-	"backoff-max-data-volume-rate":   {"rates are of messages, not of octets", true},
-	"source-ip-max-data-volume-rate": {"rates are of messages, not of octets", true},
-	"max-errors-per-connection": {"a connection ends when the host ends it: errors of recipients do not count",
-		true},
+		reason: "mail of a blocked source waits, and takes no other source: a provider that blocks one soon " +
+			"blocks the next"},
+	"reroute-to-virtual-mta": {
+		reason: "give the mail to a tenant with that pool, or use 'mta queue reroute'", protects: true},
+	"retry-recipients-after":             {reason: "retry_interval is that of recipients"},
+	"retry-after-dns-error":              {reason: "DNS failures wait like others, by retry_interval"},
+	"notify-of-delay-every":              {reason: "delay_warning says when the sender gets a report, once"},
+	"dsn-format":                         {reason: "reports are in the standard format (RFC 3464)"},
+	"ignore-8bitmime ignore-dsn":         {reason: "the relay sends what the host offers"},
+	"queue-priority":                     {reason: "priority is the message's: see tier"},
+	"dkim-algorithm":                     {reason: "rsa-sha256 and ed25519-sha256 (RFC 8301 rules out rsa-sha1)"},
+	"dkim-body-canon dkim-headers-canon": {reason: "always relaxed"},
+	"dkim-headers":                       {reason: "the fields that RFC 6376, 5.4.1 names are signed"},
+	"dkim-disallow-adding-headers": {
+		reason: "fields that must not be added are signed once more than they are there"},
+	"dkim-add-body-limit": {reason: "l= lets anybody append to signed mail"},
+	"dkim-add-timestamp":  {reason: "signatures always have their time"},
+	"dkim-expire-after":   {reason: "signatures have no end"},
+	"dkim-identity-fallback": {
+		reason: "to sign the mail of other domains, add them to senders of a dkim block"},
+	"bcc-upon-delivery":    {reason: "there are no copies: a stream reports deliveries", protects: true},
+	"disable-acct-records": {reason: "all records are written"},
+	"max-data-volume-rate backoff-max-data-volume-rate source-ip-max-data-volume-rate": {
+		reason: "rates are of messages, not of octets", protects: true},
+	"max-errors-per-connection": {
+		reason: "a connection ends when the host ends it: errors of recipients do not count", protects: true},
 	"smtp-out-rampup-interval": {
-		"connections to a site begin at one and grow with success: see max_connection_rate_per_source", false},
-	"check-spf-outbound":   {"'mta check --dns' checks SPF", true},
-	"suppress-delivery":    {"import the addresses: mta suppress import FILE", true},
-	"suppression-list":     {"import the addresses: mta suppress import FILE", true},
-	"dummy-smtp-port":      {"the relay has no sink in it: 'mta demo' has providers for tests", false},
-	"dummy-smtp-ip":        {"the relay has no sink in it: 'mta demo' has providers for tests", false},
-	"dummy-smtp-blackhole": {"the relay has no sink in it: 'mta demo' has providers for tests", false},
-	"deliver-only":         {"the spool is PowerMTA's", false},
-	"delete-file-holders":  {"the queue gives its disk back by itself", false},
-	"min-free-space":       {"queue { min_free } refuses mail before the disk is full", false},
-	"smtp-service":         {"everybody may connect, and only clients in relay_from and users may send", false},
-}
+		reason: "connections to a site begin at one and grow with success: see max_connection_rate_per_source"},
+	"check-spf-outbound":                 {reason: "'mta check --dns' checks SPF", protects: true},
+	"suppress-delivery suppression-list": {reason: "import the addresses: mta suppress import FILE", protects: true},
+	"dummy-smtp-port dummy-smtp-ip dummy-smtp-blackhole": {
+		reason: "the relay has no sink in it: 'mta demo' has providers for tests"},
+	"deliver-only":        {reason: "the spool is PowerMTA's"},
+	"delete-file-holders": {reason: "the queue gives its disk back by itself"},
+	"min-free-space":      {reason: "queue { min_free } refuses mail before the disk is full"},
+	"smtp-service":        {reason: "everybody may connect, and only clients in relay_from and users may send"},
+	"relay-domain relay-address": {
+		reason: "strangers may send to inbound { domains } only, for bounces and complaints: see docs/bounces.md"},
+	"feedback-loop-processor bounce-processor": {
+		reason: "bounces and complaints come back to a listener's inbound { domains }, complaints to its " +
+			"addresses in complaints: see docs/bounces.md"},
+	"spool": {reason: "the relay's queue is in data_dir, in another format: let PowerMTA empty its spool"},
+	"http-access http-mgmt-port http-mgmt-host http-mgmt http-redirect-to-https": {
+		reason: "the console is off, and metrics are for this machine only: see 'mta console' and the block console"},
+})
 
 // protecting are parts of names of directives that limit or protect.
 var protecting = []string{"max-", "min-", "-limit", "rate", "suppress", "deny", "reject", "require", "disallow",
