@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -42,11 +41,7 @@ func (g *generator) run(ctx context.Context) error {
 	var wait sync.WaitGroup
 	errs := make([]error, g.connections)
 	for i := range g.connections {
-		if i%2 == 1 && g.web != nil {
-			wait.Go(func() { g.workByHTTP(ctx) })
-			continue
-		}
-		wait.Go(func() { errs[i] = g.work(ctx) })
+		wait.Go(func() { errs[i] = g.work(ctx, i%2 == 1 && g.web != nil) })
 	}
 	wait.Wait()
 	if ctx.Err() != nil {
@@ -56,7 +51,7 @@ func (g *generator) run(ctx context.Context) error {
 }
 
 // work sends letters until there are no more.
-func (g *generator) work(ctx context.Context) error {
+func (g *generator) work(ctx context.Context, byHTTP bool) error {
 	var c *client
 	defer func() {
 		if c != nil {
@@ -70,40 +65,24 @@ func (g *generator) work(ctx context.Context) error {
 		}
 		l := g.writer.letter(n)
 		g.ledger.begin(&l)
-		for {
-			if c == nil {
-				var err error
+		for again := true; again; {
+			var err error
+			switch {
+			case byHTTP:
+				again = g.post(ctx, &l)
+			case c == nil:
 				if c, err = dialClient(ctx, g.addr); err != nil {
 					return fmt.Errorf("connecting to the relay: %w", err)
 				}
+				continue
+			default:
+				if again, err = g.send(c, &l); err != nil {
+					c.close()
+					c = nil
+				}
 			}
-			again, err := g.send(c, &l)
-			if err != nil {
-				c.close()
-				c = nil
-			}
-			if !again {
-				break
-			}
-			if !pause(ctx, g.patience) {
+			if again && !pause(ctx, g.patience) {
 				return nil
-			}
-		}
-	}
-}
-
-// workByHTTP sends letters until there are no more.
-func (g *generator) workByHTTP(ctx context.Context) {
-	for {
-		n := int(g.next.Add(1)) - 1
-		if n >= g.messages || g.pace.Wait(ctx) != nil {
-			return
-		}
-		l := g.writer.letter(n)
-		g.ledger.begin(&l)
-		for g.post(ctx, &l) {
-			if !pause(ctx, g.patience) {
-				return
 			}
 		}
 	}
@@ -166,27 +145,24 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// client is a submission session; it pipelines the envelope (RFC 2920).
+// client is a submission session.
 type client struct {
-	conn net.Conn
-	r    *textproto.Reader
-	w    *bufio.Writer
+	*textproto.Conn
 	stop func() bool
 }
 
 func dialClient(ctx context.Context, addr string) (*client, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", addr)
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	c := &client{conn: conn, r: textproto.NewReader(bufio.NewReader(conn)), w: bufio.NewWriter(conn)}
-	c.stop = context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now().Add(2 * time.Second)) })
-	if _, _, err := c.r.ReadResponse(220); err != nil {
-		c.close()
-		return nil, err
+	c := &client{textproto.NewConn(conn),
+		context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now().Add(2 * time.Second)) })}
+	_, _, err = c.ReadResponse(220)
+	if err == nil {
+		err = c.command(250, "EHLO app.acme.example")
 	}
-	if err := c.command("EHLO app.acme.example\r\n", 250); err != nil {
+	if err != nil {
 		c.close()
 		return nil, err
 	}
@@ -194,63 +170,37 @@ func dialClient(ctx context.Context, addr string) (*client, error) {
 }
 
 // command sends and reads one reply.
-func (c *client) command(text string, code int) error {
-	if _, err := io.WriteString(c.w, text); err != nil {
+func (c *client) command(code int, format string, args ...any) error {
+	if err := c.PrintfLine(format, args...); err != nil {
 		return err
 	}
-	if err := c.w.Flush(); err != nil {
-		return err
-	}
-	_, _, err := c.r.ReadResponse(code)
+	_, _, err := c.ReadResponse(code)
 	return err
 }
 
 // send gives the relay a letter; begun says whether its content was under way, so that without
-// a reply nobody knows.
+// a reply nobody knows. A refusal ends the session.
 func (c *client) send(l *letter, content string) (begun bool, err error) {
-	fmt.Fprintf(c.w, "MAIL FROM:<%s> SIZE=%d\r\n", l.sender, len(content))
-	for _, r := range l.recipients {
-		fmt.Fprintf(c.w, "RCPT TO:<%s>\r\n", r.address)
+	err = c.command(250, "MAIL FROM:<%s> SIZE=%d", l.sender, len(content))
+	for i := 0; i < len(l.recipients) && err == nil; i++ {
+		err = c.command(250, "RCPT TO:<%s>", l.recipients[i].address)
 	}
-	io.WriteString(c.w, "DATA\r\n")
-	if err := c.w.Flush(); err != nil {
+	if err == nil {
+		err = c.command(354, "DATA")
+	}
+	if err != nil {
 		return false, err
 	}
-	// All replies are read before one of them is judged. A refusal ends the session: when DATA was
-	// accepted for the other recipients, that is the way not to send to them alone.
-	var refusal error
-	for i := range len(l.recipients) + 2 {
-		code := 250
-		if i == len(l.recipients)+1 {
-			code = 354
-		}
-		_, _, err := c.r.ReadResponse(code)
-		switch {
-		case err == nil:
-		case !isRefusal(err):
-			return false, err
-		case refusal == nil:
-			refusal = err
-		}
-	}
-	if refusal != nil {
-		return false, refusal
-	}
-	io.WriteString(c.w, content)
-	return true, c.command(".\r\n", 250)
-}
-
-func isRefusal(err error) bool {
-	var refusal *textproto.Error
-	return errors.As(err, &refusal)
+	io.WriteString(c.W, content)
+	return true, c.command(250, ".")
 }
 
 func (c *client) quit() {
-	_ = c.command("QUIT\r\n", 221)
+	_ = c.command(221, "QUIT")
 	c.close()
 }
 
 func (c *client) close() {
 	c.stop()
-	c.conn.Close()
+	c.Close()
 }

@@ -1,12 +1,12 @@
 package overload
 
 import (
-	"container/heap"
 	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"example.org/mta/admission"
+	"example.org/mta/internal/minheap"
 )
 
 // Options are how a simulation is run.
@@ -24,25 +24,11 @@ type event struct {
 	do  func()
 }
 
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at.Before(e[j].at) || e[i].at.Equal(e[j].at) && e[i].seq < e[j].seq
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
-}
-
 // world is the machines and their clients.
 type world struct {
 	opts   Options
 	now    time.Time
-	agenda events
+	agenda minheap.Heap[event]
 	seq    uint64
 	random *rand.Rand
 
@@ -67,6 +53,9 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld(opts Options) *world {
 	w := &world{opts: opts, now: epoch, random: rand.New(rand.NewPCG(opts.Seed, 1)), slots: 20}
+	w.agenda = minheap.New(func(a, b event) bool {
+		return a.at.Before(b.at) || a.at.Equal(b.at) && a.seq < b.seq
+	}, nil)
 	w.mix[3] = 1
 	w.resize(1)
 	return w
@@ -89,13 +78,13 @@ func (w *world) resize(n int) {
 
 func (w *world) after(d time.Duration, do func()) {
 	w.seq++
-	heap.Push(&w.agenda, event{w.now.Add(d), w.seq, do})
+	w.agenda.Push(event{w.now.Add(d), w.seq, do})
 }
 
 // runUntil lets everything happen before t.
 func (w *world) runUntil(t time.Time) {
-	for len(w.agenda) > 0 && w.agenda[0].at.Before(t) {
-		e := heap.Pop(&w.agenda).(event)
+	for w.agenda.Len() > 0 && w.agenda.Top().at.Before(t) {
+		e := w.agenda.Pop()
 		w.now = e.at
 		e.do()
 	}

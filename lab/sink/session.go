@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -185,7 +186,7 @@ func (x *session) say(text string) {
 		}
 	}
 	for {
-		i := indexNewline(text)
+		i := strings.IndexByte(text, '\n')
 		if i < 0 {
 			break
 		}
@@ -197,15 +198,6 @@ func (x *session) say(text string) {
 	}
 	x.out = append(x.out, text...)
 	x.out = append(x.out, "\r\n"...)
-}
-
-func indexNewline(s string) int {
-	for i := range len(s) {
-		if s[i] == '\n' {
-			return i
-		}
-	}
-	return -1
 }
 
 // spend keeps the server busy for d: the reply that follows, and all after it, come later.
