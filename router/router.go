@@ -10,6 +10,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -122,7 +123,7 @@ func New(cfg Config, r Resolver) *Router {
 	if err != nil {
 		panic("router: settings were not validated: " + err.Error())
 	}
-	setDefault(&cfg.Routes, 50_000)
+	cfg.Routes = cmp.Or(cfg.Routes, 50_000)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

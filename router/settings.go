@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -75,16 +76,16 @@ func (s Settings) Validate() error {
 }
 
 func (s Settings) compile() (*settings, error) {
-	setDefault(&s.Port, 25)
-	setDefault(&s.MaxHosts, 20)
-	setDefault(&s.Workers, 100)
-	setDefault(&s.MaxMessageConcurrency, 2)
-	setDefault(&s.ScaleMaxConcurrency, 10)
-	setDefault(&s.VerifyWorkers, 10)
-	setDefault(&s.GuardAge, 5*time.Minute)
-	setDefault(&s.Timeout, 45*time.Second)
-	setDefault(&s.FirstTry, 2*time.Second)
-	setDefault(&s.MaxRouteAge, 5*time.Minute)
+	s.Port = cmp.Or(s.Port, 25)
+	s.MaxHosts = cmp.Or(s.MaxHosts, 20)
+	s.Workers = cmp.Or(s.Workers, 100)
+	s.MaxMessageConcurrency = cmp.Or(s.MaxMessageConcurrency, 2)
+	s.ScaleMaxConcurrency = cmp.Or(s.ScaleMaxConcurrency, 10)
+	s.VerifyWorkers = cmp.Or(s.VerifyWorkers, 10)
+	s.GuardAge = cmp.Or(s.GuardAge, 5*time.Minute)
+	s.Timeout = cmp.Or(s.Timeout, 45*time.Second)
+	s.FirstTry = cmp.Or(s.FirstTry, 2*time.Second)
+	s.MaxRouteAge = cmp.Or(s.MaxRouteAge, 5*time.Minute)
 	c := &settings{Settings: s, names: make(map[string]bool), self: make(map[netip.AddrPort]bool)}
 	if s.NoIPv4 && s.NoIPv6 {
 		return nil, fmt.Errorf("both IPv4 and IPv6 are switched off: no host can be reached")
@@ -132,12 +133,6 @@ func (s Settings) compile() (*settings, error) {
 		}
 	}
 	return c, nil
-}
-
-func setDefault[T uint16 | int | time.Duration](v *T, d T) {
-	if *v == 0 {
-		*v = d
-	}
 }
 
 func (s *settings) allowance() Allowance {

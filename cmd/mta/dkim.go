@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/config"
+	"example.org/mta/mta/wiring"
 	"example.org/mta/operator/api"
 	"example.org/mta/router/resolver"
 )
@@ -356,36 +356,19 @@ func (c *cli) asker(servers []string) (*dnscheck.Asker, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &dnscheck.Asker{Timeout: askTimeout, Resolvers: resolver.SystemServers()}
-	if len(cfg.Resolver.Servers) > 0 {
-		a.Resolvers = nil
-		for _, s := range cfg.Resolver.Servers {
-			at, err := serverAddress(s)
-			if err != nil {
-				return nil, err
-			}
-			a.Resolvers = append(a.Resolvers, at)
-		}
+	resolvers, err := wiring.Resolver(cfg.Resolver)
+	if err != nil {
+		return nil, err
 	}
-	for _, s := range servers {
-		at, err := serverAddress(s)
-		if err != nil {
-			return nil, usagef("%v", err)
-		}
-		a.Servers = append(a.Servers, at)
+	asked, err := wiring.Resolver(config.Resolver{Servers: servers})
+	if err != nil {
+		return nil, usagef("%v", err)
+	}
+	a := &dnscheck.Asker{Timeout: askTimeout, Resolvers: resolvers.Servers, Servers: asked.Servers}
+	if len(a.Resolvers) == 0 {
+		a.Resolvers = resolver.SystemServers()
 	}
 	return a, nil
-}
-
-func serverAddress(s string) (netip.AddrPort, error) {
-	if ip, err := netip.ParseAddr(s); err == nil {
-		return netip.AddrPortFrom(ip, 53), nil
-	}
-	at, err := netip.ParseAddrPort(s)
-	if err != nil {
-		return at, fmt.Errorf("%q is not the address of a name server: want \"192.0.2.53\" or \"192.0.2.53:53\"", s)
-	}
-	return at, nil
 }
 
 func checkKey(ctx context.Context, a *dnscheck.Asker, k dkimKey) []checkedKey {

@@ -1,13 +1,14 @@
 package events
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
+
+	"example.org/mta/internal/minheap"
 )
 
 const (
@@ -36,11 +37,11 @@ type head struct {
 	at       Position // everything before was given to the selections
 	all      map[string]*selection
 	byTenant map[string][]*selection
-	general  []*selection // of any tenant
-	due      dueList      // those whose open windows have events
-	looked   time.Time    // when due was last looked at
-	waiting  int          // octets of full windows that somebody has yet to take
-	octets   int64        // octets of records, since the start
+	general  []*selection             // of any tenant
+	due      minheap.Heap[*selection] // those whose open windows have events
+	looked   time.Time                // when due was last looked at
+	waiting  int                      // octets of full windows that somebody has yet to take
+	octets   int64                    // octets of records, since the start
 }
 
 // selection is what streams with equal settings share: the windows that they send.
@@ -56,33 +57,7 @@ type selection struct {
 	events   int64         // that it had since
 }
 
-// dueList is a heap of selections (package container/heap), the one that is due next first.
-type dueList []*selection
-
 const noPlace = -1
-
-func (d dueList) Len() int           { return len(d) }
-func (d dueList) Less(i, j int) bool { return d[i].due.Before(d[j].due) }
-func (d dueList) Swap(i, j int) {
-	d[i], d[j] = d[j], d[i]
-	d[i].place, d[j].place = i, j
-}
-
-// Push implements heap.Interface.
-func (d *dueList) Push(x any) {
-	s := x.(*selection)
-	s.place = len(*d)
-	*d = append(*d, s)
-}
-
-// Pop implements heap.Interface.
-func (d *dueList) Pop() any {
-	last := len(*d) - 1
-	s := (*d)[last]
-	(*d)[last], *d = nil, (*d)[:last]
-	s.place = noPlace
-	return s
-}
 
 // member is the place of a stream in its selection.
 type member struct {
@@ -96,6 +71,8 @@ func newHead(log Log, node string, now func() time.Time, chance func() float64, 
 	return &head{
 		log: log, node: node, now: now, chance: chance, out: out, at: log.Synced(),
 		all: make(map[string]*selection), byTenant: make(map[string][]*selection),
+		due: minheap.New(func(a, b *selection) bool { return a.due.Before(b.due) },
+			func(s *selection, place int) { s.place = place }),
 	}
 }
 
@@ -202,7 +179,7 @@ func (h *head) offer(s *selection, r *fields, at, next Position, line []byte) {
 	}
 	if s.place == noPlace {
 		s.due = h.now().Add(s.patience)
-		heap.Push(&h.due, s)
+		h.due.Push(s)
 	}
 	if s.lanes == 1 && s.open.events >= s.batch {
 		h.seal(s, next)
@@ -237,7 +214,7 @@ func (h *head) seal(s *selection, at Position) {
 // replace gives a selection another open window, which is empty.
 func (h *head) replace(s *selection, w *window) {
 	if s.open = w; s.place != noPlace {
-		heap.Remove(&h.due, s.place)
+		h.due.Remove(s.place)
 	}
 }
 
@@ -260,8 +237,8 @@ func (h *head) release(w *window) {
 func (h *head) sealDue(now time.Time) time.Duration {
 	back := now.Before(h.looked) // a clock that was set back makes nobody wait for longer
 	h.looked = now
-	for len(h.due) > 0 {
-		s := h.due[0]
+	for h.due.Len() > 0 {
+		s := h.due.Top()
 		if wait := s.due.Sub(now); wait > 0 && !back {
 			return wait
 		}

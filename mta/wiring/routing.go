@@ -38,7 +38,7 @@ func serverAddress(s string) (netip.AddrPort, error) {
 	}
 	a, err := netip.ParseAddrPort(s)
 	if err != nil {
-		return a, fmt.Errorf("resolver server %q is neither an IP address nor ip:port", s)
+		return a, fmt.Errorf("%q is not the address of a name server: want \"192.0.2.53\" or \"192.0.2.53:53\"", s)
 	}
 	return a, nil
 }

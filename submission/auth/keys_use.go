@@ -28,11 +28,10 @@ type uses struct {
 	path string // "": kept in memory only
 	log  *slog.Logger
 
-	mu      sync.Mutex // guards what follows
-	by      map[string]*lastUse
-	timer   *time.Timer // to write
-	closed  bool
-	writing sync.WaitGroup
+	soon later // writes
+
+	mu sync.Mutex // guards by
+	by map[string]*lastUse
 }
 
 // lastUse is the time in Unix seconds, 0 for never.
@@ -74,6 +73,7 @@ var errDamaged = errors.New("it is damaged")
 // nothing is written over what a newer relay may need.
 func openUses(path string, log *slog.Logger) *uses {
 	u := &uses{path: path, log: log, by: make(map[string]*lastUse)}
+	u.soon.after, u.soon.do, u.soon.closed = writeUse, u.write, path == ""
 	if path == "" {
 		return u
 	}
@@ -87,7 +87,7 @@ func openUses(path string, log *slog.Logger) *uses {
 	if err != nil {
 		log.Warn("the last uses of API keys can't be read: they are counted from now on, and not written", "error", err,
 			"remedy", "remove the file, and restart the relay")
-		u.path = ""
+		u.soon.closed = true
 	}
 	for id, at := range used {
 		u.of(id).at.Store(at.Unix())
@@ -128,13 +128,7 @@ func (u *uses) note(l *lastUse, now time.Time) {
 	if at-was < int64(writeUse/time.Second) || !l.at.CompareAndSwap(was, at) {
 		return
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.timer != nil || u.closed || u.path == "" {
-		return
-	}
-	u.writing.Add(1)
-	u.timer = time.AfterFunc(writeUse, func() { defer u.writing.Done(); u.write() })
+	u.soon.soon()
 }
 
 // last gives when a key was used last, the zero time when it never was.
@@ -152,7 +146,6 @@ func (u *uses) last(id string) time.Time {
 // write replaces the file.
 func (u *uses) write() {
 	u.mu.Lock()
-	u.timer = nil
 	f := useFile{useVersion, make(map[string]time.Time, len(u.by))}
 	for id, l := range u.by {
 		if at := l.at.Load(); at != 0 {
@@ -167,17 +160,4 @@ func (u *uses) write() {
 	if err != nil {
 		u.log.Warn("the last uses of API keys can't be written: they are written again with the next use", "error", err)
 	}
-}
-
-// close writes what is to be written.
-func (u *uses) close() {
-	u.mu.Lock()
-	u.closed = true
-	early := u.timer != nil && u.timer.Stop()
-	u.mu.Unlock()
-	if early {
-		u.write()
-		u.writing.Done()
-	}
-	u.writing.Wait()
 }

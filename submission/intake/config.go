@@ -167,27 +167,21 @@ type Limits struct {
 // WithDefaults returns cfg with everything filled in.
 func (cfg Config) WithDefaults() Config {
 	l := &cfg.Limits
-	fill(&l.Recipients, 1000)
-	fill(&l.Size, 50<<20)
-	fill(&l.LineLength, 64<<10)
-	fill(&l.HeaderSize, 512<<10)
-	fill(&l.Hops, 100)
-	fill(&cfg.Hostname, "localhost")
+	l.Recipients = cmp.Or(l.Recipients, 1000)
+	l.Size = cmp.Or(l.Size, 50<<20)
+	l.LineLength = cmp.Or(l.LineLength, 64<<10)
+	l.HeaderSize = cmp.Or(l.HeaderSize, 512<<10)
+	l.Hops = cmp.Or(l.Hops, 100)
+	cfg.Hostname = cmp.Or(cfg.Hostname, "localhost")
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	fill(&cfg.Ignored, new(atomic.Int64))
+	cfg.Ignored = cmp.Or(cfg.Ignored, new(atomic.Int64))
 	if cfg.Events == nil {
 		cfg.Events = noEvents{}
 	}
 	return cfg
-}
-
-func fill[T comparable](v *T, byDefault T) {
-	if *v == *new(T) {
-		*v = byDefault
-	}
 }
 
 type noEvents struct{}
