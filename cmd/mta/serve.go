@@ -44,7 +44,10 @@ the container image, data_dir is on no volume.`
 func newServe(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use: "serve", Short: "run the relay", Long: serveHelp, Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.serve(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.Root().ResetCommands() // the others would stay in memory as long as the relay runs
+			return c.serve(cmd.Context())
+		},
 	}
 }
 

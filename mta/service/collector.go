@@ -8,12 +8,13 @@ import (
 )
 
 const (
-	// garbageFloor is how much garbage may pile up however small the heap is. A relay without a
-	// backlog has some ten MB that live: by Go's default, which is as much garbage as there is that
-	// lives, the collector would run every few hundred messages, and take 8 % of the processor.
+	// garbageFloor is how much garbage may pile up however small the heap is: by Go's default, as much as there is
+	// that lives, the collector of a relay without a backlog would run every few hundred messages.
 	garbageFloor = 32 << 20
-	// heapMinimum is what Go's collector takes for alive at least (runtime/mgcpacer.go).
-	heapMinimum = 4 << 20
+	// mostPercent bounds the garbage by what lives, as Go counts it from the next collection on: what begins to live
+	// in the second between two looks brings no more than so much garbage along. At 300 the collector takes 1 to 2 %
+	// of the processor.
+	mostPercent = 300
 	// collectorLook is how often the heap is looked at. The collector itself adapts meanwhile.
 	collectorLook = time.Second
 )
@@ -40,9 +41,8 @@ func PaceCollector(ctx context.Context, schedule func() int64) {
 // gcPercent is the garbage to be allowed, as a share of live octets on the heap, of which some are the
 // schedule's.
 func gcPercent(live, schedule int64) int {
-	live = max(live, heapMinimum)
 	garbage := max(live-schedule, garbageFloor)
-	return int(garbage * 100 / live)
+	return int(min(garbage*100/max(live, 1), mostPercent))
 }
 
 // liveHeap is what was alive when the collector ran last.

@@ -9,7 +9,8 @@ func TestGCPercent(t *testing.T) {
 		live, schedule int64
 		want           int
 	}{
-		{"nothing collected yet", 0, 0, 800},
+		{"nothing collected yet", 0, 0, 300},
+		{"an idle relay", 3 * mb, 0, 300},
 		{"a relay without a backlog", 16 * mb, 0, 200},
 		{"a full body cache", 100 * mb, 4 * mb, 96},
 		{"ten million queued", 430 * mb, 400 * mb, 7},
