@@ -94,7 +94,7 @@ func (c *cli) serve(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()
 	if c.env("GOGC") == "" {
-		go service.PaceCollector(ctx, relay.ScheduleBytes)
+		go service.SaveMemory(ctx, relay.ScheduleBytes)
 	}
 	go manager.Report(ctx, relay.Status)
 	for {

@@ -19,5 +19,8 @@ func AsUser(name string) error {
 // GuardMemory does nothing here.
 func GuardMemory(*slog.Logger) {}
 
+// unmapProgram does nothing here.
+func unmapProgram() {}
+
 // mountID knows no mounts here.
 func mountID(string) (id uint64, ok bool) { return 0, false }

@@ -15,20 +15,27 @@ const (
 	// in the second between two looks brings no more than so much garbage along. At 300 the collector takes 1 to 2 %
 	// of the processor.
 	mostPercent = 300
-	// collectorLook is how often the heap is looked at. The collector itself adapts meanwhile.
-	collectorLook = time.Second
+	// memoryLook is how often the heap is looked at. The collector itself adapts meanwhile.
+	memoryLook = time.Second
+	// unmapEvery is after how many looks the program's file is unmapped again.
+	unmapEvery = 600
 )
 
-// PaceCollector keeps the garbage that may pile up in step with what the collector has to look
-// through, until ctx ends. The schedule of a large queue is hundreds of MB in which there is nothing
-// to look for, and Go's default would allow as much garbage again.
-func PaceCollector(ctx context.Context, schedule func() int64) {
-	look := time.NewTicker(collectorLook)
+// SaveMemory keeps the memory of the process small until ctx ends: the garbage that may pile up is in step with what
+// the collector has to look through, and pages of the program that are no longer needed are given back. The schedule
+// of a large queue is hundreds of MB in which there is nothing to look for, and Go's default would allow as much
+// garbage again.
+func SaveMemory(ctx context.Context, schedule func() int64) {
+	look := time.NewTicker(memoryLook)
 	defer look.Stop()
-	for set := 100; ; {
+	set := 100
+	for n := 0; ; n++ {
 		if want := gcPercent(liveHeap(), schedule()); want > set*11/10 || want < set*9/10 {
 			debug.SetGCPercent(want) // stops the world for a moment, so not for every little change
 			set = want
+		}
+		if n%unmapEvery == 1 { // not at once: the start is under way
+			unmapProgram()
 		}
 		select {
 		case <-look.C:
