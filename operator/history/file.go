@@ -107,7 +107,7 @@ func (h *History) octets(s *subject, list []Figure, span Span, head int64) map[s
 		for step := head - n + 1; step <= head; step++ {
 			v := unknown
 			if step > max(h.heads[span]-n, 0) { // else a newer step has its place
-				v = s.spans[span].at(step, len(list))[i]
+				v = s.spans[span].value(step, len(list), i)
 			}
 			octets = binary.LittleEndian.AppendUint16(octets, uint16(v))
 		}
@@ -267,8 +267,9 @@ func (h *History) fill(s *subject, list []Figure, span Span, all map[string][]by
 			return fmt.Errorf("%s has %d octets, want %d", name, len(octets), 2*n)
 		}
 		for j := range n {
-			if step := h.heads[span] - int64(n-1-j); step >= 0 {
-				s.spans[span].at(step, len(list))[i] = half(binary.LittleEndian.Uint16(octets[2*j:]))
+			v := half(binary.LittleEndian.Uint16(octets[2*j:]))
+			if step := h.heads[span] - int64(n-1-j); step >= 0 && v != unknown {
+				s.spans[span].place(step, len(list))[i] = v
 			}
 		}
 	}

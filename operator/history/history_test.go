@@ -235,9 +235,12 @@ func full(path string) *world {
 	w.run(4*time.Second, func() {})
 	for k := range w.rings {
 		for _, s := range w.rings[k] {
-			for _, sp := range s.spans {
-				for i := range sp.ring {
-					sp.ring[i] = halfOf(r.ExpFloat64() * 1e6)
+			for i := range s.spans {
+				for step := range int64(Span(i).Values()) {
+					at := s.spans[i].place(step, len(figuresOf[k]))
+					for j := range at {
+						at[j] = halfOf(r.ExpFloat64() * 1e6)
+					}
 				}
 			}
 		}
@@ -270,6 +273,15 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("%d subjects", n)
 	}
 	runtime.KeepAlive(w)
+}
+
+// TestPartsOfSpans: the parts of a ring are whole.
+func TestPartsOfSpans(t *testing.T) {
+	for i, sp := range spans {
+		if sp.values%ringParts != 0 {
+			t.Errorf("span %d: %d values", i, sp.values)
+		}
+	}
 }
 
 func TestHalf(t *testing.T) {

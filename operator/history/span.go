@@ -2,6 +2,7 @@ package history
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -31,10 +32,15 @@ func (s Span) Step() time.Duration { return spans[s].step }
 // Values is how many there are of each figure.
 func (s Span) Values() int { return spans[s].values }
 
-// span is the values of a subject's figures: a ring of steps, with the figures of a step side by side.
+// ringParts divides the values of each span.
+const ringParts = 18
+
+// span is the values of a subject's figures: a ring of steps, with the figures of a step side by side. A part of the
+// ring takes memory once it has a value: most subjects are younger than two weeks.
 type span struct {
-	ring []half
-	now  *mean // nil for the shortest span, of which each step has one sample
+	parts [ringParts][]half
+	steps int   // of a part
+	now   *mean // nil for the shortest span, of which each step has one sample
 }
 
 // mean is the step that is under way.
@@ -46,20 +52,36 @@ type mean struct {
 }
 
 func newSpan(s Span, figures int) span {
-	out := span{ring: make([]half, s.Values()*figures)}
-	for i := range out.ring {
-		out.ring[i] = unknown
-	}
+	out := span{steps: s.Values() / ringParts}
 	if s != Minutes {
 		out.now = &mean{sums: make([]float64, figures), counts: make([]int32, figures)}
 	}
 	return out
 }
 
-// at gives the figures of a step.
+// at returns the figures of a step, to be read; nil: nothing is known.
 func (s *span) at(step int64, figures int) []half {
-	i := int(step%int64(len(s.ring)/figures)) * figures
-	return s.ring[i : i+figures]
+	i := int(step % int64(s.steps*ringParts))
+	if part := s.parts[i/s.steps]; part != nil {
+		return part[i%s.steps*figures:][:figures]
+	}
+	return nil
+}
+
+// value returns the i-th of the figures of a step.
+func (s *span) value(step int64, figures, i int) half {
+	if at := s.at(step, figures); at != nil {
+		return at[i]
+	}
+	return unknown
+}
+
+// place returns the figures of a step, to be written.
+func (s *span) place(step int64, figures int) []half {
+	if part := &s.parts[int(step%int64(s.steps*ringParts))/s.steps]; *part == nil {
+		*part = slices.Repeat([]half{unknown}, s.steps*figures)
+	}
+	return s.at(step, figures)
 }
 
 // stepOf gives the step of a span that ends with a sample, whatever the sample's delay by less than half of the time
@@ -111,7 +133,7 @@ func (h *History) write(s *subject, d *delta) {
 	}
 	for i := range s.spans {
 		sp := &s.spans[i]
-		at := sp.at(h.heads[i], len(list))
+		at := sp.place(h.heads[i], len(list))
 		if sp.now == nil {
 			for j := range list {
 				at[j] = halfOf(values[j])

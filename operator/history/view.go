@@ -51,8 +51,8 @@ func (h *History) Get(k Kind, name string, sp Span) (start time.Time, all []Seri
 		all = append(all, Series{f, make([]float64, n)})
 	}
 	for i := range n {
-		for j, v := range s.spans[sp].at(first+int64(i), len(list)) {
-			all[j].Values[i] = v.float()
+		for j := range list {
+			all[j].Values[i] = s.spans[sp].value(first+int64(i), len(list), j).float()
 		}
 	}
 	return time.Unix(0, first*int64(sp.Step())).UTC(), all, true
@@ -72,7 +72,7 @@ func (h *History) Latest(k Kind, name string) map[Figure]float64 {
 	}
 	latest := make(map[Figure]float64, len(list))
 	value := func(sp Span, back, i int) float64 {
-		return s.spans[sp].at(max(h.heads[sp]-int64(back), 0), len(list))[i].float()
+		return s.spans[sp].value(max(h.heads[sp]-int64(back), 0), len(list), i).float()
 	}
 	for i, f := range list {
 		switch {
