@@ -10,7 +10,7 @@ import (
 const (
 	// garbageFloor is how much garbage may pile up however small the heap is: by Go's default, as much as there is
 	// that lives, the collector of a relay without a backlog would run every few hundred messages.
-	garbageFloor = 32 << 20
+	garbageFloor = 24 << 20
 	// mostPercent bounds the garbage by what lives, as Go counts it from the next collection on: what begins to live
 	// in the second between two looks brings no more than so much garbage along. At 300 the collector takes 1 to 2 %
 	// of the processor.
@@ -34,7 +34,7 @@ func SaveMemory(ctx context.Context, schedule func() int64) {
 			debug.SetGCPercent(want) // stops the world for a moment, so not for every little change
 			set = want
 		}
-		if n%unmapEvery == 1 { // not at once: the start is under way
+		if n%unmapEvery < 2 { // twice: parts of the relay still start at the first
 			unmapProgram()
 		}
 		select {
