@@ -82,8 +82,8 @@ func (r *stores) state() (state, reason string) {
 	switch {
 	case !r.life.serving.Load():
 		return api.Starting, ""
-	case r.life.draining.Load():
-		return api.Draining, ""
+	case r.life.draining.Load() != nil:
+		return api.Draining, r.life.draining.Load().why
 	}
 	if reason = r.store.Refusing(); reason != "" {
 		return api.Refusing, reason

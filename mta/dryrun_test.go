@@ -84,6 +84,8 @@ b"}`, `{"action":"bounce","campaign":"` + strings.Repeat("x", 256) + `"}`,
 		`{"provider":"other","day":"2999-01-01"}`, `{"provider":"other","day":"DAY","complaints":-1}`, `{"provider":"other","day":"DAY","rate":2}`,
 		`/v1/warmup/nobody/report {"provider":"other","day":"DAY"}`,
 	}, `{"provider":"other","day":"DAY","complaints":1}`},
+	"/v1/drain":          {nil, ""},
+	"/v1/undrain":        {nil, ""},
 	"/v1/upgrade/finish": {nil, ""},
 	"/v1/config/reload":  {nil, ""}, // see TestADryReloadRefusesWhatAReloadRefuses
 }

@@ -66,7 +66,24 @@ shutdown { drain = "5s" }`, t.TempDir())), "mta.conf", func(string) string { ret
 		t.Errorf("metrics: %d %.100q", code, text)
 	}
 
-	r.life.draining.Store(true)
+	for range 2 { // the second one changes nothing
+		if _, err := r.Drain(t.Context(), api.Intent{}); err != nil {
+			t.Fatal(err)
+		}
+		expect("/livez", 200, "ok")
+	}
+	expect("/readyz", 503, "draining")
+	for count := 1; count >= 0; count-- {
+		if done, err := r.Undrain(t.Context(), api.Intent{}); err != nil || done.Count != count || done.Status.State != api.Running {
+			t.Errorf("undrained: %+v, %v", done, err)
+		}
+	}
+	expect("/readyz", 200, "ok")
+
+	r.life.draining.Store(&draining{stopping: true, why: "shutting down"})
+	if _, err := r.Undrain(t.Context(), api.Intent{}); err == nil {
+		t.Error("a relay that stops takes mail again")
+	}
 	expect("/livez", 200, "ok")
 	expect("/readyz", 503, "shutting down")
 	if s := r.Status(); s.State != api.Draining {

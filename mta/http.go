@@ -134,14 +134,14 @@ func (r *stores) withToken(h http.Handler) http.Handler {
 
 // readyz answers 200 while the relay accepts mail, and otherwise 503 with the reason: a load balancer needs no more.
 func (r *stores) readyz(w http.ResponseWriter, _ *http.Request) {
-	switch state, reason := r.state(); {
-	case state == api.Running:
-		fmt.Fprintln(w, "ok")
-	case state == api.Draining:
-		http.Error(w, "shutting down", http.StatusServiceUnavailable)
-	default:
+	if state, reason := r.state(); state != api.Running {
+		if state == api.Draining && !r.life.stopping() {
+			reason = "" // it names the operator
+		}
 		http.Error(w, cmp.Or(reason, state), http.StatusServiceUnavailable)
+		return
 	}
+	fmt.Fprintln(w, "ok")
 }
 
 // livez answers 200 unless the process can't go on and a new one could: the dispatcher has failed. A full disk or an
@@ -152,8 +152,7 @@ func (r *stores) livez(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "the dispatcher has failed: the relay is stopping", http.StatusServiceUnavailable)
 		return
 	}
-	state, _ := r.state()
-	if touch := r.http.touch.Load(); touch != nil && (state == api.Running || state == api.Refusing) {
+	if touch := r.http.touch.Load(); touch != nil && r.life.serving.Load() && !r.life.stopping() {
 		(*touch)()
 	}
 	fmt.Fprintln(w, "ok")

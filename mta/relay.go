@@ -254,7 +254,7 @@ func (r *Relay) Run(ctx context.Context) error {
 func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error {
 	total, start := r.policy.Load().Config.Shutdown.Drain, time.Now()
 	r.reload.Lock() // one that is under way would start servers behind the back of those that end them
-	r.life.draining.Store(true)
+	r.life.draining.Store(&draining{stopping: true, why: "shutting down"})
 	r.reload.Unlock()
 	r.log.Info("shutting down", "within", total, "queued", r.queue.Stats().Queued)
 	drained, cancel := context.WithTimeout(context.Background(), total)

@@ -73,7 +73,7 @@ type stores struct {
 // life is how far the relay has come.
 type life struct {
 	serving  atomic.Bool // the listeners take mail, or have
-	draining atomic.Bool
+	draining atomic.Pointer[draining]
 	failed   atomic.Bool // the dispatcher has ended by a fault
 }
 

@@ -57,6 +57,9 @@ type Config struct {
 	Limits        Limits
 	Timeouts      Timeouts
 
+	// Draining reports that the relay takes no new mail for now. Nil: it always does.
+	Draining func() bool
+
 	IDs *envelope.IDs // for session ids; shared by the listeners of a node. Nil: its own
 	// Open counts the open connections of all servers that share it. Nil: its own.
 	Open *atomic.Int64
@@ -101,6 +104,9 @@ func (cfg Config) withDefaults() Config {
 	fill(&t.Proxy, 5*time.Second)
 	fill(&cfg.IDs, new(envelope.IDs))
 	fill(&cfg.Open, new(atomic.Int64))
+	if cfg.Draining == nil {
+		cfg.Draining = func() bool { return false }
+	}
 	if cfg.Refused == nil {
 		cfg.Refused = func(netip.Addr, intake.Intrusion) {}
 	}

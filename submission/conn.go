@@ -77,6 +77,7 @@ type conn struct {
 		greeted bool // preflight is over
 		waits   bool // waits for a command
 		idle    bool // waits for a command outside of a transaction
+		submits bool // as submits reports, while idle
 		// unproved: waits for a command until deadline, and its client has not shown that it
 		// sends mail.
 		unproved bool
@@ -186,11 +187,27 @@ func (c *conn) mustEnd() (reply.Reply, bool) {
 		return tooManyIdle.Reply(), true
 	case c.mustHurry() && time.Since(c.client.began) > crowdedWhole:
 		return crowdedOut.Reply(), true
-	case c.tx == nil && c.srv.isClosing():
-		return shuttingDown.Reply(), true
+	case c.tx == nil && c.mustLeave() != nil:
+		return *c.mustLeave(), true
 	}
 	return reply.Reply{}, false
 }
+
+// mustLeave gives the reply to a client that may begin no transaction, since the relay takes no new mail; nil for all
+// others.
+func (c *conn) mustLeave() *reply.Reply {
+	switch {
+	case c.srv.isClosing():
+		return shuttingDown.Refusal()
+	case c.submits() && c.srv.cfg.Draining():
+		return draining.Refusal()
+	}
+	return nil
+}
+
+// submits reports whether the client brings new mail. Others bring reports about mail that has left, which nobody else
+// understands: they are taken as long as the relay runs.
+func (c *conn) submits() bool { return c.srv.cfg.Inbound == nil || c.mayRelay() }
 
 // readLine gives the next command line with its line end. A line that is too long is answered
 // here, once it is over.
@@ -231,8 +248,8 @@ func (c *conn) readLineOf(longest int, scratch []byte, deadline time.Time) ([]by
 // lostClient ends a session whose client does not send commands any more.
 func (c *conn) lostClient(err error) {
 	switch {
-	case c.tx == nil && c.srv.isClosing():
-		c.farewell(shuttingDown.Reply())
+	case c.tx == nil && c.mustLeave() != nil:
+		c.farewell(*c.mustLeave())
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.phase == phaseCommand && c.client.dismissed.Load() != nil:
 		c.farewell(*c.client.dismissed.Load())
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.mu.chunks != nil:
@@ -298,10 +315,10 @@ func (c *conn) readDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase == phaseCommand && c.tx == nil {
-		if c.srv.isClosing() {
+		if c.mustLeave() != nil {
 			return os.ErrDeadlineExceeded
 		}
-		c.mu.idle = true
+		c.mu.idle, c.mu.submits = true, c.submits()
 	}
 	if c.phase == phaseCommand {
 		if c.client.dismissed.Load() != nil {
@@ -334,6 +351,15 @@ func (c *conn) wake() {
 	case !c.mu.greeted:
 		c.socket.SetDeadline(time.Now().Add(lingerTime))
 	case c.mu.idle:
+		c.socket.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// wakeToDrain is wake for a server that goes on.
+func (c *conn) wakeToDrain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.idle && c.mu.submits {
 		c.socket.SetReadDeadline(time.Unix(1, 0))
 	}
 }
@@ -375,9 +401,8 @@ func (c *conn) greet() {
 		return
 	}
 	r := c.preflight()
-	if c.srv.isClosing() {
-		closing := shuttingDown.Reply()
-		r = &closing
+	if leave := c.mustLeave(); leave != nil {
+		r = leave
 	}
 	c.mu.Lock()
 	c.mu.greeted = true

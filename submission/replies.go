@@ -21,6 +21,7 @@ var (
 	noProxyHeader     = reply.NewForm(421, reply.Enhanced{4, 7, 0}, "PROXY header expected from %s")
 	talksEarly        = reply.NewForm(554, reply.Enhanced{5, 5, 1}, "you spoke before the greeting")
 	shuttingDown      = reply.NewForm(421, reply.Enhanced{4, 3, 2}, "this relay is shutting down, try again later")
+	draining          = reply.NewForm(421, reply.Enhanced{4, 3, 2}, "this relay takes no new mail now, try again later")
 	reclaimed         = reply.NewForm(421, reply.Enhanced{4, 3, 2},
 		"connections are scarce and others have fewer, try again later")
 	dismissed = reply.NewForm(421, reply.Enhanced{4, 3, 2},

@@ -144,6 +144,16 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.cutAll(ctx.Err())
 }
 
+// Drain has clients look up after Config.Draining has become true: idle ones that bring new mail get a 421 at once, and
+// those with a transaction when it has ended.
+func (s *Server) Drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.mu.conns {
+		c.wakeToDrain()
+	}
+}
+
 // Retire is Shutdown: to a client it is the same whether the relay ends or has another server.
 func (s *Server) Retire(ctx context.Context) error { return s.Shutdown(ctx) }
 

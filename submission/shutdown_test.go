@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -185,5 +186,55 @@ func TestServeReportsAListenerThatFails(t *testing.T) {
 		if err := r.srv.Serve(l); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("got %v", err)
 		}
+	})
+}
+
+// TestDrain: while the relay takes no new mail a client is sent away between transactions, and no report about mail
+// that has left is refused; afterwards all is as before.
+func TestDrain(t *testing.T) {
+	const away = "421 4.3.2 this relay takes no new mail now"
+	var on atomic.Bool
+	cfg := Config{TLS: testTLS(), Draining: on.Load}
+	withMailroom(t, cfg, func(t *testing.T, r *relay, room *mailroom) {
+		idle, busy, stranger := r.greeted(), r.greeted(), r.stranger()
+		secure := r.greeted().startTLS()
+		busy.envelope()
+		on.Store(true)
+		r.srv.Drain()
+		synctest.Wait()
+		for _, p := range []*peer{idle, secure, r.dial("192.0.2.1")} {
+			p.expect(away)
+			p.mustBeClosed()
+		}
+		if got := busy.got() + stranger.got(); got != "" {
+			t.Fatalf("amid a transaction, or to a stranger: %q", got)
+		}
+		busy.cmd("RCPT TO:<c@example.net>", "250")
+		busy.cmd("DATA", "354")
+		busy.send("hi\r\n.\r\nMAIL FROM:<next@example.org>\r\n")
+		if got := busy.got(); codes(got) != "250 421" || !strings.Contains(got, away) {
+			t.Errorf("got %q", got)
+		}
+		busy.mustBeClosed()
+		for _, p := range []*peer{stranger, r.stranger()} {
+			p.cmd("MAIL FROM:<>", "250")
+			p.cmd("RCPT TO:<fbl@b.example.com>", "250")
+			p.cmd("DATA", "354")
+			p.send("x\r\n.\r\n")
+			p.expect("250 2.0.0 taken")
+		}
+		if len(room.taken) != 2 {
+			t.Errorf("%d reports", len(room.taken))
+		}
+		on.Store(false)
+		r.greeted().cmd("MAIL FROM:<a@example.org>", "250")
+		r.store.one(t)
+	})
+	withRelay(t, cfg, func(t *testing.T, r *relay) { // nobody brings reports here
+		p := r.dial("198.51.100.1")
+		p.expect("220")
+		on.Store(true)
+		r.srv.Drain()
+		p.expect(away)
 	})
 }

@@ -223,7 +223,7 @@ func newRoot(c *cli) *cobra.Command {
 		"the control `socket` of the relay (default: that of the configuration)")
 	root.AddCommand(
 		newServe(c), newCheck(c), newInit(c), newDemo(c), newBench(c), newImport(c),
-		newStatus(c), newTop(c),
+		newStatus(c), newTop(c), newDrain(c), newUndrain(c),
 		newQueue(c), newExplain(c), newSites(c), newHosts(c), newConnections(c), newSources(c), newPools(c),
 		newTenants(c), newWarmup(c), newPause(c), newResume(c), newRule(c), newStreams(c), newTLS(c), newTrace(c),
 		newConsole(c), newCluster(c),

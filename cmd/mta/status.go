@@ -115,10 +115,14 @@ const (
 const (
 	untilReady   = "ready"   // the relay accepts mail
 	untilDrained = "drained" // nothing is queued
+	untilIdle    = "idle"    // the relay drains, and nothing is in transit: for 'mta drain'
 )
 
-// waitEvery is how often the relay is asked.
-const waitEvery = 500 * time.Millisecond
+// waitEvery is how often the relay is asked, and lineEvery at which of these times 'mta drain' prints a line.
+const (
+	waitEvery = 500 * time.Millisecond
+	lineEvery = 20
+)
 
 // statusWait waits for a state of the relay.
 type statusWait struct {
@@ -157,10 +161,14 @@ func (c *cli) wait(ctx context.Context, client *api.Client, w statusWait) (api.S
 	}
 	again := time.NewTicker(waitEvery)
 	defer again.Stop()
-	seen, why := false, ""
-	for {
+	seen, why := w.until == untilIdle, ""
+	for n := 0; ; n++ {
 		s, err := api.OpStatus.Call(ctx, client, api.None{})
 		switch {
+		case err == nil && w.until == untilIdle && s.State != api.Draining:
+			c.waiting("")
+			return s, hinted{errors.New("the relay takes new mail again: somebody has undrained or restarted it"),
+				"see: mta actions"}
 		case err == nil && w.reached(&s):
 			c.waiting("")
 			return s, nil
@@ -170,13 +178,15 @@ func (c *cli) wait(ctx context.Context, client *api.Client, w statusWait) (api.S
 		case err == nil:
 			seen, why = true, w.missing(&s)
 		case ctx.Err() != nil: // below
-		case !api.Down(err) || w.until == untilDrained && seen:
+		case !api.Down(err) || w.until != untilReady && seen:
 			c.waiting("")
 			return s, err
 		default:
 			why = "the relay is not running"
 		}
-		c.waiting(why)
+		if c.waiting(why); w.until == untilIdle && !c.screen.TTY && n%lineEvery == 0 {
+			fmt.Fprintln(c.err, why)
+		}
 		select {
 		case <-again.C:
 		case <-ctx.Done():
@@ -187,8 +197,11 @@ func (c *cli) wait(ctx context.Context, client *api.Client, w statusWait) (api.S
 }
 
 func (w statusWait) reached(s *api.Status) bool {
-	if w.until == untilReady {
+	switch w.until {
+	case untilReady:
 		return s.State == api.Running
+	case untilIdle:
+		return inTransit(s) == 0
 	}
 	return s.Queue.Queued == 0
 }
@@ -199,10 +212,27 @@ func (w statusWait) missing(s *api.Status) string {
 	case w.until == untilDrained:
 		return fmt.Sprintf("%s queued%s%s", plural(int(s.Queue.Queued), "recipient"), listing.States(s.States),
 			paused(s.Rules))
+	case w.until == untilIdle:
+		return left(s) + paused(s.Rules)
 	case s.Reason != "":
 		return fmt.Sprintf("the relay is %s: %s", s.State, s.Reason)
 	}
 	return fmt.Sprintf("the relay is %s", s.State)
+}
+
+// inTransit is how many recipients wait for neither a retry time nor an operator.
+func inTransit(s *api.Status) (n int64) {
+	for _, state := range []api.State{api.StateDue, api.StateWaiting, api.StateActive, api.StateEnding} {
+		n += s.States[string(state)]
+	}
+	return n
+}
+
+// left is what is queued, for those who wait until the relay can be stopped.
+func left(s *api.Status) string {
+	later := s.States[string(api.StateDeferred)]
+	return fmt.Sprintf("%s in transit, %d waiting for a retry time, %d held", plural(int(inTransit(s)), "recipient"),
+		later, s.Queue.Queued-inTransit(s)-later)
 }
 
 // paused names what nothing is sent of.
@@ -222,7 +252,7 @@ func paused(all []api.Rule) string {
 // stuck gives the remedy where nothing that is queued leaves before the end of the wait, unless an operator acts; "" as
 // long as something may.
 func (w statusWait) stuck(ctx context.Context, s *api.Status) string {
-	if w.until != untilDrained {
+	if w.until == untilReady {
 		return ""
 	}
 	count := func(state api.State) int64 { return s.States[string(state)] }
@@ -268,6 +298,53 @@ func (c *cli) waiting(why string) {
 		}
 	}
 	fmt.Fprint(c.out, "\r"+why+"\x1b[K")
+}
+
+// newDrain is the command that has the relay take no new mail.
+func newDrain(c *cli) *cobra.Command {
+	var in api.Intent
+	w := statusWait{until: untilIdle}
+	cmd := &cobra.Command{
+		Use: "drain", Short: "take no new mail, and deliver what is queued",
+		Long: `Have the relay take no new mail and deliver what it has, until 'mta undrain' or a restart.
+/readyz answers 503. By SMTP, clients get 421 in place of a greeting, or before the next
+command outside of a transaction; a transaction under way is finished. By HTTP, requests
+with messages get 503; those about accepted mail are answered. Reports about mail that
+has left, at listeners with inbound, and mail that sendmail left are taken.
+
+--wait waits until nothing is in transit: what is left waits for a retry time or is held.
+The exit code is 3 when --timeout has passed, and 4 when everything is paused.`,
+		Example: `  mta drain --reason "kernel update"
+  mta drain --wait --timeout 5m && systemctl restart mta`,
+		Args: noArgs,
+	}
+	wait := cmd.Flags().Bool("wait", false, "wait until nothing is in transit, and print what is left meanwhile")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "with --wait: wait no longer than this `time`; 0: without limit")
+	return changes(c, cmd, &in, "relay",
+		func(ctx context.Context, client *api.Client, _ []string) (done api.Drained, err error) {
+			switch {
+			case w.timeout < 0:
+				return done, usagef("--timeout: want a time")
+			case !*wait && cmd.Flags().Changed("timeout"):
+				return done, usagef("--timeout goes with --wait")
+			}
+			done, err = api.OpDrain.Call(ctx, client, in)
+			if err == nil && *wait && !in.DryRun {
+				done.Status, err = c.wait(ctx, client, w)
+			}
+			return done, err
+		}, func(done api.Drained) {
+			fmt.Fprintf(c.out, "the relay takes no new mail; it has %s\n", left(&done.Status))
+		})
+}
+
+// newUndrain is the command that ends a drain.
+func newUndrain(c *cli) *cobra.Command {
+	var in api.Intent
+	return changes(c, &cobra.Command{Use: "undrain", Short: "take new mail again after 'mta drain'", Args: noArgs},
+		&in, "relay", func(ctx context.Context, client *api.Client, _ []string) (api.Drained, error) {
+			return api.OpUndrain.Call(ctx, client, in)
+		}, func(api.Drained) { fmt.Fprintln(c.out, "the relay takes new mail") })
 }
 
 const historyHelp = `Show the figures of the last two weeks: recipients accepted,

@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +51,30 @@ func TestStuck(t *testing.T) {
 		}
 		if why := (statusWait{until: untilReady}).stuck(ctx, &test.states); why != "" {
 			t.Errorf("%s, and the relay is to be ready: %q", test.name, why)
+		}
+	}
+}
+
+// TestWaitForADrain: the wait is over when what is left waits for its time or an operator, and fails when the relay
+// takes new mail again.
+func TestWaitForADrain(t *testing.T) {
+	for answer, want := range map[string]string{
+		`{"state":"draining","queue":{"queued":7},"states":{"deferred":4,"held":2,"unreadable":1}}`: "",
+		`{"state":"draining","queue":{"queued":7},"states":{"deferred":4,"ending":3}}`:              "not idle within 200ms: 3 recipients in transit, 4 waiting for a retry time, 0 held",
+		`{"state":"running","queue":{"queued":7},"states":{"due":7}}`:                               "the relay takes new mail again: somebody has undrained or restarted it",
+	} {
+		client := api.NewLocalClient(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, answer) }))
+		c := &cli{out: io.Discard, err: io.Discard}
+		within := statusWait{until: untilIdle}
+		if strings.HasPrefix(want, "not") {
+			within.timeout = 200 * time.Millisecond
+		}
+		got := ""
+		if _, err := c.wait(t.Context(), client, within); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", answer, got, want)
 		}
 	}
 }

@@ -19,6 +19,9 @@ var (
 		})
 	OpStatus = reads("status", "/v1/status", "how the relay is",
 		func(s *Server, _ *http.Request, _ None) (Status, error) { return s.config.Relay.Status(), nil })
+	OpDrain = changes("drain", "/v1/drain", "drain",
+		"take no new mail, until undrain or a restart; what is queued is delivered", with(Relay.Drain))
+	OpUndrain = changes("undrain", "/v1/undrain", "undrain", "take new mail again", with(Relay.Undrain))
 
 	OpList = reads("list", "/v1/messages", "messages in the queue, a page at a time",
 		with(Queue.List))

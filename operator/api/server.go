@@ -56,6 +56,9 @@ type Relay interface {
 	PreviewReload(context.Context) (Reload, error)
 	// ConfigChanges returns the differences between the file and the configuration in force. It only reads.
 	ConfigChanges(context.Context) (Reload, error)
+	// Drain has no new mail taken until Undrain, or the end of the process.
+	Drain(context.Context, Intent) (Drained, error)
+	Undrain(context.Context, Intent) (Drained, error)
 	// Config prints the configuration in force, without secrets; ConfigObject gives it for JSON.
 	Config() string
 	ConfigObject() map[string]any

@@ -537,7 +537,7 @@ const (
 	Starting = "starting" // the listeners don't accept mail yet
 	Running  = "running"
 	Refusing = "refusing" // mail, with 4xx
-	Draining = "draining" // about to stop
+	Draining = "draining" // new mail, for an operator, or since it is about to stop
 )
 
 // Status is how the relay is.
@@ -547,7 +547,8 @@ type Status struct {
 	NodeID   string `json:"nodeid"`   // identifies its accounting records
 	PID      int    `json:"pid"`      // process id
 	// starting: the listeners don't accept mail yet; refusing: mail is answered 4xx for the reason given, and what
-	// is queued is delivered if it can be; draining: it is about to stop
+	// is queued is delivered if it can be; draining: new mail is refused likewise, by an operator's order, or since the
+	// relay is about to stop
 	State   string    `json:"state" words:"starting,running,refusing,draining"`
 	Reason  string    `json:"reason,omitempty"` // why mail is refused
 	Alarms  []Alarm   `json:"alarms"`           // the alarms that are on
@@ -567,6 +568,12 @@ type Status struct {
 	Connections Connections      `json:"connections"`
 	Memory      Memory           `json:"memory"`
 	Disk        Disk             `json:"disk"`
+}
+
+// Drained is the end or the beginning of a drain.
+type Drained struct {
+	Effect
+	Status Status `json:"status"` // of the relay, then
 }
 
 // Rates are recipients a second, over the last minute.

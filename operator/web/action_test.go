@@ -9,6 +9,8 @@ import (
 
 // forms fill each action of the table with something of the sample relay.
 var forms = map[string][]string{
+	"/drain":                {},
+	"/undrain":              {},
 	"/queue/hold":           {"tenant", "acme"},
 	"/queue/release":        {"tenant", "acme"},
 	"/queue/retry":          {"tenant", "acme"},
@@ -38,7 +40,7 @@ var forms = map[string][]string{
 }
 
 // undoes are the actions that need another one before them.
-var undoes = map[string]string{"/rules/end": "/rules/add", "/rules/resume": "/rules/pause", "/hosts/resume": "/hosts/suspend", "/warm-up/resume": "/warm-up/pause"}
+var undoes = map[string]string{"/undrain": "/drain", "/rules/end": "/rules/add", "/rules/resume": "/rules/pause", "/hosts/resume": "/hosts/suspend", "/warm-up/resume": "/warm-up/pause"}
 
 // confirm does an action as somebody who agrees.
 func (b *browser) confirm(path string, form ...string) answer {

@@ -80,6 +80,13 @@ func ruled(done api.RuleChanged) (lines []string) {
 	return lines
 }
 
+func drained(done api.Drained) []string {
+	if done.Count == 0 {
+		return []string{"Nothing changes: the relay is " + done.Status.State + "."}
+	}
+	return []string{"It has " + plural(int(done.Status.Queue.Queued), "recipient") + " in the queue."}
+}
+
 // warmupChange is a change of a source's warm-up.
 type warmupChange struct {
 	Source string `q:"source"`

@@ -43,6 +43,11 @@ const (
 var routes = []route{
 	{method: "GET", path: "/", role: api.OpStatus.Role(), title: "Overview", menu: true,
 		page: &page{"overview.html", overview, often}},
+	{method: "POST", path: "/drain", role: api.OpDrain.Role(), title: "Drain",
+		action: &action{do: changes("", asks(api.OpDrain), drained),
+			help: "The relay takes no new mail, and delivers what it has, until it is undrained or restarted."}},
+	{method: "POST", path: "/undrain", role: api.OpUndrain.Role(), title: "Undrain",
+		action: &action{do: changes("", asks(api.OpUndrain), drained), help: "The relay takes new mail again."}},
 
 	{method: "GET", path: "/queue", role: api.OpList.Role(), title: "Queue", menu: true, params: queueParams,
 		page: &page{"queue.html", queue, seldom}},

@@ -265,3 +265,52 @@ func (impatient) Verify(ctx context.Context, _ string) *reply.Reply {
 	}
 	return nil
 }
+
+// TestDrain: while the relay takes no new mail, requests with messages are refused, but not those that were sent
+// before, and not questions.
+func TestDrain(t *testing.T) {
+	var on atomic.Bool
+	s, store := mailServer(t, func(c *Config, _ *intake.Config) { c.Draining = on.Load })
+	first := post(s, batch, "Idempotency-Key", "k1")
+	on.Store(true)
+	if w := post(s, batch, "Idempotency-Key", "k1"); w.Body.String() != first.Body.String() || w.Header().Get("Connection") != "close" {
+		t.Errorf("a request that is repeated: %d %v", w.Code, w.Header())
+	}
+	for _, key := range []string{"k2", ""} {
+		field := []string{"Idempotency-Key", key}
+		if key == "" {
+			field = nil
+		}
+		w := post(s, simple, field...)
+		if h := w.Header(); w.Code != 503 || h.Get("Retry-After") != "5" || h.Get("Connection") != "close" || !strings.Contains(w.Body.String(), "takes no new mail") {
+			t.Errorf("key %q: %d %v %s", key, w.Code, w.Header(), w.Body)
+		}
+	}
+	if len(store.all) != 3 {
+		t.Errorf("%d messages", len(store.all))
+	}
+	if w := ask(s, "GET", "/v1/messages", "good", nil); w.Code == 503 || w.Header().Get("Connection") != "close" {
+		t.Errorf("a question: %d %v", w.Code, w.Header())
+	}
+	on.Store(false)
+	if w := post(s, simple, "Idempotency-Key", "k2"); w.Code != http.StatusAccepted || w.Header().Get("Connection") != "" {
+		t.Errorf("afterwards: %d %v", w.Code, w.Header())
+	}
+}
+
+// A request that is under way is known to its repetition, whatever the relay is about to do.
+func TestKnownWhileUnderWay(t *testing.T) {
+	s, _ := mailServer(t, nil)
+	b := s.config.Mail.Repeats
+	claim, _, err := b.Begin("acme", "k", b.Sum())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if known, err := b.Known("acme", "k"); err != nil || !known {
+		t.Error(known, err)
+	}
+	claim.Drop()
+	if known, err := b.Known("acme", "k"); err != nil || known {
+		t.Error(known, err)
+	}
+}

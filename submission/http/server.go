@@ -67,6 +67,10 @@ type Config struct {
 	// Memory bounds what requests hold that are under way; servers can share it. Nil: no bound.
 	Memory *Memory
 
+	// Draining reports that the relay takes no new mail for now: requests with messages are refused, and connections
+	// end with their answer. Nil: it always does.
+	Draining func() bool
+
 	// Refused is given clients whose key is not accepted. It must not block. Nil: nobody needs them.
 	Refused func(netip.Addr, intake.Intrusion)
 	// Observer counts requests. May be nil.
@@ -103,6 +107,9 @@ func (c Config) withDefaults() Config {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Refused == nil {
 		c.Refused = func(netip.Addr, intake.Intrusion) {}
+	}
+	if c.Draining == nil {
+		c.Draining = func() bool { return false }
 	}
 	if c.Observer == nil {
 		c.Observer = nobody{}
@@ -260,9 +267,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (s *Server) receive(c *Call) error {
 	switch s.stage.Load() {
 	case draining:
-		return &Problem{Status: http.StatusServiceUnavailable, Detail: "the relay is shutting down: try again",
-			RetryAfter: shortPause, Close: true, Reason: "draining"}
+		return leave("the relay is shutting down: try again")
 	case retired:
+		c.Writer.Header().Set("Connection", "close")
+	}
+	if s.config.Draining() { // for a balancer to open the next one elsewhere
 		c.Writer.Header().Set("Connection", "close")
 	}
 	if c.Request.ProtoMajor == 1 && len(c.Request.TransferEncoding) > 0 {
@@ -307,11 +316,39 @@ func (s *Server) answer(c *Call) error {
 		defer func() { c.owe(octets, c.body.came) }()
 	}
 	if c.Route.Mail {
+		if err := c.takesMail(); err != nil {
+			return err
+		}
 		if err := c.admit(); err != nil {
 			return err
 		}
 	}
 	return c.Route.Handle(c)
+}
+
+// leave refuses a client that has to go elsewhere.
+func leave(why string) *Problem {
+	return &Problem{Status: http.StatusServiceUnavailable, Detail: why, RetryAfter: shortPause, Close: true,
+		Reason: "draining"}
+}
+
+// takesMail refuses messages while the relay takes none. A request that was sent before gets its answer also then: at
+// another relay it would be a new one.
+func (c *Call) takesMail() error {
+	s := c.server
+	if !s.config.Draining() {
+		return nil
+	}
+	if key, err := idempotencyKey(c.Request); err == nil && key != "" && s.config.Mail.Repeats != nil {
+		known, err := s.config.Mail.Repeats.Known(c.Identity.Tenant, key)
+		if err != nil {
+			return keysUnreadable(err)
+		}
+		if known {
+			return nil
+		}
+	}
+	return leave("this relay takes no new mail now: send it to another one, or try again")
 }
 
 // finish ends a request.

@@ -182,6 +182,20 @@ func (b *Repeats) Answered(tenant, key string) (bool, error) {
 	return s.Whole, err
 }
 
+// Known reports whether a request with the key is under way, or some of it was taken, whatever it asked for.
+func (b *Repeats) Known(tenant, key string) (bool, error) {
+	b.mu.Lock()
+	_, known := b.underWay[b.own.names(tenant, key)[0]]
+	b.mu.Unlock()
+	if known {
+		return true, nil
+	}
+	if _, known, err := b.Taken(tenant, key); known || err != nil {
+		return known, err
+	}
+	return b.Answered(tenant, key)
+}
+
 // RequestSum is the sum of a request: write what makes it another one. Parts whose length isn't plain from what they
 // are must be written with it.
 type RequestSum struct {
