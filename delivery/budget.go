@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"example.org/mta/internal/gcra"
@@ -92,7 +93,8 @@ type budget struct {
 	waiting int                  // their lanes in line
 	turns   float64              // busy connections that may be closed for the sake of others
 
-	division *division // nil: all of it is this relay's
+	division *division    // nil: all of it is this relay's
+	lines    [3]*rateLine // of messages and of openings, indexed as the limits of a division; nil: none yet
 }
 
 // limitText is why a lane waits for a connection.
@@ -141,4 +143,94 @@ func (s *Scheduler) budget(key budgetKey) *budget {
 		s.budgets[key] = b
 	}
 	return b
+}
+
+// rateLine is the lanes that wait for a rate. Each event is for the one that had a message longest ago, and that one
+// alone has a timer: an event costs the same, however many lanes wait.
+type rateLine struct {
+	b     *budget
+	i     int       // which of its rates
+	rate  gcra.Rate // of all that are in line
+	lanes minheap.Heap[*lane]
+	timed *lane // whose timer is for the next event; nil: none's
+}
+
+// ratePlace is a lane's place in such a line.
+type ratePlace struct {
+	line    *rateLine // nil: in none
+	at      int
+	charged uint64 // grows with each message
+}
+
+// lineAt gives the line for a rate. A lane that has another rate than those in line, which a rule slows or a reload has
+// not reached yet, gets none: it waits by a timer alone.
+func (b *budget) lineAt(i int, rate gcra.Rate) *rateLine {
+	if b.division != nil {
+		rate = gcra.Rate{} // the Divider's to know
+	}
+	x := b.lines[i]
+	if x == nil {
+		x = &rateLine{b: b, i: i, lanes: minheap.New(
+			func(a, b *lane) bool { return a.pace.charged < b.pace.charged }, func(l *lane, at int) { l.pace.at = at })}
+		b.lines[i] = x
+	}
+	if x.lanes.Len() == 0 {
+		x.rate = rate
+	}
+	if x.rate != rate {
+		return nil
+	}
+	return x
+}
+
+// inLine reports whether lanes wait for a rate of the budget.
+func (b *budget) inLine() bool {
+	return slices.ContainsFunc(b.lines[:], func(x *rateLine) bool { return x != nil && x.lanes.Len() > 0 })
+}
+
+// next is when the next event may be; zero: when this relay's part has grown.
+func (x *rateLine) next(now time.Time) time.Time {
+	if x.b.division != nil {
+		return x.b.division.next(x.i, now)
+	}
+	limiter := &x.b.messages
+	if x.i == dividedOpenings {
+		limiter = &x.b.connections
+	}
+	return limiter.Next(now, x.rate, 1)
+}
+
+// join puts a lane in line.
+func (x *rateLine) join(l *lane, now time.Time) {
+	l.leave()
+	l.s.setTimer(l, time.Time{})
+	l.pace.line = x
+	x.lanes.Push(l)
+	x.call(now)
+}
+
+// leave takes the lane out of its line, which it returns: call must follow when the lane has been run.
+func (l *lane) leave() *rateLine {
+	x := l.pace.line
+	if x != nil {
+		x.lanes.Remove(l.pace.at)
+		l.pace.line = nil
+		if x.timed == l {
+			x.timed = nil
+		}
+	}
+	return x
+}
+
+// call has the first in line run at the next event.
+func (x *rateLine) call(now time.Time) {
+	if x == nil || x.lanes.Len() == 0 {
+		return
+	}
+	l := x.lanes.Top()
+	if x.timed != nil && x.timed != l {
+		l.s.setTimer(x.timed, time.Time{})
+	}
+	x.timed = l
+	l.s.setTimer(l, x.next(now))
 }

@@ -90,7 +90,7 @@ func (l *lane) wakesBefore(o *lane) bool {
 	if !l.wake.Equal(o.wake) {
 		return l.wake.Before(o.wake)
 	}
-	return l.charged < o.charged
+	return l.pace.charged < o.pace.charged
 }
 
 // setTimer has l run again at that time; zero takes its timer away.
@@ -139,7 +139,7 @@ func (s *Scheduler) keepHouse(now time.Time) {
 		}
 		l.drain.tick(l, now)
 		if l.waiting.n == 0 && l.running == 0 && l.opening == 0 && l.drain.idle() && now.Sub(l.used) > laneLife {
-			s.dropLane(key, l)
+			s.dropLane(key, l, now)
 			continue
 		}
 		l.nameBudgets(now)
@@ -169,7 +169,7 @@ func (s *Scheduler) sweepBudgets(now time.Time) {
 		if b.division != nil {
 			b.division.want(b)
 		}
-		if b != s.total && !b.kind.ofOpening() && !b.named.Equal(now) && b.live == 0 && b.waiting == 0 &&
+		if b != s.total && !b.kind.ofOpening() && !b.named.Equal(now) && b.live == 0 && b.waiting == 0 && !b.inLine() &&
 			b.messages.Paid(now) && b.connections.Paid(now) && b.division.forgotten(b, now) {
 			if b.division != nil {
 				b.division.forgo(b.division.limit, Scope{})
@@ -182,8 +182,9 @@ func (s *Scheduler) sweepBudgets(now time.Time) {
 // laneLife is how long a lane without mail is remembered.
 const laneLife = time.Hour
 
-func (s *Scheduler) dropLane(key laneKey, l *lane) {
+func (s *Scheduler) dropLane(key laneKey, l *lane, now time.Time) {
 	l.stopWaiting()
+	l.leave().call(now)
 	s.setTimer(l, time.Time{})
 	for _, p := range l.pools {
 		if p.remove(l); len(p.lanes) == 0 {

@@ -195,6 +195,18 @@ func (b *budget) keeps(i int, now time.Time) (why string, until time.Time) {
 	return why, now.Add(wait)
 }
 
+// next is when a lane that waits for a limit may go on; zero: when this relay's part has grown.
+func (v *division) next(i int, now time.Time) time.Time {
+	wait := v.d.Next(v.names[i])
+	if n, bounded := v.allowed(); i == dividedConnections && bounded && n > 0 {
+		wait = 0
+	}
+	if wait < 0 {
+		return time.Time{}
+	}
+	return now.Add(wait)
+}
+
 // keptBy is keeps for all divided limits of a lane. Without a part of a limit on connections mail does not go on one
 // that was there before the limit either.
 func (l *lane) keptBy(i int, now time.Time) waitReason {
@@ -205,7 +217,8 @@ func (l *lane) keptBy(i int, now time.Time) waitReason {
 		}
 		if why != "" {
 			l.kept = kept{p.b, i}
-			return waitReason{What: why, Until: until, Waits: parking.Limit}
+			return waitReason{What: why, Until: until, Waits: parking.Limit,
+				line: p.b.lineAt(i, gcra.Rate{})}
 		}
 	}
 	return waitReason{}
@@ -225,7 +238,8 @@ func (l *lane) keptTenant(a *account, now time.Time) waitReason {
 			if until.IsZero() {
 				until = now.Add(tick) // other tenants' mail may have a time
 			}
-			return waitReason{What: why, Until: until, Tenant: a.name, Waits: parking.Limit}
+			return waitReason{What: why, Until: until, Tenant: a.name, Waits: parking.Limit,
+				line: l.kept.b.lineAt(dividedMessages, gcra.Rate{})}
 		}
 	}
 	return waitReason{}
@@ -305,10 +319,8 @@ func (s *Scheduler) useParts(now time.Time) {
 			s.shrink(b, b.live-b.leaving-n, now)
 		}
 		s.runWaiters(b, now)
-	}
-	for _, l := range s.lanes {
-		if l.waiting.n > 0 && l.waitsOn == nil && len(l.divided) > 0 {
-			l.run(now)
+		for _, x := range b.lines {
+			x.call(now)
 		}
 	}
 }

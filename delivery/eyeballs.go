@@ -43,6 +43,11 @@ const noGreeting = 5 * time.Second
 // reason is why mail of the lane waits, as operators see it. It names the host that has let us in and
 // says nothing: some take minutes for their greeting.
 func (l *lane) reason(now time.Time) waitReason {
+	if x := l.pace.line; x != nil {
+		why := l.why
+		why.Until = x.next(now) // as of now: only the first in line was run since
+		return why
+	}
 	if l.why.What != beingOpened && l.waitsOn != l.siteBudget {
 		return l.why
 	}

@@ -80,7 +80,7 @@ type lane struct {
 	turn     int        // among strangers: lanes of an earlier turn go first, see budget.wait
 	wake     time.Time  // its timer
 	timer    int        // index in the scheduler's timers, -1 none
-	charged  uint64     // grows with each message; who had one longest ago has the next of a shared rate
+	pace     ratePlace
 	drain    drain
 }
 
@@ -97,6 +97,7 @@ type waitReason struct {
 	Until  time.Time      // zero: until something happens
 	Tenant string         // whose rate it is: other tenants' mail goes past; "": it holds for all
 	Waits  parking.Reason // Unclassed: Turn
+	line   *rateLine      // of those that wait for the same; nil: by the time alone
 }
 
 // decision is what decide says about the message whose turn it is.
@@ -117,8 +118,14 @@ const (
 	decisionGiveUp
 )
 
-// run gives out what waits as far as it can be given out.
+// run gives out what waits as far as it can be given out. If the lane was in line for a rate, the next one follows.
 func (l *lane) run(now time.Time) {
+	line := l.leave()
+	l.giveOut(now)
+	line.call(now)
+}
+
+func (l *lane) giveOut(now time.Time) {
 	s := l.s
 	l.kept = kept{}
 	for l.waiting.n > 0 {
@@ -130,10 +137,17 @@ func (l *lane) run(now time.Time) {
 		var held waitReason
 		g := l.waiting.pick(now, func(t *tenant) bool {
 			why := l.tenantGate(t, now)
-			if why.What != "" && (held.What == "" || why.Until.Before(held.Until)) {
+			if why.What == "" {
+				return false
+			}
+			same := held.What == "" || why.line == held.line
+			if held.What == "" || why.Until.Before(held.Until) {
 				held = why
 			}
-			return why.What != ""
+			if !same {
+				held.line = nil // one place can't be in two lines
+			}
+			return true
 		})
 		if g == nil {
 			l.stopWaiting()
@@ -277,7 +291,7 @@ func (l *lane) blocked(now time.Time) (decision, bool) {
 		}
 		if at := x.b.connections.Next(now, x.scope.ConnectionRate, 1); at.After(now) {
 			return decision{why: waitReason{What: "max_connection_rate of " + x.b.String(), Until: at,
-				Waits: parking.Limit}}, true
+				Waits: parking.Limit, line: x.b.lineAt(dividedOpenings, x.scope.ConnectionRate)}}, true
 		}
 	}
 	if why := l.keptBy(dividedOpenings, now); why.What != "" {
@@ -333,7 +347,7 @@ func (l *lane) gate(now time.Time) waitReason {
 		if at := x.b.messages.Next(now, x.scope.MessageRate, 1); at.After(now) {
 			why := l.whySlow(x, func(s Scope) bool { return s.MessageRate == x.scope.MessageRate },
 				x.b.rateText(x.scope.MessageRate))
-			why.Until = at
+			why.Until, why.line = at, x.b.lineAt(dividedMessages, x.scope.MessageRate)
 			return why
 		}
 	}
@@ -358,9 +372,10 @@ func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
 		t.limits, t.limitsAt = l.s.limitsFor(l.route, l.source.Name, t.name), l.limGen
 	}
 	if rate := t.limits.Tenant.MessageRate; !rate.Unlimited() {
-		if at := l.s.tenantBudget(t.name).messages.Next(now, rate, 1); at.After(now) {
+		b := l.s.tenantBudget(t.name)
+		if at := b.messages.Next(now, rate, 1); at.After(now) {
 			return waitReason{What: fmt.Sprintf("max_message_rate %v of tenant %s", rate, t.name),
-				Until: at, Tenant: t.name, Waits: parking.Limit}
+				Until: at, Tenant: t.name, Waits: parking.Limit, line: b.lineAt(dividedMessages, rate)}
 		}
 	}
 	if rate := t.limits.TenantPath.MessageRate; !rate.Unlimited() {
@@ -371,8 +386,10 @@ func (l *lane) tenantGate(t *tenant, now time.Time) waitReason {
 	}
 	why := l.keptTenant(t.account, now)
 	for _, r := range t.limits.Rules {
-		if at := l.s.ruleBudget(r.Rule).messages.Next(now, r.Rate, 1); at.After(now) && at.After(why.Until) {
-			why = waitReason{What: r.Why, Until: at, Tenant: r.Tenant, Waits: parking.Limit}
+		b := l.s.ruleBudget(r.Rule)
+		if at := b.messages.Next(now, r.Rate, 1); at.After(now) && at.After(why.Until) {
+			why = waitReason{What: r.Why, Until: at, Tenant: r.Tenant, Waits: parking.Limit,
+				line: b.lineAt(dividedMessages, r.Rate)}
 		}
 	}
 	return why
@@ -398,7 +415,7 @@ func (l *lane) charge(t *tenant, now time.Time) {
 	}
 	l.drain.sent(now)
 	l.s.charged++
-	l.charged = l.s.charged
+	l.pace.charged = l.s.charged // in no line: the lane is being run
 }
 
 // giveBack undoes a charge for a message that did not begin: neither others nor, when it is handed over
@@ -423,12 +440,16 @@ func (l *lane) eachRate(a *account, f func(*gcra.Limiter, gcra.Rate)) {
 	}
 }
 
-// wait notes why nothing more is given out, and sets the lane's timer.
+// wait notes why nothing more is given out, and sets the lane's timer, or puts it in line.
 func (l *lane) wait(why waitReason, now time.Time) {
 	if !why.Until.After(now) {
 		why.Until = time.Time{} // a timer for what has passed would come at once, again and again
 	}
 	l.why = why
+	if why.line != nil {
+		why.line.join(l, now)
+		return
+	}
 	l.s.setTimer(l, why.Until)
 }
 

@@ -563,3 +563,87 @@ func TestConnectionLimitOfAHost(t *testing.T) {
 		}
 	})
 }
+
+// However many lanes wait for a rate, one of them has a timer, and they take turns.
+func TestAnEventWakesOneLane(t *testing.T) {
+	const sites, perSecond, seconds = 75, 10, 25
+	rate := gcra.Rate{Events: perSecond, Burst: 1}
+	jobs := func(site int) int { return 2 + site%5 } // some leave the line before others
+	divided := func(name string, s Scope) Limits {
+		return Limits{Divided: []NamedScope{{name, s}}, MaxDeliveriesPerConnection: 1}
+	}
+	for name, x := range map[string]struct {
+		limits Limits
+		tenant string
+		none   bool
+	}{
+		"messages of a source":        {limits: Limits{Source: Scope{MessageRate: rate}}},
+		"connections of a source":     {limits: Limits{Source: Scope{ConnectionRate: rate}, MaxDeliveriesPerConnection: 1}},
+		"messages of a tenant":        {limits: Limits{Tenant: Scope{MessageRate: rate}}, tenant: "shop"},
+		"messages that a rule slows":  {limits: Limits{Rules: []RuleRate{{Rule: 1, Rate: rate, Why: "slow"}}}},
+		"messages of all relays":      {limits: divided("provider big", Scope{MessageRate: rate})},
+		"connections of all relays":   {limits: divided("provider big", Scope{ConnectionRate: rate})},
+		"a tenant's, of all relays":   {limits: divided("tenant shop", Scope{MessageRate: rate}), tenant: "shop"},
+		"none, as others have it all": {limits: divided("provider other", Scope{MessageRate: rate}), none: true},
+		"no places, others have them": {limits: divided("provider other", Scope{Connections: 1}), none: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				d := newDealer()
+				w := newWorld(t, atOnce(func(c *Config) {
+					c.Divider = d
+					c.Limits = func(_ *route.Route, _, tenant string) Limits {
+						if tenant == x.tenant {
+							return x.limits
+						}
+						return Limits{}
+					}
+				}))
+				defer w.end()
+				d.give(w, map[string]float64{"provider big: messages": perSecond, "tenant shop: messages": perSecond,
+					"provider big: new connections": perSecond})
+				for i := range sites {
+					r := routeTo(fmt.Sprint("s", i), tier(w.host(fmt.Sprint("mx", i), sink.Config{})))
+					for range jobs(i) {
+						j := w.job(r, 1)
+						j.Message.Tenant = x.tenant
+						w.submit(j)
+					}
+				}
+				most := 0
+				for range seconds {
+					time.Sleep(time.Second)
+					synctest.Wait()
+					w.s.mu.Lock()
+					most = max(most, w.s.timers.Len())
+					w.s.mu.Unlock()
+				}
+				if most > 2 {
+					t.Errorf("%d of %d lanes had a timer", most, sites)
+				}
+				all, ahead := w.recorder.Deliveries(), 0
+				turns := make(map[string]int)
+				for _, d := range all {
+					turns[d.Recipient]++
+					for i := range sites {
+						if n := turns[fmt.Sprintf("r0@s%d.example", i)]; n < jobs(i) {
+							ahead = max(ahead, turns[d.Recipient]-n)
+						}
+					}
+				}
+				switch want := seconds * perSecond; {
+				case x.none && len(all) > 0:
+					t.Errorf("%d messages left", len(all))
+				case x.none:
+				case len(all) < want-5 || len(all) > want+5:
+					t.Errorf("%d messages in %d s at %d/s", len(all), seconds, perSecond)
+				case ahead > 3: // in the first second, who has a connection first has two or three
+					t.Errorf("a site had its turn %d times more often than another", ahead)
+				}
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				w.s.Drain(ended)
+			})
+		})
+	}
+}
