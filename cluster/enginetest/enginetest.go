@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
@@ -282,8 +283,8 @@ func request(node uint16, number uint64) once.Request {
 	return once.Request{Node: node, Incarnation: 1, Process: 1, Number: number}
 }
 
-func part(op once.Op, key string, r once.Request, answer string) once.Part {
-	return once.Part{Op: op, Row: once.Row{Key: key, Request: r, Answer: answer}}
+func part(op once.Op, key string, r once.Request, note string) once.Part {
+	return once.Part{Op: op, Row: once.Row{Key: key, Request: r, Note: note}, Keep: time.Hour}
 }
 
 func (x *tester) keys(node uint16, parts ...once.Part) once.Result {
@@ -316,9 +317,9 @@ func (x *tester) same(got, want *once.Row) {
 
 func keys(x *tester) {
 	const key = "tenant\x00\xffkey"
-	first := part(once.Claim, key, request(1, 1), "")
-	settled := once.Row{Key: key, Request: first.Request, Done: true, Answer: "id \xfe"}
-	second := part(once.Claim, key, request(2, 1), "")
+	first := part(once.Claim, key, request(1, 1), "note \xff")
+	settled := once.Row{Key: key, Request: first.Request, Done: true, Note: "id \xfe"}
+	second := part(once.Claim, key, request(2, 1), "other")
 	x.row(part(once.Release, key, request(1, 1), ""), nil)
 	x.row(part(once.Settle, key, request(1, 1), "nothing"), nil)
 	x.row(first, &first.Row)
@@ -328,8 +329,8 @@ func keys(x *tester) {
 		x.row(part(once.Settle, key, r, "other"), &first.Row)
 		x.row(part(once.Release, key, r, ""), &first.Row)
 	}
-	x.row(part(once.Settle, key, first.Request, settled.Answer), &settled)
-	x.row(part(once.Settle, key, first.Request, settled.Answer), &settled)
+	x.row(part(once.Settle, key, first.Request, settled.Note), &settled)
+	x.row(part(once.Settle, key, first.Request, settled.Note), &settled)
 	x.row(second, &settled)
 	x.row(first, &settled)
 	x.row(part(once.Release, key, first.Request, ""), nil)
@@ -344,7 +345,7 @@ func order(x *tester) {
 		part(once.Claim, "k", b, ""), part(once.Release, "k", a, ""), part(once.Claim, "k", b, ""),
 		part(once.Settle, "k", b, "answer"))
 	want := []*once.Row{{Key: "k", Request: a}, {Key: "j", Request: request(1, 3)}, {Key: "k", Request: a}, nil,
-		{Key: "k", Request: b}, {Key: "k", Request: b, Done: true, Answer: "answer"}}
+		{Key: "k", Request: b}, {Key: "k", Request: b, Done: true, Note: "answer"}}
 	for i, row := range r.Rows {
 		x.same(row, want[i])
 	}
@@ -367,7 +368,7 @@ func incarnations(x *tester) {
 	lost, again, open := request(1, 1), request(2, 1), request(1, 2)
 	x.row(part(once.Claim, "k", lost, ""), &once.Row{Key: "k", Request: lost})
 	x.row(part(once.Claim, "open", open, ""), &once.Row{Key: "open", Request: open})
-	x.row(part(once.Settle, "k", lost, "id"), &once.Row{Key: "k", Request: lost, Done: true, Answer: "id"})
+	x.row(part(once.Settle, "k", lost, "id"), &once.Row{Key: "k", Request: lost, Done: true, Note: "id"})
 	x.ok(x.join(1, 2))
 	x.row(part(once.Claim, "k", again, ""), &once.Row{Key: "k", Request: again})
 	for _, op := range []once.Op{once.Claim, once.Settle, once.Release} {

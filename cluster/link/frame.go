@@ -102,7 +102,10 @@ func (m *Message) check(from, to uint16) error {
 	}
 	if m.Met != nil {
 		c.name(m.Met.Key)
-		if m.Met.Done || m.Met.Answer != "" || m.Met.Node != to {
+		if m.Met.Note != "" {
+			c.name(m.Met.Note)
+		}
+		if m.Met.Done || m.Met.Node != to {
 			c.fail("the row of a key is not an open one of node %d", to)
 		}
 	}

@@ -172,7 +172,7 @@ func TestMessagesArriveAsTheyAre(t *testing.T) {
 		for _, m := range []Message{
 			nudge(1, 2, 63), {Message: member.Message{From: 1, To: 2, Shard: 5, Ask: &ask}},
 			{Message: member.Message{From: 2, To: 1, Shard: 5, Answer: &answer}},
-			{Message: member.Message{From: 3, To: 1}, Met: &once.Row{Key: "k", Request: once.Request{Node: 1, Number: 7}}},
+			{Message: member.Message{From: 3, To: 1}, Met: &once.Row{Key: "k", Request: once.Request{Node: 1, Number: 7}, Note: "n"}},
 		} {
 			ends[m.From].Send(m)
 			ends[m.To].received(t, m)
@@ -288,6 +288,7 @@ func TestMembersThatSendNonsense(t *testing.T) {
 		"a message names shard -1":                      frame(`{"From":2,"To":1,"Shard":-1,"Nudge":true}`),
 		"a message has 0 contents":                      frame(`{"From":2,"To":1,"Shard":1}`),
 		"a message has 2 contents":                      frame(`{"From":2,"To":1,"Ask":{},"Answer":{}}`),
+		"of 301 octets":                                 frame(`{"From":2,"To":1,"Met":{"Key":"k","Node":1,"Note":"` + strings.Repeat("x", 301) + `"}}`),
 		"is not an open one of node 1":                  frame(`{"From":2,"To":1,"Met":{"Key":"k","Node":1,"Done":true}}`),
 	} {
 		bubble.Test(t, func(t *testing.T) {

@@ -35,9 +35,8 @@ import (
 
 // Intervals of a membership.
 const (
-	look  = 5 * time.Second     // between two readings
-	retry = time.Second         // likewise, until the relay has joined
-	keep  = 31 * 24 * time.Hour // of keys; nothing claims any yet
+	look  = 5 * time.Second // between two readings
+	retry = time.Second     // likewise, until the relay has joined
 )
 
 // Term is how long rights last, the same for all nodes.
@@ -59,8 +58,10 @@ type Config struct {
 	CA       string // the file of the cluster's authority
 	Path     string // of what the node keeps in the data directory
 	Version  string // of the program
-	Now      func() time.Time
-	Log      *slog.Logger
+	// Mail is node.Config's, called after Start.
+	Mail func(once.Row) (note string, keep time.Duration, ok bool)
+	Now  func() time.Time
+	Log  *slog.Logger
 
 	// What Open makes, unless a test has.
 	writer, reader Engine // the reader's calls never wait for the standby
@@ -290,8 +291,8 @@ func (m *Membership) begin(row *postgres.Member) (err error) {
 	}
 	n, err := node.New(node.Config{Node: m.number, Engine: m.cfg.writer, Term: Term, Path: m.cfg.Path,
 		Plan:  &ledger.Plan{Hour: time.Hour, Caps: func(string, string) (int64, int64) { return 0, 0 }},
-		Clock: m.cfg.clock, Boot: m.cfg.boot, Rand: rand.New(rand.NewPCG(m.cfg.life, uint64(m.number))), Keep: keep,
-		Incarnation: m.incarnation, Send: m.link.Send, Mail: func(once.Row) (string, bool) { return "", false },
+		Clock: m.cfg.clock, Boot: m.cfg.boot, Rand: rand.New(rand.NewPCG(m.cfg.life, uint64(m.number))),
+		Incarnation: m.incarnation, Send: m.link.Send, Mail: m.cfg.Mail,
 		Changed: func() { m.change(false) }, Now: m.cfg.Now, Log: m.cfg.Log})
 	if err == nil {
 		m.have, err = read(m.cfg.Path)

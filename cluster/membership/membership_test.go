@@ -75,7 +75,7 @@ func (d *database) Unsettled(context.Context, uint16) ([]once.Row, error) {
 	return nil, d.do(func() {})
 }
 
-func (d *database) DropKeys(context.Context, time.Duration, int) (int, error) {
+func (d *database) DropKeys(context.Context, int) (int, error) {
 	return 0, d.do(func() {})
 }
 

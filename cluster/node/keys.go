@@ -52,9 +52,10 @@ func (k *keys) idle() bool {
 	return k.desk.Pending() == 0
 }
 
-// Claim claims a key for a new request, and returns whether that may be accepted: then Accepted or Refused must follow,
-// with the number of the decision. It waits for the engine. After an error nothing is claimed.
-func (n *Node) Claim(ctx context.Context, key string) (d once.Decision, err error) {
+// Claim claims a key for a new request, with a note that all nodes see, and returns whether the request may be
+// accepted. Then Accepted or Refused must follow. It waits for the engine, 5 s at most. After an error nothing is
+// claimed.
+func (n *Node) Claim(ctx context.Context, key, note string) (d once.Decision, err error) {
 	if n.Silent() > owner.Gap || n.Lost() != nil {
 		return d, ErrAway
 	}
@@ -63,7 +64,7 @@ func (n *Node) Claim(ctx context.Context, key string) (d once.Decision, err erro
 	n.keys.do(func(desk *once.Desk) {
 		if desk.Pending() >= most {
 			err = ErrAway
-		} else if got, ok := desk.Ask(key); ok {
+		} else if got, ok := desk.Ask(key, note); ok {
 			number, decided = got, make(chan once.Decision, 1)
 			n.keys.waiting[number] = decided
 		}
@@ -71,6 +72,8 @@ func (n *Node) Claim(ctx context.Context, key string) (d once.Decision, err erro
 	if err != nil || decided == nil {
 		return once.Decision{Outcome: once.Running}, err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, owner.Gap, ErrAway)
+	defer cancel()
 	select {
 	case d := <-decided:
 		return d, nil
@@ -86,13 +89,28 @@ func (n *Node) Claim(ctx context.Context, key string) (d once.Decision, err erro
 	return d, err
 }
 
-// Accepted notes the answer to a fresh request, when its mail is durable.
-func (n *Node) Accepted(number uint64, answer string) {
-	n.keys.do(func(d *once.Desk) { d.Accepted(number, answer) })
+// Accepted notes how a request has ended, when its mail is durable, and for how long that is kept: a fresh one, or one
+// of a row of this node that was settled before.
+func (n *Node) Accepted(of once.Decision, note string, keep time.Duration) {
+	n.keys.do(func(d *once.Desk) {
+		if of.Row.Note = note; of.Outcome == once.Repeat {
+			d.Again(once.Part{Op: once.Settle, Row: of.Row, Keep: keep})
+		} else {
+			d.Accepted(of.Number, note, keep)
+		}
+	})
 }
 
-// Refused gives up the claim of a fresh request.
-func (n *Node) Refused(number uint64) { n.keys.do(func(d *once.Desk) { d.Refused(number) }) }
+// Refused gives up the claim of such a request: nothing of it was accepted.
+func (n *Node) Refused(of once.Decision) {
+	n.keys.do(func(d *once.Desk) {
+		if of.Outcome == once.Repeat {
+			d.Again(once.Part{Op: once.Release, Row: of.Row})
+		} else {
+			d.Refused(of.Number)
+		}
+	})
+}
 
 // resolve settles a row of this node that another one has met, or that an earlier process has left.
 func (n *Node) resolve(row once.Row) {
@@ -144,7 +162,7 @@ func (n *Node) dropKeys(ctx context.Context) {
 	for gone := mostDropped; gone == mostDropped && n.Silent() < owner.Gap; {
 		waiting, cancel := context.WithTimeout(ctx, owner.Patience)
 		var err error
-		gone, err = n.cfg.Engine.DropKeys(waiting, n.cfg.Keep, mostDropped)
+		gone, err = n.cfg.Engine.DropKeys(waiting, mostDropped)
 		cancel()
 		if err != nil {
 			n.unheard(ctx, err)

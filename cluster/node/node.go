@@ -35,8 +35,8 @@ type Engine interface {
 	Shards(context.Context, owner.Call) (owner.Result, error)
 	Keys(context.Context, once.Call) (once.Result, error)
 	Unsettled(ctx context.Context, node uint16) ([]once.Row, error) // rows of a node without an answer
-	// DropKeys deletes some of the rows that were claimed so long ago, and returns how many.
-	DropKeys(ctx context.Context, keep time.Duration, most int) (int, error)
+	// DropKeys deletes some of the rows whose time is over, and returns how many.
+	DropKeys(ctx context.Context, most int) (int, error)
 }
 
 // Config is a node's.
@@ -50,15 +50,15 @@ type Config struct {
 	Clock func() time.Duration
 	Boot  uint64
 	Rand  *rand.Rand
-	Keep  time.Duration // for how long a key is known
 	// Incarnation is a member's, as its row was read last; 0: there is no such member.
 	Incarnation func(node uint16) uint64
 	Send        func(link.Message) // does not block
 	// Changed is called, unless it is nil, after what this node may use of limits has changed: by an answer, or as
 	// grants ended. It does not block.
 	Changed func()
-	// Mail returns the answer to the request of a row when this node has its mail. It must not use the Node.
-	Mail func(once.Row) (answer string, ok bool)
+	// Mail returns how the request of a row has ended, and for how long that is kept, when this node has its mail. It
+	// must not use the Node.
+	Mail func(once.Row) (note string, keep time.Duration, ok bool)
 	Now  func() time.Time
 	Log  *slog.Logger
 }

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.org/mta/cluster/ca"
@@ -50,8 +49,7 @@ type engine struct {
 	books  [owner.Shards]map[string]owner.Entry
 	keys   map[string]*once.Row
 	bad    func(*owner.Result)
-	old    int           // rows to be dropped
-	kept   time.Duration // as was asked for
+	old    int // rows to be dropped
 }
 
 var errGone = errors.New("connection refused")
@@ -130,11 +128,10 @@ func (e *engine) Unsettled(ctx context.Context, node uint16) (rows []once.Row, e
 	return rows, err
 }
 
-func (e *engine) DropKeys(ctx context.Context, keep time.Duration, most int) (gone int, err error) {
+func (e *engine) DropKeys(ctx context.Context, most int) (gone int, err error) {
 	err = e.do(ctx, func() {
 		gone = min(e.old, most)
 		e.old -= gone
-		e.kept = keep
 	})
 	return gone, err
 }
@@ -279,8 +276,8 @@ func (p through) Unsettled(ctx context.Context, node uint16) ([]once.Row, error)
 	return p.engine.Unsettled(ctx, node)
 }
 
-func (p through) DropKeys(ctx context.Context, keep time.Duration, most int) (int, error) {
-	return p.engine.DropKeys(ctx, keep, most)
+func (p through) DropKeys(ctx context.Context, most int) (int, error) {
+	return p.engine.DropKeys(ctx, most)
 }
 
 // config is that of a new process.
@@ -308,12 +305,12 @@ func (m *machine) config(dead chan struct{}) Config {
 				}
 			}()
 		},
-		Mail: func(row once.Row) (string, bool) {
+		Mail: func(row once.Row) (string, time.Duration, bool) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			return fmt.Sprint(row.Request), m.mail[row.Key] == row.Request
+			return fmt.Sprint(row.Request), time.Hour, m.mail[row.Key] == row.Request
 		},
-		Keep: time.Hour, Log: m.log, Changed: m.changed,
+		Log: m.log, Changed: m.changed,
 	}
 }
 
@@ -549,7 +546,7 @@ func TestAnEngineThatIsAway(t *testing.T) {
 		if d := s.nodes[1].now.Silent(); d < time.Minute || d > 3*time.Minute {
 			t.Errorf("the engine is silent for %v", d)
 		}
-		if _, err := s.nodes[1].now.Claim(t.Context(), "k"); err != ErrAway {
+		if _, err := s.nodes[1].now.Claim(t.Context(), "k", ""); err != ErrAway {
 			t.Errorf("a claim: %v", err)
 		}
 		time.Sleep(2 * time.Minute)
@@ -633,7 +630,7 @@ func TestAShutdownWithoutAnEngine(t *testing.T) {
 func (s *site) claim(t *testing.T, node uint16, k string) once.Outcome {
 	t.Helper()
 	m := s.nodes[node]
-	d, err := m.now.Claim(t.Context(), k)
+	d, err := m.now.Claim(t.Context(), k, "note of "+k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -641,9 +638,11 @@ func (s *site) claim(t *testing.T, node uint16, k string) once.Outcome {
 		m.mu.Lock()
 		m.mail[k] = d.Row.Request
 		m.mu.Unlock()
-		m.now.Accepted(d.Number, "mail "+k)
-	} else if d.Outcome == once.Repeat && d.Row.Answer == "" {
+		m.now.Accepted(d, "mail "+k, time.Hour)
+	} else if d.Outcome == once.Repeat && d.Row.Note == "note of "+k {
 		t.Error("a repeat has no answer")
+	} else if d.Outcome == once.Running && d.Row.Node != 0 && d.Row.Note != "note of "+k {
+		t.Errorf("the note is %q", d.Row.Note)
 	}
 	return d.Outcome
 }
@@ -674,14 +673,14 @@ func TestAKeyIsAcceptedOnce(t *testing.T) {
 			}
 		}
 		m := s.nodes[1]
-		d, err := m.now.Claim(t.Context(), "refused")
+		d, err := m.now.Claim(t.Context(), "refused", "note of refused")
 		if err != nil || d.Outcome != once.Fresh {
 			t.Fatal(d, err)
 		}
 		if o := s.claim(t, 2, "refused"); o != once.Running {
 			t.Errorf("claimed elsewhere: %v", o)
 		}
-		m.now.Refused(d.Number)
+		m.now.Refused(d)
 		time.Sleep(time.Second)
 		if o := s.claim(t, 2, "refused"); o != once.Fresh {
 			t.Errorf("after its release: %v", o)
@@ -694,15 +693,13 @@ func TestOldKeysAreDropped(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := three(t)
 		s.settle()
-		left := func() (old int, kept time.Duration) {
-			s.engine.set(func() { old, kept = s.engine.old, s.engine.kept })
-			return old, kept
-		}
 		s.engine.set(func() { s.engine.old = 2*mostDropped + 7 })
 		time.Sleep(2 * time.Minute)
-		if old, kept := left(); old != 0 || kept != time.Hour {
-			t.Errorf("%d are left, kept for %v", old, kept)
-		}
+		s.engine.set(func() {
+			if s.engine.old != 0 {
+				t.Errorf("%d are left", s.engine.old)
+			}
+		})
 	})
 }
 
@@ -713,7 +710,7 @@ func TestAKeyOfACrashedProcess(t *testing.T) {
 		s.settle()
 		m := s.nodes[1]
 		for _, k := range []string{"lost", "kept", "late"} {
-			d, err := m.now.Claim(t.Context(), k)
+			d, err := m.now.Claim(t.Context(), k, "note of "+k)
 			if err != nil || d.Outcome != once.Fresh {
 				t.Fatal(d, err)
 			}
@@ -748,7 +745,7 @@ func TestAClaimThatNobodyWaitsFor(t *testing.T) {
 		s.settle()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if d, err := s.nodes[1].now.Claim(ctx, "k"); err == nil {
+		if d, err := s.nodes[1].now.Claim(ctx, "k", ""); err == nil {
 			t.Errorf("decided: %+v", d)
 		}
 		time.Sleep(time.Second)
@@ -757,10 +754,14 @@ func TestAClaimThatNobodyWaitsFor(t *testing.T) {
 		}
 		s.engine.set(func() { s.away = true })
 		n, got := s.nodes[1].now, make(chan error)
-		go func() { _, err := n.Claim(t.Context(), "other"); got <- err }()
-		synctest.Wait()
-		go s.nodes[1].end()
-		if err := <-got; err != ErrEnded {
+		go func() { _, err := n.Claim(t.Context(), "other", ""); got <- err }()
+		if err := <-got; err != ErrAway {
+			t.Error(err)
+		}
+		s.engine.set(func() { s.away = false })
+		time.Sleep(time.Second)
+		s.nodes[1].end()
+		if _, err := n.Claim(t.Context(), "other", ""); err != ErrEnded {
 			t.Error(err)
 		}
 	})

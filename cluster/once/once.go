@@ -9,6 +9,8 @@
 //   - A refused request releases its claim, again and again until that is acknowledged.
 //   - A row whose request is not open at its node is settled there, by what the node's queue has: accepted or released.
 //     So a crash between claim and acceptance, and a claim that arrives after its release, keep no key.
+//   - A settled row is kept for the time that its node names, by the engine's clock, and any node may drop it then. One
+//     that is not settled is never dropped, however long its node is away: its mail may be in the queue there.
 //   - A call does nothing on another timeline than the one on which this node last found all that it had written, so
 //     that claims which a failover lost are not given again before that is noticed.
 //   - A forgotten node's rows are free, since its mail is lost; its late writes are refused, by its incarnation.
@@ -30,8 +32,8 @@ type Request struct {
 type Row struct {
 	Key string
 	Request
-	Done   bool
-	Answer string // the first one, when Done
+	Done bool
+	Note string // what its node has noted: with the claim, and, when Done, how it has ended
 }
 
 // Op is what a call does to the row of a key.
@@ -39,7 +41,7 @@ type Op uint8
 
 const (
 	Claim   Op = iota // insert, unless there is a row of another request; replace that of a forgotten node
-	Settle            // note the answer, in a row of this request
+	Settle            // note how it has ended, in a row of this request
 	Release           // delete a row of this request
 )
 
@@ -47,6 +49,7 @@ const (
 type Part struct {
 	Op
 	Row
+	Keep time.Duration // of Settle: for how long the row is kept from now on, by the engine's clock
 }
 
 // Apply is what the statement does to a row, nil for none, and whether it writes: a repeated one does. forgotten: the
@@ -55,11 +58,11 @@ func (p *Part) Apply(row *Row, forgotten bool) (after *Row, written bool) {
 	mine := row != nil && row.Request == p.Request
 	switch {
 	case p.Op == Claim && (row == nil || forgotten && !mine):
-		return &Row{Key: p.Key, Request: p.Request}, true
+		return &Row{Key: p.Key, Request: p.Request, Note: p.Note}, true
 	case p.Op == Claim && mine:
 		return row, true
 	case p.Op == Settle && mine:
-		return &Row{p.Key, p.Request, true, p.Answer}, true
+		return &Row{p.Key, p.Request, true, p.Note}, true
 	case p.Op == Release && mine:
 		return nil, true
 	}
@@ -87,7 +90,7 @@ type Outcome uint8
 
 const (
 	Fresh   Outcome = iota // it may be accepted
-	Repeat                 // it was accepted before: Row has the answer
+	Repeat                 // it was accepted before: Row has its end
 	Running                // its key is claimed by Row's request; that node settles it, if it is not open there
 	Refuse                 // this node was forgotten
 )
@@ -103,6 +106,7 @@ type Decision struct {
 const (
 	patience = 3 * time.Second // after which a call without a result is made again
 	most     = 500             // parts of a call
+	octets   = 4 << 20         // of its notes, unless it has one part
 )
 
 // Desk is one process's.
@@ -133,12 +137,12 @@ func New(node uint16, incarnation, process uint64) *Desk {
 func (d *Desk) Verified(timeline uint64) { d.line = timeline }
 
 // Ask begins a request and returns its number. One whose key is open at this node is running: it gets none.
-func (d *Desk) Ask(key string) (number uint64, ok bool) {
+func (d *Desk) Ask(key, note string) (number uint64, ok bool) {
 	if _, open := d.keys[key]; open {
 		return 0, false
 	}
 	d.me.Number++
-	r := &request{Part{Claim, Row{Key: key, Request: d.me}}, true}
+	r := &request{Part{Op: Claim, Row: Row{Key: key, Request: d.me, Note: note}}, true}
 	d.open[d.me.Number], d.keys[key] = r, d.me.Number
 	d.pending = append(d.pending, r)
 	return d.me.Number, true
@@ -147,27 +151,31 @@ func (d *Desk) Ask(key string) (number uint64, ok bool) {
 // Pending is how much the engine has yet to be asked, or to answer.
 func (d *Desk) Pending() int { return len(d.pending) }
 
-// Accepted notes the answer to a fresh request, when its mail is durable.
-func (d *Desk) Accepted(number uint64, answer string) { d.finish(number, Settle, answer) }
+// Accepted notes how a fresh request has ended, when its mail is durable, and for how long that is kept.
+func (d *Desk) Accepted(number uint64, note string, keep time.Duration) {
+	d.finish(number, Settle, note, keep)
+}
 
 // Refused gives up the claim of a request, whatever became of it so far.
-func (d *Desk) Refused(number uint64) { d.finish(number, Release, "") }
+func (d *Desk) Refused(number uint64) { d.finish(number, Release, "", 0) }
 
-func (d *Desk) finish(number uint64, op Op, answer string) {
+func (d *Desk) finish(number uint64, op Op, note string, keep time.Duration) {
 	r := d.open[number]
 	if r == nil {
 		return
 	}
-	r.Op, r.Answer = op, answer
+	r.Op, r.Note, r.Keep = op, note, keep
 	if !slices.Contains(d.pending, r) {
 		d.pending = append(d.pending, r)
 	}
 }
 
-// Resolve settles a row of this node that an earlier process left, or that came late; mail returns the answer to the
-// request of a row when the queue has its mail. It is called with each row at the start, and when another node meets
-// one.
-func (d *Desk) Resolve(row Row, mail func(Row) (answer string, ok bool)) {
+// Again has a row of this node that was settled before settled anew, or released: its request went on here.
+func (d *Desk) Again(p Part) { d.pending = append(d.pending, &request{p, false}) }
+
+// Resolve settles a row of this node that an earlier process left, or that came late; mail returns how the request of a
+// row has ended when the node has its mail. It is called with each row at the start, and when another node meets one.
+func (d *Desk) Resolve(row Row, mail func(Row) (note string, keep time.Duration, ok bool)) {
 	if row.Done || row.Node != d.me.Node || row.Incarnation != d.me.Incarnation || row.Process > d.me.Process {
 		return
 	}
@@ -177,9 +185,9 @@ func (d *Desk) Resolve(row Row, mail func(Row) (answer string, ok bool)) {
 	if slices.ContainsFunc(d.pending, func(r *request) bool { return r.Request == row.Request }) {
 		return
 	}
-	r := &request{Part{Release, row}, false}
-	if answer, ok := mail(row); ok {
-		r.Op, r.Answer = Settle, answer
+	r := &request{Part{Op: Release, Row: row}, false}
+	if note, keep, ok := mail(row); ok {
+		r.Op, r.Note, r.Keep = Settle, note, keep
 	}
 	d.pending = append(d.pending, r)
 }
@@ -190,7 +198,11 @@ func (d *Desk) Call(now time.Duration) (Call, bool) {
 		return Call{}, false
 	}
 	d.call = Call{Number: d.call.Number + 1, Node: d.me, Timeline: d.line}
-	for _, r := range d.pending[:min(len(d.pending), most)] {
+	noted := 0
+	for i, r := range d.pending[:min(len(d.pending), most)] {
+		if noted += len(r.Note); noted > octets && i > 0 {
+			break
+		}
 		d.call.Parts = append(d.call.Parts, r.Part)
 	}
 	d.busy, d.sent = true, now

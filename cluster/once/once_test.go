@@ -1,6 +1,8 @@
 package once
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -59,7 +61,7 @@ func (d *Desk) round(t *testing.T, e *table) []Decision {
 // ask has a desk ask for a key, and returns the decision.
 func (d *Desk) ask(t *testing.T, e *table, key string) Decision {
 	t.Helper()
-	if _, ok := d.Ask(key); !ok {
+	if _, ok := d.Ask(key, "note"); !ok {
 		t.Fatal("no number")
 	}
 	got := d.round(t, e)
@@ -75,16 +77,16 @@ func TestARepeatGetsTheFirstAnswer(t *testing.T) {
 	if first.Outcome != Fresh {
 		t.Fatalf("the first is %+v", first)
 	}
-	if _, ok := one.Ask("k"); ok {
+	if _, ok := one.Ask("k", ""); ok {
 		t.Error("two requests of one key at one node")
 	}
-	if d := two.ask(t, e, "k"); d.Outcome != Running || d.Row.Node != 1 {
+	if d := two.ask(t, e, "k"); d.Outcome != Running || d.Row.Node != 1 || d.Row.Note != "note" {
 		t.Errorf("while it runs: %+v", d)
 	}
-	one.Accepted(first.Number, "id-1")
+	one.Accepted(first.Number, "id-1", time.Hour)
 	one.round(t, e)
 	for _, d := range []*Desk{one, two} {
-		if d := d.ask(t, e, "k"); d.Outcome != Repeat || d.Row.Answer != "id-1" {
+		if d := d.ask(t, e, "k"); d.Outcome != Repeat || d.Row.Note != "id-1" {
 			t.Errorf("the repeat is %+v", d)
 		}
 	}
@@ -92,7 +94,7 @@ func TestARepeatGetsTheFirstAnswer(t *testing.T) {
 
 func TestAnUnknownClaimIsMadeAgain(t *testing.T) {
 	e, one := newTable(), desk(1, 1)
-	number, _ := one.Ask("k")
+	number, _ := one.Ask("k", "")
 	lost, _ := one.Call(0)
 	result := e.do(lost)
 	if _, ok := one.Call(patience - 1); ok {
@@ -121,7 +123,7 @@ func TestARefusedRequestReleasesItsClaim(t *testing.T) {
 		t.Error("the key is still claimed")
 	}
 	// While its claim is on its way, too.
-	number, _ := one.Ask("l")
+	number, _ := one.Ask("l", "")
 	c, _ := one.Call(0)
 	one.Refused(number)
 	if got := one.Result(e.do(c)); got != nil || e.rows["l"] == nil {
@@ -142,15 +144,15 @@ func TestOnlyTheRequestOfARowChangesIt(t *testing.T) {
 	row := *e.rows["k"]
 	for _, r := range []Request{{2, 1, 1, 1}, {1, 2, 1, 1}, {1, 1, 2, 1}, {1, 1, 1, 2}} {
 		for _, op := range []Op{Claim, Settle, Release} {
-			if _, written := (&Part{op, Row{Key: "k", Request: r, Answer: "x"}}).Apply(&row, false); written {
+			if _, written := (&Part{Op: op, Row: Row{Key: "k", Request: r, Note: "x"}}).Apply(&row, false); written {
 				t.Errorf("%v of %+v changes a row of %+v", op, r, row.Request)
 			}
 		}
 	}
 	// A claim that comes late once more leaves the answer.
-	one.Accepted(first.Number, "id")
+	one.Accepted(first.Number, "id", time.Hour)
 	one.round(t, e)
-	if after, _ := (&Part{Claim, Row{Key: "k", Request: row.Request}}).Apply(e.rows["k"], false); after.Answer != "id" {
+	if after, _ := (&Part{Op: Claim, Row: Row{Key: "k", Request: row.Request}}).Apply(e.rows["k"], false); after.Note != "id" {
 		t.Errorf("%+v", after)
 	}
 }
@@ -161,7 +163,7 @@ func TestTheNextProcessSettlesWhatIsLeft(t *testing.T) {
 	crashed.ask(t, e, "not")
 	open := desk(1, 2)
 	first := open.ask(t, e, "open")
-	mail := func(r Row) (string, bool) { return "id", r.Key == "accepted" }
+	mail := func(r Row) (string, time.Duration, bool) { return "id", time.Hour, r.Key == "accepted" }
 	for range 2 {
 		for _, key := range []string{"accepted", "not", "open"} {
 			open.Resolve(*e.rows[key], mail)
@@ -174,7 +176,7 @@ func TestTheNextProcessSettlesWhatIsLeft(t *testing.T) {
 	open.busy = false
 	open.round(t, e)
 	two := desk(2, 1)
-	if d := two.ask(t, e, "accepted"); d.Outcome != Repeat || d.Row.Answer != "id" {
+	if d := two.ask(t, e, "accepted"); d.Outcome != Repeat || d.Row.Note != "id" {
 		t.Errorf("what was accepted: %+v", d)
 	}
 	if d := two.ask(t, e, "not"); d.Outcome != Fresh {
@@ -188,7 +190,7 @@ func TestTheNextProcessSettlesWhatIsLeft(t *testing.T) {
 func TestAForgottenNodesKeysAreFresh(t *testing.T) {
 	e, lost, two := newTable(), desk(1, 1), desk(2, 1)
 	first, second := lost.ask(t, e, "k"), lost.ask(t, e, "l")
-	lost.Accepted(first.Number, "id")
+	lost.Accepted(first.Number, "id", time.Hour)
 	lost.round(t, e)
 	if d := two.ask(t, e, "l"); d.Outcome != Running {
 		t.Errorf("before: %+v", d)
@@ -197,7 +199,7 @@ func TestAForgottenNodesKeysAreFresh(t *testing.T) {
 	if two.ask(t, e, "k").Outcome != Fresh || two.ask(t, e, "l").Outcome != Fresh {
 		t.Error("keys of lost mail are not fresh")
 	}
-	lost.Accepted(second.Number, "late")
+	lost.Accepted(second.Number, "late", time.Hour)
 	if lost.round(t, e); e.rows["l"].Node != 2 || e.rows["l"].Done {
 		t.Errorf("a forgotten node writes %+v", e.rows["l"])
 	}
@@ -209,16 +211,47 @@ func TestAForgottenNodesKeysAreFresh(t *testing.T) {
 func TestACallIsBounded(t *testing.T) {
 	one := desk(1, 1)
 	for i := range 2 * most {
-		one.Ask(time.Duration(i).String())
+		one.Ask(time.Duration(i).String(), "")
 	}
 	if c, _ := one.Call(0); len(c.Parts) != most {
 		t.Errorf("%d parts", len(c.Parts))
+	}
+	e, two := newTable(), desk(2, 1)
+	long := strings.Repeat("x", octets/2)
+	for i := range 4 {
+		two.Ask(fmt.Sprint(i), long+long[i:])
+	}
+	for i := range 4 {
+		c, _ := two.Call(0)
+		if want := []int{1, 1, 1, 1}[i]; len(c.Parts) != want {
+			t.Errorf("call %d has %d parts of %d octets", i, len(c.Parts), len(c.Parts[0].Note))
+		}
+		two.Result(e.do(c))
+	}
+}
+
+// TestARequestThatGoesOn was cut off half way: its node settles its row anew, whatever process began it.
+func TestARequestThatGoesOn(t *testing.T) {
+	e, one := newTable(), desk(1, 1)
+	first := one.ask(t, e, "k")
+	one.Accepted(first.Number, "half", time.Hour)
+	one.round(t, e)
+	next := desk(1, 2)
+	d := next.ask(t, e, "k")
+	if d.Outcome != Repeat || d.Row.Request != first.Row.Request {
+		t.Fatalf("its repeat is %+v", d)
+	}
+	d.Row.Note = "whole"
+	next.Again(Part{Op: Settle, Row: d.Row, Keep: time.Hour})
+	next.round(t, e)
+	if d := desk(2, 1).ask(t, e, "k"); d.Outcome != Repeat || d.Row.Note != "whole" {
+		t.Errorf("then: %+v", d)
 	}
 }
 
 func TestNothingIsClaimedOnATimelineThatIsNotVerified(t *testing.T) {
 	e, one := newTable(), desk(1, 1)
-	one.Ask("k")
+	one.Ask("k", "")
 	e.failovers++
 	if got := one.round(t, e); got != nil || len(e.rows) > 0 {
 		t.Errorf("decided %v with %v", got, e.rows)

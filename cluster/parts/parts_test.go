@@ -72,9 +72,9 @@ func (e *engine) Shards(_ context.Context, c owner.Call) (owner.Result, error) {
 	return r, nil
 }
 
-func (e *engine) Keys(context.Context, once.Call) (once.Result, error)            { return once.Result{}, nil }
-func (e *engine) Unsettled(context.Context, uint16) ([]once.Row, error)           { return nil, nil }
-func (e *engine) DropKeys(context.Context, time.Duration, int) (n int, err error) { return 0, nil }
+func (e *engine) Keys(context.Context, once.Call) (once.Result, error)  { return once.Result{}, nil }
+func (e *engine) Unsettled(context.Context, uint16) ([]once.Row, error) { return nil, nil }
+func (e *engine) DropKeys(context.Context, int) (n int, err error)      { return 0, nil }
 
 // relays are schedulers whose limits are divided, before one host that judges.
 type relays struct {
@@ -138,7 +138,7 @@ func begin(t *testing.T, n int, limit delivery.Scope) *relays {
 		one, err := node.New(node.Config{Node: uint16(i + 1), Engine: &r.engine,
 			Term: term.Term{Length: 3 * time.Minute, Drift: 200e-6}, Plan: &ledger.Plan{Hour: time.Hour}, Path: path,
 			Clock: func() time.Duration { return time.Since(r.began) + time.Hour }, Boot: uint64(i + 1),
-			Rand: rand.New(rand.NewPCG(1, uint64(i))), Keep: time.Hour, Incarnation: func(uint16) uint64 { return 1 },
+			Rand: rand.New(rand.NewPCG(1, uint64(i))), Incarnation: func(uint16) uint64 { return 1 },
 			Send: func(m link.Message) { go r.nodes[m.To-1].Receive(m) }, Changed: func() { changed() },
 			Now: time.Now, Log: log})
 		if err != nil {

@@ -200,7 +200,8 @@ type (
 		Process     uint64  `json:"process"`
 		Number      uint64  `json:"number"`
 		Done        bool    `json:"done"`
-		Answer      []byte  `json:"answer"`
+		Note        []byte  `json:"note"`
+		Keep        int64   `json:"keep"` // seconds
 	}
 )
 
@@ -252,7 +253,8 @@ func (e *Engine) Keys(ctx context.Context, c once.Call) (once.Result, error) {
 		Parts       []claim `json:"parts"`
 	}{c.Node.Node, c.Node.Incarnation, c.Timeline, make([]claim, len(c.Parts))}
 	for i, p := range c.Parts {
-		call.Parts[i] = claim{p.Op, []byte(p.Key), p.Node, p.Incarnation, p.Process, p.Number, p.Done, []byte(p.Answer)}
+		call.Parts[i] = claim{p.Op, []byte(p.Key), p.Node, p.Incarnation, p.Process, p.Number, p.Done, []byte(p.Note),
+			int64((p.Keep + time.Second - 1) / time.Second)}
 	}
 	var got struct {
 		Rows                 []*claim
@@ -275,7 +277,7 @@ func (c *claim) row() *once.Row {
 	if c == nil {
 		return nil
 	}
-	return &once.Row{Key: string(c.Key), Done: c.Done, Answer: string(c.Answer), Request: once.Request{Node: c.Node,
+	return &once.Row{Key: string(c.Key), Done: c.Done, Note: string(c.Note), Request: once.Request{Node: c.Node,
 		Incarnation: c.Incarnation, Process: c.Process, Number: c.Number}}
 }
 
@@ -292,10 +294,10 @@ func (e *Engine) Unsettled(ctx context.Context, node uint16) ([]once.Row, error)
 	return rows, nil
 }
 
-// DropKeys deletes rows that were claimed so long ago, by the database's clock and in whole seconds, and returns how
-// many: most of them at a time.
-func (e *Engine) DropKeys(ctx context.Context, keep time.Duration, most int) (n int, err error) {
-	if err = e.call(ctx, &n, "SELECT mta_cluster.dropped($1, $2)", int64(keep/time.Second), most); err != nil {
+// DropKeys deletes settled rows whose time is over by the database's clock, most of them at a time, and returns how
+// many.
+func (e *Engine) DropKeys(ctx context.Context, most int) (n int, err error) {
+	if err = e.call(ctx, &n, "SELECT mta_cluster.dropped($1)", most); err != nil {
 		err = fmt.Errorf("the old keys of the cluster: %w", err)
 	}
 	return n, err

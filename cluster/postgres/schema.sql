@@ -51,8 +51,8 @@ CREATE TABLE mta_cluster.keys (
 	process     mta_cluster.uint64 NOT NULL,
 	number      mta_cluster.uint64 NOT NULL,
 	done        boolean NOT NULL DEFAULT false,
-	answer      bytea NOT NULL DEFAULT '',
-	made        timestamptz NOT NULL DEFAULT clock_timestamp()
+	note        bytea NOT NULL,
+	until       timestamptz NOT NULL DEFAULT 'infinity'
 ) PARTITION BY HASH (key);
 DO $$
 BEGIN
@@ -62,7 +62,7 @@ BEGIN
 	END LOOP;
 END $$;
 CREATE INDEX keys_open ON mta_cluster.keys (node) WHERE NOT done;
-CREATE INDEX keys_made ON mta_cluster.keys (made);
+CREATE INDEX keys_until ON mta_cluster.keys (until) WHERE done;
 
 -- durable makes the commit of the running transaction wait for the standby, and report when it did not. A setting that
 -- is attached to a function would be gone before the commit.
@@ -224,7 +224,7 @@ END $$;
 
 CREATE FUNCTION mta_cluster.shown(k mta_cluster.keys) RETURNS jsonb LANGUAGE sql AS $$
 	SELECT jsonb_build_object('key', encode(k.key, 'base64'), 'node', k.node, 'incarnation', k.incarnation,
-		'process', k.process, 'number', k.number, 'done', k.done, 'answer', encode(k.answer, 'base64'))
+		'process', k.process, 'number', k.number, 'done', k.done, 'note', encode(k.note, 'base64'))
 $$;
 
 -- keys carries out a once.Call. Parts are done in the order of their keys, those of one key as they stand. The lock on
@@ -247,22 +247,23 @@ BEGIN
 	END IF;
 	FOR part IN
 		SELECT p.op, decode(p.key, 'base64') AS key, p.node, p.incarnation, p.process, p.number,
-			decode(p.answer, 'base64') AS answer, p.n
+			decode(p.note, 'base64') AS note, p.keep, p.n
 		FROM ROWS FROM (jsonb_to_recordset(call->'parts') AS (op int, key text, node int, incarnation numeric,
-			process numeric, number numeric, answer text)) WITH ORDINALITY
-			AS p (op, key, node, incarnation, process, number, answer, n) ORDER BY 2, p.n
+			process numeric, number numeric, note text, keep bigint)) WITH ORDINALITY
+			AS p (op, key, node, incarnation, process, number, note, keep, n) ORDER BY 2, p.n
 	LOOP
 		IF part.op = 0 THEN
 			INSERT INTO mta_cluster.keys AS k
-				VALUES (part.key, part.node, part.incarnation, part.process, part.number)
+				VALUES (part.key, part.node, part.incarnation, part.process, part.number, false, part.note)
 				ON CONFLICT (key) DO UPDATE SET node = excluded.node, incarnation = excluded.incarnation,
-					process = excluded.process, number = excluded.number, done = false, answer = '',
-					made = excluded.made
+					process = excluded.process, number = excluded.number, done = false, note = excluded.note,
+					until = excluded.until
 				WHERE (k.node, k.incarnation, k.process, k.number)
 						<> (excluded.node, excluded.incarnation, excluded.process, excluded.number)
 					AND k.incarnation < (SELECT m.incarnation FROM mta_cluster.members m WHERE m.number = k.node);
 		ELSIF part.op = 1 THEN
-			UPDATE mta_cluster.keys k SET done = true, answer = part.answer WHERE k.key = part.key
+			UPDATE mta_cluster.keys k SET done = true, note = part.note,
+				until = clock_timestamp() + make_interval(secs => part.keep) WHERE k.key = part.key
 				AND (k.node, k.incarnation, k.process, k.number)
 					= (part.node, part.incarnation, part.process, part.number);
 		ELSE
@@ -278,16 +279,16 @@ BEGIN
 	RETURN jsonb_build_object('rows', to_jsonb(after));
 END $$;
 
--- dropped deletes rows that are older than so many seconds, up to a number of them, and returns how many it has deleted.
--- A row that a call has locked is left for the next time.
-CREATE FUNCTION mta_cluster.dropped(keep bigint, most int) RETURNS jsonb LANGUAGE plpgsql AS $$
+-- dropped deletes settled rows whose time is over, up to a number of them, and returns how many it has deleted. A row that
+-- a call has locked is left for the next time.
+CREATE FUNCTION mta_cluster.dropped(most int) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
 	n bigint;
 BEGIN
 	PERFORM mta_cluster.durable();
 	DELETE FROM mta_cluster.keys k USING (
-		SELECT o.key FROM mta_cluster.keys o WHERE o.made < clock_timestamp() - make_interval(secs => keep)
-		ORDER BY o.made LIMIT most FOR UPDATE SKIP LOCKED) old
+		SELECT o.key FROM mta_cluster.keys o WHERE o.done AND o.until < clock_timestamp()
+		ORDER BY o.until LIMIT most FOR UPDATE SKIP LOCKED) old
 		WHERE k.key = old.key;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	RETURN to_jsonb(n);

@@ -83,7 +83,7 @@ func (r *run) request(key string, tries int) {
 		r.again(a)
 		return
 	}
-	number, ok := n.desk.Ask(key)
+	number, ok := n.desk.Ask(key, key)
 	if !ok {
 		r.again(a)
 		return
@@ -161,14 +161,14 @@ func (n *node) accept(d once.Decision, a *attempt) {
 	} else {
 		n.mails[a.key] = d.Row.Request
 		n.judge.accept(a.key, n.id)
-		n.desk.Accepted(d.Number, fmt.Sprint(d.Row.Request))
+		n.desk.Accepted(d.Number, fmt.Sprint(d.Row.Request), time.Hour)
 	}
 	n.claim()
 }
 
 func (n *node) resolve(row once.Row) {
-	n.desk.Resolve(row, func(row once.Row) (string, bool) {
-		return fmt.Sprint(row.Request), n.mails[row.Key] == row.Request
+	n.desk.Resolve(row, func(row once.Row) (string, time.Duration, bool) {
+		return fmt.Sprint(row.Request), time.Hour, n.mails[row.Key] == row.Request
 	})
 }
 
