@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -82,7 +83,7 @@ func (j *toll) over(perSecond, burst float64) (worst float64) {
 	return worst
 }
 
-// members are relays of one cluster, each with its certificate.
+// members are relays of one cluster, each with its certificate. WEB in their configuration is an address of each.
 func members(t *testing.T, d []*database, dns, port, config string, n int) (relays []*relay) {
 	t.Helper()
 	ca := filepath.Join(scratch(t), "ca")
@@ -93,7 +94,8 @@ func members(t *testing.T, d []*database, dns, port, config string, n int) (rela
 	}
 	for i := range n {
 		runClient(t, "", binary, "cluster", "ca", "issue", ca, fmt.Sprint(i+1))
-		r := newRelay(t, dns, port, takingAll+config+fmt.Sprintf(`
+		web := freeAddress(t)
+		r := newRelay(t, dns, port, takingAll+strings.ReplaceAll(config, "WEB", web)+fmt.Sprintf(`
 cluster {
   database    = env("MTA_CLUSTER_DATABASE")
   address     = %q
@@ -102,7 +104,7 @@ cluster {
   ca          = "%[2]s/ca.pem"
 }
 `, freeAddress(t), ca, i+1))
-		r.env = []string{"MTA_CLUSTER_DATABASE=" + dsn}
+		r.env, r.web = []string{"MTA_CLUSTER_DATABASE=" + dsn}, web
 		r.start(t)
 		relays = append(relays, r)
 	}

@@ -20,6 +20,7 @@ type relay struct {
 	dir        string
 	config     string   // its file
 	nameServer string   // that it asks
+	web        string   // where it takes mail by HTTP, if it does
 	env        []string // NAME=value, besides this process's environment
 	*process
 }

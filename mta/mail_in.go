@@ -246,6 +246,7 @@ func (r *mailIn) openIdempotency(cfg *config.Config, _ *undoer) error {
 	r.repeats = intake.NewRepeats(secret, store)
 	moved, err := store.Secrets()
 	r.repeats.Moved(moved)
+	wiring.Agree(r.repeats, r.cluster, r.now)
 	return err
 }
 

@@ -127,7 +127,7 @@ func half(t *testing.T, at *world, key string) func(at *world) {
 	commit := func(at *world, position int, last bool) (*intake.Claim, intake.Outcome) {
 		sum := at.repeats.Sum()
 		sum.Write([]byte("body"))
-		claim, outcome, err := at.repeats.Begin("acme", key, sum)
+		claim, outcome, err := at.repeats.Begin(t.Context(), "acme", key, sum)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,10 +58,8 @@ type Config struct {
 	CA       string // the file of the cluster's authority
 	Path     string // of what the node keeps in the data directory
 	Version  string // of the program
-	// Mail is node.Config's, called after Start.
-	Mail func(once.Row) (note string, keep time.Duration, ok bool)
-	Now  func() time.Time
-	Log  *slog.Logger
+	Now      func() time.Time
+	Log      *slog.Logger
 
 	// What Open makes, unless a test has.
 	writer, reader Engine // the reader's calls never wait for the standby
@@ -83,7 +81,8 @@ type Membership struct {
 	end    context.CancelFunc
 	all    sync.WaitGroup
 
-	have kept // Open's, then run's
+	have    kept                                                           // Open's, then run's
+	settled func(note string) (end string, keep time.Duration, taken bool) // set before Start
 
 	mu      sync.Mutex // guards what follows
 	view    postgres.View
@@ -292,7 +291,8 @@ func (m *Membership) begin(row *postgres.Member) (err error) {
 	n, err := node.New(node.Config{Node: m.number, Engine: m.cfg.writer, Term: Term, Path: m.cfg.Path,
 		Plan:  &ledger.Plan{Hour: time.Hour, Caps: func(string, string) (int64, int64) { return 0, 0 }},
 		Clock: m.cfg.clock, Boot: m.cfg.boot, Rand: rand.New(rand.NewPCG(m.cfg.life, uint64(m.number))),
-		Incarnation: m.incarnation, Send: m.link.Send, Mail: m.cfg.Mail,
+		Incarnation: m.incarnation, Send: m.link.Send,
+		Mail:    func(r once.Row) (string, time.Duration, bool) { return m.settled(r.Note) },
 		Changed: func() { m.change(false) }, Now: m.cfg.Now, Log: m.cfg.Log})
 	if err == nil {
 		m.have, err = read(m.cfg.Path)
@@ -386,6 +386,13 @@ func (m *Membership) receive(msg link.Message) error {
 		return n.Receive(msg)
 	}
 	return errors.New("this node takes no part in the cluster")
+}
+
+// OnUnsettled has f called with the notes of this node's claims whose requests are over, as they were left by a process
+// that crashed. f returns how they have ended and for how long that is kept, false if nothing was taken; it must not
+// use the Node. OnUnsettled is called before Start.
+func (m *Membership) OnUnsettled(f func(note string) (end string, keep time.Duration, taken bool)) {
+	m.settled = f
 }
 
 // Node is what takes part, nil while nothing does: nothing of a shared limit may be used then.

@@ -405,7 +405,16 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 		if part, database, _, _ := m.Trouble(); part+database != "" {
 			t.Errorf("after five seconds: %q, %q", part, database)
 		}
+		if m.Away(2) || !m.Own(1) || m.Own(2) {
+			t.Error("node 2 is away, or not another one")
+		}
 		s.pass(15 * time.Second)
+		s.db.set(func() {
+			s.db.members[2] = postgres.Member{Number: 2, Address: "10.0.0.2:2571", Incarnation: 1, Ago: 21}
+		})
+		if s.pass(look); !m.Away(2) || m.Away(1) {
+			t.Error("node 2 is not away, or node 1 is")
+		}
 		if part, _, _, _ := m.Trouble(); !strings.HasPrefix(part, "node 2 at 10.0.0.2:2571, which decides about limits, has not answered") {
 			t.Errorf("after twenty: %q", part)
 		}

@@ -46,6 +46,20 @@ func (m *Membership) Status() (s Status) {
 	return s
 }
 
+// absent is for how long a member has not written its row when it counts as away. It writes it every look.
+const absent = 20 * time.Second
+
+// Own reports whether a number is this relay's.
+func (m *Membership) Own(number uint16) bool { return number == m.number }
+
+// Away reports whether a member has not been seen for 20 s.
+func (m *Membership) Away(number uint16) bool {
+	row := m.member(number)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return row.Ago+(m.cfg.clock()-m.read).Seconds() > absent.Seconds()
+}
+
 // unknown is how many members there may be while the database has not been read, or has no row of any.
 const unknown = 10
 

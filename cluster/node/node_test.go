@@ -685,6 +685,26 @@ func TestAKeyIsAcceptedOnce(t *testing.T) {
 		if o := s.claim(t, 2, "refused"); o != once.Fresh {
 			t.Errorf("after its release: %v", o)
 		}
+		time.Sleep(time.Second)
+		again := func(end func(*Node, once.Decision)) once.Decision { // a request that was cut off goes on at its node
+			d, err := s.nodes[2].now.Claim(t.Context(), "refused", "")
+			if err != nil || d.Outcome != once.Repeat {
+				t.Fatal(d, err)
+			}
+			end(s.nodes[2].now, d)
+			time.Sleep(time.Second)
+			d, err = m.now.Claim(t.Context(), "refused", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		if d := again(func(n *Node, d once.Decision) { n.Accepted(d, "whole", time.Hour) }); d.Row.Note != "whole" {
+			t.Errorf("settled again: %+v", d)
+		}
+		if d := again((*Node).Refused); d.Outcome != once.Fresh {
+			t.Errorf("released again: %+v", d)
+		}
 	})
 }
 
@@ -753,10 +773,10 @@ func TestAClaimThatNobodyWaitsFor(t *testing.T) {
 			t.Errorf("the next: %v", o)
 		}
 		s.engine.set(func() { s.away = true })
-		n, got := s.nodes[1].now, make(chan error)
+		n, got, began := s.nodes[1].now, make(chan error), time.Now()
 		go func() { _, err := n.Claim(t.Context(), "other", ""); got <- err }()
-		if err := <-got; err != ErrAway {
-			t.Error(err)
+		if err := <-got; err != ErrAway || time.Since(began) != owner.Gap {
+			t.Error(err, time.Since(began))
 		}
 		s.engine.set(func() { s.away = false })
 		time.Sleep(time.Second)

@@ -217,14 +217,13 @@ func TestACallIsBounded(t *testing.T) {
 		t.Errorf("%d parts", len(c.Parts))
 	}
 	e, two := newTable(), desk(2, 1)
-	long := strings.Repeat("x", octets/2)
-	for i := range 4 {
-		two.Ask(fmt.Sprint(i), long+long[i:])
+	for i, size := range []int{octets / 3, octets / 3, octets / 2, octets + 1} {
+		two.Ask(fmt.Sprint(i), strings.Repeat("x", size))
 	}
-	for i := range 4 {
+	for i, want := range []int{2, 1, 1} {
 		c, _ := two.Call(0)
-		if want := []int{1, 1, 1, 1}[i]; len(c.Parts) != want {
-			t.Errorf("call %d has %d parts of %d octets", i, len(c.Parts), len(c.Parts[0].Note))
+		if len(c.Parts) != want {
+			t.Errorf("call %d has %d parts, want %d", i, len(c.Parts), want)
 		}
 		two.Result(e.do(c))
 	}

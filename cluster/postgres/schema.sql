@@ -52,7 +52,7 @@ CREATE TABLE mta_cluster.keys (
 	number      mta_cluster.uint64 NOT NULL,
 	done        boolean NOT NULL DEFAULT false,
 	note        bytea NOT NULL,
-	until       timestamptz NOT NULL DEFAULT 'infinity'
+	until       timestamptz
 ) PARTITION BY HASH (key);
 DO $$
 BEGIN
@@ -256,8 +256,7 @@ BEGIN
 			INSERT INTO mta_cluster.keys AS k
 				VALUES (part.key, part.node, part.incarnation, part.process, part.number, false, part.note)
 				ON CONFLICT (key) DO UPDATE SET node = excluded.node, incarnation = excluded.incarnation,
-					process = excluded.process, number = excluded.number, done = false, note = excluded.note,
-					until = excluded.until
+					process = excluded.process, number = excluded.number, done = false, note = excluded.note
 				WHERE (k.node, k.incarnation, k.process, k.number)
 						<> (excluded.node, excluded.incarnation, excluded.process, excluded.number)
 					AND k.incarnation < (SELECT m.incarnation FROM mta_cluster.members m WHERE m.number = k.node);

@@ -3,6 +3,7 @@ package http
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -60,9 +61,17 @@ func (x *Submission) repeat(h *intake.RequestSum) error {
 	if err != nil {
 		return err
 	}
-	claim, outcome, err := x.mail.Repeats.Begin(x.call.Identity.Tenant, key, h)
+	claim, outcome, err := x.mail.Repeats.Begin(x.call.Context(), x.call.Identity.Tenant, key, h)
 	x.claim = claim
+	elsewhere := (*intake.Elsewhere)(nil)
 	switch {
+	case errors.As(err, &elsewhere):
+		p := &Problem{Status: http.StatusServiceUnavailable, Detail: elsewhere.Detail, RetryAfter: shortPause,
+			Reason: "idempotency"}
+		if elsewhere.Begun {
+			p.Status, p.Title = http.StatusConflict, "Another relay has the request"
+		}
+		return p
 	case err != nil:
 		return keysUnreadable(err)
 	case outcome == intake.Other:

@@ -3,6 +3,7 @@ package http
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -302,7 +303,7 @@ func TestDrain(t *testing.T) {
 func TestKnownWhileUnderWay(t *testing.T) {
 	s, _ := mailServer(t, nil)
 	b := s.config.Mail.Repeats
-	claim, _, err := b.Begin("acme", "k", b.Sum())
+	claim, _, err := b.Begin(t.Context(), "acme", "k", b.Sum())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,5 +313,46 @@ func TestKnownWhileUnderWay(t *testing.T) {
 	claim.Drop()
 	if known, err := b.Known("acme", "k"); err != nil || known {
 		t.Error(known, err)
+	}
+}
+
+// fixed is what a cluster has of any request.
+type fixed struct {
+	intake.Claimed
+	err error
+}
+
+func (f fixed) Claim(context.Context, string, string) (intake.Claimed, error) {
+	return f.Claimed, f.err
+}
+
+// TestRequestsThatOtherRelaysHave are not taken.
+func TestRequestsThatOtherRelaysHave(t *testing.T) {
+	s, store := mailServer(t, nil)
+	for _, x := range []struct {
+		fixed
+		code   int
+		reason string
+		retry  string
+	}{
+		{fixed{err: errors.New("the database is away")}, 503, "the relays of this cluster", "5"},
+		{fixed{Claimed: intake.Claimed{By: "node 2", Away: true}}, 503, "node 2, which has the request, does not answer", "5"},
+		{fixed{Claimed: intake.Claimed{By: "node 2", Settled: true}}, 409, "node 2 has accepted some messages", "5"},
+		{fixed{Claimed: intake.Claimed{By: "node 2"}}, 409, "has not been answered yet", "1"},
+		{fixed{Claimed: intake.Claimed{Note: `{"request":"b3RoZXI="}`}}, 422, "another request had this key", ""},
+	} {
+		s.config.Mail.Repeats.Join(x.fixed, time.Now)
+		for _, w := range []*httptest.ResponseRecorder{
+			post(s, simple, "Idempotency-Key", "k"),
+			ask(s, "POST", "/v1/messages?from=shop@acme.example&to=a@example.net", "good", strings.NewReader("From: shop@acme.example\n\nx\n"),
+				"Content-Type", "message/rfc822", "Idempotency-Key", "k"),
+		} {
+			if w.Code != x.code || w.Header().Get("Retry-After") != x.retry || !strings.Contains(w.Body.String(), x.reason) || len(store.all) > 0 {
+				t.Errorf("%+v: %d %v %s, %d messages", x.Claimed, w.Code, w.Header(), w.Body, len(store.all))
+			}
+		}
+	}
+	if w := post(s, simple); w.Code != http.StatusAccepted {
+		t.Errorf("without a key: %d %s", w.Code, w.Body)
 	}
 }

@@ -80,7 +80,7 @@ func (x *content) sumText(s string) {
 // commitOnce makes a message with a key durable, unless it was accepted before. Then it returns the id of that time,
 // and nothing is taken.
 func (m *Message) commitOnce(ctx context.Context, out *envelope.Message) (again bool, _ *reply.Reply) {
-	claim, outcome, err := m.desk.cfg.Repeats.Begin(m.account.tenant, m.content.key, m.content.sum)
+	claim, outcome, err := m.desk.cfg.Repeats.Begin(ctx, m.account.tenant, m.content.key, m.content.sum)
 	defer claim.Drop()
 	switch {
 	case err != nil:

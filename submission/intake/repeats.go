@@ -1,12 +1,14 @@
 package intake
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -43,6 +45,10 @@ type RepeatStore interface {
 type Repeats struct {
 	own   *secrets
 	store RepeatStore
+
+	peers  Peers // nil without a cluster
+	shared *secrets
+	now    func() time.Time
 
 	mu       sync.Mutex
 	moved    []*secrets              // of relays whose keys were moved here
@@ -131,6 +137,8 @@ type Claim struct {
 	name RequestKey // in Repeats.underWay
 	book *Repeats
 	once sync.Once
+	note noted                                                // of a request that was claimed
+	end  func(note string, keep time.Duration, accepted bool) // nil: it was not, so nobody must know how it ends
 }
 
 // names gives the name of a tenant's request in the store, and that which earlier versions of this program gave it.
@@ -203,7 +211,7 @@ type RequestSum struct {
 	moved []movedSum
 }
 
-// movedSum is the sum that the request has at another relay.
+// movedSum is the sum that the request has at another relay, or in a cluster.
 type movedSum struct {
 	secret string
 	sum    hash.Hash
@@ -212,7 +220,11 @@ type movedSum struct {
 // Sum begins the sum of a request.
 func (b *Repeats) Sum() *RequestSum {
 	s := &RequestSum{own: hmac.New(sha256.New, b.own.requests)}
-	for _, x := range b.movedHere() {
+	others := b.movedHere()
+	if b.peers != nil {
+		others = append(slices.Clone(others), b.shared)
+	}
+	for _, x := range others {
 		s.moved = append(s.moved, movedSum{x.of, hmac.New(sha256.New, x.requests)})
 	}
 	return s
@@ -240,9 +252,9 @@ func (s *RequestSum) at(x *secrets) (sum [16]byte, ok bool) {
 }
 
 // Begin looks whether a request was sent before. The claim is nil with Other and UnderWay; otherwise it must be
-// dropped once the request is answered or given up. An error is the relay's own trouble: the request can't be
-// taken now, since it may have been taken before.
-func (b *Repeats) Begin(tenant, key string, request *RequestSum) (*Claim, Outcome, error) {
+// dropped once the request is answered or given up. An error is an Elsewhere or the relay's own trouble: the request
+// can't be taken now, since it may have been taken before.
+func (b *Repeats) Begin(ctx context.Context, tenant, key string, request *RequestSum) (*Claim, Outcome, error) {
 	names := b.own.names(tenant, key)
 	c := &Claim{Request: request.Own(), book: b, name: names[0]}
 	if other, ok := b.claim(c); !ok {
@@ -252,6 +264,9 @@ func (b *Repeats) Begin(tenant, key string, request *RequestSum) (*Claim, Outcom
 		return nil, UnderWay, nil
 	}
 	outcome, err := c.look(tenant, key, names, request)
+	if b.peers != nil && err == nil && (outcome == Fresh || outcome == Continue) {
+		outcome, err = c.agree(ctx, tenant, key, request, outcome)
+	}
 	if err != nil || outcome == Other || outcome == UnderWay {
 		c.Drop()
 		return nil, outcome, err
@@ -329,6 +344,9 @@ func (c *Claim) Drop() {
 		return
 	}
 	c.once.Do(func() {
+		if c.end != nil {
+			c.end(c.book.settled(c.note, c.Stored))
+		}
 		c.book.mu.Lock()
 		defer c.book.mu.Unlock()
 		delete(c.book.underWay, c.name)

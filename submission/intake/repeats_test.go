@@ -89,7 +89,7 @@ func TestTheTable(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b, s := testBook()
 			if c.before != unknown {
-				first, outcome, err := b.Begin("acme", "k", b.sum("body"))
+				first, outcome, err := b.Begin(t.Context(), "acme", "k", b.sum("body"))
 				if outcome != Fresh || err != nil {
 					t.Fatal(outcome, err)
 				}
@@ -108,7 +108,7 @@ func TestTheTable(t *testing.T) {
 					delete(s.known, first.Key)
 				}
 			}
-			claim, outcome, err := b.Begin(c.tenant, c.key, b.sum(c.body))
+			claim, outcome, err := b.Begin(t.Context(), c.tenant, c.key, b.sum(c.body))
 			if outcome != c.want || !errors.Is(err, c.err) {
 				t.Fatalf("%v, %v; want %v, %v", outcome, err, c.want, c.err)
 			}
@@ -144,7 +144,7 @@ func TestTwoHundredAtOnce(t *testing.T) {
 		for range 200 {
 			all.Go(func() {
 				<-start
-				c, outcome, err := b.Begin("acme", "k", b.sum("body"))
+				c, outcome, err := b.Begin(t.Context(), "acme", "k", b.sum("body"))
 				defer c.Drop()
 				switch {
 				case err != nil:
@@ -206,11 +206,11 @@ func TestKeysOfEarlierVersions(t *testing.T) {
 		want  Outcome
 	}{{true, "body", Replay}, {false, "body", Continue}, {true, "other", Other}} {
 		s.known[former] = StoredRequest{Request: b.sum("body").Own(), IDs: map[int]envelope.ID{0: 7}, Whole: c.whole}
-		claim, outcome, err := b.Begin("acme", "k", b.sum(c.body))
+		claim, outcome, err := b.Begin(t.Context(), "acme", "k", b.sum(c.body))
 		if outcome != c.want || err != nil || claim != nil && (claim.Key != former || claim.Accepted(0) != 7) {
 			t.Errorf("%+v: %v, %+v, %v", c, outcome, claim, err)
 		}
-		if _, again, _ := b.Begin("acme", "k", b.sum(c.body)); claim != nil && again != UnderWay {
+		if _, again, _ := b.Begin(t.Context(), "acme", "k", b.sum(c.body)); claim != nil && again != UnderWay {
 			t.Errorf("while it is under way: %v", again)
 		}
 		claim.Drop()
@@ -258,7 +258,7 @@ func TestMovedKeys(t *testing.T) {
 			c.there.Request = old.sum("body").Own()
 			store.known[old.own.names("acme", "k")[0].Moved()] = *c.there
 		}
-		claim, outcome, err := b.Begin("acme", "k", sum)
+		claim, outcome, err := b.Begin(t.Context(), "acme", "k", sum)
 		if outcome != c.want || err != nil || claim != nil && (claim.Accepted(0) != c.first || claim.Accepted(1) != c.next || claim.Request != sum.Own()) {
 			t.Errorf("%s: %v, %+v, %v", c.name, outcome, claim, err)
 		}
@@ -270,7 +270,7 @@ func TestMovedKeys(t *testing.T) {
 		if _, taken, _ := b.Taken("acme", "k"); taken != (c.own != nil) {
 			t.Errorf("%s: taken here: %v", c.name, taken)
 		}
-		if _, outcome, _ := b.Begin("other", "k", b.sum("body")); outcome != Fresh {
+		if _, outcome, _ := b.Begin(t.Context(), "other", "k", b.sum("body")); outcome != Fresh {
 			t.Errorf("%s: another tenant: %v", c.name, outcome)
 		}
 		if len(b.underWay) > 1 { // the other tenant's
@@ -333,7 +333,7 @@ func BenchmarkRepeatBegin(b *testing.B) {
 	sum := book.sum("body")
 	b.ReportAllocs()
 	for b.Loop() {
-		c, _, _ := book.Begin("acme", "8e03978e-40d5-43e8-bc93-6894a57f9324", sum)
+		c, _, _ := book.Begin(b.Context(), "acme", "8e03978e-40d5-43e8-bc93-6894a57f9324", sum)
 		c.Drop()
 	}
 }

@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"sync"
@@ -33,7 +34,7 @@ func keyedQueue(t *testing.T, dir string) (*queue.Queue, *intake.Repeats) {
 func takeOnce(q *queue.Queue, book *intake.Repeats, key, body string) (envelope.ID, intake.Outcome, error) {
 	h := book.Sum()
 	h.Write([]byte(body))
-	claim, outcome, err := book.Begin("acme", key, h)
+	claim, outcome, err := book.Begin(context.Background(), "acme", key, h)
 	defer claim.Drop()
 	switch {
 	case err != nil || outcome == intake.Other || outcome == intake.UnderWay:
