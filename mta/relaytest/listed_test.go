@@ -59,7 +59,7 @@ func TestListedSource(t *testing.T) {
 			}
 		}
 		r.must(r.Zone.Add("11.2.0.192.bl.example. 60 IN A 127.0.0.2"))
-		time.Sleep(12 * time.Hour)
+		time.Sleep(3 * time.Hour)
 		paused(a) // b is the last one
 		r.Stop()
 		r.Start()

@@ -236,7 +236,7 @@ func TestRuleReroutes(t *testing.T) {
 // TestTheStricterRuleWins, whichever came first; both are named. A suspended message expires in time.
 func TestTheStricterRuleWins(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		r := newRuled(t, `defaults { max_age = "1d" }`)
+		r := newRuled(t, `defaults { max_age = "2h" }`)
 		r.rule(api.AddRule{Action: api.RuleSuspend, Selection: box, By: "ann", Reason: "one"})
 		r.send(1, "a@box.example")
 		bounce := r.rule(api.AddRule{Action: api.RuleBounce, Selection: api.Selection{Provider: "big"}, By: "bob", Reason: "two"})
@@ -249,7 +249,7 @@ func TestTheStricterRuleWins(t *testing.T) {
 			t.Errorf("explained by %q", d.Rules)
 		}
 		r.end(bounce.ID)
-		time.Sleep(25 * time.Hour)
+		time.Sleep(3 * time.Hour)
 		if n := len(r.records(accounting.Expiration)); n != 1 {
 			t.Errorf("%d have expired, want the first", n)
 		}
