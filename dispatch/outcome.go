@@ -75,6 +75,7 @@ type Outcomes struct {
 
 	delivered, bounced, expired, deferred []Attempt
 	unsent                                []int
+	one                                   [1]Attempt // of a job with one recipient
 }
 
 // Site is where the recipients were to go, or their domain when that has no route; "" when they waited for
@@ -101,7 +102,9 @@ func (o *Outcomes) sort(a Attempt, late bool, most int) {
 		to = &o.expired
 	}
 	if *to == nil {
-		*to = make([]Attempt, 0, most)
+		if *to = o.one[:0]; most > 1 {
+			*to = make([]Attempt, 0, most)
+		}
 	}
 	*to = append(*to, a)
 }

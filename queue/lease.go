@@ -69,6 +69,7 @@ type claim struct {
 	notes []noteRef
 	data  store.Place
 	msg   *envelope.Message // nil: not read yet
+	one   [1]Pending        // for rcpts
 }
 
 // noteRef is where the journal has the last reply to a recipient.
@@ -183,7 +184,9 @@ func (q *Queue) claim(s schedule.Slot) *claim {
 	}
 	if h := q.cache.hot[first.ID]; h != nil {
 		if l.msg = h.msg; first.Attempts() == 0 { // most likely none of them was tried
-			l.rcpts = make([]Pending, 0, len(l.msg.Recipients))
+			if l.rcpts = l.one[:0]; len(l.msg.Recipients) > 1 {
+				l.rcpts = make([]Pending, 0, len(l.msg.Recipients))
+			}
 		}
 	}
 	q.s.Run(first.ID, func(s schedule.Slot, e *schedule.Entry) bool {

@@ -137,7 +137,7 @@ func (q *Queue) Body(id envelope.ID) (io.ReadCloser, error) {
 	})
 	switch {
 	case body != nil:
-		return io.NopCloser(bytes.NewReader(body)), nil
+		return newInMemory(body), nil
 	case !there:
 		return nil, fmt.Errorf("message %s: %w", id, ErrUnknown)
 	case err == nil && c.Large != 0:
@@ -152,8 +152,20 @@ func (q *Queue) Body(id envelope.ID) (io.ReadCloser, error) {
 	if c.Large != 0 {
 		return q.dir.OpenLarge(c.Prelude)
 	}
-	return io.NopCloser(bytes.NewReader(c.Body)), nil
+	return newInMemory(c.Body), nil
 }
+
+// inMemory is a content in memory.
+type inMemory struct{ bytes.Reader }
+
+func newInMemory(body []byte) *inMemory {
+	m := new(inMemory)
+	m.Reset(body)
+	return m
+}
+
+// Close does nothing.
+func (*inMemory) Close() error { return nil }
 
 // contentBroken notes that the content of a message is not what was written, and that it is never to be
 // read again.
