@@ -208,8 +208,8 @@ func open(t *testing.T, dsn string, replicated bool) *postgres.Engine {
 func (d *database) schema(t *testing.T) {
 	t.Helper()
 	d.ask(t, "DROP SCHEMA IF EXISTS mta_cluster CASCADE")
-	if created, err := open(t, d.dsn("postgres", "postgres"), false).Init(t.Context()); err != nil || !created {
-		t.Fatal(created, err)
+	if was, _, err := open(t, d.dsn("postgres", "postgres"), false).Init(t.Context()); err != nil || was != 0 {
+		t.Fatal(was, err)
 	}
 	d.ask(t, grants(t))
 }
@@ -331,7 +331,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	maker, serve := open(t, primary.dsn("maker", "postgres"), false), open(t, primary.dsn("mta", "postgres"), false)
 	refused := func(e *postgres.Engine, words string) {
 		t.Helper()
-		if _, err := e.Init(t.Context()); err == nil || !strings.Contains(err.Error(), words) {
+		if _, _, err := e.Init(t.Context()); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("init gives %v, want %q", err, words)
 		}
 	}
@@ -351,9 +351,9 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	refused(serve, "permission denied")
 	refused(maker, "pg_monitor")
 	primary.ask(t, "GRANT pg_monitor TO maker")
-	for _, want := range []bool{true, false} {
-		if created, err := maker.Init(t.Context()); err != nil || created != want {
-			t.Fatal(created, err)
+	for _, want := range []int{0, 2} {
+		if was, is, err := maker.Init(t.Context()); err != nil || was != want || is != 2 {
+			t.Fatal(was, is, err)
 		}
 	}
 	found(serve, "rights", false, "missing: DELETE on mta_cluster.books, ")
@@ -362,7 +362,7 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	found(serve, "rights", false, "missing: USAGE on schema mta_cluster")
 	primary.ask(t, first)
 	for check, words := range map[string]string{"version": "PostgreSQL ", "clock": "", "encryption": "local",
-		"schema": "version 1", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
+		"schema": "version 2", "rights": "", "standby": "standby (sync)", "commit": "with the standby"} {
 		found(serve, check, true, words)
 	}
 	command := func(args ...string) string { // what an operator sees
@@ -442,12 +442,12 @@ func TestPostgresInitAndCheck(t *testing.T) {
 	if err := service.Join(t.Context(), me); err != nil {
 		t.Errorf("a new one under its number: %v", err)
 	}
-	primary.ask(t, "UPDATE mta_cluster.version SET version = 2")
-	refused(maker, "version 2, and this mta knows 1")
+	primary.ask(t, "UPDATE mta_cluster.version SET version = 3")
+	refused(maker, "version 3, and this mta knows 2")
 	primary.ask(t, "DROP SCHEMA mta_cluster CASCADE")
 	refused(maker, "no synchronous standby")
-	if created, err := open(t, primary.dsn("maker", "postgres"), true).Init(t.Context()); err != nil || !created {
-		t.Error(created, err)
+	if was, _, err := open(t, primary.dsn("maker", "postgres"), true).Init(t.Context()); err != nil || was != 0 {
+		t.Error(was, err)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package enginetest has the tests that every engine of a cluster passes: each rule of the statements of owner.Call and
-// once.Call.
+// Package enginetest has the tests that every engine of a cluster passes: each rule of the statements of owner.Call,
+// once.Call and changes.Call.
 package enginetest
 
 import (
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/mta/cluster/changes"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
 )
@@ -20,16 +21,19 @@ type Engine interface {
 	Shards(context.Context, owner.Call) (owner.Result, error)
 	Keys(context.Context, once.Call) (once.Result, error)
 	Unsettled(ctx context.Context, node uint16) ([]once.Row, error)
+	changes.Engine
 }
 
 // Run tests an engine. fresh gives an empty one; join has a node join it with an incarnation.
 func Run(t *testing.T, fresh func(*testing.T) (e Engine, join func(node uint16, incarnation uint64) error)) {
-	for name, test := range map[string]func(*tester){
+	tests := map[string]func(*tester){
 		"64 heads": heads, "a beat": beat, "stale writes": stale, "a take-over compares the row": take,
 		"books": books, "a hand-over": leave,
 		"keys": keys, "a batch in order": order, "a large batch": batch, "incarnations": incarnations,
 		"timelines": timelines, "unsettled rows": unsettled,
-	} {
+	}
+	maps.Copy(tests, sharing)
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			e, join := fresh(t)
 			x := &tester{T: t, Engine: e}
@@ -49,6 +53,7 @@ type tester struct {
 	join   func(uint16, uint64) error
 	number uint64
 	line   uint64
+	era    string
 }
 
 func (x *tester) ok(err error) {

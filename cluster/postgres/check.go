@@ -62,6 +62,8 @@ func (e *Engine) Check(ctx context.Context, now func() time.Time) (found []Findi
 		add("schema", false, "%v", err)
 	case there == 0:
 		add("schema", false, "there is none: mta cluster init creates it")
+	case there < version:
+		add("schema", false, "version %d; mta cluster init makes it version %d", there, version)
 	default:
 		add("rights", true, "all that serve needs")
 		add("schema", true, "version %d", there)

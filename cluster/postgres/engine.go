@@ -2,7 +2,7 @@
 //
 // Each call is one statement, a function of the schema mta_cluster, in one round trip and one transaction: a client
 // that stops holds no lock, and a pooler in transaction mode may stand between. The functions compare what
-// owner.Part.Fits and once.Part.Apply compare. The rules of a commit:
+// owner.Part.Fits, once.Part.Apply and changes.Part.Fits compare. The rules of a commit:
 //
 //   - It waits for the standby, whatever the role's settings are.
 //   - It is never cancelled. When a context ends, only the caller stops waiting.
@@ -21,6 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.org/mta/cluster/changes"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
 )
@@ -299,6 +300,84 @@ func (e *Engine) Unsettled(ctx context.Context, node uint16) ([]once.Row, error)
 func (e *Engine) DropKeys(ctx context.Context, most int) (n int, err error) {
 	if err = e.call(ctx, &n, "SELECT mta_cluster.dropped($1)", most); err != nil {
 		err = fmt.Errorf("the old keys of the cluster: %w", err)
+	}
+	return n, err
+}
+
+// change is a changes.Part or a changes.Row.
+type change struct {
+	Kind        string `json:"kind"`
+	Key         []byte `json:"key"`
+	Number      uint64 `json:"number,omitempty"`
+	Node        uint16 `json:"node,omitempty"`
+	Incarnation uint64 `json:"incarnation,omitempty"`
+	Serial      uint64 `json:"serial,omitempty"`
+	Seen        uint64 `json:"seen"`
+	Rank        int    `json:"rank"`
+	Value       []byte `json:"value"`
+	Size        int    `json:"size,omitempty"`
+	Until       *int64 `json:"until,omitempty"`
+}
+
+func (c *change) row() *changes.Row {
+	if c == nil {
+		return nil
+	}
+	return &changes.Row{Kind: c.Kind, Key: string(c.Key), Number: c.Number, Node: c.Node, Incarnation: c.Incarnation,
+		Rank: c.Rank, Value: c.Value, Size: c.Size}
+}
+
+// Changes carries out a call of a node. After an error nothing was done, or the outcome is unknown.
+func (e *Engine) Changes(ctx context.Context, c changes.Call) (r changes.Result, err error) {
+	call := struct {
+		Node         uint16            `json:"node"`
+		Incarnation  uint64            `json:"incarnation"`
+		Era          string            `json:"era"`
+		Acknowledged uint64            `json:"acknowledged"`
+		After        map[string]uint64 `json:"after"`
+		Most         int               `json:"most"`
+		Parts        []change          `json:"parts"`
+	}{c.Node, c.Incarnation, c.Era, c.Acknowledged, c.After, c.Most, make([]change, len(c.Parts))}
+	for i, p := range c.Parts {
+		call.Parts[i] = change{Kind: p.Kind, Key: []byte(p.Key), Serial: p.Serial, Seen: p.Seen, Rank: p.Rank,
+			Value: p.Value}
+		if !p.Until.IsZero() {
+			until := p.Until.Unix()
+			call.Parts[i].Until = &until
+		}
+	}
+	var got struct {
+		changes.Result
+		Rows, After []*change // in the place of the embedded ones
+	}
+	if err := e.call(ctx, &got, "SELECT mta_cluster.changes($1)", call); err != nil {
+		return r, fmt.Errorf("the changes of the cluster: %w", err)
+	}
+	if r = got.Result; !r.Forgotten && !r.Stale && len(got.After) != len(c.Parts) {
+		return r, fmt.Errorf("the database answers %d of %d changes", len(got.After), len(c.Parts))
+	}
+	for _, row := range got.Rows {
+		r.Rows = append(r.Rows, *row.row())
+	}
+	for _, row := range got.After {
+		r.After = append(r.After, row.row())
+	}
+	return r, nil
+}
+
+// Readers is what each member has read of a kind of changes. It waits for no commit.
+func (e *Engine) Readers(ctx context.Context, kind string) (read map[uint16]uint64, err error) {
+	if err = e.call(ctx, &read, `SELECT COALESCE(jsonb_object_agg(r.node, COALESCE(r.been->($1::jsonb #>> '{}'), '0')),
+		'{}') FROM mta_cluster.readers() r`, kind); err != nil {
+		err = fmt.Errorf("what the members of the cluster have read: %w", err)
+	}
+	return read, err
+}
+
+// Tidy deletes changes that no member needs any more, most of them at a time, and returns how many.
+func (e *Engine) Tidy(ctx context.Context, most int) (n int, err error) {
+	if err = e.call(ctx, &n, "SELECT mta_cluster.tidied($1)", most); err != nil {
+		err = fmt.Errorf("the old changes of the cluster: %w", err)
 	}
 	return n, err
 }

@@ -5,27 +5,36 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
 //go:embed schema.sql
-var schema string
+var first string
 
-// version is that of schema.sql.
-const version = 1
+//go:embed changes.sql
+var second string
 
-// Init creates the schema, unless it is there. The role must have the right to create schemas in the database, and, to
-// see standbys, pg_monitor: without a synchronous standby Init refuses. It refuses a newer schema, too.
-func (e *Engine) Init(ctx context.Context) (created bool, err error) {
-	if there, err := e.version(ctx); err != nil || there > 0 {
-		return false, err
+// scripts make each version from the one before.
+var scripts = []string{first, second}
+
+var version = len(scripts)
+
+// Init creates the schema, or makes an older one this version's, and returns which version there was, 0
+// for none, and which there is. The
+// role must have the right to create schemas in the database, or own the schema, and, to see standbys, pg_monitor:
+// without a synchronous standby Init creates nothing. It refuses a newer schema, too.
+func (e *Engine) Init(ctx context.Context) (was, is int, err error) {
+	if was, err = e.version(ctx); err != nil || was == version {
+		return was, was, err
 	}
-	script := fmt.Sprintf("SET LOCAL mta_cluster.replicated = %t;\n%s", e.replicated, schema)
+	script := fmt.Sprintf("SET LOCAL mta_cluster.replicated = %t;\n%s", e.replicated,
+		strings.Join(scripts[was:], "\n"))
 	if err := e.do(ctx, func(c *conn) error { return c.script(script) }); err != nil {
-		return false, fmt.Errorf("creating the schema mta_cluster: %w", err)
+		return was, was, fmt.Errorf("making version %d of the schema mta_cluster: %w", version, err)
 	}
-	return true, nil
+	return was, version, nil
 }
 
 // version is that of the database's schema, 0 without one.

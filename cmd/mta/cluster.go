@@ -210,13 +210,18 @@ that a relay's role needs on the schema.`,
 			return err
 		}
 		defer e.Close()
-		created, err := e.Init(cmd.Context())
-		if err == nil && created {
+		was, is, err := e.Init(cmd.Context())
+		switch {
+		case err != nil:
+			return err
+		case was == 0:
 			fmt.Fprintln(c.out, "created the schema mta_cluster")
-		} else if err == nil {
+		case was == is:
 			fmt.Fprintln(c.out, "nothing to do: the schema mta_cluster is there")
+		default:
+			fmt.Fprintf(c.out, "the schema mta_cluster has version %d; grant the relays' role its rights again\n", is)
 		}
-		return err
+		return nil
 	}
 	return cmd
 }

@@ -11,7 +11,10 @@ import (
 )
 
 // direct waits for the engine's answers, in virtual time.
-type direct struct{ *engine }
+type direct struct {
+	*engine
+	*enginetest.Shared
+}
 
 func answer[R any](e *engine, call func(reply func(R))) (r R, err error) {
 	call(func(got R) { r = got })
@@ -34,7 +37,8 @@ func (d direct) Unsettled(_ context.Context, node uint16) ([]once.Row, error) {
 func TestTheSimulatedEngineKeepsTheRules(t *testing.T) {
 	enginetest.Run(t, func(*testing.T) (enginetest.Engine, func(uint16, uint64) error) {
 		e := newEngine(newWorld(1))
-		return direct{e}, func(node uint16, incarnation uint64) error {
+		shared := enginetest.NewShared("era", func() map[uint16]uint64 { return e.incarnation })
+		return direct{e, shared}, func(node uint16, incarnation uint64) error {
 			e.incarnation[node] = incarnation
 			return nil
 		}

@@ -1,0 +1,675 @@
+package exchange_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/mta/cluster/changes"
+	"example.org/mta/cluster/enginetest"
+	"example.org/mta/cluster/exchange"
+	"example.org/mta/internal/bubble"
+)
+
+// shelf is a store of values, whose ranks are in them.
+type shelf struct {
+	mu      sync.Mutex
+	values  map[string][]byte
+	note    func([]string) (func(), error)
+	applied int
+	fails   error
+}
+
+type value struct {
+	Rank int
+	Text string
+}
+
+// set changes a key as mail and operators do; "": there is nothing any more.
+func (s *shelf) set(t *testing.T, key, text string, rank int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	done, err := s.note([]string{key, key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	delete(s.values, key)
+	if text != "" {
+		s.values[key], _ = json.Marshal(value{rank, text})
+	}
+}
+
+func (s *shelf) All(_ context.Context, each func([]string) error) error {
+	s.mu.Lock()
+	var keys []string
+	for key := range s.values {
+		keys = append(keys, key)
+	}
+	s.mu.Unlock()
+	return each(keys)
+}
+
+func (s *shelf) Get(_ context.Context, keys []string) (map[string][]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.values), nil
+}
+
+func (s *shelf) Look(_ string, text []byte) (int, time.Time, error) {
+	var v value
+	err := json.Unmarshal(text, &v)
+	return v.Rank, time.Time{}, err
+}
+
+func (s *shelf) Apply(_ context.Context, values map[string][]byte, stays func(string) bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fails != nil {
+		return s.fails
+	}
+	for key, v := range values {
+		if stays(key) {
+			continue
+		}
+		s.applied++
+		if delete(s.values, key); v != nil {
+			s.values[key] = v
+		}
+	}
+	return nil
+}
+
+// relay is a node, whose process can be ended and started.
+type relay struct {
+	t       *testing.T
+	me      changes.Me
+	path    string
+	shelves map[string]*shelf
+	c       *exchange.Exchange
+	end     func()
+}
+
+// house is a cluster.
+type house struct {
+	*testing.T
+	relays []*relay
+
+	mu      sync.Mutex // guards what follows
+	away    error
+	outcome func(changes.Call) error // of one that was carried out
+	engine  *enginetest.Shared
+}
+
+var kinds = []string{"a", "b"}
+
+// within has a test use some nodes in virtual time.
+func within(t *testing.T, nodes int, test func(*house)) {
+	t.Helper()
+	dir := t.TempDir()
+	bubble.Test(t, func(t *testing.T) {
+		h := &house{T: t}
+		members := make(map[uint16]uint64)
+		h.engine = enginetest.NewShared("era", func() map[uint16]uint64 { return members })
+		for i := range nodes {
+			r := &relay{t: t, me: changes.Me{Node: uint16(i + 1), Incarnation: 1},
+				path: filepath.Join(dir, fmt.Sprint(i)), shelves: make(map[string]*shelf)}
+			for _, kind := range kinds {
+				r.shelves[kind] = &shelf{values: make(map[string][]byte)}
+			}
+			members[r.me.Node] = 1
+			h.relays = append(h.relays, r)
+			r.open()
+		}
+		test(h)
+		for _, r := range h.relays {
+			r.stop()
+		}
+	})
+}
+
+// flaky is the engine as a node reaches it.
+type flaky struct{ h *house }
+
+func (f flaky) Changes(ctx context.Context, c changes.Call) (r changes.Result, err error) {
+	f.h.mu.Lock()
+	defer f.h.mu.Unlock()
+	if err = f.h.away; err == nil {
+		r, err = f.h.engine.Changes(ctx, c)
+	}
+	if err == nil && f.h.outcome != nil {
+		err = f.h.outcome(c)
+	}
+	return r, err
+}
+
+func (f flaky) Readers(ctx context.Context, kind string) (map[uint16]uint64, error) {
+	return f.h.engine.Readers(ctx, kind)
+}
+
+func (f flaky) Tidy(ctx context.Context, most int) (int, error) { return f.h.engine.Tidy(ctx, most) }
+
+func (h *house) set(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+
+func (h *house) reach(err error) { h.set(func() { h.away = err }) }
+
+// ends has calls that were carried out end so.
+func (h *house) ends(f func(changes.Call) error) { h.set(func() { h.outcome = f }) }
+
+var (
+	errAway    = errors.New("connection refused")
+	errUnknown = errors.New("the outcome is unknown")
+)
+
+// open begins a process that does not take part yet.
+func (r *relay) open() {
+	c, err := exchange.Open(exchange.Config{Path: r.path, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for kind, s := range r.shelves {
+		s.note = func(keys []string) (func(), error) { return c.Note(kind, keys) }
+		c.Add(kind, s, false)
+	}
+	r.c, r.end = c, func() {}
+}
+
+// run has the process take part.
+func (h *house) run(some ...*relay) {
+	for _, r := range some {
+		ctx, cancel := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		all.Go(func() { r.c.Run(ctx, r.me, flaky{h}) })
+		r.end = func() { cancel(); all.Wait() }
+	}
+}
+
+func (r *relay) stop() {
+	r.end()
+	if err := r.c.Close(); err != nil {
+		r.t.Error(err)
+	}
+}
+
+func (r *relay) restart(h *house) {
+	r.stop()
+	r.open()
+	h.run(r)
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// has checks what a node has of a key.
+func (r *relay) has(kind, key, want string) {
+	r.t.Helper()
+	s := r.shelves[kind]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var v value
+	_ = json.Unmarshal(s.values[key], &v)
+	if v.Text != want {
+		r.t.Errorf("node %d has %q of %s; want %q", r.me.Node, v.Text, key, want)
+	}
+}
+
+func (h *house) all(kind, key, want string) {
+	h.Helper()
+	for _, r := range h.relays {
+		r.has(kind, key, want)
+	}
+}
+
+func (h *house) row(kind, key string) (row changes.Row) {
+	h.engine.Do(func(rows map[[2]string]changes.Row) { row = rows[[2]string{kind, key}] })
+	return row
+}
+
+func TestAllNodesKnowWithinASecond(t *testing.T) {
+	within(t, 3, func(h *house) {
+		h.run(h.relays...)
+		pass(5 * time.Second)
+		for step, text := range []string{"1", "2", ""} {
+			h.relays[step%3].shelves["a"].set(t, "k", text, 1)
+			pass(time.Second)
+			h.all("a", "k", text)
+		}
+		row := h.row("a", "k")
+		if pass(time.Minute); row.Number != 3 || h.row("a", "k").Number != 3 || row.Node != 3 {
+			t.Errorf("the row is %+v: what is applied is not sent again", row)
+		}
+		for _, r := range h.relays {
+			if why := r.c.Trouble(); why != "" {
+				t.Error(why)
+			}
+		}
+	})
+}
+
+// TestWhatWaitsOverridesNothing: node 1 is cut off, as the others go on.
+func TestWhatWaitsOverridesNothing(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		a.shelves["a"].set(t, "pause", "begun", 1)
+		a.shelves["a"].set(t, "other", "begun", 1)
+		pass(3 * time.Second)
+		a.end()
+		a.end = func() {}
+		a.shelves["a"].set(t, "pause", "slower", 1)
+		a.shelves["a"].set(t, "wish", "unsubscribed", 2)
+		a.shelves["a"].set(t, "other", "", 0)
+		b.shelves["a"].set(t, "pause", "", 0)
+		b.shelves["a"].set(t, "pause", "anew", 1)
+		b.shelves["a"].set(t, "wish", "added", 1)
+		b.shelves["a"].set(t, "wish", "", 0)
+		b.shelves["a"].set(t, "later", "1", 1)
+		pass(3 * time.Second)
+		a.restart(h)
+		pass(3 * time.Second)
+		h.all("a", "pause", "anew")
+		h.all("a", "wish", "unsubscribed")
+		h.all("a", "other", "")
+		h.all("a", "later", "1")
+	})
+}
+
+// TestTheEngineIsAway: both change the same keys meanwhile, and processes end.
+func TestTheEngineIsAway(t *testing.T) {
+	within(t, 3, func(h *house) {
+		h.run(h.relays...)
+		pass(3 * time.Second)
+		h.reach(errAway)
+		for i, r := range h.relays {
+			r.shelves["a"].set(t, "k", fmt.Sprint("of ", i), 1)
+			r.shelves["b"].set(t, fmt.Sprint(i), "1", 1)
+			r.shelves["b"].set(t, fmt.Sprint(i), "2", 1)
+		}
+		pass(20 * time.Second)
+		if why := h.relays[0].c.Trouble(); !strings.Contains(why, "not exchanged: connection refused") {
+			t.Errorf("trouble: %q", why)
+		}
+		h.relays[1].restart(h)
+		h.reach(nil)
+		pass(5 * time.Second)
+		var v value
+		_ = json.Unmarshal(h.row("a", "k").Value, &v)
+		h.all("a", "k", v.Text)
+		for i := range h.relays {
+			h.all("b", fmt.Sprint(i), "2")
+		}
+		if why := h.relays[0].c.Trouble(); why != "" {
+			t.Error(why)
+		}
+	})
+}
+
+func TestACrashBetweenApplyAndPosition(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		pass(2 * time.Second)
+		a.shelves["a"].set(t, "k", "1", 1)
+		pass(2 * time.Second)
+		b.stop()
+		copied := readFile(t, b.path)
+		b.open()
+		h.run(b)
+		a.shelves["a"].set(t, "k", "2", 1)
+		pass(2 * time.Second)
+		b.stop() // the file is as before the change, the shelf is not
+		writeFile(t, b.path, copied)
+		applied := b.shelves["a"].applied
+		b.open()
+		h.run(b)
+		pass(2 * time.Second)
+		h.all("a", "k", "2")
+		if b.shelves["a"].applied != applied+1 {
+			t.Errorf("it is applied %d times more", b.shelves["a"].applied-applied)
+		}
+	})
+}
+
+// TestACrashBeforeTheChange: a key was noted, and its change was not made, or was.
+func TestACrashBeforeTheChange(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		pass(2 * time.Second)
+		s := a.shelves["a"]
+		done, err := s.note([]string{"k"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Second) // between the note and the change nothing is sent
+		if row := h.row("a", "k"); row.Number != 0 {
+			t.Errorf("sent before it was changed: %+v", row)
+		}
+		s.mu.Lock()
+		s.values["k"], _ = json.Marshal(value{1, "1"})
+		s.mu.Unlock()
+		a.restart(h) // it never is done
+		pass(2 * time.Second)
+		h.all("a", "k", "1")
+		done()
+	})
+}
+
+func TestAnAnswerThatIsLost(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		pass(2 * time.Second)
+		h.ends(func(c changes.Call) error {
+			if c.Node == 1 && len(c.Parts) > 0 {
+				return errUnknown
+			}
+			return nil
+		})
+		a.shelves["a"].set(t, "k", "wish", 2)
+		pass(2 * time.Second)
+		b.has("a", "k", "wish")
+		b.shelves["a"].set(t, "k", "", 0) // an operator who knows of it
+		pass(2 * time.Second)
+		h.ends(nil)
+		pass(5 * time.Second)
+		h.all("a", "k", "")
+	})
+}
+
+func TestANewNodeGetsAllAndGivesAll(t *testing.T) {
+	within(t, 3, func(h *house) {
+		a, b, c := h.relays[0], h.relays[1], h.relays[2]
+		const many = 3500
+		for i := range many {
+			a.shelves["a"].values[fmt.Sprint(i)], _ = json.Marshal(value{1, "a"})
+			b.shelves["a"].values[fmt.Sprint(i+many/2)], _ = json.Marshal(value{1, "b"})
+		}
+		h.run(a)
+		pass(10 * time.Second)
+		a.shelves["a"].set(t, "0", "", 0)
+		pass(2 * time.Second)
+		h.run(b, c)
+		pass(20 * time.Second)
+		h.all("a", "0", "")
+		h.all("a", "1", "a")
+		h.all("a", fmt.Sprint(many), "b")
+		h.all("a", fmt.Sprint(many/2), "a") // which the engine had
+		if n := len(c.shelves["a"].values); n != many+many/2-1 {
+			t.Errorf("%d of %d", n, many+many/2-1)
+		}
+	})
+}
+
+// TestAnotherEngine: a schema made anew, a failover, and one that has lost changes.
+func TestAnotherEngine(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		a.shelves["a"].set(t, "k", "1", 1)
+		pass(2 * time.Second)
+		restore := h.engine.Copy()
+		b.shelves["a"].set(t, "j", "1", 1)
+		pass(2 * time.Second)
+		restore(false)
+		a.shelves["a"].set(t, "k", "2", 1)
+		pass(20 * time.Second)
+		for _, r := range h.relays {
+			if why := r.c.Trouble(); !strings.Contains(why, "has lost changes") {
+				t.Errorf("trouble: %q", why)
+			}
+		}
+		if row := h.row("a", "k"); row.Number != 1 {
+			t.Errorf("it is written into: %+v", row)
+		}
+		h.set(func() { h.engine = enginetest.NewShared("another era", h.engine.Members) })
+		pass(5 * time.Second)
+		var v value
+		_ = json.Unmarshal(h.row("a", "k").Value, &v)
+		h.all("a", "k", v.Text)
+		h.all("a", "j", "1")
+		if why := a.c.Trouble(); why != "" {
+			t.Error(why)
+		}
+	})
+}
+
+// TestAFailover: what a reader saw was never acknowledged, and its number belongs to another change now.
+func TestAFailover(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		pass(2 * time.Second)
+		restore := h.engine.Copy()
+		h.ends(func(c changes.Call) error {
+			if c.Node == 1 {
+				return errUnknown
+			}
+			return nil
+		})
+		a.shelves["a"].set(t, "j", "1", 1)
+		pass(2 * time.Second)
+		b.has("a", "j", "1")
+		b.end()
+		b.end = func() {}
+		restore(true)
+		h.ends(nil)
+		a.shelves["a"].set(t, "first", "1", 1)
+		a.shelves["b"].set(t, "second", "1", 1)
+		pass(10 * time.Second)
+		b.restart(h)
+		pass(5 * time.Second)
+		h.all("a", "j", "1")
+		h.all("a", "first", "1")
+	})
+}
+
+func TestRowsThatSomebodyEdited(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		pass(2 * time.Second)
+		for i := range 5 {
+			a.shelves["a"].set(t, fmt.Sprint(i), "1", 1)
+		}
+		pass(2 * time.Second)
+		edit := func(key string, f func(*changes.Row)) {
+			h.engine.Do(func(rows map[[2]string]changes.Row) {
+				row := rows[[2]string{"a", key}]
+				row.Number += 100
+				f(&row)
+				rows[[2]string{"a", key}] = row
+			})
+		}
+		edit("0", func(r *changes.Row) { r.Value = []byte("{") })
+		edit("1", func(r *changes.Row) { r.Size = 1 << 30 })
+		edit("2", func(r *changes.Row) { r.Value = []byte(`{"Text": "2"}`) })
+		h.engine.Do(func(rows map[[2]string]changes.Row) {
+			rows[[2]string{"x", "y"}] = changes.Row{Kind: "x", Key: "y", Number: 200, Value: []byte("1")}
+		})
+		h.engine.Advance(300)
+		pass(3 * time.Second)
+		h.all("a", "0", "1")
+		h.all("a", "1", "1")
+		h.all("a", "2", "2")
+		for _, r := range h.relays {
+			if why := r.c.Trouble(); !strings.Contains(why, `row 101 of the cluster's database, a "0" of node 1`) {
+				t.Errorf("trouble: %q", why)
+			}
+		}
+		b.restart(h)
+		pass(2 * time.Second)
+		if why := b.c.Trouble(); !strings.Contains(why, "row 101 ") {
+			t.Errorf("after a restart: %q", why)
+		}
+		edit("0", func(r *changes.Row) { r.Number, r.Value = 101, []byte(`{"Text": "mended"}`) })
+		a.shelves["a"].set(t, "1", "3", 1)
+		pass(3 * time.Minute)
+		h.all("a", "0", "mended")
+		h.all("a", "1", "3")
+		for _, r := range h.relays {
+			if why := r.c.Trouble(); why != "" {
+				t.Error(why)
+			}
+		}
+	})
+}
+
+func TestAStoreThatFails(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		pass(2 * time.Second)
+		fail := func(err error) {
+			b.shelves["a"].mu.Lock()
+			defer b.shelves["a"].mu.Unlock()
+			b.shelves["a"].fails = err
+		}
+		fail(errors.New("disk full"))
+		a.shelves["a"].set(t, "k", "1", 1)
+		pass(30 * time.Second)
+		if why := b.c.Trouble(); !strings.Contains(why, "a: disk full") {
+			t.Errorf("trouble: %q", why)
+		}
+		b.has("a", "k", "")
+		fail(nil)
+		pass(5 * time.Second)
+		b.has("a", "k", "1")
+	})
+}
+
+func TestWhoHasNotReadIsNamed(t *testing.T) {
+	within(t, 3, func(h *house) {
+		a, c := h.relays[0], h.relays[2]
+		h.run(h.relays...)
+		pass(3 * time.Second)
+		behind := func() ([]uint16, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			return a.c.Behind(ctx, "a")
+		}
+		a.shelves["a"].set(t, "k", "1", 1)
+		began := time.Now()
+		if nodes, err := behind(); err != nil || len(nodes) > 0 || time.Since(began) > 2*time.Second {
+			t.Errorf("%v, %v after %v", nodes, err, time.Since(began))
+		}
+		c.end()
+		c.end = func() {}
+		a.shelves["a"].set(t, "k", "2", 1)
+		if nodes, err := behind(); err != nil || len(nodes) != 1 || nodes[0] != 3 {
+			t.Errorf("%v, %v; want node 3", nodes, err)
+		}
+		h.reach(errAway)
+		a.shelves["a"].set(t, "k", "3", 1)
+		if _, err := behind(); err == nil || !strings.Contains(err.Error(), "has not taken it yet") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+// TestWhatAllHaveReadIsDeleted is about removed keys.
+func TestWhatAllHaveReadIsDeleted(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		a.shelves["a"].set(t, "k", "1", 1)
+		pass(2 * time.Second)
+		b.end()
+		b.end = func() {}
+		a.shelves["a"].set(t, "k", "", 0)
+		pass(2 * time.Hour)
+		if row := h.row("a", "k"); row.Number == 0 {
+			t.Error("it is deleted before node 2 has read it")
+		}
+		b.restart(h)
+		pass(2 * time.Hour)
+		if row := h.row("a", "k"); row.Number != 0 {
+			t.Errorf("it is there: %+v", row)
+		}
+		h.all("a", "k", "")
+	})
+}
+
+// TestAnySchedule has nodes change few keys at random, while the engine is away, answers are lost, processes end and the
+// engine fails over; then all have what the engine has, and no wish was lost but by somebody who knew of it.
+func TestAnySchedule(t *testing.T) {
+	for seed := range uint64(6) {
+		within(t, 3, func(h *house) {
+			random, chance := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
+			h.ends(func(changes.Call) error {
+				if chance.IntN(5) == 0 {
+					return errUnknown
+				}
+				return nil
+			})
+			h.run(h.relays...)
+			for range 150 {
+				r := h.relays[random.IntN(3)]
+				switch what := random.IntN(20); what {
+				case 0:
+					r.restart(h)
+				case 1:
+					h.reach(errAway)
+				case 2, 3:
+					h.reach(nil)
+				default:
+					kind, key := kinds[random.IntN(2)], fmt.Sprint(random.IntN(4))
+					if rank := random.IntN(3); rank == 0 {
+						r.shelves[kind].set(t, key, "", 0)
+					} else {
+						r.shelves[kind].set(t, key, fmt.Sprint(random.IntN(1000)), rank)
+					}
+				}
+				pass(time.Duration(random.IntN(800)) * time.Millisecond)
+			}
+			h.reach(nil)
+			h.ends(nil)
+			pass(20 * time.Second)
+			for _, kind := range kinds {
+				for i := range 4 {
+					key := fmt.Sprint(i)
+					var v value
+					_ = json.Unmarshal(h.row(kind, key).Value, &v)
+					h.all(kind, key, v.Text)
+				}
+			}
+			if t.Failed() {
+				t.Fatalf("seed %d", seed)
+			}
+		})
+	}
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func writeFile(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

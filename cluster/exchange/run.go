@@ -1,0 +1,425 @@
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/mta/cluster/changes"
+)
+
+// Limits of a run.
+const (
+	gather   = 100 * time.Millisecond // in which changes come together
+	look     = 500 * time.Millisecond // between two calls
+	retry    = 2 * time.Second        // after one without a result
+	patience = 10 * time.Second       // with a call
+	most     = 1000                   // changes of a call, each way
+	mend     = time.Minute            // between two looks at a row that could not be applied
+	tidy     = time.Hour
+	poll     = 200 * time.Millisecond // between two questions what the others have read
+	deaf     = 15 * time.Second       // of failures that are an alarm
+)
+
+// Run exchanges changes as a node until ctx ends.
+func (c *Exchange) Run(ctx context.Context, me changes.Me, e changes.Engine) {
+	set := func(e changes.Engine) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.engine, c.me = e, me
+	}
+	set(e)
+	defer set(nil)
+	tidied, looked := c.cfg.Now(), time.Time{}
+	for ctx.Err() == nil {
+		again, err := c.step(ctx, me, e)
+		if now := c.cfg.Now(); err == nil && now.Sub(looked) >= mend {
+			looked, err = now, c.mend(ctx, me, e)
+		} else if err == nil && now.Sub(tidied) >= tidy {
+			tidied, err = now, c.tidy(ctx, e)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		switch c.ended(err); {
+		case err != nil:
+			pause(ctx, retry, nil)
+		case !again:
+			pause(ctx, gather, nil)
+			pause(ctx, look-gather, c.wake)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-woken:
+	case <-ctx.Done():
+	}
+}
+
+// ended notes how a step has ended.
+func (c *Exchange) ended(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && c.failed == nil {
+		c.since = c.cfg.Now()
+		c.cfg.Log.Error("what the nodes of the cluster know is not exchanged", "error", err)
+	} else if err == nil && c.failed != nil {
+		c.cfg.Log.Info("what the nodes of the cluster know is exchanged again")
+	}
+	c.failed = err
+}
+
+func (c *Exchange) tidy(ctx context.Context, e changes.Engine) error {
+	for {
+		waiting, cancel := context.WithTimeout(ctx, patience)
+		n, err := e.Tidy(waiting, most)
+		if cancel(); err != nil || n < most {
+			return err
+		}
+	}
+}
+
+// step makes a call, and reports whether there is more to be done at once.
+func (c *Exchange) step(ctx context.Context, me changes.Me, e changes.Engine) (again bool, err error) {
+	if err := c.join(ctx); err != nil {
+		return false, err
+	}
+	items, more, err := c.take()
+	if err != nil {
+		return false, err
+	}
+	parts, sent, err := c.parts(ctx, items)
+	if err != nil {
+		return false, err
+	}
+	r, err := c.call(ctx, e, me, parts)
+	if err != nil {
+		return false, err
+	} else if r.Stale {
+		return true, c.stale(me, r)
+	}
+	if err := c.settle(ctx, me, items, sent, r.After); err != nil {
+		return false, err
+	}
+	c.mu.Lock()
+	moved := r.Origin != c.state.Origin
+	c.mu.Unlock()
+	if moved { // to another timeline: what was read may be gone
+		return true, c.saved(func(s *state) {
+			s.Origin = r.Origin
+			for kind := range s.Read {
+				s.Read[kind] = 0
+			}
+		})
+	}
+	return more || len(r.Rows) == most, c.receive(ctx, r.Rows)
+}
+
+func (c *Exchange) saved(change func(*state)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.save(change)
+}
+
+// join notes all keys of each kind that is new to this node. Its values are older than all that the engine has.
+func (c *Exchange) join(ctx context.Context) error {
+	for _, kind := range slices.Sorted(maps.Keys(c.kinds)) {
+		c.mu.Lock()
+		_, joined := c.state.Read[kind]
+		joined = joined || c.state.Era == ""
+		c.mu.Unlock()
+		if joined {
+			continue
+		}
+		err := c.kinds[kind].All(ctx, func(keys []string) error {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.note(kind, keys, 0)
+		})
+		if err == nil {
+			err = c.saved(func(s *state) { s.Read[kind] = 0 })
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+// parts makes those of items, and returns which items they are of: what can't be sent is left out, with an alarm.
+func (c *Exchange) parts(ctx context.Context, items []item) (parts []changes.Part, sent []int, err error) {
+	keys := make(map[string][]string)
+	for _, x := range items {
+		keys[x.kind] = append(keys[x.kind], x.key)
+	}
+	values := make(map[string]map[string][]byte)
+	for kind, some := range keys {
+		if k := c.kinds[kind]; k != nil {
+			if values[kind], err = k.Get(ctx, some); err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", kind, err)
+			}
+		}
+	}
+	for i, x := range items {
+		p := changes.Part{Kind: x.kind, Key: x.key, Serial: x.serial, Seen: x.seen, Value: values[x.kind][x.key]}
+		if values[x.kind] == nil { // of another version of this program
+			continue
+		}
+		if p.Rank, p.Until, err = c.rank(x.kind, x.key, p.Value, len(p.Value)); err != nil {
+			c.fault(x.kind, fmt.Sprintf("this node's %s %q is not sent to the others: %v", x.kind, x.key, err))
+			continue
+		}
+		parts, sent = append(parts, p), append(sent, i)
+	}
+	return parts, sent, nil
+}
+
+// rank looks at a value on its way to or from the engine.
+func (c *Exchange) rank(kind, key string, value []byte, size int) (rank int, until time.Time, err error) {
+	switch {
+	case len(key) > changes.MaxKey || size > changes.MaxValue:
+		return 0, until, fmt.Errorf("it has %d octets", len(key)+size)
+	case value == nil:
+		return 0, until, nil
+	}
+	return c.kinds[kind].Look(key, value)
+}
+
+// call makes one, from the positions of this node.
+func (c *Exchange) call(ctx context.Context, e changes.Engine, me changes.Me, parts []changes.Part,
+) (changes.Result, error) {
+	c.mu.Lock()
+	call := changes.Call{Me: me, Era: c.state.Era, Acknowledged: c.state.Acknowledged, After: c.state.Read, Most: most,
+		Parts: parts}
+	if c.state.Me != me {
+		call.Era = ""
+	}
+	c.mu.Unlock()
+	return c.ask(ctx, e, call)
+}
+
+func (c *Exchange) ask(ctx context.Context, e changes.Engine, call changes.Call) (changes.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if call.After == nil {
+		call.After = map[string]uint64{}
+	}
+	r, err := e.Changes(ctx, call)
+	switch {
+	case err != nil:
+	case r.Forgotten:
+		err = errors.New("this node was forgotten")
+	case !r.Stale && len(r.After) != len(call.Parts):
+		err = fmt.Errorf("the engine answers %d of %d changes", len(r.After), len(call.Parts))
+	}
+	return r, err
+}
+
+// stale begins anew with another engine, and reports what one has lost.
+func (c *Exchange) stale(me changes.Me, r changes.Result) error {
+	c.mu.Lock()
+	s := c.state
+	c.mu.Unlock()
+	if s.Me != me || s.Era != r.Era {
+		return c.begin(me, r)
+	}
+	return fmt.Errorf("the cluster's database has lost changes, and nothing is exchanged with it: it has %d, and %d "+
+		"of this node's own; this node has read up to %d, and knows of %d. docs/cluster.md has the remedy",
+		r.Last, r.Serial, slices.Max(append(slices.Collect(maps.Values(s.Read)), 0)), s.Acknowledged)
+}
+
+// settle applies what counts in place of this node's changes, and takes these out of the outbox.
+func (c *Exchange) settle(ctx context.Context, me changes.Me, items []item, sent []int, after []*changes.Row,
+) error {
+	if len(items) == 0 {
+		return nil
+	}
+	others, mine := make(map[string][]changes.Row), make(map[string]map[string]item)
+	last := make(map[string]uint64)
+	for i, row := range after {
+		if row == nil {
+			continue
+		}
+		x := items[sent[i]]
+		last[x.kind] = max(last[x.kind], row.Number)
+		if (changes.Me{Node: row.Node, Incarnation: row.Incarnation}) != me {
+			if mine[x.kind] == nil {
+				mine[x.kind] = make(map[string]item)
+			}
+			mine[x.kind][x.key] = x
+			others[x.kind] = append(others[x.kind], *row)
+		}
+	}
+	for kind, rows := range others {
+		if _, err := c.apply(ctx, kind, rows, c.stays(kind, mine[kind])); err != nil {
+			return err
+		}
+	}
+	if err := c.acknowledge(items); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for kind, n := range last {
+		c.sent[kind] = max(c.sent[kind], n)
+	}
+	return nil
+}
+
+// receive applies rows, and then notes that they were read.
+func (c *Exchange) receive(ctx context.Context, rows []changes.Row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	of := make(map[string][]changes.Row)
+	for _, row := range rows {
+		of[row.Kind] = append(of[row.Kind], row)
+	}
+	for kind, rows := range of {
+		if c.kinds[kind] == nil {
+			return fmt.Errorf("the engine gives changes of kind %q, and was not asked for any", kind)
+		}
+		bad, err := c.apply(ctx, kind, rows, c.stays(kind, nil))
+		if err != nil {
+			return err
+		}
+		if err = c.saved(func(s *state) {
+			s.Read[kind] = rows[len(rows)-1].Number
+			if s.Bad[kind] == 0 && bad != 0 {
+				s.Bad[kind] = bad
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply has a kind apply rows. It leaves out those that it can't have, and returns the first number of these.
+func (c *Exchange) apply(ctx context.Context, kind string, rows []changes.Row, stays func(string) bool,
+) (bad uint64, err error) {
+	values, from := make(map[string][]byte, len(rows)), make(map[uint16]bool)
+	for _, row := range rows {
+		if _, _, err := c.rank(kind, row.Key, row.Value, max(row.Size, len(row.Value))); err != nil {
+			c.fault(kind, fmt.Sprintf("row %d of the cluster's database, %s %.200q of node %d, is not applied: %v",
+				row.Number, kind, row.Key, row.Node, err))
+			bad = cmp.Or(bad, row.Number)
+			continue
+		}
+		values[row.Key], from[row.Node] = row.Value, true
+	}
+	if len(values) == 0 {
+		return bad, nil
+	}
+	if err := c.kinds[kind].Apply(ctx, values, stays); err != nil {
+		return 0, fmt.Errorf("%s: %w", kind, err)
+	}
+	if delete(from, c.me.Node); len(from) > 0 {
+		c.cfg.Log.Info("what other nodes have changed is applied", "kind", kind, "changes", len(values), "nodes",
+			slices.Sorted(maps.Keys(from)))
+	}
+	return bad, nil
+}
+
+// mend looks whether the first row of a kind that could not be applied is another one now, or gone: then it is read
+// again, with all behind it.
+func (c *Exchange) mend(ctx context.Context, me changes.Me, e changes.Engine) error {
+	c.mu.Lock()
+	bad, era := maps.Clone(c.state.Bad), c.state.Era
+	c.mu.Unlock()
+	for kind, n := range bad {
+		r, err := c.ask(ctx, e, changes.Call{Me: me, Era: era, After: map[string]uint64{kind: n - 1}, Most: 1})
+		if err != nil || r.Stale {
+			return err
+		}
+		if len(r.Rows) > 0 && r.Rows[0].Number == n {
+			row := r.Rows[0]
+			if _, _, err := c.rank(kind, row.Key, row.Value, max(row.Size, len(row.Value))); err != nil {
+				c.fault(kind, fmt.Sprintf("row %d of the cluster's database, %s %.200q of node %d, is not applied: %v",
+					row.Number, kind, row.Key, row.Node, err))
+				continue
+			}
+		}
+		c.fault(kind, "")
+		if err := c.saved(func(s *state) {
+			delete(s.Bad, kind)
+			s.Read[kind] = min(s.Read[kind], n-1)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fault notes what of a kind is not exchanged; "": nothing.
+func (c *Exchange) fault(kind, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if why == "" {
+		delete(c.faults, kind)
+	} else if c.faults[kind] == "" {
+		c.faults[kind] = why
+		c.cfg.Log.Error("a change of the cluster is left out", "error", why)
+	}
+}
+
+// Trouble returns why what the nodes know is not exchanged, or what of it is not; "" when all is.
+func (c *Exchange) Trouble() string {
+	if c == nil {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []string
+	if c.failed != nil && c.cfg.Now().Sub(c.since) >= deaf {
+		all = append(all, fmt.Sprintf("what the nodes know is not exchanged: %v", c.failed))
+	}
+	for _, kind := range slices.Sorted(maps.Keys(c.faults)) {
+		all = append(all, c.faults[kind])
+	}
+	return strings.Join(all, "; ")
+}
+
+// Behind waits until all members have read what this node has changed of a kind, and returns those that have not when
+// ctx ends.
+func (c *Exchange) Behind(ctx context.Context, kind string) (nodes []uint16, err error) {
+	c.mu.Lock()
+	want := c.last
+	c.mu.Unlock()
+	for {
+		c.mu.Lock()
+		e, acknowledged, number, me := c.engine, c.state.Acknowledged, c.sent[kind], c.me
+		c.mu.Unlock()
+		switch {
+		case e == nil:
+			err = errors.New("this relay takes no part in its cluster")
+		case acknowledged < want:
+			err = errors.New("the cluster's database has not taken it yet")
+		default:
+			var read map[uint16]uint64
+			if read, err = e.Readers(ctx, kind); err == nil {
+				nodes = nil
+				for node, n := range read {
+					if n < number && node != me.Node {
+						nodes = append(nodes, node)
+					}
+				}
+				slices.Sort(nodes)
+			}
+		}
+		if err == nil && len(nodes) == 0 || ctx.Err() != nil {
+			return nodes, err
+		}
+		pause(ctx, poll, nil)
+	}
+}
