@@ -2,6 +2,7 @@ package mta
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -105,6 +106,10 @@ func (r *mailOut) openRules(cfg *config.Config, _ *undoer) (err error) {
 	r.rules, err = rules.Read(cfg.DataDir, r.now, r.data.Number(rules.Format), r.policy.Load, r.log)
 	if err != nil {
 		return err
+	}
+	if r.cluster != nil {
+		r.rules.Note, r.rules.Where = r.known.Of("rule"), fmt.Sprintf(" at node %d", r.cluster.Status().Number)
+		r.known.Add("rule", rules.Shared{Rules: r.rules}, false)
 	}
 	r.rules.Changed = func() { r.delivery.Reload(r.rules.Stays) }
 	r.rules.Resumed = func(key parking.Key) { r.dispatcher.Resume(key) }

@@ -286,6 +286,7 @@ func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error 
 		{"MTA-STS policies", r.tls.Close},
 		{"destination database", r.destinations.Close},
 		{"suppression list", r.suppression.Close},
+		{"what the cluster knows", r.known.Close},
 		{"users file", r.closeUsers},
 		{"API keys", r.closeKeys},
 		{"records of outcomes", r.flushRecords}, // those of reports

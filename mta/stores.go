@@ -12,6 +12,7 @@ import (
 	submissionhttp "example.org/mta/submission/http"
 
 	"example.org/mta/bounce"
+	"example.org/mta/cluster/exchange"
 	"example.org/mta/cluster/membership"
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch/weights"
@@ -68,6 +69,7 @@ type stores struct {
 	feeder       *suppression.Feeder // of the list
 	listeners    *listen.Listeners
 	cluster      *membership.Membership // nil without a block
+	known        *exchange.Exchange     // likewise: what all nodes of the cluster know
 }
 
 // life is how far the relay has come.
@@ -95,6 +97,7 @@ func openStores(cfg *config.Config, opts Options, undo *undoer) (*stores, error)
 		{"streams", r.openStreams},
 		{"destinations", r.openDestinations},
 		{"warm-up", r.openWarmup},
+		{"cluster", r.openChanges},
 		{"", r.openSuppression},
 		{"listeners", r.openSockets},
 		{"cluster", r.openCluster},
@@ -256,8 +259,14 @@ func (r *stores) openResolver(cfg *config.Config, _ *undoer) error {
 	return nil
 }
 
+func (r *stores) openChanges(cfg *config.Config, undo *undoer) (err error) {
+	r.known, err = wiring.Changes(cfg, r.now, r.log)
+	undo.add(func() { r.known.Close() })
+	return err
+}
+
 func (r *stores) openCluster(cfg *config.Config, undo *undoer) (err error) {
-	r.cluster, err = wiring.Cluster(cfg, r.opts.Version, r.now, r.log)
+	r.cluster, err = wiring.Cluster(cfg, r.opts.Version, r.known, r.now, r.log)
 	undo.add(func() { r.cluster.Close() })
 	if r.cluster != nil {
 		r.policy.Store(r.newPolicy(cfg))

@@ -19,12 +19,14 @@ func (r *stores) openSuppression(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	list, err := suppression.Open(context.Background(),
-		suppression.Config{Store: store, MostOwn: submitted.MostSuppressions, Now: r.now, Log: r.log})
+		suppression.Config{Store: store, MostOwn: submitted.MostSuppressions, Note: r.known.Of("suppression"),
+			Now: r.now, Log: r.log})
 	if err != nil {
 		store.Close()
 		return err
 	}
 	r.suppression, r.listed = list, store
+	r.known.Add("suppression", suppression.Shared{List: list}, store.Damage() != nil)
 	undo.add(func() { list.Close() })
 	aside, err := suppression.Open(context.Background(),
 		suppression.Config{Store: store.Pending(), Now: r.now, Log: r.log})

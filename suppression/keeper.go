@@ -166,6 +166,6 @@ func (l *List) removeEnded(ctx context.Context, keys []Key) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	_, err = l.apply(ctx, changes, anyNumber)
+	_, err = l.put(ctx, changes, anyNumber, nil)
 	return err
 }

@@ -47,15 +47,19 @@ const (
 // Config is what a List works with. Store is needed.
 type Config struct {
 	Store   Store
-	MostOwn int              // entries that a tenant may have added itself, see [List.AddOwn]; 0: any number
-	Now     func() time.Time // nil: time.Now
-	Log     *slog.Logger     // nil: none
+	MostOwn int // entries that a tenant may have added itself, see [List.AddOwn]; 0: any number
+	// Note is called with the keys of [Shared] before entries change, but for those that have ended, and what it
+	// returns after it. Nil: nobody shares the list.
+	Note func(keys []string) (done func(), err error)
+	Now  func() time.Time // nil: time.Now
+	Log  *slog.Logger     // nil: none
 }
 
 // List is the list. Its methods are safe for use by many goroutines.
 type List struct {
 	store   Store
 	mostOwn int
+	note    func(keys []string) (done func(), err error)
 	now     func() time.Time
 	log     *slog.Logger
 
@@ -80,7 +84,7 @@ func Open(ctx context.Context, c Config) (*List, error) {
 	}
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	l := &List{
-		store: c.Store, mostOwn: cmp.Or(c.MostOwn, anyNumber), now: c.Now, log: c.Log,
+		store: c.Store, mostOwn: cmp.Or(c.MostOwn, anyNumber), note: c.Note, now: c.Now, log: c.Log,
 		ended: make(chan struct{}), kick: make(chan struct{}, 1), fed: make(map[Key]Entry),
 	}
 	err := c.Store.Scan(ctx, Key{}, func(e Entry) bool {
@@ -332,6 +336,12 @@ func (l *List) Remove(ctx context.Context, keys []Key) (removed int, err error) 
 // address must not be found missing that is in the store already. It returns ErrTooMany if a tenant would have more
 // entries of its own than most. The caller has l.writing.
 func (l *List) apply(ctx context.Context, changes []Change, most int) (grown int, err error) {
+	return l.put(ctx, changes, most, l.note)
+}
+
+// put is apply with another note.
+func (l *List) put(ctx context.Context, changes []Change, most int, note func([]string) (func(), error),
+) (grown int, err error) {
 	if len(changes) == 0 {
 		return 0, nil
 	}
@@ -366,6 +376,13 @@ func (l *List) apply(ctx context.Context, changes []Change, most int) (grown int
 		}
 	}
 	l.mu.Unlock()
+	if note != nil {
+		done, err := note(names(keysOf(changes)))
+		if err != nil {
+			return 0, err
+		}
+		defer done()
+	}
 	if err := l.store.Apply(ctx, changes); err != nil {
 		return 0, fmt.Errorf("writing the suppression list: %w", err)
 	}

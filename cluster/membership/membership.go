@@ -1,6 +1,6 @@
 // Package membership is a relay's part in a cluster. Under the number of its certificate the relay joins, writes its
-// row into the database every few seconds, and reads those of the others. While the row is its own, it runs the node
-// and the link to the other nodes.
+// row into the database every few seconds, and reads those of the others. While the row is its own, it runs the node,
+// the exchange of what all nodes know, and the link to the other nodes.
 //
 // A data directory has the right to a number by the file that package node keeps there. Two things end that right: the
 // row has a later incarnation, since the node was forgotten, or another process has written it, since the directory was
@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"example.org/mta/cluster/ca"
+	"example.org/mta/cluster/changes"
+	"example.org/mta/cluster/exchange"
 	"example.org/mta/cluster/ledger"
 	"example.org/mta/cluster/link"
 	"example.org/mta/cluster/node"
@@ -55,14 +57,16 @@ type Config struct {
 	Database postgres.Config
 	Address  string // where this node listens, and where the others reach it
 	Pair     certificates.Pair
-	CA       string // the file of the cluster's authority
-	Path     string // of what the node keeps in the data directory
-	Version  string // of the program
+	CA       string             // the file of the cluster's authority
+	Path     string             // of what the node keeps in the data directory
+	Changes  *exchange.Exchange // exchanged while this relay takes part; may be nil
+	Version  string             // of the program
 	Now      func() time.Time
 	Log      *slog.Logger
 
 	// What Open makes, unless a test has.
-	writer, reader Engine // the reader's calls never wait for the standby
+	writer, reader Engine           // the reader's calls never wait for the standby
+	sharer         *postgres.Engine // the changes' alone: theirs may wait long
 	clock          func() time.Duration
 	boot, life     uint64 // life distinguishes two processes of copies of a data directory
 	listener       net.Listener
@@ -71,7 +75,7 @@ type Config struct {
 
 // Membership is a relay's part in a cluster; nil is that of a relay without one. It is safe for concurrent use.
 //
-// Goroutines: Start's, the link's and the node's, which end with Close.
+// Goroutines: Start's, the link's, the node's and that of the changes, which end with Close.
 type Membership struct {
 	cfg    Config
 	number uint16
@@ -154,7 +158,9 @@ func (m *Membership) complete() (err error) {
 		}
 		*e = p
 	}
-	c.listener, err = net.Listen("tcp", c.Address)
+	if c.sharer, err = postgres.Open(c.Database); err == nil {
+		c.listener, err = net.Listen("tcp", c.Address)
+	}
 	return err
 }
 
@@ -167,6 +173,9 @@ func (m *Membership) Close() error {
 	m.all.Wait()
 	if m.cfg.listener != nil {
 		m.cfg.listener.Close()
+	}
+	if m.cfg.sharer != nil {
+		m.cfg.sharer.Close()
 	}
 	for _, e := range []Engine{m.cfg.writer, m.cfg.reader} {
 		if e != nil {
@@ -200,6 +209,10 @@ func (m *Membership) run() {
 			running, wait = true, look
 			m.cfg.Log.Info("this relay takes part in the cluster", "node", m.number, "incarnation", m.have.Incarnation)
 			nodes.Go(func() { n.Run(taking) })
+			if m.cfg.Changes != nil {
+				me := changes.Me{Node: m.number, Incarnation: m.have.Incarnation}
+				nodes.Go(func() { m.cfg.Changes.Run(taking, me, m.cfg.sharer) })
+			}
 			m.change(false)
 		}
 		if over {

@@ -114,6 +114,9 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 				"logs and certificates of both", other, m.member(other).Address, d.Round(time.Second))
 		}
 	}
+	if part+database == "" {
+		part = m.cfg.Changes.Trouble()
+	}
 	if missing := standbys.Missing(); missing != "" && !m.cfg.Database.Replicated && len(s.Members) > 0 {
 		standby = "the cluster's database has no synchronous standby: " + missing
 	}

@@ -51,6 +51,10 @@ type Rules struct {
 	// that waited for the end of a rule. Neither may be nil.
 	Changed func()
 	Resumed func(parking.Key)
+	// Note is called with the key of [Shared] before a rule begins or ends that is not only this relay's, and what it
+	// returns after it. Nil: nobody shares the rules. Where follows the names of operators, as " at node 2".
+	Note  func(keys []string) (done func(), err error)
+	Where string
 
 	mu    sync.Mutex // one change at a time; guards last
 	last  int        // number of a rule
@@ -327,6 +331,21 @@ func (r *Rules) change(list []api.Rule) error {
 	return nil
 }
 
+// ByRelay is who has begun a rule that the relay makes by itself. Those are for itself alone.
+const ByRelay = "the relay"
+
+// noted changes the list by a rule, of which those that share the rules hear.
+func (r *Rules) noted(x *api.Rule, list []api.Rule) error {
+	if r.Note != nil && x.By != ByRelay {
+		done, err := r.Note([]string{nameOf(x)})
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	return r.change(list)
+}
+
 // Find returns the rule in force of a number, or, of number 0, with an action and a selection.
 func (r *Rules) Find(id int, action api.RuleAction, s api.Selection) (x api.Rule, found bool) {
 	list := r.List()
@@ -346,6 +365,9 @@ func (r *Rules) Begin(x api.Rule, dryRun bool) (api.Rule, error) {
 	defer r.mu.Unlock()
 	list := r.all()
 	at := slices.IndexFunc(list, func(o api.Rule) bool { return o.Action == x.Action && o.Selection == x.Selection })
+	if x.By != ByRelay {
+		x.By += r.Where
+	}
 	switch _, old := pauseOf(&x); {
 	case r.format() == 1 && !old:
 		return x, errOld
@@ -364,14 +386,19 @@ func (r *Rules) Begin(x api.Rule, dryRun bool) (api.Rule, error) {
 	}
 	last := r.last
 	r.last = max(last, x.ID)
-	if err := r.change(list); err != nil {
+	if err := r.noted(&x, list); err != nil {
 		r.last = last
 		return x, err
 	}
+	r.begun(&x)
+	return x, nil
+}
+
+// begun has mail follow a rule that has begun.
+func (r *Rules) begun(x *api.Rule) {
 	if r.Changed(); x.Action == api.RuleBounce || x.Action == api.RuleHold {
 		r.lookAgain()
 	}
-	return x, nil
 }
 
 // lookAgain has mail taken up that waits for a window or a pace: a rule bounces or holds some of it now.
@@ -392,7 +419,7 @@ func (r *Rules) End(id int) (found bool, err error) {
 	if !found {
 		return false, nil
 	}
-	if err := r.change(slices.DeleteFunc(r.all(), func(o api.Rule) bool { return o.ID == id })); err != nil {
+	if err := r.noted(&x, slices.DeleteFunc(r.all(), func(o api.Rule) bool { return o.ID == id })); err != nil {
 		return true, err
 	}
 	r.ended(&x)

@@ -122,7 +122,7 @@ func (s *Standing) Blocked() string {
 		reasons = append(reasons, why)
 	}
 	for _, x := range s.Rules.List() {
-		if x.By == byRelay && !s.ended(&x) {
+		if x.By == rules.ByRelay && !s.ended(&x) {
 			reasons = append(reasons, fmt.Sprintf("%s; to end that: mta rule end %d", x.InWords(), x.ID))
 		}
 	}
@@ -155,8 +155,6 @@ func (s *Standing) ended(x *api.Rule) bool {
 	return true
 }
 
-const byRelay = "the relay" // as it is shown
-
 // pause pauses a source for some time from now on, or prolongs that. An operator's own pause stays as it is, and
 // a pool keeps its last source.
 func (s *Standing) pause(name, why string, long time.Duration) error {
@@ -165,14 +163,14 @@ func (s *Standing) pause(name, why string, long time.Duration) error {
 	until := s.until[name]
 	s.mu.Unlock()
 	switch {
-	case on && (p.By != byRelay || !p.Until.After(s.Now())):
+	case on && (p.By != rules.ByRelay || !p.Until.After(s.Now())):
 		return nil
 	case !on && s.last(name):
 		return errors.New("it is the last one of a pool")
 	case !on && until.After(s.Now()):
 		return errors.New("an operator has ended its pause")
 	}
-	p = api.Rule{Action: api.RuleSuspend, Selection: api.Selection{Source: name}, Reason: why, By: byRelay,
+	p = api.Rule{Action: api.RuleSuspend, Selection: api.Selection{Source: name}, Reason: why, By: rules.ByRelay,
 		Since: cmp.Or(p.Since, s.Now()), Until: s.Now().Add(long)}
 	if _, err := s.Rules.Begin(p, false); err != nil || on {
 		return err

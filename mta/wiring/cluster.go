@@ -1,9 +1,13 @@
 package wiring
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 	"time"
 
+	"example.org/mta/cluster/exchange"
 	"example.org/mta/cluster/membership"
 	"example.org/mta/cluster/parts"
 	"example.org/mta/cluster/postgres"
@@ -11,17 +15,30 @@ import (
 	"example.org/mta/mta/config"
 )
 
+// Changes opens what is exchanged in the cluster of a configuration, nil without one. What is left of an earlier one is
+// deleted: changes are not noted meanwhile.
+func Changes(cfg *config.Config, now func() time.Time, log *slog.Logger) (*exchange.Exchange, error) {
+	path := cfg.Cluster.Path + "-changes"
+	if !cfg.Cluster.On() {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		return nil, nil
+	}
+	return exchange.Open(exchange.Config{Path: path, Now: now, Log: log})
+}
+
 // Cluster takes part in the cluster of a configuration, nil without one.
 func Cluster(
-	cfg *config.Config, version string, now func() time.Time, log *slog.Logger,
+	cfg *config.Config, version string, c *exchange.Exchange, now func() time.Time, log *slog.Logger,
 ) (*membership.Membership, error) {
-	c := &cfg.Cluster
-	if !c.On() {
+	k := &cfg.Cluster
+	if !k.On() {
 		return nil, nil
 	}
 	return membership.Open(membership.Config{
-		Database: postgres.Config{Database: string(c.Database), Replicated: c.Replicated}, Address: c.Address,
-		Pair: c.Pair(), CA: c.CA, Path: c.Path, Version: version, Now: now, Log: log,
+		Database: postgres.Config{Database: string(k.Database), Replicated: k.Replicated}, Address: k.Address,
+		Pair: k.Pair(), CA: k.CA, Path: k.Path, Changes: c, Version: version, Now: now, Log: log,
 	})
 }
 

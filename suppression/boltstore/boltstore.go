@@ -78,6 +78,9 @@ func (s *Store) Close() error {
 	return s.file.Close()
 }
 
+// Damage returns what was wrong with the file when it was opened; nil when nothing was.
+func (s *Store) Damage() error { return s.file.Damage() }
+
 // Backup returns the file's content at one instant, and its size in octets.
 func (s *Store) Backup() (io.ReadCloser, int64, error) { return s.file.Backup() }
 

@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/lab/sink"
+	"example.org/mta/operator/api"
+)
+
+// TestAClusterKnows has one of two relays learn that a recipient has unsubscribed, and an operator pause mail there: the
+// other one acts on both. So it does when the database was away meanwhile, and a third relay that joins later.
+func TestAClusterKnows(t *testing.T) {
+	t.Parallel()
+	primary, standby := newPair(t)
+	primary.schema(t)
+	address := "127.31.8.1"
+	port := commonPort(t, address)
+	host, err := net.Listen("tcp", net.JoinHostPort(address, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := sink.NewRecorder(sink.Contents, 0)
+	server := sink.New(sink.Config{Recorder: record})
+	go server.Serve(host)
+	t.Cleanup(server.Close)
+	names := sink.NewDNS(sink.MustZone("big.example. 60 IN MX 10 mx.big.example.\nmx.big.example. 60 IN A " + address + "\n"))
+	dns, err := names.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { names.Close() })
+	keys := scratch(t) + "/keys"
+	writeFile(t, keys, "")
+	if err := os.Chmod(keys, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	relays := members(t, []*database{primary, standby}, dns.String(), port, `
+keys { file = "`+keys+`" }
+api "web" { address = "127.0.0.1:0" }
+tenant "acme" {
+  networks    = ["127.0.0.0/8"]
+  unsubscribe = "https://mail.acme.example/unsubscribe"
+}
+`, 3)
+	a, b, late := relays[0], relays[1], relays[2]
+	if !late.stop(patience) {
+		t.Error("it does not stop")
+	}
+
+	// mail is refused with these words, or accepted without any.
+	mail := func(r *relay, rcpt, words string) error {
+		s, err := dialSession(r.addr)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		_, err = s.send("ann@client.example", []string{rcpt}, "From: ann@client.example\r\n\r\nhello\r\n")
+		if words == "" && err == nil || words != "" && err != nil && strings.Contains(err.Error(), words) {
+			return nil
+		}
+		return fmt.Errorf("mail to %s: %w; want %q", rcpt, err, words)
+	}
+	known := func(what string, does func() error) {
+		t.Helper()
+		began := time.Now()
+		eventually(t, patience, does)
+		t.Logf("%s: known after %.1f s", what, time.Since(began).Seconds())
+	}
+	if err := mail(a, "joe@big.example", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := allCome("messages", 1, func() int { return int(record.Tally().Unique) }); err != nil {
+		t.Fatal(err)
+	}
+	link := regexp.MustCompile(`https://mail.acme.example(/unsubscribe/[^>]+)>`).FindSubmatch(record.Messages()[0].Content)
+	if link == nil {
+		t.Fatalf("there is no link in %s", record.Messages()[0].Content)
+	}
+	status, err := api.OpStatus.Call(t.Context(), a.client(t), api.None{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Post("http://"+status.HTTP[0]+string(link[1]), "application/x-www-form-urlencoded",
+		strings.NewReader("List-Unsubscribe=One-Click"))
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp, err)
+	}
+	resp.Body.Close()
+	known("an unsubscription", func() error { return mail(b, "joe@big.example", "the recipient unsubscribed") })
+
+	paused := func(r *relay, want bool) {
+		t.Helper()
+		known(fmt.Sprintf("a pause (%v)", want), func() error {
+			if out := r.mta(t, "pause"); strings.Contains(out, "domain big.example, by ") != want {
+				return fmt.Errorf("mta pause prints %s; want the pause: %v", out, want)
+			}
+			return nil
+		})
+	}
+	a.mta(t, "pause", "domain", "big.example", "--reason", "theirs")
+	paused(b, true)
+	if out := b.mta(t, "pause"); !strings.Contains(out, " at node 1 since ") || !strings.Contains(out, ": theirs") {
+		t.Errorf("mta pause prints %s", out)
+	}
+
+	// The database is away, and a process ends; one that removes an address and one that adds another.
+	primary.end()
+	a.mta(t, "suppress", "add", "kim@big.example", "--tenant", "acme")
+	a.kill()
+	b.mta(t, "resume", "domain", "big.example")
+	a.start(t)
+	primary.begin(t)
+	known("an address that was added without the database", func() error {
+		return mail(b, "kim@big.example", "suppressed")
+	})
+	paused(a, false)
+	late.start(t)
+	known("all, by a third", func() error {
+		if out := late.mta(t, "suppress", "check", "joe@big.example", "--tenant", "acme"); !strings.Contains(out, "unsubscribe") {
+			return fmt.Errorf("mta suppress check prints %s", out)
+		}
+		return nil
+	})
+	b.mta(t, "suppress", "remove", "kim@big.example", "--tenant", "acme")
+	known("a removal", func() error { return mail(a, "kim@big.example", "") })
+	for _, r := range relays {
+		eventually(t, patience, func() error {
+			if out, err := mta([]string{"MTA_CONFIG=" + r.config}, "cluster", "status"); err != nil {
+				return fmt.Errorf("mta cluster status prints %s, %w", out, err)
+			}
+			return nil
+		})
+	}
+}
