@@ -166,9 +166,7 @@ new version writes the formats of the version before, so that you can go back wi
 message.`
 
 func newUpgrade(c *cli) *cobra.Command {
-	g := group("upgrade", "show and finish an upgrade", newUpgradeStatus(c), newUpgradeFinish(c))
-	g.Long = upgradeHelp
-	return g
+	return group("upgrade", "show and finish an upgrade", upgradeHelp, newUpgradeStatus(c), newUpgradeFinish(c))
 }
 
 func newUpgradeStatus(c *cli) *cobra.Command {

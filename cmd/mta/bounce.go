@@ -26,7 +26,7 @@ import (
 )
 
 func newBounce(c *cli) *cobra.Command {
-	return group("bounce", "what comes back for mail that was sent", newBounceTop(c),
+	return group("bounce", "what comes back for mail that was sent", "", newBounceTop(c),
 		newBounceClassify(c), newBounceUnknown(c), newBounceToken(c), newBounceList(c), newBounceShow(c))
 }
 

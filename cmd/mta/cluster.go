@@ -25,10 +25,8 @@ several hosts, of which the primary is used. These commands, and those below ca,
 configuration and no running relay.`
 
 func newCluster(c *cli) *cobra.Command {
-	g := group("cluster", "relays that are a cluster, their database and certificates", newClusterInit(c),
-		newClusterCheck(c), newClusterStatus(c), newClusterForget(c), newClusterCA(c))
-	g.Long = clusterHelp
-	return g
+	return group("cluster", "relays that are a cluster, their database and certificates", clusterHelp,
+		newClusterInit(c), newClusterCheck(c), newClusterStatus(c), newClusterForget(c), newClusterCA(c))
 }
 
 func newClusterStatus(c *cli) *cobra.Command {
@@ -159,11 +157,10 @@ may have expired. A running relay reads the new file by itself.`,
 			return c.issued(args[1], "")
 		},
 	}
-	g := group("ca", "the authority of a cluster's certificates", begin, issue, renew)
-	g.Long = `The authority of a cluster is a folder with a certificate and a key. It issues a certificate
+	return group("ca", "the authority of a cluster's certificates",
+		`The authority of a cluster is a folder with a certificate and a key. It issues a certificate
 for each node, by which the nodes know each other. Files that exist are not replaced, but by
-renew. A certificate ends after a year, which is an alarm 30 days before.`
-	return g
+renew. A certificate ends after a year, which is an alarm 30 days before.`, begin, issue, renew)
 }
 
 // issued reports a new certificate.

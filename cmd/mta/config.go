@@ -33,7 +33,7 @@ import (
 )
 
 func newConfig(c *cli) *cobra.Command {
-	return group("config", "the configuration of the running relay", newConfigReload(c), newConfigShow(c))
+	return group("config", "the configuration of the running relay", "", newConfigReload(c), newConfigShow(c))
 }
 
 func newConfigReload(c *cli) *cobra.Command {
@@ -409,10 +409,8 @@ The exit code is 1 when something that limits or protects, such as a rate or an 
 rule, has no counterpart: read the notes, then repeat the command with --accept.`
 
 func newImport(c *cli) *cobra.Command {
-	g := group("import", "write mta.conf from the configuration of another mail server", newImportPowerMTA(c),
-		newImportPostfix(c))
-	g.Long = importHelp
-	return g
+	return group("import", "write mta.conf from the configuration of another mail server", importHelp,
+		newImportPowerMTA(c), newImportPostfix(c))
 }
 
 // importing is what all commands below 'mta import' have in common.

@@ -20,16 +20,14 @@ serve a domain; it usually has the name of its first host. Without a subcommand,
 'mta sites' lists them.`
 
 func newSites(c *cli) *cobra.Command {
-	list := newSitesList(c)
-	g := group("sites", "list sites, suspend and resume them", list, newSitesSuspend(c), newSitesResume(c))
-	g.Long = sitesHelp
-	listByDefault(g, list)
-	return g
+	return listGroup("sites", "list sites, suspend and resume them", sitesHelp,
+		newSitesList(c), newSitesSuspend(c), newSitesResume(c))
 }
 
-// listByDefault makes a group without a command below it the same as its listing, flags and arguments included.
+// listGroup makes a group that is, without a command below it, the same as its listing, flags and arguments included.
 // A word that is like a command is taken for a mistyped one.
-func listByDefault(g, list *cobra.Command) {
+func listGroup(use, short, long string, list *cobra.Command, others ...*cobra.Command) *cobra.Command {
+	g := group(use, short, long, append(others, list)...)
 	if list.Args == nil { // the listing takes names
 		g.Use = strings.Replace(list.Use, list.Name(), g.Name(), 1)
 		commandsOnly := g.Args
@@ -46,6 +44,7 @@ func listByDefault(g, list *cobra.Command) {
 		list.SetContext(cmd.Context())
 		return list.RunE(list, args)
 	}
+	return g
 }
 
 const sitesListHelp = `List the known sites, the longest queue first. QUEUED counts a
@@ -154,12 +153,8 @@ const hostName = `
 NAME is a name or an address; .example.com means all names with that ending.`
 
 func newHosts(c *cli) *cobra.Command {
-	list := newHostsList(c)
-	g := group("hosts", "list hosts, suspend them, discard their state", list, newHostsSuspend(c), newHostsResume(c),
-		newHostsForget(c))
-	g.Long = hostsHelp
-	listByDefault(g, list)
-	return g
+	return listGroup("hosts", "list hosts, suspend them, discard their state", hostsHelp,
+		newHostsList(c), newHostsSuspend(c), newHostsResume(c), newHostsForget(c))
 }
 
 const hostsListHelp = `List the known hosts, by name and address:
@@ -243,11 +238,8 @@ const connectionsHelp = `List the open connections, those of clients and those t
 Without a subcommand, 'mta connections' lists them.`
 
 func newConnections(c *cli) *cobra.Command {
-	list := newConnectionsList(c)
-	g := group("connections", "list open connections, close some", list, newConnectionsClose(c))
-	g.Long = connectionsHelp
-	listByDefault(g, list)
-	return g
+	return listGroup("connections", "list open connections, close some", connectionsHelp,
+		newConnectionsList(c), newConnectionsClose(c))
 }
 
 const connectionsListHelp = `List the open connections: those of clients (in), then those to remote hosts (out), the

@@ -29,10 +29,8 @@ every name server has these. The dkim blocks of the configuration decide which m
 signed. These commands need no running relay.`
 
 func newDKIM(c *cli) *cobra.Command {
-	g := group("dkim", "keys that sign mail, and their DNS records", newDKIMKeygen(c), newDKIMDNS(c),
+	return group("dkim", "keys that sign mail, and their DNS records", dkimHelp, newDKIMKeygen(c), newDKIMDNS(c),
 		newDKIMCheck(c), newDKIMList(c))
-	g.Long = dkimHelp
-	return g
 }
 
 const keygenHelp = `Generate a private key in a new file, and print the DNS record to

@@ -33,9 +33,8 @@ A change takes effect immediately, without a reload. These commands need no runn
 A key is printed once, when it is added or rotated: the file has its SHA-256 only.`
 
 func newKey(c *cli) *cobra.Command {
-	g := group("key", "the API keys of applications", newKeyAdd(c), newKeyRotate(c), newKeyRemove(c), newKeyList(c),
-		newKeyWhich(c), newKeyCheck(c))
-	g.Long = keyHelp
+	g := group("key", "the API keys of applications", keyHelp,
+		newKeyAdd(c), newKeyRotate(c), newKeyRemove(c), newKeyList(c), newKeyWhich(c), newKeyCheck(c))
 	g.PersistentFlags().StringVar(&c.keysFlag, "file", "", "the keys `file` (default: that of the configuration)")
 	return g
 }

@@ -207,8 +207,7 @@ Exit codes: 0 success, 1 failure, 2 usage error, 78 the data were written by a v
 mta whose format this one does not read, or 'mta serve' needs an operator.`
 
 func newRoot(c *cli) *cobra.Command {
-	root := group("mta", "an outbound mail relay")
-	root.Long = rootHelp
+	root := group("mta", "an outbound mail relay", rootHelp)
 	root.Version = thisBuild().Version
 	root.SetVersionTemplate("mta {{.Version}}\n")
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -238,8 +237,8 @@ func newRoot(c *cli) *cobra.Command {
 }
 
 // group makes a command that has only commands below it.
-func group(use, short string, below ...*cobra.Command) *cobra.Command {
-	g := &cobra.Command{Use: use, Short: short}
+func group(use, short, long string, below ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{Use: use, Short: short, Long: long}
 	g.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

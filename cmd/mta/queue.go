@@ -31,16 +31,13 @@ There is no confirmation: --dry-run counts and changes nothing. To select the wh
 queue, use --all.`
 
 func newQueue(c *cli) *cobra.Command {
-	list := newQueueList(c)
-	q := group("queue", "list the queue and change its messages",
-		list, newQueueShow(c), newQueueSummary(c),
+	q := listGroup("queue", "list the queue and change its messages", queueHelp,
+		newQueueList(c), newQueueShow(c), newQueueSummary(c),
 		newQueueExport(c), newQueueImport(c), newQueueFsck(c),
 	)
 	for _, x := range queueChanges {
 		q.AddCommand(newQueueChange(c, x.action, x.done, x.short, x.long))
 	}
-	q.Long = queueHelp
-	listByDefault(q, list)
 	return q
 }
 

@@ -23,9 +23,8 @@ keeps mail from its max_age. Where several apply, the stricter wins: bounce, hol
 suspend; then reroute and slow, of which the lowest rate counts. 'mta explain' names all.`
 
 func newRule(c *cli) *cobra.Command {
-	g := group("rule", "bounce, hold, suspend, reroute or slow some mail", newRuleAdd(c), newRuleList(c), newRuleEnd(c))
-	g.Long = ruleHelp
-	return g
+	return group("rule", "bounce, hold, suspend, reroute or slow some mail", ruleHelp,
+		newRuleAdd(c), newRuleList(c), newRuleEnd(c))
 }
 
 const ruleAddHelp = `Add a rule for the mail that fits all of the flags, or for all mail (--all):

@@ -475,8 +475,8 @@ templates { path = "..." }; --path names another. These commands need no running
 
 func newTemplate(c *cli) *cobra.Command {
 	var path string
-	g := group("template", "the templates of tenants", newTemplateList(c, &path), newTemplateRender(c, &path))
-	g.Long = templateHelp
+	g := group("template", "the templates of tenants", templateHelp,
+		newTemplateList(c, &path), newTemplateRender(c, &path))
 	g.PersistentFlags().StringVar(&path, "path", "", "the `folder` of templates (default: that of the configuration)")
 	return g
 }

@@ -25,13 +25,9 @@ An entry applies to one tenant's mail or to all mail. The suppression block of t
 configuration decides about mail for such an address, and whether bounces add entries.`
 
 func newSuppress(c *cli) *cobra.Command {
-	list := newSuppressList(c)
-	g := group("suppress", "the list of addresses that get no mail", list,
+	return listGroup("suppress", "the list of addresses that get no mail", suppressHelp, newSuppressList(c),
 		newSuppressAdd(c), newSuppressRemove(c), newSuppressCheck(c), newSuppressPending(c), newSuppressImport(c),
 		newSuppressExport(c))
-	g.Long = suppressHelp
-	listByDefault(g, list)
-	return g
 }
 
 func newSuppressList(c *cli) *cobra.Command {
@@ -210,8 +206,8 @@ until you accept or drop them, or a delivery or another refusal after the flood 
 Without a subcommand, 'mta suppress pending' lists them.`
 
 func newSuppressPending(c *cli) *cobra.Command {
-	list := newPendingList(c)
-	g := group("pending", "show and decide about entries that were set aside", list,
+	return listGroup("pending", "show and decide about entries that were set aside", suppressPendingHelp,
+		newPendingList(c),
 		newPendingDecision(c, "accept", "put entries that were set aside on the list",
 			`Put entries that were set aside on the list: the
 provider was right. If these are all entries of a provider whose flood continues, its
@@ -219,9 +215,6 @@ share of unknown recipients counts as usual from now on.`, "accepted", api.OpAcc
 		newPendingDecision(c, "drop", "forget entries that were set aside", `Discard entries that were set aside: the
 provider was wrong. An address that does not exist comes on the list when it is refused
 again.`, "dropped", api.OpDropPending))
-	g.Long = suppressPendingHelp
-	listByDefault(g, list)
-	return g
 }
 
 func newPendingList(c *cli) *cobra.Command {

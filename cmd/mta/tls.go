@@ -15,7 +15,7 @@ import (
 )
 
 func newTLS(c *cli) *cobra.Command {
-	return group("tls", "look up what domains demand of TLS", newTLSPolicy(c))
+	return group("tls", "look up what domains demand of TLS", "", newTLSPolicy(c))
 }
 
 const tlsPolicyHelp = `Have the relay look up the MTA-STS policy of a domain (RFC 8461)

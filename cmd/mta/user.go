@@ -40,9 +40,8 @@ which other users can see.`
 
 func newUser(c *cli) *cobra.Command {
 	book := c.userBook()
-	g := group("user", "the users who may log in", newUserAdd(c), newUserPassword(c, book), newUserRemove(c, book),
-		newUserList(c), newUserCheck(c))
-	g.Long = userHelp
+	g := group("user", "the users who may log in", userHelp,
+		newUserAdd(c), newUserPassword(c, book), newUserRemove(c, book), newUserList(c), newUserCheck(c))
 	g.PersistentFlags().StringVar(&c.usersFlag, "file", "", "the users `file` (default: that of the configuration)")
 	return g
 }
@@ -457,9 +456,8 @@ changes.`
 
 func newConsoleUser(c *cli) *cobra.Command {
 	book := c.consoleUserBook()
-	g := group("user", "the users of the relay's console", newConsoleUserAdd(c, book), newUserPassword(c, book),
-		newUserRemove(c, book), newConsoleUserList(c, book))
-	g.Long = consoleUserHelp
+	g := group("user", "the users of the relay's console", consoleUserHelp,
+		newConsoleUserAdd(c, book), newUserPassword(c, book), newUserRemove(c, book), newConsoleUserList(c, book))
 	g.PersistentFlags().StringVar(&c.usersFlag, "file", "", "the users `file` (default: that of the configuration)")
 	return g
 }

@@ -32,14 +32,9 @@ const sourceName = `
 SOURCE is the name of a source, or its IP.`
 
 func newWarmup(c *cli) *cobra.Command {
-	list := newWarmupList(c)
-	g := group("warmup", "show and control the warm-up of sources, try plans", list, newWarmupShow(c),
-		newWarmupPlans(c), newWarmupPlan(c),
-		newWarmupStart(c), newWarmupPause(c), newWarmupResume(c), newWarmupSetStage(c), newWarmupReport(c),
-		newWarmupSimulate(c))
-	g.Long = warmupHelp
-	listByDefault(g, list)
-	return g
+	return listGroup("warmup", "show and control the warm-up of sources, try plans", warmupHelp,
+		newWarmupList(c), newWarmupShow(c), newWarmupPlans(c), newWarmupPlan(c), newWarmupStart(c), newWarmupPause(c),
+		newWarmupResume(c), newWarmupSetStage(c), newWarmupReport(c), newWarmupSimulate(c))
 }
 
 const warmupListHelp = `List the sources that have a plan: the stage, the volume sent of
@@ -416,9 +411,7 @@ func (c *cli) warmupReport(cmd *cobra.Command, name string, r api.WarmupReport, 
 	if err != nil {
 		return err
 	}
-	if r.Day == "" {
-		r.Day = c.now().UTC().Format(time.DateOnly)
-	}
+	r.Day = cmp.Or(r.Day, c.now().UTC().Format(time.DateOnly))
 	reports := []api.WarmupReport{r}
 	if google+snds != "" {
 		if reports, err = c.readReports(google, snds, w.IP); err != nil {
