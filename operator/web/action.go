@@ -68,7 +68,7 @@ func (s *Server) doAction(w http.ResponseWriter, r *request) error {
 		if page.Form, err = a.form.data(r); err != nil {
 			return err
 		} else if page.Form != nil {
-			return s.showAction(w, r, a.form.template, "live", page)
+			return s.show(w, r, http.StatusOK, a.form.template, "live", page)
 		}
 	}
 	found, err := a.do(r, api.Intent{DryRun: true})
@@ -79,12 +79,12 @@ func (s *Server) doAction(w http.ResponseWriter, r *request) error {
 	expect, err := strconv.Atoi(r.get(expectParam))
 	switch {
 	case r.get(confirmParam) == "":
-		return s.showAction(w, r, "action.html", "ask", page)
+		return s.show(w, r, http.StatusOK, "action.html", "ask", page)
 	case err != nil:
 		return api.Invalid("", "%s: want the count that was confirmed, not %q", expectParam, r.get(expectParam))
 	case expect != found.Count:
 		page.Changed, page.Was = true, expect
-		return s.showAction(w, r, "action.html", "ask", page)
+		return s.show(w, r, http.StatusOK, "action.html", "ask", page)
 	}
 	r.ctx = api.WithReason(r.ctx, page.Reason)
 	done, err := a.do(r, api.Intent{Expect: &expect})
@@ -92,14 +92,14 @@ func (s *Server) doAction(w http.ResponseWriter, r *request) error {
 	if e := (*api.Error)(nil); errors.As(err, &e) && e.Status == http.StatusConflict {
 		if page.Outcome, err = a.do(r, api.Intent{DryRun: true}); err == nil {
 			page.Changed, page.Was = true, expect
-			return s.showAction(w, r, "action.html", "ask", page)
+			return s.show(w, r, http.StatusOK, "action.html", "ask", page)
 		}
 	}
 	if err != nil {
 		return err
 	}
 	page.Outcome = done
-	return s.showAction(w, r, "action.html", "done", page)
+	return s.show(w, r, http.StatusOK, "action.html", "done", page)
 }
 
 // asked takes from a form what the confirmation shows and sends again.
@@ -147,12 +147,4 @@ func local(to string) string {
 		return ""
 	}
 	return to
-}
-
-func (s *Server) showAction(w http.ResponseWriter, r *request, file, part string, page asked) error {
-	html, err := s.render(r.role(), file, part, page)
-	if err != nil {
-		return err
-	}
-	return s.layout(w, r, http.StatusOK, nil, html)
 }

@@ -145,7 +145,8 @@ func (s *Server) loginForm(w http.ResponseWriter, r *request) error {
 			Message: "you are logged in as " + user + ", who has no role here",
 			Hint:    "an administrator of the relay gives one: mta console user add " + user + " --role viewer"}
 	}
-	return s.showLogin(w, r, http.StatusOK, loginPage{Passwords: s.cfg.Logins != nil, Next: r.get("next")})
+	return s.show(w, r, http.StatusOK, "login.html", "live",
+		loginPage{Passwords: s.cfg.Logins != nil, Next: r.get("next")})
 }
 
 func (s *Server) useTicket(w http.ResponseWriter, r *request, text string) error {
@@ -157,7 +158,7 @@ func (s *Server) useTicket(w http.ResponseWriter, r *request, text string) error
 		if err := s.audit(r, Login{Address: r.client, How: "link", Refused: "used, too old or made up"}); err != nil {
 			return err
 		}
-		return s.showLogin(w, r, http.StatusForbidden,
+		return s.show(w, r, http.StatusForbidden, "login.html", "live",
 			loginPage{Problem: "This link is used up or too old: each is good once, for a minute."})
 	}
 	if err := s.audit(r, Login{User: who.User, Address: r.client, How: "link"}); err != nil {
@@ -191,7 +192,7 @@ func (s *Server) login(w http.ResponseWriter, r *request) error {
 		if e := (*api.Error)(nil); errors.As(err, &e) && e.Status != 0 {
 			code = e.Status
 		}
-		return s.showLogin(w, r, code,
+		return s.show(w, r, code, "login.html", "live",
 			loginPage{Passwords: true, User: user, Next: r.get("next"), Problem: capital(err.Error()) + "."})
 	}
 	if err := s.audit(r, Login{User: who.User, Address: r.client, How: "password"}); err != nil {
@@ -235,14 +236,6 @@ func (s *Server) logout(w http.ResponseWriter, r *request) error {
 	s.setCookie(w, r, "", -1)
 	http.Redirect(w, r.http, s.url("/login"), http.StatusSeeOther)
 	return nil
-}
-
-func (s *Server) showLogin(w http.ResponseWriter, r *request, code int, page loginPage) error {
-	html, err := s.render(Anyone, "login.html", "live", page)
-	if err != nil {
-		return err
-	}
-	return s.layout(w, r, code, nil, html)
 }
 
 // audit writes a login down before it counts.

@@ -137,12 +137,8 @@ func (s *Server) content(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	shown := text.text.Bytes()[:min(text.text.Len(), maxShownContent)]
-	html, err := s.render(r.role(), "content.html", "live", map[string]any{
+	return s.show(w, r, http.StatusOK, "content.html", "live", map[string]any{
 		"ID": id, "Text": strings.ReplaceAll(string(shown), "\r\n", "\n"), "Cut": text.text.Len() > maxShownContent})
-	if err != nil {
-		return err
-	}
-	return s.layout(w, r, http.StatusOK, nil, html)
 }
 
 // download sends a message's content as a file.

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"embed"
@@ -187,6 +188,15 @@ type menuItem struct {
 	Here       bool
 }
 
+// show writes a page that has no top: a part of a template.
+func (s *Server) show(w http.ResponseWriter, r *request, code int, file, part string, data any) error {
+	html, err := s.render(r.role(), file, part, data)
+	if err != nil {
+		return err
+	}
+	return s.layout(w, r, code, nil, html)
+}
+
 // layout answers with a whole page around its parts.
 func (s *Server) layout(w http.ResponseWriter, r *request, code int, top, part []byte) error {
 	f := frame{Title: r.route.title, Role: r.role(), ReadOnly: s.cfg.ReadOnly, Top: template.HTML(top),
@@ -199,9 +209,7 @@ func (s *Server) layout(w http.ResponseWriter, r *request, code int, top, part [
 	if p := r.route.page; p != nil && p.every > 0 && (code == http.StatusOK || code == http.StatusServiceUnavailable) {
 		f.Every = int(p.every / time.Second)
 	}
-	if f.Title == "" {
-		f.Title = http.StatusText(code)
-	}
+	f.Title = cmp.Or(f.Title, http.StatusText(code))
 	html, err := s.render(r.role(), "layout.html", "layout", f)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -43,20 +44,12 @@ func (ss *sessions) begin(who Identity) *session {
 	if ss.by == nil {
 		ss.by = make(map[[sha256.Size]byte]*session)
 	}
-	ss.expire(now)
+	maps.DeleteFunc(ss.by, func(_ [sha256.Size]byte, s *session) bool { return !s.good(now) })
 	if len(ss.by) >= maxSessions {
 		ss.dropOldest()
 	}
 	ss.by[sha256.Sum256([]byte(s.id))] = s
 	return s
-}
-
-func (ss *sessions) expire(now time.Time) {
-	for key, s := range ss.by {
-		if !s.good(now) {
-			delete(ss.by, key)
-		}
-	}
 }
 
 func (ss *sessions) dropOldest() {
