@@ -26,9 +26,6 @@ var properties = map[string]string{
 	"type": "type",
 }
 
-// Properties are what Count can count by.
-func Properties() []string { return slices.Sorted(maps.Keys(properties)) }
-
 // Counts is how many records have each value of a property.
 type Counts struct {
 	Records int64   // that fit; one that stands for several refusals counts as these
@@ -54,7 +51,7 @@ const (
 	mostText = 500
 )
 
-// Count counts the records in dir that q means by one of the Properties, and returns the most frequent values; q.Last
+// Count counts the records in dir that q means by one of the properties, and returns the most frequent values; q.Last
 // and q.Follow don't count. Several files are read at a time. It gives way to other goroutines, and ends with ctx.
 func Count(ctx context.Context, dir string, q Query, by string, most int) (Counts, error) {
 	return count(ctx, dir, q, by, most, func(ctx context.Context, q Query) *reader {

@@ -88,8 +88,8 @@ func TestCountIsThatOfRead(t *testing.T) {
 		"pool": func(r *Record) string { return r.EgressPool }, "type": func(r *Record) string { return string(r.Type) },
 		"reply": func(r *Record) string { return r.Class },
 	}
-	if !slices.Equal(slices.Sorted(maps.Keys(of)), Properties()) {
-		t.Fatalf("properties are %v", Properties())
+	if !slices.Equal(slices.Sorted(maps.Keys(of)), slices.Sorted(maps.Keys(properties))) {
+		t.Fatalf("properties are %v", properties)
 	}
 	hour := accepted.Add(7 * time.Minute)
 	for i, q := range []Query{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"example.org/mta/internal/bubble"
 	"example.org/mta/mta/accounting"
+	"example.org/mta/mta/tally"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/router/resolver"
@@ -387,4 +389,21 @@ func TestADiskFills(t *testing.T) {
 	if got := hours(7, 0); got != "" {
 		t.Errorf("nothing more: %q", got)
 	}
+}
+
+// expr is the condition in PromQL, as contrib/prometheus has it.
+func (s *share) expr() string {
+	minutes := int(s.window.Minutes())
+	sum := func(metric, label string) string {
+		return fmt.Sprintf("sum by (job, instance, %s%s) (rate(%s[%dm]))", s.of, label, metric, minutes)
+	}
+	if s.quantile != "" {
+		return fmt.Sprintf("histogram_quantile(%g, %s) > %g", 1-s.above, sum(s.quantile+"_bucket", ", le"),
+			tally.LateAfter.Seconds())
+	}
+	part, whole := sum(s.metrics[0], ""), sum(s.metrics[1], "")
+	if slices.Contains(s.whole, s.part) {
+		whole = "(" + part + " + " + whole + ")"
+	}
+	return fmt.Sprintf("%s / %s > %g and %s * %g > %d", part, whole, s.above, part, s.window.Seconds(), s.least)
 }

@@ -93,23 +93,6 @@ func Mail(t *tally.Tallies, connects map[string]delivery.SourceCounts) Subjects 
 	return all
 }
 
-// expr is the condition in PromQL.
-func (s *share) expr() string {
-	minutes := int(s.window.Minutes())
-	sum := func(metric, label string) string {
-		return fmt.Sprintf("sum by (job, instance, %s%s) (rate(%s[%dm]))", s.of, label, metric, minutes)
-	}
-	if s.quantile != "" {
-		return fmt.Sprintf("histogram_quantile(%g, %s) > %g", 1-s.above, sum(s.quantile+"_bucket", ", le"),
-			tally.LateAfter.Seconds())
-	}
-	part, whole := sum(s.metrics[0], ""), sum(s.metrics[1], "")
-	if slices.Contains(s.whole, s.part) {
-		whole = "(" + part + " + " + whole + ")"
-	}
-	return fmt.Sprintf("%s / %s > %g and %s * %g > %d", part, whole, s.above, part, s.window.Seconds(), s.least)
-}
-
 // follower follows a share over time, by the counts at the begin of the window and half of it later: what it judges
 // is between half a window and a whole one.
 type follower struct {
