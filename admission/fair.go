@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -133,11 +134,7 @@ func (f *Fair) rates(now time.Time, tier int) (rates []float64) {
 // flow returns a tenant's flow, a new one where it has offered nothing lately. mu is held.
 func (f *Fair) flow(now time.Time, k flowKey) *flow {
 	if past(f.swept, now) {
-		for k, l := range f.flows {
-			if l.idle(now) {
-				delete(f.flows, k)
-			}
-		}
+		maps.DeleteFunc(f.flows, func(_ flowKey, l *flow) bool { return l.idle(now) })
 		f.swept = now
 	}
 	l := f.flows[k]

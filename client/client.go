@@ -200,9 +200,7 @@ func newError(resp *http.Response, body []byte) *Error {
 		e.Detail = strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), 200)]), ""))
 	}
 	e.Status, e.RequestID = resp.StatusCode, resp.Header.Get("X-Request-Id")
-	if e.Title == "" {
-		e.Title = http.StatusText(e.Status)
-	}
+	e.Title = cmp.Or(e.Title, http.StatusText(e.Status))
 	e.RetryAfter, e.token = retryAfter(resp.Header, time.Now()), resp.Header.Get(queueToken)
 	return e
 }

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -192,9 +193,7 @@ type refused struct{ rule, site, source string }
 
 // forgetRefused drops what is a day old: no rule counts longer.
 func (s *Scheduler) forgetRefused(now time.Time) {
-	for key, all := range s.refused {
-		if now.Sub(all[len(all)-1]) >= 24*time.Hour {
-			delete(s.refused, key)
-		}
-	}
+	maps.DeleteFunc(s.refused, func(_ refused, all []time.Time) bool {
+		return now.Sub(all[len(all)-1]) >= 24*time.Hour
+	})
 }

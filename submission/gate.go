@@ -344,12 +344,7 @@ func hasControl(text []byte) bool {
 }
 
 func isGraphicASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] >= 0x7f {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }
 
 // cutFold is strings.CutPrefix without regard to case.

@@ -1,6 +1,7 @@
 package suppression
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -73,9 +74,7 @@ func (e *Entry) Ended(now time.Time) bool { return !e.Expires.IsZero() && !now.B
 // String returns since when the address is suppressed, and why.
 func (e *Entry) String() string {
 	why := e.Reason
-	if why == "" {
-		why = "by " + string(e.Source)
-	}
+	why = cmp.Or(why, "by "+string(e.Source))
 	return "since " + e.Added.UTC().Format(time.DateOnly) + ": " + why
 }
 

@@ -3,6 +3,8 @@ package suppression
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -116,11 +118,7 @@ func (ps *providers) evict() {
 func (ps *providers) all() []*provider {
 	ps.mu.RLock()
 	defer ps.mu.RUnlock()
-	all := make([]*provider, 0, len(ps.by))
-	for _, p := range ps.by {
-		all = append(all, p)
-	}
-	return all
+	return slices.Collect(maps.Values(ps.by))
 }
 
 // look has all guards take in what has happened.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -124,11 +125,7 @@ func (c *Controller) Assign(plans map[string]*Plan) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for ip := range c.ips {
-		if plans[ip] == nil {
-			delete(c.ips, ip)
-		}
-	}
+	maps.DeleteFunc(c.ips, func(ip string, _ *address) bool { return plans[ip] == nil })
 	for ip, p := range plans {
 		if a := c.ips[ip]; a != nil {
 			a.setPlan(p)

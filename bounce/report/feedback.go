@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"strings"
 
 	"example.org/mta/bounce"
@@ -76,10 +77,5 @@ func isRedacted(address string) bool {
 }
 
 func (r *reader) reported(address string) bool {
-	for i := range r.result.Reports {
-		if sameAddress(r.result.Reports[i].Recipient, address) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.result.Reports, func(x Report) bool { return sameAddress(x.Recipient, address) })
 }

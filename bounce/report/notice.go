@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -50,9 +51,7 @@ func (r *reader) readNotice() {
 		r.finish(&p, x.general)
 		r.result.Unnamed = &p
 	}
-	if r.result.Host == "" {
-		r.result.Host = clean(domainOf(r.from))
-	}
+	r.result.Host = cmp.Or(r.result.Host, clean(domainOf(r.from)))
 }
 
 // recipients returns the addresses that failed, in their order.
@@ -290,12 +289,8 @@ func endsEntry(rest string) bool {
 
 // isListOf reports whether a line has addresses and the marks between them only.
 func isListOf(lower string) bool {
-	for _, word := range strings.FieldsFunc(lower, func(r rune) bool { return strings.ContainsRune(" \t,;<>'\"", r) }) {
-		if !strings.Contains(word, "@") {
-			return false
-		}
-	}
-	return true
+	words := strings.FieldsFunc(lower, func(r rune) bool { return strings.ContainsRune(" \t,;<>'\"", r) })
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(w, "@") })
 }
 
 // isReplyLine reports whether a line is a refusal as a host gave it.

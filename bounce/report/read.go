@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -255,10 +256,8 @@ func kindOf(reports []Report) Kind {
 // was accepted says that it has deleted it by itself (RFC 5429, 2.2).
 func (r *reader) readDisposition(fields Header) {
 	r.result.Kind = Disposition
-	p := Report{Recipient: recipientOf(fields.Get("Original-Recipient"))}
-	if p.Recipient == "" {
-		p.Recipient = recipientOf(fields.Get("Final-Recipient"))
-	}
+	p := Report{Recipient: cmp.Or(recipientOf(fields.Get("Original-Recipient")),
+		recipientOf(fields.Get("Final-Recipient")))}
 	did := strings.ToLower(fields.Get("Disposition"))
 	if strings.Contains(did, "automatic-action") && strings.Contains(did, "deleted") {
 		r.result.Kind, p.Action = Bounce, ActionFailed
@@ -391,9 +390,7 @@ func (r *reader) isChallenge() bool {
 // isUnsubscription reports whether somebody asks for no more mail at an address for something else.
 func (r *reader) isUnsubscription() bool {
 	subject := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(r.subject), "re:"))
-	if subject == "" {
-		subject = strings.TrimSpace(r.lower)
-	}
+	subject = cmp.Or(subject, strings.TrimSpace(r.lower))
 	return subject == "unsubscribe" || strings.HasPrefix(subject, "unsubscribe:")
 }
 

@@ -84,7 +84,7 @@ func appendORcpt(b []byte, orcpt string, utf8 bool) []byte {
 		return b
 	}
 	b = append(b, " ORCPT="...)
-	if !isASCII(address) || strings.EqualFold(kind, "utf-8") {
+	if !envelope.Address(address).ASCII() || strings.EqualFold(kind, "utf-8") {
 		return appendUTF8Address(append(b, "utf-8;"...), address, utf8)
 	}
 	return appendXtext(append(appendXtext(b, kind), ';'), address)
@@ -120,12 +120,3 @@ func appendUTF8Address(b []byte, s string, raw bool) []byte {
 }
 
 const hexDigits = "0123456789ABCDEF"
-
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
-}

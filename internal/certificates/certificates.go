@@ -13,6 +13,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -116,11 +117,7 @@ func (s *Store) open(p Pair) (*file, error) {
 func (s *Store) Keep(pairs []Pair) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for p := range s.files {
-		if !slices.Contains(pairs, p) {
-			delete(s.files, p)
-		}
-	}
+	maps.DeleteFunc(s.files, func(p Pair, _ *file) bool { return !slices.Contains(pairs, p) })
 }
 
 // current gives the certificate of a pair, read again when its files have changed. Both are looked at, since
@@ -179,10 +176,7 @@ type Expiry struct {
 // Expiries lists the certificates in use, in the order of their files, after a check of them.
 func (s *Store) Expiries() []Expiry {
 	s.mu.Lock()
-	files := make([]*file, 0, len(s.files))
-	for _, f := range s.files {
-		files = append(files, f)
-	}
+	files := slices.Collect(maps.Values(s.files))
 	s.mu.Unlock()
 	var all []Expiry
 	for _, f := range files {

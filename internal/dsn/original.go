@@ -128,12 +128,7 @@ func isMessageID(s string) bool {
 	if len(s) < 5 || len(s) > 500 || s[0] != '<' || s[len(s)-1] != '>' {
 		return false
 	}
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] >= 127 {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 127 })
 }
 
 func hasEightBit(b []byte) bool {

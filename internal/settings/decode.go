@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -64,14 +65,9 @@ func (d *decoder) body(body *hclsyntax.Body, v reflect.Value, b *Block, prefix, 
 }
 
 func inOrder(as hclsyntax.Attributes) []*hclsyntax.Attribute {
-	list := make([]*hclsyntax.Attribute, 0, len(as))
-	for _, a := range as {
-		list = append(list, a)
-	}
-	slices.SortFunc(list, func(a, b *hclsyntax.Attribute) int {
+	return slices.SortedFunc(maps.Values(as), func(a, b *hclsyntax.Attribute) int {
 		return cmp.Compare(a.SrcRange.Start.Byte, b.SrcRange.Start.Byte)
 	})
-	return list
 }
 
 func labelHint(f Field) string {

@@ -2,9 +2,12 @@ package sink
 
 import (
 	"bytes"
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
+
+	"example.org/mta/internal/envelope"
 )
 
 // verdict is what happens to a command: the text of its reply, "" until a rule has given one.
@@ -169,9 +172,7 @@ func (x *session) simple(p Phase, text string, reset bool) bool {
 	if v.stop {
 		return false
 	}
-	if v.text == "" {
-		v.text = text
-	}
+	v.text = cmp.Or(v.text, text)
 	if reset && v.good() {
 		x.tx = transaction{}
 	}
@@ -183,9 +184,7 @@ func (x *session) quit() bool {
 	if v.stop {
 		return false
 	}
-	if v.text == "" {
-		v.text = "221 2.0.0 Bye"
-	}
+	v.text = cmp.Or(v.text, "221 2.0.0 Bye")
 	x.answer(Quit, v)
 	x.about.End = "QUIT"
 	return false
@@ -297,9 +296,7 @@ func (x *session) mail(arg string) bool {
 		x.tx.open, x.tx.sender, x.tx.mailParams = true, sender, params
 		x.tx.recipients, x.tx.rcptParams = x.tx.recipients[:0], x.tx.rcptParams[:0]
 		x.tx.cutAfter = x.whereToCut()
-		if v.text == "" {
-			v.text = "250 2.1.0 Ok"
-		}
+		v.text = cmp.Or(v.text, "250 2.1.0 Ok")
 	} else if !x.tx.open {
 		x.tx = transaction{} // the parameters read so far
 	}
@@ -327,7 +324,7 @@ func (x *session) mailRules(sender, params string) string {
 		}
 	}
 	switch {
-	case !isASCII(sender) && !x.tx.utf8:
+	case !envelope.Address(sender).ASCII() && !x.tx.utf8:
 		return "553 5.6.7 SMTPUTF8 is needed for this address"
 	case cfg.MaxSize > 0 && x.tx.declared > cfg.MaxSize:
 		return "552 5.3.4 Message size exceeds fixed limit"
@@ -393,9 +390,7 @@ func (x *session) rcpt(arg string) bool {
 			}
 			x.tx.rcptParams = append(x.tx.rcptParams, params)
 		}
-		if v.text == "" {
-			v.text = "250 2.1.5 Ok"
-		}
+		v.text = cmp.Or(v.text, "250 2.1.5 Ok")
 	}
 	return x.answer(Rcpt, v)
 }
@@ -408,7 +403,7 @@ func (x *session) rcptRules(recipient, params string) string {
 		return "503 5.5.1 Error: need MAIL command"
 	case recipient == "":
 		return "501 5.1.3 Bad recipient address syntax"
-	case !isASCII(recipient) && !x.tx.utf8:
+	case !envelope.Address(recipient).ASCII() && !x.tx.utf8:
 		return "553 5.6.7 SMTPUTF8 is needed for this address"
 	case cfg.MaxRecipients > 0 && len(x.tx.recipients) >= cfg.MaxRecipients:
 		return "452 4.5.3 Error: too many recipients"
@@ -527,13 +522,4 @@ func parsePath(arg, keyword string) (address, params string, ok bool) {
 		}
 	}
 	return "", "", false
-}
-
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= 0x80 {
-			return false
-		}
-	}
-	return true
 }

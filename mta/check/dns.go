@@ -152,9 +152,7 @@ func (d *dnsSubjects) domain(name string, chosen []dnscheck.Source, asked bool) 
 	if !asked {
 		out.Sources = d.sources(d.cfg.SourcesOf(tenants))
 	}
-	if out.MailFrom == "" {
-		out.MailFrom = d.returnPathOf(name, tenants)
-	}
+	out.MailFrom = cmp.Or(out.MailFrom, d.returnPathOf(name, tenants))
 	return out
 }
 

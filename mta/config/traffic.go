@@ -338,11 +338,7 @@ func (c *Config) resolve(domain string, p *Provider) *Traffic {
 	if p != nil {
 		lay(&p.Traffic, &p.block)
 	}
-	var ds []*Domain
-	for d := range c.matching(domain) {
-		ds = append(ds, d)
-	}
-	for _, d := range slices.Backward(ds) {
+	for _, d := range slices.Backward(slices.Collect(c.matching(domain))) {
 		lay(&d.Traffic, &d.block)
 	}
 	return &t

@@ -162,7 +162,7 @@ func (p *picker) pickOrigins(s *schedule.Schedule, f *Filter) {
 
 // oneDomain gives the only domain whose recipients a filter selects; false when there may be several.
 func (f *Filter) oneDomain() (string, bool) {
-	if f.Domain != "" && !strings.HasPrefix(f.Domain, "*") && isASCII(f.Domain) {
+	if f.Domain != "" && !strings.HasPrefix(f.Domain, "*") && envelope.Address(f.Domain).ASCII() {
 		return strings.ToLower(f.Domain), true
 	}
 	return domainOf(f.Recipient)
@@ -172,7 +172,7 @@ func (f *Filter) oneDomain() (string, bool) {
 // which there are several spellings.
 func domainOf(word string) (string, bool) {
 	switch {
-	case word == "" || !isASCII(word):
+	case word == "" || !envelope.Address(word).ASCII():
 		return "", false
 	case word == "<>":
 		return "", true
@@ -180,8 +180,4 @@ func domainOf(word string) (string, bool) {
 		return strings.ToLower(word[1:]), true
 	}
 	return envelope.Address(word).Domain(), true
-}
-
-func isASCII(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool { return r > 127 }) < 0
 }

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -155,11 +156,7 @@ func limiter[K comparable](of map[K]*gcra.Limiter, key K, now time.Time) *gcra.L
 		return l
 	}
 	if len(of) >= maxChances {
-		for k, l := range of {
-			if l.Paid(now) {
-				delete(of, k)
-			}
-		}
+		maps.DeleteFunc(of, func(_ K, l *gcra.Limiter) bool { return l.Paid(now) })
 		if len(of) >= maxChances {
 			return nil
 		}

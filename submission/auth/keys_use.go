@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -115,11 +116,7 @@ func (u *uses) keep(t map[KeySum]*keyInForce) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for id := range u.by {
-		if !ids[id] {
-			delete(u.by, id)
-		}
-	}
+	maps.DeleteFunc(u.by, func(id string, _ *lastUse) bool { return !ids[id] })
 }
 
 // note records that a key was used.

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 )
@@ -97,11 +98,7 @@ func (p *Pace[K]) join(key K) *Turns {
 // forget drops those who have not failed lately, or anybody when all have.
 func (p *Pace[K]) forget() {
 	now := p.cfg.Now()
-	for key, t := range p.by {
-		if t.users == 0 && now.Sub(t.last) > ForgetAfter {
-			delete(p.by, key)
-		}
-	}
+	maps.DeleteFunc(p.by, func(_ K, t *Turns) bool { return t.users == 0 && now.Sub(t.last) > ForgetAfter })
 	for key, t := range p.by {
 		if len(p.by) < maxPaced/10*9 {
 			return

@@ -7,6 +7,7 @@ package callout
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -170,11 +171,7 @@ func (c *Checker) keep(rcpt envelope.Address, a Answer) {
 
 // evict forgets answers that have expired and, if that is not enough, some others. mu is held.
 func (c *Checker) evict(now time.Time) {
-	for rcpt, m := range c.kept {
-		if !m.fresh(now) {
-			delete(c.kept, rcpt)
-		}
-	}
+	maps.DeleteFunc(c.kept, func(_ envelope.Address, m memory) bool { return !m.fresh(now) })
 	for rcpt := range c.kept {
 		if len(c.kept) <= maxKept*3/4 {
 			return

@@ -2,6 +2,7 @@ package http
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"strings"
@@ -144,11 +145,9 @@ func (b *Limits) of(now time.Time, who asker) *[measures]gcra.Limiter {
 		return there
 	}
 	if len(b.by) >= b.prune {
-		for who, ls := range b.by {
-			if ls[requests].Paid(now) && ls[recipients].Paid(now) && ls[octets].Paid(now) {
-				delete(b.by, who)
-			}
-		}
+		maps.DeleteFunc(b.by, func(_ asker, ls *[measures]gcra.Limiter) bool {
+			return ls[requests].Paid(now) && ls[recipients].Paid(now) && ls[octets].Paid(now)
+		})
 		b.prune = max(1024, 2*len(b.by))
 	}
 	b.by[who] = new([measures]gcra.Limiter)

@@ -6,6 +6,7 @@ package intake
 // each message, Grow with its content, and Accepted or Drop on the claim that Begin returned.
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -384,8 +385,8 @@ func (e *exemptions) take(now time.Time, tenant string) bool {
 	defer e.mu.Unlock()
 	pace := e.paces[tenant]
 	if pace == nil {
-		if len(e.paces) >= maxPaces {
-			e.forgetPaid(now)
+		if len(e.paces) >= maxPaces { // those whose exemptions are all there again can go
+			maps.DeleteFunc(e.paces, func(_ string, pace *gcra.Limiter) bool { return pace.Paid(now) })
 		}
 		if e.paces == nil {
 			e.paces = make(map[string]*gcra.Limiter)
@@ -402,15 +403,6 @@ func (e *exemptions) take(now time.Time, tenant string) bool {
 	}
 	pace.Take(now, exemptRate, 1)
 	return true
-}
-
-// forgetPaid drops the tenants whose exemptions are all there again. mu is held.
-func (e *exemptions) forgetPaid(now time.Time) {
-	for tenant, pace := range e.paces {
-		if pace.Paid(now) {
-			delete(e.paces, tenant)
-		}
-	}
 }
 
 // protected reports whether a sender's mail is to be exempt: reports, which have the null sender,

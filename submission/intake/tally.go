@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -216,11 +217,7 @@ func (l *Intruders) due(client netip.Addr) bool {
 	}
 	if len(l.last) >= maxIntruders && now.Sub(l.swept) >= lineEvery {
 		l.swept = now
-		for c, last := range l.last {
-			if now.Sub(last) >= lineEvery {
-				delete(l.last, c)
-			}
-		}
+		maps.DeleteFunc(l.last, func(_ netip.Addr, last time.Time) bool { return now.Sub(last) >= lineEvery })
 	}
 	if _, known := l.last[client]; !known && len(l.last) >= maxIntruders {
 		return false

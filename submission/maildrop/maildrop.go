@@ -64,18 +64,16 @@ func (e *Envelope) valid() bool {
 			return false
 		}
 	}
-	if strings.IndexFunc(e.ID, func(r rune) bool { return r <= ' ' || r > '~' }) >= 0 {
+	if strings.ContainsFunc(e.ID, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return false
 	}
 	if _, err := envelope.ParseAddress(string(e.Sender)); err != nil && !e.Sender.Null() {
 		return false
 	}
-	for _, r := range e.Recipients {
-		if a, err := envelope.ParseAddress(string(r)); err != nil || a.Null() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(e.Recipients, func(r envelope.Address) bool {
+		a, err := envelope.ParseAddress(string(r))
+		return err != nil || a.Null()
+	})
 }
 
 // head is the first line of a file.

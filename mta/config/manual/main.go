@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -98,9 +99,7 @@ func (m *manual) read(pattern string) error {
 
 // block writes a block, then the blocks in it.
 func (m *manual) block(key, heading, comment string, t reflect.Type) {
-	if comment == "" {
-		comment = m.comments[t.Name()]
-	}
+	comment = cmp.Or(comment, m.comments[t.Name()])
 	prose, examples := split(comment)
 	fmt.Fprintf(&m.out, "\n%s\n", heading)
 	if at := m.written[comment]; at != "" && comment != "" {

@@ -171,9 +171,7 @@ func messagesOf(p *http.Problem) []http.SentMessage {
 // describe is a problem in one line.
 func describe(p *http.Problem) string {
 	title := p.Title
-	if title == "" {
-		title = nethttp.StatusText(p.Status)
-	}
+	title = cmp.Or(title, nethttp.StatusText(p.Status))
 	if p.Detail == "" {
 		return title
 	}
