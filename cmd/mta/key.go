@@ -41,19 +41,22 @@ func newKey(c *cli) *cobra.Command {
 
 // keysFile returns which file is meant. The configuration is nil when --file alone names it.
 func (c *cli) keysFile() (path string, cfg *config.Config, err error) {
-	if c.keysFlag != "" && c.configFlag == "" {
-		return c.keysFlag, nil, nil
+	return c.fileOf(c.keysFlag, func(cfg *config.Config) string { return cfg.Keys.File }, "keys file",
+		`add keys { file = "/etc/mta/keys" }`)
+}
+
+// fileOf gives the path of a flag, or else that of the configuration, which is nil when only the flag counts.
+func (c *cli) fileOf(flag string, of func(*config.Config) string, what, add string,
+) (path string, cfg *config.Config, err error) {
+	if flag != "" && c.configFlag == "" {
+		return flag, nil, nil
 	}
 	if cfg, err = c.config(); err != nil {
 		return "", nil, err
 	}
-	path = cfg.Keys.File
-	if c.keysFlag != "" {
-		path = c.keysFlag
-	}
-	if path == "" {
-		return "", nil, hinted{errors.New("the configuration has no keys file"),
-			`add keys { file = "/etc/mta/keys" } to it, or name a file with --file`}
+	if path = cmp.Or(flag, of(cfg)); path == "" {
+		return "", nil, hinted{errors.New("the configuration has no " + what),
+			add + " to it, or name a file with --file"}
 	}
 	return path, cfg, nil
 }

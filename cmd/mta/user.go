@@ -24,6 +24,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/smallfile"
+	"example.org/mta/mta/config"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/web"
 	"example.org/mta/submission/auth"
@@ -68,20 +69,10 @@ func (c *cli) userBook() userBook { return userBook{"mta user", c.usersFile} }
 
 // usersFile returns which file is meant, and how passwords are hashed in it.
 func (c *cli) usersFile() (path string, scheme auth.Scheme, err error) {
-	if c.usersFlag != "" && c.configFlag == "" {
-		return c.usersFlag, auth.Argon2id, nil
-	}
-	cfg, err := c.config()
-	if err != nil {
-		return "", "", err
-	}
-	path = cfg.Users.File
-	if c.usersFlag != "" {
-		path = c.usersFlag
-	}
-	if path == "" {
-		return "", "", hinted{errors.New("the configuration has no users file"),
-			`add users { file = "/etc/mta/users" } to it, or name a file with --file`}
+	path, cfg, err := c.fileOf(c.usersFlag, func(cfg *config.Config) string { return cfg.Users.File }, "users file",
+		`add users { file = "/etc/mta/users" }`)
+	if err != nil || cfg == nil {
+		return path, auth.Argon2id, err
 	}
 	return path, cfg.Users.Scheme, nil
 }
@@ -469,16 +460,9 @@ func (c *cli) consoleUsersFile() (path string, scheme auth.Scheme, err error) {
 	if c.usersFlag != "" {
 		return c.usersFlag, auth.Argon2id, nil
 	}
-	cfg, err := c.config()
-	if err != nil {
-		return "", "", err
-	}
-	if cfg.Console.Users == "" {
-		return "", "", hinted{errors.New("the configuration has no users of the console"),
-			`add console { address = "127.0.0.1:8026", users = "/etc/mta/console-users" } to it, or name a file with ` +
-				"--file"}
-	}
-	return cfg.Console.Users, auth.Argon2id, nil
+	path, _, err = c.fileOf("", func(cfg *config.Config) string { return cfg.Console.Users }, "users of the console",
+		`add console { address = "127.0.0.1:8026", users = "/etc/mta/console-users" }`)
+	return path, auth.Argon2id, err
 }
 
 func newConsoleUserAdd(c *cli, book userBook) *cobra.Command {

@@ -162,10 +162,8 @@ func (l *Load) pace(ctx context.Context, n int) bool {
 
 // pause waits, and reports whether ctx still goes on.
 func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

@@ -247,11 +247,9 @@ func (r *Relay) Close() error {
 	default:
 	}
 	_ = r.cmd.Process.Signal(syscall.SIGTERM)
-	limit := time.NewTimer(stopLimit)
-	defer limit.Stop()
 	select {
 	case <-r.ended:
-	case <-limit.C:
+	case <-time.After(stopLimit):
 		_ = r.cmd.Process.Kill()
 		<-r.ended
 		return errors.Join(fmt.Errorf("the relay did not end within %v", stopLimit), r.clean())

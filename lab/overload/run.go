@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"time"
 
 	"example.org/mta/admission"
@@ -155,21 +156,9 @@ func LawOf(mode string) (func() admission.Law, error) {
 	case "none":
 		return func() admission.Law { return admission.None{} }, nil
 	}
-	return nil, plot.Wrong("options", "mode %s is not known; there are %s", mode, list(Modes))
-}
-
-func list(names []string) (text string) {
-	for i, n := range names {
-		switch {
-		case i == 0:
-		case i == len(names)-1:
-			text += " and "
-		default:
-			text += ", "
-		}
-		text += n
-	}
-	return text
+	last := len(Modes) - 1
+	return nil, plot.Wrong("options", "mode %s is not known; there are %s and %s", mode,
+		strings.Join(Modes[:last], ", "), Modes[last])
 }
 
 // codel refuses as CoDel drops (RFC 8289): while the line stays too long, more with the square root

@@ -171,10 +171,8 @@ func (s *DNSServer) handle(w dns.ResponseWriter, q *dns.Msg) {
 
 // wait says false when the server was closed meanwhile.
 func (s *DNSServer) wait(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-s.closing:
 		return false
