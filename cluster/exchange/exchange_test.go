@@ -454,9 +454,9 @@ func TestAnotherEngine(t *testing.T) {
 
 // TestAFailover: what a reader saw was never acknowledged, and its number belongs to another change now.
 func TestAFailover(t *testing.T) {
-	within(t, 2, func(h *house) {
-		a, b := h.relays[0], h.relays[1]
-		h.run(a, b)
+	within(t, 3, func(h *house) {
+		a, b, c := h.relays[0], h.relays[1], h.relays[2]
+		h.run(a, b, c)
 		pass(2 * time.Second)
 		restore := h.engine.Copy()
 		h.ends(func(c changes.Call) error {
@@ -465,20 +465,79 @@ func TestAFailover(t *testing.T) {
 			}
 			return nil
 		})
+		c.stop()
 		a.shelves["a"].set(t, "j", "1", 1)
 		pass(2 * time.Second)
 		b.has("a", "j", "1")
-		b.end()
-		b.end = func() {}
+		for _, r := range []*relay{a, b} {
+			r.end()
+			r.end = func() {}
+		}
 		restore(true)
 		h.ends(nil)
-		a.shelves["a"].set(t, "first", "1", 1)
-		a.shelves["b"].set(t, "second", "1", 1)
-		pass(10 * time.Second)
+		c.open()
+		h.run(c)
+		c.shelves["a"].set(t, "first", "1", 1)
+		pass(5 * time.Second)
+		a.restart(h)
+		pass(5 * time.Second)
 		b.restart(h)
 		pass(5 * time.Second)
 		h.all("a", "j", "1")
 		h.all("a", "first", "1")
+		if row := h.row("a", "first"); row.Number != 1 {
+			t.Errorf("it has another number than the one that was lost: %+v", row)
+		}
+	})
+}
+
+// TestAKeyThatWaitsIsNotOverridden: node 2 reads about keys that it has changed and not sent yet.
+func TestAKeyThatWaitsIsNotOverridden(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		pass(2 * time.Second)
+		done, err := b.shelves["b"].note([]string{"another"}) // nothing behind it is sent
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"equal", "wish", "again"} {
+			b.shelves["a"].set(t, key, "of 2", 1)
+		}
+		b.shelves["a"].set(t, "wish", "of 2", 2)
+		for _, key := range []string{"equal", "wish", "again"} {
+			a.shelves["a"].set(t, key, "of 1", 1)
+		}
+		pass(2 * time.Second)
+		for _, key := range []string{"equal", "wish", "again"} {
+			b.has("a", key, "of 2")
+		}
+		b.shelves["a"].set(t, "again", "of 2, again", 1)
+		done()
+		pass(3 * time.Second)
+		h.all("a", "equal", "of 1")
+		h.all("a", "wish", "of 2")
+		h.all("a", "again", "of 1")
+	})
+}
+
+// TestANodeKnowsItsOwnChanges, also before it has read them.
+func TestANodeKnowsItsOwnChanges(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a := h.relays[0]
+		h.run(h.relays...)
+		pass(2 * time.Second)
+		again := true
+		h.ends(func(c changes.Call) error {
+			if again && c.Node == 1 && len(c.Parts) > 0 {
+				again = false
+				a.shelves["a"].set(t, "k", "2", 1)
+			}
+			return nil
+		})
+		a.shelves["a"].set(t, "k", "1", 1)
+		pass(3 * time.Second)
+		h.all("a", "k", "2")
 	})
 }
 
