@@ -111,7 +111,8 @@ func Run(cfg Config) Report {
 	}
 	for i := range cfg.Nodes {
 		n := &node{run: r, id: uint16(i + 1), boot: 1, incarnation: 1, mails: make(map[string]once.Request),
-			drift: (2*r.w.rand.Float64() - 1) * cfg.Term.Drift, base: r.w.between(0, 1000*time.Hour),
+			halves: make(map[string]bool),
+			drift:  (2*r.w.rand.Float64() - 1) * cfg.Term.Drift, base: r.w.between(0, 1000*time.Hour),
 			demand: make([]float64, len(r.limits)),
 			queued: make([]float64, len(r.limits)), limits: slices.Clone(r.limits), open: make([]int64, len(r.limits)),
 			want: make([]int64, len(r.limits)), timer: make([]bool, len(r.limits))}
@@ -330,6 +331,7 @@ func (n *node) crash() {
 	if kind == 0 {
 		n.incarnation++
 		n.process, n.memory, n.mails = 0, owner.Memory{}, make(map[string]once.Request)
+		clear(n.halves)
 		n.judge.lose(n.id)
 	}
 	n.w.after(back, n.start)

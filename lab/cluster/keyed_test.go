@@ -141,7 +141,9 @@ func (n *node) decided(d once.Decision) {
 		n.w.after(n.w.between(time.Millisecond, 20*time.Millisecond), func() { n.do(gen, func() { n.accept(d, a) }) })
 		return
 	case once.Repeat:
-		n.judge.repeats++
+		if n.judge.repeats++; d.Row.Note == half {
+			n.goOn(d, a)
+		}
 	case once.Running:
 		if owner := n.nodes[max(d.Row.Node, 1)-1]; d.Row.Node != 0 {
 			n.pass(n, owner, func() { n.do2(owner, func() { owner.resolve(d.Row); owner.claim() }) })
@@ -161,14 +163,43 @@ func (n *node) accept(d once.Decision, a *attempt) {
 	} else {
 		n.mails[a.key] = d.Row.Request
 		n.judge.accept(a.key, n.id)
-		n.desk.Accepted(d.Number, fmt.Sprint(d.Row.Request), time.Hour)
+		if n.w.chance(.02) {
+			n.halves[a.key] = true
+			n.again(a)
+		}
+		n.desk.Accepted(d.Number, n.end(d.Row), time.Hour)
 	}
 	n.claim()
 }
 
+// half is the end of a request that was cut off half way.
+const half = "half"
+
+// end is how a request whose mail is here has ended.
+func (n *node) end(row once.Row) string {
+	if n.halves[row.Key] {
+		return half
+	}
+	return fmt.Sprint(row.Request)
+}
+
+// goOn accepts the rest of a request at its node.
+func (n *node) goOn(d once.Decision, a *attempt) {
+	if d.Row.Node != n.id {
+		n.again(a)
+		return
+	}
+	if n.mails[a.key] != d.Row.Request {
+		n.judge.fault("%s: node %d has no part of it", a.key, n.id)
+	}
+	delete(n.halves, a.key)
+	d.Row.Note = n.end(d.Row)
+	n.desk.Again(once.Part{Op: once.Settle, Row: d.Row, Keep: time.Hour})
+}
+
 func (n *node) resolve(row once.Row) {
 	n.desk.Resolve(row, func(row once.Row) (string, time.Duration, bool) {
-		return fmt.Sprint(row.Request), time.Hour, n.mails[row.Key] == row.Request
+		return n.end(row), time.Hour, n.mails[row.Key] == row.Request
 	})
 }
 

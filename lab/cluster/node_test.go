@@ -37,6 +37,7 @@ type node struct {
 	incarnation, process uint64
 	memory               owner.Memory
 	mails                map[string]once.Request
+	halves               map[string]bool // of mails: requests that were cut off half way
 
 	member *member.Member
 	desk   *once.Desk
