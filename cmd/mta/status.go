@@ -231,7 +231,7 @@ func inTransit(s *api.Status) (n int64) {
 // left is what is queued, for those who wait until the relay can be stopped.
 func left(s *api.Status) string {
 	later := s.States[string(api.StateDeferred)]
-	return fmt.Sprintf("%s in transit, %d waiting for a retry time, %d held", plural(int(inTransit(s)), "recipient"),
+	return fmt.Sprintf("%s in transit, %d waiting for their time, %d held", plural(int(inTransit(s)), "recipient"),
 		later, s.Queue.Queued-inTransit(s)-later)
 }
 
@@ -312,7 +312,7 @@ command outside of a transaction; a transaction under way is finished. By HTTP, 
 with messages get 503; those about accepted mail are answered. Reports about mail that
 has left, at listeners with inbound, and mail that sendmail left are taken.
 
---wait waits until nothing is in transit: what is left waits for a retry time or is held.
+--wait waits until nothing is in transit: what is left waits for its time or is held.
 The exit code is 3 when --timeout has passed, and 4 when everything is paused.`,
 		Example: `  mta drain --reason "kernel update"
   mta drain --wait --timeout 5m && systemctl restart mta`,

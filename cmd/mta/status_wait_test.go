@@ -60,7 +60,7 @@ func TestStuck(t *testing.T) {
 func TestWaitForADrain(t *testing.T) {
 	for answer, want := range map[string]string{
 		`{"state":"draining","queue":{"queued":7},"states":{"deferred":4,"held":2,"unreadable":1}}`: "",
-		`{"state":"draining","queue":{"queued":7},"states":{"deferred":4,"ending":3}}`:              "not idle within 200ms: 3 recipients in transit, 4 waiting for a retry time, 0 held",
+		`{"state":"draining","queue":{"queued":7},"states":{"deferred":4,"ending":3}}`:              "not idle within 200ms: 3 recipients in transit, 4 waiting for their time, 0 held",
 		`{"state":"running","queue":{"queued":7},"states":{"due":7}}`:                               "the relay takes new mail again: somebody has undrained or restarted it",
 	} {
 		client := api.NewLocalClient(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, answer) }))
