@@ -2,7 +2,9 @@ package mta
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,8 @@ import (
 
 	"example.org/mta/internal/envelope"
 	"example.org/mta/lab/sink"
+	"example.org/mta/mta/config"
+	"example.org/mta/mta/exported"
 	"example.org/mta/operator/api"
 	"example.org/mta/queue"
 	"example.org/mta/submission/intake"
@@ -33,10 +37,15 @@ func (w *world) move(to *world) {
 	}
 }
 
-// TestMovedMailIsNotRemoved: neither the log, and so hooks, nor tenants hear that mail was removed which another relay has.
+// TestMovedMailIsNotRemoved: neither the log, and so hooks, nor tenants hear that mail was removed which another relay has,
+// but where it went, under which id. Cancelled at the old relay by whatever name, it says so; at the new one it is cancelled
+// by its old id, too, and all its records have that.
 func TestMovedMailIsNotRemoved(t *testing.T) {
-	old, now := newShops(t, sink.Config{}), newShops(t, sink.Config{})
-	id := old.post(`,"to":["a@box.example","b@box.example"],"send_at":"` + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + `"`)
+	named := func(node string) func(*config.Config) { return func(c *config.Config) { c.NodeID = node } }
+	old, now := newShops(t, sink.Config{}, named("one")), newShops(t, sink.Config{}, named("two"))
+	later := `,"send_at":"` + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + `"`
+	id := old.post(`,"to":["a@box.example","b@box.example"],"campaign":"spring","tags":["news"]` + later)
+	other := old.post(`,"to":["c@box.example"]` + later)
 	old.move(now.world)
 	old.want(id, "moved, a@box.example moved, b@box.example moved")
 	if got := old.eventsOf("a@box.example"); !slices.Equal(got, []string{"Reception", "Transfer"}) {
@@ -45,8 +54,60 @@ func TestMovedMailIsNotRemoved(t *testing.T) {
 	if got := now.eventsOf("a@box.example"); !slices.Equal(got, []string{"Reception"}) {
 		t.Errorf("the log of the new relay has %q", got)
 	}
-	if status, text := old.ask("acme", "POST", "/v1/messages/"+id+"/cancel", "", nil); status != 409 || !strings.Contains(text, "moved to another relay") {
+	came := now.await("a@box.example", "Reception")
+	if left := old.await("a@box.example", "Transfer"); left.Response.Text != "moved to two as "+came.ID.String() || left.MovedFrom != "" || came.MovedFrom != "one/"+id {
+		t.Errorf("it left as %+v, and came as %+v", left, came)
+	}
+	if status, text := old.ask("acme", "POST", "/v1/messages/"+id+"/cancel", "", nil); status != 409 || !strings.Contains(text, "moved to another relay") || !strings.Contains(text, `"detail":"moved to two as `+came.ID.String()) {
 		t.Errorf("cancelled at the old relay: %d %s", status, text)
+	}
+	for _, what := range []string{`{"campaign":"spring"}`, `{"tag":"news"}`} {
+		if status, text := old.ask("acme", "POST", "/v1/messages/cancel", what, nil); status != 200 || strings.TrimSpace(text) != `{"cancelled":0,"too_late":0,"moved_to":["two"]}` {
+			t.Errorf("%s cancelled at the old relay: %d %s", what, status, text)
+		}
+	}
+	if status, text := old.ask("other", "POST", "/v1/messages/cancel", `{"campaign":"spring"}`, nil); status != 200 || strings.Contains(text, "moved_to") {
+		t.Errorf("another tenant's: %d %s", status, text)
+	}
+
+	now.restart(Options{})
+	if status, text := now.ask("other", "POST", "/v1/messages/"+id+"/cancel", "", nil); status != 404 {
+		t.Errorf("another tenant's, by the old id: %d %s", status, text)
+	}
+	if status, text := now.ask("acme", "GET", "/v1/messages/"+id, "", nil); status != 200 || !strings.Contains(text, `"id":"`+came.ID.String()) {
+		t.Errorf("found by the old id: %d %s", status, text)
+	}
+	if status, text := now.ask("acme", "POST", "/v1/messages/"+id+"/cancel", "", nil); status != 200 || strings.Count(text, `"status":"cancelled"`) != 2 {
+		t.Errorf("cancelled by the old id: %d %s", status, text)
+	}
+	now.want(id, "cancelled, a@box.example cancelled, b@box.example cancelled")
+	if got := now.eventsOf("a@box.example"); !slices.Equal(got, []string{"Reception", "Cancellation"}) {
+		t.Errorf("the log of the new relay has %q", got)
+	}
+	if status, text := now.ask("acme", "POST", "/v1/messages/cancel", `{"campaign":"spring"}`, nil); status != 200 || strings.Contains(text, "moved_to") {
+		t.Errorf("by the campaign at the new relay: %d %s", status, text)
+	}
+
+	// An id that both relays have given names no message.
+	own := now.queue.Begin()
+	own.Write([]byte(letter))
+	m := &envelope.Message{Sender: "ann@client.example", Tenant: "acme", Recipients: []envelope.Recipient{{Address: "d@box.example"}}, Release: time.Now().Add(time.Hour)}
+	if err := own.Commit(m); err != nil {
+		t.Fatal(err)
+	}
+	cancel := func() (int, string) { return now.ask("acme", "POST", "/v1/messages/"+m.ID.String()+"/cancel", "", nil) }
+	var archive bytes.Buffer
+	out := exported.NewWriter(&archive, exported.Summary{Node: "three"})
+	_, err := out.Add(exported.New(m, []exported.Recipient{{}}), func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(letter)), nil })
+	if err = errors.Join(err, out.Close(exported.Summary{})); err != nil {
+		t.Fatal(err)
+	}
+	now.imported(archive.Bytes(), api.ImportOptions{})
+	if status, text := cancel(); status != 409 || !strings.Contains(text, "have both given this id") {
+		t.Errorf("an id of two messages: %d %s", status, text)
+	}
+	if status, text := now.ask("acme", "POST", "/v1/messages/"+other+"/cancel", "", nil); status != 200 {
+		t.Errorf("an id of one: %d %s", status, text)
 	}
 }
 

@@ -230,8 +230,9 @@ func (x *queueExport) removeExported(ctx context.Context) (api.MovedRemoved, err
 	}
 	defer f.Close()
 	rm := receiptRemoval{ctx: ctx, client: x.client}
+	archive := "the archive " + draw.Clean(filepath.Base(x.to))
 	if _, err := eachExported(f, draw.Clean(x.to), x.progress("removed"), func(m *exported.Message) error {
-		return rm.add(api.MovedMessage{Node: m.Node, ID: m.ID, Recipients: indexesOf(m)})
+		return rm.add(api.MovedMessage{Node: m.Node, ID: m.ID, Recipients: indexesOf(m), To: archive})
 	}); err != nil {
 		return rm.done, err
 	}

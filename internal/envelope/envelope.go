@@ -122,7 +122,7 @@ type Message struct {
 	Campaign string // a finer label below the tenant
 	Tier     uint8  // 0 matters most, 5 least
 	// Marks are what its header has of the fields that the relay was asked to look for when it came in, what was asked
-	// for in TimezoneField and PaceField, By, and Priority.
+	// for in TimezoneField and PaceField, By, Priority, and MovedFrom.
 	Marks []string
 
 	// Release is when the first attempt is made at the earliest, in whole seconds; zero: at once.

@@ -95,6 +95,7 @@ func appendMessage(b []byte, r *Record) []byte {
 	b = appendStrings(b, "tags", r.Tags)
 	b = appendObject(b, "meta", string(r.Meta))
 	b = appendFilled(b, "trace_id", r.TraceID)
+	b = appendFilled(b, "moved_from", r.MovedFrom)
 	b = appendObject(b, "headers", string(r.Headers))
 	b = appendObject(b, "feedback_report", string(r.Report))
 	b = appendFilled(b, "matched_by", r.MatchedBy)

@@ -75,7 +75,7 @@ func TestGoldenRecords(t *testing.T) {
 func TestRecordsAreReadAsTheyWereWritten(t *testing.T) {
 	want := delivery()
 	want.Key, want.Tags, want.Meta = "shop", []string{"news", "sale"}, `{"order":17,"who":"Jürgen"}`
-	want.TraceID = "4bf92f3577b34da6a3ce929d0e0e4736"
+	want.TraceID, want.MovedFrom = "4bf92f3577b34da6a3ce929d0e0e4736", "node2/1kjmma2g00007"
 	want.Response.Text = "two\nlines, \"quotes\", \\ and \t"
 	got, err := Parse(appendRecord(nil, &want, `"n"`))
 	if err != nil {
@@ -141,7 +141,7 @@ func TestEveryFieldIsWritten(t *testing.T) {
 	whole := delivery()
 	whole.Event, whole.Stage = "held", 3
 	whole.Key, whole.Tags, whole.Meta = "shop", []string{"news"}, `{"order":17}`
-	whole.TraceID = "4bf92f3577b34da6a3ce929d0e0e4736"
+	whole.TraceID, whole.MovedFrom = "4bf92f3577b34da6a3ce929d0e0e4736", "node2/1kjmma2g00007"
 	whole.Class, whole.Headers, whole.Report, whole.MatchedBy = "SpamBlock", `{"Subject":"hello"}`, `{"feedback_type":"abuse"}`, ByToken
 	whole.User, whole.Count, whole.Release = "ann", 9, accepted.Add(time.Hour)
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Record]()) {

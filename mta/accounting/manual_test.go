@@ -24,6 +24,7 @@ func TestTheManualNamesEveryField(t *testing.T) {
 	full := delivery()
 	full.Response.Local, full.Release, full.User = true, accepted, "ann"
 	full.Key, full.Tags, full.Meta, full.TraceID = "shop", []string{"news"}, `{}`, "4bf92f3577b34da6a3ce929d0e0e4736"
+	full.MovedFrom = "node2/1kjmma2g00007"
 	full.Class, full.Headers, full.Report, full.MatchedBy = "SpamBlock", `{}`, `{}`, ByToken
 	w := Writer{node: `"n"`, cfg: Config{Now: time.Now}}
 	lines := [][]byte{w.Gap(Position{File: 1, Offset: 2}, Position{File: 3, Offset: 4}, 5)}

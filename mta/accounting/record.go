@@ -98,6 +98,8 @@ type Message struct {
 	Meta     Object   `json:"meta"`     // as the sender gave it
 	TraceID  string   `json:"trace_id"` // of the request that submitted it; "" for none
 	Headers  Object   `json:"headers"`  // fields of the message's header, see Config of the relay
+	// the relay that accepted it, and its id there, as node/id; "" for this relay
+	MovedFrom string `json:"moved_from"`
 }
 
 // Attempt is what a record has of the attempt at its recipient.

@@ -2,6 +2,7 @@ package events
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -88,14 +89,15 @@ func appendEvent(to []byte, e *Event) ([]byte, error) {
 		return to, err
 	}
 	r := record{parsed}
-	if !r.certain() {
+	_, first, moved := strings.Cut(r.MovedFrom, "/")
+	if !r.certain() || moved && r.Type == accounting.Reception { // the relay that accepted it has reported that
 		return to, nil
 	}
 	o := begin(to)
 	o.text("email", string(r.Recipient))
 	o.number("timestamp", r.Time.Unix())
 	o.text("sg_event_id", e.ID)
-	o.text("sg_message_id", e.Message)
+	o.text("sg_message_id", cmp.Or(first, e.Message))
 	o.filled("smtp-id", messageID(r.Headers))
 	o.category(r.Tags)
 	o.filled("marketing_campaign_name", r.Campaign)

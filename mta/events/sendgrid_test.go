@@ -112,14 +112,15 @@ func TestEvents(t *testing.T) {
 
 // TestOthers: what SendGrid has no event for is left out, and a batch of nothing else is empty.
 func TestOthers(t *testing.T) {
+	const moved = `"moved_from":"one/1kjmma2g00001"` // the other relay has sent that it was processed
 	warmup, lost := line("Warmup", `"stage":2`), line("Lost", `"count":2`)
-	body, err := SendGrid{}.Encode([]byte("x"), &Batch{Events: []Event{warmup, lost}})
+	body, err := SendGrid{}.Encode([]byte("x"), &Batch{Events: []Event{warmup, lost, line("Reception", moved)}})
 	if err != nil || string(body) != "x" {
 		t.Errorf("%q, %v", body, err)
 	}
-	body, err = SendGrid{}.Encode(nil, &Batch{Events: []Event{warmup, line("Delivery", accepted), lost, line("Delivery", accepted)}})
-	var got []any
-	if err != nil || json.Unmarshal(body, &got) != nil || len(got) != 2 {
+	body, err = SendGrid{}.Encode(nil, &Batch{Events: []Event{warmup, line("Delivery", accepted), lost, line("Delivery", accepted+","+moved)}})
+	var got []map[string]any
+	if err != nil || json.Unmarshal(body, &got) != nil || len(got) != 2 || got[1]["sg_message_id"] != "1kjmma2g00001" {
 		t.Errorf("%q, %v", body, err)
 	}
 }

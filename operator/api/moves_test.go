@@ -96,6 +96,9 @@ func TestMoveRefusals(t *testing.T) {
 		`{"receipt":[{"node":"relay.example","id":"x","recipients":[-1]}]}`:    "ascending",
 		`{"receipt":[{"node":"relay.example","id":"x","recipients":[70000]}]}`: "ascending",
 		`{"receipt":[{"node":"relay.example","id":"x","recipients":[]}]}`:      "ascending",
+
+		`{"receipt":[{"node":"relay.example","id":"x","recipients":[0],"to":"a\nb"}]}`:                                         "one line",
+		`{"receipt":[{"node":"relay.example","id":"x","recipients":[0],"to":"a","as":["` + strings.Repeat("x", 2000) + `"]}]}`: "one line",
 	} {
 		if status, _, text := post(h, "/v1/queue/remove-moved", body); status != http.StatusBadRequest || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", body, status, text)

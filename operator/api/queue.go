@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"example.org/mta/internal/legible"
@@ -238,7 +239,21 @@ type MovedMessage struct {
 	Node string `json:"node"` // the nodeid of the relay that it comes from
 	ID   string `json:"id"`   // its id there
 	// their numbers among those that the message was accepted for, in ascending order
-	Recipients []int `json:"recipients"`
+	Recipients []int  `json:"recipients"`
+	To         string `json:"to,omitempty"` // the nodeid of the relay that has them, or the file
+	// the ids of their messages there; several where they came with several imports
+	As []string `json:"as,omitempty"`
+}
+
+// Where puts into words where the recipients are.
+func (m *MovedMessage) Where() string {
+	switch {
+	case m.To == "":
+		return "another relay or an archive"
+	case len(m.As) == 0:
+		return m.To
+	}
+	return m.To + " as " + strings.Join(m.As, ", ")
 }
 
 // RemoveMoved asks for the removal of what another relay has.
@@ -303,6 +318,9 @@ func importQueue(op *operation, s *Server, w http.ResponseWriter, r *http.Reques
 	return writeJSON(w, &done)
 }
 
+// maxWhere bounds what records have of where a message went, in octets.
+const maxWhere = 2000
+
 // Check refuses a receipt that no import has written.
 func (c *RemoveMoved) Check() error {
 	for _, m := range c.Receipt {
@@ -310,6 +328,10 @@ func (c *RemoveMoved) Check() error {
 		if n == 0 || !slices.IsSorted(m.Recipients) || m.Recipients[0] < 0 || m.Recipients[n-1] >= 1<<16 {
 			return Invalid("use a receipt that 'mta queue import' has written",
 				"message %s: its recipients must be numbers from 0 to 65535, in ascending order", m.ID)
+		}
+		if where := m.Where(); len(where) > maxWhere || hasControl(where) {
+			return Invalid("use a receipt that 'mta queue import' has written",
+				"message %s: where it went must be one line of at most %d octets", m.ID, maxWhere)
 		}
 	}
 	return nil

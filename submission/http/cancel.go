@@ -23,6 +23,8 @@ type Cancelled struct {
 	// Recipients has each recipient of a single message; of more, only those that are too late, and not all
 	// of many.
 	Recipients []CancelledRecipient
+	// MovedTo are the relays and archives to which mail of the tenant was moved lately, which is not cancelled.
+	MovedTo []string
 }
 
 // CancelledRecipient is the outcome for a recipient.
@@ -31,6 +33,8 @@ type CancelledRecipient struct {
 	Address string `json:"address"`
 	// cancelled, or the state that makes it too late: sending is an attempt under way, with none after it
 	Status MessageStatus `json:"status"`
+	// of moved ones: where to, with the id by which the message can be cancelled there
+	Detail string `json:"detail,omitempty"`
 }
 
 // messageCancelled is the answer to the cancelling of one message.
@@ -45,6 +49,9 @@ type messagesCancelled struct {
 	// recipients that an attempt was under way for
 	TooLate    int                  `json:"too_late"`
 	Recipients []CancelledRecipient `json:"too_late_recipients,omitempty"` // up to 1,000 of them
+	// relays and archives to which an operator has moved mail of the tenant within the last 30 days, which this
+	// request does not reach: send it to them, too
+	MovedTo []string `json:"moved_to,omitempty"`
 }
 
 // cancelMessage cancels what is left of a message. It is done, 200, if anything was or had been; with nothing but
@@ -63,7 +70,7 @@ func (s *Server) cancelMessage(c *Call) error {
 	if done.Cancelled == 0 {
 		p := Problemf(http.StatusConflict,
 			"it is too late: for each recipient an attempt is under way, or the message has arrived, was given up or "+
-				"has moved to another relay")
+				"has moved to another relay, by which it can be cancelled under its id there")
 		p.Extra = map[string]any{"id": id.String(), "recipients": done.Recipients}
 		return p
 	}

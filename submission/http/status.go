@@ -28,6 +28,8 @@ type Messages interface {
 // Errors of Messages.
 var (
 	ErrNoMessage = errors.New("no such message")
+	// ErrTwo is returned by Cancel for an id that this relay and one whose mail was moved here have both given.
+	ErrTwo = errors.New("the id of two messages")
 	// ErrReleased is returned by Move for a message that waits for no release, or not as a whole.
 	ErrReleased = errors.New("already released")
 	// ErrExpires is returned by Move for a time after which the message has expired.
@@ -184,6 +186,9 @@ func (c *Call) MessageTrouble(err error) error {
 	switch {
 	case errors.Is(err, ErrNoMessage):
 		return Problemf(http.StatusNotFound, "there is no such message, or the relay has no record of it any more")
+	case errors.Is(err, ErrTwo):
+		return Problemf(http.StatusConflict, "this relay and the one from which a message was moved here have both "+
+			"given this id: cancel the message by its id here, which the list of messages has")
 	case errors.Is(err, ErrReleased):
 		return Problemf(http.StatusConflict,
 			"the message is not scheduled, or was released already: its time can't be changed")

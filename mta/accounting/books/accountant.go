@@ -3,6 +3,9 @@
 package books
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +42,42 @@ type Accountant struct {
 	// unreported are messages on their way into the queue, which may hand one out before the goroutine that committed
 	// it reports that: whichever comes first counts it and writes the Reception.
 	unreported map[*envelope.Message]struct{}
+	moving     map[envelope.ID]string // where messages go that another relay has
+	moved      map[string]bool        // whose mail was removed since Moving
+}
+
+// maxMoving bounds what is kept for messages that were on a connection when they were moved.
+const maxMoving = 10_000
+
+// Moving notes where messages go, for the records of their removal: until Moved.
+func (a *Accountant) Moving(where map[envelope.ID]string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.moving == nil || len(a.moving) > maxMoving {
+		a.moving = make(map[envelope.ID]string)
+	}
+	maps.Copy(a.moving, where)
+	a.moved = make(map[string]bool)
+}
+
+// Moved forgets where messages have gone, but of those whose last attempt is under way. It returns the tenants of those
+// that were removed since Moving.
+func (a *Accountant) Moved(later map[envelope.ID]bool) (tenants []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.moving, func(id envelope.ID, _ string) bool { return !later[id] })
+	return slices.Collect(maps.Keys(a.moved))
+}
+
+// whereMoved returns where a message goes; "" for nowhere that is known.
+func (a *Accountant) whereMoved(it *queue.Item) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	where := a.moving[it.ID]
+	if where != "" {
+		a.moved[it.Tenant] = true
+	}
+	return where
 }
 
 // New returns an Accountant.
@@ -296,7 +335,7 @@ var removals = map[queue.Action]struct {
 	queue.Cancel: {accounting.Cancellation,
 		reply.Local(554, reply.Enhanced{5, 7, 0}, "queue", "cancelled by its sender")},
 	queue.Transfer: {accounting.Transfer,
-		reply.Local(250, reply.Enhanced{2, 0, 0}, "queue", "moved to another relay or an archive")},
+		reply.Local(250, reply.Enhanced{2, 0, 0}, "queue", "moved")}, // to where is added
 }
 
 func (a *Accountant) removal(it *queue.Item) {
@@ -310,6 +349,9 @@ func (a *Accountant) removal(it *queue.Item) {
 			end = removals[queue.Remove]
 		}
 		rec.Type, rec.Response, rec.Class = end.kind, end.response, ""
+		if end.kind == accounting.Transfer {
+			rec.Response.Text = "moved to " + cmp.Or(a.whereMoved(it), "another relay or an archive")
+		}
 		if rc.Last.Command == "milter" && rc.Last.Permanent() {
 			rec.Response = rc.Last // it was discarded
 		}
@@ -342,7 +384,7 @@ func (a *Accountant) record(kind accounting.Type, m *envelope.Message, t time.Ti
 	return accounting.Record{Type: kind, Time: t, Message: accounting.Message{
 		ID: m.ID, Sender: m.Sender, Size: m.Size, Created: m.Received, User: m.User, Key: m.APIKey, Tenant: m.Tenant,
 		Campaign: m.Campaign, Tags: m.Tags, Meta: accounting.Object(m.Meta), Headers: accounting.Object(m.Headers),
-		TraceID: m.TraceID,
+		TraceID: m.TraceID, MovedFrom: m.MovedFrom(),
 	}}
 }
 

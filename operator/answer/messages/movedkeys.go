@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -40,7 +41,9 @@ const (
 	maxSecrets = 64
 	secretKept = 7 * 24 * time.Hour
 	// keysAtOnce and answersAtOnce bound a file of keys: their number, and the octets of their answers.
-	keysAtOnce    = 1000
+	keysAtOnce = 1000
+	// maxPlaces bounds a list of relays and archives.
+	maxPlaces     = 20
 	answersAtOnce = 1 << 20
 )
 
@@ -68,6 +71,86 @@ func (s KeyStore) Secrets() (list []string, err error) {
 func (s KeyStore) keep(key queue.Key, what []byte, until time.Time) error {
 	_, err := s.Queue.CommitBatch(&queue.Batch{Key: key, Request: key, Last: true, Answer: what, Until: until})
 	return err
+}
+
+// placesKey names a list of places: for a tenant, where its mail was moved; for fromOthers, the relays whose mail was
+// moved here.
+func placesKey(of string) queue.Key {
+	sum := sha256.Sum256([]byte("mta queue moved\x00" + of))
+	return envelope.NewRequestKey([4]byte{}, [10]byte(sum[:]))
+}
+
+// fromOthers is no tenant's name, nor is what toOthers makes of one.
+const fromOthers = "from"
+
+func toOthers(tenant string) string { return "to " + tenant }
+
+// places returns such a list, the newest last.
+func (s KeyStore) places(of string) ([]string, time.Time, error) {
+	known, ok, err := s.Queue.Keyed(placesKey(of))
+	if !ok || err != nil {
+		return nil, time.Time{}, err
+	}
+	return strings.Split(string(known.Answer), "\n"), known.Until, nil
+}
+
+// notePlaces adds to such a list. It writes when a place is new, and once a day.
+func (s KeyStore) notePlaces(of string, until time.Time, more ...string) error {
+	list, was, err := s.places(of)
+	if err != nil {
+		return err
+	}
+	n := len(list)
+	for _, place := range more {
+		if !slices.Contains(list, place) {
+			list = append(list, place)
+		}
+	}
+	if len(list) == n && was.After(until.Add(-24*time.Hour)) {
+		return nil
+	}
+	list = list[max(0, len(list)-maxPlaces):]
+	return s.keep(placesKey(of), []byte(strings.Join(list, "\n")), until)
+}
+
+// MovedTo returns the relays and archives to which mail of a tenant was moved lately.
+func (s KeyStore) MovedTo(tenant string) ([]string, error) {
+	list, _, err := s.places(toOthers(tenant))
+	return list, err
+}
+
+// MovedHere returns the ids here of messages that had an id at another relay, from which they were moved lately. They
+// can be of several tenants, as relays number their messages independently.
+func (s KeyStore) MovedHere(id envelope.ID) (ids []envelope.ID, err error) {
+	nodes, _, err := s.places(fromOthers)
+	for _, node := range nodes {
+		if err = s.parts(func(n uint32) queue.Key { return importKey(node, id.String(), n) },
+			func(_ queue.Key, k *queue.Keyed) {
+				if k != nil && k.IDs[0] != 0 {
+					ids = append(ids, k.IDs[0])
+				}
+			}); err != nil {
+			return nil, err
+		}
+	}
+	return ids, err
+}
+
+// parts gives each the records of imports under one name after the other, as far as there are any; and the first name
+// that is free, without a record.
+func (s KeyStore) parts(name func(n uint32) queue.Key, each func(queue.Key, *queue.Keyed)) error {
+	for n := uint32(0); ; n++ {
+		key := name(n)
+		k, ok, err := s.Queue.Keyed(key)
+		if err != nil {
+			return err
+		}
+		if !ok || !k.Whole {
+			each(key, nil)
+			return nil
+		}
+		each(key, &k)
+	}
 }
 
 // keepSecret keeps the secret of another relay for as long as its keys.

@@ -1,12 +1,15 @@
 package messages
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -28,6 +31,10 @@ type Receptions interface {
 	Accepting(*envelope.Message)
 	Received(*envelope.Message)
 	Refused(*envelope.Message)
+	// Moving says where messages go whose recipients are about to be removed, and Moved forgets that of all but some.
+	// It returns whose mail was removed meanwhile.
+	Moving(where map[envelope.ID]string)
+	Moved(later map[envelope.ID]bool) (tenants []string)
 }
 
 // Moves brings queued mail to another relay, and takes it from one; it implements api.Moves.
@@ -39,6 +46,7 @@ type Moves struct {
 	Version    string // of this program
 
 	importing sync.Mutex // held by the import that is under way
+	removing  sync.Mutex // by the removal of what was moved
 }
 
 const (
@@ -114,7 +122,7 @@ func (m *Moves) Import(ctx context.Context, r io.Reader, opts api.ImportOptions)
 			Hint: "wait for its end"}
 	}
 	defer m.importing.Unlock()
-	im := importer{to: m, opts: opts, cfg: m.Policy().Config, seen: map[string]bool{}}
+	im := importer{to: m, opts: opts, cfg: m.Policy().Config, seen: map[string]bool{}, nodes: map[string]bool{}}
 	im.commits, ctx = errgroup.WithContext(ctx)
 	im.commits.SetLimit(importsAtOnce)
 	in := exported.NewReader(r, "archive")
@@ -135,6 +143,7 @@ type importer struct {
 	opts    api.ImportOptions
 	cfg     *config.Config
 	seen    map[string]bool // messages of this archive
+	nodes   map[string]bool // that messages come from
 	commits *errgroup.Group // under way; the first that fails ends the import
 
 	mu   sync.Mutex // guards done
@@ -201,9 +210,26 @@ func (im *importer) message(m *exported.Message, content *exported.Content) erro
 		im.took(m, p)
 		return nil
 	}
+	if err := im.from(m.Node); err != nil {
+		draft.Abort()
+		return err
+	}
 	draft.Continue(p.standings)
 	im.commits.Go(func() error { return im.commit(m, p, draft) })
 	return nil
+}
+
+// from notes whose mail comes here, before the first of it does.
+func (im *importer) from(node string) error {
+	if im.nodes[node] {
+		return nil
+	}
+	im.nodes[node] = true
+	err := KeyStore{im.to.Queue}.notePlaces(fromOthers, im.to.Now().Add(importKnown), node)
+	if err != nil {
+		err = api.Unavailable("look at the log, and import again", "noting that mail of node %s comes: %v", node, err)
+	}
+	return err
 }
 
 func (im *importer) commit(m *exported.Message, p *part, draft *queue.Draft) error {
@@ -234,8 +260,11 @@ func (im *importer) took(m *exported.Message, p *part) {
 	im.done.Recipients += len(p.taken)
 	im.done.There += len(p.there)
 	if !im.opts.DryRun {
-		im.done.Receipt = append(im.done.Receipt,
-			api.MovedMessage{Node: m.Node, ID: m.ID, Recipients: sorted(p.there, p.taken)})
+		if len(p.taken) > 0 {
+			p.ids = append(p.ids, p.message.ID.String())
+		}
+		im.done.Receipt = append(im.done.Receipt, api.MovedMessage{Node: m.Node, ID: m.ID,
+			Recipients: sorted(p.there, p.taken), To: im.cfg.NodeID, As: p.ids})
 	}
 }
 
@@ -260,26 +289,49 @@ func (r *refusal) Error() string { return r.why }
 // part is what of an exported message is taken: recipients that were left out of one export can come with the next.
 type part struct {
 	key          queue.Key
+	of           [sha256.Size]byte // a sum of the content's
 	message      *envelope.Message
 	standings    []queue.Standing
-	there, taken []int // by their indexes at the other relay
+	there, taken []int    // by their indexes at the other relay
+	ids          []string // here, of parts that were taken before
 }
 
-// answer is kept with the key: which recipients came with the part.
-func (p *part) answer() (b []byte) {
+// answer is kept with the key: which message it is a part of, and which recipients came with it.
+func (p *part) answer() []byte {
+	b := slices.Clone(p.of[:])
 	for _, r := range p.taken {
 		b = binary.AppendUvarint(b, uint64(r))
 	}
 	return b
 }
 
-// importKey names a part of a message of another relay. The content is in it, since two relays may have the same nodeid
-// by mistake. It needs no secret: only operators import, and keys of clients are sums with one.
-func importKey(m *exported.Message, n uint32) (k queue.Key) {
+// importKey names a part of a message of another relay, by its id there, so that it can be found by that. It needs no
+// secret: only operators import, and keys of clients are sums with one.
+func importKey(node, id string, n uint32) queue.Key {
+	sum := sha256.Sum256(fmt.Appendf(nil, "mta queue import, message\x00%s\x00%s\x00%d", node, id, n))
+	return queue.Key(sum[:len(queue.Key{})])
+}
+
+// formerKey is the name that earlier versions of this program gave a part, with the content in it.
+func formerKey(m *exported.Message, n uint32) (k queue.Key) {
 	h := sha256.New()
 	fmt.Fprintf(h, "mta queue import\x00%s\x00%s\x00%s\x00%d", m.Node, m.ID, m.SHA256, n)
 	copy(k[:], h.Sum(nil))
 	return k
+}
+
+// knows notes what was taken with a part before: the recipients in b.
+func (p *part) knows(k *queue.Keyed, b []byte, known map[int]bool) {
+	if id := k.IDs[0]; id != 0 {
+		p.ids = append(p.ids, id.String())
+	}
+	for len(b) > 0 {
+		r, size := binary.Uvarint(b)
+		if size <= 0 {
+			return
+		}
+		known[int(r)], b = true, b[size:]
+	}
 }
 
 // plan finds out what of a message must be taken; nil when all of it was taken before.
@@ -291,26 +343,31 @@ func (im *importer) plan(m *exported.Message) (*part, error) {
 	if err := im.welcome(m); err != nil {
 		return nil, err
 	}
-	p := &part{message: full}
+	store := KeyStore{im.to.Queue}
+	// two relays may have the same nodeid by mistake: the content tells their messages apart
+	p := &part{message: full, of: sha256.Sum256([]byte(m.SHA256))}
 	known := map[int]bool{}
-	for n := uint32(0); ; n++ {
-		p.key = importKey(m, n)
-		k, ok, err := im.to.Queue.Keyed(p.key)
-		if err != nil {
-			return nil, api.Unavailable("look at the log, and import again",
-				"finding out whether message %s was imported before: %v", m.ID, err)
+	err = store.parts(func(n uint32) queue.Key { return formerKey(m, n) }, func(_ queue.Key, k *queue.Keyed) {
+		if k != nil {
+			p.knows(k, k.Answer, known)
 		}
-		if !ok || !k.Whole {
-			break
-		}
-		for b := k.Answer; len(b) > 0; {
-			r, size := binary.Uvarint(b)
-			if size <= 0 {
-				break
-			}
-			known[int(r)], b = true, b[size:]
-		}
+	})
+	if err == nil {
+		err = store.parts(func(n uint32) queue.Key { return importKey(m.Node, m.ID, n) },
+			func(next queue.Key, k *queue.Keyed) {
+				if p.key = next; k == nil {
+					return
+				}
+				if b, of := bytes.CutPrefix(k.Answer, p.of[:]); of {
+					p.knows(k, b, known)
+				}
+			})
 	}
+	if err != nil {
+		return nil, api.Unavailable("look at the log, and import again",
+			"finding out whether message %s was imported before: %v", m.ID, err)
+	}
+	full.Moved(m.Node, m.ID)
 	recipients := full.Recipients
 	full.Recipients = nil
 	for i := range m.Recipients {
@@ -386,7 +443,10 @@ func (im *importer) welcome(m *exported.Message) error {
 // RemoveMoved implements api.Moves.
 func (m *Moves) RemoveMoved(_ context.Context, c api.RemoveMoved) (done api.MovedRemoved, err error) {
 	node := m.Policy().Config.NodeID
+	m.removing.Lock()
+	defer m.removing.Unlock()
 	sel := queue.Selector{Counted: new(queue.Counted)}
+	where, to := map[envelope.ID]string{}, map[string]bool{}
 	for _, m := range c.Receipt {
 		if m.Node != node {
 			return done, api.Invalid("remove it at the relay that it was exported from",
@@ -397,17 +457,34 @@ func (m *Moves) RemoveMoved(_ context.Context, c api.RemoveMoved) (done api.Move
 			return done, api.Invalid("use a receipt that 'mta queue import' has written", "%v", err)
 		}
 		sel.Counted.Add(id, m.Recipients)
+		where[id], to[cmp.Or(m.To, m.Where())] = m.Where(), true
+	}
+	if !c.DryRun {
+		m.Receptions.Moving(where)
 	}
 	if done.Recipients, err = m.Queue.Change(sel, queue.Transfer, c.DryRun); err != nil {
 		return done, err
 	}
 	done.Count, done.Gone = done.Recipients, sel.Counted.Len()-done.Recipients
-	if done.Recipients > 0 && !c.DryRun {
-		m.out(sel, func(it *queue.Item) {
-			done.Later += m.onConnection(it, api.Remove)
-			m.Dispatcher.Cancel(it.ID)
-		})
-		done.Later = min(done.Later, done.Recipients)
+	if done.Recipients == 0 || c.DryRun {
+		return done, nil
+	}
+	tenants, later := map[string]bool{}, map[envelope.ID]bool{}
+	m.out(sel, func(it *queue.Item) {
+		done.Later += m.onConnection(it, api.Remove)
+		m.Dispatcher.Cancel(it.ID)
+		tenants[it.Tenant], later[it.ID] = true, true
+	})
+	done.Later = min(done.Later, done.Recipients)
+	for _, tenant := range m.Receptions.Moved(later) {
+		tenants[tenant] = true
+	}
+	places := slices.Sorted(maps.Keys(to))
+	for tenant := range tenants {
+		err := KeyStore{m.Queue}.notePlaces(toOthers(tenant), m.Now().Add(importKnown), places...)
+		if err != nil {
+			m.Log.Warn("answers to cancels won't say that mail was moved", "tenant", tenant, "error", err)
+		}
 	}
 	return done, nil
 }

@@ -58,8 +58,10 @@ func (m *moving) restart() {
 	m.open()
 }
 
-func (m *moving) Accepting(*envelope.Message) {}
-func (m *moving) Refused(*envelope.Message)   {}
+func (m *moving) Accepting(*envelope.Message)         {}
+func (m *moving) Refused(*envelope.Message)           {}
+func (m *moving) Moving(map[envelope.ID]string)       {}
+func (m *moving) Moved(map[envelope.ID]bool) []string { return nil }
 func (m *moving) Received(x *envelope.Message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,6 +133,13 @@ func TestMoveToAnotherRelay(t *testing.T) {
 	want := api.Imported{Messages: 1, Recipients: 1, There: 1, Receipt: []api.MovedMessage{{Node: "old", ID: two.String(), Recipients: []int{0, 1}}}}
 	if len(done.Refused) != 1 || !strings.Contains(done.Refused[0].Why, `no tenant "other"`) || done.Refused[0].Remedy == "" {
 		t.Errorf("%+v", done.Refused)
+	}
+	if len(done.Receipt) == 1 {
+		want.Receipt[0].To, want.Receipt[0].As = "new", done.Receipt[0].As
+		here, err := KeyStore{now.Queue}.MovedHere(two)
+		if got := fmt.Sprint(here); err != nil || len(here) != 2 || got != fmt.Sprint(done.Receipt[0].As) {
+			t.Errorf("%s is %s here, %v; the receipt has %v", two, got, err, done.Receipt[0].As)
+		}
 	}
 	refused := done.Refused
 	if done.Refused = nil; !reflect.DeepEqual(done, want) {
@@ -227,5 +236,30 @@ func TestImportRefusals(t *testing.T) {
 	done, err := w.Import(t.Context(), bytes.NewReader(cut), api.ImportOptions{})
 	if err == nil || api.Hint(err) == "" || done.There == 0 {
 		t.Errorf("%+v, %v", done, err)
+	}
+}
+
+// TestImportOfAnEarlierVersion: what a version has taken that knew a message by its content too is not taken again.
+func TestImportOfAnEarlierVersion(t *testing.T) {
+	old, now := newMoving(t, `nodeid = "old"`), newMoving(t, `nodeid = "new"`)
+	m := &envelope.Message{Sender: "ann@client.example", Recipients: []envelope.Recipient{{Address: "a@box.example"}, {Address: "b@box.example"}}}
+	d := old.Queue.Begin()
+	io.WriteString(d, letter)
+	if err := d.Commit(m); err != nil {
+		t.Fatal(err)
+	}
+	archive := old.exported(api.Filter{})
+	written, _, err := exported.NewReader(bytes.NewReader(archive), "archive").Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := formerKey(written, 0)
+	if err := (KeyStore{now.Queue}).keep(key, []byte{1}, time.Now().Add(time.Hour)); err != nil { // the second recipient
+		t.Fatal(err)
+	}
+	for _, want := range []int{1, 0} {
+		if done := now.imported(archive, api.ImportOptions{}); done.Recipients != want || done.There != 2-want {
+			t.Errorf("%+v", done)
+		}
 	}
 }

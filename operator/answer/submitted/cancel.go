@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/mta/internal/envelope"
+	"example.org/mta/operator/answer/messages"
 	"example.org/mta/queue"
 	"example.org/mta/submission/http"
 )
@@ -21,7 +22,7 @@ const (
 // Cancel cancels what is in the queue of a message, a campaign, a tag or a request.
 func (s *Submitted) Cancel(ctx context.Context, tenant string, what http.Cancel) (http.Cancelled, error) {
 	if what.ID != 0 {
-		return s.cancelOne(ctx, tenant, what.ID)
+		return s.cancelID(ctx, tenant, what.ID)
 	}
 	sel := queue.Selector{Filter: queue.Filter{Tenant: tenant, Campaign: what.Campaign, Tag: what.Tag}}
 	if what.IdempotencyKey != "" {
@@ -42,6 +43,9 @@ func (s *Submitted) Cancel(ctx context.Context, tenant string, what http.Cancel)
 		return http.Cancelled{}, err
 	}
 	done := http.Cancelled{Cancelled: c.cancelled, TooLate: len(c.late)}
+	if done.MovedTo, err = (messages.KeyStore{Queue: s.Messages.Queue}).MovedTo(tenant); err != nil {
+		s.Messages.Log.Warn("finding out where mail was moved", "tenant", tenant, "error", err)
+	}
 	for _, l := range c.late[:min(len(c.late), tooLateShown)] {
 		done.Recipients = append(done.Recipients,
 			http.CancelledRecipient{ID: l.ID.String(), Address: s.address(l.Followed), Status: l.status})
@@ -63,9 +67,14 @@ func (s *Submitted) address(f queue.Followed) string {
 	return ""
 }
 
-// cancelOne cancels a message, and says of each of its recipients what it is then.
-func (s *Submitted) cancelOne(ctx context.Context, tenant string, id envelope.ID) (done http.Cancelled, err error) {
-	m, err := s.Get(ctx, tenant, id)
+// cancelOne cancels a message, and says of each of its recipients what it is then. With another message that the id
+// may mean, it is refused.
+func (s *Submitted) cancelOne(ctx context.Context, tenant string, id envelope.ID,
+	other bool) (done http.Cancelled, err error) {
+	m, err := s.get(ctx, tenant, id)
+	if err == nil && other {
+		err = http.ErrTwo
+	}
 	if err != nil {
 		return done, err
 	}
@@ -94,9 +103,53 @@ func (s *Submitted) cancelOne(ctx context.Context, tenant string, id envelope.ID
 		} else {
 			done.TooLate++
 		}
-		done.Recipients = append(done.Recipients, http.CancelledRecipient{Address: rc.Address, Status: status})
+		out := http.CancelledRecipient{Address: rc.Address, Status: status}
+		if status == http.Moved && rc.LastReply != nil {
+			out.Detail = rc.LastReply.Text
+		}
+		done.Recipients = append(done.Recipients, out)
 	}
 	return done, nil
+}
+
+// cancelID cancels a message by its id, or by the one that it had at the relay from which it was moved here.
+func (s *Submitted) cancelID(ctx context.Context, tenant string, id envelope.ID) (all http.Cancelled, err error) {
+	moved, err := s.movedHere(ctx, tenant, id)
+	if err != nil {
+		return all, err
+	}
+	done, err := s.cancelOne(ctx, tenant, id, len(moved) > 0)
+	if len(moved) == 0 || !errors.Is(err, http.ErrNoMessage) {
+		return done, err
+	}
+	for _, here := range moved {
+		done, err := s.cancelOne(ctx, tenant, here, false)
+		if err != nil {
+			return all, err
+		}
+		all.Cancelled += done.Cancelled
+		all.TooLate += done.TooLate
+		for _, rc := range done.Recipients {
+			rc.ID = here.String()
+			all.Recipients = append(all.Recipients, rc)
+		}
+	}
+	return all, nil
+}
+
+// movedHere returns the ids here of a tenant's message that had an id at another relay.
+func (s *Submitted) movedHere(ctx context.Context, tenant string, id envelope.ID) (own []envelope.ID, err error) {
+	all, err := messages.KeyStore{Queue: s.Messages.Queue}.MovedHere(id)
+	for _, here := range all {
+		_, failed := s.get(ctx, tenant, here)
+		switch {
+		case failed == nil:
+			own = append(own, here)
+		case !errors.Is(failed, http.ErrNoMessage):
+			return nil, failed
+		}
+	}
+	return own, err
 }
 
 type recipientOf struct {

@@ -3,6 +3,7 @@
 package submitted
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,8 +77,20 @@ func (s *search) pause() error {
 	return s.Next(s.ctx)
 }
 
-// Get returns the state of a message.
+// Get returns the state of a message, which may have been moved here from another relay, where it had the id.
 func (s *Submitted) Get(ctx context.Context, tenant string, id envelope.ID) (http.Message, error) {
+	m, err := s.get(ctx, tenant, id)
+	if !errors.Is(err, http.ErrNoMessage) {
+		return m, err
+	}
+	moved, failed := s.movedHere(ctx, tenant, id)
+	if failed != nil || len(moved) == 0 {
+		return m, cmp.Or(failed, err)
+	}
+	return s.get(ctx, tenant, moved[0])
+}
+
+func (s *Submitted) get(ctx context.Context, tenant string, id envelope.ID) (http.Message, error) {
 	it, err := s.Messages.Queue.Get(id)
 	here := err == nil && !it.Unreadable && it.Tenant == tenant // another's is looked for as long as one that never was
 	if here && len(it.Recipients) == it.Total {
