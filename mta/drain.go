@@ -17,8 +17,11 @@ type draining struct {
 	why      string
 }
 
-// drains reports whether new mail is refused.
-func (l *life) drains() bool { return l.draining.Load() != nil }
+// drains reports whether servers refuse new mail that would take it otherwise: those of a relay that stops are stopped.
+func (l *life) drains() bool {
+	d := l.draining.Load()
+	return d != nil && !d.stopping
+}
 
 func (l *life) stopping() bool {
 	d := l.draining.Load()
