@@ -104,7 +104,11 @@ tenant "acme" {
 			return nil
 		})
 	}
-	a.mta(t, "pause", "domain", "big.example", "--reason", "theirs")
+	// The third, which has stopped, is named.
+	out, err := mta([]string{"MTA_CONFIG=" + a.config}, "pause", "domain", "big.example", "--reason", "theirs")
+	if want := "node 3 of the cluster: the change is not known there yet"; err != nil || !strings.Contains(out, want) {
+		t.Errorf("mta pause prints %s, %v; want %q", out, err, want)
+	}
 	paused(b, true)
 	if out := b.mta(t, "pause"); !strings.Contains(out, " at node 1 since ") || !strings.Contains(out, ": theirs") {
 		t.Errorf("mta pause prints %s", out)

@@ -47,6 +47,7 @@ func (r *operators) answers() api.Config {
 		OpenConnections: connections.Connections{Delivery: r.delivery, Entrances: r.openEntrances},
 		Rules: blocks.Rules{
 			Config: r.inForce, Now: r.now, Kept: r.rules, Fitting: r.queued.Fitting, NoHost: r.noHost,
+			Behind: func(ctx context.Context) string { return r.known.Behind(ctx, "rule") },
 		},
 		APIKeys:      kept.Keys{Config: r.inForce, Now: r.now, Book: r.keys.Load},
 		Suppressions: kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now},

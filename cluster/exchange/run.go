@@ -23,6 +23,7 @@ const (
 	mend     = time.Minute            // between two looks at a row that could not be applied
 	tidy     = time.Hour
 	poll     = 200 * time.Millisecond // between two questions what the others have read
+	known    = 5 * time.Second        // in which they should have
 	deaf     = 15 * time.Second       // of failures that are an alarm
 )
 
@@ -390,9 +391,29 @@ func (c *Exchange) Trouble() string {
 	return strings.Join(all, "; ")
 }
 
-// Behind waits until all members have read what this node has changed of a kind, and returns those that have not when
-// ctx ends.
-func (c *Exchange) Behind(ctx context.Context, kind string) (nodes []uint16, err error) {
+// Behind waits until all members have read what this node has changed of a kind, and returns in words which have not
+// after 5 s, or when ctx ends; "" if all have, and without a cluster.
+func (c *Exchange) Behind(ctx context.Context, kind string) string {
+	if c == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, known)
+	defer cancel()
+	nodes, err := c.behind(ctx, kind)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("the change is not known at the cluster's other nodes yet: %v", err)
+	case len(nodes) == 0:
+		return ""
+	}
+	var names []string
+	for _, n := range nodes {
+		names = append(names, fmt.Sprintf("node %d", n))
+	}
+	return strings.Join(names, ", ") + " of the cluster: the change is not known there yet"
+}
+
+func (c *Exchange) behind(ctx context.Context, kind string) (nodes []uint16, err error) {
 	c.mu.Lock()
 	want := c.last
 	c.mu.Unlock()
@@ -404,7 +425,7 @@ func (c *Exchange) Behind(ctx context.Context, kind string) (nodes []uint16, err
 		case e == nil:
 			err = errors.New("this relay takes no part in its cluster")
 		case acknowledged < want:
-			err = errors.New("the cluster's database has not taken it yet")
+			err = errors.New("the cluster's database has not taken it")
 		default:
 			var read map[uint16]uint64
 			if read, err = e.Readers(ctx, kind); err == nil {

@@ -107,8 +107,12 @@ func reasonFlag(cmd *cobra.Command) {
 	}
 }
 
-// wouldChange reports whether a change was only counted, and prints how many of what that were.
+// wouldChange reports whether a change was only counted, and prints how many of what that were. It prints where a change
+// does not count yet, too.
 func (c *cli) wouldChange(e api.Effect, what string) bool {
+	if e.Behind != "" {
+		fmt.Fprintln(c.err, e.Behind)
+	}
 	if e.DryRun {
 		fmt.Fprintf(c.out, "%s would be changed\n", plural(e.Count, what))
 	}

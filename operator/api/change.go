@@ -33,6 +33,8 @@ func (i *Intent) Intended() *Intent { return i }
 type Effect struct {
 	Count  int  `json:"count"`             // what was changed, or with dry_run would be
 	DryRun bool `json:"dry_run,omitempty"` // nothing was changed
+	// of a rule, in a cluster: which nodes don't know of it after 5 s, and why; else empty
+	Behind string `json:"behind,omitempty"`
 }
 
 func (e *Effect) effect() *Effect { return e }

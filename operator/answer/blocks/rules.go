@@ -22,6 +22,8 @@ type Rules struct {
 	Fitting func(api.Filter) (int, error)
 	// NoHost returns why no mail can go to the host of a given name; nil where that is not known.
 	NoHost func(ctx context.Context, name string) error
+	// Behind waits for the other nodes of a cluster, and returns which don't know of a change yet; "": all do.
+	Behind func(context.Context) string
 }
 
 // Rules lists the rules in force.
@@ -61,7 +63,7 @@ func (r Rules) AddRule(ctx context.Context, b api.AddRule) (done api.RuleChanged
 		x.Until = x.Since.Add(time.Duration(*b.For))
 	}
 	x, err = r.Kept.Begin(x, b.DryRun)
-	if done, err = changed(x, err); err == nil && b.DryRun && b.Pool == "" {
+	if done, err = r.changed(ctx, x, b.DryRun, err); err == nil && b.DryRun && b.Pool == "" {
 		n, err := r.Fitting(api.Filter{Tenant: b.Tenant, Source: b.Source, Provider: b.Provider, Domain: x.Domain,
 			Campaign: b.Campaign})
 		done.Fits = &n
@@ -71,15 +73,19 @@ func (r Rules) AddRule(ctx context.Context, b api.AddRule) (done api.RuleChanged
 }
 
 // changed is the answer to a change of a rule.
-func changed(x api.Rule, err error) (api.RuleChanged, error) {
+func (r Rules) changed(ctx context.Context, x api.Rule, dry bool, err error) (done api.RuleChanged, _ error) {
 	if err != nil {
-		return api.RuleChanged{}, err
+		return done, err
 	}
-	return api.RuleChanged{Effect: api.Effect{Count: 1}, Rule: x}, nil
+	done = api.RuleChanged{Effect: api.Effect{Count: 1}, Rule: x}
+	if !dry {
+		done.Behind = r.Behind(ctx)
+	}
+	return done, nil
 }
 
 // EndRule ends a rule, also of what is there no longer.
-func (r Rules) EndRule(_ context.Context, e api.EndRule) (done api.RuleChanged, err error) {
+func (r Rules) EndRule(ctx context.Context, e api.EndRule) (done api.RuleChanged, err error) {
 	if e.Domain, err = domainName(e.Domain); err != nil {
 		return done, err
 	}
@@ -89,7 +95,7 @@ func (r Rules) EndRule(_ context.Context, e api.EndRule) (done api.RuleChanged, 
 	}
 	switch {
 	case err != nil || found:
-		return changed(x, err)
+		return r.changed(ctx, x, e.DryRun, err)
 	case e.ID != 0:
 		return done, api.NotFound("for a list: mta rule list", "there is no rule %d", e.ID)
 	case e.Action == api.RuleSuspend:
