@@ -183,7 +183,11 @@ func (l *lane) rest() {
 	l.why = waitReason{}
 	l.stopWaiting()
 	l.queued = time.Time{}
+	line := l.leave()
 	l.s.setTimer(l, time.Time{})
+	if line != nil { // its mail was cancelled, or has expired
+		line.call(l.s.cfg.Now())
+	}
 }
 
 // decide is Finch's algorithm for the message whose turn it is.

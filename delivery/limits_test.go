@@ -647,3 +647,54 @@ func TestAnEventWakesOneLane(t *testing.T) {
 		})
 	}
 }
+
+// TestTheNextInLineFollows when the mail of the first is cancelled, expires, or has no source any more.
+func TestTheNextInLineFollows(t *testing.T) {
+	for _, how := range []string{"cancelled", "expired", "reloaded"} {
+		t.Run(how, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				gone := false
+				w := newWorld(t, func(c *Config) {
+					source := c.Source
+					unhurried(Limits{Relay: Scope{MessageRate: gcra.Rate{Events: 1, Per: 2 * time.Minute, Burst: 1}}})(c)
+					c.Source = func(name string) (Source, bool) {
+						s, ok := source(name)
+						return s, ok && (name != "out2" || !gone)
+					}
+				})
+				defer w.end()
+				var jobs []*Job
+				for i := range 4 {
+					j := w.job(routeTo(fmt.Sprint("s", i), tier(w.host(fmt.Sprint("mx", i), sink.Config{}))), 1)
+					if i == 1 {
+						j.Source = "out2"
+						if how == "expired" {
+							j.Expires = time.Now().Add(time.Minute)
+						}
+					}
+					jobs = append(jobs, j)
+					w.submit(j)
+					time.Sleep(time.Second)
+				}
+				w.s.mu.Lock()
+				first := w.s.budgets[budgetKey{kind: scopeTotal}].lines[dividedMessages].timed
+				w.s.mu.Unlock()
+				if first == nil || first.waiting.oldest.work.Job != jobs[1] {
+					t.Fatal("the second job is not the first in line")
+				}
+				time.Sleep(time.Minute)
+				switch how {
+				case "cancelled":
+					w.s.Cancel(jobs[1].Message.ID)
+				case "reloaded":
+					gone = true
+					w.s.Reload(func(*Job) bool { return true })
+				}
+				time.Sleep(10 * time.Minute)
+				if n := len(w.recorder.Deliveries()); n != 3 {
+					t.Errorf("%d of 3 messages arrived", n)
+				}
+			})
+		})
+	}
+}

@@ -79,11 +79,11 @@ func (r *operators) announce() {
 
 // state reports whether the relay accepts mail, and why it refuses it.
 func (r *stores) state() (state, reason string) {
-	switch {
-	case !r.life.serving.Load():
+	if !r.life.serving.Load() {
 		return api.Starting, ""
-	case r.life.draining.Load() != nil:
-		return api.Draining, r.life.draining.Load().why
+	}
+	if d := r.life.draining.Load(); d != nil {
+		return api.Draining, d.why
 	}
 	if reason = r.store.Refusing(); reason != "" {
 		return api.Refusing, reason

@@ -187,8 +187,9 @@ func (c *conn) mustEnd() (reply.Reply, bool) {
 		return tooManyIdle.Reply(), true
 	case c.mustHurry() && time.Since(c.client.began) > crowdedWhole:
 		return crowdedOut.Reply(), true
-	case c.tx == nil && c.mustLeave() != nil:
-		return *c.mustLeave(), true
+	}
+	if leave := c.mustLeave(); leave != nil {
+		return *leave, true
 	}
 	return reply.Reply{}, false
 }
@@ -197,6 +198,8 @@ func (c *conn) mustEnd() (reply.Reply, bool) {
 // others.
 func (c *conn) mustLeave() *reply.Reply {
 	switch {
+	case c.tx != nil:
+		return nil
 	case c.srv.isClosing():
 		return shuttingDown.Refusal()
 	case c.submits() && c.srv.cfg.Draining():
@@ -247,9 +250,10 @@ func (c *conn) readLineOf(longest int, scratch []byte, deadline time.Time) ([]by
 
 // lostClient ends a session whose client does not send commands any more.
 func (c *conn) lostClient(err error) {
+	leave := c.mustLeave()
 	switch {
-	case c.tx == nil && c.mustLeave() != nil:
-		c.farewell(*c.mustLeave())
+	case leave != nil:
+		c.farewell(*leave)
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.phase == phaseCommand && c.client.dismissed.Load() != nil:
 		c.farewell(*c.client.dismissed.Load())
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.mu.chunks != nil:
