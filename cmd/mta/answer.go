@@ -107,8 +107,8 @@ func reasonFlag(cmd *cobra.Command) {
 	}
 }
 
-// wouldChange reports whether a change was only counted, and prints how many of what that were. It prints where a change
-// does not count yet, too.
+// wouldChange reports whether a change was only counted, and prints how many of what that were; and it prints where a
+// change does not count yet.
 func (c *cli) wouldChange(e api.Effect, what string) bool {
 	if e.Behind != "" {
 		fmt.Fprintln(c.err, e.Behind)

@@ -13,6 +13,7 @@ import (
 
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/internal/legible"
+	"example.org/mta/internal/parking"
 	"example.org/mta/operator/api"
 	"example.org/mta/operator/listing"
 )
@@ -220,18 +221,24 @@ func (w statusWait) missing(s *api.Status) string {
 	return fmt.Sprintf("the relay is %s", s.State)
 }
 
-// inTransit is how many recipients wait for neither a retry time nor an operator.
+// inTransit is how many recipients wait for neither a time nor an operator.
 func inTransit(s *api.Status) (n int64) {
 	for _, state := range []api.State{api.StateDue, api.StateWaiting, api.StateActive, api.StateEnding} {
 		n += s.States[string(state)]
 	}
-	return n
+	for _, w := range s.Waiting.Reasons {
+		switch w.Reason {
+		case parking.Suspended, parking.Paused, parking.Warmup, parking.Closed, parking.Paced:
+			n -= int64(w.Recipients)
+		}
+	}
+	return max(n, 0)
 }
 
 // left is what is queued, for those who wait until the relay can be stopped.
 func left(s *api.Status) string {
 	later := s.States[string(api.StateDeferred)]
-	return fmt.Sprintf("%s in transit, %d waiting for their time, %d held", plural(int(inTransit(s)), "recipient"),
+	return fmt.Sprintf("%s in transit, %d waiting for their time, %d held back", plural(int(inTransit(s)), "recipient"),
 		later, s.Queue.Queued-inTransit(s)-later)
 }
 
@@ -312,7 +319,8 @@ command outside of a transaction; a transaction under way is finished. By HTTP, 
 with messages get 503; those about accepted mail are answered. Reports about mail that
 has left, at listeners with inbound, and mail that sendmail left are taken.
 
---wait waits until nothing is in transit: what is left waits for its time or is held.
+--wait waits until nothing is in transit: what is left waits for its time or is held
+back, by an operator, sending hours, a warm-up or the pace of a campaign.
 The exit code is 3 when --timeout has passed, and 4 when everything is paused.`,
 		Example: `  mta drain --reason "kernel update"
   mta drain --wait --timeout 5m && systemctl restart mta`,

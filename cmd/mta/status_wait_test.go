@@ -59,9 +59,10 @@ func TestStuck(t *testing.T) {
 // takes new mail again.
 func TestWaitForADrain(t *testing.T) {
 	for answer, want := range map[string]string{
-		`{"state":"draining","queue":{"queued":7},"states":{"deferred":4,"held":2,"unreadable":1}}`: "",
-		`{"state":"draining","queue":{"queued":7},"states":{"deferred":4,"ending":3}}`:              "not idle within 200ms: 3 recipients in transit, 4 waiting for their time, 0 held",
-		`{"state":"running","queue":{"queued":7},"states":{"due":7}}`:                               "the relay takes new mail again: somebody has undrained or restarted it",
+		`{"state":"draining","queue":{"queued":7},"states":{"deferred":4,"held":2,"unreadable":1}}`:                                                                                 "",
+		`{"state":"draining","queue":{"queued":7},"states":{"deferred":4,"ending":3}}`:                                                                                              "not idle within 200ms: 3 recipients in transit, 4 waiting for their time, 0 held back",
+		`{"state":"draining","queue":{"queued":9},"states":{"deferred":4,"waiting":5},"waiting":{"reasons":[{"reason":"pause","recipients":3},{"reason":"limit","recipients":2}]}}`: "not idle within 200ms: 2 recipients in transit, 4 waiting for their time, 3 held back",
+		`{"state":"running","queue":{"queued":7},"states":{"due":7}}`:                                                                                                               "the relay takes new mail again: somebody has undrained or restarted it",
 	} {
 		client := api.NewLocalClient(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, answer) }))
 		c := &cli{out: io.Discard, err: io.Discard}
