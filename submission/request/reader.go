@@ -165,6 +165,8 @@ func parseTime(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%s is not a time", shown(s))
+	} else if t.UTC().Year() > 9999 { // RFC 3339 has no such time, and times are kept in UTC
+		return time.Time{}, fmt.Errorf("%s is after the year 9999 in UTC", shown(s))
 	}
 	return t, nil
 }

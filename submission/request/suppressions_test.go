@@ -18,3 +18,14 @@ func TestNullIsNotGiven(t *testing.T) {
 		t.Errorf("%v", faults)
 	}
 }
+
+// TestTimesAfterTheYear9999: JSON has none in UTC, in which lists and databases keep times.
+func TestTimesAfterTheYear9999(t *testing.T) {
+	for text, want := range map[string]int{"9999-12-31T23:59:59-01:00": 1, "9999-12-31T23:59:59Z": 0} {
+		body := `{"suppressions":[{"address":"a@b.example","expires_at":"` + text + `"}]}`
+		if all, faults := DecodeSuppressions([]byte(body), time.Now()); len(faults) != want ||
+			want == 1 && faults[0].Detail != `"9999-12-31T23:59:59-01:00" is after the year 9999 in UTC` {
+			t.Errorf("%s: %+v, %v", text, all, faults)
+		}
+	}
+}

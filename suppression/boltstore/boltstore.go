@@ -199,6 +199,9 @@ func encodeEntry(e *suppression.Entry, form int) []byte {
 	return append(b, e.Reason...)
 }
 
+// lastSecond is the end of the year 9999, in seconds since 1970: RFC 3339 has no later times, so JSON has none.
+const lastSecond = 253402300799
+
 func seconds(t time.Time) uint64 {
 	if t.IsZero() {
 		return 0
@@ -225,7 +228,7 @@ func decodeEntry(k suppression.Key, b []byte) (suppression.Entry, error) {
 			return e, errShort(k)
 		}
 		if s != 0 {
-			*t = time.Unix(int64(s), 0).UTC()
+			*t = time.Unix(int64(min(s, lastSecond)), 0).UTC()
 		}
 		b = b[n:]
 	}

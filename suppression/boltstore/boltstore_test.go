@@ -113,6 +113,16 @@ func TestEntriesOfEarlierPrograms(t *testing.T) {
 	}
 }
 
+// TestTimesAfterTheYear9999: JSON has none, and one entry must not keep a list from being read or shared.
+func TestTimesAfterTheYear9999(t *testing.T) {
+	late := time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -3600))
+	b := encodeEntry(&suppression.Entry{Source: suppression.Tenant, Added: late, Expires: late}, version)
+	e, err := decodeEntry(key("acme", "a@example.net"), b)
+	if want := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC); err != nil || e.Added != want || e.Expires != want {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
 // TestTheFormatBefore: a store that is asked for the form before writes it, until it is asked for the newest.
 func TestTheFormatBefore(t *testing.T) {
 	ctx, form := context.Background(), version-1

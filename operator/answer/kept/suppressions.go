@@ -130,6 +130,8 @@ func (s Suppressions) Suppress(ctx context.Context, c api.Suppress) (api.Suppres
 		if !e.Expires.IsZero() && !e.Expires.After(s.Now()) {
 			expires := e.Expires.Format(time.RFC3339)
 			return api.Suppressed{}, api.Invalid("", "%s: expires at %s, which has passed", e.Address, expires)
+		} else if max(e.Expires.UTC().Year(), e.Added.UTC().Year()) > 9999 { // no list could show it, see RFC 3339
+			return api.Suppressed{}, api.Invalid("", "%s: a time is after the year 9999 in UTC", e.Address)
 		}
 		entries[i] = suppression.Entry{
 			Key: suppression.KeyOf(e.Tenant, envelope.Address(e.Address)), Reason: cmp.Or(e.Reason, api.ReasonOf(ctx)),

@@ -45,6 +45,12 @@ func TestSuppressionsForTheOperator(t *testing.T) {
 			t.Fatalf("added %+v, %v, want %+v", done, err, want)
 		}
 	}
+	late := time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -3600)) // in UTC the year 10000
+	for _, e := range []api.Suppression{{Address: "a@b.example", Expires: late}, {Address: "a@b.example", Added: late}} {
+		if done, err := o.Suppress(ctx, api.Suppress{Suppressions: []api.Suppression{e}}); err == nil {
+			t.Errorf("added %+v: %+v", e, done)
+		}
+	}
 	for _, f := range []api.SuppressionFilter{{}, {Domain: "BÜCHER.example"}} {
 		var got []string
 		for after := ""; ; {
