@@ -132,7 +132,7 @@ func (s *Shared) Tidy(_ context.Context, most int) (n int, err error) {
 	for at, row := range s.rows {
 		least := slices.Min(slices.Collect(maps.Values(s.readers(row.Kind))))
 		until := s.until[at]
-		if n < most && (row.Value == nil && row.Size == 0 && row.Number <= least ||
+		if n < most && row.Number <= least && (row.Value == nil && row.Size == 0 ||
 			!until.IsZero() && time.Since(until) > 24*time.Hour) {
 			delete(s.rows, at)
 			n++
@@ -323,12 +323,11 @@ func tidied(x *tester) {
 			x.Errorf("%d rows are deleted, %v; want %d", n, err, want)
 		}
 	}
-	tidy(1)
 	for node := range uint16(3) {
 		tidy(0)
 		x.share(node+1, 1, map[string]uint64{"a": 4})
 	}
-	tidy(1)
+	tidy(2)
 	x.tells(x.share(1, 1, start).Rows, `a "there" 2/1.1/1 1
 a "ends" 4/1.1/1 1
 b "gone" 5/1.1/0 none of 0`)

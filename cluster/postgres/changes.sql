@@ -11,7 +11,7 @@ CREATE TABLE mta_cluster.sequence (
 );
 INSERT INTO mta_cluster.sequence VALUES (gen_random_uuid()::text, 0);
 
--- The newest change of each key; a removed one stays until all members have read it.
+-- The newest change of each key; one that is removed or has ended stays until all members have read it.
 CREATE TABLE mta_cluster.changes (
 	kind        text NOT NULL,
 	key         bytea NOT NULL CHECK (octet_length(key) <= 2048),
@@ -121,17 +121,20 @@ CREATE FUNCTION mta_cluster.readers() RETURNS TABLE (node int, been jsonb) LANGU
 		LEFT JOIN mta_cluster.readers r ON r.node = m.number AND r.incarnation = m.incarnation WHERE NOT m.forgotten
 $$;
 
--- tidied deletes removed keys that all members have read, and what has ended a day ago: most of them at a time.
+-- tidied deletes removed keys and what has ended a day ago, once all members have read it: most of them at a time.
 CREATE FUNCTION mta_cluster.tidied(most int) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
 	n bigint;
 BEGIN
 	PERFORM mta_cluster.durable();
+	WITH r AS MATERIALIZED (SELECT been FROM mta_cluster.readers()),
+		by_all AS MATERIALIZED ( -- a kind that nobody has read has no row here
+			SELECT k.kind, min(COALESCE((r.been->>k.kind)::bigint, 0)) AS number
+			FROM r, (SELECT DISTINCT jsonb_object_keys(been) AS kind FROM r) k GROUP BY k.kind)
 	DELETE FROM mta_cluster.changes c USING (
-		SELECT o.kind, o.key FROM mta_cluster.changes o
-		WHERE o.until < clock_timestamp() - interval '1 day' OR o.value IS NULL AND o.number <= (
-			SELECT min(COALESCE((r.been->>o.kind)::bigint, 0)) FROM mta_cluster.readers() r)
-		LIMIT most FOR UPDATE SKIP LOCKED) old WHERE (c.kind, c.key) = (old.kind, old.key);
+		SELECT o.kind, o.key FROM mta_cluster.changes o JOIN by_all b ON o.kind = b.kind AND o.number <= b.number
+		WHERE o.value IS NULL OR o.until < clock_timestamp() - interval '1 day'
+		LIMIT most FOR UPDATE OF o SKIP LOCKED) old WHERE (c.kind, c.key) = (old.kind, old.key);
 	GET DIAGNOSTICS n = ROW_COUNT;
 	RETURN to_jsonb(n);
 END $$;
