@@ -319,9 +319,15 @@ func (l *List) Remove(ctx context.Context, keys []Key) (removed int, err error) 
 	for len(keys) > 0 {
 		some := keys[:min(len(keys), batch)]
 		keys = keys[len(some):]
-		changes := make([]Change, len(some))
-		for i, k := range some {
-			changes[i] = Change{Entry: Entry{Key: k}, Remove: true}
+		there, err := l.stored(ctx, some)
+		if err != nil {
+			return removed, err
+		}
+		var changes []Change
+		for _, k := range some {
+			if there[k] != nil { // what is not there is not noted, or it would wait in each node's exchange
+				changes = append(changes, Change{Entry: Entry{Key: k}, Remove: true})
+			}
 		}
 		n, err := l.apply(ctx, changes, anyNumber)
 		removed -= n

@@ -77,7 +77,11 @@ func TestAListIsShared(t *testing.T) {
 	if err := (Shared{List: b}).Apply(ctx, gone, never); err != nil || b.Stats().Entries != 1 {
 		t.Errorf("it is there yet: %v", err)
 	}
-	if _, err := a.Remove(ctx, []Key{key}); err != nil || len(*noted) != 2 {
+	nobody := KeyOf("acme", "nobody@example.com")
+	if n, err := a.Remove(ctx, []Key{nobody, nobody}); n != 0 || err != nil || len(*noted) != 1 {
+		t.Errorf("a removal of what is not there: %d, %v, noted %q", n, err, *noted)
+	}
+	if _, err := a.Remove(ctx, []Key{key, nobody}); err != nil || len(*noted) != 2 {
 		t.Errorf("a removal is not noted: %q, %v", *noted, err)
 	}
 	var all []string
