@@ -250,7 +250,7 @@ func TestPostgresFailsOver(t *testing.T) {
 	}
 	<-killed
 	acked := k.acked
-	standby.ask(t, "SELECT pg_promote()")
+	standby.ask(t, "SELECT pg_promote(false)")
 	k.goesOn()
 	if k.Lost() != nil || k.Memory().Origin.Timeline <= line {
 		t.Errorf("timeline %d after %d: %v", k.Memory().Origin.Timeline, line, k.Lost())
@@ -295,7 +295,7 @@ func TestPostgresLosesCommits(t *testing.T) {
 	k.goesOn()
 	primary.now.kill()
 	standby.begin(t)
-	standby.ask(t, "SELECT pg_promote()")
+	standby.ask(t, "SELECT pg_promote(false)")
 	k.goesOn()
 	if k.Lost() == nil || !strings.Contains(k.Lost().Error(), "lost writes") {
 		t.Errorf("lost: %v", k.Lost())
