@@ -109,7 +109,9 @@ func (r *mailOut) openRules(cfg *config.Config, _ *undoer) (err error) {
 	}
 	if r.cluster != nil {
 		r.rules.Note, r.rules.Where = r.known.Of("rule"), fmt.Sprintf(" at node %d", r.cluster.Status().Number)
-		r.known.Add("rule", rules.Shared{Rules: r.rules}, false)
+		if err := r.known.Add("rule", rules.Shared{Rules: r.rules}, false); err != nil {
+			return err
+		}
 	}
 	r.rules.Changed = func() { r.delivery.Reload(r.rules.Stays) }
 	r.rules.Resumed = func(key parking.Key) { r.dispatcher.Resume(key) }

@@ -26,8 +26,10 @@ func (r *stores) openSuppression(cfg *config.Config, undo *undoer) error {
 		return err
 	}
 	r.suppression, r.listed = list, store
-	r.known.Add("suppression", suppression.Shared{List: list}, store.Damage() != nil)
 	undo.add(func() { list.Close() })
+	if err := r.known.Add("suppression", suppression.Shared{List: list}, store.Damage() != nil); err != nil {
+		return err
+	}
 	aside, err := suppression.Open(context.Background(),
 		suppression.Config{Store: store.Pending(), Now: r.now, Log: r.log})
 	if err != nil {

@@ -16,6 +16,8 @@
 //   - A position counts in one era of the schema, and on one timeline: another one is read from its beginning, since a
 //     failover may have taken back what readers saw. An engine that has less than was read of it has lost changes, and
 //     nothing is written or read.
+//   - What was read in an era counts as read while it is read again: a removal made meanwhile is not undone.
+//   - A store that was damaged notes nothing, and is read again: what it has may have gone back.
 package changes
 
 import (

@@ -98,6 +98,7 @@ type relay struct {
 	me      changes.Me
 	path    string
 	shelves map[string]*shelf
+	lost    bool // its stores have lost something
 	c       *exchange.Exchange
 	end     func()
 }
@@ -185,7 +186,9 @@ func (r *relay) open() {
 	}
 	for kind, s := range r.shelves {
 		s.note = func(keys []string) (func(), error) { return c.Note(kind, keys) }
-		c.Add(kind, s, false)
+		if err := c.Add(kind, s, r.lost); err != nil {
+			r.t.Fatal(err)
+		}
 	}
 	r.c, r.end = c, func() {}
 }
@@ -488,6 +491,63 @@ func TestAFailover(t *testing.T) {
 		if row := h.row("a", "first"); row.Number != 1 {
 			t.Errorf("it has another number than the one that was lost: %+v", row)
 		}
+	})
+}
+
+// TestAChangeWhileAllIsReadAnew: node 1 knows what it removes, though its position was set back.
+func TestAChangeWhileAllIsReadAnew(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		pass(2 * time.Second)
+		b.shelves["a"].set(t, "pause", "begun", 1)
+		pass(2 * time.Second)
+		a.has("a", "pause", "begun")
+		set := false
+		h.ends(func(c changes.Call) error {
+			if c.Node == 1 && c.After["a"] == 0 && !set {
+				set = true
+				a.shelves["a"].set(t, "pause", "", 0)
+			}
+			return nil
+		})
+		h.engine.Copy()(true)
+		pass(5 * time.Second)
+		if !set {
+			t.Error("nothing was read anew")
+		}
+		h.all("a", "pause", "")
+	})
+}
+
+// TestAStoreThatWentBack: what it lost is in the engine, or in the outbox. That it was lost outlives the process.
+func TestAStoreThatWentBack(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		s := a.shelves["a"]
+		s.set(t, "k", "added", 1)
+		b.shelves["a"].set(t, "j", "of 2", 1)
+		pass(2 * time.Second)
+		old := maps.Clone(s.values)
+		s.set(t, "k", "unsubscribed", 2)
+		pass(2 * time.Second)
+		a.end()
+		h.reach(errAway)
+		s.set(t, "waits", "1", 1)
+		a.end = func() {}
+		old["waits"] = s.values["waits"]
+		s.values, a.lost = old, true
+		delete(s.values, "j")
+		a.restart(h)
+		pass(5 * time.Second)
+		a.lost = false
+		a.restart(h)
+		h.reach(nil)
+		pass(5 * time.Second)
+		h.all("a", "k", "unsubscribed")
+		h.all("a", "j", "of 2")
+		h.all("a", "waits", "1")
 	})
 }
 

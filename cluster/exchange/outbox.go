@@ -30,6 +30,7 @@ type state struct {
 	changes.Origin
 	Acknowledged uint64            // the serial of the last change that the engine has
 	Read         map[string]uint64 // the position in each kind whose keys have been noted once
+	Seen         map[string]uint64 // the furthest that it was in this era; missing: no further than now
 	Bad          map[string]uint64 // of a kind: the first number that could not be applied
 }
 
@@ -87,14 +88,20 @@ func Open(cfg Config) (*Exchange, error) {
 	return c, nil
 }
 
-// Add adds a kind, before Run. anew: its store has lost something, which the engine may have.
-func (c *Exchange) Add(name string, k changes.Kind, anew bool) {
+// Add adds a kind, before Run. anew: its store has lost something. A kind that was read before is read again, and
+// nothing of it is noted: the engine or the outbox has all that this node has changed, and the store may be older.
+func (c *Exchange) Add(name string, k changes.Kind, anew bool) error {
 	if c == nil {
-		return
+		return nil
 	}
-	if c.kinds[name] = k; anew {
-		delete(c.state.Read, name)
+	c.kinds[name] = k
+	if _, known := c.state.Read[name]; !known || !anew {
+		return nil
 	}
+	return c.saved(func(s *state) {
+		s.Read[name] = 0
+		delete(s.Seen, name)
+	})
 }
 
 // Close closes the file. The kinds change nothing any more.
@@ -119,7 +126,7 @@ func (c *Exchange) Note(kind string, keys []string) (done func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := c.last + 1
-	if err := c.note(kind, keys, c.state.Read[kind]); err != nil {
+	if err := c.note(kind, keys, max(c.state.Seen[kind], c.state.Read[kind])); err != nil {
 		return nil, err
 	}
 	c.busy[first] = struct{}{}
@@ -257,9 +264,9 @@ func (c *Exchange) acknowledge(items []item) error {
 // save changes the state, on the disk first. The caller has mu.
 func (c *Exchange) save(change func(*state), with ...sidestore.Change) error {
 	next := c.state
-	next.Read, next.Bad = make(map[string]uint64), make(map[string]uint64)
+	next.Read, next.Seen, next.Bad = make(map[string]uint64), make(map[string]uint64), make(map[string]uint64)
 	for kind, n := range c.state.Read {
-		next.Read[kind] = n
+		next.Read[kind], next.Seen[kind] = n, max(c.state.Seen[kind], n)
 	}
 	for kind, n := range c.state.Bad {
 		next.Bad[kind] = n
