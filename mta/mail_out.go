@@ -109,7 +109,7 @@ func (r *mailOut) openRules(cfg *config.Config, _ *undoer) (err error) {
 	}
 	if r.cluster != nil {
 		r.rules.Note, r.rules.Where = r.known.Of("rule"), fmt.Sprintf(" at node %d", r.cluster.Status().Number)
-		if err := r.known.Add("rule", rules.Shared{Rules: r.rules}, false); err != nil {
+		if err := r.known.Add("rule", rules.Shared{Rules: r.rules}, r.rules.Lost); err != nil {
 			return err
 		}
 	}

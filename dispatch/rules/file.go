@@ -102,6 +102,7 @@ func (r *Rules) read() (contents, error) {
 	f := smallfile.Twin[contents]{
 		Path: r.path, Name: "the rules", Parse: parse, Write: r.write, Now: r.now(), Log: r.log,
 		Lost: func() (contents, string, string) {
+			r.Lost = true
 			const remedy = "add the rules and pauses again that you had, then run: mta resume everything"
 			all := api.Rule{ID: 1, Action: api.RuleSuspend, Selection: api.Selection{All: true}, By: ByRelay,
 				Since: r.now(), Reason: "the rules were damaged: " + remedy}

@@ -55,6 +55,7 @@ type Rules struct {
 	// returns after it. Nil: nobody shares the rules. Where follows the names of operators, as " at node 2".
 	Note  func(keys []string) (done func(), err error)
 	Where string
+	Lost  bool // neither the file nor its copy could be read
 
 	mu    sync.Mutex // one change at a time; guards last
 	last  int        // number of a rule

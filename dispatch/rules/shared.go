@@ -116,7 +116,8 @@ func (s Shared) Apply(_ context.Context, values map[string][]byte, stays func(ke
 		}
 		_, plain := pauseOf(&x)
 		list = slices.DeleteFunc(list, func(o api.Rule) bool {
-			return o.Action == x.Action && o.Selection == x.Selection
+			ofAll := o.By == ByRelay && o.All // after damage: until an operator has looked here
+			return o.Action == x.Action && o.Selection == x.Selection && !ofAll
 		})
 		if len(list) >= Most+mostPauses || r.format() == 1 && !plain {
 			r.log.Error("a rule of another node is left out: there are too many, or 'mta upgrade finish' is missing",

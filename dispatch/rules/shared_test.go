@@ -3,6 +3,9 @@ package rules
 import (
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +112,35 @@ func TestRulesAreShared(t *testing.T) {
 	err := Shared{b.Rules}.All(t.Context(), func(keys []string) error { all = append(all, keys...); return nil })
 	if err != nil || len(all) != 2 {
 		t.Errorf("all: %q, %v", all, err)
+	}
+}
+
+// TestAPauseOfAllAfterDamage stands until an operator has ended it here, beside the pause that all nodes share.
+func TestAPauseOfAllAfterDamage(t *testing.T) {
+	a, b := newSharing(t, " at node 1"), newSharing(t, " at node 2")
+	if b.Lost {
+		t.Error("a relay without rules has lost them")
+	}
+	if err := os.WriteFile(b.path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	damaged, err := Read(filepath.Dir(b.path), time.Now, newest, b.policy, b.log)
+	if err != nil || !damaged.Lost {
+		t.Fatalf("lost: %v, %v", damaged.Lost, err)
+	}
+	b.Rules = damaged
+	x := api.Rule{Action: api.RuleSuspend, Selection: api.Selection{All: true}, By: "ann", Since: time.Unix(1e9, 0)}
+	if x, err = a.Begin(x, false); err != nil {
+		t.Fatal(err)
+	}
+	values := a.values(t)
+	b.apply(t, values, false)
+	if list := b.List(); len(list) != 2 || !maps.EqualFunc(b.values(t), values, slices.Equal) {
+		t.Errorf("in force: %+v", list)
+	}
+	b.apply(t, map[string][]byte{nameOf(&x): nil}, false)
+	if list := b.List(); len(list) != 1 || list[0].By != ByRelay {
+		t.Errorf("in force: %+v", list)
 	}
 }
 
