@@ -146,6 +146,11 @@ type flaky struct{ h *house }
 
 func (f flaky) Changes(ctx context.Context, c changes.Call) (r changes.Result, err error) {
 	f.h.mu.Lock()
+	if f.h.away == errHangs {
+		f.h.mu.Unlock()
+		<-ctx.Done()
+		return r, errHangs
+	}
 	defer f.h.mu.Unlock()
 	if err = f.h.away; err == nil {
 		r, err = f.h.engine.Changes(ctx, c)
@@ -175,6 +180,7 @@ func (h *house) ends(f func(changes.Call) error) { h.set(func() { h.outcome = f 
 
 var (
 	errAway    = errors.New("connection refused")
+	errHangs   = errors.New("no answer")
 	errUnknown = errors.New("the outcome is unknown")
 )
 
@@ -548,6 +554,45 @@ func TestAStoreThatWentBack(t *testing.T) {
 		h.all("a", "k", "unsubscribed")
 		h.all("a", "j", "of 2")
 		h.all("a", "waits", "1")
+	})
+}
+
+// TestAStopSendsWhatWaits, and waits a little for an engine that has answered, and not for one that is away.
+func TestAStopSendsWhatWaits(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		stop := func(want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			a.end()
+			if d := time.Since(began); d != want {
+				t.Errorf("it takes %v; want %v", d, want)
+			}
+			a.end = func() {}
+		}
+		h.run(a, b)
+		pass(2 * time.Second)
+		for i := range 2500 {
+			a.shelves["a"].set(t, fmt.Sprint(i), "1", 1)
+		}
+		stop(0)
+		pass(5 * time.Second)
+		b.has("a", "0", "1")
+		b.has("a", "2499", "1")
+		h.run(a)
+		pass(2 * time.Second)
+		a.shelves["a"].set(t, "0", "2", 1)
+		h.reach(errHangs)
+		stop(5 * time.Second)
+		h.reach(errAway)
+		h.run(a)
+		pass(time.Second)
+		h.reach(errHangs)
+		stop(0)
+		h.reach(nil)
+		h.run(a)
+		pass(20 * time.Second)
+		b.has("a", "0", "2")
 	})
 }
 

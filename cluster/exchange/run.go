@@ -19,6 +19,7 @@ const (
 	look     = 500 * time.Millisecond // between two calls
 	retry    = 2 * time.Second        // after one without a result
 	patience = 10 * time.Second       // with a call
+	leave    = 5 * time.Second        // in which what waits is sent after all
 	most     = 1000                   // changes of a call, each way
 	mend     = time.Minute            // between two looks at a row that could not be applied
 	tidy     = time.Hour
@@ -27,7 +28,7 @@ const (
 	deaf     = 15 * time.Second       // of failures that are an alarm
 )
 
-// Run exchanges changes as a node until ctx ends.
+// Run exchanges changes as a node until ctx ends, and then sends what waits to an engine that answered last.
 func (c *Exchange) Run(ctx context.Context, me changes.Me, e changes.Engine) {
 	set := func(e changes.Engine) {
 		c.mu.Lock()
@@ -36,7 +37,7 @@ func (c *Exchange) Run(ctx context.Context, me changes.Me, e changes.Engine) {
 	}
 	set(e)
 	defer set(nil)
-	tidied, looked := c.cfg.Now(), time.Time{}
+	tidied, looked, answered := c.cfg.Now(), time.Time{}, false
 	for ctx.Err() == nil {
 		again, err := c.step(ctx, me, e)
 		if now := c.cfg.Now(); err == nil && now.Sub(looked) >= mend {
@@ -45,14 +46,24 @@ func (c *Exchange) Run(ctx context.Context, me changes.Me, e changes.Engine) {
 			tidied, err = now, c.tidy(ctx, e)
 		}
 		if ctx.Err() != nil {
-			return
+			break
 		}
-		switch c.ended(err); {
-		case err != nil:
+		c.ended(err)
+		switch answered = err == nil; {
+		case !answered:
 			pause(ctx, retry, nil)
 		case !again:
 			pause(ctx, gather, nil)
 			pause(ctx, look-gather, c.wake)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leave)
+	defer cancel()
+	for answered {
+		items, _, err := c.take()
+		if answered = err == nil && len(items) > 0; answered {
+			_, err = c.step(ctx, me, e)
+			answered = err == nil
 		}
 	}
 }
