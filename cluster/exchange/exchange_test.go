@@ -675,7 +675,7 @@ func TestRowsThatSomebodyEdited(t *testing.T) {
 		h.all("a", "1", "1")
 		h.all("a", "2", "2")
 		for _, r := range h.relays {
-			if why := r.c.Trouble(); !strings.Contains(why, `row 101 of the cluster's database, a "0" of node 1`) {
+			if why := r.c.Trouble(); !strings.Contains(why, `row 101 of the cluster's database, of kind a and node 1`) {
 				t.Errorf("trouble: %q", why)
 			}
 		}
@@ -694,6 +694,36 @@ func TestRowsThatSomebodyEdited(t *testing.T) {
 				t.Error(why)
 			}
 		}
+	})
+}
+
+// TestAChangeThatCannotBeSent is an alarm until a later one of its kind is sent. Its key may be an address.
+func TestAChangeThatCannotBeSent(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a := h.relays[0]
+		h.run(h.relays...)
+		pass(2 * time.Second)
+		trouble := func(want string) {
+			t.Helper()
+			pass(2 * time.Second)
+			if why := a.c.Trouble(); !strings.HasPrefix(why, want) || (why == "") != (want == "") ||
+				strings.Contains(why, "@") {
+				t.Errorf("trouble: %q; want %q", why, want)
+			}
+		}
+		for serial, text := range []string{"", strings.Repeat("x", changes.MaxValue)} {
+			a.shelves["a"].set(t, "first@x.example", text, 1)
+			a.shelves["a"].set(t, "later@x.example", "1", 1)
+			if text == "" {
+				trouble("")
+				continue
+			}
+			trouble(fmt.Sprintf("change %d of node 1, of kind a, is not sent to the others: it has 16", 2*serial+1))
+		}
+		a.shelves["b"].set(t, "k", "1", 1)
+		trouble("change 3 of node 1, of kind a, is not sent")
+		a.shelves["a"].set(t, "k", "1", 1)
+		trouble("")
 	})
 }
 

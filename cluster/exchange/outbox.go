@@ -58,7 +58,7 @@ type Exchange struct {
 	me     changes.Me          // likewise
 	failed error               // why the last step did
 	since  time.Time           // when failed began
-	faults map[string]string   // of a kind: what could not be applied or sent
+	faults map[string]string   // of a kind: what could not be applied; of unsent and a kind: what could not be sent
 }
 
 // Open opens or makes the file. After damage all is exchanged anew.

@@ -110,7 +110,7 @@ func (c *Exchange) step(ctx context.Context, me changes.Me, e changes.Engine) (a
 	if err != nil {
 		return false, err
 	}
-	parts, sent, err := c.parts(ctx, items)
+	parts, sent, err := c.parts(ctx, me, items)
 	if err != nil {
 		return false, err
 	}
@@ -169,7 +169,8 @@ func (c *Exchange) join(ctx context.Context) error {
 }
 
 // parts makes those of items, and returns which items they are of: what can't be sent is left out, with an alarm.
-func (c *Exchange) parts(ctx context.Context, items []item) (parts []changes.Part, sent []int, err error) {
+func (c *Exchange) parts(ctx context.Context, me changes.Me, items []item,
+) (parts []changes.Part, sent []int, err error) {
 	keys := make(map[string][]string)
 	for _, x := range items {
 		keys[x.kind] = append(keys[x.kind], x.key)
@@ -188,7 +189,8 @@ func (c *Exchange) parts(ctx context.Context, items []item) (parts []changes.Par
 			continue
 		}
 		if p.Rank, p.Until, err = c.rank(x.kind, x.key, p.Value, len(p.Value)); err != nil {
-			c.fault(x.kind, fmt.Sprintf("this node's %s %q is not sent to the others: %v", x.kind, x.key, err))
+			c.fault(unsent+x.kind, fmt.Sprintf("change %d of node %d, of kind %s, is not sent to the others: %v",
+				x.serial, me.Node, x.kind, err))
 			continue
 		}
 		parts, sent = append(parts, p), append(sent, i)
@@ -280,6 +282,17 @@ func (c *Exchange) settle(ctx context.Context, me changes.Me, items []item, sent
 	if err := c.acknowledge(items); err != nil {
 		return err
 	}
+	whole := make(map[string]bool) // kinds of which all was sent
+	for i, x := range items {
+		_, is := slices.BinarySearch(sent, i)
+		before, there := whole[x.kind]
+		whole[x.kind] = is && (before || !there)
+	}
+	for kind, is := range whole {
+		if is {
+			c.fault(unsent+kind, "")
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for kind, n := range last {
@@ -322,9 +335,7 @@ func (c *Exchange) apply(ctx context.Context, kind string, rows []changes.Row, s
 ) (bad uint64, err error) {
 	values, from := make(map[string][]byte, len(rows)), make(map[uint16]bool)
 	for _, row := range rows {
-		if _, _, err := c.rank(kind, row.Key, row.Value, max(row.Size, len(row.Value))); err != nil {
-			c.fault(kind, fmt.Sprintf("row %d of the cluster's database, %s %.200q of node %d, is not applied: %v",
-				row.Number, kind, row.Key, row.Node, err))
+		if c.isBad(kind, &row) {
 			bad = cmp.Or(bad, row.Number)
 			continue
 		}
@@ -343,6 +354,16 @@ func (c *Exchange) apply(ctx context.Context, kind string, rows []changes.Row, s
 	return bad, nil
 }
 
+// isBad reports whether a row can't be applied. The alarm has neither its key nor its value: these may be addresses.
+func (c *Exchange) isBad(kind string, row *changes.Row) bool {
+	_, _, err := c.rank(kind, row.Key, row.Value, max(row.Size, len(row.Value)))
+	if err != nil {
+		c.fault(kind, fmt.Sprintf("row %d of the cluster's database, of kind %s and node %d, is not applied: %v",
+			row.Number, kind, row.Node, err))
+	}
+	return err != nil
+}
+
 // mend looks whether the first row of a kind that could not be applied is another one now, or gone: then it is read
 // again, with all behind it.
 func (c *Exchange) mend(ctx context.Context, me changes.Me, e changes.Engine) error {
@@ -354,13 +375,8 @@ func (c *Exchange) mend(ctx context.Context, me changes.Me, e changes.Engine) er
 		if err != nil || r.Stale {
 			return err
 		}
-		if len(r.Rows) > 0 && r.Rows[0].Number == n {
-			row := r.Rows[0]
-			if _, _, err := c.rank(kind, row.Key, row.Value, max(row.Size, len(row.Value))); err != nil {
-				c.fault(kind, fmt.Sprintf("row %d of the cluster's database, %s %.200q of node %d, is not applied: %v",
-					row.Number, kind, row.Key, row.Node, err))
-				continue
-			}
+		if len(r.Rows) > 0 && r.Rows[0].Number == n && c.isBad(kind, &r.Rows[0]) {
+			continue
 		}
 		c.fault(kind, "")
 		if err := c.saved(func(s *state) {
@@ -372,6 +388,9 @@ func (c *Exchange) mend(ctx context.Context, me changes.Me, e changes.Engine) er
 	}
 	return nil
 }
+
+// unsent is before the kind of a fault that is about a change of this node.
+const unsent = "unsent "
 
 // fault notes what of a kind is not exchanged; "": nothing.
 func (c *Exchange) fault(kind, why string) {
