@@ -51,7 +51,7 @@ func (r *operators) answers() api.Config {
 		},
 		APIKeys:      kept.Keys{Config: r.inForce, Now: r.now, Book: r.keys.Load},
 		Suppressions: kept.Suppressions{List: r.suppression, Feeder: r.feeder, Config: r.inForce, Now: r.now},
-		Bounces:      kept.Bounces{Unknown: &r.unknown, Started: r.started},
+		Bounces:      kept.Bounces{Unknown: &r.unknown, Started: r.life.Started},
 		Clusters:     kept.Cluster{Part: r.cluster},
 		TLSReports:   kept.TLSReports{Reporter: r.tls.Reports},
 		Inbound:      kept.Inbound{Folder: r.reports.folder},

@@ -79,11 +79,11 @@ func (r *operators) announce() {
 
 // state reports whether the relay accepts mail, and why it refuses it.
 func (r *stores) state() (state, reason string) {
-	if !r.life.serving.Load() {
+	if !r.life.Serving.Load() {
 		return api.Starting, ""
 	}
-	if d := r.life.draining.Load(); d != nil {
-		return api.Draining, d.why
+	if why, yes := r.life.Draining(); yes {
+		return api.Draining, why
 	}
 	if reason = r.store.Refusing(); reason != "" {
 		return api.Refusing, reason
@@ -106,7 +106,7 @@ func (r *operators) Status() api.Status {
 		Reason:   reason,
 		Rules:    r.rules.List(),
 		Alarms:   append([]api.Alarm{}, r.alarms.List()...), // never null in JSON
-		Started:  r.started,
+		Started:  r.life.Started,
 		Config:   r.configPath(),
 		Pending:  r.pending(),
 		SMTP:     r.listeners.Addresses(listen.SMTP),

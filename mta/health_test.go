@@ -80,7 +80,7 @@ shutdown { drain = "5s" }`, t.TempDir())), "mta.conf", func(string) string { ret
 	}
 	expect("/readyz", 200, "ok")
 
-	r.life.draining.Store(&draining{stopping: true, why: "shutting down"})
+	r.life.Stop()
 	if _, err := r.Undrain(t.Context(), api.Intent{}); err == nil {
 		t.Error("a relay that stops takes mail again")
 	}
@@ -89,7 +89,7 @@ shutdown { drain = "5s" }`, t.TempDir())), "mta.conf", func(string) string { ret
 	if s := r.Status(); s.State != api.Draining {
 		t.Errorf("the state is %s", s.State)
 	}
-	r.life.failed.Store(true)
+	r.life.Failed.Store(true)
 	expect("/livez", 503, "the dispatcher has failed: the relay is stopping")
 	stop()
 	if err := <-ended; err != nil {

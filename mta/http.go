@@ -135,7 +135,7 @@ func (r *stores) withToken(h http.Handler) http.Handler {
 // readyz answers 200 while the relay accepts mail, and otherwise 503 with the reason: a load balancer needs no more.
 func (r *stores) readyz(w http.ResponseWriter, _ *http.Request) {
 	if state, reason := r.state(); state != api.Running {
-		if state == api.Draining && !r.life.stopping() {
+		if state == api.Draining && !r.life.Stopping() {
 			reason = "" // it names the operator
 		}
 		http.Error(w, cmp.Or(reason, state), http.StatusServiceUnavailable)
@@ -148,11 +148,11 @@ func (r *stores) readyz(w http.ResponseWriter, _ *http.Request) {
 // unreachable network are no reason to kill a relay. The parts that all mail passes are asked for their state, so
 // that a deadlock in them leaves the question unanswered.
 func (r *stores) livez(w http.ResponseWriter, _ *http.Request) {
-	if r.life.failed.Load() {
+	if r.life.Failed.Load() {
 		http.Error(w, "the dispatcher has failed: the relay is stopping", http.StatusServiceUnavailable)
 		return
 	}
-	if touch := r.http.touch.Load(); touch != nil && r.life.serving.Load() && !r.life.stopping() {
+	if touch := r.http.touch.Load(); touch != nil && r.life.Serving.Load() && !r.life.Stopping() {
 		(*touch)()
 	}
 	fmt.Fprintln(w, "ok")

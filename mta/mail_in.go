@@ -164,7 +164,7 @@ func (r *mailIn) newSubmission(cfg *config.Config, l *config.Listener,
 	sc := r.joined(made.settings, l.Name)
 	sc.Open = r.clients.Of(l.Name)
 	made.tls, made.inbound = l.TLS, l.Inbound
-	sc.Inbound, sc.InboundMemory, sc.Draining = r.inboundOf(l), r.reports.memory, r.life.drains
+	sc.Inbound, sc.InboundMemory, sc.Draining = r.inboundOf(l), r.reports.memory, r.life.Refuses
 	if sc.TLS, err = r.tlsOf(l.TLS.Certificates); err != nil {
 		return nil, err
 	}

@@ -235,7 +235,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	r.startStreams()
 	r.listeners.Serve()
-	r.life.serving.Store(true)
+	r.life.Serving.Store(true)
 	if r.opts.Ready != nil {
 		r.opts.Ready(r)
 	}
@@ -243,7 +243,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
-		r.life.failed.Store(true)
+		r.life.Failed.Store(true)
 		r.log.Error("stopping", "error", err)
 	}
 	return errors.Join(err, r.shutdown(stopDispatching, &running))
@@ -254,7 +254,7 @@ func (r *Relay) Run(ctx context.Context) error {
 func (r *Relay) shutdown(stopDispatching func(), running *sync.WaitGroup) error {
 	total, start := r.policy.Load().Config.Shutdown.Drain, time.Now()
 	r.reload.Lock() // one that is under way would start servers behind the back of those that end them
-	r.life.draining.Store(&draining{stopping: true, why: "shutting down"})
+	r.life.Stop()
 	r.reload.Unlock()
 	r.log.Info("shutting down", "within", total, "queued", r.queue.Stats().Queued)
 	drained, cancel := context.WithTimeout(context.Background(), total)

@@ -112,7 +112,7 @@ func (r *operators) prepare(cfg *config.Config, trial bool) (p prepared, err err
 
 // readAgain reads the configuration file again, for a reload of the old one.
 func (r *operators) readAgain(old *config.Config) (*config.Config, error) {
-	if r.life.stopping() {
+	if r.life.Stopping() {
 		return nil, api.Unavailable("", "the relay is shutting down")
 	}
 	if r.opts.ConfigFile == "" {
@@ -151,7 +151,7 @@ type compared struct {
 // is asked for each second.
 func (r *operators) pending() string {
 	info, err := os.Stat(r.opts.ConfigFile)
-	if r.opts.ConfigFile == "" || r.life.stopping() {
+	if r.opts.ConfigFile == "" || r.life.Stopping() {
 		return ""
 	}
 	c, pol := &r.compared, r.policy.Load()

@@ -23,6 +23,7 @@ import (
 	"example.org/mta/mta/config"
 	"example.org/mta/mta/datadir"
 	"example.org/mta/mta/events"
+	"example.org/mta/mta/life"
 	"example.org/mta/mta/listen"
 	"example.org/mta/mta/tally"
 	"example.org/mta/mta/warming"
@@ -38,13 +39,12 @@ import (
 // stores is the first stage: what is kept over restarts, the counts of it, and the sockets, which are open before mail
 // goes out since the router must know the relay's addresses.
 type stores struct {
-	opts    Options
-	log     *slog.Logger
-	started time.Time
-	now     func() time.Time
-	policy  atomic.Pointer[wiring.Policy] // of the configuration in force
-	life    life
-	files   int // that the process may have open
+	opts   Options
+	log    *slog.Logger
+	now    func() time.Time
+	policy atomic.Pointer[wiring.Policy] // of the configuration in force
+	life   life.Life
+	files  int // that the process may have open
 
 	alarms       *alarm.Alarms
 	data         *datadir.Dir
@@ -72,18 +72,12 @@ type stores struct {
 	known        *exchange.Exchange     // likewise: what all nodes of the cluster know
 }
 
-// life is how far the relay has come.
-type life struct {
-	serving  atomic.Bool // the listeners take mail, or have
-	draining atomic.Pointer[draining]
-	failed   atomic.Bool // the dispatcher has ended by a fault
-}
-
 func openStores(cfg *config.Config, opts Options, undo *undoer) (*stores, error) {
 	r := &stores{
-		opts: opts, log: opts.Log, started: time.Now(), now: opts.now, files: wiring.FileLimit(),
+		opts: opts, log: opts.Log, now: opts.now, files: wiring.FileLimit(),
 		alarms: alarm.New(opts.Log), classes: new(bounce.Classifier),
 	}
+	r.life.Started = time.Now()
 	r.warn(cfg)
 	r.classes.SetRules(wiring.Classify(cfg))
 	r.policy.Store(wiring.New(cfg)) // before there is a directory with weights
