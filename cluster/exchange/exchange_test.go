@@ -162,6 +162,9 @@ func (f flaky) Changes(ctx context.Context, c changes.Call) (r changes.Result, e
 }
 
 func (f flaky) Readers(ctx context.Context, kind string) (map[uint16]uint64, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	return f.h.engine.Readers(ctx, kind)
 }
 

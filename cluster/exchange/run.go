@@ -458,7 +458,10 @@ func (c *Exchange) behind(ctx context.Context, kind string) (nodes []uint16, err
 			err = errors.New("the cluster's database has not taken it")
 		default:
 			var read map[uint16]uint64
-			if read, err = e.Readers(ctx, kind); err == nil {
+			if read, err = e.Readers(ctx, kind); err != nil && len(nodes) > 0 && ctx.Err() != nil {
+				return nodes, nil // as the last answer had them
+			}
+			if err == nil {
 				nodes = nil
 				for node, n := range read {
 					if n < number && node != me.Node {
