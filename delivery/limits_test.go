@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -653,13 +654,13 @@ func TestTheNextInLineFollows(t *testing.T) {
 	for _, how := range []string{"cancelled", "expired", "reloaded"} {
 		t.Run(how, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				gone := false
+				var gone atomic.Bool
 				w := newWorld(t, func(c *Config) {
 					source := c.Source
 					unhurried(Limits{Relay: Scope{MessageRate: gcra.Rate{Events: 1, Per: 2 * time.Minute, Burst: 1}}})(c)
 					c.Source = func(name string) (Source, bool) {
 						s, ok := source(name)
-						return s, ok && (name != "out2" || !gone)
+						return s, ok && (name != "out2" || !gone.Load())
 					}
 				})
 				defer w.end()
@@ -678,8 +679,9 @@ func TestTheNextInLineFollows(t *testing.T) {
 				}
 				w.s.mu.Lock()
 				first := w.s.budgets[budgetKey{kind: scopeTotal}].lines[dividedMessages].timed
+				is := first != nil && first.waiting.oldest.work.Job == jobs[1]
 				w.s.mu.Unlock()
-				if first == nil || first.waiting.oldest.work.Job != jobs[1] {
+				if !is {
 					t.Fatal("the second job is not the first in line")
 				}
 				time.Sleep(time.Minute)
@@ -687,7 +689,7 @@ func TestTheNextInLineFollows(t *testing.T) {
 				case "cancelled":
 					w.s.Cancel(jobs[1].Message.ID)
 				case "reloaded":
-					gone = true
+					gone.Store(true)
 					w.s.Reload(func(*Job) bool { return true })
 				}
 				time.Sleep(10 * time.Minute)
