@@ -87,7 +87,10 @@ func (c *Claim) agree(ctx context.Context, tenant, key string, request *RequestS
 		c.Stored = StoredRequest{IDs: has.IDs, Whole: true, Answer: has.Answer}
 		return Replay, nil
 	case got.End != nil:
-		c.end = got.End
+		if c.end = got.End; len(has.IDs) > 0 { // this relay's store may have forgotten some
+			c.Stored.add(&StoredRequest{IDs: has.IDs})
+			here = Continue
+		}
 		return here, nil
 	case got.Away:
 		return here, &Elsewhere{Detail: got.By + ", which has the request, does not answer: try again"}
@@ -118,7 +121,7 @@ func (b *Repeats) Settled(note string) (end string, keep time.Duration, taken bo
 // While the store can't be read, this relay decides about it.
 func (b *Repeats) settled(n noted, before StoredRequest) (end string, keep time.Duration, taken bool) {
 	s, known, err := b.store.Keyed(RequestKey(n.Key))
-	if err == nil && !known {
+	if err == nil && !known && len(before.IDs) == 0 {
 		return "", 0, false
 	}
 	keep = kept // also if the clock has jumped

@@ -162,6 +162,27 @@ func TestTheRestIsTakenWhereItBegan(t *testing.T) {
 	}
 }
 
+// TestAPartThatIsForgotten: the store has dropped the key of a request that was cut off, and the row has its ids.
+func TestAPartThatIsForgotten(t *testing.T) {
+	one, two, _ := colleagues(t)
+	claim := one.begin("body", Fresh)
+	one.store.put(claim, false, map[int]envelope.ID{0: 7})
+	claim.Drop()
+	for range 2 { // the first time nothing more is taken
+		clear(one.store.known)
+		if claim = one.begin("body", Continue); claim.Accepted(0) != 7 {
+			t.Error("it begins anew")
+		}
+		claim.Drop()
+	}
+	claim = one.begin("body", Continue)
+	one.store.put(claim, true, map[int]envelope.ID{1: 8})
+	claim.Drop()
+	if again := two.begin("body", Replay); again.Accepted(0) != 7 || again.Accepted(1) != 8 {
+		t.Errorf("the answer is %+v", again.Stored)
+	}
+}
+
 // TestAStoreThatFailsAtTheEnd leaves the request to its relay.
 func TestAStoreThatFailsAtTheEnd(t *testing.T) {
 	one, two, all := colleagues(t)
