@@ -84,9 +84,17 @@ func changes[A effected](
 	return answers(c, cmd, ask, func(a A) error {
 		if !c.wouldChange(a.Done(), noun) {
 			show(a)
+			c.behind(a.Done())
 		}
 		return nil
 	})
+}
+
+// behind prints where in a cluster a change is not known yet.
+func (c *cli) behind(e api.Effect) {
+	if e.Behind != "" {
+		fmt.Fprintln(c.err, e.Behind)
+	}
 }
 
 // effected is an answer to a change.
@@ -107,12 +115,8 @@ func reasonFlag(cmd *cobra.Command) {
 	}
 }
 
-// wouldChange reports whether a change was only counted, and prints how many of what that were; and it prints where a
-// change does not count yet.
+// wouldChange reports whether a change was only counted, and prints how many of what that were.
 func (c *cli) wouldChange(e api.Effect, what string) bool {
-	if e.Behind != "" {
-		fmt.Fprintln(c.err, e.Behind)
-	}
 	if e.DryRun {
 		fmt.Fprintf(c.out, "%s would be changed\n", plural(e.Count, what))
 	}

@@ -192,6 +192,7 @@ func newPause(c *cli) *cobra.Command {
 				return nil
 			}
 			fmt.Fprintf(c.out, "%s is paused %s\n", mailOf(&done.Rule), c.untilEnded(&done.Rule, "resumed"))
+			c.behind(done.Effect)
 			return nil
 		}, err
 	})

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,5 +102,17 @@ func TestEachActionCountsAsksAndActs(t *testing.T) {
 			}
 			b.confirm(r.path, form...).wants(t, 200, "Done", `href="/queue"`)
 		})
+	}
+}
+
+// TestWhereAChangeIsNotKnown: the page of a change in a cluster names the nodes that have not read it.
+func TestWhereAChangeIsNotKnown(t *testing.T) {
+	const behind = "node 3 of the cluster: the change is not known there yet"
+	do := changes("rule", func(*request, api.EndRule) (api.RuleChanged, error) {
+		return api.RuleChanged{Effect: api.Effect{Count: 1, Behind: behind}}, nil
+	}, nil)
+	o, err := do(&request{values: url.Values{}}, api.Intent{})
+	if err != nil || o.Count != 1 || !slices.Equal(o.Lines, []string{behind}) {
+		t.Errorf("%+v, %v", o, err)
 	}
 }

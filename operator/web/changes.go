@@ -39,6 +39,9 @@ func changes[Q any, A effect, PQ intended[Q]](
 		if lines != nil {
 			o.Lines = lines(done)
 		}
+		if behind := done.Done().Behind; behind != "" {
+			o.Lines = append(o.Lines, behind)
+		}
 		return o, err
 	}
 }
