@@ -191,7 +191,7 @@ api "web" { address = ["WEB"] }
 	})
 	s.load("failover", func() {
 		primary.end()
-		if _, err := standby.query(t, "SELECT pg_promote(true)"); err != nil {
+		if _, err := standby.query(t, "SELECT pg_promote(false)"); err != nil {
 			t.Fatal(err)
 		}
 	})

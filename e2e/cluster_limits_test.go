@@ -186,7 +186,7 @@ provider "big" {
 		send(r, 300)
 	}
 	primary.end()
-	if _, err := standby.query(t, "SELECT pg_promote(true)"); err != nil {
+	if _, err := standby.query(t, "SELECT pg_promote(false)"); err != nil {
 		t.Fatal(err)
 	}
 	within("after a failover", 4100)
