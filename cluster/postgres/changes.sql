@@ -30,11 +30,11 @@ CREATE TABLE mta_cluster.readers (
 	node        int PRIMARY KEY REFERENCES mta_cluster.members,
 	incarnation mta_cluster.uint64 NOT NULL,
 	serial      mta_cluster.uint64 NOT NULL,
-	been    jsonb NOT NULL
+	read        jsonb NOT NULL
 ) WITH (fillfactor = 50);
 
 -- A value that is too long is left out.
-CREATE FUNCTION mta_cluster.told(c mta_cluster.changes) RETURNS jsonb LANGUAGE sql AS $$
+CREATE FUNCTION mta_cluster.shown_change(c mta_cluster.changes) RETURNS jsonb LANGUAGE sql AS $$
 	SELECT jsonb_build_object('kind', c.kind, 'key', encode(c.key, 'base64'), 'number', c.number, 'node', c.node,
 		'incarnation', c.incarnation, 'rank', c.rank, 'size', octet_length(c.value),
 		'value', CASE WHEN octet_length(c.value) <= 16384 THEN encode(c.value, 'base64') END)
@@ -55,7 +55,7 @@ BEGIN
 	PERFORM mta_cluster.durable();
 	SELECT * INTO me FROM mta_cluster.readers r
 		WHERE r.node = (call->>'node')::int AND r.incarnation = (call->>'incarnation')::numeric;
-	IF writes OR me.been IS DISTINCT FROM call->'after' THEN
+	IF writes OR me.read IS DISTINCT FROM call->'after' THEN
 		SELECT m.incarnation INTO valid FROM mta_cluster.members m WHERE m.number = (call->>'node')::int FOR SHARE;
 	ELSE
 		SELECT m.incarnation INTO valid FROM mta_cluster.members m WHERE m.number = (call->>'node')::int;
@@ -97,18 +97,18 @@ BEGIN
 				RETURNING * INTO here;
 		END IF;
 		me.serial := greatest(me.serial, part.serial);
-		after[part.n] := CASE WHEN here.number IS NOT NULL THEN mta_cluster.told(here) END;
+		after[part.n] := CASE WHEN here.number IS NOT NULL THEN mta_cluster.shown_change(here) END;
 	END LOOP;
 	IF writes THEN
 		UPDATE mta_cluster.sequence SET last = head.last;
 	END IF;
-	IF writes OR me.been IS DISTINCT FROM call->'after' THEN
+	IF writes OR me.read IS DISTINCT FROM call->'after' THEN
 		INSERT INTO mta_cluster.readers VALUES ((call->>'node')::int, valid, me.serial, call->'after')
 			ON CONFLICT (node) DO UPDATE SET incarnation = excluded.incarnation, serial = excluded.serial,
-				been = excluded.been;
+				read = excluded.read;
 	END IF;
 	RETURN result || jsonb_build_object('last', head.last, 'after', to_jsonb(after), 'rows', (
-		SELECT COALESCE(jsonb_agg(mta_cluster.told(r) ORDER BY r.number), '[]') FROM (
+		SELECT COALESCE(jsonb_agg(mta_cluster.shown_change(r) ORDER BY r.number), '[]') FROM (
 			SELECT c.* FROM jsonb_each_text(call->'after') a, LATERAL (
 				SELECT * FROM mta_cluster.changes c WHERE c.kind = a.key AND c.number > a.value::bigint
 				ORDER BY c.number LIMIT (call->>'most')::int) c
@@ -116,8 +116,8 @@ BEGIN
 END $$;
 
 -- readers is what each member has read of each kind.
-CREATE FUNCTION mta_cluster.readers() RETURNS TABLE (node int, been jsonb) LANGUAGE sql AS $$
-	SELECT m.number, COALESCE(r.been, '{}') FROM mta_cluster.members m
+CREATE FUNCTION mta_cluster.readers() RETURNS TABLE (node int, read jsonb) LANGUAGE sql AS $$
+	SELECT m.number, COALESCE(r.read, '{}') FROM mta_cluster.members m
 		LEFT JOIN mta_cluster.readers r ON r.node = m.number AND r.incarnation = m.incarnation WHERE NOT m.forgotten
 $$;
 
@@ -127,10 +127,10 @@ DECLARE
 	n bigint;
 BEGIN
 	PERFORM mta_cluster.durable();
-	WITH r AS MATERIALIZED (SELECT been FROM mta_cluster.readers()),
+	WITH r AS MATERIALIZED (SELECT read FROM mta_cluster.readers()),
 		by_all AS MATERIALIZED ( -- a kind that nobody has read has no row here
-			SELECT k.kind, min(COALESCE((r.been->>k.kind)::bigint, 0)) AS number
-			FROM r, (SELECT DISTINCT jsonb_object_keys(been) AS kind FROM r) k GROUP BY k.kind)
+			SELECT k.kind, min(COALESCE((r.read->>k.kind)::bigint, 0)) AS number
+			FROM r, (SELECT DISTINCT jsonb_object_keys(read) AS kind FROM r) k GROUP BY k.kind)
 	DELETE FROM mta_cluster.changes c USING (
 		SELECT o.kind, o.key FROM mta_cluster.changes o JOIN by_all b ON o.kind = b.kind AND o.number <= b.number
 		WHERE o.value IS NULL OR o.until < clock_timestamp() - interval '1 day'

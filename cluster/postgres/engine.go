@@ -367,7 +367,7 @@ func (e *Engine) Changes(ctx context.Context, c changes.Call) (r changes.Result,
 
 // Readers is what each member has read of a kind of changes. It waits for no commit.
 func (e *Engine) Readers(ctx context.Context, kind string) (read map[uint16]uint64, err error) {
-	if err = e.call(ctx, &read, `SELECT COALESCE(jsonb_object_agg(r.node, COALESCE(r.been->($1::jsonb #>> '{}'), '0')),
+	if err = e.call(ctx, &read, `SELECT COALESCE(jsonb_object_agg(r.node, COALESCE(r.read->($1::jsonb #>> '{}'), '0')),
 		'{}') FROM mta_cluster.readers() r`, kind); err != nil {
 		err = fmt.Errorf("what the members of the cluster have read: %w", err)
 	}

@@ -21,10 +21,9 @@ var scripts = []string{first, second}
 
 var version = len(scripts)
 
-// Init creates the schema, or makes an older one this version's, and returns which version there was, 0
-// for none, and which there is. The
-// role must have the right to create schemas in the database, or own the schema, and, to see standbys, pg_monitor:
-// without a synchronous standby Init creates nothing. It refuses a newer schema, too.
+// Init creates the schema, or makes an older one this version's, and returns which version there was, 0 for none, and
+// which there is. The role must have the right to create schemas in the database, or own the schema, and, to see
+// standbys, pg_monitor: without a synchronous standby Init creates nothing. It refuses a newer schema, too.
 func (e *Engine) Init(ctx context.Context) (was, is int, err error) {
 	if was, err = e.version(ctx); err != nil || was == version {
 		return was, was, err

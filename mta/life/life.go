@@ -1,4 +1,4 @@
-// Package life has how far the relay has come, and whether it takes new mail.
+// Package life keeps how far the relay has come, and whether it takes new mail.
 package life
 
 import (
