@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -241,23 +240,13 @@ func accounts(t *testing.T, dir string) []account {
 	t.Helper()
 	// Records are written within 20 ms.
 	<-time.After(200 * time.Millisecond)
-	paths, err := filepath.Glob(dir + "/data/log/mta-*.jsonl")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no accounting log: %v", err)
-	}
 	var all []account
-	for _, p := range paths {
-		b, err := os.ReadFile(p)
-		if err != nil {
-			t.Fatal(err)
+	for _, line := range logLines(t, dir+"/data/log") {
+		var a account
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			t.Errorf("%v in %q", err, line)
 		}
-		for line := range strings.Lines(string(b)) {
-			var a account
-			if err := json.Unmarshal([]byte(line), &a); err != nil {
-				t.Errorf("%s: %v in %q", p, err, line)
-			}
-			all = append(all, a)
-		}
+		all = append(all, a)
 	}
 	return all
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -115,19 +114,9 @@ func certificateFor(t *testing.T, ca *testca.Authority, name, owner string) (cer
 // deliveries gives the accounting records of deliveries.
 func deliveries(t *testing.T, dir string) (all []string) {
 	t.Helper()
-	paths, err := filepath.Glob(dir + "/data/log/mta-*.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range paths {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(b)) {
-			if strings.Contains(line, `"type":"Delivery"`) {
-				all = append(all, line)
-			}
+	for _, line := range logLines(t, dir+"/data/log") {
+		if strings.Contains(line, `"type":"Delivery"`) {
+			all = append(all, line)
 		}
 	}
 	if len(all) == 0 {

@@ -1,11 +1,16 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // recorded reads the relay's accounting log, and fails the test for an accepted recipient without a Reception,
@@ -64,24 +69,67 @@ type eventRecord struct {
 	EventID   string `json:"event_id"`
 }
 
-// readRecords reads the files of an accounting log as a program would that is not ours.
+// readRecords reads the records of an accounting log as a program would that is not ours.
 func readRecords(t *testing.T, dir string) (all []eventRecord) {
+	t.Helper()
+	for _, line := range logLines(t, dir) {
+		var r eventRecord
+		if json.Unmarshal([]byte(line), &r) == nil { // else a kill has torn it
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// logLines reads the files of an accounting log, oldest first, of which the finished ones are compressed.
+func logLines(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	files, err := filepath.Glob(dir + "/mta-*.jsonl*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no accounting files in %s (%v)", dir, err)
+	}
+	d, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for i, name := range files {
+		switch {
+		case strings.HasSuffix(name, ".part"): // of what is being compressed
+			continue
+		case i > 0 && name == files[i-1]+".zst": // a kill came before the plain form was removed
+			continue
+		}
+		content, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) { // it was compressed meanwhile
+			name += ".zst"
+			content, err = os.ReadFile(name)
+		}
+		if err == nil && strings.HasSuffix(name, ".zst") {
+			content, err = d.DecodeAll(content, nil)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		all = slices.AppendSeq(all, strings.Lines(string(content)))
+	}
+	return all
+}
+
+// tearRecord leaves the newest accounting file as a kill in the middle of a write does. The next start begins another
+// file, and compresses this one.
+func tearRecord(t *testing.T, dir string) {
 	t.Helper()
 	files, err := filepath.Glob(dir + "/mta-*.jsonl")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no accounting files in %s (%v)", dir, err)
 	}
-	for _, name := range files {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range bytes.Lines(content) {
-			var r eventRecord
-			if json.Unmarshal(line, &r) == nil { // else a kill has torn it
-				all = append(all, r)
-			}
-		}
+	f, err := os.OpenFile(files[len(files)-1], os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString(`{"type":"Delivery","id":"torn`)
+		err = errors.Join(err, f.Close())
 	}
-	return all
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -40,9 +40,12 @@ const (
 // A second copy is allowed only of what was under way at a kill. And the accounting log has it all.
 func TestTortureNoAcceptedMessageIsLost(t *testing.T) {
 	t.Parallel()
-	b := newBattlefield(t)
+	b, kills := newBattlefield(t), 0
 	b.storm(t, tortureSize(t, tortureKills), func(r *relay, rng *rand.Rand) (settled bool) {
 		r.kill()
+		if kills++; kills == 3 {
+			tearRecord(t, r.dir+"/data/log")
+		}
 		return rng.IntN(3) != 0 // else the next kill may come while it starts
 	})
 	queued := b.settle(t)
