@@ -276,6 +276,45 @@ func TestAllNodesKnowWithinASecond(t *testing.T) {
 	})
 }
 
+// TestTheWayBack: a node goes back to a version that does not know a kind.
+func TestTheWayBack(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a, b := h.relays[0], h.relays[1]
+		h.run(a, b)
+		a.shelves["b"].set(t, "k", "1", 1)
+		pass(2 * time.Second)
+		h.all("b", "k", "1")
+		shelf := b.shelves["b"]
+		last := uint64(0)
+		h.engine.Do(func(rows map[[2]string]changes.Row) { // a row that can't be applied
+			at := [2]string{"b", "k"}
+			row := rows[at]
+			row.Number, row.Value = row.Number+1, []byte("edited")
+			rows[at] = row
+			last = row.Number
+		})
+		h.engine.Advance(last)
+		pass(2 * time.Second)
+		delete(b.shelves, "b")
+		b.restart(h)
+		pass(2 * time.Minute)
+		a.shelves["b"].set(t, "k", "2", 1)
+		a.shelves["a"].set(t, "k", "2", 1)
+		pass(20 * time.Second)
+		b.has("a", "k", "2")
+		if why := b.c.Trouble(); why != "" {
+			t.Error(why)
+		}
+		if why := a.c.Behind(context.Background(), "b"); !strings.Contains(why, "node 2 of the cluster") {
+			t.Errorf("behind: %q", why)
+		}
+		b.shelves["b"] = shelf
+		b.restart(h)
+		pass(2 * time.Second)
+		h.all("b", "k", "2")
+	})
+}
+
 // TestWhatWaitsOverridesNothing: node 1 is cut off, as the others go on.
 func TestWhatWaitsOverridesNothing(t *testing.T) {
 	within(t, 2, func(h *house) {

@@ -209,12 +209,18 @@ func (c *Exchange) rank(kind, key string, value []byte, size int) (rank int, unt
 	return c.kinds[kind].Look(key, value)
 }
 
-// call makes one, from the positions of this node.
+// call makes one, from the positions of this node. Those of kinds that a later version of this program has read stay as
+// they are.
 func (c *Exchange) call(ctx context.Context, e changes.Engine, me changes.Me, parts []changes.Part,
 ) (changes.Result, error) {
 	c.mu.Lock()
-	call := changes.Call{Me: me, Era: c.state.Era, Acknowledged: c.state.Acknowledged, After: c.state.Read, Most: most,
-		Parts: parts}
+	call := changes.Call{Me: me, Era: c.state.Era, Acknowledged: c.state.Acknowledged, After: make(map[string]uint64),
+		Most: most, Parts: parts}
+	for kind, n := range c.state.Read {
+		if c.kinds[kind] != nil {
+			call.After[kind] = n
+		}
+	}
 	if c.state.Me != me {
 		call.Era = ""
 	}
@@ -225,9 +231,6 @@ func (c *Exchange) call(ctx context.Context, e changes.Engine, me changes.Me, pa
 func (c *Exchange) ask(ctx context.Context, e changes.Engine, call changes.Call) (changes.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if call.After == nil {
-		call.After = map[string]uint64{}
-	}
 	r, err := e.Changes(ctx, call)
 	switch {
 	case err != nil:
@@ -371,6 +374,9 @@ func (c *Exchange) mend(ctx context.Context, me changes.Me, e changes.Engine) er
 	bad, era := maps.Clone(c.state.Bad), c.state.Era
 	c.mu.Unlock()
 	for kind, n := range bad {
+		if c.kinds[kind] == nil {
+			continue
+		}
 		r, err := c.ask(ctx, e, changes.Call{Me: me, Era: era, After: map[string]uint64{kind: n - 1}, Most: 1})
 		if err != nil || r.Stale {
 			return err
