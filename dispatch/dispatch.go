@@ -574,6 +574,7 @@ func (d *Dispatcher) holdWithdrawn(m *envelope.Message, c *choice, results []del
 		return r.Withdrawn
 	})
 	if len(again) > 0 {
+		c.asked = "" // that was answered when they were sent
 		d.throttled.park(m, again, c, d.Policy().Weight(m.Tenant), true)
 	}
 	return results

@@ -42,6 +42,7 @@ type choice struct {
 	out   int         // recipients that the warm-up has let out
 	wait  parking.Key // the tokens that those wait for that have no source
 	own   string      // the only source that they wait for; "" is any of the pool
+	asked string      // the warm-up's name of a source whose tokens its store is being asked for; "": of none
 	until time.Time   // they wait so long, where they don't wait for ever
 	waits bool        // they may wait for tokens, and not only for an answer of the warm-up's store
 	first bool        // a source prefers them: they go before other mail that waits
@@ -104,8 +105,11 @@ func (s *splitter) again(pool *wiring.Pool, key string, m mail) choice {
 		return choice{}
 	}
 	first := pool.Prefers(m.Message)
-	n, _ := s.warm.Allowance(key, m.ask(false, first))
+	n, v := s.warm.Allowance(key, m.ask(false, first))
 	c := choice{n: int(n), wait: m.tokensFor(pool), own: m.via, waits: true, first: first}
+	if v == warmup.Asking {
+		c.asked = key
+	}
 	if n > 0 {
 		c.source, c.key, c.out = m.via, key, int(n)
 	}
@@ -143,6 +147,7 @@ func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy, weight w
 		ask.Preferred = false
 		t = s.try(pool, m, pol, weight, &ask).after(t)
 	}
+	wait.asked = t.asked
 	if ask.Behind > 0 && t.n == 0 {
 		return wait, true
 	}
@@ -155,7 +160,7 @@ func (s *splitter) fresh(pool *wiring.Pool, m mail, pol *wiring.Policy, weight w
 		return choice{source: t.shut.Name, key: t.shut.Key, n: m.n}, true
 	case t.n > 0:
 		wait.source, wait.key, wait.n, wait.out = t.last.Name, t.last.Key, t.n, t.n
-	case len(shared) > 0 && (t.shuts == t.usable || !p.Hold && (called || p.Stay(line, n, t.asking) < n)):
+	case len(shared) > 0 && (t.shuts == t.usable || !p.Hold && (called || p.Stay(line, n, t.asked != "") < n)):
 		if wait.source, wait.n = m.from, m.n; !called {
 			wait.source, _ = wiring.Pick(shared, wiring.Spread(m.ID), weight)
 		}
@@ -186,7 +191,7 @@ type tried struct {
 	n             int               // recipients that take the last one
 	last, shut    *wiring.Dedicated // of those that are usable, and of those whose mail is suspended at the site
 	usable, shuts int               // how many there are
-	asking        bool              // the warm-up's store is being asked
+	asked         string            // the warm-up's name of one whose tokens its store is being asked for; "": of none
 }
 
 // try asks dedicated sources for tokens, those that prefer the mail, or the others, each message in an
@@ -210,10 +215,12 @@ func (s *splitter) try(pool *wiring.Pool, m mail, pol *wiring.Policy, weight wei
 		}
 		t.last = d
 		got, v := s.warm.Allowance(d.Key, *ask)
+		if v == warmup.Asking {
+			t.asked = d.Key
+		}
 		if t.n = int(got); got > 0 {
 			return t
 		}
-		t.asking = t.asking || v == warmup.Asking
 	}
 	return t
 }
@@ -222,7 +229,7 @@ func (s *splitter) try(pool *wiring.Pool, m mail, pol *wiring.Policy, weight wei
 func (t tried) after(before tried) tried {
 	t.last, t.shut = cmp.Or(t.last, before.last), cmp.Or(t.shut, before.shut)
 	t.usable, t.shuts = t.usable+before.usable, t.shuts+before.shuts
-	t.asking = t.asking || before.asking
+	t.asked = cmp.Or(t.asked, before.asked)
 	return t
 }
 

@@ -18,9 +18,11 @@ const (
 	// sweepEvery is how often throttled mail is looked at although there are no tokens for it: what waited for its
 	// source for long enough takes another, and a source may be missing, or be back.
 	sweepEvery = time.Minute
-	// lookEvery is the same for pools that divert: their mail waits for an answer of the store, which may
-	// have come before the mail was there.
+	// lookEvery is the same for pools that divert, whose mail has waited for long enough sooner.
 	lookEvery = time.Second
+	// earlyAnswers is how many of those are kept that came before their mail was in line. Further mail waits until the
+	// next look.
+	earlyAnswers = 64
 	// unparkAtOnce is how many messages are taken up at a time when all are.
 	unparkAtOnce = 100
 )
@@ -30,6 +32,7 @@ type throttled struct {
 	d      *Dispatcher
 	handle func(*queue.Lease) // takes mail up again
 	again  chan struct{}      // to run: all of it must be looked at anew
+	early  chan early         // to run, too
 	ended  atomic.Bool        // run has: nothing is taken up any more
 
 	taking sync.Mutex // held while mail of a line is tried, one message at a time
@@ -40,8 +43,14 @@ type throttled struct {
 	back  bool        // and that waits again
 }
 
+// early is mail that the warm-up's store has answered before it was in line, so that OnTokens did not find it.
+type early struct {
+	at     parking.Key
+	source string // that it waits for; "" is any of the pool
+}
+
 func newThrottled(d *Dispatcher) *throttled {
-	return &throttled{d: d, handle: d.handle, again: make(chan struct{}, 1),
+	return &throttled{d: d, handle: d.handle, again: make(chan struct{}, 1), early: make(chan early, earlyAnswers),
 		lines: make(map[parking.Key]*throttledLines)}
 }
 
@@ -63,6 +72,8 @@ func (t *throttled) run(ctx context.Context) {
 			t.sweep(ctx, full)
 		case <-t.again:
 			t.takeAll(ctx)
+		case e := <-t.early:
+			t.take(e.at, e.source)
 		}
 	}
 }
@@ -102,6 +113,12 @@ func (t *throttled) park(m *envelope.Message, recipients []int, c *choice, weigh
 	// under the lock, or the line could be forgotten before there is anything in it
 	park(m.ID, recipients, l.line, c.expires)
 	t.mu.Unlock()
+	if c.asked != "" && t.d.Warmup.Answered(c.asked, c.wait.Provider) {
+		select {
+		case t.early <- early{c.wait, c.own}:
+		default:
+		}
+	}
 }
 
 // waiting is how much mail waits; for any provider where none is named.
@@ -142,9 +159,14 @@ func (t *throttled) tryAll(key, provider string) {
 	pol := t.d.Policy()
 	source := pol.WarmupSource(key)
 	for _, pool := range pol.WarmupPools(key) {
-		next := func(h *throttledLines) *throttledLine { return h.next(source, t.d.Queue.Parked) }
-		for t.try(tokens(pool, provider), next) {
-		}
+		t.take(tokens(pool, provider), source)
+	}
+}
+
+// take tries mail that a source may take, as long as some leaves.
+func (t *throttled) take(at parking.Key, source string) {
+	next := func(h *throttledLines) *throttledLine { return h.next(source, t.d.Queue.Parked) }
+	for t.try(at, next) {
 	}
 }
 

@@ -653,3 +653,37 @@ func TestParkedMailHasNoTokensPromised(t *testing.T) {
 		w.wantSources(1, 0)
 	}
 }
+
+// TestAnAnswerBeforeMailIsInLine: the warm-up's store answers between the moment at which mail asks for tokens and that
+// at which it is where the answer looks for it.
+func TestAnAnswerBeforeMailIsInLine(t *testing.T) {
+	for name, pools := range map[string]string{"diverting": strings.Replace(overflowing, `"0s"`, `"1m"`, 1), "holding": holding} {
+		t.Run(name, func(t *testing.T) {
+			w := newWarmStage(t, pools)
+			w.pass(filling)
+			policy, stepping, early := w.Policy, false, 0
+			w.Policy = func() *wiring.Policy {
+				if w.ctl.Asking() && !stepping {
+					stepping = true
+					w.step()
+					stepping = false
+					early++
+				}
+				return policy()
+			}
+			w.mail(3)
+			if early != 1 || w.throttledNow() != 3 {
+				t.Fatalf("%d early answers, %d recipients wait; want 1 and 3", early, w.throttledNow())
+			}
+			select {
+			case e := <-w.throttled.early:
+				w.throttled.take(e.at, e.source)
+			default:
+				t.Fatal("nobody knows of the early answer")
+			}
+			if n := w.throttledNow(); n != 0 {
+				t.Errorf("%d recipients wait on", n)
+			}
+		})
+	}
+}

@@ -45,6 +45,18 @@ func (c *Controller) Allowance(ip string, q Ask) (int64, Decision) {
 	return n, v
 }
 
+// Answered reports whether the store has answered all that it was asked for an IP and a provider. Mail that waits for
+// an answer checks that once OnTokens would find it.
+func (c *Controller) Answered(ip, provider string) bool {
+	a := c.address(ip)
+	if a == nil {
+		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.lane(provider).asking
+}
+
 // allowance is Allowance. Callers hold a.mu, as for begin.
 func (a *address) allowance(l *lane, q *Ask, now time.Time, t Instant, down bool) (n int64, v Decision) {
 	if !q.Again {
