@@ -412,7 +412,8 @@ func (s *Scheduler) tenantBudget(name string) *budget {
 
 // charge pays for one message of t.
 func (l *lane) charge(t *tenant, now time.Time) {
-	l.eachRate(t.account, func(x *gcra.Limiter, r gcra.Rate) { x.Take(now, r, 1) })
+	l.eachRate(t.account, func(b *budget, r gcra.Rate) { b.messages.Take(now, r, 1) })
+	t.rate.Take(now, t.limits.TenantPath.MessageRate, 1)
 	l.spend(dividedMessages)
 	for _, x := range t.divided() {
 		l.s.divide(x, now).division.spend(dividedMessages)
@@ -426,21 +427,24 @@ func (l *lane) charge(t *tenant, now time.Time) {
 // again, the message itself must wait for it. Events of limits that relays share are not given back: the part that they
 // were of may have ended.
 func (l *lane) giveBack(a *account, now time.Time) {
-	l.eachRate(a, func(x *gcra.Limiter, r gcra.Rate) { x.GiveBack(r, 1) })
+	l.eachRate(a, func(b *budget, r gcra.Rate) {
+		b.messages.GiveBack(r, 1)
+		b.lines[dividedMessages].call(now)
+	})
+	a.rate.GiveBack(a.limits.TenantPath.MessageRate, 1)
 	l.drain.unsent(now)
 }
 
-// eachRate calls f with what paces messages of an account.
-func (l *lane) eachRate(a *account, f func(*gcra.Limiter, gcra.Rate)) {
+// eachRate calls f with what paces messages of an account and of others.
+func (l *lane) eachRate(a *account, f func(*budget, gcra.Rate)) {
 	for _, x := range l.scopes {
-		f(&x.b.messages, x.scope.MessageRate)
+		f(x.b, x.scope.MessageRate)
 	}
 	if rate := a.limits.Tenant.MessageRate; !rate.Unlimited() {
-		f(&l.s.tenantBudget(a.name).messages, rate)
+		f(l.s.tenantBudget(a.name), rate)
 	}
-	f(&a.rate, a.limits.TenantPath.MessageRate)
 	for _, r := range a.limits.Rules {
-		f(&l.s.ruleBudget(r.Rule).messages, r.Rate)
+		f(l.s.ruleBudget(r.Rule), r.Rate)
 	}
 }
 

@@ -548,6 +548,29 @@ func TestJobThatConnectionsDieUnderComesBack(t *testing.T) {
 	}
 }
 
+// What is given back of a rate that lanes share is for the next in line, at once.
+func TestWhatIsGivenBackIsForTheNextInLine(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, unhurried(Limits{Relay: Scope{MessageRate: gcra.Rate{Events: 3, Per: time.Hour, Burst: 3}},
+			Site: Scope{Connections: 1}}))
+		defer w.end()
+		cfg := sink.Config{Without: sink.Chunking, Latency: 50 * time.Millisecond, Hook: func(c sink.Command) sink.Answer {
+			return sink.Answer{Drop: c.Phase == sink.End}
+		}}
+		w.send(routeTo("a", tier(w.host("mx1", cfg))), 3) // the first loses the connection, the third had not begun
+		w.s.mu.Lock()
+		for p := w.s.bySite["a"][0].waiting.oldest; p != nil; p = p.newer {
+			p.moves = maxMoves
+		}
+		w.s.mu.Unlock()
+		time.Sleep(190 * time.Millisecond)
+		w.send(routeTo("b", tier(w.host("mx2", sink.Config{}))), 1)
+		if n := delivered(w.awaitResults(4, time.Minute)); n != 1 {
+			t.Errorf("%d delivered, want the one of the other site", n)
+		}
+	})
+}
+
 // A host never has more connections than its connection_limit, and has as many when there is mail for them.
 func TestConnectionLimitOfAHost(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
