@@ -102,6 +102,7 @@ cluster {
   certificate = "%[2]s/node-%[3]d.pem"
   key         = "%[2]s/node-%[3]d-key.pem"
   ca          = "%[2]s/ca.pem"
+  secrets_key = "%[2]s/secrets.key"
 }
 `, freeAddress(t), ca, i+1))
 		r.env, r.web = []string{"MTA_CLUSTER_DATABASE=" + dsn}, web

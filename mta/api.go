@@ -65,12 +65,13 @@ func (r *mailIn) joinedAPI(hc submissionhttp.Config, api string) submissionhttp.
 // openTokens makes the tokens that prove first attempts. Their secret stays in the data directory, so that
 // clients keep their place in the queue while the relay restarts.
 func (r *mailIn) openTokens(cfg *config.Config, _ *undoer) error {
-	secret, err := r.data.Secret("queue-token.key", "clients that wait lose their places in the queue").Secret()
+	const name = "queue-token.key"
+	secret, err := r.data.Secret(name, "clients that wait lose their places in the queue").Secret()
 	if err != nil {
 		return err
 	}
 	r.tokens = submissionhttp.NewTokens(secret)
-	return nil
+	return r.secrets.Join(name, r.tokens.Accept, secret)
 }
 
 // tierOf gives the tier of a tenant's mail, by the configuration in force.

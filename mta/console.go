@@ -70,7 +70,7 @@ func (r *operators) newConsoleLogins(cfg *config.Config) (*auth.Service, error) 
 	if r.console != nil && r.console.users == c.Users {
 		return r.console.logins.Load(), nil
 	}
-	secret, err := r.loginSecret(cfg)
+	secret, err := r.loginSecret()
 	if err != nil {
 		return nil, err
 	}

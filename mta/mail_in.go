@@ -63,6 +63,7 @@ type mailIn struct {
 	intruders    *intake.Intruders            // clients that are refused, for fail2ban
 	acme         *certificates.ACME           // nil without names
 	logins       atomic.Pointer[auth.Service] // nil without users
+	salts        atomic.Pointer[[]byte]       // the secret that makes those of users that don't exist
 	keys         atomic.Pointer[auth.Keys]    // nil without a keys file
 	unsubscribes accept.Unsubscribes
 	templates    templates

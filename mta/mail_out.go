@@ -35,6 +35,7 @@ type mailOut struct {
 	sources     *delivery.AddressWatch
 	sites       dispatch.Sites
 	returnPaths atomic.Pointer[returnpath.Keys]
+	othersPaths returnpath.Others // of the cluster's other nodes
 	node        returnpath.Node
 	router      *router.Router
 	tls         *tlsout.TLS

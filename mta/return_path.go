@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 
 	"example.org/mta/bounce/returnpath"
+	"example.org/mta/cluster/secrets"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/internal/smallfile"
 	"example.org/mta/mta/accept"
@@ -25,18 +26,37 @@ const secretsAtOnce = 2
 
 const returnPathSecret = "return-path-secret"
 
-// returnPathKeys makes the keys of a configuration, from the file in the data directory where it has none itself.
+// returnPathKeys makes the keys of a configuration, from the file in the data directory where it has none itself. They
+// read the tokens of the cluster's other nodes, too.
 func (r *mailOut) returnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
-	return returnPathKeysFrom(cfg, func(string) ([][]byte, error) {
-		return r.data.Secret(returnPathSecret, "reports about mail that was sent are refused").Secrets(secretsAtOnce)
+	var own [][]byte
+	keys, err := returnPathKeysFrom(cfg, func(string) (_ [][]byte, err error) {
+		file := r.data.Secret(returnPathSecret, "reports about mail that was sent are refused")
+		own, err = file.Secrets(secretsAtOnce)
+		return own, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	keys.And(&r.othersPaths)
+	return keys, r.secrets.Join(returnPathSecret, r.othersPaths.Set, own...)
 }
 
 // ReturnPathKeys gives the keys of a configuration to who only looks at tokens.
 func ReturnPathKeys(cfg *config.Config) (*returnpath.Keys, error) {
-	return returnPathKeysFrom(cfg, func(path string) ([][]byte, error) {
+	keys, err := returnPathKeysFrom(cfg, func(path string) ([][]byte, error) {
 		return smallfile.ExistingSecrets(path, secretsAtOnce)
 	})
+	if err != nil {
+		return nil, err
+	}
+	all, err := secrets.Existing(cfg.Cluster.SecretsPath(), returnPathSecret)
+	if err != nil {
+		return nil, err
+	}
+	others := new(returnpath.Others)
+	keys.And(others)
+	return keys, others.Set(all)
 }
 
 func returnPathKeysFrom(cfg *config.Config, file func(path string) ([][]byte, error)) (*returnpath.Keys, error) {
@@ -59,13 +79,17 @@ func (r *mailOut) token(p returnpath.Purpose, m *envelope.Message, recipient int
 // openUnsubscribe reads the secret of unsubscribe links. It is there even while no tenant has any: links in
 // mail that was sent work on.
 func (r *mailIn) openUnsubscribe(cfg *config.Config, _ *undoer) error {
-	secret, err := r.data.Secret("unsubscribe-secret", "the links in mail that was sent no longer work").Octets()
+	const name = "unsubscribe-secret"
+	secret, err := r.data.Secret(name, "the links in mail that was sent no longer work").Octets()
 	if err != nil {
 		return err
 	}
 	links, err := suppression.NewLinks(secret)
+	if err != nil {
+		return err
+	}
 	r.unsubscribes = accept.Unsubscribes{Links: links, List: r.suppression, Events: r.events, Log: r.log}
-	return err
+	return r.secrets.Join(name, links.Accept, secret)
 }
 
 // unsubscribeLink gives the link for a recipient of a tenant's message, "" where the tenant has none. A

@@ -14,6 +14,7 @@ import (
 	"example.org/mta/bounce"
 	"example.org/mta/cluster/exchange"
 	"example.org/mta/cluster/membership"
+	"example.org/mta/cluster/secrets"
 	"example.org/mta/destdb"
 	"example.org/mta/dispatch/weights"
 	"example.org/mta/mta/accept"
@@ -70,6 +71,7 @@ type stores struct {
 	listeners    *listen.Listeners
 	cluster      *membership.Membership // nil without a block
 	known        *exchange.Exchange     // likewise: what all nodes of the cluster know
+	secrets      *secrets.Store         // by which all nodes of the cluster make tokens
 }
 
 func openStores(cfg *config.Config, opts Options, undo *undoer) (*stores, error) {
@@ -256,6 +258,9 @@ func (r *stores) openResolver(cfg *config.Config, _ *undoer) error {
 func (r *stores) openChanges(cfg *config.Config, undo *undoer) (err error) {
 	r.known, err = wiring.Changes(cfg, r.now, r.log)
 	undo.add(func() { r.known.Close() })
+	if err == nil {
+		r.secrets, err = wiring.Secrets(cfg, r.known, r.now, r.log)
+	}
 	return err
 }
 

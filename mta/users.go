@@ -1,10 +1,12 @@
 package mta
 
 import (
+	"bytes"
 	"crypto/tls"
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 
 	"example.org/mta/mta/config"
 	"example.org/mta/submission"
@@ -32,7 +34,7 @@ func (r *mailIn) newLogins(cfg *config.Config) (*auth.Service, error) {
 	if cfg.Users.File == "" {
 		return nil, nil
 	}
-	secret, err := r.loginSecret(cfg)
+	secret, err := r.loginSecret()
 	if err != nil {
 		return nil, err
 	}
@@ -50,9 +52,19 @@ func (r *mailIn) closeUsers() error {
 	return nil
 }
 
-// loginSecret is what the salts of users that don't exist are made from: it outlives restarts.
-func (r *mailIn) loginSecret(cfg *config.Config) ([]byte, error) {
-	return r.data.Secret("login-secret", "the hashes of users that don't exist change").Octets()
+// loginSecret is what the salts of users that don't exist are made from. It outlives restarts, and is the same at all
+// nodes of a cluster, so that no two of them can be compared: the least.
+func (r *mailIn) loginSecret() (func() []byte, error) {
+	const name = "login-secret"
+	own, err := r.data.Secret(name, "the hashes of users that don't exist change").Octets()
+	if err != nil {
+		return nil, err
+	}
+	err = r.secrets.Join(name, func(others [][]byte) error {
+		r.salts.Store(new(slices.MinFunc(append(others, own), bytes.Compare)))
+		return nil
+	}, own)
+	return func() []byte { return *r.salts.Load() }, err
 }
 
 // loginsOf puts into a server's settings who may log in at a listener.

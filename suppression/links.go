@@ -17,6 +17,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/chacha20poly1305"
@@ -47,8 +48,22 @@ var linkEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno
 
 // Links makes and reads links. It is safe for concurrent use.
 type Links struct {
-	aead  cipher.AEAD
-	nonce []byte // the key that nonces are derived by
+	aead   cipher.AEAD
+	nonce  []byte                   // the key that nonces are derived by
+	others atomic.Pointer[[]*Links] // whose links are read, too
+}
+
+// Accept has the links of other relays read, too: those of these secrets and of none else.
+func (l *Links) Accept(secrets [][]byte) error {
+	others := make([]*Links, len(secrets))
+	for i, secret := range secrets {
+		var err error
+		if others[i], err = NewLinks(secret); err != nil {
+			return err
+		}
+	}
+	l.others.Store(&others)
+	return nil
 }
 
 // NewLinks makes links of a secret of 32 octets.
@@ -65,7 +80,7 @@ func NewLinks(secret []byte) (*Links, error) {
 		return nil, err
 	}
 	aead, err := chacha20poly1305.NewX(key)
-	return &Links{aead, nonce}, err
+	return &Links{aead: aead, nonce: nonce}, err
 }
 
 // URL gives the link of a subscription: base, a slash, and the token.
@@ -87,7 +102,23 @@ func (l *Links) Token(s *Subscription) string {
 	return linkEncoding.EncodeToString(sealed)
 }
 
-// Read gives the subscription of a token; false for one that this relay did not make.
+// open decrypts a token by the first secret that fits, nil without one.
+func (l *Links) open(sealed []byte) []byte {
+	plain, err := l.aead.Open(nil, sealed[:chacha20poly1305.NonceSizeX], sealed[chacha20poly1305.NonceSizeX:], nil)
+	if err == nil {
+		return plain
+	}
+	if others := l.others.Load(); others != nil {
+		for _, other := range *others {
+			if plain := other.open(sealed); plain != nil {
+				return plain
+			}
+		}
+	}
+	return nil
+}
+
+// Read gives the subscription of a token; false for one that neither this relay nor one of the others has made.
 func (l *Links) Read(token string) (s Subscription, ok bool) {
 	if len(token) > maxToken {
 		return s, false
@@ -96,8 +127,8 @@ func (l *Links) Read(token string) (s Subscription, ok bool) {
 	if err != nil || len(sealed) < chacha20poly1305.NonceSizeX {
 		return s, false
 	}
-	plain, err := l.aead.Open(nil, sealed[:chacha20poly1305.NonceSizeX], sealed[chacha20poly1305.NonceSizeX:], nil)
-	if err != nil || len(plain) == 0 || plain[0] != linkVersion {
+	plain := l.open(sealed)
+	if len(plain) == 0 || plain[0] != linkVersion {
 		return s, false
 	}
 	plain = plain[1:]

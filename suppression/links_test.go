@@ -69,3 +69,22 @@ func BenchmarkToken(b *testing.B) {
 		l.Token(&someone)
 	}
 }
+
+// Links of other relays are read while their secrets are accepted.
+func TestLinksOfOthers(t *testing.T) {
+	l, token := links(t, 1), links(t, 2).Token(&someone)
+	for i, secrets := range [][][]byte{nil, {bytes.Repeat([]byte{3}, secretSize), bytes.Repeat([]byte{2}, secretSize)}, nil} {
+		if err := l.Accept(secrets); err != nil {
+			t.Fatal(err)
+		}
+		if s, ok := l.Read(token); ok != (i == 1) || ok && s.Address != someone.Address {
+			t.Errorf("%d: %+v, %v", i, s, ok)
+		}
+		if _, ok := l.Read(l.Token(&someone)); !ok {
+			t.Errorf("%d: its own is not read", i)
+		}
+	}
+	if err := l.Accept([][]byte{nil}); err == nil {
+		t.Error("a secret of no octets is accepted")
+	}
+}

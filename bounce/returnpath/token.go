@@ -22,8 +22,10 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/mta/internal/envelope"
@@ -93,9 +95,30 @@ var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPaddin
 
 // Keys make and read tokens. They are safe for concurrent use.
 type Keys struct {
-	valid time.Duration
-	keys  []key // the first makes tokens, all read them
+	valid  time.Duration
+	keys   []*key // the first makes tokens, all read them
+	others *Others
 }
+
+// Others are keys by which other relays make tokens, and which this one reads, too. The zero Others has none. It is
+// safe for concurrent use.
+type Others struct{ keys atomic.Pointer[[]*key] }
+
+// Set replaces the secrets of the others. Each has at least 32 octets.
+func (o *Others) Set(secrets [][]byte) error {
+	keys := make([]*key, len(secrets))
+	for i, secret := range secrets {
+		var err error
+		if keys[i], err = newKey(secret); err != nil {
+			return err
+		}
+	}
+	o.keys.Store(&keys)
+	return nil
+}
+
+// And has k, which is not in use yet, read the tokens of others, too.
+func (k *Keys) And(o *Others) { k.others = o }
 
 type key struct {
 	number uint8
@@ -111,7 +134,7 @@ func New(valid time.Duration, secrets ...[]byte) (*Keys, error) {
 	if len(secrets) == 0 {
 		return nil, errors.New("there is no secret to make tokens by")
 	}
-	k := &Keys{valid: valid, keys: make([]key, len(secrets))}
+	k := &Keys{valid: valid, keys: make([]*key, len(secrets)), others: new(Others)}
 	numbers := make(map[uint8]bool)
 	for i, secret := range secrets {
 		if len(secret) < minSecret {
@@ -119,25 +142,32 @@ func New(valid time.Duration, secrets ...[]byte) (*Keys, error) {
 				"secret %d has %d octets; make one of at least %d, for example with 'openssl rand -hex 32'", i+1,
 				len(secret), minSecret)
 		}
-		derived, err := hkdf.Key(sha256.New, secret, nil, "mta return path", sha256.Size+1)
+		key, err := newKey(secret)
 		if err != nil {
 			return nil, err
 		}
-		number := derived[sha256.Size]
-		if numbers[number] {
-			return nil, fmt.Errorf(
-				"secret %d is the same as one before it, or has the same number (%d): make another one", i+1, number)
+		if numbers[key.number] {
+			return nil, fmt.Errorf("secret %d is the same as one before it, or has the same number (%d): "+
+				"make another one", i+1, key.number)
 		}
-		numbers[number] = true
-		k.keys[i].number = number
-		k.keys[i].macs.New = func() any { return hmac.New(sha256.New, derived[:sha256.Size]) }
+		numbers[key.number], k.keys[i] = true, key
 	}
+	return k, nil
+}
+
+func newKey(secret []byte) (*key, error) {
+	derived, err := hkdf.Key(sha256.New, secret, nil, "mta return path", sha256.Size+1)
+	if err != nil {
+		return nil, err
+	}
+	k := &key{number: derived[sha256.Size]}
+	k.macs.New = func() any { return hmac.New(sha256.New, derived[:sha256.Size]) }
 	return k, nil
 }
 
 // Make gives the token of t for a purpose, in lower case.
 func (k *Keys) Make(p Purpose, t Token) string {
-	key := &k.keys[0]
+	key := k.keys[0]
 	var raw [payloadSize + macSize]byte
 	raw[0] = key.number
 	raw[1], raw[2], raw[3] = byte(t.Node>>16), byte(t.Node>>8), byte(t.Node)
@@ -161,12 +191,8 @@ func (k *Keys) Read(p Purpose, token string, now time.Time) (Token, error) {
 	if err != nil {
 		return Token{}, err
 	}
-	key := k.numbered(raw[0])
-	if key == nil {
-		return Token{}, errKey
-	}
-	if mac := key.sign(p, raw[:payloadSize]); !hmac.Equal(mac[:], raw[payloadSize:]) {
-		return Token{}, errMAC
+	if err := k.genuine(p, &raw); err != nil {
+		return Token{}, err
 	}
 	t := Token{
 		Key:       raw[0],
@@ -217,13 +243,23 @@ func decode(token string) (raw [payloadSize + macSize]byte, err error) {
 	return raw, nil
 }
 
-func (k *Keys) numbered(number uint8) *key {
-	for i := range k.keys {
-		if k.keys[i].number == number {
-			return &k.keys[i]
-		}
+// genuine returns why no key in force has made a token. Keys of different relays can have the same number.
+func (k *Keys) genuine(p Purpose, raw *[payloadSize + macSize]byte) error {
+	all := k.keys
+	if others := k.others.keys.Load(); others != nil {
+		all = slices.Concat(all, *others)
 	}
-	return nil
+	why := errKey
+	for _, key := range all {
+		if key.number != raw[0] {
+			continue
+		}
+		if mac := key.sign(p, raw[:payloadSize]); hmac.Equal(mac[:], raw[payloadSize:]) {
+			return nil
+		}
+		why = errMAC
+	}
+	return why
 }
 
 // sign gives the HMAC of the purpose, the version and the payload, cut to its first octets (RFC 2104, 5).

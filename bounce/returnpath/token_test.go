@@ -223,3 +223,50 @@ func BenchmarkForged(b *testing.B) {
 		}
 	}
 }
+
+// Tokens of other relays are read, also where their keys have the number of this relay's, and no longer than they are
+// its others.
+func TestOthers(t *testing.T) {
+	own := keys(t, 1)
+	secret := func(n int) []byte { return []byte(strings.Repeat("0", 30) + string([]byte{byte(n >> 8), byte(n)})) }
+	same := 0 // a secret with the number of the key
+	for ; ; same++ {
+		k, err := newKey(secret(same))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k.number == own.Number() {
+			break
+		}
+	}
+	other, err := New(week, secret(same))
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := new(Others)
+	own.And(others)
+	for _, k := range []*Keys{other, keys(t, 2)} {
+		token := k.Make(Bounce, some)
+		if _, err := own.Read(Bounce, token, noon); !errors.Is(err, ErrForged) {
+			t.Errorf("a foreign token: %v", err)
+		}
+		if err := others.Set([][]byte{bytes.Repeat([]byte{2}, minSecret), secret(same)}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := own.Read(Bounce, token, noon); err != nil || got.Message != some.Message {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if _, err := own.Read(Unsubscribe, token, noon); !errors.Is(err, ErrForged) {
+			t.Errorf("of another purpose: %v", err)
+		}
+		if _, err := own.Read(Bounce, token, today.Add(week+24*time.Hour)); !errors.Is(err, ErrExpired) {
+			t.Errorf("an old one: %v", err)
+		}
+		if err := others.Set(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := own.Read(Bounce, own.Make(Bounce, some), noon); err != nil || got.Key != own.Number() {
+		t.Errorf("its own: %+v, %v", got, err)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"example.org/mta/cluster/ca"
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/postgres"
+	"example.org/mta/cluster/secrets"
 	"example.org/mta/cmd/mta/draw"
 	"example.org/mta/operator/api"
 )
@@ -122,9 +123,14 @@ func newClusterCA(c *cli) *cobra.Command {
 		Args: argCount(1, 1, "want the folder, not %d arguments"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			err := ca.Init(args[0], name, c.now())
+			secretsKey := filepath.Join(args[0], secrets.FileName)
 			if err == nil {
-				fmt.Fprintf(c.out, "%s: for all nodes\n%s: issues certificates; keep it safe, on no node\n",
-					filepath.Join(args[0], ca.Certificate), filepath.Join(args[0], ca.Key))
+				err = secrets.WriteKeys(secretsKey)
+			}
+			if err == nil {
+				fmt.Fprintf(c.out, "%s: for all nodes\n%s: for all nodes; keep it from everybody else\n"+
+					"%s: issues certificates; keep it safe, on no node\n",
+					filepath.Join(args[0], ca.Certificate), secretsKey, filepath.Join(args[0], ca.Key))
 			}
 			return err
 		},

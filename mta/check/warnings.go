@@ -23,7 +23,7 @@ func Warnings(cfg *config.Config, now time.Time) []string {
 	out := slices.Concat(cfg.Warnings(), unused(cfg), dropped(cfg), neverRetried(cfg), neverSent(cfg), cfg.Late(now),
 		cfg.Unsigned(), usersWarnings(cfg), consoleWarnings(cfg), keysWarnings(cfg), unsubscribeWarnings(cfg),
 		templateWarnings(cfg), certificateWarnings(cfg, now), tlsReportWarnings(cfg), asideWarnings(cfg),
-		accountingWarnings(cfg))
+		accountingWarnings(cfg), clusterWarnings(cfg))
 	out = append(out, warmingWarnings(cfg)...)
 	if taken := wiring.ShareDescriptors(wiring.FileLimit(), cfg).TakenFromDelivery(cfg); taken != "" {
 		out = append(out, place("delivery", cfg.Delivery.Origin("max_connections"))+": "+taken+
@@ -199,10 +199,20 @@ func unsubscribeWarnings(cfg *config.Config) (out []string) {
 		if t.Unsubscribe != "" && !slices.ContainsFunc(cfg.APIs, answers) {
 			out = append(out,
 				fmt.Sprintf("%s: no api block answers the unsubscribe links of tenant %q: they work only if another "+
-					"relay with the same unsubscribe-secret does", t.Origin("unsubscribe"), t.Name))
+					"relay of the cluster, or with the same unsubscribe-secret, does", t.Origin("unsubscribe"), t.Name))
 		}
 	}
 	return out
+}
+
+// clusterWarnings returns what the nodes of a cluster can't share.
+func clusterWarnings(cfg *config.Config) []string {
+	c := &cfg.Cluster
+	if !c.On() || c.SecretsKey != "" {
+		return nil
+	}
+	return []string{place("cluster", c.Origin("database")) + ": without secrets_key the other nodes refuse this " +
+		"node's unsubscribe links and reports about its mail, and this node theirs: docs/cluster.md"}
 }
 
 // tlsReportWarnings returns what keeps receivers from believing TLS reports by mail.

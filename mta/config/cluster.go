@@ -8,14 +8,15 @@ import (
 
 	"example.org/mta/cluster/ca"
 	"example.org/mta/cluster/postgres"
+	"example.org/mta/cluster/secrets"
 	"example.org/mta/internal/certificates"
 	"example.org/mta/internal/settings"
 )
 
 // Cluster is the relay's part in a cluster.
 //
-// The relay is a node of a [cluster](cluster.md). Without a block there is none. All settings but `replicated` are
-// required.
+// The relay is a node of a [cluster](cluster.md). Without a block there is none. All settings but `secrets_key` and
+// `replicated` are required.
 type Cluster struct {
 	block
 	// The PostgreSQL database: a URL or keywords as psql takes them, with all hosts and `sslmode=verify-full`. Keep the
@@ -30,6 +31,10 @@ type Cluster struct {
 	Key string `conf:"key"`
 	// File in PEM form: the certificate of the cluster's authority, `ca.pem`.
 	CA string `conf:"ca"`
+	// File with the key under which secrets that make tokens, such as those of unsubscribe links, are in the database:
+	// the `secrets.key` of [`mta cluster ca init`](cli.md#mta-cluster-ca), the same for all nodes. Without it a link or
+	// a return path is good at the node that made it, and refused by the others.
+	SecretsKey string `conf:"secrets_key"`
 	// A managed service replicates the database below PostgreSQL, so that no standby shows. Without it a relay joins
 	// only if there is a synchronous standby, and its absence is the alarm `cluster_standby`.
 	Replicated bool   `conf:"replicated"`
@@ -46,7 +51,7 @@ func (c *Cluster) Pair() certificates.Pair {
 
 func (k checker) cluster(taken *claims) {
 	c := &k.Cluster
-	missing, some := "", c.Replicated
+	missing, some := "", c.Replicated || c.SecretsKey != ""
 	for _, s := range [][2]string{{"ca", c.CA}, {"key", c.Key}, {"certificate", c.Certificate}, {"address", c.Address},
 		{"database", string(c.Database)}} {
 		if some = some || s[1] != ""; s[1] == "" {
@@ -66,6 +71,9 @@ func (k checker) cluster(taken *claims) {
 	}
 	k.claim(taken, c.Address, "cluster", &c.block)
 }
+
+// SecretsPath is where the node keeps the secrets of all nodes.
+func (c *Cluster) SecretsPath() string { return c.Path + "-secrets" }
 
 // clusterFiles looks at the certificate, and at the address of the database, which can name files.
 func (k checker) clusterFiles() {
@@ -89,6 +97,12 @@ func (k checker) clusterFiles() {
 	if err != nil {
 		k.problem(&c.block, "ca", "write the ca.pem of 'mta cluster ca init' that has issued the certificate",
 			"ca of cluster: %s", err)
+	}
+	if c.SecretsKey != "" {
+		if _, err := secrets.ReadKeys(c.SecretsKey); err != nil {
+			k.problem(&c.block, "secrets_key", "write the secrets.key of 'mta cluster ca init'",
+				"secrets_key of cluster: %s", err)
+		}
 	}
 	e, err := postgres.Open(postgres.Config{Database: string(c.Database)})
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 
 // secretFiles are the secrets in the data directory.
 var secretFiles = []string{"idempotency.key", "queue-token.key", "unsubscribe-secret",
-	"return-path-secret", "login-secret"}
+	"return-path-secret", "login-secret", "cluster-secrets"}
 
 // Backup is a relay whose state is backed up.
 type Backup struct {
@@ -258,7 +258,7 @@ func (r *Backup) secrets(cfg *config.Config) (parts []Part, err error) {
 			parts = append(parts, PartOf(inConfig+strings.TrimPrefix(filepath.ToSlash(full), "/"), full))
 		}
 	}
-	outside(r.ConfigFile, cfg.Users.File, cfg.Keys.File, cfg.Console.Users)
+	outside(r.ConfigFile, cfg.Users.File, cfg.Keys.File, cfg.Console.Users, cfg.Cluster.SecretsKey)
 	outside(slices.Concat(cfg.Console.TLS.Certificate, cfg.Console.TLS.Key)...) // also while it is off
 	for _, f := range cfg.PEMFiles() {
 		outside(f.Path)

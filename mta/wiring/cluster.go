@@ -2,6 +2,7 @@ package wiring
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"example.org/mta/cluster/membership"
 	"example.org/mta/cluster/parts"
 	"example.org/mta/cluster/postgres"
+	"example.org/mta/cluster/secrets"
 	"example.org/mta/delivery"
 	"example.org/mta/mta/config"
 )
@@ -26,6 +28,26 @@ func Changes(cfg *config.Config, now func() time.Time, log *slog.Logger) (*excha
 		return nil, nil
 	}
 	return exchange.Open(exchange.Config{Path: path, Now: now, Log: log})
+}
+
+// Secrets opens the secrets by which all nodes of the cluster make tokens. Those of other nodes are accepted without a
+// cluster, too: what was sent before the relay left one is good.
+func Secrets(cfg *config.Config, c *exchange.Exchange, now func() time.Time, log *slog.Logger) (*secrets.Store, error) {
+	k := &cfg.Cluster
+	sc := secrets.Config{Path: k.SecretsPath(), Now: now, Log: log}
+	if !k.On() || k.SecretsKey == "" {
+		return secrets.Open(sc)
+	}
+	keys, err := secrets.ReadKeys(k.SecretsKey)
+	if err != nil {
+		return nil, fmt.Errorf("secrets_key: %w", err)
+	}
+	sc.Keys, sc.Note = keys, c.Of("secret")
+	s, err := secrets.Open(sc)
+	if err != nil {
+		return nil, err
+	}
+	return s, c.Add("secret", s, s.Empty())
 }
 
 // Cluster takes part in the cluster of a configuration, nil without one.

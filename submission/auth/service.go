@@ -42,7 +42,7 @@ type Config struct {
 	Scheme Scheme
 	// Secret makes the salts of users that don't exist. It should outlive the process: whoever sees
 	// a salt change knows that there is no such user. Nil: of this process.
-	Secret []byte
+	Secret func() []byte
 	// Known is the file of the networks that users have logged in from; "": they are forgotten with the process.
 	Known string
 	Now   func() time.Time // nil: time.Now
@@ -52,8 +52,7 @@ type Config struct {
 // Service checks logins against a users file. It is safe for concurrent use, and shared by all
 // listeners.
 type Service struct {
-	cfg    Config
-	secret []byte
+	cfg Config
 
 	known   *known
 	guesses guesses
@@ -78,12 +77,12 @@ func New(cfg Config) *Service {
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Scheme = cmp.Or(cfg.Scheme, Argon2id)
-	s := &Service{cfg: cfg, secret: cfg.Secret, known: newKnown(cfg.Now, newKnownFile(cfg.Known, cfg.Log)),
-		slots: newSlots()}
-	if len(s.secret) == 0 {
-		s.secret = make([]byte, 32)
-		rand.Read(s.secret)
+	if cfg.Secret == nil {
+		secret := make([]byte, 32)
+		rand.Read(secret)
+		cfg.Secret = func() []byte { return secret }
 	}
+	s := &Service{cfg: cfg, known: newKnown(cfg.Now, newKnownFile(cfg.Known, cfg.Log)), slots: newSlots()}
 	s.guesses = guesses{
 		NewPace[netip.Prefix](PaceConfig{Free: freeByNetwork, Longest: longestByNet, Now: cfg.Now}),
 		NewPace[string](PaceConfig{Free: freeByUser, Longest: longestByUser, Now: cfg.Now}),
@@ -349,7 +348,7 @@ var nobody, _ = ParseHash(
 
 // mac makes of a name what nobody else can.
 func (s *Service) mac(what, name string) []byte {
-	m := hmac.New(sha256.New, s.secret)
+	m := hmac.New(sha256.New, s.cfg.Secret())
 	m.Write([]byte(what + "\x00" + name))
 	return m.Sum(nil)
 }

@@ -419,7 +419,8 @@ func TestScramDoesNotTellUsers(t *testing.T) {
 		return salt
 	}
 	secret := bytes.Repeat([]byte{1}, 32)
-	a, b := New(Config{File: path, Secret: secret}), New(Config{File: path, Secret: secret})
+	of := func() []byte { return secret }
+	a, b := New(Config{File: path, Secret: of}), New(Config{File: path, Secret: of})
 	for _, name := range []string{"ann", "nobody"} {
 		salt := first(a, name)
 		text, iterations, _ := strings.Cut(strings.TrimPrefix(salt, "s="), ",")

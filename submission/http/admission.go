@@ -5,7 +5,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,23 +22,41 @@ const queueToken = "X-Queue-Token"
 // Tokens makes and checks the tokens that prove first attempts, with keys that change every day. It is
 // safe for use by many goroutines.
 type Tokens struct {
-	secret []byte
 	signer *admission.Signer
-	day    atomic.Int64 // of the signer's keys
+	day    atomic.Int64 // of the signer's keys; 0: they are to be made anew
+
+	mu      sync.Mutex // guards what follows, and is held while the signer gets other keys
+	secrets [][]byte   // the first makes tokens
 }
 
 // NewTokens makes tokens of a secret. Servers with the same one take each other's.
 func NewTokens(secret []byte) *Tokens {
-	return &Tokens{secret: secret, signer: admission.NewSigner(admission.Key{})}
+	return &Tokens{secrets: [][]byte{secret}, signer: admission.NewSigner(admission.Key{})}
+}
+
+// Accept has tokens of other secrets taken, too, and of none else.
+func (t *Tokens) Accept(others [][]byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.secrets = slices.Concat(t.secrets[:1], others)
+	t.day.Store(0)
+	return nil
 }
 
 // at gives the signer with the keys of a day.
 func (t *Tokens) at(now time.Time) *admission.Signer {
 	day := now.Unix()/86_400 + 1 // never 0
-	if t.day.Load() != day {
-		t.signer.Rotate(admission.Daily(t.secret, now)...) // several may, to the same
-		t.day.Store(day)
+	if t.day.Load() == day {
+		return t.signer
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var keys []admission.Key
+	for _, secret := range t.secrets {
+		keys = append(keys, admission.Daily(secret, now)...)
+	}
+	t.signer.Rotate(keys...)
+	t.day.Store(day)
 	return t.signer
 }
 

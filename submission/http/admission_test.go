@@ -58,7 +58,10 @@ func TestF1_QueueTokens(t *testing.T) {
 			cfg.TierOf = func(tenant string) uint8 { return map[string]uint8{"acme": 2}[tenant] }
 		})
 	}
-	s := serverOf("secret")
+	s, heir := serverOf("secret"), serverOf("other")
+	if err := heir.config.Tokens.Accept([][]byte{[]byte("third"), []byte("secret")}); err != nil {
+		t.Fatal(err)
+	}
 	send := func(s *Server, key, token, idempotency, body string) (int, string) {
 		w := ask(s, "POST", "/v1/messages", key, strings.NewReader(body), "X-Queue-Token", token, "Idempotency-Key", idempotency)
 		return w.Code, w.Header().Get("X-Queue-Token")
@@ -92,10 +95,17 @@ func TestF1_QueueTokens(t *testing.T) {
 		"another message":         {s, "good", token, "order-2", "{}", 429},
 		"another length":          {s, "good", plain, "", "{ }", 429},
 		"another secret":          {serverOf("other"), "good", token, "order-1", "{}", 429},
+		"a secret of others":      {heir, "good", token, "order-1", "{}", 202},
 	} {
 		if code, _ := send(tc.s, tc.key, tc.token, tc.idempotency, tc.body); code != tc.want {
 			t.Errorf("%s: %d, want %d", name, code, tc.want)
 		}
+	}
+	if err := heir.config.Tokens.Accept(nil); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := send(heir, "good", token, "order-1", "{}"); code != 429 {
+		t.Errorf("a secret that is none of others any more: %d", code)
 	}
 	c.at = c.at.Add(2 * time.Hour)
 	if code, _ := send(s, "good", token, "order-1", "{}"); code != 429 {
