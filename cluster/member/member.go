@@ -311,3 +311,13 @@ func (m *Member) Owned() []int {
 	}
 	return shards
 }
+
+// Differences are the limits of this node's shards that nodes have had by several definitions for so long.
+func (m *Member) Differences(now, long time.Duration) (all []share.Difference) {
+	for _, o := range m.owned {
+		if o != nil {
+			all = append(all, o.shares.Differences(now, long)...)
+		}
+	}
+	return all
+}

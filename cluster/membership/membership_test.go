@@ -15,11 +15,14 @@ import (
 	"time"
 
 	"example.org/mta/cluster/ca"
+	"example.org/mta/cluster/link"
+	"example.org/mta/cluster/member"
 	"example.org/mta/cluster/node"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/postgres"
 	"example.org/mta/cluster/share"
+	"example.org/mta/cluster/term"
 	"example.org/mta/internal/bubble"
 )
 
@@ -421,6 +424,43 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 		s.pass(4 * time.Minute) // its beat stands still: it is gone
 		if part, _, _, _ := m.Trouble(); part != "" || m.Node().Allowed("big") != 1 {
 			t.Errorf("after a take-over: %q, %d allowed", part, m.Node().Allowed("big"))
+		}
+	})
+}
+
+// A limit that nodes have by several definitions is an alarm at the node that decides about it, once a reload of all
+// would be over.
+func TestSettingsThatDiffer(t *testing.T) {
+	within(t, func(s *site) {
+		s.db.members[2] = postgres.Member{Number: 2, Address: "10.0.0.2:2571", Incarnation: 1}
+		m := s.starts(1, "a", 1)
+		defer m.Close()
+		s.pass(5 * time.Second)
+		ours := share.Limit{Name: "provider big: connections", Connections: 7}
+		theirs := func(seq uint64, n int64) {
+			t.Helper()
+			err := m.Node().Receive(link.Message{Message: member.Message{From: 2, To: 1, Shard: member.Shard(ours.Name),
+				Ask: &member.Ask{Order: term.Order{Incarnation: 1, Process: 1, Seq: seq},
+					Shares: []share.Item{{Limit: share.Limit{Name: ours.Name, Connections: n}, Want: 2}}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.pass(apart / 2)
+		}
+		m.Node().Want(ours, 2)
+		s.pass(10 * time.Second) // it decides about the limit
+		theirs(1, 5)
+		if part, _, _, _ := m.Trouble(); part != "" {
+			t.Errorf("after half a minute: %q", part)
+		}
+		theirs(2, 5)
+		s.pass(look)
+		if part, _, _, _ := m.Trouble(); !strings.Contains(part, "provider big: connections: 7 at node 1, 5 at node 2. ") {
+			t.Errorf("after a minute: %q", part)
+		}
+		theirs(3, 7)
+		if part, _, _, _ := m.Trouble(); part != "" {
+			t.Errorf("when both have the same: %q", part)
 		}
 	})
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"example.org/mta/cluster/owner"
 	"example.org/mta/cluster/postgres"
+	"example.org/mta/cluster/share"
 )
 
 // early is how long before its end a certificate is an alarm.
@@ -44,6 +46,26 @@ func (m *Membership) Status() (s Status) {
 		s.Takes, s.Shards, s.Silent, s.Lost = true, n.Owned(), min(s.Silent, n.Silent()), n.Lost()
 	}
 	return s
+}
+
+// apart is for how long nodes may have a limit by several definitions: a reload of all takes so long.
+const apart = time.Minute
+
+// differing is what is wrong with the settings of nodes; "": nothing.
+func differing(all []share.Difference) string {
+	if len(all) == 0 {
+		return ""
+	}
+	const most = 3
+	var words []string
+	for _, d := range all[:min(most, len(all))] {
+		words = append(words, d.String())
+	}
+	if more := len(all) - most; more > 0 {
+		words = append(words, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("the nodes have different settings, and the smallest limit counts: %s. Give all nodes the same "+
+		"blocks, and reload", strings.Join(words, "; "))
 }
 
 // absent is for how long a member has not written its row when it counts as away. It writes it every look.
@@ -107,7 +129,8 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 			database += fmt.Sprintf(" (%v)", failed)
 		}
 	}
-	if n := m.Node(); part+database == "" && n != nil {
+	n := m.Node()
+	if part+database == "" && n != nil {
 		if other, d := n.Unanswered(); d > deaf {
 			part = fmt.Sprintf("node %d at %s, which decides about limits, has not answered this relay for %s: mail "+
 				"will wait for its parts of these. If that relay runs, check that this one reaches its port, and the "+
@@ -116,6 +139,9 @@ func (m *Membership) Trouble() (part, database, standby, certificate string) {
 	}
 	if part+database == "" {
 		part = m.cfg.Changes.Trouble()
+	}
+	if part+database == "" && n != nil {
+		part = differing(n.Differences(apart))
 	}
 	if missing := standbys.Missing(); missing != "" && !m.cfg.Database.Replicated && len(s.Members) > 0 {
 		standby = "the cluster's database has no synchronous standby: " + missing

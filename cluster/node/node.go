@@ -17,6 +17,7 @@ import (
 	"example.org/mta/cluster/member"
 	"example.org/mta/cluster/once"
 	"example.org/mta/cluster/owner"
+	"example.org/mta/cluster/share"
 	"example.org/mta/cluster/term"
 	"example.org/mta/internal/faultlog"
 )
@@ -296,6 +297,12 @@ func (n *Node) Lost() (err error) {
 func (n *Node) Unanswered() (node uint16, d time.Duration) {
 	n.use(func(m *member.Member, now time.Duration) { node, d = m.Unanswered(now) })
 	return node, d
+}
+
+// Differences are the limits for which this node decides that nodes have had by several definitions for so long.
+func (n *Node) Differences(long time.Duration) (all []share.Difference) {
+	n.use(func(m *member.Member, now time.Duration) { all = m.Differences(now, long) })
+	return all
 }
 
 // Silent is how long the engine has not answered; longer than the node's life if it never has.

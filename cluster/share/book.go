@@ -3,7 +3,9 @@ package share
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"example.org/mta/cluster/term"
@@ -35,10 +37,12 @@ const standing = 1500 * time.Millisecond
 
 // account is one limit's.
 type account struct {
-	Limit             // the smallest of all holders; only a name: nobody has asked yet
-	maker   uint16    // the node that asked first
-	holders []*holder // by node
-	spare   bucket    // of the units that nobody can hold
+	Limit                 // the smallest of all holders; only a name: nobody has asked yet
+	maker   uint16        // the node that asked first
+	holders []*holder     // by node
+	spare   bucket        // of the units that nobody can hold
+	apart   bool          // its holders have it by several definitions
+	since   time.Duration // when they began to
 }
 
 // holder is a node's part of a limit.
@@ -116,14 +120,12 @@ func (a *account) fill(b *Book, now time.Duration) {
 // define takes the smallest definition of those who hold or want something.
 func (a *account) define() {
 	first := true
-	for _, h := range a.holders {
-		switch {
-		case h.counted == 0 && h.want == 0 || h.limit.Name == "":
-		case first:
-			a.Limit, first = h.limit, false
-		default:
+	for h := range a.using {
+		if !first {
 			a.Limit = a.smaller(&h.limit)
+			continue
 		}
+		a.Limit, first = h.limit, false
 	}
 	for _, h := range a.holders {
 		h.needs = a.worth(h.want, &h.limit)
@@ -196,8 +198,66 @@ func (b *Book) Hear(now time.Duration, node uint16, o term.Order, items []Item, 
 		a.spare.content += min(item.Content, a.depth(h.counted-item.Held))
 		h.limit, h.held, h.counted, h.want, h.until = item.Limit, item.Held, item.Held, item.Want, now+b.term.Waits()
 		a.define()
+		if apart := a.differs(); apart != a.apart {
+			a.apart, a.since = apart, now
+		}
 	}
 	return err
+}
+
+// using yields those who hold or want something, by a definition of their own.
+func (a *account) using(yield func(*holder) bool) {
+	for _, h := range a.holders {
+		if (h.counted > 0 || h.want > 0) && h.limit.Name != "" && !yield(h) {
+			return
+		}
+	}
+}
+
+// differs reports whether holders have the limit by several definitions.
+func (a *account) differs() bool {
+	for h := range a.using {
+		if h.limit != a.Limit {
+			return true
+		}
+	}
+	return false
+}
+
+// Difference is a limit that nodes have by several definitions, the smallest of which counts.
+type Difference struct {
+	Name  string
+	Nodes map[uint16]Limit
+}
+
+// String names the nodes with their definitions.
+func (d Difference) String() string {
+	var all []string
+	for _, node := range slices.Sorted(maps.Keys(d.Nodes)) {
+		l := d.Nodes[node]
+		what := fmt.Sprintf("%d", l.Connections)
+		if l.Connections == 0 {
+			what = fmt.Sprintf("%.4g a second and a burst of %d", l.Rate, l.Burst)
+		}
+		all = append(all, fmt.Sprintf("%s at node %d", what, node))
+	}
+	return fmt.Sprintf("%s: %s", d.Name, strings.Join(all, ", "))
+}
+
+// Differences are the limits that nodes have had by several definitions for so long: longer than a reload of all nodes
+// takes one after the other.
+func (b *Book) Differences(now, long time.Duration) (all []Difference) {
+	for _, a := range b.limits {
+		if !a.apart || now-a.since < long || !a.differs() {
+			continue
+		}
+		d := Difference{a.Name, make(map[uint16]Limit)}
+		for h := range a.using {
+			d.Nodes[h.node] = h.limit
+		}
+		all = append(all, d)
+	}
+	return all
 }
 
 // defined reports whether it is known how much there is.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -414,6 +415,32 @@ func TestTheSmallestDefinitionCounts(t *testing.T) {
 	b.ask(t, 0, 7, map[uint16]Item{1: want(five, 0, 5)})
 	if b.ask(t, terms.Waits(), 8, map[uint16]Item{2: want(ten, 0, 1)}); b.limits[0].Connections != 10 {
 		t.Errorf("%d connections by a node that was silent for a term", b.limits[0].Connections)
+	}
+}
+
+// Several definitions show once they have been there for long, and as long as they are.
+func TestDefinitionsThatDiffer(t *testing.T) {
+	b, slow := book(), Limit{"ten", 0, 0.5, 3}
+	shown := func(now time.Duration) (all []string) {
+		for _, d := range b.Differences(now, time.Minute) {
+			all = append(all, d.String())
+		}
+		return all
+	}
+	rate := Limit{"ten", 0, 20, 20}
+	b.ask(t, 0, 1, map[uint16]Item{1: want(rate, 0, whole), 3: want(rate, 0, whole)})
+	b.ask(t, time.Second, 2, map[uint16]Item{2: want(slow, 0, whole)})
+	if got := shown(60 * time.Second); got != nil {
+		t.Errorf("%q before a minute is over", got)
+	}
+	words := []string{"ten: 20 a second and a burst of 20 at node 1, 0.5 a second and a burst of 3 at node 2, " +
+		"20 a second and a burst of 20 at node 3"}
+	if got := shown(61 * time.Second); !slices.Equal(got, words) {
+		t.Errorf("%q after a minute, want %q", got, words)
+	}
+	b.ask(t, 62*time.Second, 3, map[uint16]Item{2: {Limit: slow}}) // it wants none any more
+	if got := shown(time.Hour); got != nil {
+		t.Errorf("%q when one definition is left", got)
 	}
 }
 
