@@ -89,24 +89,33 @@ func (r *reference) command(cmd *cobra.Command, level string) {
 		return
 	}
 	name := cmd.CommandPath()
-	fmt.Fprintf(r, "\n%s %s\n\n", level, name)
-	if usage := strings.TrimSuffix(cmd.UseLine(), " [flags]"); usage != name {
-		fmt.Fprintf(r, "`%s`\n\n", usage)
+	if strings.Contains(r.written, "\n## "+cmd.Name()+"\n") {
+		return
+	}
+	usage := strings.TrimSuffix(cmd.UseLine(), " [flags]")
+	if level == "##" || strings.Contains(usage, "|") {
+		fmt.Fprintf(r, "\n%s %s\n\n", level, name)
+		if usage != name {
+			fmt.Fprintf(r, "`%s`\n\n", usage)
+		}
+	} else {
+		fmt.Fprintf(r, "\n%s %s\n\n", level, usage)
 	}
 	long := cmd.Long
 	if long == "" {
 		long = strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + "."
 	}
-	for _, p := range strings.Split(long, "\n\n") {
-		if !strings.Contains(cmd.Parent().Long, p) && !strings.Contains(r.written, inOneLine.Replace(p)) {
-			r.paragraph(p)
-		}
+	paragraphs := strings.Split(long, "\n\n")
+	if slices.Contains(laboratory, name) {
+		paragraphs = append(paragraphs[:1], "The details are in its help.")
 	}
-	if cmd.Example != "" {
-		fmt.Fprintf(r, "```sh\n%s\n```\n\n", strings.ReplaceAll(strings.Trim("\n"+cmd.Example, "\n"), "  mta ", "mta "))
+	for _, p := range paragraphs {
+		r.paragraph(p, cmd.Parent().Long)
 	}
 	if shown := r.shown[name]; shown != "" {
 		fmt.Fprintf(r, "%s\n\n", shown)
+	} else if example := firstExample(cmd.Example); example != "" && example != name {
+		fmt.Fprintf(r, "```sh\n%s\n```\n\n", example)
 	}
 	delete(r.shown, name)
 	r.flags(cmd)
@@ -115,44 +124,67 @@ func (r *reference) command(cmd *cobra.Command, level string) {
 	}
 }
 
-// paragraph writes a paragraph of a help text, whose indented lines are a table.
-func (r *reference) paragraph(p string) {
+// laboratory are commands whose page is their help: they try things out, and have formats and flags like programs.
+var laboratory = []string{"mta admission simulate", "mta bench", "mta demo", "mta warmup simulate"}
+
+// firstExample is the first command line of an example, with the lines that go on with it.
+func firstExample(text string) string {
+	var lines []string
+	for line := range strings.Lines(strings.Trim(text, "\n")) {
+		line = strings.TrimRight(line, "\n")
+		lines = append(lines, strings.TrimPrefix(line, "  "))
+		if !strings.HasSuffix(line, `\`) {
+			break
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// paragraph writes a paragraph of a help text, whose indented lines are a table, without the sentences that the written
+// part has, or the text of the command above.
+func (r *reference) paragraph(p, above string) {
 	if strings.Contains("\n"+p, "\n ") {
 		fmt.Fprintf(r, "```\n%s\n```\n\n", p)
 		return
 	}
-	fmt.Fprintf(r, "%s\n\n", inOneLine.Replace(p))
+	var left []string
+	for _, sentence := range strings.SplitAfter(inOneLine.Replace(p), ". ") {
+		s := strings.TrimSpace(sentence)
+		known := strings.HasPrefix(s, "Without a subcommand, ") && strings.Contains(r.written, "Without a subcommand, ")
+		if !known && !strings.Contains(inOneLine.Replace(above), s) && !strings.Contains(r.written, s) {
+			left = append(left, s)
+		}
+	}
+	if left != nil {
+		fmt.Fprintf(r, "%s\n\n", strings.Join(left, " "))
+	}
 }
 
 var inOneLine = strings.NewReplacer("\n", " ", "<", `\<`, "*", `\*`)
 
-// common are the flags that the written part explains, and tooMany how many of its own make a command a laboratory:
-// 'mta COMMAND --help' lists them.
+// common are the flags that the written part explains.
 var common = []string{"after", "dry-run", "json", "limit", "reason", "watch"}
 
-const tooMany = 20
-
-// flags describes those that no other command has, and names the others, once for a group: their help is that of
-// 'mta COMMAND --help'.
+// flags describes those that no other command has and that the text does not explain, and names the others.
 func (r *reference) flags(cmd *cobra.Command) {
 	var names []string
 	own, filters := "", ""
+	parent := cmd.Parent().CommandPath()
+	brief := slices.Contains(laboratory, cmd.CommandPath())
 	r.eachFlag(cmd, func(f *pflag.Flag) {
 		switch line := flagLine(f); {
-		case r.uses[line] == 1:
+		case strings.HasSuffix(line, " on the page; 0: all\n"):
+		case r.uses[line] == 1 && !brief && !strings.Contains(cmd.Long, "--"+f.Name):
 			own += line
 		case slices.Contains(common, f.Name):
-		case cmd.Parent().Runnable() && cmd.Parent().Flags().Lookup(f.Name) != nil:
-			filters = fmt.Sprintf("the filters of [`%s`](#%s)", cmd.Parent().CommandPath(), strings.ReplaceAll(cmd.Parent().CommandPath(), " ", "-"))
+		case r.uses[line] > 1 && cmd.Parent().Runnable() && cmd.Parent().Flags().Lookup(f.Name) != nil:
+			filters = fmt.Sprintf("[filters](#%s)", strings.ReplaceAll(parent, " ", "-"))
 		default:
 			names = append(names, "`--"+f.Name+"`")
 		}
 	})
 	if filters != "" {
 		names = append(names, filters)
-	}
-	if strings.Count(own, "\n") > tooMany {
-		own = fmt.Sprintf("- `%s --help` lists the flags.\n", cmd.CommandPath())
 	}
 	r.WriteString(own)
 	if names != nil {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestEachSettingHasAReason compares docs/settings.md with the settings: one that a default can serve is a constant.
+// TestEachSettingHasAReason compares mta/config/reasons.md with the settings: one that a default can serve is a constant.
 func TestEachSettingHasAReason(t *testing.T) {
-	page, err := os.ReadFile("../../docs/settings.md")
+	page, err := os.ReadFile("reasons.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestEachSettingHasAReason(t *testing.T) {
 			continue
 		}
 		if len(reason) < 8 {
-			t.Errorf("docs/settings.md: %s has no reason", row)
+			t.Errorf("mta/config/reasons.md: %s has no reason", row)
 		}
 		for _, name := range names.FindAllString(row, -1) {
 			name = strings.Trim(name, "`")
@@ -46,11 +46,11 @@ func TestEachSettingHasAReason(t *testing.T) {
 				delete(wanting, b+" "+name)
 			}
 			if !found {
-				t.Errorf("docs/settings.md has a reason for %s in %q, which have no such setting", name, of)
+				t.Errorf("mta/config/reasons.md has a reason for %s in %q, which have no such setting", name, of)
 			}
 		}
 	}
 	for key := range wanting {
-		t.Errorf("docs/settings.md has no reason for %q: add one, or make the setting a constant", key)
+		t.Errorf("mta/config/reasons.md has no reason for %q: add one, or make the setting a constant", key)
 	}
 }

@@ -59,7 +59,7 @@ func generate(root string) (old, text []byte, err error) {
 type manual struct {
 	comments  map[string]string // by type, and by type and field as "Listener.Tier"
 	reference map[string]config.BlockReference
-	written   map[string]string // the link to the block that has a table of settings, the row of one, or a comment
+	written   map[string]string // the link to the block that has a list of settings, the line of one, or a comment
 	out       bytes.Buffer
 	missing   error // the first setting without a text
 }
@@ -175,25 +175,25 @@ func label(t reflect.Type) string {
 	return ""
 }
 
-// settings writes the table of a block's settings, or which block has the same. A long row of an earlier block is
-// not repeated.
+// settings lists a block's settings, or names the block that has the same. A long text of an earlier block is not
+// repeated.
 func (m *manual) settings(key, heading string, texts map[string]string) {
 	link := link(heading)
-	table, shown := "\n", ""
+	list, shown := "\n", ""
 	for _, s := range m.reference[key].Settings {
 		row := m.setting(key, s, texts[s.Name])
-		table += row
-		if at := m.written[row]; at != "" && len(row) > 160 {
-			row = fmt.Sprintf("| `%s` | | | As in %s |\n", s.Name, at)
+		list += row
+		if at := m.written[row]; at != "" && len(row) > 110 {
+			row = fmt.Sprintf("- `%s`: as in %s\n", s.Name, at)
 		}
 		m.written[row] = link
 		shown += row
 	}
-	if at := m.written[table]; at != "" {
+	if at := m.written[list]; at != "" {
 		fmt.Fprintf(&m.out, "\nThe settings are those of %s.\n", at)
 	} else if shown != "" {
-		m.written[table] = link
-		fmt.Fprintf(&m.out, "\n| setting | default | R | |\n| --- | --- | --- | --- |\n%s", shown)
+		m.written[list] = link
+		fmt.Fprintf(&m.out, "\n%s", shown)
 	}
 }
 
@@ -206,10 +206,11 @@ func link(heading string) string {
 // punctuation is what an anchor of a heading lacks.
 var punctuation = regexp.MustCompile("[`\".]")
 
-// setting is the row of a setting. A default that is not a value stands in the last sentence of the comment.
+// setting is the line of a setting, with its default and the R of one that takes a restart. A default that is not a
+// value stands in the last sentence of the comment.
 func (m *manual) setting(block string, s config.SettingReference, comment string) string {
 	text := strings.Join(strings.Fields(comment), " ")
-	byDefault := "none"
+	byDefault := ""
 	if before, after, found := strings.Cut(text, "Default: "); found {
 		text, byDefault = strings.TrimSpace(before), strings.TrimSuffix(after, ".")
 	}
@@ -219,12 +220,14 @@ func (m *manual) setting(block string, s config.SettingReference, comment string
 	if text == "" && m.missing == nil {
 		m.missing = fmt.Errorf("the field of %s in block %q has no comment", s.Name, block)
 	}
+	if byDefault != "" {
+		byDefault = " (" + byDefault + ")"
+	}
 	restart := ""
 	if s.Restart {
-		restart = "R "
+		restart = " **R**"
 	}
-	return fmt.Sprintf("| `%s` | %s | %s| %s |\n", s.Name, byDefault, restart,
-		strings.ReplaceAll(strings.TrimSuffix(text, "."), "|", `\|`))
+	return fmt.Sprintf("- `%s`%s%s: %s\n", s.Name, byDefault, restart, strings.TrimSuffix(text, "."))
 }
 
 // split returns the paragraphs of a comment, each on one line, and its indented examples.
