@@ -754,8 +754,10 @@ func TestAChangeThatCannotBeSent(t *testing.T) {
 			}
 		}
 		for serial, text := range []string{"", strings.Repeat("x", changes.MaxValue)} {
+			a.end() // both go in one call
 			a.shelves["a"].set(t, "first@x.example", text, 1)
 			a.shelves["a"].set(t, "later@x.example", "1", 1)
+			h.run(a)
 			if text == "" {
 				trouble("")
 				continue
@@ -766,6 +768,28 @@ func TestAChangeThatCannotBeSent(t *testing.T) {
 		trouble("change 3 of node 1, of kind a, is not sent")
 		a.shelves["a"].set(t, "k", "1", 1)
 		trouble("")
+	})
+}
+
+// TestWhatIsNotSentHasNoSerial: a call that has nothing else, before and after a restart.
+func TestWhatIsNotSentHasNoSerial(t *testing.T) {
+	within(t, 2, func(h *house) {
+		a := h.relays[0]
+		h.run(h.relays...)
+		pass(2 * time.Second)
+		for i := range 4 {
+			if i == 2 {
+				a.restart(h)
+			}
+			a.shelves["a"].set(t, "long", strings.Repeat("x", changes.MaxValue), 1)
+			pass(2 * time.Second)
+			a.shelves["a"].set(t, "k", fmt.Sprint(i), 1)
+			pass(2 * time.Second)
+			h.all("a", "k", fmt.Sprint(i))
+			if why := a.c.Behind(context.Background(), "a"); why != "" {
+				t.Errorf("behind: %q", why)
+			}
+		}
 	})
 }
 

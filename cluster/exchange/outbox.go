@@ -243,8 +243,9 @@ func (c *Exchange) stays(kind string, items map[string]item) func(key string) bo
 	}
 }
 
-// acknowledge takes items out of the outbox, unless they were noted anew.
-func (c *Exchange) acknowledge(items []item) error {
+// acknowledge takes items out of the outbox, unless they were noted anew. Of those that were not sent the engine has no
+// serial.
+func (c *Exchange) acknowledge(items []item, sent []int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var writes []sidestore.Change
@@ -258,7 +259,11 @@ func (c *Exchange) acknowledge(items []item) error {
 				sidestore.Change{Bucket: byTurn, Key: turn(x.serial)})
 		}
 	}
-	return c.save(func(s *state) { s.Acknowledged = items[len(items)-1].serial }, writes...)
+	return c.save(func(s *state) {
+		if len(sent) > 0 {
+			s.Acknowledged = items[sent[len(sent)-1]].serial
+		}
+	}, writes...)
 }
 
 // save changes the state, on the disk first. The caller has mu.

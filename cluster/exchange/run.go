@@ -282,7 +282,7 @@ func (c *Exchange) settle(ctx context.Context, me changes.Me, items []item, sent
 			return err
 		}
 	}
-	if err := c.acknowledge(items); err != nil {
+	if err := c.acknowledge(items, sent); err != nil {
 		return err
 	}
 	whole := make(map[string]bool) // kinds of which all was sent
