@@ -267,7 +267,8 @@ func (c *changer) matters(e *schedule.Entry) bool {
 		return s != schedule.Unreadable && asked != schedule.Bounce && asked != schedule.Bouncing && !asked.Removes()
 	}
 	// Remove, Cancel, Transfer
-	return c.a == Cancel && s == schedule.Leased && asked != schedule.Transfer || !asked.Removes()
+	return c.a == Cancel && s == schedule.Leased && asked != schedule.Transfer || c.a == Transfer && asked.Leaves() ||
+		!asked.Removes()
 }
 
 // do changes an entry. It returns when the entry is due if that was changed, else 0.

@@ -42,42 +42,47 @@ type Withheld struct {
 // error ends the export. An error that is ErrUnknown says that a message asked for by id is not in the queue; each was
 // not called then. Nothing is changed.
 func (q *Queue) Export(sel Selector, each func(*Exported) error) (w Withheld, err error) {
-	if err := sel.check(); err != nil {
-		return w, err
-	}
-	for _, id := range sel.IDs {
-		if _, ok := q.LookUp(uint64(id)); !ok {
-			return w, fmt.Errorf("message %s: %w", id, ErrUnknown)
-		}
-	}
-	one := func(c *view.Candidate) error {
-		if x := q.exported(c, &sel.Filter, &w); x != nil {
+	err = q.exportBy(sel, func(c *view.Candidate) error {
+		if x := q.exported(c, &sel.Filter, &w, false); x != nil {
 			return each(x)
 		}
 		return nil
+	})
+	return w, err
+}
+
+// exportBy calls one with the selected messages.
+func (q *Queue) exportBy(sel Selector, one func(*view.Candidate) error) error {
+	if err := sel.check(); err != nil {
+		return err
+	}
+	for _, id := range sel.IDs {
+		if _, ok := q.LookUp(uint64(id)); !ok {
+			return fmt.Errorf("message %s: %w", id, ErrUnknown)
+		}
 	}
 	for _, id := range sel.IDs {
 		if c := q.PickOne(uint64(id), sel.Filter); c != nil {
 			if err := one(c); err != nil {
-				return w, err
+				return err
 			}
 		}
 	}
 	if len(sel.IDs) > 0 {
-		return w, nil
+		return nil
 	}
 	walk := q.Walk(sel.Filter, false, 0)
 	for c, _ := walk.Next(); c != nil; c, _ = walk.Next() {
 		if err := one(c); err != nil {
-			return w, err
+			return err
 		}
 	}
-	return w, nil
+	return nil
 }
 
 // exported looks again at a message that was selected: much can have happened since. It is nil when nothing of it can
-// leave.
-func (q *Queue) exported(c *view.Candidate, f *Filter, w *Withheld) *Exported {
+// leave. leaving says that all its recipients are withheld.
+func (q *Queue) exported(c *view.Candidate, f *Filter, w *Withheld, leaving bool) *Exported {
 	now, ok := q.LookUp(c.ID)
 	if !ok {
 		return nil
@@ -95,7 +100,7 @@ func (q *Queue) exported(c *view.Candidate, f *Filter, w *Withheld) *Exported {
 	for i := range now.Rcpts {
 		r := &now.Rcpts[i]
 		e := &r.Entry
-		if len(f.States) > 0 && !slices.Contains(f.States, e.State()) {
+		if !leaving && len(f.States) > 0 && !slices.Contains(f.States, e.State()) {
 			continue
 		}
 		switch {
@@ -103,7 +108,7 @@ func (q *Queue) exported(c *view.Candidate, f *Filter, w *Withheld) *Exported {
 			w.Unreadable++
 		case e.State() == StateLeased:
 			w.InDelivery++
-		case e.State() == StateEnding || e.Action() != schedule.Nothing:
+		case !leaving && (e.State() == StateEnding || e.Action() != schedule.Nothing):
 			w.Ending++
 		default:
 			s := q.standing(r, &replies)
@@ -123,7 +128,8 @@ func (q *Queue) exported(c *view.Candidate, f *Filter, w *Withheld) *Exported {
 
 func (q *Queue) standing(r *view.Recipient, replies *store.ReplyReader) Standing {
 	e := &r.Entry
-	s := Standing{Attempts: int(e.Attempts()), Held: e.State() == StateHeld, Warned: e.Warned(), Site: r.Line.Site()}
+	s := Standing{Attempts: int(e.Attempts()), Held: e.State() == StateHeld || e.Action() == schedule.LeavingHeld,
+		Warned: e.Warned(), Site: r.Line.Site()}
 	if e.Due > q.passed() {
 		s.Due = time.Unix(int64(e.Due), 0).UTC()
 	}

@@ -332,7 +332,7 @@ func (q *Queue) noteChange(id uint64, seg *store.Segment, c store.Change) {
 // marksOf returns what must survive a restart of an entry, beside its times.
 func marksOf(e *schedule.Entry) store.Marks {
 	var m store.Marks
-	if e.State() == schedule.Held || e.Action() == schedule.Hold {
+	if e.State() == schedule.Held || e.Action() == schedule.Hold || e.Action() == schedule.LeavingHeld {
 		m |= store.MarkHeld
 	}
 	if e.Warned() {

@@ -87,10 +87,17 @@ const (
 
 	// What an operator asked for while it was leased: to remove it, since another relay has it.
 	Transfer
+
+	// It is on its way to another relay, which may have it by now: it goes, or comes back as it was. In memory only.
+	Leaving
+	LeavingHeld // likewise, and it was held
 )
 
-// Removes reports whether the entry goes, without a report, when it is no longer leased.
-func (a Action) Removes() bool { return a == Remove || a == Cancel || a == Transfer }
+// Removes reports whether the entry goes, without a report: when it is no longer leased, or perhaps as it leaves.
+func (a Action) Removes() bool { return a == Remove || a == Cancel || a == Transfer || a.Leaves() }
+
+// Leaves reports whether the entry is on its way to another relay.
+func (a Action) Leaves() bool { return a == Leaving || a == LeavingHeld }
 
 // Ends reports whether the action is why an entry is ending.
 func (a Action) Ends() bool { return a == Expiring || a == Bouncing }

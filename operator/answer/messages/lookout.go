@@ -138,7 +138,7 @@ func ending(asked queue.Action) Position {
 	case queue.Remove, queue.Cancel:
 		return Position{State: api.StateEnding, Why: "removed: its record is being written"}
 	case queue.Transfer:
-		return Position{State: api.StateEnding, Why: "moved: its record is being written"}
+		return Position{State: api.StateEnding, Why: "on its way to another relay"}
 	}
 	return Position{State: api.StateEnding, Why: "given up: the report to its sender is being written"}
 }

@@ -68,7 +68,7 @@ func TestWhatKeepsParkedMail(t *testing.T) {
 // TestMailThatLeavesTheQueue: what an operator removes or moves is not shown as given up.
 func TestMailThatLeavesTheQueue(t *testing.T) {
 	for asked, want := range map[queue.Action]string{0: "given up: ", queue.Remove: "removed: ", queue.Cancel: "removed: ",
-		queue.Transfer: "moved: "} {
+		queue.Transfer: "on its way to another relay"} {
 		rc := &queue.ItemRecipient{State: queue.StateEnding, Asked: asked}
 		if p := bare(t, "").LookOut().Of(new(queue.Item), rc); p.State != api.StateEnding || !strings.HasPrefix(p.Why, want) {
 			t.Errorf("after action %v: %+v", asked, p)

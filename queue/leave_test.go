@@ -1,0 +1,155 @@
+package queue
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/mta/internal/envelope"
+	"example.org/mta/queue/vfs/vfstest"
+)
+
+// TestLeave withholds a message whose recipients are in every state: nobody attempts, changes, cancels or expires it
+// meanwhile, and it comes back as it was, also after compaction and a restart; or it goes.
+func TestLeave(t *testing.T) {
+	none := func(envelope.ID) bool { return false }
+	inTime(t, func(t *testing.T) {
+		cfg := small(t, vfstest.Memory())
+		var asked []Action
+		cfg.OnRemoved = func(items []Item, recorded func()) {
+			for i := range items {
+				for _, r := range items[i].Recipients {
+					asked = append(asked, r.Asked)
+				}
+			}
+			recorded()
+		}
+		q := open(t, cfg)
+		m := message(6, "example.net")
+		m.Expires = time.Now().Add(3 * time.Hour)
+		accept(t, q, m, "x")
+		next(t, q)
+		q.Defer(m.ID, []int{0, 1}, time.Now().Add(time.Hour), Attempt{Reply: greylisted, Via: "source1"}, site("mx.example"))
+		q.Return(m.ID, []int{2})
+		q.Park(m.ID, []int{3}, siteLine("mx.example"), time.Time{})
+		q.Return(m.ID, []int{4})
+		for _, r := range []string{"r1@example.net", "r4@example.net"} {
+			if _, err := q.Change(Selector{Filter: Filter{Recipient: r}}, Hold, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before, _ := exportAll(t, q)
+		leave := func() *Exported {
+			t.Helper()
+			var all []*Exported
+			w, err := q.Leave(Selector{All: true}, none, func(x *Exported) error { all = append(all, x); return nil })
+			if err != nil || len(all) != 1 || w != (Withheld{InDelivery: 1}) && q.Stats().Leased == 1 {
+				t.Fatalf("%+v, %+v, %v", all, w, err)
+			}
+			return all[0]
+		}
+		x := leave()
+		if !slices.Equal(x.Recipients, []int{0, 1, 2, 3, 4}) || !reflect.DeepEqual(x.Standings, before[0].Standings) {
+			t.Errorf("%+v\nwant %+v", x, before[0])
+		}
+		if _, err := q.Leave(Selector{All: true}, none, func(*Exported) error { t.Error("it leaves twice"); return nil }); err != nil {
+			t.Error(err)
+		}
+		if _, err := q.Leave(Selector{All: true}, func(id envelope.ID) bool { return id == m.ID }, nil); err != nil {
+			t.Error(err)
+		}
+		if again := q.Withheld(m.ID, []int{0, 2, 5}); !slices.Equal(again.Recipients, []int{0, 2}) || !reflect.DeepEqual(again.Standings[1], x.Standings[2]) {
+			t.Errorf("%+v", again)
+		}
+		if again := q.Withheld(m.ID, []int{5}); again != nil || q.Withheld(m.ID+1, []int{0}) != nil {
+			t.Errorf("%+v", again)
+		}
+		for _, a := range []Action{Hold, Unhold, RetryNow, RetryHeld, Bounce, Remove} {
+			if n, err := q.Change(Selector{Filter: Filter{Recipient: "r0@example.net"}}, a, false); n != 0 || err != nil {
+				t.Errorf("%v changes %d, %v", a, n, err)
+			}
+		}
+		if c, err := q.Cancel(Selector{Filter: Filter{Recipient: "r0@example.net"}}); err != nil || c.Cancelled != 0 || len(c.Leased) != 0 {
+			t.Errorf("cancelled: %+v, %v", c, err)
+		}
+		if it, err := q.Get(m.ID); err != nil || it.Recipients[0].State != StateEnding || it.Recipients[0].Asked != Transfer {
+			t.Errorf("%+v, %v", it, err)
+		}
+		moved := q.Stats().Moved
+		for range 200 {
+			accept(t, q, message(1, "churn.example"), strings.Repeat("x", 500))
+			l := next(t, q)
+			if l.Message.ID == m.ID {
+				t.Fatal("it is handed out")
+			}
+			q.Settle(l.Message.ID, indexes(l), Delivered)
+		}
+		if time.Sleep(time.Minute); q.Stats().Moved == moved {
+			t.Fatal("compaction moved nothing")
+		}
+		q.Return(m.ID, []int{5})
+		q.Stay(m.ID, x.Recipients)
+		restarts := func() {
+			t.Helper()
+			shut(t, q)
+			q = open(t, cfg)
+		}
+		check := func(when string) {
+			t.Helper()
+			after, _ := exportAll(t, q)
+			if len(after) != 1 || !reflect.DeepEqual(after[0].Standings[:5], before[0].Standings) {
+				t.Fatalf("%s: %+v\nwant %+v", when, after[0].Standings, before[0].Standings)
+			}
+			if s := balanced(t, q); s.Held != 2 || s.Ending != 0 {
+				t.Errorf("%s: %+v", when, s)
+			}
+		}
+		check("it stays")
+		restarts()
+		check("after a restart")
+		leave()
+		restarts()
+		check("the process ended while it was leaving")
+		if n := q.Withhold(m.ID, []int{0, 1, 9}); n != 2 || q.Stats().Ending != 2 {
+			t.Errorf("%d are withheld", n)
+		}
+		q.Stay(m.ID, []int{0, 1})
+		check("withheld after a restart")
+
+		leave()
+		if time.Sleep(4 * time.Hour); q.Stats().Ending != 6 || q.Stats().Queued != 6 {
+			t.Errorf("it has expired: %+v", q.Stats())
+		}
+		var c Counted
+		c.Add(m.ID, []int{0, 1, 2, 3})
+		if n, err := q.Change(Selector{Counted: &c}, Transfer, false); n != 4 || err != nil || !slices.Equal(asked, []Action{Transfer, Transfer, Transfer, Transfer}) {
+			t.Errorf("%d, %v, %v", n, err, asked)
+		}
+		q.Stay(m.ID, []int{0, 4, 5})
+		restarts()
+		if s := balanced(t, q); s.Queued != 2 {
+			t.Errorf("%+v", s)
+		}
+		shut(t, q)
+	})
+}
+
+// TestWhatCannotLeaveStays: a message whose envelope is damaged is not withheld.
+func TestWhatCannotLeaveStays(t *testing.T) {
+	none := func(envelope.ID) bool { return false }
+	inTime(t, func(t *testing.T) {
+		q := open(t, small(t, vfstest.Memory()))
+		defer shut(t, q)
+		accept(t, q, message(1, "example.net"), "x")
+		next(t, q)
+		w, err := q.Leave(Selector{All: true}, none, func(*Exported) error { t.Error("it leaves"); return nil })
+		if err != nil || w != (Withheld{InDelivery: 1}) {
+			t.Errorf("%+v, %v", w, err)
+		}
+		if n := q.Withhold(envelope.ID(7), []int{0, -1, 1 << 20}); n != 0 {
+			t.Errorf("%d are withheld", n)
+		}
+	})
+}
