@@ -71,6 +71,18 @@ func decode(r io.Reader, most uint32, begun func(), v any) error {
 	return nil
 }
 
+// Write writes a frame of a talk.
+func Write(w io.Writer, v any) error {
+	frame, err := encode(v)
+	if err == nil {
+		_, err = w.Write(frame)
+	}
+	return err
+}
+
+// Read reads a frame of a talk, of 4 MiB at most.
+func Read(r io.Reader, v any) error { return decode(r, maxFrame, func() {}, v) }
+
 // check finds what no node sends. Whether there is such a limit, and so much of it, is checked by those who have it.
 func (m *Message) check(from, to uint16) error {
 	kinds := 0

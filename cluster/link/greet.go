@@ -15,6 +15,14 @@ import (
 type hello struct {
 	Newest, Oldest int    // versions that its sender speaks
 	Refused        string // why it does not speak with the other side, "": it does
+	Talk           string `json:",omitempty"` // what its sender opens a talk for, "": it sends messages
+}
+
+// met is who is at the other end of a connection.
+type met struct {
+	node  uint16    // 0 unless its certificate holds
+	until time.Time // when that ends
+	talk  string    // what it opens a talk for
 }
 
 // settings are those of both ends. Certificates are checked by greet, not by the handshake: its alerts give no reasons.
@@ -29,17 +37,16 @@ func (l *Link) settings() *tls.Config {
 	}
 }
 
-// greet finds out who is at the other end, which must be node want if this side has dialled; otherwise want is 0.
-// until is when the other's certificate ends. node is not 0 if the certificate holds. Each side gives the other the
-// reason for which it refuses it.
-func (l *Link) greet(ctx context.Context, c *tls.Conn, want uint16) (node uint16, until time.Time, err error) {
+// greet finds out who is at the other end, which must be node want if this side has dialled, for messages or a talk;
+// otherwise want is 0. Each side gives the other the reason for which it refuses it.
+func (l *Link) greet(ctx context.Context, c *tls.Conn, want uint16, talk string) (m met, err error) {
 	c.SetDeadline(time.Now().Add(patience))
 	defer c.SetDeadline(time.Time{})
 	if err := c.HandshakeContext(ctx); err != nil {
-		return 0, until, err
+		return m, err
 	}
 	node, until, refusal := l.identify(c.ConnectionState().PeerCertificates, want)
-	mine := hello{Newest: newest, Oldest: oldest}
+	mine := hello{Newest: newest, Oldest: oldest, Talk: talk}
 	if refusal != nil {
 		mine.Refused = fmt.Sprintf("%.500s", refusal)
 	}
@@ -62,8 +69,10 @@ func (l *Link) greet(ctx context.Context, c *tls.Conn, want uint16) (node uint16
 	case err == nil && (theirs.Newest < oldest || theirs.Oldest > newest):
 		err = fmt.Errorf("node %d speaks versions %d to %d of the cluster's protocol, and this node %d to %d", node,
 			theirs.Oldest, theirs.Newest, oldest, newest)
+	case err == nil && talk != "" && theirs.Newest < talks:
+		err = fmt.Errorf("node %d has an earlier version of mta, without %s", node, talk)
 	}
-	return node, until, err
+	return met{node, until, theirs.Talk}, err
 }
 
 // identify returns whose certificate the other side has, 0 if it does not hold here, and why it is refused.

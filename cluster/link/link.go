@@ -1,5 +1,6 @@
 // Package link carries messages between the nodes of a cluster. A node dials each other one that it sends to and only
-// sends there; what it receives comes over the connections that others have dialled. Both ends have certificates of
+// sends there; what it receives comes over the connections that others have dialled. A talk, such as one about mail
+// that moves, has a separate connection, in both directions. Both ends have certificates of
 // the cluster's authority, which name their nodes, and each checks the other's after the handshake, so that it can give
 // the reason of a refusal in words.
 //
@@ -25,7 +26,10 @@ import (
 
 // newest and oldest are the versions of the protocol that this program speaks. A version of the program speaks that of
 // the one before, too.
-const newest, oldest = 1, 1
+const newest, oldest = 2, 1
+
+// talks is the version since which there are talks.
+const talks = 2
 
 // Intervals and bounds of connections.
 const (
@@ -35,6 +39,7 @@ const (
 	mostGuests = 64 // handshakes at a time with those who dial
 	maxHello   = 4 << 10
 	maxWaiting = 1 << 10 // messages for a node: more than all asks, answers and nudges together
+	maxTalks   = 8       // that a node has opened, at a time
 )
 
 // Config is a link's.
@@ -47,8 +52,10 @@ type Config struct {
 	// Receive takes in what has been checked as far as that is possible without knowing the limits, and returns why it
 	// is refused.
 	Receive func(Message) error
-	Now     func() time.Time
-	Log     *slog.Logger
+	// Talks are what other nodes may open a talk for. Each is called with one, which ends when it returns, or ctx does.
+	Talks map[string]func(ctx context.Context, from uint16, talk net.Conn)
+	Now   func() time.Time
+	Log   *slog.Logger
 }
 
 // Link is a node's end of all connections.
@@ -75,6 +82,7 @@ type peer struct {
 	mu      sync.Mutex // guards what follows
 	waiting map[slot]Message
 	from    net.Conn // over which it sends
+	talking int      // talks that it has opened
 }
 
 // slot is what a newer message takes the place of.
@@ -181,7 +189,7 @@ func (p *peer) take() (m Message, ok bool) {
 func (l *Link) send(ctx context.Context, p *peer) {
 	wait := leastPause
 	for pause(ctx, 0, p.wake) {
-		conn, until, err := l.dial(ctx, p)
+		conn, until, err := l.dial(ctx, p.node, "")
 		if err == nil {
 			wait = leastPause
 			err = l.pump(ctx, p, conn, until)
@@ -229,11 +237,21 @@ func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
+// Open opens a talk with a node: a connection for one purpose, whose name is among its Talks and stands in errors as
+// what an earlier version lacks. The caller closes it.
+func (l *Link) Open(ctx context.Context, node uint16, purpose string) (net.Conn, error) {
+	conn, _, err := l.dial(ctx, node, purpose)
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
 // dial connects to a node. until is when its certificate ends.
-func (l *Link) dial(ctx context.Context, p *peer) (conn *tls.Conn, until time.Time, err error) {
-	address, ok := l.cfg.Address(p.node)
+func (l *Link) dial(ctx context.Context, node uint16, talk string) (conn *tls.Conn, until time.Time, err error) {
+	address, ok := l.cfg.Address(node)
 	if !ok {
-		return nil, until, fmt.Errorf("node %d is not a member", p.node)
+		return nil, until, fmt.Errorf("node %d is not a member", node)
 	}
 	dialing, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -242,12 +260,12 @@ func (l *Link) dial(ctx context.Context, p *peer) (conn *tls.Conn, until time.Ti
 		return nil, until, err
 	}
 	conn = tls.Client(raw, l.settings())
-	_, until, err = l.greet(dialing, conn, p.node)
+	other, err := l.greet(dialing, conn, node, talk)
 	if err != nil {
 		raw.Close()
-		return nil, until, fmt.Errorf("node %d at %s: %w", p.node, address, err)
+		return nil, until, fmt.Errorf("node %d at %s: %w", node, address, err)
 	}
-	return conn, until, nil
+	return conn, other.until, nil
 }
 
 // pump sends what waits until the connection is of no use any more.
@@ -295,20 +313,24 @@ func (l *Link) guest(ctx context.Context, raw net.Conn) {
 	defer raw.Close()
 	conn := tls.Server(raw, l.settings())
 	greeting, cancel := context.WithTimeout(ctx, patience)
-	node, until, err := l.greet(greeting, conn, 0)
+	other, err := l.greet(greeting, conn, 0, "")
 	cancel()
 	<-l.guests
 	if ctx.Err() != nil {
 		return
 	}
-	if node == 0 {
+	if other.node == 0 {
 		l.strangers.Failed("", "address", raw.RemoteAddr().String(), "error", err)
 		return
 	}
 	l.strangers.Check()
-	p := l.peer(node)
+	p := l.peer(other.node)
 	if err != nil {
 		p.received.Failed("greeting", "address", raw.RemoteAddr().String(), "error", err)
+		return
+	}
+	if other.talk != "" {
+		l.talk(ctx, p, conn, other.talk)
 		return
 	}
 	p.mu.Lock()
@@ -317,7 +339,7 @@ func (l *Link) guest(ctx context.Context, raw net.Conn) {
 	}
 	p.from = raw
 	p.mu.Unlock()
-	err = l.receive(p, conn, until)
+	err = l.receive(p, conn, other.until)
 	p.mu.Lock()
 	replaced := p.from != raw
 	if !replaced {
@@ -326,6 +348,28 @@ func (l *Link) guest(ctx context.Context, raw net.Conn) {
 	p.mu.Unlock()
 	if ctx.Err() == nil && !replaced && !errors.Is(err, io.EOF) {
 		p.received.Failed("frame", "address", raw.RemoteAddr().String(), "error", err)
+	}
+}
+
+// talk has a talk that a node has opened.
+func (l *Link) talk(ctx context.Context, p *peer, conn net.Conn, purpose string) {
+	use := l.cfg.Talks[purpose]
+	p.mu.Lock()
+	full := p.talking == maxTalks
+	if !full {
+		p.talking++
+	}
+	p.mu.Unlock()
+	if full || use == nil {
+		p.received.Failed("talk", "purpose", fmt.Sprintf("%.40q", purpose), "too_many", full)
+	} else {
+		p.received.Well()
+		use(ctx, p.node, conn)
+	}
+	if !full {
+		p.mu.Lock()
+		p.talking--
+		p.mu.Unlock()
 	}
 }
 
