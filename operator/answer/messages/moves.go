@@ -64,9 +64,7 @@ func (m *Moves) Export(ctx context.Context, w io.Writer, f api.Filter) error {
 	if err != nil {
 		return err
 	}
-	cfg := m.Policy().Config
-	out := exported.NewWriter(w,
-		exported.Summary{Node: cfg.NodeID, Hostname: cfg.Hostname, Program: m.Version, At: m.Now().UTC()})
+	out := m.archive(w)
 	// clients move, not single messages
 	if of := (api.Filter{Tenant: f.Tenant, State: f.State}); of.String() == f.String() {
 		if err := m.exportKeys(out, f.Tenant); err != nil {
@@ -78,18 +76,10 @@ func (m *Moves) Export(ctx context.Context, w io.Writer, f api.Filter) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		written, err := out.Add(exportedOf(x), func() (io.ReadCloser, error) { return m.Queue.Body(x.Message.ID) })
-		switch {
-		case err == nil, written:
-			return err
-		case errors.Is(err, queue.ErrUnknown): // it has left meanwhile
-			return nil
-		case errors.Is(err, queue.ErrDamaged), errors.Is(err, exported.ErrTooLarge):
+		return m.addTo(out, x, func(err error) {
 			m.Log.Warn("a message is left out of an export", "id", x.Message.ID, "error", err)
 			damaged += len(x.Recipients)
-			return nil
-		}
-		return fmt.Errorf("message %s: %w", x.Message.ID, err)
+		})
 	})
 	if errors.Is(err, queue.ErrUnknown) {
 		return api.NotFound(doneWith, "%v", err)
@@ -122,7 +112,12 @@ func (m *Moves) Import(ctx context.Context, r io.Reader, opts api.ImportOptions)
 			Hint: "wait for its end"}
 	}
 	defer m.importing.Unlock()
-	im := importer{to: m, opts: opts, cfg: m.Policy().Config, seen: map[string]bool{}, nodes: map[string]bool{}}
+	return m.take(ctx, r, &importer{opts: opts})
+}
+
+// take takes the messages of an archive. The caller has importing.
+func (m *Moves) take(ctx context.Context, r io.Reader, im *importer) (done api.Imported, err error) {
+	im.to, im.cfg, im.seen, im.nodes = m, m.Policy().Config, map[string]bool{}, map[string]bool{}
 	im.commits, ctx = errgroup.WithContext(ctx)
 	im.commits.SetLimit(importsAtOnce)
 	in := exported.NewReader(r, "archive")
@@ -145,6 +140,8 @@ type importer struct {
 	seen    map[string]bool // messages of this archive
 	nodes   map[string]bool // that messages come from
 	commits *errgroup.Group // under way; the first that fails ends the import
+	only    string          // the relay that messages may come from; "": any
+	look    bool            // only what was taken before counts, and nothing is taken
 
 	mu   sync.Mutex // guards done
 	done api.Imported
@@ -181,6 +178,10 @@ func (im *importer) message(m *exported.Message, content *exported.Content) erro
 			Remedy: "import archives that 'mta queue export' has written"}
 	}
 	im.seen[name] = true
+	if im.only != "" && m.Node != im.only {
+		return &exported.Error{Place: "message " + m.ID, Problem: fmt.Sprintf("it is of relay %.40q, not of %q", m.Node,
+			im.only), Remedy: "give each relay another nodeid"}
+	}
 	p, err := im.plan(m)
 	if refused := (*refusal)(nil); errors.As(err, &refused) {
 		im.refuse(m, refused.why, refused.remedy)
@@ -188,6 +189,12 @@ func (im *importer) message(m *exported.Message, content *exported.Content) erro
 	}
 	if err != nil || p == nil {
 		return err
+	}
+	if im.look {
+		if p.taken = nil; len(p.there) > 0 {
+			im.took(m, p)
+		}
+		return nil
 	}
 	var draft *queue.Draft
 	to := io.Discard
@@ -340,7 +347,7 @@ func (im *importer) plan(m *exported.Message) (*part, error) {
 	if err != nil {
 		return nil, &refusal{err.Error(), "export it again; archives of queued mail are made by 'mta queue export'"}
 	}
-	if err := im.welcome(m); err != nil {
+	if err := im.welcome(m); err != nil && !im.look {
 		return nil, err
 	}
 	store := KeyStore{im.to.Queue}

@@ -23,8 +23,8 @@ import (
 
 const letter = "From: ann@client.example\r\nTo: bob@box.example\r\nSubject: hello\r\n\r\nend\r\n"
 
-// moving is a relay as far as mail moves to it and from it.
-type moving struct {
+// movable is a relay as far as mail moves to it and from it.
+type movable struct {
 	Moves
 	t        *testing.T
 	disk     queue.Config
@@ -32,8 +32,8 @@ type moving struct {
 	received []string   // recipients of which the accounting log hears
 }
 
-func newMoving(t *testing.T, text string) *moving {
-	m := &moving{t: t, disk: queue.Config{Dir: "/queue", FS: vfstest.Memory(), MinFree: 1}}
+func newMoving(t *testing.T, text string) *movable {
+	m := &movable{t: t, disk: queue.Config{Dir: "/queue", FS: vfstest.Memory(), MinFree: 1}}
 	m.Moves = Moves{Messages: bare(t, text), Receptions: m, Version: "0.1.0"}
 	m.Log = slog.New(slog.DiscardHandler)
 	m.open()
@@ -41,7 +41,7 @@ func newMoving(t *testing.T, text string) *moving {
 	return m
 }
 
-func (m *moving) open() {
+func (m *movable) open() {
 	m.t.Helper()
 	var err error
 	if m.Queue, err = queue.Open(m.disk); err != nil {
@@ -50,7 +50,7 @@ func (m *moving) open() {
 	m.Repeats = intake.NewRepeats([]byte("secret"), KeyStore{Queue: m.Queue})
 }
 
-func (m *moving) restart() {
+func (m *movable) restart() {
 	m.t.Helper()
 	if err := m.Queue.Close(); err != nil {
 		m.t.Fatal(err)
@@ -58,11 +58,11 @@ func (m *moving) restart() {
 	m.open()
 }
 
-func (m *moving) Accepting(*envelope.Message)         {}
-func (m *moving) Refused(*envelope.Message)           {}
-func (m *moving) Moving(map[envelope.ID]string)       {}
-func (m *moving) Moved(map[envelope.ID]bool) []string { return nil }
-func (m *moving) Received(x *envelope.Message) {
+func (m *movable) Accepting(*envelope.Message)         {}
+func (m *movable) Refused(*envelope.Message)           {}
+func (m *movable) Moving(map[envelope.ID]string)       {}
+func (m *movable) Moved(map[envelope.ID]bool) []string { return nil }
+func (m *movable) Received(x *envelope.Message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range x.Recipients {
@@ -71,7 +71,7 @@ func (m *moving) Received(x *envelope.Message) {
 }
 
 // imported takes an archive.
-func (m *moving) imported(archive []byte, o api.ImportOptions) api.Imported {
+func (m *movable) imported(archive []byte, o api.ImportOptions) api.Imported {
 	m.t.Helper()
 	done, err := m.Import(m.t.Context(), bytes.NewReader(archive), o)
 	if err != nil {
@@ -80,7 +80,7 @@ func (m *moving) imported(archive []byte, o api.ImportOptions) api.Imported {
 	return done
 }
 
-func (m *moving) exported(f api.Filter) []byte {
+func (m *movable) exported(f api.Filter) []byte {
 	m.t.Helper()
 	var archive bytes.Buffer
 	if err := m.Export(m.t.Context(), &archive, f); err != nil {

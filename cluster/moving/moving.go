@@ -1,0 +1,394 @@
+// Package moving moves a node's queued mail to the other nodes of its cluster, each message once, whatever ends when.
+//
+// A batch of messages is withheld in the queue, its messages are written down with the node that they go to, and only
+// then they are sent. That node has them durably before it answers, under their ids here. By the answer they leave the
+// queue here, with a record. If no answer comes, or this process ends before it has acted on one, the batch stays
+// withheld, also after a restart, until that node was asked what it has: that goes, and the rest is delivered here. A
+// node that is asked takes nothing more of an earlier talk, so that its answer holds.
+//
+// The queue is an interface here (Mail), and a connection to another node comes from package link.
+package moving
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"example.org/mta/internal/faultlog"
+)
+
+// Purpose is the name of the talks in which mail moves.
+const Purpose = "moves of mail"
+
+// Part is recipients of a message.
+type Part struct {
+	ID         string `json:"id"`         // at the node that it leaves
+	Recipients []int  `json:"recipients"` // their numbers there, in ascending order
+}
+
+// Taken is what a node has of a message of another one, durably.
+type Taken struct {
+	Part
+	To string   `json:"to"` // the nodeid of the relay that has it
+	As []string `json:"as"` // its ids there
+}
+
+// Declined is a message that a node does not take.
+type Declined struct {
+	ID  string `json:"id"`
+	Why string `json:"why"`
+}
+
+// Mail is a relay's queue, for mail that leaves and mail that comes.
+type Mail interface {
+	// Leave withholds mail, and calls each with batches of it; each has to see to what becomes of them, also when it
+	// returns an error, which ends the call. Messages of a batch have the same mark, those with Skip stay. busy is how
+	// many recipients can't leave yet, since they are in delivery or about to be reported.
+	Leave(ctx context.Context, mark func(id string) uint64, each func(b Batch, mark uint64) error) (busy int, err error)
+	// Withhold withholds what was withheld before a restart, and Again makes a batch of what is withheld of some parts.
+	Withhold([]Part)
+	Again([]Part) (Batch, error)
+	// Moved has withheld mail leave the queue for good, since another node has it. That is durable when it returns
+	// without an error.
+	Moved([]Taken) error
+	// Stay returns withheld mail to the queue as it was.
+	Stay([]Part)
+	// Keys writes the archive of all that clients can repeat requests with.
+	Keys(io.Writer) error
+	// Take takes an archive of the relay with a nodeid. With look it only looks what was taken before. What is in taken
+	// is durable, also beside an error.
+	Take(ctx context.Context, from string, archive io.Reader, look bool) (taken []Taken, declined []Declined, err error)
+}
+
+// Skip is the mark of messages that stay.
+const Skip = ^uint64(0)
+
+// Batch is messages that are withheld.
+type Batch interface {
+	Parts() []Part
+	// Going notes that the batch goes to a relay, so that clients who ask hear of it.
+	Going(to string) error
+	// Write writes the archive. What can't be read is left out.
+	Write(io.Writer) error
+}
+
+// Node is a row of a node, as it was read last.
+type Node struct {
+	Number      uint16
+	Incarnation uint64
+	Forgotten   bool
+	Away        bool // it has not been seen for a while
+}
+
+// Config is a mover's.
+type Config struct {
+	Node uint16
+	Name string // the nodeid of this relay
+	Path string // of the file that has what is on its way
+	Mail Mail
+	// Nodes returns the members of the cluster, this one included; none as long as they were not read.
+	Nodes func() []Node
+	// May reports whether this node takes part in the cluster, and Drains whether it takes no new mail for an operator.
+	May, Drains func() bool
+	// Refuses returns why this relay takes no mail from other nodes, "" if it does.
+	Refuses func() string
+	Open    func(ctx context.Context, node uint16, purpose string) (net.Conn, error)
+	Now     func() time.Time
+	Log     *slog.Logger
+}
+
+// Bounds and intervals.
+const (
+	look      = time.Second      // between two passes through the queue
+	offered   = 10 * time.Second // in which a node answers whether it takes mail
+	patience  = 30 * time.Second // with a frame
+	committed = time.Minute      // in which a node has taken a batch
+	idle      = 10 * time.Minute // between two requests of a talk
+	retry     = 5 * time.Second  // until a node is tried again
+	goodbye   = 5 * time.Second  // for batches that are on their way when the process ends
+	mostMarks = 100_000          // messages that are known to be declined
+	mostNodes = 64               // whose declined messages are known
+)
+
+// Mover moves a node's mail. It is safe for concurrent use.
+//
+// Goroutines: Run's and another one, with one for each node that mail goes to or that is asked, all of which end with
+// Run; and those of talks, which are their callers'.
+type Mover struct {
+	cfg  Config
+	wake chan struct{}
+	disk *faultlog.Kind
+
+	writing sync.Mutex // held while the file is written
+
+	mu       sync.Mutex // guards what follows
+	wanted   bool       // the queue is to leave, until the relay drains no more
+	pending  []*pending
+	written  bool // the file has what is pending
+	status   Status
+	nodes    map[uint16]*peer
+	declined map[string]uint64 // nodes that have declined a message, by their bits
+	guests   map[uint16]*guest
+}
+
+// pending is a batch that may be at another node.
+type pending struct {
+	To          uint16
+	Incarnation uint64
+	Parts       []Part
+
+	busy bool // somebody sends it, or asks after it
+}
+
+// peer is what is known of another node.
+type peer struct {
+	NodeStatus
+	bit   uint64
+	keyed bool      // it has the keys
+	sent  int       // messages that were sent to it
+	next  time.Time // not tried before
+}
+
+// Status is how far a move is. Figures are since it began.
+type Status struct {
+	On         bool // the queue is to leave
+	Since      time.Time
+	Messages   int // moved
+	Recipients int
+	Waiting    int // messages withheld, since their node has not answered whether it has them
+	Declined   int // messages that a node has declined
+	// Rests is true when the last pass has found nothing more that could move now: what is left stays, or waits for a
+	// node.
+	Rests bool
+	Busy  int // recipients in delivery, or about to be reported, in the last pass
+	Nodes []NodeStatus
+}
+
+// NodeStatus is another node in a move.
+type NodeStatus struct {
+	Node       uint16
+	Messages   int
+	Recipients int
+	Why        string // it takes no mail now; "": it does
+}
+
+// Open makes a mover, and withholds what was on its way when an earlier process has ended. It is called before mail is
+// handed out.
+func Open(cfg Config) (*Mover, error) {
+	m := &Mover{cfg: cfg, wake: make(chan struct{}, 1), nodes: make(map[uint16]*peer),
+		declined: make(map[string]uint64), guests: make(map[uint16]*guest)}
+	m.disk = faultlog.New(cfg.Log, cfg.Now, slog.LevelError,
+		"what mail is on its way to other nodes can't be written down: none moves",
+		"what mail is on its way to other nodes is written down again")
+	var err error
+	if m.pending, err = read(cfg.Path); err != nil {
+		return nil, err
+	}
+	m.written = true
+	for _, p := range m.pending {
+		cfg.Mail.Withhold(p.Parts)
+	}
+	return m, nil
+}
+
+// Drain has the queue leave, for as long as the relay drains.
+func (m *Mover) Drain() {
+	m.mu.Lock()
+	if !m.wanted {
+		m.wanted, m.status = true, Status{Since: m.cfg.Now().UTC()}
+		m.nodes, m.declined = make(map[uint16]*peer), make(map[string]uint64)
+	}
+	m.mu.Unlock()
+	m.nudge()
+}
+
+// Stop ends that. What is on its way is waited for, in the background.
+func (m *Mover) Stop() {
+	m.mu.Lock()
+	m.wanted = false
+	m.mu.Unlock()
+	m.nudge()
+}
+
+func (m *Mover) nudge() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Status returns how far the move is.
+func (m *Mover) Status() Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.status
+	s.On, s.Declined = m.wanted, len(m.declined)
+	for _, p := range m.pending {
+		if !p.busy {
+			s.Waiting += len(p.Parts)
+		}
+	}
+	for _, p := range m.nodes {
+		s.Nodes = append(s.Nodes, p.NodeStatus)
+	}
+	for _, p := range m.pending { // of an earlier process
+		if !p.busy && m.nodes[p.To] == nil {
+			s.Nodes = append(s.Nodes, NodeStatus{Node: p.To, Why: "it is asked what it has"})
+		}
+	}
+	slices.SortFunc(s.Nodes, func(a, b NodeStatus) int { return int(a.Node) - int(b.Node) })
+	return s
+}
+
+// Run moves mail while that is wanted, and finds out what has become of batches, until ctx ends.
+func (m *Mover) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	all.Go(func() {
+		for m.pause(ctx, nil) {
+			if m.cfg.May() {
+				m.resolve(ctx)
+			}
+		}
+	})
+	for m.pause(ctx, m.wake) {
+		if m.wants() {
+			m.pass(ctx)
+		}
+	}
+	all.Wait()
+}
+
+// pause waits until the next look or until woken, and reports whether ctx goes on.
+func (m *Mover) pause(ctx context.Context, woken <-chan struct{}) bool {
+	timer := time.NewTimer(look)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-woken:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// wants reports whether mail is to leave now.
+func (m *Mover) wants() bool {
+	drains, may := m.cfg.Drains(), m.cfg.May()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wanted = m.wanted && drains
+	return m.wanted && may
+}
+
+// peer returns what is known of a node.
+func (m *Mover) peer(node uint16) *peer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.nodes[node]
+	if p == nil {
+		p = &peer{NodeStatus: NodeStatus{Node: node}}
+		if n := len(m.nodes); n < mostNodes {
+			p.bit = 1 << n
+		}
+		m.nodes[node] = p
+	}
+	return p
+}
+
+// leftOut notes why a node takes no mail now, and leaves it alone for a while.
+func (m *Mover) leftOut(p *peer, err error) {
+	m.mu.Lock()
+	news := p.Why != err.Error()
+	p.Why, p.next = err.Error(), m.cfg.Now().Add(retry)
+	m.mu.Unlock()
+	if news {
+		m.cfg.Log.Warn("a node of the cluster takes no mail of this one now", "node", p.Node, "why", err)
+	}
+}
+
+// hold writes a batch down before it leaves.
+func (m *Mover) hold(p *pending) error {
+	m.mu.Lock()
+	m.pending, m.written = append(m.pending, p), false
+	m.mu.Unlock()
+	err := m.write()
+	if err != nil {
+		m.drop(p)
+	}
+	return err
+}
+
+func (m *Mover) drop(p *pending) {
+	m.mu.Lock()
+	m.pending = slices.DeleteFunc(m.pending, func(q *pending) bool { return p == q })
+	m.written = false
+	m.mu.Unlock()
+}
+
+// settle acts on the answer of the node that a batch went to: what it has goes, the rest stays. After an error the
+// batch is pending.
+func (m *Mover) settle(p *pending, taken []Taken) error {
+	taken, rest, err := divide(p.Parts, taken)
+	if err == nil && len(taken) > 0 {
+		err = m.cfg.Mail.Moved(taken)
+	}
+	if err != nil {
+		return err
+	}
+	m.drop(p)
+	if len(rest) > 0 {
+		// What stays can go to another node: it must not be asked after at this one then.
+		if err := m.write(); err != nil {
+			m.mu.Lock()
+			m.pending, m.written = append(m.pending, p), false
+			m.mu.Unlock()
+			return err
+		}
+		m.cfg.Mail.Stay(rest)
+	}
+	to := m.peer(p.To)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for i := range taken {
+		n += len(taken[i].Recipients)
+	}
+	to.Messages, to.Recipients = to.Messages+len(taken), to.Recipients+n
+	m.status.Messages, m.status.Recipients = m.status.Messages+len(taken), m.status.Recipients+n
+	return nil
+}
+
+// divide returns which of some parts a node has and which it does not have. An answer with others is refused.
+func divide(parts []Part, answer []Taken) (taken []Taken, rest []Part, err error) {
+	has := make(map[string]Taken, len(answer))
+	for _, t := range answer {
+		has[t.ID] = t
+	}
+	for _, p := range parts {
+		t := has[p.ID]
+		delete(has, p.ID)
+		there, left := t.Recipients, Part{ID: p.ID}
+		t.Part = Part{ID: p.ID}
+		for _, r := range p.Recipients {
+			if _, ok := slices.BinarySearch(there, r); ok {
+				t.Recipients = append(t.Recipients, r)
+			} else {
+				left.Recipients = append(left.Recipients, r)
+			}
+		}
+		if len(t.Recipients) > 0 {
+			taken = append(taken, t)
+		}
+		if len(left.Recipients) > 0 {
+			rest = append(rest, left)
+		}
+	}
+	for id := range has {
+		return nil, nil, fmt.Errorf("the answer has message %.40q, which was not sent", id)
+	}
+	return taken, rest, nil
+}

@@ -1,0 +1,177 @@
+package moving
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/mta/cluster/link"
+	"example.org/mta/internal/bubble"
+	"example.org/mta/internal/smallfile"
+)
+
+// slow is a queue that takes what it is sent when it may; it has nothing that leaves.
+type slow struct {
+	Mail
+	may   chan bool
+	took  []string
+	stays []Part
+}
+
+func (s *slow) Take(_ context.Context, _ string, archive io.Reader, look bool) ([]Taken, []Declined, error) {
+	text, err := io.ReadAll(archive)
+	if look {
+		return []Taken{{Part: Part{ID: strings.Join(s.took, "+")}}}, nil, err
+	}
+	<-s.may
+	s.took = append(s.took, string(text))
+	return nil, nil, err
+}
+
+func (s *slow) Stay(p []Part) { s.stays = append(s.stays, p...) }
+
+func newMover(t *testing.T, mail Mail, log io.Writer) *Mover {
+	t.Helper()
+	m, err := Open(Config{Node: 2, Name: "two", Path: filepath.Join(t.TempDir(), "moving"), Mail: mail,
+		Nodes: func() []Node { return nil }, May: func() bool { return true }, Drains: func() bool { return false },
+		Refuses: func() string { return "" }, Now: time.Now, Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestAnAnswerHolds: who asks what was taken gets the answer when nothing more is taken of what it sent before.
+func TestAnAnswerHolds(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		mail := &slow{may: make(chan bool)}
+		m := newMover(t, mail, io.Discard)
+		talk := func() net.Conn {
+			here, there := net.Pipe()
+			go m.Serve(t.Context(), 1, there)
+			return here
+		}
+		text := func(w io.Writer) error { _, err := w.Write([]byte("first")); return err }
+		first, lost := talk(), make(chan error)
+		go func() { _, err := ask(first, request{verbTake, "one"}, time.Hour, text); lost <- err }()
+		synctest.Wait()
+		second := talk()
+		answered := make(chan answer)
+		go func() {
+			a, err := ask(second, request{verbLook, "one"}, time.Hour, text)
+			if err != nil {
+				t.Error(err)
+			}
+			answered <- a
+		}()
+		if time.Sleep(time.Second); <-lost == nil {
+			t.Error("the first talk has an answer")
+		}
+		select {
+		case a := <-answered:
+			t.Errorf("answered meanwhile: %+v", a)
+		default:
+		}
+		mail.may <- true
+		if a := <-answered; len(a.Taken) != 1 || a.Taken[0].ID != "first" {
+			t.Errorf("%+v", a)
+		}
+		second.Close()
+	})
+}
+
+// TestBadTalks: what no node sends ends the talk, and what was cut off is not whole.
+func TestBadTalks(t *testing.T) {
+	frame := func(q request) []byte {
+		var b bytes.Buffer
+		link.Write(&b, q)
+		return b.Bytes()
+	}
+	take := frame(request{verbTake, "one"})
+	chunk := func(head uint32, text string) string {
+		return string(binary.BigEndian.AppendUint32(take[:len(take):len(take)], head)) + text
+	}
+	for want, sent := range map[string]string{
+		"it asks for": string(frame(request{Verb: "lend"})),
+		"a chunk has 4294967294 octets (at most 65536)": chunk(1<<32-2, ""),
+		"the sender could not go on":                    chunk(broken, ""),
+		"unexpected EOF":                                chunk(10, "half"),
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			mail := &slow{may: make(chan bool, 1)}
+			mail.may <- true
+			m := newMover(t, mail, &log)
+			here, there := net.Pipe()
+			done := make(chan bool)
+			go func() { m.Serve(t.Context(), 1, there); there.Close(); close(done) }()
+			here.SetDeadline(time.Now().Add(time.Minute))
+			here.Write([]byte(sent))
+			if want == "unexpected EOF" {
+				here.Close()
+			}
+			if n, err := here.Read(make([]byte, 1)); n != 0 || err == nil {
+				t.Errorf("%s: an answer", want)
+			}
+			if <-done; !strings.Contains(log.String(), want) {
+				t.Errorf("the log has %q, want %q", log.String(), want)
+			}
+		})
+	}
+}
+
+// TestAnAnswerAboutOthers is refused: nothing goes by it.
+func TestAnAnswerAboutOthers(t *testing.T) {
+	parts := []Part{{"a", []int{0, 1, 2}}, {"b", []int{7}}}
+	if _, _, err := divide(parts, []Taken{{Part: Part{ID: "c", Recipients: []int{0}}}}); err == nil || !strings.Contains(err.Error(), `message "c", which was not sent`) {
+		t.Error(err)
+	}
+	taken, rest, err := divide(parts, []Taken{{Part: Part{"a", []int{1, 2, 3}}, To: "two"}})
+	if err != nil || len(taken) != 1 || len(taken[0].Recipients) != 2 || taken[0].To != "two" || len(rest) != 2 || rest[0].Recipients[0] != 0 {
+		t.Errorf("%+v, %+v, %v", taken, rest, err)
+	}
+}
+
+// TestTheFile: a damaged one, or one of a later version, is refused, and one that can't be written has mail stay.
+func TestTheFile(t *testing.T) {
+	var log bytes.Buffer
+	mail := new(slow)
+	m := newMover(t, mail, &log)
+	p := &pending{To: 1, Parts: []Part{{"a", []int{0}}}}
+	if err := m.hold(p); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := read(m.cfg.Path); err != nil || len(all) != 1 || all[0].Parts[0].ID != "a" {
+		t.Errorf("%+v, %v", all, err)
+	}
+	text, err := os.ReadFile(m.cfg.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later, err := smallfile.Marshal(&file{Version: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, text := range map[string][]byte{"its format has version 2": later, "moving: ": text[:len(text)/2]} {
+		if err := os.WriteFile(m.cfg.Path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(m.cfg); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "if you move it away") {
+			t.Errorf("%v; want %q in %s", err, want, text)
+		}
+	}
+	m.drop(p)
+	m.cfg.Path = filepath.Join(t.TempDir(), "none", "moving")
+	if err := m.hold(p); err == nil || m.Status().Waiting != 0 || !strings.Contains(log.String(), "can't be written down") {
+		t.Errorf("%v, %+v, %s", err, m.Status(), log.String())
+	}
+}

@@ -1,0 +1,329 @@
+package moving
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// worker sends to a node during a pass.
+type worker struct {
+	*peer
+	node Node
+	conn net.Conn
+	name string // its nodeid
+}
+
+// crew is the workers of a pass. All but free is its own goroutine's.
+type crew struct {
+	m    *Mover
+	all  sync.WaitGroup
+	out  int // workers that send
+	back chan *worker
+	free []*worker
+}
+
+// errNobody ends a pass: no node takes mail any more.
+var errNobody = errors.New("no node takes mail")
+
+// pass goes through the queue once, and sends what can leave to the nodes that take it.
+func (m *Mover) pass(ctx context.Context) {
+	before := m.Status().Recipients
+	c := m.engage(ctx)
+	busy, err := 0, errNobody
+	if len(c.free) > 0 {
+		busy, err = m.cfg.Mail.Leave(ctx, c.mark, func(b Batch, mark uint64) error {
+			w, err := c.next(ctx, mark)
+			if err == nil && (ctx.Err() != nil || !m.wants()) {
+				err = context.Canceled
+			}
+			if err != nil {
+				if w != nil {
+					c.free = append(c.free, w)
+				}
+				m.cfg.Mail.Stay(b.Parts())
+				return err
+			}
+			if w == nil { // all that have not declined it are gone
+				m.cfg.Mail.Stay(b.Parts())
+				return nil
+			}
+			c.out++
+			w.sent += len(b.Parts())
+			c.all.Go(func() { c.send(ctx, w, b) })
+			return nil
+		})
+	}
+	c.all.Wait()
+	close(c.back)
+	for w := range c.back {
+		if w != nil {
+			w.conn.Close()
+		}
+	}
+	for _, w := range c.free {
+		w.conn.Close()
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errNobody) && !errors.Is(err, context.Canceled) {
+		m.cfg.Log.Warn("moving mail to other nodes broke off", "error", err)
+	}
+	_ = m.write() // has reported its error: what is settled is only gone from the file later
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.status.Busy = busy
+	m.status.Rests = m.status.Recipients == before && (busy == 0 || errors.Is(err, errNobody))
+}
+
+// engage opens talks with all nodes that take mail.
+func (m *Mover) engage(ctx context.Context) *crew {
+	nodes := m.cfg.Nodes()
+	c := &crew{m: m, back: make(chan *worker, len(nodes))}
+	for _, n := range nodes {
+		if n.Number == m.cfg.Node || n.Forgotten {
+			continue
+		}
+		p := m.peer(n.Number)
+		m.mu.Lock()
+		rests := m.cfg.Now().Before(p.next)
+		waits := slices.ContainsFunc(m.pending, func(q *pending) bool { return q.To == n.Number })
+		m.mu.Unlock()
+		switch {
+		case waits, rests:
+		case n.Away:
+			m.leftOut(p, errors.New("it has not been seen lately"))
+		default:
+			c.out++
+			c.all.Go(func() {
+				w, err := m.begin(ctx, p, n)
+				if err != nil {
+					m.leftOut(p, err)
+				}
+				c.back <- w
+			})
+		}
+	}
+	for c.out > 0 && len(c.free) == 0 { // the others come when they come
+		c.took(<-c.back)
+	}
+	return c
+}
+
+// begin opens a talk with a node, which has the keys then.
+func (m *Mover) begin(ctx context.Context, p *peer, n Node) (*worker, error) {
+	conn, err := m.cfg.Open(ctx, n.Number, Purpose)
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{peer: p, node: n, conn: conn}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	a, err := ask(conn, request{verbOffer, m.cfg.Name}, offered, nil)
+	if err == nil && a.Refused == "" && !p.keyed {
+		w.name = a.Name
+		a, err = ask(conn, request{verbKeys, m.cfg.Name}, patience, m.cfg.Mail.Keys)
+		p.keyed = err == nil && a.Refused == ""
+	}
+	if err == nil && a.Refused != "" {
+		err = fmt.Errorf("it refuses mail: %q", a.Refused)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	w.name = cmp.Or(w.name, a.Name)
+	m.mu.Lock()
+	p.Why = ""
+	m.mu.Unlock()
+	return w, nil
+}
+
+// took takes a worker back, nil for one that sends no more.
+func (c *crew) took(w *worker) {
+	c.out--
+	if w != nil {
+		c.free = append(c.free, w)
+	}
+}
+
+// next waits for a worker that has not declined a mark, of several the one that was sent the least. It is nil when
+// there can be none.
+func (c *crew) next(ctx context.Context, mark uint64) (*worker, error) {
+	for {
+		for more := true; more; {
+			select {
+			case w := <-c.back:
+				c.took(w)
+			default:
+				more = false
+			}
+		}
+		fits := func(w *worker) bool { return w.bit == 0 || mark&w.bit == 0 }
+		if best := c.least(fits); best != nil {
+			return best, nil
+		}
+		if c.out == 0 && len(c.free) == 0 {
+			return nil, errNobody
+		}
+		if c.out == 0 {
+			return nil, nil
+		}
+		select {
+		case w := <-c.back:
+			c.took(w)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (c *crew) least(fits func(*worker) bool) (best *worker) {
+	for _, w := range c.free {
+		if fits(w) && (best == nil || w.sent < best.sent) {
+			best = w
+		}
+	}
+	c.free = slices.DeleteFunc(c.free, func(w *worker) bool { return w == best })
+	return best
+}
+
+// mark returns which nodes have declined a message, Skip when all have that take mail.
+func (c *crew) mark(id string) uint64 {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	declined := c.m.declined[id]
+	if declined == 0 {
+		return 0
+	}
+	for _, p := range c.m.nodes {
+		if p.Why == "" && declined&p.bit == 0 {
+			return declined
+		}
+	}
+	return Skip
+}
+
+// send sends a batch, and acts on the answer. Afterwards the worker is back, unless its node is left out.
+func (c *crew) send(ctx context.Context, w *worker, b Batch) {
+	err := c.m.send(ctx, w, b)
+	if err != nil {
+		c.m.leftOut(w.peer, err)
+		w.conn.Close()
+		w = nil
+	}
+	c.back <- w
+}
+
+func (m *Mover) send(ctx context.Context, w *worker, b Batch) error {
+	p := &pending{To: w.Node, Incarnation: w.node.Incarnation, Parts: b.Parts(), busy: true}
+	err := b.Going(w.name)
+	if err == nil {
+		err = m.hold(p)
+	}
+	if err != nil {
+		m.cfg.Mail.Stay(p.Parts)
+		return err
+	}
+	defer m.idle(p)
+	stop := context.AfterFunc(ctx, func() { w.conn.SetDeadline(time.Now().Add(goodbye)) })
+	defer stop()
+	a, err := ask(w.conn, request{verbTake, m.cfg.Name}, committed, b.Write)
+	if err != nil {
+		return fmt.Errorf("it has not answered whether it has the last %d messages: %w", len(p.Parts), err)
+	}
+	if err := m.settle(p, a.Taken); err != nil {
+		return err
+	}
+	if a.Refused != "" {
+		return fmt.Errorf("it refuses mail: %q", a.Refused)
+	}
+	return m.decline(w.peer, a.Declined)
+}
+
+// idle notes that nobody cares for a batch, if it is pending yet.
+func (m *Mover) idle(p *pending) {
+	m.mu.Lock()
+	p.busy = false
+	m.mu.Unlock()
+}
+
+// decline notes which messages a node does not take. One that declines very many is left out.
+func (m *Mover) decline(p *peer, all []Declined) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, d := range all {
+		if m.declined[d.ID] == 0 && len(m.declined) == mostMarks || p.bit == 0 {
+			return fmt.Errorf("it declines mail: %q", d.Why)
+		}
+		if len(m.declined) == 0 {
+			m.cfg.Log.Warn("a node of the cluster declines a message", "node", p.Node, "id", d.ID, "why", d.Why)
+		}
+		m.declined[d.ID] |= p.bit
+	}
+	return nil
+}
+
+// resolve asks after batches whose answers are missing.
+func (m *Mover) resolve(ctx context.Context) {
+	nodes := m.cfg.Nodes()
+	var all sync.WaitGroup
+	m.mu.Lock()
+	batches := slices.Clone(m.pending)
+	m.mu.Unlock()
+	for _, p := range batches {
+		to := m.peer(p.To)
+		i := slices.IndexFunc(nodes, func(n Node) bool { return n.Number == p.To })
+		m.mu.Lock()
+		may := !p.busy && i >= 0 && !m.cfg.Now().Before(to.next)
+		p.busy = p.busy || may
+		m.mu.Unlock()
+		if !may {
+			continue
+		}
+		all.Go(func() {
+			defer m.idle(p)
+			var taken []Taken
+			var err error
+			if nodes[i].Forgotten || nodes[i].Incarnation > p.Incarnation {
+				m.cfg.Log.Warn("a node was forgotten that may have had mail of this one: it is delivered here",
+					"node", p.To, "messages", len(p.Parts))
+			} else {
+				taken, err = m.after(ctx, p)
+			}
+			if err == nil {
+				err = m.settle(p, taken)
+			}
+			if err == nil {
+				err = m.write()
+			}
+			if err != nil && ctx.Err() == nil {
+				m.leftOut(to, fmt.Errorf("it has not answered whether it has %d messages: %w", len(p.Parts), err))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// after asks the node that a batch went to what it has of it.
+func (m *Mover) after(ctx context.Context, p *pending) ([]Taken, error) {
+	b, err := m.cfg.Mail.Again(p.Parts)
+	if err != nil || len(b.Parts()) == 0 {
+		return nil, err
+	}
+	conn, err := m.cfg.Open(ctx, p.To, Purpose)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	a, err := ask(conn, request{verbLook, m.cfg.Name}, committed, b.Write)
+	if err == nil && a.Refused != "" {
+		err = errors.New(a.Refused)
+	}
+	return a.Taken, err
+}
