@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"example.org/mta/cluster/membership"
 	"example.org/mta/delivery/tlspolicy/tlsrpt"
 	"example.org/mta/internal/envelope"
 	"example.org/mta/mta/admit"
@@ -193,6 +194,7 @@ func (r *operators) collectors() []prometheus.Collector {
 		metrics.Of("feed", r.feeder.Stats),
 		metrics.Of("accounting", r.accountingStats),
 		metrics.By("alarms", r.alarms.States),
+		metrics.If("cluster", func() (membership.Status, bool) { return r.cluster.Status(), r.cluster != nil }),
 	)
 }
 

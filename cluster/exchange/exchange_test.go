@@ -359,8 +359,18 @@ func TestTheEngineIsAway(t *testing.T) {
 			t.Errorf("trouble: %q", why)
 		}
 		h.relays[1].restart(h)
+		for _, r := range h.relays {
+			if n := r.c.Waiting(); n != 2 {
+				t.Errorf("%d changes of node %d wait; want 2", n, r.me.Node)
+			}
+		}
 		h.reach(nil)
 		pass(5 * time.Second)
+		for _, r := range h.relays {
+			if n := r.c.Waiting(); n != 0 {
+				t.Errorf("%d changes of node %d wait at the end", n, r.me.Node)
+			}
+		}
 		var v value
 		_ = json.Unmarshal(h.row("a", "k").Value, &v)
 		h.all("a", "k", v.Text)

@@ -52,6 +52,7 @@ type Exchange struct {
 	idle   sync.Cond  // busy has become empty
 	state  state
 	last   uint64              // serial
+	waits  int                 // keys in the outbox
 	busy   map[uint64]struct{} // first serials of notes whose changes are being made
 	sent   map[string]uint64   // of a kind: the last number that is known to follow from this node's changes
 	engine changes.Engine      // while Run does
@@ -76,6 +77,7 @@ func Open(cfg Config) (*Exchange, error) {
 	if err == nil {
 		err = file.Each(byTurn, nil, func(serial, _ []byte) error {
 			c.last = binary.BigEndian.Uint64(serial)
+			c.waits++
 			return nil
 		})
 	}
@@ -110,6 +112,16 @@ func (c *Exchange) Close() error {
 		return nil
 	}
 	return c.file.Close()
+}
+
+// Waiting is how many keys have changed here and wait to be sent; 0 without a cluster.
+func (c *Exchange) Waiting() int {
+	if c == nil {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waits
 }
 
 // Of is Note for a kind; nil without a cluster.
@@ -198,7 +210,7 @@ func (c *Exchange) note(kind string, keys []string, seen uint64) error {
 	if err := c.file.Apply(writes); err != nil {
 		return fmt.Errorf("noting changes for the cluster: %w", err)
 	}
-	c.last = last
+	c.last, c.waits = last, c.waits+len(again)-len(there)
 	return nil
 }
 
@@ -259,11 +271,15 @@ func (c *Exchange) acknowledge(items []item, sent []int) error {
 				sidestore.Change{Bucket: byTurn, Key: turn(x.serial)})
 		}
 	}
-	return c.save(func(s *state) {
+	err := c.save(func(s *state) {
 		if len(sent) > 0 {
 			s.Acknowledged = items[sent[len(sent)-1]].serial
 		}
 	}, writes...)
+	if err == nil {
+		c.waits -= len(writes) / 2
+	}
+	return err
 }
 
 // save changes the state, on the disk first. The caller has mu.
@@ -306,5 +322,9 @@ func (c *Exchange) begin(me changes.Me, r changes.Result) error {
 		}
 	}
 	c.last = max(c.last, r.Serial)
-	return c.save(func(s *state) { *s = state{Me: me, Origin: r.Origin, Acknowledged: r.Serial} }, writes...)
+	err := c.save(func(s *state) { *s = state{Me: me, Origin: r.Origin, Acknowledged: r.Serial} }, writes...)
+	if err == nil {
+		c.waits = 0
+	}
+	return err
 }

@@ -27,6 +27,7 @@ type Status struct {
 	Shards  []int             // for which this node decides
 	Silent  time.Duration     // since the database's last answer to the node
 	Lost    error             // the writes that the database has lost
+	Waiting int               // changes of this relay, of what all nodes know, that wait for the database
 }
 
 // Status returns how the cluster and this relay's part in it are.
@@ -34,10 +35,10 @@ func (m *Membership) Status() (s Status) {
 	if m == nil {
 		return s
 	}
-	n := m.Node()
+	n, waiting := m.Node(), m.cfg.Changes.Waiting()
 	m.mu.Lock()
 	now := m.cfg.clock()
-	s = Status{Number: m.number, Members: slices.Clone(m.view.Members), Silent: now - m.since}
+	s = Status{Number: m.number, Members: slices.Clone(m.view.Members), Silent: now - m.since, Waiting: waiting}
 	for i := range s.Members {
 		s.Members[i].Ago += (now - m.read).Seconds()
 	}

@@ -34,8 +34,9 @@ func newClusterStatus(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "show the nodes of the cluster, and this relay's part in it",
 		Long: `Show the nodes of the cluster as the relay has read them within the last seconds, and its own
-part: whether it takes part, for how many of the 64 shards of limits it decides, and how
-long the database has been silent. The exit status is 1 when something is wrong.`,
+part: whether it takes part, for how many of the 64 shards of limits it decides, how long
+the database has been silent, and how many of its changes, of what all nodes know, wait
+for the database. The exit status is 1 when something is wrong.`,
 		Args: noArgs,
 	}
 	return answers(c, cmd, func(ctx context.Context, client *api.Client, _ []string) (api.Cluster, error) {
@@ -53,6 +54,9 @@ func (c *cli) clusterStatus(s api.Cluster) error {
 	if s.Takes {
 		f.add("shards", "%d of %d", s.Shards, owner.Shards)
 		f.add("database", "answered %s", ago(s.Silent))
+	}
+	if s.Waiting > 0 {
+		f.add("unsent", "%s of this relay", plural(s.Waiting, "change"))
 	}
 	for _, why := range s.Trouble {
 		f.add("problem", "%s", why)

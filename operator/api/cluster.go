@@ -11,6 +11,7 @@ type Cluster struct {
 	// seconds since the database's last answer to this node; without a meaning while it takes no part
 	Silent  float64  `json:"database_silent"`
 	Lost    string   `json:"lost_writes,omitempty"` // the writes that the database has lost; absent: none
+	Waiting int      `json:"changes_waiting"`       // changes, of what all nodes know, that wait on this relay's disk
 	Trouble []string `json:"trouble"`               // the reasons of the cluster's alarms
 
 	Members []ClusterMember `json:"members"` // as read last, by number
